@@ -1,0 +1,83 @@
+/* What a lowering of one ONNX operator sees. An operator is one row beside its lowering in an
+ * ops_*.c file; adding one touches that file and its test only.
+ *
+ *   static bool lower_softplus(Lower *l) { ... lower_out(l, 0, v); return true; }
+ *   const OnnxOp ops_activation[] = {
+ *       {"", "Softplus", 1, 0, 1, 1, 1, 1, NULL, lower_softplus}, ... {0}};
+ *
+ * The row with the highest `since` that is <= the model's opset for the domain is used. `until`
+ * bounds it (0 = none). Before `lower` runs, input and output counts and attributes are checked
+ * against the row and defaults are in place. */
+#ifndef FRONTEND_ONNX_OP_H
+#define FRONTEND_ONNX_OP_H
+
+#include "graph/build.h"
+
+typedef struct Lower Lower; /* one node being lowered */
+
+/* Attribute kinds: i int, f float, s string, t tensor, g graph, I ints, F floats, S strings, p type
+ * proto. "name:kind" or "name:kind=default" or "name:kind!" (required); list ends with NULL.
+ * Unlisted attributes are an error (D_ATTRIBUTE). */
+typedef struct OnnxOp {
+    const char *domain, *name; /* "" = ai.onnx */
+    int since, until;
+    int min_in, max_in, min_out, max_out; /* max -1 = variadic */
+    const char *const *attrs;
+    bool (*lower)(Lower *l); /* false after reporting with lower_error */
+} OnnxOp;
+
+/* All families, NULL-terminated: the only list of them (frontend/onnx_ops.c). */
+extern const OnnxOp *const onnx_op_families[];
+const OnnxOp *onnx_op_find(const char *domain, const char *name, int opset);
+
+Graph *lower_graph(Lower *l);
+ExprPool *lower_exprs(Lower *l);
+int lower_opset(const Lower *l);           /* of this node's domain */
+const char *lower_op_name(const Lower *l);
+uint32_t lower_nin(const Lower *l);        /* counts trailing absent ones as the file lists them */
+uint32_t lower_nout(const Lower *l);
+bool lower_has_in(const Lower *l, uint32_t i); /* present and not "" */
+bool lower_has_out(const Lower *l, uint32_t i);
+Value lower_in(Lower *l, uint32_t i);      /* 0 if absent */
+const Type *lower_type(Lower *l, uint32_t i);
+void lower_out(Lower *l, uint32_t i, Value v); /* v == 0 is allowed: an error was reported */
+
+bool lower_has_attr(const Lower *l, const char *name); /* given in the file */
+int64_t lower_i(const Lower *l, const char *name);
+double lower_f(const Lower *l, const char *name);
+const char *lower_s(const Lower *l, const char *name);
+const int64_t *lower_ints(const Lower *l, const char *name, uint32_t *n); /* NULL if absent */
+const float *lower_floats(const Lower *l, const char *name, uint32_t *n);
+const char *const *lower_strings(const Lower *l, const char *name, uint32_t *n);
+bool lower_tensor(Lower *l, const char *name, Value *out); /* as a constant */
+
+/* Elements of a small integer input as expressions, whether constant, computed from shapes or fed at
+ * run time (then its elements become symbols). NULL after an error if they cannot be known; absent
+ * inputs give NULL without error and *n = 0. */
+const Expr *lower_shape_in(Lower *l, uint32_t i, uint32_t *n);
+/* Constant integers of an input or, before it moved there, of an attribute: axes, pads ... */
+bool lower_const_ints(Lower *l, uint32_t in, const char *attr, int64_t *out, uint32_t max,
+                      uint32_t *n);
+bool lower_const_f(Lower *l, uint32_t i, double *out); /* constant scalar input */
+/* Declared type of output i if the model has value info for it. */
+bool lower_declared(Lower *l, uint32_t i, Type *out);
+
+/* Axis attribute made non-negative; reports and returns -1 when out of [-rank, rank). */
+int lower_axis(Lower *l, int64_t axis, int rank);
+
+/* Lowers a subgraph attribute (If, Loop, Scan) into a graph of its own. Outer values it captures are
+ * appended to `captures` (shared by both branches of If) and become trailing inputs. inputs: types
+ * of the explicit inputs. */
+typedef struct LowerCaptures { VEC(Value) values; } LowerCaptures;
+Graph *lower_subgraph(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
+                      LowerCaptures *captures);
+/* Inlines a subgraph attribute here: its inputs are the given values. False after an error. */
+bool lower_inline(Lower *l, const char *attr, const Value *in, uint32_t nin, Value *out,
+                  uint32_t nout);
+
+/* Reports at this node. Both return false. */
+bool lower_error(Lower *l, DiagId id, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool lower_unsupported(Lower *l, const char *hint, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,20 @@
+/* The contract between compiled kernels and the runtime. Standalone.
+ *
+ * CPU: a kernel runs work items [begin, end) of its outermost parallel extent. Pointers are to the
+ * first element of each buffer, at least 64-byte aligned for buffers that the runtime allocates and
+ * aligned to the element for those of the caller. `dims` are the values the kernel asked for.
+ * `scratch` is private to the calling thread, 64-byte aligned, of the kernel's scratch size.
+ * Kernels touch nothing else: no libc, no thread-local storage, no global state.
+ *
+ * GPU: the parameters are the buffer pointers in order, then the dims as 64-bit integers. */
+#ifndef RUNTIME_ABI_H
+#define RUNTIME_ABI_H
+
+#include <stdint.h>
+
+typedef void graphc_cpu_kernel(void *const *bufs, const int64_t *dims, int64_t begin, int64_t end,
+                               void *scratch);
+
+#define GRAPHC_ABI_VERSION 1
+
+#endif

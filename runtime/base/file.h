@@ -1,0 +1,28 @@
+/* The one place where files are opened (reliability rules C1, C2, C9, C15). */
+#ifndef BASE_FILE_H
+#define BASE_FILE_H
+
+#include "runtime/base/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct FileMap {
+    const uint8_t *data; /* NULL when size is 0 */
+    uint64_t size;
+} FileMap;
+
+/* Maps a whole regular file read-only and private. On failure `why` (256 bytes) says what is wrong
+ * without the path. */
+graphc_status file_map(const char *path, FileMap *out, char why[256]);
+/* Opens `relative` beneath the folder of `base_path` and maps it. Refuses absolute paths, "..",
+ * backslashes, symbolic links, other file types and files with several hard links. */
+graphc_status file_map_beneath(const char *base_path, const char *relative, FileMap *out,
+                               char why[256]);
+void file_unmap(FileMap *m);
+
+/* Writes through a temporary file in the same folder, fsync and rename: readers see the old file or
+ * the whole new one. path "-" writes to standard output. */
+graphc_status file_write(const char *path, const void *data, size_t size, char why[256]);
+
+#endif
