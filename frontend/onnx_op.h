@@ -5,8 +5,8 @@
  *   const OnnxOp ops_activation[] = {
  *       {"", "Softplus", 1, 0, 1, 1, 1, 1, NULL, lower_softplus}, ... {0}};
  *
- * The row with the highest `since` that is <= the model's opset for the domain is used. `until`
- * bounds it (0 = none). Before `lower` runs, input and output counts and attributes are checked
+ * The row with the highest `since` that is <= the model's opset for the domain is used. `until` is
+ * the last opset it holds for (0 = no end). Before `lower` runs, input and output counts and attributes are checked
  * against the row and defaults are in place. */
 #ifndef FRONTEND_ONNX_OP_H
 #define FRONTEND_ONNX_OP_H
@@ -71,6 +71,9 @@ int lower_axis(Lower *l, int64_t axis, int rank);
 typedef struct LowerCaptures { VEC(Value) values; } LowerCaptures;
 Graph *lower_subgraph(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
                       LowerCaptures *captures);
+/* The else branch may capture more than the then branch did: appends the missing trailing inputs to
+ * a subgraph lowered earlier with the same captures. */
+void lower_add_captures(Lower *l, Graph *sub, uint32_t ninputs, const LowerCaptures *captures);
 /* Inlines a subgraph attribute here: its inputs are the given values. False after an error. */
 bool lower_inline(Lower *l, const char *attr, const Value *in, uint32_t nin, Value *out,
                   uint32_t nout);
