@@ -1,0 +1,265 @@
+/* The plan file: everything a run needs, mapped and used in place.
+ *
+ * Layout: PlanHeader, then one PlanSection for every row of PLAN_SECTIONS in that order, then the
+ * sections' bytes, each starting at the next multiple of PLAN_ALIGN with zeros between. A section is
+ * an array of one fixed-width little-endian record; records refer to others by index, to text by
+ * offset into `strings`, to variable-length arrays by their start in `lists`. The file holds no
+ * pointers, absolute paths or time stamps, so equal compilations give equal bytes.
+ *
+ * Expressions: `exprs` is evaluated front to back into one 64-bit slot per record; operands have
+ * smaller indices. Slot 0 is the constant 0 and doubles as "none". Arithmetic wraps; division and
+ * remainder are floored and give 0 for a zero divisor. A slot's stage says when its value is known:
+ * with the plan, when inputs are bound, or while the plan runs (SYM_DATA and SYM_ITER).
+ *
+ * Trust: plan_parse makes every later access memory-safe whatever the bytes are. It does not make
+ * the machine code inside harmless: hashes find damage, not malice. */
+#ifndef RUNTIME_PLAN_H
+#define RUNTIME_PLAN_H
+
+#include "runtime/base/dtype.h"
+#include "runtime/base/status.h"
+#include "runtime/base/strbuf.h"
+#include "runtime/error.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PLAN_MAGIC    "\x89GRAPHC\n"
+#define PLAN_VERSION  1u
+#define PLAN_ALIGN    64u
+#define PLAN_NO_ENTRY UINT64_MAX
+
+#define PLAN_MAX_RANK    12u /* GRAPHC_MAX_RANK */
+#define PLAN_MAX_PARAMS  64u /* buffers of one kernel; bits of PlanKernel.written */
+#define PLAN_MAX_NESTING 32u /* loops and ifs inside each other */
+
+typedef uint32_t PlanStr;  /* offset into strings; 0 = "" */
+typedef uint32_t PlanSlot; /* index into exprs; 0 = none */
+typedef uint32_t PlanList; /* start in lists; the count stands beside it */
+
+/* X(section, record) */
+#define PLAN_SECTIONS(X)                                                                           \
+    X(strings, char)                                                                               \
+    X(lists, uint32_t)                                                                             \
+    X(symbols, PlanSymbol)                                                                         \
+    X(exprs, PlanExpr)                                                                             \
+    X(inputs, PlanIo)                                                                              \
+    X(outputs, PlanIo)                                                                             \
+    X(checks, PlanCheck)                                                                           \
+    X(constants, PlanConstant)                                                                     \
+    X(targets, PlanTarget)                                                                         \
+    X(buffers, PlanBuffer)                                                                         \
+    X(kernels, PlanKernel)                                                                         \
+    X(steps, PlanStep)                                                                             \
+    X(blobs, PlanBlob)                                                                             \
+    X(code, uint8_t)                                                                               \
+    X(data, uint8_t)
+typedef enum PlanSectionId {
+#define X(name, record) PLAN_SEC_##name,
+    PLAN_SECTIONS(X)
+#undef X
+        PLAN_SEC_COUNT
+} PlanSectionId;
+
+/* hash: of the header with this field 0 followed by the section table. */
+typedef struct PlanHeader {
+    char magic[8];
+    uint32_t version, abi;
+    uint64_t length, hash;
+    uint32_t nsections, reserved;
+} PlanHeader;
+
+typedef struct PlanSection {
+    uint32_t id, record_size;
+    uint64_t offset, size, hash;
+} PlanSection;
+
+/* Operation, arity, spelling in text. */
+#define PLAN_EXPRS(X)                                                                              \
+    X(const, 0, "")                                                                                \
+    X(sym, 0, "")                                                                                  \
+    X(add, 2, "+")                                                                                 \
+    X(mul, 2, "*")                                                                                 \
+    X(div, 2, "/")                                                                                 \
+    X(mod, 2, "%")                                                                                 \
+    X(min, 2, "min")                                                                               \
+    X(max, 2, "max")                                                                               \
+    X(lt, 2, "<")                                                                                  \
+    X(eq, 2, "==")                                                                                 \
+    X(select, 3, "select")
+typedef enum PlanExprOp {
+#define X(name, arity, text) PLAN_EX_##name,
+    PLAN_EXPRS(X)
+#undef X
+        PLAN_EX_COUNT
+} PlanExprOp;
+
+typedef struct PlanExpr {
+    uint32_t op, arg[3]; /* sym: arg[0] is the symbol; unused ones are 0 */
+    int64_t value;       /* const */
+} PlanExpr;
+
+typedef enum PlanSymbolKind {
+    PLAN_SYM_dim,  /* input a, axis b */
+    PLAN_SYM_elem, /* flat element b of input a */
+    PLAN_SYM_data, /* written by a step */
+    PLAN_SYM_iter, /* iteration number of a loop */
+    PLAN_SYM_COUNT
+} PlanSymbolKind;
+
+typedef struct PlanSymbol {
+    PlanStr name;
+    uint32_t kind, a, b;
+    int64_t lo, hi; /* inclusive; checked whenever the symbol gets a value */
+    int64_t hint;   /* typical value; 0 = none */
+} PlanSymbol;
+
+typedef struct PlanIo {
+    PlanStr name;
+    uint32_t dtype; /* ONNX code: stable, unlike enum DType */
+    uint32_t rank;
+    PlanList dims;     /* rank slots */
+    PlanList dim_text; /* rank strings */
+    uint32_t reserved;
+} PlanIo;
+
+/* The two slots must be equal; text says what follows if they are not. */
+typedef struct PlanCheck {
+    PlanSlot a, b;
+    PlanStr text;
+} PlanCheck;
+
+typedef enum PlanSource { PLAN_embedded, PLAN_external } PlanSource;
+
+typedef struct PlanConstant {
+    PlanStr name, file; /* file: relative to the plan's folder; 0 when embedded */
+    uint32_t source, reserved;
+    uint64_t offset, length; /* in section data, or in the file */
+    uint64_t hash;           /* plan_probe_hash of the bytes */
+} PlanConstant;
+
+typedef enum PlanDevice { PLAN_cpu = 1, PLAN_cuda = 2 } PlanDevice; /* DLPack's numbers */
+
+/* A target owns ranges of buffers, kernels, steps and blobs; indices inside them count from the
+ * start of the range. Steps [0, nprepare) run once per device, the others in every run. */
+typedef struct PlanTarget {
+    PlanStr name, notes; /* notes: what was not fused and why, one line each */
+    uint32_t device;
+    uint32_t buffers, nbuffers, kernels, nkernels, steps, nsteps, blobs, nblobs, nprepare;
+} PlanTarget;
+
+typedef enum PlanBufferKind {
+    PLAN_BUF_input,
+    PLAN_BUF_output,
+    PLAN_BUF_const,
+    PLAN_BUF_prepared, /* written by prepare steps, shared by sessions, never written again */
+    PLAN_BUF_temp,
+    PLAN_BUF_COUNT
+} PlanBufferKind;
+
+typedef struct PlanBuffer {
+    uint32_t kind, dtype;  /* dtype: ONNX code */
+    uint32_t index;        /* input, output or constant number */
+    uint32_t alias;        /* 0, or 1 + the buffer whose storage it uses, which has no alias itself */
+    PlanSlot bytes;        /* known when inputs are bound */
+    PlanSlot alias_offset; /* bytes */
+    uint32_t first, last;  /* steps that use it, loops widened; first > last: none do */
+} PlanBuffer;
+
+typedef enum PlanForm { PLAN_x86_64_v3, PLAN_x86_64_v4, PLAN_ptx, PLAN_cubin, PLAN_FORMS } PlanForm;
+#define PLAN_CPU_FORMS 2
+
+/* The kernel's pointers are those of its buffers in order, then one int64_t per symbol that its step
+ * writes. */
+typedef struct PlanKernel {
+    PlanStr name, kind, nodes, symbol;
+    uint64_t entry[PLAN_CPU_FORMS]; /* offset in that form's blob, or PLAN_NO_ENTRY */
+    uint64_t written;               /* bit i: buffer i is written */
+    uint32_t nbufs, ndims;
+    PlanList dims; /* ndims slots */
+    PlanSlot work, scratch, cost, bytes_read, bytes_written, flops;
+    PlanSlot grid[3];
+    uint32_t block[3], shared;
+    uint32_t reserved;
+} PlanKernel;
+
+typedef enum PlanStepKind {
+    PLAN_STEP_kernel,
+    PLAN_STEP_loop,
+    PLAN_STEP_loop_end,
+    PLAN_STEP_if,
+    PLAN_STEP_else,
+    PLAN_STEP_if_end,
+    PLAN_STEP_COUNT
+} PlanStepKind;
+
+/* Control is structured: loop ... loop_end, if ... [else ...] if_end. A loop runs while the iteration
+ * number is below the trip count and *cond_buf is true. */
+typedef struct PlanStep {
+    uint32_t kind;
+    uint32_t kernel;
+    PlanList bufs; /* the kernel's nbufs buffer numbers */
+    PlanList data; /* ndata symbols that the kernel writes */
+    uint32_t ndata;
+    uint32_t iter;               /* loop: its symbol */
+    PlanSlot trip;               /* loop: trip count, unless trip_buf */
+    uint32_t trip_buf, cond_buf; /* 1 + buffer, 0 = none: an i64 and a bool */
+    uint32_t match;              /* loop <-> loop_end; if -> else or if_end; else -> if_end */
+} PlanStep;
+
+typedef struct PlanBlob {
+    uint32_t form, reserved;
+    uint64_t offset, size; /* in section code */
+} PlanBlob;
+
+#define PLAN_RECORD_SIZE(T, n) _Static_assert(sizeof(T) == (n), "plan file layout")
+PLAN_RECORD_SIZE(PlanHeader, 40);
+PLAN_RECORD_SIZE(PlanSection, 32);
+PLAN_RECORD_SIZE(PlanExpr, 24);
+PLAN_RECORD_SIZE(PlanSymbol, 40);
+PLAN_RECORD_SIZE(PlanIo, 24);
+PLAN_RECORD_SIZE(PlanCheck, 12);
+PLAN_RECORD_SIZE(PlanConstant, 40);
+PLAN_RECORD_SIZE(PlanTarget, 48);
+PLAN_RECORD_SIZE(PlanBuffer, 32);
+PLAN_RECORD_SIZE(PlanKernel, 120);
+PLAN_RECORD_SIZE(PlanStep, 40);
+PLAN_RECORD_SIZE(PlanBlob, 24);
+
+typedef enum PlanStage { PLAN_STAGE_plan, PLAN_STAGE_bound, PLAN_STAGE_run } PlanStage;
+
+/* A checked plan: the bytes are the caller's and must outlive it. */
+typedef struct Plan {
+    const uint8_t *bytes;
+    uint64_t size;
+    const PlanHeader *header;
+#define X(name, record)                                                                            \
+    const record *name;                                                                            \
+    uint64_t n##name;
+    PLAN_SECTIONS(X)
+#undef X
+    uint8_t *stage; /* PlanStage of every slot */
+} Plan;
+
+/* Checks everything; on success *out refers into `bytes`, which must be 64-byte aligned. */
+graphc_status plan_parse(const void *bytes, uint64_t size, Plan *out, ErrorText error);
+void plan_release(Plan *p);
+
+const char *plan_str(const Plan *p, PlanStr s);
+DType plan_dtype(uint32_t onnx_code); /* DT_none if unknown */
+/* Number of a buffer that owns storage: b itself or what it is an alias of. */
+uint32_t plan_root(const PlanBuffer *target_buffers, uint32_t b);
+const PlanTarget *plan_find_target(const Plan *p, PlanDevice device);
+
+/* What a constant's bytes are recognised by: all of them up to 128 KiB, else the first and last
+ * 64 KiB and the length, so that loading does not read gigabytes of weights twice. */
+uint64_t plan_probe_hash(const void *data, uint64_t length);
+/* Hash of a header and its section table, as PlanHeader.hash. */
+uint64_t plan_header_hash(const PlanHeader *h, const PlanSection *sections);
+
+/* Evaluates slots of stage >= from, given every symbol's value. */
+void plan_eval(const Plan *p, const int64_t *symbols, int64_t *slots, PlanStage from);
+
+/* plan.txt: every record, readable. */
+void plan_print(const Plan *p, StrBuf *out);
+
+#endif
