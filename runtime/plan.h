@@ -179,7 +179,6 @@ typedef struct PlanKernel {
     PlanSlot work, scratch, cost, bytes_read, bytes_written, flops;
     PlanSlot grid[3];
     uint32_t block[3], shared;
-    uint32_t reserved;
 } PlanKernel;
 
 typedef enum PlanStepKind {
@@ -221,7 +220,7 @@ PLAN_RECORD_SIZE(PlanCheck, 12);
 PLAN_RECORD_SIZE(PlanConstant, 40);
 PLAN_RECORD_SIZE(PlanTarget, 48);
 PLAN_RECORD_SIZE(PlanBuffer, 32);
-PLAN_RECORD_SIZE(PlanKernel, 120);
+PLAN_RECORD_SIZE(PlanKernel, 104);
 PLAN_RECORD_SIZE(PlanStep, 40);
 PLAN_RECORD_SIZE(PlanBlob, 24);
 
