@@ -147,6 +147,7 @@ typedef struct Graph {
     ExprPool *exprs;
     DiagSink *diags;
     const char *name;
+    bool is_body; /* body of a Control: its inputs are not the model's */
     VEC(Node) nodes; /* nodes.v[0] is a placeholder; a node's inputs have smaller numbers */
     VEC(IoInfo) inputs;
     VEC(IoInfo) outputs;
