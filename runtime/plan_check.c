@@ -1,0 +1,395 @@
+#include "runtime/plan_check.h"
+#include "runtime/base/check.h"
+#include <string.h>
+
+/* One check in progress: the target in hand and where a message goes. */
+typedef struct Checker {
+    Plan *plan;
+    ErrorText error;
+    const PlanTarget *t;
+    const PlanBuffer *buffers;
+    const PlanKernel *kernels;
+    const PlanStep *steps;
+    const PlanBlob *blobs;
+} Checker;
+
+static graphc_status bad(const Checker *c, const char *record, uint64_t i, const char *what) {
+    return error_set(c->error, GRAPHC_INVALID, "not a valid plan: %s %llu: %s", record,
+                     (unsigned long long)i, what);
+}
+
+/* Fails unless the condition holds; `record` and `i` say where. */
+#define NEED(cond, record, i, what)                                                                \
+    do {                                                                                           \
+        if (!(cond)) return bad(c, record, i, what);                                               \
+    } while (0)
+
+static bool str_ok(const Checker *c, PlanStr s) { return s < c->plan->nstrings; }
+static bool slot_ok(const Checker *c, PlanSlot s, PlanStage latest) {
+    return s < c->plan->nexprs && c->plan->stage[s] <= latest;
+}
+static bool list_ok(const Checker *c, PlanList start, uint32_t n) {
+    return check_span(start, n, c->plan->nlists);
+}
+static bool slots_ok(const Checker *c, PlanList start, uint32_t n, PlanStage latest) {
+    if (!list_ok(c, start, n)) return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (!slot_ok(c, c->plan->lists[start + i], latest)) return false;
+    return true;
+}
+
+static graphc_status check_strings(const Checker *c) {
+    const Plan *p = c->plan;
+    NEED(p->nstrings && p->nstrings <= UINT32_MAX, "strings", 0, "empty or too long");
+    NEED(p->strings[0] == 0 && p->strings[p->nstrings - 1] == 0, "strings", 0, "not terminated");
+    for (uint64_t i = 0; i < p->nstrings; i++) {
+        unsigned char ch = (unsigned char)p->strings[i];
+        NEED(ch >= 32 || ch == 0 || ch == '\n', "strings", i, "a control character");
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_symbols(const Checker *c) {
+    const Plan *p = c->plan;
+    NEED(p->nsymbols <= UINT32_MAX, "symbols", p->nsymbols, "too many");
+    for (uint64_t i = 0; i < p->nsymbols; i++) {
+        const PlanSymbol *s = &p->symbols[i];
+        NEED(str_ok(c, s->name) && s->kind < PLAN_SYM_COUNT, "symbol", i, "name or kind");
+        NEED(s->lo <= s->hi, "symbol", i, "empty range");
+        if (s->kind == PLAN_SYM_dim || s->kind == PLAN_SYM_elem)
+            NEED(s->a < p->ninputs, "symbol", i, "no such input");
+        else
+            NEED(s->a == 0 && s->b == 0, "symbol", i, "stray definition");
+        if (s->kind == PLAN_SYM_dim)
+            NEED(s->b < p->inputs[s->a].rank, "symbol", i, "no such axis");
+        if (s->kind == PLAN_SYM_elem) {
+            DType t = plan_dtype(p->inputs[s->a].dtype);
+            NEED(t != DT_none && !dtype_is_float(t), "symbol", i, "element of a float input");
+        }
+    }
+    return GRAPHC_OK;
+}
+
+static PlanStage symbol_stage(uint32_t kind) {
+    return kind == PLAN_SYM_dim || kind == PLAN_SYM_elem ? PLAN_STAGE_bound : PLAN_STAGE_run;
+}
+
+static graphc_status check_exprs(const Checker *c) {
+    static const uint8_t arity[] = {
+#define X(name, n, text) n,
+        PLAN_EXPRS(X)
+#undef X
+    };
+    const Plan *p = c->plan;
+    NEED(p->nexprs && p->nexprs <= UINT32_MAX, "expressions", 0, "none or too many");
+    NEED(p->exprs[0].op == PLAN_EX_const && p->exprs[0].value == 0, "expression", 0, "not 0");
+    for (uint64_t i = 0; i < p->nexprs; i++) {
+        const PlanExpr *e = &p->exprs[i];
+        NEED(e->op < PLAN_EX_COUNT, "expression", i, "unknown operation");
+        NEED(e->op == PLAN_EX_const || e->value == 0, "expression", i, "stray value");
+        uint32_t nargs = arity[e->op];
+        if (e->op == PLAN_EX_sym) {
+            NEED(e->arg[0] < p->nsymbols, "expression", i, "no such symbol");
+            p->stage[i] = (uint8_t)symbol_stage(p->symbols[e->arg[0]].kind);
+            nargs = 1;
+        }
+        for (uint32_t k = 0; k < 3; k++) {
+            if (k >= nargs)
+                NEED(e->arg[k] == 0, "expression", i, "stray operand");
+            else if (e->op != PLAN_EX_sym) {
+                NEED(e->arg[k] < i, "expression", i, "operand not defined before it");
+                uint8_t s = p->stage[e->arg[k]];
+                if (s > p->stage[i]) p->stage[i] = s;
+            }
+        }
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_io(const Checker *c, const PlanIo *v, uint64_t n, const char *what,
+                              PlanStage latest) {
+    for (uint64_t i = 0; i < n; i++) {
+        NEED(str_ok(c, v[i].name) && !v[i].reserved, what, i, "name");
+        NEED(plan_dtype(v[i].dtype) != DT_none, what, i, "unknown element type");
+        NEED(v[i].rank <= PLAN_MAX_RANK, what, i, "rank too high");
+        NEED(slots_ok(c, v[i].dims, v[i].rank, latest), what, i, "dimensions");
+        NEED(list_ok(c, v[i].dim_text, v[i].rank), what, i, "dimension texts");
+        for (uint32_t k = 0; k < v[i].rank; k++)
+            NEED(str_ok(c, c->plan->lists[v[i].dim_text + k]), what, i, "dimension texts");
+    }
+    return GRAPHC_OK;
+}
+
+/* Relative, inside the folder, no empty or dot-dot part: file_map_beneath checks again on opening. */
+static bool file_name_ok(const char *name) {
+    if (!*name || *name == '/' || strchr(name, '\\')) return false;
+    for (const char *part = name; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL)
+        if (!*part || *part == '/' || (part[0] == '.' && part[1] == '.' && (!part[2] || part[2] == '/')))
+            return false;
+    return true;
+}
+
+static graphc_status check_constants(const Checker *c) {
+    const Plan *p = c->plan;
+    for (uint64_t i = 0; i < p->nconstants; i++) {
+        const PlanConstant *k = &p->constants[i];
+        NEED(str_ok(c, k->name) && str_ok(c, k->file) && !k->reserved, "constant", i, "name");
+        NEED(k->length <= INT64_MAX, "constant", i, "too large");
+        if (k->source == PLAN_embedded) {
+            NEED(k->file == 0 && k->offset % PLAN_ALIGN == 0, "constant", i, "misplaced");
+            NEED(check_span(k->offset, k->length, p->ndata), "constant", i, "outside the file");
+        } else {
+            NEED(k->source == PLAN_external, "constant", i, "unknown source");
+            NEED(file_name_ok(plan_str(p, k->file)), "constant", i, "unsafe file name");
+            NEED(check_span(k->offset, k->length, INT64_MAX), "constant", i, "too large");
+        }
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_checks(const Checker *c) {
+    const Plan *p = c->plan;
+    for (uint64_t i = 0; i < p->nchecks; i++)
+        NEED(slot_ok(c, p->checks[i].a, PLAN_STAGE_run) && slot_ok(c, p->checks[i].b, PLAN_STAGE_run) &&
+                 str_ok(c, p->checks[i].text),
+             "check", i, "index");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_buffer(const Checker *c, uint32_t i) {
+    static const char what[] = "buffer";
+    const Plan *p = c->plan;
+    const PlanBuffer *b = &c->buffers[i];
+    uint64_t limit[PLAN_BUF_COUNT] = {p->ninputs, p->noutputs, p->nconstants, 1, 1};
+    NEED(b->kind < PLAN_BUF_COUNT, what, i, "unknown kind");
+    NEED(b->index < limit[b->kind], what, i, "no such input, output or constant");
+    NEED(plan_dtype(b->dtype) != DT_none, what, i, "unknown element type");
+    PlanStage latest = b->kind == PLAN_BUF_prepared || b->kind == PLAN_BUF_const ? PLAN_STAGE_plan
+                                                                                 : PLAN_STAGE_bound;
+    NEED(slot_ok(c, b->bytes, latest) && slot_ok(c, b->alias_offset, latest), what, i, "size");
+    if (b->first <= b->last) NEED(b->last < c->t->nsteps, what, i, "no such step");
+    if (b->alias) {
+        NEED(b->alias <= c->t->nbuffers, what, i, "alias of no buffer");
+        NEED(c->buffers[b->alias - 1].alias == 0, what, i, "alias of an alias");
+        NEED(b->kind == PLAN_BUF_temp || b->kind == PLAN_BUF_output, what, i, "may not be an alias");
+        uint32_t root = c->buffers[b->alias - 1].kind;
+        NEED(root == PLAN_BUF_temp || root == PLAN_BUF_output, what, i, "alias of read-only memory");
+    } else
+        NEED(b->alias_offset == 0, what, i, "stray offset");
+    return GRAPHC_OK;
+}
+
+static const PlanBlob *find_blob(const Checker *c, uint32_t form) {
+    for (uint32_t i = 0; i < c->t->nblobs; i++)
+        if (c->blobs[i].form == form) return &c->blobs[i];
+    return NULL;
+}
+
+static graphc_status check_blobs(const Checker *c) {
+    const Plan *p = c->plan;
+    for (uint32_t i = 0; i < c->t->nblobs; i++) {
+        const PlanBlob *b = &c->blobs[i];
+        NEED(b->form < PLAN_FORMS && !b->reserved, "blob", i, "unknown form");
+        NEED((b->form < PLAN_CPU_FORMS) == (c->t->device == PLAN_cpu), "blob", i, "wrong device");
+        NEED(find_blob(c, b->form) == b, "blob", i, "second of its form");
+        NEED(b->size && b->offset % PLAN_ALIGN == 0 && check_span(b->offset, b->size, p->ncode),
+             "blob", i, "outside the file");
+        if (b->form == PLAN_ptx)
+            NEED(p->code[b->offset + b->size - 1] == 0, "blob", i, "text not terminated");
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_kernel_code(const Checker *c, uint32_t i) {
+    static const char what[] = "kernel";
+    const PlanKernel *k = &c->kernels[i];
+    if (c->t->device == PLAN_cpu) {
+        for (uint32_t f = 0; f < PLAN_CPU_FORMS; f++) {
+            const PlanBlob *b = find_blob(c, f);
+            NEED(b ? k->entry[f] < b->size : k->entry[f] == PLAN_NO_ENTRY, what, i, "entry");
+        }
+        return GRAPHC_OK;
+    }
+    NEED(*plan_str(c->plan, k->symbol), what, i, "no symbol");
+    uint64_t threads = 1;
+    for (int a = 0; a < 3; a++) {
+        NEED(slot_ok(c, k->grid[a], PLAN_STAGE_run) && k->grid[a], what, i, "grid");
+        NEED(k->block[a] >= 1 && k->block[a] <= 1024, what, i, "block");
+        threads *= k->block[a];
+    }
+    NEED(threads <= 1024, what, i, "block too large");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_kernel(const Checker *c, uint32_t i) {
+    static const char what[] = "kernel";
+    const PlanKernel *k = &c->kernels[i];
+    NEED(str_ok(c, k->name) && str_ok(c, k->kind) && str_ok(c, k->nodes) && str_ok(c, k->symbol),
+         what, i, "name");
+    NEED(k->nbufs <= PLAN_MAX_PARAMS, what, i, "too many buffers");
+    NEED(k->nbufs == 64 || k->written >> k->nbufs == 0, what, i, "writes a buffer it has not");
+    NEED(slots_ok(c, k->dims, k->ndims, PLAN_STAGE_run), what, i, "dimensions");
+    NEED(slot_ok(c, k->scratch, PLAN_STAGE_bound), what, i, "scratch size");
+    PlanSlot rest[] = {k->work, k->cost, k->bytes_read, k->bytes_written, k->flops};
+    for (size_t r = 0; r < sizeof rest / sizeof *rest; r++)
+        NEED(slot_ok(c, rest[r], PLAN_STAGE_run), what, i, "an expression");
+    return check_kernel_code(c, i);
+}
+
+/* A prepare step runs once for all sessions, so it sees nothing that differs between them. */
+static graphc_status check_prepare(const Checker *c, uint32_t i) {
+    const PlanStep *s = &c->steps[i];
+    NEED(s->kind == PLAN_STEP_kernel && s->ndata == 0, "step", i, "not a prepare step");
+    const PlanKernel *k = &c->kernels[s->kernel];
+    NEED(slots_ok(c, k->dims, k->ndims, PLAN_STAGE_plan) && slot_ok(c, k->work, PLAN_STAGE_plan) &&
+             slot_ok(c, k->scratch, PLAN_STAGE_plan) && slot_ok(c, k->grid[0], PLAN_STAGE_plan) &&
+             slot_ok(c, k->grid[1], PLAN_STAGE_plan) && slot_ok(c, k->grid[2], PLAN_STAGE_plan),
+         "step", i, "prepare step depends on inputs");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_use(const Checker *c, uint32_t i, uint32_t buf, bool written) {
+    NEED(buf < c->t->nbuffers, "step", i, "no such buffer");
+    const PlanBuffer *b = &c->buffers[buf], *root = &c->buffers[plan_root(c->buffers, buf)];
+    NEED(b->first <= i && i <= b->last && root->first <= i && i <= root->last, "step", i,
+         "uses a buffer outside its lifetime");
+    bool prepare = i < c->t->nprepare;
+    if (prepare) NEED(b->kind == PLAN_BUF_const || b->kind == PLAN_BUF_prepared, "step", i, "prepare");
+    if (written)
+        NEED(b->kind == (prepare ? PLAN_BUF_prepared : PLAN_BUF_temp) ||
+                 (!prepare && b->kind == PLAN_BUF_output),
+             "step", i, "writes read-only memory");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_kernel_step(const Checker *c, uint32_t i) {
+    const PlanStep *s = &c->steps[i];
+    NEED(s->kernel < c->t->nkernels, "step", i, "no such kernel");
+    const PlanKernel *k = &c->kernels[s->kernel];
+    NEED(list_ok(c, s->bufs, k->nbufs) && list_ok(c, s->data, s->ndata), "step", i, "buffer list");
+    NEED(k->nbufs + (uint64_t)s->ndata <= PLAN_MAX_PARAMS, "step", i, "too many buffers");
+    for (uint32_t a = 0; a < k->nbufs; a++)
+        GC_TRY(check_use(c, i, c->plan->lists[s->bufs + a], k->written >> a & 1));
+    for (uint32_t a = 0; a < s->ndata; a++) {
+        uint32_t sym = c->plan->lists[s->data + a];
+        NEED(sym < c->plan->nsymbols && c->plan->symbols[sym].kind == PLAN_SYM_data, "step", i,
+             "no such symbol");
+    }
+    return i < c->t->nprepare ? check_prepare(c, i) : GRAPHC_OK;
+}
+
+static graphc_status check_scalar(const Checker *c, uint32_t i, uint32_t buf1, DType t) {
+    if (!buf1) return GRAPHC_OK;
+    GC_TRY(check_use(c, i, buf1 - 1, false));
+    NEED(plan_dtype(c->buffers[buf1 - 1].dtype) == t, "step", i, "type of a control value");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_control_step(const Checker *c, uint32_t i) {
+    const PlanStep *s = &c->steps[i];
+    GC_TRY(check_scalar(c, i, s->trip_buf, DT_i64));
+    GC_TRY(check_scalar(c, i, s->cond_buf, DT_bool));
+    if (s->kind == PLAN_STEP_loop) {
+        NEED(slot_ok(c, s->trip, PLAN_STAGE_run), "step", i, "trip count");
+        NEED(s->iter < c->plan->nsymbols && c->plan->symbols[s->iter].kind == PLAN_SYM_iter, "step", i,
+             "no iteration symbol");
+    }
+    if (s->kind == PLAN_STEP_if) NEED(s->cond_buf, "step", i, "no condition");
+    return GRAPHC_OK;
+}
+
+/* Control steps nest, and `match` says how. */
+static graphc_status check_nesting(const Checker *c) {
+    uint32_t open[PLAN_MAX_NESTING], depth = 0;
+    for (uint32_t i = 0; i < c->t->nsteps; i++) {
+        const PlanStep *s = &c->steps[i];
+        uint32_t top = depth ? open[depth - 1] : 0, top_kind = depth ? c->steps[top].kind : 0;
+        switch ((PlanStepKind)s->kind) {
+        case PLAN_STEP_loop:
+        case PLAN_STEP_if:
+            NEED(depth < PLAN_MAX_NESTING, "step", i, "nested too deeply");
+            open[depth++] = i;
+            break;
+        case PLAN_STEP_loop_end:
+            NEED(depth && top_kind == PLAN_STEP_loop, "step", i, "no loop to end");
+            NEED(s->match == top && c->steps[top].match == i, "step", i, "match");
+            depth--;
+            break;
+        case PLAN_STEP_else:
+            NEED(depth && top_kind == PLAN_STEP_if, "step", i, "no if");
+            NEED(c->steps[top].match == i, "step", i, "match");
+            open[depth - 1] = i;
+            break;
+        case PLAN_STEP_if_end:
+            NEED(depth && (top_kind == PLAN_STEP_if || top_kind == PLAN_STEP_else), "step", i, "no if");
+            NEED(c->steps[top].match == i, "step", i, "match");
+            depth--;
+            break;
+        default: break;
+        }
+    }
+    NEED(depth == 0, "step", c->t->nsteps, "control not closed");
+    return GRAPHC_OK;
+}
+
+/* A buffer that lives across the start or end of a loop and is used inside lives through all of it. */
+static graphc_status check_loop_lifetimes(const Checker *c) {
+    for (uint32_t l = 0; l < c->t->nsteps; l++) {
+        if (c->steps[l].kind != PLAN_STEP_loop) continue;
+        uint32_t end = c->steps[l].match;
+        for (uint32_t i = 0; i < c->t->nbuffers; i++) {
+            const PlanBuffer *b = &c->buffers[i];
+            bool apart = b->first > b->last || b->last < l || b->first > end;
+            bool inside = b->first >= l && b->last <= end, around = b->first <= l && b->last >= end;
+            NEED(apart || inside || around, "buffer", i, "lifetime cuts a loop");
+        }
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_target(Checker *c, uint64_t number) {
+    const Plan *p = c->plan;
+    const PlanTarget *t = c->t;
+    NEED(str_ok(c, t->name) && str_ok(c, t->notes), "target", number, "name");
+    NEED(t->device == PLAN_cpu || t->device == PLAN_cuda, "target", number, "unknown device");
+    NEED(check_span(t->buffers, t->nbuffers, p->nbuffers) &&
+             check_span(t->kernels, t->nkernels, p->nkernels) &&
+             check_span(t->steps, t->nsteps, p->nsteps) && check_span(t->blobs, t->nblobs, p->nblobs) &&
+             t->nprepare <= t->nsteps,
+         "target", number, "range");
+    c->buffers = p->buffers + t->buffers;
+    c->kernels = p->kernels + t->kernels;
+    c->steps = p->steps + t->steps;
+    c->blobs = p->blobs + t->blobs;
+    GC_TRY(check_blobs(c));
+    for (uint32_t i = 0; i < t->nbuffers; i++) GC_TRY(check_buffer(c, i));
+    for (uint32_t i = 0; i < t->nkernels; i++) GC_TRY(check_kernel(c, i));
+    for (uint32_t i = 0; i < t->nsteps; i++) {
+        NEED(c->steps[i].kind < PLAN_STEP_COUNT, "step", i, "unknown kind");
+        NEED(c->steps[i].match < t->nsteps, "step", i, "match");
+        if (c->steps[i].kind == PLAN_STEP_kernel)
+            GC_TRY(check_kernel_step(c, i));
+        else {
+            NEED(i >= t->nprepare, "step", i, "control in a prepare step");
+            GC_TRY(check_control_step(c, i));
+        }
+    }
+    GC_TRY(check_nesting(c));
+    return check_loop_lifetimes(c);
+}
+
+graphc_status plan_check(Plan *p, ErrorText error) {
+    Checker checker = {.plan = p, .error = error}, *c = &checker;
+    GC_TRY(check_strings(c));
+    GC_TRY(check_symbols(c));
+    GC_TRY(check_exprs(c));
+    GC_TRY(check_io(c, p->inputs, p->ninputs, "input", PLAN_STAGE_bound));
+    GC_TRY(check_io(c, p->outputs, p->noutputs, "output", PLAN_STAGE_run));
+    GC_TRY(check_constants(c));
+    GC_TRY(check_checks(c));
+    for (uint64_t i = 0; i < p->ntargets; i++) {
+        c->t = &p->targets[i];
+        GC_TRY(check_target(c, i));
+    }
+    return GRAPHC_OK;
+}

@@ -1,0 +1,164 @@
+#include "runtime/plan.h"
+#include "runtime/abi.h"
+#include "runtime/base/check.h"
+#include "runtime/base/map.h"
+#include "runtime/plan_check.h"
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "plans are used in place");
+
+#define PROBE 65536u
+
+const char *plan_str(const Plan *p, PlanStr s) { return p->strings + s; }
+
+DType plan_dtype(uint32_t onnx_code) {
+    DType t;
+    return onnx_code <= INT32_MAX && dtype_from_onnx((int)onnx_code, &t) ? t : DT_none;
+}
+
+uint32_t plan_root(const PlanBuffer *target_buffers, uint32_t b) {
+    return target_buffers[b].alias ? target_buffers[b].alias - 1 : b;
+}
+
+const PlanTarget *plan_find_target(const Plan *p, PlanDevice device) {
+    for (uint64_t i = 0; i < p->ntargets; i++)
+        if (p->targets[i].device == (uint32_t)device) return &p->targets[i];
+    return NULL;
+}
+
+uint64_t plan_probe_hash(const void *data, uint64_t length) {
+    if (length <= 2 * (uint64_t)PROBE) return hash_bytes(data, length, length);
+    const uint8_t *p = data;
+    return hash_bytes(p + (length - PROBE), PROBE, hash_bytes(p, PROBE, length));
+}
+
+uint64_t plan_header_hash(const PlanHeader *h, const PlanSection *sections) {
+    PlanHeader zeroed = *h;
+    zeroed.hash = 0;
+    uint64_t seed = hash_bytes(&zeroed, sizeof zeroed, 0);
+    return hash_bytes(sections, sizeof *sections * PLAN_SEC_COUNT, seed);
+}
+
+static graphc_status bad(ErrorText e, const char *what) {
+    return error_set(e, GRAPHC_INVALID, "not a valid plan: %s", what);
+}
+
+static graphc_status check_header(const PlanHeader *h, uint64_t size, ErrorText e) {
+    if (memcmp(h->magic, PLAN_MAGIC, sizeof h->magic) != 0)
+        return bad(e, "it does not start as a plan file does");
+    if (h->version != PLAN_VERSION)
+        return error_set(e, GRAPHC_UNSUPPORTED,
+                         "the plan has format version %u, this runtime reads version %u; compile "
+                         "the model again",
+                         h->version, PLAN_VERSION);
+    if (h->abi != GRAPHC_ABI_VERSION)
+        return error_set(e, GRAPHC_UNSUPPORTED,
+                         "the plan's kernels have interface version %u, this runtime has %d", h->abi,
+                         GRAPHC_ABI_VERSION);
+    if (h->length != size)
+        return error_set(e, GRAPHC_INVALID,
+                         "not a valid plan: %llu bytes long instead of %llu: cut short or extended",
+                         (unsigned long long)size, (unsigned long long)h->length);
+    if (h->nsections != PLAN_SEC_COUNT || h->reserved) return bad(e, "wrong section count");
+    return GRAPHC_OK;
+}
+
+static bool all_zero(const uint8_t *p, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++)
+        if (p[i]) return false;
+    return true;
+}
+
+/* Sections follow each other in order with zeros between, so every byte of the file is checked. */
+static graphc_status check_section(const uint8_t *bytes, uint64_t size, const PlanSection *s,
+                                   uint32_t id, uint32_t record, uint64_t *end, ErrorText e) {
+    uint64_t start = (*end + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+    if (s->id != id || s->record_size != record) return bad(e, "unexpected section");
+    if (s->offset != start || !check_span(s->offset, s->size, size))
+        return bad(e, "a section lies outside the file or out of order");
+    if (s->size % record) return bad(e, "a section is not a whole number of records");
+    if (!all_zero(bytes + *end, start - *end)) return bad(e, "padding is not zero");
+    if (hash_bytes(bytes + s->offset, s->size, id) != s->hash)
+        return bad(e, "damaged: a section's hash does not match");
+    *end = s->offset + s->size;
+    return GRAPHC_OK;
+}
+
+static graphc_status map_sections(Plan *p, ErrorText e) {
+    static const uint32_t record_size[] = {
+#define X(name, record) sizeof(record),
+        PLAN_SECTIONS(X)
+#undef X
+    };
+    const PlanSection *table = (const PlanSection *)(const void *)(p->header + 1);
+    if (plan_header_hash(p->header, table) != p->header->hash)
+        return bad(e, "damaged: the header's hash does not match");
+    uint64_t end = sizeof(PlanHeader) + sizeof(PlanSection) * PLAN_SEC_COUNT;
+    for (uint32_t i = 0; i < PLAN_SEC_COUNT; i++)
+        GC_TRY(check_section(p->bytes, p->size, &table[i], i, record_size[i], &end, e));
+    if (end != p->size) return bad(e, "bytes after the last section");
+#define X(section, record)                                                                         \
+    p->section = (const record *)(const void *)(p->bytes + table[PLAN_SEC_##section].offset);      \
+    p->n##section = table[PLAN_SEC_##section].size / sizeof(record);
+    PLAN_SECTIONS(X)
+#undef X
+    return GRAPHC_OK;
+}
+
+graphc_status plan_parse(const void *bytes, uint64_t size, Plan *out, ErrorText error) {
+    Plan p = {.bytes = bytes, .size = size, .header = bytes};
+    if (size < sizeof(PlanHeader) + sizeof(PlanSection) * PLAN_SEC_COUNT)
+        return bad(error, "too short for a header");
+    GC_TRY(check_header(p.header, size, error));
+    GC_TRY(map_sections(&p, error));
+    p.stage = calloc(p.nexprs ? p.nexprs : 1, 1);
+    if (!p.stage) return error_set(error, GRAPHC_NO_MEMORY, "not enough memory to read the plan");
+    graphc_status st = plan_check(&p, error);
+    if (st != GRAPHC_OK) {
+        plan_release(&p);
+        return st;
+    }
+    *out = p;
+    return GRAPHC_OK;
+}
+
+void plan_release(Plan *p) {
+    free(p->stage);
+    p->stage = NULL;
+}
+
+static int64_t floor_div(int64_t a, int64_t b) {
+    if (b == 0) return 0;
+    if (b == -1) return (int64_t)(0 - (uint64_t)a);
+    return a / b - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+
+static int64_t floor_mod(int64_t a, int64_t b) {
+    if (b == 0 || b == -1) return 0;
+    int64_t r = a % b;
+    return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
+}
+
+static int64_t eval_one(const PlanExpr *e, const int64_t *symbols, const int64_t *slots) {
+    if (e->op == PLAN_EX_const) return e->value;
+    if (e->op == PLAN_EX_sym) return symbols[e->arg[0]];
+    int64_t a = slots[e->arg[0]], b = slots[e->arg[1]], c = slots[e->arg[2]];
+    switch ((PlanExprOp)e->op) {
+    case PLAN_EX_add: return (int64_t)((uint64_t)a + (uint64_t)b);
+    case PLAN_EX_mul: return (int64_t)((uint64_t)a * (uint64_t)b);
+    case PLAN_EX_div: return floor_div(a, b);
+    case PLAN_EX_mod: return floor_mod(a, b);
+    case PLAN_EX_min: return a < b ? a : b;
+    case PLAN_EX_max: return a > b ? a : b;
+    case PLAN_EX_lt: return a < b;
+    case PLAN_EX_eq: return a == b;
+    case PLAN_EX_select: return a ? b : c;
+    default: return 0;
+    }
+}
+
+void plan_eval(const Plan *p, const int64_t *symbols, int64_t *slots, PlanStage from) {
+    for (uint64_t i = 0; i < p->nexprs; i++)
+        if (p->stage[i] >= from) slots[i] = eval_one(&p->exprs[i], symbols, slots);
+}

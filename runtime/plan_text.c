@@ -1,0 +1,196 @@
+#include "runtime/plan.h"
+
+#define INLINE_DEPTH 6 /* deeper operands print as slot numbers, so that text stays bounded */
+
+typedef struct Printer {
+    const Plan *p;
+    StrBuf *out;
+    const PlanBuffer *buffers;
+    const PlanKernel *kernels;
+} Printer;
+
+static const char *const expr_text[] = {
+#define X(name, arity, text) text,
+    PLAN_EXPRS(X)
+#undef X
+};
+
+static void put_slot(const Printer *w, PlanSlot s, int depth, bool top) {
+    const PlanExpr *e = &w->p->exprs[s];
+    if (e->op == PLAN_EX_const) {
+        sb_printf(w->out, "%lld", (long long)e->value);
+    } else if (e->op == PLAN_EX_sym) {
+        sb_put(w->out, plan_str(w->p, w->p->symbols[e->arg[0]].name));
+    } else if (depth == 0) {
+        sb_printf(w->out, "s%u", s);
+    } else if (e->op <= PLAN_EX_mod || e->op == PLAN_EX_lt || e->op == PLAN_EX_eq) {
+        if (!top) sb_put(w->out, "(");
+        put_slot(w, e->arg[0], depth - 1, false);
+        sb_printf(w->out, " %s ", expr_text[e->op]);
+        put_slot(w, e->arg[1], depth - 1, false);
+        if (!top) sb_put(w->out, ")");
+    } else {
+        sb_printf(w->out, "%s(", expr_text[e->op]);
+        for (int i = 0; i < (e->op == PLAN_EX_select ? 3 : 2); i++) {
+            if (i) sb_put(w->out, ", ");
+            put_slot(w, e->arg[i], depth - 1, true);
+        }
+        sb_put(w->out, ")");
+    }
+}
+
+static void put_expr(const Printer *w, PlanSlot s) { put_slot(w, s, INLINE_DEPTH, true); }
+
+static void put_field(const Printer *w, const char *name, PlanSlot s) {
+    if (!s) return;
+    sb_printf(w->out, "  %s ", name);
+    put_expr(w, s);
+}
+
+static const char *dtype_text(uint32_t code) { return dtype_name(plan_dtype(code)); }
+
+static void put_symbols(const Printer *w) {
+    static const char *const kinds[] = {"dim", "elem", "data", "iter"};
+    for (uint64_t i = 0; i < w->p->nsymbols; i++) {
+        const PlanSymbol *s = &w->p->symbols[i];
+        sb_printf(w->out, "symbol %s  %s", plan_str(w->p, s->name), kinds[s->kind]);
+        if (s->kind == PLAN_SYM_dim || s->kind == PLAN_SYM_elem)
+            sb_printf(w->out, " %u of input %s", s->b, plan_str(w->p, w->p->inputs[s->a].name));
+        sb_printf(w->out, "  in %lld..%lld", (long long)s->lo, (long long)s->hi);
+        if (s->hint) sb_printf(w->out, "  typical %lld", (long long)s->hint);
+        sb_put(w->out, "\n");
+    }
+}
+
+static void put_io(const Printer *w, const char *what, const PlanIo *v, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        sb_printf(w->out, "%s %s  %s[", what, plan_str(w->p, v[i].name), dtype_text(v[i].dtype));
+        for (uint32_t k = 0; k < v[i].rank; k++)
+            sb_printf(w->out, "%s%s", k ? ", " : "",
+                      plan_str(w->p, w->p->lists[v[i].dim_text + k]));
+        sb_put(w->out, "]\n");
+    }
+}
+
+static void put_checks(const Printer *w) {
+    for (uint64_t i = 0; i < w->p->nchecks; i++) {
+        sb_put(w->out, "check ");
+        put_expr(w, w->p->checks[i].a);
+        sb_put(w->out, " == ");
+        put_expr(w, w->p->checks[i].b);
+        sb_printf(w->out, "  # %s\n", plan_str(w->p, w->p->checks[i].text));
+    }
+}
+
+static void put_constants(const Printer *w) {
+    for (uint64_t i = 0; i < w->p->nconstants; i++) {
+        const PlanConstant *k = &w->p->constants[i];
+        sb_printf(w->out, "constant c%llu  %llu bytes", (unsigned long long)i,
+                  (unsigned long long)k->length);
+        if (k->source == PLAN_external)
+            sb_printf(w->out, "  in %s at %llu", plan_str(w->p, k->file),
+                      (unsigned long long)k->offset);
+        sb_printf(w->out, "  hash %016llx  # %s\n", (unsigned long long)k->hash,
+                  plan_str(w->p, k->name));
+    }
+}
+
+static void put_buffer(const Printer *w, uint32_t i) {
+    static const char *const kinds[] = {"input", "output", "const", "prepared", "temp"};
+    const PlanBuffer *b = &w->buffers[i];
+    sb_printf(w->out, "  buffer b%u  %s", i, kinds[b->kind]);
+    if (b->kind <= PLAN_BUF_const) sb_printf(w->out, " %u", b->index);
+    sb_printf(w->out, "  %s", dtype_text(b->dtype));
+    put_field(w, "bytes", b->bytes);
+    if (b->alias) {
+        sb_printf(w->out, "  in b%u", b->alias - 1);
+        put_field(w, "at", b->alias_offset);
+    }
+    if (b->first <= b->last)
+        sb_printf(w->out, "  live %u..%u\n", b->first, b->last);
+    else
+        sb_put(w->out, "  unused\n");
+}
+
+static void put_kernel_facts(const Printer *w, const PlanTarget *t, const PlanKernel *k) {
+    if (k->ndims) sb_put(w->out, "      dims");
+    for (uint32_t i = 0; i < k->ndims; i++) {
+        sb_put(w->out, i ? ", " : " ");
+        put_expr(w, w->p->lists[k->dims + i]);
+    }
+    if (k->ndims) sb_put(w->out, "\n");
+    sb_put(w->out, "     ");
+    if (t->device == PLAN_cuda) {
+        for (int i = 0; i < 3; i++) put_field(w, i ? "x" : "grid", k->grid[i]);
+        sb_printf(w->out, "  block %ux%ux%u  shared %u", k->block[0], k->block[1], k->block[2],
+                  k->shared);
+    } else {
+        put_field(w, "work", k->work);
+        put_field(w, "scratch", k->scratch);
+        put_field(w, "ns", k->cost);
+    }
+    put_field(w, "reads", k->bytes_read);
+    put_field(w, "writes", k->bytes_written);
+    put_field(w, "flops", k->flops);
+    sb_printf(w->out, "\n      covers %s\n", plan_str(w->p, k->nodes));
+}
+
+static void put_kernel_step(const Printer *w, const PlanTarget *t, const PlanStep *s) {
+    const PlanKernel *k = &w->kernels[s->kernel];
+    sb_printf(w->out, "%s (", plan_str(w->p, k->name));
+    for (uint32_t i = 0; i < k->nbufs; i++)
+        sb_printf(w->out, "%s%sb%u", i ? ", " : "", k->written >> i & 1 ? "out " : "",
+                  w->p->lists[s->bufs + i]);
+    for (uint32_t i = 0; i < s->ndata; i++)
+        sb_printf(w->out, ", sets %s",
+                  plan_str(w->p, w->p->symbols[w->p->lists[s->data + i]].name));
+    sb_put(w->out, ")\n");
+    put_kernel_facts(w, t, k);
+}
+
+static void put_control(const Printer *w, const PlanStep *s) {
+    static const char *const names[] = {"", "loop", "end loop", "if", "else", "end if"};
+    sb_put(w->out, names[s->kind]);
+    if (s->kind == PLAN_STEP_loop) {
+        sb_printf(w->out, " %s below ", plan_str(w->p, w->p->symbols[s->iter].name));
+        if (s->trip_buf)
+            sb_printf(w->out, "*b%u", s->trip_buf - 1);
+        else
+            put_expr(w, s->trip);
+    }
+    if (s->cond_buf)
+        sb_printf(w->out, "%s *b%u", s->kind == PLAN_STEP_loop ? " while" : "", s->cond_buf - 1);
+    sb_put(w->out, "\n");
+}
+
+static void put_target(Printer *w, const PlanTarget *t) {
+    static const char *const forms[] = {"x86-64-v3", "x86-64-v4", "ptx", "cubin"};
+    w->buffers = w->p->buffers + t->buffers;
+    w->kernels = w->p->kernels + t->kernels;
+    sb_printf(w->out, "target %s\n", plan_str(w->p, t->name));
+    for (uint32_t i = 0; i < t->nblobs; i++) {
+        const PlanBlob *b = &w->p->blobs[t->blobs + i];
+        sb_printf(w->out, "  code %s  %llu bytes\n", forms[b->form], (unsigned long long)b->size);
+    }
+    for (uint32_t i = 0; i < t->nbuffers; i++) put_buffer(w, i);
+    for (uint32_t i = 0; i < t->nsteps; i++) {
+        const PlanStep *s = &w->p->steps[t->steps + i];
+        sb_printf(w->out, "  %s %u  ", i < t->nprepare ? "prepare" : "step", i);
+        if (s->kind == PLAN_STEP_kernel)
+            put_kernel_step(w, t, s);
+        else
+            put_control(w, s);
+    }
+    sb_put(w->out, plan_str(w->p, t->notes));
+}
+
+void plan_print(const Plan *p, StrBuf *out) {
+    Printer w = {.p = p, .out = out};
+    sb_printf(out, "plan version %u  %llu bytes\n", p->header->version, (unsigned long long)p->size);
+    put_symbols(&w);
+    put_io(&w, "input", p->inputs, p->ninputs);
+    put_io(&w, "output", p->outputs, p->noutputs);
+    put_checks(&w);
+    put_constants(&w);
+    for (uint64_t i = 0; i < p->ntargets; i++) put_target(&w, &p->targets[i]);
+}
