@@ -13,7 +13,8 @@
     X(ops_sequence)                                                                                \
     X(ops_conv)                                                                                    \
     X(ops_pool)                                                                                    \
-    X(ops_norm)
+    X(ops_norm)                                                                                    \
+    X(ops_resize)
 
 #define X(family) extern const OnnxOp family[];
 FAMILIES(X)
