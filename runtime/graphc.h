@@ -96,8 +96,10 @@ typedef struct graphc_session_options {
     uint32_t threads;   /* 0: GRAPHC_THREADS, else the cores that the process may use */
     void *cuda_stream;  /* CUstream to use; NULL: the session's own */
     uint32_t isa_limit; /* 0: best the CPU has; 3: x86-64-v3 at most (for testing) */
+    const char *weights_dir; /* where constants by reference lie; NULL: as the plan says */
 } graphc_session_options;
-#define GRAPHC_SESSION_OPTIONS_INIT { sizeof(graphc_session_options), GRAPHC_CPU, 0, 0, NULL, 0 }
+#define GRAPHC_SESSION_OPTIONS_INIT                                                                \
+    { sizeof(graphc_session_options), GRAPHC_CPU, 0, 0, NULL, 0, NULL }
 
 /* Loads constants and runs the prepare steps. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_session_create(const graphc_plan *p,
@@ -129,6 +131,11 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_sync(graphc_session *s);
  * host memory. Valid until the next run. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output(graphc_session *s, uint32_t i,
                                                        graphc_tensor *out);
+/* The same, always in host memory: on CUDA it waits for the run and copies to memory that the
+ * session owns. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output_host(graphc_session *s, uint32_t i,
+                                                            graphc_tensor *out);
+GRAPHC_API uint32_t graphc_session_threads(const graphc_session *s); /* 1 on CUDA */
 
 /* Profiling: seconds per step of the last run made with profiling on. */
 typedef struct graphc_step_profile {

@@ -1,0 +1,103 @@
+#include "frontend/driver/cli/cli.h"
+#include "runtime/base/file.h"
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+graphc_compile_options cli_compile_options(const Cli *c) {
+    graphc_compile_options o = GRAPHC_COMPILE_OPTIONS_INIT;
+    if (c->target) o.target = c->target;
+    if (c->precision) o.precision = c->precision;
+    o.dims = c->dims.v;
+    o.ndims = c->dims.n;
+    o.dump_dir = c->dump_ir;
+    o.cache_dir = c->cache_dir;
+    o.threads = (uint32_t)c->threads;
+    o.embed = c->embed;
+    return o;
+}
+
+static bool is_model(const char *path) {
+    size_t n = strlen(path);
+    return n > 5 && strcmp(path + n - 5, ".onnx") == 0;
+}
+
+graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size) {
+    char why[256];
+    if (is_model(path)) {
+        graphc_compile_options o = cli_compile_options(c);
+        Pipeline p;
+        pipeline_init(&p, path);
+        graphc_status s = pipeline_run(&p, path, &o);
+        cli_print_diags(p.diags);
+        if (s == GRAPHC_OK) *bytes = arena_copy(c->arena, p.plan, *size = p.plan_size);
+        pipeline_free(&p);
+        return s;
+    }
+    FileMap m;
+    if (file_map(path, &m, why) != GRAPHC_OK) return diag(c->diags, D_IO, path, "%s", why);
+    *bytes = arena_copy(c->arena, m.data, *size = m.size);
+    file_unmap(&m);
+    return GRAPHC_OK;
+}
+
+static double seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void count_steps(const Schedule *s, uint32_t *kernels, uint32_t *prepare) {
+    *kernels = *prepare = 0;
+    for (uint32_t i = 0; i < s->steps.n; i++) {
+        const SStep *step = &s->steps.v[i];
+        if (step->kind == STEP_kernel) ++*(step->prepare ? prepare : kernels);
+    }
+}
+
+static void print_summary(Cli *c, const Pipeline *p, double took) {
+    FILE *to = strcmp(c->output, "-") == 0 ? stderr : stdout;
+    cJSON *j = cJSON_CreateObject(), *targets = cJSON_AddArrayToObject(j, "targets");
+    for (uint32_t i = 0; i < p->ntargets; i++) {
+        uint32_t kernels, prepare;
+        count_steps(p->targets[i].schedule, &kernels, &prepare);
+        cJSON *t = cJSON_CreateObject();
+        cJSON_AddStringToObject(t, "target", p->targets[i].name);
+        cJSON_AddNumberToObject(t, "kernels", kernels);
+        cJSON_AddNumberToObject(t, "prepare", prepare);
+        cJSON_AddNumberToObject(t, "refused_fusions", p->targets[i].schedule->refusals.n);
+        cJSON_AddItemToArray(targets, t);
+        if (!c->json)
+            fprintf(to, "%s: %u kernels a run, %u at load, %u fusions refused (graphc explain)\n",
+                    p->targets[i].name, kernels, prepare, p->targets[i].schedule->refusals.n);
+    }
+    cJSON_AddNumberToObject(j, "plan_bytes", (double)p->plan_size);
+    cJSON_AddNumberToObject(j, "seconds", took);
+    if (c->json) {
+        char *text = cJSON_Print(j);
+        fprintf(to, "%s\n", text);
+        cJSON_free(text);
+    } else {
+        fprintf(to, "%s: %.1f MB in %.2f s\n", c->output, (double)p->plan_size / 1e6, took);
+    }
+    cJSON_Delete(j);
+}
+
+graphc_status cmd_compile(Cli *c) {
+    if (c->args.n != 1 || !c->output)
+        return diag(c->diags, D_USAGE, "", "usage: %s", cli_verbs[0].usage);
+    char why[256];
+    graphc_compile_options o = cli_compile_options(c);
+    Pipeline p;
+    pipeline_init(&p, c->args.v[0]);
+    double start = seconds();
+    graphc_status s = pipeline_run(&p, c->args.v[0], &o);
+    if (s == GRAPHC_OK && file_write(c->output, p.plan, p.plan_size, why) != GRAPHC_OK)
+        s = diag(p.diags, D_IO, c->output, "%s", why);
+    cli_print_diags(p.diags);
+    if (s == GRAPHC_OK) print_summary(c, &p, seconds() - start);
+    pipeline_free(&p);
+    return s;
+}

@@ -1,0 +1,79 @@
+/* graphc: finds the verb, parses its options, runs it, prints what went wrong, exits with its status. */
+#include "frontend/driver/cli/cli.h"
+#include "runtime/graphc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const Verb cli_verbs[] = {
+    {"compile", cmd_compile, "graphc MODEL.onnx -o PLAN [options]", "compiles a model into a plan",
+     "  graphc bert.onnx -o bert.plan\n"
+     "  graphc bert.onnx -o bert.plan --dim batch=1 --dim seq=2..512 --dump-ir ir/\n"
+     "  graphc resnet50.onnx -o r.plan --target cpu,sm_90a\n"},
+    {"run", cmd_run, "graphc run PLAN [--input NAME=FILE ...] --output-dir DIR [options]",
+     "runs a plan on inputs from files",
+     "  graphc run bert.plan --input input_ids=ids.npy --input attention_mask=mask.npy --output-dir out\n"
+     "  graphc run resnet50.plan --dim batch=1 --seed 7 --output-dir out   inputs drawn from the seed\n"},
+    {"bench", cmd_bench, "graphc bench PLAN|MODEL.onnx [options]", "times runs of a plan",
+     "  graphc bench bert.plan --dim batch=1 --dim seq=64 -v\n"
+     "  graphc bench resnet50.onnx --dim batch=1 --threads 2 --json\n"},
+    {"explain", cmd_explain, "graphc explain PLAN|MODEL.onnx [NODE]",
+     "says what was fused with what, why not, and what bounds each kernel",
+     "  graphc explain bert.onnx\n  graphc explain bert.onnx node_MatMul_3\n"},
+    {"inspect", cmd_inspect, "graphc inspect PLAN|MODEL.onnx [--json]",
+     "lists inputs, outputs, symbols, kernels, memory and sizes",
+     "  graphc inspect bert.plan\n  graphc inspect bert.onnx --target sm_90a --json\n"},
+    {"verify", cmd_verify, "graphc verify MODEL.onnx [--data DIR] [--dim NAME=N]",
+     "compares the compiled model with the reference evaluator",
+     "  graphc verify model.onnx --dim batch=2\n  graphc verify model.onnx --data test_data_set_0\n"},
+    {"doctor", cmd_doctor, "graphc doctor", "checks the machine, the compiler and the devices",
+     "  graphc doctor\n"},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+void cli_print_diags(const DiagSink *d) {
+    Arena *a = arena_create();
+    bool color = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
+    for (uint32_t i = 0; i < diag_count(d); i++)
+        fprintf(stderr, "%s\n", diag_render(d, diag_at(d, i), a, color));
+    arena_destroy(a);
+}
+
+static void print_version(void) {
+    printf("graphc %u.%u\nLLVM %s\n", graphc_version() >> 16, graphc_version() & 0xffff,
+           codegen_llvm_version());
+    Arena *a = arena_create();
+    const char *ptxas = codegen_ptxas(a);
+    printf("PTX assembler: %s\n", ptxas ? ptxas : "none found (plans carry PTX only)");
+    arena_destroy(a);
+}
+
+static const Verb *find_verb(const char *name) {
+    for (const Verb *v = cli_verbs + 1; v->name; v++)
+        if (strcmp(v->name, name) == 0) return v;
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    Cli c = {.arena = arena_create(), .runs = 0};
+    c.diags = diag_create(c.arena, NULL);
+    const Verb *verb = argc > 1 ? find_verb(argv[1]) : NULL;
+    int skip = verb ? 2 : 1;
+    bool overview = !verb;
+    if (!verb) verb = &cli_verbs[0];
+    graphc_status s = cli_parse(&c, verb, argc - skip, argv + skip);
+    if (s == GRAPHC_OK && (c.help || argc < 2)) {
+        cli_help(overview ? NULL : verb);
+        s = c.help ? GRAPHC_OK : GRAPHC_USAGE;
+    } else if (s == GRAPHC_OK && c.version) {
+        print_version();
+    } else if (s == GRAPHC_OK) {
+        s = verb->run(&c);
+    }
+    cli_print_diags(c.diags);
+    if (fflush(stdout) != 0 && s == GRAPHC_OK) s = GRAPHC_IO;
+    arena_destroy(c.arena);
+    return (int)s;
+}

@@ -1,0 +1,181 @@
+#include "frontend/driver/cli/session.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sizes of symbols that nothing determines, and the largest value drawn for integer inputs: small
+ * enough to be a valid row of any embedding or mask. */
+#define DEFAULT_DIM 1
+#define INT_HIGH    1
+
+DType cli_dtype(const char *name) {
+    DType t;
+    return dtype_from_name(name, &t) ? t : DT_none;
+}
+
+static graphc_status parse_device(CliSession *s, graphc_session_options *o) {
+    const char *d = s->cli->device ? s->cli->device : "cpu";
+    char *end;
+    s->device = d;
+    if (strcmp(d, "cpu") == 0) return GRAPHC_OK;
+    o->device = GRAPHC_CUDA;
+    if (strcmp(d, "cuda") == 0) return GRAPHC_OK;
+    if (strncmp(d, "cuda:", 5) == 0) {
+        o->device_id = (int32_t)strtol(d + 5, &end, 10);
+        if (end != d + 5 && !*end && o->device_id >= 0) return GRAPHC_OK;
+    }
+    return diag(s->cli->diags, D_USAGE, "--device", "\"%s\" is neither cpu nor cuda[:N]", d);
+}
+
+static graphc_status failed(Cli *c, const char *place, graphc_status status, const char *text) {
+    DiagId id = status == GRAPHC_NO_MEMORY   ? D_NO_MEMORY
+                : status == GRAPHC_IO        ? D_IO
+                : status == GRAPHC_INVALID   ? D_PLAN
+                : status == GRAPHC_USAGE     ? D_USAGE
+                : status == GRAPHC_UNSUPPORTED ? D_PLAN_VERSION
+                                             : D_RUN;
+    return diag(c->diags, id, place, "%s", text);
+}
+
+graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
+    char error[512] = "";
+    *s = (CliSession){.cli = c};
+    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+    GC_TRY(parse_device(s, &o));
+    o.threads = (uint32_t)c->threads;
+    o.isa_limit = (uint32_t)c->isa;
+    const char *dot = strrchr(path, '.');
+    graphc_status st;
+    if (dot && strcmp(dot, ".onnx") == 0) {
+        const void *bytes;
+        size_t size;
+        Cli compile = *c;
+        if (o.device == GRAPHC_CUDA && !c->target) compile.target = "sm_90a";
+        GC_TRY(cli_load_plan(&compile, path, &bytes, &size));
+        st = graphc_plan_load_memory(bytes, size, path, &s->plan, error, sizeof error);
+    } else {
+        st = graphc_plan_load(path, &s->plan, error, sizeof error);
+    }
+    if (st != GRAPHC_OK) return failed(c, path, st, error);
+    st = graphc_session_create(s->plan, &o, &s->session, error, sizeof error);
+    return st == GRAPHC_OK ? GRAPHC_OK : failed(c, path, st, error);
+}
+
+void cli_session_close(CliSession *s) {
+    graphc_session_destroy(s->session);
+    graphc_plan_destroy(s->plan);
+}
+
+graphc_status cli_session_failed(CliSession *s, graphc_status status) {
+    if (status == GRAPHC_INVALID)
+        return diag(s->cli->diags, D_RUN_INPUT, "", "%s", graphc_session_error(s->session));
+    return failed(s->cli, "", status, graphc_session_error(s->session));
+}
+
+/* --- sizes of inputs that are not given ----------------------------------------------------- */
+
+static bool known_dim(CliSession *s, const char *text, int64_t *out) {
+    char *end;
+    *out = strtoll(text, &end, 10);
+    if (end != text && !*end) return true;
+    for (uint32_t i = 0; i < s->cli->dims.n; i++)
+        if (strcmp(s->cli->dims.v[i].name, text) == 0) {
+            *out = s->cli->dims.v[i].lo;
+            return true;
+        }
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++) {
+        graphc_io_info info = graphc_plan_input(s->plan, i);
+        if (!s->inputs[i].data) continue;
+        for (int32_t d = 0; d < info.rank; d++)
+            if (strcmp(info.dims[d], text) == 0) {
+                *out = s->inputs[i].dim[d];
+                return true;
+            }
+    }
+    return false;
+}
+
+static int64_t dim_size(CliSession *s, const char *text) {
+    int64_t v;
+    if (known_dim(s, text, &v)) return v;
+    v = DEFAULT_DIM;
+    for (uint32_t i = 0; i < graphc_plan_symbols(s->plan); i++) {
+        graphc_symbol_info sym = graphc_plan_symbol(s->plan, i);
+        if (strcmp(sym.name, text) == 0 && v < sym.lo) v = sym.lo;
+    }
+    return v;
+}
+
+static graphc_status check_dim_names(CliSession *s) {
+    for (uint32_t i = 0; i < s->cli->dims.n; i++) {
+        const char *name = s->cli->dims.v[i].name;
+        bool found = false;
+        for (uint32_t k = 0; k < graphc_plan_symbols(s->plan); k++)
+            found |= strcmp(graphc_plan_symbol(s->plan, k).name, name) == 0;
+        if (!found) return diag(s->cli->diags, D_USAGE, "--dim", "the plan has no symbol \"%s\"", name);
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status read_given(CliSession *s) {
+    Cli *c = s->cli;
+    for (uint32_t i = 0; i < c->inputs.n; i++) {
+        int32_t at = graphc_plan_find_input(s->plan, c->inputs.v[i].name);
+        if (at < 0)
+            return diag(c->diags, D_RUN_INPUT, "--input", "the plan has no input \"%s\"",
+                        c->inputs.v[i].name);
+        if (s->inputs[at].data)
+            return diag(c->diags, D_USAGE, "--input", "\"%s\" is given twice", c->inputs.v[i].name);
+        GC_TRY(tensor_file_read(c->arena, c->diags, c->inputs.v[i].file, &s->inputs[at]));
+        if (!s->inputs[at].data) s->inputs[at].data = arena_alloc(c->arena, 1);
+    }
+    return GRAPHC_OK;
+}
+
+static void draw_input(CliSession *s, uint32_t i) {
+    Cli *c = s->cli;
+    graphc_io_info info = graphc_plan_input(s->plan, i);
+    EvalTensor *t = &s->inputs[i];
+    t->dtype = cli_dtype(info.dtype_name);
+    t->rank = (uint8_t)info.rank;
+    for (int32_t d = 0; d < info.rank; d++) t->dim[d] = dim_size(s, info.dims[d]);
+    t->data = arena_array(c->arena, tensor_numel(t) + 1, dtype_bytes(t->dtype));
+    tensor_fill_random(t, c->seed, i, INT_HIGH);
+    if (!c->json)
+        fprintf(stderr, "graphc: input \"%s\" is drawn from seed %llu\n", info.name,
+                (unsigned long long)c->seed);
+}
+
+static graphc_status bind(CliSession *s, uint32_t i) {
+    graphc_io_info info = graphc_plan_input(s->plan, i);
+    EvalTensor *t = &s->inputs[i];
+    if (t->dtype != cli_dtype(info.dtype_name))
+        return diag(s->cli->diags, D_RUN_INPUT, "--input", "input \"%s\" is %s, the file holds %s",
+                    info.name, info.dtype_name, dtype_name(t->dtype));
+    graphc_tensor b = {.data = t->data, .device = GRAPHC_CPU, .dtype = info.dtype, .rank = t->rank};
+    memcpy(b.shape, t->dim, sizeof *t->dim * t->rank);
+    graphc_status st = graphc_bind_input(s->session, i, &b);
+    return st == GRAPHC_OK ? GRAPHC_OK : cli_session_failed(s, st);
+}
+
+graphc_status cli_session_bind(CliSession *s) {
+    uint32_t n = graphc_plan_inputs(s->plan);
+    if (!s->inputs) s->inputs = ARENA_ARRAY(s->cli->arena, EvalTensor, n);
+    GC_TRY(check_dim_names(s));
+    GC_TRY(read_given(s));
+    for (uint32_t i = 0; i < n; i++)
+        if (!s->inputs[i].data) draw_input(s, i);
+    for (uint32_t i = 0; i < n; i++) GC_TRY(bind(s, i));
+    return GRAPHC_OK;
+}
+
+graphc_status cli_session_output(CliSession *s, uint32_t i, EvalTensor *out) {
+    graphc_tensor t;
+    graphc_status st = graphc_output_host(s->session, i, &t);
+    if (st != GRAPHC_OK) return cli_session_failed(s, st);
+    *out = (EvalTensor){.dtype = cli_dtype(graphc_plan_output(s->plan, i).dtype_name),
+                        .rank = (uint8_t)t.rank, .data = t.data};
+    memcpy(out->dim, t.shape, sizeof *t.shape * (size_t)t.rank);
+    return GRAPHC_OK;
+}

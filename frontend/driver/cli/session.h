@@ -1,0 +1,29 @@
+/* What run, bench and verify share: a plan in a session with every input bound. */
+#ifndef FRONTEND_DRIVER_CLI_SESSION_H
+#define FRONTEND_DRIVER_CLI_SESSION_H
+
+#include "frontend/driver/cli/cli.h"
+#include "frontend/driver/tensor_file.h"
+#include "runtime/graphc.h"
+
+typedef struct CliSession {
+    Cli *cli;
+    graphc_plan *plan;
+    graphc_session *session;
+    const char *device; /* "cpu", "cuda:0" */
+    EvalTensor *inputs; /* one per input of the plan */
+} CliSession;
+
+/* Loads a plan (compiling a model first) and makes a session on --device. */
+graphc_status cli_session_open(CliSession *s, Cli *c, const char *path);
+/* Reads --input files and draws the others from the seed, at sizes from --dim, hints and files. */
+graphc_status cli_session_bind(CliSession *s);
+void cli_session_close(CliSession *s);
+
+/* Reports what the runtime said about a failed call on this session. */
+graphc_status cli_session_failed(CliSession *s, graphc_status status);
+/* Copies output i to the host. */
+graphc_status cli_session_output(CliSession *s, uint32_t i, EvalTensor *out);
+DType cli_dtype(const char *name);
+
+#endif

@@ -1,0 +1,49 @@
+#include "frontend/driver/dump.h"
+#include "runtime/base/file.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+graphc_status dump_open(Dump *d) {
+    if (!d->dir || mkdir(d->dir, 0777) == 0 || errno == EEXIST) return GRAPHC_OK;
+    return diag(d->diags, D_IO, d->dir, "cannot make the dump folder: %s", strerror(errno));
+}
+
+void dump_text(Dump *d, const char *file, const char *text, size_t n) {
+    char why[256];
+    if (!d->dir) return;
+    const char *path = arena_printf(d->arena, "%s/%s", d->dir, file);
+    if (file_write(path, text, n, why) != GRAPHC_OK) (void)diag(d->diags, D_IO, path, "%s", why);
+}
+
+static void dump_buf(Dump *d, const char *file, const StrBuf *s) {
+    dump_text(d, file, sb_str(s), s->n);
+}
+
+void dump_graph(Dump *d, const char *file, const Graph *g) {
+    if (!d->dir) return;
+    StrBuf s;
+    sb_init(&s, d->arena);
+    graph_print(g, &s);
+    dump_buf(d, file, &s);
+}
+
+void dump_schedule(Dump *d, const char *file, const Schedule *sched) {
+    if (!d->dir) return;
+    StrBuf s;
+    sb_init(&s, d->arena);
+    schedule_print(sched, &s);
+    dump_buf(d, d->target ? arena_printf(d->arena, "%s.%s", d->target, file) : file, &s);
+}
+
+void dump_pass(void *ctx, int index, const char *pass, const Graph *g) {
+    Dump *d = ctx;
+    if (d->dir) dump_graph(d, arena_printf(d->arena, "%02d-%s.gir", index, pass), g);
+}
+
+void dump_code(void *ctx, const char *kernel, const char *ext, const char *text, size_t n) {
+    Dump *d = ctx;
+    const char *prefix = d->target ? arena_printf(d->arena, "%s.", d->target) : "";
+    dump_text(d, arena_printf(d->arena, "%s%s.%s", prefix, kernel, ext), text, n);
+}

@@ -1,0 +1,22 @@
+/* --dump-ir DIR: the text of every level, one file per stage. */
+#ifndef FRONTEND_DRIVER_DUMP_H
+#define FRONTEND_DRIVER_DUMP_H
+
+#include "fusion/schedule.h"
+
+typedef struct Dump {
+    const char *dir; /* NULL: nothing is dumped and every call returns at once */
+    Arena *arena;
+    DiagSink *diags;
+    const char *target; /* prefixes per-target files when a plan has several targets */
+} Dump;
+
+graphc_status dump_open(Dump *d); /* makes the folder */
+void dump_graph(Dump *d, const char *file, const Graph *g);
+void dump_schedule(Dump *d, const char *file, const Schedule *s);
+void dump_text(Dump *d, const char *file, const char *text, size_t n);
+/* Matches PassDump.fn and CodeOptions.dump; ctx is the Dump. */
+void dump_pass(void *ctx, int index, const char *pass, const Graph *g);
+void dump_code(void *ctx, const char *kernel, const char *ext, const char *text, size_t n);
+
+#endif

@@ -1,0 +1,114 @@
+#include "frontend/driver/npy.h"
+#include "frontend/driver/tensor_file.h"
+#include "runtime/base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NPY_MAGIC      "\x93NUMPY"
+#define NPY_MAGIC_SIZE 6
+#define NPY_ALIGN      64
+
+bool npy_is(const void *bytes, size_t n) {
+    return n >= NPY_MAGIC_SIZE + 4 && memcmp(bytes, NPY_MAGIC, NPY_MAGIC_SIZE) == 0;
+}
+
+/* The text after 'key': in the header's dict, or NULL. NumPy writes the dict itself, so a search for
+ * the quoted key is enough; a hostile header can only give a wrong value, which is checked. */
+static const char *header_value(const char *header, const char *key) {
+    const char *p = strstr(header, key);
+    if (!p) return NULL;
+    p += strlen(key);
+    while (*p == ' ' || *p == ':') p++;
+    return p;
+}
+
+static bool parse_dtype(const char *p, DType *out) {
+    if (!p || *p != '\'') return false;
+    for (int t = 1; t < DT_COUNT; t++) {
+        const char *npy = dtype_info[t].npy;
+        size_t n = strlen(npy);
+        if (n && strncmp(p + 1, npy, n) == 0 && p[1 + n] == '\'') {
+            *out = (DType)t;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_shape(const char *p, EvalTensor *out) {
+    if (!p || *p++ != '(') return false;
+    out->rank = 0;
+    while (*p != ')') {
+        char *end;
+        if (*p < '0' || *p > '9' || out->rank == GRAPH_MAX_RANK) return false;
+        unsigned long long v = strtoull(p, &end, 10);
+        if (v > (UINT64_C(1) << 48)) return false;
+        out->dim[out->rank++] = (int64_t)v;
+        p = end;
+        while (*p == ',' || *p == ' ' || *p == 'L') p++;
+    }
+    return true;
+}
+
+static bool header_span(const uint8_t *b, size_t n, size_t *at, size_t *len) {
+    bool wide = b[6] >= 2;
+    *at = wide ? 12 : 10;
+    if (n < *at || b[6] < 1 || b[6] > 3) return false;
+    *len = (size_t)b[8] | (size_t)b[9] << 8;
+    if (wide) *len |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
+    return *len <= n - *at;
+}
+
+graphc_status npy_decode(Arena *a, DiagSink *d, const char *path, const void *bytes, size_t n,
+                         EvalTensor *out) {
+    size_t at, len;
+    if (!header_span(bytes, n, &at, &len)) return diag(d, D_TENSOR, path, "damaged .npy header");
+    const char *header = arena_strndup(a, (const char *)bytes + at, len);
+    *out = (EvalTensor){0};
+    if (!parse_dtype(header_value(header, "'descr'"), &out->dtype))
+        return diag(d, D_TENSOR, path, "element type of the .npy file is not supported: %.80s", header);
+    const char *order = header_value(header, "'fortran_order'");
+    if (!order || strncmp(order, "False", 5) != 0)
+        return diag(d, D_TENSOR, path, "column-major .npy files are not read; save a C-ordered copy");
+    if (!parse_shape(header_value(header, "'shape'"), out))
+        return diag(d, D_TENSOR, path, "damaged shape in .npy header");
+    uint64_t want = dtype_bytes(out->dtype);
+    for (int i = 0; i < out->rank; i++)
+        if (!check_mul(want, (uint64_t)out->dim[i], &want))
+            return diag(d, D_TENSOR, path, "the shape's size overflows");
+    if (want != n - at - len)
+        return diag(d, D_TENSOR, path, "holds %zu bytes of data, its shape needs %llu", n - at - len,
+                    (unsigned long long)want);
+    out->data = arena_copy(a, (const uint8_t *)bytes + at + len, want);
+    return GRAPHC_OK;
+}
+
+graphc_status npy_encode(Arena *a, DiagSink *d, const char *path, const EvalTensor *t, void **out,
+                         size_t *n) {
+    const char *type = dtype_info[t->dtype].npy;
+    if (!*type) {
+        (void)diag(d, D_UNSUPPORTED_TYPE, path, ".npy has no element type for %s",
+                   dtype_name(t->dtype));
+        diag_hint(d, "use --output-format pb");
+        return GRAPHC_UNSUPPORTED;
+    }
+    StrBuf s;
+    sb_init(&s, a);
+    sb_printf(&s, "{'descr': '%s', 'fortran_order': False, 'shape': (", type);
+    for (int i = 0; i < t->rank; i++)
+        sb_printf(&s, "%lld%s", (long long)t->dim[i], t->rank == 1 || i + 1 < t->rank ? ", " : "");
+    sb_put(&s, "), }");
+    while ((10 + s.n + 1) % NPY_ALIGN) sb_put(&s, " ");
+    sb_put(&s, "\n");
+    size_t data = (size_t)tensor_numel(t) * dtype_bytes(t->dtype);
+    uint8_t *p = arena_alloc(a, 10 + s.n + data);
+    memcpy(p, NPY_MAGIC "\x01\x00", 8);
+    p[8] = (uint8_t)s.n;
+    p[9] = (uint8_t)(s.n >> 8);
+    memcpy(p + 10, s.p, s.n);
+    if (data) memcpy(p + 10 + s.n, t->data, data);
+    *out = p;
+    *n = 10 + s.n + data;
+    return GRAPHC_OK;
+}

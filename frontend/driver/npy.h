@@ -1,0 +1,14 @@
+/* NumPy's .npy format: magic, version, header length, a Python dict literal, raw elements.
+ * Source: numpy.lib.format's specification. */
+#ifndef FRONTEND_DRIVER_NPY_H
+#define FRONTEND_DRIVER_NPY_H
+
+#include "graph/eval.h"
+
+bool npy_is(const void *bytes, size_t n);
+graphc_status npy_decode(Arena *a, DiagSink *d, const char *path, const void *bytes, size_t n,
+                         EvalTensor *out);
+graphc_status npy_encode(Arena *a, DiagSink *d, const char *path, const EvalTensor *t, void **out,
+                         size_t *n);
+
+#endif

@@ -1,0 +1,149 @@
+#include "frontend/driver/pipeline.h"
+#include "frontend/driver/dump.h"
+#include "graph/pass.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One row per target: what its name selects. */
+typedef struct TargetRow {
+    const char *name;
+    const Machine *machine;
+    const char *gpu_arch; /* NULL: host CPU */
+} TargetRow;
+
+static const TargetRow target_rows[] = {
+    {"cpu", &machine_cpu, NULL},
+    {"sm_90a", &machine_sm90, "sm_90a"},
+};
+
+void pipeline_init(Pipeline *p, const char *model_path) {
+    *p = (Pipeline){.arena = arena_create()};
+    p->diags = diag_create(p->arena, model_path);
+}
+
+void pipeline_free(Pipeline *p) {
+    if (p->model) import_close(p->model);
+    arena_destroy(p->arena);
+    *p = (Pipeline){0};
+}
+
+static Dump dump_for(Pipeline *p, const graphc_compile_options *o) {
+    return (Dump){.dir = o->dump_dir, .arena = p->arena, .diags = p->diags};
+}
+
+graphc_status pipeline_import(Pipeline *p, const char *model_path,
+                              const graphc_compile_options *o) {
+    ImportDim *dims = ARENA_ARRAY(p->arena, ImportDim, o->ndims);
+    for (uint32_t i = 0; i < o->ndims; i++)
+        dims[i] = (ImportDim){o->dims[i].name, o->dims[i].lo, o->dims[i].hi};
+    ImportOptions io = {.dims = dims, .ndims = o->ndims};
+    GC_TRY(import_model(p->arena, p->diags, model_path, &io, &p->model, &p->imported));
+    Dump d = dump_for(p, o);
+    GC_TRY(dump_open(&d));
+    dump_graph(&d, "00-import.gir", p->imported);
+    return GRAPHC_OK;
+}
+
+graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o) {
+    Dump d = dump_for(p, o);
+    PassDump hook = {dump_pass, &d};
+    p->graph = p->imported;
+    GC_TRY(graph_optimise(&p->graph, o->dump_dir ? &hook : NULL));
+    dump_graph(&d, "pre-fusion.gir", p->graph);
+    return GRAPHC_OK;
+}
+
+static const TargetRow *target_find(const char *name, size_t n) {
+    for (size_t i = 0; i < sizeof target_rows / sizeof *target_rows; i++)
+        if (strlen(target_rows[i].name) == n && memcmp(target_rows[i].name, name, n) == 0)
+            return &target_rows[i];
+    return NULL;
+}
+
+static graphc_status build_target(Pipeline *p, const TargetRow *row,
+                                  const graphc_compile_options *o, bool several) {
+    PlanTarget *t = &p->targets[p->ntargets];
+    Dump d = dump_for(p, o);
+    if (several) d.target = row->name;
+    Schedule *s;
+    GC_TRY(schedule_build(p->graph, row->machine, p->arena, &s));
+    dump_schedule(&d, "post-fusion.kir", s);
+    CodeOptions co = {.threads = o->threads, .cache_dir = o->cache_dir};
+    if (o->dump_dir) {
+        co.dump = dump_code;
+        co.dump_ctx = &d;
+    }
+    CodeResult *code = ARENA_NEW(p->arena, CodeResult);
+    if (row->gpu_arch) {
+        GC_TRY(codegen_nvptx(s, row->gpu_arch, &co, p->arena, p->diags, code));
+    } else {
+        GC_TRY(codegen_cpu(s, &co, p->arena, p->diags, code));
+    }
+    *t = (PlanTarget){.name = row->name, .schedule = s, .code = code};
+    p->ntargets++;
+    return GRAPHC_OK;
+}
+
+graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o) {
+    const char *list = o->target ? o->target : "cpu";
+    bool several = strchr(list, ',') != NULL;
+    for (const char *s = list; *s;) {
+        size_t n = strcspn(s, ",");
+        const TargetRow *row = target_find(s, n);
+        if (!row || p->ntargets == PIPELINE_MAX_TARGETS)
+            return diag(p->diags, D_USAGE, "--target", "unknown target \"%.*s\"; there are cpu and sm_90a",
+                        (int)n, s);
+        GC_TRY(build_target(p, row, o, several));
+        s += n + (s[n] == ',');
+    }
+    return GRAPHC_OK;
+}
+
+graphc_status pipeline_plan(Pipeline *p, const graphc_compile_options *o) {
+    PlanBuildOptions po = {.embed = o->embed};
+    return plan_build(p->graph, p->targets, p->ntargets, &po, p->arena, p->diags, &p->plan,
+                      &p->plan_size);
+}
+
+graphc_status pipeline_run(Pipeline *p, const char *model_path, const graphc_compile_options *o) {
+    if (o->precision && strcmp(o->precision, "f32") != 0)
+        return diag(p->diags, D_UNSUPPORTED, "--precision",
+                    "only f32 contractions are implemented, not \"%s\"", o->precision);
+    GC_TRY(pipeline_import(p, model_path, o));
+    GC_TRY(pipeline_optimise(p, o));
+    GC_TRY(pipeline_targets(p, o));
+    return pipeline_plan(p, o);
+}
+
+struct graphc_compiled {
+    Pipeline pipe;
+};
+
+graphc_status graphc_compile(const char *model_path, const graphc_compile_options *o,
+                             graphc_compiled **out) {
+    graphc_compile_options all = GRAPHC_COMPILE_OPTIONS_INIT;
+    *out = calloc(1, sizeof **out);
+    if (!*out) return GRAPHC_NO_MEMORY;
+    if (o) memcpy(&all, o, o->size < sizeof all ? o->size : sizeof all);
+    pipeline_init(&(*out)->pipe, model_path);
+    return pipeline_run(&(*out)->pipe, model_path, &all);
+}
+
+void graphc_compiled_destroy(graphc_compiled *c) {
+    if (!c) return;
+    pipeline_free(&c->pipe);
+    free(c);
+}
+
+const void *graphc_compiled_plan(const graphc_compiled *c, size_t *size) {
+    *size = c->pipe.plan_size;
+    return c->pipe.plan;
+}
+
+uint32_t graphc_compiled_messages(const graphc_compiled *c) { return diag_count(c->pipe.diags); }
+
+const char *graphc_compiled_message(const graphc_compiled *c, uint32_t i) {
+    const Pipeline *p = &c->pipe;
+    return diag_render(p->diags, diag_at(p->diags, i), p->arena, false);
+}

@@ -1,0 +1,36 @@
+/* The way from a model file to plan bytes, stage by stage. graphc_compile() is this with a public
+ * face; the command line uses it directly to look at what lies between. */
+#ifndef FRONTEND_DRIVER_PIPELINE_H
+#define FRONTEND_DRIVER_PIPELINE_H
+
+#include "codegen/codegen.h"
+#include "codegen/plan_build.h"
+#include "frontend/graphc_compile.h"
+#include "frontend/import.h"
+
+#define PIPELINE_MAX_TARGETS 4
+
+typedef struct Pipeline {
+    Arena *arena;
+    DiagSink *diags;
+    Model *model;
+    Graph *imported; /* as the frontend made it */
+    Graph *graph;    /* after the graph passes */
+    uint32_t ntargets;
+    PlanTarget targets[PIPELINE_MAX_TARGETS];
+    void *plan;
+    size_t plan_size;
+} Pipeline;
+
+void pipeline_init(Pipeline *p, const char *model_path);
+void pipeline_free(Pipeline *p);
+
+/* Each stage needs the one before. Failures are in p->diags. */
+graphc_status pipeline_import(Pipeline *p, const char *model_path, const graphc_compile_options *o);
+graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o);
+graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o);
+graphc_status pipeline_plan(Pipeline *p, const graphc_compile_options *o);
+/* All of them. */
+graphc_status pipeline_run(Pipeline *p, const char *model_path, const graphc_compile_options *o);
+
+#endif

@@ -1,0 +1,105 @@
+#include "frontend/driver/tensor_file.h"
+#include "frontend/driver/npy.h"
+#include "frontend/import.h"
+#include "onnx.pb-c.h"
+#include "runtime/base/file.h"
+
+#include <math.h>
+#include <string.h>
+
+uint64_t tensor_numel(const EvalTensor *t) {
+    uint64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= (uint64_t)t->dim[i];
+    return n;
+}
+
+graphc_status tensor_file_read(Arena *a, DiagSink *d, const char *path, EvalTensor *out) {
+    char why[256];
+    FileMap m;
+    if (file_map(path, &m, why) != GRAPHC_OK) return diag(d, D_IO, path, "%s", why);
+    bool npy = npy_is(m.data, m.size);
+    graphc_status s = npy ? npy_decode(a, d, path, m.data, m.size, out) : GRAPHC_OK;
+    file_unmap(&m);
+    if (npy) return s;
+    ImportTensor t;
+    GC_TRY(import_tensor(a, d, path, &t));
+    *out = (EvalTensor){.dtype = t.dtype, .rank = (uint8_t)t.rank};
+    memcpy(out->dim, t.dim, sizeof out->dim);
+    out->data = arena_copy(a, t.data, (size_t)tensor_numel(out) * dtype_bytes(t.dtype));
+    return GRAPHC_OK;
+}
+
+static graphc_status write_file(DiagSink *d, const char *path, const void *bytes, size_t n) {
+    char why[256];
+    if (file_write(path, bytes, n, why) == GRAPHC_OK) return GRAPHC_OK;
+    return diag(d, D_IO, path, "%s", why);
+}
+
+graphc_status tensor_file_write_npy(Arena *a, DiagSink *d, const char *path, const EvalTensor *t) {
+    void *bytes;
+    size_t n;
+    GC_TRY(npy_encode(a, d, path, t, &bytes, &n));
+    return write_file(d, path, bytes, n);
+}
+
+/* Sub-byte elements lowest bits first, the last byte filled with zeros. */
+static uint8_t *pack_elements(Arena *a, const EvalTensor *t, size_t *n) {
+    uint64_t count = tensor_numel(t);
+    uint32_t bits = dtype_info[t->dtype].bits, per = 8 / bits, mask = (1u << bits) - 1;
+    const uint8_t *in = t->data;
+    *n = (size_t)((count + per - 1) / per);
+    uint8_t *out = arena_alloc(a, *n);
+    for (uint64_t i = 0; i < count; i++)
+        out[i / per] = (uint8_t)(out[i / per] | (in[i] & mask) << (i % per * bits));
+    return out;
+}
+
+graphc_status tensor_file_write_pb(Arena *a, DiagSink *d, const char *path, const char *name,
+                                   const EvalTensor *t) {
+    Onnx__TensorProto p = ONNX__TENSOR_PROTO__INIT;
+    size_t n = (size_t)tensor_numel(t) * dtype_bytes(t->dtype);
+    p.has_data_type = 1;
+    p.data_type = dtype_info[t->dtype].onnx;
+    p.n_dims = t->rank;
+    p.dims = arena_copy(a, t->dim, t->rank * sizeof *t->dim);
+    p.name = arena_strdup(a, name);
+    p.has_raw_data = 1;
+    p.raw_data.data = dtype_info[t->dtype].bits < 8 ? pack_elements(a, t, &n) : t->data;
+    p.raw_data.len = n;
+    size_t size = onnx__tensor_proto__get_packed_size(&p);
+    uint8_t *bytes = arena_alloc(a, size);
+    onnx__tensor_proto__pack(&p, bytes);
+    return write_file(d, path, bytes, size);
+}
+
+/* SplitMix64: the state is a counter, so element i needs no history.
+ * Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014. */
+static uint64_t mix(uint64_t z) {
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static uint64_t draw(uint64_t key, uint64_t i) {
+    return mix(key + (i + 1) * UINT64_C(0x9e3779b97f4a7c15));
+}
+
+/* Box and Muller's transform of two uniform draws. */
+static double draw_normal(uint64_t key, uint64_t i) {
+    double u = ((double)(draw(key, 2 * i) >> 11) + 1) * 0x1p-53;
+    double v = (double)(draw(key, 2 * i + 1) >> 11) * 0x1p-53;
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+void tensor_fill_random(EvalTensor *t, uint64_t seed, uint64_t stream, int64_t hi) {
+    uint64_t n = tensor_numel(t), key = mix(seed ^ mix(stream + 1));
+    for (uint64_t i = 0; i < n; i++) {
+        if (t->dtype == DT_bool) {
+            dtype_store_i64(t->dtype, t->data, i, (int64_t)(draw(key, i) >> 63));
+        } else if (dtype_is_float(t->dtype)) {
+            dtype_store_f64(t->dtype, t->data, i, draw_normal(key, i));
+        } else {
+            dtype_store_i64(t->dtype, t->data, i, (int64_t)(draw(key, i) % (uint64_t)(hi + 1)));
+        }
+    }
+}
