@@ -171,7 +171,7 @@ typedef enum PlanForm { PLAN_x86_64_v3, PLAN_x86_64_v4, PLAN_ptx, PLAN_cubin, PL
 /* The kernel's pointers are those of its buffers in order, then one int64_t per symbol that its step
  * writes. */
 typedef struct PlanKernel {
-    PlanStr name, kind, nodes, symbol;
+    PlanStr name, kind, nodes, symbol; /* nodes: the ONNX nodes it covers, one a line */
     uint64_t entry[PLAN_CPU_FORMS]; /* offset in that form's blob, or PLAN_NO_ENTRY */
     uint64_t written;               /* bit i: buffer i is written */
     uint32_t nbufs, ndims;

@@ -24,7 +24,9 @@ static graphc_status bad(const Checker *c, const char *record, uint64_t i, const
         if (!(cond)) return bad(c, record, i, what);                                               \
     } while (0)
 
-static bool str_ok(const Checker *c, PlanStr s) { return s < c->plan->nstrings; }
+static bool str_ok(const Checker *c, PlanStr s) {
+    return s < c->plan->nstrings;
+}
 static bool slot_ok(const Checker *c, PlanSlot s, PlanStage latest) {
     return s < c->plan->nexprs && c->plan->stage[s] <= latest;
 }
@@ -42,10 +44,6 @@ static graphc_status check_strings(const Checker *c) {
     const Plan *p = c->plan;
     NEED(p->nstrings && p->nstrings <= UINT32_MAX, "strings", 0, "empty or too long");
     NEED(p->strings[0] == 0 && p->strings[p->nstrings - 1] == 0, "strings", 0, "not terminated");
-    for (uint64_t i = 0; i < p->nstrings; i++) {
-        unsigned char ch = (unsigned char)p->strings[i];
-        NEED(ch >= 32 || ch == 0 || ch == '\n', "strings", i, "a control character");
-    }
     return GRAPHC_OK;
 }
 
@@ -60,8 +58,7 @@ static graphc_status check_symbols(const Checker *c) {
             NEED(s->a < p->ninputs, "symbol", i, "no such input");
         else
             NEED(s->a == 0 && s->b == 0, "symbol", i, "stray definition");
-        if (s->kind == PLAN_SYM_dim)
-            NEED(s->b < p->inputs[s->a].rank, "symbol", i, "no such axis");
+        if (s->kind == PLAN_SYM_dim) NEED(s->b < p->inputs[s->a].rank, "symbol", i, "no such axis");
         if (s->kind == PLAN_SYM_elem) {
             DType t = plan_dtype(p->inputs[s->a].dtype);
             NEED(t != DT_none && !dtype_is_float(t), "symbol", i, "element of a float input");
@@ -120,11 +117,13 @@ static graphc_status check_io(const Checker *c, const PlanIo *v, uint64_t n, con
     return GRAPHC_OK;
 }
 
-/* Relative, inside the folder, no empty or dot-dot part: file_map_beneath checks again on opening. */
+/* Relative, inside the folder, no empty or dot-dot part: file_map_beneath checks again on opening.
+ */
 static bool file_name_ok(const char *name) {
     if (!*name || *name == '/' || strchr(name, '\\')) return false;
     for (const char *part = name; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL)
-        if (!*part || *part == '/' || (part[0] == '.' && part[1] == '.' && (!part[2] || part[2] == '/')))
+        if (!*part || *part == '/' ||
+            (part[0] == '.' && part[1] == '.' && (!part[2] || part[2] == '/')))
             return false;
     return true;
 }
@@ -150,8 +149,8 @@ static graphc_status check_constants(const Checker *c) {
 static graphc_status check_checks(const Checker *c) {
     const Plan *p = c->plan;
     for (uint64_t i = 0; i < p->nchecks; i++)
-        NEED(slot_ok(c, p->checks[i].a, PLAN_STAGE_run) && slot_ok(c, p->checks[i].b, PLAN_STAGE_run) &&
-                 str_ok(c, p->checks[i].text),
+        NEED(slot_ok(c, p->checks[i].a, PLAN_STAGE_run) &&
+                 slot_ok(c, p->checks[i].b, PLAN_STAGE_run) && str_ok(c, p->checks[i].text),
              "check", i, "index");
     return GRAPHC_OK;
 }
@@ -171,9 +170,11 @@ static graphc_status check_buffer(const Checker *c, uint32_t i) {
     if (b->alias) {
         NEED(b->alias <= c->t->nbuffers, what, i, "alias of no buffer");
         NEED(c->buffers[b->alias - 1].alias == 0, what, i, "alias of an alias");
-        NEED(b->kind == PLAN_BUF_temp || b->kind == PLAN_BUF_output, what, i, "may not be an alias");
+        NEED(b->kind == PLAN_BUF_temp || b->kind == PLAN_BUF_output, what, i,
+             "may not be an alias");
         uint32_t root = c->buffers[b->alias - 1].kind;
-        NEED(root == PLAN_BUF_temp || root == PLAN_BUF_output, what, i, "alias of read-only memory");
+        NEED(b->kind == PLAN_BUF_temp || root == PLAN_BUF_temp || root == PLAN_BUF_output, what, i,
+             "output in read-only memory");
     } else
         NEED(b->alias_offset == 0, what, i, "stray offset");
     return GRAPHC_OK;
@@ -254,10 +255,12 @@ static graphc_status check_use(const Checker *c, uint32_t i, uint32_t buf, bool 
     NEED(b->first <= i && i <= b->last && root->first <= i && i <= root->last, "step", i,
          "uses a buffer outside its lifetime");
     bool prepare = i < c->t->nprepare;
-    if (prepare) NEED(b->kind == PLAN_BUF_const || b->kind == PLAN_BUF_prepared, "step", i, "prepare");
+    if (prepare)
+        NEED(b->kind == PLAN_BUF_const || b->kind == PLAN_BUF_prepared, "step", i,
+             "a prepare step uses memory of a session");
     if (written)
-        NEED(b->kind == (prepare ? PLAN_BUF_prepared : PLAN_BUF_temp) ||
-                 (!prepare && b->kind == PLAN_BUF_output),
+        NEED(root->kind == (prepare ? PLAN_BUF_prepared : PLAN_BUF_temp) ||
+                 (!prepare && root->kind == PLAN_BUF_output),
              "step", i, "writes read-only memory");
     return GRAPHC_OK;
 }
@@ -291,8 +294,8 @@ static graphc_status check_control_step(const Checker *c, uint32_t i) {
     GC_TRY(check_scalar(c, i, s->cond_buf, DT_bool));
     if (s->kind == PLAN_STEP_loop) {
         NEED(slot_ok(c, s->trip, PLAN_STAGE_run), "step", i, "trip count");
-        NEED(s->iter < c->plan->nsymbols && c->plan->symbols[s->iter].kind == PLAN_SYM_iter, "step", i,
-             "no iteration symbol");
+        NEED(s->iter < c->plan->nsymbols && c->plan->symbols[s->iter].kind == PLAN_SYM_iter, "step",
+             i, "no iteration symbol");
     }
     if (s->kind == PLAN_STEP_if) NEED(s->cond_buf, "step", i, "no condition");
     return GRAPHC_OK;
@@ -321,7 +324,8 @@ static graphc_status check_nesting(const Checker *c) {
             open[depth - 1] = i;
             break;
         case PLAN_STEP_if_end:
-            NEED(depth && (top_kind == PLAN_STEP_if || top_kind == PLAN_STEP_else), "step", i, "no if");
+            NEED(depth && (top_kind == PLAN_STEP_if || top_kind == PLAN_STEP_else), "step", i,
+                 "no if");
             NEED(c->steps[top].match == i, "step", i, "match");
             depth--;
             break;
@@ -332,7 +336,8 @@ static graphc_status check_nesting(const Checker *c) {
     return GRAPHC_OK;
 }
 
-/* A buffer that lives across the start or end of a loop and is used inside lives through all of it. */
+/* A buffer that lives across the start or end of a loop and is used inside lives through all of it.
+ */
 static graphc_status check_loop_lifetimes(const Checker *c) {
     for (uint32_t l = 0; l < c->t->nsteps; l++) {
         if (c->steps[l].kind != PLAN_STEP_loop) continue;
@@ -354,8 +359,8 @@ static graphc_status check_target(Checker *c, uint64_t number) {
     NEED(t->device == PLAN_cpu || t->device == PLAN_cuda, "target", number, "unknown device");
     NEED(check_span(t->buffers, t->nbuffers, p->nbuffers) &&
              check_span(t->kernels, t->nkernels, p->nkernels) &&
-             check_span(t->steps, t->nsteps, p->nsteps) && check_span(t->blobs, t->nblobs, p->nblobs) &&
-             t->nprepare <= t->nsteps,
+             check_span(t->steps, t->nsteps, p->nsteps) &&
+             check_span(t->blobs, t->nblobs, p->nblobs) && t->nprepare <= t->nsteps,
          "target", number, "range");
     c->buffers = p->buffers + t->buffers;
     c->kernels = p->kernels + t->kernels;

@@ -39,7 +39,9 @@ static void put_slot(const Printer *w, PlanSlot s, int depth, bool top) {
     }
 }
 
-static void put_expr(const Printer *w, PlanSlot s) { put_slot(w, s, INLINE_DEPTH, true); }
+static void put_expr(const Printer *w, PlanSlot s) {
+    put_slot(w, s, INLINE_DEPTH, true);
+}
 
 static void put_field(const Printer *w, const char *name, PlanSlot s) {
     if (!s) return;
@@ -47,7 +49,9 @@ static void put_field(const Printer *w, const char *name, PlanSlot s) {
     put_expr(w, s);
 }
 
-static const char *dtype_text(uint32_t code) { return dtype_name(plan_dtype(code)); }
+static const char *dtype_text(uint32_t code) {
+    return dtype_name(plan_dtype(code));
+}
 
 static void put_symbols(const Printer *w) {
     static const char *const kinds[] = {"dim", "elem", "data", "iter"};
@@ -132,7 +136,10 @@ static void put_kernel_facts(const Printer *w, const PlanTarget *t, const PlanKe
     put_field(w, "reads", k->bytes_read);
     put_field(w, "writes", k->bytes_written);
     put_field(w, "flops", k->flops);
-    sb_printf(w->out, "\n      covers %s\n", plan_str(w->p, k->nodes));
+    sb_put(w->out, "\n      covers ");
+    for (const char *c = plan_str(w->p, k->nodes); *c; c++)
+        sb_putn(w->out, *c == '\n' ? "; " : c, *c == '\n' ? 2 : 1);
+    sb_put(w->out, "\n");
 }
 
 static void put_kernel_step(const Printer *w, const PlanTarget *t, const PlanStep *s) {
@@ -186,7 +193,8 @@ static void put_target(Printer *w, const PlanTarget *t) {
 
 void plan_print(const Plan *p, StrBuf *out) {
     Printer w = {.p = p, .out = out};
-    sb_printf(out, "plan version %u  %llu bytes\n", p->header->version, (unsigned long long)p->size);
+    sb_printf(out, "plan version %u  %llu bytes\n", p->header->version,
+              (unsigned long long)p->size);
     put_symbols(&w);
     put_io(&w, "input", p->inputs, p->ninputs);
     put_io(&w, "output", p->outputs, p->noutputs);

@@ -1,0 +1,23 @@
+/* Writes plan files (runtime/plan.h) from schedules and their machine code. */
+#ifndef CODEGEN_PLAN_BUILD_H
+#define CODEGEN_PLAN_BUILD_H
+
+#include "codegen/codegen.h"
+
+typedef struct PlanTargetInput {
+    const char *name; /* "cpu", "sm_90a" */
+    const Schedule *schedule;
+    const CodeResult *code;
+} PlanTargetInput;
+
+typedef struct PlanBuildOptions {
+    bool embed; /* copy constants from the model's external files into the plan too */
+} PlanBuildOptions;
+
+/* The bytes live in the arena; equal inputs give equal bytes. What is written is read back through
+ * plan_parse, so a plan that the runtime would refuse is an error here. */
+graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_t ntargets,
+                         const PlanBuildOptions *o, Arena *a, DiagSink *d, void **bytes,
+                         size_t *size);
+
+#endif
