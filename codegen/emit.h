@@ -31,7 +31,8 @@ typedef struct EmitTarget {
     const char *cpu, *features;
     uint32_t lanes;       /* f32 elements of a vector register; 1 on GPUs */
     uint32_t vector_regs; /* architectural vector registers: bounds unrolling */
-    bool gpu;             /* scalar masked loads branch instead of reading a dummy on the stack */
+    bool gpu;
+    uint32_t global_space; /* address space of buffers */
 } EmitTarget;
 
 extern const EmitTarget emit_x86_v3, emit_x86_v4, emit_nvptx;
@@ -65,6 +66,13 @@ typedef struct Emit {
     LLVMValueRef dummy; /* zeroed stack slot that masked-off uniform loads read, or NULL */
     Expr scratch_bytes; /* what emit_scratch has handed out so far */
     EmitScope *scope;
+    uint32_t lane_sym;  /* lane number, 0 .. lanes-1, in resolved expressions */
+    MapU64 *aligned;    /* symbol -> constant known to divide its value */
+    MapU64 *indirect;   /* SYM_INDIRECT -> its kbind op */
+    MapU64 *dim_values; /* Expr of dims -> index into dim_loaded */
+    VEC(LLVMValueRef) dim_loaded;
+    /* How katomic updates memory when many threads do; NULL: load, join, store. */
+    void (*atomic_store)(struct Emit *e, ScatterMode mode, DType t, LLVMValueRef v, LLVMValueRef p);
     const char *unsupported; /* set to the reason when something cannot be emitted */
 } Emit;
 
@@ -76,6 +84,8 @@ void emit_init(Emit *e, const EmitTarget *t, LLVMContextRef ctx, LLVMModuleRef m
 /* Starts CPU entry `symbol` for k: function, entry block, root scope; the builder stands in a block
  * that the entry falls into. Finish with emit_fn_end. */
 void emit_fn_begin_cpu(Emit *e, const Kernel *k, const char *symbol, EmitDims *dims);
+/* The target-independent part of that, after e->fn is set and before e->bufs is. */
+void emit_body_begin(Emit *e, const Kernel *k, EmitDims *dims);
 /* Starts a private helper function of the given type with the target's attributes; noinline. The
  * caller keeps the outer function's Emit by copying the struct. */
 LLVMValueRef emit_fn_local(Emit *e, const char *name, LLVMTypeRef type);
