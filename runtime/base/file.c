@@ -1,0 +1,186 @@
+/* Files: mapped whole for reading, replaced by rename for writing. */
+#include "runtime/base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { WHY = 256 };
+
+static graphc_status fail(char why[WHY], const char *what) {
+    snprintf(why, WHY, "%s", what);
+    return GRAPHC_IO;
+}
+
+static graphc_status fail_errno(char why[WHY], const char *what) {
+    snprintf(why, WHY, "%s: %s", what, strerror(errno));
+    return GRAPHC_IO;
+}
+
+/* Maps an open file and closes it. O_NONBLOCK at open kept a FIFO from blocking; only regular files
+ * get this far into mmap. */
+static graphc_status map_fd(int fd, bool single_link, FileMap *out, char why[WHY]) {
+    struct stat st;
+    graphc_status s = GRAPHC_OK;
+    void *p = NULL;
+    if (fstat(fd, &st) != 0)
+        s = fail_errno(why, "cannot be examined");
+    else if (!S_ISREG(st.st_mode))
+        s = fail(why, S_ISDIR(st.st_mode) ? "is a folder" : "is not a regular file");
+    else if (single_link && st.st_nlink > 1)
+        s = fail(why, "has several hard links");
+    else if (st.st_size > 0 &&
+             (p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
+        s = fail_errno(why, "cannot be mapped");
+    if (s == GRAPHC_OK) *out = (FileMap){p, (uint64_t)st.st_size};
+    close(fd);
+    return s;
+}
+
+graphc_status file_map(const char *path, FileMap *out, char why[WHY]) {
+    *out = (FileMap){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return fail_errno(why, "cannot be opened");
+    return map_fd(fd, false, out, why);
+}
+
+void file_unmap(FileMap *m) {
+    if (m->size) munmap((void *)(uintptr_t)m->data, (size_t)m->size);
+    *m = (FileMap){0};
+}
+
+/* NULL if `relative` is a plain path below its start, else what is wrong with it. */
+static const char *path_fault(const char *relative) {
+    if (!*relative) return "has an empty name";
+    if (*relative == '/') return "is an absolute path";
+    if (strchr(relative, '\\')) return "has a backslash in its name";
+    for (const char *c = relative; *c;) {
+        size_t n = strcspn(c, "/");
+        if (n == 2 && c[0] == '.' && c[1] == '.') return "leaves the folder through \"..\"";
+        c += n + (c[n] == '/');
+    }
+    return NULL;
+}
+
+/* For kernels without openat2: every component is opened on its own without following links. */
+static int open_by_component(int dir, const char *relative, int flags) {
+    int at = dup(dir);
+    for (const char *c = relative; at >= 0;) {
+        size_t n = strcspn(c, "/");
+        char part[256];
+        if (n >= sizeof part) {
+            close(at);
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        memcpy(part, c, n);
+        part[n] = 0;
+        bool last = !c[n];
+        int next = openat(at, n ? part : ".",
+                          (last ? flags : O_PATH | O_DIRECTORY | O_CLOEXEC) | O_NOFOLLOW);
+        int saved = errno;
+        close(at);
+        errno = saved;
+        if (last || next < 0) return next;
+        at = next;
+        c += n + 1;
+    }
+    return at;
+}
+
+static int open_beneath(int dir, const char *relative) {
+    int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    struct open_how how = {.flags = (unsigned)flags,
+                           .resolve =
+                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    long fd = syscall(SYS_openat2, dir, relative, &how, sizeof how);
+    if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != EINVAL)) return (int)fd;
+    return open_by_component(dir, relative, flags);
+}
+
+/* Opens the folder that a path lies in; it is the user's own choice, so links are followed. */
+static int open_folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    if (!dir) return -1;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int saved = errno;
+    free(dir);
+    errno = saved;
+    return fd;
+}
+
+graphc_status file_map_beneath(const char *base_path, const char *relative, FileMap *out,
+                               char why[WHY]) {
+    *out = (FileMap){0};
+    const char *fault = path_fault(relative);
+    if (fault) return fail(why, fault);
+    int dir = open_folder_of(base_path);
+    if (dir < 0) return fail_errno(why, "is in a folder that cannot be opened");
+    int fd = open_beneath(dir, relative);
+    int saved = errno;
+    close(dir);
+    errno = saved;
+    if (fd < 0 && errno == ELOOP) return fail(why, "is a symbolic link or lies behind one");
+    if (fd < 0) return fail_errno(why, "cannot be opened");
+    return map_fd(fd, true, out, why);
+}
+
+static bool write_all(int fd, const void *data, size_t size) {
+    for (size_t done = 0; done < size;) {
+        ssize_t n = write(fd, (const char *)data + done, size - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+/* Makes the rename itself durable; a file system that cannot is no failure. */
+static void sync_folder(const char *path) {
+    int dir = open_folder_of(path);
+    if (dir < 0) return;
+    (void)fsync(dir);
+    close(dir);
+}
+
+static graphc_status write_and_rename(const char *path, char *temp, const void *data, size_t size,
+                                      char why[WHY]) {
+    int fd = mkostemp(temp, O_CLOEXEC);
+    if (fd < 0) return fail_errno(why, "cannot be created");
+    mode_t mask = umask(0);
+    umask(mask);
+    bool ok = write_all(fd, data, size) && fchmod(fd, 0666 & ~mask) == 0 && fsync(fd) == 0;
+    int saved = errno;
+    if (close(fd) != 0 && ok) {
+        ok = false;
+        saved = errno;
+    }
+    if (ok && rename(temp, path) == 0) {
+        sync_folder(path);
+        return GRAPHC_OK;
+    }
+    if (!ok) errno = saved;
+    graphc_status s = fail_errno(why, "cannot be written");
+    unlink(temp);
+    return s;
+}
+
+graphc_status file_write(const char *path, const void *data, size_t size, char why[WHY]) {
+    if (!strcmp(path, "-"))
+        return write_all(STDOUT_FILENO, data, size) ? GRAPHC_OK
+                                                    : fail_errno(why, "cannot be written");
+    size_t n = strlen(path) + sizeof ".XXXXXX";
+    char *temp = malloc(n);
+    if (!temp) return GRAPHC_NO_MEMORY;
+    snprintf(temp, n, "%s.XXXXXX", path);
+    graphc_status s = write_and_rename(path, temp, data, size, why);
+    free(temp);
+    return s;
+}
