@@ -1,0 +1,87 @@
+/* Containers, element types and file rules of runtime/base. */
+#include "runtime/base/diag.h"
+#include "runtime/base/dtype.h"
+#include "runtime/base/file.h"
+#include "runtime/base/map.h"
+#include "runtime/base/strbuf.h"
+#include "tests/unit/test.h"
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void check_maps(Arena *a) {
+    MapU64 *m = map_create(a);
+    MapStr *ms = mapstr_create(a);
+    uint32_t v;
+    for (uint32_t i = 0; i < 1000; i++) {
+        map_put(m, (uint64_t)i << 32, i);
+        mapstr_put(ms, arena_printf(a, "k%u", i), i);
+    }
+    mapstr_put(ms, "k7", 70);
+    for (uint32_t i = 0; i < 1000; i++) {
+        CHECK(map_get(m, (uint64_t)i << 32, &v) && v == i);
+        CHECK_STR(mapstr_key(ms, i), arena_printf(a, "k%u", i));
+    }
+    CHECK(!map_get(m, 1, &v) && !mapstr_get(ms, "k1000", &v));
+    CHECK(mapstr_get(ms, "k7", &v) && v == 70 && mapstr_count(ms) == 1000);
+}
+
+static double round_trip(DType t, double v) {
+    uint64_t cell = 0;
+    dtype_store_f64(t, &cell, 0, v);
+    return dtype_load_f64(t, &cell, 0);
+}
+
+static void check_dtypes(void) {
+    CHECK(round_trip(DT_f16, 65519) == 65504 && isinf(round_trip(DT_f16, 65520)));
+    CHECK(round_trip(DT_f16, 0x1p-25) == 0 && round_trip(DT_f16, 0x1.8p-25) == 0x1p-24);
+    CHECK(round_trip(DT_bf16, 1.00390625) == 1.0 && round_trip(DT_bf16, 1.01171875) == 1.015625);
+    CHECK(isnan(round_trip(DT_f8e4m3fn, 1000)) && round_trip(DT_f8e4m3fn, 448) == 448);
+    CHECK(round_trip(DT_f4e2m1, 100) == 6 && round_trip(DT_f4e2m1, 2.5) == 2);
+    CHECK(round_trip(DT_f8e8m0, 3) == 4 && round_trip(DT_f8e8m0, 2.9) == 2);
+    CHECK(round_trip(DT_i4, 9) == -7 && round_trip(DT_u2, 6) == 2 && round_trip(DT_bool, 0.5) == 1);
+    CHECK(round_trip(DT_u64, 0x1p63) == 0x1p63 && round_trip(DT_i8, 200) == -56);
+    int64_t lo;
+    uint64_t hi;
+    dtype_int_range(DT_i64, &lo, &hi);
+    CHECK(lo == INT64_MIN && hi == INT64_MAX);
+}
+
+static void check_diag(Arena *a) {
+    DiagSink *s = diag_create(a, "m.onnx");
+    CHECK_EQ_I(diag(s, D_SHAPE, "node 1 \"x\" Conv", "bad\x1b[0m"), GRAPHC_INVALID);
+    diag_hint(s, "try %d", 3);
+    CHECK_STR(diag_render(s, diag_at(s, 0), a, false),
+              "graphc: error[G0412]: m.onnx: node 1 \"x\" Conv: bad\\x1b[0m\n  hint: try 3");
+    for (int i = 0; i < 100; i++) (void)!diag(s, D_WIRE, "", "w%d", i);
+    CHECK(diag_errors(s) == 101 && diag_count(s) == 64 && diag_status(s) == GRAPHC_INVALID);
+}
+
+static void check_files(Arena *a) {
+    char dir[] = "/tmp/graphc_baseXXXXXX", why[256];
+    if (!CHECK(mkdtemp(dir) != NULL)) return;
+    const char *base = arena_printf(a, "%s/model.onnx", dir);
+    const char *sub = arena_printf(a, "%s/sub", dir);
+    const char *link = arena_printf(a, "%s/link", dir);
+    FileMap m;
+    CHECK(file_write(base, "abc", 3, why) == GRAPHC_OK);
+    CHECK(file_map(base, &m, why) == GRAPHC_OK && m.size == 3 && !memcmp(m.data, "abc", 3));
+    file_unmap(&m);
+    CHECK(mkdir(sub, 0700) == 0 && symlink("model.onnx", link) == 0);
+    CHECK(file_write(arena_printf(a, "%s/w.bin", sub), "", 0, why) == GRAPHC_OK);
+    CHECK(file_map_beneath(base, "sub/w.bin", &m, why) == GRAPHC_OK && m.size == 0);
+    static const char *const bad[] = {
+        "/etc/passwd", "../x", "sub/../model.onnx", "link", "sub", "none", "a\\b", ""};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(file_map_beneath(base, bad[i], &m, why) == GRAPHC_IO);
+    (void)!unlink(arena_printf(a, "%s/w.bin", sub));
+    CHECK(rmdir(sub) == 0 && unlink(link) == 0 && unlink(base) == 0 && rmdir(dir) == 0);
+}
+
+TEST_MAIN {
+    Arena *a = arena_create();
+    check_maps(a);
+    check_dtypes();
+    check_diag(a);
+    check_files(a);
+    arena_destroy(a);
+}
