@@ -14,7 +14,8 @@
     X(ops_conv)                                                                                    \
     X(ops_pool)                                                                                    \
     X(ops_norm)                                                                                    \
-    X(ops_resize)
+    X(ops_resize)                                                                                  \
+    X(ops_attention)
 
 #define X(family) extern const OnnxOp family[];
 FAMILIES(X)
