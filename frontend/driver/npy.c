@@ -13,8 +13,8 @@ bool npy_is(const void *bytes, size_t n) {
     return n >= NPY_MAGIC_SIZE + 4 && memcmp(bytes, NPY_MAGIC, NPY_MAGIC_SIZE) == 0;
 }
 
-/* The text after 'key': in the header's dict, or NULL. NumPy writes the dict itself, so a search for
- * the quoted key is enough; a hostile header can only give a wrong value, which is checked. */
+/* The text after 'key': in the header's dict, or NULL. NumPy writes the dict itself, so a search
+ * for the quoted key is enough; a hostile header can only give a wrong value, which is checked. */
 static const char *header_value(const char *header, const char *key) {
     const char *p = strstr(header, key);
     if (!p) return NULL;
@@ -67,10 +67,12 @@ graphc_status npy_decode(Arena *a, DiagSink *d, const char *path, const void *by
     const char *header = arena_strndup(a, (const char *)bytes + at, len);
     *out = (EvalTensor){0};
     if (!parse_dtype(header_value(header, "'descr'"), &out->dtype))
-        return diag(d, D_TENSOR, path, "element type of the .npy file is not supported: %.80s", header);
+        return diag(d, D_TENSOR, path, "element type of the .npy file is not supported: %.80s",
+                    header);
     const char *order = header_value(header, "'fortran_order'");
     if (!order || strncmp(order, "False", 5) != 0)
-        return diag(d, D_TENSOR, path, "column-major .npy files are not read; save a C-ordered copy");
+        return diag(d, D_TENSOR, path,
+                    "column-major .npy files are not read; save a C-ordered copy");
     if (!parse_shape(header_value(header, "'shape'"), out))
         return diag(d, D_TENSOR, path, "damaged shape in .npy header");
     uint64_t want = dtype_bytes(out->dtype);
@@ -78,8 +80,8 @@ graphc_status npy_decode(Arena *a, DiagSink *d, const char *path, const void *by
         if (!check_mul(want, (uint64_t)out->dim[i], &want))
             return diag(d, D_TENSOR, path, "the shape's size overflows");
     if (want != n - at - len)
-        return diag(d, D_TENSOR, path, "holds %zu bytes of data, its shape needs %llu", n - at - len,
-                    (unsigned long long)want);
+        return diag(d, D_TENSOR, path, "holds %zu bytes of data, its shape needs %llu",
+                    n - at - len, (unsigned long long)want);
     out->data = arena_copy(a, (const uint8_t *)bytes + at + len, want);
     return GRAPHC_OK;
 }

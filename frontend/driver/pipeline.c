@@ -63,7 +63,7 @@ static const TargetRow *target_find(const char *name, size_t n) {
 
 static graphc_status build_target(Pipeline *p, const TargetRow *row,
                                   const graphc_compile_options *o, bool several) {
-    PlanTarget *t = &p->targets[p->ntargets];
+    PlanTargetInput *t = &p->targets[p->ntargets];
     Dump d = dump_for(p, o);
     if (several) d.target = row->name;
     Schedule *s;
@@ -80,7 +80,7 @@ static graphc_status build_target(Pipeline *p, const TargetRow *row,
     } else {
         GC_TRY(codegen_cpu(s, &co, p->arena, p->diags, code));
     }
-    *t = (PlanTarget){.name = row->name, .schedule = s, .code = code};
+    *t = (PlanTargetInput){.name = row->name, .schedule = s, .code = code};
     p->ntargets++;
     return GRAPHC_OK;
 }
@@ -92,8 +92,8 @@ graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o) {
         size_t n = strcspn(s, ",");
         const TargetRow *row = target_find(s, n);
         if (!row || p->ntargets == PIPELINE_MAX_TARGETS)
-            return diag(p->diags, D_USAGE, "--target", "unknown target \"%.*s\"; there are cpu and sm_90a",
-                        (int)n, s);
+            return diag(p->diags, D_USAGE, "--target",
+                        "unknown target \"%.*s\"; there are cpu and sm_90a", (int)n, s);
         GC_TRY(build_target(p, row, o, several));
         s += n + (s[n] == ',');
     }
@@ -141,7 +141,9 @@ const void *graphc_compiled_plan(const graphc_compiled *c, size_t *size) {
     return c->pipe.plan;
 }
 
-uint32_t graphc_compiled_messages(const graphc_compiled *c) { return diag_count(c->pipe.diags); }
+uint32_t graphc_compiled_messages(const graphc_compiled *c) {
+    return diag_count(c->pipe.diags);
+}
 
 const char *graphc_compiled_message(const graphc_compiled *c, uint32_t i) {
     const Pipeline *p = &c->pipe;

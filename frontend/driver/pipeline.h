@@ -17,7 +17,7 @@ typedef struct Pipeline {
     Graph *imported; /* as the frontend made it */
     Graph *graph;    /* after the graph passes */
     uint32_t ntargets;
-    PlanTarget targets[PIPELINE_MAX_TARGETS];
+    PlanTargetInput targets[PIPELINE_MAX_TARGETS];
     void *plan;
     size_t plan_size;
 } Pipeline;

@@ -10,7 +10,7 @@ typedef struct NamedFile {
 
 typedef struct Cli {
     Arena *arena;
-    DiagSink *diags; /* of the command line itself */
+    DiagSink *diags;        /* of the command line itself */
     VEC(const char *) args; /* what is not an option */
     const char *output, *target, *precision, *dump_ir, *device, *output_dir, *output_format, *data;
     const char *cache_dir, *report;

@@ -49,11 +49,16 @@ static graphc_status measure(CliSession *s, Times *t) {
         vec_push(c->arena, &v, one);
     }
     qsort(v.v, v.n, sizeof *v.v, by_value);
-    *t = (Times){.v = v.v, .n = v.n, .median = v.v[v.n / 2], .min = v.v[0], .p99 = v.v[(uint64_t)v.n * 99 / 100]};
+    *t = (Times){.v = v.v,
+                 .n = v.n,
+                 .median = v.v[v.n / 2],
+                 .min = v.v[0],
+                 .p99 = v.v[(uint64_t)v.n * 99 / 100]};
     return GRAPHC_OK;
 }
 
-/* Per-step times from further runs with profiling on: medians of a few, since profiling disturbs. */
+/* Per-step times from further runs with profiling on: medians of a few, since profiling disturbs.
+ */
 #define PROFILE_RUNS 11
 static graphc_status profile(CliSession *s, double **out, uint32_t *n) {
     Arena *a = s->cli->arena;
@@ -63,7 +68,7 @@ static graphc_status profile(CliSession *s, double **out, uint32_t *n) {
         double one;
         GC_TRY(timed_run(s, &one));
         *n = graphc_profile_steps(s->session);
-        if (!all) all = ARENA_ARRAY(a, double, (size_t)*n * PROFILE_RUNS);
+        if (!all) all = ARENA_ARRAY(a, double, (size_t)*n *PROFILE_RUNS);
         for (uint32_t i = 0; i < *n; i++)
             all[i * PROFILE_RUNS + (uint32_t)r] = graphc_profile_step(s->session, i).seconds;
     }

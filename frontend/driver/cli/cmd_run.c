@@ -9,7 +9,8 @@
 static char *file_name(Arena *a, const char *name) {
     char *s = arena_strdup(a, name);
     for (char *p = s; *p; p++)
-        if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-", *p)) *p = '_';
+        if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-", *p))
+            *p = '_';
     return s;
 }
 
@@ -32,16 +33,19 @@ static graphc_status run_session(CliSession *s, bool pb) {
     graphc_status st = graphc_run(s->session);
     if (st != GRAPHC_OK) return cli_session_failed(s, st);
     for (uint32_t i = 0; i < graphc_plan_outputs(s->plan); i++) GC_TRY(write_output(s, i, pb));
-    if (c->verbose) fprintf(stderr, "graphc: %u outputs in %s\n", graphc_plan_outputs(s->plan), c->output_dir);
+    if (c->verbose)
+        fprintf(stderr, "graphc: %u outputs in %s\n", graphc_plan_outputs(s->plan), c->output_dir);
     return GRAPHC_OK;
 }
 
 graphc_status cmd_run(Cli *c) {
     if (c->args.n != 1 || !c->output_dir)
-        return diag(c->diags, D_USAGE, "", "usage: graphc run PLAN --output-dir DIR [--input NAME=FILE ...]");
+        return diag(c->diags, D_USAGE, "",
+                    "usage: graphc run PLAN --output-dir DIR [--input NAME=FILE ...]");
     bool pb = c->output_format && strcmp(c->output_format, "pb") == 0;
     if (c->output_format && !pb && strcmp(c->output_format, "npy") != 0)
-        return diag(c->diags, D_USAGE, "--output-format", "\"%s\" is neither npy nor pb", c->output_format);
+        return diag(c->diags, D_USAGE, "--output-format", "\"%s\" is neither npy nor pb",
+                    c->output_format);
     if (strcmp(c->output_dir, "-") != 0 && mkdir(c->output_dir, 0777) != 0 && errno != EEXIST)
         return diag(c->diags, D_IO, c->output_dir, "cannot make the folder: %s", strerror(errno));
     CliSession s;

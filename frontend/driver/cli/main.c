@@ -1,4 +1,5 @@
-/* graphc: finds the verb, parses its options, runs it, prints what went wrong, exits with its status. */
+/* graphc: finds the verb, parses its options, runs it, prints what went wrong, exits with its
+ * status. */
 #include "frontend/driver/cli/cli.h"
 #include "runtime/graphc.h"
 
@@ -14,8 +15,10 @@ const Verb cli_verbs[] = {
      "  graphc resnet50.onnx -o r.plan --target cpu,sm_90a\n"},
     {"run", cmd_run, "graphc run PLAN [--input NAME=FILE ...] --output-dir DIR [options]",
      "runs a plan on inputs from files",
-     "  graphc run bert.plan --input input_ids=ids.npy --input attention_mask=mask.npy --output-dir out\n"
-     "  graphc run resnet50.plan --dim batch=1 --seed 7 --output-dir out   inputs drawn from the seed\n"},
+     "  graphc run bert.plan --input input_ids=ids.npy --input attention_mask=mask.npy "
+     "--output-dir out\n"
+     "  graphc run resnet50.plan --dim batch=1 --seed 7 --output-dir out   inputs drawn from the "
+     "seed\n"},
     {"bench", cmd_bench, "graphc bench PLAN|MODEL.onnx [options]", "times runs of a plan",
      "  graphc bench bert.plan --dim batch=1 --dim seq=64 -v\n"
      "  graphc bench resnet50.onnx --dim batch=1 --threads 2 --json\n"},
@@ -27,7 +30,8 @@ const Verb cli_verbs[] = {
      "  graphc inspect bert.plan\n  graphc inspect bert.onnx --target sm_90a --json\n"},
     {"verify", cmd_verify, "graphc verify MODEL.onnx [--data DIR] [--dim NAME=N]",
      "compares the compiled model with the reference evaluator",
-     "  graphc verify model.onnx --dim batch=2\n  graphc verify model.onnx --data test_data_set_0\n"},
+     "  graphc verify model.onnx --dim batch=2\n  graphc verify model.onnx --data "
+     "test_data_set_0\n"},
     {"doctor", cmd_doctor, "graphc doctor", "checks the machine, the compiler and the devices",
      "  graphc doctor\n"},
     {NULL, NULL, NULL, NULL, NULL},

@@ -17,29 +17,46 @@ typedef struct OptRow {
     const char *arg, *help;
 } OptRow;
 
-#define FIELD(f) offsetof(Cli, f)
+#define FIELD(f)    offsetof(Cli, f)
 #define MODEL_VERBS "compile bench explain inspect verify"
 static const OptRow opt_rows[] = {
-    {"--output", "-o", OPT_TEXT, FIELD(output), "compile", "PLAN", "where the plan goes (- = stdout)"},
-    {"--target", NULL, OPT_TEXT, FIELD(target), MODEL_VERBS, "LIST", "cpu (default), sm_90a or both, comma-separated"},
-    {"--precision", NULL, OPT_TEXT, FIELD(precision), MODEL_VERBS, "P", "what contractions run in: f32"},
-    {"--dim", NULL, OPT_DIM, 0, "compile run bench explain inspect verify", "NAME=N | NAME=LO..HI", "fixes or bounds a symbolic dimension; when running: its value"},
-    {"--dump-ir", NULL, OPT_TEXT, FIELD(dump_ir), MODEL_VERBS, "DIR", "writes the text of every level"},
-    {"--embed", NULL, OPT_FLAG, FIELD(embed), "compile", "", "copies constants of external files into the plan"},
-    {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), MODEL_VERBS, "DIR", "keeps compiled kernels there, by content"},
-    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench", "cpu|cuda[:N]", "where to run (default cpu)"},
-    {"--input", NULL, OPT_INPUT, 0, "run bench verify", "NAME=FILE", "an input from a .npy or .pb file"},
-    {"--output-dir", NULL, OPT_TEXT, FIELD(output_dir), "run", "DIR", "where outputs go, one file each"},
-    {"--output-format", NULL, OPT_TEXT, FIELD(output_format), "run", "npy|pb", "form of the outputs (default npy)"},
-    {"--data", NULL, OPT_TEXT, FIELD(data), "verify", "DIR", "test data: input_0.pb ..., output_0.pb ..."},
-    {"--seed", NULL, OPT_NUMBER, FIELD(seed), "run bench verify", "N", "seed of inputs that are not given (default 0)"},
-    {"--runs", NULL, OPT_NUMBER, FIELD(runs), "bench", "N", "timed runs (default: about one second's worth)"},
-    {"--isa", NULL, OPT_NUMBER, FIELD(isa), "run bench verify", "3|4", "x86-64 level to use at most"},
-    {"--threads", NULL, OPT_NUMBER, FIELD(threads), "*", "N", "threads (default GRAPHC_THREADS or the cores)"},
+    {"--output", "-o", OPT_TEXT, FIELD(output), "compile", "PLAN",
+     "where the plan goes (- = stdout)"},
+    {"--target", NULL, OPT_TEXT, FIELD(target), MODEL_VERBS, "LIST",
+     "cpu (default), sm_90a or both, comma-separated"},
+    {"--precision", NULL, OPT_TEXT, FIELD(precision), MODEL_VERBS, "P",
+     "what contractions run in: f32"},
+    {"--dim", NULL, OPT_DIM, 0, "compile run bench explain inspect verify", "NAME=N | NAME=LO..HI",
+     "fixes or bounds a symbolic dimension; when running: its value"},
+    {"--dump-ir", NULL, OPT_TEXT, FIELD(dump_ir), MODEL_VERBS, "DIR",
+     "writes the text of every level"},
+    {"--embed", NULL, OPT_FLAG, FIELD(embed), "compile", "",
+     "copies constants of external files into the plan"},
+    {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), MODEL_VERBS, "DIR",
+     "keeps compiled kernels there, by content"},
+    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench", "cpu|cuda[:N]",
+     "where to run (default cpu)"},
+    {"--input", NULL, OPT_INPUT, 0, "run bench verify", "NAME=FILE",
+     "an input from a .npy or .pb file"},
+    {"--output-dir", NULL, OPT_TEXT, FIELD(output_dir), "run", "DIR",
+     "where outputs go, one file each"},
+    {"--output-format", NULL, OPT_TEXT, FIELD(output_format), "run", "npy|pb",
+     "form of the outputs (default npy)"},
+    {"--data", NULL, OPT_TEXT, FIELD(data), "verify", "DIR",
+     "test data: input_0.pb ..., output_0.pb ..."},
+    {"--seed", NULL, OPT_NUMBER, FIELD(seed), "run bench verify", "N",
+     "seed of inputs that are not given (default 0)"},
+    {"--runs", NULL, OPT_NUMBER, FIELD(runs), "bench", "N",
+     "timed runs (default: about one second's worth)"},
+    {"--isa", NULL, OPT_NUMBER, FIELD(isa), "run bench verify", "3|4",
+     "x86-64 level to use at most"},
+    {"--threads", NULL, OPT_NUMBER, FIELD(threads), "*", "N",
+     "threads (default GRAPHC_THREADS or the cores)"},
     {"--json", NULL, OPT_FLAG, FIELD(json), "*", "", "results as JSON"},
     {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "*", "", "more detail; bench: per kernel"},
     {"--help", "-h", OPT_FLAG, FIELD(help), "*", "", "this text"},
-    {"--version", NULL, OPT_FLAG, FIELD(version), "compile", "", "versions of graphc, LLVM, PTX and CUDA"},
+    {"--version", NULL, OPT_FLAG, FIELD(version), "compile", "",
+     "versions of graphc, LLVM, PTX and CUDA"},
 };
 #undef FIELD
 
@@ -54,8 +71,9 @@ static bool takes(const OptRow *row, const char *verb) {
 static const OptRow *find(const char *arg, size_t n, const char *verb) {
     for (size_t i = 0; i < sizeof opt_rows / sizeof *opt_rows; i++) {
         const OptRow *r = &opt_rows[i];
-        bool same = (strlen(r->name) == n && strncmp(arg, r->name, n) == 0) ||
-                    (r->shortname && strlen(r->shortname) == n && strncmp(arg, r->shortname, n) == 0);
+        bool same =
+            (strlen(r->name) == n && strncmp(arg, r->name, n) == 0) ||
+            (r->shortname && strlen(r->shortname) == n && strncmp(arg, r->shortname, n) == 0);
         if (same && takes(r, verb)) return r;
     }
     return NULL;
@@ -120,7 +138,8 @@ graphc_status cli_parse(Cli *c, const Verb *verb, int argc, char **argv) {
         size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
         const OptRow *row = find(arg, n, name);
         if (!row)
-            return diag(c->diags, D_USAGE, "", "\"graphc %s\" has no option %.*s", name, (int)n, arg);
+            return diag(c->diags, D_USAGE, "", "\"graphc %s\" has no option %.*s", name, (int)n,
+                        arg);
         const char *value = eq ? eq + 1 : NULL;
         if (row->kind == OPT_FLAG) {
             if (eq) return diag(c->diags, D_USAGE, "", "%s takes no value", row->name);

@@ -29,12 +29,12 @@ static graphc_status parse_device(CliSession *s, graphc_session_options *o) {
 }
 
 static graphc_status failed(Cli *c, const char *place, graphc_status status, const char *text) {
-    DiagId id = status == GRAPHC_NO_MEMORY   ? D_NO_MEMORY
-                : status == GRAPHC_IO        ? D_IO
-                : status == GRAPHC_INVALID   ? D_PLAN
-                : status == GRAPHC_USAGE     ? D_USAGE
+    DiagId id = status == GRAPHC_NO_MEMORY     ? D_NO_MEMORY
+                : status == GRAPHC_IO          ? D_IO
+                : status == GRAPHC_INVALID     ? D_PLAN
+                : status == GRAPHC_USAGE       ? D_USAGE
                 : status == GRAPHC_UNSUPPORTED ? D_PLAN_VERSION
-                                             : D_RUN;
+                                               : D_RUN;
     return diag(c->diags, id, place, "%s", text);
 }
 
@@ -113,7 +113,8 @@ static graphc_status check_dim_names(CliSession *s) {
         bool found = false;
         for (uint32_t k = 0; k < graphc_plan_symbols(s->plan); k++)
             found |= strcmp(graphc_plan_symbol(s->plan, k).name, name) == 0;
-        if (!found) return diag(s->cli->diags, D_USAGE, "--dim", "the plan has no symbol \"%s\"", name);
+        if (!found)
+            return diag(s->cli->diags, D_USAGE, "--dim", "the plan has no symbol \"%s\"", name);
     }
     return GRAPHC_OK;
 }
@@ -175,7 +176,8 @@ graphc_status cli_session_output(CliSession *s, uint32_t i, EvalTensor *out) {
     graphc_status st = graphc_output_host(s->session, i, &t);
     if (st != GRAPHC_OK) return cli_session_failed(s, st);
     *out = (EvalTensor){.dtype = cli_dtype(graphc_plan_output(s->plan, i).dtype_name),
-                        .rank = (uint8_t)t.rank, .data = t.data};
+                        .rank = (uint8_t)t.rank,
+                        .data = t.data};
     memcpy(out->dim, t.shape, sizeof *t.shape * (size_t)t.rank);
     return GRAPHC_OK;
 }

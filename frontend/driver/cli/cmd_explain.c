@@ -1,0 +1,73 @@
+/* graphc explain: per kernel the nodes it covers and what bounds it, then what stayed apart and
+ * why. */
+#include "frontend/driver/cli/planview.h"
+#include "fusion/machine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const Machine *machine_of(const PlanView *v, const PlanTarget *t) {
+    const Machine *all[] = {&machine_cpu, &machine_sm90};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (strcmp(all[i]->name, plan_str(&v->plan, t->name)) == 0) return all[i];
+    return &machine_cpu;
+}
+
+static void print_nodes(const char *text) {
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        printf("    %.*s\n", (int)n, text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+static void print_kernel(const PlanView *v, const PlanTarget *t, const PlanKernel *k) {
+    const Machine *m = machine_of(v, t);
+    double bytes = (double)v->slots[k->bytes_read] + (double)v->slots[k->bytes_written];
+    double flops = (double)v->slots[k->flops];
+    double by_memory = bytes / m->bytes_per_s, by_math = flops / m->flops_per_s;
+    printf("%s  %.3g MB, %.3g MFLOP: %s-bound, at least %.3g us\n", plan_str(&v->plan, k->name),
+           bytes * 1e-6, flops * 1e-6, by_memory > by_math ? "memory" : "arithmetic",
+           1e6 * (by_memory > by_math ? by_memory : by_math));
+    print_nodes(plan_str(&v->plan, k->nodes));
+}
+
+/* Notes that mention a kernel, or all. */
+static void print_notes(const char *notes, const char *kernel) {
+    while (*notes) {
+        size_t n = strcspn(notes, "\n");
+        const char *hit = kernel ? strstr(notes, kernel) : notes;
+        if (hit && hit < notes + n) printf("  %.*s\n", (int)n, notes);
+        notes += n + (notes[n] == '\n');
+    }
+}
+
+static bool explain_target(const PlanView *v, const PlanTarget *t, const char *node) {
+    bool found = !node;
+    printf("target %s\n", plan_str(&v->plan, t->name));
+    PLANVIEW_EACH_KERNEL(v, t, 0, t->nsteps, step) {
+        const PlanKernel *k = planview_kernel(v, t, step);
+        const char *name = plan_str(&v->plan, k->name);
+        if (node && !strstr(plan_str(&v->plan, k->nodes), node) && !strstr(name, node)) continue;
+        found = true;
+        print_kernel(v, t, k);
+        if (node) print_notes(plan_str(&v->plan, t->notes), name);
+    }
+    if (!node) print_notes(plan_str(&v->plan, t->notes), NULL);
+    return found;
+}
+
+graphc_status cmd_explain(Cli *c) {
+    if (c->args.n < 1 || c->args.n > 2)
+        return diag(c->diags, D_USAGE, "", "usage: graphc explain PLAN|MODEL.onnx [NODE]");
+    const char *node = c->args.n == 2 ? c->args.v[1] : NULL;
+    PlanView v;
+    GC_TRY(planview_open(c, c->args.v[0], &v));
+    bool found = false;
+    for (uint64_t i = 0; i < v.plan.ntargets; i++)
+        found |= explain_target(&v, &v.plan.targets[i], node);
+    planview_close(&v);
+    if (!found)
+        return diag(c->diags, D_USAGE, "", "no kernel covers a node or is named \"%s\"", node);
+    return GRAPHC_OK;
+}

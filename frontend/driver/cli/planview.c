@@ -1,0 +1,54 @@
+#include "frontend/driver/cli/planview.h"
+#include "runtime/memory.h"
+
+#include <string.h>
+
+static int64_t symbol_value(const Cli *c, const PlanView *v, const PlanSymbol *s) {
+    for (uint32_t i = 0; i < c->dims.n; i++)
+        if (strcmp(c->dims.v[i].name, plan_str(&v->plan, s->name)) == 0) return c->dims.v[i].lo;
+    int64_t value = s->hint ? s->hint : 1;
+    return value < s->lo ? s->lo : value > s->hi ? s->hi : value;
+}
+
+graphc_status planview_open(Cli *c, const char *path, PlanView *v) {
+    char error[256] = "";
+    const void *bytes;
+    *v = (PlanView){0};
+    GC_TRY(cli_load_plan(c, path, &bytes, &v->size));
+    /* plan_parse wants 64-byte alignment, an arena gives 16. */
+    uintptr_t room = (uintptr_t)arena_alloc(c->arena, v->size + PLAN_ALIGN);
+    void *aligned = (void *)((room + PLAN_ALIGN - 1) & ~(uintptr_t)(PLAN_ALIGN - 1));
+    if (v->size) memcpy(aligned, bytes, v->size);
+    graphc_status s = plan_parse(aligned, v->size, &v->plan, (ErrorText){error, sizeof error});
+    if (s != GRAPHC_OK)
+        return diag(c->diags, s == GRAPHC_UNSUPPORTED ? D_PLAN_VERSION : D_PLAN, path, "%s", error);
+    v->symbols = ARENA_ARRAY(c->arena, int64_t, v->plan.nsymbols + 1);
+    v->slots = ARENA_ARRAY(c->arena, int64_t, v->plan.nexprs + 1);
+    for (uint64_t i = 0; i < v->plan.nsymbols; i++)
+        v->symbols[i] = symbol_value(c, v, &v->plan.symbols[i]);
+    plan_eval(&v->plan, v->symbols, v->slots, PLAN_STAGE_plan);
+    return GRAPHC_OK;
+}
+
+void planview_close(PlanView *v) {
+    plan_release(&v->plan);
+}
+
+PlanMemory planview_memory(Cli *c, const PlanView *v, const PlanTarget *t) {
+    char error[256] = "";
+    PlanMemory r = {.scratch = memory_scratch(&v->plan, t, v->slots)};
+    MemoryPlan *m = memory_create(&v->plan, t);
+    if (!m || memory_assign(m, v->slots, (ErrorText){error, sizeof error}) != GRAPHC_OK) {
+        (void)diag(c->diags, D_NO_MEMORY, "", "%s", error);
+    } else {
+        r.arena = memory_arena(m);
+        r.live = memory_live(m);
+    }
+    memory_destroy(m);
+    for (uint64_t i = 0; i < v->plan.nconstants; i++) r.constants += v->plan.constants[i].length;
+    for (uint32_t i = 0; i < t->nbuffers; i++) {
+        const PlanBuffer *b = &v->plan.buffers[t->buffers + i];
+        if (b->kind == PLAN_BUF_prepared && !b->alias) r.prepared += (uint64_t)v->slots[b->bytes];
+    }
+    return r;
+}

@@ -1,0 +1,34 @@
+/* A plan opened for reading, with every size known: symbols at --dim values, hints or 1. */
+#ifndef FRONTEND_DRIVER_CLI_PLANVIEW_H
+#define FRONTEND_DRIVER_CLI_PLANVIEW_H
+
+#include "frontend/driver/cli/cli.h"
+#include "runtime/plan.h"
+
+typedef struct PlanView {
+    Plan plan;
+    size_t size;
+    int64_t *symbols, *slots;
+} PlanView;
+
+graphc_status planview_open(Cli *c, const char *path, PlanView *v);
+void planview_close(PlanView *v);
+
+typedef struct PlanMemory {
+    uint64_t arena, live, constants, prepared, scratch;
+} PlanMemory;
+/* Arena size as the session would lay it out, and the largest sum of buffers alive at one step. */
+PlanMemory planview_memory(Cli *c, const PlanView *v, const PlanTarget *t);
+
+static inline const PlanKernel *planview_kernel(const PlanView *v, const PlanTarget *t,
+                                                const PlanStep *s) {
+    return &v->plan.kernels[t->kernels + s->kernel];
+}
+/* Calls fn for each kernel launch of the steps [from, to) of a target. */
+#define PLANVIEW_EACH_KERNEL(v, t, from, to, step)                                                 \
+    for (const PlanStep *step = &(v)->plan.steps[(t)->steps] + (from),                             \
+                        *planview_end_ = &(v)->plan.steps[(t)->steps] + (to);                      \
+         step < planview_end_; step++)                                                             \
+        if (step->kind == PLAN_STEP_kernel)
+
+#endif
