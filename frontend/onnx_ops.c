@@ -15,7 +15,8 @@
     X(ops_pool)                                                                                    \
     X(ops_norm)                                                                                    \
     X(ops_resize)                                                                                  \
-    X(ops_attention)
+    X(ops_attention)                                                                               \
+    X(ops_contrib)
 
 #define X(family) extern const OnnxOp family[];
 FAMILIES(X)

@@ -1,6 +1,6 @@
 /* Normalisations. Statistics and scaling are computed in f32 for the 16-bit types and rounded once.
  * All spell the variance as mean((x - mean)^2), never as a difference of means. */
-#include "frontend/formula.h"
+#include "frontend/norm.h"
 #include <string.h>
 
 typedef struct Moments {
@@ -31,36 +31,44 @@ static Value per_channel(Graph *g, Value v, int rank) {
 
 /* ---- LayerNormalization and RMS norms ------------------------------------------------------ */
 
+Norm norm_layer(Graph *g, Value x, int axis, double eps, Value scale, Value shift) {
+    if (!x) return (Norm){0};
+    Moments m = moments(g, x, v_axes_from(axis, v_rank(g, x)), eps);
+    Value y = affine(g, v_mul(g, m.centred, m.inv_std), scale, shift);
+    return (Norm){.y = y, .mean = m.mean, .inv_std = m.inv_std};
+}
+
+Norm norm_rms(Graph *g, Value x, int axis, double eps, Value scale) {
+    if (!x) return (Norm){0};
+    Value mean = build_mean(g, v_square(g, x), v_axes_from(axis, v_rank(g, x)), true);
+    Value factor = v_rsqrt(g, v_addf(g, mean, eps));
+    return (Norm){.y = affine(g, v_mul(g, x, factor), scale, 0), .inv_std = factor};
+}
+
 static bool lower_layer_norm(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0);
     if (!x) return false;
-    int rank = v_rank(g, x), axis = lower_axis(l, lower_i(l, "axis"), rank);
+    int axis = lower_axis(l, lower_i(l, "axis"), v_rank(g, x));
     if (axis < 0) return false;
-    Value wide = v_widen(g, x);
-    Moments m = moments(g, wide, v_axes_from(axis, rank), lower_f(l, "epsilon"));
-    Value y = v_mul(g, m.centred, m.inv_std);
-    y = affine(g, y, lower_in(l, 1), lower_in(l, 2));
-    lower_out(l, 0, v_cast_like(g, y, x));
-    if (lower_has_out(l, 1)) lower_out(l, 1, m.mean);
-    if (lower_has_out(l, 2)) lower_out(l, 2, m.inv_std);
+    Norm n =
+        norm_layer(g, v_widen(g, x), axis, lower_f(l, "epsilon"), lower_in(l, 1), lower_in(l, 2));
+    lower_out(l, 0, v_cast_like(g, n.y, x));
+    if (lower_has_out(l, 1)) lower_out(l, 1, n.mean);
+    if (lower_has_out(l, 2)) lower_out(l, 2, n.inv_std);
     return true;
 }
 
-/* x / sqrt(mean(x^2) + eps) * scale, optionally the factor as second output. */
+/* The result has the scale's type; SimplifiedLayerNormalization can also give the factor. */
 static bool lower_rms_norm(Lower *l) {
     Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0);
+    Value x = lower_in(l, 0), scale = lower_in(l, 1);
     if (!x) return false;
-    int rank = v_rank(g, x), axis = lower_axis(l, lower_i(l, "axis"), rank);
+    int axis = lower_axis(l, lower_i(l, "axis"), v_rank(g, x));
     if (axis < 0) return false;
-    Value wide = v_widen(g, x);
-    Value mean = build_mean(g, v_square(g, wide), v_axes_from(axis, rank), true);
-    Value factor = v_rsqrt(g, v_addf(g, mean, lower_f(l, "epsilon")));
-    Value y = affine(g, v_mul(g, wide, factor), lower_in(l, 1), 0);
-    Value scale = lower_in(l, 1);
-    lower_out(l, 0, scale ? v_cast_like(g, y, scale) : v_cast_like(g, y, x));
-    if (lower_has_out(l, 1)) lower_out(l, 1, factor);
+    Norm n = norm_rms(g, v_widen(g, x), axis, lower_f(l, "epsilon"), scale);
+    lower_out(l, 0, v_cast_like(g, n.y, scale ? scale : x));
+    if (lower_has_out(l, 1)) lower_out(l, 1, n.inv_std);
     return true;
 }
 
