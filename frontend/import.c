@@ -115,7 +115,8 @@ static const char *graph_name(Arena *a, const char *path) {
     char *dot = strrchr(name, '.');
     if (dot && dot != name) *dot = 0;
     for (char *c = name; *c; c++)
-        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", *c)) *c = '_';
+        if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", *c))
+            *c = '_';
     return name;
 }
 

@@ -1,5 +1,5 @@
-/* ONNX model -> Graph of core ops. protobuf-c's generated header is included in frontend only, by the
- * .c files that need it; this header does not mention it, so that tests can use it. */
+/* ONNX model -> Graph of core ops. protobuf-c's generated header is included in frontend only, by
+ * the .c files that need it; this header does not mention it, so that tests can use it. */
 #ifndef FRONTEND_IMPORT_H
 #define FRONTEND_IMPORT_H
 
@@ -18,11 +18,11 @@ typedef struct ImportOptions {
 
 typedef struct Model Model; /* keeps the file mappings that constants point into */
 
-/* Sizes of graph inputs become symbols, by name; a size written as a sum or product of other inputs'
- * sizes ("past + seq") is that expression. A symbol is at least 1, because an empty result is not
- * worth compiling for, unless some size of the model adds it to another and no output has it as a
- * dimension of its own: a cache that grows may start empty. ImportOptions.dims overrides either.
- * An initializer that is also listed as an input is a constant.
+/* Sizes of graph inputs become symbols, by name; a size written as a sum or product of other
+ * inputs' sizes ("past + seq") is that expression. A symbol is at least 1, because an empty result
+ * is not worth compiling for, unless some size of the model adds it to another and no output has it
+ * as a dimension of its own: a cache that grows may start empty. ImportOptions.dims overrides
+ * either. An initializer that is also listed as an input is a constant.
  *
  * Reports every error of the model, not only the first. The graph's constants point into the Model,
  * which must outlive it. */
@@ -30,7 +30,8 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
                            Model **out_model, Graph **out_graph);
 void import_close(Model *m);
 
-/* One tensor from a .pb file (an ONNX TensorProto), in graphc's memory form, copied into the arena. */
+/* One tensor from a .pb file (an ONNX TensorProto), in graphc's memory form, copied into the arena.
+ */
 typedef struct ImportTensor {
     const char *name;
     DType dtype;

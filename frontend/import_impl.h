@@ -16,10 +16,10 @@ typedef enum ItemKind { ITEM_POISON, ITEM_TENSOR, ITEM_LIST, ITEM_ABSENT } ItemK
 /* A sequence whose length is known at compile time, or an optional that is known to be empty. */
 typedef struct Item {
     ItemKind kind;
-    Value v;            /* ITEM_TENSOR */
-    DType dtype;        /* ITEM_LIST: element type, 0 = not known yet */
+    Value v;     /* ITEM_TENSOR */
+    DType dtype; /* ITEM_LIST: element type, 0 = not known yet */
     uint32_t n;
-    const Value *list;  /* ITEM_LIST */
+    const Value *list; /* ITEM_LIST */
 } Item;
 
 /* Bytes that TensorProtos refer to: a mapped file whose raw_data fields were taken out. */
@@ -28,15 +28,27 @@ struct Model {
     Prescan scan;
     PrescanMessage *message;
     const char *path;
-    VEC(FileMap) side;     /* external data files, parallel to Graph.files */
+    VEC(FileMap) side; /* external data files, parallel to Graph.files */
     VEC(const char *) side_names;
 };
 
-typedef struct Opset { const char *domain; int64_t version; } Opset;
-typedef struct Opsets { uint32_t n; const Opset *v; } Opsets;
+typedef struct Opset {
+    const char *domain;
+    int64_t version;
+} Opset;
+typedef struct Opsets {
+    uint32_t n;
+    const Opset *v;
+} Opsets;
 
-typedef struct NamedAttr { const char *name; const Onnx__AttributeProto *proto; } NamedAttr;
-typedef struct NamedAttrs { uint32_t n; const NamedAttr *v; } NamedAttrs;
+typedef struct NamedAttr {
+    const char *name;
+    const Onnx__AttributeProto *proto;
+} NamedAttr;
+typedef struct NamedAttrs {
+    uint32_t n;
+    const NamedAttr *v;
+} NamedAttrs;
 
 /* One function call that is being inlined. */
 typedef struct Frame {
@@ -51,29 +63,29 @@ typedef struct Importer {
     Model *model;
     const Onnx__ModelProto *proto;
     ExprPool *exprs;
-    MapStr *dims;         /* dim_param -> Expr */
+    MapStr *dims; /* dim_param -> Expr */
     const ImportOptions *options;
-    bool *dim_used;       /* options->dims that named a symbol */
-    MapStr *functions;    /* "domain:name:overload" -> index */
+    bool *dim_used;    /* options->dims that named a symbol */
+    MapStr *functions; /* "domain:name:overload" -> index */
     VEC(Graph *) subgraphs;
-    uint32_t depth;       /* subgraphs and calls that are open */
+    uint32_t depth; /* subgraphs and calls that are open */
 } Importer;
 
-/* Names visible at one place. A scope with the same graph as its parent is inlined into it; one with
- * a graph of its own captures what it uses from outside. */
+/* Names visible at one place. A scope with the same graph as its parent is inlined into it; one
+ * with a graph of its own captures what it uses from outside. */
 typedef struct Scope {
     Importer *im;
     Graph *g;
-    struct Scope *parent; /* NULL: main graph or function body */
+    struct Scope *parent;          /* NULL: main graph or function body */
     const Onnx__GraphProto *proto; /* for declared types; NULL in function bodies */
     MapStr *names;
     VEC(Item) items;
-    MapStr *declared;     /* name -> index into value_info, then output */
+    MapStr *declared; /* name -> index into value_info, then output */
     const Opsets *opsets;
-    const Frame *frame;   /* NULL outside function bodies */
-    Loc loc;              /* the call or control node that this scope belongs to */
+    const Frame *frame;      /* NULL outside function bodies */
+    Loc loc;                 /* the call or control node that this scope belongs to */
     LowerCaptures *captures; /* where g differs from parent->g */
-    MapU64 *captured;     /* parent's value -> value here */
+    MapU64 *captured;        /* parent's value -> value here */
 } Scope;
 
 struct Lower {
@@ -91,7 +103,9 @@ struct Lower {
     uint32_t nin, nout;
 };
 
-static inline const char *text_or_empty(const char *s) { return s ? s : ""; }
+static inline const char *text_or_empty(const char *s) {
+    return s ? s : "";
+}
 
 /* input.c: graph inputs and the symbols in their types. */
 void inputs_import(Scope *s);

@@ -18,7 +18,9 @@ static const TensorType *tensor_type(const Onnx__TypeProto *t) {
     return t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? t->tensor_type : NULL;
 }
 
-static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_' || c == '.'; }
+static bool is_word(char c) {
+    return isalnum((unsigned char)c) || c == '_' || c == '.';
+}
 
 /* Symbols appear in text forms, so their names are words. */
 static const char *symbol_name(Importer *im, const char *text) {
@@ -28,7 +30,9 @@ static const char *symbol_name(Importer *im, const char *text) {
     return name;
 }
 
-static bool is_sum(const char *text) { return strpbrk(text, "+*/()") != NULL; }
+static bool is_sum(const char *text) {
+    return strpbrk(text, "+*/()") != NULL;
+}
 
 /* True if `word` is one of the words of a sum. */
 static bool is_added(const char *text, const char *word) {
@@ -39,7 +43,10 @@ static bool is_added(const char *text, const char *word) {
     return false;
 }
 
-typedef struct DimUse { const char *param; bool added, is_output; } DimUse;
+typedef struct DimUse {
+    const char *param;
+    bool added, is_output;
+} DimUse;
 
 static void note_uses(const Onnx__ValueInfoProto *v, bool output, DimUse *use) {
     const TensorType *t = tensor_type(v->type);
@@ -128,7 +135,8 @@ static bool start_type(Importer *im, const Onnx__ValueInfoProto *v, const char *
                     t->elem_type),
                false;
     if (!t->shape)
-        return diag(im->diags, D_UNSUPPORTED, place, "the rank of an input must be declared"), false;
+        return diag(im->diags, D_UNSUPPORTED, place, "the rank of an input must be declared"),
+               false;
     if (t->shape->n_dim > GRAPH_MAX_RANK)
         return diag(im->diags, D_LIMIT, place, "rank %zu exceeds %d", t->shape->n_dim,
                     GRAPH_MAX_RANK),
@@ -168,8 +176,8 @@ void inputs_import(Scope *s) {
             uint32_t known;
             if (mapstr_get(s->names, name, &known)) continue; /* an initializer's default */
             if (round == 0)
-                ok[i] = start_type(im, p->input[i],
-                                   arena_printf(im->arena, "input \"%s\"", name), &type[i]);
+                ok[i] = start_type(im, p->input[i], arena_printf(im->arena, "input \"%s\"", name),
+                                   &type[i]);
             if (ok[i]) fill_dims(im, p->input[i], index, round == 1, &type[i]);
             index++;
         }
@@ -179,8 +187,8 @@ void inputs_import(Scope *s) {
         if (mapstr_get(s->names, name, &known) && known < p->n_initializer) continue;
         Item item = {.kind = ITEM_POISON};
         if (ok[i])
-            item = (Item){ITEM_TENSOR, build_input(s->g, arena_strdup(im->arena, name), type[i]),
-                          0, 0, NULL};
+            item = (Item){ITEM_TENSOR, build_input(s->g, arena_strdup(im->arena, name), type[i]), 0,
+                          0, NULL};
         scope_define(s, name, item);
     }
     check_options(im);

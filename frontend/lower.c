@@ -110,8 +110,8 @@ static void define_outputs(Lower *l) {
 
 static void check_produced(Lower *l) {
     for (uint32_t i = 0; i < l->nout; i++)
-        if (lower_has_out(l, i) && (l->out[i].kind == ITEM_POISON ||
-                                    (l->out[i].kind == ITEM_TENSOR && !l->out[i].v)))
+        if (lower_has_out(l, i) &&
+            (l->out[i].kind == ITEM_POISON || (l->out[i].kind == ITEM_TENSOR && !l->out[i].v)))
             lower_error(l, D_UNSUPPORTED, "output %u cannot be produced", i);
 }
 
@@ -174,12 +174,24 @@ void lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index) {
 
 /* The node */
 
-Graph *lower_graph(Lower *l) { return l->g; }
-ExprPool *lower_exprs(Lower *l) { return l->im->exprs; }
-int lower_opset(const Lower *l) { return l->opset; }
-const char *lower_op_name(const Lower *l) { return l->node->op_type; }
-uint32_t lower_nin(const Lower *l) { return l->nin; }
-uint32_t lower_nout(const Lower *l) { return l->nout; }
+Graph *lower_graph(Lower *l) {
+    return l->g;
+}
+ExprPool *lower_exprs(Lower *l) {
+    return l->im->exprs;
+}
+int lower_opset(const Lower *l) {
+    return l->opset;
+}
+const char *lower_op_name(const Lower *l) {
+    return l->node->op_type;
+}
+uint32_t lower_nin(const Lower *l) {
+    return l->nin;
+}
+uint32_t lower_nout(const Lower *l) {
+    return l->nout;
+}
 
 bool lower_has_in(const Lower *l, uint32_t i) {
     return i < l->nin && *text_or_empty(l->node->input[i]) && l->in[i].kind != ITEM_ABSENT;
@@ -227,7 +239,9 @@ static const char *fallback(const Lower *l, const char *name) {
     return op_attr_default(l->op, name, &kind);
 }
 
-bool lower_has_attr(const Lower *l, const char *name) { return given(l, name) != NULL; }
+bool lower_has_attr(const Lower *l, const char *name) {
+    return given(l, name) != NULL;
+}
 
 int64_t lower_i(const Lower *l, const char *name) {
     const Onnx__AttributeProto *a = given(l, name);
@@ -308,7 +322,8 @@ bool lower_const_ints(Lower *l, uint32_t in, const char *attr, int64_t *out, uin
                       uint32_t *n) {
     *n = 0;
     const int64_t *a = attr ? lower_ints(l, attr, n) : NULL;
-    if (*n > max) return lower_error(l, D_ATTRIBUTE, "'%s' has %u values, at most %u fit", attr, *n, max);
+    if (*n > max)
+        return lower_error(l, D_ATTRIBUTE, "'%s' has %u values, at most %u fit", attr, *n, max);
     if (a) {
         memcpy(out, a, *n * sizeof *a);
         return true;
@@ -316,7 +331,8 @@ bool lower_const_ints(Lower *l, uint32_t in, const char *attr, int64_t *out, uin
     const Value v = lower_in(l, in);
     if (!v || is_empty(l, graph_type(l->g, v))) return true;
     const Expr *e = build_elems(l->g, v, false, n);
-    if (e && *n > max) return lower_error(l, D_SHAPE, "input %u has %u values, at most %u fit", in, *n, max);
+    if (e && *n > max)
+        return lower_error(l, D_SHAPE, "input %u has %u values, at most %u fit", in, *n, max);
     for (uint32_t k = 0; e && k < *n; k++)
         if (!expr_is_const(l->im->exprs, e[k], &out[k])) e = NULL;
     if (e) return true;

@@ -10,6 +10,7 @@
     X(ops_index)                                                                                   \
     X(ops_source)                                                                                  \
     X(ops_reduce)                                                                                  \
+    X(ops_einsum)                                                                                  \
     X(ops_sequence)                                                                                \
     X(ops_conv)                                                                                    \
     X(ops_pool)                                                                                    \

@@ -217,8 +217,8 @@ graphc_status prescan(const ProtobufCMessageDescriptor *root, const uint8_t *dat
                       DiagSink *d, Prescan *out) {
     /* The result is never longer than the input. Pages that stay untouched cost nothing. */
     *out = (Prescan){.data = malloc(size ? (size_t)size : 1), .file_size = size};
-    if (!out->data) return diag(d, D_NO_MEMORY, "", "no memory to read %llu bytes",
-                                (unsigned long long)size);
+    if (!out->data)
+        return diag(d, D_NO_MEMORY, "", "no memory to read %llu bytes", (unsigned long long)size);
     Scan s = {.in = data, .size = size, .out = out->data, .depth = 1, .diags = d};
     s.frame[0] = (Frame){.type = root, .end = size};
     while (s.depth > 0) {
@@ -287,15 +287,16 @@ PrescanMessage *prescan_unpack(const Prescan *p, const ProtobufCMessageDescripto
     m->root = protobuf_c_message_unpack(root, &m->allocator, p->size, p->data);
     if (m->root) return m;
     if (m->budget - m->used < CHUNK_BYTES)
-        diag(d, D_LIMIT, "", "decoding needs more than %llu bytes",
-             (unsigned long long)m->budget);
+        diag(d, D_LIMIT, "", "decoding needs more than %llu bytes", (unsigned long long)m->budget);
     else
         diag(d, D_WIRE, "", "protobuf-c cannot decode the %s", root->short_name);
     prescan_message_free(m);
     return NULL;
 }
 
-ProtobufCMessage *prescan_root(PrescanMessage *m) { return m->root; }
+ProtobufCMessage *prescan_root(PrescanMessage *m) {
+    return m->root;
+}
 
 void prescan_message_free(PrescanMessage *m) {
     if (!m) return;

@@ -20,7 +20,8 @@ typedef struct Prescan {
 } Prescan;
 
 /* Checks wire types, lengths, UTF-8, nesting and doubled singular fields against the schema that
- * protobuf-c carries. Unknown fields are dropped. Errors are D_WIRE or D_LIMIT with a byte offset. */
+ * protobuf-c carries. Unknown fields are dropped. Errors are D_WIRE or D_LIMIT with a byte offset.
+ */
 graphc_status prescan(const ProtobufCMessageDescriptor *root, const uint8_t *data, uint64_t size,
                       DiagSink *d, Prescan *out);
 void prescan_free(Prescan *p);

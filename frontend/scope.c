@@ -8,8 +8,7 @@ static void index_declared(Scope *s) {
     for (size_t i = 0; i < p->n_value_info; i++)
         mapstr_put(s->declared, text_or_empty(p->value_info[i]->name), (uint32_t)i);
     for (size_t i = 0; i < p->n_output; i++)
-        mapstr_put(s->declared, text_or_empty(p->output[i]->name),
-                   (uint32_t)(p->n_value_info + i));
+        mapstr_put(s->declared, text_or_empty(p->output[i]->name), (uint32_t)(p->n_value_info + i));
 }
 
 Scope *scope_create(Importer *im, Graph *g, Scope *parent, const Onnx__GraphProto *proto) {
@@ -58,7 +57,8 @@ static Value capture_value(Scope *s, Value outer) {
         const Expr *e = build_elems(og, outer, false, &n);
         v = build_reshape(s->g, build_exprs(s->g, type.dtype, e, n), type.rank, type.dim);
     } else {
-        v = build_input(s->g, arena_printf(s->im->arena, "capture.%u", s->captures->values.n), type);
+        v = build_input(s->g, arena_printf(s->im->arena, "capture.%u", s->captures->values.n),
+                        type);
         vec_push(s->im->arena, &s->captures->values, outer);
     }
     map_put(s->captured, outer, v);

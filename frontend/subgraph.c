@@ -98,10 +98,10 @@ Graph *lower_subgraph(Lower *l, const char *attr, const Type *inputs, uint32_t n
     build_at(g, s->loc);
     Item *in = ARENA_ARRAY(im->arena, Item, ninputs);
     for (uint32_t i = 0; i < ninputs; i++)
-        in[i] = (Item){ITEM_TENSOR,
-                       build_input(g, arena_strdup(im->arena, text_or_empty(p->input[i]->name)),
-                                   inputs[i]),
-                       0, 0, NULL};
+        in[i] = (Item){
+            ITEM_TENSOR,
+            build_input(g, arena_strdup(im->arena, text_or_empty(p->input[i]->name)), inputs[i]), 0,
+            0, NULL};
     for (uint32_t i = 0; i < captures->values.n; i++) {
         const Value outer = captures->values.v[i];
         map_put(s->captured, outer,

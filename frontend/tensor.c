@@ -42,8 +42,7 @@ static bool read_shape(TensorReader *r, uint32_t *rank, int64_t *dim) {
     if (t->segment) return tensor_fail(r, D_UNSUPPORTED, "segmented tensors are not supported");
     r->count = 1;
     for (size_t i = 0; i < t->n_dims; i++) {
-        if (t->dims[i] < 0)
-            return tensor_fail(r, D_TENSOR, "dimension %zu is negative", i);
+        if (t->dims[i] < 0) return tensor_fail(r, D_TENSOR, "dimension %zu is negative", i);
         if (!check_mul(r->count, (uint64_t)t->dims[i], &r->count) || r->count > MAX_ELEMENTS)
             return tensor_fail(r, D_LIMIT, "the shape has more than 2^48 elements");
         dim[i] = t->dims[i];
@@ -53,7 +52,9 @@ static bool read_shape(TensorReader *r, uint32_t *rank, int64_t *dim) {
     return true;
 }
 
-static bool is_sub_byte(DType t) { return dtype_info[t].bits < 8; }
+static bool is_sub_byte(DType t) {
+    return dtype_info[t].bits < 8;
+}
 
 /* Packed elements, lowest bits first, to one element per byte. Signed types are sign-extended. */
 static void unpack(DType t, const uint8_t *p, uint64_t count, uint8_t *out) {
@@ -184,8 +185,8 @@ static bool expect_count(TensorReader *r, const char *field, size_t have, uint64
                        (unsigned long long)want);
 }
 
-/* int32_data holds every type of at most 32 bits: integers as values, 16-bit and 8-bit floats as bit
- * patterns, sub-byte types as packed bytes. */
+/* int32_data holds every type of at most 32 bits: integers as values, 16-bit and 8-bit floats as
+ * bit patterns, sub-byte types as packed bytes. */
 static bool use_int32(TensorReader *r, uint8_t *out) {
     const Onnx__TensorProto *t = r->t;
     const size_t bytes = dtype_bytes(r->dtype);
@@ -243,8 +244,8 @@ bool tensor_constant(Model *m, Arena *a, DiagSink *d, const Onnx__TensorProto *t
     *out = (Constant){.name = arena_strdup(a, text_or_empty(t->name))};
     if (!read_shape(&r, rank, dim)) return false;
     *dtype = r.dtype;
-    const bool typed = t->n_float_data || t->n_int32_data || t->n_int64_data ||
-                       t->n_double_data || t->n_uint64_data || t->n_string_data;
+    const bool typed = t->n_float_data || t->n_int32_data || t->n_int64_data || t->n_double_data ||
+                       t->n_uint64_data || t->n_string_data;
     const bool raw = t->has_raw_data && t->raw_data.len;
     if (t->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL) {
         if (raw || typed)

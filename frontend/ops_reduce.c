@@ -1,0 +1,145 @@
+/* Reductions, matrix products. Einsum has a file of its own. */
+#include "frontend/axes.h"
+#include <string.h>
+
+typedef enum Before { PRE_NONE, PRE_ABS, PRE_SQUARE, PRE_EXP } Before;
+typedef enum After { POST_NONE, POST_SQRT, POST_LOG, POST_MEAN } After;
+
+static const struct {
+    const char *name;
+    Op op;
+    Before before;
+    After after;
+} kinds[] = {
+    {"ReduceSum", OP_reduce_sum, PRE_NONE, POST_NONE},
+    {"ReduceMean", OP_reduce_sum, PRE_NONE, POST_MEAN},
+    {"ReduceMax", OP_reduce_max, PRE_NONE, POST_NONE},
+    {"ReduceMin", OP_reduce_min, PRE_NONE, POST_NONE},
+    {"ReduceProd", OP_reduce_prod, PRE_NONE, POST_NONE},
+    {"ReduceL1", OP_reduce_sum, PRE_ABS, POST_NONE},
+    {"ReduceL2", OP_reduce_sum, PRE_SQUARE, POST_SQRT},
+    {"ReduceLogSum", OP_reduce_sum, PRE_NONE, POST_LOG},
+    {"ReduceLogSumExp", OP_reduce_sum, PRE_EXP, POST_LOG},
+    {"ReduceSumSquare", OP_reduce_sum, PRE_SQUARE, POST_NONE},
+};
+
+static Value reduce(Graph *g, Op op, Value x, uint32_t axes, bool keep) {
+    return axes ? build_reduce(g, op, x, axes, keep) : x;
+}
+
+/* max + log(sum(exp(x - max))), with an infinite maximum left out of the subtraction. */
+static Value log_sum_exp(Graph *g, Value x, uint32_t axes, bool keep) {
+    if (!x) return 0;
+    const DType t = graph_type(g, x)->dtype;
+    Value top = reduce(g, OP_reduce_max, x, axes, true);
+    top = build_select(g, build_unary(g, OP_isinf, top), build_scalar_f(g, t, 0), top);
+    Value e = build_unary(g, OP_exp, build_binary(g, OP_sub, x, top));
+    Value v = build_unary(g, OP_log, reduce(g, OP_reduce_sum, e, axes, keep));
+    if (!keep && axes && v)
+        top = build_reshape(g, top, graph_type(g, v)->rank, graph_type(g, v)->dim);
+    return build_binary(g, OP_add, v, top);
+}
+
+static bool lower_reduce(Lower *l) {
+    Graph *g = lower_graph(l);
+    const Type t = *lower_type(l, 0);
+    uint32_t k = 0;
+    while (strcmp(kinds[k].name, lower_op_name(l))) k++;
+    const int moved = kinds[k].op == OP_reduce_sum && !kinds[k].before && !kinds[k].after ? 13 : 18;
+    const bool keep = lower_i(l, "keepdims") != 0;
+    Axes axes;
+    if (!axes_read(l, 1, lower_opset(l) < moved ? "axes" : NULL, keep ? AXES_KEEP : AXES_DROP,
+                   &axes))
+        return false;
+    if (!axes.given && !lower_i(l, "noop_with_empty_axes")) axes.mask = (1u << t.rank) - 1;
+    Value x = lower_in(l, 0), v;
+    if (kinds[k].before == PRE_EXP) {
+        lower_out(l, 0, log_sum_exp(g, x, axes.mask, keep));
+        return true;
+    }
+    if (kinds[k].before == PRE_ABS) x = build_unary(g, OP_abs, x);
+    if (kinds[k].before == PRE_SQUARE) x = build_binary(g, OP_mul, x, x);
+    v = kinds[k].after == POST_MEAN && axes.mask ? build_mean(g, x, axes.mask, keep)
+                                                 : reduce(g, kinds[k].op, x, axes.mask, keep);
+    if (kinds[k].after == POST_SQRT) v = build_unary(g, OP_sqrt, v);
+    if (kinds[k].after == POST_LOG) v = build_unary(g, OP_log, v);
+    lower_out(l, 0, v);
+    return true;
+}
+
+static bool lower_arg(Lower *l) {
+    const int axis = lower_axis(l, lower_i(l, "axis"), lower_type(l, 0)->rank);
+    const Op op = !strcmp(lower_op_name(l), "ArgMax") ? OP_argmax : OP_argmin;
+    if (axis < 0) return false;
+    const bool last = lower_opset(l) >= 12 && lower_i(l, "select_last_index") != 0;
+    lower_out(l, 0,
+              build_arg_reduce(lower_graph(l), op, lower_in(l, 0), axis, last,
+                               lower_i(l, "keepdims") != 0));
+    return true;
+}
+
+static bool lower_matmul(Lower *l) {
+    lower_out(
+        l, 0,
+        build_matmul(lower_graph(l), lower_in(l, 0), lower_in(l, 1), lower_type(l, 0)->dtype));
+    return true;
+}
+
+static bool lower_gemm(Lower *l) {
+    static const uint8_t swap[2] = {1, 0};
+    Graph *g = lower_graph(l);
+    const DType t = lower_type(l, 0)->dtype;
+    const double alpha = lower_f(l, "alpha"), beta = lower_f(l, "beta");
+    Value a = lower_in(l, 0), b = lower_in(l, 1);
+    if (lower_type(l, 0)->rank != 2 || lower_type(l, 1)->rank != 2)
+        return lower_error(l, D_SHAPE, "A and B must have rank 2");
+    if (lower_i(l, "transA")) a = build_permute(g, a, swap);
+    if (lower_i(l, "transB")) b = build_permute(g, b, swap);
+    Value v = build_matmul(g, a, b, t);
+    if (alpha != 1) v = build_binary_f(g, OP_mul, v, alpha);
+    if (lower_has_in(l, 2) && beta != 0) {
+        Value c = lower_in(l, 2);
+        if (beta != 1) c = build_binary_f(g, OP_mul, c, beta);
+        v = build_binary(g, OP_add, v, c);
+    }
+    lower_out(l, 0, v);
+    return true;
+}
+
+static const char *const axes_attrs[] = {"axes:I", "keepdims:i=1", "noop_with_empty_axes:i=0",
+                                         NULL};
+static const char *const reduce_attrs[] = {"keepdims:i=1", "noop_with_empty_axes:i=0", NULL};
+static const char *const arg_attrs[] = {"axis:i=0", "keepdims:i=1", NULL};
+static const char *const arg12_attrs[] = {"axis:i=0", "keepdims:i=1", "select_last_index:i=0",
+                                          NULL};
+static const char *const gemm_attrs[] = {"alpha:f=1", "beta:f=1", "transA:i=0", "transB:i=0", NULL};
+static const char *const gemm1_attrs[] = {"alpha:f=1",  "beta:f=1",    "transA:i=0",
+                                          "transB:i=0", "broadcast:i", NULL};
+
+#define REDUCE(name)                                                                               \
+    {"", name, 1, 17, 1, 1, 1, 1, axes_attrs, lower_reduce}, {                                     \
+        "", name, 18, 0, 1, 2, 1, 1, reduce_attrs, lower_reduce                                    \
+    }
+
+const OnnxOp ops_reduce[] = {
+    {"", "ReduceSum", 1, 12, 1, 1, 1, 1, axes_attrs, lower_reduce},
+    {"", "ReduceSum", 13, 0, 1, 2, 1, 1, reduce_attrs, lower_reduce},
+    REDUCE("ReduceMean"),
+    REDUCE("ReduceMax"),
+    REDUCE("ReduceMin"),
+    REDUCE("ReduceProd"),
+    REDUCE("ReduceL1"),
+    REDUCE("ReduceL2"),
+    REDUCE("ReduceLogSum"),
+    REDUCE("ReduceLogSumExp"),
+    REDUCE("ReduceSumSquare"),
+    {"", "ArgMax", 1, 11, 1, 1, 1, 1, arg_attrs, lower_arg},
+    {"", "ArgMax", 12, 0, 1, 1, 1, 1, arg12_attrs, lower_arg},
+    {"", "ArgMin", 1, 11, 1, 1, 1, 1, arg_attrs, lower_arg},
+    {"", "ArgMin", 12, 0, 1, 1, 1, 1, arg12_attrs, lower_arg},
+    {"", "MatMul", 1, 0, 2, 2, 1, 1, NULL, lower_matmul},
+    {"", "Gemm", 1, 6, 3, 3, 1, 1, gemm1_attrs, lower_gemm},
+    {"", "Gemm", 7, 10, 3, 3, 1, 1, gemm_attrs, lower_gemm},
+    {"", "Gemm", 11, 0, 2, 3, 1, 1, gemm_attrs, lower_gemm},
+    {0},
+};

@@ -1,0 +1,349 @@
+/* Operators that make tensors: constants, ranges, masks by position, random numbers. */
+#include "frontend/axes.h"
+#include "frontend/import_impl.h"
+#include <math.h>
+#include <string.h>
+
+static bool lower_constant_floats(Lower *l) {
+    Graph *g = lower_graph(l);
+    uint32_t n;
+    const float *f = lower_floats(l, "value_floats", &n);
+    Type t = {.dtype = DT_f32, .rank = 1, .dim = {expr_const(g->exprs, n)}};
+    Constant c = {
+        .data = arena_copy(g->arena, f, n * sizeof *f), .bytes = n * sizeof *f, .name = ""};
+    lower_out(l, 0, build_const(g, t, c));
+    return true;
+}
+
+static bool lower_constant(Lower *l) {
+    Graph *g = lower_graph(l);
+    Value v = 0;
+    uint32_t n;
+    if (lower_has_attr(l, "value")) {
+        if (!lower_tensor(l, "value", &v)) return false;
+    } else if (lower_has_attr(l, "value_int")) {
+        v = build_scalar_i(g, DT_i64, lower_i(l, "value_int"));
+    } else if (lower_has_attr(l, "value_float")) {
+        v = build_scalar_f(g, DT_f32, lower_f(l, "value_float"));
+    } else if (lower_has_attr(l, "value_ints")) {
+        const int64_t *ints = lower_ints(l, "value_ints", &n);
+        v = build_ints(g, DT_i64, ints, n);
+    } else if (lower_has_attr(l, "value_floats")) {
+        return lower_constant_floats(l);
+    } else {
+        return lower_unsupported(l, NULL, "string and sparse constants are not supported");
+    }
+    lower_out(l, 0, v);
+    return true;
+}
+
+static bool lower_constant_of_shape(Lower *l) {
+    Graph *g = lower_graph(l);
+    uint32_t n;
+    const Expr *dim = lower_shape_in(l, 0, &n);
+    Value fill;
+    if (!dim) return false;
+    if (n > GRAPH_MAX_RANK) return lower_error(l, D_LIMIT, "rank %u exceeds %d", n, GRAPH_MAX_RANK);
+    if (!lower_has_attr(l, "value"))
+        fill = build_scalar_f(g, DT_f32, 0);
+    else if (lower_tensor(l, "value", &fill))
+        fill = build_reshape(g, fill, 0, NULL);
+    else
+        return false;
+    lower_out(l, 0, build_full(g, fill, (uint8_t)n, dim));
+    return true;
+}
+
+/* Number of elements of an integer range. */
+static Expr range_count(ExprPool *p, Expr start, Expr limit, Expr delta) {
+    const Expr zero = expr_const(p, 0), ahead = expr_sub(p, limit, start);
+    int64_t lo, hi;
+    expr_range(p, delta, &lo, &hi);
+    const Expr up = expr_ceildiv(p, ahead, delta);
+    const Expr down = expr_ceildiv(p, expr_muli(p, ahead, -1), expr_muli(p, delta, -1));
+    if (lo > 0) return expr_max(p, up, zero);
+    if (hi < 0) return expr_max(p, down, zero);
+    return expr_max(p, expr_select(p, expr_lt(p, delta, zero), down, up), zero);
+}
+
+static bool float_range_count(Lower *l, Expr *n) {
+    double v[3];
+    Type declared;
+    for (uint32_t i = 0; i < 3; i++)
+        if (!lower_const_f(l, i, &v[i])) {
+            if (!lower_declared(l, 0, &declared) || declared.rank != 1)
+                return lower_unsupported(l, "make start, limit and delta constants",
+                                         "the length of a floating-point range is not known");
+            *n = declared.dim[0];
+            return true;
+        }
+    if (v[2] == 0) return lower_error(l, D_SHAPE, "delta is 0");
+    const double count = ceil((v[1] - v[0]) / v[2]);
+    if (!(count < 281474976710656.0)) return lower_error(l, D_SHAPE, "the range is too long");
+    *n = expr_const(lower_exprs(l), count > 0 ? (int64_t)count : 0);
+    return true;
+}
+
+static bool lower_range(Lower *l) {
+    Graph *g = lower_graph(l);
+    const DType t = lower_type(l, 0)->dtype;
+    Expr e[3] = {0}, count;
+    if (dtype_is_float(t)) {
+        if (!float_range_count(l, &count)) return false;
+    } else {
+        for (uint32_t i = 0; i < 3; i++) {
+            uint32_t n;
+            const Expr *v = lower_shape_in(l, i, &n);
+            if (!v) return false;
+            if (n != 1) return lower_error(l, D_SHAPE, "input %u must be one number", i);
+            e[i] = v[0];
+        }
+        if (expr_is_value(g->exprs, e[2], 0)) return lower_error(l, D_SHAPE, "delta is 0");
+        count = range_count(g->exprs, e[0], e[1], e[2]);
+    }
+    Value i = build_iota(g, t, 1, &count, 0);
+    i = build_binary(g, OP_mul, i, build_reshape(g, lower_in(l, 2), 0, NULL));
+    lower_out(l, 0, build_binary(g, OP_add, i, build_reshape(g, lower_in(l, 0), 0, NULL)));
+    return true;
+}
+
+static bool out_dtype(Lower *l, DType fallback, DType *out) {
+    *out = fallback;
+    if (!lower_has_attr(l, "dtype") || dtype_from_onnx((int)lower_i(l, "dtype"), out)) return true;
+    return lower_error(l, D_UNSUPPORTED_TYPE, "element type %lld is not supported",
+                       (long long)lower_i(l, "dtype"));
+}
+
+static bool lower_eye_like(Lower *l) {
+    Graph *g = lower_graph(l);
+    const Type t = *lower_type(l, 0);
+    DType to;
+    if (t.rank != 2) return lower_error(l, D_SHAPE, "the input must have rank 2");
+    if (!out_dtype(l, t.dtype, &to)) return false;
+    Value row = build_iota(g, DT_i64, 2, t.dim, 0), column = build_iota(g, DT_i64, 2, t.dim, 1);
+    row = build_binary_f(g, OP_add, row, (double)lower_i(l, "k"));
+    lower_out(l, 0, build_cast(g, build_binary(g, OP_eq, row, column), to));
+    return true;
+}
+
+/* upper keeps column - row >= k, lower keeps column - row <= k. */
+static bool lower_trilu(Lower *l) {
+    Graph *g = lower_graph(l);
+    const Type t = *lower_type(l, 0);
+    if (t.rank < 2) return lower_error(l, D_SHAPE, "the input must have rank 2 or more");
+    const Expr *dim = t.dim + t.rank - 2;
+    Value row = build_iota(g, DT_i64, 2, dim, 0), column = build_iota(g, DT_i64, 2, dim, 1);
+    Value k = lower_has_in(l, 1) ? build_reshape(g, build_cast(g, lower_in(l, 1), DT_i64), 0, NULL)
+                                 : build_scalar_i(g, DT_i64, 0);
+    row = build_binary(g, OP_add, row, k);
+    Value keep = lower_i(l, "upper") ? build_binary(g, OP_le, row, column)
+                                     : build_binary(g, OP_le, column, row);
+    lower_out(l, 0, build_select(g, keep, lower_in(l, 0), build_scalar_i(g, t.dtype, 0)));
+    return true;
+}
+
+/* Random numbers. A node without a seed gets one from its output's name, so that compiling is
+ * reproducible and nodes differ. */
+
+static uint64_t random_seed(Lower *l) {
+    const char *name = lower_has_out(l, 0) ? l->node->output[0] : "";
+    const float seed = lower_has_attr(l, "seed") ? (float)lower_f(l, "seed") : 0;
+    uint32_t bits;
+    memcpy(&bits, &seed, sizeof bits);
+    return hash_bytes(name, strlen(name), bits);
+}
+
+static Value uniform_like(Lower *l, const Type *t, uint64_t stream) {
+    return build_uniform(lower_graph(l), DT_f32, t->rank, t->dim, random_seed(l) + stream);
+}
+
+static bool like_type(Lower *l, Type *t) {
+    DType to;
+    uint32_t n;
+    if (lower_nin(l)) {
+        *t = *lower_type(l, 0);
+        if (!out_dtype(l, dtype_is_float(t->dtype) ? t->dtype : DT_f32, &to)) return false;
+    } else {
+        const int64_t *shape = lower_ints(l, "shape", &n);
+        *t = (Type){.rank = (uint8_t)n};
+        if (n > GRAPH_MAX_RANK)
+            return lower_error(l, D_LIMIT, "rank %u exceeds %d", n, GRAPH_MAX_RANK);
+        for (uint32_t i = 0; i < n; i++) {
+            if (shape[i] < 0) return lower_error(l, D_ATTRIBUTE, "a size is negative");
+            t->dim[i] = expr_const(lower_exprs(l), shape[i]);
+        }
+        if (!out_dtype(l, DT_f32, &to)) return false;
+    }
+    t->dtype = to;
+    return true;
+}
+
+static bool lower_random_uniform(Lower *l) {
+    Graph *g = lower_graph(l);
+    Type t;
+    if (!like_type(l, &t)) return false;
+    const double low = lower_f(l, "low"), high = lower_f(l, "high");
+    Value v = build_binary_f(g, OP_mul, uniform_like(l, &t, 0), high - low);
+    lower_out(l, 0, build_cast(g, build_binary_f(g, OP_add, v, low), t.dtype));
+    return true;
+}
+
+/* Box-Muller: sqrt(-2 log(1 - u)) cos(2 pi v). */
+static Value standard_normal(Lower *l, const Type *t) {
+    Graph *g = lower_graph(l);
+    Value u = build_binary_f(g, OP_sub, build_scalar_f(g, DT_f32, 1), 0);
+    u = build_binary(g, OP_sub, u, uniform_like(l, t, 0));
+    Value r = build_unary(g, OP_sqrt, build_binary_f(g, OP_mul, build_unary(g, OP_log, u), -2));
+    Value angle = build_binary_f(g, OP_mul, uniform_like(l, t, 1), 6.28318530717958647692);
+    return build_binary(g, OP_mul, r, build_unary(g, OP_cos, angle));
+}
+
+static bool lower_random_normal(Lower *l) {
+    Graph *g = lower_graph(l);
+    Type t;
+    if (!like_type(l, &t)) return false;
+    Value v = build_binary_f(g, OP_mul, standard_normal(l, &t), lower_f(l, "scale"));
+    lower_out(l, 0, build_cast(g, build_binary_f(g, OP_add, v, lower_f(l, "mean")), t.dtype));
+    return true;
+}
+
+static bool lower_bernoulli(Lower *l) {
+    Graph *g = lower_graph(l);
+    const Type t = *lower_type(l, 0);
+    DType to;
+    if (!out_dtype(l, t.dtype, &to)) return false;
+    Value hit =
+        build_binary(g, OP_lt, uniform_like(l, &t, 0), build_cast(g, lower_in(l, 0), DT_f32));
+    lower_out(l, 0, build_cast(g, hit, to));
+    return true;
+}
+
+/* Each sample is the class of the largest log p - log(-log u) (the Gumbel trick). */
+static bool lower_multinomial(Lower *l) {
+    Graph *g = lower_graph(l);
+    const Type t = *lower_type(l, 0);
+    DType to;
+    if (t.rank != 2) return lower_error(l, D_SHAPE, "the input must have rank 2");
+    if (!out_dtype(l, DT_i32, &to)) return false;
+    const Type wide = {
+        .rank = 3, .dim = {t.dim[0], expr_const(g->exprs, lower_i(l, "sample_size")), t.dim[1]}};
+    Value u = uniform_like(l, &wide, 0);
+    for (int i = 0; i < 2; i++) u = build_unary(g, OP_neg, build_unary(g, OP_log, u));
+    Value logits = build_unsqueeze(g, build_cast(g, lower_in(l, 0), DT_f32), 1);
+    Value best =
+        build_arg_reduce(g, OP_argmax, build_binary(g, OP_add, logits, u), 2, false, false);
+    lower_out(l, 0, build_cast(g, best, to));
+    return true;
+}
+
+static Value full_mask(Lower *l, DType t) {
+    Graph *g = lower_graph(l);
+    const Type *x = lower_type(l, 0);
+    return build_full(g, build_scalar_i(g, t, 1), x->rank, x->dim);
+}
+
+static bool lower_dropout_attrs(Lower *l) {
+    lower_out(l, 0, lower_in(l, 0));
+    lower_out(l, 1, full_mask(l, lower_opset(l) < 10 ? lower_type(l, 0)->dtype : DT_bool));
+    return true;
+}
+
+/* Identity, unless training_mode is given and not a constant false: then elements are dropped where
+ * the flag is set when the plan runs. */
+static bool lower_dropout(Lower *l) {
+    Graph *g = lower_graph(l);
+    const Type t = *lower_type(l, 0);
+    double training = 0, ratio = 0.5;
+    const bool known = !lower_has_in(l, 2) || lower_const_f(l, 2, &training);
+    const bool fixed = !lower_has_in(l, 1) || lower_const_f(l, 1, &ratio);
+    if ((known && training == 0) || (fixed && ratio == 0)) return lower_dropout_attrs(l);
+    Value r = lower_has_in(l, 1) ? build_reshape(g, build_cast(g, lower_in(l, 1), DT_f32), 0, NULL)
+                                 : build_scalar_f(g, DT_f32, ratio);
+    Value active = build_reshape(g, lower_in(l, 2), 0, NULL);
+    Value kept = build_binary(g, OP_le, r, uniform_like(l, &t, 0));
+    Value mask = build_binary(g, OP_or, kept, build_unary(g, OP_not, active));
+    Value scale = build_binary(g, OP_sub, build_scalar_f(g, DT_f32, 1), r);
+    scale = build_select(g, active, build_unary(g, OP_recip, scale), build_scalar_f(g, DT_f32, 1));
+    Value x = build_binary(g, OP_mul, lower_in(l, 0), build_cast(g, scale, t.dtype));
+    lower_out(l, 0, build_select(g, mask, x, build_scalar_f(g, t.dtype, 0)));
+    lower_out(l, 1, mask);
+    return true;
+}
+
+/* Windows: sums of cosines of 2 pi i / n (periodic) or 2 pi i / (n - 1). */
+static bool lower_window(Lower *l) {
+    static const struct {
+        const char *name;
+        double a0, a1, a2;
+    } kinds[] = {
+        {"HannWindow", 0.5, -0.5, 0},
+        {"HammingWindow", 25.0 / 46, -21.0 / 46, 0},
+        {"BlackmanWindow", 0.42, -0.5, 0.08},
+    };
+    Graph *g = lower_graph(l);
+    ExprPool *p = lower_exprs(l);
+    uint32_t n, kind = 0;
+    const Expr *size = lower_shape_in(l, 0, &n);
+    DType to;
+    if (!size) return false;
+    if (n != 1) return lower_error(l, D_SHAPE, "the size must be one number");
+    if (!dtype_from_onnx((int)lower_i(l, "output_datatype"), &to))
+        return lower_error(l, D_UNSUPPORTED_TYPE, "the element type is not supported");
+    while (strcmp(kinds[kind].name, lower_op_name(l))) kind++;
+    const Expr period = lower_i(l, "periodic") ? size[0] : expr_addi(p, size[0], -1);
+    Value i = build_iota(g, DT_f64, 1, size, 0);
+    Value step =
+        build_cast(g, build_expr(g, DT_i64, expr_max(p, period, expr_const(p, 1))), DT_f64);
+    Value angle =
+        build_binary_f(g, OP_mul, build_binary(g, OP_div, i, step), 6.28318530717958647692);
+    Value v = build_binary_f(g, OP_mul, build_unary(g, OP_cos, angle), kinds[kind].a1);
+    v = build_binary_f(g, OP_add, v, kinds[kind].a0);
+    if (kinds[kind].a2 != 0) {
+        Value twice = build_unary(g, OP_cos, build_binary_f(g, OP_mul, angle, 2));
+        v = build_binary(g, OP_add, v, build_binary_f(g, OP_mul, twice, kinds[kind].a2));
+    }
+    lower_out(l, 0, build_cast(g, v, to));
+    return true;
+}
+
+static const char *const constant_attrs[] = {
+    "value:t",        "value_int:i",    "value_float:f",   "value_ints:I",
+    "value_floats:F", "value_string:s", "value_strings:S", NULL};
+static const char *const fill_attrs[] = {"value:t", NULL};
+static const char *const range_attrs[] = {"stash_type:i=1", NULL};
+static const char *const eye_attrs[] = {"dtype:i", "k:i=0", NULL};
+static const char *const trilu_attrs[] = {"upper:i=1", NULL};
+static const char *const uniform_attrs[] = {"dtype:i", "high:f=1", "low:f=0",
+                                            "seed:f",  "shape:I!", NULL};
+static const char *const uniform_like_attrs[] = {"dtype:i", "high:f=1", "low:f=0", "seed:f", NULL};
+static const char *const normal_attrs[] = {"dtype:i", "mean:f=0", "scale:f=1",
+                                           "seed:f",  "shape:I!", NULL};
+static const char *const normal_like_attrs[] = {"dtype:i", "mean:f=0", "scale:f=1", "seed:f", NULL};
+static const char *const bernoulli_attrs[] = {"dtype:i", "seed:f", NULL};
+static const char *const multinomial_attrs[] = {"dtype:i", "sample_size:i=1", "seed:f", NULL};
+static const char *const dropout1_attrs[] = {"ratio:f=0.5", "is_test:i=0", "consumed_inputs:I",
+                                             NULL};
+static const char *const dropout7_attrs[] = {"ratio:f=0.5", NULL};
+static const char *const dropout_attrs[] = {"seed:i", NULL};
+static const char *const window_attrs[] = {"output_datatype:i=1", "periodic:i=1", NULL};
+
+const OnnxOp ops_source[] = {
+    {"", "Constant", 1, 0, 0, 0, 1, 1, constant_attrs, lower_constant},
+    {"", "ConstantOfShape", 9, 0, 1, 1, 1, 1, fill_attrs, lower_constant_of_shape},
+    {"", "Range", 11, 0, 3, 3, 1, 1, range_attrs, lower_range},
+    {"", "EyeLike", 9, 0, 1, 1, 1, 1, eye_attrs, lower_eye_like},
+    {"", "Trilu", 14, 0, 1, 2, 1, 1, trilu_attrs, lower_trilu},
+    {"", "RandomUniform", 1, 0, 0, 0, 1, 1, uniform_attrs, lower_random_uniform},
+    {"", "RandomUniformLike", 1, 0, 1, 1, 1, 1, uniform_like_attrs, lower_random_uniform},
+    {"", "RandomNormal", 1, 0, 0, 0, 1, 1, normal_attrs, lower_random_normal},
+    {"", "RandomNormalLike", 1, 0, 1, 1, 1, 1, normal_like_attrs, lower_random_normal},
+    {"", "Bernoulli", 15, 0, 1, 1, 1, 1, bernoulli_attrs, lower_bernoulli},
+    {"", "Multinomial", 7, 0, 1, 1, 1, 1, multinomial_attrs, lower_multinomial},
+    {"", "Dropout", 1, 6, 1, 1, 1, 2, dropout1_attrs, lower_dropout_attrs},
+    {"", "Dropout", 7, 11, 1, 1, 1, 2, dropout7_attrs, lower_dropout_attrs},
+    {"", "Dropout", 12, 0, 1, 3, 1, 2, dropout_attrs, lower_dropout},
+    {"", "HannWindow", 17, 0, 1, 1, 1, 1, window_attrs, lower_window},
+    {"", "HammingWindow", 17, 0, 1, 1, 1, 1, window_attrs, lower_window},
+    {"", "BlackmanWindow", 17, 0, 1, 1, 1, 1, window_attrs, lower_window},
+    {0},
+};
