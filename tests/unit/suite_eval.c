@@ -1,0 +1,152 @@
+/* Importer and evaluator against cases in the layout of ONNX's backend test suite, without fusion,
+ * code generation or a plan:
+ *
+ *     suite_eval FOLDER...     FOLDER holds model.onnx and test_data_set_0/{input,output}_N.pb
+ *
+ * One line a case: pass, unsupported, error, wrong or crash, the folder's name, the first message.
+ * Every case runs in a process of its own. The exit status is 0 if no case is wrong or crashes. */
+#include "frontend/import.h"
+#include "graph/eval.h"
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TIME_LIMIT_S 60
+
+typedef enum Verdict { PASS, UNSUPPORTED, ERROR, WRONG, CRASH, VERDICTS } Verdict;
+static const char *const verdict_name[VERDICTS] = {"pass", "unsupported", "error", "wrong",
+                                                   "crash"};
+
+static Verdict say(Verdict v, const char *folder, const char *text) {
+    const char *slash = strrchr(folder, '/');
+    printf("%s %s %.300s\n", verdict_name[v], slash ? slash + 1 : folder, text);
+    fflush(stdout);
+    return v;
+}
+
+static Verdict say_diag(Arena *a, DiagSink *d, const char *folder, const char *stage) {
+    const char *text = "";
+    for (uint32_t i = 0; i < diag_count(d) && !*text; i++)
+        if (diag_info[diag_at(d, i)->id].severity == SEV_error)
+            text = arena_printf(a, "%s: %s: %s", stage, diag_at(d, i)->place, diag_at(d, i)->text);
+    return say(diag_status(d) == GRAPHC_UNSUPPORTED ? UNSUPPORTED : ERROR, folder, text);
+}
+
+static bool exists(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0;
+}
+
+static bool load(Arena *a, DiagSink *d, const char *folder, const char *kind, uint32_t i,
+                 EvalTensor *out) {
+    ImportTensor t;
+    const char *path = arena_printf(a, "%s/test_data_set_0/%s_%u.pb", folder, kind, i);
+    if (!exists(path) || import_tensor(a, d, path, &t) != GRAPHC_OK) return false;
+    *out = (EvalTensor){
+        .dtype = t.dtype, .rank = (uint8_t)t.rank, .data = arena_copy(a, t.data, t.bytes)};
+    memcpy(out->dim, t.dim, sizeof out->dim);
+    return true;
+}
+
+static uint64_t count(const EvalTensor *t) {
+    uint64_t n = 1;
+    for (uint32_t i = 0; i < t->rank; i++) n *= (uint64_t)t->dim[i];
+    return n;
+}
+
+static bool close_enough(double got, double want) {
+    if (isnan(want)) return isnan(got);
+    if (isinf(want)) return got == want;
+    return fabs(got - want) <= 1e-7 + 1e-3 * fabs(want);
+}
+
+/* "" if equal within the suite's tolerance. */
+static const char *compare(Arena *a, const EvalTensor *got, const EvalTensor *want) {
+    if (got->dtype != want->dtype)
+        return arena_printf(a, "type %s, expected %s", dtype_name(got->dtype),
+                            dtype_name(want->dtype));
+    if (got->rank != want->rank || memcmp(got->dim, want->dim, want->rank * sizeof *got->dim)) {
+        StrBuf s;
+        sb_init(&s, a);
+        for (uint32_t i = 0; i < got->rank; i++)
+            sb_printf(&s, "%s%lld", i ? "," : "shape [", (long long)got->dim[i]);
+        sb_put(&s, "] not");
+        for (uint32_t i = 0; i < want->rank; i++)
+            sb_printf(&s, "%s%lld", i ? "," : " [", (long long)want->dim[i]);
+        return sb_str(&s);
+    }
+    const bool is_float = dtype_is_float(got->dtype);
+    for (uint64_t i = 0, n = count(want); i < n; i++) {
+        if (is_float) {
+            const double g = dtype_load_f64(got->dtype, got->data, i);
+            const double w = dtype_load_f64(want->dtype, want->data, i);
+            if (!close_enough(g, w))
+                return arena_printf(a, "element %llu is %g, expected %g", (unsigned long long)i, g,
+                                    w);
+        } else {
+            const int64_t g = dtype_load_i64(got->dtype, got->data, i);
+            const int64_t w = dtype_load_i64(want->dtype, want->data, i);
+            if (g != w)
+                return arena_printf(a, "element %llu is %lld, expected %lld", (unsigned long long)i,
+                                    (long long)g, (long long)w);
+        }
+    }
+    return "";
+}
+
+static Verdict run_case(const char *folder) {
+    Arena *a = arena_create();
+    DiagSink *d = diag_create(a, NULL);
+    Model *m;
+    Graph *g;
+    if (import_model(a, d, arena_printf(a, "%s/model.onnx", folder), NULL, &m, &g) != GRAPHC_OK)
+        return say_diag(a, d, folder, "import");
+    if (graph_verify(g) != GRAPHC_OK) return say_diag(a, d, folder, "verify");
+    EvalTensor *in = ARENA_ARRAY(a, EvalTensor, g->inputs.n + 1);
+    EvalTensor *out = ARENA_ARRAY(a, EvalTensor, g->outputs.n + 1), want;
+    for (uint32_t i = 0; i < g->inputs.n; i++)
+        if (!load(a, d, folder, "input", i, &in[i]))
+            return say(ERROR, folder, "an input cannot be read");
+    EvalOptions o = {.round_f32 = true};
+    if (eval_run(g, in, &o, a, out, NULL) != GRAPHC_OK) return say_diag(a, d, folder, "eval");
+    for (uint32_t i = 0; i < g->outputs.n; i++) {
+        if (!load(a, d, folder, "output", i, &want))
+            return say(ERROR, folder, "an output cannot be read");
+        const char *why = compare(a, &out[i], &want);
+        if (*why) return say(WRONG, folder, arena_printf(a, "output %u: %s", i, why));
+    }
+    import_close(m);
+    arena_destroy(a);
+    return say(PASS, folder, "");
+}
+
+static Verdict run_apart(const char *folder) {
+    int status;
+    fflush(stdout);
+    const pid_t pid = fork();
+    if (pid < 0) {
+        perror("fork");
+        exit(2);
+    }
+    if (pid == 0) {
+        alarm(TIME_LIMIT_S);
+        exit(run_case(folder));
+    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) < VERDICTS) return (Verdict)WEXITSTATUS(status);
+    return say(CRASH, folder, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "");
+}
+
+int main(int argc, char **argv) {
+    uint32_t total[VERDICTS] = {0};
+    for (int i = 1; i < argc; i++) total[run_apart(argv[i])]++;
+    for (int v = 0; v < VERDICTS; v++)
+        fprintf(stderr, "%u %s%s", total[v], verdict_name[v], v + 1 < VERDICTS ? ", " : "\n");
+    return total[WRONG] || total[CRASH];
+}
