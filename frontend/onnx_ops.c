@@ -17,7 +17,8 @@
     X(ops_norm)                                                                                    \
     X(ops_resize)                                                                                  \
     X(ops_attention)                                                                               \
-    X(ops_contrib)
+    X(ops_contrib)                                                                                 \
+    X(ops_contrib_attention)
 
 #define X(family) extern const OnnxOp family[];
 FAMILIES(X)
