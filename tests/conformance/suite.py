@@ -1,0 +1,204 @@
+"""The ONNX backend test suite through graphc's command line.
+
+    suite.py GRAPHC DATA EXPECTED [--update] [--jobs N] [--only REGEX] [-v]
+
+Every case folder below DATA (node, simple, pytorch-operator, pytorch-converted, light) is compiled, run
+and compared as the suite prescribes (rtol 1e-3, atol 1e-7, exact types and shapes, data.json overrides).
+A case is one of
+
+    pass           all outputs agree
+    unsupported    graphc said so (exit status 4), with its reason
+    wrong          outputs differ
+    error          any other message (a valid model was refused, or running failed)
+    crash, timeout never acceptable
+
+EXPECTED lists every case with its status. The test fails if a case is worse than listed or if anything
+crashes or times out; --update rewrites the list. Cases that cannot pass as written (random outputs,
+disputed references) are listed as such in the file and explained there.
+"""
+import argparse, json, os, re, shutil, subprocess, sys, tempfile
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "light")
+RANK = {"pass": 0, "unsupported": 1, "wrong": 2, "error": 3, "timeout": 4, "crash": 5}
+LIMIT_S = 120
+
+
+def cases(data):
+    for kind in KINDS:
+        root = os.path.join(data, kind)
+        for name in sorted(os.listdir(root)) if os.path.isdir(root) else ():
+            if kind == "light":
+                if name.endswith(".onnx"):
+                    yield f"light/{name[:-5]}", os.path.join(root, name), None
+            else:
+                yield f"{kind}/{name}", os.path.join(root, name, "model.onnx"), os.path.join(root, name)
+
+
+def call(args):
+    """(exit status or None on time-out, stderr)"""
+    try:
+        p = subprocess.run(args, capture_output=True, timeout=LIMIT_S)
+        return p.returncode, p.stderr.decode("utf-8", "replace")
+    except subprocess.TimeoutExpired:
+        return None, ""
+
+
+def verdict(code, err):
+    lines = [l for l in err.splitlines() if "error[" in l]
+    line = re.sub(r"^graphc: ", "", lines[0] if lines else err.strip().split("\n")[0])
+    line = re.sub(r"error\[(G\d+)\]: \S*?\.(onnx|plan|pb): ", r"\1 ", line)[:160]
+    if code is None:
+        return "timeout", ""
+    if code < 0 or code > 7:
+        return "crash", f"exit {code} {line}"
+    return ("unsupported" if code == 4 else "error"), line
+
+
+def safe(name):
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
+
+
+def load(path, type_proto):
+    kind = type_proto.WhichOneof("value") if type_proto else "tensor_type"
+    with open(path, "rb") as f:
+        raw = f.read()
+    if kind == "sequence_type":
+        return numpy_helper.to_list(onnx.SequenceProto.FromString(raw))
+    if kind == "optional_type":
+        return numpy_helper.to_optional(onnx.OptionalProto.FromString(raw))
+    t = onnx.TensorProto.FromString(raw)
+    return numpy_helper.to_array(t)
+
+
+def close(got, want, rtol, atol):
+    """None if equal within tolerance, else a reason."""
+    if want is None or got is None:
+        return None if want is got else "one side is absent"
+    if isinstance(want, list):
+        if not isinstance(got, list) or len(got) != len(want):
+            return "sequence length differs"
+        return next((r for r in (close(g, w, rtol, atol) for g, w in zip(got, want)) if r), None)
+    if got.dtype != want.dtype:
+        return f"type {got.dtype} instead of {want.dtype}"
+    if got.shape != want.shape:
+        return f"shape {got.shape} instead of {want.shape}"
+    if want.dtype == object or want.dtype.kind in "US":
+        return None if (got == want).all() else "strings differ"
+    if want.dtype.kind in "biu" or want.dtype.kind == "V" and "int" in want.dtype.name:
+        bad = got.astype(np.int64) != want.astype(np.int64)
+    else:
+        wide = np.complex128 if want.dtype.kind == "c" else np.float64
+        bad = ~np.isclose(got.astype(wide), want.astype(wide), rtol=rtol, atol=atol, equal_nan=True)
+    return None if not bad.any() else f"{int(bad.sum())} of {bad.size} elements differ"
+
+
+def inputs_of(model, folder):
+    fixed = {i.name for i in model.graph.initializer}
+    names = [i for i in model.graph.input]
+    if folder is None:
+        return [(i, None) for i in names if i.name not in fixed]
+    files = sorted((f for f in os.listdir(f"{folder}/test_data_set_0") if f.startswith("input_")),
+                   key=lambda f: int(re.sub(r"\D", "", f)))
+    if len(files) < len(names):
+        names = [i for i in names if i.name not in fixed]
+    return [(i, f"{folder}/test_data_set_0/{f}") for i, f in zip(names, files) if i.name not in fixed]
+
+
+def light_input(value, path):
+    dims = [d.dim_value or 1 for d in value.type.tensor_type.shape.dim]
+    n = int(np.prod(dims))
+    x = (np.arange(n).astype(np.float32) / n).reshape(dims)
+    with open(path, "wb") as f:
+        f.write(numpy_helper.from_array(x, value.name).SerializeToString())
+
+
+def run_case(graphc, model_path, folder, tmp):
+    model = onnx.load(model_path, load_external_data=False)
+    plan, out = f"{tmp}/plan.bin", f"{tmp}/out"
+    code, err = call([graphc, model_path, "-o", plan, "--threads", "1"])
+    if code != 0:
+        return verdict(code, err)
+    args = [graphc, "run", plan, "--output-dir", out, "--output-format", "pb", "--threads", "1"]
+    for value, path in inputs_of(model, folder):
+        if path is None:
+            path = f"{tmp}/{safe(value.name)}.pb"
+            light_input(value, path)
+        args += ["--input", f"{value.name}={path}"]
+    code, err = call(args)
+    if code != 0:
+        return verdict(code, err)
+    rtol, atol = 1e-3, 1e-7
+    if folder and os.path.exists(f"{folder}/data.json"):
+        d = json.load(open(f"{folder}/data.json"))
+        rtol, atol = d.get("rtol", rtol), d.get("atol", atol)
+    for i, value in enumerate(model.graph.output):
+        want_path = f"{folder}/test_data_set_0/output_{i}.pb" if folder else \
+            model_path[:-5] + f"_output_{i}.pb"
+        reason = close(load(f"{out}/{safe(value.name)}.pb", value.type), load(want_path, value.type), rtol, atol)
+        if reason:
+            return "wrong", f"output {value.name}: {reason}"
+    return "pass", ""
+
+
+def one(args):
+    graphc, (name, model, folder) = args
+    tmp = tempfile.mkdtemp(prefix="suite")
+    try:
+        return name, run_case(graphc, model, folder, tmp)
+    except Exception as e:  # an unreadable output is graphc's fault, not the runner's
+        return name, ("error", f"{type(e).__name__}: {str(e)[:120]}")
+    finally:
+        shutil.rmtree(tmp, ignore_errors=True)
+
+
+def read_expected(path):
+    want = {}
+    if os.path.exists(path):
+        for line in open(path):
+            if line.strip() and not line.startswith("#"):
+                name, status = line.split()[:2]
+                want[name] = status
+    return want
+
+
+def write_expected(path, results):
+    head = [l for l in open(path) if l.startswith("#")] if os.path.exists(path) else []
+    with open(path, "w") as f:
+        f.writelines(head)
+        for name, (status, reason) in sorted(results.items()):
+            f.write(f"{name} {status} {reason}".rstrip() + "\n")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("graphc"), p.add_argument("data"), p.add_argument("expected")
+    p.add_argument("--update", action="store_true"), p.add_argument("-v", action="store_true")
+    p.add_argument("--jobs", type=int, default=os.cpu_count()), p.add_argument("--only")
+    a = p.parse_args()
+    todo = [c for c in cases(a.data) if not a.only or re.search(a.only, c[0])]
+    with ThreadPoolExecutor(a.jobs) as pool:
+        results = dict(pool.map(one, ((a.graphc, c) for c in todo)))
+    want = read_expected(a.expected)
+    count, failures = {}, []
+    for name, (status, reason) in results.items():
+        count[status] = count.get(status, 0) + 1
+        if a.v and status != "pass":
+            print(f"{status:12} {name}: {reason}")
+        if status in ("crash", "timeout") or RANK[status] > RANK[want.get(name, "unsupported")]:
+            failures.append(f"{name}: {status} (listed as {want.get(name, 'new')}) {reason}")
+    print(", ".join(f"{count[s]} {s}" for s in RANK if s in count), f"of {len(results)}")
+    if a.update:
+        write_expected(a.expected, results)
+        return 0
+    for f in failures[:50]:
+        print("FELL BACK", f)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,321 @@
+/* The reference evaluator on hand-checked values, edge cases first. Operands are graph inputs, so
+ * that nothing folds. */
+#include "graph/build.h"
+#include "graph/eval.h"
+#include "graph/eval_scalar.h"
+#include "tests/unit/test.h"
+
+#define MAX_INPUTS 4
+
+/* One graph under construction with the tensors its inputs will get. */
+typedef struct Rig {
+    Arena *arena;
+    Graph *g;
+    EvalTensor in[MAX_INPUTS], out[MAX_INPUTS];
+    bool exact; /* floats carried in f64 */
+} Rig;
+
+static Rig rig(void) {
+    Rig r = {.arena = arena_create()};
+    r.g = graph_create(r.arena, expr_pool_create(r.arena), diag_create(r.arena, NULL), "test");
+    return r;
+}
+
+static Value input(Rig *r, DType t, uint8_t rank, const int64_t *dim, const double *v) {
+    Type type = {.dtype = t, .rank = rank};
+    EvalTensor x = {.dtype = t, .rank = rank};
+    int64_t n = 1;
+    for (int i = 0; i < rank; i++) {
+        type.dim[i] = expr_const(r->g->exprs, dim[i]);
+        x.dim[i] = dim[i];
+        n *= dim[i];
+    }
+    x.data = arena_array(r->arena, (size_t)n, dtype_bytes(t));
+    for (int64_t i = 0; i < n; i++) {
+        if (dtype_is_float(t))
+            dtype_store_f64(t, x.data, (size_t)i, v[i]);
+        else
+            dtype_store_i64(t, x.data, (size_t)i, (int64_t)v[i]);
+    }
+    r->in[r->g->inputs.n] = x;
+    return build_input(r->g, "x", type);
+}
+
+#define DIMS(...)                                                                                  \
+    (const int64_t[]) {                                                                            \
+        __VA_ARGS__                                                                                \
+    }
+#define VALUES(...)                                                                                \
+    (const double[]) {                                                                             \
+        __VA_ARGS__                                                                                \
+    }
+
+/* Runs the graph and compares its k-th output. */
+static void expect(Rig *r, uint32_t k, int64_t n, const double *want) {
+    EvalOptions o = {.round_f32 = !r->exact};
+    if (!CHECK(eval_run(r->g, r->in, &o, r->arena, r->out, NULL) == GRAPHC_OK)) return;
+    const EvalTensor *y = &r->out[k];
+    int64_t count = 1;
+    for (int i = 0; i < y->rank; i++) count *= y->dim[i];
+    CHECK_EQ_I(count, n);
+    for (int64_t i = 0; i < n && i < count; i++) {
+        double v = dtype_is_float(y->dtype) ? dtype_load_f64(y->dtype, y->data, (size_t)i)
+                                            : (double)dtype_load_i64(y->dtype, y->data, (size_t)i);
+        CHECK_NEAR(v, want[i], 1e-6);
+        if (want[i] == 0) CHECK_EQ_I(signbit(v) != 0, signbit(want[i]) != 0);
+    }
+}
+
+#define EXPECT(r, value, ...)                                                                      \
+    do {                                                                                           \
+        const double want_[] = {__VA_ARGS__};                                                      \
+        build_output((r)->g, "y", (value));                                                        \
+        if (CHECK((r)->g->outputs.n > 0))                                                          \
+            expect((r), (r)->g->outputs.n - 1, sizeof want_ / sizeof *want_, want_);               \
+        arena_destroy((r)->arena);                                                                 \
+    } while (0)
+
+static void check_binary(Op op, DType t, double a, double b, double want) {
+    Rig r = rig();
+    Value x = input(&r, t, 0, NULL, &a), y = input(&r, t, 0, NULL, &b);
+    EXPECT(&r, build_binary(r.g, op, x, y), want);
+}
+
+static void check_unary(Op op, DType t, double a, double want) {
+    Rig r = rig();
+    EXPECT(&r, build_unary(r.g, op, input(&r, t, 0, NULL, &a)), want);
+}
+
+static void test_maps(void) {
+    check_binary(OP_max, DT_f32, NAN, 1, NAN);
+    check_binary(OP_min, DT_f32, 1, NAN, NAN);
+    check_binary(OP_ne, DT_f32, NAN, NAN, 1);
+    check_binary(OP_mod, DT_f32, -5, 3, 1);
+    check_binary(OP_rem, DT_f32, -5, 3, -2);
+    check_binary(OP_mod, DT_f32, 5, -INFINITY, -INFINITY);
+    check_binary(OP_pow, DT_f32, -8, 3, -512);
+    check_binary(OP_div, DT_i32, -7, 2, -3);
+    check_binary(OP_div, DT_i32, 7, 0, 0);
+    check_binary(OP_div, DT_i32, INT32_MIN, -1, INT32_MIN);
+    check_binary(OP_mod, DT_i64, -7, 3, 2);
+    check_binary(OP_mod, DT_i64, -7, -3, -1);
+    check_binary(OP_rem, DT_i64, -7, 3, -1);
+    check_binary(OP_add, DT_i8, 100, 100, -56);
+    check_binary(OP_pow, DT_i32, 2, -1, 0);
+    check_binary(OP_shr, DT_i8, -128, 20, -1);
+    check_binary(OP_shr, DT_u8, 128, 7, 1);
+    check_binary(OP_lt, DT_u8, 200, 100, 0);
+    check_unary(OP_round, DT_f32, 2.5, 2);
+    check_unary(OP_round, DT_f32, -0.4, -0.0);
+    check_unary(OP_sign, DT_f32, NAN, NAN);
+    check_unary(OP_neg, DT_f32, 0, -0.0);
+    check_unary(OP_isinf, DT_f32, -INFINITY, 1);
+    check_unary(OP_not, DT_bool, 1, 0);
+    check_unary(OP_not, DT_u8, 1, 254);
+    check_unary(OP_sigmoid, DT_f32, -INFINITY, 0);
+}
+
+static void check_cast(DType from, double v, DType to, double want) {
+    Rig r = rig();
+    EXPECT(&r, build_cast(r.g, input(&r, from, 0, NULL, &v), to), want);
+}
+
+static void test_casts(void) {
+    check_cast(DT_f32, -1.9, DT_i32, -1);
+    check_cast(DT_f32, NAN, DT_bool, 1);
+    check_cast(DT_i64, 300, DT_u8, 44);
+    check_cast(DT_f32, 1e9, DT_f8e4m3fn, 448);
+    check_cast(DT_f32, 65520, DT_f16, INFINITY);
+    check_cast(DT_f32, 0.3, DT_f16, 0.300048828125);
+    Rig r = rig();
+    Value x = input(&r, DT_f32, 0, NULL, VALUES(1));
+    EXPECT(&r, build_bitcast(r.g, x, DT_i32), 0x3f800000);
+}
+
+static void test_rounding(void) {
+    for (int exact = 0; exact < 2; exact++) {
+        Rig r = rig();
+        r.exact = exact;
+        Value x = input(&r, DT_f32, 0, NULL, VALUES(16777216));
+        Value one = input(&r, DT_f32, 0, NULL, VALUES(1));
+        Value y = build_binary(r.g, OP_sub, build_binary(r.g, OP_add, x, one), x);
+        EXPECT(&r, y, exact ? 1 : 0);
+    }
+}
+
+static void test_views(void) {
+    Rig r = rig();
+    ExprPool *p = r.g->exprs;
+    Value x = input(&r, DT_f32, 2, DIMS(2, 3), VALUES(1, 2, 3, 4, 5, 6));
+    Value t = build_permute(r.g, x, (uint8_t[]){1, 0});
+    EXPECT(&r, build_reshape(r.g, t, 1, (Expr[]){expr_const(p, 6)}), 1, 4, 2, 5, 3, 6);
+
+    r = rig();
+    p = r.g->exprs;
+    x = input(&r, DT_i32, 1, DIMS(5), VALUES(0, 1, 2, 3, 4));
+    EXPECT(&r, build_slice_axis(r.g, x, 0, expr_const(p, 4), expr_const(p, 3), -2), 4, 2, 0);
+
+    r = rig();
+    p = r.g->exprs;
+    x = input(&r, DT_f32, 1, DIMS(3), VALUES(1, 2, 3));
+    Value nine = input(&r, DT_f32, 0, NULL, VALUES(9));
+    EXPECT(&r,
+           build_pad(r.g, x, nine, (Expr[]){expr_const(p, -1)}, (Expr[]){expr_const(p, 2)},
+                     (int64_t[]){1}),
+           9, 2, 9, 3, 9, 9);
+
+    r = rig();
+    x = input(&r, DT_f32, 1, DIMS(5), VALUES(1, 2, 3, 4, 5));
+    EXPECT(&r,
+           build_window(r.g, x, 1, (uint8_t[]){0}, (int64_t[]){2}, (int64_t[]){2}, (int64_t[]){2}),
+           1, 3, 3, 5);
+
+    r = rig();
+    x = input(&r, DT_f32, 2, DIMS(2, 1), VALUES(1, 2));
+    Value z = input(&r, DT_f32, 2, DIMS(2, 2), VALUES(3, 4, 5, 6));
+    EXPECT(&r, build_concat(r.g, (Value[]){x, z, x}, 3, 1), 1, 3, 4, 1, 2, 5, 6, 2);
+}
+
+static void test_reductions(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_f32, 3, DIMS(2, 2, 2), VALUES(1, 2, 3, 4, 5, 6, 7, 8));
+    EXPECT(&r, build_reduce(r.g, OP_reduce_sum, x, 5, false), 14, 22);
+
+    r = rig();
+    x = input(&r, DT_f32, 2, DIMS(2, 3), VALUES(1, NAN, 3, -1, -2, -3));
+    EXPECT(&r, build_reduce(r.g, OP_reduce_max, x, 2, true), NAN, -1);
+
+    r = rig();
+    x = input(&r, DT_f32, 2, DIMS(2, 0), VALUES(0));
+    EXPECT(&r, build_reduce(r.g, OP_reduce_max, x, 2, false), -INFINITY, -INFINITY);
+
+    r = rig();
+    x = input(&r, DT_i32, 2, DIMS(2, 3), VALUES(2, 7, 7, 1, 1, 0));
+    EXPECT(&r, build_arg_reduce(r.g, OP_argmax, x, 1, true, false), 2, 1);
+
+    r = rig();
+    x = input(&r, DT_f32, 1, DIMS(3), VALUES(1, NAN, NAN));
+    EXPECT(&r, build_arg_reduce(r.g, OP_argmin, x, 0, false, false), 1);
+
+    r = rig();
+    x = input(&r, DT_i32, 1, DIMS(4), VALUES(1, 2, 3, 4));
+    EXPECT(&r, build_scan(r.g, OP_cumsum, x, 0, true, true), 9, 7, 4, 0);
+
+    r = rig();
+    x = input(&r, DT_f32, 1, DIMS(5), VALUES(2, NAN, -0.0, 0, 5));
+    EXPECT(&r, build_argsort(r.g, x, 0, true), 4, 0, 2, 3, 1);
+}
+
+static void test_contractions(void) {
+    Rig r = rig();
+    Value a = input(&r, DT_f32, 3, DIMS(2, 1, 2), VALUES(1, 2, 3, 4));
+    Value b = input(&r, DT_f32, 2, DIMS(2, 2), VALUES(1, 10, 100, 1000));
+    EXPECT(&r, build_matmul(r.g, a, b, DT_f32), 201, 2010, 403, 4030);
+
+    r = rig();
+    a = input(&r, DT_u8, 2, DIMS(5, 2), VALUES(255, 255, 1, 0, 0, 1, 2, 2, 3, 0));
+    b = input(&r, DT_i8, 2, DIMS(2, 1), VALUES(-128, 1));
+    EXPECT(&r, build_matmul(r.g, a, b, DT_i32), -32385, -128, 1, -254, -384);
+
+    /* 2x2 image, 2x2 window, one column of padding on the left, two groups of one channel. */
+    r = rig();
+    a = input(&r, DT_f32, 4, DIMS(1, 2, 2, 2), VALUES(1, 10, 2, 20, 3, 30, 4, 40));
+    b = input(&r, DT_f32, 4, DIMS(2, 2, 1, 2), VALUES(1, 1, 2, 1, 3, 1, 4, 1));
+    Attr c = {
+        .conv = {
+            .n = 2, .stride = {1, 1}, .dilation = {1, 1}, .lo = {0, 1}, .groups = 2, .to = DT_f32}};
+    EXPECT(&r, build_conv(r.g, a, b, &c), 14, 40, 30, 100);
+}
+
+static void test_indexing(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_f32, 2, DIMS(3, 2), VALUES(1, 2, 3, 4, 5, 6));
+    Value i = input(&r, DT_i64, 1, DIMS(3), VALUES(-1, 0, 7));
+    EXPECT(&r, build_take(r.g, x, i, 0), 5, 6, 1, 2, 5, 6);
+
+    r = rig();
+    x = input(&r, DT_f32, 1, DIMS(3), VALUES(1, 2, 3));
+    Value u = input(&r, DT_f32, 1, DIMS(4), VALUES(10, 20, 30, 40));
+    i = input(&r, DT_i64, 1, DIMS(4), VALUES(0, 0, 2, 3));
+    EXPECT(&r, build_scatter(r.g, x, u, (int8_t[]){-1}, &i, 1, SCATTER_add), 31, 2, 33);
+
+    r = rig();
+    x = input(&r, DT_bool, 1, DIMS(5), VALUES(1, 0, 0, 1, 1));
+    Value c = build_compact(r.g, x);
+    CHECK(c == build_compact(r.g, x));
+    EXPECT(&r, build_binary_f(r.g, OP_mul, c, 2), 0, 6, 8);
+}
+
+/* sum = 0, i = 0: while (sum < limit && i < trip) { sum += i; emit sum } */
+static void test_loop(void) {
+    Rig r = rig();
+    Value trip = input(&r, DT_i64, 0, NULL, VALUES(10)), zero = build_scalar_i(r.g, DT_i64, 0);
+    Value limit = input(&r, DT_i64, 0, NULL, VALUES(7)), yes = build_scalar_i(r.g, DT_bool, 1);
+    Graph *b = graph_create(r.arena, r.g->exprs, r.g->diags, "body");
+    b->is_body = true;
+    uint32_t iter =
+        expr_sym_new(r.g->exprs, (SymInfo){.name = "i", .kind = SYM_ITER, .hi = INT64_MAX});
+    Type scalar = {.dtype = DT_i64}, truth = {.dtype = DT_bool};
+    (void)build_input(b, "cond", truth);
+    Value sum = build_input(b, "sum", scalar), most = build_input(b, "limit", scalar);
+    Value next = build_binary(b, OP_add, sum, build_expr(b, DT_i64, expr_sym_ref(b->exprs, iter)));
+    build_output(b, "cond", build_binary(b, OP_lt, next, most));
+    build_output(b, "sum", next);
+    build_output(b, "scan", next);
+    Value t = build_loop(r.g, trip, yes, &zero, 1, &limit, 1, b, iter);
+    CHECK_EQ_I(graph_node(r.g, t)->attr.control->trip, 0);
+    build_output(r.g, "sum", build_proj(r.g, t, 0));
+    build_output(r.g, "scan", build_proj(r.g, t, 1));
+    expect(&r, 0, 1, VALUES(10));
+    expect(&r, 1, 5, VALUES(0, 1, 3, 6, 10));
+    arena_destroy(r.arena);
+}
+
+static void test_if(void) {
+    for (int cond = 0; cond < 2; cond++) {
+        Rig r = rig();
+        Value c = input(&r, DT_bool, 0, NULL, VALUES(cond)), t;
+        Value x = input(&r, DT_f32, 1, DIMS(2), VALUES(1, 2));
+        Graph *g[2];
+        for (int i = 0; i < 2; i++) {
+            g[i] = graph_create(r.arena, r.g->exprs, r.g->diags, "branch");
+            Value v = build_input(g[i], "x", *graph_type(r.g, x));
+            build_output(g[i], "y", build_binary_f(g[i], i ? OP_add : OP_mul, v, 10));
+        }
+        t = build_if(r.g, c, g[0], g[1], &x, 1);
+        EXPECT(&r, build_proj(r.g, t, 0), cond ? 10 : 11, cond ? 20 : 12);
+    }
+}
+
+static void test_binding(void) {
+    Rig r = rig();
+    ExprPool *p = r.g->exprs;
+    SymInfo n = {.name = "n", .kind = SYM_DIM, .lo = 1, .hi = 4};
+    Type t = {.dtype = DT_f32, .rank = 1, .dim = {expr_sym_ref(p, expr_sym_new(p, n))}};
+    Value x = build_input(r.g, "x", t);
+    r.in[0] = (EvalTensor){DT_f32, 1, {3}, (float[]){1, 2, 3, 4, 5}};
+    build_output(r.g, "y", build_binary(r.g, OP_add, x, build_expr(r.g, DT_i64, t.dim[0])));
+    CHECK_EQ_I(r.g->outputs.n, 0); /* f32 + i64 */
+    Value size = build_cast(r.g, build_expr(r.g, DT_i64, t.dim[0]), DT_f32);
+    build_output(r.g, "y", build_binary(r.g, OP_add, x, size));
+    expect(&r, 0, 3, VALUES(4, 5, 6));
+    r.in[0].dim[0] = 5;
+    CHECK_EQ_I(eval_run(r.g, r.in, NULL, r.arena, r.out, NULL), GRAPHC_INVALID);
+    arena_destroy(r.arena);
+}
+
+TEST_MAIN {
+    test_maps();
+    test_casts();
+    test_rounding();
+    test_views();
+    test_reductions();
+    test_contractions();
+    test_indexing();
+    test_loop();
+    test_if();
+    test_binding();
+    /* First numbers of splitmix64 from seed 0: 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4. */
+    CHECK(eval_uniform(DT_f32, 0, 0) == (double)0xe220a8 / 0x1p24);
+    CHECK(eval_uniform(DT_f64, 0, 1) == (double)(0x6e789e6aa1b965f4u >> 11) / 0x1p53);
+}
