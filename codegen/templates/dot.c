@@ -1,0 +1,209 @@
+/* Contractions on CPUs: matrix products and convolutions with prologues and epilogues. */
+#include "codegen/templates/dot.h"
+
+/* Sizes of the cut: rows in blocks, blocks and panels as work items. A block is small enough that
+ * its table and packed rows stay in L2, and large enough that a panel read once serves many rows.
+ * All of it is the same on every target. */
+static void cut(Dot *d) {
+    ExprPool *p = d->p;
+    Expr m = d->m.size, one = expr_const(p, 1);
+    d->panels = expr_ceildiv(p, d->n.size, expr_const(p, DOT_PANEL));
+    d->tiles = expr_ceildiv(p, m, expr_const(p, DOT_ROWS));
+    Expr others = expr_max(p, one, expr_mul(p, d->batch.size, d->panels));
+    Expr want = expr_ceildiv(p, expr_const(p, 24), others);
+    Expr most = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 32)));
+    Expr least = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 512)));
+    Expr blocks = expr_max(p, least, expr_min(p, most, want));
+    d->block = expr_ceildiv(p, d->tiles, blocks);
+    if (!d->direct || d->guarded) {
+        Expr fit = expr_div(p, expr_const(p, (256 << 10) / DOT_ROWS), expr_max(p, one, d->kk.size));
+        d->block = expr_max(p, one, expr_min(p, d->block, fit));
+    }
+    d->blocks = expr_ceildiv(p, d->tiles, d->block);
+    d->rows_outer = !d->direct || d->guarded || expr_hint(p, m) > expr_hint(p, d->n.size);
+}
+
+static bool analyse(Dot *d) {
+    const KDot *t = d->t;
+    const Kernel *k = d->k;
+    d->acc = (DType)k->ops[t->acc[0]].dtype;
+    if (d->acc == DT_bool || (!dtype_is_int(d->acc) && d->acc != DT_f32 && d->acc != DT_f64))
+        return false;
+    if (k->serial || !t->n || !t->k) return false;
+    for (uint32_t i = 1; i < t->nacc; i++)
+        if ((DType)k->ops[t->acc[i]].dtype != d->acc) return false;
+    for (KVal v = 1; v < k->nops; v++) {
+        if (k->ops[v].op == K_katomic || k->ops[v].op == K_kcompact) return false;
+        if (k->ops[v].op == K_kstore && (d->e->domains[v] & t->n) != t->n) return false;
+        if (k->ops[v].op == K_kstore && (d->e->domains[v] & t->m) != t->m) return false;
+        if (k->ops[v].op == K_kstore && (d->e->domains[v] & t->batch) != t->batch) return false;
+    }
+    dot_group(d, &d->batch, t->batch);
+    dot_group(d, &d->m, t->m);
+    dot_group(d, &d->n, t->n);
+    dot_group(d, &d->kk, t->k);
+    return !expr_is_value(d->p, d->n.size, 1) && !expr_is_value(d->p, d->m.size, 0);
+}
+
+static void set_widths(Dot *d) {
+    Emit *e = d->e;
+    d->bytes = (uint32_t)dtype_bytes(d->acc);
+    d->lanes = e->target->lanes * 4 / (d->bytes < 4 ? 4 : d->bytes);
+    e->lanes = d->lanes;
+    d->nv = DOT_MAX_NV;
+    d->width = d->nv * d->lanes;
+    /* Accumulators, one row of the right operand and a broadcast must fit the registers. */
+    d->mr = e->target->vector_regs >= DOT_ROWS * d->nv + d->nv + 1 ? DOT_ROWS : DOT_ROWS / 2;
+    d->elem = emit_type(e, d->acc);
+}
+
+/* Epilogues are unrolled over the tile when that is not much code. */
+static bool epilogue_is_small(Dot *d) {
+    uint32_t ops = 0;
+    int64_t m;
+    for (KVal v = 1; v < d->k->nops; v++) {
+        const KOp *o = &d->k->ops[v];
+        if (!(d->e->domains[v] & d->t->n) || (d->e->domains[v] & d->t->k)) continue;
+        ops += o->op < OP_COUNT && op_has_flag((Op)o->op, 'E') ? 25 : 1;
+    }
+    return d->t->nacc == 1 && expr_is_const(d->p, d->m.size, &m) && ops <= 40;
+}
+
+static void reserve(Dot *d) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    Expr rows = expr_muli(p, d->block, DOT_ROWS);
+    d->table = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->nruns), 8));
+    if (!d->direct || d->guarded) {
+        Expr size = expr_addi(p, expr_mul(p, rows, d->kk.size), d->lanes);
+        d->packed = emit_scratch(e, expr_muli(p, size, d->bytes));
+    }
+    for (uint32_t i = 0; i < d->t->nacc; i++) {
+        if (d->b[i].mode == DOT_B_COPIED)
+            d->b[i].copy = emit_scratch(e, expr_muli(p, d->kk.size, DOT_PANEL * d->bytes));
+        if (!d->in_registers)
+            d->tile[i] = emit_scratch(e, expr_const(p, DOT_ROWS * d->width * d->bytes));
+    }
+}
+
+static LLVMValueRef divide(Emit *e, LLVMValueRef *x, LLVMValueRef by) {
+    LLVMValueRef q = LLVMBuildUDiv(e->b, *x, by, "");
+    LLVMValueRef r = LLVMBuildSub(e->b, *x, LLVMBuildMul(e->b, q, by, ""), "");
+    *x = q;
+    return r;
+}
+
+/* The sub-panel at d->n0, in the form with or without columns to mask off. */
+static void sub_panel(Dot *d) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    int64_t n = 0, width = d->width;
+    bool fixed = expr_is_const(p, d->n.size, &n);
+    if (expr_divisor(p, d->n.size) % width == 0) {
+        dot_tiles(d, d->nv, false);
+        return;
+    }
+    uint32_t rest = fixed ? (uint32_t)((n % width + d->lanes - 1) / d->lanes) : d->nv;
+    bool masked = !fixed || n % d->lanes != 0;
+    if (fixed && n < width) {
+        dot_tiles(d, rest, masked);
+        return;
+    }
+    EmitIf full, last;
+    LLVMValueRef left = emit_expr(e, expr_sub(p, d->n.size, d->n0));
+    LLVMValueRef whole = LLVMBuildICmp(e->b, LLVMIntSGE, left, emit_i64(e, width), "");
+    LLVMValueRef part = LLVMBuildNot(e->b, whole, "");
+    emit_if_begin(e, &full, whole);
+    dot_tiles(d, d->nv, false);
+    emit_if_end(e, &full);
+    emit_if_begin(e, &last, part);
+    dot_tiles(d, rest, masked);
+    emit_if_end(e, &last);
+}
+
+static void panel(Dot *d) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    d->n0 = expr_muli(p, d->panel, DOT_PANEL);
+    if (d->width >= DOT_PANEL) {
+        sub_panel(d);
+        return;
+    }
+    int64_t parts = DOT_PANEL / d->width;
+    EmitLoop l = {0};
+    LLVMValueRef left = emit_expr(e, expr_sub(p, d->n.size, d->n0));
+    left = LLVMBuildAdd(e->b, left, emit_i64(e, d->width - 1), "");
+    LLVMValueRef lim[2] = {LLVMBuildUDiv(e->b, left, emit_i64(e, d->width), ""),
+                           emit_i64(e, parts)};
+    LLVMValueRef hi = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
+    emit_loop_begin(e, &l, "part", emit_i64(e, 0), hi, emit_i64(e, 1), true);
+    Expr part = dot_sym(d, "part", expr_const(p, parts), l.i);
+    d->n0 = expr_add(p, d->n0, expr_muli(p, part, d->width));
+    sub_panel(d);
+    emit_loop_end(e, &l);
+}
+
+static void emit_when_new(Dot *d, LLVMValueRef key, LLVMValueRef last,
+                          void (*make)(Dot *d, LLVMValueRef arg), LLVMValueRef arg) {
+    EmitIf fresh;
+    emit_if_begin(d->e, &fresh, LLVMBuildICmp(d->e->b, LLVMIntNE, key, last, ""));
+    make(d, arg);
+    emit_if_end(d->e, &fresh);
+}
+
+static void copy_panels(Dot *d, LLVMValueRef unused) {
+    (void)unused;
+    for (uint32_t i = 0; i < d->t->nacc; i++)
+        if (d->b[i].mode == DOT_B_COPIED) dot_copy_panel(d, i);
+}
+
+/* Item number -> batch, block, panel; what the last item prepared is kept when it fits. */
+static void item(Dot *d, EmitLoop *l) {
+    Emit *e = d->e;
+    LLVMValueRef x = l->i, blocks = emit_expr(e, d->blocks), panels = emit_expr(e, d->panels);
+    LLVMValueRef inner = divide(e, &x, d->rows_outer ? panels : blocks);
+    LLVMValueRef outer = divide(e, &x, d->rows_outer ? blocks : panels);
+    LLVMValueRef block = d->rows_outer ? outer : inner, at = d->rows_outer ? inner : outer;
+    dot_bind(d, &d->batch, dot_sym(d, "batch", d->batch.size, x));
+    d->panel = dot_sym(d, "panel", d->panels, at);
+
+    LLVMValueRef size = emit_expr(e, d->block);
+    d->tile0 = LLVMBuildMul(e->b, block, size, "");
+    LLVMValueRef end[2] = {LLVMBuildAdd(e->b, d->tile0, size, ""), emit_expr(e, d->tiles)};
+    d->tile1 = emit_intrinsic(e, "llvm.smin", e->i64, end, 2);
+    d->row0 = dot_first_row(d, d->tile0);
+    LLVMValueRef rows = LLVMBuildSub(e->b, dot_first_row(d, d->tile1), d->row0, "");
+
+    LLVMValueRef a_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, blocks, ""), block, "");
+    LLVMValueRef b_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, panels, ""), at, "");
+    emit_when_new(d, a_key, l->phi[0], dot_fill_table, rows);
+    emit_when_new(d, b_key, l->phi[1], copy_panels, NULL);
+    l->next[0] = a_key;
+    l->next[1] = b_key;
+    panel(d);
+}
+
+bool emit_dot_cpu(Emit *e, EmitInfo *info) {
+    Dot *d = ARENA_NEW(e->arena, Dot);
+    *d = (Dot){.e = e, .k = e->k, .t = &e->k->dot, .p = e->exprs};
+    if (!analyse(d)) return false;
+    set_widths(d);
+    dot_analyse_a(d);
+    for (uint32_t i = 0; i < d->t->nacc; i++) dot_analyse_b(d, i);
+    cut(d);
+    d->in_registers = epilogue_is_small(d);
+    reserve(d);
+
+    ExprPool *p = e->exprs;
+    info->work = expr_mul(p, d->batch.size, expr_mul(p, d->blocks, d->panels));
+    Expr macs =
+        expr_mul(p, d->batch.size, expr_mul(p, d->m.size, expr_mul(p, d->n.size, d->kk.size)));
+    info->cost = expr_div(p, expr_muli(p, macs, (int64_t)d->t->nacc), expr_const(p, 50));
+
+    EmitLoop l = {.nphi = 2};
+    l.init[0] = l.init[1] = emit_i64(e, -1);
+    emit_loop_begin(e, &l, "item", e->begin, e->end, emit_i64(e, 1), false);
+    item(d, &l);
+    emit_loop_end(e, &l);
+    return true;
+}

@@ -1,0 +1,95 @@
+/* What the files of the CPU contraction template share.
+ *
+ * Loop structure, outermost first:
+ *   work items   (batch, block of row tiles, panel of 48 columns)
+ *   sub-panels   nv vectors wide, as many as the registers hold beside the rows
+ *   row tiles    M cut into equal tiles of at most 8 rows
+ *   runs, k      the micro-kernel: rows x nv accumulators in registers
+ *
+ * The left operand is read through a table of pointers, one per row of the block and run. A run is
+ * the longest stretch of contracted axes along which the operand moves by one stride: all of K in a
+ * matrix product, KW*C elements in a convolution. A run that is not fit to be read in place (a
+ * border of padding, a prologue, another element type) is computed into scratch and pointed to
+ * there, so the micro-kernel never sees the difference.
+ *
+ * Every sum runs over k in ascending order in one accumulator, so results depend neither on the
+ * number of threads nor on tile sizes. */
+#ifndef CODEGEN_TEMPLATES_DOT_H
+#define CODEGEN_TEMPLATES_DOT_H
+
+#include "codegen/emit.h"
+
+#define DOT_PANEL  48 /* columns of a panel: what KDot.pack is on CPUs */
+#define DOT_ROWS   8  /* rows of a tile: the unit in which M is cut, on every target */
+#define DOT_MAX_NV 3
+
+/* Several axes walked as one, the last fastest. */
+typedef struct DotGroup {
+    uint32_t n;
+    uint8_t axis[K_MAX_AXES];
+    Expr size;
+} DotGroup;
+
+typedef enum DotBMode {
+    DOT_B_DIRECT, /* vectors are loaded where they are, one row every `step` elements */
+    DOT_B_COPIED  /* a panel at a time is computed into scratch */
+} DotBMode;
+
+typedef struct DotB {
+    DotBMode mode;
+    KVal load;    /* direct: the kload */
+    DType memory; /* direct: its element type, cast to the accumulator's when loaded */
+    Expr step;
+    LLVMValueRef copy; /* copied: the scratch panel */
+} DotB;
+
+typedef struct Dot {
+    Emit *e;
+    const Kernel *k;
+    const KDot *t;
+    ExprPool *p;
+    DType acc;
+    LLVMTypeRef elem;
+    uint32_t bytes, lanes, nv, width, mr;
+    DotGroup batch, m, n, kk;
+
+    /* left operand */
+    bool direct;     /* runs may be read in place ... */
+    bool guarded;    /* ... where the load's mask holds */
+    uint32_t nrun;   /* the last nrun axes of kk make a run */
+    Expr run, nruns; /* its length, their number per row */
+    Expr step;       /* stride along a run */
+    LLVMValueRef table, packed;
+
+    DotB b[K_MAX_ACC];
+
+    /* blocks */
+    bool rows_outer;                   /* items walk panels fastest, else row blocks */
+    Expr tiles, block, blocks, panels; /* tiles of M, tiles in a block, blocks, panels */
+    bool in_registers; /* the epilogue takes accumulators from registers, not from `tile` */
+    LLVMValueRef tile[K_MAX_ACC];
+
+    /* current work item and sub-panel */
+    LLVMValueRef tile0, tile1, row0; /* tiles [tile0, tile1) of M; first row of tile0 */
+    Expr panel, n0;                  /* panel number; first column */
+} Dot;
+
+/* dot_operand.c */
+void dot_group(Dot *d, DotGroup *g, uint32_t axes);
+/* A new symbol in [0, size) with that value. */
+Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value);
+void dot_bind(Dot *d, const DotGroup *g, Expr flat); /* axes of g in the current scope */
+/* Lanes over columns from `base` on. */
+void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask);
+bool dot_analyse_a(Dot *d);
+void dot_analyse_b(Dot *d, uint32_t i);
+void dot_fill_table(Dot *d, LLVMValueRef rows);
+void dot_copy_panel(Dot *d, uint32_t i);
+LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
+
+/* dot_kernel.c */
+/* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked
+ * off if `masked`. */
+void dot_tiles(Dot *d, uint32_t nv, bool masked);
+
+#endif

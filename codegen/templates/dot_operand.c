@@ -1,0 +1,265 @@
+/* Operands of a contraction: how they can be read, and how what cannot be read in place is computed
+ * into scratch. */
+#include "codegen/templates/dot.h"
+
+void dot_group(Dot *d, DotGroup *g, uint32_t axes) {
+    *g = (DotGroup){.size = expr_const(d->p, 1)};
+    for (uint32_t i = 0; i < d->k->naxes; i++) {
+        if (!(axes >> i & 1)) continue;
+        g->axis[g->n++] = (uint8_t)i;
+        g->size = expr_mul(d->p, g->size, d->k->axes[i].extent);
+    }
+}
+
+Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value) {
+    int64_t lo, hi;
+    uint32_t sym = expr_sym_count(d->p);
+    expr_range(d->p, size, &lo, &hi);
+    Expr s = emit_new_sym(d->e, name, hi == INT64_MAX || hi == 0 ? hi : hi - 1, value);
+    expr_sym_info(d->p, sym)->below = size;
+    return s;
+}
+
+void dot_bind(Dot *d, const DotGroup *g, Expr flat) {
+    Expr inner = expr_const(d->p, 1);
+    for (uint32_t i = g->n; i-- > 0;) {
+        const KAxis *axis = &d->k->axes[g->axis[i]];
+        Expr at = expr_div(d->p, flat, inner);
+        emit_bind(d->e, axis->sym, i ? expr_mod(d->p, at, axis->extent) : at);
+        inner = expr_mul(d->p, inner, axis->extent);
+    }
+}
+
+void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask) {
+    if (d->n.n == 1) {
+        emit_bind_lanes(d->e, d->k->axes[d->n.axis[0]].sym, base, mask, true);
+        return;
+    }
+    int64_t lo, hi;
+    expr_range(d->p, d->n.size, &lo, &hi);
+    SymInfo info = {.name = "column", .kind = SYM_AXIS, .hi = hi, .below = d->n.size};
+    uint32_t flat = expr_sym_count(d->p);
+    (void)expr_sym_new(d->p, info);
+    emit_bind_lanes(d->e, flat, base, mask, true);
+    dot_bind(d, &d->n, expr_sym_ref(d->p, flat));
+}
+
+/* Strides of `index` along the last axes of g: the number of axes, counted from the last, that one
+ * stride walks through, and that stride. 0 if not even the last axis is affine. */
+static uint32_t uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride) {
+    Expr rest = index, coef, want = 0;
+    for (uint32_t n = 0; n < g->n; n++) {
+        const KAxis *axis = &d->k->axes[g->axis[g->n - 1 - n]];
+        if (!expr_affine(d->p, rest, axis->sym, &coef, &rest)) return n;
+        for (uint32_t i = 0; i < d->k->naxes; i++)
+            if (expr_uses(d->p, coef, d->k->axes[i].sym)) return n;
+        if (n && coef != want) return n;
+        if (!n) *stride = coef;
+        want = expr_mul(d->p, coef, axis->extent);
+    }
+    return g->n;
+}
+
+/* --- Left operand ------------------------------------------------------------------------- */
+
+/* A product of comparisons, each affine in the run's axes: true within a run if true at its ends.
+ */
+static bool is_box(Dot *d, Expr mask, uint32_t nrun) {
+    ExprPool *p = d->p;
+    Expr coef, rest;
+    if (expr_op(p, mask) == EX_mul)
+        return is_box(d, expr_arg(p, mask, 0), nrun) && is_box(d, expr_arg(p, mask, 1), nrun);
+    bool uses = false;
+    for (uint32_t i = 0; i < nrun; i++)
+        uses |= expr_uses(p, mask, d->k->axes[d->kk.axis[d->kk.n - 1 - i]].sym);
+    if (!uses) return true;
+    if (expr_op(p, mask) != EX_lt) return false;
+    Expr room = expr_sub(p, expr_arg(p, mask, 0), expr_arg(p, mask, 1));
+    for (uint32_t i = 0; i < nrun; i++) {
+        if (!expr_affine(p, room, d->k->axes[d->kk.axis[d->kk.n - 1 - i]].sym, &coef, &rest))
+            return false;
+        room = rest;
+    }
+    return true;
+}
+
+bool dot_analyse_a(Dot *d) {
+    const KOp *o = &d->k->ops[d->t->a];
+    d->nrun = d->kk.n;
+    d->step = expr_const(d->p, 1);
+    if (o->op == K_kload && (DType)o->dtype == d->acc) {
+        Expr step = 0;
+        uint32_t n = uniform_stride(d, &d->kk, o->index, &step);
+        bool whole = !o->mask || (expr_is_value(d->p, step, 1) && is_box(d, o->mask, n));
+        if (n && whole) {
+            d->direct = true;
+            d->guarded = o->mask != 0;
+            d->nrun = n;
+            d->step = step;
+        }
+    }
+    d->run = d->nruns = expr_const(d->p, 1);
+    for (uint32_t i = 0; i < d->kk.n; i++) {
+        Expr *size = i + d->nrun < d->kk.n ? &d->nruns : &d->run;
+        *size = expr_mul(d->p, *size, d->k->axes[d->kk.axis[i]].extent);
+    }
+    return true;
+}
+
+/* Whether the load's mask holds all along the run: at every corner of the axes that it uses. */
+static LLVMValueRef run_inside(Dot *d, Expr mask) {
+    Emit *e = d->e;
+    uint32_t used[K_MAX_AXES], n = 0;
+    for (uint32_t i = d->kk.n - d->nrun; i < d->kk.n; i++)
+        if (expr_uses(d->p, mask, d->k->axes[d->kk.axis[i]].sym)) used[n++] = d->kk.axis[i];
+    Expr all = expr_const(d->p, 1);
+    for (uint32_t corner = 0; corner < 1u << n; corner++) {
+        uint32_t sym[K_MAX_AXES];
+        Expr by[K_MAX_AXES];
+        for (uint32_t i = 0; i < n; i++) {
+            const KAxis *axis = &d->k->axes[used[i]];
+            sym[i] = axis->sym;
+            by[i] = corner >> i & 1 ? expr_addi(d->p, axis->extent, -1) : expr_const(d->p, 0);
+        }
+        all = expr_and(d->p, all, expr_subst(d->p, mask, sym, by, n));
+    }
+    LLVMValueRef v = emit_mask(e, all);
+    return v ? v : LLVMConstInt(e->i1, 1, false);
+}
+
+/* Computes one run into `slot`. */
+static void pack_run(Dot *d, LLVMValueRef slot) {
+    Emit *e = d->e;
+    EmitLoop loops[K_MAX_AXES];
+    uint32_t first = d->kk.n - d->nrun, last = d->kk.n - 1;
+    LLVMValueRef at = emit_i64(e, 0);
+    for (uint32_t i = first; i <= last; i++) {
+        const KAxis *axis = &d->k->axes[d->kk.axis[i]];
+        LLVMValueRef size = emit_expr(e, axis->extent);
+        LLVMValueRef step = emit_i64(e, i == last ? d->lanes : 1);
+        loops[i] = (EmitLoop){0};
+        emit_loop_begin(e, &loops[i], "pack", emit_i64(e, 0), size, step, false);
+        at = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, at, size, ""), loops[i].i, "");
+        if (i < last) {
+            emit_set_sym(e, axis->sym, loops[i].i);
+            continue;
+        }
+        LLVMValueRef left = LLVMBuildSub(e->b, size, loops[i].i, "");
+        bool ragged = expr_divisor(d->p, axis->extent) % d->lanes != 0;
+        Expr base = emit_new_sym(e, "k", INT32_MAX, loops[i].i);
+        emit_bind_lanes(e, axis->sym, base, ragged ? emit_lanes_below(e, left) : NULL, true);
+        emit_store_ptr(e, emit_value_lanes(e, d->t->a), emit_gep(e, d->elem, slot, at), d->bytes);
+    }
+    for (uint32_t i = last + 1; i-- > first;) emit_loop_end(e, &loops[i]);
+}
+
+/* The table's entry for the bound row and outer contracted axes. Runs are packed in ascending
+ * order, so that what a last vector writes beyond its run is overwritten. */
+static LLVMValueRef run_pointer(Dot *d, LLVMValueRef slot) {
+    Emit *e = d->e;
+    const KOp *o = &d->k->ops[d->t->a];
+    if (!d->direct) {
+        pack_run(d, slot);
+        return slot;
+    }
+    emit_push(e);
+    for (uint32_t i = d->kk.n - d->nrun; i < d->kk.n; i++)
+        emit_bind(e, d->k->axes[d->kk.axis[i]].sym, expr_const(d->p, 0));
+    LLVMValueRef place = emit_address(e, o->buf, o->index);
+    emit_pop(e);
+    if (!d->guarded) return place;
+    LLVMValueRef inside = run_inside(d, o->mask);
+    LLVMValueRef entry = LLVMBuildSelect(e->b, inside, place, slot, "");
+    EmitIf border;
+    emit_if_begin(e, &border, LLVMBuildNot(e->b, inside, ""));
+    pack_run(d, slot);
+    emit_if_end(e, &border);
+    return entry;
+}
+
+void dot_fill_table(Dot *d, LLVMValueRef rows) {
+    Emit *e = d->e;
+    EmitLoop row = {0}, loops[K_MAX_AXES];
+    LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1), run = emit_expr(e, d->run);
+    emit_loop_begin(e, &row, "row", zero, rows, one, true);
+    dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row.i, "")));
+    LLVMValueRef at = row.i;
+    for (uint32_t i = 0; i + d->nrun < d->kk.n; i++) {
+        const KAxis *axis = &d->k->axes[d->kk.axis[i]];
+        LLVMValueRef size = emit_expr(e, axis->extent);
+        loops[i] = (EmitLoop){0};
+        emit_loop_begin(e, &loops[i], "run", zero, size, one, false);
+        emit_set_sym(e, axis->sym, loops[i].i);
+        at = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, at, size, ""), loops[i].i, "");
+    }
+    LLVMValueRef slot = NULL;
+    if (d->packed) slot = emit_gep(e, d->elem, d->packed, LLVMBuildMul(e->b, at, run, ""));
+    LLVMValueRef entry = run_pointer(d, slot);
+    emit_store_ptr(e, entry, emit_gep(e, e->ptr, d->table, at), 8);
+    for (uint32_t i = d->kk.n - d->nrun; i-- > 0;) emit_loop_end(e, &loops[i]);
+    emit_loop_end(e, &row);
+}
+
+LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile) {
+    Emit *e = d->e;
+    Expr low = expr_div(d->p, d->m.size, d->tiles), more = expr_mod(d->p, d->m.size, d->tiles);
+    LLVMValueRef v[2] = {tile, emit_expr(e, more)};
+    LLVMValueRef extra = emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+    return LLVMBuildAdd(e->b, LLVMBuildMul(e->b, tile, emit_expr(e, low), ""), extra, "");
+}
+
+/* --- Right operand ------------------------------------------------------------------------ */
+
+/* True when columns end on a vector boundary in every sub-panel: nothing beyond is read. */
+static bool columns_even(Dot *d) {
+    int64_t n;
+    int64_t unit = expr_is_const(d->p, d->n.size, &n) ? d->lanes : d->width;
+    return expr_divisor(d->p, d->n.size) % unit == 0;
+}
+
+void dot_analyse_b(Dot *d, uint32_t i) {
+    DotB *b = &d->b[i];
+    KVal v = d->t->b[i];
+    const KOp *o = &d->k->ops[v];
+    *b = (DotB){.mode = DOT_B_COPIED};
+    if (o->op == OP_cast) v = o->in[0];
+    const KOp *load = &d->k->ops[v];
+    if (load->op != K_kload || load->mask || load->dtype == DT_bool) return;
+    Expr column = 0, row = 0;
+    if (d->t->pack == DOT_PANEL) {
+        row = expr_const(d->p, DOT_PANEL);
+    } else {
+        if (d->t->pack || !columns_even(d)) return;
+        if (uniform_stride(d, &d->n, load->index, &column) != d->n.n) return;
+        if (uniform_stride(d, &d->kk, load->index, &row) != d->kk.n) return;
+        if (!expr_is_value(d->p, column, 1)) return;
+    }
+    *b = (DotB){DOT_B_DIRECT, v, (DType)load->dtype, row, NULL};
+}
+
+void dot_copy_panel(Dot *d, uint32_t i) {
+    Emit *e = d->e;
+    EmitLoop loops[K_MAX_AXES];
+    LLVMValueRef at = emit_i64(e, 0), zero = at, one = emit_i64(e, 1);
+    for (uint32_t a = 0; a < d->kk.n; a++) {
+        const KAxis *axis = &d->k->axes[d->kk.axis[a]];
+        LLVMValueRef size = emit_expr(e, axis->extent);
+        loops[a] = (EmitLoop){0};
+        emit_loop_begin(e, &loops[a], "copy", zero, size, one, false);
+        emit_set_sym(e, axis->sym, loops[a].i);
+        at = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, at, size, ""), loops[a].i, "");
+    }
+    bool ragged = expr_divisor(d->p, d->n.size) % DOT_PANEL != 0;
+    LLVMValueRef row = LLVMBuildMul(e->b, at, emit_i64(e, DOT_PANEL), "");
+    for (uint32_t j = 0; j < DOT_PANEL; j += d->lanes) {
+        Expr base = expr_addi(d->p, expr_muli(d->p, d->panel, DOT_PANEL), j);
+        emit_push(e);
+        LLVMValueRef left = emit_expr(e, expr_sub(d->p, d->n.size, base));
+        dot_bind_columns(d, base, ragged ? emit_lanes_below(e, left) : NULL);
+        LLVMValueRef v = emit_value_lanes(e, d->t->b[i]);
+        LLVMValueRef to = LLVMBuildAdd(e->b, row, emit_i64(e, j), "");
+        emit_store_ptr(e, v, emit_gep(e, d->elem, d->b[i].copy, to), d->bytes);
+        emit_pop(e);
+    }
+    for (uint32_t a = d->kk.n; a-- > 0;) emit_loop_end(e, &loops[a]);
+}
