@@ -91,6 +91,7 @@ Graph *lower_subgraph(Lower *l, const char *attr, const Type *inputs, uint32_t n
     if (!p) return NULL;
     Graph *g = graph_create(im->arena, im->exprs, im->diags,
                             arena_strdup(im->arena, text_or_empty(p->name)));
+    g->is_body = true;
     vec_push(im->arena, &im->subgraphs, g);
     Scope *s = scope_create(im, g, l->scope, p);
     s->loc = copy_loc(l, g, l->loc);
