@@ -18,7 +18,8 @@
     X(ops_resize)                                                                                  \
     X(ops_attention)                                                                               \
     X(ops_contrib)                                                                                 \
-    X(ops_contrib_attention)
+    X(ops_contrib_attention)                                                                       \
+    X(ops_quant)
 
 #define X(family) extern const OnnxOp family[];
 FAMILIES(X)
