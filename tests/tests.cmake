@@ -1,5 +1,5 @@
-# One ctest entry per unit-test program tests/unit/test_*.c; scripts are listed below them.
-# Labels: quick (under a minute in all), full, gpu.
+# One ctest entry per unit-test program tests/unit/test_*.c and per script below.
+# Labels: quick (about a minute in all), full, gpu.
 file(GLOB unit_tests CONFIGURE_DEPENDS tests/unit/test_*.c)
 foreach(source ${unit_tests})
   get_filename_component(name ${source} NAME_WE)
@@ -11,3 +11,18 @@ foreach(source ${unit_tests})
   set_tests_properties(unit/${name} PROPERTIES LABELS quick SKIP_RETURN_CODE 77 TIMEOUT 300
     ENVIRONMENT "GRAPHC_TEST_SOURCE=${CMAKE_SOURCE_DIR}")
 endforeach()
+
+set(python ${CMAKE_SOURCE_DIR}/.cache/venv/bin/python)
+function(graphc_script name label timeout)
+  add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
+endfunction()
+
+graphc_script(lint/layers quick 60 tests/lint/layers)
+graphc_script(lint/size quick 60 tests/lint/size)
+graphc_script(lint/exports quick 60 tests/lint/exports ${CMAKE_BINARY_DIR})
+graphc_script(cli/errors quick 120 ${python} tests/cli/errors.py $<TARGET_FILE:graphc_cli>)
+graphc_script(cli/reproducible quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
+graphc_script(conformance full 1500 ${python} tests/conformance/run.py $<TARGET_FILE:graphc_cli>)
+graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graphc_cli>)
+set_tests_properties(conformance models PROPERTIES RUN_SERIAL TRUE)

@@ -1,0 +1,72 @@
+"""Bad input gives the right exit status, a message with the place, and no partial output."""
+import os, subprocess, sys, tempfile
+import numpy as np
+from onnx import TensorProto as T
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import build
+
+graphc, failures = sys.argv[1], 0
+
+
+def expect(status, text, *args, absent=None):
+    global failures
+    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=60)
+    ok = p.returncode == status and text in p.stderr and not (absent and os.path.exists(absent))
+    if not ok:
+        failures += 1
+        print(f"FAILED graphc {' '.join(args)}\n  exit {p.returncode}, wanted {status} and \"{text}\":\n  {p.stderr.strip()[:400]}")
+
+
+with tempfile.TemporaryDirectory() as d:
+    os.chdir(d)
+    build.mlp("mlp.onnx")
+    good = open("mlp.onnx", "rb").read()
+    open("short.onnx", "wb").write(good[:len(good) // 2])
+    open("text.onnx", "w").write("this is no model\n" * 9)
+    open("empty.onnx", "w").close()
+    open("deep.onnx", "wb").write(b"\x3a\xff\xff\x03" * 4000)
+    build.one("unknown.onnx", "Frobnicate", [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])])
+    build.one("custom.onnx", "Foo", [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])], domain="my.domain")
+    build.one("mismatch.onnx", "Add", [("x", T.FLOAT, [2]), ("y", T.FLOAT, [3])], [("z", T.FLOAT, [3])])
+    build.one("dtype.onnx", "Add", [("x", T.FLOAT, [2]), ("y", T.INT64, [2])], [("z", T.FLOAT, [2])])
+    build.one("future.onnx", "Relu", [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])], opset=99)
+
+    expect(2, "usage", "mlp.onnx")
+    expect(2, "no option", "mlp.onnx", "-o", "p.plan", "--frob")
+    expect(2, "needs a value", "mlp.onnx", "-o")
+    expect(2, "--dim", "mlp.onnx", "-o", "p.plan", "--dim", "batch=", absent="p.plan")
+    expect(2, "unknown target", "mlp.onnx", "-o", "p.plan", "--target", "tpu", absent="p.plan")
+    expect(7, "nowhere.onnx", "nowhere.onnx", "-o", "p.plan", absent="p.plan")
+    for f in ("short", "text", "empty", "deep"):
+        expect(3, f"{f}.onnx", f"{f}.onnx", "-o", "p.plan", absent="p.plan")
+    expect(4, "Frobnicate", "unknown.onnx", "-o", "p.plan", absent="p.plan")
+    expect(4, "Foo", "custom.onnx", "-o", "p.plan", absent="p.plan")
+    expect(4, "opset", "future.onnx", "-o", "p.plan", absent="p.plan")
+    expect(3, "Add", "mismatch.onnx", "-o", "p.plan", absent="p.plan")
+    expect(3, "Add", "dtype.onnx", "-o", "p.plan", absent="p.plan")
+    expect(7, "p.plan", "mlp.onnx", "-o", "no/such/folder/p.plan")
+    expect(7, "full", "mlp.onnx", "-o", "/dev/full")
+
+    expect(0, "", "mlp.onnx", "-o", "mlp.plan")
+    plan = open("mlp.plan", "rb").read()
+    open("cut.plan", "wb").write(plan[:-100])
+    open("bent.plan", "wb").write(plan[:200] + bytes([plan[200] ^ 255]) + plan[201:])
+    np.save("x.npy", np.zeros((4, 32), np.float32))
+    np.save("wide.npy", np.zeros((4, 33), np.float32))
+    np.save("double.npy", np.zeros((4, 32)))
+    run = lambda status, text, *a: expect(status, text, "run", *a, "--output-dir", "out")
+    run(3, "cut.plan", "cut.plan", "--input", "x=x.npy")
+    run(3, "bent.plan", "bent.plan", "--input", "x=x.npy")
+    run(7, "gone.plan", "gone.plan")
+    run(3, '"x"', "mlp.plan", "--input", "x=wide.npy")
+    run(3, '"x"', "mlp.plan", "--input", "x=double.npy")
+    run(3, '"z"', "mlp.plan", "--input", "z=x.npy")
+    run(7, "gone.npy", "mlp.plan", "--input", "x=gone.npy")
+    run(2, "no symbol", "mlp.plan", "--dim", "sequence=3")
+    run(2, "neither", "mlp.plan", "--device", "tpu", "--input", "x=x.npy")
+    run(0, "", "mlp.plan", "--input", "x=x.npy")
+    assert np.load("out/y.npy").shape == (4, 50)
+
+print(f"{failures} failed" if failures else "all as expected")
+sys.exit(failures != 0)
