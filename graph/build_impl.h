@@ -25,11 +25,16 @@ typedef struct InlinedIf {
     const Value *results;
 } InlinedIf;
 
+typedef struct EqualDims {
+    Expr keep, other;
+} EqualDims;
+
 typedef struct BuildState {
     Loc loc;
     MapU64 *cse;          /* hash of a node -> its number; collisions go to the next key */
     VEC(ElemTrack) elems; /* by value; may be shorter than the node array */
     VEC(InlinedIf) inlined;
+    VEC(EqualDims) equal; /* assumed so; each `other` appears once and never as const */
 } BuildState;
 
 BuildState *build_state(Graph *g);
@@ -60,7 +65,10 @@ int64_t build_count(const Graph *g, const Type *t, int64_t limit);
 /* Two dimensions that must be equal: the one to use, after recording an assumption where that
  * cannot be proved; 0 if they cannot be equal. */
 Expr build_unify_dim(Graph *g, Expr a, Expr b);
-void build_assume(Graph *g, Expr keep, Expr other);
+Expr build_dim_root(Graph *g, Expr e); /* the size that stands for e */
+/* A condition (0 or 1) that the model's own sizes must satisfy: checked with the assumptions when
+ * inputs are bound. False if it cannot hold. */
+bool build_require(Graph *g, Expr cond);
 /* x under a shape whose dimensions are the same or assumed equal, axis by axis. */
 Value build_retype(Graph *g, Value x, const Expr *dim);
 /* Makes the axes of all values that `axes` selects agree (they have one rank). */

@@ -5,14 +5,22 @@
 
 /* ---- Dimensions that must agree ---- */
 
-void build_assume(Graph *g, Expr keep, Expr other) {
+static bool record_pair(Graph *g, Expr a, Expr b) {
     for (uint32_t i = 0; i < g->nassume; i++)
-        if (g->assume[i].a == keep && g->assume[i].b == other) return;
+        if (g->assume[i].a == a && g->assume[i].b == b) return false;
     if (g->nassume == g->assume_cap)
         g->assume = vec_grow(g->arena, g->assume, &g->assume_cap, sizeof *g->assume);
-    g->assume[g->nassume].a = keep;
-    g->assume[g->nassume].b = other;
+    g->assume[g->nassume].a = a;
+    g->assume[g->nassume].b = b;
     g->assume[g->nassume++].loc = build_loc(g);
+    return true;
+}
+
+/* From now on `keep` stands for both. The user is told: it narrows what the model accepts. */
+static void assume_equal(Graph *g, Expr keep, Expr other) {
+    EqualDims pair = {keep, other};
+    vec_push(g->arena, &build_state(g)->equal, pair);
+    if (!record_pair(g, keep, other)) return;
     StrBuf s;
     sb_init(&s, g->arena);
     expr_print(g->exprs, keep, &s);
@@ -21,11 +29,20 @@ void build_assume(Graph *g, Expr keep, Expr other) {
     (void)diag(g->diags, D_ASSUME, graph_place(g, build_loc(g), g->arena), "%s", sb_str(&s));
 }
 
-/* Assumptions form chains other -> keep; the end of e's chain stands for all of it. */
-static Expr dim_root(const Graph *g, Expr e) {
-    for (uint32_t i = 0; i < g->nassume; i++)
-        if (g->assume[i].b == e) {
-            e = g->assume[i].a;
+bool build_require(Graph *g, Expr cond) {
+    int64_t lo, hi;
+    expr_range(g->exprs, cond, &lo, &hi);
+    if (hi == 0) return false;
+    if (lo < 1) (void)record_pair(g, expr_const(g->exprs, 1), cond);
+    return true;
+}
+
+/* Equalities form chains other -> keep; the end of e's chain stands for all of it. */
+Expr build_dim_root(Graph *g, Expr e) {
+    const BuildState *s = build_state(g);
+    for (uint32_t i = 0; i < s->equal.n; i++)
+        if (s->equal.v[i].other == e) {
+            e = s->equal.v[i].keep;
             i = UINT32_MAX; /* restart: chains are short */
         }
     return e;
@@ -33,8 +50,8 @@ static Expr dim_root(const Graph *g, Expr e) {
 
 Expr build_unify_dim(Graph *g, Expr a, Expr b) {
     if (a == b) return a;
-    a = dim_root(g, a);
-    b = dim_root(g, b);
+    a = build_dim_root(g, a);
+    b = build_dim_root(g, b);
     if (a == b) return a;
     int64_t lo, hi, v;
     expr_range(g->exprs, expr_sub(g->exprs, a, b), &lo, &hi);
@@ -44,7 +61,7 @@ Expr build_unify_dim(Graph *g, Expr a, Expr b) {
                 (!expr_is_const(g->exprs, a, &v) && !expr_is_sym(g->exprs, a, &sym) &&
                  expr_is_sym(g->exprs, b, &sym));
     Expr keep = swap ? b : a;
-    build_assume(g, keep, swap ? a : b);
+    assume_equal(g, keep, swap ? a : b);
     return keep;
 }
 

@@ -145,14 +145,23 @@ Value build_expand(Graph *g, Value x, uint8_t rank, const Expr *dim) {
 
 /* ---- slice ---- */
 
-static bool slice_in_range(const Graph *g, Expr dim, Expr start, Expr size, int64_t step) {
-    int64_t d, first, n, last;
-    if (!expr_is_const(g->exprs, dim, &d) || !expr_is_const(g->exprs, start, &first) ||
-        !expr_is_const(g->exprs, size, &n) || n == 0)
-        return true; /* symbolic: the caller computed it from the same dimension */
-    if (__builtin_mul_overflow(n - 1, step, &last) || __builtin_add_overflow(last, first, &last))
-        return false;
-    return first >= 0 && first < d && last >= 0 && last < d;
+/* Reads stay inside the axis: false if they cannot, a condition to check if that is not known. */
+static bool slice_in_range(Graph *g, Expr dim, Expr start, Expr size, int64_t step) {
+    ExprPool *p = g->exprs;
+    Expr zero = expr_const(p, 0);
+    if (start == zero && step == 1 && build_dim_root(g, size) == build_dim_root(g, dim))
+        return true;
+    Expr last = expr_add(p, start, expr_muli(p, expr_addi(p, size, -1), step));
+    Expr low = step > 0 ? start : last, high = step > 0 ? last : start;
+    Expr inside = expr_and(p, expr_le(p, zero, low), expr_lt(p, high, dim));
+    /* One comparison at a time, so that each is seen to hold where it does. */
+    int64_t lo, hi, at_least, unused;
+    expr_range(p, low, &lo, &unused);
+    expr_range(p, expr_sub(p, expr_addi(p, dim, -1), high), &at_least, &unused);
+    if (lo >= 0 && at_least >= 0) return true;
+    expr_range(p, size, &lo, &hi);
+    if (lo < 1) inside = expr_max(p, inside, expr_eq(p, size, zero));
+    return build_require(g, inside);
 }
 
 /* A slice of a slice is one slice. */
