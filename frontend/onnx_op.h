@@ -71,6 +71,12 @@ int lower_axis(Lower *l, int64_t axis, int rank);
 typedef struct LowerCaptures { VEC(Value) values; } LowerCaptures;
 Graph *lower_subgraph(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
                       LowerCaptures *captures);
+/* The same where the ONNX body's inputs differ from the graph's: `formals` makes the former out of the
+ * latter, inside the body. It may also add outputs that precede the body's own. */
+typedef void (*LowerFormals)(void *ctx, Graph *body, const Value *in, Value *formal);
+Graph *lower_subgraph_from(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
+                           LowerCaptures *captures, uint32_t nformal, LowerFormals formals,
+                           void *ctx);
 /* The else branch may capture more than the then branch did: appends the missing trailing inputs to
  * a subgraph lowered earlier with the same captures. */
 void lower_add_captures(Lower *l, Graph *sub, uint32_t ninputs, const LowerCaptures *captures);

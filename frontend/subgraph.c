@@ -84,10 +84,11 @@ static Loc copy_loc(Lower *l, Graph *to, Loc loc) {
     return build_loc_new(to, info);
 }
 
-Graph *lower_subgraph(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
-                      LowerCaptures *captures) {
+Graph *lower_subgraph_from(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
+                           LowerCaptures *captures, uint32_t nformal, LowerFormals formals,
+                           void *ctx) {
     Importer *im = l->im;
-    const Onnx__GraphProto *p = body_of(l, attr, ninputs);
+    const Onnx__GraphProto *p = body_of(l, attr, nformal);
     if (!p) return NULL;
     Graph *g = graph_create(im->arena, im->exprs, im->diags,
                             arena_strdup(im->arena, text_or_empty(p->name)));
@@ -97,18 +98,19 @@ Graph *lower_subgraph(Lower *l, const char *attr, const Type *inputs, uint32_t n
     s->loc = copy_loc(l, g, l->loc);
     s->captures = captures;
     build_at(g, s->loc);
-    Item *in = ARENA_ARRAY(im->arena, Item, ninputs);
+    Value *in = ARENA_ARRAY(im->arena, Value, ninputs);
+    Value *formal = ARENA_ARRAY(im->arena, Value, nformal);
+    Item *items = ARENA_ARRAY(im->arena, Item, nformal);
     for (uint32_t i = 0; i < ninputs; i++)
-        in[i] = (Item){
-            ITEM_TENSOR,
-            build_input(g, arena_strdup(im->arena, text_or_empty(p->input[i]->name)), inputs[i]), 0,
-            0, NULL};
+        in[i] = build_input(g, arena_printf(im->arena, "in.%u", i), inputs[i]);
     for (uint32_t i = 0; i < captures->values.n; i++) {
         const Value outer = captures->values.v[i];
         map_put(s->captured, outer,
                 build_input(g, arena_printf(im->arena, "capture.%u", i), *graph_type(l->g, outer)));
     }
-    lower_body(l, s, in);
+    formals(ctx, g, in, formal);
+    for (uint32_t i = 0; i < nformal; i++) items[i] = (Item){.kind = ITEM_TENSOR, .v = formal[i]};
+    lower_body(l, s, items);
     build_at(g, s->loc);
     bool ok = true;
     for (size_t i = 0; i < p->n_output; i++) {
@@ -122,4 +124,21 @@ Graph *lower_subgraph(Lower *l, const char *attr, const Type *inputs, uint32_t n
         }
     }
     return ok ? g : NULL;
+}
+
+typedef struct Same {
+    uint32_t n;
+} Same;
+
+/* The body's own inputs are what it is given. */
+static void same_formals(void *ctx, Graph *body, const Value *in, Value *formal) {
+    (void)body;
+    const Same *same = ctx;
+    for (uint32_t i = 0; i < same->n; i++) formal[i] = in[i];
+}
+
+Graph *lower_subgraph(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
+                      LowerCaptures *captures) {
+    Same same = {ninputs};
+    return lower_subgraph_from(l, attr, inputs, ninputs, captures, ninputs, same_formals, &same);
 }
