@@ -15,7 +15,7 @@ static bool tracked_type(DType t) {
 
 static const Expr *elems_of(Graph *g, Value v, bool want, uint32_t depth);
 
-/* ---- Arithmetic on elements: x = operands, t = operand type; 0 = not an expression ---- */
+/* ---- Arithmetic on elements: x = operands; 0 = not an expression ---- */
 
 static bool is_natural(const ExprPool *p, Expr e) {
     int64_t lo, hi;
@@ -26,106 +26,87 @@ static bool is_natural(const ExprPool *p, Expr e) {
 static Expr negated(ExprPool *p, Expr e) {
     return expr_muli(p, e, -1);
 }
-
 static Expr is_negative(ExprPool *p, Expr e) {
     return expr_lt(p, e, expr_const(p, 0));
 }
 
-static Expr e_neg(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_neg(ExprPool *p, const Expr *x) {
     return negated(p, x[0]);
 }
-static Expr e_abs(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_abs(ExprPool *p, const Expr *x) {
     return is_natural(p, x[0]) ? x[0] : expr_max(p, x[0], negated(p, x[0]));
 }
-static Expr e_sign(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
-    Expr positive = expr_lt(p, expr_const(p, 0), x[0]);
-    return expr_sub(p, positive, is_negative(p, x[0]));
+static Expr e_sign(ExprPool *p, const Expr *x) {
+    return expr_sub(p, expr_lt(p, expr_const(p, 0), x[0]), is_negative(p, x[0]));
 }
-static Expr e_not(ExprPool *p, DType t, const Expr *x) {
-    return t == DT_bool ? expr_not(p, x[0]) : 0;
-}
-static Expr e_add(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_add(ExprPool *p, const Expr *x) {
     return expr_add(p, x[0], x[1]);
 }
-static Expr e_sub(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_sub(ExprPool *p, const Expr *x) {
     return expr_sub(p, x[0], x[1]);
 }
-static Expr e_mul(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_mul(ExprPool *p, const Expr *x) {
     return expr_mul(p, x[0], x[1]);
 }
-
-/* The op truncates, expressions floor: equal for natural numbers. */
-static Expr e_div(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
-    if (!is_natural(p, x[1])) return 0;
-    Expr q = expr_div(p, x[0], x[1]);
-    if (is_natural(p, x[0])) return q;
-    Expr mirrored = negated(p, expr_div(p, negated(p, x[0]), x[1]));
-    return expr_select(p, is_negative(p, x[0]), mirrored, q);
-}
-static Expr e_mod(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_mod(ExprPool *p, const Expr *x) {
     return expr_mod(p, x[0], x[1]);
 }
-static Expr e_rem(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
-    if (!is_natural(p, x[1])) return 0;
-    if (is_natural(p, x[0])) return expr_mod(p, x[0], x[1]);
-    Expr mirrored = negated(p, expr_mod(p, negated(p, x[0]), x[1]));
-    return expr_select(p, is_negative(p, x[0]), mirrored, expr_mod(p, x[0], x[1]));
-}
-static Expr e_min(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_min(ExprPool *p, const Expr *x) {
     return expr_min(p, x[0], x[1]);
 }
-static Expr e_max(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_max(ExprPool *p, const Expr *x) {
     return expr_max(p, x[0], x[1]);
 }
-static Expr e_and(ExprPool *p, DType t, const Expr *x) {
-    return t == DT_bool ? expr_mul(p, x[0], x[1]) : 0;
-}
-static Expr e_or(ExprPool *p, DType t, const Expr *x) {
-    return t == DT_bool ? expr_max(p, x[0], x[1]) : 0;
-}
-static Expr e_eq(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_eq(ExprPool *p, const Expr *x) {
     return expr_eq(p, x[0], x[1]);
 }
-static Expr e_ne(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_ne(ExprPool *p, const Expr *x) {
     return expr_not(p, expr_eq(p, x[0], x[1]));
 }
-static Expr e_xor(ExprPool *p, DType t, const Expr *x) {
-    return t == DT_bool ? e_ne(p, t, x) : 0;
-}
-static Expr e_lt(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_lt(ExprPool *p, const Expr *x) {
     return expr_lt(p, x[0], x[1]);
 }
-static Expr e_le(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_le(ExprPool *p, const Expr *x) {
     return expr_le(p, x[0], x[1]);
 }
-static Expr e_select(ExprPool *p, DType t, const Expr *x) {
-    (void)t;
+static Expr e_not(ExprPool *p, const Expr *x) {
+    return expr_not(p, x[0]);
+}
+static Expr e_select(ExprPool *p, const Expr *x) {
     return expr_select(p, x[0], x[1], x[2]);
 }
 
-typedef Expr (*ElemFn)(ExprPool *p, DType t, const Expr *x);
+typedef Expr (*ExprFn)(ExprPool *p, Expr a, Expr b);
+
+/* Ops truncate, expressions floor: equal for natural numbers, mirrored for a negative dividend. */
+static Expr truncated(ExprPool *p, ExprFn floored, const Expr *x) {
+    if (!is_natural(p, x[1])) return 0;
+    Expr q = floored(p, x[0], x[1]);
+    if (is_natural(p, x[0])) return q;
+    Expr mirrored = negated(p, floored(p, negated(p, x[0]), x[1]));
+    return expr_select(p, is_negative(p, x[0]), mirrored, q);
+}
+static Expr e_div(ExprPool *p, const Expr *x) {
+    return truncated(p, expr_div, x);
+}
+static Expr e_rem(ExprPool *p, const Expr *x) {
+    return truncated(p, expr_mod, x);
+}
+
+typedef Expr (*ElemFn)(ExprPool *p, const Expr *x);
 static const ElemFn elem_fns[OP_COUNT] = {
-    [OP_neg] = e_neg, [OP_abs] = e_abs, [OP_sign] = e_sign, [OP_not] = e_not,
-    [OP_add] = e_add, [OP_sub] = e_sub, [OP_mul] = e_mul,   [OP_div] = e_div,
-    [OP_mod] = e_mod, [OP_rem] = e_rem, [OP_min] = e_min,   [OP_max] = e_max,
-    [OP_and] = e_and, [OP_or] = e_or,   [OP_xor] = e_xor,   [OP_eq] = e_eq,
+    [OP_neg] = e_neg, [OP_abs] = e_abs, [OP_sign] = e_sign, [OP_add] = e_add,
+    [OP_sub] = e_sub, [OP_mul] = e_mul, [OP_div] = e_div,   [OP_mod] = e_mod,
+    [OP_rem] = e_rem, [OP_min] = e_min, [OP_max] = e_max,   [OP_eq] = e_eq,
     [OP_ne] = e_ne,   [OP_lt] = e_lt,   [OP_le] = e_le,     [OP_select] = e_select,
 };
+/* Of truth values; the same ops on integers work on bits, which expressions cannot. */
+static const ElemFn bool_fns[OP_COUNT] = {
+    [OP_not] = e_not, [OP_and] = e_min, [OP_or] = e_max, [OP_xor] = e_ne};
+
+static ElemFn elem_fn(Op op, DType result) {
+    return result == DT_bool && bool_fns[op] ? bool_fns[op] : elem_fns[op];
+}
 
 /* ---- Nodes ---- */
 
@@ -204,15 +185,14 @@ static const Expr *elems_input(Ask *a) {
 
 static const Expr *elems_map(Ask *a) {
     const Expr *x[3] = {0};
-    ElemFn fn = elem_fns[a->n->op];
-    DType t = graph_type(a->g, a->n->in[0])->dtype;
+    ElemFn fn = elem_fn((Op)a->n->op, a->n->type.dtype);
     for (uint32_t i = 0; i < a->n->nin; i++)
         if (!(x[i] = operand(a, i))) return NULL;
     Expr *out = new_elems(a);
     for (uint32_t e = 0; e < a->count; e++) {
         Expr args[3] = {0};
         for (uint32_t i = 0; i < a->n->nin; i++) args[i] = x[i][e];
-        if (!(out[e] = fn(a->g->exprs, t, args))) return NULL;
+        if (!(out[e] = fn(a->g->exprs, args))) return NULL;
     }
     return out;
 }
@@ -349,7 +329,7 @@ static const Expr *elems_concat(Ask *a) {
 
 /* ---- Reductions ---- */
 
-static const Expr *elems_reduce(Ask *a, ElemFn fn, Expr init) {
+static const Expr *elems_reduce(Ask *a, ElemFn fn) {
     const Type *t = graph_type(a->g, a->n->in[0]);
     const Expr *x = operand(a, 0);
     int64_t n = build_count(a->g, t, BUILD_MAX_TRACKED), at[GRAPH_MAX_RANK] = {0};
@@ -360,24 +340,23 @@ static const Expr *elems_reduce(Ask *a, ElemFn fn, Expr init) {
         int64_t flat = 0;
         for (int d = 0, o = 0; d < t->rank; d++)
             if (!(a->n->attr.reduce.axes >> d & 1)) flat = flat * a->dim[o++] + at[d];
-        Expr acc = out[flat] ? out[flat] : init;
-        out[flat] = acc ? fn(a->g->exprs, t->dtype, (Expr[]){acc, x[e]}) : x[e];
+        out[flat] = out[flat] ? fn(a->g->exprs, (Expr[]){out[flat], x[e]}) : x[e];
         next_coordinate(size, t->rank, at);
     }
     return out;
 }
 
 static const Expr *elems_reduce_sum(Ask *a) {
-    return elems_reduce(a, e_add, 0);
+    return elems_reduce(a, e_add);
 }
 static const Expr *elems_reduce_prod(Ask *a) {
-    return elems_reduce(a, e_mul, 0);
+    return elems_reduce(a, e_mul);
 }
 static const Expr *elems_reduce_max(Ask *a) {
-    return elems_reduce(a, e_max, 0);
+    return elems_reduce(a, e_max);
 }
 static const Expr *elems_reduce_min(Ask *a) {
-    return elems_reduce(a, e_min, 0);
+    return elems_reduce(a, e_min);
 }
 
 typedef const Expr *(*ElemsFn)(Ask *a);
@@ -410,7 +389,7 @@ static bool all_fit(const Graph *g, DType t, const Expr *e, uint32_t n) {
 
 const Expr *fold_elems(Graph *g, const Node *n, bool want, uint32_t depth) {
     bool any_int = n->op == OP_const && !dtype_is_float(n->type.dtype);
-    ElemsFn fn = elem_fns[n->op] ? elems_map : elems_fns[n->op];
+    ElemsFn fn = elem_fn((Op)n->op, n->type.dtype) ? elems_map : elems_fns[n->op];
     if (!fn || depth > MAX_DEPTH || (!any_int && !tracked_type(n->type.dtype))) return NULL;
     Ask a = {.g = g, .n = n, .want = want, .depth = depth};
     int64_t count = build_count(g, &n->type, BUILD_MAX_TRACKED);
