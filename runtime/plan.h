@@ -1,8 +1,8 @@
 /* The plan file: everything a run needs, mapped and used in place.
  *
  * Layout: PlanHeader, then one PlanSection for every row of PLAN_SECTIONS in that order, then the
- * sections' bytes, each starting at the next multiple of PLAN_ALIGN with zeros between. A section is
- * an array of one fixed-width little-endian record; records refer to others by index, to text by
+ * sections' bytes, each starting at the next multiple of PLAN_ALIGN with zeros between. A section
+ * is an array of one fixed-width little-endian record; records refer to others by index, to text by
  * offset into `strings`, to variable-length arrays by their start in `lists`. The file holds no
  * pointers, absolute paths or time stamps, so equal compilations give equal bytes.
  *
@@ -157,10 +157,10 @@ typedef enum PlanBufferKind {
 } PlanBufferKind;
 
 typedef struct PlanBuffer {
-    uint32_t kind, dtype;  /* dtype: ONNX code */
-    uint32_t index;        /* input, output or constant number */
-    uint32_t alias;        /* 0, or 1 + the buffer whose storage it uses, which has no alias itself */
-    PlanSlot bytes;        /* known when inputs are bound */
+    uint32_t kind, dtype; /* dtype: ONNX code */
+    uint32_t index;       /* input, output or constant number */
+    uint32_t alias; /* 0, or 1 + the buffer whose storage it uses, which has no alias itself */
+    PlanSlot bytes; /* known when inputs are bound */
     PlanSlot alias_offset; /* bytes */
     uint32_t first, last;  /* steps that use it, loops widened; first > last: none do */
 } PlanBuffer;
@@ -168,12 +168,12 @@ typedef struct PlanBuffer {
 typedef enum PlanForm { PLAN_x86_64_v3, PLAN_x86_64_v4, PLAN_ptx, PLAN_cubin, PLAN_FORMS } PlanForm;
 #define PLAN_CPU_FORMS 2
 
-/* The kernel's pointers are those of its buffers in order, then one int64_t per symbol that its step
- * writes. */
+/* The kernel's pointers are those of its buffers in order, then one int64_t per symbol that its
+ * step writes. */
 typedef struct PlanKernel {
     PlanStr name, kind, nodes, symbol; /* nodes: the ONNX nodes it covers, one a line */
-    uint64_t entry[PLAN_CPU_FORMS]; /* offset in that form's blob, or PLAN_NO_ENTRY */
-    uint64_t written;               /* bit i: buffer i is written */
+    uint64_t entry[PLAN_CPU_FORMS];    /* offset in that form's blob, or PLAN_NO_ENTRY */
+    uint64_t written;                  /* bit i: buffer i is written */
     uint32_t nbufs, ndims;
     PlanList dims; /* ndims slots */
     PlanSlot work, scratch, cost, bytes_read, bytes_written, flops;
@@ -191,8 +191,8 @@ typedef enum PlanStepKind {
     PLAN_STEP_COUNT
 } PlanStepKind;
 
-/* Control is structured: loop ... loop_end, if ... [else ...] if_end. A loop runs while the iteration
- * number is below the trip count and *cond_buf is true. */
+/* Control is structured: loop ... loop_end, if ... [else ...] if_end. A loop runs while the
+ * iteration number is below the trip count and *cond_buf is true. */
 typedef struct PlanStep {
     uint32_t kind;
     uint32_t kernel;

@@ -10,7 +10,9 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "plans are used in pla
 
 #define PROBE 65536u
 
-const char *plan_str(const Plan *p, PlanStr s) { return p->strings + s; }
+const char *plan_str(const Plan *p, PlanStr s) {
+    return p->strings + s;
+}
 
 DType plan_dtype(uint32_t onnx_code) {
     DType t;
@@ -54,8 +56,8 @@ static graphc_status check_header(const PlanHeader *h, uint64_t size, ErrorText 
                          h->version, PLAN_VERSION);
     if (h->abi != GRAPHC_ABI_VERSION)
         return error_set(e, GRAPHC_UNSUPPORTED,
-                         "the plan's kernels have interface version %u, this runtime has %d", h->abi,
-                         GRAPHC_ABI_VERSION);
+                         "the plan's kernels have interface version %u, this runtime has %d",
+                         h->abi, GRAPHC_ABI_VERSION);
     if (h->length != size)
         return error_set(e, GRAPHC_INVALID,
                          "not a valid plan: %llu bytes long instead of %llu: cut short or extended",

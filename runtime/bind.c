@@ -1,0 +1,303 @@
+/* From bound tensors to symbol values, expression slots, memory and kernel pointers. */
+#include "runtime/session.h"
+#include "runtime/base/check.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+_Alignas(64) uint8_t session_nowhere[64];
+
+bool tensor_bytes(DType t, const int64_t *shape, int32_t rank, uint64_t *bytes) {
+    uint64_t n = dtype_bytes(t);
+    for (int32_t i = 0; i < rank; i++)
+        if (shape[i] < 0 || !check_mul(n, (uint64_t)shape[i], &n)) return false;
+    *bytes = n;
+    return n <= INT64_MAX;
+}
+
+const char *bind_shape_text(const int64_t *shape, int32_t rank, char *buf, size_t size) {
+    size_t n = (size_t)snprintf(buf, size, "[");
+    for (int32_t i = 0; i < rank && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%" PRId64, i ? ", " : "", shape[i]);
+    if (n < size) snprintf(buf + n, size - n, "]");
+    return buf;
+}
+
+static const char *input_name(const graphc_session *s, uint64_t i) {
+    return plan_str(s->plan, s->plan->inputs[i].name);
+}
+
+static graphc_status set_symbol(graphc_session *s, uint64_t i, int64_t v) {
+    const PlanSymbol *sym = &s->plan->symbols[i];
+    if (v < sym->lo || v > sym->hi)
+        return error_set(session_error(s), GRAPHC_INVALID,
+                         "input \"%s\": %s %u is %" PRId64
+                         ", but the plan was made for %s in %" PRId64 "..%" PRId64,
+                         input_name(s, sym->a), sym->kind == PLAN_SYM_dim ? "dimension" : "element",
+                         sym->b, v, plan_str(s->plan, sym->name), sym->lo, sym->hi);
+    if (s->symbols[i] != v || !s->ready[i]) s->shapes_changed = true;
+    s->symbols[i] = v;
+    s->ready[i] = 1;
+    return GRAPHC_OK;
+}
+
+static graphc_status need_inputs(graphc_session *s) {
+    for (uint64_t i = 0; i < s->plan->ninputs; i++)
+        if (!s->input_bound[i])
+            return error_set(session_error(s), GRAPHC_USAGE, "input \"%s\" is not bound",
+                             input_name(s, i));
+    return GRAPHC_OK;
+}
+
+static graphc_status read_dims(graphc_session *s) {
+    for (uint64_t i = 0; i < s->plan->nsymbols; i++) {
+        const PlanSymbol *sym = &s->plan->symbols[i];
+        if (sym->kind == PLAN_SYM_dim) GC_TRY(set_symbol(s, i, s->inputs[sym->a].shape[sym->b]));
+    }
+    return GRAPHC_OK;
+}
+
+/* Values of small integer inputs that sizes depend on; they may differ in every run. */
+static graphc_status read_elems(graphc_session *s) {
+    for (uint64_t i = 0; i < s->plan->nsymbols; i++) {
+        const PlanSymbol *sym = &s->plan->symbols[i];
+        if (sym->kind != PLAN_SYM_elem) continue;
+        const graphc_tensor *t = &s->inputs[sym->a];
+        DType type = plan_dtype(s->plan->inputs[sym->a].dtype);
+        uint64_t size = dtype_bytes(type), bytes = 0, raw = 0;
+        if (!tensor_bytes(type, t->shape, t->rank, &bytes) ||
+            !check_span(sym->b * size, size, bytes))
+            return error_set(session_error(s), GRAPHC_INVALID,
+                             "input \"%s\": element %u is needed, but the tensor has %llu",
+                             input_name(s, sym->a), sym->b, (unsigned long long)(bytes / size));
+        const uint8_t *at = (const uint8_t *)t->data + sym->b * size;
+        if (t->device == GRAPHC_CPU)
+            memcpy(&raw, at, size);
+        else {
+            GC_TRY(s->res->ops->copy(s->lane, &raw, at, size, session_error(s)));
+            GC_TRY(s->res->ops->sync(s->lane, session_error(s)));
+        }
+        GC_TRY(set_symbol(s, i, dtype_load_i64(type, &raw, 0)));
+    }
+    return GRAPHC_OK;
+}
+
+/* What a dimension is called in messages: its text, and its value if that says more. */
+static graphc_status dim_error(graphc_session *s, uint64_t i, uint32_t axis, int64_t want) {
+    const PlanIo *io = &s->plan->inputs[i];
+    const char *text = plan_str(s->plan, s->plan->lists[io->dim_text + axis]);
+    char shape[256], value[32];
+    snprintf(value, sizeof value, "%" PRId64, want);
+    bool plain = strcmp(text, value) == 0;
+    return error_set(session_error(s), GRAPHC_INVALID,
+                     "input \"%s\" has shape %s: dimension %u must be %s%s%s", input_name(s, i),
+                     bind_shape_text(s->inputs[i].shape, s->inputs[i].rank, shape, sizeof shape),
+                     axis, text, plain ? "" : " = ", plain ? "" : value);
+}
+
+static graphc_status check_dims(graphc_session *s) {
+    for (uint64_t i = 0; i < s->plan->ninputs; i++) {
+        const PlanIo *io = &s->plan->inputs[i];
+        for (uint32_t k = 0; k < io->rank; k++) {
+            int64_t want = s->slots[s->plan->lists[io->dims + k]];
+            if (s->inputs[i].shape[k] != want) return dim_error(s, i, k, want);
+        }
+    }
+    return GRAPHC_OK;
+}
+
+/* Slots whose symbols all have values. */
+static void find_ready_slots(graphc_session *s) {
+    const Plan *p = s->plan;
+    uint8_t *slot = s->ready + p->nsymbols;
+    for (uint64_t i = 0; i < p->nexprs; i++) {
+        const PlanExpr *x = &p->exprs[i];
+        if (x->op == PLAN_EX_const)
+            slot[i] = 1;
+        else if (x->op == PLAN_EX_sym)
+            slot[i] = s->ready[x->arg[0]];
+        else
+            slot[i] = slot[x->arg[0]] && slot[x->arg[1]] && slot[x->arg[2]];
+    }
+}
+
+static graphc_status check_pairs(graphc_session *s, PlanStage stage) {
+    const Plan *p = s->plan;
+    const uint8_t *slot = s->ready + p->nsymbols;
+    for (uint64_t i = 0; i < p->nchecks; i++) {
+        const PlanCheck *c = &p->checks[i];
+        uint8_t later = p->stage[c->a] > p->stage[c->b] ? p->stage[c->a] : p->stage[c->b];
+        if ((later == PLAN_STAGE_run) != (stage == PLAN_STAGE_run)) continue;
+        if (!slot[c->a] || !slot[c->b] || s->slots[c->a] == s->slots[c->b]) continue;
+        return error_set(session_error(s), GRAPHC_INVALID,
+                         "%s, but the shapes give %" PRId64 " and %" PRId64, plan_str(p, c->text),
+                         s->slots[c->a], s->slots[c->b]);
+    }
+    return GRAPHC_OK;
+}
+
+static void gather_dims(graphc_session *s, bool dynamic_only) {
+    for (uint32_t i = s->res->target->nprepare; i < s->res->target->nsteps; i++) {
+        const PlanStep *st = &s->res->steps[i];
+        if (st->kind != PLAN_STEP_kernel || (dynamic_only && !s->step[i].dynamic)) continue;
+        const PlanKernel *k = &s->res->kernels[st->kernel];
+        for (uint32_t d = 0; d < k->ndims; d++)
+            s->dims[s->step[i].dims + d] = s->slots[s->plan->lists[k->dims + d]];
+    }
+}
+
+static void forget_runtime_symbols(graphc_session *s) {
+    for (uint64_t i = 0; i < s->plan->nsymbols; i++)
+        if (s->plan->symbols[i].kind >= PLAN_SYM_data) s->ready[i] = 0;
+}
+
+graphc_status bind_all(graphc_session *s) {
+    forget_runtime_symbols(s);
+    bool first = s->shapes_changed;
+    if (first) {
+        GC_TRY(need_inputs(s));
+        GC_TRY(read_dims(s));
+    }
+    if (s->has_elem) {
+        GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
+        graphc_status st = read_elems(s);
+        s->res->ops->end(s->lane);
+        GC_TRY(st);
+    }
+    if (!s->shapes_changed) return GRAPHC_OK;
+    plan_eval(s->plan, s->symbols, s->slots, PLAN_STAGE_plan);
+    find_ready_slots(s);
+    GC_TRY(check_dims(s));
+    GC_TRY(check_pairs(s, PLAN_STAGE_bound));
+    GC_TRY(memory_assign(s->memory, s->slots, session_error(s)));
+    gather_dims(s, false);
+    s->shapes_changed = false;
+    s->pointers_changed = true;
+    return GRAPHC_OK;
+}
+
+graphc_status bind_runtime(graphc_session *s) {
+    plan_eval(s->plan, s->symbols, s->slots, PLAN_STAGE_run);
+    gather_dims(s, true);
+    if (s->plan->nchecks == 0) return GRAPHC_OK;
+    find_ready_slots(s);
+    return check_pairs(s, PLAN_STAGE_run);
+}
+
+static graphc_status reserve(graphc_session *s, OwnMemory *m, uint64_t bytes) {
+    if (m->p && m->bytes >= bytes) return GRAPHC_OK;
+    if (m->p) s->res->ops->free(s->res, m->p, m->bytes);
+    *m = (OwnMemory){0};
+    GC_TRY(s->res->ops->alloc(s->res, bytes ? bytes : 64, &m->p, session_error(s)));
+    m->bytes = bytes ? bytes : 64;
+    s->pointers_changed = true;
+    return GRAPHC_OK;
+}
+
+static graphc_status reserve_workspace(graphc_session *s, uint8_t **out) {
+    uint64_t scratch = memory_scratch(s->plan, s->res->target, s->slots);
+    uint64_t arena = memory_arena(s->memory);
+    uint64_t bytes = arena + s->res->ops->lane_scratch(s->lane, scratch);
+    if (s->given.p && s->given.bytes < bytes)
+        return error_set(session_error(s), GRAPHC_USAGE,
+                         "the workspace has %llu bytes, these shapes need %llu",
+                         (unsigned long long)s->given.bytes, (unsigned long long)bytes);
+    if (!s->given.p) GC_TRY(reserve(s, &s->workspace, bytes));
+    *out = s->given.p ? s->given.p : s->workspace.p;
+    s->res->ops->lane_set_scratch(s->lane, *out + arena, scratch);
+    return GRAPHC_OK;
+}
+
+static bool is_copied_in(const graphc_session *s, uint64_t i) {
+    return s->res->ops->own_memory && s->inputs[i].device == GRAPHC_CPU;
+}
+
+bool bind_output_direct(const graphc_session *s, uint64_t i) {
+    const PlanBuffer *b = &s->res->buffers[s->output_buffer[i]];
+    if (!s->outputs[i].data || b->alias) return false;
+    if (s->res->ops->own_memory && s->outputs[i].device == GRAPHC_CPU) return false;
+    const PlanIo *io = &s->plan->outputs[i];
+    for (uint32_t k = 0; k < io->rank; k++)
+        if (s->plan->stage[s->plan->lists[io->dims + k]] == PLAN_STAGE_run) return false;
+    return true;
+}
+
+static graphc_status check_output_shape(graphc_session *s, uint64_t i) {
+    const PlanIo *io = &s->plan->outputs[i];
+    for (uint32_t k = 0; k < io->rank; k++) {
+        PlanSlot slot = s->plan->lists[io->dims + k];
+        if (s->plan->stage[slot] == PLAN_STAGE_run || s->slots[slot] == s->outputs[i].shape[k])
+            continue;
+        char shape[256];
+        return error_set(
+            session_error(s), GRAPHC_INVALID,
+            "output \"%s\" is bound with shape %s, but dimension %u will be %" PRId64,
+            plan_str(s->plan, io->name),
+            bind_shape_text(s->outputs[i].shape, s->outputs[i].rank, shape, sizeof shape), k,
+            s->slots[slot]);
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status place_io(graphc_session *s) {
+    for (uint64_t i = 0; i < s->plan->ninputs; i++) {
+        uint64_t bytes = 0;
+        const graphc_tensor *t = &s->inputs[i];
+        if (!is_copied_in(s, i)) continue;
+        tensor_bytes(plan_dtype(s->plan->inputs[i].dtype), t->shape, t->rank, &bytes);
+        GC_TRY(reserve(s, &s->input_copy[i], bytes));
+    }
+    for (uint64_t i = 0; i < s->plan->noutputs; i++) {
+        if (s->outputs[i].data) GC_TRY(check_output_shape(s, i));
+        const PlanBuffer *b = &s->res->buffers[s->output_buffer[i]];
+        if (!bind_output_direct(s, i) && !b->alias)
+            GC_TRY(reserve(s, &s->output_own[i], (uint64_t)s->slots[b->bytes]));
+    }
+    return GRAPHC_OK;
+}
+
+static void *root_address(const graphc_session *s, uint32_t i, uint8_t *workspace) {
+    const PlanBuffer *b = &s->res->buffers[i];
+    void *p = NULL;
+    switch ((PlanBufferKind)b->kind) {
+    case PLAN_BUF_input:
+        p = is_copied_in(s, b->index) ? s->input_copy[b->index].p : s->inputs[b->index].data;
+        break;
+    case PLAN_BUF_output:
+        p = bind_output_direct(s, b->index) ? s->outputs[b->index].data : s->output_own[b->index].p;
+        break;
+    case PLAN_BUF_const:
+    case PLAN_BUF_prepared: p = s->res->address[i]; break;
+    case PLAN_BUF_temp: p = workspace + memory_offset(s->memory, i); break;
+    default: break;
+    }
+    return p ? p : session_nowhere;
+}
+
+static void fill_pointers(graphc_session *s, uint8_t *workspace) {
+    const PlanTarget *t = s->res->target;
+    const PlanBuffer *b = s->res->buffers;
+    for (uint32_t i = 0; i < t->nbuffers; i++)
+        if (!b[i].alias) s->address[i] = root_address(s, i, workspace);
+    for (uint32_t i = 0; i < t->nbuffers; i++)
+        if (b[i].alias)
+            s->address[i] = (uint8_t *)s->address[b[i].alias - 1] + s->slots[b[i].alias_offset];
+    for (uint32_t i = t->nprepare; i < t->nsteps; i++) {
+        const PlanStep *st = &s->res->steps[i];
+        if (st->kind != PLAN_STEP_kernel) continue;
+        void **p = s->pointers + s->step[i].pointers;
+        uint32_t n = s->res->kernels[st->kernel].nbufs;
+        for (uint32_t k = 0; k < n; k++) p[k] = s->address[s->plan->lists[st->bufs + k]];
+        for (uint32_t k = 0; k < st->ndata; k++) p[n + k] = &s->data[s->plan->lists[st->data + k]];
+    }
+}
+
+graphc_status bind_memory(graphc_session *s) {
+    if (!s->pointers_changed) return GRAPHC_OK;
+    uint8_t *workspace = NULL;
+    GC_TRY(reserve_workspace(s, &workspace));
+    GC_TRY(place_io(s));
+    fill_pointers(s, workspace);
+    s->pointers_changed = false;
+    return GRAPHC_OK;
+}

@@ -1,0 +1,256 @@
+/* The CPU as a device: memory is the host's, code is an image mapped for execution, a lane is a
+ * caller's share of the resident's thread pool. */
+#include "runtime/abi.h"
+#include "runtime/cpu/isa.h"
+#include "runtime/cpu/pool.h"
+#include "runtime/session.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define GRAIN_NS     2000       /* least work worth handing to another thread */
+#define SPIN_US      1000       /* how long workers wait before they sleep */
+#define MAP_BYTES    (1u << 20) /* allocations from here on are maps of their own, on huge pages */
+#define HUGE_PAGE    (2u << 20)
+#define SCRATCH_STEP 4096u /* threads' scratch starts on pages of their own */
+
+typedef struct CpuDevice {
+    PlanForm form;
+    uint8_t *image;
+    uint64_t image_size;
+    Pool *pool;
+} CpuDevice;
+
+struct Lane {
+    Resident *res;
+    uint32_t threads;
+    bool has_pool; /* between begin and end */
+    uint8_t *scratch;
+    uint64_t stride;
+    double marks[2];
+};
+
+static const PlanBlob *pick_blob(const Resident *r, uint32_t isa_limit) {
+    static const PlanForm best_first[] = {PLAN_x86_64_v4, PLAN_x86_64_v3};
+    const PlanBlob *b = r->owner->plan.blobs + r->target->blobs;
+    for (size_t f = 0; f < sizeof best_first / sizeof *best_first; f++) {
+        if (!isa_supports(best_first[f]) || (best_first[f] == PLAN_x86_64_v4 && isa_limit == 3))
+            continue;
+        for (uint32_t i = 0; i < r->target->nblobs; i++)
+            if (b[i].form == (uint32_t)best_first[f]) return &b[i];
+    }
+    return NULL;
+}
+
+static void cpu_close(Resident *r) {
+    CpuDevice *d = r->device;
+    if (!d) return;
+    pool_destroy(d->pool);
+    isa_unload_image(d->image, d->image_size);
+    free(d);
+    r->device = NULL;
+}
+
+static graphc_status cpu_open(Resident *r, const graphc_session_options *o, ErrorText e) {
+    CpuDevice *d = calloc(1, sizeof *d);
+    if (!d) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for the plan's code");
+    r->device = d;
+    const PlanBlob *b = pick_blob(r, o->isa_limit);
+    if (b) {
+        d->form = (PlanForm)b->form;
+        d->image_size = b->size;
+        d->image = isa_load_image(r->owner->plan.code + b->offset, b->size);
+        if (!d->image) return error_set(e, GRAPHC_RUNTIME, "the plan's code cannot be mapped");
+    } else if (r->target->nkernels) {
+        return error_set(e, GRAPHC_UNSUPPORTED,
+                         "the plan has code for x86-64-v3 (AVX2, FMA) and above; this processor is "
+                         "older or of another kind");
+    }
+    d->pool = pool_create(SPIN_US);
+    return d->pool ? GRAPHC_OK : error_set(e, GRAPHC_NO_MEMORY, "not enough memory for threads");
+}
+
+static graphc_status cpu_alloc(Resident *r, uint64_t bytes, void **out, ErrorText e) {
+    (void)r;
+    uint64_t size = (bytes + 63) / 64 * 64;
+    void *p = NULL;
+    if (bytes >= MAP_BYTES) {
+        p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED) p = NULL;
+        if (p && size >= 2 * HUGE_PAGE) madvise(p, size, MADV_HUGEPAGE); /* only a wish */
+    } else
+        p = aligned_alloc(64, size ? size : 64);
+    if (!p)
+        return error_set(e, GRAPHC_NO_MEMORY, "not enough memory: %llu bytes",
+                         (unsigned long long)bytes);
+    *out = p;
+    return GRAPHC_OK;
+}
+
+static void cpu_free(Resident *r, void *p, uint64_t bytes) {
+    (void)r;
+    if (p && bytes >= MAP_BYTES)
+        munmap(p, (bytes + 63) / 64 * 64);
+    else
+        free(p);
+}
+
+/* Used where it lies, unless its place in a file is not aligned to its elements. */
+static graphc_status cpu_constant(Resident *r, const void *host, uint64_t bytes, size_t align,
+                                  void **out, bool *owned, ErrorText e) {
+    *owned = (uintptr_t)host % align != 0;
+    if (!*owned) {
+        *out = (void *)(uintptr_t)host; /* kernels do not write constants: plan_parse checked */
+        return GRAPHC_OK;
+    }
+    GC_TRY(cpu_alloc(r, bytes, out, e));
+    memcpy(*out, host, bytes);
+    return GRAPHC_OK;
+}
+
+/* After packing, the original's pages would count twice; they come back from the file if needed. */
+static void cpu_constant_used(const void *host, uint64_t bytes) {
+    const uintptr_t page = 4096;
+    uintptr_t from = ((uintptr_t)host + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)host + bytes) / page * page;
+    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
+static uint32_t thread_count(const graphc_session_options *o) {
+    uint32_t n = o->threads;
+    const char *env = n ? NULL : getenv("GRAPHC_THREADS");
+    if (env) n = (uint32_t)strtoul(env, NULL, 10);
+    if (!n) n = isa_cores();
+    return n > POOL_MAX_THREADS ? POOL_MAX_THREADS : n;
+}
+
+static graphc_status cpu_lane_open(Resident *r, const graphc_session_options *o, Lane **out,
+                                   ErrorText e) {
+    CpuDevice *d = r->device;
+    Lane *l = calloc(1, sizeof *l);
+    if (!l) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
+    l->res = r;
+    l->threads = thread_count(o);
+    if (!pool_grow(d->pool, l->threads)) {
+        free(l);
+        return error_set(e, GRAPHC_NO_MEMORY, "the system gives no more threads");
+    }
+    *out = l;
+    return GRAPHC_OK;
+}
+
+static void cpu_lane_close(Lane *l) {
+    free(l);
+}
+
+static uint64_t scratch_stride(uint64_t scratch) {
+    return (scratch + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
+}
+static uint64_t cpu_lane_scratch(const Lane *l, uint64_t scratch) {
+    return scratch_stride(scratch) * l->threads;
+}
+static void cpu_lane_set_scratch(Lane *l, void *p, uint64_t scratch) {
+    l->scratch = p;
+    l->stride = scratch_stride(scratch);
+}
+
+static graphc_status cpu_begin(Lane *l, ErrorText e) {
+    (void)e;
+    CpuDevice *d = l->res->device;
+    l->has_pool = l->threads > 1 && pool_try_acquire(d->pool);
+    return GRAPHC_OK;
+}
+static void cpu_end(Lane *l) {
+    CpuDevice *d = l->res->device;
+    if (l->has_pool) pool_release(d->pool);
+    l->has_pool = false;
+}
+
+/* A kernel's work cut into equal ranges. */
+typedef struct Job {
+    graphc_cpu_kernel *entry;
+    const Launch *launch;
+    int64_t work;
+    uint32_t parts;
+    uint8_t *scratch;
+    uint64_t stride;
+} Job;
+
+static int64_t part_start(const Job *j, uint32_t part) {
+    int64_t n = j->work / j->parts, rest = j->work % j->parts;
+    return n * part + (part < rest ? part : rest);
+}
+
+static void run_part(void *ctx, uint32_t part) {
+    const Job *j = ctx;
+    j->entry(j->launch->pointers, j->launch->dims, part_start(j, part), part_start(j, part + 1),
+             j->scratch + j->stride * part);
+}
+
+static uint32_t part_count(const Lane *l, int64_t work, int64_t cost_ns) {
+    int64_t n = cost_ns / GRAIN_NS;
+    if (!l->has_pool || n < 2) return 1;
+    if (n > work) n = work;
+    return n > l->threads ? l->threads : (uint32_t)(n < 1 ? 1 : n);
+}
+
+static graphc_status cpu_launch(Lane *l, const Launch *k, ErrorText e) {
+    (void)e;
+    const CpuDevice *d = l->res->device;
+    const PlanKernel *kernel = &l->res->kernels[k->kernel];
+    Job j = {
+        .launch = k, .work = k->slots[kernel->work], .scratch = l->scratch, .stride = l->stride};
+    if (j.work <= 0) return GRAPHC_OK;
+    void *entry = d->image + kernel->entry[d->form];
+    memcpy(&j.entry, &entry, sizeof entry);
+    j.parts = part_count(l, j.work, k->slots[kernel->cost]);
+    if (j.parts == 1)
+        run_part(&j, 0);
+    else
+        pool_run(d->pool, j.parts, run_part, &j);
+    return GRAPHC_OK;
+}
+
+static graphc_status cpu_copy(Lane *l, void *to, const void *from, uint64_t bytes, ErrorText e) {
+    (void)l, (void)e;
+    if (bytes) memcpy(to, from, bytes);
+    return GRAPHC_OK;
+}
+
+static graphc_status cpu_sync(Lane *l, ErrorText e) {
+    (void)l, (void)e;
+    return GRAPHC_OK;
+}
+
+static graphc_status cpu_mark(Lane *l, uint32_t i, ErrorText e) {
+    (void)e;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    l->marks[i] = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return GRAPHC_OK;
+}
+static double cpu_seconds(Lane *l) {
+    return l->marks[1] - l->marks[0];
+}
+
+const DeviceOps device_cpu = {
+    .kind = GRAPHC_CPU,
+    .open = cpu_open,
+    .close = cpu_close,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .constant = cpu_constant,
+    .constant_used = cpu_constant_used,
+    .lane_open = cpu_lane_open,
+    .lane_close = cpu_lane_close,
+    .lane_scratch = cpu_lane_scratch,
+    .lane_set_scratch = cpu_lane_set_scratch,
+    .begin = cpu_begin,
+    .end = cpu_end,
+    .launch = cpu_launch,
+    .copy = cpu_copy,
+    .sync = cpu_sync,
+    .mark = cpu_mark,
+    .seconds = cpu_seconds,
+};

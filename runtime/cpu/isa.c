@@ -1,0 +1,83 @@
+#include "runtime/cpu/isa.h"
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+typedef struct Feature {
+    uint32_t leaf, reg, bit; /* reg: 0 eax, 1 ebx, 2 ecx, 3 edx */
+} Feature;
+
+/* psABI levels, beyond what every x86-64-v2 processor with AVX has. */
+static const Feature v3_features[] = {
+    {1, 2, 12},         /* fma */
+    {1, 2, 22},         /* movbe */
+    {1, 2, 27},         /* osxsave */
+    {1, 2, 28},         /* avx */
+    {1, 2, 29},         /* f16c */
+    {7, 1, 3},          /* bmi1 */
+    {7, 1, 5},          /* avx2 */
+    {7, 1, 8},          /* bmi2 */
+    {0x80000001, 2, 5}, /* lzcnt */
+};
+static const Feature v4_features[] = {
+    {7, 1, 16}, /* avx512f */
+    {7, 1, 17}, /* avx512dq */
+    {7, 1, 28}, /* avx512cd */
+    {7, 1, 30}, /* avx512bw */
+    {7, 1, 31}, /* avx512vl */
+};
+
+static bool has_all(const Feature *f, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        uint32_t r[4];
+        if (!__get_cpuid_count(f[i].leaf, 0, &r[0], &r[1], &r[2], &r[3])) return false;
+        if (!(r[f[i].reg] >> f[i].bit & 1)) return false;
+    }
+    return true;
+}
+
+/* Register state that the operating system saves: bits 1, 2 = SSE, AVX; 5-7 = AVX-512. */
+static uint32_t saved_state(void) {
+    uint32_t lo, hi;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return lo;
+}
+
+bool isa_supports(PlanForm form) {
+    if (form != PLAN_x86_64_v3 && form != PLAN_x86_64_v4) return false;
+    if (!has_all(v3_features, sizeof v3_features / sizeof *v3_features)) return false;
+    uint32_t saved = saved_state();
+    if ((saved & 0x6) != 0x6) return false;
+    return form == PLAN_x86_64_v3 ||
+           ((saved & 0xe0) == 0xe0 &&
+            has_all(v4_features, sizeof v4_features / sizeof *v4_features));
+}
+#else
+bool isa_supports(PlanForm form) {
+    (void)form;
+    return false;
+}
+#endif
+
+void *isa_load_image(const void *code, uint64_t size) {
+    void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    memcpy(p, code, size);
+    if (mprotect(p, size, PROT_READ | PROT_EXEC) == 0) return p;
+    munmap(p, size);
+    return NULL;
+}
+
+void isa_unload_image(void *image, uint64_t size) {
+    if (image) munmap(image, size);
+}
+
+uint32_t isa_cores(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    int n = CPU_COUNT(&set);
+    return n < 1 ? 1 : (uint32_t)n;
+}

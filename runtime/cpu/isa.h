@@ -1,0 +1,19 @@
+/* What the processor can run. */
+#ifndef RUNTIME_CPU_ISA_H
+#define RUNTIME_CPU_ISA_H
+
+#include "runtime/plan.h"
+#include <stdbool.h>
+
+/* True if code of this form runs here: every feature of the psABI level, and the operating system
+ * saves the registers. */
+bool isa_supports(PlanForm form);
+
+/* Executable copy of an image: written once, then read and execute only. NULL: out of memory. */
+void *isa_load_image(const void *code, uint64_t size);
+void isa_unload_image(void *image, uint64_t size);
+
+/* Cores that the process may use. */
+uint32_t isa_cores(void);
+
+#endif

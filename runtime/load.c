@@ -1,0 +1,135 @@
+/* graphc_plan: loading and asking. */
+#include "runtime/session.h"
+#include <stdlib.h>
+#include <string.h>
+
+static ErrorText clear(char *error, size_t size) {
+    if (error && size) error[0] = 0;
+    return (ErrorText){error, size};
+}
+
+static void plan_free(graphc_plan *p) {
+    if (!p) return;
+    plan_release(&p->plan);
+    if (p->map.data) file_unmap(&p->map);
+    free(p->copy);
+    free(p->base_path);
+    free((void *)p->dim_text);
+    free(p);
+}
+
+static void fill_dim_text(graphc_plan *p, const PlanIo *v, uint64_t n, const char **out) {
+    for (uint64_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < v[i].rank; k++)
+            out[i * PLAN_MAX_RANK + k] = plan_str(&p->plan, p->plan.lists[v[i].dim_text + k]);
+}
+
+/* Takes p over; bytes are p->map or p->copy. */
+static graphc_status finish_load(graphc_plan *p, const void *bytes, uint64_t size,
+                                 const char *base_path, graphc_plan **out, ErrorText e) {
+    graphc_status st = plan_parse(bytes, size, &p->plan, e);
+    if (st == GRAPHC_OK) {
+        size_t nio = p->plan.ninputs + p->plan.noutputs;
+        p->dim_text = calloc((nio + 1) * PLAN_MAX_RANK, sizeof *p->dim_text);
+        p->base_path = base_path ? strdup(base_path) : NULL;
+        if (!p->dim_text || (base_path && !p->base_path) || pthread_mutex_init(&p->lock, NULL) != 0)
+            st = error_set(e, GRAPHC_NO_MEMORY, "not enough memory to load the plan");
+    }
+    if (st != GRAPHC_OK) {
+        plan_free(p);
+        return st;
+    }
+    fill_dim_text(p, p->plan.inputs, p->plan.ninputs, p->dim_text);
+    fill_dim_text(p, p->plan.outputs, p->plan.noutputs,
+                  p->dim_text + p->plan.ninputs * PLAN_MAX_RANK);
+    *out = p;
+    return GRAPHC_OK;
+}
+
+graphc_status graphc_plan_load(const char *path, graphc_plan **out, char *error,
+                               size_t error_size) {
+    ErrorText e = clear(error, error_size);
+    if (!path || !out)
+        return error_set(e, GRAPHC_USAGE, "graphc_plan_load needs a path and a place");
+    *out = NULL;
+    graphc_plan *p = calloc(1, sizeof *p);
+    if (!p) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory to load the plan");
+    char why[256];
+    graphc_status st = file_map(path, &p->map, why);
+    if (st != GRAPHC_OK) {
+        plan_free(p);
+        return error_set(e, st, "%s: %s", path, why);
+    }
+    return finish_load(p, p->map.data, p->map.size, path, out, e);
+}
+
+graphc_status graphc_plan_load_memory(const void *bytes, size_t size, const char *base_path,
+                                      graphc_plan **out, char *error, size_t error_size) {
+    ErrorText e = clear(error, error_size);
+    if ((!bytes && size) || !out)
+        return error_set(e, GRAPHC_USAGE, "graphc_plan_load_memory needs bytes and a place");
+    *out = NULL;
+    graphc_plan *p = calloc(1, sizeof *p);
+    size_t room = (size + PLAN_ALIGN) / PLAN_ALIGN * PLAN_ALIGN;
+    if (p && room > size) p->copy = aligned_alloc(PLAN_ALIGN, room);
+    if (!p || !p->copy) {
+        plan_free(p);
+        return error_set(e, GRAPHC_NO_MEMORY, "not enough memory to load the plan");
+    }
+    if (size) memcpy(p->copy, bytes, size);
+    return finish_load(p, p->copy, size, base_path, out, e);
+}
+
+void graphc_plan_destroy(graphc_plan *p) {
+    if (!p) return;
+    pthread_mutex_destroy(&p->lock);
+    plan_free(p);
+}
+
+uint32_t graphc_plan_inputs(const graphc_plan *p) {
+    return (uint32_t)p->plan.ninputs;
+}
+uint32_t graphc_plan_outputs(const graphc_plan *p) {
+    return (uint32_t)p->plan.noutputs;
+}
+uint32_t graphc_plan_symbols(const graphc_plan *p) {
+    return (uint32_t)p->plan.nsymbols;
+}
+
+static graphc_io_info io_info(const graphc_plan *p, const PlanIo *v, const char **dims) {
+    DType t = plan_dtype(v->dtype);
+    return (graphc_io_info){.name = plan_str(&p->plan, v->name),
+                            .dtype = {dtype_info[t].dlcode, dtype_info[t].dlbits, 1},
+                            .dtype_name = dtype_name(t),
+                            .rank = (int32_t)v->rank,
+                            .dims = dims};
+}
+
+graphc_io_info graphc_plan_input(const graphc_plan *p, uint32_t i) {
+    if (i >= p->plan.ninputs) return (graphc_io_info){0};
+    return io_info(p, &p->plan.inputs[i], p->dim_text + (size_t)i * PLAN_MAX_RANK);
+}
+
+graphc_io_info graphc_plan_output(const graphc_plan *p, uint32_t i) {
+    if (i >= p->plan.noutputs) return (graphc_io_info){0};
+    return io_info(p, &p->plan.outputs[i], p->dim_text + (p->plan.ninputs + i) * PLAN_MAX_RANK);
+}
+
+graphc_symbol_info graphc_plan_symbol(const graphc_plan *p, uint32_t i) {
+    if (i >= p->plan.nsymbols) return (graphc_symbol_info){0};
+    const PlanSymbol *s = &p->plan.symbols[i];
+    return (graphc_symbol_info){plan_str(&p->plan, s->name), s->lo, s->hi};
+}
+
+static int32_t find_io(const Plan *p, const PlanIo *v, uint64_t n, const char *name) {
+    for (uint64_t i = 0; name && i < n; i++)
+        if (strcmp(plan_str(p, v[i].name), name) == 0) return (int32_t)i;
+    return -1;
+}
+
+int32_t graphc_plan_find_input(const graphc_plan *p, const char *name) {
+    return find_io(&p->plan, p->plan.inputs, p->plan.ninputs, name);
+}
+int32_t graphc_plan_find_output(const graphc_plan *p, const char *name) {
+    return find_io(&p->plan, p->plan.outputs, p->plan.noutputs, name);
+}

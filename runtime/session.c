@@ -1,0 +1,342 @@
+/* graphc_session: making, binding, running, results. */
+#include "runtime/session.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sizes of the flattened per-step arrays, and which steps change their dims while running. */
+static bool lay_out_steps(graphc_session *s) {
+    const PlanTarget *t = s->res->target;
+    uint64_t pointers = 0, dims = 0;
+    s->step = calloc((size_t)t->nsteps + 1, sizeof *s->step);
+    s->kernel_steps = calloc((size_t)t->nsteps + 1, sizeof *s->kernel_steps);
+    if (!s->step || !s->kernel_steps) return false;
+    for (uint32_t i = t->nprepare; i < t->nsteps; i++) {
+        const PlanStep *st = &s->res->steps[i];
+        if (st->kind != PLAN_STEP_kernel) continue;
+        const PlanKernel *k = &s->res->kernels[st->kernel];
+        s->step[i].pointers = (uint32_t)pointers;
+        s->step[i].dims = (uint32_t)dims;
+        for (uint32_t d = 0; d < k->ndims; d++)
+            s->step[i].dynamic |= s->plan->stage[s->plan->lists[k->dims + d]] == PLAN_STAGE_run;
+        pointers += k->nbufs + st->ndata;
+        dims += k->ndims;
+        s->kernel_steps[s->nkernel_steps++] = i;
+    }
+    if (pointers > UINT32_MAX || dims > UINT32_MAX) return false;
+    s->pointers = calloc(pointers + 1, sizeof *s->pointers);
+    s->dims = calloc(dims + 1, sizeof *s->dims);
+    return s->pointers && s->dims;
+}
+
+static graphc_status find_output_buffers(graphc_session *s, ErrorText e) {
+    for (uint64_t i = 0; i < s->plan->noutputs; i++) {
+        uint32_t b = 0;
+        while (b < s->res->target->nbuffers &&
+               !(s->res->buffers[b].kind == PLAN_BUF_output && s->res->buffers[b].index == i))
+            b++;
+        if (b == s->res->target->nbuffers)
+            return error_set(e, GRAPHC_INVALID, "not a valid plan: nothing makes output \"%s\"",
+                             plan_str(s->plan, s->plan->outputs[i].name));
+        s->output_buffer[i] = b;
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status make_arrays(graphc_session *s, ErrorText e) {
+    const Plan *p = s->plan;
+    const PlanTarget *t = s->res->target;
+    s->inputs = calloc(p->ninputs + 1, sizeof *s->inputs);
+    s->input_bound = calloc(p->ninputs + 1, 1);
+    s->input_copy = calloc(p->ninputs + 1, sizeof *s->input_copy);
+    s->outputs = calloc(p->noutputs + 1, sizeof *s->outputs);
+    s->output_own = calloc(p->noutputs + 1, sizeof *s->output_own);
+    s->output_buffer = calloc(p->noutputs + 1, sizeof *s->output_buffer);
+    s->symbols = calloc(p->nsymbols + 1, sizeof *s->symbols);
+    s->slots = calloc(p->nexprs, sizeof *s->slots);
+    s->ready = calloc(p->nsymbols + p->nexprs, 1);
+    s->address = calloc((size_t)t->nbuffers + 1, sizeof *s->address);
+    s->trip = calloc((size_t)t->nsteps + 1, sizeof *s->trip);
+    s->profile = calloc((size_t)t->nsteps + 1, sizeof *s->profile);
+    s->memory = memory_create(p, t);
+    bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->output_own &&
+              s->output_buffer && s->symbols && s->slots && s->ready && s->address && s->trip &&
+              s->profile && s->memory && lay_out_steps(s);
+    if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
+    for (uint64_t i = 0; i < p->nsymbols; i++) s->has_elem |= p->symbols[i].kind == PLAN_SYM_elem;
+    return find_output_buffers(s, e);
+}
+
+static graphc_status fill_session(graphc_session *s, const graphc_session_options *o, ErrorText e) {
+    GC_TRY(resident_acquire(s->owner, o, &s->res, e));
+    GC_TRY(make_arrays(s, e));
+    void *data = NULL;
+    GC_TRY(s->res->ops->alloc(s->res, (s->plan->nsymbols + 1) * sizeof *s->data, &data, e));
+    s->data = data;
+    pthread_mutex_lock(&s->owner->lock); /* lanes of one resident open one at a time */
+    graphc_status st = s->res->ops->lane_open(s->res, o, &s->lane, e);
+    pthread_mutex_unlock(&s->owner->lock);
+    s->shapes_changed = s->pointers_changed = true;
+    return st;
+}
+
+graphc_status graphc_session_create(const graphc_plan *p, const graphc_session_options *o,
+                                    graphc_session **out, char *error, size_t error_size) {
+    ErrorText e = {error, error_size};
+    if (error && error_size) error[0] = 0;
+    if (!p || !out)
+        return error_set(e, GRAPHC_USAGE, "graphc_session_create needs a plan and a place");
+    *out = NULL;
+    graphc_session_options options = GRAPHC_SESSION_OPTIONS_INIT;
+    if (o) memcpy(&options, o, o->size < sizeof options ? o->size : sizeof options);
+    if (options.device != GRAPHC_CPU && options.device != GRAPHC_CUDA)
+        return error_set(e, GRAPHC_USAGE, "unknown device kind %d", (int)options.device);
+    graphc_session *s = calloc(1, sizeof *s);
+    if (!s) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
+    s->owner = (graphc_plan *)(uintptr_t)p; /* only its list of residents changes, under its lock */
+    s->plan = &p->plan;
+    graphc_status st = fill_session(s, &options, e);
+    if (st == GRAPHC_OK)
+        *out = s;
+    else
+        graphc_session_destroy(s);
+    return st;
+}
+
+static void free_memory(graphc_session *s, OwnMemory *m, uint64_t n) {
+    for (uint64_t i = 0; m && i < n; i++)
+        if (m[i].p) s->res->ops->free(s->res, m[i].p, m[i].bytes);
+    free(m);
+}
+
+static void free_device_things(graphc_session *s) {
+    if (s->lane) (void)s->res->ops->sync(s->lane, (ErrorText){0});
+    if (s->replay_free) s->replay_free(s);
+    free_memory(s, s->input_copy, s->plan->ninputs);
+    free_memory(s, s->output_own, s->plan->noutputs);
+    if (s->workspace.p) s->res->ops->free(s->res, s->workspace.p, s->workspace.bytes);
+    if (s->data) s->res->ops->free(s->res, s->data, (s->plan->nsymbols + 1) * sizeof *s->data);
+    s->res->ops->lane_close(s->lane);
+}
+
+void graphc_session_destroy(graphc_session *s) {
+    if (!s) return;
+    if (s->res) free_device_things(s);
+    free(s->inputs);
+    free(s->input_bound);
+    free(s->outputs);
+    free(s->output_buffer);
+    free(s->symbols);
+    free(s->slots);
+    free(s->ready);
+    free(s->address);
+    free(s->step);
+    free(s->kernel_steps);
+    free(s->pointers);
+    free(s->dims);
+    free(s->trip);
+    free(s->profile);
+    memory_destroy(s->memory);
+    if (s->res) resident_release(s->owner, s->res);
+    free(s);
+}
+
+const char *graphc_session_error(const graphc_session *s) {
+    return s->error;
+}
+
+/* Type, rank, alignment, device: what can be told from one tensor alone. */
+static graphc_status check_tensor(graphc_session *s, const char *what, const PlanIo *io,
+                                  const graphc_tensor *t) {
+    const char *name = plan_str(s->plan, io->name);
+    DType type = plan_dtype(io->dtype);
+    uint64_t bytes;
+    ErrorText e = session_error(s);
+    if (t->dtype.code != dtype_info[type].dlcode || t->dtype.bits != dtype_info[type].dlbits ||
+        t->dtype.lanes != 1)
+        return error_set(e, GRAPHC_INVALID,
+                         "%s \"%s\" has element type %s, not DLPack type (%u, %u bits, %u lanes)",
+                         what, name, dtype_name(type), t->dtype.code, t->dtype.bits,
+                         t->dtype.lanes);
+    if (t->rank != (int32_t)io->rank)
+        return error_set(e, GRAPHC_INVALID, "%s \"%s\" has rank %u, the tensor has rank %d", what,
+                         name, io->rank, t->rank);
+    if (!tensor_bytes(type, t->shape, t->rank, &bytes))
+        return error_set(e, GRAPHC_INVALID, "%s \"%s\": impossible shape", what, name);
+    if ((!t->data && bytes) || (uintptr_t)t->data % dtype_bytes(type))
+        return error_set(e, GRAPHC_USAGE, "%s \"%s\": data is NULL or not aligned to its elements",
+                         what, name);
+    if (t->device != GRAPHC_CPU && t->device != s->res->ops->kind)
+        return error_set(e, GRAPHC_USAGE, "%s \"%s\" lies on another device than the session", what,
+                         name);
+    return GRAPHC_OK;
+}
+
+graphc_status graphc_bind_input(graphc_session *s, uint32_t i, const graphc_tensor *t) {
+    s->error[0] = 0;
+    if (i >= s->plan->ninputs || !t)
+        return error_set(session_error(s), GRAPHC_USAGE, "the plan has %llu inputs, there is no %u",
+                         (unsigned long long)s->plan->ninputs, i);
+    GC_TRY(check_tensor(s, "input", &s->plan->inputs[i], t));
+    graphc_tensor *old = &s->inputs[i];
+    size_t shape = (size_t)t->rank * sizeof *t->shape;
+    if (!s->input_bound[i] || memcmp(old->shape, t->shape, shape) != 0) s->shapes_changed = true;
+    if (old->data != t->data || old->device != t->device) s->pointers_changed = true;
+    *old = *t;
+    s->input_bound[i] = 1;
+    return GRAPHC_OK;
+}
+
+graphc_status graphc_bind_output(graphc_session *s, uint32_t i, const graphc_tensor *t) {
+    s->error[0] = 0;
+    if (i >= s->plan->noutputs)
+        return error_set(session_error(s), GRAPHC_USAGE,
+                         "the plan has %llu outputs, there is no %u",
+                         (unsigned long long)s->plan->noutputs, i);
+    s->pointers_changed = true;
+    if (!t || !t->data) {
+        s->outputs[i] = (graphc_tensor){0};
+        return GRAPHC_OK;
+    }
+    GC_TRY(check_tensor(s, "output", &s->plan->outputs[i], t));
+    s->outputs[i] = *t;
+    return GRAPHC_OK;
+}
+
+graphc_status graphc_workspace_size(graphc_session *s, size_t *bytes) {
+    s->error[0] = 0;
+    GC_TRY(bind_all(s));
+    uint64_t scratch = memory_scratch(s->plan, s->res->target, s->slots);
+    *bytes = memory_arena(s->memory) + s->res->ops->lane_scratch(s->lane, scratch);
+    return GRAPHC_OK;
+}
+
+graphc_status graphc_bind_workspace(graphc_session *s, void *p, size_t bytes) {
+    s->error[0] = 0;
+    if ((uintptr_t)p % 64)
+        return error_set(session_error(s), GRAPHC_USAGE, "the workspace is not 64-byte aligned");
+    s->given = (OwnMemory){p, bytes};
+    s->pointers_changed = true;
+    return GRAPHC_OK;
+}
+
+static graphc_status copy_inputs(graphc_session *s) {
+    for (uint64_t i = 0; i < s->plan->ninputs; i++) {
+        const graphc_tensor *t = &s->inputs[i];
+        uint64_t bytes = 0;
+        if (!s->res->ops->own_memory || t->device != GRAPHC_CPU) continue;
+        tensor_bytes(plan_dtype(s->plan->inputs[i].dtype), t->shape, t->rank, &bytes);
+        if (bytes)
+            GC_TRY(
+                s->res->ops->copy(s->lane, s->input_copy[i].p, t->data, bytes, session_error(s)));
+    }
+    return GRAPHC_OK;
+}
+
+/* Shape of output i after a run; its bytes fit into the buffer that kernels wrote. */
+static graphc_status output_shape(graphc_session *s, uint64_t i, int64_t *shape, uint64_t *bytes) {
+    const PlanIo *io = &s->plan->outputs[i];
+    for (uint32_t k = 0; k < io->rank; k++) shape[k] = s->slots[s->plan->lists[io->dims + k]];
+    int64_t room = s->slots[s->res->buffers[s->output_buffer[i]].bytes];
+    if (tensor_bytes(plan_dtype(io->dtype), shape, (int32_t)io->rank, bytes) &&
+        *bytes <= (uint64_t)room)
+        return GRAPHC_OK;
+    return error_set(session_error(s), GRAPHC_RUNTIME, "output \"%s\" is larger than its memory",
+                     plan_str(s->plan, io->name));
+}
+
+/* Outputs that kernels could not write to the caller's memory themselves. */
+static graphc_status copy_outputs(graphc_session *s) {
+    bool to_host = false;
+    for (uint64_t i = 0; i < s->plan->noutputs; i++) {
+        const graphc_tensor *t = &s->outputs[i];
+        int64_t shape[PLAN_MAX_RANK];
+        uint64_t bytes;
+        GC_TRY(output_shape(s, i, shape, &bytes));
+        if (!t->data || bind_output_direct(s, i)) continue;
+        if (memcmp(shape, t->shape, (size_t)t->rank * sizeof *shape) != 0) {
+            char text[256];
+            return error_set(session_error(s), GRAPHC_INVALID, "output \"%s\" has shape %s",
+                             plan_str(s->plan, s->plan->outputs[i].name),
+                             bind_shape_text(shape, t->rank, text, sizeof text));
+        }
+        if (bytes)
+            GC_TRY(s->res->ops->copy(s->lane, t->data, s->address[s->output_buffer[i]], bytes,
+                                     session_error(s)));
+        to_host |= t->device == GRAPHC_CPU;
+    }
+    return to_host ? s->res->ops->sync(s->lane, session_error(s)) : GRAPHC_OK;
+}
+
+static graphc_status run_bound(graphc_session *s) {
+    const PlanTarget *t = s->res->target;
+    GC_TRY(copy_inputs(s));
+    if (s->profiling) memset(s->profile, 0, t->nsteps * sizeof *s->profile);
+    if (s->res->ops->run && !s->profiling)
+        GC_TRY(s->res->ops->run(s));
+    else
+        GC_TRY(steps_run(s, t->nprepare, t->nsteps));
+    return copy_outputs(s);
+}
+
+graphc_status graphc_run(graphc_session *s) {
+    s->error[0] = 0;
+    s->ran = false;
+    GC_TRY(bind_all(s));
+    GC_TRY(bind_memory(s));
+    GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
+    graphc_status st = run_bound(s);
+    s->res->ops->end(s->lane);
+    s->ran = st == GRAPHC_OK;
+    return st;
+}
+
+graphc_status graphc_sync(graphc_session *s) {
+    s->error[0] = 0;
+    GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
+    graphc_status st = s->res->ops->sync(s->lane, session_error(s));
+    s->res->ops->end(s->lane);
+    return st;
+}
+
+graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
+    s->error[0] = 0;
+    if (i >= s->plan->noutputs || !out)
+        return error_set(session_error(s), GRAPHC_USAGE,
+                         "the plan has %llu outputs, there is no %u",
+                         (unsigned long long)s->plan->noutputs, i);
+    if (!s->ran)
+        return error_set(session_error(s), GRAPHC_USAGE,
+                         "there is no output: no run has succeeded");
+    const PlanIo *io = &s->plan->outputs[i];
+    DType type = plan_dtype(io->dtype);
+    *out = (graphc_tensor){.data = s->address[s->output_buffer[i]],
+                           .device = s->res->ops->kind,
+                           .device_id = s->res->device_id,
+                           .dtype = {dtype_info[type].dlcode, dtype_info[type].dlbits, 1},
+                           .rank = (int32_t)io->rank};
+    uint64_t bytes;
+    GC_TRY(output_shape(s, i, out->shape, &bytes));
+    if (s->outputs[i].data) {
+        out->data = s->outputs[i].data;
+        out->device = s->outputs[i].device;
+    }
+    return GRAPHC_OK;
+}
+
+void graphc_session_profile(graphc_session *s, bool on) {
+    s->profiling = on;
+}
+
+uint32_t graphc_profile_steps(const graphc_session *s) {
+    return s->nkernel_steps;
+}
+
+graphc_step_profile graphc_profile_step(const graphc_session *s, uint32_t i) {
+    if (i >= s->nkernel_steps) return (graphc_step_profile){0};
+    uint32_t step = s->kernel_steps[i];
+    const PlanKernel *k = &s->res->kernels[s->res->steps[step].kernel];
+    const StepProfile *p = &s->profile[step];
+    return (graphc_step_profile){plan_str(s->plan, k->name), plan_str(s->plan, k->kind), p->seconds,
+                                 p->bytes, p->flops};
+}

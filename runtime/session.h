@@ -1,0 +1,172 @@
+/* The runtime's own types. A graphc_plan is immutable but for its list of residents; a Resident is
+ * one target of the plan on one device (code, constants, prepared buffers), shared by sessions; a
+ * session holds what differs between runs: bindings, symbol values, memory. */
+#ifndef RUNTIME_SESSION_H
+#define RUNTIME_SESSION_H
+
+#include "runtime/base/file.h"
+#include "runtime/graphc.h"
+#include "runtime/memory.h"
+#include "runtime/plan.h"
+#include <pthread.h>
+
+typedef struct DeviceOps DeviceOps;
+
+typedef struct Resident {
+    struct Resident *next;
+    const graphc_plan *owner;
+    const PlanTarget *target;
+    const PlanBuffer *buffers; /* the target's ranges */
+    const PlanKernel *kernels;
+    const PlanStep *steps;
+    const DeviceOps *ops;
+    int32_t device_id;
+    uint32_t isa_limit;
+    char *weights; /* a path in the folder of external constants, or NULL: the plan's */
+    uint32_t refs;   /* guarded by the plan's lock */
+    void **address;  /* per buffer: constants and prepared buffers, else NULL */
+    uint8_t *owned;  /* per buffer: address was allocated here */
+    int64_t *slots;  /* of stage plan; the others are not meaningful */
+    FileMap *files;  /* per constant: its mapped file, shared between equal names */
+    uint8_t *mapped; /* per constant: this entry of files is to be unmapped */
+    void *device;    /* the device's: code image, module, thread pool */
+} Resident;
+
+struct graphc_plan {
+    Plan plan;
+    FileMap map;           /* graphc_plan_load */
+    void *copy;            /* graphc_plan_load_memory */
+    char *base_path;       /* a path in the folder of external constants, or NULL */
+    const char **dim_text; /* of inputs, then outputs, PLAN_MAX_RANK each */
+    pthread_mutex_t lock;
+    Resident *residents;
+};
+
+/* One kernel launch. */
+typedef struct Launch {
+    uint32_t kernel; /* of the target */
+    uint32_t npointers;
+    void *const *pointers;
+    const int64_t *dims, *slots;
+} Launch;
+
+/* A lane executes launches in order: a stream, or a caller's share of the thread pool. One per
+ * session, and one while prepare steps run. */
+typedef struct Lane Lane;
+
+/* What a device does. Every function but close and free may fail with a message. */
+struct DeviceOps {
+    graphc_device_kind kind;
+    bool own_memory; /* tensors in host memory have to be copied */
+    /* The plan's code becomes runnable: fills r->device. */
+    graphc_status (*open)(Resident *r, const graphc_session_options *o, ErrorText e);
+    void (*close)(Resident *r);
+    graphc_status (*alloc)(Resident *r, uint64_t bytes, void **out, ErrorText e);
+    void (*free)(Resident *r, void *p, uint64_t bytes);
+    /* Address of a constant for kernels; *owned if it has to be freed. */
+    graphc_status (*constant)(Resident *r, const void *host, uint64_t bytes, size_t align,
+                              void **out, bool *owned, ErrorText e);
+    /* The pages of a file that the constant is mapped from are not needed for now. May be NULL. */
+    void (*constant_used)(const void *host, uint64_t bytes);
+
+    graphc_status (*lane_open)(Resident *r, const graphc_session_options *o, Lane **out,
+                               ErrorText e);
+    void (*lane_close)(Lane *l);
+    /* Bytes of workspace the lane wants when one thread needs `scratch`. */
+    uint64_t (*lane_scratch)(const Lane *l, uint64_t scratch);
+    void (*lane_set_scratch)(Lane *l, void *p, uint64_t scratch);
+    /* Around every use of a lane from a thread. */
+    graphc_status (*begin)(Lane *l, ErrorText e);
+    void (*end)(Lane *l);
+    graphc_status (*launch)(Lane *l, const Launch *k, ErrorText e);
+    graphc_status (*copy)(Lane *l, void *to, const void *from, uint64_t bytes, ErrorText e);
+    graphc_status (*sync)(Lane *l, ErrorText e);
+    /* Runs the session's steps some better way than one by one; NULL if there is none. */
+    graphc_status (*run)(graphc_session *s);
+    /* Profiling: marks 0 and 1 around a launch; the seconds between them after a sync. */
+    graphc_status (*mark)(Lane *l, uint32_t i, ErrorText e);
+    double (*seconds)(Lane *l);
+};
+extern const DeviceOps device_cpu, device_cuda;
+
+typedef struct OwnMemory {
+    void *p;
+    uint64_t bytes;
+} OwnMemory;
+
+typedef struct StepState {
+    uint32_t pointers, dims; /* starts in the session's arrays */
+    bool dynamic;            /* its dims change while the plan runs */
+} StepState;
+
+typedef struct StepProfile {
+    double seconds, bytes, flops;
+} StepProfile;
+
+struct graphc_session {
+    graphc_plan *owner;
+    const Plan *plan;
+    Resident *res;
+    Lane *lane;
+    char error[512];
+
+    graphc_tensor *inputs, *outputs; /* the caller's; data NULL = not bound. outputs: bound ones */
+    uint8_t *input_bound;
+    OwnMemory *input_copy, *output_own; /* device copies of host inputs; outputs of the session */
+    uint32_t *output_buffer;            /* buffer number of each output */
+
+    int64_t *symbols, *slots;
+    uint8_t *ready; /* per symbol, then per slot: has a value; used for checks on run-time sizes */
+    bool shapes_changed, pointers_changed, has_elem, ran;
+
+    MemoryPlan *memory;
+    OwnMemory workspace; /* the session's own */
+    OwnMemory given;     /* the caller's; p NULL = none */
+
+    void **address; /* per buffer */
+    StepState *step;
+    void **pointers;
+    int64_t *dims, *trip; /* trip: per step, of loops under way */
+    int64_t *data;        /* where kernels write run-time symbols (device memory), one per symbol */
+
+    bool profiling;
+    uint32_t nkernel_steps;
+    uint32_t *kernel_steps; /* step numbers of a run's kernels */
+    StepProfile *profile;   /* per step */
+    void *replay;           /* the device's recording of whole runs, or NULL */
+    void (*replay_free)(graphc_session *s);
+};
+
+static inline ErrorText session_error(graphc_session *s) {
+    return (ErrorText){s->error, sizeof s->error};
+}
+
+/* Finds or makes the plan's resident for these options; counted. */
+graphc_status resident_acquire(graphc_plan *p, const graphc_session_options *o, Resident **out,
+                               ErrorText e);
+void resident_release(graphc_plan *p, Resident *r);
+
+/* Symbols, expressions and memory for what is bound now (bind.c). */
+graphc_status bind_all(graphc_session *s);
+/* Memory and pointers, after bind_all. */
+graphc_status bind_memory(graphc_session *s);
+/* After run-time symbols changed: expressions, dims of dynamic steps, checks that became ready. */
+graphc_status bind_runtime(graphc_session *s);
+/* The caller's memory takes an output directly if kernels can write there and its shape is known
+ * before the run. */
+bool bind_output_direct(const graphc_session *s, uint64_t i);
+/* Text of a shape: [2, 3]. */
+const char *bind_shape_text(const int64_t *shape, int32_t rank, char *buf, size_t size);
+
+/* Runs steps [from, to) one by one (steps.c). */
+graphc_status steps_run(graphc_session *s, uint32_t from, uint32_t to);
+/* Fills the launch of a kernel step from pointers and dims gathered before. */
+Launch steps_launch(const graphc_session *s, uint32_t step);
+
+/* Bytes of a tensor; false if the product does not fit or a dimension is negative. */
+bool tensor_bytes(DType t, const int64_t *shape, int32_t rank, uint64_t *bytes);
+
+/* What a pointer to no bytes points to. */
+extern uint8_t session_nowhere[64];
+
+#endif

@@ -1,0 +1,111 @@
+/* Walking a plan's steps: launches, loops, ifs, run-time symbols. */
+#include "runtime/session.h"
+
+Launch steps_launch(const graphc_session *s, uint32_t step) {
+    const PlanStep *st = &s->res->steps[step];
+    return (Launch){.kernel = st->kernel,
+                    .npointers = s->res->kernels[st->kernel].nbufs + st->ndata,
+                    .pointers = s->pointers + s->step[step].pointers,
+                    .dims = s->dims + s->step[step].dims,
+                    .slots = s->slots};
+}
+
+/* Reads back the symbols that a kernel has found out. */
+static graphc_status read_symbols(graphc_session *s, const PlanStep *st) {
+    const Plan *p = s->plan;
+    for (uint32_t i = 0; i < st->ndata; i++) {
+        uint32_t sym = p->lists[st->data + i];
+        int64_t v = 0;
+        GC_TRY(s->res->ops->copy(s->lane, &v, &s->data[sym], sizeof v, session_error(s)));
+        GC_TRY(s->res->ops->sync(s->lane, session_error(s)));
+        if (v < p->symbols[sym].lo || v > p->symbols[sym].hi)
+            return error_set(
+                session_error(s), GRAPHC_RUNTIME, "kernel %s gave %s = %lld, outside %lld..%lld",
+                plan_str(p, s->res->kernels[st->kernel].name), plan_str(p, p->symbols[sym].name),
+                (long long)v, (long long)p->symbols[sym].lo, (long long)p->symbols[sym].hi);
+        s->symbols[sym] = v;
+        s->ready[sym] = 1;
+    }
+    return bind_runtime(s);
+}
+
+static graphc_status launch_profiled(graphc_session *s, uint32_t i, const Launch *l) {
+    const DeviceOps *ops = s->res->ops;
+    const PlanKernel *k = &s->res->kernels[l->kernel];
+    ErrorText e = session_error(s);
+    GC_TRY(ops->mark(s->lane, 0, e));
+    GC_TRY(ops->launch(s->lane, l, e));
+    GC_TRY(ops->mark(s->lane, 1, e));
+    GC_TRY(ops->sync(s->lane, e));
+    s->profile[i].seconds += ops->seconds(s->lane);
+    s->profile[i].bytes += (double)s->slots[k->bytes_read] + (double)s->slots[k->bytes_written];
+    s->profile[i].flops += (double)s->slots[k->flops];
+    return GRAPHC_OK;
+}
+
+static graphc_status run_kernel(graphc_session *s, uint32_t i) {
+    const PlanStep *st = &s->res->steps[i];
+    Launch l = steps_launch(s, i);
+    if (s->profiling)
+        GC_TRY(launch_profiled(s, i, &l));
+    else
+        GC_TRY(s->res->ops->launch(s->lane, &l, session_error(s)));
+    return st->ndata ? read_symbols(s, st) : GRAPHC_OK;
+}
+
+static graphc_status read_scalar(graphc_session *s, uint32_t buffer, void *to, uint64_t bytes) {
+    GC_TRY(s->res->ops->copy(s->lane, to, s->address[buffer], bytes, session_error(s)));
+    return s->res->ops->sync(s->lane, session_error(s));
+}
+
+static graphc_status read_condition(graphc_session *s, const PlanStep *st, bool *out) {
+    uint8_t v = 1;
+    if (st->cond_buf) GC_TRY(read_scalar(s, st->cond_buf - 1, &v, 1));
+    *out = v != 0;
+    return GRAPHC_OK;
+}
+
+static graphc_status enter_loop(graphc_session *s, uint32_t i) {
+    const PlanStep *st = &s->res->steps[i];
+    s->trip[i] = s->slots[st->trip];
+    if (st->trip_buf) GC_TRY(read_scalar(s, st->trip_buf - 1, &s->trip[i], sizeof s->trip[i]));
+    s->symbols[st->iter] = 0;
+    return GRAPHC_OK;
+}
+
+/* At the head of an iteration: *next is the step to go on with. */
+static graphc_status test_loop(graphc_session *s, uint32_t i, uint32_t *next) {
+    const PlanStep *st = &s->res->steps[i];
+    bool go = s->symbols[st->iter] < s->trip[i];
+    if (go) GC_TRY(read_condition(s, st, &go));
+    *next = go ? i + 1 : st->match + 1;
+    s->ready[st->iter] = 1;
+    return go ? bind_runtime(s) : GRAPHC_OK;
+}
+
+graphc_status steps_run(graphc_session *s, uint32_t from, uint32_t to) {
+    const PlanStep *steps = s->res->steps;
+    for (uint32_t i = from, next; i < to; i = next) {
+        const PlanStep *st = &steps[i];
+        bool go;
+        next = i + 1;
+        switch ((PlanStepKind)st->kind) {
+        case PLAN_STEP_kernel: GC_TRY(run_kernel(s, i)); break;
+        case PLAN_STEP_loop:
+            GC_TRY(enter_loop(s, i));
+            GC_TRY(test_loop(s, i, &next));
+            break;
+        case PLAN_STEP_loop_end:
+            s->symbols[steps[st->match].iter]++;
+            GC_TRY(test_loop(s, st->match, &next));
+            break;
+        case PLAN_STEP_if:
+            GC_TRY(read_condition(s, st, &go));
+            if (!go) next = st->match + 1;
+            break;
+        case PLAN_STEP_else: next = st->match + 1; break;
+        default: break;
+        }
+    }
+    return GRAPHC_OK;
+}
