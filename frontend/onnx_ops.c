@@ -11,6 +11,8 @@
     X(ops_source)                                                                                  \
     X(ops_reduce)                                                                                  \
     X(ops_einsum)                                                                                  \
+    X(ops_signal)                                                                                  \
+    X(ops_training)                                                                                \
     X(ops_sequence)                                                                                \
     X(ops_conv)                                                                                    \
     X(ops_pool)                                                                                    \

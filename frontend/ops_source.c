@@ -270,42 +270,6 @@ static bool lower_dropout(Lower *l) {
     return true;
 }
 
-/* Windows: sums of cosines of 2 pi i / n (periodic) or 2 pi i / (n - 1). */
-static bool lower_window(Lower *l) {
-    static const struct {
-        const char *name;
-        double a0, a1, a2;
-    } kinds[] = {
-        {"HannWindow", 0.5, -0.5, 0},
-        {"HammingWindow", 25.0 / 46, -21.0 / 46, 0},
-        {"BlackmanWindow", 0.42, -0.5, 0.08},
-    };
-    Graph *g = lower_graph(l);
-    ExprPool *p = lower_exprs(l);
-    uint32_t n, kind = 0;
-    const Expr *size = lower_shape_in(l, 0, &n);
-    DType to;
-    if (!size) return false;
-    if (n != 1) return lower_error(l, D_SHAPE, "the size must be one number");
-    if (!dtype_from_onnx((int)lower_i(l, "output_datatype"), &to))
-        return lower_error(l, D_UNSUPPORTED_TYPE, "the element type is not supported");
-    while (strcmp(kinds[kind].name, lower_op_name(l))) kind++;
-    const Expr period = lower_i(l, "periodic") ? size[0] : expr_addi(p, size[0], -1);
-    Value i = build_iota(g, DT_f64, 1, size, 0);
-    Value step =
-        build_cast(g, build_expr(g, DT_i64, expr_max(p, period, expr_const(p, 1))), DT_f64);
-    Value angle =
-        build_binary_f(g, OP_mul, build_binary(g, OP_div, i, step), 6.28318530717958647692);
-    Value v = build_binary_f(g, OP_mul, build_unary(g, OP_cos, angle), kinds[kind].a1);
-    v = build_binary_f(g, OP_add, v, kinds[kind].a0);
-    if (kinds[kind].a2 != 0) {
-        Value twice = build_unary(g, OP_cos, build_binary_f(g, OP_mul, angle, 2));
-        v = build_binary(g, OP_add, v, build_binary_f(g, OP_mul, twice, kinds[kind].a2));
-    }
-    lower_out(l, 0, build_cast(g, v, to));
-    return true;
-}
-
 static const char *const constant_attrs[] = {
     "value:t",        "value_int:i",    "value_float:f",   "value_ints:I",
     "value_floats:F", "value_string:s", "value_strings:S", NULL};
@@ -325,7 +289,6 @@ static const char *const dropout1_attrs[] = {"ratio:f=0.5", "is_test:i=0", "cons
                                              NULL};
 static const char *const dropout7_attrs[] = {"ratio:f=0.5", NULL};
 static const char *const dropout_attrs[] = {"seed:i", NULL};
-static const char *const window_attrs[] = {"output_datatype:i=1", "periodic:i=1", NULL};
 
 const OnnxOp ops_source[] = {
     {"", "Constant", 1, 0, 0, 0, 1, 1, constant_attrs, lower_constant},
@@ -342,8 +305,5 @@ const OnnxOp ops_source[] = {
     {"", "Dropout", 1, 6, 1, 1, 1, 2, dropout1_attrs, lower_dropout_attrs},
     {"", "Dropout", 7, 11, 1, 1, 1, 2, dropout7_attrs, lower_dropout_attrs},
     {"", "Dropout", 12, 0, 1, 3, 1, 2, dropout_attrs, lower_dropout},
-    {"", "HannWindow", 17, 0, 1, 1, 1, 1, window_attrs, lower_window},
-    {"", "HammingWindow", 17, 0, 1, 1, 1, 1, window_attrs, lower_window},
-    {"", "BlackmanWindow", 17, 0, 1, 1, 1, 1, window_attrs, lower_window},
     {0},
 };
