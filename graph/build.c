@@ -246,5 +246,5 @@ Expr build_data_symbol(Graph *g, const char *what, Expr bound) {
     if (bound) expr_range(g->exprs, bound, &lo, &hi);
     SymInfo info = {.kind = SYM_DATA, .lo = 0, .hi = hi};
     info.name = arena_printf(g->arena, "%s_%u", what, expr_sym_count(g->exprs));
-    return expr_sym_ref(g->exprs, expr_sym_new(g->exprs, info));
+    return expr_sym_new(g->exprs, info);
 }

@@ -178,7 +178,7 @@ static const Expr *elems_input(Ask *a) {
     for (uint32_t i = 0; i < a->count; i++) {
         SymInfo info = {.kind = SYM_ELEM, .a = index, .b = i, .lo = lo, .hi = (int64_t)hi};
         info.name = arena_printf(g->arena, "%s[%u]", name, i);
-        out[i] = expr_sym_ref(g->exprs, expr_sym_new(g->exprs, info));
+        out[i] = expr_sym_new(g->exprs, info);
     }
     return out;
 }
