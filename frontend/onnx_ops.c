@@ -21,7 +21,8 @@
     X(ops_attention)                                                                               \
     X(ops_contrib)                                                                                 \
     X(ops_contrib_attention)                                                                       \
-    X(ops_quant)
+    X(ops_quant)                                                                                   \
+    X(ops_control)
 
 #define X(family) extern const OnnxOp family[];
 FAMILIES(X)

@@ -1,0 +1,387 @@
+/* If, Loop and Scan. What is decided at compile time is inlined: the branch of a known condition,
+ * the iterations of a short loop. The rest becomes the core ops `if` and `loop`. */
+#include "frontend/formula.h"
+#include "frontend/import_impl.h"
+
+enum { UNROLL_LIMIT = 64 };
+
+static bool known_bool(Graph *g, Value v, bool *out) {
+    uint32_t n;
+    int64_t k;
+    const Expr *e = v ? build_elems(g, v, false, &n) : NULL;
+    if (!e || n != 1 || !expr_is_const(g->exprs, e[0], &k)) return false;
+    *out = k != 0;
+    return true;
+}
+
+static bool known_int(Graph *g, Value v, int64_t *out) {
+    uint32_t n;
+    const Expr *e = v ? build_elems(g, v, false, &n) : NULL;
+    return e && n == 1 && expr_is_const(g->exprs, e[0], out);
+}
+
+static void out_projections(Lower *l, Value tuple) {
+    for (uint32_t i = 0; i < lower_nout(l); i++)
+        if (lower_has_out(l, i)) lower_out(l, i, build_proj(lower_graph(l), tuple, i));
+}
+
+static Item tensor_item(Value v) {
+    return (Item){.kind = ITEM_TENSOR, .v = v};
+}
+
+/* ---- If ------------------------------------------------------------------------------------ */
+
+static bool lower_if(Lower *l) {
+    Graph *g = lower_graph(l);
+    Value cond = lower_in(l, 0);
+    if (!cond) return false;
+    uint32_t n = lower_nout(l);
+    bool taken;
+    if (known_bool(g, cond, &taken)) {
+        Item *out = ARENA_ARRAY(g->arena, Item, n);
+        if (!lower_inline_items(l, taken ? "then_branch" : "else_branch", NULL, 0, out, n))
+            return false;
+        for (uint32_t i = 0; i < n; i++) lower_out_item(l, i, out[i]);
+        return true;
+    }
+    LowerCaptures captures = {0};
+    Graph *then_g = lower_subgraph(l, "then_branch", NULL, 0, &captures);
+    Graph *else_g = lower_subgraph(l, "else_branch", NULL, 0, &captures);
+    if (!then_g || !else_g) return false;
+    lower_add_captures(l, then_g, 0, &captures);
+    out_projections(l, build_if(g, cond, then_g, else_g, captures.values.v, captures.values.n));
+    return true;
+}
+
+/* ---- Loop ---------------------------------------------------------------------------------- */
+
+typedef struct LoopIn {
+    Value trip, cond; /* 0 = absent */
+    uint32_t ncarried, nscanned;
+    Item *carried;
+    VEC(Value) * scanned; /* one list for each scan output */
+} LoopIn;
+
+/* Stacks the elements along a new axis. */
+static Value stack(Graph *g, const Value *v, uint32_t n, int axis) {
+    Value *parts = ARENA_ARRAY(g->arena, Value, n);
+    for (uint32_t i = 0; i < n; i++) parts[i] = build_unsqueeze(g, v[i], axis);
+    return build_concat(g, parts, n, axis);
+}
+
+/* One iteration; *go = whether the body wants another. False if that is not known (nothing is
+ * reported then) or after an error. */
+static bool unroll_once(Lower *l, LoopIn *in, int64_t iteration, bool *go) {
+    Graph *g = lower_graph(l);
+    uint32_t nin = in->ncarried + 2, nout = in->ncarried + in->nscanned + 1;
+    Item *formal = ARENA_ARRAY(g->arena, Item, nin), *out = ARENA_ARRAY(g->arena, Item, nout);
+    formal[0] = tensor_item(build_scalar_i(g, DT_i64, iteration));
+    formal[1] = tensor_item(build_scalar_i(g, DT_bool, 1));
+    for (uint32_t i = 0; i < in->ncarried; i++) formal[2 + i] = in->carried[i];
+    if (!lower_inline_items(l, "body", formal, nin, out, nout)) return false;
+    if (out[0].kind != ITEM_TENSOR || !known_bool(g, out[0].v, go)) return false;
+    for (uint32_t i = 0; i < in->ncarried; i++) in->carried[i] = out[1 + i];
+    for (uint32_t i = 0; i < in->nscanned; i++) {
+        const Item *item = &out[1 + in->ncarried + i];
+        if (item->kind != ITEM_TENSOR) return false;
+        vec_push(g->arena, &in->scanned[i], item->v);
+    }
+    return true;
+}
+
+/* All iterations, if their number is known and small. */
+static bool unroll(Lower *l, LoopIn *in) {
+    Graph *g = lower_graph(l);
+    int64_t trip = UNROLL_LIMIT + 1, i = 0;
+    bool go = true;
+    if (in->cond && !known_bool(g, in->cond, &go)) return false;
+    if (in->trip && !known_int(g, in->trip, &trip)) return false;
+    if (in->trip && trip > UNROLL_LIMIT) return false;
+    for (; go && i < trip; i++)
+        if (i == UNROLL_LIMIT || !unroll_once(l, in, i, &go)) return false;
+    return i > 0 || in->nscanned == 0;
+}
+
+static void unrolled_outputs(Lower *l, const LoopIn *in) {
+    Graph *g = lower_graph(l);
+    for (uint32_t i = 0; i < lower_nout(l); i++) {
+        if (!lower_has_out(l, i)) continue;
+        if (i < in->ncarried)
+            lower_out_item(l, i, in->carried[i]);
+        else
+            lower_out(
+                l, i,
+                stack(g, in->scanned[i - in->ncarried].v, in->scanned[i - in->ncarried].n, 0));
+    }
+}
+
+typedef struct LoopFormals {
+    Expr iteration;
+    uint32_t n; /* cond and carried values */
+} LoopFormals;
+
+static void loop_formals(void *ctx, Graph *body, const Value *in, Value *formal) {
+    const LoopFormals *f = ctx;
+    formal[0] = build_expr(body, DT_i64, f->iteration);
+    for (uint32_t i = 0; i < f->n; i++) formal[1 + i] = in[i];
+}
+
+static Expr iteration_symbol(Graph *g, uint32_t *number) {
+    SymInfo info = {.name = "iteration", .kind = SYM_ITER, .lo = 0, .hi = INT32_MAX};
+    Expr e = expr_sym_new(g->exprs, info);
+    (void)expr_is_sym(g->exprs, e, number);
+    return e;
+}
+
+static bool rolled(Lower *l, const LoopIn *in) {
+    Graph *g = lower_graph(l);
+    uint32_t iter, n = in->ncarried + 1;
+    Value *carried = ARENA_ARRAY(g->arena, Value, n);
+    Type *types = ARENA_ARRAY(g->arena, Type, n);
+    types[0] = (Type){.dtype = DT_bool};
+    for (uint32_t i = 0; i < in->ncarried; i++) {
+        Item item = lower_in_item(l, 2 + i);
+        if (item.kind != ITEM_TENSOR)
+            return lower_unsupported(l, "a loop with a known, small number of iterations can",
+                                     "a loop that carries a sequence or an optional");
+        carried[i] = item.v;
+        types[1 + i] = *graph_type(g, item.v);
+    }
+    LoopFormals f = {iteration_symbol(g, &iter), n};
+    LowerCaptures captures = {0};
+    Graph *body = lower_subgraph_from(l, "body", types, n, &captures, n + 1, loop_formals, &f);
+    if (!body) return false;
+    Value trip = in->trip ? in->trip : build_scalar_i(g, DT_i64, INT64_MAX);
+    Value cond = in->cond ? in->cond : build_scalar_i(g, DT_bool, 1);
+    out_projections(l, build_loop(g, trip, cond, carried, in->ncarried, captures.values.v,
+                                  captures.values.n, body, iter));
+    return true;
+}
+
+static bool lower_loop(Lower *l) {
+    Graph *g = lower_graph(l);
+    LoopIn in = {.trip = lower_in(l, 0), .cond = lower_in(l, 1)};
+    if ((lower_has_in(l, 0) && !in.trip) || (lower_has_in(l, 1) && !in.cond)) return false;
+    in.ncarried = lower_nin(l) > 2 ? lower_nin(l) - 2 : 0;
+    if (lower_nout(l) < in.ncarried)
+        return lower_error(l, D_ARITY, "%u outputs for %u carried values", lower_nout(l),
+                           in.ncarried);
+    in.nscanned = lower_nout(l) - in.ncarried;
+    in.carried = ARENA_ARRAY(g->arena, Item, in.ncarried);
+    in.scanned = arena_array(g->arena, in.nscanned, sizeof *in.scanned);
+    for (uint32_t i = 0; i < in.ncarried; i++) {
+        in.carried[i] = lower_in_item(l, 2 + i);
+        if (in.carried[i].kind == ITEM_POISON) return false;
+    }
+    uint32_t errors = diag_errors(g->diags);
+    if (unroll(l, &in)) {
+        unrolled_outputs(l, &in);
+        return true;
+    }
+    return diag_errors(g->diags) == errors && rolled(l, &in);
+}
+
+/* ---- Scan ---------------------------------------------------------------------------------- */
+
+typedef struct Scan {
+    uint32_t nstates, nscans, nouts; /* nouts: scan outputs */
+    Value *state, *scan;
+    Expr length;
+    int *in_axis, *out_axis;
+    bool *in_reverse, *out_reverse;
+} Scan;
+
+static Value scan_slice(Graph *g, Value x, int axis, bool reverse, Expr length, Expr i) {
+    Expr at = reverse ? expr_sub(g->exprs, expr_addi(g->exprs, length, -1), i) : i;
+    return build_squeeze(g, build_slice_axis(g, x, axis, at, v_int(g, 1), 1), axis);
+}
+
+static bool scan_unrolled(Lower *l, const Scan *s, int64_t length, Value *out) {
+    Graph *g = lower_graph(l);
+    uint32_t nin = s->nstates + s->nscans, nout = s->nstates + s->nouts;
+    Value *formal = ARENA_ARRAY(g->arena, Value, nin), *result = ARENA_ARRAY(g->arena, Value, nout);
+    Value *rows = ARENA_ARRAY(g->arena, Value, (size_t)length * s->nouts);
+    for (uint32_t i = 0; i < s->nstates; i++) out[i] = s->state[i];
+    for (int64_t t = 0; t < length; t++) {
+        for (uint32_t i = 0; i < s->nstates; i++) formal[i] = out[i];
+        for (uint32_t i = 0; i < s->nscans; i++)
+            formal[s->nstates + i] =
+                scan_slice(g, s->scan[i], s->in_axis[i], s->in_reverse[i], s->length, v_int(g, t));
+        if (!lower_inline(l, "body", formal, nin, result, nout)) return false;
+        for (uint32_t i = 0; i < s->nstates; i++) out[i] = result[i];
+        for (uint32_t i = 0; i < s->nouts; i++) {
+            int64_t at = s->out_reverse[i] ? length - 1 - t : t;
+            rows[(int64_t)i * length + at] = result[s->nstates + i];
+        }
+    }
+    for (uint32_t i = 0; i < s->nouts; i++)
+        out[s->nstates + i] =
+            stack(g, rows + (int64_t)i * length, (uint32_t)length, s->out_axis[i]);
+    return true;
+}
+
+typedef struct ScanFormals {
+    const Scan *s;
+    Expr iteration;
+} ScanFormals;
+
+/* The loop's body is given cond, the states and whole scan inputs; it goes on as long as it may. */
+static void scan_formals(void *ctx, Graph *body, const Value *in, Value *formal) {
+    const ScanFormals *f = ctx;
+    const Scan *s = f->s;
+    build_output(body, "cond", build_scalar_i(body, DT_bool, 1));
+    for (uint32_t i = 0; i < s->nstates; i++) formal[i] = in[1 + i];
+    for (uint32_t i = 0; i < s->nscans; i++)
+        formal[s->nstates + i] = scan_slice(body, in[1 + s->nstates + i], s->in_axis[i],
+                                            s->in_reverse[i], s->length, f->iteration);
+}
+
+static Value move_front(Graph *g, Value x, int axis) {
+    if (!x || axis == 0) return x;
+    uint8_t perm[GRAPH_MAX_RANK];
+    int rank = v_rank(g, x);
+    for (int i = 0; i < rank; i++) perm[i] = (uint8_t)(i < axis ? i + 1 : i == axis ? 0 : i);
+    return build_permute(g, x, perm);
+}
+
+static Value flip_front(Graph *g, Value x) {
+    if (!x) return 0;
+    Expr n = v_dim(g, x, 0);
+    return build_slice_axis(g, x, 0, expr_addi(g->exprs, n, -1), n, -1);
+}
+
+static bool scan_rolled(Lower *l, const Scan *s, Value *out) {
+    Graph *g = lower_graph(l);
+    uint32_t iter, n = 1 + s->nstates + s->nscans;
+    Type *types = ARENA_ARRAY(g->arena, Type, n);
+    types[0] = (Type){.dtype = DT_bool};
+    for (uint32_t i = 0; i < s->nstates; i++) types[1 + i] = *graph_type(g, s->state[i]);
+    for (uint32_t i = 0; i < s->nscans; i++) types[1 + s->nstates + i] = *graph_type(g, s->scan[i]);
+    ScanFormals f = {s, iteration_symbol(g, &iter)};
+    LowerCaptures inner = {0}, all = {0};
+    Graph *body =
+        lower_subgraph_from(l, "body", types, n, &inner, s->nstates + s->nscans, scan_formals, &f);
+    if (!body) return false;
+    for (uint32_t i = 0; i < s->nscans; i++) vec_push(g->arena, &all.values, s->scan[i]);
+    for (uint32_t i = 0; i < inner.values.n; i++)
+        vec_push(g->arena, &all.values, inner.values.v[i]);
+    Value tuple = build_loop(g, build_expr(g, DT_i64, s->length), build_scalar_i(g, DT_bool, 1),
+                             s->state, s->nstates, all.values.v, all.values.n, body, iter);
+    for (uint32_t i = 0; i < s->nstates; i++) out[i] = build_proj(g, tuple, i);
+    for (uint32_t i = 0; i < s->nouts; i++) {
+        Value y = build_proj(g, tuple, s->nstates + i);
+        if (s->out_reverse[i]) y = flip_front(g, y);
+        out[s->nstates + i] = move_front(g, y, s->out_axis[i]);
+    }
+    return true;
+}
+
+static bool scan_run(Lower *l, const Scan *s, Value *out) {
+    int64_t length;
+    if (expr_is_const(lower_exprs(l), s->length, &length) && length > 0 && length <= UNROLL_LIMIT)
+        return scan_unrolled(l, s, length, out);
+    return scan_rolled(l, s, out);
+}
+
+/* Attribute `name` for each of n scans; 0 where absent. */
+static bool scan_list(Lower *l, const char *name, uint32_t n, const int64_t **v) {
+    uint32_t count;
+    *v = lower_ints(l, name, &count);
+    if (*v && count != n)
+        return lower_error(l, D_ATTRIBUTE, "%s has %u values for %u scans", name, count, n);
+    return true;
+}
+
+static bool scan_read(Lower *l, Scan *s, uint32_t skip) {
+    Graph *g = lower_graph(l);
+    int64_t scans = lower_i(l, "num_scan_inputs"), all = (int64_t)lower_nin(l) - skip;
+    if (scans < 1 || scans > all)
+        return lower_error(l, D_ATTRIBUTE, "num_scan_inputs is %lld", (long long)scans);
+    s->nscans = (uint32_t)scans;
+    s->nstates = (uint32_t)(all - scans);
+    if (lower_nout(l) < s->nstates) return lower_error(l, D_ARITY, "fewer outputs than states");
+    s->nouts = lower_nout(l) - s->nstates;
+    s->state = ARENA_ARRAY(g->arena, Value, (size_t)all);
+    s->scan = s->state + s->nstates;
+    s->in_axis = ARENA_ARRAY(g->arena, int, s->nscans);
+    s->in_reverse = ARENA_ARRAY(g->arena, bool, s->nscans);
+    s->out_axis = ARENA_ARRAY(g->arena, int, s->nouts);
+    s->out_reverse = ARENA_ARRAY(g->arena, bool, s->nouts);
+    for (uint32_t i = 0; i < all; i++)
+        if (!(s->state[i] = lower_in(l, skip + i))) return false;
+    return true;
+}
+
+static bool lower_scan(Lower *l) {
+    Graph *g = lower_graph(l);
+    Scan s = {0};
+    const int64_t *in_axes, *out_axes, *in_dirs, *out_dirs;
+    if (!scan_read(l, &s, 0) || !scan_list(l, "scan_input_axes", s.nscans, &in_axes) ||
+        !scan_list(l, "scan_input_directions", s.nscans, &in_dirs) ||
+        !scan_list(l, "scan_output_axes", s.nouts, &out_axes) ||
+        !scan_list(l, "scan_output_directions", s.nouts, &out_dirs))
+        return false;
+    for (uint32_t i = 0; i < s.nscans; i++) {
+        s.in_axis[i] = lower_axis(l, in_axes ? in_axes[i] : 0, v_rank(g, s.scan[i]));
+        s.in_reverse[i] = in_dirs && in_dirs[i];
+        if (s.in_axis[i] < 0) return false;
+    }
+    for (uint32_t i = 0; i < s.nouts; i++) {
+        if (out_axes && out_axes[i] < 0)
+            return lower_unsupported(l, "count the axis from the front",
+                                     "scan_output_axes with negative values");
+        s.out_axis[i] = out_axes ? (int)out_axes[i] : 0;
+        s.out_reverse[i] = out_dirs && out_dirs[i];
+    }
+    s.length = v_dim(g, s.scan[0], s.in_axis[0]);
+    Value *out = ARENA_ARRAY(g->arena, Value, s.nstates + s.nouts);
+    if (!scan_run(l, &s, out)) return false;
+    for (uint32_t i = 0; i < lower_nout(l); i++) lower_out(l, i, out[i]);
+    return true;
+}
+
+/* Scan-8 runs the body for each row of a batch axis 0. */
+static bool lower_scan_8(Lower *l) {
+    Graph *g = lower_graph(l);
+    Scan s = {0};
+    int64_t batch;
+    const int64_t *dirs;
+    if (lower_has_in(l, 0)) return lower_unsupported(l, "use opset 9", "Scan-8 with lengths");
+    if (!scan_read(l, &s, 1) || !scan_list(l, "directions", s.nscans, &dirs)) return false;
+    for (uint32_t i = 0; i < s.nscans; i++) s.in_reverse[i] = dirs && dirs[i];
+    uint32_t nin = s.nstates + s.nscans, nout = s.nstates + s.nouts;
+    if (v_rank(g, s.scan[0]) < 2) return lower_error(l, D_SHAPE, "no batch and sequence axis");
+    s.length = v_dim(g, s.scan[0], 1);
+    if (!v_dim_const(g, s.scan[0], 0, &batch) || batch < 1 || batch > UNROLL_LIMIT)
+        return lower_unsupported(l, "use opset 9", "Scan-8 with a large or symbolic batch");
+    Value *whole = s.state, *out = ARENA_ARRAY(g->arena, Value, nout);
+    Value *rows = ARENA_ARRAY(g->arena, Value, (size_t)batch * nout);
+    s.state = ARENA_ARRAY(g->arena, Value, nin);
+    s.scan = s.state + s.nstates;
+    for (int64_t b = 0; b < batch; b++) {
+        for (uint32_t i = 0; i < nin; i++)
+            s.state[i] = scan_slice(g, whole[i], 0, false, 0, v_int(g, b));
+        if (!scan_run(l, &s, out)) return false;
+        for (uint32_t i = 0; i < nout; i++) rows[(int64_t)i * batch + b] = out[i];
+    }
+    for (uint32_t i = 0; i < nout; i++)
+        lower_out(l, i, stack(g, rows + (int64_t)i * batch, (uint32_t)batch, 0));
+    return true;
+}
+
+static const char *const if_attrs[] = {"then_branch:g!", "else_branch:g!", NULL};
+static const char *const loop_attrs[] = {"body:g!", NULL};
+static const char *const scan8_attrs[] = {"body:g!", "num_scan_inputs:i!", "directions:I", NULL};
+static const char *const scan_attrs[] = {"body:g!",
+                                         "num_scan_inputs:i!",
+                                         "scan_input_axes:I",
+                                         "scan_input_directions:I",
+                                         "scan_output_axes:I",
+                                         "scan_output_directions:I",
+                                         NULL};
+
+const OnnxOp ops_control[] = {{"", "If", 1, 0, 1, 1, 1, -1, if_attrs, lower_if},
+                              {"", "Loop", 1, 0, 0, -1, 1, -1, loop_attrs, lower_loop},
+                              {"", "Scan", 8, 8, 0, -1, 1, -1, scan8_attrs, lower_scan_8},
+                              {"", "Scan", 9, 0, 1, -1, 1, -1, scan_attrs, lower_scan},
+                              {0}};
