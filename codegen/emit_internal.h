@@ -36,6 +36,13 @@ typedef enum EmitMemoKind {
     MEMO_splat
 } EmitMemoKind;
 
+/* A known value of an op with the depth where it is valid. */
+typedef struct EmitOverride {
+    KVal v;
+    EmitVal val;
+} EmitOverride;
+void emit_override_at(Emit *e, EmitOverride o);
+
 struct EmitScope {
     EmitScope *outer;
     uint32_t depth;

@@ -96,9 +96,13 @@ static EmitVal *values(Emit *e) {
     return s->val;
 }
 
+void emit_override_at(Emit *e, EmitOverride o) {
+    values(e)[o.v] = o.val;
+    e->scope->overridden[o.v] = true;
+}
+
 void emit_override(Emit *e, KVal v, LLVMValueRef value) {
-    values(e)[v] = (EmitVal){.v = value, .depth = e->scope->depth};
-    e->scope->overridden[v] = true;
+    emit_override_at(e, (EmitOverride){v, {.v = value, .depth = e->scope->depth}});
 }
 
 EmitVal *emit_val_slot(Emit *e, KVal v) {

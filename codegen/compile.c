@@ -1,0 +1,234 @@
+/* See compile.h. No global state beyond LLVM's own target registry. */
+#include "codegen/compile.h"
+#include "runtime/base/file.h"
+#include <llvm-c/Analysis.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *codegen_llvm_version(void) {
+    return LLVM_VERSION_STRING;
+}
+
+/* --- The list ----------------------------------------------------------------------------- */
+
+CompileList compile_list(const Schedule *s, const CodeOptions *o, Arena *a) {
+    CompileList l = {.s = s, .o = o};
+    l.jobs = ARENA_ARRAY(a, CompileJob, s->steps.n);
+    l.job_of_step = ARENA_ARRAY(a, uint32_t, s->steps.n);
+    MapU64 *seen = map_create(a);
+    for (uint32_t i = 0; i < s->steps.n; i++) {
+        l.job_of_step[i] = UINT32_MAX;
+        if (s->steps.v[i].kind != STEP_kernel) continue;
+        const Kernel *k = s->steps.v[i].kernel;
+        uint64_t h = kir_hash(k, s->exprs);
+        if (!map_get(seen, h, &l.job_of_step[i])) {
+            l.job_of_step[i] = l.njobs;
+            map_put(seen, h, l.njobs);
+            l.jobs[l.njobs++] = (CompileJob){.k = k, .symbol = "kernel"};
+        }
+    }
+    return l;
+}
+
+typedef struct Shared {
+    CompileList *l;
+    LLVMTargetRef target;
+    const char *triple, *cpu, *features;
+    void (*fn)(CompileWorker *w, CompileJob *j);
+    atomic_uint next;
+} Shared;
+
+static void on_diagnostic(LLVMDiagnosticInfoRef info, void *ctx) {
+    CompileWorker *w = ctx;
+    if (LLVMGetDiagInfoSeverity(info) != LLVMDSError) return;
+    char *text = LLVMGetDiagInfoDescription(info);
+    snprintf(w->message, sizeof w->message, "%s", text);
+    LLVMDisposeMessage(text);
+}
+
+static void *run_worker(void *arg) {
+    Shared *s = arg;
+    CompileWorker w = {.o = s->l->o};
+    w.machine = LLVMCreateTargetMachine(s->target, s->triple, s->cpu, s->features,
+                                        LLVMCodeGenLevelLess, LLVMRelocPIC, LLVMCodeModelSmall);
+    for (;;) {
+        uint32_t i = atomic_fetch_add(&s->next, 1);
+        if (i >= s->l->njobs) break;
+        CompileJob *j = &s->l->jobs[i];
+        j->arena = arena_create();
+        j->exprs = expr_pool_clone(s->l->s->exprs, j->arena);
+        w.ctx = LLVMContextCreate();
+        w.message[0] = 0;
+        LLVMContextSetDiagnosticHandler(w.ctx, on_diagnostic, &w);
+        s->fn(&w, j);
+        LLVMContextDispose(w.ctx);
+    }
+    LLVMDisposeTargetMachine(w.machine);
+    return NULL;
+}
+
+static uint32_t thread_count(const CompileList *l) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t n = l->o->threads ? l->o->threads : cores > 0 ? (uint32_t)cores : 1;
+    if (n > 64) n = 64;
+    return n < l->njobs ? n : l->njobs;
+}
+
+bool compile_run(CompileList *l, const char *triple, const char *cpu, const char *features,
+                 void (*fn)(CompileWorker *w, CompileJob *j)) {
+    Shared s = {.l = l, .triple = triple, .cpu = cpu, .features = features, .fn = fn};
+    char *message = NULL;
+    if (LLVMGetTargetFromTriple(triple, &s.target, &message)) {
+        LLVMDisposeMessage(message);
+        return false;
+    }
+    if (!l->njobs) return true;
+    pthread_t thread[64];
+    uint32_t n = thread_count(l), started = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (pthread_create(&thread[started], NULL, run_worker, &s) == 0) started++;
+    run_worker(&s);
+    for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
+    return true;
+}
+
+/* --- One module --------------------------------------------------------------------------- */
+
+static char *module_text(CompileJob *j, LLVMModuleRef mod) {
+    char *text = LLVMPrintModuleToString(mod);
+    char *copy = arena_strdup(j->arena, text);
+    LLVMDisposeMessage(text);
+    return copy;
+}
+
+static bool emit_file(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, LLVMCodeGenFileType type,
+                      const void **data, size_t *size) {
+    LLVMMemoryBufferRef buf = NULL;
+    char *message = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(w->machine, mod, type, &message, &buf) ||
+        w->message[0]) {
+        j->error = arena_strdup(j->arena, w->message[0] ? w->message : message ? message : "LLVM");
+        if (message) LLVMDisposeMessage(message);
+        if (buf) LLVMDisposeMemoryBuffer(buf);
+        return false;
+    }
+    *size = LLVMGetBufferSize(buf);
+    char *copy = arena_alloc(j->arena, *size + 1);
+    memcpy(copy, LLVMGetBufferStart(buf), *size);
+    *data = copy;
+    LLVMDisposeMemoryBuffer(buf);
+    return true;
+}
+
+/* The cache's name for a module: LLVM version, target and text decide the object. */
+static const char *cache_path(CompileWorker *w, CompileJob *j, const char *text,
+                              LLVMCodeGenFileType type) {
+    char *cpu = LLVMGetTargetMachineCPU(w->machine);
+    const char *key =
+        arena_printf(j->arena, "%s %s %d\n%s", LLVM_VERSION_STRING, cpu, (int)type, text);
+    LLVMDisposeMessage(cpu);
+    size_t n = strlen(key);
+    return arena_printf(j->arena, "%s/%016llx%016llx.o", w->o->cache_dir,
+                        (unsigned long long)hash_bytes(key, n, 0),
+                        (unsigned long long)hash_bytes(key, n, 1));
+}
+
+static bool cache_read(CompileJob *j, const char *path, CompileUnit *u) {
+    FileMap map;
+    char why[256];
+    if (file_map(path, &map, why) != GRAPHC_OK) return false;
+    u->data = arena_copy(j->arena, map.data, map.size);
+    u->size = map.size;
+    file_unmap(&map);
+    return u->size > 0;
+}
+
+static bool verify(CompileJob *j, LLVMModuleRef mod) {
+    char *message = NULL;
+    bool bad = LLVMVerifyModule(mod, LLVMReturnStatusAction, &message);
+    if (bad) j->error = arena_printf(j->arena, "malformed LLVM module: %s", message);
+    LLVMDisposeMessage(message);
+    return !bad;
+}
+
+bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t variant,
+                    LLVMCodeGenFileType type) {
+    CompileUnit *u = &j->unit[variant];
+    bool dump = w->o->dump;
+    if (!verify(j, mod)) return false;
+    const char *text = dump || w->o->cache_dir ? module_text(j, mod) : NULL;
+    const char *path = w->o->cache_dir ? cache_path(w, j, text, type) : NULL;
+    if (dump) {
+        u->ll = text;
+        LLVMModuleRef copy = LLVMCloneModule(mod);
+        size_t n;
+        const void *s = NULL;
+        if (type == LLVMObjectFile && emit_file(w, j, copy, LLVMAssemblyFile, &s, &n)) u->s = s;
+        LLVMDisposeModule(copy);
+    }
+    if (path && cache_read(j, path, u)) return true;
+    if (!emit_file(w, j, mod, type, &u->data, &u->size)) return false;
+    char why[256];
+    /* A cache that cannot be written costs time, nothing else. */
+    if (path && file_write(path, u->data, u->size, why) != GRAPHC_OK) return true;
+    return true;
+}
+
+/* --- Results ------------------------------------------------------------------------------ */
+
+graphc_status compile_check(const CompileList *l, DiagSink *d) {
+    for (uint32_t i = 0; i < l->njobs; i++)
+        if (l->jobs[i].error)
+            return diag(d, D_CODEGEN, "", "kernel %s: %s", l->jobs[i].k->name, l->jobs[i].error);
+    return GRAPHC_OK;
+}
+
+typedef Expr (*Binary)(ExprPool *p, Expr a, Expr b);
+
+static Expr import(ExprPool *to, const ExprPool *from, Expr e) {
+    static const Binary make[EX_COUNT] = {
+        [EX_add] = expr_add, [EX_mul] = expr_mul, [EX_div] = expr_div, [EX_mod] = expr_mod,
+        [EX_min] = expr_min, [EX_max] = expr_max, [EX_lt] = expr_lt,   [EX_eq] = expr_eq};
+    uint32_t sym;
+    ExprOp op = expr_op(from, e);
+    if (op == EX_const) return expr_const(to, expr_value(from, e));
+    if (expr_is_sym(from, e, &sym)) return expr_sym_ref(to, sym);
+    Expr a = import(to, from, expr_arg(from, e, 0)), b = import(to, from, expr_arg(from, e, 1));
+    if (op == EX_select) return expr_select(to, a, b, import(to, from, expr_arg(from, e, 2)));
+    return make[op](to, a, b);
+}
+
+Expr compile_import(CompileList *l, const CompileJob *j, Expr e) {
+    return e ? import(l->s->exprs, j->exprs, e) : expr_const(l->s->exprs, 0);
+}
+
+const Expr *compile_import_dims(CompileList *l, const CompileJob *j, Arena *a) {
+    Expr *d = ARENA_ARRAY(a, Expr, j->dims.v.n);
+    for (uint32_t i = 0; i < j->dims.v.n; i++) d[i] = compile_import(l, j, j->dims.v.v[i]);
+    return d;
+}
+
+void compile_dump(const CompileList *l, const char *ext_asm) {
+    if (!l->o->dump) return;
+    for (uint32_t i = 0; i < l->njobs; i++) {
+        const CompileJob *j = &l->jobs[i];
+        for (uint32_t v = COMPILE_VARIANTS; v-- > 0;) {
+            const CompileUnit *u = &j->unit[v];
+            if (!u->ll) continue;
+            const char *pre = v == 0 && j->unit[1].ll ? "v3." : "";
+            char ext[16];
+            snprintf(ext, sizeof ext, "%sll", pre);
+            l->o->dump(l->o->dump_ctx, j->k->name, ext, u->ll, strlen(u->ll));
+            const char *s = u->s ? u->s : u->data;
+            snprintf(ext, sizeof ext, "%s%s", pre, ext_asm);
+            if (s) l->o->dump(l->o->dump_ctx, j->k->name, ext, s, strlen(s));
+        }
+    }
+}
+
+void compile_free(CompileList *l) {
+    for (uint32_t i = 0; i < l->njobs; i++) arena_destroy(l->jobs[i].arena);
+}

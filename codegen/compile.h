@@ -1,0 +1,69 @@
+/* LLVM modules to text or objects, and the work list that spreads kernels over threads. */
+#ifndef CODEGEN_COMPILE_H
+#define CODEGEN_COMPILE_H
+
+#include "codegen/codegen.h"
+#include "codegen/emit.h"
+#include <llvm-c/TargetMachine.h>
+
+#define COMPILE_VARIANTS 2
+
+/* What one variant of a kernel compiled to. */
+typedef struct CompileUnit {
+    const void *data; /* object, or PTX text */
+    size_t size;
+    const char *ll, *s; /* texts for the dump, when asked for */
+} CompileUnit;
+
+/* One distinct kernel: its own arena and copy of the expression pool, so that threads share nothing
+ * and results do not depend on which thread did what. */
+typedef struct CompileJob {
+    const Kernel *k;
+    const char *symbol;
+    Arena *arena;
+    ExprPool *exprs;
+    EmitDims dims;
+    EmitInfo info;
+    Expr scratch;
+    const char *error; /* NULL = compiled */
+    CompileUnit unit[COMPILE_VARIANTS];
+    /* GPU */
+    Expr grid[3];
+    uint32_t block[3], shared_bytes;
+} CompileJob;
+
+typedef struct CompileList {
+    const Schedule *s;
+    const CodeOptions *o;
+    uint32_t njobs;
+    CompileJob *jobs;
+    uint32_t *job_of_step; /* index of the step's job; UINT32_MAX for control steps */
+} CompileList;
+
+typedef struct CompileWorker CompileWorker;
+struct CompileWorker {
+    LLVMContextRef ctx;
+    LLVMTargetMachineRef machine;
+    const CodeOptions *o;
+    char message[512]; /* last error that LLVM reported */
+};
+
+/* Distinct kernels of the schedule in order of first use. */
+CompileList compile_list(const Schedule *s, const CodeOptions *o, Arena *a);
+/* Runs fn on every job; each thread has its own worker for `triple` and `cpu`. False: no such
+ * target. */
+bool compile_run(CompileList *l, const char *triple, const char *cpu, const char *features,
+                 void (*fn)(CompileWorker *w, CompileJob *j));
+/* Verifies the module and compiles it to an object or (PTX) text in the job's arena, through the
+ * cache; false sets j->error. */
+bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t variant,
+                    LLVMCodeGenFileType type);
+/* Reports failed jobs. */
+graphc_status compile_check(const CompileList *l, DiagSink *d);
+/* Moves an expression of a job's pool into the schedule's. */
+Expr compile_import(CompileList *l, const CompileJob *j, Expr e);
+const Expr *compile_import_dims(CompileList *l, const CompileJob *j, Arena *a);
+void compile_dump(const CompileList *l, const char *ext_asm);
+void compile_free(CompileList *l);
+
+#endif
