@@ -53,6 +53,8 @@ typedef struct SymInfo {
     uint32_t a, b;  /* SYM_DIM: input index and axis that define it */
     int64_t lo, hi; /* inclusive range that every value lies in; checked when inputs are bound */
     int64_t hint;   /* a typical value for cost decisions; 0 = none */
+    Expr below;     /* 0, or an expression that every value is less than (an axis: its extent), so
+                       that (a*n + x)/n = a and (a*n + x) % n = x for symbolic n */
 } SymInfo;
 
 ExprPool *expr_pool_create(Arena *a);
