@@ -22,7 +22,9 @@
     X(ops_contrib)                                                                                 \
     X(ops_contrib_attention)                                                                       \
     X(ops_quant)                                                                                   \
-    X(ops_control)
+    X(ops_control)                                                                                 \
+    X(ops_loss)                                                                                    \
+    X(ops_rnn)
 
 #define X(family) extern const OnnxOp family[];
 FAMILIES(X)
