@@ -62,16 +62,15 @@ static bool add_axis(Lower *l, Axes *a, int64_t axis, int rank) {
     if (k < 0) return false;
     if (a->mask >> k & 1) return lower_error(l, D_ATTRIBUTE, "axis %d is given twice", k);
     a->mask |= 1u << k;
-    a->axis[a->n++] = k;
     return true;
 }
 
 /* The shape that the axes in `mask` would give. */
-static Type shape_for(ExprPool *p, const Type *in, uint32_t mask, uint32_t n, AxesUse use) {
-    Type t = {.rank = use == AXES_INSERT ? (uint8_t)(in->rank + n) : in->rank};
+static Type shape_for(ExprPool *p, const Type *in, const Axes *a, AxesUse use) {
+    Type t = {.rank = use == AXES_INSERT ? (uint8_t)(in->rank + a->n) : in->rank};
     uint32_t to = 0, from = 0;
     for (uint32_t i = 0; i < t.rank; i++) {
-        const bool hit = mask >> i & 1;
+        const bool hit = a->mask >> i & 1;
         if (use == AXES_INSERT)
             t.dim[to++] = hit ? expr_const(p, 1) : in->dim[from++];
         else if (!hit)
@@ -83,60 +82,73 @@ static Type shape_for(ExprPool *p, const Type *in, uint32_t mask, uint32_t n, Ax
     return t;
 }
 
-static bool fits(const Type *a, const Type *b) {
+static bool same_shape(const Type *a, const Type *b) {
     if (a->rank != b->rank) return false;
     for (uint32_t i = 0; i < a->rank; i++)
         if (a->dim[i] != b->dim[i]) return false;
     return true;
 }
 
-/* Axes that are fed at run time: the first set that explains the declared output. */
-static bool axes_from_declared(Lower *l, const Expr *e, uint32_t n, AxesUse use, Axes *out) {
-    ExprPool *p = lower_exprs(l);
-    const Type *in = lower_type(l, 0);
-    Type declared;
-    const uint32_t rank = use == AXES_INSERT ? in->rank + n : in->rank;
-    if (rank > GRAPH_MAX_RANK || !lower_declared(l, 0, &declared))
-        return lower_unsupported(l, "make the axes a constant",
-                                 "the axes are known only at run time");
-    for (uint32_t mask = 0; mask < 1u << rank; mask++) {
-        if ((uint32_t)__builtin_popcount(mask) != n) continue;
-        const Type t = shape_for(p, in, mask, n, use);
-        if (!fits(&t, &declared)) continue;
-        out->mask = mask;
-        for (uint32_t k = 0; k < rank; k++)
-            if (mask >> k & 1) {
-                lower_assume(l, expr_mod(p, e[out->n], expr_const(p, rank)), expr_const(p, k));
-                out->axis[out->n++] = (int)k;
-            }
-        return true;
+/* 1 if the fed axes are exactly the set, in any order. */
+static Expr is_set(ExprPool *p, const Expr *e, const Axes *a, uint32_t rank) {
+    Expr all = expr_const(p, 1);
+    for (uint32_t k = 0; k < rank; k++) {
+        if (!(a->mask >> k & 1)) continue;
+        Expr any = expr_const(p, 0);
+        for (uint32_t i = 0; i < a->n; i++)
+            any = expr_max(p, any,
+                           expr_eq(p, expr_mod(p, e[i], expr_const(p, rank)), expr_const(p, k)));
+        all = expr_and(p, all, any);
     }
-    return lower_unsupported(l, "make the axes a constant", "the axes are known only at run time");
+    return all;
 }
 
-bool axes_read(Lower *l, uint32_t in, const char *attr, AxesUse use, Axes *out) {
+static bool lower_fed_axes(Lower *l, const Expr *e, uint32_t n, AxesUse use,
+                           Value (*build)(Lower *l, const Axes *axes)) {
+    Graph *g = lower_graph(l);
     ExprPool *p = lower_exprs(l);
+    const Type in = *lower_type(l, 0);
+    const uint32_t rank = use == AXES_INSERT ? in.rank + n : in.rank;
+    Expr allowed = expr_const(p, 0);
+    Value v = 0;
+    Type declared;
+    const bool known = lower_declared(l, 0, &declared);
+    for (uint32_t mask = 0; known && mask < 1u << rank; mask++) {
+        const Axes a = {true, n, mask};
+        if ((uint32_t)__builtin_popcount(mask) != n) continue;
+        const Type t = shape_for(p, &in, &a, use);
+        if (!same_shape(&t, &declared)) continue;
+        const Expr hit = is_set(p, e, &a, rank);
+        Value w = build(l, &a), chosen = build_cast(g, build_expr(g, DT_i64, hit), DT_bool);
+        if (!w) return true;
+        v = v ? build_select(g, chosen, w, v) : w;
+        allowed = expr_add(p, allowed, hit);
+    }
+    if (!v)
+        return lower_unsupported(l, "make the axes a constant",
+                                 "the axes are known only at run time");
+    lower_assume(l, allowed, expr_const(p, 1));
+    lower_out(l, 0, v);
+    return true;
+}
+
+bool axes_lower(Lower *l, uint32_t in, const char *attr, AxesUse use,
+                Value (*build)(Lower *l, const Axes *axes)) {
     const int base = lower_type(l, 0)->rank;
-    uint32_t n = 0;
-    *out = (Axes){0};
-    const int64_t *given = attr ? lower_ints(l, attr, &n) : NULL;
+    Axes a = {0};
+    const int64_t *given = attr ? lower_ints(l, attr, &a.n) : NULL;
     const Expr *e = NULL;
-    if (!given) {
-        if (!lower_has_in(l, in)) return true;
-        if (!(e = lower_shape_in(l, in, &n))) return false;
-    }
-    if (n == 0) return true;
-    const int rank = use == AXES_INSERT ? base + (int)n : base;
-    if (n > GRAPH_MAX_RANK || rank > GRAPH_MAX_RANK)
-        return lower_error(l, D_SHAPE, "%u axes are too many", n);
-    out->given = true;
-    for (uint32_t i = 0; i < n; i++) {
+    if (!given && lower_has_in(l, in) && !(e = lower_shape_in(l, in, &a.n))) return false;
+    const int rank = use == AXES_INSERT ? base + (int)a.n : base;
+    if (a.n > GRAPH_MAX_RANK || rank > GRAPH_MAX_RANK)
+        return lower_error(l, D_SHAPE, "%u axes are too many", a.n);
+    a.given = a.n > 0;
+    for (uint32_t i = 0; i < a.n; i++) {
         int64_t c = given ? given[i] : 0;
-        if (e && !expr_is_const(p, e[i], &c)) {
-            *out = (Axes){.given = true};
-            return axes_from_declared(l, e, n, use, out);
-        }
-        if (!add_axis(l, out, c, rank)) return false;
+        if (e && !expr_is_const(lower_exprs(l), e[i], &c))
+            return lower_fed_axes(l, e, a.n, use, build);
+        if (!add_axis(l, &a, c, rank)) return false;
     }
+    lower_out(l, 0, build(l, &a));
     return true;
 }

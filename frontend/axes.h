@@ -5,20 +5,20 @@
 
 #include "frontend/onnx_op.h"
 
-/* What the axes do to the shape. With it, axes fed at run time can be found out from the declared
- * output shape; the session then checks the fed values. */
+/* What the axes do to the shape. With it, axes that are fed at run time are narrowed down by the
+ * declared output shape. */
 typedef enum AxesUse { AXES_KEEP, AXES_DROP, AXES_INSERT } AxesUse;
 
 typedef struct Axes {
     bool given; /* false: absent or empty */
-    uint32_t n;
-    int axis[GRAPH_MAX_RANK]; /* in the order given */
-    uint32_t mask;
+    uint32_t n, mask;
 } Axes;
 
-/* Axes of input 0 (for AXES_INSERT: of the result) from attribute `attr` or else input `in`.
- * False after an error. */
-bool axes_read(Lower *l, uint32_t in, const char *attr, AxesUse use, Axes *out);
+/* Lowers an operator with axes of input 0 (AXES_INSERT: of the result) from attribute `attr` or
+ * else input `in`: output 0 is build(axes). For axes fed at run time, every set of axes that would
+ * give the declared output is built, and the fed value selects. False after an error. */
+bool axes_lower(Lower *l, uint32_t in, const char *attr, AxesUse use,
+                Value (*build)(Lower *l, const Axes *axes));
 
 /* Product of dim[from..to). */
 Expr axes_product(ExprPool *p, const Expr *dim, int from, int to);

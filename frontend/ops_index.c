@@ -230,22 +230,35 @@ static bool lower_top_k(Lower *l) {
     return true;
 }
 
+/* The depth may have any number type. One that is fed as a float has no symbol: then the declared
+ * output tells. */
+static bool one_hot_depth(Lower *l, int axis, Expr *out) {
+    Value v = build_cast(lower_graph(l), lower_in(l, 1), DT_i64);
+    uint32_t n;
+    Type declared;
+    const Expr *e = v ? build_elems(lower_graph(l), v, true, &n) : NULL;
+    if (e && n == 1)
+        *out = e[0];
+    else if (!e && lower_declared(l, 0, &declared) && axis < declared.rank)
+        *out = declared.dim[axis];
+    else
+        return lower_unsupported(l, "make it a constant", "the depth must be one known number");
+    return true;
+}
+
 static bool lower_one_hot(Lower *l) {
     Graph *g = lower_graph(l);
     ExprPool *p = lower_exprs(l);
     Type t = *lower_type(l, 0);
     const int axis = lower_axis(l, lower_i(l, "axis"), t.rank + 1);
-    uint32_t n;
     if (axis < 0) return false;
     if (t.rank == GRAPH_MAX_RANK) return lower_error(l, D_LIMIT, "the rank is too high");
-    Value depth_value = build_cast(g, lower_in(l, 1), DT_i64);
-    const Expr *depth = depth_value ? build_elems(g, depth_value, true, &n) : NULL;
-    if (!depth && !(depth = lower_shape_in(l, 1, &n))) return false;
-    if (n != 1) return lower_error(l, D_SHAPE, "depth must be one number");
-    Value index = axes_wrap(g, build_cast(g, lower_in(l, 0), DT_i64), depth[0]);
+    Expr depth = 0;
+    if (!one_hot_depth(l, axis, &depth)) return false;
+    Value index = axes_wrap(g, build_cast(g, lower_in(l, 0), DT_i64), depth);
     index = build_unsqueeze(g, index, axis);
     for (int i = t.rank; i > axis; i--) t.dim[i] = t.dim[i - 1];
-    t.dim[axis] = depth[0];
+    t.dim[axis] = depth;
     t.rank++;
     Value hit = build_binary(g, OP_eq, build_iota(g, DT_i64, t.rank, t.dim, axis), index);
     Value off = build_slice_axis(g, lower_in(l, 2), 0, expr_const(p, 0), expr_const(p, 1), 1);

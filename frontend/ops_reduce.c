@@ -40,31 +40,33 @@ static Value log_sum_exp(Graph *g, Value x, uint32_t axes, bool keep) {
     return build_binary(g, OP_add, v, top);
 }
 
-static bool lower_reduce(Lower *l) {
-    Graph *g = lower_graph(l);
-    const Type t = *lower_type(l, 0);
+static uint32_t kind_of(const Lower *l) {
     uint32_t k = 0;
     while (strcmp(kinds[k].name, lower_op_name(l))) k++;
-    const int moved = kinds[k].op == OP_reduce_sum && !kinds[k].before && !kinds[k].after ? 13 : 18;
-    const bool keep = lower_i(l, "keepdims") != 0;
-    Axes axes;
-    if (!axes_read(l, 1, lower_opset(l) < moved ? "axes" : NULL, keep ? AXES_KEEP : AXES_DROP,
-                   &axes))
-        return false;
-    if (!axes.given && !lower_i(l, "noop_with_empty_axes")) axes.mask = (1u << t.rank) - 1;
+    return k;
+}
+
+static Value reduce_axes(Lower *l, const Axes *axes) {
+    Graph *g = lower_graph(l);
+    const uint32_t k = kind_of(l);
+    const bool keep = lower_i(l, "keepdims") != 0, all = !lower_i(l, "noop_with_empty_axes");
+    const uint32_t mask = axes->given || !all ? axes->mask : (1u << lower_type(l, 0)->rank) - 1;
     Value x = lower_in(l, 0), v;
-    if (kinds[k].before == PRE_EXP) {
-        lower_out(l, 0, log_sum_exp(g, x, axes.mask, keep));
-        return true;
-    }
+    if (kinds[k].before == PRE_EXP) return log_sum_exp(g, x, mask, keep);
     if (kinds[k].before == PRE_ABS) x = build_unary(g, OP_abs, x);
     if (kinds[k].before == PRE_SQUARE) x = build_binary(g, OP_mul, x, x);
-    v = kinds[k].after == POST_MEAN && axes.mask ? build_mean(g, x, axes.mask, keep)
-                                                 : reduce(g, kinds[k].op, x, axes.mask, keep);
+    v = kinds[k].after == POST_MEAN && mask ? build_mean(g, x, mask, keep)
+                                            : reduce(g, kinds[k].op, x, mask, keep);
     if (kinds[k].after == POST_SQRT) v = build_unary(g, OP_sqrt, v);
     if (kinds[k].after == POST_LOG) v = build_unary(g, OP_log, v);
-    lower_out(l, 0, v);
-    return true;
+    return v;
+}
+
+/* Axes became an input with opset 13 for ReduceSum and 18 for the others. */
+static bool lower_reduce(Lower *l) {
+    const int moved = !strcmp(lower_op_name(l), "ReduceSum") ? 13 : 18;
+    return axes_lower(l, 1, lower_opset(l) < moved ? "axes" : NULL,
+                      lower_i(l, "keepdims") ? AXES_KEEP : AXES_DROP, reduce_axes);
 }
 
 static bool lower_arg(Lower *l) {

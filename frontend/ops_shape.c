@@ -133,38 +133,42 @@ static bool lower_flatten(Lower *l) {
     return true;
 }
 
-static bool lower_squeeze(Lower *l) {
+static Value squeeze(Lower *l, const Axes *axes) {
     ExprPool *p = lower_exprs(l);
     const Type *t = lower_type(l, 0);
     Type out = {0};
-    Axes axes;
-    if (!axes_read(l, 1, lower_opset(l) < 13 ? "axes" : NULL, AXES_DROP, &axes)) return false;
     for (uint32_t i = 0; i < t->rank; i++) {
         const bool one = expr_is_value(p, t->dim[i], 1);
         int64_t size;
-        if (axes.given ? axes.mask >> i & 1 : one) {
-            if (!one && expr_is_const(p, t->dim[i], &size))
-                return lower_error(l, D_SHAPE, "axis %u has size %lld, not 1", i, (long long)size);
+        if (axes->given ? axes->mask >> i & 1 : one) {
+            if (!one && expr_is_const(p, t->dim[i], &size)) {
+                lower_error(l, D_SHAPE, "axis %u has size %lld, not 1", i, (long long)size);
+                return 0;
+            }
             if (!one) lower_assume(l, t->dim[i], expr_const(p, 1));
         } else {
             out.dim[out.rank++] = t->dim[i];
         }
     }
-    lower_out(l, 0, build_reshape(lower_graph(l), lower_in(l, 0), out.rank, out.dim));
-    return true;
+    return build_reshape(lower_graph(l), lower_in(l, 0), out.rank, out.dim);
+}
+
+static bool lower_squeeze(Lower *l) {
+    return axes_lower(l, 1, lower_opset(l) < 13 ? "axes" : NULL, AXES_DROP, squeeze);
+}
+
+static Value unsqueeze(Lower *l, const Axes *axes) {
+    const Type *t = lower_type(l, 0);
+    Type out = {0};
+    uint32_t from = 0;
+    for (; out.rank < t->rank + axes->n; out.rank++)
+        out.dim[out.rank] =
+            axes->mask >> out.rank & 1 ? expr_const(lower_exprs(l), 1) : t->dim[from++];
+    return build_reshape(lower_graph(l), lower_in(l, 0), out.rank, out.dim);
 }
 
 static bool lower_unsqueeze(Lower *l) {
-    ExprPool *p = lower_exprs(l);
-    const Type *t = lower_type(l, 0);
-    Type out = {0};
-    Axes axes;
-    uint32_t from = 0;
-    if (!axes_read(l, 1, lower_opset(l) < 13 ? "axes" : NULL, AXES_INSERT, &axes)) return false;
-    for (; out.rank < t->rank + axes.n; out.rank++)
-        out.dim[out.rank] = axes.mask >> out.rank & 1 ? expr_const(p, 1) : t->dim[from++];
-    lower_out(l, 0, build_reshape(lower_graph(l), lower_in(l, 0), out.rank, out.dim));
-    return true;
+    return axes_lower(l, 1, lower_opset(l) < 13 ? "axes" : NULL, AXES_INSERT, unsqueeze);
 }
 
 /* Size that results from broadcasting `have` against the wanted size. A wanted size that is only
