@@ -283,7 +283,7 @@ Expr expr_rebuild(ExprPool *p, ExprOp op, Expr a, Expr b, Expr c) {
     case EX_lt: return expr_lt(p, a, b);
     case EX_eq: return expr_eq(p, a, b);
     case EX_select: return expr_select(p, a, b, c);
-    default: GC_ASSERT(!"an expression operation with operands"); return 0;
+    default: gc_assert_failed("an operation with operands", __FILE__, __LINE__);
     }
 }
 
@@ -345,7 +345,7 @@ static int64_t apply(ExprOp op, const int64_t v[3]) {
     case EX_lt: return v[0] < v[1];
     case EX_eq: return v[0] == v[1];
     case EX_select: return v[0] ? v[1] : v[2];
-    default: GC_ASSERT(!"an expression operation with operands"); return 0;
+    default: gc_assert_failed("an operation with operands", __FILE__, __LINE__);
     }
 }
 
