@@ -103,30 +103,74 @@ static Expr is_set(ExprPool *p, const Expr *e, const Axes *a, uint32_t rank) {
     return all;
 }
 
+/* Axes fed at run time, and the shape that results. */
+typedef struct Fed {
+    const Expr *e;
+    uint32_t n, rank;
+    AxesUse use;
+    Type shape; /* declared, or selected by the fed values */
+    bool declared;
+} Fed;
+
+static bool next_set(const Fed *f, Axes *a) {
+    while (++a->mask < 1u << f->rank)
+        if ((uint32_t)__builtin_popcount(a->mask) == f->n) return true;
+    return false;
+}
+
+/* Without a declared output, each size is selected between what the sets of axes would give. */
+static void fed_shape(Lower *l, Fed *f) {
+    ExprPool *p = lower_exprs(l);
+    f->declared = lower_declared(l, 0, &f->shape);
+    if (f->declared) return;
+    bool first = true;
+    for (Axes a = {.given = true, .n = f->n}; next_set(f, &a); first = false) {
+        const Type t = shape_for(p, lower_type(l, 0), &a, f->use);
+        const Expr hit = is_set(p, f->e, &a, f->rank);
+        f->shape.rank = t.rank;
+        for (uint32_t i = 0; i < t.rank; i++)
+            f->shape.dim[i] = first ? t.dim[i] : expr_select(p, hit, t.dim[i], f->shape.dim[i]);
+    }
+}
+
+/* x read at the positions of a tensor of the given shape. Where x is not the chosen alternative its
+ * shape may differ: addresses are clamped, and the elements are not used. */
+static Value read_as(Graph *g, Value x, const Type *shape) {
+    Value at[GRAPH_MAX_RANK];
+    int8_t src[GRAPH_MAX_RANK];
+    if (!x || same_shape(graph_type(g, x), shape)) return x;
+    if (expr_is_value(g->exprs, type_numel(g->exprs, graph_type(g, x)), 0))
+        return build_full(g, build_scalar_i(g, graph_type(g, x)->dtype, 0), shape->rank,
+                          shape->dim);
+    for (int i = 0; i < shape->rank; i++) {
+        at[i] = build_iota(g, DT_i64, shape->rank, shape->dim, i);
+        src[i] = (int8_t)(-1 - i);
+    }
+    return build_gather(g, x, src, at, shape->rank, shape->rank, shape->dim);
+}
+
 static bool lower_fed_axes(Lower *l, const Expr *e, uint32_t n, AxesUse use,
                            Value (*build)(Lower *l, const Axes *axes)) {
     Graph *g = lower_graph(l);
     ExprPool *p = lower_exprs(l);
     const Type in = *lower_type(l, 0);
-    const uint32_t rank = use == AXES_INSERT ? in.rank + n : in.rank;
+    Fed f = {.e = e, .n = n, .rank = use == AXES_INSERT ? in.rank + n : in.rank, .use = use};
     Expr allowed = expr_const(p, 0);
     Value v = 0;
-    Type declared;
-    const bool known = lower_declared(l, 0, &declared);
-    for (uint32_t mask = 0; known && mask < 1u << rank; mask++) {
-        const Axes a = {true, n, mask};
-        if ((uint32_t)__builtin_popcount(mask) != n) continue;
+    fed_shape(l, &f);
+    for (Axes a = {.given = true, .n = n}; next_set(&f, &a);) {
         const Type t = shape_for(p, &in, &a, use);
-        if (!same_shape(&t, &declared)) continue;
-        const Expr hit = is_set(p, e, &a, rank);
-        Value w = build(l, &a), chosen = build_cast(g, build_expr(g, DT_i64, hit), DT_bool);
+        if (f.declared && !same_shape(&t, &f.shape)) continue;
+        const Expr hit = is_set(p, e, &a, f.rank);
+        Value w = read_as(g, build(l, &a), &f.shape);
+        Value chosen = build_cast(g, build_expr(g, DT_i64, hit), DT_bool);
         if (!w) return true;
         v = v ? build_select(g, chosen, w, v) : w;
         allowed = expr_add(p, allowed, hit);
     }
     if (!v)
         return lower_unsupported(l, "make the axes a constant",
-                                 "the axes are known only at run time");
+                                 "no axes give the shape that the model declares");
     lower_assume(l, allowed, expr_const(p, 1));
     lower_out(l, 0, v);
     return true;

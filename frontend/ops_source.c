@@ -66,21 +66,49 @@ static Expr range_count(ExprPool *p, Expr start, Expr limit, Expr delta) {
     return expr_max(p, expr_select(p, expr_lt(p, delta, zero), down, up), zero);
 }
 
+/* A floating-point scalar that is a cast of known integers, as an expression. */
+static bool integer_behind(Lower *l, uint32_t i, Expr *out) {
+    Graph *g = lower_graph(l);
+    double c;
+    uint32_t n;
+    if (lower_const_f(l, i, &c) && c == floor(c) && fabs(c) < 9007199254740992.0) {
+        *out = expr_const(g->exprs, (int64_t)c);
+        return true;
+    }
+    const Node *node = graph_node(g, lower_in(l, i));
+    while ((node->op == OP_cast || node->op == OP_reshape) && dtype_is_float(node->type.dtype)) {
+        const Value from = node->in[0];
+        if (dtype_is_int(graph_type(g, from)->dtype)) {
+            const Expr *e = build_elems(g, from, true, &n);
+            if (e && n == 1) *out = e[0];
+            return e && n == 1;
+        }
+        node = graph_node(g, from);
+    }
+    return false;
+}
+
 static bool float_range_count(Lower *l, Expr *n) {
     double v[3];
+    Expr e[3];
     Type declared;
-    for (uint32_t i = 0; i < 3; i++)
-        if (!lower_const_f(l, i, &v[i])) {
-            if (!lower_declared(l, 0, &declared) || declared.rank != 1)
-                return lower_unsupported(l, "make start, limit and delta constants",
-                                         "the length of a floating-point range is not known");
-            *n = declared.dim[0];
-            return true;
-        }
-    if (v[2] == 0) return lower_error(l, D_SHAPE, "delta is 0");
-    const double count = ceil((v[1] - v[0]) / v[2]);
-    if (!(count < 281474976710656.0)) return lower_error(l, D_SHAPE, "the range is too long");
-    *n = expr_const(lower_exprs(l), count > 0 ? (int64_t)count : 0);
+    bool integers = true, constant = true;
+    for (uint32_t i = 0; i < 3; i++) {
+        constant = constant && lower_const_f(l, i, &v[i]);
+        integers = integers && integer_behind(l, i, &e[i]);
+    }
+    if (constant) {
+        const double count = v[2] == 0 ? NAN : ceil((v[1] - v[0]) / v[2]);
+        if (!(count < 281474976710656.0)) return lower_error(l, D_SHAPE, "the range is endless");
+        *n = expr_const(lower_exprs(l), count > 0 ? (int64_t)count : 0);
+    } else if (integers) {
+        *n = range_count(lower_exprs(l), e[0], e[1], e[2]);
+    } else if (lower_declared(l, 0, &declared) && declared.rank == 1) {
+        *n = declared.dim[0];
+    } else {
+        return lower_unsupported(l, "make start, limit and delta constants",
+                                 "the length of a floating-point range is not known");
+    }
     return true;
 }
 
