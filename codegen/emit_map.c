@@ -324,8 +324,8 @@ LLVMValueRef emit_map(Emit *e, Op op, DType t, LLVMValueRef x, LLVMValueRef y, L
     if (dtype_is_float(t) && !is_f(t)) return map_widened(e, op, t, DT_f32, x, y);
     if (dtype_info[t].bits < 8)
         return map_widened(e, op, t, dtype_is_signed(t) ? DT_i8 : DT_u8, x, y);
-    if (is_f(t)) return float_op(e, op, x, y);
     if (op == OP_min || op == OP_max) return minmax(e, op == OP_max, t, x, y);
+    if (is_f(t)) return float_op(e, op, x, y);
     return int_op(e, op, t, x, y);
 }
 
