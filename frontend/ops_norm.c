@@ -202,9 +202,10 @@ static bool lower_mvn(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0);
     if (!x) return false;
+    static const int64_t default_axes[] = {0, 2, 3};
     uint32_t n, mask = 0;
     const int64_t *axes = lower_ints(l, "axes", &n);
-    if (!axes) axes = (const int64_t[]){0, 2, 3}, n = 3;
+    if (!axes) axes = default_axes, n = 3;
     for (uint32_t i = 0; i < n; i++) {
         int axis = lower_axis(l, axes[i], v_rank(g, x));
         if (axis < 0) return false;

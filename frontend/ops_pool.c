@@ -192,38 +192,40 @@ static bool lower_global_pool(Lower *l) {
 
 /* ---- MaxUnpool ----------------------------------------------------------------------------- */
 
-/* Scatters x by flat indices into zeros of the shape that the pool had. */
+/* Scatters x by flat indices into zeros of the shape that the pool had, as far as the attributes
+ * tell it; a larger output_shape extends that with zeros. */
 static bool lower_max_unpool(Lower *l) {
     Graph *g = lower_graph(l);
     ExprPool *p = g->exprs;
     Value x = lower_in(l, 0), at = lower_in(l, 1);
     if (!x || !at) return false;
-    int n = v_rank(g, x) - 2;
+    Type t = *graph_type(g, x), pooled = t;
+    int n = t.rank - 2;
     int64_t size[GRAPH_MAX_RANK], stride[GRAPH_MAX_RANK], pads[2 * GRAPH_MAX_RANK];
     if (n < 1) return lower_error(l, D_SHAPE, "the input has no spatial axis");
     if (!nn_read_ints(l, "kernel_shape", n, 1, 1, size) ||
         !nn_read_ints(l, "strides", n, 1, 1, stride) || !nn_read_ints(l, "pads", 2 * n, 0, 0, pads))
         return false;
-    Type t = *graph_type(g, x);
-    Expr wanted[GRAPH_MAX_RANK], numel = expr_const(p, 1);
+    for (int i = 0; i < n; i++) {
+        Expr d = expr_muli(p, expr_addi(p, t.dim[2 + i], -1), stride[i]);
+        pooled.dim[2 + i] = expr_addi(p, d, size[i] - pads[i] - pads[n + i]);
+    }
     uint32_t nshape;
     const Expr *shape = lower_shape_in(l, 2, &nshape);
-    if (lower_has_in(l, 2) && (!shape || nshape != t.rank))
-        return shape ? lower_error(l, D_SHAPE, "output_shape has %u values", nshape) : false;
-    for (int i = 0; i < t.rank; i++) {
-        Expr d = t.dim[i];
-        if (i >= 2) {
-            d = expr_muli(p, expr_addi(p, d, -1), stride[i - 2]);
-            d = expr_addi(p, d, size[i - 2] - pads[i - 2] - pads[n + i - 2]);
-        }
-        wanted[i] = shape ? shape[i] : d;
-        numel = expr_mul(p, numel, wanted[i]);
-    }
-    Expr count = type_numel(p, &t);
-    Value zeros = v_zeros(g, t.dtype, 1, &numel);
+    if (lower_has_in(l, 2) && !shape) return false;
+    if (shape && nshape != t.rank)
+        return lower_error(l, D_SHAPE, "output_shape has %u values", nshape);
+    Expr count = type_numel(p, &t), total = type_numel(p, &pooled);
     Value flat = build_reshape(g, x, 1, &count), index = build_reshape(g, at, 1, &count);
-    Value y = build_scatter(g, zeros, flat, (int8_t[]){-1}, &index, 1, SCATTER_set);
-    lower_out(l, 0, build_reshape(g, y, t.rank, wanted));
+    Value y = build_scatter(g, v_zeros(g, t.dtype, 1, &total), flat, (int8_t[]){-1}, &index, 1,
+                            SCATTER_set);
+    y = build_reshape(g, y, t.rank, pooled.dim);
+    Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
+    for (int i = 0; i < t.rank; i++) {
+        lo[i] = expr_const(p, 0);
+        hi[i] = shape ? expr_sub(p, shape[i], pooled.dim[i]) : lo[i];
+    }
+    lower_out(l, 0, build_pad(g, y, v_const(g, x, 0), lo, hi, NULL));
     return true;
 }
 

@@ -42,6 +42,7 @@ typedef struct Resize {
 typedef struct AxisResize {
     int axis;
     Expr in, out;
+    Expr declared;        /* out as the model declares it; 0 where it does not */
     Value scale;          /* f64 scalar */
     double fixed_scale;   /* 0 where only known at run time */
     Value roi_lo, roi_hi; /* f64 scalars, tf_crop_and_resize only */
@@ -126,8 +127,9 @@ static bool kernel_stretch(Graph *g, const Resize *r, const AxisResize *a, doubl
     if (!r->antialias) return true;
     double scale = a->fixed_scale;
     if (scale == 0) {
-        if (!expr_is_const(g->exprs, a->in, &in) || !expr_is_const(g->exprs, a->out, &out))
-            return false;
+        bool known = expr_is_const(g->exprs, a->out, &out) ||
+                     (a->declared && expr_is_const(g->exprs, a->declared, &out));
+        if (!known || !expr_is_const(g->exprs, a->in, &in)) return false;
         scale = out > 0 && in > 0 ? (double)out / (double)in : 1;
     }
     if (scale < 1) *stretch = 1 / scale;
@@ -279,8 +281,6 @@ static Value element(Graph *g, Value v, int64_t i) {
 /* Sizes from constant scales, or, with scales fed at run time, from the declared output. */
 static bool axes_from_scales(Lower *l, Value scales, AxisResize *a, int n) {
     Graph *g = lower_graph(l);
-    Type declared;
-    bool has_type = lower_declared(l, 0, &declared);
     for (int i = 0; i < n; i++) {
         a[i].scale = element(g, scales, i);
         if (build_const_f64(g, a[i].scale, &a[i].fixed_scale)) {
@@ -290,10 +290,10 @@ static bool axes_from_scales(Lower *l, Value scales, AxisResize *a, int n) {
             return lower_unsupported(l, "fix the dimension with --dim",
                                      "scaling a symbolic size by %g", a[i].fixed_scale);
         }
-        if (!has_type || a[i].axis >= declared.rank)
+        if (!a[i].declared)
             return lower_unsupported(l, "make the scales an initializer",
                                      "scales that are computed at run time");
-        a[i].out = declared.dim[a[i].axis];
+        a[i].out = a[i].declared;
     }
     return true;
 }
@@ -345,6 +345,8 @@ static bool read_axes(Lower *l, Value x, AxisResize *a, int *n) {
     Graph *g = lower_graph(l);
     uint32_t count = 0;
     int rank = v_rank(g, x);
+    Type declared;
+    bool has_type = lower_declared(l, 0, &declared);
     const int64_t *axes = lower_opset(l) >= 18 ? lower_ints(l, "axes", &count) : NULL;
     *n = axes ? (int)count : rank;
     if (*n > rank) return lower_error(l, D_ATTRIBUTE, "%d axes for rank %d", *n, rank);
@@ -352,6 +354,7 @@ static bool read_axes(Lower *l, Value x, AxisResize *a, int *n) {
         a[i] = (AxisResize){.axis = axes ? lower_axis(l, axes[i], rank) : i};
         if (a[i].axis < 0) return false;
         a[i].in = v_dim(g, x, a[i].axis);
+        if (has_type && declared.rank == rank) a[i].declared = declared.dim[a[i].axis];
     }
     return true;
 }

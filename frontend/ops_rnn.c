@@ -125,7 +125,9 @@ static Graph *step_body(Lower *l, const Cell *c, const Run *r, Expr iteration) {
     Graph *g = lower_graph(l);
     Graph *body = graph_create(g->arena, g->exprs, g->diags, "step");
     body->is_body = true;
-    build_at(body, build_loc_new(body, g->locs.v[build_loc(g)]));
+    LocInfo place = g->locs.v[build_loc(g)];
+    place.parent = 0;
+    build_at(body, build_loc_new(body, place));
     build_input(body, "cond", (Type){.dtype = DT_bool});
     Value h = build_input(body, "h", *graph_type(g, r->h)), memory = 0;
     if (c->has_memory) memory = build_input(body, "c", *graph_type(g, r->memory));
