@@ -1,0 +1,168 @@
+/* A small plan made through plan_build, with kernels that are C functions of the test program:
+ * their section is copied as the code image, so they must not refer to anything outside it.
+ *
+ *   x f32[batch, 4], w f32[4] constant, prepared to 2*w:  y = relu(x + 2*w), z = sum over all of y
+ *   n = number of positive y, pos i64[n]: their positions (a run-time size) */
+#ifndef TESTS_UNIT_PLAN_SAMPLE_H
+#define TESTS_UNIT_PLAN_SAMPLE_H
+
+#include "codegen/plan_build.h"
+#include "graph/build.h"
+#include "runtime/abi.h"
+
+#if defined(__clang__)
+#define PLAIN_CODE optnone
+#else
+#define PLAIN_CODE optimize("O1", "no-tree-vectorize")
+#endif
+#define IN_IMAGE                                                                                   \
+    __attribute__((section("sample_image"), noinline, used, PLAIN_CODE,                            \
+                   no_sanitize("address", "undefined", "thread")))
+
+extern const char __start_sample_image[], __stop_sample_image[];
+
+IN_IMAGE static void sample_double(void *const *b, const int64_t *d, int64_t lo, int64_t hi,
+                                   void *scratch) {
+    const float *w = b[0];
+    float *out = b[1];
+    (void)d, (void)scratch;
+    for (int64_t i = lo; i < hi; i++) out[i] = w[i] + w[i];
+}
+
+IN_IMAGE static void sample_relu(void *const *b, const int64_t *d, int64_t lo, int64_t hi,
+                                 void *scratch) {
+    const float *x = b[0], *w = b[1];
+    float *y = b[2];
+    (void)scratch;
+    for (int64_t i = lo; i < hi; i++)
+        for (int64_t k = 0; k < d[1]; k++) {
+            float v = x[i * d[1] + k] + w[k];
+            y[i * d[1] + k] = v > 0 ? v : 0;
+        }
+}
+
+IN_IMAGE static void sample_sum(void *const *b, const int64_t *d, int64_t lo, int64_t hi,
+                                void *scratch) {
+    const float *y = b[0];
+    float *z = b[1], *acc = scratch;
+    (void)lo, (void)hi;
+    *acc = 0;
+    for (int64_t i = 0; i < d[0]; i++) *acc += y[i];
+    *z = *acc;
+}
+
+IN_IMAGE static void sample_positions(void *const *b, const int64_t *d, int64_t lo, int64_t hi,
+                                      void *scratch) {
+    const float *y = b[0];
+    int64_t *pos = b[1], *count = b[2], n = 0;
+    (void)lo, (void)hi, (void)scratch;
+    for (int64_t i = 0; i < d[0]; i++)
+        if (y[i] > 0) pos[n++] = i;
+    *count = n;
+}
+
+typedef struct Sample {
+    Arena *arena;
+    void *bytes;
+    size_t size;
+} Sample;
+
+static const float sample_w[4] = {1, 2, 3, -4};
+
+static Kernel *sample_kernel(Arena *a, const char *name, uint32_t nparams, uint32_t written) {
+    Kernel *k = ARENA_NEW(a, Kernel);
+    k->name = name;
+    k->nparams = nparams;
+    k->params = ARENA_ARRAY(a, KParam, nparams);
+    for (uint32_t i = 0; i < nparams; i++) k->params[i].written = written >> i & 1;
+    k->nops = 1;
+    k->ops = ARENA_ARRAY(a, KOp, 2);
+    return k;
+}
+
+static uint32_t sample_buffer(Schedule *s, Arena *a, BufKind kind, DType t, Expr numel,
+                              uint32_t index, Value node) {
+    SBuffer b = {.kind = kind, .dtype = t, .numel = numel, .index = index, .node = node};
+    vec_push(a, &s->buffers, b);
+    return s->buffers.n - 1;
+}
+
+static void sample_step(Schedule *s, CodeResult *code, Arena *a, Kernel *k, const uint32_t *bufs,
+                        graphc_cpu_kernel *entry, Expr work, Expr d0, bool prepare) {
+    ExprPool *p = s->exprs;
+    Expr *dims = ARENA_ARRAY(a, Expr, 2);
+    dims[0] = d0;
+    dims[1] = expr_const(p, 4);
+    SStep st = {.kind = STEP_kernel,
+                .prepare = prepare,
+                .kernel = k,
+                .bufs = arena_copy(a, bufs, k->nparams * sizeof *bufs)};
+    uint64_t at = (uint64_t)((const char *)(uintptr_t)entry - __start_sample_image);
+    code->kernels[s->steps.n] = (CodeKernel){.ndims = 2,
+                                             .dims = dims,
+                                             .entry = {at, at},
+                                             .work = work,
+                                             .scratch_bytes = expr_const(p, 64),
+                                             .cost = expr_muli(p, work, 100000)};
+    vec_push(a, &s->steps, st);
+}
+
+static inline Sample sample_make(void) {
+    Sample out = {.arena = arena_create()};
+    Arena *a = out.arena;
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    Graph *g = graph_create(a, p, d, "sample");
+    SymInfo batch = {.name = "batch", .kind = SYM_DIM, .lo = 0, .hi = 1 << 20};
+    SymInfo count = {.name = "n", .kind = SYM_DATA, .lo = 0, .hi = INT64_C(1) << 22};
+    Expr eb = expr_sym_new(p, batch), en = expr_sym_new(p, count), e4 = expr_const(p, 4);
+    uint32_t sym_n = 0;
+    expr_is_sym(p, en, &sym_n);
+    Expr numel = expr_mul(p, eb, e4), one = expr_const(p, 1);
+    Type tx = {.dtype = DT_f32, .rank = 2, .dim = {eb, e4}};
+    Type tw = {.dtype = DT_f32, .rank = 1, .dim = {e4}};
+    Value x = build_input(g, "x", tx);
+    Constant c = {.data = sample_w, .bytes = sizeof sample_w, .name = "w"};
+    Value w = build_const(g, tw, c);
+    (void)x;
+    IoInfo y = {.name = "y", .type = tx}, z = {.name = "z", .type = {.dtype = DT_f32}};
+    IoInfo pos = {.name = "pos", .type = {.dtype = DT_i64, .rank = 1, .dim = {en}}};
+    vec_push(a, &g->outputs, y);
+    vec_push(a, &g->outputs, z);
+    vec_push(a, &g->outputs, pos);
+
+    Schedule *s = ARENA_NEW(a, Schedule);
+    CodeResult code = {.kernels = ARENA_ARRAY(a, CodeKernel, 8)};
+    s->graph = g;
+    s->exprs = p;
+    uint32_t bx = sample_buffer(s, a, BUF_input, DT_f32, numel, 0, 0);
+    uint32_t bw = sample_buffer(s, a, BUF_const, DT_f32, e4, 0, w);
+    uint32_t bw2 = sample_buffer(s, a, BUF_prepared, DT_f32, e4, 0, 0);
+    uint32_t bt = sample_buffer(s, a, BUF_temp, DT_f32, numel, 0, 0);
+    uint32_t by = sample_buffer(s, a, BUF_output, DT_f32, numel, 0, 0);
+    uint32_t bz = sample_buffer(s, a, BUF_output, DT_f32, one, 1, 0);
+    uint32_t bp = sample_buffer(s, a, BUF_output, DT_i64, numel, 2, 0);
+    Kernel *relu = sample_kernel(a, "poi_1_add_relu", 3, 4);
+    Kernel *positions = sample_kernel(a, "tem_3_compact", 2, 2);
+    positions->nops = 2;
+    positions->ops[1] = (KOp){.op = K_kcompact, .sym = sym_n};
+    sample_step(s, &code, a, sample_kernel(a, "poi_0_double", 2, 2), (uint32_t[]){bw, bw2},
+                sample_double, e4, e4, true);
+    sample_step(s, &code, a, relu, (uint32_t[]){bx, bw2, bt}, sample_relu, eb, numel, false);
+    sample_step(s, &code, a, relu, (uint32_t[]){bx, bw2, by}, sample_relu, eb, numel, false);
+    sample_step(s, &code, a, sample_kernel(a, "red_2_sum", 2, 2), (uint32_t[]){bt, bz}, sample_sum,
+                one, numel, false);
+    sample_step(s, &code, a, positions, (uint32_t[]){bt, bp}, sample_positions, one, numel, false);
+    CodeBlob blob = {.form = CODE_x86_64_v3,
+                     .data = __start_sample_image,
+                     .size = (uint64_t)(__stop_sample_image - __start_sample_image)};
+    code.nblobs = 1;
+    code.blobs = &blob;
+    PlanTargetInput target = {"cpu", s, &code};
+    PlanBuildOptions options = {0};
+    if (plan_build(g, &target, 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK)
+        out.bytes = NULL;
+    return out;
+}
+
+#endif

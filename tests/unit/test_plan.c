@@ -1,0 +1,126 @@
+/* Plan files: what is written is read; damaged, cut and hostile bytes are refused or harmless. */
+#include "plan_sample.h"
+#include "runtime/base/map.h"
+#include "runtime/memory.h"
+#include "test.h"
+
+static bool accepts(const void *bytes, size_t size) {
+    Plan p;
+    char why[256] = "";
+    graphc_status st = plan_parse(bytes, size, &p, (ErrorText){why, sizeof why});
+    if (st == GRAPHC_OK) plan_release(&p);
+    CHECK(st == GRAPHC_OK || why[0]);
+    return st == GRAPHC_OK;
+}
+
+static void *aligned_copy(const Sample *s) {
+    void *p = aligned_alloc(64, (s->size + 63) / 64 * 64);
+    memcpy(p, s->bytes, s->size);
+    return p;
+}
+
+static void test_truncation(const Sample *s) {
+    for (size_t n = 0; n < s->size; n++) {
+        void *p = aligned_alloc(64, (n + 64) / 64 * 64);
+        memcpy(p, s->bytes, n);
+        CHECK(!accepts(p, n));
+        free(p);
+    }
+}
+
+static void test_flips(const Sample *s) {
+    uint8_t *p = aligned_copy(s);
+    for (size_t i = 0; i < s->size * 8; i++) {
+        p[i / 8] ^= (uint8_t)(1 << i % 8);
+        CHECK(!accepts(p, s->size));
+        p[i / 8] ^= (uint8_t)(1 << i % 8);
+    }
+    CHECK(accepts(p, s->size));
+    free(p);
+}
+
+static void rehash(uint8_t *bytes) {
+    PlanHeader *h = (PlanHeader *)(void *)bytes;
+    PlanSection *t = (PlanSection *)(void *)(h + 1);
+    for (uint32_t i = 0; i < PLAN_SEC_COUNT; i++)
+        t[i].hash = hash_bytes(bytes + t[i].offset, t[i].size, i);
+    h->hash = plan_header_hash(h, t);
+}
+
+/* What a fuzzer does that knows the hashes: whatever is accepted must print and bind safely. */
+static void test_hostile(const Sample *s) {
+    const PlanSection *t = (const PlanSection *)(const void *)((const PlanHeader *)s->bytes + 1);
+    static const uint32_t values[] = {0, 1, 2, 5, 12, 13, 64, 65, 255, 0x7fffffff, 0xffffffff};
+    uint32_t accepted = 0, refused = 0;
+    for (uint32_t sec = PLAN_SEC_lists; sec <= PLAN_SEC_blobs; sec++)
+        for (uint64_t at = 0; at + 4 <= t[sec].size; at += 4)
+            for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+                uint8_t *p = aligned_copy(s);
+                memcpy(p + t[sec].offset + at, &values[v], 4);
+                rehash(p);
+                Plan plan;
+                char why[256];
+                if (plan_parse(p, s->size, &plan, (ErrorText){why, sizeof why}) == GRAPHC_OK) {
+                    Arena *a = arena_create();
+                    StrBuf text;
+                    sb_init(&text, a);
+                    plan_print(&plan, &text);
+                    arena_destroy(a);
+                    int64_t *slots = calloc(plan.nexprs, sizeof *slots);
+                    int64_t symbols[8] = {3, 3, 3, 3};
+                    plan_eval(&plan, symbols, slots, PLAN_STAGE_plan);
+                    MemoryPlan *m = memory_create(&plan, &plan.targets[0]);
+                    if (memory_assign(m, slots, (ErrorText){0}) == GRAPHC_OK)
+                        CHECK(memory_arena(m) >= memory_live(m));
+                    memory_destroy(m);
+                    free(slots);
+                    plan_release(&plan);
+                    accepted++;
+                } else
+                    refused++;
+                free(p);
+            }
+    CHECK(accepted > 0);
+    CHECK(refused > accepted);
+}
+
+static void test_version(const Sample *s) {
+    uint8_t *p = aligned_copy(s);
+    PlanHeader *h = (PlanHeader *)(void *)p;
+    h->version = 99;
+    Plan plan;
+    char why[256];
+    CHECK_EQ_I(plan_parse(p, s->size, &plan, (ErrorText){why, sizeof why}), GRAPHC_UNSUPPORTED);
+    CHECK(strstr(why, "version 99"));
+    free(p);
+}
+
+static void test_text_and_bytes(const Sample *s) {
+    Plan plan;
+    Arena *a = arena_create();
+    StrBuf text;
+    sb_init(&text, a);
+    if (CHECK(plan_parse(s->bytes, s->size, &plan, (ErrorText){0}) == GRAPHC_OK)) {
+        plan_print(&plan, &text);
+        CHECK(strstr(sb_str(&text), "output y  f32[batch, 4]"));
+        CHECK(strstr(sb_str(&text), "prepare 0  poi_0_double"));
+        CHECK(strstr(sb_str(&text), "sets n"));
+        plan_release(&plan);
+    }
+    arena_destroy(a);
+    Sample again = sample_make();
+    CHECK(again.size == s->size && memcmp(again.bytes, s->bytes, s->size) == 0);
+    arena_destroy(again.arena);
+}
+
+TEST_MAIN {
+    Sample s = sample_make();
+    if (CHECK(s.bytes)) {
+        test_text_and_bytes(&s);
+        test_version(&s);
+        test_truncation(&s);
+        test_flips(&s);
+        test_hostile(&s);
+    }
+    arena_destroy(s.arena);
+}

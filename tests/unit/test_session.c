@@ -1,0 +1,211 @@
+/* Sessions on the CPU: binding, shapes, run-time sizes, errors, no allocation after warm-up, many
+ * sessions of one plan on many threads. */
+#include "plan_sample.h"
+#include "runtime/graphc.h"
+#include "test.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define COUNTS_ALLOCATIONS 1
+static _Atomic long allocations;
+extern void *__libc_malloc(size_t n);
+extern void *__libc_calloc(size_t n, size_t m);
+extern void *__libc_realloc(void *p, size_t n);
+extern void *__libc_memalign(size_t align, size_t n);
+void *malloc(size_t n) {
+    allocations++;
+    return __libc_malloc(n);
+}
+void *calloc(size_t n, size_t m) {
+    allocations++;
+    return __libc_calloc(n, m);
+}
+void *realloc(void *p, size_t n) {
+    allocations++;
+    return __libc_realloc(p, n);
+}
+void *aligned_alloc(size_t align, size_t n) {
+    allocations++;
+    return __libc_memalign(align, n);
+}
+#endif
+
+static graphc_tensor matrix(float *data, int64_t rows) {
+    return (graphc_tensor){
+        .data = data, .device = GRAPHC_CPU, .dtype = {2, 32, 1}, .rank = 2, .shape = {rows, 4}};
+}
+
+static void fill(float *x, int64_t rows, float salt) {
+    for (int64_t i = 0; i < rows * 4; i++) x[i] = (float)((i * 7) % 11) - 6 + salt;
+}
+
+/* Runs and compares with the same thing in plain C. */
+static bool run_and_check(graphc_session *s, float *x, int64_t rows) {
+    graphc_tensor t = matrix(x, rows), y, z, pos;
+    bool ok = graphc_bind_input(s, 0, &t) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK &&
+              graphc_output(s, 0, &y) == GRAPHC_OK && graphc_output(s, 1, &z) == GRAPHC_OK &&
+              graphc_output(s, 2, &pos) == GRAPHC_OK;
+    if (!ok) return false;
+    float sum = 0;
+    int64_t n = 0;
+    ok = y.rank == 2 && y.shape[0] == rows && y.shape[1] == 4 && z.rank == 0;
+    for (int64_t i = 0; i < rows * 4; i++) {
+        float v = x[i] + 2 * sample_w[i % 4];
+        v = v > 0 ? v : 0;
+        sum += v;
+        ok &= ((float *)y.data)[i] == v;
+        if (v > 0) ok &= ((int64_t *)pos.data)[n++] == i;
+    }
+    return ok && *(float *)z.data == sum && pos.shape[0] == n;
+}
+
+static graphc_plan *load(const Sample *s) {
+    graphc_plan *p = NULL;
+    char why[256];
+    if (!CHECK(graphc_plan_load_memory(s->bytes, s->size, NULL, &p, why, sizeof why) == GRAPHC_OK))
+        fprintf(stderr, "    %s\n", why);
+    return p;
+}
+
+static graphc_session *session(const graphc_plan *p, uint32_t threads) {
+    graphc_session *s = NULL;
+    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+    char why[256];
+    o.threads = threads;
+    if (!CHECK(graphc_session_create(p, &o, &s, why, sizeof why) == GRAPHC_OK))
+        fprintf(stderr, "    %s\n", why);
+    return s;
+}
+
+static void test_shapes(const graphc_plan *p) {
+    float x[4 * 100];
+    graphc_session *s = session(p, 3);
+    static const int64_t rows[] = {3, 100, 1, 0, 64};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fill(x, rows[i], 0.5f);
+        CHECK(run_and_check(s, x, rows[i]));
+    }
+#ifdef COUNTS_ALLOCATIONS
+    long before = allocations;
+    for (int i = 0; i < 20; i++) CHECK(run_and_check(s, x, i % 2 ? 64 : 3));
+    CHECK_EQ_I(allocations - before, 0);
+#endif
+    graphc_session_destroy(s);
+}
+
+static void test_own_memory(const graphc_plan *p) {
+    float x[4 * 8], y[4 * 8];
+    int64_t pos[32];
+    graphc_session *s = session(p, 1);
+    fill(x, 8, 0);
+    graphc_tensor tx = matrix(x, 8), ty = matrix(y, 8), out;
+    CHECK_EQ_I(graphc_bind_output(s, 0, &ty), GRAPHC_OK);
+    CHECK(run_and_check(s, x, 8));
+    CHECK(graphc_output(s, 0, &out) == GRAPHC_OK && out.data == y);
+    size_t bytes = 0;
+    CHECK_EQ_I(graphc_workspace_size(s, &bytes), GRAPHC_OK);
+    CHECK(bytes >= sizeof x);
+    char *work = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    CHECK_EQ_I(graphc_bind_workspace(s, work, bytes - 1), GRAPHC_OK);
+    CHECK_EQ_I(graphc_run(s), GRAPHC_USAGE);
+    CHECK(strstr(graphc_session_error(s), "workspace"));
+    CHECK_EQ_I(graphc_bind_workspace(s, work, bytes), GRAPHC_OK);
+    CHECK(run_and_check(s, x, 8));
+    CHECK_EQ_I(graphc_bind_workspace(s, NULL, 0), GRAPHC_OK);
+    ty.shape[0] = 7;
+    CHECK_EQ_I(graphc_bind_output(s, 0, &ty), GRAPHC_OK);
+    CHECK_EQ_I(graphc_run(s), GRAPHC_INVALID);
+    CHECK_EQ_I(graphc_bind_output(s, 0, NULL), GRAPHC_OK);
+    graphc_tensor tp = {
+        .data = pos, .device = GRAPHC_CPU, .dtype = {0, 64, 1}, .rank = 1, .shape = {99}};
+    CHECK_EQ_I(graphc_bind_output(s, 2, &tp), GRAPHC_OK);
+    CHECK_EQ_I(graphc_run(s), GRAPHC_INVALID);
+    CHECK_EQ_I(graphc_bind_input(s, 0, &tx), GRAPHC_OK);
+    free(work);
+    graphc_session_destroy(s);
+}
+
+static void test_errors(const graphc_plan *p) {
+    float x[16] = {0};
+    graphc_session *s = session(p, 1);
+    graphc_tensor t = matrix(x, 4), out;
+    CHECK_EQ_I(graphc_run(s), GRAPHC_USAGE);
+    CHECK(strstr(graphc_session_error(s), "\"x\" is not bound"));
+    CHECK_EQ_I(graphc_output(s, 0, &out), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_bind_input(s, 1, &t), GRAPHC_USAGE);
+    t.shape[1] = 3;
+    CHECK_EQ_I(graphc_bind_input(s, 0, &t), GRAPHC_OK);
+    CHECK_EQ_I(graphc_run(s), GRAPHC_INVALID);
+    CHECK(strstr(graphc_session_error(s), "dimension 1 must be 4"));
+    t = matrix(x, 2 << 20);
+    CHECK_EQ_I(graphc_bind_input(s, 0, &t), GRAPHC_OK);
+    CHECK_EQ_I(graphc_run(s), GRAPHC_INVALID);
+    CHECK(strstr(graphc_session_error(s), "batch in 0..1048576"));
+    t.dtype.bits = 64;
+    CHECK_EQ_I(graphc_bind_input(s, 0, &t), GRAPHC_INVALID);
+    t = matrix(x, 4);
+    t.rank = 1;
+    CHECK_EQ_I(graphc_bind_input(s, 0, &t), GRAPHC_INVALID);
+    t = matrix(x, 4);
+    CHECK(run_and_check(s, x, 4));
+    graphc_session_destroy(s);
+    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+    char why[256];
+    o.device = GRAPHC_CUDA;
+    CHECK_EQ_I(graphc_session_create(p, &o, &s, why, sizeof why), GRAPHC_UNSUPPORTED);
+    CHECK(strstr(why, "no code for CUDA"));
+}
+
+static void test_profile(const graphc_plan *p) {
+    float x[4 * 5];
+    graphc_session *s = session(p, 2);
+    fill(x, 5, 0);
+    graphc_session_profile(s, true);
+    CHECK(run_and_check(s, x, 5));
+    CHECK_EQ_I(graphc_profile_steps(s), 4);
+    CHECK_STR(graphc_profile_step(s, 2).kernel, "red_2_sum");
+    CHECK(graphc_profile_step(s, 0).seconds > 0);
+    graphc_session_destroy(s);
+}
+
+static void *user(void *plan) {
+    float x[4 * 64];
+    bool ok = true;
+    for (int round = 0; round < 5; round++) {
+        graphc_session *s = NULL;
+        graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+        o.threads = 1 + (uint32_t)round % 3;
+        if (graphc_session_create(plan, &o, &s, NULL, 0) != GRAPHC_OK) return plan;
+        for (int i = 0; i < 50; i++) {
+            fill(x, 1 + i, (float)round);
+            ok &= run_and_check(s, x, 1 + i);
+        }
+        graphc_session_destroy(s);
+    }
+    return ok ? NULL : plan;
+}
+
+static void test_many_threads(graphc_plan *p) {
+    pthread_t t[8];
+    for (int i = 0; i < 8; i++) CHECK_EQ_I(pthread_create(&t[i], NULL, user, p), 0);
+    for (int i = 0; i < 8; i++) {
+        void *bad = NULL;
+        pthread_join(t[i], &bad);
+        CHECK(!bad);
+    }
+}
+
+TEST_MAIN {
+    Sample s = sample_make();
+    graphc_plan *p = CHECK(s.bytes) ? load(&s) : NULL;
+    if (p) {
+        test_shapes(p);
+        test_own_memory(p);
+        test_errors(p);
+        test_profile(p);
+        test_many_threads(p);
+    }
+    graphc_plan_destroy(p);
+    arena_destroy(s.arena);
+}
