@@ -40,7 +40,7 @@ void emit_init(Emit *e, const EmitTarget *t, LLVMContextRef ctx, LLVMModuleRef m
     e->ptr = LLVMPointerTypeInContext(ctx, 0);
     LLVMSetTarget(mod, t->triple);
     SymInfo lane = {.name = "lane", .kind = SYM_AXIS, .lo = 0, .hi = t->lanes - 1};
-    e->lane_sym = expr_sym_new(p, lane);
+    (void)expr_is_sym(p, expr_sym_new(p, lane), &e->lane_sym);
     e->aligned = map_create(a);
     e->indirect = map_create(a);
 }

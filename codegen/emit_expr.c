@@ -24,12 +24,13 @@ static Expr alias_of(Emit *e, uint32_t sym, KVal bind) {
     if (m) return m->expr;
     SymInfo info = *expr_sym_info(e->exprs, sym);
     info.kind = SYM_AXIS;
-    uint32_t s = expr_sym_new(e->exprs, info);
+    uint32_t s = 0;
+    key.expr = expr_sym_new(e->exprs, info);
+    (void)expr_is_sym(e->exprs, key.expr, &s);
     DType t = (DType)e->k->ops[e->k->ops[bind].in[0]].dtype;
     EmitPlace back = emit_hoist(e, v.depth);
     LLVMValueRef wide = emit_cast(e, t, DT_i64, v.v);
     emit_set_sym(e, s, wide);
-    key.expr = expr_sym_ref(e->exprs, s);
     emit_unhoist(e, back);
     emit_memo_put(e, v.depth, key);
     return key.expr;

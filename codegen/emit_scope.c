@@ -51,9 +51,11 @@ void emit_set_sym(Emit *e, uint32_t sym, LLVMValueRef value) {
 
 Expr emit_new_sym(Emit *e, const char *name, int64_t hi, LLVMValueRef value) {
     SymInfo info = {.name = name, .kind = SYM_AXIS, .lo = 0, .hi = hi};
-    uint32_t sym = expr_sym_new(e->exprs, info);
+    Expr ref = expr_sym_new(e->exprs, info);
+    uint32_t sym = 0;
+    (void)expr_is_sym(e->exprs, ref, &sym);
     emit_set_sym(e, sym, value);
-    return expr_sym_ref(e->exprs, sym);
+    return ref;
 }
 
 void emit_bind(Emit *e, uint32_t sym, Expr by) {

@@ -229,12 +229,18 @@ void emit_rows_cpu(Emit *e, EmitInfo *info) {
     }
     Items it = items_of(r);
     alloc_kept(r);
+    if (!e->k->serial && r->npasses) {
+        info->work = work_of(r, &it);
+        run_items(r, &it);
+        return;
+    }
+    /* One item does everything, in order. */
+    EmitIf any;
+    emit_if_begin(e, &any, LLVMBuildICmp(e->b, LLVMIntSLT, e->begin, e->end, ""));
     for (KVal v = 1; v < e->k->nops; v++)
         if (e->k->ops[v].op == K_kcompact) rows_compact(r, v);
-    if (!r->npasses) return;
-    if (!e->k->serial)
-        info->work = work_of(r, &it);
-    else
-        e->begin = emit_i64(e, 0), e->end = emit_expr(e, work_of(r, &it));
-    run_items(r, &it);
+    e->begin = emit_i64(e, 0);
+    e->end = emit_expr(e, work_of(r, &it));
+    if (r->npasses) run_items(r, &it);
+    emit_if_end(e, &any);
 }

@@ -1,0 +1,150 @@
+/* Every kernel text below, compiled for both x86-64 variants, against the reference interpreter on
+ * random data at several sizes. */
+#include "codegen/codegen.h"
+#include "runtime/abi.h"
+#include "tests/unit/test.h"
+#include <sys/mman.h>
+
+typedef struct Case {
+    const char *name, *text;
+    double tol; /* relative to the largest magnitude of the output */
+} Case;
+
+#include "tests/unit/codegen_cases.h"
+
+static uint64_t rng = 1;
+static double uniform(void) {
+    rng = rng * 6364136223846793005u + 1442695040888963407u;
+    return (double)(rng >> 33) / 2147483648.0;
+}
+
+static void fill(DType t, void *p, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        double u = uniform();
+        if (t == DT_bool)
+            dtype_store_i64(t, p, i, u < 0.5);
+        else if (dtype_is_float(t))
+            dtype_store_f64(t, p, i, u * 4 - 2);
+        else
+            dtype_store_i64(t, p, i, (int64_t)(u * 7) - (dtype_is_signed(t) ? 3 : 0));
+    }
+}
+
+static double value(DType t, const void *p, size_t i) {
+    return dtype_is_float(t) ? dtype_load_f64(t, p, i) : (double)dtype_load_i64(t, p, i);
+}
+
+static bool same(const Case *c, const char *variant, uint32_t param, DType t, const void *got,
+                 const void *want, size_t n) {
+    double scale = 1e-30;
+    for (size_t i = 0; i < n; i++) {
+        double w = fabs(value(t, want, i));
+        if (isfinite(w) && w > scale) scale = w;
+    }
+    for (size_t i = 0; i < n; i++) {
+        double g = value(t, got, i), w = value(t, want, i);
+        if ((isnan(g) && isnan(w)) || g == w || fabs(g - w) <= c->tol * scale) continue;
+        fprintf(stderr, "%s (%s) p%u[%zu of %zu]: %.9g, expected %.9g\n", c->name, variant, param,
+                i, n, g, w);
+        return false;
+    }
+    return true;
+}
+
+static void *map_code(const CodeBlob *b) {
+    void *p = mmap(NULL, b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(p, b->data, b->size);
+    mprotect(p, b->size, PROT_READ | PROT_EXEC);
+    return p;
+}
+
+static void run(const CodeKernel *ck, const Kernel *k, ExprPool *p, const uint8_t *code,
+                CodeForm form, void **bufs, const int64_t *sym) {
+    int64_t dims[64], work = expr_eval(p, ck->work, sym);
+    for (uint32_t i = 0; i < ck->ndims; i++) dims[i] = expr_eval(p, ck->dims[i], sym);
+    size_t bytes = (size_t)expr_eval(p, ck->scratch_bytes, sym) + 64;
+    void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    graphc_cpu_kernel *fn;
+    const uint8_t *entry = code + ck->entry[form];
+    memcpy(&fn, &entry, sizeof fn);
+    /* Two ranges, so that work items must not depend on each other. */
+    fn(bufs, dims, 0, work / 3, scratch);
+    fn(bufs, dims, work / 3, work, scratch);
+    free(scratch);
+    (void)k;
+}
+
+static void check_sizes(const Case *c, const Kernel *k, ExprPool *p, const CodeResult *r,
+                        void *const *code, int64_t n, Arena *a) {
+    int64_t sym[256] = {0};
+    for (uint32_t i = 0; i < expr_sym_count(p); i++)
+        if (expr_sym_info(p, i)->kind == SYM_DIM) sym[i] = n + (int64_t)i;
+    void *in[K_MAX_PARAMS], *want[K_MAX_PARAMS], *got[K_MAX_PARAMS];
+    size_t count[K_MAX_PARAMS];
+    for (uint32_t i = 0; i < k->nparams; i++) {
+        count[i] = (size_t)expr_eval(p, k->params[i].numel, sym);
+        size_t bytes = count[i] * dtype_bytes(k->params[i].dtype);
+        in[i] = arena_alloc(a, bytes + 64);
+        want[i] = arena_alloc(a, bytes + 64);
+        got[i] = arena_alloc(a, bytes + 64);
+        fill(k->params[i].dtype, in[i], count[i]);
+        memcpy(want[i], in[i], bytes);
+    }
+    CHECK(kir_eval(k, p, want, sym, a) == GRAPHC_OK);
+    for (int v = 0; v < 2; v++) {
+        if (v && !__builtin_cpu_supports("avx512f")) continue;
+        for (uint32_t i = 0; i < k->nparams; i++)
+            memcpy(got[i], in[i], count[i] * dtype_bytes(k->params[i].dtype));
+        run(&r->kernels[0], k, p, code[v], v ? CODE_x86_64_v4 : CODE_x86_64_v3, got, sym);
+        for (uint32_t i = 0; i < k->nparams; i++)
+            CHECK(same(c, v ? "v4" : "v3", i, k->params[i].dtype, got[i], want[i], count[i]));
+    }
+}
+
+static void dump(void *ctx, const char *kernel, const char *ext, const char *text, size_t n) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s.%s", (const char *)ctx, kernel, ext);
+    FILE *f = fopen(path, "w");
+    if (!f) return;
+    fwrite(text, 1, n, f);
+    fclose(f);
+}
+
+static void check_case(const Case *c) {
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    static const char *const dims[] = {"N", "M"};
+    for (int i = 0; i < 2; i++)
+        (void)expr_sym_new(p, (SymInfo){.name = dims[i], .kind = SYM_DIM, .lo = 0, .hi = 1 << 20});
+    const char *end;
+    Kernel *k = kir_parse(a, p, d, c->text, &end);
+    if (!CHECK(k && kir_verify(k, p, d) == GRAPHC_OK)) {
+        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : end);
+        arena_destroy(a);
+        return;
+    }
+    Schedule s = {.exprs = p, .machine = NULL};
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CodeOptions o = {
+        .threads = 1, .dump = getenv("DUMP") ? dump : NULL, .dump_ctx = getenv("DUMP")};
+    CodeResult r = {0};
+    if (!CHECK(codegen_cpu(&s, &o, a, d, &r) == GRAPHC_OK)) {
+        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
+        arena_destroy(a);
+        return;
+    }
+    void *code[2] = {map_code(&r.blobs[0]), map_code(&r.blobs[1])};
+    static const int64_t sizes[] = {1, 3, 16, 37, 64, 130};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        check_sizes(c, k, p, &r, code, sizes[i], a);
+    munmap(code[0], r.blobs[0].size);
+    munmap(code[1], r.blobs[1].size);
+    arena_destroy(a);
+}
+
+TEST_MAIN {
+    const char *only = getenv("CASE");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (!only || strstr(cases[i].name, only)) check_case(&cases[i]);
+}
