@@ -257,9 +257,13 @@ double lower_f(const Lower *l, const char *name) {
     return d ? (double)strtof(d, NULL) : 0; /* attributes are single precision */
 }
 
+static const char *bytes_text(const Lower *l, const ProtobufCBinaryData *b) {
+    return b->len ? arena_strndup(l->im->arena, (const char *)b->data, b->len) : "";
+}
+
 const char *lower_s(const Lower *l, const char *name) {
     const Onnx__AttributeProto *a = given(l, name);
-    if (a) return arena_strndup(l->im->arena, (const char *)a->s.data, a->s.len);
+    if (a) return bytes_text(l, &a->s);
     const char *d = fallback(l, name);
     return d ? d : "";
 }
@@ -284,7 +288,7 @@ const char *const *lower_strings(const Lower *l, const char *name, uint32_t *n) 
     if (!a) return NULL;
     const char **v = ARENA_ARRAY(l->im->arena, const char *, a->n_strings + 1);
     for (uint32_t i = 0; i < *n; i++)
-        v[i] = arena_strndup(l->im->arena, (const char *)a->strings[i].data, a->strings[i].len);
+        v[i] = bytes_text(l, &a->strings[i]);
     return v;
 }
 
