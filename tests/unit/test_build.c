@@ -9,7 +9,7 @@ static Graph *new_graph(void) {
 
 static Expr symbol(Graph *g, const char *name, int64_t lo, int64_t hi) {
     SymInfo info = {.name = name, .kind = SYM_DIM, .lo = lo, .hi = hi};
-    return expr_sym_ref(g->exprs, expr_sym_new(g->exprs, info));
+    return expr_sym_new(g->exprs, info);
 }
 
 static Expr num(Graph *g, int64_t v) {

@@ -253,12 +253,13 @@ static void test_loop(void) {
     Value limit = input(&r, DT_i64, 0, NULL, VALUES(7)), yes = build_scalar_i(r.g, DT_bool, 1);
     Graph *b = graph_create(r.arena, r.g->exprs, r.g->diags, "body");
     b->is_body = true;
-    uint32_t iter =
-        expr_sym_new(r.g->exprs, (SymInfo){.name = "i", .kind = SYM_ITER, .hi = INT64_MAX});
+    uint32_t iter;
+    Expr i = expr_sym_new(r.g->exprs, (SymInfo){.name = "i", .kind = SYM_ITER, .hi = INT64_MAX});
+    CHECK(expr_is_sym(r.g->exprs, i, &iter));
     Type scalar = {.dtype = DT_i64}, truth = {.dtype = DT_bool};
     (void)build_input(b, "cond", truth);
     Value sum = build_input(b, "sum", scalar), most = build_input(b, "limit", scalar);
-    Value next = build_binary(b, OP_add, sum, build_expr(b, DT_i64, expr_sym_ref(b->exprs, iter)));
+    Value next = build_binary(b, OP_add, sum, build_expr(b, DT_i64, i));
     build_output(b, "cond", build_binary(b, OP_lt, next, most));
     build_output(b, "sum", next);
     build_output(b, "scan", next);
@@ -291,7 +292,7 @@ static void test_binding(void) {
     Rig r = rig();
     ExprPool *p = r.g->exprs;
     SymInfo n = {.name = "n", .kind = SYM_DIM, .lo = 1, .hi = 4};
-    Type t = {.dtype = DT_f32, .rank = 1, .dim = {expr_sym_ref(p, expr_sym_new(p, n))}};
+    Type t = {.dtype = DT_f32, .rank = 1, .dim = {expr_sym_new(p, n)}};
     Value x = build_input(r.g, "x", t);
     r.in[0] = (EvalTensor){DT_f32, 1, {3}, (float[]){1, 2, 3, 4, 5}};
     build_output(r.g, "y", build_binary(r.g, OP_add, x, build_expr(r.g, DT_i64, t.dim[0])));
