@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-_Alignas(64) uint8_t session_nowhere[64];
-
 bool tensor_bytes(DType t, const int64_t *shape, int32_t rank, uint64_t *bytes) {
     uint64_t n = dtype_bytes(t);
     for (int32_t i = 0; i < rank; i++)
@@ -271,7 +269,7 @@ static void *root_address(const graphc_session *s, uint32_t i, uint8_t *workspac
     case PLAN_BUF_temp: p = workspace + memory_offset(s->memory, i); break;
     default: break;
     }
-    return p ? p : session_nowhere;
+    return p ? p : s->res->nowhere;
 }
 
 static void fill_pointers(graphc_session *s, uint8_t *workspace) {
@@ -298,6 +296,7 @@ graphc_status bind_memory(graphc_session *s) {
     GC_TRY(reserve_workspace(s, &workspace));
     GC_TRY(place_io(s));
     fill_pointers(s, workspace);
+    s->generation++;
     s->pointers_changed = false;
     return GRAPHC_OK;
 }

@@ -69,7 +69,7 @@ static graphc_status load_constant(Resident *r, uint32_t i, ErrorText e) {
         return error_set(e, GRAPHC_INVALID, "constant %llu has not the size of its buffer",
                          (unsigned long long)c);
     if (want == 0) {
-        r->address[i] = session_nowhere;
+        r->address[i] = r->nowhere;
         return GRAPHC_OK;
     }
     size_t align = dtype_bytes(plan_dtype(r->buffers[i].dtype));

@@ -24,6 +24,8 @@ static bool lay_out_steps(graphc_session *s) {
         s->kernel_steps[s->nkernel_steps++] = i;
     }
     if (pointers > UINT32_MAX || dims > UINT32_MAX) return false;
+    s->npointers = pointers;
+    s->ndims = dims;
     s->pointers = calloc(pointers + 1, sizeof *s->pointers);
     s->dims = calloc(dims + 1, sizeof *s->dims);
     return s->pointers && s->dims;
@@ -166,7 +168,8 @@ static graphc_status check_tensor(graphc_session *s, const char *what, const Pla
     if ((!t->data && bytes) || (uintptr_t)t->data % dtype_bytes(type))
         return error_set(e, GRAPHC_USAGE, "%s \"%s\": data is NULL or not aligned to its elements",
                          what, name);
-    if (t->device != GRAPHC_CPU && t->device != s->res->ops->kind)
+    if (t->device != GRAPHC_CPU &&
+        (t->device != s->res->ops->kind || t->device_id != s->res->device_id))
         return error_set(e, GRAPHC_USAGE, "%s \"%s\" lies on another device than the session", what,
                          name);
     return GRAPHC_OK;

@@ -22,8 +22,9 @@ typedef struct Resident {
     const DeviceOps *ops;
     int32_t device_id;
     uint32_t isa_limit;
-    char *weights; /* a path in the folder of external constants, or NULL: the plan's */
+    char *weights;   /* a path in the folder of external constants, or NULL: the plan's */
     uint32_t refs;   /* guarded by the plan's lock */
+    void *nowhere;   /* what pointers to no bytes point to, set by open */
     void **address;  /* per buffer: constants and prepared buffers, else NULL */
     uint8_t *owned;  /* per buffer: address was allocated here */
     int64_t *slots;  /* of stage plan; the others are not meaningful */
@@ -127,7 +128,9 @@ struct graphc_session {
     StepState *step;
     void **pointers;
     int64_t *dims, *trip; /* trip: per step, of loops under way */
-    int64_t *data;        /* where kernels write run-time symbols (device memory), one per symbol */
+    uint64_t npointers, ndims;
+    uint32_t generation; /* counts changes of slots, pointers and dims */
+    int64_t *data;       /* where kernels write run-time symbols (device memory), one per symbol */
 
     bool profiling;
     uint32_t nkernel_steps;
@@ -165,8 +168,5 @@ Launch steps_launch(const graphc_session *s, uint32_t step);
 
 /* Bytes of a tensor; false if the product does not fit or a dimension is negative. */
 bool tensor_bytes(DType t, const int64_t *shape, int32_t rank, uint64_t *bytes);
-
-/* What a pointer to no bytes points to. */
-extern uint8_t session_nowhere[64];
 
 #endif

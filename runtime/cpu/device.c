@@ -15,6 +15,9 @@
 #define HUGE_PAGE    (2u << 20)
 #define SCRATCH_STEP 4096u /* threads' scratch starts on pages of their own */
 
+/* Kernels may look at, but not change, what lies behind an empty buffer. */
+static const _Alignas(64) uint8_t nowhere[64];
+
 typedef struct CpuDevice {
     PlanForm form;
     uint8_t *image;
@@ -56,6 +59,7 @@ static graphc_status cpu_open(Resident *r, const graphc_session_options *o, Erro
     CpuDevice *d = calloc(1, sizeof *d);
     if (!d) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for the plan's code");
     r->device = d;
+    r->nowhere = (void *)(uintptr_t)nowhere;
     const PlanBlob *b = pick_blob(r, o->isa_limit);
     if (b) {
         d->form = (PlanForm)b->form;

@@ -1,13 +1,295 @@
-/* CUDA sessions are refused until the driver layer is in place. */
-#include "runtime/session.h"
+/* A GPU as a device: one module per resident in the device's primary context, a lane is a stream.
+ */
+#include "runtime/cuda/driver.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GRID_X_MAX  INT64_C(0x7fffffff)
+#define GRID_YZ_MAX 65535
+#define SHARED_FREE 49152 /* dynamic shared memory that needs no asking */
+#define NOWHERE     256   /* bytes of device memory behind pointers to nothing */
+
+/* After a fatal error the context is gone for good: every call says so and nothing is freed. */
+static bool is_fatal(CuResult r) {
+    return r == CU_ILLEGAL_ADDRESS || (r >= CU_FIRST_FATAL && r <= CU_LAST_FATAL);
+}
+
+graphc_status cuda_check(CudaDevice *d, CuResult r, ErrorText e, const char *what) {
+    if (r == CU_OK) return GRAPHC_OK;
+    if (is_fatal(r)) __atomic_store_n(&d->lost, r, __ATOMIC_RELAXED);
+    return driver_error(d->driver, r, e, "%s", what);
+}
+
+static bool is_lost(const CudaDevice *d) {
+    return __atomic_load_n(&d->lost, __ATOMIC_RELAXED) != 0;
+}
+
+static graphc_status enter(CudaDevice *d, ErrorText e) {
+    if (is_lost(d))
+        return driver_error(d->driver, d->lost, e,
+                            "the CUDA device was lost by an earlier error; restart the program");
+    return cuda_check(d, d->driver->context_push(d->context), e, "entering the CUDA context");
+}
+
+static void leave(CudaDevice *d) {
+    CuContext c;
+    (void)d->driver->context_pop(&c);
+}
+
+static const PlanBlob *find_blob(const Resident *r, PlanForm form) {
+    const PlanBlob *b = r->owner->plan.blobs + r->target->blobs;
+    for (uint32_t i = 0; i < r->target->nblobs; i++)
+        if (b[i].form == (uint32_t)form) return &b[i];
+    return NULL;
+}
+
+/* Machine code for this GPU if the plan has it, else its PTX through the driver's compiler. */
+static graphc_status load_module(Resident *r, ErrorText e) {
+    CudaDevice *d = r->device;
+    const uint8_t *code = r->owner->plan.code;
+    const PlanBlob *cubin = find_blob(r, PLAN_cubin), *ptx = find_blob(r, PLAN_ptx);
+    CuResult res = CU_NO_BINARY_FOR_GPU;
+    if (cubin) res = d->driver->module_load(&d->module, code + cubin->offset, 0, NULL, NULL);
+    if (res == CU_OK) return GRAPHC_OK;
+    if (!ptx) return driver_error(d->driver, res, e, "loading the plan's GPU code");
+    char log[384] = "";
+    int options[] = {CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_SIZE};
+    void *values[] = {log, (void *)(uintptr_t)sizeof log};
+    res = d->driver->module_load(&d->module, code + ptx->offset, 2, options, values);
+    if (res == CU_OK) return GRAPHC_OK;
+    log[sizeof log - 1] = 0;
+    if (res == CU_PTX_TOO_NEW)
+        return driver_error(d->driver, res, e,
+                            "the plan's PTX is newer than the driver (CUDA %d.%d)",
+                            d->driver->version / 1000, d->driver->version % 1000 / 10);
+    return driver_error(d->driver, res, e, "compiling the plan's PTX for \"%s\": %.100s",
+                        plan_str(&r->owner->plan, r->target->name), log);
+}
+
+static graphc_status find_functions(Resident *r, ErrorText e) {
+    CudaDevice *d = r->device;
+    d->function = calloc((size_t)r->target->nkernels + 1, sizeof *d->function);
+    if (!d->function) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for GPU code");
+    for (uint32_t i = 0; i < r->target->nkernels; i++) {
+        const PlanKernel *k = &r->kernels[i];
+        const char *symbol = plan_str(&r->owner->plan, k->symbol);
+        CuResult res = d->driver->module_function(&d->function[i], d->module, symbol);
+        if (res == CU_OK && k->shared > SHARED_FREE)
+            res =
+                d->driver->function_set(d->function[i], CU_FUNCTION_DYNAMIC_SHARED, (int)k->shared);
+        if (res) return driver_error(d->driver, res, e, "kernel %s", symbol);
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status find_device(CudaDevice *d, int32_t number, ErrorText e) {
+    int n = 0;
+    GC_TRY(cuda_check(d, d->driver->device_count(&n), e, "counting GPUs"));
+    if (number < 0 || number >= n)
+        return error_set(e, GRAPHC_USAGE, "there is no CUDA device %d; there are %d", number, n);
+    GC_TRY(cuda_check(d, d->driver->device_get(&d->device, number), e, "opening the GPU"));
+    return cuda_check(d, d->driver->context_retain(&d->context, d->device), e,
+                      "making a CUDA context");
+}
+
+static graphc_status cuda_alloc(Resident *r, uint64_t bytes, void **out, ErrorText e) {
+    CudaDevice *d = r->device;
+    CuAddress p = 0;
+    GC_TRY(enter(d, e));
+    CuResult res = d->driver->mem_alloc(&p, bytes ? bytes : 1);
+    size_t left = 0, total = 0;
+    if (res) (void)d->driver->mem_info(&left, &total);
+    leave(d);
+    if (res == CU_OUT_OF_MEMORY)
+        return error_set(e, GRAPHC_NO_MEMORY,
+                         "not enough GPU memory: %llu bytes wanted, %zu of %zu free",
+                         (unsigned long long)bytes, left, total);
+    *out = (void *)(uintptr_t)p;
+    return cuda_check(d, res, e, "allocating GPU memory");
+}
+
+static void cuda_free(Resident *r, void *p, uint64_t bytes) {
+    CudaDevice *d = r->device;
+    (void)bytes;
+    if (!p || enter(d, (ErrorText){0}) != GRAPHC_OK) return;
+    (void)d->driver->mem_free((CuAddress)(uintptr_t)p);
+    leave(d);
+}
 
 static graphc_status cuda_open(Resident *r, const graphc_session_options *o, ErrorText e) {
-    (void)r, (void)o;
-    return error_set(e, GRAPHC_UNSUPPORTED, "this build of the runtime cannot use CUDA devices");
+    const Driver *driver;
+    GC_TRY(driver_open(&driver, e));
+    CudaDevice *d = calloc(1, sizeof *d);
+    if (!d) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a CUDA device");
+    r->device = d;
+    d->driver = driver;
+    GC_TRY(find_device(d, o->device_id, e));
+    GC_TRY(enter(d, e));
+    graphc_status st = r->target->nkernels ? load_module(r, e) : GRAPHC_OK;
+    if (st == GRAPHC_OK) st = find_functions(r, e);
+    leave(d);
+    return st == GRAPHC_OK ? cuda_alloc(r, NOWHERE, &r->nowhere, e) : st;
 }
+
 static void cuda_close(Resident *r) {
-    (void)r;
+    CudaDevice *d = r->device;
+    if (!d) return;
+    if (d->context) {
+        cuda_free(r, r->nowhere, NOWHERE);
+        if (d->module && enter(d, (ErrorText){0}) == GRAPHC_OK) {
+            (void)d->driver->module_unload(d->module);
+            leave(d);
+        }
+        if (!is_lost(d)) (void)d->driver->context_release(d->device);
+    }
+    free(d->function);
+    free(d);
+    r->device = NULL;
+}
+
+static graphc_status cuda_constant(Resident *r, const void *host, uint64_t bytes, size_t align,
+                                   void **out, bool *owned, ErrorText e) {
+    CudaDevice *d = r->device;
+    (void)align;
+    GC_TRY(cuda_alloc(r, bytes, out, e));
+    *owned = true;
+    GC_TRY(enter(d, e));
+    CuResult res = d->driver->copy_to_device((CuAddress)(uintptr_t)*out, host, bytes);
+    leave(d);
+    if (res) cuda_free(r, *out, bytes);
+    return cuda_check(d, res, e, "copying constants to the GPU");
+}
+
+static void cuda_lane_close(Lane *l) {
+    if (!l) return;
+    if (enter(l->dev, (ErrorText){0}) == GRAPHC_OK) {
+        for (int i = 0; i < 2; i++)
+            if (l->event[i]) (void)l->dev->driver->event_destroy(l->event[i]);
+        if (l->own_stream) (void)l->dev->driver->stream_destroy(l->stream);
+        leave(l->dev);
+    }
+    free(l->params);
+    free(l);
+}
+
+static size_t most_params(const Resident *r) {
+    size_t most = 1;
+    for (uint32_t i = 0; i < r->target->nkernels; i++) {
+        size_t n = PLAN_MAX_PARAMS + (size_t)r->kernels[i].ndims;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+static graphc_status open_stream(Lane *l, const graphc_session_options *o, ErrorText e) {
+    CudaDevice *d = l->dev;
+    GC_TRY(enter(d, e));
+    CuResult res = CU_OK;
+    l->stream = o->cuda_stream;
+    if (!l->stream) {
+        res = d->driver->stream_create(&l->stream, CU_STREAM_NON_BLOCKING);
+        l->own_stream = res == CU_OK;
+    }
+    for (int i = 0; i < 2 && res == CU_OK; i++) res = d->driver->event_create(&l->event[i], 0);
+    leave(d);
+    return cuda_check(d, res, e, "making a CUDA stream");
+}
+
+static graphc_status cuda_lane_open(Resident *r, const graphc_session_options *o, Lane **out,
+                                    ErrorText e) {
+    Lane *l = calloc(1, sizeof *l);
+    if (!l) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
+    l->res = r;
+    l->dev = r->device;
+    l->params = calloc(most_params(r), sizeof *l->params);
+    graphc_status st = l->params
+                           ? open_stream(l, o, e)
+                           : error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
+    if (st == GRAPHC_OK)
+        *out = l;
+    else
+        cuda_lane_close(l);
+    return st;
+}
+
+/* Kernels keep their scratch in registers and shared memory. */
+static uint64_t cuda_lane_scratch(const Lane *l, uint64_t scratch) {
+    (void)l, (void)scratch;
+    return 0;
+}
+static void cuda_lane_set_scratch(Lane *l, void *p, uint64_t scratch) {
+    (void)l, (void)p, (void)scratch;
+}
+
+static graphc_status cuda_begin(Lane *l, ErrorText e) {
+    return enter(l->dev, e);
+}
+static void cuda_end(Lane *l) {
+    leave(l->dev);
+}
+
+static graphc_status cuda_launch(Lane *l, const Launch *k, ErrorText e) {
+    const PlanKernel *kernel = &l->res->kernels[k->kernel];
+    const char *name = plan_str(&l->res->owner->plan, kernel->name);
+    int64_t g[3];
+    for (int i = 0; i < 3; i++) {
+        g[i] = k->slots[kernel->grid[i]];
+        if (g[i] <= 0) return GRAPHC_OK; /* nothing to do */
+        if (g[i] > (i ? GRID_YZ_MAX : GRID_X_MAX))
+            return error_set(e, GRAPHC_UNSUPPORTED, "kernel %s needs %lld blocks along axis %d",
+                             name, (long long)g[i], i);
+    }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < k->npointers; i++) l->params[n++] = (void *)(uintptr_t)&k->pointers[i];
+    for (uint32_t i = 0; i < kernel->ndims; i++) l->params[n++] = (void *)(uintptr_t)&k->dims[i];
+    CuResult r =
+        l->dev->driver->launch(l->dev->function[k->kernel], (unsigned)g[0], (unsigned)g[1],
+                               (unsigned)g[2], kernel->block[0], kernel->block[1], kernel->block[2],
+                               kernel->shared, l->stream, l->params, NULL);
+    return r == CU_OK ? GRAPHC_OK : cuda_check(l->dev, r, e, name);
+}
+
+static graphc_status cuda_copy(Lane *l, void *to, const void *from, uint64_t bytes, ErrorText e) {
+    if (!bytes) return GRAPHC_OK;
+    return cuda_check(l->dev,
+                      l->dev->driver->copy_async((CuAddress)(uintptr_t)to,
+                                                 (CuAddress)(uintptr_t)from, bytes, l->stream),
+                      e, "copying");
+}
+
+static graphc_status cuda_sync(Lane *l, ErrorText e) {
+    return cuda_check(l->dev, l->dev->driver->stream_sync(l->stream), e, "running the plan");
+}
+
+static graphc_status cuda_mark(Lane *l, uint32_t i, ErrorText e) {
+    return cuda_check(l->dev, l->dev->driver->event_record(l->event[i], l->stream), e, "profiling");
+}
+
+static double cuda_seconds(Lane *l) {
+    float ms = 0;
+    (void)l->dev->driver->event_elapsed(&ms, l->event[0], l->event[1]);
+    return ms * 1e-3;
 }
 
 const DeviceOps device_cuda = {
-    .kind = GRAPHC_CUDA, .own_memory = true, .open = cuda_open, .close = cuda_close};
+    .kind = GRAPHC_CUDA,
+    .own_memory = true,
+    .open = cuda_open,
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .constant = cuda_constant,
+    .lane_open = cuda_lane_open,
+    .lane_close = cuda_lane_close,
+    .lane_scratch = cuda_lane_scratch,
+    .lane_set_scratch = cuda_lane_set_scratch,
+    .begin = cuda_begin,
+    .end = cuda_end,
+    .launch = cuda_launch,
+    .copy = cuda_copy,
+    .sync = cuda_sync,
+    .run = replay_run,
+    .mark = cuda_mark,
+    .seconds = cuda_seconds,
+};

@@ -1,0 +1,78 @@
+/* The CUDA driver, opened at run time: nothing of CUDA is needed to build. The types are the
+ * documented ABI's: handles are pointers, device addresses 64-bit integers. */
+#ifndef RUNTIME_CUDA_DRIVER_H
+#define RUNTIME_CUDA_DRIVER_H
+
+#include "runtime/session.h"
+
+typedef int CuResult, CuDevice;
+typedef unsigned long long CuAddress;
+typedef struct CuContextImpl *CuContext;
+typedef struct CuModuleImpl *CuModule;
+typedef struct CuFunctionImpl *CuFunction;
+typedef struct CuStreamImpl *CuStream;
+typedef struct CuEventImpl *CuEvent;
+typedef struct CuGraphImpl *CuGraph;
+typedef struct CuGraphExecImpl *CuGraphExec;
+
+/* Result codes that mean something special here. */
+enum {
+    CU_OK = 0,
+    CU_OUT_OF_MEMORY = 2,
+    CU_NO_DEVICE = 100,
+    CU_NO_BINARY_FOR_GPU = 209,
+    CU_PTX_TOO_NEW = 222,
+    CU_ILLEGAL_ADDRESS = 700,
+    CU_FIRST_FATAL = 714, /* 714-719: the context is lost */
+    CU_LAST_FATAL = 719
+};
+
+enum {
+    CU_COMPUTE_MAJOR = 75,
+    CU_COMPUTE_MINOR = 76,
+    CU_FUNCTION_DYNAMIC_SHARED = 8,
+    CU_JIT_ERROR_LOG = 5,
+    CU_JIT_ERROR_LOG_SIZE = 6,
+    CU_STREAM_NON_BLOCKING = 1,
+    CU_CAPTURE_THREAD_LOCAL = 1
+};
+
+typedef struct Driver {
+    int version; /* 13000 = CUDA 13.0 */
+#define CU(field, symbol, params) CuResult(*field) params;
+#include "runtime/cuda/driver.def"
+#undef CU
+} Driver;
+
+/* Opens and initialises the driver once per process; *out stays valid. */
+graphc_status driver_open(const Driver **out, ErrorText e);
+/* "launching kernel x: CUDA_ERROR_...: text". */
+graphc_status driver_error(const Driver *d, CuResult r, ErrorText e, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* A resident on a GPU. */
+typedef struct CudaDevice {
+    const Driver *driver;
+    CuDevice device;
+    CuContext context;
+    CuModule module;
+    CuFunction *function; /* per kernel */
+    CuResult lost;        /* the fatal error that ended the context; written with any thread's */
+} CudaDevice;
+
+struct Lane {
+    Resident *res;
+    CudaDevice *dev;
+    CuStream stream;
+    bool own_stream;
+    CuEvent event[2];
+    void **params; /* room for any kernel's */
+};
+
+/* Turns a result into a status and remembers a lost context. */
+graphc_status cuda_check(CudaDevice *d, CuResult r, ErrorText e, const char *what);
+
+/* Runs a session's steps as one recorded graph where the plan allows it (replay.c). */
+graphc_status replay_run(graphc_session *s);
+
+#endif
