@@ -1,0 +1,166 @@
+/* Kernel IR: text both ways, verifier, reference interpreter, content hash. */
+#include "fusion/kir.h"
+#include "tests/unit/test.h"
+
+typedef struct Env {
+    Arena *a;
+    ExprPool *p;
+    DiagSink *d;
+} Env;
+
+static Env env_new(void) {
+    Env e = {.a = arena_create()};
+    e.p = expr_pool_create(e.a);
+    e.d = diag_create(e.a, NULL);
+    (void)expr_sym_new(e.p, (SymInfo){.name = "N", .kind = SYM_DIM, .lo = 0, .hi = 1 << 20});
+    return e;
+}
+
+static Kernel *parse(Env *e, const char *text) {
+    Kernel *k = kir_parse(e->a, e->p, e->d, text, NULL);
+    if (!k && diag_count(e->d)) fprintf(stderr, "%s\n", diag_at(e->d, 0)->text);
+    return k;
+}
+
+static const char *print(Env *e, const Kernel *k) {
+    StrBuf s;
+    sb_init(&s, e->a);
+    kir_print(k, e->p, &s);
+    return sb_str(&s);
+}
+
+static const char softmax[] = "kernel per_1_softmax per  i=N ~j=4\n"
+                              "  param 0 f32[N*4]\n"
+                              "  param 1 f32[N*4] written\n"
+                              "  %1 f32 load p0[i*4 + j] @3\n"
+                              "  %2 f32 reduce max j %1\n"
+                              "  %3 f32 sub %1, %2\n"
+                              "  %4 f32 exp %3\n"
+                              "  %5 f32 reduce sum j %4\n"
+                              "  %6 f32 div %4, %5\n"
+                              "  %7 f32 store p1[i*4 + j] %6\n"
+                              "  cost reads [N*16] writes [N*16] flops []\n"
+                              "end\n";
+
+static void test_text(void) {
+    Env e = env_new();
+    Kernel *k = parse(&e, softmax);
+    if (!CHECK(k != NULL)) return;
+    CHECK(kir_verify(k, e.p, e.d) == GRAPHC_OK);
+    CHECK_STR(print(&e, k), softmax);
+    uint32_t dom[8];
+    kir_domains(k, e.p, dom);
+    CHECK_EQ_I(dom[1], 3);
+    CHECK_EQ_I(dom[2], 1);
+    CHECK_EQ_I(dom[7], 3);
+    CHECK(!kir_parse(e.a, e.p, e.d, "kernel x poi i=Q\nend\n", NULL));
+    CHECK(!kir_parse(e.a, e.p, e.d, "kernel x poi i=N\n %1 f32 frob %1\nend\n", NULL));
+    arena_destroy(e.a);
+}
+
+static void test_hash(void) {
+    Env e = env_new();
+    Kernel *k = parse(&e, softmax);
+    Kernel *same = parse(&e, "kernel other per  row=N ~col=4\n param 0 f32[4*N]\n"
+                             " param 1 f32[4*N] written\n %1 f32 load p0[col + 4*row]\n"
+                             " %2 f32 reduce max col %1\n %3 f32 sub %1, %2\n %4 f32 exp %3\n"
+                             " %5 f32 reduce sum col %4\n %6 f32 div %4, %5\n"
+                             " %7 f32 store p1[4*row + col] %6\nend\n");
+    CHECK(kir_hash(k, e.p) == kir_hash(same, e.p));
+    same->ops[2].fold = FOLD_min;
+    CHECK(kir_hash(k, e.p) != kir_hash(same, e.p));
+    arena_destroy(e.a);
+}
+
+static void test_verify(void) {
+    static const char *const broken[] = {
+        /* types */
+        "kernel x poi i=N\n param 0 f32[N] written\n %1 i32 const 1\n %2 f32 store p0[i] %1\nend\n",
+        /* a parameter that is only read */
+        "kernel x poi i=N\n param 0 f32[N]\n %1 f32 const 1\n %2 f32 store p0[i] %1\nend\n",
+        /* a store for each value of a reduced axis */
+        "kernel x red ~i=N\n param 0 f32[N] written\n %1 f32 const 1\n %2 f32 store p0[i] "
+        "%1\nend\n",
+        /* an operand that comes later */
+        "kernel x poi i=N\n param 0 f32[N] written\n %1 f32 neg %2\n %2 f32 const 1\nend\n",
+        /* updates in parallel */
+        "kernel x poi i=N\n param 0 f32[N] written\n %1 f32 const 1\n %2 f32 atomic add p0[0] "
+        "%1\nend\n",
+    };
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        Env e = env_new();
+        Kernel *k = parse(&e, broken[i]);
+        CHECK(k && kir_verify(k, e.p, e.d) != GRAPHC_OK);
+        arena_destroy(e.a);
+    }
+}
+
+/* Runs text with N = n on bufs. */
+static void eval(const char *text, int64_t n, void *const *bufs) {
+    Env e = env_new();
+    Kernel *k = parse(&e, text);
+    int64_t sym[8] = {n};
+    if (CHECK(k && kir_verify(k, e.p, e.d) == GRAPHC_OK))
+        CHECK(kir_eval(k, e.p, bufs, sym, e.a) == GRAPHC_OK);
+    else if (diag_count(e.d))
+        fprintf(stderr, "%s\n", diag_at(e.d, 0)->text);
+    arena_destroy(e.a);
+}
+
+static void test_rows(void) {
+    float x[] = {1, 3, NAN, 3, -2}, scan[5], top[1];
+    int64_t arg[2], order[5];
+    void *bufs[] = {x, scan, arg, order, top};
+    eval("kernel x tem scan  ~j=N\n param 0 f32[N]\n param 1 f32[N] written\n"
+         " param 2 i64[2] written\n param 3 i64[N] written\n param 4 f32[1] written\n"
+         " %1 f32 load p0[j]\n %2 f32 scan sum j %1 exclusive reverse\n %3 f32 store p1[j] %2\n"
+         " %4 i64 sort j %1 reverse\n %5 i64 store p3[j] %4\n"
+         " %6 i64 reduce argmax j %1\n %7 i64 store p2[0] %6\n"
+         " %8 f32 load p0[j] if [j < 2]\n %9 i64 reduce argmax_last j %8\n"
+         " %10 i64 store p2[1] %9\n %11 f32 reduce max j %8\n %12 f32 store p4[0] %11\nend\n",
+         5, bufs);
+    CHECK_NEAR(scan[4], 0, 0);
+    CHECK_NEAR(scan[3], -2, 0);
+    CHECK_NEAR(scan[2], 1, 0);
+    CHECK(isnan(scan[1]) && isnan(scan[0]));
+    static const int64_t want[] = {1, 3, 0, 4, 2}; /* stable, descending, NaN last */
+    for (int i = 0; i < 5; i++) CHECK_EQ_I(order[i], want[i]);
+    CHECK_EQ_I(arg[0], 2); /* NaN beats everything */
+    CHECK_EQ_I(arg[1], 1);
+    CHECK_NEAR(top[0], 3, 0);
+}
+
+static void test_addresses(void) {
+    float data[] = {10, 20, 30}, out[4] = {0}, acc[2] = {1, 1};
+    int64_t idx[] = {2, 0, 7, 1};
+    void *bufs[] = {data, idx, out, acc};
+    eval("kernel x poi serial i=N\n param 0 f32[3]\n param 1 i64[N]\n param 2 f32[N] written\n"
+         " param 3 f32[2] written\n %1 i64 load p1[i]\n %2 i64 bind at %1\n %3 f32 const -1\n"
+         " %4 f32 load p0[at] if [at < 3] else %3\n %5 f32 store p2[i] %4\n"
+         " %6 f32 atomic add p3[at] %4 if [at < 2]\nend\n",
+         4, bufs);
+    CHECK_NEAR(out[0], 30, 0);
+    CHECK_NEAR(out[1], 10, 0);
+    CHECK_NEAR(out[2], -1, 0);
+    CHECK_NEAR(out[3], 20, 0);
+    CHECK_NEAR(acc[0], 11, 0);
+    CHECK_NEAR(acc[1], 21, 0);
+}
+
+static void test_empty(void) {
+    float x[4] = {0}, sum[1] = {5};
+    void *bufs[] = {x, sum};
+    eval("kernel x red ~j=N\n param 0 f32[N]\n param 1 f32[1] written\n %1 f32 load p0[j]\n"
+         " %2 f32 reduce max j %1\n %3 f32 store p1[0] %2\nend\n",
+         0, bufs);
+    CHECK(isinf(sum[0]) && sum[0] < 0);
+}
+
+TEST_MAIN {
+    test_text();
+    test_hash();
+    test_verify();
+    test_rows();
+    test_addresses();
+    test_empty();
+}

@@ -1,0 +1,308 @@
+/* Contraction and attention templates on both x86-64 variants against the reference interpreter:
+ * element types, ragged and symbolic sizes, every way of reading the operands. */
+#include "codegen/codegen.h"
+#include "runtime/abi.h"
+#include "tests/unit/test.h"
+#include <sys/mman.h>
+
+static uint64_t rng = 1;
+static double uniform(void) {
+    rng = rng * 6364136223846793005u + 1442695040888963407u;
+    return (double)(rng >> 33) / 1073741824.0 - 1;
+}
+
+static void fill(DType t, void *p, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (dtype_is_float(t))
+            dtype_store_f64(t, p, i, uniform());
+        else
+            dtype_store_i64(t, p, i, (int64_t)(uniform() * 100) + (t == DT_u8 ? 100 : 0));
+    }
+}
+
+typedef struct Env {
+    Arena *a;
+    ExprPool *p;
+    DiagSink *d;
+    StrBuf text;
+    int64_t sym[64];
+} Env;
+
+/* Symbols si and sj have these values; a size of 0 in a case stands for one of them. */
+static Env env_new(int64_t si, int64_t sj) {
+    Env e = {.a = arena_create()};
+    e.p = expr_pool_create(e.a);
+    e.d = diag_create(e.a, NULL);
+    sb_init(&e.text, e.a);
+    (void)expr_sym_new(e.p, (SymInfo){.name = "si", .kind = SYM_DIM, .lo = 0, .hi = 1 << 20});
+    (void)expr_sym_new(e.p, (SymInfo){.name = "sj", .kind = SYM_DIM, .lo = 0, .hi = 1 << 20});
+    e.sym[0] = si;
+    e.sym[1] = sj;
+    return e;
+}
+
+static void run_code(const CodeResult *r, const Env *e, int variant, void **bufs) {
+    const CodeKernel *k = &r->kernels[0];
+    int64_t dims[64], work = expr_eval(e->p, k->work, e->sym);
+    int64_t bytes = expr_eval(e->p, k->scratch_bytes, e->sym);
+    for (uint32_t i = 0; i < k->ndims; i++) dims[i] = expr_eval(e->p, k->dims[i], e->sym);
+    uint8_t *code = mmap(NULL, r->blobs[variant].size, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(code, r->blobs[variant].data, r->blobs[variant].size);
+    mprotect(code, r->blobs[variant].size, PROT_READ | PROT_EXEC);
+    uint8_t *scratch = aligned_alloc(64, (size_t)(bytes + 127) / 64 * 64);
+    memset(scratch, 0xff, (size_t)bytes + 64); /* NaN: nothing may be read before it is written */
+    const uint8_t *entry = code + k->entry[r->blobs[variant].form];
+    graphc_cpu_kernel *fn;
+    memcpy(&fn, &entry, sizeof fn);
+    fn(bufs, dims, work / 3, work, scratch);
+    fn(bufs, dims, 0, work / 3, scratch);
+    for (int i = 0; i < 64; i++) CHECK(scratch[bytes + i] == 0xff);
+    free(scratch);
+    munmap(code, r->blobs[variant].size);
+}
+
+static bool close_enough(DType t, const void *got, const void *want, size_t n, double tol) {
+    for (size_t i = 0; i < n; i++) {
+        double g = dtype_load_f64(t, got, i), w = dtype_load_f64(t, want, i);
+        if ((isnan(g) && isnan(w)) || fabs(g - w) <= tol * (1 + fabs(w))) continue;
+        fprintf(stderr, "element %zu of %zu: %.9g, expected %.9g\n", i, n, g, w);
+        return false;
+    }
+    return true;
+}
+
+static void compare(Env *e, const Kernel *k, const CodeResult *r, double tol) {
+    void *got[K_MAX_PARAMS], *want[K_MAX_PARAMS];
+    size_t n[K_MAX_PARAMS];
+    for (uint32_t i = 0; i < k->nparams; i++) {
+        DType t = k->params[i].dtype;
+        n[i] = (size_t)expr_eval(e->p, k->params[i].numel, e->sym);
+        got[i] = aligned_alloc(64, (n[i] * dtype_bytes(t) + 127) / 64 * 64);
+        want[i] = malloc(n[i] * dtype_bytes(t) + 1);
+        fill(t, got[i], n[i]);
+        memcpy(want[i], got[i], n[i] * dtype_bytes(t));
+    }
+    CHECK(kir_eval(k, e->p, want, e->sym, e->a) == GRAPHC_OK);
+    for (int v = 0; v < 2; v++) {
+        if (v && !__builtin_cpu_supports("avx512f")) continue;
+        for (uint32_t i = 0; i < k->nparams; i++)
+            if (k->params[i].written) memset(got[i], 0x55, n[i] * dtype_bytes(k->params[i].dtype));
+        run_code(r, e, v, got);
+        for (uint32_t i = 0; i < k->nparams; i++)
+            if (!CHECK(close_enough(k->params[i].dtype, got[i], want[i], n[i], tol)))
+                fprintf(stderr, "%s of\n%s", v ? "v4" : "v3", sb_str(&e->text));
+    }
+    for (uint32_t i = 0; i < k->nparams; i++) free(got[i]), free(want[i]);
+}
+
+/* Compiles the kernel in e->text and compares. */
+static void check(Env *e, double tol) {
+    Kernel *k = kir_parse(e->a, e->p, e->d, sb_str(&e->text), NULL);
+    Schedule s = {.exprs = e->p};
+    CodeOptions o = {.threads = 1};
+    CodeResult r = {0};
+    if (k && kir_verify(k, e->p, e->d) == GRAPHC_OK) {
+        vec_push(e->a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+        if (codegen_cpu(&s, &o, e->a, e->d, &r) == GRAPHC_OK) compare(e, k, &r, tol);
+    }
+    if (!CHECK(diag_count(e->d) == 0))
+        fprintf(stderr, "%s\n%s", diag_at(e->d, 0)->text, sb_str(&e->text));
+    arena_destroy(e->a);
+}
+
+/* --- Matrix products ---------------------------------------------------------------------- */
+
+typedef enum BForm { PACKED, ROWS, COLUMNS } BForm; /* in panels, [K][N], [N][K] */
+
+typedef struct Gemm {
+    int m, n, k; /* m == 0: symbol si; k == 0: symbol sj */
+    BForm b;
+    const char *in, *acc;
+    int epilogue; /* 0 none, 1 bias, 2 bias and residual, 3 tanh, 4 product of two accumulators */
+} Gemm;
+
+static const Gemm gemms[] = {
+    {64, 96, 64, PACKED, "f32", "f32", 0}, {13, 100, 37, PACKED, "f32", "f32", 1},
+    {1, 200, 50, PACKED, "f32", "f32", 2}, {7, 48, 10, ROWS, "f32", "f32", 3},
+    {9, 64, 33, ROWS, "f32", "f32", 1},    {33, 70, 20, ROWS, "f32", "f32", 2},
+    {5, 10, 20, COLUMNS, "f32", "f32", 2}, {20, 60, 17, COLUMNS, "f64", "f64", 1},
+    {20, 60, 17, PACKED, "f64", "f64", 3}, {50, 60, 17, PACKED, "bf16", "f32", 1},
+    {50, 64, 17, ROWS, "f16", "f32", 0},   {19, 55, 70, PACKED, "i8", "i32", 1},
+    {19, 55, 70, COLUMNS, "u8", "i32", 0}, {600, 50, 20, PACKED, "f32", "f32", 1},
+    {0, 100, 37, PACKED, "f32", "f32", 1}, {0, 64, 0, ROWS, "f32", "f32", 2},
+    {0, 70, 0, COLUMNS, "f32", "f32", 0},  {21, 70, 33, PACKED, "f32", "f32", 4},
+    {0, 64, 33, ROWS, "f32", "f32", 4},
+};
+
+static void gemm_text(Env *e, const Gemm *g) {
+    const char *m = g->m ? arena_printf(e->a, "%d", g->m) : "si";
+    const char *k = g->k ? arena_printf(e->a, "%d", g->k) : "sj";
+    int n = g->n, nb = g->epilogue == 4 ? 2 : 1, v = 1;
+    const char *at = g->b == ROWS     ? arena_printf(e->a, "k*%d + n", n)
+                     : g->b == PACKED ? arena_printf(e->a, "n/48*48*%s + k*48 + n%%48", k)
+                                      : arena_printf(e->a, "n*%s + k", k);
+    sb_printf(&e->text, "kernel g tem dot  m=%s n=%d ~k=%s\n", m, n, k);
+    sb_printf(&e->text, "param 0 %s[%s*%s]\n", g->in, m, k);
+    sb_printf(&e->text, "param 1 %s[%s*%d]\n", g->in, k, g->b == PACKED ? (n + 47) / 48 * 48 : n);
+    sb_printf(&e->text, "param 2 %s[%s*%d] written\n", g->acc, m, n);
+    sb_printf(&e->text, "param 3 %s[%d]\nparam 4 %s[%s*%d]\n", g->acc, n, g->acc, m, n);
+    sb_printf(&e->text, "param 5 %s[%s*%d]\n", g->in, k, g->b == PACKED ? (n + 47) / 48 * 48 : n);
+    sb_printf(&e->text, "%%1 %s load p0[m*%s + k]\n", g->in, k);
+    int a = v++, b[2], acc[2];
+    bool cast = strcmp(g->in, g->acc) != 0;
+    if (cast) sb_printf(&e->text, "%%%d %s cast %%%d\n", v, g->acc, a), a = v++;
+    for (int i = 0; i < nb; i++) {
+        sb_printf(&e->text, "%%%d %s load p%d[%s]\n", v, g->in, i ? 5 : 1, at);
+        b[i] = v++;
+        if (cast) sb_printf(&e->text, "%%%d %s cast %%%d\n", v, g->acc, b[i]), b[i] = v++;
+        sb_printf(&e->text, "%%%d %s mul %%%d, %%%d\n", v, g->acc, a, b[i]);
+        sb_printf(&e->text, "%%%d %s reduce sum k %%%d\n", v + 1, g->acc, v);
+        acc[i] = v + 1;
+        v += 2;
+    }
+    int out = acc[0];
+    if (g->epilogue == 1 || g->epilogue == 2) {
+        sb_printf(&e->text, "%%%d %s load p3[n]\n", v, g->acc);
+        sb_printf(&e->text, "%%%d %s add %%%d, %%%d\n", v + 1, g->acc, out, v);
+        out = v + 1, v += 2;
+    }
+    if (g->epilogue == 2) {
+        sb_printf(&e->text, "%%%d %s load p4[m*%d + n]\n", v, g->acc, n);
+        sb_printf(&e->text, "%%%d %s add %%%d, %%%d\n", v + 1, g->acc, out, v);
+        out = v + 1, v += 2;
+    }
+    if (g->epilogue == 3) sb_printf(&e->text, "%%%d %s tanh %%%d\n", v, g->acc, out), out = v++;
+    if (g->epilogue == 4)
+        sb_printf(&e->text, "%%%d %s mul %%%d, %%%d\n", v, g->acc, out, acc[1]), out = v++;
+    sb_printf(&e->text, "%%%d %s store p2[m*%d + n] %%%d\n", v, g->acc, n, out);
+    sb_printf(&e->text, "dot batch - m m n n k k pack %d a %%%d", g->b == PACKED ? 48 : 0, a);
+    for (int i = 0; i < nb; i++) sb_printf(&e->text, " acc %%%d b %%%d", acc[i], b[i]);
+    sb_put(&e->text, "\nend\n");
+}
+
+static void test_gemms(void) {
+    static const int64_t sizes[][2] = {{1, 40}, {8, 1}, {77, 130}};
+    for (size_t i = 0; i < sizeof gemms / sizeof *gemms; i++) {
+        bool symbolic = !gemms[i].m || !gemms[i].k;
+        for (size_t s = 0; s < (symbolic ? 3 : 1); s++) {
+            Env e = env_new(sizes[s][0], sizes[s][1]);
+            gemm_text(&e, &gemms[i]);
+            check(&e, 3e-5);
+        }
+    }
+}
+
+/* --- Convolutions ------------------------------------------------------------------------- */
+
+typedef struct Conv {
+    int size, c, oc, taps, stride, pad;
+} Conv;
+
+static const Conv convs[] = {{14, 16, 50, 3, 1, 1}, {9, 5, 20, 3, 2, 1},   {12, 3, 64, 7, 2, 3},
+                             {10, 20, 30, 1, 2, 0}, {10, 20, 30, 1, 1, 0}, {9, 8, 20, 3, 1, 0}};
+
+static void conv_text(Env *e, const Conv *c) {
+    int out = (c->size + 2 * c->pad - c->taps) / c->stride + 1, k = c->taps * c->taps * c->c;
+    int panels = (c->oc + 47) / 48;
+    const char *y = arena_printf(e->a, "(oh*%d + kh - %d)", c->stride, c->pad);
+    const char *x = arena_printf(e->a, "(ow*%d + kw - %d)", c->stride, c->pad);
+    if (c->taps == 1) {
+        y = arena_printf(e->a, "(oh*%d)", c->stride);
+        x = arena_printf(e->a, "(ow*%d)", c->stride);
+    }
+    sb_printf(&e->text, "kernel c tem dot  b=2 oh=%d ow=%d n=%d", out, out, c->oc);
+    if (c->taps > 1) sb_printf(&e->text, " ~kh=%d ~kw=%d", c->taps, c->taps);
+    sb_printf(&e->text, " ~c=%d\nparam 0 f32[%d]\nparam 1 f32[%d]\n", c->c,
+              2 * c->size * c->size * c->c, panels * k * 48);
+    sb_printf(&e->text, "param 2 f32[%d] written\nparam 3 f32[%d]\n", 2 * out * out * c->oc, c->oc);
+    sb_printf(&e->text, "%%1 f32 load p0[((b*%d + %s)*%d + %s)*%d + c]", c->size, y, c->size, x,
+              c->c);
+    if (c->pad)
+        sb_printf(&e->text, " if [(-1 < %s)*(%s < %d)*(-1 < %s)*(%s < %d)]", y, y, c->size, x, x,
+                  c->size);
+    const char *row = c->taps > 1 ? arena_printf(e->a, "(kh*%d + kw)*%d + c", c->taps, c->c) : "c";
+    sb_printf(&e->text, "\n%%2 f32 load p1[n/48*%d + (%s)*48 + n%%48]\n", k * 48, row);
+    const char *axes = c->taps > 1 ? "kh,kw,c" : "c";
+    sb_printf(&e->text, "%%3 f32 mul %%1, %%2\n%%4 f32 reduce sum %s %%3\n%%5 f32 load p3[n]\n",
+              axes);
+    sb_printf(&e->text, "%%6 f32 add %%4, %%5\n%%7 f32 const 0\n%%8 f32 max %%6, %%7\n");
+    sb_printf(&e->text, "%%9 f32 store p2[((b*%d + oh)*%d + ow)*%d + n] %%8\n", out, out, c->oc);
+    sb_printf(&e->text, "dot batch - m b,oh,ow n n k %s pack 48 a %%1 acc %%4 b %%2\nend\n", axes);
+}
+
+static void test_convs(void) {
+    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++) {
+        Env e = env_new(0, 0);
+        conv_text(&e, &convs[i]);
+        check(&e, 3e-5);
+    }
+}
+
+/* --- Attention ---------------------------------------------------------------------------- */
+
+typedef struct Attention {
+    int b, i, j, d, dv; /* i == 0: symbols si and sj for i and j */
+    int mask;           /* 0 none, 1 added by key, 2 added by query and key, 3 causal */
+    const char *kv;
+} Attention;
+
+static const Attention attentions[] = {
+    {2, 64, 64, 64, 64, 0, "f32"},   {3, 37, 50, 64, 64, 1, "f32"},  {2, 50, 37, 64, 64, 2, "f32"},
+    {2, 70, 70, 64, 64, 3, "f32"},   {2, 20, 600, 32, 40, 1, "f32"}, {2, 20, 30, 17, 23, 2, "f32"},
+    {2, 1, 300, 64, 64, 1, "f32"},   {2, 3, 30, 20, 20, 2, "f32"},   {2, 5, 300, 64, 96, 3, "bf16"},
+    {2, 33, 300, 80, 80, 3, "bf16"}, {2, 0, 0, 32, 32, 2, "f32"},    {1, 0, 0, 48, 20, 3, "f16"},
+};
+
+static void attention_text(Env *e, const Attention *t) {
+    const char *i = t->i ? arena_printf(e->a, "%d", t->i) : "si";
+    const char *j = t->i ? arena_printf(e->a, "%d", t->j) : "sj";
+    const char *shift = t->i ? arena_printf(e->a, "%d", t->j > t->i ? t->j - t->i : 0) : "sj - si";
+    bool cast = strcmp(t->kv, "f32") != 0;
+    sb_printf(&e->text, "kernel a tem attention  b=%d i=%s ~j=%s ~d=%d dv=%d\n", t->b, i, j, t->d,
+              t->dv);
+    sb_printf(&e->text, "param 0 f32[%d*%s]\nparam 1 %s[%d*%s]\n", t->b * t->d, i, t->kv,
+              t->b * t->d, j);
+    sb_printf(&e->text, "param 2 %s[%d*%s]\nparam 3 f32[%d*%s] written\nparam 4 f32[%s*%s]\n",
+              t->kv, t->b * t->dv, j, t->b * t->dv, i, i, j);
+    sb_printf(&e->text, "%%1 f32 load p0[(b*%s + i)*%d + d]\n", i, t->d);
+    sb_printf(&e->text, "%%2 %s load p1[(b*%s + j)*%d + d]\n", t->kv, j, t->d);
+    sb_printf(&e->text, "%%3 %s load p2[(b*%s + j)*%d + dv]\n", t->kv, j, t->dv);
+    sb_printf(&e->text, "%%4 f32 %s %%2%s\n", cast ? "cast" : "max", cast ? "" : ", %2");
+    sb_printf(&e->text, "%%5 f32 %s %%3%s\n", cast ? "cast" : "max", cast ? "" : ", %3");
+    int k = cast ? 4 : 2, v = cast ? 5 : 3, score = 9;
+    sb_printf(&e->text, "%%6 f32 mul %%1, %%%d\n%%7 f32 reduce sum d %%6\n%%8 f32 const 0.5\n", k);
+    sb_put(&e->text, "%9 f32 mul %7, %8\n%10 i64 expr [j]\n");
+    sb_printf(&e->text, "%%11 i64 expr [i + %s]\n%%12 bool le %%10, %%11\n%%13 f32 const -inf\n",
+              shift);
+    sb_printf(&e->text, "%%14 f32 load p4[%s]\n",
+              t->mask == 1 ? "j" : arena_printf(e->a, "i*%s + j", j));
+    sb_printf(&e->text, "%%15 f32 add %%9, %%14\n%%16 f32 select %%12, %%9, %%13\n");
+    score = t->mask == 0 ? 9 : t->mask == 3 ? 16 : 15;
+    sb_printf(&e->text, "%%17 f32 reduce max j %%%d\n%%18 f32 sub %%%d, %%17\n", score, score);
+    sb_put(&e->text, "%19 f32 exp %18\n%20 f32 reduce sum j %19\n%21 f32 div %19, %20\n");
+    sb_printf(&e->text, "%%22 f32 mul %%21, %%%d\n%%23 f32 reduce sum j %%22\n", v);
+    sb_printf(&e->text, "%%24 f32 store p3[(b*%s + i)*%d + dv] %%23\n", i, t->dv);
+    sb_printf(&e->text,
+              "attention batch b i i j j d d dv dv q %%1 k %%%d s %%7 score %%%d m %%17 e %%19 "
+              "l %%20 v %%%d o %%23",
+              k, score, v);
+    if (t->mask == 3) sb_printf(&e->text, " causal [%s]", shift);
+    sb_put(&e->text, "\nend\n");
+}
+
+static void test_attention(void) {
+    static const int64_t sizes[][2] = {{1, 9}, {5, 77}, {83, 290}};
+    for (size_t i = 0; i < sizeof attentions / sizeof *attentions; i++)
+        for (size_t s = 0; s < (attentions[i].i ? 1 : 3); s++) {
+            Env e = env_new(sizes[s][0], sizes[s][1]);
+            attention_text(&e, &attentions[i]);
+            check(&e, 3e-5);
+        }
+}
+
+TEST_MAIN {
+    test_gemms();
+    test_convs();
+    test_attention();
+}
