@@ -86,6 +86,6 @@ void graph_mark_constant(const Graph *g, bool *flags) {
             const Node *in = graph_node(g, n->in[i]);
             is = flags[n->in[i]] || in->op == OP_iota;
         }
-        flags[v] = is;
+        flags[v] = is && type_is_static(g->exprs, &n->type);
     }
 }
