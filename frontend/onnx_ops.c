@@ -24,6 +24,7 @@
     X(ops_quant)                                                                                   \
     X(ops_control)                                                                                 \
     X(ops_loss)                                                                                    \
+    X(ops_sample)                                                                                  \
     X(ops_rnn)
 
 #define X(family) extern const OnnxOp family[];

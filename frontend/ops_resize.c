@@ -421,7 +421,11 @@ static bool resize_plain(Lower *l, Value scales) {
     if (!pick_mode(l, &r)) return false;
     if (!expr_is_value(g->exprs, v_dim(g, scales, 0), n))
         return lower_error(l, D_SHAPE, "as many scales as axes (%d) are needed", n);
-    for (int i = 0; i < n; i++) axes[i] = (AxisResize){.axis = i, .in = v_dim(g, x, i)};
+    Type declared;
+    bool has_type = lower_declared(l, 0, &declared) && declared.rank == n;
+    for (int i = 0; i < n; i++)
+        axes[i] = (AxisResize){
+            .axis = i, .in = v_dim(g, x, i), .declared = has_type ? declared.dim[i] : 0};
     if (!axes_from_scales(l, scales, axes, n)) return false;
     lower_out(l, 0, resize_axes(l, &r, axes, n, x));
     return true;
