@@ -8,10 +8,18 @@
 typedef Onnx__TensorShapeProto__Dimension Dim;
 typedef Onnx__TypeProto__Tensor TensorType;
 
+/* "" for an unknown size: also exporters' "?" */
 static const char *param_of(const Dim *d) {
-    return d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM
-               ? text_or_empty(d->dim_param)
-               : "";
+    if (d->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM) return "";
+    for (const char *c = text_or_empty(d->dim_param); *c; c++)
+        if (is_word(*c)) return d->dim_param;
+    return "";
+}
+
+/* A negative size is another spelling of an unknown one. */
+static bool has_value(const Dim *d) {
+    return d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
+           d->dim_value >= 0;
 }
 
 static const TensorType *tensor_type(const Onnx__TypeProto *t) {
@@ -110,8 +118,7 @@ static Expr param_expr(Importer *im, const char *text) {
 static Expr dim_expr(Importer *im, const Onnx__ValueInfoProto *v, uint32_t input, uint32_t axis,
                      const Dim *d, bool sums) {
     const char *param = param_of(d);
-    if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
-        return expr_const(im->exprs, d->dim_value);
+    if (has_value(d)) return expr_const(im->exprs, d->dim_value);
     if (!*param) {
         const char *name = arena_printf(im->arena, "%s_%u", text_or_empty(v->name), axis);
         return new_symbol(im, "", unique_name(im, symbol_name(im, name)), input, axis);
@@ -143,8 +150,7 @@ static bool start_type(Importer *im, const Onnx__ValueInfoProto *v, const char *
                false;
     for (size_t k = 0; k < t->shape->n_dim; k++) {
         const Dim *d = t->shape->dim[k];
-        if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE &&
-            (d->dim_value < 0 || d->dim_value > (int64_t)1 << 48))
+        if (has_value(d) && d->dim_value > (int64_t)1 << 48)
             return diag(im->diags, D_MODEL, place, "dimension %zu is out of range", k), false;
     }
     out->rank = (uint8_t)t->shape->n_dim;
@@ -201,7 +207,7 @@ bool type_known(Importer *im, const Onnx__TypeProto *proto, Type *out) {
     if (!dtype_from_onnx(t->elem_type, &out->dtype)) return false;
     for (uint32_t k = 0; k < out->rank; k++) {
         const Dim *d = t->shape->dim[k];
-        if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
+        if (has_value(d))
             out->dim[k] = expr_const(im->exprs, d->dim_value);
         else
             out->dim[k] = *param_of(d) ? param_expr(im, param_of(d)) : 0;
