@@ -37,7 +37,7 @@ typedef struct KAxis {
 /* Ops of the body beside the MAP core ops (same numbers as enum Op, so a MAP op is its own code).
  * X(name, operands): */
 #define KIR_OPS(X)                                                                                 \
-    X(konst, 0)  /* imm */                                                                         \
+    X(konst, 0)  /* imm (of OP_cast: bit 0 = do not saturate, bits 1-2 = round) */                \
     X(kexpr, 0)  /* i64 value of `index` */                                                        \
     X(kload, 1)  /* param `buf` at element `index`; where `mask` is 0: in[0] (or 0 if none) */     \
     X(kstore, 1) /* in[0] to param `buf` at `index` where mask != 0; domain = own axes */          \

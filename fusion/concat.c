@@ -1,0 +1,73 @@
+/* Concatenations in memory: producers store straight into their part where they can. */
+#include "fusion/fuse.h"
+
+/* A value that some kernel computes anyway, with no other place to be stored. */
+static bool stores_itself(const Fuse *f, Value concat, uint32_t part) {
+    const Node *n = graph_node(f->g, concat);
+    Value p = n->in[part];
+    const VState *s = &f->v[p];
+    const Node *x = graph_node(f->g, p);
+    OpClass c = op_info[x->op].cls;
+    for (uint32_t i = 0; i < part; i++)
+        if (n->in[i] == p) return false;
+    if (c == OPC_SOURCE || s->must || s->home || s->const_only != f->v[concat].const_only)
+        return false;
+    if (c == OPC_VIEW) return s->epi && s->nusers == 1;
+    return !special_is(f, p);
+}
+
+static bool any_heavy(const Fuse *f, Value concat) {
+    const Node *n = graph_node(f->g, concat);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        const VState *s = &f->v[n->in[i]];
+        const Node *x = graph_node(f->g, n->in[i]);
+        bool heavy = s->epi || op_is_reduce((Op)x->op) || s->flops > 8 || s->nusers > 1;
+        if (heavy && stores_itself(f, concat, i)) return true;
+    }
+    return false;
+}
+
+static void copy_part(Fuse *f, Group *join, Value concat, uint32_t part) {
+    Value p = graph_node(f->g, concat)->in[part];
+    Group *g = group_new(f, GROUP_map);
+    g->prepare = f->v[concat].const_only;
+    Root r = {.v = p, .idx = idx_axes(f, g, graph_type(f->g, p)), .into = concat, .part = part};
+    vec_push(f->arena, &g->roots, r);
+    group_dep(f, join, g->id);
+    fuse_demand(f, g, p, r.idx, USE_point, false);
+}
+
+/* Either one kernel that selects among the parts, or, when a part comes out of a kernel that could
+ * store it in place, one store per part under a group that joins them. */
+void fuse_store_concat(Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    if (n->nin <= 4 && !any_heavy(f, v)) {
+        IdxId idx;
+        Group *g = fuse_home(f, v, &idx);
+        if (!g) {
+            g = group_new(f, GROUP_map);
+            g->prepare = f->v[v].const_only;
+            idx = idx_axes(f, g, &n->type);
+        }
+        fuse_add_root(f, g, v, idx);
+        return;
+    }
+    Group *join = group_new(f, GROUP_join);
+    f->v[v].group = join->id + 1;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        Group *g = f->groups.v[f->v[v].demands.v[i].group];
+        group_dep(f, g, join->id);
+        g->nleaves++;
+    }
+    for (uint32_t i = 0; i < n->nin; i++) {
+        Value p = n->in[i];
+        if (!stores_itself(f, v, i)) {
+            copy_part(f, join, v, i);
+            continue;
+        }
+        f->v[p].home = v;
+        f->v[p].home_part = i;
+        f->v[p].must = true;
+        fuse_demand(f, join, p, 0, USE_data, true);
+    }
+}

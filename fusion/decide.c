@@ -1,0 +1,285 @@
+/* Inline or store? All demands on the value are known here; the decision is made once. */
+#include "fusion/fuse.h"
+#include <string.h>
+
+#define MAX_DEMANDERS 64
+#define MAX_INLINED   400 /* values in one group */
+#define MAX_LEAVES    44  /* buffers that one group reads */
+#define MAX_PARTS     8   /* operands of a concatenation that is inlined */
+
+uint32_t fuse_demanders(const Fuse *f, Value v, uint32_t *groups, uint32_t max) {
+    const VState *s = &f->v[v];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        uint32_t k = 0;
+        while (k < n && groups[k] != s->demands.v[i].group) k++;
+        if (k == n && n < max) groups[n++] = s->demands.v[i].group;
+    }
+    return n;
+}
+
+bool fuse_siblings(const Fuse *f, Value a, Value b) {
+    const Node *x = graph_node(f->g, a), *y = graph_node(f->g, b);
+    if (x->op != y->op || x->in[0] != y->in[0] || !type_equal(&x->type, &y->type)) return false;
+    if (f->v[a].attn || f->v[b].attn) return false;
+    if (!type_equal(graph_type(f->g, x->in[1]), graph_type(f->g, y->in[1]))) return false;
+    if (x->op == OP_conv)
+        return !fuse_is_depthwise(f, a) &&
+               !memcmp(&x->attr.conv, &y->attr.conv, sizeof x->attr.conv);
+    return true;
+}
+
+/* --- Costs -------------------------------------------------------------------------------- */
+
+static bool is_indirect(const Fuse *f, const Group *g, IdxId idx);
+
+/* How often a value read at idx is computed in g: its axes and the ones that are walked outside. */
+static double evaluations(const Fuse *f, const Group *g, IdxId idx) {
+    uint32_t used = idx_axes_used(f, g, idx);
+    if (is_indirect(f, g, idx)) used = (1u << g->naxes) - 1;
+    double n = 1;
+    for (uint32_t i = g->naxes; i-- > 0;) {
+        if (!used) break;
+        bool inside = used >> i & 1;
+        uint32_t lower = used & ((1u << i) - 1);
+        if (inside || used >> i) n *= fuse_hint(f, g->axes[i].extent);
+        (void)lower;
+    }
+    return n < 1 ? 1 : n;
+}
+
+typedef struct Found {
+    const Fuse *f;
+    bool indirect;
+} Found;
+
+static void find_indirect(void *ctx, uint32_t sym) {
+    Found *s = ctx;
+    if (expr_sym_info(s->f->p, sym)->kind == SYM_INDIRECT) s->indirect = true;
+}
+
+static bool is_indirect(const Fuse *f, const Group *g, IdxId idx) {
+    Found s = {f, false};
+    const Idx *x = idx_get(g, idx);
+    for (uint32_t i = 0; i < x->rank; i++) expr_each_sym(f->p, x->dim[i], find_indirect, &s);
+    return s.indirect;
+}
+
+/* Most arithmetic that may be inlined for each way of use. */
+static double use_limit(Use u) {
+    static const double limit[] = {
+        [USE_point] = 1e9, [USE_data] = 2, [USE_score] = 10, [USE_a] = 1.5, [USE_b] = 0.5};
+    return limit[u];
+}
+
+static bool uses_allow(const Fuse *f, Value v, double flops) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; i < s->demands.n; i++)
+        if (flops > use_limit(s->demands.v[i].use)) return false;
+    return true;
+}
+
+static bool fits(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Group *g = f->groups.v[s->demands.v[i].group];
+        if (g->inlined.n > MAX_INLINED || g->nleaves > MAX_LEAVES) return false;
+    }
+    return true;
+}
+
+/* Is computing v again wherever it is demanded cheaper than storing and reading it? */
+static bool recompute_pays(Fuse *f, Value v, uint32_t ngroups) {
+    const VState *s = &f->v[v];
+    const Machine *m = f->m;
+    double numel = fuse_numel(f, v), rate = m->flops_per_s / 4, evals = 0;
+    for (uint32_t i = 0; i < s->demands.n; i++)
+        evals += evaluations(f, f->groups.v[s->demands.v[i].group], s->demands.v[i].idx);
+    if (ngroups == 1) {
+        if (evals <= 1.5 * numel) return true;
+        double again = (evals - numel) * s->flops / rate;
+        return again <= 2 * fuse_bytes(f, v) / m->bytes_per_s + m->launch_s;
+    }
+    IdxId idx;
+    double launch = fuse_home(f, v, &idx) ? 0 : m->launch_s;
+    double inlined = evals * s->flops / rate + ngroups * s->leaf_bytes / m->bytes_per_s;
+    double stored = numel * s->flops / rate + launch +
+                    (s->leaf_bytes + (1 + ngroups) * fuse_bytes(f, v)) / m->bytes_per_s;
+    return inlined <= stored;
+}
+
+/* --- Epilogues ---------------------------------------------------------------------------- */
+
+/* The one index at which the one group demands v, or 0. */
+static IdxId single_demand(const Fuse *f, Value v, Group **g) {
+    const VState *s = &f->v[v];
+    if (s->demands.n != 1 || s->demands.v[0].masked || s->demands.v[0].use != USE_point) return 0;
+    *g = f->groups.v[s->demands.v[0].group];
+    return s->demands.v[0].idx;
+}
+
+/* v belongs to the epilogue of the group that demands it. */
+static bool in_epilogue(Fuse *f, Value v) {
+    Group *g;
+    IdxId idx = single_demand(f, v, &g);
+    Value dot = f->v[v].epi;
+    if (!idx || !g->want) return false;
+    if (g->want != dot && !fuse_siblings(f, g->want, dot)) return false;
+    return fuse_native(f, g, v, dot) == idx;
+}
+
+/* A permuted result is stored in its permuted order when only a contraction reads it. */
+static bool stores_permuted(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    bool read_by_dot = false, permuted = false;
+    for (uint32_t i = 0; i < s->demands.n; i++)
+        read_by_dot = read_by_dot || s->demands.v[i].use >= USE_a;
+    if (!read_by_dot) return false;
+    for (Value w = v; op_info[graph_node(f->g, w)->op].cls == OPC_VIEW;) {
+        permuted = permuted || graph_node(f->g, w)->op == OP_permute;
+        w = graph_node(f->g, w)->in[0];
+        if (f->v[w].nusers > 1 || f->v[w].must) return false;
+    }
+    return permuted;
+}
+
+static bool inlines_epilogue(Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    if (in_epilogue(f, v)) return true;
+    if (op_info[n->op].cls == OPC_VIEW) return !stores_permuted(f, v);
+    /* A cast of something that is stored anyway is no reason to store it twice. */
+    Value from = f->v[v].epi_from;
+    return n->op == OP_cast && f->v[from].nusers > 1 && uses_allow(f, v, 0.5);
+}
+
+/* --- Classes ------------------------------------------------------------------------------ */
+
+/* A contraction's operand has to be affine in what it walks. */
+static bool awkward_operand(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    const Node *n = graph_node(f->g, v);
+    if (n->op != OP_reshape) return false;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        Group *g = f->groups.v[s->demands.v[i].group];
+        if (s->demands.v[i].use < USE_score || g->kind == GROUP_pack) continue;
+        Expr mask;
+        IdxId in = idx_operand((Fuse *)(uintptr_t)f, g, v, 0, s->demands.v[i].idx, &mask);
+        uint32_t walked = group_axes(g, AX_RED) | (g->kind == GROUP_attention ? g->fixed : 0);
+        if (idx_awkward(f, g, in, walked)) return true;
+    }
+    return false;
+}
+
+static bool inlines_concat(Fuse *f, Value v, uint32_t ngroups) {
+    const Node *n = graph_node(f->g, v);
+    const VState *s = &f->v[v];
+    if (n->nin > MAX_PARTS) return false;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        Use u = s->demands.v[i].use;
+        if (u == USE_data || u == USE_a) return false;
+        if (u == USE_b && f->groups.v[s->demands.v[i].group]->kind != GROUP_pack) return false;
+    }
+    return uses_allow(f, v, s->flops) && recompute_pays(f, v, ngroups);
+}
+
+static bool inlines_reduce(Fuse *f, Value v) {
+    VState *s = &f->v[v];
+    Group *g;
+    IdxId idx = single_demand(f, v, &g);
+    s->why = WHY_output_needed;
+    if (!idx || (f->v[v].const_only && !g->prepare)) return false;
+    return idx_reduce(f, g, v, idx, &s->why) != 0;
+}
+
+static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
+    VState *s = &f->v[v];
+    s->why = WHY_template_input;
+    if (!uses_allow(f, v, s->flops)) return false;
+    if (s->const_only && s->flops >= 1 && fuse_numel(f, v) > 1) {
+        Group *g;
+        if (!single_demand(f, v, &g) || !g->prepare) return false;
+    }
+    s->why = ngroups > 1 ? WHY_output_needed : WHY_recompute;
+    return recompute_pays(f, v, ngroups);
+}
+
+static bool inlines_view(Fuse *f, Value v, uint32_t ngroups) {
+    switch (graph_node(f->g, v)->op) {
+    case OP_concat: return inlines_concat(f, v, ngroups);
+    default: return !awkward_operand(f, v);
+    }
+}
+
+bool fuse_inlines(Fuse *f, Value v) {
+    VState *s = &f->v[v];
+    const Node *n = graph_node(f->g, v);
+    uint32_t groups[MAX_DEMANDERS];
+    uint32_t ngroups = fuse_demanders(f, v, groups, MAX_DEMANDERS);
+    OpClass c = op_info[n->op].cls;
+    s->why = WHY_output_needed;
+    if (s->must) return false;
+    if (c == OPC_SOURCE) return true;
+    s->why = WHY_too_large;
+    if (!fits(f, v) && c != OPC_VIEW) return false;
+    s->why = ngroups > 1 ? WHY_output_needed : WHY_kind;
+    if (s->epi) return inlines_epilogue(f, v);
+    switch (c) {
+    case OPC_VIEW: return inlines_view(f, v, ngroups);
+    case OPC_REDUCE: return inlines_reduce(f, v);
+    case OPC_MAP:
+    case OPC_RANDOM:
+    case OPC_INDEX: return inlines_map(f, v, ngroups);
+    default: return false;
+    }
+}
+
+/* --- Where a stored value is computed ----------------------------------------------------- */
+
+/* All groups but `home` that read v must not be needed by it. */
+static bool no_cycle(Fuse *f, Value v, Group *home) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        Group *other = f->groups.v[s->demands.v[i].group];
+        if (other != home && group_reaches(f, home, other)) return false;
+    }
+    return true;
+}
+
+static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
+    Value dot = f->v[v].epi;
+    uint32_t id = f->v[dot].dot_group;
+    Group *g = id ? f->groups.v[id - 1] : NULL;
+    if (!g || g->want != dot || !no_cycle(f, v, g)) return NULL;
+    *idx = fuse_native(f, g, v, dot);
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        const Demand *d = &f->v[v].demands.v[i];
+        if (d->group == g->id && idx_canon(g, d->idx) != *idx) return NULL;
+    }
+    return g->roots.n < 8 ? g : NULL;
+}
+
+/* Can the group store v at this demand: once for each of its elements? */
+static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
+    if (g->kind != GROUP_map || d->masked || d->use != USE_point || g->roots.n >= 8) return false;
+    if (g->prepare != f->v[v].const_only) return false;
+    uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
+    if (g->want && graph_node(f->g, v)->op == OP_concat) return false;
+    return idx_covers(f, g, d->idx, par) || (row && idx_covers(f, g, d->idx, par | row));
+}
+
+Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
+    const VState *s = &f->v[v];
+    if (s->epi) return epilogue_home(f, v, idx);
+    Group *best = NULL;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Demand *d = &s->demands.v[i];
+        Group *g = f->groups.v[d->group];
+        uint32_t same = 0;
+        for (uint32_t k = 0; k < s->demands.n; k++) same += s->demands.v[k].group == d->group;
+        if (same != 1 || !can_store(f, g, d, v) || !no_cycle(f, v, g)) continue;
+        if (best && !(best->want && !g->want)) continue;
+        best = g;
+        *idx = d->idx;
+    }
+    return best;
+}

@@ -1,0 +1,147 @@
+/* Buffers: which there are, how long they live, which share storage. */
+#include "fusion/fuse.h"
+
+static uint32_t add_buffer(Fuse *f, SBuffer b) {
+    vec_push(f->arena, &f->s->buffers, b);
+    return f->s->buffers.n;
+}
+
+/* Data-dependent sizes become what they cannot exceed: the length of the mask that was counted. */
+static Expr upper_bound(Fuse *f, Expr e) {
+    for (uint32_t i = f->counts.n; i-- > 0;)
+        e = expr_subst(f->p, e, &f->counts.v[i].sym, &f->counts.v[i].bound, 1);
+    return e;
+}
+
+static void find_counts(Fuse *f) {
+    for (Value v = 1; v < f->g->nodes.n; v++) {
+        const Node *n = graph_node(f->g, v);
+        uint32_t sym;
+        if (n->op != OP_compact || !expr_is_sym(f->p, n->type.dim[0], &sym)) continue;
+        DataCount c = {sym, graph_type(f->g, n->in[0])->dim[0]};
+        vec_push(f->arena, &f->counts, c);
+    }
+}
+
+static void io_buffers(Fuse *f) {
+    for (uint32_t i = 0; i < f->g->inputs.n; i++) {
+        Value v = f->g->inputs.v[i].value;
+        const Type *t = graph_type(f->g, v);
+        SBuffer b = {
+            .kind = BUF_input, .dtype = t->dtype, .numel = type_numel(f->p, t), .index = i};
+        b.node = v;
+        f->v[v].buf = add_buffer(f, b);
+    }
+    for (uint32_t i = 0; i < f->g->outputs.n; i++) {
+        Value v = f->g->outputs.v[i].value;
+        const Type *t = graph_type(f->g, v);
+        SBuffer b = {.kind = BUF_output, .dtype = t->dtype, .index = i, .node = v};
+        b.numel = upper_bound(f, type_numel(f->p, t));
+        uint32_t n = add_buffer(f, b);
+        if (f->v[v].output == i + 1) f->v[v].buf = n;
+    }
+}
+
+static void value_buffer(Fuse *f, Value v) {
+    VState *s = &f->v[v];
+    const Node *n = graph_node(f->g, v);
+    const Group *g = f->groups.v[s->group - 1];
+    if (!s->home && !s->buf) {
+        SBuffer b = {.dtype = n->type.dtype, .node = v};
+        b.kind = s->const_only ? BUF_prepared : BUF_temp;
+        b.numel = upper_bound(f, type_numel(f->p, &n->type));
+        s->buf = add_buffer(f, b);
+    }
+    if (g->kind != GROUP_compact) return;
+    SBuffer c = {.kind = BUF_temp, .dtype = DT_i64, .numel = expr_const(f->p, 1), .node = v};
+    s->count_buf = add_buffer(f, c);
+}
+
+void fuse_buffers(Fuse *f) {
+    find_counts(f);
+    io_buffers(f);
+    for (Value v = 1; v < f->g->nodes.n; v++)
+        if (f->v[v].group) value_buffer(f, v);
+    for (uint32_t i = 0; i < f->packs.n; i++) {
+        Pack *k = &f->packs.v[i];
+        SBuffer b = {.kind = BUF_prepared, .dtype = graph_type(f->g, k->b)->dtype, .node = k->b};
+        b.numel = pack_numel(f, k);
+        k->buf = add_buffer(f, b);
+    }
+}
+
+/* --- Lifetimes ---------------------------------------------------------------------------- */
+
+static void find_lifetimes(Schedule *s) {
+    for (uint32_t i = 0; i < s->buffers.n; i++) s->buffers.v[i].first = UINT32_MAX;
+    for (uint32_t t = 0; t < s->steps.n; t++) {
+        const SStep *x = &s->steps.v[t];
+        if (x->kind != STEP_kernel) continue;
+        for (uint32_t i = 0; i < x->kernel->nparams; i++) {
+            SBuffer *b = &s->buffers.v[x->bufs[i]];
+            if (b->first == UINT32_MAX) b->first = t;
+            b->last = t;
+        }
+    }
+    for (uint32_t i = 0; i < s->buffers.n; i++)
+        if (s->buffers.v[i].first == UINT32_MAX) s->buffers.v[i].first = 0;
+}
+
+/* The kernel touches param `from` only where and when it stores to param `to`. */
+static bool same_places(const Kernel *k, uint32_t from, uint32_t to) {
+    Expr at = 0;
+    for (uint32_t i = 1; i < k->nops; i++) {
+        const KOp *o = &k->ops[i];
+        if (o->op == K_katomic || o->op == K_kcompact) return false;
+        if (o->op != K_kstore || o->buf != to) continue;
+        if (at || o->mask) return false;
+        at = o->index;
+    }
+    for (uint32_t i = 1; i < k->nops && at; i++) {
+        const KOp *o = &k->ops[i];
+        if (o->op == K_kload && o->buf == from && (o->index != at || o->mask)) return false;
+    }
+    return at != 0;
+}
+
+static bool takes_over(const Schedule *s, uint32_t t, uint32_t from, uint32_t to) {
+    const SStep *x = &s->steps.v[t];
+    const Kernel *k = x->kernel;
+    const SBuffer *a = &s->buffers.v[x->bufs[from]], *b = &s->buffers.v[x->bufs[to]];
+    if (k->params[from].written || !k->params[to].written) return false;
+    if (a->kind != BUF_temp || b->kind != BUF_temp || b->alias || b->first != t) return false;
+    if (dtype_bytes(a->dtype) != dtype_bytes(b->dtype) || a->numel != b->numel) return false;
+    return a->last == t && same_places(k, from, to);
+}
+
+/* The buffer at the end of an alias chain owns the storage; its life covers all of them. */
+static uint32_t owner(const Schedule *s, uint32_t b) {
+    while (s->buffers.v[b].alias) b = s->buffers.v[b].alias - 1;
+    return b;
+}
+
+static void in_place(Fuse *f, uint32_t t) {
+    Schedule *s = f->s;
+    const SStep *x = &s->steps.v[t];
+    const Kernel *k = x->kernel;
+    if (x->prepare || !(k->kind == KERNEL_poi || k->tem == TEM_dot) || k->serial) return;
+    bool taken[K_MAX_PARAMS] = {false};
+    for (uint32_t to = 0; to < k->nparams; to++)
+        for (uint32_t from = 0; from < k->nparams; from++) {
+            if (taken[from] || !takes_over(s, t, from, to)) continue;
+            uint32_t root = owner(s, x->bufs[from]);
+            SBuffer *b = &s->buffers.v[x->bufs[to]];
+            if (s->buffers.v[root].last > t) continue;
+            taken[from] = true;
+            b->alias = root + 1;
+            b->alias_offset = expr_const(f->p, 0);
+            if (b->last > s->buffers.v[root].last) s->buffers.v[root].last = b->last;
+            break;
+        }
+}
+
+void fuse_lifetimes(Fuse *f) {
+    find_lifetimes(f->s);
+    for (uint32_t t = 0; t < f->s->steps.n; t++)
+        if (f->s->steps.v[t].kind == STEP_kernel) in_place(f, t);
+}

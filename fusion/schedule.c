@@ -1,0 +1,110 @@
+/* The fusion pass from graph to schedule: see fuse.h for the way it works. */
+#include "fusion/fuse.h"
+
+const char *const fusion_why_text[WHY_COUNT] = {
+#define X(id, text) [WHY_##id] = text,
+    FUSION_WHY(X)
+#undef X
+};
+
+/* --- Order -------------------------------------------------------------------------------- */
+
+typedef struct Order {
+    Fuse *f;
+    VEC(Group *) out;
+    uint8_t *state; /* 0 new, 1 open, 2 done */
+} Order;
+
+static void place(Order *o, Group *g) {
+    if (o->state[g->id]) return;
+    o->state[g->id] = 1;
+    for (uint32_t i = 0; i < g->deps.n; i++) place(o, o->f->groups.v[g->deps.v[i]]);
+    o->state[g->id] = 2;
+    if (g->kind != GROUP_join && g->roots.n) vec_push(o->f->arena, &o->out, g);
+}
+
+/* Groups were made from the outputs backwards: the newest ones go first, as far as dependencies
+ * allow, so steps follow the graph's order. */
+static void order_groups(Fuse *f, Order *o) {
+    *o = (Order){.f = f, .state = ARENA_ARRAY(f->arena, uint8_t, f->groups.n)};
+    for (uint32_t i = f->groups.n; i-- > 0;)
+        if (f->groups.v[i]->prepare) place(o, f->groups.v[i]);
+    for (uint32_t i = f->groups.n; i-- > 0;) place(o, f->groups.v[i]);
+}
+
+static void emit_steps(Fuse *f) {
+    Order o;
+    order_groups(f, &o);
+    uint32_t number[2] = {0, 0};
+    for (uint32_t i = 0; i < o.out.n; i++) {
+        Group *g = o.out.v[i];
+        fuse_lower(f, g);
+        g->kernel->name = fuse_kernel_name(f, g, g->kernel, number[g->prepare]++);
+        if (g->prepare) g->kernel->name = arena_printf(f->arena, "prepare_%s", g->kernel->name);
+        SStep s = {
+            .kind = STEP_kernel, .prepare = g->prepare, .kernel = g->kernel, .bufs = g->bufs};
+        g->step = f->s->steps.n;
+        vec_push(f->arena, &f->s->steps, s);
+    }
+}
+
+/* --- Reasons ------------------------------------------------------------------------------ */
+
+/* What storing a value cost: it is written once and read by each group that wanted it. */
+static void explain(Fuse *f) {
+    for (Value v = 1; v < f->g->nodes.n; v++) {
+        const VState *s = &f->v[v];
+        if (!s->group || s->const_only || f->groups.v[s->group - 1]->kind == GROUP_join) continue;
+        uint32_t groups[64], n = fuse_demanders(f, v, groups, 64);
+        Expr bytes = type_numel(f->p, graph_type(f->g, v));
+        bytes = expr_muli(f->p, bytes, 2 * (int64_t)dtype_bytes(graph_type(f->g, v)->dtype));
+        for (uint32_t i = 0; i < n; i++) {
+            const Group *to = f->groups.v[groups[i]], *from = f->groups.v[s->group - 1];
+            if (to == from || to->kind == GROUP_join) continue;
+            FusionWhy why = s->must                                ? WHY_output_needed
+                            : s->epi && from->anchor && to->anchor ? WHY_template_input
+                                                                   : s->why;
+            Refusal r = {from->step, to->step, why, bytes};
+            vec_push(f->arena, &f->s->refusals, r);
+        }
+    }
+}
+
+static graphc_status verify(Fuse *f) {
+    for (uint32_t i = 0; i < f->s->steps.n; i++)
+        if (f->s->steps.v[i].kind == STEP_kernel)
+            GC_TRY(kir_verify(f->s->steps.v[i].kernel, f->p, f->diags));
+    return GRAPHC_OK;
+}
+
+static graphc_status check_supported(const Graph *g) {
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        if (op_info[n->op].cls != OPC_CONTROL) continue;
+        Arena *tmp = arena_create();
+        graphc_status s = diag(g->diags, D_UNSUPPORTED, graph_place(g, n->loc, tmp),
+                               "control flow that depends on run-time values");
+        arena_destroy(tmp);
+        return s;
+    }
+    return GRAPHC_OK;
+}
+
+graphc_status schedule_build(const Graph *g, const Machine *m, Arena *a, Schedule **out) {
+    Schedule *s = ARENA_NEW(a, Schedule);
+    s->graph = g;
+    s->exprs = g->exprs;
+    s->machine = m;
+    Fuse f = {.g = g, .p = g->exprs, .m = m, .arena = a, .diags = g->diags, .s = s};
+    GC_TRY(check_supported(g));
+    fuse_analyse(&f);
+    fuse_find_attention(&f);
+    fuse_group(&f);
+    fuse_buffers(&f);
+    emit_steps(&f);
+    GC_TRY(verify(&f));
+    fuse_lifetimes(&f);
+    explain(&f);
+    *out = s;
+    return GRAPHC_OK;
+}

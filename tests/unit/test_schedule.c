@@ -1,0 +1,284 @@
+/* Fusion: small graphs are scheduled, run by the kernel interpreter and compared with the graph
+ * evaluator; kernel counts pin the decisions that matter. */
+#include "tests/unit/schedule_check.h"
+#include "tests/unit/test.h"
+
+typedef struct Rig {
+    Arena *a;
+    Graph *g;
+    EvalTensor in[16];
+} Rig;
+
+static Rig rig(void) {
+    Rig r = {.a = arena_create()};
+    r.g = graph_create(r.a, expr_pool_create(r.a), diag_create(r.a, NULL), "test");
+    return r;
+}
+
+static Type type_of(Rig *r, DType t, uint8_t rank, const int64_t *dim) {
+    Type type = {.dtype = t, .rank = rank};
+    for (int i = 0; i < rank; i++) type.dim[i] = expr_const(r->g->exprs, dim[i]);
+    return type;
+}
+
+static EvalTensor tensor(Rig *r, DType t, uint8_t rank, const int64_t *dim, int64_t below) {
+    EvalTensor x = {.dtype = t, .rank = rank};
+    for (int i = 0; i < rank; i++) x.dim[i] = dim[i];
+    x.data = arena_array(r->a, (size_t)check_numel(&x) + 1, dtype_bytes(t));
+    check_fill(&x, r->g->nodes.n, below);
+    return x;
+}
+
+#define D(...)                                                                                     \
+    (sizeof((int64_t[]){__VA_ARGS__}) / 8), (const int64_t[]) {                                    \
+        __VA_ARGS__                                                                                \
+    }
+
+static Value input_below(Rig *r, DType t, int64_t below, uint8_t rank, const int64_t *dim) {
+    r->in[r->g->inputs.n] = tensor(r, t, rank, dim, below);
+    char name[8];
+    snprintf(name, sizeof name, "x%u", r->g->inputs.n);
+    return build_input(r->g, arena_strdup(r->a, name), type_of(r, t, rank, dim));
+}
+
+static Value input(Rig *r, DType t, uint8_t rank, const int64_t *dim) {
+    return input_below(r, t, 10, rank, dim);
+}
+
+static Value weight(Rig *r, uint8_t rank, const int64_t *dim) {
+    EvalTensor x = tensor(r, DT_f32, rank, dim, 1);
+    Constant c = {.data = x.data, .bytes = (uint64_t)check_numel(&x) * 4, .name = "w"};
+    return build_const(r->g, type_of(r, DT_f32, rank, dim), c);
+}
+
+static Value dims(Rig *r, Value x, uint8_t rank, const int64_t *dim) {
+    Type t = type_of(r, DT_f32, rank, dim);
+    return build_reshape(r->g, x, rank, t.dim);
+}
+
+/* Schedules for both targets; on the CPU in `kernels` kernels (0 = any number). */
+static void expect(Rig *r, Value y, uint32_t kernels) {
+    if (y) build_output(r->g, "y", y);
+    for (int gpu = 0; gpu < 2; gpu++) {
+        Schedule *s = NULL;
+        graphc_status st = schedule_build(r->g, gpu ? &machine_sm90 : &machine_cpu, r->a, &s);
+        for (uint32_t i = 0; i < diag_count(r->g->diags); i++)
+            puts(diag_render(r->g->diags, diag_at(r->g->diags, i), r->a, false));
+        if (!CHECK(st == GRAPHC_OK)) break;
+        double e = check_schedule(r->g, s, r->in, r->a);
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < s->steps.n; i++) n += !s->steps.v[i].prepare;
+        bool ok = CHECK(e >= 0 && e < 1e-4);
+        if (kernels && !gpu) {
+            CHECK_EQ_I(n, kernels);
+            ok = ok && n == kernels;
+        }
+        if (ok) continue;
+        StrBuf out;
+        sb_init(&out, r->a);
+        schedule_print(s, &out);
+        printf("difference %g\n%s\n", e, sb_str(&out));
+    }
+    arena_destroy(r->a);
+}
+
+static Value softmax(Rig *r, Value x) {
+    const Type *t = graph_type(r->g, x);
+    uint32_t last = 1u << (t->rank - 1);
+    Value e = build_unary(
+        r->g, OP_exp,
+        build_binary(r->g, OP_sub, x, build_reduce(r->g, OP_reduce_max, x, last, true)));
+    return build_binary(r->g, OP_div, e, build_reduce(r->g, OP_reduce_sum, e, last, true));
+}
+
+static Value layernorm(Rig *r, Value x) {
+    uint32_t last = 1u << (graph_type(r->g, x)->rank - 1);
+    Value d = build_binary(r->g, OP_sub, x, build_mean(r->g, x, last, true));
+    Value v = build_mean(r->g, build_binary(r->g, OP_mul, d, d), last, true);
+    v = build_unary(r->g, OP_rsqrt, build_binary_f(r->g, OP_add, v, 1e-5));
+    return build_binary(r->g, OP_mul, d, v);
+}
+
+static void maps(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_f32, D(3, 40)), y = input(&r, DT_f32, D(40));
+    Value z = build_unary(r.g, OP_tanh, build_binary(r.g, OP_add, x, y));
+    expect(&r, build_binary(r.g, OP_mul, z, x), 1);
+
+    r = rig();
+    x = input(&r, DT_f16, D(2, 6, 4));
+    z = build_permute(r.g, build_unary(r.g, OP_neg, x), (uint8_t[]){2, 0, 1});
+    z = dims(&r, z, D(4, 12));
+    expect(&r, build_cast(r.g, z, DT_f32), 1);
+
+    r = rig(); /* concat, pad, slice in one kernel */
+    x = input(&r, DT_f32, D(4, 6));
+    y = build_concat(r.g, (Value[]){x, build_unary(r.g, OP_exp, x)}, 2, 1);
+    Expr two[] = {expr_const(r.g->exprs, 1), expr_const(r.g->exprs, 2)};
+    z = build_pad(r.g, y, build_scalar_f(r.g, DT_f32, 3), two, two, NULL);
+    expect(&r, build_slice_axis(r.g, z, 1, two[0], expr_const(r.g->exprs, 7), 2), 1);
+}
+
+static void rows(void) {
+    Rig r = rig();
+    expect(&r, softmax(&r, input(&r, DT_f32, D(3, 5, 17))), 1);
+
+    r = rig(); /* residual sum is stored next to its norm */
+    Value x = input(&r, DT_f32, D(6, 32)), y = input(&r, DT_f32, D(6, 32));
+    Value s = build_binary(r.g, OP_add, x, y);
+    build_output(r.g, "s", s);
+    expect(&r, layernorm(&r, s), 1);
+
+    r = rig(); /* group norm over split channels, channels last */
+    x = input(&r, DT_f32, D(2, 9, 8));
+    Value gx = dims(&r, x, D(2, 9, 4, 2));
+    Value m = build_mean(r.g, gx, 0xa, true);
+    Value d = build_binary(r.g, OP_sub, gx, m);
+    Value v = build_mean(r.g, build_binary(r.g, OP_mul, d, d), 0xa, true);
+    v = build_unary(r.g, OP_rsqrt, build_binary_f(r.g, OP_add, v, 1e-5));
+    expect(&r, dims(&r, build_binary(r.g, OP_mul, d, v), D(2, 9, 8)), 1);
+
+    r = rig(); /* group norm spelled channels first with a flattened row */
+    x = input(&r, DT_f32, D(2, 8, 3, 3));
+    gx = dims(&r, x, D(2, 4, 18));
+    d = build_binary(r.g, OP_sub, gx, build_mean(r.g, gx, 4, true));
+    Value sc = weight(&r, D(8, 1, 1));
+    expect(&r, build_binary(r.g, OP_mul, dims(&r, d, D(2, 8, 3, 3)), sc), 1);
+
+    r = rig();
+    x = input(&r, DT_f32, D(4, 7, 3));
+    build_output(r.g, "i", build_arg_reduce(r.g, OP_argmax, x, 1, false, false));
+    expect(&r, build_reduce(r.g, OP_reduce_max, build_unary(r.g, OP_abs, x), 5, false), 2);
+}
+
+static void contractions(void) {
+    Rig r = rig(); /* bias, gelu-like epilogue; packed weights */
+    Value x = input(&r, DT_f32, D(2, 5, 24)), w = weight(&r, D(24, 50)), b = weight(&r, D(50));
+    Value y = build_binary(r.g, OP_add, build_matmul(r.g, x, w, DT_f32), b);
+    expect(&r, build_binary(r.g, OP_mul, y, build_unary(r.g, OP_sigmoid, y)), 1);
+
+    r = rig(); /* gate and up projections meet in one kernel */
+    x = input(&r, DT_f32, D(5, 16));
+    y = build_matmul(r.g, x, weight(&r, D(16, 40)), DT_f32);
+    Value u = build_matmul(r.g, x, weight(&r, D(16, 40)), DT_f32);
+    y = build_binary(r.g, OP_mul, build_unary(r.g, OP_sigmoid, y), u);
+    expect(&r, y, 1);
+
+    r = rig(); /* residual and norm after a projection: two kernels */
+    x = input(&r, DT_f32, D(5, 32));
+    y = build_binary(r.g, OP_add, build_matmul(r.g, x, weight(&r, D(32, 32)), DT_f32), x);
+    build_output(r.g, "h", y);
+    expect(&r, layernorm(&r, y), 2);
+
+    r = rig(); /* both operands at run time */
+    x = input(&r, DT_f32, D(2, 3, 4, 5));
+    y = input(&r, DT_f32, D(2, 3, 5, 6));
+    expect(&r, build_matmul(r.g, x, y, DT_f32), 1);
+}
+
+static Attr conv_attr(int64_t stride, int64_t pad, int64_t groups) {
+    Attr a = {.conv = {.n = 2, .groups = groups, .to = DT_f32}};
+    for (int i = 0; i < 2; i++) {
+        a.conv.stride[i] = stride;
+        a.conv.dilation[i] = 1;
+        a.conv.lo[i] = a.conv.hi[i] = pad;
+    }
+    return a;
+}
+
+static void convolutions(void) {
+    for (int64_t groups = 1; groups <= 16; groups *= 4) {
+        Rig r = rig();
+        Value x = input(&r, DT_f32, D(2, 7, 7, 16));
+        Value w = weight(&r, D(3, 3, 16 / groups, groups == 16 ? 16 : 80));
+        Attr a = conv_attr(groups == 1 ? 2 : 1, 1, groups);
+        Value y = build_conv(r.g, x, w, &a);
+        y = build_binary(r.g, OP_max, y, build_scalar_f(r.g, DT_f32, 0));
+        expect(&r, y, 1);
+    }
+}
+
+/* Heads split from one projection, grouped keys, an additive mask, merged heads. */
+static void attention(bool mask) {
+    Rig r = rig();
+    Value x = input(&r, DT_f32, D(2, 6, 64));
+    Value qkv = build_matmul(r.g, x, weight(&r, D(64, 128)), DT_f32);
+    Expr zero = expr_const(r.g->exprs, 0), n = expr_const(r.g->exprs, 64);
+    Value q = build_slice_axis(r.g, qkv, 2, zero, n, 1);
+    q = build_permute(r.g, dims(&r, q, D(2, 6, 4, 16)), (uint8_t[]){0, 2, 1, 3});
+    Value kv[2];
+    for (int i = 0; i < 2; i++) {
+        Expr at = expr_const(r.g->exprs, 64 + 32 * i), size = expr_const(r.g->exprs, 32);
+        Value k = dims(&r, build_slice_axis(r.g, qkv, 2, at, size, 1), D(2, 6, 2, 16));
+        k = dims(&r, build_permute(r.g, k, (uint8_t[]){0, 2, 1, 3}), D(2, 2, 1, 6, 16));
+        Type t = type_of(&r, DT_f32, D(2, 2, 2, 6, 16));
+        kv[i] = dims(&r, build_expand(r.g, k, 5, t.dim), D(2, 4, 6, 16));
+    }
+    Value s = build_matmul(r.g, q, build_permute(r.g, kv[0], (uint8_t[]){0, 1, 3, 2}), DT_f32);
+    s = build_binary_f(r.g, OP_mul, s, 0.25);
+    if (mask) s = build_binary(r.g, OP_add, s, input(&r, DT_f32, D(2, 1, 1, 6)));
+    Value o = build_matmul(r.g, softmax(&r, s), kv[1], DT_f32);
+    o = dims(&r, build_permute(r.g, o, (uint8_t[]){0, 2, 1, 3}), D(2, 6, 64));
+    o = build_binary(r.g, OP_add, build_matmul(r.g, o, weight(&r, D(64, 64)), DT_f32), x);
+    expect(&r, o, 3);
+}
+
+static void indices(void) {
+    Rig r = rig();
+    Value t = weight(&r, D(10, 8)), i = input_below(&r, DT_i64, 10, D(2, 3));
+    expect(&r, build_unary(r.g, OP_exp, build_take(r.g, t, i, 0)), 1);
+
+    r = rig();
+    Value x = input(&r, DT_f32, D(5, 6));
+    expect(&r, build_scan(r.g, OP_cumsum, build_unary(r.g, OP_neg, x), 1, true, true), 1);
+
+    r = rig();
+    x = input(&r, DT_f32, D(4, 9));
+    expect(&r, build_argsort(r.g, x, 1, true), 1);
+
+    r = rig();
+    x = input(&r, DT_f32, D(6, 4));
+    Value u = input(&r, DT_f32, D(3, 4));
+    Value at = input_below(&r, DT_i64, 6, D(3, 4));
+    expect(&r, build_scatter(r.g, x, u, (int8_t[]){-1, 1}, &at, 1, SCATTER_add), 0);
+
+    r = rig();
+    Value m = input(&r, DT_bool, D(20));
+    x = input(&r, DT_f32, D(20));
+    expect(&r, build_take(r.g, x, build_compact(r.g, m), 0), 2);
+
+    r = rig();
+    Type ty = type_of(&r, DT_f32, D(4, 5));
+    expect(&r, build_unary(r.g, OP_neg, build_uniform(r.g, DT_f32, 2, ty.dim, 7)), 1);
+}
+
+/* A concatenation of two projections: each stores its part. */
+static void concatenation(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_f32, D(5, 16));
+    Value a = build_matmul(r.g, x, weight(&r, D(16, 32)), DT_f32);
+    Value b = build_matmul(r.g, x, weight(&r, D(16, 48)), DT_f32);
+    Value c = build_concat(r.g, (Value[]){a, b}, 2, 1);
+    Value d = build_matmul(r.g, c, weight(&r, D(80, 16)), DT_f32);
+    build_output(r.g, "d", d);
+    expect(&r, build_unary(r.g, OP_exp, b), 3);
+
+    r = rig(); /* an output that is an input, one that is a view, one value twice */
+    x = input(&r, DT_f32, D(3, 4));
+    Value y = build_unary(r.g, OP_exp, x);
+    build_output(r.g, "a", x);
+    build_output(r.g, "b", y);
+    build_output(r.g, "c", y);
+    expect(&r, build_permute(r.g, y, (uint8_t[]){1, 0}), 3);
+}
+
+TEST_MAIN {
+    maps();
+    rows();
+    contractions();
+    convolutions();
+    attention(false);
+    attention(true);
+    indices();
+    concatenation();
+}
