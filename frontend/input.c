@@ -8,6 +8,10 @@
 typedef Onnx__TensorShapeProto__Dimension Dim;
 typedef Onnx__TypeProto__Tensor TensorType;
 
+static bool is_word(char c) {
+    return isalnum((unsigned char)c) || c == '_' || c == '.';
+}
+
 /* "" for an unknown size: also exporters' "?" */
 static const char *param_of(const Dim *d) {
     if (d->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM) return "";
@@ -24,10 +28,6 @@ static bool has_value(const Dim *d) {
 
 static const TensorType *tensor_type(const Onnx__TypeProto *t) {
     return t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? t->tensor_type : NULL;
-}
-
-static bool is_word(char c) {
-    return isalnum((unsigned char)c) || c == '_' || c == '.';
 }
 
 /* Symbols appear in text forms, so their names are words. */
