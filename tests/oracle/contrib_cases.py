@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Writes test cases for com.microsoft operators, with onnxruntime's results as expected outputs.
+
+    contrib_cases.py FOLDER     FOLDER/<case>/{model.onnx,test_data_set_0/{input,output}_N.pb}
+
+The layout is that of ONNX's backend test suite, so the same runners read both. A case that this
+onnxruntime refuses is reported and skipped.
+"""
+import os
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+MS = "com.microsoft"
+rng = np.random.default_rng(7)
+cases = []
+
+
+def f32(*shape, scale=1.0):
+    return (rng.standard_normal(shape) * scale).astype(np.float32)
+
+
+def i32(*values):
+    return np.array(values, dtype=np.int32)
+
+
+def case(name, op, inputs, nout, domain=MS, fixed=(), outputs=None, **attrs):
+    """inputs: arrays, or None for absent ones; fixed: numbers of inputs that become initializers."""
+    cases.append((name, op, inputs, nout, domain, set(fixed), outputs, attrs))
+
+
+def write(folder, name, op, inputs, nout, domain, fixed, outputs, attrs):
+    names = ["" if x is None else f"in{i}" for i, x in enumerate(inputs)]
+    outs = [f"out{i}" if outputs is None or i in outputs else "" for i in range(nout)]
+    node = helper.make_node(op, names, outs, domain=domain, **attrs)
+    elem = lambda x: helper.np_dtype_to_tensor_dtype(x.dtype)
+    given = [(n, x) for i, (n, x) in enumerate(zip(names, inputs)) if n and i not in fixed]
+    consts = [numpy_helper.from_array(inputs[i], names[i]) for i in sorted(fixed)]
+    infos = [helper.make_tensor_value_info(n, elem(x), x.shape) for n, x in given]
+    # Output types are left to onnxruntime; they are filled in from its results.
+    results = [helper.make_empty_tensor_value_info(o) for o in outs if o]
+    graph = helper.make_graph([node], name, infos, results, consts)
+    imports = [helper.make_opsetid("", 20), helper.make_opsetid(MS, 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    got = session.run(None, dict(given))
+    for info, value in zip(model.graph.output, got):
+        info.CopyFrom(helper.make_tensor_value_info(info.name, elem(value), value.shape))
+    data = os.path.join(folder, name, "test_data_set_0")
+    os.makedirs(data, exist_ok=True)
+    onnx.save(model, os.path.join(folder, name, "model.onnx"))
+    for kind, values in (("input", [x for _, x in given]), ("output", got)):
+        for i, value in enumerate(values):
+            with open(os.path.join(data, f"{kind}_{i}.pb"), "wb") as f:
+                f.write(numpy_helper.from_array(value).SerializeToString())
+
+
+# ---- activations, norms, products ---------------------------------------------------------------
+case("gelu", "Gelu", [f32(3, 5)], 1)
+case("bias_gelu", "BiasGelu", [f32(3, 8), f32(8)], 1)
+case("fast_gelu", "FastGelu", [f32(3, 8)], 1)
+case("fast_gelu_bias", "FastGelu", [f32(3, 8), f32(8)], 1)
+case("quick_gelu", "QuickGelu", [f32(3, 8)], 1, alpha=1.5)
+case("skip_layer_norm", "SkipLayerNormalization",
+     [f32(2, 3, 8), f32(2, 3, 8), f32(8), f32(8), f32(8)], 4, outputs={0, 3}, epsilon=1e-5)
+case("skip_layer_norm_broadcast", "SkipLayerNormalization",
+     [f32(2, 3, 8), f32(1, 3, 8), f32(8)], 1)
+case("skip_rms_norm", "SkipSimplifiedLayerNormalization",
+     [f32(2, 3, 8), f32(2, 3, 8), f32(8)], 4, outputs={0, 3}, epsilon=1e-6)
+case("rms_norm", "SimplifiedLayerNormalization", [f32(2, 3, 8), f32(8)], 1, domain="",
+     epsilon=1e-6, axis=-1)
+case("embed_layer_norm", "EmbedLayerNormalization",
+     [rng.integers(0, 10, (2, 4)).astype(np.int32), rng.integers(0, 2, (2, 4)).astype(np.int32),
+      f32(10, 8), f32(6, 8), f32(2, 8), f32(8), f32(8),
+      i32(1, 1, 1, 0, 1, 1, 0, 0).reshape(2, 4)], 2, epsilon=1e-5)
+for name, a, b, attrs in [
+    ("plain", (2, 3, 4), (2, 4, 5), {}),
+    ("alpha", (2, 3, 4), (4, 5), {"alpha": 0.5}),
+    ("trans", (2, 4, 3), (2, 5, 4), {"transA": 1, "transB": 1}),
+    ("batch_a", (3, 2, 4), (2, 4, 5), {"transBatchA": 1}),
+    ("batch_b", (2, 3, 4), (5, 2, 4), {"transBatchB": 1, "transB": 1}),
+]:
+    case(f"fused_matmul_{name}", "FusedMatMul", [f32(*a), f32(*b)], 1, **attrs)
+case("fused_gemm_relu", "FusedGemm", [f32(3, 4), f32(5, 4), f32(5)], 1, transB=1, alpha=0.5,
+     beta=2.0, activation="Relu")
+case("fused_gemm_leaky", "FusedGemm", [f32(3, 4), f32(4, 5), f32(3, 1)], 1,
+     activation="LeakyRelu", activation_alpha=0.1)
+case("fused_conv", "FusedConv", [f32(1, 4, 6, 6), f32(8, 2, 3, 3), f32(8)], 1, group=2,
+     pads=[1, 1, 1, 1], activation="Relu")
+case("fused_conv_sum", "FusedConv", [f32(1, 3, 6, 6), f32(4, 3, 3, 3), f32(4), f32(1, 4, 6, 6)], 1,
+     pads=[1, 1, 1, 1], activation="HardSigmoid", activation_params=[0.2, 0.4])
+
+
+def nbits(name, bits, block, k, n, zero, bias=False):
+    blocks = -(-k // block)
+    b = rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
+    scales = f32(n * blocks, scale=0.1)
+    row = (blocks * bits + 7) // 8
+    zeros = {"none": None, "packed": rng.integers(0, 256, (n * row,)).astype(np.uint8),
+             "float": f32(n * blocks, scale=4)}[zero]
+    inputs = [f32(3, k), b, scales, zeros]
+    if bias:
+        inputs += [None, f32(n)]
+    fixed = [i for i in (1, 2, 3, 5) if i < len(inputs) and inputs[i] is not None]
+    case(f"matmul_nbits_{name}", "MatMulNBits", inputs, 1, fixed=fixed, bits=bits,
+         block_size=block, K=k, N=n)
+
+
+nbits("4", 4, 32, 64, 8, "none")
+nbits("4_zero", 4, 16, 48, 5, "packed")
+nbits("4_float_zero", 4, 16, 48, 5, "float")
+nbits("4_tail", 4, 32, 40, 6, "packed", bias=True)
+nbits("8", 8, 32, 64, 8, "packed")
+nbits("2", 2, 32, 64, 8, "none")
+
+# ---- rotary embedding ---------------------------------------------------------------------------
+angles = np.outer(np.arange(16), 1 / 100 ** (np.arange(4) / 4))
+cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+first, rows = np.array([3], np.int64), np.array([[0, 1, 2], [4, 5, 9]], np.int64)
+case("rotary_3d", "RotaryEmbedding", [f32(2, 3, 16), rows, cos, sin], 1)
+case("rotary_3d_first", "RotaryEmbedding", [f32(2, 3, 16), first, cos, sin], 1)
+case("rotary_4d_interleaved", "RotaryEmbedding", [f32(2, 2, 3, 8), rows, cos, sin], 1,
+     interleaved=1)
+case("rotary_partial", "RotaryEmbedding", [f32(2, 3, 20), rows, cos, sin], 1, num_heads=2,
+     rotary_embedding_dim=8)
+
+# ---- attention ----------------------------------------------------------------------------------
+B, S, T, H, D = 2, 3, 5, 2, 4
+q, k, v = f32(B, S, H * D), f32(B, T, H * D), f32(B, T, H * D)
+padding = i32(1, 1, 1, 1, 0, 1, 1, 0, 0, 0).reshape(B, T)
+case("mha", "MultiHeadAttention", [q, k, v], 1, num_heads=H)
+case("mha_bias", "MultiHeadAttention", [q, k, v, f32(3 * H * D)], 1, num_heads=H)
+case("mha_padding", "MultiHeadAttention", [q, k, v, None, padding], 1, num_heads=H)
+case("mha_lengths", "MultiHeadAttention", [q, k, v, None, i32(4, 2)], 1, num_heads=H)
+case("mha_bias_tensor", "MultiHeadAttention", [q, k, v, None, None, f32(B, H, S, T)], 1,
+     num_heads=H, scale=0.3)
+case("mha_bias_broadcast", "MultiHeadAttention", [q, k, v, None, None, f32(1, 1, S, T)], 1,
+     num_heads=H)
+case("mha_causal_past", "MultiHeadAttention",
+     [q, f32(B, S, H * D), f32(B, S, H * D), None, None, None, f32(B, H, T, D), f32(B, H, T, D)],
+     3, num_heads=H, unidirectional=1)
+case("mha_cross", "MultiHeadAttention", [q, f32(B, H, T, D), f32(B, H, T, D)], 1, num_heads=H)
+
+x, w, b = f32(B, S, 6), f32(6, 3 * H * D), f32(3 * H * D)
+case("attention", "Attention", [x, w, b], 1, num_heads=H)
+case("attention_mask", "Attention", [x, w, b, i32(1, 1, 0, 1, 1, 1).reshape(B, S)], 1, num_heads=H)
+case("attention_mask_ends", "Attention", [x, w, b, i32(3, 2)], 1, num_heads=H)
+case("attention_mask_spans", "Attention", [x, w, b, i32(3, 2, 0, 1)], 1, num_heads=H)
+case("attention_mask_3d", "Attention",
+     [x, w, b, rng.integers(0, 2, (B, S, S)).astype(np.int32) | np.eye(S, dtype=np.int32)], 1,
+     num_heads=H)
+case("attention_causal_past", "Attention", [x, w, b, None, f32(2, B, H, T, D)], 2, num_heads=H,
+     unidirectional=1)
+case("attention_bias", "Attention", [x, w, b, None, None, f32(B, H, S, S)], 1, num_heads=H)
+case("attention_sizes", "Attention", [x, f32(6, 8 + 8 + 12), f32(28)], 1, num_heads=H,
+     qkv_hidden_sizes=[8, 8, 12])
+
+KV, H, D = 2, 4, 16
+angles = np.outer(np.arange(16), 1 / 100 ** (np.arange(D // 2) / (D // 2)))
+cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def gqa(name, s, past, total, lengths, extra=(), packed=False, nout=3, **attrs):
+    """past: length of the cache given, lengths: tokens of each sequence in the end."""
+    width = (H + 2 * KV) * D if packed else H * D
+    cache = f32(2, B, KV, past, D)
+    for b, n in enumerate(lengths):  # what lies behind a sequence is undefined; here it is 0
+        cache[:, b, :, 0 if s == total else n - s:] = 0
+    kv = [None, None] if packed else [f32(B, s, KV * D), f32(B, s, KV * D)]
+    inputs = [f32(B, s, width), *kv, cache[0], cache[1],
+              i32(*[n - 1 for n in lengths]), i32(total), *extra]
+    case(f"gqa_{name}", "GroupQueryAttention", inputs, nout, fixed=(6,), num_heads=H,
+         kv_num_heads=KV, **attrs)
+
+
+gqa("prompt", 4, 0, 4, [4, 4])
+gqa("prompt_shared", 4, 8, 4, [4, 4])
+gqa("decode", 1, 5, 6, [6, 6])
+gqa("decode_ragged", 1, 5, 6, [6, 4])
+gqa("decode_shared", 1, 8, 6, [6, 4])
+gqa("packed", 1, 5, 6, [6, 6], packed=True)
+gqa("rotary", 1, 5, 6, [6, 4], extra=(cos, sin), do_rotary=1)
+gqa("rotary_prompt", 4, 0, 4, [4, 4], extra=(cos, sin), do_rotary=1, rotary_interleaved=1)
+gqa("window", 1, 5, 6, [6, 6], local_window_size=3)
+gqa("window_prompt", 4, 0, 4, [4, 4], local_window_size=2)
+gqa("softcap", 4, 0, 4, [4, 4], softcap=5.0, scale=0.7)
+gqa("smooth", 4, 0, 4, [4, 4], smooth_softmax=1)
+gqa("sink", 4, 0, 4, [4, 4], extra=(None, None, None, None, f32(H)))
+gqa("bias", 4, 0, 4, [4, 4], extra=(None, None, None, f32(B, 1, 4, 4)))
+gqa("rotary_positions", 2, 0, 2, [2, 2], do_rotary=1,
+    extra=(cos, sin, np.array([[1, 2], [1, 2]], np.int64)))
+
+
+def main():
+    folder = sys.argv[1]
+    skipped = 0
+    for c in cases:
+        try:
+            write(folder, *c)
+        except Exception as e:  # onnxruntime's own exceptions have no common base
+            skipped += 1
+            print(f"skipped {c[0]}: {str(e).splitlines()[0][:200]}", file=sys.stderr)
+    print(f"{len(cases) - skipped} cases in {folder}, {skipped} skipped")
+
+
+if __name__ == "__main__":
+    main()
