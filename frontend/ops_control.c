@@ -31,23 +31,42 @@ static Item tensor_item(Value v) {
 
 /* ---- If ------------------------------------------------------------------------------------ */
 
+static bool inline_branch(Lower *l, const char *branch) {
+    uint32_t n = lower_nout(l);
+    Item *out = ARENA_ARRAY(lower_graph(l)->arena, Item, n);
+    if (!lower_inline_items(l, branch, NULL, 0, out, n)) return false;
+    for (uint32_t i = 0; i < n; i++) lower_out_item(l, i, out[i]);
+    return true;
+}
+
+static bool ranks_differ(const Graph *a, const Graph *b) {
+    for (uint32_t i = 0; i < a->outputs.n && i < b->outputs.n; i++)
+        if (a->outputs.v[i].type.rank != b->outputs.v[i].type.rank) return true;
+    return false;
+}
+
+/* Exporters write "squeeze if that size is 1" as an If whose results differ in rank. Such a
+ * condition on sizes is taken to hold, and checked when the inputs are bound. */
+static bool assume_true(Lower *l, Value cond) {
+    uint32_t n;
+    const Expr *e = build_elems(lower_graph(l), cond, false, &n);
+    if (!e || n != 1) return false;
+    lower_assume(l, e[0], expr_const(lower_exprs(l), 1));
+    return true;
+}
+
 static bool lower_if(Lower *l) {
     Graph *g = lower_graph(l);
     Value cond = lower_in(l, 0);
     if (!cond) return false;
-    uint32_t n = lower_nout(l);
     bool taken;
-    if (known_bool(g, cond, &taken)) {
-        Item *out = ARENA_ARRAY(g->arena, Item, n);
-        if (!lower_inline_items(l, taken ? "then_branch" : "else_branch", NULL, 0, out, n))
-            return false;
-        for (uint32_t i = 0; i < n; i++) lower_out_item(l, i, out[i]);
-        return true;
-    }
+    if (known_bool(g, cond, &taken)) return inline_branch(l, taken ? "then_branch" : "else_branch");
     LowerCaptures captures = {0};
     Graph *then_g = lower_subgraph(l, "then_branch", NULL, 0, &captures);
     Graph *else_g = lower_subgraph(l, "else_branch", NULL, 0, &captures);
     if (!then_g || !else_g) return false;
+    if (ranks_differ(then_g, else_g) && assume_true(l, cond))
+        return inline_branch(l, "then_branch");
     lower_add_captures(l, then_g, 0, &captures);
     out_projections(l, build_if(g, cond, then_g, else_g, captures.values.v, captures.values.n));
     return true;
