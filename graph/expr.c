@@ -114,9 +114,24 @@ static void note_bounds(ExprSym *s) {
     s->seen_below = s->info.below;
 }
 
+static bool name_taken(const ExprPool *p, const char *name) {
+    for (uint32_t i = 0; i < p->sym.n; i++)
+        if (!strcmp(p->sym.v[i]->info.name, name)) return true;
+    return false;
+}
+
+/* Graph symbols live side by side in one text, so their names differ; axes belong to a kernel. */
+static const char *own_name(const ExprPool *p, const SymInfo *info) {
+    const char *name = info->name ? info->name : "";
+    const char *unique = arena_strdup(p->arena, name);
+    if (info->kind == SYM_AXIS || info->kind == SYM_INDIRECT) return unique;
+    for (int i = 2; name_taken(p, unique); i++) unique = arena_printf(p->arena, "%s_%d", name, i);
+    return unique;
+}
+
 Expr expr_sym_new(ExprPool *p, SymInfo info) {
     ExprSym *s = ARENA_NEW(p->arena, ExprSym);
-    info.name = arena_strdup(p->arena, info.name ? info.name : "");
+    info.name = own_name(p, &info);
     s->info = info;
     note_bounds(s);
     Key k = {EX_sym, {p->sym.n, 0, 0}, 0};

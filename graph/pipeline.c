@@ -1,0 +1,48 @@
+#include "graph/pass.h"
+#include "graph/rewrite.h"
+#include "runtime/base/map.h"
+
+/* dce: a copy of what the outputs need, numbers compacted. Needs and breaks nothing. */
+Graph *pass_dce(Graph *g) {
+    return rewrite_graph(g, NULL, NULL);
+}
+
+static bool same_graph(const Graph *a, const Graph *b) {
+    StrBuf x, y;
+    sb_init(&x, a->arena);
+    sb_init(&y, a->arena);
+    graph_print(a, &x);
+    graph_print(b, &y);
+    return x.n == y.n && hash_bytes(sb_str(&x), x.n, 0) == hash_bytes(sb_str(&y), y.n, 0);
+}
+
+typedef struct Passes {
+    Graph *g;
+    const PassDump *dump;
+    int index;
+} Passes;
+
+static graphc_status run(Passes *p, const char *name, Graph *(*pass)(Graph *)) {
+    Graph *before = p->g;
+    p->g = pass_dce(pass(before));
+    if (diag_errors(p->g->diags)) return diag_status(p->g->diags);
+#ifndef NDEBUG
+    GC_TRY(graph_verify(p->g));
+#endif
+    p->index++;
+    if (p->dump && !same_graph(before, p->g)) p->dump->fn(p->dump->ctx, p->index, name, p->g);
+    return GRAPHC_OK;
+}
+
+#define RUN(name) GC_TRY(run(&p, #name, pass_##name))
+graphc_status graph_optimise(Graph **g, const PassDump *dump) {
+    Passes p = {*g, dump, 0};
+    RUN(dce);
+    RUN(canon);
+    RUN(transpose_sink);
+    RUN(canon); /* what came together behind the permutes */
+    RUN(bn_fold);
+    RUN(merge_dots);
+    *g = p.g;
+    return GRAPHC_OK;
+}
