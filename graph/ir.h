@@ -171,7 +171,8 @@ bool type_is_static(const ExprPool *p, const Type *t);
 const char *graph_place(const Graph *g, Loc l, Arena *a);
 
 /* .gir text out and in (DESIGN: one fact a line). Printing then parsing gives an equal graph, apart
- * from constants above 64 elements, which print as a hash and parse only when `data` has them. */
+ * from constants above 64 unequal elements: they print as a hash, and reading draws stand-in values
+ * from it. Symbols no line mentions are left out. */
 void graph_print(const Graph *g, StrBuf *out);
 Graph *graph_parse(Arena *a, DiagSink *d, const char *text);
 
