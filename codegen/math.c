@@ -147,7 +147,7 @@ EV math_expm1(Math *m, EV x) {
 /* --- log ---------------------------------------------------------------------------------- */
 
 /* x = 2^n (1 + f); subnormal x is scaled up first. */
-static void log_reduce(Math *m, EV x, EV *n, EV *f) {
+void math_log_reduce(Math *m, EV x, EV *n, EV *f) {
     LLVMBuilderRef b = m->e->b;
     int bits = m->wide ? 52 : 23;
     EV tiny = m_lt(m, x, m_c(m, m->wide ? 0x1p-1022 : 0x1p-126));
@@ -161,6 +161,13 @@ static void log_reduce(Math *m, EV x, EV *n, EV *f) {
     e = LLVMBuildSub(b, e, m_sel(m, tiny, m_i(m, bits), m_i(m, 0)), "");
     *n = LLVMBuildSIToFP(b, e, m->t, "");
     *f = m_sub(m, mant, m_c(m, 1));
+}
+
+/* (log((1+s)/(1-s)) - 2s) / s^3 for t = s^2, in f64. */
+EV math_log_poly(Math *m, EV t) {
+    return M_POLY(m, t, 0.666666666666667, 0.3999999999989322, 0.28571428628810996,
+                  0.22222210674238516, 0.18182922513515942, 0.15330617306743305,
+                  0.1463003136412286);
 }
 
 /* log(1 + f) + n ln2 + extra, small parts first. */
@@ -178,9 +185,7 @@ static EV log_sum(Math *m, EV n, EV f, EV extra) {
     }
     EV s = m_div(m, f, m_add(m, f, m_c(m, 2)));
     EV t = m_mul(m, s, s);
-    EV q =
-        M_POLY(m, t, 0.666666666666667, 0.3999999999989322, 0.28571428628810996,
-               0.22222210674238516, 0.18182922513515942, 0.15330617306743305, 0.1463003136412286);
+    EV q = math_log_poly(m, t);
     EV r = m_mul(m, s, m_fma(m, t, q, half));
     r = m_fma(m, n, m_c(m, 0x1.cf79abc9e3b39p-40), r);
     if (extra) r = m_add(m, r, extra);
@@ -197,7 +202,7 @@ static EV log_edges(Math *m, EV x, EV r) {
 
 EV math_log(Math *m, EV x) {
     EV n, f;
-    log_reduce(m, x, &n, &f);
+    math_log_reduce(m, x, &n, &f);
     return log_edges(m, x, log_sum(m, n, f, NULL));
 }
 
@@ -206,7 +211,7 @@ EV math_log1p(Math *m, EV x) {
     EV one = m_c(m, 1), u = m_add(m, one, x), n, f;
     EV big = m_lt(m, one, m_abs(m, x));
     EV lost = m_sel(m, big, m_sub(m, one, m_sub(m, u, x)), m_sub(m, x, m_sub(m, u, one)));
-    log_reduce(m, u, &n, &f);
+    math_log_reduce(m, u, &n, &f);
     EV r = log_edges(m, u, log_sum(m, n, f, m_div(m, lost, u)));
     /* Also covers -0 and the infinity that 1 + x keeps. */
     EV small = m_lt(m, m_abs(m, x), m_c(m, m->wide ? 0x1p-54 : 0x1p-25));

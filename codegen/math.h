@@ -43,6 +43,8 @@ EV math_exp(Math *m, EV x);
 EV math_expm1(Math *m, EV x);
 EV math_log(Math *m, EV x);
 EV math_log1p(Math *m, EV x);
+void math_log_reduce(Math *m, EV x, EV *n, EV *f); /* x = 2^n (1 + f) */
+EV math_log_poly(Math *m, EV t);
 EV math_pow64(Math *m, EV x, EV y);
 EV math_trig(Math *m, Op op, EV x);  /* f64: sin cos tan */
 EV math_arc(Math *m, Op op, EV x);   /* f64: asin acos atan */

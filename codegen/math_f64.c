@@ -119,19 +119,32 @@ EV math_hyper(Math *m, Op op, EV x) {
 
 /* --- pow ---------------------------------------------------------------------------------- */
 
+/* log a in two parts, about 60 bits together: n ln2 + 2 s + s^3 Q(s^2) with s = f / (2 + f) and the
+ * sum's leading terms kept with what their rounding lost. */
+static void log_parts(Math *m, EV a, EV *hi, EV *lo) {
+    EV n, f, two = m_c(m, 2);
+    math_log_reduce(m, a, &n, &f);
+    EV d = m_add(m, f, two), dlost = m_sub(m, f, m_sub(m, d, two));
+    EV s = m_div(m, f, d);
+    EV left = m_fma(m, m_neg(m, s), dlost, m_fma(m, m_neg(m, s), d, f));
+    EV slow = m_div(m, left, d), t = m_mul(m, s, s);
+    EV cube = m_mul(m, m_mul(m, t, s), math_log_poly(m, t));
+    EV big = m_mul(m, n, m_c(m, 0x1.62e42fefa0000p-1)), small = m_add(m, s, s);
+    EV sum = m_add(m, big, small), part = m_sub(m, sum, big);
+    EV lost = m_add(m, m_sub(m, big, m_sub(m, sum, part)), m_sub(m, small, part));
+    EV rest = m_fma(m, n, m_c(m, 0x1.cf79abc9e3b39p-40), m_fma(m, two, slow, cube));
+    rest = m_add(m, rest, lost);
+    *hi = m_add(m, sum, rest);
+    *lo = m_sub(m, rest, m_sub(m, *hi, sum));
+}
+
 /* |x|^y by exp(y log|x|) with the logarithm and the product in two parts. */
 static EV pow_abs(Math *m, EV a, EV y) {
-    EV l = math_log(m, a);
-    /* One Newton step: what exp(l) misses of a is the logarithm's error. */
-    EV back = math_exp(m, l);
-    EV ok = m_lt(m, m_c(m, 0x1p-900), a);
-    ok = LLVMBuildAnd(m->e->b, ok, m_lt(m, a, m_c(m, 0x1p900)), "");
-    EV err = m_sel(m, ok, m_div(m, m_sub(m, a, back), back), m_c(m, 0));
-    EV p = m_mul(m, y, l);
-    EV low = m_fma(m, y, l, m_neg(m, p));
-    low = m_fma(m, y, err, low);
-    EV finite = m_lt(m, m_abs(m, p), m_c(m, 1e5));
-    low = m_sel(m, finite, low, m_c(m, 0));
+    EV hi, lo;
+    log_parts(m, a, &hi, &lo);
+    EV p = m_mul(m, y, hi);
+    EV low = m_fma(m, y, lo, m_fma(m, y, hi, m_neg(m, p)));
+    low = m_sel(m, m_lt(m, m_abs(m, p), m_c(m, 1e5)), low, m_c(m, 0));
     EV r = math_exp(m, p);
     EV bound = m_lt(m, m_abs(m, r), m_c(m, INFINITY));
     return m_sel(m, bound, m_fma(m, r, low, r), r);

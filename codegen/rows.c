@@ -48,23 +48,25 @@ static Expr work_of(Rows *r, const Items *it) {
 /* Digits of the first item, into the loop's carried values. */
 static void digits_init(Emit *e, Items *it, EmitLoop *l) {
     LLVMValueRef rest = e->begin, one = emit_i64(e, 1);
-    for (uint32_t i = it->n; i-- > 0;) {
+    l->nphi = it->n;
+    for (uint32_t i = it->n; i-- > 1;) {
         LLVMValueRef n[2] = {emit_expr(e, it->d[i].count), one};
         it->d[i].n = n[0] = emit_intrinsic(e, "llvm.smax", e->i64, n, 2);
-        l->init[i] = i ? LLVMBuildURem(e->b, rest, n[0], "") : rest;
+        l->init[i] = LLVMBuildURem(e->b, rest, n[0], "");
         rest = LLVMBuildUDiv(e->b, rest, n[0], "");
     }
-    l->nphi = it->n;
+    if (it->n) l->init[0] = rest;
 }
 
 static void digits_next(Emit *e, const Items *it, EmitLoop *l) {
     LLVMValueRef carry = emit_i64(e, 1);
-    for (uint32_t i = it->n; i-- > 0;) {
+    for (uint32_t i = it->n; i-- > 1;) {
         LLVMValueRef up = LLVMBuildAdd(e->b, l->phi[i], carry, "");
         LLVMValueRef full = LLVMBuildICmp(e->b, LLVMIntEQ, up, it->d[i].n, "");
-        l->next[i] = i ? LLVMBuildSelect(e->b, full, emit_i64(e, 0), up, "") : up;
+        l->next[i] = LLVMBuildSelect(e->b, full, emit_i64(e, 0), up, "");
         carry = LLVMBuildZExt(e->b, full, e->i64, "");
     }
+    if (it->n) l->next[0] = LLVMBuildAdd(e->b, l->phi[0], carry, "");
 }
 
 /* --- One item ----------------------------------------------------------------------------- */

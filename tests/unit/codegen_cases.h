@@ -141,6 +141,10 @@ static const Case cases[] = {
             "%1 f32 load p0[i]\n %2 i8 cast %1\n %3 i8 store p1[i] %2\n %4 i64 cast %1\n"
             "%5 i64 store p2[i] %4\n %6 u8 load p3[i]\n %7 f64 cast %6\n %8 f64 sqrt %7\n"
             "%9 f64 store p4[i] %8\n %10 bool cast %2\n %11 bool store p5[i] %10\n end\n", 1e-15},
+    {"powf", "kernel powf poi i=N\n"
+             "param 0 f32[N]\n param 1 f32[N]\n param 2 f32[N] written\n"
+             "%1 f32 load p0[i]\n %2 f32 load p1[i]\n %3 f32 abs %1\n %4 f32 pow %3, %2\n"
+             "%5 f32 store p2[i] %4\n end\n", 1e-6},
     {"iota", "kernel iota poi i=N j=M\n"
             "param 0 i64[N*M] written\n param 1 f32[N*M] written\n"
             "%1 i64 expr [i*3 + j/2]\n %2 i64 store p0[i*M + j] %1\n %3 f32 cast %1\n"

@@ -1,0 +1,181 @@
+/* Largest error, in units in the last place, of every transcendental function of the code generator
+ * against long double libm; prints the table. Inputs go through all exponents. */
+#include "codegen/codegen.h"
+#include "runtime/abi.h"
+#include "tests/unit/test.h"
+#include <sys/mman.h>
+
+typedef long double (*Fn)(long double);
+
+static long double sigmoid(long double x) {
+    return 1 / (1 + expl(-x));
+}
+
+/* lo..hi: where accuracy is asked for; outside results still have to be right in kind. */
+static const struct {
+    const char *name;
+    Fn fn;
+    double lo, hi, ulp32, ulp64;
+} fns[] = {
+    {"exp", expl, -1e4, 1e4, 2, 2},       {"expm1", expm1l, -1e4, 1e4, 3, 3},
+    {"log", logl, 0, 1e300, 2, 2},        {"log1p", log1pl, -1, 1e300, 3, 3},
+    {"tanh", tanhl, -1e4, 1e4, 4, 4},     {"sigmoid", sigmoid, -1e4, 1e4, 4, 4},
+    {"erf", erfl, -1e4, 1e4, 5, 8},       {"sin", sinl, -1e6, 1e6, 1, 4},
+    {"cos", cosl, -1e6, 1e6, 1, 4},       {"tan", tanl, -1e6, 1e6, 1, 6},
+    {"asin", asinl, -1, 1, 1, 6},         {"acos", acosl, -1, 1, 1, 6},
+    {"atan", atanl, -1e300, 1e300, 1, 4}, {"sinh", sinhl, -700, 700, 1, 8},
+    {"cosh", coshl, -700, 700, 1, 8},     {"asinh", asinhl, -1e300, 1e300, 1, 8},
+    {"acosh", acoshl, 1, 1e300, 1, 8},    {"atanh", atanhl, -1, 1, 1, 8},
+};
+#define NFNS (sizeof fns / sizeof *fns)
+
+typedef struct Code {
+    Arena *a;
+    ExprPool *p;
+    CodeResult r;
+    uint8_t *image[2];
+} Code;
+
+static Code compile(void) {
+    Code c = {.a = arena_create()};
+    c.p = expr_pool_create(c.a);
+    (void)expr_sym_new(c.p, (SymInfo){.name = "N", .kind = SYM_DIM, .lo = 0, .hi = 1 << 30});
+    DiagSink *d = diag_create(c.a, NULL);
+    Schedule s = {.exprs = c.p};
+    for (size_t i = 0; i < 2 * NFNS + 2; i++) {
+        const char *t = i % 2 ? "f64" : "f32", *end;
+        bool pow = i / 2 == NFNS;
+        char text[512];
+        snprintf(text, sizeof text,
+                 "kernel k%zu poi i=N\n param 0 %s[N]\n param 1 %s[N]\n param 2 %s[N] written\n"
+                 "%%1 %s load p0[i]\n %%2 %s load p1[i]\n %%3 %s %s %%1%s\n"
+                 "%%4 %s store p2[i] %%3\n end\n",
+                 i, t, t, t, t, t, t, pow ? "pow" : fns[i / 2].name, pow ? ", %2" : "", t);
+        Kernel *k = kir_parse(c.a, c.p, d, text, &end);
+        CHECK(k != NULL);
+        vec_push(c.a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    }
+    CodeOptions o = {0};
+    CHECK(codegen_cpu(&s, &o, c.a, d, &c.r) == GRAPHC_OK);
+    for (int v = 0; v < 2; v++) {
+        const CodeBlob *b = &c.r.blobs[v];
+        c.image[v] =
+            mmap(NULL, b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memcpy(c.image[v], b->data, b->size);
+        mprotect(c.image[v], b->size, PROT_READ | PROT_EXEC);
+    }
+    return c;
+}
+
+static void run(Code *c, size_t step, int v, void *x, void *y, void *z, int64_t n) {
+    const CodeKernel *k = &c->r.kernels[step];
+    graphc_cpu_kernel *fn;
+    const uint8_t *entry = c->image[v] + k->entry[v ? CODE_x86_64_v4 : CODE_x86_64_v3];
+    memcpy(&fn, &entry, sizeof fn);
+    int64_t dims[4];
+    GC_ASSERT(k->ndims <= 4);
+    for (uint32_t i = 0; i < k->ndims; i++) dims[i] = expr_eval(c->p, k->dims[i], &n);
+    void *bufs[3] = {x, y, z};
+    fn(bufs, dims, 0, expr_eval(c->p, k->work, &n), NULL);
+}
+
+static double ulps(bool wide, double got, long double want) {
+    double edge = wide ? 0 : 0x1p128;
+    if (isnan(want) && isnan(got)) return 0;
+    if (isinf(got) && (isinf(want) || (edge != 0 && fabsl(want) >= edge * (1 - 0x1p-25L))))
+        return (got > 0) == (want > 0) ? 0 : 1e30;
+    if (wide && isinf(got) && fabsl(want) >= 0x1.fffffffffffffp1023L) return 0;
+    if (!isfinite(got) || isnan(want)) return 1e30;
+    int e = want == 0 ? -2000 : ilogbl(want), min = wide ? -1022 : -126, bits = wide ? 52 : 23;
+    if (e < min) e = min;
+    long double u = ldexpl(1, e - bits);
+    return (double)(fabsl(got - want) / u);
+}
+
+/* Bit patterns spread over all exponents and both signs. */
+static int64_t inputs32(float *x) {
+    int64_t n = 0;
+    for (uint64_t b = 0; b < UINT64_C(1) << 32; b += 40009) {
+        uint32_t u = (uint32_t)b;
+        memcpy(&x[n++], &u, 4);
+    }
+    return n;
+}
+
+static int64_t inputs64(double *x, int64_t n) {
+    uint64_t s = 88172645463325252u;
+    for (int64_t i = 0; i < n; i++) {
+        s ^= s << 13, s ^= s >> 7, s ^= s << 17;
+        uint64_t u = i % 2 ? s : (s & 0x8fffffffffffffffu) | (UINT64_C(0x3f8) + (s >> 60)) << 52;
+        memcpy(&x[i], &u, 8);
+    }
+    return n;
+}
+
+#define MAX_N 120000
+static float x32[MAX_N], y32[MAX_N], z32[MAX_N];
+static double x64[MAX_N], y64[MAX_N], z64[MAX_N];
+
+static void check_fn(Code *c, size_t f, bool wide, int v, int64_t n) {
+    double worst = 0, at = 0;
+    if (wide)
+        run(c, 2 * f + 1, v, x64, y64, z64, n);
+    else
+        run(c, 2 * f, v, x32, y32, z32, n);
+    for (int64_t i = 0; i < n; i++) {
+        double x = wide ? x64[i] : (double)x32[i], got = wide ? z64[i] : (double)z32[i];
+        if (isnan(x)) {
+            CHECK(isnan(got));
+            continue;
+        }
+        if (isfinite(x) && (x < fns[f].lo || x > fns[f].hi)) continue;
+        double u = ulps(wide, got, fns[f].fn((long double)x));
+        if (u > worst) worst = u, at = x;
+    }
+    printf("%-8s %s %s %8.2f ulp at %g\n", fns[f].name, wide ? "f64" : "f32", v ? "v4" : "v3",
+           worst, at);
+    if (!CHECK(worst <= (wide ? fns[f].ulp64 : fns[f].ulp32))) fprintf(stderr, "%s\n", fns[f].name);
+}
+
+static void check_pow(Code *c, bool wide, int v, int64_t n) {
+    static const double edge[] = {0, -0.0, 1, -1, 0.5, 2, 3, -3, INFINITY, -INFINITY, NAN, 1e30};
+    int64_t k = 0;
+    for (size_t i = 0; i < 12; i++)
+        for (size_t j = 0; j < 12; j++, k++) {
+            x64[k] = edge[i], y64[k] = edge[j];
+            x32[k] = (float)edge[i], y32[k] = (float)edge[j];
+        }
+    for (; k < n; k++) {
+        y64[k] = (double)((k * 7919) % 4001) / 100 - 20;
+        x64[k] = (double)((k * 104729) % 20011) / 1000 + 1e-3;
+        x32[k] = (float)x64[k], y32[k] = (float)y64[k];
+    }
+    if (wide)
+        run(c, 2 * NFNS + 1, v, x64, y64, z64, n);
+    else
+        run(c, 2 * NFNS, v, x32, y32, z32, n);
+    double worst = 0, ax = 0, ay = 0;
+    for (int64_t i = 0; i < n; i++) {
+        long double x = wide ? x64[i] : (double)x32[i], y = wide ? y64[i] : (double)y32[i];
+        double u = ulps(wide, wide ? z64[i] : (double)z32[i], powl(x, y));
+        if (u > worst) worst = u, ax = (double)x, ay = (double)y;
+    }
+    printf("%-8s %s %s %8.2f ulp at %g, %g\n", "pow", wide ? "f64" : "f32", v ? "v4" : "v3", worst,
+           ax, ay);
+    CHECK(worst <= (wide ? 8 : 1));
+}
+
+TEST_MAIN {
+    Code c = compile();
+    if (test_failures) return;
+    for (int v = 0; v < 2; v++) {
+        if (v && !__builtin_cpu_supports("avx512f")) continue;
+        for (size_t f = 0; f < NFNS; f++) {
+            check_fn(&c, f, false, v, inputs32(x32));
+            check_fn(&c, f, true, v, inputs64(x64, MAX_N));
+        }
+        check_pow(&c, false, v, 50000);
+        check_pow(&c, true, v, 50000);
+    }
+    arena_destroy(c.a);
+}
