@@ -39,11 +39,7 @@ static double evaluations(const Fuse *f, const Group *g, IdxId idx) {
     if (is_indirect(f, g, idx)) used = (1u << g->naxes) - 1;
     double n = 1;
     for (uint32_t i = g->naxes; i-- > 0;) {
-        if (!used) break;
-        bool inside = used >> i & 1;
-        uint32_t lower = used & ((1u << i) - 1);
-        if (inside || used >> i) n *= fuse_hint(f, g->axes[i].extent);
-        (void)lower;
+        if (used >> i) n *= fuse_hint(f, g->axes[i].extent);
     }
     return n < 1 ? 1 : n;
 }
@@ -128,10 +124,11 @@ static bool in_epilogue(Fuse *f, Value v) {
     return fuse_native(f, g, v, dot) == idx;
 }
 
-/* A permuted result is stored in its permuted order when only a contraction reads it. */
+/* Attention's result is stored in the order in which the contraction behind it wants to read. */
 static bool stores_permuted(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     bool read_by_dot = false, permuted = false;
+    if (!f->v[s->epi].attn) return false;
     for (uint32_t i = 0; i < s->demands.n; i++)
         read_by_dot = read_by_dot || s->demands.v[i].use >= USE_a;
     if (!read_by_dot) return false;
@@ -143,10 +140,21 @@ static bool stores_permuted(const Fuse *f, Value v) {
     return permuted;
 }
 
-static bool inlines_epilogue(Fuse *f, Value v) {
+/* Its contraction cannot store v in rows: there is a permutation between the two. */
+static bool behind_permute(const Fuse *f, Value v) {
+    if (f->v[f->v[v].epi].attn) return false;
+    for (; f->v[v].epi_from; v = f->v[v].epi_from)
+        if (graph_node(f->g, v)->op == OP_permute) return true;
+    return false;
+}
+
+static bool inlines_map(Fuse *f, Value v, uint32_t ngroups);
+
+static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
     const Node *n = graph_node(f->g, v);
     if (in_epilogue(f, v)) return true;
     if (op_info[n->op].cls == OPC_VIEW) return !stores_permuted(f, v);
+    if (behind_permute(f, v)) return inlines_map(f, v, ngroups);
     /* A cast of something that is stored anyway is no reason to store it twice. */
     Value from = f->v[v].epi_from;
     return n->op == OP_cast && f->v[from].nusers > 1 && uses_allow(f, v, 0.5);
@@ -222,7 +230,7 @@ bool fuse_inlines(Fuse *f, Value v) {
     s->why = WHY_too_large;
     if (!fits(f, v) && c != OPC_VIEW) return false;
     s->why = ngroups > 1 ? WHY_output_needed : WHY_kind;
-    if (s->epi) return inlines_epilogue(f, v);
+    if (s->epi) return inlines_epilogue(f, v, ngroups);
     switch (c) {
     case OPC_VIEW: return inlines_view(f, v, ngroups);
     case OPC_REDUCE: return inlines_reduce(f, v);
@@ -278,6 +286,8 @@ Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
         for (uint32_t k = 0; k < s->demands.n; k++) same += s->demands.v[k].group == d->group;
         if (same != 1 || !can_store(f, g, d, v) || !no_cycle(f, v, g)) continue;
         if (best && !(best->want && !g->want)) continue;
+        FusionWhy why;
+        if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_reduce(f, g, v, d->idx, &why)) continue;
         best = g;
         *idx = d->idx;
     }

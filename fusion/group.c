@@ -57,11 +57,18 @@ static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
         group_dep(f, g, f->packs.v[pack - 1].group);
 }
 
-static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, bool masked) {
+static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked) {
     const Node *n = graph_node(f->g, v);
+    const Type *data = graph_type(f->g, n->in[0]);
     IdxId at = idx_gather(f, g, v, idx);
-    for (uint32_t i = 1; i < n->nin; i++) fuse_demand(f, g, n->in[i], idx, USE_point, masked);
-    fuse_demand(f, g, n->in[0], at, USE_data, masked);
+    for (uint32_t d = 0; d < data->rank; d++) {
+        int src = n->attr.index.src[d];
+        Expr known;
+        if (src >= 0 || idx_known(f, n->in[-src], data->dim[d], &known)) continue;
+        fuse_demand(f, g, n->in[-src], idx, USE_point, masked);
+        if (use == USE_point) use = USE_data;
+    }
+    fuse_demand(f, g, n->in[0], at, use, masked);
 }
 
 static bool is_leaf(const Fuse *f, Value v) {
@@ -81,7 +88,7 @@ void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked) {
         GC_ASSERT(in);
         fuse_demand(f, g, n->in[0], in, USE_point, masked);
     } else if (n->op == OP_gather) {
-        expand_gather(f, g, v, idx, masked);
+        expand_gather(f, g, v, idx, use, masked);
     } else {
         for (uint32_t i = 0; i < n->nin; i++) {
             Expr mask;

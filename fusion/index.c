@@ -458,6 +458,21 @@ uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx)
     return sym;
 }
 
+/* The one coordinate that a constant index operand holds. */
+bool idx_known(const Fuse *f, Value v, Expr extent, Expr *at) {
+    const Node *n = graph_node(f->g, v);
+    int64_t size;
+    while (op_info[n->op].cls == OPC_VIEW && n->nin == 1) n = graph_node(f->g, n->in[0]);
+    if (n->op != OP_const || !expr_is_const(f->p, extent, &size)) return false;
+    size_t bytes = dtype_bytes(n->type.dtype);
+    const uint8_t *p = n->attr.constant.data;
+    if (n->attr.constant.bytes < bytes || n->attr.constant.bytes > 4096 * bytes) return false;
+    if (memcmp(p, p + bytes, n->attr.constant.bytes - bytes) != 0) return false;
+    int64_t i = dtype_load_i64(n->type.dtype, p, 0);
+    *at = expr_const(f->p, i < 0 ? 0 : i < size ? i : size - 1);
+    return true;
+}
+
 IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
     const Type *data = graph_type(f->g, n->in[0]);
@@ -466,7 +481,7 @@ IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx) {
         int src = n->attr.index.src[d];
         if (src >= 0)
             dim[d] = idx_get(g, idx)->dim[src];
-        else
+        else if (!idx_known(f, n->in[-src], data->dim[d], &dim[d]))
             dim[d] = expr_sym_ref(f->p, idx_gather_sym(f, g, v, (uint32_t)-src, idx));
     }
     return idx_make(f, g, data, dim, 0);

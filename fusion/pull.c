@@ -358,7 +358,9 @@ static KVal pull_gather(Body *b, Value v, IdxId idx, Expr mask) {
     const Type *data = graph_type(f->g, n->in[0]);
     for (uint32_t d = 0; d < data->rank; d++) {
         int src = n->attr.index.src[d];
+        Expr known;
         if (src >= 0 || expr_is_value(f->p, data->dim[d], 1)) continue;
+        if (idx_known(f, n->in[-src], data->dim[d], &known)) continue;
         KVal at = body_cast(b, pull(b, n->in[-src], idx, mask), DT_i64);
         KVal last = body_expr(b, expr_addi(f->p, data->dim[d], -1), DT_i64);
         at = body_op2(b, OP_min, DT_i64, at, last);
