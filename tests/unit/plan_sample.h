@@ -61,6 +61,38 @@ IN_IMAGE static void sample_positions(void *const *b, const int64_t *d, int64_t 
     *count = n;
 }
 
+/* The same for a GPU: a thread per element, or one thread where order matters. */
+/* clang-format off */
+#define ENTRY(name, last)                                                                          \
+    ".visible .entry " name "(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d" last     \
+    ") {\n.reg .u64 %p<9>;\n.reg .u32 %t<4>;\n.reg .f32 %f<5>;\n.reg .pred %q<2>;\n"               \
+    "ld.param.u64 %p1, [a];\nld.param.u64 %p2, [b];\nld.param.u64 %p3, [c];\n"                     \
+    "mov.u32 %t1, %tid.x;\nmov.u32 %t2, %ctaid.x;\nmad.lo.u32 %t3, %t2, 4, %t1;\n"                 \
+    "mul.wide.u32 %p4, %t1, 4;\nmul.wide.u32 %p5, %t3, 4;\n"
+static const char sample_ptx[] =
+    ".version 7.0\n.target sm_50\n.address_size 64\n"
+    ENTRY("sample_double", "") /* w, out, dims */
+    "add.u64 %p1, %p1, %p4;\nadd.u64 %p2, %p2, %p4;\nld.global.f32 %f1, [%p1];\n"
+    "add.f32 %f2, %f1, %f1;\nst.global.f32 [%p2], %f2;\nret;\n}\n"
+    ENTRY("sample_relu", ", .param .u64 e") /* x, w, y, dims */
+    "add.u64 %p1, %p1, %p5;\nadd.u64 %p2, %p2, %p4;\nadd.u64 %p3, %p3, %p5;\n"
+    "ld.global.f32 %f1, [%p1];\nld.global.f32 %f2, [%p2];\nadd.f32 %f3, %f1, %f2;\n"
+    "max.f32 %f3, %f3, 0f00000000;\nst.global.f32 [%p3], %f3;\nret;\n}\n"
+    ENTRY("sample_sum", "") /* y, z, n */
+    "mov.f32 %f1, 0f00000000;\nmov.u64 %p6, 0;\n"
+    "next:\nsetp.ge.s64 %q1, %p6, %p3;\n@%q1 bra done;\nld.global.f32 %f2, [%p1];\n"
+    "add.f32 %f1, %f1, %f2;\nadd.u64 %p1, %p1, 4;\nadd.u64 %p6, %p6, 1;\nbra next;\n"
+    "done:\nst.global.f32 [%p2], %f1;\nret;\n}\n"
+    ENTRY("sample_positions", ", .param .u64 e") /* y, pos, count, n */
+    "ld.param.u64 %p8, [d];\nmov.u64 %p6, 0;\nmov.u64 %p7, 0;\n"
+    "next:\nsetp.ge.s64 %q1, %p6, %p8;\n@%q1 bra done;\nld.global.f32 %f2, [%p1];\n"
+    "setp.gt.f32 %q1, %f2, 0f00000000;\n@!%q1 bra skip;\nst.global.u64 [%p2], %p6;\n"
+    "add.u64 %p2, %p2, 8;\nadd.u64 %p7, %p7, 1;\n"
+    "skip:\nadd.u64 %p1, %p1, 4;\nadd.u64 %p6, %p6, 1;\nbra next;\n"
+    "done:\nst.global.u64 [%p3], %p7;\nret;\n}\n";
+#undef ENTRY
+/* clang-format on */
+
 typedef struct Sample {
     Arena *arena;
     void *bytes;
@@ -97,17 +129,27 @@ static void sample_step(Schedule *s, CodeResult *code, Arena *a, Kernel *k, cons
                 .prepare = prepare,
                 .kernel = k,
                 .bufs = arena_copy(a, bufs, k->nparams * sizeof *bufs)};
+    bool per_element = entry == sample_double || entry == sample_relu;
     uint64_t at = (uint64_t)((const char *)(uintptr_t)entry - __start_sample_image);
-    code->kernels[s->steps.n] = (CodeKernel){.ndims = 2,
-                                             .dims = dims,
-                                             .entry = {at, at},
-                                             .work = work,
-                                             .scratch_bytes = expr_const(p, 64),
-                                             .cost = expr_muli(p, work, 100000)};
+    code->kernels[s->steps.n] =
+        (CodeKernel){.symbol = entry == sample_double ? "sample_double"
+                               : entry == sample_relu ? "sample_relu"
+                               : entry == sample_sum  ? "sample_sum"
+                                                      : "sample_positions",
+                     .grid = {entry == sample_relu ? work : expr_const(p, 1), expr_const(p, 1),
+                              expr_const(p, 1)},
+                     .block = {per_element ? 4 : 1, 1, 1},
+                     .ndims = 2,
+                     .dims = dims,
+                     .entry = {at, at},
+                     .work = work,
+                     .scratch_bytes = expr_const(p, 64),
+                     .cost = expr_muli(p, work, 100000)};
     vec_push(a, &s->steps, st);
 }
 
-static inline Sample sample_make(void) {
+/* gpu: for both targets. positions: with the output of run-time size. */
+static inline Sample sample_make(bool gpu, bool positions) {
     Sample out = {.arena = arena_create()};
     Arena *a = out.arena;
     ExprPool *p = expr_pool_create(a);
@@ -129,7 +171,7 @@ static inline Sample sample_make(void) {
     IoInfo pos = {.name = "pos", .type = {.dtype = DT_i64, .rank = 1, .dim = {en}}};
     vec_push(a, &g->outputs, y);
     vec_push(a, &g->outputs, z);
-    vec_push(a, &g->outputs, pos);
+    if (positions) vec_push(a, &g->outputs, pos);
 
     Schedule *s = ARENA_NEW(a, Schedule);
     CodeResult code = {.kernels = ARENA_ARRAY(a, CodeKernel, 8)};
@@ -141,26 +183,31 @@ static inline Sample sample_make(void) {
     uint32_t bt = sample_buffer(s, a, BUF_temp, DT_f32, numel, 0, 0);
     uint32_t by = sample_buffer(s, a, BUF_output, DT_f32, numel, 0, 0);
     uint32_t bz = sample_buffer(s, a, BUF_output, DT_f32, one, 1, 0);
-    uint32_t bp = sample_buffer(s, a, BUF_output, DT_i64, numel, 2, 0);
+    uint32_t bp = positions ? sample_buffer(s, a, BUF_output, DT_i64, numel, 2, 0) : 0;
     Kernel *relu = sample_kernel(a, "poi_1_add_relu", 3, 4);
-    Kernel *positions = sample_kernel(a, "tem_3_compact", 2, 2);
-    positions->nops = 2;
-    positions->ops[1] = (KOp){.op = K_kcompact, .sym = sym_n};
+    Kernel *compact = sample_kernel(a, "tem_3_compact", 2, 2);
+    compact->nops = 2;
+    compact->ops[1] = (KOp){.op = K_kcompact, .sym = sym_n};
     sample_step(s, &code, a, sample_kernel(a, "poi_0_double", 2, 2), (uint32_t[]){bw, bw2},
                 sample_double, e4, e4, true);
     sample_step(s, &code, a, relu, (uint32_t[]){bx, bw2, bt}, sample_relu, eb, numel, false);
     sample_step(s, &code, a, relu, (uint32_t[]){bx, bw2, by}, sample_relu, eb, numel, false);
     sample_step(s, &code, a, sample_kernel(a, "red_2_sum", 2, 2), (uint32_t[]){bt, bz}, sample_sum,
                 one, numel, false);
-    sample_step(s, &code, a, positions, (uint32_t[]){bt, bp}, sample_positions, one, numel, false);
+    if (positions)
+        sample_step(s, &code, a, compact, (uint32_t[]){bt, bp}, sample_positions, one, numel,
+                    false);
     CodeBlob blob = {.form = CODE_x86_64_v3,
                      .data = __start_sample_image,
                      .size = (uint64_t)(__stop_sample_image - __start_sample_image)};
     code.nblobs = 1;
     code.blobs = &blob;
-    PlanTargetInput target = {"cpu", s, &code};
+    CodeResult gpu_code = code;
+    CodeBlob ptx = {.form = CODE_ptx, .data = sample_ptx, .size = sizeof sample_ptx};
+    gpu_code.blobs = &ptx;
+    PlanTargetInput targets[] = {{"cpu", s, &code}, {"sm_90a", s, &gpu_code}};
     PlanBuildOptions options = {0};
-    if (plan_build(g, &target, 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK)
+    if (plan_build(g, targets, gpu ? 2 : 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK)
         out.bytes = NULL;
     return out;
 }

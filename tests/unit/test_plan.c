@@ -108,13 +108,13 @@ static void test_text_and_bytes(const Sample *s) {
         plan_release(&plan);
     }
     arena_destroy(a);
-    Sample again = sample_make();
+    Sample again = sample_make(false, true);
     CHECK(again.size == s->size && memcmp(again.bytes, s->bytes, s->size) == 0);
     arena_destroy(again.arena);
 }
 
 TEST_MAIN {
-    Sample s = sample_make();
+    Sample s = sample_make(false, true);
     if (CHECK(s.bytes)) {
         test_text_and_bytes(&s);
         test_version(&s);

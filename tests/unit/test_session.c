@@ -197,7 +197,7 @@ static void test_many_threads(graphc_plan *p) {
 }
 
 TEST_MAIN {
-    Sample s = sample_make();
+    Sample s = sample_make(false, true);
     graphc_plan *p = CHECK(s.bytes) ? load(&s) : NULL;
     if (p) {
         test_shapes(p);
