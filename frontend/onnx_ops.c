@@ -24,6 +24,7 @@
     X(ops_quant)                                                                                   \
     X(ops_control)                                                                                 \
     X(ops_loss)                                                                                    \
+    X(ops_linear_attention)                                                                        \
     X(ops_sample)                                                                                  \
     X(ops_rnn)
 

@@ -1,28 +1,28 @@
 /* RNN, GRU, LSTM. The inputs' projection for all steps is one product in front of the recurrence.
  * Short sequences of known length are unrolled; others run in a loop whose body is one step. */
 #include "frontend/activation.h"
-#include "frontend/import_impl.h"
+#include "frontend/recurrence.h"
 #include <string.h>
 #include <strings.h>
 
-enum { UNROLL_STEPS = 64, MAX_GATES = 4, MAX_FUNCTIONS = 3 };
+enum { MAX_FUNCTIONS = 3 };
 
-/* What a step reads; in a loop's body these become the body's inputs. */
-enum { IN_PROJECTED, IN_R, IN_RBIAS, IN_PEEPHOLE, IN_LENGTHS, IN_COUNT };
+/* What a step reads: x W^T [T, B, G*H], R [G*H, H], R's bias [G*H], peepholes [3*H], lengths i64
+ * [B]; 0 = absent. */
+enum { IN_PROJECTED, IN_R, IN_RBIAS, IN_PEEPHOLE, IN_LENGTHS };
 
 typedef struct Cell Cell;
-typedef Value (*StepFn)(Graph *g, const Cell *c, Value x, Value h, Value *memory);
+typedef Value (*StepFn)(Graph *g, const Cell *c, const Value *in, Value x, Value h, Value *memory);
 
 struct Cell {
     int gates, nfunctions;
     bool has_memory; /* LSTM's C */
     StepFn step;
     Expr steps, batch, hidden;
-    bool reverse, linear_before_reset, input_forget;
+    bool linear_before_reset, input_forget;
     double clip; /* 0 = none */
     const Activation *f[MAX_FUNCTIONS];
     double alpha[MAX_FUNCTIONS], beta[MAX_FUNCTIONS];
-    Value in[IN_COUNT]; /* [T, B, G*H], [G*H, H], [G*H], [3*H], i64 [B]; 0 = absent */
 };
 
 /* ---- Steps --------------------------------------------------------------------------------- */
@@ -39,38 +39,34 @@ static Value apply(Graph *g, const Cell *c, int f, Value x) {
     return c->f[f]->build(g, x, c->alpha[f], c->beta[f]);
 }
 
-static Value plus(Graph *g, Value x, Value y) {
-    return y ? v_add(g, x, y) : x;
-}
-
 /* h R^T for the rows of R from gate `first` on, n of them, with their bias. */
-static Value recur(Graph *g, const Cell *c, Value h, int first, int n) {
+static Value recur(Graph *g, const Cell *c, const Value *in, Value h, int first, int n) {
     Expr start = expr_muli(g->exprs, c->hidden, first), rows = expr_muli(g->exprs, c->hidden, n);
-    Value r = build_slice_axis(g, c->in[IN_R], 0, start, rows, 1);
+    Value r = build_slice_axis(g, in[IN_R], 0, start, rows, 1);
     Value y = build_dot(g, h, v_transpose(g, r), v_dtype(g, h));
-    if (!c->in[IN_RBIAS]) return y;
-    return v_add(g, y, build_slice_axis(g, c->in[IN_RBIAS], 0, start, rows, 1));
+    if (!in[IN_RBIAS]) return y;
+    return v_add(g, y, build_slice_axis(g, in[IN_RBIAS], 0, start, rows, 1));
 }
 
-static Value step_rnn(Graph *g, const Cell *c, Value x, Value h, Value *memory) {
+static Value step_rnn(Graph *g, const Cell *c, const Value *in, Value x, Value h, Value *memory) {
     (void)memory;
-    return apply(g, c, 0, v_add(g, x, recur(g, c, h, 0, 1)));
+    return apply(g, c, 0, v_add(g, x, recur(g, c, in, h, 0, 1)));
 }
 
-static Value step_gru(Graph *g, const Cell *c, Value x, Value h, Value *memory) {
+static Value step_gru(Graph *g, const Cell *c, const Value *in, Value x, Value h, Value *memory) {
     (void)memory;
     bool linear = c->linear_before_reset;
-    Value all = recur(g, c, h, 0, linear ? 3 : 2);
+    Value all = recur(g, c, in, h, 0, linear ? 3 : 2);
     Value z = apply(g, c, 0, v_add(g, gate(g, c, x, 0), gate(g, c, all, 0)));
     Value r = apply(g, c, 0, v_add(g, gate(g, c, x, 1), gate(g, c, all, 1)));
-    Value reset = linear ? v_mul(g, r, gate(g, c, all, 2)) : recur(g, c, v_mul(g, r, h), 2, 1);
+    Value reset = linear ? v_mul(g, r, gate(g, c, all, 2)) : recur(g, c, in, v_mul(g, r, h), 2, 1);
     Value n = apply(g, c, 1, v_add(g, gate(g, c, x, 2), reset));
     return v_add(g, v_mul(g, v_sub(g, v_const(g, z, 1), z), n), v_mul(g, z, h));
 }
 
 /* Gate order i, o, f, c; peephole order i, o, f. */
-static Value step_lstm(Graph *g, const Cell *c, Value x, Value h, Value *memory) {
-    Value all = v_add(g, x, recur(g, c, h, 0, 4)), peep = c->in[IN_PEEPHOLE], p[3] = {0};
+static Value step_lstm(Graph *g, const Cell *c, const Value *in, Value x, Value h, Value *memory) {
+    Value all = v_add(g, x, recur(g, c, in, h, 0, 4)), peep = in[IN_PEEPHOLE], p[3] = {0};
     for (int i = 0; peep && i < 3; i++) p[i] = gate(g, c, peep, i);
     Value gi = gate(g, c, all, 0), go = gate(g, c, all, 1), gf = gate(g, c, all, 2);
     if (peep) gi = v_add(g, gi, v_mul(g, p[0], *memory));
@@ -84,86 +80,22 @@ static Value step_lstm(Graph *g, const Cell *c, Value x, Value h, Value *memory)
     return v_mul(g, o, c->f[2]->build(g, *memory, c->alpha[2], c->beta[2]));
 }
 
-/* Step number s (the first is 0, also of a reversed sequence): rows past their length keep their
- * state and give 0. */
-static Value advance(Graph *g, const Cell *c, Expr s, Value *h, Value *memory) {
-    ExprPool *p = g->exprs;
-    Expr t = c->reverse ? expr_sub(p, expr_addi(p, c->steps, -1), s) : s;
-    Value x = build_slice_axis(g, c->in[IN_PROJECTED], 0, t, v_int(g, 1), 1);
-    Value next_memory = *memory, next = c->step(g, c, build_squeeze(g, x, 0), *h, &next_memory);
-    Value y = next;
-    if (c->in[IN_LENGTHS]) {
-        Value live = v_lt(g, build_expr(g, DT_i64, t), c->in[IN_LENGTHS]);
+/* States: h, and C if there is one. Rows past their length keep their state and give 0. */
+static Value advance(Graph *g, const void *ctx, const Value *in, Expr t, Value *state) {
+    const Cell *c = ctx;
+    Value x = build_slice_axis(g, in[IN_PROJECTED], 0, t, v_int(g, 1), 1);
+    Value memory = state[1], h = c->step(g, c, in, build_squeeze(g, x, 0), state[0], &memory),
+          y = h;
+    if (in[IN_LENGTHS]) {
+        Value live = v_lt(g, build_expr(g, DT_i64, t), in[IN_LENGTHS]);
         live = build_unsqueeze(g, live, 1);
-        y = v_select_f(g, live, next, 0);
-        next = build_select(g, live, next, *h);
-        if (c->has_memory) next_memory = build_select(g, live, next_memory, *memory);
+        y = v_select_f(g, live, h, 0);
+        h = build_select(g, live, h, state[0]);
+        if (c->has_memory) memory = build_select(g, live, memory, state[1]);
     }
-    *h = next;
-    *memory = next_memory;
+    state[0] = h;
+    state[1] = memory;
     return y;
-}
-
-/* ---- One direction ------------------------------------------------------------------------- */
-
-typedef struct Run {
-    Value h, memory; /* initial, then final states [B, H] */
-    Value y;         /* [T, B, H] */
-} Run;
-
-static void run_unrolled(Graph *g, const Cell *c, int64_t steps, Run *r) {
-    Value *rows = ARENA_ARRAY(g->arena, Value, (size_t)steps);
-    for (int64_t s = 0; s < steps; s++) {
-        int64_t t = c->reverse ? steps - 1 - s : s;
-        rows[t] = build_unsqueeze(g, advance(g, c, v_int(g, s), &r->h, &r->memory), 0);
-    }
-    r->y = build_concat(g, rows, (uint32_t)steps, 0);
-}
-
-/* Body inputs: cond, h, memory if any, then what the step reads. */
-static Graph *step_body(Lower *l, const Cell *c, const Run *r, Expr iteration) {
-    Graph *g = lower_graph(l);
-    Graph *body = graph_create(g->arena, g->exprs, g->diags, "step");
-    body->is_body = true;
-    LocInfo place = g->locs.v[build_loc(g)];
-    place.parent = 0;
-    build_at(body, build_loc_new(body, place));
-    build_input(body, "cond", (Type){.dtype = DT_bool});
-    Value h = build_input(body, "h", *graph_type(g, r->h)), memory = 0;
-    if (c->has_memory) memory = build_input(body, "c", *graph_type(g, r->memory));
-    Cell inner = *c;
-    for (int i = 0; i < IN_COUNT; i++)
-        if (c->in[i])
-            inner.in[i] =
-                build_input(body, arena_printf(g->arena, "in.%d", i), *graph_type(g, c->in[i]));
-    Value y = advance(body, &inner, iteration, &h, &memory);
-    build_output(body, "cond", build_scalar_i(body, DT_bool, 1));
-    build_output(body, "h", h);
-    if (c->has_memory) build_output(body, "c", memory);
-    build_output(body, "y", y);
-    return y ? body : NULL;
-}
-
-static void run_loop(Lower *l, const Cell *c, Run *r) {
-    Graph *g = lower_graph(l);
-    SymInfo info = {.name = "step", .kind = SYM_ITER, .lo = 0, .hi = INT32_MAX};
-    uint32_t iter, n = 0, states = c->has_memory ? 2 : 1;
-    Expr iteration = expr_sym_new(g->exprs, info);
-    (void)expr_is_sym(g->exprs, iteration, &iter);
-    Graph *body = step_body(l, c, r, iteration);
-    if (!body) return;
-    vec_push(l->im->arena, &l->im->subgraphs, body);
-    Value captures[IN_COUNT];
-    for (int i = 0; i < IN_COUNT; i++)
-        if (c->in[i]) captures[n++] = c->in[i];
-    Value tuple = build_loop(g, build_expr(g, DT_i64, c->steps), build_scalar_i(g, DT_bool, 1),
-                             (Value[]){r->h, r->memory}, states, captures, n, body, iter);
-    r->h = build_proj(g, tuple, 0);
-    if (c->has_memory) r->memory = build_proj(g, tuple, 1);
-    r->y = build_proj(g, tuple, states);
-    if (!c->reverse || !r->y) return;
-    Expr last = expr_addi(g->exprs, c->steps, -1);
-    r->y = build_slice_axis(g, r->y, 0, last, c->steps, -1);
 }
 
 /* ---- Reading the node ---------------------------------------------------------------------- */
@@ -211,42 +143,49 @@ static bool read_functions(Lower *l, Cell *c, int direction) {
 
 /* x [T, B, I] -> [T, B, G*H] with the biases that may be added before the recurrence. GRU's own
  * reset form needs its recurrent bias inside. */
-static bool project(Lower *l, Cell *c, Value x, int direction) {
+static bool project(Lower *l, const Cell *c, Value x, int direction, Value *in) {
     Graph *g = lower_graph(l);
     Value w = direction_row(l, 1, direction), bias = direction_row(l, 3, direction);
-    c->in[IN_R] = direction_row(l, 2, direction);
-    if (!x || !w || !c->in[IN_R]) return false;
+    in[IN_R] = direction_row(l, 2, direction);
+    if (!x || !w || !in[IN_R]) return false;
     Expr size = expr_muli(g->exprs, c->hidden, c->gates), zero = v_int(g, 0);
     Value y = build_matmul(g, x, v_transpose(g, w), v_dtype(g, x));
     if (bias) {
         Value rbias = build_slice_axis(g, bias, 0, size, size, 1);
         bias = build_slice_axis(g, bias, 0, zero, size, 1);
         if (c->linear_before_reset)
-            c->in[IN_RBIAS] = rbias;
+            in[IN_RBIAS] = rbias;
         else
             bias = v_add(g, bias, rbias);
+        y = v_add(g, y, bias);
     }
-    c->in[IN_PROJECTED] = plus(g, y, bias);
-    return c->in[IN_PROJECTED] != 0;
+    in[IN_PROJECTED] = y;
+    return y != 0;
 }
 
-static bool run_direction(Lower *l, Cell c, Value x, int direction, bool batch_first, Run *r) {
+typedef struct Run {
+    Value h, memory; /* final states [B, H] */
+    Value y;         /* [T, B, H] */
+} Run;
+
+static bool run_direction(Lower *l, Cell c, Value x, int direction, bool reverse, bool batch_first,
+                          Run *run) {
     Graph *g = lower_graph(l);
-    int64_t steps;
     DType t = v_dtype(g, x);
-    if (!read_functions(l, &c, direction) || !project(l, &c, x, direction)) return false;
-    if (lower_has_in(l, 4)) c.in[IN_LENGTHS] = build_cast(g, lower_in(l, 4), DT_i64);
-    r->h = initial_state(l, &c, 5, direction, batch_first, t);
+    Recurrence r = {.nstates = c.has_memory ? 2 : 1, .steps = c.steps, .reverse = reverse};
+    r.step = advance;
+    r.ctx = &c;
+    if (!read_functions(l, &c, direction) || !project(l, &c, x, direction, r.in)) return false;
+    if (lower_has_in(l, 4)) r.in[IN_LENGTHS] = build_cast(g, lower_in(l, 4), DT_i64);
+    r.state[0] = initial_state(l, &c, 5, direction, batch_first, t);
     if (c.has_memory) {
-        r->memory = initial_state(l, &c, 6, direction, batch_first, t);
-        c.in[IN_PEEPHOLE] = direction_row(l, 7, direction);
+        r.state[1] = initial_state(l, &c, 6, direction, batch_first, t);
+        r.in[IN_PEEPHOLE] = direction_row(l, 7, direction);
     }
-    if (!r->h || (c.has_memory && !r->memory)) return false;
-    if (expr_is_const(g->exprs, c.steps, &steps) && steps > 0 && steps <= UNROLL_STEPS)
-        run_unrolled(g, &c, steps, r);
-    else
-        run_loop(l, &c, r);
-    return r->h && r->y;
+    *run = (Run){.y = recurrence_run(l, &r)};
+    run->h = r.state[0];
+    run->memory = r.state[1];
+    return run->y && run->h;
 }
 
 /* Swaps the first two axes. */
@@ -289,8 +228,7 @@ static bool run_all(Lower *l, Cell *c) {
     Run run[2] = {0};
     uint32_t n = both ? 2 : 1;
     for (uint32_t d = 0; d < n; d++) {
-        c->reverse = back || d == 1;
-        if (!run_direction(l, *c, x, (int)d, batch_first, &run[d])) return false;
+        if (!run_direction(l, *c, x, (int)d, back || d == 1, batch_first, &run[d])) return false;
     }
     if (lower_has_out(l, 0)) lower_out(l, 0, join_rows(g, run, n, batch_first, t));
     Value h[2] = {run[0].h, run[1].h}, m[2] = {run[0].memory, run[1].memory};

@@ -1,0 +1,145 @@
+/* LinearAttention and CausalConvWithState: the carried-state layers of hybrid language models. */
+#include "frontend/attention.h"
+#include "frontend/recurrence.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- CausalConvWithState ------------------------------------------------------------------- */
+
+/* Depthwise over [past, x] [B, C, K-1+L]: tap k of a channel is a shifted view. */
+static Value depthwise(Graph *g, Value padded, Value w, int64_t taps, Expr length) {
+    Value sum = 0;
+    for (int64_t k = 0; k < taps; k++) {
+        Value x = build_slice_axis(g, padded, 2, v_int(g, k), length, 1);
+        Value wk = build_squeeze(g, build_slice_axis(g, w, 2, v_int(g, k), v_int(g, 1), 1), 2);
+        Value term = v_mul(g, x, wk); /* [C, 1] */
+        sum = sum ? v_add(g, sum, term) : term;
+    }
+    return sum;
+}
+
+static bool lower_causal_conv(Lower *l) {
+    Graph *g = lower_graph(l);
+    Value x = lower_in(l, 0), w = lower_in(l, 1), past = lower_in(l, 3);
+    if (!x || !w) return false;
+    const char *name = lower_s(l, "activation");
+    int64_t taps;
+    if (v_rank(g, x) != 3 || v_rank(g, w) != 3 || !v_dim_const(g, w, 2, &taps) || taps < 1)
+        return lower_error(l, D_SHAPE, "input and weights need rank 3 and a constant kernel");
+    Expr batch = v_dim(g, x, 0), channels = v_dim(g, x, 1), length = v_dim(g, x, 2);
+    if (!past) past = v_zeros(g, v_dtype(g, x), 3, (Expr[]){batch, channels, v_int(g, taps - 1)});
+    Value padded = taps > 1 ? build_concat(g, (Value[]){past, x}, 2, 2) : x;
+    Value y = depthwise(g, v_widen(g, padded), v_widen(g, w), taps, length);
+    if (lower_has_in(l, 2)) y = v_add(g, y, v_append_axes(g, v_widen(g, lower_in(l, 2)), 1));
+    if (!strcmp(name, "silu") || !strcmp(name, "swish"))
+        y = v_mul(g, y, v_sigmoid(g, y));
+    else if (strcmp(name, "none") != 0)
+        return lower_error(l, D_ATTRIBUTE, "activation is \"%s\"", name);
+    lower_out(l, 0, v_cast_like(g, y, x));
+    if (lower_has_out(l, 1))
+        lower_out(l, 1, build_slice_axis(g, padded, 2, length, v_int(g, taps - 1), 1));
+    return true;
+}
+
+/* ---- LinearAttention ----------------------------------------------------------------------- */
+
+/* Time first: q, k, v [T, B, H, D], decay [T, B, H, 1 or DK], beta [T, B, H or 1, 1]. */
+enum { IN_Q, IN_K, IN_V, IN_DECAY, IN_BETA };
+
+typedef struct Linear {
+    double scale;
+} Linear;
+
+static Value row(Graph *g, Value x, Expr t) {
+    return x ? build_squeeze(g, build_slice_axis(g, x, 0, t, v_int(g, 1), 1), 0) : 0;
+}
+
+/* Row vectors [B, H, D] times matrices [B, H, D, M]: [B, H, M] */
+static Value times(Graph *g, Value v, Value m) {
+    Value y = build_dot(g, build_unsqueeze(g, v, 2), m, DT_f32);
+    return build_squeeze(g, y, 2);
+}
+
+/* S = exp(decay) S; v' = beta (v - S^T k); S += k v'^T; o = scale S^T q. Groups of query heads read
+ * one state. */
+static Value step_linear(Graph *g, const void *ctx, const Value *in, Expr t, Value *state) {
+    const Linear *a = ctx;
+    Value q = row(g, in[IN_Q], t), k = row(g, in[IN_K], t), v = row(g, in[IN_V], t), s = state[0];
+    if (!q || !k || !v) return 0;
+    if (in[IN_DECAY]) s = v_mul(g, s, v_append_axes(g, v_exp(g, row(g, in[IN_DECAY], t)), 1));
+    if (in[IN_BETA]) v = v_mul(g, v_sub(g, v, times(g, k, s)), row(g, in[IN_BETA], t));
+    s = v_add(g, s, v_mul(g, v_append_axes(g, k, 1), build_unsqueeze(g, v, 2)));
+    if (!s) return 0;
+    state[0] = s;
+    Type tq = *graph_type(g, q), ts = *graph_type(g, s);
+    Expr groups = expr_div(g->exprs, tq.dim[1], ts.dim[1]);
+    Value split = build_reshape(g, q, 4, (Expr[]){tq.dim[0], ts.dim[1], groups, tq.dim[2]});
+    Value y = v_mulf(g, build_dot(g, split, s, DT_f32), a->scale);
+    return build_reshape(g, y, 3, (Expr[]){tq.dim[0], tq.dim[1], ts.dim[3]});
+}
+
+/* [B, T, H*D] -> f32 [T, B, H, D] */
+static Value time_first(Graph *g, Value x, int64_t heads) {
+    if (!x) return 0;
+    Type t = *graph_type(g, x);
+    Expr h = v_int(g, heads), dim[4] = {t.dim[0], t.dim[1], h, expr_div(g->exprs, t.dim[2], h)};
+    x = build_reshape(g, build_cast(g, x, DT_f32), 4, dim);
+    return build_permute(g, x, (uint8_t[]){1, 0, 2, 3});
+}
+
+static bool read_rule(Lower *l, bool *gated, bool *delta) {
+    const char *rule = lower_s(l, "update_rule");
+    *gated = !strcmp(rule, "gated") || !strcmp(rule, "gated_delta");
+    *delta = !strcmp(rule, "delta") || !strcmp(rule, "gated_delta");
+    if (!*gated && !*delta && strcmp(rule, "linear") != 0)
+        return lower_error(l, D_ATTRIBUTE, "update_rule is \"%s\"", rule);
+    if (*gated != lower_has_in(l, 4) || *delta != lower_has_in(l, 5))
+        return lower_error(l, D_ARITY, "decay and beta do not fit update_rule \"%s\"", rule);
+    return true;
+}
+
+static bool lower_linear_attention(Lower *l) {
+    Graph *g = lower_graph(l);
+    Value q = lower_in(l, 0), k = lower_in(l, 1), v = lower_in(l, 2), past = lower_in(l, 3);
+    if (!q || !k || !v) return false;
+    int64_t heads = lower_i(l, "q_num_heads"), kv = lower_i(l, "kv_num_heads"), dk;
+    bool gated, delta, one_beta;
+    if (heads < 1 || kv < 1 || heads % kv)
+        return lower_error(l, D_ATTRIBUTE, "q_num_heads is no multiple of kv_num_heads");
+    if (!read_rule(l, &gated, &delta)) return false;
+    Recurrence r = {.nstates = 1, .steps = v_dim(g, q, 1), .step = step_linear};
+    r.in[IN_Q] = time_first(g, q, heads);
+    r.in[IN_K] = time_first(g, k, kv);
+    r.in[IN_V] = time_first(g, v, kv);
+    if (!r.in[IN_Q] || !r.in[IN_K] || !r.in[IN_V]) return false;
+    if (gated) r.in[IN_DECAY] = time_first(g, lower_in(l, 4), kv);
+    one_beta = delta && expr_is_value(g->exprs, v_dim(g, lower_in(l, 5), 2), 1);
+    if (delta) r.in[IN_BETA] = time_first(g, lower_in(l, 5), one_beta ? 1 : kv);
+    Linear a = {lower_f(l, "scale")};
+    if (a.scale == 0 && !v_dim_const(g, r.in[IN_K], 3, &dk))
+        return lower_unsupported(l, "give the attribute scale", "a symbolic head size");
+    if (a.scale == 0) a.scale = 1 / sqrt((double)dk);
+    r.ctx = &a;
+    Expr batch = v_dim(g, q, 0);
+    Expr dim[4] = {batch, v_int(g, kv), v_dim(g, r.in[IN_K], 3), v_dim(g, r.in[IN_V], 3)};
+    r.state[0] = past ? build_cast(g, past, DT_f32) : v_zeros(g, DT_f32, 4, dim);
+    Value y = build_permute(g, recurrence_run(l, &r), (uint8_t[]){1, 0, 2, 3});
+    if (!y) return false;
+    Expr width = expr_muli(g->exprs, dim[3], heads);
+    y = build_reshape(g, y, 3, (Expr[]){batch, v_dim(g, q, 1), width});
+    lower_out(l, 0, v_cast_like(g, y, q));
+    if (lower_has_out(l, 1)) lower_out(l, 1, v_cast_like(g, r.state[0], past ? past : q));
+    return true;
+}
+
+static const char *const conv_attrs[] = {"activation:s=none", NULL};
+static const char *const linear_attrs[] = {
+    "q_num_heads:i!", "kv_num_heads:i!",           "chunk_size:i=64",
+    "scale:f=0",      "update_rule:s=gated_delta", NULL};
+
+const OnnxOp ops_linear_attention[] = {
+    {"", "CausalConvWithState", 27, 0, 2, 4, 1, 2, conv_attrs, lower_causal_conv},
+    {"", "LinearAttention", 27, 0, 3, 6, 1, 2, linear_attrs, lower_linear_attention},
+    {"com.microsoft", "CausalConvWithState", 1, 0, 2, 4, 1, 2, conv_attrs, lower_causal_conv},
+    {"com.microsoft", "LinearAttention", 1, 0, 3, 6, 1, 2, linear_attrs, lower_linear_attention},
+    {0}};
