@@ -414,6 +414,37 @@ static LLVMValueRef map_new(Emit *e, const KOp *o, const EmitVal *x) {
     return emit_map(e, (Op)o->op, t, x[0].v, x[1].v, x[2].v);
 }
 
+/* x / y for many x and one y: q = x (1/y) and one step of remainder, which rounds as the division
+ * does save for y near the ends of the exponent range. Where the remainder is not a number, q is
+ * already the right zero, infinity or NaN. */
+static EmitVal divide_by_uniform(Emit *e, DType t, const EmitVal *x, uint32_t depth) {
+    EmitPlace back = emit_hoist(e, x[1].depth);
+    EmitMemo key = {.kind = MEMO_splat, .a = (uintptr_t)x[1].v, .b = 1};
+    const EmitMemo *m = emit_memo_get(e, x[1].depth, key);
+    if (m) {
+        key = *m;
+    } else {
+        LLVMValueRef one = emit_f(e, LLVMTypeOf(x[1].v), 1);
+        key.v = emit_splat(e, LLVMBuildFDiv(e->b, one, x[1].v, ""));
+        emit_memo_put(e, x[1].depth, key);
+    }
+    emit_unhoist(e, back);
+    back = emit_hoist(e, depth);
+    LLVMValueRef y = emit_splat(e, x[1].v);
+    LLVMValueRef q = LLVMBuildFMul(e->b, x[0].v, key.v, "");
+    LLVMValueRef rem = emit_fma(e, LLVMBuildFNeg(e->b, q, ""), y, x[0].v);
+    LLVMValueRef r = emit_fma(e, rem, key.v, q);
+    LLVMValueRef bad = emit_map(e, OP_isnan, t, r, NULL, NULL);
+    r = LLVMBuildSelect(e->b, bad, q, r, "");
+    emit_unhoist(e, back);
+    return (EmitVal){.v = r, .depth = depth};
+}
+
+static bool divides_row(const Emit *e, const KOp *o, const EmitVal *x) {
+    return o->op == OP_div && o->dtype == DT_f32 && !e->target->gpu && emit_is_vector(x[0].v) &&
+           !emit_is_vector(x[1].v);
+}
+
 static EmitVal emit_kmap(Emit *e, KVal v) {
     const KOp *o = &e->k->ops[v];
     EmitVal x[3] = {{0}, {0}, {0}};
@@ -430,6 +461,12 @@ static EmitVal emit_kmap(Emit *e, KVal v) {
                     .d = (uintptr_t)x[2].v};
     const EmitMemo *m = emit_memo_get(e, depth, key);
     if (m) return (EmitVal){.v = m->v, .depth = depth};
+    if (divides_row(e, o, x)) {
+        EmitVal r = divide_by_uniform(e, DT_f32, x, depth);
+        key.v = r.v;
+        emit_memo_put(e, depth, key);
+        return r;
+    }
     EmitPlace back = emit_hoist(e, depth);
     key.v = map_new(e, o, x);
     emit_unhoist(e, back);
