@@ -53,6 +53,7 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->input_copy = calloc(p->ninputs + 1, sizeof *s->input_copy);
     s->outputs = calloc(p->noutputs + 1, sizeof *s->outputs);
     s->output_own = calloc(p->noutputs + 1, sizeof *s->output_own);
+    s->output_host = calloc(p->noutputs + 1, sizeof *s->output_host);
     s->output_buffer = calloc(p->noutputs + 1, sizeof *s->output_buffer);
     s->symbols = calloc(p->nsymbols + 1, sizeof *s->symbols);
     s->slots = calloc(p->nexprs, sizeof *s->slots);
@@ -62,6 +63,7 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->profile = calloc((size_t)t->nsteps + 1, sizeof *s->profile);
     s->memory = memory_create(p, t);
     bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->output_own &&
+              s->output_host &&
               s->output_buffer && s->symbols && s->slots && s->ready && s->address && s->trip &&
               s->profile && s->memory && lay_out_steps(s);
     if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
@@ -116,6 +118,8 @@ static void free_device_things(graphc_session *s) {
     if (s->replay_free) s->replay_free(s);
     free_memory(s, s->input_copy, s->plan->ninputs);
     free_memory(s, s->output_own, s->plan->noutputs);
+    for (uint64_t i = 0; s->output_host && i < s->plan->noutputs; i++) free(s->output_host[i].p);
+    free(s->output_host);
     if (s->workspace.p) s->res->ops->free(s->res, s->workspace.p, s->workspace.bytes);
     if (s->data) s->res->ops->free(s->res, s->data, (s->plan->nsymbols + 1) * sizeof *s->data);
     s->res->ops->lane_close(s->lane);
@@ -325,6 +329,44 @@ graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
         out->device = s->outputs[i].device;
     }
     return GRAPHC_OK;
+}
+
+/* Host memory for output i, grown when needed. */
+static graphc_status host_reserve(graphc_session *s, uint32_t i, uint64_t bytes) {
+    OwnMemory *m = &s->output_host[i];
+    if (m->bytes >= bytes && m->p) return GRAPHC_OK;
+    void *p = realloc(m->p, bytes ? bytes : 1);
+    if (!p)
+        return error_set(session_error(s), GRAPHC_NO_MEMORY, "no memory for a copy of output %u", i);
+    *m = (OwnMemory){p, bytes};
+    return GRAPHC_OK;
+}
+
+static graphc_status copy_to_host(graphc_session *s, uint32_t i, const graphc_tensor *from) {
+    uint64_t bytes;
+    int64_t shape[GRAPHC_MAX_RANK];
+    ErrorText e = session_error(s);
+    GC_TRY(output_shape(s, i, shape, &bytes));
+    GC_TRY(host_reserve(s, i, bytes));
+    GC_TRY(s->res->ops->begin(s->lane, e));
+    graphc_status st = s->res->ops->copy(s->lane, s->output_host[i].p, from->data, bytes, e);
+    if (st == GRAPHC_OK) st = s->res->ops->sync(s->lane, e);
+    s->res->ops->end(s->lane);
+    return st;
+}
+
+graphc_status graphc_output_host(graphc_session *s, uint32_t i, graphc_tensor *out) {
+    GC_TRY(graphc_output(s, i, out));
+    if (out->device == GRAPHC_CPU) return GRAPHC_OK;
+    GC_TRY(copy_to_host(s, i, out));
+    out->data = s->output_host[i].p;
+    out->device = GRAPHC_CPU;
+    out->device_id = 0;
+    return GRAPHC_OK;
+}
+
+uint32_t graphc_session_threads(const graphc_session *s) {
+    return s->res->ops->lane_threads(s->lane);
 }
 
 void graphc_session_profile(graphc_session *s, bool on) {

@@ -73,6 +73,7 @@ struct DeviceOps {
     graphc_status (*lane_open)(Resident *r, const graphc_session_options *o, Lane **out,
                                ErrorText e);
     void (*lane_close)(Lane *l);
+    uint32_t (*lane_threads)(const Lane *l);
     /* Bytes of workspace the lane wants when one thread needs `scratch`. */
     uint64_t (*lane_scratch)(const Lane *l, uint64_t scratch);
     void (*lane_set_scratch)(Lane *l, void *p, uint64_t scratch);
@@ -114,6 +115,7 @@ struct graphc_session {
     graphc_tensor *inputs, *outputs; /* the caller's; data NULL = not bound. outputs: bound ones */
     uint8_t *input_bound;
     OwnMemory *input_copy, *output_own; /* device copies of host inputs; outputs of the session */
+    OwnMemory *output_host;             /* host copies of device outputs, from malloc */
     uint32_t *output_buffer;            /* buffer number of each output */
 
     int64_t *symbols, *slots;

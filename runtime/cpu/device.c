@@ -151,6 +151,10 @@ static void cpu_lane_close(Lane *l) {
 static uint64_t scratch_stride(uint64_t scratch) {
     return (scratch + SCRATCH_STEP - 1) / SCRATCH_STEP * SCRATCH_STEP;
 }
+static uint32_t cpu_lane_threads(const Lane *l) {
+    return l->threads;
+}
+
 static uint64_t cpu_lane_scratch(const Lane *l, uint64_t scratch) {
     return scratch_stride(scratch) * l->threads;
 }
@@ -248,6 +252,7 @@ const DeviceOps device_cpu = {
     .constant_used = cpu_constant_used,
     .lane_open = cpu_lane_open,
     .lane_close = cpu_lane_close,
+    .lane_threads = cpu_lane_threads,
     .lane_scratch = cpu_lane_scratch,
     .lane_set_scratch = cpu_lane_set_scratch,
     .begin = cpu_begin,

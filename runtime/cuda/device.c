@@ -214,6 +214,11 @@ static graphc_status cuda_lane_open(Resident *r, const graphc_session_options *o
 }
 
 /* Kernels keep their scratch in registers and shared memory. */
+static uint32_t cuda_lane_threads(const Lane *l) {
+    (void)l;
+    return 1;
+}
+
 static uint64_t cuda_lane_scratch(const Lane *l, uint64_t scratch) {
     (void)l, (void)scratch;
     return 0;
@@ -282,6 +287,7 @@ const DeviceOps device_cuda = {
     .constant = cuda_constant,
     .lane_open = cuda_lane_open,
     .lane_close = cuda_lane_close,
+    .lane_threads = cuda_lane_threads,
     .lane_scratch = cuda_lane_scratch,
     .lane_set_scratch = cuda_lane_set_scratch,
     .begin = cuda_begin,
