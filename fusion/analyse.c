@@ -138,8 +138,8 @@ static bool is_boundary(const Fuse *f, Value v) {
 static double own_flops(const Node *n) {
     OpClass c = op_info[n->op].cls;
     if (n->op == OP_cast) return 0.5;
-    if (n->op == OP_gather) return 3;
-    if (n->op == OP_concat) return (double)n->nin;
+    if (n->op == OP_gather) return 1;
+    if (n->op == OP_concat) return (double)n->nin - 1;
     if (c == OPC_RANDOM) return 20;
     if (c != OPC_MAP) return n->op == OP_pad ? 1 : 0;
     if (n->op == OP_div || n->op == OP_sqrt || n->op == OP_rsqrt || n->op == OP_recip) return 4;
@@ -159,6 +159,8 @@ static void estimate(Fuse *f, Value v) {
             continue;
         }
         s->flops += f->v[w].flops * (share > 1 ? 1 : share);
+        if (n->op == OP_slice && graph_node(f->g, w)->op == OP_concat) /* one part is known */
+            s->flops -= own_flops(graph_node(f->g, w)) * (share > 1 ? 1 : share);
         s->leaf_bytes += f->v[w].leaf_bytes;
     }
 }

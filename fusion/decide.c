@@ -33,13 +33,18 @@ bool fuse_siblings(const Fuse *f, Value a, Value b) {
 
 static bool is_indirect(const Fuse *f, const Group *g, IdxId idx);
 
-/* How often a value read at idx is computed in g: its axes and the ones that are walked outside. */
-static double evaluations(const Fuse *f, const Group *g, IdxId idx) {
+/* How often a value is computed in g for this demand: over the axes its index uses and the ones that
+ * are walked outside of them. Templates compute their operands about once per element. */
+static double evaluations(const Fuse *f, Value v, const Demand *d) {
+    const Group *g = f->groups.v[d->group];
+    IdxId idx = d->idx;
     uint32_t used = idx_axes_used(f, g, idx);
+    if (d->use >= USE_score) return fuse_numel(f, v);
     if (is_indirect(f, g, idx)) used = (1u << g->naxes) - 1;
     double n = 1;
     for (uint32_t i = g->naxes; i-- > 0;) {
-        if (used >> i) n *= fuse_hint(f, g->axes[i].extent);
+        bool apart = g->attn && g->axes[i].sym == g->attn->nsym; /* not a loop around scores */
+        if (used >> i && !(apart && !(used >> i & 1))) n *= fuse_hint(f, g->axes[i].extent);
     }
     return n < 1 ? 1 : n;
 }
@@ -89,16 +94,17 @@ static bool recompute_pays(Fuse *f, Value v, uint32_t ngroups) {
     const VState *s = &f->v[v];
     const Machine *m = f->m;
     double numel = fuse_numel(f, v), rate = m->flops_per_s / 4, evals = 0;
+    double extra = s->flops > 1 ? s->flops - 1 : 0; /* the load of a stored value costs about 1 */
     for (uint32_t i = 0; i < s->demands.n; i++)
-        evals += evaluations(f, f->groups.v[s->demands.v[i].group], s->demands.v[i].idx);
+        evals += evaluations(f, v, &s->demands.v[i]);
     if (ngroups == 1) {
         if (evals <= 1.5 * numel) return true;
-        double again = (evals - numel) * s->flops / rate;
+        double again = (evals - numel) * extra / rate;
         return again <= 2 * fuse_bytes(f, v) / m->bytes_per_s + m->launch_s;
     }
     IdxId idx;
     double launch = fuse_home(f, v, &idx) ? 0 : m->launch_s;
-    double inlined = evals * s->flops / rate + ngroups * s->leaf_bytes / m->bytes_per_s;
+    double inlined = evals * extra / rate + ngroups * s->leaf_bytes / m->bytes_per_s;
     double stored = numel * s->flops / rate + launch +
                     (s->leaf_bytes + (1 + ngroups) * fuse_bytes(f, v)) / m->bytes_per_s;
     return inlined <= stored;
@@ -211,11 +217,26 @@ static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
     return recompute_pays(f, v, ngroups);
 }
 
-static bool inlines_view(Fuse *f, Value v, uint32_t ngroups) {
-    switch (graph_node(f->g, v)->op) {
-    case OP_concat: return inlines_concat(f, v, ngroups);
-    default: return !awkward_operand(f, v);
+/* A contraction reads a permutation of something that is computed for it alone: that is stored in
+ * the order in which it is read. */
+static bool reads_permuted(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    bool permuted = false;
+    for (uint32_t i = 0; i < s->demands.n; i++)
+        if (s->demands.v[i].use != USE_a || f->groups.v[s->demands.v[i].group]->attn) return false;
+    const Node *n = graph_node(f->g, v);
+    for (; n->op == OP_reshape || n->op == OP_permute; n = graph_node(f->g, v)) {
+        permuted = permuted || n->op == OP_permute;
+        v = n->in[0];
+        if (f->v[v].nusers > 1 || f->v[v].must) return false;
     }
+    return permuted && (op_info[n->op].cls == OPC_MAP || op_is_reduce((Op)n->op)) &&
+           f->v[v].flops > use_limit(USE_a);
+}
+
+static bool inlines_view(Fuse *f, Value v, uint32_t ngroups) {
+    if (graph_node(f->g, v)->op == OP_concat) return inlines_concat(f, v, ngroups);
+    return !awkward_operand(f, v) && !reads_permuted(f, v);
 }
 
 bool fuse_inlines(Fuse *f, Value v) {

@@ -93,6 +93,7 @@ void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked) {
         for (uint32_t i = 0; i < n->nin; i++) {
             Expr mask;
             IdxId in = idx_operand(f, g, v, i, idx, &mask);
+            if (mask && expr_is_value(f->p, mask, 0)) continue; /* never read there */
             fuse_demand(f, g, n->in[i], in, use, masked || mask);
         }
     }

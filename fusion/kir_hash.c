@@ -71,7 +71,7 @@ static void add_dot(Hasher *s, const KDot *t) {
     add(s, (uint64_t)t->n << 32 | t->k);
     add(s, (uint64_t)t->nacc << 32 | t->a);
     for (uint32_t i = 0; i < t->nacc; i++) add(s, (uint64_t)t->acc[i] << 32 | t->b[i]);
-    add(s, t->pack);
+    add(s, (uint64_t)t->wino << 32 | t->pack);
 }
 
 static void add_attention(Hasher *s, const KAttn *t) {

@@ -244,6 +244,11 @@ static void take_dot(Parser *s) {
     expect(s, "pack");
     t->pack = (uint32_t)take_int(s);
     t->a = take_named_val(s, "a");
+    if (accept(s, "wino")) {
+        skip(s);
+        s->at += *s->at == 'p';
+        t->wino = 1 + (uint32_t)take_int(s);
+    }
     while (t->nacc < K_MAX_ACC && accept(s, "acc")) {
         t->acc[t->nacc] = take_val(s);
         t->b[t->nacc++] = take_named_val(s, "b");

@@ -109,6 +109,7 @@ static void print_dot(const Kernel *k, ExprPool *p, StrBuf *out) {
     print_role(k, p, "n", t->n, out);
     print_role(k, p, "k", t->k, out);
     sb_printf(out, " pack %u a %%%u", t->pack, t->a);
+    if (t->wino) sb_printf(out, " wino p%u", t->wino - 1);
     for (uint32_t i = 0; i < t->nacc; i++) sb_printf(out, " acc %%%u b %%%u", t->acc[i], t->b[i]);
     sb_put(out, "\n");
 }

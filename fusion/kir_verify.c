@@ -172,6 +172,7 @@ static graphc_status check_dot(Verify *v) {
         CHECK_OP(v, (v->domains[t->b[i]] & ~(t->batch | t->n | t->k)) == 0, "dot: b depends on m");
     }
     v->at = 0;
+    CHECK_OP(v, t->wino <= k->nparams, "dot: no such parameter");
     CHECK_OP(v, !((t->batch | t->m | t->n) & t->k) && !(t->batch & (t->m | t->n)) && !(t->m & t->n),
              "dot: an axis with two roles");
     return GRAPHC_OK;
