@@ -259,13 +259,17 @@ static void put_step(Builder *b, uint32_t i) {
     }
     if (st->kind == STEP_kernel) {
         const Kernel *k = st->kernel;
-        uint32_t data[PLAN_MAX_PARAMS];
-        for (uint32_t o = 1; o < k->nops; o++)
-            if (k->ops[o].op == K_kcompact && r.ndata < PLAN_MAX_PARAMS)
-                data[r.ndata++] = plan_write_symbol(&b->w, b->exprs, k->ops[o].sym);
+        uint32_t data[2 * PLAN_MAX_PARAMS];
+        for (uint32_t o = 1; o < k->nops; o++) { /* the count is in the parameter after buf */
+            const KOp *c = &k->ops[o];
+            if (c->op != K_kcompact || c->buf + 1 >= k->nparams) continue;
+            GC_ASSERT(r.ndata < PLAN_MAX_PARAMS);
+            data[2 * r.ndata] = plan_write_symbol(&b->w, b->exprs, c->sym);
+            data[2 * r.ndata++ + 1] = st->bufs[c->buf + 1];
+        }
         r.kernel = put_kernel(b, k, &b->code->kernels[i]);
         r.bufs = plan_write_list(&b->w, st->bufs, k->nparams);
-        r.data = plan_write_list(&b->w, data, r.ndata);
+        r.data = plan_write_list(&b->w, data, 2 * r.ndata);
     }
     PLAN_PUT(&b->w, steps, r);
 }

@@ -5,8 +5,6 @@
  * aligned to the element for those of the caller. `dims` are the values the kernel asked for.
  * `scratch` is private to the calling thread, 64-byte aligned, of the kernel's scratch size.
  * Kernels touch nothing else: no libc, no thread-local storage, no global state.
- * A kernel that finds out run-time symbols (kcompact's count) has one more pointer per such op after
- * its buffers, in op order: to the int64_t that it writes the value to.
  *
  * GPU: the parameters are the buffer pointers in order, then the dims as 64-bit integers. */
 #ifndef RUNTIME_ABI_H

@@ -284,9 +284,8 @@ static void fill_pointers(graphc_session *s, uint8_t *workspace) {
         const PlanStep *st = &s->res->steps[i];
         if (st->kind != PLAN_STEP_kernel) continue;
         void **p = s->pointers + s->step[i].pointers;
-        uint32_t n = s->res->kernels[st->kernel].nbufs;
-        for (uint32_t k = 0; k < n; k++) p[k] = s->address[s->plan->lists[st->bufs + k]];
-        for (uint32_t k = 0; k < st->ndata; k++) p[n + k] = &s->data[s->plan->lists[st->data + k]];
+        for (uint32_t k = 0; k < s->res->kernels[st->kernel].nbufs; k++)
+            p[k] = s->address[s->plan->lists[st->bufs + k]];
     }
 }
 

@@ -168,8 +168,6 @@ typedef struct PlanBuffer {
 typedef enum PlanForm { PLAN_x86_64_v3, PLAN_x86_64_v4, PLAN_ptx, PLAN_cubin, PLAN_FORMS } PlanForm;
 #define PLAN_CPU_FORMS 2
 
-/* The kernel's pointers are those of its buffers in order, then one int64_t per symbol that its
- * step writes. */
 typedef struct PlanKernel {
     PlanStr name, kind, nodes, symbol; /* nodes: the ONNX nodes it covers, one a line */
     uint64_t entry[PLAN_CPU_FORMS];    /* offset in that form's blob, or PLAN_NO_ENTRY */
@@ -197,7 +195,7 @@ typedef struct PlanStep {
     uint32_t kind;
     uint32_t kernel;
     PlanList bufs; /* the kernel's nbufs buffer numbers */
-    PlanList data; /* ndata symbols that the kernel writes */
+    PlanList data; /* 2 * ndata: a symbol that the kernel finds out, the i64 buffer it is in */
     uint32_t ndata;
     uint32_t iter;               /* loop: its symbol */
     PlanSlot trip;               /* loop: trip count, unless trip_buf */

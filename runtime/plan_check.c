@@ -265,33 +265,34 @@ static graphc_status check_use(const Checker *c, uint32_t i, uint32_t buf, bool 
     return GRAPHC_OK;
 }
 
+static graphc_status check_scalar(const Checker *c, uint32_t i, uint32_t buf, DType t) {
+    GC_TRY(check_use(c, i, buf, false));
+    NEED(plan_dtype(c->buffers[buf].dtype) == t, "step", i, "type of a scalar");
+    return GRAPHC_OK;
+}
+
 static graphc_status check_kernel_step(const Checker *c, uint32_t i) {
     const PlanStep *s = &c->steps[i];
     NEED(s->kernel < c->t->nkernels, "step", i, "no such kernel");
     const PlanKernel *k = &c->kernels[s->kernel];
-    NEED(list_ok(c, s->bufs, k->nbufs) && list_ok(c, s->data, s->ndata), "step", i, "buffer list");
-    NEED(k->nbufs + (uint64_t)s->ndata <= PLAN_MAX_PARAMS, "step", i, "too many buffers");
+    NEED(list_ok(c, s->bufs, k->nbufs), "step", i, "buffer list");
+    NEED(s->ndata <= PLAN_MAX_PARAMS && list_ok(c, s->data, 2 * s->ndata), "step", i,
+         "symbol list");
     for (uint32_t a = 0; a < k->nbufs; a++)
         GC_TRY(check_use(c, i, c->plan->lists[s->bufs + a], k->written >> a & 1));
     for (uint32_t a = 0; a < s->ndata; a++) {
-        uint32_t sym = c->plan->lists[s->data + a];
+        uint32_t sym = c->plan->lists[s->data + 2 * a];
         NEED(sym < c->plan->nsymbols && c->plan->symbols[sym].kind == PLAN_SYM_data, "step", i,
              "no such symbol");
+        GC_TRY(check_scalar(c, i, c->plan->lists[s->data + 2 * a + 1], DT_i64));
     }
     return i < c->t->nprepare ? check_prepare(c, i) : GRAPHC_OK;
 }
 
-static graphc_status check_scalar(const Checker *c, uint32_t i, uint32_t buf1, DType t) {
-    if (!buf1) return GRAPHC_OK;
-    GC_TRY(check_use(c, i, buf1 - 1, false));
-    NEED(plan_dtype(c->buffers[buf1 - 1].dtype) == t, "step", i, "type of a control value");
-    return GRAPHC_OK;
-}
-
 static graphc_status check_control_step(const Checker *c, uint32_t i) {
     const PlanStep *s = &c->steps[i];
-    GC_TRY(check_scalar(c, i, s->trip_buf, DT_i64));
-    GC_TRY(check_scalar(c, i, s->cond_buf, DT_bool));
+    if (s->trip_buf) GC_TRY(check_scalar(c, i, s->trip_buf - 1, DT_i64));
+    if (s->cond_buf) GC_TRY(check_scalar(c, i, s->cond_buf - 1, DT_bool));
     if (s->kind == PLAN_STEP_loop) {
         NEED(slot_ok(c, s->trip, PLAN_STAGE_run), "step", i, "trip count");
         NEED(s->iter < c->plan->nsymbols && c->plan->symbols[s->iter].kind == PLAN_SYM_iter, "step",

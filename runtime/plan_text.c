@@ -149,8 +149,9 @@ static void put_kernel_step(const Printer *w, const PlanTarget *t, const PlanSte
         sb_printf(w->out, "%s%sb%u", i ? ", " : "", k->written >> i & 1 ? "out " : "",
                   w->p->lists[s->bufs + i]);
     for (uint32_t i = 0; i < s->ndata; i++)
-        sb_printf(w->out, ", sets %s",
-                  plan_str(w->p, w->p->symbols[w->p->lists[s->data + i]].name));
+        sb_printf(w->out, ", %s = *b%u",
+                  plan_str(w->p, w->p->symbols[w->p->lists[s->data + 2 * i]].name),
+                  w->p->lists[s->data + 2 * i + 1]);
     sb_put(w->out, ")\n");
     put_kernel_facts(w, t, k);
 }

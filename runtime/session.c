@@ -19,7 +19,7 @@ static bool lay_out_steps(graphc_session *s) {
         s->step[i].dims = (uint32_t)dims;
         for (uint32_t d = 0; d < k->ndims; d++)
             s->step[i].dynamic |= s->plan->stage[s->plan->lists[k->dims + d]] == PLAN_STAGE_run;
-        pointers += k->nbufs + st->ndata;
+        pointers += k->nbufs;
         dims += k->ndims;
         s->kernel_steps[s->nkernel_steps++] = i;
     }
@@ -63,9 +63,8 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->profile = calloc((size_t)t->nsteps + 1, sizeof *s->profile);
     s->memory = memory_create(p, t);
     bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->output_own &&
-              s->output_host &&
-              s->output_buffer && s->symbols && s->slots && s->ready && s->address && s->trip &&
-              s->profile && s->memory && lay_out_steps(s);
+              s->output_host && s->output_buffer && s->symbols && s->slots && s->ready &&
+              s->address && s->trip && s->profile && s->memory && lay_out_steps(s);
     if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
     for (uint64_t i = 0; i < p->nsymbols; i++) s->has_elem |= p->symbols[i].kind == PLAN_SYM_elem;
     return find_output_buffers(s, e);
@@ -74,9 +73,6 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
 static graphc_status fill_session(graphc_session *s, const graphc_session_options *o, ErrorText e) {
     GC_TRY(resident_acquire(s->owner, o, &s->res, e));
     GC_TRY(make_arrays(s, e));
-    void *data = NULL;
-    GC_TRY(s->res->ops->alloc(s->res, (s->plan->nsymbols + 1) * sizeof *s->data, &data, e));
-    s->data = data;
     pthread_mutex_lock(&s->owner->lock); /* lanes of one resident open one at a time */
     graphc_status st = s->res->ops->lane_open(s->res, o, &s->lane, e);
     pthread_mutex_unlock(&s->owner->lock);
@@ -121,7 +117,6 @@ static void free_device_things(graphc_session *s) {
     for (uint64_t i = 0; s->output_host && i < s->plan->noutputs; i++) free(s->output_host[i].p);
     free(s->output_host);
     if (s->workspace.p) s->res->ops->free(s->res, s->workspace.p, s->workspace.bytes);
-    if (s->data) s->res->ops->free(s->res, s->data, (s->plan->nsymbols + 1) * sizeof *s->data);
     s->res->ops->lane_close(s->lane);
 }
 
@@ -337,7 +332,8 @@ static graphc_status host_reserve(graphc_session *s, uint32_t i, uint64_t bytes)
     if (m->bytes >= bytes && m->p) return GRAPHC_OK;
     void *p = realloc(m->p, bytes ? bytes : 1);
     if (!p)
-        return error_set(session_error(s), GRAPHC_NO_MEMORY, "no memory for a copy of output %u", i);
+        return error_set(session_error(s), GRAPHC_NO_MEMORY, "no memory for a copy of output %u",
+                         i);
     *m = (OwnMemory){p, bytes};
     return GRAPHC_OK;
 }

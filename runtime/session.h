@@ -132,7 +132,6 @@ struct graphc_session {
     int64_t *dims, *trip; /* trip: per step, of loops under way */
     uint64_t npointers, ndims;
     uint32_t generation; /* counts changes of slots, pointers and dims */
-    int64_t *data;       /* where kernels write run-time symbols (device memory), one per symbol */
 
     bool profiling;
     uint32_t nkernel_steps;

@@ -4,20 +4,24 @@
 Launch steps_launch(const graphc_session *s, uint32_t step) {
     const PlanStep *st = &s->res->steps[step];
     return (Launch){.kernel = st->kernel,
-                    .npointers = s->res->kernels[st->kernel].nbufs + st->ndata,
+                    .npointers = s->res->kernels[st->kernel].nbufs,
                     .pointers = s->pointers + s->step[step].pointers,
                     .dims = s->dims + s->step[step].dims,
                     .slots = s->slots};
+}
+
+static graphc_status read_scalar(graphc_session *s, uint32_t buffer, void *to, uint64_t bytes) {
+    GC_TRY(s->res->ops->copy(s->lane, to, s->address[buffer], bytes, session_error(s)));
+    return s->res->ops->sync(s->lane, session_error(s));
 }
 
 /* Reads back the symbols that a kernel has found out. */
 static graphc_status read_symbols(graphc_session *s, const PlanStep *st) {
     const Plan *p = s->plan;
     for (uint32_t i = 0; i < st->ndata; i++) {
-        uint32_t sym = p->lists[st->data + i];
+        uint32_t sym = p->lists[st->data + 2 * i];
         int64_t v = 0;
-        GC_TRY(s->res->ops->copy(s->lane, &v, &s->data[sym], sizeof v, session_error(s)));
-        GC_TRY(s->res->ops->sync(s->lane, session_error(s)));
+        GC_TRY(read_scalar(s, p->lists[st->data + 2 * i + 1], &v, sizeof v));
         if (v < p->symbols[sym].lo || v > p->symbols[sym].hi)
             return error_set(
                 session_error(s), GRAPHC_RUNTIME, "kernel %s gave %s = %lld, outside %lld..%lld",
@@ -51,11 +55,6 @@ static graphc_status run_kernel(graphc_session *s, uint32_t i) {
     else
         GC_TRY(s->res->ops->launch(s->lane, &l, session_error(s)));
     return st->ndata ? read_symbols(s, st) : GRAPHC_OK;
-}
-
-static graphc_status read_scalar(graphc_session *s, uint32_t buffer, void *to, uint64_t bytes) {
-    GC_TRY(s->res->ops->copy(s->lane, to, s->address[buffer], bytes, session_error(s)));
-    return s->res->ops->sync(s->lane, session_error(s));
 }
 
 static graphc_status read_condition(graphc_session *s, const PlanStep *st, bool *out) {

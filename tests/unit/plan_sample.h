@@ -184,10 +184,11 @@ static inline Sample sample_make(bool gpu, bool positions) {
     uint32_t by = sample_buffer(s, a, BUF_output, DT_f32, numel, 0, 0);
     uint32_t bz = sample_buffer(s, a, BUF_output, DT_f32, one, 1, 0);
     uint32_t bp = positions ? sample_buffer(s, a, BUF_output, DT_i64, numel, 2, 0) : 0;
+    uint32_t bn = sample_buffer(s, a, BUF_temp, DT_i64, one, 0, 0);
     Kernel *relu = sample_kernel(a, "poi_1_add_relu", 3, 4);
-    Kernel *compact = sample_kernel(a, "tem_3_compact", 2, 2);
+    Kernel *compact = sample_kernel(a, "tem_3_compact", 3, 6);
     compact->nops = 2;
-    compact->ops[1] = (KOp){.op = K_kcompact, .sym = sym_n};
+    compact->ops[1] = (KOp){.op = K_kcompact, .sym = sym_n, .buf = 1};
     sample_step(s, &code, a, sample_kernel(a, "poi_0_double", 2, 2), (uint32_t[]){bw, bw2},
                 sample_double, e4, e4, true);
     sample_step(s, &code, a, relu, (uint32_t[]){bx, bw2, bt}, sample_relu, eb, numel, false);
@@ -195,7 +196,7 @@ static inline Sample sample_make(bool gpu, bool positions) {
     sample_step(s, &code, a, sample_kernel(a, "red_2_sum", 2, 2), (uint32_t[]){bt, bz}, sample_sum,
                 one, numel, false);
     if (positions)
-        sample_step(s, &code, a, compact, (uint32_t[]){bt, bp}, sample_positions, one, numel,
+        sample_step(s, &code, a, compact, (uint32_t[]){bt, bp, bn}, sample_positions, one, numel,
                     false);
     CodeBlob blob = {.form = CODE_x86_64_v3,
                      .data = __start_sample_image,
