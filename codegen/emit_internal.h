@@ -99,6 +99,11 @@ LLVMValueRef emit_f32_to_narrow(Emit *e, DType to, bool saturate, int round, LLV
 /* f64 -> f32 rounded to odd, so that a second rounding to a narrow type is exact. */
 LLVMValueRef emit_f64_to_f32_odd(Emit *e, LLVMValueRef x);
 
+/* The fold of values among which a NaN may be overlooked: one instruction for max and min. */
+LLVMValueRef emit_fold_numbers(Emit *e, KFold f, DType t, LLVMValueRef a, LLVMValueRef b);
+typedef LLVMValueRef (*EmitJoin)(Emit *e, KFold f, DType t, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef emit_fold_lanes_by(Emit *e, KFold f, DType t, LLVMValueRef v, EmitJoin join);
+
 /* Small builders over scalars and vectors alike; constants take the operand's type. */
 typedef LLVMValueRef EV;
 EV emit_bits(Emit *e, EV v, LLVMTypeRef elem);    /* bitcast to elem's shape */

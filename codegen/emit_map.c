@@ -348,7 +348,16 @@ LLVMValueRef emit_fold_join(Emit *e, KFold f, DType t, LLVMValueRef a, LLVMValue
     return emit_map(e, (Op)op[f], t, a, b, NULL);
 }
 
+LLVMValueRef emit_fold_numbers(Emit *e, KFold f, DType t, LLVMValueRef a, LLVMValueRef b) {
+    if ((f != FOLD_max && f != FOLD_min) || !is_f(t)) return emit_fold_join(e, f, t, a, b);
+    return sel(e, fcmp(e, f == FOLD_max ? LLVMRealOGT : LLVMRealOLT, b, a), b, a);
+}
+
 LLVMValueRef emit_fold_lanes(Emit *e, KFold f, DType t, LLVMValueRef v) {
+    return emit_fold_lanes_by(e, f, t, v, emit_fold_join);
+}
+
+LLVMValueRef emit_fold_lanes_by(Emit *e, KFold f, DType t, LLVMValueRef v, EmitJoin join) {
     if (!emit_is_vector(v)) return v;
     for (uint32_t n = LLVMGetVectorSize(LLVMTypeOf(v)); n > 1; n /= 2) {
         LLVMValueRef idx[2][64], half[2];
@@ -359,7 +368,7 @@ LLVMValueRef emit_fold_lanes(Emit *e, KFold f, DType t, LLVMValueRef v) {
                              : LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)),
                                                       LLVMConstVector(idx[h], n / 2), "");
         }
-        v = emit_fold_join(e, f, t, half[0], half[1]);
+        v = join(e, f, t, half[0], half[1]);
     }
     return v;
 }

@@ -66,7 +66,9 @@ typedef struct Rows {
 /* rows_plan.c */
 bool rows_plan(Rows *r);
 uint32_t rows_cost(const Rows *r, const bool *cone); /* of one element, about flops */
-bool rows_in_pass(const Rows *r, KVal v);            /* a fold that has a pass of its own */
+/* How fold v joins values: softmax's maximum may overlook NaN, because the sum does not. */
+EmitJoin rows_join(const Rows *r, KVal v);
+bool rows_in_pass(const Rows *r, KVal v); /* a fold that has a pass of its own */
 /* rows_walk.c */
 void rows_run_passes(Rows *r);
 void rows_enter(Rows *r, uint32_t copy); /* pushes a scope with the copy's bindings */

@@ -21,6 +21,30 @@ bool rows_in_pass(const Rows *r, KVal v) {
     return r->k->ops[v].op == K_kreduce && !(r->dom[v] & ~r->par);
 }
 
+static bool summed(const Rows *r, KVal v) {
+    for (KVal u = v + 1; u < r->k->nops; u++)
+        if (r->k->ops[u].op == K_kreduce && r->k->ops[u].fold == FOLD_sum &&
+            r->k->ops[u].in[0] == v)
+            return true;
+    return false;
+}
+
+/* m = max x, every use of m is x - m, and exp(x - m) is summed. */
+EmitJoin rows_join(const Rows *r, KVal v) {
+    const KOp *m = &r->k->ops[v];
+    bool sum = false;
+    if (m->op != K_kreduce || m->fold != FOLD_max) return emit_fold_join;
+    for (KVal u = v + 1; u < r->k->nops; u++) {
+        const KOp *o = &r->k->ops[u];
+        bool used = o->in[0] == v || o->in[1] == v || o->in[2] == v;
+        if (used && (o->op != OP_sub || o->in[0] != m->in[0])) return emit_fold_join;
+        if (o->op != OP_exp || !r->k->ops[o->in[0]].op) continue;
+        const KOp *d = &r->k->ops[o->in[0]];
+        sum |= d->op == OP_sub && d->in[1] == v && summed(r, u);
+    }
+    return sum ? emit_fold_numbers : emit_fold_join;
+}
+
 /* --- Cones -------------------------------------------------------------------------------- */
 
 typedef struct ConeWalk {

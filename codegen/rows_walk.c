@@ -144,7 +144,7 @@ static void fold_step(Walk *w, LLVMValueRef mask, LLVMValueRef *acc) {
         bool vec = emit_is_vector(*acc);
         LLVMValueRef x = vec ? emit_value_lanes(e, o->in[0]) : emit_value(e, o->in[0]);
         if (w->row_lanes) x = fold_mask(e, o, t, mask, x);
-        *acc = emit_fold_join(e, (KFold)o->fold, t, *acc, x);
+        *acc = rows_join(w->r, w->p->folds[f])(e, (KFold)o->fold, t, *acc, x);
         acc++;
     }
 }
@@ -282,11 +282,12 @@ static void pass_results(Walk *w, LLVMValueRef *acc) {
             if (is_arg(o)) {
                 if (w->row_lanes) arg_lanes(e, (KFold)o->fold, t, acc + at);
             } else {
+                EmitJoin join = rows_join(r, v);
                 for (uint32_t n = w->blocks; n > 1; n /= 2)
                     for (uint32_t u = 0; u < n / 2; u++)
-                        acc[at + u * step] = emit_fold_join(
-                            e, (KFold)o->fold, t, acc[at + u * step], acc[at + (u + n / 2) * step]);
-                if (w->row_lanes) acc[at] = emit_fold_lanes(e, (KFold)o->fold, t, acc[at]);
+                        acc[at + u * step] = join(e, (KFold)o->fold, t, acc[at + u * step],
+                                                  acc[at + (u + n / 2) * step]);
+                if (w->row_lanes) acc[at] = emit_fold_lanes_by(e, (KFold)o->fold, t, acc[at], join);
             }
             EmitOverride known = {v, {.v = acc[at], .depth = e->scope->depth}};
             vec_push(e->arena, &r->copy[c].known, known);
