@@ -61,9 +61,20 @@ static Value select_if_one(Graph *g, Value size, Value one, Value other) {
     return build_select(g, v_eqf(g, size, 1), one, other);
 }
 
+/* 0 .. n-1 in f64, as a constant where n is a number: what is computed from it then folds. */
+static Value positions(Graph *g, Expr n) {
+    enum { FOLD_LIMIT = 4096 };
+    int64_t count;
+    if (!expr_is_const(g->exprs, n, &count) || count > FOLD_LIMIT) return v_iota(g, DT_f64, n);
+    double *v = ARENA_ARRAY(g->arena, double, (size_t)count);
+    for (int64_t i = 0; i < count; i++) v[i] = (double)i;
+    Constant c = {.data = v, .bytes = (uint64_t)count * sizeof *v, .name = ""};
+    return build_const(g, (Type){.dtype = DT_f64, .rank = 1, .dim = {n}}, c);
+}
+
 /* Where each output position lies on the input axis, [out] in f64. */
 static Value source_position(Graph *g, const Resize *r, const AxisResize *a) {
-    Value o = v_iota(g, DT_f64, a->out), in = f64_expr(g, a->in);
+    Value o = positions(g, a->out), in = f64_expr(g, a->in);
     Value size = v_mul(g, a->scale, in); /* before rounding down to a->out */
     Value last = v_addf(g, in, -1);
     Value span = select_if_one(g, size, v_const(g, size, 1), v_addf(g, size, -1));
