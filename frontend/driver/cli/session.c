@@ -51,6 +51,7 @@ graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
         const void *bytes;
         size_t size;
         Cli compile = *c;
+        s->compiled = true;
         if (o.device == GRAPHC_CUDA && !c->target) compile.target = "sm_90a";
         GC_TRY(cli_load_plan(&compile, path, &bytes, &size));
         st = graphc_plan_load_memory(bytes, size, path, &s->plan, error, sizeof error);
@@ -108,6 +109,7 @@ static int64_t dim_size(CliSession *s, const char *text) {
 }
 
 static graphc_status check_dim_names(CliSession *s) {
+    if (s->compiled) return GRAPHC_OK;
     for (uint32_t i = 0; i < s->cli->dims.n; i++) {
         const char *name = s->cli->dims.v[i].name;
         bool found = false;

@@ -11,6 +11,7 @@ typedef struct CliSession {
     graphc_plan *plan;
     graphc_session *session;
     const char *device; /* "cpu", "cuda:0" */
+    bool compiled;      /* from a model just now: --dim has already been applied */
     EvalTensor *inputs; /* one per input of the plan */
 } CliSession;
 
