@@ -16,7 +16,8 @@ static void cut(Dot *d) {
     Expr blocks = expr_max(p, least, expr_min(p, most, want));
     d->block = expr_ceildiv(p, d->tiles, blocks);
     if (!d->direct || d->guarded) {
-        Expr fit = expr_div(p, expr_const(p, (256 << 10) / DOT_ROWS), expr_max(p, one, d->kk.size));
+        int64_t budget = d->t->wino ? (96 << 10) / 16 : 256 << 10;
+        Expr fit = expr_div(p, expr_const(p, budget / DOT_ROWS), expr_max(p, one, d->kk.size));
         d->block = expr_max(p, one, expr_min(p, d->block, fit));
     }
     d->blocks = expr_ceildiv(p, d->tiles, d->block);
@@ -71,6 +72,10 @@ static bool epilogue_is_small(Dot *d) {
 
 static void reserve(Dot *d) {
     Emit *e = d->e;
+    if (d->t->wino) {
+        wino_reserve(d);
+        return;
+    }
     ExprPool *p = d->p;
     Expr rows = expr_muli(p, d->block, DOT_ROWS);
     d->table = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->nruns), 8));
@@ -94,19 +99,26 @@ static LLVMValueRef divide(Emit *e, LLVMValueRef *x, LLVMValueRef by) {
 }
 
 /* The sub-panel at d->n0, in the form with or without columns to mask off. */
+static void tiles(Dot *d, uint32_t nv, bool masked) {
+    if (d->t->wino)
+        wino_tiles(d, nv, masked);
+    else
+        dot_tiles(d, nv, masked);
+}
+
 static void sub_panel(Dot *d) {
     Emit *e = d->e;
     ExprPool *p = d->p;
     int64_t n = 0, width = d->width;
     bool fixed = expr_is_const(p, d->n.size, &n);
     if (expr_divisor(p, d->n.size) % width == 0) {
-        dot_tiles(d, d->nv, false);
+        tiles(d, d->nv, false);
         return;
     }
     uint32_t rest = fixed ? (uint32_t)((n % width + d->lanes - 1) / d->lanes) : d->nv;
     bool masked = !fixed || n % d->lanes != 0;
     if (fixed && n < width) {
-        dot_tiles(d, rest, masked);
+        tiles(d, rest, masked);
         return;
     }
     EmitIf full, last;
@@ -114,10 +126,10 @@ static void sub_panel(Dot *d) {
     LLVMValueRef whole = LLVMBuildICmp(e->b, LLVMIntSGE, left, emit_i64(e, width), "");
     LLVMValueRef part = LLVMBuildNot(e->b, whole, "");
     emit_if_begin(e, &full, whole);
-    dot_tiles(d, d->nv, false);
+    tiles(d, d->nv, false);
     emit_if_end(e, &full);
     emit_if_begin(e, &last, part);
-    dot_tiles(d, rest, masked);
+    tiles(d, rest, masked);
     emit_if_end(e, &last);
 }
 
@@ -176,7 +188,7 @@ static void item(Dot *d, EmitLoop *l) {
 
     LLVMValueRef a_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, blocks, ""), block, "");
     LLVMValueRef b_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, panels, ""), at, "");
-    emit_when_new(d, a_key, l->phi[0], dot_fill_table, rows);
+    emit_when_new(d, a_key, l->phi[0], d->t->wino ? wino_transform : dot_fill_table, rows);
     emit_when_new(d, b_key, l->phi[1], copy_panels, NULL);
     l->next[0] = a_key;
     l->next[1] = b_key;
@@ -188,8 +200,12 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
     *d = (Dot){.e = e, .k = e->k, .t = &e->k->dot, .p = e->exprs};
     if (!analyse(d)) return false;
     set_widths(d);
-    dot_analyse_a(d);
-    for (uint32_t i = 0; i < d->t->nacc; i++) dot_analyse_b(d, i);
+    if (d->t->wino) {
+        wino_analyse(d);
+    } else {
+        dot_analyse_a(d);
+        for (uint32_t i = 0; i < d->t->nacc; i++) dot_analyse_b(d, i);
+    }
     cut(d);
     d->in_registers = epilogue_is_small(d);
     reserve(d);

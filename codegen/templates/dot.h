@@ -69,6 +69,18 @@ typedef struct Dot {
     bool in_registers; /* the epilogue takes accumulators from registers, not from `tile` */
     LLVMValueRef tile[K_MAX_ACC];
 
+    /* Winograd: tiles are of 2x2 outputs, and the micro-kernel runs once for each of the 16 planes
+     * of the transformed operands. */
+    struct {
+        DotGroup outer;            /* the axes of M before oh and ow */
+        uint32_t axis[4];          /* oh, ow, kh, kw */
+        uint32_t channel;          /* c */
+        Expr height, width;        /* in tiles */
+        Expr rows, channels;       /* rows of a block, C rounded up to vectors */
+        LLVMValueRef accumulators; /* [16][rows][width of a sub-panel] */
+        LLVMValueRef to, entry, b; /* of the current plane; NULL outside of Winograd */
+    } wino;
+
     /* current work item and sub-panel */
     LLVMValueRef tile0, tile1, row0; /* tiles [tile0, tile1) of M; first row of tile0 */
     Expr panel, n0;                  /* panel number; first column */
@@ -91,5 +103,12 @@ LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of
 /* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked
  * off if `masked`. */
 void dot_tiles(Dot *d, uint32_t nv, bool masked);
+void dot_store_all(Dot *d);
+
+/* wino.c */
+void wino_analyse(Dot *d); /* replaces M by 2x2 tiles */
+void wino_reserve(Dot *d);
+void wino_transform(Dot *d, LLVMValueRef rows); /* the block's part of the left operand */
+void wino_tiles(Dot *d, uint32_t nv, bool masked);
 
 #endif

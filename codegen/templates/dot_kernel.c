@@ -20,6 +20,7 @@ static LLVMValueRef multiply_add(Dot *d, LLVMValueRef a, LLVMValueRef b, LLVMVal
 static LLVMValueRef b_start(Dot *d, uint32_t i) {
     Emit *e = d->e;
     const DotB *b = &d->b[i];
+    if (d->wino.b) return d->wino.b;
     if (b->mode == DOT_B_COPIED) {
         Expr in_panel = expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL));
         return emit_gep(e, d->elem, b->copy, emit_expr(e, in_panel));
@@ -105,12 +106,13 @@ typedef struct Tile {
     uint32_t nv;
     LLVMValueRef mask[DOT_MAX_NV];
     LLVMValueRef entry; /* first row's table entry */
+    LLVMValueRef row;   /* counted from the block's first */
     LLVMValueRef rows;
     Expr base;
     LLVMValueRef b[K_MAX_ACC];
 } Tile;
 
-static void store_all(Dot *d) {
+void dot_store_all(Dot *d) {
     for (KVal v = 1; v < d->k->nops; v++)
         if (d->k->ops[v].op == K_kstore) emit_store(d->e, v);
 }
@@ -127,7 +129,7 @@ static void epilogue_registers(Dot *d, const Tile *t, const Micro *m) {
             emit_push(d->e);
             dot_bind(d, &d->m, expr_addi(d->p, t->base, r));
             emit_override(d->e, d->t->acc[0], m->acc[r * m->nv + j]);
-            store_all(d);
+            dot_store_all(d);
             emit_pop(d->e);
         }
         emit_pop(d->e);
@@ -137,7 +139,7 @@ static void epilogue_registers(Dot *d, const Tile *t, const Micro *m) {
 static LLVMValueRef tile_place(Dot *d, uint32_t acc, LLVMValueRef row, uint32_t j) {
     LLVMValueRef at = LLVMBuildMul(d->e->b, row, emit_i64(d->e, d->width), "");
     at = LLVMBuildAdd(d->e->b, at, emit_i64(d->e, (int64_t)(j * d->lanes)), "");
-    return emit_gep(d->e, d->elem, d->tile[acc], at);
+    return emit_gep(d->e, d->elem, d->wino.to ? d->wino.to : d->tile[acc], at);
 }
 
 static void epilogue_memory(Dot *d, const Tile *t) {
@@ -154,7 +156,7 @@ static void epilogue_memory(Dot *d, const Tile *t) {
             emit_override(e, d->t->acc[i],
                           emit_load(e, emit_vec(d->elem, d->lanes), from, d->bytes));
         }
-        store_all(d);
+        dot_store_all(d);
         emit_loop_end(e, &l);
         emit_pop(e);
     }
@@ -166,13 +168,15 @@ static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         Micro m = {.rows = rows, .nv = t->nv, .b = &d->b[i], .at = t->entry, .row = t->b[i]};
         micro_kernel(d, &m);
-        if (d->in_registers) {
+        if (d->in_registers && !d->wino.to) {
             epilogue_registers(d, t, &m);
             continue;
         }
         for (uint32_t r = 0; r < rows; r++)
             for (uint32_t j = 0; j < t->nv; j++) {
-                LLVMValueRef to = tile_place(d, i, emit_i64(d->e, r), j);
+                LLVMValueRef row = emit_i64(d->e, r);
+                if (d->wino.to) row = LLVMBuildAdd(d->e->b, t->row, row, "");
+                LLVMValueRef to = tile_place(d, i, row, j);
                 emit_store_ptr(d->e, m.acc[r * t->nv + j], to, d->bytes);
             }
     }
@@ -204,13 +208,15 @@ static void tile_any(Dot *d, const Tile *t) {
         tile_of_rows(d, t, r);
         if (!one) emit_if_end(e, &is);
     }
-    if (!d->in_registers) epilogue_memory(d, t);
+    if (!d->in_registers && !d->wino.to) epilogue_memory(d, t);
 }
 
 /* Rows [row, row + t->rows), counted from the block's first row. */
 static void tile_at(Dot *d, Tile *t, LLVMValueRef row) {
     Emit *e = d->e;
+    t->row = row;
     t->entry = LLVMBuildMul(e->b, row, emit_expr(e, d->nruns), "");
+    if (d->wino.entry) t->entry = LLVMBuildAdd(e->b, t->entry, d->wino.entry, "");
     t->base = dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
     tile_any(d, t);
 }
