@@ -41,9 +41,10 @@ static Value softmax_with_sink(Graph *g, Value x, Value sink) {
 static Value probabilities(Graph *g, const Attention *a) {
     Value x = a->masked;
     if (a->precision) x = build_cast(g, x, v_wide_type(a->precision));
+    if (a->modify) x = a->modify(a->ctx, false, x);
     Value p = a->sink ? softmax_with_sink(g, x, a->sink) : v_softmax(g, x, 3);
     if (a->may_mask_all) p = build_select(g, build_unary(g, OP_isnan, p), v_const(g, p, 0), p);
-    return p;
+    return a->modify ? a->modify(a->ctx, true, p) : p;
 }
 
 Value attention_build(Graph *g, Attention *a) {

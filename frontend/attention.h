@@ -14,6 +14,9 @@ typedef struct Attention {
     bool may_mask_all;     /* rows without any kept position give 0 */
     Value sink;            /* [H] extra scores that take part in the sum only; or 0 */
     DType precision;       /* of the softmax; DT_none: that of the scores */
+    /* Replaces the scores before, or the probabilities after, the softmax; NULL = neither. */
+    Value (*modify)(void *ctx, bool after, Value x);
+    void *ctx;
     /* What was computed on the way, [B, H, S, T]. */
     Value raw, capped, masked, probability;
 } Attention;

@@ -76,6 +76,17 @@ static bool read_precision(Lower *l, Attention *a) {
     return true;
 }
 
+/* 1/sqrt(D) unless the attribute is given. */
+static bool read_scale(Lower *l, Attention *a) {
+    int64_t size;
+    a->scale = lower_f(l, "scale");
+    if (lower_has_attr(l, "scale")) return true;
+    if (!v_dim_const(lower_graph(l), a->q, 3, &size) || size < 1)
+        return lower_unsupported(l, "give the attribute scale", "a symbolic head size");
+    a->scale = 1 / sqrt((double)size);
+    return true;
+}
+
 static bool lower_attention(Lower *l) {
     Graph *g = lower_graph(l);
     Attention a = {0};
@@ -84,13 +95,7 @@ static bool lower_attention(Lower *l) {
     a.k = append_past(l, 4, a.k);
     a.v = append_past(l, 5, a.v);
     if (!a.k || !a.v || !read_masks(l, &a)) return false;
-    int64_t size;
-    a.scale = lower_f(l, "scale");
-    if (!lower_has_attr(l, "scale")) {
-        if (!v_dim_const(g, a.q, 3, &size) || size < 1)
-            return lower_unsupported(l, "give the attribute scale", "a symbolic head size");
-        a.scale = 1 / sqrt((double)size);
-    }
+    if (!read_scale(l, &a)) return false;
     a.softcap = lower_f(l, "softcap");
     Value y = attention_build(g, &a);
     lower_out(l, 0, packed ? attention_merge_heads(g, y) : y);
@@ -102,6 +107,30 @@ static bool lower_attention(Lower *l) {
         return lower_error(l, D_ATTRIBUTE, "qk_matmul_output_mode is %lld", (long long)mode);
     Value shown = ((Value[]){a.raw, a.capped, a.masked, a.probability})[mode];
     lower_out(l, 3, v_cast_like(g, shown, a.q));
+    return true;
+}
+
+/* ---- FlexAttention ------------------------------------------------------------------------- */
+
+/* Inlines score_mod or prob_mod, which see a tensor and give one of its kind. */
+static Value flex_modify(void *ctx, bool after, Value x) {
+    Lower *l = ctx;
+    const char *attr = after ? "prob_mod" : "score_mod";
+    Value y = 0;
+    if (!x || !lower_has_attr(l, attr)) return x;
+    return lower_inline(l, attr, &x, 1, &y, 1) ? y : 0;
+}
+
+static bool lower_flex_attention(Lower *l) {
+    Graph *g = lower_graph(l);
+    Attention a = {.q = lower_in(l, 0), .k = lower_in(l, 1), .v = lower_in(l, 2)};
+    if (!a.q || !a.k || !a.v) return false;
+    if (v_rank(g, a.q) != 4 || v_rank(g, a.k) != 4 || v_rank(g, a.v) != 4)
+        return lower_error(l, D_SHAPE, "Q, K and V need rank 4");
+    if (!read_scale(l, &a) || !read_precision(l, &a)) return false;
+    a.modify = flex_modify;
+    a.ctx = l;
+    lower_out(l, 0, attention_build(g, &a));
     return true;
 }
 
@@ -144,10 +173,13 @@ static const char *const attention_attrs[] = {"is_causal:i=0",
                                               "right_window_size:i=-1",
                                               "qk_matmul_output_mode:i=0",
                                               NULL};
+static const char *const flex_attrs[] = {"scale:f=0", "softmax_precision:i=0", "score_mod:g",
+                                         "prob_mod:g", NULL};
 static const char *const rotary_attrs[] = {"interleaved:i=0", "num_heads:i=0",
                                            "rotary_embedding_dim:i=0", NULL};
 
 const OnnxOp ops_attention[] = {
     {"", "Attention", 23, 0, 3, 7, 1, 4, attention_attrs, lower_attention},
+    {"ai.onnx.preview", "FlexAttention", 1, 0, 3, 3, 1, 1, flex_attrs, lower_flex_attention},
     {"", "RotaryEmbedding", 23, 0, 3, 4, 1, 1, rotary_attrs, lower_rotary},
     {0}};

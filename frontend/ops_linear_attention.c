@@ -132,6 +132,31 @@ static bool lower_linear_attention(Lower *l) {
     return true;
 }
 
+/* onnxruntime's versions have more options. */
+static bool plain_layout(Lower *l) {
+    if (!lower_i(l, "state_window")) return true;
+    return lower_unsupported(l, "export without it", "state_window");
+}
+
+static bool lower_ms_causal_conv(Lower *l) {
+    if (lower_i(l, "channels_last") || lower_i(l, "dilation") != 1 || lower_i(l, "ndim") != 1)
+        return lower_unsupported(l, NULL, "channels_last, dilation or ndim");
+    return plain_layout(l) && lower_causal_conv(l);
+}
+
+static bool lower_ms_linear_attention(Lower *l) {
+    return plain_layout(l) && lower_linear_attention(l);
+}
+
+static const char *const ms_conv_attrs[] = {
+    "activation:s=none", "state_window:i=0", "channels_last:i=0", "dilation:i=1", "ndim:i=1", NULL};
+static const char *const ms_linear_attrs[] = {"q_num_heads:i!",
+                                              "kv_num_heads:i!",
+                                              "chunk_size:i=64",
+                                              "scale:f=0",
+                                              "update_rule:s=gated_delta",
+                                              "state_window:i=0",
+                                              NULL};
 static const char *const conv_attrs[] = {"activation:s=none", NULL};
 static const char *const linear_attrs[] = {
     "q_num_heads:i!", "kv_num_heads:i!",           "chunk_size:i=64",
@@ -140,6 +165,7 @@ static const char *const linear_attrs[] = {
 const OnnxOp ops_linear_attention[] = {
     {"", "CausalConvWithState", 27, 0, 2, 4, 1, 2, conv_attrs, lower_causal_conv},
     {"", "LinearAttention", 27, 0, 3, 6, 1, 2, linear_attrs, lower_linear_attention},
-    {"com.microsoft", "CausalConvWithState", 1, 0, 2, 4, 1, 2, conv_attrs, lower_causal_conv},
-    {"com.microsoft", "LinearAttention", 1, 0, 3, 6, 1, 2, linear_attrs, lower_linear_attention},
+    {"com.microsoft", "CausalConvWithState", 1, 0, 2, 4, 1, 2, ms_conv_attrs, lower_ms_causal_conv},
+    {"com.microsoft", "LinearAttention", 1, 0, 3, 6, 1, 2, ms_linear_attrs,
+     lower_ms_linear_attention},
     {0}};
