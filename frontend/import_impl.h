@@ -124,6 +124,8 @@ bool scope_declared(Scope *s, const char *name, Type *out);
 
 /* lower.c */
 void lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index);
+/* True if a value depends on elements of inputs, not on sizes only. */
+bool lower_is_fed(const Lower *l, Expr e);
 /* Records that two sizes must be equal; the session checks it. */
 void lower_assume(Lower *l, Expr a, Expr b);
 Item lower_in_item(Lower *l, uint32_t i);

@@ -66,9 +66,9 @@ static void note_element_symbol(void *ctx, uint32_t sym) {
     void **c = ctx;
     if (expr_sym_info(c[0], sym)->kind == SYM_ELEM) c[1] = c[0];
 }
-static bool uses_element_symbol(ExprPool *p, Expr e) {
-    void *ctx[2] = {p, NULL};
-    expr_each_sym(p, e, note_element_symbol, ctx);
+bool lower_is_fed(const Lower *l, Expr e) {
+    void *ctx[2] = {l->im->exprs, NULL};
+    expr_each_sym(l->im->exprs, e, note_element_symbol, ctx);
     return ctx[1] != NULL;
 }
 
@@ -87,10 +87,10 @@ void lower_assume(Lower *l, Expr a, Expr b) {
 static Value use_declared(Lower *l, uint32_t i, Value v) {
     Type d, t = *graph_type(l->g, v);
     bool depends = false;
-    for (uint32_t k = 0; k < t.rank; k++) depends |= uses_element_symbol(l->im->exprs, t.dim[k]);
+    for (uint32_t k = 0; k < t.rank; k++) depends |= lower_is_fed(l, t.dim[k]);
     if (!depends || !lower_declared(l, i, &d) || d.rank != t.rank) return v;
     for (uint32_t k = 0; k < t.rank; k++) {
-        if (!uses_element_symbol(l->im->exprs, t.dim[k])) continue;
+        if (!lower_is_fed(l, t.dim[k])) continue;
         if (!expr_is_const(l->im->exprs, d.dim[k], &(int64_t){0})) continue;
         lower_assume(l, t.dim[k], d.dim[k]);
         t.dim[k] = d.dim[k];
@@ -287,8 +287,7 @@ const char *const *lower_strings(const Lower *l, const char *name, uint32_t *n) 
     *n = a ? (uint32_t)a->n_strings : 0;
     if (!a) return NULL;
     const char **v = ARENA_ARRAY(l->im->arena, const char *, a->n_strings + 1);
-    for (uint32_t i = 0; i < *n; i++)
-        v[i] = bytes_text(l, &a->strings[i]);
+    for (uint32_t i = 0; i < *n; i++) v[i] = bytes_text(l, &a->strings[i]);
     return v;
 }
 

@@ -8,6 +8,7 @@
     X(ops_activation)                                                                              \
     X(ops_shape)                                                                                   \
     X(ops_index)                                                                                   \
+    X(ops_select)                                                                                  \
     X(ops_source)                                                                                  \
     X(ops_reduce)                                                                                  \
     X(ops_einsum)                                                                                  \

@@ -50,7 +50,7 @@ static bool ranks_differ(const Graph *a, const Graph *b) {
 static bool assume_true(Lower *l, Value cond) {
     uint32_t n;
     const Expr *e = build_elems(lower_graph(l), cond, false, &n);
-    if (!e || n != 1) return false;
+    if (!e || n != 1 || lower_is_fed(l, e[0])) return false;
     lower_assume(l, e[0], expr_const(lower_exprs(l), 1));
     return true;
 }

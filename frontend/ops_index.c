@@ -268,48 +268,6 @@ static bool lower_one_hot(Lower *l) {
     return true;
 }
 
-static Value flat(Graph *g, Value x) {
-    if (!x) return 0;
-    const Expr n = type_numel(g->exprs, graph_type(g, x));
-    return build_reshape(g, x, 1, &n);
-}
-
-static Value as_mask(Graph *g, Value x) {
-    if (!x || graph_type(g, x)->dtype == DT_bool) return x;
-    return build_cast(g, x, DT_bool);
-}
-
-static bool lower_non_zero(Lower *l) {
-    Graph *g = lower_graph(l);
-    ExprPool *p = lower_exprs(l);
-    const Type t = *lower_type(l, 0);
-    Value at = build_compact(g, flat(g, as_mask(g, lower_in(l, 0)))), row[GRAPH_MAX_RANK];
-    for (int i = t.rank; i-- > 0;) {
-        Value size = build_expr(g, DT_i64, t.dim[i]);
-        row[i] = build_unsqueeze(g, i ? build_binary(g, OP_mod, at, size) : at, 0);
-        at = build_binary(g, OP_div, at, size);
-    }
-    if (t.rank == 0) {
-        const Expr dim[2] = {expr_const(p, 0), at ? graph_type(g, at)->dim[0] : expr_const(p, 0)};
-        lower_out(l, 0, build_full(g, build_scalar_i(g, DT_i64, 0), 2, dim));
-        return true;
-    }
-    lower_out(l, 0, build_concat(g, row, t.rank, 0));
-    return true;
-}
-
-static bool lower_compress(Lower *l) {
-    Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0), at = build_compact(g, lower_in(l, 1));
-    int axis = 0;
-    if (!lower_has_attr(l, "axis"))
-        x = flat(g, x);
-    else if ((axis = lower_axis(l, lower_i(l, "axis"), lower_type(l, 0)->rank)) < 0)
-        return false;
-    lower_out(l, 0, build_take(g, x, at, axis));
-    return true;
-}
-
 static bool lower_reverse_sequence(Lower *l) {
     Graph *g = lower_graph(l);
     const Type t = *lower_type(l, 0);
@@ -458,7 +416,6 @@ static const char *const top_k1_attrs[] = {"axis:i=-1", "k:i!", NULL};
 static const char *const top_k10_attrs[] = {"axis:i=-1", NULL};
 static const char *const top_k_attrs[] = {"axis:i=-1", "largest:i=1", "sorted:i=1", NULL};
 static const char *const one_hot_attrs[] = {"axis:i=-1", NULL};
-static const char *const compress_attrs[] = {"axis:i", NULL};
 static const char *const reverse_attrs[] = {"batch_axis:i=1", "time_axis:i=0", NULL};
 static const char *const pad1_attrs[] = {"paddings:I!", "mode:s=constant", "value:f=0", NULL};
 static const char *const pad2_attrs[] = {"pads:I!", "mode:s=constant", "value:f=0", NULL};
@@ -479,8 +436,6 @@ const OnnxOp ops_index[] = {
     {"", "TopK", 10, 10, 2, 2, 1, 2, top_k10_attrs, lower_top_k},
     {"", "TopK", 11, 0, 2, 2, 1, 2, top_k_attrs, lower_top_k},
     {"", "OneHot", 9, 0, 3, 3, 1, 1, one_hot_attrs, lower_one_hot},
-    {"", "NonZero", 9, 0, 1, 1, 1, 1, NULL, lower_non_zero},
-    {"", "Compress", 9, 0, 2, 2, 1, 1, compress_attrs, lower_compress},
     {"", "ReverseSequence", 10, 0, 2, 2, 1, 1, reverse_attrs, lower_reverse_sequence},
     {"", "Pad", 1, 1, 1, 1, 1, 1, pad1_attrs, lower_pad_attrs},
     {"", "Pad", 2, 10, 1, 1, 1, 1, pad2_attrs, lower_pad_attrs},

@@ -256,6 +256,60 @@ static bool lower_stft(Lower *l) {
     return true;
 }
 
+/* log10 and 10^x through the natural ones */
+static Value mel_of(Graph *g, Value hertz) {
+    Value x = build_binary_f(g, OP_add, build_binary_f(g, OP_div, hertz, 700), 1);
+    return build_binary_f(g, OP_mul, build_unary(g, OP_log, x), 2595 / 2.30258509299404568402);
+}
+
+static Value hertz_of(Graph *g, Value mel) {
+    Value x = build_unary(g, OP_exp, build_binary_f(g, OP_mul, mel, 2.30258509299404568402 / 2595));
+    return build_binary_f(g, OP_mul, build_binary_f(g, OP_sub, x, 1), 700);
+}
+
+static Value scalar_f64(Lower *l, uint32_t i) {
+    return build_reshape(lower_graph(l), build_cast(lower_graph(l), lower_in(l, i), DT_f64), 0,
+                         NULL);
+}
+
+/* Spectrum bins where the triangles of the mel bands begin: edges `shift`, shift + 1 ... */
+static Value mel_edges(Lower *l, Expr bands, int shift) {
+    Graph *g = lower_graph(l);
+    const Expr dim[2] = {expr_const(g->exprs, 1), bands};
+    Value low = mel_of(g, scalar_f64(l, 3)), high = mel_of(g, scalar_f64(l, 4));
+    Value count = build_cast(g, build_expr(g, DT_i64, expr_addi(g->exprs, bands, 2)), DT_f64);
+    Value i = build_binary_f(g, OP_add, build_iota(g, DT_f64, 2, dim, 1), shift);
+    Value mel = v_add(g, v_mul(g, i, v_div(g, v_sub(g, high, low), count)), low);
+    Value size = build_binary_f(g, OP_add, scalar_f64(l, 1), 1);
+    return build_unary(g, OP_floor, v_div(g, v_mul(g, size, hertz_of(g, mel)), scalar_f64(l, 2)));
+}
+
+/* Weights of bin j in a band: rising from the lower edge to 1 at the centre, falling to the upper.
+ */
+static bool lower_mel_weights(Lower *l) {
+    Graph *g = lower_graph(l);
+    ExprPool *p = g->exprs;
+    uint32_t n;
+    DType to;
+    const Expr *bands = lower_shape_in(l, 0, &n), *length = lower_shape_in(l, 1, &n);
+    if (!bands || !length) return false;
+    if (!dtype_from_onnx((int)lower_i(l, "output_datatype"), &to))
+        return lower_error(l, D_UNSUPPORTED_TYPE, "the element type is not supported");
+    const Expr dim[2] = {half_plus_one(p, *length), expr_const(p, 1)};
+    Value j = build_iota(g, DT_f64, 2, dim, 0), zero = build_scalar_f(g, DT_f64, 0);
+    Value lower = mel_edges(l, *bands, 0), centre = mel_edges(l, *bands, 1);
+    Value upper = mel_edges(l, *bands, 2), one = build_scalar_f(g, DT_f64, 1);
+    Value rise = build_select(g, v_eq(g, lower, centre), one,
+                              v_div(g, v_sub(g, j, lower), v_sub(g, centre, lower)));
+    Value rises = v_and(g, v_le(g, lower, j), v_le(g, j, centre));
+    Value fall = v_div(g, v_sub(g, upper, j), v_sub(g, upper, centre));
+    Value falls = v_and(g, v_le(g, centre, j), v_lt(g, j, upper));
+    Value w = build_select(g, falls, fall, build_select(g, rises, rise, zero));
+    lower_out(l, 0, build_cast(g, w, to));
+    return true;
+}
+
+static const char *const mel_attrs[] = {"output_datatype:i=1", NULL};
 static const char *const window_attrs[] = {"output_datatype:i=1", "periodic:i=1", NULL};
 static const char *const dft17_attrs[] = {"axis:i=1", "inverse:i=0", "onesided:i=0", NULL};
 static const char *const dft_attrs[] = {"inverse:i=0", "onesided:i=0", NULL};
@@ -267,6 +321,7 @@ const OnnxOp ops_signal[] = {
     {"", "BlackmanWindow", 17, 0, 1, 1, 1, 1, window_attrs, lower_window},
     {"", "DFT", 17, 19, 1, 2, 1, 1, dft17_attrs, lower_dft},
     {"", "DFT", 20, 0, 1, 3, 1, 1, dft_attrs, lower_dft},
+    {"", "MelWeightMatrix", 17, 0, 5, 5, 1, 1, mel_attrs, lower_mel_weights},
     {"", "STFT", 17, 0, 2, 4, 1, 1, stft_attrs, lower_stft},
     {0},
 };
