@@ -9,16 +9,71 @@ static void count_uses(Rewrite *r) {
     for (uint32_t i = 0; i < g->outputs.n; i++) r->uses[g->outputs.v[i].value]++;
 }
 
-/* Marks what the outputs need: operands have smaller numbers, so one walk backwards does it. Inputs
- * stay, since they are the signature. */
+typedef void (*SymFn)(void *ctx, uint32_t sym);
+
+static void syms_of(const Graph *g, const Expr *e, uint32_t n, SymFn fn, void *ctx) {
+    for (uint32_t i = 0; i < n; i++)
+        if (e[i]) expr_each_sym(g->exprs, e[i], fn, ctx);
+}
+
+/* Symbols of a node's type, attributes and bodies. */
+static void node_syms(const Graph *g, const Node *n, SymFn fn, void *ctx) {
+    const Attr *a = &n->attr;
+    syms_of(g, n->type.dim, n->type.rank, fn, ctx);
+    if (n->op == OP_exprs) syms_of(g, a->exprs.v, a->exprs.n, fn, ctx);
+    if (n->op == OP_slice) syms_of(g, a->slice.start, n->type.rank, fn, ctx);
+    if (n->op == OP_pad) syms_of(g, a->pad.lo, n->type.rank, fn, ctx);
+    if (n->op == OP_pad) syms_of(g, a->pad.hi, n->type.rank, fn, ctx);
+    if (n->op != OP_if && n->op != OP_loop) return;
+    for (int i = 0; i < 2 && a->control->body[i]; i++)
+        for (Value v = 1; v < a->control->body[i]->nodes.n; v++)
+            node_syms(g, graph_node(a->control->body[i], v), fn, ctx);
+}
+
+/* What is alive, and the node that computes each symbol of kind SYM_DATA. */
+typedef struct Liveness {
+    bool *live;     /* by value */
+    Value *definer; /* by symbol; 0 = no node */
+    Value v;        /* the node at hand */
+} Liveness;
+
+static void note_definer(void *ctx, uint32_t sym) {
+    Liveness *l = ctx;
+    if (!l->definer[sym]) l->definer[sym] = l->v;
+}
+
+static void mark_definer(void *ctx, uint32_t sym) {
+    Liveness *l = ctx;
+    l->live[l->definer[sym]] = true; /* entry 0 stands for no node */
+}
+
+/* compact defines its length, a loop of unknown length the sizes of its stacked results. */
+static void find_definers(const Graph *g, Liveness *l) {
+    for (l->v = 1; l->v < g->nodes.n; l->v++) {
+        const Node *n = graph_node(g, l->v);
+        if (n->op == OP_compact) syms_of(g, n->type.dim, 1, note_definer, l);
+        if (n->op != OP_loop || n->attr.control->trip) continue;
+        for (uint32_t i = n->attr.control->ncarried; i < n->attr.control->nresults; i++)
+            syms_of(g, n->attr.control->results[i].dim, 1, note_definer, l);
+    }
+    for (uint32_t s = 0; s < expr_sym_count(g->exprs); s++)
+        if (expr_sym_info(g->exprs, s)->kind != SYM_DATA) l->definer[s] = 0;
+}
+
+/* Marks what the outputs need: operands and definers of symbols have smaller numbers, so one walk
+ * backwards does it. Inputs stay, since they are the signature. */
 static bool *live_values(const Graph *g) {
-    bool *live = ARENA_ARRAY(g->arena, bool, g->nodes.n);
-    for (uint32_t i = 0; i < g->outputs.n; i++) live[g->outputs.v[i].value] = true;
-    for (uint32_t i = 0; i < g->inputs.n; i++) live[g->inputs.v[i].value] = true;
-    for (Value v = g->nodes.n; v-- > 1;)
-        for (uint32_t i = 0; live[v] && i < graph_node(g, v)->nin; i++)
-            live[graph_node(g, v)->in[i]] = true;
-    return live;
+    Liveness l = {.live = ARENA_ARRAY(g->arena, bool, g->nodes.n)};
+    l.definer = ARENA_ARRAY(g->arena, Value, expr_sym_count(g->exprs));
+    find_definers(g, &l);
+    for (uint32_t i = 0; i < g->outputs.n; i++) l.live[g->outputs.v[i].value] = true;
+    for (uint32_t i = 0; i < g->inputs.n; i++) l.live[g->inputs.v[i].value] = true;
+    for (Value v = g->nodes.n; v-- > 1;) {
+        if (!l.live[v]) continue;
+        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) l.live[graph_node(g, v)->in[i]] = true;
+        node_syms(g, graph_node(g, v), mark_definer, &l);
+    }
+    return l.live;
 }
 
 static void copy_facts(Rewrite *r) {
@@ -59,6 +114,7 @@ static Value copy_control(Rewrite *r, RewriteFn fn, Value v) {
 
 Graph *rewrite_graph(const Graph *g, RewriteFn fn, void *ctx) {
     Rewrite r = {.from = g, .to = graph_create(g->arena, g->exprs, g->diags, g->name), .ctx = ctx};
+    r.to->is_body = g->is_body;
     r.map = ARENA_ARRAY(g->arena, Value, g->nodes.n);
     r.uses = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n);
     count_uses(&r);

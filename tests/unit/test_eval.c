@@ -3,6 +3,7 @@
 #include "graph/build.h"
 #include "graph/eval.h"
 #include "graph/eval_scalar.h"
+#include "graph/pass.h"
 #include "tests/unit/test.h"
 
 #define MAX_INPUTS 4
@@ -246,6 +247,17 @@ static void test_indexing(void) {
     EXPECT(&r, build_binary_f(r.g, OP_mul, c, 2), 0, 6, 8);
 }
 
+/* The number of true elements, without the elements: compact defines it and must survive. */
+static void test_data_symbol(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_bool, 1, DIMS(5), VALUES(1, 0, 0, 1, 1));
+    Expr count = graph_type(r.g, build_compact(r.g, x))->dim[0];
+    build_output(r.g, "n", build_expr(r.g, DT_i64, expr_muli(r.g->exprs, count, 2)));
+    r.g = pass_dce(r.g);
+    expect(&r, 0, 1, VALUES(6));
+    arena_destroy(r.arena);
+}
+
 /* sum = 0, i = 0: while (sum < limit && i < trip) { sum += i; emit sum } */
 static void test_loop(void) {
     Rig r = rig();
@@ -313,6 +325,7 @@ TEST_MAIN {
     test_reductions();
     test_contractions();
     test_indexing();
+    test_data_symbol();
     test_loop();
     test_if();
     test_binding();
