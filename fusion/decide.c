@@ -154,6 +154,19 @@ static bool behind_permute(const Fuse *f, Value v) {
     return false;
 }
 
+/* Groups outside the epilogue are known to read `from`; *same: one of them is v's reader. */
+static bool read_elsewhere(const Fuse *f, Value v, Value from, bool *same) {
+    bool found = false;
+    *same = false;
+    for (uint32_t i = 0; i < f->v[from].demands.n; i++) {
+        const Demand *d = &f->v[from].demands.v[i];
+        if (f->groups.v[d->group]->want == f->v[v].epi) continue;
+        found = true;
+        *same = *same || d->group == f->v[v].demands.v[0].group;
+    }
+    return found;
+}
+
 static bool inlines_map(Fuse *f, Value v, uint32_t ngroups);
 
 static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
@@ -161,9 +174,14 @@ static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
     if (in_epilogue(f, v)) return true;
     if (op_info[n->op].cls == OPC_VIEW) return !stores_permuted(f, v);
     if (behind_permute(f, v)) return inlines_map(f, v, ngroups);
-    /* A cast of something that is stored anyway is no reason to store it twice. */
+    /* What is little more than another value that is stored anyway need not be stored, too. */
     Value from = f->v[v].epi_from;
-    return n->op == OP_cast && f->v[from].nusers > 1 && uses_allow(f, v, 0.5);
+    bool same_group;
+    if (!read_elsewhere(f, v, from, &same_group)) {
+        return n->op == OP_cast && f->v[from].nusers > 1 && uses_allow(f, v, 0.5);
+    }
+    double own = f->v[v].flops - f->v[from].flops;
+    return uses_allow(f, v, own < 0 ? 0 : own) && (own <= 1 || (same_group && ngroups == 1));
 }
 
 /* --- Classes ------------------------------------------------------------------------------ */
@@ -294,6 +312,39 @@ static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
     uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
     if (g->want && graph_node(f->g, v)->op == OP_concat) return false;
     return idx_covers(f, g, d->idx, par) || (row && idx_covers(f, g, d->idx, par | row));
+}
+
+static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
+    const VState *s = &f->v[operand];
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        Group *g = f->groups.v[s->demands.v[i].group];
+        if (g->want || g->nleaves > MAX_LEAVES / 2) continue;
+        if (!can_store(f, g, &s->demands.v[i], v) || !no_cycle(f, v, g)) continue;
+        *idx = s->demands.v[i].idx;
+        return g;
+    }
+    return NULL;
+}
+
+/* A group that reads, once and over v's whole shape, something that v is computed from: an operand,
+ * or one further up through values that nobody else uses. */
+Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx) {
+    if (f->v[v].epi) return NULL;
+    Value at = v;
+    for (int depth = 0; depth < 6; depth++) {
+        const Node *n = graph_node(f->g, at);
+        if (op_info[n->op].cls != OPC_MAP) return NULL;
+        Value next = 0;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            if (fuse_is_const_leaf(f, n->in[k])) continue;
+            Group *g = sibling_reading(f, v, n->in[k], idx);
+            if (g) return g;
+            if (f->v[n->in[k]].nusers == 1) next = n->in[k];
+        }
+        if (!next) return NULL;
+        at = next;
+    }
+    return NULL;
 }
 
 Group *fuse_home(Fuse *f, Value v, IdxId *idx) {

@@ -221,6 +221,7 @@ bool fuse_siblings(const Fuse *f, Value a, Value b);
 /* Distinct groups that demand v, up to max; the number found. */
 uint32_t fuse_demanders(const Fuse *f, Value v, uint32_t *groups, uint32_t max);
 Group *fuse_home(Fuse *f, Value v, IdxId *idx); /* existing group that can store v, or NULL */
+Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx); /* horizontally, likewise */
 /* concat.c */
 void fuse_store_concat(Fuse *f, Value v);
 void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked);

@@ -171,6 +171,7 @@ static void store(Fuse *f, Value v) {
         return;
     }
     Group *g = fuse_home(f, v, &idx);
+    if (!g) g = fuse_sibling_home(f, v, &idx);
     if (!g) g = new_home(f, v, &idx);
     fuse_add_root(f, g, v, idx);
 }
