@@ -14,6 +14,7 @@
     X(ops_einsum)                                                                                  \
     X(ops_signal)                                                                                  \
     X(ops_training)                                                                                \
+    X(ops_ml)                                                                                      \
     X(ops_sequence)                                                                                \
     X(ops_conv)                                                                                    \
     X(ops_pool)                                                                                    \
