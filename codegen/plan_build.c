@@ -350,6 +350,7 @@ graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_
                          size_t *size) {
     Builder b = {.graph = g, .arena = a, .diags = d};
     plan_write_init(&b.w, g, o->embed, a);
+    b.w.weights = plan_write_str(&b.w, o->weights_dir ? o->weights_dir : "");
     put_signature(&b);
     for (uint32_t i = 0; i < ntargets; i++) put_target(&b, &targets[i]);
     void *out = plan_write_finish(&b.w, size);

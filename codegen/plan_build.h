@@ -12,6 +12,7 @@ typedef struct PlanTargetInput {
 
 typedef struct PlanBuildOptions {
     bool embed; /* copy constants from the model's external files into the plan too */
+    const char *weights_dir; /* the model's folder, seen from the plan's; NULL: the same */
 } PlanBuildOptions;
 
 /* The bytes live in the arena; equal inputs give equal bytes. What is written is read back through

@@ -193,7 +193,8 @@ void *plan_write_finish(PlanWriter *w, size_t *size) {
     PlanHeader h = {.magic = PLAN_MAGIC,
                     .version = PLAN_VERSION,
                     .abi = GRAPHC_ABI_VERSION,
-                    .nsections = PLAN_SEC_COUNT};
+                    .nsections = PLAN_SEC_COUNT,
+                    .weights = w->weights};
     PlanSection table[PLAN_SEC_COUNT];
     uint64_t end = sizeof h + sizeof table;
     for (uint32_t i = 0; i < PLAN_SEC_COUNT; i++) {

@@ -35,9 +35,11 @@ typedef struct graphc_compile_options {
     const char *cache_dir; /* NULL = no on-disk cache */
     uint32_t threads;      /* 0 = cores */
     bool embed;            /* true: constants in external files are copied into the plan too */
+    const char *weights_dir; /* otherwise: the model's folder as seen from where the plan will lie;
+                                NULL = the same folder */
 } graphc_compile_options;
 #define GRAPHC_COMPILE_OPTIONS_INIT                                                                \
-    { sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false }
+    { sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false, NULL }
 
 typedef struct graphc_compiled graphc_compiled;
 

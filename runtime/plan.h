@@ -65,7 +65,8 @@ typedef struct PlanHeader {
     char magic[8];
     uint32_t version, abi;
     uint64_t length, hash;
-    uint32_t nsections, reserved;
+    uint32_t nsections;
+    PlanStr weights; /* folder of external files, seen from the plan's folder; 0: the same */
 } PlanHeader;
 
 typedef struct PlanSection {

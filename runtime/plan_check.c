@@ -44,6 +44,7 @@ static graphc_status check_strings(const Checker *c) {
     const Plan *p = c->plan;
     NEED(p->nstrings && p->nstrings <= UINT32_MAX, "strings", 0, "empty or too long");
     NEED(p->strings[0] == 0 && p->strings[p->nstrings - 1] == 0, "strings", 0, "not terminated");
+    NEED(str_ok(c, p->header->weights), "header", 0, "weights folder");
     return GRAPHC_OK;
 }
 

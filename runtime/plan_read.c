@@ -62,7 +62,7 @@ static graphc_status check_header(const PlanHeader *h, uint64_t size, ErrorText 
         return error_set(e, GRAPHC_INVALID,
                          "not a valid plan: %llu bytes long instead of %llu: cut short or extended",
                          (unsigned long long)size, (unsigned long long)h->length);
-    if (h->nsections != PLAN_SEC_COUNT || h->reserved) return bad(e, "wrong section count");
+    if (h->nsections != PLAN_SEC_COUNT) return bad(e, "wrong section count");
     return GRAPHC_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "runtime/base/check.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <limits.h>
 #include <string.h>
 
 static const PlanConstant *constant_of(const Resident *r, uint32_t buffer) {
@@ -12,6 +13,16 @@ static const PlanConstant *constant_of(const Resident *r, uint32_t buffer) {
 static bool is_kind(const Resident *r, uint32_t buffer, PlanBufferKind kind) {
     const PlanBuffer *b = &r->buffers[buffer];
     return b->kind == (uint32_t)kind && b->first <= b->last;
+}
+
+/* A path in the folder that the plan names for its external files, when that is not its own; the plan
+ * says where it is from where it lies itself. */
+static bool weights_hint(const graphc_plan *p, char out[PATH_MAX]) {
+    const char *dir = plan_str(&p->plan, p->plan.header->weights);
+    const char *slash = strrchr(p->base_path, '/');
+    int folder = slash && dir[0] != '/' ? (int)(slash - p->base_path) + 1 : 0;
+    int n = snprintf(out, PATH_MAX, "%.*s%s/.", folder, p->base_path, dir);
+    return *dir && n > 0 && n < PATH_MAX;
 }
 
 /* Maps the file of an external constant, once per file name. */
@@ -24,6 +35,8 @@ static graphc_status map_file(Resident *r, uint64_t c, ErrorText e) {
             return GRAPHC_OK;
         }
     const char *name = plan_str(p, k->file), *base = r->weights ? r->weights : r->owner->base_path;
+    char hinted[PATH_MAX];
+    if (!r->weights && base && weights_hint(r->owner, hinted)) base = hinted;
     if (!base)
         return error_set(e, GRAPHC_USAGE,
                          "the plan's constants are in \"%s\", but no base path was given", name);

@@ -1,7 +1,7 @@
 /* A linker for the one case that kernels need: self-contained ELF64 objects whose relocations are
- * PC-relative. Each object's allocatable sections are laid out together and relocated there; nothing
- * refers from one object to another. LLVM wrote the objects, but every offset is checked all the
- * same: a cached object comes from a file. */
+ * PC-relative. Each object's allocatable sections are laid out together and relocated there;
+ * nothing refers from one object to another. LLVM wrote the objects, but every offset is checked
+ * all the same: a cached object comes from a file. */
 #include "codegen/host/image.h"
 #include "runtime/base/check.h"
 

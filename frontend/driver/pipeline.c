@@ -101,7 +101,7 @@ graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o) {
 }
 
 graphc_status pipeline_plan(Pipeline *p, const graphc_compile_options *o) {
-    PlanBuildOptions po = {.embed = o->embed};
+    PlanBuildOptions po = {.embed = o->embed, .weights_dir = o->weights_dir};
     return plan_build(p->graph, p->targets, p->ntargets, &po, p->arena, p->diags, &p->plan,
                       &p->plan_size);
 }

@@ -13,7 +13,7 @@ typedef struct Cli {
     DiagSink *diags;        /* of the command line itself */
     VEC(const char *) args; /* what is not an option */
     const char *output, *target, *precision, *dump_ir, *device, *output_dir, *output_format, *data;
-    const char *cache_dir, *report;
+    const char *cache_dir, *weights;
     VEC(NamedFile) inputs;
     VEC(graphc_compile_dim) dims;
     uint64_t seed, threads, runs, isa;

@@ -2,7 +2,9 @@
 #include "runtime/base/file.h"
 
 #include <cjson/cJSON.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -85,11 +87,39 @@ static void print_summary(Cli *c, const Pipeline *p, double took) {
     cJSON_Delete(j);
 }
 
+/* The folder of `path`, resolved; NULL if there is none. */
+static char *folder_of(Arena *a, const char *path) {
+    const char *slash = strrchr(path, '/');
+    const char *dir = slash ? arena_strndup(a, path, (size_t)(slash - path) + 1) : ".";
+    char real[PATH_MAX];
+    return realpath(dir, real) ? arena_strdup(a, real) : NULL;
+}
+
+/* The model's folder seen from the plan's, so that a plan finds weights by reference wherever the
+ * two lie together; NULL when they are one folder. */
+static const char *weights_dir(Arena *a, const char *model, const char *plan) {
+    const char *from = folder_of(a, plan), *to = folder_of(a, model);
+    if (!from || !to || strcmp(plan, "-") == 0 || strcmp(from, to) == 0) return NULL;
+    size_t common = 0;
+    for (size_t i = 0; from[i] && from[i] == to[i]; i++)
+        if (from[i] == '/') common = i;
+    size_t n = strlen(from), m = strlen(to);
+    if (strncmp(from, to, n) == 0 && to[n] == '/') common = n;
+    if (strncmp(from, to, m) == 0 && from[m] == '/') common = m;
+    StrBuf s;
+    sb_init(&s, a);
+    for (const char *p = from + common; *p; p++)
+        if (*p == '/' && p[1]) sb_put(&s, s.n ? "/.." : "..");
+    if (to[common] && to[common + 1]) sb_printf(&s, "%s%s", s.n ? "/" : "", to + common + 1);
+    return sb_str(&s);
+}
+
 graphc_status cmd_compile(Cli *c) {
     if (c->args.n != 1 || !c->output)
         return diag(c->diags, D_USAGE, "", "usage: %s", cli_verbs[0].usage);
     char why[256];
     graphc_compile_options o = cli_compile_options(c);
+    o.weights_dir = weights_dir(c->arena, c->args.v[0], c->output);
     Pipeline p;
     pipeline_init(&p, c->args.v[0]);
     double start = seconds();

@@ -32,6 +32,8 @@ static const OptRow opt_rows[] = {
      "writes the text of every level"},
     {"--embed", NULL, OPT_FLAG, FIELD(embed), "compile", "",
      "copies constants of external files into the plan"},
+    {"--weights", NULL, OPT_TEXT, FIELD(weights), "run bench", "DIR",
+     "where constants by reference lie, if not where the plan says"},
     {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), MODEL_VERBS, "DIR",
      "keeps compiled kernels there, by content"},
     {"--device", NULL, OPT_TEXT, FIELD(device), "run bench", "cpu|cuda[:N]",

@@ -45,6 +45,7 @@ graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
     GC_TRY(parse_device(s, &o));
     o.threads = (uint32_t)c->threads;
     o.isa_limit = (uint32_t)c->isa;
+    o.weights_dir = c->weights;
     const char *dot = strrchr(path, '.');
     graphc_status st;
     if (dot && strcmp(dot, ".onnx") == 0) {
