@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes test cases for com.microsoft operators, with onnxruntime's results as expected outputs.
+"""Writes test cases for what ONNX's backend suite lacks, with onnxruntime's results as expected
+outputs: com.microsoft operators, sizes that the model leaves open, loops too long to unroll.
 
-    contrib_cases.py FOLDER     FOLDER/<case>/{model.onnx,test_data_set_0/{input,output}_N.pb}
+    ort_cases.py FOLDER     FOLDER/<case>/{model.onnx,test_data_set_0/{input,output}_N.pb}
 
 The layout is that of ONNX's backend test suite, so the same runners read both. A case that this
 onnxruntime refuses is reported and skipped.
@@ -27,28 +28,41 @@ def i32(*values):
     return np.array(values, dtype=np.int32)
 
 
-def case(name, op, inputs, nout, domain=MS, fixed=(), outputs=None, **attrs):
-    """inputs: arrays, or None for absent ones; fixed: numbers of inputs that become initializers."""
-    cases.append((name, op, inputs, nout, domain, set(fixed), outputs, attrs))
+def case(name, op, inputs, nout, domain=MS, fixed=(), outputs=None, free=None, **attrs):
+    """inputs: arrays, or None for absent ones; fixed: numbers of inputs that become initializers;
+    free: {input: {axis: name}}, dimensions that the model leaves open."""
+    cases.append((name, op, inputs, nout, domain, set(fixed), outputs, free or {}, attrs))
 
 
-def write(folder, name, op, inputs, nout, domain, fixed, outputs, attrs):
+def standard(name, op, inputs, nout=1, **kw):
+    """An operator of ai.onnx."""
+    case(name, op, inputs, nout, domain="", **kw)
+
+
+def declared(x, free):
+    return [free.get(axis, size) for axis, size in enumerate(x.shape)]
+
+
+def write(folder, name, op, inputs, nout, domain, fixed, outputs, free, attrs):
     names = ["" if x is None else f"in{i}" for i, x in enumerate(inputs)]
     outs = [f"out{i}" if outputs is None or i in outputs else "" for i in range(nout)]
     node = helper.make_node(op, names, outs, domain=domain, **attrs)
     elem = lambda x: helper.np_dtype_to_tensor_dtype(x.dtype)
-    given = [(n, x) for i, (n, x) in enumerate(zip(names, inputs)) if n and i not in fixed]
+    used = [i for i, n in enumerate(names) if n and i not in fixed]
+    given = [(names[i], inputs[i]) for i in used]
     consts = [numpy_helper.from_array(inputs[i], names[i]) for i in sorted(fixed)]
-    infos = [helper.make_tensor_value_info(n, elem(x), x.shape) for n, x in given]
+    infos = [helper.make_tensor_value_info(names[i], elem(inputs[i]),
+                                           declared(inputs[i], free.get(i, {}))) for i in used]
     # Output types are left to onnxruntime; they are filled in from its results.
     results = [helper.make_empty_tensor_value_info(o) for o in outs if o]
     graph = helper.make_graph([node], name, infos, results, consts)
-    imports = [helper.make_opsetid("", 20), helper.make_opsetid(MS, 1)]
+    imports = [helper.make_opsetid("", 23), helper.make_opsetid(MS, 1)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     got = session.run(None, dict(given))
     for info, value in zip(model.graph.output, got):
-        info.CopyFrom(helper.make_tensor_value_info(info.name, elem(value), value.shape))
+        shape = [None] * value.ndim if free else value.shape
+        info.CopyFrom(helper.make_tensor_value_info(info.name, elem(value), shape))
     data = os.path.join(folder, name, "test_data_set_0")
     os.makedirs(data, exist_ok=True)
     onnx.save(model, os.path.join(folder, name, "model.onnx"))
@@ -192,6 +206,73 @@ gqa("sink", 4, 0, 4, [4, 4], extra=(None, None, None, None, f32(H)))
 gqa("bias", 4, 0, 4, [4, 4], extra=(None, None, None, f32(B, 1, 4, 4)))
 gqa("rotary_positions", 2, 0, 2, [2, 2], do_rotary=1,
     extra=(cos, sin, np.array([[1, 2], [1, 2]], np.int64)))
+
+# ---- open sizes ---------------------------------------------------------------------------------
+image, hw = f32(2, 3, 7, 10), {0: {0: "n", 2: "h", 3: "w"}}
+for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+    standard(f"open_conv_{mode.lower()}", "Conv", [image, f32(4, 3, 3, 3), f32(4)], fixed=(1, 2),
+             free=hw, auto_pad=mode, strides=[2, 2])
+    standard(f"open_max_pool_{mode.lower()}", "MaxPool", [image], free=hw, auto_pad=mode,
+             kernel_shape=[3, 2], strides=[2, 3])
+standard("open_conv_pads", "Conv", [image, f32(6, 1, 3, 3)], fixed=(1,), free=hw, group=3,
+         pads=[1, 0, 2, 1], dilations=[2, 1])
+standard("open_conv_transpose", "ConvTranspose", [image, f32(3, 4, 3, 3), f32(4)], fixed=(1, 2),
+         free=hw, strides=[2, 2], pads=[1, 1, 1, 1], output_padding=[1, 1])
+standard("open_conv_transpose_tiling", "ConvTranspose", [image, f32(3, 4, 2, 2)], fixed=(1,),
+         free=hw, strides=[2, 2])
+standard("open_max_pool_ceil", "MaxPool", [image], 2, free=hw, kernel_shape=[3, 3],
+         strides=[2, 2], ceil_mode=1, pads=[1, 1, 1, 1])
+for include in (0, 1):
+    standard(f"open_average_pool_{include}", "AveragePool", [image], free=hw, kernel_shape=[3, 3],
+             strides=[2, 2], ceil_mode=1, pads=[1, 1, 1, 1], count_include_pad=include)
+standard("open_instance_norm", "InstanceNormalization", [image, f32(3), f32(3)], free=hw)
+standard("open_layer_norm", "LayerNormalization", [f32(2, 5, 8), f32(8), f32(8)],
+         free={0: {0: "b", 1: "s"}})
+standard("open_group_norm", "GroupNormalization", [f32(2, 4, 3, 5), f32(4), f32(4)],
+         free={0: {0: "n", 2: "h", 3: "w"}}, num_groups=2)
+standard("open_lrn", "LRN", [image], free=hw, size=3)
+standard("open_batch_norm", "BatchNormalization",
+         [image, f32(3), f32(3), f32(3), np.abs(f32(3)) + 0.5], free=hw)
+for mode in ("nearest", "linear", "cubic"):
+    for scale in (2.0, 0.5, 1.5):
+        standard(f"open_resize_{mode}_{scale}", "Resize",
+                 [image, None, np.array([1, 1, scale, scale], np.float32)], fixed=(2,), free=hw,
+                 mode=mode)
+standard("open_resize_sizes", "Resize", [image, None, None, np.array([2, 3, 9, 4])], free=hw,
+         mode="linear", coordinate_transformation_mode="align_corners")
+standard("open_grid_sample", "GridSample", [image, f32(2, 4, 5, 2)],
+         free={**hw, 1: {0: "n", 1: "gh", 2: "gw"}}, padding_mode="reflection")
+bst = {0: {0: "b", 2: "s"}, 1: {0: "b", 2: "t"}, 2: {0: "b", 2: "t"}}
+standard("open_attention", "Attention", [f32(2, 4, 3, 8), f32(2, 2, 5, 8), f32(2, 2, 5, 6)],
+         free=bst)
+standard("open_attention_mask", "Attention",
+         [f32(2, 4, 3, 8), f32(2, 2, 5, 8), f32(2, 2, 5, 6), rng.random((3, 5)) < 0.7],
+         free={**bst, 3: {0: "s", 1: "t"}}, softcap=2.0)
+standard("open_attention_past", "Attention",
+         [f32(2, 3, 16), f32(2, 3, 8), f32(2, 3, 8), None, f32(2, 1, 4, 8), f32(2, 1, 4, 8)], 3,
+         free={0: {0: "b", 1: "s"}, 1: {0: "b", 1: "s"}, 2: {0: "b", 1: "s"},
+               4: {0: "b", 2: "p"}, 5: {0: "b", 2: "p"}},
+         q_num_heads=2, kv_num_heads=1, is_causal=1)
+standard("open_rotary", "RotaryEmbedding", [f32(2, 3, 32), cos, sin, rows], num_heads=2,
+         free={0: {0: "b", 1: "s"}, 3: {0: "b", 1: "s"}})
+standard("open_cross_entropy", "SoftmaxCrossEntropyLoss",
+         [f32(4, 5, 3), rng.integers(0, 5, (4, 3))], 2, free={0: {0: "n", 2: "d"}, 1: {0: "n", 1: "d"}},
+         ignore_index=2)
+standard("open_quantize", "QuantizeLinear", [f32(3, 8), f32(8) ** 2 + 0.1, np.arange(8, dtype=np.uint8)],
+         free={0: {0: "n"}}, axis=1)
+
+# ---- recurrences longer than what is unrolled, and of open length -------------------------------
+for op, gates, states in (("RNN", 1, 1), ("GRU", 3, 1), ("LSTM", 4, 2)):
+    for direction, n in (("forward", 1), ("bidirectional", 2)):
+        for name, steps, free in (("long", 70, None), ("open", 5, {0: {0: "t", 1: "b"}})):
+            x = f32(steps, 2, 3)
+            weights = [f32(n, gates * 4, 3, scale=0.5), f32(n, gates * 4, 4, scale=0.5),
+                       f32(n, gates * 8, scale=0.5)]
+            standard(f"{name}_{op.lower()}_{direction}", op, [x, *weights], states + 1, free=free,
+                     hidden_size=4, direction=direction)
+standard("long_lstm_lengths", "LSTM",
+         [f32(70, 2, 3), f32(1, 16, 3), f32(1, 16, 4), f32(1, 32), i32(70, 33), f32(1, 2, 4),
+          f32(1, 2, 4), f32(1, 12)], 3, hidden_size=4, direction="reverse")
 
 
 def main():
