@@ -124,6 +124,16 @@ static void find_epilogue(Fuse *f, Value v) {
     s->epi_from = best ? from : 0;
 }
 
+/* Maps and views of a reduction's result, element for element. */
+static void find_stat(Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    OpClass c = op_info[n->op].cls;
+    if (op_is_reduce((Op)n->op)) f->v[v].stat = v;
+    if (c != OPC_MAP && n->op != OP_reshape && n->op != OP_permute) return;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (f->v[n->in[i]].stat) f->v[v].stat = f->v[n->in[i]].stat;
+}
+
 /* Will surely be in memory, so that reading it costs its bytes only. */
 static bool is_boundary(const Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
@@ -180,6 +190,7 @@ void fuse_analyse(Fuse *f) {
     for (Value v = 1; v < n; v++) {
         f->v[v].const_only = is_const_only(f, graph_node(f->g, v));
         find_epilogue(f, v);
+        find_stat(f, v);
         estimate(f, v);
     }
 }

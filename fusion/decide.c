@@ -1,5 +1,6 @@
 /* Inline or store? All demands on the value are known here; the decision is made once. */
 #include "fusion/fuse.h"
+#include <math.h>
 #include <string.h>
 
 #define MAX_DEMANDERS 64
@@ -33,18 +34,32 @@ bool fuse_siblings(const Fuse *f, Value a, Value b) {
 
 static bool is_indirect(const Fuse *f, const Group *g, IdxId idx);
 
-/* How often a value is computed in g for this demand: over the axes its index uses and the ones that
- * are walked outside of them. Templates compute their operands about once per element. */
-static double evaluations(const Fuse *f, Value v, const Demand *d) {
-    const Group *g = f->groups.v[d->group];
-    IdxId idx = d->idx;
-    uint32_t used = idx_axes_used(f, g, idx);
+/* How far out an axis is walked: by its stride in the first store, a row inside of everything. */
+static double loop_rank(Fuse *f, Group *g, uint32_t axis) {
+    if (g->axes[axis].kind == AX_RED) return -1;
+    if (g->kind != GROUP_map || g->attn || !g->roots.n) return (double)(g->naxes - axis);
+    const Root *r = &g->roots.v[0];
+    Expr at = r->into ? idx_get(g, r->idx)->flat : home_index(f, g, r->v, r->idx), coef, rest;
+    if (!expr_affine(f->p, at, g->axes[axis].sym, &coef, &rest)) return (double)(g->naxes - axis);
+    return fuse_hint(f, coef);
+}
+
+/* How often a value is computed in g for this demand: over the axes its index uses and the ones
+ * that are walked outside of them. Templates compute their operands about once per element. */
+static double evaluations(Fuse *f, Value v, const Demand *d) {
+    Group *g = f->groups.v[d->group];
+    uint32_t used = idx_axes_used(f, g, d->idx);
     if (d->use >= USE_score) return fuse_numel(f, v);
-    if (is_indirect(f, g, idx)) used = (1u << g->naxes) - 1;
-    double n = 1;
-    for (uint32_t i = g->naxes; i-- > 0;) {
+    if (is_indirect(f, g, d->idx)) used = (1u << g->naxes) - 1;
+    double n = 1, rank[K_MAX_AXES], inner = HUGE_VAL;
+    for (uint32_t i = 0; i < g->naxes; i++) {
+        rank[i] = loop_rank(f, g, i);
+        if ((used >> i & 1) && rank[i] < inner) inner = rank[i];
+    }
+    for (uint32_t i = 0; i < g->naxes; i++) {
         bool apart = g->attn && g->axes[i].sym == g->attn->nsym; /* not a loop around scores */
-        if (used >> i && !(apart && !(used >> i & 1))) n *= fuse_hint(f, g->axes[i].extent);
+        bool around = rank[i] > inner && !apart;
+        if ((used >> i & 1) || around) n *= fuse_hint(f, g->axes[i].extent);
     }
     return n < 1 ? 1 : n;
 }
@@ -95,10 +110,12 @@ static bool recompute_pays(Fuse *f, Value v, uint32_t ngroups) {
     const Machine *m = f->m;
     double numel = fuse_numel(f, v), rate = m->flops_per_s / 4, evals = 0;
     double extra = s->flops > 1 ? s->flops - 1 : 0; /* the load of a stored value costs about 1 */
-    for (uint32_t i = 0; i < s->demands.n; i++)
-        evals += evaluations(f, v, &s->demands.v[i]);
+    for (uint32_t i = 0; i < s->demands.n; i++) evals += evaluations(f, v, &s->demands.v[i]);
     if (ngroups == 1) {
+        const Demand *d = &s->demands.v[0];
         if (evals <= 1.5 * numel) return true;
+        if (s->stat && s->demands.n == 1 && idx_row_fits(f, f->groups.v[d->group], s->stat, d->idx))
+            return true;
         double again = (evals - numel) * extra / rate;
         return again <= 2 * fuse_bytes(f, v) / m->bytes_per_s + m->launch_s;
     }
@@ -235,26 +252,9 @@ static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
     return recompute_pays(f, v, ngroups);
 }
 
-/* A contraction reads a permutation of something that is computed for it alone: that is stored in
- * the order in which it is read. */
-static bool reads_permuted(const Fuse *f, Value v) {
-    const VState *s = &f->v[v];
-    bool permuted = false;
-    for (uint32_t i = 0; i < s->demands.n; i++)
-        if (s->demands.v[i].use != USE_a || f->groups.v[s->demands.v[i].group]->attn) return false;
-    const Node *n = graph_node(f->g, v);
-    for (; n->op == OP_reshape || n->op == OP_permute; n = graph_node(f->g, v)) {
-        permuted = permuted || n->op == OP_permute;
-        v = n->in[0];
-        if (f->v[v].nusers > 1 || f->v[v].must) return false;
-    }
-    return permuted && (op_info[n->op].cls == OPC_MAP || op_is_reduce((Op)n->op)) &&
-           f->v[v].flops > use_limit(USE_a);
-}
-
 static bool inlines_view(Fuse *f, Value v, uint32_t ngroups) {
     if (graph_node(f->g, v)->op == OP_concat) return inlines_concat(f, v, ngroups);
-    return !awkward_operand(f, v) && !reads_permuted(f, v);
+    return !awkward_operand(f, v);
 }
 
 bool fuse_inlines(Fuse *f, Value v) {
@@ -338,6 +338,11 @@ Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx) {
         for (uint32_t k = 0; k < n->nin; k++) {
             if (fuse_is_const_leaf(f, n->in[k])) continue;
             Group *g = sibling_reading(f, v, n->in[k], idx);
+            for (uint32_t u = 0; !g && u < f->v[n->in[k]].nusers && u < 8; u++) {
+                Value user = fuse_user(f, n->in[k], u);
+                if (user == at || op_info[graph_node(f->g, user)->op].cls != OPC_MAP) continue;
+                g = sibling_reading(f, v, user, idx);
+            }
             if (g) return g;
             if (f->v[n->in[k]].nusers == 1) next = n->in[k];
         }
@@ -359,7 +364,8 @@ Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
         if (same != 1 || !can_store(f, g, d, v) || !no_cycle(f, v, g)) continue;
         if (best && !(best->want && !g->want)) continue;
         FusionWhy why;
-        if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_reduce(f, g, v, d->idx, &why)) continue;
+        if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_reduce(f, g, v, d->idx, &why))
+            continue;
         best = g;
         *idx = d->idx;
     }

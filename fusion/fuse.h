@@ -118,6 +118,8 @@ typedef struct VState {
     bool visited;
     uint32_t group;     /* 1 + group that stores it */
     uint32_t output;    /* 1 + graph output that it is stored to */
+    Value layout;       /* the permutation in whose order it is stored, 0 = its own */
+    Value stat;         /* the reduction that v is one value per row of, or 0 */
     Value home;         /* concatenation whose buffer it is stored into ... */
     uint32_t home_part; /* ... as this operand */
     AttnMatch *attn;    /* pattern that has this value inside, or that it is the result of */
@@ -180,7 +182,7 @@ Expr expr_mask_and(ExprPool *p, Expr a, Expr b);    /* 0 = always */
 IdxId idx_operand(Fuse *f, Group *g, Value v, uint32_t i, IdxId idx, Expr *mask);
 /* The other way, through a bijective view: where v's element is when its operand is at idx. */
 IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx);
-IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx); /* of the data operand */
+IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx);       /* of the data operand */
 bool idx_known(const Fuse *f, Value v, Expr extent, Expr *at); /* constant index operand */
 uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx);
 uint32_t idx_axes_used(const Fuse *f, const Group *g, IdxId id);
@@ -194,6 +196,8 @@ bool idx_awkward(const Fuse *f, const Group *g, IdxId id,
 uint32_t group_axes(const Group *g, KAxisKind kind);
 Expr group_extent(const Fuse *f, const Group *g, uint32_t axes);
 /* Flat positions: of dims in a box, and the dims of a position. */
+/* May the axes that idx does not use become the row of reduction v? */
+bool idx_row_fits(Fuse *f, const Group *g, Value v, IdxId idx);
 Expr idx_join(ExprPool *p, uint32_t n, const Expr *dim, const Expr *extent);
 bool expr_exact_div(ExprPool *p, Expr a, Expr b, Expr *q);
 /* Index of the input of reduce v read at idx; the group's row axes run over the folded dimensions

@@ -94,6 +94,13 @@ static IdxId row_position(Fuse *f, Group *g, Value v, IdxId idx, FusionWhy *why)
     return g->naxes == before ? at : idx_reshape(f, g, walk, &folded);
 }
 
+bool idx_row_fits(Fuse *f, const Group *g, Value v, IdxId idx) {
+    if (g->kind != GROUP_map || g->want || g->attn || group_axes(g, AX_RED)) return false;
+    Type folded = folded_dims(f, graph_node(f->g, v));
+    uint32_t rest = group_axes(g, AX_PAR) & ~idx_axes_used(f, g, idx);
+    return group_extent(f, g, rest) == type_numel(f->p, &folded);
+}
+
 IdxId idx_reduce(Fuse *f, Group *g, Value v, IdxId idx, FusionWhy *why) {
     const Node *n = graph_node(f->g, v);
     const Type *in = graph_type(f->g, n->in[0]);

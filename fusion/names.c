@@ -27,7 +27,8 @@ static const char *op_word(Fuse *f, Value v, bool *noise) {
     for (const char *p = from; *p; p++)
         if (isalnum((unsigned char)*p)) w[k++] = (char)tolower((unsigned char)*p);
     w[k] = 0;
-    bool view = n->op == OP_reshape || n->op == OP_permute || n->op == OP_expand || n->op == OP_slice;
+    bool view =
+        n->op == OP_reshape || n->op == OP_permute || n->op == OP_expand || n->op == OP_slice;
     *noise = is_noise(w) || view || (c == OPC_VIEW && !n->loc) || c == OPC_SOURCE;
     return w;
 }

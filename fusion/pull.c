@@ -116,6 +116,7 @@ uint32_t body_param(Body *b, uint32_t buf, bool written) {
 
 Expr home_index(Fuse *f, Group *g, Value v, IdxId idx) {
     const VState *s = &f->v[v];
+    if (s->layout) return idx_get(g, idx_result(f, g, s->layout, idx))->flat;
     if (!s->home) return idx_get(g, idx)->flat;
     return part_index(f, g, s->home, s->home_part, idx);
 }
