@@ -165,6 +165,19 @@ Expr expr_not(ExprPool *p, Expr a) {
     return expr_eq(p, a, expr_const(p, 0));
 }
 
+/* select(x < k, a, b) where x < k leaves one value of symbol x, at which b is a: it is b
+ * everywhere. */
+static bool same_at_edge(ExprPool *p, Expr c, Expr a, Expr b) {
+    uint32_t sym;
+    int64_t k, lo;
+    if (expr_op(p, c) != EX_lt || !expr_is_const(p, expr_arg(p, c, 1), &k)) return false;
+    Expr x = expr_arg(p, c, 0);
+    expr_range(p, x, &lo, NULL);
+    if (!expr_is_sym(p, x, &sym) || lo == INT64_MIN || k != lo + 1) return false;
+    Expr edge = expr_const(p, lo);
+    return expr_subst(p, a, &sym, &edge, 1) == expr_subst(p, b, &sym, &edge, 1);
+}
+
 Expr expr_select(ExprPool *p, Expr c, Expr a, Expr b) {
     int64_t lo, hi;
     if (!a || !b) return 0;
@@ -180,5 +193,6 @@ Expr expr_select(ExprPool *p, Expr c, Expr a, Expr b) {
         if (a == x && b == y) return expr_min(p, x, y);
         if (a == y && b == x) return expr_max(p, x, y);
     }
+    if (same_at_edge(p, c, a, b)) return b;
     return expr_intern(p, EX_select, c, a, b);
 }

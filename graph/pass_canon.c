@@ -6,15 +6,22 @@
  *   1 / sqrt(x)                  rsqrt(x)
  *   x / c, c a power of two      x * (1/c), exactly
  *   x < 0 with x never negative  false: what is left of ONNX's wrapping of negative indices
- *   gather by plain coordinates  the axis itself; when all are, a view
+ *   gather by plain coordinates  the axis itself; by affine ones, a view
+ *   slice of a concat            slice of the one part it reads
+ *   masks that formulas decide   constants
+ *
+ * Integer tensors are seen through as formulas of their coordinates (value_expr.h), so that it does
+ * not matter how an exporter spells a mask or an index.
  *
  * Needs: nothing. Keeps: values to the last bit but for pow and rsqrt (their own rounding).
  * Breaks: nothing; leaves dead nodes for dce. */
 #include "graph/pass.h"
 #include "graph/rewrite.h"
+#include "graph/value_expr.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LOOK_DEPTH 12 /* how far an index is followed through views and maps */
 
@@ -118,105 +125,193 @@ static Value canon_lt(Rewrite *r, Value v) {
     return build_full(g, build_scalar_i(g, DT_bool, 0), t->rank, t->dim);
 }
 
-/* Where axis `axis` of the reshape's result lies in its operand, when the reshape only adds or
- * drops axes of size 1; -1 if it does more. */
-static int axis_before_reshape(const Graph *g, const Node *n, int axis) {
-    const Type *out = &n->type, *in = graph_type(g, n->in[0]);
-    int i = 0, found = -1;
-    for (int o = 0; o < out->rank; o++) {
-        if (expr_is_value(g->exprs, out->dim[o], 1)) continue;
-        while (i < in->rank && expr_is_value(g->exprs, in->dim[i], 1)) i++;
-        if (i == in->rank || in->dim[i] != out->dim[o]) return -1;
-        if (o == axis) found = i;
-        i++;
-    }
-    for (; i < in->rank; i++)
-        if (!expr_is_value(g->exprs, in->dim[i], 1)) return -1;
-    return found;
+/* ---- Gathers by known coordinates ---- */
+
+static ValueExprs values(const Rewrite *r) {
+    return (ValueExprs){.g = r->to, .axes = r->ctx};
 }
 
-/* True if v[o] == o[axis] for every o. */
-static bool is_coordinate(const Graph *g, Value v, int axis) {
-    for (int depth = 0; depth < LOOK_DEPTH && axis >= 0; depth++) {
-        const Node *n = graph_node(g, v);
-        const Type *in = n->nin ? graph_type(g, n->in[0]) : NULL;
-        switch (n->op) {
-        case OP_iota: return n->attr.axis.axis == axis;
-        case OP_cast: break;
-        case OP_expand:
-            if (in->dim[axis] != n->type.dim[axis]) return false;
-            break;
-        case OP_reshape: axis = axis_before_reshape(g, n, axis); break;
-        case OP_permute: axis = n->attr.perm.axis[axis]; break;
-        case OP_slice:
-            if (!expr_is_value(g->exprs, n->attr.slice.start[axis], 0) ||
-                n->attr.slice.step[axis] != 1)
-                return false;
-            break;
-        default: return false;
-        }
-        v = n->in[0];
+/* Coordinates of the data that output position `at` reads; 0 where that is not known, or not surely
+ * inside (a gather clamps, a view does not). */
+static bool gather_coords(const Rewrite *r, Value v, const Expr *at, Expr *coord) {
+    ValueExprs x = values(r);
+    const Attr *a = &graph_node(r->from, v)->attr;
+    const Type *t = graph_type(r->to, rewrite_in(r, v, 0));
+    bool all = true;
+    for (int d = 0; d < t->rank; d++) {
+        int src = a->index.src[d];
+        coord[d] = src >= 0 ? at[src] : value_expr(&x, rewrite_in(r, v, (uint32_t)-src), at);
+        if (coord[d] && !value_in_range(&x, coord[d], t->dim[d])) coord[d] = 0;
+        all &= coord[d] != 0;
     }
-    return false;
+    return all;
 }
 
-/* Every coordinate is an output axis, each axis at most once, sizes fitting: a slice of a permute,
- * expanded along the axes that name no coordinate. */
-static Value gather_as_view(Graph *g, Value data, const int8_t *src, const Type *out) {
-    const Type *t = graph_type(g, data);
+static Expr row_major(ExprPool *p, const Type *t, const Expr *coord) {
+    Expr flat = expr_const(p, 0);
+    for (int i = 0; i < t->rank; i++) flat = expr_add(p, expr_mul(p, flat, t->dim[i]), coord[i]);
+    return flat;
+}
+
+/* coord == step*at[axis] + start, with one axis at most (-1: none). */
+typedef struct Stride {
+    int axis;
+    Expr start;
+    int64_t step;
+} Stride;
+
+static bool stride_of(ExprPool *p, Expr coord, const Expr *at, int rank, Stride *out) {
+    *out = (Stride){-1, coord, 1};
+    for (int o = 0; o < rank; o++) {
+        uint32_t sym;
+        Expr coef, rest;
+        if (!expr_is_sym(p, at[o], &sym) || !expr_uses(p, coord, sym)) continue;
+        if (out->axis >= 0 || !expr_affine(p, coord, sym, &coef, &rest)) return false;
+        if (!expr_is_const(p, coef, &out->step)) return false;
+        out->axis = o;
+        out->start = rest;
+    }
+    return true;
+}
+
+/* A slice of the data, its axes in the result's order, repeated along axes that no coordinate uses.
+ */
+static Value strided_view(Graph *g, Value data, const Stride *s, const Type *out) {
+    ExprPool *p = g->exprs;
+    int rank = graph_type(g, data)->rank;
+    Expr start[GRAPH_MAX_RANK], size[GRAPH_MAX_RANK], dim[GRAPH_MAX_RANK];
+    int64_t step[GRAPH_MAX_RANK];
     uint8_t perm[GRAPH_MAX_RANK], n = 0;
-    Expr dim[GRAPH_MAX_RANK];
+    for (int d = 0; d < rank; d++) {
+        start[d] = s[d].start;
+        step[d] = s[d].step;
+        size[d] = s[d].axis < 0 ? expr_const(p, 1) : out->dim[s[d].axis];
+    }
     for (int o = 0; o < out->rank; o++) {
-        dim[o] = expr_const(g->exprs, 1);
-        for (int d = 0; d < t->rank; d++) {
-            if (src[d] != o) continue;
-            if (t->dim[d] != out->dim[o] || !expr_is_value(g->exprs, dim[o], 1)) return 0;
+        dim[o] = expr_const(p, 1);
+        for (int d = 0; d < rank; d++) {
+            if (s[d].axis != o) continue;
+            if (!expr_is_value(p, dim[o], 1)) return 0; /* a diagonal */
             perm[n++] = (uint8_t)d;
-            dim[o] = t->dim[d];
+            dim[o] = size[d];
         }
     }
-    if (n != t->rank) return 0;
-    Value x = t->rank ? build_permute(g, data, perm) : data;
+    for (int d = 0; d < rank; d++)
+        if (s[d].axis < 0) perm[n++] = (uint8_t)d;
+    Value x = rank ? build_permute(g, build_slice(g, data, start, size, step), perm) : data;
     return build_expand(g, build_reshape(g, x, out->rank, dim), out->rank, out->dim);
+}
+
+static Value gather_as_view(Graph *g, Value data, const Expr *coord, const Expr *at,
+                            const Type *out) {
+    ExprPool *p = g->exprs;
+    const Type *t = graph_type(g, data);
+    Stride s[GRAPH_MAX_RANK];
+    if (type_numel(p, t) == type_numel(p, out) && row_major(p, t, coord) == row_major(p, out, at))
+        return build_reshape(g, data, out->rank, out->dim);
+    for (int d = 0; d < t->rank; d++)
+        if (!stride_of(p, coord[d], at, out->rank, &s[d])) return 0;
+    return strided_view(g, data, s, out);
+}
+
+/* Without a view: index tensors that are plain coordinates are dropped. */
+static Value fewer_indices(Rewrite *r, Value v, const Expr *coord, const Expr *at) {
+    Graph *g = r->to;
+    const Node *n = graph_node(r->from, v);
+    const Type *t = graph_type(g, rewrite_in(r, v, 0));
+    int8_t src[GRAPH_MAX_RANK];
+    Value *idx = ARENA_ARRAY(g->arena, Value, n->nin);
+    uint32_t nidx = 0;
+    for (int d = 0; d < t->rank; d++) {
+        src[d] = n->attr.index.src[d];
+        for (int o = 0; o < n->type.rank && src[d] < 0 && coord[d]; o++)
+            if (coord[d] == at[o] && expr_is_sym(g->exprs, at[o], NULL)) src[d] = (int8_t)o;
+        if (src[d] >= 0) continue;
+        idx[nidx++] = rewrite_in(r, v, (uint32_t)-src[d]);
+        src[d] = (int8_t) - (int)nidx;
+    }
+    return build_gather(g, rewrite_in(r, v, 0), src, idx, nidx, n->type.rank, n->type.dim);
 }
 
 static Value canon_gather(Rewrite *r, Value v) {
     Graph *g = r->to;
-    const Node *n = graph_node(r->from, v);
+    const Type *out = graph_type(r->from, v);
     Value data = rewrite_in(r, v, 0);
-    const Type *t = graph_type(g, data);
-    int8_t src[GRAPH_MAX_RANK];
-    Value *idx = ARENA_ARRAY(g->arena, Value, n->nin);
-    uint32_t nidx = 0;
-    bool all = true;
-    for (int d = 0; d < t->rank; d++) {
-        src[d] = n->attr.index.src[d];
-        if (src[d] >= 0) continue;
-        Value x = rewrite_in(r, v, (uint32_t)-src[d]);
-        int axis = -1;
-        for (int o = 0; o < n->type.rank && axis < 0; o++)
-            if (t->dim[d] == n->type.dim[o] && is_coordinate(g, x, o)) axis = o;
-        if (axis < 0) {
-            idx[nidx++] = x;
-            axis = -(int)nidx;
-            all = false;
+    Expr at[GRAPH_MAX_RANK], coord[GRAPH_MAX_RANK];
+    ValueExprs x = values(r);
+    value_coords(&x, out, at);
+    bool all = gather_coords(r, v, at, coord);
+    Value view = all ? gather_as_view(g, data, coord, at, out) : 0;
+    return view ? view : fewer_indices(r, v, coord, at);
+}
+
+/* ---- Views ---- */
+
+/* A slice that stays within one part of a concat is a slice of that part. */
+static Value canon_slice(Rewrite *r, Value v) {
+    Graph *g = r->to;
+    ExprPool *p = g->exprs;
+    const Node *n = graph_node(r->from, v);
+    Node cat = *graph_node(g, rewrite_in(r, v, 0));
+    if (cat.op != OP_concat) return 0;
+    int axis = cat.attr.axis.axis;
+    Expr first = n->attr.slice.start[axis], begin = expr_const(p, 0), start[GRAPH_MAX_RANK];
+    Expr last = expr_add(
+        p, first, expr_muli(p, expr_addi(p, n->type.dim[axis], -1), n->attr.slice.step[axis]));
+    for (uint32_t i = 0; i < cat.nin; i++) {
+        Expr end = expr_add(p, begin, graph_type(g, cat.in[i])->dim[axis]);
+        Expr inside = expr_and(p, expr_and(p, expr_le(p, begin, first), expr_lt(p, first, end)),
+                               expr_and(p, expr_le(p, begin, last), expr_lt(p, last, end)));
+        if (expr_is_value(p, inside, 1)) {
+            memcpy(start, n->attr.slice.start, sizeof start);
+            start[axis] = expr_sub(p, first, begin);
+            return build_slice(g, cat.in[i], start, n->type.dim, n->attr.slice.step);
         }
-        src[d] = (int8_t)axis;
+        begin = end;
     }
-    Value view = all ? gather_as_view(g, data, src, &n->type) : 0;
-    return view ? view : build_gather(g, data, src, idx, nidx, n->type.rank, n->type.dim);
+    return 0;
+}
+
+/* Repetition goes last, so that what is repeated stays small. */
+static Value canon_permute(Rewrite *r, Value v) {
+    Graph *g = r->to;
+    const Node *n = graph_node(r->from, v);
+    Node x = *graph_node(g, rewrite_in(r, v, 0));
+    if (x.op != OP_expand) return 0;
+    return build_expand(g, build_permute(g, x.in[0], n->attr.perm.axis), n->type.rank, n->type.dim);
 }
 
 static const RewriteFn rules[OP_COUNT] = {
-    [OP_pow] = canon_pow, [OP_recip] = canon_recip,   [OP_div] = canon_div,
-    [OP_lt] = canon_lt,   [OP_gather] = canon_gather,
+    [OP_pow] = canon_pow,         [OP_recip] = canon_recip,   [OP_div] = canon_div,
+    [OP_lt] = canon_lt,           [OP_gather] = canon_gather, [OP_slice] = canon_slice,
+    [OP_permute] = canon_permute,
 };
 
+/* An integer or bool result that is the same number everywhere, by its formula. */
+static Value known_result(Rewrite *r, Value v) {
+    Graph *g = r->to;
+    ValueExprs x = values(r);
+    Expr at[GRAPH_MAX_RANK];
+    int64_t c;
+    if (graph_node(g, v)->op == OP_expand || graph_node(g, v)->op == OP_const) return 0;
+    Type t = *graph_type(g, v);
+    value_coords(&x, &t, at);
+    if (!expr_is_const(g->exprs, value_expr(&x, v, at), &c)) return 0;
+    return build_full(g, build_scalar_i(g, t.dtype, c), t.rank, t.dim);
+}
+
 static Value canon(Rewrite *r, Value v) {
-    RewriteFn rule = rules[graph_node(r->from, v)->op];
-    return rule ? rule(r, v) : 0;
+    const Node *n = graph_node(r->from, v);
+    RewriteFn rule = rules[n->op];
+    Value x = rule ? rule(r, v) : 0;
+    bool formula = dtype_is_int(n->type.dtype) || n->type.dtype == DT_bool;
+    OpClass cls = op_info[n->op].cls;
+    if (!formula || cls == OPC_SOURCE || cls == OPC_CONTROL) return x;
+    if (!x) x = rewrite_copy(r, v);
+    Value known = x ? known_result(r, x) : 0;
+    return known ? known : x;
 }
 
 Graph *pass_canon(Graph *g) {
-    return rewrite_graph(g, canon, NULL);
+    return rewrite_graph(g, canon, map_create(g->arena));
 }
