@@ -1,0 +1,61 @@
+/* Arena planning: nothing that lives at the same time overlaps, and the arena stays close to the
+ * largest live set. */
+#include "runtime/memory.h"
+#include "test.h"
+
+#define STEPS   120
+#define BUFFERS 200
+
+static uint32_t random_state = 1;
+
+static uint32_t draw(uint32_t n) {
+    random_state = random_state * 1664525u + 1013904223u;
+    return (random_state >> 8) % n;
+}
+
+/* Lifetimes as a network has them: most values die soon, some are kept for long. */
+static void fill(PlanBuffer *b, PlanExpr *e) {
+    static const uint32_t sizes[] = {64, 100, 4096, 150528, 602112, 1204224, 2408448};
+    for (uint32_t i = 0; i < BUFFERS; i++) {
+        uint32_t first = draw(STEPS);
+        uint32_t length = draw(8) ? 1 + draw(3) : draw(40);
+        e[i + 1] = (PlanExpr){.op = PLAN_EX_const, .value = sizes[draw(7)]};
+        b[i] = (PlanBuffer){.kind = PLAN_BUF_temp,
+                            .dtype = 1,
+                            .bytes = i + 1,
+                            .first = first,
+                            .last = first + length < STEPS ? first + length : STEPS - 1};
+    }
+}
+
+static void check_apart(const MemoryPlan *m, const PlanBuffer *b, const int64_t *slots) {
+    for (uint32_t i = 0; i < BUFFERS; i++)
+        for (uint32_t k = i + 1; k < BUFFERS; k++) {
+            if (b[i].last < b[k].first || b[k].last < b[i].first) continue;
+            uint64_t at = memory_offset(m, i), other = memory_offset(m, k);
+            CHECK(at + (uint64_t)slots[i + 1] <= other || other + (uint64_t)slots[k + 1] <= at);
+        }
+}
+
+TEST_MAIN {
+    static PlanBuffer buffers[BUFFERS];
+    static PlanExpr exprs[BUFFERS + 1];
+    static int64_t slots[BUFFERS + 1];
+    static uint8_t stage[BUFFERS + 1];
+    double worst = 1;
+    for (int round = 0; round < 50; round++) {
+        fill(buffers, exprs);
+        Plan p = {.buffers = buffers, .exprs = exprs, .nexprs = BUFFERS + 1, .stage = stage};
+        PlanTarget t = {.nbuffers = BUFFERS, .nsteps = STEPS};
+        plan_eval(&p, slots, slots, PLAN_STAGE_plan);
+        MemoryPlan *m = memory_create(&p, &t);
+        if (!CHECK(m && memory_assign(m, slots, (ErrorText){0}) == GRAPHC_OK)) return;
+        CHECK(memory_arena(m) >= memory_live(m));
+        double ratio = (double)memory_arena(m) / (double)memory_live(m);
+        if (ratio > worst) worst = ratio;
+        check_apart(m, buffers, slots);
+        memory_destroy(m);
+    }
+    printf("worst arena / live set: %.3f\n", worst);
+    CHECK(worst <= 1.1);
+}
