@@ -176,72 +176,6 @@ static bool lower_fused_conv(Lower *l) {
     return true;
 }
 
-/* ---- MatMulNBits --------------------------------------------------------------------------- */
-
-/* Bytes [.., n] -> the 8/bits values of each, low bits first: [.., n * 8/bits] in u8. */
-static Value unpack_bits(Graph *g, Value x, int64_t bits) {
-    if (!x || bits == 8) return x;
-    Type t = *graph_type(g, x);
-    Value shift = v_mulf(g, v_iota(g, DT_u8, v_int(g, 8 / bits)), (double)bits);
-    Value y = build_binary(g, OP_shr, build_unsqueeze(g, x, t.rank), shift);
-    y = build_binary_f(g, OP_and, y, (double)((1 << bits) - 1));
-    t.dim[t.rank - 1] = expr_muli(g->exprs, t.dim[t.rank - 1], 8 / bits);
-    return build_reshape(g, y, t.rank, t.dim);
-}
-
-/* [N, blocks] zero points: a float tensor, or packed bytes with rows padded to whole ones. */
-static Value zero_points(Lower *l, int64_t n, int64_t blocks, int64_t bits, DType wide) {
-    Graph *g = lower_graph(l);
-    if (!lower_has_in(l, 3)) return build_scalar_f(g, wide, (double)(1 << (bits - 1)));
-    Value z = lower_in(l, 3);
-    if (!z) return 0;
-    int64_t row = (blocks * bits + 7) / 8;
-    if (dtype_is_float(v_dtype(g, z)))
-        return build_cast(g, build_reshape(g, z, 2, (Expr[]){v_int(g, n), v_int(g, blocks)}), wide);
-    z = build_reshape(g, z, 2, (Expr[]){v_int(g, n), v_int(g, row)});
-    z = build_slice_axis(g, unpack_bits(g, z, bits), 1, v_int(g, 0), v_int(g, blocks), 1);
-    return build_cast(g, z, wide);
-}
-
-static bool nbits_check(Lower *l, int64_t bits, int64_t block, int64_t k, int64_t n) {
-    if (bits != 2 && bits != 4 && bits != 8)
-        return lower_unsupported(l, NULL, "%lld-bit weights", (long long)bits);
-    if (block < 16 || (block & (block - 1)) || k < 1 || n < 1)
-        return lower_error(l, D_ATTRIBUTE, "block_size %lld, K %lld, N %lld", (long long)block,
-                           (long long)k, (long long)n);
-    if (lower_i(l, "weight_prepacked"))
-        return lower_unsupported(l, "export the model without prepacking",
-                                 "weights prepacked for one device");
-    if (lower_has_in(l, 4))
-        return lower_unsupported(l, "quantise again without g_idx", "columns grouped by g_idx");
-    return true;
-}
-
-/* y = a * ((q - zero) * scale)^T, the weights [N, K] dequantised block by block along K. */
-static bool lower_matmul_nbits(Lower *l) {
-    Graph *g = lower_graph(l);
-    int64_t bits = lower_i(l, "bits"), block = lower_i(l, "block_size");
-    int64_t k = lower_i(l, "K"), n = lower_i(l, "N");
-    Value a = lower_in(l, 0), b = lower_in(l, 1), scale = lower_in(l, 2);
-    if (!a || !b || !scale || !nbits_check(l, bits, block, k, n)) return false;
-    int64_t blocks = (k + block - 1) / block;
-    DType wide = v_wide_type(v_dtype(g, a));
-    Expr rows = v_int(g, n), cols = v_int(g, blocks), one = v_int(g, 1);
-    Value q = build_reshape(g, b, 3, (Expr[]){rows, cols, v_int(g, block * bits / 8)});
-    q = build_cast(g, unpack_bits(g, q, bits), wide);
-    Value zero = zero_points(l, n, blocks, bits, wide);
-    if (!zero) return false;
-    if (v_rank(g, zero)) zero = build_reshape(g, zero, 3, (Expr[]){rows, cols, one});
-    scale = build_cast(g, build_reshape(g, scale, 3, (Expr[]){rows, cols, one}), wide);
-    Value w = v_mul(g, v_sub(g, q, zero), scale);
-    w = build_reshape(g, w, 2, (Expr[]){rows, v_int(g, blocks * block)});
-    w = build_slice_axis(g, w, 1, v_int(g, 0), v_int(g, k), 1);
-    Value y = build_matmul(g, a, v_transpose(g, v_cast_like(g, w, a)), wide);
-    if (lower_has_in(l, 5)) y = v_add(g, y, v_cast_like(g, lower_in(l, 5), y));
-    lower_out(l, 0, v_cast_like(g, y, a));
-    return true;
-}
-
 static const char *const quick_gelu_attrs[] = {"alpha:f=1.702", NULL};
 static const char *const skip_attrs[] = {"epsilon:f=1e-12", NULL};
 static const char *const embed_attrs[] = {"epsilon:f=1e-12", "mask_index_type:i=0", NULL};
@@ -260,9 +194,6 @@ static const char *const fused_conv_attrs[] = {"auto_pad:s=NOTSET",
                                                "activation:s=",
                                                "activation_params:F",
                                                NULL};
-static const char *const nbits_attrs[] = {
-    "K:i!", "N:i!", "bits:i=4", "block_size:i!", "accuracy_level:i=0", "weight_prepacked:i=0",
-    NULL};
 
 const OnnxOp ops_contrib[] = {
     {"com.microsoft", "Gelu", 1, 0, 1, 1, 1, 1, NULL, lower_gelu},
@@ -278,5 +209,4 @@ const OnnxOp ops_contrib[] = {
     {"com.microsoft", "FusedMatMul", 1, 0, 2, 2, 1, 1, matmul_attrs, lower_fused_matmul},
     {"com.microsoft", "FusedGemm", 1, 0, 2, 3, 1, 1, gemm_attrs, lower_fused_gemm},
     {"com.microsoft", "FusedConv", 1, 0, 2, 4, 1, 1, fused_conv_attrs, lower_fused_conv},
-    {"com.microsoft", "MatMulNBits", 1, 0, 3, 6, 1, 1, nbits_attrs, lower_matmul_nbits},
     {0}};

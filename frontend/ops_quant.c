@@ -1,12 +1,13 @@
 /* Quantisation: y = saturate(round(x / scale) + zero), and back. Weight-only dequantisation stays a
  * chain of maps and views in front of its product, where fusion keeps it out of memory. */
 #include "frontend/nn.h"
+#include "frontend/quant.h"
 #include <string.h>
 
 /* ---- Parameters per tensor, per axis, per block -------------------------------------------- */
 
-/* [.., blocks, ..] -> x's size along `axis`, each element repeated `block` times. */
-static Value spread_blocks(Graph *g, Value p, const Type *x, int axis, int64_t block) {
+Value quant_spread_blocks(Graph *g, Value p, Expr size, int axis, int64_t block) {
+    if (!p) return 0;
     Type t = *graph_type(g, p);
     Expr blocks = t.dim[axis];
     p = build_unsqueeze(g, p, axis + 1);
@@ -16,7 +17,7 @@ static Value spread_blocks(Graph *g, Value p, const Type *x, int axis, int64_t b
     p = build_expand(g, p, wide.rank, wide.dim);
     t.dim[axis] = expr_muli(g->exprs, blocks, block);
     p = build_reshape(g, p, t.rank, t.dim);
-    return build_slice_axis(g, p, axis, v_int(g, 0), x->dim[axis], 1);
+    return build_slice_axis(g, p, axis, v_int(g, 0), size, 1);
 }
 
 /* A scale or zero point laid out against x of type t. */
@@ -30,7 +31,7 @@ static Value spread(Lower *l, Value p, const Type *t, int64_t axis, int64_t bloc
     int at = lower_axis(l, axis, t->rank);
     if (at < 0) return 0;
     if (block == 0 && rank == 1) return v_along(g, p, t->rank, at);
-    if (block > 0 && rank == t->rank) return spread_blocks(g, p, t, at, block);
+    if (block > 0 && rank == t->rank) return quant_spread_blocks(g, p, t->dim[at], at, block);
     lower_error(l, D_SHAPE, "a scale of rank %d for an input of rank %d", rank, t->rank);
     return 0;
 }

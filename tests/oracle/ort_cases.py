@@ -130,6 +130,13 @@ nbits("4_tail", 4, 32, 40, 6, "packed", bias=True)
 nbits("8", 8, 32, 64, 8, "packed")
 nbits("2", 2, 32, 64, 8, "none")
 
+for zero in (False, True):
+    packed = rng.integers(0, 256, (6, 24)).astype(np.uint8)
+    zeros = rng.integers(0, 256, (6, 2)).astype(np.uint8) if zero else None
+    inputs = [packed, np.array([[0, 5], [3, 3]]), f32(6, 3), zeros]
+    case(f"gather_block_quantized_{int(zero)}", "GatherBlockQuantized", inputs, 1, bits=4,
+         block_size=16, gather_axis=0, quantize_axis=1, fixed=(0, 2, 3) if zero else (0, 2))
+
 # ---- rotary embedding ---------------------------------------------------------------------------
 angles = np.outer(np.arange(16), 1 / 100 ** (np.arange(4) / 4))
 cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
