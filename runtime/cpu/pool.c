@@ -1,6 +1,7 @@
 #include "runtime/cpu/pool.h"
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -9,7 +10,8 @@
 #include <unistd.h>
 
 #define LINE           64
-#define SPINS_PER_LOOK 64 /* pauses between looks at the clock */
+#define SPINS_PER_LOOK 64              /* pauses between looks at the clock */
+#define SELFISH_NS     UINT64_C(50000) /* then spinning gives way to whoever wants the core */
 
 /* A worker's mailbox on its own cache line: `call` counts the jobs it was given. */
 typedef struct Worker {
@@ -58,15 +60,16 @@ static uint64_t now_ns(void) {
 static uint32_t wait_change(_Atomic uint32_t *at, uint32_t old, bool equal,
                             _Atomic uint32_t *asleep, uint64_t spin_ns) {
     uint32_t v;
-    uint64_t deadline = 0;
+    uint64_t start = 0;
     for (uint32_t spins = 1;; spins++) {
         v = atomic_load_explicit(at, memory_order_acquire);
         if ((v == old) == equal) return v;
         relax();
         if (spins % SPINS_PER_LOOK) continue;
         uint64_t t = now_ns();
-        if (!deadline) deadline = t + spin_ns;
-        if (t >= deadline) break;
+        if (!start) start = t;
+        if (t - start >= spin_ns) break;
+        if (t - start >= SELFISH_NS) sched_yield();
     }
     for (;;) {
         atomic_store(asleep, 1);
