@@ -137,6 +137,28 @@ for zero in (False, True):
     case(f"gather_block_quantized_{int(zero)}", "GatherBlockQuantized", inputs, 1, bits=4,
          block_size=16, gather_axis=0, quantize_axis=1, fixed=(0, 2, 3) if zero else (0, 2))
 
+# ---- mixtures of experts: 6 tokens, 4 experts, hidden 32, inner 64 --------------------------------
+tokens, router = f32(6, 32), f32(6, 4)
+for name, inner, extra in (
+    ("relu", 64, {}),
+    ("silu", 64, {"activation_type": "silu", "normalize_routing_weights": 1}),
+    ("swiglu", 128, {"activation_type": "swiglu", "swiglu_fusion": 1, "swiglu_limit": 1.5,
+                     "activation_alpha": 1.702, "activation_beta": 1.0,
+                     "normalize_routing_weights": 1}),
+):
+    case(f"moe_{name}", "MoE", [tokens, router, f32(4, inner, 32, scale=0.2), f32(4, inner),
+                                f32(4, 32, 64, scale=0.2), f32(4, 32)], 1, k=2, **extra)
+    # onnxruntime rounds activations to 8 bits for 8-bit blocks, so that form has no exact reference.
+    for bits, block in ((4, 0), (4, 32), (8, 0)):
+        u8 = lambda *shape: rng.integers(0, 256, shape).astype(np.uint8)
+        scale = lambda n, k: f32(4, n, k // 32, scale=0.02) if block else f32(4, n, scale=0.02)
+        more = {"block_size": block, "accuracy_level": 1} if block else {}
+        case(f"qmoe_{name}_{bits}_{block}", "QMoE",
+             [tokens, router, u8(4, inner, 32 * bits // 8), scale(inner, 32), f32(4, inner),
+              u8(4, 32, 64 * bits // 8), scale(32, 64), f32(4, 32)], 1, k=2,
+             fixed=(2, 3, 4, 5, 6, 7), expert_weight_bits=bits, **more,
+             **{**extra, "normalize_routing_weights": 1})
+
 # ---- rotary embedding ---------------------------------------------------------------------------
 angles = np.outer(np.arange(16), 1 / 100 ** (np.arange(4) / 4))
 cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
