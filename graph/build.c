@@ -212,9 +212,22 @@ static uint64_t node_hash(const Node *n, const Key *k) {
     return hash_bytes(&n->type.dtype, sizeof n->type.dtype, h);
 }
 
+/* Element counts stay far from the ends of 64-bit arithmetic, whatever a file says. */
+static bool countable(Graph *g, const Type *t) {
+    int64_t n = 1, d;
+    for (int i = 0; i < t->rank; i++)
+        if (expr_is_const(g->exprs, t->dim[i], &d) &&
+            (d < 0 || (d > 0 && (__builtin_mul_overflow(n, d, &n) || n > INT64_MAX >> 8)))) {
+            build_error(g, D_LIMIT, "%s has too many elements", build_type_text(g, t));
+            return false;
+        }
+    return true;
+}
+
 Value build_append(Graph *g, Op op, const Value *in, uint32_t nin, const Attr *attr,
                    const Type *t) {
     BuildState *s = build_state(g);
+    if (!countable(g, t)) return 0;
     Node n = {.op = (uint8_t)op, .nin = nin, .in = in, .type = *t, .loc = s->loc};
     if (attr) n.attr = *attr;
     Key k = node_key(g, &n);

@@ -20,33 +20,50 @@ static bool panel_alloc(Eval *e, Panel *p, bool is_float, int64_t n) {
     return p->u.p ? true : eval_fail(e, D_NO_MEMORY, "%lld operands", (long long)n);
 }
 
-/* c[m, n] += a[m, k] * b[k, n], rows of b `ldb` apart. Four rows of c share each row of b. */
-#define DEFINE_MULTIPLY(name, T)                                                                   \
-    static void name(int64_t m, int64_t n, int64_t k, const T *a, const T *b, int64_t ldb, T *c) { \
-        for (int64_t i = 0; i < m; i += 4) {                                                       \
-            const T *a0 = a + i * k;                                                               \
-            T *c0 = c + i * n;                                                                     \
-            if (m - i < 4) {                                                                       \
-                for (int64_t r = 0; r < m - i; r++)                                                \
-                    for (int64_t x = 0; x < k; x++)                                                \
-                        for (int64_t j = 0; j < n; j++)                                            \
-                            c0[r * n + j] += a0[r * k + x] * b[x * ldb + j];                       \
-                return;                                                                            \
-            }                                                                                      \
-            for (int64_t x = 0; x < k; x++) {                                                      \
-                const T *row = b + x * ldb;                                                        \
-                T v0 = a0[x], v1 = a0[k + x], v2 = a0[2 * k + x], v3 = a0[3 * k + x];              \
-                for (int64_t j = 0; j < n; j++) {                                                  \
-                    c0[j] += v0 * row[j];                                                          \
-                    c0[n + j] += v1 * row[j];                                                      \
-                    c0[2 * n + j] += v2 * row[j];                                                  \
-                    c0[3 * n + j] += v3 * row[j];                                                  \
-                }                                                                                  \
-            }                                                                                      \
+/* c[m, n] = a[m, k] * b[k, n], rows of b `ldb` apart; each sum in the order of k. Tiles of c stay
+ * in registers while k runs; the strip of b that a tile reads is reused by the tiles below. */
+enum { TILE = 4 };
+#define DEFINE_MULTIPLY(T, Pair, tile, name)                                                       \
+    typedef T Pair __attribute__((vector_size(16)));                                               \
+    static void tile(int64_t k, const T *a, const T *b, int64_t ldb, T *c, int64_t n) {            \
+        Pair lo, hi, l0 = {0}, l1 = {0}, l2 = {0}, l3 = {0}, h0 = {0}, h1 = {0}, h2 = {0},         \
+                     h3 = {0};                                                                     \
+        for (int64_t i = 0; i < k; i++) {                                                          \
+            memcpy(&lo, b + i * ldb, sizeof lo);                                                   \
+            memcpy(&hi, b + i * ldb + 2, sizeof hi);                                               \
+            const Pair a0 = {a[i], a[i]};                                                          \
+            l0 += a0 * lo;                                                                         \
+            h0 += a0 * hi;                                                                         \
+            const Pair a1 = {a[k + i], a[k + i]};                                                  \
+            l1 += a1 * lo;                                                                         \
+            h1 += a1 * hi;                                                                         \
+            const Pair a2 = {a[2 * k + i], a[2 * k + i]};                                          \
+            l2 += a2 * lo;                                                                         \
+            h2 += a2 * hi;                                                                         \
+            const Pair a3 = {a[3 * k + i], a[3 * k + i]};                                          \
+            l3 += a3 * lo;                                                                         \
+            h3 += a3 * hi;                                                                         \
         }                                                                                          \
+        const Pair out[TILE][2] = {{l0, h0}, {l1, h1}, {l2, h2}, {l3, h3}};                        \
+        for (int r = 0; r < TILE; r++) memcpy(c + r * n, out[r], sizeof out[r]);                   \
+    }                                                                                              \
+    static void name(int64_t m, int64_t n, int64_t k, const T *a, const T *b, int64_t ldb, T *c) { \
+        for (int64_t j = 0; j < n; j += TILE)                                                      \
+            for (int64_t i = 0; i < m; i += TILE) {                                                \
+                if (m - i >= TILE && n - j >= TILE) {                                              \
+                    tile(k, a + i * k, b + j, ldb, c + i * n + j, n);                              \
+                    continue;                                                                      \
+                }                                                                                  \
+                for (int64_t r = i; r < m && r < i + TILE; r++)                                    \
+                    for (int64_t q = j; q < n && q < j + TILE; q++) {                              \
+                        T sum = 0;                                                                 \
+                        for (int64_t x = 0; x < k; x++) sum += a[r * k + x] * b[x * ldb + q];      \
+                        c[r * n + q] = sum;                                                        \
+                    }                                                                              \
+            }                                                                                      \
     }
-DEFINE_MULTIPLY(multiply_f, double)
-DEFINE_MULTIPLY(multiply_i, uint64_t)
+DEFINE_MULTIPLY(double, PairF, tile_f, multiply_f)
+DEFINE_MULTIPLY(uint64_t, PairI, tile_i, multiply_i)
 
 static void multiply(int64_t m, int64_t n, int64_t k, Panel a, int64_t a_at, Panel b, int64_t b_at,
                      int64_t ldb, Panel c) {
@@ -90,7 +107,6 @@ bool eval_dot(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *
             loaded = true;
             b_at = w.off[1];
             load_matrix(&in[0], w.off[0], a);
-            memset(c.u.p, 0, (size_t)(m * cols) * sizeof(double));
             multiply(m, cols, k, a, 0, b, 0, cols, c);
             eval_store(out, w.off[2], 1, m * cols, c.u.p);
         } while (walk_next(&w));
@@ -163,7 +179,6 @@ static void conv_rows(const Node *n, const ConvSizes *s, const Tensor *in, Tenso
         coordinates(first + r, out->dim + 1, s->n, o);
         load_patch(n, s, &in[0], &in[1], base, o, p->patch, r * depth);
     }
-    memset(p->y.u.p, 0, (size_t)(rows * s->og) * sizeof(double));
     multiply(rows, s->og, depth, p->patch, 0, p->weights, group * s->og, oc, p->y);
     for (int64_t r = 0; r < rows; r++)
         eval_store(out, (image * s->positions + first + r) * oc + group * s->og, 1, s->og,
