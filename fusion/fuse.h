@@ -182,9 +182,11 @@ Expr expr_mask_and(ExprPool *p, Expr a, Expr b);    /* 0 = always */
 IdxId idx_operand(Fuse *f, Group *g, Value v, uint32_t i, IdxId idx, Expr *mask);
 /* The other way, through a bijective view: where v's element is when its operand is at idx. */
 IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx);
-IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx);       /* of the data operand */
+/* Of the data operand of a gather. Its symbols differ by `salt`: pulls under different masks bind
+ * different values. */
+IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx, uint32_t salt);
 bool idx_known(const Fuse *f, Value v, Expr extent, Expr *at); /* constant index operand */
-uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx);
+uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx, uint32_t salt);
 uint32_t idx_axes_used(const Fuse *f, const Group *g, IdxId id);
 uint32_t axis_bit(const Group *g, uint32_t sym);
 uint32_t expr_axes_used(const Fuse *f, const Group *g, Expr e);

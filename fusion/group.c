@@ -61,7 +61,7 @@ static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
 static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked) {
     const Node *n = graph_node(f->g, v);
     const Type *data = graph_type(f->g, n->in[0]);
-    IdxId at = idx_gather(f, g, v, idx);
+    IdxId at = idx_gather(f, g, v, idx, 0);
     for (uint32_t d = 0; d < data->rank; d++) {
         int src = n->attr.index.src[d];
         Expr known;

@@ -436,8 +436,8 @@ IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx) {
 
 /* --- Gather ------------------------------------------------------------------------------- */
 
-uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx) {
-    uint64_t key = (uint64_t)v << 32 | (uint64_t)operand << 24 | idx;
+uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx, uint32_t salt) {
+    uint64_t key = (uint64_t)v << 40 | (uint64_t)operand << 36 | (uint64_t)salt << 24 | idx;
     uint32_t sym;
     if (map_get(g->syms, key, &sym)) return sym;
     const Node *n = graph_node(f->g, v);
@@ -473,7 +473,7 @@ bool idx_known(const Fuse *f, Value v, Expr extent, Expr *at) {
     return true;
 }
 
-IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx) {
+IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx, uint32_t salt) {
     const Node *n = graph_node(f->g, v);
     const Type *data = graph_type(f->g, n->in[0]);
     Expr dim[GRAPH_MAX_RANK];
@@ -482,7 +482,7 @@ IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx) {
         if (src >= 0)
             dim[d] = idx_get(g, idx)->dim[src];
         else if (!idx_known(f, n->in[-src], data->dim[d], &dim[d]))
-            dim[d] = expr_sym_ref(f->p, idx_gather_sym(f, g, v, (uint32_t)-src, idx));
+            dim[d] = expr_sym_ref(f->p, idx_gather_sym(f, g, v, (uint32_t)-src, idx, salt));
     }
     return idx_make(f, g, data, dim, 0);
 }

@@ -351,6 +351,13 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     return acc;
 }
 
+static uint32_t mask_number(Body *b, Expr mask) {
+    uint32_t i = 0;
+    while (i < b->masks.n && b->masks.v[i] != mask) i++;
+    if (i == b->masks.n) vec_push(b->f->arena, &b->masks, mask);
+    return i;
+}
+
 /* --- Gather ------------------------------------------------------------------------------- */
 
 static KVal pull_gather(Body *b, Value v, IdxId idx, Expr mask) {
@@ -368,10 +375,10 @@ static KVal pull_gather(Body *b, Value v, IdxId idx, Expr mask) {
         at = body_op2(b, OP_max, DT_i64, at, body_const_i(b, DT_i64, 0));
         KOp o = blank(K_kbind, DT_i64);
         o.in[0] = at;
-        o.sym = idx_gather_sym(f, b->g, v, (uint32_t)-src, idx);
+        o.sym = idx_gather_sym(f, b->g, v, (uint32_t)-src, idx, mask_number(b, mask));
         body_op(b, o);
     }
-    return pull(b, n->in[0], idx_gather(f, b->g, v, idx), mask);
+    return pull(b, n->in[0], idx_gather(f, b->g, v, idx, mask_number(b, mask)), mask);
 }
 
 /* --- Any value ---------------------------------------------------------------------------- */
@@ -392,13 +399,6 @@ static KVal pull_new(Body *b, Value v, IdxId idx, Expr mask) {
     case OPC_RANDOM: return pull_uniform(b, v, idx);
     default: GC_ASSERT(n->op == OP_gather); return pull_gather(b, v, idx, mask);
     }
-}
-
-static uint64_t mask_number(Body *b, Expr mask) {
-    uint32_t i = 0;
-    while (i < b->masks.n && b->masks.v[i] != mask) i++;
-    if (i == b->masks.n) vec_push(b->f->arena, &b->masks, mask);
-    return i;
 }
 
 KVal pull(Body *b, Value v, IdxId idx, Expr mask) {
