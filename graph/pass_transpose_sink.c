@@ -7,15 +7,9 @@
  * Needs: nothing. Keeps: meaning; floating-point reductions may add in another order. Breaks:
  * nothing; leaves dead nodes for dce. */
 #include "graph/pass.h"
-#include "graph/rewrite.h"
+#include "graph/sink.h"
 
-typedef struct Perm {
-    uint8_t rank;
-    uint8_t axis[GRAPH_MAX_RANK]; /* outer axis i is inner axis axis[i] */
-} Perm;
-
-/* v = permute(inner): true if v is a permute in the new graph. */
-static bool permuted(const Graph *g, Value v, Perm *p, Value *inner) {
+bool sink_permuted(const Graph *g, Value v, Perm *p, Value *inner) {
     const Node *n = graph_node(g, v);
     if (n->op != OP_permute) return false;
     *p = (Perm){.rank = n->type.rank};
@@ -56,7 +50,7 @@ static bool common_perm(const Rewrite *r, Value v, Perm *out) {
     for (uint32_t i = 0; i < graph_node(r->from, v)->nin; i++) {
         Perm p;
         Value inner, x = rewrite_in(r, v, i);
-        if (!permuted(r->to, x, &p, &inner)) {
+        if (!sink_permuted(r->to, x, &p, &inner)) {
             without += !is_cheap(r->to, x);
         } else if (!is_cheap(r->to, inner) && (with == 0 || same_perm(&p, out))) {
             *out = p;
@@ -196,7 +190,7 @@ static const SinkFn sinks[OP_COUNT] = {
     [OP_reduce_min] = sink_reduce, [OP_argmax] = sink_reduce,      [OP_argmin] = sink_reduce,
     [OP_expand] = sink_expand,     [OP_slice] = sink_slice,        [OP_pad] = sink_pad,
     [OP_window] = sink_window,     [OP_gather] = sink_gather,      [OP_cumsum] = sink_scan,
-    [OP_cumprod] = sink_scan,
+    [OP_cumprod] = sink_scan,      [OP_reshape] = sink_reshape,
 };
 
 static Value sink(Rewrite *r, Value v) {
@@ -206,7 +200,8 @@ static Value sink(Rewrite *r, Value v) {
     if (op_info[n->op].cls == OPC_MAP) return sink_map(r, v);
     if (n->op == OP_concat) return sink_concat(r, v);
     if (n->op == OP_permute) return as_reshape(r, v);
-    if (!sinks[n->op] || !permuted(r->to, rewrite_in(r, v, 0), &p, &inner) ||
+    if (n->op == OP_dot) return sink_dot(r, v);
+    if (!sinks[n->op] || !sink_permuted(r->to, rewrite_in(r, v, 0), &p, &inner) ||
         is_cheap(r->to, inner))
         return 0;
     return sinks[n->op](r, v, &p, inner);

@@ -34,13 +34,34 @@ static graphc_status run(Passes *p, const char *name, Graph *(*pass)(Graph *)) {
     return GRAPHC_OK;
 }
 
+/* `seq < 513`, required for a slice to lie inside its table, bounds the size itself: what the
+ * session checks when inputs are bound, and what every later simplification may use. */
+static void narrow(Graph *g) {
+    ExprPool *p = g->exprs;
+    for (uint32_t i = 0; i < g->nassume; i++) {
+        Expr cond = g->assume[i].b;
+        uint32_t sym;
+        int64_t limit;
+        if (!expr_is_value(p, g->assume[i].a, 1) || expr_op(p, cond) != EX_lt) continue;
+        if (!expr_is_sym(p, expr_arg(p, cond, 0), &sym)) continue;
+        SymInfo *s = expr_sym_info(p, sym);
+        if (!expr_is_const(p, expr_arg(p, cond, 1), &limit) || s->kind != SYM_DIM) continue;
+        if (limit > s->hi || limit <= s->lo) continue;
+        s->hi = limit - 1;
+        (void)!diag(g->diags, D_ASSUME, graph_place(g, g->assume[i].loc, g->arena), "%s <= %lld",
+                    s->name, (long long)s->hi);
+    }
+}
+
 #define RUN(name) GC_TRY(run(&p, #name, pass_##name))
 graphc_status graph_optimise(Graph **g, const PassDump *dump) {
     Passes p = {*g, dump, 0};
+    narrow(p.g);
     RUN(dce);
     RUN(canon);
     RUN(transpose_sink);
-    RUN(canon); /* what came together behind the permutes */
+    RUN(canon);          /* what came together behind the permutes */
+    RUN(transpose_sink); /* reshapes that became one */
     RUN(bn_fold);
     RUN(merge_dots);
     *g = p.g;
