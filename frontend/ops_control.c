@@ -55,12 +55,51 @@ static bool assume_true(Lower *l, Value cond) {
     return true;
 }
 
+static bool same_kind(const Graph *g, const Item *a, const Item *b) {
+    if (a->kind != b->kind || a->n != b->n) return false;
+    if (a->kind == ITEM_TENSOR) return type_equal(graph_type(g, a->v), graph_type(g, b->v));
+    for (uint32_t i = 0; a->kind == ITEM_LIST && i < a->n; i++)
+        if (!type_equal(graph_type(g, a->list[i]), graph_type(g, b->list[i]))) return false;
+    return a->kind == ITEM_LIST;
+}
+
+static Item select_item(Graph *g, Value cond, const Item *a, const Item *b) {
+    Item out = *a;
+    if (a->kind == ITEM_TENSOR) {
+        out.v = build_select(g, cond, a->v, b->v);
+        return out;
+    }
+    Value *list = ARENA_ARRAY(g->arena, Value, a->n);
+    for (uint32_t i = 0; i < a->n; i++) list[i] = build_select(g, cond, a->list[i], b->list[i]);
+    out.list = list;
+    return out;
+}
+
+/* Computes both branches and selects, so that they fuse with what surrounds them. Only where their
+ * results have the same types, and neither relies on sizes that may hold in that branch alone. */
+static bool convert_if(Lower *l, Value cond) {
+    Graph *g = lower_graph(l);
+    uint32_t n = lower_nout(l), assumed = g->nassume;
+    Item *a = ARENA_ARRAY(g->arena, Item, n), *b = ARENA_ARRAY(g->arena, Item, n);
+    bool same = lower_inline_items(l, "then_branch", NULL, 0, a, n) &&
+                lower_inline_items(l, "else_branch", NULL, 0, b, n) && g->nassume == assumed;
+    for (uint32_t i = 0; same && i < n; i++) same = same_kind(g, &a[i], &b[i]);
+    g->nassume = assumed;
+    if (!same) return false;
+    cond = build_reshape(g, cond, 0, NULL);
+    for (uint32_t i = 0; i < n; i++) lower_out_item(l, i, select_item(g, cond, &a[i], &b[i]));
+    return true;
+}
+
 static bool lower_if(Lower *l) {
     Graph *g = lower_graph(l);
     Value cond = lower_in(l, 0);
     if (!cond) return false;
     bool taken;
     if (known_bool(g, cond, &taken)) return inline_branch(l, taken ? "then_branch" : "else_branch");
+    uint32_t errors = diag_errors(g->diags);
+    if (convert_if(l, cond)) return true;
+    if (diag_errors(g->diags) != errors) return false;
     LowerCaptures captures = {0};
     Graph *then_g = lower_subgraph(l, "then_branch", NULL, 0, &captures);
     Graph *else_g = lower_subgraph(l, "else_branch", NULL, 0, &captures);
