@@ -50,7 +50,9 @@ static LLVMValueRef dummy(Emit *e) {
     if (e->dummy) return e->dummy;
     LLVMTypeRef t = LLVMArrayType2(e->i64, e->lanes);
     if (e->target->gpu) {
-        e->dummy = LLVMAddGlobalInAddressSpace(e->mod, t, "zeros", e->target->global_space);
+        e->dummy = LLVMAddGlobalInAddressSpace(
+            e->mod, t, arena_printf(e->arena, "%s_zeros", LLVMGetValueName(e->fn)),
+            e->target->global_space);
         LLVMSetInitializer(e->dummy, LLVMConstNull(t));
         LLVMSetLinkage(e->dummy, LLVMInternalLinkage);
         LLVMSetGlobalConstant(e->dummy, false);

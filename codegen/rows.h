@@ -52,7 +52,8 @@ typedef struct Rows {
     bool *need;
     int lane; /* axis, or -1 */
     bool lane_par;
-    int tile; /* axis whose neighbours are copies, or -1 */
+    bool no_scratch; /* plan passes only: nothing can be kept */
+    int tile;        /* axis whose neighbours are copies, or -1 */
     uint32_t tile_copies, lane_copies;
     Expr chunk; /* lane_par: elements of the lane axis per item */
     uint32_t npasses;
@@ -71,6 +72,8 @@ EmitJoin rows_join(const Rows *r, KVal v);
 bool rows_in_pass(const Rows *r, KVal v); /* a fold that has a pass of its own */
 /* rows_walk.c */
 void rows_run_passes(Rows *r);
+/* Joins two (position, value) pairs of an arg fold into the first. */
+void rows_arg_join(Emit *e, KFold f, DType t, LLVMValueRef *a, const LLVMValueRef *b);
 void rows_enter(Rows *r, uint32_t copy); /* pushes a scope with the copy's bindings */
 /* One step of a walk along an axis over lanes: `n` neighbouring blocks of e->lanes elements, the
  * first at `base`. */

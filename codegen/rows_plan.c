@@ -393,6 +393,7 @@ bool rows_plan(Rows *r) {
     if (r->lane < 0) r->e->lanes = 1;
     choose_copies(r);
     if (r->lane >= 0 && r->lane_par) choose_chunk(r);
+    if (r->no_scratch) return true;
     if (!keep_rows(r)) return false;
     plan_kept(r);
     for (uint32_t i = 0; i < r->nkept; i++)

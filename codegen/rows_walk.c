@@ -242,7 +242,7 @@ static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) 
 /* --- Results ------------------------------------------------------------------------------ */
 
 /* The better of two (position, value) pairs; of equals the smaller (or larger) position. */
-static void arg_join(Emit *e, KFold f, DType t, LLVMValueRef *a, const LLVMValueRef *b) {
+void rows_arg_join(Emit *e, KFold f, DType t, LLVMValueRef *a, const LLVMValueRef *b) {
     bool last = f == FOLD_argmax_last || f == FOLD_argmin_last;
     KFold strict = f == FOLD_argmax_last ? FOLD_argmax : f == FOLD_argmin_last ? FOLD_argmin : f;
     LLVMValueRef zero = emit_i(e, LLVMTypeOf(a[0]), 0);
@@ -264,7 +264,7 @@ static void arg_lanes(Emit *e, KFold f, DType t, LLVMValueRef *acc) {
     for (uint32_t i = 0; i < e->lanes; i++) {
         for (int j = 0; j < 2; j++)
             (i ? lane : best)[j] = LLVMBuildExtractElement(e->b, acc[j], emit_i64(e, i), "");
-        if (i) arg_join(e, f, t, best, lane);
+        if (i) rows_arg_join(e, f, t, best, lane);
     }
     acc[0] = best[0];
     acc[1] = best[1];

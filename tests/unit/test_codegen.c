@@ -1,55 +1,8 @@
 /* Every kernel text below, compiled for both x86-64 variants, against the reference interpreter on
  * random data at several sizes. */
-#include "codegen/codegen.h"
 #include "runtime/abi.h"
-#include "tests/unit/test.h"
+#include "tests/unit/codegen_run.h"
 #include <sys/mman.h>
-
-typedef struct Case {
-    const char *name, *text;
-    double tol; /* relative to the largest magnitude of the output */
-} Case;
-
-#include "tests/unit/codegen_cases.h"
-
-static uint64_t rng = 1;
-static double uniform(void) {
-    rng = rng * 6364136223846793005u + 1442695040888963407u;
-    return (double)(rng >> 33) / 2147483648.0;
-}
-
-static void fill(DType t, void *p, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        double u = uniform();
-        if (t == DT_bool)
-            dtype_store_i64(t, p, i, u < 0.5);
-        else if (dtype_is_float(t))
-            dtype_store_f64(t, p, i, u * 4 - 2);
-        else
-            dtype_store_i64(t, p, i, (int64_t)(u * 7) - (dtype_is_signed(t) ? 3 : 0));
-    }
-}
-
-static double value(DType t, const void *p, size_t i) {
-    return dtype_is_float(t) ? dtype_load_f64(t, p, i) : (double)dtype_load_i64(t, p, i);
-}
-
-static bool same(const Case *c, const char *variant, uint32_t param, DType t, const void *got,
-                 const void *want, size_t n) {
-    double scale = 1e-30;
-    for (size_t i = 0; i < n; i++) {
-        double w = fabs(value(t, want, i));
-        if (isfinite(w) && w > scale) scale = w;
-    }
-    for (size_t i = 0; i < n; i++) {
-        double g = value(t, got, i), w = value(t, want, i);
-        if ((isnan(g) && isnan(w)) || g == w || fabs(g - w) <= c->tol * scale) continue;
-        fprintf(stderr, "%s (%s) p%u[%zu of %zu]: %.9g, expected %.9g\n", c->name, variant, param,
-                i, n, g, w);
-        return false;
-    }
-    return true;
-}
 
 static void *map_code(const CodeBlob *b) {
     void *p = mmap(NULL, b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -101,26 +54,12 @@ static void check_sizes(const Case *c, const Kernel *k, ExprPool *p, const CodeR
     }
 }
 
-static void dump(void *ctx, const char *kernel, const char *ext, const char *text, size_t n) {
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s.%s", (const char *)ctx, kernel, ext);
-    FILE *f = fopen(path, "w");
-    if (!f) return;
-    fwrite(text, 1, n, f);
-    fclose(f);
-}
-
 static void check_case(const Case *c) {
     Arena *a = arena_create();
     ExprPool *p = expr_pool_create(a);
     DiagSink *d = diag_create(a, NULL);
-    static const char *const dims[] = {"N", "M"};
-    for (int i = 0; i < 2; i++)
-        (void)expr_sym_new(p, (SymInfo){.name = dims[i], .kind = SYM_DIM, .lo = 0, .hi = 1 << 20});
-    const char *end;
-    Kernel *k = kir_parse(a, p, d, c->text, &end);
-    if (!CHECK(k && kir_verify(k, p, d) == GRAPHC_OK)) {
-        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : end);
+    Kernel *k = parse_case(c, a, p, d);
+    if (!k) {
         arena_destroy(a);
         return;
     }

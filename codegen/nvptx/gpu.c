@@ -1,0 +1,136 @@
+/* Threads, blocks, shared memory and launch shapes. */
+#include "codegen/nvptx/gpu.h"
+#include <stdio.h>
+#include <string.h>
+
+#define SHARED_SPACE 3
+#define PTX_KERNEL   71 /* calling convention */
+
+static void param_attr(Emit *e, uint32_t param, const char *name, uint64_t value) {
+    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+    LLVMAddAttributeAtIndex(e->fn, param + 1, LLVMCreateEnumAttribute(e->ctx, kind, value));
+}
+
+void gpu_fn_begin(Emit *e, const Kernel *k, const char *symbol, EmitDims *dims) {
+    uint32_t n = k->nparams + dims->v.n;
+    LLVMTypeRef *t = ARENA_ARRAY(e->arena, LLVMTypeRef, n);
+    for (uint32_t i = 0; i < n; i++)
+        t[i] = i < k->nparams ? LLVMPointerTypeInContext(e->ctx, 1) : e->i64;
+    e->fn = LLVMAddFunction(e->mod, symbol, LLVMFunctionType(e->voidt, t, n, false));
+    LLVMSetFunctionCallConv(e->fn, PTX_KERNEL);
+    emit_fn_attrs(e, e->fn);
+    e->bufs = ARENA_ARRAY(e->arena, LLVMValueRef, k->nparams);
+    for (uint32_t i = 0; i < k->nparams; i++) {
+        e->bufs[i] = LLVMGetParam(e->fn, i);
+        param_attr(e, i, "align", dtype_bytes(k->params[i].dtype));
+        if (!k->params[i].written) param_attr(e, i, "readonly", 0);
+    }
+    e->dims_ptr = NULL;
+    e->first_dim = k->nparams;
+    emit_body_begin(e, k, dims);
+}
+
+LLVMValueRef gpu_special(Emit *e, const char *name) {
+    return LLVMBuildZExt(e->b, emit_intrinsic(e, name, NULL, NULL, 0), e->i64, "");
+}
+
+void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z) {
+    Emit *e = g->e;
+    Expr one = expr_const(e->exprs, 1);
+    g->threads = threads;
+    g->j->block[0] = threads;
+    g->j->block[1] = g->j->block[2] = 1;
+    g->j->grid[0] = x;
+    g->j->grid[1] = y ? y : one;
+    g->j->grid[2] = z ? z : one;
+    char text[16];
+    int n = snprintf(text, sizeof text, "%u", threads);
+    LLVMAttributeRef at = LLVMCreateStringAttribute(e->ctx, "nvvm.maxntid", 12, text, (unsigned)n);
+    LLVMAddAttributeAtIndex(e->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, at);
+    g->tid = gpu_special(e, "llvm.nvvm.read.ptx.sreg.tid.x");
+    g->block[0] = gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.x");
+    g->block[1] = y ? gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.y") : emit_i64(e, 0);
+    g->block[2] = z ? gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.z") : emit_i64(e, 0);
+}
+
+void gpu_barrier(Emit *e) {
+    LLVMValueRef id = LLVMConstInt(e->i32, 0, false);
+    emit_intrinsic(e, "llvm.nvvm.barrier.cta.sync.aligned.all", NULL, &id, 1);
+}
+
+static LLVMValueRef shuffle32(Emit *e, LLVMValueRef v, uint32_t lane_xor) {
+    LLVMValueRef arg[4] = {LLVMConstInt(e->i32, 0xffffffff, false), v,
+                           LLVMConstInt(e->i32, lane_xor, false), LLVMConstInt(e->i32, 31, false)};
+    return emit_intrinsic(e, "llvm.nvvm.shfl.sync.bfly.i32", NULL, arg, 4);
+}
+
+LLVMValueRef gpu_shuffle(Emit *e, LLVMValueRef v, uint32_t lane_xor) {
+    LLVMTypeRef t = LLVMTypeOf(v);
+    if (t == e->f32 || t == e->f64) {
+        LLVMTypeRef it = t == e->f32 ? e->i32 : e->i64;
+        LLVMValueRef r = gpu_shuffle(e, LLVMBuildBitCast(e->b, v, it, ""), lane_xor);
+        return LLVMBuildBitCast(e->b, r, t, "");
+    }
+    if (t != e->i64) {
+        LLVMValueRef w = t == e->i32 ? v : LLVMBuildZExt(e->b, v, e->i32, "");
+        w = shuffle32(e, w, lane_xor);
+        return t == e->i32 ? w : LLVMBuildTrunc(e->b, w, t, "");
+    }
+    LLVMValueRef lo = LLVMBuildTrunc(e->b, v, e->i32, "");
+    LLVMValueRef hi = LLVMBuildLShr(e->b, v, emit_i64(e, 32), "");
+    lo = LLVMBuildZExt(e->b, shuffle32(e, lo, lane_xor), e->i64, "");
+    hi = shuffle32(e, LLVMBuildTrunc(e->b, hi, e->i32, ""), lane_xor);
+    hi = LLVMBuildShl(e->b, LLVMBuildZExt(e->b, hi, e->i64, ""), emit_i64(e, 32), "");
+    return LLVMBuildOr(e->b, lo, hi, "");
+}
+
+LLVMValueRef gpu_shared(Gpu *g, LLVMTypeRef elem, uint32_t n) {
+    Emit *e = g->e;
+    LLVMTypeRef t = LLVMArrayType2(elem, n);
+    const char *name = arena_printf(e->arena, "%s_shared%u", g->j->symbol, g->nshared++);
+    LLVMValueRef v = LLVMAddGlobalInAddressSpace(e->mod, t, name, SHARED_SPACE);
+    LLVMSetInitializer(v, LLVMGetUndef(t));
+    LLVMSetLinkage(v, LLVMInternalLinkage);
+    LLVMSetAlignment(v, 16);
+    return v;
+}
+
+Expr gpu_points(Emit *e, const Kernel *k, uint32_t axes) {
+    Expr n = expr_const(e->exprs, 1);
+    for (uint32_t i = 0; i < k->naxes; i++)
+        if (axes >> i & 1) n = expr_mul(e->exprs, n, k->axes[i].extent);
+    return n;
+}
+
+void gpu_decode(Emit *e, const Kernel *k, uint32_t axes, Expr flat) {
+    ExprPool *p = e->exprs;
+    Expr rest = flat;
+    for (uint32_t i = k->naxes; i-- > 0;) {
+        if (!(axes >> i & 1)) continue;
+        Expr n = k->axes[i].extent;
+        bool outermost = !(axes & ((1u << i) - 1));
+        emit_bind(e, k->axes[i].sym, outermost ? rest : expr_mod(p, rest, n));
+        rest = expr_div(p, rest, n);
+    }
+}
+
+int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t axis) {
+    int score = 0;
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        Expr coef, rest;
+        if ((o->op != K_kload && o->op != K_kstore) || !(dom[v] >> axis & 1)) continue;
+        if (!expr_affine(e->exprs, o->index, k->axes[axis].sym, &coef, &rest))
+            score--;
+        else if (expr_is_value(e->exprs, coef, 1))
+            score++;
+        else if (!expr_is_value(e->exprs, coef, 0))
+            score--;
+    }
+    return score;
+}
+
+int64_t gpu_hint(Emit *e, Expr x) {
+    int64_t n = expr_hint(e->exprs, x);
+    return n < 1 ? 1 : n;
+}

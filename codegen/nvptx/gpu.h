@@ -1,0 +1,46 @@
+/* Kernels as grids of threads: the body emitter with one lane, thread and block numbers bound to
+ * axes. Every structure works for any sizes; which one a kernel gets depends on its IR and on size
+ * hints only. */
+#ifndef CODEGEN_NVPTX_GPU_H
+#define CODEGEN_NVPTX_GPU_H
+
+#include "codegen/compile.h"
+#include "codegen/rows.h"
+
+typedef struct Gpu {
+    Emit *e;
+    CompileJob *j;
+    const Kernel *k;
+    Rows *rows;                 /* passes of the kernel */
+    uint32_t threads;           /* per block */
+    LLVMValueRef tid, block[3]; /* i64 */
+    uint32_t nshared;
+} Gpu;
+
+/* gpu.c */
+void gpu_fn_begin(Emit *e, const Kernel *k, const char *symbol, EmitDims *dims);
+/* Launch shape; reads thread and block numbers. */
+void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z);
+LLVMValueRef gpu_special(Emit *e, const char *name); /* special register as i64 */
+void gpu_barrier(Emit *e);
+LLVMValueRef gpu_shuffle(Emit *e, LLVMValueRef v, uint32_t lane_xor);
+/* n elements of shared memory, 16-byte aligned. */
+LLVMValueRef gpu_shared(Gpu *g, LLVMTypeRef elem, uint32_t n);
+/* Binds the axes of the mask to the digits of `flat`, outermost first. */
+void gpu_decode(Emit *e, const Kernel *k, uint32_t axes, Expr flat);
+Expr gpu_points(Emit *e, const Kernel *k, uint32_t axes);
+/* How often loads and stores are contiguous (+) or strided (-) along an axis. */
+int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t axis);
+int64_t gpu_hint(Emit *e, Expr x);
+
+/* Structures; false: not a kernel of that shape, nothing emitted. */
+bool gpu_scan(Gpu *g);
+bool gpu_sort(Gpu *g);
+bool gpu_compact(Gpu *g);
+bool gpu_serial(Gpu *g);
+bool gpu_tile(Gpu *g);
+bool gpu_attention(Gpu *g);
+bool gpu_row(Gpu *g);
+void gpu_point(Gpu *g); /* any kernel */
+
+#endif

@@ -1,0 +1,126 @@
+/* The NVIDIA target: kernels to PTX through LLVM, all in one text, and to a cubin where the PTX
+ * assembler is installed. */
+#include "codegen/nvptx/gpu.h"
+#include "codegen/nvptx/ptxas.h"
+#include <llvm-c/Target.h>
+#include <string.h>
+
+static void emit_kernel(Gpu *g) {
+    if (gpu_serial(g) || gpu_scan(g) || gpu_sort(g) || gpu_compact(g)) return;
+    if (gpu_tile(g) || gpu_attention(g) || gpu_row(g)) return;
+    gpu_point(g);
+}
+
+static LLVMModuleRef new_module(CompileWorker *w) {
+    LLVMModuleRef mod = LLVMModuleCreateWithNameInContext("kernel", w->ctx);
+    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(w->machine);
+    LLVMSetModuleDataLayout(mod, layout);
+    LLVMDisposeTargetData(layout);
+    return mod;
+}
+
+/* The kernel's parameters are its dims, which are known once it was emitted: the first emission
+ * finds them, the next one has them. */
+static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
+    for (;;) {
+        uint32_t ndims = j->dims.v.n;
+        LLVMModuleRef mod = new_module(w);
+        Emit e;
+        emit_init(&e, &emit_nvptx, w->ctx, mod, j->arena, j->exprs);
+        gpu_fn_begin(&e, j->k, j->symbol, &j->dims);
+        Rows *r = ARENA_NEW(j->arena, Rows);
+        *r = (Rows){.e = &e, .k = j->k, .dom = e.domains, .no_scratch = true, .ncopies = 1};
+        Gpu g = {.e = &e, .j = j, .k = j->k, .rows = r};
+        if (rows_plan(r))
+            emit_kernel(&g);
+        else
+            e.unsupported = "the kernel has too many passes";
+        emit_fn_end(&e);
+        LLVMDisposeBuilder(e.b);
+        j->error = e.unsupported;
+        if (j->error || j->dims.v.n == ndims) return mod;
+        LLVMDisposeModule(mod);
+    }
+}
+
+static void compile_job(CompileWorker *w, CompileJob *j) {
+    LLVMModuleRef mod = emit_module(w, j);
+    if (!j->error) compile_module(w, j, mod, 0, LLVMAssemblyFile);
+    LLVMDisposeModule(mod);
+}
+
+/* One text: every module repeats the header up to its address size. */
+static const char *join_ptx(const CompileList *l, Arena *a) {
+    static const char mark[] = ".address_size 64";
+    StrBuf s;
+    sb_init(&s, a);
+    for (uint32_t i = 0; i < l->njobs; i++) {
+        const char *text = l->jobs[i].unit[0].data;
+        const char *body = i ? strstr(text, mark) : NULL;
+        sb_put(&s, body ? body + sizeof mark - 1 : text);
+        sb_put(&s, "\n");
+    }
+    return sb_str(&s);
+}
+
+static void describe(CompileList *l, Arena *a, CodeResult *out) {
+    out->kernels = ARENA_ARRAY(a, CodeKernel, l->s->steps.n);
+    for (uint32_t i = 0; i < l->s->steps.n; i++) {
+        if (l->job_of_step[i] == UINT32_MAX) continue;
+        const CompileJob *j = &l->jobs[l->job_of_step[i]];
+        CodeKernel *k = &out->kernels[i];
+        *k = (CodeKernel){.symbol = j->symbol, .ndims = j->dims.v.n};
+        k->dims = compile_import_dims(l, j, a);
+        k->work = k->cost = k->scratch_bytes = expr_const(l->s->exprs, 0);
+        for (int d = 0; d < 3; d++) {
+            k->grid[d] = compile_import(l, j, j->grid[d]);
+            k->block[d] = j->block[d];
+        }
+    }
+}
+
+static void init_llvm(void) {
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
+}
+
+static graphc_status assemble(const CompileList *l, const char *arch, Arena *a, DiagSink *d,
+                              CodeResult *out) {
+    const char *ptx = join_ptx(l, a);
+    out->blobs = ARENA_ARRAY(a, CodeBlob, 2);
+    out->blobs[out->nblobs++] = (CodeBlob){CODE_ptx, ptx, strlen(ptx) + 1};
+    if (!l->njobs) return GRAPHC_OK;
+    CodeBlob cubin = {.form = CODE_cubin};
+    GC_TRY(ptxas_assemble(ptx, arch, a, d, &cubin));
+    if (cubin.size) out->blobs[out->nblobs++] = cubin;
+    return GRAPHC_OK;
+}
+
+/* Valid in PTX, unique in the module. */
+static const char *symbol_of(Arena *a, const char *name, uint32_t n) {
+    char *s = arena_printf(a, "k%u_%s", n, name);
+    for (char *c = s; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9')))
+            *c = '_';
+    return s;
+}
+
+graphc_status codegen_nvptx(const Schedule *s, const char *arch, const CodeOptions *o, Arena *a,
+                            DiagSink *d, CodeResult *out) {
+    init_llvm();
+    CompileList l = compile_list(s, o, a);
+    for (uint32_t i = 0; i < l.njobs; i++) l.jobs[i].symbol = symbol_of(a, l.jobs[i].k->name, i);
+    *out = (CodeResult){0};
+    if (!compile_run(&l, emit_nvptx.triple, arch, emit_nvptx.features, compile_job))
+        return diag(d, D_CODEGEN, "", "this LLVM has no NVPTX target");
+    compile_dump(&l, "ptx");
+    graphc_status st = compile_check(&l, d);
+    if (st == GRAPHC_OK) {
+        describe(&l, a, out);
+        st = assemble(&l, arch, a, d, out);
+    }
+    compile_free(&l);
+    return st;
+}

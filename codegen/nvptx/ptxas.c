@@ -1,0 +1,118 @@
+#include "codegen/nvptx/ptxas.h"
+#include "runtime/base/file.h"
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+const char *codegen_ptxas(Arena *a) {
+    const char *path = getenv("PATH");
+    for (const char *p = path ? path : ""; *p;) {
+        size_t n = strcspn(p, ":");
+        const char *name = arena_printf(a, "%.*s/ptxas", (int)n, p);
+        if (n && access(name, X_OK) == 0) return name;
+        p += n + (p[n] == ':');
+    }
+    const char *usual = "/usr/local/cuda/bin/ptxas";
+    return access(usual, X_OK) == 0 ? usual : NULL;
+}
+
+/* Runs the assembler with its messages in `log`; its exit status, or -1. */
+static int run(const char *program, char *const argv[], const char *log) {
+    posix_spawn_file_actions_t actions;
+    if (posix_spawn_file_actions_init(&actions)) return -1;
+    posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    pid_t pid;
+    int status = -1;
+    int failed = posix_spawn(&pid, program, &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed) return -1;
+    while (waitpid(pid, &status, 0) < 0) continue;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static char *read_text(const char *path, Arena *a) {
+    FileMap m;
+    char why[256];
+    if (file_map(path, &m, why) != GRAPHC_OK) return arena_strdup(a, "");
+    char *text = arena_strndup(a, (const char *)m.data, m.size);
+    file_unmap(&m);
+    return text;
+}
+
+/* "N bytes spill stores" with N > 0, by function. */
+static void report_spills(const char *log, DiagSink *d) {
+    const char *fn = "";
+    int fn_len = 0;
+    for (const char *line = log; *line;) {
+        size_t n = strcspn(line, "\n");
+        const char *entry = memmem(line, n, "properties for ", 15);
+        if (entry) fn = entry + 15, fn_len = (int)(line + n - fn);
+        const char *spill = memmem(line, n, " bytes spill stores", 19);
+        if (spill) {
+            const char *num = spill;
+            while (num > line && num[-1] >= '0' && num[-1] <= '9') num--;
+            long bytes = strtol(num, NULL, 10);
+            if (bytes > 0)
+                (void)!diag(d, D_PTXAS, "", "kernel %.*s spills %ld bytes of registers", fn_len, fn,
+                            bytes);
+        }
+        line += n + (line[n] == '\n');
+    }
+}
+
+typedef struct Temp {
+    char dir[64];
+    const char *ptx, *cubin, *log;
+} Temp;
+
+static bool temp_make(Temp *t, const char *ptx, Arena *a) {
+    char why[256];
+    if (!mkdtemp(t->dir)) return false;
+    t->ptx = arena_printf(a, "%s/in.ptx", t->dir);
+    t->cubin = arena_printf(a, "%s/out.cubin", t->dir);
+    t->log = arena_printf(a, "%s/log", t->dir);
+    return file_write(t->ptx, ptx, strlen(ptx), why) == GRAPHC_OK;
+}
+
+static void temp_remove(const Temp *t) {
+    unlink(t->ptx);
+    unlink(t->cubin);
+    unlink(t->log);
+    rmdir(t->dir);
+}
+
+graphc_status ptxas_assemble(const char *ptx, const char *arch, Arena *a, DiagSink *d,
+                             CodeBlob *out) {
+    const char *program = codegen_ptxas(a);
+    Temp t = {.dir = "/tmp/graphc-XXXXXX"};
+    if (!program) return diag(d, D_PTXAS, "", "ptxas was not found: the plan carries PTX only");
+    if (!temp_make(&t, ptx, a)) return diag(d, D_PTXAS, "", "no temporary folder for ptxas");
+    char *argv[] = {arena_strdup(a, program),
+                    arena_printf(a, "-arch=%s", arch),
+                    arena_strdup(a, "-v"),
+                    arena_strdup(a, "-o"),
+                    arena_strdup(a, t.cubin),
+                    arena_strdup(a, t.ptx),
+                    NULL};
+    int status = run(program, argv, t.log);
+    const char *log = read_text(t.log, a);
+    FileMap m;
+    char why[256];
+    graphc_status st = GRAPHC_OK;
+    if (status == 0 && file_map(t.cubin, &m, why) == GRAPHC_OK) {
+        out->data = arena_copy(a, m.data, m.size);
+        out->size = m.size;
+        file_unmap(&m);
+        report_spills(log, d);
+    } else {
+        st = diag(d, D_PTXAS, "", "%s failed: %.400s", program, log);
+    }
+    temp_remove(&t);
+    return st;
+}

@@ -1,0 +1,121 @@
+/* The kernels of test_codegen.c as PTX: they must assemble where ptxas is installed, and give the
+ * interpreter's results where there is a GPU. */
+#include "tests/unit/codegen_run.h"
+#include <dlfcn.h>
+
+/* The few driver calls that this needs; all return 0 on success. */
+static struct {
+    int (*init)(unsigned);
+    int (*device)(int *, int);
+    int (*retain)(void **, int);
+    int (*current)(void *);
+    int (*load)(void **, const void *);
+    int (*function)(void **, void *, const char *);
+    int (*alloc)(uint64_t *, size_t);
+    int (*free)(uint64_t);
+    int (*upload)(uint64_t, const void *, size_t);
+    int (*download)(void *, uint64_t, size_t);
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                  void *, void **, void **);
+    int (*unload)(void *);
+} cu;
+
+static bool open_driver(void) {
+    void *lib = dlopen("libcuda.so.1", RTLD_NOW), *ctx;
+    int dev;
+    if (!lib) return false;
+    static const char *const names[] = {
+        "cuInit",          "cuDeviceGet",      "cuDevicePrimaryCtxRetain",
+        "cuCtxSetCurrent", "cuModuleLoadData", "cuModuleGetFunction",
+        "cuMemAlloc_v2",   "cuMemFree_v2",     "cuMemcpyHtoD_v2",
+        "cuMemcpyDtoH_v2", "cuLaunchKernel",   "cuModuleUnload"};
+    void *p[12];
+    for (int i = 0; i < 12; i++) {
+        p[i] = dlsym(lib, names[i]);
+        if (!p[i]) return false;
+    }
+    memcpy(&cu, p, sizeof cu);
+    return cu.init(0) == 0 && cu.device(&dev, 0) == 0 && cu.retain(&ctx, dev) == 0 &&
+           cu.current(ctx) == 0;
+}
+
+static void run(const CodeKernel *ck, ExprPool *p, void *fn, uint64_t *bufs, uint32_t nbufs,
+                const int64_t *sym) {
+    int64_t dims[64];
+    void *args[K_MAX_PARAMS + 64];
+    unsigned grid[3];
+    for (uint32_t i = 0; i < nbufs; i++) args[i] = &bufs[i];
+    for (uint32_t i = 0; i < ck->ndims; i++) {
+        dims[i] = expr_eval(p, ck->dims[i], sym);
+        args[nbufs + i] = &dims[i];
+    }
+    for (int d = 0; d < 3; d++) grid[d] = (unsigned)expr_eval(p, ck->grid[d], sym);
+    if (!grid[0] || !grid[1] || !grid[2]) return;
+    CHECK_EQ_I(cu.launch(fn, grid[0], grid[1], grid[2], ck->block[0], ck->block[1], ck->block[2],
+                         ck->shared_bytes, NULL, args, NULL),
+               0);
+}
+
+static void check_sizes(const Case *c, const Kernel *k, ExprPool *p, const CodeKernel *ck, void *fn,
+                        int64_t n, Arena *a) {
+    int64_t sym[256] = {0};
+    for (uint32_t i = 0; i < expr_sym_count(p); i++)
+        if (expr_sym_info(p, i)->kind == SYM_DIM) sym[i] = n + (int64_t)i;
+    void *want[K_MAX_PARAMS], *got[K_MAX_PARAMS];
+    uint64_t dev[K_MAX_PARAMS];
+    size_t count[K_MAX_PARAMS];
+    for (uint32_t i = 0; i < k->nparams; i++) {
+        count[i] = (size_t)expr_eval(p, k->params[i].numel, sym);
+        size_t bytes = count[i] * dtype_bytes(k->params[i].dtype);
+        want[i] = arena_alloc(a, bytes + 64);
+        got[i] = arena_alloc(a, bytes + 64);
+        fill(k->params[i].dtype, want[i], count[i]);
+        CHECK_EQ_I(cu.alloc(&dev[i], bytes + 64), 0);
+        CHECK_EQ_I(cu.upload(dev[i], want[i], bytes), 0);
+    }
+    CHECK(kir_eval(k, p, want, sym, a) == GRAPHC_OK);
+    run(ck, p, fn, dev, k->nparams, sym);
+    for (uint32_t i = 0; i < k->nparams; i++) {
+        size_t bytes = count[i] * dtype_bytes(k->params[i].dtype);
+        CHECK_EQ_I(cu.download(got[i], dev[i], bytes), 0);
+        CHECK(same(c, "gpu", i, k->params[i].dtype, got[i], want[i], count[i]));
+        cu.free(dev[i]);
+    }
+}
+
+static void check_case(const Case *c, bool gpu) {
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    Kernel *k = parse_case(c, a, p, d);
+    if (!k) {
+        arena_destroy(a);
+        return;
+    }
+    Schedule s = {.exprs = p, .machine = NULL};
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CodeOptions o = {
+        .threads = 1, .dump = getenv("DUMP") ? dump : NULL, .dump_ctx = getenv("DUMP")};
+    CodeResult r = {0};
+    void *mod = NULL, *fn = NULL;
+    if (!CHECK(codegen_nvptx(&s, "sm_90a", &o, a, d, &r) == GRAPHC_OK))
+        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
+    else if (codegen_ptxas(a) && !CHECK(r.nblobs == 2 && diag_count(d) == 0))
+        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
+    else if (gpu && CHECK(cu.load(&mod, r.blobs[r.nblobs - 1].data) == 0) &&
+             CHECK(cu.function(&fn, mod, r.kernels[0].symbol) == 0)) {
+        static const int64_t sizes[] = {1, 3, 16, 37, 64, 130, 300};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            check_sizes(c, k, p, &r.kernels[0], fn, sizes[i], a);
+        cu.unload(mod);
+    }
+    arena_destroy(a);
+}
+
+TEST_MAIN {
+    const char *only = getenv("CASE");
+    bool gpu = open_driver();
+    printf("%s\n", gpu ? "running on the GPU" : "no GPU: assembling only");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (!only || strstr(cases[i].name, only)) check_case(&cases[i], gpu);
+}
