@@ -24,15 +24,20 @@ static bool same_perm(const Perm *a, const Perm *b) {
     return a->rank == b->rank;
 }
 
-static Value unpermute(Graph *g, Value v, const Perm *p) {
-    uint8_t inverse[GRAPH_MAX_RANK];
-    for (int i = 0; i < p->rank; i++) inverse[p->axis[i]] = (uint8_t)i;
-    return build_permute(g, v, inverse);
-}
-
 /* Dimensions of the outer type, in the inner order. */
 static void inner_dims(const Type *outer, const Perm *p, Expr *dim) {
     for (int i = 0; i < p->rank; i++) dim[p->axis[i]] = outer->dim[i];
+}
+
+/* Repetition stays last. */
+static Value unpermute(Graph *g, Value v, const Perm *p) {
+    uint8_t inverse[GRAPH_MAX_RANK];
+    Expr dim[GRAPH_MAX_RANK];
+    for (int i = 0; i < p->rank; i++) inverse[p->axis[i]] = (uint8_t)i;
+    const Node *n = graph_node(g, v);
+    if (n->op != OP_expand) return build_permute(g, v, inverse);
+    inner_dims(&n->type, p, dim);
+    return build_expand(g, build_permute(g, n->in[0], inverse), p->rank, dim);
 }
 
 /* Views of small things: permuting them costs nothing anywhere. */
