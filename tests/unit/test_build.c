@@ -1,5 +1,6 @@
 /* The builder: type rules and their diagnostics, sharing, folding, symbolic shapes. */
 #include "graph/build.h"
+#include "graph/eval_scalar.h"
 #include "tests/unit/test.h"
 
 static Graph *new_graph(void) {
@@ -128,6 +129,31 @@ static void test_shape_inputs(void) {
     arena_destroy(g->arena);
 }
 
+/* Expressions floor where ops truncate: tracked elements must still be what the op computes. */
+static void test_tracked_arithmetic(void) {
+    static const Op ops[] = {OP_add, OP_sub, OP_mul, OP_div, OP_mod, OP_rem, OP_min,
+                             OP_max, OP_eq,  OP_ne,  OP_lt,  OP_le,  OP_abs, OP_sign};
+    for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
+        Graph *g = new_graph();
+        Value x = input(g, DT_i64, 1, SHAPE(num(g, 2))), in[2];
+        for (int i = 0; i < 2; i++) in[i] = build_slice_axis(g, x, 0, num(g, i), num(g, 1), 1);
+        uint32_t n;
+        CHECK(build_elems(g, x, true, &n) != NULL);
+        bool positive = ops[k] == OP_div || ops[k] == OP_rem; /* tracked for such divisors only */
+        if (positive) in[1] = build_binary_f(g, OP_max, in[1], 0);
+        Value y = build_map(g, ops[k], in, op_info[ops[k]].arity == 1 ? 1 : 2);
+        const Expr *e = build_elems(g, y, false, &n);
+        for (int64_t a = -7; e && a <= 7; a++)
+            for (int64_t b = -3; b <= 3; b++) {
+                EvalScalar v[2] = {{.i = a}, {.i = positive && b < 0 ? 0 : b}};
+                int64_t want = eval_scalar(ops[k], DT_i64, graph_type(g, y)->dtype, v).i;
+                CHECK_EQ_I(expr_eval(g->exprs, e[0], (int64_t[]){a, b}), want);
+            }
+        CHECK(e != NULL);
+        arena_destroy(g->arena);
+    }
+}
+
 static void test_broadcast(void) {
     Graph *g = new_graph();
     Expr n = symbol(g, "n", 1, 64), m = symbol(g, "m", 1, 64);
@@ -244,6 +270,7 @@ TEST_MAIN {
     test_constants();
     test_shape_chain();
     test_shape_inputs();
+    test_tracked_arithmetic();
     test_broadcast();
     test_errors();
     test_take();
