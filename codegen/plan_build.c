@@ -197,7 +197,7 @@ static void put_buffers(Builder *b) {
         if (v->kind == BUF_input || v->kind == BUF_output) r.index = v->index;
         if (v->kind == BUF_temp && prepared[i]) r.kind = PLAN_BUF_prepared;
         if (v->kind == BUF_const)
-            r.index = plan_write_constant(&b->w, &graph_node(b->graph, v->node)->attr.constant);
+            r.index = plan_write_constant(&b->w, &graph_node(v->graph, v->node)->attr.constant);
         PLAN_PUT(&b->w, buffers, r);
     }
 }

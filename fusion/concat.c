@@ -10,7 +10,8 @@ static bool stores_itself(const Fuse *f, Value concat, uint32_t part) {
     OpClass c = op_info[x->op].cls;
     for (uint32_t i = 0; i < part; i++)
         if (n->in[i] == p) return false;
-    if (c == OPC_SOURCE || s->must || s->home || s->const_only != f->v[concat].const_only)
+    if (c == OPC_SOURCE || c == OPC_CONTROL || s->must || s->home ||
+        s->const_only != f->v[concat].const_only)
         return false;
     if (c == OPC_VIEW) return s->epi && s->nusers == 1;
     return !special_is(f, p);

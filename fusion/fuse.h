@@ -52,6 +52,7 @@ typedef enum GroupKind {
 } GroupKind;
 
 #define ROOT_WHOLE UINT32_MAX
+#define NO_BUFFER  UINT32_MAX /* an output that nobody wants */
 
 typedef struct Root {
     Value v;
@@ -60,6 +61,7 @@ typedef struct Root {
     Value into;      /* copied into this concatenation's buffer, as operand `part`; ROOT_WHOLE:
                         into the whole buffer of this value, which another kernel completes */
     uint32_t part;
+    bool slot; /* `into` is a loop or branch and `part` the operand that it starts from */
 } Root;
 
 typedef struct AttnMatch {
@@ -126,6 +128,8 @@ typedef struct VState {
     uint32_t dot_group; /* of a contraction: 1 + group whose roots are its epilogue */
     uint32_t buf;       /* 1 + buffer */
     uint32_t count_buf; /* of compact: 1 + buffer of the count */
+    uint32_t *slots;    /* of loop and if: 1 + buffer that an operand is copied to, 0 = none */
+    uint32_t *results;  /* of loop and if: 1 + buffer of each result */
     double flops;       /* per element, everything cheap inlined */
     double leaf_bytes;  /* read to compute all of it then */
     FusionWhy why;      /* why it was stored, if it was */
@@ -153,6 +157,10 @@ typedef struct Fuse {
     uint32_t ndots, words;
     uint64_t *reach; /* reach[v*words ..]: contractions that v depends on */
     uint32_t mark, naxis_syms;
+    const uint32_t *in_buf, *out_buf; /* buffers of the graph's inputs and outputs */
+    const Expr *out_base; /* NULL, or where in its buffer an output starts (0 = at the start) */
+    uint32_t *number;     /* of the next kernel, of the next prepare kernel */
+    Loc place;            /* of the loop or branch whose body this is, in the outermost graph */
     graphc_status status;
 } Fuse;
 
@@ -274,6 +282,11 @@ KVal pull(Body *b, Value v, IdxId idx, Expr mask); /* in body_type of v's dtype 
 Expr home_index(Fuse *f, Group *g, Value v, IdxId idx);
 Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx);
 
+/* control.c: loops and branches */
+void control_root(Fuse *f, Value v);
+void control_buffers(Fuse *f, Value v);
+graphc_status control_emit(Fuse *f, Group *g);
+
 /* special.c: kernels with a structure of their own. */
 bool special_is(const Fuse *f, Value v);
 void special_root(Fuse *f, Value v); /* makes the group and its demands */
@@ -282,12 +295,20 @@ KVal pull_uniform(Body *b, Value v, IdxId idx);
 
 /* lower.c: groups to kernels */
 void fuse_lower(Fuse *f, Group *g);
+void body_begin(Body *b);
+void body_end(Body *b); /* axes, kind, traffic */
+
+/* schedule.c: appends the graph's steps to the schedule */
+graphc_status fuse_run(Fuse *f);
+
 /* axes.c: merges and orders the axes of a finished body */
 void axes_finish(Body *b);
 /* names.c */
 const char *fuse_kernel_name(Fuse *f, const Group *g, const Kernel *k, uint32_t number);
 /* memory.c */
 void fuse_buffers(Fuse *f);
+uint32_t fuse_buffer_of(Fuse *f, Value v); /* number; made now for a constant */
+Expr fuse_upper_bound(Fuse *f, Expr e);    /* data-dependent sizes replaced by their limits */
 void fuse_lifetimes(Fuse *f);
 
 #endif

@@ -239,6 +239,12 @@ static void visit(Fuse *f, Value v) {
     tidy_demands(f, v);
     if (!s->must && !s->demands.n) return;
     if (n->op == OP_input || n->op == OP_const) return;
+    if (n->op == OP_proj) { /* its readers wait for the loop or branch */
+        for (uint32_t i = 0; i < s->demands.n; i++)
+            vec_push(f->arena, &f->v[n->in[0]].demands, s->demands.v[i]);
+        f->v[n->in[0]].must = true;
+        return;
+    }
     if (s->attn && v != s->attn->o)
         inline_all(f, v);
     else if (special_is(f, v))
@@ -255,7 +261,7 @@ static void visit(Fuse *f, Value v) {
 static void copy_outputs(Fuse *f) {
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         Value v = f->g->outputs.v[i].value;
-        if (f->v[v].output == i + 1) continue;
+        if (f->v[v].output == i + 1 || (f->out_buf && f->out_buf[i] == NO_BUFFER)) continue;
         Group *g = group_new(f, GROUP_map);
         Root r = {.v = v, .idx = idx_axes(f, g, graph_type(f->g, v)), .output = i + 1};
         vec_push(f->arena, &g->roots, r);

@@ -6,8 +6,9 @@
 static uint32_t root_buffer(Fuse *f, const Root *r, const Group *g) {
     if (g->kind == GROUP_pack) return f->packs.v[g->pack - 1].buf - 1;
     Value v = r->into ? r->into : r->v;
+    if (r->slot) return f->v[v].slots[r->part] - 1;
     while (f->v[v].home) v = f->v[v].home;
-    if (r->output) return f->g->inputs.n + r->output - 1;
+    if (r->output) return f->out_buf[r->output - 1];
     return f->v[v].buf - 1;
 }
 
@@ -40,10 +41,12 @@ static void lower_root(Body *b, const Root *r) {
     Group *g = b->g;
     DType t = graph_type(f->g, r->v)->dtype;
     KVal x = pull(b, r->v, r->idx, 0);
-    bool whole = r->output || (r->into && r->part == ROOT_WHOLE);
+    bool whole = r->output || r->slot || (r->into && r->part == ROOT_WHOLE);
     Expr index = whole     ? idx_get(g, r->idx)->flat
                  : r->into ? part_index(f, g, r->into, r->part, r->idx)
                            : home_index(f, g, r->v, r->idx);
+    if (r->output && f->out_base && f->out_base[r->output - 1])
+        index = expr_add(f->p, index, f->out_base[r->output - 1]);
     body_store(b, t, x, root_buffer(f, r, g), index, 0);
 }
 
@@ -180,6 +183,11 @@ static int by_loc(const void *a, const void *b) {
 static void places(Body *b) {
     Fuse *f = b->f;
     Group *g = b->g;
+    if (f->place) { /* a body's own places mean nothing outside of it */
+        b->k->locs = arena_copy(f->arena, &f->place, sizeof f->place);
+        b->k->nlocs = 1;
+        return;
+    }
     Loc *locs = ARENA_ARRAY(f->arena, Loc, g->inlined.n + g->roots.n + 1);
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->inlined.n; i++) {
@@ -196,20 +204,41 @@ static void places(Body *b) {
 
 /* --- One group ---------------------------------------------------------------------------- */
 
-static void seal(Body *b) {
-    b->k->nops = b->ops.n;
-    b->k->ops = b->ops.v;
-    b->k->nparams = b->params.n;
-    b->k->params = b->params.v;
+void body_begin(Body *b) {
+    Arena *a = b->f->arena;
+    b->memo = map_create(a);
+    b->consts = map_create(a);
+    vec_push(a, &b->ops, (KOp){0});
+    vec_push(a, &b->masks, 0);
+}
+
+void body_end(Body *b) {
+    Kernel *k = b->k;
+    const Group *g = b->g;
+    k->nops = b->ops.n;
+    k->ops = b->ops.v;
+    k->nparams = b->params.n;
+    k->params = b->params.v;
+    k->naxes = g->naxes;
+    k->axes = arena_copy(b->f->arena, g->axes, g->naxes * sizeof g->axes[0]);
+    if (g->kind != GROUP_pack) axes_finish(b);
+    bool depthwise = g->anchor && fuse_is_depthwise(b->f, g->anchor);
+    if (k->tem == TEM_none) {
+        if (g->kind == GROUP_attention)
+            attention_facts(b);
+        else if (g->kind == GROUP_dot && !depthwise && b->nacc)
+            dot_facts(b);
+        else
+            map_kind(b);
+    }
+    traffic(b);
+    places(b);
 }
 
 void fuse_lower(Fuse *f, Group *g) {
     Kernel *k = ARENA_NEW(f->arena, Kernel);
     Body b = {.f = f, .g = g, .k = k};
-    b.memo = map_create(f->arena);
-    b.consts = map_create(f->arena);
-    vec_push(f->arena, &b.ops, (KOp){0});
-    vec_push(f->arena, &b.masks, 0);
+    body_begin(&b);
     for (uint32_t i = 0; i < g->roots.n; i++) {
         const Root *r = &g->roots.v[i];
         if (g->kind == GROUP_pack)
@@ -219,21 +248,7 @@ void fuse_lower(Fuse *f, Group *g) {
         else
             lower_root(&b, r);
     }
-    seal(&b);
-    k->naxes = g->naxes;
-    k->axes = arena_copy(f->arena, g->axes, g->naxes * sizeof g->axes[0]);
-    if (g->kind != GROUP_pack) axes_finish(&b);
-    bool depthwise = g->anchor && fuse_is_depthwise(f, g->anchor);
-    if (k->tem == TEM_none) {
-        if (g->kind == GROUP_attention)
-            attention_facts(&b);
-        else if (g->kind == GROUP_dot && !depthwise && b.nacc)
-            dot_facts(&b);
-        else
-            map_kind(&b);
-    }
-    traffic(&b);
-    places(&b);
+    body_end(&b);
     g->kernel = k;
     g->bufs = b.bufs.v;
 }

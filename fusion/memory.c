@@ -7,7 +7,7 @@ static uint32_t add_buffer(Fuse *f, SBuffer b) {
 }
 
 /* Data-dependent sizes become what they cannot exceed: the length of the mask that was counted. */
-static Expr upper_bound(Fuse *f, Expr e) {
+Expr fuse_upper_bound(Fuse *f, Expr e) {
     for (uint32_t i = f->counts.n; i-- > 0;)
         e = expr_subst(f->p, e, &f->counts.v[i].sym, &f->counts.v[i].bound, 1);
     return e;
@@ -23,37 +23,71 @@ static void find_counts(Fuse *f) {
     }
 }
 
-static void io_buffers(Fuse *f) {
+static void own_buffers(Fuse *f) {
+    uint32_t *in = ARENA_ARRAY(f->arena, uint32_t, f->g->inputs.n);
+    uint32_t *out = ARENA_ARRAY(f->arena, uint32_t, f->g->outputs.n);
     for (uint32_t i = 0; i < f->g->inputs.n; i++) {
         Value v = f->g->inputs.v[i].value;
         const Type *t = graph_type(f->g, v);
-        SBuffer b = {
-            .kind = BUF_input, .dtype = t->dtype, .numel = type_numel(f->p, t), .index = i};
-        b.node = v;
-        f->v[v].buf = add_buffer(f, b);
+        SBuffer b = {.kind = BUF_input, .dtype = t->dtype, .index = i, .node = v, .graph = f->g};
+        b.numel = type_numel(f->p, t);
+        in[i] = add_buffer(f, b) - 1;
     }
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         Value v = f->g->outputs.v[i].value;
         const Type *t = graph_type(f->g, v);
-        SBuffer b = {.kind = BUF_output, .dtype = t->dtype, .index = i, .node = v};
-        b.numel = upper_bound(f, type_numel(f->p, t));
-        uint32_t n = add_buffer(f, b);
-        if (f->v[v].output == i + 1) f->v[v].buf = n;
+        SBuffer b = {.kind = BUF_output, .dtype = t->dtype, .index = i, .node = v, .graph = f->g};
+        b.numel = fuse_upper_bound(f, type_numel(f->p, t));
+        out[i] = add_buffer(f, b) - 1;
     }
+    f->in_buf = in;
+    f->out_buf = out;
+}
+
+static void io_buffers(Fuse *f) {
+    if (!f->in_buf) own_buffers(f);
+    for (uint32_t i = 0; i < f->g->inputs.n; i++)
+        f->v[f->g->inputs.v[i].value].buf = f->in_buf[i] + 1;
+    for (uint32_t i = 0; i < f->g->outputs.n; i++) {
+        VState *s = &f->v[f->g->outputs.v[i].value];
+        if (s->output == i + 1) s->buf = f->out_buf[i] + 1;
+    }
+}
+
+uint32_t fuse_buffer_of(Fuse *f, Value v) {
+    VState *s = &f->v[v];
+    if (s->home) return fuse_buffer_of(f, s->home);
+    if (!s->buf) {
+        GC_ASSERT(graph_node(f->g, v)->op == OP_const);
+        const Type *t = graph_type(f->g, v);
+        SBuffer k = {.kind = BUF_const,
+                     .dtype = t->dtype,
+                     .numel = type_numel(f->p, t),
+                     .node = v,
+                     .graph = f->g};
+        vec_push(f->arena, &f->s->buffers, k);
+        s->buf = f->s->buffers.n;
+    }
+    return s->buf - 1;
 }
 
 static void value_buffer(Fuse *f, Value v) {
     VState *s = &f->v[v];
     const Node *n = graph_node(f->g, v);
     const Group *g = f->groups.v[s->group - 1];
+    if (g->kind == GROUP_control) {
+        control_buffers(f, v);
+        return;
+    }
     if (!s->home && !s->buf) {
-        SBuffer b = {.dtype = n->type.dtype, .node = v};
+        SBuffer b = {.dtype = n->type.dtype, .node = v, .graph = f->g};
         b.kind = s->const_only ? BUF_prepared : BUF_temp;
-        b.numel = upper_bound(f, type_numel(f->p, &n->type));
+        b.numel = fuse_upper_bound(f, type_numel(f->p, &n->type));
         s->buf = add_buffer(f, b);
     }
     if (g->kind != GROUP_compact) return;
     SBuffer c = {.kind = BUF_temp, .dtype = DT_i64, .numel = expr_const(f->p, 1), .node = v};
+    c.graph = f->g;
     s->count_buf = add_buffer(f, c);
 }
 
@@ -65,6 +99,7 @@ void fuse_buffers(Fuse *f) {
     for (uint32_t i = 0; i < f->packs.n; i++) {
         Pack *k = &f->packs.v[i];
         SBuffer b = {.kind = BUF_prepared, .dtype = graph_type(f->g, k->b)->dtype, .node = k->b};
+        b.graph = f->g;
         b.numel = pack_numel(f, k);
         k->buf = add_buffer(f, b);
     }
@@ -72,17 +107,33 @@ void fuse_buffers(Fuse *f) {
 
 /* --- Lifetimes ---------------------------------------------------------------------------- */
 
+static void note_use(SBuffer *b, uint32_t t) {
+    if (b->first > t) b->first = t;
+    if (b->last < t) b->last = t;
+}
+
+/* What is used both in a loop and outside of it lives throughout the loop. */
+static void widen(Schedule *s, uint32_t begin, uint32_t end) {
+    for (uint32_t i = 0; i < s->buffers.n; i++) {
+        SBuffer *b = &s->buffers.v[i];
+        bool touches = b->first <= end && b->last >= begin;
+        if (!touches || (b->first >= begin && b->last <= end)) continue;
+        note_use(b, begin);
+        note_use(b, end);
+    }
+}
+
 static void find_lifetimes(Schedule *s) {
     for (uint32_t i = 0; i < s->buffers.n; i++) s->buffers.v[i].first = UINT32_MAX;
     for (uint32_t t = 0; t < s->steps.n; t++) {
         const SStep *x = &s->steps.v[t];
-        if (x->kind != STEP_kernel) continue;
-        for (uint32_t i = 0; i < x->kernel->nparams; i++) {
-            SBuffer *b = &s->buffers.v[x->bufs[i]];
-            if (b->first == UINT32_MAX) b->first = t;
-            b->last = t;
-        }
+        for (uint32_t i = 0; x->kernel && i < x->kernel->nparams; i++)
+            note_use(&s->buffers.v[x->bufs[i]], t);
+        if (x->cond_buf) note_use(&s->buffers.v[x->cond_buf - 1], t);
+        if (x->trip_buf) note_use(&s->buffers.v[x->trip_buf - 1], t);
     }
+    for (uint32_t t = s->steps.n; t-- > 0;)
+        if (s->steps.v[t].kind == STEP_loop_begin) widen(s, t, s->steps.v[t].match);
     for (uint32_t i = 0; i < s->buffers.n; i++)
         if (s->buffers.v[i].first == UINT32_MAX) s->buffers.v[i].first = 0;
 }

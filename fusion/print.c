@@ -22,7 +22,14 @@ static void print_step(const Schedule *s, uint32_t i, StrBuf *out) {
     static const char *const names[] = {"kernel", "loop", "end loop", "if", "else", "end if"};
     const SStep *t = &s->steps.v[i];
     if (t->kind != STEP_kernel) {
-        sb_printf(out, "# step %u: %s\n", i, names[t->kind]);
+        sb_printf(out, "# step %u: %s", i, names[t->kind]);
+        if (t->cond_buf) sb_printf(out, " while buffer %u", t->cond_buf - 1);
+        if (t->trip_buf) sb_printf(out, " times buffer %u", t->trip_buf - 1);
+        if (t->trip) {
+            sb_put(out, " times ");
+            expr_print(s->exprs, t->trip, out);
+        }
+        sb_put(out, "\n");
         return;
     }
     sb_printf(out, "# step %u%s: buffers", i, t->prepare ? " (prepare)" : "");

@@ -116,6 +116,8 @@ uint32_t body_param(Body *b, uint32_t buf, bool written) {
 
 Expr home_index(Fuse *f, Group *g, Value v, IdxId idx) {
     const VState *s = &f->v[v];
+    if (s->output && f->out_base && f->out_base[s->output - 1])
+        return expr_add(f->p, idx_get(g, idx)->flat, f->out_base[s->output - 1]);
     if (s->layout) return idx_get(g, idx_result(f, g, s->layout, idx))->flat;
     if (!s->home) return idx_get(g, idx)->flat;
     return part_index(f, g, s->home, s->home_part, idx);
@@ -131,23 +133,10 @@ Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx) {
     return idx_join(f->p, x.rank, x.dim, n->type.dim);
 }
 
-static uint32_t buffer_of(Fuse *f, Value v) {
-    VState *s = &f->v[v];
-    if (s->home) return buffer_of(f, s->home);
-    if (!s->buf) {
-        GC_ASSERT(graph_node(f->g, v)->op == OP_const);
-        const Type *t = graph_type(f->g, v);
-        SBuffer k = {.kind = BUF_const, .dtype = t->dtype, .numel = type_numel(f->p, t), .node = v};
-        vec_push(f->arena, &f->s->buffers, k);
-        s->buf = f->s->buffers.n;
-    }
-    return s->buf - 1;
-}
-
 KVal body_load(Body *b, Value v, IdxId idx, Expr mask, KVal fill) {
     DType t = graph_type(b->f->g, v)->dtype;
     KOp o = blank(K_kload, t);
-    o.buf = body_param(b, buffer_of(b->f, v), false);
+    o.buf = body_param(b, fuse_buffer_of(b->f, v), false);
     o.index = home_index(b->f, b->g, v, idx);
     o.mask = mask;
     if (mask && fill) o.in[0] = body_cast(b, fill, t);

@@ -32,19 +32,42 @@ static void order_groups(Fuse *f, Order *o) {
     for (uint32_t i = f->groups.n; i-- > 0;) place(o, f->groups.v[i]);
 }
 
-static void emit_steps(Fuse *f) {
+static graphc_status emit_steps(Fuse *f) {
     Order o;
     order_groups(f, &o);
-    uint32_t number[2] = {0, 0};
     for (uint32_t i = 0; i < o.out.n; i++) {
         Group *g = o.out.v[i];
+        if (g->kind == GROUP_control) {
+            GC_TRY(control_emit(f, g));
+            continue;
+        }
         fuse_lower(f, g);
-        g->kernel->name = fuse_kernel_name(f, g, g->kernel, number[g->prepare]++);
+        g->kernel->name = fuse_kernel_name(f, g, g->kernel, f->number[g->prepare]++);
         if (g->prepare) g->kernel->name = arena_printf(f->arena, "prepare_%s", g->kernel->name);
         SStep s = {
             .kind = STEP_kernel, .prepare = g->prepare, .kernel = g->kernel, .bufs = g->bufs};
         g->step = f->s->steps.n;
         vec_push(f->arena, &f->s->steps, s);
+    }
+    return GRAPHC_OK;
+}
+
+/* Bodies leave their prepare steps where they stand; all of them run first. */
+static void hoist_prepare(Schedule *s, Arena *a) {
+    uint32_t n = s->steps.n, at = 0;
+    uint32_t *to = ARENA_ARRAY(a, uint32_t, n);
+    SStep *old = arena_copy(a, s->steps.v, n * sizeof *old);
+    for (int prepare = 1; prepare >= 0; prepare--)
+        for (uint32_t i = 0; i < n; i++)
+            if (old[i].prepare == (prepare != 0)) to[i] = at++;
+    for (uint32_t i = 0; i < n; i++) {
+        if (old[i].kind != STEP_kernel) old[i].match = to[old[i].match];
+        s->steps.v[to[i]] = old[i];
+    }
+    for (uint32_t i = 0; i < s->refusals.n; i++) {
+        Refusal *r = &s->refusals.v[i];
+        r->producer = to[r->producer];
+        r->consumer = to[r->consumer];
     }
 }
 
@@ -55,12 +78,13 @@ static void explain(Fuse *f) {
     for (Value v = 1; v < f->g->nodes.n; v++) {
         const VState *s = &f->v[v];
         if (!s->group || s->const_only || f->groups.v[s->group - 1]->kind == GROUP_join) continue;
+        if (special_is(f, v)) continue;
         uint32_t groups[64], n = fuse_demanders(f, v, groups, 64);
         Expr bytes = type_numel(f->p, graph_type(f->g, v));
         bytes = expr_muli(f->p, bytes, 2 * (int64_t)dtype_bytes(graph_type(f->g, v)->dtype));
         for (uint32_t i = 0; i < n; i++) {
             const Group *to = f->groups.v[groups[i]], *from = f->groups.v[s->group - 1];
-            if (to == from || to->kind == GROUP_join) continue;
+            if (to == from || to->kind == GROUP_join || to->kind == GROUP_control) continue;
             FusionWhy why = s->must                                ? WHY_output_needed
                             : s->epi && from->anchor && to->anchor ? WHY_template_input
                                                                    : s->why;
@@ -77,16 +101,14 @@ static graphc_status verify(Fuse *f) {
     return GRAPHC_OK;
 }
 
-static graphc_status check_supported(const Graph *g) {
-    for (Value v = 1; v < g->nodes.n; v++) {
-        const Node *n = graph_node(g, v);
-        if (op_info[n->op].cls != OPC_CONTROL) continue;
-        Arena *tmp = arena_create();
-        graphc_status s = diag(g->diags, D_UNSUPPORTED, graph_place(g, n->loc, tmp),
-                               "control flow that depends on run-time values");
-        arena_destroy(tmp);
-        return s;
-    }
+/* Needs an analysed pool only; appends steps, buffers and refusals. */
+graphc_status fuse_run(Fuse *f) {
+    fuse_analyse(f);
+    fuse_find_attention(f);
+    fuse_group(f);
+    fuse_buffers(f);
+    GC_TRY(emit_steps(f));
+    explain(f);
     return GRAPHC_OK;
 }
 
@@ -95,16 +117,13 @@ graphc_status schedule_build(const Graph *g, const Machine *m, Arena *a, Schedul
     s->graph = g;
     s->exprs = g->exprs;
     s->machine = m;
+    uint32_t number[2] = {0, 0};
     Fuse f = {.g = g, .p = g->exprs, .m = m, .arena = a, .diags = g->diags, .s = s};
-    GC_TRY(check_supported(g));
-    fuse_analyse(&f);
-    fuse_find_attention(&f);
-    fuse_group(&f);
-    fuse_buffers(&f);
-    emit_steps(&f);
+    f.number = number;
+    GC_TRY(fuse_run(&f));
+    hoist_prepare(s, a);
     GC_TRY(verify(&f));
     fuse_lifetimes(&f);
-    explain(&f);
     *out = s;
     return GRAPHC_OK;
 }

@@ -18,7 +18,8 @@ typedef struct SBuffer {
     DType dtype;
     Expr numel;      /* elements to allocate: an upper bound where sizes are data-dependent */
     uint32_t index;  /* input or output number */
-    Value node;      /* what it holds, for dumps and BUF_const */
+    Value node;      /* what it holds, for dumps and BUF_const ... */
+    const Graph *graph; /* ... in this graph: the schedule's or a loop's or branch's body */
     uint32_t alias;  /* 0, or 1 + number of the buffer whose storage it uses (in place, or a part of a
                         concatenation) ... */
     Expr alias_offset; /* ... at this element offset */

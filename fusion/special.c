@@ -9,7 +9,9 @@ bool special_is(const Fuse *f, Value v) {
     case OP_cumprod:
     case OP_argsort:
     case OP_compact:
-    case OP_scatter: return true;
+    case OP_scatter:
+    case OP_loop:
+    case OP_if: return true;
     default: return false;
     }
 }
@@ -63,6 +65,8 @@ static void scatter_root(Fuse *f, Value v) {
 void special_root(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     switch (n->op) {
+    case OP_loop:
+    case OP_if: control_root(f, v); break;
     case OP_scatter: scatter_root(f, v); break;
     case OP_compact: row_root(f, v, GROUP_compact, 0); break;
     case OP_argsort: row_root(f, v, GROUP_sort, (uint32_t)n->attr.scan.axis); break;

@@ -51,7 +51,7 @@ static inline void *check_mem(CheckRun *r, uint32_t b) {
         r->mem[b] = arena_alloc(r->a, bytes + 64);
         memset(r->mem[b], 0x7f, bytes + 64); /* what nobody wrote shows */
         if (s->kind == BUF_const)
-            memcpy(r->mem[b], graph_node(r->s->graph, s->node)->attr.constant.data, bytes);
+            memcpy(r->mem[b], graph_node(s->graph, s->node)->attr.constant.data, bytes);
     }
     return r->mem[b];
 }
@@ -65,20 +65,46 @@ static inline void check_counts(CheckRun *r, const SStep *t) {
     }
 }
 
+static inline graphc_status check_kernel(CheckRun *r, const SStep *t) {
+    void *bufs[K_MAX_PARAMS];
+    for (uint32_t k = 0; k < t->kernel->nparams; k++) bufs[k] = check_mem(r, t->bufs[k]);
+    Arena *tmp = arena_create();
+    graphc_status s = kir_eval(t->kernel, r->s->exprs, bufs, r->sym, tmp);
+    arena_destroy(tmp);
+    if (s != GRAPHC_OK) printf("%s: %s\n", t->kernel->name, status_name(s));
+    check_counts(r, t);
+    return s;
+}
+
+/* Does the loop at step i go on? */
+static inline bool check_goes_on(CheckRun *r, const SStep *t) {
+    int64_t trip = t->trip_buf ? dtype_load_i64(DT_i64, check_mem(r, t->trip_buf - 1), 0)
+                               : expr_eval(r->s->exprs, t->trip, r->sym);
+    bool cond = !t->cond_buf || *(uint8_t *)check_mem(r, t->cond_buf - 1);
+    return r->sym[t->iter] < trip && cond;
+}
+
 static inline graphc_status check_steps(CheckRun *r) {
     for (uint32_t i = 0; i < r->s->steps.n; i++) {
         const SStep *t = &r->s->steps.v[i];
-        void *bufs[K_MAX_PARAMS];
-        if (t->kind != STEP_kernel) return GRAPHC_UNSUPPORTED;
-        for (uint32_t k = 0; k < t->kernel->nparams; k++) bufs[k] = check_mem(r, t->bufs[k]);
-        Arena *tmp = arena_create();
-        graphc_status s = kir_eval(t->kernel, r->s->exprs, bufs, r->sym, tmp);
-        arena_destroy(tmp);
-        if (s != GRAPHC_OK) {
-            printf("%s: %s\n", t->kernel->name, status_name(s));
-            return s;
+        switch (t->kind) {
+        case STEP_kernel: GC_TRY(check_kernel(r, t)); break;
+        case STEP_loop_end:
+            i = t->match;
+            t = &r->s->steps.v[i];
+            r->sym[t->iter]++;
+            if (!check_goes_on(r, t)) i = t->match;
+            break;
+        case STEP_loop_begin:
+            r->sym[t->iter] = 0;
+            if (!check_goes_on(r, t)) i = t->match;
+            break;
+        case STEP_if_begin:
+            if (!*(uint8_t *)check_mem(r, t->cond_buf - 1)) i = t->match;
+            break;
+        case STEP_if_else: i = t->match; break;
+        default: break;
         }
-        check_counts(r, t);
     }
     return GRAPHC_OK;
 }
