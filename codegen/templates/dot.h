@@ -51,14 +51,17 @@ typedef struct Dot {
     DType acc;
     LLVMTypeRef elem;
     uint32_t bytes, lanes, nv, width, mr;
-    DotGroup batch, m, n, kk;
+    DotGroup batch, m, n, kk; /* kk: in the order of the right operand's rows */
 
     /* left operand */
-    bool direct;     /* runs may be read in place ... */
-    bool guarded;    /* ... where the load's mask holds */
-    uint32_t nrun;   /* the last nrun axes of kk make a run */
-    Expr run, nruns; /* its length, their number per row */
-    Expr step;       /* stride along a run */
+    bool direct;           /* runs may be read in place ... */
+    bool guarded;          /* ... where the load's mask holds */
+    DotGroup ka;           /* the axes of kk, those first along which its strides are long */
+    Expr rows[K_MAX_AXES]; /* rows of the right operand that a step along ka's axis skips */
+    bool permuted;         /* ka's order is not kk's */
+    uint32_t nrun;         /* the last nrun axes of ka make a run */
+    Expr run, nruns;       /* its length, their number per row */
+    Expr step;             /* stride along a run */
     LLVMValueRef table, packed;
 
     DotB b[K_MAX_ACC];
@@ -93,10 +96,12 @@ Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value);
 void dot_bind(Dot *d, const DotGroup *g, Expr flat); /* axes of g in the current scope */
 /* Lanes over columns from `base` on. */
 void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask);
-bool dot_analyse_a(Dot *d);
+void dot_analyse_a(Dot *d);
 void dot_analyse_b(Dot *d, uint32_t i);
 void dot_fill_table(Dot *d, LLVMValueRef rows);
 void dot_copy_panel(Dot *d, uint32_t i);
+/* Row of the right operand with which a run begins. */
+Expr dot_run_row(Dot *d, Expr run);
 LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
 
 /* dot_kernel.c */

@@ -34,6 +34,14 @@ static LLVMValueRef b_start(Dot *d, uint32_t i) {
     return v;
 }
 
+/* `rows` rows further on. */
+static LLVMValueRef b_row(Dot *d, const DotB *b, LLVMValueRef from, Expr rows) {
+    bool copied = b->mode == DOT_B_COPIED;
+    LLVMTypeRef mem = emit_mem_type(d->e, copied ? d->acc : b->memory);
+    Expr step = copied ? expr_const(d->p, DOT_PANEL) : b->step;
+    return emit_gep(d->e, mem, from, emit_expr(d->e, expr_mul(d->p, step, rows)));
+}
+
 /* One micro-kernel: `rows` rows of the table from entry `at` on against nv vectors. */
 typedef struct Micro {
     uint32_t rows, nv, nacc; /* nacc = rows * nv */
@@ -73,10 +81,7 @@ static void micro_step(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef k) {
         for (uint32_t j = 0; j < m->nv; j++)
             m->acc[r * m->nv + j] = multiply_add(d, all, b[j], m->acc[r * m->nv + j]);
     }
-    bool copied = m->b->mode == DOT_B_COPIED;
-    LLVMTypeRef mem = emit_mem_type(e, copied ? d->acc : m->b->memory);
-    LLVMValueRef step = copied ? emit_i64(e, DOT_PANEL) : emit_expr(e, m->b->step);
-    m->row = emit_gep(e, mem, m->row, step);
+    m->row = b_row(d, m->b, m->row, d->rows[d->ka.n - 1]);
 }
 
 static void micro_kernel(Dot *d, Micro *m) {
@@ -86,7 +91,13 @@ static void micro_kernel(Dot *d, Micro *m) {
     bool single = expr_is_value(d->p, d->nruns, 1);
     m->nacc = m->rows * m->nv;
     for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = LLVMConstNull(emit_vec(d->elem, d->lanes));
+    LLVMValueRef start = m->row;
     if (!single) micro_open(d, m, &runs, "runs", nruns);
+    if (d->permuted) {
+        Expr first =
+            dot_run_row(d, single ? expr_const(d->p, 0) : dot_sym(d, "run", d->nruns, runs.i));
+        m->row = b_row(d, m->b, start, first);
+    }
     LLVMValueRef at = single ? m->at : LLVMBuildAdd(e->b, m->at, runs.i, "");
     for (uint32_t r = 0; r < m->rows; r++) {
         LLVMValueRef entry = LLVMBuildMul(e->b, nruns, emit_i64(e, r), "");

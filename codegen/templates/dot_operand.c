@@ -71,25 +71,75 @@ static bool is_box(Dot *d, Expr mask, uint32_t nrun) {
         return is_box(d, expr_arg(p, mask, 0), nrun) && is_box(d, expr_arg(p, mask, 1), nrun);
     bool uses = false;
     for (uint32_t i = 0; i < nrun; i++)
-        uses |= expr_uses(p, mask, d->k->axes[d->kk.axis[d->kk.n - 1 - i]].sym);
+        uses |= expr_uses(p, mask, d->k->axes[d->ka.axis[d->ka.n - 1 - i]].sym);
     if (!uses) return true;
     if (expr_op(p, mask) != EX_lt) return false;
     Expr room = expr_sub(p, expr_arg(p, mask, 0), expr_arg(p, mask, 1));
     for (uint32_t i = 0; i < nrun; i++) {
-        if (!expr_affine(p, room, d->k->axes[d->kk.axis[d->kk.n - 1 - i]].sym, &coef, &rest))
+        if (!expr_affine(p, room, d->k->axes[d->ka.axis[d->ka.n - 1 - i]].sym, &coef, &rest))
             return false;
         room = rest;
     }
     return true;
 }
 
-bool dot_analyse_a(Dot *d) {
+/* A load of the left operand that moves along the contracted axes, or 0. */
+static KVal load_of(Dot *d, KVal v) {
+    const KOp *o = &d->k->ops[v];
+    if (o->op == K_kload) return d->e->domains[v] & d->t->k ? v : 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        KVal found = o->in[i] ? load_of(d, o->in[i]) : 0;
+        if (found) return found;
+    }
+    return 0;
+}
+
+/* Orders the contracted axes by the left operand's strides, longest first. */
+static void order_axes(Dot *d) {
+    ExprPool *p = d->p;
+    KVal load = load_of(d, d->t->a);
+    int64_t stride[K_MAX_AXES];
+    Expr row = expr_const(p, 1), coef, rest;
+    d->ka = d->kk;
+    for (uint32_t i = d->kk.n; i-- > 0;) {
+        const KAxis *axis = &d->k->axes[d->kk.axis[i]];
+        d->rows[i] = row;
+        row = expr_mul(p, row, axis->extent);
+        if (!load || !expr_affine(p, d->k->ops[load].index, axis->sym, &coef, &rest)) return;
+        stride[i] = expr_hint(p, coef);
+    }
+    for (uint32_t i = 1; i < d->ka.n; i++)
+        for (uint32_t j = i; j > 0 && stride[j - 1] < stride[j]; j--) {
+            int64_t s = stride[j];
+            uint8_t axis = d->ka.axis[j];
+            Expr skip = d->rows[j];
+            stride[j] = stride[j - 1], stride[j - 1] = s;
+            d->ka.axis[j] = d->ka.axis[j - 1], d->ka.axis[j - 1] = axis;
+            d->rows[j] = d->rows[j - 1], d->rows[j - 1] = skip;
+            d->permuted = true;
+        }
+}
+
+/* Axes, counted from the last of ka, along which the right operand's rows follow each other evenly.
+ */
+static uint32_t even_rows(Dot *d) {
+    uint32_t n = 1;
+    for (uint32_t i = d->ka.n - 1; i > 0; i--, n++) {
+        Expr size = d->k->axes[d->ka.axis[i]].extent;
+        if (d->rows[i - 1] != expr_mul(d->p, d->rows[i], size)) break;
+    }
+    return n;
+}
+
+void dot_analyse_a(Dot *d) {
     const KOp *o = &d->k->ops[d->t->a];
-    d->nrun = d->kk.n;
+    order_axes(d);
+    d->nrun = even_rows(d);
     d->step = expr_const(d->p, 1);
     if (o->op == K_kload && (DType)o->dtype == d->acc) {
         Expr step = 0;
-        uint32_t n = uniform_stride(d, &d->kk, o->index, &step);
+        uint32_t n = uniform_stride(d, &d->ka, o->index, &step);
+        if (n > d->nrun) n = d->nrun;
         bool whole = !o->mask || (expr_is_value(d->p, step, 1) && is_box(d, o->mask, n));
         if (n && whole) {
             d->direct = true;
@@ -99,19 +149,30 @@ bool dot_analyse_a(Dot *d) {
         }
     }
     d->run = d->nruns = expr_const(d->p, 1);
-    for (uint32_t i = 0; i < d->kk.n; i++) {
-        Expr *size = i + d->nrun < d->kk.n ? &d->nruns : &d->run;
-        *size = expr_mul(d->p, *size, d->k->axes[d->kk.axis[i]].extent);
+    for (uint32_t i = 0; i < d->ka.n; i++) {
+        Expr *size = i + d->nrun < d->ka.n ? &d->nruns : &d->run;
+        *size = expr_mul(d->p, *size, d->k->axes[d->ka.axis[i]].extent);
     }
-    return true;
+}
+
+Expr dot_run_row(Dot *d, Expr run) {
+    ExprPool *p = d->p;
+    Expr inner = expr_const(p, 1), row = expr_const(p, 0);
+    for (uint32_t i = d->ka.n - d->nrun; i-- > 0;) {
+        Expr size = d->k->axes[d->ka.axis[i]].extent, at = expr_div(p, run, inner);
+        if (i) at = expr_mod(p, at, size);
+        row = expr_add(p, row, expr_mul(p, at, d->rows[i]));
+        inner = expr_mul(p, inner, size);
+    }
+    return row;
 }
 
 /* Whether the load's mask holds all along the run: at every corner of the axes that it uses. */
 static LLVMValueRef run_inside(Dot *d, Expr mask) {
     Emit *e = d->e;
     uint32_t used[K_MAX_AXES], n = 0;
-    for (uint32_t i = d->kk.n - d->nrun; i < d->kk.n; i++)
-        if (expr_uses(d->p, mask, d->k->axes[d->kk.axis[i]].sym)) used[n++] = d->kk.axis[i];
+    for (uint32_t i = d->ka.n - d->nrun; i < d->ka.n; i++)
+        if (expr_uses(d->p, mask, d->k->axes[d->ka.axis[i]].sym)) used[n++] = d->ka.axis[i];
     Expr all = expr_const(d->p, 1);
     for (uint32_t corner = 0; corner < 1u << n; corner++) {
         uint32_t sym[K_MAX_AXES];
@@ -131,10 +192,10 @@ static LLVMValueRef run_inside(Dot *d, Expr mask) {
 static void pack_run(Dot *d, LLVMValueRef slot) {
     Emit *e = d->e;
     EmitLoop loops[K_MAX_AXES];
-    uint32_t first = d->kk.n - d->nrun, last = d->kk.n - 1;
+    uint32_t first = d->ka.n - d->nrun, last = d->ka.n - 1;
     LLVMValueRef at = emit_i64(e, 0);
     for (uint32_t i = first; i <= last; i++) {
-        const KAxis *axis = &d->k->axes[d->kk.axis[i]];
+        const KAxis *axis = &d->k->axes[d->ka.axis[i]];
         LLVMValueRef size = emit_expr(e, axis->extent);
         LLVMValueRef step = emit_i64(e, i == last ? d->lanes : 1);
         loops[i] = (EmitLoop){0};
@@ -163,8 +224,8 @@ static LLVMValueRef run_pointer(Dot *d, LLVMValueRef slot) {
         return slot;
     }
     emit_push(e);
-    for (uint32_t i = d->kk.n - d->nrun; i < d->kk.n; i++)
-        emit_bind(e, d->k->axes[d->kk.axis[i]].sym, expr_const(d->p, 0));
+    for (uint32_t i = d->ka.n - d->nrun; i < d->ka.n; i++)
+        emit_bind(e, d->k->axes[d->ka.axis[i]].sym, expr_const(d->p, 0));
     LLVMValueRef place = emit_address(e, o->buf, o->index);
     emit_pop(e);
     if (!d->guarded) return place;
@@ -184,8 +245,8 @@ void dot_fill_table(Dot *d, LLVMValueRef rows) {
     emit_loop_begin(e, &row, "row", zero, rows, one, true);
     dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row.i, "")));
     LLVMValueRef at = row.i;
-    for (uint32_t i = 0; i + d->nrun < d->kk.n; i++) {
-        const KAxis *axis = &d->k->axes[d->kk.axis[i]];
+    for (uint32_t i = 0; i + d->nrun < d->ka.n; i++) {
+        const KAxis *axis = &d->k->axes[d->ka.axis[i]];
         LLVMValueRef size = emit_expr(e, axis->extent);
         loops[i] = (EmitLoop){0};
         emit_loop_begin(e, &loops[i], "run", zero, size, one, false);
@@ -196,7 +257,7 @@ void dot_fill_table(Dot *d, LLVMValueRef rows) {
     if (d->packed) slot = emit_gep(e, d->elem, d->packed, LLVMBuildMul(e->b, at, run, ""));
     LLVMValueRef entry = run_pointer(d, slot);
     emit_store_ptr(e, entry, emit_gep(e, e->ptr, d->table, at), 8);
-    for (uint32_t i = d->kk.n - d->nrun; i-- > 0;) emit_loop_end(e, &loops[i]);
+    for (uint32_t i = d->ka.n - d->nrun; i-- > 0;) emit_loop_end(e, &loops[i]);
     emit_loop_end(e, &row);
 }
 

@@ -29,7 +29,8 @@ void wino_analyse(Dot *d) {
     d->wino.width = half(d, k->axes[d->wino.axis[1]].extent);
     Expr tiles = expr_mul(d->p, d->wino.height, d->wino.width);
     d->m = (DotGroup){.size = expr_mul(d->p, d->wino.outer.size, tiles)};
-    d->nruns = d->step = expr_const(d->p, 1);
+    d->ka = d->kk;
+    d->nruns = d->step = d->rows[0] = expr_const(d->p, 1);
     d->run = d->kk.size;
     Expr lanes = expr_const(d->p, d->lanes);
     d->wino.channels = expr_muli(d->p, expr_ceildiv(d->p, d->kk.size, lanes), d->lanes);

@@ -197,10 +197,13 @@ static void test_gemms(void) {
 
 typedef struct Conv {
     int size, c, oc, taps, stride, pad;
+    bool nchw; /* channels of the input outermost */
 } Conv;
 
-static const Conv convs[] = {{14, 16, 50, 3, 1, 1}, {9, 5, 20, 3, 2, 1},   {12, 3, 64, 7, 2, 3},
-                             {10, 20, 30, 1, 2, 0}, {10, 20, 30, 1, 1, 0}, {9, 8, 20, 3, 1, 0}};
+static const Conv convs[] = {{14, 16, 50, 3, 1, 1, false}, {9, 5, 20, 3, 2, 1, false},
+                             {12, 3, 64, 7, 2, 3, false},  {10, 20, 30, 1, 2, 0, false},
+                             {10, 20, 30, 1, 1, 0, false}, {9, 8, 20, 3, 1, 0, false},
+                             {12, 3, 64, 7, 2, 3, true},   {16, 4, 40, 4, 4, 0, true}};
 
 static void conv_text(Env *e, const Conv *c) {
     int out = (c->size + 2 * c->pad - c->taps) / c->stride + 1, k = c->taps * c->taps * c->c;
@@ -216,8 +219,12 @@ static void conv_text(Env *e, const Conv *c) {
     sb_printf(&e->text, " ~c=%d\nparam 0 f32[%d]\nparam 1 f32[%d]\n", c->c,
               2 * c->size * c->size * c->c, panels * k * 48);
     sb_printf(&e->text, "param 2 f32[%d] written\nparam 3 f32[%d]\n", 2 * out * out * c->oc, c->oc);
-    sb_printf(&e->text, "%%1 f32 load p0[((b*%d + %s)*%d + %s)*%d + c]", c->size, y, c->size, x,
-              c->c);
+    if (c->nchw)
+        sb_printf(&e->text, "%%1 f32 load p0[((b*%d + c)*%d + %s)*%d + %s]", c->c, c->size, y,
+                  c->size, x);
+    else
+        sb_printf(&e->text, "%%1 f32 load p0[((b*%d + %s)*%d + %s)*%d + c]", c->size, y, c->size, x,
+                  c->c);
     if (c->pad)
         sb_printf(&e->text, " if [(-1 < %s)*(%s < %d)*(-1 < %s)*(%s < %d)]", y, y, c->size, x, x,
                   c->size);
