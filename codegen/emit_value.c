@@ -170,9 +170,10 @@ static LLVMValueRef vector_load(Emit *e, const Access *a, LLVMValueRef lanes, LL
     return gather(e, a, m ? m : all_lanes(e), other);
 }
 
-static LLVMValueRef load_new(Emit *e, const KOp *o, const Access *a, LLVMValueRef lanes) {
+/* `other`: what masked-off elements are, made where the load stood: here the symbols in its index
+ * may be bound no more. */
+static LLVMValueRef load_new(Emit *e, const Access *a, LLVMValueRef lanes, LLVMValueRef other) {
     LLVMValueRef v;
-    LLVMValueRef other = o->in[0] ? emit_val(e, o->in[0]).v : NULL;
     bool lane_mask = a->mask.v && emit_is_vector(a->mask.v);
     if (a->varies) {
         v = vector_load(e, a, lanes, NULL);
@@ -213,7 +214,7 @@ static EmitVal emit_kload(Emit *e, KVal v) {
     const EmitMemo *m = emit_memo_get(e, depth, key);
     if (m) return (EmitVal){.v = m->v, .depth = depth};
     EmitPlace back = emit_hoist(e, depth);
-    key.v = load_new(e, o, &a, lanes);
+    key.v = load_new(e, &a, lanes, other.v);
     emit_memo_put(e, depth, key);
     emit_unhoist(e, back);
     return (EmitVal){.v = key.v, .depth = depth};
