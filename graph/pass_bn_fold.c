@@ -62,9 +62,31 @@ static Value fold_into(Rewrite *r, Value mul, uint32_t side) {
     return 0;
 }
 
+/* (x + row) + row as x + (row + row), where x is a contraction. */
+static Value join_shifts(Rewrite *r, Value v, uint32_t side) {
+    Graph *g = r->to;
+    const Node *n = graph_node(r->from, v);
+    Value row = channel_row(r, n->in[1 - side]);
+    Node x = *graph_node(g, rewrite_in(r, v, side));
+    if (!row || x.op != OP_add || r->uses[n->in[side]] != 1) return 0;
+    for (uint32_t k = 0; k < 2; k++) {
+        const Node *base = graph_node(g, x.in[k]), *other = graph_node(g, x.in[1 - k]);
+        if ((base->op != OP_conv && base->op != OP_dot) || other->op != OP_expand) continue;
+        if (!type_equal(graph_type(g, other->in[0]), graph_type(g, r->map[row]))) continue;
+        Value sum = build_binary(g, OP_add, other->in[0], r->map[row]);
+        return build_binary(g, OP_add, x.in[k], sum);
+    }
+    return 0;
+}
+
 static Value fold(Rewrite *r, Value v) {
     const Node *n = graph_node(r->from, v);
-    if (n->op != OP_mul || !dtype_is_float(n->type.dtype)) return 0;
+    if (!dtype_is_float(n->type.dtype)) return 0;
+    if (n->op == OP_add) {
+        Value sum = join_shifts(r, v, 0);
+        return sum ? sum : join_shifts(r, v, 1);
+    }
+    if (n->op != OP_mul) return 0;
     Value x = fold_into(r, v, 0);
     return x ? x : fold_into(r, v, 1);
 }
