@@ -161,8 +161,64 @@ static const Case cases[] = {
             "%8 f64 add %6, %7\n %9 f64 store p1[i*M + j] %8\n end\n", 1e-14},
     {"total", "kernel total red ~i=N ~j=M\n"
             "param 0 f32[N*M]\n param 1 f32[1] written\n"
-            "%1 f32 load p0[i*M + j]\n %2 f32 reduce sum i,j %1\n %3 f32 store p1[0] %2\n end\n",
-            4e-6},
+            "%1 f32 load p0[i*M + j]\n %2 f32 abs %1\n %3 f32 reduce sum i,j %2\n"
+            "%4 f32 store p1[0] %3\n end\n", 4e-6},
+    {"dot_bias", "kernel dotb tem dot m=N n=70 ~k=33\n"
+            "param 0 f32[N*33]\n param 1 f32[33*70]\n param 2 f32[70]\n param 3 f32[N*70] written\n"
+            "%1 f32 load p0[m*33 + k]\n %2 f32 load p1[k*70 + n]\n %3 f32 mul %1, %2\n"
+            "%4 f32 reduce sum k %3\n %5 f32 load p2[n]\n %6 f32 add %4, %5\n %7 f32 const 0\n"
+            "%8 f32 max %6, %7\n %9 f32 store p3[m*70 + n] %8\n"
+            "dot batch - m m n n k k pack 0 a %1 acc %4 b %2\n end\n", 4e-6},
+    {"dot_batch", "kernel dotbt tem dot b=3 h=2 m=N n=M ~k=32\n"
+            "param 0 f32[3*N*64]\n param 1 f32[3*M*64]\n param 2 f32[6*N*M] written\n"
+            "%1 f32 load p0[(b*N + m)*64 + h*32 + k]\n %2 f32 load p1[(b*M + n)*64 + h*32 + k]\n"
+            "%3 f32 mul %1, %2\n %4 f32 reduce sum k %3\n"
+            "%5 f32 store p2[((b*2 + h)*N + m)*M + n] %4\n"
+            "dot batch b,h m m n n k k pack 0 a %1 acc %4 b %2\n end\n", 4e-6},
+    {"dot_gated", "kernel dotg tem dot m=N n=40 ~k=M\n"
+            "param 0 f16[N*M]\n param 1 f32[M*40]\n param 2 f32[M*40]\n param 3 f16[N*40] written\n"
+            "%1 f16 load p0[m*M + k]\n %2 f32 cast %1\n %3 f32 load p1[k*40 + n]\n"
+            "%4 f32 load p2[k*40 + n]\n %5 f32 mul %2, %3\n %6 f32 mul %2, %4\n"
+            "%7 f32 reduce sum k %5\n %8 f32 reduce sum k %6\n %9 f32 sigmoid %7\n"
+            "%10 f32 mul %7, %9\n %11 f32 mul %10, %8\n %12 f16 cast %11\n"
+            "%13 f16 store p3[m*40 + n] %12\n"
+            "dot batch - m m n n k k pack 0 a %2 acc %7 b %3 acc %8 b %4\n end\n", 1e-3},
+    {"conv", "kernel conv tem dot b=2 h=5 w=N n=24 ~r=3 ~s=3 ~c=7\n"
+            "param 0 f32[70*N]\n param 1 f32[9*7*24]\n param 2 f32[240*N] written\n"
+            "%1 f32 load p0[((b*5 + h + r - 1)*N + w + s - 1)*7 + c] if "
+            "[(0 < h + r)*(h + r < 6)*(0 < w + s)*(w + s < N + 1)]\n"
+            "%2 f32 load p1[((r*3 + s)*7 + c)*24 + n]\n %3 f32 mul %1, %2\n"
+            "%4 f32 reduce sum r,s,c %3\n %5 f32 store p2[((b*5 + h)*N + w)*24 + n] %4\n"
+            "dot batch - m b,h,w n n k r,s,c pack 0 a %1 acc %4 b %2\n end\n", 4e-6},
+    {"dot_i32", "kernel doti tem dot m=N n=M ~k=21\n"
+            "param 0 i8[N*21]\n param 1 u8[21*M]\n param 2 i32[N*M] written\n"
+            "%1 i8 load p0[m*21 + k]\n %2 i32 cast %1\n %3 u8 load p1[k*M + n]\n %4 i32 cast %3\n"
+            "%5 i32 mul %2, %4\n %6 i32 reduce sum k %5\n %7 i32 store p2[m*M + n] %6\n"
+            "dot batch - m m n n k k pack 0 a %2 acc %6 b %4\n end\n", 0},
+    {"attention", "kernel attn tem attention b=2 h=2 i=N ~j=M ~d=32 dv=32\n"
+            "param 0 f32[128*N]\n param 1 f32[128*M]\n param 2 f32[128*M]\n"
+            "param 3 f32[128*N] written\n param 4 f32[2*M]\n"
+            "%1 f32 load p0[(b*N + i)*64 + h*32 + d]\n %2 f32 load p1[(b*M + j)*64 + h*32 + d]\n"
+            "%3 f32 mul %1, %2\n %4 f32 reduce sum d %3\n %5 f32 const 0.17\n %6 f32 mul %4, %5\n"
+            "%7 f32 load p4[b*M + j]\n %8 f32 add %6, %7\n %9 f32 reduce max j %8\n"
+            "%10 f32 sub %8, %9\n %11 f32 exp %10\n %12 f32 reduce sum j %11\n"
+            "%13 f32 div %11, %12\n %14 f32 load p2[(b*M + j)*64 + h*32 + dv]\n"
+            "%15 f32 mul %13, %14\n %16 f32 reduce sum j %15\n"
+            "%17 f32 store p3[(b*N + i)*64 + h*32 + dv] %16\n"
+            "attention batch b,h i i j j d d dv dv q %1 k %2 s %4 score %8 m %9 e %11 l %12 v %14 "
+            "o %16\n end\n", 4e-6},
+    {"causal", "kernel causal tem attention b=3 i=N ~j=N ~d=64 dv=64\n"
+            "param 0 f32[192*N]\n param 1 f32[192*N]\n param 2 f32[192*N]\n"
+            "param 3 f32[192*N] written\n"
+            "%1 f32 load p0[(b*N + i)*64 + d]\n %2 f32 load p1[(b*N + j)*64 + d]\n"
+            "%3 f32 mul %1, %2\n %4 f32 reduce sum d %3\n %5 f32 const 0.125\n %6 f32 mul %4, %5\n"
+            "%7 i64 expr [i < j]\n %8 bool cast %7\n %9 f32 const -inf\n"
+            "%10 f32 select %8, %9, %6\n %11 f32 reduce max j %10\n %12 f32 sub %10, %11\n"
+            "%13 f32 exp %12\n %14 f32 reduce sum j %13\n %15 f32 div %13, %14\n"
+            "%16 f32 load p2[(b*N + j)*64 + dv]\n %17 f32 mul %15, %16\n %18 f32 reduce sum j %17\n"
+            "%19 f32 store p3[(b*N + i)*64 + dv] %18\n"
+            "attention batch b i i j j d d dv dv q %1 k %2 s %4 score %10 m %11 e %13 l %14 v %16 "
+            "o %18 causal [0]\n end\n", 4e-6},
 };
 
 #endif
