@@ -79,20 +79,22 @@ Value build_mean(Graph *g, Value x, uint32_t axes, bool keep) {
 
 /* ---- dot ---- */
 
-static bool mixed_bytes(DType a, DType b) {
-    return dtype_is_int(a) && dtype_is_int(b) && dtype_bytes(a) == 1 && dtype_bytes(b) == 1;
-}
-
-static bool check_contract_types(Graph *g, Op op, Value a, Value b) {
-    DType ta = graph_type(g, a)->dtype, tb = graph_type(g, b)->dtype;
+/* Contractions take operands of one type. u8 by i8 is common in quantised models: both widen. */
+static bool unify_contract_types(Graph *g, Op op, Value *a, Value *b) {
+    DType ta = graph_type(g, *a)->dtype, tb = graph_type(g, *b)->dtype;
     if (!build_check_domain(g, op, ta)) return false;
-    if (ta == tb || mixed_bytes(ta, tb)) return true;
+    if (ta == tb) return true;
+    if (dtype_is_int(ta) && dtype_is_int(tb) && dtype_bytes(ta) == 1 && dtype_bytes(tb) == 1) {
+        *a = build_cast(g, *a, DT_i32);
+        *b = build_cast(g, *b, DT_i32);
+        return true;
+    }
     build_error(g, D_DTYPE, "%s of %s and %s", op_info[op].name, dtype_name(ta), dtype_name(tb));
     return false;
 }
 
 Value build_dot(Graph *g, Value a, Value b, DType to) {
-    if (!a || !b || !check_contract_types(g, OP_dot, a, b)) return 0;
+    if (!a || !b || !unify_contract_types(g, OP_dot, &a, &b)) return 0;
     const Type *ta = graph_type(g, a), *tb = graph_type(g, b);
     if (ta->rank < 2 || ta->rank != tb->rank)
         return build_error(g, D_SHAPE, "dot of %s and %s", build_type_text(g, ta),
@@ -157,7 +159,7 @@ static Value matmul_batched(Graph *g, Value a, Value b, DType to) {
 }
 
 Value build_matmul(Graph *g, Value a, Value b, DType result) {
-    if (!a || !b || !check_contract_types(g, OP_dot, a, b)) return 0;
+    if (!a || !b || !unify_contract_types(g, OP_dot, &a, &b)) return 0;
     int ra = graph_type(g, a)->rank, rb = graph_type(g, b)->rank;
     if (ra == 0 || rb == 0) return build_error(g, D_SHAPE, "a matrix product of a scalar");
     DType to = accumulator(graph_type(g, a)->dtype);
@@ -210,7 +212,7 @@ static bool check_channels(Graph *g, const Type *x, const Type *w, const Attr *a
 }
 
 Value build_conv(Graph *g, Value x, Value w, const Attr *attr) {
-    if (!x || !w || !check_contract_types(g, OP_conv, x, w)) return 0;
+    if (!x || !w || !unify_contract_types(g, OP_conv, &x, &w)) return 0;
     const Type *tx = graph_type(g, x), *tw = graph_type(g, w);
     if (!check_conv(g, tx, tw, attr) || !check_channels(g, tx, tw, attr)) return 0;
     ExprPool *p = g->exprs;
