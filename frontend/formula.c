@@ -103,6 +103,7 @@ Value v_transpose(Graph *g, Value x) {
     if (!x) return 0;
     int rank = v_rank(g, x);
     uint8_t perm[GRAPH_MAX_RANK];
+    if (rank < 2) return x; /* its user reports the rank */
     for (int i = 0; i < rank; i++) perm[i] = (uint8_t)i;
     perm[rank - 2] = (uint8_t)(rank - 1);
     perm[rank - 1] = (uint8_t)(rank - 2);

@@ -227,7 +227,7 @@ Value build_binary_f(Graph *g, Op op, Value x, double c) {
 }
 
 Value build_cast_ex(Graph *g, Value x, DType to, bool saturate, uint8_t round) {
-    if (!x) return 0;
+    if (!x || to == DT_none) return 0;
     Attr a = {.cast = {to, saturate, round}};
     return map_node(g, OP_cast, &x, 1, &a);
 }

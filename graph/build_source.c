@@ -32,13 +32,16 @@ static Value owned_const(Graph *g, Type t, const void *data, size_t bytes) {
     return build_const(g, t, (Constant){.data = data, .bytes = bytes});
 }
 
+/* The type of no value, as asked for after an error, makes no value. */
 Value build_scalar_f(Graph *g, DType t, double v) {
+    if (t == DT_none) return 0;
     void *p = arena_alloc(g->arena, 8);
     dtype_store_f64(t, p, 0, v);
     return owned_const(g, (Type){.dtype = t}, p, dtype_bytes(t));
 }
 
 Value build_scalar_i(Graph *g, DType t, int64_t v) {
+    if (t == DT_none) return 0;
     void *p = arena_alloc(g->arena, 8);
     dtype_store_i64(t, p, 0, v);
     return owned_const(g, (Type){.dtype = t}, p, dtype_bytes(t));
@@ -69,7 +72,7 @@ Value build_expr(Graph *g, DType t, Expr e) {
 
 Value build_iota(Graph *g, DType t, uint8_t rank, const Expr *dim, int axis) {
     axis = build_axis(g, axis, rank, "iota");
-    if (axis < 0) return 0;
+    if (axis < 0 || t == DT_none) return 0;
     Type type = build_type(t, rank, dim);
     Attr a = {.axis = {axis}};
     return build_append(g, OP_iota, NULL, 0, &a, &type);
