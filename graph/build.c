@@ -185,8 +185,7 @@ static Key node_key(const Graph *g, const Node *n) {
     return k;
 }
 
-static bool same_bytes(const Graph *g, const Node *a, const Node *b) {
-    (void)g;
+static bool same_bytes(const Node *a, const Node *b) {
     if (a->op == OP_exprs)
         return a->attr.exprs.n == b->attr.exprs.n &&
                (a->attr.exprs.n == 0 ||
@@ -202,7 +201,7 @@ static bool same_node(const Graph *g, const Node *a, const Node *b, const Key *k
     if (a->nin && memcmp(a->in, b->in, a->nin * sizeof(Value))) return false;
     Key ka = node_key(g, a);
     return ka.n == kb->n && (ka.n == 0 || !memcmp(ka.w, kb->w, ka.n * sizeof *ka.w)) &&
-           same_bytes(g, a, b);
+           same_bytes(a, b);
 }
 
 static uint64_t node_hash(const Node *n, const Key *k) {
