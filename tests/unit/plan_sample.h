@@ -115,6 +115,7 @@ static Kernel *sample_kernel(Arena *a, const char *name, uint32_t nparams, uint3
 static uint32_t sample_buffer(Schedule *s, Arena *a, BufKind kind, DType t, Expr numel,
                               uint32_t index, Value node) {
     SBuffer b = {.kind = kind, .dtype = t, .numel = numel, .index = index, .node = node};
+    b.graph = s->graph;
     vec_push(a, &s->buffers, b);
     return s->buffers.n - 1;
 }
