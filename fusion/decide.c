@@ -25,7 +25,7 @@ bool fuse_siblings(const Fuse *f, Value a, Value b) {
     if (f->v[a].attn || f->v[b].attn) return false;
     if (!type_equal(graph_type(f->g, x->in[1]), graph_type(f->g, y->in[1]))) return false;
     if (x->op == OP_conv)
-        return !fuse_is_depthwise(f, a) &&
+        return !fuse_is_depthwise(f, a) && !fuse_is_wino(f, a) &&
                !memcmp(&x->attr.conv, &y->attr.conv, sizeof x->attr.conv);
     return true;
 }

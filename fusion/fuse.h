@@ -78,6 +78,8 @@ typedef struct Pack {
     uint8_t nbatch, nk;       /* leading dimensions of b that are batch, then contracted ones */
     Expr batch, k, n, ngroup; /* extents: of each; ngroup: convolution groups inside the last
                                  dimension (1 = none) */
+    bool wino;          /* in Winograd's form: see winograd.c */
+    uint32_t wino_axis; /* of its prepare step: the first of the two plane axes */
 } Pack;
 
 typedef struct Group {
@@ -250,6 +252,11 @@ uint32_t fuse_pack(Fuse *f, Value dot); /* 1 + pack number, 0 = B is read as it 
 Expr pack_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx);
 Expr pack_numel(Fuse *f, const Pack *k);
 
+/* winograd.c */
+bool fuse_is_wino(const Fuse *f, Value dot);
+Expr wino_numel(Fuse *f, const Pack *k);
+void wino_group(Fuse *f, Pack *k);
+
 /* pull.c */
 typedef struct Body {
     Fuse *f;
@@ -264,7 +271,7 @@ typedef struct Body {
     KVal attn_at[6]; /* of AttnMatch's values, in its order */
     KVal attn_q, attn_k, attn_v;
     KVal dot_a, dot_b[K_MAX_ACC], dot_acc[K_MAX_ACC];
-    uint32_t nacc, pack;
+    uint32_t nacc, pack, wino;
 } Body;
 DType body_type(DType t); /* what values of memory type t are computed in */
 KVal body_op(Body *b, KOp op);
@@ -292,6 +299,10 @@ bool special_is(const Fuse *f, Value v);
 void special_root(Fuse *f, Value v); /* makes the group and its demands */
 void special_lower(Body *b, Value v);
 KVal pull_uniform(Body *b, Value v, IdxId idx);
+
+/* winograd.c, likewise */
+void wino_lower(Body *b, const Root *r);
+KVal wino_pull(Body *b, const Pack *k, IdxId idx);
 
 /* lower.c: groups to kernels */
 void fuse_lower(Fuse *f, Group *g);

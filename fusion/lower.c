@@ -61,6 +61,7 @@ static void dot_facts(Body *b) {
     d->nacc = b->nacc;
     d->a = b->dot_a;
     d->pack = b->pack;
+    d->wino = b->wino;
     for (uint32_t i = 0; i < b->nacc; i++) {
         d->b[i] = b->dot_b[i];
         d->acc[i] = b->dot_acc[i];
@@ -241,7 +242,9 @@ void fuse_lower(Fuse *f, Group *g) {
     body_begin(&b);
     for (uint32_t i = 0; i < g->roots.n; i++) {
         const Root *r = &g->roots.v[i];
-        if (g->kind == GROUP_pack)
+        if (g->kind == GROUP_pack && f->packs.v[g->pack - 1].wino)
+            wino_lower(&b, r);
+        else if (g->kind == GROUP_pack)
             lower_pack(&b, r);
         else if (special_is(f, r->v) && f->v[r->v].group == g->id + 1)
             special_lower(&b, r->v);

@@ -54,6 +54,8 @@ const char *fuse_kernel_name(Fuse *f, const Group *g, const Kernel *k, uint32_t 
     StrBuf s;
     sb_init(&s, f->arena);
     sb_printf(&s, "%s_%u", kind_name[k->kind], number);
+    bool wino = g->kind == GROUP_pack ? f->packs.v[g->pack - 1].wino : k->dot.wino != 0;
+    if (wino) sb_put(&s, "_winograd");
     if (g->kind == GROUP_pack) sb_put(&s, "_pack");
     if (g->kind == GROUP_attention) sb_put(&s, "_attention");
     uint32_t n = g->inlined.n;

@@ -29,6 +29,7 @@ static Expr panels(Fuse *f, const Pack *k) {
 }
 
 Expr pack_numel(Fuse *f, const Pack *k) {
+    if (k->wino) return wino_numel(f, k);
     Expr e = expr_mul(f->p, expr_mul(f->p, k->batch, k->ngroup), panels(f, k));
     return expr_muli(f->p, expr_mul(f->p, e, k->k), k->nr);
 }
@@ -68,11 +69,15 @@ uint32_t fuse_pack(Fuse *f, Value dot) {
     if (!f->v[b].const_only) return 0;
     Pack k = pack_of(f, dot);
     if (fuse_hint(f, k.n) < 16) return 0;
+    k.wino = fuse_is_wino(f, dot);
     for (uint32_t i = 0; i < f->packs.n; i++) {
         const Pack *o = &f->packs.v[i];
-        if (o->b == k.b && o->k == k.k && o->ngroup == k.ngroup) return i + 1;
+        if (o->b == k.b && o->k == k.k && o->ngroup == k.ngroup && o->wino == k.wino) return i + 1;
     }
-    pack_group(f, &k);
+    if (k.wino)
+        wino_group(f, &k);
+    else
+        pack_group(f, &k);
     vec_push(f->arena, &f->packs, k);
     return f->packs.n;
 }

@@ -299,6 +299,7 @@ static KVal pull_reduce(Body *b, Value v, IdxId idx, Expr mask) {
 static KVal pull_packed(Body *b, Value dot, uint32_t pack, IdxId idx) {
     Fuse *f = b->f;
     const Pack *k = &f->packs.v[pack - 1];
+    if (k->wino) return wino_pull(b, k, idx);
     KOp o = blank(K_kload, graph_type(f->g, k->b)->dtype);
     o.buf = body_param(b, k->buf - 1, false);
     o.index = pack_index(f, k, b->g, graph_node(f->g, dot)->in[1], idx);
@@ -335,7 +336,7 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
         b->dot_a = x;
         b->dot_b[b->nacc] = y;
         b->dot_acc[b->nacc++] = acc;
-        if (pack) b->pack = f->packs.v[pack - 1].nr;
+        if (pack && !f->packs.v[pack - 1].wino) b->pack = f->packs.v[pack - 1].nr;
     }
     return acc;
 }
