@@ -1,6 +1,6 @@
 #include "frontend/driver/cli/session.h"
 
-#include <cjson/cJSON.h>
+#include "frontend/driver/cli/json.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -82,28 +82,25 @@ static graphc_status profile(CliSession *s, double **out, uint32_t *n) {
 }
 
 static void print_json(CliSession *s, const Times *t, const double *kernels, uint32_t n) {
-    cJSON *j = cJSON_CreateObject();
-    cJSON_AddNumberToObject(j, "median_ms", t->median * 1e3);
-    cJSON_AddNumberToObject(j, "min_ms", t->min * 1e3);
-    cJSON_AddNumberToObject(j, "p99_ms", t->p99 * 1e3);
-    cJSON_AddNumberToObject(j, "runs", t->n);
-    cJSON_AddNumberToObject(j, "threads", graphc_session_threads(s->session));
-    cJSON_AddStringToObject(j, "device", s->device);
-    cJSON *list = kernels ? cJSON_AddArrayToObject(j, "kernels") : NULL;
+    json_t *j = json_object();
+    json_object_set_new(j, "median_ms", json_real(t->median * 1e3));
+    json_object_set_new(j, "min_ms", json_real(t->min * 1e3));
+    json_object_set_new(j, "p99_ms", json_real(t->p99 * 1e3));
+    json_object_set_new(j, "runs", json_integer(t->n));
+    json_object_set_new(j, "threads", json_integer(graphc_session_threads(s->session)));
+    json_object_set_new(j, "device", json_string(s->device));
+    json_t *list = kernels ? add(j, "kernels", json_array()) : NULL;
     for (uint32_t i = 0; list && i < n; i++) {
         graphc_step_profile p = graphc_profile_step(s->session, i);
-        cJSON *k = cJSON_CreateObject();
-        cJSON_AddStringToObject(k, "name", p.kernel);
-        cJSON_AddStringToObject(k, "kind", p.kind);
-        cJSON_AddNumberToObject(k, "ms", kernels[i] * 1e3);
-        cJSON_AddNumberToObject(k, "bytes", p.bytes);
-        cJSON_AddNumberToObject(k, "flops", p.flops);
-        cJSON_AddItemToArray(list, k);
+        json_t *k = json_object();
+        json_object_set_new(k, "name", json_string(p.kernel));
+        json_object_set_new(k, "kind", json_string(p.kind));
+        json_object_set_new(k, "ms", json_real(kernels[i] * 1e3));
+        json_object_set_new(k, "bytes", json_real(p.bytes));
+        json_object_set_new(k, "flops", json_real(p.flops));
+        json_array_append_new(list, k);
     }
-    char *text = cJSON_Print(j);
-    printf("%s\n", text);
-    cJSON_free(text);
-    cJSON_Delete(j);
+    json_finish(j, stdout);
 }
 
 static void print_text(CliSession *s, const Times *t, const double *kernels, uint32_t n) {

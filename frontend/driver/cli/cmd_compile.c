@@ -1,7 +1,7 @@
 #include "frontend/driver/cli/cli.h"
 #include "runtime/base/file.h"
 
-#include <cjson/cJSON.h>
+#include "frontend/driver/cli/json.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,32 +59,36 @@ static void count_steps(const Schedule *s, uint32_t *kernels, uint32_t *prepare)
     }
 }
 
-static void print_summary(Cli *c, const Pipeline *p, double took) {
-    FILE *to = strcmp(c->output, "-") == 0 ? stderr : stdout;
-    cJSON *j = cJSON_CreateObject(), *targets = cJSON_AddArrayToObject(j, "targets");
+static void summary_json(const Pipeline *p, double took, FILE *to) {
+    json_t *j = json_object(), *targets = json_add(j, "targets", json_array());
     for (uint32_t i = 0; i < p->ntargets; i++) {
         uint32_t kernels, prepare;
         count_steps(p->targets[i].schedule, &kernels, &prepare);
-        cJSON *t = cJSON_CreateObject();
-        cJSON_AddStringToObject(t, "target", p->targets[i].name);
-        cJSON_AddNumberToObject(t, "kernels", kernels);
-        cJSON_AddNumberToObject(t, "prepare", prepare);
-        cJSON_AddNumberToObject(t, "refused_fusions", p->targets[i].schedule->refusals.n);
-        cJSON_AddItemToArray(targets, t);
-        if (!c->json)
-            fprintf(to, "%s: %u kernels a run, %u at load, %u fusions refused (graphc explain)\n",
-                    p->targets[i].name, kernels, prepare, p->targets[i].schedule->refusals.n);
+        json_t *t = json_object();
+        json_add(t, "target", json_string(p->targets[i].name));
+        json_add(t, "kernels", json_integer(kernels));
+        json_add(t, "prepare", json_integer(prepare));
+        json_add(t, "refused_fusions", json_integer(p->targets[i].schedule->refusals.n));
+        json_array_append_new(targets, t);
     }
-    cJSON_AddNumberToObject(j, "plan_bytes", (double)p->plan_size);
-    cJSON_AddNumberToObject(j, "seconds", took);
+    json_add(j, "plan_bytes", json_integer((json_int_t)p->plan_size));
+    json_add(j, "seconds", json_real(took));
+    json_finish(j, to);
+}
+
+static void print_summary(Cli *c, const Pipeline *p, double took) {
+    FILE *to = strcmp(c->output, "-") == 0 ? stderr : stdout;
     if (c->json) {
-        char *text = cJSON_Print(j);
-        fprintf(to, "%s\n", text);
-        cJSON_free(text);
-    } else {
-        fprintf(to, "%s: %.1f MB in %.2f s\n", c->output, (double)p->plan_size / 1e6, took);
+        summary_json(p, took, to);
+        return;
     }
-    cJSON_Delete(j);
+    for (uint32_t i = 0; i < p->ntargets; i++) {
+        uint32_t kernels, prepare;
+        count_steps(p->targets[i].schedule, &kernels, &prepare);
+        fprintf(to, "%s: %u kernels a run, %u at load, %u fusions refused (graphc explain)\n",
+                p->targets[i].name, kernels, prepare, p->targets[i].schedule->refusals.n);
+    }
+    fprintf(to, "%s: %.1f MB in %.2f s\n", c->output, (double)p->plan_size / 1e6, took);
 }
 
 /* The folder of `path`, resolved; NULL if there is none. */

@@ -1,90 +1,90 @@
 #include "frontend/driver/cli/planview.h"
 
-#include <cjson/cJSON.h>
+#include "frontend/driver/cli/json.h"
 #include <stdio.h>
 #include <string.h>
 
-static cJSON *io_json(const PlanView *v, const PlanIo *io) {
-    cJSON *j = cJSON_CreateObject();
-    cJSON_AddStringToObject(j, "name", plan_str(&v->plan, io->name));
-    cJSON_AddStringToObject(j, "dtype", dtype_name(plan_dtype(io->dtype)));
-    cJSON *shape = cJSON_AddArrayToObject(j, "shape");
+static json_t *io_json(const PlanView *v, const PlanIo *io) {
+    json_t *j = json_object();
+    json_object_set_new(j, "name", json_string(plan_str(&v->plan, io->name)));
+    json_object_set_new(j, "dtype", json_string(dtype_name(plan_dtype(io->dtype))));
+    json_t *shape = json_add(j, "shape", json_array());
     for (uint32_t d = 0; d < io->rank; d++) {
         const PlanExpr *e = &v->plan.exprs[v->plan.lists[io->dims + d]];
-        cJSON_AddItemToArray(
+        json_array_append_new(
             shape, e->op == PLAN_EX_const
-                       ? cJSON_CreateNumber((double)e->value)
-                       : cJSON_CreateString(plan_str(&v->plan, v->plan.lists[io->dim_text + d])));
+                       ? json_integer((json_int_t)e->value)
+                       : json_string(plan_str(&v->plan, v->plan.lists[io->dim_text + d])));
     }
     return j;
 }
 
-static cJSON *symbols_json(const PlanView *v) {
-    cJSON *list = cJSON_CreateArray();
+static json_t *symbols_json(const PlanView *v) {
+    json_t *list = json_array();
     for (uint64_t i = 0; i < v->plan.nsymbols; i++) {
         const PlanSymbol *s = &v->plan.symbols[i];
-        cJSON *j = cJSON_CreateObject();
-        cJSON_AddStringToObject(j, "name", plan_str(&v->plan, s->name));
-        cJSON_AddNumberToObject(j, "min", (double)s->lo);
-        cJSON_AddNumberToObject(j, "max", (double)s->hi);
-        cJSON_AddItemToArray(list, j);
+        json_t *j = json_object();
+        json_object_set_new(j, "name", json_string(plan_str(&v->plan, s->name)));
+        json_object_set_new(j, "min", json_integer((json_int_t)s->lo));
+        json_object_set_new(j, "max", json_integer((json_int_t)s->hi));
+        json_array_append_new(list, j);
     }
     return list;
 }
 
 /* The covered nodes stand one a line in the plan. */
-static cJSON *nodes_json(const char *text) {
-    cJSON *list = cJSON_CreateArray();
+static json_t *nodes_json(const char *text) {
+    json_t *list = json_array();
     while (*text) {
         size_t n = strcspn(text, "\n");
         char line[512];
         snprintf(line, sizeof line, "%.*s", (int)n, text);
-        cJSON_AddItemToArray(list, cJSON_CreateString(line));
+        json_array_append_new(list, json_string(line));
         text += n + (text[n] == '\n');
     }
     return list;
 }
 
-static cJSON *kernels_json(const PlanView *v, const PlanTarget *t, uint32_t from, uint32_t to) {
-    cJSON *list = cJSON_CreateArray();
+static json_t *kernels_json(const PlanView *v, const PlanTarget *t, uint32_t from, uint32_t to) {
+    json_t *list = json_array();
     PLANVIEW_EACH_KERNEL(v, t, from, to, step) {
         const PlanKernel *k = planview_kernel(v, t, step);
-        cJSON *j = cJSON_CreateObject();
-        cJSON_AddStringToObject(j, "name", plan_str(&v->plan, k->name));
-        cJSON_AddStringToObject(j, "kind", plan_str(&v->plan, k->kind));
-        cJSON_AddItemToObject(j, "nodes", nodes_json(plan_str(&v->plan, k->nodes)));
-        cJSON_AddItemToArray(list, j);
+        json_t *j = json_object();
+        json_object_set_new(j, "name", json_string(plan_str(&v->plan, k->name)));
+        json_object_set_new(j, "kind", json_string(plan_str(&v->plan, k->kind)));
+        json_object_set_new(j, "nodes", nodes_json(plan_str(&v->plan, k->nodes)));
+        json_array_append_new(list, j);
     }
     return list;
 }
 
-static void target_json(Cli *c, const PlanView *v, const PlanTarget *t, cJSON *into) {
+static void target_json(Cli *c, const PlanView *v, const PlanTarget *t, json_t *into) {
     PlanMemory m = planview_memory(c, v, t);
-    cJSON_AddItemToObject(into, "kernels", kernels_json(v, t, t->nprepare, t->nsteps));
-    cJSON_AddItemToObject(into, "prepare", kernels_json(v, t, 0, t->nprepare));
-    cJSON *mem = cJSON_AddObjectToObject(into, "memory");
-    cJSON_AddNumberToObject(mem, "arena", (double)m.arena);
-    cJSON_AddNumberToObject(mem, "largest_live_set", (double)m.live);
-    cJSON_AddNumberToObject(mem, "constants", (double)m.constants);
-    cJSON_AddNumberToObject(mem, "prepared", (double)m.prepared);
-    cJSON_AddNumberToObject(mem, "scratch_per_thread", (double)m.scratch);
+    json_object_set_new(into, "kernels", kernels_json(v, t, t->nprepare, t->nsteps));
+    json_object_set_new(into, "prepare", kernels_json(v, t, 0, t->nprepare));
+    json_t *mem = json_add(into, "memory", json_object());
+    json_object_set_new(mem, "arena", json_integer((json_int_t)m.arena));
+    json_object_set_new(mem, "largest_live_set", json_integer((json_int_t)m.live));
+    json_object_set_new(mem, "constants", json_integer((json_int_t)m.constants));
+    json_object_set_new(mem, "prepared", json_integer((json_int_t)m.prepared));
+    json_object_set_new(mem, "scratch_per_thread", json_integer((json_int_t)m.scratch));
 }
 
-static cJSON *plan_json(Cli *c, const PlanView *v) {
+static json_t *plan_json(Cli *c, const PlanView *v) {
     const Plan *p = &v->plan;
-    cJSON *j = cJSON_CreateObject();
-    cJSON *in = cJSON_AddArrayToObject(j, "inputs"), *out = cJSON_AddArrayToObject(j, "outputs");
-    for (uint64_t i = 0; i < p->ninputs; i++) cJSON_AddItemToArray(in, io_json(v, &p->inputs[i]));
+    json_t *j = json_object();
+    json_t *in = json_add(j, "inputs", json_array()), *out = json_add(j, "outputs", json_array());
+    for (uint64_t i = 0; i < p->ninputs; i++) json_array_append_new(in, io_json(v, &p->inputs[i]));
     for (uint64_t i = 0; i < p->noutputs; i++)
-        cJSON_AddItemToArray(out, io_json(v, &p->outputs[i]));
-    cJSON_AddItemToObject(j, "symbols", symbols_json(v));
-    cJSON_AddNumberToObject(j, "plan_bytes", (double)v->size);
+        json_array_append_new(out, io_json(v, &p->outputs[i]));
+    json_object_set_new(j, "symbols", symbols_json(v));
+    json_object_set_new(j, "plan_bytes", json_integer((json_int_t)v->size));
     /* The first target's facts stand at the top, so that plans of one target read simply. */
     if (p->ntargets) target_json(c, v, &p->targets[0], j);
-    cJSON *targets = cJSON_AddObjectToObject(j, "targets");
+    json_t *targets = json_add(j, "targets", json_object());
     for (uint64_t i = 0; i < p->ntargets; i++)
         target_json(c, v, &p->targets[i],
-                    cJSON_AddObjectToObject(targets, plan_str(p, p->targets[i].name)));
+                    json_add(targets, plan_str(p, p->targets[i].name), json_object()));
     return j;
 }
 
@@ -129,11 +129,7 @@ graphc_status cmd_inspect(Cli *c) {
     PlanView v;
     GC_TRY(planview_open(c, c->args.v[0], &v));
     if (c->json) {
-        cJSON *j = plan_json(c, &v);
-        char *text = cJSON_Print(j);
-        printf("%s\n", text);
-        cJSON_free(text);
-        cJSON_Delete(j);
+        json_finish(plan_json(c, &v), stdout);
     } else {
         print_text(c, &v);
     }

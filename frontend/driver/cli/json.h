@@ -1,0 +1,23 @@
+/* JSON output, through jansson. */
+#ifndef FRONTEND_DRIVER_CLI_JSON_H
+#define FRONTEND_DRIVER_CLI_JSON_H
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Gives item to the object and returns it, to be filled. */
+static inline json_t *json_add(json_t *object, const char *key, json_t *item) {
+    json_object_set_new(object, key, item);
+    return item;
+}
+
+/* Prints and releases. */
+static inline void json_finish(json_t *j, FILE *to) {
+    char *text = json_dumps(j, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    fprintf(to, "%s\n", text ? text : "null");
+    free(text);
+    json_decref(j);
+}
+
+#endif
