@@ -299,6 +299,15 @@ static LLVMValueRef floor_general(Emit *e, bool mod, LLVMValueRef a, LLVMValueRe
     return LLVMBuildSelect(e->b, none, zero, res, "");
 }
 
+static LLVMValueRef divide_unsigned(Emit *e, LLVMOpcode op, LLVMValueRef a, LLVMValueRef b,
+                                    bool narrow) {
+    if (!narrow) return LLVMBuildBinOp(e->b, op, a, b, "");
+    LLVMTypeRef t = emit_like(a, e->i32);
+    LLVMValueRef q = LLVMBuildBinOp(e->b, op, LLVMBuildTrunc(e->b, a, t, ""),
+                                    LLVMBuildTrunc(e->b, b, t, ""), "");
+    return LLVMBuildZExt(e->b, q, LLVMTypeOf(a), "");
+}
+
 static LLVMValueRef floor_divmod(Emit *e, Expr x, LLVMValueRef a, LLVMValueRef b) {
     ExprPool *p = e->exprs;
     bool mod = expr_op(p, x) == EX_mod;
@@ -309,13 +318,15 @@ static LLVMValueRef floor_divmod(Emit *e, Expr x, LLVMValueRef a, LLVMValueRef b
         return mod ? LLVMBuildAnd(e->b, a, emit_i(e, t, c - 1), "")
                    : LLVMBuildAShr(e->b, a, emit_i(e, t, __builtin_ctzll((uint64_t)c)), "");
     expr_range(p, xb, &bl, &bh);
-    if (bl <= 0 || !nonnegative(e, expr_arg(p, x, 0), &ah)) return floor_general(e, mod, a, b);
-    LLVMOpcode op = mod ? LLVMURem : LLVMUDiv;
-    if (ah > INT32_MAX || bh > INT32_MAX) return LLVMBuildBinOp(e->b, op, a, b, "");
-    LLVMTypeRef narrow = emit_like(a, e->i32);
-    LLVMValueRef q = LLVMBuildBinOp(e->b, op, LLVMBuildTrunc(e->b, a, narrow, ""),
-                                    LLVMBuildTrunc(e->b, b, narrow, ""), "");
-    return LLVMBuildZExt(e->b, q, t, "");
+    if (bl < 0 || !nonnegative(e, expr_arg(p, x, 0), &ah)) return floor_general(e, mod, a, b);
+    LLVMValueRef none = NULL;
+    if (bl == 0) { /* anything by 0 is 0 */
+        none = LLVMBuildICmp(e->b, LLVMIntEQ, b, emit_i(e, t, 0), "");
+        b = LLVMBuildSelect(e->b, none, emit_i(e, t, 1), b, "");
+    }
+    LLVMValueRef q =
+        divide_unsigned(e, mod ? LLVMURem : LLVMUDiv, a, b, ah <= INT32_MAX && bh <= INT32_MAX);
+    return none ? LLVMBuildSelect(e->b, none, emit_i(e, t, 0), q, "") : q;
 }
 
 /* One operation on emitted operands, scalar or vector. */

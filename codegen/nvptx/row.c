@@ -49,7 +49,7 @@ static void join_block(Row *r, KVal v, uint32_t n, LLVMValueRef *acc) {
         LLVMTypeRef t = stored_type(e, acc[i]);
         slot[i] = gpu_shared(r->g, t, warps);
         LLVMValueRef x = LLVMTypeOf(acc[i]) == t ? acc[i] : LLVMBuildZExt(e->b, acc[i], t, "");
-        emit_store_ptr(e, x, emit_gep(e, t, slot[i], warp), 1);
+        LLVMBuildStore(e->b, x, emit_gep(e, t, slot[i], warp));
     }
     gpu_barrier(e);
     for (uint32_t w = 0; w < warps; w++) {
