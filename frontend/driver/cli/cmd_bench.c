@@ -89,7 +89,7 @@ static void print_json(CliSession *s, const Times *t, const double *kernels, uin
     json_object_set_new(j, "runs", json_integer(t->n));
     json_object_set_new(j, "threads", json_integer(graphc_session_threads(s->session)));
     json_object_set_new(j, "device", json_string(s->device));
-    json_t *list = kernels ? add(j, "kernels", json_array()) : NULL;
+    json_t *list = kernels ? json_add(j, "kernels", json_array()) : NULL;
     for (uint32_t i = 0; list && i < n; i++) {
         graphc_step_profile p = graphc_profile_step(s->session, i);
         json_t *k = json_object();
