@@ -8,26 +8,40 @@
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define COUNTS_ALLOCATIONS 1
-static _Atomic long allocations;
+/* How many allocations there were, how many are not freed, and which one is to fail (-1: none). */
+static _Atomic long allocations, live, fail_at = -1;
+
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t m);
 extern void *__libc_realloc(void *p, size_t n);
 extern void *__libc_memalign(size_t align, size_t n);
-void *malloc(size_t n) {
+extern void __libc_free(void *p);
+
+static bool refused(void) {
     allocations++;
-    return __libc_malloc(n);
+    return fail_at >= 0 && fail_at-- == 0;
+}
+static void *counted(void *p) {
+    live += p != NULL;
+    return p;
+}
+void *malloc(size_t n) {
+    return refused() ? NULL : counted(__libc_malloc(n));
 }
 void *calloc(size_t n, size_t m) {
-    allocations++;
-    return __libc_calloc(n, m);
+    return refused() ? NULL : counted(__libc_calloc(n, m));
 }
 void *realloc(void *p, size_t n) {
-    allocations++;
+    if (refused()) return NULL;
+    live += p == NULL;
     return __libc_realloc(p, n);
 }
 void *aligned_alloc(size_t align, size_t n) {
-    allocations++;
-    return __libc_memalign(align, n);
+    return refused() ? NULL : counted(__libc_memalign(align, n));
+}
+void free(void *p) {
+    live -= p != NULL;
+    __libc_free(p);
 }
 #endif
 
@@ -169,6 +183,39 @@ static void test_profile(const graphc_plan *p) {
     graphc_session_destroy(s);
 }
 
+#ifdef COUNTS_ALLOCATIONS
+/* Fails the first allocation, then the second ..., until load, session and run need no more: every
+ * failure is a message, and nothing is left behind. */
+static void test_no_memory(const Sample *sample) {
+    float x[4 * 5];
+    char why[256];
+    bool done = false;
+    fill(x, 5, 0);
+    for (long n = 0; !done && n < 1000; n++) {
+        graphc_plan *p = NULL;
+        graphc_session *s = NULL;
+        graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+        graphc_tensor t = matrix(x, 5);
+        long before = live;
+        o.threads = 1;
+        fail_at = n;
+        graphc_status st =
+            graphc_plan_load_memory(sample->bytes, sample->size, "base", &p, why, sizeof why);
+        if (st == GRAPHC_OK) st = graphc_session_create(p, &o, &s, why, sizeof why);
+        if (st == GRAPHC_OK) st = graphc_bind_input(s, 0, &t);
+        if (st == GRAPHC_OK) st = graphc_run(s);
+        done = fail_at >= 0;
+        fail_at = -1;
+        CHECK(st == (done ? GRAPHC_OK : GRAPHC_NO_MEMORY));
+        if (s && !done) CHECK(run_and_check(s, x, 5)); /* the session is still good */
+        graphc_session_destroy(s);
+        graphc_plan_destroy(p);
+        CHECK_EQ_I(live, before);
+    }
+    CHECK(done);
+}
+#endif
+
 static void *user(void *plan) {
     float x[4 * 64];
     bool ok = true;
@@ -207,5 +254,8 @@ TEST_MAIN {
         test_many_threads(p);
     }
     graphc_plan_destroy(p);
+#ifdef COUNTS_ALLOCATIONS
+    if (s.bytes) test_no_memory(&s);
+#endif
     arena_destroy(s.arena);
 }
