@@ -202,12 +202,23 @@ static bool try_symbolic(Proof *q, Expr e, Expr x, Expr c) {
     return false;
 }
 
+/* Whether every coefficient of c stays far from overflow when multiplied by k. */
+static bool scales(ExprPool *p, Expr c, int64_t k) {
+    ExprSum s;
+    int64_t r;
+    if (!expr_terms(p, c, &s)) return false;
+    for (uint32_t i = 0; i < s.n; i++)
+        if (__builtin_mul_overflow(s.t[i].coef, k, &r) || r > INT64_MAX / 8 || r < INT64_MIN / 8)
+            return false;
+    return true;
+}
+
 static bool try_number(Proof *q, Expr e, Expr x, Expr c) {
     ExprPool *p = q->p;
     Interval rc = range(p, c), rx = range(p, x);
     if (expr_is_const(p, c, NULL)) return false; /* the interval of e knows this already */
     int64_t b = rc.lo >= 0 ? rx.lo : rc.hi <= 0 ? rx.hi : INT64_MIN;
-    return !unbounded(b) && with_bound(q, e, x, c, expr_const(p, b));
+    return !unbounded(b) && scales(p, c, b) && with_bound(q, e, x, c, expr_const(p, b));
 }
 
 static bool eliminate(Proof *q, Expr e, const ExprSum *s, bool numbers) {
