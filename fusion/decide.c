@@ -163,12 +163,15 @@ static bool stores_permuted(const Fuse *f, Value v) {
     return permuted;
 }
 
-/* Its contraction cannot store v in rows: there is a permutation between the two. */
+/* Its contraction cannot store v in rows: its columns were split and permuted on the way. */
 static bool behind_permute(const Fuse *f, Value v) {
+    bool permuted = false, reshaped = false;
     if (f->v[f->v[v].epi].attn) return false;
-    for (; f->v[v].epi_from; v = f->v[v].epi_from)
-        if (graph_node(f->g, v)->op == OP_permute) return true;
-    return false;
+    for (; f->v[v].epi_from; v = f->v[v].epi_from) {
+        permuted = permuted || graph_node(f->g, v)->op == OP_permute;
+        reshaped = reshaped || graph_node(f->g, v)->op == OP_reshape;
+    }
+    return permuted && reshaped;
 }
 
 /* Groups outside the epilogue are known to read `from`; *same: one of them is v's reader. */
@@ -311,7 +314,16 @@ static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
     if (g->prepare != f->v[v].const_only) return false;
     uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
     if (g->want && graph_node(f->g, v)->op == OP_concat) return false;
-    return idx_covers(f, g, d->idx, par) || (row && idx_covers(f, g, d->idx, par | row));
+    if (idx_covers(f, g, d->idx, par)) return true;
+    if (!row || !idx_covers(f, g, d->idx, par | row)) return false;
+    /* The windows of pooling are no rows to store. */
+    const Idx *x = idx_get(g, d->idx);
+    bool window = false;
+    for (uint32_t i = 0; i < x->rank; i++) {
+        uint32_t used = expr_axes_used(f, g, x->dim[i]);
+        window = window || ((used & par) && (used & row));
+    }
+    return !window || fuse_hint(f, group_extent(f, g, row)) >= 16;
 }
 
 static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {

@@ -78,8 +78,8 @@ typedef struct Pack {
     uint8_t nbatch, nk;       /* leading dimensions of b that are batch, then contracted ones */
     Expr batch, k, n, ngroup; /* extents: of each; ngroup: convolution groups inside the last
                                  dimension (1 = none) */
-    bool wino;          /* in Winograd's form: see winograd.c */
-    uint32_t wino_axis; /* of its prepare step: the first of the two plane axes */
+    bool wino;                /* in Winograd's form: see winograd.c */
+    uint32_t wino_axis;       /* of its prepare step: the first of the two plane axes */
 } Pack;
 
 typedef struct Group {
@@ -120,12 +120,13 @@ typedef struct VState {
     bool const_only;     /* depends on constants only, static shape */
     bool must;           /* has to be stored whatever the demands are */
     bool visited;
-    uint32_t group;     /* 1 + group that stores it */
-    uint32_t output;    /* 1 + graph output that it is stored to */
-    Value layout;       /* the permutation in whose order it is stored, 0 = its own */
-    Value stat;         /* the reduction that v is one value per row of, or 0 */
-    Value home;         /* concatenation whose buffer it is stored into ... */
-    uint32_t home_part; /* ... as this operand */
+    uint32_t group;                /* 1 + group that stores it */
+    uint32_t output;               /* 1 + graph output that it is stored to */
+    bool permuted;                 /* stored in another order of dimensions than its type's: */
+    uint8_t order[GRAPH_MAX_RANK]; /* position i of the buffer is this dimension of v */
+    Value stat;                    /* the reduction that v is one value per row of, or 0 */
+    Value home;                    /* concatenation whose buffer it is stored into ... */
+    uint32_t home_part;            /* ... as this operand */
     AttnMatch *attn;    /* pattern that has this value inside, or that it is the result of */
     uint32_t dot_group; /* of a contraction: 1 + group whose roots are its epilogue */
     uint32_t buf;       /* 1 + buffer */
@@ -238,6 +239,8 @@ bool fuse_siblings(const Fuse *f, Value a, Value b);
 uint32_t fuse_demanders(const Fuse *f, Value v, uint32_t *groups, uint32_t max);
 Group *fuse_home(Fuse *f, Value v, IdxId *idx); /* existing group that can store v, or NULL */
 Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx); /* horizontally, likewise */
+/* layout.c: picks the order in which v, about to be stored by g, lies in memory */
+void fuse_choose_layout(Fuse *f, const Group *g, Value v);
 /* concat.c */
 void fuse_store_concat(Fuse *f, Value v);
 void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked);

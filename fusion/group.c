@@ -1,6 +1,5 @@
 /* Decides, value by value from the outputs backwards, which kernels there are. See fuse.h. */
 #include "fusion/fuse.h"
-#include <string.h>
 
 /* --- Demands ------------------------------------------------------------------------------ */
 
@@ -164,20 +163,6 @@ static Group *new_home(Fuse *f, Value v, IdxId *idx) {
     return g;
 }
 
-/* What everybody reads permuted is stored permuted. */
-static Value common_layout(const Fuse *f, Value v) {
-    const VState *s = &f->v[v];
-    if (s->must || s->home || s->epi || s->nusers == 0) return 0;
-    Value first = fuse_user(f, v, 0);
-    for (uint32_t i = 0; i < s->nusers; i++) {
-        const Node *u = graph_node(f->g, fuse_user(f, v, i));
-        if (u->op != OP_permute) return 0;
-        if (memcmp(&u->attr.perm, &graph_node(f->g, first)->attr.perm, graph_type(f->g, v)->rank))
-            return 0;
-    }
-    return first;
-}
-
 static void store(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     IdxId idx = 0;
@@ -188,7 +173,7 @@ static void store(Fuse *f, Value v) {
     Group *g = fuse_home(f, v, &idx);
     if (!g) g = fuse_sibling_home(f, v, &idx);
     if (!g) g = new_home(f, v, &idx);
-    f->v[v].layout = common_layout(f, v);
+    fuse_choose_layout(f, g, v);
     fuse_add_root(f, g, v, idx);
 }
 
@@ -215,6 +200,7 @@ static void visit_dot(Fuse *f, Value v) {
             g = new_home(f, v, &idx);
         }
         g->anchor = v;
+        fuse_choose_layout(f, g, v);
         fuse_add_root(f, g, v, idx);
     }
     if (g->anchor == v) g->kind = s->attn ? GROUP_attention : GROUP_dot;

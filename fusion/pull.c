@@ -114,11 +114,20 @@ uint32_t body_param(Body *b, uint32_t buf, bool written) {
     return i;
 }
 
+static Expr permuted_index(Fuse *f, const VState *s, const Idx *x) {
+    Expr dim[GRAPH_MAX_RANK], extent[GRAPH_MAX_RANK];
+    for (uint32_t i = 0; i < x->rank; i++) {
+        dim[i] = x->dim[s->order[i]];
+        extent[i] = x->extent[s->order[i]];
+    }
+    return idx_join(f->p, x->rank, dim, extent);
+}
+
 Expr home_index(Fuse *f, Group *g, Value v, IdxId idx) {
     const VState *s = &f->v[v];
     if (s->output && f->out_base && f->out_base[s->output - 1])
         return expr_add(f->p, idx_get(g, idx)->flat, f->out_base[s->output - 1]);
-    if (s->layout) return idx_get(g, idx_result(f, g, s->layout, idx))->flat;
+    if (s->permuted) return permuted_index(f, s, idx_get(g, idx));
     if (!s->home) return idx_get(g, idx)->flat;
     return part_index(f, g, s->home, s->home_part, idx);
 }
