@@ -116,7 +116,25 @@ static void item_body(Rows *r, Item *t) {
     emit_pop(r->e);
 }
 
-/* The last block of the tile axis may be short: its values go one by one. */
+/* What is left of the tile axis from lo on: as many copies where that is known, else one by one. */
+static void short_tile(Rows *r, Item *t, LLVMValueRef lo, LLVMValueRef end) {
+    Emit *e = r->e;
+    int64_t n;
+    if (expr_is_const(e->exprs, r->k->axes[r->tile].extent, &n)) {
+        t->ntile = (uint32_t)(n % r->tile_copies);
+        t->tile = emit_new_sym(e, "t", INT64_MAX / 4, lo);
+        item_body(r, t);
+        return;
+    }
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    emit_loop_begin(e, l, "short", lo, end, emit_i64(e, 1), false);
+    t->ntile = 1;
+    t->tile = emit_new_sym(e, "t", INT64_MAX / 4, l->i);
+    item_body(r, t);
+    emit_loop_end(e, l);
+}
+
+/* The last block of the tile axis may be short. */
 static void item_tile(Rows *r, Item *t, LLVMValueRef block) {
     Emit *e = r->e;
     Expr extent = r->k->axes[r->tile].extent;
@@ -140,12 +158,7 @@ static void item_tile(Rows *r, Item *t, LLVMValueRef block) {
     }
     emit_if_end(e, &cond);
     emit_if_begin(e, &cond, LLVMBuildNot(e->b, full, ""));
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    emit_loop_begin(e, l, "short", lo, end, emit_i64(e, 1), false);
-    t->ntile = 1;
-    t->tile = emit_new_sym(e, "t", INT64_MAX / 4, l->i);
-    item_body(r, t);
-    emit_loop_end(e, l);
+    short_tile(r, t, lo, end);
     emit_if_end(e, &cond);
 }
 

@@ -347,6 +347,16 @@ static int tile_axis(const Rows *r, uint32_t copies) {
     return -1;
 }
 
+/* Up to `most` copies that leave the fewest values of the axis for the last, short block. */
+static uint32_t fit_copies(const Rows *r, uint32_t axis, uint32_t most) {
+    int64_t n;
+    if (!expr_is_const(r->e->exprs, r->k->axes[axis].extent, &n)) return most;
+    uint32_t best = most;
+    for (uint32_t c = most; c > most / 2; c--)
+        if ((n + c - 1) / c * c - n < (n + best - 1) / best * best - n) best = c;
+    return n < best ? (uint32_t)n : best;
+}
+
 static void choose_copies(Rows *r) {
     uint32_t cost = body_cost(r), folds = max_folds(r);
     r->tile = -1;
@@ -358,7 +368,7 @@ static void choose_copies(Rows *r) {
         } else if (folds <= 2 && cost <= 60) {
             r->tile = tile_axis(r, 4);
             if (r->tile >= 0)
-                r->tile_copies = folds == 1 ? 8 : 4;
+                r->tile_copies = fit_copies(r, (uint32_t)r->tile, folds == 1 ? 8 : 4);
             else
                 r->lane_copies = 4;
         }
