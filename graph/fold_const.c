@@ -92,6 +92,7 @@ static Value const_of_elems(Graph *g, const Type *t, const Expr *e, uint32_t n) 
 }
 
 static Value fold_tracked(Graph *g, const Node *n, uint32_t count) {
+    if (dtype_is_float(n->type.dtype)) return 0;
     const Expr *e = fold_elems(g, n, false, 0);
     if (!e) return 0;
     Value v = const_of_elems(g, &n->type, e, count);

@@ -2,15 +2,28 @@
  * shapes is done once, when sizes are bound, and never by kernels.
  *
  * Expressions are exact 64-bit integers. Types narrower than 32 bits are not tracked (their
- * arithmetic wraps); i32 values that are known must fit, else the value is not tracked. */
+ * arithmetic wraps); i32 values that are known must fit, else the value is not tracked.
+ *
+ * Models also scale sizes in floating point (half of the height, rounded down). So f32 and f64
+ * elements that are whole multiples of 1/SCALE are tracked as those multiples, but only on the way
+ * to integers: callers never see them. */
 #include "graph/build_impl.h"
 
 #include <string.h>
 
 #define MAX_DEPTH 200 /* nodes that one question follows upwards */
+#define SCALE     4096
+
+static bool integer_type(DType t) {
+    return t == DT_i64 || t == DT_i32 || t == DT_bool;
+}
+
+static bool scaled_type(DType t) {
+    return t == DT_f32 || t == DT_f64;
+}
 
 static bool tracked_type(DType t) {
-    return t == DT_i64 || t == DT_i32 || t == DT_bool;
+    return integer_type(t) || scaled_type(t);
 }
 
 static const Expr *elems_of(Graph *g, Value v, bool want, uint32_t depth);
@@ -104,7 +117,33 @@ static const ElemFn elem_fns[OP_COUNT] = {
 static const ElemFn bool_fns[OP_COUNT] = {
     [OP_not] = e_not, [OP_and] = e_min, [OP_or] = e_max, [OP_xor] = e_ne};
 
+/* ---- Scaled elements ---- */
+
+/* x / by if that is exact. */
+static Expr exact_div(ExprPool *p, Expr x, int64_t by) {
+    return by > 0 && expr_divisor(p, x) % by == 0 ? expr_div(p, x, expr_const(p, by)) : 0;
+}
+static Expr s_mul(ExprPool *p, const Expr *x) {
+    return exact_div(p, expr_mul(p, x[0], x[1]), SCALE);
+}
+static Expr s_div(ExprPool *p, const Expr *x) {
+    int64_t by;
+    return expr_is_const(p, x[1], &by) ? exact_div(p, expr_muli(p, x[0], SCALE), by) : 0;
+}
+static Expr s_floor(ExprPool *p, const Expr *x) {
+    return expr_muli(p, expr_div(p, x[0], expr_const(p, SCALE)), SCALE);
+}
+static Expr s_ceil(ExprPool *p, const Expr *x) {
+    return expr_muli(p, expr_ceildiv(p, x[0], expr_const(p, SCALE)), SCALE);
+}
+static const ElemFn scaled_fns[OP_COUNT] = {
+    [OP_neg] = e_neg,     [OP_abs] = e_abs,   [OP_add] = e_add,       [OP_sub] = e_sub,
+    [OP_mul] = s_mul,     [OP_div] = s_div,   [OP_min] = e_min,       [OP_max] = e_max,
+    [OP_floor] = s_floor, [OP_ceil] = s_ceil, [OP_select] = e_select,
+};
+
 static ElemFn elem_fn(Op op, DType result) {
+    if (scaled_type(result)) return scaled_fns[op];
     return result == DT_bool && bool_fns[op] ? bool_fns[op] : elem_fns[op];
 }
 
@@ -142,7 +181,19 @@ static void next_coordinate(const int64_t *dim, int rank, int64_t *at) {
     }
 }
 
+/* Whole multiples of 1/SCALE below 2^31; NULL if some element is not one. */
+static const Expr *scaled_const(Ask *a) {
+    Expr *out = new_elems(a);
+    for (uint32_t i = 0; i < a->count; i++) {
+        double v = dtype_load_f64(a->n->type.dtype, a->n->attr.constant.data, i) * SCALE;
+        if (!(v > -0x1p43 && v < 0x1p43) || v != (double)(int64_t)v) return NULL;
+        out[i] = expr_const(a->g->exprs, (int64_t)v);
+    }
+    return out;
+}
+
 static const Expr *elems_const(Ask *a) {
+    if (scaled_type(a->n->type.dtype)) return scaled_const(a);
     Expr *out = new_elems(a);
     const void *data = a->n->attr.constant.data;
     for (uint32_t i = 0; i < a->count; i++)
@@ -155,6 +206,7 @@ static const Expr *elems_exprs(Ask *a) {
 }
 
 static const Expr *elems_iota(Ask *a) {
+    if (scaled_type(a->n->type.dtype)) return NULL;
     Expr *out = new_elems(a);
     int64_t at[GRAPH_MAX_RANK] = {0};
     for (uint32_t i = 0; i < a->count; i++) {
@@ -168,7 +220,8 @@ static const Expr *elems_iota(Ask *a) {
  * is no such moment. */
 static const Expr *elems_input(Ask *a) {
     Graph *g = a->g;
-    if (!a->want || g->is_body || a->count > BUILD_MAX_SYMBOLS) return NULL;
+    if (!a->want || g->is_body || scaled_type(a->n->type.dtype) || a->count > BUILD_MAX_SYMBOLS)
+        return NULL;
     uint32_t index = a->n->attr.input.index;
     const char *name = index < g->inputs.n ? g->inputs.v[index].name : "input";
     int64_t lo;
@@ -197,14 +250,25 @@ static const Expr *elems_map(Ask *a) {
     return out;
 }
 
+static Expr c_truth(ExprPool *p, const Expr *x) {
+    return expr_not(p, expr_eq(p, x[0], expr_const(p, 0)));
+}
+static Expr c_scale(ExprPool *p, const Expr *x) {
+    return expr_muli(p, x[0], SCALE);
+}
+static Expr c_truncate(ExprPool *p, const Expr *x) {
+    return truncated(p, expr_div, (Expr[]){x[0], expr_const(p, SCALE)});
+}
+
 static const Expr *elems_cast(Ask *a) {
     const Expr *x = operand(a, 0);
-    DType from = graph_type(a->g, a->n->in[0])->dtype;
-    if (!x || a->n->type.dtype != DT_bool || from == DT_bool) return x;
-    ExprPool *p = a->g->exprs;
+    DType from = graph_type(a->g, a->n->in[0])->dtype, to = a->n->type.dtype;
+    bool same = to == DT_bool ? from == DT_bool : scaled_type(from) == scaled_type(to);
+    if (!x || same) return x;
+    ElemFn fn = to == DT_bool ? c_truth : scaled_type(to) ? c_scale : c_truncate;
     Expr *out = new_elems(a);
     for (uint32_t i = 0; i < a->count; i++)
-        out[i] = expr_not(p, expr_eq(p, x[i], expr_const(p, 0)));
+        if (!(out[i] = fn(a->g->exprs, &x[i]))) return NULL;
     return out;
 }
 
@@ -390,6 +454,7 @@ static bool all_fit(const Graph *g, DType t, const Expr *e, uint32_t n) {
 const Expr *fold_elems(Graph *g, const Node *n, bool want, uint32_t depth) {
     bool any_int = n->op == OP_const && !dtype_is_float(n->type.dtype);
     ElemsFn fn = elem_fn((Op)n->op, n->type.dtype) ? elems_map : elems_fns[n->op];
+    if (n->op == OP_reduce_prod && scaled_type(n->type.dtype)) return NULL;
     if (!fn || depth > MAX_DEPTH || (!any_int && !tracked_type(n->type.dtype))) return NULL;
     Ask a = {.g = g, .n = n, .want = want, .depth = depth};
     int64_t count = build_count(g, &n->type, BUILD_MAX_TRACKED);
@@ -424,7 +489,7 @@ static const Expr *elems_of(Graph *g, Value v, bool want, uint32_t depth) {
 
 const Expr *build_elems(Graph *g, Value v, bool want_symbols, uint32_t *n) {
     *n = 0;
-    if (!v) return NULL;
+    if (!v || dtype_is_float(graph_type(g, v)->dtype)) return NULL;
     const Expr *e = elems_of(g, v, want_symbols, 0);
     *n = e ? track_of(g, v)->n : 0;
     return e;
