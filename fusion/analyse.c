@@ -175,6 +175,14 @@ static void estimate(Fuse *f, Value v) {
     }
 }
 
+/* Depthwise convolutions run over channels: their weights are stored with channels innermost. */
+static void keep_depthwise_weights(Fuse *f, Value v) {
+    if (!fuse_is_depthwise(f, v)) return;
+    Value w = graph_node(f->g, v)->in[1];
+    if (f->v[w].const_only && op_info[graph_node(f->g, w)->op].cls == OPC_VIEW)
+        f->v[w].must = true;
+}
+
 void fuse_analyse(Fuse *f) {
     uint32_t n = f->g->nodes.n;
     f->v = ARENA_ARRAY(f->arena, VState, n);
@@ -189,6 +197,7 @@ void fuse_analyse(Fuse *f) {
     }
     for (Value v = 1; v < n; v++) {
         f->v[v].const_only = is_const_only(f, graph_node(f->g, v));
+        keep_depthwise_weights(f, v);
         find_epilogue(f, v);
         find_stat(f, v);
         estimate(f, v);
