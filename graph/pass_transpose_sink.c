@@ -69,7 +69,8 @@ static Value sink_map(Rewrite *r, Value v) {
     const Node *n = graph_node(r->from, v);
     Perm p;
     Value in[8];
-    if (n->nin > 3 || !common_perm(r, v, &p)) return 0;
+    if (n->nin > 3) return 0;
+    if (!common_perm(r, v, &p)) return sink_merged_map(r, v);
     for (uint32_t i = 0; i < n->nin; i++) in[i] = unpermute(r->to, rewrite_in(r, v, i), &p);
     Node inner = *n;
     inner_dims(&n->type, &p, inner.type.dim);
@@ -86,8 +87,7 @@ static Value sink_concat(Rewrite *r, Value v) {
     return build_permute(r->to, x, p.axis);
 }
 
-/* Axes that stay, in outer and in inner order: what is left of the permute after a reduction. */
-static Perm remaining(const Perm *p, uint32_t outer_axes) {
+Perm sink_remaining(const Perm *p, uint32_t outer_axes) {
     Perm out = {0};
     uint32_t gone = 0;
     for (int i = 0; i < p->rank; i++)
@@ -107,7 +107,7 @@ static Value sink_reduce(Rewrite *r, Value v, const Perm *p, Value inner) {
     int single = 0;
     for (int i = 0; i < p->rank; i++)
         if (n->attr.reduce.axes >> i & 1) axes |= 1u << (single = p->axis[i]);
-    Perm left = remaining(p, n->attr.reduce.axes);
+    Perm left = sink_remaining(p, n->attr.reduce.axes);
     Value x = n->op == OP_argmax || n->op == OP_argmin
                   ? build_arg_reduce(r->to, (Op)n->op, inner, single, n->attr.reduce.last, false)
                   : build_reduce(r->to, (Op)n->op, inner, axes, false);
@@ -206,6 +206,9 @@ static Value sink(Rewrite *r, Value v) {
     if (n->op == OP_concat) return sink_concat(r, v);
     if (n->op == OP_permute) return as_reshape(r, v);
     if (n->op == OP_dot) return sink_dot(r, v);
+    if (op_info[n->op].cls == OPC_REDUCE &&
+        graph_node(r->to, rewrite_in(r, v, 0))->op == OP_reshape)
+        return sink_merged_reduce(r, v);
     if (!sinks[n->op] || !sink_permuted(r->to, rewrite_in(r, v, 0), &p, &inner) ||
         is_cheap(r->to, inner))
         return 0;

@@ -76,7 +76,7 @@ Value sink_reshape(Rewrite *r, Value v, const Perm *perm, Value inner) {
     int n = reshape_factors(p, &in, &out, f);
     inner_places(p, from, perm, place);
     for (int k = 0; k < n; k++) {
-        if (!side_by_side(&f[k], &in, place)) return 0;
+        if (!side_by_side(&f[k], &in, place)) return sink_split(r, v, perm, inner);
         f[k].place = place[in.axis[f[k].i0]];
     }
     if (n == 0) return 0;
