@@ -12,6 +12,11 @@ foreach(source ${unit_tests})
     ENVIRONMENT "GRAPHC_TEST_SOURCE=${CMAKE_SOURCE_DIR}")
 endforeach()
 
+# A GPU against the CPU on one plan with both targets: needs no LLVM, so it can be taken elsewhere.
+add_executable(plan_compare tests/gpu/plan_compare.c)
+target_link_libraries(plan_compare PRIVATE gc_flags gc_runtime gc_base Threads::Threads
+  ${CMAKE_DL_LIBS} m)
+
 set(python ${CMAKE_SOURCE_DIR}/.cache/venv/bin/python)
 function(graphc_script name label timeout)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

@@ -1,0 +1,187 @@
+/* Runs a plan that has both targets on the CPU and on a GPU with the same inputs and compares.
+ *
+ *   plan_compare PLAN [--weights DIR] [--tolerance T] [SYMBOL=VALUE ...]
+ *
+ * Per output: largest difference over the standard deviation of the CPU's result. Then the time of
+ * a run on the GPU (replayed, tensors in place) and on the CPU. Exit status 1 if a difference is
+ * above the tolerance (1e-4), 77 if there is no GPU. */
+#include "runtime/graphc.h"
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define RUNS 30
+
+typedef struct Options {
+    const char *plan, *weights;
+    double tolerance;
+    char **symbols;
+    int nsymbols;
+} Options;
+
+static int64_t symbol_value(const Options *o, const char *dim) {
+    char *end;
+    long long v = strtoll(dim, &end, 10);
+    if (end != dim && !*end) return v;
+    size_t n = strlen(dim);
+    for (int i = 0; i < o->nsymbols; i++)
+        if (strncmp(o->symbols[i], dim, n) == 0 && o->symbols[i][n] == '=')
+            return strtoll(o->symbols[i] + n + 1, NULL, 10);
+    return 1;
+}
+
+static size_t element_bytes(graphc_dtype t) {
+    return t.bits < 8 ? 1 : t.bits / 8u;
+}
+
+static size_t count(const graphc_tensor *t) {
+    size_t n = 1;
+    for (int32_t i = 0; i < t->rank; i++) n *= (size_t)t->shape[i];
+    return n;
+}
+
+/* Masks are ones, other integers small ids, floats uniform in [-1, 1). */
+static void fill(const graphc_tensor *t, const char *name) {
+    uint32_t state = 12345;
+    size_t n = count(t);
+    memset(t->data, 0, n * element_bytes(t->dtype));
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        float f = (float)(state >> 8) / 8388608.0f - 1.0f;
+        uint32_t bits;
+        memcpy(&bits, &f, 4);
+        int64_t id = strstr(name, "mask") ? 1 : (int64_t)(state >> 8) % 97;
+        if (t->dtype.code == 2 && t->dtype.bits == 32) ((float *)t->data)[i] = f;
+        if (t->dtype.code == 4) ((uint16_t *)t->data)[i] = (uint16_t)(bits >> 16);
+        if (t->dtype.code == 0 && t->dtype.bits == 64) ((int64_t *)t->data)[i] = id;
+        if (t->dtype.code == 0 && t->dtype.bits == 32) ((int32_t *)t->data)[i] = (int32_t)id;
+        if (t->dtype.code == 6) ((uint8_t *)t->data)[i] = 1;
+    }
+}
+
+static graphc_tensor make_input(const graphc_plan *p, uint32_t i, const Options *o) {
+    graphc_io_info info = graphc_plan_input(p, i);
+    graphc_tensor t = {.device = GRAPHC_CPU, .dtype = info.dtype, .rank = info.rank};
+    for (int32_t k = 0; k < info.rank; k++) t.shape[k] = symbol_value(o, info.dims[k]);
+    t.data = aligned_alloc(64, (count(&t) * element_bytes(t.dtype) + 64) / 64 * 64);
+    if (t.data) fill(&t, info.name);
+    return t;
+}
+
+static double value(const graphc_tensor *t, size_t i) {
+    float f = 0;
+    if (t->dtype.code == 2 && t->dtype.bits == 32) return ((const float *)t->data)[i];
+    if (t->dtype.code == 2 && t->dtype.bits == 64) return ((const double *)t->data)[i];
+    if (t->dtype.code == 4) {
+        uint32_t bits = (uint32_t)((const uint16_t *)t->data)[i] << 16;
+        memcpy(&f, &bits, 4);
+        return f;
+    }
+    if (t->dtype.bits == 64) return (double)((const int64_t *)t->data)[i];
+    if (t->dtype.bits == 32) return ((const int32_t *)t->data)[i];
+    return ((const uint8_t *)t->data)[i];
+}
+
+/* Largest difference over the standard deviation of a; infinite where one is not a number. */
+static double difference(const graphc_tensor *a, const graphc_tensor *b) {
+    size_t n = count(a);
+    double mean = 0, var = 0, worst = 0;
+    for (size_t i = 0; i < n; i++) mean += value(a, i) / (double)n;
+    for (size_t i = 0; i < n; i++) var += (value(a, i) - mean) * (value(a, i) - mean) / (double)n;
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs(value(a, i) - value(b, i));
+        if (isnan(d)) d = isnan(value(a, i)) && isnan(value(b, i)) ? 0 : INFINITY;
+        if (d > worst) worst = d;
+    }
+    return var > 0 ? worst / sqrt(var) : worst;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int fail(const graphc_session *s, const char *what) {
+    fprintf(stderr, "%s: %s\n", what, graphc_session_error(s));
+    return 5;
+}
+
+static int run_once(graphc_session *s, const graphc_plan *p, const Options *o) {
+    for (uint32_t i = 0; i < graphc_plan_inputs(p); i++) {
+        graphc_tensor t = make_input(p, i, o);
+        if (!t.data || graphc_bind_input(s, i, &t)) return fail(s, "input");
+    }
+    return graphc_run(s) || graphc_sync(s) ? fail(s, "run") : 0;
+}
+
+static double time_runs(graphc_session *s) {
+    double best = INFINITY;
+    for (int i = 0; i < RUNS; i++) {
+        double t = now();
+        if (graphc_run(s) || graphc_sync(s)) return NAN;
+        t = now() - t;
+        if (t < best) best = t;
+    }
+    return best;
+}
+
+static int compare(graphc_session *cpu, graphc_session *gpu, const graphc_plan *p,
+                   const Options *o) {
+    int status = 0;
+    for (uint32_t i = 0; i < graphc_plan_outputs(p); i++) {
+        graphc_tensor a, b;
+        if (graphc_output_host(cpu, i, &a)) return fail(cpu, "output");
+        if (graphc_output_host(gpu, i, &b)) return fail(gpu, "output");
+        double d = memcmp(a.shape, b.shape, sizeof a.shape) ? INFINITY : difference(&a, &b);
+        printf("  %-24s max error / std %.2e%s\n", graphc_plan_output(p, i).name, d,
+               d <= o->tolerance ? "" : "  TOO LARGE");
+        if (!(d <= o->tolerance)) status = 1;
+    }
+    return status;
+}
+
+static graphc_session *session(const graphc_plan *p, graphc_device_kind device, const Options *o) {
+    char error[512];
+    graphc_session *s = NULL;
+    graphc_session_options so = GRAPHC_SESSION_OPTIONS_INIT;
+    so.device = device;
+    so.weights_dir = o->weights;
+    if (graphc_session_create(p, &so, &s, error, sizeof error)) fprintf(stderr, "%s\n", error);
+    return s;
+}
+
+int main(int argc, char **argv) {
+    Options o = {.tolerance = 1e-4, .symbols = argv, .nsymbols = argc};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc)
+            o.weights = argv[++i];
+        else if (strcmp(argv[i], "--tolerance") == 0 && i + 1 < argc)
+            o.tolerance = strtod(argv[++i], NULL);
+        else if (!o.plan)
+            o.plan = argv[i];
+    }
+    char error[512];
+    graphc_plan *p = NULL;
+    if (!o.plan || graphc_plan_load(o.plan, &p, error, sizeof error)) {
+        fprintf(stderr, "%s\n", o.plan ? error : "plan_compare PLAN [SYMBOL=VALUE ...]");
+        return 2;
+    }
+    graphc_session *gpu = session(p, GRAPHC_CUDA, &o),
+                   *cpu = gpu ? session(p, GRAPHC_CPU, &o) : NULL;
+    int status = !gpu ? 77 : !cpu ? 5 : 0;
+    printf("%s\n", o.plan);
+    if (!status) status = run_once(cpu, p, &o);
+    if (!status) status = run_once(gpu, p, &o);
+    if (!status) status = compare(cpu, gpu, p, &o);
+    if (status <= 1)
+        printf("  GPU %.3f ms, CPU %.3f ms\n", 1e3 * time_runs(gpu), 1e3 * time_runs(cpu));
+    if (status == 0) status = compare(cpu, gpu, p, &o); /* what replay gives */
+    graphc_session_destroy(gpu);
+    graphc_session_destroy(cpu);
+    graphc_plan_destroy(p);
+    return status;
+}
