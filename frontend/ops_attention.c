@@ -46,7 +46,8 @@ static bool read_masks(Lower *l, Attention *a) {
     Expr rows = v_dim(g, a->q, 2), cols = v_dim(g, a->k, 2);
     if (lower_has_in(l, 3)) {
         Value mask = lower_in(l, 3);
-        if (!mask || v_rank(g, mask) < 1) return false;
+        if (!mask) return false;
+        if (v_rank(g, mask) < 1) return lower_error(l, D_SHAPE, "the mask is a scalar");
         mask = pad_mask(g, mask, cols);
         if (!mask) return false;
         if (v_dtype(g, mask) == DT_bool)

@@ -54,7 +54,7 @@ static Value to_integer(Graph *g, Value x, Value zero, DType t) {
     return build_cast(g, v_clamp(g, x, (double)lo, (double)hi), t);
 }
 
-static Value to_quantised(Graph *g, Value x, Value zero, DType t, bool saturate) {
+Value quant_to(Graph *g, Value x, Value zero, DType t, bool saturate) {
     if (!x) return 0;
     if (!dtype_is_float(t)) return to_integer(g, x, zero, t);
     return build_cast_ex(g, x, t, saturate, 0);
@@ -86,7 +86,7 @@ static bool lower_quantize(Lower *l) {
     if (!scale || (zero && !z)) return false;
     Value ratio = v_div(g, build_cast(g, x, precision), scale);
     bool saturate = lower_opset(l) < 19 || lower_i(l, "saturate");
-    lower_out(l, 0, to_quantised(g, ratio, z, t, saturate));
+    lower_out(l, 0, quant_to(g, ratio, z, t, saturate));
     return true;
 }
 
@@ -108,9 +108,7 @@ static bool lower_dequantize(Lower *l) {
     return true;
 }
 
-static bool lower_dynamic_quantize(Lower *l) {
-    Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0);
+bool quant_dynamic(Graph *g, Value x, Value out[3]) {
     if (!x) return false;
     uint32_t all = v_axes_from(0, v_rank(g, x));
     Value hi = v_maxf(g, build_reduce(g, OP_reduce_max, x, all, false), 0);
@@ -118,9 +116,16 @@ static bool lower_dynamic_quantize(Lower *l) {
     Value scale = v_divf(g, v_sub(g, hi, lo), 255);
     Value from = v_div(g, v_neg(g, lo), scale);
     Value zero = build_cast(g, build_unary(g, OP_round, v_clamp(g, from, 0, 255)), DT_u8);
-    lower_out(l, 0, to_integer(g, v_div(g, x, scale), zero, DT_u8));
-    lower_out(l, 1, scale);
-    lower_out(l, 2, zero);
+    out[0] = to_integer(g, v_div(g, x, scale), zero, DT_u8);
+    out[1] = scale;
+    out[2] = zero;
+    return true;
+}
+
+static bool lower_dynamic_quantize(Lower *l) {
+    Value out[3];
+    if (!quant_dynamic(lower_graph(l), lower_in(l, 0), out)) return false;
+    for (uint32_t i = 0; i < 3; i++) lower_out(l, i, out[i]);
     return true;
 }
 
@@ -138,8 +143,7 @@ static bool is_zero(const Graph *g, Value z) {
     return !z || (build_const_f64(g, z, &v) && v == 0);
 }
 
-/* a and b less their zero points; 8-bit operands stay 8-bit where there is nothing to subtract. */
-static void centre(Graph *g, Value *a, Value za, Value *b, Value zb) {
+void quant_centre(Graph *g, Value *a, Value za, Value *b, Value zb) {
     if (v_dtype(g, *a) == v_dtype(g, *b) && is_zero(g, za) && is_zero(g, zb)) return;
     *a = build_cast(g, *a, DT_i32);
     *b = build_cast(g, *b, DT_i32);
@@ -151,7 +155,7 @@ static bool lower_matmul_integer(Lower *l) {
     Graph *g = lower_graph(l);
     Value a = lower_in(l, 0), b = lower_in(l, 1);
     if (!a || !b) return false;
-    centre(g, &a, as_column(g, lower_in(l, 2), a), &b, lower_in(l, 3));
+    quant_centre(g, &a, as_column(g, lower_in(l, 2), a), &b, lower_in(l, 3));
     lower_out(l, 0, build_matmul(g, a, b, DT_i32));
     return true;
 }
@@ -168,11 +172,11 @@ static bool lower_qlinear_matmul(Lower *l) {
     for (uint32_t i = 0; i < 8; i++)
         if (!(in[i] = lower_in(l, i))) return false;
     Value a = in[0], b = in[3];
-    centre(g, &a, as_column(g, in[2], in[0]), &b, in[5]);
+    quant_centre(g, &a, as_column(g, in[2], in[0]), &b, in[5]);
     Value sum = build_matmul(g, a, b, DT_i32);
     Value y = rescale(g, sum, as_column(g, in[1], in[0]), in[4], as_column(g, in[6], in[0]));
     Value zero = as_column(g, in[7], in[0]);
-    lower_out(l, 0, to_quantised(g, y, zero, v_dtype(g, in[7]), true));
+    lower_out(l, 0, quant_to(g, y, zero, v_dtype(g, in[7]), true));
     return true;
 }
 
@@ -191,7 +195,7 @@ static Value conv_integer(Lower *l, Value x, Value zx, Value w, Value zw) {
     if (!nn_conv_read(l, x, w, &win, &groups)) return 0;
     if (zx && v_rank(g, zx)) zx = build_reshape(g, zx, 0, NULL);
     Value zero_w = per_output(g, zw, w);
-    centre(g, &x, zx, &w, zero_w);
+    quant_centre(g, &x, zx, &w, zero_w);
     return nn_conv_last(g, x, w, &win, groups, DT_i32);
 }
 
@@ -214,7 +218,7 @@ static bool lower_qlinear_conv(Lower *l) {
     if (!sum) return false;
     if (in[8]) sum = v_add(g, sum, in[8]);
     Value y = rescale(g, sum, in[1], in[4], in[6]);
-    y = to_quantised(g, y, in[7], v_dtype(g, in[7]), true);
+    y = quant_to(g, y, in[7], v_dtype(g, in[7]), true);
     lower_out(l, 0, v_channels_first(g, y));
     return true;
 }

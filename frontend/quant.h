@@ -1,4 +1,4 @@
-/* Views that unpack quantised weights in front of the operator that reads them. */
+/* Quantisation as operators other than QuantizeLinear use it. */
 #ifndef FRONTEND_QUANT_H
 #define FRONTEND_QUANT_H
 
@@ -8,5 +8,13 @@
 Value quant_spread_blocks(Graph *g, Value p, Expr size, int axis, int64_t block);
 /* Bytes [.., n] -> the 8/bits values of each, low bits first: [.., n * 8/bits] in u8. */
 Value quant_unpack_bits(Graph *g, Value x, int64_t bits);
+
+/* x, already divided by its scale, as type t: rounded, zero (0 = none) added and clamped for
+ * integers, else cast. */
+Value quant_to(Graph *g, Value x, Value zero, DType t, bool saturate);
+/* x as u8 over its own range: { quantised, scale, zero point }. */
+bool quant_dynamic(Graph *g, Value x, Value out[3]);
+/* a and b less their zero points; 8-bit operands stay 8-bit where there is nothing to subtract. */
+void quant_centre(Graph *g, Value *a, Value za, Value *b, Value zb);
 
 #endif

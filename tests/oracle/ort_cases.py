@@ -137,6 +137,28 @@ for zero in (False, True):
     case(f"gather_block_quantized_{int(zero)}", "GatherBlockQuantized", inputs, 1, bits=4,
          block_size=16, gather_axis=0, quantize_axis=1, fixed=(0, 2, 3) if zero else (0, 2))
 
+# ---- quantised tensors --------------------------------------------------------------------------
+u8 = lambda *shape: rng.integers(0, 256, shape).astype(np.uint8)
+one, at = lambda v: np.array(v, np.float32), lambda v: np.array(v, np.uint8)
+a, b = [u8(2, 3, 4), one(0.03), at(120)], [u8(3, 4), one(0.05), at(90)]
+case("qlinear_add", "QLinearAdd", [*a, *b, one(0.071), at(110)], 1)
+case("qlinear_mul", "QLinearMul", [*a, *b, one(0.171), at(110)], 1)
+case("qlinear_where", "QLinearWhere", [rng.random((2, 3, 4)) < 0.5, *a, *b, one(0.071), at(110)], 1)
+case("qlinear_sigmoid", "QLinearSigmoid", [*a, one(0.0041), at(3)], 1)
+case("qlinear_leaky_relu", "QLinearLeakyRelu", [*a, one(0.023), at(30)], 1, alpha=0.2)
+case("qlinear_pool", "QLinearGlobalAveragePool",
+     [u8(2, 3, 4, 5), one(0.03), at(120), one(0.011), at(100)], 1)
+case("qlinear_concat", "QLinearConcat", [one(0.061), at(99), *a, u8(2, 1, 4), one(0.04), at(80)], 1,
+     axis=1, fixed=(0, 1, 3, 4, 6, 7))
+case("matmul_integer_to_float", "MatMulIntegerToFloat",
+     [u8(3, 4), u8(4, 5), one(0.1), f32(5) ** 2, at(7), u8(5), f32(5)], 1)
+case("dynamic_quantize_matmul", "DynamicQuantizeMatMul",
+     [f32(3, 4), u8(4, 5), one(0.1), at(9), f32(5)], 1, fixed=(1, 2, 3))
+case("qgemm", "QGemm", [u8(3, 4), one(0.1), at(7), u8(5, 4), f32(5) ** 2, u8(5),
+                        rng.integers(-900, 900, 5).astype(np.int32), one(31.7), at(128)], 1,
+     transB=1, alpha=0.7)
+case("qgemm_float", "QGemm", [u8(3, 4), one(0.1), at(7), u8(4, 5), one(0.2), at(130)], 1)
+
 # ---- mixtures of experts: 6 tokens, 4 experts, hidden 32, inner 64 --------------------------------
 tokens, router = f32(6, 32), f32(6, 4)
 for name, inner, extra in (
@@ -150,7 +172,6 @@ for name, inner, extra in (
                                 f32(4, 32, 64, scale=0.2), f32(4, 32)], 1, k=2, **extra)
     # onnxruntime rounds activations to 8 bits for 8-bit blocks, so that form has no exact reference.
     for bits, block in ((4, 0), (4, 32), (8, 0)):
-        u8 = lambda *shape: rng.integers(0, 256, shape).astype(np.uint8)
         scale = lambda n, k: f32(4, n, k // 32, scale=0.02) if block else f32(4, n, scale=0.02)
         more = {"block_size": block, "accuracy_level": 1} if block else {}
         case(f"qmoe_{name}_{bits}_{block}", "QMoE",
