@@ -210,7 +210,7 @@ static Value sink(Rewrite *r, Value v) {
         graph_node(r->to, rewrite_in(r, v, 0))->op == OP_reshape)
         return sink_merged_reduce(r, v);
     if (!sinks[n->op] || !sink_permuted(r->to, rewrite_in(r, v, 0), &p, &inner) ||
-        is_cheap(r->to, inner))
+        (n->op != OP_reshape && is_cheap(r->to, inner)))
         return 0;
     return sinks[n->op](r, v, &p, inner);
 }
