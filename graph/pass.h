@@ -5,11 +5,11 @@
 
 #include "graph/build.h"
 
-/* X(name, file, what it does), in the order of the pipeline. */
+/* X(name, what it does); graph_optimise says in which order, some of them twice. */
 #define GRAPH_PASSES(X)                                                                            \
     X(canon, "algebra: guards, spellings of one meaning, views pushed towards inputs")             \
-    X(bn_fold, "per-channel scale and shift after a convolution move into its weights and bias")   \
     X(transpose_sink, "permutes move through maps and reductions until they cancel")               \
+    X(bn_fold, "per-channel scale and shift after a convolution move into its weights and bias")   \
     X(merge_dots, "contractions that share an input become one with concatenated weights")         \
     X(dce, "dead nodes are dropped and numbers compacted")
 
