@@ -83,8 +83,18 @@ static const char *check_map(const Check *c) {
 
 /* Views. */
 
+/* Number of elements, with each size that is assumed to be another taken as that one. */
+static Expr assumed_numel(const Graph *g, const Type *t) {
+    Type u = *t;
+    for (int i = 0; i < t->rank; i++)
+        for (uint32_t k = 0; k < g->nassume; k++)
+            if (g->assume[k].a == t->dim[i]) u.dim[i] = g->assume[k].b;
+    return type_numel(g->exprs, &u);
+}
+
 static const char *check_reshape(const Check *c) {
     ExprPool *p = c->g->exprs;
+    if (same_size(c->g, assumed_numel(c->g, c->x), assumed_numel(c->g, c->t))) return NULL;
     return same_size(c->g, type_numel(p, c->x), type_numel(p, c->t)) ? NULL
                                                                      : "element counts differ";
 }
