@@ -134,8 +134,8 @@ void attn_key_blocks(Attn *t, LLVMValueRef last_query, void (*body)(Attn *t)) {
     Emit *e = t->e;
     EmitLoop l = {0};
     LLVMValueRef end = emit_expr(e, t->nj), step = emit_i64(e, ATTN_KEYS);
-    if (t->t->causal) {
-        LLVMValueRef seen = LLVMBuildAdd(e->b, last_query, emit_expr(e, t->t->causal_shift), "");
+    if (t->shift) {
+        LLVMValueRef seen = LLVMBuildAdd(e->b, last_query, emit_expr(e, t->shift), "");
         LLVMValueRef lim[2] = {attn_add(t, seen, 1), end};
         end = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
     }
@@ -276,6 +276,7 @@ bool emit_attention_cpu(Emit *e, EmitInfo *info) {
     *t = (Attn){.e = e, .k = e->k, .t = &e->k->attn, .p = e->exprs};
     if (!analyse(t)) return false;
     set_widths(t);
+    attn_find_causal(t);
     reserve_all(t);
     ExprPool *p = e->exprs;
     Expr units = expr_ceildiv(p, t->ni, expr_const(p, ATTN_UNIT));

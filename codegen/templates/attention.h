@@ -43,6 +43,7 @@ typedef struct Attn {
     uint32_t out_rows, out_nv; /* tile of O += P^T V */
     uint32_t sym_i, sym_j, sym_d, sym_dv;
     Expr ni, nj, nd, ndv;
+    Expr shift; /* 0, or keys j > i + shift are masked */
     AttnRows kr, vr;
 
     /* scratch */
@@ -77,7 +78,8 @@ void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef from, LLVMValueRe
 /* for (key0 = 0; ...) around body, with what causal masking leaves. */
 void attn_key_blocks(Attn *t, LLVMValueRef last_query, void (*body)(Attn *t));
 
-void attn_many(Attn *t); /* attention_many.c */
-void attn_few(Attn *t);  /* attention_few.c */
+void attn_find_causal(Attn *t); /* attention_causal.c */
+void attn_many(Attn *t);        /* attention_many.c */
+void attn_few(Attn *t);         /* attention_few.c */
 
 #endif

@@ -294,7 +294,6 @@ static void attention_text(Env *e, const Attention *t) {
               "attention batch b i i j j d d dv dv q %%1 k %%%d s %%7 score %%%d m %%17 e %%19 "
               "l %%20 v %%%d o %%23",
               k, score, v);
-    if (t->mask == 3) sb_printf(&e->text, " causal [%s]", shift);
     sb_put(&e->text, "\nend\n");
 }
 
