@@ -11,7 +11,7 @@ typedef struct PlanTargetInput {
 } PlanTargetInput;
 
 typedef struct PlanBuildOptions {
-    bool embed; /* copy constants from the model's external files into the plan too */
+    bool embed;              /* copy constants from the model's external files into the plan too */
     const char *weights_dir; /* the model's folder, seen from the plan's; NULL: the same */
 } PlanBuildOptions;
 

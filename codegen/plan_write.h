@@ -22,7 +22,7 @@ typedef struct PlanWriter {
     Arena *arena;
     const Graph *graph;
     bool embed;
-    PlanStr weights; /* PlanHeader.weights */
+    PlanStr weights;                   /* PlanHeader.weights */
     PlanBytes section[PLAN_SEC_COUNT]; /* all but data */
     MapStr *strings;
     MapU64 *lists, *exprs, *symbols, *constants; /* by content; symbols by number */

@@ -15,8 +15,8 @@ static bool is_kind(const Resident *r, uint32_t buffer, PlanBufferKind kind) {
     return b->kind == (uint32_t)kind && b->first <= b->last;
 }
 
-/* A path in the folder that the plan names for its external files, when that is not its own; the plan
- * says where it is from where it lies itself. */
+/* A path in the folder that the plan names for its external files, when that is not its own; the
+ * plan says where it is from where it lies itself. */
 static bool weights_hint(const graphc_plan *p, char out[PATH_MAX]) {
     const char *dir = plan_str(&p->plan, p->plan.header->weights);
     const char *slash = strrchr(p->base_path, '/');

@@ -11,6 +11,7 @@
 /* How many allocations there were, how many are not freed, and which one is to fail (-1: none). */
 static _Atomic long allocations, live, fail_at = -1;
 
+#pragma GCC visibility push(default) /* libc's own allocations are counted too */
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t m);
 extern void *__libc_realloc(void *p, size_t n);
@@ -43,6 +44,7 @@ void free(void *p) {
     live -= p != NULL;
     __libc_free(p);
 }
+#pragma GCC visibility pop
 #endif
 
 static graphc_tensor matrix(float *data, int64_t rows) {
