@@ -196,7 +196,8 @@ void fuse_analyse(Fuse *f) {
         s->output = i + 1;
     }
     for (Value v = 1; v < n; v++) {
-        f->v[v].const_only = is_const_only(f, graph_node(f->g, v));
+        /* Outputs are the session's memory: every run writes them. */
+        f->v[v].const_only = !f->v[v].output && is_const_only(f, graph_node(f->g, v));
         keep_depthwise_weights(f, v);
         find_epilogue(f, v);
         find_stat(f, v);

@@ -85,7 +85,14 @@ static DType type_of(const Body *b, KVal v) {
     return (DType)b->ops.v[v].dtype;
 }
 
+/* Every value of the type is one of body_type(t), so that widening and coming back is nothing. */
+static bool widened_from(const Body *b, KVal x, DType t) {
+    const KOp *o = &b->ops.v[x];
+    return o->op == OP_cast && b->ops.v[o->in[0]].dtype == t && o->dtype == body_type(t);
+}
+
 KVal body_cast(Body *b, KVal x, DType to) {
+    if (body_type(to) != to && widened_from(b, x, to)) return b->ops.v[x].in[0];
     return type_of(b, x) == to ? x : body_op1(b, OP_cast, to, x);
 }
 
