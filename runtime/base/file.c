@@ -150,13 +150,41 @@ static void sync_folder(const char *path) {
     close(dir);
 }
 
-static graphc_status write_and_rename(const char *path, char *temp, const void *data, size_t size,
-                                      char why[WHY]) {
-    int fd = mkostemp(temp, O_CLOEXEC);
+/* Names a file beside `path` as no other is named: creates it, or links the unnamed file `fd`. */
+static int name_beside(const char *path, int fd, char *temp, size_t room) {
+    enum { TRIES = 100 };
+    char unnamed[32];
+    snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
+    for (unsigned k = 0; k < TRIES; k++) {
+        snprintf(temp, room, "%s.%ld-%u", path, (long)getpid(), k);
+        int got = fd < 0 ? open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)
+                         : linkat(AT_FDCWD, unnamed, AT_FDCWD, temp, AT_SYMLINK_FOLLOW);
+        if (got >= 0) return got;
+        if (errno != EEXIST) break;
+    }
+    *temp = 0;
+    return -1;
+}
+
+/* A new file in the folder of `path`: without a name, so that a process that is killed leaves
+ * nothing behind (temp stays ""), or named where the file system has no such files. */
+static int open_new(const char *path, char *temp, size_t room) {
+    int dir = open_folder_of(path);
+    if (dir < 0) return -1;
+    int fd = access("/proc/self/fd", X_OK) == 0
+                 ? openat(dir, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666)
+                 : -1;
+    close(dir);
+    *temp = 0;
+    return fd >= 0 ? fd : name_beside(path, -1, temp, room);
+}
+
+static graphc_status write_and_rename(const char *path, char *temp, size_t room, const void *data,
+                                      size_t size, char why[WHY]) {
+    int fd = open_new(path, temp, room);
     if (fd < 0) return fail_errno(why, "cannot be created");
-    mode_t mask = umask(0);
-    umask(mask);
-    bool ok = write_all(fd, data, size) && fchmod(fd, 0666 & ~mask) == 0 && fsync(fd) == 0;
+    bool ok = write_all(fd, data, size) && fsync(fd) == 0 &&
+              (*temp || name_beside(path, fd, temp, room) >= 0);
     int saved = errno;
     if (close(fd) != 0 && ok) {
         ok = false;
@@ -168,7 +196,22 @@ static graphc_status write_and_rename(const char *path, char *temp, const void *
     }
     if (!ok) errno = saved;
     graphc_status s = fail_errno(why, "cannot be written");
-    unlink(temp);
+    if (*temp) unlink(temp);
+    return s;
+}
+
+/* Devices, pipes and the like are written to, never replaced. */
+static bool is_special(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+static graphc_status write_in_place(const char *path, const void *data, size_t size,
+                                    char why[WHY]) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0) return fail_errno(why, "cannot be opened");
+    graphc_status s = write_all(fd, data, size) ? GRAPHC_OK : fail_errno(why, "cannot be written");
+    if (close(fd) != 0 && s == GRAPHC_OK) s = fail_errno(why, "cannot be written");
     return s;
 }
 
@@ -176,11 +219,11 @@ graphc_status file_write(const char *path, const void *data, size_t size, char w
     if (!strcmp(path, "-"))
         return write_all(STDOUT_FILENO, data, size) ? GRAPHC_OK
                                                     : fail_errno(why, "cannot be written");
-    size_t n = strlen(path) + sizeof ".XXXXXX";
-    char *temp = malloc(n);
+    if (is_special(path)) return write_in_place(path, data, size, why);
+    size_t room = strlen(path) + 32;
+    char *temp = malloc(room);
     if (!temp) return GRAPHC_NO_MEMORY;
-    snprintf(temp, n, "%s.XXXXXX", path);
-    graphc_status s = write_and_rename(path, temp, data, size, why);
+    graphc_status s = write_and_rename(path, temp, room, data, size, why);
     free(temp);
     return s;
 }

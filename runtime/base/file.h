@@ -21,8 +21,9 @@ graphc_status file_map_beneath(const char *base_path, const char *relative, File
                                char why[256]);
 void file_unmap(FileMap *m);
 
-/* Writes through a temporary file in the same folder, fsync and rename: readers see the old file or
- * the whole new one. path "-" writes to standard output. */
+/* Writes a new file in the same folder, fsync and rename: readers see the old file or the whole new
+ * one, and a process that is killed leaves neither a part nor a temporary file. Devices and pipes
+ * are written in place; "-" is standard output. */
 graphc_status file_write(const char *path, const void *data, size_t size, char why[256]);
 
 #endif

@@ -1,5 +1,5 @@
 """Bad input gives the right exit status, a message with the place, and no partial output."""
-import os, subprocess, sys, tempfile
+import os, subprocess, sys, tempfile, time
 import numpy as np
 from onnx import TensorProto as T
 
@@ -48,7 +48,20 @@ with tempfile.TemporaryDirectory() as d:
     expect(7, "p.plan", "mlp.onnx", "-o", "no/such/folder/p.plan")
     expect(7, "full", "mlp.onnx", "-o", "/dev/full")
 
+    # A compile that is killed at any moment leaves the old plan, the new one or none, and nothing else.
+    before, start = set(os.listdir()), time.monotonic()
     expect(0, "", "mlp.onnx", "-o", "mlp.plan")
+    took, whole = time.monotonic() - start, open("mlp.plan", "rb").read()
+    for i in range(20):
+        p = subprocess.Popen([graphc, "mlp.onnx", "-o", "killed.plan"], stdout=subprocess.DEVNULL)
+        time.sleep(took * (i + 1) / 18)
+        p.kill()
+        p.wait()
+        bad = set(os.listdir()) - before - {"mlp.plan", "killed.plan"}
+        if bad or os.path.exists("killed.plan") and open("killed.plan", "rb").read() != whole:
+            failures += 1
+            print("FAILED a killed compile left", bad or "part of a plan")
+
     plan = open("mlp.plan", "rb").read()
     open("cut.plan", "wb").write(plan[:-100])
     open("bent.plan", "wb").write(plan[:200] + bytes([plan[200] ^ 255]) + plan[201:])
@@ -66,7 +79,15 @@ with tempfile.TemporaryDirectory() as d:
     run(2, "no symbol", "mlp.plan", "--dim", "sequence=3")
     run(2, "neither", "mlp.plan", "--device", "tpu", "--input", "x=x.npy")
     run(0, "", "mlp.plan", "--input", "x=x.npy")
-    assert np.load("out/y.npy").shape == (4, 50)
+    old = open("out/y.npy", "rb")
+    first = old.read()
+    np.save("x.npy", np.ones((5, 32), np.float32))
+    run(0, "", "mlp.plan", "--input", "x=x.npy")
+    old.seek(0)
+    # Who has the old output open keeps it: files are replaced, not written over.
+    if np.load("out/y.npy").shape != (5, 50) or old.read() != first or os.listdir("out") != ["y.npy"]:
+        failures += 1
+        print("FAILED outputs are not replaced by rename")
 
 print(f"{failures} failed" if failures else "all as expected")
 sys.exit(failures != 0)
