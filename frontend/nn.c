@@ -9,7 +9,7 @@ bool nn_read_ints(Lower *l, const char *name, int n, int64_t absent, int64_t lea
     if (count != (uint32_t)n)
         return lower_error(l, D_ATTRIBUTE, "%s has %u values for %d spatial axes", name, count, n);
     for (int i = 0; i < n; i++) {
-        if (v[i] < least)
+        if (v[i] < least || v[i] < -INT32_MAX || v[i] > INT32_MAX)
             return lower_error(l, D_ATTRIBUTE, "%s has the value %lld", name, (long long)v[i]);
         out[i] = v[i];
     }

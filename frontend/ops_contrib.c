@@ -46,6 +46,14 @@ static void norm_outputs(Lower *l, const Norm *n, Value sum, Value like) {
     if (lower_has_out(l, 3)) lower_out(l, 3, v_cast_like(g, sum, like));
 }
 
+/* The last axis, which the norms of this domain work on; -1 after an error. */
+static int last_axis(Lower *l, Value x) {
+    if (!x) return -1;
+    int rank = v_rank(lower_graph(l), x);
+    if (rank == 0) lower_error(l, D_SHAPE, "a scalar has no axis to normalise");
+    return rank - 1;
+}
+
 static Value residual(Lower *l, uint32_t bias) {
     Graph *g = lower_graph(l);
     Value sum = v_add(g, v_widen(g, lower_in(l, 0)), v_widen(g, lower_in(l, 1)));
@@ -56,9 +64,9 @@ static Value residual(Lower *l, uint32_t bias) {
 static bool lower_skip_layer_norm(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0), sum = residual(l, 4);
-    if (!sum) return false;
-    Norm n = norm_layer(g, sum, v_rank(g, sum) - 1, lower_f(l, "epsilon"), lower_in(l, 2),
-                        lower_in(l, 3));
+    int axis = last_axis(l, sum);
+    if (axis < 0) return false;
+    Norm n = norm_layer(g, sum, axis, lower_f(l, "epsilon"), lower_in(l, 2), lower_in(l, 3));
     norm_outputs(l, &n, sum, x);
     return true;
 }
@@ -66,8 +74,9 @@ static bool lower_skip_layer_norm(Lower *l) {
 static bool lower_skip_rms_norm(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0), sum = residual(l, 3);
-    if (!sum) return false;
-    Norm n = norm_rms(g, sum, v_rank(g, sum) - 1, lower_f(l, "epsilon"), lower_in(l, 2));
+    int axis = last_axis(l, sum);
+    if (axis < 0) return false;
+    Norm n = norm_rms(g, sum, axis, lower_f(l, "epsilon"), lower_in(l, 2));
     if (lower_has_out(l, 1))
         return lower_unsupported(l, "drop the output", "the mean of an RMS norm as output");
     norm_outputs(l, &n, sum, x);
@@ -85,9 +94,9 @@ static bool lower_embed_layer_norm(Lower *l) {
                       v_widen(g, build_take(g, lower_in(l, 3), positions, 0)));
     if (lower_has_in(l, 1) && lower_has_in(l, 4))
         sum = v_add(g, sum, v_widen(g, build_take(g, lower_in(l, 4), lower_in(l, 1), 0)));
-    if (!sum) return false;
-    Norm n = norm_layer(g, sum, v_rank(g, sum) - 1, lower_f(l, "epsilon"), lower_in(l, 5),
-                        lower_in(l, 6));
+    int axis = last_axis(l, sum);
+    if (axis < 0) return false;
+    Norm n = norm_layer(g, sum, axis, lower_f(l, "epsilon"), lower_in(l, 5), lower_in(l, 6));
     lower_out(l, 0, v_cast_like(g, n.y, table));
     if (lower_has_out(l, 1)) {
         Expr batch = v_dim(g, ids, 0);

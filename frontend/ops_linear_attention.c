@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { MAX_TAPS = 256 };
+
 /* ---- CausalConvWithState ------------------------------------------------------------------- */
 
 /* Depthwise over [past, x] [B, C, K-1+L]: tap k of a channel is a shifted view. */
@@ -26,6 +28,7 @@ static bool lower_causal_conv(Lower *l) {
     int64_t taps;
     if (v_rank(g, x) != 3 || v_rank(g, w) != 3 || !v_dim_const(g, w, 2, &taps) || taps < 1)
         return lower_error(l, D_SHAPE, "input and weights need rank 3 and a constant kernel");
+    if (taps > MAX_TAPS) return lower_unsupported(l, NULL, "%lld taps", (long long)taps);
     Expr batch = v_dim(g, x, 0), channels = v_dim(g, x, 1), length = v_dim(g, x, 2);
     if (!past) past = v_zeros(g, v_dtype(g, x), 3, (Expr[]){batch, channels, v_int(g, taps - 1)});
     Value padded = taps > 1 ? build_concat(g, (Value[]){past, x}, 2, 2) : x;
