@@ -84,7 +84,8 @@ static bool is_indirect(const Fuse *f, const Group *g, IdxId idx) {
 /* Most arithmetic that may be inlined for each way of use. */
 static double use_limit(Use u) {
     static const double limit[] = {
-        [USE_point] = 1e9, [USE_data] = 2, [USE_score] = 10, [USE_a] = 1.5, [USE_b] = 0.5};
+        [USE_point] = 1e9, [USE_data] = 2, [USE_score] = 10, [USE_value] = 1.5,
+        [USE_a] = 1.5,     [USE_b] = 0.5};
     return limit[u];
 }
 
@@ -228,7 +229,7 @@ static bool inlines_concat(Fuse *f, Value v, uint32_t ngroups) {
     if (n->nin > MAX_PARTS) return false;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         Use u = s->demands.v[i].use;
-        if (u == USE_data || u == USE_a) return false;
+        if (u == USE_data || u == USE_a || u == USE_value) return false;
         if (u == USE_b && f->groups.v[s->demands.v[i].group]->kind != GROUP_pack) return false;
     }
     return uses_allow(f, v, s->flops) && recompute_pays(f, v, ngroups);

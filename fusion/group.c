@@ -45,7 +45,7 @@ static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     bool attn = g->attn != NULL;
     if (attn && v == g->attn->o) {
         fuse_demand(f, g, n->in[0], d.a, USE_point, false);
-        fuse_demand(f, g, n->in[1], d.b, USE_b, false);
+        fuse_demand(f, g, n->in[1], d.b, USE_value, false);
         return;
     }
     bool row = fuse_is_depthwise(f, v);

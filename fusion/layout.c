@@ -35,11 +35,11 @@ static void order_of_anchor(Fuse *f, Value v) {
 /* The axis along which a template reads this operand contiguously, as a symbol. */
 static bool inner_axis(const Fuse *f, const Group *g, Use use, uint32_t *sym) {
     if (use < USE_score || g->kind == GROUP_pack) return false;
-    if (g->attn && use == USE_b) {
+    if (use == USE_value) {
         *sym = g->attn->nsym;
         return true;
     }
-    if (!g->k_idx || (use == USE_b && !g->attn)) return false;
+    if (!g->k_idx || use == USE_b) return false;
     const Idx *k = idx_get(g, g->k_idx);
     for (uint32_t i = k->rank; i-- > 0;)
         for (uint32_t a = g->naxes; a-- > 0;)
