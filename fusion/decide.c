@@ -109,7 +109,7 @@ static bool fits(const Fuse *f, Value v) {
 static bool recompute_pays(Fuse *f, Value v, uint32_t ngroups) {
     const VState *s = &f->v[v];
     const Machine *m = f->m;
-    double numel = fuse_numel(f, v), rate = m->flops_per_s / 4, evals = 0;
+    double numel = fuse_numel(f, v), rate = m->flops_per_s / 2, evals = 0;
     double extra = s->flops > 1 ? s->flops - 1 : 0; /* the load of a stored value costs about 1 */
     for (uint32_t i = 0; i < s->demands.n; i++) evals += evaluations(f, v, &s->demands.v[i]);
     if (ngroups == 1) {
