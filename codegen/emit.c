@@ -85,7 +85,7 @@ void emit_body_begin(Emit *e, const Kernel *k, EmitDims *dims) {
     e->k = k;
     e->dims = dims;
     e->scope = NULL;
-    e->dummy = NULL;
+    e->dummies.n = 0;
     e->scratch_bytes = expr_const(e->exprs, 0);
     uint32_t *domains = ARENA_ARRAY(e->arena, uint32_t, k->nops + 1);
     kir_domains(k, e->exprs, domains);
@@ -208,10 +208,22 @@ static uint32_t width_of(LLVMValueRef v) {
     return emit_is_vector(v) ? LLVMGetVectorSize(LLVMTypeOf(v)) : 1;
 }
 
+/* A uniform condition over vectors as a lane mask: the back end would branch on a scalar one. */
+static LLVMValueRef wide_condition(Emit *e, LLVMValueRef c, uint32_t n) {
+    if (n == 1 || emit_is_vector(c) || LLVMIsAConstant(c)) return c;
+    if (e->target->lanes == 16) {
+        LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, n);
+        return LLVMBuildBitCast(e->b, LLVMBuildSExt(e->b, c, bits, ""), emit_vec(e->i1, n), "");
+    }
+    LLVMValueRef v = emit_splat_n(e, LLVMBuildSExt(e->b, c, e->i32, ""), n);
+    return LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "");
+}
+
 LLVMValueRef emit_select(Emit *e, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b) {
     uint32_t n = width_of(a) > width_of(b) ? width_of(a) : width_of(b);
     if (width_of(c) > n) n = width_of(c);
-    return LLVMBuildSelect(e->b, c, emit_splat_n(e, a, n), emit_splat_n(e, b, n), "");
+    return LLVMBuildSelect(e->b, wide_condition(e, c, n), emit_splat_n(e, a, n),
+                           emit_splat_n(e, b, n), "");
 }
 
 LLVMValueRef emit_intrinsic(Emit *e, const char *name, LLVMTypeRef overload, LLVMValueRef *args,

@@ -42,6 +42,11 @@ typedef struct EmitDims {
     VEC(Expr) v;
 } EmitDims;
 
+/* Memory that reads as a constant (NULL: zero). */
+typedef struct EmitDummy {
+    LLVMValueRef fill, ptr;
+} EmitDummy;
+
 typedef struct EmitScope EmitScope;
 typedef struct Emit {
     const EmitTarget *target;
@@ -63,8 +68,8 @@ typedef struct Emit {
                                 number `first_dim` */
     uint32_t first_dim;
     LLVMValueRef begin, end, scratch; /* CPU kernels: the work range and scratch pointer */
-    LLVMValueRef dummy; /* zeroed stack slot that masked-off uniform loads read, or NULL */
-    Expr scratch_bytes; /* what emit_scratch has handed out so far */
+    VEC(EmitDummy) dummies;           /* what masked-off uniform loads read */
+    Expr scratch_bytes;               /* what emit_scratch has handed out so far */
     EmitScope *scope;
     uint32_t lane_sym;  /* lane number, 0 .. lanes-1, in resolved expressions */
     MapU64 *aligned;    /* symbol -> constant known to divide its value */

@@ -316,8 +316,7 @@ LLVMValueRef emit_map(Emit *e, Op op, DType t, LLVMValueRef x, LLVMValueRef y, L
     if (lanes_of(z) > n) n = lanes_of(z);
     if (op == OP_select) {
         if (n > 1 && lanes_of(x) == 1 && lanes_of(y) == 1 && lanes_of(z) == 1) n = 1;
-        /* A uniform condition selects whole vectors. */
-        return LLVMBuildSelect(e->b, x, emit_splat_n(e, y, n), emit_splat_n(e, z, n), "");
+        return emit_select(e, x, emit_splat_n(e, y, n), emit_splat_n(e, z, n));
     }
     x = emit_splat_n(e, x, n);
     if (y) y = emit_splat_n(e, y, n);

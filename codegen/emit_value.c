@@ -45,27 +45,33 @@ static LLVMValueRef to_memory(Emit *e, DType t, LLVMValueRef v) {
     return t == DT_bool ? LLVMBuildZExt(e->b, v, emit_like(v, e->i8), "") : v;
 }
 
-/* Readable zeros as long as any vector. */
-static LLVMValueRef dummy(Emit *e) {
-    if (e->dummy) return e->dummy;
-    LLVMTypeRef t = LLVMArrayType2(e->i64, e->lanes);
+/* Memory as long as any vector that reads as zeros, or as a constant of the element's type: what
+ * masked-off uniform loads read. */
+static LLVMValueRef dummy(Emit *e, LLVMValueRef fill) {
+    uint32_t at = 0;
+    while (at < e->dummies.n && e->dummies.v[at].fill != fill) at++;
+    if (at < e->dummies.n) return e->dummies.v[at].ptr;
+    EmitDummy d = {.fill = fill};
     if (e->target->gpu) {
-        e->dummy = LLVMAddGlobalInAddressSpace(
-            e->mod, t, arena_printf(e->arena, "%s_zeros", LLVMGetValueName(e->fn)),
-            e->target->global_space);
-        LLVMSetInitializer(e->dummy, LLVMConstNull(t));
-        LLVMSetLinkage(e->dummy, LLVMInternalLinkage);
-        LLVMSetGlobalConstant(e->dummy, false);
-        LLVMSetAlignment(e->dummy, 16);
-        return e->dummy;
+        LLVMValueRef init = fill ? fill : LLVMConstNull(e->i64);
+        const char *fn = LLVMGetValueName(e->fn);
+        d.ptr = LLVMAddGlobalInAddressSpace(e->mod, LLVMTypeOf(init),
+                                            arena_printf(e->arena, "%s_masked%u", fn, at),
+                                            e->target->global_space);
+        LLVMSetInitializer(d.ptr, init);
+        LLVMSetLinkage(d.ptr, LLVMInternalLinkage);
+        LLVMSetAlignment(d.ptr, 16);
+    } else {
+        LLVMTypeRef t = fill ? LLVMTypeOf(fill) : e->i64;
+        d.ptr = emit_alloca(e, t, e->lanes, 64);
+        LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
+        emit_at_end(e, e->entry);
+        LLVMValueRef v = fill ? emit_splat(e, fill) : LLVMConstNull(emit_vec(t, e->lanes));
+        emit_store_ptr(e, v, d.ptr, 64);
+        emit_at_end(e, here);
     }
-    e->dummy = emit_alloca(e, e->i64, e->lanes, 64);
-    LLVMBasicBlockRef here = LLVMGetInsertBlock(e->b);
-    emit_at_end(e, e->entry);
-    LLVMTypeRef v = emit_vec(e->i64, e->lanes);
-    emit_store_ptr(e, LLVMConstNull(v), e->dummy, 8);
-    emit_at_end(e, here);
-    return e->dummy;
+    vec_push(e->arena, &e->dummies, d);
+    return d.ptr;
 }
 
 typedef struct Access {
@@ -74,7 +80,8 @@ typedef struct Access {
     Expr index, stride; /* resolved; stride along the lanes */
     bool affine, varies;
     LLVMTypeRef elem;
-    EmitVal mask; /* .v NULL = always */
+    EmitVal mask;      /* .v NULL = always */
+    LLVMValueRef fill; /* constant that a uniform mask leaves; NULL = zero */
 } Access;
 
 static Access access_of(Emit *e, const KOp *o) {
@@ -146,7 +153,7 @@ static LLVMValueRef reverse(Emit *e, LLVMValueRef v) {
  * reads zeros from the stack, so it never branches. */
 static LLVMValueRef plain_load(Emit *e, const Access *a, Expr at, LLVMTypeRef type) {
     LLVMValueRef p = emit_addr(e, a->buf, at).v;
-    if (a->mask.v) p = LLVMBuildSelect(e->b, a->mask.v, p, dummy(e), "");
+    if (a->mask.v) p = LLVMBuildSelect(e->b, a->mask.v, p, dummy(e, a->fill), "");
     return emit_load(e, type, p, a->align);
 }
 
@@ -170,11 +177,22 @@ static LLVMValueRef vector_load(Emit *e, const Access *a, LLVMValueRef lanes, LL
     return gather(e, a, m ? m : all_lanes(e), other);
 }
 
+/* True when a varying access is one vector, forwards or backwards. */
+static bool plain(Emit *e, const Access *a) {
+    return a->affine &&
+           (expr_is_value(e->exprs, a->stride, 1) || expr_is_value(e->exprs, a->stride, -1));
+}
+
 /* `other`: what masked-off elements are, made where the load stood: here the symbols in its index
  * may be bound no more. */
-static LLVMValueRef load_new(Emit *e, const Access *a, LLVMValueRef lanes, LLVMValueRef other) {
+static LLVMValueRef load_new(Emit *e, Access *a, LLVMValueRef lanes, LLVMValueRef other) {
     LLVMValueRef v;
     bool lane_mask = a->mask.v && emit_is_vector(a->mask.v);
+    if (other && !lane_mask && !lanes && LLVMIsAConstant(other) && !emit_is_vector(other) &&
+        a->t != DT_bool && (!a->varies || plain(e, a))) {
+        a->fill = other;
+        other = NULL;
+    }
     if (a->varies) {
         v = vector_load(e, a, lanes, NULL);
     } else if (lane_mask) {
