@@ -310,6 +310,7 @@ KVal wino_pull(Body *b, const Pack *k, IdxId idx);
 
 /* lower.c: groups to kernels */
 void fuse_lower(Fuse *f, Group *g);
+void body_prune(Body *b); /* prune.c */
 void body_begin(Body *b);
 void body_end(Body *b); /* axes, kind, traffic */
 

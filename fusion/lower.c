@@ -216,6 +216,7 @@ void body_begin(Body *b) {
 void body_end(Body *b) {
     Kernel *k = b->k;
     const Group *g = b->g;
+    body_prune(b);
     k->nops = b->ops.n;
     k->ops = b->ops.v;
     k->nparams = b->params.n;
