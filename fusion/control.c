@@ -4,6 +4,9 @@
  * them there and computes their next values into buffers of its own; copies at the end of the body
  * make those current. Stacked results are stored into their slice for the iteration. */
 #include "fusion/fuse.h"
+#include "graph/build.h"
+
+#define MAX_STACKED (INT64_C(1) << 24) /* iterations whose results may be stacked */
 
 static const Control *control_of(const Fuse *f, Value v) {
     return graph_node(f->g, v)->attr.control;
@@ -100,25 +103,88 @@ static graphc_status run_body(Fuse *f, Value v, const Graph *body, const uint32_
     return st;
 }
 
+/* --- Small kernels around a body ---------------------------------------------------------- */
+
+typedef struct Small {
+    Group g;
+    Body b;
+} Small;
+
+static void small_begin(Fuse *f, Small *s) {
+    *s = (Small){.g = {.kind = GROUP_map}};
+    s->g.index_of = map_create(f->arena);
+    s->b = (Body){.f = f, .g = &s->g, .k = ARENA_NEW(f->arena, Kernel)};
+    body_begin(&s->b);
+}
+
+static void small_end(Fuse *f, Small *s, const char *what) {
+    body_end(&s->b);
+    Kernel *k = s->b.k;
+    static const char *const kind[] = {"poi", "red", "per", "tem"};
+    k->name = arena_printf(f->arena, "%s_%u_%s", kind[k->kind], f->number[0]++, what);
+    SStep step = {.kind = STEP_kernel, .kernel = k, .bufs = s->b.bufs.v};
+    vec_push(f->arena, &f->s->steps, step);
+}
+
+static KVal small_load(Small *s, uint32_t from, Expr at) {
+    KOp load = {.op = K_kload, .dtype = (uint8_t)s->b.f->s->buffers.v[from].dtype, .index = at};
+    load.buf = body_param(&s->b, from, false);
+    return body_op(&s->b, load);
+}
+
 /* The next value of something carried becomes the current one. */
 static void copy_back(Fuse *f, uint32_t from, uint32_t to) {
-    Group g = {.id = 0, .kind = GROUP_map};
-    g.index_of = map_create(f->arena);
-    Kernel *k = ARENA_NEW(f->arena, Kernel);
-    Body b = {.f = f, .g = &g, .k = k};
-    body_begin(&b);
-    const SBuffer *s = &f->s->buffers.v[from];
-    Expr at = axis_new(f, &g, s->numel, AX_PAR);
-    KOp load = {.op = K_kload, .dtype = (uint8_t)s->dtype, .index = at};
-    load.buf = body_param(&b, from, false);
-    KVal x = body_op(&b, load);
-    KOp store = {.op = K_kstore, .dtype = (uint8_t)s->dtype, .index = at, .in[0] = x};
-    store.buf = body_param(&b, to, true);
-    body_op(&b, store);
-    body_end(&b);
-    k->name = arena_printf(f->arena, "poi_%u_carry", f->number[0]++);
-    SStep step = {.kind = STEP_kernel, .kernel = k, .bufs = b.bufs.v};
-    vec_push(f->arena, &f->s->steps, step);
+    Small s;
+    small_begin(f, &s);
+    Expr at = axis_new(f, &s.g, f->s->buffers.v[from].numel, AX_PAR);
+    DType t = f->s->buffers.v[from].dtype;
+    body_store(&s.b, t, small_load(&s, from, at), to, at, 0);
+    small_end(f, &s, "carry");
+}
+
+/* How often a loop with a run-time condition ran is counted when its stacked results need to know:
+ * each iteration leaves a mark, and afterwards the marks are counted. */
+static void clear_marks(Fuse *f, uint32_t marks) {
+    Small s;
+    small_begin(f, &s);
+    Expr at = axis_new(f, &s.g, f->s->buffers.v[marks].numel, AX_PAR);
+    body_store(&s.b, DT_bool, body_const_i(&s.b, DT_bool, 0), marks, at, 0);
+    small_end(f, &s, "clear");
+}
+
+static void leave_mark(Fuse *f, uint32_t marks, uint32_t iter) {
+    Small s;
+    small_begin(f, &s);
+    Expr at = expr_sym_ref(f->p, iter);
+    body_store(&s.b, DT_bool, body_const_i(&s.b, DT_bool, 1), marks, at, 0);
+    small_end(f, &s, "mark");
+}
+
+static void count_marks(Fuse *f, uint32_t marks, uint32_t sym) {
+    Small s;
+    small_begin(f, &s);
+    Expr n = f->s->buffers.v[marks].numel, at = axis_new(f, &s.g, n, AX_RED);
+    Type index = {.dtype = DT_i64, .rank = 1, .dim = {n}}, one = {.dtype = DT_i64};
+    KOp o = {.op = K_kcompact, .dtype = DT_i64, .axes = 1, .sym = sym};
+    o.in[0] = small_load(&s, marks, at);
+    o.buf = body_param(&s.b, temp(f, &index, 0) - 1, true);
+    body_param(&s.b, temp(f, &one, 0) - 1, true);
+    body_op(&s.b, o);
+    s.b.k->kind = KERNEL_tem;
+    s.b.k->tem = TEM_compact;
+    small_end(f, &s, "count");
+}
+
+/* The most iterations that a loop's trip count allows, or 0 when only the run can tell. Asking may
+ * give the element of a graph input a symbol: the runtime then binds it like those of shapes. */
+Expr control_trip_bound(const Fuse *f, Value v) {
+    Graph *g = (Graph *)(uintptr_t)f->g;
+    uint32_t n;
+    int64_t trips;
+    const Expr *e = build_elems(g, graph_node(g, v)->in[0], !f->place, &n);
+    if (!e || n != 1) return 0;
+    if (expr_is_const(f->p, e[0], &trips) && trips > MAX_STACKED) return 0;
+    return expr_max(f->p, e[0], expr_const(f->p, 0));
 }
 
 /* Passing a carried value through unchanged needs no store at all. */
@@ -126,27 +192,47 @@ static bool unchanged(const Graph *body, uint32_t i) {
     return body->outputs.v[i].value == body->inputs.v[i].value;
 }
 
+/* Where the body leaves its results: carried ones in buffers of its own, stacked ones in their
+ * slice of the loop's results. */
+static void body_outputs(Fuse *f, Value v, uint32_t *out, Expr *base) {
+    const Control *c = control_of(f, v);
+    const Graph *body = c->body[0];
+    for (uint32_t i = 0; i < body->outputs.n; i++) {
+        const Type *t = &body->outputs.v[i].type;
+        if (i <= c->ncarried) {
+            out[i] = unchanged(body, i) ? NO_BUFFER : temp(f, t, v) - 1;
+            continue;
+        }
+        out[i] = f->v[v].results[i - 1] - 1;
+        base[i] = expr_mul(f->p, expr_sym_ref(f->p, c->iter), type_numel(f->p, t));
+    }
+}
+
+/* The buffer of the marks, if there have to be any; *sym: what their number is called. */
+static graphc_status marks_of(Fuse *f, Value v, uint32_t *marks, uint32_t *sym) {
+    const Control *c = control_of(f, v);
+    *marks = NO_BUFFER;
+    if (!c->nscanned || c->trip) return GRAPHC_OK;
+    Expr bound = control_trip_bound(f, v);
+    if (!bound || !expr_is_sym(f->p, c->results[c->ncarried].dim[0], sym))
+        return diag(f->diags, D_UNSUPPORTED, graph_place(f->g, graph_node(f->g, v)->loc, f->arena),
+                    "a loop that stacks results over an unbounded number of iterations");
+    Type t = {.dtype = DT_bool, .rank = 1, .dim = {bound}};
+    *marks = temp(f, &t, v) - 1;
+    return GRAPHC_OK;
+}
+
 static graphc_status emit_loop(Fuse *f, Value v) {
-    const Node *n = graph_node(f->g, v);
     const Control *c = control_of(f, v);
     const Graph *body = c->body[0];
     uint32_t *in = ARENA_ARRAY(f->arena, uint32_t, body->inputs.n);
     uint32_t *out = ARENA_ARRAY(f->arena, uint32_t, body->outputs.n);
     Expr *base = ARENA_ARRAY(f->arena, Expr, body->outputs.n);
-    if (c->nscanned && !c->trip) {
-        return diag(f->diags, D_UNSUPPORTED, graph_place(f->g, n->loc, f->arena),
-                    "a loop that stacks results over an unknown number of iterations");
-    }
+    uint32_t marks, sym = 0;
+    GC_TRY(marks_of(f, v, &marks, &sym));
     for (uint32_t i = 0; i < body->inputs.n; i++) in[i] = operand_buffer(f, v, i + 1);
-    for (uint32_t i = 0; i < body->outputs.n; i++) {
-        const Type *t = &body->outputs.v[i].type;
-        if (i > c->ncarried) {
-            out[i] = f->v[v].results[i - 1] - 1;
-            base[i] = expr_mul(f->p, expr_sym_ref(f->p, c->iter), type_numel(f->p, t));
-        } else {
-            out[i] = unchanged(body, i) ? NO_BUFFER : temp(f, t, v) - 1;
-        }
-    }
+    body_outputs(f, v, out, base);
+    if (marks != NO_BUFFER) clear_marks(f, marks);
     SStep begin = {.kind = STEP_loop_begin, .iter = c->iter, .trip = c->trip};
     begin.cond_buf = c->trip ? 0 : in[0] + 1;
     if (!c->trip) begin.trip_buf = operand_buffer(f, v, 0) + 1;
@@ -155,9 +241,11 @@ static graphc_status emit_loop(Fuse *f, Value v) {
     GC_TRY(run_body(f, v, body, in, out, base));
     for (uint32_t i = 0; i <= c->ncarried; i++)
         if (out[i] != NO_BUFFER) copy_back(f, out[i], in[i]);
+    if (marks != NO_BUFFER) leave_mark(f, marks, c->iter);
     SStep end = {.kind = STEP_loop_end, .match = at};
     f->s->steps.v[at].match = f->s->steps.n;
     vec_push(f->arena, &f->s->steps, end);
+    if (marks != NO_BUFFER) count_marks(f, marks, sym);
     return GRAPHC_OK;
 }
 

@@ -17,8 +17,16 @@ static void find_counts(Fuse *f) {
     for (Value v = 1; v < f->g->nodes.n; v++) {
         const Node *n = graph_node(f->g, v);
         uint32_t sym;
-        if (n->op != OP_compact || !expr_is_sym(f->p, n->type.dim[0], &sym)) continue;
-        DataCount c = {sym, graph_type(f->g, n->in[0])->dim[0]};
+        Expr bound = 0, count = 0;
+        if (n->op == OP_compact) {
+            count = n->type.dim[0];
+            bound = graph_type(f->g, n->in[0])->dim[0];
+        } else if (n->op == OP_loop && n->attr.control->nscanned && !n->attr.control->trip) {
+            count = n->attr.control->results[n->attr.control->ncarried].dim[0];
+            bound = control_trip_bound(f, v);
+        }
+        if (!bound || !expr_is_sym(f->p, count, &sym)) continue;
+        DataCount c = {sym, bound};
         vec_push(f->arena, &f->counts, c);
     }
 }

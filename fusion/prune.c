@@ -1,4 +1,5 @@
-/* Drops ops that no store needs: casts around loads that are passed on as they are, and the like. */
+/* Drops ops that no store needs: casts around loads that are passed on as they are, and the like.
+ */
 #include "fusion/fuse.h"
 
 typedef struct Prune {
