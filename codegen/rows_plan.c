@@ -260,6 +260,15 @@ static void choose_lane(Rows *r) {
     if (r->lane >= 0) r->lane_par = r->par >> r->lane & 1;
 }
 
+/* No wider than the lane axis needs: short axes are cheaper without masks. */
+static void narrow_lanes(Rows *r) {
+    int64_t n;
+    if (r->lane < 0)
+        r->e->lanes = 1;
+    else if (expr_is_const(r->e->exprs, r->k->axes[r->lane].extent, &n))
+        while (r->e->lanes > 2 && n <= r->e->lanes / 2) r->e->lanes /= 2;
+}
+
 /* --- Kept row values ---------------------------------------------------------------------- */
 
 static uint32_t cone_cost(const Rows *r, KVal v) {
@@ -380,6 +389,13 @@ static void choose_copies(Rows *r) {
     }
 }
 
+/* No more lane blocks side by side than the axis has. */
+static void trim_lane_copies(Rows *r) {
+    int64_t n;
+    if (r->lane < 0 || !expr_is_const(r->e->exprs, r->k->axes[r->lane].extent, &n)) return;
+    while (r->lane_copies > 1 && n < (int64_t)r->lane_copies * r->e->lanes) r->lane_copies /= 2;
+}
+
 static void choose_chunk(Rows *r) {
     Expr extent = r->k->axes[r->lane].extent;
     int64_t n;
@@ -400,8 +416,9 @@ bool rows_plan(Rows *r) {
     if (!plan_folds(r, memo) || !plan_stores(r)) return false;
     for (uint32_t p = 0; p < r->npasses; p++) r->pass[p].cone = cone_of_pass(r, &r->pass[p]);
     choose_lane(r);
-    if (r->lane < 0) r->e->lanes = 1;
+    narrow_lanes(r);
     choose_copies(r);
+    trim_lane_copies(r);
     if (r->lane >= 0 && r->lane_par) choose_chunk(r);
     if (r->no_scratch) return true;
     if (!keep_rows(r)) return false;

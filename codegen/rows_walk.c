@@ -24,8 +24,23 @@ typedef struct Span {
     bool masked;
 } Span;
 
+static bool const_int(LLVMValueRef v, int64_t *out) {
+    if (!LLVMIsAConstantInt(v)) return false;
+    *out = LLVMConstIntGetSExtValue(v);
+    return true;
+}
+
 static void span_loop(Span *s, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef limit) {
     Emit *e = s->r->e;
+    int64_t a, b, step = (int64_t)s->n * e->lanes;
+    if (const_int(lo, &a) && const_int(hi, &b) && b > a && b - a <= step) { /* one step */
+        LLVMValueRef mask =
+            s->masked && b - a < step ? emit_lanes_below(e, emit_i64(e, b - a)) : NULL;
+        emit_push(e);
+        s->step(s->r, s->ctx, s->n, expr_const(e->exprs, a), mask, s->acc);
+        emit_pop(e);
+        return;
+    }
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     l->nphi = s->nacc;
     for (uint32_t i = 0; i < s->nacc; i++) l->init[i] = s->acc[i];
@@ -41,12 +56,6 @@ static void span_loop(Span *s, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef li
     for (uint32_t i = 0; i < s->nacc; i++) l->next[i] = next[i];
     emit_loop_end(e, l);
     for (uint32_t i = 0; i < s->nacc; i++) s->acc[i] = l->out[i];
-}
-
-static bool const_int(LLVMValueRef v, int64_t *out) {
-    if (!LLVMIsAConstantInt(v)) return false;
-    *out = LLVMConstIntGetSExtValue(v);
-    return true;
 }
 
 void rows_span(Rows *r, LLVMValueRef lo, LLVMValueRef hi, int64_t divisor, uint32_t blocks,
@@ -100,9 +109,11 @@ static void kept_load(Rows *r, const Kept *q, uint32_t copy) {
 typedef struct Walk {
     Rows *r;
     const Pass *p;
-    uint32_t per_copy; /* accumulators of one copy and block */
-    uint32_t blocks;
-    bool row_lanes; /* the lane axis is walked here */
+    uint32_t per_copy;   /* accumulators of one copy and block */
+    uint32_t blocks;     /* accumulators of each fold, joined at the end: */
+    uint32_t row_blocks; /* for neighbouring lane blocks, or */
+    uint32_t unroll;     /* for neighbouring steps of the innermost other axis */
+    bool row_lanes;      /* the lane axis is walked here */
 } Walk;
 
 static bool is_arg(const KOp *o) {
@@ -212,6 +223,38 @@ static void walk_loop(Walk *w, uint32_t axis, uint32_t todo, uint32_t nacc, LLVM
     for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
 }
 
+/* One loop over steps [lo, hi) of an axis, n at a time, each with its own accumulators. */
+static void walk_steps(Walk *w, uint32_t axis, uint32_t todo, uint32_t n, LLVMValueRef lo,
+                       LLVMValueRef hi, uint32_t nacc, LLVMValueRef *acc) {
+    Emit *e = w->r->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    uint32_t per = nacc / n;
+    l->nphi = nacc;
+    for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
+    emit_loop_begin(e, l, "steps", lo, hi, emit_i64(e, n), false);
+    Expr base = emit_new_sym(e, "step", INT64_MAX / 4, l->i);
+    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->phi[i];
+    for (uint32_t u = 0; u < n; u++) {
+        emit_push(e);
+        emit_bind(e, w->r->k->axes[axis].sym, expr_addi(e->exprs, base, u));
+        walk_axes(w, todo, per, acc + u * per);
+        emit_pop(e);
+    }
+    for (uint32_t i = 0; i < nacc; i++) l->next[i] = acc[i];
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
+}
+
+static void walk_unrolled(Walk *w, uint32_t axis, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) {
+    Emit *e = w->r->e;
+    Expr extent = w->r->k->axes[axis].extent;
+    LLVMValueRef n = emit_expr(e, extent), zero = emit_i64(e, 0);
+    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -(int64_t)w->unroll), "");
+    walk_steps(w, axis, todo, w->unroll, zero, whole, nacc, acc);
+    if (expr_divisor(e->exprs, extent) % w->unroll == 0) return;
+    walk_steps(w, axis, todo, 1, whole, n, nacc / w->unroll, acc);
+}
+
 static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) {
     Rows *r = w->r;
     Emit *e = r->e;
@@ -226,7 +269,9 @@ static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) 
     if (w->row_lanes && (int)axis == r->lane) {
         Expr extent = r->k->axes[axis].extent;
         rows_span(r, emit_i64(e, 0), emit_expr(e, extent), expr_divisor(e->exprs, extent),
-                  w->blocks, nacc, acc, row_step, w);
+                  w->row_blocks, nacc, acc, row_step, w);
+    } else if (w->unroll > 1 && pick == 1u << axis) {
+        walk_unrolled(w, axis, todo & ~(1u << axis), nacc, acc);
     } else if (unrolled(w, axis, todo, &n)) {
         for (int64_t t = 0; t < n; t++) {
             emit_push(e);
@@ -319,18 +364,38 @@ static uint32_t init_acc(Walk *w, LLVMValueRef *acc) {
     return n;
 }
 
-static uint32_t blocks_of(const Walk *w) {
+/* Long walks over an axis beside the lanes wait for one accumulator's additions: four in turn. */
+static uint32_t unroll_of(const Walk *w, uint32_t accs, uint32_t cost) {
     const Rows *r = w->r;
-    if (!w->row_lanes) return 1;
+    uint32_t others = w->p->axes;
+    int64_t n;
+    if (w->row_lanes) {
+        const KAxis *lane = &r->k->axes[r->lane];
+        others &= ~(1u << r->lane);
+        if (!expr_is_const(r->e->exprs, lane->extent, &n) || n > 4 * (int64_t)r->e->lanes) return 1;
+    }
+    if (!others || !w->p->nfolds || w->p->nstores || w->p->keeps || cost > 48) return 1;
+    uint32_t last = 31u - (uint32_t)__builtin_clz(others);
+    Expr extent = r->k->axes[last].extent;
+    if (expr_hint(r->e->exprs, extent) < 16 || unrolled(w, last, others, &n)) return 1;
+    return accs <= 4 ? 4 : accs <= 8 ? 2 : 1;
+}
+
+static void choose_blocks(Walk *w) {
+    const Rows *r = w->r;
+    w->blocks = w->row_blocks = w->unroll = 1;
     uint32_t accs = r->ncopies * (w->per_copy ? w->per_copy : 1), cost = rows_cost(r, w->p->cone);
     for (uint32_t f = 0; f < w->p->nfolds; f++)
-        if (is_arg(&r->k->ops[w->p->folds[f]])) return 1;
+        if (is_arg(&r->k->ops[w->p->folds[f]])) return;
+    w->unroll = unroll_of(w, accs, cost);
+    w->blocks = w->unroll;
+    if (!w->row_lanes || w->unroll > 1) return;
     uint32_t n = cost <= 12 ? 4 : cost <= 48 ? 2 : 1;
     while (n > 1 && accs * n > 8) n /= 2;
     int64_t extent;
     if (expr_is_const(r->e->exprs, r->k->axes[r->lane].extent, &extent))
         while (n > 1 && extent < (int64_t)n * r->e->lanes) n /= 2;
-    return n;
+    w->blocks = w->row_blocks = n;
 }
 
 static bool is_row_op(const KOp *o) {
@@ -358,7 +423,7 @@ static void run_pass(Rows *r, const Pass *p) {
     Walk w = {.r = r, .p = p};
     for (uint32_t f = 0; f < p->nfolds; f++) w.per_copy += is_arg(&r->k->ops[p->folds[f]]) ? 2 : 1;
     w.row_lanes = r->lane >= 0 && !r->lane_par && p->axes >> r->lane & 1;
-    w.blocks = blocks_of(&w);
+    choose_blocks(&w);
     LLVMValueRef acc[EMIT_MAX_PHI];
     uint32_t n = init_acc(&w, acc);
     walk_axes(&w, p->axes, n, acc);
