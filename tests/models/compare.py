@@ -29,7 +29,7 @@ def reference(a, path, name, case):
     store = f"{a.load or a.save}/{name}.{case}.npz" if a.load or a.save else None
     if a.load:
         z = np.load(store)
-        pick = lambda p: {k[3:]: z[k] for k in z.files if k.startswith(p)}
+        pick = lambda p: {k[len(p):]: z[k] for k in z.files if k.startswith(p)}
         return pick("in/"), pick("out/")
     import cases
     feeds = cases.inputs(path, cases.SIZES[case])
