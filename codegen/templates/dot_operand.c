@@ -44,10 +44,23 @@ void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask) {
     dot_bind(d, &d->n, expr_sym_ref(d->p, flat));
 }
 
+/* Whether an address computed by the kernel (a gather's) makes x change along axes of g. Such a
+ * symbol hides the axes, so x may look affine or uniform in them. */
+static bool moves_indirectly(Dot *d, const DotGroup *g, Expr x) {
+    uint32_t axes = 0;
+    for (uint32_t i = 0; i < g->n; i++) axes |= 1u << g->axis[i];
+    for (KVal v = 1; v < d->k->nops; v++)
+        if (d->k->ops[v].op == K_kbind && (d->e->domains[v] & axes) &&
+            expr_uses(d->p, x, d->k->ops[v].sym))
+            return true;
+    return false;
+}
+
 /* Strides of `index` along the last axes of g: the number of axes, counted from the last, that one
  * stride walks through, and that stride. 0 if not even the last axis is affine. */
 static uint32_t uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride) {
     Expr rest = index, coef, want = 0;
+    if (moves_indirectly(d, g, index)) return 0;
     for (uint32_t n = 0; n < g->n; n++) {
         const KAxis *axis = &d->k->axes[g->axis[g->n - 1 - n]];
         if (!expr_affine(d->p, rest, axis->sym, &coef, &rest)) return n;
@@ -140,7 +153,8 @@ void dot_analyse_a(Dot *d) {
         Expr step = 0;
         uint32_t n = uniform_stride(d, &d->ka, o->index, &step);
         if (n > d->nrun) n = d->nrun;
-        bool whole = !o->mask || (expr_is_value(d->p, step, 1) && is_box(d, o->mask, n));
+        bool whole = !o->mask || (expr_is_value(d->p, step, 1) && is_box(d, o->mask, n) &&
+                                  !moves_indirectly(d, &d->ka, o->mask));
         if (n && whole) {
             d->direct = true;
             d->guarded = o->mask != 0;
@@ -167,11 +181,12 @@ Expr dot_run_row(Dot *d, Expr run) {
     return row;
 }
 
-/* Whether the load's mask holds all along the run: at every corner of the axes that it uses. */
-static LLVMValueRef run_inside(Dot *d, Expr mask) {
+/* Whether the load's mask holds all along the last `count` axes of ka: at every corner of those
+ * that it uses. */
+static LLVMValueRef inside_along(Dot *d, Expr mask, uint32_t count) {
     Emit *e = d->e;
     uint32_t used[K_MAX_AXES], n = 0;
-    for (uint32_t i = d->ka.n - d->nrun; i < d->ka.n; i++)
+    for (uint32_t i = d->ka.n - count; i < d->ka.n; i++)
         if (expr_uses(d->p, mask, d->k->axes[d->ka.axis[i]].sym)) used[n++] = d->ka.axis[i];
     Expr all = expr_const(d->p, 1);
     for (uint32_t corner = 0; corner < 1u << n; corner++) {
@@ -214,6 +229,18 @@ static void pack_run(Dot *d, LLVMValueRef slot) {
     for (uint32_t i = last + 1; i-- > first;) emit_loop_end(e, &loops[i]);
 }
 
+/* Where the run begins in the operand itself. */
+static LLVMValueRef run_place(Dot *d) {
+    Emit *e = d->e;
+    const KOp *o = &d->k->ops[d->t->a];
+    emit_push(e);
+    for (uint32_t i = d->ka.n - d->nrun; i < d->ka.n; i++)
+        emit_bind(e, d->k->axes[d->ka.axis[i]].sym, expr_const(d->p, 0));
+    LLVMValueRef place = emit_address(e, o->buf, o->index);
+    emit_pop(e);
+    return place;
+}
+
 /* The table's entry for the bound row and outer contracted axes. Runs are packed in ascending
  * order, so that what a last vector writes beyond its run is overwritten. */
 static LLVMValueRef run_pointer(Dot *d, LLVMValueRef slot) {
@@ -223,13 +250,9 @@ static LLVMValueRef run_pointer(Dot *d, LLVMValueRef slot) {
         pack_run(d, slot);
         return slot;
     }
-    emit_push(e);
-    for (uint32_t i = d->ka.n - d->nrun; i < d->ka.n; i++)
-        emit_bind(e, d->k->axes[d->ka.axis[i]].sym, expr_const(d->p, 0));
-    LLVMValueRef place = emit_address(e, o->buf, o->index);
-    emit_pop(e);
+    LLVMValueRef place = run_place(d);
     if (!d->guarded) return place;
-    LLVMValueRef inside = run_inside(d, o->mask);
+    LLVMValueRef inside = inside_along(d, o->mask, d->nrun);
     LLVMValueRef entry = LLVMBuildSelect(e->b, inside, place, slot, "");
     EmitIf border;
     emit_if_begin(e, &border, LLVMBuildNot(e->b, inside, ""));
@@ -238,13 +261,11 @@ static LLVMValueRef run_pointer(Dot *d, LLVMValueRef slot) {
     return entry;
 }
 
-void dot_fill_table(Dot *d, LLVMValueRef rows) {
+/* The entries of one row, run by run. */
+static void fill_row(Dot *d, LLVMValueRef row) {
     Emit *e = d->e;
-    EmitLoop row = {0}, loops[K_MAX_AXES];
-    LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1), run = emit_expr(e, d->run);
-    emit_loop_begin(e, &row, "row", zero, rows, one, true);
-    dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row.i, "")));
-    LLVMValueRef at = row.i;
+    EmitLoop loops[K_MAX_AXES];
+    LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1), run = emit_expr(e, d->run), at = row;
     for (uint32_t i = 0; i + d->nrun < d->ka.n; i++) {
         const KAxis *axis = &d->k->axes[d->ka.axis[i]];
         LLVMValueRef size = emit_expr(e, axis->extent);
@@ -258,6 +279,53 @@ void dot_fill_table(Dot *d, LLVMValueRef rows) {
     LLVMValueRef entry = run_pointer(d, slot);
     emit_store_ptr(e, entry, emit_gep(e, e->ptr, d->table, at), 8);
     for (uint32_t i = d->ka.n - d->nrun; i-- > 0;) emit_loop_end(e, &loops[i]);
+}
+
+/* The same, unrolled, where all runs are read in place. */
+static void fill_row_inside(Dot *d, LLVMValueRef row, uint32_t nruns) {
+    Emit *e = d->e;
+    LLVMValueRef first = LLVMBuildMul(e->b, row, emit_i64(e, nruns), "");
+    first = emit_gep(e, e->ptr, d->table, first);
+    for (uint32_t r = 0; r < nruns; r++) {
+        int64_t left = r, size = 1;
+        emit_push(e);
+        for (uint32_t i = d->ka.n - d->nrun; i-- > 0; left /= size) {
+            const KAxis *axis = &d->k->axes[d->ka.axis[i]];
+            size = expr_value(d->p, axis->extent);
+            emit_bind(e, axis->sym, expr_const(d->p, left % size));
+        }
+        LLVMValueRef place = run_place(d);
+        emit_pop(e);
+        emit_store_ptr(e, place, emit_gep(e, e->ptr, first, emit_i64(e, r)), 8);
+    }
+}
+
+#define MAX_UNROLLED_RUNS 32
+
+void dot_fill_table(Dot *d, LLVMValueRef rows) {
+    Emit *e = d->e;
+    EmitLoop row = {0};
+    EmitIf whole, border;
+    int64_t nruns;
+    Expr mask = d->k->ops[d->t->a].mask;
+    bool unroll = d->direct && expr_is_const(d->p, d->nruns, &nruns) && nruns > 1 &&
+                  nruns <= MAX_UNROLLED_RUNS && (!d->guarded || is_box(d, mask, d->ka.n));
+    emit_loop_begin(e, &row, "row", emit_i64(e, 0), rows, emit_i64(e, 1), true);
+    dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row.i, "")));
+    if (!unroll) {
+        fill_row(d, row.i);
+    } else if (!d->guarded) {
+        fill_row_inside(d, row.i, (uint32_t)nruns);
+    } else {
+        LLVMValueRef inside = inside_along(d, mask, d->ka.n);
+        LLVMValueRef outside = LLVMBuildNot(e->b, inside, "");
+        emit_if_begin(e, &whole, inside);
+        fill_row_inside(d, row.i, (uint32_t)nruns);
+        emit_if_end(e, &whole);
+        emit_if_begin(e, &border, outside);
+        fill_row(d, row.i);
+        emit_if_end(e, &border);
+    }
     emit_loop_end(e, &row);
 }
 
