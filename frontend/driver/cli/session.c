@@ -14,7 +14,7 @@ DType cli_dtype(const char *name) {
     return dtype_from_name(name, &t) ? t : DT_none;
 }
 
-static graphc_status parse_device(CliSession *s, graphc_session_options *o) {
+graphc_status cli_session_device(CliSession *s, graphc_session_options *o) {
     const char *d = s->cli->device ? s->cli->device : "cpu";
     char *end;
     s->device = d;
@@ -26,6 +26,12 @@ static graphc_status parse_device(CliSession *s, graphc_session_options *o) {
         if (end != d + 5 && !*end && o->device_id >= 0) return GRAPHC_OK;
     }
     return diag(s->cli->diags, D_USAGE, "--device", "\"%s\" is neither cpu nor cuda[:N]", d);
+}
+
+Cli cli_for_device(const Cli *c, const graphc_session_options *o) {
+    Cli r = *c;
+    if (o->device == GRAPHC_CUDA && !c->target) r.target = "sm_90a";
+    return r;
 }
 
 static graphc_status failed(Cli *c, const char *place, graphc_status status, const char *text) {
@@ -42,7 +48,7 @@ graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
     char error[512] = "";
     *s = (CliSession){.cli = c};
     graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
-    GC_TRY(parse_device(s, &o));
+    GC_TRY(cli_session_device(s, &o));
     o.threads = (uint32_t)c->threads;
     o.isa_limit = (uint32_t)c->isa;
     o.weights_dir = c->weights;
@@ -51,9 +57,8 @@ graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
     if (dot && strcmp(dot, ".onnx") == 0) {
         const void *bytes;
         size_t size;
-        Cli compile = *c;
+        Cli compile = cli_for_device(c, &o);
         s->compiled = true;
-        if (o.device == GRAPHC_CUDA && !c->target) compile.target = "sm_90a";
         GC_TRY(cli_load_plan(&compile, path, &bytes, &size));
         st = graphc_plan_load_memory(bytes, size, path, &s->plan, error, sizeof error);
     } else {

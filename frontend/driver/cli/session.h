@@ -15,6 +15,9 @@ typedef struct CliSession {
     EvalTensor *inputs; /* one per input of the plan */
 } CliSession;
 
+/* Fills in what --device says; compiling then targets it unless --target says otherwise. */
+graphc_status cli_session_device(CliSession *s, graphc_session_options *o);
+Cli cli_for_device(const Cli *c, const graphc_session_options *o);
 /* Loads a plan (compiling a model first) and makes a session on --device. */
 graphc_status cli_session_open(CliSession *s, Cli *c, const char *path);
 /* Reads --input files and draws the others from the seed, at sizes from --dim, hints and files. */
