@@ -24,6 +24,7 @@
     X(ops_contrib)                                                                                 \
     X(ops_contrib_attention)                                                                       \
     X(ops_quant)                                                                                   \
+    X(ops_linalg)                                                                                  \
     X(ops_contrib_qlinear)                                                                         \
     X(ops_contrib_moe)                                                                             \
     X(ops_contrib_quant)                                                                           \

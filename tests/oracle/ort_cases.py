@@ -257,6 +257,9 @@ gqa("bias", 4, 0, 4, [4, 4], extra=(None, None, None, f32(B, 1, 4, 4)))
 gqa("rotary_positions", 2, 0, 2, [2, 2], do_rotary=1,
     extra=(cos, sin, np.array([[1, 2], [1, 2]], np.int64)))
 
+for n in (1, 2, 3, 5, 8):
+    standard(f"det_{n}", "Det", [f32(3, n, n)])
+
 # ---- open sizes ---------------------------------------------------------------------------------
 image, hw = f32(2, 3, 7, 10), {0: {0: "n", 2: "h", 3: "w"}}
 for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):

@@ -1,0 +1,52 @@
+/* Determinants of small matrices. */
+#include "frontend/formula.h"
+
+enum { MAX_SIZE = 8 };
+
+/* Laplace expansion, row after row: minor[s] is the determinant of the rows so far over the columns
+ * in the set s. No division, so no pivots. */
+static Value expand_rows(Graph *g, Value x, int n) {
+    int rank = v_rank(g, x);
+    Value minor[1 << MAX_SIZE] = {0}, entry[MAX_SIZE];
+    minor[0] = v_const(g, x, 1);
+    for (int row = 0; row < n; row++) {
+        Value line = build_slice_axis(g, x, rank - 2, v_int(g, row), v_int(g, 1), 1);
+        line = build_squeeze(g, line, rank - 2);
+        for (int c = 0; c < n; c++)
+            entry[c] = build_squeeze(
+                g, build_slice_axis(g, line, rank - 2, v_int(g, c), v_int(g, 1), 1), rank - 2);
+        for (uint32_t s = 0; s < 1u << n; s++) {
+            if (__builtin_popcount(s) != row + 1) continue;
+            for (int c = 0; c < n; c++) {
+                if (!(s >> c & 1)) continue;
+                Value term = v_mul(g, minor[s & ~(1u << c)], entry[c]);
+                bool minus = __builtin_popcount(s >> (c + 1)) & 1;
+                if (!minor[s])
+                    minor[s] = minus ? v_neg(g, term) : term;
+                else
+                    minor[s] = minus ? v_sub(g, minor[s], term) : v_add(g, minor[s], term);
+            }
+        }
+    }
+    return minor[(1u << n) - 1];
+}
+
+static bool lower_det(Lower *l) {
+    Graph *g = lower_graph(l);
+    Value x = lower_in(l, 0);
+    if (!x) return false;
+    int rank = v_rank(g, x);
+    int64_t rows, cols;
+    if (rank < 2) return lower_error(l, D_SHAPE, "the input has rank %d", rank);
+    if (!v_dim_const(g, x, rank - 2, &rows) || !v_dim_const(g, x, rank - 1, &cols))
+        return lower_unsupported(l, "fix the size with --dim", "matrices of symbolic size");
+    if (rows != cols || rows < 1)
+        return lower_error(l, D_SHAPE, "matrices of %lld by %lld", (long long)rows,
+                           (long long)cols);
+    if (rows > MAX_SIZE)
+        return lower_unsupported(l, NULL, "matrices larger than %d by %d", MAX_SIZE, MAX_SIZE);
+    lower_out(l, 0, v_cast_like(g, expand_rows(g, v_widen(g, x), (int)rows), x));
+    return true;
+}
+
+const OnnxOp ops_linalg[] = {{"", "Det", 11, 0, 1, 1, 1, 1, NULL, lower_det}, {0}};
