@@ -36,7 +36,11 @@ static graphc_status trial_session(Trial *t, Cli *c) {
 }
 
 static graphc_status trial_compile(Trial *t, Cli *c) {
-    graphc_compile_options o = cli_compile_options(c);
+    graphc_session_options device = GRAPHC_SESSION_OPTIONS_INIT;
+    CliSession probe = {.cli = c};
+    GC_TRY(cli_session_device(&probe, &device));
+    Cli compile = cli_for_device(c, &device);
+    graphc_compile_options o = cli_compile_options(&compile);
     pipeline_init(&t->pipe, c->args.v[0]);
     GC_TRY(pipeline_import(&t->pipe, c->args.v[0], &o));
     if (t->extra) build_output(t->pipe.imported, "(searched)", t->extra);

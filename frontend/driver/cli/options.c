@@ -36,7 +36,7 @@ static const OptRow opt_rows[] = {
      "where constants by reference lie, if not where the plan says"},
     {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), MODEL_VERBS, "DIR",
      "keeps compiled kernels there, by content"},
-    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench", "cpu|cuda[:N]",
+    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify", "cpu|cuda[:N]",
      "where to run (default cpu)"},
     {"--input", NULL, OPT_INPUT, 0, "run bench verify", "NAME=FILE",
      "an input from a .npy or .pb file"},
