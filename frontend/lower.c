@@ -72,9 +72,22 @@ bool lower_is_fed(const Lower *l, Expr e) {
     return ctx[1] != NULL;
 }
 
+static void note_assumption(Lower *l, Expr a, Expr b) {
+    StrBuf text;
+    sb_init(&text, l->im->arena);
+    expr_print(l->im->exprs, a, &text);
+    sb_put(&text, " == ");
+    expr_print(l->im->exprs, b, &text);
+    (void)diag(l->im->diags, D_ASSUME, graph_place(l->g, l->loc, l->im->arena), "%s",
+               sb_str(&text));
+}
+
 void lower_assume(Lower *l, Expr a, Expr b) {
     Graph *g = l->g;
     if (a == b) return;
+    for (uint32_t i = 0; i < g->nassume; i++)
+        if (g->assume[i].a == a && g->assume[i].b == b) return;
+    note_assumption(l, a, b);
     if (g->nassume == g->assume_cap)
         g->assume = vec_grow(g->arena, g->assume, &g->assume_cap, sizeof *g->assume);
     g->assume[g->nassume].a = a;
