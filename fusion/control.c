@@ -52,7 +52,7 @@ void control_root(Fuse *f, Value v) {
 
 static uint32_t temp(Fuse *f, const Type *t, Value node) {
     SBuffer b = {.kind = BUF_temp, .dtype = t->dtype, .node = node, .graph = f->g};
-    b.numel = fuse_upper_bound(f, type_numel(f->p, t));
+    b.numel = fuse_max_numel(f, t);
     vec_push(f->arena, &f->s->buffers, b);
     return f->s->buffers.n;
 }

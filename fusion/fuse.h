@@ -325,7 +325,7 @@ const char *fuse_kernel_name(Fuse *f, const Group *g, const Kernel *k, uint32_t 
 /* memory.c */
 void fuse_buffers(Fuse *f);
 uint32_t fuse_buffer_of(Fuse *f, Value v); /* number; made now for a constant */
-Expr fuse_upper_bound(Fuse *f, Expr e);    /* data-dependent sizes replaced by their limits */
+Expr fuse_max_numel(Fuse *f, const Type *t); /* what the value has at most */
 void fuse_lifetimes(Fuse *f);
 
 #endif

@@ -6,11 +6,33 @@ static uint32_t add_buffer(Fuse *f, SBuffer b) {
     return f->s->buffers.n;
 }
 
-/* Data-dependent sizes become what they cannot exceed: the length of the mask that was counted. */
-Expr fuse_upper_bound(Fuse *f, Expr e) {
+typedef struct IterScan {
+    Fuse *f;
+    bool found;
+} IterScan;
+
+static void find_iter(void *ctx, uint32_t sym) {
+    IterScan *s = ctx;
+    s->found = s->found || expr_sym_info(s->f->p, sym)->kind == SYM_ITER;
+}
+
+/* Memory is there before the run: data-dependent sizes become what they cannot exceed (the length of
+ * the mask that was counted), and so do sizes that differ between a loop's iterations. */
+static Expr upper_bound(Fuse *f, Expr e) {
     for (uint32_t i = f->counts.n; i-- > 0;)
         e = expr_subst(f->p, e, &f->counts.v[i].sym, &f->counts.v[i].bound, 1);
-    return e;
+    IterScan s = {f, false};
+    expr_each_sym(f->p, e, find_iter, &s);
+    if (!s.found) return e;
+    int64_t lo, hi;
+    expr_range(f->p, e, &lo, &hi);
+    return expr_const(f->p, hi);
+}
+
+Expr fuse_max_numel(Fuse *f, const Type *t) {
+    Expr n = expr_const(f->p, 1);
+    for (uint32_t i = 0; i < t->rank; i++) n = expr_mul(f->p, n, upper_bound(f, t->dim[i]));
+    return n;
 }
 
 static void find_counts(Fuse *f) {
@@ -45,7 +67,7 @@ static void own_buffers(Fuse *f) {
         Value v = f->g->outputs.v[i].value;
         const Type *t = graph_type(f->g, v);
         SBuffer b = {.kind = BUF_output, .dtype = t->dtype, .index = i, .node = v, .graph = f->g};
-        b.numel = fuse_upper_bound(f, type_numel(f->p, t));
+        b.numel = fuse_max_numel(f, t);
         out[i] = add_buffer(f, b) - 1;
     }
     f->in_buf = in;
@@ -90,7 +112,7 @@ static void value_buffer(Fuse *f, Value v) {
     if (!s->home && !s->buf) {
         SBuffer b = {.dtype = n->type.dtype, .node = v, .graph = f->g};
         b.kind = s->const_only ? BUF_prepared : BUF_temp;
-        b.numel = fuse_upper_bound(f, type_numel(f->p, &n->type));
+        b.numel = fuse_max_numel(f, &n->type);
         s->buf = add_buffer(f, b);
     }
     if (g->kind != GROUP_compact) return;
