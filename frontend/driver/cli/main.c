@@ -9,31 +9,34 @@
 #include <unistd.h>
 
 const Verb cli_verbs[] = {
-    {"compile", cmd_compile, "graphc MODEL.onnx -o PLAN [options]", "compiles a model into a plan",
+    {"compile", cmd_compile, "graphc MODEL.onnx -o PLAN [options]",
+     "compiles a model into a plan, one file of fused kernels and constants",
      "  graphc bert.onnx -o bert.plan\n"
      "  graphc bert.onnx -o bert.plan --dim batch=1 --dim seq=2..512 --dump-ir ir/\n"
      "  graphc resnet50.onnx -o r.plan --target cpu,sm_90a\n"},
-    {"run", cmd_run, "graphc run PLAN [--input NAME=FILE ...] --output-dir DIR [options]",
-     "runs a plan on inputs from files",
+    {"run", cmd_run,
+     "graphc run PLAN|MODEL.onnx --output-dir DIR [--input NAME=FILE ...] [options]",
+     "runs a plan once, on inputs from files or drawn from a seed",
      "  graphc run bert.plan --input input_ids=ids.npy --input attention_mask=mask.npy "
      "--output-dir out\n"
      "  graphc run resnet50.plan --dim batch=1 --seed 7 --output-dir out   inputs drawn from the "
      "seed\n"},
-    {"bench", cmd_bench, "graphc bench PLAN|MODEL.onnx [options]", "times runs of a plan",
+    {"bench", cmd_bench, "graphc bench PLAN|MODEL.onnx [options]",
+     "times runs of a plan: median, minimum and 99th percentile",
      "  graphc bench bert.plan --dim batch=1 --dim seq=64 -v\n"
      "  graphc bench resnet50.onnx --dim batch=1 --threads 2 --json\n"},
-    {"explain", cmd_explain, "graphc explain PLAN|MODEL.onnx [NODE]",
+    {"explain", cmd_explain, "graphc explain PLAN|MODEL.onnx [NODE] [options]",
      "says what was fused with what, why not, and what bounds each kernel",
      "  graphc explain bert.onnx\n  graphc explain bert.onnx node_MatMul_3\n"},
-    {"inspect", cmd_inspect, "graphc inspect PLAN|MODEL.onnx [--json]",
+    {"inspect", cmd_inspect, "graphc inspect PLAN|MODEL.onnx [--json] [options]",
      "lists inputs, outputs, symbols, kernels, memory and sizes",
      "  graphc inspect bert.plan\n  graphc inspect bert.onnx --target sm_90a --json\n"},
-    {"verify", cmd_verify, "graphc verify MODEL.onnx [--data DIR] [--dim NAME=N]",
-     "compares the compiled model with the reference evaluator",
+    {"verify", cmd_verify, "graphc verify MODEL.onnx [--data DIR] [--dim NAME=N] [options]",
+     "compares the compiled model with the reference evaluator and names the first bad node",
      "  graphc verify model.onnx --dim batch=2\n  graphc verify model.onnx --data "
      "test_data_set_0\n"},
-    {"doctor", cmd_doctor, "graphc doctor", "checks the machine, the compiler and the devices",
-     "  graphc doctor\n"},
+    {"doctor", cmd_doctor, "graphc doctor",
+     "says what this machine offers: instruction sets, compiler, GPUs", "  graphc doctor\n"},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -60,6 +63,12 @@ static const Verb *find_verb(const char *name) {
     return NULL;
 }
 
+/* What stands first is a verb or a model; a misspelt verb is neither. */
+static graphc_status unknown_verb(Cli *c) {
+    return diag(c->diags, D_USAGE, c->args.v[0],
+                "neither a verb nor a file; \"graphc --help\" lists the verbs");
+}
+
 int main(int argc, char **argv) {
     Cli c = {.arena = arena_create(), .runs = 0};
     c.diags = diag_create(c.arena, NULL);
@@ -73,6 +82,8 @@ int main(int argc, char **argv) {
         s = c.help ? GRAPHC_OK : GRAPHC_USAGE;
     } else if (s == GRAPHC_OK && c.version) {
         print_version();
+    } else if (s == GRAPHC_OK && overview && c.args.n && !c.output && access(c.args.v[0], F_OK)) {
+        s = unknown_verb(&c);
     } else if (s == GRAPHC_OK) {
         s = verb->run(&c);
     }

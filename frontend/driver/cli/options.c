@@ -21,41 +21,43 @@ typedef struct OptRow {
 #define MODEL_VERBS "compile bench explain inspect verify"
 static const OptRow opt_rows[] = {
     {"--output", "-o", OPT_TEXT, FIELD(output), "compile", "PLAN",
-     "where the plan goes (- = stdout)"},
+     "where the plan goes (- is standard output)"},
     {"--target", NULL, OPT_TEXT, FIELD(target), MODEL_VERBS, "LIST",
-     "cpu (default), sm_90a or both, comma-separated"},
+     "what to make code for: cpu (default), sm_90a, or cpu,sm_90a"},
     {"--precision", NULL, OPT_TEXT, FIELD(precision), MODEL_VERBS, "P",
-     "what contractions run in: f32"},
+     "what contractions run in: f32 (the only one so far)"},
     {"--dim", NULL, OPT_DIM, 0, "compile run bench explain inspect verify", "NAME=N | NAME=LO..HI",
-     "fixes or bounds a symbolic dimension; when running: its value"},
+     "fixes or bounds a symbolic size; run, bench: its value"},
     {"--dump-ir", NULL, OPT_TEXT, FIELD(dump_ir), MODEL_VERBS, "DIR",
-     "writes the text of every level"},
+     "writes the text of every level there: graphs, kernels, code"},
     {"--embed", NULL, OPT_FLAG, FIELD(embed), "compile", "",
      "copies constants of external files into the plan"},
     {"--weights", NULL, OPT_TEXT, FIELD(weights), "run bench", "DIR",
      "where constants by reference lie, if not where the plan says"},
     {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), MODEL_VERBS, "DIR",
-     "keeps compiled kernels there, by content"},
+     "keeps compiled kernels there, and takes them from there"},
     {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify", "cpu|cuda[:N]",
      "where to run (default cpu)"},
     {"--input", NULL, OPT_INPUT, 0, "run bench verify", "NAME=FILE",
-     "an input from a .npy or .pb file"},
+     "an input from a .npy file or a .pb file (ONNX TensorProto)"},
     {"--output-dir", NULL, OPT_TEXT, FIELD(output_dir), "run", "DIR",
-     "where outputs go, one file each"},
+     "where outputs go, as DIR/NAME.npy (- is standard output)"},
     {"--output-format", NULL, OPT_TEXT, FIELD(output_format), "run", "npy|pb",
-     "form of the outputs (default npy)"},
+     "form of outputs (default npy; bf16 and fp8 only fit pb)"},
     {"--data", NULL, OPT_TEXT, FIELD(data), "verify", "DIR",
-     "test data: input_0.pb ..., output_0.pb ..."},
+     "compares with this data: input_0.pb ..., output_0.pb ..."},
     {"--seed", NULL, OPT_NUMBER, FIELD(seed), "run bench verify", "N",
-     "seed of inputs that are not given (default 0)"},
+     "inputs that are not given are drawn from it (default 0)"},
     {"--runs", NULL, OPT_NUMBER, FIELD(runs), "bench", "N",
-     "timed runs (default: about one second's worth)"},
+     "timed runs (default: as many as take a second, at least 5)"},
     {"--isa", NULL, OPT_NUMBER, FIELD(isa), "run bench verify", "3|4",
-     "x86-64 level to use at most"},
-    {"--threads", NULL, OPT_NUMBER, FIELD(threads), "*", "N",
-     "threads (default GRAPHC_THREADS or the cores)"},
-    {"--json", NULL, OPT_FLAG, FIELD(json), "*", "", "results as JSON"},
-    {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "*", "", "more detail; bench: per kernel"},
+     "at most this x86-64 level: v3 is AVX2, v4 AVX-512"},
+    {"--threads", NULL, OPT_NUMBER, FIELD(threads), "compile run bench explain inspect verify", "N",
+     "threads (default GRAPHC_THREADS, else the cores it may use)"},
+    {"--json", NULL, OPT_FLAG, FIELD(json), "compile run bench inspect", "",
+     "results as JSON, no notes"},
+    {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "run bench", "",
+     "more detail; bench: the time of every kernel"},
     {"--help", "-h", OPT_FLAG, FIELD(help), "*", "", "this text"},
     {"--version", NULL, OPT_FLAG, FIELD(version), "compile", "",
      "versions of graphc, LLVM, PTX and CUDA"},
@@ -177,10 +179,13 @@ void cli_help(const Verb *verb) {
         return;
     }
     printf("graphc - compiles ONNX graphs into plans of fused kernels, and runs them\n\nUsage:\n");
-    for (const Verb *v = cli_verbs; v->name; v++) printf("  %s\n", v->usage);
-    printf("\n\"graphc VERB --help\" explains a verb by example. Without a verb:\n");
+    for (const Verb *v = cli_verbs; v->name; v++) printf("  %s\n      %s\n", v->usage, v->summary);
+    printf(
+        "\n\"graphc VERB --help\" explains a verb by example. A verb that takes MODEL.onnx for a\n"
+        "plan compiles it first. Without a verb, a model is compiled into a plan:\n");
     help_options("compile");
     printf("\nExamples:\n%s", cli_verbs[0].examples);
     printf("\nExit status: 0 done, 1 a comparison failed, 2 usage, 3 invalid file, 4 unsupported,\n"
-           "5 device or run-time failure, 6 out of memory, 7 input/output failure.\n");
+           "5 device or run-time failure, 6 out of memory, 7 input/output failure.\n"
+           "Environment: GRAPHC_THREADS, NO_COLOR. Manual: man graphc.\n");
 }
