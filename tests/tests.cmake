@@ -17,6 +17,11 @@ add_executable(plan_compare tests/gpu/plan_compare.c)
 target_link_libraries(plan_compare PRIVATE gc_flags gc_runtime gc_base Threads::Threads
   ${CMAKE_DL_LIBS} m)
 
+add_executable(mutate tests/fuzz/mutate.c)
+set_target_properties(mutate PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+target_link_libraries(mutate PRIVATE gc_flags gc_driver ${compiler_layers} gc_runtime gc_base llvm
+  onnx_schema Threads::Threads ${CMAKE_DL_LIBS} m)
+
 set(python ${CMAKE_SOURCE_DIR}/.cache/venv/bin/python)
 function(graphc_script name label timeout)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
@@ -29,6 +34,10 @@ graphc_script(lint/exports quick 60 tests/lint/exports ${CMAKE_BINARY_DIR})
 graphc_script(cli/errors quick 120 ${python} tests/cli/errors.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/reproducible quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
+foreach(model mlp conv attention)
+  graphc_script(fuzz/${model} quick 600 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
+    $<TARGET_FILE:mutate> ${model})
+endforeach()
 graphc_script(conformance full 1500 ${python} tests/conformance/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graphc_cli>)
 set_tests_properties(conformance models PROPERTIES RUN_SERIAL TRUE)

@@ -1,0 +1,39 @@
+"""The models whose mutants are tried: small, because every byte is."""
+import numpy as np
+from onnx import TensorProto as T, helper as h, numpy_helper, save
+
+
+def model(path, name, nodes, inputs, outputs, weights, opset=17):
+    v = lambda t: h.make_tensor_value_info(t[0], T.FLOAT, t[1])
+    init = [numpy_helper.from_array(a, n) for n, a in weights.items()]
+    g = h.make_graph(nodes, name, [v(i) for i in inputs], [v(o) for o in outputs], init)
+    save(h.make_model(g, opset_imports=[h.make_opsetid("", opset)], ir_version=8, producer_name=""), path)
+
+
+def write(folder):
+    """mlp.onnx, conv.onnx, attention.onnx; gives their paths."""
+    rng = np.random.default_rng(0)
+    w = lambda *s: (rng.standard_normal(s) / 2).astype(np.float32)
+    n = h.make_node
+    mlp = [n("MatMul", ["x", "w1"], ["a"]), n("Add", ["a", "b1"], ["b"]), n("Relu", ["b"], ["c"]),
+           n("Gemm", ["c", "w2", "b2"], ["d"], transB=1), n("Softmax", ["d"], ["y"], axis=-1)]
+    model(f"{folder}/mlp.onnx", "mlp", mlp, [("x", ["batch", 5])], [("y", ["batch", 3])],
+          dict(w1=w(5, 7), b1=w(7), w2=w(3, 7), b2=w(3)))
+    conv = [n("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+            n("BatchNormalization", ["a", "s", "t", "m", "v"], ["b"], epsilon=1e-3), n("Relu", ["b"], ["c"]),
+            n("MaxPool", ["c"], ["d"], kernel_shape=[2, 2], strides=[1, 1]),
+            n("GlobalAveragePool", ["d"], ["e"]), n("Flatten", ["e"], ["y"])]
+    model(f"{folder}/conv.onnx", "conv", conv, [("x", ["batch", 2, 8, "width"])], [("y", ["batch", 4])],
+          dict(w=w(4, 2, 3, 3), s=w(4), t=w(4), m=w(4), v=w(4) ** 2))
+    split = lambda x, y: [n("Reshape", [x, "heads"], [x + "r"]), n("Transpose", [x + "r"], [y], perm=[0, 2, 1, 3])]
+    attention = [n("LayerNormalization", ["x", "g", "h"], ["n"], axis=-1),
+                 *(n("MatMul", ["n", "w" + i], [i]) for i in "qkv"),
+                 *split("q", "qh"), *split("k", "kh"), *split("v", "vh"),
+                 n("Transpose", ["kh"], ["kt"], perm=[0, 1, 3, 2]), n("MatMul", ["qh", "kt"], ["s"]),
+                 n("Mul", ["s", "scale"], ["t"]), n("Softmax", ["t"], ["p"], axis=-1),
+                 n("MatMul", ["p", "vh"], ["o"]), n("Transpose", ["o"], ["ot"], perm=[0, 2, 1, 3]),
+                 n("Reshape", ["ot", "flat"], ["of"]), n("Add", ["of", "x"], ["y"])]
+    model(f"{folder}/attention.onnx", "attention", attention, [("x", [1, "seq", 4])], [("y", [1, "seq", 4])],
+          dict(g=w(4), h=w(4), wq=w(4, 4), wk=w(4, 4), wv=w(4, 4), scale=np.float32(0.7),
+               heads=np.array([0, 0, 2, 2]), flat=np.array([0, 0, 4])))
+    return [f"{folder}/{m}.onnx" for m in ("mlp", "conv", "attention")]
