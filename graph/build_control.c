@@ -177,6 +177,9 @@ static bool loop_results(Graph *g, Control *c) {
         Type t = body->outputs.v[i + 1].type;
         c->results[i] = i < c->ncarried ? body->inputs.v[i + 1].type : t;
         if (i < c->ncarried) continue;
+        /* A stacked value that is carried, too, has the carried type: free of the iteration. */
+        for (uint32_t k = 1; k <= c->ncarried; k++)
+            if (body->outputs.v[k].value == body->outputs.v[i + 1].value) t = body->inputs.v[k].type;
         if (t.rank == GRAPH_MAX_RANK) {
             build_error(g, D_UNSUPPORTED, "a loop's stacked result has %d axes", t.rank + 1);
             return false;
