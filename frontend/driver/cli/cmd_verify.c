@@ -25,8 +25,8 @@ static graphc_status trial_session(Trial *t, Cli *c) {
     graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
     o.threads = (uint32_t)c->threads;
     o.isa_limit = (uint32_t)c->isa;
-    t->session =
-        (CliSession){.cli = c, .device = "cpu", .compiled = true, .inputs = t->session.inputs};
+    t->session = (CliSession){.cli = c, .compiled = true, .inputs = t->session.inputs};
+    GC_TRY(cli_session_device(&t->session, &o));
     graphc_status s = graphc_plan_load_memory(t->pipe.plan, t->pipe.plan_size, c->args.v[0],
                                               &t->session.plan, error, sizeof error);
     if (s == GRAPHC_OK)
