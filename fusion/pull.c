@@ -332,6 +332,23 @@ static void note_attention(Body *b, const AttnMatch *m, Value v, KVal x, KVal y,
     b->attn_k = swapped ? x : y;
 }
 
+/* v where `inside` holds, else 0: what a convolution's padding contributes. Loads give 0
+ * themselves; what is computed from them need not. */
+static KVal pull_or_zero(Body *b, Value v, IdxId idx, Expr inside) {
+    Value w = v;
+    for (;; w = graph_node(b->f->g, w)->in[0]) {
+        uint8_t op = graph_node(b->f->g, w)->op;
+        if (is_leaf(b, w)) break;
+        if (op != OP_reshape && op != OP_permute && op != OP_expand && op != OP_slice) break;
+    }
+    KVal k;
+    bool splat = graph_node(b->f->g, w)->op == OP_const && splat_const(b, w, &k);
+    if (!inside || (is_leaf(b, w) && !splat)) return pull(b, v, idx, inside);
+    DType t = body_type(graph_type(b->f->g, v)->dtype);
+    KVal zero = dtype_is_float(t) ? body_const_f(b, t, 0) : body_const_i(b, t, 0);
+    return pull_or(b, v, idx, 0, inside, zero);
+}
+
 static KVal pull_dot(Body *b, Value v, IdxId idx) {
     Fuse *f = b->f;
     Group *g = b->g;
@@ -339,7 +356,7 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     DType t = body_type(n->type.dtype);
     DotIdx d = idx_dot(f, g, v, idx);
     uint32_t pack = g->attn ? 0 : fuse_pack(f, v);
-    KVal x = body_cast(b, pull(b, n->in[0], d.a, d.a_mask), t);
+    KVal x = body_cast(b, pull_or_zero(b, n->in[0], d.a, d.a_mask), t);
     KVal y = body_cast(b, pack ? pull_packed(b, v, pack, d.b) : pull(b, n->in[1], d.b, 0), t);
     uint32_t axes = group_axes(g, AX_RED);
     if (g->attn) {
