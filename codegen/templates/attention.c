@@ -53,9 +53,15 @@ LLVMValueRef attn_finite(Attn *t, LLVMValueRef max) {
 LLVMValueRef attn_inverse(Attn *t, LLVMValueRef max, LLVMValueRef sum) {
     LLVMTypeRef type = LLVMTypeOf(sum);
     LLVMValueRef one = emit_f(t->e, type, 1);
-    LLVMValueRef inverse = LLVMBuildFDiv(t->e->b, one, sum, "");
-    if (!t->t->guarded) return inverse;
-    return LLVMBuildSelect(t->e->b, no_score(t, max), LLVMConstNull(type), inverse, "");
+    LLVMValueRef inverse = LLVMBuildFDiv(t->e->b, one, sum, ""), zero = LLVMConstNull(type);
+    int64_t lo, hi;
+    expr_range(t->p, t->nj, &lo, &hi);
+    if (t->t->guarded) inverse = LLVMBuildSelect(t->e->b, no_score(t, max), zero, inverse, "");
+    if (lo > 0) return inverse;
+    /* A sum over no keys at all is 0, whatever it would be divided by. */
+    LLVMValueRef some =
+        LLVMBuildICmp(t->e->b, LLVMIntNE, emit_expr(t->e, t->nj), emit_i64(t->e, 0), "");
+    return emit_select(t->e, some, inverse, zero);
 }
 
 /* --- K and V ------------------------------------------------------------------------------ */
@@ -168,7 +174,9 @@ static bool analyse(Attn *t) {
         if (k->ops[v].op == K_kstore && t->e->domains[v] != own) return false;
         if (k->ops[v].op == K_katomic || k->ops[v].op == K_kcompact) return false;
     }
-    return !a->causal || a->causal_shift;
+    int64_t lo, hi;
+    expr_range(t->p, k->axes[__builtin_ctz(a->d)].extent, &lo, &hi);
+    return lo > 0 && (!a->causal || a->causal_shift);
 }
 
 static void set_widths(Attn *t) {

@@ -298,9 +298,9 @@ static void attention_text(Env *e, const Attention *t) {
 }
 
 static void test_attention(void) {
-    static const int64_t sizes[][2] = {{1, 9}, {5, 77}, {83, 290}};
+    static const int64_t sizes[][2] = {{1, 9}, {5, 77}, {83, 290}, {3, 0}};
     for (size_t i = 0; i < sizeof attentions / sizeof *attentions; i++)
-        for (size_t s = 0; s < (attentions[i].i ? 1 : 3); s++) {
+        for (size_t s = 0; s < (attentions[i].i ? 1 : 4); s++) {
             Env e = env_new(sizes[s][0], sizes[s][1]);
             attention_text(&e, &attentions[i]);
             check(&e, 3e-5);
