@@ -1,0 +1,46 @@
+# bash completion for graphc. The options are those of frontend/driver/cli/options.c.
+
+_graphc_options() { # of a verb
+    local model='--target --precision --dump-ir --cache'
+    local run='--device --input --seed --isa'
+    case $1 in
+    compile) echo "--output $model --embed --json --version" ;;
+    run) echo "$run --weights --output-dir --output-format --json --verbose" ;;
+    bench) echo "$model $run --weights --runs --json --verbose" ;;
+    explain) echo "$model" ;;
+    inspect) echo "$model --json" ;;
+    verify) echo "$model $run --data" ;;
+    esac
+    [[ $1 == doctor ]] || echo --dim --threads
+    echo --help
+}
+
+_graphc() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    local verbs='run bench explain inspect verify doctor' verb=compile
+    [[ $COMP_CWORD -gt 1 && " $verbs " == *" ${COMP_WORDS[1]} "* ]] && verb=${COMP_WORDS[1]}
+    COMPREPLY=()
+    case $prev in
+    --target) COMPREPLY=($(compgen -W 'cpu sm_90a cpu,sm_90a' -- "$cur")) ;;
+    --precision) COMPREPLY=($(compgen -W f32 -- "$cur")) ;;
+    --device) COMPREPLY=($(compgen -W 'cpu cuda' -- "$cur")) ;;
+    --output-format) COMPREPLY=($(compgen -W 'npy pb' -- "$cur")) ;;
+    --isa) COMPREPLY=($(compgen -W '3 4' -- "$cur")) ;;
+    --dump-ir | --cache | --weights | --output-dir | --data)
+        compopt -o filenames 2>/dev/null
+        COMPREPLY=($(compgen -d -- "$cur"))
+        ;;
+    --dim | --seed | --runs | --threads) ;;
+    *)
+        if [[ $cur == -* ]]; then
+            COMPREPLY=($(compgen -W "$(_graphc_options "$verb")" -- "$cur"))
+        else
+            compopt -o filenames 2>/dev/null
+            COMPREPLY=($(compgen -f -- "${cur#*=}"))
+            [[ $COMP_CWORD -eq 1 ]] && COMPREPLY+=($(compgen -W "$verbs" -- "$cur"))
+        fi
+        ;;
+    esac
+}
+
+complete -F _graphc graphc
