@@ -50,6 +50,7 @@ void fuse_store_concat(Fuse *f, Value v) {
             g->prepare = f->v[v].const_only;
             idx = idx_axes(f, g, &n->type);
         }
+        fuse_choose_layout(f, g, v);
         fuse_add_root(f, g, v, idx);
         return;
     }

@@ -61,15 +61,30 @@ static int inner_dim(Fuse *f, const Idx *x, uint32_t sym) {
     return -1;
 }
 
-static bool order_of_readers(Fuse *f, Value v) {
+/* The axis along which a pointwise kernel stores its first result contiguously. */
+static bool stored_axis(Fuse *f, Group *g, uint32_t *sym) {
+    if (g->kind != GROUP_map || g->want || !g->roots.n || g->roots.v[0].into) return false;
+    if (group_axes(g, AX_RED)) return false;
+    Expr at = home_index(f, g, g->roots.v[0].v, g->roots.v[0].idx), coef, rest;
+    for (uint32_t a = 0; a < g->naxes; a++) {
+        if (!expr_affine(f->p, at, g->axes[a].sym, &coef, &rest)) continue;
+        if (!expr_is_value(f->p, coef, 1)) continue;
+        *sym = g->axes[a].sym;
+        return true;
+    }
+    return false;
+}
+
+/* The dimension that all templates, or else all pointwise kernels, read contiguously goes last. */
+static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
     VState *s = &f->v[v];
     uint32_t rank = graph_type(f->g, v)->rank;
     int inner = -1;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
-        const Group *g = f->groups.v[d->group];
+        Group *g = f->groups.v[d->group];
         uint32_t sym;
-        if (!inner_axis(f, g, d->use, &sym)) continue;
+        if (!(pointwise ? stored_axis(f, g, &sym) : inner_axis(f, g, d->use, &sym))) continue;
         int at = inner_dim(f, idx_get(g, d->idx), sym);
         if (at < 0 || (inner >= 0 && at != inner)) return false;
         inner = at;
@@ -85,17 +100,19 @@ static bool order_of_readers(Fuse *f, Value v) {
 }
 
 /* What everybody reads permuted is stored permuted. */
-static void order_of_users(Fuse *f, Value v) {
+static bool order_of_users(Fuse *f, Value v) {
     VState *s = &f->v[v];
     uint32_t rank = graph_type(f->g, v)->rank;
-    if (s->nusers == 0) return;
+    if (s->nusers == 0) return false;
     const uint8_t *first = NULL;
     for (uint32_t i = 0; i < s->nusers; i++) {
         const Node *u = graph_node(f->g, fuse_user(f, v, i));
-        if (u->op != OP_permute || (first && memcmp(u->attr.perm.axis, first, rank) != 0)) return;
+        if (u->op != OP_permute || (first && memcmp(u->attr.perm.axis, first, rank) != 0))
+            return false;
         first = u->attr.perm.axis;
     }
     set_order(s, rank, first);
+    return true;
 }
 
 void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
@@ -103,6 +120,6 @@ void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
     if (s->must || s->home) return;
     if (g->want && g->want == s->epi)
         order_of_anchor(f, v);
-    else if (!order_of_readers(f, v))
-        order_of_users(f, v);
+    else if (!order_of_readers(f, v, false) && !order_of_users(f, v))
+        order_of_readers(f, v, true);
 }
