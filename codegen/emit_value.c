@@ -107,13 +107,25 @@ static LLVMValueRef all_lanes(Emit *e) {
     return emit_i(e, emit_vec(e->i1, e->lanes), 1);
 }
 
+/* Lane indices in 32 bits where the buffer is small: gathers then take twice as many lanes. */
+static LLVMValueRef narrow_index(Emit *e, uint32_t buf, LLVMValueRef v) {
+    int64_t lo, hi;
+    expr_range(e->exprs, e->k->params[buf].numel, &lo, &hi);
+    if (hi > INT32_MAX || e->lanes == 1) return v;
+    return LLVMBuildTrunc(e->b, v, emit_vec(e->i32, e->lanes), "");
+}
+
 /* Pointers of all lanes. */
 static LLVMValueRef lane_pointers(Emit *e, const Access *a) {
-    if (!a->affine) return emit_gep(e, a->elem, e->bufs[a->buf], emit_expr_vector(e, a->index).v);
+    if (!a->affine) {
+        LLVMValueRef v = emit_expr_vector(e, a->index).v;
+        return emit_gep(e, a->elem, e->bufs[a->buf], narrow_index(e, a->buf, v));
+    }
     LLVMValueRef base = emit_addr(e, a->buf, emit_lane_zero(e, a->index)).v;
     Expr lane = expr_sym_ref(e->exprs, e->lane_sym);
     Expr step = expr_mul(e->exprs, a->stride, lane);
-    return emit_gep(e, a->elem, base, emit_expr_vector(e, step).v);
+    LLVMValueRef v = emit_expr_vector(e, step).v;
+    return emit_gep(e, a->elem, base, narrow_index(e, a->buf, v));
 }
 
 static LLVMValueRef vector_intrinsic(Emit *e, const char *name, LLVMTypeRef v, LLVMTypeRef p,
