@@ -83,9 +83,8 @@ static bool is_indirect(const Fuse *f, const Group *g, IdxId idx) {
 
 /* Most arithmetic that may be inlined for each way of use. */
 static double use_limit(Use u) {
-    static const double limit[] = {
-        [USE_point] = 1e9, [USE_data] = 2, [USE_score] = 10, [USE_value] = 1.5,
-        [USE_a] = 1.5,     [USE_b] = 0.5};
+    static const double limit[] = {[USE_point] = 1e9, [USE_data] = 2, [USE_score] = 10,
+                                   [USE_value] = 1.5, [USE_a] = 1.5,  [USE_b] = 0.5};
     return limit[u];
 }
 
@@ -143,7 +142,7 @@ static bool in_epilogue(Fuse *f, Value v) {
     Group *g;
     IdxId idx = single_demand(f, v, &g);
     Value dot = f->v[v].epi;
-    if (!idx || !g->want) return false;
+    if (!idx || !g->want || g->prepare != f->v[v].const_only) return false;
     if (g->want != dot && !fuse_siblings(f, g->want, dot)) return false;
     return fuse_native(f, g, v, dot) == idx;
 }
@@ -300,7 +299,7 @@ static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
     Value dot = f->v[v].epi;
     uint32_t id = f->v[dot].dot_group;
     Group *g = id ? f->groups.v[id - 1] : NULL;
-    if (!g || g->want != dot || !no_cycle(f, v, g)) return NULL;
+    if (!g || g->want != dot || g->prepare != f->v[v].const_only || !no_cycle(f, v, g)) return NULL;
     *idx = fuse_native(f, g, v, dot);
     for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
         const Demand *d = &f->v[v].demands.v[i];

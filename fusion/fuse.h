@@ -83,6 +83,20 @@ typedef struct Pack {
     uint32_t wino_axis;       /* of its prepare step: the first of the two plane axes */
 } Pack;
 
+/* These remember indices by number; look-ups compare them as they are now, after axes were split.
+ */
+typedef struct RowAt {
+    Value v;
+    IdxId idx, at; /* read at idx, reduction v walks its folded dimensions at `at` */
+} RowAt;
+
+typedef struct SymAt {
+    Value v;
+    uint32_t operand, salt;
+    IdxId idx;
+    uint32_t sym;
+} SymAt;
+
 typedef struct Group {
     uint32_t id;
     GroupKind kind;
@@ -98,8 +112,8 @@ typedef struct Group {
     uint32_t fixed; /* axes that are not split */
     VEC(Idx) idx;   /* idx.v[id - 1] */
     MapU64 *index_of;
-    MapU64 *rows; /* (reduction, idx) -> index along the folded dimensions */
-    MapU64 *syms; /* indirect symbols: (value, operand, idx) -> symbol */
+    VEC(RowAt) rows; /* where reductions inlined here walk */
+    VEC(SymAt) syms; /* what gathers inlined here bind */
     VEC(Root) roots;
     VEC(uint32_t) deps; /* groups whose results it reads */
     VEC(Value) inlined; /* values it computes, latest first */
@@ -216,6 +230,7 @@ Expr idx_join(ExprPool *p, uint32_t n, const Expr *dim, const Expr *extent);
 bool expr_exact_div(ExprPool *p, Expr a, Expr b, Expr *q);
 /* Index of the input of reduce v read at idx; the group's row axes run over the folded dimensions
  * (made when it has none and may become a reduction). 0: the row does not fit. */
+IdxId idx_row(const Group *g, Value v, IdxId idx); /* of RowAt, 0 = none */
 IdxId idx_reduce(Fuse *f, Group *g, Value v, IdxId idx, FusionWhy *why);
 /* Operands of a contraction whose result is read at idx: makes its reduced axes. */
 typedef struct DotIdx {
@@ -324,7 +339,7 @@ void axes_finish(Body *b);
 const char *fuse_kernel_name(Fuse *f, const Group *g, const Kernel *k, uint32_t number);
 /* memory.c */
 void fuse_buffers(Fuse *f);
-uint32_t fuse_buffer_of(Fuse *f, Value v); /* number; made now for a constant */
+uint32_t fuse_buffer_of(Fuse *f, Value v);   /* number; made now for a constant */
 Expr fuse_max_numel(Fuse *f, const Type *t); /* what the value has at most */
 void fuse_lifetimes(Fuse *f);
 

@@ -153,6 +153,7 @@ static Group *new_home(Fuse *f, Value v, IdxId *idx) {
     VState *s = &f->v[v];
     if (s->epi && !f->v[s->epi].dot_group) {
         Group *g = new_epilogue_group(f, s->epi);
+        g->prepare = s->const_only;
         *idx = fuse_native(f, g, v, s->epi);
         if (storable_order(f, g, *idx)) return g;
         f->v[s->epi].dot_group = 0;
@@ -186,7 +187,7 @@ static void visit_dot(Fuse *f, Value v) {
     uint32_t n = fuse_demanders(f, v, groups, 2);
     if (n == 1 && s->demands.n == 1) g = f->groups.v[groups[0]];
     IdxId idx = g ? s->demands.v[0].idx : 0;
-    bool native = g && g->want && idx == idx_canon(g, g->anchor_idx);
+    bool native = g && g->want && idx == idx_canon(g, g->anchor_idx) && g->prepare == s->const_only;
     if (!s->must && native && (g->want == v || (g->anchor && fuse_siblings(f, g->want, v)))) {
         if (g->want == v) g->anchor = v;
         fuse_expand(f, g, v, idx, USE_point, false);

@@ -9,8 +9,6 @@ Group *group_new(Fuse *f, GroupKind kind) {
     g->id = f->groups.n;
     g->kind = kind;
     g->index_of = map_create(f->arena);
-    g->rows = map_create(f->arena);
-    g->syms = map_create(f->arena);
     vec_push(f->arena, &f->groups, g);
     return g;
 }
@@ -437,9 +435,12 @@ IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx) {
 /* --- Gather ------------------------------------------------------------------------------- */
 
 uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx, uint32_t salt) {
-    uint64_t key = (uint64_t)v << 40 | (uint64_t)operand << 36 | (uint64_t)salt << 24 | idx;
-    uint32_t sym;
-    if (map_get(g->syms, key, &sym)) return sym;
+    SymAt at = {v, operand, salt, idx_canon(g, idx), 0};
+    for (uint32_t i = 0; i < g->syms.n; i++) {
+        const SymAt *s = &g->syms.v[i];
+        bool same = s->v == v && s->operand == operand && s->salt == salt;
+        if (same && idx_canon(g, s->idx) == at.idx) return s->sym;
+    }
     const Node *n = graph_node(f->g, v);
     const Type *data = graph_type(f->g, n->in[0]);
     Expr extent = 0;
@@ -453,9 +454,9 @@ uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx,
                        : hi > 0        ? hi - 1
                                        : 0,
                  .below = extent};
-    expr_is_sym(f->p, expr_sym_new(f->p, s), &sym);
-    map_put(g->syms, key, sym);
-    return sym;
+    expr_is_sym(f->p, expr_sym_new(f->p, s), &at.sym);
+    vec_push(f->arena, &g->syms, at);
+    return at.sym;
 }
 
 /* The one coordinate that a constant index operand holds. */

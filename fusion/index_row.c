@@ -101,16 +101,22 @@ bool idx_row_fits(Fuse *f, const Group *g, Value v, IdxId idx) {
     return group_extent(f, g, rest) == type_numel(f->p, &folded);
 }
 
+IdxId idx_row(const Group *g, Value v, IdxId idx) {
+    idx = idx_canon(g, idx);
+    for (uint32_t i = 0; i < g->rows.n; i++)
+        if (g->rows.v[i].v == v && idx_canon(g, g->rows.v[i].idx) == idx) return g->rows.v[i].at;
+    return 0;
+}
+
 IdxId idx_reduce(Fuse *f, Group *g, Value v, IdxId idx, FusionWhy *why) {
     const Node *n = graph_node(f->g, v);
     const Type *in = graph_type(f->g, n->in[0]);
-    idx = idx_canon(g, idx);
-    uint64_t key = (uint64_t)v << 32 | idx;
-    IdxId at;
-    if (!map_get(g->rows, key, &at)) {
+    IdxId at = idx_row(g, v, idx);
+    if (!at) {
         at = row_position(f, g, v, idx, why);
         if (!at) return 0;
-        map_put(g->rows, key, at);
+        RowAt r = {v, idx, at};
+        vec_push(f->arena, &g->rows, r);
     }
     Expr dim[GRAPH_MAX_RANK];
     uint32_t kept = 0, folded = 0;

@@ -234,6 +234,7 @@ static KVal pull_or(Body *b, Value v, IdxId idx, Expr mask, Expr inside, KVal fi
     Expr both = expr_mask_and(b->f->p, mask, inside);
     const Node *n = graph_node(b->f->g, v);
     if (!both) return pull(b, v, idx, 0);
+    if (expr_is_value(b->f->p, both, 0)) return fill; /* never read there */
     bool leaf = is_leaf(b, v);
     if (leaf && !(n->op == OP_const && splat_const(b, v, &k)))
         return body_load(b, v, idx, both, fill);
@@ -304,8 +305,7 @@ static KVal pull_reduce(Body *b, Value v, IdxId idx, Expr mask) {
     IdxId in = idx_reduce(b->f, b->g, v, idx, &why);
     GC_ASSERT(in);
     KVal x = pull(b, n->in[0], in, mask);
-    uint32_t row = 0;
-    map_get(b->g->rows, (uint64_t)v << 32 | idx_canon(b->g, idx), &row);
+    IdxId row = idx_row(b->g, v, idx);
     uint32_t axes = row ? idx_axes_used(b->f, b->g, row) : 0;
     KFold fold = fold_of(n);
     if (!axes) return fold >= FOLD_argmax ? body_const_i(b, DT_i64, 0) : x;
