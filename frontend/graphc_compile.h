@@ -1,7 +1,21 @@
 /* graphc compile API: an ONNX model becomes a plan.
  *
+ *   graphc_compile_options o = GRAPHC_COMPILE_OPTIONS_INIT;
+ *   o.target = "cpu,sm_90a";
+ *   graphc_compiled *c;
+ *   graphc_status s = graphc_compile("bert.onnx", &o, &c);
+ *   for (uint32_t i = 0; c && i < graphc_compiled_messages(c); i++)
+ *       puts(graphc_compiled_message(c, i));
+ *   size_t size;
+ *   const void *plan = s == GRAPHC_OK ? graphc_compiled_plan(c, &size) : NULL;
+ *   ... write it to a file, or give it to graphc_plan_load_memory (graphc.h) ...
+ *   graphc_compiled_destroy(c);
+ *
  * C17 and C++. Needs LLVM and protobuf-c, no GPU and no driver. Calls may run on several threads at
- * once, each with its own options and result. No call prints or exits. */
+ * once, each with its own result. No call prints or exits, with one exception: a compile that runs
+ * out of memory says so on standard error and ends the process with GRAPHC_NO_MEMORY. Model files
+ * are checked before use and may come from anywhere. Equal models and options give equal plans,
+ * byte for byte, whatever the folder and number of threads. */
 #ifndef GRAPHC_COMPILE_H
 #define GRAPHC_COMPILE_H
 
@@ -20,21 +34,24 @@ extern "C" {
 #define GRAPHC_COMPILE_API
 #endif
 
+/* A symbolic size of the model and the values that the plan has to work for. */
 typedef struct graphc_compile_dim {
     const char *name; /* a symbol of the model ("batch") */
-    int64_t lo, hi;   /* lo == hi fixes it */
+    int64_t lo, hi;   /* inclusive; lo == hi fixes it */
 } graphc_compile_dim;
 
+/* Start from GRAPHC_COMPILE_OPTIONS_INIT and set what differs. Strings and arrays are read during
+ * graphc_compile only. */
 typedef struct graphc_compile_options {
-    uint32_t size; /* set by GRAPHC_COMPILE_OPTIONS_INIT */
+    uint32_t size;         /* sizeof(graphc_compile_options), set by GRAPHC_COMPILE_OPTIONS_INIT */
     const char *target;    /* "cpu" (default), "sm_90a", "cpu,sm_90a" */
-    const char *precision; /* "f32" (default) */
+    const char *precision; /* of contractions: "f32" (default, and the only one so far) */
     const graphc_compile_dim *dims;
     uint32_t ndims;
-    const char *dump_dir;  /* --dump-ir; NULL = none */
-    const char *cache_dir; /* NULL = no on-disk cache */
-    uint32_t threads;      /* 0 = cores */
-    bool embed;            /* true: constants in external files are copied into the plan too */
+    const char *dump_dir;    /* folder for the text of every level (--dump-ir); NULL = none */
+    const char *cache_dir;   /* folder that keeps compiled kernels by content; NULL = none */
+    uint32_t threads;        /* that compile kernels; 0 = cores */
+    bool embed;              /* true: constants in external files are copied into the plan too */
     const char *weights_dir; /* otherwise: the model's folder as seen from where the plan will lie;
                                 NULL = the same folder */
 } graphc_compile_options;
@@ -43,14 +60,19 @@ typedef struct graphc_compile_options {
 
 typedef struct graphc_compiled graphc_compiled;
 
-/* Always gives a result object (unless memory runs out), also on failure: it holds the messages. */
+/* Compiles the model at model_path; o == NULL means the defaults. *out is a result object also on
+ * failure, since it holds the messages: destroy it either way. (It is NULL if not even it could be
+ * allocated: GRAPHC_NO_MEMORY.)
+ * GRAPHC_IO: a file cannot be read; GRAPHC_INVALID: the model is malformed; GRAPHC_UNSUPPORTED: it
+ * uses what graphc does not have. */
 GRAPHC_COMPILE_API GRAPHC_MUST_USE graphc_status graphc_compile(const char *model_path,
                                                                 const graphc_compile_options *o,
                                                                 graphc_compiled **out);
-GRAPHC_COMPILE_API void graphc_compiled_destroy(graphc_compiled *c);
-/* The plan's bytes; NULL if compilation failed. */
+GRAPHC_COMPILE_API void graphc_compiled_destroy(graphc_compiled *c); /* NULL is allowed */
+/* The plan's bytes and their number, owned by c; NULL and 0 if compilation failed. */
 GRAPHC_COMPILE_API const void *graphc_compiled_plan(const graphc_compiled *c, size_t *size);
-/* All diagnostics, one rendered message each, errors first. */
+/* All errors and warnings, one rendered message each with its place in the model, owned by c; ""
+ * when there is no number i. One thread at a time may ask for them. */
 GRAPHC_COMPILE_API uint32_t graphc_compiled_messages(const graphc_compiled *c);
 GRAPHC_COMPILE_API const char *graphc_compiled_message(const graphc_compiled *c, uint32_t i);
 

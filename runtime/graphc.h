@@ -1,14 +1,38 @@
 /* graphc run API: load a plan, make sessions, bind tensors, run.
  *
- * C17 and C++. Needs libc and pthreads; a CUDA device needs the NVIDIA driver (libcuda.so.1), opened
- * only when a CUDA session is made. No call prints or exits.
+ *   char why[256];
+ *   graphc_plan *plan;
+ *   graphc_session *s;
+ *   if (graphc_plan_load("bert.plan", &plan, why, sizeof why) != GRAPHC_OK) ...
+ *   if (graphc_session_create(plan, NULL, &s, why, sizeof why) != GRAPHC_OK) ...
+ *
+ *   int64_t ids[1][64] = ...;
+ *   graphc_tensor in = {ids, GRAPHC_CPU, 0, graphc_plan_input(plan, 0).dtype, 2, {1, 64}}, out;
+ *   if (graphc_bind_input(s, 0, &in) != GRAPHC_OK) ...
+ *   if (graphc_run(s) != GRAPHC_OK) puts(graphc_session_error(s));
+ *   if (graphc_output(s, 0, &out) == GRAPHC_OK) ... out.data, out.shape ...
+ *
+ *   graphc_session_destroy(s);
+ *   graphc_plan_destroy(plan);
+ *
+ * C17 and C++. Needs libc and pthreads; a CUDA device needs the NVIDIA driver (libcuda.so.1),
+ * opened only when a CUDA session is made. No call prints or exits.
  *
  * Threads: a plan is immutable after loading and may be shared by any number of threads. A session
- * belongs to one thread at a time; sessions of one plan run concurrently.
- * Ownership: create/destroy pairs; pointers returned by a plan or session live as long as it does.
- * Errors: every failing call returns a status and leaves a message with the object
- * (graphc_plan_load takes a buffer for it, since there is no object yet).
- * Loading a plan runs code from it later: load only plans you built or trust. */
+ * belongs to one thread at a time; sessions of one plan run concurrently. Constants and code are
+ * held once per plan and device; what a further session costs is its workspace.
+ *
+ * Ownership: create/destroy pairs; strings and arrays returned by a plan or session live as long as
+ * it does. A plan outlives its sessions. Bound memory stays the caller's.
+ *
+ * Errors: every failing call returns a status (graphc_status.h) and leaves a message with the
+ * session or, where there is none yet, in a buffer that the caller gives (may be NULL, 0). A
+ * session remains usable after any failed call. Plans and sessions must not be NULL, except for the
+ * destroy functions.
+ *
+ * Trust: plan files are checked completely before use, but they hold machine code that runs later:
+ * load only plans that you built or trust. Plan and weight files are mapped: replace them by
+ * renaming, never in place, while a plan is loaded. */
 #ifndef GRAPHC_H
 #define GRAPHC_H
 
@@ -34,26 +58,32 @@ extern "C" {
 typedef struct graphc_plan graphc_plan;
 typedef struct graphc_session graphc_session;
 
+/* --- Types -------------------------------------------------------------------------------- */
+
 /* DLPack's type code and bits (dlpack.h: kDLFloat = 2, kDLInt = 0, kDLUInt = 1, kDLBfloat = 4,
  * kDLBool = 6 ...), so a tensor converts to a DLTensor field by field. */
 typedef struct graphc_dtype {
     uint8_t code, bits;
-    uint16_t lanes; /* 1 */
+    uint16_t lanes; /* always 1 */
 } graphc_dtype;
 
 typedef enum graphc_device_kind { GRAPHC_CPU = 1, GRAPHC_CUDA = 2 } graphc_device_kind; /* DLPack */
 
-/* A dense row-major tensor. `data` is device memory for a CUDA session's device tensors, host memory
- * otherwise. Sub-byte and float8 types hold one element per byte. */
+/* A dense row-major tensor. `device` says where `data` lies; host memory may be bound to a CUDA
+ * session and is copied then. `data` is aligned to its elements; NULL is allowed where there is no
+ * element. Sub-byte and float8 types hold one element per byte, bool is one byte of 0 or 1. */
 typedef struct graphc_tensor {
     void *data;
     graphc_device_kind device;
-    int32_t device_id;
+    int32_t device_id; /* 0 for host memory */
     graphc_dtype dtype;
     int32_t rank;
-    int64_t shape[GRAPHC_MAX_RANK];
+    int64_t shape[GRAPHC_MAX_RANK]; /* the first `rank`, in elements */
 } graphc_tensor;
 
+/* --- Plans -------------------------------------------------------------------------------- */
+
+/* An input or output of the plan. */
 typedef struct graphc_io_info {
     const char *name;
     graphc_dtype dtype;
@@ -62,86 +92,112 @@ typedef struct graphc_io_info {
     const char *const *dims; /* each dimension as text: "batch", "64", "past + seq" */
 } graphc_io_info;
 
+/* A size that is fixed when inputs are bound, within [lo, hi]. */
 typedef struct graphc_symbol_info {
     const char *name;
     int64_t lo, hi;
 } graphc_symbol_info;
 
-GRAPHC_API uint32_t graphc_version(void); /* major << 16 | minor */
+GRAPHC_API uint32_t graphc_version(void); /* of the library: major << 16 | minor */
 
-/* error: buffer for a message of at most error_size bytes (may be NULL, 0). */
+/* *out is the plan, or NULL on failure. error: a buffer for the message, of error_size bytes with
+ * the terminating 0. GRAPHC_IO: the file cannot be read; GRAPHC_INVALID: it is not a whole,
+ * consistent plan; GRAPHC_UNSUPPORTED: it is of another version. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_plan_load(const char *path, graphc_plan **out,
                                                           char *error, size_t error_size);
-/* The bytes are copied. base_path: where constants by reference are looked for; NULL if none. */
+/* The same from memory; the bytes are copied. base_path: the path at which the plan would lie as a
+ * file: constants by reference are looked for from its folder on. NULL if there are none. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_plan_load_memory(const void *bytes, size_t size,
                                                                  const char *base_path,
                                                                  graphc_plan **out, char *error,
                                                                  size_t error_size);
 GRAPHC_API void graphc_plan_destroy(graphc_plan *p); /* after all its sessions; NULL is allowed */
 
-GRAPHC_API uint32_t graphc_plan_inputs(const graphc_plan *p);
+GRAPHC_API uint32_t graphc_plan_inputs(const graphc_plan *p); /* how many there are */
 GRAPHC_API uint32_t graphc_plan_outputs(const graphc_plan *p);
 GRAPHC_API uint32_t graphc_plan_symbols(const graphc_plan *p);
+/* Number i, in the model's order; all zero when there is no such. */
 GRAPHC_API graphc_io_info graphc_plan_input(const graphc_plan *p, uint32_t i);
 GRAPHC_API graphc_io_info graphc_plan_output(const graphc_plan *p, uint32_t i);
 GRAPHC_API graphc_symbol_info graphc_plan_symbol(const graphc_plan *p, uint32_t i);
-/* Index of a name, or -1. */
+/* Number of the input or output of that name, or -1. */
 GRAPHC_API int32_t graphc_plan_find_input(const graphc_plan *p, const char *name);
 GRAPHC_API int32_t graphc_plan_find_output(const graphc_plan *p, const char *name);
 
+/* --- Sessions ----------------------------------------------------------------------------- */
+
+/* Start from GRAPHC_SESSION_OPTIONS_INIT and set what differs. */
 typedef struct graphc_session_options {
     uint32_t size; /* sizeof(graphc_session_options), set by GRAPHC_SESSION_OPTIONS_INIT */
     graphc_device_kind device;
     int32_t device_id;
-    uint32_t threads;   /* 0: GRAPHC_THREADS, else the cores that the process may use */
-    void *cuda_stream;  /* CUstream to use; NULL: the session's own */
-    uint32_t isa_limit; /* 0: best the CPU has; 3: x86-64-v3 at most (for testing) */
+    uint32_t threads;        /* CPU; 0: GRAPHC_THREADS, else the cores that the process may use */
+    void *cuda_stream;       /* CUstream to use; NULL: the session's own */
+    uint32_t isa_limit;      /* 0: best the CPU has; 3: x86-64-v3 at most (for testing) */
     const char *weights_dir; /* where constants by reference lie; NULL: as the plan says */
 } graphc_session_options;
 #define GRAPHC_SESSION_OPTIONS_INIT                                                                \
     { sizeof(graphc_session_options), GRAPHC_CPU, 0, 0, NULL, 0, NULL }
 
-/* Loads constants and runs the prepare steps. */
+/* o: NULL for the defaults. The first session of a plan on a device loads constants and runs the
+ * prepare steps, which may take long; later ones share them. *out is NULL on failure. Results do
+ * not depend on the number of threads. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_session_create(const graphc_plan *p,
                                                                const graphc_session_options *o,
                                                                graphc_session **out, char *error,
                                                                size_t error_size);
+/* Waits for queued work; NULL is allowed. */
 GRAPHC_API void graphc_session_destroy(graphc_session *s);
-/* What went wrong in the last failing call on this session; "" if nothing did. */
+/* What went wrong in the last call on this session; "" if nothing did. Valid until the next call.
+ */
 GRAPHC_API const char *graphc_session_error(const graphc_session *s);
+GRAPHC_API uint32_t graphc_session_threads(const graphc_session *s); /* 1 on CUDA */
 
-/* Binds the caller's memory as input i: it must stay valid until the run is over. Symbols take their
- * values from the bound shapes. */
+/* --- Binding and running ------------------------------------------------------------------- */
+
+/* Binds the caller's memory as input i, for this and later runs, until another is bound. The tensor
+ * struct is copied; its data must stay valid and unchanged while a run reads it, and may be changed
+ * between runs. Symbols take their values from the shapes of all inputs when the next call needs
+ * them: shapes that do not go together are GRAPHC_INVALID there, a wrong dtype or rank at once. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_input(graphc_session *s, uint32_t i,
                                                            const graphc_tensor *t);
-/* Binds the caller's memory as output i; t->shape must be the shape that the run will give. Without
- * it the session owns the output's memory. data == NULL unbinds. */
+/* Binds the caller's memory as output i, likewise; t->shape must be the shape that the run will
+ * give. Without it the session owns the output's memory. t == NULL or data == NULL unbinds. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_output(graphc_session *s, uint32_t i,
                                                             const graphc_tensor *t);
-/* Bytes of workspace for the shapes bound now (arena and scratch). */
+/* Bytes of workspace (intermediate values and per-thread scratch) that a run needs for the shapes
+ * bound now; all inputs must be bound. Outputs and constants are not part of it. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_workspace_size(graphc_session *s, size_t *bytes);
-/* Lets the caller provide the workspace (64-byte aligned; device memory on CUDA); NULL takes back. */
+/* Gives the session that workspace: 64-byte aligned, device memory on CUDA, used by nothing else
+ * during runs. One that is too small makes the run fail with GRAPHC_USAGE. NULL: the session
+ * allocates its own again. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_workspace(graphc_session *s, void *p,
                                                                size_t bytes);
-/* Runs the plan. Returns after completion on the CPU, and on CUDA when host tensors are outputs;
- * otherwise work is queued on the session's stream. No allocation once shapes have been seen. */
+/* Runs the plan once. Returns after completion on the CPU, and on CUDA when host memory is bound to
+ * an output; otherwise work is queued on the session's stream. A run with shapes that were seen
+ * before allocates nothing. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_run(graphc_session *s);
+/* Waits for what runs have queued; nothing to wait for on the CPU. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_sync(graphc_session *s);
-/* Output i of the last run: host memory on the CPU; on CUDA device memory unless the caller bound
- * host memory. Valid until the next run. */
+/* Output i of the last run, with its actual shape: the caller's memory if bound, else memory of the
+ * session's device (on CUDA in stream order), valid until the next run or destruction. GRAPHC_USAGE
+ * if no run has succeeded since the last failed one. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output(graphc_session *s, uint32_t i,
                                                        graphc_tensor *out);
 /* The same, always in host memory: on CUDA it waits for the run and copies to memory that the
  * session owns. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output_host(graphc_session *s, uint32_t i,
                                                             graphc_tensor *out);
-GRAPHC_API uint32_t graphc_session_threads(const graphc_session *s); /* 1 on CUDA */
 
-/* Profiling: seconds per step of the last run made with profiling on. */
+/* --- Profiling ----------------------------------------------------------------------------- */
+
+/* One launch of the last run that was made with profiling on, in order. */
 typedef struct graphc_step_profile {
-    const char *kernel, *kind;
-    double seconds, bytes, flops;
+    const char *kernel, *kind; /* "tem_5_matmul_add"; "poi", "red", "per" or "tem" */
+    double seconds;
+    double bytes, flops; /* the least that it has to move and compute for these shapes */
 } graphc_step_profile;
+/* Profiled runs time every kernel, and are slower as a whole. */
 GRAPHC_API void graphc_session_profile(graphc_session *s, bool on);
 GRAPHC_API uint32_t graphc_profile_steps(const graphc_session *s);
 GRAPHC_API graphc_step_profile graphc_profile_step(const graphc_session *s, uint32_t i);

@@ -147,5 +147,6 @@ uint32_t graphc_compiled_messages(const graphc_compiled *c) {
 
 const char *graphc_compiled_message(const graphc_compiled *c, uint32_t i) {
     const Pipeline *p = &c->pipe;
+    if (i >= diag_count(p->diags)) return "";
     return diag_render(p->diags, diag_at(p->diags, i), p->arena, false);
 }
