@@ -168,19 +168,22 @@ static void find_lifetimes(Schedule *s) {
         if (s->buffers.v[i].first == UINT32_MAX) s->buffers.v[i].first = 0;
 }
 
-/* The kernel touches param `from` only where and when it stores to param `to`. */
+/* The kernel touches param `from` only where it stores to param `to`, and before it does. */
 static bool same_places(const Kernel *k, uint32_t from, uint32_t to) {
     Expr at = 0;
+    uint32_t store = 0;
     for (uint32_t i = 1; i < k->nops; i++) {
         const KOp *o = &k->ops[i];
         if (o->op == K_katomic || o->op == K_kcompact) return false;
         if (o->op != K_kstore || o->buf != to) continue;
         if (at || o->mask) return false;
         at = o->index;
+        store = i;
     }
     for (uint32_t i = 1; i < k->nops && at; i++) {
         const KOp *o = &k->ops[i];
-        if (o->op == K_kload && o->buf == from && (o->index != at || o->mask)) return false;
+        if (o->op != K_kload || o->buf != from) continue;
+        if (o->index != at || o->mask || i > store) return false;
     }
     return at != 0;
 }
