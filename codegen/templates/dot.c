@@ -1,6 +1,22 @@
 /* Contractions on CPUs: matrix products and convolutions with prologues and epilogues. */
 #include "codegen/templates/dot.h"
 
+/* Row blocks that share a table and are walked before the next panel: all of M where the right
+ * operand is the larger one, so that threads share out panels and each reads its own part only. */
+static Expr span_of(Dot *d, Expr fit) {
+    ExprPool *p = d->p;
+    Expr one = expr_const(p, 1), span = d->blocks;
+    if (d->t->wino) return one;
+    Expr wide = expr_le(p, d->m.size, d->n.size);
+    if (fit) {
+        span = expr_min(p, span, expr_max(p, one, expr_div(p, fit, d->block)));
+        wide = expr_and(p, wide, expr_le(p, expr_const(p, 384), d->n.size));
+    }
+    span = expr_max(p, one, expr_select(p, wide, span, one));
+    Expr spans = expr_max(p, one, expr_ceildiv(p, d->blocks, span));
+    return expr_max(p, one, expr_ceildiv(p, d->blocks, spans));
+}
+
 /* Sizes of the cut: rows in blocks, blocks and panels as work items. A block is small enough that
  * its table and packed rows stay in L2, and large enough that a panel read once serves many rows.
  * All of it is the same on every target. */
@@ -15,13 +31,15 @@ static void cut(Dot *d) {
     Expr least = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 512)));
     Expr blocks = expr_max(p, least, expr_min(p, most, want));
     d->block = expr_ceildiv(p, d->tiles, blocks);
+    Expr fit = 0; /* tiles whose packed rows stay in L2 */
     if (!d->direct || d->guarded) {
         int64_t budget = d->t->wino ? (96 << 10) / 16 : 256 << 10;
-        Expr fit = expr_div(p, expr_const(p, budget / DOT_ROWS), expr_max(p, one, d->kk.size));
+        fit = expr_div(p, expr_const(p, budget / DOT_ROWS), expr_max(p, one, d->kk.size));
         d->block = expr_max(p, one, expr_min(p, d->block, fit));
     }
     d->blocks = expr_ceildiv(p, d->tiles, d->block);
-    d->rows_outer = !d->direct || d->guarded || expr_hint(p, m) > expr_hint(p, d->n.size);
+    d->span = span_of(d, fit);
+    d->spans = expr_ceildiv(p, d->blocks, d->span);
 }
 
 static bool analyse(Dot *d) {
@@ -77,7 +95,7 @@ static void reserve(Dot *d) {
         return;
     }
     ExprPool *p = d->p;
-    Expr rows = expr_muli(p, d->block, DOT_ROWS);
+    Expr rows = expr_muli(p, expr_mul(p, d->block, d->span), DOT_ROWS);
     d->table = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->nruns), 8));
     if (!d->direct || d->guarded) {
         Expr size = expr_addi(p, expr_mul(p, rows, d->kk.size), d->lanes);
@@ -169,30 +187,40 @@ static void copy_panels(Dot *d, LLVMValueRef unused) {
         if (d->b[i].mode == DOT_B_COPIED) dot_copy_panel(d, i);
 }
 
-/* Item number -> batch, block, panel; what the last item prepared is kept when it fits. */
+static LLVMValueRef at_most(Emit *e, LLVMValueRef x, LLVMValueRef limit) {
+    LLVMValueRef v[2] = {x, limit};
+    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+}
+
+/* Item number -> batch, span, panel, block; what the last item prepared is kept when it fits. */
 static void item(Dot *d, EmitLoop *l) {
     Emit *e = d->e;
-    LLVMValueRef x = l->i, blocks = emit_expr(e, d->blocks), panels = emit_expr(e, d->panels);
-    LLVMValueRef inner = divide(e, &x, d->rows_outer ? panels : blocks);
-    LLVMValueRef outer = divide(e, &x, d->rows_outer ? blocks : panels);
-    LLVMValueRef block = d->rows_outer ? outer : inner, at = d->rows_outer ? inner : outer;
+    LLVMValueRef x = l->i, panels = emit_expr(e, d->panels), spans = emit_expr(e, d->spans);
+    LLVMValueRef in_span = divide(e, &x, emit_expr(e, d->span));
+    LLVMValueRef at = divide(e, &x, panels), span = divide(e, &x, spans);
     dot_bind(d, &d->batch, dot_sym(d, "batch", d->batch.size, x));
     d->panel = dot_sym(d, "panel", d->panels, at);
 
-    LLVMValueRef size = emit_expr(e, d->block);
-    d->tile0 = LLVMBuildMul(e->b, block, size, "");
-    LLVMValueRef end[2] = {LLVMBuildAdd(e->b, d->tile0, size, ""), emit_expr(e, d->tiles)};
-    d->tile1 = emit_intrinsic(e, "llvm.smin", e->i64, end, 2);
-    d->row0 = dot_first_row(d, d->tile0);
-    LLVMValueRef rows = LLVMBuildSub(e->b, dot_first_row(d, d->tile1), d->row0, "");
+    LLVMValueRef size = emit_expr(e, d->block), tiles = emit_expr(e, d->tiles);
+    LLVMValueRef whole = emit_expr(e, expr_mul(d->p, d->block, d->span));
+    LLVMValueRef first = LLVMBuildMul(e->b, span, whole, "");
+    LLVMValueRef last = at_most(e, LLVMBuildAdd(e->b, first, whole, ""), tiles);
+    d->tile0 = LLVMBuildAdd(e->b, first, LLVMBuildMul(e->b, in_span, size, ""), "");
+    d->tile1 = at_most(e, LLVMBuildAdd(e->b, d->tile0, size, ""), tiles);
+    d->row0 = dot_first_row(d, first);
+    LLVMValueRef rows = LLVMBuildSub(e->b, dot_first_row(d, last), d->row0, "");
 
-    LLVMValueRef a_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, blocks, ""), block, "");
+    LLVMValueRef a_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, spans, ""), span, "");
     LLVMValueRef b_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, panels, ""), at, "");
     emit_when_new(d, a_key, l->phi[0], d->t->wino ? wino_transform : dot_fill_table, rows);
     emit_when_new(d, b_key, l->phi[1], copy_panels, NULL);
     l->next[0] = a_key;
     l->next[1] = b_key;
+    /* The last span may have fewer blocks. */
+    EmitIf any;
+    emit_if_begin(e, &any, LLVMBuildICmp(e->b, LLVMIntSLT, d->tile0, tiles, ""));
     panel(d);
+    emit_if_end(e, &any);
 }
 
 bool emit_dot_cpu(Emit *e, EmitInfo *info) {
@@ -211,7 +239,7 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
     reserve(d);
 
     ExprPool *p = e->exprs;
-    info->work = expr_mul(p, d->batch.size, expr_mul(p, d->blocks, d->panels));
+    info->work = expr_mul(p, d->batch.size, expr_mul(p, expr_mul(p, d->spans, d->span), d->panels));
     Expr macs =
         expr_mul(p, d->batch.size, expr_mul(p, d->m.size, expr_mul(p, d->n.size, d->kk.size)));
     info->cost = expr_div(p, expr_muli(p, macs, (int64_t)d->t->nacc), expr_const(p, 50));

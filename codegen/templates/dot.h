@@ -67,7 +67,7 @@ typedef struct Dot {
     DotB b[K_MAX_ACC];
 
     /* blocks */
-    bool rows_outer;                   /* items walk panels fastest, else row blocks */
+    Expr span, spans; /* blocks that share a table: items walk them fastest, then panels */
     Expr tiles, block, blocks, panels; /* tiles of M, tiles in a block, blocks, panels */
     bool in_registers; /* the epilogue takes accumulators from registers, not from `tile` */
     LLVMValueRef tile[K_MAX_ACC];
