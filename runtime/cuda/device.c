@@ -156,6 +156,9 @@ static graphc_status cuda_constant(Resident *r, const void *host, uint64_t bytes
     *owned = true;
     GC_TRY(enter(d, e));
     CuResult res = d->driver->copy_to_device((CuAddress)(uintptr_t)*out, host, bytes);
+    /* From pageable memory the copy returns when the bytes are staged; lanes do not wait for the
+     * default stream, so it has to be drained before a kernel may read. */
+    if (!res) res = d->driver->stream_sync(NULL);
     leave(d);
     if (res) cuda_free(r, *out, bytes);
     return cuda_check(d, res, e, "copying constants to the GPU");
