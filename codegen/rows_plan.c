@@ -193,10 +193,18 @@ static bool plan_stores(Rows *r) {
 
 /* --- Lane axis ---------------------------------------------------------------------------- */
 
-static bool uses_indirect(const Rows *r, Expr x) {
-    for (KVal v = 1; v < r->k->nops; v++)
-        if (r->k->ops[v].op == K_kbind && expr_uses(r->e->exprs, x, r->k->ops[v].sym)) return true;
-    return false;
+/* How x moves along the axis, bound to lanes: *stride apart; false when it is not affine. Addresses
+ * computed from other axes stand still. */
+static bool stride_along(Rows *r, Expr x, uint32_t axis, Expr *stride) {
+    Expr rest;
+    bool computed = false;
+    for (KVal v = 1; v < r->k->nops; v++) {
+        if (r->k->ops[v].op != K_kbind || !expr_uses(r->e->exprs, x, r->k->ops[v].sym)) continue;
+        if (r->dom[v] >> axis & 1) return false;
+        computed = true;
+    }
+    if (!computed) return emit_lane_stride(r->e, x, stride);
+    return expr_affine(r->e->exprs, x, r->k->axes[axis].sym, stride, &rest);
 }
 
 /* How accesses like lanes along the axis: contiguous good, gathered bad. */
@@ -213,7 +221,7 @@ static double access_score(Rows *r, uint32_t axis) {
         double w = 1;
         for (uint32_t i = 0; i < r->k->naxes; i++)
             if (r->dom[v] >> i & 1 && r->k->axes[i].kind == AX_RED) w = 2;
-        if (uses_indirect(r, o->index) || !emit_lane_stride(e, o->index, &s))
+        if (!stride_along(r, o->index, axis, &s))
             score -= w;
         else if (expr_is_value(e->exprs, s, 1))
             score += w;

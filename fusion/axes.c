@@ -40,27 +40,36 @@ static bool folded_together(const Kernel *k, uint32_t a, uint32_t b) {
     return true;
 }
 
-/* e with x_a*n + x_b replaced by one axis; 0 when e does not walk them as one. */
-static Expr merged(Finish *s, Expr e, uint32_t a, uint32_t b, Expr by) {
+/* e is a function of x_a*n + x_b, n being b's extent. */
+static bool as_one(Finish *s, Expr e, uint32_t a, uint32_t b) {
     ExprPool *p = s->b->f->p;
     const KAxis *x = s->b->k->axes;
     Expr ca, cb, rest;
-    if (!expr_affine(p, e, x[a].sym, &ca, &rest) || !expr_affine(p, rest, x[b].sym, &cb, &rest))
-        return 0;
-    if (expr_uses(p, ca, x[b].sym) || expr_mul(p, cb, x[b].extent) != ca) return 0;
-    return expr_add(p, expr_mul(p, cb, by), rest);
+    if (!expr_uses(p, e, x[a].sym) && !expr_uses(p, e, x[b].sym)) return true;
+    if (expr_affine(p, e, x[a].sym, &ca, &rest) && expr_affine(p, rest, x[b].sym, &cb, &rest) &&
+        !expr_uses(p, ca, x[b].sym) && expr_mul(p, cb, x[b].extent) == ca)
+        return true;
+    switch (expr_op(p, e)) {
+    case EX_mul:
+    case EX_lt:
+    case EX_eq: return as_one(s, expr_arg(p, e, 0), a, b) && as_one(s, expr_arg(p, e, 1), a, b);
+    default: return false;
+    }
+}
+
+/* e, which walks both axes as one, over the merged one. */
+static Expr merged(Finish *s, Expr e, uint32_t a, uint32_t b, Expr by) {
+    const KAxis *x = s->b->k->axes;
+    uint32_t sym[2] = {x[a].sym, x[b].sym};
+    Expr to[2] = {expr_const(s->b->f->p, 0), by};
+    return e ? expr_subst(s->b->f->p, e, sym, to, 2) : 0;
 }
 
 static bool can_merge(Finish *s, uint32_t a, uint32_t b) {
     const Kernel *k = s->b->k;
     if (k->axes[a].kind != k->axes[b].kind || !folded_together(k, a, b)) return false;
-    Expr zero = expr_const(s->b->f->p, 0);
-    for (uint32_t i = 0; i < s->used.n; i++) {
-        Expr e = s->used.v[i];
-        if (!expr_uses(s->b->f->p, e, k->axes[a].sym) && !expr_uses(s->b->f->p, e, k->axes[b].sym))
-            continue;
-        if (!merged(s, e, a, b, zero)) return false;
-    }
+    for (uint32_t i = 0; i < s->used.n; i++)
+        if (!as_one(s, s->used.v[i], a, b)) return false;
     return true;
 }
 
@@ -79,9 +88,8 @@ static void merge(Finish *s, uint32_t a, uint32_t b) {
         axis_new(body->f, &tmp, expr_mul(p, k->axes[a].extent, k->axes[b].extent), k->axes[b].kind);
     for (uint32_t i = 1; i < k->nops; i++) {
         KOp *o = &k->ops[i];
-        Expr m;
-        if (o->index && (m = merged(s, o->index, a, b, by)) != 0) o->index = m;
-        if (o->mask && (m = merged(s, o->mask, a, b, by)) != 0) o->mask = m;
+        o->index = merged(s, o->index, a, b, by);
+        o->mask = merged(s, o->mask, a, b, by);
         o->axes = drop_bit(o->axes, a);
     }
     k->axes[b] = tmp.axes[0];

@@ -208,10 +208,39 @@ static KVal map_bitcast(Body *b, const Node *n, KVal x) {
     return body_cast(b, body_op1(b, OP_bitcast, to, body_cast(b, x, from)), body_type(to));
 }
 
+static bool is_leaf(const Body *b, Value v) {
+    const VState *s = &b->f->v[v];
+    if (s->group) return s->group - 1 != b->g->id;
+    Op op = (Op)graph_node(b->f->g, v)->op;
+    return op == OP_const || op == OP_input || op == OP_proj;
+}
+
+/* Mask for an operand whose value outside of `mask` nobody looks at: none for a load that stays
+ * within its buffer there too. */
+static Expr operand_mask(Body *b, Value v, IdxId idx, Expr mask) {
+    Fuse *f = b->f;
+    int64_t lo, hi;
+    if (!mask) return 0;
+    for (; !is_leaf(b, v); v = graph_node(f->g, v)->in[0]) {
+        uint8_t op = graph_node(f->g, v)->op;
+        Expr none;
+        if (op != OP_reshape && op != OP_permute && op != OP_expand && op != OP_slice) return mask;
+        idx = idx_operand(f, b->g, v, 0, idx, &none);
+    }
+    Expr at = home_index(f, b->g, v, idx);
+    expr_range(f->p, at, &lo, &hi);
+    bool below = expr_is_value(f->p, expr_lt(f->p, at, type_numel(f->p, graph_type(f->g, v))), 1);
+    return lo >= 0 && below ? 0 : mask;
+}
+
+static KVal pull_operand(Body *b, Value v, IdxId idx, Expr mask) {
+    return pull(b, v, idx, operand_mask(b, v, idx, mask));
+}
+
 static KVal pull_map(Body *b, Value v, IdxId idx, Expr mask) {
     const Node *n = graph_node(b->f->g, v);
     KVal in[3] = {0};
-    for (uint32_t i = 0; i < n->nin; i++) in[i] = pull(b, n->in[i], idx, mask);
+    for (uint32_t i = 0; i < n->nin; i++) in[i] = pull_operand(b, n->in[i], idx, mask);
     if (n->op == OP_cast) return map_cast(b, n, in[0]);
     if (n->op == OP_bitcast) return map_bitcast(b, n, in[0]);
     KOp o = blank(n->op, body_type(n->type.dtype));
@@ -220,13 +249,6 @@ static KVal pull_map(Body *b, Value v, IdxId idx, Expr mask) {
 }
 
 /* --- Views -------------------------------------------------------------------------------- */
-
-static bool is_leaf(const Body *b, Value v) {
-    const VState *s = &b->f->v[v];
-    if (s->group) return s->group - 1 != b->g->id;
-    Op op = (Op)graph_node(b->f->g, v)->op;
-    return op == OP_const || op == OP_input || op == OP_proj;
-}
 
 /* v where `inside` holds, else fill; loads take the fill themselves. */
 static KVal pull_or(Body *b, Value v, IdxId idx, Expr mask, Expr inside, KVal fill) {
@@ -392,7 +414,7 @@ static KVal pull_gather(Body *b, Value v, IdxId idx, Expr mask) {
         Expr known;
         if (src >= 0 || expr_is_value(f->p, data->dim[d], 1)) continue;
         if (idx_known(f, n->in[-src], data->dim[d], &known)) continue;
-        KVal at = body_cast(b, pull(b, n->in[-src], idx, mask), DT_i64);
+        KVal at = body_cast(b, pull_operand(b, n->in[-src], idx, mask), DT_i64);
         KVal last = body_expr(b, expr_addi(f->p, data->dim[d], -1), DT_i64);
         at = body_op2(b, OP_min, DT_i64, at, last);
         at = body_op2(b, OP_max, DT_i64, at, body_const_i(b, DT_i64, 0));
