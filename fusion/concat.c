@@ -35,7 +35,7 @@ static void copy_part(Fuse *f, Group *join, Value concat, uint32_t part) {
     Root r = {.v = p, .idx = idx_axes(f, g, graph_type(f->g, p)), .into = concat, .part = part};
     vec_push(f->arena, &g->roots, r);
     group_dep(f, join, g->id);
-    fuse_demand(f, g, p, r.idx, USE_point, false);
+    fuse_demand(f, g, p, r.idx, USE_point, READ_plain);
 }
 
 /* Either one kernel that selects among the parts, or, when a part comes out of a kernel that could
@@ -70,6 +70,6 @@ void fuse_store_concat(Fuse *f, Value v) {
         f->v[p].home = v;
         f->v[p].home_part = i;
         f->v[p].must = true;
-        fuse_demand(f, join, p, 0, USE_data, true);
+        fuse_demand(f, join, p, 0, USE_data, READ_masked);
     }
 }

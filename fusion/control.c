@@ -25,7 +25,7 @@ static void copy_operand(Fuse *f, Group *g, Value v, uint32_t i) {
     r.idx = idx_axes(f, copy, graph_type(f->g, p));
     vec_push(f->arena, &copy->roots, r);
     group_dep(f, g, copy->id);
-    fuse_demand(f, copy, p, r.idx, USE_point, true);
+    fuse_demand(f, copy, p, r.idx, USE_point, READ_masked);
 }
 
 void control_root(Fuse *f, Value v) {
@@ -46,7 +46,7 @@ void control_root(Fuse *f, Value v) {
             continue;
         }
         f->v[n->in[i]].must = true;
-        fuse_demand(f, g, n->in[i], 0, USE_data, true);
+        fuse_demand(f, g, n->in[i], 0, USE_data, READ_masked);
     }
 }
 

@@ -132,7 +132,8 @@ static bool recompute_pays(Fuse *f, Value v, uint32_t ngroups) {
 /* The one index at which the one group demands v, or 0. */
 static IdxId single_demand(const Fuse *f, Value v, Group **g) {
     const VState *s = &f->v[v];
-    if (s->demands.n != 1 || s->demands.v[0].masked || s->demands.v[0].use != USE_point) return 0;
+    const Demand *d = s->demands.n == 1 ? &s->demands.v[0] : NULL;
+    if (!d || d->reads != READ_plain || d->use != USE_point) return 0;
     *g = f->groups.v[s->demands.v[0].group];
     return s->demands.v[0].idx;
 }
@@ -248,8 +249,8 @@ static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
     s->why = WHY_template_input;
     if (!uses_allow(f, v, s->flops)) return false;
     if (s->const_only && s->flops >= 1 && fuse_numel(f, v) > 1) {
-        Group *g;
-        if (!single_demand(f, v, &g) || !g->prepare) return false;
+        const Group *g = f->groups.v[s->demands.v[0].group];
+        if (ngroups > 1 || !g->prepare) return false;
     }
     s->why = ngroups > 1 ? WHY_output_needed : WHY_recompute;
     return recompute_pays(f, v, ngroups);
@@ -310,7 +311,8 @@ static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
 
 /* Can the group store v at this demand: once for each of its elements? */
 static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
-    if (g->kind != GROUP_map || d->masked || d->use != USE_point || g->roots.n >= 8) return false;
+    if (g->kind != GROUP_map || !(d->reads & READ_plain) || d->use != USE_point || g->roots.n >= 8)
+        return false;
     if (g->prepare != f->v[v].const_only) return false;
     uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
     if (g->want && graph_node(f->g, v)->op == OP_concat) return false;

@@ -32,11 +32,14 @@ typedef enum Use {
     USE_b /* operands of a contraction: read many times */
 } Use;
 
+/* At every point of the group's space, or under a mask only: a set. */
+typedef enum Reads { READ_plain = 1, READ_masked = 2 } Reads;
+
 typedef struct Demand {
     uint32_t group;
     IdxId idx;
     Use use;
-    bool masked; /* not at every point of the group's space */
+    uint8_t reads; /* Reads, of all places that demand it at idx */
 } Demand;
 
 typedef enum GroupKind {
@@ -245,7 +248,7 @@ bool op_is_reduce(Op op);
 
 /* group.c */
 void fuse_group(Fuse *f);
-void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked);
+void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads);
 void fuse_add_root(Fuse *f, Group *g, Value v, IdxId idx); /* and its demands */
 IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot);
 /* decide.c */
@@ -259,7 +262,7 @@ Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx); /* horizontally, likewis
 void fuse_choose_layout(Fuse *f, const Group *g, Value v);
 /* concat.c */
 void fuse_store_concat(Fuse *f, Value v);
-void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked);
+void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads);
 void group_dep(Fuse *f, Group *g, uint32_t on);
 bool group_reaches(Fuse *f, Group *from, Group *to);
 

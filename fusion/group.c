@@ -3,16 +3,16 @@
 
 /* --- Demands ------------------------------------------------------------------------------ */
 
-void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked) {
+void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
     VState *s = &f->v[v];
     for (uint32_t i = 0; i < s->demands.n; i++) {
         Demand *d = &s->demands.v[i];
         if (d->group != g->id || d->idx != idx) continue;
         if (use > d->use) d->use = use;
-        d->masked = d->masked && masked;
+        d->reads |= reads;
         return;
     }
-    Demand d = {g->id, idx, use, masked};
+    Demand d = {g->id, idx, use, reads};
     vec_push(f->arena, &s->demands, d);
 }
 
@@ -44,20 +44,20 @@ static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     DotIdx d = idx_dot(f, g, v, idx);
     bool attn = g->attn != NULL;
     if (attn && v == g->attn->o) {
-        fuse_demand(f, g, n->in[0], d.a, USE_point, false);
-        fuse_demand(f, g, n->in[1], d.b, USE_value, false);
+        fuse_demand(f, g, n->in[0], d.a, USE_point, READ_plain);
+        fuse_demand(f, g, n->in[1], d.b, USE_value, READ_plain);
         return;
     }
     bool row = fuse_is_depthwise(f, v);
-    fuse_demand(f, g, n->in[0], d.a, attn ? USE_score : USE_a, d.a_mask != 0);
+    fuse_demand(f, g, n->in[0], d.a, attn ? USE_score : USE_a, d.a_mask ? READ_masked : READ_plain);
     uint32_t pack = attn || row ? 0 : fuse_pack(f, v);
     if (!pack)
-        fuse_demand(f, g, n->in[1], d.b, attn ? USE_score : USE_b, false);
+        fuse_demand(f, g, n->in[1], d.b, attn ? USE_score : USE_b, READ_plain);
     else
         group_dep(f, g, f->packs.v[pack - 1].group);
 }
 
-static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked) {
+static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
     const Node *n = graph_node(f->g, v);
     const Type *data = graph_type(f->g, n->in[0]);
     IdxId at = idx_gather(f, g, v, idx, 0);
@@ -65,10 +65,10 @@ static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool m
         int src = n->attr.index.src[d];
         Expr known;
         if (src >= 0 || idx_known(f, n->in[-src], data->dim[d], &known)) continue;
-        fuse_demand(f, g, n->in[-src], idx, USE_point, masked);
+        fuse_demand(f, g, n->in[-src], idx, USE_point, reads);
         if (use == USE_point) use = USE_data;
     }
-    fuse_demand(f, g, n->in[0], at, use, masked);
+    fuse_demand(f, g, n->in[0], at, use, reads);
 }
 
 static bool is_leaf(const Fuse *f, Value v) {
@@ -76,7 +76,7 @@ static bool is_leaf(const Fuse *f, Value v) {
     return op == OP_input || (op == OP_const && fuse_numel(f, v) > 1);
 }
 
-void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked) {
+void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
     const Node *n = graph_node(f->g, v);
     vec_push(f->arena, &g->inlined, v);
     for (uint32_t i = 0; i < n->nin; i++) g->nleaves += is_leaf(f, n->in[i]);
@@ -86,15 +86,15 @@ void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked) {
         FusionWhy why;
         IdxId in = idx_reduce(f, g, v, idx, &why);
         GC_ASSERT(in);
-        fuse_demand(f, g, n->in[0], in, USE_point, masked);
+        fuse_demand(f, g, n->in[0], in, USE_point, reads);
     } else if (n->op == OP_gather) {
-        expand_gather(f, g, v, idx, use, masked);
+        expand_gather(f, g, v, idx, use, reads);
     } else {
         for (uint32_t i = 0; i < n->nin; i++) {
             Expr mask;
             IdxId in = idx_operand(f, g, v, i, idx, &mask);
             if (mask && expr_is_value(f->p, mask, 0)) continue; /* never read there */
-            fuse_demand(f, g, n->in[i], in, use, masked || mask);
+            fuse_demand(f, g, n->in[i], in, use, mask ? READ_masked : reads);
         }
     }
 }
@@ -105,7 +105,7 @@ void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, bool masked) {
 static void inline_all(Fuse *f, Value v) {
     for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
         Demand d = f->v[v].demands.v[i];
-        fuse_expand(f, f->groups.v[d.group], v, d.idx, d.use, d.masked);
+        fuse_expand(f, f->groups.v[d.group], v, d.idx, d.use, d.reads);
     }
 }
 
@@ -131,7 +131,7 @@ void fuse_add_root(Fuse *f, Group *g, Value v, IdxId idx) {
     vec_push(f->arena, &g->roots, r);
     f->v[v].group = g->id + 1;
     depend_on(f, v, g);
-    fuse_expand(f, g, v, idx, USE_point, false);
+    fuse_expand(f, g, v, idx, USE_point, READ_plain);
 }
 
 static Group *new_epilogue_group(Fuse *f, Value dot) {
@@ -190,7 +190,7 @@ static void visit_dot(Fuse *f, Value v) {
     bool native = g && g->want && idx == idx_canon(g, g->anchor_idx) && g->prepare == s->const_only;
     if (!s->must && native && (g->want == v || (g->anchor && fuse_siblings(f, g->want, v)))) {
         if (g->want == v) g->anchor = v;
-        fuse_expand(f, g, v, idx, USE_point, false);
+        fuse_expand(f, g, v, idx, USE_point, READ_plain);
     } else {
         Group *wanting = s->dot_group ? f->groups.v[s->dot_group - 1] : NULL;
         g = fuse_home(f, v, &idx);
@@ -215,7 +215,7 @@ static void tidy_demands(Fuse *f, Value v) {
     for (uint32_t i = 0; i < n; i++) {
         Demand d = s->demands.v[i];
         Group *g = f->groups.v[d.group];
-        fuse_demand(f, g, v, idx_canon(g, d.idx), d.use, d.masked);
+        fuse_demand(f, g, v, idx_canon(g, d.idx), d.use, d.reads);
     }
 }
 
@@ -252,7 +252,7 @@ static void copy_outputs(Fuse *f) {
         Group *g = group_new(f, GROUP_map);
         Root r = {.v = v, .idx = idx_axes(f, g, graph_type(f->g, v)), .output = i + 1};
         vec_push(f->arena, &g->roots, r);
-        fuse_demand(f, g, v, r.idx, USE_data, false);
+        fuse_demand(f, g, v, r.idx, USE_data, READ_plain);
     }
 }
 

@@ -60,7 +60,7 @@ static void pack_group(Fuse *f, Pack *k) {
     g->pack_mask = expr_lt(p, column, k->n);
     if (expr_is_value(p, g->pack_mask, 1)) g->pack_mask = 0;
     vec_push(f->arena, &g->roots, r);
-    fuse_demand(f, g, k->b, r.idx, USE_point, true);
+    fuse_demand(f, g, k->b, r.idx, USE_point, READ_masked);
 }
 
 uint32_t fuse_pack(Fuse *f, Value dot) {

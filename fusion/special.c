@@ -42,7 +42,7 @@ static void row_root(Fuse *f, Value v, GroupKind kind, uint32_t axis) {
     IdxId idx = idx_make(f, g, t, dim, 0);
     g->prepare = f->v[v].const_only;
     add_root(f, g, v, idx);
-    fuse_demand(f, g, n->in[0], idx, USE_point, false);
+    fuse_demand(f, g, n->in[0], idx, USE_point, READ_plain);
 }
 
 /* A copy of the data into the result's buffer, then the updates in order. */
@@ -58,8 +58,8 @@ static void scatter_root(Fuse *f, Value v) {
     IdxId idx = idx_axes(f, g, graph_type(f->g, n->in[1]));
     g->fixed = (1u << g->naxes) - 1;
     add_root(f, g, v, idx);
-    for (uint32_t i = 1; i < n->nin; i++) fuse_demand(f, g, n->in[i], idx, USE_point, false);
-    fuse_demand(f, copy, n->in[0], r.idx, USE_point, true);
+    for (uint32_t i = 1; i < n->nin; i++) fuse_demand(f, g, n->in[i], idx, USE_point, READ_plain);
+    fuse_demand(f, copy, n->in[0], r.idx, USE_point, READ_masked);
 }
 
 void special_root(Fuse *f, Value v) {

@@ -65,7 +65,7 @@ void wino_group(Fuse *f, Pack *k) {
     g->pack_mask = expr_lt(p, column, k->n);
     if (expr_is_value(p, g->pack_mask, 1)) g->pack_mask = 0;
     vec_push(f->arena, &g->roots, r);
-    fuse_demand(f, g, k->b, r.idx, USE_point, true);
+    fuse_demand(f, g, k->b, r.idx, USE_point, READ_masked);
 }
 
 /* 2 G[t][k] for G = 1 0 0; 1/2 1/2 1/2; 1/2 -1/2 1/2; 0 0 1. */
