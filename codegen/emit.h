@@ -177,7 +177,7 @@ LLVMValueRef emit_fold_lanes(Emit *e, KFold f, DType t, LLVMValueRef v); /* vect
  * at the top unless `at_least_once`. After end, out[n] are the final values.
  *   EmitLoop l = {.nphi = 2};  l.init[0] = ..;  emit_loop_begin(e, &l, "k", lo, hi, step, false);
  *   ... l.i, l.phi[] ...       l.next[0] = ..;  emit_loop_end(e, &l);  ... l.out[0] ... */
-#define EMIT_MAX_PHI 64
+#define EMIT_MAX_PHI 128
 typedef struct EmitLoop {
     uint32_t nphi;
     LLVMValueRef init[EMIT_MAX_PHI], phi[EMIT_MAX_PHI], next[EMIT_MAX_PHI], out[EMIT_MAX_PHI];

@@ -1,18 +1,38 @@
-/* Contractions: a block computes a 64 x 64 tile of the flattened m and n axes, 16 of the flattened
- * k axes at a time through shared memory; each of 256 threads keeps 4 x 4 sums per accumulator.
- * Operands are whatever the kernel's body says (casts, masks, gathers), and so is the epilogue. */
-#include "codegen/nvptx/gpu.h"
+/* Contractions: a block computes a tile of the flattened m and n axes, tk of the flattened k axes
+ * at a time through shared memory, with the next step's operands already on their way in registers;
+ * each of 256 threads keeps pm x pn sums per accumulator. Operands are whatever the kernel's body
+ * says (casts, masks, gathers), and so is the epilogue. Rows past the end repeat the last one and
+ * are not stored. */
+#include "codegen/nvptx/contract.h"
 
-enum { TM = 64, TN = 64, TK = 16, THREADS = 256, PER = 4 };
+enum { THREADS = 256, PAD = 4, MAX_LOADS = 8, SMS = 132 };
+
+typedef struct Shape {
+    uint32_t tm, tn, tk, pm, pn;
+} Shape;
+
+static const Shape shapes[] = {{128, 128, 16, 8, 8}, {64, 64, 16, 4, 4}, {32, 32, 32, 2, 2}};
+
+/* One operand: its op, its own axes, its tile in shared memory. */
+typedef struct Side {
+    KVal v;
+    uint32_t axes, size, per; /* tile rows; rows of one thread */
+    LLVMValueRef shared;
+    LLVMTypeRef type;
+    uint32_t nloads;
+    bool by_k; /* neighbouring threads read neighbouring k */
+    Expr row[MAX_LOADS];
+    LLVMValueRef place[MAX_LOADS], col[MAX_LOADS];
+} Side;
 
 typedef struct Tile {
     Gpu *g;
     Emit *e;
     const KDot *d;
-    Expr m, n, k; /* flattened extents */
+    Shape s;
+    Contract c;
+    Side side[1 + K_MAX_ACC]; /* a, then each b */
     LLVMValueRef m0, n0, tx, ty;
-    LLVMValueRef a, b[K_MAX_ACC]; /* shared */
-    LLVMTypeRef ta, tb;
 } Tile;
 
 static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
@@ -23,180 +43,163 @@ static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
     return LLVMBuildMul(e->b, a, emit_i64(e, c), "");
 }
 
-/* The op's value where both coordinates are inside, zero elsewhere; reads stay inside. */
-static LLVMValueRef element(Tile *t, KVal v, uint32_t rows, LLVMValueRef row, Expr nrows,
-                            LLVMValueRef col) {
+/* Which elements of the tile this thread brings, and where they go. */
+static void side_init(Tile *t, Side *s, KVal v, uint32_t axes, Expr extent, LLVMValueRef first,
+                      uint32_t size, uint32_t per) {
     Emit *e = t->e;
-    LLVMValueRef r_in = LLVMBuildICmp(e->b, LLVMIntSLT, row, emit_expr(e, nrows), "");
-    LLVMValueRef c_in = LLVMBuildICmp(e->b, LLVMIntSLT, col, emit_expr(e, t->k), "");
-    LLVMValueRef zero = emit_i64(e, 0);
-    emit_push(e);
-    LLVMValueRef r = LLVMBuildSelect(e->b, r_in, row, zero, "");
-    LLVMValueRef c = LLVMBuildSelect(e->b, c_in, col, zero, "");
-    gpu_decode(e, t->g->k, rows, emit_new_sym(e, "r", INT32_MAX, r));
-    gpu_decode(e, t->g->k, t->d->k, emit_new_sym(e, "c", INT32_MAX, c));
-    LLVMValueRef x = emit_value(e, v);
-    emit_pop(e);
-    LLVMValueRef in = LLVMBuildAnd(e->b, r_in, c_in, "");
-    return LLVMBuildSelect(e->b, in, x, LLVMConstNull(LLVMTypeOf(x)), "");
-}
-
-/* True when neighbouring k are neighbours in memory for op v's loads. */
-static bool k_contiguous(Tile *t, KVal v) {
-    const Kernel *k = t->g->k;
-    uint32_t axis = 31u - (uint32_t)__builtin_clz(t->d->k);
-    for (KVal u = 1; u <= v; u++) {
-        Expr coef, rest;
-        if (k->ops[u].op != K_kload || (t->e->domains[u] & ~t->e->domains[v])) continue;
-        if (!(t->e->domains[u] >> axis & 1)) continue;
-        if (expr_affine(t->e->exprs, k->ops[u].index, k->axes[axis].sym, &coef, &rest) &&
-            expr_is_value(t->e->exprs, coef, 1))
-            return true;
-    }
-    return false;
-}
-
-/* Fills shared[k][row] of one operand: 64 x 16 elements, 4 per thread. */
-static void fill(Tile *t, KVal v, uint32_t rows, LLVMValueRef row0, Expr nrows, LLVMValueRef k0,
-                 LLVMValueRef shared, LLVMTypeRef type) {
-    Emit *e = t->e;
-    bool by_k = k_contiguous(t, v);
-    for (uint32_t i = 0; i < PER; i++) {
+    *s = (Side){.v = v, .axes = axes, .size = size, .per = per};
+    s->type = emit_mem_type(e, (DType)t->g->k->ops[v].dtype);
+    s->shared = gpu_shared(t->g, s->type, t->s.tk * (size + PAD));
+    s->by_k = contract_by_k(&t->c, v);
+    s->nloads = size * t->s.tk / THREADS;
+    uint32_t fast_size = s->by_k ? t->s.tk : size;
+    for (uint32_t i = 0; i < s->nloads; i++) {
         LLVMValueRef at = add(e, t->g->tid, emit_i64(e, (int64_t)i * THREADS));
-        int bits = by_k ? 4 : 6;
-        LLVMValueRef fast = LLVMBuildAnd(e->b, at, emit_i64(e, (1 << bits) - 1), "");
-        LLVMValueRef slow = LLVMBuildLShr(e->b, at, emit_i64(e, bits), "");
-        LLVMValueRef row = by_k ? slow : fast, col = by_k ? fast : slow;
-        LLVMValueRef x = element(t, v, rows, add(e, row0, row), nrows, add(e, k0, col));
-        if (LLVMTypeOf(x) != type) x = LLVMBuildZExt(e->b, x, type, "");
-        LLVMValueRef place = add(e, mul_c(e, col, TM), row);
-        LLVMBuildStore(e->b, x, emit_gep(e, type, shared, place));
+        LLVMValueRef fast = LLVMBuildAnd(e->b, at, emit_i64(e, fast_size - 1), "");
+        LLVMValueRef slow = LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(fast_size)), "");
+        LLVMValueRef row = s->by_k ? slow : fast;
+        s->col[i] = s->by_k ? fast : slow;
+        s->place[i] = add(e, mul_c(e, s->col[i], size + PAD), row);
+        s->row[i] = contract_row(&t->c, extent, add(e, first, row));
     }
 }
 
-/* Four neighbouring elements from shared memory. */
-static void read4(Tile *t, LLVMTypeRef type, LLVMValueRef shared, LLVMValueRef at,
-                  LLVMValueRef out[PER]) {
-    Emit *e = t->e;
-    LLVMValueRef p = emit_gep(e, type, shared, at);
-    bool wide = type == e->f32 || type == e->i32;
-    if (wide) {
-        LLVMValueRef v = emit_load(e, LLVMVectorType(type, PER), p, 16);
-        for (uint32_t i = 0; i < PER; i++)
-            out[i] = LLVMBuildExtractElement(e->b, v, emit_i64(e, i), "");
-        return;
+/* Reads the tile's elements at k0 into out[]. */
+static void side_load(Tile *t, Side *s, LLVMValueRef k0, LLVMValueRef *out) {
+    for (uint32_t i = 0; i < s->nloads; i++) {
+        LLVMValueRef k = add(t->e, k0, s->col[i]);
+        LLVMValueRef x = contract_element(&t->c, s->v, s->axes, s->row[i], k);
+        if (LLVMTypeOf(x) != s->type) x = LLVMBuildZExt(t->e->b, x, s->type, "");
+        out[i] = x;
     }
-    for (uint32_t i = 0; i < PER; i++)
-        out[i] = LLVMBuildLoad2(e->b, type, emit_gep(e, type, p, emit_i64(e, i)), "");
 }
 
-static LLVMValueRef multiply_add(Tile *t, DType ty, LLVMValueRef a, LLVMValueRef b,
-                                 LLVMValueRef c) {
+static void side_put(Tile *t, Side *s, LLVMValueRef *v) {
     Emit *e = t->e;
-    if (ty == DT_f32 || ty == DT_f64) return emit_fma(e, a, b, c);
-    return LLVMBuildAdd(e->b, LLVMBuildMul(e->b, a, b, ""), c, "");
+    for (uint32_t i = 0; i < s->nloads; i++)
+        LLVMBuildStore(e->b, v[i], emit_gep(e, s->type, s->shared, s->place[i]));
+}
+
+/* Row number i of the thread with rank `rank`: groups of four lie next to each other. */
+static LLVMValueRef own_row(Tile *t, const Side *s, LLVMValueRef rank, uint32_t i) {
+    Emit *e = t->e;
+    uint32_t run = s->per < 4 ? s->per : 4, groups = s->per / run;
+    LLVMValueRef base = mul_c(e, rank, run);
+    return add(e, base, emit_i64(e, (int64_t)(i / run) * (s->size / groups) + i % run));
+}
+
+static void side_read(Tile *t, const Side *s, LLVMValueRef rank, uint32_t kk, LLVMValueRef *out) {
+    Emit *e = t->e;
+    uint32_t run = s->per < 4 ? s->per : 4;
+    bool wide = s->type == e->f32 || s->type == e->i32;
+    for (uint32_t i = 0; i < s->per; i += run) {
+        LLVMValueRef at = own_row(t, s, rank, i);
+        at = add(e, at, emit_i64(e, (int64_t)kk * (s->size + PAD)));
+        LLVMValueRef p = emit_gep(e, s->type, s->shared, at);
+        LLVMValueRef v = wide ? emit_load(e, LLVMVectorType(s->type, run), p, run * 4) : NULL;
+        for (uint32_t j = 0; j < run; j++) {
+            if (wide)
+                out[i + j] = LLVMBuildExtractElement(e->b, v, emit_i64(e, j), "");
+            else
+                out[i + j] =
+                    LLVMBuildLoad2(e->b, s->type, emit_gep(e, s->type, p, emit_i64(e, j)), "");
+        }
+    }
 }
 
 static void accumulate(Tile *t, LLVMValueRef *acc) {
-    Emit *e = t->e;
-    for (uint32_t kk = 0; kk < TK; kk++) {
-        LLVMValueRef a[PER], b[PER];
-        LLVMValueRef row = add(e, mul_c(e, t->ty, PER), emit_i64(e, kk * TM));
-        LLVMValueRef col = add(e, mul_c(e, t->tx, PER), emit_i64(e, kk * TN));
-        read4(t, t->ta, t->a, row, a);
+    uint32_t per = t->s.pm * t->s.pn;
+    for (uint32_t kk = 0; kk < t->s.tk; kk++) {
+        LLVMValueRef a[8], b[8];
+        side_read(t, &t->side[0], t->ty, kk, a);
         for (uint32_t s = 0; s < t->d->nacc; s++) {
             DType ty = (DType)t->g->k->ops[t->d->acc[s]].dtype;
-            read4(t, t->tb, t->b[s], col, b);
-            for (uint32_t i = 0; i < PER * PER; i++) {
-                LLVMValueRef *c = &acc[s * PER * PER + i];
-                *c = multiply_add(t, ty, a[i / PER], b[i % PER], *c);
+            side_read(t, &t->side[1 + s], t->tx, kk, b);
+            for (uint32_t i = 0; i < per; i++) {
+                LLVMValueRef *c = &acc[s * per + i];
+                *c = contract_fma(t->e, ty, a[i / t->s.pn], b[i % t->s.pn], *c);
             }
         }
     }
 }
 
-static void k_loop(Tile *t, LLVMValueRef *acc) {
+static uint32_t load_all(Tile *t, LLVMValueRef k0, LLVMValueRef *out) {
+    uint32_t n = 0;
+    for (uint32_t s = 0; s <= t->d->nacc; s++) {
+        side_load(t, &t->side[s], k0, out + n);
+        n += t->side[s].nloads;
+    }
+    return n;
+}
+
+static void k_loop(Tile *t, LLVMValueRef *acc, uint32_t nacc) {
     Emit *e = t->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    l->nphi = t->d->nacc * PER * PER;
-    for (uint32_t i = 0; i < l->nphi; i++) l->init[i] = acc[i];
-    emit_loop_begin(e, l, "k", emit_i64(e, 0), emit_expr(e, t->k), emit_i64(e, TK), false);
-    fill(t, t->d->a, t->d->m, t->m0, t->m, l->i, t->a, t->ta);
-    for (uint32_t s = 0; s < t->d->nacc; s++)
-        fill(t, t->d->b[s], t->d->n, t->n0, t->n, l->i, t->b[s], t->tb);
+    for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
+    l->nphi = nacc + load_all(t, emit_i64(e, 0), l->init + nacc);
+    emit_loop_begin(e, l, "k", emit_i64(e, 0), emit_expr(e, t->c.k), emit_i64(e, t->s.tk), false);
+    LLVMValueRef *next = l->phi + nacc;
+    for (uint32_t s = 0; s <= t->d->nacc; s++) {
+        side_put(t, &t->side[s], next);
+        next += t->side[s].nloads;
+    }
     gpu_barrier(e);
-    for (uint32_t i = 0; i < l->nphi; i++) l->next[i] = l->phi[i];
+    load_all(t, add(e, l->i, emit_i64(e, t->s.tk)), l->next + nacc);
+    for (uint32_t i = 0; i < nacc; i++) l->next[i] = l->phi[i];
     accumulate(t, l->next);
     gpu_barrier(e);
     emit_loop_end(e, l);
-    for (uint32_t i = 0; i < l->nphi; i++) acc[i] = l->out[i];
+    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
 }
 
-static void store_one(Tile *t, uint32_t i, uint32_t j, const LLVMValueRef *acc) {
+static void store_all(Tile *t, const LLVMValueRef *acc) {
     Emit *e = t->e;
-    LLVMValueRef row = add(e, add(e, t->m0, mul_c(e, t->ty, PER)), emit_i64(e, i));
-    LLVMValueRef col = add(e, add(e, t->n0, mul_c(e, t->tx, PER)), emit_i64(e, j));
-    LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, row, emit_expr(e, t->m), "");
-    in = LLVMBuildAnd(e->b, in, LLVMBuildICmp(e->b, LLVMIntSLT, col, emit_expr(e, t->n), ""), "");
-    EmitIf inside;
-    emit_if_begin(e, &inside, in);
-    gpu_decode(e, t->g->k, t->d->m, emit_new_sym(e, "m", INT32_MAX, row));
-    gpu_decode(e, t->g->k, t->d->n, emit_new_sym(e, "n", INT32_MAX, col));
-    for (uint32_t s = 0; s < t->d->nacc; s++)
-        emit_override(e, t->d->acc[s], acc[s * PER * PER + i * PER + j]);
-    for (KVal v = 1; v < t->g->k->nops; v++)
-        if (t->g->k->ops[v].op == K_kstore) emit_store(e, v);
-    emit_if_end(e, &inside);
-}
-
-/* Every store is a point of batch, m and n, and every fold is one of the accumulators. */
-static bool fits(const Gpu *g) {
-    const KDot *d = &g->k->dot;
-    if (g->k->tem != TEM_dot || !d->k || !d->nacc) return false;
-    for (KVal v = 1; v < g->k->nops; v++) {
-        const KOp *o = &g->k->ops[v];
-        bool acc = false;
-        for (uint32_t s = 0; s < d->nacc; s++) acc |= d->acc[s] == v;
-        if ((o->op == K_kreduce) != acc) return false;
-        if (o->op == K_katomic) return false;
-        if (o->op == K_kstore && (g->e->domains[v] & ~(d->batch | d->m | d->n))) return false;
+    uint32_t per = t->s.pm * t->s.pn;
+    for (uint32_t i = 0; i < per; i++) {
+        LLVMValueRef one[K_MAX_ACC];
+        for (uint32_t s = 0; s < t->d->nacc; s++) one[s] = acc[s * per + i];
+        LLVMValueRef row = add(e, t->m0, own_row(t, &t->side[0], t->ty, i / t->s.pn));
+        LLVMValueRef col = add(e, t->n0, own_row(t, &t->side[1], t->tx, i % t->s.pn));
+        contract_store(&t->c, row, col, one);
     }
-    for (uint32_t s = 1; s < d->nacc; s++)
-        if (g->k->ops[d->b[s]].dtype != g->k->ops[d->b[0]].dtype) return false;
-    return true;
 }
 
-static LLVMTypeRef shared_type(Tile *t, KVal v) {
-    return emit_mem_type(t->e, (DType)t->g->k->ops[v].dtype);
+/* The largest tile that still gives every multiprocessor one. */
+static Shape choose_shape(Tile *t) {
+    int64_t m = gpu_hint(t->e, t->c.m), n = gpu_hint(t->e, t->c.n);
+    int64_t batch = gpu_hint(t->e, gpu_points(t->e, t->g->k, t->d->batch));
+    for (size_t i = t->d->nacc > 1; i < 2; i++) {
+        const Shape *s = &shapes[i];
+        if ((m + s->tm - 1) / s->tm * ((n + s->tn - 1) / s->tn) * batch >= SMS) return *s;
+    }
+    return shapes[2];
 }
 
 bool gpu_tile(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
-    if (!fits(g)) return false;
     Tile t = {.g = g, .e = e, .d = &g->k->dot};
-    t.m = gpu_points(e, g->k, t.d->m);
-    t.n = gpu_points(e, g->k, t.d->n);
-    t.k = gpu_points(e, g->k, t.d->k);
-    Expr mt = expr_ceildiv(p, t.m, expr_const(p, TM)), nt = expr_ceildiv(p, t.n, expr_const(p, TN));
+    if (!contract_init(&t.c, g)) return false;
+    t.s = choose_shape(&t);
+    Expr mt = expr_ceildiv(p, t.c.m, expr_const(p, t.s.tm));
+    Expr nt = expr_ceildiv(p, t.c.n, expr_const(p, t.s.tn));
     gpu_launch(g, THREADS, expr_mul(p, mt, nt), gpu_points(e, g->k, t.d->batch), 0);
-    LLVMValueRef nn = emit_expr(e, nt);
-    t.m0 = mul_c(e, LLVMBuildUDiv(e->b, g->block[0], nn, ""), TM);
-    t.n0 = mul_c(e, LLVMBuildURem(e->b, g->block[0], nn, ""), TN);
-    t.tx = LLVMBuildAnd(e->b, g->tid, emit_i64(e, 15), "");
-    t.ty = LLVMBuildLShr(e->b, g->tid, emit_i64(e, 4), "");
     gpu_decode(e, g->k, t.d->batch, emit_new_sym(e, "batch", INT32_MAX, g->block[1]));
-    t.ta = shared_type(&t, t.d->a);
-    t.tb = shared_type(&t, t.d->b[0]);
-    t.a = gpu_shared(g, t.ta, TM * TK);
-    LLVMValueRef acc[K_MAX_ACC * PER * PER];
+    LLVMValueRef nn = emit_expr(e, nt);
+    t.m0 = mul_c(e, LLVMBuildUDiv(e->b, g->block[0], nn, ""), t.s.tm);
+    t.n0 = mul_c(e, LLVMBuildURem(e->b, g->block[0], nn, ""), t.s.tn);
+    uint32_t across = t.s.tn / t.s.pn;
+    t.tx = LLVMBuildAnd(e->b, g->tid, emit_i64(e, across - 1), "");
+    t.ty = LLVMBuildLShr(e->b, g->tid, emit_i64(e, __builtin_ctz(across)), "");
+    side_init(&t, &t.side[0], t.d->a, t.d->m, t.c.m, t.m0, t.s.tm, t.s.pm);
+    LLVMValueRef acc[K_MAX_ACC * 16 + 64];
+    uint32_t n = 0;
     for (uint32_t s = 0; s < t.d->nacc; s++) {
-        t.b[s] = gpu_shared(g, t.tb, TN * TK);
+        side_init(&t, &t.side[1 + s], t.d->b[s], t.d->n, t.c.n, t.n0, t.s.tn, t.s.pn);
         LLVMTypeRef ty = emit_type(e, (DType)g->k->ops[t.d->acc[s]].dtype);
-        for (uint32_t i = 0; i < PER * PER; i++) acc[s * PER * PER + i] = LLVMConstNull(ty);
+        for (uint32_t i = 0; i < t.s.pm * t.s.pn; i++) acc[n++] = LLVMConstNull(ty);
     }
-    k_loop(&t, acc);
-    for (uint32_t i = 0; i < PER; i++)
-        for (uint32_t j = 0; j < PER; j++) store_one(&t, i, j, acc);
+    k_loop(&t, acc, n);
+    store_all(&t, acc);
     return true;
 }

@@ -1,0 +1,115 @@
+/* Contractions with few rows: reading B once is all the time there is. A block has 32 columns, one
+ * per lane; its warps share the k axis out among themselves and join their sums in a fixed order.
+ */
+#include "codegen/nvptx/contract.h"
+
+enum { WARPS = 8, UNROLL = 4, MAX_ROWS = 8, COLS = 32 };
+
+typedef struct Thin {
+    Gpu *g;
+    Emit *e;
+    const KDot *d;
+    Contract c;
+    uint32_t rows;
+    LLVMValueRef m0, n0, lane, warp;
+    Expr row[MAX_ROWS], col;
+} Thin;
+
+static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildAdd(e->b, a, b, "");
+}
+
+static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
+    return LLVMBuildMul(e->b, a, emit_i64(e, c), "");
+}
+
+/* Each warp takes UNROLL neighbouring k of every WARPS * UNROLL. */
+static void k_loop(Thin *t, LLVMValueRef *acc, uint32_t n) {
+    Emit *e = t->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    l->nphi = n;
+    for (uint32_t i = 0; i < n; i++) l->init[i] = acc[i];
+    LLVMValueRef first = mul_c(e, t->warp, UNROLL);
+    emit_loop_begin(e, l, "k", first, emit_expr(e, t->c.k), emit_i64(e, WARPS * UNROLL), false);
+    LLVMValueRef a[MAX_ROWS][UNROLL], b[K_MAX_ACC][UNROLL];
+    for (uint32_t u = 0; u < UNROLL; u++) {
+        LLVMValueRef k = add(e, l->i, emit_i64(e, u));
+        for (uint32_t s = 0; s < t->d->nacc; s++)
+            b[s][u] = contract_element(&t->c, t->d->b[s], t->d->n, t->col, k);
+        for (uint32_t r = 0; r < t->rows; r++)
+            a[r][u] = contract_element(&t->c, t->d->a, t->d->m, t->row[r], k);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t s = i / t->rows, r = i % t->rows;
+        DType ty = (DType)t->g->k->ops[t->d->acc[s]].dtype;
+        l->next[i] = l->phi[i];
+        for (uint32_t u = 0; u < UNROLL; u++)
+            l->next[i] = contract_fma(e, ty, a[r][u], b[s][u], l->next[i]);
+    }
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < n; i++) acc[i] = l->out[i];
+}
+
+/* shared[i][warp][lane]; then warp w finishes rows w, w + WARPS, ... */
+static void join_and_store(Thin *t, LLVMValueRef *acc, uint32_t n) {
+    Emit *e = t->e;
+    LLVMTypeRef ty = LLVMTypeOf(acc[0]);
+    LLVMValueRef shared = gpu_shared(t->g, ty, n * WARPS * COLS);
+    LLVMValueRef own = add(e, mul_c(e, t->warp, COLS), t->lane);
+    for (uint32_t i = 0; i < n; i++) {
+        LLVMValueRef at = add(e, own, emit_i64(e, (int64_t)i * WARPS * COLS));
+        LLVMBuildStore(e->b, acc[i], emit_gep(e, ty, shared, at));
+    }
+    gpu_barrier(e);
+    EmitIf mine;
+    LLVMValueRef rows = emit_i64(e, t->rows);
+    emit_if_begin(e, &mine, LLVMBuildICmp(e->b, LLVMIntSLT, t->warp, rows, ""));
+    LLVMValueRef sum[K_MAX_ACC];
+    for (uint32_t s = 0; s < t->d->nacc; s++) {
+        DType dt = (DType)t->g->k->ops[t->d->acc[s]].dtype;
+        LLVMValueRef i = add(e, t->warp, emit_i64(e, (int64_t)s * t->rows));
+        LLVMValueRef base = add(e, mul_c(e, i, WARPS * COLS), t->lane);
+        for (uint32_t w = 0; w < WARPS; w++) {
+            LLVMValueRef at = add(e, base, emit_i64(e, (int64_t)w * COLS));
+            LLVMValueRef x = LLVMBuildLoad2(e->b, ty, emit_gep(e, ty, shared, at), "");
+            sum[s] = w ? emit_fold_join(e, FOLD_sum, dt, sum[s], x) : x;
+        }
+    }
+    contract_store(&t->c, add(e, t->m0, t->warp), add(e, t->n0, t->lane), sum);
+    emit_if_end(e, &mine);
+}
+
+static bool same_types(const Thin *t) {
+    for (uint32_t s = 1; s < t->d->nacc; s++)
+        if (t->g->k->ops[t->d->acc[s]].dtype != t->g->k->ops[t->d->acc[0]].dtype) return false;
+    return true;
+}
+
+bool gpu_thin(Gpu *g) {
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    Thin t = {.g = g, .e = e, .d = &g->k->dot};
+    if (!contract_init(&t.c, g) || !same_types(&t) || gpu_hint(e, t.c.m) > 16) return false;
+    int64_t m;
+    t.rows = expr_is_const(p, t.c.m, &m) && m < MAX_ROWS ? (uint32_t)m : MAX_ROWS;
+    if (!t.rows) return false;
+    Expr mt = expr_ceildiv(p, t.c.m, expr_const(p, t.rows));
+    Expr nt = expr_ceildiv(p, t.c.n, expr_const(p, COLS));
+    gpu_launch(g, WARPS * 32, expr_mul(p, mt, nt), gpu_points(e, g->k, t.d->batch), 0);
+    gpu_decode(e, g->k, t.d->batch, emit_new_sym(e, "batch", INT32_MAX, g->block[1]));
+    LLVMValueRef nn = emit_expr(e, nt);
+    t.m0 = mul_c(e, LLVMBuildUDiv(e->b, g->block[0], nn, ""), t.rows);
+    t.n0 = mul_c(e, LLVMBuildURem(e->b, g->block[0], nn, ""), COLS);
+    t.lane = LLVMBuildAnd(e->b, g->tid, emit_i64(e, 31), "");
+    t.warp = LLVMBuildLShr(e->b, g->tid, emit_i64(e, 5), "");
+    t.col = contract_row(&t.c, t.c.n, add(e, t.n0, t.lane));
+    for (uint32_t r = 0; r < t.rows; r++)
+        t.row[r] = contract_row(&t.c, t.c.m, add(e, t.m0, emit_i64(e, r)));
+    LLVMValueRef acc[K_MAX_ACC * MAX_ROWS];
+    LLVMTypeRef ty = emit_type(e, (DType)g->k->ops[t.d->acc[0]].dtype);
+    uint32_t n = t.d->nacc * t.rows;
+    for (uint32_t i = 0; i < n; i++) acc[i] = LLVMConstNull(ty);
+    k_loop(&t, acc, n);
+    join_and_store(&t, acc, n);
+    return true;
+}
