@@ -1,7 +1,7 @@
 /* What the files of the CPU contraction template share.
  *
  * Loop structure, outermost first:
- *   work items   (batch, block of row tiles, panel of 48 columns)
+ *   work items   (batch, span of row blocks, panel of 48 columns, block of row tiles)
  *   sub-panels   nv vectors wide, as many as the registers hold beside the rows
  *   row tiles    M cut into equal tiles of at most 8 rows
  *   runs, k      the micro-kernel: rows x nv accumulators in registers
@@ -12,7 +12,7 @@
  * border of padding, a prologue, another element type) is computed into scratch and pointed to
  * there, so the micro-kernel never sees the difference.
  *
- * Every sum runs over k in ascending order in one accumulator, so results depend neither on the
+ * Every sum runs over k in one fixed order in one accumulator, so results depend neither on the
  * number of threads nor on tile sizes. */
 #ifndef CODEGEN_TEMPLATES_DOT_H
 #define CODEGEN_TEMPLATES_DOT_H
