@@ -10,6 +10,68 @@ static void know(Gpu *g, KVal v, LLVMValueRef value) {
     emit_override(g->e, v, value);
 }
 
+/* --- Folds: loads of several steps are in flight together ---------------------------------- */
+
+enum { UNROLL = 4, MAX_TAPS = 64 };
+
+static LLVMValueRef fold_axes(Gpu *g, const KOp *o, uint32_t axes, LLVMValueRef acc);
+
+static LLVMValueRef fold_at(Gpu *g, const KOp *o, uint32_t axis, Expr at, uint32_t rest,
+                            LLVMValueRef acc) {
+    emit_push(g->e);
+    emit_bind(g->e, g->k->axes[axis].sym, at);
+    acc = fold_axes(g, o, rest, acc);
+    emit_pop(g->e);
+    return acc;
+}
+
+static LLVMValueRef fold_loop(Gpu *g, const KOp *o, uint32_t axis, uint32_t rest, uint32_t step,
+                              LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef acc) {
+    Emit *e = g->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    int64_t first, last;
+    expr_range(e->exprs, g->k->axes[axis].extent, &first, &last);
+    l->nphi = 1;
+    l->init[0] = acc;
+    emit_loop_begin(e, l, "fold", lo, hi, emit_i64(e, step), false);
+    Expr at = emit_new_sym(e, "step", last > 0 ? last - 1 : 0, l->i);
+    l->next[0] = l->phi[0];
+    for (uint32_t u = 0; u < step; u++)
+        l->next[0] = fold_at(g, o, axis, expr_addi(e->exprs, at, u), rest, l->next[0]);
+    emit_loop_end(e, l);
+    return l->out[0];
+}
+
+/* acc joined with the operand over all points of `axes`. */
+static LLVMValueRef fold_axes(Gpu *g, const KOp *o, uint32_t axes, LLVMValueRef acc) {
+    Emit *e = g->e;
+    DType t = (DType)g->k->ops[o->in[0]].dtype;
+    if (!axes) return emit_fold_join(e, (KFold)o->fold, t, acc, emit_value(e, o->in[0]));
+    uint32_t axis = (uint32_t)__builtin_ctz(axes), rest = axes & ~(1u << axis);
+    Expr extent = g->k->axes[axis].extent;
+    int64_t n;
+    if (expr_is_const(e->exprs, gpu_points(e, g->k, axes), &n) && n <= MAX_TAPS) {
+        n = expr_value(e->exprs, extent);
+        for (int64_t i = 0; i < n; i++)
+            acc = fold_at(g, o, axis, expr_const(e->exprs, i), rest, acc);
+        return acc;
+    }
+    LLVMValueRef zero = emit_i64(e, 0), end = emit_expr(e, extent);
+    if (rest || gpu_hint(e, extent) < 2 * UNROLL)
+        return fold_loop(g, o, axis, rest, 1, zero, end, acc);
+    LLVMValueRef whole = LLVMBuildAnd(e->b, end, emit_i64(e, -UNROLL), "");
+    acc = fold_loop(g, o, axis, rest, UNROLL, zero, whole, acc);
+    if (expr_divisor(e->exprs, extent) % UNROLL == 0) return acc;
+    return fold_loop(g, o, axis, rest, 1, whole, end, acc);
+}
+
+static LLVMValueRef fold_of(Gpu *g, KVal v) {
+    const KOp *o = &g->k->ops[v];
+    if (o->op != K_kreduce || o->fold >= FOLD_argmax) return emit_value(g->e, v);
+    DType t = (DType)g->k->ops[o->in[0]].dtype;
+    return fold_axes(g, o, o->axes, emit_fold_identity(g->e, (KFold)o->fold, t, 1));
+}
+
 /* Loops over the axes that a pass's stores walk, innermost last. */
 static void walk_stores(Gpu *g, const Pass *p, uint32_t axes) {
     Emit *e = g->e;
@@ -30,8 +92,7 @@ static void run_passes(Gpu *g) {
     Rows *r = g->rows;
     for (uint32_t i = 0; i < r->npasses; i++) {
         const Pass *p = &r->pass[i];
-        for (uint32_t f = 0; f < p->nfolds; f++)
-            know(g, p->folds[f], emit_value(g->e, p->folds[f]));
+        for (uint32_t f = 0; f < p->nfolds; f++) know(g, p->folds[f], fold_of(g, p->folds[f]));
         if (p->nstores) walk_stores(g, p, p->axes);
     }
 }

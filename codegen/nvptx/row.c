@@ -111,6 +111,45 @@ static void pass_results(Row *r, const Pass *p, LLVMValueRef *acc) {
     }
 }
 
+enum { STEPS = 4 };
+
+/* The team goes from `lo` to `hi`, each thread `steps` points at a time: all of them are read
+ * before any result is stored. */
+static void walk(Row *r, const Pass *p, uint32_t steps, LLVMValueRef lo, LLVMValueRef hi,
+                 uint32_t nacc, LLVMValueRef *acc) {
+    Emit *e = r->g->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    EmitScope *scope[STEPS];
+    int64_t least, most;
+    expr_range(e->exprs, gpu_points(e, r->g->k, p->axes), &least, &most);
+    l->nphi = nacc;
+    for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
+    emit_loop_begin(e, l, "row", lo, hi, emit_i64(e, (int64_t)steps * r->team), false);
+    Expr first = emit_new_sym(e, "j", most > 0 ? most - 1 : 0, l->i);
+    EmitScope *outer = e->scope;
+    for (uint32_t i = 0; i < nacc; i++) l->next[i] = l->phi[i];
+    for (uint32_t u = 0; u < steps; u++) {
+        rows_enter(r->g->rows, 0);
+        scope[u] = e->scope;
+        gpu_decode(e, r->g->k, p->axes, expr_addi(e->exprs, first, (int64_t)u * r->team));
+        LLVMValueRef *at = l->next;
+        for (uint32_t f = 0; f < p->nfolds; f++) {
+            fold_step(r, p->folds[f], at);
+            at += is_arg(&r->g->k->ops[p->folds[f]]) ? 2 : 1;
+        }
+        for (uint32_t i = 0; i < p->nstores; i++)
+            (void)emit_value(e, r->g->k->ops[p->stores[i]].in[0]);
+        (void)emit_switch(e, outer);
+    }
+    for (uint32_t u = 0; u < steps; u++) {
+        (void)emit_switch(e, scope[u]);
+        for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
+        (void)emit_switch(e, outer);
+    }
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
+}
+
 static void run_pass(Row *r, const Pass *p) {
     Emit *e = r->g->e;
     if (!p->axes) {
@@ -122,24 +161,17 @@ static void run_pass(Row *r, const Pass *p) {
         emit_if_end(e, &first);
         return;
     }
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMValueRef acc[EMIT_MAX_PHI];
+    uint32_t nacc = init_acc(r, p, acc);
     Expr points = gpu_points(e, r->g->k, p->axes);
-    int64_t lo, hi;
-    expr_range(e->exprs, points, &lo, &hi);
-    l->nphi = init_acc(r, p, l->init);
-    emit_loop_begin(e, l, "row", r->rank, emit_expr(e, points), emit_i64(e, r->team), false);
-    gpu_decode(e, r->g->k, p->axes, emit_new_sym(e, "j", hi > 0 ? hi - 1 : 0, l->i));
-    rows_enter(r->g->rows, 0);
-    for (uint32_t i = 0; i < l->nphi; i++) l->next[i] = l->phi[i];
-    LLVMValueRef *acc = l->next;
-    for (uint32_t f = 0; f < p->nfolds; f++) {
-        fold_step(r, p->folds[f], acc);
-        acc += is_arg(&r->g->k->ops[p->folds[f]]) ? 2 : 1;
+    LLVMValueRef end = emit_expr(e, points), from = r->rank;
+    if (gpu_hint(e, points) >= (int64_t)STEPS * r->team) {
+        LLVMValueRef whole = LLVMBuildAnd(e->b, end, emit_i64(e, -(int64_t)STEPS * r->team), "");
+        walk(r, p, STEPS, from, whole, nacc, acc);
+        from = LLVMBuildAdd(e->b, whole, r->rank, "");
     }
-    for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
-    emit_pop(e);
-    emit_loop_end(e, l);
-    pass_results(r, p, l->out);
+    walk(r, p, 1, from, end, nacc, acc);
+    pass_results(r, p, acc);
 }
 
 /* Rows are worth a team when the row is what lies side by side in memory, or when there are too few

@@ -56,6 +56,19 @@ static const Case cases[] = {
             "%12 f32 mul %5, %11\n %13 f32 load p1[j]\n %14 f32 mul %12, %13\n"
             "%15 f32 load p2[j]\n %16 f32 add %14, %15\n %17 f32 store p3[i*100 + j] %16\n"
             "%18 f32 store p4[i] %4\n end\n", 2e-6},
+    {"rms_long", "kernel rms per i=N ~j=1003\n"
+            "param 0 f32[N*1003]\n param 1 f32[N*1003] written\n"
+            "%1 f32 load p0[i*1003 + j]\n %2 f32 mul %1, %1\n %3 f32 reduce sum j %2\n"
+            "%4 f32 sqrt %3\n %5 f32 div %1, %4\n %6 f32 store p1[i*1003 + j] %5\n end\n", 2e-6},
+    {"column_long", "kernel column red ~i=203 j=M\n"
+            "param 0 f32[203*M]\n param 1 f32[M] written\n param 2 f32[M] written\n"
+            "%1 f32 load p0[i*M + j]\n %2 f32 reduce sum i %1\n %3 f32 store p1[j] %2\n"
+            "%4 f32 reduce max i %1\n %5 f32 store p2[j] %4\n end\n", 2e-6},
+    {"instance_norm", "kernel inorm per g=M ~x=N ~y=4\n"
+            "param 0 f32[4*N*M]\n param 1 f32[4*N*M] written\n"
+            "%1 f32 load p0[g*4 + y + x*4*M]\n %2 f32 reduce sum x,y %1\n %3 f32 sub %1, %2\n"
+            "%4 f32 mul %3, %3\n %5 f32 reduce sum x,y %4\n %6 f32 rsqrt %5\n %7 f32 mul %3, %6\n"
+            "%8 f32 store p1[g*4 + y + x*4*M] %7\n end\n", 4e-6},
     {"sum_two", "kernel sum red i=N ~j=M ~k=3\n"
             "param 0 f32[N*M*3]\n param 1 f32[N] written\n param 2 f32[N] written\n"
             "%1 f32 load p0[(i*M + j)*3 + k]\n %2 f32 mul %1, %1\n %3 f32 reduce sum j,k %1\n"
