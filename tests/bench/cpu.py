@@ -87,6 +87,7 @@ def main():
     a = p.parse_args()
     names = a.names or sorted(f[:-5] for f in os.listdir(a.folder) if f.endswith(".onnx") and "llama_1b" not in f)
     lines = ["| model | graphc ms | onnxruntime ms | ratio | openvino ms | ratio |", "|---|---|---|---|---|---|"]
+    print("\n".join(lines), flush=True)
     ratios = {"onnxruntime": [], "openvino": []}
     with tempfile.TemporaryDirectory() as tmp:
         for name in names:

@@ -88,7 +88,7 @@ static void print_summary(Cli *c, const Pipeline *p, double took) {
         fprintf(to, "%s: %u kernels a run, %u at load, %u fusions refused (graphc explain)\n",
                 p->targets[i].name, kernels, prepare, p->targets[i].schedule->refusals.n);
     }
-    fprintf(to, "%s: %.1f MB in %.2f s\n", c->output, (double)p->plan_size / 1e6, took);
+    fprintf(to, "%s: %.2f MB in %.2f s\n", c->output, (double)p->plan_size / 1e6, took);
 }
 
 /* The folder of `path`, resolved; NULL if there is none. */
