@@ -3,7 +3,7 @@
  */
 #include "codegen/nvptx/contract.h"
 
-enum { WARPS = 8, UNROLL = 4, MAX_ROWS = 8, COLS = 32 };
+enum { WARPS = 16, UNROLL = 8, MAX_ROWS = 8, COLS = 32 };
 
 typedef struct Thin {
     Gpu *g;
@@ -93,6 +93,7 @@ bool gpu_thin(Gpu *g) {
     int64_t m;
     t.rows = expr_is_const(p, t.c.m, &m) && m < MAX_ROWS ? (uint32_t)m : MAX_ROWS;
     if (!t.rows) return false;
+    if (t.d->nacc > 2 && t.rows > MAX_ROWS / 2) t.rows = MAX_ROWS / 2; /* shared memory */
     Expr mt = expr_ceildiv(p, t.c.m, expr_const(p, t.rows));
     Expr nt = expr_ceildiv(p, t.c.n, expr_const(p, COLS));
     gpu_launch(g, WARPS * 32, expr_mul(p, mt, nt), gpu_points(e, g->k, t.d->batch), 0);
