@@ -1,6 +1,7 @@
 /* Attention one query at a time, keys over lanes: K and V are read once, nothing is wasted on lanes
  * without a query. */
 #include "codegen/templates/attention.h"
+#include "codegen/templates/shuffle.h"
 #include <math.h>
 
 /* The query as a row, rounded up with zeros. */
@@ -18,25 +19,6 @@ static void copy_query(Attn *t) {
     emit_loop_end(e, &l);
 }
 
-/* Lane r of the result is the sum of v[r]'s lanes: halves are added while rows are paired. */
-static LLVMValueRef sums_of(Attn *t, LLVMValueRef *v) {
-    Emit *e = t->e;
-    LLVMValueRef even[64], odd[64];
-    for (uint32_t bit = 1; bit < t->lanes; bit *= 2) {
-        for (uint32_t i = 0; i < t->lanes; i++) {
-            even[i] = LLVMConstInt(e->i32, i & bit ? t->lanes + i - bit : i, false);
-            odd[i] = LLVMConstInt(e->i32, i & bit ? t->lanes + i : i + bit, false);
-        }
-        LLVMValueRef x = LLVMConstVector(even, t->lanes), y = LLVMConstVector(odd, t->lanes);
-        for (uint32_t i = 0; i < t->lanes; i += 2 * bit) {
-            LLVMValueRef a = LLVMBuildShuffleVector(e->b, v[i], v[i + bit], x, "");
-            LLVMValueRef b = LLVMBuildShuffleVector(e->b, v[i], v[i + bit], y, "");
-            v[i] = LLVMBuildFAdd(e->b, a, b, "");
-        }
-    }
-    return v[0];
-}
-
 /* Products of the query with keys first .. first + lanes - 1 of the block (the last repeats). */
 static LLVMValueRef products(Attn *t, LLVMValueRef first) {
     Emit *e = t->e;
@@ -52,7 +34,7 @@ static LLVMValueRef products(Attn *t, LLVMValueRef first) {
     for (uint32_t r = 0; r < t->lanes; r++)
         l.next[r] = emit_fma(e, attn_load(t, key[r], l.i), q, l.phi[r]);
     emit_loop_end(e, &l);
-    return sums_of(t, l.out);
+    return shuffle_sums(e, l.out, t->lanes);
 }
 
 /* Scores of the block; the result is their greatest, per lane. */

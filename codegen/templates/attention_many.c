@@ -1,25 +1,7 @@
 /* Attention with queries over lanes. */
 #include "codegen/templates/attention.h"
+#include "codegen/templates/shuffle.h"
 #include <math.h>
-
-/* Transposes lanes x lanes elements: bit by bit, row and lane numbers exchange that bit. */
-static void transpose(Attn *t, LLVMValueRef *v) {
-    Emit *e = t->e;
-    LLVMValueRef lo[64], hi[64];
-    for (uint32_t bit = 1; bit < t->lanes; bit *= 2) {
-        for (uint32_t i = 0; i < t->lanes; i++) {
-            lo[i] = LLVMConstInt(e->i32, i & bit ? t->lanes + i - bit : i, false);
-            hi[i] = LLVMConstInt(e->i32, i & bit ? t->lanes + i : i + bit, false);
-        }
-        LLVMValueRef keep = LLVMConstVector(lo, t->lanes), move = LLVMConstVector(hi, t->lanes);
-        for (uint32_t i = 0; i < t->lanes; i++) {
-            if (i & bit) continue;
-            LLVMValueRef a = v[i], b = v[i + bit];
-            v[i] = LLVMBuildShuffleVector(e->b, a, b, keep, "");
-            v[i + bit] = LLVMBuildShuffleVector(e->b, a, b, move, "");
-        }
-    }
-}
 
 /* qt[d][query] for the block's vectors of queries; past the last query its values repeat. */
 static void transpose_q(Attn *t) {
@@ -40,7 +22,7 @@ static void transpose_q(Attn *t) {
         v[r] = emit_value_lanes(e, t->t->q);
         emit_pop(e);
     }
-    transpose(t, v);
+    shuffle_transpose(e, v, t->lanes);
     LLVMValueRef row = LLVMBuildAdd(e->b, attn_mul(t, ds.i, emit_i64(e, t->nq)), column, "");
     for (uint32_t r = 0; r < t->lanes; r++)
         attn_store(t, v[r], t->qt, attn_add(t, row, (int64_t)(r * t->nq)));

@@ -103,7 +103,8 @@ static void reserve(Dot *d) {
     }
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         if (d->b[i].mode == DOT_B_COPIED)
-            d->b[i].copy = emit_scratch(e, expr_muli(p, d->kk.size, DOT_PANEL * d->bytes));
+            d->b[i].copy = emit_scratch(
+                e, expr_muli(p, expr_addi(p, d->kk.size, d->lanes), DOT_PANEL * d->bytes));
         if (!d->in_registers)
             d->tile[i] = emit_scratch(e, expr_const(p, DOT_ROWS * d->width * d->bytes));
     }

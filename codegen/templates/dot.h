@@ -96,13 +96,20 @@ Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value);
 void dot_bind(Dot *d, const DotGroup *g, Expr flat); /* axes of g in the current scope */
 /* Lanes over columns from `base` on. */
 void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask);
+/* Strides of `index` along the last axes of g: the number of axes, counted from the last, that one
+ * stride walks through, and that stride. 0 if not even the last axis is affine. */
+uint32_t dot_uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride);
+/* A load in v's body that moves along the contracted axes, or 0. */
+KVal dot_load_of(Dot *d, KVal v);
 void dot_analyse_a(Dot *d);
-void dot_analyse_b(Dot *d, uint32_t i);
 void dot_fill_table(Dot *d, LLVMValueRef rows);
-void dot_copy_panel(Dot *d, uint32_t i);
 /* Row of the right operand with which a run begins. */
 Expr dot_run_row(Dot *d, Expr run);
 LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
+
+/* dot_right.c */
+void dot_analyse_b(Dot *d, uint32_t i);
+void dot_copy_panel(Dot *d, uint32_t i); /* needs `lanes` rows of slack behind the panel */
 
 /* dot_kernel.c */
 /* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked

@@ -1,5 +1,5 @@
-/* Operands of a contraction: how they can be read, and how what cannot be read in place is computed
- * into scratch. */
+/* The left operand of a contraction: how it can be read, its table, and how what cannot be read in
+ * place is computed into scratch. */
 #include "codegen/templates/dot.h"
 
 void dot_group(Dot *d, DotGroup *g, uint32_t axes) {
@@ -56,9 +56,7 @@ static bool moves_indirectly(Dot *d, const DotGroup *g, Expr x) {
     return false;
 }
 
-/* Strides of `index` along the last axes of g: the number of axes, counted from the last, that one
- * stride walks through, and that stride. 0 if not even the last axis is affine. */
-static uint32_t uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride) {
+uint32_t dot_uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride) {
     Expr rest = index, coef, want = 0;
     if (moves_indirectly(d, g, index)) return 0;
     for (uint32_t n = 0; n < g->n; n++) {
@@ -96,12 +94,11 @@ static bool is_box(Dot *d, Expr mask, uint32_t nrun) {
     return true;
 }
 
-/* A load of the left operand that moves along the contracted axes, or 0. */
-static KVal load_of(Dot *d, KVal v) {
+KVal dot_load_of(Dot *d, KVal v) {
     const KOp *o = &d->k->ops[v];
     if (o->op == K_kload) return d->e->domains[v] & d->t->k ? v : 0;
     for (uint32_t i = 0; i < 3; i++) {
-        KVal found = o->in[i] ? load_of(d, o->in[i]) : 0;
+        KVal found = o->in[i] ? dot_load_of(d, o->in[i]) : 0;
         if (found) return found;
     }
     return 0;
@@ -110,7 +107,7 @@ static KVal load_of(Dot *d, KVal v) {
 /* Orders the contracted axes by the left operand's strides, longest first. */
 static void order_axes(Dot *d) {
     ExprPool *p = d->p;
-    KVal load = load_of(d, d->t->a);
+    KVal load = dot_load_of(d, d->t->a);
     int64_t stride[K_MAX_AXES];
     Expr row = expr_const(p, 1), coef, rest;
     d->ka = d->kk;
@@ -151,7 +148,7 @@ void dot_analyse_a(Dot *d) {
     d->step = expr_const(d->p, 1);
     if (o->op == K_kload && (DType)o->dtype == d->acc) {
         Expr step = 0;
-        uint32_t n = uniform_stride(d, &d->ka, o->index, &step);
+        uint32_t n = dot_uniform_stride(d, &d->ka, o->index, &step);
         if (n > d->nrun) n = d->nrun;
         bool whole = !o->mask || (expr_is_value(d->p, step, 1) && is_box(d, o->mask, n) &&
                                   !moves_indirectly(d, &d->ka, o->mask));
@@ -335,60 +332,4 @@ LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile) {
     LLVMValueRef v[2] = {tile, emit_expr(e, more)};
     LLVMValueRef extra = emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
     return LLVMBuildAdd(e->b, LLVMBuildMul(e->b, tile, emit_expr(e, low), ""), extra, "");
-}
-
-/* --- Right operand ------------------------------------------------------------------------ */
-
-/* True when columns end on a vector boundary in every sub-panel: nothing beyond is read. */
-static bool columns_even(Dot *d) {
-    int64_t n;
-    int64_t unit = expr_is_const(d->p, d->n.size, &n) ? d->lanes : d->width;
-    return expr_divisor(d->p, d->n.size) % unit == 0;
-}
-
-void dot_analyse_b(Dot *d, uint32_t i) {
-    DotB *b = &d->b[i];
-    KVal v = d->t->b[i];
-    const KOp *o = &d->k->ops[v];
-    *b = (DotB){.mode = DOT_B_COPIED};
-    if (o->op == OP_cast) v = o->in[0];
-    const KOp *load = &d->k->ops[v];
-    if (load->op != K_kload || load->mask || load->dtype == DT_bool) return;
-    Expr column = 0, row = 0;
-    if (d->t->pack == DOT_PANEL) {
-        row = expr_const(d->p, DOT_PANEL);
-    } else {
-        if (d->t->pack || !columns_even(d)) return;
-        if (uniform_stride(d, &d->n, load->index, &column) != d->n.n) return;
-        if (uniform_stride(d, &d->kk, load->index, &row) != d->kk.n) return;
-        if (!expr_is_value(d->p, column, 1)) return;
-    }
-    *b = (DotB){DOT_B_DIRECT, v, (DType)load->dtype, row, NULL};
-}
-
-void dot_copy_panel(Dot *d, uint32_t i) {
-    Emit *e = d->e;
-    EmitLoop loops[K_MAX_AXES];
-    LLVMValueRef at = emit_i64(e, 0), zero = at, one = emit_i64(e, 1);
-    for (uint32_t a = 0; a < d->kk.n; a++) {
-        const KAxis *axis = &d->k->axes[d->kk.axis[a]];
-        LLVMValueRef size = emit_expr(e, axis->extent);
-        loops[a] = (EmitLoop){0};
-        emit_loop_begin(e, &loops[a], "copy", zero, size, one, false);
-        emit_set_sym(e, axis->sym, loops[a].i);
-        at = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, at, size, ""), loops[a].i, "");
-    }
-    bool ragged = expr_divisor(d->p, d->n.size) % DOT_PANEL != 0;
-    LLVMValueRef row = LLVMBuildMul(e->b, at, emit_i64(e, DOT_PANEL), "");
-    for (uint32_t j = 0; j < DOT_PANEL; j += d->lanes) {
-        Expr base = expr_addi(d->p, expr_muli(d->p, d->panel, DOT_PANEL), j);
-        emit_push(e);
-        LLVMValueRef left = emit_expr(e, expr_sub(d->p, d->n.size, base));
-        dot_bind_columns(d, base, ragged ? emit_lanes_below(e, left) : NULL);
-        LLVMValueRef v = emit_value_lanes(e, d->t->b[i]);
-        LLVMValueRef to = LLVMBuildAdd(e->b, row, emit_i64(e, j), "");
-        emit_store_ptr(e, v, emit_gep(e, d->elem, d->b[i].copy, to), d->bytes);
-        emit_pop(e);
-    }
-    for (uint32_t a = d->kk.n; a-- > 0;) emit_loop_end(e, &loops[a]);
 }
