@@ -43,6 +43,19 @@ static bool give_shape(Graph *g, Value *in, uint32_t n, Type *t, const char *wha
     return true;
 }
 
+/* Coordinates that are positions of the result lie inside the data. (Scatter drops the others.) */
+static bool positions_in_range(Graph *g, const Type *data, const int8_t *src, const Type *out) {
+    for (int d = 0; d < data->rank; d++) {
+        if (src[d] < 0) continue;
+        Expr size = out->dim[src[d]], limit = expr_addi(g->exprs, data->dim[d], 1);
+        if (size == data->dim[d] || build_require(g, expr_lt(g->exprs, size, limit))) continue;
+        build_error(g, D_SHAPE, "axis %d of the indices is longer than axis %d of %s", src[d], d,
+                    build_type_text(g, data));
+        return false;
+    }
+    return true;
+}
+
 Value build_gather(Graph *g, Value data, const int8_t *src, const Value *idx, uint32_t nidx,
                    uint8_t rank, const Expr *dim) {
     if (!data || !build_valid(idx, nidx)) return 0;
@@ -56,6 +69,7 @@ Value build_gather(Graph *g, Value data, const int8_t *src, const Value *idx, ui
     in[0] = data;
     for (uint32_t i = 0; i < nidx; i++) in[i + 1] = idx[i];
     if (!give_shape(g, in + 1, nidx, &t, "gather")) return 0;
+    if (!positions_in_range(g, graph_type(g, data), src, &t)) return 0;
     Attr a = {0};
     memcpy(a.index.src, src, (size_t)data_rank);
     return build_node(g, OP_gather, in, nidx + 1, &a, &t);
