@@ -108,11 +108,25 @@ static void score_tile(Attn *t, const ScoreTile *s) {
     }
 }
 
+/* Keys of a tile beside nv vectors of queries: as many as the registers hold, fewer if that leaves
+ * fewer of them over at the end. */
+static uint32_t key_rows(Attn *t, uint32_t nv) {
+    uint32_t most = (t->e->target->vector_regs - 1 - nv) / nv;
+    int64_t n, least = INT64_MAX;
+    if (most > 8) most = 8;
+    if (!expr_is_const(t->p, t->nj, &n) || n > ATTN_KEYS || most < 4) return most;
+    uint32_t best = most;
+    for (uint32_t rows = most; rows >= 4; rows--) {
+        int64_t walked = (n + rows - 1) / rows * rows;
+        if (walked < least) least = walked, best = rows;
+    }
+    return best;
+}
+
 static void score_block(Attn *t, uint32_t nv) {
     Emit *e = t->e;
     EmitLoop l = {0};
-    uint32_t free_regs = e->target->vector_regs - 1 - nv;
-    ScoreTile s = {.nv = nv, .rows = free_regs / nv < 8 ? free_regs / nv : 8};
+    ScoreTile s = {.nv = nv, .rows = key_rows(t, nv)};
     for (uint32_t v = 0; v < t->nv; v++)
         attn_store(t, emit_f(e, t->vec, -INFINITY), t->block_max,
                    emit_i64(e, (int64_t)(v * t->lanes)));
