@@ -152,7 +152,7 @@ static void lower_scatter(Body *b, Value v, IdxId idx) {
     KOp o;
     memset(&o, 0, sizeof o);
     o.op = K_katomic;
-    o.dtype = n->type.dtype;
+    o.dtype = (uint8_t)n->type.dtype;
     o.fold = n->attr.index.mode;
     o.in[0] = body_cast(b, pull(b, n->in[1], idx, 0), n->type.dtype);
     o.buf = body_param(b, f->v[v].buf - 1, true);
