@@ -85,7 +85,12 @@ static bool epilogue_is_small(Dot *d) {
         if (!(d->e->domains[v] & d->t->n) || (d->e->domains[v] & d->t->k)) continue;
         ops += o->op < OP_COUNT && op_has_flag((Op)o->op, 'E') ? 25 : 1;
     }
-    return d->t->nacc == 1 && expr_is_const(d->p, d->m.size, &m) && ops <= 40;
+    /* Every number of rows gets its own copy: where M is not known they are many, and worth it only
+     * if the sums are short. */
+    uint32_t most = expr_is_const(d->p, d->m.size, &m)   ? 16
+                    : expr_hint(d->p, d->kk.size) <= 128 ? 8
+                                                         : 0;
+    return d->t->nacc == 1 && ops <= most;
 }
 
 static void reserve(Dot *d) {
