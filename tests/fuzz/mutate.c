@@ -15,13 +15,13 @@
 #include "runtime/graphc.h"
 #include "runtime/plan.h"
 #include "tests/unit/test.h"
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MEMORY_LIMIT_KB (512 << 10)
-#define SECONDS_EACH    20
+#define SECONDS_EACH    60
 #define SMALL_NUMEL     (1 << 14)
 #define SMALL_BYTES     (8 << 20)
 #define TOLERANCE       1e-3 /* of the reference's standard deviation */
@@ -44,6 +44,12 @@ static bool verbose;
 
 static void say_current(void) {
     fprintf(stderr, "mutate: while trying %s\n", current);
+}
+
+static void out_of_time(int signal_number) {
+    (void)signal_number;
+    say_current();
+    _exit(1);
 }
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -92,6 +98,28 @@ static bool check_messages(const Pipeline *p, graphc_status s) {
     return s == GRAPHC_OK;
 }
 
+/* Memory that ends where no memory is, up to the alignment: compiled code is not instrumented. */
+typedef struct Guarded {
+    uint8_t *base, *start;
+    size_t room;
+} Guarded;
+
+static Guarded guarded(size_t size) {
+    const size_t page = 4096, align = 64;
+    Guarded g = {.room = (size + page - 1) / page * page};
+    g.base = mmap(NULL, g.room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (g.base == MAP_FAILED || mprotect(g.base + g.room, page, PROT_NONE) != 0) abort();
+    g.start = g.base + g.room - (size + align - 1) / align * align;
+    g.room += page;
+    return g;
+}
+
+static uint64_t numel(const EvalTensor *t) {
+    uint64_t n = 1;
+    for (uint32_t d = 0; d < t->rank; d++) n *= (uint64_t)t->dim[d];
+    return n;
+}
+
 /* Small inputs for the graph: symbols as near to 2 as their ranges allow. */
 static EvalTensor *make_inputs(const Graph *g, Arena *a) {
     uint32_t nsyms = expr_sym_count(g->exprs);
@@ -120,18 +148,27 @@ static EvalTensor *make_inputs(const Graph *g, Arena *a) {
     return in;
 }
 
-static graphc_status run_session(graphc_session *s, const graphc_plan *p, const EvalTensor *in) {
+static graphc_status bind_input(graphc_session *s, const graphc_plan *p, uint32_t i,
+                                const EvalTensor *in, Guarded *memory) {
+    graphc_tensor t = {
+        .device = GRAPHC_CPU, .dtype = graphc_plan_input(p, i).dtype, .rank = in->rank};
+    size_t bytes = (size_t)numel(in) * dtype_bytes(in->dtype);
+    *memory = guarded(bytes);
+    t.data = memcpy(memory->start, in->data, bytes);
+    memcpy(t.shape, in->dim, sizeof *t.shape * in->rank);
+    return graphc_bind_input(s, i, &t);
+}
+
+/* memory: one per input and one for the workspace. */
+static graphc_status run_session(graphc_session *s, const graphc_plan *p, const EvalTensor *in,
+                                 Guarded *memory) {
     size_t bytes;
-    for (uint32_t i = 0; i < graphc_plan_inputs(p); i++) {
-        graphc_tensor t = {.data = in[i].data,
-                           .device = GRAPHC_CPU,
-                           .dtype = graphc_plan_input(p, i).dtype,
-                           .rank = in[i].rank};
-        memcpy(t.shape, in[i].dim, sizeof *t.shape * in[i].rank);
-        GC_TRY(graphc_bind_input(s, i, &t));
-    }
+    uint32_t n = graphc_plan_inputs(p);
+    for (uint32_t i = 0; i < n; i++) GC_TRY(bind_input(s, p, i, &in[i], &memory[i]));
     GC_TRY(graphc_workspace_size(s, &bytes));
     if (bytes > SMALL_BYTES) return GRAPHC_NO_MEMORY;
+    memory[n] = guarded(bytes);
+    GC_TRY(graphc_bind_workspace(s, memory[n].start, bytes));
     return graphc_run(s);
 }
 
@@ -168,17 +205,21 @@ static bool run_model(Pipeline *p, const graphc_compile_options *o) {
     char why[512] = "";
     so.threads = 1;
     bool ran = false;
+    uint32_t ninputs = p->graph->inputs.n;
+    Guarded *memory = ARENA_ARRAY(p->arena, Guarded, ninputs + 1);
     st = graphc_plan_load_memory(p->plan, p->plan_size, NULL, &plan, why, sizeof why);
     if (st == GRAPHC_OK) st = graphc_session_create(plan, &so, &s, why, sizeof why);
     if (st != GRAPHC_OK)
         (void)wrong(why);
-    else if ((st = run_session(s, plan, in)) == GRAPHC_OK) {
+    else if ((st = run_session(s, plan, in, memory)) == GRAPHC_OK) {
         ran = true;
         for (uint32_t i = 0; i < p->graph->outputs.n; i++) compare_output(plan, s, i, &want[i]);
     } else if (verbose)
         fprintf(stderr, "not run: %s\n", graphc_session_error(s));
     graphc_session_destroy(s);
     graphc_plan_destroy(plan);
+    for (uint32_t i = 0; i <= ninputs; i++)
+        if (memory[i].room) munmap(memory[i].base, memory[i].room);
     return ran;
 }
 
@@ -355,9 +396,8 @@ int main(int argc, char **argv) {
     size_t first = 0, end = SIZE_MAX;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     __sanitizer_set_death_callback(say_current);
-#else
-    atexit(say_current);
 #endif
+    signal(SIGALRM, out_of_time);
     if (argc > 2 && strcmp(argv[1], "-n") == 0) {
         first = strtoull(argv[2], NULL, 10);
         end = first + 1;
