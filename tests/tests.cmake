@@ -35,7 +35,7 @@ graphc_script(lint/documented quick 60 tests/lint/documented $<TARGET_FILE:graph
 graphc_script(cli/errors quick 120 ${python} tests/cli/errors.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/reproducible quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
-foreach(model mlp conv attention)
+foreach(model mlp conv attention tensors)
   graphc_script(fuzz/${model} quick 600 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
     $<TARGET_FILE:mutate> ${model})
 endforeach()

@@ -37,3 +37,17 @@ def write(folder):
           dict(g=w(4), h=w(4), wq=w(4, 4), wk=w(4, 4), wv=w(4, 4), scale=np.float32(0.7),
                heads=np.array([0, 0, 2, 2]), flat=np.array([0, 0, 4])))
     return [f"{folder}/{m}.onnx" for m in ("mlp", "conv", "attention")]
+
+
+def write_tensors(folder):
+    """x.npy and x.pb in several types; gives their paths."""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.save(f"{folder}/x.npy", x)
+    np.save(f"{folder}/b.npy", x > 3)
+    paths = [f"{folder}/x.npy", f"{folder}/b.npy"]
+    for i, t in enumerate((h.make_tensor("x", T.FLOAT, [3, 4], x.ravel()), numpy_helper.from_array(x, "x"),
+                           h.make_tensor("x", T.INT4, [7], range(-3, 4)),
+                           h.make_tensor("x", T.BFLOAT16, [2, 2], [1, 2, 3, 4]))):
+        paths.append(f"{folder}/{i}.pb")
+        open(paths[-1], "wb").write(t.SerializeToString())
+    return paths

@@ -1,6 +1,6 @@
 /* Every truncation of a file and every byte of it changed, in process, for sanitizer builds:
  *
- *     mutate FILE...       models (.onnx) and plans (any other name)
+ *     mutate FILE...       models (.onnx), tensors (.npy, .pb) and plans (any other name)
  *     mutate -n N FILE     mutant number N only, with its messages
  *
  * Mutants 2k and 2k+1 of a file change byte k by its lowest and by all bits; those after them cut
@@ -11,6 +11,7 @@
  */
 #include "frontend/driver/compare.h"
 #include "frontend/driver/pipeline.h"
+#include "frontend/driver/tensor_file.h"
 #include "runtime/base/map.h"
 #include "runtime/graphc.h"
 #include "runtime/plan.h"
@@ -114,12 +115,6 @@ static Guarded guarded(size_t size) {
     return g;
 }
 
-static uint64_t numel(const EvalTensor *t) {
-    uint64_t n = 1;
-    for (uint32_t d = 0; d < t->rank; d++) n *= (uint64_t)t->dim[d];
-    return n;
-}
-
 /* Small inputs for the graph: symbols as near to 2 as their ranges allow. */
 static EvalTensor *make_inputs(const Graph *g, Arena *a) {
     uint32_t nsyms = expr_sym_count(g->exprs);
@@ -152,7 +147,7 @@ static graphc_status bind_input(graphc_session *s, const graphc_plan *p, uint32_
                                 const EvalTensor *in, Guarded *memory) {
     graphc_tensor t = {
         .device = GRAPHC_CPU, .dtype = graphc_plan_input(p, i).dtype, .rank = in->rank};
-    size_t bytes = (size_t)numel(in) * dtype_bytes(in->dtype);
+    size_t bytes = (size_t)tensor_numel(in) * dtype_bytes(in->dtype);
     *memory = guarded(bytes);
     t.data = memcpy(memory->start, in->data, bytes);
     memcpy(t.shape, in->dim, sizeof *t.shape * in->rank);
@@ -193,7 +188,7 @@ static void compare_output(const graphc_plan *p, graphc_session *s, uint32_t i,
 static bool run_model(Pipeline *p, const graphc_compile_options *o) {
     EvalTensor *in = make_inputs(p->graph, p->arena);
     EvalTensor *want = ARENA_ARRAY(p->arena, EvalTensor, p->graph->outputs.n + 1);
-    EvalOptions eo = {.max_bytes = SMALL_BYTES};
+    EvalOptions eo = {.round_f32 = true, .max_bytes = SMALL_BYTES};
     if (!in || eval_run(p->graph, in, &eo, p->arena, want, NULL) != GRAPHC_OK) in = NULL;
     p->diags = diag_create(p->arena, current);
     graphc_status st = pipeline_targets(p, o);
@@ -223,14 +218,17 @@ static bool run_model(Pipeline *p, const graphc_compile_options *o) {
     return ran;
 }
 
+static bool write_mutant(const File *f, size_t size) {
+    return (pwrite(f->fd, f->bytes, size, 0) == (ssize_t)size &&
+            ftruncate(f->fd, (off_t)size) == 0) ||
+           wrong("the mutant could not be written");
+}
+
 static void try_model(const File *f, size_t size, Seen *seen, Totals *t) {
     Pipeline p;
     graphc_compile_options o = GRAPHC_COMPILE_OPTIONS_INIT;
     o.threads = 1;
-    if (pwrite(f->fd, f->bytes, size, 0) != (ssize_t)size || ftruncate(f->fd, (off_t)size) != 0) {
-        (void)wrong("the mutant could not be written");
-        return;
-    }
+    if (!write_mutant(f, size)) return;
     pipeline_init(&p, f->fd_path);
     graphc_status st = pipeline_import(&p, f->fd_path, &o);
     if (check_messages(&p, st) && check_messages(&p, pipeline_optimise(&p, &o))) {
@@ -328,9 +326,25 @@ static void try_plan(File *f, size_t size, size_t changed, Totals *t) {
 
 /* -------------------------------------------------------------------------------------------- */
 
-static bool is_model(const char *path) {
-    size_t n = strlen(path);
-    return n > 5 && strcmp(path + n - 5, ".onnx") == 0;
+/* A tensor that is accepted has all its elements. */
+static void try_tensor(const File *f, size_t size, Totals *t) {
+    if (!write_mutant(f, size)) return;
+    Arena *a = arena_create();
+    DiagSink *d = diag_create(a, f->fd_path);
+    EvalTensor e;
+    graphc_status st = tensor_file_read(a, d, f->fd_path, &e);
+    if ((st == GRAPHC_OK) != (diag_errors(d) == 0)) (void)wrong("a failure without a message");
+    if (st == GRAPHC_OK) {
+        t->accepted++;
+        for (uint64_t i = 0, n = tensor_numel(&e); i < n; i++)
+            (void)dtype_load_f64(e.dtype, e.data, i);
+    }
+    arena_destroy(a);
+}
+
+static bool ends_in(const char *path, const char *end) {
+    size_t n = strlen(path), m = strlen(end);
+    return n > m && strcmp(path + n - m, end) == 0;
 }
 
 static bool file_open(File *f, const char *path) {
@@ -368,8 +382,10 @@ static void try_mutant(File *f, size_t n, Seen *seen, Totals *t) {
     if (!cut) f->bytes[at] ^= flip;
     t->mutants++;
     alarm(SECONDS_EACH);
-    if (is_model(f->path))
+    if (ends_in(f->path, ".onnx"))
         try_model(f, size, seen, t);
+    else if (ends_in(f->path, ".npy") || ends_in(f->path, ".pb"))
+        try_tensor(f, size, t);
     else
         try_plan(f, size, at, t);
     alarm(0);

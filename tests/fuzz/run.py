@@ -1,6 +1,6 @@
-"""Mutants of three small models and of their plans (see mutate.c).
+"""Mutants of three small models, of their plans and of tensor files (see mutate.c).
 
-    run.py GRAPHC MUTATE [NAME]     NAME: mlp, conv or attention; without: all
+    run.py GRAPHC MUTATE [NAME]     NAME: mlp, conv, attention or tensors; without: all
 """
 import os, subprocess, sys, tempfile
 
@@ -13,4 +13,6 @@ with tempfile.TemporaryDirectory() as d:
     for m in files[:]:
         files.append(m[:-5] + ".plan")
         subprocess.run([graphc, m, "-o", files[-1]], check=True, stdout=subprocess.DEVNULL)
+    if not only or "tensors" in only:
+        files += models.write_tensors(d)
     sys.exit(subprocess.run([mutate, *files]).returncode)
