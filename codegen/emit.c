@@ -86,6 +86,7 @@ void emit_body_begin(Emit *e, const Kernel *k, EmitDims *dims) {
     e->dims = dims;
     e->scope = NULL;
     e->dummies.n = 0;
+    e->zeros = NULL;
     e->scratch_bytes = expr_const(e->exprs, 0);
     uint32_t *domains = ARENA_ARRAY(e->arena, uint32_t, k->nops + 1);
     kir_domains(k, e->exprs, domains);

@@ -69,6 +69,9 @@ typedef struct Emit {
     uint32_t first_dim;
     LLVMValueRef begin, end, scratch; /* CPU kernels: the work range and scratch pointer */
     VEC(EmitDummy) dummies;           /* what masked-off uniform loads read */
+    LLVMValueRef zeros;               /* NULL, or zeros as long as the axis that ... */
+    uint32_t zeros_sym;               /* ... this symbol walks: masked-off contiguous loads read
+                                         them, so that addresses are chosen outside of the walk */
     Expr scratch_bytes;               /* what emit_scratch has handed out so far */
     EmitScope *scope;
     uint32_t lane_sym;  /* lane number, 0 .. lanes-1, in resolved expressions */

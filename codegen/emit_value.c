@@ -161,10 +161,39 @@ static LLVMValueRef reverse(Emit *e, LLVMValueRef v) {
                                   LLVMConstVector(idx, e->lanes), "");
 }
 
+/* Where a walk over e->zeros_sym finds the vector at `at`, or zeros where the mask is off; NULL if
+ * that can only be said step by step. */
+static LLVMValueRef walked_place(Emit *e, const Access *a, Expr at) {
+    Expr coef, rest;
+    if (!e->zeros || !a->mask.v || a->fill ||
+        !expr_affine(e->exprs, at, e->zeros_sym, &coef, &rest))
+        return NULL;
+    Expr step = expr_sym_ref(e->exprs, e->zeros_sym);
+    bool still = expr_is_value(e->exprs, coef, 0);
+    uint32_t depth = emit_expr_depth(e, rest);
+    if (a->mask.depth > depth) depth = a->mask.depth;
+    if (!still && (!expr_is_value(e->exprs, coef, 1) || depth >= emit_expr_depth(e, step)))
+        return NULL;
+    EmitMemo key = {.kind = MEMO_addr, .a = a->buf, .b = rest, .c = (uintptr_t)a->mask.v};
+    const EmitMemo *m = emit_memo_get(e, depth, key);
+    if (m) {
+        key.v = m->v;
+    } else {
+        EmitPlace back = emit_hoist(e, depth);
+        LLVMValueRef p = emit_addr(e, a->buf, rest).v;
+        key.v = LLVMBuildSelect(e->b, a->mask.v, p, e->zeros, "");
+        emit_memo_put(e, depth, key);
+        emit_unhoist(e, back);
+    }
+    return still ? key.v : emit_gep(e, a->elem, key.v, emit_expr_scalar(e, step).v);
+}
+
 /* A load whose address is one place, or one vector, under at most a uniform mask: masked off it
- * reads zeros from the stack, so it never branches. */
+ * reads zeros, so it never branches. */
 static LLVMValueRef plain_load(Emit *e, const Access *a, Expr at, LLVMTypeRef type) {
-    LLVMValueRef p = emit_addr(e, a->buf, at).v;
+    LLVMValueRef p = emit_is_vector(LLVMGetUndef(type)) ? walked_place(e, a, at) : NULL;
+    if (p) return emit_load(e, type, p, a->align);
+    p = emit_addr(e, a->buf, at).v;
     if (a->mask.v) p = LLVMBuildSelect(e->b, a->mask.v, p, dummy(e, a->fill), "");
     return emit_load(e, type, p, a->align);
 }
@@ -179,8 +208,10 @@ static LLVMValueRef vector_load(Emit *e, const Access *a, LLVMValueRef lanes, LL
     bool lane_mask = a->mask.v && emit_is_vector(a->mask.v);
     Expr at = emit_lane_zero(e, a->index);
     if (contiguous(e, a) && !lanes && !lane_mask) return plain_load(e, a, at, v);
-    LLVMValueRef m = combine(e, lanes, a->mask.v);
     if (!other) other = LLVMConstNull(v);
+    LLVMValueRef p = contiguous(e, a) && !lane_mask ? walked_place(e, a, at) : NULL;
+    if (p) return masked_load(e, a, p, lanes, other);
+    LLVMValueRef m = combine(e, lanes, a->mask.v);
     if (contiguous(e, a)) return masked_load(e, a, emit_addr(e, a->buf, at).v, m, other);
     if (a->affine && expr_is_value(e->exprs, a->stride, -1) && !m) {
         Expr lowest = expr_addi(e->exprs, at, 1 - (int64_t)e->lanes);

@@ -223,6 +223,38 @@ static void alloc_kept(Rows *r) {
     }
 }
 
+#define MAX_ZEROS 4096
+
+static bool folds_walk(const Rows *r) {
+    for (uint32_t p = 0; p < r->npasses; p++)
+        if (r->pass[p].nfolds && r->pass[p].axes) return true;
+    return false;
+}
+
+/* Zeros for the walks over a parallel lane axis, if some loads in them are masked off as a whole.
+ */
+static void make_zeros(Rows *r) {
+    Emit *e = r->e;
+    int64_t n, bytes = 0;
+    if (!r->lane_par || !expr_is_const(e->exprs, r->k->axes[r->lane].extent, &n) || n > MAX_ZEROS)
+        return;
+    for (KVal v = 1; v < r->k->nops; v++) {
+        const KOp *o = &r->k->ops[v];
+        if (o->op != K_kload || !o->mask || expr_uses(e->exprs, o->mask, r->k->axes[r->lane].sym))
+            continue;
+        int64_t size = (int64_t)dtype_bytes((DType)o->dtype);
+        if (size > bytes) bytes = size;
+    }
+    if (!bytes || !folds_walk(r)) return;
+    n = (n + e->lanes) * bytes;
+    e->zeros = emit_scratch(e, expr_const(e->exprs, n + 64));
+    EmitLoop l = {0};
+    emit_loop_begin(e, &l, "zeros", emit_i64(e, 0), emit_i64(e, n), emit_i64(e, 64), true);
+    LLVMTypeRef line = LLVMVectorType(e->i8, 64);
+    emit_store_ptr(e, LLVMConstNull(line), emit_gep(e, e->i8, e->zeros, l.i), 64);
+    emit_loop_end(e, &l);
+}
+
 /* Nanoseconds on one core: about 16 bytes or 16 flops each. */
 static Expr cost_of(Emit *e) {
     Expr c = expr_const(e->exprs, 0);
@@ -244,6 +276,7 @@ void emit_rows_cpu(Emit *e, EmitInfo *info) {
     }
     Items it = items_of(r);
     alloc_kept(r);
+    make_zeros(r);
     if (!e->k->serial && r->npasses) {
         info->work = work_of(r, &it);
         run_items(r, &it);

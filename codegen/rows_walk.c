@@ -48,7 +48,10 @@ static void span_loop(Span *s, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef li
     Expr base = emit_new_sym(e, "j", INT64_MAX / 4, l->i);
     LLVMValueRef mask = NULL;
     uint32_t sym;
-    if (expr_is_sym(e->exprs, base, &sym)) map_put(e->aligned, sym, e->lanes);
+    if (expr_is_sym(e->exprs, base, &sym)) {
+        map_put(e->aligned, sym, e->lanes);
+        e->zeros_sym = sym;
+    }
     if (s->masked) mask = emit_lanes_below(e, LLVMBuildSub(e->b, limit, l->i, ""));
     LLVMValueRef next[EMIT_MAX_PHI];
     for (uint32_t i = 0; i < s->nacc; i++) next[i] = l->phi[i];
