@@ -113,7 +113,8 @@ graphc_status pipeline_run(Pipeline *p, const char *model_path, const graphc_com
     GC_TRY(pipeline_import(p, model_path, o));
     GC_TRY(pipeline_optimise(p, o));
     GC_TRY(pipeline_targets(p, o));
-    return pipeline_plan(p, o);
+    GC_TRY(pipeline_plan(p, o));
+    return diag_status(p->diags); /* dumps that could not be written */
 }
 
 struct graphc_compiled {
