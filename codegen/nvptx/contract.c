@@ -1,7 +1,10 @@
-/* See contract.h. */
+/* Contractions. Which structure computes one depends on sizes that may be known at launch only:
+ * then the kernel has several, the grid is that of the one whose turn it is, and all threads branch
+ * to it. */
 #include "codegen/nvptx/contract.h"
+#include <llvm-c/Target.h>
 
-bool contract_init(Contract *c, Gpu *g) {
+static bool contract_init(Contract *c, Gpu *g) {
     const KDot *d = &g->k->dot;
     if (g->k->tem != TEM_dot || !d->k || !d->nacc) return false;
     for (KVal v = 1; v < g->k->nops; v++) {
@@ -75,4 +78,93 @@ void contract_store(Contract *c, LLVMValueRef row, LLVMValueRef col, const LLVMV
     for (KVal v = 1; v < c->g->k->nops; v++)
         if (c->g->k->ops[v].op == K_kstore) emit_store(e, v);
     emit_if_end(e, &inside);
+}
+
+LLVMValueRef contract_shared(Contract *c, LLVMTypeRef elem, uint32_t n) {
+    Emit *e = c->e;
+    uint32_t bytes = (uint32_t)LLVMABISizeOfType(LLVMGetModuleDataLayout(e->mod), elem) * n;
+    LLVMValueRef p = emit_gep(e, e->i8, c->shared, emit_i64(e, c->used));
+    c->used += (bytes + 15) / 16 * 16;
+    return p;
+}
+
+/* --- Choice ------------------------------------------------------------------------------- */
+
+enum { SMS = 132 };
+enum { PATH_large, PATH_small, PATH_thin, PATHS };
+
+static const TileShape largest = {128, 128, 16, 8, 8}, middle = {64, 64, 16, 4, 4},
+                       smallest = {32, 32, 32, 2, 2};
+
+typedef struct Choice {
+    const TileShape *shape[2]; /* large, small */
+    Expr grid[PATHS], path;    /* blocks of each; which one runs */
+} Choice;
+
+static Expr tiles(Contract *c, uint32_t rows, uint32_t cols) {
+    ExprPool *p = c->e->exprs;
+    return expr_mul(p, expr_ceildiv(p, c->m, expr_const(p, rows)),
+                    expr_ceildiv(p, c->n, expr_const(p, cols)));
+}
+
+/* The large tile where it gives every multiprocessor one, few rows for themselves. */
+static Choice choose(Contract *c, Expr batch) {
+    ExprPool *p = c->e->exprs;
+    Expr many = expr_const(p, SMS - 1);
+    Expr big = expr_mul(p, tiles(c, largest.tm, largest.tn), batch);
+    bool narrow = dtype_bytes((DType)c->g->k->ops[c->d->acc[0]].dtype) <= 4;
+    bool huge = c->d->nacc == 1 && narrow && gpu_hint(c->e, big) >= SMS;
+    Choice h = {.shape = {huge ? &largest : &middle, &smallest}};
+    for (int i = 0; i < 2; i++) h.grid[i] = tiles(c, h.shape[i]->tm, h.shape[i]->tn);
+    uint32_t rows = thin_rows(c);
+    h.grid[PATH_thin] = tiles(c, rows ? rows : 1, THIN_COLS);
+    Expr large = expr_lt(p, many, expr_mul(p, h.grid[PATH_large], batch));
+    Expr thin = rows ? expr_lt(p, c->m, expr_const(p, 17)) : expr_const(p, 0);
+    h.path = expr_select(p, large, expr_const(p, PATH_large), expr_const(p, PATH_small));
+    h.path = expr_select(p, thin, expr_const(p, PATH_thin), h.path);
+    return h;
+}
+
+static bool possible(Contract *c, const Choice *h, int path) {
+    int64_t only;
+    return !expr_is_const(c->e->exprs, h->path, &only) || only == path;
+}
+
+static uint32_t path_bytes(Contract *c, const Choice *h, int path) {
+    return path == PATH_thin ? thin_shared_bytes(c) : tile_shared_bytes(c, h->shape[path]);
+}
+
+static void emit_path(Contract *c, const Choice *h, int path) {
+    if (!possible(c, h, path) || (path == PATH_thin && !thin_rows(c))) return;
+    Emit *e = c->e;
+    EmitIf turn;
+    LLVMValueRef now = emit_expr(e, h->path);
+    emit_if_begin(e, &turn, LLVMBuildICmp(e->b, LLVMIntEQ, now, emit_i64(e, path), ""));
+    c->used = 0;
+    if (path == PATH_thin)
+        thin_emit(c);
+    else
+        tile_emit(c, h->shape[path]);
+    emit_if_end(e, &turn);
+}
+
+bool gpu_contract(Gpu *g) {
+    Contract c;
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    if (!contract_init(&c, g)) return false;
+    Expr batch = gpu_points(e, g->k, c.d->batch);
+    Choice h = choose(&c, batch);
+    uint32_t bytes = 0;
+    Expr grid = h.grid[PATH_small];
+    for (int i = 0; i < PATHS; i++) {
+        if (!possible(&c, &h, i)) continue;
+        if (path_bytes(&c, &h, i) > bytes) bytes = path_bytes(&c, &h, i);
+        grid = expr_select(p, expr_eq(p, h.path, expr_const(p, i)), h.grid[i], grid);
+    }
+    gpu_launch(g, CONTRACT_THREADS, grid, batch, 0);
+    gpu_decode(e, g->k, c.d->batch, emit_new_sym(e, "batch", INT32_MAX, g->block[1]));
+    c.shared = gpu_shared(g, e->i8, bytes);
+    for (int i = 0; i < PATHS; i++) emit_path(&c, &h, i);
+    return true;
 }

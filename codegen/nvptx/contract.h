@@ -4,15 +4,30 @@
 
 #include "codegen/nvptx/gpu.h"
 
+enum { CONTRACT_THREADS = 256, THIN_ROWS = 8, THIN_COLS = 32 };
+
+typedef struct TileShape {
+    uint32_t tm, tn, tk, pm, pn; /* tile of a block; sums of a thread */
+} TileShape;
+
 typedef struct Contract {
     Gpu *g;
     Emit *e;
     const KDot *d;
-    Expr m, n, k; /* flattened extents */
+    Expr m, n, k;        /* flattened extents */
+    LLVMValueRef shared; /* one block of memory, used by whichever structure runs */
+    uint32_t used;
 } Contract;
 
-/* False unless every fold is an accumulator and every store a point of batch, m and n. */
-bool contract_init(Contract *c, Gpu *g);
+/* tile.c, thin.c: the body for blocks that were launched for this structure. */
+void tile_emit(Contract *c, const TileShape *shape);
+uint32_t tile_shared_bytes(const Contract *c, const TileShape *shape);
+void thin_emit(Contract *c);
+uint32_t thin_rows(const Contract *c); /* of a block; 0: not for this kernel */
+uint32_t thin_shared_bytes(const Contract *c);
+
+/* n elements of the shared block, 16-byte aligned. */
+LLVMValueRef contract_shared(Contract *c, LLVMTypeRef elem, uint32_t n);
 /* True when neighbouring k are neighbours in memory for op v's loads. */
 bool contract_by_k(const Contract *c, KVal v);
 /* A flattened coordinate kept below the extent: rows past the end repeat the last. */

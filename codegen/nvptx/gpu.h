@@ -38,8 +38,7 @@ bool gpu_scan(Gpu *g);
 bool gpu_sort(Gpu *g);
 bool gpu_compact(Gpu *g);
 bool gpu_serial(Gpu *g);
-bool gpu_thin(Gpu *g);
-bool gpu_tile(Gpu *g);
+bool gpu_contract(Gpu *g);
 bool gpu_attention(Gpu *g);
 bool gpu_row(Gpu *g);
 void gpu_point(Gpu *g); /* any kernel */

@@ -7,7 +7,7 @@
 
 static void emit_kernel(Gpu *g) {
     if (gpu_serial(g) || gpu_scan(g) || gpu_sort(g) || gpu_compact(g)) return;
-    if (gpu_thin(g) || gpu_tile(g) || gpu_attention(g) || gpu_row(g)) return;
+    if (gpu_contract(g) || gpu_attention(g) || gpu_row(g)) return;
     gpu_point(g);
 }
 

@@ -3,16 +3,16 @@
  */
 #include "codegen/nvptx/contract.h"
 
-enum { WARPS = 16, UNROLL = 8, MAX_ROWS = 8, COLS = 32 };
+enum { WARPS = CONTRACT_THREADS / 32, UNROLL = 8, COLS = THIN_COLS };
 
 typedef struct Thin {
     Gpu *g;
     Emit *e;
     const KDot *d;
-    Contract c;
+    Contract *c;
     uint32_t rows;
     LLVMValueRef m0, n0, lane, warp;
-    Expr row[MAX_ROWS], col;
+    Expr row[THIN_ROWS], col;
 } Thin;
 
 static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
@@ -30,14 +30,14 @@ static void k_loop(Thin *t, LLVMValueRef *acc, uint32_t n) {
     l->nphi = n;
     for (uint32_t i = 0; i < n; i++) l->init[i] = acc[i];
     LLVMValueRef first = mul_c(e, t->warp, UNROLL);
-    emit_loop_begin(e, l, "k", first, emit_expr(e, t->c.k), emit_i64(e, WARPS * UNROLL), false);
-    LLVMValueRef a[MAX_ROWS][UNROLL], b[K_MAX_ACC][UNROLL];
+    emit_loop_begin(e, l, "k", first, emit_expr(e, t->c->k), emit_i64(e, WARPS * UNROLL), false);
+    LLVMValueRef a[THIN_ROWS][UNROLL], b[K_MAX_ACC][UNROLL];
     for (uint32_t u = 0; u < UNROLL; u++) {
         LLVMValueRef k = add(e, l->i, emit_i64(e, u));
         for (uint32_t s = 0; s < t->d->nacc; s++)
-            b[s][u] = contract_element(&t->c, t->d->b[s], t->d->n, t->col, k);
+            b[s][u] = contract_element(t->c, t->d->b[s], t->d->n, t->col, k);
         for (uint32_t r = 0; r < t->rows; r++)
-            a[r][u] = contract_element(&t->c, t->d->a, t->d->m, t->row[r], k);
+            a[r][u] = contract_element(t->c, t->d->a, t->d->m, t->row[r], k);
     }
     for (uint32_t i = 0; i < n; i++) {
         uint32_t s = i / t->rows, r = i % t->rows;
@@ -54,7 +54,7 @@ static void k_loop(Thin *t, LLVMValueRef *acc, uint32_t n) {
 static void join_and_store(Thin *t, LLVMValueRef *acc, uint32_t n) {
     Emit *e = t->e;
     LLVMTypeRef ty = LLVMTypeOf(acc[0]);
-    LLVMValueRef shared = gpu_shared(t->g, ty, n * WARPS * COLS);
+    LLVMValueRef shared = contract_shared(t->c, ty, n * WARPS * COLS);
     LLVMValueRef own = add(e, mul_c(e, t->warp, COLS), t->lane);
     for (uint32_t i = 0; i < n; i++) {
         LLVMValueRef at = add(e, own, emit_i64(e, (int64_t)i * WARPS * COLS));
@@ -75,42 +75,40 @@ static void join_and_store(Thin *t, LLVMValueRef *acc, uint32_t n) {
             sum[s] = w ? emit_fold_join(e, FOLD_sum, dt, sum[s], x) : x;
         }
     }
-    contract_store(&t->c, add(e, t->m0, t->warp), add(e, t->n0, t->lane), sum);
+    contract_store(t->c, add(e, t->m0, t->warp), add(e, t->n0, t->lane), sum);
     emit_if_end(e, &mine);
 }
 
-static bool same_types(const Thin *t) {
-    for (uint32_t s = 1; s < t->d->nacc; s++)
-        if (t->g->k->ops[t->d->acc[s]].dtype != t->g->k->ops[t->d->acc[0]].dtype) return false;
-    return true;
+uint32_t thin_rows(const Contract *c) {
+    int64_t m;
+    uint32_t most = c->d->nacc > 2 ? THIN_ROWS / 2 : THIN_ROWS; /* shared memory */
+    for (uint32_t s = 1; s < c->d->nacc; s++)
+        if (c->g->k->ops[c->d->acc[s]].dtype != c->g->k->ops[c->d->acc[0]].dtype) return 0;
+    return expr_is_const(c->e->exprs, c->m, &m) && m < most ? (uint32_t)m : most;
 }
 
-bool gpu_thin(Gpu *g) {
-    Emit *e = g->e;
+uint32_t thin_shared_bytes(const Contract *c) {
+    uint32_t bytes = (uint32_t)dtype_bytes((DType)c->g->k->ops[c->d->acc[0]].dtype);
+    return c->d->nacc * thin_rows(c) * WARPS * COLS * bytes;
+}
+
+void thin_emit(Contract *c) {
+    Emit *e = c->e;
     ExprPool *p = e->exprs;
-    Thin t = {.g = g, .e = e, .d = &g->k->dot};
-    if (!contract_init(&t.c, g) || !same_types(&t) || gpu_hint(e, t.c.m) > 16) return false;
-    int64_t m;
-    t.rows = expr_is_const(p, t.c.m, &m) && m < MAX_ROWS ? (uint32_t)m : MAX_ROWS;
-    if (!t.rows) return false;
-    if (t.d->nacc > 2 && t.rows > MAX_ROWS / 2) t.rows = MAX_ROWS / 2; /* shared memory */
-    Expr mt = expr_ceildiv(p, t.c.m, expr_const(p, t.rows));
-    Expr nt = expr_ceildiv(p, t.c.n, expr_const(p, COLS));
-    gpu_launch(g, WARPS * 32, expr_mul(p, mt, nt), gpu_points(e, g->k, t.d->batch), 0);
-    gpu_decode(e, g->k, t.d->batch, emit_new_sym(e, "batch", INT32_MAX, g->block[1]));
-    LLVMValueRef nn = emit_expr(e, nt);
+    Gpu *g = c->g;
+    Thin t = {.g = g, .e = e, .d = c->d, .c = c, .rows = thin_rows(c)};
+    LLVMValueRef nn = emit_expr(e, expr_ceildiv(p, c->n, expr_const(p, COLS)));
     t.m0 = mul_c(e, LLVMBuildUDiv(e->b, g->block[0], nn, ""), t.rows);
     t.n0 = mul_c(e, LLVMBuildURem(e->b, g->block[0], nn, ""), COLS);
     t.lane = LLVMBuildAnd(e->b, g->tid, emit_i64(e, 31), "");
     t.warp = LLVMBuildLShr(e->b, g->tid, emit_i64(e, 5), "");
-    t.col = contract_row(&t.c, t.c.n, add(e, t.n0, t.lane));
+    t.col = contract_row(c, c->n, add(e, t.n0, t.lane));
     for (uint32_t r = 0; r < t.rows; r++)
-        t.row[r] = contract_row(&t.c, t.c.m, add(e, t.m0, emit_i64(e, r)));
-    LLVMValueRef acc[K_MAX_ACC * MAX_ROWS];
+        t.row[r] = contract_row(c, c->m, add(e, t.m0, emit_i64(e, r)));
+    LLVMValueRef acc[K_MAX_ACC * THIN_ROWS];
     LLVMTypeRef ty = emit_type(e, (DType)g->k->ops[t.d->acc[0]].dtype);
     uint32_t n = t.d->nacc * t.rows;
     for (uint32_t i = 0; i < n; i++) acc[i] = LLVMConstNull(ty);
     k_loop(&t, acc, n);
     join_and_store(&t, acc, n);
-    return true;
 }

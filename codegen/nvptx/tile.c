@@ -1,17 +1,11 @@
-/* Contractions: a block computes a tile of the flattened m and n axes, tk of the flattened k axes
- * at a time through shared memory, with the next step's operands already on their way in registers;
- * each of 256 threads keeps pm x pn sums per accumulator. Operands are whatever the kernel's body
- * says (casts, masks, gathers), and so is the epilogue. Rows past the end repeat the last one and
- * are not stored. */
+/* Contractions in tiles: a block computes a tile of the flattened m and n axes, tk of the flattened
+ * k axes at a time through shared memory, with the next step's operands already on their way in
+ * registers; each of 256 threads keeps pm x pn sums per accumulator. Operands are whatever the
+ * kernel's body says (casts, masks, gathers), and so is the epilogue. Rows past the end repeat the
+ * last one and are not stored. */
 #include "codegen/nvptx/contract.h"
 
-enum { THREADS = 256, PAD = 4, MAX_LOADS = 8, SMS = 132 };
-
-typedef struct Shape {
-    uint32_t tm, tn, tk, pm, pn;
-} Shape;
-
-static const Shape shapes[] = {{128, 128, 16, 8, 8}, {64, 64, 16, 4, 4}, {32, 32, 32, 2, 2}};
+enum { PAD = 4, MAX_LOADS = 8 };
 
 /* One operand: its op, its own axes, its tile in shared memory. */
 typedef struct Side {
@@ -29,8 +23,8 @@ typedef struct Tile {
     Gpu *g;
     Emit *e;
     const KDot *d;
-    Shape s;
-    Contract c;
+    TileShape s;
+    Contract *c;
     Side side[1 + K_MAX_ACC]; /* a, then each b */
     LLVMValueRef m0, n0, tx, ty;
 } Tile;
@@ -49,18 +43,18 @@ static void side_init(Tile *t, Side *s, KVal v, uint32_t axes, Expr extent, LLVM
     Emit *e = t->e;
     *s = (Side){.v = v, .axes = axes, .size = size, .per = per};
     s->type = emit_mem_type(e, (DType)t->g->k->ops[v].dtype);
-    s->shared = gpu_shared(t->g, s->type, t->s.tk * (size + PAD));
-    s->by_k = contract_by_k(&t->c, v);
-    s->nloads = size * t->s.tk / THREADS;
+    s->shared = contract_shared(t->c, s->type, t->s.tk * (size + PAD));
+    s->by_k = contract_by_k(t->c, v);
+    s->nloads = size * t->s.tk / CONTRACT_THREADS;
     uint32_t fast_size = s->by_k ? t->s.tk : size;
     for (uint32_t i = 0; i < s->nloads; i++) {
-        LLVMValueRef at = add(e, t->g->tid, emit_i64(e, (int64_t)i * THREADS));
+        LLVMValueRef at = add(e, t->g->tid, emit_i64(e, (int64_t)i * CONTRACT_THREADS));
         LLVMValueRef fast = LLVMBuildAnd(e->b, at, emit_i64(e, fast_size - 1), "");
         LLVMValueRef slow = LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(fast_size)), "");
         LLVMValueRef row = s->by_k ? slow : fast;
         s->col[i] = s->by_k ? fast : slow;
         s->place[i] = add(e, mul_c(e, s->col[i], size + PAD), row);
-        s->row[i] = contract_row(&t->c, extent, add(e, first, row));
+        s->row[i] = contract_row(t->c, extent, add(e, first, row));
     }
 }
 
@@ -68,7 +62,7 @@ static void side_init(Tile *t, Side *s, KVal v, uint32_t axes, Expr extent, LLVM
 static void side_load(Tile *t, Side *s, LLVMValueRef k0, LLVMValueRef *out) {
     for (uint32_t i = 0; i < s->nloads; i++) {
         LLVMValueRef k = add(t->e, k0, s->col[i]);
-        LLVMValueRef x = contract_element(&t->c, s->v, s->axes, s->row[i], k);
+        LLVMValueRef x = contract_element(t->c, s->v, s->axes, s->row[i], k);
         if (LLVMTypeOf(x) != s->type) x = LLVMBuildZExt(t->e->b, x, s->type, "");
         out[i] = x;
     }
@@ -137,7 +131,7 @@ static void k_loop(Tile *t, LLVMValueRef *acc, uint32_t nacc) {
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
     l->nphi = nacc + load_all(t, emit_i64(e, 0), l->init + nacc);
-    emit_loop_begin(e, l, "k", emit_i64(e, 0), emit_expr(e, t->c.k), emit_i64(e, t->s.tk), false);
+    emit_loop_begin(e, l, "k", emit_i64(e, 0), emit_expr(e, t->c->k), emit_i64(e, t->s.tk), false);
     LLVMValueRef *next = l->phi + nacc;
     for (uint32_t s = 0; s <= t->d->nacc; s++) {
         side_put(t, &t->side[s], next);
@@ -160,46 +154,35 @@ static void store_all(Tile *t, const LLVMValueRef *acc) {
         for (uint32_t s = 0; s < t->d->nacc; s++) one[s] = acc[s * per + i];
         LLVMValueRef row = add(e, t->m0, own_row(t, &t->side[0], t->ty, i / t->s.pn));
         LLVMValueRef col = add(e, t->n0, own_row(t, &t->side[1], t->tx, i % t->s.pn));
-        contract_store(&t->c, row, col, one);
+        contract_store(t->c, row, col, one);
     }
 }
 
-/* The largest tile that still gives every multiprocessor one. */
-static Shape choose_shape(Tile *t) {
-    int64_t m = gpu_hint(t->e, t->c.m), n = gpu_hint(t->e, t->c.n);
-    int64_t batch = gpu_hint(t->e, gpu_points(t->e, t->g->k, t->d->batch));
-    for (size_t i = t->d->nacc > 1; i < 2; i++) {
-        const Shape *s = &shapes[i];
-        if ((m + s->tm - 1) / s->tm * ((n + s->tn - 1) / s->tn) * batch >= SMS) return *s;
-    }
-    return shapes[2];
+uint32_t tile_shared_bytes(const Contract *c, const TileShape *s) {
+    uint32_t a = (uint32_t)dtype_bytes((DType)c->g->k->ops[c->d->a].dtype) * (s->tm + PAD);
+    for (uint32_t i = 0; i < c->d->nacc; i++)
+        a += (uint32_t)dtype_bytes((DType)c->g->k->ops[c->d->b[i]].dtype) * (s->tn + PAD);
+    return a * s->tk + 16 * (c->d->nacc + 1);
 }
 
-bool gpu_tile(Gpu *g) {
-    Emit *e = g->e;
+void tile_emit(Contract *c, const TileShape *shape) {
+    Emit *e = c->e;
     ExprPool *p = e->exprs;
-    Tile t = {.g = g, .e = e, .d = &g->k->dot};
-    if (!contract_init(&t.c, g)) return false;
-    t.s = choose_shape(&t);
-    Expr mt = expr_ceildiv(p, t.c.m, expr_const(p, t.s.tm));
-    Expr nt = expr_ceildiv(p, t.c.n, expr_const(p, t.s.tn));
-    gpu_launch(g, THREADS, expr_mul(p, mt, nt), gpu_points(e, g->k, t.d->batch), 0);
-    gpu_decode(e, g->k, t.d->batch, emit_new_sym(e, "batch", INT32_MAX, g->block[1]));
-    LLVMValueRef nn = emit_expr(e, nt);
-    t.m0 = mul_c(e, LLVMBuildUDiv(e->b, g->block[0], nn, ""), t.s.tm);
-    t.n0 = mul_c(e, LLVMBuildURem(e->b, g->block[0], nn, ""), t.s.tn);
+    Tile t = {.g = c->g, .e = e, .d = c->d, .s = *shape, .c = c};
+    LLVMValueRef nn = emit_expr(e, expr_ceildiv(p, c->n, expr_const(p, t.s.tn)));
+    t.m0 = mul_c(e, LLVMBuildUDiv(e->b, c->g->block[0], nn, ""), t.s.tm);
+    t.n0 = mul_c(e, LLVMBuildURem(e->b, c->g->block[0], nn, ""), t.s.tn);
     uint32_t across = t.s.tn / t.s.pn;
-    t.tx = LLVMBuildAnd(e->b, g->tid, emit_i64(e, across - 1), "");
-    t.ty = LLVMBuildLShr(e->b, g->tid, emit_i64(e, __builtin_ctz(across)), "");
-    side_init(&t, &t.side[0], t.d->a, t.d->m, t.c.m, t.m0, t.s.tm, t.s.pm);
+    t.tx = LLVMBuildAnd(e->b, c->g->tid, emit_i64(e, across - 1), "");
+    t.ty = LLVMBuildLShr(e->b, c->g->tid, emit_i64(e, __builtin_ctz(across)), "");
+    side_init(&t, &t.side[0], t.d->a, t.d->m, c->m, t.m0, t.s.tm, t.s.pm);
     LLVMValueRef acc[K_MAX_ACC * 16 + 64];
     uint32_t n = 0;
     for (uint32_t s = 0; s < t.d->nacc; s++) {
-        side_init(&t, &t.side[1 + s], t.d->b[s], t.d->n, t.c.n, t.n0, t.s.tn, t.s.pn);
-        LLVMTypeRef ty = emit_type(e, (DType)g->k->ops[t.d->acc[s]].dtype);
+        side_init(&t, &t.side[1 + s], t.d->b[s], t.d->n, c->n, t.n0, t.s.tn, t.s.pn);
+        LLVMTypeRef ty = emit_type(e, (DType)c->g->k->ops[t.d->acc[s]].dtype);
         for (uint32_t i = 0; i < t.s.pm * t.s.pn; i++) acc[n++] = LLVMConstNull(ty);
     }
     k_loop(&t, acc, n);
     store_all(&t, acc);
-    return true;
 }
