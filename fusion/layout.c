@@ -40,7 +40,10 @@ static bool inner_axis(const Fuse *f, const Group *g, Use use, uint32_t *sym) {
         return true;
     }
     if (!g->k_idx || use == USE_b) return false;
-    const Idx *k = idx_get(g, g->k_idx);
+    /* A depthwise convolution's lanes are its channels. */
+    bool depthwise = g->anchor && fuse_is_depthwise(f, g->anchor);
+    if (depthwise && !g->anchor_idx) return false;
+    const Idx *k = idx_get(g, depthwise ? g->anchor_idx : g->k_idx);
     for (uint32_t i = k->rank; i-- > 0;)
         for (uint32_t a = g->naxes; a-- > 0;)
             if (expr_uses(f->p, k->dim[i], g->axes[a].sym)) {
