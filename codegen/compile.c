@@ -38,7 +38,7 @@ typedef struct Shared {
     LLVMTargetRef target;
     const char *triple, *cpu, *features;
     void (*fn)(CompileWorker *w, CompileJob *j);
-    atomic_uint next;
+    atomic_uint next, workers;
 } Shared;
 
 static void on_diagnostic(LLVMDiagnosticInfoRef info, void *ctx) {
@@ -49,9 +49,22 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *ctx) {
     LLVMDisposeMessage(text);
 }
 
+/* Moves a finished job's results out of the pool that the next job starts from anew. */
+static void keep_results(CompileJob *j, ExprPool *kept, const ExprPool *work) {
+    for (uint32_t i = 0; i < j->dims.v.n; i++)
+        j->dims.v.v[i] = expr_import(kept, work, j->dims.v.v[i]);
+    for (int i = 0; i < 3; i++) j->grid[i] = expr_import(kept, work, j->grid[i]);
+    Expr *one[] = {&j->scratch, &j->info.work, &j->info.cost};
+    for (int i = 0; i < 3; i++) *one[i] = expr_import(kept, work, *one[i]);
+    j->exprs = kept;
+}
+
 static void *run_worker(void *arg) {
     Shared *s = arg;
     CompileWorker w = {.o = s->l->o};
+    const ExprPool *base = s->l->s->exprs;
+    Arena *a = s->l->arena[atomic_fetch_add(&s->workers, 1)] = arena_create();
+    ExprPool *work = expr_pool_clone(base, a), *kept = expr_pool_clone(base, a);
     w.machine = LLVMCreateTargetMachine(s->target, s->triple, s->cpu, s->features,
                                         LLVMCodeGenLevelLess, LLVMRelocPIC, LLVMCodeModelSmall);
     for (;;) {
@@ -59,12 +72,14 @@ static void *run_worker(void *arg) {
         if (i >= s->l->njobs) break;
         CompileJob *j = &s->l->jobs[i];
         j->arena = arena_create();
-        j->exprs = expr_pool_clone(s->l->s->exprs, j->arena);
+        j->exprs = work;
         w.ctx = LLVMContextCreate();
         w.message[0] = 0;
         LLVMContextSetDiagnosticHandler(w.ctx, on_diagnostic, &w);
         s->fn(&w, j);
         LLVMContextDispose(w.ctx);
+        keep_results(j, kept, work);
+        expr_pool_reset(work, base);
     }
     LLVMDisposeTargetMachine(w.machine);
     return NULL;
@@ -73,7 +88,7 @@ static void *run_worker(void *arg) {
 static uint32_t thread_count(const CompileList *l) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t n = l->o->threads ? l->o->threads : cores > 0 ? (uint32_t)cores : 1;
-    if (n > 64) n = 64;
+    if (n > COMPILE_THREADS) n = COMPILE_THREADS;
     return n < l->njobs ? n : l->njobs;
 }
 
@@ -86,7 +101,7 @@ bool compile_run(CompileList *l, const char *triple, const char *cpu, const char
         return false;
     }
     if (!l->njobs) return true;
-    pthread_t thread[64];
+    pthread_t thread[COMPILE_THREADS];
     uint32_t n = thread_count(l), started = 0;
     for (uint32_t i = 1; i < n; i++)
         if (pthread_create(&thread[started], NULL, run_worker, &s) == 0) started++;
@@ -186,23 +201,8 @@ graphc_status compile_check(const CompileList *l, DiagSink *d) {
     return GRAPHC_OK;
 }
 
-typedef Expr (*Binary)(ExprPool *p, Expr a, Expr b);
-
-static Expr import(ExprPool *to, const ExprPool *from, Expr e) {
-    static const Binary make[EX_COUNT] = {
-        [EX_add] = expr_add, [EX_mul] = expr_mul, [EX_div] = expr_div, [EX_mod] = expr_mod,
-        [EX_min] = expr_min, [EX_max] = expr_max, [EX_lt] = expr_lt,   [EX_eq] = expr_eq};
-    uint32_t sym;
-    ExprOp op = expr_op(from, e);
-    if (op == EX_const) return expr_const(to, expr_value(from, e));
-    if (expr_is_sym(from, e, &sym)) return expr_sym_ref(to, sym);
-    Expr a = import(to, from, expr_arg(from, e, 0)), b = import(to, from, expr_arg(from, e, 1));
-    if (op == EX_select) return expr_select(to, a, b, import(to, from, expr_arg(from, e, 2)));
-    return make[op](to, a, b);
-}
-
 Expr compile_import(CompileList *l, const CompileJob *j, Expr e) {
-    return e ? import(l->s->exprs, j->exprs, e) : expr_const(l->s->exprs, 0);
+    return e ? expr_import(l->s->exprs, j->exprs, e) : expr_const(l->s->exprs, 0);
 }
 
 const Expr *compile_import_dims(CompileList *l, const CompileJob *j, Arena *a) {
@@ -231,4 +231,5 @@ void compile_dump(const CompileList *l, const char *ext_asm) {
 
 void compile_free(CompileList *l) {
     for (uint32_t i = 0; i < l->njobs; i++) arena_destroy(l->jobs[i].arena);
+    for (uint32_t i = 0; i < COMPILE_THREADS && l->arena[i]; i++) arena_destroy(l->arena[i]);
 }

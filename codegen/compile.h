@@ -7,6 +7,7 @@
 #include <llvm-c/TargetMachine.h>
 
 #define COMPILE_VARIANTS 2
+#define COMPILE_THREADS  64
 
 /* What one variant of a kernel compiled to. */
 typedef struct CompileUnit {
@@ -15,13 +16,13 @@ typedef struct CompileUnit {
     const char *ll, *s; /* texts for the dump, when asked for */
 } CompileUnit;
 
-/* One distinct kernel: its own arena and copy of the expression pool, so that threads share nothing
- * and results do not depend on which thread did what. */
+/* One distinct kernel: its own arena. It starts from the schedule's expression pool, whatever its
+ * thread compiled before: threads share nothing, and results do not depend on which did what. */
 typedef struct CompileJob {
     const Kernel *k;
     const char *symbol;
     Arena *arena;
-    ExprPool *exprs;
+    ExprPool *exprs; /* the thread's copy while it compiles, then where its results are */
     EmitDims dims;
     EmitInfo info;
     Expr scratch;
@@ -37,7 +38,8 @@ typedef struct CompileList {
     const CodeOptions *o;
     uint32_t njobs;
     CompileJob *jobs;
-    uint32_t *job_of_step; /* index of the step's job; UINT32_MAX for control steps */
+    uint32_t *job_of_step;         /* index of the step's job; UINT32_MAX for control steps */
+    Arena *arena[COMPILE_THREADS]; /* of each thread's pools */
 } CompileList;
 
 typedef struct CompileWorker CompileWorker;

@@ -106,6 +106,18 @@ Expr expr_memo_put(ExprPool *p, ExprOp op, Expr a, Expr b, Expr result) {
     return result;
 }
 
+/* Removes the newest entry. Linear probing without deletions elsewhere: the table is then what it
+ * was before the entry came. */
+static void forget_newest(ExprPool *p) {
+    uint32_t e = p->node.n - 1;
+    const ExprNode *n = &p->node.v[e];
+    Key k = {n->op, {n->arg[0], n->arg[1], n->arg[2]}, n->value};
+    uint32_t i = (uint32_t)hash_bytes(&k, sizeof k, 0) & p->mask;
+    while (p->slot[i] != e) i = (i + 1) & p->mask;
+    p->slot[i] = 0;
+    p->node.n--;
+}
+
 /* Symbols. */
 
 static void note_bounds(ExprSym *s) {
@@ -163,6 +175,21 @@ void expr_refresh(ExprPool *p) {
         p->gen++;
     }
     p->lent.n = 0;
+}
+
+void expr_pool_reset(ExprPool *clone, const ExprPool *base) {
+    while (clone->node.n > base->node.n) forget_newest(clone);
+    clone->sym.n = base->sym.n;
+    for (uint32_t i = 0; i < base->sym.n; i++) {
+        ExprSym *s = clone->sym.v[i];
+        const char *name = s->info.name;
+        s->info = base->sym.v[i]->info;
+        s->info.name = name;
+        s->lent = false;
+        note_bounds(s);
+    }
+    clone->lent.n = 0;
+    clone->gen++; /* whatever was proved with other bounds, or remembered, is void */
 }
 
 Expr expr_sym_ref(ExprPool *p, uint32_t s) {
@@ -402,4 +429,21 @@ static int64_t hint(const ExprPool *p, Expr e, uint32_t stamp) {
 
 int64_t expr_hint(const ExprPool *p, Expr e) {
     return hint(p, e, new_stamp(p));
+}
+
+/* Another pool. */
+
+Expr expr_import(ExprPool *to, const ExprPool *from, Expr e) {
+    static Expr (*const make[EX_COUNT])(ExprPool *, Expr, Expr) = {
+        [EX_add] = expr_add, [EX_mul] = expr_mul, [EX_div] = expr_div, [EX_mod] = expr_mod,
+        [EX_min] = expr_min, [EX_max] = expr_max, [EX_lt] = expr_lt,   [EX_eq] = expr_eq};
+    uint32_t sym;
+    if (!e) return 0;
+    ExprOp op = expr_op(from, e);
+    if (op == EX_const) return expr_const(to, expr_value(from, e));
+    if (expr_is_sym(from, e, &sym)) return expr_sym_ref(to, sym);
+    Expr a = expr_import(to, from, expr_arg(from, e, 0));
+    Expr b = expr_import(to, from, expr_arg(from, e, 1));
+    if (op == EX_select) return expr_select(to, a, b, expr_import(to, from, expr_arg(from, e, 2)));
+    return make[op](to, a, b);
 }

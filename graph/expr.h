@@ -59,6 +59,10 @@ typedef struct SymInfo {
 
 ExprPool *expr_pool_create(Arena *a);
 ExprPool *expr_pool_clone(const ExprPool *p, Arena *a);
+/* Makes a clone of `base` what it was when cloned; what was made in it since is gone. */
+void expr_pool_reset(ExprPool *clone, const ExprPool *base);
+/* e of another pool that has the same symbols; 0 stays 0. */
+Expr expr_import(ExprPool *to, const ExprPool *from, Expr e);
 
 Expr expr_sym_new(ExprPool *p, SymInfo info);
 uint32_t expr_sym_count(const ExprPool *p);      /* symbols are numbered from 0 */

@@ -121,6 +121,19 @@ static void check_queries(World *w) {
     CHECK(expr_is_value(p, expr_div(p, n, expr_const(p, 100)), 0));
     ExprPool *copy = expr_pool_clone(p, w->arena);
     CHECK(expr_mul(copy, w->batch, w->seq) == expr_mul(p, w->batch, w->seq));
+    /* A reset clone interns the same numbers again and has forgotten changed bounds. */
+    Expr first = 0;
+    for (int turn = 0; turn < 2; turn++) {
+        Expr last = expr_sym_ref(copy, ns);
+        CHECK(!expr_is_const(copy, expr_div(copy, last, expr_const(copy, 50)), NULL));
+        expr_sym_info(copy, ns)->hi = 49;
+        CHECK(expr_is_value(copy, expr_div(copy, last, expr_const(copy, 50)), 0));
+        for (int64_t i = 1000; i < 3000; i++) last = expr_muli(copy, expr_add(copy, w->s, last), i);
+        if (turn) CHECK(last == first);
+        first = last;
+        CHECK(expr_import(copy, p, in) == in);
+        expr_pool_reset(copy, p);
+    }
 }
 
 /* Random trees. */
