@@ -243,9 +243,16 @@ static bool has_row_op(const Rows *r) {
     return false;
 }
 
+static bool has_sort(const Rows *r) {
+    for (KVal v = 1; v < r->k->nops; v++)
+        if (r->k->ops[v].op == K_ksort) return true;
+    return false;
+}
+
+/* A scan may go over a vector of rows; a sort's moves differ from row to row. */
 static void choose_lane(Rows *r) {
     r->lane = -1;
-    if (r->e->lanes == 1) return;
+    if (r->e->lanes == 1 || has_sort(r)) return;
     double best = -1e9;
     bool row_op = has_row_op(r);
     for (uint32_t i = 0; i < r->k->naxes; i++) {

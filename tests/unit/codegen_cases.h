@@ -125,6 +125,10 @@ static const Case cases[] = {
             "%1 f32 load p0[i*M + j]\n %2 f32 round %1\n %3 i64 sort j %2 reverse\n"
             "%4 i64 store p1[i*M + j] %3\n %5 i64 bind t %3\n %6 f32 load p0[i*M + t]\n"
             "%7 f32 store p2[i*M + j] %6\n end\n", 0},
+    {"sort_outer", "kernel sort tem sort ~j=M i=6\n"
+            "param 0 f32[6*M]\n param 1 i64[6*M] written\n"
+            "%1 f32 load p0[j*6 + i]\n %2 f32 round %1\n %3 i64 sort j %2\n"
+            "%4 i64 store p1[j*6 + i] %3\n end\n", 0},
     {"compact", "kernel compact tem compact ~i=N\n"
             "param 0 f32[N]\n param 1 i64[N] written\n param 2 i64[1] written\n"
             "%1 f32 load p0[i]\n %2 f32 const 0\n %3 bool lt %2, %1\n"
