@@ -225,6 +225,16 @@ typedef struct SplitAt {
     Expr inner;
 } SplitAt;
 
+/* d / |coef|, where that is exact and an extent. */
+static bool split_at(ExprPool *p, Expr d, Expr coef, Expr *inner) {
+    int64_t lo, hi;
+    expr_range(p, coef, &lo, &hi);
+    if (hi < 0) coef = expr_muli(p, coef, -1); /* walked backwards */
+    if (!expr_exact_div(p, d, coef, inner) || expr_is_value(p, *inner, 1)) return false;
+    expr_range(p, *inner, &lo, &hi);
+    return lo >= 0;
+}
+
 /* Does `arg` taken by divisor d ask for one of the group's axes to be split, and where? */
 static bool split_wanted(Fuse *f, const Group *g, Expr arg, Expr d, SplitAt *out) {
     if (expr_axes_used(f, g, d)) return false;
@@ -232,7 +242,7 @@ static bool split_wanted(Fuse *f, const Group *g, Expr arg, Expr d, SplitAt *out
         if ((g->fixed >> i & 1) || !expr_uses(f->p, arg, g->axes[i].sym)) continue;
         Expr coef, rest, inner, outer;
         if (!expr_affine(f->p, arg, g->axes[i].sym, &coef, &rest)) continue;
-        if (!expr_exact_div(f->p, d, coef, &inner) || expr_is_value(f->p, inner, 1)) continue;
+        if (!split_at(f->p, d, coef, &inner)) continue;
         if (!expr_exact_div(f->p, g->axes[i].extent, inner, &outer)) continue;
         if (expr_is_value(f->p, outer, 1)) continue;
         *out = (SplitAt){i, inner};

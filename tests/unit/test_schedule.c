@@ -252,6 +252,16 @@ static void indices(void) {
     expect(&r, build_unary(r.g, OP_neg, build_uniform(r.g, DT_f32, 2, ty.dim, 7)), 1);
 }
 
+/* A merged axis walked backwards: its split has positive sizes. */
+static void backwards(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_f32, D(3, 8, 16));
+    Expr zero = expr_const(r.g->exprs, 0), n = expr_const(r.g->exprs, 80);
+    x = build_slice_axis(r.g, x, 2, zero, expr_const(r.g->exprs, 10), 1);
+    x = build_slice_axis(r.g, dims(&r, x, D(3, 80)), 1, expr_addi(r.g->exprs, n, -1), n, -1);
+    expect(&r, build_unary(r.g, OP_neg, x), 1);
+}
+
 /* A concatenation of two projections: each stores its part. */
 static void concatenation(void) {
     Rig r = rig();
@@ -280,5 +290,6 @@ TEST_MAIN {
     attention(false);
     attention(true);
     indices();
+    backwards();
     concatenation();
 }

@@ -129,12 +129,14 @@ static Value split_dim(Rig *r, Value x) {
 
 static Value slice(Rig *r, Value x) {
     const Type *t = graph_type(r->g, x);
+    ExprPool *p = r->g->exprs;
     uint32_t at = below(r, t->rank ? t->rank : 1u);
     if (t->rank == 0 || extent(r, x, at) < 3) return 0;
     int64_t step = is_static(r, t->dim[at]) ? 1 + (int64_t)below(r, 2) : 1;
-    Expr start = expr_const(r->g->exprs, below(r, 2)), s = expr_const(r->g->exprs, step);
-    Expr size = expr_ceildiv(r->g->exprs, expr_sub(r->g->exprs, t->dim[at], start), s);
-    return build_slice_axis(r->g, x, (int)at, start, size, step);
+    Expr left = expr_sub(p, t->dim[at], expr_const(p, below(r, 2)));
+    Expr size = expr_ceildiv(p, left, expr_const(p, step));
+    if (below(r, 2)) return build_slice_axis(r->g, x, (int)at, expr_addi(p, left, -1), size, -step);
+    return build_slice_axis(r->g, x, (int)at, expr_sub(p, t->dim[at], left), size, step);
 }
 
 static Value pad(Rig *r, Value x) {
