@@ -1,7 +1,11 @@
 /* Concatenations in memory: producers store straight into their part where they can. */
 #include "fusion/fuse.h"
 
-/* A value that some kernel computes anyway, with no other place to be stored. */
+static bool any_heavy(const Fuse *f, Value concat);
+
+/* A value that some kernel computes anyway, with no other place to be stored. A concatenation that
+ * others read too lies inside the one it is part of: features that grow layer by layer are never
+ * copied. */
 static bool stores_itself(const Fuse *f, Value concat, uint32_t part) {
     const Node *n = graph_node(f->g, concat);
     Value p = n->in[part];
@@ -13,6 +17,7 @@ static bool stores_itself(const Fuse *f, Value concat, uint32_t part) {
     if (c == OPC_SOURCE || c == OPC_CONTROL || s->must || s->home ||
         s->const_only != f->v[concat].const_only)
         return false;
+    if (x->op == OP_concat) return s->nusers > 1 && any_heavy(f, p);
     if (c == OPC_VIEW) return s->epi && s->nusers == 1;
     return !special_is(f, p);
 }

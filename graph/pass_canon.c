@@ -8,6 +8,7 @@
  *   x < 0 with x never negative  false: what is left of ONNX's wrapping of negative indices
  *   gather by plain coordinates  the axis itself; by affine ones, a view
  *   slice of a concat            slice of the one part it reads
+ *   concat(a, b, c)              concat(concat(a, b), c), where the inner one exists
  *   masks that formulas decide   constants
  *
  * Integer tensors are seen through as formulas of their coordinates (value_expr.h), so that it does
@@ -272,6 +273,39 @@ static Value canon_slice(Rewrite *r, Value v) {
     return 0;
 }
 
+/* The longest concat along `axis` of a run of in[0..n), and where the run starts; 0 if none. */
+static Value concat_of_run(const Graph *g, const Value *in, uint32_t n, int axis, uint32_t *first) {
+    Value best = 0;
+    for (Value v = g->nodes.n; v-- > 1;) {
+        const Node *c = graph_node(g, v);
+        if (c->op != OP_concat || c->attr.axis.axis != axis) continue;
+        if (c->nin >= n || (best && c->nin <= graph_node(g, best)->nin)) continue;
+        for (uint32_t i = 0; i + c->nin <= n; i++) {
+            if (memcmp(in + i, c->in, c->nin * sizeof *in) != 0) continue;
+            best = v;
+            *first = i;
+            break;
+        }
+    }
+    return best;
+}
+
+/* Operands that are a concat already are read from it: lists that grow step by step share a start.
+ */
+static Value canon_concat(Rewrite *r, Value v) {
+    const Node *n = graph_node(r->from, v);
+    Value *in = ARENA_ARRAY(r->to->arena, Value, n->nin), shared;
+    uint32_t count = n->nin, first, len;
+    for (uint32_t i = 0; i < count; i++) in[i] = rewrite_in(r, v, i);
+    while ((shared = concat_of_run(r->to, in, count, n->attr.axis.axis, &first))) {
+        len = graph_node(r->to, shared)->nin;
+        in[first] = shared;
+        memmove(in + first + 1, in + first + len, (count - first - len) * sizeof *in);
+        count -= len - 1;
+    }
+    return count < n->nin ? build_concat(r->to, in, count, n->attr.axis.axis) : 0;
+}
+
 /* Repetition goes last, so that what is repeated stays small. */
 static Value canon_permute(Rewrite *r, Value v) {
     Graph *g = r->to;
@@ -284,7 +318,7 @@ static Value canon_permute(Rewrite *r, Value v) {
 static const RewriteFn rules[OP_COUNT] = {
     [OP_pow] = canon_pow,         [OP_recip] = canon_recip,   [OP_div] = canon_div,
     [OP_lt] = canon_lt,           [OP_gather] = canon_gather, [OP_slice] = canon_slice,
-    [OP_permute] = canon_permute,
+    [OP_permute] = canon_permute, [OP_concat] = canon_concat,
 };
 
 /* An integer or bool result that is the same number everywhere, by its formula. */

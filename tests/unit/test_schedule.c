@@ -273,6 +273,15 @@ static void concatenation(void) {
     build_output(r.g, "d", d);
     expect(&r, build_unary(r.g, OP_exp, b), 3);
 
+    r = rig(); /* a list that grows: each reader finds it in the buffer of the longest */
+    x = input(&r, DT_f32, D(5, 16));
+    Value list = build_matmul(r.g, x, weight(&r, D(16, 32)), DT_f32);
+    for (int i = 0; i < 3; i++) {
+        Value next = build_matmul(r.g, list, weight(&r, D(32 + 16 * i, 16)), DT_f32);
+        list = build_concat(r.g, (Value[]){list, next}, 2, 1);
+    }
+    expect(&r, build_unary(r.g, OP_exp, list), 5);
+
     r = rig(); /* an output that is an input, one that is a view, one value twice */
     x = input(&r, DT_f32, D(3, 4));
     Value y = build_unary(r.g, OP_exp, x);
