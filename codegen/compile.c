@@ -71,6 +71,7 @@ static void *run_worker(void *arg) {
         uint32_t i = atomic_fetch_add(&s->next, 1);
         if (i >= s->l->njobs) break;
         CompileJob *j = &s->l->jobs[i];
+        if (j->arena) continue;
         j->arena = arena_create();
         j->exprs = work;
         w.ctx = LLVMContextCreate();
@@ -108,6 +109,12 @@ bool compile_run(CompileList *l, const char *triple, const char *cpu, const char
     run_worker(&s);
     for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
     return true;
+}
+
+void compile_reset(CompileJob *j) {
+    arena_destroy(j->arena);
+    *j = (CompileJob){
+        .k = j->k, .symbol = j->symbol, .min_blocks = j->min_blocks, .shrink = j->shrink};
 }
 
 /* --- One module --------------------------------------------------------------------------- */

@@ -31,6 +31,8 @@ typedef struct CompileJob {
     /* GPU */
     Expr grid[3];
     uint32_t block[3], shared_bytes;
+    uint32_t min_blocks; /* that a multiprocessor must hold at a time; 0: the assembler decides */
+    uint32_t shrink;     /* how many sizes smaller than usual a thread's share of the work is */
 } CompileJob;
 
 typedef struct CompileList {
@@ -52,10 +54,12 @@ struct CompileWorker {
 
 /* Distinct kernels of the schedule in order of first use. */
 CompileList compile_list(const Schedule *s, const CodeOptions *o, Arena *a);
-/* Runs fn on every job; each thread has its own worker for `triple` and `cpu`. False: no such
- * target. */
+/* Runs fn on every job that has not run; each thread has its own worker for `triple` and `cpu`.
+ * False: no such target. */
 bool compile_run(CompileList *l, const char *triple, const char *cpu, const char *features,
                  void (*fn)(CompileWorker *w, CompileJob *j));
+/* Forgets what the job was compiled to: the next compile_run runs it again. */
+void compile_reset(CompileJob *j);
 /* Verifies the module and compiles it to an object or (PTX) text in the job's arena, through the
  * cache; false sets j->error. */
 bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t variant,

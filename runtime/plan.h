@@ -176,7 +176,7 @@ typedef struct PlanKernel {
     uint32_t nbufs, ndims;
     PlanList dims; /* ndims slots */
     PlanSlot work, scratch, cost, bytes_read, bytes_written, flops;
-    PlanSlot grid[3];
+    PlanSlot grid[3]; /* blocks along x, y, z; nothing is launched where one is not positive */
     uint32_t block[3], shared;
 } PlanKernel;
 

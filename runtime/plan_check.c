@@ -215,7 +215,7 @@ static graphc_status check_kernel_code(const Checker *c, uint32_t i) {
     NEED(*plan_str(c->plan, k->symbol), what, i, "no symbol");
     uint64_t threads = 1;
     for (int a = 0; a < 3; a++) {
-        NEED(slot_ok(c, k->grid[a], PLAN_STAGE_run) && k->grid[a], what, i, "grid");
+        NEED(slot_ok(c, k->grid[a], PLAN_STAGE_run), what, i, "grid");
         NEED(k->block[a] >= 1 && k->block[a] <= 1024, what, i, "block");
         threads *= k->block[a];
     }

@@ -48,17 +48,21 @@ Expr contract_row(Contract *c, Expr extent, LLVMValueRef at) {
     return emit_new_sym(e, "r", range_of(e, extent), row);
 }
 
-LLVMValueRef contract_element(Contract *c, KVal v, uint32_t axes, Expr row, LLVMValueRef k) {
+ContractK contract_k(Contract *c, LLVMValueRef k) {
     Emit *e = c->e;
-    LLVMValueRef end = emit_expr(e, c->k);
-    LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, k, end, "");
+    LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, k, emit_expr(e, c->k), "");
     LLVMValueRef at = LLVMBuildSelect(e->b, in, k, emit_i64(e, 0), "");
+    return (ContractK){emit_new_sym(e, "c", range_of(e, c->k), at), in};
+}
+
+LLVMValueRef contract_element(Contract *c, KVal v, uint32_t axes, Expr row, ContractK k) {
+    Emit *e = c->e;
     emit_push(e);
     gpu_decode(e, c->g->k, axes, row);
-    gpu_decode(e, c->g->k, c->d->k, emit_new_sym(e, "c", range_of(e, c->k), at));
+    gpu_decode(e, c->g->k, c->d->k, k.at);
     LLVMValueRef x = emit_value(e, v);
     emit_pop(e);
-    return LLVMBuildSelect(e->b, in, x, LLVMConstNull(LLVMTypeOf(x)), "");
+    return LLVMBuildSelect(e->b, k.in, x, LLVMConstNull(LLVMTypeOf(x)), "");
 }
 
 LLVMValueRef contract_fma(Emit *e, DType t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
@@ -93,8 +97,10 @@ LLVMValueRef contract_shared(Contract *c, LLVMTypeRef elem, uint32_t n) {
 enum { SMS = 132 };
 enum { PATH_large, PATH_small, PATH_thin, PATHS };
 
-static const TileShape largest = {128, 128, 16, 8, 8}, middle = {64, 64, 16, 4, 4},
-                       smallest = {32, 32, 32, 2, 2};
+/* Large to small; the second holds half as many operands on their way as the first. */
+static const TileShape shapes[] = {
+    {128, 128, 16, 8, 8}, {128, 128, 8, 8, 8}, {64, 64, 16, 4, 4}, {32, 32, 32, 2, 2}};
+enum { LARGEST, MIDDLE = 2, SMALLEST };
 
 typedef struct Choice {
     const TileShape *shape[2]; /* large, small */
@@ -111,10 +117,12 @@ static Expr tiles(Contract *c, uint32_t rows, uint32_t cols) {
 static Choice choose(Contract *c, Expr batch) {
     ExprPool *p = c->e->exprs;
     Expr many = expr_const(p, SMS - 1);
-    Expr big = expr_mul(p, tiles(c, largest.tm, largest.tn), batch);
+    Expr big = expr_mul(p, tiles(c, shapes[LARGEST].tm, shapes[LARGEST].tn), batch);
     bool narrow = dtype_bytes((DType)c->g->k->ops[c->d->acc[0]].dtype) <= 4;
     bool huge = c->d->nacc == 1 && narrow && gpu_hint(c->e, big) >= SMS;
-    Choice h = {.shape = {huge ? &largest : &middle, &smallest}};
+    uint32_t large_shape = (huge ? LARGEST : MIDDLE) + c->g->j->shrink;
+    if (large_shape > SMALLEST) large_shape = SMALLEST;
+    Choice h = {.shape = {&shapes[large_shape], &shapes[SMALLEST]}};
     for (int i = 0; i < 2; i++) h.grid[i] = tiles(c, h.shape[i]->tm, h.shape[i]->tn);
     uint32_t rows = thin_rows(c);
     h.grid[PATH_thin] = tiles(c, rows ? rows : 1, THIN_COLS);

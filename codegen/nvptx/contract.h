@@ -32,8 +32,14 @@ LLVMValueRef contract_shared(Contract *c, LLVMTypeRef elem, uint32_t n);
 bool contract_by_k(const Contract *c, KVal v);
 /* A flattened coordinate kept below the extent: rows past the end repeat the last. */
 Expr contract_row(Contract *c, Expr extent, LLVMValueRef at);
+/* The same along k; `in`: it was not past the end. What reads at one k shares one of these. */
+typedef struct ContractK {
+    Expr at;
+    LLVMValueRef in;
+} ContractK;
+ContractK contract_k(Contract *c, LLVMValueRef k);
 /* Op v at the flattened coordinate `row` of its axes and k; 0 past the last k. */
-LLVMValueRef contract_element(Contract *c, KVal v, uint32_t axes, Expr row, LLVMValueRef k);
+LLVMValueRef contract_element(Contract *c, KVal v, uint32_t axes, Expr row, ContractK k);
 LLVMValueRef contract_fma(Emit *e, DType t, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c);
 /* The epilogue at (row, col), where that is inside. */
 void contract_store(Contract *c, LLVMValueRef row, LLVMValueRef col, const LLVMValueRef *acc);

@@ -34,6 +34,14 @@ LLVMValueRef gpu_special(Emit *e, const char *name) {
     return LLVMBuildZExt(e->b, emit_intrinsic(e, name, NULL, NULL, 0), e->i64, "");
 }
 
+static void launch_attr(Emit *e, const char *name, uint32_t value) {
+    char text[16];
+    int n = snprintf(text, sizeof text, "%u", value);
+    LLVMAttributeRef at =
+        LLVMCreateStringAttribute(e->ctx, name, (unsigned)strlen(name), text, (unsigned)n);
+    LLVMAddAttributeAtIndex(e->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, at);
+}
+
 void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z) {
     Emit *e = g->e;
     Expr one = expr_const(e->exprs, 1);
@@ -43,10 +51,8 @@ void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z) {
     g->j->grid[0] = x;
     g->j->grid[1] = y ? y : one;
     g->j->grid[2] = z ? z : one;
-    char text[16];
-    int n = snprintf(text, sizeof text, "%u", threads);
-    LLVMAttributeRef at = LLVMCreateStringAttribute(e->ctx, "nvvm.maxntid", 12, text, (unsigned)n);
-    LLVMAddAttributeAtIndex(e->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, at);
+    launch_attr(e, "nvvm.maxntid", threads);
+    if (g->j->min_blocks) launch_attr(e, "nvvm.minctasm", g->j->min_blocks);
     g->tid = gpu_special(e, "llvm.nvvm.read.ptx.sreg.tid.x");
     g->block[0] = gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.x");
     g->block[1] = y ? gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.y") : emit_i64(e, 0);

@@ -49,16 +49,19 @@ static void compile_job(CompileWorker *w, CompileJob *j) {
     LLVMDisposeModule(mod);
 }
 
-/* One text: every module repeats the header up to its address size. */
-static const char *join_ptx(const CompileList *l, Arena *a) {
+/* Jobs in one text: every module repeats the header up to its address size. */
+static const char *join_ptx(const CompileList *l, const bool *which, Arena *a) {
     static const char mark[] = ".address_size 64";
     StrBuf s;
     sb_init(&s, a);
+    bool first = true;
     for (uint32_t i = 0; i < l->njobs; i++) {
+        if (which && !which[i]) continue;
         const char *text = l->jobs[i].unit[0].data;
-        const char *body = i ? strstr(text, mark) : NULL;
+        const char *body = first ? NULL : strstr(text, mark);
         sb_put(&s, body ? body + sizeof mark - 1 : text);
         sb_put(&s, "\n");
+        first = false;
     }
     return sb_str(&s);
 }
@@ -86,17 +89,79 @@ static void init_llvm(void) {
     LLVMInitializeNVPTXAsmPrinter();
 }
 
-static graphc_status assemble(const CompileList *l, const char *arch, Arena *a, DiagSink *d,
-                              CodeResult *out) {
-    const char *ptx = join_ptx(l, a);
-    out->blobs = ARENA_ARRAY(a, CodeBlob, 2);
-    out->blobs[out->nblobs++] = (CodeBlob){CODE_ptx, ptx, strlen(ptx) + 1};
-    if (!l->njobs) return GRAPHC_OK;
-    CodeBlob cubin = {.form = CODE_cubin};
-    GC_TRY(ptxas_assemble(ptx, arch, a, d, &cubin));
-    if (cubin.size) out->blobs[out->nblobs++] = cubin;
+static graphc_status compile(CompileList *l, const char *arch, DiagSink *d) {
+    if (!compile_run(l, emit_nvptx.triple, arch, emit_nvptx.features, compile_job))
+        return diag(d, D_CODEGEN, "", "this LLVM has no NVPTX target");
+    return compile_check(l, d);
+}
+
+/* --- Spilled registers ------------------------------------------------------------------------ */
+
+enum { SM_REGISTERS = 65536, MAX_SHRINK = 3 };
+
+/* Has the job compiled so that a thread may use more registers (the assembler spills to have more
+ * blocks at a time), and when it has all of them, so that it needs fewer. False: nothing is left.
+ */
+static bool relieve(CompileJob *j, const PtxasKernel *k) {
+    uint32_t blocks = j->min_blocks;
+    if (!blocks) blocks = SM_REGISTERS / (k->registers * j->block[0]);
+    if (blocks <= 1 && j->shrink == MAX_SHRINK) return false;
+    if (blocks <= 1) j->shrink++;
+    j->min_blocks = blocks <= 1 ? 0 : blocks - 1;
+    compile_reset(j);
+    return true;
+}
+
+/* Relieves the kernels that spill; which[] says which were. */
+static bool relieve_all(CompileList *l, const PtxasReport *r, bool *which) {
+    bool any = false;
+    for (uint32_t i = 0; i < l->njobs; i++) {
+        which[i] = false;
+        for (uint32_t n = 0; n < r->kernels.n; n++) {
+            const PtxasKernel *k = &r->kernels.v[n];
+            if (k->spilled && k->registers && strcmp(k->symbol, l->jobs[i].symbol) == 0)
+                which[i] = relieve(&l->jobs[i], k);
+        }
+        any |= which[i];
+    }
+    return any;
+}
+
+/* All jobs' code; while kernels spill, they alone are compiled and assembled again. */
+static graphc_status assemble(CompileList *l, const char *arch, Arena *a, DiagSink *d,
+                              CodeBlob *cubin) {
+    PtxasReport report = {0};
+    GC_TRY(ptxas_assemble(join_ptx(l, NULL, a), arch, a, d, cubin, &report));
+    bool *which = ARENA_ARRAY(a, bool, l->njobs), again = false;
+    for (PtxasReport r = report; relieve_all(l, &r, which);) {
+        CodeBlob part = {0};
+        again = true;
+        r = (PtxasReport){0};
+        GC_TRY(compile(l, arch, d));
+        GC_TRY(ptxas_assemble(join_ptx(l, which, a), arch, a, d, &part, &r));
+    }
+    if (again) {
+        report = (PtxasReport){0};
+        GC_TRY(ptxas_assemble(join_ptx(l, NULL, a), arch, a, d, cubin, &report));
+    }
+    ptxas_warn_spills(&report, d);
     return GRAPHC_OK;
 }
+
+static graphc_status put_code(CompileList *l, const char *arch, Arena *a, DiagSink *d,
+                              CodeResult *out) {
+    CodeBlob cubin = {.form = CODE_cubin};
+    if (l->njobs) GC_TRY(assemble(l, arch, a, d, &cubin));
+    const char *ptx = join_ptx(l, NULL, a);
+    out->blobs = ARENA_ARRAY(a, CodeBlob, 2);
+    out->blobs[out->nblobs++] = (CodeBlob){CODE_ptx, ptx, strlen(ptx) + 1};
+    if (cubin.size) out->blobs[out->nblobs++] = cubin;
+    compile_dump(l, "ptx");
+    describe(l, a, out);
+    return GRAPHC_OK;
+}
+
+/* --- The target ------------------------------------------------------------------------------- */
 
 /* Valid in PTX, unique in the module. */
 static const char *symbol_of(Arena *a, const char *name, uint32_t n) {
@@ -113,14 +178,8 @@ graphc_status codegen_nvptx(const Schedule *s, const char *arch, const CodeOptio
     CompileList l = compile_list(s, o, a);
     for (uint32_t i = 0; i < l.njobs; i++) l.jobs[i].symbol = symbol_of(a, l.jobs[i].k->name, i);
     *out = (CodeResult){0};
-    if (!compile_run(&l, emit_nvptx.triple, arch, emit_nvptx.features, compile_job))
-        return diag(d, D_CODEGEN, "", "this LLVM has no NVPTX target");
-    compile_dump(&l, "ptx");
-    graphc_status st = compile_check(&l, d);
-    if (st == GRAPHC_OK) {
-        describe(&l, a, out);
-        st = assemble(&l, arch, a, d, out);
-    }
+    graphc_status st = compile(&l, arch, d);
+    if (st == GRAPHC_OK) st = put_code(&l, arch, a, d, out);
     compile_free(&l);
     return st;
 }

@@ -45,24 +45,38 @@ static char *read_text(const char *path, Arena *a) {
     return text;
 }
 
-/* "N bytes spill stores" with N > 0, by function. */
-static void report_spills(const char *log, DiagSink *d) {
-    const char *fn = "";
-    int fn_len = 0;
+static uint32_t number(const char *end, const char *line) {
+    const char *p = end;
+    while (p > line && p[-1] >= '0' && p[-1] <= '9') p--;
+    return (uint32_t)strtoul(p, NULL, 10);
+}
+
+/* Per kernel "... properties for SYMBOL", "... N bytes spill stores ...", "... Used N registers".
+ */
+static void read_report(const char *log, Arena *a, PtxasReport *r) {
+    static const char name[] = "properties for ", spill[] = " bytes spill stores",
+                      used[] = " registers";
     for (const char *line = log; *line;) {
         size_t n = strcspn(line, "\n");
-        const char *entry = memmem(line, n, "properties for ", 15);
-        if (entry) fn = entry + 15, fn_len = (int)(line + n - fn);
-        const char *spill = memmem(line, n, " bytes spill stores", 19);
-        if (spill) {
-            const char *num = spill;
-            while (num > line && num[-1] >= '0' && num[-1] <= '9') num--;
-            long bytes = strtol(num, NULL, 10);
-            if (bytes > 0)
-                (void)!diag(d, D_PTXAS, "", "kernel %.*s spills %ld bytes of registers", fn_len, fn,
-                            bytes);
+        const char *at = memmem(line, n, name, sizeof name - 1);
+        if (at) {
+            at += sizeof name - 1;
+            PtxasKernel k = {.symbol = arena_strndup(a, at, (size_t)(line + n - at))};
+            vec_push(a, &r->kernels, k);
         }
+        PtxasKernel *k = r->kernels.n ? &r->kernels.v[r->kernels.n - 1] : NULL;
+        if (k && (at = memmem(line, n, spill, sizeof spill - 1))) k->spilled = number(at, line);
+        if (k && (at = memmem(line, n, used, sizeof used - 1))) k->registers = number(at, line);
         line += n + (line[n] == '\n');
+    }
+}
+
+void ptxas_warn_spills(const PtxasReport *r, DiagSink *d) {
+    for (uint32_t i = 0; i < r->kernels.n; i++) {
+        const PtxasKernel *k = &r->kernels.v[i];
+        if (k->spilled)
+            (void)!diag(d, D_PTXAS, "", "kernel %s spills %u bytes of registers", k->symbol,
+                        k->spilled);
     }
 }
 
@@ -88,7 +102,7 @@ static void temp_remove(const Temp *t) {
 }
 
 graphc_status ptxas_assemble(const char *ptx, const char *arch, Arena *a, DiagSink *d,
-                             CodeBlob *out) {
+                             CodeBlob *out, PtxasReport *r) {
     const char *program = codegen_ptxas(a);
     Temp t = {.dir = "/tmp/graphc-XXXXXX"};
     if (!program) return diag(d, D_PTXAS, "", "ptxas was not found: the plan carries PTX only");
@@ -109,7 +123,7 @@ graphc_status ptxas_assemble(const char *ptx, const char *arch, Arena *a, DiagSi
         out->data = arena_copy(a, m.data, m.size);
         out->size = m.size;
         file_unmap(&m);
-        report_spills(log, d);
+        read_report(log, a, r);
     } else {
         st = diag(d, D_PTXAS, "", "%s failed: %.400s", program, log);
     }

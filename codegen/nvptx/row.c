@@ -165,7 +165,7 @@ static void run_pass(Row *r, const Pass *p) {
     uint32_t nacc = init_acc(r, p, acc);
     Expr points = gpu_points(e, r->g->k, p->axes);
     LLVMValueRef end = emit_expr(e, points), from = r->rank;
-    if (gpu_hint(e, points) >= (int64_t)STEPS * r->team) {
+    if (gpu_hint(e, points) >= (int64_t)STEPS * r->team && !r->g->j->shrink) {
         LLVMValueRef whole = LLVMBuildAnd(e->b, end, emit_i64(e, -(int64_t)STEPS * r->team), "");
         walk(r, p, STEPS, from, whole, nacc, acc);
         from = LLVMBuildAdd(e->b, whole, r->rank, "");

@@ -33,7 +33,7 @@ static void k_loop(Thin *t, LLVMValueRef *acc, uint32_t n) {
     emit_loop_begin(e, l, "k", first, emit_expr(e, t->c->k), emit_i64(e, WARPS * UNROLL), false);
     LLVMValueRef a[THIN_ROWS][UNROLL], b[K_MAX_ACC][UNROLL];
     for (uint32_t u = 0; u < UNROLL; u++) {
-        LLVMValueRef k = add(e, l->i, emit_i64(e, u));
+        ContractK k = contract_k(t->c, add(e, l->i, emit_i64(e, u)));
         for (uint32_t s = 0; s < t->d->nacc; s++)
             b[s][u] = contract_element(t->c, t->d->b[s], t->d->n, t->col, k);
         for (uint32_t r = 0; r < t->rows; r++)
@@ -82,6 +82,7 @@ static void join_and_store(Thin *t, LLVMValueRef *acc, uint32_t n) {
 uint32_t thin_rows(const Contract *c) {
     int64_t m;
     uint32_t most = c->d->nacc > 2 ? THIN_ROWS / 2 : THIN_ROWS; /* shared memory */
+    most >>= c->g->j->shrink < 2 ? c->g->j->shrink : 2;
     for (uint32_t s = 1; s < c->d->nacc; s++)
         if (c->g->k->ops[c->d->acc[s]].dtype != c->g->k->ops[c->d->acc[0]].dtype) return 0;
     return expr_is_const(c->e->exprs, c->m, &m) && m < most ? (uint32_t)m : most;

@@ -7,16 +7,17 @@
 
 enum { PAD = 4, MAX_LOADS = 8 };
 
-/* One operand: its op, its own axes, its tile in shared memory. */
+/* One operand: its op, its own axes, its tile in shared memory. What a thread's loads have in
+ * common exists once: they lie a constant distance apart in shared memory and share the row or the
+ * k. */
 typedef struct Side {
     KVal v;
     uint32_t axes, size, per; /* tile rows; rows of one thread */
-    LLVMValueRef shared;
     LLVMTypeRef type;
-    uint32_t nloads;
-    bool by_k; /* neighbouring threads read neighbouring k */
+    uint32_t nloads, step; /* rows or k from one load to the next */
+    bool by_k;             /* neighbouring threads read neighbouring k */
     Expr row[MAX_LOADS];
-    LLVMValueRef place[MAX_LOADS], col[MAX_LOADS];
+    LLVMValueRef shared, col, place; /* tile; k and place of the first load */
 } Side;
 
 typedef struct Tile {
@@ -47,31 +48,35 @@ static void side_init(Tile *t, Side *s, KVal v, uint32_t axes, Expr extent, LLVM
     s->by_k = contract_by_k(t->c, v);
     s->nloads = size * t->s.tk / CONTRACT_THREADS;
     uint32_t fast_size = s->by_k ? t->s.tk : size;
-    for (uint32_t i = 0; i < s->nloads; i++) {
-        LLVMValueRef at = add(e, t->g->tid, emit_i64(e, (int64_t)i * CONTRACT_THREADS));
-        LLVMValueRef fast = LLVMBuildAnd(e->b, at, emit_i64(e, fast_size - 1), "");
-        LLVMValueRef slow = LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(fast_size)), "");
-        LLVMValueRef row = s->by_k ? slow : fast;
-        s->col[i] = s->by_k ? fast : slow;
-        s->place[i] = add(e, mul_c(e, s->col[i], size + PAD), row);
-        s->row[i] = contract_row(t->c, extent, add(e, first, row));
-    }
+    s->step = CONTRACT_THREADS / fast_size;
+    LLVMValueRef fast = LLVMBuildAnd(e->b, t->g->tid, emit_i64(e, fast_size - 1), "");
+    LLVMValueRef slow = LLVMBuildLShr(e->b, t->g->tid, emit_i64(e, __builtin_ctz(fast_size)), "");
+    LLVMValueRef row = add(e, first, s->by_k ? slow : fast);
+    s->col = s->by_k ? fast : slow;
+    s->place = add(e, mul_c(e, s->col, size + PAD), s->by_k ? slow : fast);
+    for (uint32_t i = 0; i < (s->by_k ? s->nloads : 1); i++)
+        s->row[i] = contract_row(t->c, extent, add(e, row, emit_i64(e, (int64_t)i * s->step)));
 }
 
 /* Reads the tile's elements at k0 into out[]. */
 static void side_load(Tile *t, Side *s, LLVMValueRef k0, LLVMValueRef *out) {
+    Emit *e = t->e;
+    LLVMValueRef k = add(e, k0, s->col);
+    ContractK at = {0};
     for (uint32_t i = 0; i < s->nloads; i++) {
-        LLVMValueRef k = add(t->e, k0, s->col[i]);
-        LLVMValueRef x = contract_element(t->c, s->v, s->axes, s->row[i], k);
-        if (LLVMTypeOf(x) != s->type) x = LLVMBuildZExt(t->e->b, x, s->type, "");
-        out[i] = x;
+        if (!i || !s->by_k) at = contract_k(t->c, add(e, k, emit_i64(e, (int64_t)i * s->step)));
+        LLVMValueRef x = contract_element(t->c, s->v, s->axes, s->row[s->by_k ? i : 0], at);
+        out[i] = LLVMTypeOf(x) == s->type ? x : LLVMBuildZExt(e->b, x, s->type, "");
     }
 }
 
 static void side_put(Tile *t, Side *s, LLVMValueRef *v) {
     Emit *e = t->e;
-    for (uint32_t i = 0; i < s->nloads; i++)
-        LLVMBuildStore(e->b, v[i], emit_gep(e, s->type, s->shared, s->place[i]));
+    LLVMValueRef p = emit_gep(e, s->type, s->shared, s->place);
+    for (uint32_t i = 0; i < s->nloads; i++) {
+        int64_t at = (int64_t)i * s->step * (s->by_k ? 1 : s->size + PAD);
+        LLVMBuildStore(e->b, v[i], emit_gep(e, s->type, p, emit_i64(e, at)));
+    }
 }
 
 /* Row number i of the thread with rank `rank`: groups of four lie next to each other. */

@@ -1,6 +1,7 @@
 """The ONNX backend test suite through graphc's command line.
 
-    suite.py GRAPHC DATA EXPECTED [--update] [--jobs N] [--only REGEX] [-v]
+    suite.py GRAPHC DATA EXPECTED [--device cpu|cuda] [--target LIST] [--compile-only] [--update] [--jobs N]
+             [--only REGEX] [-v]
 
 Every case folder below DATA (node, simple, pytorch-operator, pytorch-converted, light) is compiled, run
 and compared as the suite prescribes (rtol 1e-3, atol 1e-7, exact types and shapes, data.json overrides).
@@ -14,7 +15,9 @@ A case is one of
 
 EXPECTED lists every case with its status. The test fails if a case is worse than listed or if anything
 crashes or times out; --update rewrites the list. Cases that cannot pass as written (random outputs,
-disputed references) are listed as such in the file and explained there.
+disputed references) are listed as such in the file and explained there. The list holds for every device:
+--device cuda compiles for the GPU alone, so that nothing can run elsewhere. --compile-only makes the code and
+runs nothing; a case then passes if it compiled without a warning of the assembler (spilled registers).
 """
 import argparse, json, os, re, shutil, subprocess, sys, tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +29,8 @@ from onnx import numpy_helper
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "light")
 RANK = {"pass": 0, "unsupported": 1, "wrong": 2, "error": 3, "timeout": 4, "crash": 5}
 LIMIT_S = 120
+TARGET = {"cpu": "cpu", "cuda": "sm_90a"}
+ASSEMBLER = "[G0702]"
 
 
 def cases(data):
@@ -117,13 +122,17 @@ def light_input(value, path):
         f.write(numpy_helper.from_array(x, value.name).SerializeToString())
 
 
-def run_case(graphc, model_path, folder, tmp):
+def run_case(a, model_path, folder, tmp):
     model = onnx.load(model_path, load_external_data=False)
     plan, out = f"{tmp}/plan.bin", f"{tmp}/out"
-    code, err = call([graphc, model_path, "-o", plan, "--threads", "1"])
+    code, err = call([a.graphc, model_path, "-o", plan, "--target", a.target, "--threads", "1"])
     if code != 0:
         return verdict(code, err)
-    args = [graphc, "run", plan, "--output-dir", out, "--output-format", "pb", "--threads", "1"]
+    if a.compile_only:
+        said = [l for l in err.splitlines() if ASSEMBLER in l]
+        return ("error", said[0][:160]) if said else ("pass", "")
+    args = [a.graphc, "run", plan, "--device", a.device, "--output-dir", out, "--output-format", "pb",
+            "--threads", "1"]
     for value, path in inputs_of(model, folder):
         if path is None:
             path = f"{tmp}/{safe(value.name)}.pb"
@@ -146,10 +155,10 @@ def run_case(graphc, model_path, folder, tmp):
 
 
 def one(args):
-    graphc, (name, model, folder) = args
+    a, (name, model, folder) = args
     tmp = tempfile.mkdtemp(prefix="suite")
     try:
-        return name, run_case(graphc, model, folder, tmp)
+        return name, run_case(a, model, folder, tmp)
     except Exception as e:  # an unreadable output is graphc's fault, not the runner's
         return name, ("error", f"{type(e).__name__}: {str(e)[:120]}")
     finally:
@@ -174,15 +183,30 @@ def write_expected(path, results):
             f.write(f"{name} {status} {reason}".rstrip() + "\n")
 
 
+def lacks(a):
+    """What this machine has not got for the device or the target, as graphc doctor says; or None."""
+    said = subprocess.run([a.graphc, "doctor"], capture_output=True, text=True).stdout
+    if a.compile_only:
+        return "no PTX assembler" if "sm_90a" in a.target and "PTX assembler: none" in said else None
+    return "no GPU" if a.device == "cuda" and "cuda: driver" not in said else None
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("graphc"), p.add_argument("data"), p.add_argument("expected")
     p.add_argument("--update", action="store_true"), p.add_argument("-v", action="store_true")
     p.add_argument("--jobs", type=int, default=os.cpu_count()), p.add_argument("--only")
+    p.add_argument("--device", choices=TARGET, default="cpu"), p.add_argument("--target")
+    p.add_argument("--compile-only", action="store_true")
     a = p.parse_args()
+    a.target = a.target or TARGET[a.device]
+    missing = lacks(a)
+    if missing:
+        print(f"skipped: {missing}")
+        return 77
     todo = [c for c in cases(a.data) if not a.only or re.search(a.only, c[0])]
     with ThreadPoolExecutor(a.jobs) as pool:
-        results = dict(pool.map(one, ((a.graphc, c) for c in todo)))
+        results = dict(pool.map(one, ((a, c) for c in todo)))
     want = read_expected(a.expected)
     count, failures = {}, []
     for name, (status, reason) in results.items():
