@@ -40,9 +40,15 @@ foreach(model mlp conv attention tensors)
     $<TARGET_FILE:mutate> ${model})
 endforeach()
 graphc_script(conformance full 1500 ${python} tests/conformance/run.py $<TARGET_FILE:graphc_cli>)
-graphc_script(conformance_sm_90a full 1500 ${python} tests/conformance/run.py
-  $<TARGET_FILE:graphc_cli> --target sm_90a --compile-only)
-graphc_script(conformance_cuda gpu 1500 ${python} tests/conformance/run.py
-  $<TARGET_FILE:graphc_cli> --device cuda)
+graphc_script(dtypes full 900 ${python} tests/oracle/dtypes.py $<TARGET_FILE:graphc_cli>)
+foreach(suite conformance/run oracle/dtypes)
+  get_filename_component(name ${suite} NAME)
+  string(REPLACE run conformance name ${name})
+  graphc_script(${name}_sm_90a full 1500 ${python} tests/${suite}.py $<TARGET_FILE:graphc_cli>
+    --target sm_90a --compile-only)
+  graphc_script(${name}_cuda gpu 1500 ${python} tests/${suite}.py $<TARGET_FILE:graphc_cli>
+    --device cuda)
+  set_tests_properties(${name}_sm_90a ${name}_cuda PROPERTIES RUN_SERIAL TRUE)
+endforeach()
 graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graphc_cli>)
-set_tests_properties(conformance conformance_sm_90a conformance_cuda models PROPERTIES RUN_SERIAL TRUE)
+set_tests_properties(conformance dtypes models PROPERTIES RUN_SERIAL TRUE)
