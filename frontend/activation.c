@@ -51,18 +51,22 @@ static Value scaled_tanh(Graph *g, Value x, double a, double b) {
     return v_mulf(g, v_tanh(g, v_mulf(g, x, b)), a);
 }
 
-static Value hard_sigmoid(Graph *g, Value x, double a, double b) {
-    return v_clamp(g, affine(g, x, a, b), 0, 1);
+Value activation_hard_sigmoid(Graph *g, Value x, double alpha, double beta) {
+    return v_clamp(g, affine(g, x, alpha, beta), 0, 1);
 }
 
 static Value clip(Graph *g, Value x, double a, double b) {
     return v_clamp(g, x, a, b);
 }
 
+Value activation_elu(Graph *g, Value x, double alpha) {
+    Value below = v_mulf(g, build_unary(g, OP_expm1, x), alpha);
+    return build_select(g, v_ltf(g, x, 0), below, x);
+}
+
 static Value elu(Graph *g, Value x, double a, double b) {
     (void)b;
-    Value below = v_mulf(g, build_unary(g, OP_expm1, x), a);
-    return build_select(g, v_ltf(g, x, 0), below, x);
+    return activation_elu(g, x, a);
 }
 
 static Value softsign(Graph *g, Value x, double a, double b) {
@@ -70,11 +74,15 @@ static Value softsign(Graph *g, Value x, double a, double b) {
     return v_div(g, x, v_addf(g, v_abs(g, x), 1));
 }
 
-/* max(x, 0) + log1p(exp(-|x|)) */
-static Value softplus(Graph *g, Value x, double a, double b) {
-    (void)a, (void)b;
+/* max(x, 0) + log1p(e^-|x|), which does not overflow */
+Value activation_softplus(Graph *g, Value x) {
     Value tail = build_unary(g, OP_log1p, v_exp(g, v_neg(g, v_abs(g, x))));
     return v_add(g, v_maxf(g, x, 0), tail);
+}
+
+static Value softplus(Graph *g, Value x, double a, double b) {
+    (void)a, (void)b;
+    return activation_softplus(g, x);
 }
 
 static Value gelu(Graph *g, Value x, double a, double b) {
@@ -88,7 +96,7 @@ static const Activation activations[] = {
     {"Clip", -INFINITY, INFINITY, 2, clip},
     {"Elu", 1, 0, 1, elu},
     {"Gelu", 0, 0, 0, gelu},
-    {"HardSigmoid", 0.2, 0.5, 2, hard_sigmoid},
+    {"HardSigmoid", 0.2, 0.5, 2, activation_hard_sigmoid},
     {"LeakyRelu", 0.01, 0, 1, leaky_relu},
     {"Relu", 0, 0, 0, relu},
     {"ScaledTanh", 1, 1, 2, scaled_tanh},

@@ -11,10 +11,13 @@ typedef struct Activation {
     Value (*build)(Graph *g, Value x, double alpha, double beta);
 } Activation;
 
-/* Upper and lower case are one; NULL if there is no such function. */
+/* Upper and lower case are one; "" is the identity; NULL if there is no such function. */
 const Activation *activation_find(const char *name);
 
-Value activation_gelu(Graph *g, Value x);      /* x/2 (1 + erf(x/sqrt 2)) */
-Value activation_gelu_tanh(Graph *g, Value x); /* its approximation with tanh */
+Value activation_gelu(Graph *g, Value x);              /* x/2 (1 + erf(x/sqrt 2)) */
+Value activation_gelu_tanh(Graph *g, Value x);         /* its approximation with tanh */
+Value activation_elu(Graph *g, Value x, double alpha); /* alpha (e^x - 1) below 0 */
+Value activation_hard_sigmoid(Graph *g, Value x, double alpha, double beta);
+Value activation_softplus(Graph *g, Value x); /* log(1 + e^x) */
 
 #endif

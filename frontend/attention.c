@@ -19,6 +19,16 @@ Value attention_merge_heads(Graph *g, Value x) {
     return build_reshape(g, x, 3, dim);
 }
 
+bool attention_check_heads(Lower *l, const Attention *a) {
+    const Graph *g = lower_graph(l);
+    int64_t heads, kv;
+    if (!v_dim_const(g, a->q, 1, &heads) || !v_dim_const(g, a->k, 1, &kv) || kv == 0 ||
+        heads % kv == 0)
+        return true;
+    return lower_error(l, D_SHAPE, "%lld heads of Q are no multiple of %lld of K", (long long)heads,
+                       (long long)kv);
+}
+
 /* [B, KVH, T, D] -> [B, H, T, D]: head h reads head h / (H / KVH). */
 static Value repeat_heads(Graph *g, Value x, Expr heads) {
     if (!x || v_dim(g, x, 1) == heads) return x;
@@ -42,7 +52,7 @@ static Value probabilities(Graph *g, const Attention *a) {
     Value x = a->masked;
     if (a->precision) x = build_cast(g, x, v_wide_type(a->precision));
     if (a->modify) x = a->modify(a->ctx, false, x);
-    Value p = a->sink ? softmax_with_sink(g, x, a->sink) : v_softmax(g, x, 3);
+    Value p = a->sink ? softmax_with_sink(g, x, a->sink) : v_softmax(g, x, 1u << 3);
     if (a->may_mask_all) p = build_select(g, build_unary(g, OP_isnan, p), v_const(g, p, 0), p);
     return a->modify ? a->modify(a->ctx, true, p) : p;
 }

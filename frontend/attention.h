@@ -24,6 +24,8 @@ typedef struct Attention {
 /* The result [B, H, S, DV] in q's type. */
 Value attention_build(Graph *g, Attention *a);
 
+/* The heads of q are a multiple of those of k and v: false after an error. */
+bool attention_check_heads(Lower *l, const Attention *a);
 /* [B, S, H*D] -> [B, H, S, D] and back. */
 Value attention_split_heads(Graph *g, Value x, int64_t heads);
 Value attention_merge_heads(Graph *g, Value x);

@@ -110,8 +110,12 @@ Value v_transpose(Graph *g, Value x) {
     return build_permute(g, x, perm);
 }
 
-Value v_softmax(Graph *g, Value x, int axis) {
-    Value top = build_reduce(g, OP_reduce_max, x, 1u << axis, true);
-    Value e = v_exp(g, v_sub(g, x, top));
-    return v_div(g, e, build_reduce(g, OP_reduce_sum, e, 1u << axis, true));
+Value v_softmax(Graph *g, Value x, uint32_t axes) {
+    Value e = v_exp(g, v_sub(g, x, build_reduce(g, OP_reduce_max, x, axes, true)));
+    return v_div(g, e, build_reduce(g, OP_reduce_sum, e, axes, true));
+}
+
+Value v_log_softmax(Graph *g, Value x, uint32_t axes) {
+    x = v_sub(g, x, build_reduce(g, OP_reduce_max, x, axes, true));
+    return v_sub(g, x, v_log(g, build_reduce(g, OP_reduce_sum, v_exp(g, x), axes, true)));
 }

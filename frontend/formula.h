@@ -131,7 +131,7 @@ Value v_iota(Graph *g, DType t, Expr n);
 Value v_zeros(Graph *g, DType t, int rank, const Expr *dim);
 /* A rank-1 value laid along one axis of a rank-`rank` tensor: [1.., n, ..1]. */
 Value v_along(Graph *g, Value x, int rank, int axis);
-/* x with `n` axes of size 1 appended, or put in front. */
+/* x with `n` axes of size 1 appended. */
 Value v_append_axes(Graph *g, Value x, int n);
 Value v_reshape_like(Graph *g, Value x, Value like);
 Value v_expand_to(Graph *g, Value x, Value like);
@@ -142,12 +142,14 @@ Value v_channels_first(Graph *g, Value x);
 /* Swaps the last two axes. */
 Value v_transpose(Graph *g, Value x);
 
-/* Bits axis..rank-1 and all but the first n axes, for build_reduce. */
+/* Bits axis .. rank-1, for build_reduce. */
 static inline uint32_t v_axes_from(int axis, int rank) {
     return (1u << rank) - (1u << axis);
 }
 
-/* exp(x - max) / sum along one axis: the one spelling of softmax that fusion has to know. */
-Value v_softmax(Graph *g, Value x, int axis);
+/* exp(x - max) / sum over a set of axes: the one spelling of softmax that fusion has to know; and
+ * its logarithm, x - max - log(sum). */
+Value v_softmax(Graph *g, Value x, uint32_t axes);
+Value v_log_softmax(Graph *g, Value x, uint32_t axes);
 
 #endif

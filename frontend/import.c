@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIN_IR    3
-#define MAX_IR    13
-#define MAX_OPSET 27
+#define MIN_IR 3
+#define MAX_IR 13
 
 static Model *model_open(Arena *a, DiagSink *d, const char *path,
                          const ProtobufCMessageDescriptor *root) {

@@ -122,12 +122,10 @@ bool scope_initializers(Scope *s);
 void scope_nodes(Scope *s, size_t n, Onnx__NodeProto *const *nodes);
 bool scope_declared(Scope *s, const char *name, Type *out);
 
+#define MAX_OPSET 27 /* of ai.onnx */
+
 /* lower.c */
 void lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index);
-/* True if a value depends on elements of inputs, not on sizes only. */
-bool lower_is_fed(const Lower *l, Expr e);
-/* Records that two sizes must be equal; the session checks it. */
-void lower_assume(Lower *l, Expr a, Expr b);
 Item lower_in_item(Lower *l, uint32_t i);
 void lower_out_item(Lower *l, uint32_t i, Item item);
 bool lower_inline_items(Lower *l, const char *attr, const Item *in, uint32_t nin, Item *out,

@@ -3,7 +3,8 @@
 #include <ctype.h>
 #include <string.h>
 
-#define MAX_DIM INT32_MAX /* default upper bound of a symbol */
+#define MAX_DIM      INT32_MAX /* default upper bound of a symbol */
+#define MAX_ELEMENTS ((int64_t)1 << 48)
 
 typedef Onnx__TensorShapeProto__Dimension Dim;
 typedef Onnx__TypeProto__Tensor TensorType;
@@ -148,10 +149,12 @@ static bool start_type(Importer *im, const Onnx__ValueInfoProto *v, const char *
         return diag(im->diags, D_LIMIT, place, "rank %zu exceeds %d", t->shape->n_dim,
                     GRAPH_MAX_RANK),
                false;
+    int64_t count = 1;
     for (size_t k = 0; k < t->shape->n_dim; k++) {
         const Dim *d = t->shape->dim[k];
-        if (has_value(d) && d->dim_value > (int64_t)1 << 48)
-            return diag(im->diags, D_MODEL, place, "dimension %zu is out of range", k), false;
+        if (!has_value(d) || d->dim_value == 0) continue;
+        if (__builtin_mul_overflow(count, d->dim_value, &count) || count > MAX_ELEMENTS)
+            return diag(im->diags, D_LIMIT, place, "the shape has more than 2^48 elements"), false;
     }
     out->rank = (uint8_t)t->shape->n_dim;
     return true;

@@ -1,7 +1,6 @@
-/* One node: names to values, checks, lowering, values to names; and what a lowering may ask for
- * (frontend/onnx_op.h). */
+/* One node: names to values, checks, lowering, values to names. What a lowering reads of its node
+ * is in lower_read.c. */
 #include "frontend/import_impl.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* Attributes with references to the function's parameters replaced; a parameter without a value
@@ -72,22 +71,29 @@ bool lower_is_fed(const Lower *l, Expr e) {
     return ctx[1] != NULL;
 }
 
-static void note_assumption(Lower *l, Expr a, Expr b) {
+static const char *equation(const Lower *l, Expr a, Expr b, const char *relation) {
     StrBuf text;
     sb_init(&text, l->im->arena);
     expr_print(l->im->exprs, a, &text);
-    sb_put(&text, " == ");
+    sb_printf(&text, " %s ", relation);
     expr_print(l->im->exprs, b, &text);
-    (void)diag(l->im->diags, D_ASSUME, graph_place(l->g, l->loc, l->im->arena), "%s",
-               sb_str(&text));
+    return sb_str(&text);
 }
 
 void lower_assume(Lower *l, Expr a, Expr b) {
     Graph *g = l->g;
+    ExprPool *p = l->im->exprs;
+    int64_t lo, hi;
     if (a == b) return;
+    expr_range(p, expr_sub(p, a, b), &lo, &hi);
+    if (lo > 0 || hi < 0) {
+        lower_error(l, D_SHAPE, "sizes that must be equal differ: %s", equation(l, a, b, "and"));
+        return;
+    }
     for (uint32_t i = 0; i < g->nassume; i++)
         if (g->assume[i].a == a && g->assume[i].b == b) return;
-    note_assumption(l, a, b);
+    (void)diag(l->im->diags, D_ASSUME, graph_place(g, l->loc, l->im->arena), "%s",
+               equation(l, a, b, "=="));
     if (g->nassume == g->assume_cap)
         g->assume = vec_grow(g->arena, g->assume, &g->assume_cap, sizeof *g->assume);
     g->assume[g->nassume].a = a;
@@ -137,9 +143,14 @@ static void report_unknown_op(Lower *l) {
     }
     lower_error(l, D_UNSUPPORTED_OP, "%s is not supported (domain %s, opset %d)",
                 text_or_empty(name), domain, l->opset);
-    for (int v = 1; v <= 30; v++)
+    for (int v = l->opset + 1; v <= MAX_OPSET; v++)
         if (onnx_op_find(l->domain, text_or_empty(name), v)) {
             diag_hint(l->im->diags, "convert the model to opset %d or a later one", v);
+            return;
+        }
+    for (int v = l->opset > MAX_OPSET ? MAX_OPSET : l->opset - 1; v > 0; v--)
+        if (onnx_op_find(l->domain, text_or_empty(name), v)) {
+            diag_hint(l->im->diags, "it is supported up to opset %d", v);
             return;
         }
 }
@@ -159,10 +170,10 @@ static void run_lowering(Lower *l) {
     if (!defined) return;
     build_at(l->g, l->loc);
     const bool ok = fn ? function_inline(l, fn) : op_check(l) && l->op->lower(l);
-    if (!ok)
-        memset(l->out, 0, l->nout * sizeof *l->out);
-    else if (diag_errors(l->im->diags) == errors)
-        check_produced(l);
+    const bool silent = diag_errors(l->im->diags) == errors;
+    if (!ok) memset(l->out, 0, l->nout * sizeof *l->out);
+    if (ok && silent) check_produced(l);
+    if (!ok && silent) lower_error(l, D_UNSUPPORTED, "this form of the operator is not supported");
 }
 
 void lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index) {
@@ -237,138 +248,6 @@ Item lower_in_item(Lower *l, uint32_t i) {
 
 void lower_out_item(Lower *l, uint32_t i, Item item) {
     if (i < l->nout) l->out[i] = item;
-}
-
-/* Attributes */
-
-static const Onnx__AttributeProto *given(const Lower *l, const char *name) {
-    for (uint32_t i = 0; i < l->attrs->n; i++)
-        if (!strcmp(l->attrs->v[i].name, name)) return l->attrs->v[i].proto;
-    return NULL;
-}
-
-static const char *fallback(const Lower *l, const char *name) {
-    char kind;
-    return op_attr_default(l->op, name, &kind);
-}
-
-bool lower_has_attr(const Lower *l, const char *name) {
-    return given(l, name) != NULL;
-}
-
-int64_t lower_i(const Lower *l, const char *name) {
-    const Onnx__AttributeProto *a = given(l, name);
-    if (a) return a->i;
-    const char *d = fallback(l, name);
-    return d ? strtoll(d, NULL, 10) : 0;
-}
-
-double lower_f(const Lower *l, const char *name) {
-    const Onnx__AttributeProto *a = given(l, name);
-    if (a) return (double)a->f;
-    const char *d = fallback(l, name);
-    return d ? (double)strtof(d, NULL) : 0; /* attributes are single precision */
-}
-
-static const char *bytes_text(const Lower *l, const ProtobufCBinaryData *b) {
-    return b->len ? arena_strndup(l->im->arena, (const char *)b->data, b->len) : "";
-}
-
-const char *lower_s(const Lower *l, const char *name) {
-    const Onnx__AttributeProto *a = given(l, name);
-    if (a) return bytes_text(l, &a->s);
-    const char *d = fallback(l, name);
-    return d ? d : "";
-}
-
-const int64_t *lower_ints(const Lower *l, const char *name, uint32_t *n) {
-    static const int64_t none[1];
-    const Onnx__AttributeProto *a = given(l, name);
-    *n = a ? (uint32_t)a->n_ints : 0;
-    return !a ? NULL : a->n_ints ? a->ints : none;
-}
-
-const float *lower_floats(const Lower *l, const char *name, uint32_t *n) {
-    static const float none[1];
-    const Onnx__AttributeProto *a = given(l, name);
-    *n = a ? (uint32_t)a->n_floats : 0;
-    return !a ? NULL : a->n_floats ? a->floats : none;
-}
-
-const char *const *lower_strings(const Lower *l, const char *name, uint32_t *n) {
-    const Onnx__AttributeProto *a = given(l, name);
-    *n = a ? (uint32_t)a->n_strings : 0;
-    if (!a) return NULL;
-    const char **v = ARENA_ARRAY(l->im->arena, const char *, a->n_strings + 1);
-    for (uint32_t i = 0; i < *n; i++) v[i] = bytes_text(l, &a->strings[i]);
-    return v;
-}
-
-bool lower_tensor(Lower *l, const char *name, Value *out) {
-    const Onnx__AttributeProto *a = given(l, name);
-    *out = 0;
-    if (!a) return false;
-    const char *what = arena_printf(l->im->arena, "%s: attribute '%s'",
-                                    graph_place(l->g, l->loc, l->im->arena), name);
-    return tensor_build(l->im, l->g, a->t, what, out);
-}
-
-/* Values known at compile time */
-
-/* A static rank-1 or rank-0 integer tensor without elements counts as known. */
-static bool is_empty(const Lower *l, const Type *t) {
-    int64_t n = -1;
-    return t->rank == 1 && expr_is_const(l->im->exprs, t->dim[0], &n) && n == 0;
-}
-
-const Expr *lower_shape_in(Lower *l, uint32_t i, uint32_t *n) {
-    static const Expr none[1];
-    *n = 0;
-    const Value v = lower_in(l, i);
-    if (!v) return NULL;
-    if (is_empty(l, graph_type(l->g, v))) return none;
-    const Expr *e = build_elems(l->g, v, true, n);
-    if (!e)
-        lower_unsupported(l, "make it a constant, or compute it from shapes only",
-                          "input %u must be known when the inputs' shapes are", i);
-    return e;
-}
-
-bool lower_const_ints(Lower *l, uint32_t in, const char *attr, int64_t *out, uint32_t max,
-                      uint32_t *n) {
-    *n = 0;
-    const int64_t *a = attr ? lower_ints(l, attr, n) : NULL;
-    if (*n > max)
-        return lower_error(l, D_ATTRIBUTE, "'%s' has %u values, at most %u fit", attr, *n, max);
-    if (a) {
-        memcpy(out, a, *n * sizeof *a);
-        return true;
-    }
-    const Value v = lower_in(l, in);
-    if (!v || is_empty(l, graph_type(l->g, v))) return true;
-    const Expr *e = build_elems(l->g, v, false, n);
-    if (e && *n > max)
-        return lower_error(l, D_SHAPE, "input %u has %u values, at most %u fit", in, *n, max);
-    for (uint32_t k = 0; e && k < *n; k++)
-        if (!expr_is_const(l->im->exprs, e[k], &out[k])) e = NULL;
-    if (e) return true;
-    return lower_unsupported(l, "make it an initializer or a Constant node",
-                             "input %u must be a constant", in);
-}
-
-bool lower_const_f(Lower *l, uint32_t i, double *out) {
-    const Value v = lower_in(l, i);
-    return v && build_const_f64(l->g, v, out);
-}
-
-bool lower_declared(Lower *l, uint32_t i, Type *out) {
-    return lower_has_out(l, i) && scope_declared(l->scope, l->node->output[i], out);
-}
-
-int lower_axis(Lower *l, int64_t axis, int rank) {
-    if (axis >= -rank && axis < rank) return (int)(axis < 0 ? axis + rank : axis);
-    lower_error(l, D_ATTRIBUTE, "axis %lld is out of range for rank %d", (long long)axis, rank);
-    return -1;
 }
 
 /* Messages */

@@ -54,17 +54,16 @@ static void pad_ceil(Graph *g, Window *w, Value x, int i) {
 
 static bool read_pads(Lower *l, Value x, Window *w) {
     Graph *g = lower_graph(l);
-    const char *mode = lower_s(l, "auto_pad");
+    enum { NOTSET, VALID, SAME_UPPER, SAME_LOWER };
+    static const char *const modes[] = {"NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER", NULL};
+    int mode;
+    if (!lower_choice(l, "auto_pad", modes, &mode)) return false;
     int64_t pads[2 * GRAPH_MAX_WINDOW];
     if (!nn_read_ints(l, "pads", 2 * w->n, 0, INT64_MIN, pads)) return false;
-    bool same = !strcmp(mode, "SAME_UPPER") || !strcmp(mode, "SAME_LOWER");
-    if (!same && strcmp(mode, "VALID") != 0 && strcmp(mode, "NOTSET") != 0)
-        return lower_error(l, D_ATTRIBUTE, "auto_pad is \"%s\"", mode);
-    bool explicit_pads = !strcmp(mode, "NOTSET");
     for (int i = 0; i < w->n; i++) {
-        w->lo[i] = v_int(g, explicit_pads ? pads[i] : 0);
-        w->hi[i] = v_int(g, explicit_pads ? pads[w->n + i] : 0);
-        if (same) pad_same(g, w, x, i, !strcmp(mode, "SAME_UPPER"));
+        w->lo[i] = v_int(g, mode == NOTSET ? pads[i] : 0);
+        w->hi[i] = v_int(g, mode == NOTSET ? pads[w->n + i] : 0);
+        if (mode == SAME_UPPER || mode == SAME_LOWER) pad_same(g, w, x, i, mode == SAME_UPPER);
     }
     return true;
 }
@@ -84,6 +83,19 @@ bool nn_window_read(Lower *l, Value x, const int64_t *size, bool ceil_mode, Wind
     if (!nn_read_ints(l, "dilations", w->n, 1, 1, w->dilation)) return false;
     if (!read_pads(l, x, w)) return false;
     for (int i = 0; ceil_mode && i < w->n; i++) pad_ceil(g, w, x, i);
+    return true;
+}
+
+bool nn_window_fits(Lower *l, Value x, const Window *w) {
+    ExprPool *p = lower_exprs(l);
+    for (int i = 0; i < w->n; i++) {
+        const Expr padded =
+            expr_add(p, v_dim(lower_graph(l), x, 2 + i), expr_add(p, w->lo[i], w->hi[i]));
+        int64_t room;
+        if (expr_is_const(p, padded, &room) && room < nn_window_span(w, i))
+            return lower_error(l, D_SHAPE, "a window of %lld over %lld elements of axis %d",
+                               (long long)nn_window_span(w, i), (long long)room, 2 + i);
+    }
     return true;
 }
 

@@ -15,6 +15,8 @@ typedef struct Window {
  * `ceil_mode` the padding behind is stretched so that the last, partial window fits; a window that
  * would start in that padding is dropped. */
 bool nn_window_read(Lower *l, Value x, const int64_t *size, bool ceil_mode, Window *w);
+/* The padded input holds at least one window along every axis: false after an error. */
+bool nn_window_fits(Lower *l, Value x, const Window *w);
 /* Distance between the first and the last tap, plus one. */
 int64_t nn_window_span(const Window *w, int i);
 /* Number of window positions along spatial axis i of x. */

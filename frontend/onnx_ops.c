@@ -84,6 +84,7 @@ static char attr_kind(const Onnx__AttributeProto *a) {
         [ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS] = 'I',
         [ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRINGS] = 'S',
         [ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__TYPE_PROTO] = 'p',
+        [ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__SPARSE_TENSOR] = 'x',
     };
     const unsigned t = (unsigned)a->type;
     const char k = t < sizeof kinds ? kinds[t] : 0;

@@ -1,27 +1,13 @@
 /* Activations and the softmax family. */
-#include "frontend/onnx_op.h"
+#include "frontend/activation.h"
 #include <string.h>
 
-static const double sqrt_half = 0.70710678118654752440;
-static const double sqrt_2_over_pi = 0.79788456080286535588;
-
-static Value scalar(Lower *l, double v) {
-    return build_scalar_f(lower_graph(l), lower_type(l, 0)->dtype, v);
-}
-
-static Value is_negative(Lower *l, Value x) {
-    return build_binary(lower_graph(l), OP_lt, x, scalar(l, 0));
-}
-
-static bool lower_relu(Lower *l) {
-    lower_out(l, 0, build_binary_f(lower_graph(l), OP_max, lower_in(l, 0), 0));
-    return true;
-}
-
-static bool lower_leaky_relu(Lower *l) {
-    Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0), below = build_binary_f(g, OP_mul, x, lower_f(l, "alpha"));
-    lower_out(l, 0, build_select(g, is_negative(l, x), below, x));
+/* Operators that activation.c knows by their names. */
+static bool lower_named(Lower *l) {
+    const Activation *f = activation_find(lower_op_name(l));
+    const double alpha = f->nparams > 0 ? lower_f(l, "alpha") : 0;
+    const double beta = f->nparams > 1 ? lower_f(l, "beta") : 0;
+    lower_out(l, 0, f->build(lower_graph(l), lower_in(l, 0), alpha, beta));
     return true;
 }
 
@@ -37,127 +23,67 @@ static Value prelu_slope(Lower *l) {
 
 static bool lower_prelu(Lower *l) {
     Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0), below = build_binary(g, OP_mul, x, prelu_slope(l));
-    lower_out(l, 0, build_select(g, is_negative(l, x), below, x));
-    return true;
-}
-
-static bool lower_thresholded_relu(Lower *l) {
-    Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0);
-    Value above = build_binary(g, OP_lt, scalar(l, lower_f(l, "alpha")), x);
-    lower_out(l, 0, build_select(g, above, x, scalar(l, 0)));
-    return true;
-}
-
-static bool lower_elu(Lower *l) {
-    Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0);
-    Value below = build_binary_f(g, OP_mul, build_unary(g, OP_expm1, x), lower_f(l, "alpha"));
-    lower_out(l, 0, build_select(g, is_negative(l, x), below, x));
+    Value x = lower_in(l, 0), slope = prelu_slope(l);
+    if (!slope || (lower_opset(l) >= 7 && !lower_fits(l, 1, lower_type(l, 0)))) return false;
+    Value below = build_binary(g, OP_mul, x, slope);
+    lower_out(l, 0, build_select(g, v_ltf(g, x, 0), below, x));
     return true;
 }
 
 static bool lower_selu(Lower *l) {
     Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0);
-    Value below = build_binary_f(g, OP_mul, build_unary(g, OP_expm1, x), lower_f(l, "alpha"));
-    Value v = build_select(g, is_negative(l, x), below, x);
-    lower_out(l, 0, build_binary_f(g, OP_mul, v, lower_f(l, "gamma")));
+    Value v = activation_elu(g, lower_in(l, 0), lower_f(l, "alpha"));
+    lower_out(l, 0, v_mulf(g, v, lower_f(l, "gamma")));
     return true;
 }
 
+/* max(x, 0) + min(alpha (e^(x/alpha) - 1), 0) */
 static bool lower_celu(Lower *l) {
     Graph *g = lower_graph(l);
     const double alpha = lower_f(l, "alpha");
     if (alpha == 0) return lower_error(l, D_ATTRIBUTE, "alpha must not be 0");
-    Value x = lower_in(l, 0);
-    Value e = build_unary(g, OP_expm1, build_binary_f(g, OP_div, x, alpha));
-    Value below = build_binary_f(g, OP_min, build_binary_f(g, OP_mul, e, alpha), 0);
-    lower_out(l, 0, build_binary(g, OP_add, build_binary_f(g, OP_max, x, 0), below));
+    Value x = lower_in(l, 0), e = build_unary(g, OP_expm1, v_divf(g, x, alpha));
+    lower_out(l, 0, v_add(g, v_maxf(g, x, 0), v_minf(g, v_mulf(g, e, alpha), 0)));
     return true;
 }
 
-/* x/2 * (1 + inner), with inner = erf(x/sqrt 2) or tanh(sqrt(2/pi) * (x + 0.044715 x^3)). */
 static bool lower_gelu(Lower *l) {
-    Graph *g = lower_graph(l);
-    const char *approximate = lower_s(l, "approximate");
-    Value x = lower_in(l, 0), inner;
-    if (!strcmp(approximate, "tanh")) {
-        Value cube = build_binary(g, OP_mul, build_binary(g, OP_mul, x, x), x);
-        inner = build_binary(g, OP_add, x, build_binary_f(g, OP_mul, cube, 0.044715));
-        inner = build_unary(g, OP_tanh, build_binary_f(g, OP_mul, inner, sqrt_2_over_pi));
-    } else if (!strcmp(approximate, "none")) {
-        inner = build_unary(g, OP_erf, build_binary_f(g, OP_mul, x, sqrt_half));
-    } else {
-        return lower_error(l, D_ATTRIBUTE, "approximate is '%s', not none or tanh", approximate);
-    }
-    inner = build_binary_f(g, OP_add, inner, 1);
-    lower_out(l, 0, build_binary(g, OP_mul, build_binary_f(g, OP_mul, x, 0.5), inner));
-    return true;
-}
-
-static Value hard_sigmoid(Graph *g, Value x, double alpha, double beta) {
-    Value v = build_binary_f(g, OP_add, build_binary_f(g, OP_mul, x, alpha), beta);
-    return build_binary_f(g, OP_max, build_binary_f(g, OP_min, v, 1), 0);
-}
-
-static bool lower_hard_sigmoid(Lower *l) {
-    lower_out(
-        l, 0,
-        hard_sigmoid(lower_graph(l), lower_in(l, 0), lower_f(l, "alpha"), lower_f(l, "beta")));
+    static const char *const forms[] = {"none", "tanh", NULL};
+    static Value (*const build[])(Graph *, Value) = {activation_gelu, activation_gelu_tanh};
+    int form;
+    if (!lower_choice(l, "approximate", forms, &form)) return false;
+    lower_out(l, 0, build[form](lower_graph(l), lower_in(l, 0)));
     return true;
 }
 
 static bool lower_hard_swish(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0);
-    lower_out(l, 0, build_binary(g, OP_mul, x, hard_sigmoid(g, x, 1.0 / 6, 0.5)));
-    return true;
-}
-
-/* log(1 + e^x) without overflow: max(x, 0) + log1p(e^-|x|). */
-static Value softplus(Graph *g, Value x) {
-    Value e = build_unary(g, OP_exp, build_unary(g, OP_neg, build_unary(g, OP_abs, x)));
-    return build_binary(g, OP_add, build_binary_f(g, OP_max, x, 0), build_unary(g, OP_log1p, e));
-}
-
-static bool lower_softplus(Lower *l) {
-    lower_out(l, 0, softplus(lower_graph(l), lower_in(l, 0)));
+    lower_out(l, 0, v_mul(g, x, activation_hard_sigmoid(g, x, 1.0 / 6, 0.5)));
     return true;
 }
 
 static bool lower_mish(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0);
-    lower_out(l, 0, build_binary(g, OP_mul, x, build_unary(g, OP_tanh, softplus(g, x))));
+    lower_out(l, 0, v_mul(g, x, v_tanh(g, activation_softplus(g, x))));
     return true;
 }
 
-static bool lower_softsign(Lower *l) {
-    Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0);
-    Value d = build_binary_f(g, OP_add, build_unary(g, OP_abs, x), 1);
-    lower_out(l, 0, build_binary(g, OP_div, x, d));
-    return true;
-}
-
+/* x + bias below -lambd, x - bias above lambd, 0 between. */
 static bool lower_shrink(Lower *l) {
     Graph *g = lower_graph(l);
     const double lambd = lower_f(l, "lambd"), bias = lower_f(l, "bias");
     Value x = lower_in(l, 0);
-    Value above = build_select(g, build_binary(g, OP_lt, scalar(l, lambd), x),
-                               build_binary_f(g, OP_sub, x, bias), scalar(l, 0));
-    Value below = build_binary(g, OP_lt, x, scalar(l, -lambd));
-    lower_out(l, 0, build_select(g, below, build_binary_f(g, OP_add, x, bias), above));
+    Value above = v_select_f(g, v_lt(g, v_const(g, x, lambd), x), v_addf(g, x, -bias), 0);
+    lower_out(l, 0, build_select(g, v_ltf(g, x, -lambd), v_addf(g, x, bias), above));
     return true;
 }
 
 static bool lower_swish(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0);
-    Value s = build_unary(g, OP_sigmoid, build_binary_f(g, OP_mul, x, lower_f(l, "alpha")));
-    lower_out(l, 0, build_binary(g, OP_mul, x, s));
+    lower_out(l, 0, v_mul(g, x, v_sigmoid(g, v_mulf(g, x, lower_f(l, "alpha")))));
     return true;
 }
 
@@ -166,8 +92,7 @@ static bool softmax_axes(Lower *l, uint32_t *axes) {
     const int rank = lower_type(l, 0)->rank;
     const int axis = lower_axis(l, lower_i(l, "axis"), rank);
     if (axis < 0) return false;
-    *axes = 1u << axis;
-    if (lower_opset(l) < 13) *axes = (1u << rank) - (1u << axis);
+    *axes = lower_opset(l) < 13 ? v_axes_from(axis, rank) : 1u << axis;
     return true;
 }
 
@@ -175,13 +100,10 @@ static bool lower_softmax(Lower *l) {
     Graph *g = lower_graph(l);
     uint32_t axes;
     if (!softmax_axes(l, &axes)) return false;
-    Value x = lower_in(l, 0);
-    x = build_binary(g, OP_sub, x, build_reduce(g, OP_reduce_max, x, axes, true));
-    Value e = build_unary(g, OP_exp, x), sum = build_reduce(g, OP_reduce_sum, e, axes, true);
     if (!strcmp(lower_op_name(l), "LogSoftmax"))
-        lower_out(l, 0, build_binary(g, OP_sub, x, build_unary(g, OP_log, sum)));
+        lower_out(l, 0, v_log_softmax(g, lower_in(l, 0), axes));
     else
-        lower_out(l, 0, build_binary(g, OP_div, e, sum));
+        lower_out(l, 0, v_softmax(g, lower_in(l, 0), axes));
     return true;
 }
 
@@ -223,20 +145,20 @@ static const char *const axis1_attrs[] = {"axis:i=1", NULL};
 static const char *const axis_last_attrs[] = {"axis:i=-1", NULL};
 
 const OnnxOp ops_activation[] = {
-    {"", "Relu", 1, 0, 1, 1, 1, 1, none, lower_relu},
-    {"", "LeakyRelu", 1, 0, 1, 1, 1, 1, leaky_attrs, lower_leaky_relu},
+    {"", "Relu", 1, 0, 1, 1, 1, 1, none, lower_named},
+    {"", "LeakyRelu", 1, 0, 1, 1, 1, 1, leaky_attrs, lower_named},
     {"", "PRelu", 1, 0, 2, 2, 1, 1, none, lower_prelu},
-    {"", "ThresholdedRelu", 10, 0, 1, 1, 1, 1, alpha1_attrs, lower_thresholded_relu},
-    {"", "Elu", 1, 0, 1, 1, 1, 1, alpha1_attrs, lower_elu},
+    {"", "ThresholdedRelu", 10, 0, 1, 1, 1, 1, alpha1_attrs, lower_named},
+    {"", "Elu", 1, 0, 1, 1, 1, 1, alpha1_attrs, lower_named},
     {"", "Selu", 1, 5, 1, 1, 1, 1, selu1_attrs, lower_selu},
     {"", "Selu", 6, 0, 1, 1, 1, 1, selu_attrs, lower_selu},
     {"", "Celu", 12, 0, 1, 1, 1, 1, alpha1_attrs, lower_celu},
     {"", "Gelu", 20, 0, 1, 1, 1, 1, gelu_attrs, lower_gelu},
-    {"", "HardSigmoid", 1, 0, 1, 1, 1, 1, hard_attrs, lower_hard_sigmoid},
+    {"", "HardSigmoid", 1, 0, 1, 1, 1, 1, hard_attrs, lower_named},
     {"", "HardSwish", 14, 0, 1, 1, 1, 1, NULL, lower_hard_swish},
-    {"", "Softplus", 1, 0, 1, 1, 1, 1, NULL, lower_softplus},
+    {"", "Softplus", 1, 0, 1, 1, 1, 1, NULL, lower_named},
     {"", "Mish", 18, 0, 1, 1, 1, 1, NULL, lower_mish},
-    {"", "Softsign", 1, 0, 1, 1, 1, 1, NULL, lower_softsign},
+    {"", "Softsign", 1, 0, 1, 1, 1, 1, NULL, lower_named},
     {"", "Shrink", 9, 0, 1, 1, 1, 1, shrink_attrs, lower_shrink},
     {"", "Swish", 24, 0, 1, 1, 1, 1, alpha1_attrs, lower_swish},
     {"", "Softmax", 1, 12, 1, 1, 1, 1, axis1_attrs, lower_softmax},

@@ -11,7 +11,7 @@ static bool read_heads(Lower *l, Attention *a, bool *packed) {
     *packed = rank == 3;
     if ((rank != 3 && rank != 4) || v_rank(g, a->k) != rank || v_rank(g, a->v) != rank)
         return lower_error(l, D_SHAPE, "Q, K and V need one rank, 3 or 4; Q has %d", rank);
-    if (!*packed) return true;
+    if (!*packed) return attention_check_heads(l, a);
     int64_t heads = lower_i(l, "q_num_heads"), kv_heads = lower_i(l, "kv_num_heads");
     if (heads < 1 || kv_heads < 1 || heads % kv_heads)
         return lower_error(l, D_ATTRIBUTE,
@@ -71,10 +71,10 @@ static bool read_masks(Lower *l, Attention *a) {
 }
 
 static bool read_precision(Lower *l, Attention *a) {
-    int64_t code = lower_i(l, "softmax_precision");
-    if (code && (!dtype_from_onnx((int)code, &a->precision) || !dtype_is_float(a->precision)))
-        return lower_error(l, D_ATTRIBUTE, "softmax_precision is %lld", (long long)code);
-    return true;
+    if (!lower_i(l, "softmax_precision")) return true;
+    if (!lower_dtype(l, "softmax_precision", &a->precision)) return false;
+    return dtype_is_float(a->precision) ||
+           lower_error(l, D_ATTRIBUTE, "softmax_precision is %s", dtype_name(a->precision));
 }
 
 /* 1/sqrt(D) unless the attribute is given. */
@@ -92,6 +92,10 @@ static bool lower_attention(Lower *l) {
     Graph *g = lower_graph(l);
     Attention a = {0};
     bool packed;
+    int64_t mode = lower_i(l, "qk_matmul_output_mode");
+    if (mode < 0 || mode > 3)
+        return lower_error(l, D_ATTRIBUTE, "qk_matmul_output_mode is %lld", (long long)mode);
+    if (!lower_is(l, 3, TYPES_FLOAT | TYPES_BOOL) || !lower_is(l, 6, TYPES_INT)) return false;
     if (!read_heads(l, &a, &packed) || !read_precision(l, &a)) return false;
     a.k = append_past(l, 4, a.k);
     a.v = append_past(l, 5, a.v);
@@ -103,9 +107,6 @@ static bool lower_attention(Lower *l) {
     if (lower_has_out(l, 1)) lower_out(l, 1, a.k);
     if (lower_has_out(l, 2)) lower_out(l, 2, a.v);
     if (!lower_has_out(l, 3)) return true;
-    int64_t mode = lower_i(l, "qk_matmul_output_mode");
-    if (mode < 0 || mode > 3)
-        return lower_error(l, D_ATTRIBUTE, "qk_matmul_output_mode is %lld", (long long)mode);
     Value shown = ((Value[]){a.raw, a.capped, a.masked, a.probability})[mode];
     lower_out(l, 3, v_cast_like(g, shown, a.q));
     return true;
@@ -128,6 +129,7 @@ static bool lower_flex_attention(Lower *l) {
     if (!a.q || !a.k || !a.v) return false;
     if (v_rank(g, a.q) != 4 || v_rank(g, a.k) != 4 || v_rank(g, a.v) != 4)
         return lower_error(l, D_SHAPE, "Q, K and V need rank 4");
+    if (!attention_check_heads(l, &a)) return false;
     if (!read_scale(l, &a) || !read_precision(l, &a)) return false;
     a.modify = flex_modify;
     a.ctx = l;
@@ -144,6 +146,8 @@ static bool lower_rotary(Lower *l) {
     int rank = v_rank(g, x);
     int64_t heads = lower_i(l, "num_heads"), rotated = lower_i(l, "rotary_embedding_dim");
     if (rank != 3 && rank != 4) return lower_error(l, D_SHAPE, "the input has rank %d", rank);
+    if (rotated < 0 || rotated % 2)
+        return lower_error(l, D_ATTRIBUTE, "rotary_embedding_dim is %lld", (long long)rotated);
     if (rank == 3 && heads < 1) return lower_error(l, D_ATTRIBUTE, "3-D input needs num_heads");
     if (lower_has_in(l, 3)) {
         cosine = build_take(g, cosine, lower_in(l, 3), 0);

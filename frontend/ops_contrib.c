@@ -86,8 +86,8 @@ static bool lower_skip_rms_norm(Lower *l) {
 /* Positions 0.. of each row unless given; the mask's rows are summed for output 1. */
 static bool lower_embed_layer_norm(Lower *l) {
     Graph *g = lower_graph(l);
-    Value ids = lower_in(l, 0), table = lower_in(l, 2);
-    if (!ids || !table) return false;
+    Value ids = lower_in(l, 0), table = lower_need(l, 2);
+    if (!ids || !table || !lower_need(l, 3) || !lower_need(l, 5) || !lower_need(l, 6)) return false;
     Value positions = lower_in(l, 8);
     if (!positions) positions = v_iota(g, DT_i64, v_dim(g, ids, 1));
     Value sum = v_add(g, v_widen(g, build_take(g, table, ids, 0)),
@@ -173,7 +173,7 @@ static bool lower_fused_conv(Lower *l) {
     Window win;
     int64_t groups;
     uint32_t n;
-    if (!nn_conv_read(l, x, w, &win, &groups)) return false;
+    if (!nn_conv_read(l, x, w, &win, &groups) || !lower_vector(l, 2, v_dim(g, w, 0))) return false;
     Value y = nn_conv_last(g, x, w, &win, groups, v_wide_type(v_dtype(g, x)));
     if (lower_has_in(l, 2)) y = v_add(g, y, v_cast_like(g, lower_in(l, 2), y));
     y = v_channels_first(g, y);

@@ -247,6 +247,7 @@ static bool gqa_split(Lower *l, Gqa *q) {
     if (heads < 1 || kv < 1 || heads % kv)
         return lower_error(l, D_ATTRIBUTE, "num_heads %lld is no multiple of kv_num_heads %lld",
                            (long long)heads, (long long)kv);
+    if (k && !lower_need(l, 2)) return false;
     if (!k) {
         Expr size = expr_div(g->exprs, v_dim(g, x, 2), v_int(g, heads + 2 * kv));
         Expr q_size = expr_muli(g->exprs, size, heads), kv_size = expr_muli(g->exprs, size, kv);
@@ -265,14 +266,10 @@ static bool gqa_split(Lower *l, Gqa *q) {
 static bool gqa_lengths(Lower *l, Gqa *q) {
     Graph *g = lower_graph(l);
     ExprPool *p = g->exprs;
-    uint32_t n;
-    const Expr *total = lower_shape_in(l, 6, &n);
-    if (!total || n != 1) return false;
-    Value last = lower_in(l, 5);
-    if (!last) return false;
+    Value last = lower_need(l, 5);
+    if (!last || !lower_need(l, 6) || !lower_number_in(l, 6, &q->total)) return false;
     Expr batch = v_dim(g, q->a.q, 0);
     q->rows = v_dim(g, q->a.q, 2);
-    q->total = total[0];
     q->cols = q->total;
     if (lower_has_in(l, 3) && lower_in(l, 3))
         q->cols = expr_max(p, v_dim(g, lower_in(l, 3), 2), q->total);

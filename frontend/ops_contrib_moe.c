@@ -14,7 +14,7 @@ typedef struct Moe {
 /* Softmax of the logits, cut to the k largest of each row. */
 static Value route(Lower *l, Value logits, int64_t k) {
     Graph *g = lower_graph(l);
-    Value p = v_softmax(g, logits, 1);
+    Value p = v_softmax(g, logits, 1u << 1);
     Value order = build_argsort(g, logits, 1, true);
     Value rank = build_argsort(g, order, 1, false);
     p = v_select_f(g, v_ltf(g, rank, (double)k), p, 0);
@@ -27,6 +27,8 @@ static bool moe_read(Lower *l, Moe *m) {
     Value x = lower_in(l, 0), logits = lower_in(l, 1);
     if (!x || !logits) return false;
     if (lower_i(l, "use_sparse_mixer")) return lower_unsupported(l, NULL, "use_sparse_mixer");
+    if (lower_i(l, "k") < 1)
+        return lower_error(l, D_ATTRIBUTE, "'k' is %lld", (long long)lower_i(l, "k"));
     if (v_rank(g, logits) != 2 || v_rank(g, x) < 2)
         return lower_error(l, D_SHAPE, "router_probs of rank %d", v_rank(g, logits));
     m->wide = v_wide_type(v_dtype(g, x));
@@ -99,7 +101,7 @@ static bool moe_build(Lower *l, const Moe *m, const Value w[3], const Value bias
 static bool lower_moe(Lower *l) {
     Moe m;
     if (!moe_read(l, &m)) return false;
-    Value w[3] = {lower_in(l, 2), lower_in(l, 4), lower_in(l, 6)};
+    Value w[3] = {lower_in(l, 2), lower_need(l, 4), lower_in(l, 6)};
     Value bias[3] = {lower_in(l, 3), lower_in(l, 5), lower_in(l, 7)};
     return moe_build(l, &m, w, bias);
 }
@@ -138,6 +140,8 @@ static bool lower_qmoe(Lower *l) {
     if (lower_i(l, "weights_prepacked") > 0)
         return lower_unsupported(l, "export without prepacking", "prepacked weights");
     if (!moe_read(l, &m)) return false;
+    if (!lower_need(l, 2) || !lower_need(l, 3) || !lower_need(l, 5) || !lower_need(l, 6))
+        return false;
     Value w[3] = {0}, bias[3] = {lower_in(l, 4), lower_in(l, 7), lower_in(l, 10)};
     for (uint32_t i = 0; i < 3; i++) {
         if (!lower_has_in(l, 2 + 3 * i)) continue;

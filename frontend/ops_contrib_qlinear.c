@@ -59,7 +59,7 @@ static bool lower_softmax(Lower *l) {
     if (!x) return false;
     if (lower_i(l, "opset") < 13) return lower_unsupported(l, NULL, "softmax over flattened axes");
     int axis = lower_axis(l, lower_i(l, "axis"), v_rank(g, x));
-    return axis >= 0 && out_quantised(l, v_softmax(g, x, axis), 3, 0);
+    return axis >= 0 && out_quantised(l, v_softmax(g, x, 1u << axis), 3, 0);
 }
 
 static bool lower_global_average_pool(Lower *l) {

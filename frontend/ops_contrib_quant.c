@@ -2,6 +2,8 @@
  * in front of the operator that reads the weights. */
 #include "frontend/quant.h"
 
+enum { MAX_BLOCK = 1 << 16 };
+
 /* ---- MatMulNBits --------------------------------------------------------------------------- */
 
 Value quant_unpack_bits(Graph *g, Value x, int64_t bits) {
@@ -31,7 +33,8 @@ static Value zero_points(Lower *l, int64_t n, int64_t blocks, int64_t bits, DTyp
 static bool nbits_check(Lower *l, int64_t bits, int64_t block, int64_t k, int64_t n) {
     if (bits != 2 && bits != 4 && bits != 8)
         return lower_unsupported(l, NULL, "%lld-bit weights", (long long)bits);
-    if (block < 16 || (block & (block - 1)) || k < 1 || n < 1)
+    if (block < 16 || (block & (block - 1)) || block > MAX_BLOCK || k < 1 || n < 1 ||
+        k > INT32_MAX || n > INT32_MAX)
         return lower_error(l, D_ATTRIBUTE, "block_size %lld, K %lld, N %lld", (long long)block,
                            (long long)k, (long long)n);
     if (lower_i(l, "weight_prepacked"))
@@ -94,7 +97,7 @@ static bool lower_gather_block_quantized(Lower *l) {
     if (axis < 0 || from < 0) return false;
     if (from != 0 || axis != rank - 1)
         return lower_unsupported(l, NULL, "gather_axis other than 0, quantize_axis not the last");
-    if ((b.bits != 2 && b.bits != 4 && b.bits != 8) || b.block < 16)
+    if ((b.bits != 2 && b.bits != 4 && b.bits != 8) || b.block < 16 || b.block > MAX_BLOCK)
         return lower_error(l, D_ATTRIBUTE, "bits %lld, block_size %lld", (long long)b.bits,
                            (long long)b.block);
     Value q = gather_rows(g, data, indices, &b), s = build_take(g, scales, indices, 0), z = 0;

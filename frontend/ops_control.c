@@ -366,7 +366,7 @@ static bool scan_read(Lower *l, Scan *s, uint32_t skip) {
     s->out_axis = ARENA_ARRAY(g->arena, int, s->nouts);
     s->out_reverse = ARENA_ARRAY(g->arena, bool, s->nouts);
     for (uint32_t i = 0; i < all; i++)
-        if (!(s->state[i] = lower_in(l, skip + i))) return false;
+        if (!(s->state[i] = lower_need(l, skip + i))) return false;
     return true;
 }
 
@@ -392,6 +392,8 @@ static bool lower_scan(Lower *l) {
         s.out_reverse[i] = out_dirs && out_dirs[i];
     }
     s.length = v_dim(g, s.scan[0], s.in_axis[0]);
+    for (uint32_t i = 1; i < s.nscans; i++)
+        lower_assume(l, v_dim(g, s.scan[i], s.in_axis[i]), s.length);
     Value *out = ARENA_ARRAY(g->arena, Value, s.nstates + s.nouts);
     if (!scan_run(l, &s, out)) return false;
     for (uint32_t i = 0; i < lower_nout(l); i++) lower_out(l, i, out[i]);

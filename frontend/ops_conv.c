@@ -92,7 +92,7 @@ bool nn_conv_read(Lower *l, Value x, Value w, Window *win, int64_t *groups) {
     if (!channels_fit(g, v_dim(g, x, 1), v_dim(g, w, 1), *groups))
         return lower_error(l, D_SHAPE, "the input's channels are not %lld groups of the weights'",
                            (long long)*groups);
-    return nn_window_read(l, x, size, false, win);
+    return nn_window_read(l, x, size, false, win) && nn_window_fits(l, x, win);
 }
 
 /* Adds a bias of [C] to channels-last y in y's type; the result in the type of x, channels first.
@@ -109,7 +109,7 @@ static bool lower_conv(Lower *l) {
     if (!x || !w) return false;
     Window win;
     int64_t groups;
-    if (!nn_conv_read(l, x, w, &win, &groups)) return false;
+    if (!nn_conv_read(l, x, w, &win, &groups) || !lower_vector(l, 2, v_dim(g, w, 0))) return false;
     Value y = nn_conv_last(g, x, w, &win, groups, v_wide_type(v_dtype(g, x)));
     lower_out(l, 0, finish(g, y, lower_in(l, 2), x));
     return true;
@@ -247,6 +247,7 @@ static bool lower_conv_transpose(Lower *l) {
     if (!nn_window_read(l, x, size, false, &win)) return false;
     if (!nn_read_ints(l, "output_padding", win.n, 0, 0, extra)) return false;
     if (!crop_read(l, x, &win, extra)) return false;
+    if (!lower_vector(l, 2, expr_muli(g->exprs, v_dim(g, w, 1), groups))) return false;
     DType to = v_wide_type(v_dtype(g, x));
     Value y = is_tiling(g, &win, groups, extra)
                   ? transpose_tiling(g, x, w, &win, to)

@@ -33,7 +33,9 @@ static int find(const Term *t, uint8_t label) {
 }
 
 static bool bad_equation(Einsum *e) {
-    return lower_error(e->l, D_ATTRIBUTE, "the equation is malformed");
+    return lower_error(e->l, D_ATTRIBUTE,
+                       "equation \"%s\" is malformed or does not fit %u operands",
+                       lower_s(e->l, "equation"), lower_nin(e->l));
 }
 
 /* Reads one term; `dots` is how many axes an ellipsis stands for. */
@@ -111,7 +113,7 @@ static bool read_operands(Einsum *e, const char **s) {
             return lower_error(e->l, D_SHAPE, "term %u has %d labels for rank %d", i, t->n, rank);
         if (i + 1 < e->nin && *(*s)++ != ',') return bad_equation(e);
         if (dots > e->ellipsis) e->ellipsis = (uint8_t)dots;
-        t->v = lower_in(e->l, i);
+        t->v = lower_need(e->l, i);
         if (!t->v || !note_sizes(e, t)) return false;
         take_diagonals(e, t);
         if (!t->v) return false;

@@ -10,19 +10,17 @@ static bool for_axis(Lower *l, uint32_t in, PerAxis fn) {
     Graph *g = lower_graph(l);
     ExprPool *p = lower_exprs(l);
     const int rank = lower_type(l, 0)->rank;
-    uint32_t n;
     int64_t c;
-    const Expr *e = lower_shape_in(l, in, &n);
+    Expr e;
     Value x = lower_in(l, 0), v = 0;
-    if (!e) return false;
-    if (n != 1) return lower_error(l, D_SHAPE, "one axis is needed");
-    if (expr_is_const(p, e[0], &c)) {
+    if (!lower_number_in(l, in, &e)) return false;
+    if (expr_is_const(p, e, &c)) {
         const int axis = lower_axis(l, c, rank);
         if (axis < 0) return false;
         lower_out(l, 0, fn(l, x, axis));
         return true;
     }
-    const Expr chosen = expr_mod(p, e[0], expr_const(p, rank));
+    const Expr chosen = expr_mod(p, e, expr_const(p, rank));
     for (int k = 0; k < rank; k++) {
         Value hit =
             build_cast(g, build_expr(g, DT_i64, expr_eq(p, chosen, expr_const(p, k))), DT_bool);
@@ -119,14 +117,11 @@ static bool lower_gather_nd(Lower *l) {
 }
 
 static bool scatter_mode(Lower *l, ScatterMode *mode) {
-    static const char *const names[] = {"none", "add", "mul", "min", "max"};
-    const char *name = lower_s(l, "reduction");
-    for (int i = 0; i < 5; i++)
-        if (!strcmp(names[i], name)) {
-            *mode = (ScatterMode)i;
-            return true;
-        }
-    return lower_error(l, D_ATTRIBUTE, "reduction is '%s'", name);
+    static const char *const names[] = {"none", "add", "mul", "min", "max", NULL};
+    int i;
+    if (!lower_choice(l, "reduction", names, &i)) return false;
+    *mode = (ScatterMode)i;
+    return true;
 }
 
 static bool scatter_elements(Lower *l, ScatterMode mode) {
@@ -168,7 +163,10 @@ static bool lower_scatter_nd(Lower *l) {
         src[i] = (int8_t)(-1 - i);
         index[i] = index_column(g, lower_in(l, 1), i, data.dim[i], extra, &updates);
     }
-    for (uint32_t i = 0; i < extra; i++) src[k + i] = (int8_t)(indices.rank - 1 + (int)i);
+    for (uint32_t i = 0; i < extra; i++) {
+        src[k + i] = (int8_t)(indices.rank - 1 + (int)i);
+        lower_assume(l, updates.dim[indices.rank - 1 + (int)i], data.dim[k + i]);
+    }
     lower_out(l, 0,
               build_scatter(g, lower_in(l, 0), lower_in(l, 2), src, index, (uint32_t)k, mode));
     return true;
@@ -179,11 +177,18 @@ static bool lower_tensor_scatter(Lower *l) {
     Graph *g = lower_graph(l);
     const Type cache = *lower_type(l, 0), t = *lower_type(l, 1);
     const int axis = lower_axis(l, lower_i(l, "axis"), cache.rank);
-    const char *mode = lower_s(l, "mode");
+    static const char *const modes[] = {"linear", "circular", NULL};
+    int circular;
     int8_t src[GRAPH_MAX_RANK];
-    if (axis < 0) return false;
+    if (axis < 0 || !lower_choice(l, "mode", modes, &circular) || !lower_is(l, 2, TYPES_INT))
+        return false;
     if (axis == 0 || t.rank != cache.rank)
         return lower_error(l, D_SHAPE, "the update and the cache do not fit together");
+    for (int i = 0; i < t.rank; i++)
+        if (i != axis) lower_assume(l, t.dim[i], cache.dim[i]);
+    const Expr longer = expr_lt(lower_exprs(l), cache.dim[axis], t.dim[axis]);
+    if (expr_is_value(lower_exprs(l), longer, 1))
+        return lower_error(l, D_SHAPE, "the update is longer than the cache");
     Value at = build_iota(g, DT_i64, t.rank, t.dim, axis);
     if (lower_has_in(l, 2)) {
         Type column = {.rank = t.rank};
@@ -193,10 +198,7 @@ static bool lower_tensor_scatter(Lower *l) {
             g, OP_add, at,
             build_reshape(g, build_cast(g, lower_in(l, 2), DT_i64), t.rank, column.dim));
     }
-    if (!strcmp(mode, "circular"))
-        at = build_binary(g, OP_mod, at, build_expr(g, DT_i64, cache.dim[axis]));
-    else if (strcmp(mode, "linear"))
-        return lower_error(l, D_ATTRIBUTE, "mode is '%s'", mode);
+    if (circular) at = build_binary(g, OP_mod, at, build_expr(g, DT_i64, cache.dim[axis]));
     index_one_axis(src, t.rank, axis);
     lower_out(l, 0, build_scatter(g, lower_in(l, 0), lower_in(l, 1), src, &at, 1, SCATTER_set));
     return true;
@@ -208,16 +210,11 @@ static bool lower_top_k(Lower *l) {
     const Type t = *lower_type(l, 0);
     const int axis = lower_axis(l, lower_i(l, "axis"), t.rank);
     Expr k;
-    uint32_t n;
     if (axis < 0) return false;
-    if (lower_opset(l) < 10) {
+    if (lower_opset(l) < 10)
         k = expr_const(p, lower_i(l, "k"));
-    } else {
-        const Expr *e = lower_shape_in(l, 1, &n);
-        if (!e) return false;
-        if (n != 1) return lower_error(l, D_SHAPE, "K must be one number");
-        k = e[0];
-    }
+    else if (!lower_number_in(l, 1, &k))
+        return false;
     const bool largest = lower_opset(l) < 11 || lower_i(l, "largest") != 0;
     Value order = build_argsort(g, lower_in(l, 0), axis, largest);
     Value index = build_slice_axis(g, order, axis, expr_const(p, 0), k, 1);
@@ -254,7 +251,7 @@ static bool lower_one_hot(Lower *l) {
     if (axis < 0) return false;
     if (t.rank == GRAPH_MAX_RANK) return lower_error(l, D_LIMIT, "the rank is too high");
     Expr depth = 0;
-    if (!one_hot_depth(l, axis, &depth)) return false;
+    if (!one_hot_depth(l, axis, &depth) || !lower_vector(l, 2, expr_const(p, 2))) return false;
     Value index = axes_wrap(g, build_cast(g, lower_in(l, 0), DT_i64), depth);
     index = build_unsqueeze(g, index, axis);
     for (int i = t.rank; i > axis; i--) t.dim[i] = t.dim[i - 1];
@@ -275,7 +272,7 @@ static bool lower_reverse_sequence(Lower *l) {
     const int time = lower_axis(l, lower_i(l, "time_axis"), t.rank);
     int8_t src[GRAPH_MAX_RANK];
     Type column = {.rank = t.rank};
-    if (batch < 0 || time < 0) return false;
+    if (batch < 0 || time < 0 || !lower_is(l, 1, TYPES_INT)) return false;
     if (batch == time) return lower_error(l, D_ATTRIBUTE, "time_axis and batch_axis are the same");
     for (uint32_t i = 0; i < t.rank; i++) column.dim[i] = expr_const(lower_exprs(l), 1);
     column.dim[batch] = t.dim[batch];
@@ -290,20 +287,22 @@ static bool lower_reverse_sequence(Lower *l) {
 
 /* Pad */
 
+typedef enum PadMode { PAD_constant, PAD_reflect, PAD_edge, PAD_wrap } PadMode;
+
 typedef struct PadArgs {
     Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
 } PadArgs;
 
 /* Where the padded position i reads: edge clamps, wrap repeats, reflect mirrors without the border.
  */
-static Value pad_index(Lower *l, const char *mode, Expr lo, Expr hi, Expr size) {
+static Value pad_index(Lower *l, PadMode mode, Expr lo, Expr hi, Expr size) {
     Graph *g = lower_graph(l);
     ExprPool *p = lower_exprs(l);
     const Expr n = expr_add(p, size, expr_add(p, lo, hi)), last = expr_addi(p, size, -1);
     Value i = build_binary(g, OP_sub, build_iota(g, DT_i64, 1, &n, 0), build_expr(g, DT_i64, lo));
-    if (!strcmp(mode, "wrap")) return build_binary(g, OP_mod, i, build_expr(g, DT_i64, size));
+    if (mode == PAD_wrap) return build_binary(g, OP_mod, i, build_expr(g, DT_i64, size));
     Value end = build_expr(g, DT_i64, last);
-    if (!strcmp(mode, "edge"))
+    if (mode == PAD_edge)
         return build_binary(g, OP_max, build_binary(g, OP_min, i, end),
                             build_scalar_i(g, DT_i64, 0));
     const Expr period = expr_max(p, expr_muli(p, last, 2), expr_const(p, 1));
@@ -315,17 +314,20 @@ static Value pad_index(Lower *l, const char *mode, Expr lo, Expr hi, Expr size) 
 static bool pad_build(Lower *l, const PadArgs *a, Value fill) {
     Graph *g = lower_graph(l);
     const Type t = *lower_type(l, 0);
-    const char *mode = lower_s(l, "mode");
+    static const char *const modes[] = {"constant", "reflect", "edge", "wrap", NULL};
     Value v = lower_in(l, 0);
-    if (!strcmp(mode, "constant")) {
+    int mode;
+    if (!lower_choice(l, "mode", modes, &mode)) return false;
+    if (mode == PAD_constant) {
         lower_out(l, 0, build_pad(g, v, fill, a->lo, a->hi, NULL));
         return true;
     }
-    if (strcmp(mode, "reflect") && strcmp(mode, "edge") && strcmp(mode, "wrap"))
-        return lower_error(l, D_ATTRIBUTE, "mode is '%s'", mode);
-    for (int i = 0; i < t.rank; i++)
-        if (!expr_is_value(g->exprs, a->lo[i], 0) || !expr_is_value(g->exprs, a->hi[i], 0))
-            v = build_take(g, v, pad_index(l, mode, a->lo[i], a->hi[i], t.dim[i]), i);
+    for (int i = 0; i < t.rank; i++) {
+        if (expr_is_value(g->exprs, a->lo[i], 0) && expr_is_value(g->exprs, a->hi[i], 0)) continue;
+        if (expr_is_value(g->exprs, t.dim[i], 0))
+            return lower_error(l, D_SHAPE, "axis %d is empty: there is nothing to repeat", i);
+        v = build_take(g, v, pad_index(l, (PadMode)mode, a->lo[i], a->hi[i], t.dim[i]), i);
+    }
     lower_out(l, 0, v);
     return true;
 }

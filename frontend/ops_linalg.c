@@ -1,5 +1,36 @@
-/* Determinants of small matrices. */
+/* Matrix products and determinants. Einsum has a file of its own. */
 #include "frontend/formula.h"
+
+static bool lower_matmul(Lower *l) {
+    lower_out(
+        l, 0,
+        build_matmul(lower_graph(l), lower_in(l, 0), lower_in(l, 1), lower_type(l, 0)->dtype));
+    return true;
+}
+
+static bool lower_gemm(Lower *l) {
+    static const uint8_t swap[2] = {1, 0};
+    Graph *g = lower_graph(l);
+    const DType t = lower_type(l, 0)->dtype;
+    const double alpha = lower_f(l, "alpha"), beta = lower_f(l, "beta");
+    Value a = lower_in(l, 0), b = lower_in(l, 1);
+    if (lower_type(l, 0)->rank != 2 || lower_type(l, 1)->rank != 2)
+        return lower_error(l, D_SHAPE, "A and B must have rank 2");
+    if (lower_i(l, "transA")) a = build_permute(g, a, swap);
+    if (lower_i(l, "transB")) b = build_permute(g, b, swap);
+    Value v = build_matmul(g, a, b, t);
+    if (alpha != 1) v = build_binary_f(g, OP_mul, v, alpha);
+    if (lower_has_in(l, 2) && beta != 0) {
+        Value c = lower_in(l, 2);
+        if (!v || !lower_fits(l, 2, graph_type(g, v))) return false;
+        if (beta != 1) c = build_binary_f(g, OP_mul, c, beta);
+        v = build_binary(g, OP_add, v, c);
+    }
+    lower_out(l, 0, v);
+    return true;
+}
+
+/* Det */
 
 enum { MAX_SIZE = 8 };
 
@@ -34,7 +65,7 @@ static Value expand_rows(Graph *g, Value x, int n) {
 static bool lower_det(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0);
-    if (!x) return false;
+    if (!x || !lower_is(l, 0, TYPES_FLOAT)) return false;
     int rank = v_rank(g, x);
     int64_t rows, cols;
     if (rank < 2) return lower_error(l, D_SHAPE, "the input has rank %d", rank);
@@ -49,4 +80,15 @@ static bool lower_det(Lower *l) {
     return true;
 }
 
-const OnnxOp ops_linalg[] = {{"", "Det", 11, 0, 1, 1, 1, 1, NULL, lower_det}, {0}};
+static const char *const gemm_attrs[] = {"alpha:f=1", "beta:f=1", "transA:i=0", "transB:i=0", NULL};
+static const char *const gemm1_attrs[] = {"alpha:f=1",  "beta:f=1",    "transA:i=0",
+                                          "transB:i=0", "broadcast:i", NULL};
+
+const OnnxOp ops_linalg[] = {
+    {"", "MatMul", 1, 0, 2, 2, 1, 1, NULL, lower_matmul},
+    {"", "Gemm", 1, 6, 3, 3, 1, 1, gemm1_attrs, lower_gemm},
+    {"", "Gemm", 7, 10, 3, 3, 1, 1, gemm_attrs, lower_gemm},
+    {"", "Gemm", 11, 0, 2, 3, 1, 1, gemm_attrs, lower_gemm},
+    {"", "Det", 11, 0, 1, 1, 1, 1, NULL, lower_det},
+    {0},
+};

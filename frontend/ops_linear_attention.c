@@ -24,20 +24,22 @@ static bool lower_causal_conv(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0), w = lower_in(l, 1), past = lower_in(l, 3);
     if (!x || !w) return false;
-    const char *name = lower_s(l, "activation");
+    static const char *const activations[] = {"none", "silu", "swish", NULL};
+    int activation;
     int64_t taps;
+    if (!lower_choice(l, "activation", activations, &activation)) return false;
     if (v_rank(g, x) != 3 || v_rank(g, w) != 3 || !v_dim_const(g, w, 2, &taps) || taps < 1)
         return lower_error(l, D_SHAPE, "input and weights need rank 3 and a constant kernel");
     if (taps > MAX_TAPS) return lower_unsupported(l, NULL, "%lld taps", (long long)taps);
     Expr batch = v_dim(g, x, 0), channels = v_dim(g, x, 1), length = v_dim(g, x, 2);
     if (!past) past = v_zeros(g, v_dtype(g, x), 3, (Expr[]){batch, channels, v_int(g, taps - 1)});
+    if (v_rank(g, past) != 3) return lower_error(l, D_SHAPE, "the state must have rank 3");
+    lower_assume(l, v_dim(g, past, 2), v_int(g, taps - 1));
+    lower_assume(l, v_dim(g, w, 0), channels);
     Value padded = taps > 1 ? build_concat(g, (Value[]){past, x}, 2, 2) : x;
     Value y = depthwise(g, v_widen(g, padded), v_widen(g, w), taps, length);
     if (lower_has_in(l, 2)) y = v_add(g, y, v_append_axes(g, v_widen(g, lower_in(l, 2)), 1));
-    if (!strcmp(name, "silu") || !strcmp(name, "swish"))
-        y = v_mul(g, y, v_sigmoid(g, y));
-    else if (strcmp(name, "none") != 0)
-        return lower_error(l, D_ATTRIBUTE, "activation is \"%s\"", name);
+    if (activation) y = v_mul(g, y, v_sigmoid(g, y));
     lower_out(l, 0, v_cast_like(g, y, x));
     if (lower_has_out(l, 1))
         lower_out(l, 1, build_slice_axis(g, padded, 2, length, v_int(g, taps - 1), 1));
@@ -91,13 +93,13 @@ static Value time_first(Graph *g, Value x, int64_t heads) {
 }
 
 static bool read_rule(Lower *l, bool *gated, bool *delta) {
-    const char *rule = lower_s(l, "update_rule");
-    *gated = !strcmp(rule, "gated") || !strcmp(rule, "gated_delta");
-    *delta = !strcmp(rule, "delta") || !strcmp(rule, "gated_delta");
-    if (!*gated && !*delta && strcmp(rule, "linear") != 0)
-        return lower_error(l, D_ATTRIBUTE, "update_rule is \"%s\"", rule);
+    static const char *const rules[] = {"linear", "gated", "delta", "gated_delta", NULL};
+    int rule;
+    if (!lower_choice(l, "update_rule", rules, &rule)) return false;
+    *gated = rule & 1;
+    *delta = rule & 2;
     if (*gated != lower_has_in(l, 4) || *delta != lower_has_in(l, 5))
-        return lower_error(l, D_ARITY, "decay and beta do not fit update_rule \"%s\"", rule);
+        return lower_error(l, D_ARITY, "decay and beta do not fit update_rule \"%s\"", rules[rule]);
     return true;
 }
 

@@ -1,13 +1,5 @@
 /* Losses over classes: scores [N, C, d...], labels [N, d...]. */
 #include "frontend/formula.h"
-#include <string.h>
-
-/* log(exp(x) / sum(exp(x))) along axis 1 */
-static Value log_softmax(Graph *g, Value x) {
-    Value shifted = v_sub(g, x, build_reduce(g, OP_reduce_max, x, 2, true));
-    Value sum = build_reduce(g, OP_reduce_sum, v_exp(g, shifted), 2, true);
-    return v_sub(g, shifted, v_log(g, sum));
-}
 
 /* x[n, labels[n, d..], d..] */
 static Value pick_class(Graph *g, Value x, Value labels) {
@@ -37,25 +29,25 @@ static Value label_weights(Lower *l, Value labels, DType t) {
 /* The loss out of log probabilities of a wide type. */
 static bool reduce_loss(Lower *l, Value log_prob, Value labels, Value *out) {
     Graph *g = lower_graph(l);
-    const char *how = lower_s(l, "reduction");
-    if (!log_prob || !labels) return false;
+    static const char *const reductions[] = {"none", "sum", "mean", NULL};
+    int how;
+    if (!log_prob || !labels || !lower_choice(l, "reduction", reductions, &how)) return false;
     if (v_rank(g, log_prob) != v_rank(g, labels) + 1 || v_rank(g, log_prob) < 2)
         return lower_error(l, D_SHAPE, "scores of rank %d, labels of rank %d", v_rank(g, log_prob),
                            v_rank(g, labels));
+    if (!lower_vector(l, 2, v_dim(g, log_prob, 1))) return false;
     Value w = label_weights(l, labels, v_dtype(g, log_prob));
     Value loss = v_neg(g, pick_class(g, log_prob, labels));
     if (w) loss = build_select(g, v_eqf(g, w, 0), v_const(g, loss, 0), v_mul(g, loss, w));
     uint32_t all = v_axes_from(0, v_rank(g, labels));
-    if (!strcmp(how, "none"))
+    if (how == 0)
         *out = loss;
-    else if (!strcmp(how, "sum"))
+    else if (how == 1)
         *out = build_reduce(g, OP_reduce_sum, loss, all, false);
-    else if (!strcmp(how, "mean"))
+    else
         *out = w ? v_div(g, build_reduce(g, OP_reduce_sum, loss, all, false),
                          build_reduce(g, OP_reduce_sum, w, all, false))
                  : build_mean(g, loss, all, false);
-    else
-        return lower_error(l, D_ATTRIBUTE, "reduction is \"%s\"", how);
     return true;
 }
 
@@ -70,7 +62,7 @@ static bool lower_nll_loss(Lower *l) {
 static bool lower_softmax_loss(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0), loss;
-    Value log_prob = log_softmax(g, v_widen(g, x));
+    Value log_prob = v_log_softmax(g, v_widen(g, x), 1u << 1);
     if (!reduce_loss(l, log_prob, lower_in(l, 1), &loss)) return false;
     lower_out(l, 0, v_cast_like(g, loss, x));
     if (lower_has_out(l, 1)) lower_out(l, 1, v_cast_like(g, log_prob, x));

@@ -23,7 +23,7 @@ static const NamedOp named_ops[] = {
     {"BitwiseXor", OP_xor},   {"Equal", OP_eq},       {"Less", OP_lt},
     {"LessOrEqual", OP_le},   {"Greater", OP_lt},     {"GreaterOrEqual", OP_le},
     {"Max", OP_max},          {"Min", OP_min},        {"Sum", OP_add},
-    {"Mean", OP_add},         {"Pow", OP_pow},
+    {"Pow", OP_pow},
 };
 
 static Op core_op(const Lower *l) {
@@ -33,18 +33,13 @@ static Op core_op(const Lower *l) {
     return OP_none;
 }
 
-static bool check_bool(Lower *l, uint32_t i) {
-    if (lower_type(l, i)->dtype == DT_bool) return true;
-    return lower_error(l, D_DTYPE, "input %u must be bool", i);
-}
-
 static bool lower_unary(Lower *l) {
     lower_out(l, 0, build_unary(lower_graph(l), core_op(l), lower_in(l, 0)));
     return true;
 }
 
 static bool lower_not(Lower *l) {
-    return check_bool(l, 0) && lower_unary(l);
+    return lower_is(l, 0, TYPES_BOOL) && lower_unary(l);
 }
 
 static bool lower_binary(Lower *l) {
@@ -55,7 +50,7 @@ static bool lower_binary(Lower *l) {
 }
 
 static bool lower_logic(Lower *l) {
-    return check_bool(l, 0) && check_bool(l, 1) && lower_binary(l);
+    return lower_is(l, 0, TYPES_BOOL) && lower_is(l, 1, TYPES_BOOL) && lower_binary(l);
 }
 
 /* Before opset 7: the second operand's dimensions are matched from `axis` on, or at the end. */
@@ -82,10 +77,18 @@ static bool lower_legacy_binary(Lower *l) {
 static bool lower_variadic(Lower *l) {
     Graph *g = lower_graph(l);
     Value v = lower_in(l, 0);
-    for (uint32_t i = 1; i < lower_nin(l); i++) v = build_binary(g, core_op(l), v, lower_in(l, i));
-    if (!strcmp(lower_op_name(l), "Mean") && v)
-        v = build_binary_f(g, OP_div, v, (double)lower_nin(l));
+    for (uint32_t i = 1; i < lower_nin(l); i++)
+        v = build_binary(g, core_op(l), v, lower_need(l, i));
     lower_out(l, 0, v);
+    return true;
+}
+
+static bool lower_mean(Lower *l) {
+    Graph *g = lower_graph(l);
+    Value v = lower_in(l, 0);
+    if (!lower_is(l, 0, TYPES_FLOAT)) return false;
+    for (uint32_t i = 1; i < lower_nin(l); i++) v = build_binary(g, OP_add, v, lower_need(l, i));
+    lower_out(l, 0, build_binary_f(g, OP_div, v, (double)lower_nin(l)));
     return true;
 }
 
@@ -122,12 +125,11 @@ static bool lower_mod(Lower *l) {
 }
 
 static bool lower_bit_shift(Lower *l) {
-    const char *direction = lower_s(l, "direction");
-    const bool left = !strcmp(direction, "LEFT");
-    if (!left && strcmp(direction, "RIGHT"))
-        return lower_error(l, D_ATTRIBUTE, "direction is '%s', not LEFT or RIGHT", direction);
-    lower_out(l, 0,
-              build_binary(lower_graph(l), left ? OP_shl : OP_shr, lower_in(l, 0), lower_in(l, 1)));
+    static const char *const directions[] = {"LEFT", "RIGHT", NULL};
+    static const Op ops[] = {OP_shl, OP_shr};
+    int direction;
+    if (!lower_choice(l, "direction", directions, &direction)) return false;
+    lower_out(l, 0, build_binary(lower_graph(l), ops[direction], lower_in(l, 0), lower_in(l, 1)));
     return true;
 }
 
@@ -153,7 +155,7 @@ static bool lower_clip(Lower *l) {
 }
 
 static bool lower_where(Lower *l) {
-    if (!check_bool(l, 0)) return false;
+    if (!lower_is(l, 0, TYPES_BOOL)) return false;
     lower_out(l, 0, build_select(lower_graph(l), lower_in(l, 0), lower_in(l, 1), lower_in(l, 2)));
     return true;
 }
@@ -170,23 +172,18 @@ static bool lower_is_inf(Lower *l) {
 }
 
 static bool cast_to(Lower *l, DType to) {
-    static const char *const modes[] = {"nearest", "up", "down"};
-    const char *mode = lower_s(l, "round_mode");
-    uint8_t round = 0;
-    while (strcmp(modes[round], mode))
-        if (++round == 3) return lower_error(l, D_ATTRIBUTE, "round_mode is '%s'", mode);
-    lower_out(
-        l, 0,
-        build_cast_ex(lower_graph(l), lower_in(l, 0), to, lower_i(l, "saturate") != 0, round));
+    static const char *const modes[] = {"nearest", "up", "down", NULL};
+    int round;
+    if (!lower_choice(l, "round_mode", modes, &round)) return false;
+    lower_out(l, 0,
+              build_cast_ex(lower_graph(l), lower_in(l, 0), to, lower_i(l, "saturate") != 0,
+                            (uint8_t)round));
     return true;
 }
 
 static bool lower_cast(Lower *l) {
     DType to;
-    if (!dtype_from_onnx((int)lower_i(l, "to"), &to))
-        return lower_error(l, D_UNSUPPORTED_TYPE, "casts to element type %lld are not supported",
-                           (long long)lower_i(l, "to"));
-    return cast_to(l, to);
+    return lower_dtype(l, "to", &to) && cast_to(l, to);
 }
 
 static bool lower_cast_like(Lower *l) {
@@ -195,9 +192,7 @@ static bool lower_cast_like(Lower *l) {
 
 static bool lower_bit_cast(Lower *l) {
     DType to;
-    if (!dtype_from_onnx((int)lower_i(l, "to"), &to))
-        return lower_error(l, D_UNSUPPORTED_TYPE, "element type %lld is not supported",
-                           (long long)lower_i(l, "to"));
+    if (!lower_dtype(l, "to", &to)) return false;
     lower_out(l, 0, build_bitcast(lower_graph(l), lower_in(l, 0), to));
     return true;
 }
@@ -277,7 +272,7 @@ const OnnxOp ops_math[] = {
     VARIADIC("Max"),
     VARIADIC("Min"),
     VARIADIC("Sum"),
-    VARIADIC("Mean"),
+    {"", "Mean", 1, 0, 1, -1, 1, 1, no_attrs, lower_mean},
     {"", "Pow", 1, 6, 2, 2, 1, 1, legacy_attrs, lower_legacy_pow},
     {"", "Pow", 7, 0, 2, 2, 1, 1, NULL, lower_pow},
     {"", "Mod", 10, 0, 2, 2, 1, 1, mod_attrs, lower_mod},

@@ -1,10 +1,14 @@
 /* Operators of ai.onnx.ml that work on numbers. */
 #include "frontend/formula.h"
+#include <math.h>
 
 static bool lower_binarizer(Lower *l) {
     Graph *g = lower_graph(l);
     const DType t = lower_type(l, 0)->dtype;
-    Value above = v_lt(g, build_scalar_f(g, t, lower_f(l, "threshold")), lower_in(l, 0));
+    const double threshold = lower_f(l, "threshold"); /* an integer exceeds it where it exceeds */
+    Value limit = dtype_is_float(t) ? build_scalar_f(g, t, threshold) /* its floor */
+                                    : build_scalar_i(g, t, (int64_t)floor(threshold));
+    Value above = v_lt(g, limit, lower_in(l, 0));
     lower_out(l, 0, build_cast(g, above, t));
     return true;
 }

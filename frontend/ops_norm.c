@@ -45,12 +45,20 @@ Norm norm_rms(Graph *g, Value x, int axis, double eps, Value scale) {
     return (Norm){.y = affine(g, v_mul(g, x, factor), scale, 0), .inv_std = factor};
 }
 
+/* Statistics of 16-bit types are f32; a model that asks for another type is refused. */
+static bool stash_f32(Lower *l) {
+    const int64_t code = lower_i(l, "stash_type");
+    return code == 1 ||
+           lower_unsupported(l, NULL, "stash_type %lld, only 1 (f32)", (long long)code);
+}
+
 static bool lower_layer_norm(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0);
     if (!x) return false;
     int axis = lower_axis(l, lower_i(l, "axis"), v_rank(g, x));
-    if (axis < 0) return false;
+    const Type t = *lower_type(l, 0);
+    if (axis < 0 || !stash_f32(l) || !lower_fits(l, 1, &t) || !lower_fits(l, 2, &t)) return false;
     Norm n =
         norm_layer(g, v_widen(g, x), axis, lower_f(l, "epsilon"), lower_in(l, 1), lower_in(l, 2));
     lower_out(l, 0, v_cast_like(g, n.y, x));
@@ -65,7 +73,7 @@ static bool lower_rms_norm(Lower *l) {
     Value x = lower_in(l, 0), scale = lower_in(l, 1);
     if (!x) return false;
     int axis = lower_axis(l, lower_i(l, "axis"), v_rank(g, x));
-    if (axis < 0) return false;
+    if (axis < 0 || !stash_f32(l) || !lower_fits(l, 1, graph_type(g, x))) return false;
     Norm n = norm_rms(g, v_widen(g, x), axis, lower_f(l, "epsilon"), scale);
     lower_out(l, 0, v_cast_like(g, n.y, scale ? scale : x));
     if (lower_has_out(l, 1)) lower_out(l, 1, n.inv_std);
@@ -80,6 +88,7 @@ static bool lower_instance_norm(Lower *l) {
     if (!x) return false;
     int rank = v_rank(g, x);
     if (rank < 3) return lower_error(l, D_SHAPE, "the input has no spatial axis");
+    if (!lower_vector(l, 1, v_dim(g, x, 1)) || !lower_vector(l, 2, v_dim(g, x, 1))) return false;
     Moments m = moments(g, v_widen(g, x), v_axes_from(2, rank), lower_f(l, "epsilon"));
     Value y = v_mul(g, m.centred, m.inv_std);
     y = affine(g, y, per_channel(g, lower_in(l, 1), rank), per_channel(g, lower_in(l, 2), rank));
@@ -98,6 +107,9 @@ static bool lower_group_norm(Lower *l) {
     if (t.rank < 2) return lower_error(l, D_SHAPE, "the input has no channel axis");
     if (groups < 1 || (expr_is_const(p, t.dim[1], &channels) && channels % groups))
         return lower_error(l, D_SHAPE, "%lld groups do not divide the channels", (long long)groups);
+    bool per_group = lower_opset(l) < 21;
+    Expr params = per_group ? expr_const(p, groups) : t.dim[1];
+    if (!stash_f32(l) || !lower_vector(l, 1, params) || !lower_vector(l, 2, params)) return false;
     Expr dim[GRAPH_MAX_RANK] = {t.dim[0], expr_const(p, groups)};
     dim[2] = expr_div(p, t.dim[1], dim[1]);
     memcpy(dim + 3, t.dim + 2, (size_t)(t.rank - 2) * sizeof *dim);
@@ -105,7 +117,6 @@ static bool lower_group_norm(Lower *l) {
     Value split = build_reshape(g, v_widen(g, x), (uint8_t)rank, dim);
     Moments m = moments(g, split, v_axes_from(2, rank), lower_f(l, "epsilon"));
     Value y = v_mul(g, m.centred, m.inv_std);
-    bool per_group = lower_opset(l) < 21;
     if (per_group) y = affine(g, y, v_along(g, scale, rank, 1), v_along(g, shift, rank, 1));
     y = build_reshape(g, y, t.rank, t.dim);
     if (!per_group) y = affine(g, y, per_channel(g, scale, t.rank), per_channel(g, shift, t.rank));
@@ -167,6 +178,8 @@ static bool lower_batch_norm(Lower *l) {
     if (lower_opset(l) < 9 && !lower_i(l, "spatial") && v_rank(g, x) > 2)
         return lower_unsupported(l, "convert the model to opset 9 or later",
                                  "statistics per element (spatial = 0)");
+    for (uint32_t i = 1; i <= 4; i++)
+        if (!lower_vector(l, i, v_dim(g, x, 1))) return false;
     if (batch_norm_trains(l)) return batch_norm_train(l, x, in);
     Value y = batch_norm_given(g, v_widen(g, x), in, lower_f(l, "epsilon"));
     lower_out(l, 0, v_cast_like(g, y, x));

@@ -20,7 +20,8 @@ static Value reduce_taps(Graph *g, Op op, Value taps, const Window *w) {
 
 static bool pool_read(Lower *l, Value *x, Window *w) {
     *x = lower_in(l, 0);
-    return *x && nn_window_read(l, *x, NULL, lower_i(l, "ceil_mode") != 0, w);
+    return *x && nn_window_read(l, *x, NULL, lower_i(l, "ceil_mode") != 0, w) &&
+           nn_window_fits(l, *x, w);
 }
 
 /* ---- MaxPool ------------------------------------------------------------------------------- */
@@ -150,16 +151,17 @@ static Value root(Graph *g, Value x, double p) {
     return p == 2 ? v_sqrt(g, x) : v_powf(g, x, 1 / p);
 }
 
-static double lp_order(Lower *l) {
-    return lower_opset(l) >= 2 ? (double)lower_i(l, "p") : lower_f(l, "p");
+static bool lp_order(Lower *l, double *p) {
+    *p = lower_opset(l) >= 2 ? (double)lower_i(l, "p") : lower_f(l, "p");
+    return *p > 0 || lower_error(l, D_ATTRIBUTE, "'p' is %g, and must be positive", *p);
 }
 
 static bool lower_lp_pool(Lower *l) {
     Graph *g = lower_graph(l);
     Value x;
     Window w;
-    if (!pool_read(l, &x, &w)) return false;
-    double p = lp_order(l);
+    double p;
+    if (!pool_read(l, &x, &w) || !lp_order(l, &p)) return false;
     Value powers = abs_power(g, v_widen(g, x), p);
     Value y = reduce_taps(g, OP_reduce_sum, taps_last(g, powers, v_const(g, powers, 0), &w), &w);
     lower_out(l, 0, v_channels_first(g, v_cast_like(g, root(g, y, p), x)));
@@ -182,7 +184,8 @@ static bool lower_global_pool(Lower *l) {
     } else if (!strcmp(name, "GlobalAveragePool")) {
         y = build_mean(g, wide, axes, true);
     } else {
-        double p = lp_order(l);
+        double p;
+        if (!lp_order(l, &p)) return false;
         y = build_reduce(g, OP_reduce_sum, abs_power(g, wide, p), axes, true);
         y = root(g, y, p);
     }

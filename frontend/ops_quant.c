@@ -31,7 +31,10 @@ static Value spread(Lower *l, Value p, const Type *t, int64_t axis, int64_t bloc
     int at = lower_axis(l, axis, t->rank);
     if (at < 0) return 0;
     if (block == 0 && rank == 1) return v_along(g, p, t->rank, at);
-    if (block > 0 && rank == t->rank) return quant_spread_blocks(g, p, t->dim[at], at, block);
+    if (block > 0 && rank == t->rank) {
+        lower_assume(l, v_dim(g, p, at), expr_ceildiv(g->exprs, t->dim[at], v_int(g, block)));
+        return quant_spread_blocks(g, p, t->dim[at], at, block);
+    }
     lower_error(l, D_SHAPE, "a scale of rank %d for an input of rank %d", rank, t->rank);
     return 0;
 }
@@ -63,10 +66,16 @@ Value quant_to(Graph *g, Value x, Value zero, DType t, bool saturate) {
 /* ---- QuantizeLinear, DequantizeLinear ------------------------------------------------------ */
 
 static bool output_type(Lower *l, const char *attr, int since, DType *t) {
-    int64_t code = lower_opset(l) >= since ? lower_i(l, attr) : 0;
-    if (code && !dtype_from_onnx((int)code, t))
-        return lower_error(l, D_ATTRIBUTE, "%s is %lld", attr, (long long)code);
-    return true;
+    return lower_opset(l) < since || lower_i(l, attr) == 0 || lower_dtype(l, attr, t);
+}
+
+/* Quantised: an integer of up to 16 bits or a float of up to 8. */
+static bool check_target(Lower *l, Value zero, DType t) {
+    if (zero && t != v_dtype(lower_graph(l), zero))
+        return lower_error(l, D_DTYPE, "output_dtype is %s, the zero point %s", dtype_name(t),
+                           dtype_name(v_dtype(lower_graph(l), zero)));
+    if (dtype_bytes(t) <= (dtype_is_float(t) ? 1 : 2) && t != DT_bool) return true;
+    return lower_error(l, D_DTYPE, "%s is no type to quantise to", dtype_name(t));
 }
 
 static bool lower_quantize(Lower *l) {
@@ -76,7 +85,8 @@ static bool lower_quantize(Lower *l) {
     int64_t axis, block;
     DType t = zero ? v_dtype(g, zero) : DT_u8, precision = DT_none;
     if (!read_block(l, &axis, &block) || !output_type(l, "output_dtype", 21, &t) ||
-        !output_type(l, "precision", 23, &precision))
+        !output_type(l, "precision", 23, &precision) || !check_target(l, zero, t) ||
+        !lower_is(l, 0, TYPES_FLOAT | TYPES_INT))
         return false;
     if (!precision) precision = dtype_is_float(v_dtype(g, x)) ? v_wide_type(v_dtype(g, x)) : DT_f32;
     precision = v_wide_type(precision);
@@ -96,6 +106,9 @@ static bool lower_dequantize(Lower *l) {
     if (!x || !scale) return false;
     int64_t axis, block;
     DType t = v_dtype(g, scale);
+    if (!lower_is(l, 0, TYPES_INT | TYPES_FLOAT8) || !lower_same_type(l, 2, 0) ||
+        !lower_is(l, 1, TYPES_FLOAT | TYPES_FLOAT8))
+        return false;
     if (!read_block(l, &axis, &block) || !output_type(l, "output_dtype", 23, &t)) return false;
     DType wide = v_dtype(g, scale) == DT_f64 ? DT_f64 : DT_f32;
     Type type = *graph_type(g, x);
@@ -151,10 +164,15 @@ void quant_centre(Graph *g, Value *a, Value za, Value *b, Value zb) {
     if (zb) *b = v_sub(g, *b, build_cast(g, zb, DT_i32));
 }
 
+/* Operands i of 8 bits, with zero points z of the same type. */
+static bool check_bytes(Lower *l, uint32_t i, uint32_t z) {
+    return lower_is(l, i, TYPES_INT8) && lower_same_type(l, z, i);
+}
+
 static bool lower_matmul_integer(Lower *l) {
     Graph *g = lower_graph(l);
     Value a = lower_in(l, 0), b = lower_in(l, 1);
-    if (!a || !b) return false;
+    if (!a || !b || !check_bytes(l, 0, 2) || !check_bytes(l, 1, 3)) return false;
     quant_centre(g, &a, as_column(g, lower_in(l, 2), a), &b, lower_in(l, 3));
     lower_out(l, 0, build_matmul(g, a, b, DT_i32));
     return true;
@@ -171,6 +189,7 @@ static bool lower_qlinear_matmul(Lower *l) {
     Value in[8];
     for (uint32_t i = 0; i < 8; i++)
         if (!(in[i] = lower_in(l, i))) return false;
+    if (!check_bytes(l, 0, 2) || !check_bytes(l, 3, 5) || !lower_is(l, 7, TYPES_INT8)) return false;
     Value a = in[0], b = in[3];
     quant_centre(g, &a, as_column(g, in[2], in[0]), &b, in[5]);
     Value sum = build_matmul(g, a, b, DT_i32);
@@ -202,7 +221,7 @@ static Value conv_integer(Lower *l, Value x, Value zx, Value w, Value zw) {
 static bool lower_conv_integer(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0), w = lower_in(l, 1);
-    if (!x || !w) return false;
+    if (!x || !w || !check_bytes(l, 0, 2) || !check_bytes(l, 1, 3)) return false;
     Value sum = conv_integer(l, x, lower_in(l, 2), w, lower_in(l, 3));
     if (!sum) return false;
     lower_out(l, 0, v_channels_first(g, sum));
@@ -214,6 +233,9 @@ static bool lower_qlinear_conv(Lower *l) {
     Value in[9];
     for (uint32_t i = 0; i < 9; i++)
         if (!(in[i] = lower_in(l, i)) && i < 8) return false;
+    if (!check_bytes(l, 0, 2) || !check_bytes(l, 3, 5) || !lower_is(l, 7, TYPES_INT8) ||
+        !lower_vector(l, 8, v_dim(g, in[3], 0)))
+        return false;
     Value sum = conv_integer(l, in[0], in[2], in[3], in[5]);
     if (!sum) return false;
     if (in[8]) sum = v_add(g, sum, in[8]);

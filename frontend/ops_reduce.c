@@ -1,4 +1,4 @@
-/* Reductions, matrix products. Einsum has a file of its own. */
+/* Reductions over axes. */
 #include "frontend/axes.h"
 #include <string.h>
 
@@ -80,44 +80,12 @@ static bool lower_arg(Lower *l) {
     return true;
 }
 
-static bool lower_matmul(Lower *l) {
-    lower_out(
-        l, 0,
-        build_matmul(lower_graph(l), lower_in(l, 0), lower_in(l, 1), lower_type(l, 0)->dtype));
-    return true;
-}
-
-static bool lower_gemm(Lower *l) {
-    static const uint8_t swap[2] = {1, 0};
-    Graph *g = lower_graph(l);
-    const DType t = lower_type(l, 0)->dtype;
-    const double alpha = lower_f(l, "alpha"), beta = lower_f(l, "beta");
-    Value a = lower_in(l, 0), b = lower_in(l, 1);
-    if (lower_type(l, 0)->rank != 2 || lower_type(l, 1)->rank != 2)
-        return lower_error(l, D_SHAPE, "A and B must have rank 2");
-    if (lower_i(l, "transA")) a = build_permute(g, a, swap);
-    if (lower_i(l, "transB")) b = build_permute(g, b, swap);
-    Value v = build_matmul(g, a, b, t);
-    if (alpha != 1) v = build_binary_f(g, OP_mul, v, alpha);
-    if (lower_has_in(l, 2) && beta != 0) {
-        Value c = lower_in(l, 2);
-        if (beta != 1) c = build_binary_f(g, OP_mul, c, beta);
-        v = build_binary(g, OP_add, v, c);
-    }
-    lower_out(l, 0, v);
-    return true;
-}
-
 static const char *const axes_attrs[] = {"axes:I", "keepdims:i=1", "noop_with_empty_axes:i=0",
                                          NULL};
 static const char *const reduce_attrs[] = {"keepdims:i=1", "noop_with_empty_axes:i=0", NULL};
 static const char *const arg_attrs[] = {"axis:i=0", "keepdims:i=1", NULL};
 static const char *const arg12_attrs[] = {"axis:i=0", "keepdims:i=1", "select_last_index:i=0",
                                           NULL};
-static const char *const gemm_attrs[] = {"alpha:f=1", "beta:f=1", "transA:i=0", "transB:i=0", NULL};
-static const char *const gemm1_attrs[] = {"alpha:f=1",  "beta:f=1",    "transA:i=0",
-                                          "transB:i=0", "broadcast:i", NULL};
-
 #define REDUCE(name)                                                                               \
     {"", name, 1, 17, 1, 1, 1, 1, axes_attrs, lower_reduce}, {                                     \
         "", name, 18, 0, 1, 2, 1, 1, reduce_attrs, lower_reduce                                    \
@@ -139,9 +107,5 @@ const OnnxOp ops_reduce[] = {
     {"", "ArgMax", 12, 0, 1, 1, 1, 1, arg12_attrs, lower_arg},
     {"", "ArgMin", 1, 11, 1, 1, 1, 1, arg_attrs, lower_arg},
     {"", "ArgMin", 12, 0, 1, 1, 1, 1, arg12_attrs, lower_arg},
-    {"", "MatMul", 1, 0, 2, 2, 1, 1, NULL, lower_matmul},
-    {"", "Gemm", 1, 6, 3, 3, 1, 1, gemm1_attrs, lower_gemm},
-    {"", "Gemm", 7, 10, 3, 3, 1, 1, gemm_attrs, lower_gemm},
-    {"", "Gemm", 11, 0, 2, 3, 1, 1, gemm_attrs, lower_gemm},
     {0},
 };

@@ -11,25 +11,22 @@ typedef enum Coordinates {
     CT_pytorch_half_pixel,
     CT_align_corners,
     CT_asymmetric,
-    CT_tf_crop_and_resize,
-    CT_COUNT
+    CT_tf_crop_and_resize
 } Coordinates;
-static const char *const coordinate_names[] = {"half_pixel",         "half_pixel_symmetric",
-                                               "pytorch_half_pixel", "align_corners",
-                                               "asymmetric",         "tf_crop_and_resize"};
+static const char *const coordinate_names[] = {"half_pixel",
+                                               "half_pixel_symmetric",
+                                               "pytorch_half_pixel",
+                                               "align_corners",
+                                               "asymmetric",
+                                               "tf_crop_and_resize",
+                                               NULL};
 
-typedef enum NearestMode {
-    NM_prefer_floor,
-    NM_prefer_ceil,
-    NM_floor,
-    NM_ceil,
-    NM_COUNT
-} NearestMode;
+typedef enum NearestMode { NM_prefer_floor, NM_prefer_ceil, NM_floor, NM_ceil } NearestMode;
 static const char *const nearest_names[] = {"round_prefer_floor", "round_prefer_ceil", "floor",
-                                            "ceil"};
+                                            "ceil", NULL};
 
-typedef enum Interpolation { IP_nearest, IP_linear, IP_cubic, IP_COUNT } Interpolation;
-static const char *const interpolation_names[] = {"nearest", "linear", "cubic"};
+typedef enum Interpolation { IP_nearest, IP_linear, IP_cubic } Interpolation;
+static const char *const interpolation_names[] = {"nearest", "linear", "cubic", NULL};
 
 typedef struct Resize {
     Interpolation mode;
@@ -251,18 +248,11 @@ static Value resize_axes(Lower *l, const Resize *r, const AxisResize *axes, int 
 
 /* ---- Reading the node ---------------------------------------------------------------------- */
 
-static bool pick(Lower *l, const char *attr, const char *const *names, int n, int *out) {
-    const char *s = lower_s(l, attr);
-    for (*out = 0; *out < n; ++*out)
-        if (!strcmp(s, names[*out])) return true;
-    return lower_error(l, D_ATTRIBUTE, "%s is \"%s\"", attr, s);
-}
-
 static bool pick_mode(Lower *l, Resize *r) {
     const char *s = lower_s(l, "mode");
     int mode;
     if (!strcmp(s, "bilinear")) return r->mode = IP_linear, true; /* Upsample-1 */
-    if (!pick(l, "mode", interpolation_names, IP_COUNT, &mode)) return false;
+    if (!lower_choice(l, "mode", interpolation_names, &mode)) return false;
     r->mode = (Interpolation)mode;
     return true;
 }
@@ -272,7 +262,7 @@ static bool scaled_size(Graph *g, Expr in, double scale, Expr *out) {
     ExprPool *p = g->exprs;
     int64_t n;
     if (expr_is_const(p, in, &n)) {
-        *out = expr_const(p, (int64_t)floor((double)n * scale));
+        *out = expr_const(p, (int64_t)fmin(floor((double)n * scale), 0x1p60));
         return true;
     }
     for (int64_t q = 1; q <= 4096; q++) {
@@ -295,8 +285,8 @@ static bool axes_from_scales(Lower *l, Value scales, AxisResize *a, int n) {
     for (int i = 0; i < n; i++) {
         a[i].scale = element(g, scales, i);
         if (build_const_f64(g, a[i].scale, &a[i].fixed_scale)) {
-            if (a[i].fixed_scale <= 0)
-                return lower_error(l, D_ATTRIBUTE, "scale %g", a[i].fixed_scale);
+            if (!(a[i].fixed_scale > 0 && a[i].fixed_scale <= INT32_MAX))
+                return lower_error(l, D_SHAPE, "scale %d is %g", i, a[i].fixed_scale);
             if (scaled_size(g, a[i].in, a[i].fixed_scale, &a[i].out)) continue;
             return lower_unsupported(l, "fix the dimension with --dim",
                                      "scaling a symbolic size by %g", a[i].fixed_scale);
@@ -309,9 +299,12 @@ static bool axes_from_scales(Lower *l, Value scales, AxisResize *a, int n) {
     return true;
 }
 
-static void axes_from_sizes(Graph *g, const Expr *sizes, AxisResize *a, int n) {
+static bool axes_from_sizes(Lower *l, const Expr *sizes, AxisResize *a, int n) {
+    Graph *g = lower_graph(l);
     for (int i = 0; i < n; i++) {
-        int64_t in, out;
+        int64_t in, out, most;
+        expr_range(g->exprs, sizes[i], &out, &most);
+        if (most < 0) return lower_error(l, D_SHAPE, "size %d is negative", i);
         a[i].out = sizes[i];
         a[i].scale = v_div(g, f64_expr(g, a[i].out), f64_expr(g, a[i].in));
         if (a[i].in == a[i].out)
@@ -320,6 +313,7 @@ static void axes_from_sizes(Graph *g, const Expr *sizes, AxisResize *a, int n) {
                  expr_is_const(g->exprs, a[i].out, &out))
             a[i].fixed_scale = (double)out / (double)in;
     }
+    return true;
 }
 
 /* One scale for all axes, the smallest or largest; sizes are rounded half up. */
@@ -364,6 +358,9 @@ static bool read_axes(Lower *l, Value x, AxisResize *a, int *n) {
     for (int i = 0; i < *n; i++) {
         a[i] = (AxisResize){.axis = axes ? lower_axis(l, axes[i], rank) : i};
         if (a[i].axis < 0) return false;
+        for (int k = 0; k < i; k++)
+            if (a[k].axis == a[i].axis)
+                return lower_error(l, D_ATTRIBUTE, "axis %d is given twice", a[i].axis);
         a[i].in = v_dim(g, x, a[i].axis);
         if (has_type && declared.rank == rank) a[i].declared = declared.dim[a[i].axis];
     }
@@ -372,6 +369,8 @@ static bool read_axes(Lower *l, Value x, AxisResize *a, int *n) {
 
 static bool read_sizes(Lower *l, AxisResize *a, int n) {
     Graph *g = lower_graph(l);
+    if (filled(l, 2) && filled(l, 3))
+        return lower_error(l, D_ARITY, "both scales and sizes are given");
     if (filled(l, 2)) {
         if (!expr_is_value(g->exprs, v_dim(g, lower_in(l, 2), 0), n))
             return lower_error(l, D_SHAPE, "as many scales as axes (%d) are needed", n);
@@ -382,9 +381,12 @@ static bool read_sizes(Lower *l, AxisResize *a, int n) {
     if (!sizes) return lower_error(l, D_ARITY, "neither scales nor sizes are given");
     if (count != (uint32_t)n)
         return lower_error(l, D_SHAPE, "as many sizes as axes (%d) are needed", n);
-    axes_from_sizes(g, sizes, a, n);
-    const char *policy = lower_opset(l) >= 18 ? lower_s(l, "keep_aspect_ratio_policy") : "stretch";
-    if (strcmp(policy, "stretch") != 0) keep_aspect_ratio(g, a, n, !strcmp(policy, "not_smaller"));
+    if (!axes_from_sizes(l, sizes, a, n)) return false;
+    if (lower_opset(l) < 18) return true;
+    static const char *const policies[] = {"stretch", "not_larger", "not_smaller", NULL};
+    int policy;
+    if (!lower_choice(l, "keep_aspect_ratio_policy", policies, &policy)) return false;
+    if (policy) keep_aspect_ratio(g, a, n, policy == 2);
     return true;
 }
 
@@ -392,6 +394,7 @@ static bool read_roi(Lower *l, const Resize *r, AxisResize *a, int n) {
     Graph *g = lower_graph(l);
     if (r->coordinates != CT_tf_crop_and_resize) return true;
     if (!filled(l, 1)) return lower_error(l, D_ARITY, "tf_crop_and_resize needs a roi");
+    if (!lower_vector(l, 1, v_int(g, 2 * n))) return false;
     for (int i = 0; i < n; i++) {
         a[i].roi_lo = element(g, lower_in(l, 1), i);
         a[i].roi_hi = element(g, lower_in(l, 1), n + i);
@@ -406,8 +409,8 @@ static bool lower_resize(Lower *l) {
     Resize r = {0};
     AxisResize axes[GRAPH_MAX_RANK];
     if (!pick_mode(l, &r) ||
-        !pick(l, "coordinate_transformation_mode", coordinate_names, CT_COUNT, &coordinates) ||
-        !pick(l, "nearest_mode", nearest_names, NM_COUNT, &nearest))
+        !lower_choice(l, "coordinate_transformation_mode", coordinate_names, &coordinates) ||
+        !lower_choice(l, "nearest_mode", nearest_names, &nearest))
         return false;
     r.coordinates = (Coordinates)coordinates;
     r.nearest = (NearestMode)nearest;

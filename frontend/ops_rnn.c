@@ -3,7 +3,6 @@
 #include "frontend/activation.h"
 #include "frontend/recurrence.h"
 #include <string.h>
-#include <strings.h>
 
 enum { MAX_FUNCTIONS = 3 };
 
@@ -216,15 +215,29 @@ static bool run_all(Lower *l, Cell *c) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0), r_in = lower_in(l, 2);
     if (!x || !r_in) return false;
-    if (v_rank(g, x) != 3 || v_rank(g, r_in) != 3)
-        return lower_error(l, D_SHAPE, "X and R need rank 3");
+    if (v_rank(g, x) != 3 || v_rank(g, r_in) != 3 || lower_type(l, 1)->rank != 3)
+        return lower_error(l, D_SHAPE, "X, W and R need rank 3");
+    if (lower_has_in(l, 3) && lower_type(l, 3)->rank != 2)
+        return lower_error(l, D_SHAPE, "B needs rank 2");
     DType t = v_dtype(g, x);
-    bool batch_first = lower_opset(l) >= 14 && lower_i(l, "layout") != 0;
-    const char *direction = lower_s(l, "direction");
-    bool both = !strcasecmp(direction, "bidirectional"), back = !strcasecmp(direction, "reverse");
+    const int64_t layout = lower_opset(l) >= 14 ? lower_i(l, "layout") : 0;
+    if (layout != 0 && layout != 1)
+        return lower_error(l, D_ATTRIBUTE, "'layout' is %lld", (long long)layout);
+    bool batch_first = layout == 1;
+    static const char *const directions[] = {"forward", "reverse", "bidirectional", NULL};
+    int direction;
+    if (!lower_choice(l, "direction", directions, &direction)) return false;
+    bool both = direction == 2, back = direction == 1;
+    lower_assume(l, lower_type(l, 1)->dim[0], v_int(g, both ? 2 : 1));
+    lower_assume(l, v_dim(g, r_in, 0), v_int(g, both ? 2 : 1));
+    if (lower_has_attr(l, "hidden_size"))
+        lower_assume(l, v_dim(g, r_in, 2), v_int(g, lower_i(l, "hidden_size")));
     x = v_widen(g, batch_first ? swap_front(g, x) : x);
     c->steps = v_dim(g, x, 0), c->batch = v_dim(g, x, 1), c->hidden = v_dim(g, r_in, 2);
-    if (lower_has_attr(l, "clip")) c->clip = lower_f(l, "clip");
+    c->clip = lower_f(l, "clip");
+    if (lower_has_attr(l, "clip") && !(c->clip > 0))
+        return lower_error(l, D_ATTRIBUTE, "'clip' is %g, and must be positive", c->clip);
+    if (!lower_is(l, 4, TYPES_INT) || !lower_vector(l, 4, c->batch)) return false;
     Run run[2] = {0};
     uint32_t n = both ? 2 : 1;
     for (uint32_t d = 0; d < n; d++) {

@@ -4,11 +4,11 @@
 #include <math.h>
 #include <string.h>
 
-typedef enum Outside { OUT_zeros, OUT_border, OUT_reflection, OUT_COUNT } Outside;
-static const char *const outside_names[] = {"zeros", "border", "reflection"};
+typedef enum Outside { OUT_zeros, OUT_border, OUT_reflection } Outside;
+static const char *const outside_names[] = {"zeros", "border", "reflection", NULL};
 typedef enum Mode { MODE_nearest, MODE_linear, MODE_cubic } Mode;
 
-enum { MAX_TAPS = 4 };
+enum { MAX_TAPS = 4, MAX_SAMPLES = 1024 };
 
 typedef struct Sampler {
     Mode mode;
@@ -115,16 +115,16 @@ static Value sample(Graph *g, const Sampler *s, Value data, const Type *out) {
 /* ---- GridSample, AffineGrid ---------------------------------------------------------------- */
 
 static bool read_mode(Lower *l, Sampler *s) {
-    const char *mode = lower_s(l, "mode"), *outside = lower_s(l, "padding_mode");
-    if (!strcmp(mode, "linear") || !strcmp(mode, "bilinear"))
-        s->mode = MODE_linear;
-    else if (!strcmp(mode, "cubic") || !strcmp(mode, "bicubic"))
-        s->mode = MODE_cubic;
-    else if (strcmp(mode, "nearest") != 0)
-        return lower_error(l, D_ATTRIBUTE, "mode is \"%s\"", mode);
-    for (int i = 0; i < OUT_COUNT; i++)
-        if (!strcmp(outside, outside_names[i])) return s->outside = (Outside)i, true;
-    return lower_error(l, D_ATTRIBUTE, "padding_mode is \"%s\"", outside);
+    /* The first two were renamed with opset 20. */
+    static const char *const names[] = {"bilinear", "bicubic", "nearest", "linear", "cubic", NULL};
+    static const Mode modes[] = {MODE_linear, MODE_cubic, MODE_nearest, MODE_linear, MODE_cubic};
+    int mode, outside;
+    if (!lower_choice(l, "mode", names, &mode) ||
+        !lower_choice(l, "padding_mode", outside_names, &outside))
+        return false;
+    s->mode = modes[mode];
+    s->outside = (Outside)outside;
+    return true;
 }
 
 /* Component c of grid [N, O.., n] in [-1, 1] as a position on an axis, [N, 1, O..]. */
@@ -146,6 +146,7 @@ static bool lower_grid_sample(Lower *l) {
         return lower_error(l, D_SHAPE, "an input of rank %d, a grid of rank %d", s.n + 2,
                            v_rank(g, grid));
     if (!read_mode(l, &s)) return false;
+    lower_assume(l, v_dim(g, grid, s.n + 1), v_int(g, s.n));
     Type out = *graph_type(g, x);
     Value wide = v_widen(g, x), positions = build_cast(g, grid, v_wide_type(out.dtype));
     for (int i = 0; i < s.n; i++) {
@@ -171,7 +172,10 @@ static bool lower_affine_grid(Lower *l) {
     if (!theta || !size) return false;
     int n = (int)rank - 2;
     if (n < 2 || n > 3 || v_rank(g, theta) != 3)
-        return lower_error(l, D_SHAPE, "size has %u values", rank);
+        return lower_error(l, D_SHAPE, "size has %u values, theta has rank %d", rank,
+                           v_rank(g, theta));
+    lower_assume(l, v_dim(g, theta, 1), v_int(g, n));
+    lower_assume(l, v_dim(g, theta, 2), v_int(g, n + 1));
     Value wide = v_widen(g, theta), sum = 0;
     for (int k = 0; k <= n; k++) { /* column k multiplies x, y, (z,) 1 */
         Value column = build_slice_axis(g, wide, 2, v_int(g, k), v_int(g, 1), 1);
@@ -301,10 +305,20 @@ static bool lower_roi_align(Lower *l) {
     if (!x || !rois || !batch) return false;
     int64_t oh = lower_i(l, "output_height"), ow = lower_i(l, "output_width");
     int64_t samples = lower_i(l, "sampling_ratio");
-    bool half =
-        lower_opset(l) >= 16 && !strcmp(lower_s(l, "coordinate_transformation_mode"), "half_pixel");
-    bool max = !strcmp(lower_s(l, "mode"), "max");
-    if (v_rank(g, x) != 4 || v_rank(g, rois) != 2) return lower_error(l, D_SHAPE, "wrong ranks");
+    static const char *const coordinates[] = {"output_half_pixel", "half_pixel", NULL};
+    static const char *const modes[] = {"avg", "max", NULL};
+    int half = 0, max;
+    if (lower_opset(l) >= 16 &&
+        !lower_choice(l, "coordinate_transformation_mode", coordinates, &half))
+        return false;
+    if (!lower_choice(l, "mode", modes, &max) || !lower_is(l, 2, TYPES_INT)) return false;
+    if (v_rank(g, x) != 4 || v_rank(g, rois) != 2)
+        return lower_error(l, D_SHAPE, "an input of rank %d and regions of rank %d, not 4 and 2",
+                           v_rank(g, x), v_rank(g, rois));
+    lower_assume(l, v_dim(g, rois, 1), v_int(g, 4));
+    if (oh < 1 || ow < 1 || oh > INT32_MAX || ow > INT32_MAX || samples > MAX_SAMPLES)
+        return lower_error(l, D_ATTRIBUTE, "%lld samples in bins of %lld by %lld",
+                           (long long)samples, (long long)oh, (long long)ow);
     if (samples < 1)
         return lower_unsupported(l, "set sampling_ratio", "as many samples as each region has");
     double scale = lower_f(l, "spatial_scale"), shift = half ? -0.5 : 0;

@@ -254,11 +254,12 @@ static bool lower_non_max_suppression(Lower *l) {
     if (lower_type(l, 0)->rank != 3 || lower_type(l, 1)->rank != 3)
         return lower_error(l, D_SHAPE, "boxes and scores must have rank 3");
     const Type t = *lower_type(l, 1);
-    uint32_t n, iter;
-    const Expr zero = expr_const(p, 0),
-               *most = lower_has_in(l, 2) ? lower_shape_in(l, 2, &n) : &zero;
-    if (!most) return false;
-    const Expr rounds = expr_max(p, expr_min(p, *most, t.dim[2]), zero);
+    uint32_t iter;
+    const Expr zero = expr_const(p, 0);
+    Expr most = zero;
+    if (lower_has_in(l, 2) && !lower_number_in(l, 2, &most)) return false;
+    lower_assume(l, lower_type(l, 0)->dim[2], expr_const(p, 4));
+    const Expr rounds = expr_max(p, expr_min(p, most, t.dim[2]), zero);
     Value scores = lower_in(l, 1);
     if (lower_has_in(l, 4)) {
         Value least = build_reshape(g, lower_in(l, 4), 0, NULL);

@@ -31,14 +31,13 @@ static bool lower_sequence_construct(Lower *l) {
     const uint32_t n = lower_nin(l);
     Value *v = ARENA_ARRAY(lower_graph(l)->arena, Value, n);
     for (uint32_t i = 0; i < n; i++)
-        if (!(v[i] = lower_in(l, i))) return false;
+        if (!(v[i] = lower_need(l, i)) || !lower_same_type(l, i, 0)) return false;
     return list_out(l, v, n, lower_type(l, 0)->dtype);
 }
 
 static bool lower_sequence_empty(Lower *l) {
     DType t = DT_f32;
-    if (lower_has_attr(l, "dtype") && !dtype_from_onnx((int)lower_i(l, "dtype"), &t))
-        return lower_error(l, D_UNSUPPORTED_TYPE, "the element type is not supported");
+    if (lower_has_attr(l, "dtype") && !lower_dtype(l, "dtype", &t)) return false;
     return list_out(l, NULL, 0, t);
 }
 
@@ -57,6 +56,9 @@ static bool lower_sequence_insert(Lower *l) {
     if (lower_has_in(l, 2) && !position(l, 2, s.n, true, &at)) return false;
     Value *v = ARENA_ARRAY(lower_graph(l)->arena, Value, s.n + 1), x = lower_in(l, 1);
     if (!x) return false;
+    if (s.n && lower_type(l, 1)->dtype != s.dtype)
+        return lower_error(l, D_DTYPE, "a tensor of %s in a sequence of %s",
+                           dtype_name(lower_type(l, 1)->dtype), dtype_name(s.dtype));
     for (uint32_t i = 0; i <= s.n; i++) v[i] = i < at ? s.list[i] : i == at ? x : s.list[i - 1];
     return list_out(l, v, s.n + 1, lower_type(l, 1)->dtype);
 }
@@ -135,11 +137,16 @@ static bool lower_sequence_map(Lower *l) {
             in[k] = (Item){.kind = ITEM_TENSOR, .v = in[k].list[i]};
         }
         if (!lower_inline_items(l, "body", in, nin, out, nout)) return false;
-        for (uint32_t k = 0; k < nout; k++) list[k][i] = out[k].v;
+        for (uint32_t k = 0; k < nout; k++) {
+            if (out[k].kind != ITEM_TENSOR)
+                return lower_unsupported(l, NULL, "a body that returns a sequence");
+            list[k][i] = out[k].v;
+        }
     }
-    for (uint32_t k = 0; k < nout; k++)
-        lower_out_item(l, k,
-                       (Item){.kind = ITEM_LIST, .dtype = s.dtype, .n = s.n, .list = list[k]});
+    for (uint32_t k = 0; k < nout; k++) {
+        const DType t = s.n ? graph_type(lower_graph(l), list[k][0])->dtype : s.dtype;
+        lower_out_item(l, k, (Item){.kind = ITEM_LIST, .dtype = t, .n = s.n, .list = list[k]});
+    }
     return true;
 }
 

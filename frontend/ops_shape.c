@@ -34,7 +34,10 @@ static Expr reshape_dim(Lower *l, Expr e, uint32_t i, bool allowzero, int *infer
     int64_t c, lo, hi;
     if (expr_is_const(p, e, &c)) {
         if (c == -1) ++*infer;
-        if (c == 0 && !allowzero && i < t->rank) return t->dim[i];
+        if (c != 0 || allowzero) return e;
+        if (i < t->rank) return t->dim[i];
+        lower_error(l, D_SHAPE, "size %u is 0, which copies, but the input has rank %d", i,
+                    t->rank);
         return e;
     }
     expr_range(p, e, &lo, &hi);
@@ -62,7 +65,7 @@ static void infer_fed_dims(Lower *l, Type *out) {
         if (fed[i]) out->dim[i] = expr_select(p, expr_eq(p, out->dim[i], minus), rest, out->dim[i]);
 }
 
-static bool infer_one_dim(Lower *l, Type *out) {
+static void infer_one_dim(Lower *l, Type *out) {
     ExprPool *p = lower_exprs(l);
     const Type *t = lower_type(l, 0);
     Expr others[GRAPH_MAX_RANK];
@@ -73,7 +76,6 @@ static bool infer_one_dim(Lower *l, Type *out) {
         else
             others[n++] = out->dim[i];
     out->dim[at] = axes_quotient(p, t->dim, t->rank, others, n);
-    return true;
 }
 
 static bool reshape_to(Lower *l, const Expr *e, uint32_t n) {
@@ -91,6 +93,9 @@ static bool reshape_to(Lower *l, const Expr *e, uint32_t n) {
         if (hi < -1) return lower_error(l, D_SHAPE, "size %u is negative", i);
     }
     if (infer > 1) return lower_error(l, D_SHAPE, "more than one size is -1");
+    for (uint32_t i = 0; infer && allowzero && i < n; i++)
+        if (expr_is_value(p, e[i], 0))
+            return lower_error(l, D_SHAPE, "with allowzero a size may be 0 or -1, not both");
     if (fed && !infer && lower_declared(l, 0, &declared) && declared.rank == n) {
         infer_fed_dims(l, &out);
         for (uint32_t i = 0; i < n; i++) lower_assume(l, out.dim[i], declared.dim[i]);
@@ -114,8 +119,7 @@ static bool lower_reshape_attr(Lower *l) {
     uint32_t n;
     const int64_t *v = lower_ints(l, "shape", &n);
     Expr e[GRAPH_MAX_RANK];
-    if (!v || n > GRAPH_MAX_RANK)
-        return lower_error(l, D_ATTRIBUTE, "'shape' is missing or too long");
+    if (n > GRAPH_MAX_RANK) return lower_error(l, D_LIMIT, "rank %u exceeds %d", n, GRAPH_MAX_RANK);
     for (uint32_t i = 0; i < n; i++) e[i] = expr_const(lower_exprs(l), v[i]);
     return reshape_to(l, e, n);
 }
@@ -126,7 +130,8 @@ static bool lower_flatten(Lower *l) {
     int64_t axis = lower_i(l, "axis");
     if (axis < 0) axis += t->rank;
     if (axis < 0 || axis > t->rank)
-        return lower_error(l, D_ATTRIBUTE, "axis %lld is out of range", (long long)axis);
+        return lower_error(l, D_ATTRIBUTE, "axis %lld is out of range for rank %d",
+                           (long long)lower_i(l, "axis"), t->rank);
     const Expr dim[2] = {axes_product(p, t->dim, 0, (int)axis),
                          axes_product(p, t->dim, (int)axis, t->rank)};
     lower_out(l, 0, build_reshape(lower_graph(l), lower_in(l, 0), 2, dim));
@@ -232,8 +237,7 @@ static bool lower_concat(Lower *l) {
     if (axis < 0) return false;
     Value *in = ARENA_ARRAY(lower_graph(l)->arena, Value, n);
     for (uint32_t i = 0; i < n; i++) {
-        if (!lower_has_in(l, i)) return lower_error(l, D_ARITY, "input %u is missing", i);
-        in[i] = lower_in(l, i);
+        if (!(in[i] = lower_need(l, i))) return false;
     }
     lower_out(l, 0, build_concat(lower_graph(l), in, n, axis));
     return true;
@@ -253,6 +257,8 @@ static bool split_sizes(Lower *l, Expr size, uint32_t parts, Expr *out) {
     if (lower_has_in(l, 1)) {
         const Expr *e = lower_shape_in(l, 1, &n);
         if (!e) return false;
+        if (lower_opset(l) >= 18 && lower_has_attr(l, "num_outputs"))
+            return lower_error(l, D_ATTRIBUTE, "both num_outputs and sizes are given");
         if (n != parts) return lower_error(l, D_SHAPE, "%u sizes for %u outputs", n, parts);
         memcpy(out, e, n * sizeof *e);
         return true;
@@ -520,9 +526,9 @@ static bool lower_depth_to_space(Lower *l) {
     int64_t b;
     if (!check_block(l, &b)) return false;
     const Type t = *lower_type(l, 0);
-    const char *mode = lower_s(l, "mode");
-    const bool crd = !strcmp(mode, "CRD");
-    if (!crd && strcmp(mode, "DCR")) return lower_error(l, D_ATTRIBUTE, "mode is '%s'", mode);
+    static const char *const modes[] = {"DCR", "CRD", NULL};
+    int crd;
+    if (!lower_choice(l, "mode", modes, &crd)) return false;
     const Expr block = expr_const(p, b), depth = expr_div(p, t.dim[1], expr_const(p, b * b));
     const Expr dcr_dim[6] = {t.dim[0], block, block, depth, t.dim[2], t.dim[3]};
     const Expr crd_dim[6] = {t.dim[0], depth, block, block, t.dim[2], t.dim[3]};

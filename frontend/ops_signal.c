@@ -19,16 +19,13 @@ static bool lower_window(Lower *l) {
     };
     Graph *g = lower_graph(l);
     ExprPool *p = lower_exprs(l);
-    uint32_t n, kind = 0;
-    const Expr *size = lower_shape_in(l, 0, &n);
+    uint32_t kind = 0;
+    Expr size;
     DType to;
-    if (!size) return false;
-    if (n != 1) return lower_error(l, D_SHAPE, "the size must be one number");
-    if (!dtype_from_onnx((int)lower_i(l, "output_datatype"), &to))
-        return lower_error(l, D_UNSUPPORTED_TYPE, "the element type is not supported");
+    if (!lower_number_in(l, 0, &size) || !lower_dtype(l, "output_datatype", &to)) return false;
     while (strcmp(kinds[kind].name, lower_op_name(l))) kind++;
-    const Expr period = lower_i(l, "periodic") ? size[0] : expr_addi(p, size[0], -1);
-    Value i = build_iota(g, DT_f64, 1, size, 0);
+    const Expr period = lower_i(l, "periodic") ? size : expr_addi(p, size, -1);
+    Value i = build_iota(g, DT_f64, 1, &size, 0);
     Value step =
         build_cast(g, build_expr(g, DT_i64, expr_max(p, period, expr_const(p, 1))), DT_f64);
     Value angle = build_binary_f(g, OP_mul, build_binary(g, OP_div, i, step), two_pi);
@@ -137,6 +134,15 @@ static Expr half_plus_one(ExprPool *p, Expr n) {
     return expr_addi(p, expr_div(p, n, expr_const(p, 2)), 1);
 }
 
+/* Whether the last axis holds complex parts or one real part. */
+static bool read_complex(Lower *l, bool *out) {
+    const Type *t = lower_type(l, 0);
+    const Expr parts = t->dim[t->rank - 1];
+    *out = expr_is_value(lower_exprs(l), parts, 2);
+    if (*out || expr_is_value(lower_exprs(l), parts, 1)) return true;
+    return lower_error(l, D_SHAPE, "the last axis must have size 1 (real) or 2 (complex)");
+}
+
 /* length: 0 for the axis' own. */
 static Value dft(Lower *l, int axis, Expr length) {
     Graph *g = lower_graph(l);
@@ -189,18 +195,22 @@ static bool dft_any_axis(Lower *l, Expr axis, Expr length) {
 static bool lower_dft(Lower *l) {
     ExprPool *p = lower_exprs(l);
     const Type *t = lower_type(l, 0);
-    const Expr *length = NULL, *axis = NULL;
-    uint32_t n;
+    Expr length = 0, axis = 0;
     int64_t at = lower_opset(l) < 20 ? lower_i(l, "axis") : -2;
+    bool complex;
     if (t->rank < 2) return lower_error(l, D_SHAPE, "the input must have rank 2 or more");
-    if (lower_has_in(l, 1) && !(length = lower_shape_in(l, 1, &n))) return false;
-    if (lower_has_in(l, 2) && !(axis = lower_shape_in(l, 2, &n))) return false;
-    if (axis && !expr_is_const(p, *axis, &at)) return dft_any_axis(l, *axis, length ? *length : 0);
+    if (!read_complex(l, &complex)) return false;
+    if (lower_has_in(l, 1) && !lower_number_in(l, 1, &length)) return false;
+    if (length && expr_is_value(p, length, 0)) return lower_error(l, D_SHAPE, "the length is 0");
+    if (lower_has_in(l, 2) && !lower_number_in(l, 2, &axis)) return false;
+    if (complex && lower_i(l, "onesided") && !lower_i(l, "inverse"))
+        return lower_error(l, D_ATTRIBUTE, "a one-sided transform needs a real input");
+    if (axis && !expr_is_const(p, axis, &at)) return dft_any_axis(l, axis, length);
     const int k = lower_axis(l, at, t->rank);
     if (k < 0) return false;
     if (k == t->rank - 1)
         return lower_error(l, D_ATTRIBUTE, "the last axis holds the complex parts");
-    lower_out(l, 0, dft(l, k, length ? *length : 0));
+    lower_out(l, 0, dft(l, k, length));
     return true;
 }
 
@@ -229,23 +239,28 @@ static bool lower_stft(Lower *l) {
     ExprPool *p = g->exprs;
     const Type t = *lower_type(l, 0);
     int64_t step, length;
-    uint32_t n;
     Type d = {0};
+    bool complex;
+    Expr step_in, length_in = 0;
     if (t.rank != 3) return lower_error(l, D_SHAPE, "the signal must have rank 3");
-    const Expr *step_in = lower_shape_in(l, 1, &n), *length_in = NULL;
-    if (!step_in || (lower_has_in(l, 3) && !(length_in = lower_shape_in(l, 3, &n)))) return false;
+    if (!read_complex(l, &complex) || !lower_number_in(l, 1, &step_in)) return false;
+    if (lower_has_in(l, 3) && !lower_number_in(l, 3, &length_in)) return false;
     if (!length_in && !lower_has_in(l, 2))
         return lower_error(l, D_ARITY, "a window or a frame length is needed");
+    if (lower_has_in(l, 2) && lower_type(l, 2)->rank != 1)
+        return lower_error(l, D_SHAPE, "the window must have rank 1");
     const bool known = lower_declared(l, 0, &d) && d.rank == 4, onesided = lower_i(l, "onesided");
     const Expr bins = !known     ? 0
                       : onesided ? expr_muli(p, expr_addi(p, d.dim[2], -1), 2)
                                  : d.dim[2];
-    if (!frame_size(l, 3, length_in ? *length_in : lower_type(l, 2)->dim[0], bins, &length))
+    if (complex && onesided)
+        return lower_error(l, D_ATTRIBUTE, "a one-sided transform needs a real input");
+    if (!frame_size(l, 3, length_in ? length_in : lower_type(l, 2)->dim[0], bins, &length))
         return false;
     const Expr room = expr_addi(p, t.dim[1], -length);
     const Expr guess = known ? expr_div(p, room, expr_addi(p, d.dim[1], -1)) : 0;
-    if (!frame_size(l, 1, *step_in, guess, &step)) return false;
-    Complex x = frames(g, lower_in(l, 0), expr_is_value(p, t.dim[2], 2), step, length);
+    if (!frame_size(l, 1, step_in, guess, &step)) return false;
+    Complex x = frames(g, lower_in(l, 0), complex, step, length);
     if (lower_has_in(l, 2)) {
         x.re = v_mul(g, x.re, lower_in(l, 2));
         if (x.im) x.im = v_mul(g, x.im, lower_in(l, 2));
@@ -289,16 +304,15 @@ static Value mel_edges(Lower *l, Expr bands, int shift) {
 static bool lower_mel_weights(Lower *l) {
     Graph *g = lower_graph(l);
     ExprPool *p = g->exprs;
-    uint32_t n;
     DType to;
-    const Expr *bands = lower_shape_in(l, 0, &n), *length = lower_shape_in(l, 1, &n);
-    if (!bands || !length) return false;
-    if (!dtype_from_onnx((int)lower_i(l, "output_datatype"), &to))
-        return lower_error(l, D_UNSUPPORTED_TYPE, "the element type is not supported");
-    const Expr dim[2] = {half_plus_one(p, *length), expr_const(p, 1)};
+    Expr bands, length;
+    if (!lower_number_in(l, 0, &bands) || !lower_number_in(l, 1, &length) ||
+        !lower_dtype(l, "output_datatype", &to))
+        return false;
+    const Expr dim[2] = {half_plus_one(p, length), expr_const(p, 1)};
     Value j = build_iota(g, DT_f64, 2, dim, 0), zero = build_scalar_f(g, DT_f64, 0);
-    Value lower = mel_edges(l, *bands, 0), centre = mel_edges(l, *bands, 1);
-    Value upper = mel_edges(l, *bands, 2), one = build_scalar_f(g, DT_f64, 1);
+    Value lower = mel_edges(l, bands, 0), centre = mel_edges(l, bands, 1);
+    Value upper = mel_edges(l, bands, 2), one = build_scalar_f(g, DT_f64, 1);
     Value rise = build_select(g, v_eq(g, lower, centre), one,
                               v_div(g, v_sub(g, j, lower), v_sub(g, centre, lower)));
     Value rises = v_and(g, v_le(g, lower, j), v_le(g, j, centre));

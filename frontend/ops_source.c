@@ -15,10 +15,16 @@ static bool lower_constant_floats(Lower *l) {
     return true;
 }
 
+static const char *const constant_names[] = {"value",         "value_int",    "value_float",
+                                             "value_ints",    "value_floats", "value_string",
+                                             "value_strings", "sparse_value", NULL};
+
 static bool lower_constant(Lower *l) {
     Graph *g = lower_graph(l);
     Value v = 0;
-    uint32_t n;
+    uint32_t n, given = 0;
+    for (const char *const *a = constant_names; *a; a++) given += lower_has_attr(l, *a);
+    if (given != 1) return lower_error(l, D_ATTRIBUTE, "%u values are given, not one", given);
     if (lower_has_attr(l, "value")) {
         if (!lower_tensor(l, "value", &v)) return false;
     } else if (lower_has_attr(l, "value_int")) {
@@ -120,11 +126,7 @@ static bool lower_range(Lower *l) {
         if (!float_range_count(l, &count)) return false;
     } else {
         for (uint32_t i = 0; i < 3; i++) {
-            uint32_t n;
-            const Expr *v = lower_shape_in(l, i, &n);
-            if (!v) return false;
-            if (n != 1) return lower_error(l, D_SHAPE, "input %u must be one number", i);
-            e[i] = v[0];
+            if (!lower_same_type(l, i, 0) || !lower_number_in(l, i, &e[i])) return false;
         }
         if (expr_is_value(g->exprs, e[2], 0)) return lower_error(l, D_SHAPE, "delta is 0");
         count = range_count(g->exprs, e[0], e[1], e[2]);
@@ -137,9 +139,7 @@ static bool lower_range(Lower *l) {
 
 static bool out_dtype(Lower *l, DType fallback, DType *out) {
     *out = fallback;
-    if (!lower_has_attr(l, "dtype") || dtype_from_onnx((int)lower_i(l, "dtype"), out)) return true;
-    return lower_error(l, D_UNSUPPORTED_TYPE, "element type %lld is not supported",
-                       (long long)lower_i(l, "dtype"));
+    return !lower_has_attr(l, "dtype") || lower_dtype(l, "dtype", out);
 }
 
 static bool lower_eye_like(Lower *l) {
@@ -159,6 +159,7 @@ static bool lower_trilu(Lower *l) {
     Graph *g = lower_graph(l);
     const Type t = *lower_type(l, 0);
     if (t.rank < 2) return lower_error(l, D_SHAPE, "the input must have rank 2 or more");
+    if (!lower_is(l, 1, TYPES_INT)) return false;
     const Expr *dim = t.dim + t.rank - 2;
     Value row = build_iota(g, DT_i64, 2, dim, 0), column = build_iota(g, DT_i64, 2, dim, 1);
     Value k = lower_has_in(l, 1) ? build_reshape(g, build_cast(g, lower_in(l, 1), DT_i64), 0, NULL)
@@ -175,7 +176,9 @@ static bool lower_trilu(Lower *l) {
 
 static uint64_t random_seed(Lower *l) {
     const char *name = lower_has_out(l, 0) ? l->node->output[0] : "";
-    const float seed = lower_has_attr(l, "seed") ? (float)lower_f(l, "seed") : 0;
+    if (!strcmp(lower_op_name(l), "Dropout")) /* whose seed is an integer */
+        return hash_bytes(name, strlen(name), (uint64_t)lower_i(l, "seed"));
+    const float seed = (float)lower_f(l, "seed");
     uint32_t bits;
     memcpy(&bits, &seed, sizeof bits);
     return hash_bytes(name, strlen(name), bits);
@@ -190,7 +193,7 @@ static bool like_type(Lower *l, Type *t) {
     uint32_t n;
     if (lower_nin(l)) {
         *t = *lower_type(l, 0);
-        if (!out_dtype(l, dtype_is_float(t->dtype) ? t->dtype : DT_f32, &to)) return false;
+        if (!out_dtype(l, t->dtype, &to)) return false;
     } else {
         const int64_t *shape = lower_ints(l, "shape", &n);
         *t = (Type){.rank = (uint8_t)n};
@@ -203,7 +206,8 @@ static bool like_type(Lower *l, Type *t) {
         if (!out_dtype(l, DT_f32, &to)) return false;
     }
     t->dtype = to;
-    return true;
+    return dtype_is_float(to) ||
+           lower_error(l, D_ATTRIBUTE, "random numbers of type %s", dtype_name(to));
 }
 
 static bool lower_random_uniform(Lower *l) {
@@ -219,8 +223,7 @@ static bool lower_random_uniform(Lower *l) {
 /* Box-Muller: sqrt(-2 log(1 - u)) cos(2 pi v). */
 static Value standard_normal(Lower *l, const Type *t) {
     Graph *g = lower_graph(l);
-    Value u = build_binary_f(g, OP_sub, build_scalar_f(g, DT_f32, 1), 0);
-    u = build_binary(g, OP_sub, u, uniform_like(l, t, 0));
+    Value u = build_binary(g, OP_sub, build_scalar_f(g, DT_f32, 1), uniform_like(l, t, 0));
     Value r = build_unary(g, OP_sqrt, build_binary_f(g, OP_mul, build_unary(g, OP_log, u), -2));
     Value angle = build_binary_f(g, OP_mul, uniform_like(l, t, 1), 6.28318530717958647692);
     return build_binary(g, OP_mul, r, build_unary(g, OP_cos, angle));
@@ -239,7 +242,7 @@ static bool lower_bernoulli(Lower *l) {
     Graph *g = lower_graph(l);
     const Type t = *lower_type(l, 0);
     DType to;
-    if (!out_dtype(l, t.dtype, &to)) return false;
+    if (!lower_is(l, 0, TYPES_FLOAT) || !out_dtype(l, t.dtype, &to)) return false;
     Value hit =
         build_binary(g, OP_lt, uniform_like(l, &t, 0), build_cast(g, lower_in(l, 0), DT_f32));
     lower_out(l, 0, build_cast(g, hit, to));
@@ -251,10 +254,13 @@ static bool lower_multinomial(Lower *l) {
     Graph *g = lower_graph(l);
     const Type t = *lower_type(l, 0);
     DType to;
+    const int64_t samples = lower_i(l, "sample_size");
     if (t.rank != 2) return lower_error(l, D_SHAPE, "the input must have rank 2");
+    if (samples < 1 || samples > INT32_MAX)
+        return lower_error(l, D_ATTRIBUTE, "sample_size is %lld", (long long)samples);
     if (!out_dtype(l, DT_i32, &to)) return false;
-    const Type wide = {
-        .rank = 3, .dim = {t.dim[0], expr_const(g->exprs, lower_i(l, "sample_size")), t.dim[1]}};
+    if (!dtype_is_int(to)) return lower_error(l, D_ATTRIBUTE, "classes of type %s", dtype_name(to));
+    const Type wide = {.rank = 3, .dim = {t.dim[0], expr_const(g->exprs, samples), t.dim[1]}};
     Value u = uniform_like(l, &wide, 0);
     for (int i = 0; i < 2; i++) u = build_unary(g, OP_neg, build_unary(g, OP_log, u));
     Value logits = build_unsqueeze(g, build_cast(g, lower_in(l, 0), DT_f32), 1);
@@ -270,6 +276,7 @@ static Value full_mask(Lower *l, DType t) {
     return build_full(g, build_scalar_i(g, t, 1), x->rank, x->dim);
 }
 
+/* Plans infer: is_test = 0, the default before opset 7, does not drop anything either. */
 static bool lower_dropout_attrs(Lower *l) {
     lower_out(l, 0, lower_in(l, 0));
     lower_out(l, 1, full_mask(l, lower_opset(l) < 10 ? lower_type(l, 0)->dtype : DT_bool));
@@ -282,6 +289,8 @@ static bool lower_dropout(Lower *l) {
     Graph *g = lower_graph(l);
     const Type t = *lower_type(l, 0);
     double training = 0, ratio = 0.5;
+    if (!lower_is(l, 0, TYPES_FLOAT) || !lower_is(l, 1, TYPES_FLOAT) || !lower_is(l, 2, TYPES_BOOL))
+        return false;
     const bool known = !lower_has_in(l, 2) || lower_const_f(l, 2, &training);
     const bool fixed = !lower_has_in(l, 1) || lower_const_f(l, 1, &ratio);
     if ((known && training == 0) || (fixed && ratio == 0)) return lower_dropout_attrs(l);
@@ -298,25 +307,27 @@ static bool lower_dropout(Lower *l) {
     return true;
 }
 
-static const char *const constant_attrs[] = {
-    "value:t",        "value_int:i",    "value_float:f",   "value_ints:I",
-    "value_floats:F", "value_string:s", "value_strings:S", NULL};
+static const char *const constant_attrs[] = {"value:t",         "value_int:i",    "value_float:f",
+                                             "value_ints:I",    "value_floats:F", "value_string:s",
+                                             "value_strings:S", "sparse_value:x", NULL};
 static const char *const fill_attrs[] = {"value:t", NULL};
 static const char *const range_attrs[] = {"stash_type:i=1", NULL};
 static const char *const eye_attrs[] = {"dtype:i", "k:i=0", NULL};
 static const char *const trilu_attrs[] = {"upper:i=1", NULL};
-static const char *const uniform_attrs[] = {"dtype:i", "high:f=1", "low:f=0",
-                                            "seed:f",  "shape:I!", NULL};
-static const char *const uniform_like_attrs[] = {"dtype:i", "high:f=1", "low:f=0", "seed:f", NULL};
-static const char *const normal_attrs[] = {"dtype:i", "mean:f=0", "scale:f=1",
-                                           "seed:f",  "shape:I!", NULL};
-static const char *const normal_like_attrs[] = {"dtype:i", "mean:f=0", "scale:f=1", "seed:f", NULL};
-static const char *const bernoulli_attrs[] = {"dtype:i", "seed:f", NULL};
-static const char *const multinomial_attrs[] = {"dtype:i", "sample_size:i=1", "seed:f", NULL};
+static const char *const uniform_attrs[] = {"dtype:i",  "high:f=1", "low:f=0",
+                                            "seed:f=0", "shape:I!", NULL};
+static const char *const uniform_like_attrs[] = {"dtype:i", "high:f=1", "low:f=0", "seed:f=0",
+                                                 NULL};
+static const char *const normal_attrs[] = {"dtype:i",  "mean:f=0", "scale:f=1",
+                                           "seed:f=0", "shape:I!", NULL};
+static const char *const normal_like_attrs[] = {"dtype:i", "mean:f=0", "scale:f=1", "seed:f=0",
+                                                NULL};
+static const char *const bernoulli_attrs[] = {"dtype:i", "seed:f=0", NULL};
+static const char *const multinomial_attrs[] = {"dtype:i", "sample_size:i=1", "seed:f=0", NULL};
 static const char *const dropout1_attrs[] = {"ratio:f=0.5", "is_test:i=0", "consumed_inputs:I",
                                              NULL};
 static const char *const dropout7_attrs[] = {"ratio:f=0.5", NULL};
-static const char *const dropout_attrs[] = {"seed:i", NULL};
+static const char *const dropout_attrs[] = {"seed:i=0", NULL};
 
 const OnnxOp ops_source[] = {
     {"", "Constant", 1, 0, 0, 0, 1, 1, constant_attrs, lower_constant},

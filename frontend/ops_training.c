@@ -1,7 +1,6 @@
 /* Optimizer steps of ai.onnx.preview.training. Inputs and outputs come in groups of equal size: all
  * X, then all gradients, then all states. */
 #include "frontend/formula.h"
-#include <string.h>
 
 typedef struct Step {
     Lower *l;
@@ -90,10 +89,9 @@ static bool lower_momentum(Lower *l) {
     Step s;
     if (!start(l, 3, &s)) return false;
     Graph *g = s.g;
-    const char *mode = lower_s(l, "mode");
-    const bool nesterov = !strcmp(mode, "nesterov");
-    if (!nesterov && strcmp(mode, "standard"))
-        return lower_error(l, D_ATTRIBUTE, "mode is '%s'", mode);
+    static const char *const modes[] = {"standard", "nesterov", NULL};
+    int nesterov;
+    if (!lower_choice(l, "mode", modes, &nesterov)) return false;
     const DType t = lower_type(l, 0)->dtype;
     Value beta = first_step(&s, build_scalar_f(g, t, lower_f(l, "beta")), build_scalar_f(g, t, 1));
     for (uint32_t i = 0; i < s.n; i++) {

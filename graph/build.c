@@ -40,15 +40,7 @@ bool build_valid(const Value *in, uint32_t n) {
 }
 
 const char *build_type_text(Graph *g, const Type *t) {
-    StrBuf s;
-    sb_init(&s, g->arena);
-    sb_printf(&s, "%s[", dtype_name(t->dtype));
-    for (int i = 0; i < t->rank; i++) {
-        if (i) sb_put(&s, ", ");
-        expr_print(g->exprs, t->dim[i], &s);
-    }
-    sb_put(&s, "]");
-    return sb_str(&s);
+    return type_text(g->exprs, t, g->arena);
 }
 
 bool build_check_domain(Graph *g, Op op, DType t) {
@@ -214,12 +206,17 @@ static uint64_t node_hash(const Node *n, const Key *k) {
 /* Element counts stay far from the ends of 64-bit arithmetic, whatever a file says. */
 static bool countable(Graph *g, const Type *t) {
     int64_t n = 1, d;
-    for (int i = 0; i < t->rank; i++)
-        if (expr_is_const(g->exprs, t->dim[i], &d) &&
-            (d < 0 || (d > 0 && (__builtin_mul_overflow(n, d, &n) || n > INT64_MAX >> 8)))) {
+    for (int i = 0; i < t->rank; i++) {
+        if (!expr_is_const(g->exprs, t->dim[i], &d) || d == 0) continue;
+        if (d < 0) {
+            build_error(g, D_SHAPE, "%s has a negative size", build_type_text(g, t));
+            return false;
+        }
+        if (__builtin_mul_overflow(n, d, &n) || n > INT64_MAX >> 8) {
             build_error(g, D_LIMIT, "%s has too many elements", build_type_text(g, t));
             return false;
         }
+    }
     return true;
 }
 

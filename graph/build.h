@@ -38,7 +38,7 @@ Value build_select(Graph *g, Value cond, Value x, Value y);
 Value build_cast(Graph *g, Value x, DType to);
 Value build_cast_ex(Graph *g, Value x, DType to, bool saturate, uint8_t round);
 Value build_bitcast(Graph *g, Value x, DType to);
-/* binary with a scalar constant of x's type */
+/* binary with a scalar constant of x's type, which must be able to hold it */
 Value build_binary_f(Graph *g, Op op, Value x, double c);
 
 /* Views */

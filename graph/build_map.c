@@ -222,8 +222,10 @@ Value build_select(Graph *g, Value cond, Value x, Value y) {
 Value build_binary_f(Graph *g, Op op, Value x, double c) {
     if (!x) return 0;
     DType t = graph_type(g, x)->dtype;
-    Value k = dtype_is_float(t) ? build_scalar_f(g, t, c) : build_scalar_i(g, t, (int64_t)c);
-    return build_binary(g, op, x, k);
+    if (dtype_is_float(t)) return build_binary(g, op, x, build_scalar_f(g, t, c));
+    if (!(c >= -0x1p63 && c < 0x1p63) || c != (double)(int64_t)c)
+        return build_error(g, D_DTYPE, "%s of %s and %g", op_info[op].name, dtype_name(t), c);
+    return build_binary(g, op, x, build_scalar_i(g, t, (int64_t)c));
 }
 
 Value build_cast_ex(Graph *g, Value x, DType to, bool saturate, uint8_t round) {

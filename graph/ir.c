@@ -45,6 +45,18 @@ bool type_is_static(const ExprPool *p, const Type *t) {
     return true;
 }
 
+const char *type_text(ExprPool *p, const Type *t, Arena *a) {
+    StrBuf s;
+    sb_init(&s, a);
+    sb_printf(&s, "%s[", dtype_name(t->dtype));
+    for (int i = 0; i < t->rank; i++) {
+        if (i) sb_put(&s, ", ");
+        expr_print(p, t->dim[i], &s);
+    }
+    sb_put(&s, "]");
+    return sb_str(&s);
+}
+
 static void put_loc(const LocInfo *l, StrBuf *s) {
     if (l->node >= 0) sb_printf(s, "node %d ", l->node);
     const char *name = *l->name ? l->name : l->output; /* names are optional, outputs are not */

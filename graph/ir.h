@@ -167,6 +167,7 @@ Graph *graph_create(Arena *a, ExprPool *p, DiagSink *d, const char *name);
 Expr type_numel(ExprPool *p, const Type *t);
 bool type_equal(const Type *a, const Type *b);
 bool type_is_static(const ExprPool *p, const Type *t);
+const char *type_text(ExprPool *p, const Type *t, Arena *a); /* f32[batch, 768] */
 /* node 17 "val_12" Conv, with the call chain for inlined nodes. */
 const char *graph_place(const Graph *g, Loc l, Arena *a);
 
