@@ -1,5 +1,7 @@
 #include "frontend/driver/dump.h"
 #include "runtime/base/file.h"
+#include "runtime/error.h"
+#include "runtime/plan.h"
 
 #include <errno.h>
 #include <string.h>
@@ -35,6 +37,21 @@ void dump_schedule(Dump *d, const char *file, const Schedule *sched) {
     sb_init(&s, d->arena);
     schedule_print(sched, &s);
     dump_buf(d, d->target ? arena_printf(d->arena, "%s.%s", d->target, file) : file, &s);
+}
+
+void dump_plan(Dump *d, const char *file, const void *plan, size_t size) {
+    if (!d->dir) return;
+    Plan p;
+    char why[256] = "";
+    if (plan_parse(plan, size, &p, (ErrorText){why, sizeof why}) != GRAPHC_OK) {
+        (void)diag(d->diags, D_PLAN, file, "%s", why);
+        return;
+    }
+    StrBuf s;
+    sb_init(&s, d->arena);
+    plan_print(&p, &s);
+    dump_buf(d, file, &s);
+    plan_release(&p);
 }
 
 void dump_pass(void *ctx, int index, const char *pass, const Graph *g) {

@@ -102,8 +102,11 @@ graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o) {
 
 graphc_status pipeline_plan(Pipeline *p, const graphc_compile_options *o) {
     PlanBuildOptions po = {.embed = o->embed, .weights_dir = o->weights_dir};
-    return plan_build(p->graph, p->targets, p->ntargets, &po, p->arena, p->diags, &p->plan,
-                      &p->plan_size);
+    GC_TRY(plan_build(p->graph, p->targets, p->ntargets, &po, p->arena, p->diags, &p->plan,
+                      &p->plan_size));
+    Dump d = dump_for(p, o);
+    dump_plan(&d, "plan.txt", p->plan, p->plan_size);
+    return GRAPHC_OK;
 }
 
 graphc_status pipeline_run(Pipeline *p, const char *model_path, const graphc_compile_options *o) {

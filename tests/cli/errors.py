@@ -48,6 +48,14 @@ with tempfile.TemporaryDirectory() as d:
     expect(7, "p.plan", "mlp.onnx", "-o", "no/such/folder/p.plan")
     expect(7, "full", "mlp.onnx", "-o", "/dev/full")
 
+    # Every level that the manual promises is written.
+    expect(0, "", "mlp.onnx", "-o", "mlp.plan", "--dump-ir", "ir")
+    for name, start in (("00-import.gir", "graph"), ("pre-fusion.gir", "graph"), ("post-fusion.kir", "buffer"),
+                        ("plan.txt", "plan")):
+        if not os.path.exists(f"ir/{name}") or not open(f"ir/{name}").read().startswith(start):
+            failures += 1
+            print(f"FAILED --dump-ir: {name}")
+
     # A compile that is killed at any moment leaves the old plan, the new one or none, and nothing else.
     before, start = set(os.listdir()), time.monotonic()
     expect(0, "", "mlp.onnx", "-o", "mlp.plan")
