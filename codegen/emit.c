@@ -280,7 +280,8 @@ LLVMValueRef emit_scratch(Emit *e, Expr bytes) {
 
 LLVMValueRef emit_lanes_below(Emit *e, LLVMValueRef n) {
     LLVMValueRef lim[2] = {n, emit_i64(e, e->lanes)};
-    LLVMValueRef c = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
+    bool fits = LLVMIsAConstantInt(n) && LLVMConstIntGetSExtValue(n) <= (int64_t)e->lanes;
+    LLVMValueRef c = fits ? n : emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
     LLVMValueRef lane[64];
     for (uint32_t i = 0; i < e->lanes; i++) lane[i] = LLVMConstInt(e->i32, i, false);
     LLVMValueRef m = LLVMBuildTrunc(e->b, c, e->i32, "");

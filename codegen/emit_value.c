@@ -283,9 +283,32 @@ static EmitVal emit_kload(Emit *e, KVal v) {
 
 /* --- Stores ------------------------------------------------------------------------------- */
 
+/* The mask's lane if it is known to have just one, else -1. */
+static int only_lane(const Emit *e, LLVMValueRef mask) {
+    int lane = -1;
+    if (!LLVMIsConstant(mask)) return -1;
+    for (uint32_t i = 0; i < e->lanes; i++) {
+        LLVMValueRef bit = LLVMGetAggregateElement(mask, i);
+        if (!bit || !LLVMIsAConstantInt(bit)) return -1;
+        if (!LLVMConstIntGetZExtValue(bit)) continue;
+        if (lane >= 0) return -1;
+        lane = (int)i;
+    }
+    return lane;
+}
+
 static void store_lanes(Emit *e, const Access *a, LLVMValueRef v, LLVMValueRef m) {
     LLVMTypeRef t = LLVMTypeOf(v);
     if (contiguous(e, a)) {
+        /* LLVM 22 stores a narrowed value's whole wide element where one lane is left. */
+        int lane = m ? only_lane(e, m) : -1;
+        if (lane >= 0) {
+            LLVMValueRef at = emit_i64(e, lane);
+            LLVMValueRef p = emit_addr(e, a->buf, emit_lane_zero(e, a->index)).v;
+            v = LLVMBuildExtractElement(e->b, v, at, "");
+            emit_store_ptr(e, v, emit_gep(e, a->elem, p, at), a->align);
+            return;
+        }
         LLVMValueRef p = emit_addr(e, a->buf, emit_lane_zero(e, a->index)).v;
         if (!m) {
             emit_store_ptr(e, v, p, a->align);
