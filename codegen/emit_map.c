@@ -31,13 +31,12 @@ static EV call2(Emit *e, const char *name, EV x, EV y) {
 /* --- Min and max -------------------------------------------------------------------------- */
 
 /* The compare-and-select form maps to one minps or maxps, which gives its second operand when the
- * two are unordered: with a constant first that is already NaN-preserving. */
+ * two are unordered: with a constant first, unless it is NaN, that is already NaN-preserving. */
 static EV float_minmax(Emit *e, bool max, EV x, EV y) {
     LLVMRealPredicate p = max ? LLVMRealOGT : LLVMRealOLT;
-    if (LLVMIsConstant(x) || LLVMIsConstant(y)) {
-        EV c = LLVMIsConstant(x) ? x : y, v = LLVMIsConstant(x) ? y : x;
+    EV c = LLVMIsConstant(x) ? x : y, v = LLVMIsConstant(x) ? y : x;
+    if (LLVMIsConstant(c) && LLVMIsNull(fcmp(e, LLVMRealUNO, c, c)))
         return sel(e, fcmp(e, p, c, v), c, v);
-    }
     EV m = sel(e, fcmp(e, p, x, y), x, y);
     return sel(e, fcmp(e, LLVMRealUNO, x, x), x, m);
 }
