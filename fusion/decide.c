@@ -6,6 +6,7 @@
 #define MAX_DEMANDERS 64
 #define MAX_INLINED   400 /* values in one group */
 #define MAX_LEAVES    44  /* buffers that one group reads */
+#define MAX_READS     48  /* the same with values that may yet become buffers */
 #define MAX_PARTS     8   /* operands of a concatenation that is inlined */
 
 uint32_t fuse_demanders(const Fuse *f, Value v, uint32_t *groups, uint32_t max) {
@@ -100,6 +101,7 @@ static bool fits(const Fuse *f, Value v) {
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Group *g = f->groups.v[s->demands.v[i].group];
         if (g->inlined.n > MAX_INLINED || g->nleaves > MAX_LEAVES) return false;
+        if (g->nleaves + g->nwaiting > MAX_READS) return false;
     }
     return true;
 }

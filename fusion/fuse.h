@@ -120,12 +120,13 @@ typedef struct Group {
     VEC(Root) roots;
     VEC(uint32_t) deps; /* groups whose results it reads */
     VEC(Value) inlined; /* values it computes, latest first */
-    uint32_t nleaves;
-    IdxId anchor_idx; /* of the contraction's result */
-    IdxId k_idx;      /* position along the contracted dimensions (attention: of q*k) */
-    IdxId j_idx;      /* attention: the key position */
-    uint32_t order;   /* position in the schedule */
-    uint32_t mark;    /* of the last dependency walk */
+    uint32_t nleaves;   /* buffers that it reads, at most */
+    uint32_t nwaiting;  /* values that it demands and that are still undecided */
+    IdxId anchor_idx;   /* of the contraction's result */
+    IdxId k_idx;        /* position along the contracted dimensions (attention: of q*k) */
+    IdxId j_idx;        /* attention: the key position */
+    uint32_t order;     /* position in the schedule */
+    uint32_t mark;      /* of the last dependency walk */
     Kernel *kernel;
     uint32_t *bufs; /* of its params */
     uint32_t step;

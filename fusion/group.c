@@ -3,17 +3,26 @@
 
 /* --- Demands ------------------------------------------------------------------------------ */
 
+static bool is_leaf(const Fuse *f, Value v) {
+    Op op = (Op)graph_node(f->g, v)->op;
+    return op == OP_input || (op == OP_const && fuse_numel(f, v) > 1);
+}
+
 void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
     VState *s = &f->v[v];
+    bool again = is_leaf(f, v);
     for (uint32_t i = 0; i < s->demands.n; i++) {
         Demand *d = &s->demands.v[i];
-        if (d->group != g->id || d->idx != idx) continue;
+        if (d->group != g->id) continue;
+        again = true;
+        if (d->idx != idx) continue;
         if (use > d->use) d->use = use;
         d->reads |= reads;
         return;
     }
     Demand d = {g->id, idx, use, reads};
     vec_push(f->arena, &s->demands, d);
+    g->nwaiting += !again;
 }
 
 void group_dep(Fuse *f, Group *g, uint32_t on) {
@@ -69,11 +78,6 @@ static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_
         if (use == USE_point) use = USE_data;
     }
     fuse_demand(f, g, n->in[0], at, use, reads);
-}
-
-static bool is_leaf(const Fuse *f, Value v) {
-    Op op = (Op)graph_node(f->g, v)->op;
-    return op == OP_input || (op == OP_const && fuse_numel(f, v) > 1);
 }
 
 void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
@@ -207,10 +211,21 @@ static void visit_dot(Fuse *f, Value v) {
     if (g->anchor == v) g->kind = s->attn ? GROUP_attention : GROUP_dot;
 }
 
+/* The groups that demand v wait for it no more. */
+static void end_waiting(Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; i < s->demands.n && !is_leaf(f, v); i++) {
+        uint32_t k = 0;
+        while (s->demands.v[k].group != s->demands.v[i].group) k++;
+        if (k == i) f->groups.v[s->demands.v[i].group]->nwaiting--;
+    }
+}
+
 /* Axes may have been split since the demands were made. */
 static void tidy_demands(Fuse *f, Value v) {
     VState *s = &f->v[v];
     uint32_t n = s->demands.n;
+    end_waiting(f, v);
     s->demands.n = 0;
     for (uint32_t i = 0; i < n; i++) {
         Demand d = s->demands.v[i];
@@ -224,6 +239,7 @@ static void visit(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     s->visited = true;
     tidy_demands(f, v);
+    end_waiting(f, v);
     if (!s->must && !s->demands.n) return;
     if (n->op == OP_input || n->op == OP_const) return;
     if (n->op == OP_proj) { /* its readers wait for the loop or branch */
