@@ -328,16 +328,18 @@ standard("long_lstm_lengths", "LSTM",
           f32(1, 2, 4), f32(1, 12)], 3, hidden_size=4, direction="reverse")
 
 
-def main():
-    folder = sys.argv[1]
-    skipped = 0
+def write_all(folder, skipped):
     for c in cases:
         try:
             write(folder, *c)
         except Exception as e:  # onnxruntime's own exceptions have no common base
-            skipped += 1
-            print(f"skipped {c[0]}: {str(e).splitlines()[0][:200]}", file=sys.stderr)
-    print(f"{len(cases) - skipped} cases in {folder}, {skipped} skipped")
+            skipped.append(f"{c[0]}: {str(e).splitlines()[0][:200]}")
+
+
+def main():
+    skipped = []
+    write_all(sys.argv[1], skipped)
+    print(*skipped, f"{len(cases) - len(skipped)} cases in {sys.argv[1]}, {len(skipped)} skipped", sep="\n")
 
 
 if __name__ == "__main__":

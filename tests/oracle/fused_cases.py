@@ -1,0 +1,129 @@
+"""Operations in a row, as fusion sees them: what is folded into a contraction's or convolution's operand,
+what follows them, and views between reductions. The shape of each was once a wrong result, or is a
+neighbour of one. Sizes are ragged; each case with fixed and with open sizes."""
+import numpy as np
+
+from cases import Cases
+
+rng = np.random.default_rng(13)
+cases = Cases()
+i64 = lambda *v: np.array(v, np.int64)
+f32 = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+u8 = lambda *shape: rng.integers(0, 256, shape).astype(np.uint8)
+
+
+def both(name, build, free=None, tolerance=(1e-4, 2e-5), const=(), **inputs):
+    """build returns the outputs that are compared; free: {input: {axis: symbol}} of the open form."""
+    for open_ in (False, True):
+        if open_ and not free:
+            continue
+        c = cases.new(name + "_open" * open_, free=free if open_ else None, tolerance=tolerance, const=const, **inputs)
+        keep = build(c)
+        c.keep = [keep] if isinstance(keep, str) else list(keep)
+
+
+# ---- a contraction whose left operand is picked, padded or stitched ----------------------------------------
+for m, k, n in ((5, 13, 7), (9, 33, 17), (31, 64, 50), (3, 130, 65)):
+    size = f"{m}x{k}x{n}"
+    a, b = f32(m + 4, k), f32(k, n)
+    rows, columns = rng.integers(-(m + 4), m + 4, m).astype(np.int64), rng.integers(-k, k, k).astype(np.int64)
+    both(f"gather_rows_matmul_{size}", lambda c: c.op("MatMul", c.op("Gather", "a", "ids", axis=0), "b"),
+         free={"a": {0: "m4"}, "ids": {0: "m"}}, a=a, ids=rows, b=b, const=("b",))
+    both(f"gather_columns_matmul_{size}", lambda c: c.op("MatMul", c.op("Gather", "a", "ids", axis=1), "b"),
+         free={"a": {0: "m4"}}, a=a, ids=columns, b=b, const=("b",))
+    both(f"gather_columns_run_matmul_{size}", lambda c: c.op("MatMul", c.op("Gather", "a", "ids", axis=1), "b"),
+         a=a, ids=np.sort(columns), b=b, const=("ids", "b"))
+    both(f"gather_elements_matmul_{size}", lambda c: c.op("MatMul", c.op("GatherElements", "a", "ids", axis=1), "b"),
+         free={"a": {0: "m"}, "ids": {0: "m"}}, a=a[:m], ids=rng.integers(-k, k, (m, k)).astype(np.int64), b=b, const=("b",))
+    both(f"gather_right_matmul_{size}", lambda c: c.op("MatMul", "a", c.op("Gather", "b", "ids", axis=0)),
+         free={"a": {0: "m4"}}, a=a, ids=columns, b=b)
+    both(f"gather_right_columns_matmul_{size}", lambda c: c.op("MatMul", "a", c.op("Gather", "b", "ids", axis=1)),
+         free={"a": {0: "m4"}}, a=a, ids=rng.integers(-n, n, n).astype(np.int64), b=b)
+    for mode in ("edge", "reflect", "constant", "wrap"):
+        both(f"pad_{mode}_matmul_{size}", lambda c: c.op("MatMul", c.op("Pad", "a", c.add("pads", i64(0, 2, 1, 3)), mode=mode), "b"),
+             free={"a": {0: "m4"}}, a=a, b=f32(k + 5, n), const=("b",))
+        both(f"pad_{mode}_right_matmul_{size}", lambda c: c.op("MatMul", "a", c.op("Pad", "b", c.add("pads", i64(2, 1, 3, 0)), mode=mode)),
+             free={"a": {0: "m4"}}, a=f32(m, k + 5), b=b)
+    both(f"slice_reverse_matmul_{size}", lambda c: c.op("MatMul", c.op("Slice", "a", c.add("s", i64(-1)), c.add("e", i64(-2 ** 62)),
+         c.add("ax", i64(1)), c.add("st", i64(-1))), "b"), free={"a": {0: "m4"}}, a=a, b=b, const=("b",))
+    both(f"concat_matmul_{size}", lambda c: c.op("MatMul", c.op("Concat", "a", "a2", axis=1), "b"), free={"a": {0: "m"}, "a2": {0: "m"}},
+         a=a, a2=f32(m + 4, 5), b=f32(k + 5, n), const=("b",))
+    both(f"expand_matmul_{size}", lambda c: c.op("MatMul", c.op("Expand", "a", c.add("shape", i64(m, k))), "b"), a=f32(1, k), b=b, const=("b",))
+    both(f"trilu_matmul_{size}", lambda c: c.op("MatMul", c.op("Trilu", "a", upper=0), "b"), free={"a": {0: "m4"}}, a=a, b=b, const=("b",))
+    both(f"scatter_matmul_{size}", lambda c: c.op("MatMul", c.op("ScatterElements", "a", "ids", "u", axis=1), "b"), a=a, b=b,
+         ids=np.tile(np.arange(0, k, 3), (m + 4, 1)), u=f32(m + 4, len(range(0, k, 3))), const=("b",))
+    both(f"embed_norm_matmul_{size}", lambda c: c.op("MatMul", c.op("LayerNormalization", c.op("Gather", "a", "ids"), "s", "z"), "b"),
+         free={"ids": {0: "m"}}, a=a, ids=rows, b=b, s=f32(k), z=f32(k), const=("a", "b", "s", "z"))
+    both(f"matmul_gather_{size}", lambda c: [c.op("Gather", c.op("MatMul", "a", "b"), "ids"), "o0_MatMul"], free={"a": {0: "m4"}, "ids": {0: "m"}},
+         a=a, b=b, ids=rows, const=("b",))
+    both(f"where_nan_matmul_{size}", lambda c: c.op("MatMul", c.op("Where", c.op("IsNaN", "a"), c.add("zero", np.float32(0)), "a"), "b"),
+         free={"a": {0: "m4"}}, a=np.where(rng.random(a.shape) < .1, np.float32(np.nan), a), b=b, const=("b",))
+
+# ---- zero padding is of what the convolution reads, whatever was computed before ---------------------------
+MAPS = {
+    "plus_one": lambda c: c.op("Add", "x", c.add("one", np.float32(1))),
+    "exp": lambda c: c.op("Exp", "x"),
+    "cos_scaled": lambda c: c.op("Mul", c.op("Cos", "x"), c.add("two", np.float32(2))),
+    "bias": lambda c: c.op("Add", "x", c.add("bias", f32(c.inputs["x"].shape[1], 1, 1))),
+    "norm": lambda c: c.op("InstanceNormalization", "x", c.add("is", f32(c.inputs["x"].shape[1])), c.add("ib", f32(c.inputs["x"].shape[1]))),
+    "where": lambda c: c.op("Where", c.op("Less", "x", c.add("zero", np.float32(0))), c.add("five", np.float32(5)), "x"),
+}
+HW = {"x": {0: "n", 2: "h", 3: "w"}}
+for size in ((7, 10), (15, 17)):
+    for (ci, co, g, k, attrs) in ((3, 5, 1, 3, dict(pads=[1, 1, 1, 1])), (8, 16, 1, 3, dict(pads=[1, 0, 2, 1], strides=[2, 2])),
+                                  (6, 6, 6, 3, dict(pads=[1, 1, 1, 1], group=6)), (16, 33, 1, 1, dict(pads=[1, 1, 0, 0])),
+                                  (4, 8, 2, 3, dict(pads=[2, 2, 2, 2], dilations=[2, 2], group=2))):
+        tag = f"{size[0]}x{size[1]}_{ci}_{co}_{k}" + f"_g{g}" * (g > 1)
+        for name, before in MAPS.items():
+            both(f"{name}_conv_{tag}", lambda c: c.op("Conv", before(c), "w", "b", **attrs), free=HW, x=f32(2, ci, *size),
+                 w=f32(co, ci // g, k, k), b=f32(co), const=("w", "b"))
+        for mode in ("edge", "reflect", "constant", "wrap"):
+            both(f"pad_{mode}_conv_{tag}", lambda c: c.op("Conv", c.op("Pad", "x", c.add("pads", i64(0, 0, 1, 2, 0, 0, 2, 1)), mode=mode), "w", **attrs),
+                 free=HW, x=f32(2, ci, *size), w=f32(co, ci // g, k, k), const=("w",))
+        both(f"gather_conv_{tag}", lambda c: c.op("Conv", c.op("Gather", "x", "ids", axis=1), "w", **attrs), free=HW, x=f32(2, ci, *size),
+             ids=rng.integers(-ci, ci, ci).astype(np.int64), w=f32(co, ci // g, k, k), const=("w",))
+        both(f"gather_columns_conv_{tag}", lambda c: c.op("Conv", c.op("Gather", "x", "ids", axis=3), "w", **attrs), x=f32(2, ci, *size),
+             ids=rng.integers(0, size[1], size[1]).astype(np.int64), w=f32(co, ci // g, k, k), const=("w",))
+        both(f"concat_conv_{tag}", lambda c: c.op("Conv", c.op("Concat", "x", c.op("Exp", "x"), axis=1), "w2", pads=[1, 1, 1, 1]), free=HW,
+             x=f32(2, ci, *size), w2=f32(co, 2 * ci, 3, 3), const=("w2",))
+        both(f"conv_tail_{tag}", lambda c: [c.op("Relu", c.op("Add", c.op("Conv", "x", "w", "b", **attrs), "r")), "o0_Conv"], x=f32(2, ci, *size),
+             w=f32(co, ci // g, k, k), b=f32(co), r=f32(1, co, 1, 1), const=("w", "b"))
+        for op in ("MaxPool", "AveragePool"):
+            both(f"{op.lower()}_after_map_{tag}", lambda c: c.op(op, MAPS["plus_one"](c), kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+                 free=HW, x=f32(2, ci, *size) - 4)
+    for zero in (0, 7, 128, 255):
+        for pads, strides in (([1, 1, 1, 1], [1, 1]), ([2, 0, 1, 1], [2, 2])):
+            both(f"conv_integer_{size[0]}x{size[1]}_z{zero}_s{strides[0]}", lambda c: c.op("ConvInteger", "x", "w", "z", pads=pads, strides=strides),
+                 free=HW, x=u8(2, 3, *size), w=u8(5, 3, 3, 3), z=np.array(zero, np.uint8), const=("w", "z"))
+    both(f"qlinear_conv_{size[0]}x{size[1]}", lambda c: c.op("QLinearConv", "x", "xs", "xz", "w", "ws", "wz", "ys", "yz", pads=[1, 1, 1, 1]), free=HW,
+         x=u8(2, 3, *size), xs=np.float32(.02), xz=np.array(117, np.uint8), w=u8(5, 3, 3, 3), ws=np.float32(.01), wz=np.array(131, np.uint8),
+         ys=np.float32(.11), yz=np.array(99, np.uint8), const=("xs", "xz", "w", "ws", "wz", "ys", "yz"))
+    both(f"dequantize_conv_{size[0]}x{size[1]}", lambda c: c.op("Conv", c.op("DequantizeLinear", "x", "xs", "xz"), "w", pads=[1, 1, 1, 1]), free=HW,
+         x=u8(2, 3, *size), xs=np.float32(.02), xz=np.array(117, np.uint8), w=f32(5, 3, 3, 3), const=("xs", "xz", "w"))
+
+# ---- reductions with views and maps between them -----------------------------------------------------------
+for shape in ((3, 5, 33), (2, 17, 64), (1, 1, 130)):
+    tag = "x".join(map(str, shape))
+    free = {"x": {0: "b", 1: "s"}}
+    both(f"softmax_chain_{tag}", lambda c: c.op("Softmax", c.op("Transpose", c.op("Softmax", c.op("Mul", "x", c.add("k", np.float32(.5)))), perm=[0, 2, 1])), free=free, x=f32(*shape))
+    both(f"norm_norm_{tag}", lambda c: c.op("LayerNormalization", c.op("Add", "x", c.op("LayerNormalization", "x", "s")), "s"), free=free, x=f32(*shape),
+         s=f32(shape[2]), const=("s",))
+    both(f"mean_of_pad_{tag}", lambda c: c.op("ReduceMean", c.op("Pad", c.op("Exp", "x"), c.add("p", i64(0, 1, 2, 0, 0, 3))), c.add("ax", i64(1)), keepdims=0), free=free, x=f32(*shape))
+    both(f"masked_softmax_{tag}", lambda c: c.op("Softmax", c.op("Where", c.op("Greater", "x", c.add("z", np.float32(.3))), c.add("low", np.float32(-3.4e38)), "x")), free=free, x=f32(*shape))
+    both(f"sum_of_gather_{tag}", lambda c: [c.op("ReduceSum", c.op("Gather", c.op("Tanh", "x"), "ids", axis=2), c.add("ax", i64(2))), c.op("ReduceMax", "o0_Tanh", c.add("ax0", i64(0)))],
+         free=free, x=f32(*shape), ids=rng.integers(-shape[2], shape[2], 19).astype(np.int64))
+    both(f"cumsum_softmax_{tag}", lambda c: c.op("Softmax", c.op("CumSum", "x", c.add("ax", np.array(2, np.int64)))), free=free, x=f32(*shape) * np.float32(.2), tolerance=(1e-3, 1e-5))
+    both(f"slices_{tag}", lambda c: [c.op("Mul", c.op("Slice", "x", c.add("s0", i64(0)), c.add("e0", i64(shape[2] // 2)), c.add("ax", i64(2))),
+         c.op("Sigmoid", c.op("Slice", "x", c.add("s1", i64(shape[2] - shape[2] // 2)), c.add("e1", i64(2 ** 62)), "ax")))], free=free, x=f32(*shape))
+
+# ---- attention as exports write it, with positions picked and masks -----------------------------------------
+for s, t in ((1, 9), (7, 7), (17, 33)):
+    free = {"q": {0: "b", 2: "s"}, "k": {0: "b", 2: "t"}, "v": {0: "b", 2: "t"}, "mask": {0: "b", 3: "t"}}
+    def attention(c):
+        scores = c.op("Mul", c.op("MatMul", "q", c.op("Transpose", "k", perm=[0, 1, 3, 2])), c.add("scale", np.float32(.25)))
+        return c.op("MatMul", c.op("Softmax", c.op("Where", "mask", scores, c.add("low", np.float32(-1e9)))), "v")
+    mask = rng.random((2, 1, 1, t)) < .7
+    mask[..., 0] = True
+    both(f"attention_{s}_{t}", attention, free=free, q=f32(2, 3, s, 16), k=f32(2, 3, t, 16), v=f32(2, 3, t, 20), mask=mask)
+    both(f"attention_gathered_{s}_{t}", lambda c: (c.op("Gather", "table", "ids", out="k"), attention(c))[1],
+         table=f32(5, 3, t, 16), ids=i64(3, -5), q=f32(2, 3, s, 16), v=f32(2, 3, t, 20), mask=mask)
