@@ -1,6 +1,6 @@
 """Generated cases against onnxruntime, through the command line, every output compared.
 
-    run.py GRAPHC [SET ...] [--only REGEX] [--keep FOLDER]
+    run.py GRAPHC [SET ...] [--only REGEX] [--keep FOLDER] [--target T --device D]
 
 SET: `core` (core ops, types, edge values), `fused` (operations in a row), `contrib` (com.microsoft and
 open sizes). expected.txt lists the cases that do not pass, with the reason; everything else must.
@@ -26,14 +26,15 @@ def generate(name, folder, only):
     return skipped
 
 
-def run_set(graphc, name, only, keep):
+def run_set(a, name):
+    only, keep = a.only, a.keep
     folder = os.path.join(keep or tempfile.mkdtemp(prefix="oracle"), name)
     os.makedirs(folder, exist_ok=True)
     skipped = generate(name, folder, only)
     todo = [(f"{name}/{c}", f"{folder}/{c}/model.onnx", f"{folder}/{c}") for c in sorted(os.listdir(folder))]
     todo = [c for c in todo if not only or re.search(only, c[0])]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = dict(pool.map(suite.one, ((graphc, c) for c in todo)))
+        results = dict(pool.map(suite.one, ((a, c) for c in todo)))
     if not keep:
         shutil.rmtree(os.path.dirname(folder))
     return results, skipped
@@ -42,12 +43,13 @@ def run_set(graphc, name, only, keep):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("graphc"), p.add_argument("sets", nargs="*"), p.add_argument("--only"), p.add_argument("--keep")
-    p.add_argument("-v", action="store_true")
+    p.add_argument("--target", default="cpu"), p.add_argument("--device", default="cpu"), p.add_argument("-v", action="store_true")
+    p.add_argument("--compile-only", action="store_true")
     a = p.parse_args()
     want = suite.read_expected(os.path.join(here, "expected.txt"))
     failures = 0
     for name in a.sets or ("core", "fused", "contrib"):
-        results, skipped = run_set(os.path.abspath(a.graphc), name, a.only, a.keep)
+        results, skipped = run_set(a, name)
         bad = [f"{n}: {s} {why}" for n, (s, why) in results.items() if s != want.get(n, "pass")]
         print(f"{name}: {len(results) - len(bad)} of {len(results)} cases as expected; {len(skipped)} results without a reference")
         for line in bad + (skipped if a.v else []):
