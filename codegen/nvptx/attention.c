@@ -214,9 +214,7 @@ bool gpu_attention(Gpu *g) {
     if (!fits(&t)) return false;
     uint32_t queries = THREADS / t.team;
     Expr ni = extent_of(&t, t.a->i);
-    gpu_launch(g, THREADS, expr_ceildiv(p, ni, expr_const(p, queries)),
-               gpu_points(e, g->k, t.a->batch), 0);
-    gpu_decode(e, g->k, t.a->batch, emit_new_sym(e, "batch", INT32_MAX, g->block[1]));
+    gpu_batch_begin(g, THREADS, expr_ceildiv(p, ni, expr_const(p, queries)), t.a->batch);
     t.part = LLVMBuildAnd(e->b, g->tid, emit_i64(e, t.team - 1), "");
     t.nj = emit_expr(e, extent_of(&t, t.a->j));
     LLVMValueRef i0 = mul_c(e, g->block[0], queries), n = emit_expr(e, ni);
@@ -234,5 +232,6 @@ bool gpu_attention(Gpu *g) {
     tile_step(&t, l->i, l->next, l->nphi);
     emit_loop_end(e, l);
     finish(&t, l->out, inside);
+    gpu_batch_end(g);
     return true;
 }

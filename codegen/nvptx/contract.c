@@ -161,8 +161,7 @@ bool gpu_contract(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
     if (!contract_init(&c, g)) return false;
-    Expr batch = gpu_points(e, g->k, c.d->batch);
-    Choice h = choose(&c, batch);
+    Choice h = choose(&c, gpu_points(e, g->k, c.d->batch));
     uint32_t bytes = 0;
     Expr grid = h.grid[PATH_small];
     for (int i = 0; i < PATHS; i++) {
@@ -170,9 +169,9 @@ bool gpu_contract(Gpu *g) {
         if (path_bytes(&c, &h, i) > bytes) bytes = path_bytes(&c, &h, i);
         grid = expr_select(p, expr_eq(p, h.path, expr_const(p, i)), h.grid[i], grid);
     }
-    gpu_launch(g, CONTRACT_THREADS, grid, batch, 0);
-    gpu_decode(e, g->k, c.d->batch, emit_new_sym(e, "batch", INT32_MAX, g->block[1]));
+    gpu_batch_begin(g, CONTRACT_THREADS, grid, c.d->batch);
     c.shared = gpu_shared(g, e->i8, bytes);
     for (int i = 0; i < PATHS; i++) emit_path(&c, &h, i);
+    gpu_batch_end(g);
     return true;
 }

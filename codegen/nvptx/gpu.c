@@ -4,7 +4,8 @@
 #include <string.h>
 
 #define SHARED_SPACE 3
-#define PTX_KERNEL   71 /* calling convention */
+#define GRID_Y       65535 /* most blocks along y */
+#define PTX_KERNEL   71    /* calling convention */
 
 static void param_attr(Emit *e, uint32_t param, const char *name, uint64_t value) {
     unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
@@ -118,6 +119,31 @@ void gpu_decode(Emit *e, const Kernel *k, uint32_t axes, Expr flat) {
         emit_bind(e, k->axes[i].sym, outermost ? rest : expr_mod(p, rest, n));
         rest = expr_div(p, rest, n);
     }
+}
+
+void gpu_batch_begin(Gpu *g, uint32_t threads, Expr x, uint32_t axes) {
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    Expr n = gpu_points(e, g->k, axes), most = expr_const(p, GRID_Y);
+    int64_t lo, hi;
+    expr_range(p, n, &lo, &hi);
+    g->guarded = hi > GRID_Y;
+    if (g->guarded)
+        gpu_launch(g, threads, x, expr_min(p, n, most), expr_ceildiv(p, n, most));
+    else
+        gpu_launch(g, threads, x, n, 0);
+    LLVMValueRef at = g->block[1];
+    if (g->guarded) {
+        LLVMValueRef layers = LLVMBuildMul(e->b, g->block[2], emit_i64(e, GRID_Y), "");
+        at = LLVMBuildAdd(e->b, at, layers, "");
+        LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_expr(e, n), "");
+        emit_if_begin(e, &g->in_batch, in);
+    }
+    gpu_decode(e, g->k, axes, emit_new_sym(e, "batch", INT32_MAX, at));
+}
+
+void gpu_batch_end(Gpu *g) {
+    if (g->guarded) emit_if_end(g->e, &g->in_batch);
 }
 
 int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t axis) {

@@ -15,12 +15,18 @@ typedef struct Gpu {
     uint32_t threads;           /* per block */
     LLVMValueRef tid, block[3]; /* i64 */
     uint32_t nshared;
+    bool guarded;
+    EmitIf in_batch; /* keeps blocks past the last batch out */
 } Gpu;
 
 /* gpu.c */
 void gpu_fn_begin(Emit *e, const Kernel *k, const char *symbol, EmitDims *dims);
 /* Launch shape; reads thread and block numbers. */
 void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z);
+/* The same for x blocks per point of `axes`, which are bound: these lie along y and, past what y
+ * can take, along z. The region between the two is where blocks have a point. */
+void gpu_batch_begin(Gpu *g, uint32_t threads, Expr x, uint32_t axes);
+void gpu_batch_end(Gpu *g);
 LLVMValueRef gpu_special(Emit *e, const char *name); /* special register as i64 */
 void gpu_barrier(Emit *e);
 LLVMValueRef gpu_shuffle(Emit *e, LLVMValueRef v, uint32_t lane_xor);

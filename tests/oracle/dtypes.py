@@ -64,6 +64,8 @@ def contractions():
         a, b, c = draw(t, 90, 66), draw(t, 70, 66), draw(t, 70)
         case(f"gemm_{tag}", "Gemm", [a, b, c], [narrow(wide(a) @ wide(b).T + wide(c), t)], tag,
              atol=tolerance(tag, 66, 2), transB=1)
+    a, b = draw(FLOATS["f32"], 70000, 2, 3), draw(FLOATS["f32"], 70000, 3, 4)  # batches: more than fit along an axis of a grid
+    case("matmul_many", "MatMul", [a, b], [narrow(wide(a) @ wide(b), "f4")], "f32", atol=1e-5)
     for ta in ("i8", "u8"):
         for tb in ("i8", "u8"):
             a, b = draw(INTS[ta], 70, 45), draw(INTS[tb], 45, 130)
@@ -97,8 +99,8 @@ def convolutions():
 
 def attention():
     for tag, t in FLOATS.items():
-        for s, d, causal in ((5, 8, 0), (70, 64, 1), (130, 48, 0)):
-            q, k, v = (draw(t, 2, 3, s, d) for _ in range(3))
+        for b, s, d, causal in ((2, 5, 8, 0), (2, 70, 64, 1), (2, 130, 48, 0), (25000, 2, 4, 0)):
+            q, k, v = (draw(t, b, 3, s, d) for _ in range(3))
             score = wide(q) @ wide(k).swapaxes(2, 3) / d ** 0.5
             if causal:
                 score = np.where(np.tri(s), score, -np.inf)
