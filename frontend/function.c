@@ -70,16 +70,12 @@ static bool bind_attrs(Lower *l, const Onnx__FunctionProto *fn, NamedAttrs *out)
     return true;
 }
 
+/* The caller's where the function imports none; NULL after an error. */
 static const Opsets *function_opsets(Lower *l, const Onnx__FunctionProto *fn) {
     if (!fn->n_opset_import) return l->scope->opsets;
-    Opset *v = ARENA_ARRAY(l->im->arena, Opset, fn->n_opset_import);
-    for (size_t i = 0; i < fn->n_opset_import; i++) {
-        const char *domain = text_or_empty(fn->opset_import[i]->domain);
-        v[i] = (Opset){!strcmp(domain, "ai.onnx") ? "" : domain, fn->opset_import[i]->version};
-    }
     Opsets *o = ARENA_NEW(l->im->arena, Opsets);
-    *o = (Opsets){(uint32_t)fn->n_opset_import, v};
-    return o;
+    const char *place = graph_place(l->g, l->loc, l->im->arena);
+    return import_opsets(l->im, fn->opset_import, fn->n_opset_import, place, o) ? o : NULL;
 }
 
 static bool take_outputs(Lower *l, Scope *s, const Onnx__FunctionProto *fn) {
@@ -102,7 +98,7 @@ bool function_inline(Lower *l, const Onnx__FunctionProto *fn) {
     if (!check_call(l, fn) || !bind_attrs(l, fn, &frame->attrs)) return false;
     Scope *s = scope_create(l->im, l->g, NULL, NULL);
     s->frame = frame;
-    s->opsets = function_opsets(l, fn);
+    if (!(s->opsets = function_opsets(l, fn))) return false;
     s->loc = l->loc;
     for (uint32_t i = 0; i < fn->n_input; i++)
         scope_define(s, text_or_empty(fn->input[i]), lower_in_item(l, i));

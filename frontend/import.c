@@ -46,24 +46,24 @@ static bool check_versions(Importer *im) {
     return true;
 }
 
-static bool import_opsets(Importer *im, Opsets *out) {
-    const Onnx__ModelProto *p = im->proto;
-    Opset *v = ARENA_ARRAY(im->arena, Opset, p->n_opset_import);
-    for (size_t i = 0; i < p->n_opset_import; i++) {
-        const char *domain = text_or_empty(p->opset_import[i]->domain);
-        const int64_t version = p->opset_import[i]->version;
+bool import_opsets(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n, const char *place,
+                   Opsets *out) {
+    Opset *v = ARENA_ARRAY(im->arena, Opset, n);
+    for (size_t i = 0; i < n; i++) {
+        const char *domain = text_or_empty(sets[i]->domain);
+        const int64_t version = sets[i]->version;
         if (!strcmp(domain, "ai.onnx")) domain = "";
         if (version < 1 || version > INT32_MAX)
-            return diag(im->diags, D_MODEL, "", "opset %lld of domain '%s'", (long long)version,
+            return diag(im->diags, D_MODEL, place, "opset %lld of domain '%s'", (long long)version,
                         domain),
                    false;
         if (!*domain && version > MAX_OPSET)
-            return diag(im->diags, D_UNSUPPORTED_VERSION, "", "opset %lld; up to %d is supported",
-                        (long long)version, MAX_OPSET),
+            return diag(im->diags, D_UNSUPPORTED_VERSION, place,
+                        "opset %lld; up to %d is supported", (long long)version, MAX_OPSET),
                    false;
-        v[i] = (Opset){domain, version};
+        v[i] = (Opset){domain, (int)version};
     }
-    *out = (Opsets){(uint32_t)p->n_opset_import, v};
+    *out = (Opsets){(uint32_t)n, v};
     return true;
 }
 
@@ -135,7 +135,8 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
                    .dim_used = ARENA_ARRAY(a, bool, o ? o->ndims : 0)};
     Opsets opsets;
     Graph *g = graph_create(a, im.exprs, d, graph_name(a, path));
-    if (check_versions(&im) && import_opsets(&im, &opsets)) {
+    if (check_versions(&im) &&
+        import_opsets(&im, im.proto->opset_import, im.proto->n_opset_import, "", &opsets)) {
         function_index(&im);
         import_graph(&im, g, &opsets);
     }

@@ -33,8 +33,8 @@ struct Model {
 };
 
 typedef struct Opset {
-    const char *domain;
-    int64_t version;
+    const char *domain; /* "" = ai.onnx */
+    int version;
 } Opset;
 typedef struct Opsets {
     uint32_t n;
@@ -106,6 +106,10 @@ struct Lower {
 static inline const char *text_or_empty(const char *s) {
     return s ? s : "";
 }
+
+/* import.c: the operator sets that a model or function imports, checked. */
+bool import_opsets(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n, const char *place,
+                   Opsets *out);
 
 /* input.c: graph inputs and the symbols in their types. */
 void inputs_import(Scope *s);

@@ -24,7 +24,7 @@ static NamedAttrs resolve_attrs(Scope *s, const Onnx__NodeProto *node) {
 
 static int find_opset(const Scope *s, const char *domain) {
     for (uint32_t i = 0; i < s->opsets->n; i++)
-        if (!strcmp(s->opsets->v[i].domain, domain)) return (int)s->opsets->v[i].version;
+        if (!strcmp(s->opsets->v[i].domain, domain)) return s->opsets->v[i].version;
     return 0;
 }
 

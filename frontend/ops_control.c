@@ -81,8 +81,9 @@ static bool convert_if(Lower *l, Value cond) {
     Graph *g = lower_graph(l);
     uint32_t n = lower_nout(l), assumed = g->nassume;
     Item *a = ARENA_ARRAY(g->arena, Item, n), *b = ARENA_ARRAY(g->arena, Item, n);
-    bool same = lower_inline_items(l, "then_branch", NULL, 0, a, n) &&
-                lower_inline_items(l, "else_branch", NULL, 0, b, n) && g->nassume == assumed;
+    bool same = lower_inline_items(l, "then_branch", NULL, 0, a, n);
+    same &= lower_inline_items(l, "else_branch", NULL, 0, b, n); /* for its errors, in any case */
+    same &= g->nassume == assumed;
     for (uint32_t i = 0; same && i < n; i++) same = same_kind(g, &a[i], &b[i]);
     g->nassume = assumed;
     if (!same) return false;
@@ -184,6 +185,13 @@ static void loop_formals(void *ctx, Graph *body, const Value *in, Value *formal)
     for (uint32_t i = 0; i < f->n; i++) formal[1 + i] = in[i];
 }
 
+/* A body gives what the node lists, after `own` results that are the loop's. */
+static bool check_results(Lower *l, const Graph *body, uint32_t own) {
+    if (body->outputs.n == lower_nout(l) + own) return true;
+    return lower_error(l, D_ARITY, "the body gives %u results, %u are needed",
+                       body->outputs.n - own, lower_nout(l));
+}
+
 static Expr iteration_symbol(Graph *g, uint32_t *number) {
     SymInfo info = {.name = "iteration", .kind = SYM_ITER, .lo = 0, .hi = INT32_MAX};
     Expr e = expr_sym_new(g->exprs, info);
@@ -199,6 +207,7 @@ static bool rolled(Lower *l, const LoopIn *in) {
     types[0] = (Type){.dtype = DT_bool};
     for (uint32_t i = 0; i < in->ncarried; i++) {
         Item item = lower_in_item(l, 2 + i);
+        if (item.kind == ITEM_ABSENT && !lower_need(l, 2 + i)) return false;
         if (item.kind != ITEM_TENSOR)
             return lower_unsupported(l, "a loop with a known, small number of iterations can",
                                      "a loop that carries a sequence or an optional");
@@ -208,7 +217,7 @@ static bool rolled(Lower *l, const LoopIn *in) {
     LoopFormals f = {iteration_symbol(g, &iter), n};
     LowerCaptures captures = {0};
     Graph *body = lower_subgraph_from(l, "body", types, n, &captures, n + 1, loop_formals, &f);
-    if (!body) return false;
+    if (!body || !check_results(l, body, 1)) return false;
     Value trip = in->trip ? in->trip : build_scalar_i(g, DT_i64, INT64_MAX);
     Value cond = in->cond ? in->cond : build_scalar_i(g, DT_bool, 1);
     out_projections(l, build_loop(g, trip, cond, carried, in->ncarried, captures.values.v,
@@ -319,7 +328,7 @@ static bool scan_rolled(Lower *l, const Scan *s, Value *out) {
     LowerCaptures inner = {0}, all = {0};
     Graph *body =
         lower_subgraph_from(l, "body", types, n, &inner, s->nstates + s->nscans, scan_formals, &f);
-    if (!body) return false;
+    if (!body || !check_results(l, body, 1)) return false;
     for (uint32_t i = 0; i < s->nscans; i++) vec_push(g->arena, &all.values, s->scan[i]);
     for (uint32_t i = 0; i < inner.values.n; i++)
         vec_push(g->arena, &all.values, inner.values.v[i]);
@@ -350,6 +359,18 @@ static bool scan_list(Lower *l, const char *name, uint32_t n, const int64_t **v)
     return true;
 }
 
+/* Directions: 0 forward, 1 reverse. */
+static bool scan_directions(Lower *l, const char *name, uint32_t n, bool *reverse) {
+    const int64_t *v;
+    if (!scan_list(l, name, n, &v)) return false;
+    for (uint32_t i = 0; v && i < n; i++) {
+        reverse[i] = v[i] == 1;
+        if (v[i] != 0 && v[i] != 1)
+            return lower_error(l, D_ATTRIBUTE, "%s has the value %lld", name, (long long)v[i]);
+    }
+    return true;
+}
+
 static bool scan_read(Lower *l, Scan *s, uint32_t skip) {
     Graph *g = lower_graph(l);
     int64_t scans = lower_i(l, "num_scan_inputs"), all = (int64_t)lower_nin(l) - skip;
@@ -373,15 +394,14 @@ static bool scan_read(Lower *l, Scan *s, uint32_t skip) {
 static bool lower_scan(Lower *l) {
     Graph *g = lower_graph(l);
     Scan s = {0};
-    const int64_t *in_axes, *out_axes, *in_dirs, *out_dirs;
+    const int64_t *in_axes, *out_axes;
     if (!scan_read(l, &s, 0) || !scan_list(l, "scan_input_axes", s.nscans, &in_axes) ||
-        !scan_list(l, "scan_input_directions", s.nscans, &in_dirs) ||
+        !scan_directions(l, "scan_input_directions", s.nscans, s.in_reverse) ||
         !scan_list(l, "scan_output_axes", s.nouts, &out_axes) ||
-        !scan_list(l, "scan_output_directions", s.nouts, &out_dirs))
+        !scan_directions(l, "scan_output_directions", s.nouts, s.out_reverse))
         return false;
     for (uint32_t i = 0; i < s.nscans; i++) {
         s.in_axis[i] = lower_axis(l, in_axes ? in_axes[i] : 0, v_rank(g, s.scan[i]));
-        s.in_reverse[i] = in_dirs && in_dirs[i];
         if (s.in_axis[i] < 0) return false;
     }
     for (uint32_t i = 0; i < s.nouts; i++) {
@@ -389,7 +409,6 @@ static bool lower_scan(Lower *l) {
             return lower_unsupported(l, "count the axis from the front",
                                      "scan_output_axes with negative values");
         s.out_axis[i] = out_axes ? (int)out_axes[i] : 0;
-        s.out_reverse[i] = out_dirs && out_dirs[i];
     }
     s.length = v_dim(g, s.scan[0], s.in_axis[0]);
     for (uint32_t i = 1; i < s.nscans; i++)
@@ -405,10 +424,9 @@ static bool lower_scan_8(Lower *l) {
     Graph *g = lower_graph(l);
     Scan s = {0};
     int64_t batch;
-    const int64_t *dirs;
     if (lower_has_in(l, 0)) return lower_unsupported(l, "use opset 9", "Scan-8 with lengths");
-    if (!scan_read(l, &s, 1) || !scan_list(l, "directions", s.nscans, &dirs)) return false;
-    for (uint32_t i = 0; i < s.nscans; i++) s.in_reverse[i] = dirs && dirs[i];
+    if (!scan_read(l, &s, 1) || !scan_directions(l, "directions", s.nscans, s.in_reverse))
+        return false;
     uint32_t nin = s.nstates + s.nscans, nout = s.nstates + s.nouts;
     if (v_rank(g, s.scan[0]) < 2) return lower_error(l, D_SHAPE, "no batch and sequence axis");
     s.length = v_dim(g, s.scan[0], 1);

@@ -150,6 +150,12 @@ static bool check_loop(Graph *g, Value trip, Value cond, uint32_t ncarried, cons
                     body->outputs.n, ncarried);
         return false;
     }
+    const Type *again = &body->outputs.v[0].type;
+    if (again->dtype != DT_bool || build_count(g, again, 1) != 1) {
+        build_error(g, D_DTYPE, "a loop's body gives %s as its condition",
+                    build_type_text(g, again));
+        return false;
+    }
     for (uint32_t i = 1; i <= ncarried; i++) {
         const IoInfo *in = &body->inputs.v[i], *out = &body->outputs.v[i];
         if (same_carried(g, &in->type, &out->type)) continue;
