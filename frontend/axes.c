@@ -1,4 +1,5 @@
 #include "frontend/axes.h"
+#include "frontend/formula.h"
 #include "frontend/import_impl.h"
 
 Expr axes_product(ExprPool *p, const Expr *dim, int from, int to) {
@@ -163,7 +164,7 @@ static bool lower_fed_axes(Lower *l, const Expr *e, uint32_t n, AxesUse use,
         if (f.declared && !same_shape(&t, &f.shape)) continue;
         const Expr hit = is_set(p, e, &a, f.rank);
         Value w = read_as(g, build(l, &a), &f.shape);
-        Value chosen = build_cast(g, build_expr(g, DT_i64, hit), DT_bool);
+        Value chosen = v_cond(g, hit);
         if (!w) return true;
         v = v ? build_select(g, chosen, w, v) : w;
         allowed = expr_add(p, allowed, hit);

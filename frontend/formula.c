@@ -19,6 +19,23 @@ Value v_lowest(Graph *g, DType t) {
     return build_scalar_i(g, t, lo);
 }
 
+Value v_cond(Graph *g, Expr e) {
+    return build_cast(g, build_expr(g, DT_i64, e), DT_bool);
+}
+
+Value v_floats(Graph *g, const float *v, uint32_t n) {
+    const Type t = {.dtype = DT_f32, .rank = 1, .dim = {v_int(g, n)}};
+    const size_t bytes = n * sizeof *v;
+    return build_const(g, t, (Constant){.data = arena_copy(g->arena, v, bytes), .bytes = bytes});
+}
+
+Expr v_iteration(Graph *g, const char *name, uint32_t *number) {
+    const SymInfo info = {.name = name, .kind = SYM_ITER, .lo = 0, .hi = INT32_MAX};
+    const Expr e = expr_sym_new(g->exprs, info);
+    (void)expr_is_sym(g->exprs, e, number);
+    return e;
+}
+
 Value v_select_f(Graph *g, Value cond, Value x, double otherwise) {
     return build_select(g, cond, x, v_const(g, x, otherwise));
 }
@@ -81,22 +98,32 @@ Value v_expand_to(Graph *g, Value x, Value like) {
     return build_expand(g, x, t.rank, t.dim);
 }
 
-Value v_channels_last(Graph *g, Value x) {
+Value v_at(Graph *g, Value x, int axis, Expr i) {
+    return build_squeeze(g, build_slice_axis(g, x, axis, i, v_int(g, 1), 1), axis);
+}
+
+Value v_move_axis(Graph *g, Value x, int from, int to) {
+    uint8_t perm[GRAPH_MAX_RANK];
     if (!x) return 0;
-    int rank = v_rank(g, x);
-    uint8_t perm[GRAPH_MAX_RANK] = {0};
-    for (int i = 1; i < rank - 1; i++) perm[i] = (uint8_t)(i + 1);
-    if (rank > 1) perm[rank - 1] = 1;
+    for (int i = 0, k = 0; i < v_rank(g, x); i++) {
+        if (k == from) k++;
+        perm[i] = (uint8_t)(i == to ? from : k++);
+    }
     return build_permute(g, x, perm);
 }
 
-Value v_channels_first(Graph *g, Value x) {
+Value v_flat(Graph *g, Value x) {
     if (!x) return 0;
-    int rank = v_rank(g, x);
-    uint8_t perm[GRAPH_MAX_RANK] = {0};
-    for (int i = 2; i < rank; i++) perm[i] = (uint8_t)(i - 1);
-    if (rank > 1) perm[1] = (uint8_t)(rank - 1);
-    return build_permute(g, x, perm);
+    const Expr n = type_numel(g->exprs, graph_type(g, x));
+    return build_reshape(g, x, 1, &n);
+}
+
+Value v_channels_last(Graph *g, Value x) {
+    return x && v_rank(g, x) > 1 ? v_move_axis(g, x, 1, v_rank(g, x) - 1) : x;
+}
+
+Value v_channels_first(Graph *g, Value x) {
+    return x && v_rank(g, x) > 1 ? v_move_axis(g, x, v_rank(g, x) - 1, 1) : x;
 }
 
 Value v_transpose(Graph *g, Value x) {

@@ -108,6 +108,13 @@ static inline Expr v_int(Graph *g, int64_t c) {
     return expr_const(g->exprs, c);
 }
 
+/* A condition on sizes as a bool, rank 0. */
+Value v_cond(Graph *g, Expr e);
+/* Numbers as a constant, rank 1. */
+Value v_floats(Graph *g, const float *v, uint32_t n);
+/* A symbol for the iterations of one loop, and its number. */
+Expr v_iteration(Graph *g, const char *name, uint32_t *number);
+
 /* Number in the element type of `like`, rank 0. */
 Value v_const(Graph *g, Value like, double c);
 /* The smallest value of a type: minus infinity for floats. */
@@ -135,6 +142,13 @@ Value v_along(Graph *g, Value x, int rank, int axis);
 Value v_append_axes(Graph *g, Value x, int n);
 Value v_reshape_like(Graph *g, Value x, Value like);
 Value v_expand_to(Graph *g, Value x, Value like);
+
+/* Position i of an axis, which is dropped. */
+Value v_at(Graph *g, Value x, int axis, Expr i);
+/* Axis `from` becomes axis `to`; the others keep their order. */
+Value v_move_axis(Graph *g, Value x, int from, int to);
+/* All elements in one axis. */
+Value v_flat(Graph *g, Value x);
 
 /* Axis 1 to the end and back: the layout that convolutions and pools work in. */
 Value v_channels_last(Graph *g, Value x);

@@ -113,7 +113,7 @@ void lower_add_captures(Lower *l, Graph *sub, uint32_t ninputs, const LowerCaptu
 bool lower_inline(Lower *l, const char *attr, const Value *in, uint32_t nin, Value *out,
                   uint32_t nout);
 
-/* Reports at this node. Both return false. */
+/* Reports at this node, an error or what the id stands for. Both return false. */
 bool lower_error(Lower *l, DiagId id, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 bool lower_unsupported(Lower *l, const char *hint, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -91,8 +91,7 @@ static Value append(Graph *g, Value past, Value x) {
 
 /* Slot i of `n` packed as [B, S, H, n, D] -> [B, H, S, D] */
 static Value packed_slot(Graph *g, Value x, int64_t i) {
-    x = build_squeeze(g, build_slice_axis(g, x, 3, v_int(g, i), v_int(g, 1), 1), 3);
-    return build_permute(g, x, (uint8_t[]){0, 2, 1, 3});
+    return build_permute(g, v_at(g, x, 3, v_int(g, i)), (uint8_t[]){0, 2, 1, 3});
 }
 
 /* Adds this input's part of the bias, then splits the heads; 4-D inputs are split already. */
@@ -161,9 +160,7 @@ static bool projection_sizes(Lower *l, Expr width, Expr size[3]) {
 /* past [2, B, H, P, D]: which 0 = keys, 1 = values. */
 static Value past_half(Lower *l, uint32_t i, int64_t which) {
     Graph *g = lower_graph(l);
-    if (!lower_has_in(l, i)) return 0;
-    Value half = build_slice_axis(g, lower_in(l, i), 0, v_int(g, which), v_int(g, 1), 1);
-    return build_squeeze(g, half, 0);
+    return v_at(g, lower_in(l, i), 0, v_int(g, which));
 }
 
 static bool lower_ms_attention(Lower *l) {
@@ -275,7 +272,7 @@ static bool gqa_lengths(Lower *l, Gqa *q) {
         q->cols = expr_max(p, v_dim(g, lower_in(l, 3), 2), q->total);
     last = build_cast(g, build_reshape(g, last, 1, &batch), DT_i64);
     Value past = v_sub(g, v_addf(g, last, 1), build_expr(g, DT_i64, q->rows));
-    Value later = build_cast(g, build_expr(g, DT_i64, expr_lt(p, q->rows, q->total)), DT_bool);
+    Value later = v_cond(g, expr_lt(p, q->rows, q->total));
     q->past = v_select_f(g, later, past, 0);
     return true;
 }

@@ -192,13 +192,6 @@ static bool check_results(Lower *l, const Graph *body, uint32_t own) {
                        body->outputs.n - own, lower_nout(l));
 }
 
-static Expr iteration_symbol(Graph *g, uint32_t *number) {
-    SymInfo info = {.name = "iteration", .kind = SYM_ITER, .lo = 0, .hi = INT32_MAX};
-    Expr e = expr_sym_new(g->exprs, info);
-    (void)expr_is_sym(g->exprs, e, number);
-    return e;
-}
-
 static bool rolled(Lower *l, const LoopIn *in) {
     Graph *g = lower_graph(l);
     uint32_t iter, n = in->ncarried + 1;
@@ -214,7 +207,7 @@ static bool rolled(Lower *l, const LoopIn *in) {
         carried[i] = item.v;
         types[1 + i] = *graph_type(g, item.v);
     }
-    LoopFormals f = {iteration_symbol(g, &iter), n};
+    LoopFormals f = {v_iteration(g, "iteration", &iter), n};
     LowerCaptures captures = {0};
     Graph *body = lower_subgraph_from(l, "body", types, n, &captures, n + 1, loop_formals, &f);
     if (!body || !check_results(l, body, 1)) return false;
@@ -260,7 +253,7 @@ typedef struct Scan {
 
 static Value scan_slice(Graph *g, Value x, int axis, bool reverse, Expr length, Expr i) {
     Expr at = reverse ? expr_sub(g->exprs, expr_addi(g->exprs, length, -1), i) : i;
-    return build_squeeze(g, build_slice_axis(g, x, axis, at, v_int(g, 1), 1), axis);
+    return v_at(g, x, axis, at);
 }
 
 static bool scan_unrolled(Lower *l, const Scan *s, int64_t length, Value *out) {
@@ -303,14 +296,6 @@ static void scan_formals(void *ctx, Graph *body, const Value *in, Value *formal)
                                             s->in_reverse[i], s->length, f->iteration);
 }
 
-static Value move_front(Graph *g, Value x, int axis) {
-    if (!x || axis == 0) return x;
-    uint8_t perm[GRAPH_MAX_RANK];
-    int rank = v_rank(g, x);
-    for (int i = 0; i < rank; i++) perm[i] = (uint8_t)(i < axis ? i + 1 : i == axis ? 0 : i);
-    return build_permute(g, x, perm);
-}
-
 static Value flip_front(Graph *g, Value x) {
     if (!x) return 0;
     Expr n = v_dim(g, x, 0);
@@ -324,7 +309,7 @@ static bool scan_rolled(Lower *l, const Scan *s, Value *out) {
     types[0] = (Type){.dtype = DT_bool};
     for (uint32_t i = 0; i < s->nstates; i++) types[1 + i] = *graph_type(g, s->state[i]);
     for (uint32_t i = 0; i < s->nscans; i++) types[1 + s->nstates + i] = *graph_type(g, s->scan[i]);
-    ScanFormals f = {s, iteration_symbol(g, &iter)};
+    ScanFormals f = {s, v_iteration(g, "iteration", &iter)};
     LowerCaptures inner = {0}, all = {0};
     Graph *body =
         lower_subgraph_from(l, "body", types, n, &inner, s->nstates + s->nscans, scan_formals, &f);
@@ -338,7 +323,10 @@ static bool scan_rolled(Lower *l, const Scan *s, Value *out) {
     for (uint32_t i = 0; i < s->nouts; i++) {
         Value y = build_proj(g, tuple, s->nstates + i);
         if (s->out_reverse[i]) y = flip_front(g, y);
-        out[s->nstates + i] = move_front(g, y, s->out_axis[i]);
+        if (y && s->out_axis[i] >= v_rank(g, y))
+            return lower_error(l, D_ATTRIBUTE, "output axis %d is out of range for rank %d",
+                               s->out_axis[i], v_rank(g, y));
+        out[s->nstates + i] = v_move_axis(g, y, 0, s->out_axis[i]);
     }
     return true;
 }

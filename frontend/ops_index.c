@@ -1,5 +1,6 @@
 /* Operators with data-dependent addresses, padding and ordering. */
 #include "frontend/axes.h"
+#include "frontend/formula.h"
 #include <string.h>
 
 /* The value of an axis that may be fed at run time, for operators whose result has the input's
@@ -22,8 +23,7 @@ static bool for_axis(Lower *l, uint32_t in, PerAxis fn) {
     }
     const Expr chosen = expr_mod(p, e, expr_const(p, rank));
     for (int k = 0; k < rank; k++) {
-        Value hit =
-            build_cast(g, build_expr(g, DT_i64, expr_eq(p, chosen, expr_const(p, k))), DT_bool);
+        Value hit = v_cond(g, expr_eq(p, chosen, expr_const(p, k)));
         Value w = fn(l, x, k);
         v = k ? build_select(g, hit, w, v) : w;
     }
@@ -41,9 +41,25 @@ static bool lower_scan(Lower *l) {
     return for_axis(l, 1, scan_axis);
 }
 
+/* An index outside its axis is the model's mistake, but harmless in a branch that is never taken. */
+static void warn_outside(Lower *l, int axis) {
+    ExprPool *p = lower_exprs(l);
+    uint32_t n;
+    int64_t size, at;
+    const Expr *e = build_elems(lower_graph(l), lower_in(l, 1), false, &n);
+    if (!e || !expr_is_const(p, lower_type(l, 0)->dim[axis], &size)) return;
+    for (uint32_t i = 0; i < n; i++)
+        if (expr_is_const(p, e[i], &at) && (at < -size || at >= size)) {
+            (void)lower_error(l, D_CLAMPED, "index %lld is outside axis %d of size %lld",
+                              (long long)at, axis, (long long)size);
+            return;
+        }
+}
+
 static bool lower_gather(Lower *l) {
     const int axis = lower_axis(l, lower_i(l, "axis"), lower_type(l, 0)->rank);
     if (axis < 0) return false;
+    warn_outside(l, axis);
     lower_out(l, 0, build_take(lower_graph(l), lower_in(l, 0), lower_in(l, 1), axis));
     return true;
 }
@@ -61,6 +77,7 @@ static bool lower_gather_elements(Lower *l) {
     int8_t src[GRAPH_MAX_RANK];
     if (axis < 0) return false;
     if (t.rank != data.rank) return lower_error(l, D_SHAPE, "data and indices differ in rank");
+    warn_outside(l, axis);
     Value index = axes_wrap(g, lower_in(l, 1), data.dim[axis]);
     index_one_axis(src, data.rank, axis);
     lower_out(l, 0, build_gather(g, lower_in(l, 0), src, &index, 1, t.rank, t.dim));

@@ -41,11 +41,8 @@ static Value expand_rows(Graph *g, Value x, int n) {
     Value minor[1 << MAX_SIZE] = {0}, entry[MAX_SIZE];
     minor[0] = v_const(g, x, 1);
     for (int row = 0; row < n; row++) {
-        Value line = build_slice_axis(g, x, rank - 2, v_int(g, row), v_int(g, 1), 1);
-        line = build_squeeze(g, line, rank - 2);
-        for (int c = 0; c < n; c++)
-            entry[c] = build_squeeze(
-                g, build_slice_axis(g, line, rank - 2, v_int(g, c), v_int(g, 1), 1), rank - 2);
+        Value line = v_at(g, x, rank - 2, v_int(g, row));
+        for (int c = 0; c < n; c++) entry[c] = v_at(g, line, rank - 2, v_int(g, c));
         for (uint32_t s = 0; s < 1u << n; s++) {
             if (__builtin_popcount(s) != row + 1) continue;
             for (int c = 0; c < n; c++) {

@@ -13,8 +13,7 @@ static Value depthwise(Graph *g, Value padded, Value w, int64_t taps, Expr lengt
     Value sum = 0;
     for (int64_t k = 0; k < taps; k++) {
         Value x = build_slice_axis(g, padded, 2, v_int(g, k), length, 1);
-        Value wk = build_squeeze(g, build_slice_axis(g, w, 2, v_int(g, k), v_int(g, 1), 1), 2);
-        Value term = v_mul(g, x, wk); /* [C, 1] */
+        Value term = v_mul(g, x, v_at(g, w, 2, v_int(g, k))); /* by [C, 1] */
         sum = sum ? v_add(g, sum, term) : term;
     }
     return sum;
@@ -55,10 +54,6 @@ typedef struct Linear {
     double scale;
 } Linear;
 
-static Value row(Graph *g, Value x, Expr t) {
-    return x ? build_squeeze(g, build_slice_axis(g, x, 0, t, v_int(g, 1), 1), 0) : 0;
-}
-
 /* Row vectors [B, H, D] times matrices [B, H, D, M]: [B, H, M] */
 static Value times(Graph *g, Value v, Value m) {
     Value y = build_dot(g, build_unsqueeze(g, v, 2), m, DT_f32);
@@ -69,10 +64,11 @@ static Value times(Graph *g, Value v, Value m) {
  * one state. */
 static Value step_linear(Graph *g, const void *ctx, const Value *in, Expr t, Value *state) {
     const Linear *a = ctx;
-    Value q = row(g, in[IN_Q], t), k = row(g, in[IN_K], t), v = row(g, in[IN_V], t), s = state[0];
+    Value q = v_at(g, in[IN_Q], 0, t), k = v_at(g, in[IN_K], 0, t), v = v_at(g, in[IN_V], 0, t);
+    Value s = state[0];
     if (!q || !k || !v) return 0;
-    if (in[IN_DECAY]) s = v_mul(g, s, v_append_axes(g, v_exp(g, row(g, in[IN_DECAY], t)), 1));
-    if (in[IN_BETA]) v = v_mul(g, v_sub(g, v, times(g, k, s)), row(g, in[IN_BETA], t));
+    if (in[IN_DECAY]) s = v_mul(g, s, v_append_axes(g, v_exp(g, v_at(g, in[IN_DECAY], 0, t)), 1));
+    if (in[IN_BETA]) v = v_mul(g, v_sub(g, v, times(g, k, s)), v_at(g, in[IN_BETA], 0, t));
     s = v_add(g, s, v_mul(g, v_append_axes(g, k, 1), build_unsqueeze(g, v, 2)));
     if (!s) return 0;
     state[0] = s;

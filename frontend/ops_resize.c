@@ -449,22 +449,15 @@ static bool lower_resize_10(Lower *l) {
     return resize_plain(l, lower_in(l, 1));
 }
 
-static Value float_vector(Graph *g, const float *v, uint32_t n) {
-    Type t = {.dtype = DT_f32, .rank = 1, .dim = {v_int(g, n)}};
-    Constant c = {
-        .data = arena_copy(g->arena, v, n * sizeof *v), .bytes = n * sizeof *v, .name = ""};
-    return build_const(g, t, c);
-}
-
 static bool lower_upsample_7(Lower *l) {
     uint32_t n;
     const float *scales = lower_floats(l, "scales", &n);
-    return resize_plain(l, float_vector(lower_graph(l), scales, n));
+    return resize_plain(l, v_floats(lower_graph(l), scales, n));
 }
 
 static bool lower_upsample_1(Lower *l) {
     float scales[4] = {1, 1, (float)lower_f(l, "height_scale"), (float)lower_f(l, "width_scale")};
-    return resize_plain(l, float_vector(lower_graph(l), scales, 4));
+    return resize_plain(l, v_floats(lower_graph(l), scales, 4));
 }
 
 static const char *const resize18_attrs[] = {"antialias:i=0",

@@ -82,9 +82,8 @@ static Value step_lstm(Graph *g, const Cell *c, const Value *in, Value x, Value 
 /* States: h, and C if there is one. Rows past their length keep their state and give 0. */
 static Value advance(Graph *g, const void *ctx, const Value *in, Expr t, Value *state) {
     const Cell *c = ctx;
-    Value x = build_slice_axis(g, in[IN_PROJECTED], 0, t, v_int(g, 1), 1);
-    Value memory = state[1], h = c->step(g, c, in, build_squeeze(g, x, 0), state[0], &memory),
-          y = h;
+    Value x = v_at(g, in[IN_PROJECTED], 0, t), memory = state[1];
+    Value h = c->step(g, c, in, x, state[0], &memory), y = h;
     if (in[IN_LENGTHS]) {
         Value live = v_lt(g, build_expr(g, DT_i64, t), in[IN_LENGTHS]);
         live = build_unsqueeze(g, live, 1);
@@ -102,9 +101,7 @@ static Value advance(Graph *g, const void *ctx, const Value *in, Expr t, Value *
 /* Row `direction` of an input in the wide type, without its axis; 0 if absent. */
 static Value direction_row(Lower *l, uint32_t i, int direction) {
     Graph *g = lower_graph(l);
-    if (!lower_has_in(l, i)) return 0;
-    Value x = build_slice_axis(g, lower_in(l, i), 0, v_int(g, direction), v_int(g, 1), 1);
-    return v_widen(g, build_squeeze(g, x, 0));
+    return v_widen(g, v_at(g, lower_in(l, i), 0, v_int(g, direction)));
 }
 
 /* Initial states are [D, B, H], or [B, D, H] with layout 1; zeros if absent. */
@@ -112,9 +109,7 @@ static Value initial_state(Lower *l, const Cell *c, uint32_t i, int direction, b
                            DType t) {
     Graph *g = lower_graph(l);
     if (!lower_has_in(l, i)) return v_zeros(g, t, 2, (Expr[]){c->batch, c->hidden});
-    int axis = batch_first ? 1 : 0;
-    Value x = build_slice_axis(g, lower_in(l, i), axis, v_int(g, direction), v_int(g, 1), 1);
-    return v_widen(g, build_squeeze(g, x, axis));
+    return v_widen(g, v_at(g, lower_in(l, i), batch_first ? 1 : 0, v_int(g, direction)));
 }
 
 /* Functions of one direction; parameters are listed one after the other for the functions that
@@ -187,20 +182,12 @@ static bool run_direction(Lower *l, Cell c, Value x, int direction, bool reverse
     return run->y && run->h;
 }
 
-/* Swaps the first two axes. */
-static Value swap_front(Graph *g, Value x) {
-    if (!x) return 0;
-    uint8_t perm[GRAPH_MAX_RANK];
-    for (int i = 0; i < v_rank(g, x); i++) perm[i] = (uint8_t)(i < 2 ? 1 - i : i);
-    return build_permute(g, x, perm);
-}
-
 /* States of all directions: [D, B, H], or [B, D, H]. */
 static Value join_states(Graph *g, const Value *v, uint32_t n, bool batch_first, DType t) {
     Value parts[2];
     for (uint32_t i = 0; i < n; i++) parts[i] = build_unsqueeze(g, v[i], 0);
     Value y = build_cast(g, build_concat(g, parts, n, 0), t);
-    return batch_first ? swap_front(g, y) : y;
+    return batch_first ? v_move_axis(g, y, 0, 1) : y;
 }
 
 /* [T, D, B, H], or [B, T, D, H]. */
@@ -232,7 +219,7 @@ static bool run_all(Lower *l, Cell *c) {
     lower_assume(l, v_dim(g, r_in, 0), v_int(g, both ? 2 : 1));
     if (lower_has_attr(l, "hidden_size"))
         lower_assume(l, v_dim(g, r_in, 2), v_int(g, lower_i(l, "hidden_size")));
-    x = v_widen(g, batch_first ? swap_front(g, x) : x);
+    x = v_widen(g, batch_first ? v_move_axis(g, x, 0, 1) : x);
     c->steps = v_dim(g, x, 0), c->batch = v_dim(g, x, 1), c->hidden = v_dim(g, r_in, 2);
     c->clip = lower_f(l, "clip");
     if (lower_has_attr(l, "clip") && !(c->clip > 0))

@@ -129,8 +129,8 @@ static bool read_mode(Lower *l, Sampler *s) {
 
 /* Component c of grid [N, O.., n] in [-1, 1] as a position on an axis, [N, 1, O..]. */
 static Value grid_position(Graph *g, const Sampler *s, Value grid, int c, Expr length) {
-    Value x = build_slice_axis(g, grid, v_rank(g, grid) - 1, v_int(g, c), v_int(g, 1), 1);
-    x = build_unsqueeze(g, build_squeeze(g, x, v_rank(g, grid) - 1), 1);
+    Value x = build_unsqueeze(g, v_at(g, grid, v_rank(g, grid) - 1, v_int(g, c)), 1);
+    if (!x) return 0;
     Value size = float_expr(g, v_dtype(g, x), length);
     x = v_addf(g, x, 1);
     if (s->align_corners) return v_mul(g, v_mulf(g, x, 0.5), v_addf(g, size, -1));
@@ -200,8 +200,7 @@ static bool lower_affine_grid(Lower *l) {
 static Value deform_position(Graph *g, const Window *w, Value offset, int i, const Expr *count) {
     int n = w->n, rank = 3 + 2 * n;
     DType t = v_dtype(g, offset);
-    Value x = build_slice_axis(g, offset, 2 + n, v_int(g, i), v_int(g, 1), 1);
-    x = build_unsqueeze(g, build_squeeze(g, x, 2 + n), 2);
+    Value x = build_unsqueeze(g, v_at(g, offset, 2 + n, v_int(g, i)), 2);
     Value tap = v_mulf(g, v_iota(g, t, v_int(g, w->size[i])), (double)w->dilation[i]);
     Value out = v_mulf(g, v_iota(g, t, count[i]), (double)w->stride[i]);
     out = v_sub(g, out, float_expr(g, t, w->lo[i]));
@@ -270,8 +269,7 @@ static bool lower_deform_conv(Lower *l) {
 
 /* Column c of rois [R, k], scaled and shifted, [R]. */
 static Value roi_edge(Graph *g, Value rois, int c, double scale, double shift) {
-    Value x = build_slice_axis(g, rois, 1, v_int(g, c), v_int(g, 1), 1);
-    return v_addf(g, v_mulf(g, build_squeeze(g, x, 1), scale), shift);
+    return v_addf(g, v_mulf(g, v_at(g, rois, 1, v_int(g, c)), scale), shift);
 }
 
 /* Sample positions of bins along one axis, laid out over rank 6 [R, C, OH, OW, SH, SW]. */
@@ -299,46 +297,55 @@ static Taps roi_taps(Graph *g, Value x, Expr length) {
     return t;
 }
 
+typedef struct RoiAlign {
+    int64_t oh, ow, samples; /* per axis of a bin */
+    int half, max;           /* half-pixel coordinates; the largest sample instead of the mean */
+} RoiAlign;
+
+static bool roi_align_read(Lower *l, RoiAlign *r) {
+    static const char *const coordinates[] = {"output_half_pixel", "half_pixel", NULL};
+    static const char *const modes[] = {"avg", "max", NULL};
+    const int rank = lower_type(l, 0)->rank, regions = lower_type(l, 1)->rank;
+    *r = (RoiAlign){.oh = lower_i(l, "output_height"), .ow = lower_i(l, "output_width")};
+    r->samples = lower_i(l, "sampling_ratio");
+    if (lower_opset(l) >= 16 &&
+        !lower_choice(l, "coordinate_transformation_mode", coordinates, &r->half))
+        return false;
+    if (!lower_choice(l, "mode", modes, &r->max) || !lower_is(l, 2, TYPES_INT)) return false;
+    if (rank != 4 || regions != 2)
+        return lower_error(l, D_SHAPE, "an input of rank %d and regions of rank %d, not 4 and 2",
+                           rank, regions);
+    lower_assume(l, lower_type(l, 1)->dim[1], expr_const(lower_exprs(l), 4));
+    if (r->oh < 1 || r->ow < 1 || r->oh > INT32_MAX || r->ow > INT32_MAX ||
+        r->samples > MAX_SAMPLES)
+        return lower_error(l, D_ATTRIBUTE, "%lld samples in bins of %lld by %lld",
+                           (long long)r->samples, (long long)r->oh, (long long)r->ow);
+    return r->samples >= 1 ||
+           lower_unsupported(l, "set sampling_ratio", "as many samples as each region has");
+}
+
 static bool lower_roi_align(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0), rois = lower_in(l, 1), batch = lower_in(l, 2), y = 0;
-    if (!x || !rois || !batch) return false;
-    int64_t oh = lower_i(l, "output_height"), ow = lower_i(l, "output_width");
-    int64_t samples = lower_i(l, "sampling_ratio");
-    static const char *const coordinates[] = {"output_half_pixel", "half_pixel", NULL};
-    static const char *const modes[] = {"avg", "max", NULL};
-    int half = 0, max;
-    if (lower_opset(l) >= 16 &&
-        !lower_choice(l, "coordinate_transformation_mode", coordinates, &half))
-        return false;
-    if (!lower_choice(l, "mode", modes, &max) || !lower_is(l, 2, TYPES_INT)) return false;
-    if (v_rank(g, x) != 4 || v_rank(g, rois) != 2)
-        return lower_error(l, D_SHAPE, "an input of rank %d and regions of rank %d, not 4 and 2",
-                           v_rank(g, x), v_rank(g, rois));
-    lower_assume(l, v_dim(g, rois, 1), v_int(g, 4));
-    if (oh < 1 || ow < 1 || oh > INT32_MAX || ow > INT32_MAX || samples > MAX_SAMPLES)
-        return lower_error(l, D_ATTRIBUTE, "%lld samples in bins of %lld by %lld",
-                           (long long)samples, (long long)oh, (long long)ow);
-    if (samples < 1)
-        return lower_unsupported(l, "set sampling_ratio", "as many samples as each region has");
-    double scale = lower_f(l, "spatial_scale"), shift = half ? -0.5 : 0;
-    Value r = v_widen(g, rois), wide = v_widen(g, x), edge[4];
-    for (int i = 0; i < 4; i++) edge[i] = roi_edge(g, r, i, scale, shift);
-    Taps th =
-        roi_taps(g, roi_positions(g, edge[1], edge[3], !half, oh, samples, 0), v_dim(g, x, 2));
-    Taps tw =
-        roi_taps(g, roi_positions(g, edge[0], edge[2], !half, ow, samples, 1), v_dim(g, x, 3));
-    Expr s = v_int(g, samples);
-    Expr dim[6] = {v_dim(g, rois, 0), v_dim(g, x, 1), v_int(g, oh), v_int(g, ow), s, s};
+    RoiAlign r;
+    if (!x || !rois || !batch || !roi_align_read(l, &r)) return false;
+    double scale = lower_f(l, "spatial_scale"), shift = r.half ? -0.5 : 0;
+    Value wide = v_widen(g, x), edge[4]; /* x1, y1, x2, y2 */
+    for (int i = 0; i < 4; i++) edge[i] = roi_edge(g, v_widen(g, rois), i, scale, shift);
+    Value rows = roi_positions(g, edge[1], edge[3], !r.half, r.oh, r.samples, 0);
+    Value columns = roi_positions(g, edge[0], edge[2], !r.half, r.ow, r.samples, 1);
+    Taps th = roi_taps(g, rows, v_dim(g, x, 2)), tw = roi_taps(g, columns, v_dim(g, x, 3));
+    Expr s = v_int(g, r.samples);
+    Expr dim[6] = {v_dim(g, rois, 0), v_dim(g, x, 1), v_int(g, r.oh), v_int(g, r.ow), s, s};
     Value index[3] = {build_expand(g, v_along(g, build_cast(g, batch, DT_i64), 6, 0), 6, dim)};
     for (int i = 0; i < 4; i++) {
         index[1] = build_expand(g, build_cast(g, th.index[i / 2], DT_i64), 6, dim);
         index[2] = build_expand(g, build_cast(g, tw.index[i % 2], DT_i64), 6, dim);
         Value v = build_gather(g, wide, (int8_t[]){-1, 1, -2, -3}, index, 3, 6, dim);
         v = v_mul(g, v, v_mul(g, th.weight[i / 2], tw.weight[i % 2]));
-        y = !y ? v : max ? v_max(g, y, v) : v_add(g, y, v);
+        y = !y ? v : r.max ? v_max(g, y, v) : v_add(g, y, v);
     }
-    y = max ? build_reduce(g, OP_reduce_max, y, 0x30, false) : build_mean(g, y, 0x30, false);
+    y = r.max ? build_reduce(g, OP_reduce_max, y, 0x30, false) : build_mean(g, y, 0x30, false);
     lower_out(l, 0, v_cast_like(g, y, x));
     return true;
 }

@@ -5,12 +5,6 @@
 
 #define MAX_SORT_COLUMNS 64
 
-static Value flat(Graph *g, Value x) {
-    if (!x) return 0;
-    const Expr n = type_numel(g->exprs, graph_type(g, x));
-    return build_reshape(g, x, 1, &n);
-}
-
 static Value as_mask(Graph *g, Value x) {
     if (!x || graph_type(g, x)->dtype == DT_bool) return x;
     return build_cast(g, x, DT_bool);
@@ -20,7 +14,7 @@ static bool lower_non_zero(Lower *l) {
     Graph *g = lower_graph(l);
     ExprPool *p = lower_exprs(l);
     const Type t = *lower_type(l, 0);
-    Value at = build_compact(g, flat(g, as_mask(g, lower_in(l, 0)))), row[GRAPH_MAX_RANK];
+    Value at = build_compact(g, v_flat(g, as_mask(g, lower_in(l, 0)))), row[GRAPH_MAX_RANK];
     for (int i = t.rank; i-- > 0;) {
         Value size = build_expr(g, DT_i64, t.dim[i]);
         row[i] = build_unsqueeze(g, i ? build_binary(g, OP_mod, at, size) : at, 0);
@@ -40,7 +34,7 @@ static bool lower_compress(Lower *l) {
     Value x = lower_in(l, 0), at = build_compact(g, lower_in(l, 1));
     int axis = 0;
     if (!lower_has_attr(l, "axis"))
-        x = flat(g, x);
+        x = v_flat(g, x);
     else if ((axis = lower_axis(l, lower_i(l, "axis"), lower_type(l, 0)->rank)) < 0)
         return false;
     lower_out(l, 0, build_take(g, x, at, axis));
@@ -50,15 +44,10 @@ static bool lower_compress(Lower *l) {
 /* Unique: rows of [n, m] are put in order by sorting column after column from the last (each sort
  * is stable), and a row that differs from its predecessor starts a new group. */
 
-static Value column(Graph *g, Value rows, int64_t k) {
-    ExprPool *p = g->exprs;
-    return build_squeeze(g, build_slice_axis(g, rows, 1, expr_const(p, k), expr_const(p, 1), 1), 1);
-}
-
 static Value row_order(Graph *g, Value rows, int64_t m) {
     Value order = 0;
     for (int64_t k = m; k-- > 0;) {
-        Value key = column(g, rows, k);
+        Value key = v_at(g, rows, 1, v_int(g, k));
         if (order) key = build_take(g, key, order, 0);
         Value step = build_argsort(g, key, 0, false);
         order = order ? build_take(g, order, step, 0) : step;
@@ -102,27 +91,16 @@ static Value group_sizes(Graph *g, Value starts, Expr n) {
     return v_sub(g, build_concat(g, ends, 2, 0), starts);
 }
 
-static Value move_axis(Graph *g, Value x, int from, int to) {
-    uint8_t perm[GRAPH_MAX_RANK];
-    if (!x) return 0;
-    const int rank = graph_type(g, x)->rank;
-    for (int i = 0, k = 0; i < rank; i++) {
-        if (k == from) k++;
-        perm[i] = (uint8_t)(i == to ? from : k++);
-    }
-    return build_permute(g, x, perm);
-}
-
 static bool lower_unique(Lower *l) {
     Graph *g = lower_graph(l);
     ExprPool *p = lower_exprs(l);
     int axis = 0;
     Value x = lower_in(l, 0);
     if (!lower_has_attr(l, "axis"))
-        x = flat(g, x);
+        x = v_flat(g, x);
     else if ((axis = lower_axis(l, lower_i(l, "axis"), lower_type(l, 0)->rank)) < 0)
         return false;
-    x = move_axis(g, x, axis, 0);
+    x = v_move_axis(g, x, axis, 0);
     if (!x) return true;
     const Type t = *graph_type(g, x);
     int64_t m;
@@ -141,7 +119,7 @@ static bool lower_unique(Lower *l) {
         index = build_take(g, index, perm, 0);
         sizes = build_take(g, sizes, perm, 0);
     }
-    lower_out(l, 0, move_axis(g, build_take(g, x, index, 0), 0, axis));
+    lower_out(l, 0, v_move_axis(g, build_take(g, x, index, 0), 0, axis));
     lower_out(l, 1, index);
     lower_out(l, 2, inverse);
     lower_out(l, 3, sizes);
@@ -156,18 +134,11 @@ typedef struct Boxes {
     Value side[4], area;
 } Boxes;
 
-static Value box_part(Lower *l, int64_t k) {
-    Graph *g = lower_graph(l);
-    ExprPool *p = g->exprs;
-    return build_squeeze(
-        g, build_slice_axis(g, lower_in(l, 0), 2, expr_const(p, k), expr_const(p, 1), 1), 2);
-}
-
 static Boxes read_boxes(Lower *l, const Type *scores) {
     Graph *g = lower_graph(l);
     Value v[4];
     Boxes b;
-    for (int k = 0; k < 4; k++) v[k] = box_part(l, k);
+    for (int k = 0; k < 4; k++) v[k] = v_at(g, lower_in(l, 0), 2, v_int(g, k));
     for (int k = 0; k < 2; k++) {
         if (lower_i(l, "center_point_box")) { /* x, y, width, height */
             Value half = build_binary_f(g, OP_mul, v[3 - k], 0.5);
@@ -236,8 +207,8 @@ static Graph *suppression_body(Lower *l, const Type *t, const Type *threshold) {
 static Value selected_rows(Graph *g, Value best, Value left) {
     if (!best || !left) return 0;
     const Type t = *graph_type(g, best);
-    best = flat(g, move_axis(g, best, 0, 2));
-    Value at = build_compact(g, flat(g, move_axis(g, left, 0, 2)));
+    best = v_flat(g, v_move_axis(g, best, 0, 2));
+    Value at = build_compact(g, v_flat(g, v_move_axis(g, left, 0, 2)));
     Value rounds = build_expr(g, DT_i64, t.dim[0]);
     Value classes = build_expr(g, DT_i64, t.dim[2]);
     Value row = v_div(g, at, rounds);
@@ -272,8 +243,7 @@ static bool lower_non_max_suppression(Lower *l) {
     const Value captures[6] = {b.side[0], b.side[1], b.side[2], b.side[3], b.area, limit};
     if (!scores || !b.area || !limit) return true;
     Graph *body = suppression_body(l, &t, graph_type(g, limit));
-    const SymInfo info = {.name = "iteration", .kind = SYM_ITER, .lo = 0, .hi = INT32_MAX};
-    (void)expr_is_sym(p, expr_sym_new(p, info), &iter);
+    (void)v_iteration(g, "iteration", &iter);
     Value loop = build_loop(g, build_expr(g, DT_i64, rounds), build_scalar_i(g, DT_bool, 1),
                             &scores, 1, captures, 6, body, iter);
     lower_out(l, 0, selected_rows(g, build_proj(g, loop, 1), build_proj(g, loop, 2)));

@@ -95,10 +95,7 @@ static Value inverse_real(Graph *g, Complex x, Expr n) {
 /* Part i of a last axis of size 1 or 2, without that axis. */
 static Value part(Graph *g, Value x, int64_t i) {
     if (!x) return 0;
-    const int last = graph_type(g, x)->rank - 1;
-    ExprPool *p = g->exprs;
-    return build_squeeze(g, build_slice_axis(g, x, last, expr_const(p, i), expr_const(p, 1), 1),
-                         last);
+    return v_at(g, x, v_rank(g, x) - 1, v_int(g, i));
 }
 
 static Value join(Graph *g, Complex x) {
@@ -185,7 +182,7 @@ static bool dft_any_axis(Lower *l, Expr axis, Expr length) {
         if (!type_equal(graph_type(g, w), &declared)) continue;
         const Expr hit = expr_eq(p, chosen, expr_const(p, k));
         allowed = expr_add(p, allowed, hit);
-        v = v ? build_select(g, build_cast(g, build_expr(g, DT_i64, hit), DT_bool), w, v) : w;
+        v = v ? build_select(g, v_cond(g, hit), w, v) : w;
     }
     lower_assume(l, allowed, expr_const(p, 1));
     lower_out(l, 0, v);

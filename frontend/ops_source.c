@@ -1,19 +1,8 @@
 /* Operators that make tensors: constants, ranges, masks by position, random numbers. */
-#include "frontend/axes.h"
+#include "frontend/formula.h"
 #include "frontend/import_impl.h"
 #include <math.h>
 #include <string.h>
-
-static bool lower_constant_floats(Lower *l) {
-    Graph *g = lower_graph(l);
-    uint32_t n;
-    const float *f = lower_floats(l, "value_floats", &n);
-    Type t = {.dtype = DT_f32, .rank = 1, .dim = {expr_const(g->exprs, n)}};
-    Constant c = {
-        .data = arena_copy(g->arena, f, n * sizeof *f), .bytes = n * sizeof *f, .name = ""};
-    lower_out(l, 0, build_const(g, t, c));
-    return true;
-}
 
 static const char *const constant_names[] = {"value",         "value_int",    "value_float",
                                              "value_ints",    "value_floats", "value_string",
@@ -35,7 +24,8 @@ static bool lower_constant(Lower *l) {
         const int64_t *ints = lower_ints(l, "value_ints", &n);
         v = build_ints(g, DT_i64, ints, n);
     } else if (lower_has_attr(l, "value_floats")) {
-        return lower_constant_floats(l);
+        const float *floats = lower_floats(l, "value_floats", &n);
+        v = v_floats(g, floats, n);
     } else {
         return lower_unsupported(l, NULL, "string and sparse constants are not supported");
     }

@@ -45,10 +45,8 @@ static Graph *step_body(Lower *l, const Recurrence *r, Expr iteration) {
 
 static Value run_loop(Lower *l, Recurrence *r) {
     Graph *g = lower_graph(l);
-    SymInfo info = {.name = "step", .kind = SYM_ITER, .lo = 0, .hi = INT32_MAX};
     uint32_t iter, n = 0;
-    Expr iteration = expr_sym_new(g->exprs, info);
-    (void)expr_is_sym(g->exprs, iteration, &iter);
+    Expr iteration = v_iteration(g, "step", &iter);
     Graph *body = step_body(l, r, iteration);
     if (!body) return 0;
     Value captures[RECURRENCE_INPUTS];

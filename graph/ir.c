@@ -45,15 +45,19 @@ bool type_is_static(const ExprPool *p, const Type *t) {
     return true;
 }
 
-const char *type_text(ExprPool *p, const Type *t, Arena *a) {
+void type_print(const ExprPool *p, const Type *t, StrBuf *out) {
+    sb_printf(out, "%s[", dtype_name(t->dtype));
+    for (int i = 0; i < t->rank; i++) {
+        if (i) sb_put(out, ", ");
+        expr_print(p, t->dim[i], out);
+    }
+    sb_put(out, "]");
+}
+
+const char *type_text(const ExprPool *p, const Type *t, Arena *a) {
     StrBuf s;
     sb_init(&s, a);
-    sb_printf(&s, "%s[", dtype_name(t->dtype));
-    for (int i = 0; i < t->rank; i++) {
-        if (i) sb_put(&s, ", ");
-        expr_print(p, t->dim[i], &s);
-    }
-    sb_put(&s, "]");
+    type_print(p, t, &s);
     return sb_str(&s);
 }
 

@@ -167,7 +167,9 @@ Graph *graph_create(Arena *a, ExprPool *p, DiagSink *d, const char *name);
 Expr type_numel(ExprPool *p, const Type *t);
 bool type_equal(const Type *a, const Type *b);
 bool type_is_static(const ExprPool *p, const Type *t);
-const char *type_text(ExprPool *p, const Type *t, Arena *a); /* f32[batch, 768] */
+/* f32[batch, 768] */
+void type_print(const ExprPool *p, const Type *t, StrBuf *out);
+const char *type_text(const ExprPool *p, const Type *t, Arena *a);
 /* node 17 "val_12" Conv, with the call chain for inlined nodes. */
 const char *graph_place(const Graph *g, Loc l, Arena *a);
 

@@ -25,7 +25,7 @@ static bool fail(Reader *r, const char *what) {
     int line = 1;
     for (const char *c = r->text; c < r->at; c++) line += *c == '\n';
     int n = (int)strcspn(r->at, "\n");
-    (void)!diag(r->diags, D_TEXT, "", "line %d: %s at \"%.*s\"", line, what, n > 40 ? 40 : n,
+    (void)diag(r->diags, D_TEXT, "", "line %d: %s at \"%.*s\"", line, what, n > 40 ? 40 : n,
                 r->at);
     return false;
 }

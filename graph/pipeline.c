@@ -48,7 +48,7 @@ static void narrow(Graph *g) {
         if (!expr_is_const(p, expr_arg(p, cond, 1), &limit) || s->kind != SYM_DIM) continue;
         if (limit > s->hi || limit <= s->lo) continue;
         s->hi = limit - 1;
-        (void)!diag(g->diags, D_ASSUME, graph_place(g, g->assume[i].loc, g->arena), "%s <= %lld",
+        (void)diag(g->diags, D_ASSUME, graph_place(g, g->assume[i].loc, g->arena), "%s <= %lld",
                     s->name, (long long)s->hi);
     }
 }

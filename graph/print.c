@@ -24,17 +24,10 @@ static void put_quoted(StrBuf *out, const char *s) {
 }
 
 static void put_type(const Graph *g, const Node *n, StrBuf *out) {
-    const Type *t = &n->type;
-    if (op_info[n->op].cls == OPC_CONTROL && n->op != OP_proj) {
+    if (op_info[n->op].cls == OPC_CONTROL && n->op != OP_proj)
         sb_put(out, "tuple");
-        return;
-    }
-    sb_printf(out, "%s[", dtype_name(t->dtype));
-    for (int i = 0; i < t->rank; i++) {
-        if (i) sb_put(out, ", ");
-        expr_print(g->exprs, t->dim[i], out);
-    }
-    sb_put(out, "]");
+    else
+        type_print(g->exprs, &n->type, out);
 }
 
 /* Constants. Floats print with the digits that read back exactly. */

@@ -42,19 +42,26 @@ static void print_notes(const char *notes, const char *kernel) {
     }
 }
 
-static bool explain_target(const PlanView *v, const PlanTarget *t, const char *node) {
-    bool found = !node;
-    printf("target %s\n", plan_str(&v->plan, t->name));
-    PLANVIEW_EACH_KERNEL(v, t, 0, t->nsteps, step) {
+/* Kernels of the steps [from, to) under a title; those that concern `node`, or all. */
+static bool explain_steps(const PlanView *v, const PlanTarget *t, uint32_t from, uint32_t to,
+                          const char *title, const char *node) {
+    bool found = false;
+    PLANVIEW_EACH_KERNEL(v, t, from, to, step) {
         const PlanKernel *k = planview_kernel(v, t, step);
         const char *name = plan_str(&v->plan, k->name);
         if (node && !strstr(plan_str(&v->plan, k->nodes), node) && !strstr(name, node)) continue;
+        if (!found) printf("target %s, %s\n", plan_str(&v->plan, t->name), title);
         found = true;
         print_kernel(v, t, k);
         if (node) print_notes(plan_str(&v->plan, t->notes), name);
     }
-    if (!node) print_notes(plan_str(&v->plan, t->notes), NULL);
     return found;
+}
+
+static bool explain_target(const PlanView *v, const PlanTarget *t, const char *node) {
+    bool found = explain_steps(v, t, t->nprepare, t->nsteps, "each run", node);
+    if (!node) print_notes(plan_str(&v->plan, t->notes), NULL);
+    return explain_steps(v, t, 0, t->nprepare, "once at load", node) || found || !node;
 }
 
 graphc_status cmd_explain(Cli *c) {

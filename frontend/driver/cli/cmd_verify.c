@@ -58,18 +58,16 @@ static graphc_status evaluate(Trial *t, Cli *c) {
     return eval_run(g, t->session.inputs, &eo, c->arena, t->want, t->values);
 }
 
-static void trial_close(Trial *t, Cli *c) {
+static void trial_close(Trial *t) {
     cli_print_diags(t->pipe.diags);
     cli_session_close(&t->session);
     pipeline_free(&t->pipe);
-    (void)c;
 }
 
-static graphc_status read_data(Trial *t, Cli *c, const char *kind, uint32_t n, EvalTensor *out) {
+static graphc_status read_data(Cli *c, const char *kind, uint32_t n, EvalTensor *out) {
     for (uint32_t i = 0; i < n; i++)
         GC_TRY(tensor_file_read(c->arena, c->diags,
                                 arena_printf(c->arena, "%s/%s_%u.pb", c->data, kind, i), &out[i]));
-    (void)t;
     return GRAPHC_OK;
 }
 
@@ -112,7 +110,7 @@ static graphc_status node_is_bad(Cli *c, EvalTensor *inputs, Value v, bool *bad)
         Comparison x = compare_tensors(&got, &t.want[last], FILE_RTOL, FILE_ATOL);
         *bad = !passes(&x, false);
     }
-    trial_close(&t, c);
+    trial_close(&t);
     return s;
 }
 
@@ -157,7 +155,7 @@ static graphc_status verify(Trial *t, Cli *c) {
     if (c->data) {
         uint32_t n = graphc_plan_inputs(t->session.plan);
         t->session.inputs = ARENA_ARRAY(c->arena, EvalTensor, n);
-        GC_TRY(read_data(t, c, "input", n, t->session.inputs));
+        GC_TRY(read_data(c, "input", n, t->session.inputs));
     }
     GC_TRY(cli_session_bind(&t->session));
     graphc_status s = graphc_run(t->session.session);
@@ -165,7 +163,7 @@ static graphc_status verify(Trial *t, Cli *c) {
     if (c->data) {
         uint32_t n = graphc_plan_outputs(t->session.plan);
         t->want = ARENA_ARRAY(c->arena, EvalTensor, n);
-        GC_TRY(read_data(t, c, "output", n, t->want));
+        GC_TRY(read_data(c, "output", n, t->want));
     } else {
         s = evaluate(t, c);
         if (s != GRAPHC_OK) return s;
@@ -178,6 +176,6 @@ graphc_status cmd_verify(Cli *c) {
     if (c->args.n != 1) return diag(c->diags, D_USAGE, "", "usage: %s", "graphc verify MODEL.onnx");
     Trial t = {0};
     graphc_status s = verify(&t, c);
-    trial_close(&t, c);
+    trial_close(&t);
     return s;
 }
