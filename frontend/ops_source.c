@@ -108,22 +108,27 @@ static bool float_range_count(Lower *l, Expr *n) {
     return true;
 }
 
+/* start + i * delta; of 16-bit floats in f32, whose integers reach further. */
 static bool lower_range(Lower *l) {
     Graph *g = lower_graph(l);
-    const DType t = lower_type(l, 0)->dtype;
-    Expr e[3] = {0}, count;
+    const DType t = lower_type(l, 0)->dtype, wide = v_wide_type(t);
+    Expr e[3] = {0}, count = 0;
+    if (wide != t && lower_i(l, "stash_type") != 1)
+        return lower_unsupported(l, NULL, "stash_type %lld, only 1 (f32)",
+                                 (long long)lower_i(l, "stash_type"));
+    if (!lower_same_type(l, 1, 0) || !lower_same_type(l, 2, 0)) return false;
     if (dtype_is_float(t)) {
         if (!float_range_count(l, &count)) return false;
     } else {
-        for (uint32_t i = 0; i < 3; i++) {
-            if (!lower_same_type(l, i, 0) || !lower_number_in(l, i, &e[i])) return false;
-        }
+        for (uint32_t i = 0; i < 3; i++)
+            if (!lower_number_in(l, i, &e[i])) return false;
         if (expr_is_value(g->exprs, e[2], 0)) return lower_error(l, D_SHAPE, "delta is 0");
         count = range_count(g->exprs, e[0], e[1], e[2]);
     }
-    Value i = build_iota(g, t, 1, &count, 0);
-    i = build_binary(g, OP_mul, i, build_reshape(g, lower_in(l, 2), 0, NULL));
-    lower_out(l, 0, build_binary(g, OP_add, i, build_reshape(g, lower_in(l, 0), 0, NULL)));
+    Value start = build_cast(g, build_reshape(g, lower_in(l, 0), 0, NULL), wide);
+    Value delta = build_cast(g, build_reshape(g, lower_in(l, 2), 0, NULL), wide);
+    Value v = v_add(g, v_mul(g, v_iota(g, wide, count), delta), start);
+    lower_out(l, 0, build_cast(g, v, t));
     return true;
 }
 
