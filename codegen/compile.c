@@ -14,20 +14,37 @@ const char *codegen_llvm_version(void) {
 
 /* --- The list ----------------------------------------------------------------------------- */
 
-CompileList compile_list(const Schedule *s, const CodeOptions *o, Arena *a) {
-    CompileList l = {.s = s, .o = o};
-    l.jobs = ARENA_ARRAY(a, CompileJob, s->steps.n);
-    l.job_of_step = ARENA_ARRAY(a, uint32_t, s->steps.n);
+void compile_free(CompileList *l) {
+    for (uint32_t i = 0; i < l->njobs; i++) {
+        arena_destroy(l->jobs[i].arena);
+        l->jobs[i].arena = NULL;
+    }
+    for (uint32_t i = 0; i < COMPILE_THREADS; i++) {
+        arena_destroy(l->arena[i]);
+        l->arena[i] = NULL;
+    }
+}
+
+static void free_list(void *l) {
+    compile_free(l);
+}
+
+CompileList *compile_list(const Schedule *s, const CodeOptions *o, Arena *a) {
+    CompileList *l = ARENA_NEW(a, CompileList);
+    *l = (CompileList){.s = s, .o = o};
+    l->jobs = ARENA_ARRAY(a, CompileJob, s->steps.n);
+    l->job_of_step = ARENA_ARRAY(a, uint32_t, s->steps.n);
+    arena_at_destroy(a, free_list, l);
     MapU64 *seen = map_create(a);
     for (uint32_t i = 0; i < s->steps.n; i++) {
-        l.job_of_step[i] = UINT32_MAX;
+        l->job_of_step[i] = UINT32_MAX;
         if (s->steps.v[i].kind != STEP_kernel) continue;
         const Kernel *k = s->steps.v[i].kernel;
         uint64_t h = kir_hash(k, s->exprs);
-        if (!map_get(seen, h, &l.job_of_step[i])) {
-            l.job_of_step[i] = l.njobs;
-            map_put(seen, h, l.njobs);
-            l.jobs[l.njobs++] = (CompileJob){.k = k, .symbol = "kernel"};
+        if (!map_get(seen, h, &l->job_of_step[i])) {
+            l->job_of_step[i] = l->njobs;
+            map_put(seen, h, l->njobs);
+            l->jobs[l->njobs++] = (CompileJob){.k = k, .symbol = "kernel"};
         }
     }
     return l;
@@ -39,6 +56,7 @@ typedef struct Shared {
     const char *triple, *cpu, *features;
     void (*fn)(CompileWorker *w, CompileJob *j);
     atomic_uint next, workers;
+    atomic_size_t wanted; /* by a thread that ran out of memory */
 } Shared;
 
 static void on_diagnostic(LLVMDiagnosticInfoRef info, void *ctx) {
@@ -59,14 +77,17 @@ static void keep_results(CompileJob *j, ExprPool *kept, const ExprPool *work) {
     j->exprs = kept;
 }
 
-static void *run_worker(void *arg) {
-    Shared *s = arg;
-    CompileWorker w = {.o = s->l->o};
+typedef struct Work {
+    Shared *s;
+    CompileWorker w;
+} Work;
+
+static void compile_jobs(void *arg) {
+    Shared *s = ((Work *)arg)->s;
+    CompileWorker *w = &((Work *)arg)->w;
     const ExprPool *base = s->l->s->exprs;
     Arena *a = s->l->arena[atomic_fetch_add(&s->workers, 1)] = arena_create();
     ExprPool *work = expr_pool_clone(base, a), *kept = expr_pool_clone(base, a);
-    w.machine = LLVMCreateTargetMachine(s->target, s->triple, s->cpu, s->features,
-                                        LLVMCodeGenLevelLess, LLVMRelocPIC, LLVMCodeModelSmall);
     for (;;) {
         uint32_t i = atomic_fetch_add(&s->next, 1);
         if (i >= s->l->njobs) break;
@@ -74,15 +95,27 @@ static void *run_worker(void *arg) {
         if (j->arena) continue;
         j->arena = arena_create();
         j->exprs = work;
-        w.ctx = LLVMContextCreate();
-        w.message[0] = 0;
-        LLVMContextSetDiagnosticHandler(w.ctx, on_diagnostic, &w);
-        s->fn(&w, j);
-        LLVMContextDispose(w.ctx);
+        w->ctx = LLVMContextCreate();
+        w->message[0] = 0;
+        LLVMContextSetDiagnosticHandler(w->ctx, on_diagnostic, w);
+        s->fn(w, j);
+        LLVMContextDispose(w->ctx);
+        w->ctx = NULL;
         keep_results(j, kept, work);
         expr_pool_reset(work, base);
     }
-    LLVMDisposeTargetMachine(w.machine);
+}
+
+static void *run_worker(void *arg) {
+    Shared *s = arg;
+    Work work = {.s = s, .w = {.o = s->l->o}};
+    work.w.machine =
+        LLVMCreateTargetMachine(s->target, s->triple, s->cpu, s->features, LLVMCodeGenLevelLess,
+                                LLVMRelocPIC, LLVMCodeModelSmall);
+    size_t wanted = arena_guard(compile_jobs, &work);
+    if (wanted) atomic_store(&s->wanted, wanted);
+    if (work.w.ctx) LLVMContextDispose(work.w.ctx);
+    LLVMDisposeTargetMachine(work.w.machine);
     return NULL;
 }
 
@@ -108,6 +141,7 @@ bool compile_run(CompileList *l, const char *triple, const char *cpu, const char
         if (pthread_create(&thread[started], NULL, run_worker, &s) == 0) started++;
     run_worker(&s);
     for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
+    if (atomic_load(&s.wanted)) arena_out_of_memory(atomic_load(&s.wanted));
     return true;
 }
 
@@ -234,9 +268,4 @@ void compile_dump(const CompileList *l, const char *ext_asm) {
             if (s) l->o->dump(l->o->dump_ctx, j->k->name, ext, s, strlen(s));
         }
     }
-}
-
-void compile_free(CompileList *l) {
-    for (uint32_t i = 0; i < l->njobs; i++) arena_destroy(l->jobs[i].arena);
-    for (uint32_t i = 0; i < COMPILE_THREADS && l->arena[i]; i++) arena_destroy(l->arena[i]);
 }

@@ -52,10 +52,10 @@ struct CompileWorker {
     char message[512]; /* last error that LLVM reported */
 };
 
-/* Distinct kernels of the schedule in order of first use. */
-CompileList compile_list(const Schedule *s, const CodeOptions *o, Arena *a);
+/* Distinct kernels of the schedule in order of first use; freed with the arena at the latest. */
+CompileList *compile_list(const Schedule *s, const CodeOptions *o, Arena *a);
 /* Runs fn on every job that has not run; each thread has its own worker for `triple` and `cpu`.
- * False: no such target. */
+ * False: no such target. Memory that runs out on any thread ran out on the caller's. */
 bool compile_run(CompileList *l, const char *triple, const char *cpu, const char *features,
                  void (*fn)(CompileWorker *w, CompileJob *j));
 /* Forgets what the job was compiled to: the next compile_run runs it again. */

@@ -94,12 +94,12 @@ static graphc_status link_all(CompileList *l, Arena *a, DiagSink *d, CodeResult 
 graphc_status codegen_cpu(const Schedule *s, const CodeOptions *o, Arena *a, DiagSink *d,
                           CodeResult *out) {
     init_llvm();
-    CompileList l = compile_list(s, o, a);
-    if (!compile_run(&l, emit_x86_v3.triple, "x86-64", "", compile_job))
+    CompileList *l = compile_list(s, o, a);
+    if (!compile_run(l, emit_x86_v3.triple, "x86-64", "", compile_job))
         return diag(d, D_CODEGEN, "", "this LLVM has no x86-64 target");
-    compile_dump(&l, "s");
-    graphc_status st = compile_check(&l, d);
-    if (st == GRAPHC_OK) st = link_all(&l, a, d, out);
-    compile_free(&l);
+    compile_dump(l, "s");
+    graphc_status st = compile_check(l, d);
+    if (st == GRAPHC_OK) st = link_all(l, a, d, out);
+    compile_free(l);
     return st;
 }

@@ -362,7 +362,9 @@ graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_
     void *out = plan_write_finish(&b.w, size);
     char why[256];
     Plan check;
-    if (plan_parse(out, *size, &check, (ErrorText){why, sizeof why}) != GRAPHC_OK)
+    graphc_status st = plan_parse(out, *size, &check, (ErrorText){why, sizeof why});
+    if (st == GRAPHC_NO_MEMORY) return diag(d, D_NO_MEMORY, "", "%s", why);
+    if (st != GRAPHC_OK)
         return diag(d, D_VERIFY, "", "the finished plan does not pass its own check: %s", why);
     plan_release(&check);
     *bytes = out;

@@ -12,10 +12,10 @@
  *   graphc_compiled_destroy(c);
  *
  * C17 and C++. Needs LLVM and protobuf-c, no GPU and no driver. Calls may run on several threads at
- * once, each with its own result. No call prints or exits, with one exception: a compile that runs
- * out of memory says so on standard error and ends the process with GRAPHC_NO_MEMORY. Model files
- * are checked before use and may come from anywhere. Equal models and options give equal plans,
- * byte for byte, whatever the folder and number of threads. */
+ * once, each with its own result. No call prints or exits; only memory that LLVM itself asks for and
+ * does not get ends the process. Model files are checked before use and may come from anywhere.
+ * Equal models and options give equal plans, byte for byte, whatever the folder and number of
+ * threads. */
 #ifndef GRAPHC_COMPILE_H
 #define GRAPHC_COMPILE_H
 
@@ -64,7 +64,7 @@ typedef struct graphc_compiled graphc_compiled;
  * failure, since it holds the messages: destroy it either way. (It is NULL if not even it could be
  * allocated: GRAPHC_NO_MEMORY.)
  * GRAPHC_IO: a file cannot be read; GRAPHC_INVALID: the model is malformed; GRAPHC_UNSUPPORTED: it
- * uses what graphc does not have. */
+ * uses what graphc does not have; GRAPHC_NO_MEMORY: compiling it takes more memory than there is. */
 GRAPHC_COMPILE_API GRAPHC_MUST_USE graphc_status graphc_compile(const char *model_path,
                                                                 const graphc_compile_options *o,
                                                                 graphc_compiled **out);

@@ -6,10 +6,26 @@
 #define MIN_IR 3
 #define MAX_IR 13
 
+void import_close(Model *m) {
+    if (!m) return;
+    prescan_free(&m->scan);
+    prescan_message_free(m->message);
+    m->message = NULL;
+    for (uint32_t i = 0; i < m->side.n; i++) file_unmap(&m->side.v[i]);
+    m->side.n = 0;
+    file_unmap(&m->file);
+    m->file = (FileMap){0};
+}
+
+static void close_model(void *m) {
+    import_close(m);
+}
+
 static Model *model_open(Arena *a, DiagSink *d, const char *path,
                          const ProtobufCMessageDescriptor *root) {
     Model *m = ARENA_NEW(a, Model);
     char why[256];
+    arena_at_destroy(a, close_model, m);
     m->path = arena_strdup(a, path);
     if (file_map(path, &m->file, why) != GRAPHC_OK) {
         diag(d, D_IO, "", "%s", why);
@@ -21,16 +37,6 @@ static Model *model_open(Arena *a, DiagSink *d, const char *path,
     if (m->message) return m;
     import_close(m);
     return NULL;
-}
-
-void import_close(Model *m) {
-    if (!m) return;
-    prescan_message_free(m->message);
-    m->message = NULL;
-    for (uint32_t i = 0; i < m->side.n; i++) file_unmap(&m->side.v[i]);
-    m->side.n = 0;
-    file_unmap(&m->file);
-    m->file = (FileMap){0};
 }
 
 static bool check_versions(Importer *im) {

@@ -249,6 +249,7 @@ typedef struct Chunk {
 struct PrescanMessage {
     Chunk *chunks;
     uint64_t used, budget;
+    bool no_memory; /* malloc gave none */
     ProtobufCAllocator allocator;
     ProtobufCMessage *root;
 };
@@ -263,7 +264,9 @@ static void *message_alloc(void *data, size_t n) {
     Chunk *c = m->chunks;
     if (!c || c->cap - c->used < n) {
         size_t cap = n > CHUNK_BYTES ? n : CHUNK_BYTES;
-        if (!(c = malloc(sizeof *c + cap))) return NULL;
+        c = malloc(sizeof *c + cap);
+        m->no_memory = !c;
+        if (!c) return NULL;
         *c = (Chunk){.next = m->chunks, .cap = cap};
         m->chunks = c;
     }
@@ -286,7 +289,9 @@ PrescanMessage *prescan_unpack(const Prescan *p, const ProtobufCMessageDescripto
     m->allocator = (ProtobufCAllocator){message_alloc, message_free_nothing, m};
     m->root = protobuf_c_message_unpack(root, &m->allocator, p->size, p->data);
     if (m->root) return m;
-    if (m->budget - m->used < CHUNK_BYTES)
+    if (m->no_memory)
+        diag(d, D_NO_MEMORY, "", "no memory to read the model");
+    else if (m->budget - m->used < CHUNK_BYTES)
         diag(d, D_LIMIT, "", "decoding needs more than %llu bytes", (unsigned long long)m->budget);
     else
         diag(d, D_WIRE, "", "protobuf-c cannot decode the %s", root->short_name);

@@ -1,5 +1,6 @@
 /* Checks a kernel's invariants; the first broken one is reported with its op. */
 #include "fusion/kir_internal.h"
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct Verify {
@@ -198,8 +199,8 @@ static graphc_status check_attention(Verify *v) {
 }
 
 graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d) {
-    Arena *tmp = arena_create();
-    Verify v = {.k = k, .p = p, .d = d, .domains = ARENA_ARRAY(tmp, uint32_t, k->nops + 1)};
+    Verify v = {.k = k, .p = p, .d = d, .domains = calloc((size_t)k->nops + 1, sizeof(uint32_t))};
+    if (!v.domains) arena_out_of_memory(k->nops * sizeof(uint32_t));
     graphc_status s = check_axes(&v);
     /* Operand order first: domains are only meaningful with it. */
     for (v.at = 1; s == GRAPHC_OK && v.at < k->nops; v.at++)
@@ -210,6 +211,6 @@ graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d) {
     v.at = 0;
     if (s == GRAPHC_OK && k->tem == TEM_dot) s = check_dot(&v);
     if (s == GRAPHC_OK && k->tem == TEM_attention) s = check_attention(&v);
-    arena_destroy(tmp);
+    free(v.domains);
     return s;
 }

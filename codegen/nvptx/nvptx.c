@@ -175,11 +175,11 @@ static const char *symbol_of(Arena *a, const char *name, uint32_t n) {
 graphc_status codegen_nvptx(const Schedule *s, const char *arch, const CodeOptions *o, Arena *a,
                             DiagSink *d, CodeResult *out) {
     init_llvm();
-    CompileList l = compile_list(s, o, a);
-    for (uint32_t i = 0; i < l.njobs; i++) l.jobs[i].symbol = symbol_of(a, l.jobs[i].k->name, i);
+    CompileList *l = compile_list(s, o, a);
+    for (uint32_t i = 0; i < l->njobs; i++) l->jobs[i].symbol = symbol_of(a, l->jobs[i].k->name, i);
     *out = (CodeResult){0};
-    graphc_status st = compile(&l, arch, d);
-    if (st == GRAPHC_OK) st = put_code(&l, arch, a, d, out);
-    compile_free(&l);
+    graphc_status st = compile(l, arch, d);
+    if (st == GRAPHC_OK) st = put_code(l, arch, a, d, out);
+    compile_free(l);
     return st;
 }

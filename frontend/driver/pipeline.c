@@ -2,6 +2,7 @@
 #include "frontend/driver/dump.h"
 #include "graph/pass.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,6 @@ void pipeline_init(Pipeline *p, const char *model_path) {
 }
 
 void pipeline_free(Pipeline *p) {
-    if (p->model) import_close(p->model);
     arena_destroy(p->arena);
     *p = (Pipeline){0};
 }
@@ -122,7 +122,21 @@ graphc_status pipeline_run(Pipeline *p, const char *model_path, const graphc_com
 
 struct graphc_compiled {
     Pipeline pipe;
+    char no_memory[80]; /* the message, where there was none left to make one in */
 };
+
+typedef struct Compile {
+    graphc_compiled *c;
+    const char *path;
+    const graphc_compile_options *o;
+    graphc_status status;
+} Compile;
+
+static void compile(void *arg) {
+    Compile *w = arg;
+    pipeline_init(&w->c->pipe, w->path);
+    w->status = pipeline_run(&w->c->pipe, w->path, w->o);
+}
 
 graphc_status graphc_compile(const char *model_path, const graphc_compile_options *o,
                              graphc_compiled **out) {
@@ -130,8 +144,15 @@ graphc_status graphc_compile(const char *model_path, const graphc_compile_option
     *out = calloc(1, sizeof **out);
     if (!*out) return GRAPHC_NO_MEMORY;
     if (o) memcpy(&all, o, o->size < sizeof all ? o->size : sizeof all);
-    pipeline_init(&(*out)->pipe, model_path);
-    return pipeline_run(&(*out)->pipe, model_path, &all);
+    Compile w = {.c = *out, .path = model_path, .o = &all};
+    size_t wanted = arena_guard(compile, &w);
+    if (!wanted) return w.status;
+    graphc_compiled *c = *out;
+    pipeline_free(&c->pipe);
+    snprintf(c->no_memory, sizeof c->no_memory,
+             "graphc: error[G%04d]: out of memory (%zu bytes wanted)",
+             diag_info[D_NO_MEMORY].number, wanted);
+    return GRAPHC_NO_MEMORY;
 }
 
 void graphc_compiled_destroy(graphc_compiled *c) {
@@ -146,11 +167,23 @@ const void *graphc_compiled_plan(const graphc_compiled *c, size_t *size) {
 }
 
 uint32_t graphc_compiled_messages(const graphc_compiled *c) {
-    return diag_count(c->pipe.diags);
+    return c->no_memory[0] ? 1 : diag_count(c->pipe.diags);
+}
+
+typedef struct Render {
+    const Pipeline *p;
+    uint32_t i;
+    const char *text;
+} Render;
+
+static void render(void *arg) {
+    Render *r = arg;
+    r->text = diag_render(r->p->diags, diag_at(r->p->diags, r->i), r->p->arena, false);
 }
 
 const char *graphc_compiled_message(const graphc_compiled *c, uint32_t i) {
-    const Pipeline *p = &c->pipe;
-    if (i >= diag_count(p->diags)) return "";
-    return diag_render(p->diags, diag_at(p->diags, i), p->arena, false);
+    if (i >= graphc_compiled_messages(c)) return "";
+    if (c->no_memory[0]) return c->no_memory;
+    Render r = {.p = &c->pipe, .i = i};
+    return arena_guard(render, &r) ? diag_at(c->pipe.diags, i)->text : r.text;
 }

@@ -4,6 +4,7 @@
 #include "runtime/base/arena.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,28 +17,44 @@ typedef struct Block {
     _Alignas(ARENA_ALIGN) unsigned char data[];
 } Block;
 
+typedef struct Cleanup {
+    struct Cleanup *next;
+    void (*fn)(void *p);
+    void *p;
+} Cleanup;
+
 struct Arena {
     Block *head; /* the block that is being filled */
     size_t block_size, total;
+    Cleanup *cleanups;
 };
 
-static void oom_default(size_t wanted) {
-    fprintf(stderr, "graphc: error: out of memory (%zu bytes wanted)\n", wanted);
-    exit(GRAPHC_NO_MEMORY);
+typedef struct Guard {
+    struct Guard *outer;
+    jmp_buf back;
+    volatile size_t wanted;
+} Guard;
+
+/* The innermost of the thread's guards. */
+static _Thread_local Guard *guard;
+
+size_t arena_guard(void (*fn)(void *ctx), void *ctx) {
+    Guard g = {.outer = guard};
+    guard = &g;
+    if (setjmp(g.back) == 0) fn(ctx);
+    guard = g.outer;
+    return g.wanted;
 }
 
-static ArenaOom oom_handler = oom_default;
-
-void arena_on_oom(ArenaOom handler) {
-    oom_handler = handler ? handler : oom_default;
+_Noreturn void arena_out_of_memory(size_t wanted) {
+    GC_ASSERT(guard);
+    guard->wanted = wanted ? wanted : 1;
+    longjmp(guard->back, 1);
 }
 
 static void *get_memory(size_t n) {
     void *p = calloc(1, n);
-    if (!p) {
-        oom_handler(n);
-        abort();
-    }
+    if (!p) arena_out_of_memory(n);
     return p;
 }
 
@@ -49,6 +66,11 @@ Arena *arena_create(void) {
 
 void arena_destroy(Arena *a) {
     if (!a) return;
+    while (a->cleanups) {
+        Cleanup *c = a->cleanups;
+        a->cleanups = c->next;
+        c->fn(c->p);
+    }
     for (Block *b = a->head, *next; b; b = next) {
         next = b->next;
         free(b);
@@ -57,7 +79,7 @@ void arena_destroy(Arena *a) {
 }
 
 static Block *block_new(size_t cap) {
-    if (cap > SIZE_MAX - sizeof(Block)) oom_handler(SIZE_MAX);
+    if (cap > SIZE_MAX - sizeof(Block)) arena_out_of_memory(SIZE_MAX);
     Block *b = get_memory(sizeof *b + cap);
     b->cap = cap;
     return b;
@@ -77,7 +99,7 @@ static void *alloc_large(Arena *a, size_t n) {
 }
 
 void *arena_alloc(Arena *a, size_t n) {
-    if (n > SIZE_MAX - ARENA_ALIGN) oom_handler(n);
+    if (n > SIZE_MAX - ARENA_ALIGN) arena_out_of_memory(n);
     n = (n + (ARENA_ALIGN - 1)) & ~(size_t)(ARENA_ALIGN - 1);
     a->total += n;
     if (!a->head || a->head->cap - a->head->used < n) {
@@ -94,7 +116,7 @@ void *arena_alloc(Arena *a, size_t n) {
 
 void *arena_array(Arena *a, size_t count, size_t size) {
     uint64_t n = 0;
-    if (!check_mul(count, size, &n)) oom_handler(SIZE_MAX);
+    if (!check_mul(count, size, &n)) arena_out_of_memory(SIZE_MAX);
     return arena_alloc(a, (size_t)n);
 }
 
@@ -131,6 +153,12 @@ char *arena_printf(Arena *a, const char *fmt, ...) {
     char *q = arena_vprintf(a, fmt, ap);
     va_end(ap);
     return q;
+}
+
+void arena_at_destroy(Arena *a, void (*fn)(void *p), void *p) {
+    Cleanup *c = ARENA_NEW(a, Cleanup);
+    *c = (Cleanup){.next = a->cleanups, .fn = fn, .p = p};
+    a->cleanups = c;
 }
 
 size_t arena_used(const Arena *a) {

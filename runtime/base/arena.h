@@ -1,8 +1,8 @@
 /* Bump allocation by lifetime: everything in an arena is freed together.
  *
- * Compiler memory only. Running out ends the compile through the handler (see arena_on_oom), so
- * callers never test for NULL. The runtime does not use arenas: there every allocation can fail.
- * An arena belongs to one thread at a time. */
+ * Compiler memory only. Running out leaves the work that arena_guard runs, so callers never test
+ * for NULL. The runtime does not use arenas: there every allocation can fail. An arena belongs to
+ * one thread at a time. */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
@@ -29,10 +29,15 @@ char *arena_vprintf(Arena *a, const char *fmt, va_list ap);
 
 size_t arena_used(const Arena *a);
 
-/* Called with the wanted size when memory runs out; must not return. The default prints one line
- * to stderr and exits with GRAPHC_NO_MEMORY. Set once by the program before any other thread
- * starts. */
-typedef void (*ArenaOom)(size_t wanted);
-void arena_on_oom(ArenaOom handler);
+/* fn(p) is called when the arena is destroyed, before any of its memory goes; latest first. For
+ * what an object in the arena holds outside of it. */
+void arena_at_destroy(Arena *a, void (*fn)(void *p), void *p);
+
+/* Runs fn(ctx). If memory runs out on this thread meanwhile, fn is left where it stands: the result
+ * is the number of bytes wanted, else 0. What fn made lives until its arenas are destroyed, so
+ * these have to be reachable from outside. Guards nest; every arena is used inside one. */
+size_t arena_guard(void (*fn)(void *ctx), void *ctx);
+/* Leaves the innermost guard of this thread: also for memory that ran out on a helper thread. */
+_Noreturn void arena_out_of_memory(size_t wanted);
 
 #endif

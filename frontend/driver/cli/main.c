@@ -69,7 +69,16 @@ static graphc_status unknown_verb(Cli *c) {
                 "neither a verb nor a file; \"graphc --help\" lists the verbs");
 }
 
-int main(int argc, char **argv) {
+typedef struct Program {
+    int argc;
+    char **argv;
+    graphc_status status;
+} Program;
+
+static void program(void *arg) {
+    Program *p = arg;
+    int argc = p->argc;
+    char **argv = p->argv;
     Cli c = {.arena = arena_create(), .runs = 0};
     c.diags = diag_create(c.arena, NULL);
     const Verb *verb = argc > 1 ? find_verb(argv[1]) : NULL;
@@ -90,5 +99,14 @@ int main(int argc, char **argv) {
     cli_print_diags(c.diags);
     if (fflush(stdout) != 0 && s == GRAPHC_OK) s = GRAPHC_IO;
     arena_destroy(c.arena);
-    return (int)s;
+    p->status = s;
+}
+
+int main(int argc, char **argv) {
+    Program p = {.argc = argc, .argv = argv};
+    size_t wanted = arena_guard(program, &p);
+    if (!wanted) return (int)p.status;
+    fprintf(stderr, "graphc: error[G%04d]: out of memory (%zu bytes wanted)\n",
+            diag_info[D_NO_MEMORY].number, wanted);
+    return GRAPHC_NO_MEMORY;
 }
