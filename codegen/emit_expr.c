@@ -227,18 +227,14 @@ static LLVMValueRef dim_value(Emit *e, Expr x) {
     return v;
 }
 
-#define MAX_TERMS 64
-typedef struct Terms {
-    uint32_t n;
-    Expr v[MAX_TERMS];
-} Terms;
+typedef VEC(Expr) Terms;
 
 static void flatten(Emit *e, Expr x, ExprOp op, Terms *t) {
-    if (expr_op(e->exprs, x) == op && t->n + 2 < MAX_TERMS) {
+    if (expr_op(e->exprs, x) == op) {
         flatten(e, expr_arg(e->exprs, x, 0), op, t);
         flatten(e, expr_arg(e->exprs, x, 1), op, t);
     } else {
-        t->v[t->n++] = x;
+        vec_push(e->arena, t, x);
     }
 }
 
@@ -257,7 +253,7 @@ typedef struct Split {
 static Split split(Emit *e, Expr x, ExprOp op) {
     Terms t = {0};
     flatten(e, x, op, &t);
-    DepthWalk w[MAX_TERMS];
+    DepthWalk *w = ARENA_ARRAY(e->arena, DepthWalk, t.n);
     uint32_t deepest = 0;
     bool any = false;
     for (uint32_t i = 0; i < t.n; i++) {
@@ -270,7 +266,7 @@ static Split split(Emit *e, Expr x, ExprOp op) {
         if (any && (w[i].only_dims || w[i].depth < deepest))
             s.outer = join(e, op, s.outer, t.v[i]);
         else
-            s.inner.v[s.inner.n++] = t.v[i];
+            vec_push(e->arena, &s.inner, t.v[i]);
     }
     return s;
 }
@@ -519,7 +515,7 @@ EmitVal emit_addr(Emit *e, uint32_t buf, Expr x) {
         if (expr_is_const(e->exprs, all.v[i], &c))
             disp += c;
         else
-            rest.v[rest.n++] = all.v[i];
+            vec_push(e->arena, &rest, all.v[i]);
     }
     LLVMValueRef p = e->bufs[buf];
     if (disp && rest.n) {

@@ -59,6 +59,41 @@ static void put_io(Builder *b, PlanSectionId section, const IoInfo *io) {
     plan_write_record(&b->w, section, &r, sizeof r);
 }
 
+/* Does e depend on a size that a node of g finds out? */
+static bool counted_in(const Graph *g, Expr e) {
+    uint32_t sym;
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        if (n->op == OP_compact && expr_is_sym(g->exprs, n->type.dim[0], &sym) &&
+            expr_uses(g->exprs, e, sym))
+            return true;
+    }
+    return false;
+}
+
+/* What holds whenever g's nodes run. Of a branch (not `always`) only what its own counts decide:
+ * those are known in no run that does not take it. The session checks each pair once both sides are
+ * known. */
+static void put_checks(Builder *b, const Graph *g, bool always) {
+    for (uint32_t i = 0; i < g->nassume; i++) {
+        Expr x = g->assume[i].a, y = g->assume[i].b;
+        if (!always && !counted_in(g, x) && !counted_in(g, y)) continue;
+        const char *text =
+            arena_printf(b->arena, "%s needs %s == %s", graph_place(g, g->assume[i].loc, b->arena),
+                         expr_text(b, x), expr_text(b, y));
+        PlanCheck c = {.a = plan_write_expr(&b->w, g->exprs, x),
+                       .b = plan_write_expr(&b->w, g->exprs, y),
+                       .text = plan_write_str(&b->w, text)};
+        PLAN_PUT(&b->w, checks, c);
+    }
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        if (n->op != OP_loop && n->op != OP_if) continue;
+        for (int k = 0; k < 2 && n->attr.control->body[k]; k++)
+            put_checks(b, n->attr.control->body[k], always && n->op == OP_loop);
+    }
+}
+
 /* The signature: input symbols first, so that they keep the model's order. */
 static void put_signature(Builder *b) {
     const Graph *g = b->graph;
@@ -66,17 +101,7 @@ static void put_signature(Builder *b) {
         if (expr_sym_info(g->exprs, s)->kind == SYM_DIM) plan_write_symbol(&b->w, g->exprs, s);
     for (uint32_t i = 0; i < g->inputs.n; i++) put_io(b, PLAN_SEC_inputs, &g->inputs.v[i]);
     for (uint32_t i = 0; i < g->outputs.n; i++) put_io(b, PLAN_SEC_outputs, &g->outputs.v[i]);
-    for (uint32_t i = 0; i < g->nassume; i++) {
-        /* What a loop's iteration or a count decides cannot be checked when inputs are bound. */
-        if (known_in_run(b, g->assume[i].a) || known_in_run(b, g->assume[i].b)) continue;
-        const char *text =
-            arena_printf(b->arena, "%s needs %s == %s", graph_place(g, g->assume[i].loc, b->arena),
-                         expr_text(b, g->assume[i].a), expr_text(b, g->assume[i].b));
-        PlanCheck c = {.a = plan_write_expr(&b->w, g->exprs, g->assume[i].a),
-                       .b = plan_write_expr(&b->w, g->exprs, g->assume[i].b),
-                       .text = plan_write_str(&b->w, text)};
-        PLAN_PUT(&b->w, checks, c);
-    }
+    put_checks(b, g, true);
 }
 
 /* The buffer that owns the storage, and where in it, in bytes. */

@@ -182,7 +182,7 @@ static Graph *suppression_body(Lower *l, const Type *t, const Type *threshold) {
     Graph *outer = lower_graph(l);
     Graph *g = graph_create(outer->arena, outer->exprs, outer->diags, "suppression");
     g->is_body = true;
-    build_at(g, build_loc_new(g, outer->locs.v[build_loc(outer)]));
+    build_at(g, build_loc_from(g, outer, build_loc(outer), 0));
     const double least = -__builtin_inf();
     build_input(g, "go", (Type){.dtype = DT_bool});
     Value scores = build_input(g, "scores", *t);

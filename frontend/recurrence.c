@@ -23,9 +23,7 @@ static Graph *step_body(Lower *l, const Recurrence *r, Expr iteration) {
     Graph *body = graph_create(g->arena, g->exprs, g->diags, "step");
     body->is_body = true;
     vec_push(l->im->arena, &l->im->subgraphs, body);
-    LocInfo place = g->locs.v[build_loc(g)];
-    place.parent = 0;
-    build_at(body, build_loc_new(body, place));
+    build_at(body, build_loc_from(body, g, build_loc(g), 0));
     Value state[RECURRENCE_STATES], in[RECURRENCE_INPUTS] = {0};
     build_input(body, "cond", (Type){.dtype = DT_bool});
     for (uint32_t i = 0; i < r->nstates; i++)

@@ -76,14 +76,6 @@ void lower_add_captures(Lower *l, Graph *sub, uint32_t ninputs, const LowerCaptu
                     *graph_type(l->g, captures->values.v[i]));
 }
 
-/* The place of the control node, told again in the body's own list of places. */
-static Loc copy_loc(Lower *l, Graph *to, Loc loc) {
-    if (!loc) return 0;
-    LocInfo info = l->g->locs.v[loc];
-    info.parent = copy_loc(l, to, info.parent);
-    return build_loc_new(to, info);
-}
-
 Graph *lower_subgraph_from(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
                            LowerCaptures *captures, uint32_t nformal, LowerFormals formals,
                            void *ctx) {
@@ -95,7 +87,7 @@ Graph *lower_subgraph_from(Lower *l, const char *attr, const Type *inputs, uint3
     g->is_body = true;
     vec_push(im->arena, &im->subgraphs, g);
     Scope *s = scope_create(im, g, l->scope, p);
-    s->loc = copy_loc(l, g, l->loc);
+    s->loc = build_loc_from(g, l->g, l->loc, 0);
     s->captures = captures;
     build_at(g, s->loc);
     Value *in = ARENA_ARRAY(im->arena, Value, ninputs);

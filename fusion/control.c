@@ -160,13 +160,14 @@ static void leave_mark(Fuse *f, uint32_t marks, uint32_t iter) {
     small_end(f, &s, "mark");
 }
 
-static void count_marks(Fuse *f, uint32_t marks, uint32_t sym) {
+/* sym = how many of n marks are set; marks NO_BUFFER: all of them. */
+static void count_marks(Fuse *f, Expr n, uint32_t marks, uint32_t sym) {
     Small s;
     small_begin(f, &s);
-    Expr n = f->s->buffers.v[marks].numel, at = axis_new(f, &s.g, n, AX_RED);
+    Expr at = axis_new(f, &s.g, n, AX_RED);
     Type index = {.dtype = DT_i64, .rank = 1, .dim = {n}}, one = {.dtype = DT_i64};
     KOp o = {.op = K_kcompact, .dtype = DT_i64, .axes = 1, .sym = sym};
-    o.in[0] = small_load(&s, marks, at);
+    o.in[0] = marks == NO_BUFFER ? body_const_i(&s.b, DT_bool, 1) : small_load(&s, marks, at);
     o.buf = body_param(&s.b, temp(f, &index, 0) - 1, true);
     body_param(&s.b, temp(f, &one, 0) - 1, true);
     body_op(&s.b, o);
@@ -177,11 +178,11 @@ static void count_marks(Fuse *f, uint32_t marks, uint32_t sym) {
 
 /* The most iterations that a loop's trip count allows, or 0 when only the run can tell. Asking may
  * give the element of a graph input a symbol: the runtime then binds it like those of shapes. */
-Expr control_trip_bound(const Fuse *f, Value v) {
-    Graph *g = (Graph *)(uintptr_t)f->g;
+Expr control_trip_bound(const Fuse *f, const Graph *of, Value v) {
+    Graph *g = (Graph *)(uintptr_t)of;
     uint32_t n;
     int64_t trips;
-    const Expr *e = build_elems(g, graph_node(g, v)->in[0], !f->place, &n);
+    const Expr *e = build_elems(g, graph_node(g, v)->in[0], !g->is_body, &n);
     if (!e || n != 1) return 0;
     if (expr_is_const(f->p, e[0], &trips) && trips > MAX_STACKED) return 0;
     return expr_max(f->p, e[0], expr_const(f->p, 0));
@@ -213,7 +214,7 @@ static graphc_status marks_of(Fuse *f, Value v, uint32_t *marks, uint32_t *sym) 
     const Control *c = control_of(f, v);
     *marks = NO_BUFFER;
     if (!c->nscanned || c->trip) return GRAPHC_OK;
-    Expr bound = control_trip_bound(f, v);
+    Expr bound = control_trip_bound(f, f->g, v);
     if (!bound || !expr_is_sym(f->p, c->results[c->ncarried].dim[0], sym))
         return diag(f->diags, D_UNSUPPORTED, graph_place(f->g, graph_node(f->g, v)->loc, f->arena),
                     "a loop that stacks results over an unbounded number of iterations");
@@ -245,8 +246,22 @@ static graphc_status emit_loop(Fuse *f, Value v) {
     SStep end = {.kind = STEP_loop_end, .match = at};
     f->s->steps.v[at].match = f->s->steps.n;
     vec_push(f->arena, &f->s->steps, end);
-    if (marks != NO_BUFFER) count_marks(f, marks, sym);
+    if (marks != NO_BUFFER) count_marks(f, f->s->buffers.v[marks].numel, marks, sym);
     return GRAPHC_OK;
+}
+
+/* After a branch: the sizes that only it knows. */
+static void set_sizes(Fuse *f, const Control *c, int branch) {
+    uint32_t sym, done[GRAPH_MAX_RANK], n = 0;
+    for (uint32_t i = 0; i < c->nresults; i++)
+        for (int a = 0; a < c->results[i].rank; a++) {
+            if (!control_own_size(f->p, c, i, a, &sym)) continue;
+            bool seen = false;
+            for (uint32_t k = 0; k < n; k++) seen |= done[k] == sym;
+            if (seen) continue;
+            if (n < GRAPH_MAX_RANK) done[n++] = sym;
+            count_marks(f, c->body[branch]->outputs.v[i].type.dim[a], NO_BUFFER, sym);
+        }
 }
 
 static graphc_status emit_if(Fuse *f, Value v) {
@@ -263,7 +278,9 @@ static graphc_status emit_if(Fuse *f, Value v) {
         if (k == 0) s.cond_buf = operand_buffer(f, v, 0) + 1;
         at[k] = f->s->steps.n;
         vec_push(f->arena, &f->s->steps, s);
-        if (k < 2) GC_TRY(run_body(f, v, c->body[k], in, out, NULL));
+        if (k == 2) break;
+        GC_TRY(run_body(f, v, c->body[k], in, out, NULL));
+        set_sizes(f, c, k);
     }
     f->s->steps.v[at[0]].match = at[1];
     f->s->steps.v[at[1]].match = at[2];

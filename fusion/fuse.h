@@ -316,7 +316,7 @@ Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx);
 void control_root(Fuse *f, Value v);
 void control_buffers(Fuse *f, Value v);
 graphc_status control_emit(Fuse *f, Group *g);
-Expr control_trip_bound(const Fuse *f, Value v);
+Expr control_trip_bound(const Fuse *f, const Graph *of, Value v);
 
 /* special.c: kernels with a structure of their own. */
 bool special_is(const Fuse *f, Value v);

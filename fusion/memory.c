@@ -16,8 +16,8 @@ static void find_iter(void *ctx, uint32_t sym) {
     s->found = s->found || expr_sym_info(s->f->p, sym)->kind == SYM_ITER;
 }
 
-/* Memory is there before the run: data-dependent sizes become what they cannot exceed (the length of
- * the mask that was counted), and so do sizes that differ between a loop's iterations. */
+/* Memory is there before the run: data-dependent sizes become what they cannot exceed (the length
+ * of the mask that was counted), and so do sizes that differ between a loop's iterations. */
 static Expr upper_bound(Fuse *f, Expr e) {
     for (uint32_t i = f->counts.n; i-- > 0;)
         e = expr_subst(f->p, e, &f->counts.v[i].sym, &f->counts.v[i].bound, 1);
@@ -35,21 +35,38 @@ Expr fuse_max_numel(Fuse *f, const Type *t) {
     return n;
 }
 
-static void find_counts(Fuse *f) {
-    for (Value v = 1; v < f->g->nodes.n; v++) {
-        const Node *n = graph_node(f->g, v);
-        uint32_t sym;
-        Expr bound = 0, count = 0;
-        if (n->op == OP_compact) {
-            count = n->type.dim[0];
-            bound = graph_type(f->g, n->in[0])->dim[0];
-        } else if (n->op == OP_loop && n->attr.control->nscanned && !n->attr.control->trip) {
-            count = n->attr.control->results[n->attr.control->ncarried].dim[0];
-            bound = control_trip_bound(f, v);
-        }
-        if (!bound || !expr_is_sym(f->p, count, &sym)) continue;
-        DataCount c = {sym, bound};
-        vec_push(f->arena, &f->counts, c);
+static void note_count(Fuse *f, Expr count, Expr bound) {
+    uint32_t sym;
+    if (!bound || !expr_is_sym(f->p, count, &sym)) return;
+    DataCount c = {sym, bound};
+    vec_push(f->arena, &f->counts, c);
+}
+
+static void find_counts(Fuse *f, const Graph *g);
+
+/* A size that the branches do not agree on is at most the larger one, whatever that depends on. */
+static void find_branch_counts(Fuse *f, const Control *c) {
+    uint32_t sym;
+    for (int b = 0; b < 2; b++) find_counts(f, c->body[b]);
+    for (uint32_t i = 0; i < c->nresults; i++)
+        for (int a = 0; a < c->results[i].rank; a++)
+            if (control_own_size(f->p, c, i, a, &sym))
+                note_count(f, c->results[i].dim[a],
+                           expr_max(f->p, c->body[0]->outputs.v[i].type.dim[a],
+                                    c->body[1]->outputs.v[i].type.dim[a]));
+}
+
+/* Later ones may be bounded in terms of earlier ones. */
+static void find_counts(Fuse *f, const Graph *g) {
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        const Control *c = n->attr.control;
+        if (n->op == OP_compact)
+            note_count(f, n->type.dim[0], graph_type(g, n->in[0])->dim[0]);
+        else if (n->op == OP_loop && c->nscanned && !c->trip)
+            note_count(f, c->results[c->ncarried].dim[0], control_trip_bound(f, g, v));
+        else if (n->op == OP_if)
+            find_branch_counts(f, c);
     }
 }
 
@@ -122,7 +139,7 @@ static void value_buffer(Fuse *f, Value v) {
 }
 
 void fuse_buffers(Fuse *f) {
-    find_counts(f);
+    find_counts(f, f->g);
     io_buffers(f);
     for (Value v = 1; v < f->g->nodes.n; v++)
         if (f->v[v].group) value_buffer(f, v);

@@ -24,6 +24,13 @@ Loc build_loc_new(Graph *g, LocInfo info) {
     return g->locs.n - 1;
 }
 
+Loc build_loc_from(Graph *g, const Graph *from, Loc l, Loc outermost) {
+    if (!l || l >= from->locs.n) return outermost;
+    LocInfo info = from->locs.v[l];
+    info.parent = build_loc_from(g, from, info.parent, outermost);
+    return build_loc_new(g, info);
+}
+
 Value build_error(Graph *g, DiagId id, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);

@@ -15,6 +15,9 @@
 void build_at(Graph *g, Loc loc);
 Loc build_loc(const Graph *g);
 Loc build_loc_new(Graph *g, LocInfo info);
+/* A place of another graph with the calls it came from, told in g's own list. What has no further
+ * caller there came from `outermost`. */
+Loc build_loc_from(Graph *g, const Graph *from, Loc l, Loc outermost);
 
 /* Sources */
 Value build_input(Graph *g, const char *name, Type t); /* appends to g->inputs */

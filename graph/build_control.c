@@ -12,14 +12,6 @@ static uint32_t file_in(Graph *g, const Graph *from, uint32_t file) {
     return g->files.n;
 }
 
-/* Locations of an inlined body keep naming the body's nodes. */
-static Loc loc_in(Graph *g, const Graph *from, Loc l, Loc parent) {
-    if (!l || l >= from->locs.n) return parent;
-    LocInfo info = from->locs.v[l];
-    info.parent = info.parent ? loc_in(g, from, info.parent, parent) : parent;
-    return build_loc_new(g, info);
-}
-
 /* Copies body's nodes into g with its inputs replaced; false after an error. */
 static bool inline_body(Graph *g, const Graph *body, const Value *inputs, Value *outputs) {
     Value *map = ARENA_ARRAY(g->arena, Value, body->nodes.n);
@@ -31,7 +23,7 @@ static bool inline_body(Graph *g, const Graph *body, const Value *inputs, Value 
         if (n.op == OP_input) continue;
         if (n.op == OP_const) n.attr.constant.file = file_in(g, body, n.attr.constant.file);
         for (uint32_t i = 0; i < n.nin; i++) in[i] = map[n.in[i]];
-        if (n.loc != last) last_in = loc_in(g, body, n.loc, here);
+        if (n.loc != last) last_in = build_loc_from(g, body, n.loc, here);
         last = n.loc;
         build_at(g, last_in);
         map[v] = build_like(g, &n, in, n.nin);
@@ -62,19 +54,36 @@ static bool check_captures(Graph *g, const Graph *body, const Value *in, uint32_
     return true;
 }
 
-/* A result's type where both branches agree, dimension by dimension. */
-static bool branch_type(Graph *g, const IoInfo *a, const IoInfo *b, Type *out) {
-    *out = a->type;
-    bool same = a->type.dtype == b->type.dtype && a->type.rank == b->type.rank;
-    for (int i = 0; same && i < a->type.rank; i++) {
-        out->dim[i] = a->type.dim[i];
-        if (a->type.dim[i] != b->type.dim[i])
-            same = (out->dim[i] = build_unify_dim(g, a->type.dim[i], b->type.dim[i])) != 0;
+/* Where an earlier result has the same two sizes, its symbol; 0 if none. */
+static Expr size_of_earlier(const Control *c, uint32_t n, Expr a, Expr b) {
+    for (uint32_t i = 0; i < n; i++)
+        for (int k = 0; k < c->results[i].rank; k++)
+            if (c->body[0]->outputs.v[i].type.dim[k] == a &&
+                c->body[1]->outputs.v[i].type.dim[k] == b)
+                return c->results[i].dim[k];
+    return 0;
+}
+
+/* A size in which the branches differ is known once one of them has run. */
+static Expr branch_size(Graph *g, const Control *c, uint32_t result, int axis) {
+    Expr a = c->body[0]->outputs.v[result].type.dim[axis];
+    Expr b = c->body[1]->outputs.v[result].type.dim[axis];
+    if (build_dim_root(g, a) == build_dim_root(g, b)) return build_dim_root(g, a);
+    Expr known = size_of_earlier(c, result, a, b);
+    return known ? known : build_data_symbol(g, "size", expr_max(g->exprs, a, b));
+}
+
+static bool branch_type(Graph *g, Control *c, uint32_t result) {
+    const IoInfo *a = &c->body[0]->outputs.v[result], *b = &c->body[1]->outputs.v[result];
+    Type *out = &c->results[result];
+    if (a->type.dtype != b->type.dtype || a->type.rank != b->type.rank) {
+        build_error(g, D_UNSUPPORTED, "the branches of an if give %s and %s for \"%s\"",
+                    build_type_text(g, &a->type), build_type_text(g, &b->type), a->name);
+        return false;
     }
-    if (same) return true;
-    build_error(g, D_UNSUPPORTED, "the branches of an if give %s and %s for \"%s\"",
-                build_type_text(g, &a->type), build_type_text(g, &b->type), a->name);
-    return false;
+    *out = a->type;
+    for (int i = 0; i < out->rank; i++) out->dim[i] = branch_size(g, c, result, i);
+    return true;
 }
 
 static Value known_if(Graph *g, Value tuple, const Graph *taken, const Value *captures) {
@@ -111,7 +120,7 @@ Value build_if(Graph *g, Value cond, Graph *then_g, Graph *else_g, const Value *
     *c = (Control){.body = {then_g, else_g}, .nresults = then_g->outputs.n};
     c->results = ARENA_ARRAY(g->arena, Type, c->nresults);
     for (uint32_t i = 0; i < c->nresults && known < 0; i++)
-        if (!branch_type(g, &then_g->outputs.v[i], &else_g->outputs.v[i], &c->results[i])) return 0;
+        if (!branch_type(g, c, i)) return 0;
     Value *in = ARENA_ARRAY(g->arena, Value, ncaptures + 1);
     in[0] = build_reshape(g, cond, 0, NULL);
     for (uint32_t i = 0; i < ncaptures; i++) in[i + 1] = captures[i];
@@ -185,7 +194,8 @@ static bool loop_results(Graph *g, Control *c) {
         if (i < c->ncarried) continue;
         /* A stacked value that is carried, too, has the carried type: free of the iteration. */
         for (uint32_t k = 1; k <= c->ncarried; k++)
-            if (body->outputs.v[k].value == body->outputs.v[i + 1].value) t = body->inputs.v[k].type;
+            if (body->outputs.v[k].value == body->outputs.v[i + 1].value)
+                t = body->inputs.v[k].type;
         if (t.rank == GRAPH_MAX_RANK) {
             build_error(g, D_UNSUPPORTED, "a loop's stacked result has %d axes", t.rank + 1);
             return false;
@@ -284,11 +294,21 @@ static Value like_index(Graph *g, const Node *n, const Value *in, uint32_t nin) 
     return build_append(g, OP_compact, in, nin, NULL, &n->type);
 }
 
+/* Other nodes may name the sizes that an if defines. */
+static bool defines_sizes(const Graph *g, const Control *c) {
+    uint32_t sym;
+    for (uint32_t i = 0; i < c->nresults; i++)
+        for (int a = 0; a < c->results[i].rank; a++)
+            if (control_own_size(g->exprs, c, i, a, &sym)) return true;
+    return false;
+}
+
 static Value like_control(Graph *g, const Node *n, const Value *in, uint32_t nin) {
     const Control *c = n->op == OP_proj ? NULL : n->attr.control;
     if (n->op == OP_proj) return build_proj(g, in[0], (uint32_t)n->attr.axis.axis);
-    if (n->op == OP_if) return build_if(g, in[0], c->body[0], c->body[1], in + 1, nin - 1);
-    return build_append(g, OP_loop, in, nin, &n->attr, &n->type);
+    if (n->op == OP_if && !defines_sizes(g, c))
+        return build_if(g, in[0], c->body[0], c->body[1], in + 1, nin - 1);
+    return build_append(g, (Op)n->op, in, nin, &n->attr, &n->type);
 }
 
 Value build_like(Graph *g, const Node *n, const Value *in, uint32_t nin) {

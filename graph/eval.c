@@ -32,7 +32,13 @@ static bool eval_if(Frame *f, Value v, const Node *n) {
     const Control *c = n->attr.control;
     if (!results_alloc(f, v, c->nresults)) return false;
     const Graph *body = c->body[eval_int(&f->in[0], 0) ? 0 : 1];
-    return run_body(f->e, body, f->in + 1, f->tuple[v]);
+    if (!run_body(f->e, body, f->in + 1, f->tuple[v])) return false;
+    uint32_t sym;
+    for (uint32_t i = 0; i < c->nresults; i++)
+        for (int a = 0; a < c->results[i].rank; a++)
+            if (control_own_size(f->e->exprs, c, i, a, &sym))
+                f->e->sym[sym] = f->tuple[v][i].dim[a];
+    return true;
 }
 
 /* Scanned results of all iterations so far, iteration by iteration. */

@@ -103,7 +103,8 @@ typedef enum ScatterMode { SCATTER_set, SCATTER_add, SCATTER_mul, SCATTER_min, S
 
 /* Loop and if carry their bodies as graphs over the same expression pool.
  * if:   operands = cond, captures...; bodies [then, else]; body inputs = captures in order;
- *       results = body outputs (same types in both).
+ *       results = body outputs, of the same dtypes and ranks in both; where sizes differ, the result
+ *       has a run-time symbol of its own (control_own_size).
  * loop: operands = trip count (i64 scalar), cond (bool scalar), carried..., captures...;
  *       body inputs = cond, carried..., captures...; the iteration number is symbol `iter`;
  *       body outputs = cond, carried..., scanned...; results = final carried..., scanned stacked
@@ -170,6 +171,8 @@ bool type_is_static(const ExprPool *p, const Type *t);
 /* f32[batch, 768] */
 void type_print(const ExprPool *p, const Type *t, StrBuf *out);
 const char *type_text(const ExprPool *p, const Type *t, Arena *a);
+/* The symbol that an if gives to a size in which its branches differ. */
+bool control_own_size(const ExprPool *p, const Control *c, uint32_t result, int axis, uint32_t *sym);
 /* node 17 "val_12" Conv, with the call chain for inlined nodes. */
 const char *graph_place(const Graph *g, Loc l, Arena *a);
 

@@ -47,11 +47,20 @@ static void mark_definer(void *ctx, uint32_t sym) {
     l->live[l->definer[sym]] = true; /* entry 0 stands for no node */
 }
 
-/* compact defines its length, a loop of unknown length the sizes of its stacked results. */
+static void note_own_sizes(const Graph *g, const Control *c, Liveness *l) {
+    uint32_t sym;
+    for (uint32_t i = 0; i < c->nresults; i++)
+        for (int a = 0; a < c->results[i].rank; a++)
+            if (control_own_size(g->exprs, c, i, a, &sym)) note_definer(l, sym);
+}
+
+/* compact defines its length, a loop of unknown length the sizes of its stacked results, an if
+ * those that its branches do not agree on. */
 static void find_definers(const Graph *g, Liveness *l) {
     for (l->v = 1; l->v < g->nodes.n; l->v++) {
         const Node *n = graph_node(g, l->v);
         if (n->op == OP_compact) syms_of(g, n->type.dim, 1, note_definer, l);
+        if (n->op == OP_if) note_own_sizes(g, n->attr.control, l);
         if (n->op != OP_loop || n->attr.control->trip) continue;
         for (uint32_t i = n->attr.control->ncarried; i < n->attr.control->nresults; i++)
             syms_of(g, n->attr.control->results[i].dim, 1, note_definer, l);

@@ -119,23 +119,26 @@ static void find_ready_slots(graphc_session *s) {
     }
 }
 
+static graphc_status check_pair(graphc_session *s, const PlanCheck *c) {
+    const uint8_t *slot = s->ready + s->plan->nsymbols;
+    if (!slot[c->a] || !slot[c->b] || s->slots[c->a] == s->slots[c->b]) return GRAPHC_OK;
+    return error_set(session_error(s), GRAPHC_INVALID,
+                     "%s, but the shapes give %" PRId64 " and %" PRId64, plan_str(s->plan, c->text),
+                     s->slots[c->a], s->slots[c->b]);
+}
+
 static graphc_status check_pairs(graphc_session *s, PlanStage stage) {
     const Plan *p = s->plan;
-    const uint8_t *slot = s->ready + p->nsymbols;
     for (uint64_t i = 0; i < p->nchecks; i++) {
         const PlanCheck *c = &p->checks[i];
         uint8_t later = p->stage[c->a] > p->stage[c->b] ? p->stage[c->a] : p->stage[c->b];
-        if ((later == PLAN_STAGE_run) != (stage == PLAN_STAGE_run)) continue;
-        if (!slot[c->a] || !slot[c->b] || s->slots[c->a] == s->slots[c->b]) continue;
-        return error_set(session_error(s), GRAPHC_INVALID,
-                         "%s, but the shapes give %" PRId64 " and %" PRId64, plan_str(p, c->text),
-                         s->slots[c->a], s->slots[c->b]);
+        if ((later == PLAN_STAGE_run) == (stage == PLAN_STAGE_run)) GC_TRY(check_pair(s, c));
     }
     return GRAPHC_OK;
 }
 
-static void gather_dims(graphc_session *s, bool dynamic_only) {
-    for (uint32_t i = s->res->target->nprepare; i < s->res->target->nsteps; i++) {
+static void gather_dims(graphc_session *s, uint32_t from, uint32_t to, bool dynamic_only) {
+    for (uint32_t i = from; i < to; i++) {
         const PlanStep *st = &s->res->steps[i];
         if (st->kind != PLAN_STEP_kernel || (dynamic_only && !s->step[i].dynamic)) continue;
         const PlanKernel *k = &s->res->kernels[st->kernel];
@@ -168,18 +171,65 @@ graphc_status bind_all(graphc_session *s) {
     GC_TRY(check_dims(s));
     GC_TRY(check_pairs(s, PLAN_STAGE_bound));
     GC_TRY(memory_assign(s->memory, s->slots, session_error(s)));
-    gather_dims(s, false);
+    gather_dims(s, s->res->target->nprepare, s->res->target->nsteps, false);
     s->shapes_changed = false;
     s->pointers_changed = true;
     return GRAPHC_OK;
 }
 
 graphc_status bind_runtime(graphc_session *s) {
+    s->loop = 0; /* what its slots rest on may be known now */
     plan_eval(s->plan, s->symbols, s->slots, PLAN_STAGE_run);
-    gather_dims(s, true);
+    gather_dims(s, s->res->target->nprepare, s->res->target->nsteps, true);
     if (s->plan->nchecks == 0) return GRAPHC_OK;
     find_ready_slots(s);
     return check_pairs(s, PLAN_STAGE_run);
+}
+
+/* Slots that follow from a loop's iteration number, and whether sizes are found out inside. */
+static void find_loop_slots(graphc_session *s, uint32_t loop) {
+    const Plan *p = s->plan;
+    const PlanStep *st = &s->res->steps[loop];
+    uint8_t *ready = s->ready + p->nsymbols;
+    s->loop = loop + 1;
+    s->nloop_slots = 0;
+    for (uint64_t i = 0; i < p->nexprs; i++) {
+        const PlanExpr *x = &p->exprs[i];
+        bool sym = x->op == PLAN_EX_sym, leaf = sym || x->op == PLAN_EX_const;
+        s->loop_slot[i] =
+            leaf ? sym && x->arg[0] == st->iter
+                 : s->loop_slot[x->arg[0]] || s->loop_slot[x->arg[1]] || s->loop_slot[x->arg[2]];
+        if (!s->loop_slot[i]) continue;
+        ready[i] = leaf || (ready[x->arg[0]] && ready[x->arg[1]] && ready[x->arg[2]]);
+        s->loop_slots[s->nloop_slots++] = (uint32_t)i;
+    }
+}
+
+/* Sizes that the last iteration found out are not known again yet. */
+static bool forget_loop_symbols(graphc_session *s, uint32_t loop) {
+    bool any = false;
+    for (uint32_t i = loop + 1; i < s->res->steps[loop].match; i++) {
+        const PlanStep *st = &s->res->steps[i];
+        for (uint32_t k = 0; k < st->ndata && st->kind == PLAN_STEP_kernel; k++)
+            s->ready[s->plan->lists[st->data + 2 * k]] = 0;
+        any |= st->ndata > 0;
+    }
+    return any;
+}
+
+graphc_status bind_iteration(graphc_session *s, uint32_t loop) {
+    const PlanStep *st = &s->res->steps[loop];
+    s->ready[st->iter] = 1;
+    if (forget_loop_symbols(s, loop)) return bind_runtime(s);
+    if (s->loop != loop + 1) find_loop_slots(s, loop);
+    for (uint32_t i = 0; i < s->nloop_slots; i++)
+        plan_eval_slot(s->plan, s->symbols, s->slots, s->loop_slots[i]);
+    gather_dims(s, loop + 1, st->match, true);
+    for (uint64_t i = 0; i < s->plan->nchecks; i++) {
+        const PlanCheck *c = &s->plan->checks[i];
+        if (s->loop_slot[c->a] || s->loop_slot[c->b]) GC_TRY(check_pair(s, c));
+    }
+    return GRAPHC_OK;
 }
 
 static graphc_status reserve(graphc_session *s, OwnMemory *m, uint64_t bytes) {

@@ -256,6 +256,8 @@ uint64_t plan_header_hash(const PlanHeader *h, const PlanSection *sections);
 
 /* Evaluates slots of stage >= from, given every symbol's value. */
 void plan_eval(const Plan *p, const int64_t *symbols, int64_t *slots, PlanStage from);
+/* Evaluates one slot from those it refers to. */
+void plan_eval_slot(const Plan *p, const int64_t *symbols, int64_t *slots, PlanSlot i);
 
 /* plan.txt: every record, readable. */
 void plan_print(const Plan *p, StrBuf *out);

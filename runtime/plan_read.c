@@ -160,6 +160,10 @@ static int64_t eval_one(const PlanExpr *e, const int64_t *symbols, const int64_t
     }
 }
 
+void plan_eval_slot(const Plan *p, const int64_t *symbols, int64_t *slots, PlanSlot i) {
+    slots[i] = eval_one(&p->exprs[i], symbols, slots);
+}
+
 void plan_eval(const Plan *p, const int64_t *symbols, int64_t *slots, PlanStage from) {
     for (uint64_t i = 0; i < p->nexprs; i++)
         if (p->stage[i] >= from) slots[i] = eval_one(&p->exprs[i], symbols, slots);

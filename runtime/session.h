@@ -130,6 +130,9 @@ struct graphc_session {
     StepState *step;
     void **pointers;
     int64_t *dims, *trip; /* trip: per step, of loops under way */
+    /* What follows from the iteration number of the loop at step `loop` - 1; 0: of none. */
+    uint32_t loop, nloop_slots, *loop_slots;
+    uint8_t *loop_slot; /* per slot: is in loop_slots */
     uint64_t npointers, ndims;
     uint32_t generation; /* counts changes of slots, pointers and dims */
 
@@ -156,6 +159,8 @@ graphc_status bind_all(graphc_session *s);
 graphc_status bind_memory(graphc_session *s);
 /* After run-time symbols changed: expressions, dims of dynamic steps, checks that became ready. */
 graphc_status bind_runtime(graphc_session *s);
+/* Expressions and dims anew for the next iteration of the loop at that step. */
+graphc_status bind_iteration(graphc_session *s, uint32_t loop);
 /* The caller's memory takes an output directly if kernels can write there and its shape is known
  * before the run. */
 bool bind_output_direct(const graphc_session *s, uint64_t i);

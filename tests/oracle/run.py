@@ -3,7 +3,7 @@
     run.py GRAPHC [SET ...] [--only REGEX] [--keep FOLDER] [--target T --device D]
 
 SET: `core` (core ops, types, edge values), `fused` (operations in a row), `contrib` (com.microsoft and
-open sizes). expected.txt lists the cases that do not pass, with the reason; everything else must.
+open sizes), `control` (branches and loops that find out sizes). expected.txt lists the cases that do not pass, with the reason; everything else must.
 """
 import argparse, os, re, shutil, sys, tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -48,7 +48,7 @@ def main():
     a = p.parse_args()
     want = suite.read_expected(os.path.join(here, "expected.txt"))
     failures = 0
-    for name in a.sets or ("core", "fused", "contrib"):
+    for name in a.sets or ("core", "fused", "contrib", "control"):
         results, skipped = run_set(a, name)
         bad = [f"{n}: {s} {why}" for n, (s, why) in results.items() if s != want.get(n, "pass")]
         print(f"{name}: {len(results) - len(bad)} of {len(results)} cases as expected; {len(skipped)} results without a reference")

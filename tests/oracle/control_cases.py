@@ -1,0 +1,111 @@
+"""Branches and loops whose sizes only the run finds out, as detection models have them. Whole models in
+ONNX's textual form; onnxruntime gives the reference for each set of inputs."""
+import os
+
+import numpy as np
+import onnx
+from onnx import numpy_helper, parser
+
+from cases import run_ort
+
+rng = np.random.default_rng(21)
+HEAD = '<ir_version: 10, opset_import: ["": 21]> agraph '
+
+
+class Case:
+    def __init__(self, name, text, **inputs):
+        self.name, self.text, self.inputs = name, text, inputs
+
+    def write(self, folder, skipped):
+        model = parser.parse_model(HEAD + self.text)
+        try:
+            results = run_ort(model, self.inputs)
+        except Exception as e:  # onnxruntime's own exceptions have no common base
+            skipped.append(f"{self.name}: {str(e).splitlines()[0][:200]}")
+            return
+        data = os.path.join(folder, self.name, "test_data_set_0")
+        os.makedirs(data, exist_ok=True)
+        onnx.save(model, os.path.join(folder, self.name, "model.onnx"))
+        for kind, values in (("input", self.inputs.values()), ("output", results)):
+            for i, value in enumerate(values):
+                with open(os.path.join(data, f"{kind}_{i}.pb"), "wb") as f:
+                    f.write(numpy_helper.from_array(np.asarray(value)).SerializeToString())
+
+
+cases = []
+
+
+def each(name, text, **sets):
+    """One case for every set of inputs."""
+    for tag, inputs in sets.items():
+        cases.append(Case(f"{name}_{tag}", text, **inputs))
+
+
+x = rng.standard_normal((7, 4)).astype(np.float32)
+some, none = dict(x=x), dict(x=-np.abs(x))
+
+# Nothing left, or what is left in another form: the branches agree on rank and type alone.
+each("if_empty", """(float[n, 4] x) => (float[k, 4] y, int64[k] which, float[4] sum) {
+    zero = Constant<value_float = 0.0>()
+    first = Constant<value_ints = [0]>()
+    last = Constant<value_ints = [1]>()
+    col = Slice(x, first, last, last)
+    flat = Squeeze(col, last)
+    hit = Greater(flat, zero)
+    nz = NonZero(hit)
+    ids = Squeeze(nz, first)
+    count = Size(ids)
+    izero = Constant<value_int = 0>()
+    any = Greater(count, izero)
+    y, which = If(any) <
+        then_branch = some() => (float[p, 4] a, int64[p] b) { a = Gather<axis = 0>(x, ids)
+                                                              b = Identity(ids) },
+        else_branch = none() => (float[q, 4] c, int64[q] d) { half = Constant<value_ints = [3]>()
+                                                              c = Slice(x, first, half, first)
+                                                              d = Constant<value_ints = [9, 8, 7]>() }>
+    e = Exp(y)
+    sum = ReduceSum<keepdims = 0>(e, first)
+}""", some=some, none=none)
+
+# The same pattern inside of a branch, and its result used as a size.
+each("if_nested", """(float[n, 4] x, bool[1] deep) => (float[k, 4] y, float[k] z) {
+    first = Constant<value_ints = [0]>()
+    y = If(deep) <
+        then_branch = outer() => (float[p, 4] a) {
+            big = Constant<value_float = 0.0>()
+            one = ReduceMax<keepdims = 0>(x, first)
+            top = ReduceMax<keepdims = 0>(x)
+            wide = Greater(top, big)
+            a = If(wide) <
+                then_branch = two() => (float[r, 4] b) { b = Concat<axis = 0>(x, x) },
+                else_branch = one_() => (float[s, 4] c) { c = Neg(x) }>
+        },
+        else_branch = none() => (float[q, 4] d) { end = Constant<value_ints = [1]>()
+                                                  d = Slice(x, first, end, first) }>
+    axis = Constant<value_ints = [1]>()
+    z = ReduceL2<keepdims = 0>(y, axis)
+}""", deep_wide=dict(**some, deep=np.array([True])), deep_narrow=dict(**none, deep=np.array([True])),
+     flat=dict(**some, deep=np.array([False])))
+
+# A long loop whose body reads by the iteration number and finds out a size of its own.
+each("loop_counts", """(float[n, 4] x, int64 trips) => (float[4] sum, int64[k] sizes) {
+    start = Constant<value_floats = [0.0, 0.0, 0.0, 0.0]>()
+    go = Constant<value = bool {1}>()
+    first = Constant<value_ints = [0]>()
+    sum, sizes = Loop(trips, go, start) <
+        body = turn(int64 i, bool c, float[4] s) => (bool c2, float[4] s2, int64 size) {
+            c2 = Identity(c)
+            n0 = Shape<start = 0, end = 1>(x)
+            n1 = Squeeze(n0, first)
+            at = Mod(i, n1)
+            row = Gather<axis = 0>(x, at)
+            zero = Constant<value_float = 0.0>()
+            hit = Greater(row, zero)
+            nz = NonZero(hit)
+            ids = Squeeze(nz, first)
+            size = Size(ids)
+            got = Gather<axis = 0>(row, ids)
+            add = ReduceSum<keepdims = 0>(got, first)
+            s2 = Add(s, add)
+        }>
+}""", long=dict(**some, trips=np.array(90)), none=dict(**none, trips=np.array(3)))
