@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_INSIDE 96
+#define MAX_INSIDE  96
+#define MAX_OUTSIDE 32 /* places that read masks, biases and the like */
 
 typedef struct Inside {
     Value v[MAX_INSIDE];
-    uint32_t n;
+    uint32_t n, outside;
 } Inside;
 
 static const Node *node(const Fuse *f, Value v) {
@@ -109,7 +110,7 @@ static bool is_in(const Inside *in, Value v) {
 /* Everything between s and o, in no order. */
 static bool collect(const Fuse *f, Value v, Value s, Inside *in) {
     if (is_in(in, v)) return true;
-    if (v != s && !fuse_depends(f, v, s)) return true;
+    if (v != s && !fuse_depends(f, v, s)) return ++in->outside <= MAX_OUTSIDE;
     if (in->n == MAX_INSIDE) return false;
     in->v[in->n++] = v;
     if (v == s) return true;

@@ -61,11 +61,8 @@ void fuse_store_concat(Fuse *f, Value v) {
     }
     Group *join = group_new(f, GROUP_join);
     f->v[v].group = join->id + 1;
-    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
-        Group *g = f->groups.v[f->v[v].demands.v[i].group];
-        group_dep(f, g, join->id);
-        g->nleaves++;
-    }
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++)
+        group_dep(f, f->groups.v[f->v[v].demands.v[i].group], join->id);
     for (uint32_t i = 0; i < n->nin; i++) {
         Value p = n->in[i];
         if (!stores_itself(f, v, i)) {

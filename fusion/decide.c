@@ -5,8 +5,8 @@
 
 #define MAX_DEMANDERS 64
 #define MAX_INLINED   400 /* values in one group */
-#define MAX_LEAVES    44  /* buffers that one group reads */
-#define MAX_READS     48  /* the same with values that may yet become buffers */
+#define MAX_READS     44  /* buffers that one group reads: of K_MAX_PARAMS, roots want some, too */
+#define MAX_ROOTS     8   /* values that one group stores */
 #define MAX_PARTS     8   /* operands of a concatenation that is inlined */
 
 uint32_t fuse_demanders(const Fuse *f, Value v, uint32_t *groups, uint32_t max) {
@@ -18,6 +18,22 @@ uint32_t fuse_demanders(const Fuse *f, Value v, uint32_t *groups, uint32_t max) 
         if (k == n && n < max) groups[n++] = s->demands.v[i].group;
     }
     return n;
+}
+
+bool fuse_demands(const Fuse *f, const Group *g, Value v) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; i < s->demands.n; i++)
+        if (s->demands.v[i].group == g->id) return true;
+    return false;
+}
+
+/* May g compute v? Its operands take v's place among what g reads. */
+static bool has_room(const Fuse *f, const Group *g, Value v) {
+    const Node *n = graph_node(f->g, v);
+    uint32_t more = 0;
+    if (n->nin <= 1 || g->nreads + n->nin <= MAX_READS) return true;
+    for (uint32_t i = 0; i < n->nin; i++) more += !fuse_demands(f, g, n->in[i]);
+    return more <= 1 || g->nreads + more <= MAX_READS;
 }
 
 bool fuse_siblings(const Fuse *f, Value a, Value b) {
@@ -98,10 +114,10 @@ static bool uses_allow(const Fuse *f, Value v, double flops) {
 
 static bool fits(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
+    bool view = op_info[graph_node(f->g, v)->op].cls == OPC_VIEW;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Group *g = f->groups.v[s->demands.v[i].group];
-        if (g->inlined.n > MAX_INLINED || g->nleaves > MAX_LEAVES) return false;
-        if (g->nleaves + g->nwaiting > MAX_READS) return false;
+        if ((!view && g->inlined.n > MAX_INLINED) || !has_room(f, g, v)) return false;
     }
     return true;
 }
@@ -273,7 +289,7 @@ bool fuse_inlines(Fuse *f, Value v) {
     if (s->must) return false;
     if (c == OPC_SOURCE) return true;
     s->why = WHY_too_large;
-    if (!fits(f, v) && c != OPC_VIEW) return false;
+    if (!fits(f, v)) return false;
     s->why = ngroups > 1 ? WHY_output_needed : WHY_kind;
     if (s->epi) return inlines_epilogue(f, v, ngroups);
     switch (c) {
@@ -308,14 +324,15 @@ static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
         const Demand *d = &f->v[v].demands.v[i];
         if (d->group == g->id && idx_canon(g, d->idx) != *idx) return NULL;
     }
-    return g->roots.n < 8 ? g : NULL;
+    return g->roots.n < MAX_ROOTS && has_room(f, g, v) ? g : NULL;
 }
 
 /* Can the group store v at this demand: once for each of its elements? */
 static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
-    if (g->kind != GROUP_map || !(d->reads & READ_plain) || d->use != USE_point || g->roots.n >= 8)
+    if (g->kind != GROUP_map || !(d->reads & READ_plain) || d->use != USE_point ||
+        g->roots.n >= MAX_ROOTS)
         return false;
-    if (g->prepare != f->v[v].const_only) return false;
+    if (g->prepare != f->v[v].const_only || !has_room(f, g, v)) return false;
     uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
     if (g->want && graph_node(f->g, v)->op == OP_concat) return false;
     if (idx_covers(f, g, d->idx, par)) return true;
@@ -334,7 +351,7 @@ static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
     const VState *s = &f->v[operand];
     for (uint32_t i = 0; i < s->demands.n; i++) {
         Group *g = f->groups.v[s->demands.v[i].group];
-        if (g->want || g->nleaves > MAX_LEAVES / 2) continue;
+        if (g->want || g->nreads > MAX_READS / 2) continue;
         if (!can_store(f, g, &s->demands.v[i], v) || !no_cycle(f, v, g)) continue;
         *idx = s->demands.v[i].idx;
         return g;

@@ -120,8 +120,7 @@ typedef struct Group {
     VEC(Root) roots;
     VEC(uint32_t) deps; /* groups whose results it reads */
     VEC(Value) inlined; /* values it computes, latest first */
-    uint32_t nleaves;   /* buffers that it reads, at most */
-    uint32_t nwaiting;  /* values that it demands and that are still undecided */
+    uint32_t nreads;    /* values that it demands and does not compute, so far: buffers to read */
     IdxId anchor_idx;   /* of the contraction's result */
     IdxId k_idx;        /* position along the contracted dimensions (attention: of q*k) */
     IdxId j_idx;        /* attention: the key position */
@@ -257,6 +256,7 @@ bool fuse_inlines(Fuse *f, Value v);
 bool fuse_siblings(const Fuse *f, Value a, Value b);
 /* Distinct groups that demand v, up to max; the number found. */
 uint32_t fuse_demanders(const Fuse *f, Value v, uint32_t *groups, uint32_t max);
+bool fuse_demands(const Fuse *f, const Group *g, Value v); /* g does */
 Group *fuse_home(Fuse *f, Value v, IdxId *idx); /* existing group that can store v, or NULL */
 Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx); /* horizontally, likewise */
 /* layout.c: picks the order in which v, about to be stored by g, lies in memory */

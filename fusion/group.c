@@ -3,26 +3,32 @@
 
 /* --- Demands ------------------------------------------------------------------------------ */
 
-static bool is_leaf(const Fuse *f, Value v) {
+static Demand *find_demand(VState *s, uint32_t group, IdxId idx) {
+    for (uint32_t i = 0; i < s->demands.n; i++)
+        if (s->demands.v[i].group == group && s->demands.v[i].idx == idx) return &s->demands.v[i];
+    return NULL;
+}
+
+static void add_demand(Fuse *f, VState *s, Demand d) {
+    Demand *same = find_demand(s, d.group, d.idx);
+    if (!same) {
+        vec_push(f->arena, &s->demands, d);
+        return;
+    }
+    if (d.use > same->use) same->use = d.use;
+    same->reads |= d.reads;
+}
+
+/* Stored values, inputs and constants of several elements are read from a buffer. */
+static bool is_read(const Fuse *f, Value v) {
     Op op = (Op)graph_node(f->g, v)->op;
-    return op == OP_input || (op == OP_const && fuse_numel(f, v) > 1);
+    if (op == OP_const) return fuse_numel(f, v) > 1;
+    return op == OP_input || op_info[op].cls != OPC_SOURCE;
 }
 
 void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
-    VState *s = &f->v[v];
-    bool again = is_leaf(f, v);
-    for (uint32_t i = 0; i < s->demands.n; i++) {
-        Demand *d = &s->demands.v[i];
-        if (d->group != g->id) continue;
-        again = true;
-        if (d->idx != idx) continue;
-        if (use > d->use) d->use = use;
-        d->reads |= reads;
-        return;
-    }
-    Demand d = {g->id, idx, use, reads};
-    vec_push(f->arena, &s->demands, d);
-    g->nwaiting += !again;
+    if (is_read(f, v) && !fuse_demands(f, g, v)) g->nreads++;
+    add_demand(f, &f->v[v], (Demand){g->id, idx, use, reads});
 }
 
 void group_dep(Fuse *f, Group *g, uint32_t on) {
@@ -83,7 +89,6 @@ static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_
 void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
     const Node *n = graph_node(f->g, v);
     vec_push(f->arena, &g->inlined, v);
-    for (uint32_t i = 0; i < n->nin; i++) g->nleaves += is_leaf(f, n->in[i]);
     if (fuse_is_dot(f, v)) {
         expand_dot(f, g, v, idx);
     } else if (op_is_reduce((Op)n->op)) {
@@ -107,7 +112,13 @@ void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) 
  * changes demands, but expanding may not touch this value's own list either (graphs are acyclic).
  */
 static void inline_all(Fuse *f, Value v) {
-    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; is_read(f, v) && i < s->demands.n; i++) {
+        uint32_t g = s->demands.v[i].group, k = 0;
+        while (s->demands.v[k].group != g) k++;
+        if (k == i) f->groups.v[g]->nreads--; /* computed, not read */
+    }
+    for (uint32_t i = 0; i < s->demands.n; i++) {
         Demand d = f->v[v].demands.v[i];
         fuse_expand(f, f->groups.v[d.group], v, d.idx, d.use, d.reads);
     }
@@ -124,9 +135,7 @@ IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot) {
 static void depend_on(Fuse *f, Value v, const Group *home) {
     const VState *s = &f->v[v];
     for (uint32_t i = 0; i < s->demands.n; i++) {
-        Group *g = f->groups.v[s->demands.v[i].group];
-        group_dep(f, g, home->id);
-        g->nleaves++;
+        group_dep(f, f->groups.v[s->demands.v[i].group], home->id);
     }
 }
 
@@ -134,6 +143,7 @@ void fuse_add_root(Fuse *f, Group *g, Value v, IdxId idx) {
     Root r = {.v = v, .idx = idx};
     vec_push(f->arena, &g->roots, r);
     f->v[v].group = g->id + 1;
+    if (fuse_demands(f, g, v)) g->nreads--;
     depend_on(f, v, g);
     fuse_expand(f, g, v, idx, USE_point, READ_plain);
 }
@@ -211,26 +221,15 @@ static void visit_dot(Fuse *f, Value v) {
     if (g->anchor == v) g->kind = s->attn ? GROUP_attention : GROUP_dot;
 }
 
-/* The groups that demand v wait for it no more. */
-static void end_waiting(Fuse *f, Value v) {
-    const VState *s = &f->v[v];
-    for (uint32_t i = 0; i < s->demands.n && !is_leaf(f, v); i++) {
-        uint32_t k = 0;
-        while (s->demands.v[k].group != s->demands.v[i].group) k++;
-        if (k == i) f->groups.v[s->demands.v[i].group]->nwaiting--;
-    }
-}
-
 /* Axes may have been split since the demands were made. */
 static void tidy_demands(Fuse *f, Value v) {
     VState *s = &f->v[v];
     uint32_t n = s->demands.n;
-    end_waiting(f, v);
     s->demands.n = 0;
     for (uint32_t i = 0; i < n; i++) {
         Demand d = s->demands.v[i];
-        Group *g = f->groups.v[d.group];
-        fuse_demand(f, g, v, idx_canon(g, d.idx), d.use, d.reads);
+        d.idx = idx_canon(f->groups.v[d.group], d.idx);
+        add_demand(f, s, d);
     }
 }
 
@@ -239,7 +238,6 @@ static void visit(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     s->visited = true;
     tidy_demands(f, v);
-    end_waiting(f, v);
     if (!s->must && !s->demands.n) return;
     if (n->op == OP_input || n->op == OP_const) return;
     if (n->op == OP_proj) { /* its readers wait for the loop or branch */

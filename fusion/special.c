@@ -22,10 +22,8 @@ static void add_root(Fuse *f, Group *g, Value v, IdxId idx) {
     vec_push(f->arena, &g->roots, r);
     vec_push(f->arena, &g->inlined, v);
     s->group = g->id + 1;
-    for (uint32_t i = 0; i < s->demands.n; i++) {
+    for (uint32_t i = 0; i < s->demands.n; i++)
         group_dep(f, f->groups.v[s->demands.v[i].group], g->id);
-        f->groups.v[s->demands.v[i].group]->nleaves++;
-    }
 }
 
 /* One row axis, the others parallel. */

@@ -262,6 +262,19 @@ static void backwards(void) {
     expect(&r, build_unary(r.g, OP_neg, x), 1);
 }
 
+/* More values meet than one kernel has params. */
+static void wide(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_f32, D(3, 4)), scan[100];
+    for (int i = 0; i < 100; i++) {
+        Value scaled = build_binary_f(r.g, OP_mul, x, 0.01 * i);
+        scan[i] = build_scan(r.g, OP_cumsum, scaled, 1, false, false);
+    }
+    Value sum = scan[0];
+    for (int i = 1; i < 100; i++) sum = build_binary(r.g, OP_add, sum, scan[i]);
+    expect(&r, sum, 0);
+}
+
 /* A concatenation of two projections: each stores its part. */
 static void concatenation(void) {
     Rig r = rig();
@@ -300,5 +313,6 @@ TEST_MAIN {
     attention(true);
     indices();
     backwards();
+    wide();
     concatenation();
 }
