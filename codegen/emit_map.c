@@ -236,6 +236,19 @@ static EV int_resize(Emit *e, EV x, DType from, DType to) {
                                : LLVMBuildLShr(e->b, r, unused, "");
 }
 
+/* What llvm.fptosi.sat does, which x86 would do lane by lane: what is not converted here is not a
+ * number or too large, and is replaced. */
+static EV saturate_lanes(Emit *e, EV x, LLVMTypeRef elem) {
+    LLVMTypeRef f = LLVMTypeOf(x), t = emit_like(x, elem);
+    unsigned bits = LLVMGetIntTypeWidth(elem);
+    double end = ldexp(1, (int)bits - 1);
+    EV low = emit_f(e, f, -end), high = emit_f(e, f, end);
+    EV y = sel(e, fcmp(e, LLVMRealOLT, x, low), low, x);
+    y = LLVMBuildFPToSI(e->b, y, t, "");
+    y = sel(e, fcmp(e, LLVMRealOGE, x, high), emit_i(e, t, bits == 64 ? INT64_MAX : INT32_MAX), y);
+    return sel(e, fcmp(e, LLVMRealUNO, x, x), emit_i(e, t, 0), y);
+}
+
 static EV sat(Emit *e, const char *name, EV x, LLVMTypeRef elem) {
     LLVMTypeRef over[2] = {emit_like(x, elem), LLVMTypeOf(x)};
     unsigned id = LLVMLookupIntrinsicID(name, __builtin_strlen(name));
@@ -243,16 +256,19 @@ static EV sat(Emit *e, const char *name, EV x, LLVMTypeRef elem) {
     return LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, &x, 1, "");
 }
 
+static EV to_signed(Emit *e, EV x, LLVMTypeRef elem) {
+    return emit_is_vector(x) ? saturate_lanes(e, x, elem) : sat(e, "llvm.fptosi.sat", x, elem);
+}
+
 /* Toward zero; 32 bits and more saturate and NaN gives 0, narrower types wrap that result. */
 static EV float_to_int(Emit *e, EV x, DType to) {
-    if (to == DT_i64) return sat(e, "llvm.fptosi.sat", x, e->i64);
+    if (to == DT_i64) return to_signed(e, x, e->i64);
     if (to == DT_u64) {
         EV neg = fcmp(e, LLVMRealOLT, x, emit_f(e, LLVMTypeOf(x), 0));
-        return sel(e, neg, sat(e, "llvm.fptosi.sat", x, e->i64),
-                   sat(e, "llvm.fptoui.sat", x, e->i64));
+        return sel(e, neg, to_signed(e, x, e->i64), sat(e, "llvm.fptoui.sat", x, e->i64));
     }
-    if (to == DT_u32) return int_resize(e, sat(e, "llvm.fptosi.sat", x, e->i64), DT_i64, DT_u32);
-    return int_resize(e, sat(e, "llvm.fptosi.sat", x, e->i32), DT_i32, to);
+    if (to == DT_u32) return int_resize(e, to_signed(e, x, e->i64), DT_i64, DT_u32);
+    return int_resize(e, to_signed(e, x, e->i32), DT_i32, to);
 }
 
 static EV to_float(Emit *e, DType from, DType to, EV x) {
