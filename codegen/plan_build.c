@@ -20,23 +20,6 @@ static uint32_t dtype_code(DType t) {
     return dtype_info[t].onnx;
 }
 
-typedef struct RunSymbol {
-    ExprPool *exprs;
-    bool found;
-} RunSymbol;
-
-static void note_run_symbol(void *ctx, uint32_t sym) {
-    RunSymbol *r = ctx;
-    SymKind kind = expr_sym_info(r->exprs, sym)->kind;
-    r->found |= kind == SYM_DATA || kind == SYM_ITER;
-}
-
-static bool known_in_run(Builder *b, Expr e) {
-    RunSymbol r = {b->graph->exprs, false};
-    if (e) expr_each_sym(b->graph->exprs, e, note_run_symbol, &r);
-    return r.found;
-}
-
 static const char *expr_text(Builder *b, Expr e) {
     StrBuf s;
     sb_init(&s, b->arena);
@@ -186,14 +169,6 @@ static void find_lifetimes(Builder *b) {
     }
 }
 
-/* Memory is allocated before the run: sizes that depend on run-time values take the upper bound. */
-static Expr bound_before_run(Builder *b, Expr e) {
-    if (!known_in_run(b, e)) return e;
-    int64_t lo, hi;
-    expr_range(b->exprs, e, &lo, &hi);
-    return expr_const(b->exprs, hi);
-}
-
 /* A temporary that prepare steps touch outlives the session that ran them: it is prepared too. */
 static uint8_t *prepared_buffers(Builder *b) {
     uint8_t *prepared = arena_alloc(b->arena, b->s->buffers.n);
@@ -220,7 +195,7 @@ static void put_buffers(Builder *b) {
         PlanBuffer r = {.kind = kinds[v->kind],
                         .dtype = dtype_code(v->dtype),
                         .alias = root == i ? 0 : root + 1,
-                        .bytes = plan_write_scaled(&b->w, b->exprs, bound_before_run(b, v->numel),
+                        .bytes = plan_write_scaled(&b->w, b->exprs, schedule_bound(b->s, v->numel),
                                                    (int64_t)dtype_bytes(v->dtype)),
                         .alias_offset = plan_write_expr(&b->w, b->exprs, offset),
                         .first = used ? b->first[i] : 1,
@@ -255,7 +230,7 @@ static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
                     .dims = plan_write_list(&b->w, dims, c->ndims),
                     .work = plan_write_expr(&b->w, b->exprs, c->work),
                     .scratch =
-                        plan_write_expr(&b->w, b->exprs, bound_before_run(b, c->scratch_bytes)),
+                        plan_write_expr(&b->w, b->exprs, schedule_bound(b->s, c->scratch_bytes)),
                     .cost = k->serial ? 0 : plan_write_expr(&b->w, b->exprs, c->cost),
                     .bytes_read = plan_write_expr(&b->w, b->exprs, k->bytes_read),
                     .bytes_written = plan_write_expr(&b->w, b->exprs, k->bytes_written),

@@ -1,5 +1,6 @@
 /* Facts about the graph that decisions rest on. */
 #include "fusion/fuse.h"
+#include "graph/rewrite.h"
 
 double fuse_hint(const Fuse *f, Expr e) {
     return (double)expr_hint(f->p, e);
@@ -34,15 +35,10 @@ bool fuse_is_const_leaf(const Fuse *f, Value v) {
 static void count_users(Fuse *f) {
     const Graph *g = f->g;
     uint32_t n = g->nodes.n;
-    bool *live = ARENA_ARRAY(f->arena, bool, n);
-    for (uint32_t i = 0; i < g->outputs.n; i++) live[g->outputs.v[i].value] = true;
-    for (Value v = n; v-- > 1;) {
-        if (!live[v]) continue;
+    const bool *live = graph_live(g);
+    for (Value v = 1; v < n; v++) {
         const Node *x = graph_node(g, v);
-        for (uint32_t i = 0; i < x->nin; i++) {
-            live[x->in[i]] = true;
-            f->v[x->in[i]].nusers++;
-        }
+        for (uint32_t i = 0; live[v] && i < x->nin; i++) f->v[x->in[i]].nusers++;
     }
     uint32_t at = 0;
     for (Value v = 1; v < n; v++) {
@@ -179,13 +175,13 @@ static void estimate(Fuse *f, Value v) {
 static void keep_depthwise_weights(Fuse *f, Value v) {
     if (!fuse_is_depthwise(f, v)) return;
     Value w = graph_node(f->g, v)->in[1];
-    if (f->v[w].const_only && op_info[graph_node(f->g, w)->op].cls == OPC_VIEW)
-        f->v[w].must = true;
+    if (f->v[w].const_only && op_info[graph_node(f->g, w)->op].cls == OPC_VIEW) f->v[w].must = true;
 }
 
 void fuse_analyse(Fuse *f) {
     uint32_t n = f->g->nodes.n;
     f->v = ARENA_ARRAY(f->arena, VState, n);
+    f->definer = graph_definers(f->g);
     count_users(f);
     find_reach(f);
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {

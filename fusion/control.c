@@ -35,6 +35,7 @@ void control_root(Fuse *f, Value v) {
     Root r = {.v = v};
     vec_push(f->arena, &g->roots, r);
     vec_push(f->arena, &g->inlined, v);
+    fuse_await_sizes(f, g, v);
     s->group = g->id + 1;
     s->slots = ARENA_ARRAY(f->arena, uint32_t, n->nin);
     for (uint32_t i = 0; i < s->demands.n; i++)
@@ -239,6 +240,8 @@ static graphc_status emit_loop(Fuse *f, Value v) {
     if (!c->trip) begin.trip_buf = operand_buffer(f, v, 0) + 1;
     uint32_t at = f->s->steps.n;
     vec_push(f->arena, &f->s->steps, begin);
+    Expr trips = c->trip ? c->trip : control_trip_bound(f, f->g, v);
+    if (trips) fuse_bound(f, c->iter, expr_addi(f->p, trips, -1));
     GC_TRY(run_body(f, v, body, in, out, base));
     for (uint32_t i = 0; i <= c->ncarried; i++)
         if (out[i] != NO_BUFFER) copy_back(f, out[i], in[i]);

@@ -156,12 +156,6 @@ typedef struct VState {
     FusionWhy why;      /* why it was stored, if it was */
 } VState;
 
-/* A size written at run time, and what it cannot exceed. */
-typedef struct DataCount {
-    uint32_t sym;
-    Expr bound;
-} DataCount;
-
 typedef struct Fuse {
     const Graph *g;
     ExprPool *p;
@@ -171,9 +165,9 @@ typedef struct Fuse {
     Schedule *s;
     VState *v; /* one per node */
     Value *users;
+    const Value *definer; /* see graph_definers */
     VEC(Group *) groups;
     VEC(Pack) packs;
-    VEC(DataCount) counts;
     uint32_t *dots; /* number of a contraction among all, 1-based */
     uint32_t ndots, words;
     uint64_t *reach; /* reach[v*words ..]: contractions that v depends on */
@@ -264,6 +258,8 @@ void fuse_choose_layout(Fuse *f, const Group *g, Value v);
 /* concat.c */
 void fuse_store_concat(Fuse *f, Value v);
 void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads);
+void fuse_await_sizes(Fuse *f, Group *g,
+                      Value v); /* what computes sizes that v has runs before g */
 void group_dep(Fuse *f, Group *g, uint32_t on);
 bool group_reaches(Fuse *f, Group *from, Group *to);
 
@@ -343,8 +339,9 @@ void axes_finish(Body *b);
 const char *fuse_kernel_name(Fuse *f, const Group *g, const Kernel *k, uint32_t number);
 /* memory.c */
 void fuse_buffers(Fuse *f);
-uint32_t fuse_buffer_of(Fuse *f, Value v);   /* number; made now for a constant */
-Expr fuse_max_numel(Fuse *f, const Type *t); /* what the value has at most */
+void fuse_bound(Fuse *f, uint32_t sym, Expr most); /* notes a RunBound */
+uint32_t fuse_buffer_of(Fuse *f, Value v);         /* number; made now for a constant */
+Expr fuse_max_numel(Fuse *f, const Type *t);       /* what the value has at most */
 void fuse_lifetimes(Fuse *f);
 
 #endif

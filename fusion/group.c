@@ -1,5 +1,6 @@
 /* Decides, value by value from the outputs backwards, which kernels there are. See fuse.h. */
 #include "fusion/fuse.h"
+#include "graph/rewrite.h"
 
 /* --- Demands ------------------------------------------------------------------------------ */
 
@@ -29,6 +30,23 @@ static bool is_read(const Fuse *f, Value v) {
 void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
     if (is_read(f, v) && !fuse_demands(f, g, v)) g->nreads++;
     add_demand(f, &f->v[v], (Demand){g->id, idx, use, reads});
+}
+
+typedef struct Await {
+    Fuse *f;
+    Group *g;
+    Value v;
+} Await;
+
+static void await_symbol(void *ctx, uint32_t sym) {
+    Await *a = ctx;
+    Value d = a->f->definer[sym];
+    if (d && d != a->v) fuse_demand(a->f, a->g, d, 0, USE_data, READ_masked);
+}
+
+void fuse_await_sizes(Fuse *f, Group *g, Value v) {
+    Await a = {f, g, v};
+    graph_node_syms(f->g, graph_node(f->g, v), await_symbol, &a);
 }
 
 void group_dep(Fuse *f, Group *g, uint32_t on) {
@@ -89,6 +107,7 @@ static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_
 void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
     const Node *n = graph_node(f->g, v);
     vec_push(f->arena, &g->inlined, v);
+    fuse_await_sizes(f, g, v);
     if (fuse_is_dot(f, v)) {
         expand_dot(f, g, v, idx);
     } else if (op_is_reduce((Op)n->op)) {

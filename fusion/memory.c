@@ -6,40 +6,19 @@ static uint32_t add_buffer(Fuse *f, SBuffer b) {
     return f->s->buffers.n;
 }
 
-typedef struct IterScan {
-    Fuse *f;
-    bool found;
-} IterScan;
-
-static void find_iter(void *ctx, uint32_t sym) {
-    IterScan *s = ctx;
-    s->found = s->found || expr_sym_info(s->f->p, sym)->kind == SYM_ITER;
-}
-
-/* Memory is there before the run: data-dependent sizes become what they cannot exceed (the length
- * of the mask that was counted), and so do sizes that differ between a loop's iterations. */
-static Expr upper_bound(Fuse *f, Expr e) {
-    for (uint32_t i = f->counts.n; i-- > 0;)
-        e = expr_subst(f->p, e, &f->counts.v[i].sym, &f->counts.v[i].bound, 1);
-    IterScan s = {f, false};
-    expr_each_sym(f->p, e, find_iter, &s);
-    if (!s.found) return e;
-    int64_t lo, hi;
-    expr_range(f->p, e, &lo, &hi);
-    return expr_const(f->p, hi);
+void fuse_bound(Fuse *f, uint32_t sym, Expr most) {
+    vec_push(f->arena, &f->s->bounds, ((RunBound){sym, most}));
 }
 
 Expr fuse_max_numel(Fuse *f, const Type *t) {
     Expr n = expr_const(f->p, 1);
-    for (uint32_t i = 0; i < t->rank; i++) n = expr_mul(f->p, n, upper_bound(f, t->dim[i]));
+    for (uint32_t i = 0; i < t->rank; i++) n = expr_mul(f->p, n, schedule_bound(f->s, t->dim[i]));
     return n;
 }
 
 static void note_count(Fuse *f, Expr count, Expr bound) {
     uint32_t sym;
-    if (!bound || !expr_is_sym(f->p, count, &sym)) return;
-    DataCount c = {sym, bound};
-    vec_push(f->arena, &f->counts, c);
+    if (bound && expr_is_sym(f->p, count, &sym)) fuse_bound(f, sym, bound);
 }
 
 static void find_counts(Fuse *f, const Graph *g);
@@ -56,7 +35,6 @@ static void find_branch_counts(Fuse *f, const Control *c) {
                                     c->body[1]->outputs.v[i].type.dim[a]));
 }
 
-/* Later ones may be bounded in terms of earlier ones. */
 static void find_counts(Fuse *f, const Graph *g) {
     for (Value v = 1; v < g->nodes.n; v++) {
         const Node *n = graph_node(g, v);

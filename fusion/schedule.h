@@ -66,6 +66,12 @@ typedef struct Refusal {
     Expr bytes; /* traffic that fusing would have saved */
 } Refusal;
 
+/* A symbol that the run gives a value, and the most that it can be. */
+typedef struct RunBound {
+    uint32_t sym;
+    Expr most;
+} RunBound;
+
 typedef struct Schedule {
     const Graph *graph;
     ExprPool *exprs;
@@ -73,10 +79,15 @@ typedef struct Schedule {
     VEC(SBuffer) buffers;
     VEC(SStep) steps; /* prepare steps first */
     VEC(Refusal) refusals;
+    VEC(RunBound) bounds;
 } Schedule;
 
 /* Needs an optimised graph. Deterministic. */
 graphc_status schedule_build(const Graph *g, const Machine *m, Arena *a, Schedule **out);
+/* e depends on what only the run knows: counts that kernels write, iteration numbers. */
+bool expr_known_in_run(const ExprPool *p, Expr e);
+/* The most that e can be, in terms of what is known before the run. */
+Expr schedule_bound(const Schedule *s, Expr e);
 void schedule_print(const Schedule *s, StrBuf *out); /* post-fusion.kir */
 
 #endif

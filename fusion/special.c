@@ -21,6 +21,7 @@ static void add_root(Fuse *f, Group *g, Value v, IdxId idx) {
     Root r = {.v = v, .idx = idx};
     vec_push(f->arena, &g->roots, r);
     vec_push(f->arena, &g->inlined, v);
+    fuse_await_sizes(f, g, v);
     s->group = g->id + 1;
     for (uint32_t i = 0; i < s->demands.n; i++)
         group_dep(f, f->groups.v[s->demands.v[i].group], g->id);

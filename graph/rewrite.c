@@ -16,8 +16,7 @@ static void syms_of(const Graph *g, const Expr *e, uint32_t n, SymFn fn, void *c
         if (e[i]) expr_each_sym(g->exprs, e[i], fn, ctx);
 }
 
-/* Symbols of a node's type, attributes and bodies. */
-static void node_syms(const Graph *g, const Node *n, SymFn fn, void *ctx) {
+void graph_node_syms(const Graph *g, const Node *n, SymFn fn, void *ctx) {
     const Attr *a = &n->attr;
     syms_of(g, n->type.dim, n->type.rank, fn, ctx);
     if (n->op == OP_exprs) syms_of(g, a->exprs.v, a->exprs.n, fn, ctx);
@@ -25,9 +24,10 @@ static void node_syms(const Graph *g, const Node *n, SymFn fn, void *ctx) {
     if (n->op == OP_pad) syms_of(g, a->pad.lo, n->type.rank, fn, ctx);
     if (n->op == OP_pad) syms_of(g, a->pad.hi, n->type.rank, fn, ctx);
     if (n->op != OP_if && n->op != OP_loop) return;
+    syms_of(g, &a->control->trip, 1, fn, ctx);
     for (int i = 0; i < 2 && a->control->body[i]; i++)
         for (Value v = 1; v < a->control->body[i]->nodes.n; v++)
-            node_syms(g, graph_node(a->control->body[i], v), fn, ctx);
+            graph_node_syms(g, graph_node(a->control->body[i], v), fn, ctx);
 }
 
 /* What is alive, and the node that computes each symbol of kind SYM_DATA. */
@@ -56,7 +56,8 @@ static void note_own_sizes(const Graph *g, const Control *c, Liveness *l) {
 
 /* compact defines its length, a loop of unknown length the sizes of its stacked results, an if
  * those that its branches do not agree on. */
-static void find_definers(const Graph *g, Liveness *l) {
+Value *graph_definers(const Graph *g) {
+    Liveness own = {.definer = ARENA_ARRAY(g->arena, Value, expr_sym_count(g->exprs))}, *l = &own;
     for (l->v = 1; l->v < g->nodes.n; l->v++) {
         const Node *n = graph_node(g, l->v);
         if (n->op == OP_compact) syms_of(g, n->type.dim, 1, note_definer, l);
@@ -67,20 +68,19 @@ static void find_definers(const Graph *g, Liveness *l) {
     }
     for (uint32_t s = 0; s < expr_sym_count(g->exprs); s++)
         if (expr_sym_info(g->exprs, s)->kind != SYM_DATA) l->definer[s] = 0;
+    return l->definer;
 }
 
-/* Marks what the outputs need: operands and definers of symbols have smaller numbers, so one walk
- * backwards does it. Inputs stay, since they are the signature. */
-static bool *live_values(const Graph *g) {
+/* Operands and definers of symbols have smaller numbers, so one walk backwards does it. */
+bool *graph_live(const Graph *g) {
     Liveness l = {.live = ARENA_ARRAY(g->arena, bool, g->nodes.n)};
-    l.definer = ARENA_ARRAY(g->arena, Value, expr_sym_count(g->exprs));
-    find_definers(g, &l);
+    l.definer = graph_definers(g);
     for (uint32_t i = 0; i < g->outputs.n; i++) l.live[g->outputs.v[i].value] = true;
     for (uint32_t i = 0; i < g->inputs.n; i++) l.live[g->inputs.v[i].value] = true;
     for (Value v = g->nodes.n; v-- > 1;) {
         if (!l.live[v]) continue;
         for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) l.live[graph_node(g, v)->in[i]] = true;
-        node_syms(g, graph_node(g, v), mark_definer, &l);
+        graph_node_syms(g, graph_node(g, v), mark_definer, &l);
     }
     return l.live;
 }
@@ -128,7 +128,7 @@ Graph *rewrite_graph(const Graph *g, RewriteFn fn, void *ctx) {
     r.uses = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n);
     count_uses(&r);
     copy_facts(&r);
-    bool *live = live_values(g);
+    bool *live = graph_live(g);
     for (Value v = 1; v < g->nodes.n; v++) {
         const Node *n = graph_node(g, v);
         if (!live[v] || r.map[v]) continue;

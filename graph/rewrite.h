@@ -28,6 +28,16 @@ static inline Value rewrite_in(const Rewrite *r, Value v, uint32_t i) {
     return r->map[graph_node(r->from, v)->in[i]];
 }
 
+/* Calls fn for the symbols of a node's type, attributes and bodies. */
+void graph_node_syms(const Graph *g, const Node *n, void (*fn)(void *ctx, uint32_t sym), void *ctx);
+
+/* The node whose run gives a symbol of kind SYM_DATA its value, by symbol; 0 = none in this graph.
+ * A symbol has to be computed before it is used, as an operand has. */
+Value *graph_definers(const Graph *g);
+
+/* By value: whether the outputs need it. Inputs stay, since they are the signature. */
+bool *graph_live(const Graph *g);
+
 /* True if v depends on constants alone (weights, and what is computed from them). flags has
  * g->nodes.n entries. */
 void graph_mark_constant(const Graph *g, bool *flags);
