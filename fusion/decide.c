@@ -351,7 +351,7 @@ static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
     const VState *s = &f->v[operand];
     for (uint32_t i = 0; i < s->demands.n; i++) {
         Group *g = f->groups.v[s->demands.v[i].group];
-        if (g->want || g->nreads > MAX_READS / 2) continue;
+        if (g->want || g->nreads > MAX_READS / 2 || fuse_demands(f, g, v)) continue;
         if (!can_store(f, g, &s->demands.v[i], v) || !no_cycle(f, v, g)) continue;
         *idx = s->demands.v[i].idx;
         return g;
@@ -360,7 +360,8 @@ static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
 }
 
 /* A group that reads, once and over v's whole shape, something that v is computed from: an operand,
- * or one further up through values that nobody else uses. */
+ * or one further up through values that nobody else uses. It may not read v itself: that would be
+ * elsewhere than where it stores v, so in memory that it has not written yet. */
 Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx) {
     if (f->v[v].epi) return NULL;
     Value at = v;

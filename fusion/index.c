@@ -53,11 +53,24 @@ uint32_t axis_bit(const Group *g, uint32_t sym) {
     return 0;
 }
 
+typedef struct AxesUsed {
+    const Fuse *f;
+    const Group *g;
+    uint32_t used;
+} AxesUsed;
+
+/* What a gather binds depends on the axes of the index operand's position. */
+static void note_axes(void *ctx, uint32_t sym) {
+    AxesUsed *a = ctx;
+    a->used |= axis_bit(a->g, sym);
+    for (uint32_t i = 0; i < a->g->syms.n; i++)
+        if (a->g->syms.v[i].sym == sym) a->used |= idx_axes_used(a->f, a->g, a->g->syms.v[i].idx);
+}
+
 uint32_t expr_axes_used(const Fuse *f, const Group *g, Expr e) {
-    uint32_t used = 0;
-    for (uint32_t i = 0; e && i < g->naxes; i++)
-        if (expr_uses(f->p, e, g->axes[i].sym)) used |= 1u << i;
-    return used;
+    AxesUsed a = {f, g, 0};
+    if (e) expr_each_sym(f->p, e, note_axes, &a);
+    return a.used;
 }
 
 uint32_t idx_axes_used(const Fuse *f, const Group *g, IdxId id) {

@@ -252,6 +252,29 @@ static void indices(void) {
     expect(&r, build_unary(r.g, OP_neg, build_uniform(r.g, DT_f32, 2, ty.dim, 7)), 1);
 }
 
+/* Sizes that fall with a count, of a value that nothing else needs. */
+static void counted(void) {
+    Rig r = rig();
+    ExprPool *p = r.g->exprs;
+    Value m = input(&r, DT_bool, D(20)), x = input(&r, DT_f32, D(20));
+    Expr n = expr_const(p, 20), count = graph_type(r.g, build_compact(r.g, m))->dim[0];
+    Value rest = build_slice_axis(r.g, x, 0, count, expr_sub(p, n, count), 1);
+    rest = build_scan(r.g, OP_cumsum, rest, 0, false, false);
+    expect(&r, build_unary(r.g, OP_neg, rest), 3);
+}
+
+/* A kernel may not store what it also reads elsewhere. */
+static void read_elsewhere(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_f32, D(3, 5)), i = input_below(&r, DT_i64, 3, D(3));
+    Value e = build_unary(r.g, OP_exp, x);
+    Value p = build_binary(r.g, OP_div, e, build_reduce(r.g, OP_reduce_sum, e, 1, true));
+    Value d = build_binary(r.g, OP_sub, p, input(&r, DT_f32, D(1, 5)));
+    Value row = build_slice_axis(r.g, build_take(r.g, d, i, 0), 0, expr_const(r.g->exprs, 1),
+                                 expr_const(r.g->exprs, 1), 1);
+    expect(&r, build_binary(r.g, OP_sub, row, p), 0);
+}
+
 /* A merged axis walked backwards: its split has positive sizes. */
 static void backwards(void) {
     Rig r = rig();
@@ -312,6 +335,8 @@ TEST_MAIN {
     attention(false);
     attention(true);
     indices();
+    counted();
+    read_elsewhere();
     backwards();
     wide();
     concatenation();
