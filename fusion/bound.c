@@ -55,10 +55,14 @@ static Interval product(ExprPool *p, Interval a, Interval b) {
                       expr_max(p, expr_max(p, ll, lh), expr_max(p, hl, hh))};
 }
 
-/* By a divisor that stays positive. */
+/* By a divisor that is never negative; by 0 it is 0. */
 static Interval quotient(ExprPool *p, Interval a, Interval b) {
-    Interval r = {expr_min(p, expr_div(p, a.lo, b.lo), expr_div(p, a.lo, b.hi)),
-                  expr_max(p, expr_div(p, a.hi, b.lo), expr_div(p, a.hi, b.hi))};
+    Expr zero = expr_const(p, 0), one = expr_const(p, 1);
+    bool some = at_least(p, b.lo, 1);
+    Expr least = some ? b.lo : expr_max(p, b.lo, one);
+    Interval r = {expr_min(p, expr_div(p, a.lo, least), expr_div(p, a.lo, b.hi)),
+                  expr_max(p, expr_div(p, a.hi, least), expr_div(p, a.hi, b.hi))};
+    if (!some) r = (Interval){expr_min(p, r.lo, zero), expr_max(p, r.hi, zero)};
     return r;
 }
 
@@ -72,7 +76,7 @@ static Interval of_expr(const Schedule *s, Expr e) {
     switch (op) {
     case EX_add: return (Interval){expr_add(p, x[0].lo, x[1].lo), expr_add(p, x[0].hi, x[1].hi)};
     case EX_mul: return product(p, x[0], x[1]);
-    case EX_div: return at_least(p, x[1].lo, 1) ? quotient(p, x[0], x[1]) : from_range(p, e);
+    case EX_div: return at_least(p, x[1].lo, 0) ? quotient(p, x[0], x[1]) : from_range(p, e);
     case EX_mod:
         r = from_range(p, e);
         if (at_least(p, x[1].lo, 1)) r.hi = expr_addi(p, x[1].hi, -1);

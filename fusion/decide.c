@@ -253,11 +253,11 @@ static bool inlines_concat(Fuse *f, Value v, uint32_t ngroups) {
     return uses_allow(f, v, s->flops) && recompute_pays(f, v, ngroups);
 }
 
-static bool inlines_reduce(Fuse *f, Value v) {
+static bool inlines_reduce(Fuse *f, Value v, uint32_t ngroups) {
     VState *s = &f->v[v];
     Group *g;
     IdxId idx = single_demand(f, v, &g);
-    s->why = WHY_output_needed;
+    s->why = ngroups > 1 ? WHY_shared : WHY_recompute;
     if (!idx || (f->v[v].const_only && !g->prepare)) return false;
     return idx_reduce(f, g, v, idx, &s->why) != 0;
 }
@@ -270,7 +270,7 @@ static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
         const Group *g = f->groups.v[s->demands.v[0].group];
         if (ngroups > 1 || !g->prepare) return false;
     }
-    s->why = ngroups > 1 ? WHY_output_needed : WHY_recompute;
+    s->why = ngroups > 1 ? WHY_shared : WHY_recompute;
     return recompute_pays(f, v, ngroups);
 }
 
@@ -285,16 +285,15 @@ bool fuse_inlines(Fuse *f, Value v) {
     uint32_t groups[MAX_DEMANDERS];
     uint32_t ngroups = fuse_demanders(f, v, groups, MAX_DEMANDERS);
     OpClass c = op_info[n->op].cls;
-    s->why = WHY_output_needed;
-    if (s->must) return false;
+    if (s->must) return false; /* why: see schedule.c */
     if (c == OPC_SOURCE) return true;
     s->why = WHY_too_large;
     if (!fits(f, v)) return false;
-    s->why = ngroups > 1 ? WHY_output_needed : WHY_kind;
+    s->why = ngroups > 1 ? WHY_shared : WHY_kind;
     if (s->epi) return inlines_epilogue(f, v, ngroups);
     switch (c) {
     case OPC_VIEW: return inlines_view(f, v, ngroups);
-    case OPC_REDUCE: return inlines_reduce(f, v);
+    case OPC_REDUCE: return inlines_reduce(f, v, ngroups);
     case OPC_MAP:
     case OPC_RANDOM:
     case OPC_INDEX: return inlines_map(f, v, ngroups);

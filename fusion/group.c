@@ -225,6 +225,7 @@ static void visit_dot(Fuse *f, Value v) {
         if (g->want == v) g->anchor = v;
         fuse_expand(f, g, v, idx, USE_point, READ_plain);
     } else {
+        s->why = n > 1 ? WHY_shared : g && group_axes(g, AX_RED) ? WHY_tile_row : WHY_kind;
         Group *wanting = s->dot_group ? f->groups.v[s->dot_group - 1] : NULL;
         g = fuse_home(f, v, &idx);
         if (!g) {

@@ -43,12 +43,12 @@ typedef struct SStep {
 
 /* Reasons why two nodes were not fused: WHY(id, text). */
 #define FUSION_WHY(X)                                                                              \
-    X(output_needed, "the value is a graph output or has other readers")                           \
+    X(output, "the value is an output")                                                            \
+    X(placed, "a concatenation, a loop or a branch needs it in memory")                            \
+    X(shared, "other kernels read the value, too")                                                 \
     X(row_mismatch, "the reduction walks another row")                                             \
     X(recompute, "inlining would compute it more than once")                                       \
     X(template_input, "a contraction reads it more than once per element")                         \
-    X(row_too_long, "the row does not fit near the ALUs")                                          \
-    X(cycle, "another kernel lies between them")                                                   \
     X(too_large, "the fused kernel would exceed a size limit")                                     \
     X(tile_row, "the contraction's tile does not hold a whole row")                                \
     X(kind, "this kind of kernel takes no epilogue")
@@ -63,7 +63,8 @@ extern const char *const fusion_why_text[WHY_COUNT];
 typedef struct Refusal {
     uint32_t producer, consumer; /* step numbers */
     FusionWhy why;
-    Expr bytes; /* traffic that fusing would have saved */
+    Expr bytes; /* traffic that fusing would have saved: the read, and the write if nothing else
+                   needs the value in memory */
 } Refusal;
 
 /* A symbol that the run gives a value, and the most that it can be. */

@@ -100,7 +100,10 @@ static void reserve(Dot *d) {
         return;
     }
     ExprPool *p = d->p;
-    Expr rows = expr_muli(p, expr_mul(p, d->block, d->span), DOT_ROWS);
+    /* A span has no more tiles than there are, but for the last block's end. Saying so keeps bounds
+     * of scratch small where M is known in the run only. */
+    Expr tiles = expr_min(p, expr_mul(p, d->block, d->span), expr_add(p, d->tiles, d->block));
+    Expr rows = expr_muli(p, tiles, DOT_ROWS);
     d->table = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->nruns), 8));
     if (!d->direct || d->guarded) {
         Expr size = expr_addi(p, expr_mul(p, rows, d->kk.size), d->lanes);
