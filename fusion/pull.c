@@ -204,9 +204,12 @@ static KVal pull_exprs(Body *b, const Node *n, IdxId idx) {
 
 /* --- Maps --------------------------------------------------------------------------------- */
 
+/* What is kept wider than its type is rounded once, when it is stored; coming from a type that does
+ * not fit the wider one, it would have been rounded before. */
 static KVal map_cast(Body *b, const Node *n, KVal x) {
-    DType to = n->type.dtype;
-    if (to == DT_f16 || to == DT_bf16 || body_type(to) == to) return body_cast(b, x, body_type(to));
+    DType to = n->type.dtype, from = type_of(b, x);
+    bool half = to == DT_f16 || to == DT_bf16, fits = dtype_bytes(from) < 4 || from == DT_f32;
+    if (body_type(to) == to || (half && fits)) return body_cast(b, x, body_type(to));
     KOp o = blank(OP_cast, to);
     o.in[0] = x;
     o.imm.i = (n->attr.cast.saturate ? 0 : 1) | n->attr.cast.round << 1;
