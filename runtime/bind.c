@@ -232,6 +232,12 @@ graphc_status bind_iteration(graphc_session *s, uint32_t loop) {
     return GRAPHC_OK;
 }
 
+void bind_loop_left(graphc_session *s, uint32_t loop) {
+    s->ready[s->res->steps[loop].iter] = 0;
+    s->loop = 0;
+    if (s->plan->nchecks) find_ready_slots(s);
+}
+
 static graphc_status reserve(graphc_session *s, OwnMemory *m, uint64_t bytes) {
     if (m->p && m->bytes >= bytes) return GRAPHC_OK;
     if (m->p) s->res->ops->free(s->res, m->p, m->bytes);

@@ -161,6 +161,8 @@ graphc_status bind_memory(graphc_session *s);
 graphc_status bind_runtime(graphc_session *s);
 /* Expressions and dims anew for the next iteration of the loop at that step. */
 graphc_status bind_iteration(graphc_session *s, uint32_t loop);
+/* After the last iteration: its number, and what follows from it, is not known any more. */
+void bind_loop_left(graphc_session *s, uint32_t loop);
 /* The caller's memory takes an output directly if kernels can write there and its shape is known
  * before the run. */
 bool bind_output_direct(const graphc_session *s, uint64_t i);

@@ -78,7 +78,9 @@ static graphc_status test_loop(graphc_session *s, uint32_t i, uint32_t *next) {
     bool go = s->symbols[st->iter] < s->trip[i];
     if (go) GC_TRY(read_condition(s, st, &go));
     *next = go ? i + 1 : st->match + 1;
-    return go ? bind_iteration(s, i) : GRAPHC_OK;
+    if (go) return bind_iteration(s, i);
+    bind_loop_left(s, i);
+    return GRAPHC_OK;
 }
 
 graphc_status steps_run(graphc_session *s, uint32_t from, uint32_t to) {
