@@ -100,10 +100,10 @@ for t in FLOATS:
     def binary(c):
         for op in "Add Sub Mul Div Max Min Sum Equal Less LessOrEqual Greater GreaterOrEqual".split():
             c.op(op, "a", "b")
-        c.op("Mean", "p", "q"), c.op("Mod", "p", "q", fmod=1), c.op("PRelu", "a", "q")
+        c.op("Mean", "p", "q"), c.op("Mod", "p", "q", fmod=1), c.op("PRelu", "ab", "q")
         for v, op in (("inf", "Max"), ("-inf", "Min"), ("nan", "Max"), ("-0.0", "Add")):
             c.op(op, "a", c.add(f"c{v}", np.array(float(v), DTYPES[t])))
-    both(f"binary_{t}", binary, a=a, b=b, p=plain(t, 19, 1, scale=9), q=plain(t, 1, 22), tolerance=tol(t))
+    both(f"binary_{t}", binary, a=a, b=b, ab=np.repeat(a, 22, axis=1), p=plain(t, 19, 1, scale=9), q=plain(t, 1, 22), tolerance=tol(t))
     x, y = np.abs(plain(t, 7, 1, 3)) + DTYPES[t](0.5), plain(t, 5, 1)
     both(f"pow_{t}", lambda c: [c.op("Pow", "x", "y")] + [c.op("Pow", "x", c.add(f"e{i}", np.array(e, DTYPES[t])))
                                 for i, e in enumerate((2, 3, 0, 1, -1, .5, -.5, 1 / 3))], x=x, y=y, tolerance=tol(t, 0, 8))
