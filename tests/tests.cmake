@@ -12,6 +12,16 @@ foreach(source ${unit_tests})
     ENVIRONMENT "GRAPHC_TEST_SOURCE=${CMAKE_SOURCE_DIR}")
 endforeach()
 
+# Drivers that unit/test_cuda_faults opens in place of the real one.
+foreach(fake cuda_fake cuda_old)
+  add_library(${fake} MODULE tests/fake_cuda/fake_cuda.c)
+  set_target_properties(${fake} PROPERTIES PREFIX lib OUTPUT_NAME cuda SUFFIX .so.1
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/${fake} LINK_FLAGS -Wl,-soname,libcuda.so.1)
+  target_link_libraries(${fake} PRIVATE gc_flags)
+  add_dependencies(test_cuda_faults ${fake})
+endforeach()
+target_compile_definitions(cuda_old PRIVATE FAKE_CUDA_OLD)
+
 # A GPU against the CPU on one plan with both targets: needs no LLVM, so it can be taken elsewhere.
 add_executable(plan_compare tests/gpu/plan_compare.c)
 target_link_libraries(plan_compare PRIVATE gc_flags gc_runtime gc_base Threads::Threads
