@@ -1,5 +1,4 @@
 #include "runtime/cpu/isa.h"
-#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -73,11 +72,4 @@ void *isa_load_image(const void *code, uint64_t size) {
 
 void isa_unload_image(void *image, uint64_t size) {
     if (image) munmap(image, size);
-}
-
-uint32_t isa_cores(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    int n = CPU_COUNT(&set);
-    return n < 1 ? 1 : (uint32_t)n;
 }

@@ -13,7 +13,4 @@ bool isa_supports(PlanForm form);
 void *isa_load_image(const void *code, uint64_t size);
 void isa_unload_image(void *image, uint64_t size);
 
-/* Cores that the process may use. */
-uint32_t isa_cores(void);
-
 #endif

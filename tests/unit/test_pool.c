@@ -1,7 +1,11 @@
-/* The thread pool: every part runs exactly once, whether workers spin or sleep. */
+/* The thread pool: every part runs exactly once, whether workers spin or sleep. How many threads
+ * there are by default. */
+#include "runtime/cpu/cores.h"
 #include "runtime/cpu/pool.h"
 #include "test.h"
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct Sum {
     long part[8];
@@ -31,7 +35,54 @@ static void run_jobs(uint32_t spin_us, int jobs, long pause_ns) {
     pool_destroy(p);
 }
 
+/* A file below the test's folder, with the folders that it lies in. */
+static void put(const char *root, const char *name, const char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    for (char *c = path + strlen(root) + 1; (c = strchr(c, '/')); c++) {
+        *c = 0;
+        (void)mkdir(path, 0700);
+        *c = '/';
+    }
+    FILE *f = fopen(path, "w");
+    if (!CHECK(f)) return;
+    fputs(text, f);
+    fclose(f);
+}
+
+static uint32_t quota(const char *root, const char *groups) {
+    char list[256];
+    put(root, "groups", groups);
+    snprintf(list, sizeof list, "%s/groups", root);
+    return cores_of_quota(list, root);
+}
+
+static void test_cores(void) {
+    char root[] = "/tmp/graphc_cores_XXXXXX", clean[64];
+    if (!CHECK(mkdtemp(root))) return;
+    put(root, "cpu.max", "max 100000\n");
+    put(root, "pod/cpu.max", "350000 100000\n");
+    put(root, "pod/a/cpu.max", "max 100000\n");
+    put(root, "pod/b/cpu.max", "50000 100000\n");
+    put(root, "cpu/job/cpu.cfs_quota_us", "200000\n");
+    put(root, "cpu/job/cpu.cfs_period_us", "100000\n");
+    put(root, "cpu/cpu.cfs_quota_us", "-1\n");
+    put(root, "cpu/cpu.cfs_period_us", "100000\n");
+    CHECK_EQ_I(quota(root, "0::/\n"), UINT32_MAX);
+    CHECK_EQ_I(quota(root, "0::/pod/a\n"), 3); /* of the group around it */
+    CHECK_EQ_I(quota(root, "0::/pod/b\n"), 1); /* less than one core */
+    CHECK_EQ_I(quota(root, "0::/elsewhere/on/the/host\n"), UINT32_MAX);
+    CHECK_EQ_I(quota(root, "3:cpuset:/job\n2:cpuacct:/job\n0::/\n"), UINT32_MAX);
+    CHECK_EQ_I(quota(root, "3:cpuacct,cpu:/job/step\n0::/\n"), 2);
+    CHECK_EQ_I(quota(root, "nonsense\n\n:\n"), UINT32_MAX);
+    CHECK_EQ_I(cores_of_quota("/no/such/file", root), UINT32_MAX);
+    CHECK(cores_available() >= 1);
+    snprintf(clean, sizeof clean, "rm -r %s", root);
+    CHECK_EQ_I(system(clean), 0);
+}
+
 TEST_MAIN {
+    test_cores();
     run_jobs(1000, 2000, 0);       /* workers spin */
     run_jobs(0, 2000, 0);          /* workers sleep at once: every wake-up race */
     run_jobs(50, 300, 100 * 1000); /* workers fall asleep between jobs */
