@@ -15,6 +15,7 @@ static bool lower_gelu(Lower *l) {
 
 static Value plus_bias(Lower *l) {
     Value x = lower_in(l, 0);
+    if (!x || !lower_fits(l, 1, lower_type(l, 0))) return 0;
     return lower_has_in(l, 1) ? v_add(lower_graph(l), x, lower_in(l, 1)) : x;
 }
 
@@ -56,6 +57,8 @@ static int last_axis(Lower *l, Value x) {
 
 static Value residual(Lower *l, uint32_t bias) {
     Graph *g = lower_graph(l);
+    const Type t = *lower_type(l, 0);
+    if (!lower_fits(l, 1, &t) || !lower_fits(l, bias, &t)) return 0;
     Value sum = v_add(g, v_widen(g, lower_in(l, 0)), v_widen(g, lower_in(l, 1)));
     if (lower_has_in(l, bias)) sum = v_add(g, sum, v_widen(g, lower_in(l, bias)));
     return sum;
@@ -88,6 +91,7 @@ static bool lower_embed_layer_norm(Lower *l) {
     Graph *g = lower_graph(l);
     Value ids = lower_in(l, 0), table = lower_need(l, 2);
     if (!ids || !table || !lower_need(l, 3) || !lower_need(l, 5) || !lower_need(l, 6)) return false;
+    if (v_rank(g, ids) != 2) return lower_error(l, D_SHAPE, "the ids have rank %d", v_rank(g, ids));
     Value positions = lower_in(l, 8);
     if (!positions) positions = v_iota(g, DT_i64, v_dim(g, ids, 1));
     Value sum = v_add(g, v_widen(g, build_take(g, table, ids, 0)),

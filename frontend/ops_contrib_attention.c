@@ -113,6 +113,9 @@ static bool mha_read(Lower *l, Attention *a, int64_t heads) {
         return true;
     }
     if (!k) return lower_error(l, D_ARITY, "no key, and the query is not packed");
+    if (v_rank(g, q) < 3 || v_rank(g, k) < 3)
+        return lower_error(l, D_SHAPE, "a query of rank %d, a key of rank %d", v_rank(g, q),
+                           v_rank(g, k));
     Expr at = v_int(g, 0);
     a->q = mha_operand(g, q, bias, &at, heads);
     if (v_rank(g, k) == 5) {
@@ -154,12 +157,14 @@ static bool projection_sizes(Lower *l, Expr width, Expr size[3]) {
     if (given && n != 3) return lower_error(l, D_ATTRIBUTE, "qkv_hidden_sizes has %u values", n);
     for (int i = 0; i < 3; i++)
         size[i] = given ? v_int(g, given[i]) : expr_div(g->exprs, width, v_int(g, 3));
+    lower_assume(l, expr_add(g->exprs, size[0], expr_add(g->exprs, size[1], size[2])), width);
     return true;
 }
 
 /* past [2, B, H, P, D]: which 0 = keys, 1 = values. */
 static Value past_half(Lower *l, uint32_t i, int64_t which) {
     Graph *g = lower_graph(l);
+    if (lower_has_in(l, i)) lower_assume(l, lower_type(l, i)->dim[0], v_int(g, 2));
     return v_at(g, lower_in(l, i), 0, v_int(g, which));
 }
 
@@ -171,6 +176,7 @@ static bool lower_ms_attention(Lower *l) {
     if (heads < 1) return lower_error(l, D_ATTRIBUTE, "num_heads is %lld", (long long)heads);
     if (lower_i(l, "do_rotary") || lower_has_in(l, 6))
         return lower_unsupported(l, NULL, "rotary embedding or a shared cache buffer");
+    if (v_rank(g, x) != 3) return lower_error(l, D_SHAPE, "the input has rank %d", v_rank(g, x));
     Value all = build_matmul(g, x, w, v_dtype(g, x));
     if (lower_has_in(l, 2)) all = v_add(g, all, lower_in(l, 2));
     Expr size[3], at = v_int(g, 0);
@@ -245,6 +251,8 @@ static bool gqa_split(Lower *l, Gqa *q) {
         return lower_error(l, D_ATTRIBUTE, "num_heads %lld is no multiple of kv_num_heads %lld",
                            (long long)heads, (long long)kv);
     if (k && !lower_need(l, 2)) return false;
+    if (v_rank(g, x) != 3 || (k && (v_rank(g, k) != 3 || v_rank(g, v) != 3)))
+        return lower_error(l, D_SHAPE, "query, key and value need rank 3");
     if (!k) {
         Expr size = expr_div(g->exprs, v_dim(g, x, 2), v_int(g, heads + 2 * kv));
         Expr q_size = expr_muli(g->exprs, size, heads), kv_size = expr_muli(g->exprs, size, kv);

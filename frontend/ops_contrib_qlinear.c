@@ -6,8 +6,8 @@
 /* Inputs i, i+1, i+2 = x, scale, zero point (may be absent), as f32. */
 static Value dequantised(Lower *l, uint32_t i) {
     Graph *g = lower_graph(l);
-    Value x = lower_in(l, i), scale = lower_in(l, i + 1), zero = lower_in(l, i + 2);
-    if (!x || !scale) return 0;
+    Value x = lower_need(l, i), scale = lower_need(l, i + 1), zero = lower_in(l, i + 2);
+    if (!x || !scale || !lower_is(l, i, TYPES_INT8) || !lower_same_type(l, i + 2, i)) return 0;
     x = build_cast(g, x, DT_f32);
     if (zero) x = v_sub(g, x, build_cast(g, build_reshape(g, zero, 0, NULL), DT_f32));
     return v_mul(g, x, build_reshape(g, scale, 0, NULL));
@@ -16,7 +16,7 @@ static Value dequantised(Lower *l, uint32_t i) {
 /* y quantised by inputs i, i+1 = scale, zero point (may be absent), to type t. */
 static Value quantised(Lower *l, Value y, uint32_t i, DType t) {
     Graph *g = lower_graph(l);
-    Value scale = lower_in(l, i), zero = lower_in(l, i + 1);
+    Value scale = lower_need(l, i), zero = lower_in(l, i + 1);
     if (!y || !scale) return 0;
     if (zero) zero = build_reshape(g, zero, 0, NULL);
     return quant_to(g, v_div(g, y, build_reshape(g, scale, 0, NULL)), zero, t, true);
@@ -98,6 +98,7 @@ static Value scaled_product(Graph *g, Value a, Value za, Value sa, Value b, Valu
 }
 
 static bool lower_matmul_integer_to_float(Lower *l) {
+    if (!lower_is(l, 0, TYPES_INT8) || !lower_is(l, 1, TYPES_INT8)) return false;
     lower_out(l, 0,
               scaled_product(lower_graph(l), lower_in(l, 0), lower_in(l, 4), lower_in(l, 2),
                              lower_in(l, 1), lower_in(l, 5), lower_in(l, 3), lower_in(l, 6)));
@@ -107,6 +108,7 @@ static bool lower_matmul_integer_to_float(Lower *l) {
 static bool lower_dynamic_quantize_matmul(Lower *l) {
     Graph *g = lower_graph(l);
     Value a[3];
+    if (!lower_is(l, 0, TYPES_FLOAT) || !lower_is(l, 1, TYPES_INT8)) return false;
     if (!quant_dynamic(g, lower_in(l, 0), a)) return false;
     lower_out(l, 0,
               scaled_product(g, a[0], a[2], a[1], lower_in(l, 1), lower_in(l, 3), lower_in(l, 2),
@@ -118,7 +120,8 @@ static bool lower_dynamic_quantize_matmul(Lower *l) {
 static bool lower_qgemm(Lower *l) {
     Graph *g = lower_graph(l);
     Value a = lower_in(l, 0), b = lower_in(l, 3), za = lower_in(l, 2), zb = lower_in(l, 5);
-    if (!a || !b || !za || !zb) return false;
+    if (!a || !b || !za || !zb || !lower_is(l, 0, TYPES_INT8) || !lower_is(l, 3, TYPES_INT8))
+        return false;
     if (v_rank(g, a) != 2 || v_rank(g, b) != 2)
         return lower_error(l, D_SHAPE, "A and B need rank 2");
     DType t = v_dtype(g, a);

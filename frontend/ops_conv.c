@@ -57,6 +57,7 @@ static bool kernel_sizes(Lower *l, Value w, int64_t *size) {
         if (!v_dim_const(g, w, 2 + i, &size[i]))
             return lower_unsupported(l, "fix the dimension with --dim",
                                      "the kernel's size along axis %d is not a constant", 2 + i);
+        if (size[i] < 1) return lower_error(l, D_SHAPE, "the weights have no taps");
         if (said[i] && said[i] != size[i])
             return lower_error(l, D_SHAPE, "kernel_shape says %lld, the weights have %lld",
                                (long long)said[i], (long long)size[i]);

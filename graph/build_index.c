@@ -56,6 +56,18 @@ static bool positions_in_range(Graph *g, const Type *data, const int8_t *src, co
     return true;
 }
 
+/* Coordinates that are values are clamped, which needs something to clamp to. */
+static bool indexed_axes_hold(Graph *g, const Type *data, const int8_t *src, const Type *out) {
+    for (int d = 0; d < data->rank; d++) {
+        if (src[d] >= 0 || !expr_is_value(g->exprs, data->dim[d], 0)) continue;
+        if (expr_is_value(g->exprs, type_numel(g->exprs, out), 0)) continue;
+        build_error(g, D_SHAPE, "gather from axis %d of %s, which is empty", d,
+                    build_type_text(g, data));
+        return false;
+    }
+    return true;
+}
+
 Value build_gather(Graph *g, Value data, const int8_t *src, const Value *idx, uint32_t nidx,
                    uint8_t rank, const Expr *dim) {
     if (!data || !build_valid(idx, nidx)) return 0;
@@ -70,6 +82,7 @@ Value build_gather(Graph *g, Value data, const int8_t *src, const Value *idx, ui
     for (uint32_t i = 0; i < nidx; i++) in[i + 1] = idx[i];
     if (!give_shape(g, in + 1, nidx, &t, "gather")) return 0;
     if (!positions_in_range(g, graph_type(g, data), src, &t)) return 0;
+    if (!indexed_axes_hold(g, graph_type(g, data), src, &t)) return 0;
     Attr a = {0};
     memcpy(a.index.src, src, (size_t)data_rank);
     return build_node(g, OP_gather, in, nidx + 1, &a, &t);
