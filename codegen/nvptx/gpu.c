@@ -146,12 +146,13 @@ void gpu_batch_end(Gpu *g) {
     if (g->guarded) emit_if_end(g->e, &g->in_batch);
 }
 
-int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t axis) {
+int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t inner, uint32_t axis) {
     int score = 0;
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
         Expr coef, rest;
         if ((o->op != K_kload && o->op != K_kstore) || !(dom[v] >> axis & 1)) continue;
+        if (!(dom[v] & inner)) continue;
         if (!expr_affine(e->exprs, o->index, k->axes[axis].sym, &coef, &rest))
             score--;
         else if (expr_is_value(e->exprs, coef, 1))

@@ -35,8 +35,9 @@ LLVMValueRef gpu_shared(Gpu *g, LLVMTypeRef elem, uint32_t n);
 /* Binds the axes of the mask to the digits of `flat`, outermost first. */
 void gpu_decode(Emit *e, const Kernel *k, uint32_t axes, Expr flat);
 Expr gpu_points(Emit *e, const Kernel *k, uint32_t axes);
-/* How often loads and stores are contiguous (+) or strided (-) along an axis. */
-int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t axis);
+/* How often loads and stores are contiguous (+) or strided (-) along an axis, among those that are
+ * done anew for every point of an axis of `inner`. */
+int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t inner, uint32_t axis);
 int64_t gpu_hint(Emit *e, Expr x);
 
 /* Structures; false: not a kernel of that shape, nothing emitted. */

@@ -187,7 +187,7 @@ static bool wants_team(Gpu *g, int64_t *length) {
         if (n > *length) *length = n;
     }
     for (uint32_t i = 0; i < g->k->naxes; i++) {
-        int s = gpu_contiguity(g->e, g->k, r->dom, i);
+        int s = gpu_contiguity(g->e, g->k, r->dom, ~r->par, i);
         bool par = r->par >> i & 1;
         score += s > 0 ? (par ? -s : s) : 0;
     }
