@@ -86,15 +86,17 @@ graphc_status npy_decode(Arena *a, DiagSink *d, const char *path, const void *by
     return GRAPHC_OK;
 }
 
+graphc_status npy_has_type(DiagSink *d, const char *path, DType t) {
+    if (*dtype_info[t].npy) return GRAPHC_OK;
+    (void)diag(d, D_UNSUPPORTED_TYPE, path, ".npy has no element type for %s", dtype_name(t));
+    diag_hint(d, "use --output-format pb");
+    return GRAPHC_UNSUPPORTED;
+}
+
 graphc_status npy_encode(Arena *a, DiagSink *d, const char *path, const EvalTensor *t, void **out,
                          size_t *n) {
+    GC_TRY(npy_has_type(d, path, t->dtype));
     const char *type = dtype_info[t->dtype].npy;
-    if (!*type) {
-        (void)diag(d, D_UNSUPPORTED_TYPE, path, ".npy has no element type for %s",
-                   dtype_name(t->dtype));
-        diag_hint(d, "use --output-format pb");
-        return GRAPHC_UNSUPPORTED;
-    }
     StrBuf s;
     sb_init(&s, a);
     sb_printf(&s, "{'descr': '%s', 'fortran_order': False, 'shape': (", type);

@@ -56,6 +56,15 @@ with tempfile.TemporaryDirectory() as d:
             failures += 1
             print(f"FAILED --dump-ir: {name}")
 
+    # .npy has no bf16: the output becomes y.pb, unless .npy is asked for.
+    build.one("bf16.onnx", "Cast", [("x", T.FLOAT, [2])], [("y", T.BFLOAT16, [2])], to=T.BFLOAT16)
+    expect(0, "", "bf16.onnx", "-o", "bf16.plan")
+    expect(4, "use --output-format pb", "run", "bf16.plan", "--output-dir", "o16", "--output-format", "npy", absent="o16/y.pb")
+    expect(0, "", "run", "bf16.plan", "--output-dir", "o16")
+    if not os.path.exists("o16/y.pb"):
+        failures += 1
+        print("FAILED no output of bf16")
+
     # A compile that is killed at any moment leaves the old plan, the new one or none, and nothing else.
     before, start = set(os.listdir()), time.monotonic()
     expect(0, "", "mlp.onnx", "-o", "mlp.plan")

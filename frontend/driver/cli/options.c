@@ -43,7 +43,7 @@ static const OptRow opt_rows[] = {
     {"--output-dir", NULL, OPT_TEXT, FIELD(output_dir), "run", "DIR",
      "where outputs go, as DIR/NAME.npy (- is standard output)"},
     {"--output-format", NULL, OPT_TEXT, FIELD(output_format), "run", "npy|pb",
-     "form of outputs (default npy; bf16 and fp8 only fit pb)"},
+     "form of outputs (default npy; pb for bf16, fp8 and 4-bit types, which npy lacks)"},
     {"--data", NULL, OPT_TEXT, FIELD(data), "verify", "DIR",
      "compares with this data: input_0.pb ..., output_0.pb ..."},
     {"--seed", NULL, OPT_NUMBER, FIELD(seed), "run bench verify", "N",
