@@ -1,5 +1,7 @@
 /* What a lowering reads of its node (frontend/onnx_op.h): attributes, values that are known at
  * compile time, and the checks that a row cannot state. */
+#include "frontend/axes.h"
+#include "frontend/formula.h"
 #include "frontend/import_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +123,39 @@ const Expr *lower_shape_in(Lower *l, uint32_t i, uint32_t *n) {
     if (!e)
         lower_unsupported(l, "make it a constant, or compute it from shapes only",
                           "input %u must be known when the inputs' shapes are", i);
+    return e;
+}
+
+/* clamp(v, 0, most) as a size: how many of 0, 1 ... most - 1 lie below v. */
+static Expr counted(Graph *g, Value v, Expr most) {
+    const Value at = build_compact(g, v_lt(g, v_iota(g, DT_i64, most), v));
+    return at ? v_dim(g, at, 0) : v_int(g, 0);
+}
+
+static bool length_of_list(const Lower *l, Value v, int64_t *n) {
+    const Type *t = graph_type(l->g, v);
+    *n = 1;
+    return t->rank == 0 || (t->rank == 1 && expr_is_const(l->im->exprs, t->dim[0], n));
+}
+
+const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nmost, bool wrap,
+                             uint32_t *n) {
+    Graph *g = l->g;
+    const Value v = lower_in(l, i);
+    int64_t length;
+    if (!v || !lower_is(l, i, TYPES_INT) || build_elems(g, v, true, n) ||
+        !length_of_list(l, v, &length) || length == 0 || length > nmost)
+        return lower_shape_in(l, i, n);
+    *n = (uint32_t)length;
+    Expr *e = ARENA_ARRAY(l->im->arena, Expr, *n);
+    const Value list = v_flat(g, build_cast(g, v, DT_i64));
+    for (uint32_t k = 0; k < *n; k++) {
+        uint32_t one;
+        Value x = v_at(g, list, 0, v_int(g, k));
+        const Expr *known = build_elems(g, x, true, &one);
+        if (!known && wrap) x = axes_wrap(g, x, most[k]);
+        e[k] = known ? known[0] : counted(g, x, most[k]);
+    }
     return e;
 }
 

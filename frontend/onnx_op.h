@@ -61,6 +61,11 @@ bool lower_dtype(Lower *l, const char *name, DType *out);
 const Expr *lower_shape_in(Lower *l, uint32_t i, uint32_t *n);
 /* The same for an input of exactly one element. False after an error, or if it is absent. */
 bool lower_number_in(Lower *l, uint32_t i, Expr *out);
+/* The same where element k can be at most most[k] (k < nmost): a number that only values decide
+ * becomes a symbol that a kernel writes, between 0 and that. With `wrap`, elements are positions on
+ * axes of most[k] elements, and negative ones count from the end. */
+const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nmost, bool wrap,
+                             uint32_t *n);
 /* Constant integers of an input or, before it moved there, of an attribute: axes, pads ... */
 bool lower_const_ints(Lower *l, uint32_t in, const char *attr, int64_t *out, uint32_t max,
                       uint32_t *n);

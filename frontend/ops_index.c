@@ -41,7 +41,8 @@ static bool lower_scan(Lower *l) {
     return for_axis(l, 1, scan_axis);
 }
 
-/* An index outside its axis is the model's mistake, but harmless in a branch that is never taken. */
+/* An index outside its axis is the model's mistake, but harmless in a branch that is never taken.
+ */
 static void warn_outside(Lower *l, int axis) {
     ExprPool *p = lower_exprs(l);
     uint32_t n;
@@ -221,16 +222,28 @@ static bool lower_tensor_scatter(Lower *l) {
     return true;
 }
 
+/* How many: a number that may be known by its value only, and is at most the axis. */
+static bool top_k_count(Lower *l, Expr size, Expr *k) {
+    ExprPool *p = lower_exprs(l);
+    const Expr most = expr_addi(p, size, 1);
+    uint32_t n;
+    const Expr *e = lower_bounded_in(l, 1, &most, 1, false, &n);
+    if (!e) return false;
+    if (n != 1) return lower_error(l, D_SHAPE, "input 1 must be one number, and has %u", n);
+    *k = e[0];
+    return true;
+}
+
 static bool lower_top_k(Lower *l) {
     Graph *g = lower_graph(l);
     ExprPool *p = lower_exprs(l);
     const Type t = *lower_type(l, 0);
     const int axis = lower_axis(l, lower_i(l, "axis"), t.rank);
-    Expr k;
+    Expr k = 0;
     if (axis < 0) return false;
     if (lower_opset(l) < 10)
         k = expr_const(p, lower_i(l, "k"));
-    else if (!lower_number_in(l, 1, &k))
+    else if (!top_k_count(l, t.dim[axis], &k))
         return false;
     const bool largest = lower_opset(l) < 11 || lower_i(l, "largest") != 0;
     Value order = build_argsort(g, lower_in(l, 0), axis, largest);

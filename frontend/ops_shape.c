@@ -255,7 +255,8 @@ static bool split_sizes(Lower *l, Expr size, uint32_t parts, Expr *out) {
         return true;
     }
     if (lower_has_in(l, 1)) {
-        const Expr *e = lower_shape_in(l, 1, &n);
+        for (uint32_t i = 0; i < parts; i++) out[i] = size;
+        const Expr *e = lower_bounded_in(l, 1, out, parts, false, &n);
         if (!e) return false;
         if (lower_opset(l) >= 18 && lower_has_attr(l, "num_outputs"))
             return lower_error(l, D_ATTRIBUTE, "both num_outputs and sizes are given");
@@ -357,13 +358,16 @@ typedef struct SliceArgs {
     int64_t axis[GRAPH_MAX_RANK], step[GRAPH_MAX_RANK];
 } SliceArgs;
 
-/* Values of an optional input of a->n integers; e stays NULL where it is absent. */
-static bool slice_extra(Lower *l, const SliceArgs *a, uint32_t i, const Expr **e) {
+/* Values of an optional input of as many integers as the others that are there; e stays NULL where
+ * it is absent. */
+static bool slice_extra(Lower *l, SliceArgs *a, uint32_t i, const Expr **e) {
     uint32_t n;
     *e = NULL;
     if (!lower_has_in(l, i)) return true;
     if (!(*e = lower_shape_in(l, i, &n))) return false;
-    return n == a->n || lower_error(l, D_SHAPE, "%u values in input %u for %u starts", n, i, a->n);
+    if (a->n == UINT32_MAX) a->n = n;
+    return n == a->n ||
+           lower_error(l, D_SHAPE, "%u values in input %u, and %u in others", n, i, a->n);
 }
 
 /* Constants of such an input; false if some value is known at run time only. */
@@ -443,24 +447,43 @@ static bool slice_fed(Lower *l, const SliceArgs *a, const Expr *axes, const Expr
     return true;
 }
 
+/* Starts and ends. On axes known here, walked forwards, they may be positions that only values
+ * decide. */
+static bool slice_ends(Lower *l, SliceArgs *a, bool fixed) {
+    const Type *t = lower_type(l, 0);
+    Expr most[GRAPH_MAX_RANK];
+    uint32_t nmost = 0, nend;
+    for (uint32_t i = 0; fixed && i < t->rank && (a->n == UINT32_MAX || i < a->n); i++) {
+        const int axis = lower_axis(l, a->axis[i], t->rank);
+        if (axis < 0) return false;
+        most[nmost++] = t->dim[axis];
+        fixed = a->step[i] > 0;
+    }
+    if (!fixed) nmost = 0;
+    a->start = lower_bounded_in(l, 1, most, nmost, true, &a->n);
+    a->end = lower_bounded_in(l, 2, most, nmost, true, &nend);
+    if (!a->start || !a->end) return false;
+    return (a->n == nend && a->n <= t->rank) ||
+           lower_error(l, D_SHAPE, "%u starts and %u ends for rank %u", a->n, nend, t->rank);
+}
+
 static bool lower_slice(Lower *l) {
-    SliceArgs a = {0};
-    uint32_t nend;
+    SliceArgs a = {.n = UINT32_MAX};
     const Expr *axes, *steps;
-    a.start = lower_shape_in(l, 1, &a.n);
-    a.end = lower_shape_in(l, 2, &nend);
-    if (!a.start || !a.end) return false;
-    if (a.n != nend || a.n > lower_type(l, 0)->rank)
-        return lower_error(l, D_SHAPE, "%u starts and %u ends for rank %u", a.n, nend,
-                           lower_type(l, 0)->rank);
     if (!slice_extra(l, &a, 3, &axes) || !slice_extra(l, &a, 4, &steps)) return false;
-    for (uint32_t i = 0; i < a.n; i++) {
+    const uint32_t extra = a.n;
+    if (extra != UINT32_MAX && extra > lower_type(l, 0)->rank)
+        return lower_error(l, D_SHAPE, "%u axes for rank %u", extra, lower_type(l, 0)->rank);
+    for (uint32_t i = 0; i < GRAPH_MAX_RANK; i++) {
         a.axis[i] = i;
         a.step[i] = 1;
     }
-    if (!slice_consts(l, axes, a.n, a.axis) || !slice_consts(l, steps, a.n, a.step))
-        return slice_fed(l, &a, axes, steps);
-    return slice_build(l, &a);
+    const bool fixed =
+        slice_consts(l, axes, extra, a.axis) && slice_consts(l, steps, extra, a.step);
+    if (!slice_ends(l, &a, fixed)) return false;
+    if (extra != UINT32_MAX && a.n != extra)
+        return lower_error(l, D_SHAPE, "%u starts for %u axes", a.n, extra);
+    return fixed ? slice_build(l, &a) : slice_fed(l, &a, axes, steps);
 }
 
 static bool lower_slice_attrs(Lower *l) {

@@ -109,3 +109,31 @@ each("loop_counts", """(float[n, 4] x, int64 trips) => (float[4] sum, int64[k] s
             s2 = Add(s, add)
         }>
 }""", long=dict(**some, trips=np.array(90)), none=dict(**none, trips=np.array(3)))
+
+
+# Sizes that are values: parts of a split, ends of a slice counted from either side, how many to keep.
+each("sizes_by_value", """(float[n, 4] x, int64[n] expert) => (float[a, 4] y0, float[b, 4] y1, float[n, 4] y, float[d, 4] tail,
+                                                           float[k, 4] top, float[m, 4] mid) {
+    classes = Constant<value_ints = [0, 1, 2]>()
+    first = Constant<value_ints = [0]>()
+    col = Unsqueeze(expert, first)
+    rows = Constant<value_ints = [-1, 1]>()
+    row = Reshape(classes, rows)
+    same = Equal(col, row)
+    ones = Cast<to = 7>(same)
+    one = Constant<value_ints = [1]>()
+    counts = ReduceSum<keepdims = 0>(ones, one)
+    y0, y1, y2 = Split<axis = 0>(x, counts)
+    z1 = Exp(y1)
+    y = Concat<axis = 0>(y0, z1, y2)
+    c0 = Gather<axis = 0>(counts, first)
+    minus = Neg(c0)
+    far = Constant<value_ints = [9223372036854775807]>()
+    tail = Slice(x, minus, far, first)
+    top, at = TopK<axis = 0>(x, c0)
+    all = Constant<value_ints = [4]>()
+    ends = Concat<axis = 0>(minus, all)
+    starts = Concat<axis = 0>(first, first)
+    mid = Slice(x, starts, ends)
+}""", mixed=dict(x=x, expert=np.array([2, 0, 1, 0, 2, 0, 1])), one=dict(x=x[:3], expert=np.array([2, 2, 0])),
+     empty=dict(x=x, expert=np.array([2, 1, 1, 2, 2, 2, 1])))
