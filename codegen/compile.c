@@ -1,12 +1,12 @@
 /* See compile.h. No global state beyond LLVM's own target registry. */
 #include "codegen/compile.h"
+#include "runtime/base/cores.h"
 #include "runtime/base/file.h"
 #include <llvm-c/Analysis.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 const char *codegen_llvm_version(void) {
     return LLVM_VERSION_STRING;
@@ -120,8 +120,7 @@ static void *run_worker(void *arg) {
 }
 
 static uint32_t thread_count(const CompileList *l) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t n = l->o->threads ? l->o->threads : cores > 0 ? (uint32_t)cores : 1;
+    uint32_t n = cores_threads(l->o->threads);
     if (n > COMPILE_THREADS) n = COMPILE_THREADS;
     return n < l->njobs ? n : l->njobs;
 }

@@ -50,7 +50,7 @@ typedef struct graphc_compile_options {
     uint32_t ndims;
     const char *dump_dir;    /* folder for the text of every level (--dump-ir); NULL = none */
     const char *cache_dir;   /* folder that keeps compiled kernels by content; NULL = none */
-    uint32_t threads;        /* that compile kernels; 0 = cores */
+    uint32_t threads;        /* that compile kernels, at most 64; 0 = as in graphc.h */
     bool embed;              /* true: constants in external files are copied into the plan too */
     const char *weights_dir; /* otherwise: the model's folder as seen from where the plan will lie;
                                 NULL = the same folder */

@@ -131,8 +131,9 @@ typedef struct graphc_session_options {
     uint32_t size; /* sizeof(graphc_session_options), set by GRAPHC_SESSION_OPTIONS_INIT */
     graphc_device_kind device;
     int32_t device_id;
-    uint32_t threads;        /* CPU; 0: GRAPHC_THREADS, else the cores that the process may use:
-                                those it is bound to, and no more than its cgroups' quota */
+    uint32_t threads;        /* CPU, at most 256; 0: the number in GRAPHC_THREADS, else the cores
+                                that the process may use: those it is bound to, and no more than
+                                its cgroups' quota */
     void *cuda_stream;       /* CUstream to use; NULL: the session's own */
     uint32_t isa_limit;      /* 0: best the CPU has; 3: x86-64-v3 at most (for testing) */
     const char *weights_dir; /* where constants by reference lie; NULL: as the plan says */

@@ -1,7 +1,7 @@
 /* The CPU as a device: memory is the host's, code is an image mapped for execution, a lane is a
  * caller's share of the resident's thread pool. */
 #include "runtime/abi.h"
-#include "runtime/cpu/cores.h"
+#include "runtime/base/cores.h"
 #include "runtime/cpu/isa.h"
 #include "runtime/cpu/pool.h"
 #include "runtime/session.h"
@@ -123,10 +123,7 @@ static void cpu_constant_used(const void *host, uint64_t bytes) {
 }
 
 static uint32_t thread_count(const graphc_session_options *o) {
-    uint32_t n = o->threads;
-    const char *env = n ? NULL : getenv("GRAPHC_THREADS");
-    if (env) n = (uint32_t)strtoul(env, NULL, 10);
-    if (!n) n = cores_available();
+    uint32_t n = cores_threads(o->threads);
     return n > POOL_MAX_THREADS ? POOL_MAX_THREADS : n;
 }
 

@@ -1,6 +1,6 @@
 /* The thread pool: every part runs exactly once, whether workers spin or sleep. How many threads
  * there are by default. */
-#include "runtime/cpu/cores.h"
+#include "runtime/base/cores.h"
 #include "runtime/cpu/pool.h"
 #include "test.h"
 #include <sys/stat.h>
@@ -81,8 +81,25 @@ static void test_cores(void) {
     CHECK_EQ_I(system(clean), 0);
 }
 
+static uint32_t threads_for(const char *env, uint32_t asked) {
+    setenv("GRAPHC_THREADS", env, 1);
+    return cores_threads(asked);
+}
+
+static void test_threads(void) {
+    CHECK_EQ_I(threads_for("7", 0), 7);
+    CHECK_EQ_I(threads_for("7", 3), 3);
+    CHECK_EQ_I(threads_for("99999999999", 0), UINT32_MAX);
+    const char *no_number[] = {"", "0", "-2", " 4", "4x", "many"};
+    for (size_t i = 0; i < sizeof no_number / sizeof *no_number; i++)
+        CHECK_EQ_I(threads_for(no_number[i], 0), cores_available());
+    unsetenv("GRAPHC_THREADS");
+    CHECK_EQ_I(cores_threads(0), cores_available());
+}
+
 TEST_MAIN {
     test_cores();
+    test_threads();
     run_jobs(1000, 2000, 0);       /* workers spin */
     run_jobs(0, 2000, 0);          /* workers sleep at once: every wake-up race */
     run_jobs(50, 300, 100 * 1000); /* workers fall asleep between jobs */

@@ -1,8 +1,9 @@
-#include "runtime/cpu/cores.h"
+#include "runtime/base/cores.h"
 #include <fcntl.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -102,4 +103,12 @@ uint32_t cores_available(void) {
     uint32_t cores = n < 1 ? 1 : (uint32_t)n;
     uint32_t quota = cores_of_quota("/proc/self/cgroup", "/sys/fs/cgroup");
     return quota < cores ? quota : cores;
+}
+
+uint32_t cores_threads(uint32_t asked) {
+    const char *env = asked ? NULL : getenv("GRAPHC_THREADS");
+    char *end = NULL;
+    unsigned long n = env && *env >= '0' && *env <= '9' ? strtoul(env, &end, 10) : asked;
+    if (end && *end) n = 0;
+    return n == 0 ? cores_available() : n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }

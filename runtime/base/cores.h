@@ -1,12 +1,15 @@
 /* How many threads pay: the cores of the process's affinity mask, and no more whole cores than the
  * CPU quotas of its control groups give it (cgroup v2 cpu.max, v1 cpu.cfs_quota_us), as containers
  * set them. Threads beyond a quota would be stopped together for the rest of each period. */
-#ifndef RUNTIME_CPU_CORES_H
-#define RUNTIME_CPU_CORES_H
+#ifndef BASE_CORES_H
+#define BASE_CORES_H
 
 #include <stdint.h>
 
 uint32_t cores_available(void); /* at least 1 */
+/* How many threads to use when `asked` are asked for: as many, or with 0 what GRAPHC_THREADS says,
+ * or where that is not a positive number, cores_available(). */
+uint32_t cores_threads(uint32_t asked);
 
 /* Whole cores that the quotas allow, at least 1; UINT32_MAX if there is none. groups: a file like
  * /proc/self/cgroup, mount: a folder like /sys/fs/cgroup. */
