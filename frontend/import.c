@@ -60,8 +60,8 @@ bool import_opsets(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n
         const int64_t version = sets[i]->version;
         if (!strcmp(domain, "ai.onnx")) domain = "";
         if (version < 1 || version > INT32_MAX)
-            return diag(im->diags, D_MODEL, place, "opset %lld of domain '%s'", (long long)version,
-                        domain),
+            return diag(im->diags, D_MODEL, place, "opset %lld of domain \"%s\"",
+                        (long long)version, domain),
                    false;
         if (!*domain && version > MAX_OPSET)
             return diag(im->diags, D_UNSUPPORTED_VERSION, place,

@@ -139,8 +139,8 @@ static bool start_type(Importer *im, const Onnx__ValueInfoProto *v, const char *
     *out = (Type){0};
     if (!t) return diag(im->diags, D_UNSUPPORTED_TYPE, place, "only tensors can be inputs"), false;
     if (!dtype_from_onnx(t->elem_type, &out->dtype))
-        return diag(im->diags, D_UNSUPPORTED_TYPE, place, "element type %d is not supported",
-                    t->elem_type),
+        return diag(im->diags, D_UNSUPPORTED_TYPE, place, "element type %s (%d) is not supported",
+                    dtype_onnx_name(t->elem_type), t->elem_type),
                false;
     if (!t->shape)
         return diag(im->diags, D_UNSUPPORTED, place, "the rank of an input must be declared"),
@@ -170,7 +170,7 @@ static void fill_dims(Importer *im, const Onnx__ValueInfoProto *v, uint32_t inpu
 static void check_options(Importer *im) {
     for (uint32_t i = 0; im->options && i < im->options->ndims; i++)
         if (!im->dim_used[i])
-            diag(im->diags, D_USAGE, "", "the model has no symbolic dimension '%s'",
+            diag(im->diags, D_USAGE, "", "the model has no symbolic dimension \"%s\"",
                  im->options->dims[i].name);
 }
 

@@ -87,8 +87,8 @@ bool lower_choice(Lower *l, const char *name, const char *const *names, int *out
 bool lower_dtype(Lower *l, const char *name, DType *out) {
     const int64_t code = lower_i(l, name);
     if (code == (int)code && dtype_from_onnx((int)code, out)) return true;
-    return lower_error(l, D_UNSUPPORTED_TYPE, "'%s': element type %lld is not supported", name,
-                       (long long)code);
+    return lower_error(l, D_UNSUPPORTED_TYPE, "'%s': element type %s (%lld) is not supported", name,
+                       dtype_onnx_name(code), (long long)code);
 }
 
 bool lower_tensor(Lower *l, const char *name, Value *out) {

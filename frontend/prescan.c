@@ -30,7 +30,8 @@ typedef struct Scan {
 } Scan;
 
 static bool scan_fail(Scan *s, DiagId id, const char *what) {
-    s->status = diag(s->diags, id, "", "%s at byte %llu", what, (unsigned long long)s->pos);
+    s->status = diag(s->diags, id, "", "invalid ONNX protobuf at byte %llu: %s",
+                     (unsigned long long)s->pos, what);
     return false;
 }
 

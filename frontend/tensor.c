@@ -36,7 +36,8 @@ static bool tensor_fail(TensorReader *r, DiagId id, const char *fmt, ...) {
 static bool read_shape(TensorReader *r, uint32_t *rank, int64_t *dim) {
     const Onnx__TensorProto *t = r->t;
     if (!dtype_from_onnx(t->data_type, &r->dtype))
-        return tensor_fail(r, D_UNSUPPORTED_TYPE, "element type %d is not supported", t->data_type);
+        return tensor_fail(r, D_UNSUPPORTED_TYPE, "element type %s (%d) is not supported",
+                           dtype_onnx_name(t->data_type), t->data_type);
     if (t->n_dims > GRAPH_MAX_RANK)
         return tensor_fail(r, D_LIMIT, "rank %zu exceeds %d", t->n_dims, GRAPH_MAX_RANK);
     if (t->segment) return tensor_fail(r, D_UNSUPPORTED, "segmented tensors are not supported");
@@ -105,7 +106,7 @@ typedef struct ExternalPlace {
 
 static bool read_number(TensorReader *r, const char *key, const char *text, bool *seen,
                         uint64_t *out) {
-    if (*seen) return tensor_fail(r, D_EXTERNAL, "external data key '%s' occurs twice", key);
+    if (*seen) return tensor_fail(r, D_EXTERNAL, "external data key \"%s\" occurs twice", key);
     *seen = true;
     if (!parse_u64(text, out))
         return tensor_fail(r, D_EXTERNAL, "external data %s is not a number", key);
@@ -143,8 +144,10 @@ static uint32_t side_file(TensorReader *r, const char *location) {
         if (!strcmp(m->side_names.v[i], location)) return i + 1;
     FileMap map;
     char why[256];
-    if (file_map_beneath(m->path, location, &map, why) != GRAPHC_OK) {
-        tensor_fail(r, D_EXTERNAL, "external data '%s': %s", location, why);
+    graphc_status s = file_map_beneath(m->path, location, &map, why);
+    if (s != GRAPHC_OK) {
+        tensor_fail(r, s == GRAPHC_IO ? D_IO : D_EXTERNAL, "external data \"%s\": %s", location,
+                    why);
         return 0;
     }
     vec_push(r->arena, &m->side, map);
@@ -162,7 +165,7 @@ static bool use_external(TensorReader *r, Constant *out) {
     const uint64_t length = p.has_length ? p.length : r->packed;
     if (!check_span(p.offset, length, map->size))
         return tensor_fail(r, D_EXTERNAL,
-                           "external data '%s' has %llu bytes; %llu at offset %llu are needed",
+                           "external data \"%s\" has %llu bytes; %llu at offset %llu are needed",
                            p.location, (unsigned long long)map->size, (unsigned long long)length,
                            (unsigned long long)p.offset);
     out->file = file;

@@ -45,6 +45,15 @@ bool dtype_from_onnx(int code, DType *out) {
     return false;
 }
 
+const char *dtype_onnx_name(int64_t code) {
+    static const char *const others[] = {
+        [0] = "undefined", [8] = "string", [14] = "complex64", [15] = "complex128"};
+    DType t;
+    if (code == (int)code && dtype_from_onnx((int)code, &t)) return dtype_name(t);
+    bool known = code >= 0 && code < (int64_t)(sizeof others / sizeof *others) && others[code];
+    return known ? others[code] : "unknown";
+}
+
 void dtype_int_range(DType t, int64_t *lo, uint64_t *hi) {
     const DTypeInfo *d = &dtype_info[t];
     bool is_signed = d->cls == DCLASS_I;

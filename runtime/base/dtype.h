@@ -31,6 +31,7 @@ bool dtype_is_int(DType t);    /* class I or U */
 bool dtype_is_signed(DType t); /* class I */
 bool dtype_from_name(const char *name, DType *out);
 bool dtype_from_onnx(int code, DType *out);
+const char *dtype_onnx_name(int64_t code); /* for messages; "unknown" if ONNX has no such type */
 /* Smallest and largest value of an integer type (bool: 0, 1). */
 void dtype_int_range(DType t, int64_t *lo, uint64_t *hi);
 

@@ -18,6 +18,11 @@ static graphc_status fail(char why[WHY], const char *what) {
     return GRAPHC_IO;
 }
 
+static graphc_status refuse(char why[WHY], const char *what) {
+    (void)fail(why, what);
+    return GRAPHC_INVALID;
+}
+
 static graphc_status fail_errno(char why[WHY], const char *what) {
     snprintf(why, WHY, "%s: %s", what, strerror(errno));
     return GRAPHC_IO;
@@ -34,7 +39,7 @@ static graphc_status map_fd(int fd, bool single_link, FileMap *out, char why[WHY
     else if (!S_ISREG(st.st_mode))
         s = fail(why, S_ISDIR(st.st_mode) ? "is a folder" : "is not a regular file");
     else if (single_link && st.st_nlink > 1)
-        s = fail(why, "has several hard links");
+        s = refuse(why, "has several hard links");
     else if (st.st_size > 0 &&
              (p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
         s = fail_errno(why, "cannot be mapped");
@@ -120,14 +125,14 @@ graphc_status file_map_beneath(const char *base_path, const char *relative, File
                                char why[WHY]) {
     *out = (FileMap){0};
     const char *fault = path_fault(relative);
-    if (fault) return fail(why, fault);
+    if (fault) return refuse(why, fault);
     int dir = open_folder_of(base_path);
     if (dir < 0) return fail_errno(why, "is in a folder that cannot be opened");
     int fd = open_beneath(dir, relative);
     int saved = errno;
     close(dir);
     errno = saved;
-    if (fd < 0 && errno == ELOOP) return fail(why, "is a symbolic link or lies behind one");
+    if (fd < 0 && errno == ELOOP) return refuse(why, "is a symbolic link or lies behind one");
     if (fd < 0) return fail_errno(why, "cannot be opened");
     return map_fd(fd, true, out, why);
 }
@@ -226,4 +231,16 @@ graphc_status file_write(const char *path, const void *data, size_t size, char w
     graphc_status s = write_and_rename(path, temp, room, data, size, why);
     free(temp);
     return s;
+}
+
+graphc_status folder_make(const char *path, char why[WHY]) {
+    if (mkdir(path, 0777) != 0 && errno != EEXIST) return fail_errno(why, "cannot be made");
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool writable = dir >= 0 && faccessat(dir, ".", W_OK | X_OK, AT_EACCESS) == 0;
+    int saved = errno;
+    if (dir >= 0) close(dir);
+    errno = saved;
+    if (writable) return GRAPHC_OK;
+    return errno == ENOTDIR ? fail(why, "is not a folder")
+                            : fail_errno(why, "is a folder that cannot be written to");
 }

@@ -1,4 +1,4 @@
-/* The one place where files are opened (reliability rules C1, C2, C9, C15). */
+/* The one place where files that are not graphc's own are opened, and where files are written. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
@@ -15,8 +15,9 @@ typedef struct FileMap {
 /* Maps a whole regular file read-only and private. On failure `why` (256 bytes) says what is wrong
  * without the path. */
 graphc_status file_map(const char *path, FileMap *out, char why[256]);
-/* Opens `relative` beneath the folder of `base_path` and maps it. Refuses absolute paths, "..",
- * backslashes, symbolic links, other file types and files with several hard links. */
+/* Opens `relative` beneath the folder of `base_path` and maps it. Absolute paths, "..",
+ * backslashes, symbolic links and files with several hard links are GRAPHC_INVALID, as a file may
+ * name them to reach others; what cannot be read is GRAPHC_IO. */
 graphc_status file_map_beneath(const char *base_path, const char *relative, FileMap *out,
                                char why[256]);
 void file_unmap(FileMap *m);
@@ -25,5 +26,8 @@ void file_unmap(FileMap *m);
  * one, and a process that is killed leaves neither a part nor a temporary file. Devices and pipes
  * are written in place; "-" is standard output. */
 graphc_status file_write(const char *path, const void *data, size_t size, char why[256]);
+
+/* Makes a folder for files to be written to; one that is there already does as well. */
+GRAPHC_MUST_USE graphc_status folder_make(const char *path, char why[256]);
 
 #endif

@@ -69,10 +69,15 @@ static void check_files(Arena *a) {
     CHECK(mkdir(sub, 0700) == 0 && symlink("model.onnx", link) == 0);
     CHECK(file_write(arena_printf(a, "%s/w.bin", sub), "", 0, why) == GRAPHC_OK);
     CHECK(file_map_beneath(base, "sub/w.bin", &m, why) == GRAPHC_OK && m.size == 0);
-    static const char *const bad[] = {
-        "/etc/passwd", "../x", "sub/../model.onnx", "link", "sub", "none", "a\\b", ""};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        CHECK(file_map_beneath(base, bad[i], &m, why) == GRAPHC_IO);
+    static const char *const outside[] = {"/etc/passwd", "../x", "sub/../model.onnx",
+                                          "link",        "a\\b", ""};
+    for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
+        CHECK(file_map_beneath(base, outside[i], &m, why) == GRAPHC_INVALID);
+    CHECK(file_map_beneath(base, "sub", &m, why) == GRAPHC_IO);
+    CHECK(file_map_beneath(base, "none", &m, why) == GRAPHC_IO);
+    CHECK(folder_make(sub, why) == GRAPHC_OK);
+    CHECK(folder_make(base, why) == GRAPHC_IO && !strcmp(why, "is not a folder"));
+    CHECK(folder_make(arena_printf(a, "%s/no/such", dir), why) == GRAPHC_IO);
     (void)!unlink(arena_printf(a, "%s/w.bin", sub));
     CHECK(rmdir(sub) == 0 && unlink(link) == 0 && unlink(base) == 0 && rmdir(dir) == 0);
 }

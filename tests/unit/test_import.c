@@ -262,14 +262,14 @@ static void test_tensors(void) {
 }
 
 static void test_external_places(void) {
-    static const char *const bad[] = {"../w", "/etc/passwd", "a/../../w", "missing", ""};
+    static const char *const bad[] = {"../w", "/etc/passwd", "a/../../w", "", "missing"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Msg t = tensor(1, NULL, 0), entry = {0};
         put_str(&entry, 1, "location");
         put_str(&entry, 2, bad[i]);
         put_msg(&t, 13, entry);
         put_int(&t, 14, 1);
-        expect_error(weight_model(t), D_EXTERNAL);
+        expect_error(weight_model(t), strcmp(bad[i], "missing") == 0 ? D_IO : D_EXTERNAL);
     }
 }
 
