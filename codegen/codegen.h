@@ -42,7 +42,7 @@ typedef struct CodeResult {
 
 typedef struct CodeOptions {
     uint32_t threads;      /* compile threads; 0 = as cores_threads() says */
-    const char *cache_dir; /* content-addressed cache, or NULL */
+    const char *cache_dir; /* content-addressed cache, a folder that is there; or NULL */
     /* Dump hook: per-kernel text, ext = "ll", "s", "ptx". May be NULL; called from one thread. */
     void (*dump)(void *ctx, const char *kernel, const char *ext, const char *text, size_t n);
     void *dump_ctx;

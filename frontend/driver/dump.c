@@ -3,13 +3,12 @@
 #include "runtime/error.h"
 #include "runtime/plan.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 graphc_status dump_open(Dump *d) {
-    if (!d->dir || mkdir(d->dir, 0777) == 0 || errno == EEXIST) return GRAPHC_OK;
-    return diag(d->diags, D_IO, d->dir, "cannot make the dump folder: %s", strerror(errno));
+    char why[256];
+    if (!d->dir || folder_make(d->dir, why) == GRAPHC_OK) return GRAPHC_OK;
+    return diag(d->diags, D_IO, d->dir, "%s", why);
 }
 
 void dump_text(Dump *d, const char *file, const char *text, size_t n) {

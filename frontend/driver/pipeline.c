@@ -1,18 +1,20 @@
 #include "frontend/driver/pipeline.h"
 #include "frontend/driver/dump.h"
 #include "graph/pass.h"
+#include "runtime/base/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One row per target: what its name selects. */
+/* What the name of a target selects. */
 typedef struct TargetRow {
     const char *name;
     const Machine *machine;
     const char *gpu_arch; /* NULL: host CPU */
 } TargetRow;
 
+/* The first is the default. */
 static const TargetRow target_rows[] = {
     {"cpu", &machine_cpu, NULL},
     {"sm_90a", &machine_sm90, "sm_90a"},
@@ -32,8 +34,67 @@ static Dump dump_for(Pipeline *p, const graphc_compile_options *o) {
     return (Dump){.dir = o->dump_dir, .arena = p->arena, .diags = p->diags};
 }
 
+static const TargetRow *target_find(const char *name, size_t n) {
+    for (size_t i = 0; i < sizeof target_rows / sizeof *target_rows; i++)
+        if (strlen(target_rows[i].name) == n && memcmp(target_rows[i].name, name, n) == 0)
+            return &target_rows[i];
+    return NULL;
+}
+
+/* Names of known targets, each once, with commas between. */
+static graphc_status check_targets(Pipeline *p, const char *list) {
+    const TargetRow *seen[PIPELINE_MAX_TARGETS];
+    uint32_t count = 0;
+    for (const char *s = list, *end;; s = end + 1) {
+        end = s + strcspn(s, ",");
+        const TargetRow *row = target_find(s, (size_t)(end - s));
+        if (!row)
+            return diag(p->diags, D_USAGE, "--target",
+                        "unknown target \"%.*s\"; there are cpu and sm_90a", (int)(end - s), s);
+        for (uint32_t i = 0; i < count; i++)
+            if (seen[i] == row)
+                return diag(p->diags, D_USAGE, "--target", "\"%s\" is named twice", row->name);
+        seen[count++] = row;
+        if (!*end) return GRAPHC_OK;
+    }
+}
+
+static graphc_status check_precision(Pipeline *p, const char *precision) {
+    static const char *const planned[] = {"tf32", "bf16", "f16"};
+    if (strcmp(precision, "f32") == 0) return GRAPHC_OK;
+    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
+        if (strcmp(precision, planned[i]) == 0)
+            return diag(p->diags, D_UNSUPPORTED, "--precision",
+                        "contractions run in f32 only so far, not in %s", precision);
+    return diag(p->diags, D_USAGE, "--precision", "unknown precision \"%s\"; there is f32",
+                precision);
+}
+
+static graphc_status check_dims(Pipeline *p, const graphc_compile_options *o) {
+    for (uint32_t i = 0; i < o->ndims; i++) {
+        const graphc_compile_dim *d = &o->dims[i];
+        if (!d->name || d->lo < 0 || d->hi < d->lo)
+            return diag(p->diags, D_USAGE, "--dim", "number %u has no name or no range", i);
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(d->name, o->dims[k].name) == 0)
+                return diag(p->diags, D_USAGE, "--dim", "\"%s\" is given twice", d->name);
+    }
+    return GRAPHC_OK;
+}
+
+/* What can be said about options before the model is looked at. */
+static graphc_status check_options(Pipeline *p, const graphc_compile_options *o) {
+    GC_TRY(check_targets(p, o->target ? o->target : target_rows[0].name));
+    GC_TRY(check_precision(p, o->precision ? o->precision : "f32"));
+    GC_TRY(check_dims(p, o));
+    char why[256];
+    if (!o->cache_dir || folder_make(o->cache_dir, why) == GRAPHC_OK) return GRAPHC_OK;
+    return diag(p->diags, D_IO, o->cache_dir, "%s", why);
+}
+
 graphc_status pipeline_import(Pipeline *p, const char *model_path,
                               const graphc_compile_options *o) {
+    GC_TRY(check_options(p, o));
     ImportDim *dims = ARENA_ARRAY(p->arena, ImportDim, o->ndims);
     for (uint32_t i = 0; i < o->ndims; i++)
         dims[i] = (ImportDim){o->dims[i].name, o->dims[i].lo, o->dims[i].hi};
@@ -52,13 +113,6 @@ graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o) {
     GC_TRY(graph_optimise(&p->graph, o->dump_dir ? &hook : NULL));
     dump_graph(&d, "pre-fusion.gir", p->graph);
     return GRAPHC_OK;
-}
-
-static const TargetRow *target_find(const char *name, size_t n) {
-    for (size_t i = 0; i < sizeof target_rows / sizeof *target_rows; i++)
-        if (strlen(target_rows[i].name) == n && memcmp(target_rows[i].name, name, n) == 0)
-            return &target_rows[i];
-    return NULL;
 }
 
 static graphc_status build_target(Pipeline *p, const TargetRow *row,
@@ -86,15 +140,11 @@ static graphc_status build_target(Pipeline *p, const TargetRow *row,
 }
 
 graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o) {
-    const char *list = o->target ? o->target : "cpu";
+    const char *list = o->target ? o->target : target_rows[0].name;
     bool several = strchr(list, ',') != NULL;
     for (const char *s = list; *s;) {
         size_t n = strcspn(s, ",");
-        const TargetRow *row = target_find(s, n);
-        if (!row || p->ntargets == PIPELINE_MAX_TARGETS)
-            return diag(p->diags, D_USAGE, "--target",
-                        "unknown target \"%.*s\"; there are cpu and sm_90a", (int)n, s);
-        GC_TRY(build_target(p, row, o, several));
+        GC_TRY(build_target(p, target_find(s, n), o, several));
         s += n + (s[n] == ',');
     }
     return GRAPHC_OK;
@@ -110,9 +160,6 @@ graphc_status pipeline_plan(Pipeline *p, const graphc_compile_options *o) {
 }
 
 graphc_status pipeline_run(Pipeline *p, const char *model_path, const graphc_compile_options *o) {
-    if (o->precision && strcmp(o->precision, "f32") != 0)
-        return diag(p->diags, D_UNSUPPORTED, "--precision",
-                    "only f32 contractions are implemented, not \"%s\"", o->precision);
     GC_TRY(pipeline_import(p, model_path, o));
     GC_TRY(pipeline_optimise(p, o));
     GC_TRY(pipeline_targets(p, o));

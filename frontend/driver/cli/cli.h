@@ -9,6 +9,7 @@ typedef struct NamedFile {
 } NamedFile;
 
 typedef struct Cli {
+    const struct Verb *verb;
     Arena *arena;
     DiagSink *diags;        /* of the command line itself */
     VEC(const char *) args; /* what is not an option */
@@ -23,12 +24,15 @@ typedef struct Cli {
 typedef struct Verb {
     const char *name;
     graphc_status (*run)(Cli *c);
+    uint32_t min_args, max_args; /* what is not an option */
     const char *usage, *summary, *examples;
 } Verb;
 
 extern const Verb cli_verbs[]; /* ends with a NULL name; the first is compiling, without a verb */
 
-graphc_status cli_parse(Cli *c, const Verb *verb, int argc, char **argv);
+graphc_status cli_parse(Cli *c, int argc, char **argv);
+/* "WHAT; usage: ..." of the verb. */
+graphc_status cli_usage(Cli *c, const char *what);
 void cli_help(const Verb *verb); /* NULL: the overview */
 void cli_print_diags(const DiagSink *d);
 
@@ -40,9 +44,13 @@ graphc_status cmd_inspect(Cli *c);
 graphc_status cmd_verify(Cli *c);
 graphc_status cmd_doctor(Cli *c);
 
+/* Whether --dim, one value, fits a plan's symbol of that range; name NULL: it has no such symbol.
+ */
+graphc_status cli_check_dim(Cli *c, const graphc_compile_dim *dim, const char *name, int64_t lo,
+                            int64_t hi);
 graphc_compile_options cli_compile_options(const Cli *c);
-/* The plan of the first argument: read as it is, or compiled when it is a model (NAME.onnx).
- * base: where its external constants lie. */
+/* The bytes of a plan: read as they are, or compiled when the path is a model's (NAME.onnx). */
+bool cli_is_model(const char *path);
 graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size);
 
 #endif

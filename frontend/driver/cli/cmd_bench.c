@@ -129,7 +129,6 @@ static graphc_status bench_session(CliSession *s) {
 }
 
 graphc_status cmd_bench(Cli *c) {
-    if (c->args.n != 1) return diag(c->diags, D_USAGE, "", "usage: graphc bench PLAN|MODEL.onnx");
     CliSession s;
     graphc_status st = cli_session_open(&s, c, c->args.v[0]);
     if (st == GRAPHC_OK) st = bench_session(&s);

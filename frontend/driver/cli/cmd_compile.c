@@ -21,14 +21,14 @@ graphc_compile_options cli_compile_options(const Cli *c) {
     return o;
 }
 
-static bool is_model(const char *path) {
+bool cli_is_model(const char *path) {
     size_t n = strlen(path);
     return n > 5 && strcmp(path + n - 5, ".onnx") == 0;
 }
 
 graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size) {
     char why[256];
-    if (is_model(path)) {
+    if (cli_is_model(path)) {
         graphc_compile_options o = cli_compile_options(c);
         Pipeline p;
         pipeline_init(&p, path);
@@ -43,6 +43,17 @@ graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t
     *bytes = arena_copy(c->arena, m.data, *size = m.size);
     file_unmap(&m);
     return GRAPHC_OK;
+}
+
+graphc_status cli_check_dim(Cli *c, const graphc_compile_dim *dim, const char *name, int64_t lo,
+                            int64_t hi) {
+    if (!name) return diag(c->diags, D_USAGE, "--dim", "the plan has no symbol \"%s\"", dim->name);
+    if (dim->lo != dim->hi)
+        return diag(c->diags, D_USAGE, "--dim", "a plan needs one value of \"%s\", not a range",
+                    name);
+    if (dim->lo >= lo && dim->lo <= hi) return GRAPHC_OK;
+    return diag(c->diags, D_USAGE, "--dim", "%s is %lld, but the plan was made for %lld to %lld",
+                name, (long long)dim->lo, (long long)lo, (long long)hi);
 }
 
 static double seconds(void) {
@@ -119,8 +130,7 @@ static const char *weights_dir(Arena *a, const char *model, const char *plan) {
 }
 
 graphc_status cmd_compile(Cli *c) {
-    if (c->args.n != 1 || !c->output)
-        return diag(c->diags, D_USAGE, "", "usage: %s", cli_verbs[0].usage);
+    if (!c->output) return cli_usage(c, "-o is missing");
     char why[256];
     graphc_compile_options o = cli_compile_options(c);
     o.weights_dir = weights_dir(c->arena, c->args.v[0], c->output);

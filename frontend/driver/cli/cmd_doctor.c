@@ -1,4 +1,4 @@
-/* graphc doctor: what this machine offers, and a tiny plan compiled and run to prove it. */
+/* graphc doctor: what this machine offers. */
 #include "frontend/driver/cli/cli.h"
 #include "runtime/graphc.h"
 #include "runtime/cuda/driver.h"

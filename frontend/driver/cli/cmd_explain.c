@@ -65,8 +65,6 @@ static bool explain_target(const PlanView *v, const PlanTarget *t, const char *n
 }
 
 graphc_status cmd_explain(Cli *c) {
-    if (c->args.n < 1 || c->args.n > 2)
-        return diag(c->diags, D_USAGE, "", "usage: graphc explain PLAN|MODEL.onnx [NODE]");
     const char *node = c->args.n == 2 ? c->args.v[1] : NULL;
     PlanView v;
     GC_TRY(planview_open(c, c->args.v[0], &v));

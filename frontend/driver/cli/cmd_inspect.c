@@ -125,7 +125,6 @@ static void print_text(Cli *c, const PlanView *v) {
 }
 
 graphc_status cmd_inspect(Cli *c) {
-    if (c->args.n != 1) return diag(c->diags, D_USAGE, "", "usage: graphc inspect PLAN|MODEL.onnx");
     PlanView v;
     GC_TRY(planview_open(c, c->args.v[0], &v));
     if (c->json) {

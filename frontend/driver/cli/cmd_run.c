@@ -1,10 +1,9 @@
 #include "frontend/driver/cli/session.h"
 #include "frontend/driver/npy.h"
+#include "runtime/base/file.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* NAME as a file name: characters outside A-Za-z0-9._- become _ . */
 static char *file_name(Arena *a, const char *name) {
@@ -13,6 +12,23 @@ static char *file_name(Arena *a, const char *name) {
         if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-", *p))
             *p = '_';
     return s;
+}
+
+static char *output_file(CliSession *s, uint32_t i) {
+    return file_name(s->cli->arena, graphc_plan_output(s->plan, i).name);
+}
+
+/* Outputs whose names differ only in characters that file names do not keep cannot lie in one
+ * folder. */
+static graphc_status check_names(CliSession *s) {
+    for (uint32_t i = 0; i < graphc_plan_outputs(s->plan); i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(output_file(s, i), output_file(s, k)) == 0)
+                return diag(s->cli->diags, D_UNSUPPORTED, "--output-dir",
+                            "outputs \"%s\" and \"%s\" would both be the file %s",
+                            graphc_plan_output(s->plan, k).name,
+                            graphc_plan_output(s->plan, i).name, output_file(s, i));
+    return GRAPHC_OK;
 }
 
 /* Unless the form is given: .npy, but .pb for the types that .npy has no name for. */
@@ -29,7 +45,7 @@ static graphc_status write_output(CliSession *s, uint32_t i) {
     bool to_stdout = strcmp(c->output_dir, "-") == 0;
     const char *path = to_stdout ? "-"
                                  : arena_printf(c->arena, "%s/%s.%s", c->output_dir,
-                                                file_name(c->arena, name), pb ? "pb" : "npy");
+                                                output_file(s, i), pb ? "pb" : "npy");
     return pb ? tensor_file_write_pb(c->arena, c->diags, path, name, &t)
               : tensor_file_write_npy(c->arena, c->diags, path, &t);
 }
@@ -48,7 +64,12 @@ static graphc_status check_format(CliSession *s) {
 static graphc_status run_session(CliSession *s) {
     Cli *c = s->cli;
     GC_TRY(check_format(s));
+    char why[256];
+    bool to_stdout = strcmp(c->output_dir, "-") == 0;
+    if (!to_stdout) GC_TRY(check_names(s));
     GC_TRY(cli_session_bind(s));
+    if (!to_stdout && folder_make(c->output_dir, why) != GRAPHC_OK)
+        return diag(c->diags, D_IO, c->output_dir, "%s", why);
     graphc_status st = graphc_run(s->session);
     if (st != GRAPHC_OK) return cli_session_failed(s, st);
     for (uint32_t i = 0; i < graphc_plan_outputs(s->plan); i++) GC_TRY(write_output(s, i));
@@ -58,14 +79,10 @@ static graphc_status run_session(CliSession *s) {
 }
 
 graphc_status cmd_run(Cli *c) {
-    if (c->args.n != 1 || !c->output_dir)
-        return diag(c->diags, D_USAGE, "",
-                    "usage: graphc run PLAN --output-dir DIR [--input NAME=FILE ...]");
+    if (!c->output_dir) return cli_usage(c, "--output-dir is missing");
     if (c->output_format && strcmp(c->output_format, "pb") && strcmp(c->output_format, "npy"))
         return diag(c->diags, D_USAGE, "--output-format", "\"%s\" is neither npy nor pb",
                     c->output_format);
-    if (strcmp(c->output_dir, "-") != 0 && mkdir(c->output_dir, 0777) != 0 && errno != EEXIST)
-        return diag(c->diags, D_IO, c->output_dir, "cannot make the folder: %s", strerror(errno));
     CliSession s;
     graphc_status st = cli_session_open(&s, c, c->args.v[0]);
     if (st == GRAPHC_OK) st = run_session(&s);

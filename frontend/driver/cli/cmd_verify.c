@@ -173,7 +173,6 @@ static graphc_status verify(Trial *t, Cli *c) {
 }
 
 graphc_status cmd_verify(Cli *c) {
-    if (c->args.n != 1) return diag(c->diags, D_USAGE, "", "usage: %s", "graphc verify MODEL.onnx");
     Trial t = {0};
     graphc_status s = verify(&t, c);
     trial_close(&t);

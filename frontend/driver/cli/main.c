@@ -3,41 +3,43 @@
 #include "frontend/driver/cli/cli.h"
 #include "runtime/graphc.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 const Verb cli_verbs[] = {
-    {"compile", cmd_compile, "graphc MODEL.onnx -o PLAN [options]",
+    {"compile", cmd_compile, 1, 1, "graphc [compile] MODEL.onnx -o PLAN [options]",
      "compiles a model into a plan, one file of fused kernels and constants",
      "  graphc bert.onnx -o bert.plan\n"
      "  graphc bert.onnx -o bert.plan --dim batch=1 --dim seq=2..512 --dump-ir ir/\n"
      "  graphc resnet50.onnx -o r.plan --target cpu,sm_90a\n"},
-    {"run", cmd_run,
+    {"run", cmd_run, 1, 1,
      "graphc run PLAN|MODEL.onnx --output-dir DIR [--input NAME=FILE ...] [options]",
      "runs a plan once, on inputs from files or drawn from a seed",
      "  graphc run bert.plan --input input_ids=ids.npy --input attention_mask=mask.npy "
      "--output-dir out\n"
      "  graphc run resnet50.plan --dim batch=1 --seed 7 --output-dir out   inputs drawn from the "
      "seed\n"},
-    {"bench", cmd_bench, "graphc bench PLAN|MODEL.onnx [options]",
+    {"bench", cmd_bench, 1, 1, "graphc bench PLAN|MODEL.onnx [options]",
      "times runs of a plan: median, minimum and 99th percentile",
      "  graphc bench bert.plan --dim batch=1 --dim seq=64 -v\n"
      "  graphc bench resnet50.onnx --dim batch=1 --threads 2 --json\n"},
-    {"explain", cmd_explain, "graphc explain PLAN|MODEL.onnx [NODE] [options]",
+    {"explain", cmd_explain, 1, 2, "graphc explain PLAN|MODEL.onnx [NODE] [options]",
      "says what was fused with what, why not, and what bounds each kernel",
      "  graphc explain bert.onnx\n  graphc explain bert.onnx node_MatMul_3\n"},
-    {"inspect", cmd_inspect, "graphc inspect PLAN|MODEL.onnx [--json] [options]",
+    {"inspect", cmd_inspect, 1, 1, "graphc inspect PLAN|MODEL.onnx [--json] [options]",
      "lists inputs, outputs, symbols, kernels, memory and sizes",
      "  graphc inspect bert.plan\n  graphc inspect bert.onnx --target sm_90a --json\n"},
-    {"verify", cmd_verify, "graphc verify MODEL.onnx [--data DIR] [--dim NAME=N] [options]",
+    {"verify", cmd_verify, 1, 1, "graphc verify MODEL.onnx [--data DIR] [--dim NAME=N] [options]",
      "compares the compiled model with the reference evaluator and names the first bad node",
      "  graphc verify model.onnx --dim batch=2\n  graphc verify model.onnx --data "
      "test_data_set_0\n"},
-    {"doctor", cmd_doctor, "graphc doctor",
+    {"doctor", cmd_doctor, 0, 0, "graphc doctor",
      "says what this machine offers: instruction sets, compiler, GPUs", "  graphc doctor\n"},
-    {NULL, NULL, NULL, NULL, NULL},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL},
 };
 
 void cli_print_diags(const DiagSink *d) {
@@ -58,7 +60,7 @@ static void print_version(void) {
 }
 
 static const Verb *find_verb(const char *name) {
-    for (const Verb *v = cli_verbs + 1; v->name; v++)
+    for (const Verb *v = cli_verbs; v->name; v++)
         if (strcmp(v->name, name) == 0) return v;
     return NULL;
 }
@@ -67,6 +69,47 @@ static const Verb *find_verb(const char *name) {
 static graphc_status unknown_verb(Cli *c) {
     return diag(c->diags, D_USAGE, c->args.v[0],
                 "neither a verb nor a file; \"graphc --help\" lists the verbs");
+}
+
+graphc_status cli_usage(Cli *c, const char *what) {
+    return diag(c->diags, D_USAGE, "", "%s; usage: %s", what, c->verb->usage);
+}
+
+static graphc_status run_verb(Cli *c) {
+    const Verb *v = c->verb;
+    if (c->args.n < v->min_args) return cli_usage(c, "a file is missing");
+    if (c->args.n > v->max_args)
+        return cli_usage(
+            c, arena_printf(c->arena, "\"%s\" is one argument too many", c->args.v[v->max_args]));
+    return v->run(c);
+}
+
+/* What was printed has arrived, or it is said that it has not; a reader that went away knows. */
+static graphc_status finish_stdout(Cli *c) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return GRAPHC_OK;
+    if (errno == EPIPE) return GRAPHC_IO;
+    return diag(c->diags, D_IO, "standard output", "cannot be written: %s", strerror(errno));
+}
+
+/* The exit status never is a signal's: writing fails with an error instead, and what ends the
+ * program for good (a failed invariant, a mapped file that became shorter) is said. */
+static void on_abort(int signal) {
+    (void)signal;
+    _exit(GRAPHC_RUNTIME);
+}
+
+static void on_bus_error(int signal) {
+    static const char text[] = "graphc: error: a file that is in use became shorter\n";
+    (void)signal;
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    _exit(GRAPHC_IO);
+}
+
+static void set_signals(void) {
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGABRT, on_abort);
+    signal(SIGBUS, on_bus_error);
 }
 
 typedef struct Program {
@@ -79,31 +122,32 @@ static void program(void *arg) {
     Program *p = arg;
     int argc = p->argc;
     char **argv = p->argv;
-    Cli c = {.arena = arena_create(), .runs = 0};
-    c.diags = diag_create(c.arena, NULL);
     const Verb *verb = argc > 1 ? find_verb(argv[1]) : NULL;
     int skip = verb ? 2 : 1;
     bool overview = !verb;
-    if (!verb) verb = &cli_verbs[0];
-    graphc_status s = cli_parse(&c, verb, argc - skip, argv + skip);
+    Cli c = {.arena = arena_create(), .verb = verb ? verb : cli_verbs};
+    c.diags = diag_create(c.arena, NULL);
+    graphc_status s = cli_parse(&c, argc - skip, argv + skip);
     if (s == GRAPHC_OK && (c.help || argc < 2)) {
-        cli_help(overview ? NULL : verb);
+        cli_help(verb);
         s = c.help ? GRAPHC_OK : GRAPHC_USAGE;
     } else if (s == GRAPHC_OK && c.version) {
         print_version();
     } else if (s == GRAPHC_OK && overview && c.args.n && !c.output && access(c.args.v[0], F_OK)) {
         s = unknown_verb(&c);
     } else if (s == GRAPHC_OK) {
-        s = verb->run(&c);
+        s = run_verb(&c);
     }
+    graphc_status written = finish_stdout(&c);
+    if (s == GRAPHC_OK) s = written;
     cli_print_diags(c.diags);
-    if (fflush(stdout) != 0 && s == GRAPHC_OK) s = GRAPHC_IO;
     arena_destroy(c.arena);
     p->status = s;
 }
 
 int main(int argc, char **argv) {
     Program p = {.argc = argc, .argv = argv};
+    set_signals();
     size_t wanted = arena_guard(program, &p);
     if (!wanted) return (int)p.status;
     fprintf(stderr, "graphc: error[G%04d]: out of memory (%zu bytes wanted)\n",

@@ -1,13 +1,31 @@
 /* Options: a row each, parsed and documented from the same table. */
 #include "frontend/driver/cli/cli.h"
+#include "runtime/cpu/pool.h"
 
-#include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum OptKind { OPT_FLAG, OPT_TEXT, OPT_NUMBER, OPT_INPUT, OPT_DIM } OptKind;
+typedef enum OptKind {
+    OPT_FLAG,
+    OPT_TEXT,
+    OPT_INPUT,
+    OPT_DIM,
+    OPT_SEED, /* numbers, from here on */
+    OPT_RUNS,
+    OPT_ISA,
+    OPT_THREADS
+} OptKind;
+
+static const struct Range {
+    uint64_t lo, hi;
+} ranges[] = {
+    [OPT_SEED] = {0, UINT64_MAX},
+    [OPT_RUNS] = {1, 1000000},
+    [OPT_ISA] = {3, 4},
+    [OPT_THREADS] = {1, POOL_MAX_THREADS},
+};
 
 typedef struct OptRow {
     const char *name, *shortname;
@@ -18,7 +36,7 @@ typedef struct OptRow {
 } OptRow;
 
 #define FIELD(f)    offsetof(Cli, f)
-#define MODEL_VERBS "compile bench explain inspect verify"
+#define MODEL_VERBS "compile run bench explain inspect verify"
 static const OptRow opt_rows[] = {
     {"--output", "-o", OPT_TEXT, FIELD(output), "compile", "PLAN",
      "where the plan goes (- is standard output)"},
@@ -26,7 +44,7 @@ static const OptRow opt_rows[] = {
      "what to make code for: cpu (default), sm_90a, or cpu,sm_90a"},
     {"--precision", NULL, OPT_TEXT, FIELD(precision), MODEL_VERBS, "P",
      "what contractions run in: f32 (the only one so far)"},
-    {"--dim", NULL, OPT_DIM, 0, "compile run bench explain inspect verify", "NAME=N | NAME=LO..HI",
+    {"--dim", NULL, OPT_DIM, 0, MODEL_VERBS, "NAME=N | NAME=LO..HI",
      "fixes or bounds a symbolic size; of a plan: its value"},
     {"--dump-ir", NULL, OPT_TEXT, FIELD(dump_ir), MODEL_VERBS, "DIR",
      "writes the text of every level there: graphs, kernels, code"},
@@ -46,13 +64,13 @@ static const OptRow opt_rows[] = {
      "form of outputs (default npy; pb for bf16, fp8 and 4-bit types, which npy lacks)"},
     {"--data", NULL, OPT_TEXT, FIELD(data), "verify", "DIR",
      "compares with this data: input_0.pb ..., output_0.pb ..."},
-    {"--seed", NULL, OPT_NUMBER, FIELD(seed), "run bench verify", "N",
+    {"--seed", NULL, OPT_SEED, FIELD(seed), "run bench verify", "N",
      "inputs that are not given are drawn from it (default 0)"},
-    {"--runs", NULL, OPT_NUMBER, FIELD(runs), "bench", "N",
+    {"--runs", NULL, OPT_RUNS, FIELD(runs), "bench", "N",
      "timed runs (default: as many as take a second, at least 5)"},
-    {"--isa", NULL, OPT_NUMBER, FIELD(isa), "run bench verify", "3|4",
+    {"--isa", NULL, OPT_ISA, FIELD(isa), "run bench verify", "3|4",
      "at most this x86-64 level: v3 is AVX2, v4 AVX-512"},
-    {"--threads", NULL, OPT_NUMBER, FIELD(threads), "compile run bench explain inspect verify", "N",
+    {"--threads", NULL, OPT_THREADS, FIELD(threads), MODEL_VERBS, "N",
      "threads (default GRAPHC_THREADS, else the cores it may use)"},
     {"--json", NULL, OPT_FLAG, FIELD(json), "compile run bench inspect", "",
      "results as JSON, no notes"},
@@ -83,29 +101,33 @@ static const OptRow *find(const char *arg, size_t n, const char *verb) {
     return NULL;
 }
 
-static bool number(const char *s, uint64_t *out) {
-    char *end;
-    errno = 0;
-    unsigned long long v = strtoull(s, &end, 10);
-    if (errno || end == s || *end || *s == '-') return false;
+/* Decimal digits and nothing else; returns what follows them, NULL if there is no such number. */
+static const char *digits(const char *s, uint64_t max, uint64_t *out) {
+    uint64_t v = 0;
+    const char *p = s;
+    for (; *p >= '0' && *p <= '9'; p++) {
+        uint64_t digit = (uint64_t)(*p - '0');
+        if (digit > max || v > (max - digit) / 10) return NULL;
+        v = v * 10 + digit;
+    }
     *out = v;
-    return true;
+    return p == s ? NULL : p;
+}
+
+static bool number(OptKind kind, const char *s, uint64_t *out) {
+    const char *end = digits(s, ranges[kind].hi, out);
+    return end && !*end && *out >= ranges[kind].lo;
 }
 
 static bool parse_dim(Cli *c, const char *s) {
     const char *eq = strchr(s, '=');
-    char *end;
     if (!eq || eq == s) return false;
-    graphc_compile_dim d = {.name = arena_strndup(c->arena, s, (size_t)(eq - s))};
-    errno = 0;
-    d.lo = d.hi = strtoll(eq + 1, &end, 10);
-    if (end == eq + 1) return false;
-    if (strncmp(end, "..", 2) == 0) {
-        const char *from = end + 2;
-        d.hi = strtoll(from, &end, 10);
-        if (end == from) return false;
-    }
-    if (errno || *end || d.lo < 0 || d.hi < d.lo) return false;
+    uint64_t lo, hi;
+    const char *end = digits(eq + 1, INT64_MAX, &lo);
+    hi = lo;
+    if (end && strncmp(end, "..", 2) == 0) end = digits(end + 2, INT64_MAX, &hi);
+    if (!end || *end || hi < lo) return false;
+    graphc_compile_dim d = {arena_strndup(c->arena, s, (size_t)(eq - s)), (int64_t)lo, (int64_t)hi};
     vec_push(c->arena, &c->dims, d);
     return true;
 }
@@ -123,40 +145,70 @@ static bool apply(Cli *c, const OptRow *row, const char *value) {
     switch (row->kind) {
     case OPT_FLAG: *(bool *)field = true; return true;
     case OPT_TEXT: *(const char **)field = value; return *value != 0;
-    case OPT_NUMBER: return number(value, (uint64_t *)field);
     case OPT_INPUT: return parse_input(c, value);
     case OPT_DIM: return parse_dim(c, value);
+    default: return number(row->kind, value, (uint64_t *)field);
     }
     return false;
 }
 
-graphc_status cli_parse(Cli *c, const Verb *verb, int argc, char **argv) {
-    const char *name = verb->name;
-    for (int i = 0; i < argc; i++) {
-        const char *arg = argv[i];
-        if (arg[0] != '-' || !arg[1]) {
-            vec_push(c->arena, &c->args, arg);
-            continue;
-        }
-        const char *eq = strncmp(arg, "--", 2) == 0 ? strchr(arg, '=') : NULL;
-        size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
-        const OptRow *row = find(arg, n, name);
-        if (!row)
-            return diag(c->diags, D_USAGE, "", "\"graphc %s\" has no option %.*s", name, (int)n,
-                        arg);
-        const char *value = eq ? eq + 1 : NULL;
-        if (row->kind == OPT_FLAG) {
-            if (eq) return diag(c->diags, D_USAGE, "", "%s takes no value", row->name);
-        } else if (!value) {
-            if (i + 1 == argc)
-                return diag(c->diags, D_USAGE, "", "%s needs a value: %s", row->name, row->arg);
-            value = argv[++i];
-        }
-        if (!apply(c, row, value))
-            return diag(c->diags, D_USAGE, "", "%s: \"%s\" is not of the form %s", row->name,
-                        value ? value : "", row->arg);
+static graphc_status malformed(Cli *c, const char *place, const OptRow *row, const char *value) {
+    if (row->kind >= OPT_SEED)
+        return diag(c->diags, D_USAGE, place, "\"%s\" is not a number from %llu to %llu", value,
+                    (unsigned long long)ranges[row->kind].lo,
+                    (unsigned long long)ranges[row->kind].hi);
+    return diag(c->diags, D_USAGE, place, "\"%s\" is not of the form %s", value, row->arg);
+}
+
+/* The option argv[*i], whose value may be the next argument. */
+static graphc_status parse_option(Cli *c, int argc, char **argv, int *i) {
+    const char *arg = argv[*i], *eq = strncmp(arg, "--", 2) == 0 ? strchr(arg, '=') : NULL;
+    size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
+    const OptRow *row = find(arg, n, c->verb->name);
+    if (!row) {
+        const char *verb = c->verb == cli_verbs ? "" : c->verb->name, *space = *verb ? " " : "";
+        (void)diag(c->diags, D_USAGE, "", "graphc%s%s has no option %.*s", space, verb, (int)n,
+                   arg);
+        diag_hint(c->diags, "\"graphc%s%s --help\" lists them", space, verb);
+        return GRAPHC_USAGE;
     }
+    const char *value = eq ? eq + 1 : NULL;
+    if (row->kind == OPT_FLAG) {
+        if (eq) return diag(c->diags, D_USAGE, row->name, "takes no value");
+    } else if (!value) {
+        if (*i + 1 == argc)
+            return diag(c->diags, D_USAGE, row->name, "needs a value: %s", row->arg);
+        value = argv[++*i];
+    }
+    return apply(c, row, value) ? GRAPHC_OK : malformed(c, row->name, row, value);
+}
+
+static graphc_status check_dims(Cli *c) {
+    for (uint32_t i = 0; i < c->dims.n; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(c->dims.v[i].name, c->dims.v[k].name) == 0)
+                return diag(c->diags, D_USAGE, "--dim", "\"%s\" is given twice", c->dims.v[i].name);
     return GRAPHC_OK;
+}
+
+/* GRAPHC_THREADS stands in for --threads and is held to the same form. */
+static graphc_status threads_by_default(Cli *c) {
+    const OptRow *row = find("--threads", strlen("--threads"), c->verb->name);
+    const char *env = getenv("GRAPHC_THREADS");
+    if (!row || c->threads || !env || !*env || number(OPT_THREADS, env, &c->threads))
+        return GRAPHC_OK;
+    return malformed(c, "GRAPHC_THREADS", row, env);
+}
+
+graphc_status cli_parse(Cli *c, int argc, char **argv) {
+    for (int i = 0; i < argc; i++) {
+        if (argv[i][0] != '-' || !argv[i][1])
+            vec_push(c->arena, &c->args, argv[i]);
+        else
+            GC_TRY(parse_option(c, argc, argv, &i));
+    }
+    GC_TRY(check_dims(c));
+    return threads_by_default(c);
 }
 
 static void help_options(const char *verb) {
@@ -182,7 +234,7 @@ void cli_help(const Verb *verb) {
     for (const Verb *v = cli_verbs; v->name; v++) printf("  %s\n      %s\n", v->usage, v->summary);
     printf(
         "\n\"graphc VERB --help\" explains a verb by example. A verb that takes MODEL.onnx for a\n"
-        "plan compiles it first. Without a verb, a model is compiled into a plan:\n");
+        "plan compiles it first. Without a verb, or with \"compile\", a model becomes a plan:\n");
     help_options("compile");
     printf("\nExamples:\n%s", cli_verbs[0].examples);
     printf("\nExit status: 0 done, 1 a comparison failed, 2 usage, 3 invalid file, 4 unsupported,\n"

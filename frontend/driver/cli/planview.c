@@ -1,7 +1,20 @@
 #include "frontend/driver/cli/planview.h"
+#include "frontend/driver/cli/session.h"
 #include "runtime/memory.h"
 
 #include <string.h>
+
+static graphc_status check_dims(Cli *c, const PlanView *v) {
+    for (uint32_t k = 0; k < c->dims.n; k++) {
+        const PlanSymbol *found = NULL;
+        for (uint64_t i = 0; i < v->plan.nsymbols; i++)
+            if (strcmp(c->dims.v[k].name, plan_str(&v->plan, v->plan.symbols[i].name)) == 0)
+                found = &v->plan.symbols[i];
+        GC_TRY(cli_check_dim(c, &c->dims.v[k], found ? plan_str(&v->plan, found->name) : NULL,
+                             found ? found->lo : 0, found ? found->hi : 0));
+    }
+    return GRAPHC_OK;
+}
 
 static int64_t symbol_value(const Cli *c, const PlanView *v, const PlanSymbol *s) {
     for (uint32_t i = 0; i < c->dims.n; i++)
@@ -20,8 +33,12 @@ graphc_status planview_open(Cli *c, const char *path, PlanView *v) {
     void *aligned = (void *)((room + PLAN_ALIGN - 1) & ~(uintptr_t)(PLAN_ALIGN - 1));
     if (v->size) memcpy(aligned, bytes, v->size);
     graphc_status s = plan_parse(aligned, v->size, &v->plan, (ErrorText){error, sizeof error});
-    if (s != GRAPHC_OK)
-        return diag(c->diags, s == GRAPHC_UNSUPPORTED ? D_PLAN_VERSION : D_PLAN, path, "%s", error);
+    if (s != GRAPHC_OK) return cli_load_failed(c, path, s, error);
+    s = cli_is_model(path) ? GRAPHC_OK : check_dims(c, v);
+    if (s != GRAPHC_OK) {
+        planview_close(v);
+        return s;
+    }
     v->symbols = ARENA_ARRAY(c->arena, int64_t, v->plan.nsymbols + 1);
     v->slots = ARENA_ARRAY(c->arena, int64_t, v->plan.nexprs + 1);
     for (uint64_t i = 0; i < v->plan.nsymbols; i++)

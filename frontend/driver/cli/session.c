@@ -1,5 +1,7 @@
 #include "frontend/driver/cli/session.h"
+#include "runtime/base/check.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +24,9 @@ graphc_status cli_session_device(CliSession *s, graphc_session_options *o) {
     o->device = GRAPHC_CUDA;
     if (strcmp(d, "cuda") == 0) return GRAPHC_OK;
     if (strncmp(d, "cuda:", 5) == 0) {
-        o->device_id = (int32_t)strtol(d + 5, &end, 10);
-        if (end != d + 5 && !*end && o->device_id >= 0) return GRAPHC_OK;
+        unsigned long id = d[5] >= '0' && d[5] <= '9' ? strtoul(d + 5, &end, 10) : ULONG_MAX;
+        o->device_id = (int32_t)id;
+        if (id <= INT32_MAX && !*end) return GRAPHC_OK;
     }
     return diag(s->cli->diags, D_USAGE, "--device", "\"%s\" is neither cpu nor cuda[:N]", d);
 }
@@ -41,7 +44,16 @@ static graphc_status failed(Cli *c, const char *place, graphc_status status, con
                 : status == GRAPHC_USAGE       ? D_USAGE
                 : status == GRAPHC_UNSUPPORTED ? D_PLAN_VERSION
                                                : D_RUN;
-    return diag(c->diags, id, place, "%s", text);
+    size_t n = strlen(place); /* the runtime names files that it cannot open */
+    return diag(c->diags, id, strncmp(text, place, n) == 0 ? "" : place, "%s", text);
+}
+
+graphc_status cli_load_failed(Cli *c, const char *path, graphc_status status, const char *text) {
+    const char *dot = strrchr(path, '.');
+    (void)failed(c, path, status, text);
+    if (status == GRAPHC_INVALID && !(dot && strcmp(dot, ".plan") == 0))
+        diag_hint(c->diags, "a model is compiled first if its name ends in .onnx");
+    return status;
 }
 
 graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
@@ -52,9 +64,8 @@ graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
     o.threads = (uint32_t)c->threads;
     o.isa_limit = (uint32_t)c->isa;
     o.weights_dir = c->weights;
-    const char *dot = strrchr(path, '.');
     graphc_status st;
-    if (dot && strcmp(dot, ".onnx") == 0) {
+    if (cli_is_model(path)) {
         const void *bytes;
         size_t size;
         Cli compile = cli_for_device(c, &o);
@@ -64,7 +75,7 @@ graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
     } else {
         st = graphc_plan_load(path, &s->plan, error, sizeof error);
     }
-    if (st != GRAPHC_OK) return failed(c, path, st, error);
+    if (st != GRAPHC_OK) return cli_load_failed(c, path, st, error);
     st = graphc_session_create(s->plan, &o, &s->session, error, sizeof error);
     return st == GRAPHC_OK ? GRAPHC_OK : failed(c, path, st, error);
 }
@@ -114,15 +125,30 @@ static int64_t dim_size(CliSession *s, const char *text) {
     return v;
 }
 
-static graphc_status check_dim_names(CliSession *s) {
-    if (s->compiled) return GRAPHC_OK;
-    for (uint32_t i = 0; i < s->cli->dims.n; i++) {
-        const char *name = s->cli->dims.v[i].name;
-        bool found = false;
-        for (uint32_t k = 0; k < graphc_plan_symbols(s->plan); k++)
-            found |= strcmp(graphc_plan_symbol(s->plan, k).name, name) == 0;
-        if (!found)
-            return diag(s->cli->diags, D_USAGE, "--dim", "the plan has no symbol \"%s\"", name);
+/* --dim of a plan: symbols that it has, and the range it was made for. */
+static graphc_status check_dims(CliSession *s) {
+    for (uint32_t k = 0; !s->compiled && k < s->cli->dims.n; k++) {
+        const graphc_compile_dim *dim = &s->cli->dims.v[k];
+        graphc_symbol_info sym = {0};
+        for (uint32_t i = 0; i < graphc_plan_symbols(s->plan); i++)
+            if (strcmp(graphc_plan_symbol(s->plan, i).name, dim->name) == 0)
+                sym = graphc_plan_symbol(s->plan, i);
+        GC_TRY(cli_check_dim(s->cli, dim, sym.name, sym.lo, sym.hi));
+    }
+    return GRAPHC_OK;
+}
+
+/* A size that files determine is not for --dim to change. */
+static graphc_status check_given_dims(CliSession *s) {
+    for (uint32_t i = 0; !s->compiled && i < graphc_plan_inputs(s->plan); i++) {
+        graphc_io_info info = graphc_plan_input(s->plan, i);
+        const EvalTensor *t = &s->inputs[i];
+        for (int32_t d = 0; t->data && d < info.rank && d < t->rank; d++)
+            for (uint32_t k = 0; k < s->cli->dims.n; k++)
+                if (strcmp(s->cli->dims.v[k].name, info.dims[d]) == 0 &&
+                    s->cli->dims.v[k].lo != t->dim[d])
+                    return diag(s->cli->diags, D_USAGE, "--dim", "input \"%s\" has %s = %lld",
+                                info.name, info.dims[d], (long long)t->dim[d]);
     }
     return GRAPHC_OK;
 }
@@ -142,18 +168,25 @@ static graphc_status read_given(CliSession *s) {
     return GRAPHC_OK;
 }
 
-static void draw_input(CliSession *s, uint32_t i) {
+static graphc_status draw_input(CliSession *s, uint32_t i) {
     Cli *c = s->cli;
     graphc_io_info info = graphc_plan_input(s->plan, i);
     EvalTensor *t = &s->inputs[i];
     t->dtype = cli_dtype(info.dtype_name);
     t->rank = (uint8_t)info.rank;
-    for (int32_t d = 0; d < info.rank; d++) t->dim[d] = dim_size(s, info.dims[d]);
+    uint64_t bytes = dtype_bytes(t->dtype);
+    for (int32_t d = 0; d < info.rank; d++) {
+        t->dim[d] = dim_size(s, info.dims[d]);
+        if (!check_mul(bytes, (uint64_t)t->dim[d], &bytes))
+            return diag(c->diags, D_RUN_INPUT, "", "input \"%s\" is larger than any memory",
+                        info.name);
+    }
     t->data = arena_array(c->arena, tensor_numel(t) + 1, dtype_bytes(t->dtype));
     tensor_fill_random(t, c->seed, i, INT_HIGH);
     if (!c->json)
         fprintf(stderr, "graphc: input \"%s\" is drawn from seed %llu\n", info.name,
                 (unsigned long long)c->seed);
+    return GRAPHC_OK;
 }
 
 static graphc_status bind(CliSession *s, uint32_t i) {
@@ -171,10 +204,11 @@ static graphc_status bind(CliSession *s, uint32_t i) {
 graphc_status cli_session_bind(CliSession *s) {
     uint32_t n = graphc_plan_inputs(s->plan);
     if (!s->inputs) s->inputs = ARENA_ARRAY(s->cli->arena, EvalTensor, n);
-    GC_TRY(check_dim_names(s));
+    GC_TRY(check_dims(s));
     GC_TRY(read_given(s));
+    GC_TRY(check_given_dims(s));
     for (uint32_t i = 0; i < n; i++)
-        if (!s->inputs[i].data) draw_input(s, i);
+        if (!s->inputs[i].data) GC_TRY(draw_input(s, i));
     for (uint32_t i = 0; i < n; i++) GC_TRY(bind(s, i));
     return GRAPHC_OK;
 }

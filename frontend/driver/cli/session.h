@@ -24,6 +24,9 @@ graphc_status cli_session_open(CliSession *s, Cli *c, const char *path);
 graphc_status cli_session_bind(CliSession *s);
 void cli_session_close(CliSession *s);
 
+/* Reports why a plan could not be loaded, and how a model is recognised where one may have been
+ * meant. */
+graphc_status cli_load_failed(Cli *c, const char *path, graphc_status status, const char *text);
 /* Reports what the runtime said about a failed call on this session. */
 graphc_status cli_session_failed(CliSession *s, graphc_status status);
 /* Copies output i to the host. */

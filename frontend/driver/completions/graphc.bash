@@ -5,7 +5,7 @@ _graphc_options() { # of a verb
     local run='--device --input --seed --isa'
     case $1 in
     compile) echo "--output $model --embed --json --version" ;;
-    run) echo "$run --weights --output-dir --output-format --json --verbose" ;;
+    run) echo "$model $run --weights --output-dir --output-format --json --verbose" ;;
     bench) echo "$model $run --weights --runs --json --verbose" ;;
     explain) echo "$model" ;;
     inspect) echo "$model --json" ;;
@@ -17,7 +17,7 @@ _graphc_options() { # of a verb
 
 _graphc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local verbs='run bench explain inspect verify doctor' verb=compile
+    local verbs='compile run bench explain inspect verify doctor' verb=compile
     [[ $COMP_CWORD -gt 1 && " $verbs " == *" ${COMP_WORDS[1]} "* ]] && verb=${COMP_WORDS[1]}
     COMPREPLY=()
     case $prev in
