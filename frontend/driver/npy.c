@@ -54,27 +54,50 @@ static bool parse_shape(const char *p, EvalTensor *out) {
 static bool header_span(const uint8_t *b, size_t n, size_t *at, size_t *len) {
     bool wide = b[6] >= 2;
     *at = wide ? 12 : 10;
-    if (n < *at || b[6] < 1 || b[6] > 3) return false;
+    if (n < *at) return false;
     *len = (size_t)b[8] | (size_t)b[9] << 8;
     if (wide) *len |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
     return *len <= n - *at;
 }
 
+/* The type as the header has it, for messages. */
+static graphc_status unknown_type(DiagSink *d, const char *path, const char *descr) {
+    const char *end = descr ? strstr(descr, ", 'fortran_order'") : NULL;
+    return diag(d, D_UNSUPPORTED_TYPE, path, "element type %.*s is not supported",
+                end && end - descr < 80 ? (int)(end - descr) : 0, descr ? descr : "");
+}
+
+/* Elements that lie with their first index fastest, to the last index fastest. */
+static void from_columns(const EvalTensor *t, const uint8_t *in) {
+    size_t bytes = dtype_bytes(t->dtype), stride[GRAPH_MAX_RANK], step = 1;
+    for (int k = 0; k < t->rank; k++) {
+        stride[k] = step;
+        step *= (size_t)t->dim[k];
+    }
+    for (size_t i = 0; i < step; i++) {
+        size_t rest = i, at = 0;
+        for (int k = t->rank; k-- > 0; rest /= (size_t)t->dim[k])
+            at += rest % (size_t)t->dim[k] * stride[k];
+        memcpy((uint8_t *)t->data + i * bytes, in + at * bytes, bytes);
+    }
+}
+
 graphc_status npy_decode(Arena *a, DiagSink *d, const char *path, const void *bytes, size_t n,
                          EvalTensor *out) {
     size_t at, len;
+    int version = ((const uint8_t *)bytes)[NPY_MAGIC_SIZE];
+    if (version < 1 || version > 3)
+        return diag(d, D_TENSOR, path, "version %d of .npy is not known", version);
     if (!header_span(bytes, n, &at, &len)) return diag(d, D_TENSOR, path, "damaged .npy header");
     const char *header = arena_strndup(a, (const char *)bytes + at, len);
     *out = (EvalTensor){0};
-    if (!parse_dtype(header_value(header, "'descr'"), &out->dtype))
-        return diag(d, D_TENSOR, path, "element type of the .npy file is not supported: %.80s",
-                    header);
+    const char *descr = header_value(header, "'descr'");
+    if (!parse_dtype(descr, &out->dtype)) return unknown_type(d, path, descr);
     const char *order = header_value(header, "'fortran_order'");
-    if (!order || strncmp(order, "False", 5) != 0)
-        return diag(d, D_TENSOR, path,
-                    "column-major .npy files are not read; save a C-ordered copy");
-    if (!parse_shape(header_value(header, "'shape'"), out))
-        return diag(d, D_TENSOR, path, "damaged shape in .npy header");
+    bool columns = order && strncmp(order, "True", 4) == 0;
+    bool rows = order && strncmp(order, "False", 5) == 0;
+    if (!(rows || columns) || !parse_shape(header_value(header, "'shape'"), out))
+        return diag(d, D_TENSOR, path, "damaged order or shape in .npy header");
     uint64_t want = dtype_bytes(out->dtype);
     for (int i = 0; i < out->rank; i++)
         if (!check_mul(want, (uint64_t)out->dim[i], &want))
@@ -82,7 +105,9 @@ graphc_status npy_decode(Arena *a, DiagSink *d, const char *path, const void *by
     if (want != n - at - len)
         return diag(d, D_TENSOR, path, "holds %zu bytes of data, its shape needs %llu",
                     n - at - len, (unsigned long long)want);
-    out->data = arena_copy(a, (const uint8_t *)bytes + at + len, want);
+    const uint8_t *elements = (const uint8_t *)bytes + at + len;
+    out->data = rows ? arena_copy(a, elements, want) : arena_alloc(a, want);
+    if (columns) from_columns(out, elements);
     return GRAPHC_OK;
 }
 

@@ -13,6 +13,24 @@ uint64_t tensor_numel(const EvalTensor *t) {
     return n;
 }
 
+/* The file's errors, each with its name. */
+static graphc_status read_pb(Arena *a, DiagSink *d, const char *path, EvalTensor *out) {
+    DiagSink *own = diag_create(a, NULL);
+    ImportTensor t;
+    if (import_tensor(a, own, path, &t) != GRAPHC_OK) {
+        for (uint32_t i = 0; i < diag_count(own); i++) {
+            const Diag *e = diag_at(own, i);
+            (void)diag(d, e->id, path, "%s%s",
+                       e->id == D_WIRE ? "neither .npy nor an ONNX tensor: " : "", e->text);
+        }
+        return diag_status(own);
+    }
+    *out = (EvalTensor){.dtype = t.dtype, .rank = (uint8_t)t.rank};
+    memcpy(out->dim, t.dim, sizeof out->dim);
+    out->data = arena_copy(a, t.data, (size_t)tensor_numel(out) * dtype_bytes(t.dtype));
+    return GRAPHC_OK;
+}
+
 graphc_status tensor_file_read(Arena *a, DiagSink *d, const char *path, EvalTensor *out) {
     char why[256];
     FileMap m;
@@ -20,13 +38,7 @@ graphc_status tensor_file_read(Arena *a, DiagSink *d, const char *path, EvalTens
     bool npy = npy_is(m.data, m.size);
     graphc_status s = npy ? npy_decode(a, d, path, m.data, m.size, out) : GRAPHC_OK;
     file_unmap(&m);
-    if (npy) return s;
-    ImportTensor t;
-    GC_TRY(import_tensor(a, d, path, &t));
-    *out = (EvalTensor){.dtype = t.dtype, .rank = (uint8_t)t.rank};
-    memcpy(out->dim, t.dim, sizeof out->dim);
-    out->data = arena_copy(a, t.data, (size_t)tensor_numel(out) * dtype_bytes(t.dtype));
-    return GRAPHC_OK;
+    return npy ? s : read_pb(a, d, path, out);
 }
 
 static graphc_status write_file(DiagSink *d, const char *path, const void *bytes, size_t n) {

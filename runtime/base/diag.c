@@ -33,7 +33,11 @@ graphc_status diag(DiagSink *s, DiagId id, const char *place, const char *fmt, .
     bool error = info->severity == SEV_error;
     if (error && s->errors++ == 0) s->first = info->status;
     s->last_kept = !error || s->errors <= MAX_KEPT_ERRORS;
-    if (!s->last_kept) return info->status;
+    if (!s->last_kept) {
+        Diag more = {D_MORE, "", "", NULL}; /* rendered with the number of all that follow */
+        if (s->errors == MAX_KEPT_ERRORS + 1) vec_push(s->arena, &s->d, more);
+        return info->status;
+    }
     va_list ap;
     va_start(ap, fmt);
     const char *text = arena_vprintf(s->arena, fmt, ap);
@@ -92,7 +96,10 @@ const char *diag_render(const DiagSink *s, const Diag *d, Arena *a, bool color) 
         put_clean(&b, d->place);
         sb_put(&b, ": ");
     }
-    put_clean(&b, *d->text ? d->text : info->summary);
+    if (d->id == D_MORE)
+        sb_printf(&b, "%u more errors", s->errors - MAX_KEPT_ERRORS);
+    else
+        put_clean(&b, *d->text ? d->text : info->summary);
     if (d->hint) {
         sb_put(&b, "\n  hint: ");
         put_clean(&b, d->hint);

@@ -37,7 +37,7 @@ typedef struct DiagSink DiagSink;
 
 DiagSink *diag_create(Arena *a, const char *file); /* file: the model's or plan's path, or NULL */
 /* Adds one diagnostic and returns the status its id stands for, so that `return diag(...)` works.
- * Past 64 errors further ones are counted, not kept. */
+ * Past 64 errors further ones are counted, and one note says how many. */
 graphc_status diag(DiagSink *s, DiagId id, const char *place, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* Attaches a hint to the last diagnostic added. */

@@ -53,7 +53,9 @@ static void check_diag(Arena *a) {
     CHECK_STR(diag_render(s, diag_at(s, 0), a, false),
               "graphc: error[G0412]: m.onnx: node 1 \"x\" Conv: bad\\x1b[0m\n  hint: try 3");
     for (int i = 0; i < 100; i++) (void)!diag(s, D_WIRE, "", "w%d", i);
-    CHECK(diag_errors(s) == 101 && diag_count(s) == 64 && diag_status(s) == GRAPHC_INVALID);
+    CHECK(diag_errors(s) == 101 && diag_count(s) == 65 && diag_status(s) == GRAPHC_INVALID);
+    CHECK_STR(diag_render(s, diag_at(s, 64), a, false),
+              "graphc: note[G0001]: m.onnx: 37 more errors");
 }
 
 static void check_files(Arena *a) {
