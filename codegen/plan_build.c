@@ -61,9 +61,13 @@ static void put_checks(Builder *b, const Graph *g, bool always) {
     for (uint32_t i = 0; i < g->nassume; i++) {
         Expr x = g->assume[i].a, y = g->assume[i].b;
         if (!always && !counted_in(g, x) && !counted_in(g, y)) continue;
+        int64_t lo, hi;
+        expr_range(g->exprs, y, &lo, &hi);
+        bool condition = expr_is_value(g->exprs, x, 1) && lo == 0 && hi == 1;
         const char *text =
-            arena_printf(b->arena, "%s needs %s == %s", graph_place(g, g->assume[i].loc, b->arena),
-                         expr_text(b, x), expr_text(b, y));
+            arena_printf(b->arena, "%s needs %s%s%s", graph_place(g, g->assume[i].loc, b->arena),
+                         condition ? "" : expr_brief(g->exprs, x, b->arena),
+                         condition ? "" : " == ", expr_brief(g->exprs, y, b->arena));
         PlanCheck c = {.a = plan_write_expr(&b->w, g->exprs, x),
                        .b = plan_write_expr(&b->w, g->exprs, y),
                        .text = plan_write_str(&b->w, text)};

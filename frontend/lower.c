@@ -72,12 +72,8 @@ bool lower_is_fed(const Lower *l, Expr e) {
 }
 
 static const char *equation(const Lower *l, Expr a, Expr b, const char *relation) {
-    StrBuf text;
-    sb_init(&text, l->im->arena);
-    expr_print(l->im->exprs, a, &text);
-    sb_printf(&text, " %s ", relation);
-    expr_print(l->im->exprs, b, &text);
-    return sb_str(&text);
+    return arena_printf(l->im->arena, "%s %s %s", expr_brief(l->im->exprs, a, l->im->arena),
+                        relation, expr_brief(l->im->exprs, b, l->im->arena));
 }
 
 void lower_assume(Lower *l, Expr a, Expr b) {

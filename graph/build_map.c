@@ -21,12 +21,8 @@ static void assume_equal(Graph *g, Expr keep, Expr other) {
     EqualDims pair = {keep, other};
     vec_push(g->arena, &build_state(g)->equal, pair);
     if (!record_pair(g, keep, other)) return;
-    StrBuf s;
-    sb_init(&s, g->arena);
-    expr_print(g->exprs, keep, &s);
-    sb_put(&s, " == ");
-    expr_print(g->exprs, other, &s);
-    (void)diag(g->diags, D_ASSUME, graph_place(g, build_loc(g), g->arena), "%s", sb_str(&s));
+    (void)diag(g->diags, D_ASSUME, graph_place(g, build_loc(g), g->arena), "%s == %s",
+               expr_brief(g->exprs, keep, g->arena), expr_brief(g->exprs, other, g->arena));
 }
 
 bool build_require(Graph *g, Expr cond) {

@@ -112,6 +112,8 @@ int64_t expr_eval(const ExprPool *p, Expr e, const int64_t *sym_values);
 int64_t expr_hint(const ExprPool *p, Expr e);
 
 void expr_print(const ExprPool *p, Expr e, StrBuf *out); /* batch*seq, (h + 1)/2, max(a, b) */
+/* For messages: long formulas end early, in "...". */
+const char *expr_brief(const ExprPool *p, Expr e, Arena *a);
 /* Parses that text; unknown names are an error (*end stays at the offending place, result 0). */
 Expr expr_parse(ExprPool *p, const char *text, const char **end);
 

@@ -261,6 +261,15 @@ static Expr parse_cmp(Parser *q) {
     return e;
 }
 
+const char *expr_brief(const ExprPool *p, Expr e, Arena *a) {
+    enum { BRIEF = 64 };
+    StrBuf s;
+    sb_init(&s, a);
+    expr_print(p, e, &s);
+    if (s.n <= BRIEF) return sb_str(&s);
+    return arena_printf(a, "%.*s...", BRIEF, sb_str(&s));
+}
+
 Expr expr_parse(ExprPool *p, const char *text, const char **end) {
     Parser q = {p, text, 0};
     Expr e = parse_cmp(&q);

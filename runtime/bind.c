@@ -122,9 +122,12 @@ static void find_ready_slots(graphc_session *s) {
 static graphc_status check_pair(graphc_session *s, const PlanCheck *c) {
     const uint8_t *slot = s->ready + s->plan->nsymbols;
     if (!slot[c->a] || !slot[c->b] || s->slots[c->a] == s->slots[c->b]) return GRAPHC_OK;
+    const char *text = plan_str(s->plan, c->text);
+    if (s->plan->exprs[c->a].op == PLAN_EX_const && s->slots[c->b] == 0)
+        return error_set(session_error(s), GRAPHC_INVALID, "%s: it does not hold", text);
     return error_set(session_error(s), GRAPHC_INVALID,
-                     "%s, but the shapes give %" PRId64 " and %" PRId64, plan_str(s->plan, c->text),
-                     s->slots[c->a], s->slots[c->b]);
+                     "%s, but the shapes give %" PRId64 " and %" PRId64, text, s->slots[c->a],
+                     s->slots[c->b]);
 }
 
 static graphc_status check_pairs(graphc_session *s, PlanStage stage) {
