@@ -21,13 +21,17 @@ static char *output_file(CliSession *s, uint32_t i) {
 /* Outputs whose names differ only in characters that file names do not keep cannot lie in one
  * folder. */
 static graphc_status check_names(CliSession *s) {
-    for (uint32_t i = 0; i < graphc_plan_outputs(s->plan); i++)
+    uint32_t n = graphc_plan_outputs(s->plan);
+    char **file = ARENA_ARRAY(s->cli->arena, char *, n);
+    for (uint32_t i = 0; i < n; i++) {
+        file[i] = output_file(s, i);
         for (uint32_t k = 0; k < i; k++)
-            if (strcmp(output_file(s, i), output_file(s, k)) == 0)
+            if (strcmp(file[i], file[k]) == 0)
                 return diag(s->cli->diags, D_UNSUPPORTED, "--output-dir",
                             "outputs \"%s\" and \"%s\" would both be the file %s",
                             graphc_plan_output(s->plan, k).name,
-                            graphc_plan_output(s->plan, i).name, output_file(s, i));
+                            graphc_plan_output(s->plan, i).name, file[i]);
+    }
     return GRAPHC_OK;
 }
 
