@@ -66,14 +66,28 @@ DECLARE(cuGraphLaunch, (CuGraphExec exec, CuStream s))
 DECLARE(cuGraphExecDestroy, (CuGraphExec exec))
 DECLARE(cuGraphDestroy, (CuGraph graph))
 
-static CuResult make(void *out) {
-    void *p = malloc(1);
+/* What exists is known to the driver, so that objects of a lost device are no leak: nobody can give
+ * them back. */
+enum { MAX_OBJECTS = 256 };
+static void *objects[MAX_OBJECTS];
+
+static void *new_object(size_t bytes) {
+    int i = 0;
+    while (objects[i]) i++;
     fake_cuda.live++;
+    return objects[i] = calloc(1, bytes);
+}
+
+static CuResult make(void *out) {
+    void *p = new_object(1);
     memcpy(out, &p, sizeof p);
     return CU_OK;
 }
 
 static CuResult unmake(void *p) {
+    int i = 0;
+    while (objects[i] != p) i++;
+    objects[i] = NULL;
     fake_cuda.live--;
     free(p);
     return CU_OK;
@@ -103,7 +117,8 @@ DONE(cuDeviceGetName, (char *name, int size, CuDevice d), (void)d, (void)size,
      strcpy(name, "fake");)
 DONE(cuDeviceGetAttribute, (int *value, int a, CuDevice d), (void)d;
      *value = a == CU_COMPUTE_MAJOR ? 9 : 0;)
-DONE(cuDevicePrimaryCtxRetain, (CuContext * c, CuDevice d), (void)d; return make(c);)
+DONE(cuDevicePrimaryCtxRetain, (CuContext * c, CuDevice d), (void)d; *c = (CuContext)&fake_cuda;
+     fake_cuda.live++;)
 DONE(cuDevicePrimaryCtxRelease_v2, (CuDevice d), (void)d; fake_cuda.live--;)
 DONE(cuCtxPushCurrent_v2, (CuContext c), (void)c;)
 DONE(cuCtxPopCurrent_v2, (CuContext * c), *c = NULL;)
@@ -118,8 +133,7 @@ DONE(cuFuncSetAttribute, (CuFunction f, int attribute, int value), (void)f, (voi
 DONE(cuMemGetInfo_v2, (size_t * left, size_t *total), *left = 5000; *total = 9000;)
 CuResult cuMemAlloc_v2(CuAddress *p, size_t bytes) {
     ENTER();
-    *p = (CuAddress)(uintptr_t)calloc(1, bytes);
-    fake_cuda.live++;
+    *p = (CuAddress)(uintptr_t)new_object(bytes);
     return CU_OK;
 }
 DONE(cuMemFree_v2, (CuAddress p), return unmake((void *)(uintptr_t)p);)
