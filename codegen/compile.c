@@ -191,14 +191,31 @@ static const char *cache_path(CompileWorker *w, CompileJob *j, const char *text,
                         (unsigned long long)hash_bytes(key, n, 1));
 }
 
+/* Entries end with a hash of themselves: one that is damaged is made again. */
 static bool cache_read(CompileJob *j, const char *path, CompileUnit *u) {
     FileMap map;
     char why[256];
+    uint64_t hash;
     if (file_map(path, &map, why) != GRAPHC_OK) return false;
-    u->data = arena_copy(j->arena, map.data, map.size);
-    u->size = map.size;
+    bool whole = map.size > sizeof hash;
+    if (whole) {
+        u->size = map.size - sizeof hash;
+        memcpy(&hash, map.data + u->size, sizeof hash);
+        whole = hash == hash_bytes(map.data, u->size, 0);
+        u->data = arena_copy(j->arena, map.data, u->size);
+    }
     file_unmap(&map);
-    return u->size > 0;
+    return whole;
+}
+
+/* A cache that cannot be written costs time, nothing else. */
+static void cache_write(CompileJob *j, const char *path, const CompileUnit *u) {
+    char why[256];
+    uint64_t hash = hash_bytes(u->data, u->size, 0);
+    char *entry = arena_alloc(j->arena, u->size + sizeof hash);
+    memcpy(entry, u->data, u->size);
+    memcpy(entry + u->size, &hash, sizeof hash);
+    (void)file_write(path, entry, u->size + sizeof hash, why);
 }
 
 static bool verify(CompileJob *j, LLVMModuleRef mod) {
@@ -226,9 +243,7 @@ bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t
     }
     if (path && cache_read(j, path, u)) return true;
     if (!emit_file(w, j, mod, type, &u->data, &u->size)) return false;
-    char why[256];
-    /* A cache that cannot be written costs time, nothing else. */
-    if (path && file_write(path, u->data, u->size, why) != GRAPHC_OK) return true;
+    if (path) cache_write(j, path, u);
     return true;
 }
 
