@@ -34,7 +34,8 @@ extern "C" {
 #define GRAPHC_COMPILE_API
 #endif
 
-/* A symbolic size of the model and the values that the plan has to work for. */
+/* A symbolic size of the model and the values that the plan has to work for; otherwise 1 (0 for
+ * sizes that are only ever added to others) to 2147483647. A name that the model lacks is an error. */
 typedef struct graphc_compile_dim {
     const char *name; /* a symbol of the model ("batch") */
     int64_t lo, hi;   /* inclusive; lo == hi fixes it */
@@ -49,7 +50,8 @@ typedef struct graphc_compile_options {
     const graphc_compile_dim *dims;
     uint32_t ndims;
     const char *dump_dir;    /* folder for the text of every level (--dump-ir); NULL = none */
-    const char *cache_dir;   /* folder that keeps compiled kernels by content; NULL = none */
+    const char *cache_dir;   /* folder that keeps compiled kernels by content; NULL = none. Both are
+                                made if they are not there. What lies in a cache is trusted. */
     uint32_t threads;        /* that compile kernels, at most 64; 0 = as in graphc.h */
     bool embed;              /* true: constants in external files are copied into the plan too */
     const char *weights_dir; /* otherwise: the model's folder as seen from where the plan will lie;
@@ -60,19 +62,24 @@ typedef struct graphc_compile_options {
 
 typedef struct graphc_compiled graphc_compiled;
 
-/* Compiles the model at model_path; o == NULL means the defaults. *out is a result object also on
- * failure, since it holds the messages: destroy it either way. (It is NULL if not even it could be
- * allocated: GRAPHC_NO_MEMORY.)
- * GRAPHC_IO: a file cannot be read; GRAPHC_INVALID: the model is malformed; GRAPHC_UNSUPPORTED: it
- * uses what graphc does not have; GRAPHC_NO_MEMORY: compiling it takes more memory than there is. */
+/* Compiles the model at model_path, and what its external data names in the same folder or below;
+ * o == NULL means the defaults. *out is a result object also on failure, since it holds the messages:
+ * destroy it either way. (It is NULL if not even it could be allocated: GRAPHC_NO_MEMORY.)
+ * GRAPHC_USAGE: the options are wrong; GRAPHC_IO: a file cannot be read, or a dump not be written;
+ * GRAPHC_INVALID: the model is malformed; GRAPHC_UNSUPPORTED: it uses what graphc does not have;
+ * GRAPHC_NO_MEMORY: compiling it takes more memory than there is; GRAPHC_RUNTIME: generating code
+ * failed, a defect of graphc. */
 GRAPHC_COMPILE_API GRAPHC_MUST_USE graphc_status graphc_compile(const char *model_path,
                                                                 const graphc_compile_options *o,
                                                                 graphc_compiled **out);
 GRAPHC_COMPILE_API void graphc_compiled_destroy(graphc_compiled *c); /* NULL is allowed */
-/* The plan's bytes and their number, owned by c; NULL and 0 if compilation failed. */
+/* The plan's bytes and their number, owned by c; NULL and 0 if compilation failed. Written to a file
+ * where weights_dir (or the model's folder) is found from, or given to graphc_plan_load_memory with
+ * such a path as base_path: what was not embedded is looked for there. */
 GRAPHC_COMPILE_API const void *graphc_compiled_plan(const graphc_compiled *c, size_t *size);
-/* All errors and warnings, one rendered message each with its place in the model, owned by c; ""
- * when there is no number i. One thread at a time may ask for them. */
+/* All errors (of more than 64 the number), warnings and notes, one rendered message each with its
+ * place in the model, owned by c; "" when there is no number i. Also a plan that was made may come
+ * with some. One thread at a time may ask for them. */
 GRAPHC_COMPILE_API uint32_t graphc_compiled_messages(const graphc_compiled *c);
 GRAPHC_COMPILE_API const char *graphc_compiled_message(const graphc_compiled *c, uint32_t i);
 

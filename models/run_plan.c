@@ -30,11 +30,15 @@ static int64_t dim_value(const char *dim, int argc, char **argv) {
     return 1;
 }
 
+static size_t element_bytes(graphc_dtype t) {
+    return (t.bits + 7u) / 8u;
+}
+
 /* Ones for integers (valid ids, masks that keep everything), small random numbers for f32, zero
  * bytes for everything else. */
 static void fill(graphc_tensor *t, size_t count) {
     uint32_t state = 1;
-    memset(t->data, 0, count * (t->dtype.bits / 8u));
+    memset(t->data, 0, count * element_bytes(t->dtype));
     for (size_t i = 0; i < count; i++) {
         state = state * 1664525u + 1013904223u;
         if (t->dtype.code == 2 && t->dtype.bits == 32)
@@ -55,7 +59,7 @@ static int bind_inputs(graphc_plan *plan, graphc_session *s, int argc, char **ar
             t.shape[d] = dim_value(info.dims[d], argc, argv);
             count *= (size_t)t.shape[d];
         }
-        t.data = malloc(count * (info.dtype.bits / 8u) + 1); /* lives as long as the program */
+        t.data = malloc(count * element_bytes(info.dtype) + 1); /* lives as long as the program */
         if (!t.data) return fail(info.name, "out of memory");
         fill(&t, count);
         if (graphc_bind_input(s, i, &t) != GRAPHC_OK)

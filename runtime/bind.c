@@ -169,6 +169,7 @@ graphc_status bind_all(graphc_session *s) {
         GC_TRY(st);
     }
     if (!s->shapes_changed) return GRAPHC_OK;
+    s->ran = false; /* sizes of outputs are about to change */
     plan_eval(s->plan, s->symbols, s->slots, PLAN_STAGE_plan);
     find_ready_slots(s);
     GC_TRY(check_dims(s));

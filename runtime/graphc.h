@@ -20,7 +20,9 @@
  *
  * Threads: a plan is immutable after loading and may be shared by any number of threads. A session
  * belongs to one thread at a time; sessions of one plan run concurrently. Constants and code are
- * held once per plan and device; what a further session costs is its workspace.
+ * held once per plan and device; what a further session costs is its workspace. So is the pool of
+ * threads: of several CPU sessions that run at the same moment one has the pool and the others run
+ * on their own thread alone. After fork() only the parent may use plans and sessions made before.
  *
  * Ownership: create/destroy pairs; strings and arrays returned by a plan or session live as long as
  * it does. A plan outlives its sessions. Bound memory stays the caller's.
@@ -60,8 +62,10 @@ typedef struct graphc_session graphc_session;
 
 /* --- Types -------------------------------------------------------------------------------- */
 
-/* DLPack's type code and bits (dlpack.h: kDLFloat = 2, kDLInt = 0, kDLUInt = 1, kDLBfloat = 4,
- * kDLBool = 6 ...), so a tensor converts to a DLTensor field by field. */
+/* DLPack's type code and bits (dlpack.h: kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4,
+ * kDLBool = 6, float8 from 10 to 14), so a tensor converts to a DLTensor field by field. The types
+ * of 2 and 4 bits, which DLPack packs and graphc does not, have code 255; dtype_name tells them
+ * apart. */
 typedef struct graphc_dtype {
     uint8_t code, bits;
     uint16_t lanes; /* always 1 */
@@ -69,9 +73,10 @@ typedef struct graphc_dtype {
 
 typedef enum graphc_device_kind { GRAPHC_CPU = 1, GRAPHC_CUDA = 2 } graphc_device_kind; /* DLPack */
 
-/* A dense row-major tensor. `device` says where `data` lies; host memory may be bound to a CUDA
- * session and is copied then. `data` is aligned to its elements; NULL is allowed where there is no
- * element. Sub-byte and float8 types hold one element per byte, bool is one byte of 0 or 1. */
+/* A dense row-major tensor: of a DLTensor with strides NULL, data is its data + byte_offset.
+ * `device` says where `data` lies; host memory may be bound to a CUDA session and is copied then.
+ * `data` is aligned to its elements; NULL is allowed where there is no element. Sub-byte and float8
+ * types hold one element per byte, bool is one byte of 0 or 1. */
 typedef struct graphc_tensor {
     void *data;
     graphc_device_kind device;
@@ -92,7 +97,8 @@ typedef struct graphc_io_info {
     const char *const *dims; /* each dimension as text: "batch", "64", "past + seq" */
 } graphc_io_info;
 
-/* A size that is fixed when inputs are bound, within [lo, hi]. */
+/* A size within [lo, hi]: the dimension of an input or an element of a small integer input, fixed
+ * when inputs are bound, or a number that a kernel finds out ("count_1", as of NonZero). */
 typedef struct graphc_symbol_info {
     const char *name;
     int64_t lo, hi;
@@ -126,24 +132,27 @@ GRAPHC_API int32_t graphc_plan_find_output(const graphc_plan *p, const char *nam
 
 /* --- Sessions ----------------------------------------------------------------------------- */
 
-/* Start from GRAPHC_SESSION_OPTIONS_INIT and set what differs. */
+/* Start from GRAPHC_SESSION_OPTIONS_INIT and set what differs; strings are copied. */
 typedef struct graphc_session_options {
     uint32_t size; /* sizeof(graphc_session_options), set by GRAPHC_SESSION_OPTIONS_INIT */
     graphc_device_kind device;
-    int32_t device_id;
+    int32_t device_id;       /* CPU: 0 */
     uint32_t threads;        /* CPU, at most 256; 0: the number in GRAPHC_THREADS, else the cores
                                 that the process may use: those it is bound to, and no more than
                                 its cgroups' quota */
     void *cuda_stream;       /* CUstream to use; NULL: the session's own */
-    uint32_t isa_limit;      /* 0: best the CPU has; 3: x86-64-v3 at most (for testing) */
+    uint32_t isa_limit;      /* 0: best the CPU has; 3 or 4: x86-64-v3 or -v4 at most */
     const char *weights_dir; /* where constants by reference lie; NULL: as the plan says */
 } graphc_session_options;
 #define GRAPHC_SESSION_OPTIONS_INIT                                                                \
     { sizeof(graphc_session_options), GRAPHC_CPU, 0, 0, NULL, 0, NULL }
 
 /* o: NULL for the defaults. The first session of a plan on a device loads constants and runs the
- * prepare steps, which may take long; later ones share them. *out is NULL on failure. Results do
- * not depend on the number of threads. */
+ * prepare steps, which may take long; later ones share them, as long as one is left. *out is NULL
+ * on failure. Results do not depend on the number of threads. GRAPHC_UNSUPPORTED: the plan has no
+ * code for this device; GRAPHC_IO, GRAPHC_INVALID: a weight file cannot be read or is not the one
+ * that the plan was made with, as far as its length and a hash over the beginning and end of each
+ * constant tell; GRAPHC_RUNTIME: the device or its driver. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_session_create(const graphc_plan *p,
                                                                const graphc_session_options *o,
                                                                graphc_session **out, char *error,
@@ -154,6 +163,9 @@ GRAPHC_API void graphc_session_destroy(graphc_session *s);
  */
 GRAPHC_API const char *graphc_session_error(const graphc_session *s);
 GRAPHC_API uint32_t graphc_session_threads(const graphc_session *s); /* 1 on CUDA */
+/* What the session picked from the plan: "x86-64-v3", "x86-64-v4", "cubin" or "ptx"; "" if the plan
+ * launches nothing. */
+GRAPHC_API const char *graphc_session_code(const graphc_session *s);
 
 /* --- Binding and running ------------------------------------------------------------------- */
 
@@ -164,15 +176,19 @@ GRAPHC_API uint32_t graphc_session_threads(const graphc_session *s); /* 1 on CUD
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_input(graphc_session *s, uint32_t i,
                                                            const graphc_tensor *t);
 /* Binds the caller's memory as output i, likewise; t->shape must be the shape that the run will
- * give. Without it the session owns the output's memory. t == NULL or data == NULL unbinds. */
+ * give. Without it the session owns the output's memory. t == NULL or data == NULL unbinds. Memory
+ * of an output overlaps no other bound memory: a cache that a run reads and writes needs two
+ * tensors, which change places between runs. Ends what graphc_output says of the last run. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_output(graphc_session *s, uint32_t i,
                                                             const graphc_tensor *t);
 /* Bytes of workspace (intermediate values and per-thread scratch) that a run needs for the shapes
- * bound now; all inputs must be bound. Outputs and constants are not part of it. */
+ * bound now; all inputs must be bound. Outputs and constants are not part of it. If shapes differ
+ * from those of the last run, ends what graphc_output says of it. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_workspace_size(graphc_session *s, size_t *bytes);
 /* Gives the session that workspace: 64-byte aligned, device memory on CUDA, used by nothing else
- * during runs. One that is too small makes the run fail with GRAPHC_USAGE. NULL: the session
- * allocates its own again. */
+ * during runs (sessions that never run at the same time may share it), holding nothing between
+ * them. One that is too small makes the run fail with GRAPHC_USAGE. NULL: the session allocates its
+ * own again. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_workspace(graphc_session *s, void *p,
                                                                size_t bytes);
 /* Runs the plan once. Returns after completion on the CPU, and on CUDA when host memory is bound to
@@ -183,7 +199,7 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_run(graphc_session *s);
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_sync(graphc_session *s);
 /* Output i of the last run, with its actual shape: the caller's memory if bound, else memory of the
  * session's device (on CUDA in stream order), valid until the next run or destruction. GRAPHC_USAGE
- * if no run has succeeded since the last failed one. */
+ * unless the last run succeeded. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output(graphc_session *s, uint32_t i,
                                                        graphc_tensor *out);
 /* The same, always in host memory: on CUDA it waits for the run and copies to memory that the
@@ -193,7 +209,8 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output_host(graphc_session *s, u
 
 /* --- Profiling ----------------------------------------------------------------------------- */
 
-/* One launch of the last run that was made with profiling on, in order. */
+/* One kernel of the last run that was made with profiling on, in launch order; inside a loop the
+ * sum over its iterations, 0 in a branch that was not taken. */
 typedef struct graphc_step_profile {
     const char *kernel, *kind; /* "tem_5_matmul_add"; "poi", "red", "per" or "tem" */
     double seconds;
@@ -201,7 +218,7 @@ typedef struct graphc_step_profile {
 } graphc_step_profile;
 /* Profiled runs time every kernel, and are slower as a whole. */
 GRAPHC_API void graphc_session_profile(graphc_session *s, bool on);
-GRAPHC_API uint32_t graphc_profile_steps(const graphc_session *s);
+GRAPHC_API uint32_t graphc_profile_steps(const graphc_session *s); /* how many kernels there are */
 GRAPHC_API graphc_step_profile graphc_profile_step(const graphc_session *s, uint32_t i);
 
 #ifdef __cplusplus

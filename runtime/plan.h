@@ -261,5 +261,6 @@ void plan_eval_slot(const Plan *p, const int64_t *symbols, int64_t *slots, PlanS
 
 /* plan.txt: every record, readable. */
 void plan_print(const Plan *p, StrBuf *out);
+const char *plan_form_name(PlanForm f); /* "x86-64-v3", "cubin" ... */
 
 #endif

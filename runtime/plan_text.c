@@ -9,6 +9,11 @@ typedef struct Printer {
     const PlanKernel *kernels;
 } Printer;
 
+const char *plan_form_name(PlanForm f) {
+    static const char *const names[PLAN_FORMS] = {"x86-64-v3", "x86-64-v4", "ptx", "cubin"};
+    return names[f];
+}
+
 static const char *const expr_text[] = {
 #define X(name, arity, text) text,
     PLAN_EXPRS(X)
@@ -172,13 +177,13 @@ static void put_control(const Printer *w, const PlanStep *s) {
 }
 
 static void put_target(Printer *w, const PlanTarget *t) {
-    static const char *const forms[] = {"x86-64-v3", "x86-64-v4", "ptx", "cubin"};
     w->buffers = w->p->buffers + t->buffers;
     w->kernels = w->p->kernels + t->kernels;
     sb_printf(w->out, "target %s\n", plan_str(w->p, t->name));
     for (uint32_t i = 0; i < t->nblobs; i++) {
         const PlanBlob *b = &w->p->blobs[t->blobs + i];
-        sb_printf(w->out, "  code %s  %llu bytes\n", forms[b->form], (unsigned long long)b->size);
+        sb_printf(w->out, "  code %s  %llu bytes\n", plan_form_name((PlanForm)b->form),
+                  (unsigned long long)b->size);
     }
     for (uint32_t i = 0; i < t->nbuffers; i++) put_buffer(w, i);
     for (uint32_t i = 0; i < t->nsteps; i++) {

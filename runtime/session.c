@@ -1,6 +1,7 @@
 /* graphc_session: making, binding, running, results. */
 #include "runtime/session.h"
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +84,22 @@ static graphc_status fill_session(graphc_session *s, const graphc_session_option
     return st;
 }
 
+/* Of options from an older or newer header the part that both know counts. */
+static graphc_status read_options(const graphc_session_options *o, graphc_session_options *out,
+                                  ErrorText e) {
+    if (o && o->size < offsetof(graphc_session_options, device) + sizeof o->device)
+        return error_set(e, GRAPHC_USAGE, "the options' size is %u: start from %s", o->size,
+                         "GRAPHC_SESSION_OPTIONS_INIT");
+    if (o) memcpy(out, o, o->size < sizeof *out ? o->size : sizeof *out);
+    if (out->device != GRAPHC_CPU && out->device != GRAPHC_CUDA)
+        return error_set(e, GRAPHC_USAGE, "unknown device kind %d", (int)out->device);
+    if (out->device_id < 0 || (out->device == GRAPHC_CPU && out->device_id != 0))
+        return error_set(e, GRAPHC_USAGE, "there is no device number %d", out->device_id);
+    if (out->isa_limit != 0 && out->isa_limit != 3 && out->isa_limit != 4)
+        return error_set(e, GRAPHC_USAGE, "isa_limit is %u, not 0, 3 or 4", out->isa_limit);
+    return GRAPHC_OK;
+}
+
 graphc_status graphc_session_create(const graphc_plan *p, const graphc_session_options *o,
                                     graphc_session **out, char *error, size_t error_size) {
     ErrorText e = {error, error_size};
@@ -91,9 +108,7 @@ graphc_status graphc_session_create(const graphc_plan *p, const graphc_session_o
         return error_set(e, GRAPHC_USAGE, "graphc_session_create needs a plan and a place");
     *out = NULL;
     graphc_session_options options = GRAPHC_SESSION_OPTIONS_INIT;
-    if (o) memcpy(&options, o, o->size < sizeof options ? o->size : sizeof options);
-    if (options.device != GRAPHC_CPU && options.device != GRAPHC_CUDA)
-        return error_set(e, GRAPHC_USAGE, "unknown device kind %d", (int)options.device);
+    GC_TRY(read_options(o, &options, e));
     graphc_session *s = calloc(1, sizeof *s);
     if (!s) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
     s->owner = (graphc_plan *)(uintptr_t)p; /* only its list of residents changes, under its lock */
@@ -181,7 +196,8 @@ static graphc_status check_tensor(graphc_session *s, const char *what, const Pla
 
 graphc_status graphc_bind_input(graphc_session *s, uint32_t i, const graphc_tensor *t) {
     s->error[0] = 0;
-    if (i >= s->plan->ninputs || !t)
+    if (!t) return error_set(session_error(s), GRAPHC_USAGE, "the tensor is NULL");
+    if (i >= s->plan->ninputs)
         return error_set(session_error(s), GRAPHC_USAGE, "the plan has %llu inputs, there is no %u",
                          (unsigned long long)s->plan->ninputs, i);
     GC_TRY(check_tensor(s, "input", &s->plan->inputs[i], t));
@@ -200,18 +216,17 @@ graphc_status graphc_bind_output(graphc_session *s, uint32_t i, const graphc_ten
         return error_set(session_error(s), GRAPHC_USAGE,
                          "the plan has %llu outputs, there is no %u",
                          (unsigned long long)s->plan->noutputs, i);
+    bool bound = t && t->data;
+    if (bound) GC_TRY(check_tensor(s, "output", &s->plan->outputs[i], t));
+    s->outputs[i] = bound ? *t : (graphc_tensor){0};
     s->pointers_changed = true;
-    if (!t || !t->data) {
-        s->outputs[i] = (graphc_tensor){0};
-        return GRAPHC_OK;
-    }
-    GC_TRY(check_tensor(s, "output", &s->plan->outputs[i], t));
-    s->outputs[i] = *t;
+    s->ran = false;
     return GRAPHC_OK;
 }
 
 graphc_status graphc_workspace_size(graphc_session *s, size_t *bytes) {
     s->error[0] = 0;
+    if (!bytes) return error_set(session_error(s), GRAPHC_USAGE, "the place for the size is NULL");
     GC_TRY(bind_all(s));
     uint64_t scratch = memory_scratch(s->plan, s->res->target, s->slots);
     *bytes = memory_arena(s->memory) + s->res->ops->lane_scratch(s->lane, scratch);
@@ -308,13 +323,14 @@ graphc_status graphc_sync(graphc_session *s) {
 
 graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
     s->error[0] = 0;
-    if (i >= s->plan->noutputs || !out)
+    if (!out) return error_set(session_error(s), GRAPHC_USAGE, "the place for the tensor is NULL");
+    if (i >= s->plan->noutputs)
         return error_set(session_error(s), GRAPHC_USAGE,
                          "the plan has %llu outputs, there is no %u",
                          (unsigned long long)s->plan->noutputs, i);
     if (!s->ran)
         return error_set(session_error(s), GRAPHC_USAGE,
-                         "there is no output: no run has succeeded");
+                         "there is no output: no run with these bindings has succeeded");
     const PlanIo *io = &s->plan->outputs[i];
     DType type = plan_dtype(io->dtype);
     *out = (graphc_tensor){.data = s->address[s->output_buffer[i]],
@@ -327,6 +343,7 @@ graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
     if (s->outputs[i].data) {
         out->data = s->outputs[i].data;
         out->device = s->outputs[i].device;
+        out->device_id = s->outputs[i].device_id;
     }
     return GRAPHC_OK;
 }
@@ -364,6 +381,10 @@ graphc_status graphc_output_host(graphc_session *s, uint32_t i, graphc_tensor *o
     out->device = GRAPHC_CPU;
     out->device_id = 0;
     return GRAPHC_OK;
+}
+
+const char *graphc_session_code(const graphc_session *s) {
+    return s->res->target->nkernels ? plan_form_name(s->res->form) : "";
 }
 
 uint32_t graphc_session_threads(const graphc_session *s) {

@@ -22,6 +22,7 @@ typedef struct Resident {
     const DeviceOps *ops;
     int32_t device_id;
     uint32_t isa_limit;
+    PlanForm form;   /* of the code that runs here, set by open */
     char *weights;   /* a path in the folder of external constants, or NULL: the plan's */
     uint32_t refs;   /* guarded by the plan's lock */
     void *nowhere;   /* what pointers to no bytes point to, set by open */

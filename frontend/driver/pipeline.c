@@ -3,6 +3,7 @@
 #include "graph/pass.h"
 #include "runtime/base/file.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -181,17 +182,28 @@ typedef struct Compile {
 
 static void compile(void *arg) {
     Compile *w = arg;
-    pipeline_init(&w->c->pipe, w->path);
-    w->status = pipeline_run(&w->c->pipe, w->path, w->o);
+    Pipeline *p = &w->c->pipe;
+    graphc_compile_options all = GRAPHC_COMPILE_OPTIONS_INIT;
+    pipeline_init(p, w->path);
+    if (!w->path)
+        w->status = diag(p->diags, D_USAGE, "graphc_compile", "the path is NULL");
+    else if (w->o && w->o->size < offsetof(graphc_compile_options, precision))
+        w->status =
+            diag(p->diags, D_USAGE, "graphc_compile",
+                 "the options' size is %u: start from GRAPHC_COMPILE_OPTIONS_INIT", w->o->size);
+    else {
+        /* Of options from an older or newer header the part that both know counts. */
+        if (w->o) memcpy(&all, w->o, w->o->size < sizeof all ? w->o->size : sizeof all);
+        w->status = pipeline_run(p, w->path, &all);
+    }
 }
 
 graphc_status graphc_compile(const char *model_path, const graphc_compile_options *o,
                              graphc_compiled **out) {
-    graphc_compile_options all = GRAPHC_COMPILE_OPTIONS_INIT;
+    if (!out) return GRAPHC_USAGE;
     *out = calloc(1, sizeof **out);
     if (!*out) return GRAPHC_NO_MEMORY;
-    if (o) memcpy(&all, o, o->size < sizeof all ? o->size : sizeof all);
-    Compile w = {.c = *out, .path = model_path, .o = &all};
+    Compile w = {.c = *out, .path = model_path, .o = o};
     size_t wanted = arena_guard(compile, &w);
     if (!wanted) return w.status;
     graphc_compiled *c = *out;
@@ -209,7 +221,7 @@ void graphc_compiled_destroy(graphc_compiled *c) {
 }
 
 const void *graphc_compiled_plan(const graphc_compiled *c, size_t *size) {
-    *size = c->pipe.plan_size;
+    if (size) *size = c->pipe.plan_size;
     return c->pipe.plan;
 }
 

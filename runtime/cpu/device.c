@@ -20,7 +20,6 @@
 static const _Alignas(64) uint8_t nowhere[64];
 
 typedef struct CpuDevice {
-    PlanForm form;
     uint8_t *image;
     uint64_t image_size;
     Pool *pool;
@@ -63,7 +62,7 @@ static graphc_status cpu_open(Resident *r, const graphc_session_options *o, Erro
     r->nowhere = (void *)(uintptr_t)nowhere;
     const PlanBlob *b = pick_blob(r, o->isa_limit);
     if (b) {
-        d->form = (PlanForm)b->form;
+        r->form = (PlanForm)b->form;
         d->image_size = b->size;
         d->image = isa_load_image(r->owner->plan.code + b->offset, b->size);
         if (!d->image) return error_set(e, GRAPHC_RUNTIME, "the plan's code cannot be mapped");
@@ -208,7 +207,7 @@ static graphc_status cpu_launch(Lane *l, const Launch *k, ErrorText e) {
     Job j = {
         .launch = k, .work = k->slots[kernel->work], .scratch = l->scratch, .stride = l->stride};
     if (j.work <= 0) return GRAPHC_OK;
-    void *entry = d->image + kernel->entry[d->form];
+    void *entry = d->image + kernel->entry[l->res->form];
     memcpy(&j.entry, &entry, sizeof entry);
     j.parts = part_count(l, j.work, k->slots[kernel->cost]);
     if (j.parts == 1)

@@ -50,8 +50,10 @@ static graphc_status load_module(Resident *r, ErrorText e) {
     const uint8_t *code = r->owner->plan.code;
     const PlanBlob *cubin = find_blob(r, PLAN_cubin), *ptx = find_blob(r, PLAN_ptx);
     CuResult res = CU_NO_BINARY_FOR_GPU;
+    r->form = PLAN_cubin;
     if (cubin) res = d->driver->module_load(&d->module, code + cubin->offset, 0, NULL, NULL);
     if (res == CU_OK) return GRAPHC_OK;
+    r->form = PLAN_ptx;
     if (!ptx) return driver_error(d->driver, res, e, "loading the plan's GPU code");
     char log[384] = "";
     int options[] = {CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_SIZE};

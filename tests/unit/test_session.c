@@ -166,11 +166,59 @@ static void test_errors(const graphc_plan *p) {
     t = matrix(x, 4);
     CHECK(run_and_check(s, x, 4));
     graphc_session_destroy(s);
-    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+}
+
+/* What the last run gave is not described by sizes or memory that came after it. */
+static void test_output_ends(const graphc_plan *p) {
+    float x[4 * 16], y[4 * 16];
+    size_t bytes;
+    graphc_session *s = session(p, 1);
+    fill(x, 16, 0);
+    graphc_tensor t = matrix(x, 16), ty = matrix(y, 4), out;
+    CHECK(run_and_check(s, x, 4));
+    CHECK_EQ_I(graphc_bind_input(s, 0, &t), GRAPHC_OK);
+    CHECK(graphc_output(s, 0, &out) == GRAPHC_OK && out.shape[0] == 4);
+    CHECK_EQ_I(graphc_workspace_size(s, &bytes), GRAPHC_OK);
+    CHECK_EQ_I(graphc_output(s, 0, &out), GRAPHC_USAGE);
+    CHECK(run_and_check(s, x, 4));
+    CHECK_EQ_I(graphc_bind_output(s, 0, &ty), GRAPHC_OK);
+    CHECK_EQ_I(graphc_output(s, 0, &out), GRAPHC_USAGE);
+    CHECK(run_and_check(s, x, 4));
+    graphc_session_destroy(s);
+}
+
+static graphc_status create(const graphc_plan *p, const graphc_session_options *o, char *why,
+                            size_t size) {
+    graphc_session *s;
+    graphc_status st = graphc_session_create(p, o, &s, why, size);
+    CHECK((st == GRAPHC_OK) == (s != NULL));
+    graphc_session_destroy(s);
+    return st;
+}
+
+static void test_options(const graphc_plan *p) {
+    const graphc_session_options init = GRAPHC_SESSION_OPTIONS_INIT;
+    graphc_session_options o = init;
     char why[256];
     o.device = GRAPHC_CUDA;
-    CHECK_EQ_I(graphc_session_create(p, &o, &s, why, sizeof why), GRAPHC_UNSUPPORTED);
+    CHECK_EQ_I(create(p, &o, why, sizeof why), GRAPHC_UNSUPPORTED);
     CHECK(strstr(why, "no code for CUDA"));
+    o = init;
+    o.size = 0;
+    CHECK_EQ_I(create(p, &o, why, sizeof why), GRAPHC_USAGE);
+    CHECK(strstr(why, "GRAPHC_SESSION_OPTIONS_INIT"));
+    o = init;
+    o.device_id = 1;
+    CHECK_EQ_I(create(p, &o, why, sizeof why), GRAPHC_USAGE);
+    o = init;
+    o.isa_limit = 2;
+    CHECK_EQ_I(create(p, &o, why, sizeof why), GRAPHC_USAGE);
+    o = init;
+    o.size = sizeof o - sizeof o.weights_dir; /* an older header's */
+    o.isa_limit = 4;
+    CHECK_EQ_I(create(p, &o, why, sizeof why), GRAPHC_OK);
+    CHECK_EQ_I(graphc_session_create(p, NULL, NULL, why, 4), GRAPHC_USAGE);
+    CHECK_EQ_I(strlen(why), 3);
 }
 
 static void test_profile(const graphc_plan *p) {
@@ -252,6 +300,8 @@ TEST_MAIN {
         test_shapes(p);
         test_own_memory(p);
         test_errors(p);
+        test_output_ends(p);
+        test_options(p);
         test_profile(p);
         test_many_threads(p);
     }

@@ -89,6 +89,7 @@ static void print_json(CliSession *s, const Times *t, const double *kernels, uin
     json_object_set_new(j, "runs", json_integer(t->n));
     json_object_set_new(j, "threads", json_integer(graphc_session_threads(s->session)));
     json_object_set_new(j, "device", json_string(s->device));
+    json_object_set_new(j, "code", json_string(graphc_session_code(s->session)));
     json_t *list = kernels ? json_add(j, "kernels", json_array()) : NULL;
     for (uint32_t i = 0; list && i < n; i++) {
         graphc_step_profile p = graphc_profile_step(s->session, i);
@@ -104,8 +105,9 @@ static void print_json(CliSession *s, const Times *t, const double *kernels, uin
 }
 
 static void print_text(CliSession *s, const Times *t, const double *kernels, uint32_t n) {
-    printf("median %.3f ms  min %.3f ms  p99 %.3f ms  (%u runs, %u threads, %s)\n", t->median * 1e3,
-           t->min * 1e3, t->p99 * 1e3, t->n, graphc_session_threads(s->session), s->device);
+    printf("median %.3f ms  min %.3f ms  p99 %.3f ms  (%u runs, %u threads, %s %s)\n",
+           t->median * 1e3, t->min * 1e3, t->p99 * 1e3, t->n, graphc_session_threads(s->session),
+           s->device, graphc_session_code(s->session));
     double sum = 0;
     for (uint32_t i = 0; i < n; i++) sum += kernels[i];
     if (n) printf("%10s %6s %9s %9s  %s\n", "us", "%", "GB/s", "GFLOP/s", "kernel");

@@ -1,10 +1,10 @@
 /* graphc doctor: what this machine offers. */
 #include "frontend/driver/cli/cli.h"
-#include "runtime/graphc.h"
+#include "runtime/base/cores.h"
+#include "runtime/cpu/isa.h"
 #include "runtime/cuda/driver.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 typedef struct Isa {
     const char *name;
@@ -12,14 +12,11 @@ typedef struct Isa {
 } Isa;
 
 static void print_cpu(void) {
-    __builtin_cpu_init();
     Isa isa[] = {
-        {"x86-64-v3 (AVX2, FMA)", __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
-        {"x86-64-v4 (AVX-512)",
-         __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")},
+        {"x86-64-v3 (AVX2, FMA)", isa_supports(PLAN_x86_64_v3)},
+        {"x86-64-v4 (AVX-512)", isa_supports(PLAN_x86_64_v4)},
     };
-    printf("cpu: %ld cores\n", sysconf(_SC_NPROCESSORS_ONLN));
+    printf("cpu: %u threads by default\n", cores_threads(0));
     for (size_t i = 0; i < sizeof isa / sizeof *isa; i++)
         printf("  %-24s %s\n", isa[i].name, isa[i].present ? "yes" : "no");
 }
