@@ -32,11 +32,32 @@ with tempfile.TemporaryDirectory() as d:
     build.one("dtype.onnx", "Add", [("x", T.FLOAT, [2]), ("y", T.INT64, [2])], [("z", T.FLOAT, [2])])
     build.one("future.onnx", "Relu", [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])], opset=99)
 
+    build.one("clash.onnx", "Split", [("x", T.FLOAT, [2])], [("a/b", T.FLOAT, [1]), ("a_b", T.FLOAT, [1])],
+              opset=18, num_outputs=2)
+
     expect(2, "usage", "mlp.onnx")
+    expect(2, "one argument too many", "mlp.onnx", "short.onnx", "-o", "p.plan")
+    expect(2, "one argument too many", "doctor", "now")
     expect(2, "no option", "mlp.onnx", "-o", "p.plan", "--frob")
     expect(2, "needs a value", "mlp.onnx", "-o")
-    expect(2, "--dim", "mlp.onnx", "-o", "p.plan", "--dim", "batch=", absent="p.plan")
-    expect(2, "unknown target", "mlp.onnx", "-o", "p.plan", "--target", "tpu", absent="p.plan")
+    compile = lambda status, text, *a: expect(status, text, "compile", "mlp.onnx", "-o", "p.plan", *a, absent="p.plan")
+    for dim in ("batch=", "batch", "=3", "batch=x", "batch=5..2", "batch=-1", "batch= 3", "batch=1..",
+                "batch=99999999999999999999"):
+        compile(2, f'--dim: "{dim}" is not of the form', "--dim", dim)
+    compile(2, "given twice", "--dim", "batch=1", "--dim", "batch=2")
+    compile(2, 'no symbolic dimension "rows"', "--dim", "rows=2")
+    for targets in ("tpu", ",", "cpu,", "CPU", "cpu,tpu"):
+        compile(2, "unknown target", "--target", targets)
+    compile(2, "named twice", "--target", "cpu,cpu")
+    compile(4, "f32 only", "--precision", "bf16")
+    compile(2, "unknown precision", "--precision", "f99")
+    for threads in ("0", "-1", " 1", "257", "1e2", "99999999999999999999"):
+        compile(2, "is not a number from 1 to 256", "--threads", threads)
+    compile(7, "is not a folder", "--cache", "mlp.onnx")
+    compile(7, "is not a folder", "--dump-ir", "mlp.onnx")
+    os.environ["GRAPHC_THREADS"] = "many"
+    compile(2, "GRAPHC_THREADS")
+    del os.environ["GRAPHC_THREADS"]
     expect(7, "nowhere.onnx", "nowhere.onnx", "-o", "p.plan", absent="p.plan")
     for f in ("short", "text", "empty", "deep"):
         expect(3, f"{f}.onnx", f"{f}.onnx", "-o", "p.plan", absent="p.plan")
@@ -94,7 +115,23 @@ with tempfile.TemporaryDirectory() as d:
     run(3, '"z"', "mlp.plan", "--input", "z=x.npy")
     run(7, "gone.npy", "mlp.plan", "--input", "x=gone.npy")
     run(2, "no symbol", "mlp.plan", "--dim", "sequence=3")
+    run(2, "not a range", "mlp.plan", "--dim", "batch=1..3")
+    run(2, "batch is 0", "mlp.plan", "--dim", "batch=0")
+    run(2, "has batch = 4", "mlp.plan", "--input", "x=x.npy", "--dim", "batch=3")
+    run(3, "a model is compiled first if its name ends in .onnx", "x.npy")
+    run(4, "would both be the file a_b", "clash.onnx")
+    expect(2, "no symbol", "inspect", "mlp.plan", "--dim", "sequence=3")
+    expect(2, "is not a number from 3 to 4", "bench", "mlp.plan", "--isa", "5")
+    expect(2, "is not a number from 1", "bench", "mlp.plan", "--runs", "0")
     run(2, "neither", "mlp.plan", "--device", "tpu", "--input", "x=x.npy")
+    for name, array, status, text in (("object", np.array([None]), 4, "'|O'"), ("text", np.array(["a"]), 4, "'<U1'"),
+                                      ("order", np.zeros((4, 32), ">f4"), 4, "'>f4'")):
+        np.save(f"{name}.npy", array, allow_pickle=True)
+        run(status, f"{name}.npy: element type {text} is not supported", "mlp.plan", "--input", f"x={name}.npy")
+    run(3, "text.onnx: neither .npy nor an ONNX tensor", "mlp.plan", "--input", "x=text.onnx")
+    if os.path.exists("out"):
+        failures += 1
+        print("FAILED a run that never ran left a folder")
     run(0, "", "mlp.plan", "--input", "x=x.npy")
     old = open("out/y.npy", "rb")
     first = old.read()
@@ -105,6 +142,27 @@ with tempfile.TemporaryDirectory() as d:
     if np.load("out/y.npy").shape != (5, 50) or old.read() != first or os.listdir("out") != ["y.npy"]:
         failures += 1
         print("FAILED outputs are not replaced by rename")
+
+    # A file is read as numpy reads it, column-major or not.
+    rows = np.arange(128, dtype=np.float32).reshape(4, 32)
+    for i, x in enumerate((rows, np.asfortranarray(rows))):
+        np.save("x.npy", x)
+        run(0, "", "mlp.plan", "--input", "x=x.npy")
+        os.rename("out/y.npy", f"y{i}.npy")
+    if not np.array_equal(np.load("y0.npy"), np.load("y1.npy")):
+        failures += 1
+        print("FAILED a column-major input")
+
+    # Never a signal, and results that did not arrive are said.
+    for command in ("$0 inspect mlp.plan > /dev/full", "ulimit -f 1; $0 mlp.onnx -o p.plan"):
+        p = subprocess.run(["bash", "-c", command, graphc], capture_output=True, text=True)
+        if p.returncode != 7 or "cannot be written" not in p.stderr or os.path.exists("p.plan"):
+            failures += 1
+            print(f"FAILED {command}: exit {p.returncode}: {p.stderr}")
+    p = subprocess.run(["bash", "-c", "$0 inspect --json mlp.plan | true; exit ${PIPESTATUS[0]}", graphc])
+    if p.returncode not in (0, 7):
+        failures += 1
+        print(f"FAILED a closed pipe: exit {p.returncode}")
 
 print(f"{failures} failed" if failures else "all as expected")
 sys.exit(failures != 0)

@@ -72,10 +72,10 @@ static graphc_status run_session(CliSession *s) {
     bool to_stdout = strcmp(c->output_dir, "-") == 0;
     if (!to_stdout) GC_TRY(check_names(s));
     GC_TRY(cli_session_bind(s));
-    if (!to_stdout && folder_make(c->output_dir, why) != GRAPHC_OK)
-        return diag(c->diags, D_IO, c->output_dir, "%s", why);
     graphc_status st = graphc_run(s->session);
     if (st != GRAPHC_OK) return cli_session_failed(s, st);
+    if (!to_stdout && folder_make(c->output_dir, why) != GRAPHC_OK)
+        return diag(c->diags, D_IO, c->output_dir, "%s", why);
     for (uint32_t i = 0; i < graphc_plan_outputs(s->plan); i++) GC_TRY(write_output(s, i));
     if (c->verbose)
         fprintf(stderr, "graphc: %u outputs in %s\n", graphc_plan_outputs(s->plan), c->output_dir);
