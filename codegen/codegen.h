@@ -53,7 +53,9 @@ graphc_status codegen_cpu(const Schedule *s, const CodeOptions *o, Arena *a, Dia
 graphc_status codegen_nvptx(const Schedule *s, const char *arch, const CodeOptions *o, Arena *a,
                             DiagSink *d, CodeResult *out);
 const char *codegen_llvm_version(void);
-/* Path or name of the PTX assembler in use, or NULL. */
+const char *codegen_ptx_version(void); /* of the PTX in plans: what the driver has to know */
+/* Path of the PTX assembler in use, or NULL; the CUDA release that it is of ("13.0"). */
 const char *codegen_ptxas(Arena *a);
+const char *codegen_ptxas_release(const char *program, Arena *a);
 
 #endif

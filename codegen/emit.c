@@ -1,7 +1,15 @@
 /* Set-up, functions, control flow and memory: everything of emit.h that knows nothing of bodies. */
+#include "codegen/codegen.h"
 #include "codegen/emit_internal.h"
 #include <llvm-c/Target.h>
 #include <string.h>
+
+#define PTX_MAJOR "8"
+#define PTX_MINOR "5"
+
+const char *codegen_ptx_version(void) {
+    return PTX_MAJOR "." PTX_MINOR;
+}
 
 const EmitTarget emit_x86_v3 = {.name = "x86-64-v3",
                                 .triple = "x86_64-unknown-linux-gnu",
@@ -18,7 +26,7 @@ const EmitTarget emit_x86_v4 = {.name = "x86-64-v4",
 const EmitTarget emit_nvptx = {.name = "nvptx",
                                .triple = "nvptx64-nvidia-cuda",
                                .cpu = "sm_90a",
-                               .features = "+ptx85",
+                               .features = "+ptx" PTX_MAJOR PTX_MINOR,
                                .lanes = 1,
                                .vector_regs = 128,
                                .gpu = true,

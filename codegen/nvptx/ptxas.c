@@ -101,6 +101,18 @@ static void temp_remove(const Temp *t) {
     rmdir(t->dir);
 }
 
+const char *codegen_ptxas_release(const char *program, Arena *a) {
+    static const char before[] = "release ";
+    Temp t = {.dir = "/tmp/graphc-XXXXXX"};
+    if (!temp_make(&t, "", a)) return "?";
+    char *argv[] = {arena_strdup(a, program), arena_strdup(a, "--version"), NULL};
+    const char *at = run(program, argv, t.log) == 0 ? strstr(read_text(t.log, a), before) : NULL;
+    temp_remove(&t);
+    if (!at) return "?";
+    at += sizeof before - 1;
+    return arena_strndup(a, at, strcspn(at, ",\n"));
+}
+
 graphc_status ptxas_assemble(const char *ptx, const char *arch, Arena *a, DiagSink *d,
                              CodeBlob *out, PtxasReport *r) {
     const char *program = codegen_ptxas(a);

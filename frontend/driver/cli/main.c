@@ -51,11 +51,14 @@ void cli_print_diags(const DiagSink *d) {
 }
 
 static void print_version(void) {
-    printf("graphc %u.%u\nLLVM %s\n", graphc_version() >> 16, graphc_version() & 0xffff,
-           codegen_llvm_version());
+    printf("graphc %u.%u\n", graphc_version() >> 16, graphc_version() & 0xffff);
+    printf("LLVM %s\nPTX %s\n", codegen_llvm_version(), codegen_ptx_version());
     Arena *a = arena_create();
     const char *ptxas = codegen_ptxas(a);
-    printf("PTX assembler: %s\n", ptxas ? ptxas : "none found (plans carry PTX only)");
+    if (ptxas)
+        printf("CUDA %s (%s)\n", codegen_ptxas_release(ptxas, a), ptxas);
+    else
+        printf("CUDA none: no ptxas found, plans carry PTX only\n");
     arena_destroy(a);
 }
 

@@ -78,7 +78,7 @@ static const OptRow opt_rows[] = {
      "more detail; bench: the time of every kernel"},
     {"--help", "-h", OPT_FLAG, FIELD(help), "*", "", "this text"},
     {"--version", NULL, OPT_FLAG, FIELD(version), "compile", "",
-     "versions of graphc, LLVM, PTX and CUDA"},
+     "versions of graphc, LLVM, PTX and CUDA's assembler"},
 };
 #undef FIELD
 
