@@ -1,4 +1,4 @@
-/* The one place where files that are not graphc's own are opened, and where files are written. */
+/* Files: mapped whole for reading, replaced by rename for writing. */
 #ifndef BASE_FILE_H
 #define BASE_FILE_H
 
