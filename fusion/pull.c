@@ -204,12 +204,15 @@ static KVal pull_exprs(Body *b, const Node *n, IdxId idx) {
 
 /* --- Maps --------------------------------------------------------------------------------- */
 
-/* What is kept wider than its type is rounded once, when it is stored; coming from a type that does
- * not fit the wider one, it would have been rounded before. */
-static KVal map_cast(Body *b, const Node *n, KVal x) {
-    DType to = n->type.dtype, from = type_of(b, x);
-    bool half = to == DT_f16 || to == DT_bf16, fits = dtype_bytes(from) < 4 || from == DT_f32;
-    if (body_type(to) == to || (half && fits)) return body_cast(b, x, body_type(to));
+/* Results of arithmetic in a half type stay wide and are rounded once, when they are stored. A cast
+ * is there to round, and the model may ask what is lost; but what attention keeps of its scores is
+ * one wide row, whose sum is divided by at the end. */
+static KVal map_cast(Body *b, Value v, KVal x) {
+    const Node *n = graph_node(b->f->g, v);
+    DType to = n->type.dtype;
+    bool half = to == DT_f16 || to == DT_bf16;
+    bool inside = half && b->g->attn && b->f->v[v].attn == b->g->attn;
+    if (body_type(to) == to || inside) return body_cast(b, x, body_type(to));
     KOp o = blank(OP_cast, to);
     o.in[0] = x;
     o.imm.i = (n->attr.cast.saturate ? 0 : 1) | n->attr.cast.round << 1;
@@ -254,7 +257,7 @@ static KVal pull_map(Body *b, Value v, IdxId idx, Expr mask) {
     const Node *n = graph_node(b->f->g, v);
     KVal in[3] = {0};
     for (uint32_t i = 0; i < n->nin; i++) in[i] = pull_operand(b, n->in[i], idx, mask);
-    if (n->op == OP_cast) return map_cast(b, n, in[0]);
+    if (n->op == OP_cast) return map_cast(b, v, in[0]);
     if (n->op == OP_bitcast) return map_bitcast(b, n, in[0]);
     KOp o = blank(n->op, body_type(n->type.dtype));
     memcpy(o.in, in, sizeof in);

@@ -127,3 +127,8 @@ for s, t in ((1, 9), (7, 7), (17, 33)):
     both(f"attention_{s}_{t}", attention, free=free, q=f32(2, 3, s, 16), k=f32(2, 3, t, 16), v=f32(2, 3, t, 20), mask=mask)
     both(f"attention_gathered_{s}_{t}", lambda c: (c.op("Gather", "table", "ids", out="k"), attention(c))[1],
          table=f32(5, 3, t, 16), ids=i64(3, -5), q=f32(2, 3, s, 16), v=f32(2, 3, t, 20), mask=mask)
+
+# ---- a cast rounds, though nothing of that type is stored ----------------------------------------------------
+for tag, to in (("f16", 10), ("bf16", 16)):
+    both(f"cast_{tag}_rest_17x33", lambda c: c.op("Mul", c.op("Sub", "x", c.op("Cast", c.op("Cast", "x", to=to), to=1)), c.add("k", np.float32(512))),
+         free={"x": {0: "m"}}, x=f32(17, 33))
