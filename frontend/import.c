@@ -146,6 +146,7 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
         function_index(&im);
         import_graph(&im, g, &opsets);
     }
+    if (!diag_errors(d)) inputs_check_options(&im);
     if (diag_errors(d)) {
         import_close(m);
         return diag_status(d);

@@ -12,7 +12,8 @@ typedef struct ImportDim {
 } ImportDim;
 
 typedef struct ImportOptions {
-    const ImportDim *dims; /* --dim: fixes or bounds symbols; an unknown name is an error */
+    const ImportDim *dims; /* --dim: fixes or bounds symbols, or says between which
+                              numbers a value lies; an unknown name is an error */
     uint32_t ndims;
 } ImportOptions;
 

@@ -6,6 +6,7 @@
 #include "frontend/import.h"
 #include "frontend/onnx_op.h"
 #include "frontend/prescan.h"
+#include "graph/value_bounds.h"
 #include "onnx.pb-c.h"
 #include "runtime/base/map.h"
 
@@ -65,8 +66,9 @@ typedef struct Importer {
     ExprPool *exprs;
     MapStr *dims; /* dim_param -> Expr */
     const ImportOptions *options;
-    bool *dim_used;    /* options->dims that named a symbol */
-    MapStr *functions; /* "domain:name:overload" -> index */
+    bool *dim_used;         /* options->dims that named a symbol or a value */
+    VEC(ValueClaim) claims; /* values of the main graph that options->dims bounds */
+    MapStr *functions;      /* "domain:name:overload" -> index */
     VEC(Graph *) subgraphs;
     uint32_t depth; /* subgraphs and calls that are open */
 } Importer;
@@ -113,6 +115,8 @@ bool import_opsets(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n
 
 /* input.c: graph inputs and the symbols in their types. */
 void inputs_import(Scope *s);
+/* Once all is lowered: each option must have bounded something. */
+void inputs_check_options(Importer *im);
 /* A tensor type whose every size is known in terms of the inputs' symbols; false otherwise. */
 bool type_known(Importer *im, const Onnx__TypeProto *t, Type *out);
 
@@ -120,6 +124,8 @@ bool type_known(Importer *im, const Onnx__TypeProto *t, Type *out);
 Scope *scope_create(Importer *im, Graph *g, Scope *parent, const Onnx__GraphProto *proto);
 /* False with a diagnostic if the name is already defined in this scope. */
 bool scope_define(Scope *s, const char *name, Item item);
+/* lower_shape.c: bounds a value of the main graph if an option names it. */
+void shape_claim(Scope *s, const char *name, Value v);
 bool scope_find(Scope *s, const char *name, Item *out);
 bool scope_initializers(Scope *s);
 /* Lowers nodes in dependency order; each error poisons what depends on it. */

@@ -167,10 +167,11 @@ static void fill_dims(Importer *im, const Onnx__ValueInfoProto *v, uint32_t inpu
         if (!type->dim[k]) type->dim[k] = dim_expr(im, v, input, k, t->shape->dim[k], sums);
 }
 
-static void check_options(Importer *im) {
+void inputs_check_options(Importer *im) {
     for (uint32_t i = 0; im->options && i < im->options->ndims; i++)
         if (!im->dim_used[i])
-            diag(im->diags, D_USAGE, "", "the model has no symbolic dimension \"%s\"",
+            diag(im->diags, D_USAGE, "",
+                 "the model has no symbolic dimension \"%s\", and no value of that name",
                  im->options->dims[i].name);
 }
 
@@ -199,8 +200,8 @@ void inputs_import(Scope *s) {
             item = (Item){ITEM_TENSOR, build_input(s->g, arena_strdup(im->arena, name), type[i]), 0,
                           0, NULL};
         scope_define(s, name, item);
+        if (ok[i]) shape_claim(s, name, item.v);
     }
-    check_options(im);
 }
 
 bool type_known(Importer *im, const Onnx__TypeProto *proto, Type *out) {

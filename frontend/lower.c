@@ -120,6 +120,7 @@ static void define_outputs(Lower *l) {
         if (item.kind == ITEM_TENSOR && item.v) item.v = use_declared(l, i, item.v);
         if (item.kind == ITEM_TENSOR && !item.v) item.kind = ITEM_POISON;
         scope_define(l->scope, l->node->output[i], item);
+        if (item.kind == ITEM_TENSOR) shape_claim(l->scope, l->node->output[i], item.v);
     }
 }
 

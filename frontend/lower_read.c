@@ -1,7 +1,5 @@
-/* What a lowering reads of its node (frontend/onnx_op.h): attributes, values that are known at
- * compile time, and the checks that a row cannot state. */
-#include "frontend/axes.h"
-#include "frontend/formula.h"
+/* What a lowering reads of its node (frontend/onnx_op.h): attributes, and the checks that a row
+ * cannot state. */
 #include "frontend/import_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -98,97 +96,6 @@ bool lower_tensor(Lower *l, const char *name, Value *out) {
     const char *what = arena_printf(l->im->arena, "%s: attribute '%s'",
                                     graph_place(l->g, l->loc, l->im->arena), name);
     return tensor_build(l->im, l->g, a->t, what, out);
-}
-
-/* Values known at compile time */
-
-/* A static rank-1 or rank-0 integer tensor without elements counts as known. */
-static bool is_empty(const Lower *l, const Type *t) {
-    int64_t n = -1;
-    return t->rank == 1 && expr_is_const(l->im->exprs, t->dim[0], &n) && n == 0;
-}
-
-const Expr *lower_shape_in(Lower *l, uint32_t i, uint32_t *n) {
-    static const Expr none[1];
-    *n = 0;
-    const Value v = lower_in(l, i);
-    if (!v || !lower_is(l, i, TYPES_INT)) return NULL;
-    if (graph_type(l->g, v)->rank > 1) {
-        lower_error(l, D_SHAPE, "input %u must be a list of integers, and has rank %d", i,
-                    graph_type(l->g, v)->rank);
-        return NULL;
-    }
-    if (is_empty(l, graph_type(l->g, v))) return none;
-    const Expr *e = build_elems(l->g, v, true, n);
-    if (!e)
-        lower_unsupported(l, "make it a constant, or compute it from shapes only",
-                          "input %u must be known when the inputs' shapes are", i);
-    return e;
-}
-
-/* clamp(v, 0, most) as a size: how many of 0, 1 ... most - 1 lie below v. */
-static Expr counted(Graph *g, Value v, Expr most) {
-    const Value at = build_compact(g, v_lt(g, v_iota(g, DT_i64, most), v));
-    return at ? v_dim(g, at, 0) : v_int(g, 0);
-}
-
-static bool length_of_list(const Lower *l, Value v, int64_t *n) {
-    const Type *t = graph_type(l->g, v);
-    *n = 1;
-    return t->rank == 0 || (t->rank == 1 && expr_is_const(l->im->exprs, t->dim[0], n));
-}
-
-const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nmost, bool wrap,
-                             uint32_t *n) {
-    Graph *g = l->g;
-    const Value v = lower_in(l, i);
-    int64_t length;
-    if (!v || !lower_is(l, i, TYPES_INT) || build_elems(g, v, true, n) ||
-        !length_of_list(l, v, &length) || length == 0 || length > nmost)
-        return lower_shape_in(l, i, n);
-    *n = (uint32_t)length;
-    Expr *e = ARENA_ARRAY(l->im->arena, Expr, *n);
-    const Value list = v_flat(g, build_cast(g, v, DT_i64));
-    for (uint32_t k = 0; k < *n; k++) {
-        uint32_t one;
-        Value x = v_at(g, list, 0, v_int(g, k));
-        const Expr *known = build_elems(g, x, true, &one);
-        if (!known && wrap) x = axes_wrap(g, x, most[k]);
-        e[k] = known ? known[0] : counted(g, x, most[k]);
-    }
-    return e;
-}
-
-bool lower_number_in(Lower *l, uint32_t i, Expr *out) {
-    uint32_t n;
-    const Expr *e = lower_shape_in(l, i, &n);
-    *out = 0;
-    if (!e) return false;
-    if (n != 1) return lower_error(l, D_SHAPE, "input %u must be one number, and has %u", i, n);
-    *out = e[0];
-    return true;
-}
-
-bool lower_const_ints(Lower *l, uint32_t in, const char *attr, int64_t *out, uint32_t max,
-                      uint32_t *n) {
-    *n = 0;
-    const int64_t *a = attr ? lower_ints(l, attr, n) : NULL;
-    if (*n > max)
-        return lower_error(l, D_ATTRIBUTE, "'%s' has %u values, at most %u fit", attr, *n, max);
-    if (a) {
-        memcpy(out, a, *n * sizeof *a);
-        return true;
-    }
-    const Value v = lower_in(l, in);
-    if (!v || is_empty(l, graph_type(l->g, v))) return true;
-    const Expr *e = build_elems(l->g, v, false, n);
-    if (e && *n > max)
-        return lower_error(l, D_SHAPE, "input %u has %u values, at most %u fit", in, *n, max);
-    for (uint32_t k = 0; e && k < *n; k++)
-        if (!expr_is_const(l->im->exprs, e[k], &out[k])) e = NULL;
-    if (e) return true;
-    return lower_unsupported(l, "make it an initializer or a Constant node",
-                             "input %u must be a constant", in);
 }
 
 bool lower_const_f(Lower *l, uint32_t i, double *out) {

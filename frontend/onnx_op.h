@@ -56,14 +56,15 @@ bool lower_choice(Lower *l, const char *name, const char *const *names, int *out
 bool lower_dtype(Lower *l, const char *name, DType *out);
 
 /* Elements of a small integer input as expressions, whether constant, computed from shapes or fed
- * at run time (then its elements become symbols). NULL after an error if they cannot be known;
- * absent inputs give NULL without error and *n = 0. */
+ * at run time (then its elements become symbols). What the graph computes from other values is a
+ * symbol that a kernel writes, if value_bounds or --dim bounds it. NULL after an error if they
+ * cannot be known; absent inputs give NULL without error and *n = 0. */
 const Expr *lower_shape_in(Lower *l, uint32_t i, uint32_t *n);
 /* The same for an input of exactly one element. False after an error, or if it is absent. */
 bool lower_number_in(Lower *l, uint32_t i, Expr *out);
-/* The same where element k can be at most most[k] (k < nmost): a number that only values decide
- * becomes a symbol that a kernel writes, between 0 and that. With `wrap`, elements are positions on
- * axes of most[k] elements, and negative ones count from the end. */
+/* The same where element k counts only from 0 to most[k] (k < nmost): others are clamped. With
+ * `wrap`, elements are positions on axes of most[k] elements, and negative ones count from the end.
+ */
 const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nmost, bool wrap,
                              uint32_t *n);
 /* Constant integers of an input or, before it moved there, of an attribute: axes, pads ... */

@@ -255,7 +255,7 @@ static bool split_sizes(Lower *l, Expr size, uint32_t parts, Expr *out) {
         return true;
     }
     if (lower_has_in(l, 1)) {
-        for (uint32_t i = 0; i < parts; i++) out[i] = size;
+        for (uint32_t i = 0; i < parts; i++) out[i] = expr_addi(p, size, 1);
         const Expr *e = lower_bounded_in(l, 1, out, parts, false, &n);
         if (!e) return false;
         if (lower_opset(l) >= 18 && lower_has_attr(l, "num_outputs"))

@@ -1,6 +1,7 @@
 """Small models for command-line tests."""
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import TensorProto as T, helper as h, numpy_helper
 
 
@@ -25,3 +26,8 @@ def one(path, op, ins, outs, opset=17, domain="", **attrs):
                      [v(i) for i in ins], [v(o) for o in outs])
     ops = [h.make_opsetid("", opset)] + ([h.make_opsetid(domain, 1)] if domain else [])
     onnx.save(h.make_model(g, opset_imports=ops, ir_version=8), path)
+
+
+def text(path, model):
+    """A model in ONNX's textual form."""
+    onnx.save(onnx.parser.parse_model(model), path)

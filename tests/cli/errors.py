@@ -133,13 +133,27 @@ with tempfile.TemporaryDirectory() as d:
         failures += 1
         print("FAILED a run that never ran left a folder")
     run(0, "", "mlp.plan", "--input", "x=x.npy")
+
+    # A size that values decide needs a bound: known, or claimed and then checked in every run.
+    build.text("longest.onnx", """<ir_version: 10, opset_import: ["": 21]> g (int64[n] lengths) => (int64[m] at) {
+        zero = Constant<value_int = 0>()
+        one = Constant<value_int = 1>()
+        most = ReduceMax<keepdims = 0>(lengths)
+        at = Range(zero, most, one)
+    }""")
+    expect(4, "--dim most=LO..HI", "longest.onnx", "-o", "long.plan", absent="long.plan")
+    expect(2, "no value of that name", "longest.onnx", "-o", "long.plan", "--dim", "lengths=1..9", "--dim", "x=2")
+    expect(0, "", "longest.onnx", "-o", "long.plan", "--dim", "lengths=1..9")
+    for status, *lengths in ((0, 3, 9, 4), (3, 3, 10, 4), (3, 3, -1, 4)):
+        np.save("lengths.npy", np.array(lengths))
+        run(status, "Range needs" if status else "", "long.plan", "--input", "lengths=lengths.npy")
     old = open("out/y.npy", "rb")
     first = old.read()
     np.save("x.npy", np.ones((5, 32), np.float32))
     run(0, "", "mlp.plan", "--input", "x=x.npy")
     old.seek(0)
     # Who has the old output open keeps it: files are replaced, not written over.
-    if np.load("out/y.npy").shape != (5, 50) or old.read() != first or os.listdir("out") != ["y.npy"]:
+    if np.load("out/y.npy").shape != (5, 50) or old.read() != first or sorted(os.listdir("out")) != ["at.npy", "y.npy"]:
         failures += 1
         print("FAILED outputs are not replaced by rename")
 
