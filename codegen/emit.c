@@ -75,14 +75,6 @@ void emit_fn_attrs(Emit *e, LLVMValueRef fn) {
     add_attr(e, fn, "no-trapping-math", "true");
 }
 
-LLVMValueRef emit_fn_local(Emit *e, const char *name, LLVMTypeRef type) {
-    LLVMValueRef fn = LLVMAddFunction(e->mod, name, type);
-    LLVMSetLinkage(fn, LLVMInternalLinkage);
-    emit_fn_attrs(e, fn);
-    add_enum_attr(e, fn, "noinline", 0);
-    return fn;
-}
-
 /* The op that binds each indirect symbol. */
 static void index_binds(Emit *e) {
     for (KVal v = 1; v < e->k->nops; v++)

@@ -94,9 +94,6 @@ void emit_init(Emit *e, const EmitTarget *t, LLVMContextRef ctx, LLVMModuleRef m
 void emit_fn_begin_cpu(Emit *e, const Kernel *k, const char *symbol, EmitDims *dims);
 /* The target-independent part of that, after e->fn is set and before e->bufs is. */
 void emit_body_begin(Emit *e, const Kernel *k, EmitDims *dims);
-/* Starts a private helper function of the given type with the target's attributes; noinline. The
- * caller keeps the outer function's Emit by copying the struct. */
-LLVMValueRef emit_fn_local(Emit *e, const char *name, LLVMTypeRef type);
 void emit_fn_attrs(Emit *e, LLVMValueRef fn);
 void emit_fn_end(Emit *e); /* ret void */
 
@@ -122,11 +119,7 @@ void emit_bind(Emit *e, uint32_t sym, Expr by);
 void emit_bind_lanes(Emit *e, uint32_t sym, Expr base, LLVMValueRef mask, bool aligned);
 /* In the current scope op v has this value (accumulators, statistics): uniform or varying. */
 void emit_override(Emit *e, KVal v, LLVMValueRef value);
-/* Index of an axis's symbol in k->axes, or -1. */
-int emit_axis_of(const Kernel *k, uint32_t sym);
 LLVMValueRef emit_lane_mask(Emit *e); /* of the current lane axis; NULL = all lanes */
-/* Axes whose symbols are bound in the current or an outer scope. */
-uint32_t emit_bound_axes(Emit *e);
 
 /* --- Values ------------------------------------------------------------------------------- */
 

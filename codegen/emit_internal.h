@@ -47,7 +47,6 @@ struct EmitScope {
     EmitScope *outer;
     uint32_t depth;
     LLVMBasicBlockRef pre; /* region scopes: the block that enters the region */
-    uint32_t bound;        /* axes bound here */
     bool has_lanes;        /* a lane axis is bound here */
     LLVMValueRef mask;     /* its lane mask */
     VEC(EmitBind) binds;

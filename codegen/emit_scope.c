@@ -7,7 +7,6 @@ static EmitScope *push(Emit *e, LLVMBasicBlockRef pre) {
     s->depth = e->scope ? e->scope->depth + 1 : 0;
     s->pre = pre;
     if (e->scope) {
-        s->bound = e->scope->bound;
         s->has_lanes = e->scope->has_lanes;
         s->mask = e->scope->mask;
     }
@@ -33,15 +32,7 @@ EmitScope *emit_switch(Emit *e, EmitScope *s) {
     return was;
 }
 
-int emit_axis_of(const Kernel *k, uint32_t sym) {
-    for (uint32_t i = 0; i < k->naxes; i++)
-        if (k->axes[i].sym == sym) return (int)i;
-    return -1;
-}
-
 static void add_bind(Emit *e, EmitBind b) {
-    int axis = emit_axis_of(e->k, b.sym);
-    if (axis >= 0) e->scope->bound |= 1u << axis;
     vec_push(e->arena, &e->scope->binds, b);
 }
 
@@ -82,10 +73,6 @@ uint32_t emit_lane_depth(Emit *e) {
 
 LLVMValueRef emit_lane_mask(Emit *e) {
     return e->scope->mask;
-}
-
-uint32_t emit_bound_axes(Emit *e) {
-    return e->scope->bound;
 }
 
 /* The value table of the current scope. */

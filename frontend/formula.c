@@ -48,10 +48,6 @@ Value v_clamp(Graph *g, Value x, double lo, double hi) {
     return v_minf(g, v_maxf(g, x, lo), hi);
 }
 
-Value v_recip(Graph *g, Value x) {
-    return build_unary(g, OP_recip, x);
-}
-
 Value v_rsqrt(Graph *g, Value x) {
     return build_unary(g, OP_rsqrt, x);
 }
@@ -90,12 +86,6 @@ Value v_reshape_like(Graph *g, Value x, Value like) {
     if (!x || !like) return 0;
     Type t = *graph_type(g, like);
     return build_reshape(g, x, t.rank, t.dim);
-}
-
-Value v_expand_to(Graph *g, Value x, Value like) {
-    if (!x || !like) return 0;
-    Type t = *graph_type(g, like);
-    return build_expand(g, x, t.rank, t.dim);
 }
 
 Value v_at(Graph *g, Value x, int axis, Expr i) {

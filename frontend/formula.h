@@ -122,9 +122,7 @@ Value v_lowest(Graph *g, DType t);
 Value v_select_f(Graph *g, Value cond, Value x, double otherwise);
 Value v_square(Graph *g, Value x);
 Value v_clamp(Graph *g, Value x, double lo, double hi);
-/* 1/x and 1/sqrt(x). */
-Value v_recip(Graph *g, Value x);
-Value v_rsqrt(Graph *g, Value x);
+Value v_rsqrt(Graph *g, Value x); /* 1/sqrt(x) */
 
 /* f16 and bf16 become f32, in which norms, softmax and losses are computed; others stay. */
 Value v_widen(Graph *g, Value x);
@@ -141,7 +139,6 @@ Value v_along(Graph *g, Value x, int rank, int axis);
 /* x with `n` axes of size 1 appended. */
 Value v_append_axes(Graph *g, Value x, int n);
 Value v_reshape_like(Graph *g, Value x, Value like);
-Value v_expand_to(Graph *g, Value x, Value like);
 
 /* Position i of an axis, which is dropped. */
 Value v_at(Graph *g, Value x, int axis, Expr i);

@@ -10,10 +10,6 @@ typedef struct Walk {
     int visits; /* left: bounds the work on shared operands */
 } Walk;
 
-ValueExprs value_exprs_create(const Graph *g) {
-    return (ValueExprs){.g = g, .axes = map_create(g->arena)};
-}
-
 static Expr axis_symbol(ValueExprs *x, int position, Expr extent) {
     ExprPool *p = x->g->exprs;
     uint64_t key = (uint64_t)extent << 8 | (uint64_t)position;

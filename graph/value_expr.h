@@ -12,8 +12,6 @@ typedef struct ValueExprs {
     MapU64 *axes; /* (position, extent) -> symbol */
 } ValueExprs;
 
-ValueExprs value_exprs_create(const Graph *g);
-
 /* The coordinates of a tensor of type t: axis symbols below its dimensions (0 where that is 1). */
 void value_coords(ValueExprs *x, const Type *t, Expr coord[GRAPH_MAX_RANK]);
 /* v[coord] where that is a formula of coordinates and sizes alone; else 0. */

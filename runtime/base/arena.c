@@ -25,7 +25,7 @@ typedef struct Cleanup {
 
 struct Arena {
     Block *head; /* the block that is being filled */
-    size_t block_size, total;
+    size_t block_size;
     Cleanup *cleanups;
 };
 
@@ -101,7 +101,6 @@ static void *alloc_large(Arena *a, size_t n) {
 void *arena_alloc(Arena *a, size_t n) {
     if (n > SIZE_MAX - ARENA_ALIGN) arena_out_of_memory(n);
     n = (n + (ARENA_ALIGN - 1)) & ~(size_t)(ARENA_ALIGN - 1);
-    a->total += n;
     if (!a->head || a->head->cap - a->head->used < n) {
         if (n > a->block_size / 4) return alloc_large(a, n);
         Block *b = block_new(a->block_size);
@@ -159,8 +158,4 @@ void arena_at_destroy(Arena *a, void (*fn)(void *p), void *p) {
     Cleanup *c = ARENA_NEW(a, Cleanup);
     *c = (Cleanup){.next = a->cleanups, .fn = fn, .p = p};
     a->cleanups = c;
-}
-
-size_t arena_used(const Arena *a) {
-    return a->total;
 }

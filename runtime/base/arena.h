@@ -27,8 +27,6 @@ char *arena_strndup(Arena *a, const char *s, size_t n);
 char *arena_printf(Arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vprintf(Arena *a, const char *fmt, va_list ap);
 
-size_t arena_used(const Arena *a);
-
 /* fn(p) is called when the arena is destroyed, before any of its memory goes; latest first. For
  * what an object in the arena holds outside of it. */
 void arena_at_destroy(Arena *a, void (*fn)(void *p), void *p);

@@ -132,10 +132,3 @@ void mapstr_put(MapStr *m, const char *key, uint32_t value) {
     vec_push(m->arena, &m->e, ((EntryStr){arena_strdup(m->arena, key), hash, value}));
 }
 
-uint32_t mapstr_count(const MapStr *m) {
-    return m->e.n;
-}
-
-const char *mapstr_key(const MapStr *m, uint32_t i) {
-    return m->e.v[i].key;
-}

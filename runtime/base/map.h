@@ -1,5 +1,5 @@
-/* Hash maps in an arena: u64 -> u32 and string -> u32. Iteration is in insertion order, so that
- * nothing that walks a map depends on hash values. */
+/* Hash maps in an arena: u64 -> u32 and string -> u32. They cannot be walked, so that nothing depends
+ * on hash values. */
 #ifndef BASE_MAP_H
 #define BASE_MAP_H
 
@@ -16,8 +16,6 @@ typedef struct MapStr MapStr;
 MapStr *mapstr_create(Arena *a);
 bool mapstr_get(const MapStr *m, const char *key, uint32_t *out);
 void mapstr_put(MapStr *m, const char *key, uint32_t value); /* copies the key */
-uint32_t mapstr_count(const MapStr *m);
-const char *mapstr_key(const MapStr *m, uint32_t i); /* in insertion order */
 
 /* 64-bit hash of bytes (XXH3); stable across runs and machines. */
 uint64_t hash_bytes(const void *p, size_t n, uint64_t seed);
