@@ -42,12 +42,12 @@ static graphc_status map_file(Resident *r, uint64_t c, ErrorText e) {
                          "the plan's constants are in \"%s\", but no base path was given", name);
     char why[256];
     graphc_status st = file_map_beneath(base, name, &r->files[c], why);
+    const char *slash = strrchr(base, '/');
     if (st != GRAPHC_OK)
-        return error_set(
-            e, st,
-            "constants in \"%s\" (looked for in the folder of %s): %s; name their folder "
-            "(weights_dir), or compile with embedded constants",
-            name, base, why);
+        return error_set(e, st,
+                         "the plan's weights, \"%s\" in the folder %.*s: %s; name their folder "
+                         "(--weights, weights_dir) or embed them (--embed)",
+                         name, slash ? (int)(slash - base) : 1, slash ? base : ".", why);
     r->mapped[c] = 1;
     return GRAPHC_OK;
 }
