@@ -27,8 +27,9 @@ static Model *model_open(Arena *a, DiagSink *d, const char *path,
     char why[256];
     arena_at_destroy(a, close_model, m);
     m->path = arena_strdup(a, path);
-    if (file_map(path, &m->file, why) != GRAPHC_OK) {
-        diag(d, D_IO, "", "%s", why);
+    graphc_status s = file_map(path, &m->file, why);
+    if (s != GRAPHC_OK) {
+        diag(d, s == GRAPHC_NO_MEMORY ? D_NO_MEMORY : D_IO, "", "%s", why);
         return NULL;
     }
     if (prescan(root, m->file.data, m->file.size, d, &m->scan) == GRAPHC_OK)

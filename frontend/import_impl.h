@@ -31,6 +31,7 @@ struct Model {
     const char *path;
     VEC(FileMap) side; /* external data files, parallel to Graph.files */
     VEC(const char *) side_names;
+    VEC(const char *) missing; /* external data files that were reported */
 };
 
 typedef struct Opset {

@@ -137,17 +137,21 @@ static bool read_place(TensorReader *r, ExternalPlace *p) {
     return true;
 }
 
-/* 1-based number of a side file, opened at its first use; 0 after an error. */
+/* 1-based number of a side file, opened at its first use; 0 after an error, which is reported once.
+ */
 static uint32_t side_file(TensorReader *r, const char *location) {
     Model *m = r->model;
+    for (uint32_t i = 0; i < m->missing.n; i++)
+        if (!strcmp(m->missing.v[i], location)) return 0;
     for (uint32_t i = 0; i < m->side_names.n; i++)
         if (!strcmp(m->side_names.v[i], location)) return i + 1;
     FileMap map;
     char why[256];
     graphc_status s = file_map_beneath(m->path, location, &map, why);
     if (s != GRAPHC_OK) {
-        tensor_fail(r, s == GRAPHC_IO ? D_IO : D_EXTERNAL, "external data \"%s\": %s", location,
-                    why);
+        DiagId id = s == GRAPHC_IO ? D_IO : s == GRAPHC_NO_MEMORY ? D_NO_MEMORY : D_EXTERNAL;
+        tensor_fail(r, id, "external data \"%s\": %s", location, why);
+        vec_push(r->arena, &m->missing, arena_strdup(r->arena, location));
         return 0;
     }
     vec_push(r->arena, &m->side, map);

@@ -25,7 +25,7 @@ static bool run_body(Eval *e, const Graph *g, const Tensor *inputs, Tensor *outp
 
 static bool results_alloc(Frame *f, Value v, uint32_t n) {
     f->tuple[v] = calloc(n ? n : 1, sizeof(Tensor));
-    return f->tuple[v] || eval_fail(f->e, D_NO_MEMORY, "%u results", n);
+    return f->tuple[v] || eval_fail(f->e, D_NO_MEMORY, "not enough memory: %u results", n);
 }
 
 static bool eval_if(Frame *f, Value v, const Node *n) {
@@ -51,7 +51,9 @@ static bool stack_push(Eval *e, Stack *s, const Tensor *t) {
     if (s->n == s->cap) {
         uint64_t cap = s->cap ? 2 * s->cap : 16;
         Tensor *v = realloc(s->v, cap * sizeof *v);
-        if (!v) return eval_fail(e, D_NO_MEMORY, "%llu results", (unsigned long long)cap);
+        if (!v)
+            return eval_fail(e, D_NO_MEMORY, "not enough memory: %llu results",
+                             (unsigned long long)cap);
         s->v = v;
         s->cap = cap;
     }
@@ -133,7 +135,7 @@ static bool eval_loop(Frame *f, Value v, const Node *n) {
     uint32_t nin = n->nin - 1, nout = c->nresults + 1;
     if (!results_alloc(f, v, c->nresults)) return false;
     l.in = calloc(nin + nout, sizeof(Tensor));
-    if (!l.in) return eval_fail(f->e, D_NO_MEMORY, "%u values", nin + nout);
+    if (!l.in) return eval_fail(f->e, D_NO_MEMORY, "not enough memory: %u values", nin + nout);
     l.out = l.in + nin;
     for (uint32_t i = 0; i < nin; i++) {
         l.in[i] = f->in[1 + i];
@@ -208,7 +210,8 @@ static bool frame_open(Frame *f, Eval *e, const Graph *g, bool keep) {
     f->tuple = calloc(n, sizeof *f->tuple);
     f->uses = calloc(n, sizeof *f->uses);
     f->in = calloc(most + 1, sizeof *f->in);
-    if (!f->v || !f->tuple || !f->uses || !f->in) return eval_fail(e, D_NO_MEMORY, "%u values", n);
+    if (!f->v || !f->tuple || !f->uses || !f->in)
+        return eval_fail(e, D_NO_MEMORY, "not enough memory: %u values", n);
     count_uses(f);
     return true;
 }

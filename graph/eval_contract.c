@@ -17,7 +17,8 @@ typedef struct Panel {
 static bool panel_alloc(Eval *e, Panel *p, bool is_float, int64_t n) {
     p->is_float = is_float;
     p->u.p = calloc((size_t)(n ? n : 1), sizeof(double));
-    return p->u.p ? true : eval_fail(e, D_NO_MEMORY, "%lld operands", (long long)n);
+    return p->u.p ? true
+                  : eval_fail(e, D_NO_MEMORY, "not enough memory: %lld operands", (long long)n);
 }
 
 /* c[m, n] = a[m, k] * b[k, n], rows of b `ldb` apart; each sum in the order of k. Tiles of c stay

@@ -176,7 +176,9 @@ bool eval_argsort(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tens
     int axis = n->attr.scan.axis;
     int64_t size = out->dim[axis];
     SortKey *keys = malloc((size_t)size * sizeof *keys);
-    if (!keys) return eval_fail(e, D_NO_MEMORY, "sorting %lld elements", (long long)size);
+    if (!keys)
+        return eval_fail(e, D_NO_MEMORY, "not enough memory: sorting %lld elements",
+                         (long long)size);
     Walk kept, to, unused;
     split_axes(&in[0], 1u << axis, &kept, &unused);
     split_axes(out, 1u << axis, &to, &unused);

@@ -57,7 +57,9 @@ bool eval_alloc(Eval *e, Tensor *t) {
         return eval_fail(e, D_NO_MEMORY, "the evaluator's memory limit of %llu bytes is reached",
                          (unsigned long long)e->limit);
     EvalBlock *b = malloc(sizeof *b + bytes);
-    if (!b) return eval_fail(e, D_NO_MEMORY, "%llu bytes", (unsigned long long)bytes);
+    if (!b)
+        return eval_fail(e, D_NO_MEMORY, "not enough memory: %llu bytes",
+                         (unsigned long long)bytes);
     *b = (EvalBlock){1, bytes};
     e->used += bytes;
     t->block = b;

@@ -25,7 +25,7 @@ static graphc_status refuse(char why[WHY], const char *what) {
 
 static graphc_status fail_errno(char why[WHY], const char *what) {
     snprintf(why, WHY, "%s: %s", what, strerror(errno));
-    return GRAPHC_IO;
+    return errno == ENOMEM ? GRAPHC_NO_MEMORY : GRAPHC_IO;
 }
 
 /* Maps an open file and closes it. O_NONBLOCK at open kept a FIFO from blocking; only regular files

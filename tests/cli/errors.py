@@ -1,6 +1,7 @@
 """Bad input gives the right exit status, a message with the place, and no partial output."""
 import os, subprocess, sys, tempfile, time
 import numpy as np
+import onnx
 from onnx import TensorProto as T
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -68,6 +69,14 @@ with tempfile.TemporaryDirectory() as d:
     expect(3, "Add", "dtype.onnx", "-o", "p.plan", absent="p.plan")
     expect(7, "p.plan", "mlp.onnx", "-o", "no/such/folder/p.plan")
     expect(7, "full", "mlp.onnx", "-o", "/dev/full")
+
+    # Weights that are not there are one error, not one for each tensor.
+    onnx.save(onnx.load("mlp.onnx"), "away.onnx", save_as_external_data=True, location="away.weights", size_threshold=0)
+    os.remove("away.weights")
+    p = subprocess.run([graphc, "away.onnx", "-o", "p.plan"], capture_output=True, text=True)
+    if p.returncode != 7 or p.stderr.count("error") != 1 or "away.weights" not in p.stderr:
+        failures += 1
+        print(f"FAILED missing weights: exit {p.returncode}: {p.stderr}")
 
     # Every level that the manual promises is written.
     expect(0, "", "mlp.onnx", "-o", "mlp.plan", "--dump-ir", "ir")

@@ -96,16 +96,20 @@ static graphc_status finish_stdout(Cli *c) {
 
 /* The exit status never is a signal's: writing fails with an error instead, and what ends the
  * program for good (a failed invariant, a mapped file that became shorter) is said. */
+static _Noreturn void die(const char *text, graphc_status status) {
+    (void)!write(STDERR_FILENO, text, strlen(text));
+    _exit((int)status);
+}
+
 static void on_abort(int signal) {
     (void)signal;
-    _exit(GRAPHC_RUNTIME);
+    die("graphc: error: ended by what is said above, or by LLVM running out of memory\n",
+        GRAPHC_RUNTIME);
 }
 
 static void on_bus_error(int signal) {
-    static const char text[] = "graphc: error: a file that is in use became shorter\n";
     (void)signal;
-    (void)!write(STDERR_FILENO, text, sizeof text - 1);
-    _exit(GRAPHC_IO);
+    die("graphc: error: a file that is in use became shorter\n", GRAPHC_IO);
 }
 
 static void set_signals(void) {
