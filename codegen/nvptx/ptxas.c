@@ -81,12 +81,14 @@ void ptxas_warn_spills(const PtxasReport *r, DiagSink *d) {
 }
 
 typedef struct Temp {
-    char dir[64];
+    char *dir;
     const char *ptx, *cubin, *log;
 } Temp;
 
 static bool temp_make(Temp *t, const char *ptx, Arena *a) {
     char why[256];
+    const char *tmp = getenv("TMPDIR");
+    t->dir = arena_printf(a, "%s/graphc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(t->dir)) return false;
     t->ptx = arena_printf(a, "%s/in.ptx", t->dir);
     t->cubin = arena_printf(a, "%s/out.cubin", t->dir);
@@ -103,7 +105,7 @@ static void temp_remove(const Temp *t) {
 
 const char *codegen_ptxas_release(const char *program, Arena *a) {
     static const char before[] = "release ";
-    Temp t = {.dir = "/tmp/graphc-XXXXXX"};
+    Temp t;
     if (!temp_make(&t, "", a)) return "?";
     char *argv[] = {arena_strdup(a, program), arena_strdup(a, "--version"), NULL};
     const char *at = run(program, argv, t.log) == 0 ? strstr(read_text(t.log, a), before) : NULL;
@@ -116,9 +118,10 @@ const char *codegen_ptxas_release(const char *program, Arena *a) {
 graphc_status ptxas_assemble(const char *ptx, const char *arch, Arena *a, DiagSink *d,
                              CodeBlob *out, PtxasReport *r) {
     const char *program = codegen_ptxas(a);
-    Temp t = {.dir = "/tmp/graphc-XXXXXX"};
+    Temp t;
     if (!program) return diag(d, D_PTXAS, "", "ptxas was not found: the plan carries PTX only");
-    if (!temp_make(&t, ptx, a)) return diag(d, D_PTXAS, "", "no temporary folder for ptxas");
+    if (!temp_make(&t, ptx, a))
+        return diag(d, D_PTXAS, "", "no temporary folder for ptxas: the plan carries PTX only");
     char *argv[] = {arena_strdup(a, program),
                     arena_printf(a, "-arch=%s", arch),
                     arena_strdup(a, "-v"),

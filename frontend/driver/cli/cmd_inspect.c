@@ -37,9 +37,7 @@ static json_t *nodes_json(const char *text) {
     json_t *list = json_array();
     while (*text) {
         size_t n = strcspn(text, "\n");
-        char line[512];
-        snprintf(line, sizeof line, "%.*s", (int)n, text);
-        json_array_append_new(list, json_string(line));
+        json_array_append_new(list, json_stringn(text, n));
         text += n + (text[n] == '\n');
     }
     return list;
