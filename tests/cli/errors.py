@@ -176,6 +176,15 @@ with tempfile.TemporaryDirectory() as d:
         failures += 1
         print("FAILED a column-major input")
 
+    # No name from a file reaches a terminal as a command to it.
+    build.one("escape.onnx", "Neg", [("x\x1b[2J", T.FLOAT, ["n\x07"])], [("y\x1b", T.FLOAT, ["n\x07"])], name="\x1b]0;")
+    expect(0, "", "escape.onnx", "-o", "escape.plan")
+    for command in (["inspect"], ["explain"], ["bench", "-v", "--runs", "1"], ["run", "-v", "--output-dir", "out"]):
+        p = subprocess.run([graphc, command[0], "escape.plan", *command[1:]], capture_output=True)
+        if p.returncode or b"\x1b" in p.stdout + p.stderr or b"\x07" in p.stdout + p.stderr:
+            failures += 1
+            print(f"FAILED {command}: exit {p.returncode}, control characters")
+
     # Never a signal, and results that did not arrive are said.
     for command in ("$0 inspect mlp.plan > /dev/full", "ulimit -f 1; $0 mlp.onnx -o p.plan"):
         p = subprocess.run(["bash", "-c", command, graphc], capture_output=True, text=True)

@@ -4,6 +4,8 @@
 
 #include "frontend/driver/pipeline.h"
 
+#include <stdio.h>
+
 typedef struct NamedFile {
     const char *name, *file;
 } NamedFile;
@@ -35,6 +37,9 @@ graphc_status cli_parse(Cli *c, int argc, char **argv);
 graphc_status cli_usage(Cli *c, const char *what);
 void cli_help(const Verb *verb); /* NULL: the overview */
 void cli_print_diags(const DiagSink *d);
+/* printf for text that holds names from files: control characters come out as \xNN, so that no file
+ * writes commands to a terminal. */
+void cli_print(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 graphc_status cmd_compile(Cli *c);
 graphc_status cmd_run(Cli *c);

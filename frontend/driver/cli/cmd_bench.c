@@ -105,17 +105,17 @@ static void print_json(CliSession *s, const Times *t, const double *kernels, uin
 }
 
 static void print_text(CliSession *s, const Times *t, const double *kernels, uint32_t n) {
-    printf("median %.3f ms  min %.3f ms  p99 %.3f ms  (%u runs, %u threads, %s %s)\n",
-           t->median * 1e3, t->min * 1e3, t->p99 * 1e3, t->n, graphc_session_threads(s->session),
-           s->device, graphc_session_code(s->session));
+    cli_print(stdout, "median %.3f ms  min %.3f ms  p99 %.3f ms  (%u runs, %u threads, %s %s)\n",
+              t->median * 1e3, t->min * 1e3, t->p99 * 1e3, t->n, graphc_session_threads(s->session),
+              s->device, graphc_session_code(s->session));
     double sum = 0;
     for (uint32_t i = 0; i < n; i++) sum += kernels[i];
-    if (n) printf("%10s %6s %9s %9s  %s\n", "us", "%", "GB/s", "GFLOP/s", "kernel");
+    if (n) cli_print(stdout, "%10s %6s %9s %9s  %s\n", "us", "%", "GB/s", "GFLOP/s", "kernel");
     for (uint32_t i = 0; i < n; i++) {
         graphc_step_profile p = graphc_profile_step(s->session, i);
         double us = kernels[i] > 0 ? kernels[i] : 1e-9;
-        printf("%10.1f %6.1f %9.1f %9.1f  %s\n", us * 1e6, 100 * us / sum, p.bytes / us * 1e-9,
-               p.flops / us * 1e-9, p.kernel);
+        cli_print(stdout, "%10.1f %6.1f %9.1f %9.1f  %s\n", us * 1e6, 100 * us / sum,
+                  p.bytes / us * 1e-9, p.flops / us * 1e-9, p.kernel);
     }
 }
 

@@ -16,7 +16,7 @@ static const Machine *machine_of(const PlanView *v, const PlanTarget *t) {
 static void print_nodes(const char *text) {
     while (*text) {
         size_t n = strcspn(text, "\n");
-        printf("    %.*s\n", (int)n, text);
+        cli_print(stdout, "    %.*s\n", (int)n, text);
         text += n + (text[n] == '\n');
     }
 }
@@ -26,9 +26,10 @@ static void print_kernel(const PlanView *v, const PlanTarget *t, const PlanKerne
     double bytes = (double)v->slots[k->bytes_read] + (double)v->slots[k->bytes_written];
     double flops = (double)v->slots[k->flops];
     double by_memory = bytes / m->bytes_per_s, by_math = flops / m->flops_per_s;
-    printf("%s  %.3g MB, %.3g MFLOP: %s-bound, at least %.3g us\n", plan_str(&v->plan, k->name),
-           bytes * 1e-6, flops * 1e-6, by_memory > by_math ? "memory" : "arithmetic",
-           1e6 * (by_memory > by_math ? by_memory : by_math));
+    cli_print(stdout, "%s  %.3g MB, %.3g MFLOP: %s-bound, at least %.3g us\n",
+              plan_str(&v->plan, k->name), bytes * 1e-6, flops * 1e-6,
+              by_memory > by_math ? "memory" : "arithmetic",
+              1e6 * (by_memory > by_math ? by_memory : by_math));
     print_nodes(plan_str(&v->plan, k->nodes));
 }
 
@@ -37,7 +38,7 @@ static void print_notes(const char *notes, const char *kernel) {
     while (*notes) {
         size_t n = strcspn(notes, "\n");
         const char *hit = kernel ? strstr(notes, kernel) : notes;
-        if (hit && hit < notes + n) printf("  %.*s\n", (int)n, notes);
+        if (hit && hit < notes + n) cli_print(stdout, "  %.*s\n", (int)n, notes);
         notes += n + (notes[n] == '\n');
     }
 }
@@ -50,7 +51,7 @@ static bool explain_steps(const PlanView *v, const PlanTarget *t, uint32_t from,
         const PlanKernel *k = planview_kernel(v, t, step);
         const char *name = plan_str(&v->plan, k->name);
         if (node && !strstr(plan_str(&v->plan, k->nodes), node) && !strstr(name, node)) continue;
-        if (!found) printf("target %s, %s\n", plan_str(&v->plan, t->name), title);
+        if (!found) cli_print(stdout, "target %s, %s\n", plan_str(&v->plan, t->name), title);
         found = true;
         print_kernel(v, t, k);
         if (node) print_notes(plan_str(&v->plan, t->notes), name);

@@ -87,10 +87,12 @@ static json_t *plan_json(Cli *c, const PlanView *v) {
 }
 
 static void print_io(const PlanView *v, const char *what, const PlanIo *io) {
-    printf("%s %s  %s[", what, plan_str(&v->plan, io->name), dtype_name(plan_dtype(io->dtype)));
+    cli_print(stdout, "%s %s  %s[", what, plan_str(&v->plan, io->name),
+              dtype_name(plan_dtype(io->dtype)));
     for (uint32_t d = 0; d < io->rank; d++)
-        printf("%s%s", d ? ", " : "", plan_str(&v->plan, v->plan.lists[io->dim_text + d]));
-    printf("]\n");
+        cli_print(stdout, "%s%s", d ? ", " : "",
+                  plan_str(&v->plan, v->plan.lists[io->dim_text + d]));
+    cli_print(stdout, "]\n");
 }
 
 static void print_target(Cli *c, const PlanView *v, const PlanTarget *t) {
@@ -98,15 +100,16 @@ static void print_target(Cli *c, const PlanView *v, const PlanTarget *t) {
     PLANVIEW_EACH_KERNEL(v, t, 0, t->nprepare, a) prepare++;
     PLANVIEW_EACH_KERNEL(v, t, t->nprepare, t->nsteps, b) kernels++;
     PlanMemory m = planview_memory(c, v, t);
-    printf("target %s  %u kernels a run, %u at load\n", plan_str(&v->plan, t->name), kernels,
-           prepare);
-    printf(
+    cli_print(stdout, "target %s  %u kernels a run, %u at load\n", plan_str(&v->plan, t->name),
+              kernels, prepare);
+    cli_print(
+        stdout,
         "  memory: arena %.2f MB (largest live set %.2f MB), prepared %.2f MB, constants %.2f MB\n",
         (double)m.arena / 1e6, (double)m.live / 1e6, (double)m.prepared / 1e6,
         (double)m.constants / 1e6);
     PLANVIEW_EACH_KERNEL(v, t, t->nprepare, t->nsteps, step) {
         const PlanKernel *k = planview_kernel(v, t, step);
-        printf("  %s\n", plan_str(&v->plan, k->name));
+        cli_print(stdout, "  %s\n", plan_str(&v->plan, k->name));
     }
 }
 
@@ -115,10 +118,10 @@ static void print_text(Cli *c, const PlanView *v) {
     for (uint64_t i = 0; i < p->ninputs; i++) print_io(v, "input ", &p->inputs[i]);
     for (uint64_t i = 0; i < p->noutputs; i++) print_io(v, "output", &p->outputs[i]);
     for (uint64_t i = 0; i < p->nsymbols; i++)
-        printf("symbol %s in %lld..%lld (memory is given for %lld)\n",
-               plan_str(p, p->symbols[i].name), (long long)p->symbols[i].lo,
-               (long long)p->symbols[i].hi, (long long)v->symbols[i]);
-    printf("plan %.2f MB\n", (double)v->size / 1e6);
+        cli_print(stdout, "symbol %s in %lld..%lld (memory is given for %lld)\n",
+                  plan_str(p, p->symbols[i].name), (long long)p->symbols[i].lo,
+                  (long long)p->symbols[i].hi, (long long)v->symbols[i]);
+    cli_print(stdout, "plan %.2f MB\n", (double)v->size / 1e6);
     for (uint64_t i = 0; i < p->ntargets; i++) print_target(c, v, &p->targets[i]);
 }
 

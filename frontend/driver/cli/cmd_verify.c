@@ -86,10 +86,11 @@ static bool report(Trial *t, Cli *c) {
         ok &= fine;
         const char *name = graphc_plan_output(t->session.plan, i).name;
         if (!x.same_type) {
-            printf("%-4s %s: type or shape differs\n", "BAD", name);
+            cli_print(stdout, "%-4s %s: type or shape differs\n", "BAD", name);
         } else {
-            printf("%-4s %s: %llu elements, max difference %.3g = %.3g std\n", fine ? "ok" : "BAD",
-                   name, (unsigned long long)x.count, x.max_abs, comparison_relative(&x));
+            cli_print(stdout, "%-4s %s: %llu elements, max difference %.3g = %.3g std\n",
+                      fine ? "ok" : "BAD", name, (unsigned long long)x.count, x.max_abs,
+                      comparison_relative(&x));
         }
     }
     return ok;
@@ -144,9 +145,10 @@ static graphc_status find_first_bad(Cli *c, Trial *t) {
         }
     }
     const Graph *g = t->pipe.imported;
-    printf("first bad node: %s\n", lo < t->pipe.imported->nodes.n && v[lo]
-                                       ? graph_place(g, graph_node(g, v[lo])->loc, c->arena)
-                                       : "none by itself; only the fused whole differs");
+    cli_print(stdout, "first bad node: %s\n",
+              lo < t->pipe.imported->nodes.n && v[lo]
+                  ? graph_place(g, graph_node(g, v[lo])->loc, c->arena)
+                  : "none by itself; only the fused whole differs");
     return GRAPHC_MISMATCH;
 }
 

@@ -50,6 +50,21 @@ void cli_print_diags(const DiagSink *d) {
     arena_destroy(a);
 }
 
+void cli_print(FILE *to, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    Arena *a = arena_create();
+    for (const char *c = arena_vprintf(a, fmt, ap); *c; c++) {
+        unsigned char u = (unsigned char)*c;
+        if ((u < 0x20 && u != '\n') || u == 0x7f)
+            fprintf(to, "\\x%02x", u);
+        else
+            putc(u, to);
+    }
+    arena_destroy(a);
+    va_end(ap);
+}
+
 static void print_version(void) {
     printf("graphc %u.%u\n", graphc_version() >> 16, graphc_version() & 0xffff);
     printf("LLVM %s\nPTX %s\n", codegen_llvm_version(), codegen_ptx_version());

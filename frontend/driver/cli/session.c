@@ -184,8 +184,8 @@ static graphc_status draw_input(CliSession *s, uint32_t i) {
     t->data = arena_array(c->arena, tensor_numel(t) + 1, dtype_bytes(t->dtype));
     tensor_fill_random(t, c->seed, i, INT_HIGH);
     if (!c->json)
-        fprintf(stderr, "graphc: input \"%s\" is drawn from seed %llu\n", info.name,
-                (unsigned long long)c->seed);
+        cli_print(stderr, "graphc: input \"%s\" is drawn from seed %llu\n", info.name,
+                  (unsigned long long)c->seed);
     return GRAPHC_OK;
 }
 
