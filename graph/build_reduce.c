@@ -211,19 +211,48 @@ static bool check_channels(Graph *g, const Type *x, const Type *w, const Attr *a
     return true;
 }
 
+/* Does the tap at `offset` from the window's start ever meet one of `size` elements in `steps`? */
+static bool tap_meets(int64_t offset, int64_t stride, int64_t steps, int64_t size) {
+    int64_t first = offset >= 0 ? 0 : (-offset + stride - 1) / stride;
+    return first < steps && first * stride + offset < size;
+}
+
+/* Taps at the window's ends that only ever meet padding are left out, as under a dilation that is
+ * larger than the input: the part of the weights that is needed, the padding in `a` to match. */
+static Value live_taps(Graph *g, const Type *x, const Type *y, Value w, Attr *a) {
+    ExprPool *p = g->exprs;
+    for (int i = 0; w && i < a->conv.n; i++) {
+        int64_t taps, size, steps, stride = a->conv.stride[i], dilation = a->conv.dilation[i];
+        if (!expr_is_const(p, graph_type(g, w)->dim[i], &taps) ||
+            !expr_is_const(p, x->dim[i + 1], &size) || !expr_is_const(p, y->dim[i + 1], &steps))
+            continue;
+        int64_t *lo = &a->conv.lo[i], *hi = &a->conv.hi[i], first = 0, n = taps;
+        for (; n > 1 && *lo >= dilation && !tap_meets(-*lo, stride, steps, size); n--, first++)
+            *lo -= dilation;
+        for (;
+             n > 1 && *hi >= dilation && !tap_meets((n - 1) * dilation - *lo, stride, steps, size);
+             n--)
+            *hi -= dilation;
+        if (n < taps) w = build_slice_axis(g, w, i, expr_const(p, first), expr_const(p, n), 1);
+    }
+    return w;
+}
+
 Value build_conv(Graph *g, Value x, Value w, const Attr *attr) {
     if (!x || !w || !unify_contract_types(g, OP_conv, &x, &w)) return 0;
-    const Type *tx = graph_type(g, x), *tw = graph_type(g, w);
-    if (!check_conv(g, tx, tw, attr) || !check_channels(g, tx, tw, attr)) return 0;
+    const Type tx = *graph_type(g, x), tw = *graph_type(g, w);
+    if (!check_conv(g, &tx, &tw, attr) || !check_channels(g, &tx, &tw, attr)) return 0;
     ExprPool *p = g->exprs;
-    Type t = {.dtype = attr->conv.to, .rank = tx->rank};
-    t.dim[0] = tx->dim[0];
+    Type t = {.dtype = attr->conv.to, .rank = tx.rank};
+    t.dim[0] = tx.dim[0];
     for (int i = 0; i < attr->conv.n; i++) {
-        Expr reach = expr_muli(p, expr_addi(p, tw->dim[i], -1), attr->conv.dilation[i]);
-        Expr padded = expr_addi(p, tx->dim[i + 1], attr->conv.lo[i] + attr->conv.hi[i] - 1);
+        Expr reach = expr_muli(p, expr_addi(p, tw.dim[i], -1), attr->conv.dilation[i]);
+        Expr padded = expr_addi(p, tx.dim[i + 1], attr->conv.lo[i] + attr->conv.hi[i] - 1);
         Expr steps = expr_div(p, expr_sub(p, padded, reach), expr_const(p, attr->conv.stride[i]));
         t.dim[i + 1] = expr_max(p, expr_addi(p, steps, 1), expr_const(p, 0));
     }
-    t.dim[t.rank - 1] = tw->dim[tw->rank - 1];
-    return build_node(g, OP_conv, (Value[]){x, w}, 2, attr, &t);
+    t.dim[t.rank - 1] = tw.dim[tw.rank - 1];
+    Attr live = *attr;
+    w = live_taps(g, &tx, &t, w, &live);
+    return w ? build_node(g, OP_conv, (Value[]){x, w}, 2, &live, &t) : 0;
 }

@@ -319,6 +319,10 @@ CONVS = {  # channels in, channels out, group, kernel, attributes
     "point_strided": (8, 16, 1, (1, 1), dict(strides=[2, 2])),
     "wide_pads": (3, 4, 1, (2, 2), dict(pads=[4, 4, 4, 4])),
     "whole": (4, 6, 1, (9, 11), {}),
+    "dead_taps": (8, 6, 1, (3, 3), dict(dilations=[9, 12], pads=[9, 12, 9, 12])),
+    "dead_ends": (4, 6, 1, (5, 3), dict(dilations=[4, 6], pads=[8, 6, 8, 6], strides=[2, 1])),
+    "dead_side": (3, 5, 1, (3, 3), dict(dilations=[10, 5], pads=[20, 0, 0, 10])),
+    "depth_dead": (7, 7, 7, (3, 3), dict(group=7, dilations=[9, 11], pads=[9, 11, 9, 11])),
 }
 for t in FLOATS:
     for name, (ci, co, g, k, attrs) in CONVS.items():

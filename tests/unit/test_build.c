@@ -261,6 +261,13 @@ static void test_contractions(void) {
     CHECK_EQ_I(t->dim[1], num(g, 4));
     CHECK_EQ_I(t->dim[2], s);
     CHECK_EQ_I(t->dim[3], num(g, 6));
+    /* Seven rows are fewer than the dilation: only the middle row of taps meets any. */
+    a.conv.dilation[0] = a.conv.lo[0] = a.conv.hi[0] = 8;
+    const Node *n = graph_node(g, build_conv(g, image, k, &a));
+    CHECK_EQ_I(n->type.dim[1], num(g, 4));
+    CHECK_EQ_I(graph_type(g, n->in[1])->dim[0], num(g, 1));
+    CHECK_EQ_I(n->attr.conv.lo[0], 0);
+    CHECK_EQ_I(n->attr.conv.hi[0], 0);
     arena_destroy(g->arena);
 }
 
