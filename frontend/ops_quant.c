@@ -158,10 +158,10 @@ static bool is_zero(const Graph *g, Value z) {
 
 void quant_centre(Graph *g, Value *a, Value za, Value *b, Value zb) {
     if (v_dtype(g, *a) == v_dtype(g, *b) && is_zero(g, za) && is_zero(g, zb)) return;
-    *a = build_cast(g, *a, DT_i32);
-    *b = build_cast(g, *b, DT_i32);
-    if (za) *a = v_sub(g, *a, build_cast(g, za, DT_i32));
-    if (zb) *b = v_sub(g, *b, build_cast(g, zb, DT_i32));
+    *a = build_cast(g, *a, DT_i16);
+    *b = build_cast(g, *b, DT_i16);
+    if (za) *a = v_sub(g, *a, build_cast(g, za, DT_i16));
+    if (zb) *b = v_sub(g, *b, build_cast(g, zb, DT_i16));
 }
 
 /* Operands i of 8 bits, with zero points z of the same type. */

@@ -79,14 +79,15 @@ Value build_mean(Graph *g, Value x, uint32_t axes, bool keep) {
 
 /* ---- dot ---- */
 
-/* Contractions take operands of one type. u8 by i8 is common in quantised models: both widen. */
+/* Contractions take operands of one type. u8 by i8 is common in quantised models: both widen, to 16
+ * bits, which machines multiply in pairs. */
 static bool unify_contract_types(Graph *g, Op op, Value *a, Value *b) {
     DType ta = graph_type(g, *a)->dtype, tb = graph_type(g, *b)->dtype;
     if (!build_check_domain(g, op, ta)) return false;
     if (ta == tb) return true;
     if (dtype_is_int(ta) && dtype_is_int(tb) && dtype_bytes(ta) == 1 && dtype_bytes(tb) == 1) {
-        *a = build_cast(g, *a, DT_i32);
-        *b = build_cast(g, *b, DT_i32);
+        *a = build_cast(g, *a, DT_i16);
+        *b = build_cast(g, *b, DT_i16);
         return true;
     }
     build_error(g, D_DTYPE, "%s of %s and %s", op_info[op].name, dtype_name(ta), dtype_name(tb));
@@ -119,7 +120,7 @@ Value build_dot(Graph *g, Value a, Value b, DType to) {
 
 static DType accumulator(DType t) {
     if (dtype_is_float(t)) return t == DT_f64 ? DT_f64 : DT_f32;
-    return dtype_bytes(t) == 1 ? DT_i32 : t;
+    return dtype_bytes(t) <= 2 ? DT_i32 : t;
 }
 
 static bool batch_is_one(const Graph *g, const Type *t) {

@@ -49,6 +49,8 @@ static bool analyse(Dot *d) {
     if (d->acc == DT_bool || (!dtype_is_int(d->acc) && d->acc != DT_f32 && d->acc != DT_f64))
         return false;
     if (k->serial || !t->n || !t->k) return false;
+    d->a = t->a;
+    d->left = d->acc;
     for (uint32_t i = 1; i < t->nacc; i++)
         if ((DType)k->ops[t->acc[i]].dtype != d->acc) return false;
     for (KVal v = 1; v < k->nops; v++) {
@@ -107,7 +109,7 @@ static void reserve(Dot *d) {
     d->table = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->nruns), 8));
     if (!d->direct || d->guarded) {
         Expr size = expr_addi(p, expr_mul(p, rows, d->kk.size), d->lanes);
-        d->packed = emit_scratch(e, expr_muli(p, size, d->bytes));
+        d->packed = emit_scratch(e, expr_muli(p, size, (int64_t)dtype_bytes(d->left)));
     }
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         if (d->b[i].mode == DOT_B_COPIED)
@@ -240,8 +242,8 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
     if (d->t->wino) {
         wino_analyse(d);
     } else {
-        dot_analyse_a(d);
         for (uint32_t i = 0; i < d->t->nacc; i++) dot_analyse_b(d, i);
+        dot_analyse_a(d);
     }
     cut(d);
     d->in_registers = epilogue_is_small(d);

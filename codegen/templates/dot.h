@@ -12,6 +12,9 @@
  * border of padding, a prologue, another element type) is computed into scratch and pointed to
  * there, so the micro-kernel never sees the difference.
  *
+ * Products of integers that fit 16 bits are taken in pairs along k, as vector units multiply them:
+ * runs then hold 16-bit elements, two rows of the right operand are interleaved as they are loaded.
+ *
  * Every sum runs over k in one fixed order in one accumulator, so results depend neither on the
  * number of threads nor on tile sizes. */
 #ifndef CODEGEN_TEMPLATES_DOT_H
@@ -54,6 +57,9 @@ typedef struct Dot {
     DotGroup batch, m, n, kk; /* kk: in the order of the right operand's rows */
 
     /* left operand */
+    bool pairs;            /* both operands are integers of 16 bits or less, summed in 32 */
+    KVal a;                /* what runs hold: the operand or, in pairs, what it is widened from */
+    DType left;            /* a run's element type */
     bool direct;           /* runs may be read in place ... */
     bool guarded;          /* ... where the load's mask holds */
     DotGroup ka;           /* the axes of kk, those first along which its strides are long */

@@ -1,14 +1,22 @@
 /* The micro-kernel, and what becomes of its accumulators. */
 #include "codegen/templates/dot.h"
 
-/* One vector of the right operand's current row, widened to the accumulator's type. */
-static LLVMValueRef load_b(Dot *d, const DotB *b, LLVMValueRef row, uint32_t j) {
+/* One vector of the right operand's current row, widened to type `to`. */
+static LLVMValueRef load_b(Dot *d, const DotB *b, LLVMValueRef row, uint32_t j, DType to) {
     Emit *e = d->e;
     DType t = b->mode == DOT_B_COPIED ? d->acc : b->memory;
     LLVMTypeRef mem = emit_mem_type(e, t);
     LLVMValueRef at = emit_gep(e, mem, row, emit_i64(e, (int64_t)(j * d->lanes)));
     LLVMValueRef v = emit_load(e, emit_vec(mem, d->lanes), at, (uint32_t)dtype_bytes(t));
-    return t == d->acc ? v : emit_cast(e, t, d->acc, v);
+    return emit_cast(e, t, to, v);
+}
+
+/* The element at `at` of a run, in all lanes. */
+static LLVMValueRef load_a(Dot *d, LLVMValueRef run, LLVMValueRef at) {
+    Emit *e = d->e;
+    LLVMTypeRef mem = emit_mem_type(e, d->left);
+    LLVMValueRef v = emit_load(e, mem, emit_gep(e, mem, run, at), (uint32_t)dtype_bytes(d->left));
+    return emit_splat(e, emit_cast(e, d->left, d->acc, v));
 }
 
 static LLVMValueRef multiply_add(Dot *d, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
@@ -72,22 +80,79 @@ static void micro_close(Dot *d, Micro *m, EmitLoop *l) {
 static void micro_step(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef k) {
     Emit *e = d->e;
     LLVMValueRef b[DOT_MAX_NV];
-    for (uint32_t j = 0; j < m->nv; j++) b[j] = load_b(d, m->b, m->row, j);
+    for (uint32_t j = 0; j < m->nv; j++) b[j] = load_b(d, m->b, m->row, j, d->acc);
     LLVMValueRef at = k;
     if (!expr_is_value(d->p, d->step, 1)) at = LLVMBuildMul(e->b, k, emit_expr(e, d->step), "");
     for (uint32_t r = 0; r < m->rows; r++) {
-        LLVMValueRef a = emit_load(e, d->elem, emit_gep(e, d->elem, left[r], at), d->bytes);
-        LLVMValueRef all = emit_splat(e, a);
+        LLVMValueRef all = load_a(d, left[r], at);
         for (uint32_t j = 0; j < m->nv; j++)
             m->acc[r * m->nv + j] = multiply_add(d, all, b[j], m->acc[r * m->nv + j]);
     }
     m->row = b_row(d, m->b, m->row, d->rows[d->ka.n - 1]);
 }
 
+/* x0 y0 x1 y1 ... */
+static LLVMValueRef interleave(Dot *d, LLVMValueRef x, LLVMValueRef y) {
+    LLVMValueRef lane[2 * 64];
+    for (uint32_t i = 0; i < 2 * d->lanes; i++)
+        lane[i] = LLVMConstInt(d->e->i32, i / 2 + i % 2 * d->lanes, false);
+    return LLVMBuildShuffleVector(d->e->b, x, y, LLVMConstVector(lane, 2 * d->lanes), "");
+}
+
+/* Sums of products of neighbouring 16-bit lanes. */
+static LLVMValueRef multiply_pairs(Dot *d, LLVMValueRef a, LLVMValueRef b) {
+    LLVMValueRef x[2] = {a, b};
+    const char *name = d->lanes == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd";
+    return emit_intrinsic(d->e, name, NULL, x, 2);
+}
+
+/* Two steps of k, which both operands have at 2 * pair. */
+static void micro_pair(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair) {
+    Emit *e = d->e;
+    LLVMValueRef b[DOT_MAX_NV];
+    LLVMTypeRef type = emit_vec(e->i16, 2 * d->lanes);
+    Expr step = d->rows[d->ka.n - 1];
+    LLVMValueRef second = b_row(d, m->b, m->row, step);
+    for (uint32_t j = 0; j < m->nv; j++)
+        b[j] =
+            interleave(d, load_b(d, m->b, m->row, j, DT_i16), load_b(d, m->b, second, j, DT_i16));
+    for (uint32_t r = 0; r < m->rows; r++) {
+        LLVMValueRef at = emit_gep(e, e->i32, left[r], pair);
+        LLVMValueRef a = emit_splat(e, emit_load(e, e->i32, at, sizeof(int16_t)));
+        a = LLVMBuildBitCast(e->b, a, type, "");
+        for (uint32_t j = 0; j < m->nv; j++) {
+            LLVMValueRef *acc = &m->acc[r * m->nv + j];
+            *acc = LLVMBuildAdd(e->b, *acc, multiply_pairs(d, a, b[j]), "");
+        }
+    }
+    m->row = b_row(d, m->b, second, step);
+}
+
+/* All of a run: in pairs, then what is left. */
+static void micro_run(Dot *d, Micro *m, LLVMValueRef *left) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    EmitLoop pairs, ks;
+    if (!d->pairs) {
+        micro_open(d, m, &ks, "k", emit_expr(e, d->run));
+        micro_step(d, m, left, ks.i);
+        micro_close(d, m, &ks);
+        return;
+    }
+    Expr two = expr_const(p, 2);
+    micro_open(d, m, &pairs, "pair", emit_expr(e, expr_div(p, d->run, two)));
+    micro_pair(d, m, left, pairs.i);
+    micro_close(d, m, &pairs);
+    if (expr_divisor(p, d->run) % 2 == 0) return;
+    micro_open(d, m, &ks, "k", emit_expr(e, expr_mod(p, d->run, two)));
+    micro_step(d, m, left, emit_expr(e, expr_addi(p, d->run, -1)));
+    micro_close(d, m, &ks);
+}
+
 static void micro_kernel(Dot *d, Micro *m) {
     Emit *e = d->e;
-    EmitLoop runs, ks;
-    LLVMValueRef left[DOT_ROWS], nruns = emit_expr(e, d->nruns), run = emit_expr(e, d->run);
+    EmitLoop runs;
+    LLVMValueRef left[DOT_ROWS], nruns = emit_expr(e, d->nruns);
     bool single = expr_is_value(d->p, d->nruns, 1);
     m->nacc = m->rows * m->nv;
     for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = LLVMConstNull(emit_vec(d->elem, d->lanes));
@@ -104,9 +169,7 @@ static void micro_kernel(Dot *d, Micro *m) {
         entry = LLVMBuildAdd(e->b, at, entry, "");
         left[r] = emit_load(e, e->ptr, emit_gep(e, e->ptr, d->table, entry), 8);
     }
-    micro_open(d, m, &ks, "k", run);
-    micro_step(d, m, left, ks.i);
-    micro_close(d, m, &ks);
+    micro_run(d, m, left);
     if (!single) micro_close(d, m, &runs);
 }
 

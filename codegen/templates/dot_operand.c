@@ -141,18 +141,36 @@ static uint32_t even_rows(Dot *d) {
     return n;
 }
 
+/* The integer that v widens to the accumulator's type, if 16 bits hold it with its sign; or 0. */
+static KVal narrow_integer(Dot *d, KVal v) {
+    const KOp *o = &d->k->ops[v];
+    DType t = o->op == OP_cast ? (DType)d->k->ops[o->in[0]].dtype : DT_bool;
+    return t == DT_i16 || t == DT_i8 || t == DT_u8 ? o->in[0] : 0;
+}
+
+/* What runs hold. Needs the right operands' modes. */
+static void choose_left(Dot *d) {
+    d->pairs = d->acc == DT_i32 && narrow_integer(d, d->t->a);
+    for (uint32_t i = 0; i < d->t->nacc; i++)
+        d->pairs &= d->b[i].mode == DOT_B_DIRECT && narrow_integer(d, d->t->b[i]);
+    if (!d->pairs) return;
+    d->a = narrow_integer(d, d->t->a);
+    d->left = DT_i16;
+}
+
 void dot_analyse_a(Dot *d) {
-    const KOp *o = &d->k->ops[d->t->a];
+    choose_left(d);
+    const KOp *o = &d->k->ops[d->a];
     order_axes(d);
     d->nrun = even_rows(d);
     d->step = expr_const(d->p, 1);
-    if (o->op == K_kload && (DType)o->dtype == d->acc) {
+    if (o->op == K_kload && (DType)o->dtype == d->left) {
         Expr step = 0;
         uint32_t n = dot_uniform_stride(d, &d->ka, o->index, &step);
         if (n > d->nrun) n = d->nrun;
         bool whole = !o->mask || (expr_is_value(d->p, step, 1) && is_box(d, o->mask, n) &&
                                   !moves_indirectly(d, &d->ka, o->mask));
-        if (n && whole) {
+        if (n && whole && (!d->pairs || expr_is_value(d->p, step, 1))) {
             d->direct = true;
             d->guarded = o->mask != 0;
             d->nrun = n;
@@ -221,7 +239,10 @@ static void pack_run(Dot *d, LLVMValueRef slot) {
         bool ragged = expr_divisor(d->p, axis->extent) % d->lanes != 0;
         Expr base = emit_new_sym(e, "k", INT32_MAX, loops[i].i);
         emit_bind_lanes(e, axis->sym, base, ragged ? emit_lanes_below(e, left) : NULL, true);
-        emit_store_ptr(e, emit_value_lanes(e, d->t->a), emit_gep(e, d->elem, slot, at), d->bytes);
+        LLVMValueRef v = emit_value_lanes(e, d->a);
+        v = emit_cast(e, (DType)d->k->ops[d->a].dtype, d->left, v);
+        LLVMTypeRef t = emit_mem_type(e, d->left);
+        emit_store_ptr(e, v, emit_gep(e, t, slot, at), (uint32_t)dtype_bytes(d->left));
     }
     for (uint32_t i = last + 1; i-- > first;) emit_loop_end(e, &loops[i]);
 }
@@ -229,7 +250,7 @@ static void pack_run(Dot *d, LLVMValueRef slot) {
 /* Where the run begins in the operand itself. */
 static LLVMValueRef run_place(Dot *d) {
     Emit *e = d->e;
-    const KOp *o = &d->k->ops[d->t->a];
+    const KOp *o = &d->k->ops[d->a];
     emit_push(e);
     for (uint32_t i = d->ka.n - d->nrun; i < d->ka.n; i++)
         emit_bind(e, d->k->axes[d->ka.axis[i]].sym, expr_const(d->p, 0));
@@ -242,7 +263,7 @@ static LLVMValueRef run_place(Dot *d) {
  * order, so that what a last vector writes beyond its run is overwritten. */
 static LLVMValueRef run_pointer(Dot *d, LLVMValueRef slot) {
     Emit *e = d->e;
-    const KOp *o = &d->k->ops[d->t->a];
+    const KOp *o = &d->k->ops[d->a];
     if (!d->direct) {
         pack_run(d, slot);
         return slot;
@@ -272,7 +293,8 @@ static void fill_row(Dot *d, LLVMValueRef row) {
         at = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, at, size, ""), loops[i].i, "");
     }
     LLVMValueRef slot = NULL;
-    if (d->packed) slot = emit_gep(e, d->elem, d->packed, LLVMBuildMul(e->b, at, run, ""));
+    if (d->packed)
+        slot = emit_gep(e, emit_mem_type(e, d->left), d->packed, LLVMBuildMul(e->b, at, run, ""));
     LLVMValueRef entry = run_pointer(d, slot);
     emit_store_ptr(e, entry, emit_gep(e, e->ptr, d->table, at), 8);
     for (uint32_t i = d->ka.n - d->nrun; i-- > 0;) emit_loop_end(e, &loops[i]);
@@ -304,7 +326,7 @@ void dot_fill_table(Dot *d, LLVMValueRef rows) {
     EmitLoop row = {0};
     EmitIf whole, border;
     int64_t nruns;
-    Expr mask = d->k->ops[d->t->a].mask;
+    Expr mask = d->k->ops[d->a].mask;
     bool unroll = d->direct && expr_is_const(d->p, d->nruns, &nruns) && nruns > 1 &&
                   nruns <= MAX_UNROLLED_RUNS && (!d->guarded || is_box(d, mask, d->ka.n));
     emit_loop_begin(e, &row, "row", emit_i64(e, 0), rows, emit_i64(e, 1), true);

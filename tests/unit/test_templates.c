@@ -132,7 +132,9 @@ static const Gemm gemms[] = {
     {19, 55, 70, COLUMNS, "u8", "i32", 0}, {600, 50, 20, PACKED, "f32", "f32", 1},
     {0, 100, 37, PACKED, "f32", "f32", 1}, {0, 64, 0, ROWS, "f32", "f32", 2},
     {0, 70, 0, COLUMNS, "f32", "f32", 0},  {21, 70, 33, PACKED, "f32", "f32", 4},
-    {0, 64, 33, ROWS, "f32", "f32", 4},
+    {0, 64, 33, ROWS, "f32", "f32", 4},    {19, 55, 70, PACKED, "i16", "i32", 1},
+    {9, 100, 37, PACKED, "i16", "i32", 4}, {0, 70, 0, PACKED, "i16", "i32", 2},
+    {0, 64, 0, ROWS, "u8", "i32", 0},      {33, 48, 1, PACKED, "i16", "i32", 0},
 };
 
 static void gemm_text(Env *e, const Gemm *g) {
