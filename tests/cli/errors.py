@@ -39,6 +39,7 @@ with tempfile.TemporaryDirectory() as d:
     expect(2, "usage", "mlp.onnx")
     expect(2, "one argument too many", "mlp.onnx", "short.onnx", "-o", "p.plan")
     expect(2, "one argument too many", "doctor", "now")
+    expect(2, "would replace the model", "mlp.onnx", "-o", "./mlp.onnx")
     expect(2, "no option", "mlp.onnx", "-o", "p.plan", "--frob")
     expect(2, "needs a value", "mlp.onnx", "-o")
     compile = lambda status, text, *a: expect(status, text, "compile", "mlp.onnx", "-o", "p.plan", *a, absent="p.plan")

@@ -21,7 +21,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* One timed run: on a GPU the runtime reports the time of the replayed graph itself. */
+/* From the call to the end of its work. */
 static graphc_status timed_run(CliSession *s, double *out) {
     double start = now();
     graphc_status st = graphc_run(s->session);

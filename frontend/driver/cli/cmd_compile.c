@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 graphc_compile_options cli_compile_options(const Cli *c) {
@@ -129,8 +130,15 @@ static const char *weights_dir(Arena *a, const char *model, const char *plan) {
     return sb_str(&s);
 }
 
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 graphc_status cmd_compile(Cli *c) {
     if (!c->output) return cli_usage(c, "-o is missing");
+    if (same_file(c->args.v[0], c->output))
+        return diag(c->diags, D_USAGE, c->output, "the plan would replace the model");
     char why[256];
     graphc_compile_options o = cli_compile_options(c);
     o.weights_dir = weights_dir(c->arena, c->args.v[0], c->output);

@@ -20,7 +20,7 @@ graphc_status cli_session_device(CliSession *s, graphc_session_options *o);
 Cli cli_for_device(const Cli *c, const graphc_session_options *o);
 /* Loads a plan (compiling a model first) and makes a session on --device. */
 graphc_status cli_session_open(CliSession *s, Cli *c, const char *path);
-/* Reads --input files and draws the others from the seed, at sizes from --dim, hints and files. */
+/* Reads --input files and draws the others from the seed, at sizes from --dim and files. */
 graphc_status cli_session_bind(CliSession *s);
 void cli_session_close(CliSession *s);
 
