@@ -201,8 +201,11 @@ static graphc_status threads_by_default(Cli *c) {
 }
 
 graphc_status cli_parse(Cli *c, int argc, char **argv) {
+    bool options = true; /* until "--" */
     for (int i = 0; i < argc; i++) {
-        if (argv[i][0] != '-' || !argv[i][1])
+        if (options && strcmp(argv[i], "--") == 0)
+            options = false;
+        else if (!options || argv[i][0] != '-' || !argv[i][1])
             vec_push(c->arena, &c->args, argv[i]);
         else
             GC_TRY(parse_option(c, argc, argv, &i));
