@@ -83,7 +83,7 @@ static void import_outputs(Scope *s) {
         Item item;
         if (!scope_find(s, name, &item))
             diag(im->diags, D_NAME, place, "no node, input or initializer defines it");
-        else if (item.kind == ITEM_LIST || item.kind == ITEM_ABSENT)
+        else if (item.kind == ITEM_LIST || item.kind == ITEM_STACK || item.kind == ITEM_ABSENT)
             diag(im->diags, D_UNSUPPORTED_TYPE, place, "only tensors can be outputs");
         else if (item.kind == ITEM_TENSOR)
             build_output(s->g, arena_strdup(im->arena, name), item.v);

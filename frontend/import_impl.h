@@ -12,12 +12,14 @@
 
 /* What a name stands for. A poisoned item comes from a node that failed: everything that depends on
  * it is skipped without further messages. */
-typedef enum ItemKind { ITEM_POISON, ITEM_TENSOR, ITEM_LIST, ITEM_ABSENT } ItemKind;
+typedef enum ItemKind { ITEM_POISON, ITEM_TENSOR, ITEM_LIST, ITEM_STACK, ITEM_ABSENT } ItemKind;
 
-/* A sequence whose length is known at compile time, or an optional that is known to be empty. */
+/* A sequence whose length is known at compile time, one that a loop appended to (its elements are
+ * stacked), or an optional that is known to be empty. */
 typedef struct Item {
     ItemKind kind;
-    Value v;     /* ITEM_TENSOR */
+    Value v;     /* ITEM_TENSOR, ITEM_STACK */
+    bool open;   /* ITEM_LIST: behind what earlier iterations appended, which is not known */
     DType dtype; /* ITEM_LIST: element type, 0 = not known yet */
     uint32_t n;
     const Value *list; /* ITEM_LIST */

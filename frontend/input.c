@@ -197,8 +197,8 @@ void inputs_import(Scope *s) {
         if (mapstr_get(s->names, name, &known) && known < p->n_initializer) continue;
         Item item = {.kind = ITEM_POISON};
         if (ok[i])
-            item = (Item){ITEM_TENSOR, build_input(s->g, arena_strdup(im->arena, name), type[i]), 0,
-                          0, NULL};
+            item = (Item){.kind = ITEM_TENSOR,
+                          .v = build_input(s->g, arena_strdup(im->arena, name), type[i])};
         scope_define(s, name, item);
         if (ok[i]) shape_claim(s, name, item.v);
     }

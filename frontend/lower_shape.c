@@ -95,18 +95,25 @@ static Expr element(Lower *l, Value x, Expr most, bool wrap) {
     return b.lo && b.hi ? counted_within(l, x, b, nclaims != 0) : 0;
 }
 
-static bool length_of_list(const Lower *l, Value v, int64_t *n) {
+/* A list of positions whose length is not known is taken to be one number: a place in a loop cuts
+ * one out of a table, and only a run can tell that it lies within. */
+static bool length_of_list(Lower *l, Value v, bool positions, int64_t *n) {
     const Type *t = graph_type(l->g, v);
     *n = 1;
-    return t->rank == 0 || (t->rank == 1 && expr_is_const(l->im->exprs, t->dim[0], n) && *n > 0 &&
-                            *n <= GRAPH_MAX_RANK * 2);
+    if (t->rank == 0) return true;
+    if (!expr_is_const(l->im->exprs, t->dim[0], n)) {
+        if (positions) lower_assume(l, t->dim[0], v_int(l->g, 1));
+        *n = 1;
+        return positions;
+    }
+    return *n > 0 && *n <= GRAPH_MAX_RANK * 2;
 }
 
 static const Expr *elements(Lower *l, uint32_t i, const Expr *most, uint32_t nmost, bool wrap,
                             uint32_t *n) {
     Graph *g = l->g;
     int64_t length;
-    if (!length_of_list(l, lower_in(l, i), &length)) return NULL;
+    if (!length_of_list(l, lower_in(l, i), wrap, &length)) return NULL;
     *n = (uint32_t)length;
     Expr *e = ARENA_ARRAY(l->im->arena, Expr, *n);
     const Value list = v_flat(g, build_cast(g, lower_in(l, i), DT_i64));
@@ -114,6 +121,15 @@ static const Expr *elements(Lower *l, uint32_t i, const Expr *most, uint32_t nmo
         if (!(e[k] = element(l, pick(g, list, k, MAX_PICK), k < nmost ? most[k] : 0, wrap)))
             return NULL;
     return e;
+}
+
+/* Values of the main graph can be given bounds; those in bodies have no name outside. */
+static const char *hint_bound(const Lower *l, uint32_t i) {
+    static const char *const known = "make it a constant, or compute it from shapes only";
+    if (l->scope->parent || l->scope->frame) return known;
+    return arena_printf(l->im->arena,
+                        "%s; or bound it, or what it comes from, with --dim %s=LO..HI", known,
+                        l->node->input[i]);
 }
 
 const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nmost, bool wrap,
@@ -131,12 +147,8 @@ const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nm
     const Expr *e = build_elems(l->g, v, true, n);
     if (!e) e = elements(l, i, most, nmost, wrap, n);
     if (!e)
-        lower_unsupported(l,
-                          arena_printf(l->im->arena,
-                                       "make it a constant, compute it from shapes only, or bound "
-                                       "it, or a value it comes from, with --dim %s=LO..HI",
-                                       l->node->input[i]),
-                          "input %u must be known when the inputs' shapes are", i);
+        lower_unsupported(l, hint_bound(l, i), "input %u must be known when the inputs' shapes are",
+                          i);
     return e;
 }
 

@@ -107,7 +107,8 @@ typedef struct LowerCaptures {
 Graph *lower_subgraph(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
                       LowerCaptures *captures);
 /* The same where the ONNX body's inputs differ from the graph's: `formals` makes the former out of
- * the latter, inside the body. It may also add outputs that precede the body's own. */
+ * the latter, inside the body. It may also add outputs that precede the body's own. A formal of 0
+ * is a sequence that the body appends one element to: that is an output behind all others. */
 typedef void (*LowerFormals)(void *ctx, Graph *body, const Value *in, Value *formal);
 Graph *lower_subgraph_from(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
                            LowerCaptures *captures, uint32_t nformal, LowerFormals formals,

@@ -1,5 +1,6 @@
 /* If, Loop and Scan. What is decided at compile time is inlined: the branch of a known condition,
- * the iterations of a short loop. The rest becomes the core ops `if` and `loop`. */
+ * the iterations of a short loop. The rest becomes the core ops `if` and `loop`. A loop that counts
+ * up to a limit has a known number of iterations, and what it appends to a sequence is stacked. */
 #include "frontend/formula.h"
 #include "frontend/import_impl.h"
 
@@ -92,9 +93,18 @@ static bool convert_if(Lower *l, Value cond) {
     return true;
 }
 
+/* A condition of unknown length has to be one. */
+static Value one_condition(Lower *l, Value cond) {
+    Graph *g = lower_graph(l);
+    int64_t n;
+    if (!cond || v_rank(g, cond) != 1 || v_dim_const(g, cond, 0, &n)) return cond;
+    lower_assume(l, v_dim(g, cond, 0), v_int(g, 1));
+    return v_at(g, cond, 0, v_int(g, 0));
+}
+
 static bool lower_if(Lower *l) {
     Graph *g = lower_graph(l);
-    Value cond = lower_in(l, 0);
+    Value cond = one_condition(l, lower_in(l, 0));
     if (!cond) return false;
     bool taken;
     if (known_bool(g, cond, &taken)) return inline_branch(l, taken ? "then_branch" : "else_branch");
@@ -174,15 +184,33 @@ static void unrolled_outputs(Lower *l, const LoopIn *in) {
     }
 }
 
-typedef struct LoopFormals {
+/* A loop as a node. Carried tensors stay carried; what is appended to a carried sequence is
+ * stacked. A carried number that each iteration changes by the same amount is a formula of the
+ * iteration. */
+typedef struct Rolled {
+    const LoopIn *in;
     Expr iteration;
-    uint32_t n; /* cond and carried values */
-} LoopFormals;
+    uint32_t iter, n; /* n carried tensors */
+    Value *carried;
+    Type *types; /* of cond and of the carried tensors */
+    Expr *start; /* of a carried number that counts, else 0 */
+    int64_t *step;
+    LowerCaptures captures;
+} Rolled;
 
 static void loop_formals(void *ctx, Graph *body, const Value *in, Value *formal) {
-    const LoopFormals *f = ctx;
-    formal[0] = build_expr(body, DT_i64, f->iteration);
-    for (uint32_t i = 0; i < f->n; i++) formal[1 + i] = in[i];
+    const Rolled *r = ctx;
+    ExprPool *p = body->exprs;
+    formal[0] = build_expr(body, DT_i64, r->iteration);
+    formal[1] = in[0];
+    for (uint32_t i = 0, k = 0; i < r->in->ncarried; i++) {
+        if (r->in->carried[i].kind != ITEM_TENSOR) continue;
+        const Type *t = &r->types[++k];
+        formal[2 + i] = in[k];
+        if (!r->start[k - 1]) continue;
+        const Expr at = expr_add(p, r->start[k - 1], expr_muli(p, r->iteration, r->step[k - 1]));
+        formal[2 + i] = build_reshape(body, build_expr(body, t->dtype, at), t->rank, t->dim);
+    }
 }
 
 /* A body gives what the node lists, after `own` results that are the loop's. */
@@ -192,29 +220,130 @@ static bool check_results(Lower *l, const Graph *body, uint32_t own) {
                        body->outputs.n - own, lower_nout(l));
 }
 
-static bool rolled(Lower *l, const LoopIn *in) {
+static Graph *rolled_body(Lower *l, Rolled *r) {
+    r->captures = (LowerCaptures){0};
+    Graph *body = lower_subgraph_from(l, "body", r->types, r->n + 1, &r->captures,
+                                      r->in->ncarried + 2, loop_formals, r);
+    return body && check_results(l, body, 1) ? body : NULL;
+}
+
+/* Carried numbers that start known are taken to count up by one, until the body shows otherwise. */
+static void guess_counters(Lower *l, Rolled *r) {
+    for (uint32_t k = 0; k < r->n; k++) {
+        uint32_t n;
+        const Expr *start = build_elems(lower_graph(l), r->carried[k], true, &n);
+        if (!start || n != 1 || r->types[1 + k].dtype == DT_bool) continue;
+        r->start[k] = start[0];
+        r->step[k] = 1;
+    }
+}
+
+/* Do the counters step as was guessed? Corrects the guess by what the body does. */
+static bool counters_hold(Rolled *r, Graph *body) {
+    ExprPool *p = body->exprs;
+    bool hold = true;
+    for (uint32_t k = 0; k < r->n; k++) {
+        uint32_t n;
+        int64_t step;
+        if (!r->start[k]) continue;
+        const Expr *next = build_elems(body, body->outputs.v[1 + k].value, false, &n);
+        const Expr now = expr_add(p, r->start[k], expr_muli(p, r->iteration, r->step[k]));
+        const bool known = next && n == 1 && expr_is_const(p, expr_sub(p, next[0], now), &step);
+        if (known && step == r->step[k]) continue;
+        hold = false;
+        if (!known || r->step[k] != 1) r->start[k] = 0;
+        r->step[k] = known ? step : 0;
+    }
+    return hold;
+}
+
+/* The number of iterations, where the condition compares a counter with a limit: one, and one more
+ * after each that leaves limit - counter above 0. Else 0. */
+static Expr counted_trips(const Rolled *r, Graph *body, Expr first) {
+    ExprPool *p = body->exprs;
+    uint32_t n;
+    int64_t by;
+    Expr step, rest;
+    const Expr *e = build_elems(body, body->outputs.v[0].value, false, &n);
+    if (!e || n != 1 || expr_op(p, e[0]) != EX_lt) return 0;
+    const Expr left = expr_sub(p, expr_arg(p, e[0], 1), expr_arg(p, e[0], 0));
+    if (!expr_affine(p, left, r->iter, &step, &rest) || !expr_is_const(p, step, &by) || by >= 0)
+        return 0;
+    rest = expr_max(p, rest, expr_const(p, 0));
+    return expr_mul(p, first, expr_addi(p, expr_ceildiv(p, rest, expr_const(p, -by)), 1));
+}
+
+static void rolled_outputs(Lower *l, const Rolled *r, Value tuple) {
     Graph *g = lower_graph(l);
-    uint32_t iter, n = in->ncarried + 1;
-    Value *carried = ARENA_ARRAY(g->arena, Value, n);
-    Type *types = ARENA_ARRAY(g->arena, Type, n);
-    types[0] = (Type){.dtype = DT_bool};
-    for (uint32_t i = 0; i < in->ncarried; i++) {
-        Item item = lower_in_item(l, 2 + i);
+    uint32_t tensor = 0, appended = r->n + r->in->nscanned;
+    for (uint32_t i = 0; i < lower_nout(l); i++) {
+        const bool stacked = i < r->in->ncarried && r->in->carried[i].kind != ITEM_TENSOR;
+        const Value v = build_proj(g, tuple, stacked ? appended++ : tensor++);
+        if (stacked && v) lower_out_item(l, i, (Item){.kind = ITEM_STACK, .v = v});
+        if (!stacked && lower_has_out(l, i)) lower_out(l, i, v);
+    }
+}
+
+/* The tensors among what is carried; sequences must be empty at first. */
+static bool read_carried(Lower *l, Rolled *r) {
+    Graph *g = lower_graph(l);
+    const uint32_t n = r->in->ncarried;
+    r->carried = ARENA_ARRAY(g->arena, Value, n);
+    r->types = ARENA_ARRAY(g->arena, Type, n + 1);
+    r->start = ARENA_ARRAY(g->arena, Expr, n);
+    r->step = ARENA_ARRAY(g->arena, int64_t, n);
+    r->types[0] = (Type){.dtype = DT_bool};
+    for (uint32_t i = 0; i < n; i++) {
+        const Item item = lower_in_item(l, 2 + i);
         if (item.kind == ITEM_ABSENT && !lower_need(l, 2 + i)) return false;
+        if (item.kind == ITEM_LIST && !item.n && !item.open) continue;
         if (item.kind != ITEM_TENSOR)
             return lower_unsupported(l, "a loop with a known, small number of iterations can",
-                                     "a loop that carries a sequence or an optional");
-        carried[i] = item.v;
-        types[1 + i] = *graph_type(g, item.v);
+                                     "a loop that carries an optional, or a sequence of tensors");
+        r->carried[r->n] = item.v;
+        r->types[++r->n] = *graph_type(g, item.v);
     }
-    LoopFormals f = {v_iteration(g, "iteration", &iter), n};
-    LowerCaptures captures = {0};
-    Graph *body = lower_subgraph_from(l, "body", types, n, &captures, n + 1, loop_formals, &f);
-    if (!body || !check_results(l, body, 1)) return false;
+    return true;
+}
+
+/* The body, with its counters as formulas. A loop whose iterations are thereby counted is lowered
+ * once more, for a body that knows that it stays within them. */
+static Graph *counted_body(Lower *l, Rolled *r, Expr first, Expr *trips) {
+    Graph *g = lower_graph(l);
+    r->iteration = v_iteration(g, "iteration", &r->iter);
+    guess_counters(l, r);
+    Graph *body = rolled_body(l, r);
+    while (body && !counters_hold(r, body)) body = rolled_body(l, r);
+    *trips = body && first ? counted_trips(r, body, first) : 0;
+    if (!*trips) return body;
+    r->iteration = v_iteration(g, "iteration", &r->iter);
+    expr_sym_info(g->exprs, r->iter)->below = *trips;
+    body = rolled_body(l, r);
+    if (!body) return NULL;
+    body->outputs.v[0].value = build_scalar_i(body, DT_bool, 1);
+    body->outputs.v[0].type = (Type){.dtype = DT_bool};
+    return body;
+}
+
+static bool rolled(Lower *l, const LoopIn *in) {
+    Graph *g = lower_graph(l);
+    Rolled r = {.in = in};
+    uint32_t n;
+    Expr trips;
+    if (!read_carried(l, &r)) return false;
     Value trip = in->trip ? in->trip : build_scalar_i(g, DT_i64, INT64_MAX);
     Value cond = in->cond ? in->cond : build_scalar_i(g, DT_bool, 1);
-    out_projections(l, build_loop(g, trip, cond, carried, in->ncarried, captures.values.v,
-                                  captures.values.n, body, iter));
+    const Expr *first = build_elems(g, cond, true, &n);
+    Graph *body = counted_body(l, &r, first && n == 1 ? first[0] : 0, &trips);
+    if (!body) return false;
+    if (trips) {
+        const Value count = build_expr(g, DT_i64, trips);
+        trip = in->trip ? v_min(g, count, build_reshape(g, trip, 0, NULL)) : count;
+        cond = build_scalar_i(g, DT_bool, 1);
+    }
+    rolled_outputs(l, &r,
+                   build_loop(g, trip, cond, r.carried, r.n, r.captures.values.v,
+                              r.captures.values.n, body, r.iter));
     return true;
 }
 

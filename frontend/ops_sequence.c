@@ -1,11 +1,15 @@
 /* Sequences and optionals as compile-time lists: their lengths and positions must be constants, so
- * nothing of them remains in the graph. */
+ * nothing of them remains in the graph. What a loop appends to is stacked instead. */
 #include "frontend/axes.h"
+#include "frontend/formula.h"
 #include "frontend/import_impl.h"
 #include <string.h>
 
 static bool list_in(Lower *l, uint32_t i, Item *out) {
     *out = lower_in_item(l, i);
+    if (out->kind == ITEM_STACK || out->open)
+        return lower_unsupported(l, "stack or concatenate it, or ask for its length or an element",
+                                 "%s of a sequence that a loop builds", lower_op_name(l));
     return out->kind == ITEM_LIST || lower_error(l, D_DTYPE, "input %u must be a sequence", i);
 }
 
@@ -44,14 +48,21 @@ static bool lower_sequence_empty(Lower *l) {
 static bool lower_sequence_at(Lower *l) {
     Item s;
     uint32_t at;
+    if ((s = lower_in_item(l, 0)).kind == ITEM_STACK) {
+        Graph *g = lower_graph(l);
+        Value i = build_reshape(g, lower_in(l, 1), 0, NULL);
+        lower_out(l, 0, build_take(g, s.v, axes_wrap(g, i, graph_type(g, s.v)->dim[0]), 0));
+        return true;
+    }
     if (!list_in(l, 0, &s) || !position(l, 1, s.n, false, &at)) return false;
     lower_out(l, 0, s.list[at]);
     return true;
 }
 
 static bool lower_sequence_insert(Lower *l) {
-    Item s;
-    if (!list_in(l, 0, &s)) return false;
+    Item s = lower_in_item(l, 0);
+    const bool open = s.open && !s.n && !lower_has_in(l, 2);
+    if (!open && !list_in(l, 0, &s)) return false;
     uint32_t at = s.n;
     if (lower_has_in(l, 2) && !position(l, 2, s.n, true, &at)) return false;
     Value *v = ARENA_ARRAY(lower_graph(l)->arena, Value, s.n + 1), x = lower_in(l, 1);
@@ -60,7 +71,13 @@ static bool lower_sequence_insert(Lower *l) {
         return lower_error(l, D_DTYPE, "a tensor of %s in a sequence of %s",
                            dtype_name(lower_type(l, 1)->dtype), dtype_name(s.dtype));
     for (uint32_t i = 0; i <= s.n; i++) v[i] = i < at ? s.list[i] : i == at ? x : s.list[i - 1];
-    return list_out(l, v, s.n + 1, lower_type(l, 1)->dtype);
+    lower_out_item(l, 0,
+                   (Item){.kind = ITEM_LIST,
+                          .open = open,
+                          .dtype = lower_type(l, 1)->dtype,
+                          .n = s.n + 1,
+                          .list = v});
+    return true;
 }
 
 static bool lower_sequence_erase(Lower *l) {
@@ -75,9 +92,14 @@ static bool lower_sequence_erase(Lower *l) {
 }
 
 static bool lower_sequence_length(Lower *l) {
-    Item s;
+    Graph *g = lower_graph(l);
+    Item s = lower_in_item(l, 0);
+    if (s.kind == ITEM_STACK) {
+        lower_out(l, 0, build_expr(g, DT_i64, graph_type(g, s.v)->dim[0]));
+        return true;
+    }
     if (!list_in(l, 0, &s)) return false;
-    lower_out(l, 0, build_scalar_i(lower_graph(l), DT_i64, s.n));
+    lower_out(l, 0, build_scalar_i(g, DT_i64, s.n));
     return true;
 }
 
@@ -150,9 +172,27 @@ static bool lower_sequence_map(Lower *l) {
     return true;
 }
 
+/* [n, ..] with axis 0 moved to its place and, unless it is a new axis there, merged with it. */
+static bool concat_stack(Lower *l, Value v, bool stack) {
+    Graph *g = lower_graph(l);
+    Type t;
+    const int axis = lower_axis(l, lower_i(l, "axis"), v_rank(g, v) - !stack);
+    if (axis < 0) return false;
+    v = v_move_axis(g, v, 0, axis);
+    t = *graph_type(g, v);
+    if (!stack) {
+        t.dim[axis] = expr_mul(g->exprs, t.dim[axis], t.dim[axis + 1]);
+        t.rank--;
+        for (int i = axis + 1; i < t.rank; i++) t.dim[i] = t.dim[i + 1];
+    }
+    lower_out(l, 0, build_reshape(g, v, t.rank, t.dim));
+    return true;
+}
+
 static bool lower_concat_from_sequence(Lower *l) {
     Graph *g = lower_graph(l);
-    Item s;
+    Item s = lower_in_item(l, 0);
+    if (s.kind == ITEM_STACK) return concat_stack(l, s.v, lower_i(l, "new_axis") != 0);
     if (!list_in(l, 0, &s)) return false;
     if (!s.n) return lower_error(l, D_SHAPE, "the sequence is empty");
     const bool stack = lower_i(l, "new_axis") != 0;

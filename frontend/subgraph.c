@@ -76,6 +76,28 @@ void lower_add_captures(Lower *l, Graph *sub, uint32_t ninputs, const LowerCaptu
                     *graph_type(l->g, captures->values.v[i]));
 }
 
+/* Tensors in order, then what was appended to sequences. */
+static bool body_outputs(Lower *l, Scope *s, const char *attr) {
+    const Onnx__GraphProto *p = s->proto;
+    VEC(uint32_t) appended = {0};
+    Item *out = ARENA_ARRAY(l->im->arena, Item, p->n_output);
+    bool ok = true;
+    for (uint32_t i = 0; i < p->n_output; i++) {
+        if (!find_output(l, s, text_or_empty(p->output[i]->name), &out[i]))
+            ok = false;
+        else if (out[i].kind == ITEM_LIST && out[i].open && out[i].n == 1)
+            vec_push(l->im->arena, &appended, i);
+        else if (out[i].kind != ITEM_TENSOR)
+            ok = lower_unsupported(l, NULL, "'%s' returns a sequence", attr);
+        else
+            build_output(s->g, arena_strdup(l->im->arena, p->output[i]->name), out[i].v);
+    }
+    for (uint32_t i = 0; ok && i < appended.n; i++)
+        build_output(s->g, arena_strdup(l->im->arena, p->output[appended.v[i]]->name),
+                     out[appended.v[i]].list[0]);
+    return ok;
+}
+
 Graph *lower_subgraph_from(Lower *l, const char *attr, const Type *inputs, uint32_t ninputs,
                            LowerCaptures *captures, uint32_t nformal, LowerFormals formals,
                            void *ctx) {
@@ -101,21 +123,12 @@ Graph *lower_subgraph_from(Lower *l, const char *attr, const Type *inputs, uint3
                 build_input(g, arena_printf(im->arena, "capture.%u", i), *graph_type(l->g, outer)));
     }
     formals(ctx, g, in, formal);
-    for (uint32_t i = 0; i < nformal; i++) items[i] = (Item){.kind = ITEM_TENSOR, .v = formal[i]};
+    for (uint32_t i = 0; i < nformal; i++)
+        items[i] = formal[i] ? (Item){.kind = ITEM_TENSOR, .v = formal[i]}
+                             : (Item){.kind = ITEM_LIST, .open = true};
     lower_body(l, s, items);
     build_at(g, s->loc);
-    bool ok = true;
-    for (size_t i = 0; i < p->n_output; i++) {
-        Item out;
-        if (!find_output(l, s, text_or_empty(p->output[i]->name), &out)) {
-            ok = false;
-        } else if (out.kind != ITEM_TENSOR) {
-            ok = lower_unsupported(l, NULL, "'%s' returns a sequence", attr);
-        } else {
-            build_output(g, arena_strdup(im->arena, p->output[i]->name), out.v);
-        }
-    }
-    return ok ? g : NULL;
+    return body_outputs(l, s, attr) ? g : NULL;
 }
 
 typedef struct Same {

@@ -179,7 +179,8 @@ static bool check_loop(Graph *g, Value trip, Value cond, uint32_t ncarried, cons
 static Expr static_trip(Graph *g, Value trip, Value cond, Graph *body) {
     uint32_t n;
     const Expr *e = build_elems(g, trip, true, &n);
-    if (!e || !is_true(g, cond) || !is_true(body, body->outputs.v[0].value)) return 0;
+    const bool kept = body->outputs.v[0].value == body->inputs.v[0].value;
+    if (!e || !is_true(g, cond) || (!kept && !is_true(body, body->outputs.v[0].value))) return 0;
     return expr_max(g->exprs, e[0], expr_const(g->exprs, 0));
 }
 

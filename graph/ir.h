@@ -108,8 +108,8 @@ typedef enum ScatterMode { SCATTER_set, SCATTER_add, SCATTER_mul, SCATTER_min, S
  * loop: operands = trip count (i64 scalar), cond (bool scalar), carried..., captures...;
  *       body inputs = cond, carried..., captures...; the iteration number is symbol `iter`;
  *       body outputs = cond, carried..., scanned...; results = final carried..., scanned stacked
- *       along a new axis 0. `static_trip` holds when the trip count is an expression and the body's
- *       cond is the constant true: then scanned sizes are known. */
+ *       along a new axis 0. `trip` is known when the trip count is an expression and the body's cond
+ *       stays true: then scanned sizes are known. */
 typedef struct Control {
     struct Graph *body[2];
     uint32_t ncarried, nscanned;

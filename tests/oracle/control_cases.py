@@ -186,3 +186,67 @@ each("sizes_by_sum", """(float[n, 4] x) => (float[n, 4] y, float[m] ones, int64[
     chosen = Where(keep, fill, shape)
     wide = Expand(halves, chosen)
 }""", some=some, none=none, one=dict(x=x[:1]))
+
+# A branch and an inner loop whose results a loop stacks, and which the body reads again.
+each("stacked_control", """(float[n, 4] x, int64[m] bounds) => (float[t, 1, 4] y, float[t, p, 4] z, float[4] last) {
+    first = Constant<value_ints = [0]>()
+    one = Constant<value_ints = [1]>()
+    i1 = Constant<value_int = 1>()
+    length = Size(bounds)
+    trips = Sub(length, i1)
+    start = Constant<value_floats = [0.0, 0.0, 0.0, 0.0]>()
+    go = Constant<value = bool {1}>()
+    last, y, z = Loop(trips, go, start) <
+        body = turn(int64 i, bool c, float[4] s) => (bool c2, float[4] s2, float[1, 4] part, float[p, 4] inner) {
+            c2 = Identity(c)
+            at = Unsqueeze(i, first)
+            next = Add(at, one)
+            behind = Add(next, one)
+            from = Slice(bounds, at, next)
+            to = Slice(bounds, next, behind)
+            none = Equal(from, to)
+            part = If(none) <
+                then_branch = empty() => (float[1, 4] a) { row = Slice(x, first, one)
+                                                           a = Neg(row) },
+                else_branch = some() => (float[1, 4] b) { rows = Slice(x, from, to)
+                                                          b = ReduceSum(rows, first) }>
+            flat = Squeeze(part, first)
+            s1 = Add(s, flat)
+            two = Constant<value_int = 70>()
+            s2, inner = Loop(two, go, s1) <
+                body = deep(int64 j, bool d, float[4] u) => (bool d2, float[4] u2, float[4] v) {
+                    d2 = Identity(d)
+                    half = Constant<value_float = 0.5>()
+                    u2 = Mul(u, half)
+                    v = Add(u, flat)
+                }>
+        }>
+}""", some=dict(x=x, bounds=np.array([0, 2, 2, 5, 7])))
+
+# What exporters make of a Python list that a loop appends to, and of one that counts by itself.
+each("appended", """(float[n, 4] x) => (float[k, 4] joined, float[4, k] stacked, int64 count, float[4] second, int64 end) {
+    go = Constant<value = bool {1}>()
+    none = SequenceEmpty()
+    first = Constant<value_ints = [0]>()
+    rows = Shape<start = 0, end = 1>(x)
+    limit = Squeeze(rows, first)
+    i0 = Constant<value_int = 0>()
+    i1 = Constant<value_int = 1>()
+    list, end, lines = Loop("", go, none, i0, none) <
+        body = turn(int64 i, bool c, seq(float[1, 4]) list_in, int64 at, seq(float[4]) lines_in)
+            => (bool more, seq(float[1, 4]) list_out, int64 at2, seq(float[4]) lines_out) {
+            place = Unsqueeze(at, first)
+            row = Gather<axis = 0>(x, place)
+            e = Exp(row)
+            list_out = SequenceInsert(list_in, e)
+            line = Squeeze(row, first)
+            lines_out = SequenceInsert(lines_in, line)
+            step = Constant<value_int = 2>()
+            at2 = Add(at, step)
+            more = Less(at2, limit)
+        }>
+    joined = ConcatFromSequence<axis = 0>(list)
+    stacked = ConcatFromSequence<axis = 1, new_axis = 1>(lines)
+    count = SequenceLength(list)
+    second = SequenceAt(lines, i1)
+}""", odd=dict(x=x), even=dict(x=x[:4]))

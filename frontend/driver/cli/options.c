@@ -45,7 +45,7 @@ static const OptRow opt_rows[] = {
     {"--precision", NULL, OPT_TEXT, FIELD(precision), MODEL_VERBS, "P",
      "what contractions run in: f32 (the only one so far)"},
     {"--dim", NULL, OPT_DIM, 0, MODEL_VERBS, "NAME=N | NAME=LO..HI",
-     "fixes or bounds a symbolic size; of a plan: its value"},
+     "fixes or bounds a symbolic size, or bounds a value that decides sizes; of a plan: its value"},
     {"--dump-ir", NULL, OPT_TEXT, FIELD(dump_ir), MODEL_VERBS, "DIR",
      "writes the text of every level there: graphs, kernels, code"},
     {"--embed", NULL, OPT_FLAG, FIELD(embed), "compile", "",
