@@ -187,7 +187,9 @@ void fuse_analyse(Fuse *f) {
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         VState *s = &f->v[f->g->outputs.v[i].value];
         Op op = (Op)graph_node(f->g, f->g->outputs.v[i].value)->op;
-        if (op == OP_input || op == OP_const || s->output) continue; /* copied, see group.c */
+        /* Copied, see group.c. A loop or branch stores its results at the start of buffers. */
+        const bool based = op == OP_proj && f->out_base && f->out_base[i];
+        if (op == OP_input || op == OP_const || s->output || based) continue;
         s->must = true;
         s->output = i + 1;
     }
