@@ -128,6 +128,8 @@ with tempfile.TemporaryDirectory() as d:
     run(2, "not a range", "mlp.plan", "--dim", "batch=1..3")
     run(2, "batch is 0", "mlp.plan", "--dim", "batch=0")
     run(2, "has batch = 4", "mlp.plan", "--input", "x=x.npy", "--dim", "batch=3")
+    run(2, "--target: is for models", "mlp.plan", "--target", "cpu")
+    expect(2, "--dump-ir: is for models", "inspect", "mlp.plan", "--dump-ir", "ir")
     run(3, "a model is compiled first if its name ends in .onnx", "x.npy")
     run(4, "would both be the file a_b", "clash.onnx")
     expect(2, "no symbol", "inspect", "mlp.plan", "--dim", "sequence=3")

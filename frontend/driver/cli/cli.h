@@ -53,6 +53,8 @@ graphc_status cmd_doctor(Cli *c);
  */
 graphc_status cli_check_dim(Cli *c, const graphc_compile_dim *dim, const char *name, int64_t lo,
                             int64_t hi);
+/* Refuses options of compiling where the file is a plan already. */
+graphc_status cli_check_plan_options(Cli *c);
 graphc_compile_options cli_compile_options(const Cli *c);
 /* The bytes of a plan: read as they are, or compiled when the path is a model's (NAME.onnx). */
 bool cli_is_model(const char *path);

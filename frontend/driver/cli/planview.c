@@ -27,6 +27,7 @@ graphc_status planview_open(Cli *c, const char *path, PlanView *v) {
     char error[256] = "";
     const void *bytes;
     *v = (PlanView){0};
+    if (!cli_is_model(path)) GC_TRY(cli_check_plan_options(c));
     GC_TRY(cli_load_plan(c, path, &bytes, &v->size));
     /* plan_parse wants 64-byte alignment, an arena gives 16. */
     uintptr_t room = (uintptr_t)arena_alloc(c->arena, v->size + PLAN_ALIGN);

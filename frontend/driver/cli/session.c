@@ -73,6 +73,7 @@ graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
         GC_TRY(cli_load_plan(&compile, path, &bytes, &size));
         st = graphc_plan_load_memory(bytes, size, path, &s->plan, error, sizeof error);
     } else {
+        GC_TRY(cli_check_plan_options(c));
         st = graphc_plan_load(path, &s->plan, error, sizeof error);
     }
     if (st != GRAPHC_OK) return cli_load_failed(c, path, st, error);
