@@ -4,12 +4,29 @@
 #include <math.h>
 #include <string.h>
 
+/* Without the taps that lie behind the input for the first position, hence for all: a kernel may be
+ * far larger than what it pools. */
+static Window without_far_taps(Graph *g, Value x, const Window *w) {
+    Window cut = *w;
+    for (int i = 0; i < w->n; i++) {
+        int64_t reach;
+        Expr end = expr_add(g->exprs, v_dim(g, x, 2 + i), w->lo[i]);
+        if (!expr_is_const(g->exprs, end, &reach) || reach < 1) continue;
+        int64_t taps = (reach - 1) / w->dilation[i] + 1;
+        if (taps >= w->size[i]) continue;
+        cut.size[i] = taps;
+        cut.hi[i] = expr_addi(g->exprs, w->hi[i], (taps - w->size[i]) * w->dilation[i]);
+    }
+    return cut;
+}
+
 /* [N, S..., C] -> [N, O..., C, K...] */
 static Value taps_last(Graph *g, Value x, Value fill, const Window *w) {
     uint8_t axis[GRAPH_MAX_WINDOW];
+    const Window cut = without_far_taps(g, x, w);
     for (int i = 0; i < w->n; i++) axis[i] = (uint8_t)(1 + i);
-    Value padded = v_channels_last(g, nn_pad_spatial(g, x, fill, w));
-    return build_window(g, padded, (uint8_t)w->n, axis, w->size, w->stride, w->dilation);
+    Value padded = v_channels_last(g, nn_pad_spatial(g, x, fill, &cut));
+    return build_window(g, padded, (uint8_t)w->n, axis, cut.size, w->stride, w->dilation);
 }
 
 static Value reduce_taps(Graph *g, Op op, Value taps, const Window *w) {

@@ -132,3 +132,9 @@ for s, t in ((1, 9), (7, 7), (17, 33)):
 for tag, to in (("f16", 10), ("bf16", 16)):
     both(f"cast_{tag}_rest_17x33", lambda c: c.op("Mul", c.op("Sub", "x", c.op("Cast", c.op("Cast", "x", to=to), to=1)), c.add("k", np.float32(512))),
          free={"x": {0: "m"}}, x=f32(17, 33))
+
+# ---- pools whose kernels reach far beyond the input (ceil_mode makes one position of what is there) -----------
+for op, kw in (("AveragePool", {}), ("AveragePool", {"count_include_pad": 1}), ("MaxPool", {})):
+    for k, pads in ((40, [0, 0, 0, 0]), (9, [2, 1, 0, 3])):
+        both(f"far_{op}_{k}_{len(kw)}", lambda c: c.op(op, "x", kernel_shape=[k, k], strides=[k, k], ceil_mode=1, pads=pads, **kw),
+             free={"x": {0: "b"}}, x=f32(2, 3, 5, 7))
