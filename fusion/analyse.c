@@ -57,6 +57,18 @@ static void count_users(Fuse *f) {
     }
 }
 
+static void count_readers(Fuse *f) {
+    for (Value v = f->g->nodes.n; v-- > 1;) {
+        VState *s = &f->v[v];
+        for (uint32_t i = 0; i < s->nusers; i++) {
+            Value u = f->users[s->first_user + i];
+            const Node *x = graph_node(f->g, u);
+            bool view = op_info[x->op].cls == OPC_VIEW && x->nin == 1 && !f->v[u].must;
+            s->readers += view ? f->v[u].readers : 1;
+        }
+    }
+}
+
 static void find_reach(Fuse *f) {
     uint32_t n = f->g->nodes.n;
     f->dots = ARENA_ARRAY(f->arena, uint32_t, n);
@@ -137,7 +149,7 @@ static bool is_boundary(const Fuse *f, Value v) {
     OpClass c = op_info[n->op].cls;
     if (n->op == OP_input || n->op == OP_const) return true;
     if (c == OPC_MAP || c == OPC_VIEW || c == OPC_SOURCE || n->op == OP_gather)
-        return s->must || (s->nusers > 1 && (s->epi || s->flops > 4) && c != OPC_VIEW);
+        return s->must || (s->readers > 1 && (s->epi || s->flops > 4) && c != OPC_VIEW);
     return true;
 }
 
@@ -183,6 +195,7 @@ void fuse_analyse(Fuse *f) {
     f->v = ARENA_ARRAY(f->arena, VState, n);
     f->definer = graph_definers(f->g);
     count_users(f);
+    count_readers(f);
     find_reach(f);
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         VState *s = &f->v[f->g->outputs.v[i].value];

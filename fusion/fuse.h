@@ -134,6 +134,7 @@ typedef struct Group {
 typedef struct VState {
     VEC(Demand) demands;
     uint32_t first_user, nusers;
+    uint32_t readers; /* users, a view's counted in place of the view */
     Value epi, epi_from; /* the contraction, and the operand through which it is reached */
     bool const_only;     /* depends on constants only, static shape */
     bool must;           /* has to be stored whatever the demands are */
