@@ -130,10 +130,8 @@ static EV f32_to_small(Emit *e, const Narrow *n, bool saturate, EV u) {
     EV is_nan = cmp_c(e, LLVMIntUGT, abs, 0x7f800000);
     if (n->nan) r = sel(e, is_nan, emit_i(e, t, n->nan), r);
     EV signed_r = LLVMBuildOr(e->b, r, sign, "");
-    /* A format without NaN has -0 in its place. */
-    if (!n->nan) signed_r = sel(e, is_nan, emit_i(e, t, n->sign), signed_r);
     /* Without a NaN to give, NaN becomes -0, as ONNX's reference has it. */
-    if (!n->nan && !n->fnuz) signed_r = sel(e, is_nan, emit_i(e, t, n->sign), signed_r);
+    if (!n->nan) signed_r = sel(e, is_nan, emit_i(e, t, n->sign), signed_r);
     if (n->fnuz) signed_r = sel(e, cmp_c(e, LLVMIntEQ, r, 0), r, signed_r);
     return narrow_bits(e, signed_r, e->i8);
 }

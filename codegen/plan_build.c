@@ -1,5 +1,6 @@
 #include "codegen/plan_build.h"
 #include "codegen/plan_write.h"
+#include "graph/rewrite.h"
 #include "runtime/abi.h"
 #include <string.h>
 
@@ -42,16 +43,21 @@ static void put_io(Builder *b, PlanSectionId section, const IoInfo *io) {
     plan_write_record(&b->w, section, &r, sizeof r);
 }
 
+typedef struct Counted {
+    const Value *definer; /* by symbol */
+    bool found;
+} Counted;
+
+static void note_counted(void *ctx, uint32_t sym) {
+    Counted *c = ctx;
+    c->found = c->found || c->definer[sym];
+}
+
 /* Does e depend on a size that a node of g finds out? */
 static bool counted_in(const Graph *g, Expr e) {
-    uint32_t sym;
-    for (Value v = 1; v < g->nodes.n; v++) {
-        const Node *n = graph_node(g, v);
-        if (n->op == OP_compact && expr_is_sym(g->exprs, n->type.dim[0], &sym) &&
-            expr_uses(g->exprs, e, sym))
-            return true;
-    }
-    return false;
+    Counted c = {graph_definers(g), false};
+    expr_each_sym(g->exprs, e, note_counted, &c);
+    return c.found;
 }
 
 /* What holds whenever g's nodes run. Of a branch (not `always`) only what its own counts decide:

@@ -19,7 +19,8 @@ static void note_symbol(void *ctx, uint32_t sym) {
     r->found = r->found || kind == SYM_DATA || kind == SYM_ITER;
 }
 
-bool expr_known_in_run(const ExprPool *p, Expr e) {
+/* e depends on what only the run knows: counts that kernels write, iteration numbers. */
+static bool known_in_run(const ExprPool *p, Expr e) {
     RunSymbols r = {p, false};
     if (e) expr_each_sym(p, e, note_symbol, &r);
     return r.found;
@@ -70,7 +71,7 @@ static Interval of_expr(const Schedule *s, Expr e) {
     ExprPool *p = s->exprs;
     ExprOp op = expr_op(p, e);
     Interval x[3], r;
-    if (!expr_known_in_run(p, e)) return (Interval){e, e};
+    if (!known_in_run(p, e)) return (Interval){e, e};
     if (op == EX_sym) return of_symbol(s, e);
     for (int i = 0; i < (op == EX_select ? 3 : 2); i++) x[i] = of_expr(s, expr_arg(p, e, i));
     switch (op) {

@@ -85,8 +85,6 @@ typedef struct Schedule {
 
 /* Needs an optimised graph. Deterministic. */
 graphc_status schedule_build(const Graph *g, const Machine *m, Arena *a, Schedule **out);
-/* e depends on what only the run knows: counts that kernels write, iteration numbers. */
-bool expr_known_in_run(const ExprPool *p, Expr e);
 /* The most that e can be, in terms of what is known before the run. */
 Expr schedule_bound(const Schedule *s, Expr e);
 void schedule_print(const Schedule *s, StrBuf *out); /* post-fusion.kir */
