@@ -155,15 +155,19 @@ static void sync_folder(const char *path) {
     close(dir);
 }
 
+static int link_unnamed(int fd, const char *path) {
+    char unnamed[32];
+    snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
+    return linkat(AT_FDCWD, unnamed, AT_FDCWD, path, AT_SYMLINK_FOLLOW);
+}
+
 /* Names a file beside `path` as no other is named: creates it, or links the unnamed file `fd`. */
 static int name_beside(const char *path, int fd, char *temp, size_t room) {
     enum { TRIES = 100 };
-    char unnamed[32];
-    snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fd);
     for (unsigned k = 0; k < TRIES; k++) {
         snprintf(temp, room, "%s.%ld-%u", path, (long)getpid(), k);
         int got = fd < 0 ? open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)
-                         : linkat(AT_FDCWD, unnamed, AT_FDCWD, temp, AT_SYMLINK_FOLLOW);
+                         : link_unnamed(fd, temp);
         if (got >= 0) return got;
         if (errno != EEXIST) break;
     }
@@ -184,22 +188,25 @@ static int open_new(const char *path, char *temp, size_t room) {
     return fd >= 0 ? fd : name_beside(path, -1, temp, room);
 }
 
+/* Gives a written file its name at once where there is none. An unnamed file cannot replace another
+ * one, so it has a name of its own for the moment between two system calls. */
+static bool put_in_place(const char *path, int fd, char *temp, size_t room) {
+    if (!*temp && link_unnamed(fd, path) == 0) return true;
+    return (*temp || name_beside(path, fd, temp, room) >= 0) && rename(temp, path) == 0;
+}
+
 static graphc_status write_and_rename(const char *path, char *temp, size_t room, const void *data,
                                       size_t size, char why[WHY]) {
     int fd = open_new(path, temp, room);
     if (fd < 0) return fail_errno(why, "cannot be created");
-    bool ok = write_all(fd, data, size) && fsync(fd) == 0 &&
-              (*temp || name_beside(path, fd, temp, room) >= 0);
+    bool ok = write_all(fd, data, size) && fsync(fd) == 0 && put_in_place(path, fd, temp, room);
     int saved = errno;
-    if (close(fd) != 0 && ok) {
-        ok = false;
-        saved = errno;
-    }
-    if (ok && rename(temp, path) == 0) {
+    close(fd); /* all that it could report, fsync did */
+    if (ok) {
         sync_folder(path);
         return GRAPHC_OK;
     }
-    if (!ok) errno = saved;
+    errno = saved;
     graphc_status s = fail_errno(why, "cannot be written");
     if (*temp) unlink(temp);
     return s;

@@ -23,8 +23,8 @@ graphc_status file_map_beneath(const char *base_path, const char *relative, File
 void file_unmap(FileMap *m);
 
 /* Writes a new file in the same folder, fsync and rename: readers see the old file or the whole new
- * one, and a process that is killed leaves neither a part nor a temporary file. Devices and pipes
- * are written in place; "-" is standard output. */
+ * one, and a process that is killed leaves no part and, unless it was just replacing a file, no
+ * temporary one. Devices and pipes are written in place; "-" is standard output. */
 graphc_status file_write(const char *path, const void *data, size_t size, char why[256]);
 
 /* Makes a folder for files to be written to; one that is there already does as well. */
