@@ -3,7 +3,7 @@
 #ifndef CODEGEN_CODEGEN_H
 #define CODEGEN_CODEGEN_H
 
-#include "fusion/schedule.h"
+#include "fusion/schedule/schedule.h"
 
 typedef enum CodeForm {
     CODE_x86_64_v3, /* position-independent image: code and read-only data, entry offsets */

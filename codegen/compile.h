@@ -3,7 +3,7 @@
 #define CODEGEN_COMPILE_H
 
 #include "codegen/codegen.h"
-#include "codegen/emit.h"
+#include "codegen/emit/emit.h"
 #include <llvm-c/TargetMachine.h>
 
 #define COMPILE_VARIANTS 2

@@ -39,6 +39,7 @@ function(graphc_script name label timeout)
 endfunction()
 
 graphc_script(lint/layers quick 60 tests/lint/layers)
+graphc_script(lint/tree quick 60 tests/lint/tree)
 graphc_script(lint/size quick 60 tests/lint/size)
 graphc_script(lint/exports quick 60 tests/lint/exports ${CMAKE_BINARY_DIR})
 graphc_script(lint/documented quick 60 tests/lint/documented $<TARGET_FILE:graphc_cli>)

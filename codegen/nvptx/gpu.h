@@ -5,7 +5,7 @@
 #define CODEGEN_NVPTX_GPU_H
 
 #include "codegen/compile.h"
-#include "codegen/rows.h"
+#include "codegen/rows/rows.h"
 
 typedef struct Gpu {
     Emit *e;

@@ -2,7 +2,7 @@
 #ifndef FRONTEND_DRIVER_COMPARE_H
 #define FRONTEND_DRIVER_COMPARE_H
 
-#include "graph/eval.h"
+#include "graph/eval/eval.h"
 
 typedef struct Comparison {
     bool same_type; /* dtype and shape agree */

@@ -2,7 +2,7 @@
 #ifndef FRONTEND_DRIVER_DUMP_H
 #define FRONTEND_DRIVER_DUMP_H
 
-#include "fusion/schedule.h"
+#include "fusion/schedule/schedule.h"
 
 typedef struct Dump {
     const char *dir; /* NULL: nothing is dumped and every call returns at once */

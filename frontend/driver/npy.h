@@ -3,7 +3,7 @@
 #ifndef FRONTEND_DRIVER_NPY_H
 #define FRONTEND_DRIVER_NPY_H
 
-#include "graph/eval.h"
+#include "graph/eval/eval.h"
 
 bool npy_is(const void *bytes, size_t n);
 graphc_status npy_decode(Arena *a, DiagSink *d, const char *path, const void *bytes, size_t n,

@@ -1,6 +1,6 @@
 #include "frontend/driver/pipeline.h"
 #include "frontend/driver/dump.h"
-#include "graph/pass.h"
+#include "graph/pass/pass.h"
 #include "runtime/base/file.h"
 
 #include <stddef.h>

@@ -4,9 +4,9 @@
 #define FRONTEND_DRIVER_PIPELINE_H
 
 #include "codegen/codegen.h"
-#include "codegen/plan_build.h"
-#include "frontend/graphc_compile.h"
-#include "frontend/import.h"
+#include "codegen/plan/plan_build.h"
+#include "frontend/driver/graphc_compile.h"
+#include "frontend/import/import.h"
 
 #define PIPELINE_MAX_TARGETS 4
 

@@ -1,6 +1,6 @@
 #include "frontend/driver/tensor_file.h"
 #include "frontend/driver/npy.h"
-#include "frontend/import.h"
+#include "frontend/import/import.h"
 #include "onnx.pb-c.h"
 #include "runtime/base/file.h"
 

@@ -2,7 +2,7 @@
 #ifndef FRONTEND_DRIVER_TENSOR_FILE_H
 #define FRONTEND_DRIVER_TENSOR_FILE_H
 
-#include "graph/eval.h"
+#include "graph/eval/eval.h"
 
 /* Elements in graphc's memory form (dtype.def: sub-byte types one per byte), in the arena. The
  * form is told by the file's first bytes, not its name. */

@@ -6,8 +6,8 @@
 #ifndef TESTS_UNIT_PLAN_SAMPLE_H
 #define TESTS_UNIT_PLAN_SAMPLE_H
 
-#include "codegen/plan_build.h"
-#include "graph/build.h"
+#include "codegen/plan/plan_build.h"
+#include "graph/build/build.h"
 #include "runtime/abi.h"
 
 #if defined(__clang__)

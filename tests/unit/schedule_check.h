@@ -3,9 +3,9 @@
 #ifndef TESTS_SCHEDULE_CHECK_H
 #define TESTS_SCHEDULE_CHECK_H
 
-#include "fusion/schedule.h"
-#include "graph/build.h"
-#include "graph/eval.h"
+#include "fusion/schedule/schedule.h"
+#include "graph/build/build.h"
+#include "graph/eval/eval.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

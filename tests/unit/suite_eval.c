@@ -5,8 +5,8 @@
  *
  * One line a case: pass, unsupported, error, wrong or crash, the folder's name, the first message.
  * Every case runs in a process of its own. The exit status is 0 if no case is wrong or crashes. */
-#include "frontend/import.h"
-#include "graph/eval.h"
+#include "frontend/import/import.h"
+#include "graph/eval/eval.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

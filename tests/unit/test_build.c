@@ -1,6 +1,6 @@
 /* The builder: type rules and their diagnostics, sharing, folding, symbolic shapes. */
-#include "graph/build.h"
-#include "graph/eval_scalar.h"
+#include "graph/build/build.h"
+#include "graph/eval/eval_scalar.h"
 #include "tests/unit/test.h"
 
 static Graph *new_graph(void) {

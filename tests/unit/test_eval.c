@@ -1,9 +1,9 @@
 /* The reference evaluator on hand-checked values, edge cases first. Operands are graph inputs, so
  * that nothing folds. */
-#include "graph/build.h"
-#include "graph/eval.h"
-#include "graph/eval_scalar.h"
-#include "graph/pass.h"
+#include "graph/build/build.h"
+#include "graph/eval/eval.h"
+#include "graph/eval/eval_scalar.h"
+#include "graph/pass/pass.h"
 #include "tests/unit/test.h"
 
 #define MAX_INPUTS 4

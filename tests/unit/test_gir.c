@@ -3,8 +3,8 @@
  * may follow each other in one file, each starting from the file's first graph. Apart from the
  * text, both graphs must compute the same on random inputs. GRAPHC_UPDATE=1 rewrites the
  * expectations. */
-#include "graph/eval.h"
-#include "graph/pass.h"
+#include "graph/eval/eval.h"
+#include "graph/pass/pass.h"
 #include "runtime/base/file.h"
 #include "tests/unit/test.h"
 #include <dirent.h>

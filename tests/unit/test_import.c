@@ -1,5 +1,5 @@
 /* The importer on models written here byte by byte: structure, limits, messages. */
-#include "frontend/import.h"
+#include "frontend/import/import.h"
 #include "tests/unit/test.h"
 #include <unistd.h>
 

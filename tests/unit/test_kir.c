@@ -1,5 +1,5 @@
 /* Kernel IR: text both ways, verifier, reference interpreter, content hash. */
-#include "fusion/kir.h"
+#include "fusion/kir/kir.h"
 #include "tests/unit/test.h"
 
 typedef struct Env {

@@ -1,6 +1,6 @@
 /* A compile that runs out of memory, wherever that happens, returns GRAPHC_NO_MEMORY with a
  * message; the process goes on and nothing that arenas held is left behind. */
-#include "frontend/graphc_compile.h"
+#include "frontend/driver/graphc_compile.h"
 #include "runtime/base/arena.h"
 #include "test.h"
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* graphc explain: per kernel the nodes it covers and what bounds it, then what stayed apart and
  * why. */
 #include "frontend/driver/cli/planview.h"
-#include "fusion/machine.h"
+#include "fusion/schedule/machine.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,0 +1,85 @@
+/* What the files of the CPU attention template share.
+ *
+ * Work items are (batch and head, block of queries). Two loop structures:
+ *   many queries   queries run over lanes: S^T = K Q^T tile by tile with the score body applied in
+ *                  registers, column-wise softmax, then O += P^T V. Only Q is transposed.
+ *   few queries    one query at a time with keys, then value columns, over lanes (decoding)
+ * Keys come in blocks with a running maximum and sum per query, so scores stay in cache for any
+ * number of keys. K and V are read in place where rows are contiguous f32 (or f64), else a block is
+ * computed into scratch first.
+ *
+ * A row whose maximum is -inf uses 0 in its place, so that nothing but its sum is 0: such a row
+ * gives 0 if guarded, else 0/0. */
+#ifndef CODEGEN_TEMPLATES_ATTENTION_H
+#define CODEGEN_TEMPLATES_ATTENTION_H
+
+#include "codegen/emit/emit.h"
+
+#define ATTN_UNIT  16  /* queries: the unit in which they are cut, on every target */
+#define ATTN_UNITS 4   /* units in a block */
+#define ATTN_KEYS  256 /* keys in a block */
+#define ATTN_FEW   8   /* fewer queries than this go one at a time */
+
+/* K or V: rows of `size` elements, in place or copied block-wise. */
+typedef struct AttnRows {
+    KVal v;
+    uint32_t axis;     /* along the row: d or dv */
+    Expr size, padded; /* elements; rounded up to vectors */
+    bool direct;       /* read in place */
+    bool whole;        /* size is a multiple of the lanes */
+    LLVMValueRef copy;
+} AttnRows;
+
+typedef struct Attn {
+    Emit *e;
+    const Kernel *k;
+    const KAttn *t;
+    ExprPool *p;
+    DType acc;
+    LLVMTypeRef elem, vec;
+    uint32_t bytes, lanes;
+    uint32_t nv;               /* most vectors of queries at a time */
+    uint32_t nq;               /* nv * lanes: row length of qt and scores */
+    uint32_t out_rows, out_nv; /* tile of O += P^T V */
+    uint32_t sym_i, sym_j, sym_d, sym_dv;
+    Expr ni, nj, nd, ndv;
+    Expr shift; /* 0, or keys j > i + shift are masked */
+    AttnRows kr, vr;
+
+    /* scratch */
+    LLVMValueRef qt;                         /* [nd][nq], or one query */
+    LLVMValueRef scores;                     /* [ATTN_KEYS + pad][nq], or one row */
+    LLVMValueRef out;                        /* [nq + pad][padded ndv] */
+    LLVMValueRef max, sum, scale, block_max; /* [nq] each */
+
+    /* current block */
+    LLVMValueRef query0, queries; /* first query, their number */
+    LLVMValueRef vectors;         /* query vectors of this block */
+    LLVMValueRef key0, keys;      /* current block of keys */
+} Attn;
+
+/* attention.c */
+Expr attn_sym(Attn *t, const char *name, Expr size, LLVMValueRef value);
+void attn_copy_rows(Attn *t, AttnRows *r); /* keys [key0, key0 + keys) */
+/* Address of element `at` (a symbol's expression or 0) of row `row`, counted from key0. */
+LLVMValueRef attn_row(Attn *t, const AttnRows *r, LLVMValueRef row);
+LLVMValueRef attn_at(Attn *t, LLVMValueRef base, LLVMValueRef index);   /* element address */
+LLVMValueRef attn_load(Attn *t, LLVMValueRef base, LLVMValueRef index); /* a vector */
+void attn_store(Attn *t, LLVMValueRef v, LLVMValueRef base, LLVMValueRef index);
+LLVMValueRef attn_add(Attn *t, LLVMValueRef x, int64_t c);
+LLVMValueRef attn_mul(Attn *t, LLVMValueRef x, LLVMValueRef y);
+LLVMValueRef attn_max(Attn *t, LLVMValueRef x, LLVMValueRef y);
+LLVMValueRef attn_exp(Attn *t, LLVMValueRef x);
+LLVMValueRef attn_finite(Attn *t, LLVMValueRef max); /* -inf -> 0 */
+/* 1/sum, or 0 for guarded rows without a score. */
+LLVMValueRef attn_inverse(Attn *t, LLVMValueRef max, LLVMValueRef sum);
+/* Stores row `query` (bound to i) from O's row at `from`, times `inverse`. */
+void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef from, LLVMValueRef inverse);
+/* for (key0 = 0; ...) around body, with what causal masking leaves. */
+void attn_key_blocks(Attn *t, LLVMValueRef last_query, void (*body)(Attn *t));
+
+void attn_find_causal(Attn *t); /* attention_causal.c */
+void attn_many(Attn *t);        /* attention_many.c */
+void attn_few(Attn *t);         /* attention_few.c */
+
+#endif

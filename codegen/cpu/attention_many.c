@@ -1,0 +1,311 @@
+/* Attention with queries over lanes. */
+#include "codegen/cpu/attention.h"
+#include "codegen/cpu/shuffle.h"
+#include <math.h>
+
+/* qt[d][query] for the block's vectors of queries; past the last query its values repeat. */
+static void transpose_q(Attn *t) {
+    Emit *e = t->e;
+    EmitLoop qs = {0}, ds = {0};
+    LLVMValueRef zero = emit_i64(e, 0), lanes = emit_i64(e, t->lanes), size = emit_expr(e, t->nd);
+    emit_loop_begin(e, &qs, "q", zero, t->vectors, emit_i64(e, 1), true);
+    LLVMValueRef column = attn_mul(t, qs.i, lanes);
+    Expr base = attn_sym(t, "i", t->ni, LLVMBuildAdd(e->b, t->query0, column, ""));
+    emit_loop_begin(e, &ds, "d", zero, size, lanes, false);
+    LLVMValueRef left = LLVMBuildSub(e->b, size, ds.i, ""), v[64];
+    Expr d = attn_sym(t, "d", t->nd, ds.i), last = expr_addi(t->p, t->ni, -1);
+    LLVMValueRef mask = t->kr.whole ? NULL : emit_lanes_below(e, left);
+    for (uint32_t r = 0; r < t->lanes; r++) {
+        emit_push(e);
+        emit_bind(e, t->sym_i, expr_min(t->p, expr_addi(t->p, base, r), last));
+        emit_bind_lanes(e, t->sym_d, d, mask, true);
+        v[r] = emit_value_lanes(e, t->t->q);
+        emit_pop(e);
+    }
+    shuffle_transpose(e, v, t->lanes);
+    LLVMValueRef row = LLVMBuildAdd(e->b, attn_mul(t, ds.i, emit_i64(e, t->nq)), column, "");
+    for (uint32_t r = 0; r < t->lanes; r++)
+        attn_store(t, v[r], t->qt, attn_add(t, row, (int64_t)(r * t->nq)));
+    emit_loop_end(e, &ds);
+    emit_loop_end(e, &qs);
+}
+
+/* Before the first block of keys. */
+static void reset(Attn *t) {
+    Emit *e = t->e;
+    EmitLoop o = {0};
+    LLVMValueRef zero = emit_i64(e, 0), lanes = emit_i64(e, t->lanes);
+    LLVMValueRef none = emit_f(e, t->vec, -INFINITY), nothing = LLVMConstNull(t->vec);
+    for (uint32_t v = 0; v < t->nv; v++) {
+        attn_store(t, none, t->max, emit_i64(e, (int64_t)(v * t->lanes)));
+        attn_store(t, nothing, t->sum, emit_i64(e, (int64_t)(v * t->lanes)));
+    }
+    LLVMValueRef rows = attn_add(t, attn_mul(t, t->vectors, lanes), t->out_rows - 1);
+    LLVMValueRef size = attn_mul(t, rows, emit_expr(e, t->vr.padded));
+    emit_loop_begin(e, &o, "clear", zero, size, lanes, false);
+    attn_store(t, nothing, t->out, o.i);
+    emit_loop_end(e, &o);
+}
+
+/* --- Scores ------------------------------------------------------------------------------- */
+
+/* Scores of `rows` keys from key0 + first on for nv vectors of queries. Keys past the block's last
+ * repeat it; their scores are written beyond the block and never read. */
+typedef struct ScoreTile {
+    uint32_t rows, nv;
+    LLVMValueRef first;
+    Expr query;
+    LLVMValueRef mask[4];
+} ScoreTile;
+
+static void score_products(Attn *t, const ScoreTile *s, LLVMValueRef *key, LLVMValueRef *acc) {
+    Emit *e = t->e;
+    EmitLoop l = {.nphi = s->rows * s->nv};
+    for (uint32_t i = 0; i < l.nphi; i++) l.init[i] = LLVMConstNull(t->vec);
+    emit_loop_begin(e, &l, "d", emit_i64(e, 0), emit_expr(e, t->nd), emit_i64(e, 1), true);
+    LLVMValueRef q[4], row = attn_mul(t, l.i, emit_i64(e, t->nq));
+    for (uint32_t v = 0; v < s->nv; v++)
+        q[v] = attn_load(t, t->qt, attn_add(t, row, (int64_t)(v * t->lanes)));
+    for (uint32_t r = 0; r < s->rows; r++) {
+        LLVMValueRef x = emit_splat(e, emit_load(e, t->elem, attn_at(t, key[r], l.i), t->bytes));
+        for (uint32_t v = 0; v < s->nv; v++)
+            l.next[r * s->nv + v] = emit_fma(e, x, q[v], l.phi[r * s->nv + v]);
+    }
+    emit_loop_end(e, &l);
+    for (uint32_t i = 0; i < l.nphi; i++) acc[i] = l.out[i];
+}
+
+static void score_tile(Attn *t, const ScoreTile *s) {
+    Emit *e = t->e;
+    LLVMValueRef row[8], key[8], acc[32];
+    for (uint32_t r = 0; r < s->rows; r++) {
+        LLVMValueRef lim[2] = {attn_add(t, s->first, r), attn_add(t, t->keys, -1)};
+        row[r] = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
+        key[r] = attn_row(t, &t->kr, row[r]);
+    }
+    score_products(t, s, key, acc);
+    Expr j[8];
+    for (uint32_t r = 0; r < s->rows; r++)
+        j[r] = attn_sym(t, "j", t->nj, LLVMBuildAdd(e->b, t->key0, row[r], ""));
+    for (uint32_t v = 0; v < s->nv; v++) {
+        LLVMValueRef lane = emit_i64(e, (int64_t)(v * t->lanes));
+        LLVMValueRef max = attn_load(t, t->block_max, lane);
+        emit_push(e);
+        emit_bind_lanes(e, t->sym_i, expr_addi(t->p, s->query, (int64_t)(v * t->lanes)), s->mask[v],
+                        true);
+        for (uint32_t r = 0; r < s->rows; r++) {
+            emit_push(e);
+            emit_bind(e, t->sym_j, j[r]);
+            emit_override(e, t->t->s, acc[r * s->nv + v]);
+            LLVMValueRef x = emit_value_lanes(e, t->t->score);
+            emit_pop(e);
+            max = attn_max(t, max, x);
+            LLVMValueRef at = attn_mul(t, attn_add(t, s->first, r), emit_i64(e, t->nq));
+            attn_store(t, x, t->scores, LLVMBuildAdd(e->b, at, lane, ""));
+        }
+        emit_pop(e);
+        attn_store(t, max, t->block_max, lane);
+    }
+}
+
+/* Keys of a tile beside nv vectors of queries: as many as the registers hold, fewer if that leaves
+ * fewer of them over at the end. */
+static uint32_t key_rows(Attn *t, uint32_t nv) {
+    uint32_t most = (t->e->target->vector_regs - 1 - nv) / nv;
+    int64_t n, least = INT64_MAX;
+    if (most > 8) most = 8;
+    if (!expr_is_const(t->p, t->nj, &n) || n > ATTN_KEYS || most < 4) return most;
+    uint32_t best = most;
+    for (uint32_t rows = most; rows >= 4; rows--) {
+        int64_t walked = (n + rows - 1) / rows * rows;
+        if (walked < least) least = walked, best = rows;
+    }
+    return best;
+}
+
+static void score_block(Attn *t, uint32_t nv) {
+    Emit *e = t->e;
+    EmitLoop l = {0};
+    ScoreTile s = {.nv = nv, .rows = key_rows(t, nv)};
+    for (uint32_t v = 0; v < t->nv; v++)
+        attn_store(t, emit_f(e, t->vec, -INFINITY), t->block_max,
+                   emit_i64(e, (int64_t)(v * t->lanes)));
+    s.query = attn_sym(t, "i", t->ni, t->query0);
+    uint32_t query;
+    if (expr_is_sym(t->p, s.query, &query)) map_put(e->aligned, query, ATTN_UNIT);
+    bool ragged = expr_divisor(t->p, t->ni) % t->lanes != 0;
+    for (uint32_t v = 0; ragged && v < nv; v++)
+        s.mask[v] = emit_lanes_below(e, attn_add(t, t->queries, -(int64_t)(v * t->lanes)));
+    emit_loop_begin(e, &l, "scores", emit_i64(e, 0), t->keys, emit_i64(e, s.rows), true);
+    s.first = l.i;
+    score_tile(t, &s);
+    emit_loop_end(e, &l);
+}
+
+/* Bit n: some block has n vectors of queries. */
+static uint32_t vector_counts(Attn *t) {
+    int64_t n, vectors = 0;
+    uint32_t set = 0, all = (2u << t->nv) - 2;
+    if (t->nv * t->lanes == ATTN_UNIT && expr_divisor(t->p, t->ni) % ATTN_UNIT == 0)
+        return 1u << t->nv;
+    if (!expr_is_const(t->p, t->ni, &n)) return all;
+    int64_t units = (n + ATTN_UNIT - 1) / ATTN_UNIT, blocks = (units + ATTN_UNITS - 1) / ATTN_UNITS;
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t q = b * units / blocks * ATTN_UNIT, end = (b + 1) * units / blocks * ATTN_UNIT;
+        for (end = end < n ? end : n; q < end; q += t->nq) {
+            vectors = ((end - q < t->nq ? end - q : t->nq) + t->lanes - 1) / t->lanes;
+            set |= 1u << vectors;
+        }
+    }
+    return set;
+}
+
+static void scores(Attn *t) {
+    Emit *e = t->e;
+    uint32_t set = vector_counts(t);
+    bool one = (set & (set - 1)) == 0;
+    for (uint32_t nv = 1; nv <= t->nv; nv++) {
+        EmitIf is;
+        if (!(set >> nv & 1)) continue;
+        if (!one)
+            emit_if_begin(e, &is, LLVMBuildICmp(e->b, LLVMIntEQ, t->vectors, emit_i64(e, nv), ""));
+        score_block(t, nv);
+        if (!one) emit_if_end(e, &is);
+    }
+}
+
+/* --- Softmax, output ---------------------------------------------------------------------- */
+
+static void exponentials(Attn *t) {
+    Emit *e = t->e;
+    EmitLoop qs = {0}, l = {.nphi = 1};
+    LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1);
+    emit_loop_begin(e, &qs, "column", zero, t->vectors, one, true);
+    LLVMValueRef lane = attn_mul(t, qs.i, emit_i64(e, t->lanes));
+    LLVMValueRef old = attn_load(t, t->max, lane);
+    LLVMValueRef max = attn_max(t, old, attn_load(t, t->block_max, lane));
+    LLVMValueRef base = attn_finite(t, max);
+    LLVMValueRef scale = attn_exp(t, LLVMBuildFSub(e->b, old, base, ""));
+    attn_store(t, max, t->max, lane);
+    attn_store(t, scale, t->scale, lane);
+    l.init[0] = LLVMConstNull(t->vec);
+    emit_loop_begin(e, &l, "exp", zero, t->keys, one, true);
+    LLVMValueRef at = LLVMBuildAdd(e->b, attn_mul(t, l.i, emit_i64(e, t->nq)), lane, "");
+    LLVMValueRef x = attn_exp(t, LLVMBuildFSub(e->b, attn_load(t, t->scores, at), base, ""));
+    attn_store(t, x, t->scores, at);
+    l.next[0] = LLVMBuildFAdd(e->b, l.phi[0], x, "");
+    emit_loop_end(e, &l);
+    LLVMValueRef sum = emit_fma(e, attn_load(t, t->sum, lane), scale, l.out[0]);
+    attn_store(t, sum, t->sum, lane);
+    emit_loop_end(e, &qs);
+}
+
+/* O[row .. row + out_rows)[column ..] = O * scale + P^T V over the block's keys. */
+static void out_tile(Attn *t, LLVMValueRef row, LLVMValueRef column, uint32_t nv) {
+    Emit *e = t->e;
+    uint32_t rows = t->out_rows;
+    EmitLoop l = {.nphi = rows * nv};
+    LLVMValueRef width = emit_expr(e, t->vr.padded);
+    LLVMValueRef start = LLVMBuildAdd(e->b, attn_mul(t, row, width), column, ""), at[32];
+    for (uint32_t r = 0; r < rows; r++) {
+        LLVMValueRef s = emit_load(e, t->elem, attn_at(t, t->scale, attn_add(t, row, r)), t->bytes);
+        LLVMValueRef scale = emit_splat(e, s);
+        LLVMValueRef line =
+            LLVMBuildAdd(e->b, start, attn_mul(t, width, emit_i64(e, (int64_t)r)), "");
+        for (uint32_t v = 0; v < nv; v++) {
+            at[r * nv + v] = attn_add(t, line, (int64_t)(v * t->lanes));
+            LLVMValueRef o = attn_load(t, t->out, at[r * nv + v]);
+            l.init[r * nv + v] = LLVMBuildFMul(e->b, o, scale, "");
+        }
+    }
+    emit_loop_begin(e, &l, "keys", emit_i64(e, 0), t->keys, emit_i64(e, 1), true);
+    LLVMValueRef value = attn_row(t, &t->vr, l.i), x[4];
+    LLVMValueRef p = LLVMBuildAdd(e->b, attn_mul(t, l.i, emit_i64(e, t->nq)), row, "");
+    for (uint32_t v = 0; v < nv; v++)
+        x[v] = attn_load(t, value, attn_add(t, column, (int64_t)(v * t->lanes)));
+    for (uint32_t r = 0; r < rows; r++) {
+        LLVMValueRef w = emit_load(e, t->elem, attn_at(t, t->scores, attn_add(t, p, r)), t->bytes);
+        for (uint32_t v = 0; v < nv; v++)
+            l.next[r * nv + v] = emit_fma(e, emit_splat(e, w), x[v], l.phi[r * nv + v]);
+    }
+    emit_loop_end(e, &l);
+    for (uint32_t i = 0; i < rows * nv; i++) attn_store(t, l.out[i], t->out, at[i]);
+}
+
+static void out_columns(Attn *t, LLVMValueRef column, uint32_t nv) {
+    Emit *e = t->e;
+    EmitLoop l = {0};
+    emit_loop_begin(e, &l, "out", emit_i64(e, 0), t->queries, emit_i64(e, t->out_rows), true);
+    out_tile(t, l.i, column, nv);
+    emit_loop_end(e, &l);
+}
+
+static void outputs(Attn *t) {
+    Emit *e = t->e;
+    EmitLoop l = {0};
+    uint32_t wide = t->out_nv * t->lanes;
+    LLVMValueRef zero = emit_i64(e, 0), step = emit_i64(e, wide);
+    LLVMValueRef size = emit_expr(e, t->vr.padded);
+    bool even = expr_divisor(t->p, t->vr.padded) % wide == 0;
+    LLVMValueRef rest =
+        even ? size : LLVMBuildSub(e->b, size, LLVMBuildURem(e->b, size, step, ""), "");
+    emit_loop_begin(e, &l, "columns", zero, rest, step, false);
+    out_columns(t, l.i, t->out_nv);
+    emit_loop_end(e, &l);
+    if (even) return;
+    EmitLoop tail = {0};
+    emit_loop_begin(e, &tail, "columns", rest, size, emit_i64(e, t->lanes), false);
+    out_columns(t, tail.i, 1);
+    emit_loop_end(e, &tail);
+}
+
+static void key_block(Attn *t) {
+    scores(t);
+    exponentials(t);
+    outputs(t);
+}
+
+static void finish(Attn *t) {
+    Emit *e = t->e;
+    EmitLoop qs = {0}, l = {0};
+    LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1);
+    emit_loop_begin(e, &qs, "column", zero, t->vectors, one, true);
+    LLVMValueRef lane = attn_mul(t, qs.i, emit_i64(e, t->lanes));
+    LLVMValueRef inverse = attn_inverse(t, attn_load(t, t->max, lane), attn_load(t, t->sum, lane));
+    attn_store(t, inverse, t->scale, lane);
+    emit_loop_end(e, &qs);
+    emit_loop_begin(e, &l, "query", zero, t->queries, one, true);
+    LLVMValueRef from = attn_at(t, t->out, attn_mul(t, l.i, emit_expr(e, t->vr.padded)));
+    LLVMValueRef s = emit_load(e, t->elem, attn_at(t, t->scale, l.i), t->bytes);
+    attn_finish_row(t, LLVMBuildAdd(e->b, t->query0, l.i, ""), from, s);
+    emit_loop_end(e, &l);
+}
+
+/* Up to nq queries. */
+static void part(Attn *t) {
+    Emit *e = t->e;
+    LLVMValueRef up = attn_add(t, t->queries, t->lanes - 1);
+    t->vectors = LLVMBuildUDiv(e->b, up, emit_i64(e, t->lanes), "");
+    transpose_q(t);
+    reset(t);
+    attn_key_blocks(t, attn_add(t, LLVMBuildAdd(e->b, t->query0, t->queries, ""), -1), key_block);
+    finish(t);
+}
+
+void attn_many(Attn *t) {
+    Emit *e = t->e;
+    if (t->nq >= ATTN_UNIT * ATTN_UNITS) {
+        part(t);
+        return;
+    }
+    EmitLoop l = {0};
+    LLVMValueRef query0 = t->query0, queries = t->queries;
+    emit_loop_begin(e, &l, "part", emit_i64(e, 0), queries, emit_i64(e, t->nq), true);
+    t->query0 = LLVMBuildAdd(e->b, query0, l.i, "");
+    LLVMValueRef lim[2] = {LLVMBuildSub(e->b, queries, l.i, ""), emit_i64(e, t->nq)};
+    t->queries = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
+    part(t);
+    emit_loop_end(e, &l);
+    t->query0 = query0;
+    t->queries = queries;
+}

@@ -1,0 +1,105 @@
+/* The CPU target: every kernel for x86-64-v3 and -v4, linked into one image per variant. */
+#include "codegen/compile.h"
+#include "codegen/emit/emit_internal.h"
+#include "codegen/cpu/image.h"
+#include <llvm-c/Target.h>
+
+static const EmitTarget *const variants[COMPILE_VARIANTS] = {&emit_x86_v3, &emit_x86_v4};
+
+static void emit_kernel(Emit *e, EmitInfo *info) {
+    const Kernel *k = e->k;
+    if (k->tem == TEM_dot && emit_dot_cpu(e, info)) return;
+    if (k->tem == TEM_attention && emit_attention_cpu(e, info)) return;
+    emit_rows_cpu(e, info);
+}
+
+static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
+    LLVMModuleRef mod = LLVMModuleCreateWithNameInContext(j->k->name, w->ctx);
+    LLVMSetSourceFileName(mod, "kernel", 6);
+    LLVMSetModuleIdentifier(mod, "kernel", 6);
+    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(w->machine);
+    LLVMSetModuleDataLayout(mod, layout);
+    LLVMDisposeTargetData(layout);
+    Emit e;
+    EmitInfo info = {0};
+    emit_init(&e, variants[v], w->ctx, mod, j->arena, j->exprs);
+    emit_fn_begin_cpu(&e, j->k, j->symbol, &j->dims);
+    emit_kernel(&e, &info);
+    emit_fn_end(&e);
+    LLVMDisposeBuilder(e.b);
+    j->scratch = v ? expr_max(j->exprs, j->scratch, e.scratch_bytes) : e.scratch_bytes;
+    if (!v)
+        j->info = info;
+    else
+        GC_ASSERT(info.work == j->info.work);
+    j->error = e.unsupported;
+    bool ok = !j->error && compile_module(w, j, mod, v, LLVMObjectFile);
+    LLVMDisposeModule(mod);
+    return ok;
+}
+
+static void compile_job(CompileWorker *w, CompileJob *j) {
+    for (uint32_t v = 0; v < COMPILE_VARIANTS; v++)
+        if (!emit_variant(w, j, v)) return;
+}
+
+static void init_llvm(void) {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+}
+
+/* One image of a variant; entry[job] are the kernels' offsets. */
+static graphc_status link_variant(const CompileList *l, uint32_t v, Arena *a, DiagSink *d,
+                                  CodeBlob *blob, uint64_t *entry) {
+    ImageObject *obj = ARENA_ARRAY(a, ImageObject, l->njobs);
+    const char **symbol = ARENA_ARRAY(a, const char *, l->njobs);
+    for (uint32_t i = 0; i < l->njobs; i++) {
+        const CompileJob *j = &l->jobs[i];
+        obj[i] = (ImageObject){j->unit[v].data, j->unit[v].size, j->k->name};
+        symbol[i] = j->symbol;
+    }
+    Image image;
+    GC_TRY(image_link(a, d, obj, l->njobs, symbol, entry, &image));
+    *blob = (CodeBlob){v ? CODE_x86_64_v4 : CODE_x86_64_v3, image.bytes, image.size};
+    return GRAPHC_OK;
+}
+
+static graphc_status link_all(CompileList *l, Arena *a, DiagSink *d, CodeResult *out) {
+    uint64_t *entry[COMPILE_VARIANTS];
+    out->nblobs = COMPILE_VARIANTS;
+    out->blobs = ARENA_ARRAY(a, CodeBlob, COMPILE_VARIANTS);
+    out->kernels = ARENA_ARRAY(a, CodeKernel, l->s->steps.n);
+    for (uint32_t v = 0; v < COMPILE_VARIANTS; v++) {
+        entry[v] = ARENA_ARRAY(a, uint64_t, l->njobs);
+        GC_TRY(link_variant(l, v, a, d, &out->blobs[v], entry[v]));
+    }
+    for (uint32_t i = 0; i < l->s->steps.n; i++) {
+        uint32_t n = l->job_of_step[i];
+        if (n == UINT32_MAX) continue;
+        const CompileJob *j = &l->jobs[n];
+        CodeKernel *k = &out->kernels[i];
+        *k = (CodeKernel){.symbol = l->s->steps.v[i].kernel->name, .ndims = j->dims.v.n};
+        k->dims = compile_import_dims(l, j, a);
+        k->work = compile_import(l, j, j->info.work);
+        k->cost = compile_import(l, j, j->info.cost);
+        k->scratch_bytes = compile_import(l, j, j->scratch);
+        k->entry[CODE_x86_64_v3] = entry[0][n];
+        k->entry[CODE_x86_64_v4] = entry[1][n];
+    }
+    return GRAPHC_OK;
+}
+
+graphc_status codegen_cpu(const Schedule *s, const CodeOptions *o, Arena *a, DiagSink *d,
+                          CodeResult *out) {
+    init_llvm();
+    CompileList *l = compile_list(s, o, a);
+    if (!compile_run(l, emit_x86_v3.triple, "x86-64", "", compile_job))
+        return diag(d, D_CODEGEN, "", "this LLVM has no x86-64 target");
+    compile_dump(l, "s");
+    graphc_status st = compile_check(l, d);
+    if (st == GRAPHC_OK) st = link_all(l, a, d, out);
+    compile_free(l);
+    return st;
+}

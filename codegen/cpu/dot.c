@@ -1,0 +1,264 @@
+/* Contractions on CPUs: matrix products and convolutions with prologues and epilogues. */
+#include "codegen/cpu/dot.h"
+
+/* Row blocks that share a table and are walked before the next panel: all of M where the right
+ * operand is the larger one, so that threads share out panels and each reads its own part only. */
+static Expr span_of(Dot *d, Expr fit) {
+    ExprPool *p = d->p;
+    Expr one = expr_const(p, 1), span = d->blocks;
+    if (d->t->wino) return one;
+    Expr wide = expr_le(p, d->m.size, d->n.size);
+    if (fit) {
+        span = expr_min(p, span, expr_max(p, one, expr_div(p, fit, d->block)));
+        wide = expr_and(p, wide, expr_le(p, expr_const(p, 384), d->n.size));
+    }
+    span = expr_max(p, one, expr_select(p, wide, span, one));
+    Expr spans = expr_max(p, one, expr_ceildiv(p, d->blocks, span));
+    return expr_max(p, one, expr_ceildiv(p, d->blocks, spans));
+}
+
+/* Sizes of the cut: rows in blocks, blocks and panels as work items. A block is small enough that
+ * its table and packed rows stay in L2, and large enough that a panel read once serves many rows.
+ * All of it is the same on every target. */
+static void cut(Dot *d) {
+    ExprPool *p = d->p;
+    Expr m = d->m.size, one = expr_const(p, 1);
+    d->panels = expr_ceildiv(p, d->n.size, expr_const(p, DOT_PANEL));
+    d->tiles = expr_ceildiv(p, m, expr_const(p, DOT_ROWS));
+    Expr others = expr_max(p, one, expr_mul(p, d->batch.size, d->panels));
+    Expr want = expr_ceildiv(p, expr_const(p, 24), others);
+    Expr most = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 32)));
+    Expr least = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 512)));
+    Expr blocks = expr_max(p, least, expr_min(p, most, want));
+    d->block = expr_ceildiv(p, d->tiles, blocks);
+    Expr fit = 0; /* tiles whose packed rows stay in L2 */
+    if (!d->direct || d->guarded) {
+        int64_t budget = d->t->wino ? (96 << 10) / 16 : 256 << 10;
+        fit = expr_div(p, expr_const(p, budget / DOT_ROWS), expr_max(p, one, d->kk.size));
+        d->block = expr_max(p, one, expr_min(p, d->block, fit));
+    }
+    d->blocks = expr_ceildiv(p, d->tiles, d->block);
+    d->span = span_of(d, fit);
+    d->spans = expr_ceildiv(p, d->blocks, d->span);
+}
+
+static bool analyse(Dot *d) {
+    const KDot *t = d->t;
+    const Kernel *k = d->k;
+    d->acc = (DType)k->ops[t->acc[0]].dtype;
+    if (d->acc == DT_bool || (!dtype_is_int(d->acc) && d->acc != DT_f32 && d->acc != DT_f64))
+        return false;
+    if (k->serial || !t->n || !t->k) return false;
+    d->a = t->a;
+    d->left = d->acc;
+    for (uint32_t i = 1; i < t->nacc; i++)
+        if ((DType)k->ops[t->acc[i]].dtype != d->acc) return false;
+    for (KVal v = 1; v < k->nops; v++) {
+        if (k->ops[v].op == K_katomic || k->ops[v].op == K_kcompact) return false;
+        if (k->ops[v].op == K_kstore && (d->e->domains[v] & t->n) != t->n) return false;
+        if (k->ops[v].op == K_kstore && (d->e->domains[v] & t->m) != t->m) return false;
+        if (k->ops[v].op == K_kstore && (d->e->domains[v] & t->batch) != t->batch) return false;
+    }
+    dot_group(d, &d->batch, t->batch);
+    dot_group(d, &d->m, t->m);
+    dot_group(d, &d->n, t->n);
+    dot_group(d, &d->kk, t->k);
+    return !expr_is_value(d->p, d->n.size, 1) && !expr_is_value(d->p, d->m.size, 0);
+}
+
+static void set_widths(Dot *d) {
+    Emit *e = d->e;
+    d->bytes = (uint32_t)dtype_bytes(d->acc);
+    d->lanes = e->target->lanes * 4 / (d->bytes < 4 ? 4 : d->bytes);
+    e->lanes = d->lanes;
+    d->nv = DOT_MAX_NV;
+    d->width = d->nv * d->lanes;
+    /* Accumulators, one row of the right operand and a broadcast must fit the registers. */
+    d->mr = e->target->vector_regs >= DOT_ROWS * d->nv + d->nv + 1 ? DOT_ROWS : DOT_ROWS / 2;
+    d->elem = emit_type(e, d->acc);
+}
+
+/* Epilogues are unrolled over the tile when that is not much code. */
+static bool epilogue_is_small(Dot *d) {
+    uint32_t ops = 0;
+    int64_t m;
+    for (KVal v = 1; v < d->k->nops; v++) {
+        const KOp *o = &d->k->ops[v];
+        if (!(d->e->domains[v] & d->t->n) || (d->e->domains[v] & d->t->k)) continue;
+        ops += o->op < OP_COUNT && op_has_flag((Op)o->op, 'E') ? 25 : 1;
+    }
+    /* Every number of rows gets its own copy: where M is not known they are many, and worth it only
+     * if the sums are short. */
+    uint32_t most = expr_is_const(d->p, d->m.size, &m)   ? 16
+                    : expr_hint(d->p, d->kk.size) <= 128 ? 8
+                                                         : 0;
+    return d->t->nacc == 1 && ops <= most;
+}
+
+static void reserve(Dot *d) {
+    Emit *e = d->e;
+    if (d->t->wino) {
+        wino_reserve(d);
+        return;
+    }
+    ExprPool *p = d->p;
+    /* A span has no more tiles than there are, but for the last block's end. Saying so keeps bounds
+     * of scratch small where M is known in the run only. */
+    Expr tiles = expr_min(p, expr_mul(p, d->block, d->span), expr_add(p, d->tiles, d->block));
+    Expr rows = expr_muli(p, tiles, DOT_ROWS);
+    d->table = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->nruns), 8));
+    if (!d->direct || d->guarded) {
+        Expr size = expr_addi(p, expr_mul(p, rows, d->kk.size), d->lanes);
+        d->packed = emit_scratch(e, expr_muli(p, size, (int64_t)dtype_bytes(d->left)));
+    }
+    for (uint32_t i = 0; i < d->t->nacc; i++) {
+        if (d->b[i].mode == DOT_B_COPIED)
+            d->b[i].copy = emit_scratch(
+                e, expr_muli(p, expr_addi(p, d->kk.size, d->lanes), DOT_PANEL * d->bytes));
+        if (!d->in_registers)
+            d->tile[i] = emit_scratch(e, expr_const(p, DOT_ROWS * d->width * d->bytes));
+    }
+}
+
+static LLVMValueRef divide(Emit *e, LLVMValueRef *x, LLVMValueRef by) {
+    LLVMValueRef q = LLVMBuildUDiv(e->b, *x, by, "");
+    LLVMValueRef r = LLVMBuildSub(e->b, *x, LLVMBuildMul(e->b, q, by, ""), "");
+    *x = q;
+    return r;
+}
+
+/* The sub-panel at d->n0, in the form with or without columns to mask off. */
+static void tiles(Dot *d, uint32_t nv, bool masked) {
+    if (d->t->wino)
+        wino_tiles(d, nv, masked);
+    else
+        dot_tiles(d, nv, masked);
+}
+
+static void sub_panel(Dot *d) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    int64_t n = 0, width = d->width;
+    bool fixed = expr_is_const(p, d->n.size, &n);
+    if (expr_divisor(p, d->n.size) % width == 0) {
+        tiles(d, d->nv, false);
+        return;
+    }
+    uint32_t rest = fixed ? (uint32_t)((n % width + d->lanes - 1) / d->lanes) : d->nv;
+    bool masked = !fixed || n % d->lanes != 0;
+    if (fixed && n < width) {
+        tiles(d, rest, masked);
+        return;
+    }
+    EmitIf full, last;
+    LLVMValueRef left = emit_expr(e, expr_sub(p, d->n.size, d->n0));
+    LLVMValueRef whole = LLVMBuildICmp(e->b, LLVMIntSGE, left, emit_i64(e, width), "");
+    LLVMValueRef part = LLVMBuildNot(e->b, whole, "");
+    emit_if_begin(e, &full, whole);
+    tiles(d, d->nv, false);
+    emit_if_end(e, &full);
+    emit_if_begin(e, &last, part);
+    tiles(d, rest, masked);
+    emit_if_end(e, &last);
+}
+
+static void panel(Dot *d) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    d->n0 = expr_muli(p, d->panel, DOT_PANEL);
+    if (d->width >= DOT_PANEL) {
+        sub_panel(d);
+        return;
+    }
+    int64_t parts = DOT_PANEL / d->width;
+    EmitLoop l = {0};
+    LLVMValueRef left = emit_expr(e, expr_sub(p, d->n.size, d->n0));
+    left = LLVMBuildAdd(e->b, left, emit_i64(e, d->width - 1), "");
+    LLVMValueRef lim[2] = {LLVMBuildUDiv(e->b, left, emit_i64(e, d->width), ""),
+                           emit_i64(e, parts)};
+    LLVMValueRef hi = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
+    emit_loop_begin(e, &l, "part", emit_i64(e, 0), hi, emit_i64(e, 1), true);
+    Expr part = dot_sym(d, "part", expr_const(p, parts), l.i);
+    d->n0 = expr_add(p, d->n0, expr_muli(p, part, d->width));
+    sub_panel(d);
+    emit_loop_end(e, &l);
+}
+
+static void emit_when_new(Dot *d, LLVMValueRef key, LLVMValueRef last,
+                          void (*make)(Dot *d, LLVMValueRef arg), LLVMValueRef arg) {
+    EmitIf fresh;
+    emit_if_begin(d->e, &fresh, LLVMBuildICmp(d->e->b, LLVMIntNE, key, last, ""));
+    make(d, arg);
+    emit_if_end(d->e, &fresh);
+}
+
+static void copy_panels(Dot *d, LLVMValueRef unused) {
+    (void)unused;
+    for (uint32_t i = 0; i < d->t->nacc; i++)
+        if (d->b[i].mode == DOT_B_COPIED) dot_copy_panel(d, i);
+}
+
+static LLVMValueRef at_most(Emit *e, LLVMValueRef x, LLVMValueRef limit) {
+    LLVMValueRef v[2] = {x, limit};
+    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+}
+
+/* Item number -> batch, span, panel, block; what the last item prepared is kept when it fits. */
+static void item(Dot *d, EmitLoop *l) {
+    Emit *e = d->e;
+    LLVMValueRef x = l->i, panels = emit_expr(e, d->panels), spans = emit_expr(e, d->spans);
+    LLVMValueRef in_span = divide(e, &x, emit_expr(e, d->span));
+    LLVMValueRef at = divide(e, &x, panels), span = divide(e, &x, spans);
+    dot_bind(d, &d->batch, dot_sym(d, "batch", d->batch.size, x));
+    d->panel = dot_sym(d, "panel", d->panels, at);
+
+    LLVMValueRef size = emit_expr(e, d->block), tiles = emit_expr(e, d->tiles);
+    LLVMValueRef whole = emit_expr(e, expr_mul(d->p, d->block, d->span));
+    LLVMValueRef first = LLVMBuildMul(e->b, span, whole, "");
+    LLVMValueRef last = at_most(e, LLVMBuildAdd(e->b, first, whole, ""), tiles);
+    d->tile0 = LLVMBuildAdd(e->b, first, LLVMBuildMul(e->b, in_span, size, ""), "");
+    d->tile1 = at_most(e, LLVMBuildAdd(e->b, d->tile0, size, ""), tiles);
+    d->row0 = dot_first_row(d, first);
+    LLVMValueRef rows = LLVMBuildSub(e->b, dot_first_row(d, last), d->row0, "");
+
+    LLVMValueRef a_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, spans, ""), span, "");
+    LLVMValueRef b_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, panels, ""), at, "");
+    emit_when_new(d, a_key, l->phi[0], d->t->wino ? wino_transform : dot_fill_table, rows);
+    emit_when_new(d, b_key, l->phi[1], copy_panels, NULL);
+    l->next[0] = a_key;
+    l->next[1] = b_key;
+    /* The last span may have fewer blocks. */
+    EmitIf any;
+    emit_if_begin(e, &any, LLVMBuildICmp(e->b, LLVMIntSLT, d->tile0, tiles, ""));
+    panel(d);
+    emit_if_end(e, &any);
+}
+
+bool emit_dot_cpu(Emit *e, EmitInfo *info) {
+    Dot *d = ARENA_NEW(e->arena, Dot);
+    *d = (Dot){.e = e, .k = e->k, .t = &e->k->dot, .p = e->exprs};
+    if (!analyse(d)) return false;
+    set_widths(d);
+    if (d->t->wino) {
+        wino_analyse(d);
+    } else {
+        for (uint32_t i = 0; i < d->t->nacc; i++) dot_analyse_b(d, i);
+        dot_analyse_a(d);
+    }
+    cut(d);
+    d->in_registers = epilogue_is_small(d);
+    reserve(d);
+
+    ExprPool *p = e->exprs;
+    info->work = expr_mul(p, d->batch.size, expr_mul(p, expr_mul(p, d->spans, d->span), d->panels));
+    Expr macs =
+        expr_mul(p, d->batch.size, expr_mul(p, d->m.size, expr_mul(p, d->n.size, d->kk.size)));
+    info->cost = expr_div(p, expr_muli(p, macs, (int64_t)d->t->nacc), expr_const(p, 50));
+
+    EmitLoop l = {.nphi = 2};
+    l.init[0] = l.init[1] = emit_i64(e, -1);
+    emit_loop_begin(e, &l, "item", e->begin, e->end, emit_i64(e, 1), false);
+    item(d, &l);
+    emit_loop_end(e, &l);
+    return true;
+}

@@ -1,0 +1,132 @@
+/* What the files of the CPU contraction template share.
+ *
+ * Loop structure, outermost first:
+ *   work items   (batch, span of row blocks, panel of 48 columns, block of row tiles)
+ *   sub-panels   nv vectors wide, as many as the registers hold beside the rows
+ *   row tiles    M cut into equal tiles of at most 8 rows
+ *   runs, k      the micro-kernel: rows x nv accumulators in registers
+ *
+ * The left operand is read through a table of pointers, one per row of the block and run. A run is
+ * the longest stretch of contracted axes along which the operand moves by one stride: all of K in a
+ * matrix product, KW*C elements in a convolution. A run that is not fit to be read in place (a
+ * border of padding, a prologue, another element type) is computed into scratch and pointed to
+ * there, so the micro-kernel never sees the difference.
+ *
+ * Products of integers that fit 16 bits are taken in pairs along k, as vector units multiply them:
+ * runs then hold 16-bit elements, two rows of the right operand are interleaved as they are loaded.
+ *
+ * Every sum runs over k in one fixed order in one accumulator, so results depend neither on the
+ * number of threads nor on tile sizes. */
+#ifndef CODEGEN_TEMPLATES_DOT_H
+#define CODEGEN_TEMPLATES_DOT_H
+
+#include "codegen/emit/emit.h"
+
+#define DOT_PANEL  48 /* columns of a panel: what KDot.pack is on CPUs */
+#define DOT_ROWS   8  /* rows of a tile: the unit in which M is cut, on every target */
+#define DOT_MAX_NV 3
+
+/* Several axes walked as one, the last fastest. */
+typedef struct DotGroup {
+    uint32_t n;
+    uint8_t axis[K_MAX_AXES];
+    Expr size;
+} DotGroup;
+
+typedef enum DotBMode {
+    DOT_B_DIRECT, /* vectors are loaded where they are, one row every `step` elements */
+    DOT_B_COPIED  /* a panel at a time is computed into scratch */
+} DotBMode;
+
+typedef struct DotB {
+    DotBMode mode;
+    KVal load;    /* direct: the kload */
+    DType memory; /* direct: its element type, cast to the accumulator's when loaded */
+    Expr step;
+    LLVMValueRef copy; /* copied: the scratch panel */
+} DotB;
+
+typedef struct Dot {
+    Emit *e;
+    const Kernel *k;
+    const KDot *t;
+    ExprPool *p;
+    DType acc;
+    LLVMTypeRef elem;
+    uint32_t bytes, lanes, nv, width, mr;
+    DotGroup batch, m, n, kk; /* kk: in the order of the right operand's rows */
+
+    /* left operand */
+    bool pairs;            /* both operands are integers of 16 bits or less, summed in 32 */
+    KVal a;                /* what runs hold: the operand or, in pairs, what it is widened from */
+    DType left;            /* a run's element type */
+    bool direct;           /* runs may be read in place ... */
+    bool guarded;          /* ... where the load's mask holds */
+    DotGroup ka;           /* the axes of kk, those first along which its strides are long */
+    Expr rows[K_MAX_AXES]; /* rows of the right operand that a step along ka's axis skips */
+    bool permuted;         /* ka's order is not kk's */
+    uint32_t nrun;         /* the last nrun axes of ka make a run */
+    Expr run, nruns;       /* its length, their number per row */
+    Expr step;             /* stride along a run */
+    LLVMValueRef table, packed;
+
+    DotB b[K_MAX_ACC];
+
+    /* blocks */
+    Expr span, spans; /* blocks that share a table: items walk them fastest, then panels */
+    Expr tiles, block, blocks, panels; /* tiles of M, tiles in a block, blocks, panels */
+    bool in_registers; /* the epilogue takes accumulators from registers, not from `tile` */
+    LLVMValueRef tile[K_MAX_ACC];
+
+    /* Winograd: tiles are of 2x2 outputs, and the micro-kernel runs once for each of the 16 planes
+     * of the transformed operands. */
+    struct {
+        DotGroup outer;            /* the axes of M before oh and ow */
+        uint32_t axis[4];          /* oh, ow, kh, kw */
+        uint32_t channel;          /* c */
+        Expr height, width;        /* in tiles */
+        Expr rows, channels;       /* rows of a block, C rounded up to vectors */
+        LLVMValueRef accumulators; /* [16][rows][width of a sub-panel] */
+        LLVMValueRef to, entry, b; /* of the current plane; NULL outside of Winograd */
+    } wino;
+
+    /* current work item and sub-panel */
+    LLVMValueRef tile0, tile1, row0; /* tiles [tile0, tile1) of M; first row of tile0 */
+    Expr panel, n0;                  /* panel number; first column */
+} Dot;
+
+/* dot_operand.c */
+void dot_group(Dot *d, DotGroup *g, uint32_t axes);
+/* A new symbol in [0, size) with that value. */
+Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value);
+void dot_bind(Dot *d, const DotGroup *g, Expr flat); /* axes of g in the current scope */
+/* Lanes over columns from `base` on. */
+void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask);
+/* Strides of `index` along the last axes of g: the number of axes, counted from the last, that one
+ * stride walks through, and that stride. 0 if not even the last axis is affine. */
+uint32_t dot_uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride);
+/* A load in v's body that moves along the contracted axes, or 0. */
+KVal dot_load_of(Dot *d, KVal v);
+void dot_analyse_a(Dot *d);
+void dot_fill_table(Dot *d, LLVMValueRef rows);
+/* Row of the right operand with which a run begins. */
+Expr dot_run_row(Dot *d, Expr run);
+LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
+
+/* dot_right.c */
+void dot_analyse_b(Dot *d, uint32_t i);
+void dot_copy_panel(Dot *d, uint32_t i); /* needs `lanes` rows of slack behind the panel */
+
+/* dot_kernel.c */
+/* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked
+ * off if `masked`. */
+void dot_tiles(Dot *d, uint32_t nv, bool masked);
+void dot_store_all(Dot *d);
+
+/* wino.c */
+void wino_analyse(Dot *d); /* replaces M by 2x2 tiles */
+void wino_reserve(Dot *d);
+void wino_transform(Dot *d, LLVMValueRef rows); /* the block's part of the left operand */
+void wino_tiles(Dot *d, uint32_t nv, bool masked);
+
+#endif

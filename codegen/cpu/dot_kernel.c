@@ -1,0 +1,334 @@
+/* The micro-kernel, and what becomes of its accumulators. */
+#include "codegen/cpu/dot.h"
+
+/* One vector of the right operand's current row, widened to type `to`. */
+static LLVMValueRef load_b(Dot *d, const DotB *b, LLVMValueRef row, uint32_t j, DType to) {
+    Emit *e = d->e;
+    DType t = b->mode == DOT_B_COPIED ? d->acc : b->memory;
+    LLVMTypeRef mem = emit_mem_type(e, t);
+    LLVMValueRef at = emit_gep(e, mem, row, emit_i64(e, (int64_t)(j * d->lanes)));
+    LLVMValueRef v = emit_load(e, emit_vec(mem, d->lanes), at, (uint32_t)dtype_bytes(t));
+    return emit_cast(e, t, to, v);
+}
+
+/* The element at `at` of a run, in all lanes. */
+static LLVMValueRef load_a(Dot *d, LLVMValueRef run, LLVMValueRef at) {
+    Emit *e = d->e;
+    LLVMTypeRef mem = emit_mem_type(e, d->left);
+    LLVMValueRef v = emit_load(e, mem, emit_gep(e, mem, run, at), (uint32_t)dtype_bytes(d->left));
+    return emit_splat(e, emit_cast(e, d->left, d->acc, v));
+}
+
+static LLVMValueRef multiply_add(Dot *d, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
+    if (dtype_is_float(d->acc)) return emit_fma(d->e, a, b, c);
+    return LLVMBuildAdd(d->e->b, LLVMBuildMul(d->e->b, a, b, ""), c, "");
+}
+
+/* First element of the right operand's sub-panel: row 0, column n0. */
+static LLVMValueRef b_start(Dot *d, uint32_t i) {
+    Emit *e = d->e;
+    const DotB *b = &d->b[i];
+    if (d->wino.b) return d->wino.b;
+    if (b->mode == DOT_B_COPIED) {
+        Expr in_panel = expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL));
+        return emit_gep(e, d->elem, b->copy, emit_expr(e, in_panel));
+    }
+    const KOp *load = &d->k->ops[b->load];
+    emit_push(e);
+    dot_bind(d, &d->n, d->n0);
+    dot_bind(d, &d->kk, expr_const(d->p, 0));
+    LLVMValueRef v = emit_address(e, load->buf, load->index);
+    emit_pop(e);
+    return v;
+}
+
+/* `rows` rows further on. */
+static LLVMValueRef b_row(Dot *d, const DotB *b, LLVMValueRef from, Expr rows) {
+    bool copied = b->mode == DOT_B_COPIED;
+    LLVMTypeRef mem = emit_mem_type(d->e, copied ? d->acc : b->memory);
+    Expr step = copied ? expr_const(d->p, DOT_PANEL) : b->step;
+    return emit_gep(d->e, mem, from, emit_expr(d->e, expr_mul(d->p, step, rows)));
+}
+
+/* One micro-kernel: `rows` rows of the table from entry `at` on against nv vectors. */
+typedef struct Micro {
+    uint32_t rows, nv, nacc; /* nacc = rows * nv */
+    const DotB *b;
+    LLVMValueRef at; /* table entry of the first row's first run */
+    LLVMValueRef acc[DOT_ROWS * DOT_MAX_NV];
+    LLVMValueRef row; /* current row of the right operand */
+} Micro;
+
+static void micro_open(Dot *d, Micro *m, EmitLoop *l, const char *name, LLVMValueRef n) {
+    *l = (EmitLoop){.nphi = m->nacc + 1};
+    for (uint32_t i = 0; i < m->nacc; i++) l->init[i] = m->acc[i];
+    l->init[m->nacc] = m->row;
+    emit_loop_begin(d->e, l, name, emit_i64(d->e, 0), n, emit_i64(d->e, 1), false);
+    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = l->phi[i];
+    m->row = l->phi[m->nacc];
+}
+
+static void micro_close(Dot *d, Micro *m, EmitLoop *l) {
+    for (uint32_t i = 0; i < m->nacc; i++) l->next[i] = m->acc[i];
+    l->next[m->nacc] = m->row;
+    emit_loop_end(d->e, l);
+    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = l->out[i];
+    m->row = l->out[m->nacc];
+}
+
+/* One step of k: a row of the right operand times one element of every row of the left one. */
+static void micro_step(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef k) {
+    Emit *e = d->e;
+    LLVMValueRef b[DOT_MAX_NV];
+    for (uint32_t j = 0; j < m->nv; j++) b[j] = load_b(d, m->b, m->row, j, d->acc);
+    LLVMValueRef at = k;
+    if (!expr_is_value(d->p, d->step, 1)) at = LLVMBuildMul(e->b, k, emit_expr(e, d->step), "");
+    for (uint32_t r = 0; r < m->rows; r++) {
+        LLVMValueRef all = load_a(d, left[r], at);
+        for (uint32_t j = 0; j < m->nv; j++)
+            m->acc[r * m->nv + j] = multiply_add(d, all, b[j], m->acc[r * m->nv + j]);
+    }
+    m->row = b_row(d, m->b, m->row, d->rows[d->ka.n - 1]);
+}
+
+/* x0 y0 x1 y1 ... */
+static LLVMValueRef interleave(Dot *d, LLVMValueRef x, LLVMValueRef y) {
+    LLVMValueRef lane[2 * 64];
+    for (uint32_t i = 0; i < 2 * d->lanes; i++)
+        lane[i] = LLVMConstInt(d->e->i32, i / 2 + i % 2 * d->lanes, false);
+    return LLVMBuildShuffleVector(d->e->b, x, y, LLVMConstVector(lane, 2 * d->lanes), "");
+}
+
+/* Sums of products of neighbouring 16-bit lanes. */
+static LLVMValueRef multiply_pairs(Dot *d, LLVMValueRef a, LLVMValueRef b) {
+    LLVMValueRef x[2] = {a, b};
+    const char *name = d->lanes == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd";
+    return emit_intrinsic(d->e, name, NULL, x, 2);
+}
+
+/* Two steps of k, which both operands have at 2 * pair. */
+static void micro_pair(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair) {
+    Emit *e = d->e;
+    LLVMValueRef b[DOT_MAX_NV];
+    LLVMTypeRef type = emit_vec(e->i16, 2 * d->lanes);
+    Expr step = d->rows[d->ka.n - 1];
+    LLVMValueRef second = b_row(d, m->b, m->row, step);
+    for (uint32_t j = 0; j < m->nv; j++)
+        b[j] =
+            interleave(d, load_b(d, m->b, m->row, j, DT_i16), load_b(d, m->b, second, j, DT_i16));
+    for (uint32_t r = 0; r < m->rows; r++) {
+        LLVMValueRef at = emit_gep(e, e->i32, left[r], pair);
+        LLVMValueRef a = emit_splat(e, emit_load(e, e->i32, at, sizeof(int16_t)));
+        a = LLVMBuildBitCast(e->b, a, type, "");
+        for (uint32_t j = 0; j < m->nv; j++) {
+            LLVMValueRef *acc = &m->acc[r * m->nv + j];
+            *acc = LLVMBuildAdd(e->b, *acc, multiply_pairs(d, a, b[j]), "");
+        }
+    }
+    m->row = b_row(d, m->b, second, step);
+}
+
+/* All of a run: in pairs, then what is left. */
+static void micro_run(Dot *d, Micro *m, LLVMValueRef *left) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    EmitLoop pairs, ks;
+    if (!d->pairs) {
+        micro_open(d, m, &ks, "k", emit_expr(e, d->run));
+        micro_step(d, m, left, ks.i);
+        micro_close(d, m, &ks);
+        return;
+    }
+    Expr two = expr_const(p, 2);
+    micro_open(d, m, &pairs, "pair", emit_expr(e, expr_div(p, d->run, two)));
+    micro_pair(d, m, left, pairs.i);
+    micro_close(d, m, &pairs);
+    if (expr_divisor(p, d->run) % 2 == 0) return;
+    micro_open(d, m, &ks, "k", emit_expr(e, expr_mod(p, d->run, two)));
+    micro_step(d, m, left, emit_expr(e, expr_addi(p, d->run, -1)));
+    micro_close(d, m, &ks);
+}
+
+static void micro_kernel(Dot *d, Micro *m) {
+    Emit *e = d->e;
+    EmitLoop runs;
+    LLVMValueRef left[DOT_ROWS], nruns = emit_expr(e, d->nruns);
+    bool single = expr_is_value(d->p, d->nruns, 1);
+    m->nacc = m->rows * m->nv;
+    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = LLVMConstNull(emit_vec(d->elem, d->lanes));
+    LLVMValueRef start = m->row;
+    if (!single) micro_open(d, m, &runs, "runs", nruns);
+    if (d->permuted) {
+        Expr first =
+            dot_run_row(d, single ? expr_const(d->p, 0) : dot_sym(d, "run", d->nruns, runs.i));
+        m->row = b_row(d, m->b, start, first);
+    }
+    LLVMValueRef at = single ? m->at : LLVMBuildAdd(e->b, m->at, runs.i, "");
+    for (uint32_t r = 0; r < m->rows; r++) {
+        LLVMValueRef entry = LLVMBuildMul(e->b, nruns, emit_i64(e, r), "");
+        entry = LLVMBuildAdd(e->b, at, entry, "");
+        left[r] = emit_load(e, e->ptr, emit_gep(e, e->ptr, d->table, entry), 8);
+    }
+    micro_run(d, m, left);
+    if (!single) micro_close(d, m, &runs);
+}
+
+/* --- Epilogue ----------------------------------------------------------------------------- */
+
+/* A tile: rows [row, row + rows) of M, known as expression `base`. */
+typedef struct Tile {
+    uint32_t nv;
+    LLVMValueRef mask[DOT_MAX_NV];
+    LLVMValueRef entry; /* first row's table entry */
+    LLVMValueRef row;   /* counted from the block's first */
+    LLVMValueRef rows;
+    Expr base;
+    LLVMValueRef b[K_MAX_ACC];
+} Tile;
+
+void dot_store_all(Dot *d) {
+    for (KVal v = 1; v < d->k->nops; v++)
+        if (d->k->ops[v].op == K_kstore) emit_store(d->e, v);
+}
+
+static void bind_vector(Dot *d, const Tile *t, uint32_t j) {
+    dot_bind_columns(d, expr_addi(d->p, d->n0, (int64_t)(j * d->lanes)), t->mask[j]);
+}
+
+static void epilogue_registers(Dot *d, const Tile *t, const Micro *m) {
+    for (uint32_t j = 0; j < m->nv; j++) {
+        emit_push(d->e);
+        bind_vector(d, t, j);
+        for (uint32_t r = 0; r < m->rows; r++) {
+            emit_push(d->e);
+            dot_bind(d, &d->m, expr_addi(d->p, t->base, r));
+            emit_override(d->e, d->t->acc[0], m->acc[r * m->nv + j]);
+            dot_store_all(d);
+            emit_pop(d->e);
+        }
+        emit_pop(d->e);
+    }
+}
+
+static LLVMValueRef tile_place(Dot *d, uint32_t acc, LLVMValueRef row, uint32_t j) {
+    LLVMValueRef at = LLVMBuildMul(d->e->b, row, emit_i64(d->e, d->width), "");
+    at = LLVMBuildAdd(d->e->b, at, emit_i64(d->e, (int64_t)(j * d->lanes)), "");
+    return emit_gep(d->e, d->elem, d->wino.to ? d->wino.to : d->tile[acc], at);
+}
+
+static void epilogue_memory(Dot *d, const Tile *t) {
+    Emit *e = d->e;
+    LLVMValueRef first = emit_expr(e, t->base);
+    for (uint32_t j = 0; j < t->nv; j++) {
+        EmitLoop l = {0};
+        emit_push(e);
+        bind_vector(d, t, j);
+        emit_loop_begin(e, &l, "epilogue", emit_i64(e, 0), t->rows, emit_i64(e, 1), true);
+        dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, first, l.i, "")));
+        for (uint32_t i = 0; i < d->t->nacc; i++) {
+            LLVMValueRef from = tile_place(d, i, l.i, j);
+            emit_override(e, d->t->acc[i],
+                          emit_load(e, emit_vec(d->elem, d->lanes), from, d->bytes));
+        }
+        dot_store_all(d);
+        emit_loop_end(e, &l);
+        emit_pop(e);
+    }
+}
+
+/* --- Tiles -------------------------------------------------------------------------------- */
+
+static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
+    for (uint32_t i = 0; i < d->t->nacc; i++) {
+        Micro m = {.rows = rows, .nv = t->nv, .b = &d->b[i], .at = t->entry, .row = t->b[i]};
+        micro_kernel(d, &m);
+        if (d->in_registers && !d->wino.to) {
+            epilogue_registers(d, t, &m);
+            continue;
+        }
+        for (uint32_t r = 0; r < rows; r++)
+            for (uint32_t j = 0; j < t->nv; j++) {
+                LLVMValueRef row = emit_i64(d->e, r);
+                if (d->wino.to) row = LLVMBuildAdd(d->e->b, t->row, row, "");
+                LLVMValueRef to = tile_place(d, i, row, j);
+                emit_store_ptr(d->e, m.acc[r * t->nv + j], to, d->bytes);
+            }
+    }
+}
+
+/* Bit r: some tile has r rows. */
+static uint32_t row_counts(Dot *d) {
+    int64_t m;
+    if (!expr_is_const(d->p, d->m.size, &m)) return (2u << d->mr) - 2;
+    int64_t tiles = (m + DOT_ROWS - 1) / DOT_ROWS, low = m / tiles, more = m % tiles;
+    uint32_t set = more < tiles ? 1u << low : 0;
+    if (more) set |= 2u << low;
+    if (d->mr == DOT_ROWS) return set;
+    uint32_t halves = 0;
+    for (uint32_t r = 1; r <= DOT_ROWS; r++)
+        if (set >> r & 1) halves |= 1u << (r + 1) / 2 | 1u << r / 2;
+    return halves & ~1u;
+}
+
+static void tile_any(Dot *d, const Tile *t) {
+    Emit *e = d->e;
+    uint32_t set = row_counts(d);
+    bool one = (set & (set - 1)) == 0;
+    for (uint32_t r = 1; r <= d->mr; r++) {
+        EmitIf is;
+        if (!(set >> r & 1)) continue;
+        if (!one)
+            emit_if_begin(e, &is, LLVMBuildICmp(e->b, LLVMIntEQ, t->rows, emit_i64(e, r), ""));
+        tile_of_rows(d, t, r);
+        if (!one) emit_if_end(e, &is);
+    }
+    if (!d->in_registers && !d->wino.to) epilogue_memory(d, t);
+}
+
+/* Rows [row, row + t->rows), counted from the block's first row. */
+static void tile_at(Dot *d, Tile *t, LLVMValueRef row) {
+    Emit *e = d->e;
+    t->row = row;
+    t->entry = LLVMBuildMul(e->b, row, emit_expr(e, d->nruns), "");
+    if (d->wino.entry) t->entry = LLVMBuildAdd(e->b, t->entry, d->wino.entry, "");
+    t->base = dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
+    tile_any(d, t);
+}
+
+/* Tiles of fewer rows than M's unit: the unit is cut into two nearly equal parts. */
+static void tile_halves(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
+    Emit *e = d->e;
+    EmitLoop l = {0};
+    LLVMValueRef one = emit_i64(e, 1), zero = emit_i64(e, 0), two = emit_i64(e, 2);
+    LLVMValueRef many = LLVMBuildICmp(e->b, LLVMIntSGT, rows, one, "");
+    LLVMValueRef first = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, rows, one, ""), one, "");
+    emit_loop_begin(e, &l, "half", zero, LLVMBuildSelect(e->b, many, two, one, ""), one, true);
+    LLVMValueRef second = LLVMBuildICmp(e->b, LLVMIntNE, l.i, zero, "");
+    t->rows = LLVMBuildSelect(e->b, second, LLVMBuildSub(e->b, rows, first, ""), first, "");
+    LLVMValueRef skip = LLVMBuildSelect(e->b, second, first, zero, "");
+    tile_at(d, t, LLVMBuildAdd(e->b, row, skip, ""));
+    emit_loop_end(e, &l);
+}
+
+void dot_tiles(Dot *d, uint32_t nv, bool masked) {
+    Emit *e = d->e;
+    EmitLoop l = {0};
+    Tile t = {.nv = nv};
+    for (uint32_t j = 0; masked && j < nv; j++) {
+        Expr base = expr_addi(d->p, d->n0, (int64_t)(j * d->lanes));
+        t.mask[j] = emit_lanes_below(e, emit_expr(e, expr_sub(d->p, d->n.size, base)));
+    }
+    for (uint32_t i = 0; i < d->t->nacc; i++) t.b[i] = b_start(d, i);
+    emit_loop_begin(e, &l, "tile", d->tile0, d->tile1, emit_i64(e, 1), true);
+    LLVMValueRef row = dot_first_row(d, l.i);
+    LLVMValueRef end = dot_first_row(d, LLVMBuildAdd(e->b, l.i, emit_i64(e, 1), ""));
+    LLVMValueRef rows = LLVMBuildSub(e->b, end, row, "");
+    row = LLVMBuildSub(e->b, row, d->row0, "");
+    if (d->mr == DOT_ROWS) {
+        t.rows = rows;
+        tile_at(d, &t, row);
+    } else {
+        tile_halves(d, &t, row, rows);
+    }
+    emit_loop_end(e, &l);
+}

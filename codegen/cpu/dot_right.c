@@ -1,0 +1,124 @@
+/* The right operand of a contraction: how it can be read, and copies of what cannot. */
+#include "codegen/cpu/dot.h"
+#include "codegen/cpu/shuffle.h"
+
+/* True when columns end on a vector boundary in every sub-panel: nothing beyond is read. */
+static bool columns_even(Dot *d) {
+    int64_t n;
+    int64_t unit = expr_is_const(d->p, d->n.size, &n) ? d->lanes : d->width;
+    return expr_divisor(d->p, d->n.size) % unit == 0;
+}
+
+void dot_analyse_b(Dot *d, uint32_t i) {
+    DotB *b = &d->b[i];
+    KVal v = d->t->b[i];
+    const KOp *o = &d->k->ops[v];
+    *b = (DotB){.mode = DOT_B_COPIED};
+    if (o->op == OP_cast) v = o->in[0];
+    const KOp *load = &d->k->ops[v];
+    if (load->op != K_kload || load->mask || load->dtype == DT_bool) return;
+    Expr column = 0, row = 0;
+    if (d->t->pack == DOT_PANEL) {
+        row = expr_const(d->p, DOT_PANEL);
+    } else {
+        if (d->t->pack || !columns_even(d)) return;
+        if (dot_uniform_stride(d, &d->n, load->index, &column) != d->n.n) return;
+        if (dot_uniform_stride(d, &d->kk, load->index, &row) != d->kk.n) return;
+        if (!expr_is_value(d->p, column, 1)) return;
+    }
+    *b = (DotB){DOT_B_DIRECT, v, (DType)load->dtype, row, NULL};
+}
+
+/* Contiguous along the last contracted axis, not along the columns. */
+static bool is_transposed(Dot *d, KVal v) {
+    KVal load = dot_load_of(d, v);
+    Expr row = 0, column = 0;
+    if (!load || (d->lanes & (d->lanes - 1))) return false;
+    Expr index = d->k->ops[load].index;
+    return dot_uniform_stride(d, &d->kk, index, &row) && expr_is_value(d->p, row, 1) &&
+           dot_uniform_stride(d, &d->n, index, &column) && !expr_is_value(d->p, column, 1);
+}
+
+typedef struct Copy {
+    uint32_t acc;
+    EmitLoop loops[K_MAX_AXES];
+    LLVMValueRef row; /* where the current row of the panel lies, in elements */
+} Copy;
+
+/* Loops over the contracted axes, the last in steps of `step`. */
+static void copy_begin(Dot *d, Copy *c, uint32_t step) {
+    Emit *e = d->e;
+    LLVMValueRef at = emit_i64(e, 0), zero = at;
+    for (uint32_t a = 0; a < d->kk.n; a++) {
+        const KAxis *axis = &d->k->axes[d->kk.axis[a]];
+        LLVMValueRef size = emit_expr(e, axis->extent);
+        LLVMValueRef by = emit_i64(e, a + 1 == d->kk.n ? step : 1);
+        c->loops[a] = (EmitLoop){0};
+        emit_loop_begin(e, &c->loops[a], "copy", zero, size, by, false);
+        if (a + 1 < d->kk.n || step == 1) emit_set_sym(e, axis->sym, c->loops[a].i);
+        at = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, at, size, ""), c->loops[a].i, "");
+    }
+    c->row = LLVMBuildMul(e->b, at, emit_i64(e, DOT_PANEL), "");
+}
+
+static void copy_end(Dot *d, Copy *c) {
+    for (uint32_t a = d->kk.n; a-- > 0;) emit_loop_end(d->e, &c->loops[a]);
+}
+
+static void copy_store(Dot *d, const Copy *c, uint32_t row, uint32_t column, LLVMValueRef v) {
+    Emit *e = d->e;
+    LLVMValueRef at = LLVMBuildAdd(e->b, c->row, emit_i64(e, row * DOT_PANEL + column), "");
+    emit_store_ptr(e, v, emit_gep(e, d->elem, d->b[c->acc].copy, at), d->bytes);
+}
+
+/* Row by row, columns over lanes. */
+static void copy_rows(Dot *d, Copy *c) {
+    Emit *e = d->e;
+    bool ragged = expr_divisor(d->p, d->n.size) % DOT_PANEL != 0;
+    copy_begin(d, c, 1);
+    for (uint32_t j = 0; j < DOT_PANEL; j += d->lanes) {
+        Expr base = expr_addi(d->p, expr_muli(d->p, d->panel, DOT_PANEL), j);
+        emit_push(e);
+        LLVMValueRef left = emit_expr(e, expr_sub(d->p, d->n.size, base));
+        dot_bind_columns(d, base, ragged ? emit_lanes_below(e, left) : NULL);
+        copy_store(d, c, 0, j, emit_value_lanes(e, d->t->b[c->acc]));
+        emit_pop(e);
+    }
+    copy_end(d, c);
+}
+
+/* Columns are read along the last contracted axis and transposed in registers. Columns past the
+ * last repeat it; rows past the last are overwritten or lie in the slack. */
+static void copy_columns(Dot *d, Copy *c) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    LLVMValueRef v[64];
+    copy_begin(d, c, d->lanes);
+    const EmitLoop *inner = &c->loops[d->kk.n - 1];
+    const KAxis *axis = &d->k->axes[d->kk.axis[d->kk.n - 1]];
+    Expr k = dot_sym(d, "k", axis->extent, inner->i), last = expr_addi(p, d->n.size, -1);
+    LLVMValueRef left = LLVMBuildSub(e->b, emit_expr(e, axis->extent), inner->i, "");
+    bool ragged = expr_divisor(p, axis->extent) % d->lanes != 0;
+    LLVMValueRef mask = ragged ? emit_lanes_below(e, left) : NULL;
+    for (uint32_t j = 0; j < DOT_PANEL; j += d->lanes) {
+        for (uint32_t r = 0; r < d->lanes; r++) {
+            Expr column = expr_addi(p, expr_muli(p, d->panel, DOT_PANEL), j + r);
+            emit_push(e);
+            dot_bind(d, &d->n, expr_min(p, column, last));
+            emit_bind_lanes(e, axis->sym, k, mask, true);
+            v[r] = emit_value_lanes(e, d->t->b[c->acc]);
+            emit_pop(e);
+        }
+        shuffle_transpose(e, v, d->lanes);
+        for (uint32_t r = 0; r < d->lanes; r++) copy_store(d, c, r, j, v[r]);
+    }
+    copy_end(d, c);
+}
+
+void dot_copy_panel(Dot *d, uint32_t i) {
+    Copy c = {.acc = i};
+    if (is_transposed(d, d->t->b[i]))
+        copy_columns(d, &c);
+    else
+        copy_rows(d, &c);
+}

@@ -1,0 +1,177 @@
+/* Narrow floats as raw bits, converted by integer arithmetic: LLVM would call libgcc for some of
+ * these. Only f16 <-> f32 has an instruction on every target. */
+#include "codegen/emit/emit_internal.h"
+#include <math.h>
+
+/* sign, exponent and mantissa bits; what the top of the range means. */
+typedef struct Narrow {
+    int mbits, bias;
+    uint32_t max;  /* code of the largest finite value */
+    uint32_t inf;  /* 0 = none */
+    uint32_t nan;  /* with the sign clear; 0 = none */
+    uint32_t sign; /* sign bit */
+    bool fnuz;     /* no -0: its code is the NaN */
+} Narrow;
+
+static const Narrow *narrow_of(DType t) {
+    static const Narrow e4m3fn = {3, 7, 0x7e, 0, 0x7f, 0x80, false};
+    static const Narrow e4m3fnuz = {3, 8, 0x7f, 0, 0x80, 0x80, true};
+    static const Narrow e5m2 = {2, 15, 0x7b, 0x7c, 0x7e, 0x80, false};
+    static const Narrow e5m2fnuz = {2, 16, 0x7f, 0, 0x80, 0x80, true};
+    static const Narrow e2m1 = {1, 1, 0x7, 0, 0, 0x8, false};
+    switch (t) {
+    case DT_f8e4m3fn: return &e4m3fn;
+    case DT_f8e4m3fnuz: return &e4m3fnuz;
+    case DT_f8e5m2: return &e5m2;
+    case DT_f8e5m2fnuz: return &e5m2fnuz;
+    default: return &e2m1;
+    }
+}
+
+static EV and_c(Emit *e, EV x, int64_t c) {
+    return LLVMBuildAnd(e->b, x, emit_i(e, LLVMTypeOf(x), c), "");
+}
+static EV add_c(Emit *e, EV x, int64_t c) {
+    return LLVMBuildAdd(e->b, x, emit_i(e, LLVMTypeOf(x), c), "");
+}
+static EV shl_c(Emit *e, EV x, int c) {
+    return LLVMBuildShl(e->b, x, emit_i(e, LLVMTypeOf(x), c), "");
+}
+static EV shr_c(Emit *e, EV x, int c) {
+    return LLVMBuildLShr(e->b, x, emit_i(e, LLVMTypeOf(x), c), "");
+}
+static EV cmp_c(Emit *e, LLVMIntPredicate p, EV x, int64_t c) {
+    return LLVMBuildICmp(e->b, p, x, emit_i(e, LLVMTypeOf(x), c), "");
+}
+static EV sel(Emit *e, EV c, EV a, EV b) {
+    return LLVMBuildSelect(e->b, c, a, b, "");
+}
+
+static EV widen(Emit *e, EV x) {
+    return LLVMBuildZExt(e->b, x, emit_like(x, e->i32), "");
+}
+
+static EV small_to_f32(Emit *e, const Narrow *n, EV bits) {
+    EV u = widen(e, bits);
+    EV code = and_c(e, u, n->sign - 1);
+    /* The exponent field is off by a power of two, which a multiplication makes good, also for
+     * subnormals. */
+    EV f = emit_bits(e, shl_c(e, code, 23 - n->mbits), e->f32);
+    f = LLVMBuildFMul(e->b, f, emit_f(e, LLVMTypeOf(f), ldexp(1, 127 - n->bias)), "");
+    EV r = emit_bits(e, f, e->i32);
+    if (n->inf) {
+        EV top = sel(e, cmp_c(e, LLVMIntEQ, code, n->inf), emit_i(e, LLVMTypeOf(u), 0x7f800000),
+                     emit_i(e, LLVMTypeOf(u), 0x7fc00000));
+        r = sel(e, cmp_c(e, LLVMIntUGE, code, n->inf), top, r);
+    }
+    int shift = 31 - __builtin_ctz(n->sign);
+    r = LLVMBuildOr(e->b, r, shl_c(e, and_c(e, u, n->sign), shift), "");
+    EV nan = emit_i(e, LLVMTypeOf(u), 0x7fc00000);
+    if (n->fnuz)
+        r = sel(e, cmp_c(e, LLVMIntEQ, u, 0x80), nan, r);
+    else if (n->nan && !n->inf)
+        r = sel(e, cmp_c(e, LLVMIntEQ, code, n->nan), nan, r);
+    return emit_bits(e, r, e->f32);
+}
+
+static EV e8m0_to_f32(Emit *e, EV bits) {
+    EV u = widen(e, bits);
+    EV r = shl_c(e, u, 23);
+    r = sel(e, cmp_c(e, LLVMIntEQ, u, 0), emit_i(e, LLVMTypeOf(u), 0x00400000), r); /* 2^-127 */
+    r = sel(e, cmp_c(e, LLVMIntEQ, u, 255), emit_i(e, LLVMTypeOf(u), 0x7fc00000), r);
+    return emit_bits(e, r, e->f32);
+}
+
+LLVMValueRef emit_narrow_to_f32(Emit *e, DType from, LLVMValueRef bits) {
+    switch (from) {
+    case DT_f16:
+        return LLVMBuildFPExt(e->b, emit_bits(e, bits, e->f16), emit_like(bits, e->f32), "");
+    case DT_bf16: return emit_bits(e, shl_c(e, widen(e, bits), 16), e->f32);
+    case DT_f8e8m0: return e8m0_to_f32(e, bits);
+    default: return small_to_f32(e, narrow_of(from), bits);
+    }
+}
+
+static EV narrow_bits(Emit *e, EV x, LLVMTypeRef elem) {
+    return LLVMBuildTrunc(e->b, x, emit_like(x, elem), "");
+}
+
+static EV f32_to_bf16(Emit *e, EV u) {
+    EV lsb = and_c(e, shr_c(e, u, 16), 1);
+    EV r = shr_c(e, LLVMBuildAdd(e->b, add_c(e, u, 0x7fff), lsb, ""), 16);
+    EV nan = LLVMBuildOr(e->b, shr_c(e, u, 16), emit_i(e, LLVMTypeOf(u), 0x40), "");
+    EV is_nan = cmp_c(e, LLVMIntUGT, and_c(e, u, 0x7fffffff), 0x7f800000);
+    return narrow_bits(e, sel(e, is_nan, nan, r), e->i16);
+}
+
+/* Rounds |x| to the format's grid. Below its normal range adding a power of two does the rounding;
+ * above, carrying into the exponent is right by itself. */
+static EV round_small(Emit *e, const Narrow *n, EV abs) {
+    int s = 23 - n->mbits;
+    EV up = add_c(e, and_c(e, shr_c(e, abs, s), 1), (1 << (s - 1)) - 1);
+    EV normal = shr_c(e, LLVMBuildAdd(e->b, abs, up, ""), s);
+    normal = add_c(e, normal, -((int64_t)(127 - n->bias) << n->mbits));
+    float magic = ldexpf(1, 1 - n->bias - n->mbits + 23);
+    EV f = emit_bits(e, abs, e->f32), m = emit_f(e, LLVMTypeOf(f), magic);
+    EV sub = LLVMBuildSub(e->b, emit_bits(e, LLVMBuildFAdd(e->b, f, m, ""), e->i32),
+                          emit_bits(e, m, e->i32), "");
+    int64_t min_normal = (int64_t)(128 - n->bias) << 23;
+    return sel(e, cmp_c(e, LLVMIntULT, abs, min_normal), sub, normal);
+}
+
+static EV f32_to_small(Emit *e, const Narrow *n, bool saturate, EV u) {
+    LLVMTypeRef t = LLVMTypeOf(u);
+    EV abs = and_c(e, u, 0x7fffffff), sign = and_c(e, shr_c(e, u, 31), 1);
+    sign = shl_c(e, sign, __builtin_ctz(n->sign));
+    EV r = round_small(e, n, abs);
+    EV over = cmp_c(e, LLVMIntUGT, r, n->max);
+    uint32_t top = saturate || (!n->inf && !n->nan) ? n->max : n->inf ? n->inf : n->nan;
+    r = sel(e, over, emit_i(e, t, top), r);
+    EV is_nan = cmp_c(e, LLVMIntUGT, abs, 0x7f800000);
+    if (n->nan) r = sel(e, is_nan, emit_i(e, t, n->nan), r);
+    EV signed_r = LLVMBuildOr(e->b, r, sign, "");
+    /* Without a NaN to give, NaN becomes -0, as ONNX's reference has it. */
+    if (!n->nan) signed_r = sel(e, is_nan, emit_i(e, t, n->sign), signed_r);
+    if (n->fnuz) signed_r = sel(e, cmp_c(e, LLVMIntEQ, r, 0), r, signed_r);
+    return narrow_bits(e, signed_r, e->i8);
+}
+
+/* A power of two: the exponent alone, rounded to nearest (0), up (1) or down (2). */
+static EV f32_to_e8m0(Emit *e, bool saturate, int round, EV u) {
+    LLVMTypeRef t = LLVMTypeOf(u);
+    EV exp = and_c(e, shr_c(e, u, 23), 0xff), frac = and_c(e, u, 0x7fffff);
+    EV up = NULL;
+    if (round == 1) up = cmp_c(e, LLVMIntNE, frac, 0);
+    if (round == 0) {
+        EV half = cmp_c(e, LLVMIntUGT, frac, 0x400000), tie = cmp_c(e, LLVMIntEQ, frac, 0x400000);
+        tie = LLVMBuildAnd(e->b, tie, cmp_c(e, LLVMIntNE, exp, 0), "");
+        up = LLVMBuildOr(e->b, half, tie, "");
+    }
+    if (up && saturate) up = LLVMBuildAnd(e->b, up, cmp_c(e, LLVMIntULT, exp, 0xfe), "");
+    EV r = up ? LLVMBuildAdd(e->b, exp, LLVMBuildZExt(e->b, up, t, ""), "") : exp;
+    EV special = cmp_c(e, LLVMIntEQ, exp, 0xff);
+    return narrow_bits(e, sel(e, special, emit_i(e, t, 0xff), r), e->i8);
+}
+
+LLVMValueRef emit_f32_to_narrow(Emit *e, DType to, bool saturate, int round, LLVMValueRef x) {
+    if (to == DT_f16)
+        return emit_bits(e, LLVMBuildFPTrunc(e->b, x, emit_like(x, e->f16), ""), e->i16);
+    EV u = emit_bits(e, x, e->i32);
+    if (to == DT_bf16) return f32_to_bf16(e, u);
+    if (to == DT_f8e8m0) return f32_to_e8m0(e, saturate, round, u);
+    return f32_to_small(e, narrow_of(to), saturate, u);
+}
+
+LLVMValueRef emit_f64_to_f32_odd(Emit *e, LLVMValueRef x) {
+    LLVMTypeRef d = LLVMTypeOf(x);
+    EV f = LLVMBuildFPTrunc(e->b, x, emit_like(x, e->f32), "");
+    EV back = LLVMBuildFPExt(e->b, f, d, "");
+    EV u = emit_bits(e, f, e->i32);
+    EV ax = emit_intrinsic(e, "llvm.fabs", d, &x, 1),
+       ab = emit_intrinsic(e, "llvm.fabs", d, &back, 1);
+    EV above = LLVMBuildFCmp(e->b, LLVMRealOGT, ab, ax, "");
+    EV cut = sel(e, above, add_c(e, u, -1), u);
+    EV odd = LLVMBuildOr(e->b, cut, emit_i(e, LLVMTypeOf(u), 1), "");
+    EV inexact = LLVMBuildFCmp(e->b, LLVMRealONE, back, x, "");
+    return emit_bits(e, sel(e, inexact, odd, u), e->f32);
+}

@@ -1,0 +1,382 @@
+#include "codegen/plan/plan_build.h"
+#include "codegen/plan/plan_write.h"
+#include "graph/pass/rewrite.h"
+#include "runtime/abi.h"
+#include <string.h>
+
+/* One target in the making. */
+typedef struct Builder {
+    PlanWriter w;
+    const Graph *graph;
+    Arena *arena;
+    DiagSink *diags;
+    const Schedule *s;
+    const CodeResult *code;
+    ExprPool *exprs;
+    uint32_t *first, *last; /* per buffer; first > last: unused */
+    uint32_t nkernels;
+} Builder;
+
+static uint32_t dtype_code(DType t) {
+    return dtype_info[t].onnx;
+}
+
+static const char *expr_text(Builder *b, Expr e) {
+    StrBuf s;
+    sb_init(&s, b->arena);
+    expr_print(b->graph->exprs, e, &s);
+    return sb_str(&s);
+}
+
+static void put_io(Builder *b, PlanSectionId section, const IoInfo *io) {
+    uint32_t dims[GRAPH_MAX_RANK], texts[GRAPH_MAX_RANK];
+    const Type *t = &io->type;
+    for (uint32_t i = 0; i < t->rank; i++) {
+        dims[i] = plan_write_expr(&b->w, b->graph->exprs, t->dim[i]);
+        texts[i] = plan_write_str(&b->w, expr_text(b, t->dim[i]));
+    }
+    PlanIo r = {.name = plan_write_str(&b->w, io->name),
+                .dtype = dtype_code(t->dtype),
+                .rank = t->rank,
+                .dims = plan_write_list(&b->w, dims, t->rank),
+                .dim_text = plan_write_list(&b->w, texts, t->rank)};
+    plan_write_record(&b->w, section, &r, sizeof r);
+}
+
+typedef struct Counted {
+    const Value *definer; /* by symbol */
+    bool found;
+} Counted;
+
+static void note_counted(void *ctx, uint32_t sym) {
+    Counted *c = ctx;
+    c->found = c->found || c->definer[sym];
+}
+
+/* Does e depend on a size that a node of g finds out? */
+static bool counted_in(const Graph *g, Expr e) {
+    Counted c = {graph_definers(g), false};
+    expr_each_sym(g->exprs, e, note_counted, &c);
+    return c.found;
+}
+
+/* What holds whenever g's nodes run. Of a branch (not `always`) only what its own counts decide:
+ * those are known in no run that does not take it. The session checks each pair once both sides are
+ * known. */
+static void put_checks(Builder *b, const Graph *g, bool always) {
+    for (uint32_t i = 0; i < g->nassume; i++) {
+        Expr x = g->assume[i].a, y = g->assume[i].b;
+        if (!always && !counted_in(g, x) && !counted_in(g, y)) continue;
+        int64_t lo, hi;
+        expr_range(g->exprs, y, &lo, &hi);
+        bool condition = expr_is_value(g->exprs, x, 1) && lo == 0 && hi == 1;
+        const char *text =
+            arena_printf(b->arena, "%s needs %s%s%s", graph_place(g, g->assume[i].loc, b->arena),
+                         condition ? "" : expr_brief(g->exprs, x, b->arena),
+                         condition ? "" : " == ", expr_brief(g->exprs, y, b->arena));
+        PlanCheck c = {.a = plan_write_expr(&b->w, g->exprs, x),
+                       .b = plan_write_expr(&b->w, g->exprs, y),
+                       .text = plan_write_str(&b->w, text)};
+        PLAN_PUT(&b->w, checks, c);
+    }
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        if (n->op != OP_loop && n->op != OP_if) continue;
+        for (int k = 0; k < 2 && n->attr.control->body[k]; k++)
+            put_checks(b, n->attr.control->body[k], always && n->op == OP_loop);
+    }
+}
+
+/* The signature: input symbols first, so that they keep the model's order. */
+static void put_signature(Builder *b) {
+    const Graph *g = b->graph;
+    for (uint32_t s = 0; s < expr_sym_count(g->exprs); s++)
+        if (expr_sym_info(g->exprs, s)->kind == SYM_DIM) plan_write_symbol(&b->w, g->exprs, s);
+    for (uint32_t i = 0; i < g->inputs.n; i++) put_io(b, PLAN_SEC_inputs, &g->inputs.v[i]);
+    for (uint32_t i = 0; i < g->outputs.n; i++) put_io(b, PLAN_SEC_outputs, &g->outputs.v[i]);
+    put_checks(b, g, true);
+}
+
+/* The buffer that owns the storage, and where in it, in bytes. */
+static uint32_t root_of(const Builder *b, uint32_t i, Expr *offset) {
+    const SBuffer *v = b->s->buffers.v;
+    Expr at = expr_const(b->exprs, 0);
+    for (; v[i].alias; i = v[i].alias - 1)
+        if (v[i].alias_offset)
+            at = expr_add(b->exprs, at,
+                          expr_muli(b->exprs, v[i].alias_offset, (int64_t)dtype_bytes(v[i].dtype)));
+    *offset = at;
+    return i;
+}
+
+static void use(Builder *b, uint32_t buf, uint32_t step) {
+    if (step < b->first[buf]) b->first[buf] = step;
+    if (b->first[buf] == UINT32_MAX || step > b->last[buf]) b->last[buf] = step;
+}
+
+/* Calls fn(step, buffer, written) for every use in order. */
+typedef void UseFn(Builder *b, uint32_t step, uint32_t buf, bool written, void *ctx);
+static void each_use(Builder *b, uint32_t from, uint32_t to, UseFn *fn, void *ctx) {
+    for (uint32_t i = from; i <= to; i++) {
+        const SStep *st = &b->s->steps.v[i];
+        if (st->trip_buf) fn(b, i, st->trip_buf - 1, false, ctx);
+        if (st->cond_buf) fn(b, i, st->cond_buf - 1, false, ctx);
+        if (st->kind != STEP_kernel) continue;
+        for (uint32_t k = 0; k < st->kernel->nparams; k++) {
+            bool written = st->kernel->params[k].written;
+            fn(b, i, st->bufs[k], written, ctx);
+        }
+    }
+}
+
+static void note_use(Builder *b, uint32_t step, uint32_t buf, bool written, void *ctx) {
+    (void)written, (void)ctx;
+    Expr offset;
+    use(b, buf, step);
+    use(b, root_of(b, buf, &offset), step);
+}
+
+typedef struct LoopUse {
+    uint32_t begin, end;
+    uint8_t *seen; /* per buffer */
+} LoopUse;
+
+/* A buffer used in a loop keeps its own lifetime only when the loop alone uses it and each
+ * iteration writes it before reading it; else it must survive from one iteration to the next. */
+static void widen_use(Builder *b, uint32_t step, uint32_t buf, bool written, void *ctx) {
+    LoopUse *l = ctx;
+    (void)step;
+    Expr offset;
+    uint32_t both[2] = {buf, root_of(b, buf, &offset)};
+    for (int i = 0; i < 2; i++) {
+        uint32_t x = both[i];
+        bool inside = b->first[x] >= l->begin && b->last[x] <= l->end;
+        if (!inside || (!l->seen[x] && !written)) {
+            use(b, x, l->begin);
+            use(b, x, l->end);
+        }
+        l->seen[x] = 1;
+    }
+}
+
+static void find_lifetimes(Builder *b) {
+    uint32_t nb = b->s->buffers.n, ns = b->s->steps.n;
+    b->first = ARENA_ARRAY(b->arena, uint32_t, nb);
+    b->last = ARENA_ARRAY(b->arena, uint32_t, nb);
+    for (uint32_t i = 0; i < nb; i++) b->first[i] = UINT32_MAX;
+    if (ns) each_use(b, 0, ns - 1, note_use, NULL);
+    for (uint32_t i = 0; i < nb; i++) { /* outputs outlive the run */
+        Expr offset;
+        if (b->s->buffers.v[i].kind != BUF_output || b->first[i] == UINT32_MAX) continue;
+        use(b, i, ns - 1);
+        use(b, root_of(b, i, &offset), ns - 1);
+    }
+    for (uint32_t i = ns; i-- > 0;) { /* inner loops come after the outer ones' begin */
+        const SStep *st = &b->s->steps.v[i];
+        if (st->kind != STEP_loop_begin) continue;
+        LoopUse l = {i, st->match, arena_alloc(b->arena, nb)};
+        each_use(b, i, st->match, widen_use, &l);
+    }
+}
+
+/* A temporary that prepare steps touch outlives the session that ran them: it is prepared too. */
+static uint8_t *prepared_buffers(Builder *b) {
+    uint8_t *prepared = arena_alloc(b->arena, b->s->buffers.n);
+    for (uint32_t i = 0; i < b->s->steps.n; i++) {
+        const SStep *st = &b->s->steps.v[i];
+        if (!st->prepare || st->kind != STEP_kernel) continue;
+        for (uint32_t k = 0; k < st->kernel->nparams; k++) prepared[st->bufs[k]] = 1;
+    }
+    return prepared;
+}
+
+static void put_buffers(Builder *b) {
+    static const uint32_t kinds[] = {[BUF_input] = PLAN_BUF_input,
+                                     [BUF_output] = PLAN_BUF_output,
+                                     [BUF_const] = PLAN_BUF_const,
+                                     [BUF_prepared] = PLAN_BUF_prepared,
+                                     [BUF_temp] = PLAN_BUF_temp};
+    const uint8_t *prepared = prepared_buffers(b);
+    for (uint32_t i = 0; i < b->s->buffers.n; i++) {
+        const SBuffer *v = &b->s->buffers.v[i];
+        Expr offset;
+        uint32_t root = root_of(b, i, &offset);
+        bool used = b->first[i] != UINT32_MAX;
+        PlanBuffer r = {.kind = kinds[v->kind],
+                        .dtype = dtype_code(v->dtype),
+                        .alias = root == i ? 0 : root + 1,
+                        .bytes = plan_write_scaled(&b->w, b->exprs, schedule_bound(b->s, v->numel),
+                                                   (int64_t)dtype_bytes(v->dtype)),
+                        .alias_offset = plan_write_expr(&b->w, b->exprs, offset),
+                        .first = used ? b->first[i] : 1,
+                        .last = used ? b->last[i] : 0};
+        if (v->kind == BUF_input || v->kind == BUF_output) r.index = v->index;
+        if (v->kind == BUF_temp && prepared[i]) r.kind = PLAN_BUF_prepared;
+        if (v->kind == BUF_const)
+            r.index = plan_write_constant(&b->w, &graph_node(v->graph, v->node)->attr.constant);
+        PLAN_PUT(&b->w, buffers, r);
+    }
+}
+
+static const char *covered_nodes(Builder *b, const Kernel *k) {
+    StrBuf s;
+    sb_init(&s, b->arena);
+    for (uint32_t i = 0; i < k->nlocs; i++)
+        sb_printf(&s, "%s%s", i ? "\n" : "", graph_place(b->graph, k->locs[i], b->arena));
+    return sb_str(&s);
+}
+
+static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
+    static const char *const kinds[] = {"poi", "red", "per", "tem"};
+    uint32_t *dims = ARENA_ARRAY(b->arena, uint32_t, c->ndims);
+    for (uint32_t i = 0; i < c->ndims; i++) dims[i] = plan_write_expr(&b->w, b->exprs, c->dims[i]);
+    PlanKernel r = {.name = plan_write_str(&b->w, k->name),
+                    .kind = plan_write_str(&b->w, kinds[k->kind]),
+                    .nodes = plan_write_str(&b->w, covered_nodes(b, k)),
+                    .symbol = plan_write_str(&b->w, c->symbol ? c->symbol : ""),
+                    .entry = {PLAN_NO_ENTRY, PLAN_NO_ENTRY},
+                    .nbufs = k->nparams,
+                    .ndims = c->ndims,
+                    .dims = plan_write_list(&b->w, dims, c->ndims),
+                    .work = plan_write_expr(&b->w, b->exprs, c->work),
+                    .scratch =
+                        plan_write_expr(&b->w, b->exprs, schedule_bound(b->s, c->scratch_bytes)),
+                    .cost = k->serial ? 0 : plan_write_expr(&b->w, b->exprs, c->cost),
+                    .bytes_read = plan_write_expr(&b->w, b->exprs, k->bytes_read),
+                    .bytes_written = plan_write_expr(&b->w, b->exprs, k->bytes_written),
+                    .flops = plan_write_expr(&b->w, b->exprs, k->flops),
+                    .shared = c->shared_bytes};
+    for (uint32_t i = 0; i < k->nparams; i++)
+        if (k->params[i].written) r.written |= UINT64_C(1) << i;
+    for (uint32_t i = 0; i < b->code->nblobs; i++)
+        if (b->code->blobs[i].form < PLAN_CPU_FORMS)
+            r.entry[b->code->blobs[i].form] = c->entry[b->code->blobs[i].form];
+    for (int i = 0; i < 3; i++) {
+        r.grid[i] = plan_write_expr(&b->w, b->exprs, c->grid[i]);
+        r.block[i] = c->block[i];
+    }
+    PLAN_PUT(&b->w, kernels, r);
+    return b->nkernels++;
+}
+
+static void put_step(Builder *b, uint32_t i) {
+    static const uint32_t kinds[] = {
+        [STEP_kernel] = PLAN_STEP_kernel,     [STEP_loop_begin] = PLAN_STEP_loop,
+        [STEP_loop_end] = PLAN_STEP_loop_end, [STEP_if_begin] = PLAN_STEP_if,
+        [STEP_if_else] = PLAN_STEP_else,      [STEP_if_end] = PLAN_STEP_if_end};
+    const SStep *st = &b->s->steps.v[i];
+    PlanStep r = {.kind = kinds[st->kind],
+                  .trip_buf = st->trip_buf,
+                  .cond_buf = st->cond_buf,
+                  .match = st->kind == STEP_kernel ? 0 : st->match};
+    if (st->kind == STEP_loop_begin) {
+        r.iter = plan_write_symbol(&b->w, b->exprs, st->iter);
+        r.trip = plan_write_expr(&b->w, b->exprs, st->trip);
+    }
+    if (st->kind == STEP_kernel) {
+        const Kernel *k = st->kernel;
+        uint32_t data[2 * PLAN_MAX_PARAMS];
+        for (uint32_t o = 1; o < k->nops; o++) { /* the count is in the parameter after buf */
+            const KOp *c = &k->ops[o];
+            if (c->op != K_kcompact || c->buf + 1 >= k->nparams) continue;
+            GC_ASSERT(r.ndata < PLAN_MAX_PARAMS);
+            data[2 * r.ndata] = plan_write_symbol(&b->w, b->exprs, c->sym);
+            data[2 * r.ndata++ + 1] = st->bufs[c->buf + 1];
+        }
+        r.kernel = put_kernel(b, k, &b->code->kernels[i]);
+        r.bufs = plan_write_list(&b->w, st->bufs, k->nparams);
+        r.data = plan_write_list(&b->w, data, 2 * r.ndata);
+    }
+    PLAN_PUT(&b->w, steps, r);
+}
+
+static void put_blobs(Builder *b) {
+    _Static_assert((int)CODE_FORMS == (int)PLAN_FORMS && (int)CODE_x86_64_v3 == PLAN_x86_64_v3 &&
+                       (int)CODE_x86_64_v4 == PLAN_x86_64_v4 && (int)CODE_ptx == PLAN_ptx &&
+                       (int)CODE_cubin == PLAN_cubin,
+                   "plan files number code forms alike");
+    static const uint8_t zero[PLAN_ALIGN];
+    PlanBytes *code = &b->w.section[PLAN_SEC_code];
+    for (uint32_t i = 0; i < b->code->nblobs; i++) {
+        const CodeBlob *c = &b->code->blobs[i];
+        const char *bytes = c->data;
+        bool add_end = c->form == CODE_ptx && (c->size == 0 || bytes[c->size - 1] != 0);
+        PlanBlob r = {.form = c->form, .offset = code->n, .size = c->size + add_end};
+        plan_write_bytes(&b->w, PLAN_SEC_code, c->data, c->size);
+        uint64_t pad = add_end + (PLAN_ALIGN - (code->n + add_end) % PLAN_ALIGN) % PLAN_ALIGN;
+        plan_write_bytes(&b->w, PLAN_SEC_code, zero, pad);
+        PLAN_PUT(&b->w, blobs, r);
+    }
+}
+
+static const char *step_name(const Schedule *s, uint32_t i) {
+    return i < s->steps.n && s->steps.v[i].kernel ? s->steps.v[i].kernel->name : "?";
+}
+
+/* Which kernels stayed apart and why, for explain. */
+static const char *refusal_text(Builder *b) {
+    StrBuf s;
+    sb_init(&s, b->arena);
+    for (uint32_t i = 0; i < b->s->refusals.n; i++) {
+        const Refusal *r = &b->s->refusals.v[i];
+        sb_printf(&s, "not fused: %s into %s: %s", step_name(b->s, r->producer),
+                  step_name(b->s, r->consumer), fusion_why_text[r->why]);
+        if (r->bytes) {
+            sb_put(&s, "; costs ");
+            expr_print(b->exprs, r->bytes, &s);
+            sb_put(&s, " bytes");
+        }
+        sb_put(&s, "\n");
+    }
+    return sb_str(&s);
+}
+
+static uint32_t section_count(const Builder *b, PlanSectionId id, size_t record) {
+    return (uint32_t)(b->w.section[id].n / record);
+}
+
+static void put_target(Builder *b, const PlanTargetInput *in) {
+    b->s = in->schedule;
+    b->code = in->code;
+    b->exprs = in->schedule->exprs;
+    b->nkernels = 0;
+    PlanTarget t = {.name = plan_write_str(&b->w, in->name),
+                    .notes = plan_write_str(&b->w, refusal_text(b)),
+                    .device = strcmp(in->name, "cpu") == 0 ? PLAN_cpu : PLAN_cuda,
+                    .buffers = section_count(b, PLAN_SEC_buffers, sizeof(PlanBuffer)),
+                    .kernels = section_count(b, PLAN_SEC_kernels, sizeof(PlanKernel)),
+                    .steps = section_count(b, PLAN_SEC_steps, sizeof(PlanStep)),
+                    .blobs = section_count(b, PLAN_SEC_blobs, sizeof(PlanBlob)),
+                    .nbuffers = b->s->buffers.n,
+                    .nsteps = b->s->steps.n,
+                    .nblobs = b->code->nblobs};
+    find_lifetimes(b);
+    put_buffers(b);
+    for (uint32_t i = 0; i < b->s->steps.n; i++) {
+        put_step(b, i);
+        t.nprepare += b->s->steps.v[i].prepare;
+    }
+    t.nkernels = b->nkernels;
+    put_blobs(b);
+    PLAN_PUT(&b->w, targets, t);
+}
+
+graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_t ntargets,
+                         const PlanBuildOptions *o, Arena *a, DiagSink *d, void **bytes,
+                         size_t *size) {
+    Builder b = {.graph = g, .arena = a, .diags = d};
+    plan_write_init(&b.w, g, o->embed, a);
+    b.w.weights = plan_write_str(&b.w, o->weights_dir ? o->weights_dir : "");
+    put_signature(&b);
+    for (uint32_t i = 0; i < ntargets; i++) put_target(&b, &targets[i]);
+    void *out = plan_write_finish(&b.w, size);
+    char why[256];
+    Plan check;
+    graphc_status st = plan_parse(out, *size, &check, (ErrorText){why, sizeof why});
+    if (st == GRAPHC_NO_MEMORY) return diag(d, D_NO_MEMORY, "", "%s", why);
+    if (st != GRAPHC_OK)
+        return diag(d, D_VERIFY, "", "the finished plan does not pass its own check: %s", why);
+    plan_release(&check);
+    *bytes = out;
+    return GRAPHC_OK;
+}

@@ -1,0 +1,93 @@
+/* The row emitter: loop structure for pointwise and reduction kernels, and for any other kernel
+ * that no template takes.
+ *
+ * Parallel axes are flattened into work items. One axis runs over lanes: either the innermost
+ * parallel axis (pointwise, reductions of outer axes: then a chunk of it belongs to each item) or
+ * the row that reductions walk. Each item computes its folds in passes, level by level, then
+ * stores. Several *copies* (neighbouring rows, output columns or lane blocks) go through every loop
+ * together: their latencies overlap and what they share is loaded once. Row values that several
+ * passes need and that cost more than a load are kept in the thread's scratch. */
+#ifndef CODEGEN_ROWS_H
+#define CODEGEN_ROWS_H
+
+#include "codegen/emit/emit_internal.h"
+
+#define ROWS_MAX_COPIES 8
+#define ROWS_MAX_PASSES 24
+#define ROWS_MAX_KEPT   8
+
+/* A row value held in scratch: element `axis value` of it, times the lanes when it varies over a
+ * parallel lane axis. */
+typedef struct Kept {
+    KVal v;
+    uint32_t axis;
+    bool varies;
+    LLVMValueRef ptr[ROWS_MAX_COPIES];
+} Kept;
+
+/* One walk over `axes` (none: straight-line code): folds that it computes, row values that it keeps
+ * on the way, stores that it makes. */
+typedef struct Pass {
+    uint32_t axes;
+    uint32_t nfolds, nstores;
+    KVal *folds, *stores;
+    uint32_t keeps; /* bit i: fills kept[i] */
+    bool *cone;     /* ops that it evaluates */
+} Pass;
+
+typedef struct Copy {
+    uint32_t nbinds;
+    uint32_t sym[3];
+    Expr by[3];
+    bool lanes[3]; /* by is a lane base */
+    LLVMValueRef mask;
+    VEC(EmitOverride) known; /* folds computed so far */
+} Copy;
+
+typedef struct Rows {
+    Emit *e;
+    const Kernel *k;
+    const uint32_t *dom;
+    uint32_t par; /* parallel axes that stores or folds depend on */
+    bool *need;
+    int lane; /* axis, or -1 */
+    bool lane_par;
+    bool no_scratch; /* plan passes only: nothing can be kept */
+    int tile;        /* axis whose neighbours are copies, or -1 */
+    uint32_t tile_copies, lane_copies;
+    Expr chunk; /* lane_par: elements of the lane axis per item */
+    uint32_t npasses;
+    Pass pass[ROWS_MAX_PASSES];
+    uint32_t nkept, filled; /* filled: bit mask of those that hold their values now */
+    Kept kept[ROWS_MAX_KEPT];
+    uint32_t ncopies; /* now */
+    Copy copy[ROWS_MAX_COPIES];
+} Rows;
+
+/* rows_plan.c */
+bool rows_plan(Rows *r);
+uint32_t rows_cost(const Rows *r, const bool *cone); /* of one element, about flops */
+/* How fold v joins values: softmax's maximum may overlook NaN, because the sum does not. */
+EmitJoin rows_join(const Rows *r, KVal v);
+bool rows_in_pass(const Rows *r, KVal v); /* a fold that has a pass of its own */
+/* rows_walk.c */
+void rows_run_passes(Rows *r);
+/* Joins two (position, value) pairs of an arg fold into the first. */
+void rows_arg_join(Emit *e, KFold f, DType t, LLVMValueRef *a, const LLVMValueRef *b);
+void rows_enter(Rows *r, uint32_t copy); /* pushes a scope with the copy's bindings */
+/* One step of a walk along an axis over lanes: `n` neighbouring blocks of e->lanes elements, the
+ * first at `base`. */
+typedef void (*RowsStep)(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mask,
+                         LLVMValueRef *acc);
+/* Walks [lo, hi), hi - lo divisible by `divisor`: `blocks` at a time, then one by one, the last
+ * under a mask. acc[nacc] are carried. */
+void rows_span(Rows *r, LLVMValueRef lo, LLVMValueRef hi, int64_t divisor, uint32_t blocks,
+               uint32_t nacc, LLVMValueRef *acc, RowsStep step, void *ctx);
+/* rows_serial.c: scans and sorts of one row into scratch */
+void rows_scan(Rows *r, KVal v, const Kept *to);
+void rows_sort(Rows *r, KVal v, const Kept *to);
+void rows_compact(Rows *r, KVal v);
+/* Pointer to the kept value at the axis's present position. */
+LLVMValueRef rows_kept_at(Rows *r, const Kept *q, uint32_t copy);
+
+#endif

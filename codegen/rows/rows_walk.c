@@ -1,0 +1,443 @@
+/* Passes of the row emitter: loops over the axes that they walk, carrying every copy's folds. */
+#include "codegen/rows/rows.h"
+
+void rows_enter(Rows *r, uint32_t copy) {
+    const Copy *c = &r->copy[copy];
+    emit_push(r->e);
+    for (uint32_t i = 0; i < c->nbinds; i++) {
+        if (c->lanes[i])
+            emit_bind_lanes(r->e, c->sym[i], c->by[i], c->mask, true);
+        else
+            emit_bind(r->e, c->sym[i], c->by[i]);
+    }
+    for (uint32_t i = 0; i < c->known.n; i++) emit_override_at(r->e, c->known.v[i]);
+}
+
+/* --- Spans -------------------------------------------------------------------------------- */
+
+typedef struct Span {
+    Rows *r;
+    uint32_t nacc, n;
+    LLVMValueRef *acc;
+    RowsStep step;
+    void *ctx;
+    bool masked;
+} Span;
+
+static bool const_int(LLVMValueRef v, int64_t *out) {
+    if (!LLVMIsAConstantInt(v)) return false;
+    *out = LLVMConstIntGetSExtValue(v);
+    return true;
+}
+
+static void span_loop(Span *s, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef limit) {
+    Emit *e = s->r->e;
+    int64_t a, b, step = (int64_t)s->n * e->lanes;
+    if (const_int(lo, &a) && const_int(hi, &b) && b > a && b - a <= step) { /* one step */
+        LLVMValueRef mask =
+            s->masked && b - a < step ? emit_lanes_below(e, emit_i64(e, b - a)) : NULL;
+        emit_push(e);
+        s->step(s->r, s->ctx, s->n, expr_const(e->exprs, a), mask, s->acc);
+        emit_pop(e);
+        return;
+    }
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    l->nphi = s->nacc;
+    for (uint32_t i = 0; i < s->nacc; i++) l->init[i] = s->acc[i];
+    emit_loop_begin(e, l, "span", lo, hi, emit_i64(e, (int64_t)s->n * e->lanes), false);
+    Expr base = emit_new_sym(e, "j", INT64_MAX / 4, l->i);
+    LLVMValueRef mask = NULL;
+    uint32_t sym;
+    if (expr_is_sym(e->exprs, base, &sym)) {
+        map_put(e->aligned, sym, e->lanes);
+        e->zeros_sym = sym;
+    }
+    if (s->masked) mask = emit_lanes_below(e, LLVMBuildSub(e->b, limit, l->i, ""));
+    LLVMValueRef next[EMIT_MAX_PHI];
+    for (uint32_t i = 0; i < s->nacc; i++) next[i] = l->phi[i];
+    s->step(s->r, s->ctx, s->n, base, mask, next);
+    for (uint32_t i = 0; i < s->nacc; i++) l->next[i] = next[i];
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < s->nacc; i++) s->acc[i] = l->out[i];
+}
+
+void rows_span(Rows *r, LLVMValueRef lo, LLVMValueRef hi, int64_t divisor, uint32_t blocks,
+               uint32_t nacc, LLVMValueRef *acc, RowsStep step, void *ctx) {
+    Emit *e = r->e;
+    Span s = {.r = r, .nacc = nacc, .n = blocks, .acc = acc, .step = step, .ctx = ctx};
+    int64_t w = e->lanes, full = w * blocks, a, b;
+    LLVMValueRef n = LLVMBuildSub(e->b, hi, lo, ""), end = hi;
+    bool rest = divisor % full != 0;
+    if (rest) {
+        LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -full), "");
+        end = LLVMBuildAdd(e->b, lo, whole, "");
+    }
+    bool known = const_int(lo, &a) && const_int(end, &b);
+    if (!known || a < b) span_loop(&s, lo, end, hi);
+    if (!rest) return;
+    if (const_int(end, &a) && const_int(hi, &b) && a >= b) return;
+    s.n = 1;
+    s.masked = divisor % w != 0;
+    span_loop(&s, end, hi, hi);
+}
+
+/* --- Kept row values ---------------------------------------------------------------------- */
+
+LLVMValueRef rows_kept_at(Rows *r, const Kept *q, uint32_t copy) {
+    Emit *e = r->e;
+    Expr at = expr_sym_ref(e->exprs, r->k->axes[q->axis].sym);
+    if (q->varies) at = expr_muli(e->exprs, at, e->lanes);
+    LLVMTypeRef t = emit_mem_type(e, (DType)r->k->ops[q->v].dtype);
+    return emit_gep(e, t, q->ptr[copy], emit_expr_uniform(e, at));
+}
+
+static void kept_store(Rows *r, const Kept *q, uint32_t copy) {
+    Emit *e = r->e;
+    DType t = (DType)r->k->ops[q->v].dtype;
+    bool lanes = q->varies || (int)q->axis == r->lane;
+    LLVMValueRef v = lanes ? emit_value_lanes(e, q->v) : emit_value(e, q->v);
+    emit_store_ptr(e, v, rows_kept_at(r, q, copy), (uint32_t)dtype_bytes(t));
+}
+
+static void kept_load(Rows *r, const Kept *q, uint32_t copy) {
+    Emit *e = r->e;
+    DType t = (DType)r->k->ops[q->v].dtype;
+    bool lanes = q->varies || (int)q->axis == r->lane;
+    LLVMTypeRef ty = emit_vec(emit_type(e, t), lanes ? e->lanes : 1);
+    emit_override(e, q->v, emit_load(e, ty, rows_kept_at(r, q, copy), (uint32_t)dtype_bytes(t)));
+}
+
+/* --- Folds -------------------------------------------------------------------------------- */
+
+typedef struct Walk {
+    Rows *r;
+    const Pass *p;
+    uint32_t per_copy;   /* accumulators of one copy and block */
+    uint32_t blocks;     /* accumulators of each fold, joined at the end: */
+    uint32_t row_blocks; /* for neighbouring lane blocks, or */
+    uint32_t unroll;     /* for neighbouring steps of the innermost other axis */
+    bool row_lanes;      /* the lane axis is walked here */
+} Walk;
+
+static bool is_arg(const KOp *o) {
+    return o->fold >= FOLD_argmax;
+}
+
+static LLVMValueRef fold_mask(Emit *e, const KOp *o, DType t, LLVMValueRef mask, LLVMValueRef x) {
+    if (!mask) return x;
+    return emit_select(e, mask, x, emit_fold_identity(e, (KFold)o->fold, t, e->lanes));
+}
+
+/* acc[0] = position or -1, acc[1] = best value. */
+static void fold_arg(Walk *w, const KOp *o, LLVMValueRef mask, LLVMValueRef *acc) {
+    Emit *e = w->r->e;
+    DType t = (DType)w->r->k->ops[o->in[0]].dtype;
+    bool vec = emit_is_vector(acc[0]);
+    LLVMValueRef x = vec ? emit_value_lanes(e, o->in[0]) : emit_value(e, o->in[0]);
+    uint32_t axis = (uint32_t)__builtin_ctz(o->axes);
+    LLVMValueRef at = emit_expr(e, expr_sym_ref(e->exprs, w->r->k->axes[axis].sym));
+    LLVMValueRef none =
+        LLVMBuildICmp(e->b, LLVMIntSLT, acc[0], emit_i(e, LLVMTypeOf(acc[0]), 0), "");
+    LLVMValueRef take =
+        LLVMBuildOr(e->b, none, emit_arg_beats(e, (KFold)o->fold, t, x, acc[1]), "");
+    if (mask && w->row_lanes) take = LLVMBuildAnd(e->b, take, mask, "");
+    acc[0] = emit_select(e, take, at, acc[0]);
+    acc[1] = emit_select(e, take, x, acc[1]);
+}
+
+static void fold_step(Walk *w, LLVMValueRef mask, LLVMValueRef *acc) {
+    Emit *e = w->r->e;
+    for (uint32_t f = 0; f < w->p->nfolds; f++) {
+        const KOp *o = &w->r->k->ops[w->p->folds[f]];
+        DType t = (DType)w->r->k->ops[o->in[0]].dtype;
+        if (is_arg(o)) {
+            fold_arg(w, o, mask, acc);
+            acc += 2;
+            continue;
+        }
+        bool vec = emit_is_vector(*acc);
+        LLVMValueRef x = vec ? emit_value_lanes(e, o->in[0]) : emit_value(e, o->in[0]);
+        if (w->row_lanes) x = fold_mask(e, o, t, mask, x);
+        *acc = rows_join(w->r, w->p->folds[f])(e, (KFold)o->fold, t, *acc, x);
+        acc++;
+    }
+}
+
+/* What one point of the walk (or one block of lanes) does, for every copy. */
+static void pass_point(Walk *w, LLVMValueRef mask, LLVMValueRef *acc) {
+    Rows *r = w->r;
+    for (uint32_t c = 0; c < r->ncopies; c++) {
+        rows_enter(r, c);
+        for (uint32_t i = 0; i < r->nkept; i++)
+            if (r->filled >> i & 1 && w->p->axes >> r->kept[i].axis & 1)
+                kept_load(r, &r->kept[i], c);
+        fold_step(w, mask, acc + c * w->per_copy);
+        for (uint32_t i = 0; i < r->nkept; i++)
+            if (w->p->keeps >> i & 1) kept_store(r, &r->kept[i], c);
+        for (uint32_t i = 0; i < w->p->nstores; i++) emit_store(r->e, w->p->stores[i]);
+        emit_pop(r->e);
+    }
+}
+
+static void row_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mask,
+                     LLVMValueRef *acc) {
+    Walk *w = ctx;
+    Emit *e = r->e;
+    for (uint32_t u = 0; u < n; u++) {
+        emit_push(e);
+        emit_bind_lanes(e, r->k->axes[r->lane].sym,
+                        expr_addi(e->exprs, base, (int64_t)u * e->lanes), mask, true);
+        pass_point(w, mask, acc + u * r->ncopies * w->per_copy);
+        emit_pop(e);
+    }
+}
+
+#define UNROLL_POINTS 64
+
+static bool unrolled(const Walk *w, uint32_t axis, uint32_t todo, int64_t *n) {
+    int64_t all = 1;
+    if (!w->r->lane_par || !expr_is_const(w->r->e->exprs, w->r->k->axes[axis].extent, n))
+        return false;
+    for (uint32_t i = 0; i < w->r->k->naxes; i++) {
+        int64_t x;
+        if (!(todo >> i & 1)) continue;
+        if (!expr_is_const(w->r->e->exprs, w->r->k->axes[i].extent, &x) || x > UNROLL_POINTS)
+            return false;
+        all *= x;
+        if (all > UNROLL_POINTS) return false;
+    }
+    return all * (int64_t)rows_cost(w->r, w->p->cone) <= 1024;
+}
+
+static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc);
+
+static void walk_loop(Walk *w, uint32_t axis, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) {
+    Emit *e = w->r->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    l->nphi = nacc;
+    for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
+    LLVMValueRef hi = emit_expr(e, w->r->k->axes[axis].extent);
+    emit_loop_begin(e, l, "walk", emit_i64(e, 0), hi, emit_i64(e, 1), false);
+    emit_set_sym(e, w->r->k->axes[axis].sym, l->i);
+    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->phi[i];
+    walk_axes(w, todo, nacc, acc);
+    for (uint32_t i = 0; i < nacc; i++) l->next[i] = acc[i];
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
+}
+
+/* One loop over steps [lo, hi) of an axis, n at a time, each with its own accumulators. */
+static void walk_steps(Walk *w, uint32_t axis, uint32_t todo, uint32_t n, LLVMValueRef lo,
+                       LLVMValueRef hi, uint32_t nacc, LLVMValueRef *acc) {
+    Emit *e = w->r->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    uint32_t per = nacc / n;
+    l->nphi = nacc;
+    for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
+    emit_loop_begin(e, l, "steps", lo, hi, emit_i64(e, n), false);
+    Expr base = emit_new_sym(e, "step", INT64_MAX / 4, l->i);
+    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->phi[i];
+    for (uint32_t u = 0; u < n; u++) {
+        emit_push(e);
+        emit_bind(e, w->r->k->axes[axis].sym, expr_addi(e->exprs, base, u));
+        walk_axes(w, todo, per, acc + u * per);
+        emit_pop(e);
+    }
+    for (uint32_t i = 0; i < nacc; i++) l->next[i] = acc[i];
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
+}
+
+static void walk_unrolled(Walk *w, uint32_t axis, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) {
+    Emit *e = w->r->e;
+    Expr extent = w->r->k->axes[axis].extent;
+    LLVMValueRef n = emit_expr(e, extent), zero = emit_i64(e, 0);
+    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -(int64_t)w->unroll), "");
+    walk_steps(w, axis, todo, w->unroll, zero, whole, nacc, acc);
+    if (expr_divisor(e->exprs, extent) % w->unroll == 0) return;
+    walk_steps(w, axis, todo, 1, whole, n, nacc / w->unroll, acc);
+}
+
+static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) {
+    Rows *r = w->r;
+    Emit *e = r->e;
+    if (!todo) {
+        pass_point(w, emit_lane_mask(e), acc);
+        return;
+    }
+    uint32_t pick = todo;
+    if (w->row_lanes && todo != 1u << r->lane) pick &= ~(1u << r->lane);
+    uint32_t axis = (uint32_t)__builtin_ctz(pick);
+    int64_t n;
+    if (w->row_lanes && (int)axis == r->lane) {
+        Expr extent = r->k->axes[axis].extent;
+        rows_span(r, emit_i64(e, 0), emit_expr(e, extent), expr_divisor(e->exprs, extent),
+                  w->row_blocks, nacc, acc, row_step, w);
+    } else if (w->unroll > 1 && pick == 1u << axis) {
+        walk_unrolled(w, axis, todo & ~(1u << axis), nacc, acc);
+    } else if (unrolled(w, axis, todo, &n)) {
+        for (int64_t t = 0; t < n; t++) {
+            emit_push(e);
+            emit_bind(e, r->k->axes[axis].sym, expr_const(e->exprs, t));
+            walk_axes(w, todo & ~(1u << axis), nacc, acc);
+            emit_pop(e);
+        }
+    } else {
+        walk_loop(w, axis, todo & ~(1u << axis), nacc, acc);
+    }
+}
+
+/* --- Results ------------------------------------------------------------------------------ */
+
+/* The better of two (position, value) pairs; of equals the smaller (or larger) position. */
+void rows_arg_join(Emit *e, KFold f, DType t, LLVMValueRef *a, const LLVMValueRef *b) {
+    bool last = f == FOLD_argmax_last || f == FOLD_argmin_last;
+    KFold strict = f == FOLD_argmax_last ? FOLD_argmax : f == FOLD_argmin_last ? FOLD_argmin : f;
+    LLVMValueRef zero = emit_i(e, LLVMTypeOf(a[0]), 0);
+    LLVMValueRef wins = emit_arg_beats(e, strict, t, b[1], a[1]);
+    LLVMValueRef loses = emit_arg_beats(e, strict, t, a[1], b[1]);
+    LLVMValueRef order = LLVMBuildICmp(e->b, last ? LLVMIntSGT : LLVMIntSLT, b[0], a[0], "");
+    LLVMValueRef tie = LLVMBuildAnd(e->b, LLVMBuildNot(e->b, loses, ""), order, "");
+    LLVMValueRef has = LLVMBuildICmp(e->b, LLVMIntSGE, b[0], zero, "");
+    LLVMValueRef none = LLVMBuildICmp(e->b, LLVMIntSLT, a[0], zero, "");
+    LLVMValueRef take = LLVMBuildOr(e->b, none, LLVMBuildOr(e->b, wins, tie, ""), "");
+    take = LLVMBuildAnd(e->b, take, has, "");
+    a[0] = LLVMBuildSelect(e->b, take, b[0], a[0], "");
+    a[1] = LLVMBuildSelect(e->b, take, b[1], a[1], "");
+}
+
+static void arg_lanes(Emit *e, KFold f, DType t, LLVMValueRef *acc) {
+    if (!emit_is_vector(acc[0])) return;
+    LLVMValueRef best[2], lane[2];
+    for (uint32_t i = 0; i < e->lanes; i++) {
+        for (int j = 0; j < 2; j++)
+            (i ? lane : best)[j] = LLVMBuildExtractElement(e->b, acc[j], emit_i64(e, i), "");
+        if (i) rows_arg_join(e, f, t, best, lane);
+    }
+    acc[0] = best[0];
+    acc[1] = best[1];
+}
+
+static void pass_results(Walk *w, LLVMValueRef *acc) {
+    Rows *r = w->r;
+    Emit *e = r->e;
+    for (uint32_t c = 0; c < r->ncopies; c++) {
+        uint32_t at = c * w->per_copy, step = r->ncopies * w->per_copy;
+        for (uint32_t f = 0; f < w->p->nfolds; f++) {
+            KVal v = w->p->folds[f];
+            const KOp *o = &r->k->ops[v];
+            DType t = (DType)r->k->ops[o->in[0]].dtype;
+            if (is_arg(o)) {
+                if (w->row_lanes) arg_lanes(e, (KFold)o->fold, t, acc + at);
+            } else {
+                EmitJoin join = rows_join(r, v);
+                for (uint32_t n = w->blocks; n > 1; n /= 2)
+                    for (uint32_t u = 0; u < n / 2; u++)
+                        acc[at + u * step] = join(e, (KFold)o->fold, t, acc[at + u * step],
+                                                  acc[at + (u + n / 2) * step]);
+                if (w->row_lanes) acc[at] = emit_fold_lanes_by(e, (KFold)o->fold, t, acc[at], join);
+            }
+            EmitOverride known = {v, {.v = acc[at], .depth = e->scope->depth}};
+            vec_push(e->arena, &r->copy[c].known, known);
+            at += is_arg(o) ? 2 : 1;
+        }
+    }
+}
+
+/* Identities of all accumulators: block-major, then copy, then fold. */
+static uint32_t init_acc(Walk *w, LLVMValueRef *acc) {
+    Rows *r = w->r;
+    Emit *e = r->e;
+    uint32_t n = 0;
+    for (uint32_t u = 0; u < w->blocks; u++)
+        for (uint32_t c = 0; c < r->ncopies; c++)
+            for (uint32_t f = 0; f < w->p->nfolds; f++) {
+                KVal v = w->p->folds[f];
+                const KOp *o = &r->k->ops[v];
+                DType t = (DType)r->k->ops[o->in[0]].dtype;
+                bool par_lanes = r->lane_par && r->dom[v] >> r->lane & 1;
+                uint32_t lanes = w->row_lanes || par_lanes ? e->lanes : 1;
+                if (is_arg(o)) {
+                    acc[n++] = emit_i(e, emit_vec(e->i64, lanes), -1);
+                    acc[n++] = LLVMConstNull(emit_vec(emit_type(e, t), lanes));
+                } else {
+                    acc[n++] = emit_fold_identity(e, (KFold)o->fold, t, lanes);
+                }
+            }
+    return n;
+}
+
+/* Long walks over an axis beside the lanes wait for one accumulator's additions: four in turn. */
+static uint32_t unroll_of(const Walk *w, uint32_t accs, uint32_t cost) {
+    const Rows *r = w->r;
+    uint32_t others = w->p->axes;
+    int64_t n;
+    if (w->row_lanes) {
+        const KAxis *lane = &r->k->axes[r->lane];
+        others &= ~(1u << r->lane);
+        if (!expr_is_const(r->e->exprs, lane->extent, &n) || n > 4 * (int64_t)r->e->lanes) return 1;
+    }
+    if (!others || !w->p->nfolds || w->p->nstores || w->p->keeps || cost > 48) return 1;
+    uint32_t last = 31u - (uint32_t)__builtin_clz(others);
+    Expr extent = r->k->axes[last].extent;
+    if (expr_hint(r->e->exprs, extent) < 16 || unrolled(w, last, others, &n)) return 1;
+    return accs <= 4 ? 4 : accs <= 8 ? 2 : 1;
+}
+
+static void choose_blocks(Walk *w) {
+    const Rows *r = w->r;
+    w->blocks = w->row_blocks = w->unroll = 1;
+    uint32_t accs = r->ncopies * (w->per_copy ? w->per_copy : 1), cost = rows_cost(r, w->p->cone);
+    for (uint32_t f = 0; f < w->p->nfolds; f++)
+        if (is_arg(&r->k->ops[w->p->folds[f]])) return;
+    w->unroll = unroll_of(w, accs, cost);
+    w->blocks = w->unroll;
+    if (!w->row_lanes || w->unroll > 1) return;
+    uint32_t n = cost <= 12 ? 4 : cost <= 48 ? 2 : 1;
+    while (n > 1 && accs * n > 8) n /= 2;
+    int64_t extent;
+    if (expr_is_const(r->e->exprs, r->k->axes[r->lane].extent, &extent))
+        while (n > 1 && extent < (int64_t)n * r->e->lanes) n /= 2;
+    w->blocks = w->row_blocks = n;
+}
+
+static bool is_row_op(const KOp *o) {
+    return o->op == K_kscan || o->op == K_ksort;
+}
+
+static void run_row_op(Rows *r, const Pass *p) {
+    KVal v = p->folds[0];
+    for (uint32_t i = 0; i < r->nkept; i++) {
+        if (!(p->keeps >> i & 1)) continue;
+        rows_enter(r, 0);
+        if (r->k->ops[v].op == K_kscan)
+            rows_scan(r, v, &r->kept[i]);
+        else
+            rows_sort(r, v, &r->kept[i]);
+        emit_pop(r->e);
+    }
+}
+
+static void run_pass(Rows *r, const Pass *p) {
+    if (p->nfolds && is_row_op(&r->k->ops[p->folds[0]])) {
+        run_row_op(r, p);
+        return;
+    }
+    Walk w = {.r = r, .p = p};
+    for (uint32_t f = 0; f < p->nfolds; f++) w.per_copy += is_arg(&r->k->ops[p->folds[f]]) ? 2 : 1;
+    w.row_lanes = r->lane >= 0 && !r->lane_par && p->axes >> r->lane & 1;
+    choose_blocks(&w);
+    LLVMValueRef acc[EMIT_MAX_PHI];
+    uint32_t n = init_acc(&w, acc);
+    walk_axes(&w, p->axes, n, acc);
+    pass_results(&w, acc);
+}
+
+void rows_run_passes(Rows *r) {
+    r->filled = 0;
+    for (uint32_t c = 0; c < r->ncopies; c++) r->copy[c].known.n = 0;
+    for (uint32_t p = 0; p < r->npasses; p++) {
+        run_pass(r, &r->pass[p]);
+        r->filled |= r->pass[p].keeps;
+    }
+}

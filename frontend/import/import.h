@@ -1,0 +1,46 @@
+/* ONNX model -> Graph of core ops. protobuf-c's generated header is included in frontend only, by
+ * the .c files that need it; this header does not mention it, so that tests can use it. */
+#ifndef FRONTEND_IMPORT_H
+#define FRONTEND_IMPORT_H
+
+#include "graph/build/build.h"
+#include "runtime/base/file.h"
+
+typedef struct ImportDim {
+    const char *name;
+    int64_t lo, hi;
+} ImportDim;
+
+typedef struct ImportOptions {
+    const ImportDim *dims; /* --dim: fixes or bounds symbols, or says between which
+                              numbers a value lies; an unknown name is an error */
+    uint32_t ndims;
+} ImportOptions;
+
+typedef struct Model Model; /* keeps the file mappings that constants point into */
+
+/* Sizes of graph inputs become symbols, by name; a size written as a sum or product of other
+ * inputs' sizes ("past + seq") is that expression. A symbol is at least 1, because an empty result
+ * is not worth compiling for, unless some size of the model adds it to another and no output has it
+ * as a dimension of its own: a cache that grows may start empty. ImportOptions.dims overrides
+ * either. An initializer that is also listed as an input is a constant.
+ *
+ * Reports every error of the model, not only the first. The graph's constants point into the Model,
+ * which must outlive it. */
+graphc_status import_model(Arena *a, DiagSink *d, const char *path, const ImportOptions *o,
+                           Model **out_model, Graph **out_graph);
+void import_close(Model *m);
+
+/* One tensor from a .pb file (an ONNX TensorProto), in graphc's memory form, copied into the arena.
+ */
+typedef struct ImportTensor {
+    const char *name;
+    DType dtype;
+    uint32_t rank;
+    int64_t dim[GRAPH_MAX_RANK];
+    const void *data;
+    uint64_t bytes;
+} ImportTensor;
+graphc_status import_tensor(Arena *a, DiagSink *d, const char *path, ImportTensor *out);
+
+#endif

@@ -1,0 +1,163 @@
+/* The importer's own types, shared by its files and by the lowerings that handle more than tensors
+ * (sequences, optionals). Lowerings of ordinary operators include frontend/onnx_op.h only. */
+#ifndef FRONTEND_IMPORT_IMPL_H
+#define FRONTEND_IMPORT_IMPL_H
+
+#include "frontend/import/import.h"
+#include "frontend/ops/onnx_op.h"
+#include "frontend/import/prescan.h"
+#include "graph/pass/value_bounds.h"
+#include "onnx.pb-c.h"
+#include "runtime/base/map.h"
+
+/* What a name stands for. A poisoned item comes from a node that failed: everything that depends on
+ * it is skipped without further messages. */
+typedef enum ItemKind { ITEM_POISON, ITEM_TENSOR, ITEM_LIST, ITEM_STACK, ITEM_ABSENT } ItemKind;
+
+/* A sequence whose length is known at compile time, one that a loop appended to (its elements are
+ * stacked), or an optional that is known to be empty. */
+typedef struct Item {
+    ItemKind kind;
+    Value v;     /* ITEM_TENSOR, ITEM_STACK */
+    bool open;   /* ITEM_LIST: behind what earlier iterations appended, which is not known */
+    DType dtype; /* ITEM_LIST: element type, 0 = not known yet */
+    uint32_t n;
+    const Value *list; /* ITEM_LIST */
+} Item;
+
+/* Bytes that TensorProtos refer to: a mapped file whose raw_data fields were taken out. */
+struct Model {
+    FileMap file;
+    Prescan scan;
+    PrescanMessage *message;
+    const char *path;
+    VEC(FileMap) side; /* external data files, parallel to Graph.files */
+    VEC(const char *) side_names;
+    VEC(const char *) missing; /* external data files that were reported */
+};
+
+typedef struct Opset {
+    const char *domain; /* "" = ai.onnx */
+    int version;
+} Opset;
+typedef struct Opsets {
+    uint32_t n;
+    const Opset *v;
+} Opsets;
+
+typedef struct NamedAttr {
+    const char *name;
+    const Onnx__AttributeProto *proto;
+} NamedAttr;
+typedef struct NamedAttrs {
+    uint32_t n;
+    const NamedAttr *v;
+} NamedAttrs;
+
+/* One function call that is being inlined. */
+typedef struct Frame {
+    const struct Frame *caller;
+    const Onnx__FunctionProto *fn;
+    NamedAttrs attrs; /* actual attributes and defaults, by parameter name */
+} Frame;
+
+typedef struct Importer {
+    Arena *arena;
+    DiagSink *diags;
+    Model *model;
+    const Onnx__ModelProto *proto;
+    ExprPool *exprs;
+    MapStr *dims; /* dim_param -> Expr */
+    const ImportOptions *options;
+    bool *dim_used;         /* options->dims that named a symbol or a value */
+    VEC(ValueClaim) claims; /* values of the main graph that options->dims bounds */
+    MapStr *functions;      /* "domain:name:overload" -> index */
+    VEC(Graph *) subgraphs;
+    uint32_t depth; /* subgraphs and calls that are open */
+} Importer;
+
+/* Names visible at one place. A scope with the same graph as its parent is inlined into it; one
+ * with a graph of its own captures what it uses from outside. */
+typedef struct Scope {
+    Importer *im;
+    Graph *g;
+    struct Scope *parent;          /* NULL: main graph or function body */
+    const Onnx__GraphProto *proto; /* for declared types; NULL in function bodies */
+    MapStr *names;
+    VEC(Item) items;
+    MapStr *declared; /* name -> index into value_info, then output */
+    const Opsets *opsets;
+    const Frame *frame;      /* NULL outside function bodies */
+    Loc loc;                 /* the call or control node that this scope belongs to */
+    LowerCaptures *captures; /* where g differs from parent->g */
+    MapU64 *captured;        /* parent's value -> value here */
+} Scope;
+
+struct Lower {
+    Importer *im;
+    Scope *scope;
+    Graph *g;
+    const Onnx__NodeProto *node;
+    const OnnxOp *op;
+    const char *domain;
+    int opset;
+    Loc loc;
+    const NamedAttrs *attrs;
+    const Item *in;
+    Item *out;
+    uint32_t nin, nout;
+};
+
+static inline const char *text_or_empty(const char *s) {
+    return s ? s : "";
+}
+
+/* import.c: the operator sets that a model or function imports, checked. */
+bool import_opsets(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n, const char *place,
+                   Opsets *out);
+
+/* input.c: graph inputs and the symbols in their types. */
+void inputs_import(Scope *s);
+/* Once all is lowered: each option must have bounded something. */
+void inputs_check_options(Importer *im);
+/* A tensor type whose every size is known in terms of the inputs' symbols; false otherwise. */
+bool type_known(Importer *im, const Onnx__TypeProto *t, Type *out);
+
+/* scope.c */
+Scope *scope_create(Importer *im, Graph *g, Scope *parent, const Onnx__GraphProto *proto);
+/* False with a diagnostic if the name is already defined in this scope. */
+bool scope_define(Scope *s, const char *name, Item item);
+/* lower_shape.c: bounds a value of the main graph if an option names it. */
+void shape_claim(Scope *s, const char *name, Value v);
+bool scope_find(Scope *s, const char *name, Item *out);
+bool scope_initializers(Scope *s);
+/* Lowers nodes in dependency order; each error poisons what depends on it. */
+void scope_nodes(Scope *s, size_t n, Onnx__NodeProto *const *nodes);
+bool scope_declared(Scope *s, const char *name, Type *out);
+
+#define MAX_OPSET 27 /* of ai.onnx */
+
+/* lower.c */
+void lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index);
+Item lower_in_item(Lower *l, uint32_t i);
+void lower_out_item(Lower *l, uint32_t i, Item item);
+bool lower_inline_items(Lower *l, const char *attr, const Item *in, uint32_t nin, Item *out,
+                        uint32_t nout);
+
+/* function.c */
+const Onnx__FunctionProto *function_find(Importer *im, const char *domain, const char *name,
+                                         const char *overload);
+void function_index(Importer *im);
+/* Inlines a call; attrs are the call's resolved attributes. */
+bool function_inline(Lower *l, const Onnx__FunctionProto *fn);
+
+/* onnx_ops.c: checks counts and attributes of a node against its row. */
+bool op_check(Lower *l);
+const char *op_attr_default(const OnnxOp *op, const char *name, char *kind);
+
+/* tensor.c: a tensor's elements in graphc's memory form. `what` names it in messages. */
+bool tensor_constant(Model *m, Arena *a, DiagSink *d, const Onnx__TensorProto *t, const char *what,
+                     DType *dtype, uint32_t *rank, int64_t dim[GRAPH_MAX_RANK], Constant *out);
+bool tensor_build(Importer *im, Graph *g, const Onnx__TensorProto *t, const char *what, Value *out);
+
+#endif

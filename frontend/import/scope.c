@@ -1,0 +1,206 @@
+/* Names and the order of nodes. */
+#include "frontend/import/import_impl.h"
+#include <string.h>
+
+static void index_declared(Scope *s) {
+    const Onnx__GraphProto *p = s->proto;
+    if (!p) return;
+    for (size_t i = 0; i < p->n_value_info; i++)
+        mapstr_put(s->declared, text_or_empty(p->value_info[i]->name), (uint32_t)i);
+    for (size_t i = 0; i < p->n_output; i++)
+        mapstr_put(s->declared, text_or_empty(p->output[i]->name), (uint32_t)(p->n_value_info + i));
+}
+
+Scope *scope_create(Importer *im, Graph *g, Scope *parent, const Onnx__GraphProto *proto) {
+    Scope *s = ARENA_NEW(im->arena, Scope);
+    *s = (Scope){.im = im,
+                 .g = g,
+                 .parent = parent,
+                 .proto = proto,
+                 .names = mapstr_create(im->arena),
+                 .declared = mapstr_create(im->arena),
+                 .captured = map_create(im->arena)};
+    if (parent) {
+        s->opsets = parent->opsets;
+        s->frame = parent->frame;
+        s->loc = parent->loc;
+    }
+    index_declared(s);
+    return s;
+}
+
+bool scope_define(Scope *s, const char *name, Item item) {
+    uint32_t i;
+    if (mapstr_get(s->names, name, &i)) {
+        const char *place = graph_place(s->g, build_loc(s->g), s->im->arena);
+        diag(s->im->diags, D_NAME, place, "\"%s\" is defined twice", name);
+        return false;
+    }
+    mapstr_put(s->names, name, s->items.n);
+    vec_push(s->im->arena, &s->items, item);
+    return true;
+}
+
+/* A constant or shape value of the outer graph is made again inside, where it can fold; anything
+ * else becomes a captured input. */
+static Value capture_value(Scope *s, Value outer) {
+    uint32_t known, n;
+    if (!outer) return 0;
+    if (map_get(s->captured, outer, &known)) return known;
+    Graph *og = s->parent->g;
+    const Node *node = graph_node(og, outer);
+    const Type type = node->type;
+    Value v;
+    if (node->op == OP_const) {
+        v = build_const(s->g, type, node->attr.constant);
+    } else if (node->op == OP_exprs) {
+        const Expr *e = build_elems(og, outer, false, &n);
+        v = build_reshape(s->g, build_exprs(s->g, type.dtype, e, n), type.rank, type.dim);
+    } else {
+        v = build_input(s->g, arena_printf(s->im->arena, "capture.%u", s->captures->values.n),
+                        type);
+        vec_push(s->im->arena, &s->captures->values, outer);
+    }
+    map_put(s->captured, outer, v);
+    return v;
+}
+
+static Item capture_item(Scope *s, Item outer) {
+    if (s->g == s->parent->g) return outer;
+    outer.v = capture_value(s, outer.v);
+    if (outer.kind == ITEM_TENSOR && !outer.v) outer.kind = ITEM_POISON;
+    if (outer.kind == ITEM_LIST) {
+        Value *list = ARENA_ARRAY(s->im->arena, Value, outer.n);
+        for (uint32_t i = 0; i < outer.n; i++) list[i] = capture_value(s, outer.list[i]);
+        outer.list = list;
+    }
+    return outer;
+}
+
+bool scope_find(Scope *s, const char *name, Item *out) {
+    uint32_t i;
+    if (mapstr_get(s->names, name, &i)) {
+        *out = s->items.v[i];
+        return true;
+    }
+    if (!s->parent || !scope_find(s->parent, name, out)) return false;
+    *out = capture_item(s, *out);
+    return true;
+}
+
+bool scope_initializers(Scope *s) {
+    const Onnx__GraphProto *p = s->proto;
+    bool ok = true;
+    for (size_t i = 0; i < p->n_initializer; i++) {
+        const Onnx__TensorProto *t = p->initializer[i];
+        const char *name = text_or_empty(t->name);
+        const char *what = arena_printf(s->im->arena, "initializer \"%s\"", name);
+        Item item = {.kind = ITEM_TENSOR};
+        if (!tensor_build(s->im, s->g, t, what, &item.v)) {
+            item.kind = ITEM_POISON;
+            ok = false;
+        }
+        ok &= scope_define(s, name, item);
+    }
+    if (p->n_sparse_initializer) {
+        diag(s->im->diags, D_UNSUPPORTED, "", "sparse initializers are not supported");
+        ok = false;
+    }
+    return ok;
+}
+
+bool scope_declared(Scope *s, const char *name, Type *out) {
+    uint32_t i;
+    if (!s->proto || !mapstr_get(s->declared, name, &i)) return false;
+    const Onnx__GraphProto *p = s->proto;
+    const Onnx__ValueInfoProto *v =
+        i < p->n_value_info ? p->value_info[i] : p->output[i - p->n_value_info];
+    return type_known(s->im, v->type, out);
+}
+
+/* Order. Files list nodes in topological order by rule, but not all do. */
+
+typedef struct Order {
+    Scope *s;
+    Onnx__NodeProto *const *nodes;
+    uint32_t n;
+    MapStr *producer;
+    uint8_t *state; /* 0 new, 1 open, 2 done */
+    VEC(uint32_t) stack;
+    VEC(uint32_t) needs; /* producers found for one node */
+} Order;
+
+static void need_name(Order *o, const char *name) {
+    uint32_t i;
+    if (name && *name && mapstr_get(o->producer, name, &i)) vec_push(o->s->im->arena, &o->needs, i);
+}
+
+/* Names that a subgraph uses, whether its own or captured: only those that this list of nodes
+ * produces count. Nesting is bounded by the prescan. */
+static void need_graph(Order *o, const Onnx__GraphProto *g) {
+    for (size_t i = 0; i < g->n_output; i++) need_name(o, g->output[i]->name);
+    for (size_t i = 0; i < g->n_node; i++) {
+        const Onnx__NodeProto *n = g->node[i];
+        for (size_t k = 0; k < n->n_input; k++) need_name(o, n->input[k]);
+        for (size_t k = 0; k < n->n_attribute; k++) {
+            if (n->attribute[k]->g) need_graph(o, n->attribute[k]->g);
+            for (size_t j = 0; j < n->attribute[k]->n_graphs; j++)
+                need_graph(o, n->attribute[k]->graphs[j]);
+        }
+    }
+}
+
+static void find_needs(Order *o, const Onnx__NodeProto *n) {
+    o->needs.n = 0;
+    for (size_t k = 0; k < n->n_input; k++) need_name(o, n->input[k]);
+    for (size_t k = 0; k < n->n_attribute; k++)
+        if (n->attribute[k]->g) need_graph(o, n->attribute[k]->g);
+}
+
+static void index_producers(Order *o) {
+    for (uint32_t i = 0; i < o->n; i++)
+        for (size_t k = 0; k < o->nodes[i]->n_output; k++) {
+            const char *name = text_or_empty(o->nodes[i]->output[k]);
+            uint32_t other;
+            if (*name && !mapstr_get(o->producer, name, &other)) mapstr_put(o->producer, name, i);
+        }
+}
+
+/* Lowers a node after what it needs, depth first with a stack of its own. */
+static void visit(Order *o, uint32_t first) {
+    Arena *a = o->s->im->arena;
+    vec_push(a, &o->stack, first);
+    while (o->stack.n) {
+        const uint32_t i = o->stack.v[o->stack.n - 1];
+        if (o->state[i] == 2) {
+            o->stack.n--;
+            continue;
+        }
+        bool ready = true;
+        find_needs(o, o->nodes[i]);
+        if (o->state[i] == 0) {
+            o->state[i] = 1;
+            for (uint32_t k = 0; k < o->needs.n; k++)
+                if (o->state[o->needs.v[k]] == 0) {
+                    vec_push(a, &o->stack, o->needs.v[k]);
+                    ready = false;
+                }
+        }
+        if (!ready) continue;
+        /* A need that is still open here closes a cycle: its name is then reported as undefined. */
+        lower_node(o->s, o->nodes[i], o->s->parent || o->s->frame ? -1 : (int32_t)i);
+        o->state[i] = 2;
+        o->stack.n--;
+    }
+}
+
+void scope_nodes(Scope *s, size_t n, Onnx__NodeProto *const *nodes) {
+    Order o = {.s = s,
+               .nodes = nodes,
+               .n = (uint32_t)n,
+               .producer = mapstr_create(s->im->arena),
+               .state = arena_alloc(s->im->arena, n)};
+    index_producers(&o);
+    for (uint32_t i = 0; i < o.n; i++)
+        if (o.state[i] != 2) visit(&o, i);
+}

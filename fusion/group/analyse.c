@@ -1,0 +1,217 @@
+/* Facts about the graph that decisions rest on. */
+#include "fusion/group/fuse.h"
+#include "graph/pass/rewrite.h"
+
+double fuse_hint(const Fuse *f, Expr e) {
+    return (double)expr_hint(f->p, e);
+}
+
+double fuse_numel(const Fuse *f, Value v) {
+    const Type *t = graph_type(f->g, v);
+    double n = 1;
+    for (uint32_t i = 0; i < t->rank; i++) n *= fuse_hint(f, t->dim[i]);
+    return n < 1 ? 1 : n;
+}
+
+double fuse_bytes(const Fuse *f, Value v) {
+    return fuse_numel(f, v) * (double)dtype_bytes(graph_type(f->g, v)->dtype);
+}
+
+Value fuse_user(const Fuse *f, Value v, uint32_t i) {
+    return f->users[f->v[v].first_user + i];
+}
+
+bool fuse_depends(const Fuse *f, Value v, Value dot) {
+    uint32_t d = f->dots[dot] - 1;
+    return f->reach[(size_t)v * f->words + d / 64] >> (d % 64) & 1;
+}
+
+bool fuse_is_const_leaf(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    while (op_info[n->op].cls == OPC_VIEW && n->nin == 1) n = graph_node(f->g, n->in[0]);
+    return n->op == OP_const;
+}
+
+static void count_users(Fuse *f) {
+    const Graph *g = f->g;
+    uint32_t n = g->nodes.n;
+    const bool *live = graph_live(g);
+    for (Value v = 1; v < n; v++) {
+        const Node *x = graph_node(g, v);
+        for (uint32_t i = 0; live[v] && i < x->nin; i++) f->v[x->in[i]].nusers++;
+    }
+    uint32_t at = 0;
+    for (Value v = 1; v < n; v++) {
+        f->v[v].first_user = at;
+        at += f->v[v].nusers;
+        f->v[v].nusers = 0;
+    }
+    f->users = ARENA_ARRAY(f->arena, Value, at);
+    for (Value v = 1; v < n; v++) {
+        if (!live[v]) continue;
+        const Node *x = graph_node(g, v);
+        for (uint32_t i = 0; i < x->nin; i++) {
+            VState *s = &f->v[x->in[i]];
+            f->users[s->first_user + s->nusers++] = v;
+        }
+    }
+}
+
+static void count_readers(Fuse *f) {
+    for (Value v = f->g->nodes.n; v-- > 1;) {
+        VState *s = &f->v[v];
+        for (uint32_t i = 0; i < s->nusers; i++) {
+            Value u = f->users[s->first_user + i];
+            const Node *x = graph_node(f->g, u);
+            bool view = op_info[x->op].cls == OPC_VIEW && x->nin == 1 && !f->v[u].must;
+            s->readers += view ? f->v[u].readers : 1;
+        }
+    }
+}
+
+static void find_reach(Fuse *f) {
+    uint32_t n = f->g->nodes.n;
+    f->dots = ARENA_ARRAY(f->arena, uint32_t, n);
+    for (Value v = 1; v < n; v++)
+        if (fuse_is_dot(f, v)) f->dots[v] = ++f->ndots;
+    f->words = (f->ndots + 63) / 64;
+    f->reach = ARENA_ARRAY(f->arena, uint64_t, (size_t)n * f->words);
+    for (Value v = 1; v < n; v++) {
+        const Node *x = graph_node(f->g, v);
+        uint64_t *to = &f->reach[(size_t)v * f->words];
+        for (uint32_t i = 0; i < x->nin; i++)
+            for (uint32_t w = 0; w < f->words; w++)
+                to[w] |= f->reach[(size_t)x->in[i] * f->words + w];
+        uint32_t d = f->dots[v];
+        if (d) to[(d - 1) / 64] |= UINT64_C(1) << (d - 1) % 64;
+    }
+}
+
+static bool const_attrs(const Fuse *f, const Node *n) {
+    int64_t c;
+    if (n->op == OP_exprs)
+        for (uint32_t i = 0; i < n->attr.exprs.n; i++)
+            if (!expr_is_const(f->p, n->attr.exprs.v[i], &c)) return false;
+    for (uint32_t d = 0; d < n->type.rank; d++) {
+        if (n->op == OP_slice && !expr_is_const(f->p, n->attr.slice.start[d], &c)) return false;
+        if (n->op == OP_pad && (!expr_is_const(f->p, n->attr.pad.lo[d], &c) ||
+                                !expr_is_const(f->p, n->attr.pad.hi[d], &c)))
+            return false;
+    }
+    return true;
+}
+
+static bool is_const_only(const Fuse *f, const Node *n) {
+    if (n->op == OP_const) return true;
+    OpClass c = op_info[n->op].cls;
+    if (n->op == OP_input || c == OPC_CONTROL || c == OPC_RANDOM || n->op == OP_compact)
+        return false;
+    if (!type_is_static(f->p, &n->type) || !const_attrs(f, n)) return false;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (!f->v[n->in[i]].const_only) return false;
+    return true;
+}
+
+/* The contraction whose epilogue may compute v: the latest one among its operands', provided that
+ * nothing else v needs has to wait for that contraction. */
+static void find_epilogue(Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    VState *s = &f->v[v];
+    if (fuse_is_dot(f, v)) {
+        s->epi = v;
+        return;
+    }
+    bool view = n->op == OP_reshape || n->op == OP_permute;
+    if (op_info[n->op].cls != OPC_MAP && !view) return;
+    Value best = 0, from = 0;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (f->v[n->in[i]].epi > best) best = f->v[n->in[i]].epi, from = n->in[i];
+    for (uint32_t i = 0; i < n->nin && best; i++)
+        if (f->v[n->in[i]].epi != best && fuse_depends(f, n->in[i], best)) best = 0;
+    s->epi = best;
+    s->epi_from = best ? from : 0;
+}
+
+/* Maps and views of a reduction's result, element for element. */
+static void find_stat(Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    OpClass c = op_info[n->op].cls;
+    if (op_is_reduce((Op)n->op)) f->v[v].stat = v;
+    if (c != OPC_MAP && n->op != OP_reshape && n->op != OP_permute) return;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (f->v[n->in[i]].stat) f->v[v].stat = f->v[n->in[i]].stat;
+}
+
+/* Will surely be in memory, so that reading it costs its bytes only. */
+static bool is_boundary(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    const VState *s = &f->v[v];
+    OpClass c = op_info[n->op].cls;
+    if (n->op == OP_input || n->op == OP_const) return true;
+    if (c == OPC_MAP || c == OPC_VIEW || c == OPC_SOURCE || n->op == OP_gather)
+        return s->must || (s->readers > 1 && (s->epi || s->flops > 4) && c != OPC_VIEW);
+    return true;
+}
+
+static double own_flops(const Node *n) {
+    OpClass c = op_info[n->op].cls;
+    if (n->op == OP_cast) return 0.5;
+    if (n->op == OP_gather) return 1;
+    if (n->op == OP_concat) return (double)n->nin - 1;
+    if (c == OPC_RANDOM) return 20;
+    if (c != OPC_MAP) return n->op == OP_pad ? 1 : 0;
+    if (n->op == OP_div || n->op == OP_sqrt || n->op == OP_rsqrt || n->op == OP_recip) return 4;
+    return op_has_flag((Op)n->op, 'E') ? 12 : 1;
+}
+
+static void estimate(Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    VState *s = &f->v[v];
+    double numel = fuse_numel(f, v);
+    s->flops = own_flops(n);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        Value w = n->in[i];
+        double share = fuse_numel(f, w) / numel;
+        if (is_boundary(f, w)) {
+            s->leaf_bytes += fuse_bytes(f, w);
+            continue;
+        }
+        s->flops += f->v[w].flops * (share > 1 ? 1 : share);
+        if (n->op == OP_slice && graph_node(f->g, w)->op == OP_concat) /* one part is known */
+            s->flops -= own_flops(graph_node(f->g, w)) * (share > 1 ? 1 : share);
+        s->leaf_bytes += f->v[w].leaf_bytes;
+    }
+}
+
+/* Depthwise convolutions run over channels: their weights are stored with channels innermost. */
+static void keep_depthwise_weights(Fuse *f, Value v) {
+    if (!fuse_is_depthwise(f, v)) return;
+    Value w = graph_node(f->g, v)->in[1];
+    if (f->v[w].const_only && op_info[graph_node(f->g, w)->op].cls == OPC_VIEW) f->v[w].must = true;
+}
+
+void fuse_analyse(Fuse *f) {
+    uint32_t n = f->g->nodes.n;
+    f->v = ARENA_ARRAY(f->arena, VState, n);
+    f->definer = graph_definers(f->g);
+    count_users(f);
+    count_readers(f);
+    find_reach(f);
+    for (uint32_t i = 0; i < f->g->outputs.n; i++) {
+        VState *s = &f->v[f->g->outputs.v[i].value];
+        Op op = (Op)graph_node(f->g, f->g->outputs.v[i].value)->op;
+        /* Copied, see group.c. A loop or branch stores its results at the start of buffers. */
+        const bool based = op == OP_proj && f->out_base && f->out_base[i];
+        if (op == OP_input || op == OP_const || s->output || based) continue;
+        s->must = true;
+        s->output = i + 1;
+    }
+    for (Value v = 1; v < n; v++) {
+        /* Outputs are the session's memory: every run writes them. */
+        f->v[v].const_only = !f->v[v].output && is_const_only(f, graph_node(f->g, v));
+        keep_depthwise_weights(f, v);
+        find_epilogue(f, v);
+        find_stat(f, v);
+        estimate(f, v);
+    }
+}

@@ -1,0 +1,77 @@
+/* Concatenations in memory: producers store straight into their part where they can. */
+#include "fusion/group/fuse.h"
+
+static bool any_heavy(const Fuse *f, Value concat);
+
+/* A value that some kernel computes anyway, with no other place to be stored. A concatenation that
+ * others read too lies inside the one it is part of: features that grow layer by layer are never
+ * copied. */
+static bool stores_itself(const Fuse *f, Value concat, uint32_t part) {
+    const Node *n = graph_node(f->g, concat);
+    Value p = n->in[part];
+    const VState *s = &f->v[p];
+    const Node *x = graph_node(f->g, p);
+    OpClass c = op_info[x->op].cls;
+    for (uint32_t i = 0; i < part; i++)
+        if (n->in[i] == p) return false;
+    if (c == OPC_SOURCE || c == OPC_CONTROL || s->must || s->home ||
+        s->const_only != f->v[concat].const_only)
+        return false;
+    if (x->op == OP_concat) return s->nusers > 1 && any_heavy(f, p);
+    if (c == OPC_VIEW) return s->epi && s->nusers == 1;
+    return !special_is(f, p);
+}
+
+static bool any_heavy(const Fuse *f, Value concat) {
+    const Node *n = graph_node(f->g, concat);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        const VState *s = &f->v[n->in[i]];
+        const Node *x = graph_node(f->g, n->in[i]);
+        bool heavy = s->epi || op_is_reduce((Op)x->op) || s->flops > 8 || s->nusers > 1;
+        if (heavy && stores_itself(f, concat, i)) return true;
+    }
+    return false;
+}
+
+static void copy_part(Fuse *f, Group *join, Value concat, uint32_t part) {
+    Value p = graph_node(f->g, concat)->in[part];
+    Group *g = group_new(f, GROUP_map);
+    g->prepare = f->v[concat].const_only;
+    Root r = {.v = p, .idx = idx_axes(f, g, graph_type(f->g, p)), .into = concat, .part = part};
+    vec_push(f->arena, &g->roots, r);
+    group_dep(f, join, g->id);
+    fuse_demand(f, g, p, r.idx, USE_point, READ_plain);
+}
+
+/* Either one kernel that selects among the parts, or, when a part comes out of a kernel that could
+ * store it in place, one store per part under a group that joins them. */
+void fuse_store_concat(Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    if (n->nin <= 4 && !any_heavy(f, v)) {
+        IdxId idx;
+        Group *g = fuse_home(f, v, &idx);
+        if (!g) {
+            g = group_new(f, GROUP_map);
+            g->prepare = f->v[v].const_only;
+            idx = idx_axes(f, g, &n->type);
+        }
+        fuse_choose_layout(f, g, v);
+        fuse_add_root(f, g, v, idx);
+        return;
+    }
+    Group *join = group_new(f, GROUP_join);
+    f->v[v].group = join->id + 1;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++)
+        group_dep(f, f->groups.v[f->v[v].demands.v[i].group], join->id);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        Value p = n->in[i];
+        if (!stores_itself(f, v, i)) {
+            copy_part(f, join, v, i);
+            continue;
+        }
+        f->v[p].home = v;
+        f->v[p].home_part = i;
+        f->v[p].must = true;
+        fuse_demand(f, join, p, 0, USE_data, READ_masked);
+    }
+}

@@ -1,0 +1,128 @@
+/* The order of dimensions in which a value lies in memory: what its producer writes and its most
+ * demanding readers read contiguously, not what its type happens to say. */
+#include "fusion/group/fuse.h"
+#include <string.h>
+
+static void set_order(VState *s, uint32_t rank, const uint8_t *order) {
+    s->permuted = false;
+    for (uint32_t i = 0; i < rank; i++) {
+        s->order[i] = order[i];
+        s->permuted = s->permuted || order[i] != i;
+    }
+}
+
+/* An epilogue stores in the order of its contraction, if only permutations lie between. */
+static void order_of_anchor(Fuse *f, Value v) {
+    Value chain[64];
+    uint32_t n = 0;
+    uint8_t at[GRAPH_MAX_RANK]; /* dimension of v that each of the contraction's dimensions is */
+    for (Value w = v; f->v[w].epi_from; w = f->v[w].epi_from) {
+        if (n == 64 || graph_node(f->g, w)->op == OP_reshape) return;
+        chain[n++] = w;
+    }
+    uint32_t rank = graph_type(f->g, v)->rank;
+    for (uint32_t i = 0; i < rank; i++) at[i] = (uint8_t)i;
+    while (n-- > 0) {
+        const Node *x = graph_node(f->g, chain[n]);
+        if (x->op != OP_permute) continue;
+        uint8_t to[GRAPH_MAX_RANK];
+        for (uint32_t i = 0; i < rank; i++) to[x->attr.perm.axis[i]] = (uint8_t)i;
+        for (uint32_t i = 0; i < rank; i++) at[i] = to[at[i]];
+    }
+    set_order(&f->v[v], rank, at);
+}
+
+/* The axis along which a template reads this operand contiguously, as a symbol. */
+static bool inner_axis(const Fuse *f, const Group *g, Use use, uint32_t *sym) {
+    if (use < USE_score || g->kind == GROUP_pack) return false;
+    if (use == USE_value) {
+        *sym = g->attn->nsym;
+        return true;
+    }
+    if (!g->k_idx || use == USE_b) return false;
+    /* A depthwise convolution's lanes are its channels. */
+    bool depthwise = g->anchor && fuse_is_depthwise(f, g->anchor);
+    if (depthwise && !g->anchor_idx) return false;
+    const Idx *k = idx_get(g, depthwise ? g->anchor_idx : g->k_idx);
+    for (uint32_t i = k->rank; i-- > 0;)
+        for (uint32_t a = g->naxes; a-- > 0;)
+            if (expr_uses(f->p, k->dim[i], g->axes[a].sym)) {
+                *sym = g->axes[a].sym;
+                return true;
+            }
+    return false;
+}
+
+/* The dimension that moves by one with the axis. */
+static int inner_dim(Fuse *f, const Idx *x, uint32_t sym) {
+    for (uint32_t d = 0; d < x->rank; d++) {
+        Expr coef, rest;
+        if (!expr_uses(f->p, x->dim[d], sym)) continue;
+        if (!expr_affine(f->p, x->dim[d], sym, &coef, &rest)) return -1;
+        return expr_is_value(f->p, coef, 1) ? (int)d : -1;
+    }
+    return -1;
+}
+
+/* The axis along which a pointwise kernel stores its first result contiguously. */
+static bool stored_axis(Fuse *f, Group *g, uint32_t *sym) {
+    if (g->kind != GROUP_map || g->want || !g->roots.n || g->roots.v[0].into) return false;
+    if (group_axes(g, AX_RED)) return false;
+    Expr at = home_index(f, g, g->roots.v[0].v, g->roots.v[0].idx), coef, rest;
+    for (uint32_t a = 0; a < g->naxes; a++) {
+        if (!expr_affine(f->p, at, g->axes[a].sym, &coef, &rest)) continue;
+        if (!expr_is_value(f->p, coef, 1)) continue;
+        *sym = g->axes[a].sym;
+        return true;
+    }
+    return false;
+}
+
+/* The dimension that all templates, or else all pointwise kernels, read contiguously goes last. */
+static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
+    VState *s = &f->v[v];
+    uint32_t rank = graph_type(f->g, v)->rank;
+    int inner = -1;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Demand *d = &s->demands.v[i];
+        Group *g = f->groups.v[d->group];
+        uint32_t sym;
+        if (!(pointwise ? stored_axis(f, g, &sym) : inner_axis(f, g, d->use, &sym))) continue;
+        int at = inner_dim(f, idx_get(g, d->idx), sym);
+        if (at < 0 || (inner >= 0 && at != inner)) return false;
+        inner = at;
+    }
+    if (inner < 0) return false;
+    uint8_t order[GRAPH_MAX_RANK];
+    uint32_t n = 0;
+    for (uint32_t d = 0; d < rank; d++)
+        if ((int)d != inner) order[n++] = (uint8_t)d;
+    order[n] = (uint8_t)inner;
+    set_order(s, rank, order);
+    return true;
+}
+
+/* What everybody reads permuted is stored permuted. */
+static bool order_of_users(Fuse *f, Value v) {
+    VState *s = &f->v[v];
+    uint32_t rank = graph_type(f->g, v)->rank;
+    if (s->nusers == 0) return false;
+    const uint8_t *first = NULL;
+    for (uint32_t i = 0; i < s->nusers; i++) {
+        const Node *u = graph_node(f->g, fuse_user(f, v, i));
+        if (u->op != OP_permute || (first && memcmp(u->attr.perm.axis, first, rank) != 0))
+            return false;
+        first = u->attr.perm.axis;
+    }
+    set_order(s, rank, first);
+    return true;
+}
+
+void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
+    const VState *s = &f->v[v];
+    if (s->must || s->home) return;
+    if (g->want && g->want == s->epi)
+        order_of_anchor(f, v);
+    else if (!order_of_readers(f, v, false) && !order_of_users(f, v))
+        order_of_readers(f, v, true);
+}

@@ -1,0 +1,481 @@
+/* Kernel bodies: the value of a graph value at an index, as SSA. The same walk as the grouping's,
+ * so what is inlined here is what was decided there. */
+#include "fusion/group/fuse.h"
+#include "graph/build/build.h"
+#include <math.h>
+#include <string.h>
+
+/* --- Ops ---------------------------------------------------------------------------------- */
+
+DType body_type(DType t) {
+    if (t == DT_f64 || t == DT_f32 || t == DT_bool) return t;
+    if (dtype_is_float(t)) return DT_f32;
+    if (dtype_info[t].bits < 8) return dtype_is_signed(t) ? DT_i8 : DT_u8;
+    return t;
+}
+
+/* Equal ops are made once; where they come from does not matter. */
+static bool op_same(const KOp *a, const KOp *b) {
+    return a->op == b->op && a->dtype == b->dtype && a->fold == b->fold && a->axes == b->axes &&
+           !memcmp(a->in, b->in, sizeof a->in) && a->buf == b->buf && a->sym == b->sym &&
+           a->index == b->index && a->mask == b->mask && a->imm.i == b->imm.i;
+}
+
+static uint64_t op_hash(const KOp *o) {
+    uint32_t w[] = {(uint32_t)o->op << 16 | (uint32_t)o->dtype << 8 | o->fold,
+                    o->in[0],
+                    o->in[1],
+                    o->in[2],
+                    o->axes,
+                    o->buf,
+                    o->index,
+                    o->mask,
+                    (uint32_t)o->imm.i,
+                    (uint32_t)((uint64_t)o->imm.i >> 32)};
+    return hash_bytes(w, sizeof w, 1);
+}
+
+KVal body_op(Body *b, KOp op) {
+    bool shared = op.op != K_kstore && op.op != K_katomic && op.op != K_kbind;
+    uint64_t h = shared ? op_hash(&op) : 0;
+    uint32_t seen;
+    if (shared && map_get(b->consts, h, &seen) && op_same(&b->ops.v[seen], &op)) return seen;
+    vec_push(b->f->arena, &b->ops, op);
+    if (shared) map_put(b->consts, h, b->ops.n - 1);
+    return b->ops.n - 1;
+}
+
+static KOp blank(uint32_t op, DType t) {
+    KOp o;
+    memset(&o, 0, sizeof o);
+    o.op = (uint16_t)op;
+    o.dtype = (uint8_t)t;
+    return o;
+}
+
+KVal body_op1(Body *b, uint32_t op, DType t, KVal x) {
+    KOp o = blank(op, t);
+    o.in[0] = x;
+    return body_op(b, o);
+}
+
+KVal body_op2(Body *b, uint32_t op, DType t, KVal x, KVal y) {
+    KOp o = blank(op, t);
+    o.in[0] = x;
+    o.in[1] = y;
+    return body_op(b, o);
+}
+
+KVal body_const_i(Body *b, DType t, int64_t v) {
+    KOp o = blank(K_konst, t);
+    if (dtype_is_float(t))
+        o.imm.f = (double)v;
+    else
+        o.imm.i = v;
+    return body_op(b, o);
+}
+
+KVal body_const_f(Body *b, DType t, double v) {
+    KOp o = blank(K_konst, t);
+    o.imm.f = v;
+    return body_op(b, o);
+}
+
+static DType type_of(const Body *b, KVal v) {
+    return (DType)b->ops.v[v].dtype;
+}
+
+/* Every value of the type is one of body_type(t), so that widening and coming back is nothing. */
+static bool widened_from(const Body *b, KVal x, DType t) {
+    const KOp *o = &b->ops.v[x];
+    return o->op == OP_cast && b->ops.v[o->in[0]].dtype == t && o->dtype == body_type(t);
+}
+
+KVal body_cast(Body *b, KVal x, DType to) {
+    if (body_type(to) != to && widened_from(b, x, to)) return b->ops.v[x].in[0];
+    return type_of(b, x) == to ? x : body_op1(b, OP_cast, to, x);
+}
+
+KVal body_expr(Body *b, Expr e, DType t) {
+    int64_t c;
+    if (expr_is_const(b->f->p, e, &c)) return body_const_i(b, t, t == DT_bool ? c != 0 : c);
+    KOp o = blank(K_kexpr, DT_i64);
+    o.index = e;
+    KVal x = body_op(b, o);
+    if (t == DT_bool) return body_op2(b, OP_ne, DT_bool, x, body_const_i(b, DT_i64, 0));
+    return body_cast(b, x, t);
+}
+
+/* --- Memory ------------------------------------------------------------------------------- */
+
+uint32_t body_param(Body *b, uint32_t buf, bool written) {
+    uint32_t i = 0;
+    while (i < b->bufs.n && b->bufs.v[i] != buf) i++;
+    if (i == b->bufs.n) {
+        const SBuffer *s = &b->f->s->buffers.v[buf];
+        KParam p = {.dtype = s->dtype, .numel = s->numel};
+        vec_push(b->f->arena, &b->bufs, buf);
+        vec_push(b->f->arena, &b->params, p);
+    }
+    if (written) b->params.v[i].written = true;
+    return i;
+}
+
+/* Operand `part` of a concatenation as elements of the whole. */
+static void enter_part(Fuse *f, Value concat, uint32_t part, Idx *x) {
+    const Node *n = graph_node(f->g, concat);
+    int32_t d = n->attr.axis.axis;
+    for (uint32_t i = 0; i < part; i++)
+        x->dim[d] = expr_add(f->p, x->dim[d], graph_type(f->g, n->in[i])->dim[d]);
+    memcpy(x->extent, n->type.dim, x->rank * sizeof *x->extent);
+}
+
+/* Where element x of v lies in the buffer that v is stored to. */
+static Expr stored_at(Fuse *f, Value v, Idx x) {
+    for (; f->v[v].home; v = f->v[v].home) enter_part(f, f->v[v].home, f->v[v].home_part, &x);
+    const VState *s = &f->v[v];
+    Expr dim[GRAPH_MAX_RANK], extent[GRAPH_MAX_RANK];
+    for (uint32_t i = 0; i < x.rank; i++) {
+        uint32_t d = s->permuted ? s->order[i] : i;
+        dim[i] = x.dim[d];
+        extent[i] = x.extent[d];
+    }
+    Expr at = idx_join(f->p, x.rank, dim, extent);
+    if (s->output && f->out_base && f->out_base[s->output - 1])
+        at = expr_add(f->p, at, f->out_base[s->output - 1]);
+    return at;
+}
+
+Expr home_index(Fuse *f, Group *g, Value v, IdxId idx) {
+    const VState *s = &f->v[v];
+    bool moved = s->home || s->permuted || (s->output && f->out_base);
+    return moved ? stored_at(f, v, *idx_get(g, idx)) : idx_get(g, idx)->flat;
+}
+
+/* Element of a concatenation for idx of its operand `part`. */
+Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx) {
+    Idx x = *idx_get(g, idx);
+    enter_part(f, concat, part, &x);
+    return stored_at(f, concat, x);
+}
+
+KVal body_load(Body *b, Value v, IdxId idx, Expr mask, KVal fill) {
+    DType t = graph_type(b->f->g, v)->dtype;
+    KOp o = blank(K_kload, t);
+    o.buf = body_param(b, fuse_buffer_of(b->f, v), false);
+    o.index = home_index(b->f, b->g, v, idx);
+    o.mask = mask;
+    if (mask && fill) o.in[0] = body_cast(b, fill, t);
+    return body_cast(b, body_op(b, o), body_type(t));
+}
+
+void body_store(Body *b, DType t, KVal x, uint32_t buf, Expr index, Expr mask) {
+    KOp o = blank(K_kstore, t);
+    o.in[0] = body_cast(b, x, t);
+    o.buf = body_param(b, buf, true);
+    o.index = index;
+    o.mask = mask;
+    body_op(b, o);
+}
+
+/* --- Sources ------------------------------------------------------------------------------ */
+
+/* A constant all of whose elements are equal is an immediate. */
+static bool splat_const(Body *b, Value v, KVal *out) {
+    const Node *n = graph_node(b->f->g, v);
+    DType t = n->type.dtype, body = body_type(t);
+    size_t size = dtype_bytes(t);
+    const uint8_t *p = n->attr.constant.data;
+    if (n->attr.constant.bytes < size || n->attr.constant.bytes > 4096 * size) return false;
+    if (memcmp(p, p + size, n->attr.constant.bytes - size) != 0) return false;
+    *out = dtype_is_float(body) ? body_const_f(b, body, dtype_load_f64(t, p, 0))
+                                : body_const_i(b, body, dtype_load_i64(t, p, 0));
+    return true;
+}
+
+static KVal pull_exprs(Body *b, const Node *n, IdxId idx) {
+    ExprPool *p = b->f->p;
+    Expr at = idx_get(b->g, idx)->flat;
+    Expr e = n->attr.exprs.v[n->attr.exprs.n - 1];
+    for (uint32_t i = n->attr.exprs.n - 1; i-- > 0;)
+        e = expr_select(p, expr_eq(p, at, expr_const(p, i)), n->attr.exprs.v[i], e);
+    return body_expr(b, e, body_type(n->type.dtype));
+}
+
+/* --- Maps --------------------------------------------------------------------------------- */
+
+/* Results of arithmetic in a half type stay wide and are rounded once, when they are stored. A cast
+ * is there to round, and the model may ask what is lost; but what attention keeps of its scores is
+ * one wide row, whose sum is divided by at the end. */
+static KVal map_cast(Body *b, Value v, KVal x) {
+    const Node *n = graph_node(b->f->g, v);
+    DType to = n->type.dtype;
+    bool half = to == DT_f16 || to == DT_bf16;
+    bool inside = half && b->g->attn && b->f->v[v].attn == b->g->attn;
+    if (body_type(to) == to || inside) return body_cast(b, x, body_type(to));
+    KOp o = blank(OP_cast, to);
+    o.in[0] = x;
+    o.imm.i = (n->attr.cast.saturate ? 0 : 1) | n->attr.cast.round << 1;
+    return body_cast(b, body_op(b, o), body_type(to));
+}
+
+static KVal map_bitcast(Body *b, const Node *n, KVal x) {
+    DType from = graph_type(b->f->g, n->in[0])->dtype, to = n->type.dtype;
+    return body_cast(b, body_op1(b, OP_bitcast, to, body_cast(b, x, from)), body_type(to));
+}
+
+static bool is_leaf(const Body *b, Value v) {
+    const VState *s = &b->f->v[v];
+    if (s->group) return s->group - 1 != b->g->id;
+    Op op = (Op)graph_node(b->f->g, v)->op;
+    return op == OP_const || op == OP_input || op == OP_proj;
+}
+
+/* Mask for an operand whose value outside of `mask` nobody looks at: none for a load that stays
+ * within its buffer there too. */
+static Expr operand_mask(Body *b, Value v, IdxId idx, Expr mask) {
+    Fuse *f = b->f;
+    int64_t lo, hi;
+    if (!mask) return 0;
+    for (; !is_leaf(b, v); v = graph_node(f->g, v)->in[0]) {
+        uint8_t op = graph_node(f->g, v)->op;
+        Expr none;
+        if (op != OP_reshape && op != OP_permute && op != OP_expand && op != OP_slice) return mask;
+        idx = idx_operand(f, b->g, v, 0, idx, &none);
+    }
+    Expr at = home_index(f, b->g, v, idx);
+    expr_range(f->p, at, &lo, &hi);
+    bool below = expr_is_value(f->p, expr_lt(f->p, at, type_numel(f->p, graph_type(f->g, v))), 1);
+    return lo >= 0 && below ? 0 : mask;
+}
+
+static KVal pull_operand(Body *b, Value v, IdxId idx, Expr mask) {
+    return pull(b, v, idx, operand_mask(b, v, idx, mask));
+}
+
+static KVal pull_map(Body *b, Value v, IdxId idx, Expr mask) {
+    const Node *n = graph_node(b->f->g, v);
+    KVal in[3] = {0};
+    for (uint32_t i = 0; i < n->nin; i++) in[i] = pull_operand(b, n->in[i], idx, mask);
+    if (n->op == OP_cast) return map_cast(b, v, in[0]);
+    if (n->op == OP_bitcast) return map_bitcast(b, n, in[0]);
+    KOp o = blank(n->op, body_type(n->type.dtype));
+    memcpy(o.in, in, sizeof in);
+    return body_op(b, o);
+}
+
+/* --- Views -------------------------------------------------------------------------------- */
+
+/* v where `inside` holds, else fill; loads take the fill themselves. */
+static KVal pull_or(Body *b, Value v, IdxId idx, Expr mask, Expr inside, KVal fill) {
+    KVal k;
+    Expr both = expr_mask_and(b->f->p, mask, inside);
+    const Node *n = graph_node(b->f->g, v);
+    if (!both) return pull(b, v, idx, 0);
+    if (expr_is_value(b->f->p, both, 0)) return fill; /* never read there */
+    bool leaf = is_leaf(b, v);
+    if (leaf && !(n->op == OP_const && splat_const(b, v, &k)))
+        return body_load(b, v, idx, both, fill);
+    if (!leaf &&
+        (n->op == OP_reshape || n->op == OP_permute || n->op == OP_expand || n->op == OP_slice)) {
+        Expr none;
+        return pull_or(b, n->in[0], idx_operand(b->f, b->g, v, 0, idx, &none), mask, inside, fill);
+    }
+    KVal x = pull(b, v, idx, both);
+    if (!inside || x == fill) return x;
+    KOp o = blank(OP_select, type_of(b, x));
+    o.in[0] = body_expr(b, inside, DT_bool);
+    o.in[1] = x;
+    o.in[2] = fill;
+    return body_op(b, o);
+}
+
+static KVal pull_concat(Body *b, Value v, IdxId idx, Expr mask) {
+    const Node *n = graph_node(b->f->g, v);
+    KVal x = 0;
+    for (uint32_t i = n->nin; i-- > 0;) {
+        Expr inside;
+        IdxId in = idx_operand(b->f, b->g, v, i, idx, &inside);
+        if (inside && expr_is_value(b->f->p, inside, 0)) continue;
+        if (!x)
+            x = pull(b, n->in[i], in, expr_mask_and(b->f->p, mask, inside));
+        else
+            x = pull_or(b, n->in[i], in, mask, inside, x);
+    }
+    return x;
+}
+
+static KVal pull_view(Body *b, Value v, IdxId idx, Expr mask) {
+    const Node *n = graph_node(b->f->g, v);
+    Expr inside;
+    if (n->op == OP_concat) return pull_concat(b, v, idx, mask);
+    IdxId in = idx_operand(b->f, b->g, v, 0, idx, &inside);
+    if (n->op != OP_pad) return pull(b, n->in[0], in, mask);
+    Expr none;
+    KVal fill = pull(b, n->in[1], idx_operand(b->f, b->g, v, 1, idx, &none), mask);
+    return pull_or(b, n->in[0], in, mask, inside, fill);
+}
+
+/* --- Reductions and contractions ---------------------------------------------------------- */
+
+static KFold fold_of(const Node *n) {
+    switch (n->op) {
+    case OP_reduce_sum: return FOLD_sum;
+    case OP_reduce_prod: return FOLD_prod;
+    case OP_reduce_max: return FOLD_max;
+    case OP_reduce_min: return FOLD_min;
+    case OP_argmax: return n->attr.reduce.last ? FOLD_argmax_last : FOLD_argmax;
+    default: return n->attr.reduce.last ? FOLD_argmin_last : FOLD_argmin;
+    }
+}
+
+static KVal reduce_op(Body *b, DType t, KFold fold, KVal x, uint32_t axes) {
+    KOp o = blank(K_kreduce, t);
+    o.fold = (uint8_t)fold;
+    o.in[0] = x;
+    o.axes = axes;
+    return body_op(b, o);
+}
+
+static KVal pull_reduce(Body *b, Value v, IdxId idx, Expr mask) {
+    const Node *n = graph_node(b->f->g, v);
+    FusionWhy why;
+    IdxId in = idx_reduce(b->f, b->g, v, idx, &why);
+    GC_ASSERT(in);
+    KVal x = pull(b, n->in[0], in, mask);
+    IdxId row = idx_row(b->g, v, idx);
+    uint32_t axes = row ? idx_axes_used(b->f, b->g, row) : 0;
+    KFold fold = fold_of(n);
+    if (!axes) return fold >= FOLD_argmax ? body_const_i(b, DT_i64, 0) : x;
+    return reduce_op(b, fold >= FOLD_argmax ? DT_i64 : type_of(b, x), fold, x, axes);
+}
+
+static KVal pull_packed(Body *b, Value dot, uint32_t pack, IdxId idx) {
+    Fuse *f = b->f;
+    const Pack *k = &f->packs.v[pack - 1];
+    if (k->wino) return wino_pull(b, k, idx);
+    KOp o = blank(K_kload, graph_type(f->g, k->b)->dtype);
+    o.buf = body_param(b, k->buf - 1, false);
+    o.index = pack_index(f, k, b->g, graph_node(f->g, dot)->in[1], idx);
+    return body_cast(b, body_op(b, o), body_type((DType)o.dtype));
+}
+
+static void note_attention(Body *b, const AttnMatch *m, Value v, KVal x, KVal y, DotIdx d) {
+    if (v == m->o) {
+        b->attn_v = y;
+        return;
+    }
+    bool swapped = (idx_axes_used(b->f, b->g, d.a) & axis_bit(b->g, m->jsym)) != 0;
+    b->attn_q = swapped ? y : x;
+    b->attn_k = swapped ? x : y;
+}
+
+/* v where `inside` holds, else 0: what a convolution's padding contributes. Loads give 0
+ * themselves; what is computed from them need not. */
+static KVal pull_or_zero(Body *b, Value v, IdxId idx, Expr inside) {
+    Value w = v;
+    for (;; w = graph_node(b->f->g, w)->in[0]) {
+        uint8_t op = graph_node(b->f->g, w)->op;
+        if (is_leaf(b, w)) break;
+        if (op != OP_reshape && op != OP_permute && op != OP_expand && op != OP_slice) break;
+    }
+    KVal k;
+    bool splat = graph_node(b->f->g, w)->op == OP_const && splat_const(b, w, &k);
+    if (!inside || (is_leaf(b, w) && !splat)) return pull(b, v, idx, inside);
+    DType t = body_type(graph_type(b->f->g, v)->dtype);
+    KVal zero = dtype_is_float(t) ? body_const_f(b, t, 0) : body_const_i(b, t, 0);
+    return pull_or(b, v, idx, 0, inside, zero);
+}
+
+static KVal pull_dot(Body *b, Value v, IdxId idx) {
+    Fuse *f = b->f;
+    Group *g = b->g;
+    const Node *n = graph_node(f->g, v);
+    DType t = body_type(n->type.dtype);
+    DotIdx d = idx_dot(f, g, v, idx);
+    uint32_t pack = g->attn ? 0 : fuse_pack(f, v);
+    KVal x = body_cast(b, pull_or_zero(b, n->in[0], d.a, d.a_mask), t);
+    KVal y = body_cast(b, pack ? pull_packed(b, v, pack, d.b) : pull(b, n->in[1], d.b, 0), t);
+    uint32_t axes = group_axes(g, AX_RED);
+    if (g->attn) {
+        uint32_t j = axis_bit(g, g->attn->jsym);
+        axes = v == g->attn->o ? j : axes & ~j;
+        note_attention(b, g->attn, v, x, y, d);
+    }
+    KVal acc = reduce_op(b, t, FOLD_sum, body_op2(b, OP_mul, t, x, y), axes);
+    if (!g->attn && b->nacc < K_MAX_ACC) {
+        b->dot_a = x;
+        b->dot_b[b->nacc] = y;
+        b->dot_acc[b->nacc++] = acc;
+        if (pack && !f->packs.v[pack - 1].wino) b->pack = f->packs.v[pack - 1].nr;
+    }
+    return acc;
+}
+
+static uint32_t mask_number(Body *b, Expr mask) {
+    uint32_t i = 0;
+    while (i < b->masks.n && b->masks.v[i] != mask) i++;
+    if (i == b->masks.n) vec_push(b->f->arena, &b->masks, mask);
+    return i;
+}
+
+/* --- Gather ------------------------------------------------------------------------------- */
+
+static KVal pull_gather(Body *b, Value v, IdxId idx, Expr mask) {
+    Fuse *f = b->f;
+    const Node *n = graph_node(f->g, v);
+    const Type *data = graph_type(f->g, n->in[0]);
+    for (uint32_t d = 0; d < data->rank; d++) {
+        int src = n->attr.index.src[d];
+        Expr known;
+        if (src >= 0 || expr_is_value(f->p, data->dim[d], 1)) continue;
+        if (idx_known(f, n->in[-src], data->dim[d], &known)) continue;
+        KVal at = body_cast(b, pull_operand(b, n->in[-src], idx, mask), DT_i64);
+        KVal last = body_expr(b, expr_addi(f->p, data->dim[d], -1), DT_i64);
+        at = body_op2(b, OP_min, DT_i64, at, last);
+        at = body_op2(b, OP_max, DT_i64, at, body_const_i(b, DT_i64, 0));
+        KOp o = blank(K_kbind, DT_i64);
+        o.in[0] = at;
+        o.sym = idx_gather_sym(f, b->g, v, (uint32_t)-src, idx, mask_number(b, mask));
+        body_op(b, o);
+    }
+    return pull(b, n->in[0], idx_gather(f, b->g, v, idx, mask_number(b, mask)), mask);
+}
+
+/* --- Any value ---------------------------------------------------------------------------- */
+
+static KVal pull_new(Body *b, Value v, IdxId idx, Expr mask) {
+    const Node *n = graph_node(b->f->g, v);
+    KVal k;
+    if (n->op == OP_const && splat_const(b, v, &k)) return k;
+    if (is_leaf(b, v)) return body_load(b, v, idx, mask, 0);
+    switch (op_info[n->op].cls) {
+    case OPC_SOURCE:
+        if (n->op == OP_exprs) return pull_exprs(b, n, idx);
+        return body_expr(b, idx_get(b->g, idx)->dim[n->attr.axis.axis], body_type(n->type.dtype));
+    case OPC_MAP: return pull_map(b, v, idx, mask);
+    case OPC_VIEW: return pull_view(b, v, idx, mask);
+    case OPC_REDUCE: return pull_reduce(b, v, idx, mask);
+    case OPC_CONTRACT: return pull_dot(b, v, idx);
+    case OPC_RANDOM: return pull_uniform(b, v, idx);
+    default: GC_ASSERT(n->op == OP_gather); return pull_gather(b, v, idx, mask);
+    }
+}
+
+KVal pull(Body *b, Value v, IdxId idx, Expr mask) {
+    if (mask && expr_is_value(b->f->p, mask, 1)) mask = 0;
+    idx = idx_canon(b->g, idx);
+    uint64_t key = (uint64_t)v << 40 | (uint64_t)idx << 16 | mask_number(b, mask);
+    uint32_t k;
+    if (map_get(b->memo, key, &k)) return k;
+    k = pull_new(b, v, idx, mask);
+    if (b->ops.v[k].node == 0 && graph_node(b->f->g, v)->op != OP_const) b->ops.v[k].node = v;
+    const AttnMatch *m = b->g->attn;
+    if (m) {
+        const Value known[] = {m->o, m->s, m->max, m->sum, m->exp, m->score};
+        for (uint32_t i = 0; i < 6; i++)
+            if (known[i] == v) b->attn_at[i] = k;
+    }
+    map_put(b->memo, key, k);
+    return k;
+}

@@ -1,0 +1,141 @@
+/* Kernel IR: one loop nest over named axes with a flat scalar SSA body.
+ *
+ * The meaning of a kernel is fully given by axes, params and ops, whatever its kind: kind and
+ * template facts (KDot, KAttn) only tell the emitter which loop structure is fast. So every kernel
+ * can be run by the reference interpreter (kir_eval) and by the generic row emitter.
+ *
+ * A value's domain is the set of axes it depends on: the union over its operands, plus the axes in
+ * its index, mask and value expressions, minus the axes a reduce folds away. A store must have a
+ * domain without reduced axes, except that a `per` kernel stores point values (domain = parallel +
+ * row axes) after using reductions over the same row axes. The emitter derives loop passes from
+ * domains; they are not stored.
+ *
+ * Element types in the body: arithmetic happens in f64, f32, i64, i32, i16, i8, their unsigned twins
+ * and bool only. Narrow floats are loaded, cast, computed in f32, cast and stored. */
+#ifndef FUSION_KIR_H
+#define FUSION_KIR_H
+
+#include "graph/ir/ir.h"
+
+#define K_MAX_AXES   24
+#define K_MAX_PARAMS 64
+
+typedef uint32_t KVal; /* index into Kernel.ops; 0 = none */
+
+typedef enum KKind { KERNEL_poi, KERNEL_red, KERNEL_per, KERNEL_tem } KKind;
+typedef enum KTem { TEM_none, TEM_dot, TEM_attention, TEM_scan, TEM_sort, TEM_compact } KTem;
+
+/* AX_PAR: each value once, any order. AX_RED: folded or, in a `per`, a row that is walked. */
+typedef enum KAxisKind { AX_PAR, AX_RED } KAxisKind;
+
+typedef struct KAxis {
+    uint32_t sym; /* its symbol (SYM_AXIS) in the pool */
+    Expr extent;  /* free of axis symbols */
+    KAxisKind kind;
+} KAxis;
+
+/* Ops of the body beside the MAP core ops (same numbers as enum Op, so a MAP op is its own code).
+ * X(name, operands): */
+#define KIR_OPS(X)                                                                                 \
+    X(konst, 0)  /* imm (of OP_cast: bit 0 = do not saturate, bits 1-2 = round) */                \
+    X(kexpr, 0)  /* i64 value of `index` */                                                        \
+    X(kload, 1)  /* param `buf` at element `index`; where `mask` is 0: in[0] (or 0 if none) */     \
+    X(kstore, 1) /* in[0] to param `buf` at `index` where mask != 0; domain = own axes */          \
+    X(katomic, 1) /* buf[index] = mode(buf[index], in[0]); only in serial kernels */               \
+    X(kbind, 1)  /* symbol `sym` (SYM_INDIRECT) = in[0] in later index expressions */              \
+    X(kreduce, 1) /* fold in[0] over `axes` with `fold`; argmax/argmin give the i64 position along \
+                     the single axis */                                                            \
+    X(kscan, 1)  /* running fold over the single axis in `axes`; imm: bit 0 exclusive, 1 reverse */ \
+    X(ksort, 1)  /* i64 stable order along the axis: position of the value that belongs at the     \
+                    axis's index; imm bit 1: descending */                                         \
+    X(kcompact, 1) /* template: buf[..] = indices of true values; count to symbol `sym` */
+typedef enum KOpCode {
+    K_first = OP_COUNT,
+#define X(name, n) K_##name,
+    KIR_OPS(X)
+#undef X
+        K_COUNT
+} KOpCode;
+
+/* Folds: identity, how two values join. */
+typedef enum KFold { FOLD_sum, FOLD_prod, FOLD_max, FOLD_min, FOLD_argmax, FOLD_argmin,
+                     FOLD_argmax_last, FOLD_argmin_last } KFold;
+
+typedef struct KOp {
+    uint16_t op;
+    uint8_t dtype; /* DType of the result; of the memory element for load and store */
+    uint8_t fold;  /* KFold, or ScatterMode for katomic */
+    KVal in[3];
+    uint32_t axes;
+    uint32_t buf, sym;
+    Expr index, mask; /* mask 0 = always */
+    union { double f; int64_t i; } imm; /* konst: f for float types, i otherwise */
+    Value node; /* the graph node this came from, for dumps; 0 = made by lowering */
+} KOp;
+
+typedef struct KParam {
+    DType dtype;
+    bool written;
+    Expr numel; /* elements of the buffer it will be bound to: what accesses must stay within */
+} KParam;
+
+#define K_MAX_ACC 4
+
+/* tem dot: acc[i] = reduce sum over k axes of mul(a, b[i]). Axes are bit masks. m, n, k axes are
+ * listed outermost first within their order in Kernel.axes. A convolution is a dot with several m
+ * and k axes whose A index may be masked. */
+typedef struct KDot {
+    uint32_t batch, m, n, k;
+    uint32_t nacc;
+    KVal acc[K_MAX_ACC], a, b[K_MAX_ACC];
+    uint32_t pack; /* panel width NR when B was packed by a prepare step into [batch][N/NR][K][NR]
+                      (zero filled to NR); 0 = B as it comes. B's load index says the same. */
+    uint32_t wino; /* 0, or 1 + the param that holds B transformed for Winograd F(2,3), f32
+                      [ceil(N/48)][16][C][48]: a 3x3 convolution of stride 1, m = .., oh, ow and
+                      k = kh, kw, c. The body does not mention that param. */
+} KDot;
+
+/* tem attention: o[.., i, dv] = sum_j softmax_j(score(sum_d q*k)) * v. Scores are never stored.
+ * Axes: batch (batch and heads), i (one query axis), j (one key axis), d, dv (one each). */
+typedef struct KAttn {
+    uint32_t batch, i, j, d, dv;
+    KVal q, k;      /* domains {batch, i, d} and {batch, j, d} */
+    KVal s;         /* the kreduce over d of mul(q, k) */
+    KVal score;     /* what softmax sees: s after scale, mask, bias; domain {batch, i, j} */
+    KVal m, e, l;   /* kreduce max of score over j, exp(score - m), kreduce sum of e over j */
+    KVal v;         /* domain {batch, j, dv} */
+    KVal o;         /* kreduce over j of mul(p, v), p = e / l possibly guarded */
+    bool guarded;   /* rows without any finite score give 0, not NaN */
+    bool causal;    /* score is masked wherever j > i + causal_shift */
+    Expr causal_shift;
+} KAttn;
+
+typedef struct Kernel {
+    const char *name; /* poi_3_add_relu */
+    KKind kind;
+    KTem tem;
+    bool serial; /* parallel axes must be walked in order by one thread (scatter) */
+    uint32_t naxes, nparams, nops;
+    KAxis *axes;
+    KParam *params;
+    KOp *ops; /* ops[0] is a placeholder */
+    KDot dot;
+    KAttn attn;
+    uint32_t nlocs;
+    Loc *locs; /* ONNX nodes covered */
+    Expr bytes_read, bytes_written, flops; /* least traffic: each element once */
+} Kernel;
+
+/* Axes (bit mask) that each op's value depends on; domains has nops slots. */
+void kir_domains(const Kernel *k, ExprPool *p, uint32_t *domains);
+/* Invariants: operands precede uses, types fit, stores' domains, masks, params. */
+graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d);
+void kir_print(const Kernel *k, ExprPool *p, StrBuf *out);
+Kernel *kir_parse(Arena *a, ExprPool *p, DiagSink *d, const char *text, const char **end);
+/* Reference interpreter: bufs[i] has params[i].dtype elements. sym_values: all non-axis symbols. */
+graphc_status kir_eval(const Kernel *k, ExprPool *p, void *const *bufs, const int64_t *sym_values,
+                       Arena *a);
+/* 64-bit content hash that leaves out names and locations: equal kernels are compiled once. */
+uint64_t kir_hash(const Kernel *k, ExprPool *p);
+
+#endif

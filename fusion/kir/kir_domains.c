@@ -1,0 +1,79 @@
+/* Names, domains and small questions about kernels. */
+#include "fusion/kir/kir_internal.h"
+
+const char *const kir_kind_name[4] = {"poi", "red", "per", "tem"};
+const char *const kir_tem_name[6] = {"none", "dot", "attention", "scan", "sort", "compact"};
+const char *const kir_fold_name[8] = {"sum",    "prod",   "max",         "min",
+                                      "argmax", "argmin", "argmax_last", "argmin_last"};
+
+static const struct {
+    const char *name;
+    uint32_t arity;
+} kir_ops[] = {
+#define X(name, n) {#name, n},
+    KIR_OPS(X)
+#undef X
+};
+
+const char *kir_op_name(uint32_t op) {
+    if (op == K_konst) return "const";
+    if (op > K_first && op < K_COUNT) return kir_ops[op - K_first - 1].name + 1;
+    return op > 0 && op < OP_COUNT ? op_info[op].name : "?";
+}
+
+uint32_t kir_op_arity(uint32_t op) {
+    if (op > K_first && op < K_COUNT) return kir_ops[op - K_first - 1].arity;
+    return op > 0 && op < OP_COUNT && op_info[op].arity > 0 ? (uint32_t)op_info[op].arity : 0;
+}
+
+int kir_axis_of(const Kernel *k, uint32_t sym) {
+    for (uint32_t i = 0; i < k->naxes; i++)
+        if (k->axes[i].sym == sym) return (int)i;
+    return -1;
+}
+
+KVal kir_bind_of(const Kernel *k, uint32_t sym, KVal before) {
+    for (KVal v = before; v-- > 1;)
+        if (k->ops[v].op == K_kbind && k->ops[v].sym == sym) return v;
+    return 0;
+}
+
+typedef struct ExprDomain {
+    const Kernel *k;
+    const uint32_t *domains;
+    KVal before;
+    uint32_t axes;
+} ExprDomain;
+
+static void add_sym(void *ctx, uint32_t sym) {
+    ExprDomain *c = ctx;
+    int axis = kir_axis_of(c->k, sym);
+    if (axis >= 0) {
+        c->axes |= 1u << axis;
+        return;
+    }
+    KVal bind = kir_bind_of(c->k, sym, c->before);
+    if (bind) c->axes |= c->domains[bind];
+}
+
+uint32_t kir_expr_domain(const Kernel *k, const ExprPool *p, Expr e, const uint32_t *domains,
+                         KVal before) {
+    ExprDomain c = {.k = k, .domains = domains, .before = before};
+    if (e) expr_each_sym(p, e, add_sym, &c);
+    return c.axes;
+}
+
+void kir_domains(const Kernel *k, ExprPool *p, uint32_t *domains) {
+    if (k->nops) domains[0] = 0;
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        uint32_t d = 0;
+        for (int i = 0; i < 3; i++)
+            if (o->in[i]) d |= domains[o->in[i]];
+        d |= kir_expr_domain(k, p, o->index, domains, v);
+        d |= kir_expr_domain(k, p, o->mask, domains, v);
+        if (o->op == K_kreduce || o->op == K_kcompact) d &= ~o->axes;
+        if (o->op == K_kscan || o->op == K_ksort) d |= o->axes;
+        domains[v] = d;
+    }
+}

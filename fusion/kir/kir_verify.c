@@ -1,0 +1,216 @@
+/* Checks a kernel's invariants; the first broken one is reported with its op. */
+#include "fusion/kir/kir_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Verify {
+    const Kernel *k;
+    ExprPool *p;
+    DiagSink *d;
+    uint32_t *domains;
+    KVal at;
+    bool bad;
+} Verify;
+
+#define CHECK_OP(v, cond, text)                                                                    \
+    do {                                                                                           \
+        if (!(cond)) return broken((v), (text));                                                   \
+    } while (0)
+
+static graphc_status broken(Verify *v, const char *what) {
+    const KOp *o = &v->k->ops[v->at];
+    return diag(v->d, D_VERIFY, v->k->name ? v->k->name : "kernel", "%%%u %s: %s", v->at,
+                v->at ? kir_op_name(o->op) : "kernel", what);
+}
+
+/* Arithmetic is not done in narrow floats; moving their bits about is allowed. */
+static bool arithmetic(DType t) {
+    return t == DT_f64 || t == DT_f32 || t == DT_bool ||
+           (dtype_is_int(t) && dtype_info[t].bits >= 8);
+}
+
+static void check_sym(void *ctx, uint32_t sym) {
+    Verify *v = ctx;
+    const SymInfo *s = expr_sym_info(v->p, sym);
+    if (s->kind == SYM_AXIS && kir_axis_of(v->k, sym) < 0) v->bad = true;
+    if (s->kind == SYM_INDIRECT && !kir_bind_of(v->k, sym, v->at)) v->bad = true;
+}
+
+static graphc_status check_expr(Verify *v, Expr e) {
+    v->bad = false;
+    if (e) expr_each_sym(v->p, e, check_sym, v);
+    CHECK_OP(v, !v->bad, "an expression uses an axis or indirect symbol that is not bound here");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_map(Verify *v, const KOp *o) {
+    const OpInfo *info = &op_info[o->op];
+    const KOp *ops = v->k->ops;
+    CHECK_OP(v, info->cls == OPC_MAP, "not an element-wise op");
+    DType a = (DType)ops[o->in[o->op == OP_select ? 1 : 0]].dtype;
+    if (o->op == OP_select) {
+        CHECK_OP(v, ops[o->in[0]].dtype == DT_bool, "the condition is not bool");
+        CHECK_OP(v, ops[o->in[2]].dtype == a && o->dtype == a, "operand types differ");
+        return GRAPHC_OK;
+    }
+    if (info->arity == 2) CHECK_OP(v, ops[o->in[1]].dtype == a, "operand types differ");
+    switch (info->dtype_rule) {
+    case 'A': CHECK_OP(v, o->dtype == a, "the result type is not the operand's"); break;
+    case 'B': CHECK_OP(v, o->dtype == DT_bool, "the result type is not bool"); break;
+    default: break;
+    }
+    if (o->op != OP_cast && o->op != OP_bitcast)
+        CHECK_OP(v, arithmetic(a), "arithmetic in a type that kernels only load and store");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_fold(Verify *v, const KOp *o) {
+    uint32_t all = v->k->naxes >= 32 ? UINT32_MAX : (1u << v->k->naxes) - 1;
+    DType in = (DType)v->k->ops[o->in[0]].dtype;
+    CHECK_OP(v, (o->axes & ~all) == 0, "an axis that the kernel does not have");
+    bool single = o->op != K_kreduce || o->fold >= FOLD_argmax;
+    CHECK_OP(v, !single || (o->axes && !(o->axes & (o->axes - 1))), "needs exactly one axis");
+    if (o->op == K_kcompact) {
+        CHECK_OP(v, in == DT_bool, "compacts a value that is not bool");
+        return GRAPHC_OK;
+    }
+    bool position = o->op == K_ksort || (o->op == K_kreduce && o->fold >= FOLD_argmax);
+    CHECK_OP(v, o->dtype == (position ? DT_i64 : in), "wrong result type");
+    CHECK_OP(v, arithmetic(in), "folds a type that kernels only load and store");
+    for (uint32_t i = 0; i < v->k->naxes; i++)
+        if (o->op == K_kreduce && (o->axes >> i & 1))
+            CHECK_OP(v, v->k->axes[i].kind == AX_RED, "reduces a parallel axis");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_access(Verify *v, const KOp *o) {
+    const Kernel *k = v->k;
+    CHECK_OP(v, o->buf < k->nparams, "no such parameter");
+    CHECK_OP(v, o->dtype == k->params[o->buf].dtype, "type differs from the parameter's");
+    if (o->op == K_kload) {
+        CHECK_OP(v, !o->in[0] || k->ops[o->in[0]].dtype == o->dtype, "fill value of another type");
+        return GRAPHC_OK;
+    }
+    CHECK_OP(v, k->params[o->buf].written, "stores to a parameter that is not written");
+    CHECK_OP(v, k->ops[o->in[0]].dtype == o->dtype, "stores a value of another type");
+    CHECK_OP(v, o->op != K_katomic || k->serial, "updates in a kernel that is not serial");
+    uint32_t reduced = 0;
+    bool rows = k->kind == KERNEL_per ||
+                (k->kind == KERNEL_tem && k->tem != TEM_dot && k->tem != TEM_attention);
+    for (uint32_t i = 0; i < k->naxes; i++)
+        if (k->axes[i].kind == AX_RED && !rows) reduced |= 1u << i;
+    CHECK_OP(v, (v->domains[v->at] & reduced) == 0, "stores once for each value of a reduced axis");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_op(Verify *v) {
+    const KOp *o = &v->k->ops[v->at];
+    CHECK_OP(v, o->op && o->op < K_COUNT && o->op != K_first, "not an op");
+    CHECK_OP(v, o->dtype > DT_none && o->dtype < DT_COUNT, "no type");
+    uint32_t arity = kir_op_arity(o->op);
+    for (uint32_t i = 0; i < 3; i++) {
+        bool optional = o->op == K_kload;
+        CHECK_OP(v, o->in[i] < v->at, "an operand does not precede its use");
+        CHECK_OP(v, i < arity ? optional || o->in[i] : !o->in[i], "wrong number of operands");
+    }
+    GC_TRY(check_expr(v, o->index));
+    GC_TRY(check_expr(v, o->mask));
+    switch (o->op) {
+    case K_konst: return GRAPHC_OK;
+    case K_kexpr:
+        CHECK_OP(v, o->dtype == DT_i64 && o->index, "needs an expression and type i64");
+        return GRAPHC_OK;
+    case K_kload:
+    case K_kstore:
+    case K_katomic: CHECK_OP(v, o->index, "no index"); return check_access(v, o);
+    case K_kbind:
+        CHECK_OP(v, dtype_is_int((DType)v->k->ops[o->in[0]].dtype), "binds a non-integer");
+        CHECK_OP(v, o->sym < expr_sym_count(v->p), "no such symbol");
+        return GRAPHC_OK;
+    case K_kreduce:
+    case K_kscan:
+    case K_ksort:
+    case K_kcompact: return check_fold(v, o);
+    default: return check_map(v, o);
+    }
+}
+
+static graphc_status check_axes(Verify *v) {
+    const Kernel *k = v->k;
+    CHECK_OP(v, k->naxes <= K_MAX_AXES && k->nparams <= K_MAX_PARAMS, "too many axes or params");
+    for (uint32_t i = 0; i < k->naxes; i++) {
+        const SymInfo *s = expr_sym_info(v->p, k->axes[i].sym);
+        CHECK_OP(v, s->kind == SYM_AXIS, "an axis whose symbol is not an axis");
+        CHECK_OP(v, kir_axis_of(k, k->axes[i].sym) == (int)i, "two axes with one symbol");
+        CHECK_OP(v, k->axes[i].extent, "an axis without an extent");
+        for (uint32_t j = 0; j < k->naxes; j++)
+            CHECK_OP(v, !expr_uses(v->p, k->axes[i].extent, k->axes[j].sym),
+                     "an extent that depends on an axis");
+    }
+    for (uint32_t i = 0; i < k->nparams; i++)
+        CHECK_OP(
+            v, k->params[i].dtype > DT_none && k->params[i].dtype < DT_COUNT && k->params[i].numel,
+            "a parameter without type or size");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_dot(Verify *v) {
+    const Kernel *k = v->k;
+    const KDot *t = &k->dot;
+    CHECK_OP(v, t->nacc >= 1 && t->nacc <= K_MAX_ACC && t->n && t->k,
+             "dot: no accumulator or axes");
+    for (uint32_t i = 0; i < t->nacc; i++) {
+        v->at = t->acc[i] < k->nops ? t->acc[i] : 0;
+        const KOp *r = &k->ops[v->at];
+        CHECK_OP(v, r->op == K_kreduce && r->fold == FOLD_sum && r->axes == t->k,
+                 "dot: not its sum");
+        const KOp *m = &k->ops[r->in[0]];
+        CHECK_OP(v,
+                 m->op == OP_mul && ((m->in[0] == t->a && m->in[1] == t->b[i]) ||
+                                     (m->in[1] == t->a && m->in[0] == t->b[i])),
+                 "dot: not the product of its operands");
+        CHECK_OP(v, (v->domains[t->a] & ~(t->batch | t->m | t->k)) == 0, "dot: a depends on n");
+        CHECK_OP(v, (v->domains[t->b[i]] & ~(t->batch | t->n | t->k)) == 0, "dot: b depends on m");
+    }
+    v->at = 0;
+    CHECK_OP(v, t->wino <= k->nparams, "dot: no such parameter");
+    CHECK_OP(v, !((t->batch | t->m | t->n) & t->k) && !(t->batch & (t->m | t->n)) && !(t->m & t->n),
+             "dot: an axis with two roles");
+    return GRAPHC_OK;
+}
+
+static bool reduces(const Kernel *k, KVal v, KFold fold, uint32_t axes) {
+    return v && v < k->nops && k->ops[v].op == K_kreduce && k->ops[v].fold == fold &&
+           k->ops[v].axes == axes;
+}
+
+static graphc_status check_attention(Verify *v) {
+    const KAttn *t = &v->k->attn;
+    CHECK_OP(v, reduces(v->k, t->s, FOLD_sum, t->d), "attention: s is not a sum over d");
+    CHECK_OP(v, reduces(v->k, t->m, FOLD_max, t->j), "attention: m is not a maximum over j");
+    CHECK_OP(v, reduces(v->k, t->l, FOLD_sum, t->j), "attention: l is not a sum over j");
+    CHECK_OP(v, reduces(v->k, t->o, FOLD_sum, t->j), "attention: o is not a sum over j");
+    CHECK_OP(v, v->k->ops[t->m].in[0] == t->score && v->k->ops[t->l].in[0] == t->e,
+             "attention: the statistics are of other values");
+    CHECK_OP(v, (v->domains[t->q] & ~(t->batch | t->i | t->d)) == 0, "attention: q's domain");
+    CHECK_OP(v, (v->domains[t->k] & ~(t->batch | t->j | t->d)) == 0, "attention: k's domain");
+    CHECK_OP(v, (v->domains[t->v] & ~(t->batch | t->j | t->dv)) == 0, "attention: v's domain");
+    return GRAPHC_OK;
+}
+
+graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d) {
+    Verify v = {.k = k, .p = p, .d = d, .domains = calloc((size_t)k->nops + 1, sizeof(uint32_t))};
+    if (!v.domains) arena_out_of_memory(k->nops * sizeof(uint32_t));
+    graphc_status s = check_axes(&v);
+    /* Operand order first: domains are only meaningful with it. */
+    for (v.at = 1; s == GRAPHC_OK && v.at < k->nops; v.at++)
+        for (int i = 0; i < 3; i++)
+            if (k->ops[v.at].in[i] >= v.at) s = broken(&v, "an operand does not precede its use");
+    if (s == GRAPHC_OK) kir_domains(k, p, v.domains);
+    for (v.at = 1; s == GRAPHC_OK && v.at < k->nops; v.at++) s = check_op(&v);
+    v.at = 0;
+    if (s == GRAPHC_OK && k->tem == TEM_dot) s = check_dot(&v);
+    if (s == GRAPHC_OK && k->tem == TEM_attention) s = check_attention(&v);
+    free(v.domains);
+    return s;
+}

@@ -1,0 +1,146 @@
+/* The fusion pass from graph to schedule: see fuse.h for the way it works. */
+#include "fusion/group/fuse.h"
+
+const char *const fusion_why_text[WHY_COUNT] = {
+#define X(id, text) [WHY_##id] = text,
+    FUSION_WHY(X)
+#undef X
+};
+
+/* --- Order -------------------------------------------------------------------------------- */
+
+typedef struct Order {
+    Fuse *f;
+    VEC(Group *) out;
+    uint8_t *state; /* 0 new, 1 open, 2 done */
+} Order;
+
+static void place(Order *o, Group *g) {
+    if (o->state[g->id]) return;
+    o->state[g->id] = 1;
+    for (uint32_t i = 0; i < g->deps.n; i++) place(o, o->f->groups.v[g->deps.v[i]]);
+    o->state[g->id] = 2;
+    if (g->kind != GROUP_join && g->roots.n) vec_push(o->f->arena, &o->out, g);
+}
+
+/* Groups were made from the outputs backwards: the newest ones go first, as far as dependencies
+ * allow, so steps follow the graph's order. */
+static void order_groups(Fuse *f, Order *o) {
+    *o = (Order){.f = f, .state = ARENA_ARRAY(f->arena, uint8_t, f->groups.n)};
+    for (uint32_t i = f->groups.n; i-- > 0;)
+        if (f->groups.v[i]->prepare) place(o, f->groups.v[i]);
+    for (uint32_t i = f->groups.n; i-- > 0;) place(o, f->groups.v[i]);
+}
+
+static graphc_status emit_steps(Fuse *f) {
+    Order o;
+    order_groups(f, &o);
+    for (uint32_t i = 0; i < o.out.n; i++) {
+        Group *g = o.out.v[i];
+        if (g->kind == GROUP_control) {
+            GC_TRY(control_emit(f, g));
+            continue;
+        }
+        fuse_lower(f, g);
+        g->kernel->name = fuse_kernel_name(f, g, g->kernel, f->number[g->prepare]++);
+        if (g->prepare) g->kernel->name = arena_printf(f->arena, "prepare_%s", g->kernel->name);
+        SStep s = {
+            .kind = STEP_kernel, .prepare = g->prepare, .kernel = g->kernel, .bufs = g->bufs};
+        g->step = f->s->steps.n;
+        vec_push(f->arena, &f->s->steps, s);
+    }
+    return GRAPHC_OK;
+}
+
+/* Bodies leave their prepare steps where they stand; all of them run first. */
+static void hoist_prepare(Schedule *s, Arena *a) {
+    uint32_t n = s->steps.n, at = 0;
+    uint32_t *to = ARENA_ARRAY(a, uint32_t, n);
+    SStep *old = arena_copy(a, s->steps.v, n * sizeof *old);
+    for (int prepare = 1; prepare >= 0; prepare--)
+        for (uint32_t i = 0; i < n; i++)
+            if (old[i].prepare == (prepare != 0)) to[i] = at++;
+    for (uint32_t i = 0; i < n; i++) {
+        if (old[i].kind != STEP_kernel) old[i].match = to[old[i].match];
+        s->steps.v[to[i]] = old[i];
+    }
+    for (uint32_t i = 0; i < s->refusals.n; i++) {
+        Refusal *r = &s->refusals.v[i];
+        r->producer = to[r->producer];
+        r->consumer = to[r->consumer];
+    }
+}
+
+/* --- Reasons ------------------------------------------------------------------------------ */
+
+/* Does the group read v with a kernel of its own? */
+static bool is_reader(const Fuse *f, Value v, const Group *g) {
+    return g->id + 1 != f->v[v].group && g->kind != GROUP_join && g->kind != GROUP_control;
+}
+
+static FusionWhy why_stored(const Fuse *f, Value v, const Group *to) {
+    const VState *s = &f->v[v];
+    if (s->output) return WHY_output;
+    if (s->must) return WHY_placed;
+    if (s->epi && f->groups.v[s->group - 1]->anchor && to->anchor) return WHY_template_input;
+    return s->why;
+}
+
+/* What storing a value cost: each kernel that wanted it reads it, and an only reader would have
+ * spared the write, too. */
+static void explain_value(Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    const Type *t = graph_type(f->g, v);
+    uint32_t groups[64], n = fuse_demanders(f, v, groups, 64), readers = 0;
+    for (uint32_t i = 0; i < n; i++) readers += is_reader(f, v, f->groups.v[groups[i]]);
+    int64_t times = readers == 1 && !s->must ? 2 : 1;
+    Expr bytes = expr_muli(f->p, type_numel(f->p, t), times * (int64_t)dtype_bytes(t->dtype));
+    for (uint32_t i = 0; i < n; i++) {
+        const Group *to = f->groups.v[groups[i]];
+        if (!is_reader(f, v, to)) continue;
+        Refusal r = {f->groups.v[s->group - 1]->step, to->step, why_stored(f, v, to), bytes};
+        vec_push(f->arena, &f->s->refusals, r);
+    }
+}
+
+static void explain(Fuse *f) {
+    for (Value v = 1; v < f->g->nodes.n; v++) {
+        const VState *s = &f->v[v];
+        if (!s->group || s->const_only || f->groups.v[s->group - 1]->kind == GROUP_join) continue;
+        if (!special_is(f, v)) explain_value(f, v);
+    }
+}
+
+static graphc_status verify(Fuse *f) {
+    for (uint32_t i = 0; i < f->s->steps.n; i++)
+        if (f->s->steps.v[i].kind == STEP_kernel)
+            GC_TRY(kir_verify(f->s->steps.v[i].kernel, f->p, f->diags));
+    return GRAPHC_OK;
+}
+
+/* Needs an analysed pool only; appends steps, buffers and refusals. */
+graphc_status fuse_run(Fuse *f) {
+    fuse_analyse(f);
+    fuse_find_attention(f);
+    fuse_group(f);
+    fuse_buffers(f);
+    GC_TRY(emit_steps(f));
+    explain(f);
+    return GRAPHC_OK;
+}
+
+graphc_status schedule_build(const Graph *g, const Machine *m, Arena *a, Schedule **out) {
+    Schedule *s = ARENA_NEW(a, Schedule);
+    s->graph = g;
+    s->exprs = g->exprs;
+    s->machine = m;
+    uint32_t number[2] = {0, 0};
+    Fuse f = {.g = g, .p = g->exprs, .m = m, .arena = a, .diags = g->diags, .s = s};
+    f.number = number;
+    GC_TRY(fuse_run(&f));
+    hoist_prepare(s, a);
+    GC_TRY(verify(&f));
+    fuse_lifetimes(&f);
+    *out = s;
+    return GRAPHC_OK;
+}

@@ -1,0 +1,92 @@
+/* Fusion's result: kernels in launch order over buffers. Target-neutral but for Machine's numbers. */
+#ifndef FUSION_SCHEDULE_H
+#define FUSION_SCHEDULE_H
+
+#include "fusion/kir/kir.h"
+#include "fusion/schedule/machine.h"
+
+typedef enum BufKind {
+    BUF_input,   /* graph input `index` */
+    BUF_output,  /* graph output `index` */
+    BUF_const,   /* constant of graph node `node` */
+    BUF_prepared,/* written by a prepare step at load, kept */
+    BUF_temp     /* arena */
+} BufKind;
+
+typedef struct SBuffer {
+    BufKind kind;
+    DType dtype;
+    Expr numel;      /* elements to allocate: an upper bound where sizes are data-dependent */
+    uint32_t index;  /* input or output number */
+    Value node;      /* what it holds, for dumps and BUF_const ... */
+    const Graph *graph; /* ... in this graph: the schedule's or a loop's or branch's body */
+    uint32_t alias;  /* 0, or 1 + number of the buffer whose storage it uses (in place, or a part of a
+                        concatenation) ... */
+    Expr alias_offset; /* ... at this element offset */
+    uint32_t first, last; /* steps (indices into Schedule.steps) that write it first and use it last */
+} SBuffer;
+
+typedef enum StepKind { STEP_kernel, STEP_loop_begin, STEP_loop_end, STEP_if_begin, STEP_if_else,
+                        STEP_if_end } StepKind;
+
+typedef struct SStep {
+    StepKind kind;
+    bool prepare;   /* depends on constants only: run once at load */
+    Kernel *kernel;
+    uint32_t *bufs; /* kernel->nparams buffer numbers */
+    uint32_t iter;  /* loop: iteration symbol */
+    Expr trip;      /* loop: trip count, or 0: read from i64 buffer `trip_buf` */
+    uint32_t trip_buf, cond_buf; /* 1 + buffer number, 0 = none; cond: bool, tested before each
+                                    iteration / by if */
+    uint32_t match; /* begin <-> end (if: begin -> else -> end) */
+} SStep;
+
+/* Reasons why two nodes were not fused: WHY(id, text). */
+#define FUSION_WHY(X)                                                                              \
+    X(output, "the value is an output")                                                            \
+    X(placed, "a concatenation, a loop or a branch needs it in memory")                            \
+    X(shared, "other kernels read the value, too")                                                 \
+    X(row_mismatch, "the reduction walks another row")                                             \
+    X(recompute, "inlining would compute it more than once")                                       \
+    X(template_input, "a contraction reads it more than once per element")                         \
+    X(too_large, "the fused kernel would exceed a size limit")                                     \
+    X(tile_row, "the contraction's tile does not hold a whole row")                                \
+    X(kind, "this kind of kernel takes no epilogue")
+typedef enum FusionWhy {
+#define X(id, text) WHY_##id,
+    FUSION_WHY(X)
+#undef X
+        WHY_COUNT
+} FusionWhy;
+extern const char *const fusion_why_text[WHY_COUNT];
+
+typedef struct Refusal {
+    uint32_t producer, consumer; /* step numbers */
+    FusionWhy why;
+    Expr bytes; /* traffic that fusing would have saved: the read, and the write if nothing else
+                   needs the value in memory */
+} Refusal;
+
+/* A symbol that the run gives a value, and the most that it can be. */
+typedef struct RunBound {
+    uint32_t sym;
+    Expr most;
+} RunBound;
+
+typedef struct Schedule {
+    const Graph *graph;
+    ExprPool *exprs;
+    const Machine *machine;
+    VEC(SBuffer) buffers;
+    VEC(SStep) steps; /* prepare steps first */
+    VEC(Refusal) refusals;
+    VEC(RunBound) bounds;
+} Schedule;
+
+/* Needs an optimised graph. Deterministic. */
+graphc_status schedule_build(const Graph *g, const Machine *m, Arena *a, Schedule **out);
+/* The most that e can be, in terms of what is known before the run. */
+Expr schedule_bound(const Schedule *s, Expr e);
+void schedule_print(const Schedule *s, StrBuf *out); /* post-fusion.kir */
+
+#endif

@@ -1,0 +1,109 @@
+/* The only way to make nodes. Every function infers the type, folds what is known, shares equal
+ * nodes and appends. On a type error it reports to g->diags (place = g's current location) and
+ * returns 0; every builder given a 0 operand returns 0 silently, so callers test once at the end.
+ *
+ * Folds: algebraic identities (x+0, x*1, reshape of reshape, permute of permute, expand of size-1
+ * constants, cast to the same type ...), constant results up to 4096 elements by the reference
+ * evaluator, and integer shape arithmetic: build tracks integer values of up to 1024 elements
+ * element by element as expressions (build_elems). */
+#ifndef GRAPH_BUILD_H
+#define GRAPH_BUILD_H
+
+#include "graph/ir/ir.h"
+
+/* Location that new nodes get. */
+void build_at(Graph *g, Loc loc);
+Loc build_loc(const Graph *g);
+Loc build_loc_new(Graph *g, LocInfo info);
+/* A place of another graph with the calls it came from, told in g's own list. What has no further
+ * caller there came from `outermost`. */
+Loc build_loc_from(Graph *g, const Graph *from, Loc l, Loc outermost);
+
+/* Sources */
+Value build_input(Graph *g, const char *name, Type t); /* appends to g->inputs */
+Value build_const(Graph *g, Type t, Constant c);       /* static shape; bytes must match */
+Value build_scalar_f(Graph *g, DType t, double v);     /* rank 0 */
+Value build_scalar_i(Graph *g, DType t, int64_t v);
+Value build_ints(Graph *g, DType t, const int64_t *v, uint32_t n); /* rank 1 */
+Value build_exprs(Graph *g, DType t, const Expr *v, uint32_t n);   /* rank 1 */
+Value build_expr(Graph *g, DType t, Expr e);                       /* rank 0 */
+Value build_iota(Graph *g, DType t, uint8_t rank, const Expr *dim, int axis);
+/* A tensor full of one value. */
+Value build_full(Graph *g, Value scalar, uint8_t rank, const Expr *dim);
+Value build_uniform(Graph *g, DType t, uint8_t rank, const Expr *dim, uint64_t seed);
+
+/* Element-wise; operands already of one shape. */
+Value build_map(Graph *g, Op op, const Value *in, uint32_t n);
+/* Element-wise with NumPy broadcasting of the operands (dtypes must agree as op demands). */
+Value build_unary(Graph *g, Op op, Value x);
+Value build_binary(Graph *g, Op op, Value x, Value y);
+Value build_select(Graph *g, Value cond, Value x, Value y);
+Value build_cast(Graph *g, Value x, DType to);
+Value build_cast_ex(Graph *g, Value x, DType to, bool saturate, uint8_t round);
+Value build_bitcast(Graph *g, Value x, DType to);
+/* binary with a scalar constant of x's type, which must be able to hold it */
+Value build_binary_f(Graph *g, Op op, Value x, double c);
+
+/* Views */
+Value build_reshape(Graph *g, Value x, uint8_t rank, const Expr *dim); /* element count must agree;
+                                         where that cannot be proved it is recorded as assumed */
+Value build_permute(Graph *g, Value x, const uint8_t *perm);
+Value build_expand(Graph *g, Value x, uint8_t rank, const Expr *dim); /* NumPy: aligns right, adds
+                                                                         leading axes */
+Value build_slice(Graph *g, Value x, const Expr *start, const Expr *size, const int64_t *step);
+Value build_slice_axis(Graph *g, Value x, int axis, Expr start, Expr size, int64_t step);
+Value build_pad(Graph *g, Value x, Value fill, const Expr *lo, const Expr *hi,
+                const int64_t *interior); /* interior may be NULL */
+Value build_concat(Graph *g, const Value *in, uint32_t n, int axis);
+Value build_window(Graph *g, Value x, uint8_t n, const uint8_t *axis, const int64_t *size,
+                   const int64_t *stride, const int64_t *dilation);
+Value build_unsqueeze(Graph *g, Value x, int axis);
+Value build_squeeze(Graph *g, Value x, int axis);
+/* Broadcast shape of two shapes; records assumptions; false with a diagnostic if impossible. */
+bool build_broadcast(Graph *g, const Type *x, const Type *y, uint8_t *rank, Expr *dim);
+
+/* Folding axes away. axes: bit mask. keep: leave axes of size 1 (a reshape). */
+Value build_reduce(Graph *g, Op op, Value x, uint32_t axes, bool keep);
+Value build_arg_reduce(Graph *g, Op op, Value x, int axis, bool last, bool keep);
+Value build_mean(Graph *g, Value x, uint32_t axes, bool keep);
+
+/* Contractions. dot: batch dimensions equal (expand first); `to` is the accumulation and result
+ * type: f32 for f32/f16/bf16 operands, f64, i32 for 8-bit integers, else the operands' type.
+ * Cast the result afterwards. */
+Value build_dot(Graph *g, Value a, Value b, DType to);
+/* NumPy matmul with broadcasting and 1-D operands; result cast to `result`. */
+Value build_matmul(Graph *g, Value a, Value b, DType result);
+Value build_conv(Graph *g, Value x, Value w, const Attr *attr);
+
+/* src, mode: Attr.index */
+Value build_gather(Graph *g, Value data, const int8_t *src, const Value *idx, uint32_t nidx,
+                   uint8_t rank, const Expr *dim);
+/* ONNX Gather: rows of `axis`; negative indices wrap. */
+Value build_take(Graph *g, Value data, Value indices, int axis);
+Value build_scatter(Graph *g, Value data, Value updates, const int8_t *src, const Value *idx,
+                    uint32_t nidx, ScatterMode mode);
+Value build_compact(Graph *g, Value mask);
+
+Value build_scan(Graph *g, Op op, Value x, int axis, bool exclusive, bool reverse);
+Value build_argsort(Graph *g, Value x, int axis, bool descending);
+
+Value build_if(Graph *g, Value cond, Graph *then_g, Graph *else_g, const Value *captures,
+               uint32_t ncaptures); /* tuple */
+Value build_loop(Graph *g, Value trip, Value cond, const Value *carried, uint32_t ncarried,
+                 const Value *captures, uint32_t ncaptures, Graph *body, uint32_t iter); /* tuple */
+Value build_proj(Graph *g, Value tuple, uint32_t index);
+
+/* Any node again with other operands: what passes use to copy. */
+Value build_like(Graph *g, const Node *n, const Value *in, uint32_t nin);
+
+void build_output(Graph *g, const char *name, Value v);
+
+/* Element values as expressions, row-major, for an integer or bool value of at most 1024 elements
+ * with static shape; NULL if not known at compile time. For a graph input (or a view of one) of at
+ * most 64 elements, asking makes SYM_ELEM symbols: only lowerings that need a value to fix a shape
+ * ask with want_symbols. */
+const Expr *build_elems(Graph *g, Value v, bool want_symbols, uint32_t *n);
+/* The one element of a constant scalar-like value, as double; false if not constant. */
+bool build_const_f64(const Graph *g, Value v, double *out);
+
+#endif

@@ -1,0 +1,334 @@
+/* if, loop, and copying nodes between graphs. */
+#include "graph/build/build_impl.h"
+
+/* ---- Inlining a body ---- */
+
+static uint32_t file_in(Graph *g, const Graph *from, uint32_t file) {
+    if (!file || g == from) return file;
+    const char *path = from->files.v[file - 1];
+    for (uint32_t i = 0; i < g->files.n; i++)
+        if (g->files.v[i] == path) return i + 1;
+    vec_push(g->arena, &g->files, path);
+    return g->files.n;
+}
+
+/* Copies body's nodes into g with its inputs replaced; false after an error. */
+static bool inline_body(Graph *g, const Graph *body, const Value *inputs, Value *outputs) {
+    Value *map = ARENA_ARRAY(g->arena, Value, body->nodes.n);
+    Value *in = ARENA_ARRAY(g->arena, Value, body->nodes.n);
+    Loc here = build_loc(g), last = 0, last_in = here;
+    for (uint32_t i = 0; i < body->inputs.n; i++) map[body->inputs.v[i].value] = inputs[i];
+    for (Value v = 1; v < body->nodes.n; v++) {
+        Node n = *graph_node(body, v);
+        if (n.op == OP_input) continue;
+        if (n.op == OP_const) n.attr.constant.file = file_in(g, body, n.attr.constant.file);
+        for (uint32_t i = 0; i < n.nin; i++) in[i] = map[n.in[i]];
+        if (n.loc != last) last_in = build_loc_from(g, body, n.loc, here);
+        last = n.loc;
+        build_at(g, last_in);
+        map[v] = build_like(g, &n, in, n.nin);
+        if (!map[v]) return false;
+    }
+    build_at(g, here);
+    for (uint32_t i = 0; i < body->outputs.n; i++) outputs[i] = map[body->outputs.v[i].value];
+    return true;
+}
+
+/* ---- if ---- */
+
+static bool check_captures(Graph *g, const Graph *body, const Value *in, uint32_t n,
+                           const char *what) {
+    if (body->inputs.n != n) {
+        build_error(g, D_ARITY, "%s: its body takes %u values, not %u", what, body->inputs.n, n);
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const Type *t = graph_type(g, in[i]), *u = &body->inputs.v[i].type;
+        bool same = t->dtype == u->dtype && t->rank == u->rank;
+        for (int a = 0; same && a < t->rank; a++) same = build_unify_dim(g, t->dim[a], u->dim[a]);
+        if (same) continue;
+        build_error(g, D_SHAPE, "%s: value \"%s\" of its body is %s, given %s", what,
+                    body->inputs.v[i].name, build_type_text(g, u), build_type_text(g, t));
+        return false;
+    }
+    return true;
+}
+
+/* Where an earlier result has the same two sizes, its symbol; 0 if none. */
+static Expr size_of_earlier(const Control *c, uint32_t n, Expr a, Expr b) {
+    for (uint32_t i = 0; i < n; i++)
+        for (int k = 0; k < c->results[i].rank; k++)
+            if (c->body[0]->outputs.v[i].type.dim[k] == a &&
+                c->body[1]->outputs.v[i].type.dim[k] == b)
+                return c->results[i].dim[k];
+    return 0;
+}
+
+/* A size in which the branches differ is known once one of them has run. */
+static Expr branch_size(Graph *g, const Control *c, uint32_t result, int axis) {
+    Expr a = c->body[0]->outputs.v[result].type.dim[axis];
+    Expr b = c->body[1]->outputs.v[result].type.dim[axis];
+    if (build_dim_root(g, a) == build_dim_root(g, b)) return build_dim_root(g, a);
+    Expr known = size_of_earlier(c, result, a, b);
+    return known ? known : build_data_symbol(g, "size", expr_max(g->exprs, a, b));
+}
+
+static bool branch_type(Graph *g, Control *c, uint32_t result) {
+    const IoInfo *a = &c->body[0]->outputs.v[result], *b = &c->body[1]->outputs.v[result];
+    Type *out = &c->results[result];
+    if (a->type.dtype != b->type.dtype || a->type.rank != b->type.rank) {
+        build_error(g, D_UNSUPPORTED, "the branches of an if give %s and %s for \"%s\"",
+                    build_type_text(g, &a->type), build_type_text(g, &b->type), a->name);
+        return false;
+    }
+    *out = a->type;
+    for (int i = 0; i < out->rank; i++) out->dim[i] = branch_size(g, c, result, i);
+    return true;
+}
+
+static Value known_if(Graph *g, Value tuple, const Graph *taken, const Value *captures) {
+    Value *results = ARENA_ARRAY(g->arena, Value, taken->outputs.n);
+    if (!inline_body(g, taken, captures, results)) return 0;
+    InlinedIf known = {tuple, results};
+    vec_push(g->arena, &build_state(g)->inlined, known);
+    return tuple;
+}
+
+static Value tuple_node(Graph *g, Op op, const Value *in, uint32_t n, Control *c) {
+    Attr a = {.control = c};
+    Type t = {0};
+    return build_append(g, op, in, n, &a, &t);
+}
+
+Value build_if(Graph *g, Value cond, Graph *then_g, Graph *else_g, const Value *captures,
+               uint32_t ncaptures) {
+    if (!cond || !then_g || !else_g || !build_valid(captures, ncaptures)) return 0;
+    if (graph_type(g, cond)->dtype != DT_bool || build_count(g, graph_type(g, cond), 1) != 1)
+        return build_error(g, D_DTYPE, "the condition of an if is %s",
+                           build_type_text(g, graph_type(g, cond)));
+    if (then_g->outputs.n != else_g->outputs.n)
+        return build_error(g, D_ARITY, "the branches of an if give %u and %u results",
+                           then_g->outputs.n, else_g->outputs.n);
+    if (!check_captures(g, then_g, captures, ncaptures, "if") ||
+        !check_captures(g, else_g, captures, ncaptures, "if"))
+        return 0;
+    int64_t known = -1;
+    uint32_t n;
+    const Expr *e = build_elems(g, cond, false, &n);
+    if (e) (void)expr_is_const(g->exprs, e[0], &known);
+    Control *c = ARENA_NEW(g->arena, Control);
+    *c = (Control){.body = {then_g, else_g}, .nresults = then_g->outputs.n};
+    c->results = ARENA_ARRAY(g->arena, Type, c->nresults);
+    for (uint32_t i = 0; i < c->nresults && known < 0; i++)
+        if (!branch_type(g, c, i)) return 0;
+    Value *in = ARENA_ARRAY(g->arena, Value, ncaptures + 1);
+    in[0] = build_reshape(g, cond, 0, NULL);
+    for (uint32_t i = 0; i < ncaptures; i++) in[i + 1] = captures[i];
+    const Graph *taken = known ? then_g : else_g;
+    for (uint32_t i = 0; i < c->nresults && known >= 0; i++)
+        c->results[i] = taken->outputs.v[i].type;
+    Value tuple = tuple_node(g, OP_if, in, ncaptures + 1, c);
+    return known >= 0 ? known_if(g, tuple, taken, captures) : tuple;
+}
+
+/* ---- loop ---- */
+
+static bool same_carried(Graph *g, const Type *a, const Type *b) {
+    if (a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int i = 0; i < a->rank; i++)
+        if (!build_unify_dim(g, a->dim[i], b->dim[i])) return false;
+    return true;
+}
+
+static bool is_true(Graph *g, Value cond) {
+    uint32_t n;
+    const Expr *e = build_elems(g, cond, false, &n);
+    return e && n == 1 && expr_is_value(g->exprs, e[0], 1);
+}
+
+static bool check_loop(Graph *g, Value trip, Value cond, uint32_t ncarried, const Graph *body) {
+    const Type *t = graph_type(g, trip), *c = graph_type(g, cond);
+    if (t->dtype != DT_i64 || build_count(g, t, 1) != 1 || c->dtype != DT_bool ||
+        build_count(g, c, 1) != 1) {
+        build_error(g, D_DTYPE, "a loop with trip count %s and condition %s", build_type_text(g, t),
+                    build_type_text(g, c));
+        return false;
+    }
+    if (body->outputs.n < ncarried + 1) {
+        build_error(g, D_ARITY, "a loop's body gives %u results for %u carried values",
+                    body->outputs.n, ncarried);
+        return false;
+    }
+    const Type *again = &body->outputs.v[0].type;
+    if (again->dtype != DT_bool || build_count(g, again, 1) != 1) {
+        build_error(g, D_DTYPE, "a loop's body gives %s as its condition",
+                    build_type_text(g, again));
+        return false;
+    }
+    for (uint32_t i = 1; i <= ncarried; i++) {
+        const IoInfo *in = &body->inputs.v[i], *out = &body->outputs.v[i];
+        if (same_carried(g, &in->type, &out->type)) continue;
+        build_error(g, D_UNSUPPORTED, "a loop changes carried value \"%s\" from %s to %s", in->name,
+                    build_type_text(g, &in->type), build_type_text(g, &out->type));
+        return false;
+    }
+    return true;
+}
+
+/* The trip count as an expression if the loop cannot end before it. */
+static Expr static_trip(Graph *g, Value trip, Value cond, Graph *body) {
+    uint32_t n;
+    const Expr *e = build_elems(g, trip, true, &n);
+    const bool kept = body->outputs.v[0].value == body->inputs.v[0].value;
+    if (!e || !is_true(g, cond) || (!kept && !is_true(body, body->outputs.v[0].value))) return 0;
+    return expr_max(g->exprs, e[0], expr_const(g->exprs, 0));
+}
+
+/* Results of a loop: carried as they are, scanned with the number of iterations in front. */
+static bool loop_results(Graph *g, Control *c) {
+    const Graph *body = c->body[0];
+    Expr count = c->trip;
+    if (!count && c->nscanned) count = build_data_symbol(g, "trips", 0);
+    for (uint32_t i = 0; i < c->nresults; i++) {
+        Type t = body->outputs.v[i + 1].type;
+        c->results[i] = i < c->ncarried ? body->inputs.v[i + 1].type : t;
+        if (i < c->ncarried) continue;
+        /* A stacked value that is carried, too, has the carried type: free of the iteration. */
+        for (uint32_t k = 1; k <= c->ncarried; k++)
+            if (body->outputs.v[k].value == body->outputs.v[i + 1].value)
+                t = body->inputs.v[k].type;
+        if (t.rank == GRAPH_MAX_RANK) {
+            build_error(g, D_UNSUPPORTED, "a loop's stacked result has %d axes", t.rank + 1);
+            return false;
+        }
+        c->results[i].rank = (uint8_t)(t.rank + 1);
+        c->results[i].dim[0] = count;
+        for (int a = 0; a < t.rank; a++) c->results[i].dim[a + 1] = t.dim[a];
+    }
+    return true;
+}
+
+Value build_loop(Graph *g, Value trip, Value cond, const Value *carried, uint32_t ncarried,
+                 const Value *captures, uint32_t ncaptures, Graph *body, uint32_t iter) {
+    if (!trip || !cond || !body || !build_valid(carried, ncarried) ||
+        !build_valid(captures, ncaptures))
+        return 0;
+    uint32_t n = 2 + ncarried + ncaptures;
+    Value *in = ARENA_ARRAY(g->arena, Value, n);
+    in[0] = build_reshape(g, trip, 0, NULL);
+    in[1] = build_reshape(g, cond, 0, NULL);
+    for (uint32_t i = 0; i < ncarried; i++) in[2 + i] = carried[i];
+    for (uint32_t i = 0; i < ncaptures; i++) in[2 + ncarried + i] = captures[i];
+    if (!build_valid(in, n) || !check_captures(g, body, in + 1, n - 1, "loop") ||
+        !check_loop(g, in[0], in[1], ncarried, body))
+        return 0;
+    Control *c = ARENA_NEW(g->arena, Control);
+    *c = (Control){.body = {body, NULL}, .ncarried = ncarried, .iter = iter};
+    c->nresults = body->outputs.n - 1;
+    c->nscanned = c->nresults - ncarried;
+    c->trip = static_trip(g, in[0], in[1], body);
+    c->results = ARENA_ARRAY(g->arena, Type, c->nresults);
+    return loop_results(g, c) ? tuple_node(g, OP_loop, in, n, c) : 0;
+}
+
+Value build_proj(Graph *g, Value tuple, uint32_t index) {
+    if (!tuple) return 0;
+    const Node *n = graph_node(g, tuple);
+    if ((n->op != OP_if && n->op != OP_loop) || index >= n->attr.control->nresults)
+        return build_error(g, D_ARITY, "result %u of %s", index, op_info[n->op].name);
+    const BuildState *s = build_state(g);
+    for (uint32_t i = 0; i < s->inlined.n; i++)
+        if (s->inlined.v[i].tuple == tuple) return s->inlined.v[i].results[index];
+    Attr a = {.axis = {(int32_t)index}};
+    return build_append(g, OP_proj, &tuple, 1, &a, &n->attr.control->results[index]);
+}
+
+/* ---- Copies ---- */
+
+static Value like_source(Graph *g, const Node *n) {
+    if (n->op != OP_exprs) return build_append(g, n->op, NULL, 0, &n->attr, &n->type);
+    return build_node(g, OP_exprs, NULL, 0, &n->attr, &n->type);
+}
+
+static Value like_map(Graph *g, const Node *n, const Value *in, uint32_t nin) {
+    const Attr *a = &n->attr;
+    if (n->op == OP_cast)
+        return build_cast_ex(g, in[0], a->cast.to, a->cast.saturate, a->cast.round);
+    if (n->op == OP_bitcast) return build_bitcast(g, in[0], a->cast.to);
+    return build_map(g, n->op, in, nin);
+}
+
+static Value like_view(Graph *g, const Node *n, const Value *in, uint32_t nin) {
+    const Attr *a = &n->attr;
+    const Type *t = &n->type;
+    switch (n->op) {
+    case OP_reshape: return build_reshape(g, in[0], t->rank, t->dim);
+    case OP_permute: return build_permute(g, in[0], a->perm.axis);
+    case OP_expand: return build_expand(g, in[0], t->rank, t->dim);
+    case OP_slice: return build_slice(g, in[0], a->slice.start, t->dim, a->slice.step);
+    case OP_pad: return build_pad(g, in[0], in[1], a->pad.lo, a->pad.hi, a->pad.interior);
+    case OP_concat: return build_concat(g, in, nin, a->axis.axis);
+    default:
+        return build_window(g, in[0], a->window.n, a->window.axis, a->window.size, a->window.stride,
+                            a->window.dilation);
+    }
+}
+
+static int lowest_bit(uint32_t mask) {
+    return mask ? __builtin_ctz(mask) : 0;
+}
+
+static Value like_reduce(Graph *g, const Node *n, Value x) {
+    const Attr *a = &n->attr;
+    if (n->op != OP_argmax && n->op != OP_argmin)
+        return build_reduce(g, n->op, x, a->reduce.axes, false);
+    return build_arg_reduce(g, n->op, x, lowest_bit(a->reduce.axes), a->reduce.last, false);
+}
+
+static Value like_index(Graph *g, const Node *n, const Value *in, uint32_t nin) {
+    const Attr *a = &n->attr;
+    if (n->op == OP_gather)
+        return build_gather(g, in[0], a->index.src, in + 1, nin - 1, n->type.rank, n->type.dim);
+    if (n->op == OP_scatter)
+        return build_scatter(g, in[0], in[1], a->index.src, in + 2, nin - 2, a->index.mode);
+    /* compact keeps the symbol of its count: other types are made of it. */
+    return build_append(g, OP_compact, in, nin, NULL, &n->type);
+}
+
+/* Other nodes may name the sizes that an if defines. */
+static bool defines_sizes(const Graph *g, const Control *c) {
+    uint32_t sym;
+    for (uint32_t i = 0; i < c->nresults; i++)
+        for (int a = 0; a < c->results[i].rank; a++)
+            if (control_own_size(g->exprs, c, i, a, &sym)) return true;
+    return false;
+}
+
+static Value like_control(Graph *g, const Node *n, const Value *in, uint32_t nin) {
+    const Control *c = n->op == OP_proj ? NULL : n->attr.control;
+    if (n->op == OP_proj) return build_proj(g, in[0], (uint32_t)n->attr.axis.axis);
+    if (n->op == OP_if && !defines_sizes(g, c))
+        return build_if(g, in[0], c->body[0], c->body[1], in + 1, nin - 1);
+    return build_append(g, (Op)n->op, in, nin, &n->attr, &n->type);
+}
+
+Value build_like(Graph *g, const Node *n, const Value *in, uint32_t nin) {
+    if (!build_valid(in, nin)) return 0;
+    switch (op_info[n->op].cls) {
+    case OPC_SOURCE:
+    case OPC_RANDOM: return like_source(g, n);
+    case OPC_MAP: return like_map(g, n, in, nin);
+    case OPC_VIEW: return like_view(g, n, in, nin);
+    case OPC_REDUCE: return like_reduce(g, n, in[0]);
+    case OPC_CONTRACT:
+        return n->op == OP_dot ? build_dot(g, in[0], in[1], n->attr.cast.to)
+                               : build_conv(g, in[0], in[1], &n->attr);
+    case OPC_INDEX: return like_index(g, n, in, nin);
+    case OPC_SCAN:
+        return build_scan(g, n->op, in[0], n->attr.scan.axis, n->attr.scan.exclusive,
+                          n->attr.scan.reverse);
+    case OPC_SORT: return build_argsort(g, in[0], n->attr.scan.axis, n->attr.scan.reverse);
+    case OPC_CONTROL: return like_control(g, n, in, nin);
+    }
+    return 0;
+}

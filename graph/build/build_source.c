@@ -1,0 +1,94 @@
+/* Builders of nodes without tensor operands, inputs and outputs of the graph. */
+#include "graph/build/build_impl.h"
+
+#include <string.h>
+
+Value build_input(Graph *g, const char *name, Type t) {
+    Attr a = {.input = {g->inputs.n}};
+    Value v = build_append(g, OP_input, NULL, 0, &a, &t);
+    IoInfo io = {arena_strdup(g->arena, name), v, t};
+    vec_push(g->arena, &g->inputs, io);
+    return v;
+}
+
+void build_output(Graph *g, const char *name, Value v) {
+    if (!v) return;
+    IoInfo io = {arena_strdup(g->arena, name), v, *graph_type(g, v)};
+    vec_push(g->arena, &g->outputs, io);
+}
+
+Value build_const(Graph *g, Type t, Constant c) {
+    int64_t limit = (int64_t)(INT64_MAX / 16), n = build_count(g, &t, limit);
+    if (n < 0 || (uint64_t)n * dtype_bytes(t.dtype) != c.bytes)
+        return build_error(g, D_TENSOR, "constant \"%s\": %llu bytes do not fill %s",
+                           c.name ? c.name : "", (unsigned long long)c.bytes,
+                           build_type_text(g, &t));
+    if (!c.name) c.name = "";
+    Attr a = {.constant = c};
+    return build_append(g, OP_const, NULL, 0, &a, &t);
+}
+
+static Value owned_const(Graph *g, Type t, const void *data, size_t bytes) {
+    return build_const(g, t, (Constant){.data = data, .bytes = bytes});
+}
+
+/* The type of no value, as asked for after an error, makes no value. */
+Value build_scalar_f(Graph *g, DType t, double v) {
+    if (t == DT_none) return 0;
+    void *p = arena_alloc(g->arena, 8);
+    dtype_store_f64(t, p, 0, v);
+    return owned_const(g, (Type){.dtype = t}, p, dtype_bytes(t));
+}
+
+Value build_scalar_i(Graph *g, DType t, int64_t v) {
+    if (t == DT_none) return 0;
+    void *p = arena_alloc(g->arena, 8);
+    dtype_store_i64(t, p, 0, v);
+    return owned_const(g, (Type){.dtype = t}, p, dtype_bytes(t));
+}
+
+Value build_ints(Graph *g, DType t, const int64_t *v, uint32_t n) {
+    void *p = arena_array(g->arena, n, dtype_bytes(t));
+    for (uint32_t i = 0; i < n; i++) dtype_store_i64(t, p, i, v[i]);
+    Type type = {.dtype = t, .rank = 1, .dim = {expr_const(g->exprs, n)}};
+    return owned_const(g, type, p, n * dtype_bytes(t));
+}
+
+/* OP_exprs through the fold, which makes it a constant where all elements are. */
+static Value exprs_node(Graph *g, Type type, const Expr *v, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (!v[i]) return 0;
+    Attr a = {.exprs = {n, arena_copy(g->arena, v, n * sizeof(Expr))}};
+    return build_node(g, OP_exprs, NULL, 0, &a, &type);
+}
+
+Value build_exprs(Graph *g, DType t, const Expr *v, uint32_t n) {
+    return exprs_node(g, (Type){.dtype = t, .rank = 1, .dim = {expr_const(g->exprs, n)}}, v, n);
+}
+
+Value build_expr(Graph *g, DType t, Expr e) {
+    return exprs_node(g, (Type){.dtype = t}, &e, 1);
+}
+
+Value build_iota(Graph *g, DType t, uint8_t rank, const Expr *dim, int axis) {
+    axis = build_axis(g, axis, rank, "iota");
+    if (axis < 0 || t == DT_none) return 0;
+    Type type = build_type(t, rank, dim);
+    Attr a = {.axis = {axis}};
+    return build_append(g, OP_iota, NULL, 0, &a, &type);
+}
+
+Value build_full(Graph *g, Value scalar, uint8_t rank, const Expr *dim) {
+    if (!scalar) return 0;
+    if (build_count(g, graph_type(g, scalar), 1) != 1)
+        return build_error(g, D_SHAPE, "a fill value must be one element, not %s",
+                           build_type_text(g, graph_type(g, scalar)));
+    return build_expand(g, build_reshape(g, scalar, 0, NULL), rank, dim);
+}
+
+Value build_uniform(Graph *g, DType t, uint8_t rank, const Expr *dim, uint64_t seed) {
+    if (!build_check_domain(g, OP_uniform, t)) return 0;
+    Type type = build_type(t, rank, dim);
+    Attr a = {.random = {seed}};
+    return build_append(g, OP_uniform, NULL, 0, &a, &type);
+}

@@ -1,0 +1,426 @@
+/* The reference evaluator's driver: frames, control flow, binding, folding. */
+#include "graph/eval/eval_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_LIMIT ((uint64_t)8 << 30)
+#define FOLD_LIMIT    ((uint64_t)256 << 20)
+
+/* One run of one graph. Values are dropped after their last use unless all are wanted. */
+typedef struct Frame {
+    Eval *e;
+    const Graph *g;
+    Tensor *v;      /* by value */
+    Tensor **tuple; /* results of if and loop nodes, by value */
+    uint32_t *uses; /* that are still to come */
+    Tensor *in;     /* operands of the node at hand */
+    bool keep;
+} Frame;
+
+static bool run_body(Eval *e, const Graph *g, const Tensor *inputs, Tensor *outputs);
+
+/* ---- Control flow ---- */
+
+static bool results_alloc(Frame *f, Value v, uint32_t n) {
+    f->tuple[v] = calloc(n ? n : 1, sizeof(Tensor));
+    return f->tuple[v] || eval_fail(f->e, D_NO_MEMORY, "not enough memory: %u results", n);
+}
+
+static bool eval_if(Frame *f, Value v, const Node *n) {
+    const Control *c = n->attr.control;
+    if (!results_alloc(f, v, c->nresults)) return false;
+    const Graph *body = c->body[eval_int(&f->in[0], 0) ? 0 : 1];
+    if (!run_body(f->e, body, f->in + 1, f->tuple[v])) return false;
+    uint32_t sym;
+    for (uint32_t i = 0; i < c->nresults; i++)
+        for (int a = 0; a < c->results[i].rank; a++)
+            if (control_own_size(f->e->exprs, c, i, a, &sym))
+                f->e->sym[sym] = f->tuple[v][i].dim[a];
+    return true;
+}
+
+/* Scanned results of all iterations so far, iteration by iteration. */
+typedef struct Stack {
+    Tensor *v;
+    uint64_t n, cap;
+} Stack;
+
+static bool stack_push(Eval *e, Stack *s, const Tensor *t) {
+    if (s->n == s->cap) {
+        uint64_t cap = s->cap ? 2 * s->cap : 16;
+        Tensor *v = realloc(s->v, cap * sizeof *v);
+        if (!v)
+            return eval_fail(e, D_NO_MEMORY, "not enough memory: %llu results",
+                             (unsigned long long)cap);
+        s->v = v;
+        s->cap = cap;
+    }
+    s->v[s->n++] = *t;
+    return true;
+}
+
+static void type_dims(Eval *e, const Type *t, int64_t *dim) {
+    for (int i = 0; i < t->rank; i++) dim[i] = expr_eval(e->exprs, t->dim[i], e->sym);
+}
+
+/* Stacks result k of every iteration along a new axis 0. */
+static bool stack_result(Eval *e, const Control *c, const Stack *s, uint32_t k, Tensor *out) {
+    const Type *t = &c->results[c->ncarried + k];
+    int64_t trips = c->nscanned ? (int64_t)(s->n / c->nscanned) : 0;
+    uint32_t sym;
+    if (!c->trip && expr_is_sym(e->exprs, t->dim[0], &sym)) e->sym[sym] = trips;
+    *out = (Tensor){.dtype = eval_storage(e, t->dtype), .rank = t->rank};
+    type_dims(e, t, out->dim);
+    out->dim[0] = trips;
+    for (int i = 1; trips && i < t->rank; i++) out->dim[i] = s->v[k].dim[i - 1];
+    if (!eval_alloc(e, out)) return false;
+    for (int64_t i = 0; i < trips; i++) {
+        const Tensor *part = &s->v[(uint64_t)i * c->nscanned + k];
+        Tensor slot = *part;
+        slot.dtype = out->dtype;
+        slot.data = out->data + i * out->stride[0] * (int64_t)dtype_bytes(out->dtype);
+        eval_contiguous_strides(&slot);
+        if (eval_numel(part) * trips != eval_numel(out))
+            return eval_fail(e, D_RUN, "a loop's stacked results change their shape");
+        eval_copy(&slot, part);
+    }
+    return true;
+}
+
+/* State of a running loop: `in` = cond, carried, captures for the body; `out` its results. */
+typedef struct LoopRun {
+    const Control *c;
+    Tensor *in, *out;
+    Stack scanned;
+} LoopRun;
+
+static bool loop_iteration(Eval *e, LoopRun *l) {
+    const Control *c = l->c;
+    if (!run_body(e, c->body[0], l->in, l->out)) return false;
+    for (uint32_t i = 0; i <= c->ncarried; i++) {
+        eval_release(e, &l->in[i]);
+        l->in[i] = l->out[i];
+        l->out[i] = (Tensor){0};
+    }
+    for (uint32_t i = 0; i < c->nscanned; i++) {
+        if (!stack_push(e, &l->scanned, &l->out[1 + c->ncarried + i])) return false;
+        l->out[1 + c->ncarried + i] = (Tensor){0};
+    }
+    return true;
+}
+
+static bool loop_run(Frame *f, Value v, LoopRun *l) {
+    Eval *e = f->e;
+    const Control *c = l->c;
+    int64_t trips = eval_int(&f->in[0], 0), outer = e->sym[c->iter];
+    for (int64_t i = 0; i < trips && eval_int(&l->in[0], 0); i++) {
+        e->sym[c->iter] = i;
+        if (!loop_iteration(e, l)) return false;
+    }
+    e->sym[c->iter] = outer;
+    for (uint32_t i = 0; i < c->ncarried; i++) {
+        f->tuple[v][i] = l->in[1 + i];
+        eval_retain(&l->in[1 + i]);
+    }
+    for (uint32_t i = 0; i < c->nscanned; i++)
+        if (!stack_result(e, c, &l->scanned, i, &f->tuple[v][c->ncarried + i])) return false;
+    return true;
+}
+
+static bool eval_loop(Frame *f, Value v, const Node *n) {
+    const Control *c = n->attr.control;
+    LoopRun l = {.c = c};
+    uint32_t nin = n->nin - 1, nout = c->nresults + 1;
+    if (!results_alloc(f, v, c->nresults)) return false;
+    l.in = calloc(nin + nout, sizeof(Tensor));
+    if (!l.in) return eval_fail(f->e, D_NO_MEMORY, "not enough memory: %u values", nin + nout);
+    l.out = l.in + nin;
+    for (uint32_t i = 0; i < nin; i++) {
+        l.in[i] = f->in[1 + i];
+        eval_retain(&l.in[i]);
+    }
+    bool ok = loop_run(f, v, &l);
+    for (uint32_t i = 0; i < nin + nout; i++) eval_release(f->e, &l.in[i]);
+    for (uint64_t i = 0; i < l.scanned.n; i++) eval_release(f->e, &l.scanned.v[i]);
+    free(l.scanned.v);
+    free(l.in);
+    return ok;
+}
+
+/* ---- Frames ---- */
+
+static bool eval_node(Frame *f, Value v, const Node *n) {
+    if (n->op == OP_if) return eval_if(f, v, n);
+    if (n->op == OP_loop) return eval_loop(f, v, n);
+    if (n->op == OP_proj) {
+        f->v[v] = f->tuple[n->in[0]][n->attr.axis.axis];
+        eval_retain(&f->v[v]);
+        return true;
+    }
+    EvalFn fn = eval_fn((Op)n->op);
+    Tensor *out = &f->v[v];
+    *out = (Tensor){.dtype = eval_storage(f->e, n->type.dtype), .rank = n->type.rank};
+    type_dims(f->e, &n->type, out->dim);
+    for (int i = 0; i < out->rank; i++)
+        if (out->dim[i] < 0)
+            return eval_fail(f->e, D_RUN, "%%%u %s: axis %d has the size %lld", v,
+                             op_info[n->op].name, i, (long long)out->dim[i]);
+    eval_contiguous_strides(out);
+    return fn(f->e, f->g, n, f->in, out);
+}
+
+static void drop_value(Frame *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    eval_release(f->e, &f->v[v]);
+    if (!f->tuple[v]) return;
+    for (uint32_t i = 0; i < n->attr.control->nresults; i++) eval_release(f->e, &f->tuple[v][i]);
+    free(f->tuple[v]);
+    f->tuple[v] = NULL;
+}
+
+static void count_uses(Frame *f) {
+    for (Value v = 1; v < f->g->nodes.n; v++)
+        for (uint32_t i = 0; i < graph_node(f->g, v)->nin; i++)
+            f->uses[graph_node(f->g, v)->in[i]]++;
+    for (uint32_t i = 0; i < f->g->outputs.n; i++) f->uses[f->g->outputs.v[i].value]++;
+}
+
+static bool run_nodes(Frame *f) {
+    for (Value v = 1; v < f->g->nodes.n; v++) {
+        const Node *n = graph_node(f->g, v);
+        /* An unused `if` was decided when the graph was built; other unused nodes may define the
+         * symbol of a size. */
+        if (n->op == OP_input || (n->op == OP_if && !f->uses[v])) continue;
+        for (uint32_t i = 0; i < n->nin; i++) f->in[i] = f->v[n->in[i]];
+        if (!eval_node(f, v, n)) return false;
+        for (uint32_t i = 0; i < n->nin && !f->keep; i++)
+            if (--f->uses[n->in[i]] == 0) drop_value(f, n->in[i]);
+    }
+    return true;
+}
+
+static bool frame_open(Frame *f, Eval *e, const Graph *g, bool keep) {
+    uint32_t most = 0, n = g->nodes.n;
+    for (Value v = 1; v < n; v++)
+        if (graph_node(g, v)->nin > most) most = graph_node(g, v)->nin;
+    *f = (Frame){.e = e, .g = g, .keep = keep};
+    f->v = calloc(n, sizeof *f->v);
+    f->tuple = calloc(n, sizeof *f->tuple);
+    f->uses = calloc(n, sizeof *f->uses);
+    f->in = calloc(most + 1, sizeof *f->in);
+    if (!f->v || !f->tuple || !f->uses || !f->in)
+        return eval_fail(e, D_NO_MEMORY, "not enough memory: %u values", n);
+    count_uses(f);
+    return true;
+}
+
+static void frame_close(Frame *f) {
+    for (Value v = 1; f->v && f->tuple && v < f->g->nodes.n; v++) drop_value(f, v);
+    free(f->v);
+    free(f->tuple);
+    free(f->uses);
+    free(f->in);
+}
+
+static void frame_inputs(Frame *f, const Tensor *inputs) {
+    for (uint32_t i = 0; i < f->g->inputs.n; i++) {
+        Value v = f->g->inputs.v[i].value;
+        f->v[v] = inputs[i];
+        eval_retain(&inputs[i]);
+    }
+}
+
+static bool run_body(Eval *e, const Graph *g, const Tensor *inputs, Tensor *outputs) {
+    Frame f;
+    bool ok = frame_open(&f, e, g, false);
+    if (ok) {
+        frame_inputs(&f, inputs);
+        ok = run_nodes(&f);
+    }
+    for (uint32_t i = 0; ok && i < g->outputs.n; i++) {
+        outputs[i] = f.v[g->outputs.v[i].value];
+        eval_retain(&outputs[i]);
+    }
+    frame_close(&f);
+    return ok;
+}
+
+/* ---- Whole graphs ---- */
+
+static Tensor from_public(const EvalTensor *t) {
+    Tensor x = {.dtype = t->dtype, .rank = t->rank, .data = t->data};
+    if (t->rank) memcpy(x.dim, t->dim, t->rank * sizeof *x.dim);
+    eval_contiguous_strides(&x);
+    return x;
+}
+
+static EvalTensor to_public(Eval *e, const Type *type, const Tensor *x, Arena *a) {
+    EvalTensor t = {.dtype = eval_storage(e, type->dtype), .rank = x->rank};
+    if (x->rank) memcpy(t.dim, x->dim, x->rank * sizeof *t.dim);
+    Tensor dst = from_public(&t);
+    dst.data = t.data = arena_array(a, (size_t)eval_numel(x), dtype_bytes(t.dtype));
+    eval_copy(&dst, x);
+    return t;
+}
+
+static bool run_graph(Eval *e, const Graph *g, const Tensor *in, Arena *a, EvalTensor *outputs,
+                      EvalTensor *values) {
+    Frame f;
+    bool ok = frame_open(&f, e, g, values != NULL);
+    if (ok) {
+        frame_inputs(&f, in);
+        ok = run_nodes(&f);
+    }
+    for (uint32_t i = 0; ok && i < g->outputs.n; i++) {
+        Value v = g->outputs.v[i].value;
+        outputs[i] = to_public(e, graph_type(g, v), &f.v[v], a);
+    }
+    for (Value v = 1; ok && values && v < g->nodes.n; v++)
+        if (f.v[v].data) values[v] = to_public(e, graph_type(g, v), &f.v[v], a);
+    frame_close(&f);
+    return ok;
+}
+
+graphc_status eval_run(const Graph *g, const EvalTensor *inputs, const EvalOptions *opt, Arena *a,
+                       EvalTensor *outputs, EvalTensor *values) {
+    Eval e = {.exprs = g->exprs, .diags = g->diags, .round = opt && opt->round_f32};
+    e.limit = opt && opt->max_bytes ? opt->max_bytes : DEFAULT_LIMIT;
+    e.sym = ARENA_ARRAY(a, int64_t, expr_sym_count(g->exprs) + 1);
+    GC_TRY(eval_bind(g, inputs, e.sym));
+    Tensor *in = ARENA_ARRAY(a, Tensor, g->inputs.n);
+    for (uint32_t i = 0; i < g->inputs.n; i++) in[i] = from_public(&inputs[i]);
+    if (!run_graph(&e, g, in, a, outputs, values)) return e.status;
+    return GRAPHC_OK;
+}
+
+/* ---- Binding ---- */
+
+static graphc_status input_error(const Graph *g, uint32_t i, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static graphc_status input_error(const Graph *g, uint32_t i, const char *fmt, ...) {
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return diag(g->diags, D_RUN_INPUT, "", "input \"%s\": %s", g->inputs.v[i].name, text);
+}
+
+static graphc_status bind_symbols(const Graph *g, const EvalTensor *inputs, int64_t *sym) {
+    for (uint32_t s = 0; s < expr_sym_count(g->exprs); s++) {
+        const SymInfo *info = expr_sym_info(g->exprs, s);
+        sym[s] = 0;
+        if ((info->kind != SYM_DIM && info->kind != SYM_ELEM) || info->a >= g->inputs.n) continue;
+        const EvalTensor *t = &inputs[info->a];
+        if (info->kind == SYM_ELEM) {
+            sym[s] = dtype_load_i64(t->dtype, t->data, info->b);
+        } else {
+            if (info->b >= t->rank) continue;
+            sym[s] = t->dim[info->b];
+        }
+        if (sym[s] < info->lo || sym[s] > info->hi)
+            return input_error(g, info->a, "%s is %lld, outside %lld..%lld", info->name,
+                               (long long)sym[s], (long long)info->lo, (long long)info->hi);
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_input(const Graph *g, uint32_t i, const EvalTensor *t) {
+    const Type *want = &g->inputs.v[i].type;
+    if (t->dtype != want->dtype)
+        return input_error(g, i, "is %s, not %s", dtype_name(t->dtype), dtype_name(want->dtype));
+    if (t->rank != want->rank) return input_error(g, i, "has %d axes, not %d", t->rank, want->rank);
+    return GRAPHC_OK;
+}
+
+static graphc_status check_dims(const Graph *g, uint32_t i, const EvalTensor *t,
+                                const int64_t *sym) {
+    for (int d = 0; d < t->rank; d++) {
+        int64_t want = expr_eval(g->exprs, g->inputs.v[i].type.dim[d], sym);
+        if (want != t->dim[d])
+            return input_error(g, i, "axis %d has size %lld, not %lld", d, (long long)t->dim[d],
+                               (long long)want);
+    }
+    return GRAPHC_OK;
+}
+
+typedef struct Bindable {
+    ExprPool *exprs;
+    bool yes;
+} Bindable;
+
+static void note_symbol(void *ctx, uint32_t sym) {
+    Bindable *b = ctx;
+    SymKind k = expr_sym_info(b->exprs, sym)->kind;
+    b->yes &= k == SYM_DIM || k == SYM_ELEM;
+}
+
+/* Assumptions over symbols that inputs fix; others hold by construction or fail where used. */
+static graphc_status check_assumptions(const Graph *g, const int64_t *sym) {
+    for (uint32_t i = 0; i < g->nassume; i++) {
+        Bindable b = {g->exprs, true};
+        expr_each_sym(g->exprs, g->assume[i].a, note_symbol, &b);
+        expr_each_sym(g->exprs, g->assume[i].b, note_symbol, &b);
+        if (!b.yes) continue;
+        int64_t x = expr_eval(g->exprs, g->assume[i].a, sym);
+        int64_t y = expr_eval(g->exprs, g->assume[i].b, sym);
+        if (x == y) continue;
+        return diag(g->diags, D_RUN_INPUT, graph_place(g, g->assume[i].loc, g->arena),
+                    "sizes that must agree are %lld and %lld", (long long)x, (long long)y);
+    }
+    return GRAPHC_OK;
+}
+
+graphc_status eval_bind(const Graph *g, const EvalTensor *inputs, int64_t *sym_values) {
+    for (uint32_t i = 0; i < g->inputs.n; i++) GC_TRY(check_input(g, i, &inputs[i]));
+    GC_TRY(bind_symbols(g, inputs, sym_values));
+    for (uint32_t i = 0; i < g->inputs.n; i++) GC_TRY(check_dims(g, i, &inputs[i], sym_values));
+    return check_assumptions(g, sym_values);
+}
+
+/* ---- Folding ---- */
+
+/* A constant, or one that an expand repeats. */
+static bool fold_operand(const Graph *g, Value v, Tensor *out) {
+    const Node *n = graph_node(g, v), *c = n->op == OP_expand ? graph_node(g, n->in[0]) : n;
+    if (c->op != OP_const) return false;
+    *out = (Tensor){.dtype = c->type.dtype, .rank = c->type.rank};
+    for (int i = 0; i < c->type.rank; i++)
+        if (!expr_is_const(g->exprs, c->type.dim[i], &out->dim[i])) return false;
+    eval_contiguous_strides(out);
+    out->data = (char *)(uintptr_t)c->attr.constant.data;
+    for (int i = 0; i < n->type.rank; i++) {
+        if (out->dim[i] == 1) out->stride[i] = 0;
+        if (!expr_is_const(g->exprs, n->type.dim[i], &out->dim[i])) return false;
+    }
+    return true;
+}
+
+static bool fold_run(Eval *e, Graph *g, const Node *n, const Tensor *in, Constant *out) {
+    EvalFn fn = eval_fn((Op)n->op);
+    Tensor y = {.dtype = n->type.dtype, .rank = n->type.rank}, flat = {0};
+    for (int i = 0; i < y.rank; i++)
+        if (!expr_is_const(g->exprs, n->type.dim[i], &y.dim[i])) return false;
+    eval_contiguous_strides(&y);
+    bool ok = fn && fn(e, g, n, in, &y) && eval_make_contiguous(e, &y, &flat);
+    if (ok) {
+        out->bytes = (uint64_t)eval_numel(&flat) * dtype_bytes(flat.dtype);
+        out->data = arena_copy(g->arena, flat.data, out->bytes);
+        out->name = "";
+    }
+    eval_release(e, &flat);
+    eval_release(e, &y);
+    return ok;
+}
+
+bool eval_fold(Graph *g, const Node *n, Constant *out) {
+    Eval e = {.exprs = g->exprs, .round = true, .limit = FOLD_LIMIT};
+    Tensor *in = calloc(n->nin + 1, sizeof *in);
+    bool ok = in != NULL;
+    for (uint32_t i = 0; ok && i < n->nin; i++) ok = fold_operand(g, n->in[i], &in[i]);
+    ok = ok && fold_run(&e, g, n, in, out);
+    free(in);
+    return ok;
+}

@@ -1,0 +1,211 @@
+/* dot and conv: operands are widened into contiguous f64 or i64 panels, multiplied by one loop nest
+ * per number class, and stored. */
+#include "graph/eval/eval_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Panel {
+    bool is_float;
+    union {
+        double *f;
+        uint64_t *i; /* integers modulo 2^64 */
+        void *p;
+    } u;
+} Panel;
+
+static bool panel_alloc(Eval *e, Panel *p, bool is_float, int64_t n) {
+    p->is_float = is_float;
+    p->u.p = calloc((size_t)(n ? n : 1), sizeof(double));
+    return p->u.p ? true
+                  : eval_fail(e, D_NO_MEMORY, "not enough memory: %lld operands", (long long)n);
+}
+
+/* c[m, n] = a[m, k] * b[k, n], rows of b `ldb` apart; each sum in the order of k. Tiles of c stay
+ * in registers while k runs; the strip of b that a tile reads is reused by the tiles below. */
+enum { TILE = 4 };
+#define DEFINE_MULTIPLY(T, Pair, tile, name)                                                       \
+    typedef T Pair __attribute__((vector_size(16)));                                               \
+    static void tile(int64_t k, const T *a, const T *b, int64_t ldb, T *c, int64_t n) {            \
+        Pair lo, hi, l0 = {0}, l1 = {0}, l2 = {0}, l3 = {0}, h0 = {0}, h1 = {0}, h2 = {0},         \
+                     h3 = {0};                                                                     \
+        for (int64_t i = 0; i < k; i++) {                                                          \
+            memcpy(&lo, b + i * ldb, sizeof lo);                                                   \
+            memcpy(&hi, b + i * ldb + 2, sizeof hi);                                               \
+            const Pair a0 = {a[i], a[i]};                                                          \
+            l0 += a0 * lo;                                                                         \
+            h0 += a0 * hi;                                                                         \
+            const Pair a1 = {a[k + i], a[k + i]};                                                  \
+            l1 += a1 * lo;                                                                         \
+            h1 += a1 * hi;                                                                         \
+            const Pair a2 = {a[2 * k + i], a[2 * k + i]};                                          \
+            l2 += a2 * lo;                                                                         \
+            h2 += a2 * hi;                                                                         \
+            const Pair a3 = {a[3 * k + i], a[3 * k + i]};                                          \
+            l3 += a3 * lo;                                                                         \
+            h3 += a3 * hi;                                                                         \
+        }                                                                                          \
+        const Pair out[TILE][2] = {{l0, h0}, {l1, h1}, {l2, h2}, {l3, h3}};                        \
+        for (int r = 0; r < TILE; r++) memcpy(c + r * n, out[r], sizeof out[r]);                   \
+    }                                                                                              \
+    static void name(int64_t m, int64_t n, int64_t k, const T *a, const T *b, int64_t ldb, T *c) { \
+        for (int64_t j = 0; j < n; j += TILE)                                                      \
+            for (int64_t i = 0; i < m; i += TILE) {                                                \
+                if (m - i >= TILE && n - j >= TILE) {                                              \
+                    tile(k, a + i * k, b + j, ldb, c + i * n + j, n);                              \
+                    continue;                                                                      \
+                }                                                                                  \
+                for (int64_t r = i; r < m && r < i + TILE; r++)                                    \
+                    for (int64_t q = j; q < n && q < j + TILE; q++) {                              \
+                        T sum = 0;                                                                 \
+                        for (int64_t x = 0; x < k; x++) sum += a[r * k + x] * b[x * ldb + q];      \
+                        c[r * n + q] = sum;                                                        \
+                    }                                                                              \
+            }                                                                                      \
+    }
+DEFINE_MULTIPLY(double, PairF, tile_f, multiply_f)
+DEFINE_MULTIPLY(uint64_t, PairI, tile_i, multiply_i)
+
+static void multiply(int64_t m, int64_t n, int64_t k, Panel a, int64_t a_at, Panel b, int64_t b_at,
+                     int64_t ldb, Panel c) {
+    if (a.is_float)
+        multiply_f(m, n, k, a.u.f + a_at, b.u.f + b_at, ldb, c.u.f);
+    else
+        multiply_i(m, n, k, a.u.i + a_at, b.u.i + b_at, ldb, c.u.i);
+}
+
+/* EvalScalar is a union of double and int64: rows of it are rows of a panel. */
+static void load_row(const Tensor *x, int64_t at, int64_t stride, int64_t n, Panel p, int64_t to) {
+    eval_load(x, at, stride, n, (EvalScalar *)p.u.p + to);
+}
+
+/* ---- dot ---- */
+
+static void load_matrix(const Tensor *x, int64_t at, Panel p) {
+    int64_t rows = x->dim[x->rank - 2], cols = x->dim[x->rank - 1];
+    for (int64_t r = 0; r < rows; r++)
+        load_row(x, at + r * x->stride[x->rank - 2], x->stride[x->rank - 1], cols, p, r * cols);
+}
+
+bool eval_dot(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out) {
+    if (!eval_alloc(e, out)) return false;
+    if (eval_numel(out) == 0) return true;
+    int r = out->rank;
+    int64_t m = out->dim[r - 2], cols = out->dim[r - 1], k = in[0].dim[r - 1];
+    bool is_float = dtype_is_float(graph_type(g, n->in[0])->dtype);
+    Panel a = {0}, b = {0}, c = {0};
+    bool ok = panel_alloc(e, &a, is_float, m * k) && panel_alloc(e, &b, is_float, k * cols) &&
+              panel_alloc(e, &c, is_float, m * cols);
+    Walk w;
+    walk_init(&w, r - 2, out->dim);
+    walk_add(&w, in[0].stride);
+    walk_add(&w, in[1].stride);
+    walk_add(&w, out->stride);
+    bool loaded = false;
+    int64_t b_at = 0;
+    if (ok) do {
+            if (!loaded || b_at != w.off[1]) load_matrix(&in[1], w.off[1], b);
+            loaded = true;
+            b_at = w.off[1];
+            load_matrix(&in[0], w.off[0], a);
+            multiply(m, cols, k, a, 0, b, 0, cols, c);
+            eval_store(out, w.off[2], 1, m * cols, c.u.p);
+        } while (walk_next(&w));
+    free(a.u.p);
+    free(b.u.p);
+    free(c.u.p);
+    return ok;
+}
+
+/* ---- conv ---- */
+
+/* Sizes of one convolution; x [N, S.., C], w [K.., C/groups, OC], y [N, O.., OC]. */
+typedef struct ConvSizes {
+    int n;
+    int64_t taps, cg, og; /* taps of the window, channels of a group: in, out */
+    int64_t positions;    /* outputs per image */
+} ConvSizes;
+
+static ConvSizes conv_sizes(const Node *n, const Tensor *in, const Tensor *out) {
+    ConvSizes s = {.n = n->attr.conv.n, .taps = 1, .positions = 1};
+    for (int i = 0; i < s.n; i++) {
+        s.taps *= in[1].dim[i];
+        s.positions *= out->dim[i + 1];
+    }
+    s.cg = in[1].dim[s.n];
+    s.og = in[1].dim[s.n + 1] / n->attr.conv.groups;
+    return s;
+}
+
+static void coordinates(int64_t flat, const int64_t *dim, int n, int64_t *at) {
+    for (int i = n - 1; i >= 0; i--) {
+        at[i] = flat % dim[i];
+        flat /= dim[i];
+    }
+}
+
+/* The inputs under the window at one output position, [taps, cg]; zeros outside the image. */
+static void load_patch(const Node *n, const ConvSizes *s, const Tensor *x, const Tensor *w,
+                       int64_t base, const int64_t *o, Panel p, int64_t to) {
+    int64_t k[GRAPH_MAX_WINDOW], step = x->stride[s->n + 1];
+    for (int64_t t = 0; t < s->taps; t++) {
+        int64_t at = base;
+        bool inside = true;
+        coordinates(t, w->dim, s->n, k);
+        for (int i = 0; i < s->n; i++) {
+            int64_t pos = o[i] * n->attr.conv.stride[i] + k[i] * n->attr.conv.dilation[i] -
+                          n->attr.conv.lo[i];
+            inside &= pos >= 0 && pos < x->dim[i + 1];
+            at += pos * x->stride[i + 1];
+        }
+        if (inside)
+            load_row(x, at, step, s->cg, p, to + t * s->cg);
+        else
+            memset((EvalScalar *)p.u.p + to + t * s->cg, 0, (size_t)s->cg * sizeof(EvalScalar));
+    }
+}
+
+enum { CONV_ROWS = 32 }; /* output positions that are multiplied together */
+
+typedef struct ConvPanels {
+    Panel patch, weights, y;
+} ConvPanels;
+
+static void conv_rows(const Node *n, const ConvSizes *s, const Tensor *in, Tensor *out,
+                      const ConvPanels *p, int64_t image, int64_t group, int64_t first,
+                      int64_t rows) {
+    int64_t o[GRAPH_MAX_WINDOW], depth = s->taps * s->cg, oc = in[1].dim[s->n + 1];
+    int64_t base = image * in[0].stride[0] + group * s->cg * in[0].stride[s->n + 1];
+    for (int64_t r = 0; r < rows; r++) {
+        coordinates(first + r, out->dim + 1, s->n, o);
+        load_patch(n, s, &in[0], &in[1], base, o, p->patch, r * depth);
+    }
+    multiply(rows, s->og, depth, p->patch, 0, p->weights, group * s->og, oc, p->y);
+    for (int64_t r = 0; r < rows; r++)
+        eval_store(out, (image * s->positions + first + r) * oc + group * s->og, 1, s->og,
+                   (EvalScalar *)p->y.u.p + r * s->og);
+}
+
+bool eval_conv(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out) {
+    if (!eval_alloc(e, out)) return false;
+    if (eval_numel(out) == 0) return true;
+    bool is_float = dtype_is_float(graph_type(g, n->in[0])->dtype);
+    ConvSizes s = conv_sizes(n, in, out);
+    ConvPanels p = {0};
+    Tensor w;
+    if (!eval_make_contiguous(e, &in[1], &w)) return false;
+    bool ok = panel_alloc(e, &p.patch, is_float, CONV_ROWS * s.taps * s.cg) &&
+              panel_alloc(e, &p.weights, is_float, eval_numel(&w)) &&
+              panel_alloc(e, &p.y, is_float, CONV_ROWS * s.og);
+    if (ok) load_row(&w, 0, 1, eval_numel(&w), p.weights, 0);
+    for (int64_t image = 0; ok && image < out->dim[0]; image++)
+        for (int64_t group = 0; group < n->attr.conv.groups; group++)
+            for (int64_t i = 0; i < s.positions; i += CONV_ROWS)
+                conv_rows(n, &s, in, out, &p, image, group, i,
+                          s.positions - i < CONV_ROWS ? s.positions - i : CONV_ROWS);
+    free(p.patch.u.p);
+    free(p.weights.u.p);
+    free(p.y.u.p);
+    eval_release(e, &w);
+    return ok;
+}

@@ -1,0 +1,80 @@
+/* What the evaluator's files share. */
+#ifndef GRAPH_EVAL_IMPL_H
+#define GRAPH_EVAL_IMPL_H
+
+#include "graph/eval/eval.h"
+#include "graph/eval/eval_scalar.h"
+
+/* Elements, shared by the tensors that view them; freed with the last. */
+typedef struct EvalBlock {
+    uint64_t refs, bytes;
+} EvalBlock;
+
+/* A strided view. `dtype` is how elements are stored, not the node's type: floats are f64 unless
+ * results are rounded; constants keep their own type. Strides count elements. */
+typedef struct Tensor {
+    DType dtype;
+    uint8_t rank;
+    int64_t dim[GRAPH_MAX_RANK], stride[GRAPH_MAX_RANK];
+    char *data;       /* of the element at coordinate 0 */
+    EvalBlock *block; /* NULL: memory that outlives the evaluation */
+} Tensor;
+
+/* One evaluation: shared by the frames of bodies. */
+typedef struct Eval {
+    ExprPool *exprs;
+    int64_t *sym; /* value of every symbol */
+    bool round;
+    uint64_t used, limit; /* bytes in blocks */
+    DiagSink *diags;
+    graphc_status status; /* of the first failure; later work is skipped */
+} Eval;
+
+/* Evaluates one node: `out` has the type's dimensions and storage type, contiguous strides and no
+ * data. False after eval_fail. */
+typedef bool (*EvalFn)(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+EvalFn eval_fn(Op op); /* NULL: input and control ops, which eval.c does itself */
+
+bool eval_fail(Eval *e, DiagId id, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+DType eval_storage(const Eval *e, DType t);
+bool eval_alloc(Eval *e, Tensor *t); /* block for t's dimensions, contiguous strides */
+void eval_retain(const Tensor *t);
+void eval_release(Eval *e, Tensor *t);
+void eval_contiguous_strides(Tensor *t);
+int64_t eval_numel(const Tensor *t);
+bool eval_is_contiguous(const Tensor *t);
+/* out becomes a view of the same elements or, if strides do not allow it, a copy. */
+bool eval_make_contiguous(Eval *e, const Tensor *x, Tensor *out);
+/* dst and src have the same dimensions; converts between storage types. */
+void eval_copy(Tensor *dst, const Tensor *src);
+
+/* n elements from element offset `at`, `stride` apart, as scalars (floats in .f). */
+void eval_load(const Tensor *t, int64_t at, int64_t stride, int64_t n, EvalScalar *out);
+void eval_store(Tensor *t, int64_t at, int64_t stride, int64_t n, const EvalScalar *v);
+int64_t eval_int(const Tensor *t, int64_t at);
+
+/* A counter over `rank` axes that carries the element offsets of up to four strided tensors. */
+typedef struct Walk {
+    int rank, n;
+    int64_t dim[GRAPH_MAX_RANK], at[GRAPH_MAX_RANK], off[4];
+    int64_t stride[4][GRAPH_MAX_RANK];
+} Walk;
+void walk_init(Walk *w, int rank, const int64_t *dim);
+void walk_add(Walk *w, const int64_t *stride);
+bool walk_next(Walk *w); /* false after the last coordinate */
+
+/* eval_reduce.c */
+bool eval_reduce(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+bool eval_arg_reduce(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+bool eval_cumulate(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+bool eval_argsort(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+/* eval_contract.c */
+bool eval_dot(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+bool eval_conv(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+/* eval_index.c */
+bool eval_gather(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+bool eval_scatter(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+bool eval_compact(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+
+#endif

@@ -1,0 +1,206 @@
+/* Tensors of the evaluator: memory, strides, element access. */
+#include "graph/eval/eval_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool eval_fail(Eval *e, DiagId id, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (e->status == GRAPHC_OK)
+        e->status = e->diags ? diag(e->diags, id, "", "%s", text) : diag_info[id].status;
+    return false;
+}
+
+DType eval_storage(const Eval *e, DType t) {
+    return !e->round && dtype_is_float(t) ? DT_f64 : t;
+}
+
+void eval_contiguous_strides(Tensor *t) {
+    int64_t s = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        t->stride[i] = s;
+        s *= t->dim[i];
+    }
+}
+
+int64_t eval_numel(const Tensor *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->dim[i];
+    return n;
+}
+
+bool eval_is_contiguous(const Tensor *t) {
+    int64_t s = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        if (t->dim[i] != 1 && t->stride[i] != s) return false;
+        s *= t->dim[i];
+    }
+    return true;
+}
+
+static bool byte_size(const Tensor *t, uint64_t *out) {
+    uint64_t n = dtype_bytes(t->dtype);
+    for (int i = 0; i < t->rank; i++)
+        if (t->dim[i] < 0 || __builtin_mul_overflow(n, (uint64_t)t->dim[i], &n)) return false;
+    *out = n;
+    return n <= (uint64_t)INT64_MAX;
+}
+
+bool eval_alloc(Eval *e, Tensor *t) {
+    uint64_t bytes;
+    if (!byte_size(t, &bytes) || bytes > e->limit - e->used)
+        return eval_fail(e, D_NO_MEMORY, "the evaluator's memory limit of %llu bytes is reached",
+                         (unsigned long long)e->limit);
+    EvalBlock *b = malloc(sizeof *b + bytes);
+    if (!b)
+        return eval_fail(e, D_NO_MEMORY, "not enough memory: %llu bytes",
+                         (unsigned long long)bytes);
+    *b = (EvalBlock){1, bytes};
+    e->used += bytes;
+    t->block = b;
+    t->data = (char *)(b + 1);
+    eval_contiguous_strides(t);
+    return true;
+}
+
+void eval_retain(const Tensor *t) {
+    if (t->block) t->block->refs++;
+}
+
+void eval_release(Eval *e, Tensor *t) {
+    if (t->block && --t->block->refs == 0) {
+        e->used -= t->block->bytes;
+        free(t->block);
+    }
+    *t = (Tensor){0};
+}
+
+/* ---- Elements ---- */
+
+/* Constants lie in mapped files at any address: elements are read by memcpy. */
+#define LOAD_FLOATS(T)                                                                             \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        T v;                                                                                       \
+        memcpy(&v, t->data + (at + i * stride) * (int64_t)sizeof v, sizeof v);                     \
+        out[i].f = (double)v;                                                                      \
+    }
+
+void eval_load(const Tensor *t, int64_t at, int64_t stride, int64_t n, EvalScalar *out) {
+    if (t->dtype == DT_f64) {
+        LOAD_FLOATS(double)
+    } else if (t->dtype == DT_f32) {
+        LOAD_FLOATS(float)
+    } else if (dtype_is_float(t->dtype)) {
+        for (int64_t i = 0; i < n; i++)
+            out[i].f = dtype_load_f64(t->dtype, t->data, (size_t)(at + i * stride));
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            out[i].i = dtype_load_i64(t->dtype, t->data, (size_t)(at + i * stride));
+    }
+}
+
+void eval_store(Tensor *t, int64_t at, int64_t stride, int64_t n, const EvalScalar *v) {
+    if (t->dtype == DT_f64) {
+        double *p = (double *)(void *)t->data + at;
+        for (int64_t i = 0; i < n; i++) p[i * stride] = v[i].f;
+    } else if (t->dtype == DT_f32) {
+        float *p = (float *)(void *)t->data + at;
+        for (int64_t i = 0; i < n; i++) p[i * stride] = (float)v[i].f;
+    } else if (dtype_is_float(t->dtype)) {
+        for (int64_t i = 0; i < n; i++)
+            dtype_store_f64(t->dtype, t->data, (size_t)(at + i * stride), v[i].f);
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            dtype_store_i64(t->dtype, t->data, (size_t)(at + i * stride), v[i].i);
+    }
+}
+
+int64_t eval_int(const Tensor *t, int64_t at) {
+    return dtype_load_i64(t->dtype, t->data, (size_t)at);
+}
+
+/* ---- Walks and copies ---- */
+
+void walk_init(Walk *w, int rank, const int64_t *dim) {
+    w->rank = rank;
+    w->n = 0;
+    for (int i = 0; i < rank; i++) {
+        w->dim[i] = dim[i];
+        w->at[i] = 0;
+    }
+}
+
+void walk_add(Walk *w, const int64_t *stride) {
+    if (w->rank) memcpy(w->stride[w->n], stride, (size_t)w->rank * sizeof *stride);
+    w->off[w->n++] = 0;
+}
+
+bool walk_next(Walk *w) {
+    for (int d = w->rank - 1; d >= 0; d--) {
+        for (int s = 0; s < w->n; s++) w->off[s] += w->stride[s][d];
+        if (++w->at[d] < w->dim[d]) return true;
+        for (int s = 0; s < w->n; s++) w->off[s] -= w->stride[s][d] * w->dim[d];
+        w->at[d] = 0;
+    }
+    return false;
+}
+
+#define COPY_ROW(size)                                                                             \
+    for (int64_t i = 0; i < n; i++) memcpy(d + i * ds * (size), s + i * ss * (size), (size))
+
+static void copy_row(Tensor *dst, int64_t to, int64_t ds, const Tensor *src, int64_t from,
+                     int64_t ss, int64_t n) {
+    int64_t size = (int64_t)dtype_bytes(src->dtype);
+    char *d = dst->data + to * (int64_t)dtype_bytes(dst->dtype);
+    const char *s = src->data + from * size;
+    if (dst->dtype != src->dtype) {
+        EvalScalar v[256];
+        for (int64_t i = 0, m; i < n; i += m) {
+            m = n - i < 256 ? n - i : 256;
+            eval_load(src, from + i * ss, ss, m, v);
+            eval_store(dst, to + i * ds, ds, m, v);
+        }
+    } else if (size == 8) {
+        COPY_ROW(8);
+    } else if (size == 4) {
+        COPY_ROW(4);
+    } else if (size == 2) {
+        COPY_ROW(2);
+    } else {
+        COPY_ROW(1);
+    }
+}
+
+void eval_copy(Tensor *dst, const Tensor *src) {
+    if (eval_numel(src) == 0) return;
+    int inner = src->rank - 1;
+    if (inner < 0 || (eval_is_contiguous(src) && eval_is_contiguous(dst))) {
+        copy_row(dst, 0, 1, src, 0, 1, eval_numel(src));
+        return;
+    }
+    Walk w;
+    walk_init(&w, inner, src->dim);
+    walk_add(&w, dst->stride);
+    walk_add(&w, src->stride);
+    do
+        copy_row(dst, w.off[0], dst->stride[inner], src, w.off[1], src->stride[inner],
+                 src->dim[inner]);
+    while (walk_next(&w));
+}
+
+bool eval_make_contiguous(Eval *e, const Tensor *x, Tensor *out) {
+    *out = *x;
+    if (eval_is_contiguous(x)) {
+        eval_contiguous_strides(out);
+        eval_retain(out);
+        return true;
+    }
+    if (!eval_alloc(e, out)) return false;
+    eval_copy(out, x);
+    return true;
+}

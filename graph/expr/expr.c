@@ -1,0 +1,449 @@
+/* The expression pool: interning, symbols, queries, substitution, evaluation. */
+#include "graph/expr/expr_impl.h"
+#include "runtime/base/map.h"
+#include "runtime/base/status.h"
+#include <string.h>
+
+enum { FIRST_SLOTS = 256 };
+
+ExprPool *expr_pool_create(Arena *a) {
+    ExprPool *p = ARENA_NEW(a, ExprPool);
+    p->arena = a;
+    p->gen = 1;
+    p->mask = FIRST_SLOTS - 1;
+    p->slot = ARENA_ARRAY(a, uint32_t, FIRST_SLOTS);
+    p->memo = ARENA_ARRAY(a, ExprMemo, EXPR_MEMO);
+    vec_push(a, &p->node, (ExprNode){0});
+    return p;
+}
+
+ExprPool *expr_pool_clone(const ExprPool *p, Arena *a) {
+    ExprPool *q = expr_pool_create(a);
+    q->gen = p->gen;
+    q->stamp = p->stamp;
+    q->mask = p->mask;
+    q->slot = arena_copy(a, p->slot, ((size_t)p->mask + 1) * sizeof *p->slot);
+    q->node.v = arena_copy(a, p->node.v, p->node.n * sizeof *p->node.v);
+    q->node.n = q->node.cap = p->node.n;
+    for (uint32_t i = 0; i < p->sym.n; i++) {
+        ExprSym *s = arena_copy(a, p->sym.v[i], sizeof *s);
+        s->info.name = arena_strdup(a, s->info.name);
+        s->lent = false;
+        vec_push(a, &q->sym, s);
+    }
+    return q;
+}
+
+/* Interning. */
+
+typedef struct Key {
+    uint32_t op;
+    Expr arg[3];
+    int64_t value;
+} Key;
+
+static bool same(const ExprNode *n, const Key *k) {
+    return n->op == k->op && n->value == k->value && !memcmp(n->arg, k->arg, sizeof n->arg);
+}
+
+static void grow_slots(ExprPool *p) {
+    p->mask = p->mask * 2 + 1;
+    p->slot = ARENA_ARRAY(p->arena, uint32_t, (size_t)p->mask + 1);
+    for (uint32_t e = 1; e < p->node.n; e++) {
+        const ExprNode *n = &p->node.v[e];
+        Key k = {n->op, {n->arg[0], n->arg[1], n->arg[2]}, n->value};
+        uint32_t i = (uint32_t)hash_bytes(&k, sizeof k, 0) & p->mask;
+        while (p->slot[i]) i = (i + 1) & p->mask;
+        p->slot[i] = e;
+    }
+}
+
+static Expr intern_key(ExprPool *p, const Key *k) {
+    if (2 * (uint64_t)p->node.n > p->mask) grow_slots(p);
+    uint32_t i = (uint32_t)hash_bytes(k, sizeof *k, 0) & p->mask;
+    for (; p->slot[i]; i = (i + 1) & p->mask)
+        if (same(&p->node.v[p->slot[i]], k)) return p->slot[i];
+    ExprNode n = {.op = (uint8_t)k->op, .value = k->value};
+    memcpy(n.arg, k->arg, sizeof n.arg);
+    if (k->op == EX_sym)
+        n.syms = UINT64_C(1) << (k->arg[0] % 64);
+    else
+        for (int j = 0; j < 3; j++) n.syms |= p->node.v[k->arg[j]].syms;
+    p->slot[i] = p->node.n;
+    vec_push(p->arena, &p->node, n);
+    return p->node.n - 1;
+}
+
+Expr expr_intern(ExprPool *p, ExprOp op, Expr a, Expr b, Expr c) {
+    Key k = {op, {a, b, c}, 0};
+    return intern_key(p, &k);
+}
+
+Expr expr_const(ExprPool *p, int64_t v) {
+    Key k = {EX_const, {0, 0, 0}, v};
+    return intern_key(p, &k);
+}
+
+/* Results of simplification, so that building the same index chain again costs one look-up. They
+ * depend on symbol bounds, hence the generation. */
+
+static ExprMemo *memo_at(ExprPool *p, ExprOp op, Expr a, Expr b) {
+    uint64_t h = ((uint64_t)a << 32 | b) * UINT64_C(0x9e3779b97f4a7c15) + op;
+    h = (h ^ (h >> 29)) * UINT64_C(0xbf58476d1ce4e5b9);
+    return &p->memo[(h >> 40) % EXPR_MEMO];
+}
+
+bool expr_memo_get(ExprPool *p, ExprOp op, Expr a, Expr b, Expr *out) {
+    if (p->lent.n) expr_refresh(p);
+    const ExprMemo *m = memo_at(p, op, a, b);
+    if (m->result == 0 || m->op != op || m->a != a || m->b != b || m->gen != p->gen) return false;
+    *out = m->result;
+    return true;
+}
+
+Expr expr_memo_put(ExprPool *p, ExprOp op, Expr a, Expr b, Expr result) {
+    *memo_at(p, op, a, b) = (ExprMemo){op, p->gen, a, b, result};
+    return result;
+}
+
+/* Removes the newest entry. Linear probing without deletions elsewhere: the table is then what it
+ * was before the entry came. */
+static void forget_newest(ExprPool *p) {
+    uint32_t e = p->node.n - 1;
+    const ExprNode *n = &p->node.v[e];
+    Key k = {n->op, {n->arg[0], n->arg[1], n->arg[2]}, n->value};
+    uint32_t i = (uint32_t)hash_bytes(&k, sizeof k, 0) & p->mask;
+    while (p->slot[i] != e) i = (i + 1) & p->mask;
+    p->slot[i] = 0;
+    p->node.n--;
+}
+
+/* Symbols. */
+
+static void note_bounds(ExprSym *s) {
+    s->seen_lo = s->info.lo;
+    s->seen_hi = s->info.hi;
+    s->seen_below = s->info.below;
+}
+
+static bool name_taken(const ExprPool *p, const char *name) {
+    for (uint32_t i = 0; i < p->sym.n; i++)
+        if (!strcmp(p->sym.v[i]->info.name, name)) return true;
+    return false;
+}
+
+/* Graph symbols live side by side in one text, so their names differ; axes belong to a kernel. */
+static const char *own_name(const ExprPool *p, const SymInfo *info) {
+    const char *name = info->name ? info->name : "";
+    const char *unique = arena_strdup(p->arena, name);
+    if (info->kind == SYM_AXIS || info->kind == SYM_INDIRECT) return unique;
+    for (int i = 2; name_taken(p, unique); i++) unique = arena_printf(p->arena, "%s_%d", name, i);
+    return unique;
+}
+
+Expr expr_sym_new(ExprPool *p, SymInfo info) {
+    ExprSym *s = ARENA_NEW(p->arena, ExprSym);
+    info.name = own_name(p, &info);
+    s->info = info;
+    note_bounds(s);
+    Key k = {EX_sym, {p->sym.n, 0, 0}, 0};
+    vec_push(p->arena, &p->sym, s);
+    s->ref = intern_key(p, &k);
+    return s->ref;
+}
+
+uint32_t expr_sym_count(const ExprPool *p) {
+    return p->sym.n;
+}
+
+SymInfo *expr_sym_info(ExprPool *p, uint32_t s) {
+    ExprSym *y = p->sym.v[s];
+    if (!y->lent) {
+        y->lent = true;
+        vec_push(p->arena, &p->lent, s);
+    }
+    return &y->info;
+}
+
+void expr_refresh(ExprPool *p) {
+    for (uint32_t i = 0; i < p->lent.n; i++) {
+        ExprSym *s = p->sym.v[p->lent.v[i]];
+        s->lent = false;
+        if (s->seen_lo == s->info.lo && s->seen_hi == s->info.hi && s->seen_below == s->info.below)
+            continue;
+        note_bounds(s);
+        p->gen++;
+    }
+    p->lent.n = 0;
+}
+
+void expr_pool_reset(ExprPool *clone, const ExprPool *base) {
+    while (clone->node.n > base->node.n) forget_newest(clone);
+    clone->sym.n = base->sym.n;
+    for (uint32_t i = 0; i < base->sym.n; i++) {
+        ExprSym *s = clone->sym.v[i];
+        const char *name = s->info.name;
+        s->info = base->sym.v[i]->info;
+        s->info.name = name;
+        s->lent = false;
+        note_bounds(s);
+    }
+    clone->lent.n = 0;
+    clone->gen++; /* whatever was proved with other bounds, or remembered, is void */
+}
+
+Expr expr_sym_ref(ExprPool *p, uint32_t s) {
+    return p->sym.v[s]->ref;
+}
+
+bool expr_is_sym(const ExprPool *p, Expr e, uint32_t *sym) {
+    if (expr_op(p, e) != EX_sym) return false;
+    if (sym) *sym = expr_node(p, e)->arg[0];
+    return true;
+}
+
+/* Queries. */
+
+ExprOp expr_op(const ExprPool *p, Expr e) {
+    return (ExprOp)expr_node(p, e)->op;
+}
+Expr expr_arg(const ExprPool *p, Expr e, int i) {
+    return expr_node(p, e)->arg[i];
+}
+int64_t expr_value(const ExprPool *p, Expr e) {
+    return expr_node(p, e)->value;
+}
+
+bool expr_is_const(const ExprPool *p, Expr e, int64_t *v) {
+    if (!e || expr_op(p, e) != EX_const) return false;
+    if (v) *v = expr_value(p, e);
+    return true;
+}
+
+bool expr_is_value(const ExprPool *p, Expr e, int64_t v) {
+    int64_t c;
+    return expr_is_const(p, e, &c) && c == v;
+}
+
+static int arity(ExprOp op) {
+    static const uint8_t n[EX_COUNT] = {
+#define X(name, count, text) [EX_##name] = count,
+        EXPR_OPS(X)
+#undef X
+    };
+    return n[op];
+}
+
+int expr_compare(const ExprPool *p, Expr a, Expr b) {
+    if (a == b) return 0;
+    const ExprNode *x = expr_node(p, a), *y = expr_node(p, b);
+    if (x->op != y->op) {
+        if (x->op == EX_const || y->op == EX_const) return x->op == EX_const ? 1 : -1;
+        return x->op < y->op ? -1 : 1;
+    }
+    if (x->op == EX_const) return x->value < y->value ? -1 : 1;
+    if (x->op == EX_sym) return x->arg[0] < y->arg[0] ? -1 : 1;
+    for (int i = 0; i < arity((ExprOp)x->op); i++) {
+        int c = expr_compare(p, x->arg[i], y->arg[i]);
+        if (c) return c;
+    }
+    return 0;
+}
+
+/* Starts a walk that visits shared nodes once. */
+static uint32_t new_stamp(const ExprPool *p) {
+    return ++((ExprPool *)(uintptr_t)p)->stamp;
+}
+
+static bool uses(const ExprPool *p, Expr e, uint32_t sym, uint32_t stamp) {
+    ExprNode *n = &p->node.v[e];
+    if (!(n->syms >> (sym % 64) & 1) || n->stamp == stamp) return false;
+    n->stamp = stamp;
+    if (n->op == EX_sym) return n->arg[0] == sym;
+    for (int i = 0; i < arity((ExprOp)n->op); i++)
+        if (uses(p, n->arg[i], sym, stamp)) return true;
+    return false;
+}
+
+bool expr_uses(const ExprPool *p, Expr e, uint32_t sym) {
+    return uses(p, e, sym, new_stamp(p));
+}
+
+static void each_sym(const ExprPool *p, Expr e, uint32_t stamp, void (*fn)(void *, uint32_t),
+                     void *ctx) {
+    ExprNode *n = &p->node.v[e];
+    if (!n->syms || n->stamp == stamp) return;
+    n->stamp = stamp;
+    if (n->op == EX_sym) {
+        fn(ctx, n->arg[0]);
+        return;
+    }
+    for (int i = 0; i < arity((ExprOp)n->op); i++) each_sym(p, p->node.v[e].arg[i], stamp, fn, ctx);
+}
+
+typedef struct SymList {
+    Arena *arena;
+    VEC(uint32_t) s;
+} SymList;
+
+static void collect(void *ctx, uint32_t sym) {
+    SymList *l = ctx;
+    vec_push(l->arena, &l->s, sym);
+}
+
+/* Collected first: fn may start walks of its own. */
+void expr_each_sym(const ExprPool *p, Expr e, void (*fn)(void *ctx, uint32_t sym), void *ctx) {
+    SymList l = {.arena = p->arena};
+    uint32_t one;
+    if (expr_is_sym(p, e, &one)) {
+        fn(ctx, one);
+        return;
+    }
+    each_sym(p, e, new_stamp(p), collect, &l);
+    for (uint32_t i = 0; i < l.s.n; i++) fn(ctx, l.s.v[i]);
+}
+
+/* Substitution. */
+
+/* A comparison or a product of them: what expr_and makes. */
+static bool is_truth(const ExprPool *p, Expr e) {
+    for (; expr_op(p, e) == EX_mul; e = expr_arg(p, e, 0)) {
+        ExprOp last = expr_op(p, expr_arg(p, e, 1));
+        if (last != EX_lt && last != EX_eq) return false;
+    }
+    return expr_op(p, e) == EX_lt || expr_op(p, e) == EX_eq;
+}
+
+Expr expr_rebuild(ExprPool *p, ExprOp op, Expr a, Expr b, Expr c) {
+    switch (op) {
+    case EX_add: return expr_add(p, a, b);
+    case EX_mul: return is_truth(p, a) && is_truth(p, b) ? expr_and(p, a, b) : expr_mul(p, a, b);
+    case EX_div: return expr_div(p, a, b);
+    case EX_mod: return expr_mod(p, a, b);
+    case EX_min: return expr_min(p, a, b);
+    case EX_max: return expr_max(p, a, b);
+    case EX_lt: return expr_lt(p, a, b);
+    case EX_eq: return expr_eq(p, a, b);
+    case EX_select: return expr_select(p, a, b, c);
+    default: gc_assert_failed("an operation with operands", __FILE__, __LINE__);
+    }
+}
+
+typedef struct Subst {
+    const uint32_t *sym;
+    const Expr *by;
+    uint32_t n, stamp;
+    uint64_t mask;
+} Subst;
+
+static Expr subst_sym(const ExprPool *p, const Subst *s, Expr e) {
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->sym[i] == expr_node(p, e)->arg[0]) return s->by[i];
+    return e;
+}
+
+static Expr subst(ExprPool *p, const Subst *s, Expr e) {
+    const ExprNode *n = expr_node(p, e);
+    if (!(n->syms & s->mask)) return e;
+    if (n->op == EX_sym) return subst_sym(p, s, e);
+    if (n->stamp == s->stamp) return (Expr)n->memo;
+    ExprOp op = (ExprOp)n->op;
+    Expr a[3] = {n->arg[0], n->arg[1], n->arg[2]}, b[3] = {0, 0, 0};
+    for (int i = 0; i < arity(op); i++) b[i] = subst(p, s, a[i]);
+    Expr r = memcmp(a, b, sizeof a) ? expr_rebuild(p, op, b[0], b[1], b[2]) : e;
+    p->node.v[e].stamp = s->stamp;
+    p->node.v[e].memo = r;
+    return r;
+}
+
+Expr expr_subst(ExprPool *p, Expr e, const uint32_t *sym, const Expr *by, uint32_t n) {
+    Subst s = {.sym = sym, .by = by, .n = n, .stamp = new_stamp(p)};
+    for (uint32_t i = 0; i < n; i++) s.mask |= UINT64_C(1) << (sym[i] % 64);
+    return e ? subst(p, &s, e) : 0;
+}
+
+/* Evaluation. */
+
+int64_t expr_floor_div(int64_t a, int64_t b) {
+    if (b == 0) return 0;
+    if (b == -1) return (int64_t)(0 - (uint64_t)a);
+    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+int64_t expr_floor_mod(int64_t a, int64_t b) {
+    if (b == 0 || b == -1) return 0;
+    int64_t r = a % b;
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+static int64_t apply(ExprOp op, const int64_t v[3]) {
+    switch (op) {
+    case EX_add: return expr_wrap_add(v[0], v[1]);
+    case EX_mul: return expr_wrap_mul(v[0], v[1]);
+    case EX_div: return expr_floor_div(v[0], v[1]);
+    case EX_mod: return expr_floor_mod(v[0], v[1]);
+    case EX_min: return v[0] < v[1] ? v[0] : v[1];
+    case EX_max: return v[0] > v[1] ? v[0] : v[1];
+    case EX_lt: return v[0] < v[1];
+    case EX_eq: return v[0] == v[1];
+    case EX_select: return v[0] ? v[1] : v[2];
+    default: gc_assert_failed("an operation with operands", __FILE__, __LINE__);
+    }
+}
+
+static int64_t eval(const ExprPool *p, Expr e, const int64_t *sym, uint32_t stamp) {
+    ExprNode *n = &p->node.v[e];
+    if (n->op == EX_const) return n->value;
+    if (n->op == EX_sym) return sym[n->arg[0]];
+    if (n->stamp == stamp) return n->memo;
+    int64_t v[3] = {0, 0, 0};
+    for (int i = 0; i < arity((ExprOp)n->op); i++) v[i] = eval(p, n->arg[i], sym, stamp);
+    n->stamp = stamp;
+    n->memo = apply((ExprOp)n->op, v);
+    return n->memo;
+}
+
+int64_t expr_eval(const ExprPool *p, Expr e, const int64_t *sym_values) {
+    return eval(p, e, sym_values, new_stamp(p));
+}
+
+/* What a dimension is likely to be when nobody says. */
+enum { TYPICAL = 64 };
+
+static int64_t hint_sym(const SymInfo *s) {
+    int64_t v = s->hint ? s->hint : TYPICAL;
+    return v < s->lo ? s->lo : v > s->hi ? s->hi : v;
+}
+
+static int64_t hint(const ExprPool *p, Expr e, uint32_t stamp) {
+    ExprNode *n = &p->node.v[e];
+    if (n->op == EX_const) return n->value;
+    if (n->op == EX_sym) return hint_sym(&p->sym.v[n->arg[0]]->info);
+    if (n->stamp == stamp) return n->memo;
+    int64_t v[3] = {0, 0, 0};
+    for (int i = 0; i < arity((ExprOp)n->op); i++) v[i] = hint(p, n->arg[i], stamp);
+    n->stamp = stamp;
+    n->memo = apply((ExprOp)n->op, v);
+    return n->memo;
+}
+
+int64_t expr_hint(const ExprPool *p, Expr e) {
+    return hint(p, e, new_stamp(p));
+}
+
+/* Another pool. */
+
+Expr expr_import(ExprPool *to, const ExprPool *from, Expr e) {
+    static Expr (*const make[EX_COUNT])(ExprPool *, Expr, Expr) = {
+        [EX_add] = expr_add, [EX_mul] = expr_mul, [EX_div] = expr_div, [EX_mod] = expr_mod,
+        [EX_min] = expr_min, [EX_max] = expr_max, [EX_lt] = expr_lt,   [EX_eq] = expr_eq};
+    uint32_t sym;
+    if (!e) return 0;
+    ExprOp op = expr_op(from, e);
+    if (op == EX_const) return expr_const(to, expr_value(from, e));
+    if (expr_is_sym(from, e, &sym)) return expr_sym_ref(to, sym);
+    Expr a = expr_import(to, from, expr_arg(from, e, 0));
+    Expr b = expr_import(to, from, expr_arg(from, e, 1));
+    if (op == EX_select) return expr_select(to, a, b, expr_import(to, from, expr_arg(from, e, 2)));
+    return make[op](to, a, b);
+}

@@ -1,0 +1,88 @@
+/* The op table, types, and where nodes come from. */
+#include "graph/ir/ir.h"
+#include "runtime/base/strbuf.h"
+#include <string.h>
+
+const OpInfo op_info[OP_COUNT] = {
+    [OP_none] = {.name = "none", .domain = "", .flags = ""},
+#define CORE_OP(name, cls, arity, dt, domain, flags)                                               \
+    [OP_##name] = {#name, OPC_##cls, arity, #dt[0], domain, flags},
+#include "graph/ir/core_ops.def"
+#undef CORE_OP
+};
+
+_Static_assert(OP_COUNT <= 255, "Node.op is a byte");
+
+bool op_has_flag(Op op, char flag) {
+    return strchr(op_info[op].flags, flag) != NULL;
+}
+
+Graph *graph_create(Arena *a, ExprPool *p, DiagSink *d, const char *name) {
+    Graph *g = ARENA_NEW(a, Graph);
+    g->arena = a;
+    g->exprs = p;
+    g->diags = d;
+    g->name = arena_strdup(a, name ? name : "");
+    vec_push(a, &g->nodes, (Node){0});
+    vec_push(a, &g->locs, ((LocInfo){.node = -1, .op = "", .name = "", .output = ""}));
+    return g;
+}
+
+Expr type_numel(ExprPool *p, const Type *t) {
+    Expr n = expr_const(p, 1);
+    for (int i = 0; i < t->rank; i++) n = expr_mul(p, n, t->dim[i]);
+    return n;
+}
+
+bool type_equal(const Type *a, const Type *b) {
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           !memcmp(a->dim, b->dim, a->rank * sizeof a->dim[0]);
+}
+
+bool type_is_static(const ExprPool *p, const Type *t) {
+    for (int i = 0; i < t->rank; i++)
+        if (!expr_is_const(p, t->dim[i], NULL)) return false;
+    return true;
+}
+
+void type_print(const ExprPool *p, const Type *t, StrBuf *out) {
+    sb_printf(out, "%s[", dtype_name(t->dtype));
+    for (int i = 0; i < t->rank; i++) {
+        if (i) sb_put(out, ", ");
+        expr_print(p, t->dim[i], out);
+    }
+    sb_put(out, "]");
+}
+
+const char *type_text(const ExprPool *p, const Type *t, Arena *a) {
+    StrBuf s;
+    sb_init(&s, a);
+    type_print(p, t, &s);
+    return sb_str(&s);
+}
+
+static void put_loc(const LocInfo *l, StrBuf *s) {
+    if (l->node >= 0) sb_printf(s, "node %d ", l->node);
+    const char *name = *l->name ? l->name : l->output; /* names are optional, outputs are not */
+    if (*name) sb_printf(s, "\"%s\" ", name);
+    sb_put(s, l->op);
+}
+
+const char *graph_place(const Graph *g, Loc l, Arena *a) {
+    StrBuf s;
+    sb_init(&s, a);
+    for (uint32_t depth = 0; l && l < g->locs.n && depth < 32; depth++, l = g->locs.v[l].parent) {
+        if (depth) sb_put(&s, " in ");
+        put_loc(&g->locs.v[l], &s);
+    }
+    return sb_str(&s);
+}
+
+bool control_own_size(const ExprPool *p, const Control *c, uint32_t result, int axis,
+                      uint32_t *sym) {
+    Expr e = c->results[result].dim[axis];
+    if (!c->body[1] || !expr_is_sym(p, e, sym)) return false;
+    for (int b = 0; b < 2; b++)
+        if (c->body[b]->outputs.v[result].type.dim[axis] == e) return false;
+    return expr_sym_info((ExprPool *)(uintptr_t)p, *sym)->kind == SYM_DATA;
+}

@@ -1,0 +1,188 @@
+/* The graph of core ops: one growing node array in topological order.
+ *
+ * A value is the number of the node that makes it: survives growth, prints as %12, serialises.
+ * Nodes are made through graph/build.h only (type rule, fold, CSE, append); a node without a type
+ * cannot exist. Passes rewrite by making new nodes and redirecting uses, then dropping dead ones
+ * (graph/pass.h). Shapes are lists of expressions (graph/expr.h). */
+#ifndef GRAPH_IR_H
+#define GRAPH_IR_H
+
+#include "graph/expr/expr.h"
+#include "runtime/base/diag.h"
+#include "runtime/base/dtype.h"
+#include "runtime/base/vec.h"
+
+#define GRAPH_MAX_RANK 12
+
+typedef uint32_t Value; /* 0 = none */
+
+typedef enum Op {
+    OP_none = 0,
+#define CORE_OP(name, cls, arity, dt, domain, flags) OP_##name,
+#include "graph/ir/core_ops.def"
+#undef CORE_OP
+    OP_COUNT
+} Op;
+
+typedef enum OpClass {
+    OPC_SOURCE, OPC_MAP, OPC_VIEW, OPC_REDUCE, OPC_CONTRACT, OPC_INDEX, OPC_SCAN, OPC_SORT,
+    OPC_RANDOM, OPC_CONTROL
+} OpClass;
+
+typedef struct OpInfo {
+    const char *name;
+    OpClass cls;
+    int8_t arity;
+    char dtype_rule;
+    const char *domain, *flags;
+} OpInfo;
+extern const OpInfo op_info[OP_COUNT];
+bool op_has_flag(Op op, char flag);
+
+typedef struct Type {
+    DType dtype;
+    uint8_t rank;
+    Expr dim[GRAPH_MAX_RANK];
+} Type;
+
+/* Where constant bytes live. Exactly one form: in memory, or in an external file of the model. */
+typedef struct Constant {
+    const void *data; /* elements in graphc's memory form (dtype.def), row-major; always readable
+                         at compile time (external data is mapped) */
+    uint64_t bytes;
+    uint32_t file;    /* 0 = embedded; else 1-based index into Graph.files */
+    uint64_t offset;  /* byte offset in that file */
+    const char *name; /* initializer's name, or "" */
+} Constant;
+
+#define GRAPH_MAX_WINDOW 3
+
+typedef union Attr {
+    struct { uint32_t index; } input;
+    Constant constant;
+    struct { int32_t axis; } axis;      /* iota, concat, proj */
+    struct { uint32_t n; const Expr *v; } exprs;
+    struct { DType to; bool saturate; uint8_t round; } cast; /* saturate: float8 targets.
+                                        round: 0 nearest even, 1 up, 2 down (E8M0 only) */
+    struct { uint8_t axis[GRAPH_MAX_RANK]; } perm;
+    struct { Expr start[GRAPH_MAX_RANK]; int64_t step[GRAPH_MAX_RANK]; } slice; /* size = type */
+    /* out size = (in-1)*(interior+1)+1 + lo + hi; lo/hi may be negative expressions (crop) */
+    struct { Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK]; int64_t interior[GRAPH_MAX_RANK]; } pad;
+    /* Axis `axis[i]` of the input becomes axis[i] (output positions) and a new trailing axis of
+     * size[i] taps appended at the end in order i:
+     *   out[.., o_i, .., t_0 .. t_n-1] = in[.., o_i*stride[i] + t_i*dilation[i], ..]
+     * All reads are in range: pad first. Output positions are given by the type. */
+    struct {
+        uint8_t n;
+        uint8_t axis[GRAPH_MAX_WINDOW];
+        int64_t size[GRAPH_MAX_WINDOW], stride[GRAPH_MAX_WINDOW], dilation[GRAPH_MAX_WINDOW];
+    } window;
+    struct { uint32_t axes; bool last; } reduce; /* bit i = axis i is folded away */
+    /* x [N, S_1..S_n, C], w [K_1..K_n, C/groups, OC]; y [N, O_1..O_n, OC], channels of one group
+     * adjacent; out-of-range taps read 0. O = floor((S + lo + hi - dilation*(K-1) - 1)/stride)+1 */
+    struct {
+        uint8_t n;
+        int64_t stride[GRAPH_MAX_WINDOW], dilation[GRAPH_MAX_WINDOW];
+        int64_t lo[GRAPH_MAX_WINDOW], hi[GRAPH_MAX_WINDOW];
+        int64_t groups;
+        DType to;
+    } conv;
+    /* gather: out has the type's shape R. For data axis d, src[d] >= 0: the coordinate is output
+     * axis src[d]; src[d] < 0: it is the value of operand 1 + (-src[d] - 1), an i64 or i32 tensor
+     * of shape R, clamped into range (lowerings wrap negative indices beforehand).
+     * scatter: the same with R = shape of the updates: result = data, then for every element of the
+     * updates in row-major order result[coordinate] = mode(result[coordinate], update); elements
+     * whose coordinate is out of range are dropped. */
+    struct { int8_t src[GRAPH_MAX_RANK]; uint8_t mode; /* ScatterMode */ } index;
+    struct { int32_t axis; bool exclusive, reverse; } scan;
+    struct { uint64_t seed; } random;
+    struct Control *control;
+} Attr;
+
+typedef enum ScatterMode { SCATTER_set, SCATTER_add, SCATTER_mul, SCATTER_min, SCATTER_max } ScatterMode;
+
+/* Loop and if carry their bodies as graphs over the same expression pool.
+ * if:   operands = cond, captures...; bodies [then, else]; body inputs = captures in order;
+ *       results = body outputs, of the same dtypes and ranks in both; where sizes differ, the result
+ *       has a run-time symbol of its own (control_own_size).
+ * loop: operands = trip count (i64 scalar), cond (bool scalar), carried..., captures...;
+ *       body inputs = cond, carried..., captures...; the iteration number is symbol `iter`;
+ *       body outputs = cond, carried..., scanned...; results = final carried..., scanned stacked
+ *       along a new axis 0. `trip` is known when the trip count is an expression and the body's cond
+ *       stays true: then scanned sizes are known. */
+typedef struct Control {
+    struct Graph *body[2];
+    uint32_t ncarried, nscanned;
+    uint32_t iter;      /* symbol number */
+    Expr trip;          /* 0 when data-dependent */
+    uint32_t nresults;
+    Type *results;
+} Control;
+
+typedef uint32_t Loc; /* index into Graph.locs; 0 = unknown */
+
+/* An ONNX node, as users know it. */
+typedef struct LocInfo {
+    int32_t node; /* index in the model's main graph; -1 inside a function body */
+    const char *op, *name, *output; /* never NULL */
+    Loc parent;   /* the call that an inlined node came from */
+} LocInfo;
+
+typedef struct Node {
+    uint8_t op; /* Op */
+    uint32_t nin;
+    const Value *in;
+    Attr attr;
+    Type type;
+    Loc loc;
+} Node;
+
+typedef struct IoInfo {
+    const char *name;
+    Value value;    /* input: the OP_input node; output: the value returned */
+    Type type;      /* as declared; for inputs every dimension is an expression over symbols */
+} IoInfo;
+
+typedef struct Graph {
+    Arena *arena;
+    ExprPool *exprs;
+    DiagSink *diags;
+    const char *name;
+    bool is_body; /* body of a Control: its inputs are not the model's */
+    VEC(Node) nodes; /* nodes.v[0] is a placeholder; a node's inputs have smaller numbers */
+    VEC(IoInfo) inputs;
+    VEC(IoInfo) outputs;
+    VEC(LocInfo) locs;         /* locs.v[0] is the unknown place */
+    VEC(const char *) files;   /* external data files, relative to the model */
+    VEC(Expr) elem_cache;      /* see build.h */
+    /* Pairs of expressions assumed equal by broadcasting; the runtime checks them when bound. */
+    struct { Expr a, b; Loc loc; } *assume;
+    uint32_t nassume, assume_cap;
+    struct BuildState *build;  /* CSE table and element tracking, owned by build.c */
+} Graph;
+
+static inline const Node *graph_node(const Graph *g, Value v) { return &g->nodes.v[v]; }
+static inline const Type *graph_type(const Graph *g, Value v) { return &g->nodes.v[v].type; }
+
+Graph *graph_create(Arena *a, ExprPool *p, DiagSink *d, const char *name);
+Expr type_numel(ExprPool *p, const Type *t);
+bool type_equal(const Type *a, const Type *b);
+bool type_is_static(const ExprPool *p, const Type *t);
+/* f32[batch, 768] */
+void type_print(const ExprPool *p, const Type *t, StrBuf *out);
+const char *type_text(const ExprPool *p, const Type *t, Arena *a);
+/* The symbol that an if gives to a size in which its branches differ. */
+bool control_own_size(const ExprPool *p, const Control *c, uint32_t result, int axis, uint32_t *sym);
+/* node 17 "val_12" Conv, with the call chain for inlined nodes. */
+const char *graph_place(const Graph *g, Loc l, Arena *a);
+
+/* .gir text out and in (DESIGN: one fact a line). Printing then parsing gives an equal graph, apart
+ * from constants above 64 unequal elements: they print as a hash, and reading draws stand-in values
+ * from it. Symbols no line mentions are left out. */
+void graph_print(const Graph *g, StrBuf *out);
+Graph *graph_parse(Arena *a, DiagSink *d, const char *text);
+
+/* Checks every invariant above; names the first node that breaks one (D_VERIFY). */
+graphc_status graph_verify(const Graph *g);
+
+#endif

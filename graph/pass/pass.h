@@ -1,0 +1,28 @@
+/* Graph passes. Each takes a verified graph and gives a verified graph; what a pass needs, keeps and
+ * breaks is stated above its definition. Passes build a new graph (same pool, same arena). */
+#ifndef GRAPH_PASS_H
+#define GRAPH_PASS_H
+
+#include "graph/build/build.h"
+
+/* X(name, what it does); graph_optimise says in which order, some of them twice. */
+#define GRAPH_PASSES(X)                                                                            \
+    X(canon, "algebra: guards, spellings of one meaning, views pushed towards inputs")             \
+    X(transpose_sink, "permutes move through maps and reductions until they cancel")               \
+    X(bn_fold, "per-channel scale and shift after a convolution move into its weights and bias")   \
+    X(merge_dots, "contractions that share an input become one with concatenated weights")         \
+    X(dce, "dead nodes are dropped and numbers compacted")
+
+#define X(name, what) Graph *pass_##name(Graph *g);
+GRAPH_PASSES(X)
+#undef X
+
+typedef struct PassDump {
+    void (*fn)(void *ctx, int index, const char *pass, const Graph *g); /* called when it changed */
+    void *ctx;
+} PassDump;
+
+/* All passes in order, to a fixpoint where it pays; verifies after each in debug builds. */
+graphc_status graph_optimise(Graph **g, const PassDump *dump);
+
+#endif

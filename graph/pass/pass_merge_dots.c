@@ -1,0 +1,233 @@
+/* merge_dots: contractions that share their left operand and have constant right operands (the
+ * query, key and value projections of attention) become one contraction with the right operands
+ * side by side, followed by slices. What all of them do next alike (reshape that keeps the last
+ * axis, cast, a constant row added) is done once, before the slices.
+ *
+ * Dots whose results meet in one element-wise chain (the gate and up projections of a gated unit)
+ * stay apart: fusion makes one kernel with several accumulators of them, which needs no slices.
+ *
+ * Needs: canonical spelling (pass_canon). Keeps: meaning, bit for bit. Breaks: nothing; leaves dead
+ * nodes for dce. */
+#include "graph/pass/pass.h"
+#include "graph/pass/rewrite.h"
+
+#define MAX_SIBLINGS 16
+#define MAX_CHAIN    16 /* maps that are followed to see where dots meet */
+
+typedef struct MergeState {
+    bool *constant;
+    Value *user; /* the reader of each value that has exactly one */
+} MergeState;
+
+typedef struct Siblings {
+    uint32_t n;
+    Value head[MAX_SIBLINGS]; /* where each chain stands, in the old graph */
+    Expr width[MAX_SIBLINGS], offset[MAX_SIBLINGS], total;
+    Value merged; /* the chains side by side, in the new graph */
+} Siblings;
+
+static Value single_user(const Rewrite *r, Value v) {
+    return r->uses[v] == 1 ? ((MergeState *)r->ctx)->user[v] : 0;
+}
+
+static bool is_map(const Graph *g, Value v) {
+    return op_info[graph_node(g, v)->op].cls == OPC_MAP;
+}
+
+static uint32_t varying_operands(const Rewrite *r, Value v) {
+    const MergeState *m = r->ctx;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < graph_node(r->from, v)->nin; i++)
+        n += !m->constant[graph_node(r->from, v)->in[i]];
+    return n;
+}
+
+/* The first map with several non-constant operands that v's only readers lead to; 0 if there is
+ * none. A reader of its own input twice (silu) still counts as one way. */
+static Value meeting_point(const Rewrite *r, Value v) {
+    const Graph *g = r->from;
+    for (int i = 0; i < MAX_CHAIN; i++) {
+        Value u = 0;
+        const MergeState *m = r->ctx;
+        if (r->uses[v] == 1) {
+            u = m->user[v];
+        } else if (r->uses[v] == 2) { /* x * sigmoid(x): one of the readers reads the other */
+            for (Value w = v + 1; w < g->nodes.n && !u; w++) {
+                const Node *n = graph_node(g, w);
+                if (n->nin == 2 && is_map(g, w) && (n->in[0] == v || n->in[1] == v)) {
+                    Value other = n->in[0] == v ? n->in[1] : n->in[0];
+                    const Node *o = graph_node(g, other);
+                    if (o->nin == 1 && o->in[0] == v && r->uses[other] == 1) u = w;
+                }
+            }
+            if (u) {
+                v = u;
+                continue;
+            }
+        }
+        if (!u) return 0;
+        if (is_map(g, u)) {
+            if (varying_operands(r, u) > 1) return u;
+        } else if (graph_node(g, u)->op != OP_reshape) {
+            return 0;
+        }
+        v = u;
+    }
+    return 0;
+}
+
+static Value meets_another(const Rewrite *r, const Value *dots, uint32_t n, uint32_t i) {
+    Value at = meeting_point(r, dots[i]);
+    for (uint32_t k = 0; at && k < n; k++)
+        if (k != i && meeting_point(r, dots[k]) == at) return at;
+    return 0;
+}
+
+static bool same_but_last(const Type *a, const Type *b) {
+    if (a->dtype != b->dtype || a->rank != b->rank) return false;
+    for (int i = 0; i + 1 < a->rank; i++)
+        if (a->dim[i] != b->dim[i]) return false;
+    return true;
+}
+
+static uint32_t find_siblings(const Rewrite *r, Value first, Value *out) {
+    const Graph *g = r->from;
+    const MergeState *m = r->ctx;
+    const Node *f = graph_node(g, first);
+    Value all[MAX_SIBLINGS];
+    uint32_t n = 0, kept = 0;
+    for (Value v = first; v < g->nodes.n && n < MAX_SIBLINGS; v++) {
+        const Node *d = graph_node(g, v);
+        if (d->op == OP_dot && d->in[0] == f->in[0] && m->constant[d->in[1]] && !r->map[v] &&
+            d->attr.cast.to == f->attr.cast.to &&
+            same_but_last(graph_type(g, d->in[1]), graph_type(g, f->in[1])))
+            all[n++] = v;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (!meets_another(r, all, n, i)) out[kept++] = all[i];
+    return kept && out[0] == first ? kept : 0;
+}
+
+/* A constant value and what it needs, copied ahead of its turn: depth is that of weight
+ * expressions. */
+static Value copy_now(Rewrite *r, Value v) {
+    const Node *n = graph_node(r->from, v);
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (!r->map[n->in[i]]) r->map[n->in[i]] = copy_now(r, n->in[i]);
+    return r->map[v] = rewrite_copy(r, v);
+}
+
+static Value concat_now(Rewrite *r, const Value *in, uint32_t n, int axis) {
+    Value parts[MAX_SIBLINGS];
+    for (uint32_t i = 0; i < n; i++) parts[i] = copy_now(r, in[i]);
+    return build_concat(r->to, parts, n, axis);
+}
+
+/* The row that is expanded to `v`: its dimensions are 1 but for a last one of the given width. */
+static Value expanded_row(const Rewrite *r, Value v, Expr width) {
+    const Graph *g = r->from;
+    const MergeState *m = r->ctx;
+    const Node *n = graph_node(g, v);
+    if (n->op != OP_expand || !m->constant[n->in[0]]) return 0;
+    const Type *t = graph_type(g, n->in[0]);
+    for (int i = 0; i + 1 < t->rank; i++)
+        if (!expr_is_value(g->exprs, t->dim[i], 1)) return 0;
+    return t->rank && t->dim[t->rank - 1] == width ? n->in[0] : 0;
+}
+
+static bool step_reshape(Rewrite *r, Siblings *s, const Value *next) {
+    const Type *first = graph_type(r->from, next[0]);
+    Type t = *first;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const Type *x = graph_type(r->from, next[i]);
+        if (!x->rank || x->dim[x->rank - 1] != s->width[i] || !same_but_last(x, first))
+            return false;
+    }
+    t.dim[t.rank - 1] = s->total;
+    s->merged = build_reshape(r->to, s->merged, t.rank, t.dim);
+    return true;
+}
+
+/* The same map on every chain: alone, or with a constant row as its other operand. */
+static bool step_map(Rewrite *r, Siblings *s, const Value *next) {
+    const Graph *g = r->from;
+    const Node *f = graph_node(g, next[0]);
+    if (f->nin == 1) {
+        Node n = *f;
+        n.type = *graph_type(r->to, s->merged);
+        n.type.dtype = f->type.dtype;
+        for (uint32_t i = 1; i < s->n; i++)
+            if (graph_node(g, next[i])->type.dtype != f->type.dtype) return false;
+        s->merged = build_like(r->to, &n, &s->merged, 1);
+        return true;
+    }
+    if (f->nin != 2) return false;
+    uint32_t side = f->in[0] == s->head[0] ? 0 : 1;
+    Value rows[MAX_SIBLINGS];
+    for (uint32_t i = 0; i < s->n; i++) {
+        const Node *n = graph_node(g, next[i]);
+        if (n->in[side] != s->head[i]) return false;
+        rows[i] = expanded_row(r, n->in[1 - side], s->width[i]);
+        if (!rows[i]) return false;
+    }
+    const Type *t = graph_type(r->to, s->merged);
+    Value row = concat_now(r, rows, s->n, -1);
+    Value in[2];
+    in[side] = s->merged;
+    in[1 - side] = build_expand(r->to, row, t->rank, t->dim);
+    s->merged = build_map(r->to, (Op)f->op, in, 2);
+    return true;
+}
+
+/* Moves every chain one node on if all do the same; false if they part here. */
+static bool step(Rewrite *r, Siblings *s) {
+    Value next[MAX_SIBLINGS] = {0};
+    for (uint32_t i = 0; i < s->n; i++) {
+        next[i] = single_user(r, s->head[i]);
+        if (!next[i] || graph_node(r->from, next[i])->op != graph_node(r->from, next[0])->op)
+            return false;
+    }
+    bool reshape = graph_node(r->from, next[0])->op == OP_reshape;
+    if (reshape ? !step_reshape(r, s, next) : !is_map(r->from, next[0]) || !step_map(r, s, next))
+        return false;
+    for (uint32_t i = 0; i < s->n; i++) s->head[i] = next[i];
+    return true;
+}
+
+static void cut(Rewrite *r, const Siblings *s) {
+    for (uint32_t i = 0; i < s->n; i++)
+        r->map[s->head[i]] = build_slice_axis(r->to, s->merged, -1, s->offset[i], s->width[i], 1);
+}
+
+static Value merge(Rewrite *r, Value v) {
+    const Graph *g = r->from;
+    const MergeState *m = r->ctx;
+    const Node *n = graph_node(g, v);
+    Siblings s = {0};
+    Value weights[MAX_SIBLINGS];
+    if (n->op != OP_dot || !m->constant[n->in[1]]) return 0;
+    s.n = find_siblings(r, v, s.head);
+    if (s.n < 2) return 0;
+    s.total = expr_const(g->exprs, 0);
+    for (uint32_t i = 0; i < s.n; i++) {
+        const Type *t = graph_type(g, s.head[i]);
+        weights[i] = graph_node(g, s.head[i])->in[1];
+        s.width[i] = t->dim[t->rank - 1];
+        s.offset[i] = s.total;
+        s.total = expr_add(g->exprs, s.total, s.width[i]);
+    }
+    s.merged =
+        build_dot(r->to, rewrite_in(r, v, 0), concat_now(r, weights, s.n, -1), n->attr.cast.to);
+    cut(r, &s);
+    while (step(r, &s)) cut(r, &s);
+    return r->map[v];
+}
+
+Graph *pass_merge_dots(Graph *g) {
+    MergeState m = {ARENA_ARRAY(g->arena, bool, g->nodes.n),
+                    ARENA_ARRAY(g->arena, Value, g->nodes.n)};
+    graph_mark_constant(g, m.constant);
+    for (Value v = 1; v < g->nodes.n; v++)
+        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) m.user[graph_node(g, v)->in[i]] = v;
+    return rewrite_graph(g, merge, &m);
+}

@@ -1,0 +1,69 @@
+#include "graph/pass/pass.h"
+#include "graph/pass/rewrite.h"
+#include "runtime/base/map.h"
+
+/* dce: a copy of what the outputs need, numbers compacted. Needs and breaks nothing. */
+Graph *pass_dce(Graph *g) {
+    return rewrite_graph(g, NULL, NULL);
+}
+
+static bool same_graph(const Graph *a, const Graph *b) {
+    StrBuf x, y;
+    sb_init(&x, a->arena);
+    sb_init(&y, a->arena);
+    graph_print(a, &x);
+    graph_print(b, &y);
+    return x.n == y.n && hash_bytes(sb_str(&x), x.n, 0) == hash_bytes(sb_str(&y), y.n, 0);
+}
+
+typedef struct Passes {
+    Graph *g;
+    const PassDump *dump;
+    int index;
+} Passes;
+
+static graphc_status run(Passes *p, const char *name, Graph *(*pass)(Graph *)) {
+    Graph *before = p->g;
+    p->g = pass_dce(pass(before));
+    if (diag_errors(p->g->diags)) return diag_status(p->g->diags);
+#ifndef NDEBUG
+    GC_TRY(graph_verify(p->g));
+#endif
+    p->index++;
+    if (p->dump && !same_graph(before, p->g)) p->dump->fn(p->dump->ctx, p->index, name, p->g);
+    return GRAPHC_OK;
+}
+
+/* `seq < 513`, required for a slice to lie inside its table, bounds the size itself: what the
+ * session checks when inputs are bound, and what every later simplification may use. */
+static void narrow(Graph *g) {
+    ExprPool *p = g->exprs;
+    for (uint32_t i = 0; i < g->nassume; i++) {
+        Expr cond = g->assume[i].b;
+        uint32_t sym;
+        int64_t limit;
+        if (!expr_is_value(p, g->assume[i].a, 1) || expr_op(p, cond) != EX_lt) continue;
+        if (!expr_is_sym(p, expr_arg(p, cond, 0), &sym)) continue;
+        SymInfo *s = expr_sym_info(p, sym);
+        if (!expr_is_const(p, expr_arg(p, cond, 1), &limit) || s->kind != SYM_DIM) continue;
+        if (limit > s->hi || limit <= s->lo) continue;
+        s->hi = limit - 1;
+        (void)diag(g->diags, D_ASSUME, graph_place(g, g->assume[i].loc, g->arena), "%s <= %lld",
+                    s->name, (long long)s->hi);
+    }
+}
+
+#define RUN(name) GC_TRY(run(&p, #name, pass_##name))
+graphc_status graph_optimise(Graph **g, const PassDump *dump) {
+    Passes p = {*g, dump, 0};
+    narrow(p.g);
+    RUN(dce);
+    RUN(canon);
+    RUN(transpose_sink);
+    RUN(canon);          /* what came together behind the permutes */
+    RUN(transpose_sink); /* reshapes that became one */
+    RUN(bn_fold);
+    RUN(merge_dots);
+    *g = p.g;
+    return GRAPHC_OK;
+}

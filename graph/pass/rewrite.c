@@ -1,0 +1,156 @@
+#include "graph/pass/rewrite.h"
+
+#include <string.h>
+
+static void count_uses(Rewrite *r) {
+    const Graph *g = r->from;
+    for (Value v = 1; v < g->nodes.n; v++)
+        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) r->uses[graph_node(g, v)->in[i]]++;
+    for (uint32_t i = 0; i < g->outputs.n; i++) r->uses[g->outputs.v[i].value]++;
+}
+
+typedef void (*SymFn)(void *ctx, uint32_t sym);
+
+static void syms_of(const Graph *g, const Expr *e, uint32_t n, SymFn fn, void *ctx) {
+    for (uint32_t i = 0; i < n; i++)
+        if (e[i]) expr_each_sym(g->exprs, e[i], fn, ctx);
+}
+
+void graph_node_syms(const Graph *g, const Node *n, SymFn fn, void *ctx) {
+    const Attr *a = &n->attr;
+    syms_of(g, n->type.dim, n->type.rank, fn, ctx);
+    if (n->op == OP_exprs) syms_of(g, a->exprs.v, a->exprs.n, fn, ctx);
+    if (n->op == OP_slice) syms_of(g, a->slice.start, n->type.rank, fn, ctx);
+    if (n->op == OP_pad) syms_of(g, a->pad.lo, n->type.rank, fn, ctx);
+    if (n->op == OP_pad) syms_of(g, a->pad.hi, n->type.rank, fn, ctx);
+    if (n->op != OP_if && n->op != OP_loop) return;
+    syms_of(g, &a->control->trip, 1, fn, ctx);
+    for (int i = 0; i < 2 && a->control->body[i]; i++)
+        for (Value v = 1; v < a->control->body[i]->nodes.n; v++)
+            graph_node_syms(g, graph_node(a->control->body[i], v), fn, ctx);
+}
+
+/* What is alive, and the node that computes each symbol of kind SYM_DATA. */
+typedef struct Liveness {
+    bool *live;     /* by value */
+    Value *definer; /* by symbol; 0 = no node */
+    Value v;        /* the node at hand */
+} Liveness;
+
+static void note_definer(void *ctx, uint32_t sym) {
+    Liveness *l = ctx;
+    if (!l->definer[sym]) l->definer[sym] = l->v;
+}
+
+static void mark_definer(void *ctx, uint32_t sym) {
+    Liveness *l = ctx;
+    l->live[l->definer[sym]] = true; /* entry 0 stands for no node */
+}
+
+static void note_own_sizes(const Graph *g, const Control *c, Liveness *l) {
+    uint32_t sym;
+    for (uint32_t i = 0; i < c->nresults; i++)
+        for (int a = 0; a < c->results[i].rank; a++)
+            if (control_own_size(g->exprs, c, i, a, &sym)) note_definer(l, sym);
+}
+
+/* compact defines its length, a loop of unknown length the sizes of its stacked results, an if
+ * those that its branches do not agree on. */
+Value *graph_definers(const Graph *g) {
+    Liveness own = {.definer = ARENA_ARRAY(g->arena, Value, expr_sym_count(g->exprs))}, *l = &own;
+    for (l->v = 1; l->v < g->nodes.n; l->v++) {
+        const Node *n = graph_node(g, l->v);
+        if (n->op == OP_compact) syms_of(g, n->type.dim, 1, note_definer, l);
+        if (n->op == OP_if) note_own_sizes(g, n->attr.control, l);
+        if (n->op != OP_loop || n->attr.control->trip) continue;
+        for (uint32_t i = n->attr.control->ncarried; i < n->attr.control->nresults; i++)
+            syms_of(g, n->attr.control->results[i].dim, 1, note_definer, l);
+    }
+    for (uint32_t s = 0; s < expr_sym_count(g->exprs); s++)
+        if (expr_sym_info(g->exprs, s)->kind != SYM_DATA) l->definer[s] = 0;
+    return l->definer;
+}
+
+/* Operands and definers of symbols have smaller numbers, so one walk backwards does it. */
+bool *graph_live(const Graph *g) {
+    Liveness l = {.live = ARENA_ARRAY(g->arena, bool, g->nodes.n)};
+    l.definer = graph_definers(g);
+    for (uint32_t i = 0; i < g->outputs.n; i++) l.live[g->outputs.v[i].value] = true;
+    for (uint32_t i = 0; i < g->inputs.n; i++) l.live[g->inputs.v[i].value] = true;
+    for (Value v = g->nodes.n; v-- > 1;) {
+        if (!l.live[v]) continue;
+        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) l.live[graph_node(g, v)->in[i]] = true;
+        graph_node_syms(g, graph_node(g, v), mark_definer, &l);
+    }
+    return l.live;
+}
+
+static void copy_facts(Rewrite *r) {
+    Graph *to = r->to;
+    const Graph *g = r->from;
+    for (uint32_t i = 1; i < g->locs.n; i++) vec_push(to->arena, &to->locs, g->locs.v[i]);
+    for (uint32_t i = 0; i < g->files.n; i++) vec_push(to->arena, &to->files, g->files.v[i]);
+    to->assume = arena_copy(to->arena, g->assume, g->nassume * sizeof *g->assume);
+    to->nassume = to->assume_cap = g->nassume;
+    for (uint32_t i = 0; i < g->inputs.n; i++) {
+        build_at(to, graph_node(g, g->inputs.v[i].value)->loc);
+        r->map[g->inputs.v[i].value] = build_input(to, g->inputs.v[i].name, g->inputs.v[i].type);
+    }
+}
+
+static Control *copy_bodies(const Control *c, RewriteFn fn, void *ctx, Arena *a) {
+    Control *n = arena_copy(a, c, sizeof *c);
+    for (int i = 0; i < 2; i++)
+        if (c->body[i]) n->body[i] = rewrite_graph(c->body[i], fn, ctx);
+    return n;
+}
+
+Value rewrite_copy(Rewrite *r, Value v) {
+    if (r->map[v]) return r->map[v];
+    const Node *n = graph_node(r->from, v);
+    Value *in = ARENA_ARRAY(r->to->arena, Value, n->nin);
+    for (uint32_t i = 0; i < n->nin; i++) in[i] = r->map[n->in[i]];
+    return build_like(r->to, n, in, n->nin);
+}
+
+static Value copy_control(Rewrite *r, RewriteFn fn, Value v) {
+    Node n = *graph_node(r->from, v);
+    n.attr.control = copy_bodies(n.attr.control, fn, r->ctx, r->to->arena);
+    Value *in = ARENA_ARRAY(r->to->arena, Value, n.nin);
+    for (uint32_t i = 0; i < n.nin; i++) in[i] = r->map[n.in[i]];
+    return build_like(r->to, &n, in, n.nin);
+}
+
+Graph *rewrite_graph(const Graph *g, RewriteFn fn, void *ctx) {
+    Rewrite r = {.from = g, .to = graph_create(g->arena, g->exprs, g->diags, g->name), .ctx = ctx};
+    r.to->is_body = g->is_body;
+    r.map = ARENA_ARRAY(g->arena, Value, g->nodes.n);
+    r.uses = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n);
+    count_uses(&r);
+    copy_facts(&r);
+    bool *live = graph_live(g);
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        if (!live[v] || r.map[v]) continue;
+        build_at(r.to, n->loc);
+        if (n->op == OP_if || n->op == OP_loop) r.map[v] = copy_control(&r, fn, v);
+        if (!r.map[v] && fn) r.map[v] = fn(&r, v);
+        if (!r.map[v]) r.map[v] = rewrite_copy(&r, v);
+    }
+    for (uint32_t i = 0; i < g->outputs.n; i++)
+        build_output(r.to, g->outputs.v[i].name, r.map[g->outputs.v[i].value]);
+    return r.to;
+}
+
+void graph_mark_constant(const Graph *g, bool *flags) {
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        bool is = n->op == OP_const ||
+                  (op_info[n->op].cls != OPC_SOURCE && op_info[n->op].cls != OPC_CONTROL);
+        for (uint32_t i = 0; is && i < n->nin; i++) {
+            const Node *in = graph_node(g, n->in[i]);
+            is = flags[n->in[i]] || in->op == OP_iota;
+        }
+        flags[v] = is && type_is_static(g->exprs, &n->type);
+    }
+}

@@ -1,0 +1,45 @@
+/* How passes change a graph: they copy it node by node into a new one over the same pool and arena,
+ * making something else where they want. A value that nothing uses any more is left behind by the
+ * next dce. */
+#ifndef GRAPH_REWRITE_H
+#define GRAPH_REWRITE_H
+
+#include "graph/build/build.h"
+
+typedef struct Rewrite {
+    const Graph *from;
+    Graph *to;
+    Value *map;     /* value in `from` -> value in `to`; 0 = not copied yet */
+    uint32_t *uses; /* readers of each value of `from`; an output counts as one */
+    void *ctx;      /* the pass's own */
+} Rewrite;
+
+/* What becomes of node v of r->from, whose operands are mapped: a value of r->to, or 0 to have it
+ * copied as it is. */
+typedef Value (*RewriteFn)(Rewrite *r, Value v);
+
+/* The whole rewritten graph, control bodies included (each body is a graph of its own). fn may be
+ * NULL: a plain copy of what the outputs need. */
+Graph *rewrite_graph(const Graph *g, RewriteFn fn, void *ctx);
+
+/* The copy of v with mapped operands, made now if it was not. */
+Value rewrite_copy(Rewrite *r, Value v);
+static inline Value rewrite_in(const Rewrite *r, Value v, uint32_t i) {
+    return r->map[graph_node(r->from, v)->in[i]];
+}
+
+/* Calls fn for the symbols of a node's type, attributes and bodies. */
+void graph_node_syms(const Graph *g, const Node *n, void (*fn)(void *ctx, uint32_t sym), void *ctx);
+
+/* The node whose run gives a symbol of kind SYM_DATA its value, by symbol; 0 = none in this graph.
+ * A symbol has to be computed before it is used, as an operand has. */
+Value *graph_definers(const Graph *g);
+
+/* By value: whether the outputs need it. Inputs stay, since they are the signature. */
+bool *graph_live(const Graph *g);
+
+/* True if v depends on constants alone (weights, and what is computed from them). flags has
+ * g->nodes.n entries. */
+void graph_mark_constant(const Graph *g, bool *flags);
+
+#endif
