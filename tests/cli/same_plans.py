@@ -22,6 +22,7 @@ def compile_with(graphc, model, target):
     with tempfile.TemporaryDirectory() as tmp:
         plan = os.path.join(tmp, "plan")
         status = subprocess.run([graphc, model, "-o", plan, "--target", target, "--threads", "1"],
+                                stdout=subprocess.DEVNULL,
                                 stderr=subprocess.DEVNULL).returncode
         return status, open(plan, "rb").read() if status == 0 else b""
 
