@@ -41,8 +41,10 @@ bool fuse_siblings(const Fuse *f, Value a, Value b) {
     if (x->op != y->op || x->in[0] != y->in[0] || !type_equal(&x->type, &y->type)) return false;
     if (f->v[a].attn || f->v[b].attn) return false;
     if (!type_equal(graph_type(f->g, x->in[1]), graph_type(f->g, y->in[1]))) return false;
+    /* One kernel has one form of B operands: a constant one and a fed one are no siblings. */
+    if (fuse_packs(f, a) != fuse_packs(f, b)) return false;
     if (x->op == OP_conv)
-        return !fuse_is_depthwise(f, a) && !fuse_is_wino(f, a) &&
+        return !fuse_is_depthwise(f, a) && !fuse_is_wino(f, a) && !fuse_is_wino(f, b) &&
                !memcmp(&x->attr.conv, &y->attr.conv, sizeof x->attr.conv);
     return true;
 }

@@ -268,6 +268,7 @@ bool group_reaches(Fuse *f, Group *from, Group *to);
 void fuse_find_attention(Fuse *f);
 
 /* pack.c */
+bool fuse_packs(const Fuse *f, Value dot); /* its B operand is read in packed form */
 uint32_t fuse_pack(Fuse *f, Value dot); /* 1 + pack number, 0 = B is read as it comes */
 Expr pack_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx);
 Expr pack_numel(Fuse *f, const Pack *k);

@@ -63,12 +63,17 @@ static void pack_group(Fuse *f, Pack *k) {
     fuse_demand(f, g, k->b, r.idx, USE_point, READ_masked);
 }
 
+bool fuse_packs(const Fuse *f, Value dot) {
+    const Node *n = graph_node(f->g, dot);
+    const Type *t = graph_type(f->g, n->in[1]);
+    if (!f->m->pack_width || fuse_is_depthwise(f, dot) || !f->v[n->in[1]].const_only) return false;
+    double groups = n->op == OP_conv ? (double)n->attr.conv.groups : 1;
+    return fuse_hint(f, t->dim[t->rank - 1]) >= 16 * groups;
+}
+
 uint32_t fuse_pack(Fuse *f, Value dot) {
-    if (!f->m->pack_width || fuse_is_depthwise(f, dot)) return 0;
-    Value b = graph_node(f->g, dot)->in[1];
-    if (!f->v[b].const_only) return 0;
+    if (!fuse_packs(f, dot)) return 0;
     Pack k = pack_of(f, dot);
-    if (fuse_hint(f, k.n) < 16) return 0;
     k.wino = fuse_is_wino(f, dot);
     for (uint32_t i = 0; i < f->packs.n; i++) {
         const Pack *o = &f->packs.v[i];

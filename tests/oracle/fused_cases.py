@@ -138,3 +138,12 @@ for op, kw in (("AveragePool", {}), ("AveragePool", {"count_include_pad": 1}), (
     for k, pads in ((40, [0, 0, 0, 0]), (9, [2, 1, 0, 3])):
         both(f"far_{op}_{k}_{len(kw)}", lambda c: c.op(op, "x", kernel_shape=[k, k], strides=[k, k], ceil_mode=1, pads=pads, **kw),
              free={"x": {0: "b"}}, x=f32(2, 3, 5, 7))
+
+# ---- contractions that share an operand, some of the others constant and some fed ----------------------------
+for m, k, n in ((1, 16, 33), (17, 9, 50), (5, 40, 96)):
+    for tag, const in (("wv", ("v",)), ("vw", ("w",))):
+        w, v = f32(k, n), f32(k, n)
+        both(f"shared_matmul_{tag}_{m}x{k}x{n}", lambda c: c.op("Mul", c.op("MatMul", "x", "w"), c.op("Tanh", c.op("MatMul", "x", "v"))),
+             free={"x": {0: "m"}}, x=f32(m, k), w=w, v=v, const=const)
+both("shared_conv_wv", lambda c: c.op("Mul", c.op("Conv", "x", "w"), c.op("Conv", "x", "v")), free={"x": {0: "b"}},
+     x=f32(2, 5, 4, 7), w=f32(33, 5, 1, 1), v=f32(33, 5, 1, 1), const=("v",))

@@ -86,6 +86,13 @@ static void test_verify(void) {
         /* updates in parallel */
         "kernel x poi i=N\n param 0 f32[N] written\n %1 f32 const 1\n %2 f32 atomic add p0[0] "
         "%1\nend\n",
+        /* two right operands, of which only the first lies in panels */
+        "kernel x tem dot m=5 n=50 ~k=N\n param 0 f32[N*5]\n param 1 f32[N*96]\n"
+        " param 2 f32[N*50]\n param 3 f32[250] written\n %1 f32 load p0[m*N + k]\n"
+        " %2 f32 load p1[n/48*48*N + k*48 + n%48]\n %3 f32 mul %1, %2\n"
+        " %4 f32 reduce sum k %3\n %5 f32 load p2[k*50 + n]\n %6 f32 mul %1, %5\n"
+        " %7 f32 reduce sum k %6\n %8 f32 add %4, %7\n %9 f32 store p3[m*50 + n] %8\n"
+        " dot batch - m m n n k k pack 48 a %1 acc %4 b %2 acc %7 b %5\nend\n",
     };
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         Env e = env_new();
