@@ -8,7 +8,7 @@
 typedef enum CodeForm {
     CODE_x86_64_v3, /* position-independent image: code and read-only data, entry offsets */
     CODE_x86_64_v4,
-    CODE_ptx,       /* NUL-terminated text */
+    CODE_ptx, /* NUL-terminated text */
     CODE_cubin,
     CODE_FORMS
 } CodeForm;
@@ -19,25 +19,60 @@ typedef struct CodeBlob {
     uint64_t size;
 } CodeBlob;
 
+/* A tensor map: how the GPU's copy engine sees a buffer, passed to the kernel by value. `tiled`
+ * moves boxes; im2col moves `pixels` positions of a convolution's window by `channels` channels,
+ * dims innermost first: channels, 1 to 3 spatial ones, batch. What lies outside is read as 0. */
+typedef struct CodeMap {
+    uint32_t param; /* the kernel's buffer */
+    DType dtype;    /* of the elements it moves; may differ from the buffer's */
+    bool im2col;
+    uint32_t rank;    /* 1 to 5; im2col: 3 to 5 */
+    Expr base;        /* elements from the buffer's start; 0 = none. 16-byte aligned there */
+    Expr size[5];     /* elements, innermost first; at most 2^32 */
+    Expr stride[4];   /* bytes between elements of dims 1 to rank - 1: multiples of 16 */
+    uint32_t box[5];  /* tiled: elements a copy moves, at most 256 each */
+    uint32_t step[5]; /* distance of the elements moved; 0 = 1 */
+    int32_t lower[3], upper[3]; /* im2col: window corners per spatial dim, innermost first */
+    uint32_t channels, pixels;  /* im2col: per copy; at most 256 and 1024 */
+    uint32_t swizzle;           /* bytes: 0, 32, 64, 128 */
+    uint32_t promotion;         /* of reads in L2, bytes: 0, 64, 128, 256 */
+} CodeMap;
+
 /* One compiled kernel. `dims` are the expressions whose values the kernel takes, in order. */
-typedef struct CodeKernel {
-    const char *symbol;         /* GPU: entry name in the PTX/cubin */
+typedef struct CodeKernel CodeKernel;
+struct CodeKernel {
+    const char *symbol; /* GPU: entry name in the PTX/cubin */
     uint32_t ndims;
     const Expr *dims;
     uint64_t entry[CODE_FORMS]; /* CPU: byte offset of the entry in that form's image */
     /* CPU: the entry runs work items [begin, end) of `work`; scratch bytes per thread. */
     Expr work, scratch_bytes;
-    Expr cost;                  /* rough nanoseconds of all work on one core: how far to split */
+    Expr cost; /* rough nanoseconds of all work on one core: how far to split */
     /* GPU */
     Expr grid[3];
     uint32_t block[3];
-    uint32_t shared_bytes;
-} CodeKernel;
+    uint32_t shared_bytes; /* dynamic; may be above 48 KiB */
+    uint32_t cluster[3];   /* blocks of a cluster; 0 = none */
+    /* Launched with programmatic stream serialisation: it may start before the kernel in front of
+     * it has ended, and executes griddepcontrol.wait before its first write and before its first
+     * read of anything that any kernel of the run writes. */
+    bool dependent;
+    Expr zero_bytes; /* zeroed memory passed as one more pointer; 0 = none */
+    bool zero_kept;  /* the kernel leaves it zero, so it is zeroed once */
+    uint32_t nmaps;
+    const CodeMap *maps;
+    uint32_t cubin; /* 1 + the blob that holds it; 0: none */
+    /* Other kernels for the same step. `choice` picks: 0 this one, i variants[i - 1]; a value
+     * outside picks the nearest. They take the same buffers and have no variants themselves. */
+    uint32_t nvariants;
+    const CodeKernel *variants;
+    Expr choice;
+};
 
 typedef struct CodeResult {
     uint32_t nblobs;
-    CodeBlob *blobs;       /* all kernels of one form are in one blob */
-    CodeKernel *kernels;   /* one per schedule step (zeroed for control steps) */
+    CodeBlob *blobs;     /* CPU: all kernels of one form in one; GPU: PTX of all, cubins of one */
+    CodeKernel *kernels; /* one per schedule step (zeroed for control steps) */
 } CodeResult;
 
 typedef struct CodeOptions {

@@ -67,13 +67,23 @@ static void on_diagnostic(LLVMDiagnosticInfoRef info, void *ctx) {
     LLVMDisposeMessage(text);
 }
 
+static void keep_exprs(Expr *v, uint32_t n, ExprPool *kept, const ExprPool *work) {
+    for (uint32_t i = 0; i < n; i++) v[i] = expr_import(kept, work, v[i]);
+}
+
 /* Moves a finished job's results out of the pool that the next job starts from anew. */
 static void keep_results(CompileJob *j, ExprPool *kept, const ExprPool *work) {
-    for (uint32_t i = 0; i < j->dims.v.n; i++)
-        j->dims.v.v[i] = expr_import(kept, work, j->dims.v.v[i]);
-    for (int i = 0; i < 3; i++) j->grid[i] = expr_import(kept, work, j->grid[i]);
-    Expr *one[] = {&j->scratch, &j->info.work, &j->info.cost};
-    for (int i = 0; i < 3; i++) *one[i] = expr_import(kept, work, *one[i]);
+    Expr *one[] = {&j->scratch, &j->info.work, &j->info.cost, &j->zero_bytes, &j->choice};
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) keep_exprs(one[i], 1, kept, work);
+    keep_exprs(j->dims.v.v, j->dims.v.n, kept, work);
+    keep_exprs(j->grid, 3, kept, work);
+    for (uint32_t i = 0; i < j->maps.n; i++) {
+        CodeMap *m = &j->maps.v[i];
+        keep_exprs(&m->base, 1, kept, work);
+        keep_exprs(m->size, 5, kept, work);
+        keep_exprs(m->stride, 4, kept, work);
+    }
+    for (uint32_t i = 0; i < j->nvariants; i++) keep_results(&j->variants[i], kept, work);
     j->exprs = kept;
 }
 

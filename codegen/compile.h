@@ -18,7 +18,8 @@ typedef struct CompileUnit {
 
 /* One distinct kernel: its own arena. It starts from the schedule's expression pool, whatever its
  * thread compiled before: threads share nothing, and results do not depend on which did what. */
-typedef struct CompileJob {
+typedef struct CompileJob CompileJob;
+struct CompileJob {
     const Kernel *k;
     const char *symbol;
     Arena *arena;
@@ -30,10 +31,19 @@ typedef struct CompileJob {
     CompileUnit unit[COMPILE_VARIANTS];
     /* GPU */
     Expr grid[3];
-    uint32_t block[3], shared_bytes;
+    uint32_t block[3], shared_bytes, cluster[3];
+    bool dependent, zero_kept;
+    Expr zero_bytes;
+    VEC(CodeMap) maps;
+    bool exact; /* its registers were counted: it fails to build where the assembler spills any */
+    /* The step's other kernels, for an emitter that has several: it sets nvariants and choice
+     * (CodeKernel) when it emits variant 0, and is called again for each of the others. */
+    uint32_t variant, nvariants;
+    CompileJob *variants;
+    Expr choice;
     uint32_t min_blocks; /* that a multiprocessor must hold at a time; 0: the assembler decides */
     uint32_t shrink;     /* how many sizes smaller than usual a thread's share of the work is */
-} CompileJob;
+};
 
 typedef struct CompileList {
     const Schedule *s;

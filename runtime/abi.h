@@ -6,7 +6,9 @@
  * `scratch` is private to the calling thread, 64-byte aligned, of the kernel's scratch size.
  * Kernels touch nothing else: no libc, no thread-local storage, no global state.
  *
- * GPU: the parameters are the buffer pointers in order, then the dims as 64-bit integers. */
+ * GPU: the parameters are the buffer pointers in order; a pointer to zeroed memory if the kernel
+ * has some; its tensor maps by value, 128 bytes each at multiples of 64 (the driver's CUtensorMap);
+ * then the dims as 64-bit integers. */
 #ifndef RUNTIME_ABI_H
 #define RUNTIME_ABI_H
 
@@ -15,6 +17,6 @@
 typedef void graphc_cpu_kernel(void *const *bufs, const int64_t *dims, int64_t begin, int64_t end,
                                void *scratch);
 
-#define GRAPHC_ABI_VERSION 1
+#define GRAPHC_ABI_VERSION 2
 
 #endif

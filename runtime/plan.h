@@ -24,13 +24,17 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  1u
+#define PLAN_VERSION  2u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
-#define PLAN_MAX_RANK    12u /* GRAPHC_MAX_RANK */
-#define PLAN_MAX_PARAMS  64u /* buffers of one kernel; bits of PlanKernel.written */
-#define PLAN_MAX_NESTING 32u /* loops and ifs inside each other */
+#define PLAN_MAX_RANK     12u /* GRAPHC_MAX_RANK */
+#define PLAN_MAX_PARAMS   64u /* buffers of one kernel; bits of PlanKernel.written */
+#define PLAN_MAX_VARIANTS 64u /* of a step */
+#define PLAN_MAX_NESTING  32u /* loops and ifs inside each other */
+#define PLAN_MAX_MAPS     16u /* tensor maps of one kernel: 2 of the 4 KiB of its parameters */
+#define PLAN_MAP_RANK     5u
+#define PLAN_MAX_SHARED   (227u * 1024u) /* shared memory of a block */
 
 typedef uint32_t PlanStr;  /* offset into strings; 0 = "" */
 typedef uint32_t PlanSlot; /* index into exprs; 0 = none */
@@ -49,6 +53,7 @@ typedef uint32_t PlanList; /* start in lists; the count stands beside it */
     X(targets, PlanTarget)                                                                         \
     X(buffers, PlanBuffer)                                                                         \
     X(kernels, PlanKernel)                                                                         \
+    X(maps, PlanMap)                                                                               \
     X(steps, PlanStep)                                                                             \
     X(blobs, PlanBlob)                                                                             \
     X(code, uint8_t)                                                                               \
@@ -176,9 +181,43 @@ typedef struct PlanKernel {
     uint32_t nbufs, ndims;
     PlanList dims; /* ndims slots */
     PlanSlot work, scratch, cost, bytes_read, bytes_written, flops;
+    /* GPU. Its parameters: runtime/abi.h. */
     PlanSlot grid[3]; /* blocks along x, y, z; nothing is launched where one is not positive */
-    uint32_t block[3], shared;
+    uint32_t block[3], cluster[3]; /* cluster: blocks; all 0 = none */
+    uint32_t shared;               /* bytes of dynamic shared memory */
+    uint32_t flags;                /* PlanKernelFlag */
+    PlanSlot zero;                 /* bytes of zeroed memory that it is given; 0 = no pointer */
+    uint32_t maps, nmaps;          /* in section maps */
+    uint32_t cubin;                /* 1 + blob of the target that holds it; 0 = the PTX alone */
 } PlanKernel;
+
+typedef enum PlanKernelFlag {
+    /* May start before the kernel in front of it has ended. It waits (griddepcontrol.wait) before
+     * its first write and before it first reads what any kernel of the run writes. */
+    PLAN_DEPENDENT = 1,
+    /* Leaves its zeroed memory zero: it is zeroed once, not before every launch. */
+    PLAN_ZERO_KEPT = 2,
+    PLAN_KERNEL_FLAGS = 3
+} PlanKernelFlag;
+
+/* A tensor map, the GPU's copy engine's view of a buffer; dims innermost first. All slots are known
+ * when inputs are bound. */
+typedef struct PlanMap {
+    uint32_t param; /* the kernel's buffer */
+    uint32_t dtype; /* ONNX code of the elements it moves */
+    uint32_t kind;  /* PlanMapKind */
+    uint32_t rank;
+    PlanSlot base;                      /* elements from the buffer's start */
+    PlanSlot size[PLAN_MAP_RANK];       /* elements */
+    PlanSlot stride[PLAN_MAP_RANK - 1]; /* bytes, of dims 1 to rank - 1 */
+    uint32_t box[PLAN_MAP_RANK];        /* tiled: elements */
+    uint32_t step[PLAN_MAP_RANK];       /* distance of the elements moved */
+    int32_t lower[3], upper[3];         /* im2col: corners per spatial dim */
+    uint32_t channels, pixels;          /* im2col */
+    uint32_t swizzle, promotion;        /* bytes: 0, 32, 64 or 128; 0, 64, 128 or 256 */
+} PlanMap;
+
+typedef enum PlanMapKind { PLAN_MAP_tiled, PLAN_MAP_im2col, PLAN_MAP_COUNT } PlanMapKind;
 
 typedef enum PlanStepKind {
     PLAN_STEP_kernel,
@@ -195,6 +234,11 @@ typedef enum PlanStepKind {
 typedef struct PlanStep {
     uint32_t kind;
     uint32_t kernel;
+    /* Other kernels that do the same with the same buffers: 0 of `choice` is kernel, i is
+     * variants[i - 1], a value outside is the nearest inside. */
+    uint32_t nvariants;
+    PlanList variants;
+    PlanSlot choice;
     PlanList bufs; /* the kernel's nbufs buffer numbers */
     PlanList data; /* 2 * ndata: a symbol that the kernel finds out, the i64 buffer it is in */
     uint32_t ndata;
@@ -219,8 +263,9 @@ PLAN_RECORD_SIZE(PlanCheck, 12);
 PLAN_RECORD_SIZE(PlanConstant, 40);
 PLAN_RECORD_SIZE(PlanTarget, 48);
 PLAN_RECORD_SIZE(PlanBuffer, 32);
-PLAN_RECORD_SIZE(PlanKernel, 104);
-PLAN_RECORD_SIZE(PlanStep, 40);
+PLAN_RECORD_SIZE(PlanKernel, 136);
+PLAN_RECORD_SIZE(PlanMap, 136);
+PLAN_RECORD_SIZE(PlanStep, 52);
 PLAN_RECORD_SIZE(PlanBlob, 24);
 
 typedef enum PlanStage { PLAN_STAGE_plan, PLAN_STAGE_bound, PLAN_STAGE_run } PlanStage;
@@ -244,6 +289,8 @@ void plan_release(Plan *p);
 
 const char *plan_str(const Plan *p, PlanStr s);
 DType plan_dtype(uint32_t onnx_code); /* DT_none if unknown */
+/* Kernel i of a step: its own, or variant i - 1. */
+uint32_t plan_step_kernel(const Plan *p, const PlanStep *s, uint32_t i);
 /* Number of a buffer that owns storage: b itself or what it is an alias of. */
 uint32_t plan_root(const PlanBuffer *target_buffers, uint32_t b);
 const PlanTarget *plan_find_target(const Plan *p, PlanDevice device);

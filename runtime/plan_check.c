@@ -193,12 +193,115 @@ static graphc_status check_blobs(const Checker *c) {
         const PlanBlob *b = &c->blobs[i];
         NEED(b->form < PLAN_FORMS && !b->reserved, "blob", i, "unknown form");
         NEED((b->form < PLAN_CPU_FORMS) == (c->t->device == PLAN_cpu), "blob", i, "wrong device");
-        NEED(find_blob(c, b->form) == b, "blob", i, "second of its form");
+        NEED(b->form == PLAN_cubin || find_blob(c, b->form) == b, "blob", i, "second of its form");
         NEED(b->size && b->offset % PLAN_ALIGN == 0 && check_span(b->offset, b->size, p->ncode),
              "blob", i, "outside the file");
         if (b->form == PLAN_ptx)
             NEED(p->code[b->offset + b->size - 1] == 0, "blob", i, "text not terminated");
     }
+    return GRAPHC_OK;
+}
+
+static bool is_one_of(uint32_t v, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+    return v == a || v == b || v == c || v == d;
+}
+
+/* Boxes: what a copy may hold at once, and what of it a swizzled row holds. */
+static graphc_status check_map_boxes(const Checker *c, uint32_t i) {
+    static const char what[] = "tensor map";
+    const PlanMap *m = &c->plan->maps[i];
+    uint32_t bytes = (uint32_t)dtype_bytes(plan_dtype(m->dtype));
+    bool tiled = m->kind == PLAN_MAP_tiled;
+    uint32_t inner = tiled ? m->box[0] : m->channels;
+    for (uint32_t d = 0; d < PLAN_MAP_RANK; d++) {
+        bool used = d < m->rank;
+        NEED(used ? m->step[d] >= 1 && m->step[d] <= 8 : m->step[d] == 0, what, i, "steps");
+        NEED(used && tiled ? m->box[d] >= 1 && m->box[d] <= 256 : m->box[d] == 0, what, i, "box");
+    }
+    NEED(inner * bytes % 16 == 0, what, i, "rows of a copy are not multiples of 16 bytes");
+    NEED(!m->swizzle || inner * bytes <= m->swizzle, what, i, "rows longer than the swizzle");
+    if (tiled)
+        NEED(m->channels == 0 && m->pixels == 0, what, i, "stray channels or pixels");
+    else
+        NEED(m->channels >= 1 && m->channels <= 256 && m->pixels >= 1 && m->pixels <= 1024, what, i,
+             "channels or pixels");
+    return GRAPHC_OK;
+}
+
+/* The driver takes window corners of 16, 8 and 5 bits for 1, 2 and 3 spatial dims. */
+static graphc_status check_map_corners(const Checker *c, uint32_t i) {
+    static const int32_t most[PLAN_MAP_RANK + 1] = {[3] = 32768, [4] = 128, [5] = 16};
+    const PlanMap *m = &c->plan->maps[i];
+    for (uint32_t d = 0; d < 3; d++) {
+        bool used = m->kind == PLAN_MAP_im2col && d + 2 < m->rank;
+        int32_t limit = used ? most[m->rank] : 0;
+        NEED(m->lower[d] >= -limit && m->upper[d] >= -limit &&
+                 (used ? m->lower[d] < limit && m->upper[d] < limit
+                       : m->lower[d] == 0 && m->upper[d] == 0),
+             "tensor map", i, "window corners");
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_map(const Checker *c, uint32_t i, const PlanKernel *k) {
+    static const char what[] = "tensor map";
+    const Plan *p = c->plan;
+    const PlanMap *m = &p->maps[i];
+    NEED(m->kind < PLAN_MAP_COUNT && m->param < k->nbufs, what, i, "kind or buffer");
+    NEED(plan_dtype(m->dtype) != DT_none, what, i, "unknown element type");
+    NEED(m->rank <= PLAN_MAP_RANK && m->rank >= (m->kind == PLAN_MAP_im2col ? 3 : 1), what, i,
+         "rank");
+    NEED(slot_ok(c, m->base, PLAN_STAGE_bound), what, i, "start");
+    for (uint32_t d = 0; d < PLAN_MAP_RANK; d++)
+        NEED(slot_ok(c, m->size[d], PLAN_STAGE_bound) && (d < m->rank || !m->size[d]), what, i,
+             "size");
+    for (uint32_t d = 0; d + 1 < PLAN_MAP_RANK; d++) {
+        PlanSlot s = m->stride[d];
+        NEED(slot_ok(c, s, PLAN_STAGE_bound) && (d + 1 < m->rank || !s), what, i, "stride");
+        NEED(p->exprs[s].op != PLAN_EX_const || p->exprs[s].value % 16 == 0, what, i,
+             "a stride is not a multiple of 16 bytes");
+    }
+    NEED(is_one_of(m->swizzle, 0, 32, 64, 128) && is_one_of(m->promotion, 0, 64, 128, 256), what, i,
+         "swizzle or promotion");
+    GC_TRY(check_map_boxes(c, i));
+    return check_map_corners(c, i);
+}
+
+static graphc_status check_cluster(const Checker *c, uint32_t i) {
+    const PlanKernel *k = &c->kernels[i];
+    uint64_t blocks = 1;
+    bool none = !k->cluster[0] && !k->cluster[1] && !k->cluster[2];
+    for (int a = 0; a < 3 && !none; a++) {
+        NEED(k->cluster[a] >= 1 && k->cluster[a] <= 16, "kernel", i, "cluster");
+        blocks *= k->cluster[a];
+    }
+    NEED(blocks <= 16, "kernel", i, "cluster too large");
+    return GRAPHC_OK;
+}
+
+/* What a GPU kernel is launched with beside its grid and block. */
+static graphc_status check_launch(const Checker *c, uint32_t i) {
+    static const char what[] = "kernel";
+    const Plan *p = c->plan;
+    const PlanKernel *k = &c->kernels[i];
+    NEED(!(k->flags & ~(uint32_t)PLAN_KERNEL_FLAGS), what, i, "flags");
+    NEED(k->shared <= PLAN_MAX_SHARED, what, i, "shared memory");
+    NEED(slot_ok(c, k->zero, PLAN_STAGE_bound), what, i, "zeroed memory");
+    NEED(k->zero || !(k->flags & PLAN_ZERO_KEPT), what, i, "keeps zeroed memory it has not");
+    NEED(k->cubin == 0 || (k->cubin <= c->t->nblobs && c->blobs[k->cubin - 1].form == PLAN_cubin),
+         what, i, "no such cubin");
+    NEED(k->cubin || find_blob(c, PLAN_ptx), what, i, "no code");
+    NEED(k->nmaps <= PLAN_MAX_MAPS && check_span(k->maps, k->nmaps, p->nmaps), what, i,
+         "tensor maps");
+    for (uint32_t m = 0; m < k->nmaps; m++) GC_TRY(check_map(c, k->maps + m, k));
+    return check_cluster(c, i);
+}
+
+/* On a CPU none of what only a GPU has. */
+static graphc_status check_no_launch(const Checker *c, uint32_t i) {
+    const PlanKernel *k = &c->kernels[i];
+    NEED(!k->flags && !k->zero && !k->nmaps && !k->cubin && !k->shared, "kernel", i,
+         "launch facts of a GPU");
     return GRAPHC_OK;
 }
 
@@ -210,7 +313,7 @@ static graphc_status check_kernel_code(const Checker *c, uint32_t i) {
             const PlanBlob *b = find_blob(c, f);
             NEED(b ? k->entry[f] < b->size : k->entry[f] == PLAN_NO_ENTRY, what, i, "entry");
         }
-        return GRAPHC_OK;
+        return check_no_launch(c, i);
     }
     NEED(*plan_str(c->plan, k->symbol), what, i, "no symbol");
     uint64_t threads = 1;
@@ -220,7 +323,7 @@ static graphc_status check_kernel_code(const Checker *c, uint32_t i) {
         threads *= k->block[a];
     }
     NEED(threads <= 1024, what, i, "block too large");
-    return GRAPHC_OK;
+    return check_launch(c, i);
 }
 
 static graphc_status check_kernel(const Checker *c, uint32_t i) {
@@ -238,15 +341,29 @@ static graphc_status check_kernel(const Checker *c, uint32_t i) {
     return check_kernel_code(c, i);
 }
 
+static bool map_fixed(const Checker *c, const PlanMap *m) {
+    bool ok = slot_ok(c, m->base, PLAN_STAGE_plan);
+    for (uint32_t d = 0; d < PLAN_MAP_RANK; d++) ok = ok && slot_ok(c, m->size[d], PLAN_STAGE_plan);
+    for (uint32_t d = 0; d + 1 < PLAN_MAP_RANK; d++)
+        ok = ok && slot_ok(c, m->stride[d], PLAN_STAGE_plan);
+    return ok;
+}
+
 /* A prepare step runs once for all sessions, so it sees nothing that differs between them. */
 static graphc_status check_prepare(const Checker *c, uint32_t i) {
     const PlanStep *s = &c->steps[i];
     NEED(s->kind == PLAN_STEP_kernel && s->ndata == 0, "step", i, "not a prepare step");
-    const PlanKernel *k = &c->kernels[s->kernel];
-    NEED(slots_ok(c, k->dims, k->ndims, PLAN_STAGE_plan) && slot_ok(c, k->work, PLAN_STAGE_plan) &&
-             slot_ok(c, k->scratch, PLAN_STAGE_plan) && slot_ok(c, k->grid[0], PLAN_STAGE_plan) &&
-             slot_ok(c, k->grid[1], PLAN_STAGE_plan) && slot_ok(c, k->grid[2], PLAN_STAGE_plan),
-         "step", i, "prepare step depends on inputs");
+    bool ok = slot_ok(c, s->choice, PLAN_STAGE_plan);
+    for (uint32_t v = 0; v <= s->nvariants; v++) {
+        const PlanKernel *k = &c->kernels[plan_step_kernel(c->plan, s, v)];
+        PlanSlot one[] = {k->work, k->scratch, k->grid[0], k->grid[1], k->grid[2], k->zero};
+        for (size_t n = 0; n < sizeof one / sizeof *one; n++)
+            ok = ok && slot_ok(c, one[n], PLAN_STAGE_plan);
+        ok = ok && slots_ok(c, k->dims, k->ndims, PLAN_STAGE_plan);
+        for (uint32_t m = 0; m < k->nmaps; m++)
+            ok = ok && map_fixed(c, &c->plan->maps[k->maps + m]);
+    }
+    NEED(ok, "step", i, "prepare step depends on inputs");
     return GRAPHC_OK;
 }
 
@@ -272,10 +389,28 @@ static graphc_status check_scalar(const Checker *c, uint32_t i, uint32_t buf, DT
     return GRAPHC_OK;
 }
 
+/* Variants are kernels for the same buffers. */
+static graphc_status check_variants(const Checker *c, uint32_t i) {
+    const PlanStep *s = &c->steps[i];
+    const PlanKernel *k = &c->kernels[s->kernel];
+    NEED(s->nvariants <= PLAN_MAX_VARIANTS && list_ok(c, s->variants, s->nvariants), "step", i,
+         "variants");
+    NEED(slot_ok(c, s->choice, PLAN_STAGE_run) && (s->nvariants || !s->choice), "step", i,
+         "choice");
+    for (uint32_t n = 1; n <= s->nvariants; n++) {
+        uint32_t v = plan_step_kernel(c->plan, s, n);
+        NEED(v < c->t->nkernels, "step", i, "no such kernel");
+        NEED(c->kernels[v].nbufs == k->nbufs && c->kernels[v].written == k->written, "step", i,
+             "a variant has other buffers");
+    }
+    return GRAPHC_OK;
+}
+
 static graphc_status check_kernel_step(const Checker *c, uint32_t i) {
     const PlanStep *s = &c->steps[i];
     NEED(s->kernel < c->t->nkernels, "step", i, "no such kernel");
     const PlanKernel *k = &c->kernels[s->kernel];
+    GC_TRY(check_variants(c, i));
     NEED(list_ok(c, s->bufs, k->nbufs), "step", i, "buffer list");
     NEED(s->ndata <= PLAN_MAX_PARAMS && list_ok(c, s->data, 2 * s->ndata), "step", i,
          "symbol list");

@@ -23,6 +23,10 @@ uint32_t plan_root(const PlanBuffer *target_buffers, uint32_t b) {
     return target_buffers[b].alias ? target_buffers[b].alias - 1 : b;
 }
 
+uint32_t plan_step_kernel(const Plan *p, const PlanStep *s, uint32_t i) {
+    return i ? p->lists[s->variants + i - 1] : s->kernel;
+}
+
 const PlanTarget *plan_find_target(const Plan *p, PlanDevice device) {
     for (uint64_t i = 0; i < p->ntargets; i++)
         if (p->targets[i].device == (uint32_t)device) return &p->targets[i];

@@ -121,6 +121,38 @@ static void put_buffer(const Printer *w, uint32_t i) {
         sb_put(w->out, "  unused\n");
 }
 
+static void put_launch(const Printer *w, const PlanKernel *k) {
+    sb_printf(w->out, "  block %ux%ux%u  shared %u", k->block[0], k->block[1], k->block[2],
+              k->shared);
+    if (k->cluster[0])
+        sb_printf(w->out, "  cluster %ux%ux%u", k->cluster[0], k->cluster[1], k->cluster[2]);
+    if (k->flags & PLAN_DEPENDENT) sb_put(w->out, "  dependent");
+    put_field(w, k->flags & PLAN_ZERO_KEPT ? "zeroed once" : "zeroed", k->zero);
+}
+
+/* map b2  f16 [64, 128] of [n, m]  pitch 2*n  swizzle 128: boxes of what, dims innermost first */
+static void put_map(const Printer *w, const PlanMap *m) {
+    sb_printf(w->out, "      map of parameter %u  %s [", m->param, dtype_text(m->dtype));
+    for (uint32_t d = 0; d < m->rank; d++) {
+        if (m->kind == PLAN_MAP_tiled) sb_printf(w->out, "%s%u", d ? ", " : "", m->box[d]);
+        if (m->step[d] != 1) sb_printf(w->out, " step %u", m->step[d]);
+    }
+    if (m->kind == PLAN_MAP_im2col) {
+        sb_printf(w->out, "%u channels, %u pixels, window", m->channels, m->pixels);
+        for (uint32_t d = 0; d + 2 < m->rank; d++)
+            sb_printf(w->out, " %d..%d", m->lower[d], m->upper[d]);
+    }
+    sb_put(w->out, "] of [");
+    for (uint32_t d = 0; d < m->rank; d++) {
+        if (d) sb_put(w->out, ", ");
+        put_expr(w, m->size[d]);
+    }
+    sb_put(w->out, "]");
+    for (uint32_t d = 1; d < m->rank; d++) put_field(w, d > 1 ? "x" : "pitch", m->stride[d - 1]);
+    put_field(w, "from", m->base);
+    sb_printf(w->out, "  swizzle %u  promotion %u\n", m->swizzle, m->promotion);
+}
+
 static void put_kernel_facts(const Printer *w, const PlanTarget *t, const PlanKernel *k) {
     if (k->ndims) sb_put(w->out, "      dims");
     for (uint32_t i = 0; i < k->ndims; i++) {
@@ -131,8 +163,7 @@ static void put_kernel_facts(const Printer *w, const PlanTarget *t, const PlanKe
     sb_put(w->out, "     ");
     if (t->device == PLAN_cuda) {
         for (int i = 0; i < 3; i++) put_field(w, i ? "x" : "grid", k->grid[i]);
-        sb_printf(w->out, "  block %ux%ux%u  shared %u", k->block[0], k->block[1], k->block[2],
-                  k->shared);
+        put_launch(w, k);
     } else {
         put_field(w, "work", k->work);
         put_field(w, "scratch", k->scratch);
@@ -141,7 +172,9 @@ static void put_kernel_facts(const Printer *w, const PlanTarget *t, const PlanKe
     put_field(w, "reads", k->bytes_read);
     put_field(w, "writes", k->bytes_written);
     put_field(w, "flops", k->flops);
-    sb_put(w->out, "\n      covers ");
+    sb_put(w->out, "\n");
+    for (uint32_t i = 0; i < k->nmaps; i++) put_map(w, &w->p->maps[k->maps + i]);
+    sb_put(w->out, "      covers ");
     for (const char *c = plan_str(w->p, k->nodes); *c; c++)
         sb_putn(w->out, *c == '\n' ? "; " : c, *c == '\n' ? 2 : 1);
     sb_put(w->out, "\n");
@@ -159,6 +192,15 @@ static void put_kernel_step(const Printer *w, const PlanTarget *t, const PlanSte
                   w->p->lists[s->data + 2 * i + 1]);
     sb_put(w->out, ")\n");
     put_kernel_facts(w, t, k);
+    if (!s->nvariants) return;
+    sb_put(w->out, "      choice ");
+    put_expr(w, s->choice);
+    sb_put(w->out, "\n");
+    for (uint32_t i = 1; i <= s->nvariants; i++) {
+        const PlanKernel *v = &w->kernels[plan_step_kernel(w->p, s, i)];
+        sb_printf(w->out, "      or %s\n", plan_str(w->p, v->symbol));
+        put_kernel_facts(w, t, v);
+    }
 }
 
 static void put_control(const Printer *w, const PlanStep *s) {

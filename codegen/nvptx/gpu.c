@@ -6,18 +6,36 @@
 #define SHARED_SPACE 3
 #define GRID_Y       65535 /* most blocks along y */
 #define PTX_KERNEL   71    /* calling convention */
+#define MAP_BYTES    128   /* of a tensor map in the parameters */
+#define MAP_ALIGN    64
 
 static void param_attr(Emit *e, uint32_t param, const char *name, uint64_t value) {
     unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
     LLVMAddAttributeAtIndex(e->fn, param + 1, LLVMCreateEnumAttribute(e->ctx, kind, value));
 }
 
-void gpu_fn_begin(Emit *e, const Kernel *k, const char *symbol, EmitDims *dims) {
-    uint32_t n = k->nparams + dims->v.n;
+/* A tensor map is 128 bytes in the parameters that the hardware reads where they are. */
+static void map_attrs(Emit *e, uint32_t param) {
+    static const char byval[] = "byval", constant[] = "nvvm.grid_constant";
+    LLVMTypeRef t = LLVMArrayType2(e->i8, MAP_BYTES);
+    unsigned kind = LLVMGetEnumAttributeKindForName(byval, sizeof byval - 1);
+    LLVMAddAttributeAtIndex(e->fn, param + 1, LLVMCreateTypeAttribute(e->ctx, kind, t));
+    LLVMAddAttributeAtIndex(
+        e->fn, param + 1, LLVMCreateStringAttribute(e->ctx, constant, sizeof constant - 1, "", 0));
+    param_attr(e, param, "align", MAP_ALIGN);
+}
+
+static uint32_t first_map(const CompileJob *j) {
+    return j->k->nparams + (j->zero_bytes ? 1 : 0);
+}
+
+void gpu_fn_begin(Emit *e, CompileJob *j) {
+    const Kernel *k = j->k;
+    uint32_t map = first_map(j), dim = map + j->maps.n, n = dim + j->dims.v.n;
     LLVMTypeRef *t = ARENA_ARRAY(e->arena, LLVMTypeRef, n);
     for (uint32_t i = 0; i < n; i++)
-        t[i] = i < k->nparams ? LLVMPointerTypeInContext(e->ctx, 1) : e->i64;
-    e->fn = LLVMAddFunction(e->mod, symbol, LLVMFunctionType(e->voidt, t, n, false));
+        t[i] = i < map ? LLVMPointerTypeInContext(e->ctx, 1) : i < dim ? e->ptr : e->i64;
+    e->fn = LLVMAddFunction(e->mod, j->symbol, LLVMFunctionType(e->voidt, t, n, false));
     LLVMSetFunctionCallConv(e->fn, PTX_KERNEL);
     emit_fn_attrs(e, e->fn);
     e->bufs = ARENA_ARRAY(e->arena, LLVMValueRef, k->nparams);
@@ -26,9 +44,33 @@ void gpu_fn_begin(Emit *e, const Kernel *k, const char *symbol, EmitDims *dims) 
         param_attr(e, i, "align", dtype_bytes(k->params[i].dtype));
         if (!k->params[i].written) param_attr(e, i, "readonly", 0);
     }
+    for (uint32_t i = map; i < dim; i++) map_attrs(e, i);
     e->dims_ptr = NULL;
-    e->first_dim = k->nparams;
-    emit_body_begin(e, k, dims);
+    e->first_dim = dim;
+    emit_body_begin(e, k, &j->dims);
+}
+
+/* What the function does not have yet, since this emission found that it is needed, is undefined:
+ * there will be another emission. */
+static LLVMValueRef param_or_undef(Emit *e, uint32_t param, LLVMTypeRef t) {
+    bool there = param < e->first_dim && LLVMTypeOf(LLVMGetParam(e->fn, param)) == t;
+    return there ? LLVMGetParam(e->fn, param) : LLVMGetUndef(t);
+}
+
+LLVMValueRef gpu_map(Gpu *g, const CodeMap *m) {
+    if (g->nmaps == g->j->maps.n)
+        vec_push(g->e->arena, &g->j->maps, *m);
+    else
+        g->j->maps.v[g->nmaps] = *m;
+    uint32_t at = first_map(g->j) + g->nmaps++;
+    return param_or_undef(g->e, at, g->e->ptr);
+}
+
+LLVMValueRef gpu_zeroed(Gpu *g, Expr bytes, bool kept) {
+    g->j->zero_bytes = bytes;
+    g->j->zero_kept = kept;
+    uint32_t at = g->k->nparams;
+    return param_or_undef(g->e, at, LLVMPointerTypeInContext(g->e->ctx, 1));
 }
 
 LLVMValueRef gpu_special(Emit *e, const char *name) {

@@ -17,10 +17,16 @@ typedef struct Gpu {
     uint32_t nshared;
     bool guarded;
     EmitIf in_batch; /* keeps blocks past the last batch out */
+    uint32_t nmaps;
 } Gpu;
 
 /* gpu.c */
-void gpu_fn_begin(Emit *e, const Kernel *k, const char *symbol, EmitDims *dims);
+/* The kernel's function. Its parameters (runtime/abi.h) are those that j asks for so far. */
+void gpu_fn_begin(Emit *e, CompileJob *j);
+/* Pointer to a tensor map that the kernel gets, in its parameters. */
+LLVMValueRef gpu_map(Gpu *g, const CodeMap *m);
+/* Zeroed memory (CodeKernel); at most once in a kernel. */
+LLVMValueRef gpu_zeroed(Gpu *g, Expr bytes, bool kept);
 /* Launch shape; reads thread and block numbers. */
 void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z);
 /* The same for x blocks per point of `axes`, which are bound: these lie along y and, past what y

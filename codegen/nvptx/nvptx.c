@@ -19,15 +19,19 @@ static LLVMModuleRef new_module(CompileWorker *w) {
     return mod;
 }
 
-/* The kernel's parameters are its dims, which are known once it was emitted: the first emission
- * finds them, the next one has them. */
+static uint32_t count_params(const CompileJob *j) {
+    return j->dims.v.n + j->maps.n + (j->zero_bytes ? 1 : 0);
+}
+
+/* Beside its buffers, a kernel's parameters are known once it was emitted: the first emission finds
+ * them, the next one has them. */
 static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
     for (;;) {
-        uint32_t ndims = j->dims.v.n;
+        uint32_t nparams = count_params(j);
         LLVMModuleRef mod = new_module(w);
         Emit e;
         emit_init(&e, &emit_nvptx, w->ctx, mod, j->arena, j->exprs);
-        gpu_fn_begin(&e, j->k, j->symbol, &j->dims);
+        gpu_fn_begin(&e, j);
         Rows *r = ARENA_NEW(j->arena, Rows);
         *r = (Rows){.e = &e, .k = j->k, .dom = e.domains, .no_scratch = true, .ncopies = 1};
         Gpu g = {.e = &e, .j = j, .k = j->k, .rows = r};
@@ -38,47 +42,102 @@ static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
         emit_fn_end(&e);
         LLVMDisposeBuilder(e.b);
         j->error = e.unsupported;
-        if (j->error || j->dims.v.n == ndims) return mod;
+        if (j->error || count_params(j) == nparams) return mod;
         LLVMDisposeModule(mod);
     }
 }
 
-static void compile_job(CompileWorker *w, CompileJob *j) {
+static void compile_variant(CompileWorker *w, CompileJob *j) {
     LLVMModuleRef mod = emit_module(w, j);
     if (!j->error) compile_module(w, j, mod, 0, LLVMAssemblyFile);
     LLVMDisposeModule(mod);
 }
 
-/* Jobs in one text: every module repeats the header up to its address size. */
-static const char *join_ptx(const CompileList *l, const bool *which, Arena *a) {
+static void compile_job(CompileWorker *w, CompileJob *j) {
+    compile_variant(w, j);
+    j->variants = ARENA_ARRAY(j->arena, CompileJob, j->nvariants);
+    for (uint32_t i = 0; i < j->nvariants && !j->error; i++) {
+        CompileJob *v = &j->variants[i];
+        *v = (CompileJob){.k = j->k, .arena = j->arena, .exprs = j->exprs, .variant = i + 1};
+        v->symbol = arena_printf(j->arena, "%s_%u", j->symbol, i + 1);
+        compile_variant(w, v);
+        v->nvariants = 0; /* what it says of its siblings is variant 0's to say */
+        j->error = v->error;
+    }
+}
+
+/* Every module repeats the header up to its address size; one text has it once. */
+static void put_ptx(StrBuf *s, const CompileJob *j, bool *first) {
     static const char mark[] = ".address_size 64";
+    const char *text = j->unit[0].data;
+    const char *body = *first ? NULL : strstr(text, mark);
+    sb_put(s, body ? body + sizeof mark - 1 : text);
+    sb_put(s, "\n");
+    *first = false;
+}
+
+/* Jobs in one text. */
+static const char *join_ptx(const CompileList *l, const bool *which, Arena *a) {
     StrBuf s;
     sb_init(&s, a);
     bool first = true;
     for (uint32_t i = 0; i < l->njobs; i++) {
         if (which && !which[i]) continue;
-        const char *text = l->jobs[i].unit[0].data;
-        const char *body = first ? NULL : strstr(text, mark);
-        sb_put(&s, body ? body + sizeof mark - 1 : text);
-        sb_put(&s, "\n");
-        first = false;
+        put_ptx(&s, &l->jobs[i], &first);
+        for (uint32_t v = 0; v < l->jobs[i].nvariants; v++)
+            put_ptx(&s, &l->jobs[i].variants[v], &first);
     }
     return sb_str(&s);
 }
 
-static void describe(CompileList *l, Arena *a, CodeResult *out) {
+static const CodeMap *describe_maps(CompileList *l, const CompileJob *j, Arena *a) {
+    CodeMap *out = ARENA_ARRAY(a, CodeMap, j->maps.n);
+    for (uint32_t i = 0; i < j->maps.n; i++) {
+        CodeMap *m = &out[i];
+        *m = j->maps.v[i];
+        m->base = compile_import(l, j, m->base);
+        for (uint32_t d = 0; d < m->rank; d++) m->size[d] = compile_import(l, j, m->size[d]);
+        for (uint32_t d = 1; d < m->rank; d++)
+            m->stride[d - 1] = compile_import(l, j, m->stride[d - 1]);
+    }
+    return out;
+}
+
+static CodeKernel describe(CompileList *l, const CompileJob *j, Arena *a) {
+    CodeKernel k = {.symbol = arena_strdup(a, j->symbol),
+                    .ndims = j->dims.v.n,
+                    .dims = compile_import_dims(l, j, a),
+                    .shared_bytes = j->shared_bytes,
+                    .dependent = j->dependent,
+                    .zero_bytes = j->zero_bytes ? compile_import(l, j, j->zero_bytes) : 0,
+                    .zero_kept = j->zero_kept,
+                    .nmaps = j->maps.n,
+                    .maps = describe_maps(l, j, a)};
+    k.work = k.cost = k.scratch_bytes = expr_const(l->s->exprs, 0);
+    for (int d = 0; d < 3; d++) {
+        k.grid[d] = compile_import(l, j, j->grid[d]);
+        k.block[d] = j->block[d];
+        k.cluster[d] = j->cluster[d];
+    }
+    return k;
+}
+
+static void describe_all(CompileList *l, Arena *a, CodeResult *out) {
     out->kernels = ARENA_ARRAY(a, CodeKernel, l->s->steps.n);
     for (uint32_t i = 0; i < l->s->steps.n; i++) {
         if (l->job_of_step[i] == UINT32_MAX) continue;
         const CompileJob *j = &l->jobs[l->job_of_step[i]];
         CodeKernel *k = &out->kernels[i];
-        *k = (CodeKernel){.symbol = j->symbol, .ndims = j->dims.v.n};
-        k->dims = compile_import_dims(l, j, a);
-        k->work = k->cost = k->scratch_bytes = expr_const(l->s->exprs, 0);
-        for (int d = 0; d < 3; d++) {
-            k->grid[d] = compile_import(l, j, j->grid[d]);
-            k->block[d] = j->block[d];
+        *k = describe(l, j, a);
+        k->cubin = out->nblobs > 1 ? out->nblobs : 0;
+        CodeKernel *v = ARENA_ARRAY(a, CodeKernel, j->nvariants);
+        for (uint32_t n = 0; n < j->nvariants; n++) {
+            v[n] = describe(l, &j->variants[n], a);
+            v[n].cubin = k->cubin;
         }
+        k->variants = v;
+        k->nvariants = j->nvariants;
+        k->choice = j->nvariants ? compile_import(l, j, j->choice) : 0;
     }
 }
 
@@ -157,7 +216,7 @@ static graphc_status put_code(CompileList *l, const char *arch, Arena *a, DiagSi
     out->blobs[out->nblobs++] = (CodeBlob){CODE_ptx, ptx, strlen(ptx) + 1};
     if (cubin.size) out->blobs[out->nblobs++] = cubin;
     compile_dump(l, "ptx");
-    describe(l, a, out);
+    describe_all(l, a, out);
     return GRAPHC_OK;
 }
 

@@ -21,6 +21,10 @@ static uint32_t dtype_code(DType t) {
     return dtype_info[t].onnx;
 }
 
+static uint32_t section_count(const Builder *b, PlanSectionId id, size_t record) {
+    return (uint32_t)(b->w.section[id].n / record);
+}
+
 static const char *expr_text(Builder *b, Expr e) {
     StrBuf s;
     sb_init(&s, b->arena);
@@ -226,26 +230,60 @@ static const char *covered_nodes(Builder *b, const Kernel *k) {
     return sb_str(&s);
 }
 
+/* Start of the kernel's maps in their section. */
+static uint32_t put_maps(Builder *b, const CodeKernel *c) {
+    uint32_t start = section_count(b, PLAN_SEC_maps, sizeof(PlanMap));
+    for (uint32_t i = 0; i < c->nmaps; i++) {
+        const CodeMap *m = &c->maps[i];
+        PlanMap r = {.param = m->param,
+                     .dtype = dtype_code(m->dtype),
+                     .kind = m->im2col ? PLAN_MAP_im2col : PLAN_MAP_tiled,
+                     .rank = m->rank,
+                     .base = plan_write_expr(&b->w, b->exprs, m->base),
+                     .channels = m->im2col ? m->channels : 0,
+                     .pixels = m->im2col ? m->pixels : 0,
+                     .swizzle = m->swizzle,
+                     .promotion = m->promotion};
+        for (uint32_t d = 0; d < m->rank && d < PLAN_MAP_RANK; d++) {
+            r.size[d] = plan_write_expr(&b->w, b->exprs, m->size[d]);
+            r.box[d] = m->im2col ? 0 : m->box[d];
+            r.step[d] = m->step[d] ? m->step[d] : 1;
+            if (d) r.stride[d - 1] = plan_write_expr(&b->w, b->exprs, m->stride[d - 1]);
+        }
+        for (uint32_t d = 0; m->im2col && d + 2 < m->rank && d < 3; d++) {
+            r.lower[d] = m->lower[d];
+            r.upper[d] = m->upper[d];
+        }
+        PLAN_PUT(&b->w, maps, r);
+    }
+    return start;
+}
+
 static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
     static const char *const kinds[] = {"poi", "red", "per", "tem"};
     uint32_t *dims = ARENA_ARRAY(b->arena, uint32_t, c->ndims);
     for (uint32_t i = 0; i < c->ndims; i++) dims[i] = plan_write_expr(&b->w, b->exprs, c->dims[i]);
-    PlanKernel r = {.name = plan_write_str(&b->w, k->name),
-                    .kind = plan_write_str(&b->w, kinds[k->kind]),
-                    .nodes = plan_write_str(&b->w, covered_nodes(b, k)),
-                    .symbol = plan_write_str(&b->w, c->symbol ? c->symbol : ""),
-                    .entry = {PLAN_NO_ENTRY, PLAN_NO_ENTRY},
-                    .nbufs = k->nparams,
-                    .ndims = c->ndims,
-                    .dims = plan_write_list(&b->w, dims, c->ndims),
-                    .work = plan_write_expr(&b->w, b->exprs, c->work),
-                    .scratch =
-                        plan_write_expr(&b->w, b->exprs, schedule_bound(b->s, c->scratch_bytes)),
-                    .cost = k->serial ? 0 : plan_write_expr(&b->w, b->exprs, c->cost),
-                    .bytes_read = plan_write_expr(&b->w, b->exprs, k->bytes_read),
-                    .bytes_written = plan_write_expr(&b->w, b->exprs, k->bytes_written),
-                    .flops = plan_write_expr(&b->w, b->exprs, k->flops),
-                    .shared = c->shared_bytes};
+    PlanKernel r = {
+        .name = plan_write_str(&b->w, k->name),
+        .kind = plan_write_str(&b->w, kinds[k->kind]),
+        .nodes = plan_write_str(&b->w, covered_nodes(b, k)),
+        .symbol = plan_write_str(&b->w, c->symbol ? c->symbol : ""),
+        .entry = {PLAN_NO_ENTRY, PLAN_NO_ENTRY},
+        .nbufs = k->nparams,
+        .ndims = c->ndims,
+        .dims = plan_write_list(&b->w, dims, c->ndims),
+        .work = plan_write_expr(&b->w, b->exprs, c->work),
+        .scratch = plan_write_expr(&b->w, b->exprs, schedule_bound(b->s, c->scratch_bytes)),
+        .cost = k->serial ? 0 : plan_write_expr(&b->w, b->exprs, c->cost),
+        .bytes_read = plan_write_expr(&b->w, b->exprs, k->bytes_read),
+        .bytes_written = plan_write_expr(&b->w, b->exprs, k->bytes_written),
+        .flops = plan_write_expr(&b->w, b->exprs, k->flops),
+        .shared = c->shared_bytes,
+        .flags = (c->dependent ? PLAN_DEPENDENT : 0u) | (c->zero_kept ? PLAN_ZERO_KEPT : 0u),
+        .zero = plan_write_expr(&b->w, b->exprs, c->zero_bytes),
+        .nmaps = c->nmaps,
+        .maps = put_maps(b, c),
+        .cubin = c->cubin};
     for (uint32_t i = 0; i < k->nparams; i++)
         if (k->params[i].written) r.written |= UINT64_C(1) << i;
     for (uint32_t i = 0; i < b->code->nblobs; i++)
@@ -254,9 +292,21 @@ static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
     for (int i = 0; i < 3; i++) {
         r.grid[i] = plan_write_expr(&b->w, b->exprs, c->grid[i]);
         r.block[i] = c->block[i];
+        r.cluster[i] = c->cluster[i];
     }
     PLAN_PUT(&b->w, kernels, r);
     return b->nkernels++;
+}
+
+/* The step's kernel and its variants. */
+static void put_kernels(Builder *b, const Kernel *k, const CodeKernel *c, PlanStep *r) {
+    uint32_t variants[PLAN_MAX_VARIANTS];
+    GC_ASSERT(c->nvariants <= PLAN_MAX_VARIANTS);
+    r->kernel = put_kernel(b, k, c);
+    for (uint32_t i = 0; i < c->nvariants; i++) variants[i] = put_kernel(b, k, &c->variants[i]);
+    r->nvariants = c->nvariants;
+    r->variants = plan_write_list(&b->w, variants, c->nvariants);
+    r->choice = c->nvariants ? plan_write_expr(&b->w, b->exprs, c->choice) : 0;
 }
 
 static void put_step(Builder *b, uint32_t i) {
@@ -283,7 +333,7 @@ static void put_step(Builder *b, uint32_t i) {
             data[2 * r.ndata] = plan_write_symbol(&b->w, b->exprs, c->sym);
             data[2 * r.ndata++ + 1] = st->bufs[c->buf + 1];
         }
-        r.kernel = put_kernel(b, k, &b->code->kernels[i]);
+        put_kernels(b, k, &b->code->kernels[i], &r);
         r.bufs = plan_write_list(&b->w, st->bufs, k->nparams);
         r.data = plan_write_list(&b->w, data, 2 * r.ndata);
     }
@@ -329,10 +379,6 @@ static const char *refusal_text(Builder *b) {
         sb_put(&s, "\n");
     }
     return sb_str(&s);
-}
-
-static uint32_t section_count(const Builder *b, PlanSectionId id, size_t record) {
-    return (uint32_t)(b->w.section[id].n / record);
 }
 
 static void put_target(Builder *b, const PlanTargetInput *in) {
