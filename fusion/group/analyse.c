@@ -1,5 +1,6 @@
 /* Facts about the graph that decisions rest on. */
 #include "fusion/group/fuse.h"
+#include "graph/ir/attr.h"
 #include "graph/pass/rewrite.h"
 
 double fuse_hint(const Fuse *f, Expr e) {
@@ -87,26 +88,12 @@ static void find_reach(Fuse *f) {
     }
 }
 
-static bool const_attrs(const Fuse *f, const Node *n) {
-    int64_t c;
-    if (n->op == OP_exprs)
-        for (uint32_t i = 0; i < n->attr.exprs.n; i++)
-            if (!expr_is_const(f->p, n->attr.exprs.v[i], &c)) return false;
-    for (uint32_t d = 0; d < n->type.rank; d++) {
-        if (n->op == OP_slice && !expr_is_const(f->p, n->attr.slice.start[d], &c)) return false;
-        if (n->op == OP_pad && (!expr_is_const(f->p, n->attr.pad.lo[d], &c) ||
-                                !expr_is_const(f->p, n->attr.pad.hi[d], &c)))
-            return false;
-    }
-    return true;
-}
-
 static bool is_const_only(const Fuse *f, const Node *n) {
     if (n->op == OP_const) return true;
     OpClass c = op_info[n->op].cls;
     if (n->op == OP_input || c == OPC_CONTROL || c == OPC_RANDOM || n->op == OP_compact)
         return false;
-    if (!type_is_static(f->p, &n->type) || !const_attrs(f, n)) return false;
+    if (!type_is_static(f->p, &n->type) || !attr_is_static(f->g, n)) return false;
     for (uint32_t i = 0; i < n->nin; i++)
         if (!f->v[n->in[i]].const_only) return false;
     return true;

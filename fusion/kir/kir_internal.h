@@ -3,6 +3,7 @@
 #define FUSION_KIR_INTERNAL_H
 
 #include "fusion/kir/kir.h"
+#include "graph/ir/attr.h"
 
 extern const char *const kir_kind_name[4];
 extern const char *const kir_tem_name[6];

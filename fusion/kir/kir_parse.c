@@ -188,7 +188,6 @@ static void take_operands(Parser *s, KOp *o) {
 }
 
 static void take_body(Parser *s, KOp *o) {
-    static const char *const scatter[] = {"set", "add", "mul", "min", "max"};
     switch (o->op) {
     case K_konst: take_konst(s, o); break;
     case K_kexpr: o->index = take_bracketed(s); break;
@@ -199,7 +198,9 @@ static void take_body(Parser *s, KOp *o) {
         break;
     case K_kstore:
     case K_katomic:
-        if (o->op == K_katomic) o->fold = (uint8_t)take_name_of(s, scatter, 5, "a scatter mode");
+        if (o->op == K_katomic)
+            o->fold =
+                (uint8_t)take_name_of(s, scatter_mode_name, SCATTER_max + 1, "a scatter mode");
         take_place(s, o);
         o->in[0] = take_val(s);
         if (accept(s, "if")) o->mask = take_bracketed(s);

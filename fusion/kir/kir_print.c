@@ -45,8 +45,6 @@ static void print_konst(const KOp *o, StrBuf *out) {
         sb_printf(out, " %lld", (long long)o->imm.i);
 }
 
-static const char *const scatter_name[] = {"set", "add", "mul", "min", "max"};
-
 static void print_folding(const Kernel *k, ExprPool *p, const KOp *o, StrBuf *out) {
     if (o->op == K_kreduce || o->op == K_kscan) sb_printf(out, " %s", kir_fold_name[o->fold]);
     sb_put(out, " ");
@@ -80,7 +78,7 @@ static void print_op(const Kernel *k, ExprPool *p, KVal v, StrBuf *out) {
         break;
     case K_kstore:
     case K_katomic:
-        if (o->op == K_katomic) sb_printf(out, " %s", scatter_name[o->fold]);
+        if (o->op == K_katomic) sb_printf(out, " %s", scatter_mode_name[o->fold]);
         print_place(p, o, out);
         sb_printf(out, " %%%u", o->in[0]);
         print_mask(p, o, out);

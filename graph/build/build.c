@@ -1,5 +1,6 @@
 /* Builder core: state, locations, errors, sharing of equal nodes, append. */
 #include "graph/build/build_impl.h"
+#include "graph/ir/attr.h"
 
 #include <string.h>
 
@@ -90,121 +91,14 @@ int64_t build_count(const Graph *g, const Type *t, int64_t limit) {
 
 /* ---- Sharing of equal nodes ---- */
 
-/* A node's attributes as words: equal words mean equal attributes. */
-typedef struct Key {
-    uint32_t n;
-    uint64_t w[8 + 4 * GRAPH_MAX_RANK];
-} Key;
-
-static void key_add(Key *k, uint64_t w) {
-    GC_ASSERT(k->n < sizeof k->w / sizeof *k->w);
-    k->w[k->n++] = w;
-}
-
-static void key_constant(Key *k, const Constant *c) {
-    /* Small constants compare by content, large ones by address: weights are mapped once. */
-    key_add(k, c->bytes);
-    key_add(k,
-            c->bytes <= BUILD_MAX_FOLDED ? hash_bytes(c->data, c->bytes, 1) : (uintptr_t)c->data);
-}
-
-static void key_window(Key *k, const Attr *a) {
-    for (int i = 0; i < a->window.n; i++) {
-        key_add(k, a->window.axis[i]);
-        key_add(k, (uint64_t)a->window.size[i]);
-        key_add(k, (uint64_t)a->window.stride[i]);
-        key_add(k, (uint64_t)a->window.dilation[i]);
-    }
-}
-
-static void key_conv(Key *k, const Attr *a) {
-    key_add(k, a->conv.to);
-    key_add(k, (uint64_t)a->conv.groups);
-    for (int i = 0; i < a->conv.n; i++) {
-        key_add(k, (uint64_t)a->conv.stride[i]);
-        key_add(k, (uint64_t)a->conv.dilation[i]);
-        key_add(k, (uint64_t)a->conv.lo[i]);
-        key_add(k, (uint64_t)a->conv.hi[i]);
-    }
-}
-
-static void key_pad(Key *k, const Attr *a, int rank) {
-    for (int i = 0; i < rank; i++) {
-        key_add(k, a->pad.lo[i]);
-        key_add(k, a->pad.hi[i]);
-        key_add(k, (uint64_t)a->pad.interior[i]);
-    }
-}
-
-static void key_slice(Key *k, const Attr *a, int rank) {
-    for (int i = 0; i < rank; i++) {
-        key_add(k, a->slice.start[i]);
-        key_add(k, (uint64_t)a->slice.step[i]);
-    }
-}
-
-static void key_attr(Key *k, const Graph *g, const Node *n) {
-    const Attr *a = &n->attr;
-    switch (n->op) {
-    case OP_input: key_add(k, a->input.index); break;
-    case OP_const: key_constant(k, &a->constant); break;
-    case OP_iota:
-    case OP_concat:
-    case OP_proj: key_add(k, (uint64_t)a->axis.axis); break;
-    case OP_exprs: key_add(k, hash_bytes(a->exprs.v, a->exprs.n * sizeof(Expr), 2)); break;
-    case OP_cast:
-    case OP_bitcast:
-    case OP_dot: key_add(k, a->cast.to * 1024u + a->cast.saturate * 512u + a->cast.round); break;
-    case OP_permute:
-        for (int i = 0; i < n->type.rank; i++) key_add(k, a->perm.axis[i]);
-        break;
-    case OP_slice: key_slice(k, a, n->type.rank); break;
-    case OP_pad: key_pad(k, a, n->type.rank); break;
-    case OP_window: key_window(k, a); break;
-    case OP_conv: key_conv(k, a); break;
-    case OP_gather:
-    case OP_scatter:
-        key_add(k, a->index.mode);
-        for (int i = 0; i < graph_type(g, n->in[0])->rank; i++)
-            key_add(k, (uint64_t)a->index.src[i]);
-        break;
-    case OP_uniform: key_add(k, a->random.seed); break;
-    case OP_if:
-    case OP_loop: key_add(k, (uintptr_t)a->control); break;
-    default: break;
-    }
-    if (op_info[n->op].cls == OPC_REDUCE) key_add(k, a->reduce.axes * 2u + a->reduce.last);
-    if (op_info[n->op].cls == OPC_SCAN || op_info[n->op].cls == OPC_SORT)
-        key_add(k, (uint64_t)a->scan.axis * 4 + a->scan.exclusive * 2u + a->scan.reverse);
-}
-
-static Key node_key(const Graph *g, const Node *n) {
-    Key k = {0};
-    key_attr(&k, g, n);
-    return k;
-}
-
-static bool same_bytes(const Node *a, const Node *b) {
-    if (a->op == OP_exprs)
-        return a->attr.exprs.n == b->attr.exprs.n &&
-               (a->attr.exprs.n == 0 ||
-                !memcmp(a->attr.exprs.v, b->attr.exprs.v, a->attr.exprs.n * sizeof(Expr)));
-    if (a->op == OP_const && a->attr.constant.data != b->attr.constant.data)
-        return a->attr.constant.bytes <= BUILD_MAX_FOLDED &&
-               !memcmp(a->attr.constant.data, b->attr.constant.data, a->attr.constant.bytes);
-    return true;
-}
-
-static bool same_node(const Graph *g, const Node *a, const Node *b, const Key *kb) {
+static bool same_node(const Graph *g, const Node *a, const Node *b) {
     if (a->op != b->op || a->nin != b->nin || !type_equal(&a->type, &b->type)) return false;
     if (a->nin && memcmp(a->in, b->in, a->nin * sizeof(Value))) return false;
-    Key ka = node_key(g, a);
-    return ka.n == kb->n && (ka.n == 0 || !memcmp(ka.w, kb->w, ka.n * sizeof *ka.w)) &&
-           same_bytes(a, b);
+    return attr_equal(g, a, b);
 }
 
-static uint64_t node_hash(const Node *n, const Key *k) {
-    uint64_t h = hash_bytes(k->w, k->n * sizeof *k->w, n->op);
+static uint64_t node_hash(const Graph *g, const Node *n) {
+    uint64_t h = attr_hash(g, n, n->op);
     h = hash_bytes(n->in, n->nin * sizeof(Value), h);
     h = hash_bytes(n->type.dim, n->type.rank * sizeof(Expr), h);
     return hash_bytes(&n->type.dtype, sizeof n->type.dtype, h);
@@ -233,11 +127,10 @@ Value build_append(Graph *g, Op op, const Value *in, uint32_t nin, const Attr *a
     if (!countable(g, t)) return 0;
     Node n = {.op = (uint8_t)op, .nin = nin, .in = in, .type = *t, .loc = s->loc};
     if (attr) n.attr = *attr;
-    Key k = node_key(g, &n);
-    uint64_t h = node_hash(&n, &k);
+    uint64_t h = node_hash(g, &n);
     uint32_t at;
     for (; map_get(s->cse, h, &at); h++)
-        if (same_node(g, graph_node(g, at), &n, &k)) return at;
+        if (same_node(g, graph_node(g, at), &n)) return at;
     n.in = nin ? arena_copy(g->arena, in, nin * sizeof(Value)) : NULL;
     vec_push(g->arena, &g->nodes, n);
     map_put(s->cse, h, g->nodes.n - 1);

@@ -2,6 +2,7 @@
  * through element tracking. */
 #include "graph/build/build_impl.h"
 #include "graph/eval/eval.h"
+#include "graph/ir/attr.h"
 
 #include <string.h>
 
@@ -60,21 +61,10 @@ static bool foldable_operand(const Graph *g, Op user, Value v) {
     return moves || build_count(g, &n->type, MAX_OPERAND) >= 0;
 }
 
-/* Where a view reads may depend on symbols although all shapes are static. */
-static bool foldable_attr(const Graph *g, const Node *n) {
-    int64_t v;
-    for (uint32_t i = 0; i < n->type.rank; i++) {
-        if (n->op == OP_slice && !expr_is_const(g->exprs, n->attr.slice.start[i], &v)) return false;
-        if (n->op == OP_pad && !(expr_is_const(g->exprs, n->attr.pad.lo[i], &v) &&
-                                 expr_is_const(g->exprs, n->attr.pad.hi[i], &v)))
-            return false;
-    }
-    return true;
-}
-
 static Value fold_constant(Graph *g, const Node *n) {
     Constant c = {0};
-    if (!foldable_attr(g, n)) return 0;
+    /* Where a view reads may depend on symbols although all shapes are static. */
+    if (!attr_is_static(g, n)) return 0;
     for (uint32_t i = 0; i < n->nin; i++)
         if (!foldable_operand(g, n->op, n->in[i])) return 0;
     return eval_fold(g, n, &c) ? build_const(g, n->type, c) : 0;

@@ -5,7 +5,7 @@
 
 const OpInfo op_info[OP_COUNT] = {
     [OP_none] = {.name = "none", .domain = "", .flags = ""},
-#define CORE_OP(name, cls, arity, dt, domain, flags)                                               \
+#define CORE_OP(name, cls, arity, dt, domain, flags, attr)                                         \
     [OP_##name] = {#name, OPC_##cls, arity, #dt[0], domain, flags},
 #include "graph/ir/core_ops.def"
 #undef CORE_OP

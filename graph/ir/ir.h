@@ -18,7 +18,7 @@ typedef uint32_t Value; /* 0 = none */
 
 typedef enum Op {
     OP_none = 0,
-#define CORE_OP(name, cls, arity, dt, domain, flags) OP_##name,
+#define CORE_OP(name, cls, arity, dt, domain, flags, attr) OP_##name,
 #include "graph/ir/core_ops.def"
 #undef CORE_OP
     OP_COUNT

@@ -269,8 +269,8 @@ static bool read_constant(Reader *r, Node *n) {
 
 static bool read_mode(Reader *r, Node *n, const AttrField *f) {
     for (int m = 0; m <= SCATTER_max; m++) {
-        if (!eat(r, gir_modes[m])) continue;
-        gir_set(&n->attr, f, 0, m);
+        if (!eat(r, scatter_mode_name[m])) continue;
+        attr_set(&n->attr, f, 0, m);
         return true;
     }
     return fail(r, "scatter mode expected");
@@ -297,7 +297,7 @@ static bool read_list(Reader *r, const Graph *g, Node *n, const AttrField *f) {
             if (count == capacity(f)) return fail(r, "too many numbers");
             if (!read_item(r, f, &v)) return false;
             mask |= 1u << (v & 31);
-            if (f->kind != AK_AXES) gir_set(&n->attr, f, count, v);
+            if (f->kind != AK_AXES) attr_set(&n->attr, f, count, v);
             count++;
         } while (eat(r, ","));
         if (!expect(r, "]")) return false;
@@ -308,52 +308,51 @@ static bool read_list(Reader *r, const Graph *g, Node *n, const AttrField *f) {
     }
     if (f->count == AN_WINDOW && !n->attr.window.n) n->attr.window.n = (uint8_t)count;
     if (f->count == AN_CONV && !n->attr.conv.n) n->attr.conv.n = (uint8_t)count;
-    return count == gir_count(g, n, f) || fail(r, "wrong number of items");
+    return count == attr_count(g, n, f) || fail(r, "wrong number of items");
 }
 
 static bool read_field(Reader *r, const Graph *g, Node *n, const AttrField *f) {
     int64_t v;
     if (f->kind == AK_FLAG) {
-        gir_set(&n->attr, f, 0, 1);
+        attr_set(&n->attr, f, 0, 1);
         return true;
     }
     if (!expect(r, "=")) return false;
     if (f->kind == AK_MODE) return read_mode(r, n, f);
     if (f->kind != AK_NUMBER) return read_list(r, g, n, f);
     if (!read_int(r, &v)) return false;
-    gir_set(&n->attr, f, 0, v);
+    attr_set(&n->attr, f, 0, v);
     return true;
 }
 
-static bool fill_absent(Reader *r, const Graph *g, Node *n, uint32_t seen) {
-    const AttrField *f = gir_fields((Op)n->op);
-    for (uint32_t k = 0; f[k].name; k++) {
-        if (seen >> k & 1) continue;
-        uint32_t count = gir_count(g, n, &f[k]);
-        if (f[k].absent == INT64_MIN && count)
-            return fail(r, arena_printf(r->arena, "attribute %s is missing", f[k].name));
-        for (uint32_t i = 0; i < count; i++) gir_set(&n->attr, &f[k], i, f[k].absent);
-    }
+static bool fill_absent(Reader *r, const Graph *g, Node *n, const AttrField *f) {
+    uint32_t count = attr_count(g, n, f);
+    if (f->absent == ATTR_REQUIRED && count)
+        return fail(r, arena_printf(r->arena, "attribute %s is missing", f->name));
+    for (uint32_t i = 0; i < count; i++) attr_set(&n->attr, f, i, f->absent);
     return true;
 }
 
-static bool read_fields(Reader *r, const Graph *g, Node *n) {
-    const AttrField *f = gir_fields((Op)n->op);
-    uint32_t seen = 0;
+/* Those with a name, in any order. */
+static bool read_named(Reader *r, const Graph *g, Node *n) {
+    uint32_t count, seen = 0;
+    const AttrField *f = attr_fields((Op)n->op, &count);
     char word[64];
     while (!at_end(r)) {
         uint32_t k = 0;
         const char *start = r->at;
         if (!read_word(r, word)) break;
-        while (f[k].name && strcmp(f[k].name, word)) k++;
-        if (!f[k].name) {
+        while (k < count && strcmp(f[k].name, word)) k++;
+        if (k == count) {
             r->at = start;
             return fail(r, "no such attribute");
         }
         seen |= 1u << k;
         if (!read_field(r, g, n, &f[k])) return false;
     }
-    return fill_absent(r, g, n, seen);
+    for (uint32_t k = 0; k < count; k++)
+        if (*f[k].name && !(seen >> k & 1) && !fill_absent(r, g, n, &f[k])) return false;
+    return true;
 }
 
 /* Nodes. */
@@ -465,20 +464,20 @@ static bool read_op(Reader *r, Node *n) {
     return fail(r, "no such operation");
 }
 
+/* Those without a name come first. */
 static bool read_attributes(Reader *r, Graph *g, Node *n) {
-    switch (n->op) {
-    case OP_input: return read_input(r, g, n);
-    case OP_const: return read_constant(r, n);
-    case OP_exprs: return read_exprs(r, n);
-    case OP_if:
-    case OP_loop: return read_control(r, g, n);
-    case OP_conv: n->attr.conv.to = n->type.dtype; break;
-    case OP_cast:
-    case OP_bitcast:
-    case OP_dot: n->attr.cast.to = n->type.dtype; break;
-    default: break;
+    uint32_t count;
+    const AttrField *f = attr_fields((Op)n->op, &count);
+    for (const AttrField *end = f + count; f < end && !*f->name; f++) {
+        bool ok = f->kind == AK_INPUT      ? read_input(r, g, n)
+                  : f->kind == AK_CONSTANT ? read_constant(r, n)
+                  : f->kind == AK_ELEMENTS ? read_exprs(r, n)
+                  : f->kind == AK_CONTROL  ? read_control(r, g, n)
+                                           : true;
+        if (f->kind == AK_TYPE) attr_set(&n->attr, f, 0, n->type.dtype);
+        if (!ok) return false;
     }
-    return read_fields(r, g, n);
+    return read_named(r, g, n);
 }
 
 static bool read_node(Reader *r, Graph *g, MapU64 *numbers) {

@@ -5,6 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+const char *const gir_sym_kinds[SYM_INDIRECT + 1] = {"",     "elem", "data",
+                                                     "iter", "axis", "indirect"};
+
 enum { PRINTED_ELEMENTS = 64, TYPE_COLUMN = 34 };
 
 static void print_graph(const Graph *g, int indent, StrBuf *out);
@@ -69,18 +72,20 @@ static void put_constant(const Node *n, StrBuf *out) {
 }
 
 static void put_exprs(const Graph *g, const Expr *v, uint32_t n, StrBuf *out) {
+    sb_put(out, " {");
     for (uint32_t i = 0; i < n; i++) {
         if (i) sb_put(out, ", ");
         expr_print(g->exprs, v[i], out);
     }
+    sb_put(out, "}");
 }
 
 /* Attributes. */
 
 static bool is_absent(const Node *n, const AttrField *f, uint32_t count) {
-    if (f->kind == AK_EXPRS || f->absent == INT64_MIN) return false;
+    if (f->kind == AK_EXPRS || f->absent == ATTR_REQUIRED) return false;
     for (uint32_t i = 0; i < count; i++)
-        if (gir_get(&n->attr, f, i) != f->absent) return false;
+        if (attr_get(&n->attr, f, i) != f->absent) return false;
     return true;
 }
 
@@ -88,7 +93,7 @@ static void put_list(const Graph *g, const Node *n, const AttrField *f, uint32_t
                      StrBuf *out) {
     sb_put(out, "[");
     for (uint32_t i = 0; i < count; i++) {
-        int64_t v = gir_get(&n->attr, f, i);
+        int64_t v = attr_get(&n->attr, f, i);
         if (i) sb_put(out, ", ");
         if (f->kind == AK_EXPRS)
             expr_print(g->exprs, (Expr)v, out);
@@ -109,18 +114,18 @@ static void put_axes(uint32_t mask, StrBuf *out) {
     sb_put(out, "]");
 }
 
-static void put_field(const Graph *g, const Node *n, const AttrField *f, StrBuf *out) {
-    uint32_t count = gir_count(g, n, f);
+static void put_named(const Graph *g, const Node *n, const AttrField *f, StrBuf *out) {
+    uint32_t count = attr_count(g, n, f);
     if (is_absent(n, f, count)) return;
     sb_printf(out, " %s", f->name);
     if (f->kind == AK_FLAG) return;
-    if (*f->name) sb_put(out, "=");
+    sb_put(out, "=");
     if (f->kind == AK_NUMBER)
-        sb_printf(out, "%" PRId64, gir_get(&n->attr, f, 0));
+        sb_printf(out, "%" PRId64, attr_get(&n->attr, f, 0));
     else if (f->kind == AK_MODE)
-        sb_put(out, gir_modes[gir_get(&n->attr, f, 0)]);
+        sb_put(out, scatter_mode_name[attr_get(&n->attr, f, 0)]);
     else if (f->kind == AK_AXES)
-        put_axes((uint32_t)gir_get(&n->attr, f, 0), out);
+        put_axes((uint32_t)attr_get(&n->attr, f, 0), out);
     else
         put_list(g, n, f, count, out);
 }
@@ -150,6 +155,24 @@ static void put_control(const Graph *g, const Node *n, int indent, StrBuf *out) 
     }
 }
 
+static void put_attributes(const Graph *g, const Node *n, int indent, StrBuf *out) {
+    uint32_t count;
+    const AttrField *f = attr_fields((Op)n->op, &count);
+    for (const AttrField *end = f + count; f < end; f++) {
+        switch ((AttrKind)f->kind) {
+        case AK_TYPE: break;
+        case AK_INPUT:
+            sb_printf(out, " %u ", n->attr.input.index);
+            put_quoted(out, g->inputs.v[n->attr.input.index].name);
+            break;
+        case AK_CONSTANT: put_constant(n, out); break;
+        case AK_ELEMENTS: put_exprs(g, n->attr.exprs.v, n->attr.exprs.n, out); break;
+        case AK_CONTROL: put_control(g, n, indent, out); break;
+        default: put_named(g, n, f, out);
+        }
+    }
+}
+
 static void put_place(const Graph *g, const Node *n, StrBuf *out) {
     if (!n->loc || n->loc >= g->locs.n) return;
     const LocInfo *l = &g->locs.v[n->loc];
@@ -173,19 +196,7 @@ static void put_node(const Graph *g, Value v, int indent, StrBuf *out) {
     pad_to(out, start, TYPE_COLUMN);
     sb_put(out, op_info[n->op].name);
     for (uint32_t i = 0; i < n->nin; i++) sb_printf(out, "%s%%%u", i ? ", " : " ", n->in[i]);
-    for (const AttrField *f = gir_fields((Op)n->op); f->name; f++) put_field(g, n, f, out);
-    if (n->op == OP_input) {
-        sb_put(out, " ");
-        put_quoted(out, g->inputs.v[n->attr.input.index].name);
-    } else if (n->op == OP_const) {
-        put_constant(n, out);
-    } else if (n->op == OP_exprs) {
-        sb_put(out, " {");
-        put_exprs(g, n->attr.exprs.v, n->attr.exprs.n, out);
-        sb_put(out, "}");
-    } else if (n->op == OP_if || n->op == OP_loop) {
-        put_control(g, n, indent, out);
-    }
+    put_attributes(g, n, indent, out);
     put_place(g, n, out);
     sb_put(out, "\n");
 }
@@ -210,17 +221,23 @@ static void mark_control(const Graph *g, const Node *n, bool *used) {
     const Control *c = n->attr.control;
     for (uint32_t i = 0; i < c->nresults; i++) mark_type(g, &c->results[i], used);
     for (int b = 0; b < 2 && c->body[b]; b++) mark_graph(c->body[b], used);
-    mark_expr(g, c->trip, used);
     if (n->op == OP_loop) used[c->iter] = true;
 }
 
+typedef struct Marks {
+    const Graph *g;
+    bool *used;
+} Marks;
+
+static void mark_attr(void *ctx, Expr e) {
+    const Marks *m = ctx;
+    mark_expr(m->g, e, m->used);
+}
+
 static void mark_node(const Graph *g, const Node *n, bool *used) {
+    Marks m = {g, used};
     mark_type(g, &n->type, used);
-    for (const AttrField *f = gir_fields((Op)n->op); f->name; f++)
-        for (uint32_t i = 0; f->kind == AK_EXPRS && i < gir_count(g, n, f); i++)
-            mark_expr(g, (Expr)gir_get(&n->attr, f, i), used);
-    for (uint32_t i = 0; n->op == OP_exprs && i < n->attr.exprs.n; i++)
-        mark_expr(g, n->attr.exprs.v[i], used);
+    attr_each_expr(g, n, mark_attr, &m);
     if (n->op == OP_if || n->op == OP_loop) mark_control(g, n, used);
 }
 

@@ -1,6 +1,6 @@
 /* Checks every invariant of a graph (graph/README.md). Each class of ops has one rule function that
  * returns what is wrong, or NULL; the report names the node by its place and shows its text. */
-#include "graph/ir/gir.h"
+#include "graph/ir/attr.h"
 #include <string.h>
 
 typedef struct Check {
@@ -49,8 +49,6 @@ static const char *check_source(const Check *c) {
     } else if (c->n->op == OP_exprs) {
         Expr n = expr_const(c->g->exprs, (int64_t)a->exprs.n);
         if (!same_size(c->g, type_numel(c->g->exprs, c->t), n)) return "wrong number of elements";
-        for (uint32_t i = 0; i < a->exprs.n; i++)
-            if (!a->exprs.v[i]) return "a missing element";
     }
     return NULL;
 }
@@ -76,8 +74,6 @@ static const char *check_map(const Check *c) {
         for (uint32_t i = 1; i < 3; i++)
             if (graph_type(c->g, c->n->in[i])->dtype != c->t->dtype) return "operand types differ";
     }
-    if ((c->n->op == OP_cast || c->n->op == OP_bitcast) && c->n->attr.cast.to != c->t->dtype)
-        return "the type cast to is not the result's";
     return NULL;
 }
 
@@ -124,7 +120,7 @@ static const char *check_slice(const Check *c) {
     const Attr *a = &c->n->attr;
     if (c->x->rank != c->t->rank) return "ranks differ";
     for (int i = 0; i < c->t->rank; i++)
-        if (!a->slice.start[i] || !a->slice.step[i]) return "no start or step";
+        if (!a->slice.step[i]) return "no step";
     return NULL;
 }
 
@@ -135,7 +131,7 @@ static const char *check_pad(const Check *c) {
     if (fill->rank || fill->dtype != c->t->dtype) return "the fill is not a scalar of that type";
     if (c->x->rank != c->t->rank) return "ranks differ";
     for (int i = 0; i < c->t->rank; i++) {
-        if (!a->pad.lo[i] || !a->pad.hi[i] || a->pad.interior[i] < 0) return "no padding";
+        if (a->pad.interior[i] < 0) return "no padding";
         if (a->pad.interior[i]) continue;
         Expr border = expr_add(p, a->pad.lo[i], a->pad.hi[i]);
         if (!same_size(c->g, c->t->dim[i], expr_add(p, c->x->dim[i], border)))
@@ -201,7 +197,6 @@ static const char *check_dot(const Check *c) {
     int r = c->t->rank;
     if (r < 2 || a->rank != r || b->rank != r) return "ranks differ";
     if (a->dtype != b->dtype) return "operand types differ";
-    if (c->n->attr.cast.to != c->t->dtype) return "the accumulation type is not the result's";
     for (int i = 0; i < r - 2; i++)
         if (!same_size(c->g, a->dim[i], c->t->dim[i]) || !same_size(c->g, b->dim[i], c->t->dim[i]))
             return "batch sizes differ";
@@ -220,7 +215,7 @@ static const char *check_conv(const Check *c) {
     if (n < 1 || n > GRAPH_MAX_WINDOW || c->x->rank != n + 2 || w->rank != n + 2 ||
         c->t->rank != n + 2)
         return "ranks differ";
-    if (a->conv.groups < 1 || a->conv.to != c->t->dtype) return "groups or type";
+    if (a->conv.groups < 1) return "groups are positive";
     if (!same_size(c->g, c->x->dim[0], c->t->dim[0])) return "batch sizes differ";
     if (!same_size(c->g, c->x->dim[n + 1], expr_muli(p, w->dim[n], a->conv.groups)))
         return "channels differ";
@@ -283,6 +278,22 @@ static const char *check_control(const Check *c) {
     return NULL;
 }
 
+static void note_missing(void *ctx, Expr e) {
+    if (!e) *(bool *)ctx = true;
+}
+
+/* What holds for the attributes of every op. */
+static const char *check_attributes(const Check *c) {
+    uint32_t count;
+    const AttrField *f = attr_fields((Op)c->n->op, &count);
+    bool missing = false;
+    for (const AttrField *end = f + count; f < end; f++)
+        if (f->kind == AK_TYPE && attr_get(&c->n->attr, f, 0) != c->t->dtype)
+            return "the type in its attributes is not the result's";
+    if (!is_tuple(c->n)) attr_each_expr(c->g, c->n, note_missing, &missing);
+    return missing ? "a missing expression" : NULL;
+}
+
 static const char *check_node(const Check *c) {
     static const char *(*const rule[])(const Check *) = {
         [OPC_SOURCE] = check_source,   [OPC_MAP] = check_map,           [OPC_VIEW] = check_view,
@@ -302,6 +313,7 @@ static const char *check_node(const Check *c) {
     for (int i = 0; i < n->type.rank; i++)
         if (!n->type.dim[i]) return "an axis without a size";
     const char *bad = n->nin ? check_dtype_rule(c) : NULL;
+    if (!bad) bad = check_attributes(c);
     return bad ? bad : rule[op_info[n->op].cls](c);
 }
 

@@ -1,4 +1,5 @@
 #include "graph/pass/rewrite.h"
+#include "graph/ir/attr.h"
 
 #include <string.h>
 
@@ -16,18 +17,27 @@ static void syms_of(const Graph *g, const Expr *e, uint32_t n, SymFn fn, void *c
         if (e[i]) expr_each_sym(g->exprs, e[i], fn, ctx);
 }
 
+typedef struct EachSym {
+    const ExprPool *p;
+    SymFn fn;
+    void *ctx;
+} EachSym;
+
+static void syms_of_attr(void *ctx, Expr e) {
+    const EachSym *c = ctx;
+    if (e) expr_each_sym(c->p, e, c->fn, c->ctx);
+}
+
 void graph_node_syms(const Graph *g, const Node *n, SymFn fn, void *ctx) {
-    const Attr *a = &n->attr;
+    EachSym c = {g->exprs, fn, ctx};
     syms_of(g, n->type.dim, n->type.rank, fn, ctx);
-    if (n->op == OP_exprs) syms_of(g, a->exprs.v, a->exprs.n, fn, ctx);
-    if (n->op == OP_slice) syms_of(g, a->slice.start, n->type.rank, fn, ctx);
-    if (n->op == OP_pad) syms_of(g, a->pad.lo, n->type.rank, fn, ctx);
-    if (n->op == OP_pad) syms_of(g, a->pad.hi, n->type.rank, fn, ctx);
+    attr_each_expr(g, n, syms_of_attr, &c);
     if (n->op != OP_if && n->op != OP_loop) return;
-    syms_of(g, &a->control->trip, 1, fn, ctx);
-    for (int i = 0; i < 2 && a->control->body[i]; i++)
-        for (Value v = 1; v < a->control->body[i]->nodes.n; v++)
-            graph_node_syms(g, graph_node(a->control->body[i], v), fn, ctx);
+    for (int i = 0; i < 2 && n->attr.control->body[i]; i++) {
+        const Graph *body = n->attr.control->body[i];
+        for (Value v = 1; v < body->nodes.n; v++)
+            graph_node_syms(body, graph_node(body, v), fn, ctx);
+    }
 }
 
 /* What is alive, and the node that computes each symbol of kind SYM_DATA. */
