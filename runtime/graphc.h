@@ -215,6 +215,7 @@ typedef struct graphc_step_profile {
     const char *kernel, *kind; /* "tem_5_matmul_add"; "poi", "red", "per" or "tem" */
     double seconds;
     double bytes, flops; /* the least that it has to move and compute for these shapes */
+    uint32_t threads;    /* the most that one launch was split among; on CUDA 1 */
 } graphc_step_profile;
 /* Profiled runs time every kernel, and are slower as a whole. */
 GRAPHC_API void graphc_session_profile(graphc_session *s, bool on);

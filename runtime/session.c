@@ -405,5 +405,5 @@ graphc_step_profile graphc_profile_step(const graphc_session *s, uint32_t i) {
     const PlanKernel *k = &s->res->kernels[s->res->steps[step].kernel];
     const StepProfile *p = &s->profile[step];
     return (graphc_step_profile){plan_str(s->plan, k->name), plan_str(s->plan, k->kind), p->seconds,
-                                 p->bytes, p->flops};
+                                 p->bytes, p->flops, p->threads};
 }

@@ -89,6 +89,8 @@ struct DeviceOps {
     /* Profiling: marks 0 and 1 around a launch; the seconds between them after a sync. */
     graphc_status (*mark)(Lane *l, uint32_t i, ErrorText e);
     double (*seconds)(Lane *l);
+    /* Among how many threads the last launch was split. NULL: always one. */
+    uint32_t (*parts)(const Lane *l);
 };
 extern const DeviceOps device_cpu, device_cuda;
 
@@ -104,6 +106,7 @@ typedef struct StepState {
 
 typedef struct StepProfile {
     double seconds, bytes, flops;
+    uint32_t threads;
 } StepProfile;
 
 struct graphc_session {

@@ -41,9 +41,12 @@ static graphc_status launch_profiled(graphc_session *s, uint32_t i, const Launch
     GC_TRY(ops->launch(s->lane, l, e));
     GC_TRY(ops->mark(s->lane, 1, e));
     GC_TRY(ops->sync(s->lane, e));
-    s->profile[i].seconds += ops->seconds(s->lane);
-    s->profile[i].bytes += (double)s->slots[k->bytes_read] + (double)s->slots[k->bytes_written];
-    s->profile[i].flops += (double)s->slots[k->flops];
+    StepProfile *p = &s->profile[i];
+    uint32_t threads = ops->parts ? ops->parts(s->lane) : 1;
+    p->seconds += ops->seconds(s->lane);
+    p->bytes += (double)s->slots[k->bytes_read] + (double)s->slots[k->bytes_written];
+    p->flops += (double)s->slots[k->flops];
+    if (threads > p->threads) p->threads = threads;
     return GRAPHC_OK;
 }
 

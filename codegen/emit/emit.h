@@ -79,8 +79,6 @@ typedef struct Emit {
     MapU64 *indirect;   /* SYM_INDIRECT -> its kbind op */
     MapU64 *dim_values; /* Expr of dims -> index into dim_loaded */
     VEC(LLVMValueRef) dim_loaded;
-    /* How katomic updates memory when many threads do; NULL: load, join, store. */
-    void (*atomic_store)(struct Emit *e, ScatterMode mode, DType t, LLVMValueRef v, LLVMValueRef p);
     const char *unsupported; /* set to the reason when something cannot be emitted */
 } Emit;
 

@@ -343,13 +343,9 @@ static void emit_katomic(Emit *e, const KOp *o) {
     EmitIf cond;
     if (a.mask.v) emit_if_begin(e, &cond, a.mask.v);
     LLVMValueRef p = emit_addr(e, a.buf, a.index).v;
-    if (e->atomic_store) {
-        e->atomic_store(e, (ScatterMode)o->fold, a.t, v, p);
-    } else {
-        LLVMValueRef old = from_memory(e, a.t, emit_load(e, a.elem, p, a.align));
-        v = atomic_join(e, (ScatterMode)o->fold, a.t, old, v);
-        emit_store_ptr(e, to_memory(e, a.t, v), p, a.align);
-    }
+    LLVMValueRef old = from_memory(e, a.t, emit_load(e, a.elem, p, a.align));
+    v = atomic_join(e, (ScatterMode)o->fold, a.t, old, v);
+    emit_store_ptr(e, to_memory(e, a.t, v), p, a.align);
     if (a.mask.v) emit_if_end(e, &cond);
 }
 

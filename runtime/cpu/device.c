@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define GRAIN_NS     2000       /* least work worth handing to another thread */
+#define GRAIN_NS     2000       /* least work worth handing to another thread; GRAPHC_GRAIN_NS */
 #define SPIN_US      1000       /* how long workers wait before they sleep */
 #define MAP_BYTES    (1u << 20) /* allocations from here on are maps of their own, on huge pages */
 #define HUGE_PAGE    (2u << 20)
@@ -28,7 +28,9 @@ typedef struct CpuDevice {
 struct Lane {
     Resident *res;
     uint32_t threads;
-    bool has_pool; /* between begin and end */
+    int64_t grain_ns;
+    bool has_pool;  /* between begin and end */
+    uint32_t parts; /* of the last launch */
     uint8_t *scratch;
     uint64_t stride;
     double marks[2];
@@ -126,6 +128,13 @@ static uint32_t thread_count(const graphc_session_options *o) {
     return n > POOL_MAX_THREADS ? POOL_MAX_THREADS : n;
 }
 
+/* Tests set it to 1, so that every kernel with more than one unit of work is split. */
+static int64_t grain(void) {
+    const char *env = getenv("GRAPHC_GRAIN_NS");
+    int n = env ? atoi(env) : 0;
+    return n > 0 ? n : GRAIN_NS;
+}
+
 static graphc_status cpu_lane_open(Resident *r, const graphc_session_options *o, Lane **out,
                                    ErrorText e) {
     CpuDevice *d = r->device;
@@ -133,6 +142,7 @@ static graphc_status cpu_lane_open(Resident *r, const graphc_session_options *o,
     if (!l) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
     l->res = r;
     l->threads = thread_count(o);
+    l->grain_ns = grain();
     if (!pool_grow(d->pool, l->threads)) {
         free(l);
         return error_set(e, GRAPHC_NO_MEMORY, "the system gives no more threads");
@@ -194,7 +204,7 @@ static void run_part(void *ctx, uint32_t part) {
 }
 
 static uint32_t part_count(const Lane *l, int64_t work, int64_t cost_ns) {
-    int64_t n = cost_ns / GRAIN_NS;
+    int64_t n = cost_ns / l->grain_ns;
     if (!l->has_pool || n < 2) return 1;
     if (n > work) n = work;
     return n > l->threads ? l->threads : (uint32_t)(n < 1 ? 1 : n);
@@ -206,10 +216,11 @@ static graphc_status cpu_launch(Lane *l, const Launch *k, ErrorText e) {
     const PlanKernel *kernel = &l->res->kernels[k->kernel];
     Job j = {
         .launch = k, .work = k->slots[kernel->work], .scratch = l->scratch, .stride = l->stride};
+    l->parts = 0;
     if (j.work <= 0) return GRAPHC_OK;
     void *entry = d->image + kernel->entry[l->res->form];
     memcpy(&j.entry, &entry, sizeof entry);
-    j.parts = part_count(l, j.work, k->slots[kernel->cost]);
+    j.parts = l->parts = part_count(l, j.work, k->slots[kernel->cost]);
     if (j.parts == 1)
         run_part(&j, 0);
     else
@@ -235,6 +246,9 @@ static graphc_status cpu_mark(Lane *l, uint32_t i, ErrorText e) {
     l->marks[i] = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
     return GRAPHC_OK;
 }
+static uint32_t cpu_parts(const Lane *l) {
+    return l->parts;
+}
 static double cpu_seconds(Lane *l) {
     return l->marks[1] - l->marks[0];
 }
@@ -259,4 +273,5 @@ const DeviceOps device_cpu = {
     .sync = cpu_sync,
     .mark = cpu_mark,
     .seconds = cpu_seconds,
+    .parts = cpu_parts,
 };

@@ -98,7 +98,7 @@ with tempfile.TemporaryDirectory() as d:
     b = ask("bench", "mlp.plan", "-v", *args)
     check([k["name"] for k in b["kernels"]] == [k["name"] for k in j["kernels"]], "bench and inspect list the same kernels")
     for k in b["kernels"]:
-        fields(k, {"name": str, "kind": str, "ms": NUMBER, "bytes": NUMBER, "flops": NUMBER}, "bench -v")
+        fields(k, {"name": str, "kind": str, "ms": NUMBER, "bytes": NUMBER, "flops": NUMBER, "threads": int}, "bench -v")
         check(k["ms"] >= 0 and k["bytes"] > 0 and k["flops"] >= 2 * 4 * 32 * 50, f"bench -v: {k}")
 
     c = ask("mlp.onnx", "-o", "again.plan")

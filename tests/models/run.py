@@ -9,4 +9,4 @@ os.makedirs(out, exist_ok=True)
 for n in names:
     if not os.path.exists(f"{out}/{n}.onnx"):
         subprocess.run([sys.executable, f"{root}/models/fill.py", out, n], check=True)
-sys.exit(subprocess.run([sys.executable, f"{here}/compare.py", sys.argv[1], out, *names]).returncode)
+sys.exit(subprocess.run([sys.executable, f"{here}/compare.py", sys.argv[1], out, *names, *sys.argv[2:]]).returncode)

@@ -99,6 +99,7 @@ static void print_json(CliSession *s, const Times *t, const double *kernels, uin
         json_object_set_new(k, "ms", json_real(kernels[i] * 1e3));
         json_object_set_new(k, "bytes", json_real(p.bytes));
         json_object_set_new(k, "flops", json_real(p.flops));
+        json_object_set_new(k, "threads", json_integer(p.threads));
         json_array_append_new(list, k);
     }
     json_finish(j, stdout);

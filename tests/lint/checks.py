@@ -1,0 +1,79 @@
+"""The checks themselves: each must fail on what it is there for.
+
+    checks.py GRAPHC
+"""
+import os, subprocess, sys, tempfile
+import numpy as np
+
+root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path[:0] = [f"{root}/tests/conformance", f"{root}/tests/models"]
+import compare, suite
+
+graphc, failures = sys.argv[1], 0
+
+
+def check(ok, what):
+    global failures
+    if not ok:
+        failures += 1
+        print("FAILED", what)
+
+
+def raises(fn, *args):
+    try:
+        fn(*args)
+    except RuntimeError:
+        return True
+    return False
+
+
+def listed_cases():
+    """(got, listed, is there a complaint)"""
+    wrong = lambda n: ("wrong", f"output y: {n} of 60 elements differ")
+    ok, no = ("pass", ""), ("unsupported", "G0301")
+    return [(ok, ok, False), (no, ok, True), (ok, no, True), (wrong(3), wrong(3), False), (wrong(2), wrong(3), False),
+            (wrong(4), wrong(3), True), (("wrong", "output y: shape (2,) instead of (3,)"), wrong(3), True),
+            (("crash", ""), ("crash", ""), True), (("timeout", ""), ("timeout", ""), True), (("error", ""), wrong(3), True)]
+
+
+def run_suite(data, lines, *more):
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as f:
+        f.write("".join(l + "\n" for l in lines))
+        f.flush()
+        return subprocess.run([sys.executable, f"{root}/tests/conformance/suite.py", graphc, data, f.name, *more],
+                              capture_output=True).returncode
+
+
+def suites():
+    import onnx
+    data = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data")
+    with tempfile.TemporaryDirectory() as part:
+        check(run_suite(part, []) != 0, "an empty data folder passes")
+        os.makedirs(f"{part}/node")
+        os.symlink(f"{data}/node/test_add", f"{part}/node/test_add")
+        check(run_suite(part, ["node/test_add pass"]) == 0, "a case that passes as listed fails")
+        check(run_suite(part, ["node/test_add pass", "node/test_abs pass"]) != 0, "a case without its data passes")
+        check(run_suite(part, []) != 0, "a case that is not listed passes")
+        check(run_suite(part, ["node/test_add unsupported"]) != 0, "a case better than listed passes")
+        check(run_suite(part, ["node/test_add pass"], "--only", "no_such") != 0, "no case at all passes")
+    for got, listed, bad in listed_cases():
+        check(bool(suite.complaint(got, listed)) == bad, f"{got} where {listed} is listed")
+
+
+def numbers():
+    one, nan, inf = np.ones(3, np.float32), np.array([1, np.nan, 1], np.float32), np.array([1, np.inf, 1], np.float32)
+    check(not suite.close(one, one, 0, 0) and suite.close(nan, one, 1, 1) and suite.close(inf, one, 1, 1),
+          "the suite takes NaN or infinity for a number")
+    check(raises(compare.error, nan, one) and raises(compare.error, inf, one) and raises(compare.error, one, nan),
+          "the models' comparison takes NaN or infinity for a number")
+    check(raises(compare.error, one[:2], one) and compare.error(one + np.float32(1), np.arange(3)) > 1, "the models' comparison")
+
+
+def runner():
+    p = subprocess.run([f"{root}/tests/run", "TYPO"], capture_output=True, timeout=20)
+    check(p.returncode == 2, f"tests/run TYPO gives {p.returncode}")
+
+
+suites(), numbers(), runner()
+print(f"{failures} failures")
+sys.exit(failures != 0)
