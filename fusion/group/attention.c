@@ -5,7 +5,7 @@
  * contraction. Everything between the two must be used nowhere else. A dry run of the indices then
  * checks that each value between is read at one position only and that the two contractions' axes
  * line up; its group is kept for the kernel. */
-#include "fusion/group/fuse.h"
+#include "fusion/analyse/facts.h"
 #include "graph/build/build.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The order of dimensions in which a value lies in memory: what its producer writes and its most
  * demanding readers read contiguously, not what its type happens to say. */
-#include "fusion/group/fuse.h"
+#include "fusion/analyse/facts.h"
 #include <string.h>
 
 static void set_order(VState *s, uint32_t rank, const uint8_t *order) {

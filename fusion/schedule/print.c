@@ -1,5 +1,5 @@
 /* post-fusion.kir: buffers, kernels in launch order, refused fusions. */
-#include "fusion/group/fuse.h"
+#include "fusion/schedule/schedule.h"
 
 static const char *const buf_kind[] = {"input", "output", "const", "prepared", "temp"};
 

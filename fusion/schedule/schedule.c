@@ -1,5 +1,9 @@
-/* The fusion pass from graph to schedule: see fuse.h for the way it works. */
-#include "fusion/group/fuse.h"
+/* The stages in order, from graph to schedule. */
+#include "fusion/schedule/stage.h"
+#include "fusion/analyse/facts.h"
+#include "fusion/body/buffers.h"
+#include "fusion/body/body.h"
+#include "fusion/special/special.h"
 
 const char *const fusion_why_text[WHY_COUNT] = {
 #define X(id, text) [WHY_##id] = text,
@@ -71,45 +75,7 @@ static void hoist_prepare(Schedule *s, Arena *a) {
     }
 }
 
-/* --- Reasons ------------------------------------------------------------------------------ */
-
-/* Does the group read v with a kernel of its own? */
-static bool is_reader(const Fuse *f, Value v, const Group *g) {
-    return g->id + 1 != f->v[v].group && g->kind != GROUP_join && g->kind != GROUP_control;
-}
-
-static FusionWhy why_stored(const Fuse *f, Value v, const Group *to) {
-    const VState *s = &f->v[v];
-    if (s->output) return WHY_output;
-    if (s->must) return WHY_placed;
-    if (s->epi && f->groups.v[s->group - 1]->anchor && to->anchor) return WHY_template_input;
-    return s->why;
-}
-
-/* What storing a value cost: each kernel that wanted it reads it, and an only reader would have
- * spared the write, too. */
-static void explain_value(Fuse *f, Value v) {
-    const VState *s = &f->v[v];
-    const Type *t = graph_type(f->g, v);
-    uint32_t groups[64], n = fuse_demanders(f, v, groups, 64), readers = 0;
-    for (uint32_t i = 0; i < n; i++) readers += is_reader(f, v, f->groups.v[groups[i]]);
-    int64_t times = readers == 1 && !s->must ? 2 : 1;
-    Expr bytes = expr_muli(f->p, type_numel(f->p, t), times * (int64_t)dtype_bytes(t->dtype));
-    for (uint32_t i = 0; i < n; i++) {
-        const Group *to = f->groups.v[groups[i]];
-        if (!is_reader(f, v, to)) continue;
-        Refusal r = {f->groups.v[s->group - 1]->step, to->step, why_stored(f, v, to), bytes};
-        vec_push(f->arena, &f->s->refusals, r);
-    }
-}
-
-static void explain(Fuse *f) {
-    for (Value v = 1; v < f->g->nodes.n; v++) {
-        const VState *s = &f->v[v];
-        if (!s->group || s->const_only || f->groups.v[s->group - 1]->kind == GROUP_join) continue;
-        if (!special_is(f, v)) explain_value(f, v);
-    }
-}
+/* --- The stages --------------------------------------------------------------------------- */
 
 static graphc_status verify(Fuse *f) {
     for (uint32_t i = 0; i < f->s->steps.n; i++)
@@ -125,7 +91,7 @@ graphc_status fuse_run(Fuse *f) {
     fuse_group(f);
     fuse_buffers(f);
     GC_TRY(emit_steps(f));
-    explain(f);
+    fuse_explain(f);
     return GRAPHC_OK;
 }
 

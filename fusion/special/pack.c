@@ -1,6 +1,7 @@
 /* Constant B operands in panels: [batch][group][ceil(N/NR)][K][NR], zero filled to NR columns. A
  * prepare step writes them once; contractions then stream whole panels. */
-#include "fusion/group/fuse.h"
+#include "fusion/analyse/facts.h"
+#include "fusion/special/special.h"
 
 /* B below the views that repeat it along batch dimensions. */
 static Value pack_base(const Fuse *f, Value b) {
@@ -63,14 +64,6 @@ static void pack_group(Fuse *f, Pack *k) {
     fuse_demand(f, g, k->b, r.idx, USE_point, READ_masked);
 }
 
-bool fuse_packs(const Fuse *f, Value dot) {
-    const Node *n = graph_node(f->g, dot);
-    const Type *t = graph_type(f->g, n->in[1]);
-    if (!f->m->pack_width || fuse_is_depthwise(f, dot) || !f->v[n->in[1]].const_only) return false;
-    double groups = n->op == OP_conv ? (double)n->attr.conv.groups : 1;
-    return fuse_hint(f, t->dim[t->rank - 1]) >= 16 * groups;
-}
-
 uint32_t fuse_pack(Fuse *f, Value dot) {
     if (!fuse_packs(f, dot)) return 0;
     Pack k = pack_of(f, dot);
@@ -105,4 +98,30 @@ Expr pack_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx) {
                  expr_div(p, column, nr));
     at = expr_add(p, expr_mul(p, panel, k->k), at);
     return expr_add(p, expr_mul(p, at, nr), expr_mod(p, column, nr));
+}
+
+/* --- The prepare step --------------------------------------------------------------------- */
+
+static Expr pack_store_index(Fuse *f, Group *g) {
+    Expr at = 0; /* the axes are those of the buffer, in its order */
+    for (uint32_t i = 0; i < g->naxes; i++) {
+        Expr x = expr_sym_ref(f->p, g->axes[i].sym);
+        at = at ? expr_add(f->p, expr_mul(f->p, at, g->axes[i].extent), x) : x;
+    }
+    return at;
+}
+
+void pack_lower(Body *b, const Root *r) {
+    Fuse *f = b->f;
+    DType t = graph_type(f->g, r->v)->dtype;
+    Expr mask = b->g->pack_mask;
+    KVal x = pull(b, r->v, r->idx, mask);
+    if (mask) {
+        DType c = body_type(t);
+        KOp o = {
+            .op = OP_select, .dtype = (uint8_t)c, .in[0] = body_expr(b, mask, DT_bool), .in[1] = x};
+        o.in[2] = dtype_is_float(c) ? body_const_f(b, c, 0) : body_const_i(b, c, 0);
+        x = body_op(b, o);
+    }
+    body_store(b, t, x, f->packs.v[b->g->pack - 1].buf - 1, pack_store_index(f, b->g), 0);
 }

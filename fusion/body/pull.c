@@ -1,182 +1,9 @@
 /* Kernel bodies: the value of a graph value at an index, as SSA. The same walk as the grouping's,
  * so what is inlined here is what was decided there. */
-#include "fusion/group/fuse.h"
+#include "fusion/body/body.h"
+#include "fusion/special/special.h"
 #include "graph/build/build.h"
-#include <math.h>
 #include <string.h>
-
-/* --- Ops ---------------------------------------------------------------------------------- */
-
-DType body_type(DType t) {
-    if (t == DT_f64 || t == DT_f32 || t == DT_bool) return t;
-    if (dtype_is_float(t)) return DT_f32;
-    if (dtype_info[t].bits < 8) return dtype_is_signed(t) ? DT_i8 : DT_u8;
-    return t;
-}
-
-/* Equal ops are made once; where they come from does not matter. */
-static bool op_same(const KOp *a, const KOp *b) {
-    return a->op == b->op && a->dtype == b->dtype && a->fold == b->fold && a->axes == b->axes &&
-           !memcmp(a->in, b->in, sizeof a->in) && a->buf == b->buf && a->sym == b->sym &&
-           a->index == b->index && a->mask == b->mask && a->imm.i == b->imm.i;
-}
-
-static uint64_t op_hash(const KOp *o) {
-    uint32_t w[] = {(uint32_t)o->op << 16 | (uint32_t)o->dtype << 8 | o->fold,
-                    o->in[0],
-                    o->in[1],
-                    o->in[2],
-                    o->axes,
-                    o->buf,
-                    o->index,
-                    o->mask,
-                    (uint32_t)o->imm.i,
-                    (uint32_t)((uint64_t)o->imm.i >> 32)};
-    return hash_bytes(w, sizeof w, 1);
-}
-
-KVal body_op(Body *b, KOp op) {
-    bool shared = op.op != K_kstore && op.op != K_katomic && op.op != K_kbind;
-    uint64_t h = shared ? op_hash(&op) : 0;
-    uint32_t seen;
-    if (shared && map_get(b->consts, h, &seen) && op_same(&b->ops.v[seen], &op)) return seen;
-    vec_push(b->f->arena, &b->ops, op);
-    if (shared) map_put(b->consts, h, b->ops.n - 1);
-    return b->ops.n - 1;
-}
-
-static KOp blank(uint32_t op, DType t) {
-    KOp o;
-    memset(&o, 0, sizeof o);
-    o.op = (uint16_t)op;
-    o.dtype = (uint8_t)t;
-    return o;
-}
-
-KVal body_op1(Body *b, uint32_t op, DType t, KVal x) {
-    KOp o = blank(op, t);
-    o.in[0] = x;
-    return body_op(b, o);
-}
-
-KVal body_op2(Body *b, uint32_t op, DType t, KVal x, KVal y) {
-    KOp o = blank(op, t);
-    o.in[0] = x;
-    o.in[1] = y;
-    return body_op(b, o);
-}
-
-KVal body_const_i(Body *b, DType t, int64_t v) {
-    KOp o = blank(K_konst, t);
-    if (dtype_is_float(t))
-        o.imm.f = (double)v;
-    else
-        o.imm.i = v;
-    return body_op(b, o);
-}
-
-KVal body_const_f(Body *b, DType t, double v) {
-    KOp o = blank(K_konst, t);
-    o.imm.f = v;
-    return body_op(b, o);
-}
-
-static DType type_of(const Body *b, KVal v) {
-    return (DType)b->ops.v[v].dtype;
-}
-
-/* Every value of the type is one of body_type(t), so that widening and coming back is nothing. */
-static bool widened_from(const Body *b, KVal x, DType t) {
-    const KOp *o = &b->ops.v[x];
-    return o->op == OP_cast && b->ops.v[o->in[0]].dtype == t && o->dtype == body_type(t);
-}
-
-KVal body_cast(Body *b, KVal x, DType to) {
-    if (body_type(to) != to && widened_from(b, x, to)) return b->ops.v[x].in[0];
-    return type_of(b, x) == to ? x : body_op1(b, OP_cast, to, x);
-}
-
-KVal body_expr(Body *b, Expr e, DType t) {
-    int64_t c;
-    if (expr_is_const(b->f->p, e, &c)) return body_const_i(b, t, t == DT_bool ? c != 0 : c);
-    KOp o = blank(K_kexpr, DT_i64);
-    o.index = e;
-    KVal x = body_op(b, o);
-    if (t == DT_bool) return body_op2(b, OP_ne, DT_bool, x, body_const_i(b, DT_i64, 0));
-    return body_cast(b, x, t);
-}
-
-/* --- Memory ------------------------------------------------------------------------------- */
-
-uint32_t body_param(Body *b, uint32_t buf, bool written) {
-    uint32_t i = 0;
-    while (i < b->bufs.n && b->bufs.v[i] != buf) i++;
-    if (i == b->bufs.n) {
-        const SBuffer *s = &b->f->s->buffers.v[buf];
-        KParam p = {.dtype = s->dtype, .numel = s->numel};
-        vec_push(b->f->arena, &b->bufs, buf);
-        vec_push(b->f->arena, &b->params, p);
-    }
-    if (written) b->params.v[i].written = true;
-    return i;
-}
-
-/* Operand `part` of a concatenation as elements of the whole. */
-static void enter_part(Fuse *f, Value concat, uint32_t part, Idx *x) {
-    const Node *n = graph_node(f->g, concat);
-    int32_t d = n->attr.axis.axis;
-    for (uint32_t i = 0; i < part; i++)
-        x->dim[d] = expr_add(f->p, x->dim[d], graph_type(f->g, n->in[i])->dim[d]);
-    memcpy(x->extent, n->type.dim, x->rank * sizeof *x->extent);
-}
-
-/* Where element x of v lies in the buffer that v is stored to. */
-static Expr stored_at(Fuse *f, Value v, Idx x) {
-    for (; f->v[v].home; v = f->v[v].home) enter_part(f, f->v[v].home, f->v[v].home_part, &x);
-    const VState *s = &f->v[v];
-    Expr dim[GRAPH_MAX_RANK], extent[GRAPH_MAX_RANK];
-    for (uint32_t i = 0; i < x.rank; i++) {
-        uint32_t d = s->permuted ? s->order[i] : i;
-        dim[i] = x.dim[d];
-        extent[i] = x.extent[d];
-    }
-    Expr at = idx_join(f->p, x.rank, dim, extent);
-    if (s->output && f->out_base && f->out_base[s->output - 1])
-        at = expr_add(f->p, at, f->out_base[s->output - 1]);
-    return at;
-}
-
-Expr home_index(Fuse *f, Group *g, Value v, IdxId idx) {
-    const VState *s = &f->v[v];
-    bool moved = s->home || s->permuted || (s->output && f->out_base);
-    return moved ? stored_at(f, v, *idx_get(g, idx)) : idx_get(g, idx)->flat;
-}
-
-/* Element of a concatenation for idx of its operand `part`. */
-Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx) {
-    Idx x = *idx_get(g, idx);
-    enter_part(f, concat, part, &x);
-    return stored_at(f, concat, x);
-}
-
-KVal body_load(Body *b, Value v, IdxId idx, Expr mask, KVal fill) {
-    DType t = graph_type(b->f->g, v)->dtype;
-    KOp o = blank(K_kload, t);
-    o.buf = body_param(b, fuse_buffer_of(b->f, v), false);
-    o.index = home_index(b->f, b->g, v, idx);
-    o.mask = mask;
-    if (mask && fill) o.in[0] = body_cast(b, fill, t);
-    return body_cast(b, body_op(b, o), body_type(t));
-}
-
-void body_store(Body *b, DType t, KVal x, uint32_t buf, Expr index, Expr mask) {
-    KOp o = blank(K_kstore, t);
-    o.in[0] = body_cast(b, x, t);
-    o.buf = body_param(b, buf, true);
-    o.index = index;
-    o.mask = mask;
-    body_op(b, o);
-}
 
 /* --- Sources ------------------------------------------------------------------------------ */
 
@@ -213,7 +40,7 @@ static KVal map_cast(Body *b, Value v, KVal x) {
     bool half = to == DT_f16 || to == DT_bf16;
     bool inside = half && b->g->attn && b->f->v[v].attn == b->g->attn;
     if (body_type(to) == to || inside) return body_cast(b, x, body_type(to));
-    KOp o = blank(OP_cast, to);
+    KOp o = body_blank(OP_cast, to);
     o.in[0] = x;
     o.imm.i = (n->attr.cast.saturate ? 0 : 1) | n->attr.cast.round << 1;
     return body_cast(b, body_op(b, o), body_type(to));
@@ -259,7 +86,7 @@ static KVal pull_map(Body *b, Value v, IdxId idx, Expr mask) {
     for (uint32_t i = 0; i < n->nin; i++) in[i] = pull_operand(b, n->in[i], idx, mask);
     if (n->op == OP_cast) return map_cast(b, v, in[0]);
     if (n->op == OP_bitcast) return map_bitcast(b, n, in[0]);
-    KOp o = blank(n->op, body_type(n->type.dtype));
+    KOp o = body_blank(n->op, body_type(n->type.dtype));
     memcpy(o.in, in, sizeof in);
     return body_op(b, o);
 }
@@ -283,7 +110,7 @@ static KVal pull_or(Body *b, Value v, IdxId idx, Expr mask, Expr inside, KVal fi
     }
     KVal x = pull(b, v, idx, both);
     if (!inside || x == fill) return x;
-    KOp o = blank(OP_select, type_of(b, x));
+    KOp o = body_blank(OP_select, body_type_of(b, x));
     o.in[0] = body_expr(b, inside, DT_bool);
     o.in[1] = x;
     o.in[2] = fill;
@@ -330,7 +157,7 @@ static KFold fold_of(const Node *n) {
 }
 
 static KVal reduce_op(Body *b, DType t, KFold fold, KVal x, uint32_t axes) {
-    KOp o = blank(K_kreduce, t);
+    KOp o = body_blank(K_kreduce, t);
     o.fold = (uint8_t)fold;
     o.in[0] = x;
     o.axes = axes;
@@ -347,14 +174,14 @@ static KVal pull_reduce(Body *b, Value v, IdxId idx, Expr mask) {
     uint32_t axes = row ? idx_axes_used(b->f, b->g, row) : 0;
     KFold fold = fold_of(n);
     if (!axes) return fold >= FOLD_argmax ? body_const_i(b, DT_i64, 0) : x;
-    return reduce_op(b, fold >= FOLD_argmax ? DT_i64 : type_of(b, x), fold, x, axes);
+    return reduce_op(b, fold >= FOLD_argmax ? DT_i64 : body_type_of(b, x), fold, x, axes);
 }
 
 static KVal pull_packed(Body *b, Value dot, uint32_t pack, IdxId idx) {
     Fuse *f = b->f;
     const Pack *k = &f->packs.v[pack - 1];
     if (k->wino) return wino_pull(b, k, idx);
-    KOp o = blank(K_kload, graph_type(f->g, k->b)->dtype);
+    KOp o = body_blank(K_kload, graph_type(f->g, k->b)->dtype);
     o.buf = body_param(b, k->buf - 1, false);
     o.index = pack_index(f, k, b->g, graph_node(f->g, dot)->in[1], idx);
     return body_cast(b, body_op(b, o), body_type((DType)o.dtype));
@@ -412,14 +239,14 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     return acc;
 }
 
+/* --- Gather ------------------------------------------------------------------------------- */
+
 static uint32_t mask_number(Body *b, Expr mask) {
     uint32_t i = 0;
     while (i < b->masks.n && b->masks.v[i] != mask) i++;
     if (i == b->masks.n) vec_push(b->f->arena, &b->masks, mask);
     return i;
 }
-
-/* --- Gather ------------------------------------------------------------------------------- */
 
 static KVal pull_gather(Body *b, Value v, IdxId idx, Expr mask) {
     Fuse *f = b->f;
@@ -434,7 +261,7 @@ static KVal pull_gather(Body *b, Value v, IdxId idx, Expr mask) {
         KVal last = body_expr(b, expr_addi(f->p, data->dim[d], -1), DT_i64);
         at = body_op2(b, OP_min, DT_i64, at, last);
         at = body_op2(b, OP_max, DT_i64, at, body_const_i(b, DT_i64, 0));
-        KOp o = blank(K_kbind, DT_i64);
+        KOp o = body_blank(K_kbind, DT_i64);
         o.in[0] = at;
         o.sym = idx_gather_sym(f, b->g, v, (uint32_t)-src, idx, mask_number(b, mask));
         body_op(b, o);

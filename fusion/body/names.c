@@ -1,5 +1,5 @@
 /* Kernel names say what is inside: poi_3_add_relu. */
-#include "fusion/group/fuse.h"
+#include "fusion/body/body.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

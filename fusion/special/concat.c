@@ -1,5 +1,7 @@
 /* Concatenations in memory: producers store straight into their part where they can. */
-#include "fusion/group/fuse.h"
+#include "fusion/analyse/facts.h"
+#include "fusion/group/decide.h"
+#include "fusion/special/special.h"
 
 static bool any_heavy(const Fuse *f, Value concat);
 
@@ -61,8 +63,7 @@ void fuse_store_concat(Fuse *f, Value v) {
     }
     Group *join = group_new(f, GROUP_join);
     f->v[v].group = join->id + 1;
-    for (uint32_t i = 0; i < f->v[v].demands.n; i++)
-        group_dep(f, f->groups.v[f->v[v].demands.v[i].group], join->id);
+    fuse_readers_wait(f, v, join);
     for (uint32_t i = 0; i < n->nin; i++) {
         Value p = n->in[i];
         if (!stores_itself(f, v, i)) {

@@ -2,27 +2,7 @@
  * channels, in panels: [ceil(N/NR)][4][4][C][NR]. A prepare step writes them; the contraction's
  * body gets each weight back out of U exactly as far as f32 allows (g = rows 0, 1 - 2 and 3 of G
  * g), so the kernel means the same whether or not its target has a Winograd loop structure. */
-#include "fusion/group/fuse.h"
-#include <string.h>
-
-bool fuse_is_wino(const Fuse *f, Value dot) {
-    const Node *n = graph_node(f->g, dot);
-    if (!f->m->winograd || n->op != OP_conv || n->attr.conv.n != 2 || n->attr.conv.groups != 1)
-        return false;
-    const Type *w = graph_type(f->g, n->in[1]);
-    if (w->dtype != DT_f32 || n->type.dtype != DT_f32) return false;
-    for (int i = 0; i < 2; i++) {
-        int64_t lo, hi;
-        if (n->attr.conv.stride[i] != 1 || n->attr.conv.dilation[i] != 1) return false;
-        if (!expr_is_value(f->p, w->dim[i], 3)) return false;
-        expr_range(f->p, n->type.dim[1 + i], &lo, &hi);
-        if (lo < 2) return false;
-    }
-    /* Below that the transforms cost what they save, or 16/9 of the weights are too much to read.
-     */
-    double pixels = fuse_hint(f, expr_mul(f->p, n->type.dim[1], n->type.dim[2]));
-    return fuse_hint(f, w->dim[2]) >= 16 && fuse_hint(f, w->dim[3]) >= 16 && pixels >= 36;
-}
+#include "fusion/special/special.h"
 
 Expr wino_numel(Fuse *f, const Pack *k) {
     const Type *w = graph_type(f->g, k->b);
@@ -37,8 +17,6 @@ static Expr wino_index(Fuse *f, const Pack *k, Expr ti, Expr tj, Expr c, Expr pa
     at = expr_add(p, expr_mul(p, at, graph_type(f->g, k->b)->dim[2]), c);
     return expr_add(p, expr_muli(p, at, k->nr), lane);
 }
-
-/* --- The prepare step --------------------------------------------------------------------- */
 
 /* Axes panel, ti, tj, c, column of the panel; folded: kh, kw. */
 void wino_group(Fuse *f, Pack *k) {
@@ -107,16 +85,11 @@ void wino_lower(Body *b, const Root *r) {
     body_store(b, DT_f32, u, k->buf - 1, at, 0);
 }
 
-/* --- The weights in a contraction's body -------------------------------------------------- */
-
 /* U's element where `when` holds (0 = always), else 0. */
 static KVal load_u(Body *b, const Pack *k, const Idx *x, Expr ti, Expr tj, Expr when) {
     ExprPool *p = b->f->p;
     Expr nr = expr_const(p, k->nr), column = x->dim[3];
-    KOp o;
-    memset(&o, 0, sizeof o);
-    o.op = K_kload;
-    o.dtype = DT_f32;
+    KOp o = body_blank(K_kload, DT_f32);
     o.buf = body_param(b, k->buf - 1, false);
     o.index =
         wino_index(b->f, k, ti, tj, x->dim[2], expr_div(p, column, nr), expr_mod(p, column, nr));

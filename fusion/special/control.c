@@ -3,10 +3,10 @@
  * A loop's carried values live in one buffer each, which also is the loop's result. The body reads
  * them there and computes their next values into buffers of its own; copies at the end of the body
  * make those current. Stacked results are stored into their slice for the iteration. */
-#include "fusion/group/fuse.h"
-#include "graph/build/build.h"
-
-#define MAX_STACKED (INT64_C(1) << 24) /* iterations whose results may be stacked */
+#include "fusion/analyse/facts.h"
+#include "fusion/body/buffers.h"
+#include "fusion/schedule/stage.h"
+#include "fusion/special/special.h"
 
 static const Control *control_of(const Fuse *f, Value v) {
     return graph_node(f->g, v)->attr.control;
@@ -38,8 +38,7 @@ void control_root(Fuse *f, Value v) {
     fuse_await_sizes(f, g, v);
     s->group = g->id + 1;
     s->slots = ARENA_ARRAY(f->arena, uint32_t, n->nin);
-    for (uint32_t i = 0; i < s->demands.n; i++)
-        group_dep(f, f->groups.v[s->demands.v[i].group], g->id);
+    fuse_readers_wait(f, v, g);
     for (uint32_t i = 0; i < n->nin; i++) {
         if (n->op == OP_loop && i == 0 && n->attr.control->trip) continue;
         if (is_slot(f, v, i) || f->v[n->in[i]].home) {
@@ -49,13 +48,6 @@ void control_root(Fuse *f, Value v) {
         f->v[n->in[i]].must = true;
         fuse_demand(f, g, n->in[i], 0, USE_data, READ_masked);
     }
-}
-
-static uint32_t temp(Fuse *f, const Type *t, Value node) {
-    SBuffer b = {.kind = BUF_temp, .dtype = t->dtype, .node = node, .graph = f->g};
-    b.numel = fuse_max_numel(f, t);
-    vec_push(f->arena, &f->s->buffers, b);
-    return f->s->buffers.n;
 }
 
 static Value result_node(const Fuse *f, Value v, uint32_t i) {
@@ -73,7 +65,7 @@ void control_buffers(Fuse *f, Value v) {
     s->results = ARENA_ARRAY(f->arena, uint32_t, c->nresults);
     for (uint32_t i = 0; i < c->nresults; i++) {
         Value p = result_node(f, v, i);
-        s->results[i] = p && f->v[p].buf ? f->v[p].buf : temp(f, &c->results[i], v);
+        s->results[i] = p && f->v[p].buf ? f->v[p].buf : fuse_temp(f, &c->results[i], v);
         if (p) f->v[p].buf = s->results[i];
     }
     for (uint32_t i = 0; i < n->nin; i++) {
@@ -81,7 +73,7 @@ void control_buffers(Fuse *f, Value v) {
         if (carried)
             s->slots[i] = s->results[i - 2];
         else if (is_slot(f, v, i) || f->v[n->in[i]].home)
-            s->slots[i] = temp(f, graph_type(f->g, n->in[i]), v);
+            s->slots[i] = fuse_temp(f, graph_type(f->g, n->in[i]), v);
     }
 }
 
@@ -103,8 +95,6 @@ static graphc_status run_body(Fuse *f, Value v, const Graph *body, const uint32_
     f->naxis_syms = n.naxis_syms;
     return st;
 }
-
-/* --- Small kernels around a body ---------------------------------------------------------- */
 
 typedef struct Small {
     Group g;
@@ -169,24 +159,12 @@ static void count_marks(Fuse *f, Expr n, uint32_t marks, uint32_t sym) {
     Type index = {.dtype = DT_i64, .rank = 1, .dim = {n}}, one = {.dtype = DT_i64};
     KOp o = {.op = K_kcompact, .dtype = DT_i64, .axes = 1, .sym = sym};
     o.in[0] = marks == NO_BUFFER ? body_const_i(&s.b, DT_bool, 1) : small_load(&s, marks, at);
-    o.buf = body_param(&s.b, temp(f, &index, 0) - 1, true);
-    body_param(&s.b, temp(f, &one, 0) - 1, true);
+    o.buf = body_param(&s.b, fuse_temp(f, &index, 0) - 1, true);
+    body_param(&s.b, fuse_temp(f, &one, 0) - 1, true);
     body_op(&s.b, o);
     s.b.k->kind = KERNEL_tem;
     s.b.k->tem = TEM_compact;
     small_end(f, &s, "count");
-}
-
-/* The most iterations that a loop's trip count allows, or 0 when only the run can tell. Asking may
- * give the element of a graph input a symbol: the runtime then binds it like those of shapes. */
-Expr control_trip_bound(const Fuse *f, const Graph *of, Value v) {
-    Graph *g = (Graph *)(uintptr_t)of;
-    uint32_t n;
-    int64_t trips;
-    const Expr *e = build_elems(g, graph_node(g, v)->in[0], !g->is_body, &n);
-    if (!e || n != 1) return 0;
-    if (expr_is_const(f->p, e[0], &trips) && trips > MAX_STACKED) return 0;
-    return expr_max(f->p, e[0], expr_const(f->p, 0));
 }
 
 /* Passing a carried value through unchanged needs no store at all. */
@@ -202,7 +180,7 @@ static void body_outputs(Fuse *f, Value v, uint32_t *out, Expr *base) {
     for (uint32_t i = 0; i < body->outputs.n; i++) {
         const Type *t = &body->outputs.v[i].type;
         if (i <= c->ncarried) {
-            out[i] = unchanged(body, i) ? NO_BUFFER : temp(f, t, v) - 1;
+            out[i] = unchanged(body, i) ? NO_BUFFER : fuse_temp(f, t, v) - 1;
             continue;
         }
         out[i] = f->v[v].results[i - 1] - 1;
@@ -215,12 +193,12 @@ static graphc_status marks_of(Fuse *f, Value v, uint32_t *marks, uint32_t *sym) 
     const Control *c = control_of(f, v);
     *marks = NO_BUFFER;
     if (!c->nscanned || c->trip) return GRAPHC_OK;
-    Expr bound = control_trip_bound(f, f->g, v);
+    Expr bound = fuse_trip_bound(f, f->g, v);
     if (!bound || !expr_is_sym(f->p, c->results[c->ncarried].dim[0], sym))
         return diag(f->diags, D_UNSUPPORTED, graph_place(f->g, graph_node(f->g, v)->loc, f->arena),
                     "a loop that stacks results over an unbounded number of iterations");
     Type t = {.dtype = DT_bool, .rank = 1, .dim = {bound}};
-    *marks = temp(f, &t, v) - 1;
+    *marks = fuse_temp(f, &t, v) - 1;
     return GRAPHC_OK;
 }
 
@@ -240,7 +218,7 @@ static graphc_status emit_loop(Fuse *f, Value v) {
     if (!c->trip) begin.trip_buf = operand_buffer(f, v, 0) + 1;
     uint32_t at = f->s->steps.n;
     vec_push(f->arena, &f->s->steps, begin);
-    Expr trips = c->trip ? c->trip : control_trip_bound(f, f->g, v);
+    Expr trips = c->trip ? c->trip : fuse_trip_bound(f, f->g, v);
     if (trips) fuse_bound(f, c->iter, expr_addi(f->p, trips, -1));
     GC_TRY(run_body(f, v, body, in, out, base));
     for (uint32_t i = 0; i <= c->ncarried; i++)

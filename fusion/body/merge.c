@@ -1,5 +1,6 @@
 /* Merges the axes of a finished body that every access walks as one, and orders the rest. */
-#include "fusion/group/fuse.h"
+#include "fusion/analyse/facts.h"
+#include "fusion/body/body.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,8 +121,6 @@ static bool merge_one(Finish *s) {
     return false;
 }
 
-/* --- Order -------------------------------------------------------------------------------- */
-
 typedef struct Rank {
     uint32_t axis;
     bool red;
@@ -193,7 +192,7 @@ static void reorder(Body *b) {
     }
 }
 
-void axes_finish(Body *b) {
+void body_merge(Body *b) {
     Finish s = {.b = b};
     if (b->k->serial || b->k->tem != TEM_none) return;
     collect(&s);

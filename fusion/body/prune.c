@@ -1,6 +1,6 @@
 /* Drops ops that no store needs: casts around loads that are passed on as they are, and the like.
  */
-#include "fusion/group/fuse.h"
+#include "fusion/body/body.h"
 
 typedef struct Prune {
     Body *b;

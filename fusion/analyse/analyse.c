@@ -1,37 +1,7 @@
 /* Facts about the graph that decisions rest on. */
-#include "fusion/group/fuse.h"
+#include "fusion/analyse/facts.h"
 #include "graph/ir/attr.h"
 #include "graph/pass/rewrite.h"
-
-double fuse_hint(const Fuse *f, Expr e) {
-    return (double)expr_hint(f->p, e);
-}
-
-double fuse_numel(const Fuse *f, Value v) {
-    const Type *t = graph_type(f->g, v);
-    double n = 1;
-    for (uint32_t i = 0; i < t->rank; i++) n *= fuse_hint(f, t->dim[i]);
-    return n < 1 ? 1 : n;
-}
-
-double fuse_bytes(const Fuse *f, Value v) {
-    return fuse_numel(f, v) * (double)dtype_bytes(graph_type(f->g, v)->dtype);
-}
-
-Value fuse_user(const Fuse *f, Value v, uint32_t i) {
-    return f->users[f->v[v].first_user + i];
-}
-
-bool fuse_depends(const Fuse *f, Value v, Value dot) {
-    uint32_t d = f->dots[dot] - 1;
-    return f->reach[(size_t)v * f->words + d / 64] >> (d % 64) & 1;
-}
-
-bool fuse_is_const_leaf(const Fuse *f, Value v) {
-    const Node *n = graph_node(f->g, v);
-    while (op_info[n->op].cls == OPC_VIEW && n->nin == 1) n = graph_node(f->g, n->in[0]);
-    return n->op == OP_const;
-}
 
 static void count_users(Fuse *f) {
     const Graph *g = f->g;
@@ -187,7 +157,7 @@ void fuse_analyse(Fuse *f) {
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         VState *s = &f->v[f->g->outputs.v[i].value];
         Op op = (Op)graph_node(f->g, f->g->outputs.v[i].value)->op;
-        /* Copied, see group.c. A loop or branch stores its results at the start of buffers. */
+        /* Copied, see walk.c. A loop or branch stores its results at the start of buffers. */
         const bool based = op == OP_proj && f->out_base && f->out_base[i];
         if (op == OP_input || op == OP_const || s->output || based) continue;
         s->must = true;

@@ -1,0 +1,28 @@
+/* Facts about the graph that decisions rest on. Takes an optimised graph; gives VState's and Fuse's
+ * first parts. Knows nothing of groups. */
+#ifndef FUSION_FACTS_H
+#define FUSION_FACTS_H
+
+#include "fusion/fuse.h"
+
+void fuse_analyse(Fuse *f);
+
+bool op_is_reduce(Op op);
+bool fuse_is_dot(const Fuse *f, Value v); /* dot or conv, depthwise included */
+bool fuse_is_depthwise(const Fuse *f, Value conv);
+bool fuse_is_const_leaf(const Fuse *f, Value v); /* a constant through views only */
+bool special_is(const Fuse *f, Value v);         /* a kernel with a structure of its own */
+
+bool fuse_packs(const Fuse *f, Value dot);   /* its B operand is read in packed form ... */
+bool fuse_is_wino(const Fuse *f, Value dot); /* ... in Winograd's */
+
+/* Of sizes as they are expected. */
+double fuse_hint(const Fuse *f, Expr e);
+double fuse_numel(const Fuse *f, Value v); /* at least 1 */
+double fuse_bytes(const Fuse *f, Value v);
+
+/* After fuse_analyse. */
+Value fuse_user(const Fuse *f, Value v, uint32_t i);
+bool fuse_depends(const Fuse *f, Value v, Value dot);
+
+#endif

@@ -1,0 +1,29 @@
+/* Which contractions read their right operand in a prepared form. */
+#include "fusion/analyse/facts.h"
+
+bool fuse_is_wino(const Fuse *f, Value dot) {
+    const Node *n = graph_node(f->g, dot);
+    if (!f->m->winograd || n->op != OP_conv || n->attr.conv.n != 2 || n->attr.conv.groups != 1)
+        return false;
+    const Type *w = graph_type(f->g, n->in[1]);
+    if (w->dtype != DT_f32 || n->type.dtype != DT_f32) return false;
+    for (int i = 0; i < 2; i++) {
+        int64_t lo, hi;
+        if (n->attr.conv.stride[i] != 1 || n->attr.conv.dilation[i] != 1) return false;
+        if (!expr_is_value(f->p, w->dim[i], 3)) return false;
+        expr_range(f->p, n->type.dim[1 + i], &lo, &hi);
+        if (lo < 2) return false;
+    }
+    /* Below that the transforms cost what they save, or 16/9 of the weights are too much to read.
+     */
+    double pixels = fuse_hint(f, expr_mul(f->p, n->type.dim[1], n->type.dim[2]));
+    return fuse_hint(f, w->dim[2]) >= 16 && fuse_hint(f, w->dim[3]) >= 16 && pixels >= 36;
+}
+
+bool fuse_packs(const Fuse *f, Value dot) {
+    const Node *n = graph_node(f->g, dot);
+    const Type *t = graph_type(f->g, n->in[1]);
+    if (!f->m->pack_width || fuse_is_depthwise(f, dot) || !f->v[n->in[1]].const_only) return false;
+    double groups = n->op == OP_conv ? (double)n->attr.conv.groups : 1;
+    return fuse_hint(f, t->dim[t->rank - 1]) >= 16 * groups;
+}

@@ -1,0 +1,57 @@
+/* Bodies: a group becomes a kernel. Takes decided groups and buffers; gives Group.kernel and .bufs.
+ * Decides nothing: what is not stored elsewhere is computed where it is read. */
+#ifndef FUSION_BODY_H
+#define FUSION_BODY_H
+
+#include "fusion/fuse.h"
+
+typedef struct Body {
+    Fuse *f;
+    Group *g;
+    Kernel *k;
+    VEC(KOp) ops;
+    VEC(KParam) params;
+    VEC(uint32_t) bufs; /* schedule buffer of each param */
+    MapU64 *memo;       /* (value, idx, mask) -> KVal */
+    MapU64 *consts;
+    VEC(Expr) masks;
+    KVal attn_at[6]; /* of AttnMatch's values, in its order */
+    KVal attn_q, attn_k, attn_v;
+    KVal dot_a, dot_b[K_MAX_ACC], dot_acc[K_MAX_ACC];
+    uint32_t nacc, pack, wino;
+} Body;
+
+/* body.c: ops, each made once, and memory. */
+DType body_type(DType t); /* what values of memory type t are computed in */
+KOp body_blank(uint32_t op, DType t);
+KVal body_op(Body *b, KOp op);
+KVal body_op1(Body *b, uint32_t op, DType t, KVal x);
+KVal body_op2(Body *b, uint32_t op, DType t, KVal x, KVal y);
+KVal body_const_i(Body *b, DType t, int64_t v);
+KVal body_const_f(Body *b, DType t, double v);
+KVal body_expr(Body *b, Expr e, DType t); /* value of an expression, as type t */
+KVal body_cast(Body *b, KVal x, DType to);
+DType body_type_of(const Body *b, KVal v);
+uint32_t body_param(Body *b, uint32_t buf, bool written);
+KVal body_load(Body *b, Value v, IdxId idx, Expr mask, KVal fill);
+void body_store(Body *b, DType t, KVal x, uint32_t buf, Expr index, Expr mask);
+
+/* pull.c: v at idx where mask holds, in body_type of v's dtype. */
+KVal pull(Body *b, Value v, IdxId idx, Expr mask);
+KVal pull_uniform(Body *b, Value v, IdxId idx); /* random.c */
+
+/* lower.c: the stage, for one group. */
+void fuse_lower(Fuse *f, Group *g);
+void body_begin(Body *b);
+void body_end(Body *b);
+
+/* What body_end does, in this order. */
+void body_prune(Body *b);    /* prune.c: ops that no store needs */
+void body_merge(Body *b);    /* merge.c: axes that every access walks as one; their order */
+void body_template(Body *b); /* template.c: kind, and the facts of its template */
+void body_traffic(Body *b);  /* traffic.c: least bytes and flops */
+void body_places(Body *b);   /* traffic.c: the ONNX nodes it covers */
+
+const char *fuse_kernel_name(Fuse *f, const Group *g, const Kernel *k, uint32_t number);
+
+#endif

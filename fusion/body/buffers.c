@@ -1,0 +1,158 @@
+/* Buffers: which there are, and how large at most. */
+#include "fusion/body/buffers.h"
+#include "fusion/special/special.h"
+#include "graph/build/build.h"
+
+#define MAX_STACKED (INT64_C(1) << 24) /* iterations whose results may be stacked */
+
+static uint32_t add_buffer(Fuse *f, SBuffer b) {
+    vec_push(f->arena, &f->s->buffers, b);
+    return f->s->buffers.n;
+}
+
+/* --- Sizes that only the run knows -------------------------------------------------------- */
+
+void fuse_bound(Fuse *f, uint32_t sym, Expr most) {
+    vec_push(f->arena, &f->s->bounds, ((RunBound){sym, most}));
+}
+
+static Expr max_numel(Fuse *f, const Type *t) {
+    Expr n = expr_const(f->p, 1);
+    for (uint32_t i = 0; i < t->rank; i++) n = expr_mul(f->p, n, schedule_bound(f->s, t->dim[i]));
+    return n;
+}
+
+uint32_t fuse_temp(Fuse *f, const Type *t, Value node) {
+    SBuffer b = {.kind = BUF_temp, .dtype = t->dtype, .node = node, .graph = f->g};
+    b.numel = max_numel(f, t);
+    vec_push(f->arena, &f->s->buffers, b);
+    return f->s->buffers.n;
+}
+
+/* The most iterations that a loop's trip count allows, or 0 when only the run can tell. Asking may
+ * give the element of a graph input a symbol: the runtime then binds it like those of shapes. */
+Expr fuse_trip_bound(const Fuse *f, const Graph *of, Value v) {
+    Graph *g = (Graph *)(uintptr_t)of;
+    uint32_t n;
+    int64_t trips;
+    const Expr *e = build_elems(g, graph_node(g, v)->in[0], !g->is_body, &n);
+    if (!e || n != 1) return 0;
+    if (expr_is_const(f->p, e[0], &trips) && trips > MAX_STACKED) return 0;
+    return expr_max(f->p, e[0], expr_const(f->p, 0));
+}
+
+static void note_count(Fuse *f, Expr count, Expr bound) {
+    uint32_t sym;
+    if (bound && expr_is_sym(f->p, count, &sym)) fuse_bound(f, sym, bound);
+}
+
+static void find_counts(Fuse *f, const Graph *g);
+
+/* A size that the branches do not agree on is at most the larger one, whatever that depends on. */
+static void find_branch_counts(Fuse *f, const Control *c) {
+    uint32_t sym;
+    for (int b = 0; b < 2; b++) find_counts(f, c->body[b]);
+    for (uint32_t i = 0; i < c->nresults; i++)
+        for (int a = 0; a < c->results[i].rank; a++)
+            if (control_own_size(f->p, c, i, a, &sym))
+                note_count(f, c->results[i].dim[a],
+                           expr_max(f->p, c->body[0]->outputs.v[i].type.dim[a],
+                                    c->body[1]->outputs.v[i].type.dim[a]));
+}
+
+static void find_counts(Fuse *f, const Graph *g) {
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        const Control *c = n->attr.control;
+        if (n->op == OP_compact)
+            note_count(f, n->type.dim[0], graph_type(g, n->in[0])->dim[0]);
+        else if (n->op == OP_loop && c->nscanned && !c->trip)
+            note_count(f, c->results[c->ncarried].dim[0], fuse_trip_bound(f, g, v));
+        else if (n->op == OP_if)
+            find_branch_counts(f, c);
+    }
+}
+
+/* --- Values ------------------------------------------------------------------------------- */
+
+static void own_buffers(Fuse *f) {
+    uint32_t *in = ARENA_ARRAY(f->arena, uint32_t, f->g->inputs.n);
+    uint32_t *out = ARENA_ARRAY(f->arena, uint32_t, f->g->outputs.n);
+    for (uint32_t i = 0; i < f->g->inputs.n; i++) {
+        Value v = f->g->inputs.v[i].value;
+        const Type *t = graph_type(f->g, v);
+        SBuffer b = {.kind = BUF_input, .dtype = t->dtype, .index = i, .node = v, .graph = f->g};
+        b.numel = type_numel(f->p, t);
+        in[i] = add_buffer(f, b) - 1;
+    }
+    for (uint32_t i = 0; i < f->g->outputs.n; i++) {
+        Value v = f->g->outputs.v[i].value;
+        const Type *t = graph_type(f->g, v);
+        SBuffer b = {.kind = BUF_output, .dtype = t->dtype, .index = i, .node = v, .graph = f->g};
+        b.numel = max_numel(f, t);
+        out[i] = add_buffer(f, b) - 1;
+    }
+    f->in_buf = in;
+    f->out_buf = out;
+}
+
+static void io_buffers(Fuse *f) {
+    if (!f->in_buf) own_buffers(f);
+    for (uint32_t i = 0; i < f->g->inputs.n; i++)
+        f->v[f->g->inputs.v[i].value].buf = f->in_buf[i] + 1;
+    for (uint32_t i = 0; i < f->g->outputs.n; i++) {
+        VState *s = &f->v[f->g->outputs.v[i].value];
+        if (s->output == i + 1) s->buf = f->out_buf[i] + 1;
+    }
+}
+
+uint32_t fuse_buffer_of(Fuse *f, Value v) {
+    VState *s = &f->v[v];
+    if (s->home) return fuse_buffer_of(f, s->home);
+    if (!s->buf) {
+        GC_ASSERT(graph_node(f->g, v)->op == OP_const);
+        const Type *t = graph_type(f->g, v);
+        SBuffer k = {.kind = BUF_const,
+                     .dtype = t->dtype,
+                     .numel = type_numel(f->p, t),
+                     .node = v,
+                     .graph = f->g};
+        vec_push(f->arena, &f->s->buffers, k);
+        s->buf = f->s->buffers.n;
+    }
+    return s->buf - 1;
+}
+
+static void value_buffer(Fuse *f, Value v) {
+    VState *s = &f->v[v];
+    const Node *n = graph_node(f->g, v);
+    const Group *g = f->groups.v[s->group - 1];
+    if (g->kind == GROUP_control) {
+        control_buffers(f, v);
+        return;
+    }
+    if (!s->home && !s->buf) {
+        SBuffer b = {.dtype = n->type.dtype, .node = v, .graph = f->g};
+        b.kind = s->const_only ? BUF_prepared : BUF_temp;
+        b.numel = max_numel(f, &n->type);
+        s->buf = add_buffer(f, b);
+    }
+    if (g->kind != GROUP_compact) return;
+    SBuffer c = {.kind = BUF_temp, .dtype = DT_i64, .numel = expr_const(f->p, 1), .node = v};
+    c.graph = f->g;
+    s->count_buf = add_buffer(f, c);
+}
+
+void fuse_buffers(Fuse *f) {
+    find_counts(f, f->g);
+    io_buffers(f);
+    for (Value v = 1; v < f->g->nodes.n; v++)
+        if (f->v[v].group) value_buffer(f, v);
+    for (uint32_t i = 0; i < f->packs.n; i++) {
+        Pack *k = &f->packs.v[i];
+        SBuffer b = {.kind = BUF_prepared, .dtype = graph_type(f->g, k->b)->dtype, .node = k->b};
+        b.graph = f->g;
+        b.numel = pack_numel(f, k);
+        k->buf = add_buffer(f, b);
+    }
+}

@@ -1,0 +1,24 @@
+/* Counter-based random numbers are ordinary integer arithmetic. */
+#include "fusion/body/body.h"
+
+static KVal mix(Body *b, KVal z, int shift, uint64_t factor) {
+    KVal s = body_op2(b, OP_shr, DT_u64, z, body_const_i(b, DT_u64, shift));
+    z = body_op2(b, OP_xor, DT_u64, z, s);
+    return factor ? body_op2(b, OP_mul, DT_u64, z, body_const_i(b, DT_u64, (int64_t)factor)) : z;
+}
+
+/* splitmix64 of the element's number, see OP_uniform. */
+KVal pull_uniform(Body *b, Value v, IdxId idx) {
+    const Node *n = graph_node(b->f->g, v);
+    DType t = n->type.dtype, body = body_type(t);
+    int bits = t == DT_f64 ? 53 : t == DT_f32 ? 24 : t == DT_f16 ? 11 : 8;
+    KVal i = body_expr(b, expr_addi(b->f->p, idx_get(b->g, idx)->flat, 1), DT_u64);
+    KVal z = body_op2(b, OP_mul, DT_u64, i, body_const_i(b, DT_u64, (int64_t)0x9E3779B97F4A7C15u));
+    z = body_op2(b, OP_add, DT_u64, z, body_const_i(b, DT_u64, (int64_t)n->attr.random.seed));
+    z = mix(b, z, 30, 0xBF58476D1CE4E5B9u);
+    z = mix(b, z, 27, 0x94D049BB133111EBu);
+    z = mix(b, z, 31, 0);
+    z = body_op2(b, OP_shr, DT_u64, z, body_const_i(b, DT_u64, 64 - bits));
+    KVal x = body_cast(b, body_cast(b, z, DT_i64), body);
+    return body_op2(b, OP_mul, body, x, body_const_f(b, body, 1.0 / (double)(UINT64_C(1) << bits)));
+}

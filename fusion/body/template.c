@@ -1,0 +1,92 @@
+/* The kind of a finished body, and what its template has to know of it. */
+#include "fusion/analyse/facts.h"
+#include "fusion/body/body.h"
+
+static void dot_facts(Body *b) {
+    Kernel *k = b->k;
+    uint32_t *dom = ARENA_ARRAY(b->f->arena, uint32_t, k->nops);
+    kir_domains(k, b->f->p, dom);
+    KDot *d = &k->dot;
+    uint32_t in_b = 0, last = 0;
+    d->nacc = b->nacc;
+    d->a = b->dot_a;
+    d->pack = b->pack;
+    d->wino = b->wino;
+    for (uint32_t i = 0; i < b->nacc; i++) {
+        d->b[i] = b->dot_b[i];
+        d->acc[i] = b->dot_acc[i];
+        in_b |= dom[d->b[i]];
+    }
+    for (uint32_t i = 0; i < k->naxes; i++)
+        if (k->axes[i].kind == AX_PAR) last = i;
+    for (uint32_t i = 0; i < k->naxes; i++) {
+        bool a = dom[d->a] >> i & 1, both = a && (in_b >> i & 1);
+        if (k->axes[i].kind == AX_RED)
+            d->k |= 1u << i;
+        else if (both)
+            d->batch |= 1u << i;
+        else if (i == last)
+            d->n |= 1u << i;
+        else if (in_b >> i & 1)
+            d->batch |= 1u << i;
+        else
+            d->m |= 1u << i;
+    }
+    k->kind = KERNEL_tem;
+    k->tem = TEM_dot;
+}
+
+static void attention_facts(Body *b) {
+    Kernel *k = b->k;
+    const AttnMatch *m = b->g->attn;
+    KAttn *t = &k->attn;
+    for (uint32_t i = 0; i < k->naxes; i++) {
+        uint32_t bit = 1u << i, sym = k->axes[i].sym;
+        if (sym == m->isym)
+            t->i |= bit;
+        else if (sym == m->jsym)
+            t->j |= bit;
+        else if (sym == m->nsym)
+            t->dv |= bit;
+        else if (k->axes[i].kind == AX_RED)
+            t->d |= bit;
+        else
+            t->batch |= bit;
+    }
+    t->o = b->attn_at[0];
+    t->s = b->attn_at[1];
+    t->m = b->attn_at[2];
+    t->l = b->attn_at[3];
+    t->e = b->attn_at[4];
+    t->score = b->attn_at[5];
+    t->q = b->attn_q;
+    t->k = b->attn_k;
+    t->v = b->attn_v;
+    t->guarded = m->guarded;
+    k->kind = KERNEL_tem;
+    k->tem = TEM_attention;
+}
+
+static void map_kind(Body *b) {
+    Kernel *k = b->k;
+    uint32_t *dom = ARENA_ARRAY(b->f->arena, uint32_t, k->nops);
+    kir_domains(k, b->f->p, dom);
+    uint32_t row = 0;
+    for (uint32_t i = 0; i < k->naxes; i++)
+        if (k->axes[i].kind == AX_RED) row |= 1u << i;
+    k->kind = row ? KERNEL_red : KERNEL_poi;
+    for (uint32_t i = 1; i < k->nops; i++)
+        if (k->ops[i].op == K_kstore && (dom[i] & row)) k->kind = KERNEL_per;
+}
+
+void body_template(Body *b) {
+    const Group *g = b->g;
+    bool depthwise = g->anchor && fuse_is_depthwise(b->f, g->anchor);
+    if (b->k->tem != TEM_none) return;
+    if (g->kind == GROUP_attention)
+        attention_facts(b);
+    else if (g->kind == GROUP_dot && !depthwise && b->nacc)
+        dot_facts(b);
+    else
+        map_kind(b);
+}

@@ -1,0 +1,22 @@
+/* The decisions: is a value inlined, and if not, which group stores it? */
+#ifndef FUSION_DECIDE_H
+#define FUSION_DECIDE_H
+
+#include "fusion/fuse.h"
+
+/* decide.c. All demands on v are known. */
+bool fuse_inlines(Fuse *f, Value v);
+
+/* cost.c: is computing v again wherever it is demanded cheaper than storing and reading it? */
+bool fuse_recompute_pays(Fuse *f, Value v, uint32_t ngroups);
+
+/* home.c */
+Group *fuse_home(Fuse *f, Value v, IdxId *idx); /* existing group that can store v, or NULL */
+Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx); /* horizontally, likewise */
+bool fuse_siblings(const Fuse *f, Value a, Value b);    /* contractions of one A operand */
+/* Where g, whose axes are those of `dot`, computes v of dot's epilogue. */
+IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot);
+/* May g compute v? Its operands take v's place among what g reads. */
+bool group_has_room(const Fuse *f, const Group *g, Value v);
+
+#endif

@@ -1,0 +1,74 @@
+/* What a group needs for a value that it computes. */
+#include "fusion/analyse/facts.h"
+#include "fusion/special/special.h"
+
+static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
+    const Node *n = graph_node(f->g, v);
+    DotIdx d = idx_dot(f, g, v, idx);
+    bool attn = g->attn != NULL;
+    if (attn && v == g->attn->o) {
+        fuse_demand(f, g, n->in[0], d.a, USE_point, READ_plain);
+        fuse_demand(f, g, n->in[1], d.b, USE_value, READ_plain);
+        return;
+    }
+    bool row = fuse_is_depthwise(f, v);
+    fuse_demand(f, g, n->in[0], d.a, attn ? USE_score : USE_a, d.a_mask ? READ_masked : READ_plain);
+    uint32_t pack = attn || row ? 0 : fuse_pack(f, v);
+    if (!pack)
+        fuse_demand(f, g, n->in[1], d.b, attn ? USE_score : USE_b, READ_plain);
+    else
+        group_dep(f, g, f->packs.v[pack - 1].group);
+}
+
+static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
+    const Node *n = graph_node(f->g, v);
+    const Type *data = graph_type(f->g, n->in[0]);
+    IdxId at = idx_gather(f, g, v, idx, 0);
+    for (uint32_t d = 0; d < data->rank; d++) {
+        int src = n->attr.index.src[d];
+        Expr known;
+        if (src >= 0 || idx_known(f, n->in[-src], data->dim[d], &known)) continue;
+        fuse_demand(f, g, n->in[-src], idx, USE_point, reads);
+        if (use == USE_point) use = USE_data;
+    }
+    fuse_demand(f, g, n->in[0], at, use, reads);
+}
+
+void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
+    const Node *n = graph_node(f->g, v);
+    vec_push(f->arena, &g->inlined, v);
+    fuse_await_sizes(f, g, v);
+    if (fuse_is_dot(f, v)) {
+        expand_dot(f, g, v, idx);
+    } else if (op_is_reduce((Op)n->op)) {
+        FusionWhy why;
+        IdxId in = idx_reduce(f, g, v, idx, &why);
+        GC_ASSERT(in);
+        fuse_demand(f, g, n->in[0], in, USE_point, reads);
+    } else if (n->op == OP_gather) {
+        expand_gather(f, g, v, idx, use, reads);
+    } else {
+        for (uint32_t i = 0; i < n->nin; i++) {
+            Expr mask;
+            IdxId in = idx_operand(f, g, v, i, idx, &mask);
+            if (mask && expr_is_value(f->p, mask, 0)) continue; /* never read there */
+            fuse_demand(f, g, n->in[i], in, use, mask ? READ_masked : reads);
+        }
+    }
+}
+
+/* Inlines v wherever it is demanded. The list may not be walked by pointer: splitting an axis never
+ * changes demands, but expanding may not touch this value's own list either (graphs are acyclic).
+ */
+void fuse_inline(Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; fuse_is_read(f, v) && i < s->demands.n; i++) {
+        uint32_t g = s->demands.v[i].group, k = 0;
+        while (s->demands.v[k].group != g) k++;
+        if (k == i) f->groups.v[g]->nreads--; /* computed, not read */
+    }
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        Demand d = f->v[v].demands.v[i];
+        fuse_expand(f, f->groups.v[d.group], v, d.idx, d.use, d.reads);
+    }
+}

@@ -1,0 +1,136 @@
+/* Where a stored value is computed: which group has it at hand, with room for it. */
+#include "fusion/analyse/facts.h"
+#include "fusion/group/decide.h"
+#include <string.h>
+
+#define MAX_READS 44 /* buffers that one group reads: of K_MAX_PARAMS, roots want some, too */
+#define MAX_ROOTS 8  /* values that one group stores */
+
+/* May g compute v? Its operands take v's place among what g reads. */
+bool group_has_room(const Fuse *f, const Group *g, Value v) {
+    const Node *n = graph_node(f->g, v);
+    uint32_t more = 0;
+    if (n->nin <= 1 || g->nreads + n->nin <= MAX_READS) return true;
+    for (uint32_t i = 0; i < n->nin; i++) more += !fuse_demands(f, g, n->in[i]);
+    return more <= 1 || g->nreads + more <= MAX_READS;
+}
+
+bool fuse_siblings(const Fuse *f, Value a, Value b) {
+    const Node *x = graph_node(f->g, a), *y = graph_node(f->g, b);
+    if (x->op != y->op || x->in[0] != y->in[0] || !type_equal(&x->type, &y->type)) return false;
+    if (f->v[a].attn || f->v[b].attn) return false;
+    if (!type_equal(graph_type(f->g, x->in[1]), graph_type(f->g, y->in[1]))) return false;
+    /* One kernel has one form of B operands: a constant one and a fed one are no siblings. */
+    if (fuse_packs(f, a) != fuse_packs(f, b)) return false;
+    if (x->op == OP_conv)
+        return !fuse_is_depthwise(f, a) && !fuse_is_wino(f, a) && !fuse_is_wino(f, b) &&
+               !memcmp(&x->attr.conv, &y->attr.conv, sizeof x->attr.conv);
+    return true;
+}
+
+IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot) {
+    if (v == dot) return idx_canon(g, g->anchor_idx);
+    return idx_result(f, g, v, fuse_native(f, g, f->v[v].epi_from, dot));
+}
+
+/* All groups but `home` that read v must not be needed by it. */
+static bool no_cycle(Fuse *f, Value v, Group *home) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        Group *other = f->groups.v[s->demands.v[i].group];
+        if (other != home && group_reaches(f, home, other)) return false;
+    }
+    return true;
+}
+
+static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
+    Value dot = f->v[v].epi;
+    uint32_t id = f->v[dot].dot_group;
+    Group *g = id ? f->groups.v[id - 1] : NULL;
+    if (!g || g->want != dot || g->prepare != f->v[v].const_only || !no_cycle(f, v, g)) return NULL;
+    *idx = fuse_native(f, g, v, dot);
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        const Demand *d = &f->v[v].demands.v[i];
+        if (d->group == g->id && idx_canon(g, d->idx) != *idx) return NULL;
+    }
+    return g->roots.n < MAX_ROOTS && group_has_room(f, g, v) ? g : NULL;
+}
+
+/* Can the group store v at this demand: once for each of its elements? */
+static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
+    if (g->kind != GROUP_map || !(d->reads & READ_plain) || d->use != USE_point ||
+        g->roots.n >= MAX_ROOTS)
+        return false;
+    if (g->prepare != f->v[v].const_only || !group_has_room(f, g, v)) return false;
+    uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
+    if (g->want && graph_node(f->g, v)->op == OP_concat) return false;
+    if (idx_covers(f, g, d->idx, par)) return true;
+    if (!row || !idx_covers(f, g, d->idx, par | row)) return false;
+    /* The windows of pooling are no rows to store. */
+    const Idx *x = idx_get(g, d->idx);
+    bool window = false;
+    for (uint32_t i = 0; i < x->rank; i++) {
+        uint32_t used = expr_axes_used(f, g, x->dim[i]);
+        window = window || ((used & par) && (used & row));
+    }
+    return !window || fuse_hint(f, group_extent(f, g, row)) >= 16;
+}
+
+static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
+    const VState *s = &f->v[operand];
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        Group *g = f->groups.v[s->demands.v[i].group];
+        if (g->want || g->nreads > MAX_READS / 2 || fuse_demands(f, g, v)) continue;
+        if (!can_store(f, g, &s->demands.v[i], v) || !no_cycle(f, v, g)) continue;
+        *idx = s->demands.v[i].idx;
+        return g;
+    }
+    return NULL;
+}
+
+/* A group that reads, once and over v's whole shape, something that v is computed from: an operand,
+ * or one further up through values that nobody else uses. It may not read v itself: that would be
+ * elsewhere than where it stores v, so in memory that it has not written yet. */
+Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx) {
+    if (f->v[v].epi) return NULL;
+    Value at = v;
+    for (int depth = 0; depth < 6; depth++) {
+        const Node *n = graph_node(f->g, at);
+        if (op_info[n->op].cls != OPC_MAP) return NULL;
+        Value next = 0;
+        for (uint32_t k = 0; k < n->nin; k++) {
+            if (fuse_is_const_leaf(f, n->in[k])) continue;
+            Group *g = sibling_reading(f, v, n->in[k], idx);
+            for (uint32_t u = 0; !g && u < f->v[n->in[k]].nusers && u < 8; u++) {
+                Value user = fuse_user(f, n->in[k], u);
+                if (user == at || op_info[graph_node(f->g, user)->op].cls != OPC_MAP) continue;
+                g = sibling_reading(f, v, user, idx);
+            }
+            if (g) return g;
+            if (f->v[n->in[k]].nusers == 1) next = n->in[k];
+        }
+        if (!next) return NULL;
+        at = next;
+    }
+    return NULL;
+}
+
+Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
+    const VState *s = &f->v[v];
+    if (s->epi) return epilogue_home(f, v, idx);
+    Group *best = NULL;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Demand *d = &s->demands.v[i];
+        Group *g = f->groups.v[d->group];
+        uint32_t same = 0;
+        for (uint32_t k = 0; k < s->demands.n; k++) same += s->demands.v[k].group == d->group;
+        if (same != 1 || !can_store(f, g, d, v) || !no_cycle(f, v, g)) continue;
+        if (best && !(best->want && !g->want)) continue;
+        FusionWhy why;
+        if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_reduce(f, g, v, d->idx, &why))
+            continue;
+        best = g;
+        *idx = d->idx;
+    }
+    return best;
+}

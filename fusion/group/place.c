@@ -1,0 +1,42 @@
+/* Where stored values lie: in the order that was chosen for them, in a part of a concatenation, in
+ * a slice of an output. */
+#include "fusion/fuse.h"
+#include <string.h>
+
+/* Operand `part` of a concatenation as elements of the whole. */
+static void enter_part(Fuse *f, Value concat, uint32_t part, Idx *x) {
+    const Node *n = graph_node(f->g, concat);
+    int32_t d = n->attr.axis.axis;
+    for (uint32_t i = 0; i < part; i++)
+        x->dim[d] = expr_add(f->p, x->dim[d], graph_type(f->g, n->in[i])->dim[d]);
+    memcpy(x->extent, n->type.dim, x->rank * sizeof *x->extent);
+}
+
+/* Where element x of v lies in the buffer that v is stored to. */
+static Expr stored_at(Fuse *f, Value v, Idx x) {
+    for (; f->v[v].home; v = f->v[v].home) enter_part(f, f->v[v].home, f->v[v].home_part, &x);
+    const VState *s = &f->v[v];
+    Expr dim[GRAPH_MAX_RANK], extent[GRAPH_MAX_RANK];
+    for (uint32_t i = 0; i < x.rank; i++) {
+        uint32_t d = s->permuted ? s->order[i] : i;
+        dim[i] = x.dim[d];
+        extent[i] = x.extent[d];
+    }
+    Expr at = idx_join(f->p, x.rank, dim, extent);
+    if (s->output && f->out_base && f->out_base[s->output - 1])
+        at = expr_add(f->p, at, f->out_base[s->output - 1]);
+    return at;
+}
+
+Expr home_index(Fuse *f, Group *g, Value v, IdxId idx) {
+    const VState *s = &f->v[v];
+    bool moved = s->home || s->permuted || (s->output && f->out_base);
+    return moved ? stored_at(f, v, *idx_get(g, idx)) : idx_get(g, idx)->flat;
+}
+
+/* Element of a concatenation for idx of its operand `part`. */
+Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx) {
+    Idx x = *idx_get(g, idx);
+    enter_part(f, concat, part, &x);
+    return stored_at(f, concat, x);
+}

@@ -1,0 +1,124 @@
+/* The walk from the outputs backwards, which decides which kernels there are. See fuse.h. */
+#include "fusion/analyse/facts.h"
+#include "fusion/group/decide.h"
+#include "fusion/special/special.h"
+
+/* --- Stored values ------------------------------------------------------------------------ */
+
+static Group *new_epilogue_group(Fuse *f, Value dot) {
+    VState *s = &f->v[dot];
+    Group *g = s->attn ? f->groups.v[s->attn->group] : group_new(f, GROUP_map);
+    if (!s->attn) g->anchor_idx = idx_dot_axes(f, g, dot);
+    g->want = dot;
+    s->dot_group = g->id + 1;
+    return g;
+}
+
+static bool storable_order(const Fuse *f, const Group *g, IdxId idx) {
+    uint32_t last = 1u << (g->naxes - 1);
+    return g->attn || !expr_awkward(f, g, idx_get(g, idx)->flat, last);
+}
+
+/* A group for v alone: the epilogue of its contraction, or a map over its own shape. */
+static Group *new_home(Fuse *f, Value v, IdxId *idx) {
+    VState *s = &f->v[v];
+    if (s->epi && !f->v[s->epi].dot_group) {
+        Group *g = new_epilogue_group(f, s->epi);
+        g->prepare = s->const_only;
+        *idx = fuse_native(f, g, v, s->epi);
+        if (storable_order(f, g, *idx)) return g;
+        f->v[s->epi].dot_group = 0;
+    }
+    Group *g = group_new(f, GROUP_map);
+    g->prepare = s->const_only;
+    *idx = idx_axes(f, g, graph_type(f->g, v));
+    return g;
+}
+
+static void store(Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    IdxId idx = 0;
+    if (n->op == OP_concat) {
+        fuse_store_concat(f, v);
+        return;
+    }
+    Group *g = fuse_home(f, v, &idx);
+    if (!g) g = fuse_sibling_home(f, v, &idx);
+    if (!g) g = new_home(f, v, &idx);
+    fuse_choose_layout(f, g, v);
+    fuse_add_root(f, g, v, idx);
+}
+
+/* A contraction becomes the anchor of the group that wants it, when nobody else does; otherwise it
+ * is stored, by that group too if possible. */
+static void visit_dot(Fuse *f, Value v) {
+    VState *s = &f->v[v];
+    Group *g = NULL;
+    uint32_t groups[2];
+    uint32_t n = fuse_demanders(f, v, groups, 2);
+    if (n == 1 && s->demands.n == 1) g = f->groups.v[groups[0]];
+    IdxId idx = g ? s->demands.v[0].idx : 0;
+    bool native = g && g->want && idx == idx_canon(g, g->anchor_idx) && g->prepare == s->const_only;
+    if (!s->must && native && (g->want == v || (g->anchor && fuse_siblings(f, g->want, v)))) {
+        if (g->want == v) g->anchor = v;
+        fuse_expand(f, g, v, idx, USE_point, READ_plain);
+    } else {
+        s->why = n > 1 ? WHY_shared : g && group_axes(g, AX_RED) ? WHY_tile_row : WHY_kind;
+        Group *wanting = s->dot_group ? f->groups.v[s->dot_group - 1] : NULL;
+        g = fuse_home(f, v, &idx);
+        if (!g) {
+            if (wanting && wanting->want == v) wanting->want = 0;
+            if (wanting && wanting->attn) wanting = NULL;
+            s->dot_group = 0;
+            g = new_home(f, v, &idx);
+        }
+        g->anchor = v;
+        fuse_choose_layout(f, g, v);
+        fuse_add_root(f, g, v, idx);
+    }
+    if (g->anchor == v) g->kind = s->attn ? GROUP_attention : GROUP_dot;
+}
+
+/* --- The walk ----------------------------------------------------------------------------- */
+
+static void visit(Fuse *f, Value v) {
+    VState *s = &f->v[v];
+    const Node *n = graph_node(f->g, v);
+    s->visited = true;
+    fuse_tidy_demands(f, v);
+    if (!s->must && !s->demands.n) return;
+    if (n->op == OP_input || n->op == OP_const) return;
+    if (n->op == OP_proj) { /* its readers wait for the loop or branch */
+        for (uint32_t i = 0; i < s->demands.n; i++)
+            vec_push(f->arena, &f->v[n->in[0]].demands, s->demands.v[i]);
+        f->v[n->in[0]].must = true;
+        return;
+    }
+    if (s->attn && v != s->attn->o)
+        fuse_inline(f, v);
+    else if (special_is(f, v))
+        special_root(f, v);
+    else if (fuse_is_dot(f, v))
+        visit_dot(f, v);
+    else if (fuse_inlines(f, v))
+        fuse_inline(f, v);
+    else
+        store(f, v);
+}
+
+/* Graph outputs that are inputs, constants or other outputs are copied. */
+static void copy_outputs(Fuse *f) {
+    for (uint32_t i = 0; i < f->g->outputs.n; i++) {
+        Value v = f->g->outputs.v[i].value;
+        if (f->v[v].output == i + 1 || (f->out_buf && f->out_buf[i] == NO_BUFFER)) continue;
+        Group *g = group_new(f, GROUP_map);
+        Root r = {.v = v, .idx = idx_axes(f, g, graph_type(f->g, v)), .output = i + 1};
+        vec_push(f->arena, &g->roots, r);
+        fuse_demand(f, g, v, r.idx, USE_data, READ_plain);
+    }
+}
+
+void fuse_group(Fuse *f) {
+    copy_outputs(f);
+    for (Value v = f->g->nodes.n; v-- > 1;) visit(f, v);
+}

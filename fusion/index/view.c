@@ -1,0 +1,90 @@
+/* How views move a read position. */
+#include "fusion/fuse.h"
+#include <string.h>
+
+static void pad_dim(Fuse *f, const Attr *a, const Type *in, uint32_t d, Expr *dim, Expr *mask) {
+    ExprPool *p = f->p;
+    Expr i = expr_sub(p, *dim, a->pad.lo[d]);
+    int64_t step = a->pad.interior[d] + 1;
+    if (step > 1) {
+        Expr s = expr_const(p, step), at = expr_div(p, i, s);
+        *mask = expr_mask_and(p, *mask, expr_eq(p, expr_mod(p, i, s), expr_const(p, 0)));
+        i = at;
+    }
+    *mask = expr_mask_and(p, *mask, expr_in_range(p, i, in->dim[d]));
+    *dim = i;
+}
+
+static IdxId operand_of_window(Fuse *f, Group *g, const Node *n, const Idx *x) {
+    const Type *in = graph_type(f->g, n->in[0]);
+    Expr dim[GRAPH_MAX_RANK];
+    memcpy(dim, x->dim, sizeof dim);
+    for (uint32_t i = 0; i < n->attr.window.n; i++) {
+        uint32_t d = n->attr.window.axis[i];
+        Expr tap = expr_muli(f->p, x->dim[in->rank + i], n->attr.window.dilation[i]);
+        dim[d] = expr_add(f->p, expr_muli(f->p, dim[d], n->attr.window.stride[i]), tap);
+    }
+    return idx_make(f, g, in, dim, 0);
+}
+
+static IdxId operand_plain(Fuse *f, Group *g, const Node *n, uint32_t i, IdxId idx, Expr *mask) {
+    ExprPool *p = f->p;
+    const Type *in = graph_type(f->g, n->in[i]);
+    Idx x = *idx_get(g, idx);
+    Expr dim[GRAPH_MAX_RANK];
+    memcpy(dim, x.dim, sizeof dim);
+    switch (n->op) {
+    case OP_reshape: return idx_reshape(f, g, idx, in);
+    case OP_permute:
+        for (uint32_t d = 0; d < x.rank; d++) dim[n->attr.perm.axis[d]] = x.dim[d];
+        break;
+    case OP_expand: break; /* dimensions of size 1 become 0 in idx_make */
+    case OP_slice:
+        for (uint32_t d = 0; d < x.rank; d++)
+            dim[d] =
+                expr_add(p, n->attr.slice.start[d], expr_muli(p, x.dim[d], n->attr.slice.step[d]));
+        break;
+    case OP_pad:
+        if (i == 1) break;
+        for (uint32_t d = 0; d < x.rank; d++) pad_dim(f, &n->attr, in, d, &dim[d], mask);
+        break;
+    case OP_concat: {
+        int32_t d = n->attr.axis.axis;
+        Expr before = expr_const(p, 0);
+        for (uint32_t k = 0; k < i; k++)
+            before = expr_add(p, before, graph_type(f->g, n->in[k])->dim[d]);
+        dim[d] = expr_sub(p, x.dim[d], before);
+        *mask = expr_mask_and(p, *mask, expr_in_range(p, dim[d], in->dim[d]));
+        break;
+    }
+    case OP_window: return operand_of_window(f, g, n, &x);
+    default: return idx; /* maps */
+    }
+    return idx_make(f, g, in, dim, 0);
+}
+
+IdxId idx_operand(Fuse *f, Group *g, Value v, uint32_t i, IdxId idx, Expr *mask) {
+    const Node *n = graph_node(f->g, v);
+    Expr m = 0;
+    IdxId r = operand_plain(f, g, n, i, idx, &m);
+    if (r != idx && n->op == OP_reshape) {
+        uint32_t before = g->naxes;
+        idx_split_axes(f, g, r);
+        if (g->naxes != before) { /* the position itself is spelled in the new axes now */
+            m = 0;
+            r = operand_plain(f, g, n, i, idx, &m);
+        }
+    }
+    *mask = m;
+    return r;
+}
+
+IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op == OP_reshape) return idx_reshape(f, g, idx, &n->type);
+    if (n->op != OP_permute) return idx;
+    Idx x = *idx_get(g, idx);
+    Expr dim[GRAPH_MAX_RANK];
+    for (uint32_t d = 0; d < x.rank; d++) dim[d] = x.dim[n->attr.perm.axis[d]];
+    return idx_make(f, g, &n->type, dim, 0);
+}
