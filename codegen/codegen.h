@@ -83,10 +83,10 @@ typedef struct CodeOptions {
     void *dump_ctx;
 } CodeOptions;
 
-graphc_status codegen_cpu(const Schedule *s, const CodeOptions *o, Arena *a, DiagSink *d,
-                          CodeResult *out);
-graphc_status codegen_nvptx(const Schedule *s, const char *arch, const CodeOptions *o, Arena *a,
-                            DiagSink *d, CodeResult *out);
+typedef struct Target Target; /* target.h */
+/* Makes code for every kernel of a schedule that was built for t's machine. */
+graphc_status codegen_run(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a,
+                          DiagSink *d, CodeResult *out);
 const char *codegen_llvm_version(void);
 const char *codegen_ptx_version(void); /* of the PTX in plans: what the driver has to know */
 /* Path of the PTX assembler in use, or NULL; the CUDA release that it is of ("13.0"). */

@@ -29,9 +29,9 @@ static void free_list(void *l) {
     compile_free(l);
 }
 
-CompileList *compile_list(const Schedule *s, const CodeOptions *o, Arena *a) {
+CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a) {
     CompileList *l = ARENA_NEW(a, CompileList);
-    *l = (CompileList){.s = s, .o = o};
+    *l = (CompileList){.target = t, .s = s, .o = o};
     l->jobs = ARENA_ARRAY(a, CompileJob, s->steps.n);
     l->job_of_step = ARENA_ARRAY(a, uint32_t, s->steps.n);
     arena_at_destroy(a, free_list, l);
@@ -53,7 +53,6 @@ CompileList *compile_list(const Schedule *s, const CodeOptions *o, Arena *a) {
 typedef struct Shared {
     CompileList *l;
     LLVMTargetRef target;
-    const char *triple, *cpu, *features;
     void (*fn)(CompileWorker *w, CompileJob *j);
     atomic_uint next, workers;
     atomic_size_t wanted; /* by a thread that ran out of memory */
@@ -118,10 +117,11 @@ static void compile_jobs(void *arg) {
 
 static void *run_worker(void *arg) {
     Shared *s = arg;
-    Work work = {.s = s, .w = {.o = s->l->o}};
+    const Isa *isa = &s->l->target->isa[0];
+    Work work = {.s = s, .w = {.o = s->l->o, .target = s->l->target}};
     work.w.machine =
-        LLVMCreateTargetMachine(s->target, s->triple, s->cpu, s->features, LLVMCodeGenLevelLess,
-                                LLVMRelocPIC, LLVMCodeModelSmall);
+        LLVMCreateTargetMachine(s->target, isa->triple, isa->cpu, isa->features,
+                                LLVMCodeGenLevelLess, LLVMRelocPIC, LLVMCodeModelSmall);
     size_t wanted = arena_guard(compile_jobs, &work);
     if (wanted) atomic_store(&s->wanted, wanted);
     if (work.w.ctx) LLVMContextDispose(work.w.ctx);
@@ -135,11 +135,10 @@ static uint32_t thread_count(const CompileList *l) {
     return n < l->njobs ? n : l->njobs;
 }
 
-bool compile_run(CompileList *l, const char *triple, const char *cpu, const char *features,
-                 void (*fn)(CompileWorker *w, CompileJob *j)) {
-    Shared s = {.l = l, .triple = triple, .cpu = cpu, .features = features, .fn = fn};
+bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j)) {
+    Shared s = {.l = l, .fn = fn};
     char *message = NULL;
-    if (LLVMGetTargetFromTriple(triple, &s.target, &message)) {
+    if (LLVMGetTargetFromTriple(l->target->isa[0].triple, &s.target, &message)) {
         LLVMDisposeMessage(message);
         return false;
     }
@@ -280,10 +279,10 @@ void compile_dump(const CompileList *l, const char *ext_asm) {
     if (!l->o->dump) return;
     for (uint32_t i = 0; i < l->njobs; i++) {
         const CompileJob *j = &l->jobs[i];
-        for (uint32_t v = COMPILE_VARIANTS; v-- > 0;) {
+        for (uint32_t v = l->target->nisas; v-- > 0;) {
             const CompileUnit *u = &j->unit[v];
             if (!u->ll) continue;
-            const char *pre = v == 0 && j->unit[1].ll ? "v3." : "";
+            const char *pre = l->target->isa[v].dump;
             char ext[16];
             snprintf(ext, sizeof ext, "%sll", pre);
             l->o->dump(l->o->dump_ctx, j->k->name, ext, u->ll, strlen(u->ll));

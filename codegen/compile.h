@@ -2,14 +2,13 @@
 #ifndef CODEGEN_COMPILE_H
 #define CODEGEN_COMPILE_H
 
-#include "codegen/codegen.h"
 #include "codegen/emit/emit.h"
+#include "codegen/target.h"
 #include <llvm-c/TargetMachine.h>
 
-#define COMPILE_VARIANTS 2
-#define COMPILE_THREADS  64
+#define COMPILE_THREADS 64
 
-/* What one variant of a kernel compiled to. */
+/* What a kernel compiled to for one instruction set. */
 typedef struct CompileUnit {
     const void *data; /* object, or PTX text */
     size_t size;
@@ -28,7 +27,7 @@ struct CompileJob {
     EmitInfo info;
     Expr scratch;
     const char *error; /* NULL = compiled */
-    CompileUnit unit[COMPILE_VARIANTS];
+    CompileUnit unit[TARGET_MAX_ISAS];
     /* GPU */
     Expr grid[3];
     uint32_t block[3], shared_bytes, cluster[3];
@@ -46,6 +45,7 @@ struct CompileJob {
 };
 
 typedef struct CompileList {
+    const Target *target;
     const Schedule *s;
     const CodeOptions *o;
     uint32_t njobs;
@@ -58,16 +58,17 @@ typedef struct CompileWorker CompileWorker;
 struct CompileWorker {
     LLVMContextRef ctx;
     LLVMTargetMachineRef machine;
+    const Target *target;
     const CodeOptions *o;
     char message[512]; /* last error that LLVM reported */
 };
 
 /* Distinct kernels of the schedule in order of first use; freed with the arena at the latest. */
-CompileList *compile_list(const Schedule *s, const CodeOptions *o, Arena *a);
-/* Runs fn on every job that has not run; each thread has its own worker for `triple` and `cpu`.
- * False: no such target. Memory that runs out on any thread ran out on the caller's. */
-bool compile_run(CompileList *l, const char *triple, const char *cpu, const char *features,
-                 void (*fn)(CompileWorker *w, CompileJob *j));
+CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a);
+/* Runs fn on every job that has not run; each thread has a worker of its own, with a machine for
+ * the target's first instruction set. False: LLVM has none for it. Memory that runs out on any
+ * thread ran out on the caller's. */
+bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j));
 /* Forgets what the job was compiled to: the next compile_run runs it again. */
 void compile_reset(CompileJob *j);
 /* Verifies the module and compiles it to an object or (PTX) text in the job's arena, through the

@@ -189,15 +189,15 @@ static void set_widths(Attn *t) {
     t->ni = axes[i].extent, t->nj = axes[j].extent;
     t->nd = axes[d].extent, t->ndv = axes[dv].extent;
     t->bytes = (uint32_t)dtype_bytes(t->acc);
-    e->lanes = t->lanes = e->target->lanes * 4 / t->bytes;
+    e->lanes = t->lanes = e->isa->lanes * 4 / t->bytes;
     t->elem = emit_type(e, t->acc);
     t->vec = emit_vec(t->elem, t->lanes);
     /* Four vectors of queries beside six keys on 32 registers, two on 16; a unit at least. */
-    t->nv = e->target->vector_regs >= 32 ? 4 : 2;
+    t->nv = e->isa->vector_regs >= 32 ? 4 : 2;
     if (t->nv * t->lanes < ATTN_UNIT) t->nv = ATTN_UNIT / t->lanes;
     t->nq = t->nv * t->lanes;
     t->out_nv = 2;
-    t->out_rows = e->target->vector_regs >= 32 ? 8 : 4;
+    t->out_rows = e->isa->vector_regs >= 32 ? 8 : 4;
     t->kr = rows_of(t, t->t->k, t->t->d);
     t->vr = rows_of(t, t->t->v, t->t->dv);
 }

@@ -111,7 +111,7 @@ static void score_tile(Attn *t, const ScoreTile *s) {
 /* Keys of a tile beside nv vectors of queries: as many as the registers hold, fewer if that leaves
  * fewer of them over at the end. */
 static uint32_t key_rows(Attn *t, uint32_t nv) {
-    uint32_t most = (t->e->target->vector_regs - 1 - nv) / nv;
+    uint32_t most = (t->e->isa->vector_regs - 1 - nv) / nv;
     int64_t n, least = INT64_MAX;
     if (most > 8) most = 8;
     if (!expr_is_const(t->p, t->nj, &n) || n > ATTN_KEYS || most < 4) return most;

@@ -1,10 +1,8 @@
-/* The CPU target: every kernel for x86-64-v3 and -v4, linked into one image per variant. */
+/* CPU targets: every kernel for each instruction set of the row, linked into one image per set. */
 #include "codegen/compile.h"
-#include "codegen/emit/emit_internal.h"
 #include "codegen/cpu/image.h"
+#include "codegen/emit/emit_internal.h"
 #include <llvm-c/Target.h>
-
-static const EmitTarget *const variants[COMPILE_VARIANTS] = {&emit_x86_v3, &emit_x86_v4};
 
 static void emit_kernel(Emit *e, EmitInfo *info) {
     const Kernel *k = e->k;
@@ -22,7 +20,7 @@ static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
     LLVMDisposeTargetData(layout);
     Emit e;
     EmitInfo info = {0};
-    emit_init(&e, variants[v], w->ctx, mod, j->arena, j->exprs);
+    emit_init(&e, &w->target->isa[v], w->ctx, mod, j->arena, j->exprs);
     emit_fn_begin_cpu(&e, j->k, j->symbol, &j->dims);
     emit_kernel(&e, &info);
     emit_fn_end(&e);
@@ -39,7 +37,7 @@ static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
 }
 
 static void compile_job(CompileWorker *w, CompileJob *j) {
-    for (uint32_t v = 0; v < COMPILE_VARIANTS; v++)
+    for (uint32_t v = 0; v < w->target->nisas; v++)
         if (!emit_variant(w, j, v)) return;
 }
 
@@ -50,7 +48,7 @@ static void init_llvm(void) {
     LLVMInitializeX86AsmPrinter();
 }
 
-/* One image of a variant; entry[job] are the kernels' offsets. */
+/* The image of one instruction set; entry[job] are the kernels' offsets. */
 static graphc_status link_variant(const CompileList *l, uint32_t v, Arena *a, DiagSink *d,
                                   CodeBlob *blob, uint64_t *entry) {
     ImageObject *obj = ARENA_ARRAY(a, ImageObject, l->njobs);
@@ -62,16 +60,17 @@ static graphc_status link_variant(const CompileList *l, uint32_t v, Arena *a, Di
     }
     Image image;
     GC_TRY(image_link(a, d, obj, l->njobs, symbol, entry, &image));
-    *blob = (CodeBlob){v ? CODE_x86_64_v4 : CODE_x86_64_v3, image.bytes, image.size};
+    *blob = (CodeBlob){l->target->isa[v].form, image.bytes, image.size};
     return GRAPHC_OK;
 }
 
 static graphc_status link_all(CompileList *l, Arena *a, DiagSink *d, CodeResult *out) {
-    uint64_t *entry[COMPILE_VARIANTS];
-    out->nblobs = COMPILE_VARIANTS;
-    out->blobs = ARENA_ARRAY(a, CodeBlob, COMPILE_VARIANTS);
+    const Target *t = l->target;
+    uint64_t *entry[TARGET_MAX_ISAS];
+    out->nblobs = t->nisas;
+    out->blobs = ARENA_ARRAY(a, CodeBlob, t->nisas);
     out->kernels = ARENA_ARRAY(a, CodeKernel, l->s->steps.n);
-    for (uint32_t v = 0; v < COMPILE_VARIANTS; v++) {
+    for (uint32_t v = 0; v < t->nisas; v++) {
         entry[v] = ARENA_ARRAY(a, uint64_t, l->njobs);
         GC_TRY(link_variant(l, v, a, d, &out->blobs[v], entry[v]));
     }
@@ -85,17 +84,16 @@ static graphc_status link_all(CompileList *l, Arena *a, DiagSink *d, CodeResult 
         k->work = compile_import(l, j, j->info.work);
         k->cost = compile_import(l, j, j->info.cost);
         k->scratch_bytes = compile_import(l, j, j->scratch);
-        k->entry[CODE_x86_64_v3] = entry[0][n];
-        k->entry[CODE_x86_64_v4] = entry[1][n];
+        for (uint32_t v = 0; v < t->nisas; v++) k->entry[t->isa[v].form] = entry[v][n];
     }
     return GRAPHC_OK;
 }
 
-graphc_status codegen_cpu(const Schedule *s, const CodeOptions *o, Arena *a, DiagSink *d,
-                          CodeResult *out) {
+graphc_status cpu_compile(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a,
+                          DiagSink *d, CodeResult *out) {
     init_llvm();
-    CompileList *l = compile_list(s, o, a);
-    if (!compile_run(l, emit_x86_v3.triple, "x86-64", "", compile_job))
+    CompileList *l = compile_list(t, s, o, a);
+    if (!compile_run(l, compile_job))
         return diag(d, D_CODEGEN, "", "this LLVM has no x86-64 target");
     compile_dump(l, "s");
     graphc_status st = compile_check(l, d);

@@ -69,12 +69,12 @@ static bool analyse(Dot *d) {
 static void set_widths(Dot *d) {
     Emit *e = d->e;
     d->bytes = (uint32_t)dtype_bytes(d->acc);
-    d->lanes = e->target->lanes * 4 / (d->bytes < 4 ? 4 : d->bytes);
+    d->lanes = e->isa->lanes * 4 / (d->bytes < 4 ? 4 : d->bytes);
     e->lanes = d->lanes;
     d->nv = DOT_MAX_NV;
     d->width = d->nv * d->lanes;
     /* Accumulators, one row of the right operand and a broadcast must fit the registers. */
-    d->mr = e->target->vector_regs >= DOT_ROWS * d->nv + d->nv + 1 ? DOT_ROWS : DOT_ROWS / 2;
+    d->mr = e->isa->vector_regs >= DOT_ROWS * d->nv + d->nv + 1 ? DOT_ROWS : DOT_ROWS / 2;
     d->elem = emit_type(e, d->acc);
 }
 

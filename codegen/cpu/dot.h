@@ -22,7 +22,7 @@
 
 #include "codegen/emit/emit.h"
 
-#define DOT_PANEL  48 /* columns of a panel: what KDot.pack is on CPUs */
+#define DOT_PANEL  48 /* columns of a panel: KDot.pack of weights that the CPU takes packed */
 #define DOT_ROWS   8  /* rows of a tile: the unit in which M is cut, on every target */
 #define DOT_MAX_NV 3
 

@@ -102,8 +102,7 @@ static LLVMValueRef interleave(Dot *d, LLVMValueRef x, LLVMValueRef y) {
 /* Sums of products of neighbouring 16-bit lanes. */
 static LLVMValueRef multiply_pairs(Dot *d, LLVMValueRef a, LLVMValueRef b) {
     LLVMValueRef x[2] = {a, b};
-    const char *name = d->lanes == 16 ? "llvm.x86.avx512.pmaddw.d.512" : "llvm.x86.avx2.pmadd.wd";
-    return emit_intrinsic(d->e, name, NULL, x, 2);
+    return emit_intrinsic(d->e, d->e->isa->multiply_pairs, NULL, x, 2);
 }
 
 /* Two steps of k, which both operands have at 2 * pair. */

@@ -1,40 +1,11 @@
 /* Set-up, functions, control flow and memory: everything of emit.h that knows nothing of bodies. */
-#include "codegen/codegen.h"
 #include "codegen/emit/emit_internal.h"
 #include <llvm-c/Target.h>
 #include <string.h>
 
-#define PTX_MAJOR "8"
-#define PTX_MINOR "5"
-
-const char *codegen_ptx_version(void) {
-    return PTX_MAJOR "." PTX_MINOR;
-}
-
-const EmitTarget emit_x86_v3 = {.name = "x86-64-v3",
-                                .triple = "x86_64-unknown-linux-gnu",
-                                .cpu = "x86-64-v3",
-                                .features = "",
-                                .lanes = 8,
-                                .vector_regs = 16};
-const EmitTarget emit_x86_v4 = {.name = "x86-64-v4",
-                                .triple = "x86_64-unknown-linux-gnu",
-                                .cpu = "x86-64-v4",
-                                .features = "",
-                                .lanes = 16,
-                                .vector_regs = 32};
-const EmitTarget emit_nvptx = {.name = "nvptx",
-                               .triple = "nvptx64-nvidia-cuda",
-                               .cpu = "sm_90a",
-                               .features = "+ptx" PTX_MAJOR PTX_MINOR,
-                               .lanes = 1,
-                               .vector_regs = 128,
-                               .gpu = true,
-                               .global_space = 1};
-
-void emit_init(Emit *e, const EmitTarget *t, LLVMContextRef ctx, LLVMModuleRef mod, Arena *a,
+void emit_init(Emit *e, const Isa *isa, LLVMContextRef ctx, LLVMModuleRef mod, Arena *a,
                ExprPool *p) {
-    *e = (Emit){.target = t, .arena = a, .exprs = p, .ctx = ctx, .mod = mod, .lanes = t->lanes};
+    *e = (Emit){.isa = isa, .arena = a, .exprs = p, .ctx = ctx, .mod = mod, .lanes = isa->lanes};
     e->b = LLVMCreateBuilderInContext(ctx);
     e->voidt = LLVMVoidTypeInContext(ctx);
     e->i1 = LLVMInt1TypeInContext(ctx);
@@ -46,8 +17,8 @@ void emit_init(Emit *e, const EmitTarget *t, LLVMContextRef ctx, LLVMModuleRef m
     e->f32 = LLVMFloatTypeInContext(ctx);
     e->f64 = LLVMDoubleTypeInContext(ctx);
     e->ptr = LLVMPointerTypeInContext(ctx, 0);
-    LLVMSetTarget(mod, t->triple);
-    SymInfo lane = {.name = "lane", .kind = SYM_AXIS, .lo = 0, .hi = t->lanes - 1};
+    LLVMSetTarget(mod, isa->triple);
+    SymInfo lane = {.name = "lane", .kind = SYM_AXIS, .lo = 0, .hi = isa->lanes - 1};
     (void)expr_is_sym(p, expr_sym_new(p, lane), &e->lane_sym);
     e->aligned = map_create(a);
     e->indirect = map_create(a);
@@ -67,12 +38,8 @@ static void add_enum_attr(Emit *e, LLVMValueRef fn, const char *name, uint64_t v
 
 void emit_fn_attrs(Emit *e, LLVMValueRef fn) {
     add_enum_attr(e, fn, "nounwind", 0);
-    if (e->target->gpu) return;
-    add_attr(e, fn, "target-cpu", e->target->cpu);
-    add_attr(e, fn, "prefer-vector-width", e->target->lanes == 16 ? "512" : "256");
-    add_attr(e, fn, "no-builtins", "true");
-    add_attr(e, fn, "frame-pointer", "none");
-    add_attr(e, fn, "no-trapping-math", "true");
+    for (uint32_t i = 0; i < TARGET_MAX_ATTRS && e->isa->attrs[i][0]; i++)
+        add_attr(e, fn, e->isa->attrs[i][0], e->isa->attrs[i][1]);
 }
 
 /* The op that binds each indirect symbol. */
@@ -212,7 +179,7 @@ static uint32_t width_of(LLVMValueRef v) {
 /* A uniform condition over vectors as a lane mask: the back end would branch on a scalar one. */
 static LLVMValueRef wide_condition(Emit *e, LLVMValueRef c, uint32_t n) {
     if (n == 1 || emit_is_vector(c) || LLVMIsAConstant(c)) return c;
-    if (e->target->lanes == 16) {
+    if (e->isa->mask_registers) {
         LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, n);
         return LLVMBuildBitCast(e->b, LLVMBuildSExt(e->b, c, bits, ""), emit_vec(e->i1, n), "");
     }

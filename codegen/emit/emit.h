@@ -21,21 +21,9 @@
 #ifndef CODEGEN_EMIT_H
 #define CODEGEN_EMIT_H
 
-#include "fusion/kir/kir.h"
+#include "codegen/target.h"
 #include "runtime/base/map.h"
 #include <llvm-c/Core.h>
-
-typedef struct EmitTarget {
-    const char *name; /* "x86-64-v4" */
-    const char *triple;
-    const char *cpu, *features;
-    uint32_t lanes;       /* f32 elements of a vector register; 1 on GPUs */
-    uint32_t vector_regs; /* architectural vector registers: bounds unrolling */
-    bool gpu;
-    uint32_t global_space; /* address space of buffers */
-} EmitTarget;
-
-extern const EmitTarget emit_x86_v3, emit_x86_v4, emit_nvptx;
 
 /* What the kernel takes as dims, shared by all variants of one kernel. */
 typedef struct EmitDims {
@@ -49,7 +37,7 @@ typedef struct EmitDummy {
 
 typedef struct EmitScope EmitScope;
 typedef struct Emit {
-    const EmitTarget *target;
+    const Isa *isa;
     Arena *arena;
     ExprPool *exprs;
     const Kernel *k;
@@ -59,7 +47,7 @@ typedef struct Emit {
     LLVMModuleRef mod;
     LLVMBuilderRef b;
     LLVMTypeRef voidt, i1, i8, i16, i32, i64, f16, f32, f64, ptr;
-    uint32_t lanes; /* lanes of a varying value: target->lanes unless a template changes it before
+    uint32_t lanes; /* lanes of a varying value: isa->lanes unless a template changes it before
                        any scope has a lane axis */
     LLVMValueRef fn;
     LLVMBasicBlockRef entry; /* allocas and dims go here, before its terminator */
@@ -85,7 +73,7 @@ typedef struct Emit {
 /* --- Set-up ------------------------------------------------------------------------------- */
 
 /* An Emit over a module of its own. `p` and `a` belong to the calling thread. */
-void emit_init(Emit *e, const EmitTarget *t, LLVMContextRef ctx, LLVMModuleRef mod, Arena *a,
+void emit_init(Emit *e, const Isa *isa, LLVMContextRef ctx, LLVMModuleRef mod, Arena *a,
                ExprPool *p);
 /* Starts CPU entry `symbol` for k: function, entry block, root scope; the builder stands in a block
  * that the entry falls into. Finish with emit_fn_end. */

@@ -52,12 +52,12 @@ static LLVMValueRef dummy(Emit *e, LLVMValueRef fill) {
     while (at < e->dummies.n && e->dummies.v[at].fill != fill) at++;
     if (at < e->dummies.n) return e->dummies.v[at].ptr;
     EmitDummy d = {.fill = fill};
-    if (e->target->gpu) {
+    if (e->isa->buffer_space) { /* where the stack is no place for what stands in for a buffer */
         LLVMValueRef init = fill ? fill : LLVMConstNull(e->i64);
         const char *fn = LLVMGetValueName(e->fn);
         d.ptr = LLVMAddGlobalInAddressSpace(e->mod, LLVMTypeOf(init),
                                             arena_printf(e->arena, "%s_masked%u", fn, at),
-                                            e->target->global_space);
+                                            e->isa->buffer_space);
         LLVMSetInitializer(d.ptr, init);
         LLVMSetLinkage(d.ptr, LLVMInternalLinkage);
         LLVMSetAlignment(d.ptr, 16);
@@ -523,8 +523,8 @@ static EmitVal divide_by_uniform(Emit *e, DType t, const EmitVal *x, uint32_t de
     return (EmitVal){.v = r, .depth = depth};
 }
 
-static bool divides_row(const Emit *e, const KOp *o, const EmitVal *x) {
-    return o->op == OP_div && o->dtype == DT_f32 && !e->target->gpu && emit_is_vector(x[0].v) &&
+static bool divides_row(const KOp *o, const EmitVal *x) {
+    return o->op == OP_div && o->dtype == DT_f32 && emit_is_vector(x[0].v) &&
            !emit_is_vector(x[1].v);
 }
 
@@ -544,7 +544,7 @@ static EmitVal emit_kmap(Emit *e, KVal v) {
                     .d = (uintptr_t)x[2].v};
     const EmitMemo *m = emit_memo_get(e, depth, key);
     if (m) return (EmitVal){.v = m->v, .depth = depth};
-    if (divides_row(e, o, x)) {
+    if (divides_row(o, x)) {
         EmitVal r = divide_by_uniform(e, DT_f32, x, depth);
         key.v = r.v;
         emit_memo_put(e, depth, key);

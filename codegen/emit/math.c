@@ -120,10 +120,11 @@ static Reduced exp_reduce(Math *m, EV x) {
 
 /* One instruction where the vector unit has it. */
 static EV scale_by(Math *m, EV p, EV n, EV ni) {
-    if (m->wide || m->e->target->lanes != 16 || !emit_is_vector(p) || LLVMGetVectorSize(m->t) != 16)
+    const Isa *isa = m->e->isa;
+    if (m->wide || !isa->scale_f32 || !emit_is_vector(p) || LLVMGetVectorSize(m->t) != isa->lanes)
         return m_ldexp(m, p, ni);
     EV v[5] = {p, n, p, emit_i(m->e, m->e->i16, -1), emit_i(m->e, m->e->i32, 4)};
-    return emit_intrinsic(m->e, "llvm.x86.avx512.mask.scalef.ps.512", NULL, v, 5);
+    return emit_intrinsic(m->e, isa->scale_f32, NULL, v, 5);
 }
 
 EV math_exp(Math *m, EV x) {

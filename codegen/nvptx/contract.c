@@ -94,7 +94,6 @@ LLVMValueRef contract_shared(Contract *c, LLVMTypeRef elem, uint32_t n) {
 
 /* --- Choice ------------------------------------------------------------------------------- */
 
-enum { SMS = 132 };
 enum { PATH_large, PATH_small, PATH_thin, PATHS };
 
 /* Large to small; the second holds half as many operands on their way as the first. */
@@ -116,10 +115,11 @@ static Expr tiles(Contract *c, uint32_t rows, uint32_t cols) {
 /* The large tile where it gives every multiprocessor one, few rows for themselves. */
 static Choice choose(Contract *c, Expr batch) {
     ExprPool *p = c->e->exprs;
-    Expr many = expr_const(p, SMS - 1);
+    uint32_t processors = c->g->m->processors;
+    Expr many = expr_const(p, processors - 1);
     Expr big = expr_mul(p, tiles(c, shapes[LARGEST].tm, shapes[LARGEST].tn), batch);
     bool narrow = dtype_bytes((DType)c->g->k->ops[c->d->acc[0]].dtype) <= 4;
-    bool huge = c->d->nacc == 1 && narrow && gpu_hint(c->e, big) >= SMS;
+    bool huge = c->d->nacc == 1 && narrow && gpu_hint(c->e, big) >= processors;
     uint32_t large_shape = (huge ? LARGEST : MIDDLE) + c->g->j->shrink;
     if (large_shape > SMALLEST) large_shape = SMALLEST;
     Choice h = {.shape = {&shapes[large_shape], &shapes[SMALLEST]}};

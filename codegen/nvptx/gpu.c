@@ -1,13 +1,13 @@
 /* Threads, blocks, shared memory and launch shapes. */
 #include "codegen/nvptx/gpu.h"
+#include "codegen/nvptx/ptx.h"
 #include <stdio.h>
 #include <string.h>
 
-#define SHARED_SPACE 3
-#define GRID_Y       65535 /* most blocks along y */
-#define PTX_KERNEL   71    /* calling convention */
-#define MAP_BYTES    128   /* of a tensor map in the parameters */
-#define MAP_ALIGN    64
+#define GRID_Y     65535 /* most blocks along y */
+#define PTX_KERNEL 71    /* calling convention */
+#define MAP_BYTES  128   /* of a tensor map in the parameters */
+#define MAP_ALIGN  64
 
 static void param_attr(Emit *e, uint32_t param, const char *name, uint64_t value) {
     unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
@@ -34,7 +34,7 @@ void gpu_fn_begin(Emit *e, CompileJob *j) {
     uint32_t map = first_map(j), dim = map + j->maps.n, n = dim + j->dims.v.n;
     LLVMTypeRef *t = ARENA_ARRAY(e->arena, LLVMTypeRef, n);
     for (uint32_t i = 0; i < n; i++)
-        t[i] = i < map ? LLVMPointerTypeInContext(e->ctx, 1) : i < dim ? e->ptr : e->i64;
+        t[i] = i < map ? LLVMPointerTypeInContext(e->ctx, PTX_GLOBAL) : i < dim ? e->ptr : e->i64;
     e->fn = LLVMAddFunction(e->mod, j->symbol, LLVMFunctionType(e->voidt, t, n, false));
     LLVMSetFunctionCallConv(e->fn, PTX_KERNEL);
     emit_fn_attrs(e, e->fn);
@@ -137,7 +137,7 @@ LLVMValueRef gpu_shared(Gpu *g, LLVMTypeRef elem, uint32_t n) {
     Emit *e = g->e;
     LLVMTypeRef t = LLVMArrayType2(elem, n);
     const char *name = arena_printf(e->arena, "%s_shared%u", g->j->symbol, g->nshared++);
-    LLVMValueRef v = LLVMAddGlobalInAddressSpace(e->mod, t, name, SHARED_SPACE);
+    LLVMValueRef v = LLVMAddGlobalInAddressSpace(e->mod, t, name, PTX_SHARED);
     LLVMSetInitializer(v, LLVMGetUndef(t));
     LLVMSetLinkage(v, LLVMInternalLinkage);
     LLVMSetAlignment(v, 16);

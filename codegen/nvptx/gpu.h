@@ -11,6 +11,7 @@ typedef struct Gpu {
     Emit *e;
     CompileJob *j;
     const Kernel *k;
+    const Machine *m;
     Rows *rows;                 /* passes of the kernel */
     uint32_t threads;           /* per block */
     LLVMValueRef tid, block[3]; /* i64 */

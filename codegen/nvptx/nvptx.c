@@ -1,6 +1,7 @@
-/* The NVIDIA target: kernels to PTX through LLVM, all in one text, and to a cubin where the PTX
+/* NVIDIA targets: kernels to PTX through LLVM, all in one text, and to a cubin where the PTX
  * assembler is installed. */
 #include "codegen/nvptx/gpu.h"
+#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/ptxas.h"
 #include <llvm-c/Target.h>
 #include <string.h>
@@ -30,11 +31,11 @@ static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
         uint32_t nparams = count_params(j);
         LLVMModuleRef mod = new_module(w);
         Emit e;
-        emit_init(&e, &emit_nvptx, w->ctx, mod, j->arena, j->exprs);
+        emit_init(&e, &w->target->isa[0], w->ctx, mod, j->arena, j->exprs);
         gpu_fn_begin(&e, j);
         Rows *r = ARENA_NEW(j->arena, Rows);
         *r = (Rows){.e = &e, .k = j->k, .dom = e.domains, .no_scratch = true, .ncopies = 1};
-        Gpu g = {.e = &e, .j = j, .k = j->k, .rows = r};
+        Gpu g = {.e = &e, .j = j, .k = j->k, .m = &w->target->machine, .rows = r};
         if (rows_plan(r))
             emit_kernel(&g);
         else
@@ -148,22 +149,22 @@ static void init_llvm(void) {
     LLVMInitializeNVPTXAsmPrinter();
 }
 
-static graphc_status compile(CompileList *l, const char *arch, DiagSink *d) {
-    if (!compile_run(l, emit_nvptx.triple, arch, emit_nvptx.features, compile_job))
+static graphc_status compile(CompileList *l, DiagSink *d) {
+    if (!compile_run(l, compile_job))
         return diag(d, D_CODEGEN, "", "this LLVM has no NVPTX target");
     return compile_check(l, d);
 }
 
 /* --- Spilled registers ------------------------------------------------------------------------ */
 
-enum { SM_REGISTERS = 65536, MAX_SHRINK = 3 };
+enum { MAX_SHRINK = 3 };
 
 /* Has the job compiled so that a thread may use more registers (the assembler spills to have more
  * blocks at a time), and when it has all of them, so that it needs fewer. False: nothing is left.
  */
-static bool relieve(CompileJob *j, const PtxasKernel *k) {
+static bool relieve(const Machine *m, CompileJob *j, const PtxasKernel *k) {
     uint32_t blocks = j->min_blocks;
-    if (!blocks) blocks = SM_REGISTERS / (k->registers * j->block[0]);
+    if (!blocks) blocks = m->registers / (k->registers * j->block[0]);
     if (blocks <= 1 && j->shrink == MAX_SHRINK) return false;
     if (blocks <= 1) j->shrink++;
     j->min_blocks = blocks <= 1 ? 0 : blocks - 1;
@@ -179,7 +180,7 @@ static bool relieve_all(CompileList *l, const PtxasReport *r, bool *which) {
         for (uint32_t n = 0; n < r->kernels.n; n++) {
             const PtxasKernel *k = &r->kernels.v[n];
             if (k->spilled && k->registers && strcmp(k->symbol, l->jobs[i].symbol) == 0)
-                which[i] = relieve(&l->jobs[i], k);
+                which[i] = relieve(&l->target->machine, &l->jobs[i], k);
         }
         any |= which[i];
     }
@@ -187,8 +188,8 @@ static bool relieve_all(CompileList *l, const PtxasReport *r, bool *which) {
 }
 
 /* All jobs' code; while kernels spill, they alone are compiled and assembled again. */
-static graphc_status assemble(CompileList *l, const char *arch, Arena *a, DiagSink *d,
-                              CodeBlob *cubin) {
+static graphc_status assemble(CompileList *l, Arena *a, DiagSink *d, CodeBlob *cubin) {
+    const char *arch = l->target->isa[0].cpu;
     PtxasReport report = {0};
     GC_TRY(ptxas_assemble(join_ptx(l, NULL, a), arch, a, d, cubin, &report));
     bool *which = ARENA_ARRAY(a, bool, l->njobs), again = false;
@@ -196,7 +197,7 @@ static graphc_status assemble(CompileList *l, const char *arch, Arena *a, DiagSi
         CodeBlob part = {0};
         again = true;
         r = (PtxasReport){0};
-        GC_TRY(compile(l, arch, d));
+        GC_TRY(compile(l, d));
         GC_TRY(ptxas_assemble(join_ptx(l, which, a), arch, a, d, &part, &r));
     }
     if (again) {
@@ -207,10 +208,9 @@ static graphc_status assemble(CompileList *l, const char *arch, Arena *a, DiagSi
     return GRAPHC_OK;
 }
 
-static graphc_status put_code(CompileList *l, const char *arch, Arena *a, DiagSink *d,
-                              CodeResult *out) {
+static graphc_status put_code(CompileList *l, Arena *a, DiagSink *d, CodeResult *out) {
     CodeBlob cubin = {.form = CODE_cubin};
-    if (l->njobs) GC_TRY(assemble(l, arch, a, d, &cubin));
+    if (l->njobs) GC_TRY(assemble(l, a, d, &cubin));
     const char *ptx = join_ptx(l, NULL, a);
     out->blobs = ARENA_ARRAY(a, CodeBlob, 2);
     out->blobs[out->nblobs++] = (CodeBlob){CODE_ptx, ptx, strlen(ptx) + 1};
@@ -231,14 +231,18 @@ static const char *symbol_of(Arena *a, const char *name, uint32_t n) {
     return s;
 }
 
-graphc_status codegen_nvptx(const Schedule *s, const char *arch, const CodeOptions *o, Arena *a,
+const char *codegen_ptx_version(void) {
+    return PTX_MAJOR "." PTX_MINOR;
+}
+
+graphc_status nvptx_compile(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a,
                             DiagSink *d, CodeResult *out) {
     init_llvm();
-    CompileList *l = compile_list(s, o, a);
+    CompileList *l = compile_list(t, s, o, a);
     for (uint32_t i = 0; i < l->njobs; i++) l->jobs[i].symbol = symbol_of(a, l->jobs[i].k->name, i);
     *out = (CodeResult){0};
-    graphc_status st = compile(l, arch, d);
-    if (st == GRAPHC_OK) st = put_code(l, arch, a, d, out);
+    graphc_status st = compile(l, d);
+    if (st == GRAPHC_OK) st = put_code(l, a, d, out);
     compile_free(l);
     return st;
 }

@@ -386,9 +386,9 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
     b->code = in->code;
     b->exprs = in->schedule->exprs;
     b->nkernels = 0;
-    PlanTarget t = {.name = plan_write_str(&b->w, in->name),
+    PlanTarget t = {.name = plan_write_str(&b->w, in->target->name),
                     .notes = plan_write_str(&b->w, refusal_text(b)),
-                    .device = strcmp(in->name, "cpu") == 0 ? PLAN_cpu : PLAN_cuda,
+                    .device = in->target->device,
                     .buffers = section_count(b, PLAN_SEC_buffers, sizeof(PlanBuffer)),
                     .kernels = section_count(b, PLAN_SEC_kernels, sizeof(PlanKernel)),
                     .steps = section_count(b, PLAN_SEC_steps, sizeof(PlanStep)),

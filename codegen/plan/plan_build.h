@@ -2,10 +2,10 @@
 #ifndef CODEGEN_PLAN_BUILD_H
 #define CODEGEN_PLAN_BUILD_H
 
-#include "codegen/codegen.h"
+#include "codegen/target.h"
 
 typedef struct PlanTargetInput {
-    const char *name; /* "cpu", "sm_90a" */
+    const Target *target;
     const Schedule *schedule;
     const CodeResult *code;
 } PlanTargetInput;

@@ -8,19 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the name of a target selects. */
-typedef struct TargetRow {
-    const char *name;
-    const Machine *machine;
-    const char *gpu_arch; /* NULL: host CPU */
-} TargetRow;
-
-/* The first is the default. */
-static const TargetRow target_rows[] = {
-    {"cpu", &machine_cpu, NULL},
-    {"sm_90a", &machine_sm90, "sm_90a"},
-};
-
 void pipeline_init(Pipeline *p, const char *model_path) {
     *p = (Pipeline){.arena = arena_create()};
     p->diags = diag_create(p->arena, model_path);
@@ -35,27 +22,22 @@ static Dump dump_for(Pipeline *p, const graphc_compile_options *o) {
     return (Dump){.dir = o->dump_dir, .arena = p->arena, .diags = p->diags};
 }
 
-static const TargetRow *target_find(const char *name, size_t n) {
-    for (size_t i = 0; i < sizeof target_rows / sizeof *target_rows; i++)
-        if (strlen(target_rows[i].name) == n && memcmp(target_rows[i].name, name, n) == 0)
-            return &target_rows[i];
-    return NULL;
-}
-
-/* Names of known targets, each once, with commas between. */
-static graphc_status check_targets(Pipeline *p, const char *list) {
-    const TargetRow *seen[PIPELINE_MAX_TARGETS];
-    uint32_t count = 0;
+/* Names of known targets, each once, with commas between: those are p's from here on. */
+static graphc_status choose_targets(Pipeline *p, const char *list) {
+    size_t most = 1;
+    for (const char *s = list; *s; s++) most += *s == ',';
+    p->targets = ARENA_ARRAY(p->arena, PlanTargetInput, most);
+    p->ntargets = 0;
     for (const char *s = list, *end;; s = end + 1) {
         end = s + strcspn(s, ",");
-        const TargetRow *row = target_find(s, (size_t)(end - s));
+        const Target *row = target_find(s, (size_t)(end - s));
         if (!row)
-            return diag(p->diags, D_USAGE, "--target",
-                        "unknown target \"%.*s\"; there are cpu and sm_90a", (int)(end - s), s);
-        for (uint32_t i = 0; i < count; i++)
-            if (seen[i] == row)
+            return diag(p->diags, D_USAGE, "--target", "unknown target \"%.*s\"; there are %s",
+                        (int)(end - s), s, target_names(p->arena));
+        for (uint32_t i = 0; i < p->ntargets; i++)
+            if (p->targets[i].target == row)
                 return diag(p->diags, D_USAGE, "--target", "\"%s\" is named twice", row->name);
-        seen[count++] = row;
+        p->targets[p->ntargets++].target = row;
         if (!*end) return GRAPHC_OK;
     }
 }
@@ -85,7 +67,7 @@ static graphc_status check_dims(Pipeline *p, const graphc_compile_options *o) {
 
 /* What can be said about options before the model is looked at. */
 static graphc_status check_options(Pipeline *p, const graphc_compile_options *o) {
-    GC_TRY(check_targets(p, o->target ? o->target : target_rows[0].name));
+    GC_TRY(choose_targets(p, o->target ? o->target : target_at(0)->name));
     GC_TRY(check_precision(p, o->precision ? o->precision : "f32"));
     GC_TRY(check_dims(p, o));
     char why[256];
@@ -116,13 +98,12 @@ graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o) {
     return GRAPHC_OK;
 }
 
-static graphc_status build_target(Pipeline *p, const TargetRow *row,
-                                  const graphc_compile_options *o, bool several) {
-    PlanTargetInput *t = &p->targets[p->ntargets];
+static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
+                                  const graphc_compile_options *o) {
     Dump d = dump_for(p, o);
-    if (several) d.target = row->name;
+    if (p->ntargets > 1) d.target = t->target->name;
     Schedule *s;
-    GC_TRY(schedule_build(p->graph, row->machine, p->arena, &s));
+    GC_TRY(schedule_build(p->graph, &t->target->machine, p->arena, &s));
     dump_schedule(&d, "post-fusion.kir", s);
     CodeOptions co = {.threads = o->threads, .cache_dir = o->cache_dir};
     if (o->dump_dir) {
@@ -130,24 +111,14 @@ static graphc_status build_target(Pipeline *p, const TargetRow *row,
         co.dump_ctx = &d;
     }
     CodeResult *code = ARENA_NEW(p->arena, CodeResult);
-    if (row->gpu_arch) {
-        GC_TRY(codegen_nvptx(s, row->gpu_arch, &co, p->arena, p->diags, code));
-    } else {
-        GC_TRY(codegen_cpu(s, &co, p->arena, p->diags, code));
-    }
-    *t = (PlanTargetInput){.name = row->name, .schedule = s, .code = code};
-    p->ntargets++;
+    GC_TRY(codegen_run(t->target, s, &co, p->arena, p->diags, code));
+    t->schedule = s;
+    t->code = code;
     return GRAPHC_OK;
 }
 
 graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o) {
-    const char *list = o->target ? o->target : target_rows[0].name;
-    bool several = strchr(list, ',') != NULL;
-    for (const char *s = list; *s;) {
-        size_t n = strcspn(s, ",");
-        GC_TRY(build_target(p, target_find(s, n), o, several));
-        s += n + (s[n] == ',');
-    }
+    for (uint32_t i = 0; i < p->ntargets; i++) GC_TRY(build_target(p, &p->targets[i], o));
     return GRAPHC_OK;
 }
 

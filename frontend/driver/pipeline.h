@@ -8,16 +8,14 @@
 #include "frontend/driver/graphc_compile.h"
 #include "frontend/import/import.h"
 
-#define PIPELINE_MAX_TARGETS 4
-
 typedef struct Pipeline {
     Arena *arena;
     DiagSink *diags;
     Model *model;
-    Graph *imported; /* as the frontend made it */
-    Graph *graph;    /* after the graph passes */
-    uint32_t ntargets;
-    PlanTargetInput targets[PIPELINE_MAX_TARGETS];
+    Graph *imported;          /* as the frontend made it */
+    Graph *graph;             /* after the graph passes */
+    uint32_t ntargets;        /* of the options, from pipeline_import on */
+    PlanTargetInput *targets; /* their schedules and code from pipeline_targets on */
     void *plan;
     size_t plan_size;
 } Pipeline;

@@ -7,16 +7,20 @@
 #define MAX_PARTS     8   /* operands of a concatenation that is inlined */
 
 /* Most arithmetic that may be inlined for each way of use. */
-static double use_limit(Use u) {
-    static const double limit[] = {[USE_point] = 1e9, [USE_data] = 2, [USE_score] = 10,
-                                   [USE_value] = 1.5, [USE_a] = 1.5,  [USE_b] = 0.5};
+static double use_limit(const Machine *m, Use u) {
+    const double limit[] = {[USE_point] = 1e9,
+                            [USE_data] = m->inline_flops.data,
+                            [USE_score] = m->inline_flops.score,
+                            [USE_value] = m->inline_flops.value,
+                            [USE_a] = m->inline_flops.a,
+                            [USE_b] = m->inline_flops.b};
     return limit[u];
 }
 
 static bool uses_allow(const Fuse *f, Value v, double flops) {
     const VState *s = &f->v[v];
     for (uint32_t i = 0; i < s->demands.n; i++)
-        if (flops > use_limit(s->demands.v[i].use)) return false;
+        if (flops > use_limit(f->m, s->demands.v[i].use)) return false;
     return true;
 }
 

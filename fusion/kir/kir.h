@@ -91,7 +91,7 @@ typedef struct KDot {
     uint32_t pack; /* panel width NR when B was packed by a prepare step into [batch][N/NR][K][NR]
                       (zero filled to NR); 0 = B as it comes. B's load index says the same. */
     uint32_t wino; /* 0, or 1 + the param that holds B transformed for Winograd F(2,3), f32
-                      [ceil(N/48)][16][C][48]: a 3x3 convolution of stride 1, m = .., oh, ow and
+                      [ceil(N/NR)][16][C][NR]: a 3x3 convolution of stride 1, m = .., oh, ow and
                       k = kh, kw, c. The body does not mention that param. */
 } KDot;
 

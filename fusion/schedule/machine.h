@@ -1,4 +1,4 @@
-/* What fusion and scheduling may know of a target: numbers only. */
+/* What fusion and scheduling may know of a target: numbers only. They stand in the targets' rows. */
 #ifndef FUSION_MACHINE_H
 #define FUSION_MACHINE_H
 
@@ -6,16 +6,19 @@
 #include <stdint.h>
 
 typedef struct Machine {
-    const char *name;       /* "cpu", "sm_90a" */
-    uint32_t pack_width;    /* NR of packed constant B operands; 0 = never pack */
-    uint32_t dot_tile_m;    /* typical rows of a contraction tile */
-    uint32_t lanes;         /* vector lanes of f32 */
-    uint64_t row_bytes_max; /* longest row that a `per` keeps near the ALUs (L1/L2 or registers) */
+    uint32_t processors; /* that a kernel should fill: a GPU's multiprocessors. 1 on CPUs, where the
+                            rates are those of a core */
+    uint32_t registers;  /* of a multiprocessor, 32 bits each */
     double bytes_per_s, flops_per_s; /* for cost estimates */
-    double launch_s;        /* cost of one more kernel */
-    bool winograd;          /* worth raising 3x3 stride-1 convolutions */
+    double launch_s;                 /* cost of one more kernel */
+    /* Forms of prepared weights. */
+    uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */
+    bool winograd;       /* worth raising 3x3 stride-1 convolutions */
+    /* Most arithmetic per element with which a value is still computed where it is read: as data
+     * that moves elements, in attention's scores and values, as a contraction's operand. */
+    struct {
+        double data, score, value, a, b;
+    } inline_flops;
 } Machine;
-
-extern const Machine machine_cpu, machine_sm90;
 
 #endif

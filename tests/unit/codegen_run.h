@@ -2,7 +2,7 @@
 #ifndef TESTS_UNIT_CODEGEN_RUN_H
 #define TESTS_UNIT_CODEGEN_RUN_H
 
-#include "codegen/codegen.h"
+#include "codegen/target.h"
 #include "tests/unit/test.h"
 
 typedef struct Case {

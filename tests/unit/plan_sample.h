@@ -207,7 +207,8 @@ static inline Sample sample_make(bool gpu, bool positions) {
     CodeResult gpu_code = code;
     CodeBlob ptx = {.form = CODE_ptx, .data = sample_ptx, .size = sizeof sample_ptx};
     gpu_code.blobs = &ptx;
-    PlanTargetInput targets[] = {{"cpu", s, &code}, {"sm_90a", s, &gpu_code}};
+    PlanTargetInput targets[] = {{target_for(PLAN_cpu), s, &code},
+                                 {target_for(PLAN_cuda), s, &gpu_code}};
     PlanBuildOptions options = {0};
     if (plan_build(g, targets, gpu ? 2 : 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK)
         out.bytes = NULL;

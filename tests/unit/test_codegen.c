@@ -68,7 +68,7 @@ static void check_case(const Case *c) {
     CodeOptions o = {
         .threads = 1, .dump = getenv("DUMP") ? dump : NULL, .dump_ctx = getenv("DUMP")};
     CodeResult r = {0};
-    if (!CHECK(codegen_cpu(&s, &o, a, d, &r) == GRAPHC_OK)) {
+    if (!CHECK(codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &r) == GRAPHC_OK)) {
         fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
         arena_destroy(a);
         return;

@@ -1,6 +1,6 @@
 /* Largest error, in units in the last place, of every transcendental function of the code generator
  * against long double libm; prints the table. Inputs go through all exponents. */
-#include "codegen/codegen.h"
+#include "codegen/target.h"
 #include "runtime/abi.h"
 #include "tests/unit/test.h"
 #include <sys/mman.h>
@@ -56,7 +56,7 @@ static Code compile(void) {
         vec_push(c.a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
     }
     CodeOptions o = {0};
-    CHECK(codegen_cpu(&s, &o, c.a, d, &c.r) == GRAPHC_OK);
+    CHECK(codegen_run(target_for(PLAN_cpu), &s, &o, c.a, d, &c.r) == GRAPHC_OK);
     for (int v = 0; v < 2; v++) {
         const CodeBlob *b = &c.r.blobs[v];
         c.image[v] =

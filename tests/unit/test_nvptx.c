@@ -98,7 +98,7 @@ static void check_case(const Case *c, bool gpu) {
         .threads = 1, .dump = getenv("DUMP") ? dump : NULL, .dump_ctx = getenv("DUMP")};
     CodeResult r = {0};
     void *mod = NULL, *fn = NULL;
-    if (!CHECK(codegen_nvptx(&s, "sm_90a", &o, a, d, &r) == GRAPHC_OK))
+    if (!CHECK(codegen_run(target_for(PLAN_cuda), &s, &o, a, d, &r) == GRAPHC_OK))
         fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
     else if (codegen_ptxas(a) && !CHECK(r.nblobs == 2 && diag_count(d) == 0))
         fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");

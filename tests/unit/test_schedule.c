@@ -1,5 +1,6 @@
 /* Fusion: small graphs are scheduled, run by the kernel interpreter and compared with the graph
  * evaluator; kernel counts pin the decisions that matter. */
+#include "codegen/target.h"
 #include "tests/unit/schedule_check.h"
 #include "tests/unit/test.h"
 
@@ -61,7 +62,8 @@ static void expect(Rig *r, Value y, uint32_t kernels) {
     if (y) build_output(r->g, "y", y);
     for (int gpu = 0; gpu < 2; gpu++) {
         Schedule *s = NULL;
-        graphc_status st = schedule_build(r->g, gpu ? &machine_sm90 : &machine_cpu, r->a, &s);
+        graphc_status st =
+            schedule_build(r->g, &target_for(gpu ? PLAN_cuda : PLAN_cpu)->machine, r->a, &s);
         for (uint32_t i = 0; i < diag_count(r->g->diags); i++)
             puts(diag_render(r->g->diags, diag_at(r->g->diags, i), r->a, false));
         if (!CHECK(st == GRAPHC_OK)) break;

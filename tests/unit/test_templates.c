@@ -1,6 +1,6 @@
 /* Contraction and attention templates on both x86-64 variants against the reference interpreter:
  * element types, ragged and symbolic sizes, every way of reading the operands. */
-#include "codegen/codegen.h"
+#include "codegen/target.h"
 #include "runtime/abi.h"
 #include "tests/unit/test.h"
 #include <sys/mman.h>
@@ -104,7 +104,8 @@ static void check(Env *e, double tol) {
     CodeResult r = {0};
     if (k && kir_verify(k, e->p, e->d) == GRAPHC_OK) {
         vec_push(e->a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
-        if (codegen_cpu(&s, &o, e->a, e->d, &r) == GRAPHC_OK) compare(e, k, &r, tol);
+        if (codegen_run(target_for(PLAN_cpu), &s, &o, e->a, e->d, &r) == GRAPHC_OK)
+            compare(e, k, &r, tol);
     }
     if (!CHECK(diag_count(e->d) == 0))
         fprintf(stderr, "%s\n%s", diag_at(e->d, 0)->text, sb_str(&e->text));

@@ -91,7 +91,7 @@ static void summary_json(const Pipeline *p, double took, FILE *to) {
         uint32_t kernels, prepare;
         count_steps(p->targets[i].schedule, &kernels, &prepare);
         json_t *t = json_object();
-        json_add(t, "target", json_string(p->targets[i].name));
+        json_add(t, "target", json_string(p->targets[i].target->name));
         json_add(t, "kernels", json_integer(kernels));
         json_add(t, "prepare", json_integer(prepare));
         json_add(t, "refused_fusions", json_integer(p->targets[i].schedule->refusals.n));
@@ -112,7 +112,7 @@ static void print_summary(Cli *c, const Pipeline *p, double took) {
         uint32_t kernels, prepare;
         count_steps(p->targets[i].schedule, &kernels, &prepare);
         fprintf(to, "%s: %u kernels a run, %u at load, %u fusions refused (graphc explain)\n",
-                p->targets[i].name, kernels, prepare, p->targets[i].schedule->refusals.n);
+                p->targets[i].target->name, kernels, prepare, p->targets[i].schedule->refusals.n);
     }
     fprintf(to, "%s: %.2f MB in %.2f s\n", c->output, (double)p->plan_size / 1e6, took);
 }

@@ -6,13 +6,13 @@
 
 #include <stdio.h>
 
-typedef struct Isa {
+typedef struct IsaLevel {
     const char *name;
     bool present;
-} Isa;
+} IsaLevel;
 
 static void print_cpu(void) {
-    Isa isa[] = {
+    IsaLevel isa[] = {
         {"x86-64-v3 (AVX2, FMA)", isa_supports(PLAN_x86_64_v3)},
         {"x86-64-v4 (AVX-512)", isa_supports(PLAN_x86_64_v4)},
     };

@@ -1,16 +1,16 @@
 /* graphc explain: per kernel the nodes it covers and what bounds it, then what stayed apart and
  * why. */
+#include "codegen/target.h"
 #include "frontend/driver/cli/planview.h"
-#include "fusion/schedule/machine.h"
 
 #include <stdio.h>
 #include <string.h>
 
+/* Of the row that has the target's name: a plan of another release may have one that is gone. */
 static const Machine *machine_of(const PlanView *v, const PlanTarget *t) {
-    const Machine *all[] = {&machine_cpu, &machine_sm90};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (strcmp(all[i]->name, plan_str(&v->plan, t->name)) == 0) return all[i];
-    return &machine_cpu;
+    const char *name = plan_str(&v->plan, t->name);
+    const Target *row = target_find(name, strlen(name));
+    return row ? &row->machine : &target_for((PlanDevice)t->device)->machine;
 }
 
 static void print_nodes(const char *text) {

@@ -41,7 +41,7 @@ static const OptRow opt_rows[] = {
     {"--output", "-o", OPT_TEXT, FIELD(output), "compile", "PLAN",
      "where the plan goes (- is standard output)"},
     {"--target", NULL, OPT_TEXT, FIELD(target), MODEL_VERBS, "LIST",
-     "what to make code for: cpu (default), sm_90a, or cpu,sm_90a"},
+     "what to make code for, with commas: cpu (default), a GPU architecture like sm_90a"},
     {"--precision", NULL, OPT_TEXT, FIELD(precision), MODEL_VERBS, "P",
      "what contractions run in: f32 (the only one so far)"},
     {"--dim", NULL, OPT_DIM, 0, MODEL_VERBS, "NAME=N | NAME=LO..HI",

@@ -1,4 +1,5 @@
 #include "frontend/driver/cli/session.h"
+#include "codegen/target.h"
 #include "runtime/base/check.h"
 
 #include <limits.h>
@@ -33,7 +34,7 @@ graphc_status cli_session_device(CliSession *s, graphc_session_options *o) {
 
 Cli cli_for_device(const Cli *c, const graphc_session_options *o) {
     Cli r = *c;
-    if (o->device == GRAPHC_CUDA && !c->target) r.target = "sm_90a";
+    if (o->device == GRAPHC_CUDA && !c->target) r.target = target_for(PLAN_cuda)->name;
     return r;
 }
 

@@ -1,0 +1,96 @@
+/* The targets. A new one is a row here; a new kind of machine has a compile hook of its own, too.
+ */
+#include "codegen/target.h"
+#include "codegen/cpu/dot.h"
+#include "codegen/nvptx/ptx.h"
+#include <string.h>
+
+#define X86_ATTRS(cpu, bits)                                                                       \
+    {                                                                                              \
+        {"target-cpu", cpu}, {"prefer-vector-width", bits}, {"no-builtins", "true"},               \
+            {"frame-pointer", "none"}, {"no-trapping-math", "true"},                               \
+    }
+
+static const Target rows[] = {
+    /* One core's share of a server CPU: DRAM and L3 together sustain tens of GB/s, FMA units about
+     * 100 GFLOP/s in f32. */
+    {.name = "cpu",
+     .device = PLAN_cpu,
+     .machine = {.processors = 1,
+                 .bytes_per_s = 20e9,
+                 .flops_per_s = 100e9,
+                 .launch_s = 2e-6,
+                 .pack_width = DOT_PANEL,
+                 .winograd = true,
+                 .inline_flops = {.data = 2, .score = 10, .value = 1.5, .a = 1.5, .b = 0.5}},
+     .nisas = 2,
+     .isa = {{.dump = "v3.",
+              .form = CODE_x86_64_v3,
+              .triple = "x86_64-unknown-linux-gnu",
+              .cpu = "x86-64",
+              .features = "",
+              .attrs = X86_ATTRS("x86-64-v3", "256"),
+              .lanes = 8,
+              .vector_regs = 16,
+              .multiply_pairs = "llvm.x86.avx2.pmadd.wd"},
+             {.dump = "",
+              .form = CODE_x86_64_v4,
+              .triple = "x86_64-unknown-linux-gnu",
+              .cpu = "x86-64",
+              .features = "",
+              .attrs = X86_ATTRS("x86-64-v4", "512"),
+              .lanes = 16,
+              .vector_regs = 32,
+              .mask_registers = true,
+              .scale_f32 = "llvm.x86.avx512.mask.scalef.ps.512",
+              .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512"}},
+     .compile = cpu_compile},
+    /* NVIDIA H100 and H200. */
+    {.name = "sm_90a",
+     .device = PLAN_cuda,
+     .machine = {.processors = 132,
+                 .registers = 65536,
+                 .bytes_per_s = 4e12,
+                 .flops_per_s = 60e12,
+                 .launch_s = 2.5e-6,
+                 .inline_flops = {.data = 2, .score = 10, .value = 1.5, .a = 1.5, .b = 0.5}},
+     .nisas = 1,
+     .isa = {{.dump = "",
+              .form = CODE_ptx,
+              .triple = PTX_TRIPLE,
+              .cpu = "sm_90a",
+              .features = PTX_FEATURES,
+              .lanes = 1,
+              .buffer_space = PTX_GLOBAL}},
+     .compile = nvptx_compile},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+const Target *target_at(uint32_t i) {
+    return i < ROWS ? &rows[i] : NULL;
+}
+
+const Target *target_find(const char *name, size_t n) {
+    for (uint32_t i = 0; i < ROWS; i++)
+        if (strlen(rows[i].name) == n && memcmp(rows[i].name, name, n) == 0) return &rows[i];
+    return NULL;
+}
+
+const Target *target_for(PlanDevice device) {
+    uint32_t i = 0;
+    while (i < ROWS - 1 && rows[i].device != device) i++;
+    return &rows[i];
+}
+
+const char *target_names(Arena *a) {
+    StrBuf s;
+    sb_init(&s, a);
+    for (uint32_t i = 0; i < ROWS; i++)
+        sb_printf(&s, "%s%s", !i ? "" : i + 1 < ROWS ? ", " : " and ", rows[i].name);
+    return sb_str(&s);
+}
+
+graphc_status codegen_run(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a,
+                          DiagSink *d, CodeResult *out) {
+    return t->compile(t, s, o, a, d, out);
+}

@@ -1,0 +1,54 @@
+/* A target is one row of the table in target.c: what fusion may know of the machine, what the
+ * emitter must know of its instruction sets, which device runs the code and what makes it. Nothing
+ * else asks which target it is working for. Rows are constant; no LLVM here. */
+#ifndef CODEGEN_TARGET_H
+#define CODEGEN_TARGET_H
+
+#include "codegen/codegen.h"
+#include "runtime/plan.h"
+
+#define TARGET_MAX_ISAS  2
+#define TARGET_MAX_ATTRS 5
+
+/* One instruction set: what the emitter needs to know of it. */
+typedef struct Isa {
+    const char *dump; /* what dumped files have before their extension: "v3.", or "" */
+    CodeForm form;    /* of the code that is made for it */
+    const char *triple, *cpu, *features; /* as LLVM names them; the machine to generate code for */
+    const char *attrs[TARGET_MAX_ATTRS][2]; /* of every function beside nounwind: key, value */
+    uint32_t lanes;        /* f32 elements of a vector register; 1: threads are the lanes */
+    uint32_t vector_regs;  /* architectural vector registers: bounds unrolling */
+    uint32_t buffer_space; /* address space of buffers; 0 = that of the stack, too */
+    bool mask_registers;   /* lane masks are bits in registers of their own */
+    /* Intrinsics over whole registers, NULL where there is none: x * 2^n of f32; sums of
+     * neighbouring products of i16 in i32. */
+    const char *scale_f32, *multiply_pairs;
+} Isa;
+
+struct Target {
+    const char *name;  /* in --target, in plans and in file names */
+    PlanDevice device; /* what runs it */
+    Machine machine;
+    uint32_t nisas;
+    Isa isa[TARGET_MAX_ISAS]; /* every kernel is made for all of them */
+    /* All kernels of the schedule, as codegen_run says. */
+    graphc_status (*compile)(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a,
+                             DiagSink *d, CodeResult *out);
+};
+
+/* The first row is the default. NULL past the end. */
+const Target *target_at(uint32_t i);
+/* By the n characters of its name; NULL: there is none. */
+const Target *target_find(const char *name, size_t n);
+/* The first that this device runs. */
+const Target *target_for(PlanDevice device);
+/* "cpu and sm_90a" */
+const char *target_names(Arena *a);
+
+/* The compile hooks: cpu/cpu.c, nvptx/nvptx.c. */
+graphc_status cpu_compile(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a,
+                          DiagSink *d, CodeResult *out);
+graphc_status nvptx_compile(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a,
+                            DiagSink *d, CodeResult *out);
+
+#endif
