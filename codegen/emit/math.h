@@ -1,5 +1,6 @@
 /* What the math_*.c files share: a small vocabulary over one float type, scalar or vector. The
- * functions make no control flow, use no tables and call nothing. */
+ * functions make no control flow and use no tables in memory; sin, cos and tan call one function, the
+ * reduction of their angle. */
 #ifndef CODEGEN_MATH_H
 #define CODEGEN_MATH_H
 

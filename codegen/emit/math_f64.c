@@ -1,46 +1,8 @@
-/* Trigonometric, inverse and hyperbolic functions and pow, in f64. */
+/* Inverse trigonometric and hyperbolic functions and pow, in f64. */
 #include "codegen/emit/math.h"
 #include <math.h>
 
 #define LN2 0x1.62e42fefa39efp-1
-
-/* --- sin, cos, tan ------------------------------------------------------------------------ */
-
-/* x = n pi/2 + r with three parts of pi/2: good to an ulp up to about 2^30, less and less beyond.
- */
-static void trig_reduce(Math *m, EV x, EV *r, EV *quadrant) {
-    EV n;
-    EV c = m_sel(m, m_lt(m, m_abs(m, x), m_c(m, 0x1p50)), x, m_c(m, 0));
-    m_round(m, m_mul(m, c, m_c(m, 0x1.45f306dc9c883p-1)), &n, quadrant);
-    EV v = m_fma(m, n, m_c(m, -0x1.921fb54442d18p+0), c);
-    v = m_fma(m, n, m_c(m, -0x1.1a62633145c07p-54), v);
-    *r = m_fma(m, n, m_c(m, 0x1.f1976b7ed8fbcp-110), v);
-}
-
-EV math_trig(Math *m, Op op, EV x) {
-    LLVMBuilderRef b = m->e->b;
-    EV r, q;
-    trig_reduce(m, x, &r, &q);
-    EV t = m_mul(m, r, r);
-    EV sp = M_POLY(m, t, -0.16666666666666666, 0.008333333333330925, -0.00019841269836722437,
-                   2.755731608382574e-06, -2.505112794596564e-08, 1.591784866512194e-10);
-    EV cp = M_POLY(m, t, 0.041666666666666664, -0.0013888888888887382, 2.480158729874308e-05,
-                   -2.755731726001471e-07, 2.0876143829213935e-09, -1.1382456865840483e-11);
-    EV s = m_fma(m, m_mul(m, t, r), sp, r);
-    EV c = m_fma(m, m_mul(m, t, t), cp, m_fma(m, t, m_c(m, -0.5), m_c(m, 1)));
-    if (op == OP_cos) q = LLVMBuildAdd(b, q, m_i(m, 1), "");
-    EV odd = LLVMBuildICmp(b, LLVMIntNE, LLVMBuildAnd(b, q, m_i(m, 1), ""), m_i(m, 0), "");
-    EV v;
-    if (op == OP_tan) {
-        v = m_div(m, m_sel(m, odd, m_neg(m, c), s), m_sel(m, odd, s, c));
-    } else {
-        EV minus = LLVMBuildAnd(b, q, m_i(m, 2), "");
-        v = m_int(m, m_sel(m, odd, c, s));
-        v = m_float(m, LLVMBuildXor(b, v, LLVMBuildShl(b, minus, m_i(m, 62), ""), ""));
-    }
-    if (op != OP_cos) v = m_sel(m, m_eq(m, x, m_c(m, 0)), x, v);
-    return m_sel(m, m_lt(m, m_abs(m, x), m_c(m, INFINITY)), v, m_c(m, NAN));
-}
 
 /* --- Inverse ------------------------------------------------------------------------------ */
 
