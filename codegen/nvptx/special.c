@@ -182,10 +182,9 @@ bool gpu_compact(Gpu *g) {
     emit_if_end(e, &keep);
     l->next[0] = LLVMBuildAdd(e->b, l->phi[0], popcount(e, bits), "");
     emit_loop_end(e, l);
-    if (o->buf + 1 >= g->k->nparams) return true;
     EmitIf first;
     emit_if_begin(e, &first, icmp(e, LLVMIntEQ, g->tid, emit_i64(e, 0)));
-    store_int(g, o->buf + 1, emit_i64(e, 0), l->out[0]);
+    store_int(g, kir_count_param(o), emit_i64(e, 0), l->out[0]);
     emit_if_end(e, &first);
     return true;
 }

@@ -260,12 +260,11 @@ static uint32_t put_maps(Builder *b, const CodeKernel *c) {
 }
 
 static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
-    static const char *const kinds[] = {"poi", "red", "per", "tem"};
     uint32_t *dims = ARENA_ARRAY(b->arena, uint32_t, c->ndims);
     for (uint32_t i = 0; i < c->ndims; i++) dims[i] = plan_write_expr(&b->w, b->exprs, c->dims[i]);
     PlanKernel r = {
         .name = plan_write_str(&b->w, k->name),
-        .kind = plan_write_str(&b->w, kinds[k->kind]),
+        .kind = plan_write_str(&b->w, kir_kind_name[k->kind]),
         .nodes = plan_write_str(&b->w, covered_nodes(b, k)),
         .symbol = plan_write_str(&b->w, c->symbol ? c->symbol : ""),
         .entry = {PLAN_NO_ENTRY, PLAN_NO_ENTRY},
@@ -326,12 +325,12 @@ static void put_step(Builder *b, uint32_t i) {
     if (st->kind == STEP_kernel) {
         const Kernel *k = st->kernel;
         uint32_t data[2 * PLAN_MAX_PARAMS];
-        for (uint32_t o = 1; o < k->nops; o++) { /* the count is in the parameter after buf */
+        for (uint32_t o = 1; o < k->nops; o++) {
             const KOp *c = &k->ops[o];
-            if (c->op != K_kcompact || c->buf + 1 >= k->nparams) continue;
+            if (c->op != K_kcompact) continue;
             GC_ASSERT(r.ndata < PLAN_MAX_PARAMS);
             data[2 * r.ndata] = plan_write_symbol(&b->w, b->exprs, c->sym);
-            data[2 * r.ndata++ + 1] = st->bufs[c->buf + 1];
+            data[2 * r.ndata++ + 1] = st->bufs[kir_count_param(c)];
         }
         put_kernels(b, k, &b->code->kernels[i], &r);
         r.bufs = plan_write_list(&b->w, st->bufs, k->nparams);

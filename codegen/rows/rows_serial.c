@@ -189,8 +189,5 @@ void rows_compact(Rows *r, KVal v) {
     l->next[0] = LLVMBuildAdd(e->b, l->phi[0], LLVMBuildZExt(e->b, c, e->i64, ""), "");
     emit_loop_end(e, l);
     e->lanes = lanes;
-    if (o->buf + 1 >= r->k->nparams) return;
-    LLVMTypeRef ct = emit_mem_type(e, r->k->params[o->buf + 1].dtype);
-    emit_store_ptr(e, LLVMBuildIntCast2(e->b, l->out[0], ct, true, ""), e->bufs[o->buf + 1],
-                   (uint32_t)dtype_bytes(r->k->params[o->buf + 1].dtype));
+    emit_store_ptr(e, l->out[0], e->bufs[kir_count_param(o)], sizeof(int64_t));
 }

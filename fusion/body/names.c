@@ -6,8 +6,6 @@
 
 #define MAX_NAME 60
 
-static const char *const kind_name[] = {"poi", "red", "per", "tem"};
-
 static bool is_noise(const char *op) {
     static const char *const skip[] = {"reshape", "transpose", "cast",     "unsqueeze", "squeeze",
                                        "expand",  "identity",  "constant", "flatten",   "shape"};
@@ -53,7 +51,7 @@ static void add_words(Fuse *f, const Value *v, uint32_t n, bool noise_too, StrBu
 const char *fuse_kernel_name(Fuse *f, const Group *g, const Kernel *k, uint32_t number) {
     StrBuf s;
     sb_init(&s, f->arena);
-    sb_printf(&s, "%s_%u", kind_name[k->kind], number);
+    sb_printf(&s, "%s_%u", kir_kind_name[k->kind], number);
     bool wino = g->kind == GROUP_pack ? f->packs.v[g->pack - 1].wino : k->dot.wino != 0;
     if (wino) sb_put(&s, "_winograd");
     if (g->kind == GROUP_pack) sb_put(&s, "_pack");

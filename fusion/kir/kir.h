@@ -24,8 +24,32 @@
 
 typedef uint32_t KVal; /* index into Kernel.ops; 0 = none */
 
-typedef enum KKind { KERNEL_poi, KERNEL_red, KERNEL_per, KERNEL_tem } KKind;
-typedef enum KTem { TEM_none, TEM_dot, TEM_attention, TEM_scan, TEM_sort, TEM_compact } KTem;
+/* What a kernel's loops are like. These words start its name and stand in text and plans. */
+#define KIR_KINDS(X)                                                                               \
+    X(poi) /* each point by itself */                                                              \
+    X(red) /* folds over reduced axes */                                                           \
+    X(per) /* folds over a row, and stores points of that row */                                   \
+    X(tem) /* a loop structure of its own: see KTem */
+typedef enum KKind {
+#define X(name) KERNEL_##name,
+    KIR_KINDS(X)
+#undef X
+} KKind;
+
+/* X(name, whether it stores points of its reduced axes) */
+#define KIR_TEMPLATES(X)                                                                           \
+    X(none, 0)                                                                                     \
+    X(dot, 0)                                                                                      \
+    X(attention, 0)                                                                                \
+    X(scan, 1)                                                                                     \
+    X(sort, 1)                                                                                     \
+    X(compact, 1)
+typedef enum KTem {
+#define X(name, points) TEM_##name,
+    KIR_TEMPLATES(X)
+#undef X
+        TEM_COUNT
+} KTem;
 
 /* AX_PAR: each value once, any order. AX_RED: folded or, in a `per`, a row that is walked. */
 typedef enum KAxisKind { AX_PAR, AX_RED } KAxisKind;
@@ -50,7 +74,8 @@ typedef struct KAxis {
     X(kscan, 1)  /* running fold over the single axis in `axes`; imm: bit 0 exclusive, 1 reverse */ \
     X(ksort, 1)  /* i64 stable order along the axis: position of the value that belongs at the     \
                     axis's index; imm bit 1: descending */                                         \
-    X(kcompact, 1) /* template: buf[..] = indices of true values; count to symbol `sym` */
+    X(kcompact, 1) /* template: buf[..] = indices of true values; their count to symbol `sym` and  \
+                      to the i64 parameter kir_count_param */
 typedef enum KOpCode {
     K_first = OP_COUNT,
 #define X(name, n) K_##name,
@@ -59,9 +84,22 @@ typedef enum KOpCode {
         K_COUNT
 } KOpCode;
 
-/* Folds: identity, how two values join. */
-typedef enum KFold { FOLD_sum, FOLD_prod, FOLD_max, FOLD_min, FOLD_argmax, FOLD_argmin,
-                     FOLD_argmax_last, FOLD_argmin_last } KFold;
+/* Folds: X(name, the op that joins two values). Those from argmax on give a position. */
+#define KIR_FOLDS(X)                                                                               \
+    X(sum, OP_add)                                                                                 \
+    X(prod, OP_mul)                                                                                \
+    X(max, OP_max)                                                                                 \
+    X(min, OP_min)                                                                                 \
+    X(argmax, OP_none)                                                                             \
+    X(argmin, OP_none)                                                                             \
+    X(argmax_last, OP_none)                                                                        \
+    X(argmin_last, OP_none)
+typedef enum KFold {
+#define X(name, join) FOLD_##name,
+    KIR_FOLDS(X)
+#undef X
+        FOLD_COUNT
+} KFold;
 
 typedef struct KOp {
     uint16_t op;
@@ -127,6 +165,13 @@ typedef struct Kernel {
     Loc *locs; /* ONNX nodes covered */
     Expr bytes_read, bytes_written, flops; /* least traffic: each element once */
 } Kernel;
+
+extern const char *const kir_kind_name[];
+
+/* The parameter that a kcompact writes the count to: the one after its positions. */
+static inline uint32_t kir_count_param(const KOp *compact) {
+    return compact->buf + 1;
+}
 
 /* Axes (bit mask) that each op's value depends on; domains has nops slots. */
 void kir_domains(const Kernel *k, ExprPool *p, uint32_t *domains);

@@ -1,10 +1,13 @@
 /* Names, domains and small questions about kernels. */
 #include "fusion/kir/kir_internal.h"
 
-const char *const kir_kind_name[4] = {"poi", "red", "per", "tem"};
-const char *const kir_tem_name[6] = {"none", "dot", "attention", "scan", "sort", "compact"};
-const char *const kir_fold_name[8] = {"sum",    "prod",   "max",         "min",
-                                      "argmax", "argmin", "argmax_last", "argmin_last"};
+#define X(name) #name,
+const char *const kir_kind_name[] = {KIR_KINDS(X)};
+#undef X
+#define X(name, what) #name,
+const char *const kir_tem_name[TEM_COUNT] = {KIR_TEMPLATES(X)};
+const char *const kir_fold_name[FOLD_COUNT] = {KIR_FOLDS(X)};
+#undef X
 
 static const struct {
     const char *name;

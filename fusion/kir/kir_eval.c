@@ -67,7 +67,11 @@ static void eval_load(Interp *c, const KOp *o, EvalScalar *out) {
 }
 
 static EvalScalar eval_join(DType t, KFold fold, EvalScalar a, EvalScalar b) {
-    static const uint8_t op[] = {OP_add, OP_mul, OP_max, OP_min};
+    static const uint8_t op[] = {
+#define X(name, join) join,
+        KIR_FOLDS(X)
+#undef X
+    };
     return eval_scalar((Op)op[fold], t, t, (EvalScalar[]){a, b, {0}});
 }
 
@@ -327,7 +331,7 @@ static void eval_rows(Interp *c, KVal v, EvalScalar *out) {
     }
 }
 
-/* Writes the positions of true values to buf and their number to the parameter after it. */
+/* Writes the positions of true values to buf, and their number where it belongs. */
 static void eval_compact(Interp *c, KVal v) {
     const KOp *o = &c->k->ops[v];
     uint32_t axis = (uint32_t)__builtin_ctz(o->axes);
@@ -343,8 +347,7 @@ static void eval_compact(Interp *c, KVal v) {
                                 c->sym[c->k->axes[axis].sym]);
         }
     c->sym[o->sym] = n;
-    if (o->buf + 1 < c->k->nparams)
-        dtype_store_i64((DType)c->k->params[o->buf + 1].dtype, c->bufs[o->buf + 1], 0, n);
+    dtype_store_i64(DT_i64, c->bufs[kir_count_param(o)], 0, n);
 }
 
 static bool folded(const KOp *o) {

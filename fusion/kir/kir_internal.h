@@ -5,9 +5,8 @@
 #include "fusion/kir/kir.h"
 #include "graph/ir/attr.h"
 
-extern const char *const kir_kind_name[4];
-extern const char *const kir_tem_name[6];
-extern const char *const kir_fold_name[8];
+extern const char *const kir_tem_name[TEM_COUNT];
+extern const char *const kir_fold_name[FOLD_COUNT];
 
 const char *kir_op_name(uint32_t op); /* MAP ops by their core name, the others without the k */
 uint32_t kir_op_arity(uint32_t op);   /* most operands it takes */

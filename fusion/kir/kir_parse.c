@@ -145,7 +145,7 @@ static void take_place(Parser *s, KOp *o) {
 
 static void take_folding(Parser *s, KOp *o) {
     if (o->op == K_kreduce || o->op == K_kscan)
-        o->fold = (uint8_t)take_name_of(s, kir_fold_name, 8, "a fold");
+        o->fold = (uint8_t)take_name_of(s, kir_fold_name, FOLD_COUNT, "a fold");
     o->axes = take_axes(s);
     o->in[0] = take_val(s);
     if (accept(s, "exclusive")) o->imm.i |= 1;
@@ -274,8 +274,9 @@ static void take_attention(Parser *s) {
 static void take_header(Parser *s) {
     expect(s, "kernel");
     s->k->name = take_word(s);
-    s->k->kind = (KKind)take_name_of(s, kir_kind_name, 4, "a kind");
-    if (s->k->kind == KERNEL_tem) s->k->tem = (KTem)take_name_of(s, kir_tem_name, 6, "a template");
+    s->k->kind = (KKind)take_name_of(s, kir_kind_name, KERNEL_tem + 1, "a kind");
+    if (s->k->kind == KERNEL_tem)
+        s->k->tem = (KTem)take_name_of(s, kir_tem_name, TEM_COUNT, "a template");
     s->k->serial = accept(s, "serial");
     while (!s->wrong && s->at[strspn(s->at, " ")] != '\n') {
         KAxis axis = {.kind = accept(s, "~") ? AX_RED : AX_PAR};

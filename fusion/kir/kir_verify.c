@@ -71,7 +71,11 @@ static graphc_status check_fold(Verify *v, const KOp *o) {
     bool single = o->op != K_kreduce || o->fold >= FOLD_argmax;
     CHECK_OP(v, !single || (o->axes && !(o->axes & (o->axes - 1))), "needs exactly one axis");
     if (o->op == K_kcompact) {
+        uint32_t count = kir_count_param(o);
         CHECK_OP(v, in == DT_bool, "compacts a value that is not bool");
+        CHECK_OP(v, o->buf < v->k->nparams && v->k->params[o->buf].written, "no such parameter");
+        CHECK_OP(v, count < v->k->nparams && v->k->params[count].written, "the count has no place");
+        CHECK_OP(v, v->k->params[count].dtype == DT_i64, "the count is not i64");
         return GRAPHC_OK;
     }
     bool position = o->op == K_ksort || (o->op == K_kreduce && o->fold >= FOLD_argmax);
@@ -84,6 +88,11 @@ static graphc_status check_fold(Verify *v, const KOp *o) {
 }
 
 static graphc_status check_access(Verify *v, const KOp *o) {
+    static const bool points[] = {
+#define X(name, points) points,
+        KIR_TEMPLATES(X)
+#undef X
+    };
     const Kernel *k = v->k;
     CHECK_OP(v, o->buf < k->nparams, "no such parameter");
     CHECK_OP(v, o->dtype == k->params[o->buf].dtype, "type differs from the parameter's");
@@ -95,8 +104,7 @@ static graphc_status check_access(Verify *v, const KOp *o) {
     CHECK_OP(v, k->ops[o->in[0]].dtype == o->dtype, "stores a value of another type");
     CHECK_OP(v, o->op != K_katomic || k->serial, "updates in a kernel that is not serial");
     uint32_t reduced = 0;
-    bool rows = k->kind == KERNEL_per ||
-                (k->kind == KERNEL_tem && k->tem != TEM_dot && k->tem != TEM_attention);
+    bool rows = k->kind == KERNEL_per || points[k->tem];
     for (uint32_t i = 0; i < k->naxes; i++)
         if (k->axes[i].kind == AX_RED && !rows) reduced |= 1u << i;
     CHECK_OP(v, (v->domains[v->at] & reduced) == 0, "stores once for each value of a reduced axis");

@@ -111,8 +111,7 @@ static void small_begin(Fuse *f, Small *s) {
 static void small_end(Fuse *f, Small *s, const char *what) {
     body_end(&s->b);
     Kernel *k = s->b.k;
-    static const char *const kind[] = {"poi", "red", "per", "tem"};
-    k->name = arena_printf(f->arena, "%s_%u_%s", kind[k->kind], f->number[0]++, what);
+    k->name = arena_printf(f->arena, "%s_%u_%s", kir_kind_name[k->kind], f->number[0]++, what);
     SStep step = {.kind = STEP_kernel, .kernel = k, .bufs = s->b.bufs.v};
     vec_push(f->arena, &f->s->steps, step);
 }

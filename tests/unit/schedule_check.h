@@ -61,7 +61,7 @@ static inline void check_counts(CheckRun *r, const SStep *t) {
     for (uint32_t i = 1; i < t->kernel->nops; i++) {
         const KOp *o = &t->kernel->ops[i];
         if (o->op == K_kcompact)
-            r->sym[o->sym] = dtype_load_i64(DT_i64, check_mem(r, t->bufs[o->buf + 1]), 0);
+            r->sym[o->sym] = dtype_load_i64(DT_i64, check_mem(r, t->bufs[kir_count_param(o)]), 0);
     }
 }
 

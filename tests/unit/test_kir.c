@@ -86,6 +86,9 @@ static void test_verify(void) {
         /* updates in parallel */
         "kernel x poi i=N\n param 0 f32[N] written\n %1 f32 const 1\n %2 f32 atomic add p0[0] "
         "%1\nend\n",
+        /* a count without a place */
+        "kernel x tem compact ~i=N\n param 0 bool[N]\n param 1 i64[N] written\n"
+        " %1 bool load p0[i]\n %2 i64 compact i %1 p1 count n\nend\n",
         /* two right operands, of which only the first lies in panels */
         "kernel x tem dot m=5 n=50 ~k=N\n param 0 f32[N*5]\n param 1 f32[N*96]\n"
         " param 2 f32[N*50]\n param 3 f32[250] written\n %1 f32 load p0[m*N + k]\n"
