@@ -176,7 +176,7 @@ static bool analyse(Attn *t) {
     }
     int64_t lo, hi;
     expr_range(t->p, k->axes[__builtin_ctz(a->d)].extent, &lo, &hi);
-    return lo > 0 && (!a->causal || a->causal_shift);
+    return lo > 0;
 }
 
 static void set_widths(Attn *t) {

@@ -62,7 +62,7 @@ static Expr masked_by(Attn *t, KVal v, bool (*kept)(const Attn *t, KVal v), bool
 
 void attn_find_causal(Attn *t) {
     if (t->t->causal) {
-        t->shift = t->t->causal_shift;
+        t->shift = t->t->causal;
         return;
     }
     bool infinite = false;

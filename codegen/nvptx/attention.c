@@ -139,7 +139,7 @@ static void tile_step(Attn *t, LLVMValueRef j0, LLVMValueRef *st, uint32_t nst) 
 static LLVMValueRef last_key(Attn *t, LLVMValueRef i0) {
     Emit *e = t->e;
     if (!t->a->causal) return t->nj;
-    LLVMValueRef shift = emit_expr(e, t->a->causal_shift);
+    LLVMValueRef shift = emit_expr(e, t->a->causal);
     LLVMValueRef end = add(e, add(e, i0, emit_i64(e, THREADS / t->team)), shift);
     LLVMValueRef v[2] = {end, t->nj};
     return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);

@@ -15,11 +15,7 @@ typedef struct Body {
     MapU64 *memo;       /* (value, idx, mask) -> KVal */
     MapU64 *consts;
     VEC(Expr) masks;
-    KVal attn_at[6]; /* of AttnMatch's values, in its order */
-    KVal attn_q, attn_k, attn_v;
-    KVal dot_a, dot_b[K_MAX_ACC], dot_acc[K_MAX_ACC];
-    uint32_t nacc, pack, wino;
-} Body;
+} Body; /* pull notes the values and numbers of k's template as it meets them */
 
 /* body.c: ops, each made once, and memory. */
 DType body_type(DType t); /* what values of memory type t are computed in */
@@ -48,7 +44,7 @@ void body_end(Body *b);
 /* What body_end does, in this order. */
 void body_prune(Body *b);    /* prune.c: ops that no store needs */
 void body_merge(Body *b);    /* merge.c: axes that every access walks as one; their order */
-void body_template(Body *b); /* template.c: kind, and the facts of its template */
+void body_template(Body *b); /* template.c: kind, and the axes of its template */
 void body_traffic(Body *b);  /* traffic.c: least bytes and flops */
 void body_places(Body *b);   /* traffic.c: the ONNX nodes it covers */
 

@@ -21,10 +21,6 @@ static void keep_operands(Prune *p, const KOp *o) {
     if (o->mask) expr_each_sym(p->b->f->p, o->mask, keep_symbol, p);
 }
 
-static void renumber(const uint32_t *to, KVal *v, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) v[i] = to[v[i]];
-}
-
 void body_prune(Body *b) {
     uint32_t n = b->ops.n, kept = 1;
     Prune p = {b, ARENA_ARRAY(b->f->arena, bool, n), map_create(b->f->arena)};
@@ -41,16 +37,10 @@ void body_prune(Body *b) {
     for (uint32_t i = 1; i < n; i++) {
         if (!p.live[i]) continue;
         KOp o = b->ops.v[i];
-        renumber(to, o.in, 3);
+        for (int j = 0; j < 3; j++) o.in[j] = to[o.in[j]];
         to[i] = kept;
         b->ops.v[kept++] = o;
     }
     b->ops.n = kept;
-    renumber(to, b->attn_at, 6);
-    renumber(to, &b->attn_q, 1);
-    renumber(to, &b->attn_k, 1);
-    renumber(to, &b->attn_v, 1);
-    renumber(to, &b->dot_a, 1);
-    renumber(to, b->dot_b, K_MAX_ACC);
-    renumber(to, b->dot_acc, K_MAX_ACC);
+    kir_renumber_roles(b->k, to);
 }

@@ -189,12 +189,12 @@ static KVal pull_packed(Body *b, Value dot, uint32_t pack, IdxId idx) {
 
 static void note_attention(Body *b, const AttnMatch *m, Value v, KVal x, KVal y, DotIdx d) {
     if (v == m->o) {
-        b->attn_v = y;
+        b->k->attn.v = y;
         return;
     }
     bool swapped = (idx_axes_used(b->f, b->g, d.a) & axis_bit(b->g, m->jsym)) != 0;
-    b->attn_q = swapped ? y : x;
-    b->attn_k = swapped ? x : y;
+    b->k->attn.q = swapped ? y : x;
+    b->k->attn.k = swapped ? x : y;
 }
 
 /* v where `inside` holds, else 0: what a convolution's padding contributes. Loads give 0
@@ -218,23 +218,24 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     Fuse *f = b->f;
     Group *g = b->g;
     const Node *n = graph_node(f->g, v);
-    DType t = body_type(n->type.dtype);
+    DType dt = body_type(n->type.dtype);
     DotIdx d = idx_dot(f, g, v, idx);
     uint32_t pack = g->attn ? 0 : fuse_pack(f, v);
-    KVal x = body_cast(b, pull_or_zero(b, n->in[0], d.a, d.a_mask), t);
-    KVal y = body_cast(b, pack ? pull_packed(b, v, pack, d.b) : pull(b, n->in[1], d.b, 0), t);
+    KVal x = body_cast(b, pull_or_zero(b, n->in[0], d.a, d.a_mask), dt);
+    KVal y = body_cast(b, pack ? pull_packed(b, v, pack, d.b) : pull(b, n->in[1], d.b, 0), dt);
     uint32_t axes = group_axes(g, AX_RED);
     if (g->attn) {
         uint32_t j = axis_bit(g, g->attn->jsym);
         axes = v == g->attn->o ? j : axes & ~j;
         note_attention(b, g->attn, v, x, y, d);
     }
-    KVal acc = reduce_op(b, t, FOLD_sum, body_op2(b, OP_mul, t, x, y), axes);
-    if (!g->attn && b->nacc < K_MAX_ACC) {
-        b->dot_a = x;
-        b->dot_b[b->nacc] = y;
-        b->dot_acc[b->nacc++] = acc;
-        if (pack && !f->packs.v[pack - 1].wino) b->pack = f->packs.v[pack - 1].nr;
+    KVal acc = reduce_op(b, dt, FOLD_sum, body_op2(b, OP_mul, dt, x, y), axes);
+    KDot *t = &b->k->dot;
+    if (!g->attn && t->nacc < K_MAX_ACC) {
+        t->a = x;
+        t->b[t->nacc] = y;
+        t->acc[t->nacc++] = acc;
+        if (pack && !f->packs.v[pack - 1].wino) t->pack = f->packs.v[pack - 1].nr;
     }
     return acc;
 }
@@ -289,6 +290,19 @@ static KVal pull_new(Body *b, Value v, IdxId idx, Expr mask) {
     }
 }
 
+/* v, pulled as k, may be one of the values of the attention that the kernel is. */
+static void note_score(Body *b, Value v, KVal k) {
+    const AttnMatch *m = b->g->attn;
+    KAttn *t = &b->k->attn;
+    const struct {
+        Value v;
+        KVal *part;
+    } known[] = {{m->o, &t->o},   {m->s, &t->s},   {m->score, &t->score},
+                 {m->max, &t->m}, {m->exp, &t->e}, {m->sum, &t->l}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].v == v) *known[i].part = k;
+}
+
 KVal pull(Body *b, Value v, IdxId idx, Expr mask) {
     if (mask && expr_is_value(b->f->p, mask, 1)) mask = 0;
     idx = idx_canon(b->g, idx);
@@ -297,12 +311,7 @@ KVal pull(Body *b, Value v, IdxId idx, Expr mask) {
     if (map_get(b->memo, key, &k)) return k;
     k = pull_new(b, v, idx, mask);
     if (b->ops.v[k].node == 0 && graph_node(b->f->g, v)->op != OP_const) b->ops.v[k].node = v;
-    const AttnMatch *m = b->g->attn;
-    if (m) {
-        const Value known[] = {m->o, m->s, m->max, m->sum, m->exp, m->score};
-        for (uint32_t i = 0; i < 6; i++)
-            if (known[i] == v) b->attn_at[i] = k;
-    }
+    if (b->g->attn) note_score(b, v, k);
     map_put(b->memo, key, k);
     return k;
 }

@@ -1,22 +1,14 @@
-/* The kind of a finished body, and what its template has to know of it. */
+/* The kind of a finished body, and the axes of its template's roles. */
 #include "fusion/analyse/facts.h"
 #include "fusion/body/body.h"
 
-static void dot_facts(Body *b) {
+static void dot_axes(Body *b) {
     Kernel *k = b->k;
     uint32_t *dom = ARENA_ARRAY(b->f->arena, uint32_t, k->nops);
     kir_domains(k, b->f->p, dom);
     KDot *d = &k->dot;
     uint32_t in_b = 0, last = 0;
-    d->nacc = b->nacc;
-    d->a = b->dot_a;
-    d->pack = b->pack;
-    d->wino = b->wino;
-    for (uint32_t i = 0; i < b->nacc; i++) {
-        d->b[i] = b->dot_b[i];
-        d->acc[i] = b->dot_acc[i];
-        in_b |= dom[d->b[i]];
-    }
+    for (uint32_t i = 0; i < d->nacc; i++) in_b |= dom[d->b[i]];
     for (uint32_t i = 0; i < k->naxes; i++)
         if (k->axes[i].kind == AX_PAR) last = i;
     for (uint32_t i = 0; i < k->naxes; i++) {
@@ -36,7 +28,7 @@ static void dot_facts(Body *b) {
     k->tem = TEM_dot;
 }
 
-static void attention_facts(Body *b) {
+static void attention_axes(Body *b) {
     Kernel *k = b->k;
     const AttnMatch *m = b->g->attn;
     KAttn *t = &k->attn;
@@ -53,15 +45,6 @@ static void attention_facts(Body *b) {
         else
             t->batch |= bit;
     }
-    t->o = b->attn_at[0];
-    t->s = b->attn_at[1];
-    t->m = b->attn_at[2];
-    t->l = b->attn_at[3];
-    t->e = b->attn_at[4];
-    t->score = b->attn_at[5];
-    t->q = b->attn_q;
-    t->k = b->attn_k;
-    t->v = b->attn_v;
     t->guarded = m->guarded;
     k->kind = KERNEL_tem;
     k->tem = TEM_attention;
@@ -72,6 +55,7 @@ static void map_kind(Body *b) {
     uint32_t *dom = ARENA_ARRAY(b->f->arena, uint32_t, k->nops);
     kir_domains(k, b->f->p, dom);
     uint32_t row = 0;
+    k->dot = (KDot){0}; /* a depthwise convolution is a fold like others */
     for (uint32_t i = 0; i < k->naxes; i++)
         if (k->axes[i].kind == AX_RED) row |= 1u << i;
     k->kind = row ? KERNEL_red : KERNEL_poi;
@@ -84,9 +68,9 @@ void body_template(Body *b) {
     bool depthwise = g->anchor && fuse_is_depthwise(b->f, g->anchor);
     if (b->k->tem != TEM_none) return;
     if (g->kind == GROUP_attention)
-        attention_facts(b);
-    else if (g->kind == GROUP_dot && !depthwise && b->nacc)
-        dot_facts(b);
+        attention_axes(b);
+    else if (g->kind == GROUP_dot && !depthwise && b->k->dot.nacc)
+        dot_axes(b);
     else
         map_kind(b);
 }

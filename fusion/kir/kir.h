@@ -121,6 +121,9 @@ typedef struct KParam {
 
 #define K_MAX_ACC 4
 
+/* Templates. Every member that is an op, a mask of axes, a parameter or an expression has a row in
+ * template.def. */
+
 /* tem dot: acc[i] = reduce sum over k axes of mul(a, b[i]). Axes are bit masks. m, n, k axes are
  * listed outermost first within their order in Kernel.axes. A convolution is a dot with several m
  * and k axes whose A index may be masked. */
@@ -146,8 +149,7 @@ typedef struct KAttn {
     KVal v;         /* domain {batch, j, dv} */
     KVal o;         /* kreduce over j of mul(p, v), p = e / l possibly guarded */
     bool guarded;   /* rows without any finite score give 0, not NaN */
-    bool causal;    /* score is masked wherever j > i + causal_shift */
-    Expr causal_shift;
+    Expr causal;    /* 0, or how far ahead: score is masked wherever j > i + causal */
 } KAttn;
 
 typedef struct Kernel {
@@ -175,6 +177,8 @@ static inline uint32_t kir_count_param(const KOp *compact) {
 
 /* Axes (bit mask) that each op's value depends on; domains has nops slots. */
 void kir_domains(const Kernel *k, ExprPool *p, uint32_t *domains);
+/* After ops were given other numbers: to[old] = new, to[0] = 0. */
+void kir_renumber_roles(Kernel *k, const KVal *to);
 /* Invariants: operands precede uses, types fit, stores' domains, masks, params. */
 graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d);
 void kir_print(const Kernel *k, ExprPool *p, StrBuf *out);

@@ -66,19 +66,14 @@ static void add_op(Hasher *s, const KOp *o) {
     if (o->op == K_kcompact) add(s, o->sym);
 }
 
-static void add_dot(Hasher *s, const KDot *t) {
-    add(s, (uint64_t)t->batch << 32 | t->m);
-    add(s, (uint64_t)t->n << 32 | t->k);
-    add(s, (uint64_t)t->nacc << 32 | t->a);
-    for (uint32_t i = 0; i < t->nacc; i++) add(s, (uint64_t)t->acc[i] << 32 | t->b[i]);
-    add(s, (uint64_t)t->wino << 32 | t->pack);
-}
-
-static void add_attention(Hasher *s, const KAttn *t) {
-    const uint32_t v[] = {t->batch, t->i, t->j, t->d, t->dv, t->q, t->k,       t->s,
-                          t->score, t->m, t->e, t->l, t->v,  t->o, t->guarded, t->causal};
-    for (size_t i = 0; i < sizeof v / sizeof *v; i++) add(s, v[i]);
-    add(s, hash_expr(s, t->causal_shift));
+static void add_roles(Hasher *s) {
+    uint32_t n;
+    const KRole *r = kir_roles(s->k->tem, &n);
+    for (const KRole *end = r + n; r < end; r++)
+        for (uint32_t i = 0; i < kir_role_count(s->k, r); i++) {
+            uint32_t v = kir_role_get(s->k, r, i);
+            add(s, r->kind == KR_EXPR ? hash_expr(s, v) : v);
+        }
 }
 
 uint64_t kir_hash(const Kernel *k, ExprPool *p) {
@@ -94,7 +89,6 @@ uint64_t kir_hash(const Kernel *k, ExprPool *p) {
         add(&s, hash_expr(&s, k->params[i].numel));
     }
     for (s.at = 1; s.at < k->nops; s.at++) add_op(&s, &k->ops[s.at]);
-    if (k->tem == TEM_dot) add_dot(&s, &k->dot);
-    if (k->tem == TEM_attention) add_attention(&s, &k->attn);
+    add_roles(&s);
     return s.h;
 }

@@ -8,6 +8,26 @@
 extern const char *const kir_tem_name[TEM_COUNT];
 extern const char *const kir_fold_name[FOLD_COUNT];
 
+typedef enum KRoleKind {
+    KR_AXES, KR_VALUE, KR_EACH, KR_PARAM, KR_NUMBER, KR_FLAG, KR_EXPR
+} KRoleKind;
+
+/* A row of template.def. */
+typedef struct KRole {
+    uint8_t tem, kind, fold; /* fold: FOLD_COUNT = not a reduction */
+    uint16_t offset;
+    const char *name, *within, *over;
+} KRole;
+
+const KRole *kir_roles(KTem tem, uint32_t *n); /* *n of them, in the order of text */
+/* Of an EACH: one for each accumulator; else 1. */
+uint32_t kir_role_count(const Kernel *k, const KRole *r);
+uint32_t kir_role_get(const Kernel *k, const KRole *r, uint32_t i);
+void kir_role_set(Kernel *k, const KRole *r, uint32_t i, uint32_t v);
+static inline bool kir_role_is_value(const KRole *r) {
+    return r->kind == KR_VALUE || r->kind == KR_EACH;
+}
+
 const char *kir_op_name(uint32_t op); /* MAP ops by their core name, the others without the k */
 uint32_t kir_op_arity(uint32_t op);   /* most operands it takes */
 int kir_axis_of(const Kernel *k, uint32_t sym); /* axis number or -1 */

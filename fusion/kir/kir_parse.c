@@ -133,13 +133,17 @@ static uint32_t take_axes(Parser *s) {
     return axes;
 }
 
-static void take_place(Parser *s, KOp *o) {
+static uint32_t take_param(Parser *s) {
     skip(s);
     if (*s->at == 'p')
         s->at++;
     else
         fail(s, "a parameter");
-    o->buf = (uint32_t)take_int(s);
+    return (uint32_t)take_int(s);
+}
+
+static void take_place(Parser *s, KOp *o) {
+    o->buf = take_param(s);
     o->index = take_bracketed(s);
 }
 
@@ -151,9 +155,7 @@ static void take_folding(Parser *s, KOp *o) {
     if (accept(s, "exclusive")) o->imm.i |= 1;
     if (accept(s, "reverse")) o->imm.i |= 2;
     if (o->op != K_kcompact) return;
-    skip(s);
-    s->at += *s->at == 'p';
-    o->buf = (uint32_t)take_int(s);
+    o->buf = take_param(s);
     expect(s, "count");
     o->sym = named_sym(s, take_word(s), SYM_DATA);
 }
@@ -226,49 +228,40 @@ static void take_op(Parser *s) {
     vec_push(s->a, &s->ops, o);
 }
 
-static uint32_t take_role(Parser *s, const char *name) {
-    expect(s, name);
-    return take_axes(s);
-}
-
-static KVal take_named_val(Parser *s, const char *name) {
-    expect(s, name);
-    return take_val(s);
-}
-
-static void take_dot(Parser *s) {
-    KDot *t = &s->k->dot;
-    t->batch = take_role(s, "batch");
-    t->m = take_role(s, "m");
-    t->n = take_role(s, "n");
-    t->k = take_role(s, "k");
-    expect(s, "pack");
-    t->pack = (uint32_t)take_int(s);
-    t->a = take_named_val(s, "a");
-    if (accept(s, "wino")) {
-        skip(s);
-        s->at += *s->at == 'p';
-        t->wino = 1 + (uint32_t)take_int(s);
+/* What follows the name of a role. */
+static void take_role(Parser *s, const KRole *r, uint32_t i) {
+    uint32_t v = 1;
+    switch ((KRoleKind)r->kind) {
+    case KR_AXES: v = take_axes(s); break;
+    case KR_VALUE:
+    case KR_EACH: v = take_val(s); break;
+    case KR_PARAM: v = 1 + take_param(s); break;
+    case KR_NUMBER: v = (uint32_t)take_int(s); break;
+    case KR_EXPR: v = take_bracketed(s); break;
+    case KR_FLAG: break;
     }
-    while (t->nacc < K_MAX_ACC && accept(s, "acc")) {
-        t->acc[t->nacc] = take_val(s);
-        t->b[t->nacc++] = take_named_val(s, "b");
-    }
+    kir_role_set(s->k, r, i, v);
 }
 
-static void take_attention(Parser *s) {
-    KAttn *t = &s->k->attn;
-    t->batch = take_role(s, "batch");
-    t->i = take_role(s, "i");
-    t->j = take_role(s, "j");
-    t->d = take_role(s, "d");
-    t->dv = take_role(s, "dv");
-    static const char *const name[] = {"q", "k", "s", "score", "m", "e", "l", "v", "o"};
-    KVal *const slot[] = {&t->q, &t->k, &t->s, &t->score, &t->m, &t->e, &t->l, &t->v, &t->o};
-    for (int i = 0; i < 9; i++) *slot[i] = take_named_val(s, name[i]);
-    t->guarded = accept(s, "guarded");
-    t->causal = accept(s, "causal");
-    if (t->causal) t->causal_shift = take_bracketed(s);
+static void take_roles(Parser *s) {
+    uint32_t n, first = 0;
+    const KRole *r = kir_roles(s->k->tem, &n);
+    for (uint32_t j = 0; j < n; j++) {
+        bool optional = r[j].kind == KR_PARAM || r[j].kind == KR_FLAG || r[j].kind == KR_EXPR;
+        if (r[j].kind == KR_EACH) continue;
+        if (optional && !accept(s, r[j].name)) continue;
+        if (!optional) expect(s, r[j].name);
+        take_role(s, &r[j], 0);
+    }
+    while (first < n && r[first].kind != KR_EACH) first++;
+    while (first < n && s->k->dot.nacc < K_MAX_ACC && accept(s, r[first].name)) {
+        uint32_t i = s->k->dot.nacc++;
+        for (uint32_t j = first; j < n; j++) {
+            if (r[j].kind != KR_EACH) continue;
+            if (j > first) expect(s, r[j].name);
+            take_role(s, &r[j], i);
+        }
+    }
 }
 
 static void take_header(Parser *s) {
@@ -297,10 +290,8 @@ static void take_line(Parser *s) {
         vec_push(s->a, &s->params, q);
     } else if (accept(s, "%")) {
         take_op(s);
-    } else if (accept(s, "dot")) {
-        take_dot(s);
-    } else if (accept(s, "attention")) {
-        take_attention(s);
+    } else if (s->k->tem != TEM_none && accept(s, kir_tem_name[s->k->tem])) {
+        take_roles(s);
     } else if (accept(s, "cost")) {
         expect(s, "reads");
         s->k->bytes_read = take_bracketed(s);
@@ -309,7 +300,7 @@ static void take_line(Parser *s) {
         expect(s, "flops");
         s->k->flops = take_bracketed(s);
     } else {
-        fail(s, "param, %, dot, attention, cost or end");
+        fail(s, "param, %, the template, cost or end");
     }
 }
 

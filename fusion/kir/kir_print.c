@@ -94,39 +94,34 @@ static void print_op(const Kernel *k, ExprPool *p, KVal v, StrBuf *out) {
     sb_put(out, "\n");
 }
 
-static void print_role(const Kernel *k, ExprPool *p, const char *name, uint32_t axes, StrBuf *out) {
-    sb_printf(out, " %s ", name);
-    print_axes(k, p, axes, out);
-}
-
-static void print_dot(const Kernel *k, ExprPool *p, StrBuf *out) {
-    const KDot *t = &k->dot;
-    sb_put(out, "  dot");
-    print_role(k, p, "batch", t->batch, out);
-    print_role(k, p, "m", t->m, out);
-    print_role(k, p, "n", t->n, out);
-    print_role(k, p, "k", t->k, out);
-    sb_printf(out, " pack %u a %%%u", t->pack, t->a);
-    if (t->wino) sb_printf(out, " wino p%u", t->wino - 1);
-    for (uint32_t i = 0; i < t->nacc; i++) sb_printf(out, " acc %%%u b %%%u", t->acc[i], t->b[i]);
-    sb_put(out, "\n");
-}
-
-static void print_attention(const Kernel *k, ExprPool *p, StrBuf *out) {
-    const KAttn *t = &k->attn;
-    sb_put(out, "  attention");
-    print_role(k, p, "batch", t->batch, out);
-    print_role(k, p, "i", t->i, out);
-    print_role(k, p, "j", t->j, out);
-    print_role(k, p, "d", t->d, out);
-    print_role(k, p, "dv", t->dv, out);
-    sb_printf(out, " q %%%u k %%%u s %%%u score %%%u m %%%u e %%%u l %%%u v %%%u o %%%u", t->q,
-              t->k, t->s, t->score, t->m, t->e, t->l, t->v, t->o);
-    if (t->guarded) sb_put(out, " guarded");
-    if (t->causal) {
-        sb_put(out, " causal ");
-        print_bracketed(p, t->causal_shift, out);
+static void print_role(const Kernel *k, ExprPool *p, const KRole *r, uint32_t i, StrBuf *out) {
+    uint32_t v = kir_role_get(k, r, i);
+    bool optional = r->kind == KR_PARAM || r->kind == KR_FLAG || r->kind == KR_EXPR;
+    if (optional && !v) return;
+    sb_printf(out, " %s", r->name);
+    if (r->kind == KR_FLAG) return;
+    sb_put(out, " ");
+    switch ((KRoleKind)r->kind) {
+    case KR_AXES: print_axes(k, p, v, out); break;
+    case KR_PARAM: sb_printf(out, "p%u", v - 1); break;
+    case KR_NUMBER: sb_printf(out, "%u", v); break;
+    case KR_EXPR: print_bracketed(p, v, out); break;
+    default: sb_printf(out, "%%%u", v);
     }
+}
+
+/* What each accumulator has stands together, behind the rest. */
+static void print_roles(const Kernel *k, ExprPool *p, StrBuf *out) {
+    uint32_t n;
+    const KRole *r = kir_roles(k->tem, &n);
+    if (!n) return;
+    sb_printf(out, "  %s", kir_tem_name[k->tem]);
+    for (uint32_t j = 0; j < n; j++)
+        if (r[j].kind != KR_EACH) print_role(k, p, &r[j], 0, out);
+    for (uint32_t i = 0; i < K_MAX_ACC; i++)
+        for (uint32_t j = 0; j < n; j++)
+            if (r[j].kind == KR_EACH && i < kir_role_count(k, &r[j]))
+                print_role(k, p, &r[j], i, out);
     sb_put(out, "\n");
 }
 
@@ -147,8 +142,7 @@ void kir_print(const Kernel *k, ExprPool *p, StrBuf *out) {
         sb_put(out, k->params[i].written ? " written\n" : "\n");
     }
     for (KVal v = 1; v < k->nops; v++) print_op(k, p, v, out);
-    if (k->tem == TEM_dot) print_dot(k, p, out);
-    if (k->tem == TEM_attention) print_attention(k, p, out);
+    print_roles(k, p, out);
     sb_put(out, "  cost reads ");
     print_bracketed(p, k->bytes_read, out);
     sb_put(out, " writes ");

@@ -215,48 +215,76 @@ static graphc_status check_pack(Verify *v) {
     return GRAPHC_OK;
 }
 
+/* Axes of the roles that a list names, as in "batch m k". */
+static uint32_t axes_of(const Kernel *k, const char *list) {
+    uint32_t n, axes = 0;
+    const KRole *r = kir_roles(k->tem, &n);
+    for (const char *at = list; *at; at += strspn(at, " ")) {
+        size_t length = strcspn(at, " ");
+        for (uint32_t j = 0; j < n; j++)
+            if (r[j].kind == KR_AXES && strlen(r[j].name) == length &&
+                !strncmp(r[j].name, at, length))
+                axes |= kir_role_get(k, &r[j], 0);
+        at += length;
+    }
+    return axes;
+}
+
+static graphc_status broken_role(const Verify *v, const KRole *r, const char *what) {
+    return diag(v->d, D_VERIFY, v->k->name ? v->k->name : "kernel", "%s: %s %s",
+                kir_tem_name[v->k->tem], r->name, what);
+}
+
+static graphc_status check_value(const Verify *v, const KRole *r, KVal x) {
+    const Kernel *k = v->k;
+    if (!x || x >= k->nops) return broken_role(v, r, "is no value");
+    if (v->domains[x] & ~axes_of(k, r->within)) return broken_role(v, r, "depends on other axes");
+    if (r->fold == FOLD_COUNT) return GRAPHC_OK;
+    const KOp *o = &k->ops[x];
+    bool is = o->op == K_kreduce && o->fold == r->fold && o->axes == axes_of(k, r->over);
+    return is ? GRAPHC_OK : broken_role(v, r, "is not its fold");
+}
+
+/* What template.def says. */
+static graphc_status check_roles(Verify *v) {
+    const Kernel *k = v->k;
+    uint32_t n, taken = 0;
+    const KRole *r = kir_roles(k->tem, &n);
+    for (const KRole *end = r + n; r < end; r++) {
+        for (uint32_t i = 0; kir_role_is_value(r) && i < kir_role_count(k, r); i++)
+            GC_TRY(check_value(v, r, kir_role_get(k, r, i)));
+        uint32_t x = kir_role_get(k, r, 0);
+        if (r->kind == KR_PARAM && x > k->nparams) return broken_role(v, r, "is no parameter");
+        if (r->kind != KR_AXES) continue;
+        if (x & taken) return broken_role(v, r, "has an axis with two roles");
+        taken |= x;
+    }
+    return GRAPHC_OK;
+}
+
 static graphc_status check_dot(Verify *v) {
     const Kernel *k = v->k;
     const KDot *t = &k->dot;
     CHECK_OP(v, t->nacc >= 1 && t->nacc <= K_MAX_ACC && t->n && t->k,
              "dot: no accumulator or axes");
+    GC_TRY(check_roles(v));
     for (uint32_t i = 0; i < t->nacc; i++) {
-        v->at = t->acc[i] < k->nops ? t->acc[i] : 0;
-        const KOp *r = &k->ops[v->at];
-        CHECK_OP(v, r->op == K_kreduce && r->fold == FOLD_sum && r->axes == t->k,
-                 "dot: not its sum");
-        const KOp *m = &k->ops[r->in[0]];
+        v->at = t->acc[i];
+        const KOp *m = &k->ops[k->ops[v->at].in[0]];
         CHECK_OP(v,
                  m->op == OP_mul && ((m->in[0] == t->a && m->in[1] == t->b[i]) ||
                                      (m->in[1] == t->a && m->in[0] == t->b[i])),
                  "dot: not the product of its operands");
-        CHECK_OP(v, (v->domains[t->a] & ~(t->batch | t->m | t->k)) == 0, "dot: a depends on n");
-        CHECK_OP(v, (v->domains[t->b[i]] & ~(t->batch | t->n | t->k)) == 0, "dot: b depends on m");
     }
     v->at = 0;
-    CHECK_OP(v, t->wino <= k->nparams, "dot: no such parameter");
-    GC_TRY(check_pack(v));
-    CHECK_OP(v, !((t->batch | t->m | t->n) & t->k) && !(t->batch & (t->m | t->n)) && !(t->m & t->n),
-             "dot: an axis with two roles");
-    return GRAPHC_OK;
-}
-
-static bool reduces(const Kernel *k, KVal v, KFold fold, uint32_t axes) {
-    return v && v < k->nops && k->ops[v].op == K_kreduce && k->ops[v].fold == fold &&
-           k->ops[v].axes == axes;
+    return check_pack(v);
 }
 
 static graphc_status check_attention(Verify *v) {
     const KAttn *t = &v->k->attn;
-    CHECK_OP(v, reduces(v->k, t->s, FOLD_sum, t->d), "attention: s is not a sum over d");
-    CHECK_OP(v, reduces(v->k, t->m, FOLD_max, t->j), "attention: m is not a maximum over j");
-    CHECK_OP(v, reduces(v->k, t->l, FOLD_sum, t->j), "attention: l is not a sum over j");
-    CHECK_OP(v, reduces(v->k, t->o, FOLD_sum, t->j), "attention: o is not a sum over j");
+    GC_TRY(check_roles(v));
     CHECK_OP(v, v->k->ops[t->m].in[0] == t->score && v->k->ops[t->l].in[0] == t->e,
              "attention: the statistics are of other values");
-    CHECK_OP(v, (v->domains[t->q] & ~(t->batch | t->i | t->d)) == 0, "attention: q's domain");
-    CHECK_OP(v, (v->domains[t->k] & ~(t->batch | t->j | t->d)) == 0, "attention: k's domain");
-    CHECK_OP(v, (v->domains[t->v] & ~(t->batch | t->j | t->dv)) == 0, "attention: v's domain");
     return GRAPHC_OK;
 }
 

@@ -109,6 +109,6 @@ KVal wino_pull(Body *b, const Pack *k, IdxId idx) {
     KVal upper = body_op2(b, OP_sub, DT_f32, load_u(b, k, &x, at[0], at[1], 0), right);
     KVal corner = load_u(b, k, &x, two, two, expr_mul(p, mid[0], mid[1]));
     KVal lower = body_op2(b, OP_sub, DT_f32, load_u(b, k, &x, two, at[1], mid[0]), corner);
-    b->wino = 1 + body_param(b, k->buf - 1, false);
+    b->k->dot.wino = 1 + body_param(b, k->buf - 1, false);
     return body_op2(b, OP_sub, DT_f32, upper, lower);
 }

@@ -58,6 +58,28 @@ static void test_text(void) {
     arena_destroy(e.a);
 }
 
+/* Roles of templates; the text of attention is about its roles only. */
+static void test_roles_text(void) {
+    static const char *const text[] = {
+        "kernel d tem dot  m=N n=6 ~k=5\n  param 0 f32[N*5]\n  param 1 f32[30]\n"
+        "  param 2 f32[N*6] written\n  %1 f32 load p0[m*5 + k]\n  %2 f32 load p1[n + k*6]\n"
+        "  %3 f32 mul %1, %2\n  %4 f32 reduce sum k %3\n  %5 f32 load p1[n + k*6]\n"
+        "  %6 f32 mul %1, %5\n  %7 f32 reduce sum k %6\n  %8 f32 add %4, %7\n"
+        "  %9 f32 store p2[m*6 + n] %8\n"
+        "  dot batch - m m n n k k pack 0 a %1 wino p1 acc %4 b %2 acc %7 b %5\n"
+        "  cost reads [] writes [] flops []\nend\n",
+        "kernel a tem attention  b=3 i=N ~j=N ~d=64 dv=64\n"
+        "  attention batch b i i j j d d dv dv q %1 k %2 s %4 score %5 m %6 e %8 l %9 v %10 o %13 "
+        "guarded causal [N - 1]\n  cost reads [] writes [] flops []\nend\n",
+    };
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        Env e = env_new();
+        Kernel *k = parse(&e, text[i]);
+        if (CHECK(k != NULL)) CHECK_STR(print(&e, k), text[i]);
+        arena_destroy(e.a);
+    }
+}
+
 static void test_hash(void) {
     Env e = env_new();
     Kernel *k = parse(&e, softmax);
@@ -86,6 +108,15 @@ static void test_verify(void) {
         /* updates in parallel */
         "kernel x poi i=N\n param 0 f32[N] written\n %1 f32 const 1\n %2 f32 atomic add p0[0] "
         "%1\nend\n",
+        /* an axis with two roles, and a left operand that depends on a column */
+        "kernel x tem dot m=5 n=6 ~k=N\n param 0 f32[N*5]\n param 1 f32[N*6]\n"
+        " param 2 f32[30] written\n %1 f32 load p0[m*N + k]\n %2 f32 load p1[k*6 + n]\n"
+        " %3 f32 mul %1, %2\n %4 f32 reduce sum k %3\n %5 f32 store p2[m*6 + n] %4\n"
+        " dot batch m m m n n k k pack 0 a %1 acc %4 b %2\nend\n",
+        "kernel x tem dot m=5 n=6 ~k=N\n param 0 f32[N*5]\n param 1 f32[N*6]\n"
+        " param 2 f32[30] written\n %1 f32 load p0[m*N + k]\n %2 f32 load p1[k*6 + n]\n"
+        " %3 f32 mul %1, %2\n %4 f32 reduce sum k %3\n %5 f32 store p2[m*6 + n] %4\n"
+        " dot batch - m m n n k k pack 0 a %2 acc %4 b %1\nend\n",
         /* a count without a place */
         "kernel x tem compact ~i=N\n param 0 bool[N]\n param 1 i64[N] written\n"
         " %1 bool load p0[i]\n %2 i64 compact i %1 p1 count n\nend\n",
@@ -168,6 +199,7 @@ static void test_empty(void) {
 
 TEST_MAIN {
     test_text();
+    test_roles_text();
     test_hash();
     test_verify();
     test_rows();
