@@ -28,10 +28,14 @@ add_executable(plan_compare tests/gpu/plan_compare.c)
 target_link_libraries(plan_compare PRIVATE gc_flags gc_runtime gc_base Threads::Threads
   ${CMAKE_DL_LIBS} m)
 
-add_executable(mutate tests/fuzz/mutate.c)
-set_target_properties(mutate PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-target_link_libraries(mutate PRIVATE gc_flags gc_driver ${compiler_layers} gc_runtime gc_base llvm
-  onnx_schema Threads::Threads ${CMAKE_DL_LIBS} m)
+# Programs that scripts below run.
+foreach(source fuzz/mutate conformance/suite_eval)
+  get_filename_component(name ${source} NAME)
+  add_executable(${name} tests/${source}.c)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE gc_flags gc_driver ${compiler_layers} gc_runtime gc_base llvm
+    onnx_schema Threads::Threads ${CMAKE_DL_LIBS} m)
+endforeach()
 
 set(python ${CMAKE_SOURCE_DIR}/.cache/venv/bin/python)
 function(graphc_script name label timeout)
@@ -50,6 +54,7 @@ graphc_script(cli/errors quick 120 ${python} tests/cli/errors.py $<TARGET_FILE:g
 graphc_script(cli/nodes quick 120 ${python} tests/cli/nodes.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/reproducible quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
+graphc_script(conformance_eval quick 120 ${python} tests/conformance/eval.py $<TARGET_FILE:suite_eval>)
 foreach(model mlp conv attention tensors)
   graphc_script(fuzz/${model} quick 600 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
     $<TARGET_FILE:mutate> ${model})

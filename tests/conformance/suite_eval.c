@@ -3,8 +3,8 @@
  *
  *     suite_eval FOLDER...     FOLDER holds model.onnx and test_data_set_0/{input,output}_N.pb
  *
- * One line a case: pass, unsupported, error, wrong or crash, the folder's name, the first message.
- * Every case runs in a process of its own. The exit status is 0 if no case is wrong or crashes. */
+ * One line a case: pass, unsupported, error, wrong or crash, the folder, the first message. Every
+ * case runs in a process of its own. eval.py knows which verdicts are right. */
 #include "frontend/import/import.h"
 #include "graph/eval/eval.h"
 #include <errno.h>
@@ -23,8 +23,7 @@ static const char *const verdict_name[VERDICTS] = {"pass", "unsupported", "error
                                                    "crash"};
 
 static Verdict say(Verdict v, const char *folder, const char *text) {
-    const char *slash = strrchr(folder, '/');
-    printf("%s %s %.300s\n", verdict_name[v], slash ? slash + 1 : folder, text);
+    printf("%s %s %.300s\n", verdict_name[v], folder, text);
     fflush(stdout);
     return v;
 }
@@ -144,9 +143,6 @@ static Verdict run_apart(const char *folder) {
 }
 
 int main(int argc, char **argv) {
-    uint32_t total[VERDICTS] = {0};
-    for (int i = 1; i < argc; i++) total[run_apart(argv[i])]++;
-    for (int v = 0; v < VERDICTS; v++)
-        fprintf(stderr, "%u %s%s", total[v], verdict_name[v], v + 1 < VERDICTS ? ", " : "\n");
-    return total[WRONG] || total[CRASH];
+    for (int i = 1; i < argc; i++) (void)run_apart(argv[i]);
+    return 0;
 }
