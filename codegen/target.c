@@ -61,6 +61,10 @@ static const Target rows[] = {
               .cpu = "sm_90a",
               .features = PTX_FEATURES,
               .lanes = 1,
+              .thread_lanes = 8,
+              .buffer_align = 16,
+              .nan_minmax = true,
+              .bf16_round = true,
               .buffer_space = PTX_GLOBAL}},
      .compile = nvptx_compile},
 };

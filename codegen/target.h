@@ -18,8 +18,13 @@ typedef struct Isa {
     const char *attrs[TARGET_MAX_ATTRS][2]; /* of every function beside nounwind: key, value */
     uint32_t lanes;        /* f32 elements of a vector register; 1: threads are the lanes */
     uint32_t vector_regs;  /* architectural vector registers: bounds unrolling */
+    uint32_t thread_lanes; /* most elements of a vector that one thread keeps; 0: lanes are elements
+                              of a register */
+    uint32_t buffer_align; /* bytes that divide every buffer's address; 0 = as its elements need */
     uint32_t buffer_space; /* address space of buffers; 0 = that of the stack, too */
     bool mask_registers;   /* lane masks are bits in registers of their own */
+    bool nan_minmax;       /* max and min instructions that keep NaN */
+    bool bf16_round;       /* an instruction that rounds two f32 to bf16 */
     /* Intrinsics over whole registers, NULL where there is none: x * 2^n of f32; sums of
      * neighbouring products of i16 in i32. */
     const char *scale_f32, *multiply_pairs;

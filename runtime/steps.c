@@ -1,6 +1,15 @@
 /* Walking a plan's steps: launches, loops, ifs, run-time symbols. */
 #include "runtime/session.h"
 
+Launch steps_launch(const graphc_session *s, uint32_t step) {
+    const PlanStep *st = &s->res->steps[step];
+    return (Launch){.kernel = st->kernel,
+                    .npointers = s->res->kernels[st->kernel].nbufs,
+                    .pointers = s->pointers + s->step[step].pointers,
+                    .dims = s->dims + s->step[step].dims,
+                    .slots = s->slots};
+}
+
 static graphc_status read_scalar(graphc_session *s, uint32_t buffer, void *to, uint64_t bytes) {
     GC_TRY(s->res->ops->copy(s->lane, to, s->address[buffer], bytes, session_error(s)));
     return s->res->ops->sync(s->lane, session_error(s));
@@ -43,8 +52,7 @@ static graphc_status launch_profiled(graphc_session *s, uint32_t i, const Launch
 
 static graphc_status run_kernel(graphc_session *s, uint32_t i) {
     const PlanStep *st = &s->res->steps[i];
-    if (s->step[i].dynamic) GC_TRY(launch_encode(s, i));
-    Launch l = launch_of_step(s, i);
+    Launch l = steps_launch(s, i);
     if (s->profiling)
         GC_TRY(launch_profiled(s, i, &l));
     else

@@ -82,11 +82,23 @@ static EV e8m0_to_f32(Emit *e, EV bits) {
     return emit_bits(e, r, e->f32);
 }
 
+/* The halves of each pair: one operation per element. */
+static EV bf16_widen_pairs(Emit *e, EV bits) {
+    uint32_t n = LLVMGetVectorSize(LLVMTypeOf(bits));
+    EV pairs = LLVMBuildBitCast(e->b, bits, LLVMVectorType(e->i32, n / 2), ""), at[16];
+    EV low = shl_c(e, pairs, 16), high = and_c(e, pairs, (int64_t)0xffff0000);
+    for (uint32_t i = 0; i < n; i++) at[i] = emit_i(e, e->i32, i / 2 + (i & 1) * (n / 2));
+    EV all = LLVMBuildShuffleVector(e->b, low, high, LLVMConstVector(at, n), "");
+    return emit_bits(e, all, e->f32);
+}
+
 LLVMValueRef emit_narrow_to_f32(Emit *e, DType from, LLVMValueRef bits) {
     switch (from) {
     case DT_f16:
         return LLVMBuildFPExt(e->b, emit_bits(e, bits, e->f16), emit_like(bits, e->f32), "");
-    case DT_bf16: return emit_bits(e, shl_c(e, widen(e, bits), 16), e->f32);
+    case DT_bf16:
+        if (e->isa->bf16_round && emit_is_vector(bits)) return bf16_widen_pairs(e, bits);
+        return emit_bits(e, shl_c(e, widen(e, bits), 16), e->f32);
     case DT_f8e8m0: return e8m0_to_f32(e, bits);
     default: return small_to_f32(e, narrow_of(from), bits);
     }
@@ -153,9 +165,27 @@ static EV f32_to_e8m0(Emit *e, bool saturate, int round, EV u) {
     return narrow_bits(e, sel(e, special, emit_i(e, t, 0xff), r), e->i8);
 }
 
+/* Two at a time, which is one instruction. */
+static EV bf16_pairs(Emit *e, EV x) {
+    LLVMTypeRef bf = LLVMBFloatTypeInContext(e->ctx);
+    uint32_t n = emit_is_vector(x) ? LLVMGetVectorSize(LLVMTypeOf(x)) : 1;
+    if (n < 2) return emit_bits(e, LLVMBuildFPTrunc(e->b, x, emit_like(x, bf), ""), e->i16);
+    EV r = LLVMGetPoison(LLVMVectorType(e->i32, n / 2));
+    for (uint32_t i = 0; i < n; i += 2) {
+        EV at[2] = {emit_i(e, e->i32, i), emit_i(e, e->i32, i + 1)};
+        EV two = LLVMBuildShuffleVector(e->b, x, LLVMGetPoison(LLVMTypeOf(x)),
+                                        LLVMConstVector(at, 2), "");
+        two = LLVMBuildFPTrunc(e->b, two, LLVMVectorType(bf, 2), "");
+        two = LLVMBuildBitCast(e->b, two, e->i32, "");
+        r = LLVMBuildInsertElement(e->b, r, two, emit_i(e, e->i32, i / 2), "");
+    }
+    return LLVMBuildBitCast(e->b, r, LLVMVectorType(e->i16, n), "");
+}
+
 LLVMValueRef emit_f32_to_narrow(Emit *e, DType to, bool saturate, int round, LLVMValueRef x) {
     if (to == DT_f16)
         return emit_bits(e, LLVMBuildFPTrunc(e->b, x, emit_like(x, e->f16), ""), e->i16);
+    if (to == DT_bf16 && e->isa->bf16_round) return bf16_pairs(e, x);
     EV u = emit_bits(e, x, e->i32);
     if (to == DT_bf16) return f32_to_bf16(e, u);
     if (to == DT_f8e8m0) return f32_to_e8m0(e, saturate, round, u);

@@ -6,7 +6,6 @@
 void emit_init(Emit *e, const Isa *isa, LLVMContextRef ctx, LLVMModuleRef mod, Arena *a,
                ExprPool *p) {
     *e = (Emit){.isa = isa, .arena = a, .exprs = p, .ctx = ctx, .mod = mod, .lanes = isa->lanes};
-    e->widest = isa->lanes;
     e->b = LLVMCreateBuilderInContext(ctx);
     e->voidt = LLVMVoidTypeInContext(ctx);
     e->i1 = LLVMInt1TypeInContext(ctx);
@@ -19,7 +18,8 @@ void emit_init(Emit *e, const Isa *isa, LLVMContextRef ctx, LLVMModuleRef mod, A
     e->f64 = LLVMDoubleTypeInContext(ctx);
     e->ptr = LLVMPointerTypeInContext(ctx, 0);
     LLVMSetTarget(mod, isa->triple);
-    SymInfo lane = {.name = "lane", .kind = SYM_AXIS, .lo = 0, .hi = isa->lanes - 1};
+    SymInfo lane = {.name = "lane", .kind = SYM_AXIS, .lo = 0};
+    lane.hi = (isa->thread_lanes > isa->lanes ? isa->thread_lanes : isa->lanes) - 1;
     (void)expr_is_sym(p, expr_sym_new(p, lane), &e->lane_sym);
     e->aligned = map_create(a);
     e->indirect = map_create(a);
@@ -179,7 +179,7 @@ static uint32_t width_of(LLVMValueRef v) {
 
 /* A uniform condition over vectors as a lane mask: the back end would branch on a scalar one. */
 static LLVMValueRef wide_condition(Emit *e, LLVMValueRef c, uint32_t n) {
-    if (n == 1 || emit_is_vector(c) || LLVMIsAConstant(c)) return c;
+    if (n == 1 || emit_is_vector(c) || LLVMIsAConstant(c) || e->isa->thread_lanes) return c;
     if (e->isa->mask_registers) {
         LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, n);
         return LLVMBuildBitCast(e->b, LLVMBuildSExt(e->b, c, bits, ""), emit_vec(e->i1, n), "");

@@ -49,8 +49,6 @@ typedef struct Emit {
     LLVMTypeRef voidt, i1, i8, i16, i32, i64, f16, f32, f64, ptr;
     uint32_t lanes; /* lanes of a varying value: isa->lanes unless a template changes it before
                        any scope has a lane axis */
-    uint32_t widest; /* most lanes among the target's instruction sets: what decides work items,
-                        which all of them share, is decided as that one would */
     LLVMValueRef fn;
     LLVMBasicBlockRef entry; /* allocas and dims go here, before its terminator */
     LLVMValueRef *bufs;      /* pointer of each param */
@@ -69,6 +67,10 @@ typedef struct Emit {
     MapU64 *indirect;   /* SYM_INDIRECT -> its kbind op */
     MapU64 *dim_values; /* Expr of dims -> index into dim_loaded */
     VEC(LLVMValueRef) dim_loaded;
+    /* The target's own way with an op over f32, or NULL from it: the neutral one is taken. */
+    LLVMValueRef (*math)(struct Emit *e, Op op, LLVMValueRef x);
+    /* 1/x of a normal f32 within 2 ulp, or NULL: division does it. */
+    LLVMValueRef (*rcp)(struct Emit *e, LLVMValueRef x);
     const char *unsupported; /* set to the reason when something cannot be emitted */
 } Emit;
 
@@ -115,6 +117,7 @@ LLVMValueRef emit_lane_mask(Emit *e); /* of the current lane axis; NULL = all la
  * neither overridden nor remembered is computed by a scalar loop nest here. */
 LLVMValueRef emit_value(Emit *e, KVal v);
 LLVMValueRef emit_value_lanes(Emit *e, KVal v); /* the same, splatted if uniform */
+bool emit_varies(Emit *e, KVal v); /* op v depends on the current lane axis */
 void emit_store(Emit *e, KVal store);           /* one kstore or katomic op */
 /* Value of an expression: i64, or <lanes x i64> when it varies. */
 LLVMValueRef emit_expr(Emit *e, Expr x);

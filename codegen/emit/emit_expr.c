@@ -117,16 +117,16 @@ static int64_t gcd(int64_t a, int64_t b) {
 }
 
 /* A constant known to divide x, using what is known of tile bases. */
-static int64_t divisor_of(Emit *e, Expr x) {
+int64_t emit_divisor(Emit *e, Expr x) {
     ExprPool *p = e->exprs;
     int64_t v;
     uint32_t sym, d;
     if (expr_is_const(p, x, &v)) return v == INT64_MIN ? 1 : v < 0 ? -v : v;
     if (expr_is_sym(p, x, &sym)) return map_get(e->aligned, sym, &d) ? (int64_t)d : 1;
     if (expr_op(p, x) == EX_add)
-        return gcd(divisor_of(e, expr_arg(p, x, 0)), divisor_of(e, expr_arg(p, x, 1)));
+        return gcd(emit_divisor(e, expr_arg(p, x, 0)), emit_divisor(e, expr_arg(p, x, 1)));
     if (expr_op(p, x) == EX_mul) {
-        int64_t a = divisor_of(e, expr_arg(p, x, 0)), b = divisor_of(e, expr_arg(p, x, 1)), r;
+        int64_t a = emit_divisor(e, expr_arg(p, x, 0)), b = emit_divisor(e, expr_arg(p, x, 1)), r;
         return __builtin_mul_overflow(a, b, &r) ? 1 : r;
     }
     return expr_divisor(p, x);
@@ -138,7 +138,7 @@ static bool within_block(Emit *e, Expr x, Expr stride, Expr n) {
     int64_t c, size;
     if (!expr_is_const(e->exprs, stride, &c) || c <= 0) return false;
     Expr x0 = emit_lane_zero(e, x);
-    int64_t d = gcd(divisor_of(e, x0), divisor_of(e, n));
+    int64_t d = gcd(emit_divisor(e, x0), emit_divisor(e, n));
     (void)size;
     return d == 0 || c * (int64_t)(e->lanes - 1) < d;
 }

@@ -81,13 +81,14 @@ bool emit_expr_varies(Emit *e, Expr resolved);
 /* Stride of a resolved expression along the lanes. */
 bool emit_stride(Emit *e, Expr resolved, Expr *stride);
 Expr emit_lane_zero(Emit *e, Expr resolved); /* at lane 0 */
+/* A constant known to divide x, using what is known of tile bases; 0 for zero itself. */
+int64_t emit_divisor(Emit *e, Expr x);
 EmitVal emit_addr(Emit *e, uint32_t buf, Expr resolved_uniform);
 EmitVal emit_mask_resolved(Emit *e, Expr resolved);
 
 EmitVal emit_val(Emit *e, KVal v);
 EmitVal *emit_val_slot(Emit *e, KVal v); /* with an outer override filled in */
 
-bool emit_varies_in(Emit *e, KVal v); /* op v depends on the lane axis */
 uint32_t emit_lane_depth(Emit *e);    /* depth of the scope that bound the lane axis */
 /* True where x replaces `best` in an arg fold. */
 LLVMValueRef emit_arg_beats(Emit *e, KFold f, DType t, LLVMValueRef x, LLVMValueRef best);

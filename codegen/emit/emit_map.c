@@ -42,6 +42,8 @@ static EV float_minmax(Emit *e, bool max, EV x, EV y) {
 }
 
 static EV minmax(Emit *e, bool max, DType t, EV x, EV y) {
+    if (t == DT_f32 && e->isa->nan_minmax)
+        return call2(e, max ? "llvm.maximum" : "llvm.minimum", x, y);
     if (is_f(t)) return float_minmax(e, max, x, y);
     if (t == DT_bool) return max ? LLVMBuildOr(e->b, x, y, "") : LLVMBuildAnd(e->b, x, y, "");
     if (dtype_is_signed(t)) return call2(e, max ? "llvm.smax" : "llvm.smin", x, y);
@@ -364,6 +366,8 @@ LLVMValueRef emit_fold_join(Emit *e, KFold f, DType t, LLVMValueRef a, LLVMValue
 
 LLVMValueRef emit_fold_numbers(Emit *e, KFold f, DType t, LLVMValueRef a, LLVMValueRef b) {
     if ((f != FOLD_max && f != FOLD_min) || !is_f(t)) return emit_fold_join(e, f, t, a, b);
+    if (t == DT_f32 && e->isa->nan_minmax)
+        return call2(e, f == FOLD_max ? "llvm.maxnum" : "llvm.minnum", a, b);
     return sel(e, fcmp(e, f == FOLD_max ? LLVMRealOGT : LLVMRealOLT, b, a), b, a);
 }
 

@@ -53,14 +53,15 @@ static LLVMValueRef dummy(Emit *e, LLVMValueRef fill) {
     if (at < e->dummies.n) return e->dummies.v[at].ptr;
     EmitDummy d = {.fill = fill};
     if (e->isa->buffer_space) { /* where the stack is no place for what stands in for a buffer */
-        LLVMValueRef init = fill ? fill : LLVMConstNull(e->i64);
+        LLVMTypeRef one = fill ? LLVMTypeOf(fill) : e->i64;
+        LLVMValueRef init = fill ? emit_splat(e, fill) : LLVMConstNull(emit_vec(one, e->lanes));
         const char *fn = LLVMGetValueName(e->fn);
         d.ptr = LLVMAddGlobalInAddressSpace(e->mod, LLVMTypeOf(init),
                                             arena_printf(e->arena, "%s_masked%u", fn, at),
                                             e->isa->buffer_space);
         LLVMSetInitializer(d.ptr, init);
         LLVMSetLinkage(d.ptr, LLVMInternalLinkage);
-        LLVMSetAlignment(d.ptr, 16);
+        LLVMSetAlignment(d.ptr, 64);
     } else {
         LLVMTypeRef t = fill ? LLVMTypeOf(fill) : e->i64;
         d.ptr = emit_alloca(e, t, e->lanes, 64);
@@ -81,6 +82,7 @@ typedef struct Access {
     bool affine, varies;
     LLVMTypeRef elem;
     EmitVal mask;      /* .v NULL = always */
+    Expr mask_expr;    /* resolved; 0 = always */
     LLVMValueRef fill; /* constant that a uniform mask leaves; NULL = zero */
 } Access;
 
@@ -94,9 +96,18 @@ static Access access_of(Emit *e, const KOp *o) {
     if (a.affine && expr_is_value(e->exprs, a.stride, 0)) a.varies = false;
     if (o->mask && !expr_is_value(e->exprs, o->mask, 1)) {
         Expr m = emit_resolve(e, o->mask);
-        if (!expr_is_value(e->exprs, m, 1)) a.mask = emit_mask_resolved(e, m);
+        if (!expr_is_value(e->exprs, m, 1)) a.mask = emit_mask_resolved(e, m), a.mask_expr = m;
     }
     return a;
+}
+
+/* What is known of the alignment of the vector that starts at `at`. */
+static uint32_t align_at(Emit *e, const Access *a, Expr at) {
+    uint32_t known = e->isa->buffer_align;
+    if (known <= a->align) return a->align;
+    int64_t d = emit_divisor(e, at);
+    while (known > a->align && d % (known / a->align)) known /= 2;
+    return known;
 }
 
 static bool contiguous(Emit *e, const Access *a) {
@@ -191,11 +202,33 @@ static LLVMValueRef walked_place(Emit *e, const Access *a, Expr at) {
 /* A load whose address is one place, or one vector, under at most a uniform mask: masked off it
  * reads zeros, so it never branches. */
 static LLVMValueRef plain_load(Emit *e, const Access *a, Expr at, LLVMTypeRef type) {
-    LLVMValueRef p = emit_is_vector(LLVMGetUndef(type)) ? walked_place(e, a, at) : NULL;
+    bool vector = LLVMGetTypeKind(type) == LLVMVectorTypeKind;
+    LLVMValueRef p = vector ? walked_place(e, a, at) : NULL;
     if (p) return emit_load(e, type, p, a->align);
     p = emit_addr(e, a->buf, at).v;
     if (a->mask.v) p = LLVMBuildSelect(e->b, a->mask.v, p, dummy(e, a->fill), "");
-    return emit_load(e, type, p, a->align);
+    return emit_load(e, type, p, vector ? align_at(e, a, at) : a->align);
+}
+
+/* The access at one lane. */
+static Access at_lane(Emit *e, const Access *a, uint32_t lane) {
+    Expr n = expr_const(e->exprs, lane);
+    Access one = *a;
+    one.index = expr_subst(e->exprs, a->index, &e->lane_sym, &n, 1);
+    if (a->mask_expr)
+        one.mask = emit_mask_resolved(e, expr_subst(e->exprs, a->mask_expr, &e->lane_sym, &n, 1));
+    return one;
+}
+
+/* Lanes that belong to one thread, strided, computed or masked each for itself: one by one. */
+static LLVMValueRef load_each(Emit *e, const Access *a) {
+    LLVMValueRef v = LLVMGetPoison(emit_vec(a->elem, e->lanes));
+    for (uint32_t i = 0; i < e->lanes; i++) {
+        Access one = at_lane(e, a, i);
+        LLVMValueRef x = plain_load(e, &one, one.index, a->elem);
+        v = LLVMBuildInsertElement(e->b, v, x, emit_i64(e, i), "");
+    }
+    return v;
 }
 
 static LLVMValueRef combine(Emit *e, LLVMValueRef a, LLVMValueRef b) {
@@ -208,6 +241,7 @@ static LLVMValueRef vector_load(Emit *e, const Access *a, LLVMValueRef lanes, LL
     bool lane_mask = a->mask.v && emit_is_vector(a->mask.v);
     Expr at = emit_lane_zero(e, a->index);
     if (contiguous(e, a) && !lanes && !lane_mask) return plain_load(e, a, at, v);
+    if (e->isa->thread_lanes) return load_each(e, a);
     if (!other) other = LLVMConstNull(v);
     LLVMValueRef p = contiguous(e, a) && !lane_mask ? walked_place(e, a, at) : NULL;
     if (p) return masked_load(e, a, p, lanes, other);
@@ -330,6 +364,21 @@ static void store_one(Emit *e, const Access *a, LLVMValueRef v, LLVMValueRef m) 
     if (m) emit_if_end(e, &cond);
 }
 
+/* The lanes of one thread: one wide store where they lie side by side. */
+static void store_thread(Emit *e, const Access *a, LLVMValueRef v) {
+    EmitIf cond;
+    bool lane_mask = a->mask.v && emit_is_vector(a->mask.v);
+    for (uint32_t i = 0; i < e->lanes && (lane_mask || !contiguous(e, a)); i++) {
+        Access one = at_lane(e, a, i);
+        store_one(e, &one, LLVMBuildExtractElement(e->b, v, emit_i64(e, i), ""), one.mask.v);
+    }
+    if (lane_mask || !contiguous(e, a)) return;
+    Expr at = emit_lane_zero(e, a->index);
+    if (a->mask.v) emit_if_begin(e, &cond, a->mask.v);
+    emit_store_ptr(e, v, emit_addr(e, a->buf, at).v, align_at(e, a, at));
+    if (a->mask.v) emit_if_end(e, &cond);
+}
+
 static LLVMValueRef atomic_join(Emit *e, ScatterMode mode, DType t, LLVMValueRef old,
                                 LLVMValueRef v) {
     static const uint8_t op[] = {0, OP_add, OP_mul, OP_min, OP_max};
@@ -359,7 +408,10 @@ void emit_store(Emit *e, KVal store) {
     LLVMValueRef v = to_memory(e, a.t, emit_val(e, o->in[0]).v);
     bool lane_mask = a.mask.v && emit_is_vector(a.mask.v);
     if (a.varies || (lane_mask && e->lanes > 1)) {
-        store_lanes(e, &a, emit_splat(e, v), combine(e, e->scope->mask, a.mask.v));
+        if (e->isa->thread_lanes)
+            store_thread(e, &a, emit_splat(e, v));
+        else
+            store_lanes(e, &a, emit_splat(e, v), combine(e, e->scope->mask, a.mask.v));
         return;
     }
     if (emit_is_vector(v)) v = LLVMBuildExtractElement(e->b, v, emit_i64(e, 0), "");
@@ -439,13 +491,12 @@ static LLVMValueRef fold_arg(Emit *e, const KOp *o, uint32_t lanes) {
 
 static EmitVal emit_kreduce(Emit *e, KVal v) {
     const KOp *o = &e->k->ops[v];
-    uint32_t lanes = emit_varies_in(e, v) ? e->lanes : 1;
+    uint32_t lanes = emit_varies(e, v) ? e->lanes : 1;
     LLVMValueRef r = o->fold >= FOLD_argmax ? fold_arg(e, o, lanes) : fold_value(e, o, lanes);
     return (EmitVal){.v = r, .depth = e->scope->depth};
 }
 
-/* True if op v depends on the current lane axis. */
-bool emit_varies_in(Emit *e, KVal v) {
+bool emit_varies(Emit *e, KVal v) {
     if (e->lanes == 1 || !e->scope->has_lanes) return false;
     for (uint32_t i = 0; i < e->k->naxes; i++) {
         if (!(e->domains[v] >> i & 1)) continue;
@@ -497,9 +548,10 @@ static LLVMValueRef map_new(Emit *e, const KOp *o, const EmitVal *x) {
     return emit_map(e, (Op)o->op, t, x[0].v, x[1].v, x[2].v);
 }
 
-/* x / y for many x and one y: q = x (1/y) and one step of remainder, which rounds as the division
- * does save for y near the ends of the exponent range. Where the remainder is not a number, q is
- * already the right zero, infinity or NaN. */
+/* x / y for many x and one y: q = x (1/y), within 1.5 ulp. Where lanes cost an instruction for all
+ * of them, one step of remainder makes it what the division gives, save for y near the ends of the
+ * exponent range. Where the remainder is not a number, q is already the right zero, infinity or
+ * NaN. */
 static EmitVal divide_by_uniform(Emit *e, DType t, const EmitVal *x, uint32_t depth) {
     EmitPlace back = emit_hoist(e, x[1].depth);
     EmitMemo key = {.kind = MEMO_splat, .a = (uintptr_t)x[1].v, .b = 1};
@@ -515,6 +567,10 @@ static EmitVal divide_by_uniform(Emit *e, DType t, const EmitVal *x, uint32_t de
     back = emit_hoist(e, depth);
     LLVMValueRef y = emit_splat(e, x[1].v);
     LLVMValueRef q = LLVMBuildFMul(e->b, x[0].v, key.v, "");
+    if (e->rcp) {
+        emit_unhoist(e, back);
+        return (EmitVal){.v = q, .depth = depth};
+    }
     LLVMValueRef rem = emit_fma(e, LLVMBuildFNeg(e->b, q, ""), y, x[0].v);
     LLVMValueRef r = emit_fma(e, rem, key.v, q);
     LLVMValueRef bad = emit_map(e, OP_isnan, t, r, NULL, NULL);

@@ -21,7 +21,9 @@ EV m_sub(Math *m, EV a, EV b) {
 EV m_mul(Math *m, EV a, EV b) {
     return LLVMBuildFMul(m->e->b, a, b, "");
 }
+/* Of operands in the middle of the range. */
 EV m_div(Math *m, EV a, EV b) {
+    if (m->e->rcp && !m->wide) return m_mul(m, a, m->e->rcp(m->e, b));
     return LLVMBuildFDiv(m->e->b, a, b, "");
 }
 EV m_fma(Math *m, EV a, EV b, EV c) {
@@ -61,9 +63,13 @@ EV m_sign(Math *m, EV magnitude, EV sign) {
 }
 
 EV m_min(Math *m, EV a, double c) {
+    if (m->e->isa->nan_minmax && !m->wide)
+        return emit_map(m->e, OP_min, DT_f32, a, m_c(m, c), NULL);
     return m_sel(m, m_lt(m, m_c(m, c), a), m_c(m, c), a);
 }
 EV m_max(Math *m, EV a, double c) {
+    if (m->e->isa->nan_minmax && !m->wide)
+        return emit_map(m->e, OP_max, DT_f32, a, m_c(m, c), NULL);
     return m_sel(m, m_lt(m, a, m_c(m, c)), m_c(m, c), a);
 }
 
@@ -310,7 +316,8 @@ static EV own_type(Math *m, Op op, EV x, EV y) {
 LLVMValueRef emit_math(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y) {
     LLVMTypeRef t = LLVMTypeOf(x);
     Math m = math_of(e, t);
-    EV r = own_type(&m, op, x, y);
+    EV r = e->math && !m.wide ? e->math(e, op, x) : NULL;
+    if (!r) r = own_type(&m, op, x, y);
     if (r || m.wide) return r;
     LLVMTypeRef d = emit_like(x, e->f64);
     Math w = math_of(e, d);

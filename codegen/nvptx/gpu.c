@@ -41,7 +41,7 @@ void gpu_fn_begin(Emit *e, CompileJob *j) {
     e->bufs = ARENA_ARRAY(e->arena, LLVMValueRef, k->nparams);
     for (uint32_t i = 0; i < k->nparams; i++) {
         e->bufs[i] = LLVMGetParam(e->fn, i);
-        param_attr(e, i, "align", dtype_bytes(k->params[i].dtype));
+        param_attr(e, i, "align", e->isa->buffer_align);
         if (!k->params[i].written) param_attr(e, i, "readonly", 0);
     }
     for (uint32_t i = map; i < dim; i++) map_attrs(e, i);

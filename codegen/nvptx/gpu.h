@@ -47,6 +47,30 @@ Expr gpu_points(Emit *e, const Kernel *k, uint32_t axes);
 int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t inner, uint32_t axis);
 int64_t gpu_hint(Emit *e, Expr x);
 
+/* math.c: for Emit.math and Emit.rcp. */
+LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x);
+LLVMValueRef gpu_rcp(Emit *e, LLVMValueRef x);
+
+/* team.c: threads that work on one row. */
+typedef struct Team {
+    Gpu *g;
+    uint32_t size;     /* a power of two; above 32 it is the whole block */
+    LLVMValueRef rank; /* of the thread in its team, i64 */
+} Team;
+uint32_t gpu_fold_width(const Gpu *g,
+                        KVal v); /* accumulators of a fold: 2 for position and value */
+DType gpu_fold_type(const Gpu *g, KVal v);
+/* Identities of a pass's folds; the number of accumulators. */
+uint32_t gpu_fold_init(Gpu *g, const Pass *p, uint32_t lanes, LLVMValueRef *acc);
+void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc);
+
+/* lanes.c: the vector of a thread. How many lanes along the axis are worth it (1 = none); they
+ * divide its extent. */
+uint32_t gpu_lanes(Gpu *g, uint32_t axis);
+/* Binds the axis to the e->lanes elements of its vector number `vector`. */
+void gpu_bind_lanes(Gpu *g, uint32_t axis, LLVMValueRef vector);
+Expr gpu_vectors(Gpu *g, uint32_t axis); /* how many vectors the axis has */
+
 /* Structures; false: not a kernel of that shape, nothing emitted. */
 bool gpu_scan(Gpu *g);
 bool gpu_sort(Gpu *g);

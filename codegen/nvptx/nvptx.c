@@ -32,6 +32,8 @@ static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
         LLVMModuleRef mod = new_module(w);
         Emit e;
         emit_init(&e, &w->target->isa[0], w->ctx, mod, j->arena, j->exprs);
+        e.math = gpu_math;
+        e.rcp = gpu_rcp;
         gpu_fn_begin(&e, j);
         Rows *r = ARENA_NEW(j->arena, Rows);
         *r = (Rows){.e = &e, .k = j->k, .dom = e.domains, .no_scratch = true, .ncopies = 1};

@@ -46,7 +46,11 @@ static LLVMValueRef fold_loop(Gpu *g, const KOp *o, uint32_t axis, uint32_t rest
 static LLVMValueRef fold_axes(Gpu *g, const KOp *o, uint32_t axes, LLVMValueRef acc) {
     Emit *e = g->e;
     DType t = (DType)g->k->ops[o->in[0]].dtype;
-    if (!axes) return emit_fold_join(e, (KFold)o->fold, t, acc, emit_value(e, o->in[0]));
+    if (!axes) {
+        bool lanes = emit_is_vector(acc);
+        LLVMValueRef x = lanes ? emit_value_lanes(e, o->in[0]) : emit_value(e, o->in[0]);
+        return emit_fold_join(e, (KFold)o->fold, t, acc, x);
+    }
     uint32_t axis = (uint32_t)__builtin_ctz(axes), rest = axes & ~(1u << axis);
     Expr extent = g->k->axes[axis].extent;
     int64_t n;
@@ -69,7 +73,8 @@ static LLVMValueRef fold_of(Gpu *g, KVal v) {
     const KOp *o = &g->k->ops[v];
     if (o->op != K_kreduce || o->fold >= FOLD_argmax) return emit_value(g->e, v);
     DType t = (DType)g->k->ops[o->in[0]].dtype;
-    return fold_axes(g, o, o->axes, emit_fold_identity(g->e, (KFold)o->fold, t, 1));
+    uint32_t lanes = emit_varies(g->e, v) ? g->e->lanes : 1;
+    return fold_axes(g, o, o->axes, emit_fold_identity(g->e, (KFold)o->fold, t, lanes));
 }
 
 /* Loops over the axes that a pass's stores walk, innermost last. */
@@ -97,11 +102,49 @@ static void run_passes(Gpu *g) {
     }
 }
 
+enum { BUSY = 1024 }; /* threads that keep a multiprocessor busy */
+
+/* The axis that a thread's vector lies along: the innermost one that stores walk, when there is
+ * work enough for vectors. -1: none. */
+static int choose_lanes(Gpu *g, uint32_t par) {
+    Emit *e = g->e;
+    int axis = -1;
+    for (uint32_t i = 0; i < g->k->naxes; i++)
+        if (par >> i & 1 && !expr_is_value(e->exprs, g->k->axes[i].extent, 1)) axis = (int)i;
+    if (axis < 0) return -1;
+    e->lanes = gpu_lanes(g, (uint32_t)axis);
+    int64_t n = gpu_hint(e, gpu_points(e, g->k, par));
+    while (e->lanes > 1 && n / e->lanes < (int64_t)g->m->processors * BUSY) e->lanes /= 2;
+    return e->lanes > 1 ? axis : -1;
+}
+
+/* Points, or vectors of points. */
+static Expr work_of(Gpu *g, uint32_t par, int lane) {
+    if (lane < 0) return gpu_points(g->e, g->k, par);
+    return expr_mul(g->e->exprs, gpu_points(g->e, g->k, par & ~(1u << lane)),
+                    gpu_vectors(g, (uint32_t)lane));
+}
+
+/* The lane axis counts fastest, so that the vectors of a warp lie side by side. */
+static void decode(Gpu *g, uint32_t par, int lane, Expr flat) {
+    ExprPool *p = g->e->exprs;
+    if (lane < 0) {
+        gpu_decode(g->e, g->k, par, flat);
+        return;
+    }
+    uint32_t others = par & ~(1u << lane);
+    Expr n = gpu_vectors(g, (uint32_t)lane);
+    bool alone = expr_is_value(p, gpu_points(g->e, g->k, others), 1);
+    gpu_bind_lanes(g, (uint32_t)lane, emit_expr(g->e, alone ? flat : expr_mod(p, flat, n)));
+    gpu_decode(g->e, g->k, others, expr_div(p, flat, n));
+}
+
 void gpu_point(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
     uint32_t par = g->rows->par;
-    Expr n = gpu_points(e, g->k, par);
+    int lane = choose_lanes(g, par);
+    Expr n = work_of(g, par, lane);
     gpu_launch(g, BLOCK, expr_ceildiv(p, n, expr_const(p, BLOCK)), 0, 0);
     LLVMValueRef first = LLVMBuildMul(e->b, g->block[0], emit_i64(e, BLOCK), "");
     LLVMValueRef at = LLVMBuildAdd(e->b, first, g->tid, "");
@@ -109,7 +152,7 @@ void gpu_point(Gpu *g) {
     emit_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_expr(e, n), ""));
     int64_t lo, hi;
     expr_range(p, n, &lo, &hi);
-    gpu_decode(e, g->k, par, emit_new_sym(e, "point", hi > 0 ? hi - 1 : 0, at));
+    decode(g, par, lane, emit_new_sym(e, "point", hi > 0 ? hi - 1 : 0, at));
     run_passes(g);
     emit_if_end(e, &inside);
 }

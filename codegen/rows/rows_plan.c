@@ -166,7 +166,7 @@ static bool plan_folds(Rows *r, uint32_t *memo) {
             for (uint32_t i = first; i < r->npasses && !is_row_op(o); i++)
                 if (r->pass[i].axes == o->axes && !is_row_op(&r->k->ops[r->pass[i].folds[0]]))
                     p = &r->pass[i];
-            if (p && p->nfolds == 8) p = NULL;
+            if (p && p->nfolds == ROWS_MAX_FOLDS) p = NULL;
             if (!p) p = pass_for(r, o->axes);
             if (!p) return false;
             p->folds[p->nfolds++] = v;
@@ -207,15 +207,10 @@ static bool stride_along(Rows *r, Expr x, uint32_t axis, Expr *stride) {
     return expr_affine(r->e->exprs, x, r->k->axes[axis].sym, stride, &rest);
 }
 
-/* How accesses like lanes along the axis: contiguous good, gathered bad. With the lanes of the
- * widest variant, for the lane axis decides work items. */
+/* How accesses like lanes along the axis: contiguous good, gathered bad. */
 static double access_score(Rows *r, uint32_t axis) {
     Emit *e = r->e;
     double score = 0;
-    uint32_t lanes = e->lanes, lane_sym = e->lane_sym;
-    SymInfo lane = {.name = "lane", .kind = SYM_AXIS, .lo = 0, .hi = e->widest - 1};
-    e->lanes = e->widest;
-    (void)expr_is_sym(e->exprs, expr_sym_new(e->exprs, lane), &e->lane_sym);
     emit_push(e);
     Expr base = emit_new_sym(e, "probe", INT32_MAX, emit_i64(e, 0));
     emit_bind_lanes(e, r->k->axes[axis].sym, base, NULL, true);
@@ -234,8 +229,6 @@ static double access_score(Rows *r, uint32_t axis) {
             score -= w;
     }
     emit_pop(e);
-    e->lanes = lanes;
-    e->lane_sym = lane_sym;
     return score;
 }
 

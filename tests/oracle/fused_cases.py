@@ -147,34 +147,3 @@ for m, k, n in ((1, 16, 33), (17, 9, 50), (5, 40, 96)):
              free={"x": {0: "m"}}, x=f32(m, k), w=w, v=v, const=const)
 both("shared_conv_wv", lambda c: c.op("Mul", c.op("Conv", "x", "w"), c.op("Conv", "x", "v")), free={"x": {0: "b"}},
      x=f32(2, 5, 4, 7), w=f32(33, 5, 1, 1), v=f32(33, 5, 1, 1), const=("v",))
-
-# ---- more reductions in a row than one kernel holds ----------------------------------------------------------
-def chain(c, n, link):
-    y = "x"
-    for i in range(n):
-        y = link(c, y, i)
-    return y
-
-
-def softmax_scaled(c, y, axis, by=7):
-    return c.op("Mul", c.op("Softmax", y, axis=axis), c.add("by", np.float32(by)))
-
-
-for n in (12, 40):
-    for tag, link in (("softmax", lambda c, y, i: softmax_scaled(c, y, 2)), ("softmax_axes", lambda c, y, i: softmax_scaled(c, y, i % 3, 3)),
-                      ("norm", lambda c, y, i: c.op("LayerNormalization", y, "s")),
-                      ("logsumexp", lambda c, y, i: c.op("Abs", c.op("Sub", y, c.op("ReduceLogSumExp", y, c.add("ax", i64(2))))))):
-        both(f"chain_{tag}_{n}", lambda c: chain(c, n, link), free={"x": {0: "a", 1: "b"}}, x=f32(3, 5, 33), s=f32(33), const=("s",))
-
-# ---- extents of 8, half of what the wider instruction set takes ----------------------------------------------
-both("conv8_matmul1", lambda c: c.op("MatMul", c.op("Conv", "x", "w"), "v"), x=f32(1, 8, 5, 16), w=f32(8, 8, 1, 1), v=f32(16, 1), const=("w", "v"))
-def dynamic_quant(c):
-    q, _, z = c.op("DynamicQuantizeLinear", "x", nout=3)
-    return c.op("MatMulInteger", q, "w", z, "k")
-
-
-for n in (8, 24):
-    both(f"dynamic_quant_{n}", dynamic_quant, free={"x": {0: "m"}},
-         x=f32(5, 19), w=u8(19, n), k=np.array(117, np.uint8), const=("w", "k"))
-    both(f"qlinear_fed_zero_{n}", lambda c: c.op("QLinearMatMul", "x", "s", "z", "w", "s", "k", "big", "k"), free={"x": {0: "m"}}, x=u8(6, 19),
-         z=np.array(3, np.uint8), s=np.float32(.1), big=np.float32(4), w=u8(19, n), k=np.array(117, np.uint8), const=("s", "w", "k", "big"))

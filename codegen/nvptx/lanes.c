@@ -1,0 +1,83 @@
+/* Vectors of a thread: which axis its lanes walk and how many they are. Memory is reached in
+ * 16-byte pieces, one per thread and side by side along a warp. */
+#include "codegen/nvptx/gpu.h"
+
+enum { PIECE = 16, MOST_BYTES = 32 }; /* bytes of one access; of a vector of the widest type */
+
+typedef struct Probe {
+    Gpu *g;
+    uint32_t axis;
+    uint32_t near, far;   /* accesses that lie side by side along the axis, and that do not */
+    uint32_t least, most; /* bytes of an element among the near ones */
+} Probe;
+
+static void probe_access(Probe *p, const KOp *o) {
+    Emit *e = p->g->e;
+    Expr stride;
+    uint32_t bytes = (uint32_t)dtype_bytes(p->g->k->params[o->buf].dtype);
+    bool affine = emit_lane_stride(e, o->index, &stride);
+    if (affine && expr_is_value(e->exprs, stride, 0)) return;
+    if (!affine || !expr_is_value(e->exprs, stride, 1)) {
+        p->far++;
+        return;
+    }
+    if (o->mask &&
+        (!emit_lane_stride(e, o->mask, &stride) || !expr_is_value(e->exprs, stride, 0))) {
+        p->far++;
+        return;
+    }
+    p->near++;
+    if (!p->least || bytes < p->least) p->least = bytes;
+    if (bytes > p->most) p->most = bytes;
+}
+
+/* Every access of the kernel with the axis bound to n lanes. False: a value that decides addresses
+ * differs from lane to lane. */
+static bool probe(Probe *p, uint32_t n) {
+    Gpu *g = p->g;
+    Emit *e = g->e;
+    uint32_t sym, was = e->lanes;
+    bool ok = true;
+    e->lanes = n;
+    emit_push(e);
+    Expr base = emit_new_sym(e, "probe", INT32_MAX, emit_i64(e, 0));
+    if (expr_is_sym(e->exprs, base, &sym)) map_put(e->aligned, sym, n);
+    emit_bind_lanes(e, g->k->axes[p->axis].sym, base, NULL, true);
+    for (KVal v = 1; v < g->k->nops && ok; v++) {
+        const KOp *o = &g->k->ops[v];
+        if (!(g->rows->dom[v] >> p->axis & 1)) continue;
+        if (o->op == K_kload || o->op == K_kstore) probe_access(p, o);
+        ok = o->op != K_kbind && o->op != K_katomic;
+    }
+    emit_pop(e);
+    e->lanes = was;
+    return ok;
+}
+
+uint32_t gpu_lanes(Gpu *g, uint32_t axis) {
+    int64_t divisor = expr_divisor(g->e->exprs, g->k->axes[axis].extent);
+    if (g->j->shrink || g->k->serial) return 1;
+    for (uint32_t n = g->e->isa->thread_lanes; n > 1; n /= 2) {
+        if (divisor % n) continue;
+        Probe p = {.g = g, .axis = axis};
+        if (!probe(&p, n) || p.near <= p.far) return 1;
+        if (n * p.least <= PIECE && n * p.most <= MOST_BYTES) return n;
+    }
+    return 1;
+}
+
+void gpu_bind_lanes(Gpu *g, uint32_t axis, LLVMValueRef vector) {
+    Emit *e = g->e;
+    int64_t lo, hi;
+    uint32_t sym;
+    expr_range(e->exprs, g->k->axes[axis].extent, &lo, &hi);
+    LLVMValueRef first = LLVMBuildMul(e->b, vector, emit_i64(e, e->lanes), "");
+    Expr base = emit_new_sym(e, "vector", hi > 0 ? hi - 1 : 0, first);
+    if (expr_is_sym(e->exprs, base, &sym)) map_put(e->aligned, sym, e->lanes);
+    emit_bind_lanes(e, g->k->axes[axis].sym, base, NULL, true);
+}
+
+Expr gpu_vectors(Gpu *g, uint32_t axis) {
+    ExprPool *p = g->e->exprs;
+    return expr_div(p, g->k->axes[axis].extent, expr_const(p, g->e->lanes));
+}

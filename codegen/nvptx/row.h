@@ -1,0 +1,33 @@
+/* What row.c and row_held.c share: a row, its team, and how its elements are dealt out. */
+#ifndef CODEGEN_NVPTX_ROW_H
+#define CODEGEN_NVPTX_ROW_H
+
+#include "codegen/nvptx/gpu.h"
+
+#define ROW_MAX_PIECES 8
+
+typedef struct RowPlan {
+    Team team;
+    int lane;        /* axis of the vectors, or -1: e->lanes is 1 */
+    uint32_t axes;   /* held: what every pass walks */
+    uint32_t pieces; /* held: vectors that each thread keeps */
+} RowPlan;
+
+/* Vectors (or elements) of the row over these axes. */
+Expr row_vectors(const RowPlan *r, uint32_t axes);
+/* In the current scope the row's axes stand at vector number `at`. */
+void row_bind(const RowPlan *r, uint32_t axes, Expr at);
+/* Joins the operand of fold v here into acc; where `live` is off it does not count. */
+void row_fold(const RowPlan *r, KVal v, LLVMValueRef live, LLVMValueRef *acc);
+/* The team's results of a pass's folds become known in the current scope. */
+void row_results(const RowPlan *r, const Pass *p, LLVMValueRef *acc);
+/* Stores of a pass that walks nothing. */
+void row_store_once(const RowPlan *r, const Pass *p);
+
+/* row_held.c. Needs the lanes; chooses team and pieces, or gives false: the row is not of known
+ * length, too long, or walked in different ways. */
+bool row_hold(RowPlan *r);
+void row_run_held(RowPlan *r);
+void row_occupy(const RowPlan *r, uint32_t threads); /* how many blocks should run at once */
+
+#endif

@@ -1,0 +1,170 @@
+/* A row in registers. Every thread takes the same few vectors of it in every pass, in scopes that
+ * live from the first pass to the last: what was loaded or computed for a vector is still there
+ * when the next pass needs it. A row is read once, whatever the number of passes. */
+#include "codegen/nvptx/row.h"
+
+enum {
+    LEAST_TEAM = 4,
+    MOST_TEAM = 1024,
+    FREE_PIECES = 4,  /* vectors of a thread before a larger team pays, inside of a warp */
+    HELD_VALUES = 64, /* elements that a thread may keep of one value */
+    BUSY = 1024,      /* threads that keep a multiprocessor busy */
+    IN_FLIGHT =
+        65536, /* bytes asked for at once by a multiprocessor that has memory's full speed */
+    LEAST_REGISTERS = 40,
+    MOST_THREADS = 2048,
+};
+
+/* An access of its own for every row: what all rows read alike comes from caches. */
+static bool is_own(const Gpu *g, uint32_t axes, KVal v) {
+    return g->k->ops[v].op == K_kload && g->rows->need[v] && g->rows->dom[v] & axes &&
+           g->rows->dom[v] & g->rows->par;
+}
+
+static uint32_t row_loads(const Gpu *g, uint32_t axes) {
+    uint32_t n = 0;
+    for (KVal v = 1; v < g->k->nops; v++) n += is_own(g, axes, v);
+    return n;
+}
+
+/* Threads idle in the last round, in parts of the whole. */
+static double waste(int64_t vectors, uint32_t team, uint32_t pieces) {
+    return 1 - (double)vectors / ((double)team * pieces);
+}
+
+/* The smallest team that holds the row with few vectors each, a larger one while rows are few. */
+static bool choose_team(RowPlan *r, int64_t vectors, uint32_t most, int64_t rows) {
+    uint32_t best = 0;
+    for (uint32_t t = LEAST_TEAM; t <= MOST_TEAM; t *= 2) {
+        uint32_t pieces = (uint32_t)((vectors + t - 1) / t);
+        if (pieces > (t > 32 ? most : FREE_PIECES)) continue;
+        bool busy = rows * t >= (int64_t)r->team.g->m->processors * BUSY || pieces == 1;
+        if (best && (busy || waste(vectors, t, pieces) > 0.25)) break;
+        best = t;
+        r->pieces = pieces;
+        if (busy && waste(vectors, t, pieces) <= 0.125) break;
+    }
+    r->team.size = best;
+    return best != 0;
+}
+
+bool row_hold(RowPlan *r) {
+    Gpu *g = r->team.g;
+    Emit *e = g->e;
+    int64_t vectors;
+    r->axes = 0;
+    for (uint32_t i = 0; i < g->rows->npasses; i++) {
+        const Pass *p = &g->rows->pass[i];
+        if (p->axes && r->axes && p->axes != r->axes) return false;
+        if (p->axes) r->axes = p->axes;
+        for (uint32_t f = 0; f < p->nfolds; f++)
+            if (gpu_fold_width(g, p->folds[f]) == 2) return false;
+    }
+    if (g->k->serial || g->j->shrink || !expr_is_const(e->exprs, row_vectors(r, r->axes), &vectors))
+        return false;
+    uint32_t loads = row_loads(g, r->axes), most = FREE_PIECES;
+    if (loads > 1) most /= 2;
+    if (e->lanes == 1) most = ROW_MAX_PIECES;
+    int64_t rows = gpu_hint(e, gpu_points(e, g->k, g->rows->par));
+    if (choose_team(r, vectors, most, rows)) return true;
+    return choose_team(r, vectors, ROW_MAX_PIECES, rows) && r->pieces * e->lanes <= HELD_VALUES;
+}
+
+/* So many blocks per multiprocessor that enough is asked for at once. */
+void row_occupy(const RowPlan *r, uint32_t threads) {
+    Gpu *g = r->team.g;
+    uint32_t bytes = 0;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        const DType t = g->k->params[g->k->ops[v].buf].dtype;
+        if (is_own(g, r->axes, v)) bytes += (uint32_t)dtype_bytes(t);
+    }
+    bytes *= r->pieces * g->e->lanes * threads;
+    if (g->j->min_blocks || !bytes) return;
+    uint32_t most = g->m->registers / (threads * LEAST_REGISTERS);
+    if (most > MOST_THREADS / threads) most = MOST_THREADS / threads;
+    g->j->min_blocks = (IN_FLIGHT + bytes - 1) / bytes;
+    if (g->j->min_blocks > most) g->j->min_blocks = most;
+}
+
+typedef struct Held {
+    RowPlan *r;
+    EmitScope *scope[ROW_MAX_PIECES];
+    LLVMValueRef live[ROW_MAX_PIECES]; /* NULL: the vector is inside of the row in every thread */
+} Held;
+
+/* Vectors past the end are read again at the end and count for nothing. */
+static void place_piece(Held *h, uint32_t u, int64_t vectors) {
+    RowPlan *r = h->r;
+    Emit *e = r->team.g->e;
+    int64_t first = (int64_t)u * r->team.size;
+    LLVMValueRef at = LLVMBuildAdd(e->b, r->team.rank, emit_i64(e, first), "");
+    EmitScope *outer = e->scope;
+    if (first + r->team.size > vectors) {
+        LLVMValueRef last[2] = {at, emit_i64(e, vectors - 1)};
+        h->live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_i64(e, vectors), "");
+        at = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
+    }
+    h->scope[u] = emit_push(e);
+    row_bind(r, r->axes, emit_new_sym(e, "piece", vectors - 1, at));
+    (void)emit_switch(e, outer);
+}
+
+/* Depends on values that the kernel reads or computes. */
+static bool is_computed(const Gpu *g, Expr x) {
+    for (KVal v = 1; x && v < g->k->nops; v++)
+        if (g->k->ops[v].op == K_kbind && expr_uses(g->e->exprs, x, g->k->ops[v].sym)) return true;
+    return false;
+}
+
+/* All of the row's own is on its way before anything waits for it. */
+static void request(Held *h, uint32_t u) {
+    Gpu *g = h->r->team.g;
+    EmitScope *outer = emit_switch(g->e, h->scope[u]);
+    for (KVal v = 1; v < g->k->nops; v++) {
+        const KOp *o = &g->k->ops[v];
+        if (!is_own(g, h->r->axes, v)) continue;
+        if (o->in[0] && g->k->ops[o->in[0]].op != K_konst) continue;
+        if (!is_computed(g, o->index) && !is_computed(g, o->mask)) (void)emit_value(g->e, v);
+    }
+    (void)emit_switch(g->e, outer);
+}
+
+static void fold_pass(Held *h, const Pass *p) {
+    Gpu *g = h->r->team.g;
+    LLVMValueRef acc[ROWS_MAX_FOLDS * 2];
+    (void)gpu_fold_init(g, p, g->e->lanes, acc);
+    for (uint32_t u = 0; u < h->r->pieces; u++) {
+        EmitScope *outer = emit_switch(g->e, h->scope[u]);
+        for (uint32_t f = 0; f < p->nfolds; f++) row_fold(h->r, p->folds[f], h->live[u], &acc[f]);
+        (void)emit_switch(g->e, outer);
+    }
+    row_results(h->r, p, acc);
+}
+
+static void store_pass(Held *h, const Pass *p) {
+    Emit *e = h->r->team.g->e;
+    for (uint32_t u = 0; u < h->r->pieces; u++) {
+        EmitIf live;
+        EmitScope *outer = emit_switch(e, h->scope[u]);
+        if (h->live[u]) emit_if_begin(e, &live, h->live[u]);
+        for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
+        if (h->live[u]) emit_if_end(e, &live);
+        (void)emit_switch(e, outer);
+    }
+}
+
+void row_run_held(RowPlan *r) {
+    Gpu *g = r->team.g;
+    Held h = {.r = r};
+    int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
+    for (uint32_t u = 0; u < r->pieces; u++) place_piece(&h, u, vectors);
+    for (uint32_t u = 0; u < r->pieces; u++) request(&h, u);
+    for (uint32_t i = 0; i < g->rows->npasses; i++) {
+        const Pass *p = &g->rows->pass[i];
+        if (!p->axes)
+            row_store_once(r, p);
+        else if (p->nfolds)
+            fold_pass(&h, p);
+        if (p->axes && p->nstores) store_pass(&h, p);
+    }
+}

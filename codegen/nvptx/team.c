@@ -1,0 +1,94 @@
+/* Threads that work on one row and join their folds: by shuffles inside of a warp, through shared
+ * memory across the warps of a block. Every thread then knows every fold. */
+#include "codegen/nvptx/gpu.h"
+
+uint32_t gpu_fold_width(const Gpu *g, KVal v) {
+    return g->k->ops[v].fold >= FOLD_argmax ? 2 : 1;
+}
+
+DType gpu_fold_type(const Gpu *g, KVal v) {
+    return (DType)g->k->ops[g->k->ops[v].in[0]].dtype;
+}
+
+uint32_t gpu_fold_init(Gpu *g, const Pass *p, uint32_t lanes, LLVMValueRef *acc) {
+    Emit *e = g->e;
+    uint32_t n = 0;
+    for (uint32_t f = 0; f < p->nfolds; f++) {
+        DType t = gpu_fold_type(g, p->folds[f]);
+        if (gpu_fold_width(g, p->folds[f]) == 2) {
+            acc[n++] = emit_i64(e, -1);
+            acc[n++] = LLVMConstNull(emit_type(e, t));
+        } else {
+            KFold fold = (KFold)g->k->ops[p->folds[f]].fold;
+            acc[n++] = emit_fold_identity(e, fold, t, lanes);
+        }
+    }
+    return n;
+}
+
+/* acc: this thread's part joined with the part of another. */
+static void join(const Team *t, KVal v, LLVMValueRef *acc, LLVMValueRef *other) {
+    Emit *e = t->g->e;
+    KFold fold = (KFold)t->g->k->ops[v].fold;
+    DType type = gpu_fold_type(t->g, v);
+    if (gpu_fold_width(t->g, v) == 2)
+        rows_arg_join(e, fold, type, acc, other);
+    else
+        acc[0] = rows_join(t->g->rows, v)(e, fold, type, acc[0], other[0]);
+}
+
+/* Over groups of `size` neighbouring lanes of a warp. */
+static void join_lanes(const Team *t, KVal v, uint32_t size, LLVMValueRef *acc) {
+    for (uint32_t off = size / 2; off; off /= 2) {
+        LLVMValueRef other[2];
+        for (uint32_t i = 0; i < gpu_fold_width(t->g, v); i++)
+            other[i] = gpu_shuffle(t->g->e, acc[i], off);
+        join(t, v, acc, other);
+    }
+}
+
+static LLVMTypeRef stored_type(Emit *e, LLVMValueRef v) {
+    return LLVMTypeOf(v) == e->i1 ? e->i8 : LLVMTypeOf(v);
+}
+
+static void put(const Team *t, LLVMValueRef slots, LLVMValueRef v) {
+    Emit *e = t->g->e;
+    LLVMTypeRef type = stored_type(e, v);
+    LLVMValueRef warp = LLVMBuildLShr(e->b, t->rank, emit_i64(e, 5), "");
+    if (LLVMTypeOf(v) != type) v = LLVMBuildZExt(e->b, v, type, "");
+    LLVMBuildStore(e->b, v, emit_gep(e, type, slots, warp));
+}
+
+/* The result of warp number (lane mod warps). */
+static LLVMValueRef take(const Team *t, LLVMValueRef slots, LLVMTypeRef own, LLVMTypeRef type) {
+    Emit *e = t->g->e;
+    LLVMValueRef at = LLVMBuildAnd(e->b, t->rank, emit_i64(e, t->size / 32 - 1), "");
+    LLVMValueRef x = LLVMBuildLoad2(e->b, type, emit_gep(e, type, slots, at), "");
+    return own == type ? x : LLVMBuildTrunc(e->b, x, own, "");
+}
+
+/* All folds of a pass meet at one barrier. */
+static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t nacc) {
+    Emit *e = t->g->e;
+    LLVMValueRef slots[ROWS_MAX_FOLDS * 2];
+    for (uint32_t i = 0; i < nacc; i++) {
+        slots[i] = gpu_shared(t->g, stored_type(e, acc[i]), t->size / 32);
+        put(t, slots[i], acc[i]);
+    }
+    gpu_barrier(e);
+    for (uint32_t i = 0; i < nacc; i++)
+        acc[i] = take(t, slots[i], LLVMTypeOf(acc[i]), stored_type(e, acc[i]));
+    for (uint32_t f = 0; f < p->nfolds; f++) {
+        join_lanes(t, p->folds[f], t->size / 32, acc);
+        acc += gpu_fold_width(t->g, p->folds[f]);
+    }
+}
+
+void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc) {
+    uint32_t n = 0;
+    for (uint32_t f = 0; f < p->nfolds; f++) {
+        join_lanes(t, p->folds[f], t->size < 32 ? t->size : 32, acc + n);
+        n += gpu_fold_width(t->g, p->folds[f]);
+    }
+    if (t->size > 32 && n) join_warps(t, p, acc, n);
+}

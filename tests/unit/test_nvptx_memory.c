@@ -1,0 +1,68 @@
+/* Memory-bound kernels of the GPU: how often their PTX reaches memory, and in what pieces. A row
+ * that fits into registers is read once whatever the number of passes; neighbouring elements go
+ * together, 16 bytes at a time, where sizes allow it. */
+#include "codegen/target.h"
+#include "tests/unit/test.h"
+
+static uint32_t count(const char *text, const char *what) {
+    uint32_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++) n++;
+    return n;
+}
+
+typedef struct Want {
+    const char *name, *text;
+    uint32_t wide_loads, loads, wide_stores, stores; /* wide ones are among all */
+} Want;
+
+#define ADD_RELU(n)                                                                                \
+    "kernel k poi i=" n "\n param 0 bf16[" n "]\n param 1 bf16[" n "]\n param 2 bf16[" n           \
+    "] written\n %1 bf16 load p0[i]\n %2 f32 cast %1\n %3 bf16 load p1[i]\n %4 f32 cast %3\n"      \
+    " %5 f32 add %2, %4\n %6 f32 const 0\n %7 f32 max %5, %6\n %8 bf16 cast %7\n"                  \
+    " %9 bf16 store p2[i] %8\nend\n"
+#define SOFTMAX(t, rows, n)                                                                        \
+    "kernel k per i=" rows " ~j=" n "\n param 0 " t "[" rows "*" n "]\n param 1 " t "[" rows "*" n \
+    "] written\n %1 " t " load p0[i*" n " + j]\n %2 f32 cast %1\n %3 f32 reduce max j %2\n"        \
+    " %4 f32 sub %2, %3\n %5 f32 exp %4\n %6 f32 reduce sum j %5\n %7 f32 div %5, %6\n"            \
+    " %8 " t " cast %7\n %9 " t " store p1[i*" n " + j] %8\nend\n"
+
+static const Want wants[] = {
+    {"add, relu", ADD_RELU("16777216"), 2, 2, 1, 1},
+    {"of odd length", ADD_RELU("16777217"), 0, 2, 0, 1},
+    {"too few for vectors", ADD_RELU("4096"), 0, 2, 0, 1},
+    {"softmax by warps", SOFTMAX("bf16", "16384", "768"), 3, 3, 3, 3},
+    {"softmax by blocks", SOFTMAX("bf16", "16384", "4096"), 4, 4, 4, 4},
+    {"softmax in parts of a warp", SOFTMAX("bf16", "65536", "128"), 4, 4, 4, 4},
+    {"softmax with a short end", SOFTMAX("f16", "16384", "1000"), 4, 4, 4, 4},
+    {"softmax of odd length", SOFTMAX("bf16", "16384", "33"), 0, 3, 0, 3},
+};
+
+static void check(const Want *w) {
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    const char *end;
+    Kernel *k = kir_parse(a, p, d, w->text, &end);
+    Schedule s = {.exprs = p};
+    CodeOptions o = {.threads = 1};
+    CodeResult r = {0};
+    if (!CHECK(k != NULL)) return;
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CHECK(codegen_run(target_for(PLAN_cuda), &s, &o, a, d, &r) == GRAPHC_OK);
+    const char *ptx = NULL;
+    for (uint32_t i = 0; i < r.nblobs; i++)
+        if (r.blobs[i].form == CODE_ptx) ptx = r.blobs[i].data;
+    if (CHECK(ptx != NULL)) {
+        int failed = test_failures;
+        CHECK_EQ_I(count(ptx, "ld.global.v4.b32"), w->wide_loads);
+        CHECK_EQ_I(count(ptx, "ld.global"), w->loads);
+        CHECK_EQ_I(count(ptx, "st.global.v4.b32"), w->wide_stores);
+        CHECK_EQ_I(count(ptx, "st.global"), w->stores);
+        if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", w->name);
+    }
+    arena_destroy(a);
+}
+
+TEST_MAIN {
+    for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) check(&wants[i]);
+}
