@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MOST_SCRATCH (1ull << 48) /* bytes of one thread */
+
 bool tensor_bytes(DType t, const int64_t *shape, int32_t rank, uint64_t *bytes) {
     uint64_t n = dtype_bytes(t);
     for (int32_t i = 0; i < rank; i++)
@@ -121,7 +123,7 @@ static void find_ready_slots(graphc_session *s) {
 
 static graphc_status check_pair(graphc_session *s, const PlanCheck *c) {
     const uint8_t *slot = s->ready + s->plan->nsymbols;
-    if (!slot[c->a] || !slot[c->b] || s->slots[c->a] == s->slots[c->b]) return GRAPHC_OK;
+    if (!slot[c->a] || !slot[c->b] || s->wide[c->a] == s->wide[c->b]) return GRAPHC_OK;
     const char *text = plan_str(s->plan, c->text);
     if (s->plan->exprs[c->a].op == PLAN_EX_const && s->slots[c->b] == 0)
         return error_set(session_error(s), GRAPHC_INVALID, "%s: it does not hold", text);
@@ -170,11 +172,14 @@ graphc_status bind_all(graphc_session *s) {
     }
     if (!s->shapes_changed) return GRAPHC_OK;
     s->ran = false; /* sizes of outputs are about to change */
-    plan_eval(s->plan, s->symbols, s->slots, PLAN_STAGE_plan);
+    plan_eval(s->plan, s->symbols, s->wide, s->slots, PLAN_STAGE_plan);
     find_ready_slots(s);
     GC_TRY(check_dims(s));
     GC_TRY(check_pairs(s, PLAN_STAGE_bound));
     GC_TRY(memory_assign(s->memory, s->slots, session_error(s)));
+    if (memory_scratch(s->plan, s->res->target, s->slots) > MOST_SCRATCH)
+        return error_set(session_error(s), GRAPHC_NO_MEMORY,
+                         "the kernels' scratch does not fit into memory");
     gather_dims(s, s->res->target->nprepare, s->res->target->nsteps, false);
     s->shapes_changed = false;
     s->pointers_changed = true;
@@ -183,7 +188,7 @@ graphc_status bind_all(graphc_session *s) {
 
 graphc_status bind_runtime(graphc_session *s) {
     s->loop = 0; /* what its slots rest on may be known now */
-    plan_eval(s->plan, s->symbols, s->slots, PLAN_STAGE_run);
+    plan_eval(s->plan, s->symbols, s->wide, s->slots, PLAN_STAGE_run);
     gather_dims(s, s->res->target->nprepare, s->res->target->nsteps, true);
     if (s->plan->nchecks == 0) return GRAPHC_OK;
     find_ready_slots(s);
@@ -227,7 +232,7 @@ graphc_status bind_iteration(graphc_session *s, uint32_t loop) {
     if (forget_loop_symbols(s, loop)) return bind_runtime(s);
     if (s->loop != loop + 1) find_loop_slots(s, loop);
     for (uint32_t i = 0; i < s->nloop_slots; i++)
-        plan_eval_slot(s->plan, s->symbols, s->slots, s->loop_slots[i]);
+        plan_eval_slot(s->plan, s->symbols, s->wide, s->slots, s->loop_slots[i]);
     gather_dims(s, loop + 1, st->match, true);
     for (uint64_t i = 0; i < s->plan->nchecks; i++) {
         const PlanCheck *c = &s->plan->checks[i];

@@ -66,7 +66,8 @@ static graphc_status measure(MemoryPlan *m, const int64_t *slots, ErrorText e) {
         int64_t n = slots[b[i].bytes];
         if (n < 0 || n > INT64_MAX / 4)
             return error_set(e, GRAPHC_INVALID,
-                             "buffer b%u would have %lld bytes with these shapes", i, (long long)n);
+                             "buffer b%u would have %s%lld bytes with these shapes", i,
+                             n > 0 ? "more than " : "", (long long)(n < 0 ? n : INT64_MAX / 4));
         m->bytes[i] = (uint64_t)n;
     }
     for (uint32_t i = 0; i < m->target->nbuffers; i++) {

@@ -7,8 +7,8 @@
  * pointers, absolute paths or time stamps, so equal compilations give equal bytes.
  *
  * Expressions: `exprs` is evaluated front to back into one 64-bit slot per record; operands have
- * smaller indices. Slot 0 is the constant 0 and doubles as "none". Arithmetic wraps; division and
- * remainder are floored and give 0 for a zero divisor. A slot's stage says when its value is known:
+ * smaller indices. Slot 0 is the constant 0 and doubles as "none". Arithmetic is exact and saturates
+ * where a value leaves 64 bits; division and remainder are floored and give 0 for a zero divisor. A slot's stage says when its value is known:
  * with the plan, when inputs are bound, or while the plan runs (SYM_DATA and SYM_ITER).
  *
  * Trust: plan_parse makes every later access memory-safe whatever the bytes are. It does not make
@@ -301,10 +301,15 @@ uint64_t plan_probe_hash(const void *data, uint64_t length);
 /* Hash of a header and its section table, as PlanHeader.hash. */
 uint64_t plan_header_hash(const PlanHeader *h, const PlanSection *sections);
 
+/* A slot's exact value; `slots` has the nearest that 64 bits hold. Both have nexprs elements. */
+__extension__ typedef __int128 PlanWide;
+
 /* Evaluates slots of stage >= from, given every symbol's value. */
-void plan_eval(const Plan *p, const int64_t *symbols, int64_t *slots, PlanStage from);
+void plan_eval(const Plan *p, const int64_t *symbols, PlanWide *wide, int64_t *slots,
+               PlanStage from);
 /* Evaluates one slot from those it refers to. */
-void plan_eval_slot(const Plan *p, const int64_t *symbols, int64_t *slots, PlanSlot i);
+void plan_eval_slot(const Plan *p, const int64_t *symbols, PlanWide *wide, int64_t *slots,
+                    PlanSlot i);
 
 /* plan.txt: every record, readable. */
 void plan_print(const Plan *p, StrBuf *out);

@@ -164,6 +164,9 @@ static graphc_status check_buffer(const Checker *c, uint32_t i) {
     NEED(b->kind < PLAN_BUF_COUNT, what, i, "unknown kind");
     NEED(b->index < limit[b->kind], what, i, "no such input, output or constant");
     NEED(plan_dtype(b->dtype) != DT_none, what, i, "unknown element type");
+    if (b->kind == PLAN_BUF_input || b->kind == PLAN_BUF_output)
+        NEED(b->dtype == (b->kind == PLAN_BUF_input ? p->inputs : p->outputs)[b->index].dtype, what,
+             i, "its element type is not the tensor's");
     PlanStage latest = b->kind == PLAN_BUF_prepared || b->kind == PLAN_BUF_const ? PLAN_STAGE_plan
                                                                                  : PLAN_STAGE_bound;
     NEED(slot_ok(c, b->bytes, latest) && slot_ok(c, b->alias_offset, latest), what, i, "size");

@@ -205,10 +205,12 @@ static graphc_status resident_fill(Resident *r, const graphc_session_options *o,
     r->mapped = calloc(nc, 1);
     int64_t *symbols = calloc(p->nsymbols + 1, sizeof *symbols);
     if (o->weights_dir && asprintf(&r->weights, "%s/.", o->weights_dir) < 0) r->weights = NULL;
-    bool ok = r->address && r->owned && r->slots && r->files && r->mapped && symbols &&
+    PlanWide *wide = calloc(p->nexprs, sizeof *wide);
+    bool ok = r->address && r->owned && r->slots && wide && r->files && r->mapped && symbols &&
               !r->weights == !o->weights_dir;
-    if (ok) plan_eval(p, symbols, r->slots, PLAN_STAGE_plan);
+    if (ok) plan_eval(p, symbols, wide, r->slots, PLAN_STAGE_plan);
     free(symbols);
+    free(wide);
     if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory to load the plan");
     GC_TRY(r->ops->open(r, o, e));
     GC_TRY(run_prepare_steps(r, o, e));

@@ -58,6 +58,7 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->output_buffer = calloc(p->noutputs + 1, sizeof *s->output_buffer);
     s->symbols = calloc(p->nsymbols + 1, sizeof *s->symbols);
     s->slots = calloc(p->nexprs, sizeof *s->slots);
+    s->wide = calloc(p->nexprs, sizeof *s->wide);
     s->ready = calloc(p->nsymbols + p->nexprs, 1);
     s->address = calloc((size_t)t->nbuffers + 1, sizeof *s->address);
     s->loop_slot = calloc(p->nexprs, 1);
@@ -66,8 +67,8 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->profile = calloc((size_t)t->nsteps + 1, sizeof *s->profile);
     s->memory = memory_create(p, t);
     bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->output_own &&
-              s->output_host && s->output_buffer && s->symbols && s->slots && s->ready &&
-              s->loop_slot && s->loop_slots && s->address && s->trip && s->profile && s->memory &&
+              s->output_host && s->output_buffer && s->symbols && s->slots && s->wide &&
+              s->ready && s->loop_slot && s->loop_slots && s->address && s->trip && s->profile && s->memory &&
               lay_out_steps(s);
     if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
     for (uint64_t i = 0; i < p->nsymbols; i++) s->has_elem |= p->symbols[i].kind == PLAN_SYM_elem;
@@ -147,6 +148,7 @@ void graphc_session_destroy(graphc_session *s) {
     free(s->output_buffer);
     free(s->symbols);
     free(s->slots);
+    free(s->wide);
     free(s->ready);
     free(s->loop_slot);
     free(s->loop_slots);

@@ -123,6 +123,7 @@ struct graphc_session {
     uint32_t *output_buffer;            /* buffer number of each output */
 
     int64_t *symbols, *slots;
+    PlanWide *wide; /* of the slots */
     uint8_t *ready; /* per symbol, then per slot: has a value; used for checks on run-time sizes */
     bool shapes_changed, pointers_changed, has_elem, ran;
 

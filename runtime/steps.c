@@ -10,7 +10,23 @@ Launch steps_launch(const graphc_session *s, uint32_t step) {
                     .slots = s->slots};
 }
 
+/* The bytes that a buffer has, whatever the plan says of a caller's tensor. */
+static uint64_t buffer_bytes(const graphc_session *s, uint32_t buffer) {
+    const PlanBuffer *b = &s->res->buffers[buffer];
+    uint64_t bytes = (uint64_t)s->slots[b->bytes];
+    if (b->kind == PLAN_BUF_const) return s->plan->constants[b->index].length;
+    if (b->kind == PLAN_BUF_input) {
+        const graphc_tensor *t = &s->inputs[b->index];
+        if (!tensor_bytes(plan_dtype(b->dtype), t->shape, t->rank, &bytes)) return 0;
+    }
+    return bytes;
+}
+
 static graphc_status read_scalar(graphc_session *s, uint32_t buffer, void *to, uint64_t bytes) {
+    if (buffer_bytes(s, buffer) < bytes)
+        return error_set(session_error(s), GRAPHC_INVALID,
+                         "not a valid plan: a scalar is read from buffer b%u, which has %llu bytes",
+                         buffer, (unsigned long long)buffer_bytes(s, buffer));
     GC_TRY(s->res->ops->copy(s->lane, to, s->address[buffer], bytes, session_error(s)));
     return s->res->ops->sync(s->lane, session_error(s));
 }

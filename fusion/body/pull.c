@@ -267,7 +267,8 @@ static KVal pull_gather(Body *b, Value v, IdxId idx, Expr mask) {
         o.sym = idx_gather_sym(f, b->g, v, (uint32_t)-src, idx, mask_number(b, mask));
         body_op(b, o);
     }
-    return pull(b, n->in[0], idx_gather(f, b->g, v, idx, mask_number(b, mask)), mask);
+    IdxId from = idx_gather(f, b->g, v, idx, mask_number(b, mask));
+    return pull(b, n->in[0], from, expr_mask_and(f->p, mask, idx_gather_mask(f, v)));
 }
 
 /* --- Any value ---------------------------------------------------------------------------- */

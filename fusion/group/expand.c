@@ -31,7 +31,7 @@ static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_
         fuse_demand(f, g, n->in[-src], idx, USE_point, reads);
         if (use == USE_point) use = USE_data;
     }
-    fuse_demand(f, g, n->in[0], at, use, reads);
+    fuse_demand(f, g, n->in[0], at, use, idx_gather_mask(f, v) ? READ_masked : reads);
 }
 
 void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {

@@ -42,6 +42,19 @@ bool idx_known(const Fuse *f, Value v, Expr extent, Expr *at) {
     return true;
 }
 
+Expr idx_gather_mask(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    const Type *data = graph_type(f->g, n->in[0]);
+    Expr mask = 0;
+    for (uint32_t d = 0; d < data->rank; d++) {
+        int64_t lo, hi;
+        expr_range(f->p, data->dim[d], &lo, &hi);
+        if (n->attr.index.src[d] >= 0 || lo > 0) continue;
+        mask = expr_mask_and(f->p, mask, expr_lt(f->p, expr_const(f->p, 0), data->dim[d]));
+    }
+    return mask;
+}
+
 IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx, uint32_t salt) {
     const Node *n = graph_node(f->g, v);
     const Type *data = graph_type(f->g, n->in[0]);

@@ -77,6 +77,9 @@ IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx);
  * masks bind different values. */
 IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx, uint32_t salt);
 uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx, uint32_t salt);
+/* Where there is something to gather from: an axis may be empty, though then nothing is asked of the
+ * gather unless it stands in a branch that is not taken. 0 = always. */
+Expr idx_gather_mask(const Fuse *f, Value v);
 bool idx_known(const Fuse *f, Value v, Expr extent, Expr *at); /* constant index operand */
 
 /* row.c. Index of the input of reduce v read at idx; the group's row axes run over the folded

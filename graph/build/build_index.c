@@ -56,11 +56,15 @@ static bool positions_in_range(Graph *g, const Type *data, const int8_t *src, co
     return true;
 }
 
-/* Coordinates that are values are clamped, which needs something to clamp to. */
+/* Coordinates that are values are clamped, which needs something to clamp to: the axis has
+ * elements, or nothing is gathered. */
 static bool indexed_axes_hold(Graph *g, const Type *data, const int8_t *src, const Type *out) {
+    ExprPool *p = g->exprs;
+    Expr none = expr_eq(p, type_numel(p, out), expr_const(p, 0));
     for (int d = 0; d < data->rank; d++) {
-        if (src[d] >= 0 || !expr_is_value(g->exprs, data->dim[d], 0)) continue;
-        if (expr_is_value(g->exprs, type_numel(g->exprs, out), 0)) continue;
+        if (src[d] >= 0) continue;
+        Expr some = expr_lt(p, expr_const(p, 0), data->dim[d]);
+        if (expr_is_value(p, some, 1) || build_require(g, expr_max(p, some, none))) continue;
         build_error(g, D_SHAPE, "gather from axis %d of %s, which is empty", d,
                     build_type_text(g, data));
         return false;

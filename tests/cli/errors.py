@@ -162,6 +162,38 @@ with tempfile.TemporaryDirectory() as d:
     for status, *lengths in ((0, 3, 9, 4), (3, 3, 10, 4), (3, 3, -1, 4)):
         np.save("lengths.npy", np.array(lengths))
         run(status, "Range needs" if status else "", "long.plan", "--input", "lengths=lengths.npy")
+
+    # Sizes from shapes and data are exact: what no memory holds is refused, though its product is small modulo 2^64.
+    build.text("full.onnx", """<ir_version: 8, opset_import: ["": 17]> g (int64[2] s) => (float[a, b] y) { y = ConstantOfShape(s) }""")
+    build.text("outer.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[a,1,1] x, float[b,1] u, float[c] w) => (float[a,b,c] y) {
+        p = Mul(x, u)
+        y = Mul(p, w)
+    }""")
+    build.text("pad.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[a,b] x, int64[4] p) => (float[c,d] y) { y = Pad(x, p) }""")
+    build.text("tile.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[a,b] x, int64[2] p) => (float[c,d] y) { y = Tile(x, p) }""")
+    for name, feed in (("full", {"s": [2 ** 33, 2 ** 31]}), ("full", {"s": [2 ** 62, 2 ** 62]}), ("pad", {"p": [2 ** 62, 0, 0, 0]}),
+                       ("tile", {"p": [2 ** 61, 2 ** 61]}), ("tile", {"p": [2 ** 33, 2 ** 31]})):
+        expect(0, "", f"{name}.onnx", "-o", "size.plan")
+        for k, v in feed.items():
+            np.save(f"{k}.npy", np.array(v))
+            run(3, "would have more than", "size.plan", "--input", f"{k}={k}.npy")
+    expect(0, "", "outer.onnx", "-o", "size.plan")
+    run(3, "would have more than", "size.plan", "--dim", "a=2097152", "--dim", "b=2097152", "--dim", "c=1048576")
+
+    # Nothing is gathered from an axis that is empty, and labels are as many as rows.
+    build.text("gather.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[a] x, int64[k] i) => (float[k] y) { y = Gather(x, i) }""")
+    build.text("grid.onnx", """<ir_version: 10, opset_import: ["": 20]> g (float[1,1,a,2] x, float[1,2,4,2] g) => (float[1,1,2,4] y) { y = GridSample(x, g) }""")
+    for name, op in (("gather", "Gather"), ("grid", "GridSample")):
+        expect(0, "", f"{name}.onnx", "-o", "empty.plan", "--dim", "a=0..5")
+        run(3, f"{op} needs", "empty.plan", "--dim", "a=0", *(["--dim", "k=3"] if op == "Gather" else []))
+        run(0, "", "empty.plan", "--dim", "a=1", *(["--dim", "k=3"] if op == "Gather" else []))
+    build.text("loss.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[n,3] x, int64[m] t) => (float z) { z = SoftmaxCrossEntropyLoss(x, t) }""")
+    expect(0, "m == n", "loss.onnx", "-o", "loss.plan")
+    np.save("labels.npy", np.array([0, 1]))
+    np.save("scores.npy", np.ones((3, 3), np.float32))
+    run(3, "the shapes give 2 and 3", "loss.plan", "--input", "t=labels.npy", "--input", "x=scores.npy")
+    np.save("x.npy", np.zeros((4, 32), np.float32))
+    run(0, "", "mlp.plan", "--input", "x=x.npy")
     old = open("out/y.npy", "rb")
     first = old.read()
     np.save("x.npy", np.ones((5, 32), np.float32))

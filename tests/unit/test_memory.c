@@ -41,13 +41,14 @@ TEST_MAIN {
     static PlanBuffer buffers[BUFFERS];
     static PlanExpr exprs[BUFFERS + 1];
     static int64_t slots[BUFFERS + 1];
+    static PlanWide wide[BUFFERS + 1];
     static uint8_t stage[BUFFERS + 1];
     double worst = 1;
     for (int round = 0; round < 50; round++) {
         fill(buffers, exprs);
         Plan p = {.buffers = buffers, .exprs = exprs, .nexprs = BUFFERS + 1, .stage = stage};
         PlanTarget t = {.nbuffers = BUFFERS, .nsteps = STEPS};
-        plan_eval(&p, slots, slots, PLAN_STAGE_plan);
+        plan_eval(&p, slots, wide, slots, PLAN_STAGE_plan);
         MemoryPlan *m = memory_create(&p, &t);
         if (!CHECK(m && memory_assign(m, slots, (ErrorText){0}) == GRAPHC_OK)) return;
         CHECK(memory_arena(m) >= memory_live(m));

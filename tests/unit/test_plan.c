@@ -67,8 +67,10 @@ static void test_hostile(const Sample *s) {
                     plan_print(&plan, &text);
                     arena_destroy(a);
                     int64_t *slots = calloc(plan.nexprs, sizeof *slots);
+                    PlanWide *wide = calloc(plan.nexprs, sizeof *wide);
                     int64_t symbols[8] = {3, 3, 3, 3};
-                    plan_eval(&plan, symbols, slots, PLAN_STAGE_plan);
+                    plan_eval(&plan, symbols, wide, slots, PLAN_STAGE_plan);
+                    free(wide);
                     MemoryPlan *m = memory_create(&plan, &plan.targets[0]);
                     if (memory_assign(m, slots, (ErrorText){0}) == GRAPHC_OK)
                         CHECK(memory_arena(m) >= memory_live(m));

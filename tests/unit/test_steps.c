@@ -35,7 +35,8 @@ static void control(Schedule *s, Arena *a, StepKind kind, uint32_t match, uint32
     vec_push(a, &s->steps, st);
 }
 
-static Sample make(void) {
+/* bare: the condition has room for batch - 1 values, so for none where batch is 1. */
+static Sample make(bool bare) {
     Sample out = {.arena = arena_create()};
     Arena *a = out.arena;
     ExprPool *p = expr_pool_create(a);
@@ -53,7 +54,7 @@ static Sample make(void) {
     s->graph = g;
     s->exprs = p;
     uint32_t by = sample_buffer(s, a, BUF_output, DT_i64, one, 0, 0);
-    uint32_t more = sample_buffer(s, a, BUF_temp, DT_bool, one, 0, 0);
+    uint32_t more = sample_buffer(s, a, BUF_temp, DT_bool, bare ? expr_addi(p, eb, -1) : one, 0, 0);
     uint32_t odd = sample_buffer(s, a, BUF_temp, DT_bool, one, 0, 0);
     Kernel *add = sample_kernel(a, "poi_add", 1, 1);
     sample_step(s, &code, a, sample_kernel(a, "poi_start", 2, 3), (uint32_t[]){by, more},
@@ -90,10 +91,33 @@ static int64_t expected(int64_t batch) {
     return y;
 }
 
+/* A plan may not read a condition or a trip count out of less memory than that takes. */
+static void test_small_scalar(void) {
+    char why[256] = "";
+    float x[1] = {0};
+    Sample sample = make(true);
+    graphc_plan *p = NULL;
+    graphc_session *s = NULL;
+    graphc_tensor t = {
+        .data = x, .device = GRAPHC_CPU, .dtype = {2, 32, 1}, .rank = 1, .shape = {1}};
+    if (!CHECK(sample.bytes &&
+               graphc_plan_load_memory(sample.bytes, sample.size, NULL, &p, why, sizeof why) ==
+                   GRAPHC_OK &&
+               graphc_session_create(p, NULL, &s, why, sizeof why) == GRAPHC_OK))
+        return;
+    CHECK_EQ_I(graphc_bind_input(s, 0, &t), GRAPHC_OK);
+    CHECK_EQ_I(graphc_run(s), GRAPHC_INVALID);
+    CHECK(strstr(graphc_session_error(s), "a scalar is read from buffer"));
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+    arena_destroy(sample.arena);
+}
+
 TEST_MAIN {
     char why[256] = "";
     float x[64] = {0};
-    Sample sample = make();
+    test_small_scalar();
+    Sample sample = make(false);
     graphc_plan *p = NULL;
     graphc_session *s = NULL;
     (void)sample_make;

@@ -42,9 +42,10 @@ graphc_status planview_open(Cli *c, const char *path, PlanView *v) {
     }
     v->symbols = ARENA_ARRAY(c->arena, int64_t, v->plan.nsymbols + 1);
     v->slots = ARENA_ARRAY(c->arena, int64_t, v->plan.nexprs + 1);
+    PlanWide *wide = ARENA_ARRAY(c->arena, PlanWide, v->plan.nexprs + 1);
     for (uint64_t i = 0; i < v->plan.nsymbols; i++)
         v->symbols[i] = symbol_value(c, v, &v->plan.symbols[i]);
-    plan_eval(&v->plan, v->symbols, v->slots, PLAN_STAGE_plan);
+    plan_eval(&v->plan, v->symbols, wide, v->slots, PLAN_STAGE_plan);
     return GRAPHC_OK;
 }
 

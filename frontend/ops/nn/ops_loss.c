@@ -35,6 +35,8 @@ static bool reduce_loss(Lower *l, Value log_prob, Value labels, Value *out) {
     if (v_rank(g, log_prob) != v_rank(g, labels) + 1 || v_rank(g, log_prob) < 2)
         return lower_error(l, D_SHAPE, "scores of rank %d, labels of rank %d", v_rank(g, log_prob),
                            v_rank(g, labels));
+    for (int i = 0; i < v_rank(g, labels); i++)
+        lower_assume(l, v_dim(g, labels, i), v_dim(g, log_prob, i ? i + 1 : 0));
     if (!lower_vector(l, 2, v_dim(g, log_prob, 1))) return false;
     Value w = label_weights(l, labels, v_dtype(g, log_prob));
     Value loss = v_neg(g, pick_class(g, log_prob, labels));
