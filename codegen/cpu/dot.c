@@ -85,7 +85,8 @@ static bool epilogue_is_small(Dot *d) {
     for (KVal v = 1; v < d->k->nops; v++) {
         const KOp *o = &d->k->ops[v];
         if (!(d->e->domains[v] & d->t->n) || (d->e->domains[v] & d->t->k)) continue;
-        ops += o->op < OP_COUNT && op_has_flag((Op)o->op, 'E') ? 25 : 1;
+        if (o->op < OP_COUNT && op_is_long((Op)o->op)) return false;
+        ops++;
     }
     /* Every number of rows gets its own copy: where M is not known they are many, and worth it only
      * if the sums are short. */

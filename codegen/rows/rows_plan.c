@@ -80,18 +80,17 @@ static bool *cone_of_pass(const Rows *r, const Pass *p) {
     return cone;
 }
 
-static uint32_t op_cost(const KOp *o) {
+static double op_cost(const KOp *o) {
     if (o->op == K_kreduce) return 64;
-    if (o->op >= OP_COUNT) return o->op == K_kload ? 2 : 0;
-    if (op_has_flag((Op)o->op, 'E')) return 16;
-    return o->op == OP_div || o->op == OP_sqrt || o->op == OP_rsqrt || o->op == OP_recip ? 5 : 1;
+    if (o->op == K_kload) return 2;
+    return o->op < OP_COUNT ? (double)op_info[o->op].cost : 0;
 }
 
 uint32_t rows_cost(const Rows *r, const bool *cone) {
-    uint32_t c = 0;
+    double c = 0;
     for (KVal v = 1; v < r->k->nops; v++)
         if (cone[v]) c += op_cost(&r->k->ops[v]);
-    return c;
+    return (uint32_t)c;
 }
 
 /* --- Passes ------------------------------------------------------------------------------- */

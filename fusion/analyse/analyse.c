@@ -111,14 +111,8 @@ static bool is_boundary(const Fuse *f, Value v) {
 }
 
 static double own_flops(const Node *n) {
-    OpClass c = op_info[n->op].cls;
-    if (n->op == OP_cast) return 0.5;
-    if (n->op == OP_gather) return 1;
-    if (n->op == OP_concat) return (double)n->nin - 1;
-    if (c == OPC_RANDOM) return 20;
-    if (c != OPC_MAP) return n->op == OP_pad ? 1 : 0;
-    if (n->op == OP_div || n->op == OP_sqrt || n->op == OP_rsqrt || n->op == OP_recip) return 4;
-    return op_has_flag((Op)n->op, 'E') ? 12 : 1;
+    double cost = (double)op_info[n->op].cost;
+    return n->op == OP_concat ? cost * ((double)n->nin - 1) : cost;
 }
 
 static void estimate(Fuse *f, Value v) {

@@ -11,8 +11,7 @@ static Expr domain_count(const Body *b, uint32_t dom) {
 
 static double op_flops(const KOp *o) {
     if (o->op == K_kreduce) return 1;
-    if (o->op >= OP_COUNT || o->op == OP_cast || o->op == OP_bitcast) return 0;
-    return op_has_flag((Op)o->op, 'E') ? 10 : 1;
+    return o->op < OP_COUNT ? (double)op_info[o->op].cost : 0;
 }
 
 void body_traffic(Body *b) {

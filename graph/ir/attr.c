@@ -23,7 +23,7 @@ enum { NFIELDS = sizeof fields / sizeof *fields };
 
 const AttrField *attr_fields(Op op, uint32_t *n) {
     static const uint8_t list[OP_COUNT] = {
-#define CORE_OP(name, cls, arity, dt, domain, flags, attr) [OP_##name] = AT_##attr,
+#define CORE_OP(name, cls, arity, dt, domain, flags, cost, attr) [OP_##name] = AT_##attr,
 #include "graph/ir/core_ops.def"
 #undef CORE_OP
     };

@@ -5,8 +5,8 @@
 
 const OpInfo op_info[OP_COUNT] = {
     [OP_none] = {.name = "none", .domain = "", .flags = ""},
-#define CORE_OP(name, cls, arity, dt, domain, flags, attr)                                         \
-    [OP_##name] = {#name, OPC_##cls, arity, #dt[0], domain, flags},
+#define CORE_OP(name, cls, arity, dt, domain, flags, cost, attr)                                   \
+    [OP_##name] = {#name, OPC_##cls, arity, #dt[0], domain, flags, cost},
 #include "graph/ir/core_ops.def"
 #undef CORE_OP
 };

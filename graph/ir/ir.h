@@ -18,7 +18,7 @@ typedef uint32_t Value; /* 0 = none */
 
 typedef enum Op {
     OP_none = 0,
-#define CORE_OP(name, cls, arity, dt, domain, flags, attr) OP_##name,
+#define CORE_OP(name, cls, arity, dt, domain, flags, cost, attr) OP_##name,
 #include "graph/ir/core_ops.def"
 #undef CORE_OP
     OP_COUNT
@@ -35,9 +35,14 @@ typedef struct OpInfo {
     int8_t arity;
     char dtype_rule;
     const char *domain, *flags;
+    float cost;
 } OpInfo;
 extern const OpInfo op_info[OP_COUNT];
 bool op_has_flag(Op op, char flag);
+/* A function that takes a page of code, as exp and tanh do. */
+static inline bool op_is_long(Op op) {
+    return op_info[op].cost >= 10;
+}
 
 typedef struct Type {
     DType dtype;
