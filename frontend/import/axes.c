@@ -1,5 +1,5 @@
 #include "frontend/import/axes.h"
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 #include "frontend/import/import_impl.h"
 
 Expr axes_product(ExprPool *p, const Expr *dim, int from, int to) {

@@ -3,7 +3,7 @@
 #ifndef FRONTEND_AXES_H
 #define FRONTEND_AXES_H
 
-#include "frontend/ops/onnx_op.h"
+#include "frontend/import/onnx_op.h"
 
 /* What the axes do to the shape. With it, axes that are fed at run time are narrowed down by the
  * declared output shape. */

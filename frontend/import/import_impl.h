@@ -1,10 +1,10 @@
 /* The importer's own types, shared by its files and by the lowerings that handle more than tensors
- * (sequences, optionals). Lowerings of ordinary operators include frontend/onnx_op.h only. */
+ * (sequences, optionals). Lowerings of ordinary operators include frontend/import/onnx_op.h only. */
 #ifndef FRONTEND_IMPORT_IMPL_H
 #define FRONTEND_IMPORT_IMPL_H
 
 #include "frontend/import/import.h"
-#include "frontend/ops/onnx_op.h"
+#include "frontend/import/onnx_op.h"
 #include "frontend/import/prescan.h"
 #include "graph/pass/value_bounds.h"
 #include "onnx.pb-c.h"

@@ -1,4 +1,4 @@
-/* What a lowering reads of its node (frontend/onnx_op.h): attributes, and the checks that a row
+/* What a lowering reads of its node (frontend/import/onnx_op.h): attributes, and the checks that a row
  * cannot state. */
 #include "frontend/import/import_impl.h"
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* Numbers that fix shapes, as lowerings ask for them (frontend/onnx_op.h): constants, expressions
+/* Numbers that fix shapes, as lowerings ask for them (frontend/import/onnx_op.h): constants, expressions
  * over sizes, elements that are fed, and what only a kernel can find out but something bounds. */
 #include "frontend/import/axes.h"
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 #include "frontend/import/import_impl.h"
 #include <string.h>
 

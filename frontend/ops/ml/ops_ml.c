@@ -1,5 +1,5 @@
 /* Operators of ai.onnx.ml that work on numbers. */
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 #include <math.h>
 
 static bool lower_binarizer(Lower *l) {

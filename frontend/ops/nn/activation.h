@@ -2,7 +2,7 @@
 #ifndef FRONTEND_ACTIVATION_H
 #define FRONTEND_ACTIVATION_H
 
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 
 typedef struct Activation {
     const char *name;

@@ -2,7 +2,7 @@
 #ifndef FRONTEND_ATTENTION_H
 #define FRONTEND_ATTENTION_H
 
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 
 /* scores = dot(q, k^T) * scale; softcap; + bias; select(keep, ., -inf); softmax; dot with v.
  * Fewer heads in k and v than in q are repeated by views. Computed in f32 for the 16-bit types. */

@@ -2,7 +2,7 @@
 #ifndef FRONTEND_NN_H
 #define FRONTEND_NN_H
 
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 
 /* Spatial parameters of a sliding window over axes 2.. of an NC... tensor. */
 typedef struct Window {

@@ -2,7 +2,7 @@
 #ifndef FRONTEND_NORM_H
 #define FRONTEND_NORM_H
 
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 
 typedef struct Norm {
     Value y;       /* in x's type */

@@ -1,5 +1,5 @@
 /* Losses over classes: scores [N, C, d...], labels [N, d...]. */
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 
 /* x[n, labels[n, d..], d..] */
 static Value pick_class(Graph *g, Value x, Value labels) {

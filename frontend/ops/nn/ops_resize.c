@@ -1,7 +1,7 @@
 /* Resize and Upsample, one axis after the other. Source positions and weights are written as iota
  * formulas in f64: they fold to constants where sizes are numbers and run as tiny kernels where
  * they are symbols. */
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 #include <math.h>
 #include <string.h>
 

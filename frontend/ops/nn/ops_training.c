@@ -1,6 +1,6 @@
 /* Optimizer steps of ai.onnx.preview.training. Inputs and outputs come in groups of equal size: all
  * X, then all gradients, then all states. */
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 
 typedef struct Step {
     Lower *l;

@@ -3,7 +3,7 @@
 #ifndef FRONTEND_RECURRENCE_H
 #define FRONTEND_RECURRENCE_H
 
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 
 enum { RECURRENCE_STATES = 2, RECURRENCE_INPUTS = 8 };
 

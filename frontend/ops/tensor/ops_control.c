@@ -1,7 +1,7 @@
 /* If, Loop and Scan. What is decided at compile time is inlined: the branch of a known condition,
  * the iterations of a short loop. The rest becomes the core ops `if` and `loop`. A loop that counts
  * up to a limit has a known number of iterations, and what it appends to a sequence is stacked. */
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 #include "frontend/import/import_impl.h"
 
 enum { UNROLL_LIMIT = 64 };

@@ -1,6 +1,6 @@
 /* Einsum: operands are contracted from left to right; each contraction is one batched dot, or an
  * element-wise product where nothing is summed. */
-#include "frontend/ops/onnx_op.h"
+#include "frontend/import/onnx_op.h"
 #include <ctype.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Operators with data-dependent addresses, padding and ordering. */
 #include "frontend/import/axes.h"
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 #include <string.h>
 
 /* The value of an axis that may be fed at run time, for operators whose result has the input's

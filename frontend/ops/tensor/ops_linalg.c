@@ -1,5 +1,5 @@
 /* Matrix products and determinants. Einsum has a file of its own. */
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 
 static bool lower_matmul(Lower *l) {
     lower_out(

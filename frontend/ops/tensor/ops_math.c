@@ -1,5 +1,5 @@
 /* Element-wise arithmetic, comparison, logic, bits and casts. */
-#include "frontend/ops/onnx_op.h"
+#include "frontend/import/onnx_op.h"
 #include <string.h>
 
 typedef struct NamedOp {

@@ -1,7 +1,7 @@
 /* Operators whose result's size depends on values: OP_compact finds how many elements there are,
  * and the size becomes a symbol. */
 #include "frontend/import/axes.h"
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 
 #define MAX_SORT_COLUMNS 64
 

@@ -1,7 +1,7 @@
 /* Sequences and optionals as compile-time lists: their lengths and positions must be constants, so
  * nothing of them remains in the graph. What a loop appends to is stacked instead. */
 #include "frontend/import/axes.h"
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 #include "frontend/import/import_impl.h"
 #include <string.h>
 

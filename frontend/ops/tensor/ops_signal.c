@@ -1,7 +1,7 @@
 /* Fourier transforms and what goes with them. A transform is a product with matrices of cosines and
  * sines, which suits the sizes that models use. */
 #include "frontend/import/axes.h"
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 #include "frontend/import/import_impl.h"
 #include <string.h>
 

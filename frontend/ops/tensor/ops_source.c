@@ -1,5 +1,5 @@
 /* Operators that make tensors: constants, ranges, masks by position, random numbers. */
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 #include "frontend/import/import_impl.h"
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef FRONTEND_QUANT_H
 #define FRONTEND_QUANT_H
 
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 
 /* One parameter per block of `block` elements along `axis`: each repeated, cut to `size`. */
 Value quant_spread_blocks(Graph *g, Value p, Expr size, int axis, int64_t block);

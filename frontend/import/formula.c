@@ -1,4 +1,4 @@
-#include "frontend/ops/tensor/formula.h"
+#include "frontend/import/formula.h"
 #include <math.h>
 
 bool v_dim_const(const Graph *g, Value x, int axis, int64_t *n) {

@@ -26,7 +26,7 @@ typedef struct OnnxOp {
     bool (*lower)(Lower *l); /* false after reporting with lower_error */
 } OnnxOp;
 
-/* All families, NULL-terminated: the only list of them (frontend/onnx_ops.c). */
+/* All families, NULL-terminated: the only list of them (frontend/ops/onnx_ops.c). */
 extern const OnnxOp *const onnx_op_families[];
 const OnnxOp *onnx_op_find(const char *domain, const char *name, int opset);
 

@@ -3,7 +3,7 @@
 #ifndef FRONTEND_FORMULA_H
 #define FRONTEND_FORMULA_H
 
-#include "frontend/ops/onnx_op.h"
+#include "frontend/import/onnx_op.h"
 
 static inline Value v_add(Graph *g, Value x, Value y) {
     return build_binary(g, OP_add, x, y);
