@@ -18,14 +18,12 @@ bool fuse_is_depthwise(const Fuse *f, Value v) {
 }
 
 bool special_is(const Fuse *f, Value v) {
-    switch (graph_node(f->g, v)->op) {
-    case OP_cumsum:
-    case OP_cumprod:
-    case OP_argsort:
-    case OP_compact:
-    case OP_scatter:
-    case OP_loop:
-    case OP_if: return true;
+    Op op = (Op)graph_node(f->g, v)->op;
+    switch (op_info[op].cls) {
+    case OPC_SCAN:
+    case OPC_SORT: return true;
+    case OPC_INDEX: return op != OP_gather;
+    case OPC_CONTROL: return op != OP_proj;
     default: return false;
     }
 }

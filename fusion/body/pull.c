@@ -146,14 +146,11 @@ static KVal pull_view(Body *b, Value v, IdxId idx, Expr mask) {
 /* --- Reductions and contractions ---------------------------------------------------------- */
 
 static KFold fold_of(const Node *n) {
-    switch (n->op) {
-    case OP_reduce_sum: return FOLD_sum;
-    case OP_reduce_prod: return FOLD_prod;
-    case OP_reduce_max: return FOLD_max;
-    case OP_reduce_min: return FOLD_min;
-    case OP_argmax: return n->attr.reduce.last ? FOLD_argmax_last : FOLD_argmax;
-    default: return n->attr.reduce.last ? FOLD_argmin_last : FOLD_argmin;
-    }
+    Op join = op_join((Op)n->op);
+    bool last = n->attr.reduce.last;
+    if (join) return kir_fold(join);
+    return n->op == OP_argmax ? (last ? FOLD_argmax_last : FOLD_argmax)
+                              : (last ? FOLD_argmin_last : FOLD_argmin);
 }
 
 static KVal reduce_op(Body *b, DType t, KFold fold, KVal x, uint32_t axes) {

@@ -168,6 +168,8 @@ typedef struct Kernel {
 
 extern const char *const kir_kind_name[];
 
+KFold kir_fold(Op join); /* the fold in which that op joins two values */
+
 /* The parameter that a kcompact writes the count to: the one after its positions. */
 static inline uint32_t kir_count_param(const KOp *compact) {
     return compact->buf + 1;

@@ -29,6 +29,23 @@ uint32_t kir_op_arity(uint32_t op) {
     return op > 0 && op < OP_COUNT && op_info[op].arity > 0 ? (uint32_t)op_info[op].arity : 0;
 }
 
+static const uint8_t joins[FOLD_COUNT] = {
+#define X(name, join) join,
+    KIR_FOLDS(X)
+#undef X
+};
+
+KFold kir_fold(Op join) {
+    uint32_t f = 0;
+    while (f < FOLD_COUNT && joins[f] != join) f++;
+    GC_ASSERT(join && f < FOLD_COUNT);
+    return (KFold)f;
+}
+
+Op kir_join(KFold fold) {
+    return (Op)joins[fold];
+}
+
 int kir_axis_of(const Kernel *k, uint32_t sym) {
     for (uint32_t i = 0; i < k->naxes; i++)
         if (k->axes[i].sym == sym) return (int)i;

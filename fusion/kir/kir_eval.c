@@ -67,12 +67,7 @@ static void eval_load(Interp *c, const KOp *o, EvalScalar *out) {
 }
 
 static EvalScalar eval_join(DType t, KFold fold, EvalScalar a, EvalScalar b) {
-    static const uint8_t op[] = {
-#define X(name, join) join,
-        KIR_FOLDS(X)
-#undef X
-    };
-    return eval_scalar((Op)op[fold], t, t, (EvalScalar[]){a, b, {0}});
+    return eval_scalar(kir_join(fold), t, t, (EvalScalar[]){a, b, {0}});
 }
 
 static EvalScalar join_mode(DType t, ScatterMode mode, EvalScalar a, EvalScalar b) {

@@ -28,6 +28,7 @@ static inline bool kir_role_is_value(const KRole *r) {
     return r->kind == KR_VALUE || r->kind == KR_EACH;
 }
 
+Op kir_join(KFold fold); /* OP_none where the fold gives a position */
 const char *kir_op_name(uint32_t op); /* MAP ops by their core name, the others without the k */
 uint32_t kir_op_arity(uint32_t op);   /* most operands it takes */
 int kir_axis_of(const Kernel *k, uint32_t sym); /* axis number or -1 */

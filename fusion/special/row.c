@@ -34,13 +34,13 @@ void row_lower(Body *b, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
     KVal x = pull(b, n->in[0], idx, 0);
     b->k->kind = KERNEL_tem;
-    if (n->op == OP_argsort) {
+    if (op_info[n->op].cls == OPC_SORT) {
         b->k->tem = TEM_sort;
         x = body_op(b, row_op(b, n, K_ksort, DT_i64, x));
     } else {
         b->k->tem = TEM_scan;
         KOp o = row_op(b, n, K_kscan, (DType)b->ops.v[x].dtype, x);
-        o.fold = n->op == OP_cumsum ? FOLD_sum : FOLD_prod;
+        o.fold = (uint8_t)kir_fold(op_join((Op)n->op));
         x = body_op(b, o);
     }
     body_store(b, n->type.dtype, x, f->v[v].buf - 1, home_index(f, b->g, v, idx), 0);

@@ -8,8 +8,10 @@ void special_root(Fuse *f, Value v) {
     case OP_if: control_root(f, v); break;
     case OP_scatter: scatter_root(f, v); break;
     case OP_compact: row_root(f, v, GROUP_compact, 0); break;
-    case OP_argsort: row_root(f, v, GROUP_sort, (uint32_t)n->attr.scan.axis); break;
-    default: row_root(f, v, GROUP_scan, (uint32_t)n->attr.scan.axis); break;
+    default: {
+        bool sort = op_info[n->op].cls == OPC_SORT;
+        row_root(f, v, sort ? GROUP_sort : GROUP_scan, (uint32_t)n->attr.scan.axis);
+    }
     }
 }
 

@@ -239,18 +239,18 @@ static bool eval_window(Eval *e, const Graph *g, const Node *n, const Tensor *in
     return true;
 }
 
-static const EvalFn eval_fns[OP_COUNT] = {
-    [OP_const] = eval_const,        [OP_exprs] = eval_exprs,       [OP_iota] = eval_iota,
-    [OP_uniform] = eval_random,     [OP_reshape] = eval_reshape,   [OP_permute] = eval_permute,
-    [OP_expand] = eval_expand,      [OP_slice] = eval_slice,       [OP_pad] = eval_pad,
-    [OP_concat] = eval_concat,      [OP_window] = eval_window,     [OP_reduce_sum] = eval_reduce,
-    [OP_reduce_prod] = eval_reduce, [OP_reduce_max] = eval_reduce, [OP_reduce_min] = eval_reduce,
-    [OP_argmax] = eval_arg_reduce,  [OP_argmin] = eval_arg_reduce, [OP_cumsum] = eval_cumulate,
-    [OP_cumprod] = eval_cumulate,   [OP_argsort] = eval_argsort,   [OP_dot] = eval_dot,
-    [OP_conv] = eval_conv,          [OP_gather] = eval_gather,     [OP_scatter] = eval_scatter,
-    [OP_compact] = eval_compact,
-};
-
 EvalFn eval_fn(Op op) {
-    return op_info[op].cls == OPC_MAP ? eval_map : eval_fns[op];
+    static const EvalFn by_op[OP_COUNT] = {
+        [OP_const] = eval_const,     [OP_exprs] = eval_exprs,       [OP_iota] = eval_iota,
+        [OP_reshape] = eval_reshape, [OP_permute] = eval_permute,   [OP_expand] = eval_expand,
+        [OP_slice] = eval_slice,     [OP_pad] = eval_pad,           [OP_concat] = eval_concat,
+        [OP_window] = eval_window,   [OP_argmax] = eval_arg_reduce, [OP_argmin] = eval_arg_reduce,
+        [OP_dot] = eval_dot,         [OP_conv] = eval_conv,         [OP_gather] = eval_gather,
+        [OP_scatter] = eval_scatter, [OP_compact] = eval_compact,
+    };
+    static const EvalFn by_class[] = {
+        [OPC_MAP] = eval_map,      [OPC_REDUCE] = eval_reduce, [OPC_SCAN] = eval_cumulate,
+        [OPC_SORT] = eval_argsort, [OPC_RANDOM] = eval_random, [OPC_CONTROL] = NULL,
+    };
+    return by_op[op] ? by_op[op] : by_class[op_info[op].cls];
 }

@@ -5,17 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static Op fold_op(Op reduce) {
-    switch (reduce) {
-    case OP_reduce_sum:
-    case OP_cumsum: return OP_add;
-    case OP_reduce_prod:
-    case OP_cumprod: return OP_mul;
-    case OP_reduce_max: return OP_max;
-    default: return OP_min;
-    }
-}
-
 /* The value that folding nothing gives. */
 static EvalScalar neutral(Op fold, DType t) {
     if (dtype_is_float(t))
@@ -68,7 +57,7 @@ bool eval_reduce(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tenso
     if (!eval_alloc(e, out)) return false;
     if (eval_numel(out) == 0) return true;
     DType t = graph_type(g, n->in[0])->dtype;
-    Op fold = fold_op((Op)n->op);
+    Op fold = op_join((Op)n->op);
     Walk kept, folded;
     split_axes(&in[0], n->attr.reduce.axes, &kept, &folded);
     int inner =
@@ -120,7 +109,7 @@ bool eval_cumulate(Eval *e, const Graph *g, const Node *n, const Tensor *in, Ten
     if (!eval_alloc(e, out)) return false;
     if (eval_numel(out) == 0) return true;
     DType t = graph_type(g, n->in[0])->dtype;
-    Op fold = fold_op((Op)n->op);
+    Op fold = op_join((Op)n->op);
     int axis = n->attr.scan.axis;
     Walk kept, line;
     split_axes(&in[0], 1u << axis, &kept, &line);

@@ -17,6 +17,19 @@ bool op_has_flag(Op op, char flag) {
     return strchr(op_info[op].flags, flag) != NULL;
 }
 
+Op op_join(Op op) {
+    static const struct {
+        uint8_t join, over, along;
+    } fold[] = {
+#define X(join, over, along) {OP_##join, OP_##over, OP_##along},
+        GRAPH_FOLDS(X)
+#undef X
+    };
+    for (size_t i = 0; op && i < sizeof fold / sizeof *fold; i++)
+        if (fold[i].over == op || fold[i].along == op) return (Op)fold[i].join;
+    return OP_none;
+}
+
 Graph *graph_create(Arena *a, ExprPool *p, DiagSink *d, const char *name) {
     Graph *g = ARENA_NEW(a, Graph);
     g->arena = a;

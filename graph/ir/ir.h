@@ -39,6 +39,15 @@ typedef struct OpInfo {
 } OpInfo;
 extern const OpInfo op_info[OP_COUNT];
 bool op_has_flag(Op op, char flag);
+
+/* What folds: X(the op that joins two values, over axes, running along an axis). */
+#define GRAPH_FOLDS(X)                                                                             \
+    X(add, reduce_sum, cumsum)                                                                     \
+    X(mul, reduce_prod, cumprod)                                                                   \
+    X(max, reduce_max, none)                                                                       \
+    X(min, reduce_min, none)
+/* Of one of these: the op that joins; OP_none of others (argmax and argmin give positions). */
+Op op_join(Op op);
 /* A function that takes a page of code, as exp and tanh do. */
 static inline bool op_is_long(Op op) {
     return op_info[op].cost >= 10;

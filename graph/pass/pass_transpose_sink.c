@@ -190,13 +190,22 @@ static Value as_reshape(Rewrite *r, Value v) {
 }
 
 typedef Value (*SinkFn)(Rewrite *r, Value v, const Perm *p, Value inner);
-static const SinkFn sinks[OP_COUNT] = {
-    [OP_reduce_sum] = sink_reduce, [OP_reduce_prod] = sink_reduce, [OP_reduce_max] = sink_reduce,
-    [OP_reduce_min] = sink_reduce, [OP_argmax] = sink_reduce,      [OP_argmin] = sink_reduce,
-    [OP_expand] = sink_expand,     [OP_slice] = sink_slice,        [OP_pad] = sink_pad,
-    [OP_window] = sink_window,     [OP_gather] = sink_gather,      [OP_cumsum] = sink_scan,
-    [OP_cumprod] = sink_scan,      [OP_reshape] = sink_reshape,
-};
+static SinkFn sink_of(Op op) {
+    switch (op_info[op].cls) {
+    case OPC_REDUCE: return sink_reduce;
+    case OPC_SCAN: return sink_scan;
+    default: break;
+    }
+    switch (op) {
+    case OP_expand: return sink_expand;
+    case OP_slice: return sink_slice;
+    case OP_pad: return sink_pad;
+    case OP_window: return sink_window;
+    case OP_gather: return sink_gather;
+    case OP_reshape: return sink_reshape;
+    default: return NULL;
+    }
+}
 
 static Value sink(Rewrite *r, Value v) {
     const Node *n = graph_node(r->from, v);
@@ -209,10 +218,11 @@ static Value sink(Rewrite *r, Value v) {
     if (op_info[n->op].cls == OPC_REDUCE &&
         graph_node(r->to, rewrite_in(r, v, 0))->op == OP_reshape)
         return sink_merged_reduce(r, v);
-    if (!sinks[n->op] || !sink_permuted(r->to, rewrite_in(r, v, 0), &p, &inner) ||
+    SinkFn fn = sink_of((Op)n->op);
+    if (!fn || !sink_permuted(r->to, rewrite_in(r, v, 0), &p, &inner) ||
         (n->op != OP_reshape && is_cheap(r->to, inner)))
         return 0;
-    return sinks[n->op](r, v, &p, inner);
+    return fn(r, v, &p, inner);
 }
 
 Graph *pass_transpose_sink(Graph *g) {
