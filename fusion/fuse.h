@@ -61,7 +61,7 @@ struct Fuse {
     VState *v; /* one per node */
     /* analyse */
     Value *users;
-    const Value *definer; /* see graph_definers */
+    const MapU64 *definer; /* see graph_definers */
     uint32_t *dots;       /* number of a contraction among all, 1-based */
     uint32_t ndots, words;
     uint64_t *reach; /* reach[v*words ..]: contractions that v depends on */

@@ -48,18 +48,19 @@ static void put_io(Builder *b, PlanSectionId section, const IoInfo *io) {
 }
 
 typedef struct Counted {
-    const Value *definer; /* by symbol */
+    const MapU64 *definer; /* see graph_definers */
     bool found;
 } Counted;
 
 static void note_counted(void *ctx, uint32_t sym) {
     Counted *c = ctx;
-    c->found = c->found || c->definer[sym];
+    uint32_t node;
+    c->found = c->found || map_get(c->definer, sym, &node);
 }
 
 /* Does e depend on a size that a node of g finds out? */
-static bool counted_in(const Graph *g, Expr e) {
-    Counted c = {graph_definers(g), false};
+static bool counted_in(const Graph *g, const MapU64 *definer, Expr e) {
+    Counted c = {definer, false};
     expr_each_sym(g->exprs, e, note_counted, &c);
     return c.found;
 }
@@ -68,9 +69,10 @@ static bool counted_in(const Graph *g, Expr e) {
  * those are known in no run that does not take it. The session checks each pair once both sides are
  * known. */
 static void put_checks(Builder *b, const Graph *g, bool always) {
+    const MapU64 *definer = always ? NULL : graph_definers(g);
     for (uint32_t i = 0; i < g->nassume; i++) {
         Expr x = g->assume[i].a, y = g->assume[i].b;
-        if (!always && !counted_in(g, x) && !counted_in(g, y)) continue;
+        if (!always && !counted_in(g, definer, x) && !counted_in(g, definer, y)) continue;
         int64_t lo, hi;
         expr_range(g->exprs, y, &lo, &hi);
         bool condition = expr_is_value(g->exprs, x, 1) && lo == 0 && hi == 1;

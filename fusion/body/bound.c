@@ -3,10 +3,28 @@
  * iteration number the last one. A size may also fall with a count (what is left of n behind the
  * first `count`), hence both ends of an interval are followed through the expression. */
 #include "fusion/schedule/schedule.h"
+#include "runtime/base/map.h"
 
 typedef struct Interval {
     Expr lo, hi;
 } Interval;
+
+/* Intervals by expression: bounds of symbols are made of other symbols, and a walk that met each of
+ * them anew would be exponential. Valid for the number of bounds that it was made with. */
+typedef struct BoundMemo {
+    uint32_t nbounds;
+    MapU64 *index;
+    VEC(Interval) at;
+} BoundMemo;
+
+static BoundMemo *memo_of(const Schedule *s) {
+    Schedule *own = (Schedule *)(uintptr_t)s;
+    if (!own->bound_memo || own->bound_memo->nbounds != s->bounds.n) {
+        own->bound_memo = ARENA_NEW(s->graph->arena, BoundMemo);
+        *own->bound_memo = (BoundMemo){s->bounds.n, map_create(s->graph->arena), {0}};
+    }
+    return own->bound_memo;
+}
 
 typedef struct RunSymbols {
     const ExprPool *p;
@@ -38,12 +56,14 @@ static bool at_least(ExprPool *p, Expr e, int64_t least) {
     return lo >= least;
 }
 
+static Interval of_expr(const Schedule *s, Expr e);
+
 static Interval of_symbol(const Schedule *s, Expr e) {
     uint32_t sym;
     Interval r = from_range(s->exprs, e);
     expr_is_sym(s->exprs, e, &sym);
     for (uint32_t i = 0; i < s->bounds.n; i++)
-        if (s->bounds.v[i].sym == sym) r.hi = schedule_bound(s, s->bounds.v[i].most);
+        if (s->bounds.v[i].sym == sym) r.hi = of_expr(s, s->bounds.v[i].most).hi;
     return r;
 }
 
@@ -67,11 +87,10 @@ static Interval quotient(ExprPool *p, Interval a, Interval b) {
     return r;
 }
 
-static Interval of_expr(const Schedule *s, Expr e) {
+static Interval compute(const Schedule *s, Expr e) {
     ExprPool *p = s->exprs;
     ExprOp op = expr_op(p, e);
     Interval x[3], r;
-    if (!known_in_run(p, e)) return (Interval){e, e};
     if (op == EX_sym) return of_symbol(s, e);
     for (int i = 0; i < (op == EX_select ? 3 : 2); i++) x[i] = of_expr(s, expr_arg(p, e, i));
     switch (op) {
@@ -87,6 +106,16 @@ static Interval of_expr(const Schedule *s, Expr e) {
     case EX_select: return (Interval){expr_min(p, x[1].lo, x[2].lo), expr_max(p, x[1].hi, x[2].hi)};
     default: return from_range(p, e); /* 0 or 1 */
     }
+}
+
+static Interval of_expr(const Schedule *s, Expr e) {
+    BoundMemo *m = memo_of(s);
+    uint32_t i;
+    if (map_get(m->index, e, &i)) return m->at.v[i];
+    Interval r = known_in_run(s->exprs, e) ? compute(s, e) : (Interval){e, e};
+    map_put(m->index, e, m->at.n);
+    vec_push(s->graph->arena, &m->at, r);
+    return r;
 }
 
 Expr schedule_bound(const Schedule *s, Expr e) {

@@ -81,6 +81,7 @@ typedef struct Schedule {
     VEC(SStep) steps; /* prepare steps first */
     VEC(Refusal) refusals;
     VEC(RunBound) bounds;
+    struct BoundMemo *bound_memo; /* bound.c */
 } Schedule;
 
 /* Needs an optimised graph. Deterministic. */

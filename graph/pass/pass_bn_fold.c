@@ -9,13 +9,13 @@
 #include "graph/pass/rewrite.h"
 
 typedef struct FoldState {
-    bool *constant; /* of the old graph */
+    bool *constant; /* by value of the old graph */
 } FoldState;
 
 /* The constant row that v repeats along every axis but the last; 0 if it is nothing like that. */
 static Value channel_row(const Rewrite *r, Value v) {
     const Graph *g = r->from;
-    const FoldState *s = r->ctx;
+    const FoldState *s = r->facts;
     const Node *n = graph_node(g, v);
     if (n->op != OP_expand || !s->constant[n->in[0]]) return 0;
     const Type *t = graph_type(g, n->in[0]);
@@ -26,7 +26,7 @@ static Value channel_row(const Rewrite *r, Value v) {
 
 static bool weighted(const Rewrite *r, Value v) {
     const Node *n = graph_node(r->from, v);
-    const FoldState *s = r->ctx;
+    const FoldState *s = r->facts;
     return (n->op == OP_conv || n->op == OP_dot) && s->constant[n->in[1]] && r->uses[v] == 1;
 }
 
@@ -91,8 +91,13 @@ static Value fold(Rewrite *r, Value v) {
     return x ? x : fold_into(r, v, 1);
 }
 
+static void *facts(const Graph *g, void *ctx) {
+    FoldState *s = ARENA_NEW(g->arena, FoldState);
+    s->constant = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    graph_mark_constant(g, s->constant);
+    return (void)ctx, s;
+}
+
 Graph *pass_bn_fold(Graph *g) {
-    FoldState s = {ARENA_ARRAY(g->arena, bool, g->nodes.n)};
-    graph_mark_constant(g, s.constant);
-    return rewrite_graph(g, fold, &s);
+    return rewrite_graph(g, fold, facts, NULL);
 }

@@ -129,7 +129,7 @@ static Value canon_lt(Rewrite *r, Value v) {
 /* ---- Gathers by known coordinates ---- */
 
 static ValueExprs values(const Rewrite *r) {
-    return (ValueExprs){.g = r->to, .axes = r->ctx};
+    return (ValueExprs){.g = r->to, .axes = r->facts};
 }
 
 /* Coordinates of the data that output position `at` reads; 0 where that is not known, or not surely
@@ -347,5 +347,5 @@ static Value canon(Rewrite *r, Value v) {
 }
 
 Graph *pass_canon(Graph *g) {
-    return rewrite_graph(g, canon, map_create(g->arena));
+    return rewrite_graph(g, canon, NULL, map_create(g->arena));
 }

@@ -27,7 +27,7 @@ typedef struct Siblings {
 } Siblings;
 
 static Value single_user(const Rewrite *r, Value v) {
-    return r->uses[v] == 1 ? ((MergeState *)r->ctx)->user[v] : 0;
+    return r->uses[v] == 1 ? ((MergeState *)r->facts)->user[v] : 0;
 }
 
 static bool is_map(const Graph *g, Value v) {
@@ -35,7 +35,7 @@ static bool is_map(const Graph *g, Value v) {
 }
 
 static uint32_t varying_operands(const Rewrite *r, Value v) {
-    const MergeState *m = r->ctx;
+    const MergeState *m = r->facts;
     uint32_t n = 0;
     for (uint32_t i = 0; i < graph_node(r->from, v)->nin; i++)
         n += !m->constant[graph_node(r->from, v)->in[i]];
@@ -48,7 +48,7 @@ static Value meeting_point(const Rewrite *r, Value v) {
     const Graph *g = r->from;
     for (int i = 0; i < MAX_CHAIN; i++) {
         Value u = 0;
-        const MergeState *m = r->ctx;
+        const MergeState *m = r->facts;
         if (r->uses[v] == 1) {
             u = m->user[v];
         } else if (r->uses[v] == 2) { /* x * sigmoid(x): one of the readers reads the other */
@@ -92,7 +92,7 @@ static bool same_but_last(const Type *a, const Type *b) {
 
 static uint32_t find_siblings(const Rewrite *r, Value first, Value *out) {
     const Graph *g = r->from;
-    const MergeState *m = r->ctx;
+    const MergeState *m = r->facts;
     const Node *f = graph_node(g, first);
     Value all[MAX_SIBLINGS];
     uint32_t n = 0, kept = 0;
@@ -126,7 +126,7 @@ static Value concat_now(Rewrite *r, const Value *in, uint32_t n, int axis) {
 /* The row that is expanded to `v`: its dimensions are 1 but for a last one of the given width. */
 static Value expanded_row(const Rewrite *r, Value v, Expr width) {
     const Graph *g = r->from;
-    const MergeState *m = r->ctx;
+    const MergeState *m = r->facts;
     const Node *n = graph_node(g, v);
     if (n->op != OP_expand || !m->constant[n->in[0]]) return 0;
     const Type *t = graph_type(g, n->in[0]);
@@ -201,7 +201,7 @@ static void cut(Rewrite *r, const Siblings *s) {
 
 static Value merge(Rewrite *r, Value v) {
     const Graph *g = r->from;
-    const MergeState *m = r->ctx;
+    const MergeState *m = r->facts;
     const Node *n = graph_node(g, v);
     Siblings s = {0};
     Value weights[MAX_SIBLINGS];
@@ -223,11 +223,16 @@ static Value merge(Rewrite *r, Value v) {
     return r->map[v];
 }
 
-Graph *pass_merge_dots(Graph *g) {
-    MergeState m = {ARENA_ARRAY(g->arena, bool, g->nodes.n),
-                    ARENA_ARRAY(g->arena, Value, g->nodes.n)};
-    graph_mark_constant(g, m.constant);
+static void *facts(const Graph *g, void *ctx) {
+    MergeState *m = ARENA_NEW(g->arena, MergeState);
+    *m = (MergeState){ARENA_ARRAY(g->arena, bool, g->nodes.n),
+                      ARENA_ARRAY(g->arena, Value, g->nodes.n)};
+    graph_mark_constant(g, m->constant);
     for (Value v = 1; v < g->nodes.n; v++)
-        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) m.user[graph_node(g, v)->in[i]] = v;
-    return rewrite_graph(g, merge, &m);
+        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) m->user[graph_node(g, v)->in[i]] = v;
+    return (void)ctx, m;
+}
+
+Graph *pass_merge_dots(Graph *g) {
+    return rewrite_graph(g, merge, facts, NULL);
 }

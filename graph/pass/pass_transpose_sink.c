@@ -226,5 +226,5 @@ static Value sink(Rewrite *r, Value v) {
 }
 
 Graph *pass_transpose_sink(Graph *g) {
-    return rewrite_graph(g, sink, NULL);
+    return rewrite_graph(g, sink, NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 /* dce: a copy of what the outputs need, numbers compacted. Needs and breaks nothing. */
 Graph *pass_dce(Graph *g) {
-    return rewrite_graph(g, NULL, NULL);
+    return rewrite_graph(g, NULL, NULL, NULL);
 }
 
 static bool same_graph(const Graph *a, const Graph *b) {

@@ -42,19 +42,23 @@ void graph_node_syms(const Graph *g, const Node *n, SymFn fn, void *ctx) {
 
 /* What is alive, and the node that computes each symbol of kind SYM_DATA. */
 typedef struct Liveness {
-    bool *live;     /* by value */
-    Value *definer; /* by symbol; 0 = no node */
-    Value v;        /* the node at hand */
+    const Graph *g;
+    bool *live;      /* by value */
+    MapU64 *definer; /* symbol -> node */
+    Value v;         /* the node at hand */
 } Liveness;
 
 static void note_definer(void *ctx, uint32_t sym) {
     Liveness *l = ctx;
-    if (!l->definer[sym]) l->definer[sym] = l->v;
+    uint32_t first;
+    if (expr_sym_info(l->g->exprs, sym)->kind == SYM_DATA && !map_get(l->definer, sym, &first))
+        map_put(l->definer, sym, l->v);
 }
 
 static void mark_definer(void *ctx, uint32_t sym) {
     Liveness *l = ctx;
-    l->live[l->definer[sym]] = true; /* entry 0 stands for no node */
+    uint32_t v;
+    if (map_get(l->definer, sym, &v)) l->live[v] = true;
 }
 
 static void note_own_sizes(const Graph *g, const Control *c, Liveness *l) {
@@ -66,8 +70,8 @@ static void note_own_sizes(const Graph *g, const Control *c, Liveness *l) {
 
 /* compact defines its length, a loop of unknown length the sizes of its stacked results, an if
  * those that its branches do not agree on. */
-Value *graph_definers(const Graph *g) {
-    Liveness own = {.definer = ARENA_ARRAY(g->arena, Value, expr_sym_count(g->exprs))}, *l = &own;
+MapU64 *graph_definers(const Graph *g) {
+    Liveness own = {.g = g, .definer = map_create(g->arena)}, *l = &own;
     for (l->v = 1; l->v < g->nodes.n; l->v++) {
         const Node *n = graph_node(g, l->v);
         if (n->op == OP_compact) syms_of(g, n->type.dim, 1, note_definer, l);
@@ -76,8 +80,6 @@ Value *graph_definers(const Graph *g) {
         for (uint32_t i = n->attr.control->ncarried; i < n->attr.control->nresults; i++)
             syms_of(g, n->attr.control->results[i].dim, 1, note_definer, l);
     }
-    for (uint32_t s = 0; s < expr_sym_count(g->exprs); s++)
-        if (expr_sym_info(g->exprs, s)->kind != SYM_DATA) l->definer[s] = 0;
     return l->definer;
 }
 
@@ -108,10 +110,17 @@ static void copy_facts(Rewrite *r) {
     }
 }
 
-static Control *copy_bodies(const Control *c, RewriteFn fn, void *ctx, Arena *a) {
+/* What rewrite_graph was called with: bodies are rewritten in the same way. */
+typedef struct Way {
+    RewriteFn fn;
+    RewriteFacts facts;
+    void *ctx;
+} Way;
+
+static Control *copy_bodies(const Control *c, const Way *w, Arena *a) {
     Control *n = arena_copy(a, c, sizeof *c);
     for (int i = 0; i < 2; i++)
-        if (c->body[i]) n->body[i] = rewrite_graph(c->body[i], fn, ctx);
+        if (c->body[i]) n->body[i] = rewrite_graph(c->body[i], w->fn, w->facts, w->ctx);
     return n;
 }
 
@@ -123,17 +132,20 @@ Value rewrite_copy(Rewrite *r, Value v) {
     return build_like(r->to, n, in, n->nin);
 }
 
-static Value copy_control(Rewrite *r, RewriteFn fn, Value v) {
+static Value copy_control(Rewrite *r, const Way *w, Value v) {
     Node n = *graph_node(r->from, v);
-    n.attr.control = copy_bodies(n.attr.control, fn, r->ctx, r->to->arena);
+    n.attr.control = copy_bodies(n.attr.control, w, r->to->arena);
     Value *in = ARENA_ARRAY(r->to->arena, Value, n.nin);
     for (uint32_t i = 0; i < n.nin; i++) in[i] = r->map[n.in[i]];
     return build_like(r->to, &n, in, n.nin);
 }
 
-Graph *rewrite_graph(const Graph *g, RewriteFn fn, void *ctx) {
-    Rewrite r = {.from = g, .to = graph_create(g->arena, g->exprs, g->diags, g->name), .ctx = ctx};
+Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx) {
+    Rewrite r = {.from = g, .to = graph_create(g->arena, g->exprs, g->diags, g->name)};
+    r.facts = facts ? facts(g, ctx) : ctx;
     r.to->is_body = g->is_body;
+    vec_reserve(r.to->arena, &r.to->nodes, g->nodes.n + g->nodes.n / 4);
+    vec_reserve(r.to->arena, &r.to->inputs, g->inputs.n);
     r.map = ARENA_ARRAY(g->arena, Value, g->nodes.n);
     r.uses = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n);
     count_uses(&r);
@@ -143,7 +155,7 @@ Graph *rewrite_graph(const Graph *g, RewriteFn fn, void *ctx) {
         const Node *n = graph_node(g, v);
         if (!live[v] || r.map[v]) continue;
         build_at(r.to, n->loc);
-        if (n->op == OP_if || n->op == OP_loop) r.map[v] = copy_control(&r, fn, v);
+        if (n->op == OP_if || n->op == OP_loop) r.map[v] = copy_control(&r, &(Way){fn, facts, ctx}, v);
         if (!r.map[v] && fn) r.map[v] = fn(&r, v);
         if (!r.map[v]) r.map[v] = rewrite_copy(&r, v);
     }

@@ -5,22 +5,27 @@
 #define GRAPH_REWRITE_H
 
 #include "graph/build/build.h"
+#include "runtime/base/map.h"
 
 typedef struct Rewrite {
     const Graph *from;
     Graph *to;
     Value *map;     /* value in `from` -> value in `to`; 0 = not copied yet */
     uint32_t *uses; /* readers of each value of `from`; an output counts as one */
-    void *ctx;      /* the pass's own */
+    void *facts;    /* what the pass knows of `from` */
 } Rewrite;
 
 /* What becomes of node v of r->from, whose operands are mapped: a value of r->to, or 0 to have it
  * copied as it is. */
 typedef Value (*RewriteFn)(Rewrite *r, Value v);
 
-/* The whole rewritten graph, control bodies included (each body is a graph of its own). fn may be
- * NULL: a plain copy of what the outputs need. */
-Graph *rewrite_graph(const Graph *g, RewriteFn fn, void *ctx);
+/* Makes a pass's facts about one graph. Control bodies are graphs of their own, with numbers of
+ * their own, so each gets its own. ctx is what was given to rewrite_graph. */
+typedef void *(*RewriteFacts)(const Graph *g, void *ctx);
+
+/* The whole rewritten graph, control bodies included. fn may be NULL: a plain copy of what the
+ * outputs need. facts may be NULL: then they are ctx for every graph. */
+Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx);
 
 /* The copy of v with mapped operands, made now if it was not. */
 Value rewrite_copy(Rewrite *r, Value v);
@@ -31,9 +36,9 @@ static inline Value rewrite_in(const Rewrite *r, Value v, uint32_t i) {
 /* Calls fn for the symbols of a node's type, attributes and bodies. */
 void graph_node_syms(const Graph *g, const Node *n, void (*fn)(void *ctx, uint32_t sym), void *ctx);
 
-/* The node whose run gives a symbol of kind SYM_DATA its value, by symbol; 0 = none in this graph.
- * A symbol has to be computed before it is used, as an operand has. */
-Value *graph_definers(const Graph *g);
+/* Symbol of kind SYM_DATA -> the node of this graph whose run gives it its value. A symbol has to be
+ * computed before it is used, as an operand has. */
+MapU64 *graph_definers(const Graph *g);
 
 /* By value: whether the outputs need it. Inputs stay, since they are the signature. */
 bool *graph_live(const Graph *g);

@@ -50,8 +50,11 @@ static int64_t load(const Node *n, uint64_t i) {
 static bool is_linear(const Node *n, const int64_t *dim, const int64_t *slope, uint64_t count) {
     int64_t c[GRAPH_MAX_RANK] = {0};
     for (uint64_t i = 0; i < count; i++) {
-        int64_t want = load(n, 0);
-        for (int a = 0; a < n->type.rank; a++) want += c[a] * slope[a];
+        int64_t want = load(n, 0), part;
+        for (int a = 0; a < n->type.rank; a++)
+            if (__builtin_mul_overflow(c[a], slope[a], &part) ||
+                __builtin_add_overflow(want, part, &want))
+                return false;
         if (load(n, i) != want) return false;
         for (int a = n->type.rank; a-- > 0 && ++c[a] == dim[a];) c[a] = 0;
     }
@@ -68,8 +71,10 @@ static Expr at_const(Walk *w, const Node *n, const Expr *coord) {
         count *= (uint64_t)dim[a];
         if (count > MAX_CONST) return 0;
     }
-    for (int a = 0; a < n->type.rank; a++)
-        slope[a] = dim[a] > 1 ? load(n, (uint64_t)slope[a]) - load(n, 0) : 0;
+    for (int a = 0; a < n->type.rank; a++) {
+        const int64_t first = load(n, 0), next = dim[a] > 1 ? load(n, (uint64_t)slope[a]) : first;
+        if (__builtin_sub_overflow(next, first, &slope[a])) return 0;
+    }
     if (!is_linear(n, dim, slope, count)) return 0;
     Expr e = expr_const(w->p, load(n, 0));
     for (int a = 0; a < n->type.rank; a++)

@@ -6,7 +6,11 @@
 
 void *vec_grow(Arena *a, void *old, uint32_t *cap, size_t elem_size) {
     GC_ASSERT(*cap <= UINT32_MAX / 2);
-    uint32_t n = *cap ? *cap * 2 : 8;
+    return vec_enlarge(a, old, cap, elem_size, *cap ? *cap * 2 : 8);
+}
+
+void *vec_enlarge(Arena *a, void *old, uint32_t *cap, size_t elem_size, uint32_t n) {
+    if (n <= *cap) return old;
     void *p = arena_array(a, n, elem_size);
     if (*cap) memcpy(p, old, *cap * elem_size);
     *cap = n;

@@ -18,6 +18,11 @@
         (vec)->v[(vec)->n++] = (x);                                                                \
     } while (0)
 
+/* Room for n elements at once, where their number is known. */
+#define vec_reserve(arena, vec, n)                                                                 \
+    ((vec)->v = vec_enlarge((arena), (vec)->v, &(vec)->cap, sizeof *(vec)->v, (n)))
+void *vec_enlarge(Arena *a, void *old, uint32_t *cap, size_t elem_size, uint32_t n);
+
 /* Doubles *cap (from 8) and returns the moved elements. */
 void *vec_grow(Arena *a, void *old, uint32_t *cap, size_t elem_size);
 
