@@ -44,29 +44,31 @@ static bool check_call(Lower *l, const Onnx__FunctionProto *fn) {
     return true;
 }
 
-static bool is_parameter(const Onnx__FunctionProto *fn, const char *name) {
-    for (size_t i = 0; i < fn->n_attribute; i++)
-        if (!strcmp(text_or_empty(fn->attribute[i]), name)) return true;
-    for (size_t i = 0; i < fn->n_attribute_proto; i++)
-        if (!strcmp(text_or_empty(fn->attribute_proto[i]->name), name)) return true;
-    return false;
-}
-
 /* The call's attributes, then the defaults of those that it leaves out. */
-static bool bind_attrs(Lower *l, const Onnx__FunctionProto *fn, NamedAttrs *out) {
+static bool bind_attrs(Lower *l, const Onnx__FunctionProto *fn, Frame *f) {
     NamedAttr *v = ARENA_ARRAY(l->im->arena, NamedAttr, l->attrs->n + fn->n_attribute_proto);
-    uint32_t n = 0;
+    uint32_t n = 0, known;
+    f->by_name = mapstr_create(l->im->arena);
+    MapStr *parameters = mapstr_create(l->im->arena);
+    for (size_t i = 0; i < fn->n_attribute; i++)
+        mapstr_put(parameters, text_or_empty(fn->attribute[i]), 1);
+    for (size_t i = 0; i < fn->n_attribute_proto; i++)
+        mapstr_put(parameters, text_or_empty(fn->attribute_proto[i]->name), 1);
     for (uint32_t i = 0; i < l->attrs->n; i++) {
-        if (!is_parameter(fn, l->attrs->v[i].name))
+        const char *name = l->attrs->v[i].name;
+        if (!mapstr_get(parameters, name, &known))
             return lower_error(l, D_ATTRIBUTE, "function %s has no attribute '%s'",
-                               text_or_empty(fn->name), l->attrs->v[i].name);
+                               text_or_empty(fn->name), name);
+        mapstr_put(f->by_name, name, n);
         v[n++] = l->attrs->v[i];
     }
     for (size_t i = 0; i < fn->n_attribute_proto; i++) {
         const char *name = text_or_empty(fn->attribute_proto[i]->name);
-        if (!lower_has_attr(l, name)) v[n++] = (NamedAttr){name, fn->attribute_proto[i]};
+        if (mapstr_get(f->by_name, name, &known)) continue;
+        mapstr_put(f->by_name, name, n);
+        v[n++] = (NamedAttr){name, fn->attribute_proto[i]};
     }
-    *out = (NamedAttrs){n, v};
+    f->attrs = (NamedAttrs){n, v};
     return true;
 }
 
@@ -95,11 +97,14 @@ static bool take_outputs(Lower *l, Scope *s, const Onnx__FunctionProto *fn) {
 bool function_inline(Lower *l, const Onnx__FunctionProto *fn) {
     Frame *frame = ARENA_NEW(l->im->arena, Frame);
     *frame = (Frame){.caller = l->scope->frame, .fn = fn};
-    if (!check_call(l, fn) || !bind_attrs(l, fn, &frame->attrs)) return false;
+    if (!check_call(l, fn) || !bind_attrs(l, fn, frame)) return false;
     Scope *s = scope_create(l->im, l->g, NULL, NULL);
     s->frame = frame;
     if (!(s->opsets = function_opsets(l, fn))) return false;
     s->loc = l->loc;
+    if (!import_spend(s, fn->n_input + fn->n_output + fn->n_opset_import + fn->n_attribute +
+                             fn->n_attribute_proto))
+        return false;
     for (uint32_t i = 0; i < fn->n_input; i++)
         scope_define(s, text_or_empty(fn->input[i]), lower_in_item(l, i));
     const uint32_t errors = diag_errors(l->im->diags);
@@ -107,5 +112,5 @@ bool function_inline(Lower *l, const Onnx__FunctionProto *fn) {
     scope_nodes(s, fn->n_node, fn->node);
     l->im->depth--;
     build_at(l->g, l->loc);
-    return take_outputs(l, s, fn) && diag_errors(l->im->diags) == errors;
+    return import_spend(s, 0) && take_outputs(l, s, fn) && diag_errors(l->im->diags) == errors;
 }

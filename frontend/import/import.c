@@ -53,9 +53,25 @@ static bool check_versions(Importer *im) {
     return true;
 }
 
+enum { FREE_NAMES = 1 << 16 }; /* a small file may still unroll a loop */
+
+bool import_spend(Scope *s, uint64_t cost) {
+    Importer *im = s->im;
+    const bool within = im->spent <= im->budget;
+    im->spent += cost;
+    if (im->spent <= im->budget) return true;
+    if (within)
+        diag(im->diags, D_LIMIT, graph_place(s->g, build_loc(s->g), im->arena),
+             "functions, loops and branches expand to more than %llu names, which is the limit for "
+             "a file of %llu bytes",
+             (unsigned long long)im->budget, (unsigned long long)im->model->file.size);
+    return false;
+}
+
 bool import_opsets(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n, const char *place,
                    Opsets *out) {
     Opset *v = ARENA_ARRAY(im->arena, Opset, n);
+    MapStr *by_domain = mapstr_create(im->arena);
     for (size_t i = 0; i < n; i++) {
         const char *domain = text_or_empty(sets[i]->domain);
         const int64_t version = sets[i]->version;
@@ -68,9 +84,11 @@ bool import_opsets(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n
             return diag(im->diags, D_UNSUPPORTED_VERSION, place,
                         "opset %lld; up to %d is supported", (long long)version, MAX_OPSET),
                    false;
+        uint32_t first;
         v[i] = (Opset){domain, (int)version};
+        if (!mapstr_get(by_domain, domain, &first)) mapstr_put(by_domain, domain, (uint32_t)i);
     }
-    *out = (Opsets){(uint32_t)n, v};
+    *out = (Opsets){(uint32_t)n, v, by_domain};
     return true;
 }
 
@@ -138,6 +156,8 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
                    .proto = (const Onnx__ModelProto *)(const void *)prescan_root(m->message),
                    .exprs = expr_pool_create(a),
                    .dims = mapstr_create(a),
+                   .budget = FREE_NAMES + m->file.size,
+                   .copies = 1,
                    .options = o,
                    .dim_used = ARENA_ARRAY(a, bool, o ? o->ndims : 0)};
     Opsets opsets;

@@ -22,8 +22,14 @@ typedef struct Item {
     bool open;   /* ITEM_LIST: behind what earlier iterations appended, which is not known */
     DType dtype; /* ITEM_LIST: element type, 0 = not known yet */
     uint32_t n;
-    const Value *list; /* ITEM_LIST */
+    const Value *list;     /* ITEM_LIST */
+    struct ItemRoom *room; /* what list is the start of, or NULL */
 } Item;
+
+typedef struct ItemRoom {
+    Value *v;
+    uint32_t used, cap; /* used: length of the longest list in it */
+} ItemRoom;
 
 /* Bytes that TensorProtos refer to: a mapped file whose raw_data fields were taken out. */
 struct Model {
@@ -33,7 +39,7 @@ struct Model {
     const char *path;
     VEC(FileMap) side; /* external data files, parallel to Graph.files */
     VEC(const char *) side_names;
-    VEC(const char *) missing; /* external data files that were reported */
+    MapStr *side_index; /* name -> number in `side` from 1; 0 = not there, and reported */
 };
 
 typedef struct Opset {
@@ -43,6 +49,7 @@ typedef struct Opset {
 typedef struct Opsets {
     uint32_t n;
     const Opset *v;
+    MapStr *by_domain; /* -> index of the first */
 } Opsets;
 
 typedef struct NamedAttr {
@@ -59,7 +66,10 @@ typedef struct Frame {
     const struct Frame *caller;
     const Onnx__FunctionProto *fn;
     NamedAttrs attrs; /* actual attributes and defaults, by parameter name */
+    MapStr *by_name;  /* parameter -> index into attrs */
 } Frame;
+
+typedef struct Scope Scope;
 
 typedef struct Importer {
     Arena *arena;
@@ -67,18 +77,22 @@ typedef struct Importer {
     Model *model;
     const Onnx__ModelProto *proto;
     ExprPool *exprs;
-    MapStr *dims; /* dim_param -> Expr */
+    MapStr *dims;       /* dim_param -> Expr */
+    MapStr *size_names; /* input.c: what sums and outputs say about a name */
     const ImportOptions *options;
     bool *dim_used;         /* options->dims that named a symbol or a value */
     VEC(ValueClaim) claims; /* values of the main graph that options->dims bounds */
     MapStr *functions;      /* "domain:name:overload" -> index */
     VEC(Graph *) subgraphs;
     uint32_t depth; /* subgraphs and calls that are open */
+    uint64_t spent, budget; /* see import_spend */
+    int64_t copies;         /* of a body here, by the unrolled loops that are open */
+    MapU64 *no_select;      /* ops_control.c: Ifs that have to be nodes, while one is open */
 } Importer;
 
 /* Names visible at one place. A scope with the same graph as its parent is inlined into it; one
  * with a graph of its own captures what it uses from outside. */
-typedef struct Scope {
+struct Scope {
     Importer *im;
     Graph *g;
     struct Scope *parent;          /* NULL: main graph or function body */
@@ -91,7 +105,7 @@ typedef struct Scope {
     Loc loc;                 /* the call or control node that this scope belongs to */
     LowerCaptures *captures; /* where g differs from parent->g */
     MapU64 *captured;        /* parent's value -> value here */
-} Scope;
+};
 
 struct Lower {
     Importer *im;
@@ -112,6 +126,10 @@ static inline const char *text_or_empty(const char *s) {
     return s ? s : "";
 }
 
+/* import.c. Functions, loops and branches make a file larger than it is, at worst exponentially. All
+ * of it is paid here, in names read (of nodes, attributes, initializers); what a file itself holds
+ * is always within the budget. False, and an error where it first happens, once it is used up. */
+bool import_spend(Scope *s, uint64_t cost);
 /* import.c: the operator sets that a model or function imports, checked. */
 bool import_opsets(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n, const char *place,
                    Opsets *out);

@@ -31,47 +31,68 @@ static const TensorType *tensor_type(const Onnx__TypeProto *t) {
     return t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? t->tensor_type : NULL;
 }
 
-/* Symbols appear in text forms, so their names are words. */
-static const char *symbol_name(Importer *im, const char *text) {
+/* Symbols appear in text forms, so their names are words, and each has its own. */
+static const char *free_name(Importer *im, const char *text) {
     char *name = arena_printf(im->arena, "%s%s", isdigit((unsigned char)text[0]) ? "d" : "", text);
     for (char *c = name; *c; c++)
         if (!is_word(*c)) *c = '_';
-    return name;
+    return expr_free_name(im->exprs, name);
+}
+
+static bool is_operator(char c) {
+    return c == '+' || c == '*' || c == '/' || c == '(' || c == ')';
 }
 
 static bool is_sum(const char *text) {
-    return strpbrk(text, "+*/()") != NULL;
+    while (*text && !is_operator(*text)) text++;
+    return *text;
 }
 
-/* True if `word` is one of the words of a sum. */
-static bool is_added(const char *text, const char *word) {
-    const size_t n = strlen(word);
-    if (!n || !strchr(text, '+')) return false;
-    for (const char *p = text; (p = strstr(p, word)); p++)
-        if ((p == text || !is_word(p[-1])) && !is_word(p[n])) return true;
-    return false;
+/* What the sizes of inputs and outputs say about a name. */
+enum { NAME_ADDED = 1, NAME_OF_OUTPUT = 2 };
+
+static void note_name(Importer *im, const char *name, size_t n, uint32_t flag) {
+    const char *key = arena_strndup(im->arena, name, n);
+    uint32_t flags = 0;
+    (void)mapstr_get(im->size_names, key, &flags);
+    if (n && (flags | flag) != flags) mapstr_put(im->size_names, key, flags | flag);
 }
 
-typedef struct DimUse {
-    const char *param;
-    bool added, is_output;
-} DimUse;
-
-static void note_uses(const Onnx__ValueInfoProto *v, bool output, DimUse *use) {
-    const TensorType *t = tensor_type(v->type);
-    for (size_t k = 0; t && t->shape && k < t->shape->n_dim; k++) {
-        const char *text = param_of(t->shape->dim[k]);
-        use->added |= is_added(text, use->param);
-        use->is_output |= output && !strcmp(text, use->param);
+/* The operands of a sum, whole ("past seq" in "past seq + 1") and word by word. */
+static void note_sum(Importer *im, const char *text) {
+    for (const char *p = text; *p; p += *p != 0) {
+        while (*p == ' ' || is_operator(*p)) p++;
+        const char *start = p, *end = p;
+        for (; *p && !is_operator(*p); p++)
+            if (*p != ' ') end = p + 1;
+        note_name(im, start, (size_t)(end - start), NAME_ADDED);
+        for (const char *w = start; w < end; w++) {
+            const char *from = w;
+            while (w < end && is_word(*w)) w++;
+            note_name(im, from, (size_t)(w - from), NAME_ADDED);
+        }
     }
 }
 
-static bool may_be_empty(Importer *im, const char *param) {
+static void note_sizes(Importer *im, const Onnx__ValueInfoProto *v, bool output) {
+    const TensorType *t = tensor_type(v->type);
+    for (size_t k = 0; t && t->shape && k < t->shape->n_dim; k++) {
+        const char *text = param_of(t->shape->dim[k]);
+        if (strchr(text, '+')) note_sum(im, text);
+        if (output) note_name(im, text, strlen(text), NAME_OF_OUTPUT);
+    }
+}
+
+static void index_sizes(Importer *im) {
     const Onnx__GraphProto *g = im->proto->graph;
-    DimUse use = {.param = param};
-    for (size_t i = 0; i < g->n_input; i++) note_uses(g->input[i], false, &use);
-    for (size_t i = 0; i < g->n_output; i++) note_uses(g->output[i], true, &use);
-    return use.added && !use.is_output;
+    im->size_names = mapstr_create(im->arena);
+    for (size_t i = 0; i < g->n_input; i++) note_sizes(im, g->input[i], false);
+    for (size_t i = 0; i < g->n_output; i++) note_sizes(im, g->output[i], true);
+}
+
+static bool may_be_empty(Importer *im, const char *param) {
+    uint32_t flags = 0;
+    return mapstr_get(im->size_names, param, &flags) && flags == NAME_ADDED;
 }
 
 /* The option for a symbol, found by its spelling in the model or as printed. */
@@ -95,17 +116,6 @@ static Expr new_symbol(Importer *im, const char *param, const char *name, uint32
     return expr_sym_new(im->exprs, info);
 }
 
-/* A name of its own: another symbol may already print the same way. */
-static const char *unique_name(Importer *im, const char *name) {
-    for (uint32_t k = 2;; k++) {
-        bool taken = false;
-        for (uint32_t i = 0; i < expr_sym_count(im->exprs); i++)
-            taken |= !strcmp(expr_sym_info(im->exprs, i)->name, name);
-        if (!taken) return name;
-        name = arena_printf(im->arena, "%s_%u", name, k);
-    }
-}
-
 static Expr param_expr(Importer *im, const char *text) {
     uint32_t e;
     const char *end = text;
@@ -122,13 +132,13 @@ static Expr dim_expr(Importer *im, const Onnx__ValueInfoProto *v, uint32_t input
     if (has_value(d)) return expr_const(im->exprs, d->dim_value);
     if (!*param) {
         const char *name = arena_printf(im->arena, "%s_%u", text_or_empty(v->name), axis);
-        return new_symbol(im, "", unique_name(im, symbol_name(im, name)), input, axis);
+        return new_symbol(im, "", free_name(im, name), input, axis);
     }
     const bool sum = is_sum(param);
     if (sum && !sums) return 0;
     Expr e = param_expr(im, param);
     if (!e) {
-        e = new_symbol(im, param, unique_name(im, symbol_name(im, param)), input, axis);
+        e = new_symbol(im, param, free_name(im, param), input, axis);
         mapstr_put(im->dims, param, e);
     }
     return e;
@@ -180,6 +190,7 @@ void inputs_import(Scope *s) {
     const Onnx__GraphProto *p = s->proto;
     Type *type = ARENA_ARRAY(im->arena, Type, p->n_input);
     bool *ok = ARENA_ARRAY(im->arena, bool, p->n_input);
+    index_sizes(im);
     for (int round = 0; round < 2; round++)
         for (uint32_t i = 0, index = 0; i < p->n_input; i++) {
             const char *name = text_or_empty(p->input[i]->name);

@@ -11,11 +11,9 @@ static NamedAttrs resolve_attrs(Scope *s, const Onnx__NodeProto *node) {
     for (size_t i = 0; i < node->n_attribute; i++) {
         const Onnx__AttributeProto *a = node->attribute[i], *actual = a;
         if (*text_or_empty(a->ref_attr_name)) {
-            actual = NULL;
-            for (uint32_t k = 0; s->frame && k < s->frame->attrs.n; k++)
-                if (!strcmp(s->frame->attrs.v[k].name, a->ref_attr_name))
-                    actual = s->frame->attrs.v[k].proto;
-            if (!actual) continue;
+            uint32_t k;
+            if (!s->frame || !mapstr_get(s->frame->by_name, a->ref_attr_name, &k)) continue;
+            actual = s->frame->attrs.v[k].proto;
         }
         v[n++] = (NamedAttr){text_or_empty(a->name), actual};
     }
@@ -23,9 +21,8 @@ static NamedAttrs resolve_attrs(Scope *s, const Onnx__NodeProto *node) {
 }
 
 static int find_opset(const Scope *s, const char *domain) {
-    for (uint32_t i = 0; i < s->opsets->n; i++)
-        if (!strcmp(s->opsets->v[i].domain, domain)) return s->opsets->v[i].version;
-    return 0;
+    uint32_t i;
+    return mapstr_get(s->opsets->by_domain, domain, &i) ? s->opsets->v[i].version : 0;
 }
 
 static const char *canonical_domain(const char *domain) {
@@ -86,15 +83,9 @@ void lower_assume(Lower *l, Expr a, Expr b) {
         lower_error(l, D_SHAPE, "sizes that must be equal differ: %s", equation(l, a, b, "and"));
         return;
     }
-    for (uint32_t i = 0; i < g->nassume; i++)
-        if (g->assume[i].a == a && g->assume[i].b == b) return;
-    (void)diag(l->im->diags, D_ASSUME, graph_place(g, l->loc, l->im->arena), "%s",
-               equation(l, a, b, "=="));
-    if (g->nassume == g->assume_cap)
-        g->assume = vec_grow(g->arena, g->assume, &g->assume_cap, sizeof *g->assume);
-    g->assume[g->nassume].a = a;
-    g->assume[g->nassume].b = b;
-    g->assume[g->nassume++].loc = l->loc;
+    if (build_assume(g, a, b, l->loc))
+        (void)diag(l->im->diags, D_ASSUME, graph_place(g, l->loc, l->im->arena), "%s",
+                   equation(l, a, b, "=="));
 }
 
 /* A shape that depends on run-time shape inputs takes the size that the model declares, if it does;
@@ -170,7 +161,8 @@ static void run_lowering(Lower *l) {
     const bool silent = diag_errors(l->im->diags) == errors;
     if (!ok) memset(l->out, 0, l->nout * sizeof *l->out);
     if (ok && silent) check_produced(l);
-    if (!ok && silent) lower_error(l, D_UNSUPPORTED, "this form of the operator is not supported");
+    if (!ok && silent && import_spend(l->scope, 0))
+        lower_error(l, D_UNSUPPORTED, "this form of the operator is not supported");
 }
 
 void lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index) {
@@ -188,7 +180,7 @@ void lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index) {
                .out = ARENA_ARRAY(im->arena, Item, node->n_output)};
     l.opset = find_opset(s, l.domain);
     build_at(s->g, l.loc);
-    run_lowering(&l);
+    if (import_spend(s, 1 + node->n_input + node->n_output + node->n_attribute)) run_lowering(&l);
     build_at(s->g, l.loc);
     define_outputs(&l);
 }

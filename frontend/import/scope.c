@@ -73,6 +73,7 @@ static Item capture_item(Scope *s, Item outer) {
         Value *list = ARENA_ARRAY(s->im->arena, Value, outer.n);
         for (uint32_t i = 0; i < outer.n; i++) list[i] = capture_value(s, outer.list[i]);
         outer.list = list;
+        outer.room = NULL;
     }
     return outer;
 }

@@ -29,14 +29,17 @@ static bool find_output(Lower *l, Scope *s, const char *name, Item *out) {
     return out->kind != ITEM_POISON;
 }
 
-static void lower_body(Lower *l, Scope *s, const Item *in) {
+static bool lower_body(Lower *l, Scope *s, const Item *in) {
     const Onnx__GraphProto *p = s->proto;
+    if (!import_spend(s, p->n_input + p->n_output + p->n_initializer + p->n_value_info))
+        return false;
     for (size_t i = 0; i < p->n_input; i++)
         scope_define(s, text_or_empty(p->input[i]->name), in[i]);
     l->im->depth++;
     scope_initializers(s);
     scope_nodes(s, p->n_node, p->node);
     l->im->depth--;
+    return import_spend(s, 0);
 }
 
 bool lower_inline_items(Lower *l, const char *attr, const Item *in, uint32_t nin, Item *out,
@@ -48,9 +51,9 @@ bool lower_inline_items(Lower *l, const char *attr, const Item *in, uint32_t nin
                            nout);
     Scope *s = scope_create(l->im, l->g, l->scope, p);
     s->loc = l->loc;
-    lower_body(l, s, in);
+    bool ok = lower_body(l, s, in);
     build_at(l->g, l->loc);
-    bool ok = true;
+    if (!ok) return false;
     for (uint32_t i = 0; i < nout; i++)
         ok &= find_output(l, s, text_or_empty(p->output[i]->name), &out[i]);
     return ok;
@@ -126,7 +129,7 @@ Graph *lower_subgraph_from(Lower *l, const char *attr, const Type *inputs, uint3
     for (uint32_t i = 0; i < nformal; i++)
         items[i] = formal[i] ? (Item){.kind = ITEM_TENSOR, .v = formal[i]}
                              : (Item){.kind = ITEM_LIST, .open = true};
-    lower_body(l, s, items);
+    if (!lower_body(l, s, items)) return NULL;
     build_at(g, s->loc);
     return body_outputs(l, s, attr) ? g : NULL;
 }

@@ -141,21 +141,21 @@ static bool read_place(TensorReader *r, ExternalPlace *p) {
  */
 static uint32_t side_file(TensorReader *r, const char *location) {
     Model *m = r->model;
-    for (uint32_t i = 0; i < m->missing.n; i++)
-        if (!strcmp(m->missing.v[i], location)) return 0;
-    for (uint32_t i = 0; i < m->side_names.n; i++)
-        if (!strcmp(m->side_names.v[i], location)) return i + 1;
     FileMap map;
+    uint32_t known;
+    if (!m->side_index) m->side_index = mapstr_create(r->arena);
+    if (mapstr_get(m->side_index, location, &known)) return known;
     char why[256];
     graphc_status s = file_map_beneath(m->path, location, &map, why);
     if (s != GRAPHC_OK) {
         DiagId id = s == GRAPHC_IO ? D_IO : s == GRAPHC_NO_MEMORY ? D_NO_MEMORY : D_EXTERNAL;
         tensor_fail(r, id, "external data \"%s\": %s", location, why);
-        vec_push(r->arena, &m->missing, arena_strdup(r->arena, location));
+        mapstr_put(m->side_index, location, 0);
         return 0;
     }
     vec_push(r->arena, &m->side, map);
     vec_push(r->arena, &m->side_names, arena_strdup(r->arena, location));
+    mapstr_put(m->side_index, location, m->side.n);
     return m->side.n;
 }
 

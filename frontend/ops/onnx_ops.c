@@ -93,18 +93,20 @@ static char attr_kind(const Onnx__AttributeProto *a) {
 }
 
 static bool check_attrs(Lower *l) {
+    MapStr *seen = mapstr_create(l->im->arena);
     bool ok = true;
     for (uint32_t i = 0; i < l->attrs->n; i++) {
         const char *name = l->attrs->v[i].name;
+        uint32_t first;
         char kind;
         if (!find_attr(l->op, name, &kind))
             ok = lower_error(l, D_ATTRIBUTE, "%s-%d has no attribute '%s'", l->op->name, l->opset,
                              name);
         else if (attr_kind(l->attrs->v[i].proto) != kind)
             ok = lower_error(l, D_ATTRIBUTE, "attribute '%s' has the wrong type", name);
-        for (uint32_t k = 0; k < i; k++)
-            if (!strcmp(l->attrs->v[k].name, name))
-                ok = lower_error(l, D_ATTRIBUTE, "attribute '%s' is given twice", name);
+        if (mapstr_get(seen, name, &first))
+            ok = lower_error(l, D_ATTRIBUTE, "attribute '%s' is given twice", name);
+        mapstr_put(seen, name, i);
     }
     for (const char *const *a = l->op->attrs; a && *a; a++) {
         const size_t n = strcspn(*a, ":");

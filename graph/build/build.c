@@ -8,6 +8,8 @@ BuildState *build_state(Graph *g) {
     if (!g->build) {
         g->build = ARENA_NEW(g->arena, BuildState);
         g->build->cse = map_create(g->arena);
+        g->build->equal = map_create(g->arena);
+        g->build->assumed = map_create(g->arena);
     }
     return g->build;
 }

@@ -59,6 +59,8 @@ Value build_window(Graph *g, Value x, uint8_t n, const uint8_t *axis, const int6
                    const int64_t *stride, const int64_t *dilation);
 Value build_unsqueeze(Graph *g, Value x, int axis);
 Value build_squeeze(Graph *g, Value x, int axis);
+/* Adds a == b to what the session checks when inputs are bound; false if it is there already. */
+bool build_assume(Graph *g, Expr a, Expr b, Loc loc);
 /* Broadcast shape of two shapes; records assumptions; false with a diagnostic if impossible. */
 bool build_broadcast(Graph *g, const Type *x, const Type *y, uint8_t *rank, Expr *dim);
 

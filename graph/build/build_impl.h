@@ -25,16 +25,15 @@ typedef struct InlinedIf {
     const Value *results;
 } InlinedIf;
 
-typedef struct EqualDims {
-    Expr keep, other;
-} EqualDims;
-
 typedef struct BuildState {
     Loc loc;
     MapU64 *cse;          /* hash of a node -> its number; collisions go to the next key */
     VEC(ElemTrack) elems; /* by value; may be shorter than the node array */
     VEC(InlinedIf) inlined;
-    VEC(EqualDims) equal; /* assumed so; each `other` appears once and never as const */
+    MapU64 *equal;        /* other -> keep: assumed so; `other` is no constant */
+    MapU64 *assumed;      /* both sides -> index of the first `nassumed` of Graph.assume, some of
+                             which may have been taken back since */
+    uint32_t nassumed;
 } BuildState;
 
 BuildState *build_state(Graph *g);

@@ -5,22 +5,30 @@
 
 /* ---- Dimensions that must agree ---- */
 
-static bool record_pair(Graph *g, Expr a, Expr b) {
-    for (uint32_t i = 0; i < g->nassume; i++)
-        if (g->assume[i].a == a && g->assume[i].b == b) return false;
+bool build_assume(Graph *g, Expr a, Expr b, Loc loc) {
+    BuildState *s = build_state(g);
+    const uint64_t key = (uint64_t)a << 32 | b;
+    uint32_t at;
+    if (s->nassumed > g->nassume) s->nassumed = g->nassume; /* some were taken back */
+    for (; s->nassumed < g->nassume; s->nassumed++) {
+        const uint32_t i = s->nassumed;
+        map_put(s->assumed, (uint64_t)g->assume[i].a << 32 | g->assume[i].b, i);
+    }
+    if (map_get(s->assumed, key, &at) && at < g->nassume && g->assume[at].a == a &&
+        g->assume[at].b == b)
+        return false;
     if (g->nassume == g->assume_cap)
         g->assume = vec_grow(g->arena, g->assume, &g->assume_cap, sizeof *g->assume);
     g->assume[g->nassume].a = a;
     g->assume[g->nassume].b = b;
-    g->assume[g->nassume++].loc = build_loc(g);
+    g->assume[g->nassume++].loc = loc;
     return true;
 }
 
 /* From now on `keep` stands for both. The user is told: it narrows what the model accepts. */
 static void assume_equal(Graph *g, Expr keep, Expr other) {
-    EqualDims pair = {keep, other};
-    vec_push(g->arena, &build_state(g)->equal, pair);
-    if (!record_pair(g, keep, other)) return;
+    map_put(build_state(g)->equal, other, keep);
+    if (!build_assume(g, keep, other, build_loc(g))) return;
     (void)diag(g->diags, D_ASSUME, graph_place(g, build_loc(g), g->arena), "%s == %s",
                expr_brief(g->exprs, keep, g->arena), expr_brief(g->exprs, other, g->arena));
 }
@@ -29,19 +37,20 @@ bool build_require(Graph *g, Expr cond) {
     int64_t lo, hi;
     expr_range(g->exprs, cond, &lo, &hi);
     if (hi == 0) return false;
-    if (lo < 1) (void)record_pair(g, expr_const(g->exprs, 1), cond);
+    if (lo < 1) (void)build_assume(g, expr_const(g->exprs, 1), cond, build_loc(g));
     return true;
 }
 
 /* Equalities form chains other -> keep; the end of e's chain stands for all of it. */
 Expr build_dim_root(Graph *g, Expr e) {
-    const BuildState *s = build_state(g);
-    for (uint32_t i = 0; i < s->equal.n; i++)
-        if (s->equal.v[i].other == e) {
-            e = s->equal.v[i].keep;
-            i = UINT32_MAX; /* restart: chains are short */
-        }
-    return e;
+    MapU64 *keep = build_state(g)->equal;
+    Expr root = e, next;
+    while (map_get(keep, root, &next)) root = next;
+    for (; e != root; e = next) { /* the next look-up is short */
+        (void)map_get(keep, e, &next);
+        map_put(keep, e, root);
+    }
+    return root;
 }
 
 Expr build_unify_dim(Graph *g, Expr a, Expr b) {

@@ -1,6 +1,5 @@
 /* The expression pool: interning, symbols, queries, substitution, evaluation. */
 #include "graph/expr/expr_impl.h"
-#include "runtime/base/map.h"
 #include "runtime/base/status.h"
 #include <string.h>
 
@@ -126,19 +125,37 @@ static void note_bounds(ExprSym *s) {
     s->seen_below = s->info.below;
 }
 
-static bool name_taken(const ExprPool *p, const char *name) {
-    for (uint32_t i = 0; i < p->sym.n; i++)
-        if (!strcmp(p->sym.v[i]->info.name, name)) return true;
-    return false;
+static void forget_names(ExprPool *p) {
+    p->newest = p->next_name = NULL;
+    p->named = 0;
+}
+
+/* Names are entered when first asked for: kernels make symbols by the thousand and never ask. */
+const ExprSym *expr_find_sym(ExprPool *p, const char *name) {
+    uint32_t i;
+    if (!p->newest) p->newest = mapstr_create(p->arena);
+    for (; p->named < p->sym.n; p->named++)
+        mapstr_put(p->newest, p->sym.v[p->named]->info.name, p->named);
+    return mapstr_get(p->newest, name, &i) ? p->sym.v[i] : NULL;
+}
+
+const char *expr_free_name(ExprPool *p, const char *name) {
+    const char *unique = name;
+    uint32_t k = 2;
+    if (!expr_find_sym(p, name)) return name;
+    if (!p->next_name) p->next_name = mapstr_create(p->arena);
+    (void)mapstr_get(p->next_name, name, &k);
+    do unique = arena_printf(p->arena, "%s_%u", name, k++);
+    while (expr_find_sym(p, unique));
+    mapstr_put(p->next_name, name, k - 1); /* it is free until a symbol takes it */
+    return unique;
 }
 
 /* Graph symbols live side by side in one text, so their names differ; axes belong to a kernel. */
-static const char *own_name(const ExprPool *p, const SymInfo *info) {
+static const char *own_name(ExprPool *p, const SymInfo *info) {
     const char *name = info->name ? info->name : "";
-    const char *unique = arena_strdup(p->arena, name);
-    if (info->kind == SYM_AXIS || info->kind == SYM_INDIRECT) return unique;
-    for (int i = 2; name_taken(p, unique); i++) unique = arena_printf(p->arena, "%s_%d", name, i);
-    return unique;
+    if (info->kind != SYM_AXIS && info->kind != SYM_INDIRECT) name = expr_free_name(p, name);
+    return arena_strdup(p->arena, name);
 }
 
 Expr expr_sym_new(ExprPool *p, SymInfo info) {
@@ -189,6 +206,7 @@ void expr_pool_reset(ExprPool *clone, const ExprPool *base) {
         note_bounds(s);
     }
     clone->lent.n = 0;
+    forget_names(clone);
     clone->gen++; /* whatever was proved with other bounds, or remembered, is void */
 }
 

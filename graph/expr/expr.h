@@ -64,7 +64,9 @@ void expr_pool_reset(ExprPool *clone, const ExprPool *base);
 /* e of another pool that has the same symbols; 0 stays 0. */
 Expr expr_import(ExprPool *to, const ExprPool *from, Expr e);
 
+/* Symbols of a graph get names of their own: info.name, or that with a number. */
 Expr expr_sym_new(ExprPool *p, SymInfo info);
+const char *expr_free_name(ExprPool *p, const char *name); /* the name that one would get now */
 uint32_t expr_sym_count(const ExprPool *p);      /* symbols are numbered from 0 */
 SymInfo *expr_sym_info(ExprPool *p, uint32_t s); /* changing a range later is allowed: it only
                                                     helps expressions made afterwards */

@@ -10,6 +10,7 @@
 #define GRAPH_EXPR_IMPL_H
 
 #include "graph/expr/expr.h"
+#include "runtime/base/map.h"
 #include "runtime/base/vec.h"
 
 typedef struct ExprNode {
@@ -44,6 +45,9 @@ struct ExprPool {
     uint32_t *slot, mask; /* open-addressing table of node numbers, 0 = free */
     VEC(ExprSym *) sym;
     VEC(uint32_t) lent;
+    MapStr *newest;    /* name -> newest of the first `named` symbols; NULL = none is entered yet */
+    MapStr *next_name; /* name that was taken -> number of the next one to try */
+    uint32_t named;
     uint32_t gen;   /* changes when a symbol's bounds do */
     uint32_t stamp; /* one walk over the pool: nodes with this stamp carry its memo */
     ExprMemo *memo; /* direct-mapped cache of simplified binary operations */
@@ -61,6 +65,8 @@ typedef struct ExprSum {
     ExprTerm t[EXPR_MAX_TERMS];
 } ExprSum;
 
+/* The newest symbol of a name; NULL if there is none. */
+const ExprSym *expr_find_sym(ExprPool *p, const char *name);
 Expr expr_intern(ExprPool *p, ExprOp op, Expr a, Expr b, Expr c);
 Expr expr_rebuild(ExprPool *p, ExprOp op, Expr a, Expr b, Expr c);
 void expr_refresh(ExprPool *p); /* notices symbols whose bounds were changed */

@@ -150,12 +150,9 @@ static bool eat(Parser *q, const char *text) {
     return true;
 }
 
-static Expr find_sym(const ExprPool *p, const char *name, size_t n) {
-    for (uint32_t i = p->sym.n; i-- > 0;) { /* the newest of a name */
-        const char *s = p->sym.v[i]->info.name;
-        if (!strncmp(s, name, n) && !s[n]) return p->sym.v[i]->ref;
-    }
-    return 0;
+static Expr find_sym(ExprPool *p, const char *name, size_t n) {
+    const ExprSym *s = expr_find_sym(p, arena_strndup(p->arena, name, n));
+    return s ? s->ref : 0;
 }
 
 static Expr parse_number(Parser *q) {

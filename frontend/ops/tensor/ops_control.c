@@ -4,7 +4,15 @@
 #include "frontend/import/formula.h"
 #include "frontend/import/import_impl.h"
 
-enum { UNROLL_LIMIT = 64 };
+enum {
+    UNROLL_LIMIT = 64,
+    UNROLL_NESTED = 1024 /* copies of one body, where unrolled loops stand in each other */
+};
+
+static int64_t unroll_limit(const Lower *l) {
+    const int64_t left = UNROLL_NESTED / l->im->copies;
+    return left < UNROLL_LIMIT ? left : UNROLL_LIMIT;
+}
 
 static bool known_bool(Graph *g, Value v, bool *out) {
     uint32_t n;
@@ -73,6 +81,7 @@ static Item select_item(Graph *g, Value cond, const Item *a, const Item *b) {
     Value *list = ARENA_ARRAY(g->arena, Value, a->n);
     for (uint32_t i = 0; i < a->n; i++) list[i] = build_select(g, cond, a->list[i], b->list[i]);
     out.list = list;
+    out.room = NULL;
     return out;
 }
 
@@ -102,14 +111,21 @@ static Value one_condition(Lower *l, Value cond) {
     return v_at(g, cond, 0, v_int(g, 0));
 }
 
-static bool lower_if(Lower *l) {
-    Graph *g = lower_graph(l);
-    Value cond = one_condition(l, lower_in(l, 0));
-    if (!cond) return false;
-    bool taken;
-    if (known_bool(g, cond, &taken)) return inline_branch(l, taken ? "then_branch" : "else_branch");
-    uint32_t errors = diag_errors(g->diags);
+/* An If that cannot be converted is lowered a second time, as a node. What stands in its branches
+ * and could not be converted in the first round is not tried in the second: else a nest of n would
+ * be lowered 2^n times. */
+static bool try_convert(Lower *l, Value cond) {
+    uint32_t failed;
+    if (map_get(l->im->no_select, (uintptr_t)l->node, &failed)) return false;
     if (convert_if(l, cond)) return true;
+    map_put(l->im->no_select, (uintptr_t)l->node, 1);
+    return false;
+}
+
+static bool lower_unknown_if(Lower *l, Value cond) {
+    Graph *g = lower_graph(l);
+    uint32_t errors = diag_errors(g->diags);
+    if (try_convert(l, cond)) return true;
     if (diag_errors(g->diags) != errors) return false;
     LowerCaptures captures = {0};
     Graph *then_g = lower_subgraph(l, "then_branch", NULL, 0, &captures);
@@ -120,6 +136,18 @@ static bool lower_if(Lower *l) {
     lower_add_captures(l, then_g, 0, &captures);
     out_projections(l, build_if(g, cond, then_g, else_g, captures.values.v, captures.values.n));
     return true;
+}
+
+static bool lower_if(Lower *l) {
+    Value cond = one_condition(l, lower_in(l, 0));
+    if (!cond) return false;
+    bool taken, outermost = !l->im->no_select;
+    if (known_bool(lower_graph(l), cond, &taken))
+        return inline_branch(l, taken ? "then_branch" : "else_branch");
+    if (outermost) l->im->no_select = map_create(l->im->arena);
+    bool ok = lower_unknown_if(l, cond);
+    if (outermost) l->im->no_select = NULL;
+    return ok;
 }
 
 /* ---- Loop ---------------------------------------------------------------------------------- */
@@ -161,14 +189,18 @@ static bool unroll_once(Lower *l, LoopIn *in, int64_t iteration, bool *go) {
 /* All iterations, if their number is known and small. */
 static bool unroll(Lower *l, LoopIn *in) {
     Graph *g = lower_graph(l);
-    int64_t trip = UNROLL_LIMIT + 1, i = 0;
+    const int64_t limit = unroll_limit(l);
+    int64_t trip = limit + 1, i = 0;
     bool go = true;
     if (in->cond && !known_bool(g, in->cond, &go)) return false;
     if (in->trip && !known_int(g, in->trip, &trip)) return false;
-    if (in->trip && trip > UNROLL_LIMIT) return false;
-    for (; go && i < trip; i++)
-        if (i == UNROLL_LIMIT || !unroll_once(l, in, i, &go)) return false;
-    return i > 0 || in->nscanned == 0;
+    if (in->trip && trip > limit) return false;
+    const int64_t copies = l->im->copies;
+    l->im->copies *= trip < 1 ? 1 : trip < limit ? trip : limit;
+    bool ok = true;
+    for (; ok && go && i < trip; i += ok) ok = i < limit && unroll_once(l, in, i, &go);
+    l->im->copies = copies;
+    return ok && (i > 0 || in->nscanned == 0);
 }
 
 static void unrolled_outputs(Lower *l, const LoopIn *in) {
@@ -391,6 +423,8 @@ static bool scan_unrolled(Lower *l, const Scan *s, int64_t length, Value *out) {
     Value *formal = ARENA_ARRAY(g->arena, Value, nin), *result = ARENA_ARRAY(g->arena, Value, nout);
     Value *rows = ARENA_ARRAY(g->arena, Value, (size_t)length * s->nouts);
     for (uint32_t i = 0; i < s->nstates; i++) out[i] = s->state[i];
+    const int64_t copies = l->im->copies;
+    l->im->copies *= length;
     for (int64_t t = 0; t < length; t++) {
         for (uint32_t i = 0; i < s->nstates; i++) formal[i] = out[i];
         for (uint32_t i = 0; i < s->nscans; i++)
@@ -403,6 +437,7 @@ static bool scan_unrolled(Lower *l, const Scan *s, int64_t length, Value *out) {
             rows[(int64_t)i * length + at] = result[s->nstates + i];
         }
     }
+    l->im->copies = copies;
     for (uint32_t i = 0; i < s->nouts; i++)
         out[s->nstates + i] =
             stack(g, rows + (int64_t)i * length, (uint32_t)length, s->out_axis[i]);
@@ -462,7 +497,7 @@ static bool scan_rolled(Lower *l, const Scan *s, Value *out) {
 
 static bool scan_run(Lower *l, const Scan *s, Value *out) {
     int64_t length;
-    if (expr_is_const(lower_exprs(l), s->length, &length) && length > 0 && length <= UNROLL_LIMIT)
+    if (expr_is_const(lower_exprs(l), s->length, &length) && length > 0 && length <= unroll_limit(l))
         return scan_unrolled(l, s, length, out);
     return scan_rolled(l, s, out);
 }

@@ -5,6 +5,8 @@
 #include "frontend/import/import_impl.h"
 #include <string.h>
 
+enum { LIST_COPY = 64 }; /* elements copied that cost as much as a node */
+
 static bool list_in(Lower *l, uint32_t i, Item *out) {
     *out = lower_in_item(l, i);
     if (out->kind == ITEM_STACK || out->open)
@@ -59,24 +61,39 @@ static bool lower_sequence_at(Lower *l) {
     return true;
 }
 
+/* Sequences are values: one of them may be extended twice. So the first to append to the newest
+ * length of a list takes the room behind it, and any other insertion copies. */
+static bool inserted(Lower *l, Item *s, uint32_t at, Value x) {
+    ItemRoom *room = s->room;
+    if (!room || at < s->n || room->used != s->n || room->cap == s->n) {
+        if (!import_spend(l->scope, 1 + s->n / LIST_COPY)) return false;
+        room = ARENA_NEW(l->im->arena, ItemRoom);
+        room->cap = at < s->n ? s->n + 1 : 2 * s->n + 1;
+        room->v = ARENA_ARRAY(l->im->arena, Value, room->cap);
+        if (at) memcpy(room->v, s->list, at * sizeof *room->v);
+        if (at < s->n) memcpy(room->v + at + 1, s->list + at, (s->n - at) * sizeof *room->v);
+    }
+    room->v[at] = x;
+    room->used = s->n + 1;
+    *s = (Item){.kind = ITEM_LIST, .n = s->n + 1, .list = room->v, .room = room};
+    return true;
+}
+
 static bool lower_sequence_insert(Lower *l) {
     Item s = lower_in_item(l, 0);
     const bool open = s.open && !s.n && !lower_has_in(l, 2);
     if (!open && !list_in(l, 0, &s)) return false;
     uint32_t at = s.n;
     if (lower_has_in(l, 2) && !position(l, 2, s.n, true, &at)) return false;
-    Value *v = ARENA_ARRAY(lower_graph(l)->arena, Value, s.n + 1), x = lower_in(l, 1);
+    const Value x = lower_in(l, 1);
     if (!x) return false;
     if (s.n && lower_type(l, 1)->dtype != s.dtype)
         return lower_error(l, D_DTYPE, "a tensor of %s in a sequence of %s",
                            dtype_name(lower_type(l, 1)->dtype), dtype_name(s.dtype));
-    for (uint32_t i = 0; i <= s.n; i++) v[i] = i < at ? s.list[i] : i == at ? x : s.list[i - 1];
-    lower_out_item(l, 0,
-                   (Item){.kind = ITEM_LIST,
-                          .open = open,
-                          .dtype = lower_type(l, 1)->dtype,
-                          .n = s.n + 1,
-                          .list = v});
+    if (!inserted(l, &s, at, x)) return false;
+    s.dtype = lower_type(l, 1)->dtype;
+    s.open = open;
+    lower_out_item(l, 0, s);
     return true;
 }
 
@@ -86,6 +103,7 @@ static bool lower_sequence_erase(Lower *l) {
     if (!s.n) return lower_error(l, D_SHAPE, "the sequence is empty");
     uint32_t at = s.n - 1;
     if (lower_has_in(l, 1) && !position(l, 1, s.n, false, &at)) return false;
+    if (!import_spend(l->scope, 1 + s.n / LIST_COPY)) return false;
     Value *v = ARENA_ARRAY(lower_graph(l)->arena, Value, s.n);
     for (uint32_t i = 0; i + 1 < s.n; i++) v[i] = s.list[i < at ? i : i + 1];
     return list_out(l, v, s.n - 1, s.dtype);
@@ -113,10 +131,10 @@ static bool part_sizes(Lower *l, int64_t size, int64_t *part, uint32_t *n) {
     int64_t chunk = 1;
     uint32_t count = 1;
     if (lower_has_in(l, 1) && !lower_const_ints(l, 1, NULL, &chunk, 1, &count)) return false;
-    if (chunk <= 0 || (size + chunk - 1) / chunk > MAX_PARTS)
+    if (chunk <= 0 || size / chunk + (size % chunk != 0) > MAX_PARTS)
         return lower_error(l, D_LIMIT, "parts of %lld are too small", (long long)chunk);
-    for (int64_t at = 0; at < size; at += chunk)
-        part[(*n)++] = size - at < chunk ? size - at : chunk;
+    for (int64_t left = size; left > 0; left -= part[*n - 1])
+        part[(*n)++] = left < chunk ? left : chunk;
     return true;
 }
 
@@ -130,6 +148,14 @@ static bool lower_split_to_sequence(Lower *l) {
     if (!expr_is_const(g->exprs, t.dim[axis], &size))
         return lower_unsupported(l, "fix the size with --dim", "the split axis has no fixed size");
     if (!part_sizes(l, size, part, &n)) return false;
+    for (uint32_t i = 0; i < n; at += part[i++])
+        if (part[i] < 0 || part[i] > size - at)
+            return lower_error(l, D_SHAPE, "part %u, of %lld, does not fit an axis of %lld", i,
+                               (long long)part[i], (long long)size);
+    if (at != size)
+        return lower_error(l, D_SHAPE, "the parts sum to %lld, not %lld", (long long)at,
+                           (long long)size);
+    at = 0;
     Value *v = ARENA_ARRAY(g->arena, Value, n);
     for (uint32_t i = 0; i < n; i++) {
         v[i] = build_slice_axis(g, lower_in(l, 0), axis, expr_const(g->exprs, at),
@@ -137,9 +163,6 @@ static bool lower_split_to_sequence(Lower *l) {
         at += part[i];
         if (!lower_has_in(l, 1) && !lower_i(l, "keepdims")) v[i] = build_squeeze(g, v[i], axis);
     }
-    if (at != size)
-        return lower_error(l, D_SHAPE, "the parts sum to %lld, not %lld", (long long)at,
-                           (long long)size);
     return list_out(l, v, n, t.dtype);
 }
 

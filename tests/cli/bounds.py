@@ -1,0 +1,236 @@
+"""Compile time and memory stay within reach of the file's size, whatever the file.
+
+    bounds.py GRAPHC [CASE ...]      without cases: all; --list names them
+
+Each case is a small file that asks for much: bombs (what a file expands to), formulas of sizes,
+and chains, fans and lists of thousands. It has to compile, or to be refused with the message that
+it names, within LIMIT_S seconds of CPU time and LIMIT_MB of memory. The limits are several times
+of what the cases take, so that a slow machine passes and growth by one more power does not.
+"""
+import os, resource, subprocess, sys, tempfile
+import numpy as np
+import onnx
+from onnx import TensorProto as T, helper as h
+
+LIMIT_S, LIMIT_MB = 6, 1000
+CASES = {}
+
+
+def case(expect=""):
+    """expect: text of the refusal, "" where the file compiles."""
+    def add(fn):
+        CASES[fn.__name__] = (fn, expect)
+        return fn
+    return add
+
+
+def tensor(name, *shape, t=T.FLOAT):
+    return h.make_tensor_value_info(name, t, list(shape))
+
+
+def unknown(name, t=T.FLOAT):
+    """A value whose rank is not given."""
+    return h.make_tensor_value_info(name, t, None)
+
+
+def ints(name, *v):
+    return h.make_tensor(name, T.INT64, [len(v)], list(v))
+
+
+def model(nodes, inputs=None, outputs=None, inits=(), functions=()):
+    g = h.make_graph(nodes, "g", inputs or [tensor("x", 4)], outputs or [unknown("y")], list(inits))
+    sets = [h.make_opsetid("", 17)] + ([h.make_opsetid("l", 1)] if functions else [])
+    return h.make_model(g, opset_imports=sets, functions=list(functions), ir_version=9)
+
+
+def chain(op, n, *more, **attrs):
+    names = ["x"] + [f"v{i}" for i in range(n - 1)] + ["y"]
+    return [h.make_node(op, [names[i], *more], [names[i + 1]], **attrs) for i in range(n)]
+
+
+# ---- What a file expands to --------------------------------------------------------------------
+
+def function_bomb(depth, second):
+    sets = [h.make_opsetid("", 17), h.make_opsetid("l", 1)]
+    fns = [h.make_function("l", "f0", ["a"], ["b"], [h.make_node("Add", ["a", "a"], ["b"])], sets)]
+    for i in range(1, depth):
+        body = [h.make_node(f"f{i - 1}", ["a"], ["t"], domain="l"),
+                h.make_node(f"f{i - 1}", [second], ["b"], domain="l")]
+        fns.append(h.make_function("l", f"f{i}", ["a"], ["b"], body, sets))
+    return model([h.make_node(f"f{depth - 1}", ["x"], ["y"], domain="l")], functions=fns)
+
+
+@case("expand to more than")
+def functions_in_a_row():
+    return function_bomb(20, "t")
+
+
+@case("expand to more than")
+def functions_of_the_same():
+    return function_bomb(32, "a")
+
+
+@case("expand to more than")
+def functions_of_many_nodes():
+    body = [h.make_node("Constant", [], [f"c{i}"], value_int=i) for i in range(2000)]
+    body.append(h.make_node("Identity", ["a"], ["b"]))
+    sets = [h.make_opsetid("", 17), h.make_opsetid("l", 1)]
+    fn = h.make_function("l", "f", ["a"], ["b"], body, sets)
+    calls = [h.make_node("f", [f"v{i}" if i else "x"], [f"v{i + 1}"], domain="l")
+             for i in range(2000)]
+    return model(calls, outputs=[unknown("v2000")], functions=[fn])
+
+
+def loop_nest(depth, v="x"):
+    if depth == 0:
+        return [h.make_node("Add", [v, "x"], [v + "a"])], v + "a"
+    inner = v + "l"
+    nodes, out = loop_nest(depth - 1, inner)
+    body = h.make_graph(
+        [h.make_node("Identity", [v + "c"], [v + "d"]), *nodes], "b",
+        [tensor(v + "i", t=T.INT64), tensor(v + "c", t=T.BOOL), tensor(inner, 2)],
+        [tensor(v + "d", t=T.BOOL), tensor(out, 2)])
+    return [h.make_node("Loop", ["t", "", v], [v + "o"], body=body)], v + "o"
+
+
+@case()
+def loops_in_loops():
+    nodes, out = loop_nest(4)
+    return model(nodes, [tensor("x", 2)], [unknown(out)], [h.make_tensor("t", T.INT64, [], [64])])
+
+
+def if_nest(depth, name):
+    if depth < 0:
+        return [h.make_node("Relu", ["x"], [name])]
+    if depth == 0:
+        return [h.make_node("NonZero", ["x"], [name + "n"]),
+                h.make_node("Cast", [name + "n"], [name + "q"], to=T.FLOAT),
+                h.make_node("Squeeze", [name + "q"], [name])]
+    def branch(side, d):
+        return h.make_graph(if_nest(d, name + side), "b", [], [unknown(name + side, T.FLOAT)])
+    return [h.make_node("If", ["c"], [name], then_branch=branch("t", depth - 1 or -1),
+                        else_branch=branch("e", 0))]
+
+
+@case()
+def ifs_in_ifs():
+    return model(if_nest(14, "y"), [tensor("x", 4), tensor("c", t=T.BOOL)])
+
+
+# ---- Names and lists ---------------------------------------------------------------------------
+
+@case()
+def symbols_of_one_spelling():
+    n = 3000
+    ins = [tensor(f"x{i}", "a" + chr(0x4e00 + i)) for i in range(n)]
+    return model([h.make_node("Relu", ["x0"], ["y"])], ins)
+
+
+@case()
+def inputs_with_symbols():
+    ins = [tensor(f"x{i}", f"s{i}") for i in range(30000)]
+    return model([h.make_node("Relu", ["x0"], ["y"])], ins)
+
+
+@case()
+def sizes_that_must_agree():
+    n = 20000
+    ins = [tensor(f"x{i}", f"s{i}") for i in range(n)]
+    return model([h.make_node("Add", [f"x{i - 1}", f"x{i}"], [f"z{i}"]) for i in range(1, n)], ins,
+                 [unknown("z1")])
+
+
+@case()
+def loops_after_loops():
+    body = h.make_graph([h.make_node("Identity", ["c"], ["co"]), h.make_node("Add", ["v", "v"], ["o"])],
+                        "b", [tensor("i", t=T.INT64), tensor("c", t=T.BOOL), tensor("v", 2)],
+                        [tensor("co", t=T.BOOL), tensor("o", 2)])
+    n = 3000
+    nodes = [h.make_node("Loop", ["t", "", f"v{i}" if i else "x"], [f"v{i + 1}"], body=body)
+             for i in range(n)]
+    return model(nodes, [tensor("x", 2), tensor("t", t=T.INT64)], [unknown(f"v{n}")])
+
+
+@case("has no attribute")
+def attributes():
+    return model([h.make_node("Relu", ["x"], ["y"], **{f"a{i}": 1 for i in range(60000)})])
+
+
+@case("No such file")
+def external_files():
+    inits = []
+    for i in range(80000):
+        t = T(name=f"w{i}", data_type=T.FLOAT, dims=[4], data_location=T.EXTERNAL)
+        t.external_data.add(key="location", value=f"miss/{i}")
+        inits.append(t)
+    return model([h.make_node("Relu", ["x"], ["y"])], inits=inits)
+
+
+@case()
+def sequence_grows_behind():
+    n = 40000
+    nodes = [h.make_node("SequenceEmpty", [], ["s0"])]
+    nodes += [h.make_node("SequenceInsert", [f"s{i}", "x"], [f"s{i + 1}"]) for i in range(n)]
+    return model(nodes + [h.make_node("SequenceAt", [f"s{n}", "z"], ["y"])],
+                 inits=[h.make_tensor("z", T.INT64, [], [0])])
+
+
+@case("expand to more than")
+def sequence_grows_in_front():
+    n = 20000
+    nodes = [h.make_node("SequenceEmpty", [], ["s0"])]
+    nodes += [h.make_node("SequenceInsert", [f"s{i}", "x", "z"], [f"s{i + 1}"]) for i in range(n)]
+    return model(nodes + [h.make_node("SequenceAt", [f"s{n}", "z"], ["y"])],
+                 inits=[h.make_tensor("z", T.INT64, [], [0])])
+
+
+# ---- Running -----------------------------------------------------------------------------------
+
+def limit():
+    resource.setrlimit(resource.RLIMIT_CPU, (2 * LIMIT_S, 2 * LIMIT_S))
+
+
+def run(graphc, path, folder):
+    """(exit status, text, CPU seconds, peak MB) of a compile."""
+    with open(os.path.join(folder, "log"), "w+") as log:
+        p = subprocess.Popen([graphc, path, "-o", os.path.join(folder, "plan")], stdout=log,
+                             stderr=log, preexec_fn=limit)
+        _, status, use = os.wait4(p.pid, 0)
+        p.returncode = os.waitstatus_to_exitcode(status)
+        log.seek(0)
+        text = log.read()
+    return p.returncode, text, use.ru_utime + use.ru_stime, use.ru_maxrss / 1000
+
+
+def faults(expect, rc, text, seconds, mb):
+    if expect and (rc not in (3, 4, 7) or expect not in text):
+        yield f"not refused with \"{expect}\""
+    if not expect and rc != 0:
+        yield "does not compile"
+    if seconds > LIMIT_S:
+        yield f"more than {LIMIT_S} s"
+    if mb > LIMIT_MB:
+        yield f"more than {LIMIT_MB} MB"
+
+
+def main():
+    if "--list" in sys.argv:
+        return print("\n".join(CASES)) or 0
+    graphc, bad = os.path.abspath(sys.argv[1]), 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.onnx")
+        for name in sys.argv[2:] or CASES:
+            build, expect = CASES[name]
+            with open(path, "wb") as f:
+                f.write(build().SerializeToString())
+            got = run(graphc, path, folder)
+            why = list(faults(expect, *got))
+            bad += bool(why)
+            print(f"{'FAIL' if why else 'ok':5}{name:28} exit {got[0]:3}  {got[2]:6.2f} s {got[3]:6.0f} MB  "
+                  + "; ".join(why), flush=True)
+            if why and got[0] not in (0, -9, -24):
+                print("     ", got[1][:300].replace("\n", " | "))
+    return bad > 0
+
+
+sys.exit(main())
