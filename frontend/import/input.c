@@ -210,8 +210,9 @@ void inputs_import(Scope *s) {
         if (ok[i])
             item = (Item){.kind = ITEM_TENSOR,
                           .v = build_input(s->g, arena_strdup(im->arena, name), type[i])};
+        if (!item.v) item.kind = ITEM_POISON;
         scope_define(s, name, item);
-        if (ok[i]) shape_claim(s, name, item.v);
+        if (item.v) shape_claim(s, name, item.v);
     }
 }
 

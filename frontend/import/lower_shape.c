@@ -5,7 +5,8 @@
 #include "frontend/import/import_impl.h"
 #include <string.h>
 
-enum { MAX_PICK = 24 }; /* nodes that one element is followed through */
+enum { MAX_PICK = 24, MAX_PICKED = 256 }; /* nodes that one element is followed through: in a row, and
+                                             in all */
 
 /* A static rank-1 or rank-0 integer tensor without elements counts as known. */
 static bool is_empty(const Lower *l, const Type *t) {
@@ -61,23 +62,23 @@ static Expr counted_within(Lower *l, Value x, ValueBounds b, bool claimed) {
 
 /* Element k of a list, made of elements k of what the list is made of: so those that are known
  * fold, whatever becomes of their neighbours. */
-static Value pick(Graph *g, Value v, int64_t k, int depth) {
+static Value pick(Graph *g, Value v, int64_t k, int depth, int *left) {
     const Node *n = graph_node(g, v);
     int64_t size;
     if (n->type.rank == 0) return v;
-    if (depth == 0 || n->type.rank > 1) return v_at(g, v_flat(g, v), 0, v_int(g, k));
+    if (depth == 0 || --*left < 0 || n->type.rank > 1) return v_at(g, v_flat(g, v), 0, v_int(g, k));
     if (op_info[n->op].cls == OPC_MAP) {
         const Node map = *n;
         Value in[3];
-        for (uint32_t i = 0; i < map.nin; i++) in[i] = pick(g, map.in[i], k, depth - 1);
+        for (uint32_t i = 0; i < map.nin; i++) in[i] = pick(g, map.in[i], k, depth - 1, left);
         return build_like(g, &map, in, map.nin);
     }
-    if (n->op == OP_reshape) return pick(g, n->in[0], k, depth - 1);
+    if (n->op == OP_reshape) return pick(g, n->in[0], k, depth - 1, left);
     if (n->op == OP_expand && v_dim_const(g, n->in[0], 0, &size) && size == 1)
-        return pick(g, n->in[0], 0, depth - 1);
+        return pick(g, n->in[0], 0, depth - 1, left);
     for (uint32_t i = 0; n->op == OP_concat && i < n->nin; i++) {
         if (!v_dim_const(g, n->in[i], 0, &size)) break;
-        if (k < size) return pick(g, n->in[i], k, depth - 1);
+        if (k < size) return pick(g, n->in[i], k, depth - 1, left);
         k -= size;
     }
     return v_at(g, v, 0, v_int(g, k));
@@ -117,9 +118,12 @@ static const Expr *elements(Lower *l, uint32_t i, const Expr *most, uint32_t nmo
     *n = (uint32_t)length;
     Expr *e = ARENA_ARRAY(l->im->arena, Expr, *n);
     const Value list = v_flat(g, build_cast(g, lower_in(l, i), DT_i64));
-    for (uint32_t k = 0; k < *n; k++)
-        if (!(e[k] = element(l, pick(g, list, k, MAX_PICK), k < nmost ? most[k] : 0, wrap)))
+    for (uint32_t k = 0; k < *n; k++) {
+        int left = MAX_PICKED;
+        const Value x = pick(g, list, k, MAX_PICK, &left);
+        if (!(e[k] = element(l, x, k < nmost ? most[k] : 0, wrap)))
             return NULL;
+    }
     return e;
 }
 
@@ -145,8 +149,12 @@ const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nm
     }
     if (is_empty(l, graph_type(l->g, v))) return none;
     const Expr *e = build_elems(l->g, v, true, n);
-    if (!e) e = elements(l, i, most, nmost, wrap, n);
-    if (!e)
+    const bool large = !e && build_elems_large(l->g, v);
+    if (!e && !large) e = elements(l, i, most, nmost, wrap, n);
+    if (large)
+        lower_error(l, D_LIMIT, "input %u is a formula of sizes with more than %d parts", i,
+                    EXPR_MAX_SIZE);
+    else if (!e)
         lower_unsupported(l, hint_bound(l, i), "input %u must be known when the inputs' shapes are",
                           i);
     return e;

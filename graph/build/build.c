@@ -110,6 +110,11 @@ static uint64_t node_hash(const Graph *g, const Node *n) {
 static bool countable(Graph *g, const Type *t) {
     int64_t n = 1, d;
     for (int i = 0; i < t->rank; i++) {
+        if (expr_size(g->exprs, t->dim[i]) > EXPR_MAX_SIZE) {
+            build_error(g, D_LIMIT, "size %d is a formula with more than %d parts", i,
+                        EXPR_MAX_SIZE);
+            return false;
+        }
         if (!expr_is_const(g->exprs, t->dim[i], &d) || d == 0) continue;
         if (d < 0) {
             build_error(g, D_SHAPE, "%s has a negative size", build_type_text(g, t));

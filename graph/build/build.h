@@ -105,6 +105,9 @@ void build_output(Graph *g, const char *name, Value v);
  * most 64 elements, asking makes SYM_ELEM symbols: only lowerings that need a value to fix a shape
  * ask with want_symbols. */
 const Expr *build_elems(Graph *g, Value v, bool want_symbols, uint32_t *n);
+/* Whether build_elems does not know v because a formula of it, or of what it is made of, would exceed
+ * EXPR_MAX_SIZE. */
+bool build_elems_large(Graph *g, Value v);
 /* The one element of a constant scalar-like value, as double; false if not constant. */
 bool build_const_f64(const Graph *g, Value v, double *out);
 

@@ -17,6 +17,7 @@ typedef struct ElemTrack {
     const Expr *v;
     uint32_t n;
     bool asked, wanted; /* looked at without, with symbols for input elements */
+    bool large;         /* not known, because a formula would exceed EXPR_MAX_SIZE */
 } ElemTrack;
 
 /* An `if` whose condition is known keeps its tuple node only as a handle: these are its results. */

@@ -451,7 +451,13 @@ static bool all_fit(const Graph *g, DType t, const Expr *e, uint32_t n) {
     return true;
 }
 
-const Expr *fold_elems(Graph *g, const Node *n, bool want, uint32_t depth) {
+static bool all_small(const Graph *g, const Expr *e, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (expr_size(g->exprs, e[i]) > EXPR_MAX_SIZE) return false;
+    return true;
+}
+
+static const Expr *elems_of_node(Graph *g, const Node *n, bool want, uint32_t depth, bool *large) {
     bool any_int = n->op == OP_const && !dtype_is_float(n->type.dtype);
     ElemsFn fn = elem_fn((Op)n->op, n->type.dtype) ? elems_map : elems_fns[n->op];
     if (n->op == OP_reduce_prod && scaled_type(n->type.dtype)) return NULL;
@@ -462,7 +468,14 @@ const Expr *fold_elems(Graph *g, const Node *n, bool want, uint32_t depth) {
     a.count = (uint32_t)count;
     (void)build_static_dims(g, &n->type, a.dim);
     const Expr *e = fn(&a);
-    return e && all_fit(g, n->type.dtype, e, a.count) ? e : NULL;
+    *large = e && !all_small(g, e, a.count);
+    for (uint32_t i = 0; !e && i < n->nin; i++) *large |= build_elems_large(g, n->in[i]);
+    return e && !*large && all_fit(g, n->type.dtype, e, a.count) ? e : NULL;
+}
+
+const Expr *fold_elems(Graph *g, const Node *n, bool want, uint32_t depth) {
+    bool large = false;
+    return elems_of_node(g, n, want, depth, &large);
 }
 
 /* ---- Answers, remembered by value ---- */
@@ -477,8 +490,10 @@ static const Expr *elems_of(Graph *g, Value v, bool want, uint32_t depth) {
     ElemTrack *t = track_of(g, v);
     if (t->v || (want ? t->wanted : t->asked)) return t->v;
     const Node n = *graph_node(g, v);
-    const Expr *e = fold_elems(g, &n, want, depth);
+    bool large = false;
+    const Expr *e = elems_of_node(g, &n, want, depth, &large);
     t = track_of(g, v); /* may have moved */
+    t->large = large;
     t->asked = true;
     t->wanted |= want;
     t->v = e;
@@ -493,4 +508,8 @@ const Expr *build_elems(Graph *g, Value v, bool want_symbols, uint32_t *n) {
     const Expr *e = elems_of(g, v, want_symbols, 0);
     *n = e ? track_of(g, v)->n : 0;
     return e;
+}
+
+bool build_elems_large(Graph *g, Value v) {
+    return v && track_of(g, v)->large;
 }

@@ -62,12 +62,14 @@ static Expr intern_key(ExprPool *p, const Key *k) {
     uint32_t i = (uint32_t)hash_bytes(k, sizeof *k, 0) & p->mask;
     for (; p->slot[i]; i = (i + 1) & p->mask)
         if (same(&p->node.v[p->slot[i]], k)) return p->slot[i];
-    ExprNode n = {.op = (uint8_t)k->op, .value = k->value};
+    ExprNode n = {.op = (uint8_t)k->op, .value = k->value, .size = 1};
     memcpy(n.arg, k->arg, sizeof n.arg);
-    if (k->op == EX_sym)
-        n.syms = UINT64_C(1) << (k->arg[0] % 64);
-    else
-        for (int j = 0; j < 3; j++) n.syms |= p->node.v[k->arg[j]].syms;
+    if (k->op == EX_sym) n.syms = UINT64_C(1) << (k->arg[0] % 64);
+    for (int j = 0; k->op != EX_sym && j < 3; j++) {
+        const ExprNode *arg = &p->node.v[k->arg[j]];
+        n.syms |= arg->syms;
+        n.size = arg->size > UINT32_MAX - n.size ? UINT32_MAX : n.size + arg->size;
+    }
     p->slot[i] = p->node.n;
     vec_push(p->arena, &p->node, n);
     return p->node.n - 1;
@@ -230,6 +232,10 @@ Expr expr_arg(const ExprPool *p, Expr e, int i) {
 }
 int64_t expr_value(const ExprPool *p, Expr e) {
     return expr_node(p, e)->value;
+}
+
+uint32_t expr_size(const ExprPool *p, Expr e) {
+    return expr_node(p, e)->size;
 }
 
 bool expr_is_const(const ExprPool *p, Expr e, int64_t *v) {

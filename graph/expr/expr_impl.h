@@ -15,6 +15,7 @@
 
 typedef struct ExprNode {
     uint8_t op, nonneg; /* nonneg: 0 unknown, 1 proved, 2 not provable; valid like the range */
+    uint32_t size;      /* operations and leaves when written out, shared parts each time */
     uint32_t gen;       /* generation that lo, hi and nonneg belong to; 0 = none */
     Expr arg[3];        /* sym: arg[0] is the symbol's number */
     int64_t value;      /* const */

@@ -261,6 +261,7 @@ static Expr parse_cmp(Parser *q) {
 const char *expr_brief(const ExprPool *p, Expr e, Arena *a) {
     enum { BRIEF = 64 };
     StrBuf s;
+    if (expr_size(p, e) > EXPR_MAX_SIZE) return "(a long formula)";
     sb_init(&s, a);
     expr_print(p, e, &s);
     if (s.n <= BRIEF) return sb_str(&s);

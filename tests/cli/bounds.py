@@ -184,6 +184,49 @@ def sequence_grows_in_front():
                  inits=[h.make_tensor("z", T.INT64, [], [0])])
 
 
+# ---- Formulas of sizes ------------------------------------------------------------------------
+
+def expand(nodes, size, *inits, ins=None):
+    one = tensor("e", 1)
+    return model([h.make_node("Shape", ["x"], ["c0"]), *nodes, h.make_node("Expand", ["e", size], ["y"])],
+                 (ins or [tensor("x", "n")]) + [one], inits=inits)
+
+
+@case("more than 500 parts")
+def size_squared():
+    ops = ["Mul", "Add"]
+    return expand([h.make_node(ops[i % 2], [f"c{i}"] * 2, [f"c{i + 1}"]) for i in range(60)], "c60")
+
+
+@case("more than 500 parts")
+def size_divided():
+    nodes = []
+    for i in range(12):
+        nodes += [h.make_node("Div", [f"c{i}", "three"], [f"d{i}"]),
+                  h.make_node("Add", [f"d{i}", f"c{i}"], [f"e{i}"]),
+                  h.make_node("Mul", [f"e{i}", f"d{i}"], [f"f{i}"]),
+                  h.make_node("Mod", [f"f{i}", "prime"], [f"c{i + 1}"])]
+    return expand(nodes, "c12", ints("three", 3), ints("prime", 1000003))
+
+
+@case("more than 500 parts")
+def size_of_many():
+    n = 64
+    ins = [tensor("x", "n")] + [tensor(f"x{i}", f"s{i}") for i in range(1, n)]
+    nodes = []
+    for i in range(1, n):
+        nodes += [h.make_node("Shape", [f"x{i}"], [f"s{i}"]),
+                  h.make_node("Add", [f"c{i - 1}", f"s{i}"], [f"a{i}"]),
+                  h.make_node("Mul", [f"a{i}", f"c{i - 1}"], [f"c{i}"])]
+    return expand(nodes, f"c{n - 1}", ins=ins)
+
+
+@case("more than 500 parts")
+def size_as_text():
+    return model([h.make_node("Relu", ["x"], ["y"])],
+                 [tensor("x", "*".join(["(a+b)"] * 80)), tensor("z", "a", "b")])
+
+
 # ---- Running -----------------------------------------------------------------------------------
 
 def limit():
