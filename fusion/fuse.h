@@ -42,6 +42,7 @@ typedef struct VState {
     uint8_t order[GRAPH_MAX_RANK]; /* position i of the buffer is this dimension of v */
     Value home;                    /* concatenation whose buffer it is stored into ... */
     uint32_t home_part;            /* ... as this operand */
+    const Expr *starts;            /* of a concatenation: where each operand begins (place.c) */
     AttnMatch *attn;    /* pattern that has this value inside, or that it is the result of */
     uint32_t dot_group; /* of a contraction: 1 + group whose roots are its epilogue */
     FusionWhy why;      /* why it was stored, if it was */

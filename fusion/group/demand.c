@@ -68,7 +68,8 @@ typedef struct Await {
 static void await_symbol(void *ctx, uint32_t sym) {
     Await *a = ctx;
     uint32_t d;
-    if (map_get(a->f->definer, sym, &d) && d != a->v) fuse_demand(a->f, a->g, d, 0, USE_data, READ_masked);
+    if (map_get(a->f->definer, sym, &d) && d != a->v)
+        fuse_demand(a->f, a->g, d, 0, USE_data, READ_masked);
 }
 
 void fuse_await_sizes(Fuse *f, Group *g, Value v) {

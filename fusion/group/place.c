@@ -3,12 +3,23 @@
 #include "fusion/fuse.h"
 #include <string.h>
 
+/* Where each operand of a concatenation begins; made once, or n operands would take n^2 sums. */
+static const Expr *starts_of(Fuse *f, Value concat) {
+    const Node *n = graph_node(f->g, concat);
+    if (f->v[concat].starts) return f->v[concat].starts;
+    Expr *start = ARENA_ARRAY(f->arena, Expr, n->nin + 1), at = expr_const(f->p, 0);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        start[i] = at;
+        at = expr_add(f->p, at, graph_type(f->g, n->in[i])->dim[n->attr.axis.axis]);
+    }
+    return f->v[concat].starts = start;
+}
+
 /* Operand `part` of a concatenation as elements of the whole. */
 static void enter_part(Fuse *f, Value concat, uint32_t part, Idx *x) {
     const Node *n = graph_node(f->g, concat);
     int32_t d = n->attr.axis.axis;
-    for (uint32_t i = 0; i < part; i++)
-        x->dim[d] = expr_add(f->p, x->dim[d], graph_type(f->g, n->in[i])->dim[d]);
+    x->dim[d] = expr_add(f->p, x->dim[d], starts_of(f, concat)[part]);
     memcpy(x->extent, n->type.dim, x->rank * sizeof *x->extent);
 }
 

@@ -184,6 +184,13 @@ def sequence_grows_in_front():
                  inits=[h.make_tensor("z", T.INT64, [], [0])])
 
 
+# ---- Kernels and their indices -----------------------------------------------------------------
+
+@case()
+def parts_of_a_concatenation():
+    return model([h.make_node("Concat", ["x"] * 1000, ["y"], axis=0)])
+
+
 # ---- Formulas of sizes ------------------------------------------------------------------------
 
 def expand(nodes, size, *inits, ins=None):

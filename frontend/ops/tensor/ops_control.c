@@ -497,7 +497,8 @@ static bool scan_rolled(Lower *l, const Scan *s, Value *out) {
 
 static bool scan_run(Lower *l, const Scan *s, Value *out) {
     int64_t length;
-    if (expr_is_const(lower_exprs(l), s->length, &length) && length > 0 && length <= unroll_limit(l))
+    if (expr_is_const(lower_exprs(l), s->length, &length) && length > 0 &&
+        length <= unroll_limit(l))
         return scan_unrolled(l, s, length, out);
     return scan_rolled(l, s, out);
 }
