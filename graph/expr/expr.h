@@ -100,7 +100,7 @@ bool expr_is_value(const ExprPool *p, Expr e, int64_t v);
 /* Operations and leaves of e written out, at most UINT32_MAX. Text, hashes and proofs take time by
  * this measure, which repeated squaring doubles each time: whoever makes formulas from a file keeps
  * them within EXPR_MAX_SIZE. */
-enum { EXPR_MAX_SIZE = 500 };
+enum { EXPR_MAX_SIZE = 4000 };
 uint32_t expr_size(const ExprPool *p, Expr e);
 /* Bounds from symbol ranges; INT64_MIN / INT64_MAX where unbounded. */
 void expr_range(const ExprPool *p, Expr e, int64_t *lo, int64_t *hi);

@@ -184,13 +184,6 @@ def sequence_grows_in_front():
                  inits=[h.make_tensor("z", T.INT64, [], [0])])
 
 
-# ---- Kernels and their indices -----------------------------------------------------------------
-
-@case()
-def parts_of_a_concatenation():
-    return model([h.make_node("Concat", ["x"] * 1000, ["y"], axis=0)])
-
-
 # ---- Formulas of sizes ------------------------------------------------------------------------
 
 def expand(nodes, size, *inits, ins=None):
@@ -199,13 +192,13 @@ def expand(nodes, size, *inits, ins=None):
                  (ins or [tensor("x", "n")]) + [one], inits=inits)
 
 
-@case("more than 500 parts")
+@case("more than 4000 parts")
 def size_squared():
     ops = ["Mul", "Add"]
     return expand([h.make_node(ops[i % 2], [f"c{i}"] * 2, [f"c{i + 1}"]) for i in range(60)], "c60")
 
 
-@case("more than 500 parts")
+@case("more than 4000 parts")
 def size_divided():
     nodes = []
     for i in range(12):
@@ -216,7 +209,7 @@ def size_divided():
     return expand(nodes, "c12", ints("three", 3), ints("prime", 1000003))
 
 
-@case("more than 500 parts")
+@case("more than 4000 parts")
 def size_of_many():
     n = 64
     ins = [tensor("x", "n")] + [tensor(f"x{i}", f"s{i}") for i in range(1, n)]
@@ -228,7 +221,7 @@ def size_of_many():
     return expand(nodes, f"c{n - 1}", ins=ins)
 
 
-@case("more than 500 parts")
+@case("more than 4000 parts")
 def size_as_text():
     return model([h.make_node("Relu", ["x"], ["y"])],
                  [tensor("x", "*".join(["(a+b)"] * 80)), tensor("z", "a", "b")])
