@@ -71,8 +71,9 @@ struct CodeKernel {
 
 typedef struct CodeResult {
     uint32_t nblobs;
-    CodeBlob *blobs;     /* CPU: all kernels of one form in one; GPU: PTX of all, cubins of one */
-    CodeKernel *kernels; /* one per schedule step (zeroed for control steps) */
+    CodeBlob *blobs;       /* CPU: all kernels of one form in one; GPU: PTX of all, cubins of one */
+    CodeKernel *kernels;   /* one per schedule step (zeroed for control steps) */
+    const char *assembler; /* GPU: what made the cubins, "ptxas 13.0"; NULL: there are none */
 } CodeResult;
 
 typedef struct CodeOptions {
@@ -89,8 +90,8 @@ graphc_status codegen_run(const Target *t, const Schedule *s, const CodeOptions 
                           DiagSink *d, CodeResult *out);
 const char *codegen_llvm_version(void);
 const char *codegen_ptx_version(void); /* of the PTX in plans: what the driver has to know */
-/* Path of the PTX assembler in use, or NULL; the CUDA release that it is of ("13.0"). */
-const char *codegen_ptxas(Arena *a);
-const char *codegen_ptxas_release(const char *program, Arena *a);
+/* The PTX assembler in use, "ptxas 13.0 (/usr/local/cuda/bin/ptxas)", or NULL: plans for GPUs carry
+ * PTX then, and the driver compiles it. */
+const char *codegen_assembler(Arena *a);
 
 #endif

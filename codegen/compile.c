@@ -118,7 +118,7 @@ static void compile_jobs(void *arg) {
 static void *run_worker(void *arg) {
     Shared *s = arg;
     const Isa *isa = &s->l->target->isa[0];
-    Work work = {.s = s, .w = {.o = s->l->o, .target = s->l->target}};
+    Work work = {.s = s, .w = {.o = s->l->o, .target = s->l->target, .assembler = s->l->assembler}};
     work.w.machine =
         LLVMCreateTargetMachine(s->target, isa->triple, isa->cpu, isa->features,
                                 LLVMCodeGenLevelLess, LLVMRelocPIC, LLVMCodeModelSmall);
@@ -153,10 +153,14 @@ bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j)) {
     return true;
 }
 
-void compile_reset(CompileJob *j) {
-    arena_destroy(j->arena);
-    *j = (CompileJob){
-        .k = j->k, .symbol = j->symbol, .min_blocks = j->min_blocks, .shrink = j->shrink};
+void compile_restart(CompileJob *j) {
+    *j = (CompileJob){.k = j->k,
+                      .symbol = j->symbol,
+                      .arena = j->arena,
+                      .exprs = j->exprs,
+                      .variant = j->variant,
+                      .min_blocks = j->min_blocks,
+                      .shrink = j->shrink};
 }
 
 /* --- One module --------------------------------------------------------------------------- */
@@ -187,13 +191,7 @@ static bool emit_file(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, LLVMCo
     return true;
 }
 
-/* The cache's name for a module: LLVM version, target and text decide the object. */
-static const char *cache_path(CompileWorker *w, CompileJob *j, const char *text,
-                              LLVMCodeGenFileType type) {
-    char *cpu = LLVMGetTargetMachineCPU(w->machine);
-    const char *key =
-        arena_printf(j->arena, "%s %s %d\n%s", LLVM_VERSION_STRING, cpu, (int)type, text);
-    LLVMDisposeMessage(cpu);
+static const char *cache_path(CompileWorker *w, CompileJob *j, const char *key) {
     size_t n = strlen(key);
     return arena_printf(j->arena, "%s/%016llx%016llx.o", w->o->cache_dir,
                         (unsigned long long)hash_bytes(key, n, 0),
@@ -227,6 +225,24 @@ static void cache_write(CompileJob *j, const char *path, const CompileUnit *u) {
     (void)file_write(path, entry, u->size + sizeof hash, why);
 }
 
+bool compile_cached(CompileWorker *w, CompileJob *j, const char *key, CompileUnit *u) {
+    return w->o->cache_dir && cache_read(j, cache_path(w, j, key), u);
+}
+
+void compile_keep(CompileWorker *w, CompileJob *j, const char *key, const CompileUnit *u) {
+    if (w->o->cache_dir) cache_write(j, cache_path(w, j, key), u);
+}
+
+/* LLVM's version, the target and the text decide the object. */
+static const char *module_key(CompileWorker *w, CompileJob *j, const char *text,
+                              LLVMCodeGenFileType type) {
+    char *cpu = LLVMGetTargetMachineCPU(w->machine);
+    const char *key =
+        arena_printf(j->arena, "%s %s %d\n%s", LLVM_VERSION_STRING, cpu, (int)type, text);
+    LLVMDisposeMessage(cpu);
+    return key;
+}
+
 static bool verify(CompileJob *j, LLVMModuleRef mod) {
     char *message = NULL;
     bool bad = LLVMVerifyModule(mod, LLVMReturnStatusAction, &message);
@@ -241,7 +257,7 @@ bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t
     bool dump = w->o->dump;
     if (!verify(j, mod)) return false;
     const char *text = dump || w->o->cache_dir ? module_text(j, mod) : NULL;
-    const char *path = w->o->cache_dir ? cache_path(w, j, text, type) : NULL;
+    const char *key = w->o->cache_dir ? module_key(w, j, text, type) : NULL;
     if (dump) {
         u->ll = text;
         LLVMModuleRef copy = LLVMCloneModule(mod);
@@ -250,9 +266,9 @@ bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t
         if (type == LLVMObjectFile && emit_file(w, j, copy, LLVMAssemblyFile, &s, &n)) u->s = s;
         LLVMDisposeModule(copy);
     }
-    if (path && cache_read(j, path, u)) return true;
+    if (key && compile_cached(w, j, key, u)) return true;
     if (!emit_file(w, j, mod, type, &u->data, &u->size)) return false;
-    if (path) cache_write(j, path, u);
+    if (key) compile_keep(w, j, key, u);
     return true;
 }
 
@@ -286,7 +302,7 @@ void compile_dump(const CompileList *l, const char *ext_asm) {
             char ext[16];
             snprintf(ext, sizeof ext, "%sll", pre);
             l->o->dump(l->o->dump_ctx, j->k->name, ext, u->ll, strlen(u->ll));
-            const char *s = u->s ? u->s : u->data;
+            const char *s = u->s ? u->s : u->data; /* PTX is its own text */
             snprintf(ext, sizeof ext, "%s%s", pre, ext_asm);
             if (s) l->o->dump(l->o->dump_ctx, j->k->name, ext, s, strlen(s));
         }

@@ -34,7 +34,11 @@ struct CompileJob {
     bool dependent, zero_kept;
     Expr zero_bytes;
     VEC(CodeMap) maps;
-    bool exact; /* its registers were counted: it fails to build where the assembler spills any */
+    bool exact;        /* its registers were counted: where the assembler spills any, has a local
+                          frame or warns (C75..), it fails to build */
+    uint32_t spilled;  /* bytes of registers, in the end */
+    uint32_t blob;     /* 1 + the result's blob with its machine code; 0: none */
+    const char *plain; /* why it has PTX and no machine code, or NULL */
     /* The step's other kernels, for an emitter that has several: it sets nvariants and choice
      * (CodeKernel) when it emits variant 0, and is called again for each of the others. */
     uint32_t variant, nvariants;
@@ -48,6 +52,7 @@ typedef struct CompileList {
     const Target *target;
     const Schedule *s;
     const CodeOptions *o;
+    const struct Assembler *assembler; /* GPUs; NULL: none */
     uint32_t njobs;
     CompileJob *jobs;
     uint32_t *job_of_step;         /* index of the step's job; UINT32_MAX for control steps */
@@ -60,6 +65,7 @@ struct CompileWorker {
     LLVMTargetMachineRef machine;
     const Target *target;
     const CodeOptions *o;
+    const struct Assembler *assembler;
     char message[512]; /* last error that LLVM reported */
 };
 
@@ -69,8 +75,12 @@ CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions 
  * the target's first instruction set. False: LLVM has none for it. Memory that runs out on any
  * thread ran out on the caller's. */
 bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j));
-/* Forgets what the job was compiled to: the next compile_run runs it again. */
-void compile_reset(CompileJob *j);
+/* Forgets what the running job has made so far, to make it differently. */
+void compile_restart(CompileJob *j);
+/* What was made from that text before, and keeping what was made now. Without a cache nothing was.
+ */
+bool compile_cached(CompileWorker *w, CompileJob *j, const char *key, CompileUnit *u);
+void compile_keep(CompileWorker *w, CompileJob *j, const char *key, const CompileUnit *u);
 /* Verifies the module and compiles it to an object or (PTX) text in the job's arena, through the
  * cache; false sets j->error. */
 bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t variant,

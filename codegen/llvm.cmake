@@ -25,3 +25,18 @@ endif()
 add_library(llvm INTERFACE)
 target_include_directories(llvm SYSTEM INTERFACE ${llvm_include})
 target_link_libraries(llvm INTERFACE ${llvm_flags})
+
+# NVIDIA's PTX compiler as a library, optional: with it no ptxas has to be installed where models are
+# compiled, and a kernel costs no process. From the CUDA toolkit, or where tests/setup nvptxcompiler
+# put it.
+option(GRAPHC_NVPTXCOMPILER "use NVIDIA's PTX compiler library when it is there" ON)
+set(nvptxcompiler_places ${CMAKE_SOURCE_DIR}/.cache/nvptxcompiler/nvidia/cu13 /usr/local/cuda)
+find_library(NVPTXCOMPILER NAMES libnvptxcompiler_static.a HINTS ${nvptxcompiler_places}
+  PATH_SUFFIXES lib lib64)
+find_path(NVPTXCOMPILER_INCLUDE NAMES nvPTXCompiler.h HINTS ${nvptxcompiler_places}
+  PATH_SUFFIXES include)
+if(GRAPHC_NVPTXCOMPILER AND NVPTXCOMPILER AND NVPTXCOMPILER_INCLUDE)
+  target_include_directories(llvm SYSTEM INTERFACE ${NVPTXCOMPILER_INCLUDE})
+  target_compile_definitions(llvm INTERFACE GRAPHC_NVPTXCOMPILER)
+  target_link_libraries(llvm INTERFACE ${NVPTXCOMPILER})
+endif()

@@ -1,8 +1,8 @@
-/* NVIDIA targets: kernels to PTX through LLVM, all in one text, and to a cubin where the PTX
- * assembler is installed. */
+/* NVIDIA targets: kernels to PTX through LLVM, and each to a cubin of its own where there is a PTX
+ * assembler. Emitting and assembling a kernel are one job, so they spread over the threads. */
+#include "codegen/nvptx/assembler.h"
 #include "codegen/nvptx/gpu.h"
 #include "codegen/nvptx/ptx.h"
-#include "codegen/nvptx/ptxas.h"
 #include <llvm-c/Target.h>
 #include <string.h>
 
@@ -50,10 +50,83 @@ static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
     }
 }
 
+/* --- Assembling ------------------------------------------------------------------------------- */
+
+enum { PTX, CUBIN, MAX_SHRINK = 3 }; /* units of a job */
+
+/* What the cache keeps of an assembled kernel, in front of its cubin. */
+typedef struct CubinHeader {
+    uint32_t registers, spilled, stack, reserved;
+} CubinHeader;
+
+static bool read_kept(CompileWorker *w, CompileJob *j, const char *key, Assembled *out) {
+    CompileUnit u;
+    CubinHeader k;
+    if (!compile_cached(w, j, key, &u) || u.size <= sizeof k) return false;
+    memcpy(&k, u.data, sizeof k);
+    *out = (Assembled){.cubin = (const char *)u.data + sizeof k,
+                       .size = u.size - sizeof k,
+                       .registers = k.registers,
+                       .spilled = k.spilled,
+                       .stack = k.stack};
+    return true;
+}
+
+/* What the assembler warned of is not kept: it warns again. */
+static void keep(CompileWorker *w, CompileJob *j, const char *key, const Assembled *r) {
+    if (r->error || r->warning) return;
+    CubinHeader k = {.registers = r->registers, .spilled = r->spilled, .stack = r->stack};
+    char *data = arena_alloc(j->arena, sizeof k + r->size);
+    memcpy(data, &k, sizeof k);
+    memcpy(data + sizeof k, r->cubin, r->size);
+    compile_keep(w, j, key, &(CompileUnit){.data = data, .size = sizeof k + r->size});
+}
+
+static void assemble(CompileWorker *w, CompileJob *j, Assembled *out) {
+    const char *ptx = j->unit[PTX].data, *arch = w->target->isa[0].cpu;
+    const char *key = arena_printf(j->arena, "%s %s\n%s", w->assembler->name, arch, ptx);
+    if (read_kept(w, j, key, out)) return;
+    assembler_run(w->assembler, ptx, arch, j->arena, out);
+    keep(w, j, key, out);
+}
+
+/* Has the job compiled so that a thread may use more registers (the assembler spills to have more
+ * blocks at a time), and when it has all of them, so that it needs fewer. False: nothing is left.
+ */
+static bool relieve(const Machine *m, CompileJob *j, const Assembled *r) {
+    if (!r->spilled || !r->registers || j->exact) return false;
+    uint32_t blocks = j->min_blocks;
+    if (!blocks) blocks = m->registers / (r->registers * j->block[0]);
+    if (blocks <= 1 && j->shrink == MAX_SHRINK) return false;
+    if (blocks <= 1) j->shrink++;
+    j->min_blocks = blocks <= 1 ? 0 : blocks - 1;
+    compile_restart(j);
+    return true;
+}
+
+static void take(CompileJob *j, const Assembled *r) {
+    j->unit[CUBIN].data = r->cubin;
+    j->unit[CUBIN].size = r->size;
+    j->spilled = r->spilled;
+    j->plain = r->error;
+    if (!j->exact) return;
+    if (r->error) j->error = r->error;
+    if (r->warning) j->error = arena_printf(j->arena, "the PTX assembler warns: %s", r->warning);
+    if (r->spilled || r->stack)
+        j->error = arena_printf(j->arena, "%u bytes of registers spilled, %u bytes of local memory",
+                                r->spilled, r->stack);
+}
+
 static void compile_variant(CompileWorker *w, CompileJob *j) {
-    LLVMModuleRef mod = emit_module(w, j);
-    if (!j->error) compile_module(w, j, mod, 0, LLVMAssemblyFile);
-    LLVMDisposeModule(mod);
+    Assembled r = {0};
+    do {
+        LLVMModuleRef mod = emit_module(w, j);
+        if (!j->error) compile_module(w, j, mod, PTX, LLVMAssemblyFile);
+        LLVMDisposeModule(mod);
+        if (j->error || !w->assembler) return;
+        assemble(w, j, &r);
+    } while (relieve(&w->target->machine, j, &r));
+    take(j, &r);
 }
 
 static void compile_job(CompileWorker *w, CompileJob *j) {
@@ -72,7 +145,7 @@ static void compile_job(CompileWorker *w, CompileJob *j) {
 /* Every module repeats the header up to its address size; one text has it once. */
 static void put_ptx(StrBuf *s, const CompileJob *j, bool *first) {
     static const char mark[] = ".address_size 64";
-    const char *text = j->unit[0].data;
+    const char *text = j->unit[PTX].data;
     const char *body = *first ? NULL : strstr(text, mark);
     sb_put(s, body ? body + sizeof mark - 1 : text);
     sb_put(s, "\n");
@@ -80,12 +153,11 @@ static void put_ptx(StrBuf *s, const CompileJob *j, bool *first) {
 }
 
 /* Jobs in one text. */
-static const char *join_ptx(const CompileList *l, const bool *which, Arena *a) {
+static const char *join_ptx(const CompileList *l, Arena *a) {
     StrBuf s;
     sb_init(&s, a);
     bool first = true;
     for (uint32_t i = 0; i < l->njobs; i++) {
-        if (which && !which[i]) continue;
         put_ptx(&s, &l->jobs[i], &first);
         for (uint32_t v = 0; v < l->jobs[i].nvariants; v++)
             put_ptx(&s, &l->jobs[i].variants[v], &first);
@@ -115,7 +187,8 @@ static CodeKernel describe(CompileList *l, const CompileJob *j, Arena *a) {
                     .zero_bytes = j->zero_bytes ? compile_import(l, j, j->zero_bytes) : 0,
                     .zero_kept = j->zero_kept,
                     .nmaps = j->maps.n,
-                    .maps = describe_maps(l, j, a)};
+                    .maps = describe_maps(l, j, a),
+                    .cubin = j->blob};
     k.work = k.cost = k.scratch_bytes = expr_const(l->s->exprs, 0);
     for (int d = 0; d < 3; d++) {
         k.grid[d] = compile_import(l, j, j->grid[d]);
@@ -132,12 +205,8 @@ static void describe_all(CompileList *l, Arena *a, CodeResult *out) {
         const CompileJob *j = &l->jobs[l->job_of_step[i]];
         CodeKernel *k = &out->kernels[i];
         *k = describe(l, j, a);
-        k->cubin = out->nblobs > 1 ? out->nblobs : 0;
         CodeKernel *v = ARENA_ARRAY(a, CodeKernel, j->nvariants);
-        for (uint32_t n = 0; n < j->nvariants; n++) {
-            v[n] = describe(l, &j->variants[n], a);
-            v[n].cubin = k->cubin;
-        }
+        for (uint32_t n = 0; n < j->nvariants; n++) v[n] = describe(l, &j->variants[n], a);
         k->variants = v;
         k->nvariants = j->nvariants;
         k->choice = j->nvariants ? compile_import(l, j, j->choice) : 0;
@@ -157,69 +226,45 @@ static graphc_status compile(CompileList *l, DiagSink *d) {
     return compile_check(l, d);
 }
 
-/* --- Spilled registers ------------------------------------------------------------------------ */
-
-enum { MAX_SHRINK = 3 };
-
-/* Has the job compiled so that a thread may use more registers (the assembler spills to have more
- * blocks at a time), and when it has all of them, so that it needs fewer. False: nothing is left.
- */
-static bool relieve(const Machine *m, CompileJob *j, const PtxasKernel *k) {
-    uint32_t blocks = j->min_blocks;
-    if (!blocks) blocks = m->registers / (k->registers * j->block[0]);
-    if (blocks <= 1 && j->shrink == MAX_SHRINK) return false;
-    if (blocks <= 1) j->shrink++;
-    j->min_blocks = blocks <= 1 ? 0 : blocks - 1;
-    compile_reset(j);
-    return true;
+/* A blob for its machine code, a warning where the plan is the worse for it. */
+static void put_cubin(CompileJob *j, Arena *a, DiagSink *d, CodeResult *out) {
+    const CompileUnit *u = &j->unit[CUBIN];
+    if (j->spilled)
+        (void)!diag(d, D_PTXAS, "", "kernel %s spills %u bytes of registers", j->symbol,
+                    j->spilled);
+    if (!u->size) return;
+    out->blobs[out->nblobs++] = (CodeBlob){CODE_cubin, arena_copy(a, u->data, u->size), u->size};
+    j->blob = out->nblobs;
 }
 
-/* Relieves the kernels that spill; which[] says which were. */
-static bool relieve_all(CompileList *l, const PtxasReport *r, bool *which) {
-    bool any = false;
-    for (uint32_t i = 0; i < l->njobs; i++) {
-        which[i] = false;
-        for (uint32_t n = 0; n < r->kernels.n; n++) {
-            const PtxasKernel *k = &r->kernels.v[n];
-            if (k->spilled && k->registers && strcmp(k->symbol, l->jobs[i].symbol) == 0)
-                which[i] = relieve(&l->target->machine, &l->jobs[i], k);
-        }
-        any |= which[i];
-    }
-    return any;
+/* Kernels without machine code, in one warning. */
+static void warn_plain(const CompileList *l, DiagSink *d) {
+    uint32_t n = 0;
+    const CompileJob *first = NULL;
+    for (uint32_t i = l->njobs; i-- > 0;)
+        if (l->jobs[i].plain) first = &l->jobs[i], n++;
+    if (!l->assembler)
+        (void)!diag(d, D_PTXAS, "", "no PTX assembler was found: the plan carries PTX only");
+    else if (n)
+        (void)!diag(d, D_PTXAS, "", "%u kernels have PTX only: %s: %s", n, first->symbol,
+                    first->plain);
 }
 
-/* All jobs' code; while kernels spill, they alone are compiled and assembled again. */
-static graphc_status assemble(CompileList *l, Arena *a, DiagSink *d, CodeBlob *cubin) {
-    const char *arch = l->target->isa[0].cpu;
-    PtxasReport report = {0};
-    GC_TRY(ptxas_assemble(join_ptx(l, NULL, a), arch, a, d, cubin, &report));
-    bool *which = ARENA_ARRAY(a, bool, l->njobs), again = false;
-    for (PtxasReport r = report; relieve_all(l, &r, which);) {
-        CodeBlob part = {0};
-        again = true;
-        r = (PtxasReport){0};
-        GC_TRY(compile(l, d));
-        GC_TRY(ptxas_assemble(join_ptx(l, which, a), arch, a, d, &part, &r));
-    }
-    if (again) {
-        report = (PtxasReport){0};
-        GC_TRY(ptxas_assemble(join_ptx(l, NULL, a), arch, a, d, cubin, &report));
-    }
-    ptxas_warn_spills(&report, d);
-    return GRAPHC_OK;
-}
-
-static graphc_status put_code(CompileList *l, Arena *a, DiagSink *d, CodeResult *out) {
-    CodeBlob cubin = {.form = CODE_cubin};
-    if (l->njobs) GC_TRY(assemble(l, a, d, &cubin));
-    const char *ptx = join_ptx(l, NULL, a);
-    out->blobs = ARENA_ARRAY(a, CodeBlob, 2);
+static void put_code(CompileList *l, Arena *a, DiagSink *d, CodeResult *out) {
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < l->njobs; i++) n += 1 + l->jobs[i].nvariants;
+    const char *ptx = join_ptx(l, a);
+    out->blobs = ARENA_ARRAY(a, CodeBlob, n);
     out->blobs[out->nblobs++] = (CodeBlob){CODE_ptx, ptx, strlen(ptx) + 1};
-    if (cubin.size) out->blobs[out->nblobs++] = cubin;
+    for (uint32_t i = 0; i < l->njobs; i++) {
+        put_cubin(&l->jobs[i], a, d, out);
+        for (uint32_t v = 0; v < l->jobs[i].nvariants; v++)
+            put_cubin(&l->jobs[i].variants[v], a, d, out);
+    }
+    if (l->njobs) warn_plain(l, d);
+    out->assembler = out->nblobs > 1 ? l->assembler->name : NULL;
     compile_dump(l, "ptx");
     describe_all(l, a, out);
-    return GRAPHC_OK;
 }
 
 /* --- The target ------------------------------------------------------------------------------- */
@@ -242,9 +287,10 @@ graphc_status nvptx_compile(const Target *t, const Schedule *s, const CodeOption
     init_llvm();
     CompileList *l = compile_list(t, s, o, a);
     for (uint32_t i = 0; i < l->njobs; i++) l->jobs[i].symbol = symbol_of(a, l->jobs[i].k->name, i);
+    l->assembler = assembler_find(a);
     *out = (CodeResult){0};
     graphc_status st = compile(l, d);
-    if (st == GRAPHC_OK) st = put_code(l, a, d, out);
+    if (st == GRAPHC_OK) put_code(l, a, d, out);
     compile_free(l);
     return st;
 }

@@ -95,6 +95,8 @@ static void summary_json(const Pipeline *p, double took, FILE *to) {
         json_add(t, "kernels", json_integer(kernels));
         json_add(t, "prepare", json_integer(prepare));
         json_add(t, "refused_fusions", json_integer(p->targets[i].schedule->refusals.n));
+        const char *assembler = p->targets[i].code->assembler;
+        if (assembler) json_add(t, "assembler", json_string(assembler));
         json_array_append_new(targets, t);
     }
     json_add(j, "plan_bytes", json_integer((json_int_t)p->plan_size));
@@ -111,8 +113,10 @@ static void print_summary(Cli *c, const Pipeline *p, double took) {
     for (uint32_t i = 0; i < p->ntargets; i++) {
         uint32_t kernels, prepare;
         count_steps(p->targets[i].schedule, &kernels, &prepare);
-        fprintf(to, "%s: %u kernels a run, %u at load, %u fusions refused (graphc explain)\n",
-                p->targets[i].target->name, kernels, prepare, p->targets[i].schedule->refusals.n);
+        const char *assembler = p->targets[i].code->assembler;
+        fprintf(to, "%s: %u kernels a run, %u at load, %u fusions refused (graphc explain)%s%s\n",
+                p->targets[i].target->name, kernels, prepare, p->targets[i].schedule->refusals.n,
+                assembler ? ", assembled by " : "", assembler ? assembler : "");
     }
     fprintf(to, "%s: %.2f MB in %.2f s\n", c->output, (double)p->plan_size / 1e6, took);
 }

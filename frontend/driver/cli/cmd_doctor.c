@@ -47,9 +47,9 @@ static void print_cuda(void) {
 graphc_status cmd_doctor(Cli *c) {
     print_cpu();
     printf("compiler: LLVM %s\n", codegen_llvm_version());
-    const char *ptxas = codegen_ptxas(c->arena);
+    const char *assembler = codegen_assembler(c->arena);
     printf("PTX assembler: %s\n",
-           ptxas ? ptxas : "none found; GPU plans carry PTX and the driver compiles it");
+           assembler ? assembler : "none found; GPU plans carry PTX and the driver compiles it");
     print_cuda();
     return GRAPHC_OK;
 }

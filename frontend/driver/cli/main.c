@@ -69,11 +69,8 @@ static void print_version(void) {
     printf("graphc %u.%u\n", graphc_version() >> 16, graphc_version() & 0xffff);
     printf("LLVM %s\nPTX %s\n", codegen_llvm_version(), codegen_ptx_version());
     Arena *a = arena_create();
-    const char *ptxas = codegen_ptxas(a);
-    if (ptxas)
-        printf("CUDA %s (%s)\n", codegen_ptxas_release(ptxas, a), ptxas);
-    else
-        printf("CUDA none: no ptxas found, plans carry PTX only\n");
+    const char *assembler = codegen_assembler(a);
+    printf("%s\n", assembler ? assembler : "no PTX assembler: plans carry PTX only");
     arena_destroy(a);
 }
 
