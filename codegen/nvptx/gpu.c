@@ -107,6 +107,19 @@ void gpu_barrier(Emit *e) {
     emit_intrinsic(e, "llvm.nvvm.barrier.cta.sync.aligned.all", NULL, &id, 1);
 }
 
+static unsigned whole_gpu(Emit *e) {
+    return LLVMGetSyncScopeID(e->ctx, "device", 6);
+}
+
+void gpu_fence(Emit *e) {
+    LLVMBuildFenceSyncScope(e->b, LLVMAtomicOrderingAcquireRelease, whole_gpu(e), "");
+}
+
+LLVMValueRef gpu_count(Emit *e, LLVMValueRef p, uint32_t n) {
+    return LLVMBuildAtomicRMWSyncScope(e->b, LLVMAtomicRMWBinOpUIncWrap, p, emit_i(e, e->i32, n - 1),
+                                       LLVMAtomicOrderingMonotonic, whole_gpu(e));
+}
+
 static LLVMValueRef shuffle32(Emit *e, LLVMValueRef v, uint32_t lane_xor) {
     LLVMValueRef arg[4] = {LLVMConstInt(e->i32, 0xffffffff, false), v,
                            LLVMConstInt(e->i32, lane_xor, false), LLVMConstInt(e->i32, 31, false)};

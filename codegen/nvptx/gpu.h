@@ -36,6 +36,10 @@ void gpu_batch_begin(Gpu *g, uint32_t threads, Expr x, uint32_t axes);
 void gpu_batch_end(Gpu *g);
 LLVMValueRef gpu_special(Emit *e, const char *name); /* special register as i64 */
 void gpu_barrier(Emit *e);
+void gpu_fence(Emit *e); /* between this thread's accesses and the whole GPU's */
+/* One thread of each of n blocks calls it: how many did before, of the counter at p. It is zero again
+ * after the last. */
+LLVMValueRef gpu_count(Emit *e, LLVMValueRef p, uint32_t n);
 LLVMValueRef gpu_shuffle(Emit *e, LLVMValueRef v, uint32_t lane_xor);
 /* n elements of shared memory, 16-byte aligned. */
 LLVMValueRef gpu_shared(Gpu *g, LLVMTypeRef elem, uint32_t n);
@@ -65,8 +69,8 @@ uint32_t gpu_fold_init(Gpu *g, const Pass *p, uint32_t lanes, LLVMValueRef *acc)
 void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc);
 
 /* lanes.c: the vector of a thread. How many lanes along the axis are worth it (1 = none); they
- * divide its extent. */
-uint32_t gpu_lanes(Gpu *g, uint32_t axis);
+ * divide its extent. skip: ops that are read in another way, or NULL. */
+uint32_t gpu_lanes(Gpu *g, uint32_t axis, const bool *skip);
 /* Binds the axis to the e->lanes elements of its vector number `vector`. */
 void gpu_bind_lanes(Gpu *g, uint32_t axis, LLVMValueRef vector);
 Expr gpu_vectors(Gpu *g, uint32_t axis); /* how many vectors the axis has */
@@ -78,6 +82,8 @@ bool gpu_compact(Gpu *g);
 bool gpu_serial(Gpu *g);
 bool gpu_contract(Gpu *g);
 bool gpu_attention(Gpu *g);
+bool gpu_column(Gpu *g);
+bool gpu_transpose(Gpu *g);
 bool gpu_row(Gpu *g);
 void gpu_point(Gpu *g); /* any kernel */
 

@@ -7,6 +7,7 @@ enum { PIECE = 16, MOST_BYTES = 32 }; /* bytes of one access; of a vector of the
 typedef struct Probe {
     Gpu *g;
     uint32_t axis;
+    const bool *skip;     /* ops that are read in another way, or NULL */
     uint32_t near, far;   /* accesses that lie side by side along the axis, and that do not */
     uint32_t least, most; /* bytes of an element among the near ones */
 } Probe;
@@ -15,14 +16,14 @@ static void probe_access(Probe *p, const KOp *o) {
     Emit *e = p->g->e;
     Expr stride;
     uint32_t bytes = (uint32_t)dtype_bytes(p->g->k->params[o->buf].dtype);
-    bool affine = emit_lane_stride(e, o->index, &stride);
+    bool affine = rows_stride(p->g->rows, o->index, p->axis, &stride);
     if (affine && expr_is_value(e->exprs, stride, 0)) return;
     if (!affine || !expr_is_value(e->exprs, stride, 1)) {
         p->far++;
         return;
     }
-    if (o->mask &&
-        (!emit_lane_stride(e, o->mask, &stride) || !expr_is_value(e->exprs, stride, 0))) {
+    if (o->mask && (!rows_stride(p->g->rows, o->mask, p->axis, &stride) ||
+                    !expr_is_value(e->exprs, stride, 0))) {
         p->far++;
         return;
     }
@@ -46,7 +47,8 @@ static bool probe(Probe *p, uint32_t n) {
     for (KVal v = 1; v < g->k->nops && ok; v++) {
         const KOp *o = &g->k->ops[v];
         if (!(g->rows->dom[v] >> p->axis & 1)) continue;
-        if (o->op == K_kload || o->op == K_kstore) probe_access(p, o);
+        bool access = o->op == K_kload || o->op == K_kstore;
+        if (access && !(p->skip && p->skip[v])) probe_access(p, o);
         ok = o->op != K_kbind && o->op != K_katomic;
     }
     emit_pop(e);
@@ -54,12 +56,12 @@ static bool probe(Probe *p, uint32_t n) {
     return ok;
 }
 
-uint32_t gpu_lanes(Gpu *g, uint32_t axis) {
+uint32_t gpu_lanes(Gpu *g, uint32_t axis, const bool *skip) {
     int64_t divisor = expr_divisor(g->e->exprs, g->k->axes[axis].extent);
     if (g->j->shrink || g->k->serial) return 1;
     for (uint32_t n = g->e->isa->thread_lanes; n > 1; n /= 2) {
         if (divisor % n) continue;
-        Probe p = {.g = g, .axis = axis};
+        Probe p = {.g = g, .axis = axis, .skip = skip};
         if (!probe(&p, n) || p.near <= p.far) return 1;
         if (n * p.least <= PIECE && n * p.most <= MOST_BYTES) return n;
     }

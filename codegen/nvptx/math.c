@@ -73,6 +73,28 @@ static LLVMValueRef gpu_tanh(Emit *e, LLVMValueRef x) {
     return LLVMBuildSelect(e->b, LLVMBuildOr(e->b, near, nan, ""), small, big, "");
 }
 
+/* 1 - (a1 t + ... + a5 t^5) exp(-x^2), t = 1 / (1 + p |x|): within 1.5e-7 of the value (Abramowitz
+ * and Stegun 7.1.26), which is less than f32's step around 1 but many of its steps near 0. */
+static LLVMValueRef coarse_erf(Emit *e, LLVMValueRef x) {
+    static const double c[] = {0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429};
+    LLVMValueRef a = emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(x), &x, 1);
+    LLVMValueRef t = gpu_rcp(e, emit_fma(e, a, num(e, x, 0.3275911), num(e, x, 1)));
+    LLVMValueRef p = num(e, x, c[4]);
+    for (int i = 4; i-- > 0;) p = emit_fma(e, p, t, num(e, x, c[i]));
+    LLVMValueRef y = ex2(e, mul(e, mul(e, x, num(e, x, -1.4426950408889634)), x));
+    y = LLVMBuildFNeg(e->b, mul(e, mul(e, p, t), y), "");
+    LLVMValueRef sign[2] = {add(e, y, num(e, x, 1)), x};
+    return emit_intrinsic(e, "llvm.copysign", LLVMTypeOf(x), sign, 2);
+}
+
+/* Nothing leaves the kernel with more than 11 bits of a float. */
+static bool is_coarse(const Kernel *k) {
+    for (uint32_t i = 0; i < k->nparams; i++)
+        if (k->params[i].written && k->params[i].dtype != DT_bf16 && k->params[i].dtype != DT_f16)
+            return false;
+    return true;
+}
+
 LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x) {
     LLVMTypeRef t = LLVMTypeOf(x);
     if ((emit_is_vector(x) ? LLVMGetElementType(t) : t) != e->f32) return NULL;
@@ -80,6 +102,7 @@ LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x) {
     case OP_exp: return gpu_exp(e, x);
     case OP_sigmoid: return gpu_sigmoid(e, x);
     case OP_tanh: return gpu_tanh(e, x);
+    case OP_erf: return is_coarse(e->k) ? coarse_erf(e, x) : NULL;
     default: return NULL;
     }
 }

@@ -112,7 +112,7 @@ static int choose_lanes(Gpu *g, uint32_t par) {
     for (uint32_t i = 0; i < g->k->naxes; i++)
         if (par >> i & 1 && !expr_is_value(e->exprs, g->k->axes[i].extent, 1)) axis = (int)i;
     if (axis < 0) return -1;
-    e->lanes = gpu_lanes(g, (uint32_t)axis);
+    e->lanes = gpu_lanes(g, (uint32_t)axis, NULL);
     int64_t n = gpu_hint(e, gpu_points(e, g->k, par));
     while (e->lanes > 1 && n / e->lanes < (int64_t)g->m->processors * BUSY) e->lanes /= 2;
     return e->lanes > 1 ? axis : -1;

@@ -171,7 +171,7 @@ static int choose_lanes(Gpu *g) {
     common &= (1u << g->k->naxes) - 1;
     if (!common || pairs) return -1;
     uint32_t axis = 31 - (uint32_t)__builtin_clz(common);
-    g->e->lanes = gpu_lanes(g, axis);
+    g->e->lanes = gpu_lanes(g, axis, NULL);
     return g->e->lanes > 1 ? (int)axis : -1;
 }
 

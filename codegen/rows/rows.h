@@ -68,6 +68,9 @@ typedef struct Rows {
 /* rows_plan.c */
 bool rows_plan(Rows *r);
 uint32_t rows_cost(const Rows *r, const bool *cone); /* of one element, about flops */
+/* How x moves along the axis, which is bound to lanes: *stride apart; false when it is not affine.
+ * Addresses computed from other axes stand still. */
+bool rows_stride(Rows *r, Expr x, uint32_t axis, Expr *stride);
 /* How fold v joins values: softmax's maximum may overlook NaN, because the sum does not. */
 EmitJoin rows_join(const Rows *r, KVal v);
 bool rows_in_pass(const Rows *r, KVal v); /* a fold that has a pass of its own */

@@ -192,9 +192,7 @@ static bool plan_stores(Rows *r) {
 
 /* --- Lane axis ---------------------------------------------------------------------------- */
 
-/* How x moves along the axis, bound to lanes: *stride apart; false when it is not affine. Addresses
- * computed from other axes stand still. */
-static bool stride_along(Rows *r, Expr x, uint32_t axis, Expr *stride) {
+bool rows_stride(Rows *r, Expr x, uint32_t axis, Expr *stride) {
     Expr rest;
     bool computed = false;
     for (KVal v = 1; v < r->k->nops; v++) {
@@ -220,7 +218,7 @@ static double access_score(Rows *r, uint32_t axis) {
         double w = 1;
         for (uint32_t i = 0; i < r->k->naxes; i++)
             if (r->dom[v] >> i & 1 && r->k->axes[i].kind == AX_RED) w = 2;
-        if (!stride_along(r, o->index, axis, &s))
+        if (!rows_stride(r, o->index, axis, &s))
             score -= w;
         else if (expr_is_value(e->exprs, s, 1))
             score += w;

@@ -26,6 +26,10 @@ typedef struct Want {
     " %4 f32 sub %2, %3\n %5 f32 exp %4\n %6 f32 reduce sum j %5\n %7 f32 div %5, %6\n"            \
     " %8 " t " cast %7\n %9 " t " store p1[i*" n " + j] %8\nend\n"
 
+#define TURN(t, rows, n)                                                                           \
+    "kernel k poi i=" n " j=" rows "\n param 0 " t "[" rows "*" n "]\n param 1 " t "[" rows "*" n  \
+    "] written\n %1 " t " load p0[j*" n " + i]\n %2 " t " store p1[i*" rows " + j] %1\nend\n"
+
 static const Want wants[] = {
     {"add, relu", ADD_RELU("16777216"), 2, 2, 1, 1},
     {"of odd length", ADD_RELU("16777217"), 0, 2, 0, 1},
@@ -34,6 +38,16 @@ static const Want wants[] = {
     {"softmax by blocks", SOFTMAX("bf16", "16384", "4096"), 4, 4, 4, 4},
     {"softmax in parts of a warp", SOFTMAX("bf16", "65536", "128"), 4, 4, 4, 4},
     {"softmax with a short end", SOFTMAX("f16", "16384", "1000"), 4, 4, 4, 4},
+    {"transpose", TURN("bf16", "4096", "4096"), 2, 2, 2, 2},
+    {"transpose of ragged sizes", TURN("f32", "100", "1000"), 4, 4, 4, 4},
+    {"transpose of odd sizes", TURN("f16", "333", "77"), 0, 16, 0, 16},
+    /* The address along i is computed once per point of it: j still goes in vectors. */
+    {"gather of rows",
+     "kernel k poi i=16 j=131072\n param 0 i64[16]\n param 1 f32[8*131072]\n param 2 "
+     "f32[16*131072] "
+     "written\n %1 i64 load p0[i]\n %2 i64 bind at %1\n %3 f32 load p1[at*131072 + j]\n"
+     " %4 f32 neg %3\n %5 f32 store p2[i*131072 + j] %4\nend\n",
+     1, 2, 1, 1},
     {"softmax of odd length", SOFTMAX("bf16", "16384", "33"), 0, 3, 0, 3},
 };
 

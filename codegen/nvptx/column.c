@@ -1,0 +1,319 @@
+/* Folds over outer axes: sums of columns. A block takes a group of neighbouring columns, as many as
+ * 32 vectors hold, and a part of the rows: its 8 warps walk the part side by side, join in shared
+ * memory, and the last block of a group joins the parts in order, so that results do not depend on
+ * timing. */
+#include "codegen/nvptx/gpu.h"
+
+enum {
+    WARPS = 8,
+    THREADS = WARPS * 32,
+    UNROLL = 8, /* rows asked for together */
+    BLOCKS = 4, /* per multiprocessor, before rows are no longer split */
+    MOST_PARTS = 256,
+    SLOT = 8,        /* bytes kept for a result */
+    LEAST_ROWS = 64, /* of a part */
+};
+
+typedef struct Column {
+    Gpu *g;
+    const Pass *folds, *stores;
+    uint32_t lane, others; /* the columns' axis; parallel axes beside it */
+    uint32_t lanes, parts;
+    LLVMValueRef lane_id, warp, vector, part; /* i64; vector: of the lane axis */
+    LLVMValueRef inside;                      /* the thread's vector exists */
+} Column;
+
+static uint32_t columns(const Column *c) {
+    return 32 * c->lanes; /* of a block */
+}
+
+/* One pass of folds over the same axes, then stores that walk nothing; no positions. */
+static bool has_shape(Column *c) {
+    Gpu *g = c->g;
+    if (g->rows->npasses != 2 || g->k->serial || g->j->shrink) return false;
+    c->folds = &g->rows->pass[0];
+    c->stores = &g->rows->pass[1];
+    if (!c->folds->nfolds || c->folds->nstores || c->stores->nfolds || c->stores->axes)
+        return false;
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) {
+        DType t = gpu_fold_type(g, c->folds->folds[f]);
+        if (gpu_fold_width(g, c->folds->folds[f]) != 1 || dtype_bytes(t) < 4) return false;
+    }
+    return true;
+}
+
+/* The columns lie side by side, and there are too few for a thread each. */
+static bool is_wanted(Column *c) {
+    Gpu *g = c->g;
+    Emit *e = g->e;
+    int lane = -1;
+    for (uint32_t i = 0; i < g->k->naxes; i++)
+        if (g->rows->par >> i & 1 && gpu_contiguity(e, g->k, g->rows->dom, ~0u, i) > 0)
+            lane = (int)i;
+    if (lane < 0) return false;
+    c->lane = (uint32_t)lane;
+    c->others = g->rows->par & ~(1u << lane);
+    int64_t rows = gpu_hint(e, gpu_points(e, g->k, c->folds->axes));
+    int64_t points = gpu_hint(e, gpu_points(e, g->k, g->rows->par));
+    return rows >= LEAST_ROWS && gpu_hint(e, g->k->axes[lane].extent) >= 32 &&
+           points < (int64_t)g->m->processors * 2048 * 4;
+}
+
+/* Parts of the rows, by the hints of sizes: enough blocks, and not less than a few rows each. */
+static void choose_parts(Column *c) {
+    Gpu *g = c->g;
+    Emit *e = g->e;
+    int64_t rows = gpu_hint(e, gpu_points(e, g->k, c->folds->axes));
+    int64_t wide = gpu_hint(e, g->k->axes[c->lane].extent);
+    int64_t groups = (wide + columns(c) - 1) / columns(c);
+    groups *= gpu_hint(e, gpu_points(e, g->k, c->others));
+    int64_t n = (int64_t)g->m->processors * BLOCKS / groups;
+    if (n > rows / LEAST_ROWS) n = rows / LEAST_ROWS;
+    c->parts = n > MOST_PARTS ? MOST_PARTS : n < 1 ? 1 : (uint32_t)n;
+}
+
+/* --- A part ----------------------------------------------------------------------------------- */
+
+static void fold_rows(Column *c, uint32_t n, Expr row, LLVMValueRef *acc) {
+    Gpu *g = c->g;
+    Emit *e = g->e;
+    for (uint32_t u = 0; u < n; u++) {
+        emit_push(e);
+        gpu_decode(e, g->k, c->folds->axes, expr_addi(e->exprs, row, (int64_t)u * WARPS));
+        for (uint32_t f = 0; f < c->folds->nfolds; f++) {
+            const KOp *o = &g->k->ops[c->folds->folds[f]];
+            LLVMValueRef x = emit_value_lanes(e, o->in[0]);
+            DType t = gpu_fold_type(g, c->folds->folds[f]);
+            acc[f] = emit_fold_join(e, (KFold)o->fold, t, acc[f], x);
+        }
+        emit_pop(e);
+    }
+}
+
+static void walk(Column *c, uint32_t n, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef *acc) {
+    Emit *e = c->g->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    int64_t least, most;
+    expr_range(e->exprs, gpu_points(e, c->g->k, c->folds->axes), &least, &most);
+    l->nphi = c->folds->nfolds;
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) l->init[f] = acc[f];
+    emit_loop_begin(e, l, "rows", lo, hi, emit_i64(e, (int64_t)n * WARPS), false);
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) l->next[f] = l->phi[f];
+    fold_rows(c, n, emit_new_sym(e, "r", most > 0 ? most - 1 : 0, l->i), l->next);
+    emit_loop_end(e, l);
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) acc[f] = l->out[f];
+}
+
+/* This thread's columns over every 8th row of the block's part. */
+static void fold_part(Column *c, LLVMValueRef *acc) {
+    Gpu *g = c->g;
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    Expr rows = gpu_points(e, g->k, c->folds->axes);
+    Expr size = expr_ceildiv(p, rows, expr_const(p, c->parts));
+    LLVMValueRef lo = LLVMBuildMul(e->b, c->part, emit_expr(e, size), "");
+    LLVMValueRef end[2] = {LLVMBuildAdd(e->b, lo, emit_expr(e, size), ""), emit_expr(e, rows)};
+    LLVMValueRef hi = emit_intrinsic(e, "llvm.smin", e->i64, end, 2);
+    LLVMValueRef n = LLVMBuildSub(e->b, hi, lo, "");
+    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -(int64_t)(UNROLL * WARPS)), "");
+    LLVMValueRef middle = LLVMBuildAdd(e->b, lo, whole, "");
+    gpu_bind_lanes(g, c->lane, c->vector);
+    walk(c, UNROLL, LLVMBuildAdd(e->b, lo, c->warp, ""), middle, acc);
+    walk(c, 1, LLVMBuildAdd(e->b, middle, c->warp, ""), hi, acc);
+}
+
+/* --- Joining ---------------------------------------------------------------------------------- */
+
+static LLVMTypeRef acc_type(Column *c, uint32_t f) {
+    return emit_type(c->g->e, gpu_fold_type(c->g, c->folds->folds[f]));
+}
+
+static LLVMValueRef join(Column *c, uint32_t f, LLVMValueRef a, LLVMValueRef b) {
+    KVal v = c->folds->folds[f];
+    return emit_fold_join(c->g->e, (KFold)c->g->k->ops[v].fold, gpu_fold_type(c->g, v), a, b);
+}
+
+/* The block's warps meet: thread t gets column t of the block. Threads past the columns repeat one.
+ */
+static void join_warps(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
+    Gpu *g = c->g;
+    Emit *e = g->e;
+    LLVMValueRef slot[ROWS_MAX_FOLDS];
+    LLVMValueRef row = LLVMBuildMul(e->b, c->warp, emit_i64(e, columns(c)), "");
+    LLVMValueRef mine = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) {
+        slot[f] = gpu_shared(g, acc_type(c, f), columns(c) * WARPS);
+        LLVMValueRef p = emit_gep(e, acc_type(c, f), slot[f], LLVMBuildAdd(e->b, row, mine, ""));
+        emit_store_ptr(e, acc[f], p, 4 * c->lanes < 16 ? 4 * c->lanes : 16);
+    }
+    gpu_barrier(e);
+    for (uint32_t f = 0; f < c->folds->nfolds; f++)
+        for (uint32_t w = 0; w < WARPS; w++) {
+            LLVMValueRef i = LLVMBuildAdd(e->b, at, emit_i64(e, (int64_t)w * columns(c)), "");
+            LLVMValueRef x =
+                LLVMBuildLoad2(e->b, acc_type(c, f), emit_gep(e, acc_type(c, f), slot[f], i), "");
+            acc[f] = w ? join(c, f, acc[f], x) : x;
+        }
+}
+
+/* The parts' results: of every block, of every fold, its columns; the counters of groups lie before
+ * them. Who reads them leaves zeros. */
+typedef struct Parts {
+    LLVMValueRef counter, base; /* of this block's group, of part 0 */
+    LLVMValueRef stride;        /* from part to part, in bytes */
+} Parts;
+
+/* Column `at` of fold f in a part's results. */
+static LLVMValueRef part_at(Column *c, const Parts *m, LLVMValueRef part, LLVMValueRef at,
+                            uint32_t f) {
+    Emit *e = c->g->e;
+    LLVMValueRef i = LLVMBuildMul(e->b, part, m->stride, "");
+    i = LLVMBuildAdd(e->b, i, emit_i64(e, (int64_t)f * columns(c) * SLOT), "");
+    return emit_gep(e, acc_type(c, f), emit_gep(e, e->i8, m->base, i), at);
+}
+
+/* counter and results of group `group` of `groups`. */
+static Parts parts_memory(Column *c, LLVMValueRef group, Expr groups) {
+    Gpu *g = c->g;
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    int64_t bytes = (int64_t)c->folds->nfolds * columns(c) * SLOT;
+    Expr head = expr_muli(p, expr_ceildiv(p, groups, expr_const(p, 4)), 16);
+    Expr all = expr_add(p, head, expr_muli(p, groups, bytes * c->parts));
+    LLVMValueRef base = gpu_zeroed(g, all, true);
+    Parts m = {.counter = emit_gep(e, e->i32, base, group), .stride = emit_i64(e, bytes)};
+    LLVMValueRef first = LLVMBuildMul(e->b, group, emit_i64(e, bytes * c->parts), "");
+    m.base = emit_gep(e, e->i8, base, LLVMBuildAdd(e->b, emit_expr(e, head), first, ""));
+    return m;
+}
+
+/* Leaves this block's results; true (i1) in the block that came last, which sees all of them. The
+ * counter is zero again after that. */
+static LLVMValueRef is_last(Column *c, const Parts *m, LLVMValueRef at, LLVMValueRef *acc) {
+    Gpu *g = c->g;
+    Emit *e = g->e;
+    LLVMValueRef flag = gpu_shared(g, e->i32, 1);
+    for (uint32_t f = 0; f < c->folds->nfolds; f++)
+        LLVMBuildStore(e->b, acc[f], part_at(c, m, c->part, at, f));
+    gpu_fence(e);
+    gpu_barrier(e);
+    EmitIf first;
+    emit_if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
+    LLVMValueRef n = gpu_count(e, m->counter, c->parts);
+    LLVMBuildStore(e->b, n, flag);
+    emit_if_end(e, &first);
+    gpu_barrier(e);
+    gpu_fence(e);
+    n = LLVMBuildLoad2(e->b, e->i32, flag, "");
+    return LLVMBuildICmp(e->b, LLVMIntEQ, n, emit_i(e, e->i32, c->parts - 1), "");
+}
+
+static void store_columns(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
+    Gpu *g = c->g;
+    Emit *e = g->e;
+    EmitIf inside;
+    LLVMValueRef group = g->block[0];
+    LLVMValueRef column = LLVMBuildMul(e->b, group, emit_i64(e, columns(c)), "");
+    column = LLVMBuildAdd(e->b, column, at, "");
+    LLVMValueRef fits =
+        LLVMBuildICmp(e->b, LLVMIntSLT, column, emit_expr(e, g->k->axes[c->lane].extent), "");
+    LLVMValueRef own = LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, emit_i64(e, columns(c)), "");
+    emit_if_begin(e, &inside, LLVMBuildAnd(e->b, fits, own, ""));
+    emit_set_sym(e, g->k->axes[c->lane].sym, column);
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) emit_override(e, c->folds->folds[f], acc[f]);
+    for (uint32_t i = 0; i < c->stores->nstores; i++) emit_store(e, c->stores->stores[i]);
+    emit_if_end(e, &inside);
+}
+
+/* Parts warp, warp + 8 ... of this thread's columns, zeros left in their place. */
+static void add_parts(Column *c, const Parts *m, uint32_t n, LLVMValueRef lo, LLVMValueRef hi,
+                      LLVMValueRef *acc) {
+    Emit *e = c->g->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMValueRef at = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
+    l->nphi = c->folds->nfolds;
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) l->init[f] = acc[f];
+    emit_loop_begin(e, l, "parts", lo, hi, emit_i64(e, (int64_t)n * WARPS), false);
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) {
+        LLVMTypeRef t = emit_vec(acc_type(c, f), c->lanes);
+        LLVMValueRef x[UNROLL], p[UNROLL];
+        for (uint32_t u = 0; u < n; u++) {
+            LLVMValueRef part = LLVMBuildAdd(e->b, l->i, emit_i64(e, (int64_t)u * WARPS), "");
+            p[u] = part_at(c, m, part, at, f);
+            x[u] = emit_load(e, t, p[u], 4 * c->lanes < 16 ? 4 * c->lanes : 16);
+        }
+        l->next[f] = l->phi[f];
+        for (uint32_t u = 0; u < n; u++) {
+            l->next[f] = join(c, f, l->next[f], x[u]);
+            emit_store_ptr(e, LLVMConstNull(t), p[u], 4 * c->lanes < 16 ? 4 * c->lanes : 16);
+        }
+    }
+    emit_loop_end(e, l);
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) acc[f] = l->out[f];
+}
+
+static void join_parts(Column *c, LLVMValueRef at, LLVMValueRef *acc, Expr groups,
+                       LLVMValueRef group) {
+    Emit *e = c->g->e;
+    Parts m = parts_memory(c, group, groups);
+    EmitIf last;
+    int64_t whole = c->parts / (UNROLL * WARPS) * (UNROLL * WARPS);
+    emit_if_begin(e, &last, is_last(c, &m, at, acc));
+    (void)gpu_fold_init(c->g, c->folds, c->lanes, acc);
+    add_parts(c, &m, UNROLL, c->warp, emit_i64(e, whole), acc);
+    add_parts(c, &m, 1, LLVMBuildAdd(e->b, c->warp, emit_i64(e, whole), ""), emit_i64(e, c->parts),
+              acc);
+    join_warps(c, at, acc);
+    store_columns(c, at, acc);
+    emit_if_end(e, &last);
+}
+
+/* --- The kernel ------------------------------------------------------------------------------- */
+
+static void place(Column *c) {
+    Emit *e = c->g->e;
+    Expr n = gpu_vectors(c->g, c->lane);
+    c->lane_id = LLVMBuildAnd(e->b, c->g->tid, emit_i64(e, 31), "");
+    c->warp = LLVMBuildLShr(e->b, c->g->tid, emit_i64(e, 5), "");
+    LLVMValueRef v = LLVMBuildMul(e->b, c->g->block[0], emit_i64(e, 32), "");
+    LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, n), emit_i64(e, 1), "");
+    LLVMValueRef two[2] = {LLVMBuildAdd(e->b, v, c->lane_id, ""), last};
+    c->vector = emit_intrinsic(e, "llvm.smin", e->i64, two, 2);
+}
+
+bool gpu_column(Gpu *g) {
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    Column c = {.g = g};
+    if (!has_shape(&c) || !is_wanted(&c)) return false;
+    c.lanes = e->lanes = gpu_lanes(g, c.lane, NULL);
+    choose_parts(&c);
+    Expr across = expr_ceildiv(p, gpu_vectors(g, c.lane), expr_const(p, 32));
+    Expr others = gpu_points(e, g->k, c.others);
+    int64_t lo, hi;
+    expr_range(p, others, &lo, &hi);
+    if (hi > 65535) {
+        e->lanes = 1;
+        return false;
+    }
+    gpu_launch(g, THREADS, across, others, expr_const(p, c.parts));
+    c.part = g->block[2];
+    gpu_decode(e, g->k, c.others, emit_new_sym(e, "other", hi > 0 ? hi - 1 : 0, g->block[1]));
+    place(&c);
+    LLVMValueRef acc[ROWS_MAX_FOLDS], group = g->block[1];
+    (void)gpu_fold_init(g, c.folds, c.lanes, acc);
+    emit_push(e);
+    fold_part(&c, acc);
+    emit_pop(e);
+    e->lanes = 1;
+    LLVMValueRef at = g->tid;
+    if (columns(&c) < THREADS) at = LLVMBuildAnd(e->b, at, emit_i64(e, columns(&c) - 1), "");
+    join_warps(&c, at, acc);
+    group = LLVMBuildMul(e->b, group, emit_expr(e, across), "");
+    group = LLVMBuildAdd(e->b, group, g->block[0], "");
+    if (c.parts > 1)
+        join_parts(&c, at, acc, expr_mul(p, across, others), group);
+    else
+        store_columns(&c, at, acc);
+    return true;
+}
