@@ -44,7 +44,8 @@ typedef struct VState {
     uint32_t home_part;            /* ... as this operand */
     const Expr *starts;            /* of a concatenation: where each operand begins (place.c) */
     AttnMatch *attn;    /* pattern that has this value inside, or that it is the result of */
-    uint32_t dot_group; /* of a contraction: 1 + group whose roots are its epilogue */
+    uint32_t dot_group; /* of a contraction: 1 + group whose roots are its epilogue ... */
+    uint32_t pack;      /* ... and 1 + number of the pack it reads its right operand from */
     FusionWhy why;      /* why it was stored, if it was */
     /* body */
     uint32_t buf;       /* 1 + buffer */
@@ -59,7 +60,9 @@ struct Fuse {
     const Machine *m;
     Arena *arena;
     DiagSink *diags;
-    VState *v; /* one per node */
+    const KindRow *kinds;                 /* by GroupKind */
+    graphc_status (*run)(struct Fuse *f); /* all stages, for the body of a loop or branch */
+    VState *v;                            /* one per node */
     /* analyse */
     Value *users;
     const MapU64 *definer; /* see graph_definers */

@@ -17,15 +17,20 @@ bool fuse_is_depthwise(const Fuse *f, Value v) {
     return x->dim[x->rank - 1] == groups && n->type.dim[n->type.rank - 1] == groups;
 }
 
-bool special_is(const Fuse *f, Value v) {
+GroupKind fuse_kind(const Fuse *f, Value v) {
     Op op = (Op)graph_node(f->g, v)->op;
     switch (op_info[op].cls) {
-    case OPC_SCAN:
-    case OPC_SORT: return true;
-    case OPC_INDEX: return op != OP_gather;
-    case OPC_CONTROL: return op != OP_proj;
-    default: return false;
+    case OPC_SCAN: return GROUP_scan;
+    case OPC_SORT: return GROUP_sort;
+    case OPC_INDEX:
+        return op == OP_compact ? GROUP_compact : op == OP_scatter ? GROUP_scatter : GROUP_map;
+    case OPC_CONTROL: return op == OP_proj ? GROUP_map : GROUP_control;
+    default: return GROUP_map;
     }
+}
+
+bool special_is(const Fuse *f, Value v) {
+    return fuse_kind(f, v) != GROUP_map;
 }
 
 bool fuse_is_const_leaf(const Fuse *f, Value v) {

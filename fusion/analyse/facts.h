@@ -11,7 +11,9 @@ bool op_is_reduce(Op op);
 bool fuse_is_dot(const Fuse *f, Value v); /* dot or conv, depthwise included */
 bool fuse_is_depthwise(const Fuse *f, Value conv);
 bool fuse_is_const_leaf(const Fuse *f, Value v); /* a constant through views only */
-bool special_is(const Fuse *f, Value v);         /* a kernel with a structure of its own */
+/* Of the group that stores v, when nothing is fused: a map's or one with a structure of its own. */
+GroupKind fuse_kind(const Fuse *f, Value v);
+bool special_is(const Fuse *f, Value v); /* ... the latter */
 
 bool fuse_packs(const Fuse *f, Value dot);   /* its B operand is read in packed form ... */
 bool fuse_is_wino(const Fuse *f, Value dot); /* ... in Winograd's */

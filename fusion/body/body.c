@@ -102,6 +102,16 @@ KVal body_expr(Body *b, Expr e, DType t) {
     return body_cast(b, x, t);
 }
 
+KVal body_or_zero(Body *b, KVal x, Expr mask) {
+    DType t = body_type_of(b, x);
+    if (!mask) return x;
+    KOp o = body_blank(OP_select, t);
+    o.in[0] = body_expr(b, mask, DT_bool);
+    o.in[1] = x;
+    o.in[2] = dtype_is_float(t) ? body_const_f(b, t, 0) : body_const_i(b, t, 0);
+    return body_op(b, o);
+}
+
 /* --- Memory ------------------------------------------------------------------------------- */
 
 uint32_t body_param(Body *b, uint32_t buf, bool written) {

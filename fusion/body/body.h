@@ -5,17 +5,19 @@
 
 #include "fusion/fuse.h"
 
-typedef struct Body {
+struct Body {
     Fuse *f;
     Group *g;
     Kernel *k;
     VEC(KOp) ops;
     VEC(KParam) params;
     VEC(uint32_t) bufs; /* schedule buffer of each param */
-    MapU64 *memo;       /* (value, idx, mask) -> KVal */
+    MapU64 *memo;       /* (value, place) -> KVal */
+    MapU64 *places;     /* (idx, mask) -> number */
+    uint32_t nplaces;
     MapU64 *consts;
     VEC(Expr) masks;
-} Body; /* pull notes the values and numbers of k's template as it meets them */
+}; /* pull notes the values and numbers of k's template as it meets them */
 
 /* body.c: ops, each made once, and memory. */
 DType body_type(DType t); /* what values of memory type t are computed in */
@@ -27,6 +29,7 @@ KVal body_const_i(Body *b, DType t, int64_t v);
 KVal body_const_f(Body *b, DType t, double v);
 KVal body_expr(Body *b, Expr e, DType t); /* value of an expression, as type t */
 KVal body_cast(Body *b, KVal x, DType to);
+KVal body_or_zero(Body *b, KVal x, Expr mask); /* x where mask (0 = always) holds, else 0 */
 DType body_type_of(const Body *b, KVal v);
 uint32_t body_param(Body *b, uint32_t buf, bool written);
 KVal body_load(Body *b, Value v, IdxId idx, Expr mask, KVal fill);
@@ -41,12 +44,17 @@ void fuse_lower(Fuse *f, Group *g);
 void body_begin(Body *b);
 void body_end(Body *b);
 
-/* What body_end does, in this order. */
-void body_prune(Body *b);    /* prune.c: ops that no store needs */
-void body_merge(Body *b);    /* merge.c: axes that every access walks as one; their order */
-void body_template(Body *b); /* template.c: kind, and the axes of its template */
-void body_traffic(Body *b);  /* traffic.c: least bytes and flops */
-void body_places(Body *b);   /* traffic.c: the ONNX nodes it covers */
+/* template.c: the kind of kernel that a body turned out to be, and the axes of its template's
+ * roles. */
+void map_facts(Body *b); /* poi, red or per */
+void dot_facts(Body *b); /* a depthwise one is a map */
+void attention_facts(Body *b);
+
+/* What body_end does beside, in this order. */
+void body_prune(Body *b);   /* prune.c: ops that no store needs */
+void body_merge(Body *b);   /* merge.c: axes that every access walks as one; their order */
+void body_traffic(Body *b); /* traffic.c: least bytes and flops */
+void body_places(Body *b);  /* traffic.c: the ONNX nodes it covers */
 
 const char *fuse_kernel_name(Fuse *f, const Group *g, const Kernel *k, uint32_t number);
 

@@ -1,6 +1,5 @@
 /* Buffers: which there are, and how large at most. */
 #include "fusion/body/buffers.h"
-#include "fusion/special/special.h"
 #include "graph/build/build.h"
 
 #define MAX_STACKED (INT64_C(1) << 24) /* iterations whose results may be stacked */
@@ -123,24 +122,19 @@ uint32_t fuse_buffer_of(Fuse *f, Value v) {
     return s->buf - 1;
 }
 
-static void value_buffer(Fuse *f, Value v) {
+void fuse_own_buffer(Fuse *f, Value v) {
     VState *s = &f->v[v];
-    const Node *n = graph_node(f->g, v);
-    const Group *g = f->groups.v[s->group - 1];
-    if (g->kind == GROUP_control) {
-        control_buffers(f, v);
-        return;
-    }
-    if (!s->home && !s->buf) {
-        SBuffer b = {.dtype = n->type.dtype, .node = v, .graph = f->g};
-        b.kind = s->const_only ? BUF_prepared : BUF_temp;
-        b.numel = max_numel(f, &n->type);
-        s->buf = add_buffer(f, b);
-    }
-    if (g->kind != GROUP_compact) return;
-    SBuffer c = {.kind = BUF_temp, .dtype = DT_i64, .numel = expr_const(f->p, 1), .node = v};
-    c.graph = f->g;
-    s->count_buf = add_buffer(f, c);
+    if (s->home || s->buf) return;
+    const Type *t = graph_type(f->g, v);
+    SBuffer b = {.dtype = t->dtype, .node = v, .graph = f->g};
+    b.kind = s->const_only ? BUF_prepared : BUF_temp;
+    b.numel = max_numel(f, t);
+    s->buf = add_buffer(f, b);
+}
+
+static void value_buffer(Fuse *f, Value v) {
+    const KindRow *kind = &f->kinds[f->groups.v[f->v[v].group - 1]->kind];
+    (kind->buffers ? kind->buffers : fuse_own_buffer)(f, v);
 }
 
 void fuse_buffers(Fuse *f) {
@@ -152,7 +146,7 @@ void fuse_buffers(Fuse *f) {
         Pack *k = &f->packs.v[i];
         SBuffer b = {.kind = BUF_prepared, .dtype = graph_type(f->g, k->b)->dtype, .node = k->b};
         b.graph = f->g;
-        b.numel = pack_numel(f, k);
+        b.numel = k->form->numel(f, k);
         k->buf = add_buffer(f, b);
     }
 }

@@ -1,33 +1,37 @@
 /* Groups to kernels. */
-#include "fusion/analyse/facts.h"
 #include "fusion/body/body.h"
-#include "fusion/special/special.h"
+#include "fusion/body/buffers.h"
 
 static uint32_t root_buffer(Fuse *f, const Root *r) {
-    Value v = r->into ? r->into : r->v;
-    if (r->slot) return f->v[v].slots[r->part] - 1;
-    while (f->v[v].home) v = f->v[v].home;
-    if (r->output) return f->out_buf[r->output - 1];
-    return f->v[v].buf - 1;
+    switch (r->to) {
+    case TO_output: return f->out_buf[r->at];
+    case TO_slot: return f->v[r->into].slots[r->at] - 1;
+    case TO_pack: return f->packs.v[r->at].buf - 1;
+    default: return fuse_buffer_of(f, r->to == TO_own ? r->v : r->into);
+    }
+}
+
+static Expr root_index(Fuse *f, Group *g, const Root *r) {
+    Expr at = idx_get(g, r->idx)->flat;
+    switch (r->to) {
+    case TO_own: return home_index(f, g, r->v, r->idx);
+    case TO_part: return part_index(f, g, r->into, r->at, r->idx);
+    case TO_output:
+        return f->out_base && f->out_base[r->at] ? expr_add(f->p, at, f->out_base[r->at]) : at;
+    default: return at;
+    }
 }
 
 static void lower_root(Body *b, const Root *r) {
-    Fuse *f = b->f;
-    Group *g = b->g;
-    DType t = graph_type(f->g, r->v)->dtype;
     KVal x = pull(b, r->v, r->idx, 0);
-    bool whole = r->output || r->slot || (r->into && r->part == ROOT_WHOLE);
-    Expr index = whole     ? idx_get(g, r->idx)->flat
-                 : r->into ? part_index(f, g, r->into, r->part, r->idx)
-                           : home_index(f, g, r->v, r->idx);
-    if (r->output && f->out_base && f->out_base[r->output - 1])
-        index = expr_add(f->p, index, f->out_base[r->output - 1]);
-    body_store(b, t, x, root_buffer(f, r), index, 0);
+    Expr at = root_index(b->f, b->g, r);
+    body_store(b, graph_type(b->f->g, r->v)->dtype, x, root_buffer(b->f, r), at, 0);
 }
 
 void body_begin(Body *b) {
     Arena *a = b->f->arena;
     b->memo = map_create(a);
+    b->places = map_create(a);
     b->consts = map_create(a);
     vec_push(a, &b->ops, (KOp){0});
     vec_push(a, &b->masks, 0);
@@ -43,8 +47,9 @@ void body_end(Body *b) {
     k->params = b->params.v;
     k->naxes = g->naxes;
     k->axes = arena_copy(b->f->arena, g->axes, g->naxes * sizeof g->axes[0]);
-    if (g->kind != GROUP_pack) body_merge(b);
-    body_template(b);
+    if (!b->f->kinds[g->kind].keeps_axes) body_merge(b);
+    if (k->tem == TEM_none)
+        (b->f->kinds[g->kind].facts ? b->f->kinds[g->kind].facts : map_facts)(b);
     body_traffic(b);
     body_places(b);
 }
@@ -53,17 +58,8 @@ void fuse_lower(Fuse *f, Group *g) {
     Kernel *k = ARENA_NEW(f->arena, Kernel);
     Body b = {.f = f, .g = g, .k = k};
     body_begin(&b);
-    for (uint32_t i = 0; i < g->roots.n; i++) {
-        const Root *r = &g->roots.v[i];
-        if (g->kind == GROUP_pack && f->packs.v[g->pack - 1].wino)
-            wino_lower(&b, r);
-        else if (g->kind == GROUP_pack)
-            pack_lower(&b, r);
-        else if (special_is(f, r->v) && f->v[r->v].group == g->id + 1)
-            special_lower(&b, r->v);
-        else
-            lower_root(&b, r);
-    }
+    void (*lower)(Body *, const Root *) = f->kinds[g->kind].lower;
+    for (uint32_t i = 0; i < g->roots.n; i++) (lower ? lower : lower_root)(&b, &g->roots.v[i]);
     body_end(&b);
     g->kernel = k;
     g->bufs = b.bufs.v;

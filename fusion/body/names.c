@@ -52,10 +52,10 @@ const char *fuse_kernel_name(Fuse *f, const Group *g, const Kernel *k, uint32_t 
     StrBuf s;
     sb_init(&s, f->arena);
     sb_printf(&s, "%s_%u", kir_kind_name[k->kind], number);
-    bool wino = g->kind == GROUP_pack ? f->packs.v[g->pack - 1].wino : k->dot.wino != 0;
-    if (wino) sb_put(&s, "_winograd");
-    if (g->kind == GROUP_pack) sb_put(&s, "_pack");
-    if (g->kind == GROUP_attention) sb_put(&s, "_attention");
+    const char *word = f->kinds[g->kind].word;
+    if (k->dot.wino) sb_put(&s, "_winograd");
+    if (g->kind == GROUP_pack) word = f->packs.v[g->roots.v[0].at].form->word;
+    if (word) sb_printf(&s, "_%s", word);
     uint32_t n = g->inlined.n;
     Value *v = arena_copy(f->arena, g->inlined.v, n * sizeof *v);
     qsort(v, n, sizeof *v, by_value);

@@ -1,7 +1,6 @@
 /* Kernel bodies: the value of a graph value at an index, as SSA. The same walk as the grouping's,
  * so what is inlined here is what was decided there. */
 #include "fusion/body/body.h"
-#include "fusion/special/special.h"
 #include "graph/build/build.h"
 #include <string.h>
 
@@ -174,16 +173,6 @@ static KVal pull_reduce(Body *b, Value v, IdxId idx, Expr mask) {
     return reduce_op(b, fold >= FOLD_argmax ? DT_i64 : body_type_of(b, x), fold, x, axes);
 }
 
-static KVal pull_packed(Body *b, Value dot, uint32_t pack, IdxId idx) {
-    Fuse *f = b->f;
-    const Pack *k = &f->packs.v[pack - 1];
-    if (k->wino) return wino_pull(b, k, idx);
-    KOp o = body_blank(K_kload, graph_type(f->g, k->b)->dtype);
-    o.buf = body_param(b, k->buf - 1, false);
-    o.index = pack_index(f, k, b->g, graph_node(f->g, dot)->in[1], idx);
-    return body_cast(b, body_op(b, o), body_type((DType)o.dtype));
-}
-
 static void note_attention(Body *b, const AttnMatch *m, Value v, KVal x, KVal y, DotIdx d) {
     if (v == m->o) {
         b->k->attn.v = y;
@@ -217,9 +206,9 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
     DType dt = body_type(n->type.dtype);
     DotIdx d = idx_dot(f, g, v, idx);
-    uint32_t pack = g->attn ? 0 : fuse_pack(f, v);
+    const Pack *k = f->v[v].pack ? &f->packs.v[f->v[v].pack - 1] : NULL;
     KVal x = body_cast(b, pull_or_zero(b, n->in[0], d.a, d.a_mask), dt);
-    KVal y = body_cast(b, pack ? pull_packed(b, v, pack, d.b) : pull(b, n->in[1], d.b, 0), dt);
+    KVal y = body_cast(b, k ? k->form->read(b, k, n->in[1], d.b) : pull(b, n->in[1], d.b, 0), dt);
     uint32_t axes = group_axes(g, AX_RED);
     if (g->attn) {
         uint32_t j = axis_bit(g, g->attn->jsym);
@@ -232,7 +221,6 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
         t->a = x;
         t->b[t->nacc] = y;
         t->acc[t->nacc++] = acc;
-        if (pack && !f->packs.v[pack - 1].wino) t->pack = f->packs.v[pack - 1].nr;
     }
     return acc;
 }
@@ -301,10 +289,19 @@ static void note_score(Body *b, Value v, KVal k) {
         if (known[i].v == v) *known[i].part = k;
 }
 
+/* (idx, mask) as one number: a key of the memo holds all of each part, whatever their sizes. */
+static uint32_t place_number(Body *b, IdxId idx, Expr mask) {
+    uint64_t key = (uint64_t)idx << 32 | mask;
+    uint32_t n;
+    if (map_get(b->places, key, &n)) return n;
+    map_put(b->places, key, ++b->nplaces);
+    return b->nplaces;
+}
+
 KVal pull(Body *b, Value v, IdxId idx, Expr mask) {
     if (mask && expr_is_value(b->f->p, mask, 1)) mask = 0;
     idx = idx_canon(b->g, idx);
-    uint64_t key = (uint64_t)v << 40 | (uint64_t)idx << 16 | mask_number(b, mask);
+    uint64_t key = (uint64_t)v << 32 | place_number(b, idx, mask);
     uint32_t k;
     if (map_get(b->memo, key, &k)) return k;
     k = pull_new(b, v, idx, mask);

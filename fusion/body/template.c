@@ -2,7 +2,24 @@
 #include "fusion/analyse/facts.h"
 #include "fusion/body/body.h"
 
-static void dot_axes(Body *b) {
+void map_facts(Body *b) {
+    Kernel *k = b->k;
+    uint32_t *dom = ARENA_ARRAY(b->f->arena, uint32_t, k->nops);
+    kir_domains(k, b->f->p, dom);
+    uint32_t row = 0;
+    k->dot = (KDot){0}; /* a depthwise convolution is a fold like others */
+    for (uint32_t i = 0; i < k->naxes; i++)
+        if (k->axes[i].kind == AX_RED) row |= 1u << i;
+    k->kind = row ? KERNEL_red : KERNEL_poi;
+    for (uint32_t i = 1; i < k->nops; i++)
+        if (k->ops[i].op == K_kstore && (dom[i] & row)) k->kind = KERNEL_per;
+}
+
+void dot_facts(Body *b) {
+    if (fuse_is_depthwise(b->f, b->g->anchor) || !b->k->dot.nacc) {
+        map_facts(b);
+        return;
+    }
     Kernel *k = b->k;
     uint32_t *dom = ARENA_ARRAY(b->f->arena, uint32_t, k->nops);
     kir_domains(k, b->f->p, dom);
@@ -28,7 +45,7 @@ static void dot_axes(Body *b) {
     k->tem = TEM_dot;
 }
 
-static void attention_axes(Body *b) {
+void attention_facts(Body *b) {
     Kernel *k = b->k;
     const AttnMatch *m = b->g->attn;
     KAttn *t = &k->attn;
@@ -48,29 +65,4 @@ static void attention_axes(Body *b) {
     t->guarded = m->guarded;
     k->kind = KERNEL_tem;
     k->tem = TEM_attention;
-}
-
-static void map_kind(Body *b) {
-    Kernel *k = b->k;
-    uint32_t *dom = ARENA_ARRAY(b->f->arena, uint32_t, k->nops);
-    kir_domains(k, b->f->p, dom);
-    uint32_t row = 0;
-    k->dot = (KDot){0}; /* a depthwise convolution is a fold like others */
-    for (uint32_t i = 0; i < k->naxes; i++)
-        if (k->axes[i].kind == AX_RED) row |= 1u << i;
-    k->kind = row ? KERNEL_red : KERNEL_poi;
-    for (uint32_t i = 1; i < k->nops; i++)
-        if (k->ops[i].op == K_kstore && (dom[i] & row)) k->kind = KERNEL_per;
-}
-
-void body_template(Body *b) {
-    const Group *g = b->g;
-    bool depthwise = g->anchor && fuse_is_depthwise(b->f, g->anchor);
-    if (b->k->tem != TEM_none) return;
-    if (g->kind == GROUP_attention)
-        attention_axes(b);
-    else if (g->kind == GROUP_dot && !depthwise && b->k->dot.nacc)
-        dot_axes(b);
-    else
-        map_kind(b);
 }

@@ -25,7 +25,8 @@ static double loop_rank(Fuse *f, Group *g, uint32_t axis) {
     if (g->axes[axis].kind == AX_RED) return -1;
     if (g->kind != GROUP_map || g->attn || !g->roots.n) return (double)(g->naxes - axis);
     const Root *r = &g->roots.v[0];
-    Expr at = r->into ? idx_get(g, r->idx)->flat : home_index(f, g, r->v, r->idx), coef, rest;
+    Expr at = root_is_at_home(r) ? home_index(f, g, r->v, r->idx) : idx_get(g, r->idx)->flat, coef,
+         rest;
     if (!expr_affine(f->p, at, g->axes[axis].sym, &coef, &rest)) return (double)(g->naxes - axis);
     return fuse_hint(f, coef);
 }

@@ -1,6 +1,5 @@
 /* What a group needs for a value that it computes. */
 #include "fusion/analyse/facts.h"
-#include "fusion/special/special.h"
 
 static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
@@ -13,11 +12,11 @@ static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     }
     bool row = fuse_is_depthwise(f, v);
     fuse_demand(f, g, n->in[0], d.a, attn ? USE_score : USE_a, d.a_mask ? READ_masked : READ_plain);
-    uint32_t pack = attn || row ? 0 : fuse_pack(f, v);
-    if (!pack)
+    if (!attn && !row) f->kinds[GROUP_pack].store(f, v);
+    if (!f->v[v].pack)
         fuse_demand(f, g, n->in[1], d.b, attn ? USE_score : USE_b, READ_plain);
     else
-        group_dep(f, g, f->packs.v[pack - 1].group);
+        group_dep(f, g, f->packs.v[f->v[v].pack - 1].group);
 }
 
 static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {

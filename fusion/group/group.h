@@ -36,19 +36,26 @@ typedef enum GroupKind {
     GROUP_sort,
     GROUP_compact,
     GROUP_scatter,
-    GROUP_control
+    GROUP_control,
+    GROUP_KINDS
 } GroupKind;
 
-#define ROOT_WHOLE UINT32_MAX
+/* Where a root is stored. */
+typedef enum RootTo {
+    TO_own,    /* where v lives */
+    TO_output, /* graph output `at`: a mere copy */
+    TO_part,   /* operand `at` of concatenation `into`, in its buffer */
+    TO_whole,  /* all of the buffer of `into`, which another kernel completes */
+    TO_slot,   /* what loop or branch `into` starts from, operand `at` */
+    TO_pack    /* the buffer of pack number `at` */
+} RootTo;
 
 typedef struct Root {
     Value v;
     IdxId idx;
-    uint32_t output; /* 1 + graph output of a mere copy; 0 = v's own buffer */
-    Value into;      /* copied into this concatenation's buffer, as operand `part`; ROOT_WHOLE:
-                        into the whole buffer of this value, which another kernel completes */
-    uint32_t part;
-    bool slot; /* `into` is a loop or branch and `part` the operand that it starts from */
+    RootTo to;
+    Value into;
+    uint32_t at;
 } Root;
 
 typedef struct AttnMatch {
@@ -58,16 +65,45 @@ typedef struct AttnMatch {
     bool guarded;
 } AttnMatch;
 
+typedef struct Pack Pack;
+typedef struct Body Body;
+
+/* A prepared form of a contraction's constant right operand: special/pack.c and what it lists. */
+typedef struct PackForm {
+    const char *word; /* in the name of the prepare step */
+    Expr (*numel)(Fuse *f, const Pack *k);
+    /* Axes of the prepare step, and the element of b that each point of theirs stores; *column: of
+     * b, which may be one of those that only fill the last panel. */
+    void (*axes)(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column);
+    void (*lower)(Body *b, const Root *r);                          /* the prepare step */
+    KVal (*read)(Body *b, const Pack *k, Value operand, IdxId idx); /* in a contraction */
+} PackForm;
+
 /* A constant operand stored in panels of `nr` columns. */
-typedef struct Pack {
+struct Pack {
+    const PackForm *form;
     Value b;
     uint32_t nr, group, buf;
     uint8_t nbatch, nk;       /* leading dimensions of b that are batch, then contracted ones */
     Expr batch, k, n, ngroup; /* extents: of each; ngroup: convolution groups inside the last
                                  dimension (1 = none) */
-    bool wino;                /* in Winograd's form: see winograd.c */
-    uint32_t wino_axis;       /* of its prepare step: the first of the two plane axes */
-} Pack;
+    uint32_t wino_axis;       /* of Winograd's prepare step: the first of the two plane axes */
+};
+
+/* What a kind of group does in a stage where it is not as a map is (NULL). The table is
+ * special/special.c; stages reach it through Fuse.kinds, so that none of them knows which there
+ * are. */
+typedef struct KindRow {
+    const char *word;                         /* in the names of its kernels */
+    bool keeps_axes;                          /* they are its buffer's, in order */
+    bool no_kernel;                           /* its parts have kernels of their own */
+    void (*store)(Fuse *f, Value v);          /* group: makes what stores v, and its demands;
+                                                 pack: what prepares v's right operand */
+    void (*buffers)(Fuse *f, Value v);        /* body: v's, when it is not one */
+    void (*lower)(Body *b, const Root *r);    /* body: pulls and stores a root */
+    void (*facts)(Body *b);                   /* body: kind and template of what is finished */
+    graphc_status (*emit)(Fuse *f, Group *g); /* schedule: steps, when it is not one kernel */
+} KindRow;
 
 struct Group {
     uint32_t id;
@@ -76,7 +112,6 @@ struct Group {
                    it turns out to be needed elsewhere too */
     Value anchor;
     AttnMatch *attn;
-    uint32_t pack;  /* GROUP_pack: 1 + pack number */
     Expr pack_mask; /* GROUP_pack: where there is an element to store */
     bool prepare;
     /* The space, and where things are in it: index/ keeps these. */
@@ -114,7 +149,9 @@ bool fuse_demands(const Fuse *f, const Group *g, Value v); /* g does */
 uint32_t fuse_demanders(const Fuse *f, Value v, uint32_t *groups, uint32_t max);
 bool fuse_is_read(const Fuse *f, Value v); /* from a buffer, when it is not computed */
 
-/* place.c: the element of a buffer that holds stored value v at idx; of a concatenation, for idx of
+/* place.c: in v's own order (a copy of an output is). */
+bool root_is_at_home(const Root *r);
+/* The element of a buffer that holds stored value v at idx; of a concatenation, for idx of
  * its operand. */
 Expr home_index(Fuse *f, Group *g, Value v, IdxId idx);
 Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx);

@@ -66,7 +66,8 @@ static int inner_dim(Fuse *f, const Idx *x, uint32_t sym) {
 
 /* The axis along which a pointwise kernel stores its first result contiguously. */
 static bool stored_axis(Fuse *f, Group *g, uint32_t *sym) {
-    if (g->kind != GROUP_map || g->want || !g->roots.n || g->roots.v[0].into) return false;
+    if (g->kind != GROUP_map || g->want || !g->roots.n || !root_is_at_home(&g->roots.v[0]))
+        return false;
     if (group_axes(g, AX_RED)) return false;
     Expr at = home_index(f, g, g->roots.v[0].v, g->roots.v[0].idx), coef, rest;
     for (uint32_t a = 0; a < g->naxes; a++) {

@@ -51,3 +51,7 @@ Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx) {
     enter_part(f, concat, part, &x);
     return stored_at(f, concat, x);
 }
+
+bool root_is_at_home(const Root *r) {
+    return r->to == TO_own || r->to == TO_output;
+}

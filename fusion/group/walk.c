@@ -1,7 +1,6 @@
 /* The walk from the outputs backwards, which decides which kernels there are. See fuse.h. */
 #include "fusion/analyse/facts.h"
 #include "fusion/group/decide.h"
-#include "fusion/special/special.h"
 
 /* --- Stored values ------------------------------------------------------------------------ */
 
@@ -39,7 +38,7 @@ static void store(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     IdxId idx = 0;
     if (n->op == OP_concat) {
-        fuse_store_concat(f, v);
+        f->kinds[GROUP_join].store(f, v);
         return;
     }
     Group *g = fuse_home(f, v, &idx);
@@ -97,7 +96,7 @@ static void visit(Fuse *f, Value v) {
     if (s->attn && v != s->attn->o)
         fuse_inline(f, v);
     else if (special_is(f, v))
-        special_root(f, v);
+        f->kinds[fuse_kind(f, v)].store(f, v);
     else if (fuse_is_dot(f, v))
         visit_dot(f, v);
     else if (fuse_inlines(f, v))
@@ -112,7 +111,7 @@ static void copy_outputs(Fuse *f) {
         Value v = f->g->outputs.v[i].value;
         if (f->v[v].output == i + 1 || (f->out_buf && f->out_buf[i] == NO_BUFFER)) continue;
         Group *g = group_new(f, GROUP_map);
-        Root r = {.v = v, .idx = idx_axes(f, g, graph_type(f->g, v)), .output = i + 1};
+        Root r = {.v = v, .idx = idx_axes(f, g, graph_type(f->g, v)), .to = TO_output, .at = i};
         vec_push(f->arena, &g->roots, r);
         fuse_demand(f, g, v, r.idx, USE_data, READ_plain);
     }

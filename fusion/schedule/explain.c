@@ -4,7 +4,7 @@
 
 /* Does the group read v with a kernel of its own? */
 static bool is_reader(const Fuse *f, Value v, const Group *g) {
-    return g->id + 1 != f->v[v].group && g->kind != GROUP_join && g->kind != GROUP_control;
+    return g->id + 1 != f->v[v].group && !f->kinds[g->kind].no_kernel;
 }
 
 static FusionWhy why_stored(const Fuse *f, Value v, const Group *to) {

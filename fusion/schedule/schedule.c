@@ -41,8 +41,8 @@ static graphc_status emit_steps(Fuse *f) {
     order_groups(f, &o);
     for (uint32_t i = 0; i < o.out.n; i++) {
         Group *g = o.out.v[i];
-        if (g->kind == GROUP_control) {
-            GC_TRY(control_emit(f, g));
+        if (f->kinds[g->kind].emit) {
+            GC_TRY(f->kinds[g->kind].emit(f, g));
             continue;
         }
         fuse_lower(f, g);
@@ -102,6 +102,8 @@ graphc_status schedule_build(const Graph *g, const Machine *m, Arena *a, Schedul
     s->machine = m;
     uint32_t number[2] = {0, 0};
     Fuse f = {.g = g, .p = g->exprs, .m = m, .arena = a, .diags = g->diags, .s = s};
+    f.kinds = fuse_kinds;
+    f.run = fuse_run;
     f.number = number;
     GC_TRY(fuse_run(&f));
     hoist_prepare(s, a);

@@ -39,7 +39,11 @@ static void copy_part(Fuse *f, Group *join, Value concat, uint32_t part) {
     Value p = graph_node(f->g, concat)->in[part];
     Group *g = group_new(f, GROUP_map);
     g->prepare = f->v[concat].const_only;
-    Root r = {.v = p, .idx = idx_axes(f, g, graph_type(f->g, p)), .into = concat, .part = part};
+    Root r = {.v = p,
+              .idx = idx_axes(f, g, graph_type(f->g, p)),
+              .to = TO_part,
+              .into = concat,
+              .at = part};
     vec_push(f->arena, &g->roots, r);
     group_dep(f, join, g->id);
     fuse_demand(f, g, p, r.idx, USE_point, READ_plain);
@@ -47,7 +51,7 @@ static void copy_part(Fuse *f, Group *join, Value concat, uint32_t part) {
 
 /* Either one kernel that selects among the parts, or, when a part comes out of a kernel that could
  * store it in place, one store per part under a group that joins them. */
-void fuse_store_concat(Fuse *f, Value v) {
+void concat_store(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     if (n->nin <= 4 && !any_heavy(f, v)) {
         IdxId idx;

@@ -5,7 +5,6 @@
  * make those current. Stacked results are stored into their slice for the iteration. */
 #include "fusion/analyse/facts.h"
 #include "fusion/body/buffers.h"
-#include "fusion/schedule/stage.h"
 #include "fusion/special/special.h"
 
 static const Control *control_of(const Fuse *f, Value v) {
@@ -21,14 +20,14 @@ static bool is_slot(const Fuse *f, Value v, uint32_t i) {
 static void copy_operand(Fuse *f, Group *g, Value v, uint32_t i) {
     Value p = graph_node(f->g, v)->in[i];
     Group *copy = group_new(f, GROUP_map);
-    Root r = {.v = p, .into = v, .part = i, .slot = true};
+    Root r = {.v = p, .to = TO_slot, .into = v, .at = i};
     r.idx = idx_axes(f, copy, graph_type(f->g, p));
     vec_push(f->arena, &copy->roots, r);
     group_dep(f, g, copy->id);
     fuse_demand(f, copy, p, r.idx, USE_point, READ_masked);
 }
 
-void control_root(Fuse *f, Value v) {
+void control_store(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     VState *s = &f->v[v];
     Group *g = group_new(f, GROUP_control);
@@ -85,13 +84,15 @@ static uint32_t operand_buffer(Fuse *f, Value v, uint32_t i) {
 static graphc_status run_body(Fuse *f, Value v, const Graph *body, const uint32_t *in,
                               const uint32_t *out, const Expr *base) {
     Fuse n = {.g = body, .p = f->p, .m = f->m, .arena = f->arena, .diags = f->diags, .s = f->s};
+    n.kinds = f->kinds;
+    n.run = f->run;
     n.in_buf = in;
     n.out_buf = out;
     n.out_base = base;
     n.number = f->number;
     n.place = f->place ? f->place : graph_node(f->g, v)->loc;
     n.naxis_syms = f->naxis_syms;
-    graphc_status st = fuse_run(&n);
+    graphc_status st = f->run(&n);
     f->naxis_syms = n.naxis_syms;
     return st;
 }

@@ -29,18 +29,16 @@ static Expr panels(Fuse *f, const Pack *k) {
     return expr_ceildiv(f->p, k->n, expr_const(f->p, k->nr));
 }
 
-Expr pack_numel(Fuse *f, const Pack *k) {
-    if (k->wino) return wino_numel(f, k);
+static Expr panels_numel(Fuse *f, const Pack *k) {
     Expr e = expr_mul(f->p, expr_mul(f->p, k->batch, k->ngroup), panels(f, k));
     return expr_muli(f->p, expr_mul(f->p, e, k->k), k->nr);
 }
 
 /* One axis for each of batch, convolution group, panel, contracted dimension and column. */
-static void pack_group(Fuse *f, Pack *k) {
+static void panels_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
     ExprPool *p = f->p;
     const Type *t = graph_type(f->g, k->b);
-    Group *g = group_new(f, GROUP_pack);
-    Expr dim[GRAPH_MAX_RANK], group = expr_const(p, 0);
+    Expr group = expr_const(p, 0);
     uint32_t d = 0;
     for (; d < k->nbatch; d++)
         if (!expr_is_value(p, t->dim[d], 1)) dim[d] = axis_new(f, g, t->dim[d], AX_PAR);
@@ -50,38 +48,12 @@ static void pack_group(Fuse *f, Pack *k) {
     for (; d + 1 < t->rank; d++)
         if (!expr_is_value(p, t->dim[d], 1)) dim[d] = axis_new(f, g, t->dim[d], AX_PAR);
     Expr lane = axis_new(f, g, expr_const(p, k->nr), AX_PAR);
-    g->fixed = (1u << g->naxes) - 1;
-    Expr column = expr_add(p, expr_muli(p, panel, k->nr), lane);
-    dim[d] = expr_add(p, expr_mul(p, group, k->n), column);
-    g->prepare = true;
-    g->pack = f->packs.n + 1;
-    k->group = g->id;
-    Root r = {.v = k->b};
-    r.idx = idx_make(f, g, t, dim, 0);
-    g->pack_mask = expr_lt(p, column, k->n);
-    if (expr_is_value(p, g->pack_mask, 1)) g->pack_mask = 0;
-    vec_push(f->arena, &g->roots, r);
-    fuse_demand(f, g, k->b, r.idx, USE_point, READ_masked);
-}
-
-uint32_t fuse_pack(Fuse *f, Value dot) {
-    if (!fuse_packs(f, dot)) return 0;
-    Pack k = pack_of(f, dot);
-    k.wino = fuse_is_wino(f, dot);
-    for (uint32_t i = 0; i < f->packs.n; i++) {
-        const Pack *o = &f->packs.v[i];
-        if (o->b == k.b && o->k == k.k && o->ngroup == k.ngroup && o->wino == k.wino) return i + 1;
-    }
-    if (k.wino)
-        wino_group(f, &k);
-    else
-        pack_group(f, &k);
-    vec_push(f->arena, &f->packs, k);
-    return f->packs.n;
+    *column = expr_add(p, expr_muli(p, panel, k->nr), lane);
+    dim[d] = expr_add(p, expr_mul(p, group, k->n), *column);
 }
 
 /* Element of the packed buffer for position idx of the contraction's B operand. */
-Expr pack_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx) {
+static Expr panels_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx) {
     ExprPool *p = f->p;
     for (; graph_node(f->g, b)->op == OP_expand; b = graph_node(f->g, b)->in[0]) {
         Expr mask;
@@ -100,28 +72,59 @@ Expr pack_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx) {
     return expr_add(p, expr_mul(p, at, nr), expr_mod(p, column, nr));
 }
 
-/* --- The prepare step --------------------------------------------------------------------- */
+static KVal panels_read(Body *b, const Pack *k, Value operand, IdxId idx) {
+    KOp o = body_blank(K_kload, graph_type(b->f->g, k->b)->dtype);
+    o.buf = body_param(b, k->buf - 1, false);
+    o.index = panels_index(b->f, k, b->g, operand, idx);
+    b->k->dot.pack = k->nr;
+    return body_cast(b, body_op(b, o), body_type((DType)o.dtype));
+}
 
-static Expr pack_store_index(Fuse *f, Group *g) {
-    Expr at = 0; /* the axes are those of the buffer, in its order */
-    for (uint32_t i = 0; i < g->naxes; i++) {
-        Expr x = expr_sym_ref(f->p, g->axes[i].sym);
-        at = at ? expr_add(f->p, expr_mul(f->p, at, g->axes[i].extent), x) : x;
+/* The axes of the prepare step are those of the buffer, in its order. */
+static void panels_lower(Body *b, const Root *r) {
+    ExprPool *p = b->f->p;
+    KVal x = body_or_zero(b, pull(b, r->v, r->idx, b->g->pack_mask), b->g->pack_mask);
+    Expr at = 0;
+    for (uint32_t i = 0; i < b->g->naxes; i++) {
+        Expr step = expr_sym_ref(p, b->g->axes[i].sym);
+        at = at ? expr_add(p, expr_mul(p, at, b->g->axes[i].extent), step) : step;
     }
-    return at;
+    body_store(b, graph_type(b->f->g, r->v)->dtype, x, b->f->packs.v[r->at].buf - 1, at, 0);
+}
+
+static const PackForm pack_panels = {"pack", panels_numel, panels_axes, panels_lower, panels_read};
+
+/* --- Of any form -------------------------------------------------------------------------- */
+
+static void pack_group(Fuse *f, Pack *k) {
+    Group *g = group_new(f, GROUP_pack);
+    Expr dim[GRAPH_MAX_RANK], column;
+    k->form->axes(f, g, k, dim, &column);
+    g->fixed = (1u << g->naxes) - 1;
+    g->prepare = true;
+    k->group = g->id;
+    Root r = {.v = k->b, .to = TO_pack, .at = f->packs.n};
+    r.idx = idx_make(f, g, graph_type(f->g, k->b), dim, 0);
+    g->pack_mask = expr_lt(f->p, column, k->n);
+    if (expr_is_value(f->p, g->pack_mask, 1)) g->pack_mask = 0;
+    vec_push(f->arena, &g->roots, r);
+    fuse_demand(f, g, k->b, r.idx, USE_point, READ_masked);
+    vec_push(f->arena, &f->packs, *k);
+}
+
+void pack_store(Fuse *f, Value dot) {
+    if (!fuse_packs(f, dot)) return;
+    Pack k = pack_of(f, dot);
+    k.form = fuse_is_wino(f, dot) ? &pack_winograd : &pack_panels;
+    uint32_t i = 0;
+    for (; i < f->packs.n; i++) {
+        const Pack *o = &f->packs.v[i];
+        if (o->b == k.b && o->k == k.k && o->ngroup == k.ngroup && o->form == k.form) break;
+    }
+    if (i == f->packs.n) pack_group(f, &k);
+    f->v[dot].pack = i + 1;
 }
 
 void pack_lower(Body *b, const Root *r) {
-    Fuse *f = b->f;
-    DType t = graph_type(f->g, r->v)->dtype;
-    Expr mask = b->g->pack_mask;
-    KVal x = pull(b, r->v, r->idx, mask);
-    if (mask) {
-        DType c = body_type(t);
-        KOp o = {
-            .op = OP_select, .dtype = (uint8_t)c, .in[0] = body_expr(b, mask, DT_bool), .in[1] = x};
-        o.in[2] = dtype_is_float(c) ? body_const_f(b, c, 0) : body_const_i(b, c, 0);
-        x = body_op(b, o);
-    }
-    body_store(b, t, x, f->packs.v[b->g->pack - 1].buf - 1, pack_store_index(f, b->g), 0);
+    b->f->packs.v[r->at].form->lower(b, r);
 }

@@ -1,11 +1,13 @@
 /* One row at a time: running folds, sorts, compaction. */
+#include "fusion/analyse/facts.h"
+#include "fusion/body/buffers.h"
 #include "fusion/special/special.h"
 
 /* One row axis, the others parallel. */
-void row_root(Fuse *f, Value v, GroupKind kind, uint32_t axis) {
+static void row_store(Fuse *f, Value v, uint32_t axis) {
     const Node *n = graph_node(f->g, v);
     const Type *t = graph_type(f->g, n->in[0]);
-    Group *g = group_new(f, kind);
+    Group *g = group_new(f, fuse_kind(f, v));
     Expr dim[GRAPH_MAX_RANK];
     for (uint32_t d = 0; d < t->rank; d++) {
         if (d != axis && expr_is_value(f->p, t->dim[d], 1)) continue;
@@ -16,6 +18,21 @@ void row_root(Fuse *f, Value v, GroupKind kind, uint32_t axis) {
     g->prepare = f->v[v].const_only;
     fuse_own_root(f, g, v, idx);
     fuse_demand(f, g, n->in[0], idx, USE_point, READ_plain);
+}
+
+void scan_store(Fuse *f, Value v) {
+    row_store(f, v, (uint32_t)graph_node(f->g, v)->attr.scan.axis);
+}
+
+void compact_store(Fuse *f, Value v) {
+    row_store(f, v, 0);
+}
+
+/* Beside its own buffer the count. */
+void compact_buffers(Fuse *f, Value v) {
+    const Type one = {.dtype = DT_i64};
+    fuse_own_buffer(f, v);
+    f->v[v].count_buf = fuse_temp(f, &one, v);
 }
 
 /* --- Bodies ------------------------------------------------------------------------------- */
@@ -29,29 +46,33 @@ static KOp row_op(Body *b, const Node *n, uint32_t op, DType t, KVal x) {
     return o;
 }
 
-void row_lower(Body *b, Value v, IdxId idx) {
-    Fuse *f = b->f;
-    const Node *n = graph_node(f->g, v);
-    KVal x = pull(b, n->in[0], idx, 0);
+static void store_row(Body *b, const Root *r, KTem tem, KVal x) {
+    Expr at = home_index(b->f, b->g, r->v, r->idx);
     b->k->kind = KERNEL_tem;
-    if (op_info[n->op].cls == OPC_SORT) {
-        b->k->tem = TEM_sort;
-        x = body_op(b, row_op(b, n, K_ksort, DT_i64, x));
-    } else {
-        b->k->tem = TEM_scan;
-        KOp o = row_op(b, n, K_kscan, (DType)b->ops.v[x].dtype, x);
-        o.fold = (uint8_t)kir_fold(op_join((Op)n->op));
-        x = body_op(b, o);
-    }
-    body_store(b, n->type.dtype, x, f->v[v].buf - 1, home_index(f, b->g, v, idx), 0);
+    b->k->tem = tem;
+    body_store(b, graph_type(b->f->g, r->v)->dtype, x, b->f->v[r->v].buf - 1, at, 0);
 }
 
-void compact_lower(Body *b, Value v, IdxId idx) {
+void sort_lower(Body *b, const Root *r) {
+    const Node *n = graph_node(b->f->g, r->v);
+    KVal x = pull(b, n->in[0], r->idx, 0);
+    store_row(b, r, TEM_sort, body_op(b, row_op(b, n, K_ksort, DT_i64, x)));
+}
+
+void scan_lower(Body *b, const Root *r) {
+    const Node *n = graph_node(b->f->g, r->v);
+    KVal x = pull(b, n->in[0], r->idx, 0);
+    KOp o = row_op(b, n, K_kscan, body_type_of(b, x), x);
+    o.fold = (uint8_t)kir_fold(op_join((Op)n->op));
+    store_row(b, r, TEM_scan, body_op(b, o));
+}
+
+void compact_lower(Body *b, const Root *r) {
     Fuse *f = b->f;
-    const Node *n = graph_node(f->g, v);
-    KOp o = row_op(b, n, K_kcompact, DT_i64, pull(b, n->in[0], idx, 0));
-    o.buf = body_param(b, f->v[v].buf - 1, true);
-    body_param(b, f->v[v].count_buf - 1, true);
+    const Node *n = graph_node(f->g, r->v);
+    KOp o = row_op(b, n, K_kcompact, DT_i64, pull(b, n->in[0], r->idx, 0));
+    o.buf = body_param(b, f->v[r->v].buf - 1, true);
+    body_param(b, f->v[r->v].count_buf - 1, true);
     GC_ASSERT(expr_is_sym(f->p, n->type.dim[0], &o.sym));
     b->k->kind = KERNEL_tem;
     b->k->tem = TEM_compact;

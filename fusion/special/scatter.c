@@ -1,10 +1,10 @@
 /* Scatter: a copy of the data, then the updates in order. */
 #include "fusion/special/special.h"
 
-void scatter_root(Fuse *f, Value v) {
+void scatter_store(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     Group *copy = group_new(f, GROUP_map);
-    Root r = {.v = n->in[0], .into = v, .part = ROOT_WHOLE};
+    Root r = {.v = n->in[0], .to = TO_whole, .into = v};
     r.idx = idx_axes(f, copy, &n->type);
     vec_push(f->arena, &copy->roots, r);
     Group *g = group_new(f, GROUP_scatter);
@@ -33,9 +33,10 @@ static Expr coordinate(Body *b, Value index, IdxId idx, Expr extent, Expr *mask)
     return e;
 }
 
-void scatter_lower(Body *b, Value v, IdxId idx) {
+void scatter_lower(Body *b, const Root *r) {
     Fuse *f = b->f;
-    const Node *n = graph_node(f->g, v);
+    const Node *n = graph_node(f->g, r->v);
+    IdxId idx = r->idx;
     Expr dim[GRAPH_MAX_RANK], mask = 0;
     for (uint32_t d = 0; d < n->type.rank; d++) {
         int src = n->attr.index.src[d];
@@ -49,7 +50,7 @@ void scatter_lower(Body *b, Value v, IdxId idx) {
     KOp o = body_blank(K_katomic, n->type.dtype);
     o.fold = n->attr.index.mode;
     o.in[0] = body_cast(b, pull(b, n->in[1], idx, 0), n->type.dtype);
-    o.buf = body_param(b, f->v[v].buf - 1, true);
+    o.buf = body_param(b, f->v[r->v].buf - 1, true);
     o.index = idx_join(f->p, n->type.rank, dim, n->type.dim);
     o.mask = mask;
     b->k->serial = true;

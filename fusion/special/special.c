@@ -1,25 +1,18 @@
-/* Kernels with a structure of their own: which is whose. */
+/* What each kind of group does in the stages: one row each. */
 #include "fusion/special/special.h"
 
-void special_root(Fuse *f, Value v) {
-    const Node *n = graph_node(f->g, v);
-    switch (n->op) {
-    case OP_loop:
-    case OP_if: control_root(f, v); break;
-    case OP_scatter: scatter_root(f, v); break;
-    case OP_compact: row_root(f, v, GROUP_compact, 0); break;
-    default: {
-        bool sort = op_info[n->op].cls == OPC_SORT;
-        row_root(f, v, sort ? GROUP_sort : GROUP_scan, (uint32_t)n->attr.scan.axis);
-    }
-    }
-}
-
-void special_lower(Body *b, Value v) {
-    IdxId idx = b->g->roots.v[0].idx;
-    switch (graph_node(b->f->g, v)->op) {
-    case OP_scatter: scatter_lower(b, v, idx); break;
-    case OP_compact: compact_lower(b, v, idx); break;
-    default: row_lower(b, v, idx); break;
-    }
-}
+const KindRow fuse_kinds[GROUP_KINDS] = {
+    [GROUP_map] = {.facts = map_facts},
+    [GROUP_dot] = {.facts = dot_facts},
+    [GROUP_attention] = {.word = "attention", .facts = attention_facts},
+    [GROUP_pack] = {.keeps_axes = true, .store = pack_store, .lower = pack_lower},
+    [GROUP_join] = {.no_kernel = true, .store = concat_store},
+    [GROUP_scan] = {.store = scan_store, .lower = scan_lower},
+    [GROUP_sort] = {.store = scan_store, .lower = sort_lower},
+    [GROUP_compact] = {.store = compact_store, .buffers = compact_buffers, .lower = compact_lower},
+    [GROUP_scatter] = {.store = scatter_store, .lower = scatter_lower},
+    [GROUP_control] = {.no_kernel = true,
+                       .store = control_store,
+                       .buffers = control_buffers,
+                       .emit = control_emit},
+};

@@ -1,40 +1,34 @@
-/* Structures of their own: packed operands, concatenations, scans, sorts, scatters, loops and
- * branches. */
+/* Structures of their own: what they do where they are not as a map is. See KindRow for when each
+ * of these is called; fuse_kinds is the table. */
 #ifndef FUSION_SPECIAL_H
 #define FUSION_SPECIAL_H
 
 #include "fusion/body/body.h"
 
-/* special.c: kernels with a structure of their own. */
-void special_root(Fuse *f, Value v); /* makes the group and its demands */
-void special_lower(Body *b, Value v);
+extern const KindRow fuse_kinds[GROUP_KINDS];
 
-/* row.c: running folds, sorts, compaction */
-void row_root(Fuse *f, Value v, GroupKind kind, uint32_t axis);
-void row_lower(Body *b, Value v, IdxId idx);
-void compact_lower(Body *b, Value v, IdxId idx);
+/* pack.c: constant right operands of contractions, prepared at load. Its forms: */
+void pack_store(Fuse *f, Value dot);
+void pack_lower(Body *b, const Root *r);
+extern const PackForm pack_winograd; /* winograd.c */
+
+/* concat.c: producers store into their part of the whole, or one kernel selects */
+void concat_store(Fuse *f, Value v);
+
+/* row.c: running folds, sorts, compaction, one row at a time */
+void scan_store(Fuse *f, Value v);
+void scan_lower(Body *b, const Root *r);
+void sort_lower(Body *b, const Root *r);
+void compact_store(Fuse *f, Value v);
+void compact_buffers(Fuse *f, Value v);
+void compact_lower(Body *b, const Root *r);
 
 /* scatter.c */
-void scatter_root(Fuse *f, Value v);
-void scatter_lower(Body *b, Value v, IdxId idx);
-
-/* concat.c */
-void fuse_store_concat(Fuse *f, Value v);
-
-/* pack.c */
-uint32_t fuse_pack(Fuse *f, Value dot); /* 1 + pack number, 0 = B is read as it comes */
-Expr pack_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx);
-Expr pack_numel(Fuse *f, const Pack *k);
-void pack_lower(Body *b, const Root *r);
-
-/* winograd.c */
-Expr wino_numel(Fuse *f, const Pack *k);
-void wino_group(Fuse *f, Pack *k);
-void wino_lower(Body *b, const Root *r);
-KVal wino_pull(Body *b, const Pack *k, IdxId idx);
+void scatter_store(Fuse *f, Value v);
+void scatter_lower(Body *b, const Root *r);
 
 /* control.c: loops and branches */
-void control_root(Fuse *f, Value v);
+void control_store(Fuse *f, Value v);
 void control_buffers(Fuse *f, Value v);
 graphc_status control_emit(Fuse *f, Group *g);
 

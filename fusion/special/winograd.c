@@ -4,7 +4,7 @@
  * g), so the kernel means the same whether or not its target has a Winograd loop structure. */
 #include "fusion/special/special.h"
 
-Expr wino_numel(Fuse *f, const Pack *k) {
+static Expr wino_numel(Fuse *f, const Pack *k) {
     const Type *w = graph_type(f->g, k->b);
     Expr panels = expr_ceildiv(f->p, k->n, expr_const(f->p, k->nr));
     return expr_mul(f->p, panels, expr_muli(f->p, w->dim[2], 16 * (int64_t)k->nr));
@@ -19,31 +19,19 @@ static Expr wino_index(Fuse *f, const Pack *k, Expr ti, Expr tj, Expr c, Expr pa
 }
 
 /* Axes panel, ti, tj, c, column of the panel; folded: kh, kw. */
-void wino_group(Fuse *f, Pack *k) {
+static void wino_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
     ExprPool *p = f->p;
     const Type *w = graph_type(f->g, k->b);
-    Group *g = group_new(f, GROUP_pack);
     Expr three = expr_const(p, 3), four = expr_const(p, 4), nr = expr_const(p, k->nr);
     Expr panel = axis_new(f, g, expr_ceildiv(p, k->n, nr), AX_PAR);
     k->wino_axis = g->naxes;
     axis_new(f, g, four, AX_PAR);
     axis_new(f, g, four, AX_PAR);
-    Expr dim[4];
     dim[2] = axis_new(f, g, w->dim[2], AX_PAR);
-    Expr column = expr_add(p, expr_muli(p, panel, k->nr), axis_new(f, g, nr, AX_PAR));
+    *column = expr_add(p, expr_muli(p, panel, k->nr), axis_new(f, g, nr, AX_PAR));
     dim[0] = axis_new(f, g, three, AX_RED);
     dim[1] = axis_new(f, g, three, AX_RED);
-    dim[3] = column;
-    g->fixed = (1u << g->naxes) - 1;
-    g->prepare = true;
-    g->pack = f->packs.n + 1;
-    k->group = g->id;
-    Root r = {.v = k->b};
-    r.idx = idx_make(f, g, w, dim, 0);
-    g->pack_mask = expr_lt(p, column, k->n);
-    if (expr_is_value(p, g->pack_mask, 1)) g->pack_mask = 0;
-    vec_push(f->arena, &g->roots, r);
-    fuse_demand(f, g, k->b, r.idx, USE_point, READ_masked);
+    dim[3] = *column;
 }
 
 /* 2 G[t][k] for G = 1 0 0; 1/2 1/2 1/2; 1/2 -1/2 1/2; 0 0 1. */
@@ -58,23 +46,16 @@ static Expr twice_g(ExprPool *p, Expr t, Expr k) {
     return expr_select(p, is[0], first, expr_select(p, is[3], last, sign));
 }
 
-void wino_lower(Body *b, const Root *r) {
+static void wino_lower(Body *b, const Root *r) {
     Fuse *f = b->f;
     Group *g = b->g;
     ExprPool *p = f->p;
-    const Pack *k = &f->packs.v[g->pack - 1];
+    const Pack *k = &f->packs.v[r->at];
     const Idx *x = idx_get(g, r->idx);
     Expr kh = x->dim[0], kw = x->dim[1], c = x->dim[2], column = x->dim[3];
     Expr t[2];
     for (uint32_t i = 0; i < 2; i++) t[i] = expr_sym_ref(p, g->axes[k->wino_axis + i].sym);
-    KVal w = pull(b, r->v, r->idx, g->pack_mask);
-    if (g->pack_mask) {
-        KOp o = {.op = OP_select, .dtype = DT_f32};
-        o.in[0] = body_expr(b, g->pack_mask, DT_bool);
-        o.in[1] = w;
-        o.in[2] = body_const_f(b, DT_f32, 0);
-        w = body_op(b, o);
-    }
+    KVal w = body_or_zero(b, pull(b, r->v, r->idx, g->pack_mask), g->pack_mask);
     Expr coef = expr_mul(p, twice_g(p, t[0], kh), twice_g(p, t[1], kw));
     KVal term = body_op2(b, OP_mul, DT_f32, w, body_expr(b, coef, DT_f32));
     KOp sum = {.op = K_kreduce, .dtype = DT_f32, .fold = FOLD_sum, .in[0] = term};
@@ -97,8 +78,9 @@ static KVal load_u(Body *b, const Pack *k, const Idx *x, Expr ti, Expr tj, Expr 
     return body_op(b, o);
 }
 
-KVal wino_pull(Body *b, const Pack *k, IdxId idx) {
+static KVal wino_read(Body *b, const Pack *k, Value operand, IdxId idx) {
     ExprPool *p = b->f->p;
+    (void)operand; /* no views lie between a convolution and its weights */
     const Idx x = *idx_get(b->g, idx);
     Expr one = expr_const(p, 1), two = expr_const(p, 2), mid[2], at[2];
     for (int i = 0; i < 2; i++) { /* rows 0, 1 and 3 of U, minus row 2 for the middle one */
@@ -112,3 +94,5 @@ KVal wino_pull(Body *b, const Pack *k, IdxId idx) {
     b->k->dot.wino = 1 + body_param(b, k->buf - 1, false);
     return body_op2(b, OP_sub, DT_f32, upper, lower);
 }
+
+const PackForm pack_winograd = {"winograd_pack", wino_numel, wino_axes, wino_lower, wino_read};
