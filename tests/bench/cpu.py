@@ -1,29 +1,38 @@
-"""graphc beside onnxruntime and OpenVINO on the CPU: the same models and sizes, alternating in one run.
+"""graphc beside onnxruntime and OpenVINO on the CPU: the same models and sizes, taking turns in one run.
 
     cpu.py GRAPHC FOLDER [NAME...] [--threads 2] [--rounds 3] [--write RESULTS.md]
 
 Batch 1, sequences of 64. Each round times graphc (its own bench command) and the peers one after the
-other, with a pause between, since a peer's worker threads spin for a while; medians over rounds of the
-medians within. The last line is the geometric mean of the ratios, peer time / graphc time: above 1
-means graphc is faster.
+other, each round beginning with another one, with a pause between, since a peer's worker threads spin for a
+while; medians over rounds of the medians within. All sides warm up and are timed for as long (WARMUP_SECONDS
+and TIMED_SECONDS of cmd_bench.c), and read their inputs where they lie. The last lines are geometric means of
+the ratios, peer time / graphc time: above 1 means graphc is faster; once over all models and once without the
+mixture of experts, whose peers compute every expert. A model that fails fails the run.
 """
-import argparse, json, math, os, statistics, subprocess, sys, tempfile, time
+import argparse, json, math, os, platform, statistics, subprocess, sys, tempfile, time
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models"))
 import cases
 
 SIZES = {"batch": 1, "seq": 64, "dec": 64, "past": 64}
-PAUSE_S, BUDGET_S = 0.1, 1.0
+PAUSE_S, WARMUP_S, BUDGET_S, MIN_RUNS = 0.1, 0.2, 1.0, 5
+EXPERTS = "mixtral"  # names of mixtures of experts begin so
 
 
 def times(fn):
-    fn(), fn()
-    out, end = [], time.perf_counter() + BUDGET_S
-    while time.perf_counter() < end or len(out) < 5:
+    def one():
         t = time.perf_counter()
         fn()
-        out.append(time.perf_counter() - t)
+        return time.perf_counter() - t
+
+    one()
+    spent = 0
+    while spent < WARMUP_S:
+        spent += one()
+    out = []
+    while len(out) < MIN_RUNS or sum(out) < BUDGET_S:
+        out.append(one())
     return statistics.median(out) * 1e3
 
 
@@ -37,14 +46,13 @@ def onnxruntime_peer(path, feeds, threads):
 
 
 def openvino_peer(path, feeds, threads):
-    try:
-        import openvino as ov
-    except ImportError:
-        return None
+    import openvino as ov
     core = ov.Core()
     m = core.compile_model(path, "CPU", {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"})
     r = m.create_infer_request()
-    return lambda: r.infer(feeds)
+    for i in m.inputs:
+        r.set_tensor(i, ov.Tensor(feeds[i.any_name], shared_memory=True))
+    return lambda: r.infer()
 
 
 def graphc_ms(graphc, plan, files, threads):
@@ -57,6 +65,35 @@ def graphc_ms(graphc, plan, files, threads):
     return json.loads(p.stdout)["median_ms"]
 
 
+def peers_of(a):
+    return ["onnxruntime"] + ([] if a.no_openvino else ["openvino"])
+
+
+def machine(a):
+    """What the figures depend on besides the code."""
+    import onnxruntime
+    said = subprocess.run([a.graphc, "--version"], capture_output=True, text=True, check=True).stdout.split("\n")[0]
+    cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), platform.machine())
+    versions = [said, f"onnxruntime {onnxruntime.__version__}"]
+    if not a.no_openvino:
+        import openvino
+        versions.append(f"OpenVINO {openvino.__version__}")
+    return f"{cpu}, {len(os.sched_getaffinity(0))} cores, {a.threads} threads, Linux {platform.release()}; {', '.join(versions)}"
+
+
+def geomean(r):
+    return math.exp(sum(map(math.log, r)) / len(r))
+
+
+def summary(peer, ratios):
+    """ratios: model -> peer / graphc"""
+    others = [r for n, r in ratios.items() if not n.startswith(EXPERTS)]
+    line = f"\ngeometric mean of {peer} / graphc over {len(ratios)} models: {geomean(ratios.values()):.2f}"
+    if others and len(others) < len(ratios):
+        line += f"; over the {len(others)} that are no mixture of experts: {geomean(others):.2f}"
+    return line
+
+
 def bench(a, name, tmp):
     path, plan = f"{a.folder}/{name}.onnx", f"{tmp}/{name}.plan"
     subprocess.run([a.graphc, path, "-o", plan], check=True, capture_output=True)
@@ -65,16 +102,16 @@ def bench(a, name, tmp):
     for k, v in feeds.items():
         files[k] = f"{tmp}/{name}.{k}.npy"
         np.save(files[k], v)
-    peers = {"onnxruntime": onnxruntime_peer(path, feeds, a.threads)}
-    if not a.no_openvino:
-        peers["openvino"] = openvino_peer(path, feeds, a.threads)
-    got = {"graphc": []}
-    for _ in range(a.rounds):
-        got["graphc"].append(graphc_ms(a.graphc, plan, files, a.threads))
-        for k, fn in peers.items():
-            if fn:
-                got.setdefault(k, []).append(times(fn))
-                time.sleep(PAUSE_S)
+    sides = {"graphc": lambda: graphc_ms(a.graphc, plan, files, a.threads)}
+    makers = {"onnxruntime": onnxruntime_peer, "openvino": openvino_peer}
+    for k in peers_of(a):
+        fn = makers[k](path, feeds, a.threads)
+        sides[k] = lambda fn=fn: times(fn)
+    order, got = list(sides), {k: [] for k in sides}
+    for i in range(a.rounds):
+        for k in order[i % len(order):] + order[:i % len(order)]:
+            got[k].append(sides[k]())
+            time.sleep(PAUSE_S)
     os.remove(plan)
     return {k: statistics.median(v) for k, v in got.items()}
 
@@ -86,36 +123,40 @@ def main():
     p.add_argument("--no-openvino", action="store_true"), p.add_argument("--write")
     a = p.parse_args()
     names = a.names or sorted(f[:-5] for f in os.listdir(a.folder) if f.endswith(".onnx") and "llama_1b" not in f)
-    lines = ["| model | graphc ms | onnxruntime ms | ratio | openvino ms | ratio |", "|---|---|---|---|---|---|"]
+    if not names:
+        sys.exit(f"no model in {a.folder}")
+    lines = [machine(a), "", "| model | graphc ms | onnxruntime ms | ratio | openvino ms | ratio |", "|---|---|---|---|---|---|"]
     print("\n".join(lines), flush=True)
-    ratios = {"onnxruntime": [], "openvino": []}
+    ratios, failed = {"onnxruntime": {}, "openvino": {}}, 0
     with tempfile.TemporaryDirectory() as tmp:
         for name in names:
             try:
                 t = bench(a, name, tmp)
             except Exception as e:
+                failed += 1
                 lines.append(f"| {name} | failed: {str(e)[:120]} | | | | |")
                 print(lines[-1], flush=True)
                 continue
             row = f"| {name} | {t['graphc']:.2f} "
             for k in ratios:
                 if k in t:
-                    ratios[k].append(t[k] / t["graphc"])
-                    row += f"| {t[k]:.2f} | {ratios[k][-1]:.2f} "
+                    ratios[k][name] = t[k] / t["graphc"]
+                    row += f"| {t[k]:.2f} | {ratios[k][name]:.2f} "
                 else:
                     row += "| | "
             lines.append(row + "|")
             print(lines[-1], flush=True)
     for k, r in ratios.items():
         if r:
-            lines.append(f"\ngeometric mean of {k} / graphc over {len(r)} models: {math.exp(sum(map(math.log, r)) / len(r)):.2f}")
+            lines.append(summary(k, r))
             print(lines[-1])
     if a.write:
         sha = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         with open(a.write, "a") as f:
             f.write(f"\n## CPU, {a.threads} threads, f32, batch 1, seq 64: {time.strftime('%Y-%m-%d')}, commit {sha}\n\n")
             f.write("\n".join(lines) + "\n")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,8 +1,10 @@
-/* Golden tests of graph text and passes: every tests/gir/NAME.gir holds a graph, a line
- * `==== pass pass ...`, and the graph expected after those passes and dce. Several such sections
- * may follow each other in one file, each starting from the file's first graph. Apart from the
- * text, both graphs must compute the same on random inputs. GRAPHC_UPDATE=1 rewrites the
- * expectations. */
+/* Golden tests of graph text, passes and kernels: every tests/gir/NAME.gir holds a graph, a line
+ * `==== pass pass ...`, and the graph expected after those passes and dce; or a line `==== kir cpu`
+ * (or sm_90a) and the kernels expected of the optimised graph. Several such sections may follow
+ * each other in one file, each starting from the file's first graph. Apart from the text, both
+ * graphs must compute the same on random inputs. Every pass must occur. GRAPHC_UPDATE=1 rewrites
+ * the expectations. */
+#include "codegen/target.h"
 #include "graph/eval/eval.h"
 #include "graph/pass/pass.h"
 #include "runtime/base/file.h"
@@ -19,6 +21,8 @@ static const PassRow passes[] = {
     GRAPH_PASSES(X)
 #undef X
 };
+
+static bool seen[sizeof passes / sizeof *passes];
 
 typedef struct Case {
     Arena *arena;
@@ -44,6 +48,7 @@ static Graph *run_passes(Graph *g, const char *names) {
         size_t i = 0;
         while (i < sizeof passes / sizeof *passes && strcmp(passes[i].name, word)) i++;
         if (!CHECK(i < sizeof passes / sizeof *passes)) return NULL;
+        seen[i] = true;
         g = passes[i].fn(g);
         if (!g) return NULL;
     }
@@ -118,6 +123,27 @@ static const char *next_section(const char *text) {
     return s ? s + 1 : NULL;
 }
 
+/* The graph after the passes, or NULL with a failed check. */
+static const char *passed(Case *c, Graph *before, const char *names) {
+    Graph *after = before ? run_passes(before, names) : NULL;
+    if (!CHECK(after && graph_verify(after) == GRAPHC_OK)) return NULL;
+    check_same_results(c, before, after);
+    return text_of(c, after);
+}
+
+/* The kernels of the graph for a target. */
+static const char *kernels(Case *c, Graph *g, const char *target) {
+    PlanDevice kind = strcmp(target, "cpu") == 0 ? PLAN_cpu : PLAN_cuda;
+    Schedule *s;
+    StrBuf out;
+    if (!CHECK(g && graph_optimise(&g, NULL) == GRAPHC_OK)) return NULL;
+    if (!CHECK(schedule_build(g, &target_for(kind)->machine, c->arena, &s) == GRAPHC_OK))
+        return NULL;
+    sb_init(&out, c->arena);
+    schedule_print(s, &out);
+    return sb_str(&out);
+}
+
 /* One section: `==== passes` and the expected text; appends what it should say to `fresh`. */
 static void check_section(Case *c, const char *input, const char *section, StrBuf *fresh) {
     size_t line = strcspn(section, "\n");
@@ -125,10 +151,9 @@ static void check_section(Case *c, const char *input, const char *section, StrBu
     const char *expected = section + line + (section[line] == '\n');
     const char *end = next_section(section);
     Graph *before = graph_parse(c->arena, c->diags, input);
-    Graph *after = before ? run_passes(before, names) : NULL;
-    if (!CHECK(after && graph_verify(after) == GRAPHC_OK)) return;
-    check_same_results(c, before, after);
-    const char *got = text_of(c, after);
+    bool kir = strncmp(names, " kir ", 5) == 0;
+    const char *got = kir ? kernels(c, before, names + 5) : passed(c, before, names);
+    if (!got) return;
     sb_printf(fresh, "====%s\n%s", names, got);
     size_t n = end ? (size_t)(end - expected) : strlen(expected);
     bool as_expected = strlen(got) == n && !strncmp(got, expected, n);
@@ -177,5 +202,7 @@ TEST_MAIN {
         check_file(path);
         free(file[i]);
     }
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
+        if (!CHECK(seen[i])) fprintf(stderr, "no golden text of the pass %s\n", passes[i].name);
     if (n >= 0) free(file);
 }
