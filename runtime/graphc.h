@@ -29,8 +29,11 @@
  *
  * Errors: every failing call returns a status (graphc_status.h) and leaves a message with the
  * session or, where there is none yet, in a buffer that the caller gives (may be NULL, 0). A
- * session remains usable after any failed call. Plans and sessions must not be NULL, except for the
- * destroy functions.
+ * session remains usable after any failed call, but for one case: a fault on a GPU that takes its
+ * CUDA context along (an access out of bounds, a launch that the device aborts) is GRAPHC_RUNTIME
+ * there and in every later call of a session of that plan on that device that needs the device,
+ * until the program ends. Sessions on the CPU are not touched by it. Plans and sessions must not be
+ * NULL, except for the destroy functions.
  *
  * Trust: plan files are checked completely before use, but they hold machine code that runs later:
  * load only plans that you built or trust. Plan and weight files are mapped: replace them by
@@ -172,18 +175,23 @@ GRAPHC_API const char *graphc_session_code(const graphc_session *s);
 /* Binds the caller's memory as input i, for this and later runs, until another is bound. The tensor
  * struct is copied; its data must stay valid and unchanged while a run reads it, and may be changed
  * between runs. Symbols take their values from the shapes of all inputs when the next call needs
- * them: shapes that do not go together are GRAPHC_INVALID there, a wrong dtype or rank at once. */
+ * them: shapes that do not go together are GRAPHC_INVALID there. GRAPHC_USAGE: there is no such
+ * input, t is NULL, its data is NULL where it has elements, is not aligned or lies on another
+ * device. GRAPHC_INVALID: type, rank, or a shape that is too large. What was bound before stays
+ * bound after a failure. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_input(graphc_session *s, uint32_t i,
                                                            const graphc_tensor *t);
 /* Binds the caller's memory as output i, likewise; t->shape must be the shape that the run will
  * give. Without it the session owns the output's memory. t == NULL or data == NULL unbinds. Memory
  * of an output overlaps no other bound memory: a cache that a run reads and writes needs two
- * tensors, which change places between runs. Ends what graphc_output says of the last run. */
+ * tensors, which change places between runs. Ends what graphc_output says of the last run. Statuses
+ * as for inputs. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_output(graphc_session *s, uint32_t i,
                                                             const graphc_tensor *t);
 /* Bytes of workspace (intermediate values and per-thread scratch) that a run needs for the shapes
- * bound now; all inputs must be bound. Outputs and constants are not part of it. If shapes differ
- * from those of the last run, ends what graphc_output says of it. */
+ * bound now; all inputs must be bound (GRAPHC_USAGE). Outputs and constants are not part of it. If
+ * shapes differ from those of the last run, ends what graphc_output says of it. GRAPHC_INVALID: the
+ * shapes do not go together, or are not those that the plan was made for. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_workspace_size(graphc_session *s, size_t *bytes);
 /* Gives the session that workspace: 64-byte aligned, device memory on CUDA, used by nothing else
  * during runs (sessions that never run at the same time may share it), holding nothing between
@@ -193,9 +201,15 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_workspace(graphc_session *s
                                                                size_t bytes);
 /* Runs the plan once. Returns after completion on the CPU, and on CUDA when host memory is bound to
  * an output; otherwise work is queued on the session's stream. A run with shapes that were seen
- * before allocates nothing. */
+ * before allocates nothing.
+ *
+ * GRAPHC_USAGE: an input is not bound, the workspace is too small. GRAPHC_INVALID: the shapes do
+ * not go together or are not those that the plan was made for; an output was bound with another
+ * shape than the run gives. GRAPHC_NO_MEMORY: for workspace or outputs. GRAPHC_RUNTIME: the device
+ * or its driver; a kernel found a size outside of its range. What is queued on CUDA may fail later:
+ * then the next call that waits gives GRAPHC_RUNTIME. After a failure there are no outputs. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_run(graphc_session *s);
-/* Waits for what runs have queued; nothing to wait for on the CPU. */
+/* Waits for what runs have queued; nothing to wait for on the CPU. GRAPHC_RUNTIME: the device. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_sync(graphc_session *s);
 /* Output i of the last run, with its actual shape: the caller's memory if bound, else memory of the
  * session's device (on CUDA in stream order), valid until the next run or destruction. GRAPHC_USAGE

@@ -3,9 +3,10 @@
     run.py GRAPHC [SET ...] [--only REGEX] [--keep FOLDER] [--target T --device D]
 
 SET: `core` (core ops, types, edge values), `fused` (operations in a row), `contrib` (com.microsoft and
-open sizes), `control` (branches and loops that find out sizes). expected.txt lists the cases that do not pass, with the reason; everything else must.
+open sizes), `control` (branches and loops that find out sizes). expected.txt lists the cases that do not pass, with
+the reason; everything else must. skipped.txt lists the results for which there is no reference.
 """
-import argparse, os, re, shutil, sys, tempfile
+import argparse, fnmatch, os, re, shutil, sys, tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -24,6 +25,19 @@ def generate(name, folder, only):
             if not only or re.search(only, f"{name}/{c.name}"):
                 c.write(folder, skipped)
     return skipped
+
+
+def skipped_wrongly(name, skipped):
+    """What skipped.txt does not list, or lists and is not skipped."""
+    rows = [l.split(None, 3) for l in open(os.path.join(here, "skipped.txt")) if l.strip() and l[0] != "#"]
+    rows = [(int(count), pattern) for s, count, pattern, _ in rows if s == name]
+    left, bad = list(skipped), []
+    for count, pattern in sorted(rows, key=lambda r: -len(r[1])):
+        got = [s for s in left if fnmatch.fnmatchcase(s.split(": ")[0], pattern)]
+        left = [s for s in left if s not in got]
+        if len(got) != count:
+            bad.append(f"{len(got)} results {pattern} without a reference instead of {count}")
+    return bad + [f"no reference: {s}" for s in left]
 
 
 def run_set(a, name):
@@ -51,7 +65,11 @@ def main():
     for name in a.sets or ("core", "fused", "contrib", "control"):
         results, skipped = run_set(a, name)
         bad = [f"{n}: {why}" for n, r in results.items() if (why := suite.complaint(r, want.get(n, ("pass", ""))))]
-        print(f"{name}: {len(results) - len(bad)} of {len(results)} cases as expected; {len(skipped)} results without a reference")
+        if not a.only:
+            bad += skipped_wrongly(name, skipped)
+        if not results:
+            bad.append("no case")
+        print(f"{name}: {len(results)} cases, {len(bad)} complaints; {len(skipped)} results without a reference")
         for line in bad + (skipped if a.v else []):
             print("  ", line)
         failures += len(bad)

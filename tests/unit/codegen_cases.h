@@ -131,9 +131,9 @@ static const Case cases[] = {
             "%4 i64 store p1[j*6 + i] %3\n end\n", 0},
     {"saturate", "kernel cast poi i=N\n"
             "param 0 f32[N]\n param 1 i64[N] written\n param 2 i32[N] written\n"
-            "%1 f32 load p0[i]\n %2 f32 const 1e19\n %3 f32 mul %1, %2\n %4 i64 cast %3\n"
-            "%5 i64 store p1[i] %4\n %6 f32 const 1e9\n %7 f32 mul %1, %6\n %8 i32 cast %7\n"
-            "%9 i32 store p2[i] %8\n end\n", 1e-7},
+            "%1 f32 load p0[i]\n %2 f32 const 0x1p64\n %3 f32 mul %1, %2\n %4 i64 cast %3\n"
+            "%5 i64 store p1[i] %4\n %6 f32 const 0x1p30\n %7 f32 mul %1, %6\n %8 i32 cast %7\n"
+            "%9 i32 store p2[i] %8\n end\n", 0},
     {"compact", "kernel compact tem compact ~i=N\n"
             "param 0 f32[N]\n param 1 i64[N] written\n param 2 i64[1] written\n"
             "%1 f32 load p0[i]\n %2 f32 const 0\n %3 bool lt %2, %1\n"

@@ -168,6 +168,40 @@ static void test_errors(const graphc_plan *p) {
     graphc_session_destroy(s);
 }
 
+/* Every status that graphc.h gives for bindings; what was bound before stays. */
+static void test_bind_statuses(const graphc_plan *p) {
+    float x[16] = {0};
+    size_t bytes;
+    graphc_session *s = session(p, 1);
+    const graphc_tensor t = matrix(x, 4);
+    graphc_tensor bad[] = {t, t, t, t, t, t};
+    const graphc_status want[] = {GRAPHC_USAGE,   GRAPHC_USAGE,   GRAPHC_INVALID,
+                                  GRAPHC_INVALID, GRAPHC_INVALID, GRAPHC_INVALID};
+    bad[0].data = (char *)x + 1;
+    bad[1].device = GRAPHC_CUDA;
+    bad[2].dtype.code = 0;
+    bad[3].rank = 3;
+    bad[4].shape[0] = INT64_MAX;
+    bad[5].shape[0] = -1;
+    CHECK_EQ_I(graphc_workspace_size(s, &bytes), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_bind_input(s, 0, &t), GRAPHC_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_EQ_I(graphc_bind_input(s, 0, &bad[i]), want[i]);
+        CHECK_EQ_I(graphc_bind_output(s, 0, &bad[i]), want[i]);
+        CHECK(graphc_session_error(s)[0] != 0);
+    }
+    graphc_tensor no_data = t;
+    no_data.data = NULL;
+    CHECK_EQ_I(graphc_bind_input(s, 0, &no_data), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_bind_input(s, 0, NULL), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_bind_output(s, 99, &t), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_workspace_size(s, NULL), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_bind_workspace(s, (char *)x + 1, 8), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_output(s, 0, NULL), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_run(s), GRAPHC_OK);
+    graphc_session_destroy(s);
+}
+
 /* What the last run gave is not described by sizes or memory that came after it. */
 static void test_output_ends(const graphc_plan *p) {
     float x[4 * 16], y[4 * 16];
@@ -300,6 +334,7 @@ TEST_MAIN {
         test_shapes(p);
         test_own_memory(p);
         test_errors(p);
+        test_bind_statuses(p);
         test_output_ends(p);
         test_options(p);
         test_profile(p);

@@ -65,7 +65,9 @@ static void run_code(const CodeResult *r, const Env *e, int variant, void **bufs
 static bool close_enough(DType t, const void *got, const void *want, size_t n, double tol) {
     for (size_t i = 0; i < n; i++) {
         double g = dtype_load_f64(t, got, i), w = dtype_load_f64(t, want, i);
-        if ((isnan(g) && isnan(w)) || fabs(g - w) <= tol * (1 + fabs(w))) continue;
+        bool exact = !dtype_is_float(t) && dtype_load_i64(t, got, i) == dtype_load_i64(t, want, i);
+        bool near = (isnan(g) && isnan(w)) || fabs(g - w) <= tol * (1 + fabs(w));
+        if (dtype_is_float(t) ? near : exact) continue;
         fprintf(stderr, "element %zu of %zu: %.9g, expected %.9g\n", i, n, g, w);
         return false;
     }
