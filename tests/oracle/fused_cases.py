@@ -147,3 +147,49 @@ for m, k, n in ((1, 16, 33), (17, 9, 50), (5, 40, 96)):
              free={"x": {0: "m"}}, x=f32(m, k), w=w, v=v, const=const)
 both("shared_conv_wv", lambda c: c.op("Mul", c.op("Conv", "x", "w"), c.op("Conv", "x", "v")), free={"x": {0: "b"}},
      x=f32(2, 5, 4, 7), w=f32(33, 5, 1, 1), v=f32(33, 5, 1, 1), const=("v",))
+
+
+# ---- more reductions in a row than one kernel holds ----------------------------------------------------------
+def chain(c, n, link):
+    y = "x"
+    for i in range(n):
+        y = link(c, y, i)
+    return y
+
+
+def softmax_scaled(c, y, axis, by=7):
+    return c.op("Mul", c.op("Softmax", y, axis=axis), c.add("by", np.float32(by)))
+
+
+for n in (12, 40):
+    for tag, link in (("softmax", lambda c, y, i: softmax_scaled(c, y, 2)), ("softmax_axes", lambda c, y, i: softmax_scaled(c, y, i % 3, 3)),
+                      ("norm", lambda c, y, i: c.op("LayerNormalization", y, "s")),
+                      ("logsumexp", lambda c, y, i: c.op("Abs", c.op("Sub", y, c.op("ReduceLogSumExp", y, c.add("ax", i64(2))))))):
+        both(f"chain_{tag}_{n}", lambda c: chain(c, n, link), free={"x": {0: "a", 1: "b"}}, x=f32(3, 5, 33), s=f32(33), const=("s",))
+
+# ---- extents of 8, half of what the wider instruction set takes ----------------------------------------------
+both("conv8_matmul1", lambda c: c.op("MatMul", c.op("Conv", "x", "w"), "v"), x=f32(1, 8, 5, 16), w=f32(8, 8, 1, 1), v=f32(16, 1), const=("w", "v"))
+def dynamic_quant(c):
+    q, _, z = c.op("DynamicQuantizeLinear", "x", nout=3)
+    return c.op("MatMulInteger", q, "w", z, "k")
+
+
+for n in (8, 24):
+    both(f"dynamic_quant_{n}", dynamic_quant, free={"x": {0: "m"}},
+         x=f32(5, 19), w=u8(19, n), k=np.array(117, np.uint8), const=("w", "k"))
+    both(f"qlinear_fed_zero_{n}", lambda c: c.op("QLinearMatMul", "x", "s", "z", "w", "s", "k", "big", "k"), free={"x": {0: "m"}}, x=u8(6, 19),
+         z=np.array(3, np.uint8), s=np.float32(.1), big=np.float32(4), w=u8(19, n), k=np.array(117, np.uint8), const=("s", "w", "k", "big"))
+
+# ---- single operators whose edges were wrong or refused ------------------------------------------------------
+for op in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp"):
+    for dtype in (np.int32, np.int64):
+        both(f"{op}_{np.dtype(dtype).name}", lambda c: c.op(op, "x", c.add("ax", i64(1))), free={"x": {0: "m"}},
+             x=np.array([[1, 2, 3, 2], [7, 1, 5, 6], [4, 9, 2, 8]], dtype))
+for align in (0, 1):
+    both(f"gridsample_cubic_border_{align}", lambda c: c.op("GridSample", "x", "g", mode="cubic", padding_mode="border", align_corners=align),
+         free={"x": {2: "h", 3: "w"}}, x=f32(2, 3, 4, 5), g=rng.uniform(-1.6, 1.6, (2, 5, 6, 2)).astype(np.float32))
+for mode in ("floor", "ceil"):
+    both(f"resize_symmetric_tie_{mode}", lambda c: c.op("Resize", "x", "", "s", mode="nearest", nearest_mode=mode,
+         coordinate_transformation_mode="half_pixel_symmetric"), x=f32(3), s=np.array([1.5], np.float32), const=("s",))
+both("compress_longer", lambda c: c.op("Compress", "x", "k"), free={"x": {0: "n"}, "k": {0: "m"}}, x=f32(4),
+     k=np.array([1, 0, 1, 1, 1, 0, 0, 1], bool))

@@ -240,6 +240,8 @@ void cli_help(const Verb *verb) {
         "plan compiles it first. Without a verb, or with \"compile\", a model becomes a plan:\n");
     help_options("compile");
     printf("\nExamples:\n%s", cli_verbs[0].examples);
+    printf("\nPlans are checked before use, but they hold machine code: run only those that you built or\n"
+           "trust. Models are data, and safe to compile whatever they hold.\n");
     printf("\nExit status: 0 done, 1 a comparison failed, 2 usage, 3 invalid file, 4 unsupported,\n"
            "5 device or run-time failure, 6 out of memory, 7 input/output failure.\n"
            "Environment: GRAPHC_THREADS, NO_COLOR. Manual: man graphc.\n");

@@ -78,8 +78,10 @@ static Value source_position(Graph *g, const Resize *r, const AxisResize *a) {
     switch (r->coordinates) {
     case CT_half_pixel: return half_pixel(g, o, a->scale);
     case CT_half_pixel_symmetric: {
-        Value slack = v_sub(g, v_const(g, in, 1), v_div(g, f64_expr(g, a->out), size));
-        return v_add(g, v_mul(g, v_mulf(g, in, 0.5), slack), half_pixel(g, o, a->scale));
+        /* Seen from the centre, (o + 1/2 - out/2) / scale + (in - 1)/2: what is a whole number
+         * comes out as one, which nearest neighbours are decided by. */
+        Value twice = v_addf(g, v_sub(g, v_mulf(g, o, 2), f64_expr(g, a->out)), 1);
+        return v_add(g, v_mulf(g, last, 0.5), v_div(g, v_mulf(g, twice, 0.5), a->scale));
     }
     case CT_pytorch_half_pixel:
         return select_if_one(g, size, v_const(g, size, -0.5), half_pixel(g, o, a->scale));

@@ -60,7 +60,8 @@ static Taps axis_taps(Graph *g, const Sampler *s, int axis, Expr length) {
     Taps t = {.n = s->mode == MODE_nearest ? 1 : s->mode == MODE_linear ? 2 : 4};
     Value x = s->at[axis], size = float_expr(g, v_dtype(g, x), length);
     if (s->mode == MODE_nearest) x = build_unary(g, OP_round, x);
-    x = bring_inside(g, s, x, size);
+    /* At a border, cubic taps are moved inside and the position is not: its weights stay. */
+    if (s->mode != MODE_cubic || s->outside != OUT_border) x = bring_inside(g, s, x, size);
     Value base = v_floor(g, x);
     for (int i = 0; i < t.n; i++) {
         int k = s->mode == MODE_cubic ? i - 1 : i;

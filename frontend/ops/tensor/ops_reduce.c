@@ -46,20 +46,27 @@ static uint32_t kind_of(const Lower *l) {
     return k;
 }
 
+/* Roots and logarithms of integers are those of the same numbers as f64, cut off. */
+static bool leaves_integers(uint32_t k, DType t) {
+    return dtype_is_int(t) && (kinds[k].after == POST_SQRT || kinds[k].after == POST_LOG);
+}
+
 static Value reduce_axes(Lower *l, const Axes *axes) {
     Graph *g = lower_graph(l);
     const uint32_t k = kind_of(l);
     const bool keep = lower_i(l, "keepdims") != 0, all = !lower_i(l, "noop_with_empty_axes");
     const uint32_t mask = axes->given || !all ? axes->mask : (1u << lower_type(l, 0)->rank) - 1;
+    const DType t = lower_type(l, 0)->dtype;
     Value x = lower_in(l, 0), v;
-    if (kinds[k].before == PRE_EXP) return log_sum_exp(g, x, mask, keep);
+    if (leaves_integers(k, t)) x = build_cast(g, x, DT_f64);
+    if (kinds[k].before == PRE_EXP) return build_cast(g, log_sum_exp(g, x, mask, keep), t);
     if (kinds[k].before == PRE_ABS) x = build_unary(g, OP_abs, x);
     if (kinds[k].before == PRE_SQUARE) x = build_binary(g, OP_mul, x, x);
     v = kinds[k].after == POST_MEAN && mask ? build_mean(g, x, mask, keep)
                                             : reduce(g, kinds[k].op, x, mask, keep);
     if (kinds[k].after == POST_SQRT) v = build_unary(g, OP_sqrt, v);
     if (kinds[k].after == POST_LOG) v = build_unary(g, OP_log, v);
-    return v;
+    return leaves_integers(k, t) ? build_cast(g, v, t) : v;
 }
 
 /* Axes became an input with opset 13 for ReduceSum and 18 for the others. */

@@ -32,16 +32,18 @@ static bool lower_non_zero(Lower *l) {
 static bool lower_compress(Lower *l) {
     Graph *g = lower_graph(l);
     ExprPool *p = lower_exprs(l);
-    Value x = lower_in(l, 0), at = build_compact(g, lower_in(l, 1));
+    Value x = lower_in(l, 0), kept = lower_in(l, 1);
     int axis = 0;
     if (!lower_has_attr(l, "axis"))
         x = v_flat(g, x);
     else if ((axis = lower_axis(l, lower_i(l, "axis"), lower_type(l, 0)->rank)) < 0)
         return false;
-    if (!x || !at) return false;
-    if (expr_is_value(p, expr_lt(p, v_dim(g, x, axis), lower_type(l, 1)->dim[0]), 1))
-        return lower_error(l, D_SHAPE, "the condition is longer than the axis");
-    lower_out(l, 0, build_take(g, x, at, axis));
+    if (!x || !kept) return false;
+    /* A condition may be longer than the axis: there is nothing that its rest could pick. */
+    const Expr zero = expr_const(p, 0), most = v_dim(g, x, axis);
+    const Expr n = expr_min(p, lower_type(l, 1)->dim[0], most);
+    kept = build_slice(g, kept, &zero, &n, NULL);
+    lower_out(l, 0, build_take(g, x, build_compact(g, kept), axis));
     return true;
 }
 
