@@ -21,6 +21,8 @@ static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
     Emit e;
     EmitInfo info = {0};
     emit_init(&e, &w->target->isa[v], w->ctx, mod, j->arena, j->exprs);
+    for (uint32_t i = 0; i < w->target->nisas; i++)
+        if (w->target->isa[i].lanes > e.widest) e.widest = w->target->isa[i].lanes;
     emit_fn_begin_cpu(&e, j->k, j->symbol, &j->dims);
     emit_kernel(&e, &info);
     emit_fn_end(&e);

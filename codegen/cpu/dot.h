@@ -115,6 +115,7 @@ LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of
 
 /* dot_right.c */
 void dot_analyse_b(Dot *d, uint32_t i);
+bool dot_always_direct(Dot *d, uint32_t i); /* on every variant that shares the work items */
 void dot_copy_panel(Dot *d, uint32_t i); /* needs `lanes` rows of slack behind the panel */
 
 /* dot_kernel.c */

@@ -148,11 +148,12 @@ static KVal narrow_integer(Dot *d, KVal v) {
     return t == DT_i16 || t == DT_i8 || t == DT_u8 ? o->in[0] : 0;
 }
 
-/* What runs hold. Needs the right operands' modes. */
+/* What runs hold: the same on every variant, for it decides blocks. Needs the right operands' modes.
+ */
 static void choose_left(Dot *d) {
     d->pairs = d->acc == DT_i32 && narrow_integer(d, d->t->a);
     for (uint32_t i = 0; i < d->t->nacc; i++)
-        d->pairs &= d->b[i].mode == DOT_B_DIRECT && narrow_integer(d, d->t->b[i]);
+        d->pairs &= dot_always_direct(d, i) && narrow_integer(d, d->t->b[i]);
     if (!d->pairs) return;
     d->a = narrow_integer(d, d->t->a);
     d->left = DT_i16;

@@ -3,9 +3,9 @@
 #include "codegen/cpu/shuffle.h"
 
 /* True when columns end on a vector boundary in every sub-panel: nothing beyond is read. */
-static bool columns_even(Dot *d) {
+static bool columns_even(Dot *d, uint32_t lanes) {
     int64_t n;
-    int64_t unit = expr_is_const(d->p, d->n.size, &n) ? d->lanes : d->width;
+    int64_t unit = expr_is_const(d->p, d->n.size, &n) ? lanes : lanes * d->nv;
     return expr_divisor(d->p, d->n.size) % unit == 0;
 }
 
@@ -21,12 +21,17 @@ void dot_analyse_b(Dot *d, uint32_t i) {
     if (d->t->pack == DOT_PANEL) {
         row = expr_const(d->p, DOT_PANEL);
     } else {
-        if (d->t->pack || !columns_even(d)) return;
+        if (d->t->pack || !columns_even(d, d->lanes)) return;
         if (dot_uniform_stride(d, &d->n, load->index, &column) != d->n.n) return;
         if (dot_uniform_stride(d, &d->kk, load->index, &row) != d->kk.n) return;
         if (!expr_is_value(d->p, column, 1)) return;
     }
     *b = (DotB){DOT_B_DIRECT, v, (DType)load->dtype, row, NULL};
+}
+
+bool dot_always_direct(Dot *d, uint32_t i) {
+    uint32_t widest = d->lanes * d->e->widest / d->e->isa->lanes;
+    return d->b[i].mode == DOT_B_DIRECT && (d->t->pack || columns_even(d, widest));
 }
 
 /* Contiguous along the last contracted axis, not along the columns. */

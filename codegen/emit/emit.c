@@ -6,6 +6,7 @@
 void emit_init(Emit *e, const Isa *isa, LLVMContextRef ctx, LLVMModuleRef mod, Arena *a,
                ExprPool *p) {
     *e = (Emit){.isa = isa, .arena = a, .exprs = p, .ctx = ctx, .mod = mod, .lanes = isa->lanes};
+    e->widest = isa->lanes;
     e->b = LLVMCreateBuilderInContext(ctx);
     e->voidt = LLVMVoidTypeInContext(ctx);
     e->i1 = LLVMInt1TypeInContext(ctx);

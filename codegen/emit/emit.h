@@ -49,6 +49,8 @@ typedef struct Emit {
     LLVMTypeRef voidt, i1, i8, i16, i32, i64, f16, f32, f64, ptr;
     uint32_t lanes; /* lanes of a varying value: isa->lanes unless a template changes it before
                        any scope has a lane axis */
+    uint32_t widest; /* most lanes among the target's instruction sets: what decides work items,
+                        which all of them share, is decided as that one would */
     LLVMValueRef fn;
     LLVMBasicBlockRef entry; /* allocas and dims go here, before its terminator */
     LLVMValueRef *bufs;      /* pointer of each param */

@@ -204,10 +204,15 @@ bool rows_stride(Rows *r, Expr x, uint32_t axis, Expr *stride) {
     return expr_affine(r->e->exprs, x, r->k->axes[axis].sym, stride, &rest);
 }
 
-/* How accesses like lanes along the axis: contiguous good, gathered bad. */
+/* How accesses like lanes along the axis: contiguous good, gathered bad. With the lanes of the
+ * widest variant, for the lane axis decides work items. */
 static double access_score(Rows *r, uint32_t axis) {
     Emit *e = r->e;
     double score = 0;
+    uint32_t lanes = e->lanes, lane_sym = e->lane_sym;
+    SymInfo lane = {.name = "lane", .kind = SYM_AXIS, .lo = 0, .hi = e->widest - 1};
+    e->lanes = e->widest;
+    (void)expr_is_sym(e->exprs, expr_sym_new(e->exprs, lane), &e->lane_sym);
     emit_push(e);
     Expr base = emit_new_sym(e, "probe", INT32_MAX, emit_i64(e, 0));
     emit_bind_lanes(e, r->k->axes[axis].sym, base, NULL, true);
@@ -226,6 +231,8 @@ static double access_score(Rows *r, uint32_t axis) {
             score -= w;
     }
     emit_pop(e);
+    e->lanes = lanes;
+    e->lane_sym = lane_sym;
     return score;
 }
 
