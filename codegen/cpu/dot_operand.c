@@ -148,7 +148,8 @@ static KVal narrow_integer(Dot *d, KVal v) {
     return t == DT_i16 || t == DT_i8 || t == DT_u8 ? o->in[0] : 0;
 }
 
-/* What runs hold: the same on every variant, for it decides blocks. Needs the right operands' modes.
+/* What runs hold: the same on every variant, for it decides blocks. Needs the right operands'
+ * modes.
  */
 static void choose_left(Dot *d) {
     d->pairs = d->acc == DT_i32 && narrow_integer(d, d->t->a);

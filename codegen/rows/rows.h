@@ -13,7 +13,7 @@
 #include "codegen/emit/emit_internal.h"
 
 #define ROWS_MAX_COPIES 8
-#define ROWS_MAX_PASSES 24
+#define ROWS_MAX_PASSES (K_MAX_FOLDS + K_MAX_STORES)
 #define ROWS_MAX_KEPT   8
 #define ROWS_MAX_FOLDS  8 /* of a pass */
 

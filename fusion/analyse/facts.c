@@ -9,6 +9,10 @@ bool fuse_is_dot(const Fuse *f, Value v) {
     return op_info[graph_node(f->g, v)->op].cls == OPC_CONTRACT;
 }
 
+bool fuse_is_fold(const Fuse *f, Value v) {
+    return fuse_is_dot(f, v) || op_is_reduce((Op)graph_node(f->g, v)->op);
+}
+
 bool fuse_is_depthwise(const Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     if (n->op != OP_conv || n->attr.conv.groups <= 1) return false;

@@ -36,6 +36,7 @@ static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_
 void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
     const Node *n = graph_node(f->g, v);
     vec_push(f->arena, &g->inlined, v);
+    g->nfolds += fuse_is_fold(f, v);
     fuse_await_sizes(f, g, v);
     if (fuse_is_dot(f, v)) {
         expand_dot(f, g, v, idx);

@@ -128,6 +128,7 @@ struct Group {
     VEC(Root) roots;
     VEC(uint32_t) deps; /* groups whose results it reads */
     VEC(Value) inlined; /* values it computes, latest first */
+    uint32_t nfolds;    /* reductions and contractions among them */
     uint32_t nreads;    /* values that it demands and does not compute, so far: buffers to read */
     uint32_t mark;      /* of the last dependency walk */
     /* body, schedule */

@@ -4,12 +4,13 @@
 #include <string.h>
 
 #define MAX_READS 44 /* buffers that one group reads: of K_MAX_PARAMS, roots want some, too */
-#define MAX_ROOTS 8  /* values that one group stores */
+#define MAX_ROOTS K_MAX_STORES /* values that one group stores */
 
 /* May g compute v? Its operands take v's place among what g reads. */
 bool group_has_room(const Fuse *f, const Group *g, Value v) {
     const Node *n = graph_node(f->g, v);
     uint32_t more = 0;
+    if (fuse_is_fold(f, v) && g->nfolds >= K_MAX_FOLDS) return false; /* each may take a pass */
     if (n->nin <= 1 || g->nreads + n->nin <= MAX_READS) return true;
     for (uint32_t i = 0; i < n->nin; i++) more += !fuse_demands(f, g, n->in[i]);
     return more <= 1 || g->nreads + more <= MAX_READS;

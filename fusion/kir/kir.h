@@ -19,6 +19,8 @@
 
 #define K_MAX_AXES   24
 #define K_MAX_PARAMS 64
+#define K_MAX_FOLDS  16 /* reductions, and ... */
+#define K_MAX_STORES 8  /* ... axes sets of stores: without a template, each may take its own pass */
 
 typedef uint32_t KVal; /* index into Kernel.ops; 0 = none */
 
