@@ -34,7 +34,8 @@ enum {
     CU_JIT_ERROR_LOG = 5,
     CU_JIT_ERROR_LOG_SIZE = 6,
     CU_STREAM_NON_BLOCKING = 1,
-    CU_CAPTURE_THREAD_LOCAL = 1
+    CU_CAPTURE_THREAD_LOCAL = 1,
+    CU_CAPTURE_NONE = 0
 };
 
 typedef struct Driver {

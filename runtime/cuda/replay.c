@@ -80,10 +80,25 @@ static graphc_status record(graphc_session *s, CuGraphExec *out) {
     return st;
 }
 
+/* Is the caller recording a graph of its own? Then launches go into that one. */
+static graphc_status is_captured(graphc_session *s, bool *out) {
+    CudaDevice *d = s->res->device;
+    int status = CU_CAPTURE_NONE;
+    *out = false;
+    if (s->lane->own_stream) return GRAPHC_OK;
+    GC_TRY(cuda_check(d, d->driver->capture_status(s->lane->stream, &status), session_error(s),
+                      "asking for the stream's state"));
+    *out = status != CU_CAPTURE_NONE;
+    return GRAPHC_OK;
+}
+
 graphc_status replay_run(graphc_session *s) {
     CudaDevice *d = s->res->device;
     Replay *r = replay_of(s);
-    if (!r || !r->possible) return steps_run(s, s->res->target->nprepare, s->res->target->nsteps);
+    bool captured;
+    GC_TRY(is_captured(s, &captured));
+    if (!r || !r->possible || captured)
+        return steps_run(s, s->res->target->nprepare, s->res->target->nsteps);
     if (r->generation != s->generation) r->key = run_key(s);
     r->generation = s->generation;
     Recording *rec = find_recording(r, r->key);

@@ -59,6 +59,7 @@ DECLARE(cuEventElapsedTime, (float *ms, CuEvent from, CuEvent to))
 DECLARE(cuLaunchKernel,
         (CuFunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
          unsigned shared, CuStream s, void **params, void **extra))
+DECLARE(cuStreamIsCapturing, (CuStream s, int *status))
 DECLARE(cuStreamBeginCapture_v2, (CuStream s, int mode))
 DECLARE(cuStreamEndCapture, (CuStream s, CuGraph *graph))
 DECLARE(cuGraphInstantiateWithFlags, (CuGraphExec * exec, CuGraph graph, unsigned long long flags))
@@ -153,6 +154,7 @@ DONE(cuLaunchKernel,
       unsigned shared, CuStream s, void **params, void **extra),
      (void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)s,
      (void)params, (void)extra;)
+DONE(cuStreamIsCapturing, (CuStream s, int *status), (void)s; *status = 0;)
 DONE(cuStreamBeginCapture_v2, (CuStream s, int mode), (void)s, (void)mode;)
 DONE(cuStreamEndCapture, (CuStream s, CuGraph *graph), (void)s; return make(graph);)
 #ifndef FAKE_CUDA_OLD

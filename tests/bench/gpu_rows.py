@@ -1,0 +1,260 @@
+"""Rows of the GPU table: a graph, what it has to compute and move at least, and what peers run for it.
+
+A row is one ONNX graph. Inputs are graph inputs, drawn by the harness; weights of convolutions are external data
+drawn from the row's name, the same bytes wherever they are written, so that plans stay small. Images are NHWC in
+memory: the graph transposes to ONNX's order and back, which costs nothing once views are absorbed.
+"""
+import dataclasses, fnmatch, os, zlib
+import numpy as np
+
+SIZE = {"bf16": 2, "f16": 2, "f32": 4, "tf32": 4}
+BIG = (4096, 16384, 4096)
+RESNET = [(3, 64, 7, 2, 224), (64, 64, 1, 1, 56), (64, 64, 3, 1, 56), (64, 256, 1, 1, 56), (256, 64, 1, 1, 56),
+          (256, 128, 1, 1, 56), (128, 128, 3, 2, 56), (128, 512, 1, 1, 28), (256, 512, 1, 2, 56), (512, 128, 1, 1, 28),
+          (128, 128, 3, 1, 28), (512, 256, 1, 1, 28), (256, 256, 3, 2, 28), (256, 1024, 1, 1, 14), (512, 1024, 1, 2, 28),
+          (1024, 256, 1, 1, 14), (256, 256, 3, 1, 14), (1024, 512, 1, 1, 14), (512, 512, 3, 2, 14), (512, 2048, 1, 1, 7),
+          (1024, 2048, 1, 2, 14), (2048, 512, 1, 1, 7), (512, 512, 3, 1, 7)]
+
+
+@dataclasses.dataclass
+class Row:
+    name: str
+    graph: object        # () -> onnx.ModelProto
+    peer: tuple          # for gpu_peers.py: a kind and its sizes
+    flops: int = 0
+    bytes: int = 0       # least traffic
+    options: tuple = ()  # of graphc
+    weights: tuple = ()  # (name, shape) of float16 external data, in file order
+    model: str = ""      # a model's graph instead of `graph`
+    dims: dict = dataclasses.field(default_factory=dict)
+
+
+ROWS = {}
+
+
+def add(name, graph, peer, **kw):
+    ROWS[name] = Row(name, graph, peer, **kw)
+
+
+def model(ins, nodes, outs, init=()):
+    from onnx import TensorProto as T, helper as h
+    types = {"bf16": T.BFLOAT16, "f16": T.FLOAT16, "f32": T.FLOAT, "i64": T.INT64, "bool": T.BOOL}
+    value = lambda name, t, shape: h.make_tensor_value_info(name, types[t], shape)
+    made = [h.make_node(op, i, [o], **attr) for op, i, o, attr in nodes]
+    g = h.make_graph(made, "row", [value(*i) for i in ins], [value(*o) for o in outs], list(init))
+    return h.make_model(g, opset_imports=[h.make_opsetid("", 23)], ir_version=10)
+
+
+def cast_to_f32():
+    from onnx import TensorProto
+    return {"to": TensorProto.FLOAT}
+
+
+# --- Contractions ---------------------------------------------------------------------------------
+
+
+def gemm(t, layout, m, k, n, epilogue="", options=()):
+    s = "f32" if t == "tf32" else t
+    z = SIZE[t]
+
+    def graph():
+        ins = [("a", s, [m, k]), ("b", s, [k, n] if layout == "nn" else [n, k])]
+        nodes, b = [], "b"
+        if layout == "nt":
+            nodes, b = [("Transpose", ["b"], "bt", {"perm": [1, 0]})], "bt"
+        nodes.append(("MatMul", ["a", b], "t" if epilogue else "c", {}))
+        if epilogue == "bias_gelu":
+            ins.append(("w", s, [n]))
+            nodes += [("Add", ["t", "w"], "u", {}), ("Gelu", ["u"], "c", {"approximate": "tanh"})]
+        if epilogue == "residual":
+            ins.append(("r", s, [m, n]))
+            nodes.append(("Add", ["t", "r"], "c", {}))
+        return model(ins, nodes, [("c", s, [m, n])])
+
+    name = f"gemm_{t}_{layout}_{m}x{k}x{n}" + (f"_{epilogue}" if epilogue else "")
+    extra = m * n if epilogue == "residual" else 0
+    add(name, graph, ("mm", t, layout, m, k, n, epilogue), flops=2 * m * n * k,
+        bytes=z * (m * k + k * n + m * n + extra), options=tuple(options))
+
+
+def gemms():
+    square = [(s,) * 3 for s in (1024, 2048, 4096, 8192, 16384)]
+    for t in ("bf16", "f16"):
+        for s in [(512, 1024, 512)] + square + [(2048, 4096, 14336), BIG]:
+            gemm(t, "nn", *s), gemm(t, "nt", *s)
+    for s in [(1, 4096, 4096), (1, 2048, 8192), (8, 4096, 14336), (16, 4096, 14336), (64, 4096, 14336)]:
+        gemm("bf16", "nt", *s)
+    for s in [(4096, 4096, 4104), (4096, 4104, 4096), (3000,) * 3, (2049, 2056, 4096), (2304, 2304, 4096), (1000,) * 3]:
+        gemm("bf16", "nn", *s)
+    for s in [(2048,) * 3, (4096,) * 3]:
+        gemm("f32", "nn", *s), gemm("tf32", "nn", *s, options=["--precision", "tf32"])
+    for s in [(4096,) * 3, BIG, (8192, 4096, 1024)]:
+        gemm("bf16", "nn", *s, "bias_gelu"), gemm("bf16", "nn", *s, "residual")
+
+
+def attention(d, s, causal, group=1, mask=False, batch=None):
+    h = 2048 // d
+    b, kv = batch or max(1, 16384 // s), h // group
+
+    def graph():
+        ins = [("q", "bf16", [b, h, s, d]), ("k", "bf16", [b, kv, s, d]), ("v", "bf16", [b, kv, s, d])]
+        if mask:
+            ins.append(("m", "bool", [b, 1, 1, s]))
+        names = [i[0] for i in ins]
+        return model(ins, [("Attention", names, "o", {"is_causal": int(causal)})], [("o", "bf16", [b, h, s, d])])
+
+    name = f"attention_d{d}_s{s}_{'causal' if causal else 'full'}"
+    name += (f"_gqa{group}" if group > 1 else "") + ("_mask" if mask else "")
+    add(name, graph, ("sdpa", b, h, kv, s, d, causal, mask), flops=(2 if causal else 4) * b * h * s * s * d,
+        bytes=4 * b * (h + kv) * s * d)
+
+
+def attentions():
+    for d in (64, 128):
+        for s in (1024, 4096, 16384):
+            attention(d, s, False), attention(d, s, True)
+    for causal in (False, True):
+        attention(128, 4096, causal, group=4), attention(64, 1000, causal, batch=16)
+    attention(64, 1024, False, mask=True)
+
+
+# --- Memory-bound ---------------------------------------------------------------------------------
+
+
+def pointwise(tag, t, rows, cols):
+    x, y, w, b = ("x", t, [rows, cols]), ("y", t, [rows, cols]), ("w", t, [cols]), ("b", t, [cols])
+    out = ("o", t, [rows, cols])
+
+    def put(name, ins, nodes, outs, times, init=lambda: ()):
+        add(name + tag, lambda: model(ins, nodes, outs, init()), ("rows", name, t, rows, cols),
+            bytes=times * SIZE[t] * rows * cols)
+
+    def total(name, axis, size):
+        from_f32 = lambda: [("Cast", ["x"], "t", cast_to_f32()), ("ReduceSum", ["t", "axes"], "o", {"keepdims": 0})]
+        add(name + tag, lambda: model([x], from_f32(), [("o", "f32", [size])], [axes(axis)]),
+            ("rows", name, t, rows, cols), bytes=SIZE[t] * rows * cols)
+
+    if tag in ("", "_f32", "_f16"):
+        put("add_relu", [x, y], [("Add", ["x", "y"], "t", {}), ("Relu", ["t"], "o", {})], [out], 3)
+        put("swiglu", [x, y], [("Sigmoid", ["x"], "s", {}), ("Mul", ["x", "s"], "t", {}), ("Mul", ["t", "y"], "o", {})],
+            [out], 3)
+        put("bias_gelu", [x, w], [("Add", ["x", "w"], "t", {}), ("Gelu", ["t"], "o", {})], [out], 2)
+        put("transpose_add", [x, ("yt", t, [cols, rows])],
+            [("Transpose", ["x"], "t", {"perm": [1, 0]}), ("Add", ["t", "yt"], "o", {})], [("o", t, [cols, rows])], 3)
+    put("softmax", [x], [("Softmax", ["x"], "o", {"axis": -1})], [out], 2)
+    put("layernorm", [x, w, b], [("LayerNormalization", ["x", "w", "b"], "o", {"axis": -1})], [out], 2)
+    put("rmsnorm_residual", [x, y, w],
+        [("Add", ["x", "y"], "r", {}), ("RMSNormalization", ["r", "w"], "o", {"axis": -1})],
+        [("r", t, [rows, cols]), out], 4)
+    total("sum_rows", 1, rows), total("sum_cols", 0, cols)
+
+
+def axes(axis):
+    from onnx import TensorProto, helper
+    return helper.make_tensor("axes", TensorProto.INT64, [1], [axis])
+
+
+def cross_entropy(rows, cols):
+    nodes = lambda: [("Cast", ["l"], "f", cast_to_f32()), ("SoftmaxCrossEntropyLoss", ["f", "t"], "o", {})]
+    add(f"cross_entropy_{cols}", lambda: model([("l", "bf16", [rows, cols]), ("t", "i64", [rows])], nodes(),
+                                               [("o", "f32", [])]),
+        ("rows", "cross_entropy", "bf16", rows, cols), bytes=2 * rows * cols)
+
+
+def memory_bound():
+    for tag, t, rows, cols in [("", "bf16", 16384, 4096), ("_768", "bf16", 65536, 768), ("_1000", "bf16", 65536, 1000),
+                               ("_128", "bf16", 524288, 128), ("_50257", "bf16", 1024, 50257),
+                               ("_f32", "f32", 8192, 4096), ("_f16", "f16", 16384, 4096)]:
+        pointwise(tag, t, rows, cols)
+    cross_entropy(4096, 128256), cross_entropy(8192, 50257)
+
+
+# --- Convolutions ---------------------------------------------------------------------------------
+
+
+def external(row, name, shape, offset):
+    from onnx import TensorProto, StringStringEntryProto
+    t = TensorProto(name=name, data_type=TensorProto.FLOAT16, dims=shape, data_location=TensorProto.EXTERNAL)
+    place = {"location": f"{row}.weights", "offset": str(offset), "length": str(2 * int(np.prod(shape)))}
+    t.external_data.extend(StringStringEntryProto(key=k, value=v) for k, v in place.items())
+    return t
+
+
+def conv(tag, b, c, o, k, stride, size, group=1, residual=False):
+    p = (size + 2 * (k // 2) - k) // stride + 1
+    name = f"conv_{tag}_b{b}_{c}_{o}_k{k}s{stride}_{size}" + ("_residual" if residual else "")
+    weights = (("w", (o, c // group, k, k)), ("b", (o,)))
+
+    def graph():
+        ins = [("x", "f16", [b, size, size, c])]
+        nodes = [("Transpose", ["x"], "xc", {"perm": [0, 3, 1, 2]}),
+                 ("Conv", ["xc", "w", "b"], "c", {"kernel_shape": [k, k], "strides": [stride] * 2, "group": group,
+                                                  "pads": [k // 2] * 4})]
+        last = "c"
+        if residual:
+            ins.append(("r", "f16", [b, p, p, o]))
+            nodes += [("Transpose", ["r"], "rc", {"perm": [0, 3, 1, 2]}), ("Add", ["c", "rc"], "s", {})]
+            last = "s"
+        nodes += [("Relu", [last], "u", {}), ("Transpose", ["u"], "o", {"perm": [0, 2, 3, 1]})]
+        init = [external(name, "w", weights[0][1], 0), external(name, "b", weights[1][1], align(weights[0][1]))]
+        return model(ins, nodes, [("o", "f16", [b, p, p, o])], init)
+
+    per = c // group * k * k
+    add(name, graph, ("conv", b, c, o, k, stride, size, group, residual), flops=2 * b * p * p * o * per,
+        bytes=2 * (b * size * size * c + b * p * p * o * (2 if residual else 1) + o * per), weights=weights)
+
+
+def align(shape):
+    return (2 * int(np.prod(shape)) + 63) // 64 * 64
+
+
+def convolutions():
+    for b in (1, 32):
+        for s in RESNET:
+            conv("dense", b, *s)
+        for s in [(64, 256, 1, 1, 56), (256, 1024, 1, 1, 14)]:
+            conv("dense", b, *s, residual=True)
+        for c, size in [(96, 56), (192, 28), (384, 14), (768, 7)]:
+            conv("depthwise", b, c, c, 7, 1, size, group=c)
+        for c, size in [(16, 112), (240, 28), (960, 7)]:
+            conv("depthwise", b, c, c, 3, 1, size, group=c)
+        conv("grouped", b, 128, 128, 3, 1, 56, group=32)
+
+
+# --- Models ---------------------------------------------------------------------------------------
+
+
+def models():
+    def put(name, graph, precision, **dims):
+        add(name, None, ("model", name), model=graph, dims=dims, options=("--precision", precision))
+
+    for b in (1, 32):
+        put(f"resnet50_b{b}", "resnet50", "f16", batch=b)
+        put(f"bert_b{b}", "bert_base", "f16", batch=b, seq=128)
+    put("vitb16_b32", "vit_b_16", "f16", batch=32)
+    put("convnext_t_b32", "convnext_tiny", "f16", batch=32)
+    put("gpt2_b8", "gpt2", "bf16", batch=8, seq=1024)
+    put("llama1b_prefill2048", "llama_1b_bf16", "bf16", batch=1, seq=2048)
+    put("llama1b_decode_b1", "llama_1b_bf16_kv", "bf16", batch=1, seq=1, past=2047, total=2048)
+
+
+# --- Use ------------------------------------------------------------------------------------------
+
+
+def write_weights(row, folder):
+    """The row's external data; the same bytes every time."""
+    if not row.weights:
+        return
+    with open(os.path.join(folder, row.name + ".weights"), "wb") as f:
+        for name, shape in row.weights:
+            rng = np.random.Generator(np.random.PCG64(zlib.crc32(f"{row.name}.{name}".encode())))
+            fan = int(np.prod(shape[1:])) if len(shape) > 1 else 1
+            f.write((rng.standard_normal(shape, dtype=np.float32) / np.sqrt(fan)).astype(np.float16).tobytes())
+            f.write(b"\0" * (-f.tell() % 64))
+
+
+def pick(patterns):
+    return [r for k, r in ROWS.items() if not patterns or any(fnmatch.fnmatch(k, p) for p in patterns)]
+
+
+gemms(), attentions(), memory_bound(), convolutions(), models()
