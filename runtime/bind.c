@@ -142,16 +142,6 @@ static graphc_status check_pairs(graphc_session *s, PlanStage stage) {
     return GRAPHC_OK;
 }
 
-static void gather_dims(graphc_session *s, uint32_t from, uint32_t to, bool dynamic_only) {
-    for (uint32_t i = from; i < to; i++) {
-        const PlanStep *st = &s->res->steps[i];
-        if (st->kind != PLAN_STEP_kernel || (dynamic_only && !s->step[i].dynamic)) continue;
-        const PlanKernel *k = &s->res->kernels[st->kernel];
-        for (uint32_t d = 0; d < k->ndims; d++)
-            s->dims[s->step[i].dims + d] = s->slots[s->plan->lists[k->dims + d]];
-    }
-}
-
 static void forget_runtime_symbols(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->nsymbols; i++)
         if (s->plan->symbols[i].kind >= PLAN_SYM_data) s->ready[i] = 0;
@@ -180,7 +170,7 @@ graphc_status bind_all(graphc_session *s) {
     if (memory_scratch(s->plan, s->res->target, s->slots) > MOST_SCRATCH)
         return error_set(session_error(s), GRAPHC_NO_MEMORY,
                          "the kernels' scratch does not fit into memory");
-    gather_dims(s, s->res->target->nprepare, s->res->target->nsteps, false);
+    launch_gather(s, s->res->target->nprepare, s->res->target->nsteps, false);
     s->shapes_changed = false;
     s->pointers_changed = true;
     return GRAPHC_OK;
@@ -189,7 +179,7 @@ graphc_status bind_all(graphc_session *s) {
 graphc_status bind_runtime(graphc_session *s) {
     s->loop = 0; /* what its slots rest on may be known now */
     plan_eval(s->plan, s->symbols, s->wide, s->slots, PLAN_STAGE_run);
-    gather_dims(s, s->res->target->nprepare, s->res->target->nsteps, true);
+    launch_gather(s, s->res->target->nprepare, s->res->target->nsteps, true);
     if (s->plan->nchecks == 0) return GRAPHC_OK;
     find_ready_slots(s);
     return check_pairs(s, PLAN_STAGE_run);
@@ -233,7 +223,7 @@ graphc_status bind_iteration(graphc_session *s, uint32_t loop) {
     if (s->loop != loop + 1) find_loop_slots(s, loop);
     for (uint32_t i = 0; i < s->nloop_slots; i++)
         plan_eval_slot(s->plan, s->symbols, s->wide, s->slots, s->loop_slots[i]);
-    gather_dims(s, loop + 1, st->match, true);
+    launch_gather(s, loop + 1, st->match, true);
     for (uint64_t i = 0; i < s->plan->nchecks; i++) {
         const PlanCheck *c = &s->plan->checks[i];
         if (s->loop_slot[c->a] || s->loop_slot[c->b]) GC_TRY(check_pair(s, c));
@@ -271,14 +261,20 @@ static graphc_status reserve_workspace(graphc_session *s, uint8_t **out) {
     return GRAPHC_OK;
 }
 
-static bool is_copied_in(const graphc_session *s, uint64_t i) {
-    return s->res->ops->own_memory && s->inputs[i].device == GRAPHC_CPU;
+/* Host memory for a device with its own, or not aligned as kernels may expect. */
+static bool needs_copy(const graphc_session *s, const graphc_tensor *t) {
+    const DeviceOps *ops = s->res->ops;
+    return (ops->own_memory && t->device == GRAPHC_CPU) || (uintptr_t)t->data % ops->align;
+}
+
+bool bind_input_copied(const graphc_session *s, uint64_t i) {
+    return needs_copy(s, &s->inputs[i]);
 }
 
 bool bind_output_direct(const graphc_session *s, uint64_t i) {
     const PlanBuffer *b = &s->res->buffers[s->output_buffer[i]];
     if (!s->outputs[i].data || b->alias) return false;
-    if (s->res->ops->own_memory && s->outputs[i].device == GRAPHC_CPU) return false;
+    if (needs_copy(s, &s->outputs[i])) return false;
     const PlanIo *io = &s->plan->outputs[i];
     for (uint32_t k = 0; k < io->rank; k++)
         if (s->plan->stage[s->plan->lists[io->dims + k]] == PLAN_STAGE_run) return false;
@@ -306,7 +302,7 @@ static graphc_status place_io(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->ninputs; i++) {
         uint64_t bytes = 0;
         const graphc_tensor *t = &s->inputs[i];
-        if (!is_copied_in(s, i)) continue;
+        if (!bind_input_copied(s, i)) continue;
         tensor_bytes(plan_dtype(s->plan->inputs[i].dtype), t->shape, t->rank, &bytes);
         GC_TRY(reserve(s, &s->input_copy[i], bytes));
     }
@@ -324,7 +320,7 @@ static void *root_address(const graphc_session *s, uint32_t i, uint8_t *workspac
     void *p = NULL;
     switch ((PlanBufferKind)b->kind) {
     case PLAN_BUF_input:
-        p = is_copied_in(s, b->index) ? s->input_copy[b->index].p : s->inputs[b->index].data;
+        p = bind_input_copied(s, b->index) ? s->input_copy[b->index].p : s->inputs[b->index].data;
         break;
     case PLAN_BUF_output:
         p = bind_output_direct(s, b->index) ? s->outputs[b->index].data : s->output_own[b->index].p;
@@ -354,12 +350,32 @@ static void fill_pointers(graphc_session *s, uint8_t *workspace) {
     }
 }
 
+/* Counters and the like, zero before the first kernel that gets them. */
+static graphc_status reserve_zeroed(graphc_session *s) {
+    uint64_t kept, bytes = launch_zeroed(s, &kept);
+    if (!bytes || (kept == s->zero_kept && bytes <= s->zeroed.bytes)) return GRAPHC_OK;
+    GC_TRY(reserve(s, &s->zeroed, bytes));
+    s->zero_kept = kept;
+    return s->res->ops->zero(s->res, s->zeroed.p, s->zeroed.bytes, session_error(s));
+}
+
+static graphc_status encode_maps(graphc_session *s) {
+    GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
+    graphc_status st = GRAPHC_OK;
+    for (uint32_t i = 0; i < s->nkernel_steps && st == GRAPHC_OK; i++)
+        if (!s->step[s->kernel_steps[i]].dynamic) st = launch_encode(s, s->kernel_steps[i]);
+    s->res->ops->end(s->lane);
+    return st;
+}
+
 graphc_status bind_memory(graphc_session *s) {
     if (!s->pointers_changed) return GRAPHC_OK;
     uint8_t *workspace = NULL;
     GC_TRY(reserve_workspace(s, &workspace));
     GC_TRY(place_io(s));
+    GC_TRY(reserve_zeroed(s));
     fill_pointers(s, workspace);
+    if (s->plan->nmaps) GC_TRY(encode_maps(s));
     s->generation++;
     s->pointers_changed = false;
     return GRAPHC_OK;

@@ -34,6 +34,7 @@
 #define PLAN_MAX_NESTING  32u /* loops and ifs inside each other */
 #define PLAN_MAX_MAPS     16u /* tensor maps of one kernel: 2 of the 4 KiB of its parameters */
 #define PLAN_MAP_RANK     5u
+#define PLAN_MAP_BYTES    128u /* of an encoded one */
 #define PLAN_MAX_SHARED   (227u * 1024u) /* shared memory of a block */
 
 typedef uint32_t PlanStr;  /* offset into strings; 0 = "" */

@@ -120,35 +120,54 @@ static void after_prepare_step(Resident *r, uint32_t step) {
     }
 }
 
-static graphc_status prepare_step(Resident *r, Lane *lane, uint32_t step, ErrorText e) {
-    const Plan *p = &r->owner->plan;
-    const PlanStep *s = &r->steps[step];
-    const PlanKernel *k = &r->kernels[s->kernel];
-    void *pointers[PLAN_MAX_PARAMS];
-    for (uint32_t i = 0; i < k->nbufs; i++) {
-        uint32_t b = p->lists[s->bufs + i];
+/* Addresses of a prepare step's buffers, loading and making those that are not there. */
+static graphc_status prepare_pointers(Resident *r, const PlanStep *s, void **pointers,
+                                      ErrorText e) {
+    for (uint32_t i = 0; i < r->kernels[s->kernel].nbufs; i++) {
+        uint32_t b = r->owner->plan.lists[s->bufs + i];
         if (!r->address[b] && r->buffers[b].kind == PLAN_BUF_const) GC_TRY(load_constant(r, b, e));
         if (!r->address[b]) GC_TRY(make_room(r, b, e));
         pointers[i] = r->address[b];
     }
+    return GRAPHC_OK;
+}
+
+/* Runs it in memory of its own beside its buffers: what a lane computes in, or zeroed memory. */
+static graphc_status prepare_launch(Resident *r, Lane *lane, Launch *l, ErrorText e) {
+    const PlanKernel *k = &r->kernels[l->kernel];
+    _Alignas(64) uint8_t maps[PLAN_MAX_MAPS * PLAN_MAP_BYTES];
+    uint64_t scratch = r->slots[k->scratch] > 0 ? (uint64_t)r->slots[k->scratch] : 0;
+    uint64_t zero = r->slots[k->zero] > 0 ? (uint64_t)r->slots[k->zero] : 0;
+    uint64_t bytes = k->zero ? zero : r->ops->lane_scratch(lane, scratch);
+    void *memory = NULL;
+    graphc_status st = bytes ? r->ops->alloc(r, bytes, &memory, e) : GRAPHC_OK;
+    l->maps = maps;
+    l->zero = memory;
+    if (st == GRAPHC_OK && zero) st = r->ops->zero(r, memory, bytes, e);
+    if (st == GRAPHC_OK && !k->zero) r->ops->lane_set_scratch(lane, memory, scratch);
+    if (st == GRAPHC_OK && k->nmaps) st = r->ops->encode(lane, l, maps, e);
+    if (st == GRAPHC_OK) st = r->ops->launch(lane, l, e);
+    if (st == GRAPHC_OK) st = r->ops->sync(lane, e);
+    if (memory) r->ops->free(r, memory, bytes);
+    return st;
+}
+
+static graphc_status prepare_step(Resident *r, Lane *lane, uint32_t step, ErrorText e) {
+    const Plan *p = &r->owner->plan;
+    const PlanStep *s = &r->steps[step];
+    uint32_t kernel = launch_choice(p, s, r->slots);
+    const PlanKernel *k = &r->kernels[kernel];
+    void *pointers[PLAN_MAX_PARAMS];
+    GC_TRY(prepare_pointers(r, s, pointers, e));
     int64_t *dims = calloc((size_t)k->ndims + 1, sizeof *dims);
     if (!dims) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a prepare step");
     for (uint32_t i = 0; i < k->ndims; i++) dims[i] = r->slots[p->lists[k->dims + i]];
-    Launch launch = {.kernel = s->kernel,
+    Launch launch = {.kernel = kernel,
                      .npointers = k->nbufs,
                      .pointers = pointers,
                      .dims = dims,
                      .slots = r->slots};
-    uint64_t scratch = r->slots[k->scratch] > 0 ? (uint64_t)r->slots[k->scratch] : 0;
-    uint64_t bytes = r->ops->lane_scratch(lane, scratch);
-    void *memory = NULL;
-    graphc_status st = bytes ? r->ops->alloc(r, bytes, &memory, e) : GRAPHC_OK;
-    if (st == GRAPHC_OK) {
-        r->ops->lane_set_scratch(lane, memory, scratch);
-        st = r->ops->launch(lane, &launch, e);
-        if (st == GRAPHC_OK) st = r->ops->sync(lane, e);
-    }
-    if (memory) r->ops->free(r, memory, bytes);
+    graphc_status st = prepare_launch(r, lane, &launch, e);
     free(dims);
     if (st == GRAPHC_OK) after_prepare_step(r, step);
     return st;

@@ -5,33 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sizes of the flattened per-step arrays, and which steps change their dims while running. */
-static bool lay_out_steps(graphc_session *s) {
-    const PlanTarget *t = s->res->target;
-    uint64_t pointers = 0, dims = 0;
-    s->step = calloc((size_t)t->nsteps + 1, sizeof *s->step);
-    s->kernel_steps = calloc((size_t)t->nsteps + 1, sizeof *s->kernel_steps);
-    if (!s->step || !s->kernel_steps) return false;
-    for (uint32_t i = t->nprepare; i < t->nsteps; i++) {
-        const PlanStep *st = &s->res->steps[i];
-        if (st->kind != PLAN_STEP_kernel) continue;
-        const PlanKernel *k = &s->res->kernels[st->kernel];
-        s->step[i].pointers = (uint32_t)pointers;
-        s->step[i].dims = (uint32_t)dims;
-        for (uint32_t d = 0; d < k->ndims; d++)
-            s->step[i].dynamic |= s->plan->stage[s->plan->lists[k->dims + d]] == PLAN_STAGE_run;
-        pointers += k->nbufs;
-        dims += k->ndims;
-        s->kernel_steps[s->nkernel_steps++] = i;
-    }
-    if (pointers > UINT32_MAX || dims > UINT32_MAX) return false;
-    s->npointers = pointers;
-    s->ndims = dims;
-    s->pointers = calloc(pointers + 1, sizeof *s->pointers);
-    s->dims = calloc(dims + 1, sizeof *s->dims);
-    return s->pointers && s->dims;
-}
-
 static graphc_status find_output_buffers(graphc_session *s, ErrorText e) {
     for (uint64_t i = 0; i < s->plan->noutputs; i++) {
         uint32_t b = 0;
@@ -68,8 +41,8 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->memory = memory_create(p, t);
     bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->output_own &&
               s->output_host && s->output_buffer && s->symbols && s->slots && s->wide &&
-              s->ready && s->loop_slot && s->loop_slots && s->address && s->trip && s->profile && s->memory &&
-              lay_out_steps(s);
+              s->ready && s->loop_slot && s->loop_slots && s->address && s->trip && s->profile &&
+              s->memory && launch_lay_out(s);
     if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
     for (uint64_t i = 0; i < p->nsymbols; i++) s->has_elem |= p->symbols[i].kind == PLAN_SYM_elem;
     return find_output_buffers(s, e);
@@ -135,7 +108,9 @@ static void free_device_things(graphc_session *s) {
     free_memory(s, s->output_own, s->plan->noutputs);
     for (uint64_t i = 0; s->output_host && i < s->plan->noutputs; i++) free(s->output_host[i].p);
     free(s->output_host);
-    if (s->workspace.p) s->res->ops->free(s->res, s->workspace.p, s->workspace.bytes);
+    OwnMemory own[] = {s->workspace, s->zeroed};
+    for (int i = 0; i < 2; i++)
+        if (own[i].p) s->res->ops->free(s->res, own[i].p, own[i].bytes);
     s->res->ops->lane_close(s->lane);
 }
 
@@ -157,6 +132,7 @@ void graphc_session_destroy(graphc_session *s) {
     free(s->kernel_steps);
     free(s->pointers);
     free(s->dims);
+    free(s->maps);
     free(s->trip);
     free(s->profile);
     memory_destroy(s->memory);
@@ -248,7 +224,7 @@ static graphc_status copy_inputs(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->ninputs; i++) {
         const graphc_tensor *t = &s->inputs[i];
         uint64_t bytes = 0;
-        if (!s->res->ops->own_memory || t->device != GRAPHC_CPU) continue;
+        if (!bind_input_copied(s, i)) continue;
         tensor_bytes(plan_dtype(s->plan->inputs[i].dtype), t->shape, t->rank, &bytes);
         if (bytes)
             GC_TRY(
@@ -404,7 +380,7 @@ uint32_t graphc_profile_steps(const graphc_session *s) {
 graphc_step_profile graphc_profile_step(const graphc_session *s, uint32_t i) {
     if (i >= s->nkernel_steps) return (graphc_step_profile){0};
     uint32_t step = s->kernel_steps[i];
-    const PlanKernel *k = &s->res->kernels[s->res->steps[step].kernel];
+    const PlanKernel *k = &s->res->kernels[s->step[step].kernel];
     const StepProfile *p = &s->profile[step];
     return (graphc_step_profile){plan_str(s->plan, k->name), plan_str(s->plan, k->kind), p->seconds,
                                  p->bytes, p->flops, p->threads};

@@ -50,6 +50,8 @@ typedef struct Launch {
     uint32_t npointers;
     void *const *pointers;
     const int64_t *dims, *slots;
+    const uint8_t *maps; /* its tensor maps, PLAN_MAP_BYTES each */
+    void *zero;          /* its zeroed memory */
 } Launch;
 
 /* A lane executes launches in order: a stream, or a caller's share of the thread pool. One per
@@ -60,11 +62,13 @@ typedef struct Lane Lane;
 struct DeviceOps {
     graphc_device_kind kind;
     bool own_memory; /* tensors in host memory have to be copied */
+    uint32_t align;  /* of tensors that kernels may use where they are, beyond their elements' */
     /* The plan's code becomes runnable: fills r->device. */
     graphc_status (*open)(Resident *r, const graphc_session_options *o, ErrorText e);
     void (*close)(Resident *r);
     graphc_status (*alloc)(Resident *r, uint64_t bytes, void **out, ErrorText e);
     void (*free)(Resident *r, void *p, uint64_t bytes);
+    graphc_status (*zero)(Resident *r, void *p, uint64_t bytes, ErrorText e); /* and waits */
     /* Address of a constant for kernels; *owned if it has to be freed. */
     graphc_status (*constant)(Resident *r, const void *host, uint64_t bytes, size_t align,
                               void **out, bool *owned, ErrorText e);
@@ -82,6 +86,8 @@ struct DeviceOps {
     graphc_status (*begin)(Lane *l, ErrorText e);
     void (*end)(Lane *l);
     graphc_status (*launch)(Lane *l, const Launch *k, ErrorText e);
+    /* A launch's tensor maps for its pointers and sizes. NULL: its kernels have none. */
+    graphc_status (*encode)(Lane *l, const Launch *k, void *maps, ErrorText e);
     graphc_status (*copy)(Lane *l, void *to, const void *from, uint64_t bytes, ErrorText e);
     graphc_status (*sync)(Lane *l, ErrorText e);
     /* Runs the session's steps some better way than one by one; NULL if there is none. */
@@ -100,8 +106,9 @@ typedef struct OwnMemory {
 } OwnMemory;
 
 typedef struct StepState {
-    uint32_t pointers, dims; /* starts in the session's arrays */
-    bool dynamic;            /* its dims change while the plan runs */
+    uint32_t pointers, dims, maps; /* starts in the session's arrays */
+    uint32_t kernel;               /* of its variants, for the sizes now */
+    bool dynamic;                  /* its kernel, dims or maps change while the plan runs */
 } StepState;
 
 typedef struct StepProfile {
@@ -135,6 +142,9 @@ struct graphc_session {
     StepState *step;
     void **pointers;
     int64_t *dims, *trip; /* trip: per step, of loops under way */
+    uint8_t *maps;        /* tensor maps; those of dynamic steps are made when they are launched */
+    OwnMemory zeroed;     /* first what kernels leave zero, then what is zeroed for each of them */
+    uint64_t zero_kept;   /* bytes of the first part */
     /* What follows from the iteration number of the loop at step `loop` - 1; 0: of none. */
     uint32_t loop, nloop_slots, *loop_slots;
     uint8_t *loop_slot; /* per slot: is in loop_slots */
@@ -168,6 +178,7 @@ graphc_status bind_runtime(graphc_session *s);
 graphc_status bind_iteration(graphc_session *s, uint32_t loop);
 /* After the last iteration: its number, and what follows from it, is not known any more. */
 void bind_loop_left(graphc_session *s, uint32_t loop);
+bool bind_input_copied(const graphc_session *s, uint64_t i); /* before every run */
 /* The caller's memory takes an output directly if kernels can write there and its shape is known
  * before the run. */
 bool bind_output_direct(const graphc_session *s, uint64_t i);
@@ -176,8 +187,19 @@ const char *bind_shape_text(const int64_t *shape, int32_t rank, char *buf, size_
 
 /* Runs steps [from, to) one by one (steps.c). */
 graphc_status steps_run(graphc_session *s, uint32_t from, uint32_t to);
-/* Fills the launch of a kernel step from pointers and dims gathered before. */
-Launch steps_launch(const graphc_session *s, uint32_t step);
+
+/* What kernel steps are launched with (launch.c). The step's kernel for these sizes: */
+uint32_t launch_choice(const Plan *p, const PlanStep *s, const int64_t *slots);
+/* The session's arrays of pointers, dims and maps; false: no memory. */
+bool launch_lay_out(graphc_session *s);
+/* Kernels and dims of steps [from, to) from the slots. */
+void launch_gather(graphc_session *s, uint32_t from, uint32_t to, bool dynamic_only);
+/* Tensor maps of a step, after its pointers and dims; inside begin and end of the lane. */
+graphc_status launch_encode(graphc_session *s, uint32_t step);
+/* Fills the launch of a kernel step from what was gathered before. */
+Launch launch_of_step(const graphc_session *s, uint32_t step);
+/* Bytes of zeroed memory that these sizes need; *kept: of those that kernels leave zero. */
+uint64_t launch_zeroed(const graphc_session *s, uint64_t *kept);
 
 /* Bytes of a tensor; false if the product does not fit or a dimension is negative. */
 bool tensor_bytes(DType t, const int64_t *shape, int32_t rank, uint64_t *bytes);

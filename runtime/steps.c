@@ -1,15 +1,6 @@
 /* Walking a plan's steps: launches, loops, ifs, run-time symbols. */
 #include "runtime/session.h"
 
-Launch steps_launch(const graphc_session *s, uint32_t step) {
-    const PlanStep *st = &s->res->steps[step];
-    return (Launch){.kernel = st->kernel,
-                    .npointers = s->res->kernels[st->kernel].nbufs,
-                    .pointers = s->pointers + s->step[step].pointers,
-                    .dims = s->dims + s->step[step].dims,
-                    .slots = s->slots};
-}
-
 /* The bytes that a buffer has, whatever the plan says of a caller's tensor. */
 static uint64_t buffer_bytes(const graphc_session *s, uint32_t buffer) {
     const PlanBuffer *b = &s->res->buffers[buffer];
@@ -68,7 +59,8 @@ static graphc_status launch_profiled(graphc_session *s, uint32_t i, const Launch
 
 static graphc_status run_kernel(graphc_session *s, uint32_t i) {
     const PlanStep *st = &s->res->steps[i];
-    Launch l = steps_launch(s, i);
+    if (s->step[i].dynamic) GC_TRY(launch_encode(s, i));
+    Launch l = launch_of_step(s, i);
     if (s->profiling)
         GC_TRY(launch_profiled(s, i, &l));
     else

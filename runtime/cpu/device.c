@@ -255,6 +255,7 @@ static double cpu_seconds(Lane *l) {
 
 const DeviceOps device_cpu = {
     .kind = GRAPHC_CPU,
+    .align = 1,
     .open = cpu_open,
     .close = cpu_close,
     .alloc = cpu_alloc,

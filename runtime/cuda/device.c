@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRID_X_MAX  INT64_C(0x7fffffff)
-#define GRID_YZ_MAX 65535
-#define SHARED_FREE 49152 /* dynamic shared memory that needs no asking */
-#define NOWHERE     256   /* bytes of device memory behind pointers to nothing */
+#define SHARED_FREE  49152 /* dynamic shared memory that needs no asking */
+#define CLUSTER_FREE 8     /* blocks of a cluster that need no asking */
+#define NOWHERE      256   /* bytes of device memory behind pointers to nothing */
+#define ALIGN        16    /* of vector accesses and tensor maps */
 
 /* After a fatal error the context is gone for good: every call says so and nothing is freed. */
 static bool is_fatal(CuResult r) {
@@ -37,28 +37,27 @@ static void leave(CudaDevice *d) {
     (void)d->driver->context_pop(&c);
 }
 
-static const PlanBlob *find_blob(const Resident *r, PlanForm form) {
-    const PlanBlob *b = r->owner->plan.blobs + r->target->blobs;
-    for (uint32_t i = 0; i < r->target->nblobs; i++)
-        if (b[i].form == (uint32_t)form) return &b[i];
-    return NULL;
+static const PlanBlob *blob_of(const Resident *r, uint32_t i) {
+    return &r->owner->plan.blobs[r->target->blobs + i];
 }
 
-/* Machine code for this GPU if the plan has it, else its PTX through the driver's compiler. */
-static graphc_status load_module(Resident *r, ErrorText e) {
+/* The module of a cubin of the plan, loaded when its first kernel asks. */
+static CuResult load_cubin(Resident *r, uint32_t blob) {
     CudaDevice *d = r->device;
-    const uint8_t *code = r->owner->plan.code;
-    const PlanBlob *cubin = find_blob(r, PLAN_cubin), *ptx = find_blob(r, PLAN_ptx);
-    CuResult res = CU_NO_BINARY_FOR_GPU;
-    r->form = PLAN_cubin;
-    if (cubin) res = d->driver->module_load(&d->module, code + cubin->offset, 0, NULL, NULL);
-    if (res == CU_OK) return GRAPHC_OK;
-    r->form = PLAN_ptx;
-    if (!ptx) return driver_error(d->driver, res, e, "loading the plan's GPU code");
+    const uint8_t *code = r->owner->plan.code + blob_of(r, blob)->offset;
+    if (d->module[blob]) return CU_OK;
+    return d->driver->module_load(&d->module[blob], code, 0, NULL, NULL);
+}
+
+/* The plan's PTX through the driver's compiler. */
+static graphc_status load_ptx(Resident *r, uint32_t blob, ErrorText e) {
+    CudaDevice *d = r->device;
     char log[384] = "";
     int options[] = {CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_SIZE};
     void *values[] = {log, (void *)(uintptr_t)sizeof log};
-    res = d->driver->module_load(&d->module, code + ptx->offset, 2, options, values);
+    const uint8_t *code = r->owner->plan.code + blob_of(r, blob)->offset;
+    if (d->module[blob]) return GRAPHC_OK;
+    CuResult res = d->driver->module_load(&d->module[blob], code, 2, options, values);
     if (res == CU_OK) return GRAPHC_OK;
     log[sizeof log - 1] = 0;
     if (res == CU_PTX_TOO_NEW)
@@ -69,17 +68,47 @@ static graphc_status load_module(Resident *r, ErrorText e) {
                         plan_str(&r->owner->plan, r->target->name), log);
 }
 
+/* Machine code for this GPU if the plan has it, else its PTX. */
+static graphc_status load_kernel(Resident *r, uint32_t kernel, CuModule *out, ErrorText e) {
+    CudaDevice *d = r->device;
+    uint32_t blob = r->kernels[kernel].cubin;
+    CuResult res = blob ? load_cubin(r, blob - 1) : CU_NO_BINARY_FOR_GPU;
+    if (res == CU_OK) {
+        *out = d->module[blob - 1];
+        return GRAPHC_OK;
+    }
+    for (uint32_t i = 0; i < r->target->nblobs; i++) {
+        if (blob_of(r, i)->form != PLAN_ptx) continue;
+        r->form = PLAN_ptx;
+        GC_TRY(load_ptx(r, i, e));
+        *out = d->module[i];
+        return GRAPHC_OK;
+    }
+    return driver_error(d->driver, res, e, "loading the plan's GPU code");
+}
+
+static CuResult set_attributes(const Driver *v, CuFunction f, const PlanKernel *k) {
+    CuResult res = CU_OK;
+    if (k->shared > SHARED_FREE)
+        res = v->function_set(f, CU_FUNCTION_DYNAMIC_SHARED, (int)k->shared);
+    if (res == CU_OK && k->cluster[0] * k->cluster[1] * k->cluster[2] > CLUSTER_FREE)
+        res = v->function_set(f, CU_FUNCTION_LARGE_CLUSTER, 1);
+    return res;
+}
+
 static graphc_status find_functions(Resident *r, ErrorText e) {
     CudaDevice *d = r->device;
     d->function = calloc((size_t)r->target->nkernels + 1, sizeof *d->function);
-    if (!d->function) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for GPU code");
+    d->module = calloc((size_t)r->target->nblobs + 1, sizeof *d->module);
+    if (!d->function || !d->module)
+        return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for GPU code");
+    r->form = PLAN_cubin;
     for (uint32_t i = 0; i < r->target->nkernels; i++) {
-        const PlanKernel *k = &r->kernels[i];
-        const char *symbol = plan_str(&r->owner->plan, k->symbol);
-        CuResult res = d->driver->module_function(&d->function[i], d->module, symbol);
-        if (res == CU_OK && k->shared > SHARED_FREE)
-            res =
-                d->driver->function_set(d->function[i], CU_FUNCTION_DYNAMIC_SHARED, (int)k->shared);
+        const char *symbol = plan_str(&r->owner->plan, r->kernels[i].symbol);
+        CuModule module = NULL;
+        GC_TRY(load_kernel(r, i, &module, e));
+        CuResult res = d->driver->module_function(&d->function[i], module, symbol);
+        if (res == CU_OK) res = set_attributes(d->driver, d->function[i], &r->kernels[i]);
         if (res) return driver_error(d->driver, res, e, "kernel %s", symbol);
     }
     return GRAPHC_OK;
@@ -119,6 +148,15 @@ static void cuda_free(Resident *r, void *p, uint64_t bytes) {
     leave(d);
 }
 
+static graphc_status cuda_zero(Resident *r, void *p, uint64_t bytes, ErrorText e) {
+    CudaDevice *d = r->device;
+    GC_TRY(enter(d, e));
+    CuResult res = d->driver->memset_async((CuAddress)(uintptr_t)p, 0, bytes, NULL);
+    if (!res) res = d->driver->stream_sync(NULL);
+    leave(d);
+    return cuda_check(d, res, e, "zeroing GPU memory");
+}
+
 static graphc_status cuda_open(Resident *r, const graphc_session_options *o, ErrorText e) {
     const Driver *driver;
     GC_TRY(driver_open(&driver, e));
@@ -128,8 +166,7 @@ static graphc_status cuda_open(Resident *r, const graphc_session_options *o, Err
     d->driver = driver;
     GC_TRY(find_device(d, o->device_id, e));
     GC_TRY(enter(d, e));
-    graphc_status st = r->target->nkernels ? load_module(r, e) : GRAPHC_OK;
-    if (st == GRAPHC_OK) st = find_functions(r, e);
+    graphc_status st = find_functions(r, e);
     leave(d);
     return st == GRAPHC_OK ? cuda_alloc(r, NOWHERE, &r->nowhere, e) : st;
 }
@@ -140,12 +177,14 @@ static void cuda_close(Resident *r) {
     if (d->context) {
         cuda_free(r, r->nowhere, NOWHERE);
         if (d->module && enter(d, (ErrorText){0}) == GRAPHC_OK) {
-            (void)d->driver->module_unload(d->module);
+            for (uint32_t i = 0; i < r->target->nblobs; i++)
+                if (d->module[i]) (void)d->driver->module_unload(d->module[i]);
             leave(d);
         }
         if (!is_lost(d)) (void)d->driver->context_release(d->device);
     }
     free(d->function);
+    free(d->module);
     free(d);
     r->device = NULL;
 }
@@ -181,7 +220,7 @@ static void cuda_lane_close(Lane *l) {
 static size_t most_params(const Resident *r) {
     size_t most = 1;
     for (uint32_t i = 0; i < r->target->nkernels; i++) {
-        size_t n = PLAN_MAX_PARAMS + (size_t)r->kernels[i].ndims;
+        size_t n = PLAN_MAX_PARAMS + 1 + PLAN_MAX_MAPS + (size_t)r->kernels[i].ndims;
         if (n > most) most = n;
     }
     return most;
@@ -233,35 +272,16 @@ static void cuda_lane_set_scratch(Lane *l, void *p, uint64_t scratch) {
 }
 
 static graphc_status cuda_begin(Lane *l, ErrorText e) {
+    l->behind_kernel = false;
     return enter(l->dev, e);
 }
 static void cuda_end(Lane *l) {
     leave(l->dev);
 }
 
-static graphc_status cuda_launch(Lane *l, const Launch *k, ErrorText e) {
-    const PlanKernel *kernel = &l->res->kernels[k->kernel];
-    const char *name = plan_str(&l->res->owner->plan, kernel->name);
-    int64_t g[3];
-    for (int i = 0; i < 3; i++) {
-        g[i] = k->slots[kernel->grid[i]];
-        if (g[i] <= 0) return GRAPHC_OK; /* nothing to do */
-        if (g[i] > (i ? GRID_YZ_MAX : GRID_X_MAX))
-            return error_set(e, GRAPHC_UNSUPPORTED, "kernel %s needs %lld blocks along axis %d",
-                             name, (long long)g[i], i);
-    }
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < k->npointers; i++) l->params[n++] = (void *)(uintptr_t)&k->pointers[i];
-    for (uint32_t i = 0; i < kernel->ndims; i++) l->params[n++] = (void *)(uintptr_t)&k->dims[i];
-    CuResult r =
-        l->dev->driver->launch(l->dev->function[k->kernel], (unsigned)g[0], (unsigned)g[1],
-                               (unsigned)g[2], kernel->block[0], kernel->block[1], kernel->block[2],
-                               kernel->shared, l->stream, l->params, NULL);
-    return r == CU_OK ? GRAPHC_OK : cuda_check(l->dev, r, e, name);
-}
-
 static graphc_status cuda_copy(Lane *l, void *to, const void *from, uint64_t bytes, ErrorText e) {
     if (!bytes) return GRAPHC_OK;
+    l->behind_kernel = false;
     return cuda_check(l->dev,
                       l->dev->driver->copy_async((CuAddress)(uintptr_t)to,
                                                  (CuAddress)(uintptr_t)from, bytes, l->stream),
@@ -273,6 +293,7 @@ static graphc_status cuda_sync(Lane *l, ErrorText e) {
 }
 
 static graphc_status cuda_mark(Lane *l, uint32_t i, ErrorText e) {
+    l->behind_kernel = false;
     return cuda_check(l->dev, l->dev->driver->event_record(l->event[i], l->stream), e, "profiling");
 }
 
@@ -285,10 +306,12 @@ static double cuda_seconds(Lane *l) {
 const DeviceOps device_cuda = {
     .kind = GRAPHC_CUDA,
     .own_memory = true,
+    .align = ALIGN,
     .open = cuda_open,
     .close = cuda_close,
     .alloc = cuda_alloc,
     .free = cuda_free,
+    .zero = cuda_zero,
     .constant = cuda_constant,
     .lane_open = cuda_lane_open,
     .lane_close = cuda_lane_close,
@@ -298,6 +321,7 @@ const DeviceOps device_cuda = {
     .begin = cuda_begin,
     .end = cuda_end,
     .launch = cuda_launch,
+    .encode = cuda_encode,
     .copy = cuda_copy,
     .sync = cuda_sync,
     .run = replay_run,

@@ -14,6 +14,38 @@ typedef struct CuStreamImpl *CuStream;
 typedef struct CuEventImpl *CuEvent;
 typedef struct CuGraphImpl *CuGraph;
 typedef struct CuGraphExecImpl *CuGraphExec;
+typedef struct CuGraphNodeImpl *CuGraphNode;
+
+/* CUlaunchAttribute: a number, and a value of 64 bytes. */
+typedef struct CuLaunchAttribute {
+    int id, pad;
+    union {
+        uint32_t cluster[3];
+        int allowed; /* programmatic stream serialisation */
+        char room[64];
+    } value;
+} CuLaunchAttribute;
+
+/* CUlaunchConfig. */
+typedef struct CuLaunch {
+    uint32_t grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+    CuStream stream;
+    CuLaunchAttribute *attributes;
+    uint32_t nattributes;
+} CuLaunch;
+
+/* CUDA_KERNEL_NODE_PARAMS_v2. */
+typedef struct CuKernelNode {
+    CuFunction function;
+    uint32_t grid[3], block[3], shared;
+    void **params, **extra;
+    void *kernel;
+    CuContext context;
+} CuKernelNode;
+
+_Static_assert(sizeof(CuLaunchAttribute) == 72 && sizeof(CuLaunch) == 56 &&
+                   sizeof(CuKernelNode) == 72,
+               "the driver's layout");
 
 /* Result codes that mean something special here. */
 enum {
@@ -31,11 +63,25 @@ enum {
     CU_COMPUTE_MAJOR = 75,
     CU_COMPUTE_MINOR = 76,
     CU_FUNCTION_DYNAMIC_SHARED = 8,
+    CU_FUNCTION_LARGE_CLUSTER = 14, /* more than 8 blocks */
+    CU_LAUNCH_CLUSTER = 4,
+    CU_LAUNCH_PROGRAMMATIC = 6,
     CU_JIT_ERROR_LOG = 5,
     CU_JIT_ERROR_LOG_SIZE = 6,
     CU_STREAM_NON_BLOCKING = 1,
     CU_CAPTURE_THREAD_LOCAL = 1,
     CU_CAPTURE_NONE = 0
+};
+
+/* Element types of tensor maps (CUtensorMapDataType). */
+enum {
+    CU_MAP_U8 = 0,
+    CU_MAP_U16 = 1,
+    CU_MAP_U32 = 2,
+    CU_MAP_U64 = 4,
+    CU_MAP_F16 = 6,
+    CU_MAP_F32 = 7,
+    CU_MAP_BF16 = 9
 };
 
 typedef struct Driver {
@@ -56,7 +102,7 @@ typedef struct CudaDevice {
     const Driver *driver;
     CuDevice device;
     CuContext context;
-    CuModule module;
+    CuModule *module;     /* per blob of the target; NULL: not loaded */
     CuFunction *function; /* per kernel */
     CuResult lost;        /* the fatal error that ended the context; written with any thread's */
 } CudaDevice;
@@ -66,12 +112,20 @@ struct Lane {
     CudaDevice *dev;
     CuStream stream;
     bool own_stream;
+    bool behind_kernel; /* the last thing on the stream is a kernel of this run */
     CuEvent event[2];
     void **params; /* room for any kernel's */
 };
 
 /* Turns a result into a status and remembers a lost context. */
 graphc_status cuda_check(CudaDevice *d, CuResult r, ErrorText e, const char *what);
+
+/* launch.c: DeviceOps' launch and encode. */
+graphc_status cuda_launch(Lane *l, const Launch *k, ErrorText e);
+graphc_status cuda_encode(Lane *l, const Launch *k, void *maps, ErrorText e);
+/* Makes the node that such a launch was recorded as do this one. */
+graphc_status cuda_update(Lane *l, CuGraphExec exec, CuGraphNode node, const Launch *k,
+                          ErrorText e);
 
 /* Runs a session's steps as one recorded graph where the plan allows it (replay.c). */
 graphc_status replay_run(graphc_session *s);

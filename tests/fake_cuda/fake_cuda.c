@@ -56,9 +56,19 @@ DECLARE(cuEventCreate, (CuEvent * e, unsigned flags))
 DECLARE(cuEventDestroy_v2, (CuEvent e))
 DECLARE(cuEventRecord, (CuEvent e, CuStream s))
 DECLARE(cuEventElapsedTime, (float *ms, CuEvent from, CuEvent to))
-DECLARE(cuLaunchKernel,
-        (CuFunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-         unsigned shared, CuStream s, void **params, void **extra))
+DECLARE(cuMemsetD8Async, (CuAddress p, unsigned char v, size_t bytes, CuStream s))
+DECLARE(cuLaunchKernelEx, (const CuLaunch *launch, CuFunction f, void **params, void **extra))
+DECLARE(cuTensorMapEncodeTiled, (void *map, int type, unsigned rank, void *p, const uint64_t *size,
+                                 const uint64_t *stride, const uint32_t *box, const uint32_t *step,
+                                 int interleave, int swizzle, int promotion, int fill))
+DECLARE(cuTensorMapEncodeIm2col,
+        (void *map, int type, unsigned rank, void *p, const uint64_t *size, const uint64_t *stride,
+         const int32_t *lower, const int32_t *upper, unsigned channels, unsigned pixels,
+         const uint32_t *step, int interleave, int swizzle, int promotion, int fill))
+DECLARE(cuStreamGetCaptureInfo_v3, (CuStream s, int *status, uint64_t *id, CuGraph *graph,
+                                    const CuGraphNode **nodes, const void **edges, size_t *n))
+DECLARE(cuGraphExecKernelNodeSetParams_v2,
+        (CuGraphExec exec, CuGraphNode node, const CuKernelNode *kernel))
 DECLARE(cuStreamIsCapturing, (CuStream s, int *status))
 DECLARE(cuStreamBeginCapture_v2, (CuStream s, int mode))
 DECLARE(cuStreamEndCapture, (CuStream s, CuGraph *graph))
@@ -127,8 +137,8 @@ DONE(cuModuleLoadDataEx, (CuModule * m, const void *image, unsigned n, int *o, v
      (void)image, (void)n, (void)o, (void)v;
      return make(m);)
 DONE(cuModuleUnload, (CuModule m), return unmake(m);)
-DONE(cuModuleGetFunction, (CuFunction * f, CuModule m, const char *name), (void)m, (void)name;
-     *f = NULL;)
+DONE(cuModuleGetFunction, (CuFunction * f, CuModule m, const char *name), (void)m;
+     *f = (CuFunction)(uintptr_t)name;) /* its name, which the plan holds */
 DONE(cuFuncSetAttribute, (CuFunction f, int attribute, int value), (void)f, (void)attribute,
      (void)value;)
 DONE(cuMemGetInfo_v2, (size_t * left, size_t *total), *left = 5000; *total = 9000;)
@@ -149,12 +159,92 @@ DONE(cuEventCreate, (CuEvent * e, unsigned flags), (void)flags; return make(e);)
 DONE(cuEventDestroy_v2, (CuEvent e), return unmake(e);)
 DONE(cuEventRecord, (CuEvent e, CuStream s), (void)e, (void)s;)
 DONE(cuEventElapsedTime, (float *ms, CuEvent from, CuEvent to), (void)from, (void)to; *ms = 1;)
-DONE(cuLaunchKernel,
-     (CuFunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-      unsigned shared, CuStream s, void **params, void **extra),
-     (void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)s,
-     (void)params, (void)extra;)
-DONE(cuStreamIsCapturing, (CuStream s, int *status), (void)s; *status = 0;)
+DONE(cuMemsetD8Async, (CuAddress p, unsigned char v, size_t bytes, CuStream s), (void)s;
+     fake_cuda.memsets++; memset((void *)(uintptr_t)p, v, bytes);)
+
+/* What a kernel is launched with; its parameters while the call lasts. */
+static void keep_launch(CuFunction f, const uint32_t *grid, uint32_t shared, void **params) {
+    fake_cuda.launch = (FakeLaunch){.name = (const char *)(uintptr_t)f,
+                                    .grid = {grid[0], grid[1], grid[2]},
+                                    .shared = shared,
+                                    .params = params};
+}
+
+CuResult cuLaunchKernelEx(const CuLaunch *c, CuFunction f, void **params, void **extra) {
+    ENTER();
+    (void)extra;
+    FakeLaunch *l = &fake_cuda.launch;
+    keep_launch(f, &c->grid_x, c->shared, params);
+    for (uint32_t i = 0; i < c->nattributes; i++) {
+        const CuLaunchAttribute *a = &c->attributes[i];
+        if (a->id == CU_LAUNCH_CLUSTER) memcpy(l->cluster, a->value.cluster, sizeof l->cluster);
+        if (a->id == CU_LAUNCH_PROGRAMMATIC) l->dependent = a->value.allowed;
+    }
+    fake_cuda.launches++;
+    if (fake_cuda.on_launch) fake_cuda.on_launch(l);
+    return CU_OK;
+}
+
+static void keep_map(int type, unsigned rank, void *p, const uint64_t *size, const uint64_t *stride,
+                     const uint32_t *step, int swizzle, int promotion) {
+    FakeMap *m = &fake_cuda.map;
+    *m = (FakeMap){.type = type, .rank = rank, .p = p, .swizzle = swizzle, .promotion = promotion};
+    memcpy(m->size, size, rank * sizeof *size);
+    memcpy(m->stride, stride, (rank - 1) * sizeof *stride);
+    memcpy(m->step, step, rank * sizeof *step);
+    fake_cuda.encoded++;
+}
+
+CuResult cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *p, const uint64_t *size,
+                                const uint64_t *stride, const uint32_t *box, const uint32_t *step,
+                                int interleave, int swizzle, int promotion, int fill) {
+    ENTER();
+    if ((uintptr_t)map % 64 || (uintptr_t)p % 16 || interleave || fill) return 1;
+    keep_map(type, rank, p, size, stride, step, swizzle, promotion);
+    memcpy(fake_cuda.map.box, box, rank * sizeof *box);
+    memset(map, 0, PLAN_MAP_BYTES);
+    memcpy(map, &p, sizeof p);
+    return CU_OK;
+}
+
+CuResult cuTensorMapEncodeIm2col(void *map, int type, unsigned rank, void *p, const uint64_t *size,
+                                 const uint64_t *stride, const int32_t *lower, const int32_t *upper,
+                                 unsigned channels, unsigned pixels, const uint32_t *step,
+                                 int interleave, int swizzle, int promotion, int fill) {
+    ENTER();
+    if ((uintptr_t)map % 64 || (uintptr_t)p % 16 || interleave || fill) return 1;
+    keep_map(type, rank, p, size, stride, step, swizzle, promotion);
+    memcpy(fake_cuda.map.lower, lower, (rank - 2) * sizeof *lower);
+    memcpy(fake_cuda.map.upper, upper, (rank - 2) * sizeof *upper);
+    fake_cuda.map.channels = channels;
+    fake_cuda.map.pixels = pixels;
+    memset(map, 0, PLAN_MAP_BYTES);
+    return CU_OK;
+}
+
+CuResult cuStreamGetCaptureInfo_v3(CuStream s, int *status, uint64_t *id, CuGraph *graph,
+                                   const CuGraphNode **nodes, const void **edges, size_t *n) {
+    static CuGraphNode node;
+    ENTER();
+    (void)s, (void)id, (void)graph;
+    node = (CuGraphNode)(uintptr_t)fake_cuda.launches; /* nodes are numbered as they come */
+    *status = 1;
+    *nodes = &node;
+    *edges = NULL;
+    *n = 1;
+    return CU_OK;
+}
+
+CuResult cuGraphExecKernelNodeSetParams_v2(CuGraphExec exec, CuGraphNode node,
+                                           const CuKernelNode *k) {
+    ENTER();
+    (void)exec, (void)node;
+    keep_launch(k->function, k->grid, k->shared, k->params);
+    fake_cuda.updates++;
+    if (fake_cuda.on_launch) fake_cuda.on_launch(&fake_cuda.launch);
+    return CU_OK;
+}
+DONE(cuStreamIsCapturing, (CuStream s, int *status), (void)s; *status = fake_cuda.capturing;)
 DONE(cuStreamBeginCapture_v2, (CuStream s, int mode), (void)s, (void)mode;)
 DONE(cuStreamEndCapture, (CuStream s, CuGraph *graph), (void)s; return make(graph);)
 #ifndef FAKE_CUDA_OLD
@@ -162,7 +252,7 @@ DONE(cuGraphInstantiateWithFlags, (CuGraphExec * exec, CuGraph graph, unsigned l
      (void)graph, (void)flags;
      return make(exec);)
 #endif
-DONE(cuGraphLaunch, (CuGraphExec exec, CuStream s), (void)exec, (void)s;)
+DONE(cuGraphLaunch, (CuGraphExec exec, CuStream s), (void)exec, (void)s; fake_cuda.replays++;)
 DONE(cuGraphExecDestroy, (CuGraphExec exec), return unmake(exec);)
 DONE(cuGraphDestroy, (CuGraph graph), return unmake(graph);)
 

@@ -9,6 +9,7 @@
 #include "codegen/plan/plan_build.h"
 #include "graph/build/build.h"
 #include "runtime/abi.h"
+#include <string.h>
 
 #if defined(__clang__)
 #define PLAIN_CODE optnone
@@ -149,8 +150,11 @@ static void sample_step(Schedule *s, CodeResult *code, Arena *a, Kernel *k, cons
     vec_push(a, &s->steps, st);
 }
 
-/* gpu: for both targets. positions: with the output of run-time size. */
-static inline Sample sample_make(bool gpu, bool positions) {
+/* What a test changes in the GPU's kernels, one per step; `batch` is the symbol's expression. */
+typedef void SampleEdit(CodeKernel *kernels, ExprPool *p, Expr batch, Arena *a);
+
+/* gpu: for both targets. positions: with the output of run-time size. edit: may be NULL. */
+static inline Sample sample_make_edited(bool gpu, bool positions, SampleEdit *edit) {
     Sample out = {.arena = arena_create()};
     Arena *a = out.arena;
     ExprPool *p = expr_pool_create(a);
@@ -207,12 +211,63 @@ static inline Sample sample_make(bool gpu, bool positions) {
     CodeResult gpu_code = code;
     CodeBlob ptx = {.form = CODE_ptx, .data = sample_ptx, .size = sizeof sample_ptx};
     gpu_code.blobs = &ptx;
+    gpu_code.kernels = arena_copy(a, code.kernels, 8 * sizeof *code.kernels);
+    if (edit) edit(gpu_code.kernels, p, eb, a);
     PlanTargetInput targets[] = {{target_for(PLAN_cpu), s, &code},
                                  {target_for(PLAN_cuda), s, &gpu_code}};
     PlanBuildOptions options = {0};
     if (plan_build(g, targets, gpu ? 2 : 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK)
         out.bytes = NULL;
     return out;
+}
+
+static inline Sample sample_make(bool gpu, bool positions) {
+    return sample_make_edited(gpu, positions, NULL);
+}
+
+/* All launch facts that a plan can hold. Step 1: a cluster, counters that stay zero, a tiled map of
+ * x. Step 2: for 32 rows and more the variant "sample_wide", with an im2col map. Step 3: dependent,
+ * with scratch zeroed for it. The kernels themselves know of none of it: for a driver that does not
+ * run them. */
+static inline void sample_launch_facts(CodeKernel *k, ExprPool *p, Expr batch, Arena *a) {
+    static const uint32_t cluster[3] = {2, 1, 1};
+    CodeMap *maps = ARENA_ARRAY(a, CodeMap, 2);
+    Expr four = expr_const(p, 4), pitch = expr_const(p, 16);
+    maps[0] = (CodeMap){.dtype = DT_f32,
+                        .rank = 2,
+                        .size = {four, batch},
+                        .stride = {pitch},
+                        .box = {4, 8},
+                        .swizzle = 32,
+                        .promotion = 128};
+    maps[1] = (CodeMap){.dtype = DT_f32,
+                        .im2col = true,
+                        .rank = 4,
+                        .size = {four, batch, batch, batch},
+                        .stride = {pitch, pitch, pitch},
+                        .step = {1, 2, 2, 1},
+                        .lower = {-1, -1},
+                        .upper = {-1, -2},
+                        .channels = 4,
+                        .pixels = 64};
+    memcpy(k[1].cluster, cluster, sizeof cluster);
+    k[1].dependent = true;
+    k[1].zero_bytes = expr_const(p, 100);
+    k[1].zero_kept = true;
+    k[1].shared_bytes = 100000;
+    k[1].nmaps = 1;
+    k[1].maps = &maps[0];
+    CodeKernel *wide = ARENA_NEW(a, CodeKernel);
+    *wide = k[2];
+    wide->symbol = "sample_wide";
+    wide->nmaps = 1;
+    wide->maps = &maps[1];
+    k[2].nvariants = 1;
+    k[2].variants = wide;
+    k[2].choice = expr_select(p, expr_lt(p, batch, expr_const(p, 32)), expr_const(p, 0),
+                              expr_const(p, 7)); /* past the end: the last */
+    k[3].dependent = true;
+    k[3].zero_bytes = expr_const(p, 64);
 }
 
 #endif

@@ -35,8 +35,14 @@ static const Fault faults[] = {
     {"cuStreamCreate", 0, 2, GRAPHC_NO_MEMORY, GRAPHC_OK, "CUDA stream"},
     {"cuEventCreate", 0, 2, GRAPHC_NO_MEMORY, GRAPHC_OK, "CUDA stream"},
     {"cuEventCreate", 1, 2, GRAPHC_NO_MEMORY, GRAPHC_OK, "CUDA stream"},
-    {"cuLaunchKernel", 4, 701, GRAPHC_OK, GRAPHC_RUNTIME, "(701)"},
-    {"cuLaunchKernel", 4, 719, GRAPHC_OK, GRAPHC_RUNTIME, "(719)"},
+    {"cuLaunchKernelEx", 4, 701, GRAPHC_OK, GRAPHC_RUNTIME, "(701)"},
+    {"cuLaunchKernelEx", 4, 719, GRAPHC_OK, GRAPHC_RUNTIME, "(719)"},
+    {"cuFuncSetAttribute", 0, 1, GRAPHC_RUNTIME, GRAPHC_OK, "kernel sample_relu"},
+    {"cuTensorMapEncodeTiled", 0, 1, GRAPHC_OK, GRAPHC_RUNTIME,
+     "a tensor map of kernel poi_1_add_relu, parameter 0"},
+    {"cuMemsetD8Async", 0, 1, GRAPHC_OK, GRAPHC_RUNTIME, "zeroing GPU memory"},
+    {"cuMemsetD8Async", 1, 1, GRAPHC_OK, GRAPHC_RUNTIME, "zeroing a kernel's scratch"},
+    {"cuStreamGetCaptureInfo_v3", 1, 1, GRAPHC_OK, GRAPHC_RUNTIME, "recording a run"},
     {"cuMemcpyAsync", 0, 1, GRAPHC_OK, GRAPHC_RUNTIME, "copying"},
     {"cuStreamSynchronize", 9, 700, GRAPHC_OK, GRAPHC_RUNTIME, "(700)"},
     {"cuStreamBeginCapture_v2", 0, 900, GRAPHC_OK, GRAPHC_RUNTIME, "recording a run"},
@@ -109,7 +115,7 @@ static void apart(void (*fn)(graphc_plan *p, const Fault *f), const Fault *f) {
         test_failures = 0;
         char why[256];
         graphc_plan *p = NULL;
-        Sample s = sample_make(true, false);
+        Sample s = sample_make_edited(true, false, sample_launch_facts);
         if (CHECK(s.bytes &&
                   graphc_plan_load_memory(s.bytes, s.size, NULL, &p, why, sizeof why) == GRAPHC_OK))
             fn(p, f);

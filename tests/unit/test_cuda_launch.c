@@ -1,0 +1,193 @@
+/* What kernels are launched with, seen from a driver that does not run them: the order of their
+ * parameters, tensor maps, clusters, dependence, zeroed memory, variants; how recorded runs are
+ * changed; what a caller's own recording and misaligned tensors lead to. */
+#include "plan_sample.h"
+#include "runtime/graphc.h"
+#include "test.h"
+#include "tests/fake_cuda/fake_cuda.h"
+#include <dlfcn.h>
+#include <unistd.h>
+
+#define MAX_SEEN 64
+
+typedef struct Seen {
+    FakeLaunch launch;
+    uint64_t param[8]; /* by value: pointers, then dims; of a map its first 8 bytes */
+} Seen;
+
+static Seen seen[MAX_SEEN];
+static int nseen;
+static FakeCuda *cuda;
+
+static void on_launch(const FakeLaunch *l) {
+    if (nseen == MAX_SEEN) return;
+    Seen *s = &seen[nseen++];
+    s->launch = *l;
+    for (int i = 0; i < 4; i++) memcpy(&s->param[i], l->params[i], 8);
+}
+
+static void open_fake(void) {
+    char path[512];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
+    path[n < 0 ? 0 : n] = 0;
+    char *slash = strrchr(path, '/');
+    snprintf(slash ? slash : path, 64, "/cuda_fake/libcuda.so.1");
+    void *lib = dlopen(path, RTLD_NOW);
+    cuda = lib ? dlsym(lib, FAKE_CUDA_STATE) : NULL;
+    if (!CHECK(cuda)) exit(1);
+    cuda->on_launch = on_launch;
+}
+
+static graphc_session *session(const graphc_plan *p, void *stream) {
+    char why[512] = "";
+    graphc_session *s = NULL;
+    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+    o.device = GRAPHC_CUDA;
+    o.cuda_stream = stream;
+    if (!CHECK(graphc_session_create(p, &o, &s, why, sizeof why) == GRAPHC_OK))
+        fprintf(stderr, "    %s\n", why);
+    return s;
+}
+
+static _Alignas(64) float x[4 * 1024 + 16], y[4 * 1024 + 16];
+
+/* One run with tensors on the device, `shift` floats into x and y. */
+static bool run(graphc_session *s, int64_t rows, int shift) {
+    graphc_tensor tx = {.data = x + shift,
+                        .device = GRAPHC_CUDA,
+                        .dtype = {2, 32, 1},
+                        .rank = 2,
+                        .shape = {rows, 4}};
+    graphc_tensor ty = tx;
+    ty.data = y + shift;
+    nseen = 0;
+    bool ok = graphc_bind_input(s, 0, &tx) == GRAPHC_OK &&
+              graphc_bind_output(s, 0, &ty) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK;
+    if (!CHECK(ok)) fprintf(stderr, "    %s\n", graphc_session_error(s));
+    return ok;
+}
+
+static void check_first_run(graphc_session *s) {
+    int memsets = cuda->memsets;
+    if (!run(s, 3, 0) || !CHECK(nseen == 3)) return;
+    const Seen *a = &seen[0], *b = &seen[1], *c = &seen[2];
+    CHECK(strcmp(a->launch.name, "sample_relu") == 0 && a->launch.grid[0] == 3);
+    CHECK(a->launch.cluster[0] == 2 && a->launch.cluster[1] == 1 && a->launch.shared == 100000);
+    CHECK(!a->launch.dependent); /* nothing of this run is in front of it */
+    CHECK(a->param[0] == (uintptr_t)x);
+    CHECK(a->param[3] && c->param[2] && a->param[3] != c->param[2]); /* zeroed memory behind three buffers */
+    CHECK(strcmp(b->launch.name, "sample_relu") == 0 && !b->launch.cluster[0]);
+    CHECK(b->param[2] == (uintptr_t)y);
+    CHECK(!c->launch.dependent); /* scratch was zeroed in between */
+    CHECK_EQ_I(cuda->memsets - memsets, 2);
+    CHECK_EQ_I(cuda->encoded, 1);
+    const FakeMap *m = &cuda->map;
+    CHECK(m->type == 7 && m->rank == 2 && m->p == x && m->size[0] == 4 && m->size[1] == 3);
+    CHECK(m->stride[0] == 16 && m->box[0] == 4 && m->box[1] == 8 && m->step[0] == 1);
+    CHECK(m->swizzle == 1 && m->promotion == 2);
+}
+
+/* Sizes that differ in every run: recorded once, then changed where they differ. */
+static void check_growing(graphc_session *s) {
+    int replays = cuda->replays, launches = cuda->launches, updates = cuda->updates;
+    if (!run(s, 4, 0)) return;
+    CHECK(cuda->replays == replays + 1 && cuda->launches == launches + 3);
+    CHECK(run(s, 4, 0) && nseen == 0 && cuda->replays == replays + 2);
+    graphc_tensor tx = {
+        .data = x + 16, .device = GRAPHC_CUDA, .dtype = {2, 32, 1}, .rank = 2, .shape = {4, 4}};
+    nseen = 0;
+    CHECK(graphc_bind_input(s, 0, &tx) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK);
+    CHECK(cuda->launches == launches + 3 && cuda->updates == updates + 2); /* those that read x */
+    CHECK(nseen == 2 && seen[0].param[0] == (uintptr_t)(x + 16));
+    CHECK(cuda->map.p == x + 16);
+    for (int i = 0; i < 20; i++) { /* back and forth: both are recorded and stay so */
+        updates = cuda->updates;
+        launches = cuda->launches;
+        CHECK(run(s, 4, 0));
+        CHECK(graphc_bind_input(s, 0, &tx) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK);
+    }
+    CHECK(cuda->updates == updates && cuda->launches == launches);
+}
+
+static void check_variant(graphc_session *s) {
+    int encoded = cuda->encoded;
+    if (!run(s, 64, 0)) return;
+    CHECK_EQ_I(cuda->encoded - encoded, 2);
+    CHECK(nseen == 3 && strcmp(seen[1].launch.name, "sample_wide") == 0);
+    const FakeMap *m = &cuda->map;
+    CHECK(m->rank == 4 && m->channels == 4 && m->pixels == 64 && m->lower[0] == -1);
+    CHECK(m->upper[1] == -2 && m->step[1] == 2 && m->size[3] == 64 && m->swizzle == 0);
+    CHECK(run(s, 31, 0) && nseen && strcmp(seen[1].launch.name, "sample_relu") == 0);
+}
+
+/* No rows: kernels without blocks are left out, and their maps are not made. */
+static void check_empty(graphc_session *s) {
+    int encoded = cuda->encoded;
+    CHECK(run(s, 0, 0) && nseen == 1 && cuda->encoded == encoded);
+}
+
+static void check_misaligned(graphc_session *s) {
+    for (int i = 0; i < 4; i++) y[1 + i] = 7;
+    if (!run(s, 5, 1)) return;
+    CHECK(seen[0].param[0] % 16 == 0 && seen[0].param[0] != (uintptr_t)(x + 1));
+    CHECK(seen[1].param[2] % 16 == 0 && seen[1].param[2] != (uintptr_t)(y + 1));
+    CHECK(memcmp((void *)(uintptr_t)seen[0].param[0], x + 1, 5 * 16) == 0);
+    CHECK(y[1] != 7); /* copied to where it belongs */
+}
+
+/* On a stream that its caller records, launches go into that recording. */
+static void check_captured(const graphc_plan *p) {
+    int stream;
+    graphc_session *s = session(p, &stream);
+    if (!s) return;
+    for (int i = 0; i < 3; i++) CHECK(run(s, 4, 0));
+    int replays = cuda->replays;
+    cuda->capturing = 1;
+    for (int i = 0; i < 3; i++) CHECK(run(s, 4, 0) && nseen == 3);
+    CHECK_EQ_I(cuda->replays, replays);
+    cuda->capturing = 0;
+    CHECK(run(s, 4, 0) && cuda->replays == replays + 1);
+    graphc_session_destroy(s);
+}
+
+/* What the driver does not change in place is an error of that run; the next one records anew. */
+static void check_failed_change(graphc_session *s) {
+    CHECK(run(s, 6, 0));
+    cuda->fail = "cuGraphExecKernelNodeSetParams_v2";
+    cuda->skip = 1;
+    cuda->result = 1;
+    graphc_tensor tx = {
+        .data = x, .device = GRAPHC_CUDA, .dtype = {2, 32, 1}, .rank = 2, .shape = {7, 4}};
+    graphc_tensor ty = tx;
+    ty.data = y;
+    CHECK(graphc_bind_input(s, 0, &tx) == GRAPHC_OK && graphc_bind_output(s, 0, &ty) == GRAPHC_OK);
+    CHECK(graphc_run(s) == GRAPHC_RUNTIME);
+    CHECK(strstr(graphc_session_error(s), "changing a recorded run"));
+    cuda->fail = NULL;
+    CHECK(run(s, 7, 0));
+}
+
+TEST_MAIN {
+    open_fake();
+    for (int i = 0; i < 4 * 1024; i++) x[i] = (float)i;
+    char why[512] = "";
+    graphc_plan *p = NULL;
+    Sample sample = sample_make_edited(true, false, sample_launch_facts);
+    if (!CHECK(sample.bytes && graphc_plan_load_memory(sample.bytes, sample.size, NULL, &p, why,
+                                                       sizeof why) == GRAPHC_OK))
+        exit(1);
+    graphc_session *s = session(p, NULL);
+    if (s) {
+        check_first_run(s);
+        check_growing(s);
+        check_variant(s);
+        check_empty(s);
+        check_misaligned(s);
+        check_failed_change(s);
+    }
+    graphc_session_destroy(s);
+    check_captured(p);
+    CHECK_EQ_I(cuda->live, 0);
+    graphc_plan_destroy(p);
+    arena_destroy(sample.arena);
+}
