@@ -370,6 +370,7 @@ static graphc_status encode_maps(graphc_session *s) {
 
 graphc_status bind_memory(graphc_session *s) {
     if (!s->pointers_changed) return GRAPHC_OK;
+    s->inputs_there = false;
     uint8_t *workspace = NULL;
     GC_TRY(reserve_workspace(s, &workspace));
     GC_TRY(place_io(s));

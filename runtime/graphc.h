@@ -77,7 +77,8 @@ typedef struct graphc_dtype {
 typedef enum graphc_device_kind { GRAPHC_CPU = 1, GRAPHC_CUDA = 2 } graphc_device_kind; /* DLPack */
 
 /* A dense row-major tensor: of a DLTensor with strides NULL, data is its data + byte_offset.
- * `device` says where `data` lies; host memory may be bound to a CUDA session and is copied then.
+ * `device` says where `data` lies; host memory may be bound to a CUDA session and is copied then,
+ * and so is device memory that does not start at a multiple of 16 bytes.
  * `data` is aligned to its elements; NULL is allowed where there is no element. Sub-byte and float8
  * types hold one element per byte, bool is one byte of 0 or 1. */
 typedef struct graphc_tensor {
@@ -211,6 +212,14 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_workspace(graphc_session *s
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_run(graphc_session *s);
 /* Waits for what runs have queued; nothing to wait for on the CPU. GRAPHC_RUNTIME: the device. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_sync(graphc_session *s);
+/* Runs n times in a row, n > 0, and waits; *seconds is what the device took from the start of the
+ * first to the end of the last. Not while profiling. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_run_timed(graphc_session *s, uint32_t n,
+                                                          double *seconds);
+/* Held inputs: what runs copy to the device (host memory, and device memory that does not start at a
+ * multiple of 16 bytes) is copied by the first run after inputs are bound, and taken as it was then
+ * by the others. Off in a new session; nothing changes where tensors are used in place. */
+GRAPHC_API void graphc_hold_inputs(graphc_session *s, bool on);
 /* Output i of the last run, with its actual shape: the caller's memory if bound, else memory of the
  * session's device (on CUDA in stream order), valid until the next run or destruction. GRAPHC_USAGE
  * unless the last run succeeded. */

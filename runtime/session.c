@@ -185,6 +185,7 @@ graphc_status graphc_bind_input(graphc_session *s, uint32_t i, const graphc_tens
     if (old->data != t->data || old->device != t->device) s->pointers_changed = true;
     *old = *t;
     s->input_bound[i] = 1;
+    s->inputs_there = false;
     return GRAPHC_OK;
 }
 
@@ -221,6 +222,7 @@ graphc_status graphc_bind_workspace(graphc_session *s, void *p, size_t bytes) {
 }
 
 static graphc_status copy_inputs(graphc_session *s) {
+    if (s->hold_inputs && s->inputs_there) return GRAPHC_OK;
     for (uint64_t i = 0; i < s->plan->ninputs; i++) {
         const graphc_tensor *t = &s->inputs[i];
         uint64_t bytes = 0;
@@ -230,6 +232,7 @@ static graphc_status copy_inputs(graphc_session *s) {
             GC_TRY(
                 s->res->ops->copy(s->lane, s->input_copy[i].p, t->data, bytes, session_error(s)));
     }
+    s->inputs_there = true;
     return GRAPHC_OK;
 }
 
@@ -289,6 +292,31 @@ graphc_status graphc_run(graphc_session *s) {
     s->res->ops->end(s->lane);
     s->ran = st == GRAPHC_OK;
     return st;
+}
+
+static graphc_status mark(graphc_session *s, uint32_t i) {
+    ErrorText e = session_error(s);
+    GC_TRY(s->res->ops->begin(s->lane, e));
+    graphc_status st = s->res->ops->mark(s->lane, i, e);
+    if (i && st == GRAPHC_OK) st = s->res->ops->sync(s->lane, e);
+    s->res->ops->end(s->lane);
+    return st;
+}
+
+graphc_status graphc_run_timed(graphc_session *s, uint32_t n, double *seconds) {
+    s->error[0] = 0;
+    if (!n || !seconds || s->profiling)
+        return error_set(session_error(s), GRAPHC_USAGE,
+                         "timed runs need a number, a place for the time and profiling off");
+    GC_TRY(mark(s, 0));
+    for (uint32_t i = 0; i < n; i++) GC_TRY(graphc_run(s));
+    GC_TRY(mark(s, 1));
+    *seconds = s->res->ops->seconds(s->lane);
+    return GRAPHC_OK;
+}
+
+void graphc_hold_inputs(graphc_session *s, bool on) {
+    s->hold_inputs = on;
 }
 
 graphc_status graphc_sync(graphc_session *s) {

@@ -132,6 +132,7 @@ struct graphc_session {
     int64_t *symbols, *slots;
     PlanWide *wide; /* of the slots */
     uint8_t *ready; /* per symbol, then per slot: has a value; used for checks on run-time sizes */
+    bool hold_inputs, inputs_there; /* copies are kept; they are made */
     bool shapes_changed, pointers_changed, has_elem, ran;
 
     MemoryPlan *memory;

@@ -24,9 +24,22 @@ endforeach()
 target_compile_definitions(cuda_old PRIVATE FAKE_CUDA_OLD)
 
 # A GPU against the CPU on one plan with both targets: needs no LLVM, so it can be taken elsewhere.
-add_executable(plan_compare tests/gpu/plan_compare.c)
-target_link_libraries(plan_compare PRIVATE gc_flags gc_runtime gc_base Threads::Threads
-  ${CMAKE_DL_LIBS} m)
+# launch_check does the same for launch_plan's plan, which holds every fact that a launch can have.
+foreach(tool plan_compare launch_check)
+  add_executable(${tool} tests/gpu/${tool}.c)
+  target_link_libraries(${tool} PRIVATE gc_flags gc_runtime gc_base Threads::Threads
+    ${CMAKE_DL_LIBS} m)
+endforeach()
+add_executable(launch_plan tests/gpu/launch_plan.c)
+target_link_libraries(launch_plan PRIVATE gc_flags gc_driver ${compiler_layers} gc_runtime gc_base
+  llvm onnx_schema Threads::Threads ${CMAKE_DL_LIBS} m)
+set_target_properties(launch_plan launch_check PROPERTIES
+  RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+add_test(NAME gpu/launch_plan COMMAND launch_plan ${CMAKE_BINARY_DIR}/tests/launch.plan)
+add_test(NAME gpu/launch_check COMMAND launch_check ${CMAKE_BINARY_DIR}/tests/launch.plan)
+set_tests_properties(gpu/launch_plan gpu/launch_check PROPERTIES LABELS gpu SKIP_RETURN_CODE 77)
+set_tests_properties(gpu/launch_plan PROPERTIES FIXTURES_SETUP launch_plan)
+set_tests_properties(gpu/launch_check PROPERTIES FIXTURES_REQUIRED launch_plan)
 
 # Programs that scripts below run.
 foreach(source fuzz/mutate conformance/suite_eval)

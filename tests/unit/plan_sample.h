@@ -150,8 +150,8 @@ static void sample_step(Schedule *s, CodeResult *code, Arena *a, Kernel *k, cons
     vec_push(a, &s->steps, st);
 }
 
-/* What a test changes in the GPU's kernels, one per step; `batch` is the symbol's expression. */
-typedef void SampleEdit(CodeKernel *kernels, ExprPool *p, Expr batch, Arena *a);
+/* What a test changes in the GPU's code, a kernel per step; `batch` is the symbol's expression. */
+typedef void SampleEdit(CodeResult *gpu, ExprPool *p, Expr batch, Arena *a);
 
 /* gpu: for both targets. positions: with the output of run-time size. edit: may be NULL. */
 static inline Sample sample_make_edited(bool gpu, bool positions, SampleEdit *edit) {
@@ -212,7 +212,7 @@ static inline Sample sample_make_edited(bool gpu, bool positions, SampleEdit *ed
     CodeBlob ptx = {.form = CODE_ptx, .data = sample_ptx, .size = sizeof sample_ptx};
     gpu_code.blobs = &ptx;
     gpu_code.kernels = arena_copy(a, code.kernels, 8 * sizeof *code.kernels);
-    if (edit) edit(gpu_code.kernels, p, eb, a);
+    if (edit) edit(&gpu_code, p, eb, a);
     PlanTargetInput targets[] = {{target_for(PLAN_cpu), s, &code},
                                  {target_for(PLAN_cuda), s, &gpu_code}};
     PlanBuildOptions options = {0};
@@ -229,7 +229,8 @@ static inline Sample sample_make(bool gpu, bool positions) {
  * x. Step 2: for 32 rows and more the variant "sample_wide", with an im2col map. Step 3: dependent,
  * with scratch zeroed for it. The kernels themselves know of none of it: for a driver that does not
  * run them. */
-static inline void sample_launch_facts(CodeKernel *k, ExprPool *p, Expr batch, Arena *a) {
+static inline void sample_launch_facts(CodeResult *gpu, ExprPool *p, Expr batch, Arena *a) {
+    CodeKernel *k = gpu->kernels;
     static const uint32_t cluster[3] = {2, 1, 1};
     CodeMap *maps = ARENA_ARRAY(a, CodeMap, 2);
     Expr four = expr_const(p, 4), pitch = expr_const(p, 16);

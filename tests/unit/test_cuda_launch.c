@@ -75,7 +75,8 @@ static void check_first_run(graphc_session *s) {
     CHECK(a->launch.cluster[0] == 2 && a->launch.cluster[1] == 1 && a->launch.shared == 100000);
     CHECK(!a->launch.dependent); /* nothing of this run is in front of it */
     CHECK(a->param[0] == (uintptr_t)x);
-    CHECK(a->param[3] && c->param[2] && a->param[3] != c->param[2]); /* zeroed memory behind three buffers */
+    CHECK(a->param[3] && c->param[2] &&
+          a->param[3] != c->param[2]); /* zeroed memory behind three buffers */
     CHECK(strcmp(b->launch.name, "sample_relu") == 0 && !b->launch.cluster[0]);
     CHECK(b->param[2] == (uintptr_t)y);
     CHECK(!c->launch.dependent); /* scratch was zeroed in between */
@@ -135,6 +136,27 @@ static void check_misaligned(graphc_session *s) {
     CHECK(y[1] != 7); /* copied to where it belongs */
 }
 
+/* Held inputs are copied once after they are bound; a time is the device's. */
+static void check_held(graphc_session *s) {
+    static float host[8 * 4];
+    double seconds = 0;
+    graphc_tensor t = {
+        .data = host, .device = GRAPHC_CPU, .dtype = {2, 32, 1}, .rank = 2, .shape = {8, 4}};
+    host[0] = 1;
+    nseen = 0;
+    graphc_hold_inputs(s, true);
+    CHECK(graphc_bind_output(s, 0, NULL) == GRAPHC_OK && graphc_bind_input(s, 0, &t) == GRAPHC_OK);
+    CHECK(graphc_run(s) == GRAPHC_OK && nseen > 0);
+    const float *there = (const float *)(uintptr_t)seen[0].param[0];
+    host[0] = 2;
+    CHECK(graphc_run_timed(s, 3, &seconds) == GRAPHC_OK && seconds > 0 && there[0] == 1);
+    CHECK(graphc_bind_input(s, 0, &t) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK && there[0] == 2);
+    host[0] = 3;
+    graphc_hold_inputs(s, false);
+    CHECK(graphc_run(s) == GRAPHC_OK && there[0] == 3);
+    CHECK(graphc_run_timed(s, 0, &seconds) == GRAPHC_USAGE);
+}
+
 /* On a stream that its caller records, launches go into that recording. */
 static void check_captured(const graphc_plan *p) {
     int stream;
@@ -184,6 +206,7 @@ TEST_MAIN {
         check_empty(s);
         check_misaligned(s);
         check_failed_change(s);
+        check_held(s);
     }
     graphc_session_destroy(s);
     check_captured(p);

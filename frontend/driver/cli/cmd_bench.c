@@ -3,30 +3,24 @@
 #include "frontend/driver/cli/json.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define WARMUP_SECONDS 0.2
 #define TIMED_SECONDS  1.0
 #define MIN_RUNS       5
 #define MAX_RUNS       100000
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+#define GROUP_SECONDS  5e-3 /* runs timed together on a device of its own */
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* From the call to the end of its work. */
-static graphc_status timed_run(CliSession *s, double *out) {
-    double start = now();
-    graphc_status st = graphc_run(s->session);
-    if (st == GRAPHC_OK) st = graphc_sync(s->session);
-    *out = now() - start;
+/* Seconds of one of n runs in a row. */
+static graphc_status timed_runs(CliSession *s, uint32_t n, double *out) {
+    graphc_status st = graphc_run_timed(s->session, n, out);
+    *out /= n;
     return st == GRAPHC_OK ? GRAPHC_OK : cli_session_failed(s, st);
 }
 
@@ -34,39 +28,94 @@ typedef struct Times {
     double *v;
     uint32_t n;
     double median, min, p99;
+    uint32_t in_row;                   /* runs that are timed together */
+    bool apart;                        /* copies are not part of the times, but these: */
+    double copies, to_device, to_host; /* seconds and bytes */
 } Times;
+
+/* How many runs in a row a time is of: on a device of its own, enough that starting them does not
+ * count. */
+static uint32_t group_size(const Times *t, double one) {
+    if (!t->apart || one >= GROUP_SECONDS) return 1;
+    double n = GROUP_SECONDS / (one > 1e-7 ? one : 1e-7);
+    return n < 1000 ? (uint32_t)n + 1 : 1000;
+}
 
 static graphc_status measure(CliSession *s, Times *t) {
     Cli *c = s->cli;
-    double first, used = 0;
-    GC_TRY(timed_run(s, &first));
-    for (double spent = 0, one; spent < WARMUP_SECONDS; spent += one) GC_TRY(timed_run(s, &one));
+    double first, one, used = 0;
+    GC_TRY(timed_runs(s, 1, &first));
+    for (double spent = 0; spent < WARMUP_SECONDS; spent += one) GC_TRY(timed_runs(s, 1, &one));
+    t->in_row = group_size(t, one);
     VEC(double) v = {0};
     while (c->runs ? v.n < c->runs : v.n < MIN_RUNS || (used < TIMED_SECONDS && v.n < MAX_RUNS)) {
-        double one;
-        GC_TRY(timed_run(s, &one));
-        used += one;
+        GC_TRY(timed_runs(s, t->in_row, &one));
+        used += one * t->in_row;
         vec_push(c->arena, &v, one);
     }
     qsort(v.v, v.n, sizeof *v.v, by_value);
-    *t = (Times){.v = v.v,
-                 .n = v.n,
-                 .median = v.v[v.n / 2],
-                 .min = v.v[0],
-                 .p99 = v.v[(uint64_t)v.n * 99 / 100]};
+    t->v = v.v;
+    t->n = v.n;
+    t->median = v.v[v.n / 2];
+    t->min = v.v[0];
+    t->p99 = v.v[(uint64_t)v.n * 99 / 100];
+    return GRAPHC_OK;
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* A run from inputs in host memory to outputs in host memory. */
+static graphc_status round_trip(CliSession *s, Times *t, double *out) {
+    double start = now();
+    graphc_status st = graphc_run(s->session);
+    t->to_host = 0;
+    for (uint32_t i = 0; i < graphc_plan_outputs(s->plan) && st == GRAPHC_OK; i++) {
+        graphc_tensor o;
+        st = graphc_output_host(s->session, i, &o);
+        double bytes = o.dtype.bits < 8 ? 1 : o.dtype.bits / 8.0;
+        for (int32_t k = 0; k < o.rank && st == GRAPHC_OK; k++) bytes *= (double)o.shape[k];
+        t->to_host += bytes;
+    }
+    *out = now() - start;
+    return st == GRAPHC_OK ? GRAPHC_OK : cli_session_failed(s, st);
+}
+
+/* What copying inputs and outputs adds to a run: the median of a few. */
+#define COPY_RUNS 7
+static graphc_status measure_copies(CliSession *s, Times *t) {
+    double v[COPY_RUNS];
+    graphc_hold_inputs(s->session, false);
+    for (int i = 0; i < COPY_RUNS; i++) GC_TRY(round_trip(s, t, &v[i]));
+    graphc_hold_inputs(s->session, true);
+    qsort(v, COPY_RUNS, sizeof *v, by_value);
+    t->copies = v[COPY_RUNS / 2] > t->median ? v[COPY_RUNS / 2] - t->median : 0;
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++) {
+        const EvalTensor *x = &s->inputs[i];
+        double bytes = (double)dtype_bytes(x->dtype);
+        for (int k = 0; k < x->rank; k++) bytes *= (double)x->dim[k];
+        t->to_device += bytes;
+    }
     return GRAPHC_OK;
 }
 
 /* Per-step times from further runs with profiling on: medians of a few, since profiling disturbs.
  */
 #define PROFILE_RUNS 11
+static graphc_status profiled_run(CliSession *s) {
+    graphc_status st = graphc_run(s->session);
+    return st == GRAPHC_OK ? GRAPHC_OK : cli_session_failed(s, st);
+}
+
 static graphc_status profile(CliSession *s, double **out, uint32_t *n) {
     Arena *a = s->cli->arena;
     graphc_session_profile(s->session, true);
     double *all = NULL;
     for (int r = 0; r < PROFILE_RUNS; r++) {
-        double one;
-        GC_TRY(timed_run(s, &one));
+        GC_TRY(profiled_run(s));
         *n = graphc_profile_steps(s->session);
         if (!all) all = ARENA_ARRAY(a, double, (size_t)*n *PROFILE_RUNS);
         for (uint32_t i = 0; i < *n; i++)
@@ -86,7 +135,12 @@ static void print_json(CliSession *s, const Times *t, const double *kernels, uin
     json_object_set_new(j, "median_ms", json_real(t->median * 1e3));
     json_object_set_new(j, "min_ms", json_real(t->min * 1e3));
     json_object_set_new(j, "p99_ms", json_real(t->p99 * 1e3));
-    json_object_set_new(j, "runs", json_integer(t->n));
+    json_object_set_new(j, "runs", json_integer((json_int_t)t->n * t->in_row));
+    if (t->apart) {
+        json_object_set_new(j, "copies_ms", json_real(t->copies * 1e3));
+        json_object_set_new(j, "to_device_bytes", json_real(t->to_device));
+        json_object_set_new(j, "to_host_bytes", json_real(t->to_host));
+    }
     json_object_set_new(j, "threads", json_integer(graphc_session_threads(s->session)));
     json_object_set_new(j, "device", json_string(s->device));
     json_object_set_new(j, "code", json_string(graphc_session_code(s->session)));
@@ -107,8 +161,12 @@ static void print_json(CliSession *s, const Times *t, const double *kernels, uin
 
 static void print_text(CliSession *s, const Times *t, const double *kernels, uint32_t n) {
     cli_print(stdout, "median %.3f ms  min %.3f ms  p99 %.3f ms  (%u runs, %u threads, %s %s)\n",
-              t->median * 1e3, t->min * 1e3, t->p99 * 1e3, t->n, graphc_session_threads(s->session),
-              s->device, graphc_session_code(s->session));
+              t->median * 1e3, t->min * 1e3, t->p99 * 1e3, t->n * t->in_row,
+              graphc_session_threads(s->session), s->device, graphc_session_code(s->session));
+    if (t->apart)
+        cli_print(stdout,
+                  "copies %.3f ms: %.3f MB to the device, %.3f MB back; not counted above\n",
+                  t->copies * 1e3, t->to_device * 1e-6, t->to_host * 1e-6);
     double sum = 0;
     for (uint32_t i = 0; i < n; i++) sum += kernels[i];
     if (n) cli_print(stdout, "%10s %6s %9s %9s  %s\n", "us", "%", "GB/s", "GFLOP/s", "kernel");
@@ -121,11 +179,13 @@ static void print_text(CliSession *s, const Times *t, const double *kernels, uin
 }
 
 static graphc_status bench_session(CliSession *s) {
-    Times t;
+    Times t = {.apart = strncmp(s->device, "cuda", 4) == 0};
     double *kernels = NULL;
     uint32_t n = 0;
     GC_TRY(cli_session_bind(s));
+    graphc_hold_inputs(s->session, true);
     GC_TRY(measure(s, &t));
+    if (t.apart) GC_TRY(measure_copies(s, &t));
     if (s->cli->verbose) GC_TRY(profile(s, &kernels, &n));
     (s->cli->json ? print_json : print_text)(s, &t, kernels, n);
     return GRAPHC_OK;
