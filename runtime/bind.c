@@ -237,12 +237,23 @@ void bind_loop_left(graphc_session *s, uint32_t loop) {
     if (s->plan->nchecks) find_ready_slots(s);
 }
 
+/* Memory that has to grow grows by half at least, if there is so much: sizes that rise from run to
+ * run would take a new place in every one. */
 static graphc_status reserve(graphc_session *s, OwnMemory *m, uint64_t bytes) {
+    const DeviceOps *ops = s->res->ops;
     if (m->p && m->bytes >= bytes) return GRAPHC_OK;
-    if (m->p) s->res->ops->free(s->res, m->p, m->bytes);
+    uint64_t least = bytes ? bytes : 64, room = m->bytes + m->bytes / 2;
+    if (room < least) room = least;
+    if (m->p) ops->free(s->res, m->p, m->bytes);
     *m = (OwnMemory){0};
-    GC_TRY(s->res->ops->alloc(s->res, bytes ? bytes : 64, &m->p, session_error(s)));
-    m->bytes = bytes ? bytes : 64;
+    graphc_status st = ops->alloc(s->res, room, &m->p, session_error(s));
+    if (st == GRAPHC_NO_MEMORY && room > least) {
+        room = least;
+        s->error[0] = 0;
+        st = ops->alloc(s->res, room, &m->p, session_error(s));
+    }
+    GC_TRY(st);
+    m->bytes = room;
     s->pointers_changed = true;
     return GRAPHC_OK;
 }
