@@ -45,7 +45,10 @@ static void read_report(const char *log, Arena *a, Assembled *out) {
 
 extern char **environ;
 
+/* $GRAPHC_PTXAS alone where it is set, else ptxas of the path or of the usual place. */
 static const char *find_program(Arena *a) {
+    const char *given = getenv("GRAPHC_PTXAS");
+    if (given) return access(given, X_OK) == 0 ? arena_strdup(a, given) : NULL;
     const char *path = getenv("PATH");
     for (const char *p = path ? path : ""; *p;) {
         size_t n = strcspn(p, ":");
@@ -104,14 +107,15 @@ static void temp_remove(const Temp *t) {
     rmdir(t->dir);
 }
 
+/* NULL: it does not run. */
 static const char *program_release(const char *program, Arena *a) {
     static const char before[] = "release ";
     Temp t;
-    if (!temp_make(&t, "", a)) return "?";
+    if (!temp_make(&t, "", a)) return NULL;
     char *argv[] = {arena_strdup(a, program), arena_strdup(a, "--version"), NULL};
     const char *at = run(program, argv, t.log) == 0 ? strstr(read_text(t.log, a), before) : NULL;
     temp_remove(&t);
-    if (!at) return "?";
+    if (!at) return NULL;
     at += sizeof before - 1;
     return arena_strndup(a, at, strcspn(at, ",\n"));
 }
@@ -211,11 +215,11 @@ static bool find_library(Assembler *out, Arena *a) {
 const Assembler *assembler_find(Arena *a) {
     Assembler *out = ARENA_NEW(a, Assembler);
     *out = (Assembler){0};
-    if (find_library(out, a)) return out;
+    if (!getenv("GRAPHC_PTXAS") && find_library(out, a)) return out;
     out->program = find_program(a);
-    if (!out->program) return NULL;
-    out->name = arena_printf(a, "ptxas %s", program_release(out->program, a));
-    return out;
+    const char *release = out->program ? program_release(out->program, a) : NULL;
+    if (release) out->name = arena_printf(a, "ptxas %s", release);
+    return release ? out : NULL;
 }
 
 const char *codegen_assembler(Arena *a) {

@@ -1,5 +1,6 @@
 /* The PTX assembler: NVIDIA's library where graphc was built with it, else the program ptxas. Both
- * read the same PTX and report alike. Any number of threads may assemble at a time. */
+ * read the same PTX and report alike. Any number of threads may assemble at a time. $GRAPHC_PTXAS
+ * names a program to use instead of either. */
 #ifndef CODEGEN_NVPTX_ASSEMBLER_H
 #define CODEGEN_NVPTX_ASSEMBLER_H
 
@@ -19,7 +20,7 @@ typedef struct Assembled {
     const char *error;                  /* NULL: assembled */
 } Assembled;
 
-/* NULL: there is none. */
+/* NULL: there is none that says which it is. */
 const Assembler *assembler_find(Arena *a);
 void assembler_run(const Assembler *by, const char *ptx, const char *arch, Arena *a,
                    Assembled *out);

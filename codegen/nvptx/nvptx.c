@@ -245,7 +245,7 @@ static void warn_plain(const CompileList *l, DiagSink *d) {
     for (uint32_t i = l->njobs; i-- > 0;)
         if (l->jobs[i].plain) first = &l->jobs[i], n++;
     if (!l->assembler)
-        (void)!diag(d, D_PTXAS, "", "no PTX assembler was found: the plan carries PTX only");
+        (void)!diag(d, D_PTXAS, "", "ptxas was not found: the plan carries PTX only");
     else if (n)
         (void)!diag(d, D_PTXAS, "", "%u kernels have PTX only: %s: %s", n, first->symbol,
                     first->plain);
