@@ -162,9 +162,7 @@ static KVal reduce_op(Body *b, DType t, KFold fold, KVal x, uint32_t axes) {
 
 static KVal pull_reduce(Body *b, Value v, IdxId idx, Expr mask) {
     const Node *n = graph_node(b->f->g, v);
-    FusionWhy why;
-    IdxId in = idx_reduce(b->f, b->g, v, idx, &why);
-    GC_ASSERT(in);
+    IdxId in = idx_reduce(b->f, b->g, v, idx);
     KVal x = pull(b, n->in[0], in, mask);
     IdxId row = idx_row(b->g, v, idx);
     uint32_t axes = row ? idx_axes_used(b->f, b->g, row) : 0;

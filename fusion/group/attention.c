@@ -164,8 +164,8 @@ static bool dry_value(DryRun *d, Value v, IdxId idx) {
     const Node *n = node(d->f, v);
     FusionWhy why;
     if (op_is_reduce((Op)n->op)) {
-        IdxId in = idx_reduce(d->f, d->g, v, idx, &why);
-        return in && dry_demand(d, n->in[0], in);
+        if (!idx_try_reduce(d->f, d->g, v, idx, &why)) return false;
+        return dry_demand(d, n->in[0], idx_reduce(d->f, d->g, v, idx));
     }
     for (uint32_t i = 0; i < n->nin; i++) {
         Expr mask;

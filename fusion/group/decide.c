@@ -117,15 +117,11 @@ static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
 /* A contraction's operand has to be affine in what it walks. */
 static bool awkward_operand(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
-    const Node *n = graph_node(f->g, v);
-    if (n->op != OP_reshape) return false;
+    if (graph_node(f->g, v)->op != OP_reshape) return false;
     for (uint32_t i = 0; i < s->demands.n; i++) {
-        Group *g = f->groups.v[s->demands.v[i].group];
+        const Group *g = f->groups.v[s->demands.v[i].group];
         if (s->demands.v[i].use < USE_score || g->kind == GROUP_pack) continue;
-        Expr mask;
-        IdxId in = idx_operand((Fuse *)(uintptr_t)f, g, v, 0, s->demands.v[i].idx, &mask);
-        uint32_t walked = group_axes(g, AX_RED) | (g->kind == GROUP_attention ? g->fixed : 0);
-        if (idx_awkward(f, g, in, walked)) return true;
+        if (!idx_try_walk(f, g, v, s->demands.v[i].idx)) return true;
     }
     return false;
 }
@@ -148,7 +144,7 @@ static bool inlines_reduce(Fuse *f, Value v, uint32_t ngroups) {
     IdxId idx = single_demand(f, v, &g);
     s->why = ngroups > 1 ? WHY_shared : WHY_recompute;
     if (!idx || (f->v[v].const_only && !g->prepare)) return false;
-    return idx_reduce(f, g, v, idx, &s->why) != 0;
+    return idx_try_reduce(f, g, v, idx, &s->why);
 }
 
 static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {

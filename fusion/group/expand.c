@@ -41,9 +41,7 @@ void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) 
     if (fuse_is_dot(f, v)) {
         expand_dot(f, g, v, idx);
     } else if (op_is_reduce((Op)n->op)) {
-        FusionWhy why;
-        IdxId in = idx_reduce(f, g, v, idx, &why);
-        GC_ASSERT(in);
+        IdxId in = idx_reduce(f, g, v, idx);
         fuse_demand(f, g, n->in[0], in, USE_point, reads);
     } else if (n->op == OP_gather) {
         expand_gather(f, g, v, idx, use, reads);

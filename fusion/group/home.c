@@ -128,7 +128,7 @@ Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
         if (same != 1 || !can_store(f, g, d, v) || !no_cycle(f, v, g)) continue;
         if (best && !(best->want && !g->want)) continue;
         FusionWhy why;
-        if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_reduce(f, g, v, d->idx, &why))
+        if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_try_reduce(f, g, v, d->idx, &why))
             continue;
         best = g;
         *idx = d->idx;

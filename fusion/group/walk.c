@@ -44,6 +44,7 @@ static void store(Fuse *f, Value v) {
     Group *g = fuse_home(f, v, &idx);
     if (!g) g = fuse_sibling_home(f, v, &idx);
     if (!g) g = new_home(f, v, &idx);
+    if (op_is_reduce((Op)n->op)) idx_reduce(f, g, v, idx); /* the layout looks at the row */
     fuse_choose_layout(f, g, v);
     fuse_add_root(f, g, v, idx);
 }

@@ -50,6 +50,8 @@ IdxId idx_make(Fuse *f, Group *g, const Type *t, const Expr *dim, Expr flat);
 void idx_subst(Fuse *f, Group *g, uint32_t sym, Expr by); /* in every index of the group */
 IdxId idx_axes(Fuse *f, Group *g, const Type *t); /* fresh parallel axes, one per dimension */
 IdxId idx_reshape(Fuse *f, Group *g, IdxId idx, const Type *to);
+/* The group's axes and the position *idx alone, to be followed without a trace in the group. */
+void idx_scratch(Fuse *f, const Group *g, IdxId *idx, Group *copy);
 /* Flat position of dims in a box. */
 Expr idx_join(ExprPool *p, uint32_t n, const Expr *dim, const Expr *extent);
 bool expr_exact_div(ExprPool *p, Expr a, Expr b, Expr *q);
@@ -70,6 +72,9 @@ IdxId idx_split_axes(Fuse *f, Group *g, IdxId idx); /* until idx has no avoidabl
 /* view.c. Index of operand i of view (or map) v when v is read at idx. *mask (0 = always): where
  * the operand is read at all. Splits axes so that the result is affine where possible. */
 IdxId idx_operand(Fuse *f, Group *g, Value v, uint32_t i, IdxId idx, Expr *mask);
+/* Would the operand of reshape v, read at idx, be affine in what the group's template walks?
+ * Changes nothing. */
+bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx);
 /* The other way, through a bijective view: where v's element is when its operand is at idx. */
 IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx);
 
@@ -82,12 +87,15 @@ uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx,
 Expr idx_gather_mask(const Fuse *f, Value v);
 bool idx_known(const Fuse *f, Value v, Expr extent, Expr *at); /* constant index operand */
 
-/* row.c. Index of the input of reduce v read at idx; the group's row axes run over the folded
- * dimensions (made when it has none and may become a reduction). 0: the row does not fit. */
-IdxId idx_reduce(Fuse *f, Group *g, Value v, IdxId idx, FusionWhy *why);
+/* row.c. Can the group fold reduce v, read at idx, along a row? *why: it cannot. Changes nothing.
+ */
+bool idx_try_reduce(const Fuse *f, const Group *g, Value v, IdxId idx, FusionWhy *why);
+/* Index of the input of v then; the group's row axes run over the folded dimensions (they are made
+ * when it has none). Needs idx_try_reduce. */
+IdxId idx_reduce(Fuse *f, Group *g, Value v, IdxId idx);
 IdxId idx_row(const Group *g, Value v, IdxId idx); /* of RowAt, 0 = none */
 /* May the axes that idx does not use become the row of reduction v? */
-bool idx_row_fits(Fuse *f, const Group *g, Value v, IdxId idx);
+bool idx_row_fits(const Fuse *f, const Group *g, Value v, IdxId idx);
 
 /* contract.c. Operands of a contraction whose result is read at idx: makes its reduced axes. */
 typedef struct DotIdx {

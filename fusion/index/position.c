@@ -65,6 +65,23 @@ IdxId idx_axes(Fuse *f, Group *g, const Type *t) {
     return idx_make(f, g, t, dim, 0);
 }
 
+static IdxId copy_idx(Fuse *f, const Group *g, IdxId id, Group *to) {
+    Idx x = *idx_get(g, id);
+    return idx_intern(f, to, &x);
+}
+
+void idx_scratch(Fuse *f, const Group *g, IdxId *idx, Group *copy) {
+    *copy = (Group){.kind = g->kind, .naxes = g->naxes, .fixed = g->fixed};
+    memcpy(copy->axes, g->axes, g->naxes * sizeof *g->axes);
+    copy->index_of = map_create(f->arena);
+    *idx = copy_idx(f, g, *idx, copy);
+    for (uint32_t i = 0; i < g->syms.n; i++) { /* what they bind depends on axes, too */
+        SymAt s = g->syms.v[i];
+        s.idx = copy_idx(f, g, s.idx, copy);
+        vec_push(f->arena, &copy->syms, s);
+    }
+}
+
 /* --- Shapes ------------------------------------------------------------------------------- */
 
 bool expr_exact_div(ExprPool *p, Expr a, Expr b, Expr *q) {

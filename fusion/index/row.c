@@ -10,13 +10,23 @@ static Type folded_dims(const Fuse *f, const Node *n) {
     return t;
 }
 
+/* argmax and argmin: their row is one axis, whose position is the result. */
+static bool is_arg(const Node *n) {
+    return n->op == OP_argmax || n->op == OP_argmin;
+}
+
+static uint32_t axes_in(uint32_t axes) {
+    uint32_t n = 0;
+    for (; axes; axes &= axes - 1) n++;
+    return n;
+}
+
 /* Position along the given axes, in their order. */
 static IdxId walk_axes(Fuse *f, Group *g, uint32_t axes) {
     Type t = {0};
     Expr at[GRAPH_MAX_RANK];
     for (uint32_t i = 0; i < g->naxes; i++) {
         if (!(axes >> i & 1)) continue;
-        if (t.rank == GRAPH_MAX_RANK) return 0;
         at[t.rank] = expr_sym_ref(f->p, g->axes[i].sym);
         t.dim[t.rank++] = g->axes[i].extent;
     }
@@ -38,50 +48,6 @@ static IdxId fresh_row(Fuse *f, Group *g, const Type *folded, bool one_axis) {
     return idx_make(f, g, folded, at, 0);
 }
 
-/* Position along the folded dimensions of reduction v when it is read at idx; 0 with the reason
- * when this group cannot walk them. A map group without a row gets one: fresh axes when idx uses
- * all of its axes (red), else the axes that idx does not use (per). */
-static IdxId row_position(Fuse *f, Group *g, Value v, IdxId idx, FusionWhy *why) {
-    const Node *n = graph_node(f->g, v);
-    Type folded = folded_dims(f, n);
-    Expr count = type_numel(f->p, &folded);
-    bool one_axis = n->op == OP_argmax || n->op == OP_argmin;
-    uint32_t used = idx_axes_used(f, g, idx);
-    uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
-    *why = WHY_kind;
-    if (g->attn) {
-        if (v != g->attn->max && v != g->attn->sum) return 0;
-        const Idx *j = idx_get(g, g->j_idx);
-        if (expr_axes_used(f, g, j->flat) & used || j->extent[0] != count) return 0;
-        return idx_reshape(f, g, g->j_idx, &folded);
-    }
-    *why = g->want || g->kind != GROUP_map ? WHY_tile_row : WHY_row_mismatch;
-    if (g->want || g->kind != GROUP_map || used & row) return 0;
-    if (expr_is_value(f->p, count, 1) && !one_axis) return fresh_row(f, g, &folded, false);
-    if (!row && used == par) {
-        if (g->naxes + folded.rank + 4 > K_MAX_AXES) return 0;
-        return fresh_row(f, g, &folded, one_axis);
-    }
-    uint32_t axes = row ? row : par & ~used;
-    if (used != (par & ~axes) || group_extent(f, g, axes) != count) return 0;
-    if (one_axis && (axes & (axes - 1))) return 0;
-    set_row(g, axes);
-    if (one_axis) g->fixed |= axes;
-    IdxId walk = walk_axes(f, g, axes);
-    IdxId at = walk ? idx_reshape(f, g, walk, &folded) : 0;
-    if (!at) return 0;
-    uint32_t before = g->naxes;
-    idx_split_axes(f, g, at);
-    return g->naxes == before ? at : idx_reshape(f, g, walk, &folded);
-}
-
-bool idx_row_fits(Fuse *f, const Group *g, Value v, IdxId idx) {
-    if (g->kind != GROUP_map || g->want || g->attn || group_axes(g, AX_RED)) return false;
-    Type folded = folded_dims(f, graph_node(f->g, v));
-    uint32_t rest = group_axes(g, AX_PAR) & ~idx_axes_used(f, g, idx);
-    return group_extent(f, g, rest) == type_numel(f->p, &folded);
-}
-
 IdxId idx_row(const Group *g, Value v, IdxId idx) {
     idx = idx_canon(g, idx);
     for (uint32_t i = 0; i < g->rows.n; i++)
@@ -89,13 +55,75 @@ IdxId idx_row(const Group *g, Value v, IdxId idx) {
     return 0;
 }
 
-IdxId idx_reduce(Fuse *f, Group *g, Value v, IdxId idx, FusionWhy *why) {
+typedef enum RowHow {
+    ROW_no,
+    ROW_keys,  /* attention's keys, which are there */
+    ROW_fresh, /* axes of its own: the group becomes a red */
+    ROW_axes   /* axes of the group that idx does not use: a per */
+} RowHow;
+
+/* How the group could walk the folded dimensions of reduction v when it is read at idx; *axes:
+ * those of ROW_axes; *why: it cannot. Nothing changes. */
+static RowHow row_try(const Fuse *f, const Group *g, Value v, IdxId idx, uint32_t *axes,
+                      FusionWhy *why) {
+    const Node *n = graph_node(f->g, v);
+    Type folded = folded_dims(f, n);
+    Expr count = type_numel(f->p, &folded);
+    uint32_t used = idx_axes_used(f, g, idx);
+    uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
+    *why = WHY_kind;
+    if (g->attn) {
+        if (v != g->attn->max && v != g->attn->sum) return ROW_no;
+        const Idx *j = idx_get(g, g->j_idx);
+        bool apart = !(expr_axes_used(f, g, j->flat) & used);
+        return apart && j->extent[0] == count ? ROW_keys : ROW_no;
+    }
+    *why = g->want || g->kind != GROUP_map ? WHY_tile_row : WHY_row_mismatch;
+    if (g->want || g->kind != GROUP_map || used & row) return ROW_no;
+    if (expr_is_value(f->p, count, 1) && !is_arg(n)) return ROW_fresh;
+    if (!row && used == par) return g->naxes + folded.rank + 4 > K_MAX_AXES ? ROW_no : ROW_fresh;
+    *axes = row ? row : par & ~used;
+    if (used != (par & ~*axes) || group_extent(f, g, *axes) != count) return ROW_no;
+    if (is_arg(n) && (*axes & (*axes - 1))) return ROW_no;
+    return axes_in(*axes) <= GRAPH_MAX_RANK ? ROW_axes : ROW_no;
+}
+
+bool idx_try_reduce(const Fuse *f, const Group *g, Value v, IdxId idx, FusionWhy *why) {
+    uint32_t axes;
+    return idx_row(g, v, idx) || row_try(f, g, v, idx, &axes, why) != ROW_no;
+}
+
+/* Position along the folded dimensions of v, walked as row_try says. */
+static IdxId row_position(Fuse *f, Group *g, Value v, IdxId idx) {
+    const Node *n = graph_node(f->g, v);
+    Type folded = folded_dims(f, n);
+    FusionWhy why;
+    uint32_t axes;
+    RowHow how = row_try(f, g, v, idx, &axes, &why);
+    GC_ASSERT(how != ROW_no);
+    if (how == ROW_keys) return idx_reshape(f, g, g->j_idx, &folded);
+    if (how == ROW_fresh) return fresh_row(f, g, &folded, is_arg(n));
+    set_row(g, axes);
+    if (is_arg(n)) g->fixed |= axes;
+    IdxId walk = walk_axes(f, g, axes), at = idx_reshape(f, g, walk, &folded);
+    uint32_t before = g->naxes;
+    idx_split_axes(f, g, at);
+    return g->naxes == before ? at : idx_reshape(f, g, walk, &folded);
+}
+
+bool idx_row_fits(const Fuse *f, const Group *g, Value v, IdxId idx) {
+    if (g->kind != GROUP_map || g->want || g->attn || group_axes(g, AX_RED)) return false;
+    Type folded = folded_dims(f, graph_node(f->g, v));
+    uint32_t rest = group_axes(g, AX_PAR) & ~idx_axes_used(f, g, idx);
+    return group_extent(f, g, rest) == type_numel(f->p, &folded);
+}
+
+IdxId idx_reduce(Fuse *f, Group *g, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
     const Type *in = graph_type(f->g, n->in[0]);
     IdxId at = idx_row(g, v, idx);
     if (!at) {
-        at = row_position(f, g, v, idx, why);
-        if (!at) return 0;
+        at = row_position(f, g, v, idx);
         RowAt r = {v, idx, at};
         vec_push(f->arena, &g->rows, r);
     }

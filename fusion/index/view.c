@@ -79,6 +79,16 @@ IdxId idx_operand(Fuse *f, Group *g, Value v, uint32_t i, IdxId idx, Expr *mask)
     return r;
 }
 
+bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx) {
+    Fuse names = *f; /* axes are numbered from where they were */
+    Group try;
+    Expr mask;
+    idx_scratch(&names, g, &idx, &try);
+    IdxId in = idx_operand(&names, &try, v, 0, idx, &mask);
+    uint32_t walked = group_axes(&try, AX_RED) | (g->kind == GROUP_attention ? try.fixed : 0);
+    return !idx_awkward(&names, &try, in, walked);
+}
+
 IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
     if (n->op == OP_reshape) return idx_reshape(f, g, idx, &n->type);
