@@ -54,13 +54,20 @@ typedef struct VState {
     uint32_t *results;  /* of loop and if: 1 + buffer of each result */
 } VState;
 
+/* Decisions are counted, those in bodies of loops and branches, too. */
+typedef struct FuseLimit {
+    uint32_t at_most, made;
+    const char *last;
+} FuseLimit;
+
 struct Fuse {
     const Graph *g;
     ExprPool *p;
     const Machine *m;
     Arena *arena;
     DiagSink *diags;
-    const KindRow *kinds;                 /* by GroupKind */
+    const KindRow *kinds; /* by GroupKind */
+    FuseLimit *limit;
     graphc_status (*run)(struct Fuse *f); /* all stages, for the body of a loop or branch */
     VState *v;                            /* one per node */
     /* analyse */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 void pipeline_init(Pipeline *p, const char *model_path) {
-    *p = (Pipeline){.arena = arena_create()};
+    *p = (Pipeline){.arena = arena_create(), .fuse_at_most = FUSE_ALL};
     p->diags = diag_create(p->arena, model_path);
 }
 
@@ -103,7 +103,7 @@ static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
     Dump d = dump_for(p, o);
     if (p->ntargets > 1) d.target = t->target->name;
     Schedule *s;
-    GC_TRY(schedule_build(p->graph, &t->target->machine, p->arena, &s));
+    GC_TRY(schedule_build(p->graph, &t->target->machine, p->fuse_at_most, p->arena, &s));
     dump_schedule(&d, "post-fusion.kir", s);
     CodeOptions co = {.threads = o->threads, .cache_dir = o->cache_dir};
     if (o->dump_dir) {

@@ -18,6 +18,7 @@ typedef struct Pipeline {
     PlanTargetInput *targets; /* their schedules and code from pipeline_targets on */
     void *plan;
     size_t plan_size;
+    uint32_t fuse_at_most; /* FUSE_ALL, or what schedule_build is to stop at (set before it runs) */
 } Pipeline;
 
 void pipeline_init(Pipeline *p, const char *model_path);

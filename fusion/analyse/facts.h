@@ -19,6 +19,10 @@ bool special_is(const Fuse *f, Value v); /* ... the latter */
 bool fuse_packs(const Fuse *f, Value dot);   /* its B operand is read in packed form ... */
 bool fuse_is_wino(const Fuse *f, Value dot); /* ... in Winograd's */
 
+/* limit.c. One more decision, about v: may it be made? Asked last, when nothing else stands against
+ * it; once the answer is no, it stays no. `what` ends a sentence: "%v is ...". */
+bool fuse_may(Fuse *f, Value v, const char *what);
+
 /* Of sizes as they are expected. */
 double fuse_hint(const Fuse *f, Expr e);
 double fuse_numel(const Fuse *f, Value v); /* at least 1 */

@@ -231,7 +231,7 @@ void fuse_find_attention(Fuse *f) {
         Inside in = {.n = 0};
         if (!fuse_is_dot(f, v) || !f->v[v].nusers + f->v[v].must) continue;
         uint32_t before = f->groups.n;
-        if (!match(f, v, &m, &in)) {
+        if (!match(f, v, &m, &in) || !fuse_may(f, v, "the result of an attention kernel")) {
             f->groups.n = before;
             continue;
         }

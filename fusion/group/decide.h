@@ -13,6 +13,7 @@ bool fuse_recompute_pays(Fuse *f, Value v, uint32_t ngroups);
 /* home.c */
 Group *fuse_home(Fuse *f, Value v, IdxId *idx); /* existing group that can store v, or NULL */
 Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx); /* horizontally, likewise */
+Group *fuse_join(Fuse *f, Value v, IdxId *idx);         /* either, as a decision */
 bool fuse_siblings(const Fuse *f, Value a, Value b);    /* contractions of one A operand */
 /* Where g, whose axes are those of `dot`, computes v of dot's epilogue. */
 IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot);

@@ -135,3 +135,13 @@ Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
     }
     return best;
 }
+
+Group *fuse_join(Fuse *f, Value v, IdxId *idx) {
+    Group *g = fuse_home(f, v, idx);
+    if (!g && !fuse_is_dot(f, v) && graph_node(f->g, v)->op != OP_concat)
+        g = fuse_sibling_home(f, v, idx);
+    /* An attention's kernel that has an epilogue stores all of it, or it would wait for itself. */
+    bool decided = f->v[v].epi && f->v[f->v[v].epi].attn;
+    if (!g || decided) return g;
+    return fuse_may(f, v, "stored by a kernel that computes it or its operands") ? g : NULL;
+}

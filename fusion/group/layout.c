@@ -120,10 +120,12 @@ static bool order_of_users(Fuse *f, Value v) {
 }
 
 void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
-    const VState *s = &f->v[v];
+    VState *s = &f->v[v];
     if (s->must || s->home) return;
     if (g->want && g->want == s->epi)
         order_of_anchor(f, v);
     else if (!order_of_readers(f, v, false) && !order_of_users(f, v))
         order_of_readers(f, v, true);
+    if (s->permuted && !fuse_may(f, v, "stored in another order of dimensions"))
+        s->permuted = false;
 }

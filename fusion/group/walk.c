@@ -21,7 +21,9 @@ static bool storable_order(const Fuse *f, const Group *g, IdxId idx) {
 /* A group for v alone: the epilogue of its contraction, or a map over its own shape. */
 static Group *new_home(Fuse *f, Value v, IdxId *idx) {
     VState *s = &f->v[v];
-    if (s->epi && !f->v[s->epi].dot_group) {
+    bool own = v == s->epi; /* a contraction, which nothing is fused with so far */
+    if (s->epi && !f->v[s->epi].dot_group &&
+        (own || fuse_may(f, v, "laid out as the epilogue of its contraction"))) {
         Group *g = new_epilogue_group(f, s->epi);
         g->prepare = s->const_only;
         *idx = fuse_native(f, g, v, s->epi);
@@ -41,8 +43,7 @@ static void store(Fuse *f, Value v) {
         f->kinds[GROUP_join].store(f, v);
         return;
     }
-    Group *g = fuse_home(f, v, &idx);
-    if (!g) g = fuse_sibling_home(f, v, &idx);
+    Group *g = fuse_join(f, v, &idx);
     if (!g) g = new_home(f, v, &idx);
     if (op_is_reduce((Op)n->op)) idx_reduce(f, g, v, idx); /* the layout looks at the row */
     fuse_choose_layout(f, g, v);
@@ -59,13 +60,14 @@ static void visit_dot(Fuse *f, Value v) {
     if (n == 1 && s->demands.n == 1) g = f->groups.v[groups[0]];
     IdxId idx = g ? s->demands.v[0].idx : 0;
     bool native = g && g->want && idx == idx_canon(g, g->anchor_idx) && g->prepare == s->const_only;
-    if (!s->must && native && (g->want == v || (g->anchor && fuse_siblings(f, g->want, v)))) {
+    bool wanted = native && (g->want == v || (g->anchor && fuse_siblings(f, g->want, v)));
+    if (!s->must && wanted && (s->attn || fuse_may(f, v, "computed where its epilogue is"))) {
         if (g->want == v) g->anchor = v;
         fuse_expand(f, g, v, idx, USE_point, READ_plain);
     } else {
         s->why = n > 1 ? WHY_shared : g && group_axes(g, AX_RED) ? WHY_tile_row : WHY_kind;
         Group *wanting = s->dot_group ? f->groups.v[s->dot_group - 1] : NULL;
-        g = fuse_home(f, v, &idx);
+        g = fuse_join(f, v, &idx);
         if (!g) {
             if (wanting && wanting->want == v) wanting->want = 0;
             if (wanting && wanting->attn) wanting = NULL;
@@ -80,6 +82,12 @@ static void visit_dot(Fuse *f, Value v) {
 }
 
 /* --- The walk ----------------------------------------------------------------------------- */
+
+static bool may_inline(Fuse *f, Value v) {
+    if (fuse_may(f, v, "computed where it is read")) return true;
+    f->v[v].why = WHY_stopped;
+    return false;
+}
 
 static void visit(Fuse *f, Value v) {
     VState *s = &f->v[v];
@@ -100,7 +108,7 @@ static void visit(Fuse *f, Value v) {
         f->kinds[fuse_kind(f, v)].store(f, v);
     else if (fuse_is_dot(f, v))
         visit_dot(f, v);
-    else if (fuse_inlines(f, v))
+    else if (fuse_inlines(f, v) && (op_info[n->op].cls == OPC_SOURCE || may_inline(f, v)))
         fuse_inline(f, v);
     else
         store(f, v);

@@ -1,4 +1,5 @@
 /* How long buffers live, and which share storage. */
+#include "fusion/analyse/facts.h"
 #include "fusion/schedule/stage.h"
 
 static void note_use(SBuffer *b, uint32_t t) {
@@ -80,6 +81,7 @@ static void in_place(Fuse *f, uint32_t t) {
             uint32_t root = owner(s, x->bufs[from]);
             SBuffer *b = &s->buffers.v[x->bufs[to]];
             if (s->buffers.v[root].last > t) continue;
+            if (!fuse_may(f, b->node, "stored over what its kernel reads")) continue;
             taken[from] = true;
             b->alias = root + 1;
             b->alias_offset = expr_const(f->p, 0);

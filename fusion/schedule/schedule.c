@@ -95,20 +95,25 @@ graphc_status fuse_run(Fuse *f) {
     return GRAPHC_OK;
 }
 
-graphc_status schedule_build(const Graph *g, const Machine *m, Arena *a, Schedule **out) {
+graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_most, Arena *a,
+                             Schedule **out) {
     Schedule *s = ARENA_NEW(a, Schedule);
     s->graph = g;
     s->exprs = g->exprs;
     s->machine = m;
     uint32_t number[2] = {0, 0};
     Fuse f = {.g = g, .p = g->exprs, .m = m, .arena = a, .diags = g->diags, .s = s};
+    FuseLimit limit = {.at_most = fuse_at_most};
     f.kinds = fuse_kinds;
+    f.limit = &limit;
     f.run = fuse_run;
     f.number = number;
     GC_TRY(fuse_run(&f));
     hoist_prepare(s, a);
     GC_TRY(verify(&f));
     fuse_lifetimes(&f);
+    s->decisions = limit.made;
+    s->last_decision = limit.last;
     *out = s;
     return GRAPHC_OK;
 }

@@ -51,7 +51,8 @@ typedef struct SStep {
     X(template_input, "a contraction reads it more than once per element")                         \
     X(too_large, "the fused kernel would exceed a size limit")                                     \
     X(tile_row, "the contraction's tile does not hold a whole row")                                \
-    X(kind, "this kind of kernel takes no epilogue")
+    X(kind, "this kind of kernel takes no epilogue")                                               \
+    X(stopped, "fusion was stopped before (--fuse-at-most)")
 typedef enum FusionWhy {
 #define X(id, text) WHY_##id,
     FUSION_WHY(X)
@@ -82,10 +83,15 @@ typedef struct Schedule {
     VEC(Refusal) refusals;
     VEC(RunBound) bounds;
     struct BoundMemo *bound_memo; /* bound.c */
+    uint32_t decisions;        /* that fusion made ... */
+    const char *last_decision; /* ... and the last that it was allowed, in words; NULL: none, or all */
 } Schedule;
 
-/* Needs an optimised graph. Deterministic. */
-graphc_status schedule_build(const Graph *g, const Machine *m, Arena *a, Schedule **out);
+/* Needs an optimised graph. Deterministic. fuse_at_most: fusion stops after as many decisions, so
+ * that a wrong result can be bisected to one; the first n are the same whatever the limit is. */
+#define FUSE_ALL UINT32_MAX
+graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_most, Arena *a,
+                             Schedule **out);
 /* The most that e can be, in terms of what is known before the run. */
 Expr schedule_bound(const Schedule *s, Expr e);
 void schedule_print(const Schedule *s, StrBuf *out); /* post-fusion.kir */

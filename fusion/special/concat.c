@@ -55,7 +55,7 @@ void concat_store(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     if (n->nin <= 4 && !any_heavy(f, v)) {
         IdxId idx;
-        Group *g = fuse_home(f, v, &idx);
+        Group *g = fuse_join(f, v, &idx);
         if (!g) {
             g = group_new(f, GROUP_map);
             g->prepare = f->v[v].const_only;
@@ -70,7 +70,7 @@ void concat_store(Fuse *f, Value v) {
     fuse_readers_wait(f, v, join);
     for (uint32_t i = 0; i < n->nin; i++) {
         Value p = n->in[i];
-        if (!stores_itself(f, v, i)) {
+        if (!stores_itself(f, v, i) || !fuse_may(f, p, "stored into a concatenation")) {
             copy_part(f, join, v, i);
             continue;
         }

@@ -85,6 +85,7 @@ static graphc_status run_body(Fuse *f, Value v, const Graph *body, const uint32_
                               const uint32_t *out, const Expr *base) {
     Fuse n = {.g = body, .p = f->p, .m = f->m, .arena = f->arena, .diags = f->diags, .s = f->s};
     n.kinds = f->kinds;
+    n.limit = f->limit;
     n.run = f->run;
     n.in_buf = in;
     n.out_buf = out;

@@ -236,7 +236,7 @@ static void try_model(const File *f, size_t size, Seen *seen, Totals *t) {
         StrBuf text;
         t->accepted++;
         sb_init(&text, p.arena);
-        if (schedule_build(p.graph, &target_for(PLAN_cpu)->machine, p.arena, &s) == GRAPHC_OK)
+        if (schedule_build(p.graph, &target_for(PLAN_cpu)->machine, FUSE_ALL, p.arena, &s) == GRAPHC_OK)
             schedule_print(s, &text);
         if (!seen_before(seen, hash_bytes(sb_str(&text), text.n, 0))) {
             t->distinct++;

@@ -137,7 +137,7 @@ static const char *kernels(Case *c, Graph *g, const char *target) {
     Schedule *s;
     StrBuf out;
     if (!CHECK(g && graph_optimise(&g, NULL) == GRAPHC_OK)) return NULL;
-    if (!CHECK(schedule_build(g, &target_for(kind)->machine, c->arena, &s) == GRAPHC_OK))
+    if (!CHECK(schedule_build(g, &target_for(kind)->machine, FUSE_ALL, c->arena, &s) == GRAPHC_OK))
         return NULL;
     sb_init(&out, c->arena);
     schedule_print(s, &out);

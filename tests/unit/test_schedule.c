@@ -1,6 +1,7 @@
 /* Fusion: small graphs are scheduled, run by the kernel interpreter and compared with the graph
  * evaluator; kernel counts pin the decisions that matter. */
 #include "codegen/target.h"
+#include "frontend/driver/bisect.h"
 #include "tests/unit/schedule_check.h"
 #include "tests/unit/test.h"
 
@@ -57,13 +58,30 @@ static Value dims(Rig *r, Value x, uint8_t rank, const int64_t *dim) {
     return build_reshape(r->g, x, rank, t.dim);
 }
 
+/* With fewer decisions of fusion there are other kernels, and the same result. */
+static void expect_any_limit(Rig *r, uint32_t decisions) {
+    for (uint32_t i = 0; i < 6; i++) {
+        uint32_t n = i < 5 ? decisions * i / 5 : decisions - 1;
+        Schedule *s = NULL;
+        if (n >= decisions) continue;
+        if (!CHECK(schedule_build(r->g, &target_for(PLAN_cpu)->machine, n, r->a, &s) == GRAPHC_OK))
+            return;
+        CHECK_EQ_I(s->decisions, n);
+        CHECK(n == 0 ? !s->last_decision : s->last_decision != NULL);
+        double e = check_schedule(r->g, s, r->in, r->a);
+        if (CHECK(e >= 0 && e < 1e-4)) continue;
+        printf("%u of %u decisions: difference %g; the last: %s\n", n, decisions, e,
+               s->last_decision ? s->last_decision : "");
+    }
+}
+
 /* Schedules for both targets; on the CPU in `kernels` kernels (0 = any number). */
 static void expect(Rig *r, Value y, uint32_t kernels) {
     if (y) build_output(r->g, "y", y);
     for (int gpu = 0; gpu < 2; gpu++) {
         Schedule *s = NULL;
-        graphc_status st =
-            schedule_build(r->g, &target_for(gpu ? PLAN_cuda : PLAN_cpu)->machine, r->a, &s);
+        graphc_status st = schedule_build(r->g, &target_for(gpu ? PLAN_cuda : PLAN_cpu)->machine,
+                                          FUSE_ALL, r->a, &s);
         for (uint32_t i = 0; i < diag_count(r->g->diags); i++)
             puts(diag_render(r->g->diags, diag_at(r->g->diags, i), r->a, false));
         if (!CHECK(st == GRAPHC_OK)) break;
@@ -75,6 +93,7 @@ static void expect(Rig *r, Value y, uint32_t kernels) {
             CHECK_EQ_I(n, kernels);
             ok = ok && n == kernels;
         }
+        if (!gpu) expect_any_limit(r, s->decisions);
         if (ok) continue;
         StrBuf out;
         sb_init(&out, r->a);
@@ -99,6 +118,63 @@ static Value layernorm(Rig *r, Value x) {
     Value v = build_mean(r->g, build_binary(r->g, OP_mul, d, d), last, true);
     v = build_unary(r->g, OP_rsqrt, build_binary_f(r->g, OP_add, v, 1e-5));
     return build_binary(r->g, OP_mul, d, v);
+}
+
+/* --- A wrong decision is found ------------------------------------------------------------ */
+
+/* The planted fault: where v, an exp, is computed by a kernel that does not store it, it is a tanh.
+ */
+static void plant(Schedule *s, Value v) {
+    for (uint32_t t = 0; t < s->steps.n; t++) {
+        const Kernel *k = s->steps.v[t].kernel;
+        for (uint32_t i = 1; i < k->nops; i++) {
+            bool stored = false;
+            for (uint32_t j = i + 1; j < k->nops; j++)
+                stored |= k->ops[j].op == K_kstore && k->ops[j].in[0] == i;
+            if (k->ops[i].op == OP_exp && k->ops[i].node == v && !stored) k->ops[i].op = OP_tanh;
+        }
+    }
+}
+
+typedef struct Planted {
+    Rig *r;
+    Value v;
+    Schedule *s;
+} Planted;
+
+static graphc_status ask_planted(void *ctx, uint32_t n, bool *wrong) {
+    Planted *p = ctx;
+    GC_TRY(schedule_build(p->r->g, &target_for(PLAN_cpu)->machine, n, p->r->a, &p->s));
+    plant(p->s, p->v);
+    double e = check_schedule(p->r->g, p->s, p->r->in, p->r->a);
+    *wrong = !(e >= 0 && e < 1e-4);
+    return GRAPHC_OK;
+}
+
+static void bisected(void) {
+    Rig r = rig();
+    Value x = softmax(&r, input(&r, DT_f32, D(6, 32))), at[3];
+    for (int i = 0; i < 3; i++) {
+        Value sum = build_reduce(r.g, OP_reduce_sum, build_unary(r.g, OP_neg, x), 2, true);
+        at[i] = build_unary(r.g, OP_exp, build_binary(r.g, OP_add, x, sum));
+        x = build_binary(r.g, OP_mul, build_unary(r.g, OP_tanh, at[i]), x);
+    }
+    build_output(r.g, "y", x);
+    for (int i = 0; i < 3; i++) {
+        Planted p = {.r = &r, .v = at[i]};
+        bool wrong = true;
+        uint32_t first = 0;
+        CHECK(ask_planted(&p, 0, &wrong) == GRAPHC_OK && !wrong);
+        CHECK(ask_planted(&p, FUSE_ALL, &wrong) == GRAPHC_OK && wrong);
+        CHECK(bisect(0, p.s->decisions, ask_planted, &p, &first) == GRAPHC_OK);
+        CHECK(ask_planted(&p, first - 1, &wrong) == GRAPHC_OK && !wrong);
+        CHECK(ask_planted(&p, first, &wrong) == GRAPHC_OK && wrong);
+        char begin[32];
+        snprintf(begin, sizeof begin, "%%%u exp", at[i]);
+        if (!CHECK(p.s->last_decision && !strncmp(p.s->last_decision, begin, strlen(begin))))
+            printf("%u: %s, not %s\n", first, p.s->last_decision, begin);
+    }
+    arena_destroy(r.a);
 }
 
 static void maps(void) {
@@ -342,4 +418,5 @@ TEST_MAIN {
     backwards();
     wide();
     concatenation();
+    bisected();
 }

@@ -265,8 +265,8 @@ static void check_seed(uint32_t seed) {
     make_graph(&r);
     for (int gpu = 0; gpu < 2; gpu++) {
         Schedule *s = NULL;
-        graphc_status st =
-            schedule_build(r.g, &target_for(gpu ? PLAN_cuda : PLAN_cpu)->machine, r.a, &s);
+        graphc_status st = schedule_build(r.g, &target_for(gpu ? PLAN_cuda : PLAN_cpu)->machine,
+                                          FUSE_ALL, r.a, &s);
         double e = st == GRAPHC_OK ? check_schedule(r.g, s, r.in, r.a) : -1;
         if (!CHECK(e >= 0 && e < 2e-3)) printf("seed %u: difference %g\n", seed, e);
     }

@@ -19,8 +19,8 @@ typedef struct Cli {
     const char *cache_dir, *weights;
     VEC(NamedFile) inputs;
     VEC(graphc_compile_dim) dims;
-    uint64_t seed, threads, runs, isa;
-    bool json, verbose, embed, help, version;
+    uint64_t seed, threads, runs, isa, fuse_at_most;
+    bool json, verbose, embed, help, version, bisect;
 } Cli;
 
 typedef struct Verb {
@@ -56,6 +56,7 @@ graphc_status cli_check_dim(Cli *c, const graphc_compile_dim *dim, const char *n
 /* Refuses options of compiling where the file is a plan already. */
 graphc_status cli_check_plan_options(Cli *c);
 graphc_compile_options cli_compile_options(const Cli *c);
+void cli_pipeline_init(const Cli *c, Pipeline *p, const char *model); /* with what is no such option */
 /* The bytes of a plan: read as they are, or compiled when the path is a model's (NAME.onnx). */
 bool cli_is_model(const char *path);
 graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size);

@@ -22,6 +22,11 @@ graphc_compile_options cli_compile_options(const Cli *c) {
     return o;
 }
 
+void cli_pipeline_init(const Cli *c, Pipeline *p, const char *model) {
+    pipeline_init(p, model);
+    p->fuse_at_most = (uint32_t)c->fuse_at_most;
+}
+
 bool cli_is_model(const char *path) {
     size_t n = strlen(path);
     return n > 5 && strcmp(path + n - 5, ".onnx") == 0;
@@ -32,7 +37,7 @@ graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t
     if (cli_is_model(path)) {
         graphc_compile_options o = cli_compile_options(c);
         Pipeline p;
-        pipeline_init(&p, path);
+        cli_pipeline_init(c, &p, path);
         graphc_status s = pipeline_run(&p, path, &o);
         cli_print_diags(p.diags);
         if (s == GRAPHC_OK) *bytes = arena_copy(c->arena, p.plan, *size = p.plan_size);
@@ -63,7 +68,8 @@ graphc_status cli_check_plan_options(Cli *c) {
     } of_models[] = {{"--target", c->target},
                      {"--precision", c->precision},
                      {"--dump-ir", c->dump_ir},
-                     {"--cache", c->cache_dir}};
+                     {"--cache", c->cache_dir},
+                     {"--fuse-at-most", c->fuse_at_most == FUSE_ALL ? NULL : "given"}};
     for (size_t i = 0; i < sizeof of_models / sizeof *of_models; i++)
         if (of_models[i].value)
             return diag(c->diags, D_USAGE, of_models[i].name,
@@ -161,7 +167,7 @@ graphc_status cmd_compile(Cli *c) {
     graphc_compile_options o = cli_compile_options(c);
     o.weights_dir = weights_dir(c->arena, c->args.v[0], c->output);
     Pipeline p;
-    pipeline_init(&p, c->args.v[0]);
+    cli_pipeline_init(c, &p, c->args.v[0]);
     double start = seconds();
     graphc_status s = pipeline_run(&p, c->args.v[0], &o);
     if (s == GRAPHC_OK && file_write(c->output, p.plan, p.plan_size, why) != GRAPHC_OK)

@@ -1,6 +1,7 @@
 /* graphc verify: the compiled model against the reference evaluator, or against outputs in files.
  * When they differ, the first bad node is searched by compiling again with one more output, so that
  * the rest stays fused as it was. */
+#include "frontend/driver/bisect.h"
 #include "frontend/driver/cli/session.h"
 #include "frontend/driver/compare.h"
 
@@ -17,7 +18,8 @@ typedef struct Trial {
     Pipeline pipe;
     CliSession session;
     EvalTensor *want, *values;
-    Value extra; /* also made an output; 0 = none */
+    Value extra;           /* also made an output; 0 = none */
+    uint32_t fuse_at_most; /* FUSE_ALL: as the command line says */
 } Trial;
 
 static graphc_status trial_session(Trial *t, Cli *c) {
@@ -41,7 +43,8 @@ static graphc_status trial_compile(Trial *t, Cli *c) {
     GC_TRY(cli_session_device(&probe, &device));
     Cli compile = cli_for_device(c, &device);
     graphc_compile_options o = cli_compile_options(&compile);
-    pipeline_init(&t->pipe, c->args.v[0]);
+    cli_pipeline_init(c, &t->pipe, c->args.v[0]);
+    if (t->fuse_at_most != FUSE_ALL) t->pipe.fuse_at_most = t->fuse_at_most;
     GC_TRY(pipeline_import(&t->pipe, c->args.v[0], &o));
     if (t->extra) build_output(t->pipe.imported, "(searched)", t->extra);
     GC_TRY(pipeline_optimise(&t->pipe, &o));
@@ -98,7 +101,7 @@ static bool report(Trial *t, Cli *c) {
 
 /* Whether node v, made an output, differs from the evaluator. */
 static graphc_status node_is_bad(Cli *c, EvalTensor *inputs, Value v, bool *bad) {
-    Trial t = {.extra = v, .session.inputs = inputs};
+    Trial t = {.extra = v, .session.inputs = inputs, .fuse_at_most = FUSE_ALL};
     EvalTensor got;
     graphc_status s = trial_compile(&t, c);
     if (s == GRAPHC_OK) s = cli_session_bind(&t.session);
@@ -130,26 +133,72 @@ static uint32_t candidates(const Graph *g, Arena *a, Value **out) {
     return n;
 }
 
+typedef struct Search {
+    Cli *c;
+    Trial *whole;
+    Value *nodes;     /* find_first_bad: candidates */
+    const char *last; /* find_decision: the last decision of the trial before, in words */
+} Search;
+
+static graphc_status ask_node(void *ctx, uint32_t n, bool *wrong) {
+    const Search *s = ctx;
+    return node_is_bad(s->c, s->whole->session.inputs, s->nodes[n - 1], wrong);
+}
+
 /* Bisects over the nodes: assumes that what depends on a bad value is bad. */
 static graphc_status find_first_bad(Cli *c, Trial *t) {
-    Value *v;
-    uint32_t lo = 0, hi = candidates(t->pipe.imported, c->arena, &v);
-    while (lo < hi) {
-        uint32_t mid = lo + (hi - lo) / 2;
-        bool bad;
-        GC_TRY(node_is_bad(c, t->session.inputs, v[mid], &bad));
-        if (bad) {
-            hi = mid;
-        } else {
-            lo = mid + 1;
-        }
-    }
     const Graph *g = t->pipe.imported;
+    Search s = {.c = c, .whole = t};
+    uint32_t n = candidates(g, c->arena, &s.nodes), first;
+    GC_TRY(bisect(0, n + 1, ask_node, &s, &first));
     cli_print(stdout, "first bad node: %s\n",
-              lo < t->pipe.imported->nodes.n && v[lo]
-                  ? graph_place(g, graph_node(g, v[lo])->loc, c->arena)
-                  : "none by itself; only the fused whole differs");
+              first <= n ? graph_place(g, graph_node(g, s.nodes[first - 1])->loc, c->arena)
+                         : "none by itself; only the fused whole differs");
     return GRAPHC_MISMATCH;
+}
+
+static graphc_status outputs_differ(Trial *t, const Cli *c, bool *differ) {
+    *differ = false;
+    for (uint32_t i = 0; i < graphc_plan_outputs(t->session.plan); i++) {
+        EvalTensor got;
+        GC_TRY(cli_session_output(&t->session, i, &got));
+        Comparison x = compare_tensors(&got, &t->want[i], FILE_RTOL, FILE_ATOL);
+        *differ |= !passes(&x, c->data != NULL);
+    }
+    return GRAPHC_OK;
+}
+
+/* Do outputs differ when fusion stops after n decisions? */
+static graphc_status ask_decisions(void *ctx, uint32_t n, bool *wrong) {
+    Search *search = ctx;
+    Cli *c = search->c;
+    const Trial *whole = search->whole;
+    Trial t = {.session.inputs = whole->session.inputs, .want = whole->want, .fuse_at_most = n};
+    graphc_status s = trial_compile(&t, c);
+    if (s == GRAPHC_OK) s = cli_session_bind(&t.session);
+    if (s == GRAPHC_OK && graphc_run(t.session.session) != GRAPHC_OK)
+        s = diag(c->diags, D_RUN, "", "%s", graphc_session_error(t.session.session));
+    if (s == GRAPHC_OK) s = outputs_differ(&t, c, wrong);
+    if (s == GRAPHC_OK && t.pipe.targets[0].schedule->last_decision)
+        search->last = arena_strdup(c->arena, t.pipe.targets[0].schedule->last_decision);
+    trial_close(&t);
+    return s;
+}
+
+/* Bisects over the decisions of fusion. */
+static graphc_status find_decision(Cli *c, Trial *t) {
+    Search s = {.c = c, .whole = t};
+    uint32_t all = t->pipe.targets[0].schedule->decisions, first;
+    bool wrong;
+    GC_TRY(ask_decisions(&s, 0, &wrong));
+    if (wrong || !all) {
+        cli_print(stdout, "first bad decision: none; outputs differ without any fusion\n");
+        return GRAPHC_OK;
+    }
+    GC_TRY(bisect(0, all, ask_decisions, &s, &first));
+    GC_TRY(ask_decisions(&s, first, &wrong)); /* its words */
+    cli_print(stdout, "first bad decision: %u of %u: %s\n", first, all, s.last);
+    return GRAPHC_OK;
 }
 
 static graphc_status verify(Trial *t, Cli *c) {
@@ -171,11 +220,12 @@ static graphc_status verify(Trial *t, Cli *c) {
         if (s != GRAPHC_OK) return s;
     }
     if (report(t, c)) return GRAPHC_OK;
+    if (c->bisect) GC_TRY(find_decision(c, t));
     return find_first_bad(c, t);
 }
 
 graphc_status cmd_verify(Cli *c) {
-    Trial t = {0};
+    Trial t = {.fuse_at_most = FUSE_ALL};
     graphc_status s = verify(&t, c);
     trial_close(&t);
     return s;

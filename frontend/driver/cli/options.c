@@ -15,16 +15,15 @@ typedef enum OptKind {
     OPT_SEED, /* numbers, from here on */
     OPT_RUNS,
     OPT_ISA,
-    OPT_THREADS
+    OPT_THREADS,
+    OPT_COUNT
 } OptKind;
 
 static const struct Range {
     uint64_t lo, hi;
 } ranges[] = {
-    [OPT_SEED] = {0, UINT64_MAX},
-    [OPT_RUNS] = {1, 1000000},
-    [OPT_ISA] = {3, 4},
-    [OPT_THREADS] = {1, POOL_MAX_THREADS},
+    [OPT_SEED] = {0, UINT64_MAX},          [OPT_RUNS] = {1, 1000000},       [OPT_ISA] = {3, 4},
+    [OPT_THREADS] = {1, POOL_MAX_THREADS}, [OPT_COUNT] = {0, FUSE_ALL - 1},
 };
 
 typedef struct OptRow {
@@ -48,6 +47,8 @@ static const OptRow opt_rows[] = {
      "fixes or bounds a symbolic size, or bounds a value that decides sizes; of a plan: its value"},
     {"--dump-ir", NULL, OPT_TEXT, FIELD(dump_ir), MODEL_VERBS, "DIR",
      "writes the text of every level there: graphs, kernels, code"},
+    {"--fuse-at-most", NULL, OPT_COUNT, FIELD(fuse_at_most), MODEL_VERBS, "N",
+     "stops fusion after N decisions, to find one that is wrong"},
     {"--embed", NULL, OPT_FLAG, FIELD(embed), "compile", "",
      "copies constants of external files into the plan"},
     {"--weights", NULL, OPT_TEXT, FIELD(weights), "run bench", "DIR",
@@ -64,6 +65,8 @@ static const OptRow opt_rows[] = {
      "form of outputs (default npy; pb for bf16, fp8 and 4-bit types, which npy lacks)"},
     {"--data", NULL, OPT_TEXT, FIELD(data), "verify", "DIR",
      "compares with this data: input_0.pb ..., output_0.pb ..."},
+    {"--bisect", NULL, OPT_FLAG, FIELD(bisect), "verify", "",
+     "if outputs differ: names the decision of fusion that makes them"},
     {"--seed", NULL, OPT_SEED, FIELD(seed), "run bench verify", "N",
      "inputs that are not given are drawn from it (default 0)"},
     {"--runs", NULL, OPT_RUNS, FIELD(runs), "bench", "N",
@@ -202,6 +205,7 @@ static graphc_status threads_by_default(Cli *c) {
 
 graphc_status cli_parse(Cli *c, int argc, char **argv) {
     bool options = true; /* until "--" */
+    c->fuse_at_most = FUSE_ALL;
     for (int i = 0; i < argc; i++) {
         if (options && strcmp(argv[i], "--") == 0)
             options = false;

@@ -1,7 +1,7 @@
 # bash completion for graphc. The options are those of frontend/driver/cli/options.c.
 
 _graphc_options() { # of a verb
-    local model='--target --precision --dump-ir --cache'
+    local model='--target --precision --dump-ir --cache --fuse-at-most'
     local run='--device --input --seed --isa'
     case $1 in
     compile) echo "--output $model --embed --json --version" ;;
@@ -9,7 +9,7 @@ _graphc_options() { # of a verb
     bench) echo "$model $run --weights --runs --json --verbose" ;;
     explain) echo "$model" ;;
     inspect) echo "$model --json" ;;
-    verify) echo "$model $run --data" ;;
+    verify) echo "$model $run --data --bisect" ;;
     esac
     [[ $1 == doctor ]] || echo --dim --threads
     echo --help
@@ -30,7 +30,7 @@ _graphc() {
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -d -- "$cur"))
         ;;
-    --dim | --seed | --runs | --threads) ;;
+    --dim | --seed | --runs | --threads | --fuse-at-most) ;;
     *)
         if [[ $cur == -* ]]; then
             COMPREPLY=($(compgen -W "$(_graphc_options "$verb")" -- "$cur"))
