@@ -1,0 +1,178 @@
+#include "codegen/nvptx/hopper/hopper.h"
+#include <string.h>
+
+#define SHARED_SPACE 3
+#define SHARED_ALIGN 1024
+
+HV hop_i(Emit *e, int64_t v) {
+    return LLVMConstInt(e->i32, (unsigned long long)v, true);
+}
+
+HV hop_add(Emit *e, HV a, HV b) {
+    return LLVMBuildAdd(e->b, a, b, "");
+}
+
+HV hop_addi(Emit *e, HV a, int64_t b) {
+    return b ? LLVMBuildAdd(e->b, a, hop_i(e, b), "") : a;
+}
+
+HV hop_muli(Emit *e, HV a, int64_t b) {
+    return LLVMBuildMul(e->b, a, hop_i(e, b), "");
+}
+
+HV hop_shl(Emit *e, HV a, int b) {
+    return LLVMBuildShl(e->b, a, hop_i(e, b), "");
+}
+
+HV hop_shr(Emit *e, HV a, int b) {
+    return LLVMBuildLShr(e->b, a, hop_i(e, b), "");
+}
+
+HV hop_andi(Emit *e, HV a, int64_t b) {
+    return LLVMBuildAnd(e->b, a, hop_i(e, b), "");
+}
+
+HV hop_is(Emit *e, HV a, int64_t b) {
+    return LLVMBuildICmp(e->b, LLVMIntEQ, a, hop_i(e, b), "");
+}
+
+HV hop_special(Emit *e, const char *name) {
+    return emit_intrinsic(e, name, NULL, NULL, 0);
+}
+
+/* Convergent: which threads execute it together must not change. */
+HV hop_asm(Emit *e, LLVMTypeRef result, const char *text, const char *constraints, const HV *args,
+           uint32_t n) {
+    LLVMTypeRef *t = ARENA_ARRAY(e->arena, LLVMTypeRef, n + 1);
+    HV *v = ARENA_ARRAY(e->arena, HV, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        v[i] = args[i];
+        t[i] = LLVMTypeOf(args[i]);
+    }
+    LLVMTypeRef ft = LLVMFunctionType(result, t, n, false);
+    HV code = LLVMGetInlineAsm(ft, text, strlen(text), constraints, strlen(constraints), true,
+                               false, LLVMInlineAsmDialectATT, false);
+    HV call = LLVMBuildCall2(e->b, ft, code, v, n, "");
+    static const char convergent[] = "convergent";
+    unsigned kind = LLVMGetEnumAttributeKindForName(convergent, sizeof convergent - 1);
+    LLVMAddCallSiteAttribute(call, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+                             LLVMCreateEnumAttribute(e->ctx, kind, 0));
+    return call;
+}
+
+static void ptx0(Emit *e, const char *text) {
+    hop_asm(e, e->voidt, text, "~{memory}", NULL, 0);
+}
+
+HV hop_shared(Gpu *g) {
+    Emit *e = g->e;
+    static const char name[] = "hop_shared";
+    HV v = LLVMGetNamedGlobal(e->mod, name);
+    if (!v) {
+        v = LLVMAddGlobalInAddressSpace(e->mod, LLVMArrayType2(e->i8, 0), name, SHARED_SPACE);
+        LLVMSetLinkage(v, LLVMExternalLinkage);
+        LLVMSetAlignment(v, SHARED_ALIGN);
+    }
+    return LLVMBuildPtrToInt(e->b, v, e->i32, "");
+}
+
+HopIf hop_if(Emit *e, HV cond) {
+    HopIf i = {emit_block(e, "then"), emit_block(e, "join")};
+    LLVMBuildCondBr(e->b, cond, i.then, i.join);
+    LLVMPositionBuilderAtEnd(e->b, i.then);
+    return i;
+}
+
+void hop_end(Emit *e, HopIf i) {
+    LLVMBuildBr(e->b, i.join);
+    LLVMMoveBasicBlockAfter(i.join, LLVMGetInsertBlock(e->b));
+    LLVMPositionBuilderAtEnd(e->b, i.join);
+}
+
+HV hop_elect(Emit *e) {
+    HV all = hop_i(e, -1);
+    HV r = emit_intrinsic(e, "llvm.nvvm.elect.sync", NULL, &all, 1);
+    return LLVMBuildExtractValue(e->b, r, 1, "");
+}
+
+void hop_registers(Emit *e, uint32_t n, bool more) {
+    HV v = hop_i(e, n);
+    emit_intrinsic(e,
+                   more ? "llvm.nvvm.setmaxnreg.inc.sync.aligned.u32"
+                        : "llvm.nvvm.setmaxnreg.dec.sync.aligned.u32",
+                   NULL, &v, 1);
+}
+
+void hop_sync(Emit *e, HV id, uint32_t threads) {
+    HV v[2] = {id, hop_i(e, threads)};
+    emit_intrinsic(e, "llvm.nvvm.barrier.cta.sync.aligned.count", NULL, v, 2);
+}
+
+void hop_arrive(Emit *e, HV id, uint32_t threads) {
+    HV v[2] = {id, hop_i(e, threads)};
+    emit_intrinsic(e, "llvm.nvvm.barrier.cta.arrive.aligned.count", NULL, v, 2);
+}
+
+void hop_fence_async(Emit *e) {
+    ptx0(e, "fence.proxy.async.shared::cta;");
+}
+
+void hop_depend_wait(Emit *e) {
+    emit_intrinsic(e, "llvm.nvvm.griddepcontrol.wait", NULL, NULL, 0);
+}
+
+void hop_depend_launch(Emit *e) {
+    emit_intrinsic(e, "llvm.nvvm.griddepcontrol.launch.dependents", NULL, NULL, 0);
+}
+
+void hop_barrier_init(Emit *e, HV bar, uint32_t count) {
+    HV v[2] = {bar, hop_i(e, count)};
+    hop_asm(e, e->voidt, "mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", v, 2);
+}
+
+void hop_barrier_init_fence(Emit *e) {
+    ptx0(e, "fence.mbarrier_init.release.cluster;");
+}
+
+void hop_barrier_expect(Emit *e, HV bar, HV bytes) {
+    HV v[2] = {bar, bytes};
+    hop_asm(e, e->voidt, "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "r,r,~{memory}",
+            v, 2);
+}
+
+void hop_barrier_arrive(Emit *e, HV bar, HV when) {
+    HV v[2] = {bar, when};
+    hop_asm(e, e->voidt, "@$1 mbarrier.arrive.release.cta.shared::cta.b64 _, [$0];",
+            "r,b,~{memory}", v, 2);
+}
+
+void hop_barrier_wait(Emit *e, HV bar, HV parity) {
+    LLVMTypeRef p = LLVMPointerTypeInContext(e->ctx, SHARED_SPACE);
+    HV v[2] = {LLVMBuildIntToPtr(e->b, bar, p, ""), parity};
+    LLVMBasicBlockRef spin = emit_block(e, "wait"), done = emit_block(e, "arrived");
+    LLVMBuildBr(e->b, spin);
+    LLVMPositionBuilderAtEnd(e->b, spin);
+    HV over =
+        emit_intrinsic(e, "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta", NULL, v, 2);
+    LLVMBuildCondBr(e->b, over, done, spin);
+    LLVMPositionBuilderAtEnd(e->b, done);
+}
+
+HV hop_cluster_rank(Emit *e) {
+    return hop_special(e, "llvm.nvvm.read.ptx.sreg.cluster.ctarank");
+}
+
+void hop_cluster_sync(Emit *e) {
+    ptx0(e, "barrier.cluster.arrive.aligned;");
+    ptx0(e, "barrier.cluster.wait.aligned;");
+}
+
+/* Without .release: with it, ptxas makes all memory of the device wait. What was read here was read
+ * by instructions that are over. */
+void hop_barrier_arrive_at(Emit *e, HV bar, HV rank, HV when) {
+    HV v[3] = {bar, rank, when};
+    hop_asm(e, e->voidt,
+            "{ .reg .b32 at; mapa.shared::cluster.u32 at, $0, $1; "
+            "@$2 mbarrier.arrive.shared::cluster.b64 _, [at]; }",
+            "r,r,b,~{memory}", v, 3);
+}

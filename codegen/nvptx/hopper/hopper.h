@@ -1,0 +1,101 @@
+/* The instructions that sm_90a adds, one function each: asynchronous barriers, the tensor copy
+ * engine, warpgroup matrix products, named barriers. Shared memory is addressed by 32-bit values
+ * (the dynamic block's start is hop_shared), all other numbers are i32 too. Order, phases and who
+ * executes what are the caller's. */
+#ifndef CODEGEN_NVPTX_HOPPER_HOPPER_H
+#define CODEGEN_NVPTX_HOPPER_HOPPER_H
+
+#include "codegen/nvptx/gpu.h"
+
+typedef LLVMValueRef HV;
+
+/* --- hopper.c: arithmetic on i32, control, barriers ------------------------------------------- */
+
+HV hop_i(Emit *e, int64_t v);
+HV hop_add(Emit *e, HV a, HV b);
+HV hop_addi(Emit *e, HV a, int64_t b);
+HV hop_muli(Emit *e, HV a, int64_t b);
+HV hop_shl(Emit *e, HV a, int b);
+HV hop_shr(Emit *e, HV a, int b);
+HV hop_andi(Emit *e, HV a, int64_t b);
+HV hop_is(Emit *e, HV a, int64_t b); /* a == b */
+HV hop_special(Emit *e, const char *name);
+/* Inline PTX. `result` may be e->voidt; the operands' constraints are as LLVM has them. */
+HV hop_asm(Emit *e, LLVMTypeRef result, const char *text, const char *constraints, const HV *args,
+           uint32_t n);
+
+/* Dynamic shared memory of the block, 1,024-byte aligned; g->j->shared_bytes says how much. */
+HV hop_shared(Gpu *g);
+/* if (cond) { .. } without a scope: what is remembered inside must not be used outside. */
+typedef struct HopIf {
+    LLVMBasicBlockRef then, join;
+} HopIf;
+HopIf hop_if(Emit *e, HV cond);
+void hop_end(Emit *e, HopIf i);
+HV hop_elect(Emit *e);                              /* true in one thread of the (converged) warp */
+void hop_registers(Emit *e, uint32_t n, bool more); /* the warpgroup's, per thread */
+void hop_sync(Emit *e, HV id, uint32_t threads);    /* named barrier 1 to 15 */
+void hop_arrive(Emit *e, HV id, uint32_t threads);
+void hop_fence_async(Emit *e); /* plain shared accesses before, the copy engine's after */
+void hop_depend_wait(Emit *e); /* for the grid in front, under programmatic dependent launch */
+void hop_depend_launch(Emit *e);
+
+/* mbarriers: 8 bytes of shared memory each. */
+void hop_barrier_init(Emit *e, HV bar, uint32_t count);
+void hop_barrier_init_fence(Emit *e);
+void hop_barrier_expect(Emit *e, HV bar, HV bytes); /* arrives, and expects so many */
+void hop_barrier_arrive(Emit *e, HV bar, HV when);  /* by the threads where `when` holds */
+void hop_barrier_wait(Emit *e, HV bar, HV parity);  /* until the phase of that parity is over */
+
+/* Clusters of two blocks: shared memory lies alike in both. */
+HV hop_cluster_rank(Emit *e);
+void hop_cluster_sync(Emit *e); /* all threads of both */
+/* Arrives at the barrier of block `rank` of the cluster, by the threads where `when` holds. */
+void hop_barrier_arrive_at(Emit *e, HV bar, HV rank, HV when);
+
+/* --- tma.c ------------------------------------------------------------------------------------ */
+
+void hop_map_prefetch(Emit *e, HV map);
+/* One box from (to) coordinates `at` (i32, innermost first); one thread executes it. */
+void hop_tma_load(Emit *e, HV shared, HV bar, HV map, const HV *at, uint32_t rank);
+/* The same into both blocks of the cluster, each told by its own barrier. */
+void hop_tma_load_both(Emit *e, HV shared, HV bar, HV map, const HV *at, uint32_t rank);
+void hop_tma_store(Emit *e, HV map, HV shared, const HV *at, uint32_t rank);
+void hop_tma_commit(Emit *e);
+void hop_tma_wait_read(Emit *e, uint32_t left); /* all but `left` groups have read their memory */
+void hop_tma_wait(Emit *e);                     /* all are done */
+/* Four 8x8 matrices of 16-bit elements, a register each, to the addresses that the lanes give. */
+void hop_stmatrix(Emit *e, HV at, const HV *r);
+void hop_ldmatrix(Emit *e, HV at, HV *r);
+
+/* --- wgmma.c ---------------------------------------------------------------------------------- */
+
+typedef enum WgmmaType { WGMMA_bf16, WGMMA_f16, WGMMA_tf32, WGMMA_e4m3, WGMMA_e5m2 } WgmmaType;
+
+/* How an operand tile of 128-byte rows under the 128-byte swizzle lies in shared memory: rows of m
+ * (n) with k along the row, or, 16-bit types only, rows of k with m (n) along it in panels of 64.
+ */
+typedef struct WgmmaOperand {
+    bool across;    /* m (n) along the row */
+    uint32_t panel; /* across: bytes from one panel to the next */
+} WgmmaOperand;
+
+typedef struct WgmmaShape {
+    WgmmaType type;
+    uint32_t n;      /* columns: a multiple of 8 up to 256 */
+    uint32_t ksteps; /* instructions along k: 32 bytes of k each */
+    uint32_t blocks; /* of 64 rows, each with its own sums */
+    uint32_t sums;   /* B operands over the same A, each with its own sums */
+    WgmmaOperand a, b;
+} WgmmaShape;
+
+uint32_t wgmma_acc(const WgmmaShape *s); /* f32 sums per thread */
+/* Descriptor of the operand tile at a shared address. */
+HV wgmma_descriptor(Emit *e, const WgmmaOperand *o, HV shared);
+/* acc = A B (+ acc, where `more`) for one k-block, as one group in flight: a[blocks] and b[sums]
+ * are descriptors. Until it was waited for, acc may go to the next product only. */
+void wgmma_block(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, const HV *b, HV more);
+void wgmma_wait(Emit *e, uint32_t left);
+void wgmma_wait_all(Emit *e, HV *acc, uint32_t n); /* acc may be read after it */
+
+#endif

@@ -1,0 +1,81 @@
+/* The tensor copy engine, and the matrix stores that fill what it stores from. */
+#include "codegen/nvptx/hopper/hopper.h"
+
+void hop_map_prefetch(Emit *e, HV map) {
+    hop_asm(e, e->voidt, "prefetch.tensormap [$0];", "l,~{memory}", &map, 1);
+}
+
+/* "{$3, $4}" for the coordinates from operand `first` on. */
+static void put_coordinates(StrBuf *s, uint32_t first, uint32_t rank) {
+    for (uint32_t i = 0; i < rank; i++) sb_printf(s, "%s$%u", i ? ", " : "{", first + i);
+    sb_put(s, "}");
+}
+
+static const char *constraints(Emit *e, const char *before, uint32_t rank) {
+    StrBuf s;
+    sb_init(&s, e->arena);
+    sb_put(&s, before);
+    for (uint32_t i = 0; i < rank; i++) sb_put(&s, ",r");
+    sb_put(&s, ",~{memory}");
+    return sb_str(&s);
+}
+
+static void load(Emit *e, HV shared, HV bar, HV map, const HV *at, uint32_t rank, bool both) {
+    HV v[9] = {shared, map, bar};
+    for (uint32_t i = 0; i < rank; i++) v[3 + i] = at[i];
+    StrBuf s;
+    sb_init(&s, e->arena);
+    sb_printf(&s,
+              "cp.async.bulk.tensor.%ud.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+              "%s [$0], [$1, ",
+              rank, both ? ".multicast::cluster" : "");
+    put_coordinates(&s, 3, rank);
+    sb_put(&s, both ? "], [$2], 3;" : "], [$2];");
+    hop_asm(e, e->voidt, sb_str(&s), constraints(e, "r,l,r", rank), v, 3 + rank);
+}
+
+void hop_tma_load(Emit *e, HV shared, HV bar, HV map, const HV *at, uint32_t rank) {
+    load(e, shared, bar, map, at, rank, false);
+}
+
+void hop_tma_load_both(Emit *e, HV shared, HV bar, HV map, const HV *at, uint32_t rank) {
+    load(e, shared, bar, map, at, rank, true);
+}
+
+void hop_tma_store(Emit *e, HV map, HV shared, const HV *at, uint32_t rank) {
+    HV v[8] = {map, shared};
+    for (uint32_t i = 0; i < rank; i++) v[2 + i] = at[i];
+    StrBuf s;
+    sb_init(&s, e->arena);
+    sb_printf(&s, "cp.async.bulk.tensor.%ud.global.shared::cta.tile.bulk_group [$0, ", rank);
+    put_coordinates(&s, 2, rank);
+    sb_put(&s, "], [$1];");
+    hop_asm(e, e->voidt, sb_str(&s), constraints(e, "l,r", rank), v, 2 + rank);
+}
+
+void hop_tma_commit(Emit *e) {
+    hop_asm(e, e->voidt, "cp.async.bulk.commit_group;", "~{memory}", NULL, 0);
+}
+
+void hop_tma_wait_read(Emit *e, uint32_t left) {
+    HV v = hop_i(e, left);
+    hop_asm(e, e->voidt, "cp.async.bulk.wait_group.read $0;", "n,~{memory}", &v, 1);
+}
+
+void hop_tma_wait(Emit *e) {
+    hop_asm(e, e->voidt, "cp.async.bulk.wait_group 0;", "~{memory}", NULL, 0);
+}
+
+void hop_stmatrix(Emit *e, HV at, const HV *r) {
+    HV v[5] = {at, r[0], r[1], r[2], r[3]};
+    hop_asm(e, e->voidt, "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};",
+            "r,r,r,r,r", v, 5);
+}
+
+void hop_ldmatrix(Emit *e, HV at, HV *r) {
+    LLVMTypeRef t[4] = {e->i32, e->i32, e->i32, e->i32};
+    LLVMTypeRef out = LLVMStructTypeInContext(e->ctx, t, 4, false);
+    HV v = hop_asm(e, out, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];",
+                   "=r,=r,=r,=r,r,~{memory}", &at, 1);
+    for (uint32_t i = 0; i < 4; i++) r[i] = LLVMBuildExtractValue(e->b, v, i, "");
+}

@@ -1,0 +1,113 @@
+/* Warpgroup matrix products: accumulators are scalars tied from one product to the next, so that
+ * they stay in their registers; the first product of a tile ignores what they hold. */
+#include "codegen/nvptx/hopper/hopper.h"
+
+/* Bits 62-63 of a descriptor: 128-byte swizzle; bits 32-45: bytes between groups of 8 rows / 16. */
+#define SWIZZLE_128 ((uint64_t)1 << 62)
+#define ROW_GROUP   ((uint64_t)(1024 >> 4) << 32)
+/* The address field, and what a block's rank in its cluster must be kept out of. */
+#define ADDRESS 0x3fff
+
+static const struct {
+    const char *name;
+    uint32_t k; /* per instruction: 32 bytes */
+    bool flags; /* takes the transposition flags */
+} types[] = {[WGMMA_bf16] = {"f32.bf16.bf16", 16, true},
+             [WGMMA_f16] = {"f32.f16.f16", 16, true},
+             [WGMMA_tf32] = {"f32.tf32.tf32", 8, false},
+             [WGMMA_e4m3] = {"f32.e4m3.e4m3", 32, false},
+             [WGMMA_e5m2] = {"f32.e5m2.e5m2", 32, false}};
+
+uint32_t wgmma_acc(const WgmmaShape *s) {
+    return s->n / 2 * s->blocks * s->sums;
+}
+
+HV wgmma_descriptor(Emit *e, const WgmmaOperand *o, HV shared) {
+    HV at = hop_andi(e, hop_shr(e, shared, 4), ADDRESS);
+    uint64_t high = SWIZZLE_128 | ROW_GROUP;
+    if (o->across) high |= (uint64_t)(o->panel >> 4) << 16;
+    return LLVMBuildOr(e->b, LLVMBuildZExt(e->b, at, e->i64, ""), LLVMConstInt(e->i64, high, false),
+                       "");
+}
+
+/* Descriptor of step `i` along k: 32 bytes on in the row, or 16 rows of k. */
+static HV step_of(Emit *e, const WgmmaOperand *o, HV desc, uint32_t i) {
+    uint64_t step = o->across ? 16 * 128 >> 4 : 32 >> 4;
+    return i ? LLVMBuildAdd(e->b, desc, LLVMConstInt(e->i64, step * i, false), "") : desc;
+}
+
+/* Operands in the text: sums, their tied twins, then per step the descriptors of A's blocks and of
+ * the Bs, then the predicates of the first step and of the others. */
+static const char *block_text(Emit *e, const WgmmaShape *s) {
+    uint32_t n = wgmma_acc(s), each = s->n / 2, per = s->blocks + s->sums;
+    uint32_t first = 2 * n, last = first + s->ksteps * per;
+    StrBuf t;
+    sb_init(&t, e->arena);
+    for (uint32_t k = 0; k < s->ksteps; k++)
+        for (uint32_t i = 0; i < s->blocks * s->sums; i++) {
+            uint32_t a = first + k * per + i % s->blocks;
+            uint32_t b = first + k * per + s->blocks + i / s->blocks;
+            sb_printf(&t, "wgmma.mma_async.sync.aligned.m64n%uk%u.%s {", s->n, types[s->type].k,
+                      types[s->type].name);
+            for (uint32_t r = 0; r < each; r++) sb_printf(&t, "%s$%u", r ? ", " : "", i * each + r);
+            sb_printf(&t, "}, $%u, $%u, $%u, 1, 1", a, b, last + (k > 0));
+            if (types[s->type].flags) sb_printf(&t, ", %u, %u", s->a.across, s->b.across);
+            sb_put(&t, ";\n");
+        }
+    return sb_str(&t);
+}
+
+/* "=f" x n, "0".."n-1", then `rest`. */
+static const char *tied(Emit *e, uint32_t n, const char *rest) {
+    StrBuf s;
+    sb_init(&s, e->arena);
+    for (uint32_t i = 0; i < n; i++) sb_printf(&s, "%s=f", i ? "," : "");
+    for (uint32_t i = 0; i < n; i++) sb_printf(&s, ",%u", i);
+    sb_put(&s, rest);
+    return sb_str(&s);
+}
+
+static LLVMTypeRef floats(Emit *e, uint32_t n) {
+    LLVMTypeRef *t = ARENA_ARRAY(e->arena, LLVMTypeRef, n);
+    for (uint32_t i = 0; i < n; i++) t[i] = e->f32;
+    return LLVMStructTypeInContext(e->ctx, t, n, false);
+}
+
+static void unpack(Emit *e, HV r, HV *acc, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) acc[i] = LLVMBuildExtractValue(e->b, r, i, "");
+}
+
+static void fence(Emit *e) {
+    hop_asm(e, e->voidt, "wgmma.fence.sync.aligned;", "~{memory}", NULL, 0);
+}
+
+void wgmma_block(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, const HV *b, HV more) {
+    uint32_t n = wgmma_acc(s), args = 0;
+    HV *v = ARENA_ARRAY(e->arena, HV, n + s->ksteps * (s->blocks + s->sums) + 2);
+    StrBuf rest;
+    sb_init(&rest, e->arena);
+    for (; args < n; args++) v[args] = acc[args];
+    for (uint32_t k = 0; k < s->ksteps; k++) {
+        for (uint32_t i = 0; i < s->blocks; i++) v[args++] = step_of(e, &s->a, a[i], k);
+        for (uint32_t i = 0; i < s->sums; i++) v[args++] = step_of(e, &s->b, b[i], k);
+    }
+    for (uint32_t i = n; i < args; i++) sb_put(&rest, ",l");
+    sb_put(&rest, ",b,b,~{memory}");
+    v[args++] = more;
+    v[args++] = LLVMConstInt(e->i1, 1, false);
+    fence(e);
+    unpack(e, hop_asm(e, floats(e, n), block_text(e, s), tied(e, n, sb_str(&rest)), v, args), acc,
+           n);
+    hop_asm(e, e->voidt, "wgmma.commit_group.sync.aligned;", "~{memory}", NULL, 0);
+}
+
+void wgmma_wait(Emit *e, uint32_t left) {
+    HV v = hop_i(e, left);
+    hop_asm(e, e->voidt, "wgmma.wait_group.sync.aligned $0;", "n,~{memory}", &v, 1);
+}
+
+void wgmma_wait_all(Emit *e, HV *acc, uint32_t n) {
+    HV r = hop_asm(e, floats(e, n), "wgmma.wait_group.sync.aligned 0;", tied(e, n, ",~{memory}"),
+                   acc, n);
+    unpack(e, r, acc, n);
+}
