@@ -42,6 +42,7 @@ typedef struct CodeMap {
 typedef struct CodeKernel CodeKernel;
 struct CodeKernel {
     const char *symbol; /* GPU: entry name in the PTX/cubin */
+    const char *note;   /* for explain; may be NULL */
     uint32_t ndims;
     const Expr *dims;
     uint64_t entry[CODE_FORMS]; /* CPU: byte offset of the entry in that form's image */

@@ -34,6 +34,7 @@ struct CompileJob {
     bool dependent, zero_kept;
     Expr zero_bytes;
     VEC(CodeMap) maps;
+    const char *note;  /* how it is computed, or why not better, for explain; NULL = nothing */
     bool exact;        /* its registers were counted: where the assembler spills any, has a local
                           frame or warns (C75..), it fails to build */
     uint32_t spilled;  /* bytes of registers, in the end */

@@ -8,7 +8,7 @@
 
 static void emit_kernel(Gpu *g) {
     if (gpu_serial(g) || gpu_scan(g) || gpu_sort(g) || gpu_compact(g)) return;
-    if (gpu_contract(g) || gpu_attention(g) || gpu_column(g) || gpu_row(g)) return;
+    if (gpu_gemm(g) || gpu_contract(g) || gpu_attention(g) || gpu_column(g) || gpu_row(g)) return;
     if (gpu_transpose(g)) return;
     gpu_point(g);
 }
@@ -190,6 +190,7 @@ static CodeKernel describe(CompileList *l, const CompileJob *j, Arena *a) {
                     .nmaps = j->maps.n,
                     .maps = describe_maps(l, j, a),
                     .cubin = j->blob};
+    k.note = j->note ? arena_strdup(a, j->note) : NULL;
     k.work = k.cost = k.scratch_bytes = expr_const(l->s->exprs, 0);
     for (int d = 0; d < 3; d++) {
         k.grid[d] = compile_import(l, j, j->grid[d]);

@@ -364,8 +364,8 @@ static const char *step_name(const Schedule *s, uint32_t i) {
     return i < s->steps.n && s->steps.v[i].kernel ? s->steps.v[i].kernel->name : "?";
 }
 
-/* Which kernels stayed apart and why, for explain. */
-static const char *refusal_text(Builder *b) {
+/* Which kernels stayed apart and why, and how kernels are computed, for explain. */
+static const char *notes_text(Builder *b) {
     StrBuf s;
     sb_init(&s, b->arena);
     for (uint32_t i = 0; i < b->s->refusals.n; i++) {
@@ -379,6 +379,9 @@ static const char *refusal_text(Builder *b) {
         }
         sb_put(&s, "\n");
     }
+    for (uint32_t i = 0; i < b->s->steps.n; i++)
+        if (b->code->kernels[i].note)
+            sb_printf(&s, "%s: %s\n", step_name(b->s, i), b->code->kernels[i].note);
     return sb_str(&s);
 }
 
@@ -388,7 +391,7 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
     b->exprs = in->schedule->exprs;
     b->nkernels = 0;
     PlanTarget t = {.name = plan_write_str(&b->w, in->target->name),
-                    .notes = plan_write_str(&b->w, refusal_text(b)),
+                    .notes = plan_write_str(&b->w, notes_text(b)),
                     .device = in->target->device,
                     .buffers = section_count(b, PLAN_SEC_buffers, sizeof(PlanBuffer)),
                     .kernels = section_count(b, PLAN_SEC_kernels, sizeof(PlanKernel)),

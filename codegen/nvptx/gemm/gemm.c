@@ -1,0 +1,537 @@
+/* The roles of a tensor-core contraction and the ring between them.
+ *
+ * Warpgroup 0 fetches: one thread asks the copy engine for the next k-block of A and B as soon as a
+ * stage is empty. The other warpgroups multiply: they wait until a stage is full, start its
+ * products, and give back the stage before, whose products are over by then. Blocks stay and take
+ * every so-many-th tile, so that fetching runs ahead into the next tile while results are stored.
+ *
+ * In pingpong, two warpgroups take turns: one multiplies while the other stores. */
+#include "codegen/nvptx/gemm/gemm.h"
+
+enum { FEW_ROWS = 16, WARPGROUP = 128, BARRIER_BYTES = 8, MAX_PHIS = 256 };
+enum { NAMED_TURN = 1 }; /* and the next: whose turn it is */
+
+/* --- Loops over i32 and sums ------------------------------------------------------------------ */
+
+typedef struct Loop {
+    uint32_t n;
+    HV init[MAX_PHIS], phi[MAX_PHIS], next[MAX_PHIS];
+    LLVMBasicBlockRef head, body, exit;
+} Loop;
+
+static void loop_begin(Emit *e, Loop *l, const char *name) {
+    LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b);
+    l->head = emit_block(e, name);
+    LLVMBuildBr(e->b, l->head);
+    LLVMPositionBuilderAtEnd(e->b, l->head);
+    for (uint32_t i = 0; i < l->n; i++) {
+        l->phi[i] = LLVMBuildPhi(e->b, LLVMTypeOf(l->init[i]), "");
+        LLVMAddIncoming(l->phi[i], &l->init[i], &pre, 1);
+    }
+}
+
+static void close_phis(Emit *e, Loop *l) {
+    LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->b);
+    for (uint32_t i = 0; i < l->n; i++) LLVMAddIncoming(l->phi[i], &l->next[i], &latch, 1);
+}
+
+/* Tested at the top: the test, once, then the body. */
+static void loop_test(Emit *e, Loop *l, HV more) {
+    l->body = emit_block(e, "body");
+    l->exit = emit_block(e, "exit");
+    LLVMBuildCondBr(e->b, more, l->body, l->exit);
+    LLVMPositionBuilderAtEnd(e->b, l->body);
+}
+
+static void loop_end(Emit *e, Loop *l) {
+    close_phis(e, l);
+    LLVMBuildBr(e->b, l->head);
+    LLVMMoveBasicBlockAfter(l->exit, LLVMGetInsertBlock(e->b));
+    LLVMPositionBuilderAtEnd(e->b, l->exit);
+}
+
+/* Tested at the bottom: next[] are the values after it. */
+static void loop_end_while(Emit *e, Loop *l, HV more) {
+    close_phis(e, l);
+    l->exit = emit_block(e, "exit");
+    LLVMBuildCondBr(e->b, more, l->head, l->exit);
+    LLVMPositionBuilderAtEnd(e->b, l->exit);
+}
+
+static HV below(Emit *e, HV a, HV b) {
+    return LLVMBuildICmp(e->b, LLVMIntULT, a, b, "");
+}
+
+/* --- Set-up ----------------------------------------------------------------------------------- */
+
+/* An expression of sizes as i32. */
+static HV size_of(Gemm *x, Expr v) {
+    return LLVMBuildTrunc(x->e->b, emit_expr(x->e, v), x->e->i32, "");
+}
+
+static HV map_of(Gemm *x, const GemmMatrix *m, uint32_t box_cols, uint32_t box_rows) {
+    ExprPool *p = x->e->exprs;
+    int64_t bytes = (int64_t)dtype_bytes(m->t);
+    CodeMap c = {.param = m->buf,
+                 .dtype = m->t,
+                 .rank = 2 + m->nbatch,
+                 .base = m->base,
+                 .size = {m->cols, m->rows},
+                 .stride = {expr_muli(p, m->pitch, bytes)},
+                 .box = {box_cols, box_rows},
+                 .swizzle = GEMM_ROW_BYTES,
+                 .promotion = 128};
+    for (uint32_t i = 0; i < m->nbatch; i++) {
+        c.size[2 + i] = x->g->k->axes[m->axis[i]].extent;
+        c.stride[1 + i] = expr_muli(p, m->stride[i], bytes);
+        c.box[2 + i] = 1;
+    }
+    return gpu_map(x->g, &c);
+}
+
+/* Elements in a row of shared memory. */
+static uint32_t row_elements(const GemmMatrix *m) {
+    return GEMM_ROW_BYTES / (uint32_t)dtype_bytes(m->t);
+}
+
+static HV operand_map(Gemm *x, const GemmOperand *o, uint32_t rows, bool shared) {
+    uint32_t n = (o->across ? x->bk : rows) / (shared ? 2 : 1);
+    return map_of(x, &o->mat, row_elements(&o->mat), n);
+}
+
+static void make_maps(Gemm *x) {
+    x->map_a = operand_map(x, &x->p->a, x->tile->m, false);
+    for (uint32_t s = 0; s < x->d->nacc; s++)
+        x->map_b[s] = operand_map(x, &x->p->b[s], x->cols, x->p->twin);
+    if (x->p->addend) {
+        const GemmMatrix *m = &x->p->addend_mat;
+        x->map_addend = map_of(x, m, row_elements(m), x->tile->m);
+    }
+    for (uint32_t i = 0; i < x->p->nouts; i++) {
+        const GemmMatrix *m = &x->p->out[i].mat;
+        if (x->p->out[i].copied) x->map_out[i] = map_of(x, m, row_elements(m), GEMM_SLAB_ROWS);
+    }
+}
+
+static void lay_out(Gemm *x) {
+    const GemmTile *t = x->tile;
+    uint32_t block_rows = t->pingpong ? t->m : t->m / t->groups;
+    x->bk = row_elements(&x->p->a.mat);
+    x->cols = t->n / x->d->nacc;
+    x->a_bytes = t->m * GEMM_ROW_BYTES;
+    x->b_bytes = x->cols * GEMM_ROW_BYTES;
+    x->stage_bytes = x->a_bytes + x->d->nacc * x->b_bytes;
+    x->staging = t->stages * x->stage_bytes;
+    x->barriers = x->staging + t->groups * t->slabs * t->sets * GEMM_SLAB;
+    x->g->j->shared_bytes = x->barriers + 2 * t->stages * BARRIER_BYTES;
+    x->shape = (WgmmaShape){.type = x->p->type,
+                            .n = x->cols,
+                            .ksteps = GEMM_ROW_BYTES / 32,
+                            .blocks = block_rows / GEMM_SLAB_ROWS,
+                            .sums = x->d->nacc,
+                            .a = {x->p->a.across, x->bk * GEMM_ROW_BYTES},
+                            .b = {x->p->b[0].across, x->bk * GEMM_ROW_BYTES}};
+}
+
+/* A panel of the addend is as large as A's tile; what does not fit in one stage is split evenly. */
+static void lay_out_addend(Gemm *x) {
+    if (!x->p->addend) return;
+    uint32_t panels = x->cols / 64, most = x->stage_bytes / x->a_bytes;
+    x->addend_stages = (panels + most - 1) / most;
+    x->addend_panels = (panels + x->addend_stages - 1) / x->addend_stages;
+}
+
+static void count_tiles(Gemm *x) {
+    ExprPool *p = x->e->exprs;
+    uint32_t twins = x->p->twin ? 2 : 1; /* a tile is theirs together */
+    Expr rows = expr_ceildiv(p, x->p->m, expr_const(p, x->tile->m * twins));
+    Expr cols = expr_ceildiv(p, x->p->n, expr_const(p, x->cols));
+    Expr all = expr_mul(p, expr_mul(p, rows, cols), x->p->batch);
+    x->dependent = gpu_hint(x->e, all) * twins <= x->g->m->processors;
+    x->g->j->dependent = x->dependent;
+    x->g->j->min_blocks = 1; /* the registers at entry follow from it */
+    Expr blocks = expr_min(p, all, expr_const(p, x->g->m->processors / twins));
+    gpu_launch(x->g, WARPGROUP * (x->tile->groups + 1), expr_muli(p, blocks, twins), 0, 0);
+    if (x->p->twin) {
+        x->g->j->cluster[0] = twins;
+        x->g->j->cluster[1] = x->g->j->cluster[2] = 1;
+    }
+    x->rows_tiles = size_of(x, rows);
+    x->cols_tiles = size_of(x, cols);
+    x->tiles = size_of(x, all);
+    x->kblocks = size_of(x, expr_ceildiv(p, x->p->k, expr_const(p, x->bk)));
+}
+
+static void read_ids(Gemm *x) {
+    Emit *e = x->e;
+    x->tid = hop_special(e, "llvm.nvvm.read.ptx.sreg.tid.x");
+    x->block = hop_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.x");
+    x->nblocks = hop_special(e, "llvm.nvvm.read.ptx.sreg.nctaid.x");
+    if (x->p->twin) {
+        x->rank = hop_cluster_rank(e);
+        x->block = hop_shr(e, x->block, 1);
+        x->nblocks = hop_shr(e, x->nblocks, 1);
+    }
+    x->lane = hop_andi(e, x->tid, 31);
+    x->warp = hop_shr(e, x->tid, 5);
+    x->group = hop_shr(e, x->tid, 7);
+}
+
+HV gemm_barrier(Gemm *x, HV stage, bool empty) {
+    uint32_t first = x->barriers + (empty ? x->tile->stages * BARRIER_BYTES : 0);
+    return hop_addi(x->e, hop_add(x->e, x->shared, hop_shl(x->e, stage, 3)), first);
+}
+
+HV gemm_stage(Gemm *x, HV stage) {
+    return hop_add(x->e, x->shared, hop_muli(x->e, stage, x->stage_bytes));
+}
+
+GemmRing gemm_next(Gemm *x, GemmRing at) {
+    Emit *e = x->e;
+    HV next = hop_addi(e, at.stage, 1), wrap = hop_is(e, next, x->tile->stages);
+    at.stage = LLVMBuildSelect(e->b, wrap, hop_i(e, 0), next, "");
+    at.parity = LLVMBuildXor(e->b, at.parity, LLVMBuildZExt(e->b, wrap, e->i32, ""), "");
+    return at;
+}
+
+void gemm_give_back(Gemm *x, HV stage, HV when) {
+    Emit *e = x->e;
+    HV thread = hop_andi(e, x->tid, WARPGROUP - 1), bar = gemm_barrier(x, stage, true);
+    HV told = LLVMBuildICmp(e->b, LLVMIntULT, thread, hop_i(e, x->p->twin ? 2 : 1), "");
+    told = LLVMBuildAnd(e->b, told, when, "");
+    if (x->p->twin)
+        hop_barrier_arrive_at(e, bar, thread, told);
+    else
+        hop_barrier_arrive(e, bar, told);
+}
+
+static void init_barriers(Gemm *x) {
+    Emit *e = x->e;
+    HopIf first = hop_if(e, hop_is(e, x->warp, 0));
+    HopIf one = hop_if(e, hop_elect(e));
+    hop_map_prefetch(e, x->map_a);
+    hop_map_prefetch(e, x->map_b[0]);
+    for (uint32_t s = 0; s < x->tile->stages; s++) {
+        hop_barrier_init(e, gemm_barrier(x, hop_i(e, s), false), 1);
+        hop_barrier_init(e, gemm_barrier(x, hop_i(e, s), true),
+                         (x->tile->pingpong ? 1 : x->tile->groups) * (x->p->twin ? 2 : 1));
+    }
+    hop_barrier_init_fence(e);
+    hop_end(e, one);
+    hop_end(e, first);
+    if (x->dependent) hop_depend_launch(e);
+    if (x->p->twin)
+        hop_cluster_sync(e);
+    else
+        gpu_barrier(e);
+}
+
+/* --- Tiles ------------------------------------------------------------------------------------ */
+
+void gemm_batch_at(Gemm *x, const GemmMatrix *m, HV batch, HV *at) {
+    Emit *e = x->e;
+    const Kernel *k = x->g->k;
+    HV rest = batch;
+    for (uint32_t i = k->naxes, n = 0; i-- > 0 && n < m->nbatch;) {
+        if (!(x->d->batch >> i & 1)) continue;
+        HV extent = size_of(x, k->axes[i].extent);
+        if (m->axis[n] == i) at[n++] = LLVMBuildURem(e->b, rest, extent, "");
+        rest = LLVMBuildUDiv(e->b, rest, extent, "");
+    }
+}
+
+/* Tiles go down `raster` rows of tiles, then right. */
+static GemmPlace place_of(Gemm *x, HV t) {
+    Emit *e = x->e;
+    GemmPlace at = {0};
+    if (x->d->batch) {
+        HV per = LLVMBuildMul(e->b, x->rows_tiles, x->cols_tiles, "");
+        at.batch = LLVMBuildUDiv(e->b, t, per, "");
+        t = LLVMBuildSub(e->b, t, LLVMBuildMul(e->b, at.batch, per, ""), "");
+    }
+    HV band = hop_muli(e, x->cols_tiles, x->tile->raster);
+    HV g = LLVMBuildUDiv(e->b, t, band, "");
+    HV first = hop_muli(e, g, x->tile->raster);
+    HV rest = LLVMBuildSub(e->b, t, LLVMBuildMul(e->b, g, band, ""), "");
+    HV left[2] = {LLVMBuildSub(e->b, x->rows_tiles, first, ""), hop_i(e, x->tile->raster)};
+    HV high = emit_intrinsic(e, "llvm.umin", e->i32, left, 2);
+    HV col = LLVMBuildUDiv(e->b, rest, high, "");
+    HV row = LLVMBuildSub(e->b, rest, LLVMBuildMul(e->b, col, high, ""), "");
+    row = hop_add(e, first, row);
+    if (x->p->twin) row = hop_add(e, hop_shl(e, row, 1), x->rank);
+    at.row = hop_muli(e, row, x->tile->m);
+    at.col = hop_muli(e, col, x->cols);
+    return at;
+}
+
+/* --- Fetching --------------------------------------------------------------------------------- */
+
+/* A tile of `rows` rows of the operand from `row` on, at k. Shared by twins: each fetches its half
+ * for both. */
+static void fetch_operand(Gemm *x, const GemmOperand *o, HV map, HV to, HV bar, HV row, HV k,
+                          const HV *batch, uint32_t rows, bool shared) {
+    Emit *e = x->e;
+    HV at[2 + GEMM_MAX_BATCH];
+    for (uint32_t i = 0; i < o->mat.nbatch; i++) at[2 + i] = batch[i];
+    if (shared) {
+        uint32_t half = (o->across ? x->bk : rows) / 2;
+        HV *first = o->across ? &k : &row;
+        *first = hop_add(e, *first, hop_muli(e, x->rank, half));
+        to = hop_add(e, to, hop_muli(e, x->rank, half * GEMM_ROW_BYTES));
+    }
+    uint32_t panel = row_elements(&o->mat), n = o->across ? rows / panel : 1;
+    for (uint32_t i = 0; i < n; i++) {
+        at[0] = o->across ? hop_addi(e, row, i * panel) : k;
+        at[1] = o->across ? k : row;
+        HV dst = hop_addi(e, to, i * x->bk * GEMM_ROW_BYTES);
+        (shared ? hop_tma_load_both : hop_tma_load)(e, dst, bar, map, at, 2 + o->mat.nbatch);
+    }
+}
+
+static void fetch_block(Gemm *x, const GemmPlace *at, HV k, HV stage, HV bar) {
+    Emit *e = x->e;
+    HV batch[GEMM_MAX_BATCH], to = gemm_stage(x, stage);
+    gemm_batch_at(x, &x->p->a.mat, at->batch, batch);
+    fetch_operand(x, &x->p->a, x->map_a, to, bar, at->row, k, batch, x->tile->m, false);
+    for (uint32_t s = 0; s < x->d->nacc; s++) {
+        HV dst = hop_addi(e, to, x->a_bytes + s * x->b_bytes);
+        gemm_batch_at(x, &x->p->b[s].mat, at->batch, batch);
+        fetch_operand(x, &x->p->b[s], x->map_b[s], dst, bar, at->col, k, batch, x->cols,
+                      x->p->twin);
+    }
+}
+
+/* The tile of the addend, in stages of its own behind those of the k-blocks. */
+static GemmRing fetch_addend(Gemm *x, const GemmPlace *at, GemmRing ring) {
+    Emit *e = x->e;
+    HV where[2 + GEMM_MAX_BATCH];
+    gemm_batch_at(x, &x->p->addend_mat, at->batch, where + 2);
+    where[1] = at->row;
+    uint32_t panels = x->cols / 64;
+    for (uint32_t i = 0; i < x->addend_stages; i++, ring = gemm_next(x, ring)) {
+        uint32_t first = i * x->addend_panels, n = panels - first;
+        if (n > x->addend_panels) n = x->addend_panels;
+        HV full = gemm_barrier(x, ring.stage, false), to = gemm_stage(x, ring.stage);
+        hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
+        hop_barrier_expect(e, full, hop_i(e, n * x->a_bytes));
+        for (uint32_t z = 0; z < n; z++) {
+            where[0] = hop_addi(e, at->col, (first + z) * 64);
+            hop_tma_load(e, hop_addi(e, to, z * x->a_bytes), full, x->map_addend, where,
+                         2 + x->p->addend_mat.nbatch);
+        }
+    }
+    return ring;
+}
+
+static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
+    Emit *e = x->e;
+    GemmPlace at = place_of(x, tile);
+    Loop *l = ARENA_NEW(e->arena, Loop);
+    l->n = 3;
+    l->init[0] = hop_i(e, 0);
+    l->init[1] = ring.stage;
+    l->init[2] = ring.parity;
+    loop_begin(e, l, "fetch");
+    ring = (GemmRing){l->phi[1], l->phi[2]};
+    HV full = gemm_barrier(x, ring.stage, false);
+    hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
+    hop_barrier_expect(e, full, hop_i(e, x->stage_bytes));
+    fetch_block(x, &at, hop_muli(e, l->phi[0], x->bk), ring.stage, full);
+    ring = gemm_next(x, ring);
+    l->next[0] = hop_addi(e, l->phi[0], 1);
+    l->next[1] = ring.stage;
+    l->next[2] = ring.parity;
+    loop_end_while(e, l, below(e, l->next[0], x->kblocks));
+    return fetch_addend(x, &at, ring);
+}
+
+static void fetch_all(Gemm *x) {
+    Emit *e = x->e;
+    if (x->tile->regs_load) hop_registers(e, x->tile->regs_load, false);
+    HopIf first = hop_if(e, hop_is(e, x->warp, 0));
+    if (x->dependent) hop_depend_wait(e);
+    HopIf one = hop_if(e, hop_elect(e));
+    Loop *l = ARENA_NEW(e->arena, Loop);
+    l->n = 3;
+    l->init[0] = x->block;
+    l->init[1] = hop_i(e, 0);
+    l->init[2] = hop_i(e, 1); /* the first wait for an empty stage passes */
+    loop_begin(e, l, "fetch_tile");
+    loop_test(e, l, below(e, l->phi[0], x->tiles));
+    GemmRing ring = fetch_tile(x, l->phi[0], (GemmRing){l->phi[1], l->phi[2]});
+    l->next[1] = ring.stage;
+    l->next[2] = ring.parity;
+    l->next[0] = hop_add(e, l->phi[0], x->nblocks);
+    loop_end(e, l);
+    hop_end(e, one);
+    hop_end(e, first);
+}
+
+/* --- Multiplying ------------------------------------------------------------------------------ */
+
+/* In pingpong, when all that this tile takes from the ring has come: the other's turn. */
+static void hand_over(Gemm *x, GemmRing ring) {
+    Emit *e = x->e;
+    for (uint32_t i = 0; i < x->addend_stages; i++, ring = gemm_next(x, ring))
+        hop_barrier_wait(e, gemm_barrier(x, ring.stage, false), ring.parity);
+    hop_arrive(e, LLVMBuildSub(e->b, hop_i(e, 3), x->group, ""), 2 * WARPGROUP);
+}
+
+/* Products of the k-block in `stage`, added to acc where `more`. */
+static void multiply_block(Gemm *x, HV member, HV stage, HV *acc, HV more) {
+    Emit *e = x->e;
+    HV a[4], b[K_MAX_ACC], from = gemm_stage(x, stage), mine = from;
+    if (!x->tile->pingpong)
+        mine = hop_add(e, from, hop_muli(e, member, x->shape.blocks * GEMM_SLAB));
+    for (uint32_t i = 0; i < x->shape.blocks; i++)
+        a[i] = wgmma_descriptor(e, &x->shape.a, hop_addi(e, mine, i * GEMM_SLAB));
+    for (uint32_t s = 0; s < x->d->nacc; s++)
+        b[s] = wgmma_descriptor(e, &x->shape.b, hop_addi(e, from, x->a_bytes + s * x->b_bytes));
+    wgmma_block(e, &x->shape, acc, a, b, more);
+}
+
+/* Sums of the tile whose first k-block is in `ring`; returns what comes after the last. */
+static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
+    Emit *e = x->e;
+    uint32_t n = wgmma_acc(&x->shape);
+    Loop *l = ARENA_NEW(e->arena, Loop);
+    l->n = 4 + n;
+    l->init[0] = l->init[3] = hop_i(e, 0);
+    l->init[1] = ring.stage;
+    l->init[2] = ring.parity;
+    for (uint32_t i = 0; i < n; i++) l->init[4 + i] = LLVMGetUndef(e->f32);
+    loop_begin(e, l, "multiply");
+    HV at = l->phi[1], more = LLVMBuildICmp(e->b, LLVMIntNE, l->phi[0], hop_i(e, 0), "");
+    hop_barrier_wait(e, gemm_barrier(x, at, false), l->phi[2]);
+    for (uint32_t i = 0; i < n; i++) acc[i] = l->phi[4 + i];
+    multiply_block(x, member, at, acc, more);
+    wgmma_wait(e, 1);
+    gemm_give_back(x, l->phi[3], more);
+    ring = gemm_next(x, (GemmRing){at, l->phi[2]});
+    l->next[0] = hop_addi(e, l->phi[0], 1);
+    l->next[1] = ring.stage;
+    l->next[2] = ring.parity;
+    l->next[3] = at;
+    for (uint32_t i = 0; i < n; i++) l->next[4 + i] = acc[i];
+    loop_end_while(e, l, below(e, l->next[0], x->kblocks));
+    if (x->tile->pingpong) hand_over(x, ring);
+    wgmma_wait_all(e, acc, n);
+    gemm_give_back(x, at, LLVMConstInt(e->i1, 1, false));
+    return ring;
+}
+
+/* The first tile, and how far it is to the next. Pingpong: two warpgroups share the block's. */
+static void own_tiles(Gemm *x, HV member, HV *first, HV *step) {
+    Emit *e = x->e;
+    *first = x->block;
+    *step = x->nblocks;
+    if (!x->tile->pingpong) return;
+    *first = hop_add(e, x->block, LLVMBuildMul(e->b, member, x->nblocks, ""));
+    *step = hop_shl(e, x->nblocks, 1);
+    HopIf second = hop_if(e, hop_is(e, member, 1));
+    hop_arrive(e, hop_i(e, NAMED_TURN), 2 * WARPGROUP);
+    hop_end(e, second);
+}
+
+/* One tile: in pingpong when it is this warpgroup's turn. */
+static GemmRing compute_tile(Gemm *x, HV member, HV tile, GemmRing ring) {
+    Emit *e = x->e;
+    GemmPlace at = place_of(x, tile);
+    HV *acc = ARENA_ARRAY(e->arena, HV, wgmma_acc(&x->shape));
+    if (x->tile->pingpong) hop_sync(e, x->group, 2 * WARPGROUP);
+    ring = multiply(x, member, ring, acc);
+    if (!x->tile->pingpong)
+        at.row = hop_add(e, at.row, hop_muli(e, member, x->shape.blocks * GEMM_SLAB_ROWS));
+    return gemm_epilogue(x, &at, acc, ring);
+}
+
+/* Pingpong counts the stages that both have taken so far. */
+static GemmRing ring_at(Gemm *x, HV taken) {
+    Emit *e = x->e;
+    HV round = LLVMBuildUDiv(e->b, taken, hop_i(e, x->tile->stages), "");
+    HV stage = LLVMBuildSub(e->b, taken, hop_muli(e, round, x->tile->stages), "");
+    return (GemmRing){stage, hop_andi(e, round, 1)};
+}
+
+static void compute_all(Gemm *x) {
+    Emit *e = x->e;
+    const GemmTile *t = x->tile;
+    if (t->regs_math) hop_registers(e, t->regs_math, true);
+    if (x->dependent) hop_depend_wait(e);
+    HV member = hop_addi(e, x->group, -1), step, each = hop_addi(e, x->kblocks, x->addend_stages);
+    Loop *l = ARENA_NEW(e->arena, Loop);
+    l->n = t->pingpong ? 2 : 3;
+    own_tiles(x, member, &l->init[0], &step);
+    l->init[1] = t->pingpong ? LLVMBuildMul(e->b, member, each, "") : hop_i(e, 0);
+    l->init[2] = hop_i(e, 0);
+    /* What the epilogue keeps for all tiles is computed here, where only this role comes by. */
+    EmitScope *outer = e->scope;
+    e->scope = NULL;
+    emit_push(e);
+    LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b);
+    loop_begin(e, l, "compute_tile");
+    loop_test(e, l, below(e, l->phi[0], x->tiles));
+    emit_push_region(e, pre);
+    GemmRing ring = t->pingpong ? ring_at(x, l->phi[1]) : (GemmRing){l->phi[1], l->phi[2]};
+    ring = compute_tile(x, member, l->phi[0], ring);
+    l->next[0] = hop_add(e, l->phi[0], step);
+    l->next[1] = t->pingpong ? hop_add(e, l->phi[1], hop_shl(e, each, 1)) : ring.stage;
+    l->next[2] = ring.parity;
+    emit_pop(e);
+    loop_end(e, l);
+    hop_tma_wait(e);
+    e->scope = outer;
+}
+
+/* --- The kernel ------------------------------------------------------------------------------- */
+
+/* What explain says of it. */
+static void note(Gpu *g, const GemmPlan *p, const char *why) {
+    if (why && g->k->tem != TEM_dot) return;
+    g->j->note = why ? arena_printf(g->j->arena, "not on tensor cores: %s", why)
+                     : arena_printf(g->j->arena, "tensor cores, tiles of %s%s", p->tile->name,
+                                    p->twin ? ", two blocks at a time" : "");
+}
+
+/* Few rows are the thin structure's: it streams B over all multiprocessors. Where sizes decide when
+ * the kernel runs, it is compiled both ways. */
+static const char *leave_few_rows(Gpu *g, Expr rows) {
+    ExprPool *p = g->e->exprs;
+    int64_t lo, hi;
+    expr_range(p, rows, &lo, &hi);
+    if (g->j->variant || gpu_hint(g->e, rows) <= FEW_ROWS) return "few rows";
+    if (lo > FEW_ROWS) return NULL;
+    g->j->nvariants = 1;
+    g->j->choice = expr_lt(p, rows, expr_const(p, FEW_ROWS + 1));
+    return NULL;
+}
+
+bool gpu_gemm(Gpu *g) {
+    Emit *e = g->e;
+    GemmPlan plan;
+    const char *why = gemm_plan(g, &plan);
+    if (!why) why = leave_few_rows(g, plan.m);
+    note(g, &plan, why);
+    if (why) return false;
+    Gemm x = {.g = g, .e = e, .d = &g->k->dot, .p = &plan, .tile = plan.tile};
+    lay_out(&x);
+    lay_out_addend(&x);
+    count_tiles(&x);
+    make_maps(&x);
+    x.shared = hop_shared(g);
+    read_ids(&x);
+    init_barriers(&x);
+    LLVMBasicBlockRef fetch = emit_block(e, "fetcher"), compute = emit_block(e, "computer"),
+                      end = emit_block(e, "end");
+    LLVMBuildCondBr(e->b, hop_is(e, x.group, 0), fetch, compute);
+    LLVMPositionBuilderAtEnd(e->b, fetch);
+    fetch_all(&x);
+    LLVMBuildBr(e->b, end);
+    LLVMPositionBuilderAtEnd(e->b, compute);
+    compute_all(&x);
+    LLVMBuildBr(e->b, end);
+    LLVMPositionBuilderAtEnd(e->b, end);
+    if (plan.twin)
+        hop_cluster_sync(e); /* neither ends while the other may still tell it something */
+    return true;
+}

@@ -1,0 +1,104 @@
+/* Contractions on tensor cores: a persistent kernel of one warpgroup that fetches and one to three
+ * that multiply, with a ring of stages in shared memory between them.
+ *
+ * gemm_plan.c says which kernels it takes and in which tiles; gemm.c has the roles and the ring;
+ * gemm_epilogue.c turns sums into stored results through the kernel's own body. */
+#ifndef CODEGEN_NVPTX_GEMM_GEMM_H
+#define CODEGEN_NVPTX_GEMM_GEMM_H
+
+#include "codegen/nvptx/hopper/hopper.h"
+
+enum { GEMM_ROW_BYTES = 128, GEMM_SLAB_ROWS = 64, GEMM_SLAB = GEMM_SLAB_ROWS * GEMM_ROW_BYTES };
+enum { GEMM_MAX_BATCH = 3, GEMM_MAX_OUTS = 8 };
+
+/* A matrix per point of some batch axes: rows, and columns next to each other in memory. */
+typedef struct GemmMatrix {
+    uint32_t buf;
+    DType t;
+    Expr base, rows, cols, pitch; /* in elements */
+    uint32_t nbatch, axis[GEMM_MAX_BATCH];
+    Expr stride[GEMM_MAX_BATCH];
+} GemmMatrix;
+
+typedef struct GemmOperand {
+    GemmMatrix mat;
+    bool across; /* its rows are those of k: m (n) is along them */
+} GemmOperand;
+
+typedef struct GemmOut {
+    KVal store;
+    bool copied; /* by the copy engine, through shared memory; else element by element */
+    GemmMatrix mat;
+} GemmOut;
+
+/* A tile of m x n results; with several sums over one A, n is shared among them. */
+typedef struct GemmTile {
+    const char *name;
+    uint32_t m, n;
+    uint32_t groups; /* warpgroups that multiply */
+    bool pingpong;   /* each has tiles of its own, in turns; else they share the tile's rows */
+    uint32_t stages;
+    uint32_t slabs, sets; /* staging of each: slabs of 64 rows stored at a time, sets of them */
+    uint32_t raster;      /* row tiles that are walked together, so that operands stay in L2 */
+    uint32_t regs_load, regs_math; /* per thread; 0: as the kernel was compiled */
+    uint32_t block_ns, tile_ns;    /* what takes how long, for choosing */
+} GemmTile;
+
+typedef struct GemmPlan {
+    GemmOperand a, b[K_MAX_ACC];
+    uint32_t nouts;
+    GemmOut out[GEMM_MAX_OUTS];
+    WgmmaType type;
+    Expr m, n, k, batch;
+    KVal addend; /* 0, or a load of the epilogue that comes through the ring: one per result */
+    GemmMatrix addend_mat;
+    bool bounded; /* the epilogue touches memory at rows and columns, so it must know the edges */
+    bool pairs;   /* neighbouring columns may be computed as vectors of two */
+    uint32_t epilogue_ops; /* instructions per result, roughly */
+    const GemmTile *tile;
+    bool twin; /* two blocks, one row of tiles below the other, fetch half of their common B each */
+} GemmPlan;
+
+/* NULL, or why the kernel is not one for tensor cores. */
+const char *gemm_plan(Gpu *g, GemmPlan *out);
+
+typedef struct Gemm {
+    Gpu *g;
+    Emit *e;
+    const KDot *d;
+    const GemmPlan *p;
+    const GemmTile *tile;
+    WgmmaShape shape; /* what one warpgroup multiplies per k-block */
+    uint32_t cols;    /* of results in a tile */
+    uint32_t bk, a_bytes, b_bytes, stage_bytes, staging, barriers; /* bytes, then offsets */
+    uint32_t addend_panels, addend_stages; /* of 64 columns in a stage; stages that they take */
+    bool dependent;                        /* launched before the kernel in front has ended */
+    HV shared, map_a, map_b[K_MAX_ACC], map_addend, map_out[GEMM_MAX_OUTS];
+    HV tid, lane, warp, group;
+    HV block, nblocks;                         /* twins count as one */
+    HV rank;                                   /* of the block among twins */
+    HV rows_tiles, cols_tiles, tiles, kblocks; /* i32 */
+} Gemm;
+
+/* Where a tile is. */
+typedef struct GemmPlace {
+    HV row, col, batch; /* first row and column; flat batch index, NULL without batch axes */
+} GemmPlace;
+
+/* A stage of the ring and the parity of the phase that it is in. */
+typedef struct GemmRing {
+    HV stage, parity;
+} GemmRing;
+
+HV gemm_barrier(Gemm *x, HV stage, bool empty);
+HV gemm_stage(Gemm *x, HV stage); /* its shared memory */
+GemmRing gemm_next(Gemm *x, GemmRing at);
+/* All threads of a warpgroup that multiplies: it is through with the stage, where `when` holds. */
+void gemm_give_back(Gemm *x, HV stage, HV when);
+/* Coordinates along the batch axes of a matrix, innermost first. */
+void gemm_batch_at(Gemm *x, const GemmMatrix *m, HV batch, HV *at);
+/* The results of one warpgroup: acc[] as wgmma_block left them, waited for. The stages from `ring`
+ * on hold the addend; what comes after them is returned. */
+GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring);
+
+#endif

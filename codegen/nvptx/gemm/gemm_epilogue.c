@@ -1,0 +1,405 @@
+/* From sums to stored results. A thread has, of every 64 rows, rows lane / 4 and that + 8 of its
+ * warp's 16, and there columns 2 (lane % 4) and the next of every 8. The kernel's body is evaluated
+ * at these places with the sums in place of its folds.
+ *
+ * 16-bit results go through shared memory, where matrix stores put them under the copy engine's
+ * swizzle, 64 x 64 at a time; others are stored by the threads that have them. Where a tile may
+ * stick out, there are two copies of the code: inside nothing is checked; at the edge rows and
+ * columns past the end repeat the last one for what is read, and are not stored. */
+#include "codegen/nvptx/gemm/gemm.h"
+
+enum { WARPGROUP = 128, NAMED_STAGING = 2 }; /* + the warpgroup's number */
+enum { MAX_BLOCKS = 4, MAX_ADDEND = 4, MAX_COLS = 256 / 8 };
+
+typedef struct Epilogue {
+    Gemm *x;
+    Emit *e;
+    const GemmPlace *tile;
+    const HV *acc;
+    bool edge;
+    Expr row, col;                                /* of the thread's first result; inside */
+    HV row_at, col_at;                            /* the same, i64 */
+    Expr rows[2 * MAX_BLOCKS], cols[MAX_COLS][2]; /* edge: kept below the ends */
+    HV row_in[2 * MAX_BLOCKS], col_in[MAX_COLS][2];
+    uint32_t lane_col; /* symbol that stands for a pair's columns */
+    HV lead;           /* first warp of the warpgroup */
+    HV staging, put;   /* of the warpgroup; where this lane's row of a matrix store goes */
+    HV swizzle;        /* the lane's 16-byte place in the row */
+    HV lane_row;       /* bytes to that row from the start of a slab */
+    uint32_t chunk;    /* stored so far in this tile */
+    GemmRing addend[MAX_ADDEND]; /* the stages that hold the addend */
+    uint32_t waited;             /* of them */
+    HV addend_pair;              /* at the site */
+} Epilogue;
+
+/* One thread's place in the tile: 64-row block, 8-column group, upper or lower row. */
+typedef struct Site {
+    uint32_t block, group, half;
+} Site;
+
+/* --- Places ----------------------------------------------------------------------------------- */
+
+static HV wide(Emit *e, HV v) {
+    return LLVMBuildZExt(e->b, v, e->i64, "");
+}
+
+static HV smin(Emit *e, HV a, HV b) {
+    HV v[2] = {a, b};
+    return emit_intrinsic(e, "llvm.smin", LLVMTypeOf(a), v, 2);
+}
+
+static int64_t range_of(Emit *e, Expr extent) {
+    int64_t lo, hi;
+    expr_range(e->exprs, extent, &lo, &hi);
+    return hi > 0 ? hi - 1 : 0;
+}
+
+static Expr symbol(Emit *e, const char *name, Expr extent, HV value, uint32_t multiple) {
+    uint32_t sym;
+    Expr x = emit_new_sym(e, name, range_of(e, extent), value);
+    if (multiple > 1 && expr_is_sym(e->exprs, x, &sym)) map_put(e->aligned, sym, multiple);
+    return x;
+}
+
+static void place_edge(Epilogue *p) {
+    Emit *e = p->e;
+    const GemmPlan *plan = p->x->p;
+    HV m = emit_expr(e, plan->m), n = emit_expr(e, plan->n);
+    HV last_row = LLVMBuildSub(e->b, m, emit_i64(e, 1), "");
+    HV last_col = LLVMBuildSub(e->b, n, emit_i64(e, plan->pairs ? 2 : 1), "");
+    for (uint32_t i = 0; i < 2 * p->x->shape.blocks; i++) {
+        HV at = LLVMBuildAdd(e->b, p->row_at, emit_i64(e, i / 2 * GEMM_SLAB_ROWS + i % 2 * 8), "");
+        p->row_in[i] = LLVMBuildICmp(e->b, LLVMIntSLT, at, m, "");
+        p->rows[i] = symbol(e, "r", plan->m, smin(e, at, last_row), 1);
+    }
+    for (uint32_t j = 0; j < p->x->cols / 8; j++)
+        for (uint32_t z = 0; z < (plan->pairs ? 1 : 2); z++) {
+            HV at = LLVMBuildAdd(e->b, p->col_at, emit_i64(e, j * 8 + z), "");
+            p->col_in[j][z] = LLVMBuildICmp(e->b, LLVMIntSLT, at, n, "");
+            p->cols[j][z] = symbol(e, "c", plan->n, smin(e, at, last_col), plan->pairs ? 2 : 1);
+        }
+}
+
+static void place_threads(Epilogue *p) {
+    Emit *e = p->e;
+    Gemm *x = p->x;
+    HV warp = hop_andi(e, x->warp, 3), quad = hop_shr(e, x->lane, 2);
+    HV row = hop_add(e, p->tile->row, hop_add(e, hop_shl(e, warp, 4), quad));
+    HV col = hop_add(e, p->tile->col, hop_shl(e, hop_andi(e, x->lane, 3), 1));
+    p->row_at = wide(e, row);
+    p->col_at = wide(e, col);
+    p->row = symbol(e, "m", x->p->m, p->row_at, 1);
+    p->col = symbol(e, "n", x->p->n, p->col_at, 2);
+    if (p->tile->batch)
+        gpu_decode(e, x->g->k, x->d->batch,
+                   symbol(e, "batch", x->p->batch, wide(e, p->tile->batch), 1));
+    if (p->edge) place_edge(p);
+    (void)expr_is_sym(e->exprs, emit_new_sym(e, "pair", range_of(e, x->p->n), emit_i64(e, 0)),
+                      &p->lane_col);
+}
+
+/* Binds the axes of m and n to a site (its column z, or both) and the folds to its sums. */
+static void bind_site(Epilogue *p, Site s, uint32_t z) {
+    Emit *e = p->e;
+    Gemm *x = p->x;
+    ExprPool *q = e->exprs;
+    uint32_t row_add = s.block * GEMM_SLAB_ROWS + s.half * 8, col_add = s.group * 8 + z;
+    Expr row = p->edge ? p->rows[2 * s.block + s.half] : expr_addi(q, p->row, row_add);
+    Expr col = p->edge ? p->cols[s.group][z] : expr_addi(q, p->col, col_add);
+    gpu_decode(e, x->g->k, x->d->m, row);
+    if (x->p->pairs) {
+        emit_bind_lanes(e, p->lane_col, col, NULL, true);
+        col = expr_sym_ref(q, p->lane_col);
+    }
+    gpu_decode(e, x->g->k, x->d->n, col);
+    for (uint32_t i = 0; i < x->d->nacc; i++) {
+        uint32_t each = x->shape.n / 2;
+        const HV *a = p->acc + (i * x->shape.blocks + s.block) * each + s.group * 4 + s.half * 2;
+        HV v = a[z];
+        if (x->p->pairs) {
+            v = LLVMGetPoison(emit_vec(e->f32, 2));
+            for (uint32_t l = 0; l < 2; l++)
+                v = LLVMBuildInsertElement(e->b, v, a[l], emit_i64(e, l), "");
+        }
+        emit_override(e, x->d->acc[i], v);
+    }
+    if (!x->p->addend) return;
+    HV v = LLVMBuildBitCast(e->b, p->addend_pair, emit_vec(e->i16, 2), "");
+    if (!x->p->pairs) v = LLVMBuildExtractElement(e->b, v, emit_i64(e, z), "");
+    emit_override(e, x->p->addend, v);
+}
+
+/* --- What is added ---------------------------------------------------------------------------- */
+
+/* Waits for the stages up to the one that has columns 64 `part` ... */
+static void await_addend(Epilogue *p, uint32_t part) {
+    Emit *e = p->e;
+    if (!p->x->p->addend) return;
+    for (; p->waited <= part / p->x->addend_panels; p->waited++) {
+        GemmRing r = p->addend[p->waited];
+        hop_barrier_wait(e, gemm_barrier(p->x, r.stage, false), r.parity);
+    }
+}
+
+/* Four pairs of the lane, in the places of the matrix store that follows. */
+static void read_addend(Epilogue *p, uint32_t block, uint32_t part, HV place, HV *r) {
+    Emit *e = p->e;
+    Gemm *x = p->x;
+    if (!x->p->addend) return;
+    HV at = gemm_stage(x, p->addend[part / x->addend_panels].stage);
+    at = hop_addi(e, at, part % x->addend_panels * x->a_bytes + block * GEMM_SLAB);
+    if (!x->tile->pingpong) {
+        HV member = hop_addi(e, x->group, -1);
+        at = hop_add(e, at, hop_muli(e, member, x->shape.blocks * GEMM_SLAB));
+    }
+    hop_ldmatrix(e, hop_add(e, hop_add(e, at, p->lane_row), place), r);
+}
+
+/* Gives the addend's stages back: all of the warpgroup read them before a fence and a barrier. */
+static void return_addend(Epilogue *p) {
+    HV always = LLVMConstInt(p->e->i1, 1, false);
+    for (uint32_t i = 0; i < p->x->addend_stages; i++)
+        gemm_give_back(p->x, p->addend[i].stage, always);
+}
+
+/* --- Results through shared memory ------------------------------------------------------------ */
+
+/* A site's two 16-bit results in one register. */
+static HV packed_pair(Epilogue *p, KVal v, Site s) {
+    Emit *e = p->e;
+    HV r = LLVMGetPoison(emit_vec(e->i16, 2));
+    for (uint32_t z = 0; z < (p->x->p->pairs ? 1 : 2); z++) {
+        emit_push(e);
+        bind_site(p, s, z);
+        HV one = emit_value_lanes(e, v);
+        emit_pop(e);
+        r = p->x->p->pairs ? one : LLVMBuildInsertElement(e->b, r, one, emit_i64(e, z), "");
+    }
+    return LLVMBuildBitCast(e->b, r, e->i32, "");
+}
+
+/* A slab is 64 x 64 results, in four steps of a matrix store. */
+typedef struct Slab {
+    uint32_t block, part; /* of 64 rows, of 64 columns */
+} Slab;
+
+enum { STEPS = 4, STEP_REGS = 4 };
+
+/* The thread's share of one step. */
+static void compute_step(Epilogue *p, KVal v, Slab s, uint32_t step, HV *r) {
+    Emit *e = p->e;
+    HV in[STEP_REGS], place = LLVMBuildXor(e->b, p->swizzle, hop_i(e, step << 5), "");
+    await_addend(p, s.part);
+    read_addend(p, s.block, s.part, place, in);
+    for (uint32_t i = 0; i < STEP_REGS; i++) {
+        Site at = {s.block, s.part * 8 + step * 2 + i / 2, i % 2};
+        p->addend_pair = p->x->p->addend ? in[i] : NULL;
+        r[i] = packed_pair(p, v, at);
+    }
+}
+
+/* To a slab of shared memory, `to` bytes into staging. */
+static void put_step(Epilogue *p, uint32_t step, const HV *r, uint32_t to) {
+    Emit *e = p->e;
+    HV place = LLVMBuildXor(e->b, p->swizzle, hop_i(e, step << 5), "");
+    hop_stmatrix(e, hop_addi(e, hop_add(e, p->put, place), to), r);
+}
+
+static void store_slab(Epilogue *p, const GemmOut *o, HV map, Slab s, uint32_t from) {
+    Emit *e = p->e;
+    HV at[2 + GEMM_MAX_BATCH];
+    at[0] = hop_addi(e, p->tile->col, s.part * 64);
+    at[1] = hop_addi(e, p->tile->row, s.block * GEMM_SLAB_ROWS);
+    gemm_batch_at(p->x, &o->mat, p->tile->batch, at + 2);
+    hop_tma_store(e, map, hop_addi(e, p->staging, from), at, 2 + o->mat.nbatch);
+}
+
+/* Waits until the staging that is written next was read. Sets are taken in turns within a tile. */
+static void claim_staging(Epilogue *p, HV barrier, uint32_t chunks) {
+    Emit *e = p->e;
+    uint32_t sets = p->x->tile->sets, left = p->chunk == 0 && chunks % sets ? 0 : sets - 1;
+    HopIf lead = hop_if(e, p->lead);
+    hop_tma_wait_read(e, left);
+    hop_end(e, lead);
+    hop_sync(e, barrier, WARPGROUP);
+}
+
+static Slab slab_at(const Gemm *x, uint32_t i) {
+    return (Slab){i % x->shape.blocks, i / x->shape.blocks};
+}
+
+/* Has n staged slabs stored, from slab `first` of the tile on. */
+static void send(Epilogue *p, const GemmOut *o, HV map, uint32_t first, uint32_t n, uint32_t from) {
+    Emit *e = p->e;
+    HopIf lead = hop_if(e, p->lead);
+    HopIf one = hop_if(e, hop_elect(e));
+    for (uint32_t i = first; i < first + n; i++, from += GEMM_SLAB)
+        store_slab(p, o, map, slab_at(p->x, i), from);
+    hop_tma_commit(e);
+    hop_end(e, one);
+    hop_end(e, lead);
+}
+
+/* With registers to spare, all of the tile is computed before anything is stored, so that the
+ * addend's stages can be filled anew while results wait for staging. */
+static bool computes_ahead(const Gemm *x) {
+    return x->p->addend && x->tile->regs_math >= wgmma_acc(&x->shape) + 100;
+}
+
+/* All steps of the tile; the addend is done with. */
+static void compute_ahead(Epilogue *p, KVal v, uint32_t slabs, HV barrier, HV *r) {
+    for (uint32_t i = 0; i < slabs * STEPS; i++)
+        compute_step(p, v, slab_at(p->x, i / STEPS), i % STEPS, r + i * STEP_REGS);
+    hop_fence_async(p->e);
+    hop_sync(p->e, barrier, WARPGROUP);
+    return_addend(p);
+}
+
+/* `chunks`: of the tile, all results together. */
+static void copy_out(Epilogue *p, const GemmOut *o, HV map, uint32_t chunks) {
+    Emit *e = p->e;
+    const GemmTile *t = p->x->tile;
+    uint32_t total = p->x->shape.blocks * p->x->cols / 64;
+    bool ahead = computes_ahead(p->x);
+    HV barrier = hop_addi(e, p->x->group, NAMED_STAGING);
+    HV *r = ARENA_ARRAY(e->arena, HV, total * STEPS * STEP_REGS);
+    KVal v = p->x->g->k->ops[o->store].in[0];
+    if (ahead) compute_ahead(p, v, total, barrier, r);
+    for (uint32_t first = 0; first < total; first += t->slabs, p->chunk++) {
+        uint32_t n = total - first < t->slabs ? total - first : t->slabs;
+        uint32_t at = p->chunk % t->sets * t->slabs * GEMM_SLAB;
+        claim_staging(p, barrier, chunks);
+        for (uint32_t i = first * STEPS; i < (first + n) * STEPS; i++) {
+            HV *regs = r + i * STEP_REGS;
+            if (!ahead) compute_step(p, v, slab_at(p->x, i / STEPS), i % STEPS, regs);
+            put_step(p, i % STEPS, regs, at + (i / STEPS - first) * GEMM_SLAB);
+        }
+        hop_fence_async(e);
+        hop_sync(e, barrier, WARPGROUP);
+        send(p, o, map, first, n, at);
+    }
+    if (!ahead) return_addend(p);
+}
+
+/* --- Results from registers ------------------------------------------------------------------- */
+
+static void store_site(Epilogue *p, KVal store, Site s, uint32_t z) {
+    Emit *e = p->e;
+    EmitIf in;
+    if (p->edge) {
+        HV inside = LLVMBuildAnd(e->b, p->row_in[2 * s.block + s.half], p->col_in[s.group][z], "");
+        emit_if_begin(e, &in, inside);
+    } else {
+        emit_push(e);
+    }
+    bind_site(p, s, z);
+    emit_store(e, store);
+    if (p->edge)
+        emit_if_end(e, &in);
+    else
+        emit_pop(e);
+}
+
+static void store_out(Epilogue *p, const GemmOut *o) {
+    for (uint32_t j = 0; j < p->x->cols / 8; j++)
+        for (uint32_t i = 0; i < 2 * p->x->shape.blocks; i++)
+            for (uint32_t z = 0; z < (p->x->p->pairs ? 1 : 2); z++)
+                store_site(p, o->store, (Site){i / 2, j, i % 2}, z);
+}
+
+/* --- Functions where the result is bf16 --------------------------------------------------------
+ */
+
+/* tanh within 2^-11, which is a quarter of what rounding to bf16 does; the rest as elsewhere. */
+static HV coarse_math(Emit *e, Op op, HV x) {
+    if (op != OP_tanh || e->lanes != 2 || !emit_is_vector(x)) return gpu_math(e, op, x);
+    if (LLVMGetElementType(LLVMTypeOf(x)) != e->f32) return gpu_math(e, op, x);
+    for (uint32_t l = 0; l < 2; l++) {
+        HV at = emit_i64(e, l), one = LLVMBuildExtractElement(e->b, x, at, "");
+        one = emit_intrinsic(e, "llvm.tanh", e->f32, &one, 1);
+        LLVMSetFastMathFlags(one, LLVMFastMathApproxFunc);
+        x = LLVMBuildInsertElement(e->b, x, one, at, "");
+    }
+    return x;
+}
+
+static bool all_bf16(const Gemm *x) {
+    bool all = true;
+    for (uint32_t i = 0; i < x->p->nouts; i++)
+        all &= x->g->k->ops[x->p->out[i].store].dtype == DT_bf16;
+    return all;
+}
+
+/* --- The tile --------------------------------------------------------------------------------- */
+
+static void find_staging(Epilogue *p) {
+    Emit *e = p->e;
+    Gemm *x = p->x;
+    HV row = hop_andi(e, x->lane, 7), warp = hop_andi(e, x->warp, 3);
+    HV half = hop_andi(e, hop_shr(e, x->lane, 3), 1);
+    HV at = hop_add(e, hop_add(e, hop_shl(e, warp, 4), hop_shl(e, half, 3)), row);
+    HV own = hop_muli(e, hop_addi(e, x->group, -1), x->tile->slabs * x->tile->sets * GEMM_SLAB);
+    p->lead = hop_is(e, warp, 0);
+    p->staging = hop_add(e, hop_addi(e, x->shared, x->staging), own);
+    p->lane_row = hop_muli(e, at, GEMM_ROW_BYTES);
+    p->put = hop_add(e, p->staging, p->lane_row);
+    p->swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, x->lane, 4), row, ""), 4);
+}
+
+static void store_tile(Gemm *x, const GemmPlace *tile, const HV *acc, const GemmRing *addend,
+                       bool edge) {
+    Emit *e = x->e;
+    Epilogue *p = ARENA_NEW(e->arena, Epilogue);
+    *p = (Epilogue){.x = x, .e = e, .tile = tile, .acc = acc, .edge = edge};
+    uint32_t each = x->shape.blocks * x->cols / 64, chunks = 0;
+    for (uint32_t i = 0; i < x->addend_stages; i++) p->addend[i] = addend[i];
+    find_staging(p);
+    place_threads(p);
+    e->lanes = x->p->pairs ? 2 : 1;
+    if (all_bf16(x)) e->math = coarse_math;
+    for (uint32_t i = 0; i < x->p->nouts; i++)
+        if (x->p->out[i].copied) chunks += (each + x->tile->slabs - 1) / x->tile->slabs;
+    for (uint32_t i = 0; i < x->p->nouts; i++) {
+        if (x->p->out[i].copied)
+            copy_out(p, &x->p->out[i], x->map_out[i], chunks);
+        else
+            store_out(p, &x->p->out[i]);
+    }
+    e->lanes = 1;
+    e->math = gpu_math;
+}
+
+static bool divides(Gemm *x, uint32_t n, Expr extent) {
+    return expr_divisor(x->e->exprs, extent) % n == 0;
+}
+
+static HV fits(Gemm *x, HV first, uint32_t n, Expr extent) {
+    Emit *e = x->e;
+    HV size = LLVMBuildTrunc(e->b, emit_expr(e, extent), e->i32, "");
+    return LLVMBuildICmp(e->b, LLVMIntSLE, hop_addi(e, first, n), size, "");
+}
+
+GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring) {
+    Emit *e = x->e;
+    GemmRing addend[MAX_ADDEND];
+    GC_ASSERT(x->addend_stages <= MAX_ADDEND);
+    for (uint32_t i = 0; i < x->addend_stages; i++, ring = gemm_next(x, ring)) addend[i] = ring;
+    bool whole = divides(x, x->tile->m, x->p->m) && divides(x, x->cols, x->p->n);
+    LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b), inside = emit_block(e, "inside");
+    LLVMBasicBlockRef edge = emit_block(e, "edge"), join = emit_block(e, "stored");
+    HV in = LLVMConstInt(e->i1, 1, false);
+    if (x->p->bounded && !whole) {
+        in = fits(x, tile->row, x->shape.blocks * GEMM_SLAB_ROWS, x->p->m);
+        in = LLVMBuildAnd(e->b, in, fits(x, tile->col, x->cols, x->p->n), "");
+    }
+    LLVMBuildCondBr(e->b, in, inside, edge);
+    for (uint32_t i = 0; i < 2; i++) {
+        LLVMPositionBuilderAtEnd(e->b, i ? edge : inside);
+        emit_push_region(e, pre);
+        if (!i || (x->p->bounded && !whole)) store_tile(x, tile, acc, addend, i);
+        emit_pop(e);
+        LLVMBuildBr(e->b, join);
+    }
+    LLVMPositionBuilderAtEnd(e->b, join);
+    return ring;
+}

@@ -1,0 +1,309 @@
+/* Which contractions go to tensor cores, and in which tiles. */
+#include "codegen/nvptx/gemm/gemm.h"
+
+enum { ALIGN = 16 }; /* bytes: of what the copy engine addresses */
+
+/* --- Matrices in memory ----------------------------------------------------------------------- */
+
+/* The axes as one: *stride elements from one point to the next in flat order, 0 if the index does
+ * not move; false if they are not evenly spaced. */
+static bool flat_stride(Emit *e, const Kernel *k, Expr index, uint32_t axes, Expr *stride) {
+    ExprPool *p = e->exprs;
+    Expr next = 0, coef, rest;
+    *stride = expr_const(p, 0);
+    for (uint32_t i = k->naxes; i-- > 0;) {
+        if (!(axes >> i & 1) || expr_is_value(p, k->axes[i].extent, 1)) continue;
+        if (!expr_affine(p, index, k->axes[i].sym, &coef, &rest)) return false;
+        if (next && coef != next) return false;
+        if (!next) *stride = coef;
+        next = expr_mul(p, coef, k->axes[i].extent);
+    }
+    return true;
+}
+
+static bool aligned(Emit *e, Expr elements, DType t) {
+    int64_t d = expr_divisor(e->exprs, elements);
+    return d * (int64_t)dtype_bytes(t) % ALIGN == 0;
+}
+
+static bool batch_strides(Emit *e, const Kernel *k, Expr index, uint32_t axes, GemmMatrix *m) {
+    for (uint32_t i = k->naxes; i-- > 0;) {
+        Expr coef, rest;
+        if (!(axes >> i & 1)) continue;
+        if (!expr_affine(e->exprs, index, k->axes[i].sym, &coef, &rest)) return false;
+        if (expr_is_value(e->exprs, coef, 0)) continue;
+        if (m->nbatch == GEMM_MAX_BATCH || !aligned(e, coef, m->t)) return false;
+        m->axis[m->nbatch] = i;
+        m->stride[m->nbatch++] = coef;
+    }
+    return true;
+}
+
+static Expr at_origin(Emit *e, const Kernel *k, Expr index) {
+    Expr zero = expr_const(e->exprs, 0);
+    for (uint32_t i = 0; i < k->naxes; i++)
+        index = expr_subst(e->exprs, index, &k->axes[i].sym, &zero, 1);
+    return index;
+}
+
+/* The access of op v as a matrix of `rows` x `cols` axes per point of the batch axes. */
+static bool matrix_of(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, GemmMatrix *out) {
+    Emit *e = g->e;
+    const Kernel *k = g->k;
+    GemmMatrix m = {.buf = o->buf, .t = (DType)o->dtype};
+    Expr step;
+    if (o->mask && !expr_is_value(e->exprs, o->mask, 1)) return false;
+    if (!flat_stride(e, k, o->index, rows, &m.pitch)) return false;
+    if (!flat_stride(e, k, o->index, cols, &step) || !expr_is_value(e->exprs, step, 1))
+        return false;
+    if (expr_is_value(e->exprs, m.pitch, 0) || !aligned(e, m.pitch, m.t)) return false;
+    if (!batch_strides(e, k, o->index, k->dot.batch, &m)) return false;
+    m.base = at_origin(e, k, o->index);
+    m.rows = gpu_points(e, k, rows);
+    m.cols = gpu_points(e, k, cols);
+    if (!expr_is_value(e->exprs, m.base, 0) && !aligned(e, m.base, m.t)) return false;
+    *out = m;
+    return true;
+}
+
+/* --- The kernel ------------------------------------------------------------------------------- */
+
+static bool wgmma_type(DType t, WgmmaType *out) {
+    *out = t == DT_bf16 ? WGMMA_bf16 : WGMMA_f16;
+    return t == DT_bf16 || t == DT_f16;
+}
+
+/* The load behind a factor: itself, or cast to f32. */
+static const KOp *factor_load(const Kernel *k, KVal v) {
+    const KOp *o = &k->ops[v];
+    if (o->op == OP_cast && o->dtype == DT_f32) o = &k->ops[o->in[0]];
+    return o->op == K_kload && !o->in[0] ? o : NULL;
+}
+
+static const char *plan_operand(Gpu *g, KVal v, uint32_t rows, GemmOperand *out) {
+    uint32_t k = g->k->dot.k;
+    const KOp *o = factor_load(g->k, v);
+    if (!o) return "an operand is computed, not loaded";
+    out->across = false;
+    if (matrix_of(g, o, rows, k, &out->mat)) return NULL;
+    out->across = true;
+    if (matrix_of(g, o, k, rows, &out->mat)) return NULL;
+    return "an operand's rows are not 16-byte aligned, or not evenly spaced";
+}
+
+static const char *plan_operands(Gpu *g, GemmPlan *p) {
+    const KDot *d = &g->k->dot;
+    const char *why = plan_operand(g, d->a, d->m, &p->a);
+    if (why) return why;
+    if (!wgmma_type(p->a.mat.t, &p->type)) return "operands are not bf16 or f16";
+    for (uint32_t s = 0; s < d->nacc; s++) {
+        why = plan_operand(g, d->b[s], d->n, &p->b[s]);
+        if (why) return why;
+        if (p->b[s].mat.t != p->a.mat.t) return "operands differ in type";
+        if (p->b[s].across != p->b[0].across) return "operands differ in order";
+        if (g->k->ops[d->acc[s]].dtype != DT_f32) return "sums are not f32";
+    }
+    return NULL;
+}
+
+static bool is_acc(const KDot *d, KVal v) {
+    for (uint32_t s = 0; s < d->nacc; s++)
+        if (d->acc[s] == v) return true;
+    return false;
+}
+
+/* Ops that the epilogue evaluates: what the stores need up to the sums. */
+static void mark_epilogue(const Kernel *k, bool *needed) {
+    for (KVal v = k->nops; v-- > 1;) {
+        const KOp *o = &k->ops[v];
+        if (o->op == K_kstore) needed[v] = true;
+        if (!needed[v] || is_acc(&k->dot, v)) continue;
+        for (int i = 0; i < 3; i++)
+            if (o->in[i]) needed[o->in[i]] = true;
+    }
+}
+
+static uint32_t innermost(uint32_t axes) {
+    return 31u - (uint32_t)__builtin_clz(axes);
+}
+
+static bool uses_axes(Emit *e, const Kernel *k, Expr x, uint32_t axes) {
+    for (uint32_t i = 0; i < k->naxes; i++)
+        if (axes >> i & 1 && x && expr_uses(e->exprs, x, k->axes[i].sym)) return true;
+    return false;
+}
+
+/* Neighbouring columns are neighbours, or the same, in memory. */
+static bool pairs_well(Gpu *g, const KOp *o) {
+    Emit *e = g->e;
+    Expr coef, rest;
+    uint32_t axis = innermost(g->k->dot.n);
+    if (uses_axes(e, g->k, o->mask, g->k->dot.n)) return false;
+    if (!expr_affine(e->exprs, o->index, g->k->axes[axis].sym, &coef, &rest)) return false;
+    return expr_is_value(e->exprs, coef, 0) || expr_is_value(e->exprs, coef, 1);
+}
+
+/* Instructions per element, roughly. */
+static uint32_t ops_of(Op op) {
+    switch (op) {
+    case OP_exp: return 4;
+    case OP_tanh:
+    case OP_sigmoid:
+    case OP_div: return 8;
+    case OP_erf:
+    case OP_log: return 16;
+    default: return 1;
+    }
+}
+
+/* With one result through the copy engine, one 16-bit load at its places can come the same way. */
+static void plan_addend(Gpu *g, const bool *needed, GemmPlan *p) {
+    const KDot *d = &g->k->dot;
+    if (p->nouts != 1 || !p->out[0].copied) return;
+    for (KVal v = 1; v < g->k->nops && !p->addend; v++) {
+        const KOp *o = &g->k->ops[v];
+        if (!needed[v] || o->op != K_kload || o->in[0] || dtype_bytes((DType)o->dtype) != 2)
+            continue;
+        if (!(g->e->domains[v] & d->m) || !(g->e->domains[v] & d->n)) continue;
+        if (matrix_of(g, o, d->m, d->n, &p->addend_mat)) p->addend = v;
+    }
+}
+
+/* An access that the threads make themselves. */
+static bool by_threads(const GemmPlan *p, const Kernel *k, KVal v) {
+    if (k->ops[v].op == K_kload) return true;
+    for (uint32_t i = 0; i < p->nouts; i++)
+        if (p->out[i].store == v) return !p->out[i].copied;
+    return false;
+}
+
+static const char *plan_epilogue(Gpu *g, GemmPlan *p) {
+    const Kernel *k = g->k;
+    const KDot *d = &k->dot;
+    bool *needed = ARENA_ARRAY(g->e->arena, bool, k->nops);
+    mark_epilogue(k, needed);
+    p->pairs = expr_divisor(g->e->exprs, k->axes[innermost(d->n)].extent) % 2 == 0;
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        if (!needed[v] || is_acc(d, v)) continue;
+        if (g->e->domains[v] & d->k) return "the epilogue looks into the sum";
+        if (o->op < OP_COUNT) p->epilogue_ops += ops_of((Op)o->op);
+        if (o->op == K_kload || o->op == K_kstore) {
+            bool copied = o->op == K_kstore && dtype_bytes((DType)o->dtype) == 2;
+            GemmOut *out = &p->out[p->nouts];
+            if (o->op == K_kstore) {
+                if (p->nouts++ == GEMM_MAX_OUTS) return "too many results";
+                *out = (GemmOut){.store = v};
+                out->copied = copied && matrix_of(g, o, d->m, d->n, &out->mat);
+            }
+            p->pairs &= pairs_well(g, o);
+        }
+        if (o->op == K_kbind) p->pairs = false;
+    }
+    plan_addend(g, needed, p);
+    for (KVal v = 1; v < k->nops; v++)
+        if (needed[v] && v != p->addend && by_threads(p, k, v))
+            p->bounded |= (g->e->domains[v] & (d->m | d->n)) != 0;
+    return p->nouts ? NULL : "nothing is stored";
+}
+
+static const char *check_body(const Gpu *g) {
+    const Kernel *k = g->k;
+    const KDot *d = &k->dot;
+    if (k->tem != TEM_dot || !d->k || !d->nacc || !d->m || !d->n) return "not a matrix product";
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        if ((o->op == K_kreduce) != is_acc(d, v) || o->op == K_katomic)
+            return "other folds in the kernel";
+        if (o->op == K_kstore && (g->e->domains[v] & ~(d->batch | d->m | d->n)))
+            return "a result within the sum";
+    }
+    return NULL;
+}
+
+/* --- Tiles ------------------------------------------------------------------------------------ */
+
+/* Times were measured on an H200: of a k-block of 128 bytes, and of what a tile costs beside. */
+static const GemmTile tiles[] = {
+    {"128x256", 128, 256, 2, false, 4, 2, 1, 16, 40, 232, 655, 1500},
+    {"128x192 in turns", 128, 192, 2, true, 4, 1, 2, 16, 24, 240, 508, 200},
+    {"192x192", 192, 192, 3, false, 4, 1, 1, 16, 32, 160, 735, 2000},
+    {"128x128 in turns", 128, 128, 2, true, 6, 1, 2, 8, 40, 232, 353, 200},
+    {"128x128", 128, 128, 2, false, 6, 2, 1, 8, 40, 232, 335, 1200},
+    {"64x128", 64, 128, 1, false, 8, 1, 2, 8, 0, 0, 197, 1000},
+    {"128x64", 128, 64, 2, false, 8, 1, 1, 8, 40, 232, 205, 1100},
+};
+
+/* Nanoseconds that the epilogue's arithmetic adds to a tile: where a tile is stored while another
+ * is multiplied, only the last one's shows. */
+static int64_t epilogue_time(const GemmTile *t, const GemmPlan *p) {
+    return t->pingpong ? 0 : (int64_t)p->epilogue_ops * t->m * t->n / (t->groups * 128) * 5 / 8;
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* Nanoseconds to fetch n bytes of an operand's rows from L2: more where rows do not start at
+ * 128-byte lines. */
+static int64_t fetch_time(Gpu *g, const GemmOperand *o, int64_t n) {
+    int64_t pitch = gpu_hint(g->e, o->mat.pitch) * (int64_t)dtype_bytes(o->mat.t);
+    return n / (pitch % 128 ? 58 : 125);
+}
+
+/* Of a k-block: the products, or what they need if that takes longer. */
+static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) {
+    int64_t fetch = fetch_time(g, &p->a, t->m * GEMM_ROW_BYTES) +
+                    fetch_time(g, &p->b[0], t->n * GEMM_ROW_BYTES / (twin ? 2 : 1));
+    int64_t multiply = t->block_ns + (twin ? t->block_ns / 50 : 0);
+    return fetch > multiply ? fetch : multiply;
+}
+
+/* Nanoseconds of the whole product: blocks work through whole tiles. */
+static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) {
+    int64_t m = gpu_hint(g->e, p->m), n = gpu_hint(g->e, p->n), cols = t->n / g->k->dot.nacc;
+    int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat.t), twins = twin ? 2 : 1;
+    int64_t count = ceil_div(m, t->m * twins) * ceil_div(n, cols) * gpu_hint(g->e, p->batch);
+    int64_t each = ceil_div(bytes, GEMM_ROW_BYTES) * block_time(g, p, t, twin) + t->tile_ns;
+    return ceil_div(count, g->m->processors / twins) * (each + epilogue_time(t, p));
+}
+
+/* Every sum has its share of the columns, in panels; a build that spilled asks for fewer registers.
+ */
+static bool possible(Gpu *g, const GemmTile *t) {
+    uint32_t cols = t->n / g->k->dot.nacc;
+    uint32_t sums = t->m * t->n / (128 * (t->pingpong ? 1 : t->groups));
+    return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> g->j->shrink;
+}
+
+/* The fastest by this reckoning. */
+static void choose(Gpu *g, GemmPlan *p) {
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        for (int twin = 0; twin < 2; twin++) {
+            const GemmTile *t = &tiles[i];
+            if (!possible(g, t) || (twin && gpu_hint(g->e, p->m) <= t->m)) continue;
+            int64_t time = time_of(g, p, t, twin);
+            if (time >= least) continue;
+            least = time;
+            p->tile = t;
+            p->twin = twin;
+        }
+}
+
+const char *gemm_plan(Gpu *g, GemmPlan *out) {
+    const char *why = check_body(g);
+    *out = (GemmPlan){0};
+    if (!why) why = plan_operands(g, out);
+    if (!why) why = plan_epilogue(g, out);
+    if (why) return why;
+    const KDot *d = &g->k->dot;
+    out->m = gpu_points(g->e, g->k, d->m);
+    out->n = gpu_points(g->e, g->k, d->n);
+    out->k = gpu_points(g->e, g->k, d->k);
+    out->batch = gpu_points(g->e, g->k, d->batch);
+    choose(g, out);
+    if (out->tile) return NULL;
+    return g->j->shrink ? "the epilogue needs too many registers"
+                        : "more sums than a tile has columns for";
+}

@@ -1,0 +1,118 @@
+/* Contractions on tensor cores: which kernels take that template, what the copy engine is told,
+ * and that the assembler keeps every sum in a register. Numbers are checked where there is a GPU
+ * (tests/gpu). */
+#include "codegen/target.h"
+#include "tests/unit/test.h"
+#include <string.h>
+
+/* A product of m x k and k x n; {A}, {B}: their indices, {E}: what follows the sum in %6. */
+typedef struct Product {
+    const char *name, *type, *a, *b, *epilogue;
+    int m, n, k;
+    uint32_t maps;    /* 0: not on tensor cores */
+    const char *note; /* part of what explain says */
+} Product;
+
+#define STORE_BF16 "%7 bf16 cast %6\n %8 bf16 store p3[i*N + j] %7\n"
+#define ROWS_A     "i*K + k"
+#define ROWS_B     "j*K + k"
+#define DOT        "dot batch - m i n j k k pack 0 a %2 acc %6 b %4\n"
+
+static const Product products[] = {
+    {"nt", "bf16", ROWS_A, ROWS_B, STORE_BF16 DOT, 512, 512, 256, 3, "tiles of"},
+    {"nn", "bf16", ROWS_A, "k*N + j", STORE_BF16 DOT, 4096, 4096, 4096, 3, "tiles of"},
+    {"tn", "bf16", "k*M + i", ROWS_B, STORE_BF16 DOT, 4096, 16384, 4096, 3, "tiles of"},
+    {"rows off lines", "bf16", ROWS_A, "k*N + j", STORE_BF16 DOT, 3000, 3000, 3000, 3,
+     "two blocks"},
+    {"ragged", "bf16", ROWS_A, ROWS_B, STORE_BF16 DOT, 37, 72, 136, 3, "tiles of"},
+    {"odd columns", "bf16", ROWS_A, ROWS_B, STORE_BF16 DOT, 37, 71, 136, 2, "tiles of"},
+    {"bias", "bf16", ROWS_A, ROWS_B,
+     "%7 bf16 load p2[j]\n %8 f32 cast %7\n %9 f32 add %6, %8\n %10 f32 tanh %9\n"
+     "%11 bf16 cast %10\n %12 bf16 store p3[i*N + j] %11\n" DOT,
+     300, 4096, 512, 3, "tiles of"},
+    {"added", "bf16", ROWS_A, ROWS_B,
+     "%7 bf16 load p2[i*N + j]\n %8 f32 cast %7\n %9 f32 add %6, %8\n"
+     "%10 bf16 cast %9\n %11 bf16 store p3[i*N + j] %10\n" DOT,
+     4096, 16384, 4096, 4, "tiles of"},
+    {"f32 result", "f16", ROWS_A, ROWS_B, "%7 f32 store p3[i*N + j] %6\n" DOT, 130, 140, 64, 2,
+     "tiles of"},
+    {"gated", "bf16", ROWS_A, ROWS_B,
+     "%7 bf16 load p2[j*K + k]\n %8 f32 cast %7\n %9 f32 mul %2, %8\n %10 f32 reduce sum k %9\n"
+     "%11 f32 sigmoid %6\n %12 f32 mul %11, %10\n %13 bf16 cast %12\n"
+     "%14 bf16 store p3[i*N + j] %13\n"
+     "dot batch - m i n j k k pack 0 a %2 acc %6 b %4 acc %10 b %8\n",
+     2048, 4096, 512, 4, "tiles of"},
+    {"f32 operands", "f32", ROWS_A, ROWS_B, STORE_BF16 DOT, 512, 512, 256, 0, "computed"},
+    {"rows of 12 bytes", "bf16", ROWS_A, ROWS_B, STORE_BF16 DOT, 64, 64, 6, 0, "16-byte aligned"},
+    {"a row apart", "bf16", "i*(K + 4) + k", ROWS_B, STORE_BF16 DOT, 64, 64, 64, 0,
+     "16-byte aligned"},
+};
+
+/* The index text with the sizes in place of M, N and K. */
+static void put_sizes(StrBuf *s, const char *text, const Product *c) {
+    for (; *text; text++) {
+        if (*text == 'M' || *text == 'N' || *text == 'K')
+            sb_printf(s, "%d", *text == 'M' ? c->m : *text == 'N' ? c->n : c->k);
+        else
+            sb_putn(s, text, 1);
+    }
+}
+
+static const char *kernel_text(const Product *c, Arena *a) {
+    StrBuf s;
+    sb_init(&s, a);
+    const char *factor = strcmp(c->type, "f32") == 0 ? "neg" : "cast";
+    int more = c->m * c->n > c->n * c->k ? c->m * c->n : c->n * c->k;
+    sb_printf(&s, "kernel k tem dot i=%d j=%d ~k=%d\n param 0 %s[%d]\n param 1 %s[%d]\n", c->m,
+              c->n, c->k, c->type, c->m * (c->k + 4), c->type, c->n * c->k);
+    sb_printf(&s, "param 2 bf16[%d]\n param 3 %s[%d] written\n", more,
+              strstr(c->epilogue, "f32 store") ? "f32" : "bf16", c->m * c->n);
+    sb_printf(&s, "%%1 %s load p0[", c->type);
+    put_sizes(&s, c->a, c);
+    sb_printf(&s, "]\n %%2 f32 %s %%1\n %%3 %s load p1[", factor, c->type);
+    put_sizes(&s, c->b, c);
+    sb_printf(&s, "]\n %%4 f32 %s %%3\n %%5 f32 mul %%2, %%4\n %%6 f32 reduce sum k %%5\n ",
+              factor);
+    put_sizes(&s, c->epilogue, c);
+    sb_put(&s, "cost reads [1] writes [1] flops [1]\n end\n");
+    return sb_str(&s);
+}
+
+static void check_product(const Product *c) {
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    const char *end;
+    Kernel *k = kir_parse(a, p, d, kernel_text(c, a), &end);
+    if (!CHECK(k && kir_verify(k, p, d) == GRAPHC_OK)) {
+        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
+        arena_destroy(a);
+        return;
+    }
+    Schedule s = {.exprs = p};
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CodeOptions o = {.threads = 1};
+    CodeResult r = {0};
+    CHECK(codegen_run(target_for(PLAN_cuda), &s, &o, a, d, &r) == GRAPHC_OK);
+    if (!CHECK(diag_count(d) == 0)) fprintf(stderr, "%s: %s\n", c->name, diag_at(d, 0)->text);
+    const CodeKernel *ck = &r.kernels[0];
+    bool taken = r.nblobs && strstr(r.blobs[0].data, "wgmma.mma_async") != NULL;
+    bool twins = strstr(c->note, "two blocks") != NULL;
+    if (!CHECK(taken == (c->maps > 0) && ck->nmaps == c->maps && strstr(ck->note, c->note) &&
+               (ck->cluster[0] == 2) == twins))
+        fprintf(stderr, "%s: %u maps, cluster %u, %s\n", c->name, ck->nmaps, ck->cluster[0],
+                ck->note);
+    CHECK(!taken || (ck->shared_bytes > 48 << 10 && ck->shared_bytes <= 227 << 10));
+    for (uint32_t i = 0; i < ck->nmaps; i++) {
+        const CodeMap *m = &ck->maps[i];
+        CHECK(m->rank == 2 && m->swizzle == 128 && m->box[0] * dtype_bytes(m->dtype) == 128);
+        CHECK(expr_value(p, m->stride[0]) % 16 == 0);
+    }
+    arena_destroy(a);
+}
+
+TEST_MAIN {
+    const char *only = getenv("CASE");
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        if (!only || strcmp(products[i].name, only) == 0) check_product(&products[i]);
+}
