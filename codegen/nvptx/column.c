@@ -1,12 +1,12 @@
-/* Folds over outer axes: sums of columns. A block takes a group of neighbouring columns, as many as
- * 32 vectors hold, and a part of the rows: its 8 warps walk the part side by side, join in shared
- * memory, and the last block of a group joins the parts in order, so that results do not depend on
- * timing. */
+/* Folds over outer axes: sums of columns. A block takes a group of neighbouring columns, as many as 32
+ * vectors hold, and a part of the rows, several of them at once; these join in shared memory, and the
+ * last block of a group joins the parts in order, so that results do not depend on timing. */
 #include "codegen/nvptx/gpu.h"
 
 enum {
-    WARPS = 8,
-    THREADS = WARPS * 32,
+    THREADS = 256,
+    MOST_WIDE = 32, /* vectors side by side, and the least */
+    LEAST_WIDE = 4,
     UNROLL = 8, /* rows asked for together */
     BLOCKS = 4, /* per multiprocessor, before rows are no longer split */
     MOST_PARTS = 256,
@@ -19,12 +19,13 @@ typedef struct Column {
     const Pass *folds, *stores;
     uint32_t lane, others; /* the columns' axis; parallel axes beside it */
     uint32_t lanes, parts;
-    LLVMValueRef lane_id, warp, vector, part; /* i64; vector: of the lane axis */
-    LLVMValueRef inside;                      /* the thread's vector exists */
+    uint32_t wide, rows;                     /* a block's threads: vectors of a row times rows */
+    LLVMValueRef lane_id, row, vector, part; /* i64; vector: of the lane axis */
+    LLVMValueRef inside;                     /* the thread's vector exists */
 } Column;
 
 static uint32_t columns(const Column *c) {
-    return 32 * c->lanes; /* of a block */
+    return c->wide * c->lanes; /* of a block */
 }
 
 /* One pass of folds over the same axes, then stores that walk nothing; no positions. */
@@ -59,6 +60,15 @@ static bool is_wanted(Column *c) {
            points < (int64_t)g->m->processors * 2048 * 4;
 }
 
+/* Few columns leave room for more rows. */
+static void choose_wide(Column *c) {
+    int64_t n;
+    c->wide = MOST_WIDE;
+    if (expr_is_const(c->g->e->exprs, gpu_vectors(c->g, c->lane), &n))
+        while (c->wide > LEAST_WIDE && n <= c->wide / 2) c->wide /= 2;
+    c->rows = THREADS / c->wide;
+}
+
 /* Parts of the rows, by the hints of sizes: enough blocks, and not less than a few rows each. */
 static void choose_parts(Column *c) {
     Gpu *g = c->g;
@@ -79,7 +89,7 @@ static void fold_rows(Column *c, uint32_t n, Expr row, LLVMValueRef *acc) {
     Emit *e = g->e;
     for (uint32_t u = 0; u < n; u++) {
         emit_push(e);
-        gpu_decode(e, g->k, c->folds->axes, expr_addi(e->exprs, row, (int64_t)u * WARPS));
+        gpu_decode(e, g->k, c->folds->axes, expr_addi(e->exprs, row, (int64_t)u * c->rows));
         for (uint32_t f = 0; f < c->folds->nfolds; f++) {
             const KOp *o = &g->k->ops[c->folds->folds[f]];
             LLVMValueRef x = emit_value_lanes(e, o->in[0]);
@@ -97,14 +107,14 @@ static void walk(Column *c, uint32_t n, LLVMValueRef lo, LLVMValueRef hi, LLVMVa
     expr_range(e->exprs, gpu_points(e, c->g->k, c->folds->axes), &least, &most);
     l->nphi = c->folds->nfolds;
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->init[f] = acc[f];
-    emit_loop_begin(e, l, "rows", lo, hi, emit_i64(e, (int64_t)n * WARPS), false);
+    emit_loop_begin(e, l, "rows", lo, hi, emit_i64(e, (int64_t)n * c->rows), false);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->next[f] = l->phi[f];
     fold_rows(c, n, emit_new_sym(e, "r", most > 0 ? most - 1 : 0, l->i), l->next);
     emit_loop_end(e, l);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) acc[f] = l->out[f];
 }
 
-/* This thread's columns over every 8th row of the block's part. */
+/* This thread's columns over its rows of the block's part. */
 static void fold_part(Column *c, LLVMValueRef *acc) {
     Gpu *g = c->g;
     Emit *e = g->e;
@@ -115,11 +125,11 @@ static void fold_part(Column *c, LLVMValueRef *acc) {
     LLVMValueRef end[2] = {LLVMBuildAdd(e->b, lo, emit_expr(e, size), ""), emit_expr(e, rows)};
     LLVMValueRef hi = emit_intrinsic(e, "llvm.smin", e->i64, end, 2);
     LLVMValueRef n = LLVMBuildSub(e->b, hi, lo, "");
-    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -(int64_t)(UNROLL * WARPS)), "");
+    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -(int64_t)(UNROLL * c->rows)), "");
     LLVMValueRef middle = LLVMBuildAdd(e->b, lo, whole, "");
     gpu_bind_lanes(g, c->lane, c->vector);
-    walk(c, UNROLL, LLVMBuildAdd(e->b, lo, c->warp, ""), middle, acc);
-    walk(c, 1, LLVMBuildAdd(e->b, middle, c->warp, ""), hi, acc);
+    walk(c, UNROLL, LLVMBuildAdd(e->b, lo, c->row, ""), middle, acc);
+    walk(c, 1, LLVMBuildAdd(e->b, middle, c->row, ""), hi, acc);
 }
 
 /* --- Joining ---------------------------------------------------------------------------------- */
@@ -133,22 +143,22 @@ static LLVMValueRef join(Column *c, uint32_t f, LLVMValueRef a, LLVMValueRef b) 
     return emit_fold_join(c->g->e, (KFold)c->g->k->ops[v].fold, gpu_fold_type(c->g, v), a, b);
 }
 
-/* The block's warps meet: thread t gets column t of the block. Threads past the columns repeat one.
+/* The block's rows meet: thread t gets column t of the block. Threads past the columns repeat one.
  */
-static void join_warps(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
+static void join_rows(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
     Gpu *g = c->g;
     Emit *e = g->e;
     LLVMValueRef slot[ROWS_MAX_FOLDS];
-    LLVMValueRef row = LLVMBuildMul(e->b, c->warp, emit_i64(e, columns(c)), "");
+    LLVMValueRef row = LLVMBuildMul(e->b, c->row, emit_i64(e, columns(c)), "");
     LLVMValueRef mine = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
     for (uint32_t f = 0; f < c->folds->nfolds; f++) {
-        slot[f] = gpu_shared(g, acc_type(c, f), columns(c) * WARPS);
+        slot[f] = gpu_shared(g, acc_type(c, f), columns(c) * c->rows);
         LLVMValueRef p = emit_gep(e, acc_type(c, f), slot[f], LLVMBuildAdd(e->b, row, mine, ""));
         emit_store_ptr(e, acc[f], p, 4 * c->lanes < 16 ? 4 * c->lanes : 16);
     }
     gpu_barrier(e);
     for (uint32_t f = 0; f < c->folds->nfolds; f++)
-        for (uint32_t w = 0; w < WARPS; w++) {
+        for (uint32_t w = 0; w < c->rows; w++) {
             LLVMValueRef i = LLVMBuildAdd(e->b, at, emit_i64(e, (int64_t)w * columns(c)), "");
             LLVMValueRef x =
                 LLVMBuildLoad2(e->b, acc_type(c, f), emit_gep(e, acc_type(c, f), slot[f], i), "");
@@ -225,7 +235,7 @@ static void store_columns(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
     emit_if_end(e, &inside);
 }
 
-/* Parts warp, warp + 8 ... of this thread's columns, zeros left in their place. */
+/* Parts row, row + rows ... of this thread's columns, zeros left in their place. */
 static void add_parts(Column *c, const Parts *m, uint32_t n, LLVMValueRef lo, LLVMValueRef hi,
                       LLVMValueRef *acc) {
     Emit *e = c->g->e;
@@ -233,12 +243,12 @@ static void add_parts(Column *c, const Parts *m, uint32_t n, LLVMValueRef lo, LL
     LLVMValueRef at = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
     l->nphi = c->folds->nfolds;
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->init[f] = acc[f];
-    emit_loop_begin(e, l, "parts", lo, hi, emit_i64(e, (int64_t)n * WARPS), false);
+    emit_loop_begin(e, l, "parts", lo, hi, emit_i64(e, (int64_t)n * c->rows), false);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) {
         LLVMTypeRef t = emit_vec(acc_type(c, f), c->lanes);
         LLVMValueRef x[UNROLL], p[UNROLL];
         for (uint32_t u = 0; u < n; u++) {
-            LLVMValueRef part = LLVMBuildAdd(e->b, l->i, emit_i64(e, (int64_t)u * WARPS), "");
+            LLVMValueRef part = LLVMBuildAdd(e->b, l->i, emit_i64(e, (int64_t)u * c->rows), "");
             p[u] = part_at(c, m, part, at, f);
             x[u] = emit_load(e, t, p[u], 4 * c->lanes < 16 ? 4 * c->lanes : 16);
         }
@@ -257,13 +267,13 @@ static void join_parts(Column *c, LLVMValueRef at, LLVMValueRef *acc, Expr group
     Emit *e = c->g->e;
     Parts m = parts_memory(c, group, groups);
     EmitIf last;
-    int64_t whole = c->parts / (UNROLL * WARPS) * (UNROLL * WARPS);
+    int64_t whole = c->parts / (UNROLL * c->rows) * (UNROLL * c->rows);
     emit_if_begin(e, &last, is_last(c, &m, at, acc));
     (void)gpu_fold_init(c->g, c->folds, c->lanes, acc);
-    add_parts(c, &m, UNROLL, c->warp, emit_i64(e, whole), acc);
-    add_parts(c, &m, 1, LLVMBuildAdd(e->b, c->warp, emit_i64(e, whole), ""), emit_i64(e, c->parts),
+    add_parts(c, &m, UNROLL, c->row, emit_i64(e, whole), acc);
+    add_parts(c, &m, 1, LLVMBuildAdd(e->b, c->row, emit_i64(e, whole), ""), emit_i64(e, c->parts),
               acc);
-    join_warps(c, at, acc);
+    join_rows(c, at, acc);
     store_columns(c, at, acc);
     emit_if_end(e, &last);
 }
@@ -273,9 +283,9 @@ static void join_parts(Column *c, LLVMValueRef at, LLVMValueRef *acc, Expr group
 static void place(Column *c) {
     Emit *e = c->g->e;
     Expr n = gpu_vectors(c->g, c->lane);
-    c->lane_id = LLVMBuildAnd(e->b, c->g->tid, emit_i64(e, 31), "");
-    c->warp = LLVMBuildLShr(e->b, c->g->tid, emit_i64(e, 5), "");
-    LLVMValueRef v = LLVMBuildMul(e->b, c->g->block[0], emit_i64(e, 32), "");
+    c->lane_id = LLVMBuildAnd(e->b, c->g->tid, emit_i64(e, c->wide - 1), "");
+    c->row = LLVMBuildLShr(e->b, c->g->tid, emit_i64(e, __builtin_ctz(c->wide)), "");
+    LLVMValueRef v = LLVMBuildMul(e->b, c->g->block[0], emit_i64(e, c->wide), "");
     LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, n), emit_i64(e, 1), "");
     LLVMValueRef two[2] = {LLVMBuildAdd(e->b, v, c->lane_id, ""), last};
     c->vector = emit_intrinsic(e, "llvm.smin", e->i64, two, 2);
@@ -287,8 +297,9 @@ bool gpu_column(Gpu *g) {
     Column c = {.g = g};
     if (!has_shape(&c) || !is_wanted(&c)) return false;
     c.lanes = e->lanes = gpu_lanes(g, c.lane, NULL);
+    choose_wide(&c);
     choose_parts(&c);
-    Expr across = expr_ceildiv(p, gpu_vectors(g, c.lane), expr_const(p, 32));
+    Expr across = expr_ceildiv(p, gpu_vectors(g, c.lane), expr_const(p, c.wide));
     Expr others = gpu_points(e, g->k, c.others);
     int64_t lo, hi;
     expr_range(p, others, &lo, &hi);
@@ -308,7 +319,7 @@ bool gpu_column(Gpu *g) {
     e->lanes = 1;
     LLVMValueRef at = g->tid;
     if (columns(&c) < THREADS) at = LLVMBuildAnd(e->b, at, emit_i64(e, columns(&c) - 1), "");
-    join_warps(&c, at, acc);
+    join_rows(&c, at, acc);
     group = LLVMBuildMul(e->b, group, emit_expr(e, across), "");
     group = LLVMBuildAdd(e->b, group, g->block[0], "");
     if (c.parts > 1)
