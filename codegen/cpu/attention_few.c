@@ -22,7 +22,7 @@ static void copy_query(Attn *t) {
 /* Products of the query with keys first .. first + lanes - 1 of the block (the last repeats). */
 static LLVMValueRef products(Attn *t, LLVMValueRef first) {
     Emit *e = t->e;
-    EmitLoop l = {.nphi = t->lanes};
+    EmitLoop l = emit_loop(e, t->lanes);
     LLVMValueRef key[64], size = emit_expr(e, t->kr.padded);
     for (uint32_t r = 0; r < t->lanes; r++) {
         LLVMValueRef lim[2] = {attn_add(t, first, r), attn_add(t, t->keys, -1)};
@@ -40,7 +40,7 @@ static LLVMValueRef products(Attn *t, LLVMValueRef first) {
 /* Scores of the block; the result is their greatest, per lane. */
 static LLVMValueRef scores(Attn *t) {
     Emit *e = t->e;
-    EmitLoop l = {.nphi = 1};
+    EmitLoop l = emit_loop(e, 1);
     l.init[0] = emit_f(e, t->vec, -INFINITY);
     emit_loop_begin(e, &l, "scores", emit_i64(e, 0), t->keys, emit_i64(e, t->lanes), true);
     LLVMValueRef s = products(t, l.i);
@@ -65,7 +65,7 @@ static LLVMValueRef get(Attn *t, LLVMValueRef at) {
 /* Exponentials in place, running maximum and sum; the result scales what O holds. */
 static LLVMValueRef exponentials(Attn *t, LLVMValueRef block_max) {
     Emit *e = t->e;
-    EmitLoop l = {.nphi = 1};
+    EmitLoop l = emit_loop(e, 1);
     LLVMValueRef old = get(t, t->max);
     LLVMValueRef max = attn_max(t, old, emit_fold_lanes(e, FOLD_max, t->acc, block_max));
     LLVMValueRef base = attn_finite(t, max);
@@ -85,7 +85,7 @@ static LLVMValueRef exponentials(Attn *t, LLVMValueRef block_max) {
 
 static void out_columns(Attn *t, LLVMValueRef column, LLVMValueRef scale, uint32_t nv) {
     Emit *e = t->e;
-    EmitLoop l = {.nphi = nv};
+    EmitLoop l = emit_loop(e, nv);
     for (uint32_t v = 0; v < nv; v++) {
         LLVMValueRef o = attn_load(t, t->out, attn_add(t, column, (int64_t)(v * t->lanes)));
         l.init[v] = LLVMBuildFMul(e->b, o, scale, "");

@@ -60,8 +60,8 @@ typedef struct ScoreTile {
 
 static void score_products(Attn *t, const ScoreTile *s, LLVMValueRef *key, LLVMValueRef *acc) {
     Emit *e = t->e;
-    EmitLoop l = {.nphi = s->rows * s->nv};
-    for (uint32_t i = 0; i < l.nphi; i++) l.init[i] = LLVMConstNull(t->vec);
+    EmitLoop l = emit_loop(e, s->rows * s->nv);
+    for (uint32_t i = 0; i < l.n; i++) l.init[i] = LLVMConstNull(t->vec);
     emit_loop_begin(e, &l, "d", emit_i64(e, 0), emit_expr(e, t->nd), emit_i64(e, 1), true);
     LLVMValueRef q[4], row = attn_mul(t, l.i, emit_i64(e, t->nq));
     for (uint32_t v = 0; v < s->nv; v++)
@@ -72,7 +72,7 @@ static void score_products(Attn *t, const ScoreTile *s, LLVMValueRef *key, LLVMV
             l.next[r * s->nv + v] = emit_fma(e, x, q[v], l.phi[r * s->nv + v]);
     }
     emit_loop_end(e, &l);
-    for (uint32_t i = 0; i < l.nphi; i++) acc[i] = l.out[i];
+    for (uint32_t i = 0; i < l.n; i++) acc[i] = l.out[i];
 }
 
 static void score_tile(Attn *t, const ScoreTile *s) {
@@ -178,7 +178,7 @@ static void scores(Attn *t) {
 
 static void exponentials(Attn *t) {
     Emit *e = t->e;
-    EmitLoop qs = {0}, l = {.nphi = 1};
+    EmitLoop qs = {0}, l = emit_loop(e, 1);
     LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1);
     emit_loop_begin(e, &qs, "column", zero, t->vectors, one, true);
     LLVMValueRef lane = attn_mul(t, qs.i, emit_i64(e, t->lanes));
@@ -204,7 +204,7 @@ static void exponentials(Attn *t) {
 static void out_tile(Attn *t, LLVMValueRef row, LLVMValueRef column, uint32_t nv) {
     Emit *e = t->e;
     uint32_t rows = t->out_rows;
-    EmitLoop l = {.nphi = rows * nv};
+    EmitLoop l = emit_loop(e, rows * nv);
     LLVMValueRef width = emit_expr(e, t->vr.padded);
     LLVMValueRef start = LLVMBuildAdd(e->b, attn_mul(t, row, width), column, ""), at[32];
     for (uint32_t r = 0; r < rows; r++) {

@@ -256,7 +256,7 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
         expr_mul(p, d->batch.size, expr_mul(p, d->m.size, expr_mul(p, d->n.size, d->kk.size)));
     info->cost = expr_div(p, expr_muli(p, macs, (int64_t)d->t->nacc), expr_const(p, 50));
 
-    EmitLoop l = {.nphi = 2};
+    EmitLoop l = emit_loop(e, 2);
     l.init[0] = l.init[1] = emit_i64(e, -1);
     emit_loop_begin(e, &l, "item", e->begin, e->end, emit_i64(e, 1), false);
     item(d, &l);

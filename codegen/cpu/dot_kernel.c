@@ -60,7 +60,7 @@ typedef struct Micro {
 } Micro;
 
 static void micro_open(Dot *d, Micro *m, EmitLoop *l, const char *name, LLVMValueRef n) {
-    *l = (EmitLoop){.nphi = m->nacc + 1};
+    *l = emit_loop(d->e, m->nacc + 1);
     for (uint32_t i = 0; i < m->nacc; i++) l->init[i] = m->acc[i];
     l->init[m->nacc] = m->row;
     emit_loop_begin(d->e, l, name, emit_i64(d->e, 0), n, emit_i64(d->e, 1), false);

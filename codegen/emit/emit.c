@@ -260,6 +260,11 @@ LLVMValueRef emit_lanes_below(Emit *e, LLVMValueRef n) {
 
 /* --- Control flow ------------------------------------------------------------------------- */
 
+EmitLoop emit_loop(Emit *e, uint32_t n) {
+    LLVMValueRef *v = ARENA_ARRAY(e->arena, LLVMValueRef, 4 * (size_t)n);
+    return (EmitLoop){.n = n, .init = v, .phi = v + n, .next = v + 2 * n, .out = v + 3 * n};
+}
+
 void emit_loop_begin(Emit *e, EmitLoop *l, const char *name, LLVMValueRef lo, LLVMValueRef hi,
                      LLVMValueRef step, bool at_least_once) {
     l->pre = LLVMGetInsertBlock(e->b);
@@ -277,7 +282,7 @@ void emit_loop_begin(Emit *e, EmitLoop *l, const char *name, LLVMValueRef lo, LL
     LLVMPositionBuilderAtEnd(e->b, l->body);
     l->i = LLVMBuildPhi(e->b, e->i64, "i");
     LLVMAddIncoming(l->i, &lo, &l->pre, 1);
-    for (uint32_t k = 0; k < l->nphi; k++) {
+    for (uint32_t k = 0; k < l->n; k++) {
         l->phi[k] = LLVMBuildPhi(e->b, LLVMTypeOf(l->init[k]), "");
         LLVMAddIncoming(l->phi[k], &l->init[k], &l->pre, 1);
         l->next[k] = l->phi[k];
@@ -292,10 +297,10 @@ void emit_loop_end(Emit *e, EmitLoop *l) {
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, next, l->hi, "");
     LLVMBuildCondBr(e->b, more, l->body, l->exit);
     LLVMAddIncoming(l->i, &next, &latch, 1);
-    for (uint32_t k = 0; k < l->nphi; k++) LLVMAddIncoming(l->phi[k], &l->next[k], &latch, 1);
+    for (uint32_t k = 0; k < l->n; k++) LLVMAddIncoming(l->phi[k], &l->next[k], &latch, 1);
     LLVMMoveBasicBlockAfter(l->exit, latch);
     LLVMPositionBuilderAtEnd(e->b, l->exit);
-    for (uint32_t k = 0; k < l->nphi; k++) {
+    for (uint32_t k = 0; k < l->n; k++) {
         l->out[k] = LLVMBuildPhi(e->b, LLVMTypeOf(l->init[k]), "");
         if (l->guard) LLVMAddIncoming(l->out[k], &l->init[k], &l->pre, 1);
         LLVMAddIncoming(l->out[k], &l->next[k], &latch, 1);

@@ -164,16 +164,17 @@ LLVMValueRef emit_fold_lanes(Emit *e, KFold f, DType t, LLVMValueRef v); /* vect
 /* for (i = lo; i < hi; i += step) with loop-carried values. Between begin and end the builder
  * stands in the body, in a region scope of its own; phi[n] are the carried values. The trip test is
  * at the top unless `at_least_once`. After end, out[n] are the final values.
- *   EmitLoop l = {.nphi = 2};  l.init[0] = ..;  emit_loop_begin(e, &l, "k", lo, hi, step, false);
+ *   EmitLoop l = emit_loop(e, 2);  l.init[0] = ..;  emit_loop_begin(e, &l, "k", lo, hi, step,
+ * false);
  *   ... l.i, l.phi[] ...       l.next[0] = ..;  emit_loop_end(e, &l);  ... l.out[0] ... */
-#define EMIT_MAX_PHI 128
 typedef struct EmitLoop {
-    uint32_t nphi;
-    LLVMValueRef init[EMIT_MAX_PHI], phi[EMIT_MAX_PHI], next[EMIT_MAX_PHI], out[EMIT_MAX_PHI];
+    uint32_t n;
+    LLVMValueRef *init, *phi, *next, *out; /* n each, of the arena */
     LLVMValueRef i;
     LLVMValueRef hi, step, iphi, guard; /* internal */
     LLVMBasicBlockRef pre, body, exit;
 } EmitLoop;
+EmitLoop emit_loop(Emit *e, uint32_t n); /* that carries n values; {0} carries none */
 void emit_loop_begin(Emit *e, EmitLoop *l, const char *name, LLVMValueRef lo, LLVMValueRef hi,
                      LLVMValueRef step, bool at_least_once);
 void emit_loop_end(Emit *e, EmitLoop *l);

@@ -444,7 +444,7 @@ static FoldNest nest_begin(Emit *e, uint32_t axes, uint32_t nphi, LLVMValueRef *
     for (uint32_t i = 0; i < e->k->naxes; i++) {
         if (!(axes >> i & 1)) continue;
         EmitLoop *l = &n.l[n.n];
-        l->nphi = nphi;
+        *l = emit_loop(e, nphi);
         for (uint32_t j = 0; j < nphi; j++) l->init[j] = n.n ? n.l[n.n - 1].phi[j] : init[j];
         LLVMValueRef hi = emit_expr(e, e->k->axes[i].extent);
         emit_loop_begin(e, l, "fold", emit_i64(e, 0), hi, emit_i64(e, 1), false);

@@ -126,7 +126,7 @@ static void tile_step(Attn *t, LLVMValueRef j0, LLVMValueRef *st, uint32_t nst) 
     fill(t, t->a->v, t->a->dv, t->dv, t->v, j0);
     gpu_barrier(e);
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    l->nphi = nst;
+    *l = emit_loop(e, nst);
     for (uint32_t i = 0; i < nst; i++) l->init[i] = st[i];
     emit_loop_begin(e, l, "keys", emit_i64(e, 0), emit_i64(e, t->keys), emit_i64(e, GROUP), true);
     for (uint32_t i = 0; i < nst; i++) l->next[i] = l->phi[i];
@@ -224,12 +224,12 @@ bool gpu_attention(Gpu *g) {
     t.k = gpu_shared(g, e->f32, t.keys * t.d);
     t.v = gpu_shared(g, e->f32, t.keys * t.dv);
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    l->nphi = ST_o + t.ndv;
+    *l = emit_loop(e, ST_o + t.ndv);
     l->init[ST_m] = emit_f(e, e->f32, -INFINITY);
-    for (uint32_t i = ST_l; i < l->nphi; i++) l->init[i] = emit_f(e, e->f32, 0);
+    for (uint32_t i = ST_l; i < l->n; i++) l->init[i] = emit_f(e, e->f32, 0);
     emit_loop_begin(e, l, "tile", emit_i64(e, 0), last_key(&t, i0), emit_i64(e, t.keys), false);
-    for (uint32_t i = 0; i < l->nphi; i++) l->next[i] = l->phi[i];
-    tile_step(&t, l->i, l->next, l->nphi);
+    for (uint32_t i = 0; i < l->n; i++) l->next[i] = l->phi[i];
+    tile_step(&t, l->i, l->next, l->n);
     emit_loop_end(e, l);
     finish(&t, l->out, inside);
     gpu_batch_end(g);

@@ -105,7 +105,7 @@ static void walk(Column *c, uint32_t n, LLVMValueRef lo, LLVMValueRef hi, LLVMVa
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     int64_t least, most;
     expr_range(e->exprs, gpu_points(e, c->g->k, c->folds->axes), &least, &most);
-    l->nphi = c->folds->nfolds;
+    *l = emit_loop(e, c->folds->nfolds);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->init[f] = acc[f];
     emit_loop_begin(e, l, "rows", lo, hi, emit_i64(e, (int64_t)n * c->rows), false);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->next[f] = l->phi[f];
@@ -241,7 +241,7 @@ static void add_parts(Column *c, const Parts *m, uint32_t n, LLVMValueRef lo, LL
     Emit *e = c->g->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     LLVMValueRef at = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
-    l->nphi = c->folds->nfolds;
+    *l = emit_loop(e, c->folds->nfolds);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->init[f] = acc[f];
     emit_loop_begin(e, l, "parts", lo, hi, emit_i64(e, (int64_t)n * c->rows), false);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) {

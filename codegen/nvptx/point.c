@@ -31,7 +31,7 @@ static LLVMValueRef fold_loop(Gpu *g, const KOp *o, uint32_t axis, uint32_t rest
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     int64_t first, last;
     expr_range(e->exprs, g->k->axes[axis].extent, &first, &last);
-    l->nphi = 1;
+    *l = emit_loop(e, 1);
     l->init[0] = acc;
     emit_loop_begin(e, l, "fold", lo, hi, emit_i64(e, step), false);
     Expr at = emit_new_sym(e, "step", last > 0 ? last - 1 : 0, l->i);

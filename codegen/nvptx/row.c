@@ -80,7 +80,7 @@ static void walk(const RowPlan *r, const Pass *p, uint32_t steps, LLVMValueRef l
     EmitScope *scope[STEPS];
     int64_t least, most;
     expr_range(e->exprs, row_vectors(r, p->axes), &least, &most);
-    l->nphi = nacc;
+    *l = emit_loop(e, nacc);
     for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
     emit_loop_begin(e, l, "row", lo, hi, emit_i64(e, (int64_t)steps * r->team.size), false);
     Expr first = emit_new_sym(e, "j", most > 0 ? most - 1 : 0, l->i);

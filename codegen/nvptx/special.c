@@ -41,14 +41,17 @@ static bool same_walk(const Kernel *k, const KOp *first) {
     return true;
 }
 
-static uint32_t scan_init(Gpu *g, LLVMValueRef *init) {
+static EmitLoop scan_loop(Gpu *g) {
     uint32_t n = 0;
+    for (KVal v = 1; v < g->k->nops; v++) n += g->k->ops[v].op == K_kscan;
+    EmitLoop l = emit_loop(g->e, n);
+    n = 0;
     for (KVal v = 1; v < g->k->nops; v++) {
         const KOp *o = &g->k->ops[v];
-        if (o->op == K_kscan && n < EMIT_MAX_PHI)
-            init[n++] = emit_fold_identity(g->e, (KFold)o->fold, (DType)o->dtype, 1);
+        if (o->op == K_kscan)
+            l.init[n++] = emit_fold_identity(g->e, (KFold)o->fold, (DType)o->dtype, 1);
     }
-    return n;
+    return l;
 }
 
 static void scan_step(Gpu *g, EmitLoop *l) {
@@ -56,7 +59,7 @@ static void scan_step(Gpu *g, EmitLoop *l) {
     uint32_t n = 0;
     for (KVal v = 1; v < g->k->nops; v++) {
         const KOp *o = &g->k->ops[v];
-        if (o->op != K_kscan || n == EMIT_MAX_PHI) continue;
+        if (o->op != K_kscan) continue;
         LLVMValueRef x = emit_value(e, o->in[0]);
         l->next[n] = emit_fold_join(e, (KFold)o->fold, (DType)o->dtype, l->phi[n], x);
         emit_override(e, v, o->imm.i & 1 ? l->phi[n] : l->next[n]);
@@ -78,7 +81,7 @@ bool gpu_scan(Gpu *g) {
     points_begin(g, g->rows->par & ~o->axes, &inside);
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     LLVMValueRef n = emit_expr(e, g->k->axes[axis].extent), one = emit_i64(e, 1);
-    l->nphi = scan_init(g, l->init);
+    *l = scan_loop(g);
     emit_loop_begin(e, l, "scan", emit_i64(e, 0), n, one, false);
     LLVMValueRef at = l->i;
     if (o->imm.i & 2) at = LLVMBuildSub(e->b, LLVMBuildSub(e->b, n, one, ""), l->i, "");
@@ -105,7 +108,7 @@ static LLVMValueRef rank_of(Gpu *g, const KOp *o, uint32_t axis, LLVMValueRef at
     DType t = (DType)g->k->ops[o->in[0]].dtype;
     bool descending = o->imm.i & 2;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    l->nphi = 1;
+    *l = emit_loop(e, 1);
     l->init[0] = emit_i64(e, 0);
     LLVMValueRef n = emit_expr(e, g->k->axes[axis].extent);
     emit_loop_begin(e, l, "rank", emit_i64(e, 0), n, emit_i64(e, 1), false);
@@ -162,7 +165,7 @@ bool gpu_compact(Gpu *g) {
     gpu_launch(g, 32, expr_const(e->exprs, 1), 0, 0);
     LLVMValueRef n = emit_expr(e, g->k->axes[axis].extent);
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    l->nphi = 1;
+    *l = emit_loop(e, 1);
     l->init[0] = emit_i64(e, 0);
     emit_loop_begin(e, l, "flags", emit_i64(e, 0), n, emit_i64(e, 32), false);
     LLVMValueRef at = LLVMBuildAdd(e->b, l->i, g->tid, "");

@@ -27,7 +27,7 @@ static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
 static void k_loop(Thin *t, LLVMValueRef *acc, uint32_t n) {
     Emit *e = t->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    l->nphi = n;
+    *l = emit_loop(e, n);
     for (uint32_t i = 0; i < n; i++) l->init[i] = acc[i];
     LLVMValueRef first = mul_c(e, t->warp, UNROLL);
     emit_loop_begin(e, l, "k", first, emit_expr(e, t->c->k), emit_i64(e, WARPS * UNROLL), false);

@@ -122,20 +122,21 @@ static void accumulate(Tile *t, LLVMValueRef *acc) {
     }
 }
 
-static uint32_t load_all(Tile *t, LLVMValueRef k0, LLVMValueRef *out) {
-    uint32_t n = 0;
+static void load_all(Tile *t, LLVMValueRef k0, LLVMValueRef *out) {
     for (uint32_t s = 0; s <= t->d->nacc; s++) {
-        side_load(t, &t->side[s], k0, out + n);
-        n += t->side[s].nloads;
+        side_load(t, &t->side[s], k0, out);
+        out += t->side[s].nloads;
     }
-    return n;
 }
 
 static void k_loop(Tile *t, LLVMValueRef *acc, uint32_t nacc) {
     Emit *e = t->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    uint32_t nloads = 0;
+    for (uint32_t s = 0; s <= t->d->nacc; s++) nloads += t->side[s].nloads;
+    *l = emit_loop(e, nacc + nloads);
     for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
-    l->nphi = nacc + load_all(t, emit_i64(e, 0), l->init + nacc);
+    load_all(t, emit_i64(e, 0), l->init + nacc);
     emit_loop_begin(e, l, "k", emit_i64(e, 0), emit_expr(e, t->c->k), emit_i64(e, t->s.tk), false);
     LLVMValueRef *next = l->phi + nacc;
     for (uint32_t s = 0; s <= t->d->nacc; s++) {

@@ -48,7 +48,7 @@ static Expr work_of(Rows *r, const Items *it) {
 /* Digits of the first item, into the loop's carried values. */
 static void digits_init(Emit *e, Items *it, EmitLoop *l) {
     LLVMValueRef rest = e->begin, one = emit_i64(e, 1);
-    l->nphi = it->n;
+    *l = emit_loop(e, it->n);
     for (uint32_t i = it->n; i-- > 1;) {
         LLVMValueRef n[2] = {emit_expr(e, it->d[i].count), one};
         it->d[i].n = n[0] = emit_intrinsic(e, "llvm.smax", e->i64, n, 2);

@@ -37,7 +37,7 @@ void rows_scan(Rows *r, KVal v, const Kept *to) {
     const KOp *o = &r->k->ops[v];
     DType t = (DType)o->dtype;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    l->nphi = 1;
+    *l = emit_loop(e, 1);
     l->init[0] = emit_fold_identity(e, (KFold)o->fold, t, to->varies ? e->lanes : 1);
     walk_begin(r, l, to->axis, o->imm.i & 2);
     use_kept(r, to->axis);
@@ -92,7 +92,7 @@ static void merge_runs(Sort *s, LLVMValueRef from, LLVMValueRef to, LLVMValueRef
     Emit *e = s->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     LLVMValueRef last = LLVMBuildSub(e->b, s->n, i64c(e, 1), "");
-    l->nphi = 2;
+    *l = emit_loop(e, 2);
     l->init[0] = lo;
     l->init[1] = mid;
     emit_loop_begin(e, l, "merge", lo, hi, i64c(e, 1), false);
@@ -122,7 +122,7 @@ static LLVMValueRef merge_sort(Sort *s, LLVMValueRef a, LLVMValueRef b) {
     LLVMValueRef levels = LLVMBuildSub(e->b, i64c(e, 64), z, "");
     LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSGT, s->n, i64c(e, 1), "");
     levels = LLVMBuildSelect(e->b, some, levels, i64c(e, 0), "");
-    level->nphi = 2;
+    *level = emit_loop(e, 2);
     level->init[0] = a;
     level->init[1] = b;
     emit_loop_begin(e, level, "level", i64c(e, 0), levels, i64c(e, 1), false);
@@ -175,7 +175,7 @@ void rows_compact(Rows *r, KVal v) {
     uint32_t lanes = e->lanes;
     e->lanes = 1;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    l->nphi = 1;
+    *l = emit_loop(e, 1);
     l->init[0] = i64c(e, 0);
     walk_begin(r, l, (uint32_t)__builtin_ctz(o->axes), false);
     LLVMValueRef c = operand(r, o, false);

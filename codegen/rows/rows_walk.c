@@ -42,7 +42,7 @@ static void span_loop(Span *s, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef li
         return;
     }
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    l->nphi = s->nacc;
+    *l = emit_loop(e, s->nacc);
     for (uint32_t i = 0; i < s->nacc; i++) l->init[i] = s->acc[i];
     emit_loop_begin(e, l, "span", lo, hi, emit_i64(e, (int64_t)s->n * e->lanes), false);
     Expr base = emit_new_sym(e, "j", INT64_MAX / 4, l->i);
@@ -53,10 +53,7 @@ static void span_loop(Span *s, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef li
         e->zeros_sym = sym;
     }
     if (s->masked) mask = emit_lanes_below(e, LLVMBuildSub(e->b, limit, l->i, ""));
-    LLVMValueRef next[EMIT_MAX_PHI];
-    for (uint32_t i = 0; i < s->nacc; i++) next[i] = l->phi[i];
-    s->step(s->r, s->ctx, s->n, base, mask, next);
-    for (uint32_t i = 0; i < s->nacc; i++) l->next[i] = next[i];
+    s->step(s->r, s->ctx, s->n, base, mask, l->next);
     emit_loop_end(e, l);
     for (uint32_t i = 0; i < s->nacc; i++) s->acc[i] = l->out[i];
 }
@@ -214,7 +211,7 @@ static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc);
 static void walk_loop(Walk *w, uint32_t axis, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) {
     Emit *e = w->r->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    l->nphi = nacc;
+    *l = emit_loop(e, nacc);
     for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
     LLVMValueRef hi = emit_expr(e, w->r->k->axes[axis].extent);
     emit_loop_begin(e, l, "walk", emit_i64(e, 0), hi, emit_i64(e, 1), false);
@@ -232,7 +229,7 @@ static void walk_steps(Walk *w, uint32_t axis, uint32_t todo, uint32_t n, LLVMVa
     Emit *e = w->r->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     uint32_t per = nacc / n;
-    l->nphi = nacc;
+    *l = emit_loop(e, nacc);
     for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
     emit_loop_begin(e, l, "steps", lo, hi, emit_i64(e, n), false);
     Expr base = emit_new_sym(e, "step", INT64_MAX / 4, l->i);
@@ -427,7 +424,8 @@ static void run_pass(Rows *r, const Pass *p) {
     for (uint32_t f = 0; f < p->nfolds; f++) w.per_copy += is_arg(&r->k->ops[p->folds[f]]) ? 2 : 1;
     w.row_lanes = r->lane >= 0 && !r->lane_par && p->axes >> r->lane & 1;
     choose_blocks(&w);
-    LLVMValueRef acc[EMIT_MAX_PHI];
+    LLVMValueRef *acc =
+        ARENA_ARRAY(r->e->arena, LLVMValueRef, (size_t)w.blocks * r->ncopies * w.per_copy);
     uint32_t n = init_acc(&w, acc);
     walk_axes(&w, p->axes, n, acc);
     pass_results(&w, acc);
