@@ -1,5 +1,6 @@
 /* See compile.h. No global state beyond LLVM's own target registry. */
 #include "codegen/compile.h"
+#include "fusion/kir/kir_set.h"
 #include "runtime/base/cores.h"
 #include "runtime/base/file.h"
 #include <llvm-c/Analysis.h>
@@ -35,15 +36,16 @@ CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions 
     l->jobs = ARENA_ARRAY(a, CompileJob, s->steps.n);
     l->job_of_step = ARENA_ARRAY(a, uint32_t, s->steps.n);
     arena_at_destroy(a, free_list, l);
+    KirSet *kernels = kir_set(a);
     MapU64 *seen = map_create(a);
     for (uint32_t i = 0; i < s->steps.n; i++) {
         l->job_of_step[i] = UINT32_MAX;
         if (s->steps.v[i].kind != STEP_kernel) continue;
         const Kernel *k = s->steps.v[i].kernel;
-        uint64_t h = kir_hash(k, s->exprs);
-        if (!map_get(seen, h, &l->job_of_step[i])) {
+        uint32_t number = kir_set_add(kernels, k, s->exprs);
+        if (!map_get(seen, number, &l->job_of_step[i])) {
             l->job_of_step[i] = l->njobs;
-            map_put(seen, h, l->njobs);
+            map_put(seen, number, l->njobs);
             l->jobs[l->njobs++] = (CompileJob){.k = k, .symbol = "kernel"};
         }
     }

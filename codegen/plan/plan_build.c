@@ -13,7 +13,6 @@ typedef struct Builder {
     const Schedule *s;
     const CodeResult *code;
     ExprPool *exprs;
-    uint32_t *first, *last; /* per buffer; first > last: unused */
     uint32_t nkernels;
 } Builder;
 
@@ -115,76 +114,6 @@ static uint32_t root_of(const Builder *b, uint32_t i, Expr *offset) {
     return i;
 }
 
-static void use(Builder *b, uint32_t buf, uint32_t step) {
-    if (step < b->first[buf]) b->first[buf] = step;
-    if (b->first[buf] == UINT32_MAX || step > b->last[buf]) b->last[buf] = step;
-}
-
-/* Calls fn(step, buffer, written) for every use in order. */
-typedef void UseFn(Builder *b, uint32_t step, uint32_t buf, bool written, void *ctx);
-static void each_use(Builder *b, uint32_t from, uint32_t to, UseFn *fn, void *ctx) {
-    for (uint32_t i = from; i <= to; i++) {
-        const SStep *st = &b->s->steps.v[i];
-        if (st->trip_buf) fn(b, i, st->trip_buf - 1, false, ctx);
-        if (st->cond_buf) fn(b, i, st->cond_buf - 1, false, ctx);
-        if (st->kind != STEP_kernel) continue;
-        for (uint32_t k = 0; k < st->kernel->nparams; k++) {
-            bool written = st->kernel->params[k].written;
-            fn(b, i, st->bufs[k], written, ctx);
-        }
-    }
-}
-
-static void note_use(Builder *b, uint32_t step, uint32_t buf, bool written, void *ctx) {
-    (void)written, (void)ctx;
-    Expr offset;
-    use(b, buf, step);
-    use(b, root_of(b, buf, &offset), step);
-}
-
-typedef struct LoopUse {
-    uint32_t begin, end;
-    uint8_t *seen; /* per buffer */
-} LoopUse;
-
-/* A buffer used in a loop keeps its own lifetime only when the loop alone uses it and each
- * iteration writes it before reading it; else it must survive from one iteration to the next. */
-static void widen_use(Builder *b, uint32_t step, uint32_t buf, bool written, void *ctx) {
-    LoopUse *l = ctx;
-    (void)step;
-    Expr offset;
-    uint32_t both[2] = {buf, root_of(b, buf, &offset)};
-    for (int i = 0; i < 2; i++) {
-        uint32_t x = both[i];
-        bool inside = b->first[x] >= l->begin && b->last[x] <= l->end;
-        if (!inside || (!l->seen[x] && !written)) {
-            use(b, x, l->begin);
-            use(b, x, l->end);
-        }
-        l->seen[x] = 1;
-    }
-}
-
-static void find_lifetimes(Builder *b) {
-    uint32_t nb = b->s->buffers.n, ns = b->s->steps.n;
-    b->first = ARENA_ARRAY(b->arena, uint32_t, nb);
-    b->last = ARENA_ARRAY(b->arena, uint32_t, nb);
-    for (uint32_t i = 0; i < nb; i++) b->first[i] = UINT32_MAX;
-    if (ns) each_use(b, 0, ns - 1, note_use, NULL);
-    for (uint32_t i = 0; i < nb; i++) { /* outputs outlive the run */
-        Expr offset;
-        if (b->s->buffers.v[i].kind != BUF_output || b->first[i] == UINT32_MAX) continue;
-        use(b, i, ns - 1);
-        use(b, root_of(b, i, &offset), ns - 1);
-    }
-    for (uint32_t i = ns; i-- > 0;) { /* inner loops come after the outer ones' begin */
-        const SStep *st = &b->s->steps.v[i];
-        if (st->kind != STEP_loop_begin) continue;
-        LoopUse l = {i, st->match, arena_alloc(b->arena, nb)};
-        each_use(b, i, st->match, widen_use, &l);
-    }
-}
-
 /* A temporary that prepare steps touch outlives the session that ran them: it is prepared too. */
 static uint8_t *prepared_buffers(Builder *b) {
     uint8_t *prepared = arena_alloc(b->arena, b->s->buffers.n);
@@ -207,15 +136,15 @@ static void put_buffers(Builder *b) {
         const SBuffer *v = &b->s->buffers.v[i];
         Expr offset;
         uint32_t root = root_of(b, i, &offset);
-        bool used = b->first[i] != UINT32_MAX;
+        bool used = schedule_used(v);
         PlanBuffer r = {.kind = kinds[v->kind],
                         .dtype = dtype_code(v->dtype),
                         .alias = root == i ? 0 : root + 1,
                         .bytes = plan_write_scaled(&b->w, b->exprs, schedule_bound(b->s, v->numel),
                                                    (int64_t)dtype_bytes(v->dtype)),
                         .alias_offset = plan_write_expr(&b->w, b->exprs, offset),
-                        .first = used ? b->first[i] : 1,
-                        .last = used ? b->last[i] : 0};
+                        .first = used ? v->first : 1,
+                        .last = used ? v->last : 0};
         if (v->kind == BUF_input || v->kind == BUF_output) r.index = v->index;
         if (v->kind == BUF_temp && prepared[i]) r.kind = PLAN_BUF_prepared;
         if (v->kind == BUF_const)
@@ -400,7 +329,6 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
                     .nbuffers = b->s->buffers.n,
                     .nsteps = b->s->steps.n,
                     .nblobs = b->code->nblobs};
-    find_lifetimes(b);
     put_buffers(b);
     for (uint32_t i = 0; i < b->s->steps.n; i++) {
         put_step(b, i);

@@ -188,7 +188,5 @@ Kernel *kir_parse(Arena *a, ExprPool *p, DiagSink *d, const char *text, const ch
 /* Reference interpreter: bufs[i] has params[i].dtype elements. sym_values: all non-axis symbols. */
 graphc_status kir_eval(const Kernel *k, ExprPool *p, void *const *bufs, const int64_t *sym_values,
                        Arena *a);
-/* 64-bit content hash that leaves out names and locations: equal kernels are compiled once. */
-uint64_t kir_hash(const Kernel *k, ExprPool *p);
 
 #endif

@@ -2,35 +2,72 @@
 #include "fusion/analyse/facts.h"
 #include "fusion/schedule/stage.h"
 
-static void note_use(SBuffer *b, uint32_t t) {
-    if (b->first > t) b->first = t;
-    if (b->last < t) b->last = t;
+/* The buffer at the end of an alias chain owns the storage; its life covers all of them. */
+static uint32_t owner(const Schedule *s, uint32_t b) {
+    while (s->buffers.v[b].alias) b = s->buffers.v[b].alias - 1;
+    return b;
 }
 
-/* What is used both in a loop and outside of it lives throughout the loop. */
-static void widen(Schedule *s, uint32_t begin, uint32_t end) {
-    for (uint32_t i = 0; i < s->buffers.n; i++) {
-        SBuffer *b = &s->buffers.v[i];
-        bool touches = b->first <= end && b->last >= begin;
-        if (!touches || (b->first >= begin && b->last <= end)) continue;
-        note_use(b, begin);
-        note_use(b, end);
+static void live(SBuffer *b, uint32_t t) {
+    if (t < b->first) b->first = t;
+    if (t > b->last) b->last = t;
+}
+
+/* Calls fn for what step t uses. */
+typedef void UseFn(Schedule *s, uint32_t t, uint32_t buf, bool written, void *ctx);
+static void each_use(Schedule *s, uint32_t t, UseFn *fn, void *ctx) {
+    const SStep *x = &s->steps.v[t];
+    if (x->trip_buf) fn(s, t, x->trip_buf - 1, false, ctx);
+    if (x->cond_buf) fn(s, t, x->cond_buf - 1, false, ctx);
+    for (uint32_t i = 0; x->kernel && i < x->kernel->nparams; i++)
+        fn(s, t, x->bufs[i], x->kernel->params[i].written, ctx);
+}
+
+static void note_use(Schedule *s, uint32_t t, uint32_t buf, bool written, void *ctx) {
+    (void)written, (void)ctx;
+    live(&s->buffers.v[buf], t);
+    live(&s->buffers.v[owner(s, buf)], t);
+}
+
+typedef struct LoopUse {
+    uint32_t begin, end;
+    uint8_t *seen; /* per buffer */
+} LoopUse;
+
+/* A buffer used in a loop keeps its own lifetime only when the loop alone uses it and each
+ * iteration writes it before reading it; else it must survive from one iteration to the next. */
+static void widen_use(Schedule *s, uint32_t t, uint32_t buf, bool written, void *ctx) {
+    LoopUse *l = ctx;
+    uint32_t both[2] = {buf, owner(s, buf)};
+    (void)t;
+    for (int i = 0; i < 2; i++) {
+        SBuffer *b = &s->buffers.v[both[i]];
+        bool inside = b->first >= l->begin && b->last <= l->end;
+        if (!inside || (!l->seen[both[i]] && !written)) {
+            live(b, l->begin);
+            live(b, l->end);
+        }
+        l->seen[both[i]] = 1;
     }
 }
 
-static void find_lifetimes(Schedule *s) {
-    for (uint32_t i = 0; i < s->buffers.n; i++) s->buffers.v[i].first = UINT32_MAX;
-    for (uint32_t t = 0; t < s->steps.n; t++) {
-        const SStep *x = &s->steps.v[t];
-        for (uint32_t i = 0; x->kernel && i < x->kernel->nparams; i++)
-            note_use(&s->buffers.v[x->bufs[i]], t);
-        if (x->cond_buf) note_use(&s->buffers.v[x->cond_buf - 1], t);
-        if (x->trip_buf) note_use(&s->buffers.v[x->trip_buf - 1], t);
+void schedule_lifetimes(Schedule *s, Arena *a) {
+    uint32_t nb = s->buffers.n, ns = s->steps.n;
+    for (uint32_t i = 0; i < nb; i++) {
+        s->buffers.v[i].first = UINT32_MAX;
+        s->buffers.v[i].last = 0;
     }
-    for (uint32_t t = s->steps.n; t-- > 0;)
-        if (s->steps.v[t].kind == STEP_loop_begin) widen(s, t, s->steps.v[t].match);
-    for (uint32_t i = 0; i < s->buffers.n; i++)
-        if (s->buffers.v[i].first == UINT32_MAX) s->buffers.v[i].first = 0;
+    for (uint32_t t = 0; t < ns; t++) each_use(s, t, note_use, NULL);
+    for (uint32_t i = 0; i < nb; i++) { /* outputs outlive the run */
+        if (s->buffers.v[i].kind != BUF_output || !schedule_used(&s->buffers.v[i])) continue;
+        live(&s->buffers.v[i], ns - 1);
+        live(&s->buffers.v[owner(s, i)], ns - 1);
+    }
+    for (uint32_t t = ns; t-- > 0;) { /* inner loops come after the outer ones' begin */
+        if (s->steps.v[t].kind != STEP_loop_begin) continue;
+        LoopUse l = {t, s->steps.v[t].match, arena_alloc(a, nb)};
+        for (uint32_t i = l.begin; i <= l.end; i++) each_use(s, i, widen_use, &l);
+    }
 }
 
 /* The kernel touches param `from` only where it stores to param `to`, and before it does. */
@@ -63,12 +100,6 @@ static bool takes_over(const Schedule *s, uint32_t t, uint32_t from, uint32_t to
     return a->last == t && same_places(k, from, to);
 }
 
-/* The buffer at the end of an alias chain owns the storage; its life covers all of them. */
-static uint32_t owner(const Schedule *s, uint32_t b) {
-    while (s->buffers.v[b].alias) b = s->buffers.v[b].alias - 1;
-    return b;
-}
-
 static void in_place(Fuse *f, uint32_t t) {
     Schedule *s = f->s;
     const SStep *x = &s->steps.v[t];
@@ -83,15 +114,15 @@ static void in_place(Fuse *f, uint32_t t) {
             if (s->buffers.v[root].last > t) continue;
             if (!fuse_may(f, b->node, "stored over what its kernel reads")) continue;
             taken[from] = true;
-            b->alias = root + 1;
+            b->alias = x->bufs[from] + 1;
             b->alias_offset = expr_const(f->p, 0);
-            if (b->last > s->buffers.v[root].last) s->buffers.v[root].last = b->last;
+            live(&s->buffers.v[root], b->last);
             break;
         }
 }
 
 void fuse_lifetimes(Fuse *f) {
-    find_lifetimes(f->s);
+    schedule_lifetimes(f->s, f->arena);
     for (uint32_t t = 0; t < f->s->steps.n; t++)
         if (f->s->steps.v[t].kind == STEP_kernel) in_place(f, t);
 }

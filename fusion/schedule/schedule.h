@@ -23,7 +23,9 @@ typedef struct SBuffer {
     uint32_t alias;  /* 0, or 1 + number of the buffer whose storage it uses (in place, or a part of a
                         concatenation) ... */
     Expr alias_offset; /* ... at this element offset */
-    uint32_t first, last; /* steps (indices into Schedule.steps) that write it first and use it last */
+    uint32_t first, last; /* steps (indices into Schedule.steps) from which and up to which it keeps
+                             what it holds; of the owner of storage for all that share it, loops
+                             taken into account. first > last: no step uses it */
 } SBuffer;
 
 typedef enum StepKind { STEP_kernel, STEP_loop_begin, STEP_loop_end, STEP_if_begin, STEP_if_else,
@@ -92,6 +94,11 @@ typedef struct Schedule {
 #define FUSE_ALL UINT32_MAX
 graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_most, Arena *a,
                              Schedule **out);
+/* Finds first and last of every buffer: schedule_build did. */
+void schedule_lifetimes(Schedule *s, Arena *a);
+static inline bool schedule_used(const SBuffer *b) {
+    return b->first <= b->last;
+}
 /* The most that e can be, in terms of what is known before the run. */
 Expr schedule_bound(const Schedule *s, Expr e);
 void schedule_print(const Schedule *s, StrBuf *out); /* post-fusion.kir */

@@ -213,6 +213,7 @@ static inline Sample sample_make_edited(bool gpu, bool positions, SampleEdit *ed
     gpu_code.blobs = &ptx;
     gpu_code.kernels = arena_copy(a, code.kernels, 8 * sizeof *code.kernels);
     if (edit) edit(&gpu_code, p, eb, a);
+    schedule_lifetimes(s, a);
     PlanTargetInput targets[] = {{target_for(PLAN_cpu), s, &code},
                                  {target_for(PLAN_cuda), s, &gpu_code}};
     PlanBuildOptions options = {0};

@@ -1,5 +1,5 @@
 /* Kernel IR: text both ways, verifier, reference interpreter, content hash. */
-#include "fusion/kir/kir.h"
+#include "fusion/kir/kir_set.h"
 #include "tests/unit/test.h"
 
 typedef struct Env {
@@ -80,7 +80,8 @@ static void test_roles_text(void) {
     }
 }
 
-static void test_hash(void) {
+/* mask: of hashes. */
+static void test_set(uint64_t mask) {
     Env e = env_new();
     Kernel *k = parse(&e, softmax);
     Kernel *same = parse(&e, "kernel other per  row=N ~col=4\n param 0 f32[4*N]\n"
@@ -88,9 +89,16 @@ static void test_hash(void) {
                              " %2 f32 reduce max col %1\n %3 f32 sub %1, %2\n %4 f32 exp %3\n"
                              " %5 f32 reduce sum col %4\n %6 f32 div %4, %5\n"
                              " %7 f32 store p1[4*row + col] %6\nend\n");
-    CHECK(kir_hash(k, e.p) == kir_hash(same, e.p));
+    KirSet *s = kir_set(e.a);
+    s->hash_mask = mask;
+    uint32_t number = kir_set_add(s, k, e.p);
+    CHECK(kir_set_add(s, same, e.p) == number);
     same->ops[2].fold = FOLD_min;
-    CHECK(kir_hash(k, e.p) != kir_hash(same, e.p));
+    CHECK(kir_set_add(s, same, e.p) != number);
+    same->ops[2].fold = FOLD_max;
+    same->axes[1].extent = expr_const(e.p, 5);
+    CHECK(kir_set_add(s, same, e.p) != number);
+    CHECK(kir_set_add(s, k, e.p) == number);
     arena_destroy(e.a);
 }
 
@@ -200,7 +208,8 @@ static void test_empty(void) {
 TEST_MAIN {
     test_text();
     test_roles_text();
-    test_hash();
+    test_set(UINT64_MAX);
+    test_set(0); /* all hashes meet */
     test_verify();
     test_rows();
     test_addresses();

@@ -76,6 +76,7 @@ static Sample make(bool bare) {
                      .size = (uint64_t)(__stop_sample_image - __start_sample_image)};
     code.nblobs = 1;
     code.blobs = &blob;
+    schedule_lifetimes(s, a);
     PlanTargetInput target = {target_for(PLAN_cpu), s, &code};
     PlanBuildOptions options = {0};
     if (plan_build(g, &target, 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK) {
