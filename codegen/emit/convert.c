@@ -13,19 +13,15 @@ typedef struct Narrow {
     bool fnuz;     /* no -0: its code is the NaN */
 } Narrow;
 
-static const Narrow *narrow_of(DType t) {
-    static const Narrow e4m3fn = {3, 7, 0x7e, 0, 0x7f, 0x80, false};
-    static const Narrow e4m3fnuz = {3, 8, 0x7f, 0, 0x80, 0x80, true};
-    static const Narrow e5m2 = {2, 15, 0x7b, 0x7c, 0x7e, 0x80, false};
-    static const Narrow e5m2fnuz = {2, 16, 0x7f, 0, 0x80, 0x80, true};
-    static const Narrow e2m1 = {1, 1, 0x7, 0, 0, 0x8, false};
-    switch (t) {
-    case DT_f8e4m3fn: return &e4m3fn;
-    case DT_f8e4m3fnuz: return &e4m3fnuz;
-    case DT_f8e5m2: return &e5m2;
-    case DT_f8e5m2fnuz: return &e5m2fnuz;
-    default: return &e2m1;
-    }
+static Narrow narrow_of(DType t) {
+    const DFormat *f = &dtype_format[t];
+    return (Narrow){.mbits = f->man,
+                    .bias = f->bias,
+                    .max = dtype_max_code(t),
+                    .inf = dtype_inf_code(t),
+                    .nan = dtype_nan_code(t),
+                    .sign = 1u << (f->exp + f->man),
+                    .fnuz = f->special == DSPECIAL_fnuz};
 }
 
 static EV and_c(Emit *e, EV x, int64_t c) {
@@ -99,9 +95,11 @@ LLVMValueRef emit_narrow_to_f32(Emit *e, DType from, LLVMValueRef bits) {
     case DT_bf16:
         if (e->isa->bf16_round && emit_is_vector(bits)) return bf16_widen_pairs(e, bits);
         return emit_bits(e, shl_c(e, widen(e, bits), 16), e->f32);
-    case DT_f8e8m0: return e8m0_to_f32(e, bits);
-    default: return small_to_f32(e, narrow_of(from), bits);
+    default: break;
     }
+    if (dtype_format[from].special == DSPECIAL_power) return e8m0_to_f32(e, bits);
+    Narrow n = narrow_of(from);
+    return small_to_f32(e, &n, bits);
 }
 
 static EV narrow_bits(Emit *e, EV x, LLVMTypeRef elem) {
@@ -188,8 +186,9 @@ LLVMValueRef emit_f32_to_narrow(Emit *e, DType to, bool saturate, int round, LLV
     if (to == DT_bf16 && e->isa->bf16_round) return bf16_pairs(e, x);
     EV u = emit_bits(e, x, e->i32);
     if (to == DT_bf16) return f32_to_bf16(e, u);
-    if (to == DT_f8e8m0) return f32_to_e8m0(e, saturate, round, u);
-    return f32_to_small(e, narrow_of(to), saturate, u);
+    if (dtype_format[to].special == DSPECIAL_power) return f32_to_e8m0(e, saturate, round, u);
+    Narrow n = narrow_of(to);
+    return f32_to_small(e, &n, saturate, u);
 }
 
 LLVMValueRef emit_f64_to_f32_odd(Emit *e, LLVMValueRef x) {

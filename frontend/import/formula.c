@@ -53,7 +53,7 @@ Value v_rsqrt(Graph *g, Value x) {
 }
 
 DType v_wide_type(DType t) {
-    return t == DT_f16 || t == DT_bf16 ? DT_f32 : t;
+    return dtype_is_half(t) ? DT_f32 : t;
 }
 
 Value v_widen(Graph *g, Value x) {

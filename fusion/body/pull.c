@@ -36,8 +36,7 @@ static KVal pull_exprs(Body *b, const Node *n, IdxId idx) {
 static KVal map_cast(Body *b, Value v, KVal x) {
     const Node *n = graph_node(b->f->g, v);
     DType to = n->type.dtype;
-    bool half = to == DT_f16 || to == DT_bf16;
-    bool inside = half && b->g->attn && b->f->v[v].attn == b->g->attn;
+    bool inside = dtype_is_half(to) && b->g->attn && b->f->v[v].attn == b->g->attn;
     if (body_type(to) == to || inside) return body_cast(b, x, body_type(to));
     KOp o = body_blank(OP_cast, to);
     o.in[0] = x;

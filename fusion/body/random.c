@@ -11,7 +11,7 @@ static KVal mix(Body *b, KVal z, int shift, uint64_t factor) {
 KVal pull_uniform(Body *b, Value v, IdxId idx) {
     const Node *n = graph_node(b->f->g, v);
     DType t = n->type.dtype, body = body_type(t);
-    int bits = t == DT_f64 ? 53 : t == DT_f32 ? 24 : t == DT_f16 ? 11 : 8;
+    int bits = dtype_format[t].man + 1;
     KVal i = body_expr(b, expr_addi(b->f->p, idx_get(b->g, idx)->flat, 1), DT_u64);
     KVal z = body_op2(b, OP_mul, DT_u64, i, body_const_i(b, DT_u64, (int64_t)0x9E3779B97F4A7C15u));
     z = body_op2(b, OP_add, DT_u64, z, body_const_i(b, DT_u64, (int64_t)n->attr.random.seed));

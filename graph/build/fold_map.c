@@ -31,7 +31,7 @@ static bool cast_keeps(DType from, DType via) {
     const DTypeInfo *f = &dtype_info[from], *v = &dtype_info[via];
     if (from == via) return true;
     if (via == DT_bool) return false;
-    if (from == DT_bool) return via != DT_f8e8m0;
+    if (from == DT_bool) return !dtype_is_float(via) || dtype_format[via].special != DSPECIAL_power;
     if (dtype_is_int(from)) {
         if (v->cls == f->cls) return v->bits >= f->bits;
         if (v->cls == DCLASS_I) return v->bits > f->bits;

@@ -61,7 +61,8 @@ static void prepare_cast(const Attr *a, DType from, int64_t n, EvalScalar *x) {
         double v = dtype_is_float(from) ? x[i].f
                    : from == DT_u64     ? (double)(uint64_t)x[i].i
                                         : (double)x[i].i;
-        if (a->cast.to == DT_f8e8m0) v = eval_power_of_two(v, a->cast.round);
+        if (dtype_format[a->cast.to].special == DSPECIAL_power)
+            v = eval_power_of_two(v, a->cast.round);
         x[i].f = a->cast.saturate ? eval_saturate(a->cast.to, v) : v;
     }
 }

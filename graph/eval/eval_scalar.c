@@ -209,12 +209,9 @@ EvalScalar eval_scalar(Op op, DType in, DType out, const EvalScalar *x) {
 }
 
 double eval_saturate(DType t, double v) {
-    static const double largest[DT_COUNT] = {
-        [DT_f8e4m3fn] = 448,     [DT_f8e4m3fnuz] = 240, [DT_f8e5m2] = 57344,
-        [DT_f8e5m2fnuz] = 57344, [DT_f8e8m0] = 0x1p127, [DT_f4e2m1] = 6,
-    };
-    double most = largest[t];
-    if (most == 0 || isnan(v)) return v;
+    if (dtype_bytes(t) > 1 || isnan(v)) return v;
+    uint32_t code = dtype_max_code(t);
+    double most = dtype_load_f64(t, &code, 0);
     return v > most ? most : v < -most ? -most : v;
 }
 
@@ -232,7 +229,7 @@ static uint64_t mix(uint64_t z) {
 }
 
 double eval_uniform(DType t, uint64_t seed, uint64_t index) {
-    int digits = t == DT_f64 ? 53 : t == DT_f16 ? 11 : t == DT_bf16 ? 8 : 24;
+    int digits = dtype_format[t].man + 1;
     uint64_t bits = mix(seed + (index + 1) * 0x9E3779B97F4A7C15u) >> (64 - digits);
     return ldexp((double)bits, -digits);
 }

@@ -24,6 +24,28 @@ typedef struct DTypeInfo {
 
 extern const DTypeInfo dtype_info[DT_COUNT];
 
+typedef enum DSpecial {
+    DSPECIAL_ieee,
+    DSPECIAL_fn,
+    DSPECIAL_fnuz,
+    DSPECIAL_none,
+    DSPECIAL_power
+} DSpecial;
+
+typedef struct DFormat {
+    uint8_t exp, man; /* field widths */
+    uint8_t special;
+    int16_t bias;
+} DFormat;
+
+extern const DFormat dtype_format[DT_COUNT]; /* of float types */
+
+/* Codes of float types of at most 16 bits, sign clear; 0: there is none. FNUZ's NaN is the sign. */
+uint32_t dtype_max_code(DType t); /* of the largest finite value */
+uint32_t dtype_inf_code(DType t);
+uint32_t dtype_nan_code(DType t);
+bool dtype_is_half(DType t); /* a float of 16 bits, computed in f32 */
+
 size_t dtype_bytes(DType t);
 const char *dtype_name(DType t);
 bool dtype_is_float(DType t);  /* class F */
