@@ -256,14 +256,34 @@ static graphc_status resident_create(const graphc_plan *p, const graphc_session_
     return st;
 }
 
+/* Of several targets for the kind of device the one that this device runs best; one alone is taken
+ * as it is, and loading its code says what does not fit. */
 static graphc_status find_target(const graphc_plan *p, const graphc_session_options *o,
                                  const PlanTarget **out, ErrorText e) {
     PlanDevice device = o->device == GRAPHC_CUDA ? PLAN_cuda : PLAN_cpu;
-    *out = plan_find_target(&p->plan, device);
+    const DeviceOps *ops = o->device == GRAPHC_CUDA ? &device_cuda : &device_cpu;
+    uint32_t best = 0, count = 0;
+    for (uint64_t i = 0; i < p->plan.ntargets; i++)
+        count += p->plan.targets[i].device == (uint32_t)device;
+    *out = count == 1 || !ops->rank ? plan_find_target(&p->plan, device) : NULL;
+    for (uint64_t i = 0; count > 1 && ops->rank && i < p->plan.ntargets; i++) {
+        const PlanTarget *t = &p->plan.targets[i];
+        uint32_t rank;
+        if (t->device != (uint32_t)device) continue;
+        GC_TRY(ops->rank(plan_str(&p->plan, t->name), o, &rank, e));
+        if (rank > best) *out = t;
+        if (rank > best) best = rank;
+    }
     if (*out) return GRAPHC_OK;
-    return error_set(
-        e, GRAPHC_UNSUPPORTED, "the plan has no code for %s; compile it with --target %s",
-        device == PLAN_cuda ? "CUDA" : "the CPU", device == PLAN_cuda ? "sm_90a" : "cpu");
+    if (count > 1)
+        return error_set(e, GRAPHC_UNSUPPORTED,
+                         "the plan has code for %u GPU architectures, but not for this GPU's",
+                         count);
+    return error_set(e, GRAPHC_UNSUPPORTED,
+                     device == PLAN_cuda ? "the plan has no code for CUDA; compile it with the "
+                                           "GPU's architecture as --target"
+                                         : "the plan has no code for the CPU; compile it with "
+                                           "--target cpu");
 }
 
 static bool fits(const Resident *r, const PlanTarget *t, const graphc_session_options *o) {

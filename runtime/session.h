@@ -63,6 +63,10 @@ struct DeviceOps {
     graphc_device_kind kind;
     bool own_memory; /* tensors in host memory have to be copied */
     uint32_t align;  /* of tensors that kernels may use where they are, beyond their elements' */
+    /* Which of a plan's targets for this kind of device the session's device runs best: *rank of
+     * one name, 0 = not at all. NULL: there is only one such target. */
+    graphc_status (*rank)(const char *target, const graphc_session_options *o, uint32_t *rank,
+                          ErrorText e);
     /* The plan's code becomes runnable: fills r->device. */
     graphc_status (*open)(Resident *r, const graphc_session_options *o, ErrorText e);
     void (*close)(Resident *r);

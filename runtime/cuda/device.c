@@ -114,14 +114,32 @@ static graphc_status find_functions(Resident *r, ErrorText e) {
     return GRAPHC_OK;
 }
 
-static graphc_status find_device(CudaDevice *d, int32_t number, ErrorText e) {
+static graphc_status check_number(CudaDevice *d, int32_t number, ErrorText e) {
     int n = 0;
     GC_TRY(cuda_check(d, d->driver->device_count(&n), e, "counting GPUs"));
-    if (number < 0 || number >= n)
-        return error_set(e, GRAPHC_USAGE, "there is no CUDA device %d; there are %d", number, n);
+    if (number >= 0 && number < n) return GRAPHC_OK;
+    return error_set(e, GRAPHC_USAGE, "there is no CUDA device %d; there are %d", number, n);
+}
+
+static graphc_status find_device(CudaDevice *d, int32_t number, ErrorText e) {
+    GC_TRY(check_number(d, number, e));
     GC_TRY(cuda_check(d, d->driver->device_get(&d->device, number), e, "opening the GPU"));
     return cuda_check(d, d->driver->context_retain(&d->context, d->device), e,
                       "making a CUDA context");
+}
+
+static graphc_status cuda_rank(const char *target, const graphc_session_options *o, uint32_t *rank,
+                               ErrorText e) {
+    CudaDevice d = {0};
+    CuDevice device;
+    int major = 0, minor = 0;
+    GC_TRY(driver_open(&d.driver, e));
+    GC_TRY(check_number(&d, o->device_id, e));
+    GC_TRY(cuda_check(&d, d.driver->device_get(&device, o->device_id), e, "opening the GPU"));
+    CuResult r = d.driver->device_attribute(&major, CU_COMPUTE_MAJOR, device);
+    if (!r) r = d.driver->device_attribute(&minor, CU_COMPUTE_MINOR, device);
+    *rank = cuda_arch_rank(target, major, minor);
+    return cuda_check(&d, r, e, "asking which architecture the GPU is of");
 }
 
 static graphc_status cuda_alloc(Resident *r, uint64_t bytes, void **out, ErrorText e) {
@@ -307,6 +325,7 @@ const DeviceOps device_cuda = {
     .kind = GRAPHC_CUDA,
     .own_memory = true,
     .align = ALIGN,
+    .rank = cuda_rank,
     .open = cuda_open,
     .close = cuda_close,
     .alloc = cuda_alloc,

@@ -7,7 +7,7 @@
 #pragma GCC visibility push(default)
 
 extern FakeCuda fake_cuda;
-FakeCuda fake_cuda = {.devices = 1};
+FakeCuda fake_cuda = {.devices = 1, .major = 9};
 
 static CuResult lost;
 
@@ -127,7 +127,7 @@ DONE(cuDeviceGet, (CuDevice * device, int number), *device = number;)
 DONE(cuDeviceGetName, (char *name, int size, CuDevice d), (void)d, (void)size,
      strcpy(name, "fake");)
 DONE(cuDeviceGetAttribute, (int *value, int a, CuDevice d), (void)d;
-     *value = a == CU_COMPUTE_MAJOR ? 9 : 0;)
+     *value = a == CU_COMPUTE_MAJOR ? fake_cuda.major : 0;)
 DONE(cuDevicePrimaryCtxRetain, (CuContext * c, CuDevice d), (void)d; *c = (CuContext)&fake_cuda;
      fake_cuda.live++;)
 DONE(cuDevicePrimaryCtxRelease_v2, (CuDevice d), (void)d; fake_cuda.live--;)

@@ -25,6 +25,7 @@ typedef struct FakeCuda {
     int skip;         /* how many of its calls succeed before */
     int result;       /* what it returns then; fatal codes are returned by all later calls, too */
     int devices;
+    int major;                                        /* compute capability */
     int calls;                                        /* of any function */
     int live;                                         /* objects made and not freed */
     int capturing;                                    /* what the driver says of every stream */

@@ -214,10 +214,13 @@ static inline Sample sample_make_edited(bool gpu, bool positions, SampleEdit *ed
     gpu_code.kernels = arena_copy(a, code.kernels, 8 * sizeof *code.kernels);
     if (edit) edit(&gpu_code, p, eb, a);
     schedule_lifetimes(s, a);
+    Target other = *target_for(PLAN_cuda); /* another architecture, with the same code */
+    other.name = "sm_80";
     PlanTargetInput targets[] = {{target_for(PLAN_cpu), s, &code},
+                                 {&other, s, &gpu_code},
                                  {target_for(PLAN_cuda), s, &gpu_code}};
     PlanBuildOptions options = {0};
-    if (plan_build(g, targets, gpu ? 2 : 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK)
+    if (plan_build(g, targets, gpu ? 3 : 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK)
         out.bytes = NULL;
     return out;
 }

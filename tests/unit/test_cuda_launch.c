@@ -2,7 +2,9 @@
  * parameters, tensor maps, clusters, dependence, zeroed memory, variants; how recorded runs are
  * changed; what a caller's own recording and misaligned tensors lead to. */
 #include "plan_sample.h"
+#include "runtime/cuda/driver.h"
 #include "runtime/graphc.h"
+#include "runtime/session.h"
 #include "test.h"
 #include "tests/fake_cuda/fake_cuda.h"
 #include <dlfcn.h>
@@ -189,7 +191,36 @@ static void check_failed_change(graphc_session *s) {
     CHECK(run(s, 7, 0));
 }
 
+static void check_ranks(void) {
+    CHECK(cuda_arch_rank("sm_90a", 9, 0) > cuda_arch_rank("sm_90", 9, 0));
+    CHECK(cuda_arch_rank("sm_90", 9, 0) > cuda_arch_rank("sm_80", 9, 0));
+    CHECK_EQ_I(cuda_arch_rank("sm_90a", 10, 0), 0);
+    CHECK_EQ_I(cuda_arch_rank("sm_90", 8, 9), 0);
+    CHECK(cuda_arch_rank("sm_90", 12, 0) > 0);
+    CHECK_EQ_I(cuda_arch_rank("cpu", 9, 0), 0);
+    CHECK_EQ_I(cuda_arch_rank("sm_", 9, 0), 0);
+}
+
+/* A plan with code for two architectures runs the one that the GPU is of, or nearest to. */
+static void check_choice(graphc_plan *p) {
+    static const char *const want[] = {[8] = "sm_80", [9] = "sm_90a", [10] = "sm_80"};
+    for (cuda->major = 8; cuda->major <= 10; cuda->major++) {
+        graphc_session *s = session(p, NULL);
+        if (s) CHECK_STR(plan_str(&p->plan, s->res->target->name), want[cuda->major]);
+        graphc_session_destroy(s);
+    }
+    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+    o.device = GRAPHC_CUDA;
+    graphc_session *s = NULL;
+    char why[256] = "";
+    cuda->major = 7;
+    CHECK(graphc_session_create(p, &o, &s, why, sizeof why) == GRAPHC_UNSUPPORTED);
+    CHECK(strstr(why, "not for this GPU"));
+    cuda->major = 9;
+}
+
 TEST_MAIN {
+    check_ranks();
     open_fake();
     for (int i = 0; i < 4 * 1024; i++) x[i] = (float)i;
     char why[512] = "";
@@ -210,6 +241,7 @@ TEST_MAIN {
     }
     graphc_session_destroy(s);
     check_captured(p);
+    check_choice(p);
     CHECK_EQ_I(cuda->live, 0);
     graphc_plan_destroy(p);
     arena_destroy(sample.arena);
