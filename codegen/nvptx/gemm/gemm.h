@@ -40,8 +40,8 @@ typedef struct GemmTile {
     uint32_t stages;
     uint32_t slabs, sets; /* staging of each: slabs of 64 rows stored at a time, sets of them */
     uint32_t raster;      /* row tiles that are walked together, so that operands stay in L2 */
-    uint32_t regs_load, regs_math; /* per thread; 0: as the kernel was compiled */
-    uint32_t block_ns, tile_ns;    /* what takes how long, for choosing */
+    uint32_t regs_load, regs_math;         /* per thread; 0: as the kernel was compiled */
+    uint32_t block_ns, tile_ns, addend_ns; /* what takes how long, for choosing */
 } GemmTile;
 
 typedef struct GemmPlan {

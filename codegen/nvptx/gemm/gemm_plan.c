@@ -223,15 +223,16 @@ static const char *check_body(const Gpu *g) {
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
-/* Times were measured on an H200: of a k-block of 128 bytes, and of what a tile costs beside. */
+/* Times were measured on an H200: of a k-block of 128 bytes, of what a tile costs beside, and of an
+ * addend. */
 static const GemmTile tiles[] = {
-    {"128x256", 128, 256, 2, false, 4, 2, 1, 16, 40, 232, 655, 1500},
-    {"128x192 in turns", 128, 192, 2, true, 4, 1, 2, 16, 24, 240, 508, 200},
-    {"192x192", 192, 192, 3, false, 4, 1, 1, 16, 32, 160, 735, 2000},
-    {"128x128 in turns", 128, 128, 2, true, 6, 1, 2, 8, 40, 232, 353, 200},
-    {"128x128", 128, 128, 2, false, 6, 2, 1, 8, 40, 232, 335, 1200},
-    {"64x128", 64, 128, 1, false, 8, 1, 2, 8, 0, 0, 197, 1000},
-    {"128x64", 128, 64, 2, false, 8, 1, 1, 8, 40, 232, 205, 1100},
+    {"128x256", 128, 256, 2, false, 4, 2, 1, 16, 40, 232, 655, 1500, 2000},
+    {"128x192 in turns", 128, 192, 2, true, 4, 1, 2, 16, 24, 240, 508, 200, 2400},
+    {"192x192", 192, 192, 3, false, 4, 1, 1, 16, 32, 160, 735, 2000, 2000},
+    {"128x128 in turns", 128, 128, 2, true, 6, 1, 2, 8, 40, 232, 353, 200, 600},
+    {"128x128", 128, 128, 2, false, 6, 2, 1, 8, 40, 232, 335, 1200, 1000},
+    {"64x128", 64, 128, 1, false, 8, 1, 2, 8, 0, 0, 197, 1000, 500},
+    {"128x64", 128, 64, 2, false, 8, 1, 1, 8, 40, 232, 205, 1100, 500},
 };
 
 /* Nanoseconds that the epilogue's arithmetic adds to a tile: where a tile is stored while another
@@ -244,18 +245,23 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Nanoseconds to fetch n bytes of an operand's rows from L2: more where rows do not start at
- * 128-byte lines. */
-static int64_t fetch_time(Gpu *g, const GemmOperand *o, int64_t n) {
-    int64_t pitch = gpu_hint(g->e, o->mat.pitch) * (int64_t)dtype_bytes(o->mat.t);
-    return n / (pitch % 128 ? 58 : 125);
+/* Rows that do not start at 128-byte lines take twice as many sectors of L2. */
+static bool off_lines(Gpu *g, const GemmOperand *o) {
+    return gpu_hint(g->e, o->mat.pitch) * (int64_t)dtype_bytes(o->mat.t) % 128 != 0;
 }
 
-/* Of a k-block: the products, or what they need if that takes longer. */
+static int64_t fetch_time(Gpu *g, const GemmOperand *o, int64_t bytes) {
+    return bytes / (off_lines(g, o) ? 58 : 125);
+}
+
+/* Of a k-block: the products, or what they need if that takes longer. Rows off lines slow the
+ * products down even so, and so does waiting for a twin, more so where turns are taken. */
 static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) {
     int64_t fetch = fetch_time(g, &p->a, t->m * GEMM_ROW_BYTES) +
                     fetch_time(g, &p->b[0], t->n * GEMM_ROW_BYTES / (twin ? 2 : 1));
-    int64_t multiply = t->block_ns + (twin ? t->block_ns / 50 : 0);
+    int64_t slower = (off_lines(g, &p->a) ? 5 : 0) + (!twin && off_lines(g, &p->b[0]) ? 10 : 0);
+    if (twin) slower += t->pingpong ? 10 : 3;
+    int64_t multiply = t->block_ns * (100 + slower) / 100;
     return fetch > multiply ? fetch : multiply;
 }
 
@@ -265,6 +271,7 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) 
     int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat.t), twins = twin ? 2 : 1;
     int64_t count = ceil_div(m, t->m * twins) * ceil_div(n, cols) * gpu_hint(g->e, p->batch);
     int64_t each = ceil_div(bytes, GEMM_ROW_BYTES) * block_time(g, p, t, twin) + t->tile_ns;
+    if (p->addend) each += t->addend_ns;
     return ceil_div(count, g->m->processors / twins) * (each + epilogue_time(t, p));
 }
 
