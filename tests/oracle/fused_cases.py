@@ -139,6 +139,12 @@ for op, kw in (("AveragePool", {}), ("AveragePool", {"count_include_pad": 1}), (
         both(f"far_{op}_{k}_{len(kw)}", lambda c: c.op(op, "x", kernel_shape=[k, k], strides=[k, k], ceil_mode=1, pads=pads, **kw),
              free={"x": {0: "b"}}, x=f32(2, 3, 5, 7))
 
+# ---- windows that reach beyond the padded input: one position while the next one would lie behind, else none --
+for k, st, pads in ((4, 2, [0, 0, 0, 0]), (4, 1, [0, 0, 0, 0]), (6, 2, [0, 0, 0, 0]), (6, 4, [1, 0, 1, 1]), (7, 9, [0, 1, 0, 0])):
+    for op, kw in (("AveragePool", {}), ("AveragePool", {"count_include_pad": 1}), ("MaxPool", {}), ("LpPool", {})):
+        both(f"short_{op}_{k}_{st}_{len(kw)}", lambda c: c.op(op, "x", kernel_shape=[k, 2], strides=[st, 1], pads=pads, **kw),
+             free={"x": {0: "b", 2: "h", 3: "w"}}, x=f32(2, 3, 3, 5))
+
 # ---- contractions that share an operand, some of the others constant and some fed ----------------------------
 for m, k, n in ((1, 16, 33), (17, 9, 50), (5, 40, 96)):
     for tag, const in (("wv", ("v",)), ("vw", ("w",))):

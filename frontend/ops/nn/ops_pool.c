@@ -35,10 +35,32 @@ static Value reduce_taps(Graph *g, Op op, Value taps, const Window *w) {
     return build_reduce(g, op, taps, v_axes_from(rank - w->n, rank), false);
 }
 
+/* A window that reaches beyond the padded input has a position at its start all the same, as long
+ * as the next one would lie behind the first's last tap: positions are counted by a division that
+ * truncates. So the padding behind grows to the next whole stride. Nothing changes where sizes are
+ * known to hold a window. */
+static void pad_short(Graph *g, Value x, Window *w, int i) {
+    ExprPool *p = g->exprs;
+    const Expr before = expr_add(p, w->lo[i], v_dim(g, x, 2 + i));
+    const Expr missing =
+        expr_sub(p, expr_const(p, nn_window_span(w, i)), expr_add(p, before, w->hi[i]));
+    const Expr none = expr_const(p, 0);
+    const Expr grown = expr_mod(p, missing, expr_const(p, w->stride[i]));
+    w->hi[i] = expr_add(p, w->hi[i], expr_select(p, expr_lt(p, none, missing), grown, none));
+}
+
 static bool pool_read(Lower *l, Value *x, Window *w) {
+    Graph *g = lower_graph(l);
     *x = lower_in(l, 0);
-    return *x && nn_window_read(l, *x, NULL, lower_i(l, "ceil_mode") != 0, w) &&
-           nn_window_fits(l, *x, w);
+    if (!*x || !nn_window_read(l, *x, NULL, lower_i(l, "ceil_mode") != 0, w)) return false;
+    for (int i = 0; i < w->n; i++) {
+        int64_t count;
+        pad_short(g, *x, w, i);
+        if (expr_is_const(g->exprs, nn_window_count(g, *x, w, i), &count) && count < 0)
+            return lower_error(l, D_SHAPE, "a window of %lld along axis %d has %lld positions",
+                               (long long)nn_window_span(w, i), 2 + i, (long long)count);
+    }
+    return true;
 }
 
 /* ---- MaxPool ------------------------------------------------------------------------------- */
