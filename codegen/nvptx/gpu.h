@@ -5,14 +5,14 @@
 #define CODEGEN_NVPTX_GPU_H
 
 #include "codegen/compile.h"
-#include "codegen/rows/rows.h"
+#include "codegen/rows/passes.h"
 
 typedef struct Gpu {
     Emit *e;
     CompileJob *j;
     const Kernel *k;
     const Machine *m;
-    Rows *rows;                 /* passes of the kernel */
+    Passes *rows;
     uint32_t threads;           /* per block */
     LLVMValueRef tid, block[3]; /* i64 */
     uint32_t nshared;

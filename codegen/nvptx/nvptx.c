@@ -36,10 +36,9 @@ static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
         e.math = gpu_math;
         e.rcp = gpu_rcp;
         gpu_fn_begin(&e, j);
-        Rows *r = ARENA_NEW(j->arena, Rows);
-        *r = (Rows){.e = &e, .k = j->k, .dom = e.domains, .no_scratch = true, .ncopies = 1};
+        Passes *r = ARENA_NEW(j->arena, Passes);
         Gpu g = {.e = &e, .j = j, .k = j->k, .m = &w->target->machine, .rows = r};
-        if (rows_plan(r))
+        if (rows_passes(r, &e, j->k))
             emit_kernel(&g);
         else
             e.unsupported = "the kernel has too many passes";

@@ -4,12 +4,6 @@
 
 #define BLOCK 256
 
-static void know(Gpu *g, KVal v, LLVMValueRef value) {
-    EmitOverride o = {v, {.v = value, .depth = g->e->scope->depth}};
-    vec_push(g->e->arena, &g->rows->copy[0].known, o);
-    emit_override(g->e, v, value);
-}
-
 /* --- Folds: loads of several steps are in flight together ---------------------------------- */
 
 enum { UNROLL = 4, MAX_TAPS = 64 };
@@ -94,10 +88,11 @@ static void walk_stores(Gpu *g, const Pass *p, uint32_t axes) {
 }
 
 static void run_passes(Gpu *g) {
-    Rows *r = g->rows;
+    Passes *r = g->rows;
     for (uint32_t i = 0; i < r->npasses; i++) {
         const Pass *p = &r->pass[i];
-        for (uint32_t f = 0; f < p->nfolds; f++) know(g, p->folds[f], fold_of(g, p->folds[f]));
+        for (uint32_t f = 0; f < p->nfolds; f++)
+            emit_override(g->e, p->folds[f], fold_of(g, p->folds[f]));
         if (p->nstores) walk_stores(g, p, p->axes);
     }
 }

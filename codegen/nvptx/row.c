@@ -140,7 +140,7 @@ Expr row_vectors(const RowPlan *r, uint32_t axes) {
 /* Rows are worth a team when the row is what lies side by side in memory, or when there are too few
  * of them to fill the machine. */
 static bool wants_team(Gpu *g, int64_t *length) {
-    Rows *r = g->rows;
+    Passes *r = g->rows;
     int score = 0;
     *length = 0;
     for (uint32_t i = 0; i < r->npasses; i++) {

@@ -7,15 +7,13 @@
  * stores. Several *copies* (neighbouring rows, output columns or lane blocks) go through every loop
  * together: their latencies overlap and what they share is loaded once. Row values that several
  * passes need and that cost more than a load are kept in the thread's scratch. */
-#ifndef CODEGEN_ROWS_H
-#define CODEGEN_ROWS_H
+#ifndef CODEGEN_CPU_ROWS_H
+#define CODEGEN_CPU_ROWS_H
 
-#include "codegen/emit/emit_internal.h"
+#include "codegen/rows/passes.h"
 
 #define ROWS_MAX_COPIES 8
-#define ROWS_MAX_PASSES (K_MAX_FOLDS + K_MAX_STORES)
 #define ROWS_MAX_KEPT   8
-#define ROWS_MAX_FOLDS  8 /* of a pass */
 
 /* A row value held in scratch: element `axis value` of it, times the lanes when it varies over a
  * parallel lane axis. */
@@ -25,16 +23,6 @@ typedef struct Kept {
     bool varies;
     LLVMValueRef ptr[ROWS_MAX_COPIES];
 } Kept;
-
-/* One walk over `axes` (none: straight-line code): folds that it computes, row values that it keeps
- * on the way, stores that it makes. */
-typedef struct Pass {
-    uint32_t axes;
-    uint32_t nfolds, nstores;
-    KVal *folds, *stores;
-    uint32_t keeps; /* bit i: fills kept[i] */
-    bool *cone;     /* ops that it evaluates */
-} Pass;
 
 typedef struct Copy {
     uint32_t nbinds;
@@ -49,35 +37,26 @@ typedef struct Rows {
     Emit *e;
     const Kernel *k;
     const uint32_t *dom;
-    uint32_t par; /* parallel axes that stores or folds depend on */
-    bool *need;
-    int lane; /* axis, or -1 */
+    Passes p;
+    uint32_t keeps[ROWS_MAX_PASSES]; /* of each pass, bit i: fills kept[i] */
+    int lane;                        /* axis, or -1 */
     bool lane_par;
-    bool no_scratch; /* plan passes only: nothing can be kept */
-    int tile;        /* axis whose neighbours are copies, or -1 */
+    int tile; /* axis whose neighbours are copies, or -1 */
     uint32_t tile_copies, lane_copies;
-    Expr chunk; /* lane_par: elements of the lane axis per item */
-    uint32_t npasses;
-    Pass pass[ROWS_MAX_PASSES];
+    Expr chunk;             /* lane_par: elements of the lane axis per item */
     uint32_t nkept, filled; /* filled: bit mask of those that hold their values now */
     Kept kept[ROWS_MAX_KEPT];
     uint32_t ncopies; /* now */
     Copy copy[ROWS_MAX_COPIES];
 } Rows;
 
-/* rows_plan.c */
-bool rows_plan(Rows *r);
-uint32_t rows_cost(const Rows *r, const bool *cone); /* of one element, about flops */
-/* How x moves along the axis, which is bound to lanes: *stride apart; false when it is not affine.
- * Addresses computed from other axes stand still. */
-bool rows_stride(Rows *r, Expr x, uint32_t axis, Expr *stride);
-/* How fold v joins values: softmax's maximum may overlook NaN, because the sum does not. */
-EmitJoin rows_join(const Rows *r, KVal v);
-bool rows_in_pass(const Rows *r, KVal v); /* a fold that has a pass of its own */
+/* rows_choose.c: from the passes on. False: there are more scans and sorts than can be kept. */
+bool rows_choose(Rows *r);
+static inline uint32_t rows_keeps(const Rows *r, const Pass *p) {
+    return r->keeps[p - r->p.pass];
+}
 /* rows_walk.c */
 void rows_run_passes(Rows *r);
-/* Joins two (position, value) pairs of an arg fold into the first. */
-void rows_arg_join(Emit *e, KFold f, DType t, LLVMValueRef *a, const LLVMValueRef *b);
 void rows_enter(Rows *r, uint32_t copy); /* pushes a scope with the copy's bindings */
 /* One step of a walk along an axis over lanes: `n` neighbouring blocks of e->lanes elements, the
  * first at `base`. */

@@ -1,6 +1,6 @@
 /* Scans, sorts and compaction: one row after the other, one element after the other. With a
  * parallel lane axis a scan goes over a vector of rows at once. */
-#include "codegen/rows/rows.h"
+#include "codegen/cpu/rows.h"
 
 static LLVMValueRef i64c(Emit *e, int64_t v) {
     return emit_i64(e, v);

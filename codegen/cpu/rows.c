@@ -1,5 +1,5 @@
 /* Work items of the row emitter: outer parallel axes counted like an odometer, blocks of copies. */
-#include "codegen/rows/rows.h"
+#include "codegen/cpu/rows.h"
 
 /* One digit of a work item: an axis, blocks of the tile axis, or chunks of the lane axis. */
 typedef enum DigitKind { DIGIT_axis, DIGIT_tile, DIGIT_chunk } DigitKind;
@@ -26,7 +26,7 @@ static void add_digit(Rows *r, Items *it, DigitKind kind, uint32_t axis) {
 static Items items_of(Rows *r) {
     Items it = {0};
     for (uint32_t i = 0; i < r->k->naxes; i++) {
-        if (!(r->par >> i & 1) || (r->lane_par && (int)i == r->lane)) continue;
+        if (!(r->p.par >> i & 1) || (r->lane_par && (int)i == r->lane)) continue;
         bool one = expr_is_value(r->e->exprs, r->k->axes[i].extent, 1);
         if ((int)i == r->tile)
             add_digit(r, &it, DIGIT_tile, i);
@@ -226,8 +226,8 @@ static void alloc_kept(Rows *r) {
 #define MAX_ZEROS 4096
 
 static bool folds_walk(const Rows *r) {
-    for (uint32_t p = 0; p < r->npasses; p++)
-        if (r->pass[p].nfolds && r->pass[p].axes) return true;
+    for (uint32_t p = 0; p < r->p.npasses; p++)
+        if (r->p.pass[p].nfolds && r->p.pass[p].axes) return true;
     return false;
 }
 
@@ -270,14 +270,14 @@ void emit_rows_cpu(Emit *e, EmitInfo *info) {
     if (e->k->serial) e->lanes = 1;
     info->cost = cost_of(e);
     info->work = expr_const(e->exprs, 1);
-    if (!rows_plan(r)) {
+    if (!rows_passes(&r->p, e, e->k) || !rows_choose(r)) {
         e->unsupported = "the kernel has too many passes";
         return;
     }
     Items it = items_of(r);
     alloc_kept(r);
     make_zeros(r);
-    if (!e->k->serial && r->npasses) {
+    if (!e->k->serial && r->p.npasses) {
         info->work = work_of(r, &it);
         run_items(r, &it);
         return;
@@ -289,6 +289,6 @@ void emit_rows_cpu(Emit *e, EmitInfo *info) {
         if (e->k->ops[v].op == K_kcompact) rows_compact(r, v);
     e->begin = emit_i64(e, 0);
     e->end = emit_expr(e, work_of(r, &it));
-    if (r->npasses) run_items(r, &it);
+    if (r->p.npasses) run_items(r, &it);
     emit_if_end(e, &any);
 }

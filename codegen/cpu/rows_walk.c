@@ -1,5 +1,5 @@
 /* Passes of the row emitter: loops over the axes that they walk, carrying every copy's folds. */
-#include "codegen/rows/rows.h"
+#include "codegen/cpu/rows.h"
 
 void rows_enter(Rows *r, uint32_t copy) {
     const Copy *c = &r->copy[copy];
@@ -155,7 +155,7 @@ static void fold_step(Walk *w, LLVMValueRef mask, LLVMValueRef *acc) {
         bool vec = emit_is_vector(*acc);
         LLVMValueRef x = vec ? emit_value_lanes(e, o->in[0]) : emit_value(e, o->in[0]);
         if (w->row_lanes) x = fold_mask(e, o, t, mask, x);
-        *acc = rows_join(w->r, w->p->folds[f])(e, (KFold)o->fold, t, *acc, x);
+        *acc = rows_join(&w->r->p, w->p->folds[f])(e, (KFold)o->fold, t, *acc, x);
         acc++;
     }
 }
@@ -170,7 +170,7 @@ static void pass_point(Walk *w, LLVMValueRef mask, LLVMValueRef *acc) {
                 kept_load(r, &r->kept[i], c);
         fold_step(w, mask, acc + c * w->per_copy);
         for (uint32_t i = 0; i < r->nkept; i++)
-            if (w->p->keeps >> i & 1) kept_store(r, &r->kept[i], c);
+            if (rows_keeps(w->r, w->p) >> i & 1) kept_store(r, &r->kept[i], c);
         for (uint32_t i = 0; i < w->p->nstores; i++) emit_store(r->e, w->p->stores[i]);
         emit_pop(r->e);
     }
@@ -203,7 +203,7 @@ static bool unrolled(const Walk *w, uint32_t axis, uint32_t todo, int64_t *n) {
         all *= x;
         if (all > UNROLL_POINTS) return false;
     }
-    return all * (int64_t)rows_cost(w->r, w->p->cone) <= 1024;
+    return all * (int64_t)rows_cost(&w->r->p, w->p->cone) <= 1024;
 }
 
 static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc);
@@ -286,23 +286,6 @@ static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) 
 
 /* --- Results ------------------------------------------------------------------------------ */
 
-/* The better of two (position, value) pairs; of equals the smaller (or larger) position. */
-void rows_arg_join(Emit *e, KFold f, DType t, LLVMValueRef *a, const LLVMValueRef *b) {
-    bool last = f == FOLD_argmax_last || f == FOLD_argmin_last;
-    KFold strict = f == FOLD_argmax_last ? FOLD_argmax : f == FOLD_argmin_last ? FOLD_argmin : f;
-    LLVMValueRef zero = emit_i(e, LLVMTypeOf(a[0]), 0);
-    LLVMValueRef wins = emit_arg_beats(e, strict, t, b[1], a[1]);
-    LLVMValueRef loses = emit_arg_beats(e, strict, t, a[1], b[1]);
-    LLVMValueRef order = LLVMBuildICmp(e->b, last ? LLVMIntSGT : LLVMIntSLT, b[0], a[0], "");
-    LLVMValueRef tie = LLVMBuildAnd(e->b, LLVMBuildNot(e->b, loses, ""), order, "");
-    LLVMValueRef has = LLVMBuildICmp(e->b, LLVMIntSGE, b[0], zero, "");
-    LLVMValueRef none = LLVMBuildICmp(e->b, LLVMIntSLT, a[0], zero, "");
-    LLVMValueRef take = LLVMBuildOr(e->b, none, LLVMBuildOr(e->b, wins, tie, ""), "");
-    take = LLVMBuildAnd(e->b, take, has, "");
-    a[0] = LLVMBuildSelect(e->b, take, b[0], a[0], "");
-    a[1] = LLVMBuildSelect(e->b, take, b[1], a[1], "");
-}
-
 static void arg_lanes(Emit *e, KFold f, DType t, LLVMValueRef *acc) {
     if (!emit_is_vector(acc[0])) return;
     LLVMValueRef best[2], lane[2];
@@ -327,7 +310,7 @@ static void pass_results(Walk *w, LLVMValueRef *acc) {
             if (is_arg(o)) {
                 if (w->row_lanes) arg_lanes(e, (KFold)o->fold, t, acc + at);
             } else {
-                EmitJoin join = rows_join(r, v);
+                EmitJoin join = rows_join(&r->p, v);
                 for (uint32_t n = w->blocks; n > 1; n /= 2)
                     for (uint32_t u = 0; u < n / 2; u++)
                         acc[at + u * step] = join(e, (KFold)o->fold, t, acc[at + u * step],
@@ -374,7 +357,7 @@ static uint32_t unroll_of(const Walk *w, uint32_t accs, uint32_t cost) {
         others &= ~(1u << r->lane);
         if (!expr_is_const(r->e->exprs, lane->extent, &n) || n > 4 * (int64_t)r->e->lanes) return 1;
     }
-    if (!others || !w->p->nfolds || w->p->nstores || w->p->keeps || cost > 48) return 1;
+    if (!others || !w->p->nfolds || w->p->nstores || rows_keeps(w->r, w->p) || cost > 48) return 1;
     uint32_t last = 31u - (uint32_t)__builtin_clz(others);
     Expr extent = r->k->axes[last].extent;
     if (expr_hint(r->e->exprs, extent) < 16 || unrolled(w, last, others, &n)) return 1;
@@ -384,7 +367,8 @@ static uint32_t unroll_of(const Walk *w, uint32_t accs, uint32_t cost) {
 static void choose_blocks(Walk *w) {
     const Rows *r = w->r;
     w->blocks = w->row_blocks = w->unroll = 1;
-    uint32_t accs = r->ncopies * (w->per_copy ? w->per_copy : 1), cost = rows_cost(r, w->p->cone);
+    uint32_t accs = r->ncopies * (w->per_copy ? w->per_copy : 1),
+             cost = rows_cost(&r->p, w->p->cone);
     for (uint32_t f = 0; f < w->p->nfolds; f++)
         if (is_arg(&r->k->ops[w->p->folds[f]])) return;
     w->unroll = unroll_of(w, accs, cost);
@@ -398,14 +382,10 @@ static void choose_blocks(Walk *w) {
     w->blocks = w->row_blocks = n;
 }
 
-static bool is_row_op(const KOp *o) {
-    return o->op == K_kscan || o->op == K_ksort;
-}
-
 static void run_row_op(Rows *r, const Pass *p) {
     KVal v = p->folds[0];
     for (uint32_t i = 0; i < r->nkept; i++) {
-        if (!(p->keeps >> i & 1)) continue;
+        if (!(rows_keeps(r, p) >> i & 1)) continue;
         rows_enter(r, 0);
         if (r->k->ops[v].op == K_kscan)
             rows_scan(r, v, &r->kept[i]);
@@ -416,7 +396,7 @@ static void run_row_op(Rows *r, const Pass *p) {
 }
 
 static void run_pass(Rows *r, const Pass *p) {
-    if (p->nfolds && is_row_op(&r->k->ops[p->folds[0]])) {
+    if (p->nfolds && rows_is_walk(&r->k->ops[p->folds[0]])) {
         run_row_op(r, p);
         return;
     }
@@ -434,8 +414,8 @@ static void run_pass(Rows *r, const Pass *p) {
 void rows_run_passes(Rows *r) {
     r->filled = 0;
     for (uint32_t c = 0; c < r->ncopies; c++) r->copy[c].known.n = 0;
-    for (uint32_t p = 0; p < r->npasses; p++) {
-        run_pass(r, &r->pass[p]);
-        r->filled |= r->pass[p].keeps;
+    for (uint32_t p = 0; p < r->p.npasses; p++) {
+        run_pass(r, &r->p.pass[p]);
+        r->filled |= r->keeps[p];
     }
 }

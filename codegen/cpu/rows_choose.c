@@ -1,0 +1,241 @@
+/* Choices of the row emitter: lane axis, copies, kept row values. They depend on the kernel and on
+ * size hints only, so that equal kernels come out equal. */
+#include "codegen/cpu/rows.h"
+
+/* --- Lane axis ---------------------------------------------------------------------------- */
+
+/* How accesses like lanes along the axis: contiguous good, gathered bad. With the lanes of the
+ * widest variant, for the lane axis decides work items. */
+static double access_score(Rows *r, uint32_t axis) {
+    Emit *e = r->e;
+    double score = 0;
+    uint32_t lanes = e->lanes, lane_sym = e->lane_sym;
+    SymInfo lane = {.name = "lane", .kind = SYM_AXIS, .lo = 0, .hi = e->widest - 1};
+    e->lanes = e->widest;
+    (void)expr_is_sym(e->exprs, expr_sym_new(e->exprs, lane), &e->lane_sym);
+    emit_push(e);
+    Expr base = emit_new_sym(e, "probe", INT32_MAX, emit_i64(e, 0));
+    emit_bind_lanes(e, r->k->axes[axis].sym, base, NULL, true);
+    for (KVal v = 1; v < r->k->nops; v++) {
+        const KOp *o = &r->k->ops[v];
+        if ((o->op != K_kload && o->op != K_kstore) || !(r->dom[v] >> axis & 1)) continue;
+        Expr s;
+        double w = 1;
+        for (uint32_t i = 0; i < r->k->naxes; i++)
+            if (r->dom[v] >> i & 1 && r->k->axes[i].kind == AX_RED) w = 2;
+        if (!rows_stride(&r->p, o->index, axis, &s))
+            score -= w;
+        else if (expr_is_value(e->exprs, s, 1))
+            score += w;
+        else if (!expr_is_value(e->exprs, s, 0))
+            score -= w;
+    }
+    emit_pop(e);
+    e->lanes = lanes;
+    e->lane_sym = lane_sym;
+    return score;
+}
+
+static double axis_size(const Rows *r, uint32_t axis) {
+    int64_t n = expr_hint(r->e->exprs, r->k->axes[axis].extent);
+    return n < 1 ? 1 : (double)n;
+}
+
+static bool has_row_op(const Rows *r) {
+    for (KVal v = 1; v < r->k->nops; v++)
+        if (rows_is_walk(&r->k->ops[v]) || r->k->ops[v].op == K_kcompact) return true;
+    return false;
+}
+
+static bool has_sort(const Rows *r) {
+    for (KVal v = 1; v < r->k->nops; v++)
+        if (r->k->ops[v].op == K_ksort) return true;
+    return false;
+}
+
+/* A scan may go over a vector of rows; a sort's moves differ from row to row. */
+static void choose_lane(Rows *r) {
+    r->lane = -1;
+    if (r->e->lanes == 1 || has_sort(r)) return;
+    double best = -1e9;
+    bool row_op = has_row_op(r);
+    for (uint32_t i = 0; i < r->k->naxes; i++) {
+        bool par = r->p.par >> i & 1;
+        bool walked = false;
+        for (uint32_t p = 0; p < r->p.npasses; p++) walked |= r->p.pass[p].axes >> i & 1;
+        if ((!par && !walked) || (row_op && !par)) continue;
+        double fill = axis_size(r, i) / 16;
+        double s = access_score(r, i);
+        /* Rows keep their reductions' latency: a parallel lane axis wins ties. */
+        s = s > 0 ? s * (fill > 1 ? 1 : fill) : s;
+        if (fill < 0.5) s -= 1;
+        s += par ? 0.1 : 0;
+        if (s >= best) {
+            best = s;
+            r->lane = (int)i;
+        }
+    }
+    if (best <= -2 || (row_op && best <= 0)) r->lane = -1;
+    if (r->lane >= 0) r->lane_par = r->p.par >> r->lane & 1;
+}
+
+/* No wider than the lane axis needs: short axes are cheaper without masks. */
+static void narrow_lanes(Rows *r) {
+    int64_t n;
+    if (r->lane < 0)
+        r->e->lanes = 1;
+    else if (expr_is_const(r->e->exprs, r->k->axes[r->lane].extent, &n))
+        while (r->e->lanes > 2 && n <= r->e->lanes / 2) r->e->lanes /= 2;
+}
+
+/* --- Kept row values ---------------------------------------------------------------------- */
+
+static uint32_t cone_cost(const Rows *r, KVal v) {
+    bool *cone = ARENA_ARRAY(r->e->arena, bool, r->k->nops);
+    rows_cone(&r->p, v, cone);
+    return rows_cost(&r->p, cone);
+}
+
+/* True if the pass uses v for something that the earlier pass did not compute too. */
+static bool frontier(const Rows *r, const Pass *now, const Pass *before, KVal v) {
+    for (uint32_t i = 0; i < now->nfolds; i++)
+        if (r->k->ops[now->folds[i]].in[0] == v) return true;
+    for (KVal u = v + 1; u < r->k->nops; u++) {
+        if (!now->cone[u] || before->cone[u]) continue;
+        const KOp *o = &r->k->ops[u];
+        if (o->in[0] == v || o->in[1] == v || o->in[2] == v) return true;
+    }
+    return false;
+}
+
+/* Scans and sorts leave their whole row in scratch. */
+static bool keep_rows(Rows *r) {
+    for (uint32_t p = 0; p < r->p.npasses; p++) {
+        KVal v = r->p.pass[p].nfolds ? r->p.pass[p].folds[0] : 0;
+        if (!v || !rows_is_walk(&r->k->ops[v])) continue;
+        if (r->nkept == ROWS_MAX_KEPT) return false;
+        uint32_t axis = (uint32_t)__builtin_ctz(r->k->ops[v].axes);
+        r->kept[r->nkept] = (Kept){.v = v, .axis = axis};
+        r->keeps[p] |= 1u << r->nkept++;
+    }
+    return true;
+}
+
+static void plan_kept(Rows *r) {
+    for (uint32_t a = 0; a < r->p.npasses; a++) {
+        Pass *p = &r->p.pass[a];
+        if (!p->axes || (p->axes & (p->axes - 1)) || !p->nfolds) continue;
+        if (rows_is_walk(&r->k->ops[p->folds[0]])) continue;
+        uint32_t axis = (uint32_t)__builtin_ctz(p->axes);
+        if (axis_size(r, axis) > 16384) continue;
+        for (uint32_t b = a + 1; b < r->p.npasses; b++) {
+            Pass *q = &r->p.pass[b];
+            if (q->axes != p->axes || (q->nfolds && rows_is_walk(&r->k->ops[q->folds[0]])))
+                continue;
+            for (KVal v = 1; v < r->k->nops; v++) {
+                if (!p->cone[v] || !q->cone[v] || !(r->dom[v] >> axis & 1)) continue;
+                if (r->k->ops[v].dtype == DT_bool || r->k->ops[v].op == K_kbind) continue;
+                uint32_t at = 0;
+                while (at < r->nkept && r->kept[at].v != v) at++;
+                if (at < r->nkept || !frontier(r, q, p, v) || cone_cost(r, v) < 8) continue;
+                if (r->nkept == ROWS_MAX_KEPT) continue;
+                r->kept[r->nkept] = (Kept){.v = v, .axis = axis};
+                r->keeps[a] |= 1u << r->nkept++;
+            }
+        }
+    }
+}
+
+/* --- Copies ------------------------------------------------------------------------------- */
+
+static uint32_t max_folds(const Rows *r) {
+    uint32_t n = 0;
+    for (uint32_t p = 0; p < r->p.npasses; p++)
+        if (r->p.pass[p].nfolds > n) n = r->p.pass[p].nfolds;
+    return n;
+}
+
+static uint32_t body_cost(const Rows *r) {
+    uint32_t n = 0;
+    for (uint32_t p = 0; p < r->p.npasses; p++) n += rows_cost(&r->p, r->p.pass[p].cone);
+    return n;
+}
+
+static bool any_arg_fold(const Rows *r) {
+    for (KVal v = 1; v < r->k->nops; v++)
+        if (r->k->ops[v].op == K_kreduce && r->k->ops[v].fold >= FOLD_argmax) return true;
+    return false;
+}
+
+/* The innermost parallel axis beside the lanes, if it has enough values. */
+static int tile_axis(const Rows *r, uint32_t copies) {
+    for (uint32_t i = r->k->naxes; i-- > 0;) {
+        if (!(r->p.par >> i & 1) || (int)i == r->lane) continue;
+        if (axis_size(r, i) >= copies) return (int)i;
+    }
+    return -1;
+}
+
+/* Up to `most` copies that leave the fewest values of the axis for the last, short block. */
+static uint32_t fit_copies(const Rows *r, uint32_t axis, uint32_t most) {
+    int64_t n;
+    if (!expr_is_const(r->e->exprs, r->k->axes[axis].extent, &n)) return most;
+    uint32_t best = most;
+    for (uint32_t c = most; c > most / 2; c--)
+        if ((n + c - 1) / c * c - n < (n + best - 1) / best * best - n) best = c;
+    return n < best ? (uint32_t)n : best;
+}
+
+static void choose_copies(Rows *r) {
+    uint32_t cost = body_cost(r), folds = max_folds(r);
+    r->tile = -1;
+    r->tile_copies = r->lane_copies = 1;
+    if (r->k->serial || has_row_op(r) || any_arg_fold(r) || r->lane < 0) return;
+    if (r->lane_par) {
+        if (!folds) {
+            r->lane_copies = cost <= 8 ? 4 : cost <= 40 ? 2 : 1;
+        } else if (folds <= 2 && cost <= 60) {
+            r->tile = tile_axis(r, 4);
+            if (r->tile >= 0)
+                r->tile_copies = fit_copies(r, (uint32_t)r->tile, folds == 1 ? 8 : 4);
+            else
+                r->lane_copies = 4;
+        }
+        return;
+    }
+    if (folds && axis_size(r, (uint32_t)r->lane) <= 512 && cost <= 120) {
+        r->tile = tile_axis(r, 4);
+        r->tile_copies = r->tile < 0 ? 1 : 4;
+    }
+}
+
+/* No more lane blocks side by side than the axis has. */
+static void trim_lane_copies(Rows *r) {
+    int64_t n;
+    if (r->lane < 0 || !expr_is_const(r->e->exprs, r->k->axes[r->lane].extent, &n)) return;
+    while (r->lane_copies > 1 && n < (int64_t)r->lane_copies * r->e->lanes) r->lane_copies /= 2;
+}
+
+static void choose_chunk(Rows *r) {
+    Expr extent = r->k->axes[r->lane].extent;
+    int64_t n;
+    uint32_t cost = body_cost(r);
+    int64_t chunk = max_folds(r) ? 256 : cost > 64 ? 512 : 2048;
+    if (expr_is_const(r->e->exprs, extent, &n) && n <= chunk + chunk / 2)
+        r->chunk = extent;
+    else
+        r->chunk = expr_const(r->e->exprs, chunk);
+}
+
+bool rows_choose(Rows *r) {
+    choose_lane(r);
+    narrow_lanes(r);
+    choose_copies(r);
+    trim_lane_copies(r);
+    if (r->lane >= 0 && r->lane_par) choose_chunk(r);
+    if (!keep_rows(r)) return false;
+    plan_kept(r);
+    for (uint32_t i = 0; i < r->nkept; i++)
+        r->kept[i].varies = r->lane_par && r->dom[r->kept[i].v] >> r->lane & 1;
+    return true;
+}
