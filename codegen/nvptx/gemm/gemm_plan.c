@@ -255,13 +255,13 @@ static int64_t fetch_time(Gpu *g, const GemmOperand *o, int64_t bytes) {
 }
 
 /* Of a k-block: the products, or what they need if that takes longer. Rows off lines slow the
- * products down even so, and so does waiting for a twin, more so where turns are taken. */
+ * products down even so, and so does waiting for a twin: more often in small tiles. */
 static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) {
     int64_t fetch = fetch_time(g, &p->a, t->m * GEMM_ROW_BYTES) +
                     fetch_time(g, &p->b[0], t->n * GEMM_ROW_BYTES / (twin ? 2 : 1));
     int64_t slower = (off_lines(g, &p->a) ? 5 : 0) + (!twin && off_lines(g, &p->b[0]) ? 10 : 0);
-    if (twin) slower += t->pingpong ? 10 : 3;
     int64_t multiply = t->block_ns * (100 + slower) / 100;
+    if (twin) multiply += t->m * t->n > 128 * 192 ? 20 : 45;
     return fetch > multiply ? fetch : multiply;
 }
 
