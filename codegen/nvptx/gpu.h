@@ -86,6 +86,7 @@ bool gpu_attention(Gpu *g);
 bool gpu_column(Gpu *g);
 bool gpu_transpose(Gpu *g);
 bool gpu_row(Gpu *g);
+bool gpu_vector_matrix(Gpu *g);
 void gpu_point(Gpu *g); /* any kernel */
 
 #endif

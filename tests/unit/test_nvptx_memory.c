@@ -41,6 +41,13 @@ static const Want wants[] = {
     {"transpose", TURN("bf16", "4096", "4096"), 2, 2, 2, 2},
     {"transpose of ragged sizes", TURN("f32", "100", "1000"), 4, 4, 4, 4},
     {"transpose of odd sizes", TURN("f16", "333", "77"), 0, 16, 0, 16},
+    {"vector times matrix",
+     "kernel k tem dot  i=4096 ~j=4096\n param 0 bf16[4096]\n param 1 bf16[16777216]\n"
+     " param 2 bf16[4096] written\n %1 bf16 load p0[j]\n %2 f32 cast %1\n"
+     " %3 bf16 load p1[i*4096 + j]\n %4 f32 cast %3\n %5 f32 mul %2, %4\n"
+     " %6 f32 reduce sum j %5\n %7 bf16 cast %6\n %8 bf16 store p2[i] %7\n"
+     " dot batch - m - n i k j pack 0 a %2 acc %6 b %4\nend\n",
+     8, 8, 0, 1},
     /* The address along i is computed once per point of it: j still goes in vectors. */
     {"gather of rows",
      "kernel k poi i=16 j=131072\n param 0 i64[16]\n param 1 f32[8*131072]\n param 2 "
