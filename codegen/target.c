@@ -65,6 +65,7 @@ static const Target rows[] = {
               .buffer_align = 16,
               .nan_minmax = true,
               .bf16_round = true,
+              .warpgroups = true,
               .buffer_space = PTX_GLOBAL}},
      .compile = nvptx_compile},
 };

@@ -25,6 +25,8 @@ typedef struct Isa {
     bool mask_registers;   /* lane masks are bits in registers of their own */
     bool nan_minmax;       /* max and min instructions that keep NaN */
     bool bf16_round;       /* an instruction that rounds two f32 to bf16 */
+    bool warpgroups;       /* products of warpgroups, and the copy engine that feeds them: what
+                              nvptx/hopper makes use of */
     /* Intrinsics over whole registers, NULL where there is none: x * 2^n of f32; sums of
      * neighbouring products of i16 in i32. */
     const char *scale_f32, *multiply_pairs;

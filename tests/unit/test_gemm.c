@@ -113,8 +113,32 @@ static void check_product(const Product *c) {
     arena_destroy(a);
 }
 
+/* An architecture without them gets the other structures. */
+static void check_other_architecture(const Product *c) {
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    const char *end;
+    Schedule s = {.exprs = p};
+    Kernel *k = kir_parse(a, p, d, kernel_text(c, a), &end);
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CodeOptions o = {.threads = 1};
+    CodeResult r = {0};
+    Target ampere = *target_for(PLAN_cuda);
+    ampere.name = ampere.isa[0].cpu = "sm_80";
+    ampere.isa[0].warpgroups = false;
+    CHECK(codegen_run(&ampere, &s, &o, a, d, &r) == GRAPHC_OK && diag_count(d) == 0);
+    if (CHECK(r.nblobs)) {
+        CHECK(strstr(r.blobs[0].data, ".target sm_80"));
+        CHECK(!strstr(r.blobs[0].data, "wgmma"));
+        CHECK(strstr(r.kernels[0].note, "has not Hopper's"));
+    }
+    arena_destroy(a);
+}
+
 TEST_MAIN {
     const char *only = getenv("CASE");
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         if (!only || strcmp(products[i].name, only) == 0) check_product(&products[i]);
+    check_other_architecture(&products[0]);
 }

@@ -299,7 +299,7 @@ static void choose(Gpu *g, GemmPlan *p) {
 }
 
 const char *gemm_plan(Gpu *g, GemmPlan *out) {
-    const char *why = check_body(g);
+    const char *why = g->e->isa->warpgroups ? check_body(g) : "the architecture has not Hopper's";
     *out = (GemmPlan){0};
     if (!why) why = plan_operands(g, out);
     if (!why) why = plan_epilogue(g, out);
