@@ -44,9 +44,8 @@ static void pad_short(Graph *g, Value x, Window *w, int i) {
     const Expr before = expr_add(p, w->lo[i], v_dim(g, x, 2 + i));
     const Expr missing =
         expr_sub(p, expr_const(p, nn_window_span(w, i)), expr_add(p, before, w->hi[i]));
-    const Expr none = expr_const(p, 0);
-    const Expr grown = expr_mod(p, missing, expr_const(p, w->stride[i]));
-    w->hi[i] = expr_add(p, w->hi[i], expr_select(p, expr_lt(p, none, missing), grown, none));
+    const Expr short_by = expr_max(p, missing, expr_const(p, 0));
+    w->hi[i] = expr_add(p, w->hi[i], expr_mod(p, short_by, expr_const(p, w->stride[i])));
 }
 
 static bool pool_read(Lower *l, Value *x, Window *w) {
