@@ -190,7 +190,20 @@ static void row_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mas
 }
 
 #define UNROLL_POINTS 64
+#define UNROLL_COST   1024
+#define UNROLL_GUARDS 9216 /* 7 x 7 taps of eight rows over a padded image fit */
 
+/* Leaves and operations of the conditions under which the pass loads. */
+static uint32_t guard_size(const Walk *w) {
+    const Rows *r = w->r;
+    uint32_t n = 0;
+    for (KVal v = 1; v < r->k->nops; v++)
+        if (w->p->cone[v] && r->k->ops[v].mask) n += expr_size(r->e->exprs, r->k->ops[v].mask);
+    return n;
+}
+
+/* The whole walk as straight-line code: a bounded amount of it. Conditions count once for every
+ * copy, because most of them differ between copies; values that copies share do not. */
 static bool unrolled(const Walk *w, uint32_t axis, uint32_t todo, int64_t *n) {
     int64_t all = 1;
     if (!w->r->lane_par || !expr_is_const(w->r->e->exprs, w->r->k->axes[axis].extent, n))
@@ -203,7 +216,8 @@ static bool unrolled(const Walk *w, uint32_t axis, uint32_t todo, int64_t *n) {
         all *= x;
         if (all > UNROLL_POINTS) return false;
     }
-    return all * (int64_t)rows_cost(&w->r->p, w->p->cone) <= 1024;
+    if (all * w->r->ncopies * guard_size(w) > UNROLL_GUARDS) return false;
+    return all * (int64_t)rows_cost(&w->r->p, w->p->cone) <= UNROLL_COST;
 }
 
 static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc);

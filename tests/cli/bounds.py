@@ -117,6 +117,15 @@ def ifs_in_ifs():
     return model(if_nest(14, "y"), [tensor("x", 4), tensor("c", t=T.BOOL)])
 
 
+# ---- Code that one kernel becomes ---------------------------------------------------------------
+
+@case()
+def average_pool_over_open_volumes():
+    """64 taps under conditions of three open sizes, several rows at a time."""
+    return model([h.make_node("AveragePool", ["x"], ["y"], kernel_shape=[4, 4, 4],
+                              pads=[1] * 6, strides=[2, 1, 2])], [tensor("x", 1, 1, "a", "b", "c")])
+
+
 # ---- Names and lists ---------------------------------------------------------------------------
 
 @case()
