@@ -42,15 +42,12 @@ static graphc_status choose_targets(Pipeline *p, const char *list) {
     }
 }
 
-static graphc_status check_precision(Pipeline *p, const char *precision) {
-    static const char *const planned[] = {"tf32", "bf16", "f16"};
-    if (strcmp(precision, "f32") == 0) return GRAPHC_OK;
-    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
-        if (strcmp(precision, planned[i]) == 0)
-            return diag(p->diags, D_UNSUPPORTED, "--precision",
-                        "contractions run in f32 only so far, not in %s", precision);
-    return diag(p->diags, D_USAGE, "--precision", "unknown precision \"%s\"; there is f32",
-                precision);
+static graphc_status choose_precision(Pipeline *p, const char *name) {
+    static const DType known[] = {DT_f32, DT_bf16, DT_f16};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(name, dtype_name(known[i])) == 0) return p->precision = known[i], GRAPHC_OK;
+    return diag(p->diags, strcmp(name, "tf32") == 0 ? D_UNSUPPORTED : D_USAGE, "--precision",
+                "unknown precision \"%s\"; there are f32, bf16 and f16", name);
 }
 
 static graphc_status check_dims(Pipeline *p, const graphc_compile_options *o) {
@@ -68,7 +65,7 @@ static graphc_status check_dims(Pipeline *p, const graphc_compile_options *o) {
 /* What can be said about options before the model is looked at. */
 static graphc_status check_options(Pipeline *p, const graphc_compile_options *o) {
     GC_TRY(choose_targets(p, o->target ? o->target : target_at(0)->name));
-    GC_TRY(check_precision(p, o->precision ? o->precision : "f32"));
+    GC_TRY(choose_precision(p, o->precision ? o->precision : "f32"));
     GC_TRY(check_dims(p, o));
     char why[256];
     if (!o->cache_dir || folder_make(o->cache_dir, why) == GRAPHC_OK) return GRAPHC_OK;
@@ -93,7 +90,7 @@ graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o) {
     Dump d = dump_for(p, o);
     PassDump hook = {dump_pass, &d};
     p->graph = p->imported;
-    GC_TRY(graph_optimise(&p->graph, o->dump_dir ? &hook : NULL));
+    GC_TRY(graph_optimise(&p->graph, p->precision, o->dump_dir ? &hook : NULL));
     dump_graph(&d, "pre-fusion.gir", p->graph);
     return GRAPHC_OK;
 }

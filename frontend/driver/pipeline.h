@@ -14,7 +14,8 @@ typedef struct Pipeline {
     Model *model;
     Graph *imported;          /* as the frontend made it */
     Graph *graph;             /* after the graph passes */
-    uint32_t ntargets;        /* of the options, from pipeline_import on */
+    DType precision;          /* of the options, from pipeline_import on */
+    uint32_t ntargets;        /* likewise */
     PlanTargetInput *targets; /* their schedules and code from pipeline_targets on */
     void *plan;
     size_t plan_size;

@@ -6,21 +6,23 @@
 #define MAX_INLINED   400 /* values in one group */
 #define MAX_PARTS     8   /* operands of a concatenation that is inlined */
 
-/* Most arithmetic that may be inlined for each way of use. */
-static double use_limit(const Machine *m, Use u) {
+/* Most arithmetic that may be inlined for each way of use, in a value of type t. */
+static double use_limit(const Machine *m, Use u, DType t) {
+    bool half = t == DT_bf16 || t == DT_f16;
     const double limit[] = {[USE_point] = 1e9,
                             [USE_data] = m->inline_flops.data,
                             [USE_score] = m->inline_flops.score,
                             [USE_value] = m->inline_flops.value,
-                            [USE_a] = m->inline_flops.a,
-                            [USE_b] = m->inline_flops.b};
+                            [USE_a] = half ? m->inline_flops.half_a : m->inline_flops.a,
+                            [USE_b] = half ? m->inline_flops.half_b : m->inline_flops.b};
     return limit[u];
 }
 
 static bool uses_allow(const Fuse *f, Value v, double flops) {
     const VState *s = &f->v[v];
+    DType t = graph_type(f->g, v)->dtype;
     for (uint32_t i = 0; i < s->demands.n; i++)
-        if (flops > use_limit(f->m, s->demands.v[i].use)) return false;
+        if (flops > use_limit(f->m, s->demands.v[i].use, t)) return false;
     return true;
 }
 
@@ -32,6 +34,15 @@ static bool fits(const Fuse *f, Value v) {
         if ((!view && g->inlined.n > MAX_INLINED) || !group_has_room(f, g, v)) return false;
     }
     return true;
+}
+
+/* A cast between float types, to more bytes or to less. */
+static bool casts_float(const Fuse *f, Value v, bool wider) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op != OP_cast) return false;
+    DType to = n->type.dtype, from = graph_type(f->g, n->in[0])->dtype;
+    if (!dtype_is_float(to) || !dtype_is_float(from)) return false;
+    return wider ? dtype_bytes(to) > dtype_bytes(from) : dtype_bytes(to) < dtype_bytes(from);
 }
 
 /* --- Epilogues ---------------------------------------------------------------------------- */
@@ -151,7 +162,7 @@ static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
     VState *s = &f->v[v];
     s->why = WHY_template_input;
     if (!uses_allow(f, v, s->flops)) return false;
-    if (s->const_only && s->flops >= 1 && fuse_numel(f, v) > 1) {
+    if (s->const_only && (s->flops >= 1 || casts_float(f, v, false)) && fuse_numel(f, v) > 1) {
         const Group *g = f->groups.v[s->demands.v[0].group];
         if (ngroups > 1 || !g->prepare) return false;
     }
@@ -175,6 +186,7 @@ bool fuse_inlines(Fuse *f, Value v) {
     s->why = WHY_too_large;
     if (!fits(f, v)) return false;
     s->why = ngroups > 1 ? WHY_shared : WHY_kind;
+    if (casts_float(f, v, true)) return true; /* what it was made of takes less room */
     if (s->epi) return inlines_epilogue(f, v, ngroups);
     switch (c) {
     case OPC_VIEW: return inlines_view(f, v, ngroups);

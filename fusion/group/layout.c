@@ -119,12 +119,32 @@ static bool order_of_users(Fuse *f, Value v) {
     return true;
 }
 
+/* A constant that matrix units fetch keeps its order if its rows start at 16 bytes, or is turned if
+ * its columns do. */
+static bool order_of_fetches(Fuse *f, Value v) {
+    const Type *t = graph_type(f->g, v);
+    bool half = t->dtype == DT_bf16 || t->dtype == DT_f16;
+    if (!half || f->m->inline_flops.half_b > 0 || !f->v[v].const_only || t->rank < 2) return false;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++)
+        if (f->v[v].demands.v[i].use != USE_b) return false;
+    uint8_t order[GRAPH_MAX_RANK];
+    uint32_t last = t->rank - 1u;
+    for (uint32_t i = 0; i <= last; i++) order[i] = (uint8_t)i;
+    if (expr_divisor(f->p, t->dim[last]) % 8 != 0) {
+        order[last] = (uint8_t)(last - 1);
+        order[last - 1] = (uint8_t)last;
+    }
+    if (expr_divisor(f->p, t->dim[order[last]]) % 8 != 0) return false;
+    set_order(&f->v[v], t->rank, order);
+    return true;
+}
+
 void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
     VState *s = &f->v[v];
     if (s->must || s->home) return;
     if (g->want && g->want == s->epi)
         order_of_anchor(f, v);
-    else if (!order_of_readers(f, v, false) && !order_of_users(f, v))
+    else if (!order_of_fetches(f, v) && !order_of_readers(f, v, false) && !order_of_users(f, v))
         order_of_readers(f, v, true);
     if (s->permuted && !fuse_may(f, v, "stored in another order of dimensions"))
         s->permuted = false;

@@ -1,4 +1,5 @@
-/* What fusion and scheduling may know of a target: numbers only. They stand in the targets' rows. */
+/* What fusion and scheduling may know of a target: numbers only. They stand in the targets' rows.
+ */
 #ifndef FUSION_MACHINE_H
 #define FUSION_MACHINE_H
 
@@ -15,9 +16,10 @@ typedef struct Machine {
     uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
     /* Most arithmetic per element with which a value is still computed where it is read: as data
-     * that moves elements, in attention's scores and values, as a contraction's operand. */
+     * that moves elements, in attention's scores and values, as a contraction's operand, and as one
+     * of 16 bits: 0 where matrix units fetch those from memory themselves. */
     struct {
-        double data, score, value, a, b;
+        double data, score, value, a, b, half_a, half_b;
     } inline_flops;
 } Machine;
 

@@ -17,12 +17,16 @@
 GRAPH_PASSES(X)
 #undef X
 
+/* What is multiplied and stored between kernels: DT_bf16 or DT_f16. Runs last. */
+Graph *pass_precision(Graph *g, DType to);
+
 typedef struct PassDump {
     void (*fn)(void *ctx, int index, const char *pass, const Graph *g); /* called when it changed */
     void *ctx;
 } PassDump;
 
-/* All passes in order, to a fixpoint where it pays; verifies after each in debug builds. */
-graphc_status graph_optimise(Graph **g, const PassDump *dump);
+/* All passes in order, to a fixpoint where it pays; verifies after each in debug builds. precision:
+ * DT_f32 leaves the model's own types. */
+graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump);
 
 #endif

@@ -22,9 +22,9 @@ typedef struct Passes {
     int index;
 } Passes;
 
-static graphc_status run(Passes *p, const char *name, Graph *(*pass)(Graph *)) {
+static graphc_status finish(Passes *p, const char *name, Graph *after) {
     Graph *before = p->g;
-    p->g = pass_dce(pass(before));
+    p->g = pass_dce(after);
     if (diag_errors(p->g->diags)) return diag_status(p->g->diags);
 #ifndef NDEBUG
     GC_TRY(graph_verify(p->g));
@@ -53,8 +53,8 @@ static void narrow(Graph *g) {
     }
 }
 
-#define RUN(name) GC_TRY(run(&p, #name, pass_##name))
-graphc_status graph_optimise(Graph **g, const PassDump *dump) {
+#define RUN(name) GC_TRY(finish(&p, #name, pass_##name(p.g)))
+graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump) {
     Passes p = {*g, dump, 0};
     narrow(p.g);
     RUN(dce);
@@ -64,6 +64,7 @@ graphc_status graph_optimise(Graph **g, const PassDump *dump) {
     RUN(transpose_sink); /* reshapes that became one */
     RUN(bn_fold);
     RUN(merge_dots);
+    if (precision != DT_f32) GC_TRY(finish(&p, "precision", pass_precision(p.g, precision)));
     *g = p.g;
     return GRAPHC_OK;
 }

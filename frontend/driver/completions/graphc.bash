@@ -22,7 +22,7 @@ _graphc() {
     COMPREPLY=()
     case $prev in
     --target) COMPREPLY=($(compgen -W 'cpu sm_90a cpu,sm_90a' -- "$cur")) ;;
-    --precision) COMPREPLY=($(compgen -W f32 -- "$cur")) ;;
+    --precision) COMPREPLY=($(compgen -W "f32 bf16 f16" -- "$cur")) ;;
     --device) COMPREPLY=($(compgen -W 'cpu cuda' -- "$cur")) ;;
     --output-format) COMPREPLY=($(compgen -W 'npy pb' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W '3 4' -- "$cur")) ;;

@@ -1,0 +1,170 @@
+/* precision: contractions of f32 multiply in a narrower type (bf16 or f16), and what kernels hand
+ * to each other is of that type, as when a model is cast to half precision. Sums, softmax, norms
+ * and losses stay f32, as do the types of inputs and outputs.
+ *
+ * Three kinds of values are rounded to the narrow type. *Operands* of contractions, at the value
+ * that lies behind their views, for all that read it: it is stored once. *Streams*, which is what
+ * contractions give and what is made of it element by element, where a norm or a window reads them:
+ * they are stored there in any case. *Constants* that are operands, for contractions alone: a cast
+ * of a constant is a prepare step. A rounded value goes on as an f32 value that was cast there and
+ * back, so other nodes keep their types, and a cast to the narrow type folds away.
+ *
+ * What softmax reads stays f32: attention keeps scores in registers. So does a contraction of
+ * integers (positions times frequencies), which need their digits, and one that sums single
+ * products.
+ *
+ * Needs: merge_dots and bn_fold (weights are rounded after what was folded into them). Keeps: types
+ * and shapes of inputs and outputs. Breaks: results, by the narrow type's rounding; leaves dead
+ * nodes for dce. */
+#include "graph/pass/pass.h"
+#include "graph/pass/rewrite.h"
+
+typedef struct Facts {
+    DType to;
+    /* By value of the old graph. */
+    bool *constant;
+    bool *integer; /* a conversion of integers, or views and maps of such alone */
+    bool *stat;    /* folds, and what is made of them alone */
+    bool *inner;   /* combines statistics with what they are of: inside of a norm or a softmax */
+    bool *stream;
+    bool *normed, *softmax; /* who reads it through views: a fold or an inner value; a maximum */
+    bool *round;
+    Value *narrow; /* its value in the new graph in type `to`, where it was asked for */
+} Facts;
+
+static bool is_view(const Node *n) {
+    return op_info[n->op].cls == OPC_VIEW;
+}
+
+/* Operands whose elements the result holds: not indices, nor fills. */
+static uint32_t data_operands(const Node *n) {
+    return n->op == OP_pad || n->op == OP_gather ? 1 : n->nin;
+}
+
+static bool sums_single_products(const Graph *g, const Node *n) {
+    const Type *t = graph_type(g, n->in[0]);
+    return n->op == OP_dot && expr_is_value(g->exprs, t->dim[t->rank - 1], 1);
+}
+
+/* A contraction that multiplies in the narrow type. */
+static bool narrows(const Graph *g, const Facts *f, Value v) {
+    const Node *n = graph_node(g, v);
+    if (op_info[n->op].cls != OPC_CONTRACT || n->type.dtype != DT_f32) return false;
+    if (graph_type(g, n->in[0])->dtype != DT_f32 || f->constant[v]) return false;
+    return !f->integer[n->in[0]] && !f->integer[n->in[1]] && !sums_single_products(g, n);
+}
+
+/* --- What values are -------------------------------------------------------------------------- */
+
+static bool any_of(const Node *n, const bool *flags) {
+    for (uint32_t i = 0; i < data_operands(n); i++)
+        if (flags[n->in[i]]) return true;
+    return false;
+}
+
+/* All that are not constant, of which there is one. */
+static bool all_of(const Node *n, const bool *flags, const bool *constant) {
+    for (uint32_t i = 0; i < data_operands(n); i++)
+        if (!flags[n->in[i]] && !constant[n->in[i]]) return false;
+    return any_of(n, flags);
+}
+
+/* Maps and views, whose elements are made of those of their operands. */
+static bool is_made(const Node *n) {
+    return op_info[n->op].cls == OPC_MAP || is_view(n) || n->op == OP_gather;
+}
+
+static bool from_integers(const Graph *g, const Facts *f, Value v) {
+    const Node *n = graph_node(g, v);
+    if (!is_made(n) || n->type.dtype != DT_f32 || f->constant[v]) return false;
+    if (n->op == OP_cast) return !dtype_is_float(graph_type(g, n->in[0])->dtype);
+    return all_of(n, f->integer, f->constant);
+}
+
+/* What is rounded is neither statistic nor inner any more: a residual goes on from a norm's result.
+ */
+static void classify(const Graph *g, Facts *f, Value v) {
+    const Node *n = graph_node(g, v);
+    f->stream[v] = f->round[v] || narrows(g, f, v);
+    if (n->type.dtype != DT_f32 || f->constant[v] || f->stream[v]) return;
+    f->stat[v] = op_info[n->op].cls == OPC_REDUCE;
+    if (!is_made(n)) return;
+    f->stat[v] = all_of(n, f->stat, f->constant);
+    f->inner[v] = any_of(n, f->inner) || (!f->stat[v] && any_of(n, f->stat));
+    f->stream[v] = any_of(n, f->stream) && !f->inner[v];
+}
+
+/* --- Which are rounded ------------------------------------------------------------------------ */
+
+/* The values behind views, or v itself. A constant is none of them: its contraction casts it. */
+static void round_behind(const Graph *g, Facts *f, Value v) {
+    const Node *n = graph_node(g, v);
+    while (is_view(n) && n->nin == 1) {
+        v = n->in[0];
+        n = graph_node(g, v);
+    }
+    if (f->constant[v] || n->op == OP_input) return;
+    if (!is_view(n)) f->round[v] = true;
+    for (uint32_t i = 0; is_view(n) && i < data_operands(n); i++) round_behind(g, f, n->in[i]);
+}
+
+/* A norm's sums and differences read what is stored; softmax's maximum wants all digits. */
+static void note_reads(const Graph *g, Facts *f, Value v) {
+    const Node *n = graph_node(g, v);
+    bool window = n->op == OP_window, fold = op_info[n->op].cls == OPC_REDUCE;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        Value x = n->in[i];
+        f->softmax[x] |= n->op == OP_reduce_max || (is_view(n) && !window && f->softmax[v]);
+        f->normed[x] |=
+            fold || window || (f->inner[v] && !f->inner[x]) || (is_view(n) && f->normed[v]);
+    }
+}
+
+static void *facts(const Graph *g, void *ctx) {
+    Facts *f = ARENA_NEW(g->arena, Facts);
+    uint32_t n = g->nodes.n;
+    *f = (Facts){.to = *(const DType *)ctx, .narrow = ARENA_ARRAY(g->arena, Value, n)};
+    bool **flags[] = {&f->constant, &f->integer, &f->stat,    &f->inner,
+                      &f->stream,   &f->normed,  &f->softmax, &f->round};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        *flags[i] = ARENA_ARRAY(g->arena, bool, n);
+    graph_mark_constant(g, f->constant);
+    for (Value v = 1; v < n; v++) f->integer[v] = from_integers(g, f, v);
+    for (Value v = 1; v < n; v++)
+        for (uint32_t i = 0; narrows(g, f, v) && i < 2; i++)
+            round_behind(g, f, graph_node(g, v)->in[i]);
+    for (Value v = 1; v < n; v++) classify(g, f, v);
+    for (Value v = n; v-- > 1;) note_reads(g, f, v);
+    for (Value v = 1; v < n; v++)
+        f->round[v] |= f->stream[v] && !is_view(graph_node(g, v)) && f->normed[v] && !f->softmax[v];
+    return f;
+}
+
+/* --- Rewriting -------------------------------------------------------------------------------- */
+
+/* v of the old graph in the narrow type. Views are made again over what was narrow before them. */
+static Value narrow(Rewrite *r, Value v) {
+    Facts *f = r->facts;
+    const Node *n = graph_node(r->from, v);
+    if (f->narrow[v]) return f->narrow[v];
+    if (!is_view(n)) return f->narrow[v] = build_cast(r->to, r->map[v], f->to);
+    Value *in = ARENA_ARRAY(r->to->arena, Value, n->nin);
+    for (uint32_t i = 0; i < n->nin; i++) in[i] = narrow(r, n->in[i]);
+    return f->narrow[v] = build_like(r->to, n, in, n->nin);
+}
+
+static Value rewrite(Rewrite *r, Value v) {
+    const Facts *f = r->facts;
+    const Node *n = graph_node(r->from, v);
+    Value x = 0;
+    if (narrows(r->from, f, v)) {
+        Value in[2] = {narrow(r, n->in[0]), narrow(r, n->in[1])};
+        x = build_like(r->to, n, in, 2);
+    }
+    if (!f->round[v] || n->type.dtype != DT_f32) return x;
+    return build_cast(r->to, build_cast(r->to, x ? x : rewrite_copy(r, v), f->to), DT_f32);
+}
+
+Graph *pass_precision(Graph *g, DType to) {
+    return rewrite_graph(g, rewrite, facts, &to);
+}
