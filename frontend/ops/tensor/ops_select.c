@@ -39,6 +39,8 @@ static bool lower_compress(Lower *l) {
     else if ((axis = lower_axis(l, lower_i(l, "axis"), lower_type(l, 0)->rank)) < 0)
         return false;
     if (!x || !kept) return false;
+    if (v_rank(g, kept) != 1)
+        return lower_error(l, D_SHAPE, "the condition has rank %d, not 1", v_rank(g, kept));
     /* A condition may be longer than the axis: there is nothing that its rest could pick. */
     const Expr zero = expr_const(p, 0), most = v_dim(g, x, axis);
     const Expr n = expr_min(p, lower_type(l, 1)->dim[0], most);
