@@ -4,7 +4,6 @@
 #include "runtime/base/cores.h"
 #include "runtime/base/file.h"
 #include <llvm-c/Analysis.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -148,7 +147,7 @@ bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j)) {
     pthread_t thread[COMPILE_THREADS];
     uint32_t n = thread_count(l), started = 0;
     for (uint32_t i = 1; i < n; i++)
-        if (pthread_create(&thread[started], NULL, run_worker, &s) == 0) started++;
+        if (stack_thread(&thread[started], run_worker, &s) == 0) started++;
     run_worker(&s);
     for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
     if (atomic_load(&s.wanted)) arena_out_of_memory(atomic_load(&s.wanted));

@@ -12,7 +12,8 @@
  *   graphc_compiled_destroy(c);
  *
  * C17 and C++. Needs LLVM and protobuf-c, no GPU and no driver. Calls may run on several threads at
- * once, each with its own result. No call prints or exits; only memory that LLVM itself asks for and
+ * once, each with its own result; a stack of 64 MiB of address space is made for each, whatever the
+ * stack of the caller. No call prints or exits; only memory that LLVM itself asks for and
  * does not get ends the process. Model files are checked before use and may come from anywhere.
  * Equal models and options give equal plans, byte for byte, whatever the folder and number of
  * threads. */

@@ -2,6 +2,7 @@
 #include "frontend/driver/dump.h"
 #include "graph/pass/pass.h"
 #include "runtime/base/file.h"
+#include "runtime/base/cores.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -172,7 +173,7 @@ graphc_status graphc_compile(const char *model_path, const graphc_compile_option
     *out = calloc(1, sizeof **out);
     if (!*out) return GRAPHC_NO_MEMORY;
     Compile w = {.c = *out, .path = model_path, .o = o};
-    size_t wanted = arena_guard(compile, &w);
+    size_t wanted = stack_guard(compile, &w);
     if (!wanted) return w.status;
     graphc_compiled *c = *out;
     pipeline_free(&c->pipe);

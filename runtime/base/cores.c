@@ -1,4 +1,5 @@
 #include "runtime/base/cores.h"
+#include "runtime/base/arena.h"
 #include <fcntl.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -111,4 +112,34 @@ uint32_t cores_threads(uint32_t asked) {
     unsigned long n = env && *env >= '0' && *env <= '9' ? strtoul(env, &end, 10) : asked;
     if (end && *end) n = 0;
     return n == 0 ? cores_available() : n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+int stack_thread(pthread_t *t, void *(*fn)(void *ctx), void *ctx) {
+    pthread_attr_t attr;
+    int error = pthread_attr_init(&attr);
+    if (error) return error;
+    error = pthread_attr_setstacksize(&attr, STACK_BYTES);
+    if (!error) error = pthread_create(t, &attr, fn, ctx);
+    pthread_attr_destroy(&attr);
+    return error;
+}
+
+typedef struct Call {
+    void (*fn)(void *ctx);
+    void *ctx;
+    size_t wanted;
+} Call;
+
+static void *call(void *arg) {
+    Call *c = arg;
+    c->wanted = arena_guard(c->fn, c->ctx);
+    return NULL;
+}
+
+size_t stack_guard(void (*fn)(void *ctx), void *ctx) {
+    Call c = {.fn = fn, .ctx = ctx};
+    pthread_t t;
+    if (stack_thread(&t, call, &c)) return STACK_BYTES;
+    pthread_join(t, NULL);
+    return c.wanted;
 }

@@ -4,8 +4,9 @@
 
 Each case is a small file that asks for much: bombs (what a file expands to), formulas of sizes,
 and chains, fans and lists of thousands. It has to compile, or to be refused with the message that
-it names, within LIMIT_S seconds of CPU time and LIMIT_MB of memory. The limits are several times
-of what the cases take, so that a slow machine passes and growth by one more power does not.
+it names, within LIMIT_S seconds of CPU time and LIMIT_MB of memory, in a process whose stack ends at
+STACK_KB: what is deep must not rest on the caller's stack. The limits are several times of what the
+cases take, so that a slow machine passes and growth by one more power does not.
 """
 import os, resource, subprocess, sys, tempfile
 import numpy as np
@@ -13,6 +14,7 @@ import onnx
 from onnx import TensorProto as T, helper as h
 
 LIMIT_S, LIMIT_MB = 6, 1000
+STACK_KB = 256
 CASES = {}
 
 
@@ -236,10 +238,31 @@ def size_as_text():
                  [tensor("x", "*".join(["(a+b)"] * 80)), tensor("z", "a", "b")])
 
 
+# ---- Depth ---------------------------------------------------------------------------------------
+
+@case()
+def elementwise_in_a_row():
+    return model(chain("Sin", 10000))
+
+
+@case()
+def reshapes_of_concats():
+    """Each value is made of the one before, with another shape and order."""
+    nodes = []
+    for i in range(1000):
+        last = f"v{i - 1}" if i else "x"
+        nodes += [h.make_node("Split", [last], [f"a{i}", f"b{i}"], axis=0),
+                  h.make_node("Concat", [f"b{i}", f"a{i}"], [f"c{i}"], axis=0),
+                  h.make_node("Reshape", [f"c{i}", f"s{i % 2}"], [f"v{i}"])]
+    return model(nodes, [tensor("x", 8, 8)], [unknown("v999")],
+                 [ints("s0", 4, 16), ints("s1", 16, 4)])
+
+
 # ---- Running -----------------------------------------------------------------------------------
 
 def limit():
     resource.setrlimit(resource.RLIMIT_CPU, (2 * LIMIT_S, 2 * LIMIT_S))
+    resource.setrlimit(resource.RLIMIT_STACK, (STACK_KB << 10, STACK_KB << 10))
 
 
 def run(graphc, path, folder):

@@ -1,6 +1,7 @@
 /* graphc: finds the verb, parses its options, runs it, prints what went wrong, exits with its
  * status. */
 #include "frontend/driver/cli/cli.h"
+#include "runtime/base/cores.h"
 #include "runtime/graphc.h"
 
 #include <errno.h>
@@ -167,7 +168,7 @@ static void program(void *arg) {
 int main(int argc, char **argv) {
     Program p = {.argc = argc, .argv = argv};
     set_signals();
-    size_t wanted = arena_guard(program, &p);
+    size_t wanted = stack_guard(program, &p);
     if (!wanted) return (int)p.status;
     fprintf(stderr, "graphc: error[G%04d]: out of memory (%zu bytes wanted)\n",
             diag_info[D_NO_MEMORY].number, wanted);
