@@ -4,10 +4,11 @@
  *
  * Three kinds of values are rounded to the narrow type. *Operands* of contractions, at the value
  * that lies behind their views, for all that read it: it is stored once. *Streams*, which is what
- * contractions give and what is made of it element by element, where a norm or a window reads them:
- * they are stored there in any case. *Constants* that are operands, for contractions alone: a cast
- * of a constant is a prepare step. A rounded value goes on as an f32 value that was cast there and
- * back, so other nodes keep their types, and a cast to the narrow type folds away.
+ * contractions give and what is made of it element by element, where a norm or a window reads them
+ * or two of them are added: they are stored there in any case. *Constants* that are operands, for
+ * contractions alone: a cast of a constant is a prepare step. A rounded value goes on as an f32
+ * value that was cast there and back, so other nodes keep their types, and a cast to the narrow
+ * type folds away.
  *
  * What softmax reads stays f32: attention keeps scores in registers. So does a contraction of
  * integers (positions times frequencies), which need their digits, and one that sums single
@@ -120,6 +121,20 @@ static void note_reads(const Graph *g, Facts *f, Value v) {
     }
 }
 
+static bool is_rounded(const Graph *g, const Facts *f, Value v) {
+    while (is_view(graph_node(g, v)) && graph_node(g, v)->nin == 1) v = graph_node(g, v)->in[0];
+    return f->round[v];
+}
+
+/* Of two streams that meet in a sum one was stored before the other came. */
+static void round_sum(const Graph *g, Facts *f, Value v) {
+    const Node *n = graph_node(g, v);
+    if (n->op != OP_add || !f->stream[n->in[0]] || !f->stream[n->in[1]]) return;
+    if (is_rounded(g, f, n->in[0]) || is_rounded(g, f, n->in[1])) return;
+    round_behind(g, f, n->in[0]);
+    round_behind(g, f, n->in[1]);
+}
+
 static void *facts(const Graph *g, void *ctx) {
     Facts *f = ARENA_NEW(g->arena, Facts);
     uint32_t n = g->nodes.n;
@@ -137,6 +152,7 @@ static void *facts(const Graph *g, void *ctx) {
     for (Value v = n; v-- > 1;) note_reads(g, f, v);
     for (Value v = 1; v < n; v++)
         f->round[v] |= f->stream[v] && !is_view(graph_node(g, v)) && f->normed[v] && !f->softmax[v];
+    for (Value v = 1; v < n; v++) round_sum(g, f, v);
     return f;
 }
 

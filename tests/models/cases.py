@@ -3,9 +3,11 @@
 An input is drawn by its name and type: masks are 1 with a padded tail, ids are rows of the vocabulary,
 floats are N(0, 1). Nothing here knows a model beyond the sizes of its symbols.
 """
+import os
 import numpy as np
 import onnx
 
+MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models")
 NUMPY = {1: np.float32, 7: np.int64, 6: np.int32, 9: np.bool_, 10: np.float16, 11: np.float64}
 VOCABULARY = 1000  # below every model's own
 
@@ -46,3 +48,24 @@ def inputs(path, sizes, seed=0):
         if v.name not in fixed:
             out[v.name] = draw(v.name, np.dtype(NUMPY[v.type.tensor_type.elem_type]), shape_of(v, sizes), sizes, rng)
     return out
+
+
+def sparse_weights(name, folder, marked=False):
+    """The model in the folder, its weight file all holes, or holes behind some numbers, so that no tensor folds to zero:
+    its symbols."""
+    model = onnx.load(f"{MODELS}/{name}.onnx", load_external_data=False)
+    ends, marks = {}, []
+    for t in model.graph.initializer:
+        place = {e.key: e.value for e in t.external_data}
+        if place:
+            end = int(place["offset"]) + int(place["length"])
+            ends[place["location"]] = max(end, ends.get(place["location"], 0))
+            marks.append((place["location"], int(place["offset"]), min(64, int(place["length"]))))
+    for file, size in ends.items():
+        with open(f"{folder}/{file}", "wb") as f:
+            f.truncate(size)
+            for i, (_, offset, n) in enumerate(m for m in marks if marked and m[0] == file):
+                f.seek(offset)
+                f.write(np.random.default_rng(i).integers(1, 60, n, np.uint8).tobytes())
+    os.symlink(os.path.abspath(f"{MODELS}/{name}.onnx"), f"{folder}/{name}.onnx")
+    return {d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim} - {""}

@@ -6,7 +6,9 @@ lower bound, sizes, memory while compiling. Nothing runs, so weights are sparse 
 A figure that differs fails, also a better one: enter it where it is written.
 """
 import json, os, re, subprocess, sys, tempfile
-import onnx
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cases
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 graphc, failures = os.path.abspath(sys.argv[1]), 0
@@ -36,24 +38,9 @@ def table(file, title):
     return rows
 
 
-def sparse_weights(name, folder):
-    """The model in the folder, its weight file all holes."""
-    model = onnx.load(f"{root}/models/{name}.onnx", load_external_data=False)
-    ends = {}
-    for t in model.graph.initializer:
-        place = {e.key: e.value for e in t.external_data}
-        if place:
-            end = int(place["offset"]) + int(place["length"])
-            ends[place["location"]] = max(end, ends.get(place["location"], 0))
-    for file, size in ends.items():
-        with open(f"{folder}/{file}", "wb") as f:
-            f.truncate(size)
-    os.symlink(f"{root}/models/{name}.onnx", f"{folder}/{name}.onnx")
-
-
 def inspect(name, folder):
     """The facts of the model's plan, what the compiler said and its largest resident size in MB."""
-    sparse_weights(name, folder)
+    cases.sparse_weights(name, folder)
     code = ("import resource, subprocess, sys; p = subprocess.run(sys.argv[1:]);"
             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(p.returncode)")
     p = subprocess.run([sys.executable, "-c", code, graphc, f"{folder}/{name}.onnx", "-o", f"{folder}/{name}.plan",
