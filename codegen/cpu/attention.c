@@ -284,7 +284,7 @@ bool emit_attention_cpu(Emit *e, EmitInfo *info) {
     *t = (Attn){.e = e, .k = e->k, .t = &e->k->attn, .p = e->exprs};
     if (!analyse(t)) return false;
     set_widths(t);
-    attn_find_causal(t);
+    t->shift = t->t->causal;
     reserve_all(t);
     ExprPool *p = e->exprs;
     Expr units = expr_ceildiv(p, t->ni, expr_const(p, ATTN_UNIT));

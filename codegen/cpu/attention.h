@@ -78,8 +78,7 @@ void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef from, LLVMValueRe
 /* for (key0 = 0; ...) around body, with what causal masking leaves. */
 void attn_key_blocks(Attn *t, LLVMValueRef last_query, void (*body)(Attn *t));
 
-void attn_find_causal(Attn *t); /* attention_causal.c */
-void attn_many(Attn *t);        /* attention_many.c */
-void attn_few(Attn *t);         /* attention_few.c */
+void attn_many(Attn *t); /* attention_many.c */
+void attn_few(Attn *t);  /* attention_few.c */
 
 #endif

@@ -81,6 +81,7 @@ bool gpu_sort(Gpu *g);
 bool gpu_compact(Gpu *g);
 bool gpu_serial(Gpu *g);
 bool gpu_gemm(Gpu *g); /* on tensor cores */
+bool gpu_flash(Gpu *g); /* attention on tensor cores */
 bool gpu_contract(Gpu *g);
 bool gpu_attention(Gpu *g);
 bool gpu_column(Gpu *g);

@@ -65,4 +65,5 @@ void attention_facts(Body *b) {
     t->guarded = m->guarded;
     k->kind = KERNEL_tem;
     k->tem = TEM_attention;
+    t->causal = body_find_causal(k, b->f->p);
 }

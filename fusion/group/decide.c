@@ -2,9 +2,11 @@
 #include "fusion/analyse/facts.h"
 #include "fusion/group/decide.h"
 
-#define MAX_DEMANDERS 64
-#define MAX_INLINED   400 /* values in one group */
-#define MAX_PARTS     8   /* operands of a concatenation that is inlined */
+#define MAX_DEMANDERS  64
+#define MAX_INLINED    400 /* values in one group */
+#define MAX_PARTS      8   /* operands of a concatenation that is inlined */
+#define MAX_MASK_FLOPS 4   /* of a mask that is computed with the scores, */
+#define MAX_MASK_DEPTH 16  /* and ops one behind the other */
 
 /* Most arithmetic that may be inlined for each way of use, in a value of type t. */
 static double use_limit(const Machine *m, Use u, DType t) {
@@ -158,9 +160,31 @@ static bool inlines_reduce(Fuse *f, Value v, uint32_t ngroups) {
     return idx_try_reduce(f, g, v, idx, &s->why);
 }
 
+/* Arithmetic on positions and scalars only. */
+static bool from_positions(const Fuse *f, Value v, int depth) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op == OP_iota || (n->op == OP_const && fuse_numel(f, v) == 1)) return true;
+    bool view = n->op == OP_reshape || n->op == OP_permute || n->op == OP_expand;
+    if ((op_info[n->op].cls != OPC_MAP && !view) || depth == MAX_MASK_DEPTH) return false;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (!from_positions(f, n->in[i], depth + 1)) return false;
+    return true;
+}
+
+/* A mask that attention can compute as cheaply as read: in the body it is seen which keys it leaves
+ * out (body_find_causal). */
+static bool masks_attention(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    if (s->flops > MAX_MASK_FLOPS || !from_positions(f, v, 0)) return false;
+    for (uint32_t i = 0; i < s->demands.n; i++)
+        if (f->groups.v[s->demands.v[i].group]->kind != GROUP_attention) return false;
+    return true;
+}
+
 static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
     VState *s = &f->v[v];
     s->why = WHY_template_input;
+    if (s->const_only && masks_attention(f, v)) return true;
     if (!uses_allow(f, v, s->flops)) return false;
     if (s->const_only && (s->flops >= 1 || casts_float(f, v, false)) && fuse_numel(f, v) > 1) {
         const Group *g = f->groups.v[s->demands.v[0].group];

@@ -69,8 +69,8 @@ static HV size_of(Gemm *x, Expr v) {
     return LLVMBuildTrunc(x->e->b, emit_expr(x->e, v), x->e->i32, "");
 }
 
-static HV map_of(Gemm *x, const GemmMatrix *m, uint32_t box_cols, uint32_t box_rows) {
-    ExprPool *p = x->e->exprs;
+HV gemm_map(Gpu *g, const GemmMatrix *m, uint32_t box_cols, uint32_t box_rows) {
+    ExprPool *p = g->e->exprs;
     int64_t bytes = (int64_t)dtype_bytes(m->t);
     CodeMap c = {.param = m->buf,
                  .dtype = m->t,
@@ -82,11 +82,11 @@ static HV map_of(Gemm *x, const GemmMatrix *m, uint32_t box_cols, uint32_t box_r
                  .swizzle = GEMM_ROW_BYTES,
                  .promotion = 128};
     for (uint32_t i = 0; i < m->nbatch; i++) {
-        c.size[2 + i] = x->g->k->axes[m->axis[i]].extent;
+        c.size[2 + i] = g->k->axes[m->axis[i]].extent;
         c.stride[1 + i] = expr_muli(p, m->stride[i], bytes);
         c.box[2 + i] = 1;
     }
-    return gpu_map(x->g, &c);
+    return gpu_map(g, &c);
 }
 
 /* Elements in a row of shared memory. */
@@ -96,7 +96,7 @@ static uint32_t row_elements(const GemmMatrix *m) {
 
 static HV operand_map(Gemm *x, const GemmOperand *o, uint32_t rows, bool shared) {
     uint32_t n = (o->across ? x->bk : rows) / (shared ? 2 : 1);
-    return map_of(x, &o->mat, row_elements(&o->mat), n);
+    return gemm_map(x->g, &o->mat, row_elements(&o->mat), n);
 }
 
 static void make_maps(Gemm *x) {
@@ -105,11 +105,11 @@ static void make_maps(Gemm *x) {
         x->map_b[s] = operand_map(x, &x->p->b[s], x->cols, x->p->twin);
     if (x->p->addend) {
         const GemmMatrix *m = &x->p->addend_mat;
-        x->map_addend = map_of(x, m, row_elements(m), x->tile->m);
+        x->map_addend = gemm_map(x->g, m, row_elements(m), x->tile->m);
     }
     for (uint32_t i = 0; i < x->p->nouts; i++) {
         const GemmMatrix *m = &x->p->out[i].mat;
-        if (x->p->out[i].copied) x->map_out[i] = map_of(x, m, row_elements(m), GEMM_SLAB_ROWS);
+        if (x->p->out[i].copied) x->map_out[i] = gemm_map(x->g, m, row_elements(m), GEMM_SLAB_ROWS);
     }
 }
 

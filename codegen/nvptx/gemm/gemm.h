@@ -20,6 +20,13 @@ typedef struct GemmMatrix {
     Expr stride[GEMM_MAX_BATCH];
 } GemmMatrix;
 
+/* The access of a load or store as a matrix of `rows` x `cols` axes per point of the batch axes;
+ * false: not one that the copy engine can address. */
+bool gemm_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch,
+                 GemmMatrix *out);
+/* Its tensor map, moved in boxes of 128-byte rows. */
+HV gemm_map(Gpu *g, const GemmMatrix *m, uint32_t box_cols, uint32_t box_rows);
+
 typedef struct GemmOperand {
     GemmMatrix mat;
     bool across; /* its rows are those of k: m (n) is along them */

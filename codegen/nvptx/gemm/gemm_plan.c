@@ -46,8 +46,8 @@ static Expr at_origin(Emit *e, const Kernel *k, Expr index) {
     return index;
 }
 
-/* The access of op v as a matrix of `rows` x `cols` axes per point of the batch axes. */
-static bool matrix_of(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, GemmMatrix *out) {
+bool gemm_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch,
+                 GemmMatrix *out) {
     Emit *e = g->e;
     const Kernel *k = g->k;
     GemmMatrix m = {.buf = o->buf, .t = (DType)o->dtype};
@@ -57,13 +57,17 @@ static bool matrix_of(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, GemmMa
     if (!flat_stride(e, k, o->index, cols, &step) || !expr_is_value(e->exprs, step, 1))
         return false;
     if (expr_is_value(e->exprs, m.pitch, 0) || !aligned(e, m.pitch, m.t)) return false;
-    if (!batch_strides(e, k, o->index, k->dot.batch, &m)) return false;
+    if (!batch_strides(e, k, o->index, batch, &m)) return false;
     m.base = at_origin(e, k, o->index);
     m.rows = gpu_points(e, k, rows);
     m.cols = gpu_points(e, k, cols);
     if (!expr_is_value(e->exprs, m.base, 0) && !aligned(e, m.base, m.t)) return false;
     *out = m;
     return true;
+}
+
+static bool matrix_of(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, GemmMatrix *out) {
+    return gemm_matrix(g, o, rows, cols, g->k->dot.batch, out);
 }
 
 /* --- The kernel ------------------------------------------------------------------------------- */

@@ -32,6 +32,20 @@ typedef struct HopIf {
 } HopIf;
 HopIf hop_if(Emit *e, HV cond);
 void hop_end(Emit *e, HopIf i);
+
+/* A loop tested at the top over values init[], which become phi[], then next[]; after it, phi[] are
+ * what they were when the test failed. Without a scope, too. */
+#define HOP_MAX_PHIS 256
+typedef struct HopLoop {
+    uint32_t n;
+    HV init[HOP_MAX_PHIS], phi[HOP_MAX_PHIS], next[HOP_MAX_PHIS];
+    LLVMBasicBlockRef pre, head, body, exit; /* pre enters the loop */
+} HopLoop;
+HopLoop *hop_loop_new(Emit *e);
+void hop_loop_init(HopLoop *l, HV value); /* one more value */
+void hop_loop_begin(Emit *e, HopLoop *l, const char *name);
+void hop_loop_test(Emit *e, HopLoop *l, HV more);
+void hop_loop_end(Emit *e, HopLoop *l);
 HV hop_elect(Emit *e);                              /* true in one thread of the (converged) warp */
 void hop_registers(Emit *e, uint32_t n, bool more); /* the warpgroup's, per thread */
 void hop_sync(Emit *e, HV id, uint32_t threads);    /* named barrier 1 to 15 */
@@ -77,7 +91,7 @@ typedef enum WgmmaType { WGMMA_bf16, WGMMA_f16, WGMMA_tf32, WGMMA_e4m3, WGMMA_e5
  */
 typedef struct WgmmaOperand {
     bool across;    /* m (n) along the row */
-    uint32_t panel; /* across: bytes from one panel to the next */
+    uint32_t panel; /* bytes from one panel of 64 to the next, in the row's direction */
 } WgmmaOperand;
 
 typedef struct WgmmaShape {
@@ -95,7 +109,11 @@ HV wgmma_descriptor(Emit *e, const WgmmaOperand *o, HV shared);
 /* acc = A B (+ acc, where `more`) for one k-block, as one group in flight: a[blocks] and b[sums]
  * are descriptors. Until it was waited for, acc may go to the next product only. */
 void wgmma_block(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, const HV *b, HV more);
-void wgmma_wait(Emit *e, uint32_t left);
-void wgmma_wait_all(Emit *e, HV *acc, uint32_t n); /* acc may be read after it */
+/* The same with A in registers, one block of 64 rows: a[4 * ksteps], 16-bit pairs as sums lie. */
+void wgmma_block_held(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, HV b, HV more);
+void wgmma_wait(Emit *e, uint32_t left); /* all but `left` groups are over */
+/* The same; acc, of a group that is over, may be read after it. */
+void wgmma_wait_acc(Emit *e, uint32_t left, HV *acc, uint32_t n);
+void wgmma_wait_all(Emit *e, HV *acc, uint32_t n);
 
 #endif

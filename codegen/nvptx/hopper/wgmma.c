@@ -30,10 +30,10 @@ HV wgmma_descriptor(Emit *e, const WgmmaOperand *o, HV shared) {
                        "");
 }
 
-/* Descriptor of step `i` along k: 32 bytes on in the row, or 16 rows of k. */
+/* Descriptor of step `i` along k: 32 bytes on in the row of 128, or 16 rows of k. */
 static HV step_of(Emit *e, const WgmmaOperand *o, HV desc, uint32_t i) {
-    uint64_t step = o->across ? 16 * 128 >> 4 : 32 >> 4;
-    return i ? LLVMBuildAdd(e->b, desc, LLVMConstInt(e->i64, step * i, false), "") : desc;
+    uint32_t at = o->across ? i * 16 * 128 : i / 4 * o->panel + i % 4 * 32;
+    return at ? LLVMBuildAdd(e->b, desc, LLVMConstInt(e->i64, at >> 4, false), "") : desc;
 }
 
 /* Operands in the text: sums, their tied twins, then per step the descriptors of A's blocks and of
@@ -101,13 +101,54 @@ void wgmma_block(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, const HV *b
     hop_asm(e, e->voidt, "wgmma.commit_group.sync.aligned;", "~{memory}", NULL, 0);
 }
 
+/* Operands in the text: sums, their twins, A's registers, B's descriptors, the two predicates. */
+static const char *held_text(Emit *e, const WgmmaShape *s) {
+    uint32_t n = s->n / 2, a = 2 * n, b = a + 4 * s->ksteps, more = b + s->ksteps;
+    StrBuf t;
+    sb_init(&t, e->arena);
+    for (uint32_t k = 0; k < s->ksteps; k++, a += 4) {
+        sb_printf(&t, "wgmma.mma_async.sync.aligned.m64n%uk%u.%s {", s->n, types[s->type].k,
+                  types[s->type].name);
+        for (uint32_t r = 0; r < n; r++) sb_printf(&t, "%s$%u", r ? ", " : "", r);
+        sb_printf(&t, "}, {$%u, $%u, $%u, $%u}, $%u, $%u, 1, 1", a, a + 1, a + 2, a + 3, b + k,
+                  more + (k > 0));
+        if (types[s->type].flags) sb_printf(&t, ", %u", s->b.across);
+        sb_put(&t, ";\n");
+    }
+    return sb_str(&t);
+}
+
+void wgmma_block_held(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, HV b, HV more) {
+    uint32_t n = s->n / 2, args = 0;
+    HV *v = ARENA_ARRAY(e->arena, HV, n + 5 * s->ksteps + 2);
+    StrBuf rest;
+    sb_init(&rest, e->arena);
+    for (; args < n; args++) v[args] = acc[args];
+    for (uint32_t i = 0; i < 4 * s->ksteps; i++) v[args++] = a[i];
+    for (uint32_t i = 0; i < 4 * s->ksteps; i++) sb_put(&rest, ",r");
+    for (uint32_t k = 0; k < s->ksteps; k++) v[args++] = step_of(e, &s->b, b, k);
+    for (uint32_t k = 0; k < s->ksteps; k++) sb_put(&rest, ",l");
+    sb_put(&rest, ",b,b,~{memory}");
+    v[args++] = more;
+    v[args++] = LLVMConstInt(e->i1, 1, false);
+    fence(e);
+    unpack(e, hop_asm(e, floats(e, n), held_text(e, s), tied(e, n, sb_str(&rest)), v, args), acc,
+           n);
+    hop_asm(e, e->voidt, "wgmma.commit_group.sync.aligned;", "~{memory}", NULL, 0);
+}
+
 void wgmma_wait(Emit *e, uint32_t left) {
     HV v = hop_i(e, left);
     hop_asm(e, e->voidt, "wgmma.wait_group.sync.aligned $0;", "n,~{memory}", &v, 1);
 }
 
+void wgmma_wait_acc(Emit *e, uint32_t left, HV *acc, uint32_t n) {
+    StrBuf t;
+    sb_init(&t, e->arena);
+    sb_printf(&t, "wgmma.wait_group.sync.aligned %u;", left);
+    unpack(e, hop_asm(e, floats(e, n), sb_str(&t), tied(e, n, ",~{memory}"), acc, n), acc, n);
+}
+
 void wgmma_wait_all(Emit *e, HV *acc, uint32_t n) {
-    HV r = hop_asm(e, floats(e, n), "wgmma.wait_group.sync.aligned 0;", tied(e, n, ",~{memory}"),
-                   acc, n);
-    unpack(e, r, acc, n);
+    wgmma_wait_acc(e, 0, acc, n);
 }

@@ -1,39 +1,45 @@
-/* Finds a causal mask in the score's body, so that keys after the query need not be looked at.
+/* Finds a causal mask in the scores of attention, so that keys after the query need not be looked
+ * at.
  *
  * Recognised: a score that depends on the product by constants only, and is either replaced by, or
- * added to, a constant so low that the exponential is 0 wherever j > i + shift. A finite constant
- * counts only if every query sees some key: otherwise it cancels out. */
-#include "codegen/cpu/attention.h"
+ * added to, a constant so low that the exponential is 0 wherever j > i + shift, perhaps among other
+ * conditions. A finite constant counts only if every query sees some key: otherwise it cancels out.
+ */
+#include "fusion/body/body.h"
 #include <math.h>
 
-static const KOp *op_at(const Attn *t, KVal v) {
+typedef struct Causal {
+    const Kernel *k;
+    ExprPool *p;
+    uint32_t sym_i, sym_j;
+} Causal;
+
+static const KOp *op_at(const Causal *t, KVal v) {
     return &t->k->ops[v];
 }
 
 /* s times and plus constants. */
-static bool is_plain(const Attn *t, KVal v) {
-    if (v == t->t->s) return true;
+static bool is_plain(const Causal *t, KVal v) {
+    if (v == t->k->attn.s) return true;
     const KOp *o = op_at(t, v);
     if (o->op != OP_mul && o->op != OP_div && o->op != OP_add) return false;
     bool a = op_at(t, o->in[0])->op == K_konst, b = op_at(t, o->in[1])->op == K_konst;
     return (b && is_plain(t, o->in[0])) || (a && o->op != OP_div && is_plain(t, o->in[1]));
 }
 
-static bool is_low(const Attn *t, KVal v) {
+static bool is_low(const Causal *t, KVal v) {
     const KOp *o = op_at(t, v);
     return o->op == K_konst && o->imm.f < -1e30;
 }
 
-static bool is_zero(const Attn *t, KVal v) {
+static bool is_zero(const Causal *t, KVal v) {
     const KOp *o = op_at(t, v);
     return o->op == K_konst && o->imm.f == 0;
 }
 
 /* The condition j <= i + shift (or its opposite, if !keeps) as shift; 0 if it is not one. */
-static Expr shift_of(Attn *t, KVal cond, bool keeps) {
+static Expr compared(const Causal *t, const KOp *o, bool keeps) {
     ExprPool *p = t->p;
-    const KOp *o = op_at(t, cond);
-    if (o->op != OP_le && o->op != OP_lt) return 0;
     const KOp *a = op_at(t, o->in[0]), *b = op_at(t, o->in[1]);
     if (a->op != K_kexpr || b->op != K_kexpr) return 0;
     /* a <= b keeps; or it drops, and b < a, that is b <= a - 1, keeps. */
@@ -47,8 +53,19 @@ static Expr shift_of(Attn *t, KVal cond, bool keeps) {
     return rest;
 }
 
+/* The same among conditions that must all hold, or that drop one by one. */
+static Expr shift_of(const Causal *t, KVal cond, bool keeps) {
+    const KOp *o = op_at(t, cond);
+    if (o->op == OP_le || o->op == OP_lt) return compared(t, o, keeps);
+    if (o->op == OP_not) return shift_of(t, o->in[0], !keeps);
+    if (o->op != (keeps ? OP_and : OP_or) || o->dtype != DT_bool) return 0;
+    Expr shift = shift_of(t, o->in[0], keeps);
+    return shift ? shift : shift_of(t, o->in[1], keeps);
+}
+
 /* select(cond, kept, low) or select(cond, low, kept). */
-static Expr masked_by(Attn *t, KVal v, bool (*kept)(const Attn *t, KVal v), bool *infinite) {
+static Expr masked_by(const Causal *t, KVal v, bool (*kept)(const Causal *t, KVal v),
+                      bool *infinite) {
     const KOp *o = op_at(t, v);
     if (o->op != OP_select) return 0;
     for (int i = 1; i <= 2; i++) {
@@ -60,18 +77,19 @@ static Expr masked_by(Attn *t, KVal v, bool (*kept)(const Attn *t, KVal v), bool
     return 0;
 }
 
-void attn_find_causal(Attn *t) {
-    if (t->t->causal) {
-        t->shift = t->t->causal;
-        return;
-    }
+Expr body_find_causal(const Kernel *k, ExprPool *p) {
+    const KAttn *a = &k->attn;
+    if (!a->i || !a->j) return 0;
+    Causal t = {.k = k, .p = p};
+    t.sym_i = k->axes[__builtin_ctz(a->i)].sym;
+    t.sym_j = k->axes[__builtin_ctz(a->j)].sym;
     bool infinite = false;
-    const KOp *o = op_at(t, t->t->score);
-    Expr shift = masked_by(t, t->t->score, is_plain, &infinite);
+    const KOp *o = op_at(&t, a->score);
+    Expr shift = masked_by(&t, a->score, is_plain, &infinite);
     for (int i = 0; o->op == OP_add && !shift && i < 2; i++)
-        if (is_plain(t, o->in[1 - i])) shift = masked_by(t, o->in[i], is_zero, &infinite);
-    if (!shift) return;
+        if (is_plain(&t, o->in[1 - i])) shift = masked_by(&t, o->in[i], is_zero, &infinite);
+    if (!shift) return 0;
     int64_t lo, hi;
-    expr_range(t->p, shift, &lo, &hi);
-    if (infinite || lo >= 0) t->shift = shift;
+    expr_range(p, shift, &lo, &hi);
+    return infinite || lo >= 0 ? shift : 0;
 }

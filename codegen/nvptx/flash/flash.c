@@ -1,0 +1,313 @@
+/* The roles of attention on tensor cores, its tiles, and what is fetched.
+ *
+ * Warpgroup 0 fetches: one thread takes the next tile's number from a counter in memory, tells the
+ * others, and asks the copy engine for queries, keys and values as their places become empty. Tiles
+ * with the most keys come first, so that the last ones are short. */
+#include "codegen/nvptx/flash/flash.h"
+
+enum { BARRIER_BYTES = 8, SLOT_BYTES = 4, COUNTER_BYTES = 16 };
+
+/* --- Set-up ----------------------------------------------------------------------------------- */
+
+static HV size_of(Flash *x, Expr v) {
+    return LLVMBuildTrunc(x->e->b, emit_expr(x->e, v), x->e->i32, "");
+}
+
+HV flash_bar(Flash *x, FlashBar bar, HV stage) {
+    uint32_t first = x->at_bar + (uint32_t)bar * BARRIER_BYTES;
+    if (!stage) return hop_addi(x->e, x->shared, first);
+    return hop_addi(x->e, hop_add(x->e, x->shared, hop_shl(x->e, stage, 3)), first);
+}
+
+HV flash_slot(Flash *x, HV stage) {
+    HV at = hop_add(x->e, x->shared, hop_shl(x->e, stage, 2));
+    return hop_addi(x->e, at, x->at_bar + BAR_COUNT * BARRIER_BYTES);
+}
+
+HV flash_stage(Flash *x, HV block) {
+    return hop_andi(x->e, block, x->t->stages - 1);
+}
+
+HV flash_parity(Flash *x, HV block) {
+    return hop_andi(x->e, hop_shr(x->e, block, __builtin_ctz(x->t->stages)), 1);
+}
+
+static void lay_out(Flash *x) {
+    x->rows = x->t->groups * FLASH_GROUP_ROWS;
+    x->k_bytes = x->t->keys * x->p->d * 2;
+    x->v_bytes = x->t->keys * x->p->dv * 2;
+    x->at_k = x->rows * x->p->d * 2;
+    x->at_v = x->at_k + x->t->stages * x->k_bytes;
+    x->at_o = x->at_v + x->t->stages * x->v_bytes;
+    x->at_bar = x->at_o + x->rows * x->p->dv * 2;
+    x->g->j->shared_bytes = x->at_bar + BAR_COUNT * BARRIER_BYTES + 2 * SLOT_BYTES;
+}
+
+static void count_tiles(Flash *x) {
+    Emit *e = x->e;
+    ExprPool *p = e->exprs;
+    Expr rows = expr_ceildiv(p, x->p->queries, expr_const(p, x->rows));
+    Expr all = expr_mul(p, rows, x->p->heads);
+    x->g->j->min_blocks = 1;
+    gpu_launch(x->g, FLASH_WARPGROUP * (x->t->groups + 1),
+               expr_min(p, all, expr_const(p, x->g->m->processors)), 0, 0);
+    x->counter = gpu_zeroed(x->g, expr_const(p, COUNTER_BYTES), true);
+    x->nqueries = size_of(x, x->p->queries);
+    x->nkeys = size_of(x, x->p->keys);
+    x->shift = x->p->causal ? size_of(x, x->p->causal) : NULL;
+    x->row_tiles = size_of(x, rows);
+    x->heads = size_of(x, x->p->heads);
+    x->tiles = size_of(x, all);
+    for (uint32_t i = 0; i < x->g->k->naxes; i++)
+        if (x->a->batch >> i & 1) x->extent[i] = size_of(x, x->g->k->axes[i].extent);
+}
+
+static void make_maps(Flash *x) {
+    x->map_q = gemm_map(x->g, &x->p->q, FLASH_PANEL, x->rows);
+    x->map_k = gemm_map(x->g, &x->p->k, FLASH_PANEL, x->t->keys);
+    x->map_v = gemm_map(x->g, &x->p->v, FLASH_PANEL, x->t->keys);
+    x->map_o = gemm_map(x->g, &x->p->o, FLASH_PANEL, FLASH_GROUP_ROWS);
+}
+
+/* The warp's number comes from its first thread, so that it is known to be the same in all. */
+static void read_ids(Flash *x) {
+    Emit *e = x->e;
+    x->tid = hop_special(e, "llvm.nvvm.read.ptx.sreg.tid.x");
+    x->lane = hop_andi(e, x->tid, 31);
+    HV warp = hop_shr(e, x->tid, 5);
+    x->warp = hop_asm(e, e->i32, "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", "=r,r", &warp, 1);
+    x->group = hop_shr(e, x->warp, 2);
+}
+
+static void init_stages(Flash *x, FlashBar bar, uint32_t n, uint32_t count) {
+    for (uint32_t s = 0; s < n; s++)
+        hop_barrier_init(x->e, flash_bar(x, bar, hop_i(x->e, s)), count);
+}
+
+static void init_barriers(Flash *x) {
+    Emit *e = x->e;
+    uint32_t groups = x->t->groups, stages = x->t->stages;
+    HopIf first = hop_if(e, hop_is(e, x->warp, 0));
+    HopIf one = hop_if(e, hop_elect(e));
+    const HV maps[] = {x->map_q, x->map_k, x->map_v, x->map_o};
+    for (int i = 0; i < 4; i++) hop_map_prefetch(e, maps[i]);
+    hop_barrier_init(e, flash_bar(x, BAR_q_full, NULL), 1);
+    hop_barrier_init(e, flash_bar(x, BAR_q_empty, NULL), groups);
+    init_stages(x, BAR_k_full, stages, 1);
+    init_stages(x, BAR_k_empty, stages, groups);
+    init_stages(x, BAR_v_full, stages, 1);
+    init_stages(x, BAR_v_empty, stages, groups);
+    init_stages(x, BAR_tile_full, 2, 1);
+    init_stages(x, BAR_tile_empty, 2, groups * FLASH_WARPGROUP);
+    hop_barrier_init_fence(e);
+    hop_end(e, one);
+    hop_end(e, first);
+    gpu_barrier(e);
+}
+
+/* --- Tiles ------------------------------------------------------------------------------------ */
+
+static HV pick(Emit *e, const char *name, HV a, HV b) {
+    HV v[2] = {a, b};
+    return emit_intrinsic(e, name, e->i32, v, 2);
+}
+
+static HV blocks_of(Flash *x, HV keys) {
+    return hop_shr(x->e, keys, __builtin_ctz(x->t->keys));
+}
+
+HV flash_blocks(Flash *x, HV row, uint32_t rows, HV *whole) {
+    Emit *e = x->e;
+    HV end = x->nkeys, all = x->nkeys;
+    if (x->p->causal) {
+        end = pick(e, "llvm.smin", hop_addi(e, row, rows), x->nqueries);
+        end = pick(e, "llvm.smin", hop_add(e, end, x->shift), x->nkeys);
+        all = pick(e, "llvm.smin", hop_addi(e, hop_add(e, row, x->shift), 1), x->nkeys);
+        all = pick(e, "llvm.smax", all, hop_i(e, 0));
+    }
+    HV past = LLVMBuildICmp(e->b, LLVMIntSGE, row, x->nqueries, "");
+    end = LLVMBuildSelect(e->b, past, hop_i(e, 1), pick(e, "llvm.smax", end, hop_i(e, 1)), "");
+    if (whole) *whole = blocks_of(x, all);
+    return blocks_of(x, hop_addi(e, end, x->t->keys - 1));
+}
+
+/* Tiles go over some heads, then down the queries, from the last ones where they see more keys. */
+FlashPlace flash_place(Flash *x, HV tile) {
+    Emit *e = x->e;
+    HV band = hop_muli(e, x->row_tiles, x->t->heads);
+    HV g = LLVMBuildUDiv(e->b, tile, band, ""), first = hop_muli(e, g, x->t->heads);
+    HV rest = LLVMBuildSub(e->b, tile, LLVMBuildMul(e->b, g, band, ""), "");
+    HV wide = pick(e, "llvm.umin", LLVMBuildSub(e->b, x->heads, first, ""), hop_i(e, x->t->heads));
+    HV row = LLVMBuildUDiv(e->b, rest, wide, "");
+    HV head = LLVMBuildSub(e->b, rest, LLVMBuildMul(e->b, row, wide, ""), "");
+    if (x->p->causal) row = LLVMBuildSub(e->b, hop_addi(e, x->row_tiles, -1), row, "");
+    FlashPlace at = {.row = hop_muli(e, row, x->rows), .head = hop_add(e, first, head)};
+    at.blocks = flash_blocks(x, at.row, x->rows, NULL);
+    return at;
+}
+
+void flash_head_at(Flash *x, const GemmMatrix *m, HV head, HV *at) {
+    Emit *e = x->e;
+    HV rest = head;
+    for (uint32_t i = x->g->k->naxes, n = 0; i-- > 0 && n < m->nbatch;) {
+        if (!x->extent[i]) continue;
+        if (m->axis[n] == i) at[n++] = LLVMBuildURem(e->b, rest, x->extent[i], "");
+        rest = LLVMBuildUDiv(e->b, rest, x->extent[i], "");
+    }
+}
+
+/* --- Fetching --------------------------------------------------------------------------------- */
+
+/* `rows` rows from `row` on, in panels one behind the other. */
+static void fetch(Flash *x, const GemmMatrix *m, HV map, const HV *head, uint32_t cols, HV row,
+                  uint32_t rows, HV to, HV bar) {
+    Emit *e = x->e;
+    HV at[2 + GEMM_MAX_BATCH];
+    for (uint32_t i = 0; i < m->nbatch; i++) at[2 + i] = head[i];
+    at[1] = row;
+    hop_barrier_expect(e, bar, hop_i(e, rows * cols * 2));
+    for (uint32_t c = 0; c < cols; c += FLASH_PANEL) {
+        at[0] = hop_i(e, c);
+        hop_tma_load(e, hop_addi(e, to, c / FLASH_PANEL * rows * GEMM_ROW_BYTES), bar, map, at,
+                     2 + m->nbatch);
+    }
+}
+
+typedef struct Fetcher {
+    Flash *x;
+    FlashPlace at;
+    HV first; /* number of the tile's first block among all that this thread block takes */
+    HV k_head[GEMM_MAX_BATCH], v_head[GEMM_MAX_BATCH];
+} Fetcher;
+
+/* Block j of the tile. */
+static void fetch_block(Fetcher *f, bool values, HV j) {
+    Flash *x = f->x;
+    Emit *e = x->e;
+    HV number = hop_add(e, f->first, j), stage = flash_stage(x, number);
+    HV row = LLVMBuildSub(e->b, hop_addi(e, f->at.blocks, -1), j, "");
+    row = hop_muli(e, row, x->t->keys);
+    HV empty = flash_bar(x, values ? BAR_v_empty : BAR_k_empty, stage);
+    HV full = flash_bar(x, values ? BAR_v_full : BAR_k_full, stage);
+    hop_barrier_wait(e, empty, LLVMBuildXor(e->b, flash_parity(x, number), hop_i(e, 1), ""));
+    uint32_t bytes = values ? x->v_bytes : x->k_bytes;
+    HV to = hop_add(e, x->shared, hop_muli(e, stage, bytes));
+    if (values)
+        fetch(x, &x->p->v, x->map_v, f->v_head, x->p->dv, row, x->t->keys, hop_addi(e, to, x->at_v),
+              full);
+    else
+        fetch(x, &x->p->k, x->map_k, f->k_head, x->p->d, row, x->t->keys, hop_addi(e, to, x->at_k),
+              full);
+}
+
+static void fetch_queries(Fetcher *f, HV parity) {
+    Flash *x = f->x;
+    HV head[GEMM_MAX_BATCH], full = flash_bar(x, BAR_q_full, NULL);
+    flash_head_at(x, &x->p->q, f->at.head, head);
+    hop_barrier_wait(x->e, flash_bar(x, BAR_q_empty, NULL), parity);
+    fetch(x, &x->p->q, x->map_q, head, x->p->d, f->at.row, x->rows, x->shared, full);
+}
+
+/* Keys run one block ahead of values. */
+static void fetch_tile(Fetcher *f, HV q_parity) {
+    Flash *x = f->x;
+    Emit *e = x->e;
+    flash_head_at(x, &x->p->k, f->at.head, f->k_head);
+    flash_head_at(x, &x->p->v, f->at.head, f->v_head);
+    fetch_queries(f, q_parity);
+    fetch_block(f, false, hop_i(e, 0));
+    HopLoop *l = hop_loop_new(e);
+    hop_loop_init(l, hop_i(e, 1));
+    hop_loop_begin(e, l, "fetch");
+    hop_loop_test(e, l, LLVMBuildICmp(e->b, LLVMIntULT, l->phi[0], f->at.blocks, ""));
+    fetch_block(f, false, l->phi[0]);
+    fetch_block(f, true, hop_addi(e, l->phi[0], -1));
+    l->next[0] = hop_addi(e, l->phi[0], 1);
+    hop_loop_end(e, l);
+    fetch_block(f, true, hop_addi(e, f->at.blocks, -1));
+}
+
+/* The next tile's number. Every block asks once more than it has tiles; who asks last of all makes
+ * the counter zero for the next launch. */
+static HV take_tile(Flash *x) {
+    Emit *e = x->e;
+    HV n = hop_asm(e, e->i32, "atom.relaxed.gpu.global.add.u32 $0, [$1], 1;", "=r,l,~{memory}",
+                   &x->counter, 1);
+    HV blocks = hop_special(e, "llvm.nvvm.read.ptx.sreg.nctaid.x");
+    HV last = hop_addi(e, hop_add(e, x->tiles, blocks), -1);
+    HopIf reset = hop_if(e, LLVMBuildICmp(e->b, LLVMIntEQ, n, last, ""));
+    LLVMBuildStore(e->b, hop_i(e, 0), x->counter);
+    hop_end(e, reset);
+    return n;
+}
+
+static void tell_tile(Flash *x, HV tile, HV round) {
+    Emit *e = x->e;
+    HV slot = hop_andi(e, round, 1), parity = hop_andi(e, hop_shr(e, round, 1), 1);
+    parity = LLVMBuildXor(e->b, parity, hop_i(e, 1), "");
+    hop_barrier_wait(e, flash_bar(x, BAR_tile_empty, slot), parity);
+    HV v[2] = {flash_slot(x, slot), tile};
+    hop_asm(e, e->voidt, "st.shared.u32 [$0], $1;", "r,r,~{memory}", v, 2);
+    hop_barrier_arrive(e, flash_bar(x, BAR_tile_full, slot), LLVMConstInt(e->i1, 1, false));
+}
+
+static void fetch_all(Flash *x) {
+    Emit *e = x->e;
+    hop_registers(e, x->t->regs_load, false);
+    HopIf first = hop_if(e, hop_is(e, x->warp, 0));
+    HopIf one = hop_if(e, hop_elect(e));
+    HopLoop *l = hop_loop_new(e);
+    hop_loop_init(l, hop_i(e, 0)); /* tiles so far, */
+    hop_loop_init(l, hop_i(e, 0)); /* blocks, */
+    hop_loop_init(l, hop_i(e, 1)); /* and the parity of waiting for the queries' place */
+    hop_loop_begin(e, l, "fetch_tile");
+    HV tile = take_tile(x);
+    tell_tile(x, tile, l->phi[0]);
+    hop_loop_test(e, l, LLVMBuildICmp(e->b, LLVMIntULT, tile, x->tiles, ""));
+    Fetcher f = {.x = x, .at = flash_place(x, tile), .first = l->phi[1]};
+    fetch_tile(&f, l->phi[2]);
+    l->next[0] = hop_addi(e, l->phi[0], 1);
+    l->next[1] = hop_add(e, l->phi[1], f.at.blocks);
+    l->next[2] = LLVMBuildXor(e->b, l->phi[2], hop_i(e, 1), "");
+    hop_loop_end(e, l);
+    hop_end(e, one);
+    hop_end(e, first);
+}
+
+/* --- The kernel ------------------------------------------------------------------------------- */
+
+/* What explain says of it. */
+static void note(Gpu *g, const FlashPlan *p, const char *why) {
+    Arena *a = g->j->arena;
+    if (g->k->tem != TEM_attention) return;
+    g->j->note = why ? arena_printf(a, "not on tensor cores: %s", why)
+                     : arena_printf(a, "tensor cores, tiles of %s%s%s", p->tile->name,
+                                    p->causal ? ", causal" : "", p->body ? ", scores masked" : "");
+}
+
+bool gpu_flash(Gpu *g) {
+    Emit *e = g->e;
+    FlashPlan plan;
+    const char *why = flash_plan(g, &plan);
+    note(g, &plan, why);
+    if (why) return false;
+    Flash x = {.g = g, .e = e, .a = &g->k->attn, .p = &plan, .t = plan.tile};
+    lay_out(&x);
+    count_tiles(&x);
+    make_maps(&x);
+    x.shared = hop_shared(g);
+    read_ids(&x);
+    init_barriers(&x);
+    LLVMBasicBlockRef fetcher = emit_block(e, "fetcher"), computer = emit_block(e, "computer"),
+                      end = emit_block(e, "end");
+    LLVMBuildCondBr(e->b, hop_is(e, x.group, 0), fetcher, computer);
+    LLVMPositionBuilderAtEnd(e->b, fetcher);
+    fetch_all(&x);
+    LLVMBuildBr(e->b, end);
+    LLVMPositionBuilderAtEnd(e->b, computer);
+    flash_compute(&x);
+    LLVMBuildBr(e->b, end);
+    LLVMPositionBuilderAtEnd(e->b, end);
+    g->j->exact = !plan.body;
+    return true;
+}

@@ -1,0 +1,87 @@
+/* Attention on tensor cores: a persistent kernel of one warpgroup that fetches and two or three
+ * that each own 64 queries of a tile. Scores and probabilities stay in registers; the exponential
+ * is a power of two with the scale in its argument; keys come in blocks from the last one to the
+ * first, so that the blocks that a causal mask cuts through come first and the others need none.
+ *
+ * flash_plan.c says which kernels it takes; flash.c has the roles, the tiles and what is fetched;
+ * flash_compute.c what a warpgroup computes. */
+#ifndef CODEGEN_NVPTX_FLASH_FLASH_H
+#define CODEGEN_NVPTX_FLASH_FLASH_H
+
+#include "codegen/nvptx/gemm/gemm.h"
+
+enum { FLASH_PANEL = 64, FLASH_GROUP_ROWS = 64, FLASH_WARPGROUP = 128, FLASH_MAX_STAGES = 4 };
+
+typedef struct FlashTile {
+    const char *name;
+    uint32_t d;      /* head sizes up to this */
+    uint32_t groups; /* of 64 queries */
+    uint32_t keys;   /* in a block */
+    uint32_t stages; /* of keys, and of values: a power of two */
+    uint32_t heads;  /* whose tiles are walked together, so that keys and values stay in L2 */
+    bool turns;      /* warpgroups start their products one after the other */
+    uint32_t regs_load, regs_math;
+} FlashTile;
+
+typedef struct FlashPlan {
+    GemmMatrix q, k, v, o;
+    WgmmaType type;
+    uint32_t d, dv; /* in whole panels */
+    bool body;      /* scores are computed by the kernel's body; else they are s * scale ... */
+    double scale;
+    Expr causal; /* ... masked where j > i + causal; 0 = nowhere. With a body: what it leaves out */
+    Expr queries, keys, heads;
+    const FlashTile *tile;
+} FlashPlan;
+
+/* NULL, or why the kernel is not one for tensor cores. */
+const char *flash_plan(Gpu *g, FlashPlan *out);
+
+typedef struct Flash {
+    Gpu *g;
+    Emit *e;
+    const KAttn *a;
+    const FlashPlan *p;
+    const FlashTile *t;
+    uint32_t rows;                     /* queries of a tile */
+    uint32_t k_bytes, v_bytes;         /* of a block */
+    uint32_t at_k, at_v, at_o, at_bar; /* in shared memory; queries are at 0 */
+    HV shared, map_q, map_k, map_v, map_o, counter;
+    HV tid, lane, warp, group;
+    HV nqueries, nkeys, shift, row_tiles, heads, tiles; /* i32 */
+    HV extent[K_MAX_AXES];                              /* of the batch axes */
+} Flash;
+
+/* One tile. Its block number j of keys is the one that starts at key (blocks - 1 - j) * keys. */
+typedef struct FlashPlace {
+    HV row, head; /* first query; flat batch index */
+    HV blocks;
+} FlashPlace;
+
+/* mbarriers. Those of stages have one for each. */
+typedef enum FlashBar {
+    BAR_q_full,
+    BAR_q_empty,
+    BAR_k_full,
+    BAR_k_empty = BAR_k_full + FLASH_MAX_STAGES,
+    BAR_v_full = BAR_k_empty + FLASH_MAX_STAGES,
+    BAR_v_empty = BAR_v_full + FLASH_MAX_STAGES,
+    BAR_tile_full = BAR_v_empty + FLASH_MAX_STAGES, /* the number of the next tile: two slots */
+    BAR_tile_empty = BAR_tile_full + 2,
+    BAR_COUNT = BAR_tile_empty + 2
+} FlashBar;
+HV flash_bar(Flash *x, FlashBar bar, HV stage); /* NULL: it has no stages */
+HV flash_stage(Flash *x, HV block);             /* of the block with that number */
+HV flash_parity(Flash *x, HV block);
+HV flash_slot(Flash *x, HV stage); /* where the tile's number is */
+/* Coordinates along the batch axes of a matrix. */
+void flash_head_at(Flash *x, const GemmMatrix *m, HV head, HV *at);
+FlashPlace flash_place(Flash *x, HV tile);
+/* Of `rows` queries from `row` on: how many blocks of keys any of them sees, at least one; and how
+ * many they all see whole (NULL: not asked for). */
+HV flash_blocks(Flash *x, HV row, uint32_t rows, HV *whole);
+
+/* Tiles until there are no more. */
+void flash_compute(Flash *x);
+
+#endif

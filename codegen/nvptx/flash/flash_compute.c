@@ -1,0 +1,558 @@
+/* What a warpgroup computes for its 64 queries of a tile. A thread has, of its warp's 16 rows, rows
+ * lane / 4 and that + 8, and there columns 2 (lane % 4) and the next of every 8: as sums lie.
+ *
+ * The products of the next block's scores and of this block's values are in flight together, while
+ * the softmax of the next block waits for the first of them only. Sums of a row are kept per thread
+ * until the end; its maximum is known to the four threads that share it. */
+#include "codegen/nvptx/flash/flash.h"
+#include <math.h>
+
+enum { HALVES = 2, NAMED_TURN = 0, NAMED_STAGING = 3 }; /* + the warpgroup's number */
+enum { CHAINS = 4, STEPS = 4, STEP_REGS = 4, MAX_S = 64, MAX_P = MAX_S / 2, MAX_O = 64 };
+
+#define LOG2E 1.4426950408889634
+
+typedef struct Softmax {
+    HV max[HALVES], sum[HALVES];
+} Softmax;
+
+typedef struct Computer {
+    Flash *x;
+    Emit *e;
+    FlashPlace at;
+    HV start;    /* number of the first block that the warpgroup's own queries see */
+    HV masked;   /* blocks up to here need masks */
+    HV member;   /* of the warpgroups that compute, from 0 */
+    HV one;      /* a thread of the warpgroup */
+    HV lead;     /* its first warp */
+    HV first;    /* number of the tile's first block among all */
+    HV row, col; /* of the thread: in memory; in a block */
+    HV queries;  /* descriptor of the warpgroup's queries */
+    HV staging, put, swizzle;
+    WgmmaShape qk, pv;
+    uint32_t ns, np, no; /* registers of scores, probabilities, results */
+    Expr rows[HALVES];   /* body: kept below the end */
+} Computer;
+
+/* --- Numbers ---------------------------------------------------------------------------------- */
+
+static HV num(Emit *e, double v) {
+    return emit_f(e, e->f32, v);
+}
+
+static HV larger(Emit *e, HV a, HV b) {
+    HV v[2] = {a, b};
+    return emit_intrinsic(e, "llvm.maxnum", e->f32, v, 2);
+}
+
+static HV ex2(Emit *e, HV a) {
+    return emit_intrinsic(e, "llvm.nvvm.ex2.approx.ftz", e->f32, &a, 1);
+}
+
+static HV plus(Emit *e, HV a, HV b) {
+    return LLVMBuildFAdd(e->b, a, b, "");
+}
+
+static HV below(Emit *e, HV a, HV b) {
+    return LLVMBuildICmp(e->b, LLVMIntULT, a, b, "");
+}
+
+/* Two numbers as a register of 16-bit ones. */
+static HV pack(Computer *c, HV a, HV b) {
+    Emit *e = c->e;
+    bool bf16 = c->x->p->type == WGMMA_bf16;
+    LLVMTypeRef half = bf16 ? LLVMBFloatTypeInContext(e->ctx) : LLVMHalfTypeInContext(e->ctx);
+    HV v = LLVMGetPoison(emit_vec(e->f32, 2));
+    v = LLVMBuildInsertElement(e->b, v, a, emit_i64(e, 0), "");
+    v = LLVMBuildInsertElement(e->b, v, b, emit_i64(e, 1), "");
+    v = LLVMBuildFPTrunc(e->b, v, LLVMVectorType(half, 2), "");
+    return LLVMBuildBitCast(e->b, v, e->i32, "");
+}
+
+/* --- Scores ----------------------------------------------------------------------------------- */
+
+/* Of the score with this number: which of the thread's two rows, and its column in the block. */
+static uint32_t half_of(uint32_t i) {
+    return i >> 1 & 1;
+}
+static uint32_t col_of(uint32_t i) {
+    return i / 4 * 8 + (i & 1);
+}
+
+static HV block_start(Computer *c, HV j) {
+    HV n = LLVMBuildSub(c->e->b, hop_addi(c->e, c->at.blocks, -1), j, "");
+    return hop_muli(c->e, n, c->x->t->keys);
+}
+
+/* Scores of keys that row `half` does not see become -inf. */
+static void mask_half(Computer *c, HV *s, HV start, uint32_t half) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    HV last = hop_addi(e, x->nkeys, -1);
+    if (x->p->causal) {
+        HV v[2] = {last, hop_addi(e, hop_add(e, c->row, x->shift), half * 8)};
+        last = emit_intrinsic(e, "llvm.smin", e->i32, v, 2);
+    }
+    HV room = LLVMBuildSub(e->b, last, hop_add(e, start, c->col), "");
+    for (uint32_t i = 0; i < c->ns; i++) {
+        if (half_of(i) != half) continue;
+        HV out = LLVMBuildICmp(e->b, LLVMIntSLT, room, hop_i(e, col_of(i)), "");
+        s[i] = LLVMBuildSelect(e->b, out, num(e, -INFINITY), s[i], "");
+    }
+}
+
+static int64_t last_of(Emit *e, Expr extent) {
+    int64_t lo, hi;
+    expr_range(e->exprs, extent, &lo, &hi);
+    return hi > 0 ? hi - 1 : 0;
+}
+
+static HV wide(Emit *e, HV v) {
+    return LLVMBuildSExt(e->b, v, e->i64, "");
+}
+
+static Expr place(Emit *e, const char *name, Expr extent, HV at, bool clamp) {
+    at = wide(e, at);
+    if (clamp) {
+        HV v[2] = {at, LLVMBuildSub(e->b, emit_expr(e, extent), emit_i64(e, 1), "")};
+        at = emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+    }
+    return emit_new_sym(e, name, last_of(e, extent), at);
+}
+
+static uint32_t sym_of(const Computer *c, uint32_t axis) {
+    return c->x->g->k->axes[__builtin_ctz(axis)].sym;
+}
+
+/* Scores by the kernel's body; `clamp`: some keys may be past the end. */
+static void body_scores(Computer *c, HV *s, HV start, bool clamp) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    ExprPool *q = e->exprs;
+    HV first = hop_add(e, start, c->col);
+    Expr col = clamp ? 0 : place(e, "j", x->p->keys, first, false);
+    for (uint32_t i = 0; i < c->ns; i++) {
+        if (half_of(i)) continue;
+        emit_push(e);
+        Expr at = clamp ? place(e, "j", x->p->keys, hop_addi(e, first, col_of(i)), true)
+                        : expr_addi(q, col, col_of(i));
+        emit_bind(e, sym_of(c, x->a->j), at);
+        for (uint32_t h = 0; h < HALVES; h++) {
+            emit_push(e);
+            emit_bind(e, sym_of(c, x->a->i), c->rows[h]);
+            emit_override(e, x->a->s, s[i + 2 * h]);
+            s[i + 2 * h] = emit_value(e, x->a->score);
+            emit_pop(e);
+        }
+        emit_pop(e);
+    }
+}
+
+/* --- Softmax ---------------------------------------------------------------------------------- */
+
+static bool rows_may_be_empty(const Computer *c) {
+    return c->x->p->causal || c->x->p->body;
+}
+
+static HV fold(Computer *c, const HV *v, uint32_t half, HV (*join)(Emit *e, HV a, HV b)) {
+    HV chain[CHAINS] = {0};
+    for (uint32_t i = 0, n = 0; i < c->ns; i++) {
+        if (half_of(i) != half) continue;
+        HV *at = &chain[n++ % CHAINS];
+        *at = *at ? join(c->e, *at, v[i]) : v[i];
+    }
+    return join(c->e, join(c->e, chain[0], chain[1]), join(c->e, chain[2], chain[3]));
+}
+
+static HV over_quad(Emit *e, HV v, HV (*join)(Emit *e, HV a, HV b)) {
+    for (uint32_t off = 1; off <= 2; off *= 2) v = join(e, v, gpu_shuffle(e, v, off));
+    return v;
+}
+
+/* e^(scale (v - max)): one operation in front of the power of two. Scores from a body may be huge,
+ * where only their difference can be scaled. */
+static HV power(Computer *c, HV v, HV max) {
+    Emit *e = c->e;
+    HV scale = num(e, c->x->p->scale * LOG2E);
+    if (!c->x->p->body) {
+        HV less = LLVMBuildFMul(e->b, LLVMBuildFNeg(e->b, max, ""), scale, "");
+        return ex2(e, emit_fma(e, v, scale, less));
+    }
+    return ex2(e, LLVMBuildFMul(e->b, LLVMBuildFSub(e->b, v, max, ""), scale, ""));
+}
+
+/* Scores become probabilities against the new maximum. `old`: NULL for the first block; alpha: what
+ * turns sums against the old maximum into such against the new one. */
+static void softmax(Computer *c, HV *s, const Softmax *old, Softmax *now, HV *alpha) {
+    Emit *e = c->e;
+    HV base[HALVES];
+    for (uint32_t h = 0; h < HALVES; h++) {
+        HV max = fold(c, s, h, larger);
+        if (old) max = larger(e, max, old->max[h]);
+        now->max[h] = base[h] = over_quad(e, max, larger);
+        if (!rows_may_be_empty(c)) continue;
+        HV none = LLVMBuildFCmp(e->b, LLVMRealOEQ, now->max[h], num(e, -INFINITY), "");
+        base[h] = LLVMBuildSelect(e->b, none, num(e, 0), now->max[h], "");
+    }
+    for (uint32_t h = 0; h < HALVES && old; h++) alpha[h] = power(c, old->max[h], base[h]);
+    for (uint32_t h = 0; h < HALVES; h++) {
+        for (uint32_t i = 0; i < c->ns; i++)
+            if (half_of(i) == h) s[i] = power(c, s[i], base[h]);
+        now->sum[h] = fold(c, s, h, plus);
+        if (old) now->sum[h] = emit_fma(e, old->sum[h], alpha[h], now->sum[h]);
+    }
+}
+
+/* Probabilities as the A operand: a step of 16 keys takes four registers. */
+static void pack_all(Computer *c, const HV *s, HV *p) {
+    for (uint32_t i = 0; i < c->np; i++) p[i] = pack(c, s[2 * i], s[2 * i + 1]);
+}
+
+/* --- Products --------------------------------------------------------------------------------- */
+
+static HV number_of(Computer *c, HV j) {
+    return hop_add(c->e, c->first, j);
+}
+
+static void await(Computer *c, FlashBar full, HV j) {
+    HV n = number_of(c, j);
+    hop_barrier_wait(c->e, flash_bar(c->x, full, flash_stage(c->x, n)), flash_parity(c->x, n));
+}
+
+static void release(Computer *c, FlashBar empty, HV j) {
+    HV stage = flash_stage(c->x, number_of(c, j));
+    hop_barrier_arrive(c->e, flash_bar(c->x, empty, stage), c->one);
+}
+
+static void start_scores(Computer *c, HV j, HV *s) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    HV stage = flash_stage(x, number_of(c, j)), never = LLVMConstInt(e->i1, 0, false);
+    HV keys = hop_addi(e, hop_add(e, x->shared, hop_muli(e, stage, x->k_bytes)), x->at_k);
+    HV k = wgmma_descriptor(e, &c->qk.b, keys);
+    for (uint32_t i = 0; i < c->ns; i++) s[i] = LLVMGetUndef(e->f32);
+    wgmma_block(e, &c->qk, s, &c->queries, &k, never);
+}
+
+static void start_values(Computer *c, HV j, const HV *p, HV *o) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    HV stage = flash_stage(x, number_of(c, j));
+    HV values = hop_addi(e, hop_add(e, x->shared, hop_muli(e, stage, x->v_bytes)), x->at_v);
+    HV more = LLVMBuildICmp(e->b, LLVMIntNE, j, c->start, "");
+    wgmma_block_held(e, &c->pv, o, p, wgmma_descriptor(e, &c->pv.b, values), more);
+}
+
+static HV turn_of(Computer *c, bool next) {
+    Emit *e = c->e;
+    if (!next) return hop_addi(e, c->member, NAMED_TURN + 1);
+    HV n = hop_addi(e, c->member, 1), wrap = hop_is(e, n, c->x->t->groups);
+    return hop_addi(e, LLVMBuildSelect(e->b, wrap, hop_i(e, 0), n, ""), NAMED_TURN + 1);
+}
+
+static void take_turn(Computer *c) {
+    if (c->x->t->turns) hop_sync(c->e, turn_of(c, false), 2 * FLASH_WARPGROUP);
+}
+
+static void pass_turn(Computer *c) {
+    if (c->x->t->turns) hop_arrive(c->e, turn_of(c, true), 2 * FLASH_WARPGROUP);
+}
+
+/* --- Blocks ----------------------------------------------------------------------------------- */
+
+/* What goes from block to block: results, probabilities, maxima and sums. */
+typedef struct Carried {
+    HV o[MAX_O], p[MAX_P];
+    Softmax m;
+} Carried;
+
+static void finish_scores(Computer *c, HV j, HV *s, bool masked) {
+    HV start = block_start(c, j);
+    if (c->x->p->body) body_scores(c, s, start, masked);
+    for (uint32_t h = 0; h < HALVES && masked; h++) mask_half(c, s, start, h);
+}
+
+/* Some of the keys in a warpgroup's first block are not seen by all of its queries. */
+static bool masks_first(const Computer *c) {
+    const Flash *x = c->x;
+    return x->p->causal || expr_divisor(c->e->exprs, x->p->keys) % x->t->keys;
+}
+
+/* Some in other blocks neither: the mask's edge is as long as the warpgroup has queries. */
+static bool masks_more(const Computer *c) {
+    const Flash *x = c->x;
+    if (!x->p->causal) return false;
+    return x->t->keys % FLASH_GROUP_ROWS || expr_divisor(c->e->exprs, x->p->causal) % x->t->keys;
+}
+
+/* Blocks that other warpgroups' queries see, but none of this one's, up to c->start. */
+static void skip_blocks(Computer *c) {
+    Emit *e = c->e;
+    HopLoop *l = hop_loop_new(e);
+    hop_loop_init(l, hop_i(e, 0));
+    hop_loop_begin(e, l, "skip");
+    HV j = l->phi[0];
+    hop_loop_test(e, l, below(e, j, c->start));
+    await(c, BAR_k_full, j);
+    take_turn(c);
+    release(c, BAR_k_empty, j);
+    await(c, BAR_v_full, j);
+    pass_turn(c);
+    release(c, BAR_v_empty, j);
+    l->next[0] = hop_addi(e, j, 1);
+    hop_loop_end(e, l);
+}
+
+static void first_block(Computer *c, Carried *v) {
+    Emit *e = c->e;
+    HV s[MAX_S];
+    await(c, BAR_k_full, c->start);
+    start_scores(c, c->start, s);
+    wgmma_wait_all(e, s, c->ns);
+    release(c, BAR_k_empty, c->start);
+    finish_scores(c, c->start, s, masks_first(c));
+    softmax(c, s, NULL, &v->m, NULL);
+    pack_all(c, s, v->p);
+    for (uint32_t i = 0; i < c->no; i++) v->o[i] = LLVMGetUndef(e->f32);
+}
+
+static void next_block(Computer *c, HV j, Carried *v, bool masked) {
+    Emit *e = c->e;
+    HV s[MAX_S], alpha[HALVES], before = hop_addi(e, j, -1);
+    Softmax now;
+    await(c, BAR_k_full, j);
+    take_turn(c);
+    start_scores(c, j, s);
+    await(c, BAR_v_full, before);
+    start_values(c, before, v->p, v->o);
+    pass_turn(c);
+    wgmma_wait_acc(e, 1, s, c->ns);
+    release(c, BAR_k_empty, j);
+    finish_scores(c, j, s, masked);
+    softmax(c, s, &v->m, &now, alpha);
+    wgmma_wait_all(e, v->o, c->no);
+    release(c, BAR_v_empty, before);
+    pack_all(c, s, v->p);
+    for (uint32_t i = 0; i < c->no; i++)
+        v->o[i] = LLVMBuildFMul(e->b, v->o[i], alpha[half_of(i)], "");
+    v->m = now;
+}
+
+/* In the order of a loop's values. */
+static uint32_t list(Computer *c, Carried *v, HV **at) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->no; i++) at[n++] = &v->o[i];
+    for (uint32_t i = 0; i < c->np; i++) at[n++] = &v->p[i];
+    for (uint32_t h = 0; h < HALVES; h++) {
+        at[n++] = &v->m.max[h];
+        at[n++] = &v->m.sum[h];
+    }
+    return n;
+}
+
+/* Blocks from *j on, up to `end`. */
+static void more_blocks(Computer *c, HV *j, HV end, Carried *v, bool masked) {
+    Emit *e = c->e;
+    HV *at[MAX_O + MAX_P + 2 * HALVES];
+    uint32_t n = list(c, v, at);
+    HopLoop *l = hop_loop_new(e);
+    hop_loop_init(l, *j);
+    for (uint32_t i = 0; i < n; i++) hop_loop_init(l, *at[i]);
+    hop_loop_begin(e, l, masked ? "masked" : "keys");
+    *j = l->phi[0];
+    hop_loop_test(e, l, below(e, *j, end));
+    for (uint32_t i = 0; i < n; i++) *at[i] = l->phi[1 + i];
+    emit_push_region(e, l->pre);
+    next_block(c, *j, v, masked);
+    emit_pop(e);
+    l->next[0] = hop_addi(e, *j, 1);
+    for (uint32_t i = 0; i < n; i++) l->next[1 + i] = *at[i];
+    hop_loop_end(e, l);
+    for (uint32_t i = 0; i < n; i++) *at[i] = l->phi[1 + i];
+}
+
+/* --- Results ---------------------------------------------------------------------------------- */
+
+/* 1 / sum. A row that saw no key has sum 0: it gives 0 if guarded, else no number, as 0 / 0. */
+static HV inverse(Computer *c, HV sum) {
+    Emit *e = c->e;
+    HV all = over_quad(e, sum, plus), r = gpu_rcp(e, all);
+    if (!c->x->a->guarded) return r;
+    HV none = LLVMBuildFCmp(e->b, LLVMRealOEQ, all, num(e, 0), "");
+    return LLVMBuildSelect(e->b, none, num(e, 0), r, "");
+}
+
+static void store_panel(Computer *c, const HV *o, uint32_t panel) {
+    Emit *e = c->e;
+    for (uint32_t step = 0; step < STEPS; step++) {
+        HV r[STEP_REGS], at = LLVMBuildXor(e->b, c->swizzle, hop_i(e, step << 5), "");
+        for (uint32_t i = 0; i < STEP_REGS; i++) {
+            const HV *two = o + (panel * 8 + step * 2 + i / 2) * 4 + i % 2 * 2;
+            r[i] = pack(c, two[0], two[1]);
+        }
+        hop_stmatrix(e, hop_addi(e, hop_add(e, c->put, at), panel * GEMM_SLAB), r);
+    }
+}
+
+static void send(Computer *c) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    const GemmMatrix *m = &x->p->o;
+    HV at[2 + GEMM_MAX_BATCH];
+    HopIf lead = hop_if(e, c->lead);
+    HopIf one = hop_if(e, hop_elect(e));
+    flash_head_at(x, m, c->at.head, at + 2);
+    at[1] = hop_add(e, c->at.row, hop_muli(e, c->member, FLASH_GROUP_ROWS));
+    for (uint32_t i = 0; i < x->p->dv / FLASH_PANEL; i++) {
+        at[0] = hop_i(e, i * FLASH_PANEL);
+        hop_tma_store(e, x->map_o, hop_addi(e, c->staging, i * GEMM_SLAB), at, 2 + m->nbatch);
+    }
+    hop_tma_commit(e);
+    hop_end(e, one);
+    hop_end(e, lead);
+}
+
+/* The last block's values, then what was summed is scaled and stored. */
+static void finish_tile(Computer *c, Carried *v) {
+    Emit *e = c->e;
+    HV last = hop_addi(e, c->at.blocks, -1), scale[HALVES];
+    HV staged = hop_addi(e, c->member, NAMED_STAGING + 1);
+    hop_barrier_arrive(e, flash_bar(c->x, BAR_q_empty, NULL), c->one);
+    await(c, BAR_v_full, last);
+    start_values(c, last, v->p, v->o);
+    for (uint32_t h = 0; h < HALVES; h++) scale[h] = inverse(c, v->m.sum[h]);
+    wgmma_wait_all(e, v->o, c->no);
+    release(c, BAR_v_empty, last);
+    HopIf lead = hop_if(e, c->lead);
+    hop_tma_wait_read(e, 0);
+    hop_end(e, lead);
+    hop_sync(e, staged, FLASH_WARPGROUP);
+    for (uint32_t i = 0; i < c->no; i++)
+        v->o[i] = LLVMBuildFMul(e->b, v->o[i], scale[half_of(i)], "");
+    for (uint32_t i = 0; i < c->x->p->dv / FLASH_PANEL; i++) store_panel(c, v->o, i);
+    hop_fence_async(e);
+    hop_sync(e, staged, FLASH_WARPGROUP);
+    send(c);
+}
+
+/* --- Tiles ------------------------------------------------------------------------------------ */
+
+static HV next_tile(Flash *x, HV round) {
+    Emit *e = x->e;
+    HV slot = hop_andi(e, round, 1), at = flash_slot(x, slot);
+    hop_barrier_wait(e, flash_bar(x, BAR_tile_full, slot), hop_andi(e, hop_shr(e, round, 1), 1));
+    HV tile = hop_asm(e, e->i32, "ld.shared.u32 $0, [$1];", "=r,r,~{memory}", &at, 1);
+    hop_barrier_arrive(e, flash_bar(x, BAR_tile_empty, slot), LLVMConstInt(e->i1, 1, false));
+    return hop_asm(e, e->i32, "shfl.sync.idx.b32 $0, $1, 0, 31, 0xffffffff;", "=r,r", &tile, 1);
+}
+
+static void bind_tile(Computer *c) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    HV own = hop_shl(e, hop_andi(e, x->warp, 3), 4);
+    own = hop_add(e, hop_add(e, own, hop_shr(e, x->lane, 2)),
+                  hop_muli(e, c->member, FLASH_GROUP_ROWS));
+    c->row = hop_add(e, c->at.row, own);
+    HV first = hop_add(e, c->at.row, hop_muli(e, c->member, FLASH_GROUP_ROWS)), whole;
+    HV blocks = flash_blocks(x, first, FLASH_GROUP_ROWS, &whole);
+    c->start = LLVMBuildSub(e->b, c->at.blocks, blocks, "");
+    c->masked = LLVMBuildSub(e->b, c->at.blocks, whole, "");
+    if (!x->p->body) return;
+    for (uint32_t h = 0; h < HALVES; h++)
+        c->rows[h] = place(e, "i", x->p->queries, hop_addi(e, c->row, 8 * h), true);
+    if (x->a->batch)
+        gpu_decode(e, x->g->k, x->a->batch, place(e, "head", x->p->heads, c->at.head, false));
+}
+
+static void compute_tile(Computer *c, HV tile, HV q_parity) {
+    Emit *e = c->e;
+    Carried *v = ARENA_NEW(e->arena, Carried);
+    c->at = flash_place(c->x, tile);
+    bind_tile(c);
+    hop_barrier_wait(e, flash_bar(c->x, BAR_q_full, NULL), q_parity);
+    skip_blocks(c);
+    first_block(c, v);
+    HV j = hop_addi(e, c->start, 1);
+    if (masks_more(c)) more_blocks(c, &j, c->masked, v, true);
+    more_blocks(c, &j, c->at.blocks, v, false);
+    finish_tile(c, v);
+}
+
+static void find_staging(Computer *c) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    HV row = hop_andi(e, x->lane, 7), warp = hop_andi(e, x->warp, 3);
+    HV half = hop_andi(e, hop_shr(e, x->lane, 3), 1);
+    HV at = hop_add(e, hop_add(e, hop_shl(e, warp, 4), hop_shl(e, half, 3)), row);
+    HV own = hop_muli(e, c->member, x->p->dv / FLASH_PANEL * GEMM_SLAB);
+    c->staging = hop_add(e, hop_addi(e, x->shared, x->at_o), own);
+    c->put = hop_add(e, c->staging, hop_muli(e, at, GEMM_ROW_BYTES));
+    c->swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, x->lane, 4), row, ""), 4);
+}
+
+static void set_up(Computer *c) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    uint32_t q_panel = x->rows * GEMM_ROW_BYTES, panel = x->t->keys * GEMM_ROW_BYTES;
+    c->member = hop_addi(e, x->group, -1);
+    c->one = hop_is(e, hop_andi(e, x->tid, FLASH_WARPGROUP - 1), 0);
+    c->lead = hop_is(e, hop_andi(e, x->warp, 3), 0);
+    c->col = hop_shl(e, hop_andi(e, x->lane, 3), 1);
+    c->qk = (WgmmaShape){.type = x->p->type,
+                         .n = x->t->keys,
+                         .ksteps = x->p->d / 16,
+                         .blocks = 1,
+                         .sums = 1,
+                         .a = {false, q_panel},
+                         .b = {false, panel}};
+    c->pv = (WgmmaShape){.type = x->p->type,
+                         .n = x->p->dv,
+                         .ksteps = x->t->keys / 16,
+                         .blocks = 1,
+                         .sums = 1,
+                         .b = {true, panel}};
+    c->ns = x->t->keys / 2;
+    c->np = c->ns / 2;
+    c->no = x->p->dv / 2;
+    GC_ASSERT(c->ns <= MAX_S && c->no <= MAX_O);
+    HV mine = hop_muli(e, c->member, FLASH_GROUP_ROWS * GEMM_ROW_BYTES);
+    c->queries = wgmma_descriptor(e, &c->qk.a, hop_add(e, x->shared, mine));
+    find_staging(c);
+}
+
+/* The first turn is the first warpgroup's: the last one passes it on. */
+static void first_turn(Computer *c) {
+    Emit *e = c->e;
+    if (!c->x->t->turns) return;
+    HopIf last = hop_if(e, hop_is(e, c->member, c->x->t->groups - 1));
+    pass_turn(c);
+    hop_end(e, last);
+}
+
+void flash_compute(Flash *x) {
+    Emit *e = x->e;
+    Computer c = {.x = x, .e = e};
+    hop_registers(e, x->t->regs_math, true);
+    set_up(&c);
+    first_turn(&c);
+    /* What the body keeps for all tiles is computed here, where only this role comes by. */
+    EmitScope *outer = e->scope;
+    e->scope = NULL;
+    emit_push(e);
+    HopLoop *l = hop_loop_new(e);
+    hop_loop_init(l, hop_i(e, 0)); /* tiles, */
+    hop_loop_init(l, hop_i(e, 0)); /* and blocks so far */
+    hop_loop_begin(e, l, "tile");
+    HV tile = next_tile(x, l->phi[0]);
+    hop_loop_test(e, l, below(e, tile, x->tiles));
+    emit_push_region(e, l->pre);
+    c.first = l->phi[1];
+    compute_tile(&c, tile, hop_andi(e, l->phi[0], 1));
+    l->next[0] = hop_addi(e, l->phi[0], 1);
+    l->next[1] = hop_add(e, l->phi[1], c.at.blocks);
+    emit_pop(e);
+    hop_loop_end(e, l);
+    emit_pop(e);
+    hop_tma_wait(e);
+    e->scope = outer;
+}

@@ -1,0 +1,138 @@
+/* Which attention goes to tensor cores, and in which tiles. */
+#include "codegen/nvptx/flash/flash.h"
+#include <math.h>
+
+enum { FEW_QUERIES = 16 }; /* below it most of a tile would be idle */
+
+/* From the fastest on. */
+static const FlashTile tiles[] = {
+    {"192x128", 64, 3, 128, 2, 8, true, 32, 160},
+    {"128x128", 128, 2, 128, 2, 8, true, 24, 240},
+    {"128x64", 128, 2, 64, 4, 8, true, 24, 240},
+};
+
+/* Scores by a body take registers of their own; a build that spilled takes the next tile. */
+static const FlashTile *choose(const Gpu *g, const FlashPlan *p) {
+    const FlashTile *best = NULL;
+    uint32_t skip = g->j->shrink;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        const FlashTile *t = &tiles[i];
+        if (p->d > t->d || p->dv > t->d) continue;
+        best = t;
+        if (!skip--) break;
+    }
+    return best;
+}
+
+/* The load behind a factor: itself, or cast to f32. */
+static const KOp *plain_load(const Kernel *k, KVal v) {
+    const KOp *o = &k->ops[v];
+    if (o->op == OP_cast && o->dtype == DT_f32) o = &k->ops[o->in[0]];
+    return o->op == K_kload && !o->in[0] ? o : NULL;
+}
+
+static bool is_wide(const GemmMatrix *m, DType t) {
+    return m->t == t;
+}
+
+static const char *plan_operands(Gpu *g, FlashPlan *p) {
+    const Kernel *k = g->k;
+    const KAttn *a = &k->attn;
+    const KOp *q = plain_load(k, a->q), *key = plain_load(k, a->k), *v = plain_load(k, a->v);
+    if (!q || !key || !v) return "queries, keys or values are computed, not loaded";
+    if (!gemm_matrix(g, q, a->i, a->d, a->batch, &p->q) ||
+        !gemm_matrix(g, key, a->j, a->d, a->batch, &p->k) ||
+        !gemm_matrix(g, v, a->j, a->dv, a->batch, &p->v))
+        return "an operand's rows are not 16-byte aligned, or not evenly spaced";
+    if (p->q.t != DT_bf16 && p->q.t != DT_f16) return "operands are not bf16 or f16";
+    if (!is_wide(&p->k, p->q.t) || !is_wide(&p->v, p->q.t)) return "operands differ in type";
+    p->type = p->q.t == DT_bf16 ? WGMMA_bf16 : WGMMA_f16;
+    return NULL;
+}
+
+/* The one result is o as it is, in 16 bits. */
+static const char *plan_result(Gpu *g, FlashPlan *p) {
+    const Kernel *k = g->k;
+    const KAttn *a = &k->attn;
+    const KOp *store = NULL;
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        bool role = v == a->s || v == a->m || v == a->l || v == a->o;
+        if ((o->op == K_kreduce && !role) || o->op == K_katomic || o->op == K_kbind)
+            return "other folds in the kernel";
+        if (o->op != K_kstore) continue;
+        if (store) return "several results";
+        store = o;
+    }
+    const KOp *value = store ? &k->ops[store->in[0]] : NULL;
+    if (!value || value->op != OP_cast || value->in[0] != a->o || dtype_bytes(store->dtype) != 2)
+        return "the result is computed further, or is not in 16 bits";
+    if (!gemm_matrix(g, store, a->i, a->dv, a->batch, &p->o))
+        return "the result's rows are not 16-byte aligned, or not evenly spaced";
+    return NULL;
+}
+
+/* v = s * scale. */
+static bool is_scaled(const Kernel *k, KVal v, double *scale) {
+    const KOp *o = &k->ops[v];
+    if (v == k->attn.s) return true;
+    if (o->op != OP_mul && o->op != OP_div) return false;
+    for (int i = 0; i < (o->op == OP_mul ? 2 : 1); i++) {
+        const KOp *c = &k->ops[o->in[1 - i]];
+        if (c->op != K_konst || !is_scaled(k, o->in[i], scale)) continue;
+        *scale = o->op == OP_mul ? *scale * c->imm.f : *scale / c->imm.f;
+        return true;
+    }
+    return false;
+}
+
+/* v = s * scale, with another value in place of it where two positions compare as the causal mask
+ * does. */
+static bool is_scaled_causal(const Kernel *k, KVal v, double *scale) {
+    const KOp *o = &k->ops[v], *c = &k->ops[o->in[0]];
+    if (!k->attn.causal || o->op != OP_select || (c->op != OP_le && c->op != OP_lt)) return false;
+    if (k->ops[c->in[0]].op != K_kexpr || k->ops[c->in[1]].op != K_kexpr) return false;
+    return is_scaled(k, o->in[1], scale) || is_scaled(k, o->in[2], scale);
+}
+
+static void plan_score(const Kernel *k, FlashPlan *p) {
+    KVal score = k->attn.score;
+    p->causal = k->attn.causal;
+    p->scale = 1;
+    bool plain =
+        k->attn.causal ? is_scaled_causal(k, score, &p->scale) : is_scaled(k, score, &p->scale);
+    p->body = !plain || !(p->scale > 0) || !isfinite(p->scale);
+    if (p->body) p->scale = 1;
+}
+
+static const char *plan_sizes(Gpu *g, FlashPlan *p) {
+    Emit *e = g->e;
+    const KAttn *a = &g->k->attn;
+    int64_t d, dv;
+    if (!expr_is_const(e->exprs, p->q.cols, &d) || !expr_is_const(e->exprs, p->v.cols, &dv) ||
+        d > 128 || dv > 128)
+        return "heads are larger than 128";
+    p->d = (uint32_t)(d + FLASH_PANEL - 1) / FLASH_PANEL * FLASH_PANEL;
+    p->dv = (uint32_t)(dv + FLASH_PANEL - 1) / FLASH_PANEL * FLASH_PANEL;
+    p->queries = gpu_points(e, g->k, a->i);
+    p->keys = gpu_points(e, g->k, a->j);
+    p->heads = gpu_points(e, g->k, a->batch);
+    if (gpu_hint(e, p->queries) < FEW_QUERIES) return "few queries";
+    return NULL;
+}
+
+const char *flash_plan(Gpu *g, FlashPlan *out) {
+    const Kernel *k = g->k;
+    const KAttn *a = &k->attn;
+    *out = (FlashPlan){0};
+    if (k->tem != TEM_attention || !a->i || !a->j || !a->d || !a->dv) return "not attention";
+    if (k->ops[a->s].dtype != DT_f32 || k->ops[a->score].dtype != DT_f32)
+        return "scores are not f32";
+    const char *why = plan_operands(g, out);
+    if (!why) why = plan_result(g, out);
+    if (!why) why = plan_sizes(g, out);
+    if (why) return why;
+    plan_score(k, out);
+    out->tile = choose(g, out);
+    return out->tile ? NULL : "no tile has registers for such heads";
+}

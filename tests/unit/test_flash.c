@@ -1,0 +1,183 @@
+/* Attention on tensor cores: which kernels take that template, what the copy engine is told, and
+ * that the assembler keeps every sum in a register; and which masks are seen to be causal. Numbers
+ * are checked where there is a GPU (tests/gpu). */
+#include "codegen/target.h"
+#include "fusion/body/body.h"
+#include "tests/unit/test.h"
+#include <string.h>
+
+typedef enum Mask {
+    MASK_none,
+    MASK_causal,   /* j <= i + ahead keeps */
+    MASK_opposite, /* i + ahead < j drops */
+    MASK_both,     /* causal, and a key's own flag */
+    MASK_soft,     /* causal, but the others stay in sight */
+    MASK_key
+} Mask;
+
+/* Two by `heads` of queries i and keys j, of d numbers. */
+typedef struct Heads {
+    const char *name, *type;
+    int heads, group; /* heads of queries per head of keys */
+    int queries, keys, d;
+    Mask mask;
+    int ahead;
+    bool taken;
+    const char *note; /* part of what explain says */
+} Heads;
+
+static const Heads cases[] = {
+    {"full", "bf16", 4, 1, 512, 512, 128, MASK_none, 0, true, "128x128"},
+    {"causal", "bf16", 4, 1, 512, 512, 128, MASK_causal, 0, true, "128x128, causal"},
+    {"ragged", "f16", 4, 1, 300, 300, 64, MASK_opposite, 0, true, "192x128, causal"},
+    {"keys before", "bf16", 4, 1, 100, 307, 128, MASK_causal, 207, true, "causal"},
+    {"groups", "bf16", 2, 4, 512, 512, 64, MASK_none, 0, true, "192x128"},
+    {"padded heads", "bf16", 4, 1, 333, 333, 96, MASK_none, 0, true, "128x128"},
+    {"key mask", "bf16", 4, 1, 512, 512, 64, MASK_key, 0, true, "tiles of 192x128, scores masked"},
+    {"both masks", "bf16", 4, 1, 512, 512, 64, MASK_both, 2, true, "causal, scores masked"},
+    {"soft mask", "bf16", 4, 1, 512, 512, 64, MASK_soft, 0, true,
+     "tiles of 192x128, scores masked"},
+    {"f32", "f32", 4, 1, 512, 512, 64, MASK_none, 0, false, "computed"},
+    {"large heads", "bf16", 4, 1, 512, 512, 256, MASK_none, 0, false, "larger than 128"},
+    {"odd rows", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned"},
+    {"decoding", "bf16", 4, 1, 4, 512, 64, MASK_none, 0, false, "few queries"},
+};
+
+typedef struct Text {
+    Arena *a;
+    StrBuf s;
+    const Heads *c;
+    int n; /* number of the last op */
+} Text;
+
+static int put(Text *t, const char *text) {
+    sb_printf(&t->s, " %%%d %s\n", ++t->n, text);
+    return t->n;
+}
+
+/* Parameters 0, 1 and 2 are queries, keys and values, 3 is a mask and 4 the result. */
+static void put_params(Text *t) {
+    const Heads *c = t->c;
+    int q = 2 * c->heads * c->group * c->queries * c->d, k = 2 * c->heads * c->keys * c->d;
+    sb_printf(&t->s, "kernel k tem attention b=2 h=%d g=%d i=%d w=%d ~j=%d ~d=%d\n", c->heads,
+              c->group, c->queries, c->d, c->keys, c->d);
+    sb_printf(&t->s, " param 0 %s[%d]\n param 1 %s[%d]\n param 2 %s[%d]\n", c->type, q, c->type, k,
+              c->type, k);
+    sb_printf(&t->s, " param 3 bool[%d]\n param 4 %s[%d] written\n", 2 * c->keys, c->type, q);
+}
+
+static const char *query_at(Text *t, const char *col) {
+    const Heads *c = t->c;
+    int each = c->queries * c->d, head = c->group * each;
+    return arena_printf(t->a, "b*%d + h*%d + g*%d + i*%d + %s", c->heads * head, head, each, c->d,
+                        col);
+}
+
+static const char *key_at(Text *t, const char *col) {
+    const Heads *c = t->c;
+    int each = c->keys * c->d;
+    return arena_printf(t->a, "b*%d + h*%d + j*%d + %s", c->heads * each, each, c->d, col);
+}
+
+static int load(Text *t, int param, const char *at) {
+    int v = put(t, arena_printf(t->a, "%s load p%d[%s]", t->c->type, param, at));
+    const char *f32 = strcmp(t->c->type, "f32") == 0 ? "neg" : "cast";
+    return put(t, arena_printf(t->a, "f32 %s %%%d", f32, v));
+}
+
+static int put_score(Text *t, int s) {
+    Mask m = t->c->mask;
+    if (m == MASK_none) return s;
+    int low = put(t, m == MASK_soft ? "f32 const -100" : "f32 const -inf");
+    int key = put(t, arena_printf(t->a, "bool load p3[b*%d + j]", t->c->keys));
+    int j = put(t, "i64 expr [j]"),
+        i = put(t, arena_printf(t->a, "i64 expr [i + %d]", t->c->ahead));
+    int in = put(t, arena_printf(t->a, "bool le %%%d, %%%d", j, i));
+    int both = put(t, arena_printf(t->a, "bool and %%%d, %%%d", key, in));
+    int out = put(t, arena_printf(t->a, "bool lt %%%d, %%%d", i, j));
+    if (m == MASK_opposite)
+        return put(t, arena_printf(t->a, "f32 select %%%d, %%%d, %%%d", out, low, s));
+    int keeps = m == MASK_key ? key : m == MASK_both ? both : in;
+    return put(t, arena_printf(t->a, "f32 select %%%d, %%%d, %%%d", keeps, s, low));
+}
+
+static const char *kernel_text(const Heads *c, Arena *a) {
+    Text *t = ARENA_NEW(a, Text);
+    *t = (Text){.a = a, .c = c};
+    sb_init(&t->s, a);
+    put_params(t);
+    int q = load(t, 0, query_at(t, "d")), k = load(t, 1, key_at(t, "d"));
+    int qk = put(t, arena_printf(a, "f32 mul %%%d, %%%d", q, k));
+    int s = put(t, arena_printf(a, "f32 reduce sum d %%%d", qk)), scale = put(t, "f32 const 0.125");
+    int score = put_score(t, put(t, arena_printf(a, "f32 mul %%%d, %%%d", s, scale)));
+    int m = put(t, arena_printf(a, "f32 reduce max j %%%d", score));
+    int less = put(t, arena_printf(a, "f32 sub %%%d, %%%d", score, m));
+    int e = put(t, arena_printf(a, "f32 exp %%%d", less));
+    int l = put(t, arena_printf(a, "f32 reduce sum j %%%d", e));
+    int p = put(t, arena_printf(a, "f32 div %%%d, %%%d", e, l)), v = load(t, 2, key_at(t, "w"));
+    int pv = put(t, arena_printf(a, "f32 mul %%%d, %%%d", p, v));
+    int o = put(t, arena_printf(a, "f32 reduce sum j %%%d", pv));
+    bool f32 = strcmp(c->type, "f32") == 0;
+    int r = put(t, arena_printf(a, "%s %s %%%d", c->type, f32 ? "neg" : "cast", o));
+    put(t, arena_printf(a, "%s store p4[%s] %%%d", c->type, query_at(t, "w"), r));
+    sb_printf(&t->s,
+              " attention batch b,h,g i i j j d d dv w q %%%d k %%%d s %%%d score %%%d m %%%d e "
+              "%%%d l %%%d v %%%d o %%%d\n cost reads [1] writes [1] flops [1]\nend\n",
+              q, k, s, score, m, e, l, v, o);
+    return sb_str(&t->s);
+}
+
+static void check_causal(const Heads *c, const Kernel *k, ExprPool *p) {
+    bool found = k->attn.causal != 0;
+    bool is = c->mask == MASK_causal || c->mask == MASK_opposite || c->mask == MASK_both;
+    if (!CHECK(found == is && (!is || expr_is_value(p, k->attn.causal, c->ahead))))
+        fprintf(stderr, "%s: causal %d\n", c->name, found);
+}
+
+static void check_code(const Heads *c, const CodeResult *r, ExprPool *p) {
+    const CodeKernel *ck = &r->kernels[0];
+    bool taken = r->nblobs && strstr(r->blobs[0].data, "wgmma.mma_async") != NULL;
+    if (!CHECK(taken == c->taken && strstr(ck->note, c->note)))
+        fprintf(stderr, "%s: %s\n", c->name, ck->note);
+    if (!taken) return;
+    CHECK(ck->shared_bytes > 48 << 10 && ck->shared_bytes <= 227 << 10);
+    CHECK(ck->zero_kept && ck->zero_bytes);
+    CHECK_EQ_I(ck->nmaps, 4);
+    for (uint32_t i = 0; i < ck->nmaps; i++) {
+        const CodeMap *m = &ck->maps[i];
+        bool keys = m->param == 1 || m->param == 2;
+        CHECK_EQ_I(m->rank, keys ? 4 : 5); /* a group's heads share their keys */
+        CHECK_EQ_I(m->box[0], 64);
+        CHECK_EQ_I(expr_value(p, m->size[1]), keys ? c->keys : c->queries);
+    }
+}
+
+static void check_heads(const Heads *c) {
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    const char *end;
+    Kernel *k = kir_parse(a, p, d, kernel_text(c, a), &end);
+    if (!CHECK(k && kir_verify(k, p, d) == GRAPHC_OK)) {
+        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
+        arena_destroy(a);
+        return;
+    }
+    k->attn.causal = body_find_causal(k, p);
+    check_causal(c, k, p);
+    Schedule s = {.exprs = p};
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CodeOptions o = {.threads = 1};
+    CodeResult r = {0};
+    CHECK(codegen_run(target_for(PLAN_cuda), &s, &o, a, d, &r) == GRAPHC_OK);
+    if (codegen_assembler(a) && !CHECK(diag_count(d) == 0))
+        fprintf(stderr, "%s: %s\n", c->name, diag_at(d, 0)->text);
+    check_code(c, &r, p);
+    arena_destroy(a);
+}
+
+TEST_MAIN {
+    const char *only = getenv("CASE");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (!only || strcmp(cases[i].name, only) == 0) check_heads(&cases[i]);
+}
