@@ -24,23 +24,27 @@ typedef struct Heads {
     int ahead;
     bool taken;
     const char *note; /* part of what explain says */
+    bool scaled;      /* queries and keys are scaled and rounded once more */
 } Heads;
 
 static const Heads cases[] = {
-    {"full", "bf16", 4, 1, 512, 512, 128, MASK_none, 0, true, "128x128"},
-    {"causal", "bf16", 4, 1, 512, 512, 128, MASK_causal, 0, true, "128x128, causal"},
-    {"ragged", "f16", 4, 1, 300, 300, 64, MASK_opposite, 0, true, "192x128, causal"},
-    {"keys before", "bf16", 4, 1, 100, 307, 128, MASK_causal, 207, true, "causal"},
-    {"groups", "bf16", 2, 4, 512, 512, 64, MASK_none, 0, true, "192x128"},
-    {"padded heads", "bf16", 4, 1, 333, 333, 96, MASK_none, 0, true, "128x128"},
-    {"key mask", "bf16", 4, 1, 512, 512, 64, MASK_key, 0, true, "tiles of 192x128, scores masked"},
-    {"both masks", "bf16", 4, 1, 512, 512, 64, MASK_both, 2, true, "causal, scores masked"},
-    {"soft mask", "bf16", 4, 1, 512, 512, 64, MASK_soft, 0, true,
-     "tiles of 192x128, scores masked"},
-    {"f32", "f32", 4, 1, 512, 512, 64, MASK_none, 0, false, "computed"},
-    {"large heads", "bf16", 4, 1, 512, 512, 256, MASK_none, 0, false, "larger than 128"},
-    {"odd rows", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned"},
-    {"decoding", "bf16", 4, 1, 4, 512, 64, MASK_none, 0, false, "few queries"},
+    {"full", "bf16", 4, 1, 512, 512, 128, MASK_none, 0, true, "128x128", false},
+    {"causal", "bf16", 4, 1, 512, 512, 128, MASK_causal, 0, true, "128x128, causal", false},
+    {"ragged", "f16", 4, 1, 300, 300, 64, MASK_opposite, 0, true, "192x128, causal", false},
+    {"keys before", "bf16", 4, 1, 100, 307, 128, MASK_causal, 207, true, "causal", false},
+    {"groups", "bf16", 2, 4, 512, 512, 64, MASK_none, 0, true, "192x128", false},
+    {"padded heads", "bf16", 4, 1, 333, 333, 96, MASK_none, 0, true, "128x128", false},
+    {"key mask", "bf16", 4, 1, 512, 512, 64, MASK_key, 0, true, "tiles of 192x128, scores masked",
+     false},
+    {"both masks", "bf16", 4, 1, 512, 512, 64, MASK_both, 2, true, "causal, scores masked", false},
+    {"soft mask", "bf16", 4, 1, 512, 512, 64, MASK_soft, 0, true, "tiles of 192x128, scores masked",
+     false},
+    {"scaled", "bf16", 4, 1, 512, 512, 64, MASK_causal, 0, true, "192x128, causal", true},
+    {"scaled, masked", "bf16", 4, 1, 512, 512, 64, MASK_key, 0, true, "scores masked", true},
+    {"f32", "f32", 4, 1, 512, 512, 64, MASK_none, 0, false, "computed", false},
+    {"large heads", "bf16", 4, 1, 512, 512, 256, MASK_none, 0, false, "larger than 128", false},
+    {"odd rows", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned", false},
+    {"decoding", "bf16", 4, 1, 4, 512, 64, MASK_none, 0, false, "few queries", false},
 };
 
 typedef struct Text {
@@ -82,7 +86,12 @@ static const char *key_at(Text *t, const char *col) {
 static int load(Text *t, int param, const char *at) {
     int v = put(t, arena_printf(t->a, "%s load p%d[%s]", t->c->type, param, at));
     const char *f32 = strcmp(t->c->type, "f32") == 0 ? "neg" : "cast";
-    return put(t, arena_printf(t->a, "f32 %s %%%d", f32, v));
+    v = put(t, arena_printf(t->a, "f32 %s %%%d", f32, v));
+    if (!t->c->scaled || param == 2) return v;
+    int scale = put(t, "f32 const 0.5");
+    v = put(t, arena_printf(t->a, "f32 mul %%%d, %%%d", scale, v));
+    v = put(t, arena_printf(t->a, "bf16 cast %%%d", v));
+    return put(t, arena_printf(t->a, "f32 cast %%%d", v));
 }
 
 static int put_score(Text *t, int s) {

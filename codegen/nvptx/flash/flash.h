@@ -27,8 +27,9 @@ typedef struct FlashPlan {
     GemmMatrix q, k, v, o;
     WgmmaType type;
     uint32_t d, dv; /* in whole panels */
+    double factor;  /* constant scales of queries and keys, which are multiplied without */
     bool body;      /* scores are computed by the kernel's body; else they are s * scale ... */
-    double scale;
+    double scale;   /* factor and all */
     Expr causal; /* ... masked where j > i + causal; 0 = nowhere. With a body: what it leaves out */
     Expr queries, keys, heads;
     const FlashTile *tile;

@@ -140,7 +140,9 @@ static void body_scores(Computer *c, HV *s, HV start, bool clamp) {
         for (uint32_t h = 0; h < HALVES; h++) {
             emit_push(e);
             emit_bind(e, sym_of(c, x->a->i), c->rows[h]);
-            emit_override(e, x->a->s, s[i + 2 * h]);
+            HV v = s[i + 2 * h];
+            if (x->p->factor != 1) v = LLVMBuildFMul(e->b, v, num(e, x->p->factor), "");
+            emit_override(e, x->a->s, v);
             s[i + 2 * h] = emit_value(e, x->a->score);
             emit_pop(e);
         }

@@ -24,28 +24,37 @@ static const FlashTile *choose(const Gpu *g, const FlashPlan *p) {
     return best;
 }
 
-/* The load behind a factor: itself, or cast to f32. */
-static const KOp *plain_load(const Kernel *k, KVal v) {
-    const KOp *o = &k->ops[v];
-    if (o->op == OP_cast && o->dtype == DT_f32) o = &k->ops[o->in[0]];
-    return o->op == K_kload && !o->in[0] ? o : NULL;
+static bool is_scale(const KOp *o) {
+    return o->op == K_konst && o->imm.f > 0 && isfinite(o->imm.f);
 }
 
-static bool is_wide(const GemmMatrix *m, DType t) {
-    return m->t == t;
+/* The load behind a factor, through casts and constant scales: what it is times. */
+static const KOp *plain_load(const Kernel *k, KVal v, double *scale) {
+    const KOp *o = &k->ops[v];
+    while (o->op == OP_cast || o->op == OP_mul) {
+        const KOp *a = &k->ops[o->in[0]], *b = o->op == OP_mul ? &k->ops[o->in[1]] : NULL;
+        if (!dtype_is_float((DType)a->dtype) || (b && is_scale(a) == is_scale(b))) return NULL;
+        if (b) *scale *= is_scale(a) ? a->imm.f : b->imm.f;
+        o = b && is_scale(a) ? b : a;
+    }
+    return o->op == K_kload && !o->in[0] ? o : NULL;
 }
 
 static const char *plan_operands(Gpu *g, FlashPlan *p) {
     const Kernel *k = g->k;
     const KAttn *a = &k->attn;
-    const KOp *q = plain_load(k, a->q), *key = plain_load(k, a->k), *v = plain_load(k, a->v);
-    if (!q || !key || !v) return "queries, keys or values are computed, not loaded";
+    double of_values = 1;
+    p->factor = 1;
+    const KOp *q = plain_load(k, a->q, &p->factor), *key = plain_load(k, a->k, &p->factor);
+    const KOp *v = plain_load(k, a->v, &of_values);
+    if (!q || !key || !v || of_values != 1)
+        return "queries, keys or values are computed, not loaded";
     if (!gemm_matrix(g, q, a->i, a->d, a->batch, &p->q) ||
         !gemm_matrix(g, key, a->j, a->d, a->batch, &p->k) ||
         !gemm_matrix(g, v, a->j, a->dv, a->batch, &p->v))
         return "an operand's rows are not 16-byte aligned, or not evenly spaced";
     if (p->q.t != DT_bf16 && p->q.t != DT_f16) return "operands are not bf16 or f16";
-    if (!is_wide(&p->k, p->q.t) || !is_wide(&p->v, p->q.t)) return "operands differ in type";
+    if (p->k.t != p->q.t || p->v.t != p->q.t) return "operands differ in type";
     p->type = p->q.t == DT_bf16 ? WGMMA_bf16 : WGMMA_f16;
     return NULL;
 }
@@ -102,7 +111,7 @@ static void plan_score(const Kernel *k, FlashPlan *p) {
     bool plain =
         k->attn.causal ? is_scaled_causal(k, score, &p->scale) : is_scaled(k, score, &p->scale);
     p->body = !plain || !(p->scale > 0) || !isfinite(p->scale);
-    if (p->body) p->scale = 1;
+    p->scale = p->body ? 1 : p->scale * p->factor;
 }
 
 static const char *plan_sizes(Gpu *g, FlashPlan *p) {
