@@ -15,10 +15,12 @@ enum {
     MOST_THREADS = 2048,
 };
 
-/* An access of its own for every row: what all rows read alike comes from caches. */
+/* An access of its own for every row: what all rows read alike comes from caches, and what a fold
+ * inside of the row walks is not read once. */
 static bool is_own(const Gpu *g, uint32_t axes, KVal v) {
-    return g->k->ops[v].op == K_kload && g->rows->need[v] && g->rows->dom[v] & axes &&
-           g->rows->dom[v] & g->rows->par;
+    uint32_t dom = g->rows->dom[v];
+    return g->k->ops[v].op == K_kload && g->rows->need[v] && dom & axes && dom & g->rows->par &&
+           !(dom & ~(axes | g->rows->par));
 }
 
 static uint32_t row_loads(const Gpu *g, uint32_t axes) {

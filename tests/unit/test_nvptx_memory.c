@@ -48,6 +48,14 @@ static const Want wants[] = {
      " %6 f32 reduce sum j %5\n %7 bf16 cast %6\n %8 bf16 store p2[i] %7\n"
      " dot batch - m - n i k j pack 0 a %2 acc %6 b %4\nend\n",
      8, 8, 0, 1},
+    /* A fold inside of the row: its operand is read for every step of it. */
+    {"softmax of sums",
+     "kernel k per i=512 ~j=18 ~d=8\n param 0 f32[4096]\n param 1 f32[512*144]\n"
+     " param 2 f32[512*18] written\n %1 f32 load p0[i*8 + d]\n %2 f32 load p1[i*144 + j*8 + d]\n"
+     " %3 f32 mul %1, %2\n %4 f32 reduce sum d %3\n %5 f32 reduce max j %4\n %6 f32 sub %4, %5\n"
+     " %7 f32 exp %6\n %8 f32 reduce sum j %7\n %9 f32 div %7, %8\n"
+     " %10 f32 store p2[i*18 + j] %9\nend\n",
+     0, 8, 0, 3},
     /* The address along i is computed once per point of it: j still goes in vectors. */
     {"gather of rows",
      "kernel k poi i=16 j=131072\n param 0 i64[16]\n param 1 f32[8*131072]\n param 2 "
