@@ -76,7 +76,7 @@ foreach(model mlp conv attention tensors)
     $<TARGET_FILE:mutate> ${model})
 endforeach()
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
-  --only "_5x13x7|7x10_3_5|conv_integer_7x10")
+  --only "_5x13x7|7x10_3_5|conv_integer_7x10|of_one_")
 graphc_script(oracle/all full 1200 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(conformance full 1500 ${python} tests/conformance/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(dtypes full 900 ${python} tests/oracle/dtypes.py $<TARGET_FILE:graphc_cli>)
@@ -95,6 +95,6 @@ graphc_script(models/claims full 900 ${python} tests/models/claims.py $<TARGET_F
 graphc_script(models/tensor_cores/some quick 200 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>
   gpt2 llama_small)
 graphc_script(models/tensor_cores full 600 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>)
-graphc_script(models/precision full 600 ${python} tests/models/precision.py $<TARGET_FILE:graphc_cli> .cache/models)
+graphc_script(models/precision full 600 ${python} tests/models/precision.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graphc_cli> --isa 4,3 --threads 1,3)
 set_tests_properties(conformance dtypes models PROPERTIES RUN_SERIAL TRUE)

@@ -3,19 +3,24 @@
 #include "fusion/analyse/facts.h"
 #include "fusion/special/special.h"
 
-/* B below the views that repeat it along batch dimensions. */
-static Value pack_base(const Fuse *f, Value b) {
-    while (graph_node(f->g, b)->op == OP_expand) b = graph_node(f->g, b)->in[0];
+/* B below the views that repeat it along batch dimensions. One that repeats along columns or along what
+ * is contracted stays: panels hold what a dot reads side by side. */
+static Value pack_base(const Fuse *f, Value b, uint32_t inner) {
+    for (const Node *n; (n = graph_node(f->g, b))->op == OP_expand; b = n->in[0]) {
+        const Type *t = graph_type(f->g, b), *from = graph_type(f->g, n->in[0]);
+        for (uint32_t d = t->rank - inner; d < t->rank; d++)
+            if (t->dim[d] != from->dim[d]) return b;
+    }
     return b;
 }
 
 static Pack pack_of(Fuse *f, Value dot) {
     ExprPool *p = f->p;
     const Node *n = graph_node(f->g, dot);
-    Pack k = {.b = pack_base(f, n->in[1]), .nr = f->m->pack_width};
-    const Type *t = graph_type(f->g, k.b);
     bool conv = n->op == OP_conv;
-    k.nk = (uint8_t)(conv ? n->attr.conv.n + 1 : 1);
+    uint32_t nk = conv ? n->attr.conv.n + 1u : 1;
+    Pack k = {.b = pack_base(f, n->in[1], nk + 1), .nr = f->m->pack_width, .nk = (uint8_t)nk};
+    const Type *t = graph_type(f->g, k.b);
     k.nbatch = (uint8_t)(t->rank - 1 - k.nk);
     k.batch = k.k = expr_const(p, 1);
     for (uint32_t d = 0; d < k.nbatch; d++) k.batch = expr_mul(p, k.batch, t->dim[d]);
@@ -55,7 +60,7 @@ static void panels_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
 /* Element of the packed buffer for position idx of the contraction's B operand. */
 static Expr panels_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx) {
     ExprPool *p = f->p;
-    for (; graph_node(f->g, b)->op == OP_expand; b = graph_node(f->g, b)->in[0]) {
+    for (; b != k->b; b = graph_node(f->g, b)->in[0]) {
         Expr mask;
         idx = idx_operand(f, g, b, 0, idx, &mask);
     }

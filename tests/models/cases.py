@@ -3,7 +3,7 @@
 An input is drawn by its name and type: masks are 1 with a padded tail, ids are rows of the vocabulary,
 floats are N(0, 1). Nothing here knows a model beyond the sizes of its symbols.
 """
-import os
+import os, subprocess, sys, tempfile
 import numpy as np
 import onnx
 
@@ -15,6 +15,20 @@ SIZES = [
     {"batch": 1, "seq": 64, "dec": 16, "past": 32},
     {"batch": 3, "seq": 19, "dec": 7, "past": 5},
 ]
+
+
+def filled(names):
+    """The folder that holds these models with their weights, which are written once."""
+    out = os.path.join(MODELS, "..", ".cache", "models")
+    os.makedirs(out, exist_ok=True)
+    for n in names:
+        if os.path.exists(f"{out}/{n}.onnx"):
+            continue
+        with tempfile.TemporaryDirectory(dir=out) as tmp:
+            subprocess.run([sys.executable, f"{MODELS}/fill.py", tmp, n], check=True)
+            for end in ("weights", "onnx"):
+                os.replace(f"{tmp}/{n}.{end}", f"{out}/{n}.{end}")
+    return os.path.realpath(out)
 
 
 def shape_of(value, sizes):

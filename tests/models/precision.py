@@ -1,8 +1,8 @@
 """--precision bf16 and f16 on the CPU: as near to f32 as a framework that runs the whole model in that type.
 
-    precision.py GRAPHC FOLDER
+    precision.py GRAPHC [NAME ...]
 
-FOLDER holds the models with their weights (models/fill.py). The framework is emulated by onnxruntime: weights, inputs
+The framework is emulated by onnxruntime: weights, inputs
 and every node's result are rounded to the type, while sums inside of a node are f32. Errors are root mean squares
 against the f32 model, whose own error is a thousandth of them. Output types stay f32.
 """
@@ -100,9 +100,9 @@ def check(graphc, folder, name, precision):
 
 
 def main():
-    graphc, folder = os.path.abspath(sys.argv[1]), sys.argv[2]
-    bad = 0
-    for name in sys.argv[3:] or MODELS:
+    graphc, names = os.path.abspath(sys.argv[1]), sys.argv[2:] or MODELS
+    folder, bad = cases.filled(names), 0
+    for name in names:
         for precision in TYPES:
             ratio, e, peer = check(graphc, folder, name, precision)
             ok = ratio <= BOUND

@@ -199,3 +199,10 @@ for mode in ("floor", "ceil"):
          coordinate_transformation_mode="half_pixel_symmetric"), x=f32(3), s=np.array([1.5], np.float32), const=("s",))
 both("compress_longer", lambda c: c.op("Compress", "x", "k"), free={"x": {0: "n"}, "k": {0: "m"}}, x=f32(4),
      k=np.array([1, 0, 1, 1, 1, 0, 0, 1], bool))
+
+# ---- weights that repeat one value, or one row, or one column ------------------------------------------------
+for tag, shape in (("value", (1, 1)), ("row", (1, 50)), ("column", (19, 1))):
+    both(f"weights_of_one_{tag}", lambda c: c.op("Relu", c.op("MatMul", "x", c.op("Expand", "w", c.add("s", i64(19, 50))))),
+         free={"x": {0: "m"}}, x=f32(7, 19), w=f32(*shape), const=("w",))
+both("conv_of_one_value", lambda c: c.op("Conv", "x", c.op("Expand", "w", c.add("s", i64(64, 16, 3, 3)))), free={"x": {2: "h"}},
+     x=f32(1, 16, 9, 7), w=f32(1, 1, 1, 1), const=("w",))
