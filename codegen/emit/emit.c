@@ -240,13 +240,6 @@ LLVMValueRef emit_alloca(Emit *e, LLVMTypeRef t, uint32_t count, uint32_t align)
     return v;
 }
 
-LLVMValueRef emit_scratch(Emit *e, Expr bytes) {
-    Expr at = e->scratch_bytes;
-    Expr rounded = expr_muli(e->exprs, expr_ceildiv(e->exprs, bytes, expr_const(e->exprs, 64)), 64);
-    e->scratch_bytes = expr_add(e->exprs, at, rounded);
-    return emit_gep(e, e->i8, e->scratch, emit_expr(e, at));
-}
-
 LLVMValueRef emit_lanes_below(Emit *e, LLVMValueRef n) {
     LLVMValueRef lim[2] = {n, emit_i64(e, e->lanes)};
     bool fits = LLVMIsAConstantInt(n) && LLVMConstIntGetSExtValue(n) <= (int64_t)e->lanes;

@@ -539,3 +539,10 @@ EmitVal emit_addr(Emit *e, uint32_t buf, Expr x) {
 LLVMValueRef emit_address(Emit *e, uint32_t buf, Expr index) {
     return emit_addr(e, buf, emit_lane_zero(e, emit_resolve(e, index))).v;
 }
+
+LLVMValueRef emit_scratch(Emit *e, Expr bytes) {
+    Expr at = e->scratch_bytes;
+    Expr rounded = expr_muli(e->exprs, expr_ceildiv(e->exprs, bytes, expr_const(e->exprs, 64)), 64);
+    e->scratch_bytes = expr_add(e->exprs, at, rounded);
+    return emit_gep(e, e->i8, e->scratch, emit_expr(e, at));
+}

@@ -1,6 +1,6 @@
 /* What the math_*.c files share: a small vocabulary over one float type, scalar or vector. The
- * functions make no control flow and use no tables in memory; sin, cos and tan call one function, the
- * reduction of their angle. */
+ * functions make no control flow and use no tables in memory; sin, cos and tan call one function,
+ * the reduction of their angle. */
 #ifndef CODEGEN_MATH_H
 #define CODEGEN_MATH_H
 
@@ -38,20 +38,24 @@ EV m_poly(Math *m, EV x, const double *c, uint32_t n);
            sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
 /* x to the nearest integer as float and as integer; |x| below 2^22 (f32) or 2^51 (f64). */
 void m_round(Math *m, EV x, EV *f, EV *i);
+EV m_pow2(Math *m, EV n);        /* n an integer within the exponents of normal numbers */
 EV m_ldexp(Math *m, EV x, EV n); /* x * 2^n, n an integer within twice the exponent range */
 
+/* math_exp.c */
 EV math_exp(Math *m, EV x);
 EV math_expm1(Math *m, EV x);
 EV math_log(Math *m, EV x);
 EV math_log1p(Math *m, EV x);
 void math_log_reduce(Math *m, EV x, EV *n, EV *f); /* x = 2^n (1 + f) */
 EV math_log_poly(Math *m, EV t);
+EV math_tanh(Math *m, EV x);
+EV math_sigmoid(Math *m, EV x);
+EV math_erf(Math *m, EV x);
+
+/* math_f64.c, math_trig.c */
 EV math_pow64(Math *m, EV x, EV y);
 EV math_trig(Math *m, Op op, EV x);  /* f64: sin cos tan */
 EV math_arc(Math *m, Op op, EV x);   /* f64: asin acos atan */
 EV math_hyper(Math *m, Op op, EV x); /* f64: sinh cosh asinh acosh atanh */
-EV math_tanh(Math *m, EV x);
-EV math_sigmoid(Math *m, EV x);
-EV math_erf(Math *m, EV x);
 
 #endif

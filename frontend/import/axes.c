@@ -50,14 +50,6 @@ Expr axes_quotient(ExprPool *p, const Expr *a, uint32_t na, const Expr *b, uint3
     return expr_div(p, multiply(p, &num, num.constant), multiply(p, &den, den.constant));
 }
 
-Value axes_wrap(Graph *g, Value index, Expr size) {
-    if (!index) return 0;
-    const DType t = graph_type(g, index)->dtype;
-    Value below = build_binary(g, OP_lt, index, build_scalar_i(g, t, 0));
-    Value up = build_binary(g, OP_add, index, build_expr(g, t, size));
-    return build_select(g, below, up, index);
-}
-
 static bool add_axis(Lower *l, Axes *a, int64_t axis, int rank) {
     const int k = lower_axis(l, axis, rank);
     if (k < 0) return false;

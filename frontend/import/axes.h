@@ -27,7 +27,4 @@ Expr axes_product(ExprPool *p, const Expr *dim, int from, int to);
  * be non-zero. */
 Expr axes_quotient(ExprPool *p, const Expr *a, uint32_t na, const Expr *b, uint32_t nb);
 
-/* x wrapped into [0, size) by adding size to negative elements. */
-Value axes_wrap(Graph *g, Value index, Expr size);
-
 #endif

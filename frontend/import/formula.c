@@ -102,6 +102,14 @@ Value v_move_axis(Graph *g, Value x, int from, int to) {
     return build_permute(g, x, perm);
 }
 
+Value v_wrap(Graph *g, Value index, Expr size) {
+    if (!index) return 0;
+    const DType t = graph_type(g, index)->dtype;
+    Value below = build_binary(g, OP_lt, index, build_scalar_i(g, t, 0));
+    Value up = build_binary(g, OP_add, index, build_expr(g, t, size));
+    return build_select(g, below, up, index);
+}
+
 Value v_flat(Graph *g, Value x) {
     if (!x) return 0;
     const Expr n = type_numel(g->exprs, graph_type(g, x));

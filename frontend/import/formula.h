@@ -142,6 +142,8 @@ Value v_reshape_like(Graph *g, Value x, Value like);
 
 /* Position i of an axis, which is dropped. */
 Value v_at(Graph *g, Value x, int axis, Expr i);
+/* A position on an axis: negative ones count from its end. */
+Value v_wrap(Graph *g, Value index, Expr size);
 /* Axis `from` becomes axis `to`; the others keep their order. */
 Value v_move_axis(Graph *g, Value x, int from, int to);
 /* All elements in one axis. */

@@ -1,4 +1,6 @@
-/* Model-local functions: every call is inlined. */
+/* Model-local functions: every call is inlined. What a function's names are bound to when it is
+ * called, and what its results are called outside; the nodes in between are lowered as any
+ * (node.c). */
 #include "frontend/import/import_impl.h"
 #include <string.h>
 
@@ -77,10 +79,26 @@ static const Opsets *function_opsets(Lower *l, const Onnx__FunctionProto *fn) {
     if (!fn->n_opset_import) return l->scope->opsets;
     Opsets *o = ARENA_NEW(l->im->arena, Opsets);
     const char *place = graph_place(l->g, l->loc, l->im->arena);
-    return import_opsets(l->im, fn->opset_import, fn->n_opset_import, place, o) ? o : NULL;
+    return opsets_read(l->im, fn->opset_import, fn->n_opset_import, place, o) ? o : NULL;
 }
 
-static bool take_outputs(Lower *l, Scope *s, const Onnx__FunctionProto *fn) {
+Scope *function_enter(Lower *l, const Onnx__FunctionProto *fn) {
+    Frame *frame = ARENA_NEW(l->im->arena, Frame);
+    *frame = (Frame){.caller = l->scope->frame, .fn = fn};
+    if (!check_call(l, fn) || !bind_attrs(l, fn, frame)) return NULL;
+    Scope *s = scope_create(l->im, l->g, NULL, NULL);
+    s->frame = frame;
+    if (!(s->opsets = function_opsets(l, fn))) return NULL;
+    s->loc = l->loc;
+    if (!import_spend(s, fn->n_input + fn->n_output + fn->n_opset_import + fn->n_attribute +
+                             fn->n_attribute_proto))
+        return NULL;
+    for (uint32_t i = 0; i < fn->n_input; i++)
+        scope_define(s, text_or_empty(fn->input[i]), lower_in_item(l, i));
+    return s;
+}
+
+bool function_leave(Lower *l, Scope *s, const Onnx__FunctionProto *fn) {
     bool ok = true;
     for (uint32_t i = 0; i < l->nout; i++) {
         Item item;
@@ -92,25 +110,4 @@ static bool take_outputs(Lower *l, Scope *s, const Onnx__FunctionProto *fn) {
             lower_out_item(l, i, item);
     }
     return ok;
-}
-
-bool function_inline(Lower *l, const Onnx__FunctionProto *fn) {
-    Frame *frame = ARENA_NEW(l->im->arena, Frame);
-    *frame = (Frame){.caller = l->scope->frame, .fn = fn};
-    if (!check_call(l, fn) || !bind_attrs(l, fn, frame)) return false;
-    Scope *s = scope_create(l->im, l->g, NULL, NULL);
-    s->frame = frame;
-    if (!(s->opsets = function_opsets(l, fn))) return false;
-    s->loc = l->loc;
-    if (!import_spend(s, fn->n_input + fn->n_output + fn->n_opset_import + fn->n_attribute +
-                             fn->n_attribute_proto))
-        return false;
-    for (uint32_t i = 0; i < fn->n_input; i++)
-        scope_define(s, text_or_empty(fn->input[i]), lower_in_item(l, i));
-    const uint32_t errors = diag_errors(l->im->diags);
-    l->im->depth++;
-    scope_nodes(s, fn->n_node, fn->node);
-    l->im->depth--;
-    build_at(l->g, l->loc);
-    return import_spend(s, 0) && take_outputs(l, s, fn) && diag_errors(l->im->diags) == errors;
 }

@@ -55,43 +55,6 @@ static bool check_versions(Importer *im) {
 
 enum { FREE_NAMES = 1 << 16 }; /* a small file may still unroll a loop */
 
-bool import_spend(Scope *s, uint64_t cost) {
-    Importer *im = s->im;
-    const bool within = im->spent <= im->budget;
-    im->spent += cost;
-    if (im->spent <= im->budget) return true;
-    if (within)
-        diag(im->diags, D_LIMIT, graph_place(s->g, build_loc(s->g), im->arena),
-             "functions, loops and branches expand to more than %llu names, which is the limit for "
-             "a file of %llu bytes",
-             (unsigned long long)im->budget, (unsigned long long)im->model->file.size);
-    return false;
-}
-
-bool import_opsets(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n, const char *place,
-                   Opsets *out) {
-    Opset *v = ARENA_ARRAY(im->arena, Opset, n);
-    MapStr *by_domain = mapstr_create(im->arena);
-    for (size_t i = 0; i < n; i++) {
-        const char *domain = text_or_empty(sets[i]->domain);
-        const int64_t version = sets[i]->version;
-        if (!strcmp(domain, "ai.onnx")) domain = "";
-        if (version < 1 || version > INT32_MAX)
-            return diag(im->diags, D_MODEL, place, "opset %lld of domain \"%s\"",
-                        (long long)version, domain),
-                   false;
-        if (!*domain && version > MAX_OPSET)
-            return diag(im->diags, D_UNSUPPORTED_VERSION, place,
-                        "opset %lld; up to %d is supported", (long long)version, MAX_OPSET),
-                   false;
-        uint32_t first;
-        v[i] = (Opset){domain, (int)version};
-        if (!mapstr_get(by_domain, domain, &first)) mapstr_put(by_domain, domain, (uint32_t)i);
-    }
-    *out = (Opsets){(uint32_t)n, v, by_domain};
-    return true;
-}
-
 static void import_outputs(Scope *s) {
     const Onnx__GraphProto *p = s->proto;
     Importer *im = s->im;
@@ -163,11 +126,11 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
     Opsets opsets;
     Graph *g = graph_create(a, im.exprs, d, graph_name(a, path));
     if (check_versions(&im) &&
-        import_opsets(&im, im.proto->opset_import, im.proto->n_opset_import, "", &opsets)) {
+        opsets_read(&im, im.proto->opset_import, im.proto->n_opset_import, "", &opsets)) {
         function_index(&im);
         import_graph(&im, g, &opsets);
     }
-    if (!diag_errors(d)) inputs_check_options(&im);
+    if (!diag_errors(d)) dims_check_options(&im);
     if (diag_errors(d)) {
         import_close(m);
         return diag_status(d);

@@ -1,5 +1,6 @@
 /* The importer's own types, shared by its files and by the lowerings that handle more than tensors
- * (sequences, optionals). Lowerings of ordinary operators include frontend/import/onnx_op.h only. */
+ * (sequences, optionals). Lowerings of ordinary operators include frontend/import/onnx_op.h only.
+ */
 #ifndef FRONTEND_IMPORT_IMPL_H
 #define FRONTEND_IMPORT_IMPL_H
 
@@ -84,7 +85,7 @@ typedef struct Importer {
     VEC(ValueClaim) claims; /* values of the main graph that options->dims bounds */
     MapStr *functions;      /* "domain:name:overload" -> index */
     VEC(Graph *) subgraphs;
-    uint32_t depth; /* subgraphs and calls that are open */
+    uint32_t depth;         /* subgraphs and calls that are open */
     uint64_t spent, budget; /* see import_spend */
     int64_t copies;         /* of a body here, by the unrolled loops that are open */
     MapU64 *no_select;      /* ops_control.c: Ifs that have to be nodes, while one is open */
@@ -126,56 +127,75 @@ static inline const char *text_or_empty(const char *s) {
     return s ? s : "";
 }
 
-/* import.c. Functions, loops and branches make a file larger than it is, at worst exponentially. All
- * of it is paid here, in names read (of nodes, attributes, initializers); what a file itself holds
- * is always within the budget. False, and an error where it first happens, once it is used up. */
-bool import_spend(Scope *s, uint64_t cost);
-/* import.c: the operator sets that a model or function imports, checked. */
-bool import_opsets(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n, const char *place,
-                   Opsets *out);
-
-/* input.c: graph inputs and the symbols in their types. */
-void inputs_import(Scope *s);
-/* Once all is lowered: each option must have bounded something. */
-void inputs_check_options(Importer *im);
-/* A tensor type whose every size is known in terms of the inputs' symbols; false otherwise. */
-bool type_known(Importer *im, const Onnx__TypeProto *t, Type *out);
-
-/* scope.c */
-Scope *scope_create(Importer *im, Graph *g, Scope *parent, const Onnx__GraphProto *proto);
-/* False with a diagnostic if the name is already defined in this scope. */
-bool scope_define(Scope *s, const char *name, Item item);
-/* lower_shape.c: bounds a value of the main graph if an option names it. */
-void shape_claim(Scope *s, const char *name, Value v);
-bool scope_find(Scope *s, const char *name, Item *out);
-bool scope_initializers(Scope *s);
-/* Lowers nodes in dependency order; each error poisons what depends on it. */
-void scope_nodes(Scope *s, size_t n, Onnx__NodeProto *const *nodes);
-bool scope_declared(Scope *s, const char *name, Type *out);
-
 #define MAX_OPSET 27 /* of ai.onnx */
 
-/* lower.c */
-void lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index);
-Item lower_in_item(Lower *l, uint32_t i);
-void lower_out_item(Lower *l, uint32_t i, Item item);
-bool lower_inline_items(Lower *l, const char *attr, const Item *in, uint32_t nin, Item *out,
-                        uint32_t nout);
+/* dims.c: sizes in declared types. */
+void dims_index(Importer *im); /* reads what inputs and outputs say of names */
+/* The element type and the rank of an input; sizes stay 0. False after an error. */
+bool dims_input_type(Importer *im, const Onnx__ValueInfoProto *v, const char *place, Type *out);
+/* Sizes of input number `input`. sums: the second round, when all plain names are known. */
+void dims_fill(Importer *im, const Onnx__ValueInfoProto *v, uint32_t input, bool sums, Type *type);
+/* A tensor type whose every size is known in terms of the inputs' symbols; false otherwise. */
+bool dims_type(Importer *im, const Onnx__TypeProto *t, Type *out);
+/* Bounds a value of the main graph if an option names it. */
+void dims_claim(Scope *s, const char *name, Value v);
+/* Once all is lowered: each option must have bounded something. */
+void dims_check_options(Importer *im);
 
-/* function.c */
-const Onnx__FunctionProto *function_find(Importer *im, const char *domain, const char *name,
-                                         const char *overload);
-void function_index(Importer *im);
-/* Inlines a call; attrs are the call's resolved attributes. */
-bool function_inline(Lower *l, const Onnx__FunctionProto *fn);
-
-/* onnx_ops.c: checks counts and attributes of a node against its row. */
-bool op_check(Lower *l);
-const char *op_attr_default(const OnnxOp *op, const char *name, char *kind);
+/* opset.c */
+const char *opsets_domain(const char *domain); /* "" for every spelling of ai.onnx */
+/* The operator sets that a model or function imports, checked. */
+bool opsets_read(Importer *im, Onnx__OperatorSetIdProto *const *sets, size_t n, const char *place,
+                 Opsets *out);
+int opsets_version(const Opsets *o, const char *domain); /* 0: not imported */
 
 /* tensor.c: a tensor's elements in graphc's memory form. `what` names it in messages. */
 bool tensor_constant(Model *m, Arena *a, DiagSink *d, const Onnx__TensorProto *t, const char *what,
                      DType *dtype, uint32_t *rank, int64_t dim[GRAPH_MAX_RANK], Constant *out);
 bool tensor_build(Importer *im, Graph *g, const Onnx__TensorProto *t, const char *what, Value *out);
+
+/* scope.c */
+Scope *scope_create(Importer *im, Graph *g, Scope *parent, const Onnx__GraphProto *proto);
+/* False with a diagnostic if the name is already defined in this scope. */
+bool scope_define(Scope *s, const char *name, Item item);
+bool scope_find(Scope *s, const char *name, Item *out);
+bool scope_initializers(Scope *s);
+bool scope_declared(Scope *s, const char *name, Type *out);
+/* Functions, loops and branches make a file larger than it is, at worst exponentially. All of it is
+ * paid here, in names read (of nodes, attributes, initializers); what a file itself holds is always
+ * within the budget. False, and an error where it first happens, once it is used up. */
+bool import_spend(Scope *s, uint64_t cost);
+
+/* input.c */
+void inputs_import(Scope *s);
+
+/* order.c: the nodes' numbers, each behind those that it needs. */
+const uint32_t *order_nodes(Arena *a, size_t n, Onnx__NodeProto *const *nodes);
+
+/* lower.c */
+Item lower_in_item(Lower *l, uint32_t i);
+void lower_out_item(Lower *l, uint32_t i, Item item);
+
+/* function.c */
+const Onnx__FunctionProto *function_find(Importer *im, const char *domain, const char *name,
+                                         const char *overload);
+void function_index(Importer *im);
+/* A scope of its own in which the function's inputs and attributes are those of the call; NULL
+ * after an error. */
+Scope *function_enter(Lower *l, const Onnx__FunctionProto *fn);
+/* The function's outputs, found in that scope, are the call's. */
+bool function_leave(Lower *l, Scope *s, const Onnx__FunctionProto *fn);
+
+/* node.c: lowers nodes in the order in which they need each other; each error poisons what depends
+ * on it. */
+void scope_nodes(Scope *s, size_t n, Onnx__NodeProto *const *nodes);
+
+/* subgraph.c */
+bool lower_inline_items(Lower *l, const char *attr, const Item *in, uint32_t nin, Item *out,
+                        uint32_t nout);
+
+/* onnx_ops.c: checks counts and attributes of a node against its row. */
+bool op_check(Lower *l);
+const char *op_attr_default(const OnnxOp *op, const char *name, char *kind);
 
 #endif

@@ -20,17 +20,6 @@ static Expr counted(Graph *g, Value v, Expr most) {
     return at ? v_dim(g, at, 0) : v_int(g, 0);
 }
 
-void shape_claim(Scope *s, const char *name, Value v) {
-    Importer *im = s->im;
-    const ImportOptions *o = im->options;
-    for (uint32_t k = 0; o && k < o->ndims && v && !s->parent && !s->frame; k++) {
-        if (im->dim_used[k] || strcmp(o->dims[k].name, name)) continue;
-        im->dim_used[k] = true;
-        const ValueClaim claim = {v, o->dims[k].lo, o->dims[k].hi};
-        vec_push(im->arena, &im->claims, claim);
-    }
-}
-
 /* Is some value outside of what is claimed of it? */
 static Value claims_fail(Lower *l) {
     Graph *g = l->g;
@@ -91,7 +80,7 @@ static Expr element(Lower *l, Value x, Expr most, bool wrap) {
     uint32_t n, nclaims = main ? (uint32_t)l->im->claims.n : 0;
     const Expr *known = build_elems(g, x, true, &n);
     if (known) return known[0];
-    if (most) return counted(g, wrap ? axes_wrap(g, x, most) : x, most);
+    if (most) return counted(g, wrap ? v_wrap(g, x, most) : x, most);
     const ValueBounds b = value_bounds(g, x, l->im->claims.v, nclaims);
     return b.lo && b.hi ? counted_within(l, x, b, nclaims != 0) : 0;
 }

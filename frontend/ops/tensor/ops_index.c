@@ -79,7 +79,7 @@ static bool lower_gather_elements(Lower *l) {
     if (axis < 0) return false;
     if (t.rank != data.rank) return lower_error(l, D_SHAPE, "data and indices differ in rank");
     warn_outside(l, axis);
-    Value index = axes_wrap(g, lower_in(l, 1), data.dim[axis]);
+    Value index = v_wrap(g, lower_in(l, 1), data.dim[axis]);
     index_one_axis(src, data.rank, axis);
     lower_out(l, 0, build_gather(g, lower_in(l, 0), src, &index, 1, t.rank, t.dim));
     return true;
@@ -95,7 +95,7 @@ static Value index_column(Graph *g, Value indices, int64_t k, Expr size, uint32_
     Value v = build_slice_axis(g, indices, last, expr_const(p, k), expr_const(p, 1), 1);
     t.rank--;
     for (uint32_t i = 0; i < extra; i++) t.dim[t.rank++] = expr_const(p, 1);
-    v = axes_wrap(g, build_reshape(g, v, t.rank, t.dim), size);
+    v = v_wrap(g, build_reshape(g, v, t.rank, t.dim), size);
     return build_expand(g, v, full->rank, full->dim);
 }
 
@@ -150,7 +150,7 @@ static bool scatter_elements(Lower *l, ScatterMode mode) {
     if (axis < 0) return false;
     if (t.rank != data.rank || lower_type(l, 2)->rank != t.rank)
         return lower_error(l, D_SHAPE, "data, indices and updates differ in rank");
-    Value index = axes_wrap(g, lower_in(l, 1), data.dim[axis]);
+    Value index = v_wrap(g, lower_in(l, 1), data.dim[axis]);
     index_one_axis(src, data.rank, axis);
     lower_out(l, 0, build_scatter(g, lower_in(l, 0), lower_in(l, 2), src, &index, 1, mode));
     return true;
@@ -282,7 +282,7 @@ static bool lower_one_hot(Lower *l) {
     if (t.rank == GRAPH_MAX_RANK) return lower_error(l, D_LIMIT, "the rank is too high");
     Expr depth = 0;
     if (!one_hot_depth(l, axis, &depth) || !lower_vector(l, 2, expr_const(p, 2))) return false;
-    Value index = axes_wrap(g, build_cast(g, lower_in(l, 0), DT_i64), depth);
+    Value index = v_wrap(g, build_cast(g, lower_in(l, 0), DT_i64), depth);
     index = build_unsqueeze(g, index, axis);
     for (int i = t.rank; i > axis; i--) t.dim[i] = t.dim[i - 1];
     t.dim[axis] = depth;

@@ -53,7 +53,7 @@ static bool lower_sequence_at(Lower *l) {
     if ((s = lower_in_item(l, 0)).kind == ITEM_STACK) {
         Graph *g = lower_graph(l);
         Value i = build_reshape(g, lower_in(l, 1), 0, NULL);
-        lower_out(l, 0, build_take(g, s.v, axes_wrap(g, i, graph_type(g, s.v)->dim[0]), 0));
+        lower_out(l, 0, build_take(g, s.v, v_wrap(g, i, graph_type(g, s.v)->dim[0]), 0));
         return true;
     }
     if (!list_in(l, 0, &s) || !position(l, 1, s.n, false, &at)) return false;

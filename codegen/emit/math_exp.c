@@ -1,0 +1,181 @@
+/* exp, log and what is made of them, for f32 and f64.
+ *
+ * exp: x = n ln2 + r, |r| <= ln2/2, 2^n (1 + r + r^2 P(r)). log: x = 2^n (1 + f) with 1 + f in
+ * [sqrt(1/2), sqrt(2)). The polynomials are near-minimax fits of P alone, so that leading terms
+ * stay exact. Functions that networks rarely evaluate in f32 are computed in f64 and rounded. */
+#include "codegen/emit/math.h"
+#include <math.h>
+
+/* --- exp ---------------------------------------------------------------------------------- */
+
+typedef struct Reduced {
+    EV n, ni, r, q; /* x = n ln2 + r; q = (exp(r) - 1 - r) / r^2 */
+} Reduced;
+
+static Reduced exp_reduce(Math *m, EV x) {
+    Reduced d;
+    m_round(m, m_mul(m, x, m_c(m, 0x1.71547652b82fep+0)), &d.n, &d.ni);
+    if (m->wide) {
+        d.r = m_fma(m, d.n, m_c(m, -0x1.62e42fefa0000p-1), x);
+        d.r = m_fma(m, d.n, m_c(m, -0x1.cf79abc9e3b39p-40), d.r);
+        d.q = M_POLY(m, d.r, 0.5, 0.1666666666666667, 0.04166666666666667, 0.008333333333326112,
+                     0.001388888888888373, 0.0001984126987490126, 2.4801587325605324e-05,
+                     2.7557255297969643e-06, 2.755727357010214e-07, 2.5105259538448494e-08,
+                     2.0914717341716378e-09);
+    } else {
+        d.r = m_fma(m, d.n, m_c(m, -0x1.62e4p-1), x);
+        d.r = m_fma(m, d.n, m_c(m, -0x1.7f7d1cp-20), d.r);
+        d.q = M_POLY(m, d.r, 0.5, 0.16666576266288757, 0.041666556149721146, 0.008363203145563602,
+                     0.0013926213141530752);
+    }
+    return d;
+}
+
+/* One instruction where the vector unit has it. */
+static EV scale_by(Math *m, EV p, EV n, EV ni) {
+    const Isa *isa = m->e->isa;
+    if (m->wide || !isa->scale_f32 || !emit_is_vector(p) || LLVMGetVectorSize(m->t) != isa->lanes)
+        return m_ldexp(m, p, ni);
+    EV v[5] = {p, n, p, emit_i(m->e, m->e->i16, -1), emit_i(m->e, m->e->i32, 4)};
+    return emit_intrinsic(m->e, isa->scale_f32, NULL, v, 5);
+}
+
+EV math_exp(Math *m, EV x) {
+    x = m_max(m, m_min(m, x, m->wide ? 710 : 89), m->wide ? -746 : -104);
+    Reduced d = exp_reduce(m, x);
+    EV p = m_fma(m, m_mul(m, d.r, d.r), d.q, d.r);
+    return scale_by(m, m_add(m, p, m_c(m, 1)), d.n, d.ni);
+}
+
+/* 2^n (exp(r) - 1) + (2^n - 1), with half of 2^n so that n may be one past the exponent range. */
+EV math_expm1(Math *m, EV x) {
+    EV c = m_max(m, m_min(m, x, m->wide ? 710 : 89), m->wide ? -40 : -20);
+    Reduced d = exp_reduce(m, c);
+    EV p = m_fma(m, m_mul(m, d.r, d.r), d.q, d.r);
+    EV s = m_pow2(m, LLVMBuildSub(m->e->b, d.ni, m_i(m, 1), ""));
+    EV r = m_fma(m, s, p, m_sub(m, s, m_c(m, 0.5)));
+    r = m_add(m, r, r);
+    return m_sel(m, m_eq(m, x, m_c(m, 0)), x, r);
+}
+
+/* --- log ---------------------------------------------------------------------------------- */
+
+/* x = 2^n (1 + f); subnormal x is scaled up first. */
+void math_log_reduce(Math *m, EV x, EV *n, EV *f) {
+    LLVMBuilderRef b = m->e->b;
+    int bits = m->wide ? 52 : 23;
+    EV tiny = m_lt(m, x, m_c(m, m->wide ? 0x1p-1022 : 0x1p-126));
+    x = m_sel(m, tiny, m_mul(m, x, m_c(m, ldexp(1, bits))), x);
+    int64_t one = m->wide ? 0x3ff0000000000000 : 0x3f800000;
+    int64_t root = m->wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3; /* sqrt(1/2) */
+    EV u = LLVMBuildAdd(b, m_int(m, x), m_i(m, one - root), "");
+    EV e = LLVMBuildAShr(b, LLVMBuildSub(b, u, m_i(m, one), ""), m_i(m, bits), "");
+    EV mant = LLVMBuildAnd(b, u, m_i(m, (INT64_C(1) << bits) - 1), "");
+    mant = m_float(m, LLVMBuildAdd(b, mant, m_i(m, root), ""));
+    e = LLVMBuildSub(b, e, m_sel(m, tiny, m_i(m, bits), m_i(m, 0)), "");
+    *n = LLVMBuildSIToFP(b, e, m->t, "");
+    *f = m_sub(m, mant, m_c(m, 1));
+}
+
+/* (log((1+s)/(1-s)) - 2s) / s^3 for t = s^2, in f64. */
+EV math_log_poly(Math *m, EV t) {
+    return M_POLY(m, t, 0.666666666666667, 0.3999999999989322, 0.28571428628810996,
+                  0.22222210674238516, 0.18182922513515942, 0.15330617306743305,
+                  0.1463003136412286);
+}
+
+/* log(1 + f) + n ln2 + extra, small parts first. */
+static EV log_sum(Math *m, EV n, EV f, EV extra) {
+    EV half = m_mul(m, m_mul(m, f, f), m_c(m, 0.5));
+    if (!m->wide) {
+        EV q = M_POLY(m, f, 0.3333333134651184, -0.2500030994415283, 0.2000105232000351,
+                      -0.16641156375408173, 0.1421419084072113, -0.12999576330184937,
+                      0.12625670433044434, -0.07902456820011139);
+        EV r = m_mul(m, m_mul(m, m_mul(m, f, f), f), q);
+        r = m_fma(m, n, m_c(m, 0x1.7f7d1cp-20), r);
+        if (extra) r = m_add(m, r, extra);
+        r = m_add(m, m_sub(m, r, half), f);
+        return m_fma(m, n, m_c(m, 0x1.62e4p-1), r);
+    }
+    EV s = m_div(m, f, m_add(m, f, m_c(m, 2)));
+    EV t = m_mul(m, s, s);
+    EV q = math_log_poly(m, t);
+    EV r = m_mul(m, s, m_fma(m, t, q, half));
+    r = m_fma(m, n, m_c(m, 0x1.cf79abc9e3b39p-40), r);
+    if (extra) r = m_add(m, r, extra);
+    r = m_sub(m, f, m_sub(m, half, r));
+    return m_fma(m, n, m_c(m, 0x1.62e42fefa0000p-1), r);
+}
+
+/* log(0) = -inf, log(x < 0) = NaN, infinity and NaN stay. */
+static EV log_edges(Math *m, EV x, EV r) {
+    r = m_sel(m, m_lt(m, x, m_c(m, INFINITY)), r, x);
+    r = m_sel(m, m_eq(m, x, m_c(m, 0)), m_c(m, -INFINITY), r);
+    return m_sel(m, m_lt(m, x, m_c(m, 0)), m_c(m, NAN), r);
+}
+
+EV math_log(Math *m, EV x) {
+    EV n, f;
+    math_log_reduce(m, x, &n, &f);
+    return log_edges(m, x, log_sum(m, n, f, NULL));
+}
+
+/* log(u) for u = 1 + x, with what rounding u lost divided by u. */
+EV math_log1p(Math *m, EV x) {
+    EV one = m_c(m, 1), u = m_add(m, one, x), n, f;
+    EV big = m_lt(m, one, m_abs(m, x));
+    EV lost = m_sel(m, big, m_sub(m, one, m_sub(m, u, x)), m_sub(m, x, m_sub(m, u, one)));
+    math_log_reduce(m, u, &n, &f);
+    EV r = log_edges(m, u, log_sum(m, n, f, m_div(m, lost, u)));
+    /* Also covers -0 and the infinity that 1 + x keeps. */
+    EV small = m_lt(m, m_abs(m, x), m_c(m, m->wide ? 0x1p-54 : 0x1p-25));
+    r = m_sel(m, small, x, r);
+    return m_sel(m, m_eq(m, u, m_c(m, 0)), m_c(m, -INFINITY), r);
+}
+
+/* --- Made of exp -------------------------------------------------------------------------- */
+
+EV math_tanh(Math *m, EV x) {
+    EV a = m_min(m, m_abs(m, x), m->wide ? 22 : 10);
+    EV t = math_expm1(m, m_add(m, a, a));
+    return m_sign(m, m_div(m, t, m_add(m, t, m_c(m, 2))), x);
+}
+
+EV math_sigmoid(Math *m, EV x) {
+    EV t = math_exp(m, m_neg(m, m_abs(m, x)));
+    EV top = m_sel(m, m_lt(m, x, m_c(m, 0)), t, m_c(m, 1));
+    return m_div(m, top, m_add(m, t, m_c(m, 1)));
+}
+
+static EV erf32(Math *m, EV x) {
+    EV c = m_max(m, m_min(m, x, 3.92), -3.92), t = m_mul(m, c, c);
+    EV p = M_POLY(m, t, 1.1283791065216064, 0.1901627779006958, 0.052717678248882294,
+                  0.0037556043826043606, 0.0002847311843652278, 2.052833224297501e-06);
+    EV q = M_POLY(m, t, 1.0, 0.5018601417541504, 0.11400948464870453, 0.01494896225631237,
+                  0.0011602547019720078, 3.8112466427264735e-05);
+    return m_max(m, m_min(m, m_div(m, m_mul(m, c, p), q), 1), -1);
+}
+
+/* Below 1: x P(x^2). Above: 1 - exp(-x^2) R(s), s = (x - 2) / (x + 2). */
+static EV erf64(Math *m, EV x) {
+    EV a = m_min(m, m_abs(m, x), 6), t = m_mul(m, a, a);
+    EV small = M_POLY(m, t, 1.1283791670955126, -0.37612638903183754, 0.1128379167095512,
+                      -0.02686617064512984, 0.0052239776254232985, -0.000854832702193483,
+                      0.00012055332902888736, -1.4925647567519332e-05, 1.6462045441468418e-06,
+                      -1.6364642158167616e-07, 1.4792401209404813e-08, -1.216456005728345e-09,
+                      8.709045129053106e-11, -4.230945824295338e-12);
+    EV two = m_c(m, 2), s = m_div(m, m_sub(m, a, two), m_add(m, a, two));
+    EV tail = M_POLY(m, s, 0.25539567631050575, -0.4271858474139584, 0.24165819424246648,
+                     -0.07897858101573228, 0.0037328924043265746, 0.006997461739215831,
+                     -0.0008471432508679153, -0.0009819770272212142, 4.355560137115743e-05,
+                     0.00017436117977748445, 2.7525478778487625e-05, -2.7580030530192446e-05,
+                     -1.3967891548200675e-05, 1.3935407223526918e-06, 3.7874017547960887e-06,
+                     1.1766733323457687e-06, -5.265315151239261e-07, -4.2529228733691916e-07);
+    EV large = m_sub(m, m_c(m, 1), m_mul(m, math_exp(m, m_neg(m, t)), tail));
+    EV r = m_sel(m, m_lt(m, a, m_c(m, 1)), m_mul(m, a, small), large);
+    return m_sign(m, m_sel(m, m_nan(m, x), x, r), x);
+}
+
+EV math_erf(Math *m, EV x) {
+    return m->wide ? erf64(m, x) : erf32(m, x);
+}
