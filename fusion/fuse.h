@@ -84,6 +84,7 @@ struct Fuse {
     Schedule *s;
     const uint32_t *in_buf, *out_buf; /* buffers of the graph's inputs and outputs */
     const Expr *out_base; /* NULL, or where in its buffer an output starts (0 = at the start) */
+    uint32_t *next_buf;   /* of each write: 1 + buffer of a copy of what it takes, if one is made */
     uint32_t *number;     /* of the next kernel, of the next prepare kernel */
     Loc place;            /* of the loop or branch whose body this is, in the outermost graph */
 };

@@ -343,6 +343,7 @@ graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_
                          const PlanBuildOptions *o, Arena *a, DiagSink *d, void **bytes,
                          size_t *size) {
     Builder b = {.graph = g, .arena = a, .diags = d};
+    if (g->states.n) return diag(d, D_UNSUPPORTED, "", "plans have no states yet");
     plan_write_init(&b.w, g, o->embed, a);
     b.w.weights = plan_write_str(&b.w, o->weights_dir ? o->weights_dir : "");
     put_signature(&b);

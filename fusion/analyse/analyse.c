@@ -61,7 +61,7 @@ static void find_reach(Fuse *f) {
 static bool is_const_only(const Fuse *f, const Node *n) {
     if (n->op == OP_const) return true;
     OpClass c = op_info[n->op].cls;
-    if (n->op == OP_input || c == OPC_CONTROL || c == OPC_RANDOM || n->op == OP_compact)
+    if (op_is_leaf((Op)n->op) || c == OPC_CONTROL || c == OPC_RANDOM || n->op == OP_compact)
         return false;
     if (!type_is_static(f->p, &n->type) || !attr_is_static(f->g, n)) return false;
     for (uint32_t i = 0; i < n->nin; i++)
@@ -104,7 +104,7 @@ static bool is_boundary(const Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     const VState *s = &f->v[v];
     OpClass c = op_info[n->op].cls;
-    if (n->op == OP_input || n->op == OP_const) return true;
+    if (op_is_leaf((Op)n->op)) return true;
     if (c == OPC_MAP || c == OPC_VIEW || c == OPC_SOURCE || n->op == OP_gather)
         return s->must || (s->readers > 1 && (s->epi || s->flops > 4) && c != OPC_VIEW);
     return true;
@@ -153,9 +153,13 @@ void fuse_analyse(Fuse *f) {
         Op op = (Op)graph_node(f->g, f->g->outputs.v[i].value)->op;
         /* Copied, see walk.c. A loop or branch stores its results at the start of buffers. */
         const bool based = op == OP_proj && f->out_base && f->out_base[i];
-        if (op == OP_input || op == OP_const || s->output || based) continue;
+        if (op_is_leaf(op) || s->output || based) continue;
         s->must = true;
         s->output = i + 1;
+    }
+    for (uint32_t i = 0; i < f->g->writes.n; i++) {
+        Value v = f->g->writes.v[i].value;
+        if (!op_is_leaf((Op)graph_node(f->g, v)->op)) f->v[v].must = true;
     }
     for (Value v = 1; v < n; v++) {
         /* Outputs are the session's memory: every run writes them. */

@@ -53,7 +53,7 @@ static bool is_leaf(const Body *b, Value v) {
     const VState *s = &b->f->v[v];
     if (s->group) return s->group - 1 != b->g->id;
     Op op = (Op)graph_node(b->f->g, v)->op;
-    return op == OP_const || op == OP_input || op == OP_proj;
+    return op_is_leaf(op) || op == OP_proj;
 }
 
 /* Mask for an operand whose value outside of `mask` nobody looks at: none for a load that stays

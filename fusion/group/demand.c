@@ -33,7 +33,7 @@ static void add_demand(Fuse *f, VState *s, Demand d) {
 bool fuse_is_read(const Fuse *f, Value v) {
     Op op = (Op)graph_node(f->g, v)->op;
     if (op == OP_const) return fuse_numel(f, v) > 1;
-    return op == OP_input || op_info[op].cls != OPC_SOURCE;
+    return op_is_leaf(op) || op_info[op].cls != OPC_SOURCE;
 }
 
 uint32_t fuse_demanders(const Fuse *f, Value v, uint32_t *groups, uint32_t max) {

@@ -46,6 +46,7 @@ typedef enum RootTo {
     TO_output, /* graph output `at`: a mere copy */
     TO_part,   /* operand `at` of concatenation `into`, in its buffer */
     TO_whole,  /* all of the buffer of `into`, which another kernel completes */
+    TO_next,   /* what write `at` of the graph puts into its state in the end */
     TO_slot,   /* what loop or branch `into` starts from, operand `at` */
     TO_pack    /* the buffer of pack number `at` */
 } RootTo;
@@ -170,6 +171,9 @@ void fuse_choose_layout(Fuse *f, const Group *g, Value v);
 
 /* attention.c: before the walk. */
 void fuse_find_attention(Fuse *f);
+/* writes.c: before the walk, and after it. */
+void fuse_copy_states(Fuse *f);
+void fuse_writers_wait(Fuse *f);
 /* walk.c: the stage. Every value that is needed is stored by one group or inlined. */
 void fuse_group(Fuse *f);
 

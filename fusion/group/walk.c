@@ -95,7 +95,7 @@ static void visit(Fuse *f, Value v) {
     s->visited = true;
     fuse_tidy_demands(f, v);
     if (!s->must && !s->demands.n) return;
-    if (n->op == OP_input || n->op == OP_const) return;
+    if (op_is_leaf((Op)n->op)) return;
     if (n->op == OP_proj) { /* its readers wait for the loop or branch */
         for (uint32_t i = 0; i < s->demands.n; i++)
             vec_push(f->arena, &f->v[n->in[0]].demands, s->demands.v[i]);
@@ -128,5 +128,7 @@ static void copy_outputs(Fuse *f) {
 
 void fuse_group(Fuse *f) {
     copy_outputs(f);
+    fuse_copy_states(f);
     for (Value v = f->g->nodes.n; v-- > 1;) visit(f, v);
+    fuse_writers_wait(f);
 }

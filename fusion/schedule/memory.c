@@ -13,9 +13,7 @@ static void live(SBuffer *b, uint32_t t) {
     if (t > b->last) b->last = t;
 }
 
-/* Calls fn for what step t uses. */
-typedef void UseFn(Schedule *s, uint32_t t, uint32_t buf, bool written, void *ctx);
-static void each_use(Schedule *s, uint32_t t, UseFn *fn, void *ctx) {
+void schedule_each_use(Schedule *s, uint32_t t, UseFn *fn, void *ctx) {
     const SStep *x = &s->steps.v[t];
     if (x->trip_buf) fn(s, t, x->trip_buf - 1, false, ctx);
     if (x->cond_buf) fn(s, t, x->cond_buf - 1, false, ctx);
@@ -57,7 +55,7 @@ void schedule_lifetimes(Schedule *s, Arena *a) {
         s->buffers.v[i].first = UINT32_MAX;
         s->buffers.v[i].last = 0;
     }
-    for (uint32_t t = 0; t < ns; t++) each_use(s, t, note_use, NULL);
+    for (uint32_t t = 0; t < ns; t++) schedule_each_use(s, t, note_use, NULL);
     for (uint32_t i = 0; i < nb; i++) { /* outputs outlive the run */
         if (s->buffers.v[i].kind != BUF_output || !schedule_used(&s->buffers.v[i])) continue;
         live(&s->buffers.v[i], ns - 1);
@@ -66,11 +64,10 @@ void schedule_lifetimes(Schedule *s, Arena *a) {
     for (uint32_t t = ns; t-- > 0;) { /* inner loops come after the outer ones' begin */
         if (s->steps.v[t].kind != STEP_loop_begin) continue;
         LoopUse l = {t, s->steps.v[t].match, arena_alloc(a, nb)};
-        for (uint32_t i = l.begin; i <= l.end; i++) each_use(s, i, widen_use, &l);
+        for (uint32_t i = l.begin; i <= l.end; i++) schedule_each_use(s, i, widen_use, &l);
     }
 }
 
-/* The kernel touches param `from` only where it stores to param `to`, and before it does. */
 static bool same_places(const Kernel *k, uint32_t from, uint32_t to) {
     Expr at = 0;
     uint32_t store = 0;
@@ -90,28 +87,32 @@ static bool same_places(const Kernel *k, uint32_t from, uint32_t to) {
     return at != 0;
 }
 
+bool schedule_in_place(const Kernel *k, uint32_t from, uint32_t to) {
+    bool element = k->kind == KERNEL_poi || k->tem == TEM_dot;
+    return element && !k->serial && !k->params[from].written && k->params[to].written &&
+           same_places(k, from, to);
+}
+
 static bool takes_over(const Schedule *s, uint32_t t, uint32_t from, uint32_t to) {
     const SStep *x = &s->steps.v[t];
-    const Kernel *k = x->kernel;
     const SBuffer *a = &s->buffers.v[x->bufs[from]], *b = &s->buffers.v[x->bufs[to]];
-    if (k->params[from].written || !k->params[to].written) return false;
     if (a->kind != BUF_temp || b->kind != BUF_temp || b->alias || b->first != t) return false;
     if (dtype_bytes(a->dtype) != dtype_bytes(b->dtype) || a->numel != b->numel) return false;
-    return a->last == t && same_places(k, from, to);
+    return a->last == t && schedule_in_place(x->kernel, from, to);
 }
 
 static void in_place(Fuse *f, uint32_t t) {
     Schedule *s = f->s;
     const SStep *x = &s->steps.v[t];
     const Kernel *k = x->kernel;
-    if (x->prepare || !(k->kind == KERNEL_poi || k->tem == TEM_dot) || k->serial) return;
+    if (x->prepare) return;
     bool taken[K_MAX_PARAMS] = {false};
     for (uint32_t to = 0; to < k->nparams; to++)
         for (uint32_t from = 0; from < k->nparams; from++) {
             if (taken[from] || !takes_over(s, t, from, to)) continue;
             uint32_t root = owner(s, x->bufs[from]);
             SBuffer *b = &s->buffers.v[x->bufs[to]];
-            if (s->buffers.v[root].last > t) continue;
+            if (s->buffers.v[root].last > t || s->buffers.v[root].kind != BUF_temp) continue;
             if (!fuse_may(f, b->node, "stored over what its kernel reads")) continue;
             taken[from] = true;
             b->alias = x->bufs[from] + 1;

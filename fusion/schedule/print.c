@@ -1,14 +1,14 @@
 /* post-fusion.kir: buffers, kernels in launch order, refused fusions. */
 #include "fusion/schedule/schedule.h"
 
-static const char *const buf_kind[] = {"input", "output", "const", "prepared", "temp"};
+static const char *const buf_kind[] = {"input", "output", "const", "prepared", "temp", "state"};
 
 static void print_buffer(const Schedule *s, uint32_t i, StrBuf *out) {
     const SBuffer *b = &s->buffers.v[i];
     sb_printf(out, "buffer %u  %s %s[", i, buf_kind[b->kind], dtype_name(b->dtype));
     expr_print(s->exprs, b->numel, out);
     sb_put(out, "]");
-    if (b->kind <= BUF_output) sb_printf(out, " %u", b->index);
+    if (b->kind <= BUF_output || b->kind == BUF_state) sb_printf(out, " %u", b->index);
     if (b->node) sb_printf(out, "  %%%u", b->node);
     if (b->alias) {
         sb_printf(out, "  in buffer %u at ", b->alias - 1);

@@ -91,6 +91,7 @@ graphc_status fuse_run(Fuse *f) {
     fuse_group(f);
     fuse_buffers(f);
     GC_TRY(emit_steps(f));
+    fuse_writes(f);
     fuse_explain(f);
     return GRAPHC_OK;
 }

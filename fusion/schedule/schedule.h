@@ -10,14 +10,15 @@ typedef enum BufKind {
     BUF_output,  /* graph output `index` */
     BUF_const,   /* constant of graph node `node` */
     BUF_prepared,/* written by a prepare step at load, kept */
-    BUF_temp     /* arena */
+    BUF_temp,    /* arena */
+    BUF_state    /* graph state `index`: the session's, from run to run */
 } BufKind;
 
 typedef struct SBuffer {
     BufKind kind;
     DType dtype;
     Expr numel;      /* elements to allocate: an upper bound where sizes are data-dependent */
-    uint32_t index;  /* input or output number */
+    uint32_t index;  /* input, output or state number */
     Value node;      /* what it holds, for dumps and BUF_const ... */
     const Graph *graph; /* ... in this graph: the schedule's or a loop's or branch's body */
     uint32_t alias;  /* 0, or 1 + number of the buffer whose storage it uses (in place, or a part of a

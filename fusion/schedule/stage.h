@@ -6,10 +6,18 @@
 
 /* schedule.c: appends the graph's steps to the schedule, by all stages in turn. */
 graphc_status fuse_run(Fuse *f);
+/* writes.c: states take their next values, behind all other steps of the graph or in place. */
+void fuse_writes(Fuse *f);
 /* explain.c: a Refusal for each kernel that reads what it could have computed. */
 void fuse_explain(Fuse *f);
 /* memory.c: first and last use of each buffer; what is overwritten in place. All steps are known.
  */
 void fuse_lifetimes(Fuse *f);
+/* Calls fn for what step t uses. */
+typedef void UseFn(Schedule *s, uint32_t t, uint32_t buf, bool written, void *ctx);
+void schedule_each_use(Schedule *s, uint32_t t, UseFn *fn, void *ctx);
+/* A kernel that works element by element touches param `from` only where it stores to param `to`,
+ * and before it does: both may be one memory. */
+bool schedule_in_place(const Kernel *k, uint32_t from, uint32_t to);
 
 #endif

@@ -5,6 +5,7 @@
  * make those current. Stacked results are stored into their slice for the iteration. */
 #include "fusion/analyse/facts.h"
 #include "fusion/body/buffers.h"
+#include "fusion/special/small.h"
 #include "fusion/special/special.h"
 
 static const Control *control_of(const Fuse *f, Value v) {
@@ -98,42 +99,6 @@ static graphc_status run_body(Fuse *f, Value v, const Graph *body, const uint32_
     return st;
 }
 
-typedef struct Small {
-    Group g;
-    Body b;
-} Small;
-
-static void small_begin(Fuse *f, Small *s) {
-    *s = (Small){.g = {.kind = GROUP_map}};
-    s->g.index_of = map_create(f->arena);
-    s->b = (Body){.f = f, .g = &s->g, .k = ARENA_NEW(f->arena, Kernel)};
-    body_begin(&s->b);
-}
-
-static void small_end(Fuse *f, Small *s, const char *what) {
-    body_end(&s->b);
-    Kernel *k = s->b.k;
-    k->name = arena_printf(f->arena, "%s_%u_%s", kir_kind_name[k->kind], f->number[0]++, what);
-    SStep step = {.kind = STEP_kernel, .kernel = k, .bufs = s->b.bufs.v};
-    vec_push(f->arena, &f->s->steps, step);
-}
-
-static KVal small_load(Small *s, uint32_t from, Expr at) {
-    KOp load = {.op = K_kload, .dtype = (uint8_t)s->b.f->s->buffers.v[from].dtype, .index = at};
-    load.buf = body_param(&s->b, from, false);
-    return body_op(&s->b, load);
-}
-
-/* The next value of something carried becomes the current one. */
-static void copy_back(Fuse *f, uint32_t from, uint32_t to) {
-    Small s;
-    small_begin(f, &s);
-    Expr at = axis_new(f, &s.g, f->s->buffers.v[from].numel, AX_PAR);
-    DType t = f->s->buffers.v[from].dtype;
-    body_store(&s.b, t, small_load(&s, from, at), to, at, 0);
-    small_end(f, &s, "carry");
-}
-
 /* How often a loop with a run-time condition ran is counted when its stacked results need to know:
  * each iteration leaves a mark, and afterwards the marks are counted. */
 static void clear_marks(Fuse *f, uint32_t marks) {
@@ -223,7 +188,7 @@ static graphc_status emit_loop(Fuse *f, Value v) {
     if (trips) fuse_bound(f, c->iter, expr_addi(f->p, trips, -1));
     GC_TRY(run_body(f, v, body, in, out, base));
     for (uint32_t i = 0; i <= c->ncarried; i++)
-        if (out[i] != NO_BUFFER) copy_back(f, out[i], in[i]);
+        if (out[i] != NO_BUFFER) small_copy(f, out[i], in[i], "carry");
     if (marks != NO_BUFFER) leave_mark(f, marks, c->iter);
     SStep end = {.kind = STEP_loop_end, .match = at};
     f->s->steps.v[at].match = f->s->steps.n;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-BuildState *build_state(Graph *g) {
+BuildState *builder_of(Graph *g) {
     if (!g->build) {
         g->build = ARENA_NEW(g->arena, BuildState);
         g->build->cse = map_create(g->arena);
@@ -15,7 +15,7 @@ BuildState *build_state(Graph *g) {
 }
 
 void build_at(Graph *g, Loc loc) {
-    build_state(g)->loc = loc;
+    builder_of(g)->loc = loc;
 }
 
 Loc build_loc(const Graph *g) {
@@ -130,7 +130,7 @@ static bool countable(Graph *g, const Type *t) {
 
 Value build_append(Graph *g, Op op, const Value *in, uint32_t nin, const Attr *attr,
                    const Type *t) {
-    BuildState *s = build_state(g);
+    BuildState *s = builder_of(g);
     if (!countable(g, t)) return 0;
     Node n = {.op = (uint8_t)op, .nin = nin, .in = in, .type = *t, .loc = s->loc};
     if (attr) n.attr = *attr;

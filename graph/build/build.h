@@ -99,6 +99,11 @@ Value build_proj(Graph *g, Value tuple, uint32_t index);
 Value build_like(Graph *g, const Node *n, const Value *in, uint32_t nin);
 
 void build_output(Graph *g, const char *name, Value v);
+/* Appends to g->states: a tensor that lives from run to run, and starts as `initial` (of static
+ * shape; its bytes match, or are 0: zeros). Of another name than the others. */
+Value build_state(Graph *g, const char *name, Type t, Constant initial);
+/* After the run, the state holds v, which has its type. Appends to g->writes; the last one counts. */
+void build_write(Graph *g, Value state, Value v);
 
 /* Element values as expressions, row-major, for an integer or bool value of at most 1024 elements
  * with static shape; NULL if not known at compile time. For a graph input (or a view of one) of at

@@ -90,7 +90,7 @@ static Value known_if(Graph *g, Value tuple, const Graph *taken, const Value *ca
     Value *results = ARENA_ARRAY(g->arena, Value, taken->outputs.n);
     if (!inline_body(g, taken, captures, results)) return 0;
     InlinedIf known = {tuple, results};
-    vec_push(g->arena, &build_state(g)->inlined, known);
+    vec_push(g->arena, &builder_of(g)->inlined, known);
     return tuple;
 }
 
@@ -236,7 +236,7 @@ Value build_proj(Graph *g, Value tuple, uint32_t index) {
     const Node *n = graph_node(g, tuple);
     if ((n->op != OP_if && n->op != OP_loop) || index >= n->attr.control->nresults)
         return build_error(g, D_ARITY, "result %u of %s", index, op_info[n->op].name);
-    const BuildState *s = build_state(g);
+    const BuildState *s = builder_of(g);
     for (uint32_t i = 0; i < s->inlined.n; i++)
         if (s->inlined.v[i].tuple == tuple) return s->inlined.v[i].results[index];
     Attr a = {.axis = {(int32_t)index}};

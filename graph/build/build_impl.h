@@ -37,7 +37,7 @@ typedef struct BuildState {
     uint32_t nassumed;
 } BuildState;
 
-BuildState *build_state(Graph *g);
+BuildState *builder_of(Graph *g);
 
 /* Reports at the current location; returns 0. */
 Value build_error(Graph *g, DiagId id, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

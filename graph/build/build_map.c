@@ -6,7 +6,7 @@
 /* ---- Dimensions that must agree ---- */
 
 bool build_assume(Graph *g, Expr a, Expr b, Loc loc) {
-    BuildState *s = build_state(g);
+    BuildState *s = builder_of(g);
     const uint64_t key = (uint64_t)a << 32 | b;
     uint32_t at;
     if (s->nassumed > g->nassume) s->nassumed = g->nassume; /* some were taken back */
@@ -27,7 +27,7 @@ bool build_assume(Graph *g, Expr a, Expr b, Loc loc) {
 
 /* From now on `keep` stands for both. The user is told: it narrows what the model accepts. */
 static void assume_equal(Graph *g, Expr keep, Expr other) {
-    map_put(build_state(g)->equal, other, keep);
+    map_put(builder_of(g)->equal, other, keep);
     if (!build_assume(g, keep, other, build_loc(g))) return;
     (void)diag(g->diags, D_ASSUME, graph_place(g, build_loc(g), g->arena), "%s == %s",
                expr_brief(g->exprs, keep, g->arena), expr_brief(g->exprs, other, g->arena));
@@ -43,7 +43,7 @@ bool build_require(Graph *g, Expr cond) {
 
 /* Equalities form chains other -> keep; the end of e's chain stands for all of it. */
 Expr build_dim_root(Graph *g, Expr e) {
-    MapU64 *keep = build_state(g)->equal;
+    MapU64 *keep = builder_of(g)->equal;
     Expr root = e, next;
     while (map_get(keep, root, &next)) root = next;
     for (; e != root; e = next) { /* the next look-up is short */

@@ -481,7 +481,7 @@ const Expr *fold_elems(Graph *g, const Node *n, bool want, uint32_t depth) {
 /* ---- Answers, remembered by value ---- */
 
 static ElemTrack *track_of(Graph *g, Value v) {
-    BuildState *s = build_state(g);
+    BuildState *s = builder_of(g);
     while (s->elems.n <= v) vec_push(g->arena, &s->elems, (ElemTrack){0});
     return &s->elems.v[v];
 }

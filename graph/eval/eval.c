@@ -185,6 +185,8 @@ static void count_uses(Frame *f) {
         for (uint32_t i = 0; i < graph_node(f->g, v)->nin; i++)
             f->uses[graph_node(f->g, v)->in[i]]++;
     for (uint32_t i = 0; i < f->g->outputs.n; i++) f->uses[f->g->outputs.v[i].value]++;
+    for (uint32_t i = 0; i < f->g->writes.n; i++) f->uses[f->g->writes.v[i].value]++;
+    for (uint32_t i = 0; i < f->g->states.n; i++) f->uses[f->g->states.v[i].value]++;
 }
 
 static bool run_nodes(Frame *f) {
@@ -192,7 +194,7 @@ static bool run_nodes(Frame *f) {
         const Node *n = graph_node(f->g, v);
         /* An unused `if` was decided when the graph was built; other unused nodes may define the
          * symbol of a size. */
-        if (n->op == OP_input || (n->op == OP_if && !f->uses[v])) continue;
+        if (n->op == OP_input || n->op == OP_state || (n->op == OP_if && !f->uses[v])) continue;
         for (uint32_t i = 0; i < n->nin; i++) f->in[i] = f->v[n->in[i]];
         if (!eval_node(f, v, n)) return false;
         for (uint32_t i = 0; i < n->nin && !f->keep; i++)
@@ -265,14 +267,59 @@ static EvalTensor to_public(Eval *e, const Type *type, const Tensor *x, Arena *a
     return t;
 }
 
-static bool run_graph(Eval *e, const Graph *g, const Tensor *in, Arena *a, EvalTensor *outputs,
-                      EvalTensor *values) {
+EvalTensor eval_initial(const Graph *g, uint32_t state, Arena *a) {
+    const StateInfo *s = &g->states.v[state];
+    EvalTensor t = {.dtype = s->type.dtype, .rank = s->type.rank};
+    size_t n = 1;
+    for (int i = 0; i < t.rank; i++) {
+        expr_is_const(g->exprs, s->type.dim[i], &t.dim[i]);
+        n *= (size_t)t.dim[i];
+    }
+    t.data = arena_array(a, n, dtype_bytes(t.dtype));
+    if (s->initial.bytes) memcpy(t.data, s->initial.data, s->initial.bytes);
+    return t;
+}
+
+static graphc_status take_states(const Graph *g, const EvalTensor *given, Arena *a,
+                                 EvalTensor *states) {
+    for (uint32_t i = 0; i < g->states.n; i++) {
+        const StateInfo *s = &g->states.v[i];
+        EvalTensor want = eval_initial(g, i, a);
+        states[i] = given ? given[i] : want;
+        if (states[i].rank != want.rank ||
+            memcmp(states[i].dim, want.dim, want.rank * sizeof *want.dim) != 0)
+            return diag(g->diags, D_RUN_INPUT, "", "state \"%s\" has another shape", s->name);
+    }
+    return GRAPHC_OK;
+}
+
+static void give_states(Frame *f, const EvalTensor *states, Arena *a, EvalTensor *next) {
+    const Graph *g = f->g;
+    memcpy(next, states, g->states.n * sizeof *next);
+    for (uint32_t i = 0; i < g->writes.n; i++) {
+        const StateWrite *w = &g->writes.v[i];
+        next[w->state] = to_public(f->e, graph_type(g, w->value), &f->v[w->value], a);
+    }
+}
+
+/* What goes into a run, and what comes out of it beside the outputs. */
+typedef struct EvalRun {
+    const Tensor *in;
+    const EvalTensor *states;
+    EvalTensor *next, *values;
+} EvalRun;
+
+static bool run_graph(Eval *e, const Graph *g, const EvalRun *r, Arena *a, EvalTensor *outputs) {
     Frame f;
+    EvalTensor *values = r->values;
     bool ok = frame_open(&f, e, g, values != NULL);
     if (ok) {
-        frame_inputs(&f, in);
+        frame_inputs(&f, r->in);
+        for (uint32_t i = 0; i < g->states.n; i++)
+            f.v[g->states.v[i].value] = from_public(&r->states[i]);
         ok = run_nodes(&f);
     }
+    if (ok && r->next) give_states(&f, r->states, a, r->next);
     for (uint32_t i = 0; ok && i < g->outputs.n; i++) {
         Value v = g->outputs.v[i].value;
         outputs[i] = to_public(e, graph_type(g, v), &f.v[v], a);
@@ -291,7 +338,10 @@ graphc_status eval_run(const Graph *g, const EvalTensor *inputs, const EvalOptio
     GC_TRY(eval_bind(g, inputs, e.sym));
     Tensor *in = ARENA_ARRAY(a, Tensor, g->inputs.n);
     for (uint32_t i = 0; i < g->inputs.n; i++) in[i] = from_public(&inputs[i]);
-    if (!run_graph(&e, g, in, a, outputs, values)) return e.status;
+    EvalTensor *states = ARENA_ARRAY(a, EvalTensor, g->states.n);
+    GC_TRY(take_states(g, opt ? opt->states : NULL, a, states));
+    EvalRun r = {in, states, opt ? opt->next : NULL, values};
+    if (!run_graph(&e, g, &r, a, outputs)) return e.status;
     return GRAPHC_OK;
 }
 

@@ -7,8 +7,10 @@
  *     %3  f32[1, 768]      reshape %2
  *     %4  f32[batch, 768]  expand %3
  *     %5  f32[batch, 768]  add %1, %4    # node 3 Add "y"
+ *     %6  f32[768]         state 0 "m" {0...}    # its initial elements; none: zeros
  *     assume batch = n
  *     output "y" %5
+ *     write "m" %2
  *
  * A control node is followed by its bodies in braces, each a graph. */
 #ifndef GRAPH_GIR_H

@@ -39,6 +39,10 @@ typedef struct OpInfo {
 } OpInfo;
 extern const OpInfo op_info[OP_COUNT];
 bool op_has_flag(Op op, char flag);
+/* In memory before the run. */
+static inline bool op_is_leaf(Op op) {
+    return op == OP_input || op == OP_const || op == OP_state;
+}
 
 /* What folds: X(the op that joins two values, over axes, running along an axis). */
 #define GRAPH_FOLDS(X)                                                                             \
@@ -72,7 +76,7 @@ typedef struct Constant {
 #define GRAPH_MAX_WINDOW 3
 
 typedef union Attr {
-    struct { uint32_t index; } input;
+    struct { uint32_t index; } input;   /* input, state */
     Constant constant;
     struct { int32_t axis; } axis;      /* iota, concat, proj */
     struct { uint32_t n; const Expr *v; } exprs;
@@ -157,6 +161,21 @@ typedef struct IoInfo {
     Type type;      /* as declared; for inputs every dimension is an expression over symbols */
 } IoInfo;
 
+/* A tensor that lives in the session from run to run: weights in training, moments, caches. Its
+ * OP_state node is what it holds before the run, whoever reads it. */
+typedef struct StateInfo {
+    const char *name; /* no other state's */
+    Value value;      /* the OP_state node */
+    Type type;        /* static */
+    Constant initial; /* what a new session's holds; 0 bytes: zeros */
+} StateInfo;
+
+/* After the run the state holds `value`. At most one for a state. */
+typedef struct StateWrite {
+    uint32_t state;
+    Value value;
+} StateWrite;
+
 typedef struct Graph {
     Arena *arena;
     ExprPool *exprs;
@@ -166,6 +185,8 @@ typedef struct Graph {
     VEC(Node) nodes; /* nodes.v[0] is a placeholder; a node's inputs have smaller numbers */
     VEC(IoInfo) inputs;
     VEC(IoInfo) outputs;
+    VEC(StateInfo) states;     /* none in a body: there they are captured */
+    VEC(StateWrite) writes;
     VEC(LocInfo) locs;         /* locs.v[0] is the unknown place */
     VEC(const char *) files;   /* external data files, relative to the model */
     VEC(Expr) elem_cache;      /* see build.h */

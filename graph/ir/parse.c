@@ -241,12 +241,11 @@ static bool static_count(Reader *r, const Type *t, uint64_t *count) {
     return true;
 }
 
-static bool read_constant(Reader *r, Node *n) {
+static bool read_constant(Reader *r, const Type *type, Constant *c) {
     uint64_t count;
     int64_t file = 0, offset = 0;
-    DType t = n->type.dtype;
-    Constant *c = &n->attr.constant;
-    if (!static_count(r, &n->type, &count)) return false;
+    DType t = type->dtype;
+    if (!static_count(r, type, &count)) return false;
     void *data = arena_array(r->arena, count, dtype_bytes(t));
     if (eat(r, "0x")) {
         char *end;
@@ -430,6 +429,17 @@ static bool read_input(Reader *r, Graph *g, Node *n) {
     return true;
 }
 
+static bool read_state(Reader *r, Graph *g, Node *n) {
+    int64_t index;
+    StateInfo s = {.value = g->nodes.n, .type = n->type};
+    if (!read_int(r, &index) || !(s.name = read_quoted(r))) return false;
+    if (index != g->states.n) return fail(r, "states come in order");
+    if (!at_end(r) && !read_constant(r, &n->type, &s.initial)) return false;
+    n->attr.input.index = (uint32_t)index;
+    vec_push(g->arena, &g->states, s);
+    return true;
+}
+
 static bool read_operand(Reader *r, const MapU64 *numbers, Value *v) {
     int64_t number;
     if (!expect(r, "%") || !read_int(r, &number)) return false;
@@ -470,7 +480,8 @@ static bool read_attributes(Reader *r, Graph *g, Node *n) {
     const AttrField *f = attr_fields((Op)n->op, &count);
     for (const AttrField *end = f + count; f < end && !*f->name; f++) {
         bool ok = f->kind == AK_INPUT      ? read_input(r, g, n)
-                  : f->kind == AK_CONSTANT ? read_constant(r, n)
+                  : f->kind == AK_CONSTANT ? read_constant(r, &n->type, &n->attr.constant)
+                  : f->kind == AK_STATE    ? read_state(r, g, n)
                   : f->kind == AK_ELEMENTS ? read_exprs(r, n)
                   : f->kind == AK_CONTROL  ? read_control(r, g, n)
                                            : true;
@@ -511,6 +522,16 @@ static bool read_output(Reader *r, Graph *g, const MapU64 *numbers) {
     return true;
 }
 
+static bool read_write(Reader *r, Graph *g, const MapU64 *numbers) {
+    StateWrite w = {0};
+    const char *name = read_quoted(r);
+    if (!name || !read_operand(r, numbers, &w.value)) return false;
+    while (w.state < g->states.n && strcmp(g->states.v[w.state].name, name)) w.state++;
+    if (w.state == g->states.n) return fail(r, "no such state");
+    vec_push(g->arena, &g->writes, w);
+    return true;
+}
+
 static bool read_file(Reader *r, Graph *g) {
     const char *path = read_quoted(r);
     if (path) vec_push(g->arena, &g->files, path);
@@ -525,9 +546,10 @@ static bool read_graph(Reader *r, Graph *g) {
         if (!*r->at || *r->at == '}') return true;
         bool ok = eat(r, "%")        ? read_node(r, g, numbers)
                   : eat(r, "output") ? read_output(r, g, numbers)
+                  : eat(r, "write")  ? read_write(r, g, numbers)
                   : eat(r, "assume") ? read_assume(r, g)
                   : eat(r, "file")   ? read_file(r, g)
-                                     : fail(r, "node, output, assume or file expected");
+                                     : fail(r, "node, output, write, assume or file expected");
         if (!ok) return false;
     }
 }

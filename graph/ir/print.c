@@ -47,18 +47,17 @@ static bool all_equal(const Constant *c, size_t size) {
     return c->bytes > size && !memcmp(p, p + size, c->bytes - size);
 }
 
-static void put_constant(const Node *n, StrBuf *out) {
-    const Constant *c = &n->attr.constant;
-    size_t size = dtype_bytes(n->type.dtype), count = c->bytes / size;
+static void put_constant(DType t, const Constant *c, StrBuf *out) {
+    size_t size = dtype_bytes(t), count = c->bytes / size;
     if (all_equal(c, size)) {
         sb_put(out, " {");
-        put_element(n->type.dtype, c->data, 0, out);
+        put_element(t, c->data, 0, out);
         sb_put(out, "...}");
     } else if (count <= PRINTED_ELEMENTS) {
         sb_put(out, " {");
         for (size_t i = 0; i < count; i++) {
             if (i) sb_put(out, ", ");
-            put_element(n->type.dtype, c->data, i, out);
+            put_element(t, c->data, i, out);
         }
         sb_put(out, "}");
     } else {
@@ -69,6 +68,13 @@ static void put_constant(const Node *n, StrBuf *out) {
         put_quoted(out, c->name);
     }
     if (c->file) sb_printf(out, " file=%u offset=%" PRIu64, c->file, c->offset);
+}
+
+static void put_state(const Graph *g, const Node *n, StrBuf *out) {
+    const StateInfo *s = &g->states.v[n->attr.input.index];
+    sb_printf(out, " %u ", n->attr.input.index);
+    put_quoted(out, s->name);
+    if (s->initial.bytes) put_constant(n->type.dtype, &s->initial, out);
 }
 
 static void put_exprs(const Graph *g, const Expr *v, uint32_t n, StrBuf *out) {
@@ -165,7 +171,8 @@ static void put_attributes(const Graph *g, const Node *n, int indent, StrBuf *ou
             sb_printf(out, " %u ", n->attr.input.index);
             put_quoted(out, g->inputs.v[n->attr.input.index].name);
             break;
-        case AK_CONSTANT: put_constant(n, out); break;
+        case AK_CONSTANT: put_constant(n->type.dtype, &n->attr.constant, out); break;
+        case AK_STATE: put_state(g, n, out); break;
         case AK_ELEMENTS: put_exprs(g, n->attr.exprs.v, n->attr.exprs.n, out); break;
         case AK_CONTROL: put_control(g, n, indent, out); break;
         default: put_named(g, n, f, out);
@@ -292,6 +299,11 @@ static void print_graph(const Graph *g, int indent, StrBuf *out) {
         sb_printf(out, "%*soutput ", indent, "");
         put_quoted(out, g->outputs.v[i].name);
         sb_printf(out, " %%%u\n", g->outputs.v[i].value);
+    }
+    for (uint32_t i = 0; i < g->writes.n; i++) {
+        sb_printf(out, "%*swrite ", indent, "");
+        put_quoted(out, g->states.v[g->writes.v[i].state].name);
+        sb_printf(out, " %%%u\n", g->writes.v[i].value);
     }
 }
 

@@ -1,6 +1,7 @@
 /* Checks every invariant of a graph (graph/README.md). Each class of ops has one rule function that
  * returns what is wrong, or NULL; the report names the node by its place and shows its text. */
 #include "graph/ir/attr.h"
+#include "runtime/base/map.h"
 #include <string.h>
 
 typedef struct Check {
@@ -31,19 +32,35 @@ static const char *same_dims(const Graph *g, const Type *a, const Type *b) {
     return NULL;
 }
 
+static const char *check_constant(const Check *c, const Constant *k) {
+    int64_t bytes, n;
+    Expr numel = type_numel(c->g->exprs, c->t);
+    if (!expr_is_const(c->g->exprs, numel, &n)) return "a constant needs a static shape";
+    if (__builtin_mul_overflow(n, (int64_t)dtype_bytes(c->t->dtype), &bytes) ||
+        bytes != (int64_t)k->bytes)
+        return "constant bytes do not fill the type";
+    return k->file > c->g->files.n ? "no such file" : NULL;
+}
+
+static const char *check_state(const Check *c) {
+    const Graph *g = c->g;
+    uint32_t i = c->n->attr.input.index;
+    if (i >= g->states.n || g->states.v[i].value != c->v)
+        return "is not the graph's state of that number";
+    if (!type_equal(&g->states.v[i].type, c->t)) return "types differ";
+    if (!type_is_static(g->exprs, c->t)) return "a state needs a static shape";
+    return g->states.v[i].initial.bytes ? check_constant(c, &g->states.v[i].initial) : NULL;
+}
+
 static const char *check_source(const Check *c) {
     const Attr *a = &c->n->attr;
     if (c->n->op == OP_input) {
         if (a->input.index >= c->g->inputs.n || c->g->inputs.v[a->input.index].value != c->v)
             return "is not the graph's input of that number";
     } else if (c->n->op == OP_const) {
-        int64_t bytes, n;
-        Expr numel = type_numel(c->g->exprs, c->t);
-        if (!expr_is_const(c->g->exprs, numel, &n)) return "a constant needs a static shape";
-        if (__builtin_mul_overflow(n, (int64_t)dtype_bytes(c->t->dtype), &bytes) ||
-            bytes != (int64_t)a->constant.bytes)
-            return "constant bytes do not fill the type";
-        if (a->constant.file > c->g->files.n) return "no such file";
+        return check_constant(c, &a->constant);
+    } else if (c->n->op == OP_state) {
+        return check_state(c);
     } else if (c->n->op == OP_iota) {
         if (a->axis.axis < 0 || a->axis.axis >= c->t->rank) return "axis out of range";
     } else if (c->n->op == OP_exprs) {
@@ -323,6 +340,40 @@ static graphc_status report(const Graph *g, Value v, const char *what) {
                 g->name, v, op_info[n->op < OP_COUNT ? n->op : 0].name, what);
 }
 
+static graphc_status bad_state(const Graph *g, const StateInfo *s, const char *what) {
+    return diag(g->diags, D_VERIFY, graph_place(g, graph_node(g, s->value)->loc, g->arena),
+                "graph \"%s\": state \"%s\" %s", g->name, s->name, what);
+}
+
+static graphc_status check_states(const Graph *g) {
+    MapStr *names = mapstr_create(g->arena);
+    uint32_t first;
+    for (uint32_t i = 0; i < g->states.n; i++) {
+        const StateInfo *s = &g->states.v[i];
+        if (!s->value || s->value >= g->nodes.n || graph_node(g, s->value)->op != OP_state)
+            return diag(g->diags, D_VERIFY, "", "graph \"%s\": state %u has no node", g->name, i);
+        if (g->is_body) return bad_state(g, s, "is inside of a loop or branch");
+        if (mapstr_get(names, s->name, &first)) return bad_state(g, s, "is there twice");
+        mapstr_put(names, s->name, i);
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_writes(const Graph *g) {
+    bool *written = ARENA_ARRAY(g->arena, bool, g->states.n);
+    for (uint32_t i = 0; i < g->writes.n; i++) {
+        const StateWrite *w = &g->writes.v[i];
+        if (w->state >= g->states.n || !w->value || w->value >= g->nodes.n)
+            return diag(g->diags, D_VERIFY, "", "graph \"%s\": write %u is of nothing", g->name, i);
+        const StateInfo *s = &g->states.v[w->state];
+        if (is_tuple(graph_node(g, w->value)) || !type_equal(graph_type(g, w->value), &s->type))
+            return bad_state(g, s, "is written with another type");
+        if (written[w->state]) return bad_state(g, s, "is written twice");
+        written[w->state] = true;
+    }
+    return GRAPHC_OK;
+}
+
 graphc_status graph_verify(const Graph *g) {
     for (Value v = 1; v < g->nodes.n; v++) {
         const Node *n = graph_node(g, v);
@@ -331,6 +382,8 @@ graphc_status graph_verify(const Graph *g) {
         const char *bad = check_node(&c);
         if (bad) return report(g, v, bad);
     }
+    GC_TRY(check_states(g));
+    GC_TRY(check_writes(g));
     for (uint32_t i = 0; i < g->outputs.n; i++) {
         Value v = g->outputs.v[i].value;
         if (!v || v >= g->nodes.n || is_tuple(graph_node(g, v)))

@@ -8,6 +8,7 @@ static void count_uses(Rewrite *r) {
     for (Value v = 1; v < g->nodes.n; v++)
         for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) r->uses[graph_node(g, v)->in[i]]++;
     for (uint32_t i = 0; i < g->outputs.n; i++) r->uses[g->outputs.v[i].value]++;
+    for (uint32_t i = 0; i < g->writes.n; i++) r->uses[g->writes.v[i].value]++;
 }
 
 typedef void (*SymFn)(void *ctx, uint32_t sym);
@@ -89,6 +90,8 @@ bool *graph_live(const Graph *g) {
     l.definer = graph_definers(g);
     for (uint32_t i = 0; i < g->outputs.n; i++) l.live[g->outputs.v[i].value] = true;
     for (uint32_t i = 0; i < g->inputs.n; i++) l.live[g->inputs.v[i].value] = true;
+    for (uint32_t i = 0; i < g->states.n; i++) l.live[g->states.v[i].value] = true;
+    for (uint32_t i = 0; i < g->writes.n; i++) l.live[g->writes.v[i].value] = true;
     for (Value v = g->nodes.n; v-- > 1;) {
         if (!l.live[v]) continue;
         for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) l.live[graph_node(g, v)->in[i]] = true;
@@ -107,6 +110,11 @@ static void copy_facts(Rewrite *r) {
     for (uint32_t i = 0; i < g->inputs.n; i++) {
         build_at(to, graph_node(g, g->inputs.v[i].value)->loc);
         r->map[g->inputs.v[i].value] = build_input(to, g->inputs.v[i].name, g->inputs.v[i].type);
+    }
+    for (uint32_t i = 0; i < g->states.n; i++) {
+        const StateInfo *s = &g->states.v[i];
+        build_at(to, graph_node(g, s->value)->loc);
+        r->map[s->value] = build_state(to, s->name, s->type, s->initial);
     }
 }
 
@@ -162,6 +170,9 @@ Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx
     }
     for (uint32_t i = 0; i < g->outputs.n; i++)
         build_output(r.to, g->outputs.v[i].name, r.map[g->outputs.v[i].value]);
+    for (uint32_t i = 0; i < g->writes.n; i++)
+        build_write(r.to, r.map[g->states.v[g->writes.v[i].state].value],
+                    r.map[g->writes.v[i].value]);
     return r.to;
 }
 

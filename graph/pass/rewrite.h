@@ -11,7 +11,7 @@ typedef struct Rewrite {
     const Graph *from;
     Graph *to;
     Value *map;     /* value in `from` -> value in `to`; 0 = not copied yet */
-    uint32_t *uses; /* readers of each value of `from`; an output counts as one */
+    uint32_t *uses; /* readers of each value of `from`; an output or a write counts as one */
     void *facts;    /* what the pass knows of `from` */
 } Rewrite;
 
@@ -40,7 +40,7 @@ void graph_node_syms(const Graph *g, const Node *n, void (*fn)(void *ctx, uint32
  * computed before it is used, as an operand has. */
 MapU64 *graph_definers(const Graph *g);
 
-/* By value: whether the outputs need it. Inputs stay, since they are the signature. */
+/* By value: whether outputs or writes need it. Inputs and states stay, since they are the signature. */
 bool *graph_live(const Graph *g);
 
 /* True if v depends on constants alone (weights, and what is computed from them). flags has

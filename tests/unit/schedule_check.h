@@ -52,6 +52,8 @@ static inline void *check_mem(CheckRun *r, uint32_t b) {
         memset(r->mem[b], 0x7f, bytes + 64); /* what nobody wrote shows */
         if (s->kind == BUF_const)
             memcpy(r->mem[b], graph_node(s->graph, s->node)->attr.constant.data, bytes);
+        if (s->kind == BUF_state)
+            memcpy(r->mem[b], eval_initial(s->graph, s->index, r->a).data, bytes);
     }
     return r->mem[b];
 }
@@ -109,31 +111,40 @@ static inline graphc_status check_steps(CheckRun *r) {
     return GRAPHC_OK;
 }
 
-/* Largest difference relative to 1 + |expected|, over all outputs; -1 when something failed. */
+/* Largest difference relative to 1 + |expected|. */
+static inline double check_difference(DType t, const void *got, const EvalTensor *want) {
+    double worst = 0;
+    int64_t n = check_numel(want);
+    for (int64_t k = 0; k < n; k++) {
+        double x = dtype_load_f64(t, got, (size_t)k);
+        double y = dtype_load_f64(want->dtype, want->data, (size_t)k);
+        if (isnan(x) && isnan(y)) continue;
+        double e = x == y ? 0 : fabs(x - y) / (1 + fabs(y));
+        if (!dtype_is_float(t) && e != 0) e = INFINITY;
+        if (!(e <= worst)) worst = isnan(e) ? INFINITY : e;
+    }
+    return worst;
+}
+
+/* The largest over all outputs, and what all states hold afterwards; -1 when something failed. */
 static inline double check_schedule(const Graph *g, const Schedule *s, const EvalTensor *in,
                                     Arena *a) {
     CheckRun r = {.s = s, .a = a};
     r.mem = ARENA_ARRAY(a, void *, s->buffers.n);
     r.sym = ARENA_ARRAY(a, int64_t, expr_sym_count(g->exprs));
     EvalTensor *want = ARENA_ARRAY(a, EvalTensor, g->outputs.n);
-    EvalOptions opt = {0};
+    EvalTensor *next = ARENA_ARRAY(a, EvalTensor, g->states.n);
+    EvalOptions opt = {.next = next};
     if (eval_bind(g, in, r.sym) != GRAPHC_OK) return -1;
     if (eval_run(g, in, &opt, a, want, NULL) != GRAPHC_OK) return -1;
     for (uint32_t i = 0; i < g->inputs.n; i++) r.mem[i] = in[i].data;
     if (check_steps(&r) != GRAPHC_OK) return -1;
     double worst = 0;
-    for (uint32_t i = 0; i < g->outputs.n; i++) {
-        const void *got = check_mem(&r, g->inputs.n + i);
-        DType t = g->outputs.v[i].type.dtype;
-        int64_t n = check_numel(&want[i]);
-        for (int64_t k = 0; k < n; k++) {
-            double x = dtype_load_f64(t, got, (size_t)k);
-            double y = dtype_load_f64(want[i].dtype, want[i].data, (size_t)k);
-            if (isnan(x) && isnan(y)) continue;
-            double e = x == y ? 0 : fabs(x - y) / (1 + fabs(y));
-            if (!dtype_is_float(t) && e != 0) e = INFINITY;
-            if (!(e <= worst)) worst = isnan(e) ? INFINITY : e;
-        }
+    for (uint32_t i = 0; i < g->outputs.n + g->states.n; i++) {
+        bool out = i < g->outputs.n;
+        const EvalTensor *w = out ? &want[i] : &next[i - g->outputs.n];
+        DType t = out ? g->outputs.v[i].type.dtype : g->states.v[i - g->outputs.n].type.dtype;
+        worst = fmax(worst, check_difference(t, check_mem(&r, g->inputs.n + i), w));
     }
     return worst;
 }

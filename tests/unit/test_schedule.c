@@ -405,7 +405,66 @@ static void concatenation(void) {
     expect(&r, build_permute(r.g, y, (uint8_t[]){1, 0}), 3);
 }
 
+/* --- States ------------------------------------------------------------------------------- */
+
+static Value state_of(Rig *r, const char *name, uint8_t rank, const int64_t *dim) {
+    EvalTensor x = tensor(r, DT_f32, rank, dim, 1);
+    Constant c = {.data = x.data, .bytes = (uint64_t)check_numel(&x) * 4};
+    return build_state(r->g, name, type_of(r, DT_f32, rank, dim), c);
+}
+
+/* Adam without its corrections. */
+static void adam(Rig *r, Value w, Value grad) {
+    const Type *t = graph_type(r->g, w);
+    const char *name = r->g->states.v[r->g->states.n - 1].name;
+    Value m = build_state(r->g, arena_printf(r->a, "%s.m", name), *t, (Constant){0});
+    Value v = build_state(r->g, arena_printf(r->a, "%s.v", name), *t, (Constant){0});
+    Value m1 = build_binary(r->g, OP_add, build_binary_f(r->g, OP_mul, m, 0.9),
+                            build_binary_f(r->g, OP_mul, grad, 0.1));
+    Value square = build_binary(r->g, OP_mul, grad, grad);
+    Value v1 = build_binary(r->g, OP_add, build_binary_f(r->g, OP_mul, v, 0.99),
+                            build_binary_f(r->g, OP_mul, square, 0.01));
+    Value root = build_binary_f(r->g, OP_add, build_unary(r->g, OP_sqrt, v1), 1e-3);
+    Value step = build_binary_f(r->g, OP_mul, build_binary(r->g, OP_div, m1, root), 0.01);
+    build_write(r->g, w, build_binary(r->g, OP_sub, w, step));
+    build_write(r->g, m, m1);
+    build_write(r->g, v, v1);
+}
+
+static void states(void) {
+    Rig r = rig(); /* an optimizer: three tensors in place, in one kernel */
+    Value w = state_of(&r, "w", D(12, 20));
+    adam(&r, w, input(&r, DT_f32, D(12, 20)));
+    expect(&r, 0, 1);
+
+    r = rig(); /* the weight of a projection is updated when its products are made */
+    w = state_of(&r, "w", D(16, 24));
+    Value x = input(&r, DT_f32, D(5, 16)), y = build_matmul(r.g, x, w, DT_f32);
+    Value dw = build_matmul(r.g, build_permute(r.g, x, (uint8_t[]){1, 0}), y, DT_f32);
+    build_output(r.g, "dx", build_matmul(r.g, y, build_permute(r.g, w, (uint8_t[]){1, 0}), DT_f32));
+    build_write(r.g, w, build_binary(r.g, OP_sub, w, build_binary_f(r.g, OP_mul, dw, 0.01)));
+    expect(&r, y, 3);
+
+    r = rig(); /* two change places; one is written with an input, one with an output, one is kept
+                */
+    Value a = state_of(&r, "a", D(7)), b = state_of(&r, "b", D(7)), c = state_of(&r, "c", D(7));
+    Value d = state_of(&r, "d", D(7));
+    build_write(r.g, a, b);
+    build_write(r.g, b, a);
+    build_write(r.g, c, input(&r, DT_f32, D(7)));
+    build_output(r.g, "sum", build_binary(r.g, OP_add, c, d));
+    build_write(r.g, d, r.g->outputs.v[0].value);
+    build_write(r.g, state_of(&r, "e", D(7)), weight(&r, D(7)));
+    expect(&r, build_unary(r.g, OP_exp, state_of(&r, "f", D(7))), 0);
+
+    r = rig(); /* read turned around, so not in place */
+    a = state_of(&r, "a", D(6, 6));
+    build_write(r.g, a, build_unary(r.g, OP_tanh, build_permute(r.g, a, (uint8_t[]){1, 0})));
+    expect(&r, 0, 2);
+}
+
 TEST_MAIN {
+    states();
     maps();
     rows();
     contractions();

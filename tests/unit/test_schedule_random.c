@@ -4,7 +4,7 @@
 #include "tests/unit/schedule_check.h"
 #include "tests/unit/test.h"
 
-enum { SEEDS = 2000, MAX_VALUES = 128, MAX_NUMEL = 6000 };
+enum { SEEDS = 2000, STATE_SEEDS = 1000, MAX_VALUES = 128, MAX_NUMEL = 6000 };
 
 typedef struct Rig {
     uint64_t state;
@@ -65,6 +65,31 @@ static void input(Rig *r, uint8_t rank, const int64_t *dim) {
     uint32_t k = r->g->inputs.n;
     r->in[k] = values(r, rank, dim);
     r->v[r->count++] = build_input(r->g, k == 0 ? "a" : k == 1 ? "b" : "c", t);
+}
+
+/* What lives from run to run, with sizes like an input's. */
+static void state(Rig *r, uint8_t rank, const int64_t *dim) {
+    EvalTensor x = values(r, rank, dim);
+    Type t = {.dtype = DT_f32, .rank = rank};
+    for (int i = 0; i < rank; i++) t.dim[i] = expr_const(r->g->exprs, dim[i]);
+    const char *name = arena_printf(r->a, "s%u", r->g->states.n);
+    Constant c = {.data = x.data, .bytes = (uint64_t)check_numel(&x) * 4};
+    if (below(r, 4) == 0) c = (Constant){0};
+    r->v[r->count++] = build_state(r->g, name, t, c);
+}
+
+/* Any value of its type becomes of each state, another state or it itself among them. */
+static void write_states(Rig *r) {
+    for (uint32_t i = 0; i < r->g->states.n; i++) {
+        Value s = r->g->states.v[i].value, v = 0;
+        for (int tries = 0; tries < 40 && !v; tries++) {
+            Value x = below(r, 3) ? pick(r) : r->v[below(r, r->count)];
+            if (type_equal(graph_type(r->g, x), graph_type(r->g, s))) v = x;
+        }
+        if (!v || (v == s && below(r, 4)))
+            v = build_binary_f(r->g, OP_add, build_unary(r->g, OP_tanh, s), 0.5);
+        if (below(r, 8)) build_write(r->g, s, v);
+    }
 }
 
 /* --- Steps: a new value out of x, or 0 where the step does not apply ------------------------ */
@@ -236,7 +261,7 @@ static Value (*const steps[])(Rig *, Value) = {
 
 /* ------------------------------------------------------------------------------------------- */
 
-static void make_graph(Rig *r) {
+static void make_graph(Rig *r, bool states) {
     static const int64_t sizes[] = {1, 2, 3, 4, 6, 8, 12};
     int64_t dim[4];
     uint8_t rank = (uint8_t)(2 + below(r, 3));
@@ -250,6 +275,7 @@ static void make_graph(Rig *r) {
     input(r, rank, dim);
     for (int i = 0; i < rank; i++) dim[i] = below(r, 2) ? dim[i] : 1;
     input(r, rank, dim);
+    for (uint32_t i = 0; states && i < 3; i++) state(r, rank, dim);
     for (uint32_t left = 4 + below(r, 30); left > 0; left--) {
         Value y = steps[below(r, sizeof steps / sizeof *steps)](r, pick(r));
         if (!y || numel(r, y) > MAX_NUMEL || graph_type(r->g, y)->rank > 5) continue;
@@ -257,22 +283,25 @@ static void make_graph(Rig *r) {
     }
     build_output(r->g, "last", r->v[r->count - 1]);
     build_output(r->g, "some", r->v[below(r, r->count)]);
+    if (states) write_states(r);
 }
 
-static void check_seed(uint32_t seed) {
+static void check_seed(uint32_t seed, bool states) {
     Rig r = {.state = seed * 77777u + 5, .a = arena_create()};
     r.g = graph_create(r.a, expr_pool_create(r.a), diag_create(r.a, NULL), "random");
-    make_graph(&r);
+    make_graph(&r, states);
     for (int gpu = 0; gpu < 2; gpu++) {
         Schedule *s = NULL;
         graphc_status st = schedule_build(r.g, &target_for(gpu ? PLAN_cuda : PLAN_cpu)->machine,
                                           FUSE_ALL, r.a, &s);
         double e = st == GRAPHC_OK ? check_schedule(r.g, s, r.in, r.a) : -1;
-        if (!CHECK(e >= 0 && e < 2e-3)) printf("seed %u: difference %g\n", seed, e);
+        if (!CHECK(e >= 0 && e < 2e-3))
+            printf("seed %u%s: difference %g\n", seed, states ? " with states" : "", e);
     }
     arena_destroy(r.a);
 }
 
 TEST_MAIN {
-    for (uint32_t seed = 0; seed < SEEDS; seed++) check_seed(seed);
+    for (uint32_t seed = 0; seed < SEEDS; seed++) check_seed(seed, false);
+    for (uint32_t seed = 0; seed < STATE_SEEDS; seed++) check_seed(seed, true);
 }
