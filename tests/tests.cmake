@@ -42,7 +42,7 @@ set_tests_properties(gpu/launch_plan PROPERTIES FIXTURES_SETUP launch_plan)
 set_tests_properties(gpu/launch_check PROPERTIES FIXTURES_REQUIRED launch_plan)
 
 # Programs that scripts below run.
-foreach(source fuzz/mutate conformance/suite_eval)
+foreach(source fuzz/mutate conformance/suite_eval train/train_tool)
   get_filename_component(name ${source} NAME)
   add_executable(${name} tests/${source}.c)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -75,6 +75,7 @@ foreach(model mlp conv attention tensors)
   graphc_script(fuzz/${model} quick 600 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
     $<TARGET_FILE:mutate> ${model})
 endforeach()
+graphc_script(train/formats quick 120 ${python} tests/train/formats.py $<TARGET_FILE:train_tool>)
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
   --only "_5x13x7|7x10_3_5|conv_integer_7x10|of_one_")
 graphc_script(oracle/all full 1200 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli>)

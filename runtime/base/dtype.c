@@ -4,9 +4,9 @@
 #include <string.h>
 
 const DTypeInfo dtype_info[DT_COUNT] = {
-    [DT_none] = {.name = "none", .npy = ""},
-#define DTYPE(name, bytes, bits, cls, onnx, dlcode, dlbits, npy)                                   \
-    [DT_##name] = {#name, bytes, bits, DCLASS_##cls, onnx, dlcode, dlbits, npy},
+    [DT_none] = {.name = "none", .npy = "", .st = ""},
+#define DTYPE(name, bytes, bits, cls, onnx, dlcode, dlbits, npy, st)                               \
+    [DT_##name] = {#name, bytes, bits, DCLASS_##cls, onnx, dlcode, dlbits, npy, st},
 #include "runtime/base/dtype.def"
 #undef DTYPE
 };

@@ -8,7 +8,7 @@
 
 typedef enum DType {
     DT_none = 0,
-#define DTYPE(name, bytes, bits, cls, onnx, dlcode, dlbits, npy) DT_##name,
+#define DTYPE(name, bytes, bits, cls, onnx, dlcode, dlbits, npy, st) DT_##name,
 #include "runtime/base/dtype.def"
 #undef DTYPE
     DT_COUNT
@@ -19,7 +19,7 @@ typedef enum DClass { DCLASS_NONE, DCLASS_F, DCLASS_I, DCLASS_U, DCLASS_B } DCla
 typedef struct DTypeInfo {
     const char *name;
     uint8_t bytes, bits, cls, onnx, dlcode, dlbits;
-    const char *npy;
+    const char *npy, *st;
 } DTypeInfo;
 
 extern const DTypeInfo dtype_info[DT_COUNT];

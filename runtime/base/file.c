@@ -147,8 +147,7 @@ static bool write_all(int fd, const void *data, size_t size) {
     return true;
 }
 
-/* Makes the rename itself durable; a file system that cannot is no failure. */
-static void sync_folder(const char *path) {
+void folder_sync_of(const char *path) {
     int dir = open_folder_of(path);
     if (dir < 0) return;
     (void)fsync(dir);
@@ -195,48 +194,83 @@ static bool put_in_place(const char *path, int fd, char *temp, size_t room) {
     return (*temp || name_beside(path, fd, temp, room) >= 0) && rename(temp, path) == 0;
 }
 
-static graphc_status write_and_rename(const char *path, char *temp, size_t room, const void *data,
-                                      size_t size, char why[WHY]) {
-    int fd = open_new(path, temp, room);
-    if (fd < 0) return fail_errno(why, "cannot be created");
-    bool ok = write_all(fd, data, size) && fsync(fd) == 0 && put_in_place(path, fd, temp, room);
-    int saved = errno;
-    close(fd); /* all that it could report, fsync did */
-    if (ok) {
-        sync_folder(path);
-        return GRAPHC_OK;
-    }
-    errno = saved;
-    graphc_status s = fail_errno(why, "cannot be written");
-    if (*temp) unlink(temp);
-    return s;
-}
-
 /* Devices, pipes and the like are written to, never replaced. */
 static bool is_special(const char *path) {
     struct stat st;
     return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
 }
 
-static graphc_status write_in_place(const char *path, const void *data, size_t size,
-                                    char why[WHY]) {
-    int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0) return fail_errno(why, "cannot be opened");
-    graphc_status s = write_all(fd, data, size) ? GRAPHC_OK : fail_errno(why, "cannot be written");
-    if (close(fd) != 0 && s == GRAPHC_OK) s = fail_errno(why, "cannot be written");
+static bool open_direct(const char *path, FileWriter *w) {
+    bool standard = !strcmp(path, "-");
+    if (!standard && !is_special(path)) return false;
+    w->direct = true;
+    w->fd = standard ? dup(STDOUT_FILENO) : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    return true;
+}
+
+graphc_status file_begin(const char *path, FileWriter *w, char why[WHY]) {
+    *w = (FileWriter){.fd = -1, .room = strlen(path) + 32};
+    if (!open_direct(path, w)) {
+        w->path = strdup(path);
+        w->temp = malloc(w->room);
+        if (!w->path || !w->temp)
+            errno = ENOMEM;
+        else
+            w->fd = open_new(path, w->temp, w->room);
+    }
+    if (w->fd >= 0) return GRAPHC_OK;
+    graphc_status s = fail_errno(why, w->direct ? "cannot be opened" : "cannot be created");
+    file_abandon(w);
     return s;
 }
 
+graphc_status file_put(FileWriter *w, const void *data, size_t size, char why[WHY]) {
+    if (!write_all(w->fd, data, size)) return fail_errno(why, "cannot be written");
+    w->size += size;
+    return GRAPHC_OK;
+}
+
+graphc_status file_patch(FileWriter *w, uint64_t offset, const void *data, size_t size,
+                         char why[WHY]) {
+    for (size_t done = 0; done < size;) {
+        ssize_t n = pwrite(w->fd, (const char *)data + done, size - done, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return fail_errno(why, "cannot be written");
+        done += (size_t)n;
+    }
+    return GRAPHC_OK;
+}
+
+graphc_status file_commit(FileWriter *w, char why[WHY]) {
+    graphc_status s = GRAPHC_OK;
+    if (w->direct) {
+        int fd = w->fd;
+        w->fd = -1;
+        if (close(fd) != 0) s = fail_errno(why, "cannot be written");
+    } else if (fsync(w->fd) != 0 || !put_in_place(w->path, w->fd, w->temp, w->room)) {
+        s = fail_errno(why, "cannot be written");
+    } else {
+        folder_sync_of(w->path);
+        *w->temp = 0; /* it has its name now */
+    }
+    file_abandon(w);
+    return s;
+}
+
+void file_abandon(FileWriter *w) {
+    if (w->fd >= 0) close(w->fd); /* all that it could report, fsync did */
+    if (w->temp && *w->temp) unlink(w->temp);
+    free(w->path);
+    free(w->temp);
+    *w = (FileWriter){.fd = -1};
+}
+
 graphc_status file_write(const char *path, const void *data, size_t size, char why[WHY]) {
-    if (!strcmp(path, "-"))
-        return write_all(STDOUT_FILENO, data, size) ? GRAPHC_OK
-                                                    : fail_errno(why, "cannot be written");
-    if (is_special(path)) return write_in_place(path, data, size, why);
-    size_t room = strlen(path) + 32;
-    char *temp = malloc(room);
-    if (!temp) return GRAPHC_NO_MEMORY;
-    graphc_status s = write_and_rename(path, temp, room, data, size, why);
-    free(temp);
+    FileWriter w;
+    GC_TRY(file_begin(path, &w, why));
+    graphc_status s = file_put(&w, data, size, why);
+    if (s == GRAPHC_OK) return file_commit(&w, why);
+    file_abandon(&w);
     return s;
 }
 

@@ -27,6 +27,28 @@ void file_unmap(FileMap *m);
  * temporary one. Devices and pipes are written in place; "-" is standard output. */
 graphc_status file_write(const char *path, const void *data, size_t size, char why[256]);
 
+/* The same in pieces: begin, then put and patch, then commit or abandon. Nothing is at `path`
+ * before the commit, which ends the writer whatever its status; after another call's failure
+ * abandon it. */
+typedef struct FileWriter {
+    char *path, *temp;
+    size_t room; /* of temp */
+    int fd;
+    bool direct;   /* a device, a pipe, standard output: written in place */
+    uint64_t size; /* bytes put so far */
+} FileWriter;
+GRAPHC_MUST_USE graphc_status file_begin(const char *path, FileWriter *w, char why[256]);
+GRAPHC_MUST_USE graphc_status file_put(FileWriter *w, const void *data, size_t size, char why[256]);
+/* Replaces bytes that were put before. Not on what is written in place. */
+GRAPHC_MUST_USE graphc_status file_patch(FileWriter *w, uint64_t offset, const void *data,
+                                         size_t size, char why[256]);
+GRAPHC_MUST_USE graphc_status file_commit(FileWriter *w, char why[256]);
+void file_abandon(FileWriter *w); /* also one that is over */
+
+/* Makes the names in the folder that `path` lies in durable; a file system that cannot is no
+ * failure. */
+void folder_sync_of(const char *path);
+
 /* Makes a folder for files to be written to; one that is there already does as well. */
 GRAPHC_MUST_USE graphc_status folder_make(const char *path, char why[256]);
 

@@ -1,6 +1,7 @@
 """The models whose mutants are tried: small, because every byte is."""
 import numpy as np
 from onnx import TensorProto as T, helper as h, numpy_helper, save
+from safetensors.numpy import save_file
 
 
 def model(path, name, nodes, inputs, outputs, weights, opset=17):
@@ -40,7 +41,7 @@ def write(folder):
 
 
 def write_tensors(folder):
-    """x.npy and x.pb in several types; gives their paths."""
+    """x.npy, x.pb and x.safetensors in several types; gives their paths."""
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.save(f"{folder}/x.npy", x)
     np.save(f"{folder}/b.npy", x > 3)
@@ -50,4 +51,6 @@ def write_tensors(folder):
                            h.make_tensor("x", T.BFLOAT16, [2, 2], [1, 2, 3, 4]))):
         paths.append(f"{folder}/{i}.pb")
         open(paths[-1], "wb").write(t.SerializeToString())
+    paths.append(f"{folder}/x.safetensors")
+    save_file({"a.weight": x, "b": x > 3, "empty": x[:0], "step": np.array(7)}, paths[-1], {"format": "np"})
     return paths

@@ -1,6 +1,7 @@
 /* Every truncation of a file and every byte of it changed, in process, for sanitizer builds:
  *
- *     mutate FILE...       models (.onnx), tensors (.npy, .pb) and plans (any other name)
+ *     mutate FILE...       models (.onnx), tensors (.npy, .pb, .safetensors) and plans (any other
+ *                          name)
  *     mutate -n N FILE     mutant number N only, with its messages
  *
  * Mutants 2k and 2k+1 of a file change byte k by its lowest and by all bits; those after them cut
@@ -15,6 +16,7 @@
 #include "runtime/base/map.h"
 #include "runtime/graphc.h"
 #include "runtime/plan.h"
+#include "runtime/train/safetensors.h"
 #include "tests/unit/test.h"
 #include <signal.h>
 #include <sys/mman.h>
@@ -342,6 +344,30 @@ static void try_tensor(const File *f, size_t size, Totals *t) {
     arena_destroy(a);
 }
 
+/* What is accepted has all its bytes; a file with a checksum is never accepted. */
+static void try_safetensors(const File *f, size_t size, Totals *t) {
+    uint8_t *exact = malloc(size + !size); /* for the sanitizer to see where it ends */
+    Safetensors s;
+    char why[256] = "";
+    memcpy(exact, f->bytes, size);
+    graphc_status st = safetensors_parse(exact, size, &s, (ErrorText){why, sizeof why});
+    if (st != GRAPHC_OK && !why[0]) (void)wrong("a failure without a message");
+    if (st == GRAPHC_OK) {
+        t->accepted++;
+        if (safetensors_check(&s, true, (ErrorText){why, sizeof why}) == GRAPHC_OK)
+            (void)wrong("damage was not found");
+        for (uint32_t i = 0; i < s.ntensors; i++) {
+            static volatile uint64_t all;
+            all ^= hash_bytes(s.tensors[i].data, s.tensors[i].bytes, 0);
+            if (safetensors_find(&s, s.tensors[i].name) != &s.tensors[i])
+                (void)wrong("a tensor is not found by its name");
+        }
+        safetensors_close(&s);
+    }
+    if (verbose) fprintf(stderr, "%s\n", why);
+    free(exact);
+}
+
 static bool ends_in(const char *path, const char *end) {
     size_t n = strlen(path), m = strlen(end);
     return n > m && strcmp(path + n - m, end) == 0;
@@ -386,6 +412,8 @@ static void try_mutant(File *f, size_t n, Seen *seen, Totals *t) {
         try_model(f, size, seen, t);
     else if (ends_in(f->path, ".npy") || ends_in(f->path, ".pb"))
         try_tensor(f, size, t);
+    else if (ends_in(f->path, ".safetensors"))
+        try_safetensors(f, size, t);
     else
         try_plan(f, size, at, t);
     alarm(0);
