@@ -43,16 +43,22 @@ static graphc_status set_symbol(graphc_session *s, uint64_t i, int64_t v) {
 
 static graphc_status need_inputs(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->ninputs; i++)
-        if (!s->input_bound[i])
+        if (!s->input_bound[i] && session_takes(s, i))
             return error_set(session_error(s), GRAPHC_USAGE, "input \"%s\" is not bound",
                              input_name(s, i));
     return GRAPHC_OK;
 }
 
+/* What only other entries take has no part in this one's sizes: they see the least it may be. */
 static graphc_status read_dims(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->nsymbols; i++) {
         const PlanSymbol *sym = &s->plan->symbols[i];
-        if (sym->kind == PLAN_SYM_dim) GC_TRY(set_symbol(s, i, s->inputs[sym->a].shape[sym->b]));
+        if (sym->kind > PLAN_SYM_elem) continue;
+        if (!session_takes(s, sym->a)) {
+            s->symbols[i] = sym->lo;
+            s->ready[i] = 0;
+        } else if (sym->kind == PLAN_SYM_dim)
+            GC_TRY(set_symbol(s, i, s->inputs[sym->a].shape[sym->b]));
     }
     return GRAPHC_OK;
 }
@@ -61,7 +67,7 @@ static graphc_status read_dims(graphc_session *s) {
 static graphc_status read_elems(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->nsymbols; i++) {
         const PlanSymbol *sym = &s->plan->symbols[i];
-        if (sym->kind != PLAN_SYM_elem) continue;
+        if (sym->kind != PLAN_SYM_elem || !session_takes(s, sym->a)) continue;
         const graphc_tensor *t = &s->inputs[sym->a];
         DType type = plan_dtype(s->plan->inputs[sym->a].dtype);
         uint64_t size = dtype_bytes(type), bytes = 0, raw = 0;
@@ -98,7 +104,7 @@ static graphc_status dim_error(graphc_session *s, uint64_t i, uint32_t axis, int
 static graphc_status check_dims(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->ninputs; i++) {
         const PlanIo *io = &s->plan->inputs[i];
-        for (uint32_t k = 0; k < io->rank; k++) {
+        for (uint32_t k = 0; k < io->rank && session_takes(s, i); k++) {
             int64_t want = s->slots[s->plan->lists[io->dims + k]];
             if (s->inputs[i].shape[k] != want) return dim_error(s, i, k, want);
         }
@@ -166,11 +172,11 @@ graphc_status bind_all(graphc_session *s) {
     find_ready_slots(s);
     GC_TRY(check_dims(s));
     GC_TRY(check_pairs(s, PLAN_STAGE_bound));
-    GC_TRY(memory_assign(s->memory, s->slots, session_error(s)));
-    if (memory_scratch(s->plan, s->res->target, s->slots) > MOST_SCRATCH)
+    GC_TRY(memory_assign(s->memory, s->steps, s->slots, session_error(s)));
+    if (memory_scratch(s->plan, s->res->target, s->steps, s->slots) > MOST_SCRATCH)
         return error_set(session_error(s), GRAPHC_NO_MEMORY,
                          "the kernels' scratch does not fit into memory");
-    launch_gather(s, s->res->target->nprepare, s->res->target->nsteps, false);
+    launch_gather(s, s->steps.from, s->steps.to, false);
     s->shapes_changed = false;
     s->pointers_changed = true;
     return GRAPHC_OK;
@@ -179,7 +185,7 @@ graphc_status bind_all(graphc_session *s) {
 graphc_status bind_runtime(graphc_session *s) {
     s->loop = 0; /* what its slots rest on may be known now */
     plan_eval(s->plan, s->symbols, s->wide, s->slots, PLAN_STAGE_run);
-    launch_gather(s, s->res->target->nprepare, s->res->target->nsteps, true);
+    launch_gather(s, s->steps.from, s->steps.to, true);
     if (s->plan->nchecks == 0) return GRAPHC_OK;
     find_ready_slots(s);
     return check_pairs(s, PLAN_STAGE_run);
@@ -259,7 +265,7 @@ static graphc_status reserve(graphc_session *s, OwnMemory *m, uint64_t bytes) {
 }
 
 static graphc_status reserve_workspace(graphc_session *s, uint8_t **out) {
-    uint64_t scratch = memory_scratch(s->plan, s->res->target, s->slots);
+    uint64_t scratch = memory_scratch(s->plan, s->res->target, s->steps, s->slots);
     uint64_t arena = memory_arena(s->memory);
     uint64_t bytes = arena + s->res->ops->lane_scratch(s->lane, scratch);
     if (s->given.p && s->given.bytes < bytes)
@@ -313,11 +319,12 @@ static graphc_status place_io(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->ninputs; i++) {
         uint64_t bytes = 0;
         const graphc_tensor *t = &s->inputs[i];
-        if (!bind_input_copied(s, i)) continue;
+        if (!session_takes(s, i) || !bind_input_copied(s, i)) continue;
         tensor_bytes(plan_dtype(s->plan->inputs[i].dtype), t->shape, t->rank, &bytes);
         GC_TRY(reserve(s, &s->input_copy[i], bytes));
     }
     for (uint64_t i = 0; i < s->plan->noutputs; i++) {
+        if (!session_gives(s, i)) continue;
         if (s->outputs[i].data) GC_TRY(check_output_shape(s, i));
         const PlanBuffer *b = &s->res->buffers[s->output_buffer[i]];
         if (!bind_output_direct(s, i) && !b->alias)
@@ -338,6 +345,7 @@ static void *root_address(const graphc_session *s, uint32_t i, uint8_t *workspac
         break;
     case PLAN_BUF_const:
     case PLAN_BUF_prepared: p = s->res->address[i]; break;
+    case PLAN_BUF_state: p = s->state[b->index].p; break;
     case PLAN_BUF_temp: p = workspace + memory_offset(s->memory, i); break;
     default: break;
     }
@@ -352,7 +360,7 @@ static void fill_pointers(graphc_session *s, uint8_t *workspace) {
     for (uint32_t i = 0; i < t->nbuffers; i++)
         if (b[i].alias)
             s->address[i] = (uint8_t *)s->address[b[i].alias - 1] + s->slots[b[i].alias_offset];
-    for (uint32_t i = t->nprepare; i < t->nsteps; i++) {
+    for (uint32_t i = s->steps.from; i < s->steps.to; i++) {
         const PlanStep *st = &s->res->steps[i];
         if (st->kind != PLAN_STEP_kernel) continue;
         void **p = s->pointers + s->step[i].pointers;
@@ -374,7 +382,8 @@ static graphc_status encode_maps(graphc_session *s) {
     GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
     graphc_status st = GRAPHC_OK;
     for (uint32_t i = 0; i < s->nkernel_steps && st == GRAPHC_OK; i++)
-        if (!s->step[s->kernel_steps[i]].dynamic) st = launch_encode(s, s->kernel_steps[i]);
+        if (session_runs(s, s->kernel_steps[i]) && !s->step[s->kernel_steps[i]].dynamic)
+            st = launch_encode(s, s->kernel_steps[i]);
     s->res->ops->end(s->lane);
     return st;
 }

@@ -101,6 +101,14 @@ typedef struct graphc_io_info {
     const char *const *dims; /* each dimension as text: "batch", "64", "past + seq" */
 } graphc_io_info;
 
+/* One of the ways to run a plan: a step of training, its evaluation, or the only one, "run". Runs
+ * of all entries see the same states. */
+typedef struct graphc_entry_info {
+    const char *name;
+    const uint32_t *inputs, *outputs, *states; /* numbers of those it takes, gives and writes */
+    uint32_t ninputs, noutputs, nstates;
+} graphc_entry_info;
+
 /* A size within [lo, hi]: the dimension of an input or an element of a small integer input, fixed
  * when inputs are bound, or a number that a kernel finds out ("count_1", as of NonZero). */
 typedef struct graphc_symbol_info {
@@ -125,14 +133,20 @@ GRAPHC_API void graphc_plan_destroy(graphc_plan *p); /* after all its sessions; 
 
 GRAPHC_API uint32_t graphc_plan_inputs(const graphc_plan *p); /* how many there are */
 GRAPHC_API uint32_t graphc_plan_outputs(const graphc_plan *p);
+GRAPHC_API uint32_t graphc_plan_states(const graphc_plan *p);
+GRAPHC_API uint32_t graphc_plan_entries(const graphc_plan *p); /* at least 1 */
 GRAPHC_API uint32_t graphc_plan_symbols(const graphc_plan *p);
 /* Number i, in the model's order; all zero when there is no such. */
 GRAPHC_API graphc_io_info graphc_plan_input(const graphc_plan *p, uint32_t i);
 GRAPHC_API graphc_io_info graphc_plan_output(const graphc_plan *p, uint32_t i);
+GRAPHC_API graphc_io_info graphc_plan_state(const graphc_plan *p, uint32_t i);
+GRAPHC_API graphc_entry_info graphc_plan_entry(const graphc_plan *p, uint32_t i);
 GRAPHC_API graphc_symbol_info graphc_plan_symbol(const graphc_plan *p, uint32_t i);
-/* Number of the input or output of that name, or -1. */
+/* Number of the input, output, state or entry of that name, or -1. */
 GRAPHC_API int32_t graphc_plan_find_input(const graphc_plan *p, const char *name);
 GRAPHC_API int32_t graphc_plan_find_output(const graphc_plan *p, const char *name);
+GRAPHC_API int32_t graphc_plan_find_state(const graphc_plan *p, const char *name);
+GRAPHC_API int32_t graphc_plan_find_entry(const graphc_plan *p, const char *name);
 
 /* --- Sessions ----------------------------------------------------------------------------- */
 
@@ -189,10 +203,11 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_input(graphc_session *s, ui
  * as for inputs. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_output(graphc_session *s, uint32_t i,
                                                             const graphc_tensor *t);
-/* Bytes of workspace (intermediate values and per-thread scratch) that a run needs for the shapes
- * bound now; all inputs must be bound (GRAPHC_USAGE). Outputs and constants are not part of it. If
- * shapes differ from those of the last run, ends what graphc_output says of it. GRAPHC_INVALID: the
- * shapes do not go together, or are not those that the plan was made for. */
+/* Bytes of workspace (intermediate values and per-thread scratch) that a run needs of the entry
+ * that ran last (of a new session: the first), for the shapes bound now; its inputs must be bound
+ * (GRAPHC_USAGE). Outputs and constants are not part of it. If shapes differ from those of the last
+ * run, ends what graphc_output says of it. GRAPHC_INVALID: the shapes do not go together, or are
+ * not those that the plan was made for. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_workspace_size(graphc_session *s, size_t *bytes);
 /* Gives the session that workspace: 64-byte aligned, device memory on CUDA, used by nothing else
  * during runs (sessions that never run at the same time may share it), holding nothing between
@@ -200,9 +215,9 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_workspace_size(graphc_session *s
  * own again. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_workspace(graphc_session *s, void *p,
                                                                size_t bytes);
-/* Runs the plan once. Returns after completion on the CPU, and on CUDA when host memory is bound to
- * an output; otherwise work is queued on the session's stream. A run with shapes that were seen
- * before allocates nothing.
+/* Runs the plan's first entry once, of most plans the only one. Returns after completion on the
+ * CPU, and on CUDA when host memory is bound to an output; otherwise work is queued on the
+ * session's stream. A run with shapes that were seen before allocates nothing.
  *
  * GRAPHC_USAGE: an input is not bound, the workspace is too small. GRAPHC_INVALID: the shapes do
  * not go together or are not those that the plan was made for; an output was bound with another
@@ -210,15 +225,19 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_workspace(graphc_session *s
  * or its driver; a kernel found a size outside of its range. What is queued on CUDA may fail later:
  * then the next call that waits gives GRAPHC_RUNTIME. After a failure there are no outputs. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_run(graphc_session *s);
+/* The same of entry i: its inputs have to be bound, its outputs are there afterwards and those of
+ * other entries are not, the states that it writes have changed. A run that fails once it has begun
+ * leaves them with anything. GRAPHC_USAGE also where there is no entry i. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_run_entry(graphc_session *s, uint32_t i);
 /* Waits for what runs have queued; nothing to wait for on the CPU. GRAPHC_RUNTIME: the device. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_sync(graphc_session *s);
 /* Runs n times in a row, n > 0, and waits; *seconds is what the device took from the start of the
  * first to the end of the last. Not while profiling. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_run_timed(graphc_session *s, uint32_t n,
                                                           double *seconds);
-/* Held inputs: what runs copy to the device (host memory, and device memory that does not start at a
- * multiple of 16 bytes) is copied by the first run after inputs are bound, and taken as it was then
- * by the others. Off in a new session; nothing changes where tensors are used in place. */
+/* Held inputs: what runs copy to the device (host memory, and device memory that does not start at
+ * a multiple of 16 bytes) is copied by the first run after inputs are bound, and taken as it was
+ * then by the others. Off in a new session; nothing changes where tensors are used in place. */
 GRAPHC_API void graphc_hold_inputs(graphc_session *s, bool on);
 /* Output i of the last run, with its actual shape: the caller's memory if bound, else memory of the
  * session's device (on CUDA in stream order), valid until the next run or destruction. GRAPHC_USAGE
@@ -229,6 +248,23 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output(graphc_session *s, uint32
  * session owns. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output_host(graphc_session *s, uint32_t i,
                                                             graphc_tensor *out);
+
+/* --- States -------------------------------------------------------------------------------------
+ */
+
+/* A state is a tensor that the session keeps from run to run: weights in training, moments, caches.
+ * Each session has its own. In a new one they hold what the plan says: weights of the model, read
+ * from its file once and never written there, or zeros. */
+
+/* Copies what state i holds to t->data, which is the caller's, in host memory; type and shape are
+ * the state's (graphc_plan_state). Waits for runs. GRAPHC_USAGE: there is no such state, t is NULL,
+ * its data is NULL where it has elements, is not aligned or is not in host memory. GRAPHC_INVALID:
+ * type or shape. GRAPHC_RUNTIME: the device. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_read(graphc_session *s, uint32_t i,
+                                                           const graphc_tensor *t);
+/* State i holds a copy of t from now on; t likewise. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_write(graphc_session *s, uint32_t i,
+                                                            const graphc_tensor *t);
 
 /* --- Profiling ----------------------------------------------------------------------------- */
 

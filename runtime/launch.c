@@ -101,6 +101,7 @@ static uint64_t most_zeroed(const graphc_session *s, uint32_t kept) {
     int64_t most = 0;
     for (uint32_t i = 0; i < s->nkernel_steps; i++) {
         const PlanStep *st = &s->res->steps[s->kernel_steps[i]];
+        if (!session_runs(s, s->kernel_steps[i])) continue;
         for (uint32_t v = 0; v <= st->nvariants; v++) {
             const PlanKernel *k = &s->res->kernels[plan_step_kernel(s->plan, st, v)];
             if ((k->flags & PLAN_ZERO_KEPT) == kept && s->slots[k->zero] > most)

@@ -24,12 +24,16 @@ static void fill_dim_text(graphc_plan *p, const PlanIo *v, uint64_t n, const cha
             out[i * PLAN_MAX_RANK + k] = plan_str(&p->plan, p->plan.lists[v[i].dim_text + k]);
 }
 
+static const char **state_dims(const graphc_plan *p, uint64_t i) {
+    return p->dim_text + (p->plan.ninputs + p->plan.noutputs + i) * PLAN_MAX_RANK;
+}
+
 /* Takes p over; bytes are p->map or p->copy. */
 static graphc_status finish_load(graphc_plan *p, const void *bytes, uint64_t size,
                                  const char *base_path, graphc_plan **out, ErrorText e) {
     graphc_status st = plan_parse(bytes, size, &p->plan, e);
     if (st == GRAPHC_OK) {
-        size_t nio = p->plan.ninputs + p->plan.noutputs;
+        size_t nio = p->plan.ninputs + p->plan.noutputs + p->plan.nstates;
         p->dim_text = calloc((nio + 1) * PLAN_MAX_RANK, sizeof *p->dim_text);
         p->base_path = base_path ? strdup(base_path) : NULL;
         if (!p->dim_text || (base_path && !p->base_path) || pthread_mutex_init(&p->lock, NULL) != 0)
@@ -42,6 +46,8 @@ static graphc_status finish_load(graphc_plan *p, const void *bytes, uint64_t siz
     fill_dim_text(p, p->plan.inputs, p->plan.ninputs, p->dim_text);
     fill_dim_text(p, p->plan.outputs, p->plan.noutputs,
                   p->dim_text + p->plan.ninputs * PLAN_MAX_RANK);
+    for (uint64_t i = 0; i < p->plan.nstates; i++)
+        fill_dim_text(p, &p->plan.states[i].io, 1, state_dims(p, i));
     *out = p;
     return GRAPHC_OK;
 }
@@ -92,6 +98,12 @@ uint32_t graphc_plan_inputs(const graphc_plan *p) {
 uint32_t graphc_plan_outputs(const graphc_plan *p) {
     return (uint32_t)p->plan.noutputs;
 }
+uint32_t graphc_plan_states(const graphc_plan *p) {
+    return (uint32_t)p->plan.nstates;
+}
+uint32_t graphc_plan_entries(const graphc_plan *p) {
+    return (uint32_t)p->plan.nentries;
+}
 uint32_t graphc_plan_symbols(const graphc_plan *p) {
     return (uint32_t)p->plan.nsymbols;
 }
@@ -115,6 +127,23 @@ graphc_io_info graphc_plan_output(const graphc_plan *p, uint32_t i) {
     return io_info(p, &p->plan.outputs[i], p->dim_text + (p->plan.ninputs + i) * PLAN_MAX_RANK);
 }
 
+graphc_io_info graphc_plan_state(const graphc_plan *p, uint32_t i) {
+    if (i >= p->plan.nstates) return (graphc_io_info){0};
+    return io_info(p, &p->plan.states[i].io, state_dims(p, i));
+}
+
+graphc_entry_info graphc_plan_entry(const graphc_plan *p, uint32_t i) {
+    if (i >= p->plan.nentries) return (graphc_entry_info){0};
+    const PlanEntry *e = &p->plan.entries[i];
+    return (graphc_entry_info){.name = plan_str(&p->plan, e->name),
+                               .inputs = p->plan.lists + e->inputs,
+                               .outputs = p->plan.lists + e->outputs,
+                               .states = p->plan.lists + e->states,
+                               .ninputs = e->ninputs,
+                               .noutputs = e->noutputs,
+                               .nstates = e->nstates};
+}
+
 graphc_symbol_info graphc_plan_symbol(const graphc_plan *p, uint32_t i) {
     if (i >= p->plan.nsymbols) return (graphc_symbol_info){0};
     const PlanSymbol *s = &p->plan.symbols[i];
@@ -132,4 +161,16 @@ int32_t graphc_plan_find_input(const graphc_plan *p, const char *name) {
 }
 int32_t graphc_plan_find_output(const graphc_plan *p, const char *name) {
     return find_io(&p->plan, p->plan.outputs, p->plan.noutputs, name);
+}
+
+int32_t graphc_plan_find_state(const graphc_plan *p, const char *name) {
+    for (uint64_t i = 0; name && i < p->plan.nstates; i++)
+        if (strcmp(plan_str(&p->plan, p->plan.states[i].io.name), name) == 0) return (int32_t)i;
+    return -1;
+}
+
+int32_t graphc_plan_find_entry(const graphc_plan *p, const char *name) {
+    for (uint64_t i = 0; name && i < p->plan.nentries; i++)
+        if (strcmp(plan_str(&p->plan, p->plan.entries[i].name), name) == 0) return (int32_t)i;
+    return -1;
 }

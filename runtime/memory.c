@@ -21,6 +21,7 @@ struct MemoryPlan {
     Item *items, *placed;     /* placed: sorted by offset */
     uint32_t nitems;
     uint64_t arena, peak;
+    PlanRange steps; /* those to place for */
 };
 
 MemoryPlan *memory_create(const Plan *p, const PlanTarget *t) {
@@ -59,11 +60,16 @@ uint64_t memory_live(const MemoryPlan *m) {
     return m->peak;
 }
 
+/* Only other steps use it: its size may not be known. */
+static bool is_elsewhere(const MemoryPlan *m, const PlanBuffer *b) {
+    return b->first <= b->last && (b->last < m->steps.from || b->first >= m->steps.to);
+}
+
 /* Sizes of all buffers; a part must lie inside the buffer that holds it. */
 static graphc_status measure(MemoryPlan *m, const int64_t *slots, ErrorText e) {
     const PlanBuffer *b = m->plan->buffers + m->target->buffers;
     for (uint32_t i = 0; i < m->target->nbuffers; i++) {
-        int64_t n = slots[b[i].bytes];
+        int64_t n = is_elsewhere(m, &b[i]) ? 0 : slots[b[i].bytes];
         if (n < 0 || n > INT64_MAX / 4)
             return error_set(e, GRAPHC_INVALID,
                              "buffer b%u would have %s%lld bytes with these shapes", i,
@@ -71,7 +77,7 @@ static graphc_status measure(MemoryPlan *m, const int64_t *slots, ErrorText e) {
         m->bytes[i] = (uint64_t)n;
     }
     for (uint32_t i = 0; i < m->target->nbuffers; i++) {
-        if (!b[i].alias) continue;
+        if (!b[i].alias || is_elsewhere(m, &b[i])) continue;
         int64_t at = slots[b[i].alias_offset];
         if (at < 0 || !check_span((uint64_t)at, m->bytes[i], m->bytes[b[i].alias - 1]))
             return error_set(e, GRAPHC_INVALID, "buffer b%u does not fit into b%u", i,
@@ -187,8 +193,9 @@ static uint64_t place_all(MemoryPlan *m) {
     return top;
 }
 
-graphc_status memory_assign(MemoryPlan *m, const int64_t *slots, ErrorText e) {
+graphc_status memory_assign(MemoryPlan *m, PlanRange steps, const int64_t *slots, ErrorText e) {
     static Compare *const order[ORDERS] = {by_size, by_area, by_start};
+    m->steps = steps;
     GC_TRY(measure(m, slots, e));
     GC_TRY(collect(m, e));
     m->arena = UINT64_MAX;
@@ -203,9 +210,9 @@ graphc_status memory_assign(MemoryPlan *m, const int64_t *slots, ErrorText e) {
     return GRAPHC_OK;
 }
 
-uint64_t memory_scratch(const Plan *p, const PlanTarget *t, const int64_t *slots) {
+uint64_t memory_scratch(const Plan *p, const PlanTarget *t, PlanRange steps, const int64_t *slots) {
     int64_t most = 0;
-    for (uint32_t i = t->nprepare; i < t->nsteps; i++) {
+    for (uint32_t i = steps.from; i < steps.to; i++) {
         const PlanStep *s = &p->steps[t->steps + i];
         if (s->kind != PLAN_STEP_kernel) continue;
         int64_t n = slots[p->kernels[t->kernels + s->kernel].scratch];

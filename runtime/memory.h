@@ -9,12 +9,12 @@ typedef struct MemoryPlan MemoryPlan;
 
 MemoryPlan *memory_create(const Plan *p, const PlanTarget *t); /* NULL: out of memory */
 void memory_destroy(MemoryPlan *m);
-/* Places the temporaries for these slot values; allocates nothing. */
-graphc_status memory_assign(MemoryPlan *m, const int64_t *slots, ErrorText e);
+/* Places the temporaries of these steps for these slot values; allocates nothing. */
+graphc_status memory_assign(MemoryPlan *m, PlanRange steps, const int64_t *slots, ErrorText e);
 uint64_t memory_offset(const MemoryPlan *m, uint32_t buffer); /* of a temporary that owns storage */
 uint64_t memory_arena(const MemoryPlan *m);                   /* bytes of the whole arena */
 uint64_t memory_live(const MemoryPlan *m); /* most bytes alive at one step: no arena is smaller */
-/* Largest scratch that one thread needs in any step. */
-uint64_t memory_scratch(const Plan *p, const PlanTarget *t, const int64_t *slots);
+/* Largest scratch that one thread needs in any of these steps. */
+uint64_t memory_scratch(const Plan *p, const PlanTarget *t, PlanRange steps, const int64_t *slots);
 
 #endif

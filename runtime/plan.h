@@ -7,9 +7,10 @@
  * pointers, absolute paths or time stamps, so equal compilations give equal bytes.
  *
  * Expressions: `exprs` is evaluated front to back into one 64-bit slot per record; operands have
- * smaller indices. Slot 0 is the constant 0 and doubles as "none". Arithmetic is exact and saturates
- * where a value leaves 64 bits; division and remainder are floored and give 0 for a zero divisor. A slot's stage says when its value is known:
- * with the plan, when inputs are bound, or while the plan runs (SYM_DATA and SYM_ITER).
+ * smaller indices. Slot 0 is the constant 0 and doubles as "none". Arithmetic is exact and
+ * saturates where a value leaves 64 bits; division and remainder are floored and give 0 for a zero
+ * divisor. A slot's stage says when its value is known: with the plan, when inputs are bound, or
+ * while the plan runs (SYM_DATA and SYM_ITER).
  *
  * Trust: plan_parse makes every later access memory-safe whatever the bytes are. It does not make
  * the machine code inside harmless: hashes find damage, not malice. */
@@ -24,17 +25,18 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  2u
+#define PLAN_VERSION  3u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
 #define PLAN_MAX_RANK     12u /* GRAPHC_MAX_RANK */
 #define PLAN_MAX_PARAMS   64u /* buffers of one kernel; bits of PlanKernel.written */
 #define PLAN_MAX_VARIANTS 64u /* of a step */
+#define PLAN_MAX_ENTRIES  32u
 #define PLAN_MAX_NESTING  32u /* loops and ifs inside each other */
 #define PLAN_MAX_MAPS     16u /* tensor maps of one kernel: 2 of the 4 KiB of its parameters */
 #define PLAN_MAP_RANK     5u
-#define PLAN_MAP_BYTES    128u /* of an encoded one */
+#define PLAN_MAP_BYTES    128u           /* of an encoded one */
 #define PLAN_MAX_SHARED   (227u * 1024u) /* shared memory of a block */
 
 typedef uint32_t PlanStr;  /* offset into strings; 0 = "" */
@@ -49,6 +51,8 @@ typedef uint32_t PlanList; /* start in lists; the count stands beside it */
     X(exprs, PlanExpr)                                                                             \
     X(inputs, PlanIo)                                                                              \
     X(outputs, PlanIo)                                                                             \
+    X(states, PlanState)                                                                           \
+    X(entries, PlanEntry)                                                                          \
     X(checks, PlanCheck)                                                                           \
     X(constants, PlanConstant)                                                                     \
     X(targets, PlanTarget)                                                                         \
@@ -129,6 +133,21 @@ typedef struct PlanIo {
     uint32_t reserved;
 } PlanIo;
 
+/* A tensor that lives in the session from run to run; its size is known with the plan. */
+typedef struct PlanState {
+    PlanIo io;
+    uint32_t initial; /* 1 + constant that a new session's starts as; 0: zeros */
+    uint32_t reserved;
+} PlanState;
+
+/* Steps that run as one: those of every target that its `ranges` name. Numbers in lists ascend. */
+typedef struct PlanEntry {
+    PlanStr name;
+    PlanList inputs, outputs, states; /* what its steps read and write; states: write */
+    uint32_t ninputs, noutputs, nstates;
+    uint32_t reserved;
+} PlanEntry;
+
 /* The two slots must be equal; text says what follows if they are not. */
 typedef struct PlanCheck {
     PlanSlot a, b;
@@ -147,11 +166,13 @@ typedef struct PlanConstant {
 typedef enum PlanDevice { PLAN_cpu = 1, PLAN_cuda = 2 } PlanDevice; /* DLPack's numbers */
 
 /* A target owns ranges of buffers, kernels, steps and blobs; indices inside them count from the
- * start of the range. Steps [0, nprepare) run once per device, the others in every run. */
+ * start of the range. Steps [0, nprepare) run once per device, those of an entry in each of its
+ * runs. Entries follow each other: the first one's steps begin at nprepare. */
 typedef struct PlanTarget {
     PlanStr name, notes; /* notes: what was not fused and why, one line each */
     uint32_t device;
     uint32_t buffers, nbuffers, kernels, nkernels, steps, nsteps, blobs, nblobs, nprepare;
+    PlanList ends; /* of every entry: the step behind its last */
 } PlanTarget;
 
 typedef enum PlanBufferKind {
@@ -160,12 +181,13 @@ typedef enum PlanBufferKind {
     PLAN_BUF_const,
     PLAN_BUF_prepared, /* written by prepare steps, shared by sessions, never written again */
     PLAN_BUF_temp,
+    PLAN_BUF_state, /* the session's, read and written by runs */
     PLAN_BUF_COUNT
 } PlanBufferKind;
 
 typedef struct PlanBuffer {
     uint32_t kind, dtype; /* dtype: ONNX code */
-    uint32_t index;       /* input, output or constant number */
+    uint32_t index;       /* input, output, constant or state number */
     uint32_t alias; /* 0, or 1 + the buffer whose storage it uses, which has no alias itself */
     PlanSlot bytes; /* known when inputs are bound */
     PlanSlot alias_offset; /* bytes */
@@ -262,7 +284,9 @@ PLAN_RECORD_SIZE(PlanSymbol, 40);
 PLAN_RECORD_SIZE(PlanIo, 24);
 PLAN_RECORD_SIZE(PlanCheck, 12);
 PLAN_RECORD_SIZE(PlanConstant, 40);
-PLAN_RECORD_SIZE(PlanTarget, 48);
+PLAN_RECORD_SIZE(PlanState, 32);
+PLAN_RECORD_SIZE(PlanEntry, 32);
+PLAN_RECORD_SIZE(PlanTarget, 52);
 PLAN_RECORD_SIZE(PlanBuffer, 32);
 PLAN_RECORD_SIZE(PlanKernel, 136);
 PLAN_RECORD_SIZE(PlanMap, 136);
@@ -294,6 +318,13 @@ DType plan_dtype(uint32_t onnx_code); /* DT_none if unknown */
 uint32_t plan_step_kernel(const Plan *p, const PlanStep *s, uint32_t i);
 /* Number of a buffer that owns storage: b itself or what it is an alias of. */
 uint32_t plan_root(const PlanBuffer *target_buffers, uint32_t b);
+/* Steps of an entry: [from, to). */
+typedef struct PlanRange {
+    uint32_t from, to;
+} PlanRange;
+PlanRange plan_range(const Plan *p, const PlanTarget *t, uint32_t entry);
+/* Is v among n ascending numbers? */
+bool plan_lists(const Plan *p, PlanList list, uint32_t n, uint32_t v);
 const PlanTarget *plan_find_target(const Plan *p, PlanDevice device);
 
 /* What a constant's bytes are recognised by: all of them up to 128 KiB, else the first and last

@@ -104,6 +104,16 @@ static graphc_status check_exprs(const Checker *c) {
     return GRAPHC_OK;
 }
 
+/* Ascending numbers below `limit`. */
+static bool numbers_ok(const Checker *c, PlanList start, uint32_t n, uint64_t limit) {
+    if (!list_ok(c, start, n)) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t v = c->plan->lists[start + i];
+        if (v >= limit || (i && v <= c->plan->lists[start + i - 1])) return false;
+    }
+    return true;
+}
+
 static graphc_status check_io(const Checker *c, const PlanIo *v, uint64_t n, const char *what,
                               PlanStage latest) {
     for (uint64_t i = 0; i < n; i++) {
@@ -147,6 +157,29 @@ static graphc_status check_constants(const Checker *c) {
     return GRAPHC_OK;
 }
 
+static graphc_status check_states(const Checker *c) {
+    const Plan *p = c->plan;
+    for (uint64_t i = 0; i < p->nstates; i++) {
+        const PlanState *s = &p->states[i];
+        GC_TRY(check_io(c, &s->io, 1, "state", PLAN_STAGE_plan));
+        NEED(s->initial <= p->nconstants && !s->reserved, "state", i, "no such constant");
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_entries(const Checker *c) {
+    const Plan *p = c->plan;
+    NEED(p->nentries && p->nentries <= PLAN_MAX_ENTRIES, "entries", 0, "none or too many");
+    for (uint64_t i = 0; i < p->nentries; i++) {
+        const PlanEntry *e = &p->entries[i];
+        NEED(str_ok(c, e->name) && !e->reserved, "entry", i, "name");
+        NEED(numbers_ok(c, e->inputs, e->ninputs, p->ninputs), "entry", i, "inputs");
+        NEED(numbers_ok(c, e->outputs, e->noutputs, p->noutputs), "entry", i, "outputs");
+        NEED(numbers_ok(c, e->states, e->nstates, p->nstates), "entry", i, "states");
+    }
+    return GRAPHC_OK;
+}
+
 static graphc_status check_checks(const Checker *c) {
     const Plan *p = c->plan;
     for (uint64_t i = 0; i < p->nchecks; i++)
@@ -160,15 +193,19 @@ static graphc_status check_buffer(const Checker *c, uint32_t i) {
     static const char what[] = "buffer";
     const Plan *p = c->plan;
     const PlanBuffer *b = &c->buffers[i];
-    uint64_t limit[PLAN_BUF_COUNT] = {p->ninputs, p->noutputs, p->nconstants, 1, 1};
+    uint64_t limit[PLAN_BUF_COUNT] = {p->ninputs, p->noutputs, p->nconstants, 1, 1, p->nstates};
     NEED(b->kind < PLAN_BUF_COUNT, what, i, "unknown kind");
-    NEED(b->index < limit[b->kind], what, i, "no such input, output or constant");
+    NEED(b->index < limit[b->kind], what, i, "no such input, output, constant or state");
     NEED(plan_dtype(b->dtype) != DT_none, what, i, "unknown element type");
     if (b->kind == PLAN_BUF_input || b->kind == PLAN_BUF_output)
         NEED(b->dtype == (b->kind == PLAN_BUF_input ? p->inputs : p->outputs)[b->index].dtype, what,
              i, "its element type is not the tensor's");
-    PlanStage latest = b->kind == PLAN_BUF_prepared || b->kind == PLAN_BUF_const ? PLAN_STAGE_plan
-                                                                                 : PLAN_STAGE_bound;
+    if (b->kind == PLAN_BUF_state)
+        NEED(b->dtype == p->states[b->index].io.dtype, what, i,
+             "its element type is not the state's");
+    bool fixed =
+        b->kind == PLAN_BUF_prepared || b->kind == PLAN_BUF_const || b->kind == PLAN_BUF_state;
+    PlanStage latest = fixed ? PLAN_STAGE_plan : PLAN_STAGE_bound;
     NEED(slot_ok(c, b->bytes, latest) && slot_ok(c, b->alias_offset, latest), what, i, "size");
     if (b->first <= b->last) NEED(b->last < c->t->nsteps, what, i, "no such step");
     if (b->alias) {
@@ -370,6 +407,24 @@ static graphc_status check_prepare(const Checker *c, uint32_t i) {
     return GRAPHC_OK;
 }
 
+static uint32_t entry_of(const Checker *c, uint32_t step) {
+    uint32_t e = 0;
+    while (step >= plan_range(c->plan, c->t, e).to) e++;
+    return e;
+}
+
+/* What a run binds, allocates and says it changes are what its entry lists. */
+static graphc_status check_listed(const Checker *c, uint32_t i, const PlanBuffer *b, bool written) {
+    const Plan *p = c->plan;
+    const PlanEntry *e = &p->entries[entry_of(c, i)];
+    bool ok = true;
+    if (b->kind == PLAN_BUF_input) ok = plan_lists(p, e->inputs, e->ninputs, b->index);
+    if (b->kind == PLAN_BUF_output) ok = plan_lists(p, e->outputs, e->noutputs, b->index);
+    if (b->kind == PLAN_BUF_state && written) ok = plan_lists(p, e->states, e->nstates, b->index);
+    NEED(ok, "step", i, "uses what its entry does not list");
+    return GRAPHC_OK;
+}
+
 static graphc_status check_use(const Checker *c, uint32_t i, uint32_t buf, bool written) {
     NEED(buf < c->t->nbuffers, "step", i, "no such buffer");
     const PlanBuffer *b = &c->buffers[buf], *root = &c->buffers[plan_root(c->buffers, buf)];
@@ -379,11 +434,14 @@ static graphc_status check_use(const Checker *c, uint32_t i, uint32_t buf, bool 
     if (prepare)
         NEED(b->kind == PLAN_BUF_const || b->kind == PLAN_BUF_prepared, "step", i,
              "a prepare step uses memory of a session");
+    bool mine = root->kind == PLAN_BUF_temp || root->kind == PLAN_BUF_output ||
+                root->kind == PLAN_BUF_state;
     if (written)
-        NEED(root->kind == (prepare ? PLAN_BUF_prepared : PLAN_BUF_temp) ||
-                 (!prepare && root->kind == PLAN_BUF_output),
-             "step", i, "writes read-only memory");
-    return GRAPHC_OK;
+        NEED(prepare ? root->kind == PLAN_BUF_prepared : mine, "step", i,
+             "writes read-only memory");
+    if (prepare) return GRAPHC_OK;
+    GC_TRY(check_listed(c, i, b, false));
+    return check_listed(c, i, root, written);
 }
 
 static graphc_status check_scalar(const Checker *c, uint32_t i, uint32_t buf, DType t) {
@@ -443,8 +501,10 @@ static graphc_status check_control_step(const Checker *c, uint32_t i) {
 
 /* Control steps nest, and `match` says how. */
 static graphc_status check_nesting(const Checker *c) {
-    uint32_t open[PLAN_MAX_NESTING], depth = 0;
+    uint32_t open[PLAN_MAX_NESTING], depth = 0, entry = 0;
     for (uint32_t i = 0; i < c->t->nsteps; i++) {
+        for (; i >= c->t->nprepare && i >= plan_range(c->plan, c->t, entry).to; entry++)
+            NEED(depth == 0, "step", i, "control goes from one entry to the next");
         const PlanStep *s = &c->steps[i];
         uint32_t top = depth ? open[depth - 1] : 0, top_kind = depth ? c->steps[top].kind : 0;
         switch ((PlanStepKind)s->kind) {
@@ -492,6 +552,17 @@ static graphc_status check_loop_lifetimes(const Checker *c) {
     return GRAPHC_OK;
 }
 
+static graphc_status check_ranges(const Checker *c, uint64_t number) {
+    const Plan *p = c->plan;
+    const PlanTarget *t = c->t;
+    uint32_t at = t->nprepare;
+    NEED(list_ok(c, t->ends, (uint32_t)p->nentries), "target", number, "entries");
+    for (uint64_t i = 0; i < p->nentries; at = p->lists[t->ends + i++])
+        NEED(p->lists[t->ends + i] >= at, "target", number, "entries out of order");
+    NEED(at == t->nsteps, "target", number, "steps of no entry");
+    return GRAPHC_OK;
+}
+
 static graphc_status check_target(Checker *c, uint64_t number) {
     const Plan *p = c->plan;
     const PlanTarget *t = c->t;
@@ -502,6 +573,7 @@ static graphc_status check_target(Checker *c, uint64_t number) {
              check_span(t->steps, t->nsteps, p->nsteps) &&
              check_span(t->blobs, t->nblobs, p->nblobs) && t->nprepare <= t->nsteps,
          "target", number, "range");
+    GC_TRY(check_ranges(c, number));
     c->buffers = p->buffers + t->buffers;
     c->kernels = p->kernels + t->kernels;
     c->steps = p->steps + t->steps;
@@ -531,6 +603,8 @@ graphc_status plan_check(Plan *p, ErrorText error) {
     GC_TRY(check_io(c, p->inputs, p->ninputs, "input", PLAN_STAGE_bound));
     GC_TRY(check_io(c, p->outputs, p->noutputs, "output", PLAN_STAGE_run));
     GC_TRY(check_constants(c));
+    GC_TRY(check_states(c));
+    GC_TRY(check_entries(c));
     GC_TRY(check_checks(c));
     for (uint64_t i = 0; i < p->ntargets; i++) {
         c->t = &p->targets[i];

@@ -27,6 +27,24 @@ uint32_t plan_step_kernel(const Plan *p, const PlanStep *s, uint32_t i) {
     return i ? p->lists[s->variants + i - 1] : s->kernel;
 }
 
+PlanRange plan_range(const Plan *p, const PlanTarget *t, uint32_t entry) {
+    return (PlanRange){entry ? p->lists[t->ends + entry - 1] : t->nprepare,
+                       p->lists[t->ends + entry]};
+}
+
+bool plan_lists(const Plan *p, PlanList list, uint32_t n, uint32_t v) {
+    const uint32_t *at = p->lists + list;
+    uint32_t lo = 0, hi = n;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        if (at[mid] < v)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < n && at[lo] == v;
+}
+
 const PlanTarget *plan_find_target(const Plan *p, PlanDevice device) {
     for (uint64_t i = 0; i < p->ntargets; i++)
         if (p->targets[i].device == (uint32_t)device) return &p->targets[i];

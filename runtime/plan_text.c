@@ -71,13 +71,54 @@ static void put_symbols(const Printer *w) {
     }
 }
 
+static void put_shape(const Printer *w, const char *what, const PlanIo *v) {
+    sb_printf(w->out, "%s %s  %s[", what, plan_str(w->p, v->name), dtype_text(v->dtype));
+    for (uint32_t k = 0; k < v->rank; k++)
+        sb_printf(w->out, "%s%s", k ? ", " : "", plan_str(w->p, w->p->lists[v->dim_text + k]));
+    sb_put(w->out, "]");
+}
+
 static void put_io(const Printer *w, const char *what, const PlanIo *v, uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
-        sb_printf(w->out, "%s %s  %s[", what, plan_str(w->p, v[i].name), dtype_text(v[i].dtype));
-        for (uint32_t k = 0; k < v[i].rank; k++)
-            sb_printf(w->out, "%s%s", k ? ", " : "",
-                      plan_str(w->p, w->p->lists[v[i].dim_text + k]));
-        sb_put(w->out, "]\n");
+        put_shape(w, what, &v[i]);
+        sb_put(w->out, "\n");
+    }
+}
+
+static void put_states(const Printer *w) {
+    for (uint64_t i = 0; i < w->p->nstates; i++) {
+        put_shape(w, "state", &w->p->states[i].io);
+        if (w->p->states[i].initial)
+            sb_printf(w->out, "  starts as c%u\n", w->p->states[i].initial - 1);
+        else
+            sb_put(w->out, "  starts as zeros\n");
+    }
+}
+
+static void put_names(const Printer *w, const char *what,
+                      const char *(*name)(const Plan *p, uint32_t i), PlanList list, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        sb_printf(w->out, "%s%s", i ? ", " : what, name(w->p, w->p->lists[list + i]));
+}
+
+static const char *input_name(const Plan *p, uint32_t i) {
+    return plan_str(p, p->inputs[i].name);
+}
+static const char *output_name(const Plan *p, uint32_t i) {
+    return plan_str(p, p->outputs[i].name);
+}
+static const char *state_name(const Plan *p, uint32_t i) {
+    return plan_str(p, p->states[i].io.name);
+}
+
+static void put_entries(const Printer *w) {
+    for (uint64_t i = 0; i < w->p->nentries; i++) {
+        const PlanEntry *e = &w->p->entries[i];
+        sb_printf(w->out, "entry %s", plan_str(w->p, e->name));
+        put_names(w, "  takes ", input_name, e->inputs, e->ninputs);
+        put_names(w, "  gives ", output_name, e->outputs, e->noutputs);
+        put_names(w, "  writes ", state_name, e->states, e->nstates);
+        sb_put(w->out, "\n");
     }
 }
 
@@ -105,10 +146,10 @@ static void put_constants(const Printer *w) {
 }
 
 static void put_buffer(const Printer *w, uint32_t i) {
-    static const char *const kinds[] = {"input", "output", "const", "prepared", "temp"};
+    static const char *const kinds[] = {"input", "output", "const", "prepared", "temp", "state"};
     const PlanBuffer *b = &w->buffers[i];
     sb_printf(w->out, "  buffer b%u  %s", i, kinds[b->kind]);
-    if (b->kind <= PLAN_BUF_const) sb_printf(w->out, " %u", b->index);
+    if (b->kind <= PLAN_BUF_const || b->kind == PLAN_BUF_state) sb_printf(w->out, " %u", b->index);
     sb_printf(w->out, "  %s", dtype_text(b->dtype));
     put_field(w, "bytes", b->bytes);
     if (b->alias) {
@@ -228,8 +269,11 @@ static void put_target(Printer *w, const PlanTarget *t) {
                   (unsigned long long)b->size);
     }
     for (uint32_t i = 0; i < t->nbuffers; i++) put_buffer(w, i);
+    uint32_t entry = 0;
     for (uint32_t i = 0; i < t->nsteps; i++) {
         const PlanStep *s = &w->p->steps[t->steps + i];
+        for (; entry < w->p->nentries && i == plan_range(w->p, t, entry).from; entry++)
+            sb_printf(w->out, "  entry %s\n", plan_str(w->p, w->p->entries[entry].name));
         sb_printf(w->out, "  %s %u  ", i < t->nprepare ? "prepare" : "step", i);
         if (s->kind == PLAN_STEP_kernel)
             put_kernel_step(w, t, s);
@@ -246,6 +290,8 @@ void plan_print(const Plan *p, StrBuf *out) {
     put_symbols(&w);
     put_io(&w, "input", p->inputs, p->ninputs);
     put_io(&w, "output", p->outputs, p->noutputs);
+    put_states(&w);
+    put_entries(&w);
     put_checks(&w);
     put_constants(&w);
     for (uint64_t i = 0; i < p->ntargets; i++) put_target(&w, &p->targets[i]);

@@ -52,8 +52,8 @@ static graphc_status map_file(Resident *r, uint64_t c, ErrorText e) {
     return GRAPHC_OK;
 }
 
-/* The constant's bytes in host memory, recognised by length and probe hash. */
-static graphc_status constant_bytes(Resident *r, uint64_t c, const uint8_t **out, ErrorText e) {
+/* Recognised by length and probe hash. */
+graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, ErrorText e) {
     const Plan *p = &r->owner->plan;
     const PlanConstant *k = &p->constants[c];
     if (k->source == PLAN_embedded) {
@@ -73,11 +73,17 @@ static graphc_status constant_bytes(Resident *r, uint64_t c, const uint8_t **out
     return GRAPHC_OK;
 }
 
+void resident_constant_used(const Resident *r, uint64_t c, const uint8_t *bytes) {
+    const PlanConstant *k = &r->owner->plan.constants[c];
+    bool in_file = k->source == PLAN_external || r->owner->map.data;
+    if (in_file && r->ops->constant_used) r->ops->constant_used(bytes, k->length);
+}
+
 static graphc_status load_constant(Resident *r, uint32_t i, ErrorText e) {
     const uint8_t *bytes = NULL;
     uint64_t c = r->buffers[i].index;
     int64_t want = r->slots[r->buffers[i].bytes];
-    GC_TRY(constant_bytes(r, c, &bytes, e));
+    GC_TRY(resident_constant(r, c, &bytes, e));
     if (want < 0 || (uint64_t)want != constant_of(r, i)->length)
         return error_set(e, GRAPHC_INVALID, "constant %llu has not the size of its buffer",
                          (unsigned long long)c);
@@ -112,10 +118,8 @@ static void after_prepare_step(Resident *r, uint32_t step) {
     const uint32_t *bufs = r->owner->plan.lists + s->bufs;
     for (uint32_t k = 0; k < r->kernels[s->kernel].nbufs; k++) {
         uint32_t b = bufs[k];
-        if (is_kind(r, b, PLAN_BUF_const) && r->ops->constant_used && !r->owned[b]) {
-            bool in_file = constant_of(r, b)->source == PLAN_external || r->owner->map.data;
-            if (in_file) r->ops->constant_used(r->address[b], constant_of(r, b)->length);
-        }
+        if (is_kind(r, b, PLAN_BUF_const) && !r->owned[b])
+            resident_constant_used(r, r->buffers[b].index, r->address[b]);
         if (r->buffers[b].last == step && r->address[b]) drop(r, b);
     }
 }

@@ -27,6 +27,7 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->input_copy = calloc(p->ninputs + 1, sizeof *s->input_copy);
     s->outputs = calloc(p->noutputs + 1, sizeof *s->outputs);
     s->output_own = calloc(p->noutputs + 1, sizeof *s->output_own);
+    s->state = calloc(p->nstates + 1, sizeof *s->state);
     s->output_host = calloc(p->noutputs + 1, sizeof *s->output_host);
     s->output_buffer = calloc(p->noutputs + 1, sizeof *s->output_buffer);
     s->symbols = calloc(p->nsymbols + 1, sizeof *s->symbols);
@@ -40,7 +41,7 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->profile = calloc((size_t)t->nsteps + 1, sizeof *s->profile);
     s->memory = memory_create(p, t);
     bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->output_own &&
-              s->output_host && s->output_buffer && s->symbols && s->slots && s->wide &&
+              s->state && s->output_host && s->output_buffer && s->symbols && s->slots && s->wide &&
               s->ready && s->loop_slot && s->loop_slots && s->address && s->trip && s->profile &&
               s->memory && launch_lay_out(s);
     if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
@@ -48,13 +49,22 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     return find_output_buffers(s, e);
 }
 
+/* What is bound from now on is for another entry. */
+static void enter(graphc_session *s, uint32_t entry) {
+    s->entry = entry;
+    s->steps = plan_range(s->plan, s->res->target, entry);
+    s->shapes_changed = s->pointers_changed = true;
+    s->ran = false;
+}
+
 static graphc_status fill_session(graphc_session *s, const graphc_session_options *o, ErrorText e) {
     GC_TRY(resident_acquire(s->owner, o, &s->res, e));
     GC_TRY(make_arrays(s, e));
     pthread_mutex_lock(&s->owner->lock); /* lanes of one resident open one at a time */
     graphc_status st = s->res->ops->lane_open(s->res, o, &s->lane, e);
+    if (st == GRAPHC_OK) st = state_open(s, e);
     pthread_mutex_unlock(&s->owner->lock);
-    s->shapes_changed = s->pointers_changed = true;
+    enter(s, 0);
     return st;
 }
 
@@ -108,6 +118,7 @@ static void free_device_things(graphc_session *s) {
     free_memory(s, s->output_own, s->plan->noutputs);
     for (uint64_t i = 0; s->output_host && i < s->plan->noutputs; i++) free(s->output_host[i].p);
     free(s->output_host);
+    state_close(s);
     OwnMemory own[] = {s->workspace, s->zeroed};
     for (int i = 0; i < 2; i++)
         if (own[i].p) s->res->ops->free(s->res, own[i].p, own[i].bytes);
@@ -144,9 +155,8 @@ const char *graphc_session_error(const graphc_session *s) {
     return s->error;
 }
 
-/* Type, rank, alignment, device: what can be told from one tensor alone. */
-static graphc_status check_tensor(graphc_session *s, const char *what, const PlanIo *io,
-                                  const graphc_tensor *t) {
+graphc_status session_check_tensor(graphc_session *s, const char *what, const PlanIo *io,
+                                   const graphc_tensor *t) {
     const char *name = plan_str(s->plan, io->name);
     DType type = plan_dtype(io->dtype);
     uint64_t bytes;
@@ -178,7 +188,7 @@ graphc_status graphc_bind_input(graphc_session *s, uint32_t i, const graphc_tens
     if (i >= s->plan->ninputs)
         return error_set(session_error(s), GRAPHC_USAGE, "the plan has %llu inputs, there is no %u",
                          (unsigned long long)s->plan->ninputs, i);
-    GC_TRY(check_tensor(s, "input", &s->plan->inputs[i], t));
+    GC_TRY(session_check_tensor(s, "input", &s->plan->inputs[i], t));
     graphc_tensor *old = &s->inputs[i];
     size_t shape = (size_t)t->rank * sizeof *t->shape;
     if (!s->input_bound[i] || memcmp(old->shape, t->shape, shape) != 0) s->shapes_changed = true;
@@ -196,7 +206,7 @@ graphc_status graphc_bind_output(graphc_session *s, uint32_t i, const graphc_ten
                          "the plan has %llu outputs, there is no %u",
                          (unsigned long long)s->plan->noutputs, i);
     bool bound = t && t->data;
-    if (bound) GC_TRY(check_tensor(s, "output", &s->plan->outputs[i], t));
+    if (bound) GC_TRY(session_check_tensor(s, "output", &s->plan->outputs[i], t));
     s->outputs[i] = bound ? *t : (graphc_tensor){0};
     s->pointers_changed = true;
     s->ran = false;
@@ -207,7 +217,7 @@ graphc_status graphc_workspace_size(graphc_session *s, size_t *bytes) {
     s->error[0] = 0;
     if (!bytes) return error_set(session_error(s), GRAPHC_USAGE, "the place for the size is NULL");
     GC_TRY(bind_all(s));
-    uint64_t scratch = memory_scratch(s->plan, s->res->target, s->slots);
+    uint64_t scratch = memory_scratch(s->plan, s->res->target, s->steps, s->slots);
     *bytes = memory_arena(s->memory) + s->res->ops->lane_scratch(s->lane, scratch);
     return GRAPHC_OK;
 }
@@ -226,7 +236,7 @@ static graphc_status copy_inputs(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->ninputs; i++) {
         const graphc_tensor *t = &s->inputs[i];
         uint64_t bytes = 0;
-        if (!bind_input_copied(s, i)) continue;
+        if (!session_takes(s, i) || !bind_input_copied(s, i)) continue;
         tensor_bytes(plan_dtype(s->plan->inputs[i].dtype), t->shape, t->rank, &bytes);
         if (bytes)
             GC_TRY(
@@ -255,6 +265,7 @@ static graphc_status copy_outputs(graphc_session *s) {
         const graphc_tensor *t = &s->outputs[i];
         int64_t shape[PLAN_MAX_RANK];
         uint64_t bytes;
+        if (!session_gives(s, i)) continue;
         GC_TRY(output_shape(s, i, shape, &bytes));
         if (!t->data || bind_output_direct(s, i)) continue;
         if (memcmp(shape, t->shape, (size_t)t->rank * sizeof *shape) != 0) {
@@ -278,13 +289,22 @@ static graphc_status run_bound(graphc_session *s) {
     if (s->res->ops->run && !s->profiling)
         GC_TRY(s->res->ops->run(s));
     else
-        GC_TRY(steps_run(s, t->nprepare, t->nsteps));
+        GC_TRY(steps_run(s, s->steps.from, s->steps.to));
     return copy_outputs(s);
 }
 
 graphc_status graphc_run(graphc_session *s) {
+    return graphc_run_entry(s, 0);
+}
+
+graphc_status graphc_run_entry(graphc_session *s, uint32_t entry) {
     s->error[0] = 0;
     s->ran = false;
+    if (entry >= s->plan->nentries)
+        return error_set(session_error(s), GRAPHC_USAGE,
+                         "the plan has %llu entries, there is no %u",
+                         (unsigned long long)s->plan->nentries, entry);
+    if (entry != s->entry) enter(s, entry);
     GC_TRY(bind_all(s));
     GC_TRY(bind_memory(s));
     GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
@@ -337,6 +357,10 @@ graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
     if (!s->ran)
         return error_set(session_error(s), GRAPHC_USAGE,
                          "there is no output: no run with these bindings has succeeded");
+    if (!session_gives(s, i))
+        return error_set(session_error(s), GRAPHC_USAGE, "entry \"%s\" does not give output \"%s\"",
+                         plan_str(s->plan, session_entry(s)->name),
+                         plan_str(s->plan, s->plan->outputs[i].name));
     const PlanIo *io = &s->plan->outputs[i];
     DType type = plan_dtype(io->dtype);
     *out = (graphc_tensor){.data = s->address[s->output_buffer[i]],
@@ -410,6 +434,10 @@ graphc_step_profile graphc_profile_step(const graphc_session *s, uint32_t i) {
     uint32_t step = s->kernel_steps[i];
     const PlanKernel *k = &s->res->kernels[s->step[step].kernel];
     const StepProfile *p = &s->profile[step];
-    return (graphc_step_profile){plan_str(s->plan, k->name), plan_str(s->plan, k->kind), p->seconds,
-                                 p->bytes, p->flops, p->threads};
+    return (graphc_step_profile){plan_str(s->plan, k->name),
+                                 plan_str(s->plan, k->kind),
+                                 p->seconds,
+                                 p->bytes,
+                                 p->flops,
+                                 p->threads};
 }

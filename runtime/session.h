@@ -130,6 +130,9 @@ struct graphc_session {
     graphc_tensor *inputs, *outputs; /* the caller's; data NULL = not bound. outputs: bound ones */
     uint8_t *input_bound;
     OwnMemory *input_copy, *output_own; /* device copies of host inputs; outputs of the session */
+    OwnMemory *state;                   /* what the plan's states hold */
+    uint32_t entry;                     /* that what follows is for */
+    PlanRange steps;                    /* its */
     OwnMemory *output_host;             /* host copies of device outputs, from malloc */
     uint32_t *output_buffer;            /* buffer number of each output */
 
@@ -168,10 +171,39 @@ static inline ErrorText session_error(graphc_session *s) {
     return (ErrorText){s->error, sizeof s->error};
 }
 
+static inline const PlanEntry *session_entry(const graphc_session *s) {
+    return &s->plan->entries[s->entry];
+}
+/* Is it one of the entry's? */
+static inline bool session_takes(const graphc_session *s, uint64_t input) {
+    const PlanEntry *e = session_entry(s);
+    return plan_lists(s->plan, e->inputs, e->ninputs, (uint32_t)input);
+}
+static inline bool session_gives(const graphc_session *s, uint64_t output) {
+    const PlanEntry *e = session_entry(s);
+    return plan_lists(s->plan, e->outputs, e->noutputs, (uint32_t)output);
+}
+
+static inline bool session_runs(const graphc_session *s, uint32_t step) {
+    return step >= s->steps.from && step < s->steps.to;
+}
+
+/* Type, rank, alignment, device: what can be told from one tensor alone (session.c). */
+graphc_status session_check_tensor(graphc_session *s, const char *what, const PlanIo *io,
+                                   const graphc_tensor *t);
+
+/* Memory of the states, with what a new session's hold (state.c). */
+graphc_status state_open(graphc_session *s, ErrorText e);
+void state_close(graphc_session *s);
+
 /* Finds or makes the plan's resident for these options; counted. */
 graphc_status resident_acquire(graphc_plan *p, const graphc_session_options *o, Resident **out,
                                ErrorText e);
 void resident_release(graphc_plan *p, Resident *r);
+/* Constant c's bytes in host memory, checked; under the plan's lock. */
+graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, ErrorText e);
+/* They are not needed for now: of a file, their pages are given back. */
+void resident_constant_used(const Resident *r, uint64_t c, const uint8_t *bytes);
 
 /* Symbols, expressions and memory for what is bound now (bind.c). */
 graphc_status bind_all(graphc_session *s);

@@ -31,19 +31,47 @@ static const char *expr_text(Builder *b, Expr e) {
     return sb_str(&s);
 }
 
-static void put_io(Builder *b, PlanSectionId section, const IoInfo *io) {
+static PlanIo io_record(Builder *b, const char *name, const Type *t) {
     uint32_t dims[GRAPH_MAX_RANK], texts[GRAPH_MAX_RANK];
-    const Type *t = &io->type;
     for (uint32_t i = 0; i < t->rank; i++) {
         dims[i] = plan_write_expr(&b->w, b->graph->exprs, t->dim[i]);
         texts[i] = plan_write_str(&b->w, expr_text(b, t->dim[i]));
     }
-    PlanIo r = {.name = plan_write_str(&b->w, io->name),
-                .dtype = dtype_code(t->dtype),
-                .rank = t->rank,
-                .dims = plan_write_list(&b->w, dims, t->rank),
-                .dim_text = plan_write_list(&b->w, texts, t->rank)};
+    return (PlanIo){.name = plan_write_str(&b->w, name),
+                    .dtype = dtype_code(t->dtype),
+                    .rank = t->rank,
+                    .dims = plan_write_list(&b->w, dims, t->rank),
+                    .dim_text = plan_write_list(&b->w, texts, t->rank)};
+}
+
+static void put_io(Builder *b, PlanSectionId section, const IoInfo *io) {
+    PlanIo r = io_record(b, io->name, &io->type);
     plan_write_record(&b->w, section, &r, sizeof r);
+}
+
+static void put_state(Builder *b, const StateInfo *s) {
+    PlanState r = {.io = io_record(b, s->name, &s->type)};
+    if (s->initial.bytes) r.initial = plan_write_constant(&b->w, &s->initial) + 1;
+    PLAN_PUT(&b->w, states, r);
+}
+
+/* Inputs, outputs and states of every entry: all of them, of the one that there is. */
+static void put_entries(Builder *b) {
+    const Graph *g = b->graph;
+    uint32_t most = g->inputs.n + g->outputs.n + g->states.n;
+    uint32_t *all = ARENA_ARRAY(b->arena, uint32_t, most),
+             *written = ARENA_ARRAY(b->arena, uint32_t, most);
+    bool *is = ARENA_ARRAY(b->arena, bool, g->states.n);
+    PlanEntry e = {
+        .name = plan_write_str(&b->w, "run"), .ninputs = g->inputs.n, .noutputs = g->outputs.n};
+    for (uint32_t i = 0; i < most; i++) all[i] = i;
+    for (uint32_t i = 0; i < g->writes.n; i++) is[g->writes.v[i].state] = true;
+    for (uint32_t i = 0; i < g->states.n; i++)
+        if (is[i]) written[e.nstates++] = i;
+    e.inputs = plan_write_list(&b->w, all, e.ninputs);
+    e.outputs = plan_write_list(&b->w, all, e.noutputs);
+    e.states = plan_write_list(&b->w, written, e.nstates);
+    PLAN_PUT(&b->w, entries, e);
 }
 
 typedef struct Counted {
@@ -99,6 +127,8 @@ static void put_signature(Builder *b) {
         if (expr_sym_info(g->exprs, s)->kind == SYM_DIM) plan_write_symbol(&b->w, g->exprs, s);
     for (uint32_t i = 0; i < g->inputs.n; i++) put_io(b, PLAN_SEC_inputs, &g->inputs.v[i]);
     for (uint32_t i = 0; i < g->outputs.n; i++) put_io(b, PLAN_SEC_outputs, &g->outputs.v[i]);
+    for (uint32_t i = 0; i < g->states.n; i++) put_state(b, &g->states.v[i]);
+    put_entries(b);
     put_checks(b, g, true);
 }
 
@@ -126,11 +156,10 @@ static uint8_t *prepared_buffers(Builder *b) {
 }
 
 static void put_buffers(Builder *b) {
-    static const uint32_t kinds[] = {[BUF_input] = PLAN_BUF_input,
-                                     [BUF_output] = PLAN_BUF_output,
-                                     [BUF_const] = PLAN_BUF_const,
-                                     [BUF_prepared] = PLAN_BUF_prepared,
-                                     [BUF_temp] = PLAN_BUF_temp};
+    static const uint32_t kinds[] = {
+        [BUF_input] = PLAN_BUF_input, [BUF_output] = PLAN_BUF_output,
+        [BUF_const] = PLAN_BUF_const, [BUF_prepared] = PLAN_BUF_prepared,
+        [BUF_temp] = PLAN_BUF_temp,   [BUF_state] = PLAN_BUF_state};
     const uint8_t *prepared = prepared_buffers(b);
     for (uint32_t i = 0; i < b->s->buffers.n; i++) {
         const SBuffer *v = &b->s->buffers.v[i];
@@ -145,7 +174,8 @@ static void put_buffers(Builder *b) {
                         .alias_offset = plan_write_expr(&b->w, b->exprs, offset),
                         .first = used ? v->first : 1,
                         .last = used ? v->last : 0};
-        if (v->kind == BUF_input || v->kind == BUF_output) r.index = v->index;
+        if (v->kind == BUF_input || v->kind == BUF_output || v->kind == BUF_state)
+            r.index = v->index;
         if (v->kind == BUF_temp && prepared[i]) r.kind = PLAN_BUF_prepared;
         if (v->kind == BUF_const)
             r.index = plan_write_constant(&b->w, &graph_node(v->graph, v->node)->attr.constant);
@@ -328,7 +358,8 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
                     .blobs = section_count(b, PLAN_SEC_blobs, sizeof(PlanBlob)),
                     .nbuffers = b->s->buffers.n,
                     .nsteps = b->s->steps.n,
-                    .nblobs = b->code->nblobs};
+                    .nblobs = b->code->nblobs,
+                    .ends = plan_write_list(&b->w, &b->s->steps.n, 1)};
     put_buffers(b);
     for (uint32_t i = 0; i < b->s->steps.n; i++) {
         put_step(b, i);
@@ -343,7 +374,6 @@ graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_
                          const PlanBuildOptions *o, Arena *a, DiagSink *d, void **bytes,
                          size_t *size) {
     Builder b = {.graph = g, .arena = a, .diags = d};
-    if (g->states.n) return diag(d, D_UNSUPPORTED, "", "plans have no states yet");
     plan_write_init(&b.w, g, o->embed, a);
     b.w.weights = plan_write_str(&b.w, o->weights_dir ? o->weights_dir : "");
     put_signature(&b);

@@ -102,6 +102,12 @@ static void cpu_free(Resident *r, void *p, uint64_t bytes) {
         free(p);
 }
 
+static graphc_status cpu_zero(Resident *r, void *p, uint64_t bytes, ErrorText e) {
+    (void)r, (void)e;
+    memset(p, 0, bytes);
+    return GRAPHC_OK;
+}
+
 /* Used where it lies, unless its place in a file is not aligned to its elements. */
 static graphc_status cpu_constant(Resident *r, const void *host, uint64_t bytes, size_t align,
                                   void **out, bool *owned, ErrorText e) {
@@ -260,6 +266,7 @@ const DeviceOps device_cpu = {
     .close = cpu_close,
     .alloc = cpu_alloc,
     .free = cpu_free,
+    .zero = cpu_zero,
     .constant = cpu_constant,
     .constant_used = cpu_constant_used,
     .lane_open = cpu_lane_open,

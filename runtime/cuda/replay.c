@@ -24,12 +24,13 @@ typedef struct Replay {
     uint64_t note[NOTES], nnotes;
     uint64_t clock, key, form;
     uint32_t generation; /* of the session when key and form were computed */
+    uint32_t entry;      /* that `possible` is of */
     bool possible;
 } Replay;
 
 /* No control flow and no sizes that kernels find out. */
 static bool is_straight(const graphc_session *s) {
-    for (uint32_t i = s->res->target->nprepare; i < s->res->target->nsteps; i++)
+    for (uint32_t i = s->steps.from; i < s->steps.to; i++)
         if (s->res->steps[i].kind != PLAN_STEP_kernel || s->res->steps[i].ndata) return false;
     return true;
 }
@@ -57,11 +58,14 @@ static Replay *replay_of(graphc_session *s) {
     if (!s->replay) {
         Replay *r = calloc(1, sizeof *r);
         if (!r) return NULL;
-        r->possible = is_straight(s);
+        r->entry = UINT32_MAX;
         s->replay = r;
         s->replay_free = replay_free;
     }
-    return s->replay;
+    Replay *r = s->replay;
+    if (r->entry != s->entry) r->possible = is_straight(s);
+    r->entry = s->entry;
+    return r;
 }
 
 /* --- What a run is ---------------------------------------------------------------------------- */
@@ -71,7 +75,8 @@ static bool is_launched(const graphc_session *s, const PlanKernel *k) {
 }
 
 static uint64_t run_key(const graphc_session *s) {
-    uint64_t h = hash_bytes(s->slots, s->plan->nexprs * sizeof *s->slots, 1);
+    uint64_t h =
+        hash_bytes(s->slots, s->plan->nexprs * sizeof *s->slots, 1 + 4 * (uint64_t)s->entry);
     h = hash_bytes(s->pointers, s->npointers * sizeof *s->pointers, h);
     h = hash_bytes(&s->zeroed.p, sizeof s->zeroed.p, h);
     return hash_bytes(s->dims, s->ndims * sizeof *s->dims, h);
@@ -92,8 +97,9 @@ static uint64_t launch_form(const graphc_session *s, uint32_t step, uint64_t h) 
 }
 
 static uint64_t run_form(const graphc_session *s) {
-    uint64_t h = 2;
-    for (uint32_t i = 0; i < s->nkernel_steps; i++) h = launch_form(s, s->kernel_steps[i], h);
+    uint64_t h = 2 + 4 * (uint64_t)s->entry;
+    for (uint32_t i = 0; i < s->nkernel_steps; i++)
+        if (session_runs(s, s->kernel_steps[i])) h = launch_form(s, s->kernel_steps[i], h);
     return h;
 }
 
@@ -163,6 +169,7 @@ static graphc_status last_node(graphc_session *s, CuGraphNode *out) {
 static graphc_status record_launches(graphc_session *s, Recording *rec) {
     for (uint32_t i = 0; i < s->nkernel_steps; i++) {
         uint32_t step = s->kernel_steps[i];
+        if (!session_runs(s, step)) continue;
         Launch l = launch_of_step(s, step);
         GC_TRY(s->res->ops->launch(s->lane, &l, session_error(s)));
         rec->print[i] = launch_print(s, &l);
@@ -202,6 +209,7 @@ static graphc_status record_anew(graphc_session *s, Replay *r, Recording **out) 
 /* Kernels that differ from those recorded. */
 static graphc_status change(graphc_session *s, Recording *rec) {
     for (uint32_t i = 0; i < s->nkernel_steps; i++) {
+        if (!session_runs(s, s->kernel_steps[i])) continue;
         Launch l = launch_of_step(s, s->kernel_steps[i]);
         uint64_t print = launch_print(s, &l);
         if (print == rec->print[i] || !rec->node[i]) continue;
@@ -247,8 +255,7 @@ graphc_status replay_run(graphc_session *s) {
     Recording *rec = NULL;
     bool captured;
     GC_TRY(is_captured(s, &captured));
-    if (!r || !r->possible || captured)
-        return steps_run(s, s->res->target->nprepare, s->res->target->nsteps);
+    if (!r || !r->possible || captured) return steps_run(s, s->steps.from, s->steps.to);
     if (!r->clock || r->generation != s->generation) {
         r->key = run_key(s);
         r->form = run_form(s);
@@ -258,7 +265,7 @@ graphc_status replay_run(graphc_session *s) {
     GC_TRY(recording_for(s, r, &rec));
     note(r, r->key);
     note(r, r->form);
-    if (!rec) return steps_run(s, s->res->target->nprepare, s->res->target->nsteps);
+    if (!rec) return steps_run(s, s->steps.from, s->steps.to);
     rec->key = r->key;
     rec->form = r->form;
     rec->last_use = r->clock;

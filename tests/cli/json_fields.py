@@ -52,7 +52,7 @@ def kernels(list_, what):
 def target(j, what):
     fields(j, {"kernels": list, "prepare": list, "memory": dict}, what)
     kernels(j["kernels"], what), kernels(j["prepare"], what)
-    fields(j["memory"], {"arena": int, "largest_live_set": int, "constants": int}, what)
+    fields(j["memory"], {"arena": int, "largest_live_set": int, "constants": int, "states": int}, what)
     m = j["memory"]
     check(m["largest_live_set"] <= m["arena"] <= 1.1 * m["largest_live_set"] + 64, f"{what}: memory {m}")
 

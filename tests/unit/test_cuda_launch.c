@@ -6,6 +6,7 @@
 #include "runtime/graphc.h"
 #include "runtime/session.h"
 #include "test.h"
+#include "tests/unit/graph_plan.h"
 #include "tests/fake_cuda/fake_cuda.h"
 #include <dlfcn.h>
 #include <unistd.h>
@@ -191,6 +192,49 @@ static void check_failed_change(graphc_session *s) {
     CHECK(run(s, 7, 0));
 }
 
+/* w += g in place: its memory lies on the device, starts as the plan says and stays where it is.
+ * The driver runs no kernel, so the hook does what this one would. */
+static float *state_memory;
+static int adds;
+static void add_one(const FakeLaunch *l) {
+    const float *before = state_memory;
+    memcpy(&state_memory, l->params[0], sizeof state_memory);
+    CHECK(adds++ == 0 || before == state_memory);
+    for (int i = 0; i < 8; i++) state_memory[i] += 1;
+}
+
+static Graph *counter(Arena *a, const float *start) {
+    Graph *g = graph_create(a, expr_pool_create(a), diag_create(a, NULL), "counter");
+    Type t = {.dtype = DT_f32, .rank = 1, .dim = {expr_const(g->exprs, 8)}};
+    Value w = build_state(g, "w", t, (Constant){.data = start, .bytes = 32});
+    build_write(g, w, build_binary_f(g, OP_add, w, 1));
+    return g;
+}
+
+static void check_states(void) {
+    static const float start[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    float host[8];
+    Arena *a = arena_create();
+    graphc_plan *p = graph_plan_load(counter(a, start), PLAN_cuda, NULL);
+    graphc_session *s = p ? session(p, NULL) : NULL;
+    graphc_tensor t = {
+        .data = host, .device = GRAPHC_CPU, .dtype = {2, 32, 1}, .rank = 1, .shape = {8}};
+    int replays = cuda->replays;
+    cuda->on_launch = add_one;
+    for (int k = 0; s && k < 3; k++) {
+        CHECK(graphc_state_read(s, 0, &t) == GRAPHC_OK && host[7] == 8 + (k > 1 ? 1 : (float)k));
+        CHECK(graphc_run(s) == GRAPHC_OK);
+        if (k == 1) state_memory[7] -= 1; /* recorded, not run: undone */
+    }
+    CHECK(adds == 2 && cuda->replays > replays);
+    for (int i = 0; i < 8; i++) host[i] = (float)-i;
+    CHECK(s && graphc_state_write(s, 0, &t) == GRAPHC_OK && state_memory[7] == -7);
+    cuda->on_launch = on_launch;
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+    arena_destroy(a);
+}
+
 static void check_ranks(void) {
     CHECK(cuda_arch_rank("sm_90a", 9, 0) > cuda_arch_rank("sm_90", 9, 0));
     CHECK(cuda_arch_rank("sm_90", 9, 0) > cuda_arch_rank("sm_80", 9, 0));
@@ -242,6 +286,7 @@ TEST_MAIN {
     graphc_session_destroy(s);
     check_captured(p);
     check_choice(p);
+    check_states();
     CHECK_EQ_I(cuda->live, 0);
     graphc_plan_destroy(p);
     arena_destroy(sample.arena);

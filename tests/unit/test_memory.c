@@ -50,7 +50,9 @@ TEST_MAIN {
         PlanTarget t = {.nbuffers = BUFFERS, .nsteps = STEPS};
         plan_eval(&p, slots, wide, slots, PLAN_STAGE_plan);
         MemoryPlan *m = memory_create(&p, &t);
-        if (!CHECK(m && memory_assign(m, slots, (ErrorText){0}) == GRAPHC_OK)) return;
+        if (!CHECK(m &&
+                   memory_assign(m, (PlanRange){0, STEPS}, slots, (ErrorText){0}) == GRAPHC_OK))
+            return;
         CHECK(memory_arena(m) >= memory_live(m));
         double ratio = (double)memory_arena(m) / (double)memory_live(m);
         if (ratio > worst) worst = ratio;

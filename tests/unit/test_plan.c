@@ -72,7 +72,8 @@ static void test_hostile(const Sample *s) {
                     plan_eval(&plan, symbols, wide, slots, PLAN_STAGE_plan);
                     free(wide);
                     MemoryPlan *m = memory_create(&plan, &plan.targets[0]);
-                    if (memory_assign(m, slots, (ErrorText){0}) == GRAPHC_OK)
+                    if (memory_assign(m, (PlanRange){0, plan.targets[0].nsteps}, slots,
+                                      (ErrorText){0}) == GRAPHC_OK)
                         CHECK(memory_arena(m) >= memory_live(m));
                     memory_destroy(m);
                     free(slots);

@@ -60,7 +60,14 @@ static bool explain_steps(const PlanView *v, const PlanTarget *t, uint32_t from,
 }
 
 static bool explain_target(const PlanView *v, const PlanTarget *t, const char *node) {
-    bool found = explain_steps(v, t, t->nprepare, t->nsteps, "each run", node);
+    bool found = false;
+    for (uint32_t e = 0; e < v->plan.nentries; e++) {
+        char title[256] = "each run";
+        PlanRange r = plan_range(&v->plan, t, e);
+        if (planview_entry(v, e))
+            snprintf(title, sizeof title, "each run of entry %s", planview_entry(v, e));
+        found |= explain_steps(v, t, r.from, r.to, title, node);
+    }
     if (!node) print_notes(plan_str(&v->plan, t->notes), NULL);
     return explain_steps(v, t, 0, t->nprepare, "once at load", node) || found || !node;
 }

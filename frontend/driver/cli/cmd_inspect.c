@@ -43,14 +43,58 @@ static json_t *nodes_json(const char *text) {
     return list;
 }
 
-static json_t *kernels_json(const PlanView *v, const PlanTarget *t, uint32_t from, uint32_t to) {
-    json_t *list = json_array();
-    PLANVIEW_EACH_KERNEL(v, t, from, to, step) {
+/* entry: NULL, or of which one they are. */
+static void kernels_json(const PlanView *v, const PlanTarget *t, PlanRange r, const char *entry,
+                         json_t *list) {
+    PLANVIEW_EACH_KERNEL(v, t, r.from, r.to, step) {
         const PlanKernel *k = planview_kernel(v, t, step);
         json_t *j = json_object();
         json_object_set_new(j, "name", json_string(plan_str(&v->plan, k->name)));
         json_object_set_new(j, "kind", json_string(plan_str(&v->plan, k->kind)));
         json_object_set_new(j, "nodes", nodes_json(plan_str(&v->plan, k->nodes)));
+        if (entry) json_object_set_new(j, "entry", json_string(entry));
+        json_array_append_new(list, j);
+    }
+}
+
+static json_t *states_json(const PlanView *v) {
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < v->plan.nstates; i++) {
+        const PlanState *s = &v->plan.states[i];
+        json_t *j = io_json(v, &s->io);
+        json_object_set_new(j, "starts_as", json_string(s->initial ? "given" : "zeros"));
+        json_array_append_new(list, j);
+    }
+    return list;
+}
+
+static const char *input_name(const Plan *p, uint32_t i) {
+    return plan_str(p, p->inputs[i].name);
+}
+static const char *output_name(const Plan *p, uint32_t i) {
+    return plan_str(p, p->outputs[i].name);
+}
+static const char *state_name(const Plan *p, uint32_t i) {
+    return plan_str(p, p->states[i].io.name);
+}
+
+static json_t *names_json(const Plan *p, const char *(*name)(const Plan *p, uint32_t i),
+                          PlanList list, uint32_t n) {
+    json_t *j = json_array();
+    for (uint32_t i = 0; i < n; i++)
+        json_array_append_new(j, json_string(name(p, p->lists[list + i])));
+    return j;
+}
+
+static json_t *entries_json(const Plan *p) {
+    json_t *list = json_array();
+    for (uint64_t i = 0; i < p->nentries; i++) {
+        const PlanEntry *e = &p->entries[i];
+        json_t *j = json_object();
+        json_object_set_new(j, "name", json_string(plan_str(p, e->name)));
+        json_object_set_new(j, "inputs", names_json(p, input_name, e->inputs, e->ninputs));
+        json_object_set_new(j, "outputs", names_json(p, output_name, e->outputs, e->noutputs));
+        json_object_set_new(j, "states", names_json(p, state_name, e->states, e->nstates));
         json_array_append_new(list, j);
     }
     return list;
@@ -58,13 +102,16 @@ static json_t *kernels_json(const PlanView *v, const PlanTarget *t, uint32_t fro
 
 static void target_json(Cli *c, const PlanView *v, const PlanTarget *t, json_t *into) {
     PlanMemory m = planview_memory(c, v, t);
-    json_object_set_new(into, "kernels", kernels_json(v, t, t->nprepare, t->nsteps));
-    json_object_set_new(into, "prepare", kernels_json(v, t, 0, t->nprepare));
+    json_t *kernels = json_add(into, "kernels", json_array());
+    for (uint32_t e = 0; e < v->plan.nentries; e++)
+        kernels_json(v, t, plan_range(&v->plan, t, e), planview_entry(v, e), kernels);
+    kernels_json(v, t, (PlanRange){0, t->nprepare}, NULL, json_add(into, "prepare", json_array()));
     json_t *mem = json_add(into, "memory", json_object());
     json_object_set_new(mem, "arena", json_integer((json_int_t)m.arena));
     json_object_set_new(mem, "largest_live_set", json_integer((json_int_t)m.live));
     json_object_set_new(mem, "constants", json_integer((json_int_t)m.constants));
     json_object_set_new(mem, "prepared", json_integer((json_int_t)m.prepared));
+    json_object_set_new(mem, "states", json_integer((json_int_t)m.states));
     json_object_set_new(mem, "scratch_per_thread", json_integer((json_int_t)m.scratch));
 }
 
@@ -76,6 +123,8 @@ static json_t *plan_json(Cli *c, const PlanView *v) {
     for (uint64_t i = 0; i < p->noutputs; i++)
         json_array_append_new(out, io_json(v, &p->outputs[i]));
     json_object_set_new(j, "symbols", symbols_json(v));
+    json_object_set_new(j, "states", states_json(v));
+    json_object_set_new(j, "entries", entries_json(p));
     json_object_set_new(j, "plan_bytes", json_integer((json_int_t)v->size));
     /* The first target's facts stand at the top, so that plans of one target read simply. */
     if (p->ntargets) target_json(c, v, &p->targets[0], j);
@@ -86,13 +135,32 @@ static json_t *plan_json(Cli *c, const PlanView *v) {
     return j;
 }
 
-static void print_io(const PlanView *v, const char *what, const PlanIo *io) {
+static void print_io(const PlanView *v, const char *what, const PlanIo *io, const char *more) {
     cli_print(stdout, "%s %s  %s[", what, plan_str(&v->plan, io->name),
               dtype_name(plan_dtype(io->dtype)));
     for (uint32_t d = 0; d < io->rank; d++)
         cli_print(stdout, "%s%s", d ? ", " : "",
                   plan_str(&v->plan, v->plan.lists[io->dim_text + d]));
-    cli_print(stdout, "]\n");
+    cli_print(stdout, "]%s\n", more);
+}
+
+static void print_names(const PlanView *v, const char *what,
+                        const char *(*name)(const Plan *p, uint32_t i), PlanList list, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        cli_print(stdout, "%s %s", i ? "," : what, name(&v->plan, v->plan.lists[list + i]));
+}
+
+/* Of the only one, "run", there is nothing to say beside what it writes. */
+static void print_entries(const PlanView *v) {
+    const Plan *p = &v->plan;
+    for (uint64_t i = 0; i < p->nentries && p->nentries > 1; i++) {
+        const PlanEntry *e = &p->entries[i];
+        cli_print(stdout, "entry  %s", plan_str(p, e->name));
+        print_names(v, "  takes", input_name, e->inputs, e->ninputs);
+        print_names(v, "  gives", output_name, e->outputs, e->noutputs);
+        print_names(v, "  writes", state_name, e->states, e->nstates);
+        cli_print(stdout, "\n");
+    }
 }
 
 static void print_target(Cli *c, const PlanView *v, const PlanTarget *t) {
@@ -107,16 +175,24 @@ static void print_target(Cli *c, const PlanView *v, const PlanTarget *t) {
         "  memory: arena %.2f MB (largest live set %.2f MB), prepared %.2f MB, constants %.2f MB\n",
         (double)m.arena / 1e6, (double)m.live / 1e6, (double)m.prepared / 1e6,
         (double)m.constants / 1e6);
-    PLANVIEW_EACH_KERNEL(v, t, t->nprepare, t->nsteps, step) {
-        const PlanKernel *k = planview_kernel(v, t, step);
-        cli_print(stdout, "  %s\n", plan_str(&v->plan, k->name));
+    if (m.states) cli_print(stdout, "  a session's states %.2f MB\n", (double)m.states / 1e6);
+    for (uint32_t e = 0; e < v->plan.nentries; e++) {
+        PlanRange r = plan_range(&v->plan, t, e);
+        if (planview_entry(v, e)) cli_print(stdout, " entry %s\n", planview_entry(v, e));
+        PLANVIEW_EACH_KERNEL(v, t, r.from, r.to, step) {
+            const PlanKernel *k = planview_kernel(v, t, step);
+            cli_print(stdout, "  %s\n", plan_str(&v->plan, k->name));
+        }
     }
 }
 
 static void print_text(Cli *c, const PlanView *v) {
     const Plan *p = &v->plan;
-    for (uint64_t i = 0; i < p->ninputs; i++) print_io(v, "input ", &p->inputs[i]);
-    for (uint64_t i = 0; i < p->noutputs; i++) print_io(v, "output", &p->outputs[i]);
+    for (uint64_t i = 0; i < p->ninputs; i++) print_io(v, "input ", &p->inputs[i], "");
+    for (uint64_t i = 0; i < p->noutputs; i++) print_io(v, "output", &p->outputs[i], "");
+    for (uint64_t i = 0; i < p->nstates; i++)
+        print_io(v, "state ", &p->states[i].io, p->states[i].initial ? "" : "  starts as zeros");
+    print_entries(v);
     for (uint64_t i = 0; i < p->nsymbols; i++)
         cli_print(stdout, "symbol %s in %lld..%lld (memory is given for %lld)\n",
                   plan_str(p, p->symbols[i].name), (long long)p->symbols[i].lo,

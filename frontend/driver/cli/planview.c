@@ -55,9 +55,10 @@ void planview_close(PlanView *v) {
 
 PlanMemory planview_memory(Cli *c, const PlanView *v, const PlanTarget *t) {
     char error[256] = "";
-    PlanMemory r = {.scratch = memory_scratch(&v->plan, t, v->slots)};
+    PlanRange all = {t->nprepare, t->nsteps};
+    PlanMemory r = {.scratch = memory_scratch(&v->plan, t, all, v->slots)};
     MemoryPlan *m = memory_create(&v->plan, t);
-    if (!m || memory_assign(m, v->slots, (ErrorText){error, sizeof error}) != GRAPHC_OK) {
+    if (!m || memory_assign(m, all, v->slots, (ErrorText){error, sizeof error}) != GRAPHC_OK) {
         (void)diag(c->diags, D_NO_MEMORY, "", "%s", error);
     } else {
         r.arena = memory_arena(m);
@@ -67,6 +68,7 @@ PlanMemory planview_memory(Cli *c, const PlanView *v, const PlanTarget *t) {
     for (uint64_t i = 0; i < v->plan.nconstants; i++) r.constants += v->plan.constants[i].length;
     for (uint32_t i = 0; i < t->nbuffers; i++) {
         const PlanBuffer *b = &v->plan.buffers[t->buffers + i];
+        if (b->kind == PLAN_BUF_state) r.states += (uint64_t)v->slots[b->bytes];
         if (b->kind == PLAN_BUF_prepared && !b->alias) r.prepared += (uint64_t)v->slots[b->bytes];
     }
     return r;

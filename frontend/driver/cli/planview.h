@@ -15,11 +15,15 @@ graphc_status planview_open(Cli *c, const char *path, PlanView *v);
 void planview_close(PlanView *v);
 
 typedef struct PlanMemory {
-    uint64_t arena, live, constants, prepared, scratch;
+    uint64_t arena, live, constants, prepared, states, scratch;
 } PlanMemory;
 /* Arena size as the session would lay it out, and the largest sum of buffers alive at one step. */
 PlanMemory planview_memory(Cli *c, const PlanView *v, const PlanTarget *t);
 
+/* Its name, or NULL where it is the only one and goes without saying. */
+static inline const char *planview_entry(const PlanView *v, uint32_t e) {
+    return v->plan.nentries > 1 ? plan_str(&v->plan, v->plan.entries[e].name) : NULL;
+}
 static inline const PlanKernel *planview_kernel(const PlanView *v, const PlanTarget *t,
                                                 const PlanStep *s) {
     return &v->plan.kernels[t->kernels + s->kernel];

@@ -1,0 +1,330 @@
+/* States: what a session keeps from run to run. Plans are made from graphs as the driver makes
+ * them. */
+#include "runtime/base/map.h"
+#include "runtime/plan.h"
+#include "tests/unit/graph_plan.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ROWS = 37, COLUMNS = 91, N = ROWS * COLUMNS };
+
+typedef struct Rig {
+    Arena *a;
+    Graph *g;
+} Rig;
+
+static Rig rig(const char *name) {
+    Arena *a = arena_create();
+    return (Rig){a, graph_create(a, expr_pool_create(a), diag_create(a, NULL), name)};
+}
+
+static Type matrix(Graph *g) {
+    return (Type){.dtype = DT_f32,
+                  .rank = 2,
+                  .dim = {expr_const(g->exprs, ROWS), expr_const(g->exprs, COLUMNS)}};
+}
+
+static void fill(float *x, uint64_t seed) {
+    for (int i = 0; i < N; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        x[i] = (float)((int64_t)(seed >> 40) % 2000 - 1000) / 777;
+    }
+}
+
+static graphc_tensor tensor(float *x) {
+    return (graphc_tensor){
+        .data = x, .device = GRAPHC_CPU, .dtype = {2, 32, 1}, .rank = 2, .shape = {ROWS, COLUMNS}};
+}
+
+static graphc_tensor scalar(float *x) {
+    return (graphc_tensor){.data = x, .device = GRAPHC_CPU, .dtype = {2, 32, 1}};
+}
+
+static graphc_session *session(const graphc_plan *p, uint32_t threads) {
+    graphc_session *s = NULL;
+    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+    char why[256] = "";
+    o.threads = threads;
+    if (p && !CHECK(graphc_session_create(p, &o, &s, why, sizeof why) == GRAPHC_OK))
+        fprintf(stderr, "    %s\n", why);
+    return s;
+}
+
+/* --- AdamW -------------------------------------------------------------------------------- */
+
+static float start[N];
+
+/* w, m, v as states, or as inputs and outputs: the same arithmetic. */
+static void adam(Graph *g, bool states) {
+    static const char *const names[3] = {"w", "m", "v"};
+    Type t = matrix(g);
+    Value old[3], next[3];
+    Value grad = build_input(g, "grad", t), lr = build_input(g, "lr", (Type){.dtype = DT_f32});
+    for (int i = 0; i < 3; i++) {
+        Constant c = {.data = start, .bytes = i ? 0 : sizeof start};
+        old[i] = states ? build_state(g, names[i], t, c) : build_input(g, names[i], t);
+    }
+    next[1] = build_binary(g, OP_add, build_binary_f(g, OP_mul, old[1], 0.9),
+                           build_binary_f(g, OP_mul, grad, 0.1));
+    next[2] = build_binary(g, OP_add, build_binary_f(g, OP_mul, old[2], 0.999),
+                           build_binary_f(g, OP_mul, build_binary(g, OP_mul, grad, grad), 0.001));
+    Value root = build_binary_f(g, OP_add, build_unary(g, OP_sqrt, next[2]), 1e-8);
+    Value step = build_binary(g, OP_add, build_binary(g, OP_div, next[1], root),
+                              build_binary_f(g, OP_mul, old[0], 0.01));
+    next[0] = build_binary(g, OP_sub, old[0], build_binary(g, OP_mul, step, lr));
+    for (int i = 0; i < 3; i++)
+        if (states)
+            build_write(g, old[i], next[i]);
+        else
+            build_output(g, names[i], next[i]);
+    if (states)
+        build_output(
+            g, "first",
+            build_slice_axis(g, next[0], 0, expr_const(g->exprs, 0), expr_const(g->exprs, 1), 1));
+}
+
+/* The plain form: w, m and v go in and come out. */
+static void run_plain(const graphc_plan *p, float w[3][N], int steps) {
+    static float out[3][N], grad[N];
+    graphc_session *s = session(p, 1);
+    float lr = 0.01f;
+    memcpy(w[0], start, sizeof start);
+    memset(w[1], 0, 2 * sizeof w[1]);
+    for (int k = 0; s && k < steps; k++) {
+        fill(grad, (uint64_t)k);
+        graphc_tensor tg = tensor(grad), tl = scalar(&lr);
+        CHECK(graphc_bind_input(s, 0, &tg) == GRAPHC_OK);
+        CHECK(graphc_bind_input(s, 1, &tl) == GRAPHC_OK);
+        for (uint32_t i = 0; i < 3; i++) {
+            graphc_tensor a = tensor(w[i]), b = tensor(out[i]);
+            CHECK(graphc_bind_input(s, 2 + i, &a) == GRAPHC_OK);
+            CHECK(graphc_bind_output(s, i, &b) == GRAPHC_OK);
+        }
+        CHECK_EQ_I(graphc_run(s), GRAPHC_OK);
+        memcpy(w, out, sizeof out);
+    }
+    graphc_session_destroy(s);
+}
+
+static void run_states(const graphc_plan *p, uint32_t threads, float w[3][N], int steps) {
+    static float grad[N];
+    graphc_session *s = session(p, threads);
+    float lr = 0.01f;
+    for (int k = 0; s && k < steps; k++) {
+        fill(grad, (uint64_t)k);
+        graphc_tensor tg = tensor(grad), tl = scalar(&lr);
+        CHECK(graphc_bind_input(s, 0, &tg) == GRAPHC_OK);
+        CHECK(graphc_bind_input(s, 1, &tl) == GRAPHC_OK);
+        CHECK_EQ_I(graphc_run(s), GRAPHC_OK);
+    }
+    for (uint32_t i = 0; s && i < 3; i++) {
+        graphc_tensor t = tensor(w[i]);
+        CHECK_EQ_I(graphc_state_read(s, i, &t), GRAPHC_OK);
+    }
+    graphc_session_destroy(s);
+}
+
+static void optimizer(void) {
+    static float plain[3][N], one[3][N], three[3][N];
+    Rig r = rig("adam");
+    fill(start, 99);
+    adam(r.g, true);
+    graphc_plan *p = graph_plan_load(r.g, PLAN_cpu, NULL);
+    arena_destroy(r.a);
+    r = rig("plain");
+    adam(r.g, false);
+    graphc_plan *q = graph_plan_load(r.g, PLAN_cpu, NULL);
+    arena_destroy(r.a);
+    if (p && q) {
+        CHECK_EQ_I(graphc_plan_states(p), 3);
+        CHECK_EQ_I(graphc_plan_find_state(p, "m"), 1);
+        CHECK_EQ_I(graphc_plan_find_state(p, "none"), -1);
+        CHECK(strcmp(graphc_plan_state(p, 2).name, "v") == 0);
+        CHECK(graphc_plan_state(p, 2).rank == 2 && !graphc_plan_state(p, 3).name);
+        graphc_entry_info e = graphc_plan_entry(p, 0);
+        CHECK(graphc_plan_entries(p) == 1 && strcmp(e.name, "run") == 0);
+        CHECK(e.ninputs == 2 && e.noutputs == 1 && e.nstates == 3 && e.states[2] == 2);
+        run_plain(q, plain, 3);
+        run_states(p, 1, one, 3);
+        run_states(p, 3, three, 3);
+        CHECK(memcmp(plain, one, sizeof one) == 0);
+        CHECK(memcmp(one, three, sizeof one) == 0);
+        CHECK(memcmp(one[0], start, sizeof start) != 0);
+    }
+    graphc_plan_destroy(p);
+    graphc_plan_destroy(q);
+}
+
+/* --- Readers, writers, errors --------------------------------------------------------------- */
+
+/* a and b change places; c counts; y = a + c as they were. */
+static Rig swapping_graph(void) {
+    Rig r = rig("swap");
+    Type t = matrix(r.g);
+    Constant init = {.data = start, .bytes = sizeof start};
+    Value a = build_state(r.g, "a", t, init), b = build_state(r.g, "b", t, (Constant){0});
+    Value c = build_state(r.g, "c", t, (Constant){0});
+    build_write(r.g, a, b);
+    build_write(r.g, b, a);
+    build_write(r.g, c, build_binary_f(r.g, OP_add, c, 1));
+    build_output(r.g, "y", build_binary(r.g, OP_add, a, c));
+    return r;
+}
+
+static graphc_plan *swapping(void) {
+    Rig r = swapping_graph();
+    graphc_plan *p = graph_plan_load(r.g, PLAN_cpu, NULL);
+    arena_destroy(r.a);
+    return p;
+}
+
+static float first_of_state(graphc_session *s, uint32_t i) {
+    static float x[N];
+    graphc_tensor t = tensor(x);
+    CHECK_EQ_I(graphc_state_read(s, i, &t), GRAPHC_OK);
+    return x[0];
+}
+
+static void readers_see_the_old(void) {
+    graphc_plan *p = swapping();
+    graphc_session *s = session(p, 2), *other = session(p, 1);
+    for (int k = 0; s && other && k < 5; k++) {
+        graphc_tensor y;
+        CHECK_EQ_I(graphc_run(s), GRAPHC_OK);
+        if (!CHECK(graphc_output(s, 0, &y) == GRAPHC_OK)) break;
+        float was = k % 2 ? 0 : start[0];
+        CHECK(((float *)y.data)[0] == was + (float)k);
+        CHECK(first_of_state(s, 0) == start[0] - was);
+        CHECK(first_of_state(s, 2) == (float)(k + 1));
+        CHECK(first_of_state(other, 2) == 0); /* each session has its own */
+    }
+    graphc_session_destroy(other);
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+}
+
+static void statuses(void) {
+    static float x[N];
+    graphc_plan *p = swapping();
+    graphc_session *s = session(p, 1);
+    graphc_tensor t = tensor(x), bad[4] = {t, t, t, t};
+    const graphc_status want[4] = {GRAPHC_INVALID, GRAPHC_INVALID, GRAPHC_USAGE, GRAPHC_USAGE};
+    fill(x, 5);
+    bad[0].shape[0]--;
+    bad[1].dtype.bits = 64;
+    bad[2].data = NULL;
+    bad[3].device = GRAPHC_CUDA;
+    for (int i = 0; s && i < 4; i++) {
+        CHECK_EQ_I(graphc_state_write(s, 0, &bad[i]), want[i]);
+        CHECK_EQ_I(graphc_state_read(s, 0, &bad[i]), want[i]);
+        CHECK(strstr(graphc_session_error(s), "\"a\""));
+    }
+    CHECK_EQ_I(graphc_state_write(s, 3, &t), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_state_write(s, 0, NULL), GRAPHC_USAGE);
+    CHECK(first_of_state(s, 0) == start[0]);
+    CHECK_EQ_I(graphc_state_write(s, 0, &t), GRAPHC_OK);
+    CHECK_EQ_I(graphc_run(s), GRAPHC_OK);
+    CHECK(first_of_state(s, 1) == x[0]);
+    CHECK_EQ_I(graphc_run_entry(s, 1), GRAPHC_USAGE);
+    CHECK(strstr(graphc_session_error(s), "1 entries"));
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+}
+
+/* --- Weights of the model's file ------------------------------------------------------------ */
+
+static void write_weights(const char *path, const float *x) {
+    FILE *f = fopen(path, "wb");
+    if (!CHECK(f != NULL)) return;
+    fwrite(x, 4, N, f);
+    fclose(f);
+}
+
+static void from_file(void) {
+    char dir[] = "/tmp/graphc_state_XXXXXX", path[64], base[64], why[256] = "";
+    static float other[N];
+    if (!CHECK(mkdtemp(dir) != NULL)) return;
+    snprintf(path, sizeof path, "%s/w.bin", dir);
+    snprintf(base, sizeof base, "%s/plan", dir);
+    write_weights(path, start);
+    Rig r = rig("file");
+    vec_push(r.a, &r.g->files, "w.bin");
+    Constant init = {.data = start, .bytes = sizeof start, .file = 1, .name = "w"};
+    Value w = build_state(r.g, "w", matrix(r.g), init);
+    build_write(r.g, w, build_binary_f(r.g, OP_add, w, 1));
+    graphc_plan *p = graph_plan_load(r.g, PLAN_cpu, base);
+    graphc_session *s = session(p, 1);
+    if (s) {
+        CHECK_EQ_I(graphc_run(s), GRAPHC_OK);
+        CHECK(first_of_state(s, 0) == start[0] + 1);
+    }
+    graphc_session_destroy(s);
+    memcpy(other, start, sizeof other);
+    other[3] += 1;
+    write_weights(path, other);
+    CHECK(p && graphc_session_create(p, NULL, &s, why, sizeof why) == GRAPHC_INVALID);
+    CHECK(strstr(why, "\"w\""));
+    graphc_plan_destroy(p);
+    arena_destroy(r.a);
+    unlink(path);
+    rmdir(dir);
+}
+
+/* --- Hostile plans ------------------------------------------------------------------------- */
+
+static void rehash(uint8_t *bytes) {
+    PlanHeader *h = (PlanHeader *)(void *)bytes;
+    PlanSection *t = (PlanSection *)(void *)(h + 1);
+    for (uint32_t i = 0; i < PLAN_SEC_COUNT; i++)
+        t[i].hash = hash_bytes(bytes + t[i].offset, t[i].size, i);
+    h->hash = plan_header_hash(h, t);
+}
+
+/* Is refused at one of the doors, or runs: sizes and lists that kernels rest on are checked. */
+static bool runs(const uint8_t *bytes, size_t size) {
+    graphc_plan *p = NULL;
+    graphc_session *s = NULL;
+    char why[256];
+    bool ok = graphc_plan_load_memory(bytes, size, NULL, &p, why, sizeof why) == GRAPHC_OK &&
+              graphc_session_create(p, NULL, &s, why, sizeof why) == GRAPHC_OK &&
+              graphc_run(s) == GRAPHC_OK;
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+    return ok;
+}
+
+static void hostile(void) {
+    static const uint32_t values[] = {0, 1, 2, 3, 5, 12, 13, 33, 64, 0x7fffffff, 0xffffffff};
+    static const PlanSectionId sections[] = {PLAN_SEC_states, PLAN_SEC_entries};
+    size_t size = 0;
+    Rig r = swapping_graph();
+    uint8_t *good = graph_plan_bytes(r.g, PLAN_cpu, &size), *bytes = malloc(size);
+    uint32_t ran = 0, refused = 0;
+    for (int i = 0; good && bytes && i < 2; i++) {
+        PlanSection sec =
+            ((const PlanSection *)(const void *)(good + sizeof(PlanHeader)))[sections[i]];
+        CHECK(sec.size > 0);
+        for (uint64_t at = 0; at < sec.size; at += 4)
+            for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+                memcpy(bytes, good, size);
+                memcpy(bytes + sec.offset + at, &values[v], 4);
+                rehash(bytes);
+                bool ok = runs(bytes, size);
+                ran += ok;
+                refused += !ok;
+            }
+    }
+    CHECK(ran > 20 && refused > 100);
+    free(bytes);
+    arena_destroy(r.a);
+}
+
+TEST_MAIN {
+    hostile();
+    optimizer();
+    readers_see_the_old();
+    statuses();
+    from_file();
+}
