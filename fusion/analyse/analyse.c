@@ -43,8 +43,18 @@ static void count_readers(Fuse *f) {
 static void find_reach(Fuse *f) {
     uint32_t n = f->g->nodes.n;
     f->dots = ARENA_ARRAY(f->arena, uint32_t, n);
-    for (Value v = 1; v < n; v++)
-        if (fuse_is_dot(f, v)) f->dots[v] = ++f->ndots;
+    f->ndots = 0;
+    Value *attention = ARENA_ARRAY(f->arena, Value, n); /* over scores, or their logsumexp */
+    for (Value v = 1; v < n; v++) {
+        const Node *x = graph_node(f->g, v);
+        bool pair = x->op == OP_attention || x->op == OP_logsumexp;
+        Value first = pair ? attention[x->in[0]] : 0;
+        if (first)
+            f->dots[v] = f->dots[first]; /* one kernel gives both */
+        else if (pair || fuse_is_dot(f, v))
+            f->dots[v] = ++f->ndots;
+        if (pair && !first) attention[x->in[0]] = v;
+    }
     f->words = (f->ndots + 63) / 64;
     f->reach = ARENA_ARRAY(f->arena, uint64_t, (size_t)n * f->words);
     for (Value v = 1; v < n; v++) {

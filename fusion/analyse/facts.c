@@ -6,7 +6,8 @@ bool op_is_reduce(Op op) {
 }
 
 bool fuse_is_dot(const Fuse *f, Value v) {
-    return op_info[graph_node(f->g, v)->op].cls == OPC_CONTRACT;
+    Op op = (Op)graph_node(f->g, v)->op;
+    return op_info[op].cls == OPC_CONTRACT || op == OP_attention;
 }
 
 bool fuse_is_fold(const Fuse *f, Value v) {

@@ -39,6 +39,10 @@ void body_store(Body *b, DType t, KVal x, uint32_t buf, Expr index, Expr mask);
 KVal pull(Body *b, Value v, IdxId idx, Expr mask);
 KVal pull_uniform(Body *b, Value v, IdxId idx); /* random.c */
 
+/* softmax.c: of attention, whose scores were pulled. Its template's values are noted. */
+KVal body_attention(Body *b, KVal score, KVal v);
+KVal body_lse(Body *b, KVal score);
+
 /* lower.c: the stage, for one group. */
 void fuse_lower(Fuse *f, Group *g);
 void body_begin(Body *b);

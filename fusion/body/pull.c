@@ -170,11 +170,8 @@ static KVal pull_reduce(Body *b, Value v, IdxId idx, Expr mask) {
     return reduce_op(b, fold >= FOLD_argmax ? DT_i64 : body_type_of(b, x), fold, x, axes);
 }
 
-static void note_attention(Body *b, const AttnMatch *m, Value v, KVal x, KVal y, DotIdx d) {
-    if (v == m->o) {
-        b->k->attn.v = y;
-        return;
-    }
+static void note_factors(Body *b, KVal x, KVal y, DotIdx d) {
+    const AttnMatch *m = b->g->attn;
     bool swapped = (idx_axes_used(b->f, b->g, d.a) & axis_bit(b->g, m->jsym)) != 0;
     b->k->attn.q = swapped ? y : x;
     b->k->attn.k = swapped ? x : y;
@@ -206,13 +203,14 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     const Pack *k = f->v[v].pack ? &f->packs.v[f->v[v].pack - 1] : NULL;
     KVal x = body_cast(b, pull_or_zero(b, n->in[0], d.a, d.a_mask), dt);
     KVal y = body_cast(b, k ? k->form->read(b, k, n->in[1], d.b) : pull(b, n->in[1], d.b, 0), dt);
+    if (g->attn && v == g->attn->o) return body_attention(b, x, y);
     uint32_t axes = group_axes(g, AX_RED);
-    if (g->attn) {
-        uint32_t j = axis_bit(g, g->attn->jsym);
-        axes = v == g->attn->o ? j : axes & ~j;
-        note_attention(b, g->attn, v, x, y, d);
-    }
+    if (g->attn) axes &= ~axis_bit(g, g->attn->jsym);
     KVal acc = reduce_op(b, dt, FOLD_sum, body_op2(b, OP_mul, dt, x, y), axes);
+    if (g->attn) {
+        note_factors(b, x, y, d);
+        b->k->attn.s = acc;
+    }
     KDot *t = &b->k->dot;
     if (!g->attn && t->nacc < K_MAX_ACC) {
         t->a = x;
@@ -220,6 +218,13 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
         t->acc[t->nacc++] = acc;
     }
     return acc;
+}
+
+/* Of the scores of the attention that the kernel is. */
+static KVal pull_lse(Body *b) {
+    const AttnMatch *m = b->g->attn;
+    DotIdx d = idx_dot(b->f, b->g, m->o, b->g->anchor_idx);
+    return body_lse(b, pull(b, graph_node(b->f->g, m->o)->in[0], d.a, 0));
 }
 
 /* --- Gather ------------------------------------------------------------------------------- */
@@ -268,22 +273,10 @@ static KVal pull_new(Body *b, Value v, IdxId idx, Expr mask) {
     case OPC_VIEW: return pull_view(b, v, idx, mask);
     case OPC_REDUCE: return pull_reduce(b, v, idx, mask);
     case OPC_CONTRACT: return pull_dot(b, v, idx);
+    case OPC_COMPOSITE: return n->op == OP_attention ? pull_dot(b, v, idx) : pull_lse(b);
     case OPC_RANDOM: return pull_uniform(b, v, idx);
     default: GC_ASSERT(n->op == OP_gather); return pull_gather(b, v, idx, mask);
     }
-}
-
-/* v, pulled as k, may be one of the values of the attention that the kernel is. */
-static void note_score(Body *b, Value v, KVal k) {
-    const AttnMatch *m = b->g->attn;
-    KAttn *t = &b->k->attn;
-    const struct {
-        Value v;
-        KVal *part;
-    } known[] = {{m->o, &t->o},   {m->s, &t->s},   {m->score, &t->score},
-                 {m->max, &t->m}, {m->exp, &t->e}, {m->sum, &t->l}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i].v == v) *known[i].part = k;
 }
 
 /* (idx, mask) as one number: a key of the memo holds all of each part, whatever their sizes. */
@@ -303,7 +296,6 @@ KVal pull(Body *b, Value v, IdxId idx, Expr mask) {
     if (map_get(b->memo, key, &k)) return k;
     k = pull_new(b, v, idx, mask);
     if (b->ops.v[k].node == 0 && graph_node(b->f->g, v)->op != OP_const) b->ops.v[k].node = v;
-    if (b->g->attn) note_score(b, v, k);
     map_put(b->memo, key, k);
     return k;
 }

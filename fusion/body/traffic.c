@@ -51,6 +51,10 @@ static int by_loc(const void *a, const void *b) {
     return x < y ? -1 : x > y ? 1 : 0;
 }
 
+static const LocInfo *place_of(const Fuse *f, Value v) {
+    return &f->g->locs.v[graph_node(f->g, v)->loc];
+}
+
 void body_places(Body *b) {
     Fuse *f = b->f;
     Group *g = b->g;
@@ -59,11 +63,14 @@ void body_places(Body *b) {
         b->k->nlocs = 1;
         return;
     }
-    Loc *locs = ARENA_ARRAY(f->arena, Loc, g->inlined.n + g->roots.n + 1);
-    uint32_t n = 0;
+    uint32_t most = 1, n = 0;
+    for (uint32_t i = 0; i < g->inlined.n; i++) most += 1 + place_of(f, g->inlined.v[i])->nalso;
+    Loc *locs = ARENA_ARRAY(f->arena, Loc, most);
     for (uint32_t i = 0; i < g->inlined.n; i++) {
-        Loc l = graph_node(f->g, g->inlined.v[i])->loc;
-        if (l) locs[n++] = l;
+        const LocInfo *l = place_of(f, g->inlined.v[i]);
+        Loc own = graph_node(f->g, g->inlined.v[i])->loc;
+        for (uint32_t k = 0; k < l->nalso; k++) locs[n++] = l->also[k];
+        if (own && !l->nalso) locs[n++] = own;
     }
     qsort(locs, n, sizeof *locs, by_loc);
     uint32_t kept = 0;

@@ -1,12 +1,12 @@
-/* Attention by meaning: o = softmax(score(q*k)) * v, whatever is spelled around it.
+/* Attention: which of it has a kernel, and what is computed inside.
  *
- * From a contraction o upwards: the first operand is exp(score - max)/sum through casts, guards and
- * views, with max and sum folding the same row, and score is an element-wise function of a second
- * contraction. Everything between the two must be used nowhere else. A dry run of the indices then
- * checks that each value between is read at one position only and that the two contractions' axes
- * line up; its group is kept for the kernel. */
+ * attention(scores, values) and logsumexp(scores) are one kernel if the scores are an element-wise
+ * function of a contraction s. Everything between the two must be used nowhere else. A dry run of
+ * the indices then checks that each value between is read at one position only and that the two
+ * contractions' axes line up; its group is kept for the kernel. What has no kernel is decomposed,
+ * and its parts are fused like anything else. */
 #include "fusion/analyse/facts.h"
-#include "graph/build/build.h"
+#include "graph/pass/pass.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,85 +20,6 @@ typedef struct Inside {
 
 static const Node *node(const Fuse *f, Value v) {
     return graph_node(f->g, v);
-}
-
-/* Through views that repeat or rearrange, and casts between float types. */
-static Value strip(const Fuse *f, Value v) {
-    for (;;) {
-        const Node *n = node(f, v);
-        bool skip = n->op == OP_reshape || n->op == OP_permute || n->op == OP_expand;
-        if (n->op == OP_cast)
-            skip =
-                dtype_is_float(n->type.dtype) && dtype_is_float(graph_type(f->g, n->in[0])->dtype);
-        if (!skip) return v;
-        v = n->in[0];
-    }
-}
-
-static bool is_fill(const Fuse *f, Value v, double x) {
-    double c;
-    v = strip(f, v);
-    return build_const_f64(f->g, v, &c) && c == x;
-}
-
-/* p guarded against rows without finite scores: select(isnan(p), 0, p) and its mirror image. */
-static Value strip_guard(const Fuse *f, Value v, bool *guarded) {
-    v = strip(f, v);
-    const Node *n = node(f, v);
-    if (n->op != OP_select) return v;
-    const Node *c = node(f, strip(f, n->in[0]));
-    bool negated = c->op == OP_not;
-    if (negated) c = node(f, strip(f, c->in[0]));
-    Value kept = n->in[negated ? 1 : 2], fill = n->in[negated ? 2 : 1];
-    if (c->op != OP_isnan || !is_fill(f, fill, 0)) return v;
-    if (strip(f, c->in[0]) != strip(f, kept)) return v;
-    *guarded = true;
-    return strip(f, kept);
-}
-
-/* Maximum of the scores, possibly kept finite: max(m, x), select(isinf(m), x, m). */
-static Value find_max(const Fuse *f, Value v) {
-    for (int i = 0; i < 4; i++) {
-        v = strip(f, v);
-        const Node *n = node(f, v);
-        if (n->op == OP_reduce_max) return v;
-        double c;
-        if (n->op == OP_max)
-            v = build_const_f64(f->g, strip(f, n->in[1]), &c) ? n->in[0] : n->in[1];
-        else if (n->op == OP_select)
-            v = build_const_f64(f->g, strip(f, n->in[1]), &c) ? n->in[2] : n->in[1];
-        else
-            return 0;
-    }
-    return 0;
-}
-
-static bool find_softmax(const Fuse *f, Value p, AttnMatch *m) {
-    const Node *n = node(f, p);
-    if (n->nin != 2) return false;
-    Value e = strip(f, n->in[0]), l = strip(f, n->in[1]);
-    if (n->op == OP_mul) {
-        if (node(f, e)->op == OP_recip) {
-            Value t = e;
-            e = l;
-            l = t;
-        }
-        if (node(f, l)->op != OP_recip) return false;
-        l = strip(f, node(f, l)->in[0]);
-    } else if (n->op != OP_div) {
-        return false;
-    }
-    if (node(f, e)->op != OP_exp || node(f, l)->op != OP_reduce_sum) return false;
-    if (strip(f, node(f, l)->in[0]) != e) return false;
-    const Node *d = node(f, strip(f, node(f, e)->in[0]));
-    if (d->op != OP_sub) return false;
-    Value score = strip(f, d->in[0]), max = find_max(f, d->in[1]);
-    if (!max || strip(f, node(f, max)->in[0]) != score) return false;
-    m->exp = e;
-    m->sum = l;
-    m->max = max;
-    m->score = score;
-    return true;
 }
 
 static bool is_in(const Inside *in, Value v) {
@@ -117,19 +38,19 @@ static bool collect(const Fuse *f, Value v, Value s, Inside *in) {
     const Node *n = node(f, v);
     OpClass c = op_info[n->op].cls;
     bool view = n->op == OP_reshape || n->op == OP_permute || n->op == OP_expand;
-    if (c != OPC_MAP && c != OPC_REDUCE && !view) return false;
+    if (c != OPC_MAP && !view) return false;
     for (uint32_t i = 0; i < n->nin; i++)
         if (!collect(f, n->in[i], s, in)) return false;
     return true;
 }
 
-static bool used_inside_only(const Fuse *f, const Inside *in, Value o) {
+static bool used_inside_only(const Fuse *f, const Inside *in, Value o, Value lse) {
     for (uint32_t i = 0; i < in->n; i++) {
         const VState *s = &f->v[in->v[i]];
         if (s->must) return false;
         for (uint32_t k = 0; k < s->nusers; k++) {
             Value u = fuse_user(f, in->v[i], k);
-            if (u != o && !is_in(in, u)) return false;
+            if (u != o && u != lse && !is_in(in, u)) return false;
         }
     }
     for (uint32_t i = 0; i < f->v[o].nusers; i++) /* o itself may not feed the pattern */
@@ -162,11 +83,6 @@ static bool dry_demand(DryRun *d, Value v, IdxId idx) {
 
 static bool dry_value(DryRun *d, Value v, IdxId idx) {
     const Node *n = node(d->f, v);
-    FusionWhy why;
-    if (op_is_reduce((Op)n->op)) {
-        if (!idx_try_reduce(d->f, d->g, v, idx, &why)) return false;
-        return dry_demand(d, n->in[0], idx_reduce(d->f, d->g, v, idx));
-    }
     for (uint32_t i = 0; i < n->nin; i++) {
         Expr mask;
         IdxId in = idx_operand(d->f, d->g, v, i, idx, &mask);
@@ -212,32 +128,70 @@ static bool dry_run(Fuse *f, AttnMatch *m, Inside *in) {
     return false;
 }
 
+/* The log of the sum of exponentials of o's scores, if anybody wants it. */
+static Value find_lse(const Fuse *f, Value o) {
+    Value scores = node(f, o)->in[0];
+    for (uint32_t i = 0; i < f->v[scores].nusers; i++) {
+        Value u = fuse_user(f, scores, i);
+        if (node(f, u)->op == OP_logsumexp && node(f, u)->type.dtype == DT_f32) return u;
+    }
+    return 0;
+}
+
 static bool match(Fuse *f, Value o, AttnMatch *m, Inside *in) {
     const Node *n = node(f, o);
-    if (n->op != OP_dot || f->v[n->in[0]].const_only) return false;
-    Value p = strip_guard(f, n->in[0], &m->guarded);
-    if (!find_softmax(f, p, m)) return false;
     m->o = o;
-    m->s = f->v[m->score].epi;
-    if (!m->s || node(f, m->s)->op != OP_dot || f->v[m->s].attn) return false;
+    m->lse = find_lse(f, o);
+    m->guarded = n->attr.attention.guarded;
+    m->s = f->v[n->in[0]].epi;
+    if (!m->s || node(f, m->s)->op != OP_dot || f->v[m->s].attn || f->v[n->in[0]].const_only)
+        return false;
     if (n->type.dtype != DT_f32 || node(f, m->s)->type.dtype != DT_f32) return false;
-    if (!collect(f, n->in[0], m->s, in) || !used_inside_only(f, in, o)) return false;
+    if (fuse_depends(f, n->in[1], o)) return false;
+    if (!collect(f, n->in[0], m->s, in) || !used_inside_only(f, in, o, m->lse)) return false;
     return dry_run(f, m, in);
 }
 
-void fuse_find_attention(Fuse *f) {
-    for (Value v = 1; v < f->g->nodes.n; v++) {
-        AttnMatch m = {0};
-        Inside in = {.n = 0};
-        if (!fuse_is_dot(f, v) || !f->v[v].nusers + f->v[v].must) continue;
-        uint32_t before = f->groups.n;
-        if (!match(f, v, &m, &in) || !fuse_may(f, v, "the result of an attention kernel")) {
-            f->groups.n = before;
-            continue;
-        }
-        AttnMatch *keep = arena_copy(f->arena, &m, sizeof m);
-        f->groups.v[m.group]->attn = keep;
-        f->v[v].attn = keep;
-        for (uint32_t i = 0; i < in.n; i++) f->v[in.v[i]].attn = keep;
+static bool find(Fuse *f, Value v) {
+    AttnMatch m = {0};
+    Inside in = {.n = 0};
+    uint32_t before = f->groups.n;
+    if (!match(f, v, &m, &in) || !fuse_may(f, v, "the result of an attention kernel")) {
+        f->groups.n = before;
+        return false;
     }
+    AttnMatch *keep = arena_copy(f->arena, &m, sizeof m);
+    f->groups.v[m.group]->attn = keep;
+    f->v[v].attn = keep;
+    if (m.lse) f->v[m.lse].attn = keep;
+    for (uint32_t i = 0; i < in.n; i++) f->v[in.v[i]].attn = keep;
+    return true;
+}
+
+static bool is_needed(const Fuse *f, Value v) {
+    return f->v[v].nusers || f->v[v].must;
+}
+
+/* A second attention over the same scores is a kernel of its own parts. */
+bool fuse_find_attention(Fuse *f) {
+    uint32_t n = f->g->nodes.n, refused = 0;
+    bool *which = ARENA_ARRAY(f->arena, bool, n);
+    for (int lse = 0; lse < 2; lse++)
+        for (Value v = 1; v < n; v++) {
+            if (node(f, v)->op != (lse ? OP_logsumexp : OP_attention) || !is_needed(f, v)) continue;
+            if (lse ? f->v[v].attn != NULL : find(f, v)) continue;
+            which[v] = true;
+            refused++;
+        }
+    if (!refused) return true;
+    f->g = pass_decompose(f->g, which);
+    f->groups.n = 0;
+    return false;
+}
+
+void fuse_store_lse(Fuse *f, Value v) {
+    const AttnMatch *m = f->v[v].attn;
+    Group *g = f->groups.v[m->group];
+    const Idx *o = idx_get(g, g->anchor_idx);
+    fuse_own_root(f, g, v, idx_make(f, g, graph_type(f->g, v), o->dim, 0));
 }

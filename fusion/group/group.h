@@ -60,7 +60,8 @@ typedef struct Root {
 } Root;
 
 typedef struct AttnMatch {
-    Value o, s, max, sum, exp, score; /* dots, reductions, maps of the pattern */
+    Value o, s; /* the attention, and the contraction that its scores are made of */
+    Value lse;  /* logsumexp of the scores, or 0 */
     uint32_t group;
     uint32_t isym, jsym, nsym; /* axes: query, key, column of the result */
     bool guarded;
@@ -169,8 +170,10 @@ void fuse_own_root(Fuse *f, Group *g, Value v, IdxId idx); /* that is the caller
 /* layout.c: picks the order in which v, about to be stored by g, lies in memory */
 void fuse_choose_layout(Fuse *f, const Group *g, Value v);
 
-/* attention.c: before the walk. */
-void fuse_find_attention(Fuse *f);
+/* attention.c: before the walk. False: some of it has no kernel, and is decomposed in f->g now, of
+ * which nothing is known yet. */
+bool fuse_find_attention(Fuse *f);
+void fuse_store_lse(Fuse *f, Value v);
 /* writes.c: before the walk, and after it. */
 void fuse_copy_states(Fuse *f);
 void fuse_writers_wait(Fuse *f);

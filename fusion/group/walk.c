@@ -102,7 +102,9 @@ static void visit(Fuse *f, Value v) {
         f->v[n->in[0]].must = true;
         return;
     }
-    if (s->attn && v != s->attn->o)
+    if (s->attn && v == s->attn->lse)
+        fuse_store_lse(f, v);
+    else if (s->attn && v != s->attn->o)
         fuse_inline(f, v);
     else if (special_is(f, v))
         f->kinds[fuse_kind(f, v)].store(f, v);

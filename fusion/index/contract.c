@@ -6,7 +6,7 @@ static Type contracted_dims(const Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     const Type *a = graph_type(f->g, n->in[0]), *b = graph_type(f->g, n->in[1]);
     Type t = {.dtype = a->dtype};
-    if (n->op == OP_dot) {
+    if (n->op != OP_conv) {
         t.dim[t.rank++] = a->dim[a->rank - 1];
         return t;
     }

@@ -57,7 +57,6 @@ IdxId idx_row(const Group *g, Value v, IdxId idx) {
 
 typedef enum RowHow {
     ROW_no,
-    ROW_keys,  /* attention's keys, which are there */
     ROW_fresh, /* axes of its own: the group becomes a red */
     ROW_axes   /* axes of the group that idx does not use: a per */
 } RowHow;
@@ -72,12 +71,7 @@ static RowHow row_try(const Fuse *f, const Group *g, Value v, IdxId idx, uint32_
     uint32_t used = idx_axes_used(f, g, idx);
     uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
     *why = WHY_kind;
-    if (g->attn) {
-        if (v != g->attn->max && v != g->attn->sum) return ROW_no;
-        const Idx *j = idx_get(g, g->j_idx);
-        bool apart = !(expr_axes_used(f, g, j->flat) & used);
-        return apart && j->extent[0] == count ? ROW_keys : ROW_no;
-    }
+    if (g->attn) return ROW_no;
     *why = g->want || g->kind != GROUP_map ? WHY_tile_row : WHY_row_mismatch;
     if (g->want || g->kind != GROUP_map || used & row) return ROW_no;
     if (expr_is_value(f->p, count, 1) && !is_arg(n)) return ROW_fresh;
@@ -101,7 +95,6 @@ static IdxId row_position(Fuse *f, Group *g, Value v, IdxId idx) {
     uint32_t axes;
     RowHow how = row_try(f, g, v, idx, &axes, &why);
     GC_ASSERT(how != ROW_no);
-    if (how == ROW_keys) return idx_reshape(f, g, g->j_idx, &folded);
     if (how == ROW_fresh) return fresh_row(f, g, &folded, is_arg(n));
     set_row(g, axes);
     if (is_arg(n)) g->fixed |= axes;

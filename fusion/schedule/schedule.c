@@ -86,8 +86,11 @@ static graphc_status verify(Fuse *f) {
 
 /* Needs an analysed pool only; appends steps, buffers and refusals. */
 graphc_status fuse_run(Fuse *f) {
-    fuse_analyse(f);
-    fuse_find_attention(f);
+    FuseLimit before = *f->limit;
+    do {
+        *f->limit = before;
+        fuse_analyse(f);
+    } while (!fuse_find_attention(f));
     fuse_group(f);
     fuse_buffers(f);
     GC_TRY(emit_steps(f));
@@ -110,6 +113,7 @@ graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_
     f.run = fuse_run;
     f.number = number;
     GC_TRY(fuse_run(&f));
+    s->graph = f.g;
     hoist_prepare(s, a);
     GC_TRY(verify(&f));
     fuse_lifetimes(&f);

@@ -27,10 +27,37 @@ Loc build_loc_new(Graph *g, LocInfo info) {
     return g->locs.n - 1;
 }
 
+static uint32_t add_loc(Loc *to, uint32_t n, Loc l) {
+    for (uint32_t i = 0; i < n; i++)
+        if (to[i] == l) return n;
+    if (l) to[n++] = l;
+    return n;
+}
+
+Loc build_loc_join(Graph *g, const Loc *locs, uint32_t n) {
+    uint32_t most = n, count = 0;
+    for (uint32_t i = 0; i < n; i++) most += g->locs.v[locs[i]].nalso;
+    Loc *all = ARENA_ARRAY(g->arena, Loc, most);
+    for (uint32_t i = 0; i < n; i++) {
+        const LocInfo *l = &g->locs.v[locs[i]];
+        for (uint32_t k = 0; k < l->nalso; k++) count = add_loc(all, count, l->also[k]);
+        if (!l->nalso) count = add_loc(all, count, locs[i]);
+    }
+    if (count < 2) return count ? all[0] : 0;
+    LocInfo info = g->locs.v[all[0]];
+    info.nalso = count;
+    info.also = all;
+    return build_loc_new(g, info);
+}
+
 Loc build_loc_from(Graph *g, const Graph *from, Loc l, Loc outermost) {
     if (!l || l >= from->locs.n) return outermost;
     LocInfo info = from->locs.v[l];
     info.parent = build_loc_from(g, from, info.parent, outermost);
+    Loc *also = ARENA_ARRAY(g->arena, Loc, info.nalso);
+    for (uint32_t i = 0; i < info.nalso; i++)
+        also[i] = build_loc_from(g, from, info.also[i], outermost);
+    info.also = also;
     return build_loc_new(g, info);
 }
 

@@ -15,6 +15,8 @@
 void build_at(Graph *g, Loc loc);
 Loc build_loc(const Graph *g);
 Loc build_loc_new(Graph *g, LocInfo info);
+/* The first of some places as one that stands for all of them; they need not differ. */
+Loc build_loc_join(Graph *g, const Loc *locs, uint32_t n);
 /* A place of another graph with the calls it came from, told in g's own list. What has no further
  * caller there came from `outermost`. */
 Loc build_loc_from(Graph *g, const Graph *from, Loc l, Loc outermost);
@@ -76,6 +78,12 @@ Value build_dot(Graph *g, Value a, Value b, DType to);
 /* NumPy matmul with broadcasting and 1-D operands; result cast to `result`. */
 Value build_matmul(Graph *g, Value a, Value b, DType result);
 Value build_conv(Graph *g, Value x, Value w, const Attr *attr);
+
+/* Composites. Operands as in core_ops.def; `to` is f32 or f64. */
+Value build_attention(Graph *g, Value scores, Value values, DType to, bool guarded);
+Value build_logsumexp(Graph *g, Value x, DType to);
+/* Composite n over operands `in` as the core ops that it stands for. */
+Value build_decomposed(Graph *g, const Node *n, const Value *in);
 
 /* src, mode: Attr.index */
 Value build_gather(Graph *g, Value data, const int8_t *src, const Value *idx, uint32_t nidx,

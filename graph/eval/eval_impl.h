@@ -72,6 +72,9 @@ bool eval_argsort(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tens
 /* eval_contract.c */
 bool eval_dot(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
 bool eval_conv(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+/* eval_composite.c */
+bool eval_attention(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+bool eval_logsumexp(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
 /* eval_index.c */
 bool eval_gather(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
 bool eval_scatter(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);

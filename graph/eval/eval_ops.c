@@ -242,12 +242,25 @@ static bool eval_window(Eval *e, const Graph *g, const Node *n, const Tensor *in
 
 EvalFn eval_fn(Op op) {
     static const EvalFn by_op[OP_COUNT] = {
-        [OP_const] = eval_const,     [OP_exprs] = eval_exprs,       [OP_iota] = eval_iota,
-        [OP_reshape] = eval_reshape, [OP_permute] = eval_permute,   [OP_expand] = eval_expand,
-        [OP_slice] = eval_slice,     [OP_pad] = eval_pad,           [OP_concat] = eval_concat,
-        [OP_window] = eval_window,   [OP_argmax] = eval_arg_reduce, [OP_argmin] = eval_arg_reduce,
-        [OP_dot] = eval_dot,         [OP_conv] = eval_conv,         [OP_gather] = eval_gather,
-        [OP_scatter] = eval_scatter, [OP_compact] = eval_compact,
+        [OP_const] = eval_const,
+        [OP_exprs] = eval_exprs,
+        [OP_iota] = eval_iota,
+        [OP_reshape] = eval_reshape,
+        [OP_permute] = eval_permute,
+        [OP_expand] = eval_expand,
+        [OP_slice] = eval_slice,
+        [OP_pad] = eval_pad,
+        [OP_concat] = eval_concat,
+        [OP_window] = eval_window,
+        [OP_argmax] = eval_arg_reduce,
+        [OP_argmin] = eval_arg_reduce,
+        [OP_dot] = eval_dot,
+        [OP_conv] = eval_conv,
+        [OP_gather] = eval_gather,
+        [OP_scatter] = eval_scatter,
+        [OP_compact] = eval_compact,
+        [OP_attention] = eval_attention,
+        [OP_logsumexp] = eval_logsumexp,
     };
     static const EvalFn by_class[] = {
         [OPC_MAP] = eval_map,      [OPC_REDUCE] = eval_reduce, [OPC_SCAN] = eval_cumulate,

@@ -26,7 +26,7 @@ typedef enum Op {
 
 typedef enum OpClass {
     OPC_SOURCE, OPC_MAP, OPC_VIEW, OPC_REDUCE, OPC_CONTRACT, OPC_INDEX, OPC_SCAN, OPC_SORT,
-    OPC_RANDOM, OPC_CONTROL
+    OPC_RANDOM, OPC_COMPOSITE, OPC_CONTROL
 } OpClass;
 
 typedef struct OpInfo {
@@ -114,6 +114,7 @@ typedef union Attr {
     struct { int8_t src[GRAPH_MAX_RANK]; uint8_t mode; /* ScatterMode */ } index;
     struct { int32_t axis; bool exclusive, reverse; } scan;
     struct { uint64_t seed; } random;
+    struct { DType to; bool guarded; } attention;
     struct Control *control;
 } Attr;
 
@@ -144,6 +145,8 @@ typedef struct LocInfo {
     int32_t node; /* index in the model's main graph; -1 inside a function body */
     const char *op, *name, *output; /* never NULL */
     Loc parent;   /* the call that an inlined node came from */
+    uint32_t nalso; /* of a value that stands for several nodes: all of them, ... */
+    const Loc *also; /* ... the one that the other members tell of included */
 } LocInfo;
 
 typedef struct Node {

@@ -209,11 +209,11 @@ static const char *check_reduce(const Check *c) {
     return j == c->t->rank ? NULL : "ranks differ";
 }
 
-static const char *check_dot(const Check *c) {
+/* [B.., M, K] x [B.., K, N] */
+static const char *check_product(const Check *c) {
     const Type *a = c->x, *b = graph_type(c->g, c->n->in[1]);
     int r = c->t->rank;
     if (r < 2 || a->rank != r || b->rank != r) return "ranks differ";
-    if (a->dtype != b->dtype) return "operand types differ";
     for (int i = 0; i < r - 2; i++)
         if (!same_size(c->g, a->dim[i], c->t->dim[i]) || !same_size(c->g, b->dim[i], c->t->dim[i]))
             return "batch sizes differ";
@@ -222,6 +222,11 @@ static const char *check_dot(const Check *c) {
         !same_size(c->g, b->dim[r - 1], c->t->dim[r - 1]))
         return "shapes differ";
     return NULL;
+}
+
+static const char *check_dot(const Check *c) {
+    if (c->x->dtype != graph_type(c->g, c->n->in[1])->dtype) return "operand types differ";
+    return check_product(c);
 }
 
 static const char *check_conv(const Check *c) {
@@ -276,6 +281,19 @@ static const char *check_random(const Check *c) {
     return dtype_is_float(c->t->dtype) ? NULL : "a float type expected";
 }
 
+/* Sizes are a dot's; the operands' types may differ. */
+static const char *check_composite(const Check *c) {
+    if (!dtype_is_float(c->t->dtype)) return "a float type expected";
+    if (c->n->op == OP_attention) {
+        const Type *values = graph_type(c->g, c->n->in[1]);
+        return dtype_is_float(values->dtype) ? check_product(c) : "values are floats";
+    }
+    if (c->x->rank != c->t->rank + 1) return "ranks differ";
+    for (int i = 0; i < c->t->rank; i++)
+        if (!same_size(c->g, c->x->dim[i], c->t->dim[i])) return "shapes differ";
+    return NULL;
+}
+
 static const char *check_control(const Check *c) {
     if (c->n->op == OP_proj) {
         const Node *tuple = graph_node(c->g, c->n->in[0]);
@@ -313,9 +331,11 @@ static const char *check_attributes(const Check *c) {
 
 static const char *check_node(const Check *c) {
     static const char *(*const rule[])(const Check *) = {
-        [OPC_SOURCE] = check_source,   [OPC_MAP] = check_map,           [OPC_VIEW] = check_view,
-        [OPC_REDUCE] = check_reduce,   [OPC_CONTRACT] = check_contract, [OPC_INDEX] = check_index,
-        [OPC_SCAN] = check_scan,       [OPC_SORT] = check_scan,         [OPC_RANDOM] = check_random,
+        [OPC_SOURCE] = check_source,     [OPC_MAP] = check_map,
+        [OPC_VIEW] = check_view,         [OPC_REDUCE] = check_reduce,
+        [OPC_CONTRACT] = check_contract, [OPC_INDEX] = check_index,
+        [OPC_SCAN] = check_scan,         [OPC_SORT] = check_scan,
+        [OPC_RANDOM] = check_random,     [OPC_COMPOSITE] = check_composite,
         [OPC_CONTROL] = check_control,
     };
     const Node *n = c->n;

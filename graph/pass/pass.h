@@ -11,6 +11,7 @@
     X(transpose_sink, "permutes move through maps and reductions until they cancel")               \
     X(bn_fold, "per-channel scale and shift after a convolution move into its weights and bias")   \
     X(merge_dots, "contractions that share an input become one with concatenated weights")         \
+    X(raise, "softmax between two contractions becomes an attention")                              \
     X(dce, "dead nodes are dropped and numbers compacted")
 
 #define X(name, what) Graph *pass_##name(Graph *g);
@@ -19,6 +20,9 @@ GRAPH_PASSES(X)
 
 /* What is multiplied and stored between kernels: DT_bf16 or DT_f16. Runs last. */
 Graph *pass_precision(Graph *g, DType to);
+
+/* The composites of g itself that `which` has, by value, as core ops (pass_raise.c). */
+Graph *pass_decompose(const Graph *g, const bool *which);
 
 typedef struct PassDump {
     void (*fn)(void *ctx, int index, const char *pass, const Graph *g); /* called when it changed */

@@ -65,6 +65,7 @@ graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump) {
     RUN(bn_fold);
     RUN(merge_dots);
     if (precision != DT_f32) GC_TRY(finish(&p, "precision", pass_precision(p.g, precision)));
+    RUN(raise);
     *g = p.g;
     return GRAPHC_OK;
 }

@@ -2,6 +2,7 @@
  * evaluator; kernel counts pin the decisions that matter. */
 #include "codegen/target.h"
 #include "frontend/driver/bisect.h"
+#include "graph/pass/pass.h"
 #include "tests/unit/schedule_check.h"
 #include "tests/unit/test.h"
 
@@ -78,6 +79,7 @@ static void expect_any_limit(Rig *r, uint32_t decisions) {
 /* Schedules for both targets; on the CPU in `kernels` kernels (0 = any number). */
 static void expect(Rig *r, Value y, uint32_t kernels) {
     if (y) build_output(r->g, "y", y);
+    r->g = pass_raise(pass_dce(r->g));
     for (int gpu = 0; gpu < 2; gpu++) {
         Schedule *s = NULL;
         graphc_status st = schedule_build(r->g, &target_for(gpu ? PLAN_cuda : PLAN_cpu)->machine,
@@ -301,6 +303,50 @@ static void attention(bool mask) {
     expect(&r, o, 3);
 }
 
+/* Scores of 6 queries and 9 keys in heads of 16, masked so that query 0 sees nothing; values. */
+static Value scores_and_values(Rig *r, Value *values) {
+    Value q = input(r, DT_f32, D(2, 3, 6, 16)), k = input(r, DT_f32, D(2, 3, 16, 9));
+    *values = input(r, DT_f32, D(2, 3, 9, 8));
+    Value s = build_binary_f(r->g, OP_mul, build_dot(r->g, q, k, DT_f32), 0.25);
+    Type t = *graph_type(r->g, s);
+    Value row = build_iota(r->g, DT_i64, 4, t.dim, 2), col = build_iota(r->g, DT_i64, 4, t.dim, 3);
+    Value low = build_scalar_f(r->g, DT_f32, -INFINITY);
+    return build_select(r->g, build_binary(r->g, OP_lt, col, row), s, low);
+}
+
+/* The log of the sum of exponentials comes from attention's kernel, in whatever order they are
+ * made; what has no kernel is decomposed. */
+static void statistics(void) {
+    for (int first = 0; first < 2; first++) {
+        Rig r = rig();
+        Value v, lse = 0, o = 0, s = scores_and_values(&r, &v);
+        for (int i = 0; i < 2; i++)
+            if (i == first)
+                lse = build_logsumexp(r.g, s, DT_f32);
+            else
+                o = build_attention(r.g, s, v, DT_f32, true);
+        build_output(r.g, "lse", build_binary_f(r.g, OP_mul, lse, 2));
+        expect(&r, build_unary(r.g, OP_tanh, o), 2);
+    }
+    for (int other = 0; other < 4; other++) {
+        Rig r = rig();
+        Value v, s = scores_and_values(&r, &v);
+        Value lse = build_logsumexp(r.g, s, DT_f32);
+        if (other == 0) build_output(r.g, "s", s);
+        if (other == 1)
+            v = build_binary(r.g, OP_mul, v, build_reduce(r.g, OP_reduce_sum, lse, 7, false));
+        if (other == 2)
+            build_output(r.g, "twice",
+                         build_attention(r.g, s, build_unary(r.g, OP_exp, v), DT_f32, true));
+        Value o = other == 3 ? 0 : build_attention(r.g, s, v, DT_f32, true);
+        build_output(r.g, "lse", lse);
+        expect(&r, o, 0);
+    }
+    Rig r = rig(); /* scores without a contraction */
+    Value x = input(&r, DT_f32, D(4, 6, 7));
+    expect(&r, build_attention(r.g, x, input(&r, DT_f32, D(4, 7, 3)), DT_f32, false), 0);
+}
+
 static void indices(void) {
     Rig r = rig();
     Value t = weight(&r, D(10, 8)), i = input_below(&r, DT_i64, 10, D(2, 3));
@@ -471,6 +517,7 @@ TEST_MAIN {
     convolutions();
     attention(false);
     attention(true);
+    statistics();
     indices();
     counted();
     read_elsewhere();

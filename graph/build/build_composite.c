@@ -1,0 +1,83 @@
+/* Composites: ops that keep the meaning of several, for templates and gradients of their own. */
+#include "graph/build/build_impl.h"
+
+static Value float_error(Graph *g, Op op, DType t) {
+    return build_error(g, D_DTYPE, "%s of %s", op_info[op].name, dtype_name(t));
+}
+
+Value build_attention(Graph *g, Value scores, Value values, DType to, bool guarded) {
+    if (!scores || !values || !build_check_domain(g, OP_attention, graph_type(g, scores)->dtype))
+        return 0;
+    Type t = *graph_type(g, scores), u = *graph_type(g, values);
+    int r = t.rank;
+    if (!dtype_is_float(u.dtype)) return float_error(g, OP_attention, u.dtype);
+    if (r < 2 || r != u.rank)
+        return build_error(g, D_SHAPE, "attention of scores %s and values %s",
+                           build_type_text(g, &t), build_type_text(g, &u));
+    Value x[2] = {scores, values};
+    if (!build_unify_axes(g, x, 2, (1u << (r - 2)) - 1, "attention")) return 0;
+    t = *graph_type(g, x[0]), u = *graph_type(g, x[1]);
+    Expr keys = build_unify_dim(g, t.dim[r - 1], u.dim[r - 2]);
+    if (!keys)
+        return build_error(g, D_SHAPE, "attention of scores %s and values %s: keys differ",
+                           build_type_text(g, &t), build_type_text(g, &u));
+    t.dim[r - 1] = u.dim[r - 2] = keys;
+    x[0] = build_retype(g, x[0], t.dim);
+    x[1] = build_retype(g, x[1], u.dim);
+    if (!build_valid(x, 2)) return 0;
+    t.dim[r - 1] = u.dim[r - 1];
+    t.dtype = to;
+    Attr attr = {.attention = {to, guarded}};
+    return build_node(g, OP_attention, x, 2, &attr, &t);
+}
+
+Value build_logsumexp(Graph *g, Value x, DType to) {
+    if (!x || !build_check_domain(g, OP_logsumexp, graph_type(g, x)->dtype)) return 0;
+    Type t = *graph_type(g, x);
+    if (!t.rank) return build_error(g, D_SHAPE, "logsumexp of a scalar");
+    t.rank--;
+    t.dtype = to;
+    Attr attr = {.cast = {.to = to}};
+    return build_node(g, OP_logsumexp, &x, 1, &attr, &t);
+}
+
+/* ---- Decompositions ---- */
+
+typedef struct Softmax {
+    Value exp, sum, max; /* exp(x - max); statistics with an axis of size 1 for the last */
+} Softmax;
+
+/* finite: rows without a finite value subtract 0, not themselves. */
+static Softmax softmax_parts(Graph *g, Value x, bool finite) {
+    Softmax s = {0};
+    if (!x) return s;
+    uint32_t last = 1u << (graph_type(g, x)->rank - 1);
+    s.max = build_reduce(g, OP_reduce_max, x, last, true);
+    if (finite && s.max) {
+        Value zero = build_scalar_f(g, graph_type(g, x)->dtype, 0);
+        s.max = build_select(g, build_unary(g, OP_isinf, s.max), zero, s.max);
+    }
+    s.exp = build_unary(g, OP_exp, build_binary(g, OP_sub, x, s.max));
+    s.sum = build_reduce(g, OP_reduce_sum, s.exp, last, true);
+    return s;
+}
+
+/* A product has operands of one type: the values', which were stored in it. */
+static Value decomposed_attention(Graph *g, const Node *n, const Value *in) {
+    DType to = n->attr.attention.to;
+    Softmax s = softmax_parts(g, build_cast(g, in[0], to), false);
+    Value p = build_binary(g, OP_div, s.exp, s.sum);
+    if (n->attr.attention.guarded && p)
+        p = build_select(g, build_unary(g, OP_isnan, p), build_scalar_f(g, to, 0), p);
+    return build_dot(g, build_cast(g, p, graph_type(g, in[1])->dtype), in[1], to);
+}
+
+static Value decomposed_logsumexp(Graph *g, const Node *n, const Value *in) {
+    Softmax s = softmax_parts(g, build_cast(g, in[0], n->attr.cast.to), true);
+    Value y = build_binary(g, OP_add, build_unary(g, OP_log, s.sum), s.max);
+    return y ? build_squeeze(g, y, -1) : 0;
+}
+
+Value build_decomposed(Graph *g, const Node *n, const Value *in) {
+    return n->op == OP_attention ? decomposed_attention(g, n, in) : decomposed_logsumexp(g, n, in);
+}
