@@ -114,16 +114,35 @@ static AttnRows rows_of(Attn *t, KVal v, uint32_t axes) {
 
 /* --- Finishing ---------------------------------------------------------------------------- */
 
-static void store_all(Attn *t) {
+/* What is stored once per query, or once per element of its result. */
+static void store_all(Attn *t, bool per_query) {
     for (KVal v = 1; v < t->k->nops; v++)
-        if (t->k->ops[v].op == K_kstore) emit_store(t->e, v);
+        if (t->k->ops[v].op == K_kstore && per_query == !(t->e->domains[v] & t->t->dv))
+            emit_store(t->e, v);
 }
 
-void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef from, LLVMValueRef inverse) {
+static bool has_statistics(const Attn *t) {
+    for (KVal v = 1; v < t->k->nops; v++)
+        if (t->k->ops[v].op == K_kstore && !(t->e->domains[v] & t->t->dv)) return true;
+    return false;
+}
+
+/* The sum is one against `attn_finite` of the maximum, as the body's is. */
+static void store_statistics(Attn *t, LLVMValueRef row) {
+    Emit *e = t->e;
+    if (!has_statistics(t)) return;
+    emit_override(e, t->t->m, emit_load(e, t->elem, attn_at(t, t->max, row), t->bytes));
+    emit_override(e, t->t->l, emit_load(e, t->elem, attn_at(t, t->sum, row), t->bytes));
+    store_all(t, true);
+}
+
+void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef row, LLVMValueRef from,
+                     LLVMValueRef inverse) {
     Emit *e = t->e;
     EmitLoop l = {0};
     emit_push(e);
     emit_bind(e, t->sym_i, attn_sym(t, "i", t->ni, query));
+    store_statistics(t, row);
     LLVMValueRef size = emit_expr(e, t->ndv), all = emit_splat(e, inverse);
     emit_loop_begin(e, &l, "finish", emit_i64(e, 0), size, emit_i64(e, t->lanes), false);
     LLVMValueRef left = LLVMBuildSub(e->b, size, l.i, "");
@@ -131,7 +150,7 @@ void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef from, LLVMValueRe
     emit_bind_lanes(e, t->sym_dv, attn_sym(t, "column", t->ndv, l.i), mask, true);
     LLVMValueRef v = attn_load(t, from, l.i);
     emit_override(e, t->t->o, LLVMBuildFMul(e->b, v, all, ""));
-    store_all(t);
+    store_all(t, false);
     emit_loop_end(e, &l);
     emit_pop(e);
 }
@@ -171,7 +190,8 @@ static bool analyse(Attn *t) {
     if (!one_axis(a->i) || !one_axis(a->j) || !one_axis(a->d) || !one_axis(a->dv)) return false;
     uint32_t own = a->batch | a->i | a->dv;
     for (KVal v = 1; v < k->nops; v++) {
-        if (k->ops[v].op == K_kstore && t->e->domains[v] != own) return false;
+        uint32_t domain = t->e->domains[v];
+        if (k->ops[v].op == K_kstore && domain != own && domain != (own & ~a->dv)) return false;
         if (k->ops[v].op == K_katomic || k->ops[v].op == K_kcompact) return false;
     }
     int64_t lo, hi;

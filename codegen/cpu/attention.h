@@ -73,8 +73,10 @@ LLVMValueRef attn_exp(Attn *t, LLVMValueRef x);
 LLVMValueRef attn_finite(Attn *t, LLVMValueRef max); /* -inf -> 0 */
 /* 1/sum, or 0 for guarded rows without a score. */
 LLVMValueRef attn_inverse(Attn *t, LLVMValueRef max, LLVMValueRef sum);
-/* Stores row `query` (bound to i) from O's row at `from`, times `inverse`. */
-void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef from, LLVMValueRef inverse);
+/* Stores row `query` (bound to i) from O's row at `from`, times `inverse`, and what is made of its
+ * statistics, which are at `row` of max and sum. */
+void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef row, LLVMValueRef from,
+                     LLVMValueRef inverse);
 /* for (key0 = 0; ...) around body, with what causal masking leaves. */
 void attn_key_blocks(Attn *t, LLVMValueRef last_query, void (*body)(Attn *t));
 

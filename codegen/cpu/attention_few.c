@@ -138,6 +138,7 @@ void attn_few(Attn *t) {
     copy_query(t);
     reset(t);
     attn_key_blocks(t, query, key_block);
-    attn_finish_row(t, query, t->out, attn_inverse(t, get(t, t->max), get(t, t->sum)));
+    LLVMValueRef inverse = attn_inverse(t, get(t, t->max), get(t, t->sum));
+    attn_finish_row(t, query, emit_i64(e, 0), t->out, inverse);
     emit_loop_end(e, &l);
 }

@@ -277,7 +277,7 @@ static void finish(Attn *t) {
     emit_loop_begin(e, &l, "query", zero, t->queries, one, true);
     LLVMValueRef from = attn_at(t, t->out, attn_mul(t, l.i, emit_expr(e, t->vr.padded)));
     LLVMValueRef s = emit_load(e, t->elem, attn_at(t, t->scale, l.i), t->bytes);
-    attn_finish_row(t, LLVMBuildAdd(e->b, t->query0, l.i, ""), from, s);
+    attn_finish_row(t, LLVMBuildAdd(e->b, t->query0, l.i, ""), l.i, from, s);
     emit_loop_end(e, &l);
 }
 

@@ -159,8 +159,10 @@ static void finish(Attn *t, const LLVMValueRef *st, LLVMValueRef inside) {
         emit_push(e);
         emit_set_sym(e, sym_of(t, t->a->dv), dim_at(t, n));
         emit_override(e, t->a->o, o);
-        for (KVal v = 1; v < t->g->k->nops; v++)
-            if (t->g->k->ops[v].op == K_kstore) emit_store(e, v);
+        for (KVal v = 1; v < t->g->k->nops; v++) {
+            bool statistics = !(e->domains[v] & t->a->dv);
+            if (t->g->k->ops[v].op == K_kstore && !(n && statistics)) emit_store(e, v);
+        }
         emit_pop(e);
     }
     emit_if_end(e, &in);

@@ -25,26 +25,33 @@ typedef struct Heads {
     bool taken;
     const char *note; /* part of what explain says */
     bool scaled;      /* queries and keys are scaled and rounded once more */
+    bool lse;         /* the log of the exponentials' sum is stored, too */
 } Heads;
 
 static const Heads cases[] = {
-    {"full", "bf16", 4, 1, 512, 512, 128, MASK_none, 0, true, "128x128", false},
-    {"causal", "bf16", 4, 1, 512, 512, 128, MASK_causal, 0, true, "128x128, causal", false},
-    {"ragged", "f16", 4, 1, 300, 300, 64, MASK_opposite, 0, true, "192x128, causal", false},
-    {"keys before", "bf16", 4, 1, 100, 307, 128, MASK_causal, 207, true, "causal", false},
-    {"groups", "bf16", 2, 4, 512, 512, 64, MASK_none, 0, true, "192x128", false},
-    {"padded heads", "bf16", 4, 1, 333, 333, 96, MASK_none, 0, true, "128x128", false},
+    {"full", "bf16", 4, 1, 512, 512, 128, MASK_none, 0, true, "128x128", false, false},
+    {"causal", "bf16", 4, 1, 512, 512, 128, MASK_causal, 0, true, "128x128, causal", false, false},
+    {"ragged", "f16", 4, 1, 300, 300, 64, MASK_opposite, 0, true, "192x128, causal", false, false},
+    {"keys before", "bf16", 4, 1, 100, 307, 128, MASK_causal, 207, true, "causal", false, false},
+    {"groups", "bf16", 2, 4, 512, 512, 64, MASK_none, 0, true, "192x128", false, false},
+    {"padded heads", "bf16", 4, 1, 333, 333, 96, MASK_none, 0, true, "128x128", false, false},
     {"key mask", "bf16", 4, 1, 512, 512, 64, MASK_key, 0, true, "tiles of 192x128, scores masked",
+     false, false},
+    {"both masks", "bf16", 4, 1, 512, 512, 64, MASK_both, 2, true, "causal, scores masked", false,
      false},
-    {"both masks", "bf16", 4, 1, 512, 512, 64, MASK_both, 2, true, "causal, scores masked", false},
     {"soft mask", "bf16", 4, 1, 512, 512, 64, MASK_soft, 0, true, "tiles of 192x128, scores masked",
+     false, false},
+    {"scaled", "bf16", 4, 1, 512, 512, 64, MASK_causal, 0, true, "192x128, causal", true, false},
+    {"scaled, masked", "bf16", 4, 1, 512, 512, 64, MASK_key, 0, true, "scores masked", true, false},
+    {"full, lse", "bf16", 4, 1, 300, 512, 128, MASK_none, 0, true, "128x128", false, true},
+    {"causal, lse", "bf16", 4, 2, 512, 512, 64, MASK_causal, 0, true, "192x128, causal", true,
+     true},
+    {"masked, lse", "f16", 4, 1, 512, 512, 128, MASK_both, 2, true, "scores masked", false, true},
+    {"f32", "f32", 4, 1, 512, 512, 64, MASK_none, 0, false, "computed", false, false},
+    {"large heads", "bf16", 4, 1, 512, 512, 256, MASK_none, 0, false, "larger than 128", false,
      false},
-    {"scaled", "bf16", 4, 1, 512, 512, 64, MASK_causal, 0, true, "192x128, causal", true},
-    {"scaled, masked", "bf16", 4, 1, 512, 512, 64, MASK_key, 0, true, "scores masked", true},
-    {"f32", "f32", 4, 1, 512, 512, 64, MASK_none, 0, false, "computed", false},
-    {"large heads", "bf16", 4, 1, 512, 512, 256, MASK_none, 0, false, "larger than 128", false},
-    {"odd rows", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned", false},
-    {"decoding", "bf16", 4, 1, 4, 512, 64, MASK_none, 0, false, "few queries", false},
+    {"odd rows", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned", false, false},
+    {"decoding", "bf16", 4, 1, 4, 512, 64, MASK_none, 0, false, "few queries", false, false},
 };
 
 typedef struct Text {
@@ -68,6 +75,7 @@ static void put_params(Text *t) {
     sb_printf(&t->s, " param 0 %s[%d]\n param 1 %s[%d]\n param 2 %s[%d]\n", c->type, q, c->type, k,
               c->type, k);
     sb_printf(&t->s, " param 3 bool[%d]\n param 4 %s[%d] written\n", 2 * c->keys, c->type, q);
+    if (c->lse) sb_printf(&t->s, " param 5 f32[%d] written\n", q / c->d);
 }
 
 static const char *query_at(Text *t, const char *col) {
@@ -110,6 +118,16 @@ static int put_score(Text *t, int s) {
     return put(t, arena_printf(t->a, "f32 select %%%d, %%%d, %%%d", keeps, s, low));
 }
 
+/* log l + m, m being 0 where it is infinite. */
+static void put_lse(Text *t, int base, int l) {
+    const Heads *c = t->c;
+    int each = c->group * c->queries;
+    int log = put(t, arena_printf(t->a, "f32 log %%%d", l));
+    int lse = put(t, arena_printf(t->a, "f32 add %%%d, %%%d", log, base));
+    put(t, arena_printf(t->a, "f32 store p5[b*%d + h*%d + g*%d + i] %%%d", c->heads * each, each,
+                        c->queries, lse));
+}
+
 static const char *kernel_text(const Heads *c, Arena *a) {
     Text *t = ARENA_NEW(a, Text);
     *t = (Text){.a = a, .c = c};
@@ -120,7 +138,9 @@ static const char *kernel_text(const Heads *c, Arena *a) {
     int s = put(t, arena_printf(a, "f32 reduce sum d %%%d", qk)), scale = put(t, "f32 const 0.125");
     int score = put_score(t, put(t, arena_printf(a, "f32 mul %%%d, %%%d", s, scale)));
     int m = put(t, arena_printf(a, "f32 reduce max j %%%d", score));
-    int less = put(t, arena_printf(a, "f32 sub %%%d, %%%d", score, m));
+    int no = put(t, arena_printf(a, "bool isinf %%%d", m)), zero = put(t, "f32 const 0");
+    int base = put(t, arena_printf(a, "f32 select %%%d, %%%d, %%%d", no, zero, m));
+    int less = put(t, arena_printf(a, "f32 sub %%%d, %%%d", score, c->lse ? base : m));
     int e = put(t, arena_printf(a, "f32 exp %%%d", less));
     int l = put(t, arena_printf(a, "f32 reduce sum j %%%d", e));
     int p = put(t, arena_printf(a, "f32 div %%%d, %%%d", e, l)), v = load(t, 2, key_at(t, "w"));
@@ -129,6 +149,7 @@ static const char *kernel_text(const Heads *c, Arena *a) {
     bool f32 = strcmp(c->type, "f32") == 0;
     int r = put(t, arena_printf(a, "%s %s %%%d", c->type, f32 ? "neg" : "cast", o));
     put(t, arena_printf(a, "%s store p4[%s] %%%d", c->type, query_at(t, "w"), r));
+    if (c->lse) put_lse(t, base, l);
     sb_printf(&t->s,
               " attention batch b,h,g i i j j d d dv w q %%%d k %%%d s %%%d score %%%d m %%%d e "
               "%%%d l %%%d v %%%d o %%%d\n cost reads [1] writes [1] flops [1]\nend\n",

@@ -66,7 +66,7 @@ static bool close_enough(DType t, const void *got, const void *want, size_t n, d
     for (size_t i = 0; i < n; i++) {
         double g = dtype_load_f64(t, got, i), w = dtype_load_f64(t, want, i);
         bool exact = !dtype_is_float(t) && dtype_load_i64(t, got, i) == dtype_load_i64(t, want, i);
-        bool near = (isnan(g) && isnan(w)) || fabs(g - w) <= tol * (1 + fabs(w));
+        bool near = g == w || (isnan(g) && isnan(w)) || fabs(g - w) <= tol * (1 + fabs(w));
         if (dtype_is_float(t) ? near : exact) continue;
         fprintf(stderr, "element %zu of %zu: %.9g, expected %.9g\n", i, n, g, w);
         return false;
@@ -266,7 +266,8 @@ static const Attention attentions[] = {
     {2, 33, 300, 80, 80, 3, "bf16"}, {2, 0, 0, 32, 32, 2, "f32"},    {1, 0, 0, 48, 20, 3, "f16"},
 };
 
-static void attention_text(Env *e, const Attention *t) {
+/* lse: the log of the exponentials' sum is stored, too. */
+static void attention_text(Env *e, const Attention *t, bool lse) {
     const char *i = t->i ? arena_printf(e->a, "%d", t->i) : "si";
     const char *j = t->i ? arena_printf(e->a, "%d", t->j) : "sj";
     const char *shift = t->i ? arena_printf(e->a, "%d", t->j > t->i ? t->j - t->i : 0) : "sj - si";
@@ -277,6 +278,7 @@ static void attention_text(Env *e, const Attention *t) {
               t->b * t->d, j);
     sb_printf(&e->text, "param 2 %s[%d*%s]\nparam 3 f32[%d*%s] written\nparam 4 f32[%s*%s]\n",
               t->kv, t->b * t->dv, j, t->b * t->dv, i, i, j);
+    sb_printf(&e->text, "param 5 f32[%d*%s]%s\n", t->b, i, lse ? " written" : "");
     sb_printf(&e->text, "%%1 f32 load p0[(b*%s + i)*%d + d]\n", i, t->d);
     sb_printf(&e->text, "%%2 %s load p1[(b*%s + j)*%d + d]\n", t->kv, j, t->d);
     sb_printf(&e->text, "%%3 %s load p2[(b*%s + j)*%d + dv]\n", t->kv, j, t->dv);
@@ -291,13 +293,17 @@ static void attention_text(Env *e, const Attention *t) {
               t->mask == 1 ? "j" : arena_printf(e->a, "i*%s + j", j));
     sb_printf(&e->text, "%%15 f32 add %%9, %%14\n%%16 f32 select %%12, %%9, %%13\n");
     score = t->mask == 0 ? 9 : t->mask == 3 ? 16 : 15;
-    sb_printf(&e->text, "%%17 f32 reduce max j %%%d\n%%18 f32 sub %%%d, %%17\n", score, score);
-    sb_put(&e->text, "%19 f32 exp %18\n%20 f32 reduce sum j %19\n%21 f32 div %19, %20\n");
-    sb_printf(&e->text, "%%22 f32 mul %%21, %%%d\n%%23 f32 reduce sum j %%22\n", v);
-    sb_printf(&e->text, "%%24 f32 store p3[(b*%s + i)*%d + dv] %%23\n", i, t->dv);
+    sb_printf(&e->text, "%%17 f32 reduce max j %%%d\n", score);
+    sb_put(&e->text, "%18 bool isinf %17\n%19 f32 const 0\n%20 f32 select %18, %19, %17\n");
+    sb_printf(&e->text, "%%21 f32 sub %%%d, %%%d\n", score, lse ? 20 : 17);
+    sb_put(&e->text, "%22 f32 exp %21\n%23 f32 reduce sum j %22\n%24 f32 div %22, %23\n");
+    sb_printf(&e->text, "%%25 f32 mul %%24, %%%d\n%%26 f32 reduce sum j %%25\n", v);
+    sb_printf(&e->text, "%%27 f32 store p3[(b*%s + i)*%d + dv] %%26\n", i, t->dv);
+    sb_put(&e->text, "%28 f32 log %23\n%29 f32 add %28, %20\n");
+    if (lse) sb_printf(&e->text, "%%30 f32 store p5[b*%s + i] %%29\n", i);
     sb_printf(&e->text,
-              "attention batch b i i j j d d dv dv q %%1 k %%%d s %%7 score %%%d m %%17 e %%19 "
-              "l %%20 v %%%d o %%23",
+              "attention batch b i i j j d d dv dv q %%1 k %%%d s %%7 score %%%d m %%17 e %%22 "
+              "l %%23 v %%%d o %%26",
               k, score, v);
     sb_put(&e->text, "\nend\n");
 }
@@ -305,9 +311,9 @@ static void attention_text(Env *e, const Attention *t) {
 static void test_attention(void) {
     static const int64_t sizes[][2] = {{1, 9}, {5, 77}, {83, 290}, {3, 0}};
     for (size_t i = 0; i < sizeof attentions / sizeof *attentions; i++)
-        for (size_t s = 0; s < (attentions[i].i ? 1 : 4); s++) {
-            Env e = env_new(sizes[s][0], sizes[s][1]);
-            attention_text(&e, &attentions[i]);
+        for (size_t s = 0; s < (attentions[i].i ? 2 : 8); s++) {
+            Env e = env_new(sizes[s / 2][0], sizes[s / 2][1]);
+            attention_text(&e, &attentions[i], s & 1);
             check(&e, 3e-5);
         }
 }

@@ -31,6 +31,7 @@ typedef struct FlashPlan {
     bool body;      /* scores are computed by the kernel's body; else they are s * scale ... */
     double scale;   /* factor and all */
     Expr causal; /* ... masked where j > i + causal; 0 = nowhere. With a body: what it leaves out */
+    KVal statistics; /* 0, or the store of what is made of a query's maximum and sum */
     Expr queries, keys, heads;
     const FlashTile *tile;
 } FlashPlan;

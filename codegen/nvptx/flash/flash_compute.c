@@ -31,7 +31,7 @@ typedef struct Computer {
     HV staging, put, swizzle;
     WgmmaShape qk, pv;
     uint32_t ns, np, no; /* registers of scores, probabilities, results */
-    Expr rows[HALVES];   /* body: kept below the end */
+    Expr rows[HALVES];   /* body, statistics: kept below the end */
 } Computer;
 
 /* --- Numbers ---------------------------------------------------------------------------------- */
@@ -414,6 +414,25 @@ static void send(Computer *c) {
     hop_end(e, lead);
 }
 
+/* By one of the four threads that share a row. A row that saw no key has -inf and 0. */
+static void store_statistics(Computer *c, const Softmax *m) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    if (!x->p->statistics) return;
+    for (uint32_t h = 0; h < HALVES; h++) {
+        EmitIf is;
+        HV sum = over_quad(e, m->sum[h], plus);
+        HV inside = below(e, hop_addi(e, c->row, 8 * h), x->nqueries);
+        HV first = hop_is(e, hop_andi(e, x->lane, 3), 0);
+        emit_if_begin(e, &is, LLVMBuildAnd(e->b, inside, first, ""));
+        emit_bind(e, sym_of(c, x->a->i), c->rows[h]);
+        emit_override(e, x->a->m, LLVMBuildFMul(e->b, m->max[h], num(e, x->p->scale), ""));
+        emit_override(e, x->a->l, sum);
+        emit_store(e, x->p->statistics);
+        emit_if_end(e, &is);
+    }
+}
+
 /* The last block's values, then what was summed is scaled and stored. */
 static void finish_tile(Computer *c, Carried *v) {
     Emit *e = c->e;
@@ -425,6 +444,7 @@ static void finish_tile(Computer *c, Carried *v) {
     for (uint32_t h = 0; h < HALVES; h++) scale[h] = inverse(c, v->m.sum[h]);
     wgmma_wait_all(e, v->o, c->no);
     release(c, BAR_v_empty, last);
+    store_statistics(c, &v->m);
     HopIf lead = hop_if(e, c->lead);
     hop_tma_wait_read(e, 0);
     hop_end(e, lead);
@@ -459,7 +479,7 @@ static void bind_tile(Computer *c) {
     HV blocks = flash_blocks(x, first, FLASH_GROUP_ROWS, &whole);
     c->start = LLVMBuildSub(e->b, c->at.blocks, blocks, "");
     c->masked = LLVMBuildSub(e->b, c->at.blocks, whole, "");
-    if (!x->p->body) return;
+    if (!x->p->body && !x->p->statistics) return;
     for (uint32_t h = 0; h < HALVES; h++)
         c->rows[h] = place(e, "i", x->p->queries, hop_addi(e, c->row, 8 * h), true);
     if (x->a->batch)

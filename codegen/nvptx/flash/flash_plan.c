@@ -59,19 +59,24 @@ static const char *plan_operands(Gpu *g, FlashPlan *p) {
     return NULL;
 }
 
-/* The one result is o as it is, in 16 bits. */
+/* The one result is o as it is, in 16 bits. Beside it a query's statistics may be stored. */
 static const char *plan_result(Gpu *g, FlashPlan *p) {
     const Kernel *k = g->k;
     const KAttn *a = &k->attn;
     const KOp *store = NULL;
+    uint32_t query = a->batch | a->i;
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
         bool role = v == a->s || v == a->m || v == a->l || v == a->o;
         if ((o->op == K_kreduce && !role) || o->op == K_katomic || o->op == K_kbind)
             return "other folds in the kernel";
         if (o->op != K_kstore) continue;
-        if (store) return "several results";
-        store = o;
+        bool statistics = g->e->domains[v] == query;
+        if (statistics ? p->statistics != 0 : store != NULL) return "several results";
+        if (statistics)
+            p->statistics = v;
+        else
+            store = o;
     }
     const KOp *value = store ? &k->ops[store->in[0]] : NULL;
     if (!value || value->op != OP_cast || value->in[0] != a->o || dtype_bytes(store->dtype) != 2)
