@@ -1,71 +1,10 @@
 #include "frontend/driver/npy.h"
 #include "frontend/driver/tensor_file.h"
-#include "runtime/base/check.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#define NPY_MAGIC      "\x93NUMPY"
-#define NPY_MAGIC_SIZE 6
-#define NPY_ALIGN      64
-
-bool npy_is(const void *bytes, size_t n) {
-    return n >= NPY_MAGIC_SIZE + 4 && memcmp(bytes, NPY_MAGIC, NPY_MAGIC_SIZE) == 0;
-}
-
-/* The text after 'key': in the header's dict, or NULL. NumPy writes the dict itself, so a search
- * for the quoted key is enough; a hostile header can only give a wrong value, which is checked. */
-static const char *header_value(const char *header, const char *key) {
-    const char *p = strstr(header, key);
-    if (!p) return NULL;
-    p += strlen(key);
-    while (*p == ' ' || *p == ':') p++;
-    return p;
-}
-
-static bool parse_dtype(const char *p, DType *out) {
-    if (!p || *p != '\'') return false;
-    for (int t = 1; t < DT_COUNT; t++) {
-        const char *npy = dtype_info[t].npy;
-        size_t n = strlen(npy);
-        if (n && strncmp(p + 1, npy, n) == 0 && p[1 + n] == '\'') {
-            *out = (DType)t;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool parse_shape(const char *p, EvalTensor *out) {
-    if (!p || *p++ != '(') return false;
-    out->rank = 0;
-    while (*p != ')') {
-        char *end;
-        if (*p < '0' || *p > '9' || out->rank == GRAPH_MAX_RANK) return false;
-        unsigned long long v = strtoull(p, &end, 10);
-        if (v > (UINT64_C(1) << 48)) return false;
-        out->dim[out->rank++] = (int64_t)v;
-        p = end;
-        while (*p == ',' || *p == ' ' || *p == 'L') p++;
-    }
-    return true;
-}
-
-static bool header_span(const uint8_t *b, size_t n, size_t *at, size_t *len) {
-    bool wide = b[6] >= 2;
-    *at = wide ? 12 : 10;
-    if (n < *at) return false;
-    *len = (size_t)b[8] | (size_t)b[9] << 8;
-    if (wide) *len |= (size_t)b[10] << 16 | (size_t)b[11] << 24;
-    return *len <= n - *at;
-}
-
-/* The type as the header has it, for messages. */
-static graphc_status unknown_type(DiagSink *d, const char *path, const char *descr) {
-    const char *end = descr ? strstr(descr, ", 'fortran_order'") : NULL;
-    return diag(d, D_UNSUPPORTED_TYPE, path, "element type %.*s is not supported",
-                end && end - descr < 80 ? (int)(end - descr) : 0, descr ? descr : "");
-}
+#define NPY_MAGIC "\x93NUMPY"
+#define NPY_ALIGN 64
 
 /* Elements that lie with their first index fastest, to the last index fastest. */
 static void from_columns(const EvalTensor *t, const uint8_t *in) {
@@ -84,30 +23,15 @@ static void from_columns(const EvalTensor *t, const uint8_t *in) {
 
 graphc_status npy_decode(Arena *a, DiagSink *d, const char *path, const void *bytes, size_t n,
                          EvalTensor *out) {
-    size_t at, len;
-    int version = ((const uint8_t *)bytes)[NPY_MAGIC_SIZE];
-    if (version < 1 || version > 3)
-        return diag(d, D_TENSOR, path, "version %d of .npy is not known", version);
-    if (!header_span(bytes, n, &at, &len)) return diag(d, D_TENSOR, path, "damaged .npy header");
-    const char *header = arena_strndup(a, (const char *)bytes + at, len);
-    *out = (EvalTensor){0};
-    const char *descr = header_value(header, "'descr'");
-    if (!parse_dtype(descr, &out->dtype)) return unknown_type(d, path, descr);
-    const char *order = header_value(header, "'fortran_order'");
-    bool columns = order && strncmp(order, "True", 4) == 0;
-    bool rows = order && strncmp(order, "False", 5) == 0;
-    if (!(rows || columns) || !parse_shape(header_value(header, "'shape'"), out))
-        return diag(d, D_TENSOR, path, "damaged order or shape in .npy header");
-    uint64_t want = dtype_bytes(out->dtype);
-    for (int i = 0; i < out->rank; i++)
-        if (!check_mul(want, (uint64_t)out->dim[i], &want))
-            return diag(d, D_TENSOR, path, "the shape's size overflows");
-    if (want != n - at - len)
-        return diag(d, D_TENSOR, path, "holds %zu bytes of data, its shape needs %llu",
-                    n - at - len, (unsigned long long)want);
-    const uint8_t *elements = (const uint8_t *)bytes + at + len;
-    out->data = rows ? arena_copy(a, elements, want) : arena_alloc(a, want);
-    if (columns) from_columns(out, elements);
+    NpyView v;
+    char why[256];
+    graphc_status st = npy_view(bytes, n, &v, (ErrorText){why, sizeof why});
+    if (st != GRAPHC_OK)
+        return diag(d, st == GRAPHC_UNSUPPORTED ? D_UNSUPPORTED_TYPE : D_TENSOR, path, "%s", why);
+    *out = (EvalTensor){.dtype = v.dtype, .rank = (uint8_t)v.rank};
+    memcpy(out->dim, v.dim, sizeof *v.dim * v.rank);
+    out->data = v.columns ? arena_alloc(a, v.bytes) : arena_copy(a, v.data, v.bytes);
+    if (v.columns) from_columns(out, v.data);
     return GRAPHC_OK;
 }
 
