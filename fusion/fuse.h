@@ -31,6 +31,7 @@ typedef struct VState {
     bool const_only;     /* depends on constants only, static shape */
     bool must;           /* has to be stored whatever the demands are */
     uint32_t output;     /* 1 + graph output that it is stored to */
+    bool written;        /* a state takes it */
     Value stat;          /* the reduction that v is one value per row of, or 0 */
     double flops;        /* per element, everything cheap inlined */
     double leaf_bytes;   /* read to compute all of it then */
@@ -69,6 +70,7 @@ struct Fuse {
     const KindRow *kinds; /* by GroupKind */
     FuseLimit *limit;
     graphc_status (*run)(struct Fuse *f); /* all stages, for the body of a loop or branch */
+    uint32_t entry; /* what is scheduled is of this one, a set; 0: of all, as in bodies */
     VState *v;                            /* one per node */
     /* analyse */
     Value *users;
@@ -82,11 +84,17 @@ struct Fuse {
     uint32_t mark, naxis_syms;
     /* body, schedule */
     Schedule *s;
-    const uint32_t *in_buf, *out_buf; /* buffers of the graph's inputs and outputs */
+    const uint32_t *in_buf, *out_buf; /* buffers of the graph's inputs and outputs, */
+    const uint32_t *state_buf;        /* and of its states */
     const Expr *out_base; /* NULL, or where in its buffer an output starts (0 = at the start) */
     uint32_t *next_buf;   /* of each write: 1 + buffer of a copy of what it takes, if one is made */
     uint32_t *number;     /* of the next kernel, of the next prepare kernel */
     Loc place;            /* of the loop or branch whose body this is, in the outermost graph */
 };
+
+/* Is an output or a write of these entries wanted? */
+static inline bool fuse_wants(const Fuse *f, uint32_t entries) {
+    return entries_meet(entries, f->entry);
+}
 
 #endif

@@ -55,22 +55,29 @@ static void put_state(Builder *b, const StateInfo *s) {
     PLAN_PUT(&b->w, states, r);
 }
 
-/* Inputs, outputs and states of every entry: all of them, of the one that there is. */
-static void put_entries(Builder *b) {
+/* The numbers that are marked. */
+static PlanList put_marked(Builder *b, const bool *is, uint32_t n, uint32_t *count) {
+    uint32_t *v = ARENA_ARRAY(b->arena, uint32_t, n), m = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (is[i]) v[m++] = i;
+    *count = m;
+    return plan_write_list(&b->w, v, m);
+}
+
+/* A graph without entries is run as a whole, and takes all that it has. */
+static void put_entry(Builder *b, const char *name, uint32_t set) {
     const Graph *g = b->graph;
-    uint32_t most = g->inputs.n + g->outputs.n + g->states.n;
-    uint32_t *all = ARENA_ARRAY(b->arena, uint32_t, most),
-             *written = ARENA_ARRAY(b->arena, uint32_t, most);
-    bool *is = ARENA_ARRAY(b->arena, bool, g->states.n);
-    PlanEntry e = {
-        .name = plan_write_str(&b->w, "run"), .ninputs = g->inputs.n, .noutputs = g->outputs.n};
-    for (uint32_t i = 0; i < most; i++) all[i] = i;
-    for (uint32_t i = 0; i < g->writes.n; i++) is[g->writes.v[i].state] = true;
-    for (uint32_t i = 0; i < g->states.n; i++)
-        if (is[i]) written[e.nstates++] = i;
-    e.inputs = plan_write_list(&b->w, all, e.ninputs);
-    e.outputs = plan_write_list(&b->w, all, e.noutputs);
-    e.states = plan_write_list(&b->w, written, e.nstates);
+    bool *takes = graph_inputs_of(g, set), *gives = ARENA_ARRAY(b->arena, bool, g->outputs.n);
+    bool *writes = ARENA_ARRAY(b->arena, bool, g->states.n);
+    for (uint32_t i = 0; i < g->inputs.n; i++) takes[i] |= set == 0;
+    for (uint32_t i = 0; i < g->outputs.n; i++)
+        gives[i] = entries_meet(g->outputs.v[i].entries, set);
+    for (uint32_t i = 0; i < g->writes.n; i++)
+        writes[g->writes.v[i].state] |= entries_meet(g->writes.v[i].entries, set);
+    PlanEntry e = {.name = plan_write_str(&b->w, name)};
+    e.inputs = put_marked(b, takes, g->inputs.n, &e.ninputs);
+    e.outputs = put_marked(b, gives, g->outputs.n, &e.noutputs);
+    e.states = put_marked(b, writes, g->states.n, &e.nstates);
     PLAN_PUT(&b->w, entries, e);
 }
 
@@ -128,7 +135,8 @@ static void put_signature(Builder *b) {
     for (uint32_t i = 0; i < g->inputs.n; i++) put_io(b, PLAN_SEC_inputs, &g->inputs.v[i]);
     for (uint32_t i = 0; i < g->outputs.n; i++) put_io(b, PLAN_SEC_outputs, &g->outputs.v[i]);
     for (uint32_t i = 0; i < g->states.n; i++) put_state(b, &g->states.v[i]);
-    put_entries(b);
+    if (!g->entries.n) put_entry(b, "run", 0);
+    for (uint32_t i = 0; i < g->entries.n; i++) put_entry(b, g->entries.v[i], 1u << i);
     put_checks(b, g, true);
 }
 
@@ -359,7 +367,7 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
                     .nbuffers = b->s->buffers.n,
                     .nsteps = b->s->steps.n,
                     .nblobs = b->code->nblobs,
-                    .ends = plan_write_list(&b->w, &b->s->steps.n, 1)};
+                    .ends = plan_write_list(&b->w, b->s->ends.v, b->s->ends.n)};
     put_buffers(b);
     for (uint32_t i = 0; i < b->s->steps.n; i++) {
         put_step(b, i);

@@ -6,7 +6,7 @@
 static void count_users(Fuse *f) {
     const Graph *g = f->g;
     uint32_t n = g->nodes.n;
-    const bool *live = graph_live(g);
+    const bool *live = graph_needed(g, f->entry);
     for (Value v = 1; v < n; v++) {
         const Node *x = graph_node(g, v);
         for (uint32_t i = 0; live[v] && i < x->nin; i++) f->v[x->in[i]].nusers++;
@@ -163,17 +163,20 @@ void fuse_analyse(Fuse *f) {
         Op op = (Op)graph_node(f->g, f->g->outputs.v[i].value)->op;
         /* Copied, see walk.c. A loop or branch stores its results at the start of buffers. */
         const bool based = op == OP_proj && f->out_base && f->out_base[i];
-        if (op_is_leaf(op) || s->output || based) continue;
+        if (op_is_leaf(op) || s->output || based || !fuse_wants(f, f->g->outputs.v[i].entries))
+            continue;
         s->must = true;
         s->output = i + 1;
     }
     for (uint32_t i = 0; i < f->g->writes.n; i++) {
         Value v = f->g->writes.v[i].value;
-        if (!op_is_leaf((Op)graph_node(f->g, v)->op)) f->v[v].must = true;
+        if (!fuse_wants(f, f->g->writes.v[i].entries)) continue;
+        if (!op_is_leaf((Op)graph_node(f->g, v)->op)) f->v[v].must = f->v[v].written = true;
     }
     for (Value v = 1; v < n; v++) {
-        /* Outputs are the session's memory: every run writes them. */
-        f->v[v].const_only = !f->v[v].output && is_const_only(f, graph_node(f->g, v));
+        /* Outputs and states are the session's memory: every run writes them. */
+        f->v[v].const_only =
+            !f->v[v].output && !f->v[v].written && is_const_only(f, graph_node(f->g, v));
         keep_depthwise_weights(f, v);
         find_epilogue(f, v);
         find_stat(f, v);

@@ -91,30 +91,34 @@ static void own_buffers(Fuse *f) {
         b.numel = max_numel(f, t);
         out[i] = add_buffer(f, b) - 1;
     }
-    f->in_buf = in;
-    f->out_buf = out;
-}
-
-/* States, and copies of those that become another's next value. */
-static void state_buffers(Fuse *f) {
-    f->next_buf = ARENA_ARRAY(f->arena, uint32_t, f->g->writes.n);
+    uint32_t *state = ARENA_ARRAY(f->arena, uint32_t, f->g->states.n);
     for (uint32_t i = 0; i < f->g->states.n; i++) {
         Value v = f->g->states.v[i].value;
         const Type *t = graph_type(f->g, v);
         SBuffer b = {.kind = BUF_state, .dtype = t->dtype, .index = i, .node = v, .graph = f->g};
         b.numel = type_numel(f->p, t);
-        f->v[v].buf = add_buffer(f, b);
+        state[i] = add_buffer(f, b) - 1;
     }
+    f->in_buf = in;
+    f->out_buf = out;
+    f->state_buf = state;
+}
+
+/* Of states that become another's next value. */
+static void next_buffers(Fuse *f) {
+    f->next_buf = ARENA_ARRAY(f->arena, uint32_t, f->g->writes.n);
     for (uint32_t i = 0; i < f->g->writes.n; i++) {
         const StateWrite *w = &f->g->writes.v[i];
-        bool copied = graph_node(f->g, w->value)->op == OP_state;
+        bool copied = graph_node(f->g, w->value)->op == OP_state && fuse_wants(f, w->entries);
         if (copied) f->next_buf[i] = fuse_temp(f, graph_type(f->g, w->value), w->value);
     }
 }
 
 static void io_buffers(Fuse *f) {
     if (!f->in_buf) own_buffers(f);
-    state_buffers(f);
+    next_buffers(f);
+    for (uint32_t i = 0; i < f->g->states.n; i++)
+        f->v[f->g->states.v[i].value].buf = f->state_buf[i] + 1;
     for (uint32_t i = 0; i < f->g->inputs.n; i++)
         f->v[f->g->inputs.v[i].value].buf = f->in_buf[i] + 1;
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {

@@ -120,6 +120,7 @@ static void visit(Fuse *f, Value v) {
 static void copy_outputs(Fuse *f) {
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         Value v = f->g->outputs.v[i].value;
+        if (!fuse_wants(f, f->g->outputs.v[i].entries)) continue;
         if (f->v[v].output == i + 1 || (f->out_buf && f->out_buf[i] == NO_BUFFER)) continue;
         Group *g = group_new(f, GROUP_map);
         Root r = {.v = v, .idx = idx_axes(f, g, graph_type(f->g, v)), .to = TO_output, .at = i};

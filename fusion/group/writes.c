@@ -6,7 +6,8 @@
 void fuse_copy_states(Fuse *f) {
     for (uint32_t i = 0; i < f->g->writes.n; i++) {
         Value v = f->g->writes.v[i].value;
-        if (graph_node(f->g, v)->op != OP_state) continue;
+        if (graph_node(f->g, v)->op != OP_state || !fuse_wants(f, f->g->writes.v[i].entries))
+            continue;
         Group *g = group_new(f, GROUP_map);
         Root r = {.v = v, .idx = idx_axes(f, g, graph_type(f->g, v)), .to = TO_next, .at = i};
         vec_push(f->arena, &g->roots, r);
@@ -20,7 +21,7 @@ void fuse_writers_wait(Fuse *f) {
     for (uint32_t i = 0; i < f->g->writes.n; i++) {
         const StateWrite *w = &f->g->writes.v[i];
         const VState *old = &f->v[f->g->states.v[w->state].value];
-        if (!f->v[w->value].group) continue;
+        if (!f->v[w->value].group || !fuse_wants(f, w->entries)) continue;
         Group *writer = f->groups.v[f->v[w->value].group - 1];
         for (uint32_t k = 0; k < old->demands.n && !writer->prepare; k++) {
             Group *reader = f->groups.v[old->demands.v[k].group];

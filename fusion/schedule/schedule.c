@@ -56,17 +56,22 @@ static graphc_status emit_steps(Fuse *f) {
     return GRAPHC_OK;
 }
 
-/* Bodies leave their prepare steps where they stand; all of them run first. */
-static void hoist_prepare(Schedule *s, Arena *a) {
+/* Bodies and entries leave their prepare steps where they stand; all of them run first. of[i]: the
+ * step that stands for i, earlier or i itself. */
+static void hoist_prepare(Schedule *s, const uint32_t *of, Arena *a) {
     uint32_t n = s->steps.n, at = 0;
     uint32_t *to = ARENA_ARRAY(a, uint32_t, n);
     SStep *old = arena_copy(a, s->steps.v, n * sizeof *old);
     for (int prepare = 1; prepare >= 0; prepare--)
-        for (uint32_t i = 0; i < n; i++)
-            if (old[i].prepare == (prepare != 0)) to[i] = at++;
+        for (uint32_t i = 0, e = 0; i <= n; i++) {
+            while (!prepare && e < s->ends.n && s->ends.v[e] == i) s->ends.v[e++] = at;
+            if (i == n || old[i].prepare != (prepare != 0)) continue;
+            to[i] = of[i] == i ? at++ : to[of[i]];
+        }
+    s->steps.n = at;
     for (uint32_t i = 0; i < n; i++) {
         if (old[i].kind != STEP_kernel) old[i].match = to[old[i].match];
-        s->steps.v[to[i]] = old[i];
+        if (of[i] == i) s->steps.v[to[i]] = old[i];
     }
     for (uint32_t i = 0; i < s->refusals.n; i++) {
         Refusal *r = &s->refusals.v[i];
@@ -112,9 +117,18 @@ graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_
     f.limit = &limit;
     f.run = fuse_run;
     f.number = number;
-    GC_TRY(fuse_run(&f));
-    s->graph = f.g;
-    hoist_prepare(s, a);
+    for (uint32_t i = 0; i == 0 || i < g->entries.n; i++) {
+        Fuse one = f;
+        one.entry = g->entries.n ? 1u << i : 0;
+        GC_TRY(fuse_run(&one));
+        f.in_buf = one.in_buf;
+        f.out_buf = one.out_buf;
+        f.state_buf = one.state_buf;
+        f.naxis_syms = one.naxis_syms;
+        s->graph = one.g;
+        vec_push(a, &s->ends, s->steps.n);
+    }
+    hoist_prepare(s, fuse_share(s, a), a);
     GC_TRY(verify(&f));
     fuse_lifetimes(&f);
     s->decisions = limit.made;

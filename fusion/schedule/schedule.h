@@ -82,7 +82,8 @@ typedef struct Schedule {
     ExprPool *exprs;
     const Machine *machine;
     VEC(SBuffer) buffers;
-    VEC(SStep) steps; /* prepare steps first */
+    VEC(SStep) steps; /* prepare steps first, then those of each entry of the graph */
+    VEC(uint32_t) ends; /* of each entry: the step behind its last; of a graph without, of all */
     VEC(Refusal) refusals;
     VEC(RunBound) bounds;
     struct BoundMemo *bound_memo; /* bound.c */

@@ -74,6 +74,7 @@ void fuse_writes(Fuse *f) {
     const Span *span = find_spans(f);
     for (uint32_t i = 0; i < f->g->writes.n; i++) {
         const StateWrite *w = &f->g->writes.v[i];
+        if (!fuse_wants(f, w->entries)) continue;
         uint32_t state = fuse_buffer_of(f, f->g->states.v[w->state].value);
         if (w->value == f->g->states.v[w->state].value) continue; /* it stays as it is */
         uint32_t next = f->next_buf[i] ? f->next_buf[i] - 1 : fuse_buffer_of(f, w->value);

@@ -112,6 +112,11 @@ void build_output(Graph *g, const char *name, Value v);
 Value build_state(Graph *g, const char *name, Type t, Constant initial);
 /* After the run, the state holds v, which has its type. Appends to g->writes; the last one counts. */
 void build_write(Graph *g, Value state, Value v);
+/* One more way to run the graph: gives the set of it alone. A graph has none, or at most
+ * GRAPH_MAX_ENTRIES; what an entry computes is what its outputs and writes need. */
+uint32_t build_entry(Graph *g, const char *name);
+/* Outputs and writes made from now on are of these entries; of all, unless said. */
+void build_in(Graph *g, uint32_t entries);
 
 /* Element values as expressions, row-major, for an integer or bool value of at most 1024 elements
  * with static shape; NULL if not known at compile time. For a graph input (or a view of one) of at

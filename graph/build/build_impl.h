@@ -28,6 +28,7 @@ typedef struct InlinedIf {
 
 typedef struct BuildState {
     Loc loc;
+    uint32_t entries;     /* of outputs and writes to come */
     MapU64 *cse;          /* hash of a node -> its number; collisions go to the next key */
     VEC(ElemTrack) elems; /* by value; may be shorter than the node array */
     VEC(InlinedIf) inlined;

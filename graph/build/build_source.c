@@ -6,14 +6,14 @@
 Value build_input(Graph *g, const char *name, Type t) {
     Attr a = {.input = {g->inputs.n}};
     Value v = build_append(g, OP_input, NULL, 0, &a, &t);
-    IoInfo io = {arena_strdup(g->arena, name), v, t};
+    IoInfo io = {arena_strdup(g->arena, name), v, t, 0};
     vec_push(g->arena, &g->inputs, io);
     return v;
 }
 
 void build_output(Graph *g, const char *name, Value v) {
     if (!v) return;
-    IoInfo io = {arena_strdup(g->arena, name), v, *graph_type(g, v)};
+    IoInfo io = {arena_strdup(g->arena, name), v, *graph_type(g, v), builder_of(g)->entries};
     vec_push(g->arena, &g->outputs, io);
 }
 

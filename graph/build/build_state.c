@@ -16,10 +16,22 @@ Value build_state(Graph *g, const char *name, Type t, Constant initial) {
     return v;
 }
 
+uint32_t build_entry(Graph *g, const char *name) {
+    GC_ASSERT(g->entries.n < GRAPH_MAX_ENTRIES);
+    vec_push(g->arena, &g->entries, arena_strdup(g->arena, name));
+    return 1u << (g->entries.n - 1);
+}
+
+void build_in(Graph *g, uint32_t entries) {
+    builder_of(g)->entries = entries;
+}
+
 static StateWrite *write_of(Graph *g, uint32_t state) {
+    uint32_t entries = builder_of(g)->entries;
     for (uint32_t i = 0; i < g->writes.n; i++)
-        if (g->writes.v[i].state == state) return &g->writes.v[i];
-    vec_push(g->arena, &g->writes, (StateWrite){.state = state});
+        if (g->writes.v[i].state == state && g->writes.v[i].entries == entries)
+            return &g->writes.v[i];
+    vec_push(g->arena, &g->writes, ((StateWrite){.state = state, .entries = entries}));
     return &g->writes.v[g->writes.n - 1];
 }
 

@@ -293,21 +293,23 @@ static graphc_status take_states(const Graph *g, const EvalTensor *given, Arena 
     return GRAPHC_OK;
 }
 
-static void give_states(Frame *f, const EvalTensor *states, Arena *a, EvalTensor *next) {
-    const Graph *g = f->g;
-    memcpy(next, states, g->states.n * sizeof *next);
-    for (uint32_t i = 0; i < g->writes.n; i++) {
-        const StateWrite *w = &g->writes.v[i];
-        next[w->state] = to_public(f->e, graph_type(g, w->value), &f->v[w->value], a);
-    }
-}
-
 /* What goes into a run, and what comes out of it beside the outputs. */
 typedef struct EvalRun {
     const Tensor *in;
     const EvalTensor *states;
     EvalTensor *next, *values;
+    uint32_t entry;
 } EvalRun;
+
+static void give_states(Frame *f, const EvalRun *r, Arena *a) {
+    const Graph *g = f->g;
+    for (uint32_t i = 0; i < g->states.n; i++) r->next[i] = r->states[i];
+    for (uint32_t i = 0; i < g->writes.n; i++) {
+        const StateWrite *w = &g->writes.v[i];
+        if (!entries_meet(w->entries, 1u << r->entry)) continue;
+        r->next[w->state] = to_public(f->e, graph_type(g, w->value), &f->v[w->value], a);
+    }
+}
 
 static bool run_graph(Eval *e, const Graph *g, const EvalRun *r, Arena *a, EvalTensor *outputs) {
     Frame f;
@@ -319,7 +321,7 @@ static bool run_graph(Eval *e, const Graph *g, const EvalRun *r, Arena *a, EvalT
             f.v[g->states.v[i].value] = from_public(&r->states[i]);
         ok = run_nodes(&f);
     }
-    if (ok && r->next) give_states(&f, r->states, a, r->next);
+    if (ok && r->next) give_states(&f, r, a);
     for (uint32_t i = 0; ok && i < g->outputs.n; i++) {
         Value v = g->outputs.v[i].value;
         outputs[i] = to_public(e, graph_type(g, v), &f.v[v], a);
@@ -340,7 +342,7 @@ graphc_status eval_run(const Graph *g, const EvalTensor *inputs, const EvalOptio
     for (uint32_t i = 0; i < g->inputs.n; i++) in[i] = from_public(&inputs[i]);
     EvalTensor *states = ARENA_ARRAY(a, EvalTensor, g->states.n);
     GC_TRY(take_states(g, opt ? opt->states : NULL, a, states));
-    EvalRun r = {in, states, opt ? opt->next : NULL, values};
+    EvalRun r = {in, states, opt ? opt->next : NULL, values, opt ? opt->entry : 0};
     if (!run_graph(&e, g, &r, a, outputs)) return e.status;
     return GRAPHC_OK;
 }

@@ -17,7 +17,8 @@ typedef struct EvalOptions {
                        false: floats are carried in f64 from input to output */
     uint64_t max_bytes; /* 0 = 8 GiB */
     const EvalTensor *states; /* what the graph's states hold before the run; NULL: initial values */
-    EvalTensor *next;         /* if not NULL: receives what they hold after it */
+    EvalTensor *next;         /* if not NULL: receives what they hold after it ... */
+    uint32_t entry;           /* ... as a run of this entry; outputs are those of all */
 } EvalOptions;
 
 /* Runs g on inputs (one per g->inputs, dtypes as declared). sym_values: value of every symbol, as

@@ -9,8 +9,9 @@
  *     %5  f32[batch, 768]  add %1, %4    # node 3 Add "y"
  *     %6  f32[768]         state 0 "m" {0...}    # its initial elements; none: zeros
  *     assume batch = n
+ *     entry "step"                # if any, before outputs and writes
  *     output "y" %5
- *     write "m" %2
+ *     write "m" %2 entries=[0]    # of those alone
  *
  * A control node is followed by its bodies in braces, each a graph. */
 #ifndef GRAPH_GIR_H

@@ -162,7 +162,10 @@ typedef struct IoInfo {
     const char *name;
     Value value;    /* input: the OP_input node; output: the value returned */
     Type type;      /* as declared; for inputs every dimension is an expression over symbols */
+    uint32_t entries; /* output: those that give it, a set; 0: all */
 } IoInfo;
+
+#define GRAPH_MAX_ENTRIES 32
 
 /* A tensor that lives in the session from run to run: weights in training, moments, caches. Its
  * OP_state node is what it holds before the run, whoever reads it. */
@@ -173,11 +176,17 @@ typedef struct StateInfo {
     Constant initial; /* what a new session's holds; 0 bytes: zeros */
 } StateInfo;
 
-/* After the run the state holds `value`. At most one for a state. */
+/* After a run of an entry the state holds `value`. At most one for a state and an entry. */
 typedef struct StateWrite {
     uint32_t state;
     Value value;
+    uint32_t entries; /* a set; 0: all */
 } StateWrite;
+
+/* Is something of these entries part of one of those? */
+static inline bool entries_meet(uint32_t a, uint32_t b) {
+    return !a || !b || (a & b);
+}
 
 typedef struct Graph {
     Arena *arena;
@@ -190,6 +199,8 @@ typedef struct Graph {
     VEC(IoInfo) outputs;
     VEC(StateInfo) states;     /* none in a body: there they are captured */
     VEC(StateWrite) writes;
+    VEC(const char *) entries; /* names of what may be run, each with its outputs and writes; none:
+                                  all of it at once, "run" */
     VEC(LocInfo) locs;         /* locs.v[0] is the unknown place */
     VEC(const char *) files;   /* external data files, relative to the model */
     VEC(Expr) elem_cache;      /* see build.h */

@@ -25,8 +25,7 @@ static bool fail(Reader *r, const char *what) {
     int line = 1;
     for (const char *c = r->text; c < r->at; c++) line += *c == '\n';
     int n = (int)strcspn(r->at, "\n");
-    (void)diag(r->diags, D_TEXT, "", "line %d: %s at \"%.*s\"", line, what, n > 40 ? 40 : n,
-                r->at);
+    (void)diag(r->diags, D_TEXT, "", "line %d: %s at \"%.*s\"", line, what, n > 40 ? 40 : n, r->at);
     return false;
 }
 
@@ -424,7 +423,7 @@ static bool read_input(Reader *r, Graph *g, Node *n) {
     if (!read_int(r, &index) || !(name = read_quoted(r))) return false;
     if (index != g->inputs.n) return fail(r, "inputs come in order");
     n->attr.input.index = (uint32_t)index;
-    IoInfo io = {name, g->nodes.n, n->type};
+    IoInfo io = {name, g->nodes.n, n->type, 0};
     vec_push(g->arena, &g->inputs, io);
     return true;
 }
@@ -514,10 +513,31 @@ static bool read_assume(Reader *r, Graph *g) {
     return true;
 }
 
+/* Numbers of entries, as a set. */
+static bool read_entries(Reader *r, const Graph *g, uint32_t *set) {
+    int64_t v;
+    if (!eat(r, "entries=")) return true;
+    if (!expect(r, "[")) return false;
+    do {
+        if (!read_int(r, &v)) return false;
+        if (v < 0 || v >= g->entries.n) return fail(r, "no such entry");
+        *set |= 1u << v;
+    } while (eat(r, ","));
+    return expect(r, "]");
+}
+
+static bool read_entry(Reader *r, Graph *g) {
+    const char *name = read_quoted(r);
+    if (name && g->entries.n == GRAPH_MAX_ENTRIES) return fail(r, "too many entries");
+    if (name) vec_push(g->arena, &g->entries, name);
+    return name != NULL;
+}
+
 static bool read_output(Reader *r, Graph *g, const MapU64 *numbers) {
     IoInfo io = {.name = read_quoted(r)};
     if (!io.name || !read_operand(r, numbers, &io.value)) return false;
     io.type = *graph_type(g, io.value);
+    if (!read_entries(r, g, &io.entries)) return false;
     vec_push(g->arena, &g->outputs, io);
     return true;
 }
@@ -528,6 +548,7 @@ static bool read_write(Reader *r, Graph *g, const MapU64 *numbers) {
     if (!name || !read_operand(r, numbers, &w.value)) return false;
     while (w.state < g->states.n && strcmp(g->states.v[w.state].name, name)) w.state++;
     if (w.state == g->states.n) return fail(r, "no such state");
+    if (!read_entries(r, g, &w.entries)) return false;
     vec_push(g->arena, &g->writes, w);
     return true;
 }
@@ -547,9 +568,10 @@ static bool read_graph(Reader *r, Graph *g) {
         bool ok = eat(r, "%")        ? read_node(r, g, numbers)
                   : eat(r, "output") ? read_output(r, g, numbers)
                   : eat(r, "write")  ? read_write(r, g, numbers)
+                  : eat(r, "entry")  ? read_entry(r, g)
                   : eat(r, "assume") ? read_assume(r, g)
                   : eat(r, "file")   ? read_file(r, g)
-                                     : fail(r, "node, output, write, assume or file expected");
+                                   : fail(r, "node, entry, output, write, assume or file expected");
         if (!ok) return false;
     }
 }

@@ -109,10 +109,10 @@ static void put_list(const Graph *g, const Node *n, const AttrField *f, uint32_t
     sb_put(out, "]");
 }
 
-static void put_axes(uint32_t mask, StrBuf *out) {
+static void put_mask(uint32_t mask, int n, StrBuf *out) {
     const char *comma = "";
     sb_put(out, "[");
-    for (int i = 0; i < GRAPH_MAX_RANK; i++) {
+    for (int i = 0; i < n; i++) {
         if (!(mask >> i & 1)) continue;
         sb_printf(out, "%s%d", comma, i);
         comma = ", ";
@@ -131,7 +131,7 @@ static void put_named(const Graph *g, const Node *n, const AttrField *f, StrBuf 
     else if (f->kind == AK_MODE)
         sb_put(out, scatter_mode_name[attr_get(&n->attr, f, 0)]);
     else if (f->kind == AK_AXES)
-        put_axes((uint32_t)attr_get(&n->attr, f, 0), out);
+        put_mask((uint32_t)attr_get(&n->attr, f, 0), GRAPH_MAX_RANK, out);
     else
         put_list(g, n, f, count, out);
 }
@@ -281,6 +281,12 @@ static void put_symbols(const Graph *g, StrBuf *out) {
     }
 }
 
+static void put_entries(uint32_t entries, StrBuf *out) {
+    if (!entries) return;
+    sb_put(out, " entries=");
+    put_mask(entries, 32, out);
+}
+
 static void print_graph(const Graph *g, int indent, StrBuf *out) {
     for (uint32_t i = 0; i < g->files.n; i++) {
         sb_printf(out, "%*sfile ", indent, "");
@@ -295,15 +301,24 @@ static void print_graph(const Graph *g, int indent, StrBuf *out) {
         expr_print(g->exprs, g->assume[i].b, out);
         sb_put(out, "\n");
     }
+    for (uint32_t i = 0; i < g->entries.n; i++) {
+        sb_printf(out, "%*sentry ", indent, "");
+        put_quoted(out, g->entries.v[i]);
+        sb_put(out, "\n");
+    }
     for (uint32_t i = 0; i < g->outputs.n; i++) {
         sb_printf(out, "%*soutput ", indent, "");
         put_quoted(out, g->outputs.v[i].name);
-        sb_printf(out, " %%%u\n", g->outputs.v[i].value);
+        sb_printf(out, " %%%u", g->outputs.v[i].value);
+        put_entries(g->outputs.v[i].entries, out);
+        sb_put(out, "\n");
     }
     for (uint32_t i = 0; i < g->writes.n; i++) {
         sb_printf(out, "%*swrite ", indent, "");
         put_quoted(out, g->states.v[g->writes.v[i].state].name);
-        sb_printf(out, " %%%u\n", g->writes.v[i].value);
+        sb_printf(out, " %%%u", g->writes.v[i].value);
+        put_entries(g->writes.v[i].entries, out);
+        sb_put(out, "\n");
     }
 }
 

@@ -379,8 +379,29 @@ static graphc_status check_states(const Graph *g) {
     return GRAPHC_OK;
 }
 
+static graphc_status bad_entry(const Graph *g, const char *what, const char *name) {
+    return diag(g->diags, D_VERIFY, "", "graph \"%s\": %s \"%s\" is of no entry, or twice of one",
+                g->name, what, name);
+}
+
+static graphc_status check_entries(const Graph *g) {
+    uint32_t all = g->entries.n < 32 ? (1u << g->entries.n) - 1 : UINT32_MAX;
+    for (uint32_t i = 0; i < g->entries.n; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (strcmp(g->entries.v[i], g->entries.v[k]) == 0)
+                return bad_entry(g, "entry", g->entries.v[i]);
+    if (g->entries.n > GRAPH_MAX_ENTRIES || (g->entries.n && g->is_body))
+        return diag(g->diags, D_VERIFY, "", "graph \"%s\" has %u entries", g->name, g->entries.n);
+    for (uint32_t i = 0; i < g->outputs.n; i++)
+        if (g->outputs.v[i].entries & ~all) return bad_entry(g, "output", g->outputs.v[i].name);
+    for (uint32_t i = 0; i < g->writes.n; i++)
+        if (g->writes.v[i].entries & ~all)
+            return bad_entry(g, "write", g->states.v[g->writes.v[i].state].name);
+    return GRAPHC_OK;
+}
+
 static graphc_status check_writes(const Graph *g) {
-    bool *written = ARENA_ARRAY(g->arena, bool, g->states.n);
+    uint32_t *written = ARENA_ARRAY(g->arena, uint32_t, g->states.n);
     for (uint32_t i = 0; i < g->writes.n; i++) {
         const StateWrite *w = &g->writes.v[i];
         if (w->state >= g->states.n || !w->value || w->value >= g->nodes.n)
@@ -388,10 +409,11 @@ static graphc_status check_writes(const Graph *g) {
         const StateInfo *s = &g->states.v[w->state];
         if (is_tuple(graph_node(g, w->value)) || !type_equal(graph_type(g, w->value), &s->type))
             return bad_state(g, s, "is written with another type");
-        if (written[w->state]) return bad_state(g, s, "is written twice");
-        written[w->state] = true;
+        uint32_t set = w->entries ? w->entries : UINT32_MAX;
+        if (written[w->state] & set) return bad_state(g, s, "is written twice");
+        written[w->state] |= set;
     }
-    return GRAPHC_OK;
+    return check_entries(g);
 }
 
 graphc_status graph_verify(const Graph *g) {

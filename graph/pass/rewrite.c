@@ -85,19 +85,50 @@ MapU64 *graph_definers(const Graph *g) {
 }
 
 /* Operands and definers of symbols have smaller numbers, so one walk backwards does it. */
-bool *graph_live(const Graph *g) {
-    Liveness l = {.live = ARENA_ARRAY(g->arena, bool, g->nodes.n)};
+bool *graph_needed(const Graph *g, uint32_t entries) {
+    Liveness l = {.g = g, .live = ARENA_ARRAY(g->arena, bool, g->nodes.n)};
     l.definer = graph_definers(g);
-    for (uint32_t i = 0; i < g->outputs.n; i++) l.live[g->outputs.v[i].value] = true;
-    for (uint32_t i = 0; i < g->inputs.n; i++) l.live[g->inputs.v[i].value] = true;
-    for (uint32_t i = 0; i < g->states.n; i++) l.live[g->states.v[i].value] = true;
-    for (uint32_t i = 0; i < g->writes.n; i++) l.live[g->writes.v[i].value] = true;
+    for (uint32_t i = 0; i < g->outputs.n; i++)
+        if (entries_meet(g->outputs.v[i].entries, entries)) l.live[g->outputs.v[i].value] = true;
+    for (uint32_t i = 0; i < g->writes.n; i++)
+        if (entries_meet(g->writes.v[i].entries, entries)) l.live[g->writes.v[i].value] = true;
     for (Value v = g->nodes.n; v-- > 1;) {
         if (!l.live[v]) continue;
         for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) l.live[graph_node(g, v)->in[i]] = true;
         graph_node_syms(g, graph_node(g, v), mark_definer, &l);
     }
     return l.live;
+}
+
+bool *graph_live(const Graph *g) {
+    bool *live = graph_needed(g, 0);
+    for (uint32_t i = 0; i < g->inputs.n; i++) live[g->inputs.v[i].value] = true;
+    for (uint32_t i = 0; i < g->states.n; i++) live[g->states.v[i].value] = true;
+    return live;
+}
+
+typedef struct Sized {
+    const Graph *g;
+    bool *inputs;
+} Sized;
+
+static void mark_input(void *ctx, uint32_t sym) {
+    const Sized *s = ctx;
+    const SymInfo *i = expr_sym_info(s->g->exprs, sym);
+    bool given = i->kind == SYM_DIM || i->kind == SYM_ELEM;
+    if (given && i->a < s->g->inputs.n) s->inputs[i->a] = true;
+}
+
+bool *graph_inputs_of(const Graph *g, uint32_t entries) {
+    bool *live = graph_needed(g, entries), *inputs = ARENA_ARRAY(g->arena, bool, g->inputs.n);
+    Sized s = {g, inputs};
+    for (uint32_t i = 0; i < g->inputs.n; i++) inputs[i] = live[g->inputs.v[i].value];
+    for (Value v = 1; v < g->nodes.n; v++)
+        if (live[v]) graph_node_syms(g, graph_node(g, v), mark_input, &s);
+    for (uint32_t n = 0; n < g->inputs.n; n++) /* those that give sizes have sizes themselves */
+        for (uint32_t i = 0; i < g->inputs.n; i++)
+            if (inputs[i]) graph_node_syms(g, graph_node(g, g->inputs.v[i].value), mark_input, &s);
+    return inputs;
 }
 
 static void copy_facts(Rewrite *r) {
@@ -116,6 +147,21 @@ static void copy_facts(Rewrite *r) {
         build_at(to, graph_node(g, s->value)->loc);
         r->map[s->value] = build_state(to, s->name, s->type, s->initial);
     }
+    for (uint32_t i = 0; i < g->entries.n; i++) build_entry(to, g->entries.v[i]);
+}
+
+static void copy_results(Rewrite *r) {
+    const Graph *g = r->from;
+    for (uint32_t i = 0; i < g->outputs.n; i++) {
+        build_in(r->to, g->outputs.v[i].entries);
+        build_output(r->to, g->outputs.v[i].name, r->map[g->outputs.v[i].value]);
+    }
+    for (uint32_t i = 0; i < g->writes.n; i++) {
+        const StateWrite *w = &g->writes.v[i];
+        build_in(r->to, w->entries);
+        build_write(r->to, r->map[g->states.v[w->state].value], r->map[w->value]);
+    }
+    build_in(r->to, 0);
 }
 
 /* What rewrite_graph was called with: bodies are rewritten in the same way. */
@@ -168,11 +214,7 @@ Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx
         if (!r.map[v] && fn) r.map[v] = fn(&r, v);
         if (!r.map[v]) r.map[v] = rewrite_copy(&r, v);
     }
-    for (uint32_t i = 0; i < g->outputs.n; i++)
-        build_output(r.to, g->outputs.v[i].name, r.map[g->outputs.v[i].value]);
-    for (uint32_t i = 0; i < g->writes.n; i++)
-        build_write(r.to, r.map[g->states.v[g->writes.v[i].state].value],
-                    r.map[g->writes.v[i].value]);
+    copy_results(&r);
     return r.to;
 }
 

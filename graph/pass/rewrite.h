@@ -42,6 +42,10 @@ MapU64 *graph_definers(const Graph *g);
 
 /* By value: whether outputs or writes need it. Inputs and states stay, since they are the signature. */
 bool *graph_live(const Graph *g);
+/* By value: whether what these entries give and write needs it (0: all entries). */
+bool *graph_needed(const Graph *g, uint32_t entries);
+/* By number: whether a run of these entries has to be given the input, for its elements or its sizes. */
+bool *graph_inputs_of(const Graph *g, uint32_t entries);
 
 /* True if v depends on constants alone (weights, and what is computed from them). flags has
  * g->nodes.n entries. */

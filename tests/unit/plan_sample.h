@@ -220,6 +220,7 @@ static inline Sample sample_make_edited(bool gpu, bool positions, SampleEdit *ed
                                  {&other, s, &gpu_code},
                                  {target_for(PLAN_cuda), s, &gpu_code}};
     PlanBuildOptions options = {0};
+    vec_push(a, &s->ends, s->steps.n);
     if (plan_build(g, targets, gpu ? 3 : 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK)
         out.bytes = NULL;
     return out;

@@ -86,8 +86,8 @@ static inline bool check_goes_on(CheckRun *r, const SStep *t) {
     return r->sym[t->iter] < trip && cond;
 }
 
-static inline graphc_status check_steps(CheckRun *r) {
-    for (uint32_t i = 0; i < r->s->steps.n; i++) {
+static inline graphc_status check_steps(CheckRun *r, uint32_t from, uint32_t to) {
+    for (uint32_t i = from; i < to; i++) {
         const SStep *t = &r->s->steps.v[i];
         switch (t->kind) {
         case STEP_kernel: GC_TRY(check_kernel(r, t)); break;
@@ -126,25 +126,42 @@ static inline double check_difference(DType t, const void *got, const EvalTensor
     return worst;
 }
 
-/* The largest over all outputs, and what all states hold afterwards; -1 when something failed. */
-static inline double check_schedule(const Graph *g, const Schedule *s, const EvalTensor *in,
-                                    Arena *a) {
+/* A run of one entry: the largest over its outputs and what all states hold afterwards. */
+static inline double check_entry(const Graph *g, const Schedule *s, const EvalTensor *in,
+                                 uint32_t e, Arena *a) {
     CheckRun r = {.s = s, .a = a};
     r.mem = ARENA_ARRAY(a, void *, s->buffers.n);
     r.sym = ARENA_ARRAY(a, int64_t, expr_sym_count(g->exprs));
     EvalTensor *want = ARENA_ARRAY(a, EvalTensor, g->outputs.n);
     EvalTensor *next = ARENA_ARRAY(a, EvalTensor, g->states.n);
-    EvalOptions opt = {.next = next};
+    EvalOptions opt = {.next = next, .entry = e};
+    uint32_t nprepare = 0;
+    while (nprepare < s->steps.n && s->steps.v[nprepare].prepare) nprepare++;
     if (eval_bind(g, in, r.sym) != GRAPHC_OK) return -1;
     if (eval_run(g, in, &opt, a, want, NULL) != GRAPHC_OK) return -1;
     for (uint32_t i = 0; i < g->inputs.n; i++) r.mem[i] = in[i].data;
-    if (check_steps(&r) != GRAPHC_OK) return -1;
+    if (check_steps(&r, 0, nprepare) != GRAPHC_OK) return -1;
+    if (check_steps(&r, e ? s->ends.v[e - 1] : nprepare, s->ends.v[e]) != GRAPHC_OK) return -1;
     double worst = 0;
     for (uint32_t i = 0; i < g->outputs.n + g->states.n; i++) {
         bool out = i < g->outputs.n;
+        if (out && !entries_meet(g->outputs.v[i].entries, 1u << e)) continue;
         const EvalTensor *w = out ? &want[i] : &next[i - g->outputs.n];
         DType t = out ? g->outputs.v[i].type.dtype : g->states.v[i - g->outputs.n].type.dtype;
         worst = fmax(worst, check_difference(t, check_mem(&r, g->inputs.n + i), w));
+    }
+    return worst;
+}
+
+/* The largest over all entries; -1 when something failed. */
+static inline double check_schedule(const Graph *g, const Schedule *s, const EvalTensor *in,
+                                    Arena *a) {
+    double worst = 0;
+    if (s->ends.v[s->ends.n - 1] != s->steps.n) return -1;
+    for (uint32_t e = 0; e < s->ends.n; e++) {
+        double d = check_entry(g, s, in, e, a);
+        if (d < 0) return -1;
+        worst = fmax(worst, d);
     }
     return worst;
 }

@@ -285,6 +285,13 @@ static void make_graph(Rig *r, bool states) {
     build_output(r->g, "last", r->v[r->count - 1]);
     build_output(r->g, "some", r->v[below(r, r->count)]);
     if (states) write_states(r);
+    for (uint32_t n = 0; states && n < below(r, 4); n++)
+        build_entry(r->g, n == 0 ? "a" : n == 1 ? "b" : "c");
+    uint32_t all = (1u << r->g->entries.n) - 1;
+    for (uint32_t i = 0; all && i < r->g->outputs.n; i++)
+        r->g->outputs.v[i].entries = below(r, all + 1);
+    for (uint32_t i = 0; all && i < r->g->writes.n; i++)
+        r->g->writes.v[i].entries = below(r, all + 1);
 }
 
 static void check_seed(uint32_t seed, bool states) {

@@ -52,6 +52,13 @@ static graphc_session *session(const graphc_plan *p, uint32_t threads) {
     return s;
 }
 
+static float first_of_state(graphc_session *s, uint32_t i) {
+    static float x[N];
+    graphc_tensor t = tensor(x);
+    CHECK_EQ_I(graphc_state_read(s, i, &t), GRAPHC_OK);
+    return x[0];
+}
+
 /* --- AdamW -------------------------------------------------------------------------------- */
 
 static float start[N];
@@ -157,6 +164,91 @@ static void optimizer(void) {
     graphc_plan_destroy(q);
 }
 
+/* --- Entries -------------------------------------------------------------------------------- */
+
+/* step: w += x.t * rate, loss; evaluate: loss alone; forget: w becomes zeros. The frozen weight is
+ * prepared once for both that use it. */
+static Graph *three_ways(Arena *a) {
+    static float frozen[COLUMNS * 64];
+    Graph *g = graph_create(a, expr_pool_create(a), diag_create(a, NULL), "ways");
+    Type t = matrix(g), f = {.dtype = DT_f32, .rank = 2};
+    f.dim[0] = t.dim[1];
+    f.dim[1] = expr_const(g->exprs, 64);
+    for (int i = 0; i < COLUMNS * 64; i++) frozen[i] = (float)(i % 13) / 16;
+    Value x = build_input(g, "x", t), rate = build_input(g, "rate", (Type){.dtype = DT_f32});
+    Value w = build_state(g, "w", t, (Constant){.data = start, .bytes = sizeof start});
+    Value c = build_const(g, f, (Constant){.data = frozen, .bytes = sizeof frozen});
+    Value y = build_matmul(g, build_binary(g, OP_mul, x, w), c, DT_f32);
+    uint32_t step = build_entry(g, "step"), evaluate = build_entry(g, "evaluate");
+    uint32_t forget = build_entry(g, "forget");
+    build_in(g, step | evaluate);
+    build_output(g, "loss", build_reduce(g, OP_reduce_sum, y, 3, false));
+    build_in(g, step);
+    build_write(g, w, build_binary(g, OP_add, w, build_binary(g, OP_mul, x, rate)));
+    build_in(g, forget);
+    build_write(g, w, build_full(g, build_scalar_f(g, DT_f32, 0), 2, t.dim));
+    return g;
+}
+
+static void shares_prepared(Graph *g) {
+    Schedule *s = NULL;
+    uint32_t prepare = 0, constants = 0;
+    if (!CHECK(schedule_build(g, &target_for(PLAN_cpu)->machine, FUSE_ALL, g->arena, &s) ==
+               GRAPHC_OK))
+        return;
+    for (uint32_t i = 0; i < s->steps.n; i++) prepare += s->steps.v[i].prepare;
+    for (uint32_t i = 0; i < s->buffers.n; i++)
+        constants +=
+            s->buffers.v[i].kind == BUF_const && s->buffers.v[i].first <= s->buffers.v[i].last;
+    CHECK_EQ_I(s->ends.n, 3);
+    CHECK_EQ_I(prepare, 1);
+    CHECK_EQ_I(constants, 1);
+}
+
+static float loss_of(graphc_session *s) {
+    graphc_tensor t;
+    return CHECK(graphc_output(s, 0, &t) == GRAPHC_OK) ? *(float *)t.data : NAN;
+}
+
+static void entries(void) {
+    static float x[N];
+    float rate = 0.5f;
+    Arena *a = arena_create();
+    Graph *g = three_ways(a);
+    shares_prepared(g);
+    graphc_plan *p = graph_plan_load(g, PLAN_cpu, NULL);
+    arena_destroy(a);
+    if (!p) return;
+    int32_t step = graphc_plan_find_entry(p, "step"),
+            evaluate = graphc_plan_find_entry(p, "evaluate");
+    int32_t forget = graphc_plan_find_entry(p, "forget");
+    CHECK(step == 0 && evaluate == 1 && forget == 2 && graphc_plan_find_entry(p, "run") == -1);
+    CHECK(graphc_plan_entry(p, 0).ninputs == 2 && graphc_plan_entry(p, 1).ninputs == 1);
+    CHECK(graphc_plan_entry(p, 1).nstates == 0 && graphc_plan_entry(p, 2).noutputs == 0);
+    graphc_session *s = session(p, 2);
+    fill(x, 3);
+    graphc_tensor tx = tensor(x), tr = scalar(&rate), out;
+    CHECK_EQ_I(graphc_run_entry(s, 1), GRAPHC_USAGE); /* x is not bound */
+    CHECK_EQ_I(graphc_bind_input(s, 0, &tx), GRAPHC_OK);
+    CHECK_EQ_I(graphc_run_entry(s, 1), GRAPHC_OK); /* rate need not be */
+    float before = loss_of(s);
+    CHECK_EQ_I(graphc_run(s), GRAPHC_USAGE);
+    CHECK(strstr(graphc_session_error(s), "\"rate\""));
+    CHECK_EQ_I(graphc_bind_input(s, 1, &tr), GRAPHC_OK);
+    CHECK_EQ_I(graphc_run(s), GRAPHC_OK);
+    CHECK(loss_of(s) == before); /* of w as it was */
+    CHECK(first_of_state(s, 0) == start[0] + x[0] * 0.5f);
+    CHECK_EQ_I(graphc_run_entry(s, 1), GRAPHC_OK);
+    CHECK(loss_of(s) != before);
+    CHECK_EQ_I(graphc_run_entry(s, 2), GRAPHC_OK);
+    CHECK_EQ_I(graphc_output(s, 0, &out), GRAPHC_USAGE);
+    CHECK(strstr(graphc_session_error(s), "\"forget\""));
+    CHECK_EQ_I(graphc_run_entry(s, 1), GRAPHC_OK);
+    CHECK(loss_of(s) == 0 && first_of_state(s, 0) == 0);
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+}
+
 /* --- Readers, writers, errors --------------------------------------------------------------- */
 
 /* a and b change places; c counts; y = a + c as they were. */
@@ -178,13 +270,6 @@ static graphc_plan *swapping(void) {
     graphc_plan *p = graph_plan_load(r.g, PLAN_cpu, NULL);
     arena_destroy(r.a);
     return p;
-}
-
-static float first_of_state(graphc_session *s, uint32_t i) {
-    static float x[N];
-    graphc_tensor t = tensor(x);
-    CHECK_EQ_I(graphc_state_read(s, i, &t), GRAPHC_OK);
-    return x[0];
 }
 
 static void readers_see_the_old(void) {
@@ -325,6 +410,7 @@ TEST_MAIN {
     hostile();
     optimizer();
     readers_see_the_old();
+    entries();
     statuses();
     from_file();
 }

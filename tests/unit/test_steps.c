@@ -79,6 +79,7 @@ static Sample make(bool bare) {
     schedule_lifetimes(s, a);
     PlanTargetInput target = {target_for(PLAN_cpu), s, &code};
     PlanBuildOptions options = {0};
+    vec_push(a, &s->ends, s->steps.n);
     if (plan_build(g, &target, 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK) {
         fprintf(stderr, "    %s\n", diag_at(d, 0)->text);
         out.bytes = NULL;
