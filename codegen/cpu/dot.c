@@ -33,7 +33,9 @@ static void cut(Dot *d) {
     d->block = expr_ceildiv(p, d->tiles, blocks);
     Expr fit = 0; /* tiles whose packed rows stay in L2 */
     if (!d->direct || d->guarded) {
-        int64_t budget = d->t->wino ? (96 << 10) / 16 : 256 << 10;
+        /* Columns are read as one stream, which the next cache keeps up with: more rows share the
+         * right operand. */
+        int64_t budget = d->t->wino ? (96 << 10) / 16 : d->columns ? 1 << 20 : 256 << 10;
         fit = expr_div(p, expr_const(p, budget / DOT_ROWS), expr_max(p, one, d->kk.size));
         d->block = expr_max(p, one, expr_min(p, d->block, fit));
     }
@@ -110,6 +112,7 @@ static void reserve(Dot *d) {
     d->table = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->nruns), 8));
     if (!d->direct || d->guarded) {
         Expr size = expr_addi(p, expr_mul(p, rows, d->kk.size), d->lanes);
+        if (d->columns) size = expr_add(p, size, expr_muli(p, tiles, DOT_TILE_APART));
         d->packed = emit_scratch(e, expr_muli(p, size, (int64_t)dtype_bytes(d->left)));
     }
     for (uint32_t i = 0; i < d->t->nacc; i++) {
@@ -204,6 +207,13 @@ static LLVMValueRef at_most(Emit *e, LLVMValueRef x, LLVMValueRef limit) {
     return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
 }
 
+static void left(Dot *d, LLVMValueRef rows) {
+    if (d->columns)
+        dot_copy_columns(d);
+    else
+        dot_fill_table(d, rows);
+}
+
 /* Item number -> batch, span, panel, block; what the last item prepared is kept when it fits. */
 static void item(Dot *d, EmitLoop *l) {
     Emit *e = d->e;
@@ -219,12 +229,14 @@ static void item(Dot *d, EmitLoop *l) {
     LLVMValueRef last = at_most(e, LLVMBuildAdd(e->b, first, whole, ""), tiles);
     d->tile0 = LLVMBuildAdd(e->b, first, LLVMBuildMul(e->b, in_span, size, ""), "");
     d->tile1 = at_most(e, LLVMBuildAdd(e->b, d->tile0, size, ""), tiles);
+    d->span0 = first;
+    d->span1 = last;
     d->row0 = dot_first_row(d, first);
     LLVMValueRef rows = LLVMBuildSub(e->b, dot_first_row(d, last), d->row0, "");
 
     LLVMValueRef a_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, spans, ""), span, "");
     LLVMValueRef b_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, panels, ""), at, "");
-    emit_when_new(d, a_key, l->phi[0], d->t->wino ? wino_transform : dot_fill_table, rows);
+    emit_when_new(d, a_key, l->phi[0], d->t->wino ? wino_transform : left, rows);
     emit_when_new(d, b_key, l->phi[1], copy_panels, NULL);
     l->next[0] = a_key;
     l->next[1] = b_key;
@@ -247,6 +259,7 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
         dot_analyse_a(d);
     }
     cut(d);
+    for (uint32_t i = 0; !d->t->wino && i < d->t->nacc; i++) dot_gather_far(d, i);
     d->in_registers = epilogue_is_small(d);
     reserve(d);
 

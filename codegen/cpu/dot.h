@@ -22,9 +22,10 @@
 
 #include "codegen/emit/emit.h"
 
-#define DOT_PANEL  48 /* columns of a panel: KDot.pack of weights that the CPU takes packed */
-#define DOT_ROWS   8  /* rows of a tile: the unit in which M is cut, on every target */
-#define DOT_MAX_NV 3
+#define DOT_PANEL      48 /* columns of a panel: KDot.pack of weights that the CPU takes packed */
+#define DOT_ROWS       8  /* rows of a tile: the unit in which M is cut, on every target */
+#define DOT_MAX_NV     3
+#define DOT_TILE_APART 16 /* elements between tiles of a copied left operand */
 
 /* Several axes walked as one, the last fastest. */
 typedef struct DotGroup {
@@ -65,6 +66,7 @@ typedef struct Dot {
     DotGroup ka;           /* the axes of kk, those first along which its strides are long */
     Expr rows[K_MAX_AXES]; /* rows of the right operand that a step along ka's axis skips */
     bool permuted;         /* ka's order is not kk's */
+    bool columns;          /* rows lie side by side in memory: see dot_columns.c */
     uint32_t nrun;         /* the last nrun axes of ka make a run */
     Expr run, nruns;       /* its length, their number per row */
     Expr step;             /* stride along a run */
@@ -91,7 +93,8 @@ typedef struct Dot {
     } wino;
 
     /* current work item and sub-panel */
-    LLVMValueRef tile0, tile1, row0; /* tiles [tile0, tile1) of M; first row of tile0 */
+    LLVMValueRef tile0, tile1;       /* tiles of M */
+    LLVMValueRef span0, span1, row0; /* those that share a table; the first row of span0 */
     Expr panel, n0;                  /* panel number; first column */
 } Dot;
 
@@ -100,11 +103,16 @@ void dot_group(Dot *d, DotGroup *g, uint32_t axes);
 /* A new symbol in [0, size) with that value. */
 Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value);
 void dot_bind(Dot *d, const DotGroup *g, Expr flat); /* axes of g in the current scope */
-/* Lanes over columns from `base` on. */
+/* Lanes over g as one from `base` on; `aligned`: a multiple of the lanes. */
+void dot_bind_lanes(Dot *d, const DotGroup *g, Expr base, LLVMValueRef mask, bool aligned);
+/* ... over columns. */
 void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask);
 /* Strides of `index` along the last axes of g: the number of axes, counted from the last, that one
  * stride walks through, and that stride. 0 if not even the last axis is affine. */
 uint32_t dot_uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride);
+/* Whether an address computed by the kernel (a gather's) makes x change along axes of g. Such a
+ * symbol hides the axes, so x may look affine or uniform in them. */
+bool dot_moves_indirectly(Dot *d, const DotGroup *g, Expr x);
 /* A load in v's body that moves along the contracted axes, or 0. */
 KVal dot_load_of(Dot *d, KVal v);
 void dot_analyse_a(Dot *d);
@@ -113,10 +121,15 @@ void dot_fill_table(Dot *d, LLVMValueRef rows);
 Expr dot_run_row(Dot *d, Expr run);
 LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
 
+/* dot_columns.c */
+bool dot_analyse_columns(Dot *d); /* false: the operand is not of that kind */
+void dot_copy_columns(Dot *d);    /* of the span, and its table */
+
 /* dot_right.c */
 void dot_analyse_b(Dot *d, uint32_t i);
 bool dot_always_direct(Dot *d, uint32_t i); /* on every variant that shares the work items */
-void dot_copy_panel(Dot *d, uint32_t i); /* needs `lanes` rows of slack behind the panel */
+void dot_gather_far(Dot *d, uint32_t i);    /* a direct one may be copied after all */
+void dot_copy_panel(Dot *d, uint32_t i);    /* needs `lanes` rows of slack behind the panel */
 
 /* dot_kernel.c */
 /* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked

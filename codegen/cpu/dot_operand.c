@@ -30,23 +30,25 @@ void dot_bind(Dot *d, const DotGroup *g, Expr flat) {
     }
 }
 
-void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask) {
-    if (d->n.n == 1) {
-        emit_bind_lanes(d->e, d->k->axes[d->n.axis[0]].sym, base, mask, true);
+void dot_bind_lanes(Dot *d, const DotGroup *g, Expr base, LLVMValueRef mask, bool aligned) {
+    if (g->n == 1) {
+        emit_bind_lanes(d->e, d->k->axes[g->axis[0]].sym, base, mask, aligned);
         return;
     }
     int64_t lo, hi;
-    expr_range(d->p, d->n.size, &lo, &hi);
-    SymInfo info = {.name = "column", .kind = SYM_AXIS, .hi = hi, .below = d->n.size};
+    expr_range(d->p, g->size, &lo, &hi);
+    SymInfo info = {.name = "column", .kind = SYM_AXIS, .hi = hi, .below = g->size};
     uint32_t flat = expr_sym_count(d->p);
     (void)expr_sym_new(d->p, info);
-    emit_bind_lanes(d->e, flat, base, mask, true);
-    dot_bind(d, &d->n, expr_sym_ref(d->p, flat));
+    emit_bind_lanes(d->e, flat, base, mask, aligned);
+    dot_bind(d, g, expr_sym_ref(d->p, flat));
 }
 
-/* Whether an address computed by the kernel (a gather's) makes x change along axes of g. Such a
- * symbol hides the axes, so x may look affine or uniform in them. */
-static bool moves_indirectly(Dot *d, const DotGroup *g, Expr x) {
+void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask) {
+    dot_bind_lanes(d, &d->n, base, mask, true);
+}
+
+bool dot_moves_indirectly(Dot *d, const DotGroup *g, Expr x) {
     uint32_t axes = 0;
     for (uint32_t i = 0; i < g->n; i++) axes |= 1u << g->axis[i];
     for (KVal v = 1; v < d->k->nops; v++)
@@ -58,7 +60,7 @@ static bool moves_indirectly(Dot *d, const DotGroup *g, Expr x) {
 
 uint32_t dot_uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride) {
     Expr rest = index, coef, want = 0;
-    if (moves_indirectly(d, g, index)) return 0;
+    if (dot_moves_indirectly(d, g, index)) return 0;
     for (uint32_t n = 0; n < g->n; n++) {
         const KAxis *axis = &d->k->axes[g->axis[g->n - 1 - n]];
         if (!expr_affine(d->p, rest, axis->sym, &coef, &rest)) return n;
@@ -162,6 +164,7 @@ static void choose_left(Dot *d) {
 
 void dot_analyse_a(Dot *d) {
     choose_left(d);
+    if (dot_analyse_columns(d)) return;
     const KOp *o = &d->k->ops[d->a];
     order_axes(d);
     d->nrun = even_rows(d);
@@ -171,7 +174,7 @@ void dot_analyse_a(Dot *d) {
         uint32_t n = dot_uniform_stride(d, &d->ka, o->index, &step);
         if (n > d->nrun) n = d->nrun;
         bool whole = !o->mask || (expr_is_value(d->p, step, 1) && is_box(d, o->mask, n) &&
-                                  !moves_indirectly(d, &d->ka, o->mask));
+                                  !dot_moves_indirectly(d, &d->ka, o->mask));
         if (n && whole && (!d->pairs || expr_is_value(d->p, step, 1))) {
             d->direct = true;
             d->guarded = o->mask != 0;
@@ -353,7 +356,8 @@ void dot_fill_table(Dot *d, LLVMValueRef rows) {
 LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile) {
     Emit *e = d->e;
     Expr low = expr_div(d->p, d->m.size, d->tiles), more = expr_mod(d->p, d->m.size, d->tiles);
+    LLVMValueRef row = LLVMBuildMul(e->b, tile, emit_expr(e, low), "");
+    if (expr_is_value(d->p, more, 0)) return row;
     LLVMValueRef v[2] = {tile, emit_expr(e, more)};
-    LLVMValueRef extra = emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
-    return LLVMBuildAdd(e->b, LLVMBuildMul(e->b, tile, emit_expr(e, low), ""), extra, "");
+    return LLVMBuildAdd(e->b, row, emit_intrinsic(e, "llvm.smin", e->i64, v, 2), "");
 }

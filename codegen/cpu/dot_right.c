@@ -34,6 +34,21 @@ bool dot_always_direct(Dot *d, uint32_t i) {
     return d->b[i].mode == DOT_B_DIRECT && (d->t->pack || columns_even(d, widest));
 }
 
+/* Rows far apart lie on a page each: a panel of many of them is gathered once where the rows of the
+ * left operand that read it are enough to pay for that. */
+#define FAR_BYTES 1024
+#define FAR_ROWS  512
+#define FAR_USES  64
+
+void dot_gather_far(Dot *d, uint32_t i) {
+    DotB *b = &d->b[i];
+    if (b->mode != DOT_B_DIRECT || d->t->pack || d->pairs) return;
+    int64_t uses = expr_hint(d->p, expr_mul(d->p, d->block, d->span)) * DOT_ROWS;
+    int64_t step = expr_hint(d->p, b->step) * (int64_t)dtype_bytes(b->memory);
+    if (step >= FAR_BYTES && expr_hint(d->p, d->kk.size) >= FAR_ROWS && uses >= FAR_USES)
+        b->mode = DOT_B_COPIED;
+}
+
 /* Contiguous along the last contracted axis, not along the columns. */
 static bool is_transposed(Dot *d, KVal v) {
     KVal load = dot_load_of(d, v);
