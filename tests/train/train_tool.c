@@ -8,6 +8,7 @@
  * line
  */
 #include "runtime/train/json_write.h"
+#include "runtime/train/log.h"
 #include "runtime/train/data/order.h"
 #include "runtime/train/data/pack.h"
 #include "runtime/train/safetensors.h"
@@ -108,6 +109,10 @@ static graphc_status print_schedule(char **arg) {
     return GRAPHC_OK;
 }
 
+static graphc_status write_page(char **arg) {
+    return log_html(arg[0], arg[1], arg[2], e);
+}
+
 static const struct {
     const char *name;
     int arguments;
@@ -115,6 +120,7 @@ static const struct {
 } verbs[] = {{"safetensors", 2, copy_safetensors},
              {"tokens", 7, print_tokens},
              {"order", 3, print_order},
+             {"page", 3, write_page},
              {"schedule", 6, print_schedule}};
 
 int main(int argc, char **argv) {
