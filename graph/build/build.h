@@ -102,6 +102,13 @@ Value build_if(Graph *g, Value cond, Graph *then_g, Graph *else_g, const Value *
 Value build_loop(Graph *g, Value trip, Value cond, const Value *carried, uint32_t ncarried,
                  const Value *captures, uint32_t ncaptures, Graph *body, uint32_t iter); /* tuple */
 Value build_proj(Graph *g, Value tuple, uint32_t index);
+/* Stacks `inner`, a value of the loop's body, as one more result of the loop: its projection. Changes
+ * the node, whose other results keep their numbers. */
+Value build_loop_stack(Graph *g, Value loop, Value inner);
+/* Copies body's nodes into g, inputs in place of its own, and, unless by is 0, `by` in place of the
+ * symbol sym. False after an error. */
+bool build_inline(Graph *g, const Graph *body, const Value *inputs, uint32_t sym, Expr by,
+                  Value *outputs);
 
 /* Any node again with other operands: what passes use to copy. */
 Value build_like(Graph *g, const Node *n, const Value *in, uint32_t nin);

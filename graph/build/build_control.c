@@ -1,5 +1,8 @@
 /* if, loop, and copying nodes between graphs. */
 #include "graph/build/build_impl.h"
+#include "graph/ir/attr.h"
+
+#include <string.h>
 
 /* ---- Inlining a body ---- */
 
@@ -12,15 +15,63 @@ static uint32_t file_in(Graph *g, const Graph *from, uint32_t file) {
     return g->files.n;
 }
 
-/* Copies body's nodes into g with its inputs replaced; false after an error. */
-static bool inline_body(Graph *g, const Graph *body, const Value *inputs, Value *outputs) {
-    Value *map = ARENA_ARRAY(g->arena, Value, body->nodes.n);
+typedef struct Inline {
+    Graph *to;
+    const Graph *from;
+    uint32_t sym; /* what `by` stands for, if there is a `by` */
+    Expr by;
+} Inline;
+
+static Expr put_in(const Inline *c, Expr e) {
+    return c->by && e ? expr_subst(c->to->exprs, e, &c->sym, &c->by, 1) : e;
+}
+
+static Type type_put_in(const Inline *c, Type t) {
+    for (int i = 0; i < t.rank; i++) t.dim[i] = put_in(c, t.dim[i]);
+    return t;
+}
+
+static Graph *body_put_in(const Inline *c, const Graph *body);
+
+static Control *control_put_in(const Inline *c, const Control *from) {
+    Control *n = arena_copy(c->to->arena, from, sizeof *from);
+    n->trip = put_in(c, n->trip);
+    n->results = ARENA_ARRAY(c->to->arena, Type, n->nresults);
+    for (uint32_t i = 0; i < n->nresults; i++) n->results[i] = type_put_in(c, from->results[i]);
+    for (int i = 0; i < 2; i++)
+        if (n->body[i]) n->body[i] = body_put_in(c, from->body[i]);
+    return n;
+}
+
+/* n with `by` in place of `sym` wherever it says something about sizes and places. A loop gets a
+ * body of its own in any case: build_loop_stack changes it. */
+static Node node_put_in(const Inline *c, Node n) {
+    uint32_t count;
+    const AttrField *f = attr_fields((Op)n.op, &count);
+    if (!c->by && n.op != OP_loop) return n;
+    n.type = type_put_in(c, n.type);
+    for (const AttrField *end = f + count; f < end; f++) {
+        if (f->kind == AK_EXPRS)
+            for (uint32_t i = 0; i < attr_count(c->from, &n, f); i++)
+                attr_set(&n.attr, f, i, put_in(c, (Expr)attr_get(&n.attr, f, i)));
+        if (f->kind == AK_CONTROL) n.attr.control = control_put_in(c, n.attr.control);
+        if (f->kind != AK_ELEMENTS) continue;
+        Expr *e = arena_copy(c->to->arena, n.attr.exprs.v, n.attr.exprs.n * sizeof *e);
+        for (uint32_t i = 0; i < n.attr.exprs.n; i++) e[i] = put_in(c, e[i]);
+        n.attr.exprs.v = e;
+    }
+    return n;
+}
+
+/* Copies nodes with their operands mapped; false after an error. */
+static bool inline_nodes(const Inline *c, Value *map) {
+    Graph *g = c->to;
+    const Graph *body = c->from;
     Value *in = ARENA_ARRAY(g->arena, Value, body->nodes.n);
     Loc here = build_loc(g), last = 0, last_in = here;
-    for (uint32_t i = 0; i < body->inputs.n; i++) map[body->inputs.v[i].value] = inputs[i];
     for (Value v = 1; v < body->nodes.n; v++) {
-        Node n = *graph_node(body, v);
-        if (n.op == OP_input) continue;
+        if (graph_node(body, v)->op == OP_input) continue;
+        Node n = node_put_in(c, *graph_node(body, v));
         if (n.op == OP_const) n.attr.constant.file = file_in(g, body, n.attr.constant.file);
         for (uint32_t i = 0; i < n.nin; i++) in[i] = map[n.in[i]];
         if (n.loc != last) last_in = build_loc_from(g, body, n.loc, here);
@@ -30,6 +81,31 @@ static bool inline_body(Graph *g, const Graph *body, const Value *inputs, Value 
         if (!map[v]) return false;
     }
     build_at(g, here);
+    return true;
+}
+
+static Graph *body_put_in(const Inline *c, const Graph *body) {
+    Graph *to = graph_create(c->to->arena, c->to->exprs, c->to->diags, body->name);
+    Inline inner = {to, body, c->sym, c->by};
+    Value *map = ARENA_ARRAY(to->arena, Value, body->nodes.n);
+    to->is_body = true;
+    for (uint32_t i = 0; i < body->files.n; i++) vec_push(to->arena, &to->files, body->files.v[i]);
+    for (uint32_t i = 0; i < body->inputs.n; i++) {
+        const IoInfo *in = &body->inputs.v[i];
+        map[in->value] = build_input(to, in->name, type_put_in(c, in->type));
+    }
+    if (!inline_nodes(&inner, map)) return to;
+    for (uint32_t i = 0; i < body->outputs.n; i++)
+        build_output(to, body->outputs.v[i].name, map[body->outputs.v[i].value]);
+    return to;
+}
+
+bool build_inline(Graph *g, const Graph *body, const Value *inputs, uint32_t sym, Expr by,
+                  Value *outputs) {
+    const Inline c = {g, body, sym, by};
+    Value *map = ARENA_ARRAY(g->arena, Value, body->nodes.n);
+    for (uint32_t i = 0; i < body->inputs.n; i++) map[body->inputs.v[i].value] = inputs[i];
+    if (!inline_nodes(&c, map)) return false;
     for (uint32_t i = 0; i < body->outputs.n; i++) outputs[i] = map[body->outputs.v[i].value];
     return true;
 }
@@ -88,7 +164,7 @@ static bool branch_type(Graph *g, Control *c, uint32_t result) {
 
 static Value known_if(Graph *g, Value tuple, const Graph *taken, const Value *captures) {
     Value *results = ARENA_ARRAY(g->arena, Value, taken->outputs.n);
-    if (!inline_body(g, taken, captures, results)) return 0;
+    if (!build_inline(g, taken, captures, 0, 0, results)) return 0;
     InlinedIf known = {tuple, results};
     vec_push(g->arena, &builder_of(g)->inlined, known);
     return tuple;
@@ -184,28 +260,48 @@ static Expr static_trip(Graph *g, Value trip, Value cond, Graph *body) {
     return expr_max(g->exprs, e[0], expr_const(g->exprs, 0));
 }
 
-/* Results of a loop: carried as they are, scanned with the number of iterations in front. */
-static bool loop_results(Graph *g, Control *c) {
+/* Result i of a loop: carried as it is, or stacked with the number of iterations in front. */
+static bool loop_result(Graph *g, Control *c, uint32_t i, Expr count) {
     const Graph *body = c->body[0];
-    Expr count = c->trip;
-    if (!count && c->nscanned) count = build_data_symbol(g, "trips", 0);
-    for (uint32_t i = 0; i < c->nresults; i++) {
-        Type t = body->outputs.v[i + 1].type;
-        c->results[i] = i < c->ncarried ? body->inputs.v[i + 1].type : t;
-        if (i < c->ncarried) continue;
-        /* A stacked value that is carried, too, has the carried type: free of the iteration. */
-        for (uint32_t k = 1; k <= c->ncarried; k++)
-            if (body->outputs.v[k].value == body->outputs.v[i + 1].value)
-                t = body->inputs.v[k].type;
-        if (t.rank == GRAPH_MAX_RANK) {
-            build_error(g, D_UNSUPPORTED, "a loop's stacked result has %d axes", t.rank + 1);
-            return false;
-        }
-        c->results[i].rank = (uint8_t)(t.rank + 1);
-        c->results[i].dim[0] = count;
-        for (int a = 0; a < t.rank; a++) c->results[i].dim[a + 1] = t.dim[a];
+    Type t = body->outputs.v[i + 1].type;
+    c->results[i] = i < c->ncarried ? body->inputs.v[i + 1].type : t;
+    if (i < c->ncarried) return true;
+    /* A stacked value that is carried, too, has the carried type: free of the iteration. */
+    for (uint32_t k = 1; k <= c->ncarried; k++)
+        if (body->outputs.v[k].value == body->outputs.v[i + 1].value) t = body->inputs.v[k].type;
+    if (t.rank == GRAPH_MAX_RANK) {
+        build_error(g, D_UNSUPPORTED, "a loop's stacked result has %d axes", t.rank + 1);
+        return false;
     }
+    c->results[i].rank = (uint8_t)(t.rank + 1);
+    c->results[i].dim[0] = count;
+    for (int a = 0; a < t.rank; a++) c->results[i].dim[a + 1] = t.dim[a];
     return true;
+}
+
+/* How often a loop runs: known before it does, or counted for its stacked results. */
+static Expr loop_count(Graph *g, const Control *c, uint32_t stacked_before) {
+    if (c->trip) return c->trip;
+    return stacked_before ? c->results[c->ncarried].dim[0] : build_data_symbol(g, "trips", 0);
+}
+
+static bool loop_results(Graph *g, Control *c) {
+    Expr count = c->nscanned ? loop_count(g, c, 0) : 0;
+    for (uint32_t i = 0; i < c->nresults; i++)
+        if (!loop_result(g, c, i, count)) return false;
+    return true;
+}
+
+Value build_loop_stack(Graph *g, Value loop, Value inner) {
+    Control *c = graph_node(g, loop)->attr.control;
+    Expr count = loop_count(g, c, c->nscanned);
+    Type *results = ARENA_ARRAY(g->arena, Type, c->nresults + 1);
+    memcpy(results, c->results, c->nresults * sizeof *results);
+    c->results = results;
+    build_output(c->body[0], "stacked", inner);
+    c->nscanned++;
+    if (!loop_result(g, c, c->nresults++, count)) return 0;
+    return build_proj(g, loop, c->nresults - 1);
 }
 
 Value build_loop(Graph *g, Value trip, Value cond, const Value *carried, uint32_t ncarried,

@@ -1,0 +1,131 @@
+/* The walk from results to wanted values, and which rule is whose. */
+#include "graph/grad/grad_impl.h"
+
+#include <string.h>
+
+static void no_rule(Walk *w, Value v, Value dy) {
+    (void)dy;
+    grad_refuse(w, v, "it has no derivative");
+}
+
+/* NULL: nothing flows back. */
+static const GradRule rules[OP_COUNT] = {
+#define MAP1(op, dx)     [OP_##op] = grad_of_##op,
+#define MAP2(op, da, db) [OP_##op] = grad_of_##op,
+#define RULE(op)         [OP_##op] = grad_of_##op,
+#define ZERO(op)         [OP_##op] = NULL,
+#define NONE(op)         [OP_##op] = no_rule,
+#include "graph/grad/rules.def"
+#undef MAP1
+#undef MAP2
+#undef RULE
+#undef ZERO
+#undef NONE
+};
+
+/* Every op has a row, and one only. */
+enum {
+#define MAP1(op, dx)     ROW_OF_##op,
+#define MAP2(op, da, db) ROW_OF_##op,
+#define RULE(op)         ROW_OF_##op,
+#define ZERO(op)         ROW_OF_##op,
+#define NONE(op)         ROW_OF_##op,
+#include "graph/grad/rules.def"
+#undef MAP1
+#undef MAP2
+#undef RULE
+#undef ZERO
+#undef NONE
+};
+#define CORE_OP(name, cls, arity, dt, domain, flags, cost, attr)                                   \
+    _Static_assert(ROW_OF_##name >= 0, "rules.def");
+#include "graph/ir/core_ops.def"
+#undef CORE_OP
+
+bool grad_wants(const Walk *w, Value x) {
+    return w->reached[x];
+}
+
+Value grad_full(Graph *g, Value x, double c) {
+    const Type t = *graph_type(g, x);
+    return build_full(g, build_scalar_f(g, t.dtype, c), t.rank, t.dim);
+}
+
+void grad_refuse(Walk *w, Value v, const char *why) {
+    const Graph *g = w->g;
+    const Node *n = graph_node(g, v);
+    (void)diag(g->diags, D_GRADIENT, graph_place(g, n->loc, g->arena),
+               "%s lies between the result and a value whose gradient is wanted: %s",
+               op_info[n->op].name, why);
+    w->failed = true;
+}
+
+void grad_add(Walk *w, Value x, Value dx) {
+    Graph *g = w->g;
+    if (!grad_wants(w, x)) return;
+    const Type t = *graph_type(g, x);
+    dx = build_reshape(g, dx, t.rank, t.dim);
+    if (!dx) {
+        w->failed = true;
+        return;
+    }
+    GC_ASSERT(graph_type(g, dx)->dtype == t.dtype);
+    w->grad[x] = w->grad[x] ? build_binary(g, OP_add, w->grad[x], dx) : dx;
+}
+
+/* Gradients are floats; an if or loop has a tuple of them and more. */
+static bool may_carry(const Node *n) {
+    return dtype_is_float(n->type.dtype) || n->op == OP_if || n->op == OP_loop;
+}
+
+void grad_reach(const Graph *g, bool *reached) {
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        reached[v] &= may_carry(n);
+        if (!may_carry(n) || !rules[n->op]) continue;
+        for (uint32_t i = 0; i < n->nin && !reached[v]; i++) reached[v] = reached[n->in[i]];
+    }
+}
+
+static bool any_operand_reached(const Walk *w, const Node *n) {
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (w->reached[n->in[i]]) return true;
+    return false;
+}
+
+static graphc_status seed(Walk *w, Value y, Value dy) {
+    Graph *g = w->g;
+    if (!dtype_is_float(graph_type(g, y)->dtype))
+        return diag(g->diags, D_GRADIENT, graph_place(g, graph_node(g, y)->loc, g->arena),
+                    "the result to differentiate is %s, not a float",
+                    type_text(g->exprs, graph_type(g, y), g->arena));
+    build_at(g, graph_node(g, y)->loc);
+    grad_add(w, y, dy ? dy : grad_full(g, y, 1));
+    return w->failed ? diag_status(g->diags) : GRAPHC_OK;
+}
+
+static void walk(Walk *w) {
+    for (Value v = w->n; v-- > 1 && !w->failed;) {
+        const Node *n = graph_node(w->g, v);
+        if (!w->grad[v] && !w->result[v]) continue;
+        if (!rules[n->op] || !any_operand_reached(w, n)) continue;
+        build_at(w->g, n->loc);
+        rules[n->op](w, v, w->grad[v]);
+    }
+}
+
+graphc_status grad_build(Graph *g, uint32_t n, const Value *y, const Value *dy, uint32_t nwrt,
+                         const Value *wrt, Value *dwrt) {
+    const Loc here = build_loc(g);
+    Walk w = {.g = g, .n = g->nodes.n};
+    w.reached = ARENA_ARRAY(g->arena, bool, w.n);
+    w.grad = ARENA_ARRAY(g->arena, Value, w.n);
+    w.result = ARENA_ARRAY(g->arena, Value *, w.n);
+    for (uint32_t i = 0; i < nwrt; i++) w.reached[wrt[i]] = true;
+    grad_reach(g, w.reached);
+    for (uint32_t i = 0; i < n; i++) GC_TRY(seed(&w, y[i], dy ? dy[i] : 0));
+    walk(&w);
+    build_at(g, here);
+    for (uint32_t i = 0; i < nwrt; i++) dwrt[i] = w.grad[wrt[i]];
+    return w.failed ? diag_status(g->diags) : GRAPHC_OK;
+}
