@@ -79,7 +79,9 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
     ImportDim *dims = ARENA_ARRAY(p->arena, ImportDim, o->ndims);
     for (uint32_t i = 0; i < o->ndims; i++)
         dims[i] = (ImportDim){o->dims[i].name, o->dims[i].lo, o->dims[i].hi};
-    ImportOptions io = {.dims = dims, .ndims = o->ndims};
+    ImportOptions io = p->trained ? *p->trained : (ImportOptions){0};
+    io.dims = dims;
+    io.ndims = o->ndims;
     GC_TRY(import_model(p->arena, p->diags, model_path, &io, &p->model, &p->imported));
     Dump d = dump_for(p, o);
     GC_TRY(dump_open(&d));

@@ -19,6 +19,7 @@ typedef struct Pipeline {
     PlanTargetInput *targets; /* their schedules and code from pipeline_targets on */
     void *plan;
     size_t plan_size;
+    const ImportOptions *trained; /* which initializers are states (set before importing), or NULL */
     uint32_t fuse_at_most; /* FUSE_ALL, or what schedule_build is to stop at (set before it runs) */
 } Pipeline;
 

@@ -15,6 +15,12 @@ typedef struct ImportOptions {
     const ImportDim *dims; /* --dim: fixes or bounds symbols, or says between which
                               numbers a value lies; an unknown name is an error */
     uint32_t ndims;
+    /* Initializers of the main graph that become states of their names, so that nothing is computed
+     * from their elements beforehand: floats of these names, and with `weights` all of rank 1 and more.
+     * Names that no initializer has are ignored. */
+    const char *const *trained;
+    uint32_t ntrained;
+    bool weights;
 } ImportOptions;
 
 typedef struct Model Model; /* keeps the file mappings that constants point into */

@@ -103,6 +103,14 @@ bool lower_const_f(Lower *l, uint32_t i, double *out) {
     return v && build_const_f64(l->g, v, out);
 }
 
+Value lower_fixed_in(Lower *l, uint32_t i) {
+    Graph *g = l->g;
+    const Value v = lower_in(l, i);
+    if (!v || graph_node(g, v)->op != OP_state) return v;
+    return build_const(g, *graph_type(g, v),
+                       g->states.v[graph_node(g, v)->attr.input.index].initial);
+}
+
 bool lower_declared(Lower *l, uint32_t i, Type *out) {
     return lower_has_out(l, i) && scope_declared(l->scope, l->node->output[i], out);
 }

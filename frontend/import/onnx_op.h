@@ -71,6 +71,8 @@ const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nm
 bool lower_const_ints(Lower *l, uint32_t in, const char *attr, int64_t *out, uint32_t max,
                       uint32_t *n);
 bool lower_const_f(Lower *l, uint32_t i, double *out); /* constant scalar input */
+/* Input i where sizes hang on its elements: of a state what it is at first, as a constant. */
+Value lower_fixed_in(Lower *l, uint32_t i);
 /* True if a value depends on elements of inputs, not on sizes only. */
 bool lower_is_fed(const Lower *l, Expr e);
 /* Records that two sizes must be equal; the session checks it. An error if they cannot be. */

@@ -102,6 +102,16 @@ bool scope_find(Scope *s, const char *name, Item *out) {
     return true;
 }
 
+/* Whether the options make a state of an initializer. */
+static bool is_trained(const Scope *s, const char *name, Value v) {
+    const ImportOptions *o = s->im->options;
+    const Type *t = graph_type(s->g, v);
+    if (!o || s->parent || !dtype_is_float(t->dtype)) return false;
+    for (uint32_t i = 0; i < o->ntrained; i++)
+        if (strcmp(o->trained[i], name) == 0) return true;
+    return o->weights && t->rank > 0;
+}
+
 bool scope_initializers(Scope *s) {
     const Onnx__GraphProto *p = s->proto;
     bool ok = true;
@@ -113,6 +123,9 @@ bool scope_initializers(Scope *s) {
         if (!tensor_build(s->im, s->g, t, what, &item.v)) {
             item.kind = ITEM_POISON;
             ok = false;
+        } else if (is_trained(s, name, item.v)) {
+            const Node *n = graph_node(s->g, item.v);
+            item.v = build_state(s->g, name, n->type, n->attr.constant);
         }
         ok &= scope_define(s, name, item);
     }

@@ -149,12 +149,12 @@ static void test_sizes(void) {
     }
     done(r);
     const ImportDim fixed = {"batch", 5, 5}, unknown = {"time", 1, 9};
-    r = import(unary_model("Relu", "batch 3"), &(ImportOptions){&fixed, 1});
+    r = import(unary_model("Relu", "batch 3"), &(ImportOptions){.dims = &fixed, .ndims = 1});
     CHECK_EQ_I(r.status, GRAPHC_OK);
     if (r.status == GRAPHC_OK)
         CHECK(expr_is_value(r.graph->exprs, r.graph->inputs.v[0].type.dim[0], 5));
     done(r);
-    r = import(unary_model("Relu", "batch 3"), &(ImportOptions){&unknown, 1});
+    r = import(unary_model("Relu", "batch 3"), &(ImportOptions){.dims = &unknown, .ndims = 1});
     CHECK_EQ_I(r.status, GRAPHC_USAGE);
     done(r);
 }

@@ -16,7 +16,7 @@ typedef struct Cli {
     DiagSink *diags;        /* of the command line itself */
     VEC(const char *) args; /* what is not an option */
     const char *output, *target, *precision, *dump_ir, *device, *output_dir, *output_format, *data;
-    const char *cache_dir, *weights;
+    const char *cache_dir, *weights, *loss, *wrt, *cotangent;
     VEC(NamedFile) inputs;
     VEC(graphc_compile_dim) dims;
     uint64_t seed, threads, runs, isa, fuse_at_most;
@@ -47,6 +47,7 @@ graphc_status cmd_bench(Cli *c);
 graphc_status cmd_explain(Cli *c);
 graphc_status cmd_inspect(Cli *c);
 graphc_status cmd_verify(Cli *c);
+graphc_status cmd_grad(Cli *c);
 graphc_status cmd_doctor(Cli *c);
 
 /* Whether --dim, one value, fits a plan's symbol of that range; name NULL: it has no such symbol.

@@ -65,7 +65,7 @@ static graphc_status check_format(CliSession *s) {
     return GRAPHC_OK;
 }
 
-static graphc_status run_session(CliSession *s) {
+graphc_status cli_session_run(CliSession *s) {
     Cli *c = s->cli;
     GC_TRY(check_format(s));
     char why[256];
@@ -82,14 +82,19 @@ static graphc_status run_session(CliSession *s) {
     return GRAPHC_OK;
 }
 
-graphc_status cmd_run(Cli *c) {
+graphc_status cli_check_outputs(Cli *c) {
     if (!c->output_dir) return cli_usage(c, "--output-dir is missing");
     if (c->output_format && strcmp(c->output_format, "pb") && strcmp(c->output_format, "npy"))
         return diag(c->diags, D_USAGE, "--output-format", "\"%s\" is neither npy nor pb",
                     c->output_format);
+    return GRAPHC_OK;
+}
+
+graphc_status cmd_run(Cli *c) {
+    GC_TRY(cli_check_outputs(c));
     CliSession s;
     graphc_status st = cli_session_open(&s, c, c->args.v[0]);
-    if (st == GRAPHC_OK) st = run_session(&s);
+    if (st == GRAPHC_OK) st = cli_session_run(&s);
     cli_session_close(&s);
     return st;
 }

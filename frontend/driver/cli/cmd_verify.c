@@ -22,21 +22,6 @@ typedef struct Trial {
     uint32_t fuse_at_most; /* FUSE_ALL: as the command line says */
 } Trial;
 
-static graphc_status trial_session(Trial *t, Cli *c) {
-    char error[512];
-    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
-    o.threads = (uint32_t)c->threads;
-    o.isa_limit = (uint32_t)c->isa;
-    t->session = (CliSession){.cli = c, .compiled = true, .inputs = t->session.inputs};
-    GC_TRY(cli_session_device(&t->session, &o));
-    graphc_status s = graphc_plan_load_memory(t->pipe.plan, t->pipe.plan_size, c->args.v[0],
-                                              &t->session.plan, error, sizeof error);
-    if (s == GRAPHC_OK)
-        s = graphc_session_create(t->session.plan, &o, &t->session.session, error, sizeof error);
-    if (s != GRAPHC_OK) return diag(c->diags, D_RUN, "", "%s", error);
-    return GRAPHC_OK;
-}
-
 static graphc_status trial_compile(Trial *t, Cli *c) {
     graphc_session_options device = GRAPHC_SESSION_OPTIONS_INIT;
     CliSession probe = {.cli = c};
@@ -50,7 +35,7 @@ static graphc_status trial_compile(Trial *t, Cli *c) {
     GC_TRY(pipeline_optimise(&t->pipe, &o));
     GC_TRY(pipeline_targets(&t->pipe, &o));
     GC_TRY(pipeline_plan(&t->pipe, &o));
-    return trial_session(t, c);
+    return cli_session_make(&t->session, c, c->args.v[0], t->pipe.plan, t->pipe.plan_size);
 }
 
 static graphc_status evaluate(Trial *t, Cli *c) {

@@ -38,6 +38,12 @@ const Verb cli_verbs[] = {
      "compares the compiled model with the reference evaluator and names the first bad node",
      "  graphc verify model.onnx --dim batch=2\n  graphc verify model.onnx --data "
      "test_data_set_0\n"},
+    {"grad", cmd_grad, 1, 1,
+     "graphc grad MODEL.onnx --loss OUTPUT --output-dir DIR [--wrt LIST] [--input NAME=FILE ...] [options]",
+     "computes the gradients of an output with respect to weights or inputs",
+     "  graphc grad gpt2.onnx --loss logits --cotangent dlogits.npy --input input_ids=ids.npy "
+     "--output-dir grads\n"
+     "  graphc grad model.onnx --loss y --wrt inputs --output-dir grads   of sum(y)\n"},
     {"doctor", cmd_doctor, 0, 0, "graphc doctor",
      "says what this machine offers: instruction sets, compiler, GPUs", "  graphc doctor\n"},
     {NULL, NULL, 0, 0, NULL, NULL, NULL},

@@ -57,29 +57,40 @@ graphc_status cli_load_failed(Cli *c, const char *path, graphc_status status, co
     return status;
 }
 
+static graphc_status make_session(CliSession *s, const char *path, graphc_session_options *o) {
+    char error[512] = "";
+    o->threads = (uint32_t)s->cli->threads;
+    o->isa_limit = (uint32_t)s->cli->isa;
+    o->weights_dir = s->cli->weights;
+    graphc_status st = graphc_session_create(s->plan, o, &s->session, error, sizeof error);
+    return st == GRAPHC_OK ? GRAPHC_OK : failed(s->cli, path, st, error);
+}
+
+graphc_status cli_session_make(CliSession *s, Cli *c, const char *path, const void *plan,
+                               size_t size) {
+    char error[512] = "";
+    *s = (CliSession){.cli = c, .compiled = true, .inputs = s->inputs};
+    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+    GC_TRY(cli_session_device(s, &o));
+    graphc_status st = graphc_plan_load_memory(plan, size, path, &s->plan, error, sizeof error);
+    return st == GRAPHC_OK ? make_session(s, path, &o) : cli_load_failed(c, path, st, error);
+}
+
 graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
     char error[512] = "";
     *s = (CliSession){.cli = c};
     graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
     GC_TRY(cli_session_device(s, &o));
-    o.threads = (uint32_t)c->threads;
-    o.isa_limit = (uint32_t)c->isa;
-    o.weights_dir = c->weights;
-    graphc_status st;
     if (cli_is_model(path)) {
         const void *bytes;
         size_t size;
         Cli compile = cli_for_device(c, &o);
-        s->compiled = true;
         GC_TRY(cli_load_plan(&compile, path, &bytes, &size));
-        st = graphc_plan_load_memory(bytes, size, path, &s->plan, error, sizeof error);
-    } else {
-        GC_TRY(cli_check_plan_options(c));
-        st = graphc_plan_load(path, &s->plan, error, sizeof error);
+        return cli_session_make(s, c, path, bytes, size);
     }
-    if (st != GRAPHC_OK) return cli_load_failed(c, path, st, error);
-    st = graphc_session_create(s->plan, &o, &s->session, error, sizeof error);
-    return st == GRAPHC_OK ? GRAPHC_OK : failed(c, path, st, error);
+    GC_TRY(cli_check_plan_options(c));
+    graphc_status st = graphc_plan_load(path, &s->plan, error, sizeof error);
+    return st == GRAPHC_OK ? make_session(s, path, &o) : cli_load_failed(c, path, st, error);
 }
 
 void cli_session_close(CliSession *s) {

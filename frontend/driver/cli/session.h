@@ -20,6 +20,9 @@ graphc_status cli_session_device(CliSession *s, graphc_session_options *o);
 Cli cli_for_device(const Cli *c, const graphc_session_options *o);
 /* Loads a plan (compiling a model first) and makes a session on --device. */
 graphc_status cli_session_open(CliSession *s, Cli *c, const char *path);
+/* The same of a plan's bytes that were made from the model at `path` just now. */
+graphc_status cli_session_make(CliSession *s, Cli *c, const char *path, const void *plan,
+                               size_t size);
 /* Reads --input files and draws the others from the seed, at sizes from --dim and files. */
 graphc_status cli_session_bind(CliSession *s);
 void cli_session_close(CliSession *s);
@@ -29,6 +32,10 @@ void cli_session_close(CliSession *s);
 graphc_status cli_load_failed(Cli *c, const char *path, graphc_status status, const char *text);
 /* Reports what the runtime said about a failed call on this session. */
 graphc_status cli_session_failed(CliSession *s, graphc_status status);
+/* cmd_run.c: what --output-dir and --output-format say. */
+graphc_status cli_check_outputs(Cli *c);
+/* cmd_run.c: binds, runs, and writes each output to --output-dir. */
+graphc_status cli_session_run(CliSession *s);
 /* Copies output i to the host. */
 graphc_status cli_session_output(CliSession *s, uint32_t i, EvalTensor *out);
 DType cli_dtype(const char *name);

@@ -9,6 +9,7 @@ _graphc_options() { # of a verb
     bench) echo "$model $run --weights --runs --json --verbose" ;;
     explain) echo "$model" ;;
     inspect) echo "$model --json" ;;
+    grad) echo "$model $run --output-dir --output-format --loss --wrt --cotangent" ;;
     verify) echo "$model $run --data --bisect" ;;
     esac
     [[ $1 == doctor ]] || echo --dim --threads
@@ -17,7 +18,7 @@ _graphc_options() { # of a verb
 
 _graphc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local verbs='compile run bench explain inspect verify doctor' verb=compile
+    local verbs='compile run bench explain inspect verify grad doctor' verb=compile
     [[ $COMP_CWORD -gt 1 && " $verbs " == *" ${COMP_WORDS[1]} "* ]] && verb=${COMP_WORDS[1]}
     COMPREPLY=()
     case $prev in
@@ -26,11 +27,12 @@ _graphc() {
     --device) COMPREPLY=($(compgen -W 'cpu cuda' -- "$cur")) ;;
     --output-format) COMPREPLY=($(compgen -W 'npy pb' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W '3 4' -- "$cur")) ;;
+    --wrt) COMPREPLY=($(compgen -W 'weights inputs' -- "$cur")) ;;
     --dump-ir | --cache | --weights | --output-dir | --data)
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -d -- "$cur"))
         ;;
-    --dim | --seed | --runs | --threads | --fuse-at-most) ;;
+    --loss | --dim | --seed | --runs | --threads | --fuse-at-most) ;;
     *)
         if [[ $cur == -* ]]; then
             COMPREPLY=($(compgen -W "$(_graphc_options "$verb")" -- "$cur"))

@@ -376,7 +376,7 @@ static bool read_sizes(Lower *l, AxisResize *a, int n) {
     if (filled(l, 2)) {
         if (!expr_is_value(g->exprs, v_dim(g, lower_in(l, 2), 0), n))
             return lower_error(l, D_SHAPE, "as many scales as axes (%d) are needed", n);
-        return axes_from_scales(l, lower_in(l, 2), a, n);
+        return axes_from_scales(l, lower_fixed_in(l, 2), a, n);
     }
     uint32_t count;
     const Expr *sizes = lower_shape_in(l, 3, &count);
