@@ -4,7 +4,7 @@
 #include "runtime/train/data/order.h"
 #include "runtime/train/data/pack.h"
 #include "runtime/train/schedule.h"
-#include "test.h"
+#include "tests/unit/test.h"
 #include <unistd.h>
 
 static char folder[] = "/tmp/graphc_train_data_XXXXXX";

@@ -1,7 +1,7 @@
 /* Contractions on tensor cores: which kernels take that template, what the copy engine is told,
  * and that the assembler keeps every sum in a register. Numbers are checked where there is a GPU
  * (tests/gpu). */
-#include "tests/unit/tensor_cores.h"
+#include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
 /* A product of m x k and k x n; {A}, {B}: their indices, {E}: what follows the sum in %6. */

@@ -2,7 +2,7 @@
  * that the assembler keeps every sum in a register; and which masks are seen to be causal. Numbers
  * are checked where there is a GPU (tests/gpu). */
 #include "fusion/body/body.h"
-#include "tests/unit/tensor_cores.h"
+#include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
 typedef enum Mask {
