@@ -37,7 +37,7 @@ void body_store(Body *b, DType t, KVal x, uint32_t buf, Expr index, Expr mask);
 
 /* pull.c: v at idx where mask holds, in body_type of v's dtype. */
 KVal pull(Body *b, Value v, IdxId idx, Expr mask);
-KVal pull_uniform(Body *b, Value v, IdxId idx); /* random.c */
+KVal pull_uniform(Body *b, Value v, IdxId idx, KVal draw); /* random.c; draw: 0 = none */
 
 /* softmax.c: of attention, whose scores were pulled. Its template's values are noted. */
 KVal body_attention(Body *b, KVal score, KVal v);

@@ -258,6 +258,13 @@ static KVal pull_gather(Body *b, Value v, IdxId idx, Expr mask) {
     return pull(b, n->in[0], from, expr_mask_and(f->p, mask, idx_gather_mask(f, v)));
 }
 
+static KVal pull_random(Body *b, Value v, IdxId idx) {
+    const Node *n = graph_node(b->f->g, v);
+    Expr none;
+    KVal draw = n->nin ? pull(b, n->in[0], idx_operand(b->f, b->g, v, 0, idx, &none), 0) : 0;
+    return pull_uniform(b, v, idx, draw);
+}
+
 /* --- Any value ---------------------------------------------------------------------------- */
 
 static KVal pull_new(Body *b, Value v, IdxId idx, Expr mask) {
@@ -274,7 +281,7 @@ static KVal pull_new(Body *b, Value v, IdxId idx, Expr mask) {
     case OPC_REDUCE: return pull_reduce(b, v, idx, mask);
     case OPC_CONTRACT: return pull_dot(b, v, idx);
     case OPC_COMPOSITE: return n->op == OP_attention ? pull_dot(b, v, idx) : pull_lse(b);
-    case OPC_RANDOM: return pull_uniform(b, v, idx);
+    case OPC_RANDOM: return pull_random(b, v, idx);
     default: GC_ASSERT(n->op == OP_gather); return pull_gather(b, v, idx, mask);
     }
 }

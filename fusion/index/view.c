@@ -38,6 +38,7 @@ static IdxId operand_plain(Fuse *f, Group *g, const Node *n, uint32_t i, IdxId i
     case OP_permute:
         for (uint32_t d = 0; d < x.rank; d++) dim[n->attr.perm.axis[d]] = x.dim[d];
         break;
+    case OP_uniform: break; /* which draw it is: a scalar */
     case OP_expand: break; /* dimensions of size 1 become 0 in idx_make */
     case OP_slice:
         for (uint32_t d = 0; d < x.rank; d++)

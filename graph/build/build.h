@@ -32,7 +32,11 @@ Value build_expr(Graph *g, DType t, Expr e);                       /* rank 0 */
 Value build_iota(Graph *g, DType t, uint8_t rank, const Expr *dim, int axis);
 /* A tensor full of one value. */
 Value build_full(Graph *g, Value scalar, uint8_t rank, const Expr *dim);
+/* Numbers in [0,1), repeatable: of two with equal arguments the numbers are the same. */
 Value build_uniform(Graph *g, DType t, uint8_t rank, const Expr *dim, uint64_t seed);
+/* Those of a run: `draw`, an i64 scalar, says which; `stream` tells values of one run apart. */
+Value build_uniform_draw(Graph *g, DType t, uint8_t rank, const Expr *dim, uint64_t stream,
+                         Value draw);
 
 /* Element-wise; operands already of one shape. */
 Value build_map(Graph *g, Op op, const Value *in, uint32_t n);

@@ -341,8 +341,8 @@ Value build_proj(Graph *g, Value tuple, uint32_t index) {
 
 /* ---- Copies ---- */
 
-static Value like_source(Graph *g, const Node *n) {
-    if (n->op != OP_exprs) return build_append(g, n->op, NULL, 0, &n->attr, &n->type);
+static Value like_source(Graph *g, const Node *n, const Value *in, uint32_t nin) {
+    if (n->op != OP_exprs) return build_append(g, n->op, in, nin, &n->attr, &n->type);
     return build_node(g, OP_exprs, NULL, 0, &n->attr, &n->type);
 }
 
@@ -412,7 +412,7 @@ Value build_like(Graph *g, const Node *n, const Value *in, uint32_t nin) {
     if (!build_valid(in, nin)) return 0;
     switch (op_info[n->op].cls) {
     case OPC_SOURCE:
-    case OPC_RANDOM: return like_source(g, n);
+    case OPC_RANDOM: return like_source(g, n, in, nin);
     case OPC_MAP: return like_map(g, n, in, nin);
     case OPC_VIEW: return like_view(g, n, in, nin);
     case OPC_REDUCE: return like_reduce(g, n, in[0]);

@@ -86,9 +86,24 @@ Value build_full(Graph *g, Value scalar, uint8_t rank, const Expr *dim) {
     return build_expand(g, build_reshape(g, scalar, 0, NULL), rank, dim);
 }
 
-Value build_uniform(Graph *g, DType t, uint8_t rank, const Expr *dim, uint64_t seed) {
-    if (!build_check_domain(g, OP_uniform, t)) return 0;
-    Type type = build_type(t, rank, dim);
+static Value uniform_node(Graph *g, const Type *t, uint64_t seed, const Value *in, uint32_t nin) {
+    if (!build_check_domain(g, OP_uniform, t->dtype)) return 0;
     Attr a = {.random = {seed}};
-    return build_append(g, OP_uniform, NULL, 0, &a, &type);
+    return build_append(g, OP_uniform, in, nin, &a, t);
+}
+
+Value build_uniform(Graph *g, DType t, uint8_t rank, const Expr *dim, uint64_t seed) {
+    Type type = build_type(t, rank, dim);
+    return uniform_node(g, &type, seed, NULL, 0);
+}
+
+Value build_uniform_draw(Graph *g, DType t, uint8_t rank, const Expr *dim, uint64_t stream,
+                         Value draw) {
+    if (!draw) return 0;
+    const Type *d = graph_type(g, draw);
+    if (d->rank || d->dtype != DT_i64)
+        return build_error(g, D_DTYPE, "the number of a draw must be i64[], not %s",
+                           build_type_text(g, d));
+    Type type = build_type(t, rank, dim);
+    return uniform_node(g, &type, stream, &draw, 1);
 }

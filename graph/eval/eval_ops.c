@@ -41,11 +41,12 @@ static bool eval_iota(Eval *e, const Graph *g, const Node *n, const Tensor *in, 
 
 static bool eval_random(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out) {
     (void)g;
-    (void)in;
     if (!eval_alloc(e, out)) return false;
     int64_t count = eval_numel(out);
+    uint64_t seed = n->attr.random.seed;
+    if (n->nin) seed = eval_draw_seed(seed, eval_int(&in[0], 0));
     for (int64_t i = 0; i < count; i++) {
-        EvalScalar s = {.f = eval_uniform(n->type.dtype, n->attr.random.seed, (uint64_t)i)};
+        EvalScalar s = {.f = eval_uniform(n->type.dtype, seed, (uint64_t)i)};
         eval_store(out, i, 1, 1, &s);
     }
     return true;

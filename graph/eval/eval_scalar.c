@@ -228,8 +228,16 @@ static uint64_t mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
+static uint64_t stream(uint64_t seed, uint64_t index) {
+    return mix(seed + (index + 1) * 0x9E3779B97F4A7C15u);
+}
+
+uint64_t eval_draw_seed(uint64_t seed, int64_t draw) {
+    return stream(seed, (uint64_t)draw);
+}
+
 double eval_uniform(DType t, uint64_t seed, uint64_t index) {
     int digits = dtype_format[t].man + 1;
-    uint64_t bits = mix(seed + (index + 1) * 0x9E3779B97F4A7C15u) >> (64 - digits);
+    uint64_t bits = stream(seed, index) >> (64 - digits);
     return ldexp((double)bits, -digits);
 }

@@ -31,5 +31,7 @@ double eval_power_of_two(double v, uint8_t round);
  * and the top d bits of z over 2^d, d = 24 for f32 (53 for f64, 11 for f16, 8 for bf16): exact in
  * the type, never 1. */
 double eval_uniform(DType t, uint64_t seed, uint64_t index);
+/* The seed of a run with an operand: z of that element number in the stream of the attribute's. */
+uint64_t eval_draw_seed(uint64_t seed, int64_t draw);
 
 #endif

@@ -278,6 +278,8 @@ static const char *check_scan(const Check *c) {
 }
 
 static const char *check_random(const Check *c) {
+    if (c->n->nin > 1) return "wrong number of operands";
+    if (c->n->nin && (c->x->rank || c->x->dtype != DT_i64)) return "the seed is no i64 scalar";
     return dtype_is_float(c->t->dtype) ? NULL : "a float type expected";
 }
 

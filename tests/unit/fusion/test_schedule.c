@@ -374,6 +374,15 @@ static void indices(void) {
     r = rig();
     Type ty = type_of(&r, DT_f32, D(4, 5));
     expect(&r, build_unary(r.g, OP_neg, build_uniform(r.g, DT_f32, 2, ty.dim, 7)), 1);
+
+    r = rig(); /* dropout with the draw as an input; the mask is computed again where it is read */
+    x = input(&r, DT_f32, D(40, 5));
+    Value draw = input_below(&r, DT_i64, 1 << 20, 0, NULL);
+    ty = type_of(&r, DT_f32, D(40, 5));
+    Value drawn = build_uniform_draw(r.g, DT_f32, 2, ty.dim, 7, draw);
+    Value keep = build_cast(r.g, build_binary_f(r.g, OP_lt, drawn, 0.9), DT_f32);
+    build_output(r.g, "dropped", build_binary(r.g, OP_mul, x, keep));
+    expect(&r, build_reduce(r.g, OP_reduce_sum, build_binary(r.g, OP_mul, x, keep), 1, false), 0);
 }
 
 /* Sizes that fall with a count, of a value that nothing else needs. */

@@ -1,5 +1,6 @@
 /* States: what a session keeps from run to run. Plans are made from graphs as the driver makes
  * them. */
+#include "graph/eval/eval_scalar.h"
 #include "runtime/base/map.h"
 #include "runtime/plan.h"
 #include "tests/unit/graph_plan.h"
@@ -249,6 +250,38 @@ static void entries(void) {
     graphc_plan_destroy(p);
 }
 
+/* --- Random numbers ------------------------------------------------------------------------- */
+
+/* u as a run's draw says, which is an input and counts on its own; the evaluator's numbers. */
+static void draws(void) {
+    Rig r = rig("draws");
+    Type t = matrix(r.g), one = {.dtype = DT_i64};
+    Value next = build_state(r.g, "next", one, (Constant){0});
+    Value draw = build_input(r.g, "draw", one);
+    build_output(r.g, "u", build_uniform_draw(r.g, DT_f32, 2, t.dim, 5, draw));
+    build_output(r.g, "own", build_uniform_draw(r.g, DT_f32, 2, t.dim, 5, next));
+    build_write(r.g, next, build_binary(r.g, OP_add, next, build_scalar_i(r.g, DT_i64, 1)));
+    graphc_plan *p = graph_plan_load(r.g, PLAN_cpu, NULL);
+    arena_destroy(r.a);
+    graphc_session *s = session(p, 2);
+    static const int64_t number[] = {0, 3, -1, 3};
+    for (int64_t k = 0; s && k < 4; k++) {
+        int64_t n = number[k];
+        graphc_tensor in = {.data = &n, .device = GRAPHC_CPU, .dtype = {0, 64, 1}}, u, own;
+        CHECK_EQ_I(graphc_bind_input(s, 0, &in), GRAPHC_OK);
+        CHECK_EQ_I(graphc_run(s), GRAPHC_OK);
+        if (!CHECK(graphc_output(s, 0, &u) == GRAPHC_OK && graphc_output(s, 1, &own) == GRAPHC_OK))
+            break;
+        for (uint64_t i = 0; i < N; i += 37) {
+            double want = eval_uniform(DT_f32, eval_draw_seed(5, n), i);
+            double counted = eval_uniform(DT_f32, eval_draw_seed(5, k), i);
+            CHECK(((float *)u.data)[i] == want && ((float *)own.data)[i] == counted);
+        }
+    }
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+}
+
 /* --- Readers, writers, errors --------------------------------------------------------------- */
 
 /* a and b change places; c counts; y = a + c as they were. */
@@ -411,6 +444,7 @@ TEST_MAIN {
     optimizer();
     readers_see_the_old();
     entries();
+    draws();
     statuses();
     from_file();
 }
