@@ -266,6 +266,15 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_read(graphc_session *s, ui
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_write(graphc_session *s, uint32_t i,
                                                             const graphc_tensor *t);
 
+/* All states as one safetensors file: tensors by the states' names, and a checksum. The file
+ * appears whole or not at all, in place of one that was there. GRAPHC_USAGE: path is NULL;
+ * GRAPHC_IO: it cannot be written; GRAPHC_NO_MEMORY; GRAPHC_RUNTIME: the device. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_states_save(graphc_session *s, const char *path);
+/* States hold what such a file says, of this plan or of another with the same states. What is wrong
+ * with it is found before any of them changes: GRAPHC_IO: it cannot be read; GRAPHC_INVALID: it is
+ * damaged, has no checksum, or has other tensors than the plan has states. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_states_load(graphc_session *s, const char *path);
+
 /* --- Profiling ----------------------------------------------------------------------------- */
 
 /* One kernel of the last run that was made with profiling on, in launch order; inside a loop the

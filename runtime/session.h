@@ -195,6 +195,10 @@ graphc_status session_check_tensor(graphc_session *s, const char *what, const Pl
 /* Memory of the states, with what a new session's hold (state.c). */
 graphc_status state_open(graphc_session *s, ErrorText e);
 void state_close(graphc_session *s);
+void state_shape(const graphc_session *s, uint64_t i, int64_t *shape);
+/* Between host memory and a state's, in either direction; waits. */
+graphc_status state_copy(graphc_session *s, void *to, const void *from, uint64_t bytes,
+                         ErrorText e);
 
 /* Finds or makes the plan's resident for these options; counted. */
 graphc_status resident_acquire(graphc_plan *p, const graphc_session_options *o, Resident **out,

@@ -2,11 +2,16 @@
 #include "runtime/session.h"
 #include <stdlib.h>
 
+void state_shape(const graphc_session *s, uint64_t i, int64_t *shape) {
+    const PlanIo *io = &s->plan->states[i].io;
+    for (uint32_t k = 0; k < io->rank; k++) shape[k] = s->res->slots[s->plan->lists[io->dims + k]];
+}
+
 /* Its shape and size, known with the plan. */
 static graphc_status measure(const graphc_session *s, uint64_t i, int64_t *shape, uint64_t *bytes,
                              ErrorText e) {
     const PlanIo *io = &s->plan->states[i].io;
-    for (uint32_t k = 0; k < io->rank; k++) shape[k] = s->res->slots[s->plan->lists[io->dims + k]];
+    state_shape(s, i, shape);
     if (tensor_bytes(plan_dtype(io->dtype), shape, (int32_t)io->rank, bytes)) return GRAPHC_OK;
     return error_set(e, GRAPHC_INVALID, "not a valid plan: state \"%s\" has an impossible shape",
                      plan_str(s->plan, io->name));
@@ -91,8 +96,8 @@ static graphc_status check_host(graphc_session *s, uint32_t i, const graphc_tens
     return GRAPHC_OK;
 }
 
-static graphc_status copy(graphc_session *s, void *to, const void *from, uint64_t bytes) {
-    ErrorText e = session_error(s);
+graphc_status state_copy(graphc_session *s, void *to, const void *from, uint64_t bytes,
+                         ErrorText e) {
     if (!bytes) return GRAPHC_OK;
     GC_TRY(s->res->ops->begin(s->lane, e));
     graphc_status st = s->res->ops->copy(s->lane, to, from, bytes, e);
@@ -104,11 +109,11 @@ static graphc_status copy(graphc_session *s, void *to, const void *from, uint64_
 graphc_status graphc_state_read(graphc_session *s, uint32_t i, const graphc_tensor *t) {
     s->error[0] = 0;
     GC_TRY(check_host(s, i, t));
-    return copy(s, t->data, s->state[i].p, s->state[i].bytes);
+    return state_copy(s, t->data, s->state[i].p, s->state[i].bytes, session_error(s));
 }
 
 graphc_status graphc_state_write(graphc_session *s, uint32_t i, const graphc_tensor *t) {
     s->error[0] = 0;
     GC_TRY(check_host(s, i, t));
-    return copy(s, s->state[i].p, t->data, s->state[i].bytes);
+    return state_copy(s, s->state[i].p, t->data, s->state[i].bytes, session_error(s));
 }

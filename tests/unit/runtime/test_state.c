@@ -1,6 +1,7 @@
 /* States: what a session keeps from run to run. Plans are made from graphs as the driver makes
  * them. */
 #include "graph/eval/eval_scalar.h"
+#include "runtime/base/file.h"
 #include "runtime/base/map.h"
 #include "runtime/plan.h"
 #include "tests/unit/graph_plan.h"
@@ -439,6 +440,65 @@ static void hostile(void) {
     arena_destroy(r.a);
 }
 
+/* --- Files --------------------------------------------------------------------------------- */
+
+/* The file with one byte changed or the last ones gone is refused, and nothing has changed. */
+static void damaged(graphc_session *s, const char *path, const char *bad) {
+    FileMap m;
+    char why[256];
+    if (!CHECK(file_map(path, &m, why) == GRAPHC_OK)) return;
+    float before = first_of_state(s, 0);
+    for (uint64_t k = 0; k < 24; k++) {
+        FILE *f = fopen(bad, "wb");
+        if (!CHECK(f != NULL)) break;
+        uint64_t cut = k % 4 == 3 ? 1 + k : 0, flip = k * (m.size - 1) / 23;
+        for (uint64_t i = 0; i < m.size - cut; i++) fputc(m.data[i] ^ (!cut && i == flip), f);
+        fclose(f);
+        graphc_status st = graphc_states_load(s, bad);
+        CHECK(st == GRAPHC_INVALID || st == GRAPHC_UNSUPPORTED);
+        CHECK(strstr(graphc_session_error(s), bad));
+        CHECK(first_of_state(s, 0) == before);
+    }
+    file_unmap(&m);
+}
+
+static void files(void) {
+    char dir[] = "/tmp/graphc_state_XXXXXX", path[64], bad[64];
+    if (!CHECK(mkdtemp(dir) != NULL)) return;
+    snprintf(path, sizeof path, "%s/a.safetensors", dir);
+    snprintf(bad, sizeof bad, "%s/b.safetensors", dir);
+    graphc_plan *p = swapping();
+    graphc_session *s = session(p, 1), *t = session(p, 2);
+    for (int k = 0; s && k < 3; k++) CHECK_EQ_I(graphc_run(s), GRAPHC_OK);
+    CHECK_EQ_I(graphc_states_save(s, path), GRAPHC_OK);
+    CHECK_EQ_I(graphc_states_load(t, path), GRAPHC_OK);
+    for (uint32_t i = 0; t && i < 3; i++) CHECK(first_of_state(s, i) == first_of_state(t, i));
+    CHECK(t && first_of_state(t, 2) == 3);
+    if (t) damaged(t, path, bad);
+    CHECK_EQ_I(graphc_states_load(t, NULL), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_states_load(t, dir), GRAPHC_IO);
+    char nowhere[80];
+    snprintf(nowhere, sizeof nowhere, "%s/none/x", dir);
+    CHECK_EQ_I(graphc_states_save(t, nowhere), GRAPHC_IO);
+    CHECK(strstr(graphc_session_error(t), nowhere));
+    graphc_session_destroy(t);
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+    Rig r = rig("other"); /* other states */
+    Value a = build_state(r.g, "a", matrix(r.g), (Constant){0});
+    build_write(r.g, a, build_binary_f(r.g, OP_add, a, 1));
+    p = graph_plan_load(r.g, PLAN_cpu, NULL);
+    arena_destroy(r.a);
+    s = session(p, 1);
+    CHECK_EQ_I(graphc_states_load(s, path), GRAPHC_INVALID);
+    CHECK(s && strstr(graphc_session_error(s), "3 tensors"));
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+    unlink(path);
+    unlink(bad);
+    rmdir(dir);
+}
+
 TEST_MAIN {
     hostile();
     optimizer();
@@ -447,4 +507,5 @@ TEST_MAIN {
     draws();
     statuses();
     from_file();
+    files();
 }
