@@ -77,6 +77,7 @@ foreach(model mlp conv attention tensors)
 endforeach()
 graphc_script(train/formats quick 120 ${python} tests/train/formats.py $<TARGET_FILE:train_tool>)
 graphc_script(train/page full 120 ${python} tests/train/page.py $<TARGET_FILE:train_tool>)
+graphc_script(train/peft full 300 ${python} tests/train/peft_files.py $<TARGET_FILE:train_tool>)
 graphc_script(train/data quick 120 ${python} tests/train/data.py $<TARGET_FILE:train_tool>)
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
   --only "_5x13x7|7x10_3_5|conv_integer_7x10|of_one_")

@@ -41,7 +41,7 @@ def write(folder):
 
 
 def write_tensors(folder):
-    """x.npy, x.pb and x.safetensors in several types; gives their paths."""
+    """x.npy, x.pb and x.safetensors in several types, tokens and an adapter's configuration; gives their paths."""
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.save(f"{folder}/x.npy", x)
     np.save(f"{folder}/b.npy", x > 3)
@@ -51,6 +51,13 @@ def write_tensors(folder):
                            h.make_tensor("x", T.BFLOAT16, [2, 2], [1, 2, 3, 4]))):
         paths.append(f"{folder}/{i}.pb")
         open(paths[-1], "wb").write(t.SerializeToString())
+    texts = {"t.jsonl": '{"input_ids": [1, 22, 3], "labels": [-100, 2, 3], "attention_mask": [0, 1, 1]}\n\n'
+                        '{"text": "\\u00e9\\n", "input_ids": [99]}\n',
+             "a.json": '{"peft_type": "LORA", "r": 4, "lora_alpha": 1.5e1, "target_modules": ["q_proj"], "bias": "all", "x": [{}],'
+                       ' "alpha_pattern": {"layers\\\\.\\\\d+\\\\.(q|v)_proj": 2}, "use_dora": true, "task_type": null}'}
+    for name, text in texts.items():
+        paths.append(f"{folder}/{name}")
+        open(paths[-1], "w").write(text)
     paths.append(f"{folder}/x.safetensors")
     save_file({"a.weight": x, "b": x > 3, "empty": x[:0], "step": np.array(7)}, paths[-1], {"format": "np"})
     return paths

@@ -1,7 +1,7 @@
 /* Every truncation of a file and every byte of it changed, in process, for sanitizer builds:
  *
- *     mutate FILE...       models (.onnx), tensors (.npy, .pb, .safetensors) and plans (any other
- *                          name)
+ *     mutate FILE...       models (.onnx), tensors (.npy, .pb, .safetensors), tokens (.jsonl),
+ *                          configurations of adapters (.json) and plans (any other name)
  *     mutate -n N FILE     mutant number N only, with its messages
  *
  * Mutants 2k and 2k+1 of a file change byte k by its lowest and by all bits; those after them cut
@@ -16,6 +16,8 @@
 #include "runtime/base/map.h"
 #include "runtime/graphc.h"
 #include "runtime/plan.h"
+#include "runtime/train/adapter/adapter.h"
+#include "runtime/train/data/tokens.h"
 #include "runtime/train/safetensors.h"
 #include "tests/unit/test.h"
 #include <signal.h>
@@ -368,6 +370,42 @@ static void try_safetensors(const File *f, size_t size, Totals *t) {
     free(exact);
 }
 
+/* What is accepted keeps its promises: ids below the vocabulary, labels that are ids or nothing. */
+static void try_tokens(const File *f, size_t size, Totals *t) {
+    const TokenOptions o = {.vocabulary = 100, .end = -1, .format = TOKENS_jsonl};
+    Tokens tokens;
+    char why[256] = "";
+    if (!write_mutant(f, size)) return;
+    tokens_init(&tokens);
+    graphc_status st = tokens_add(&tokens, f->fd_path, &o, (ErrorText){why, sizeof why});
+    if (st != GRAPHC_OK && !why[0]) (void)wrong("a failure without a message");
+    for (uint64_t i = 0; i < tokens.ntokens; i++) {
+        int64_t id, label;
+        tokens_copy(&tokens, i, 1, &id, &label);
+        if (id < 0 || id >= o.vocabulary || label >= o.vocabulary || (label < 0 && label != TOKENS_IGNORE))
+            (void)wrong("an id or label beyond the vocabulary");
+    }
+    t->accepted += st == GRAPHC_OK;
+    tokens_free(&tokens);
+}
+
+static void try_adapter_config(const File *f, size_t size, Totals *t) {
+    AdapterConfig c;
+    char why[256] = "", *text;
+    int64_t rank;
+    double scale;
+    size_t n;
+    const ErrorText e = {why, sizeof why};
+    if (!write_mutant(f, size)) return;
+    graphc_status st = adapter_config_read(f->fd_path, &c, e);
+    if (st != GRAPHC_OK && !why[0]) (void)wrong("a failure without a message");
+    if (st != GRAPHC_OK) return;
+    t->accepted++;
+    (void)!adapter_scale(&c, "model.layers.0.q_proj", &rank, &scale, e);
+    if (adapter_config_text(&c, &text, &n, e) == GRAPHC_OK) free(text);
+    adapter_config_free(&c);
+}
+
 static bool ends_in(const char *path, const char *end) {
     size_t n = strlen(path), m = strlen(end);
     return n > m && strcmp(path + n - m, end) == 0;
@@ -414,6 +452,10 @@ static void try_mutant(File *f, size_t n, Seen *seen, Totals *t) {
         try_tensor(f, size, t);
     else if (ends_in(f->path, ".safetensors"))
         try_safetensors(f, size, t);
+    else if (ends_in(f->path, ".jsonl"))
+        try_tokens(f, size, t);
+    else if (ends_in(f->path, ".json"))
+        try_adapter_config(f, size, t);
     else
         try_plan(f, size, at, t);
     alarm(0);

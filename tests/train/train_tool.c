@@ -9,6 +9,7 @@
  */
 #include "runtime/train/json_write.h"
 #include "runtime/train/log.h"
+#include "runtime/train/adapter/adapter.h"
 #include "runtime/train/data/order.h"
 #include "runtime/train/data/pack.h"
 #include "runtime/train/safetensors.h"
@@ -113,6 +114,19 @@ static graphc_status write_page(char **arg) {
     return log_html(arg[0], arg[1], arg[2], e);
 }
 
+static graphc_status copy_adapter(char **arg) {
+    static const char *const kinds[] = {"linear", "embedding", "convolution"};
+    Adapter a;
+    GC_TRY(adapter_read(arg[0], &a, e));
+    for (uint32_t i = 0; i < a.nmodules; i++)
+        printf("%s %s %lld %.17g\n", a.modules[i].path, kinds[a.modules[i].kind],
+               (long long)a.modules[i].a.dim[0], a.modules[i].scale);
+    graphc_status st =
+        adapter_write(arg[1], &a.config, a.modules, a.nmodules, a.whole, a.nwhole, e);
+    adapter_free(&a);
+    return st;
+}
+
 static const struct {
     const char *name;
     int arguments;
@@ -121,6 +135,7 @@ static const struct {
              {"tokens", 7, print_tokens},
              {"order", 3, print_order},
              {"page", 3, write_page},
+             {"adapter", 2, copy_adapter},
              {"schedule", 6, print_schedule}};
 
 int main(int argc, char **argv) {
