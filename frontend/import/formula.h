@@ -5,31 +5,93 @@
 
 #include "frontend/import/onnx_op.h"
 
-/* v_add(g, x, y) and its like, v_addf(g, x, c) with a number, v_neg(g, x): the core ops' names. */
-/* clang-format off */
-#define FORMULA_BINARY(X) X(add) X(sub) X(mul) X(div) X(min) X(max) X(and) X(or) X(lt) X(le) X(eq)
-#define FORMULA_NUMBER(X) X(add) X(mul) X(div) X(min) X(max) X(pow) X(eq) X(lt) X(le)
-#define FORMULA_UNARY(X) X(not) X(neg) X(abs) X(exp) X(log) X(sqrt) X(floor) X(tanh) X(sigmoid)
-/* clang-format on */
-
-#define X(op)                                                                                      \
-    static inline Value v_##op(Graph *g, Value x, Value y) {                                       \
-        return build_binary(g, OP_##op, x, y);                                                     \
-    }
-FORMULA_BINARY(X)
-#undef X
-#define X(op)                                                                                      \
-    static inline Value v_##op##f(Graph *g, Value x, double c) {                                   \
-        return build_binary_f(g, OP_##op, x, c);                                                   \
-    }
-FORMULA_NUMBER(X)
-#undef X
-#define X(op)                                                                                      \
-    static inline Value v_##op(Graph *g, Value x) {                                                \
-        return build_unary(g, OP_##op, x);                                                         \
-    }
-FORMULA_UNARY(X)
-#undef X
+static inline Value v_add(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_add, x, y);
+}
+static inline Value v_sub(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_sub, x, y);
+}
+static inline Value v_mul(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_mul, x, y);
+}
+static inline Value v_div(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_div, x, y);
+}
+static inline Value v_min(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_min, x, y);
+}
+static inline Value v_max(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_max, x, y);
+}
+static inline Value v_and(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_and, x, y);
+}
+static inline Value v_or(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_or, x, y);
+}
+static inline Value v_lt(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_lt, x, y);
+}
+static inline Value v_le(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_le, x, y);
+}
+static inline Value v_eq(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_eq, x, y);
+}
+static inline Value v_addf(Graph *g, Value x, double c) {
+    return build_binary_f(g, OP_add, x, c);
+}
+static inline Value v_mulf(Graph *g, Value x, double c) {
+    return build_binary_f(g, OP_mul, x, c);
+}
+static inline Value v_divf(Graph *g, Value x, double c) {
+    return build_binary_f(g, OP_div, x, c);
+}
+static inline Value v_minf(Graph *g, Value x, double c) {
+    return build_binary_f(g, OP_min, x, c);
+}
+static inline Value v_maxf(Graph *g, Value x, double c) {
+    return build_binary_f(g, OP_max, x, c);
+}
+static inline Value v_powf(Graph *g, Value x, double c) {
+    return build_binary_f(g, OP_pow, x, c);
+}
+static inline Value v_eqf(Graph *g, Value x, double c) {
+    return build_binary_f(g, OP_eq, x, c);
+}
+static inline Value v_ltf(Graph *g, Value x, double c) {
+    return build_binary_f(g, OP_lt, x, c);
+}
+static inline Value v_lef(Graph *g, Value x, double c) {
+    return build_binary_f(g, OP_le, x, c);
+}
+static inline Value v_not(Graph *g, Value x) {
+    return build_unary(g, OP_not, x);
+}
+static inline Value v_neg(Graph *g, Value x) {
+    return build_unary(g, OP_neg, x);
+}
+static inline Value v_abs(Graph *g, Value x) {
+    return build_unary(g, OP_abs, x);
+}
+static inline Value v_exp(Graph *g, Value x) {
+    return build_unary(g, OP_exp, x);
+}
+static inline Value v_log(Graph *g, Value x) {
+    return build_unary(g, OP_log, x);
+}
+static inline Value v_sqrt(Graph *g, Value x) {
+    return build_unary(g, OP_sqrt, x);
+}
+static inline Value v_floor(Graph *g, Value x) {
+    return build_unary(g, OP_floor, x);
+}
+static inline Value v_tanh(Graph *g, Value x) {
+    return build_unary(g, OP_tanh, x);
+}
+static inline Value v_sigmoid(Graph *g, Value x) {
+    return build_unary(g, OP_sigmoid, x);
+}
 
 static inline DType v_dtype(const Graph *g, Value x) {
     return graph_type(g, x)->dtype;

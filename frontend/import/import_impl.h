@@ -172,6 +172,9 @@ void inputs_import(Scope *s);
 /* order.c: the nodes' numbers, each behind those that it needs. */
 const uint32_t *order_nodes(Arena *a, size_t n, Onnx__NodeProto *const *nodes);
 
+/* module.c: the path of the exporter's module that the node lies in; "" if the file does not say. */
+const char *module_path(Arena *a, const Onnx__NodeProto *node);
+
 /* lower.c */
 Item lower_in_item(Lower *l, uint32_t i);
 void lower_out_item(Lower *l, uint32_t i, Item item);

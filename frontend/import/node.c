@@ -28,6 +28,7 @@ static Loc node_loc(Scope *s, const Onnx__NodeProto *node, int32_t index) {
                                          .op = arena_strdup(a, text_or_empty(node->op_type)),
                                          .name = arena_strdup(a, text_or_empty(node->name)),
                                          .output = arena_strdup(a, output),
+                                         .module = module_path(a, node),
                                          .parent = s->loc});
 }
 

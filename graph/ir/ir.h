@@ -144,6 +144,8 @@ typedef uint32_t Loc; /* index into Graph.locs; 0 = unknown */
 typedef struct LocInfo {
     int32_t node; /* index in the model's main graph; -1 inside a function body */
     const char *op, *name, *output; /* never NULL */
+    const char *module; /* where in the exporter's tree of modules: "model.layers.0.mlp.up_proj"; "" or
+                           NULL where the model does not say */
     Loc parent;   /* the call that an inlined node came from */
     uint32_t nalso; /* of a value that stands for several nodes: all of them, ... */
     const Loc *also; /* ... the one that the other members tell of included */

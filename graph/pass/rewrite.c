@@ -131,7 +131,7 @@ bool *graph_inputs_of(const Graph *g, uint32_t entries) {
     return inputs;
 }
 
-static void copy_facts(Rewrite *r) {
+static void copy_facts(Rewrite *r, RewriteFn fn) {
     Graph *to = r->to;
     const Graph *g = r->from;
     for (uint32_t i = 1; i < g->locs.n; i++) vec_push(to->arena, &to->locs, g->locs.v[i]);
@@ -145,7 +145,8 @@ static void copy_facts(Rewrite *r) {
     for (uint32_t i = 0; i < g->states.n; i++) {
         const StateInfo *s = &g->states.v[i];
         build_at(to, graph_node(g, s->value)->loc);
-        r->map[s->value] = build_state(to, s->name, s->type, s->initial);
+        if (fn) r->map[s->value] = fn(r, s->value);
+        if (!r->map[s->value]) r->map[s->value] = build_state(to, s->name, s->type, s->initial);
     }
     for (uint32_t i = 0; i < g->entries.n; i++) build_entry(to, g->entries.v[i]);
 }
@@ -203,7 +204,7 @@ Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx
     r.map = ARENA_ARRAY(g->arena, Value, g->nodes.n);
     r.uses = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n);
     count_uses(&r);
-    copy_facts(&r);
+    copy_facts(&r, fn);
     bool *live = graph_live(g);
     for (Value v = 1; v < g->nodes.n; v++) {
         const Node *n = graph_node(g, v);

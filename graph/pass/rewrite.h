@@ -16,7 +16,7 @@ typedef struct Rewrite {
 } Rewrite;
 
 /* What becomes of node v of r->from, whose operands are mapped: a value of r->to, or 0 to have it
- * copied as it is. */
+ * copied as it is. Of a state that is not written anything may become. */
 typedef Value (*RewriteFn)(Rewrite *r, Value v);
 
 /* Makes a pass's facts about one graph. Control bodies are graphs of their own, with numbers of

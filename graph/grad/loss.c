@@ -1,0 +1,326 @@
+#include "graph/grad/loss.h"
+#include "graph/build/build.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    uint32_t operands;
+    const char *params;
+} loss_info[LOSS_KINDS] = {
+    [LOSS_output] = {"", 1, ""},
+#define LOSS(name, operands, params, by, what) [LOSS_##name] = {#name, operands, params},
+#include "graph/grad/loss.def"
+#undef LOSS
+};
+
+static Value f32(Graph *g, Value x) {
+    return build_cast(g, x, DT_f32);
+}
+
+static Value total(Graph *g, Value x) {
+    uint32_t rank = x ? graph_type(g, x)->rank : 0;
+    return rank ? build_reduce(g, OP_reduce_sum, x, (1u << rank) - 1, false) : x;
+}
+
+/* How many elements x has, as an f32 scalar. */
+static Value count(Graph *g, Value x) {
+    return f32(g, build_expr(g, DT_i64, type_numel(g->exprs, graph_type(g, x))));
+}
+
+/* --- Element by element ---------------------------------------------------------------------- */
+
+/* What one element contributes and its derivative. x, t: f32, of one shape. */
+typedef struct Term {
+    Value value, slope;
+} Term;
+
+static Term mse_term(Graph *g, const LossSpec *s, Value x, Value t) {
+    (void)s;
+    Value d = build_binary(g, OP_sub, x, t);
+    return (Term){build_binary(g, OP_mul, d, d), build_binary_f(g, OP_mul, d, 2)};
+}
+
+static Term l1_term(Graph *g, const LossSpec *s, Value x, Value t) {
+    (void)s;
+    Value d = build_binary(g, OP_sub, x, t);
+    return (Term){build_unary(g, OP_abs, d), build_unary(g, OP_sign, d)};
+}
+
+/* Huber, "Robust estimation of a location parameter" (1964): d^2/2 up to delta, then
+ * delta (|d| - delta/2); its slope is d held within +-delta. */
+static Term huber_term(Graph *g, const LossSpec *s, Value x, Value t) {
+    Value d = build_binary(g, OP_sub, x, t);
+    Value held = build_binary_f(g, OP_max, build_binary_f(g, OP_min, d, s->delta), -s->delta);
+    Value rest = build_binary(g, OP_sub, d, build_binary_f(g, OP_mul, held, 0.5));
+    return (Term){build_binary(g, OP_mul, held, rest), held};
+}
+
+/* max(x, 0) - x t + log(1 + exp(-|x|)): no exponential of a large number. */
+static Term bce_term(Graph *g, const LossSpec *s, Value x, Value t) {
+    (void)s;
+    Value soft = build_unary(g, OP_exp, build_unary(g, OP_neg, build_unary(g, OP_abs, x)));
+    Value hard =
+        build_binary(g, OP_sub, build_binary_f(g, OP_max, x, 0), build_binary(g, OP_mul, x, t));
+    return (Term){build_binary(g, OP_add, hard, build_unary(g, OP_log1p, soft)),
+                  build_binary(g, OP_sub, build_unary(g, OP_sigmoid, x), t)};
+}
+
+/* t (log t - x) with x = log q; 0 where t is 0. */
+static Term kl_term(Graph *g, const LossSpec *s, Value x, Value t) {
+    (void)s;
+    Value zero = build_scalar_f(g, DT_f32, 0);
+    Value terms = build_binary(g, OP_mul, t, build_binary(g, OP_sub, build_unary(g, OP_log, t), x));
+    Value some = build_binary(g, OP_lt, zero, t);
+    return (Term){build_select(g, some, terms, zero), build_unary(g, OP_neg, t)};
+}
+
+typedef Term (*TermFn)(Graph *g, const LossSpec *s, Value x, Value t);
+static const TermFn term_of[LOSS_KINDS] = {[LOSS_mse] = mse_term,
+                                           [LOSS_l1] = l1_term,
+                                           [LOSS_huber] = huber_term,
+                                           [LOSS_bce] = bce_term,
+                                           [LOSS_kl] = kl_term};
+
+static void elementwise(Graph *g, const LossSpec *s, Value y, Value target, Loss *out) {
+    Term t = term_of[s->kind](g, s, f32(g, y), f32(g, target));
+    const Type *shape = graph_type(g, y);
+    out->sum = total(g, t.value);
+    out->weight = s->kind == LOSS_kl && shape->rank ? f32(g, build_expr(g, DT_i64, shape->dim[0]))
+                                                    : count(g, y);
+    out->dy = build_cast(g, t.slope, shape->dtype);
+}
+
+/* --- Cross entropy --------------------------------------------------------------------------- */
+
+typedef struct Rows {
+    Value x;      /* f32[.., classes] */
+    Value hit;    /* bool[.., classes]: the class that the label names */
+    Value counts; /* bool[..]: false for ignored rows, which may hold anything, NaN too */
+    Value weight; /* f32[..]: 0 for ignored rows */
+    Value lse;    /* f32[.., 1] */
+    Expr classes;
+} Rows;
+
+static Value last(Graph *g, Op op, Value x, bool keep) {
+    return build_reduce(g, op, x, 1u << (graph_type(g, x)->rank - 1), keep);
+}
+
+static Value log_sum_exp(Graph *g, Value x) {
+    Value top = last(g, OP_reduce_max, x, true);
+    Value e = build_unary(g, OP_exp, build_binary(g, OP_sub, x, top));
+    return build_binary(g, OP_add, top, build_unary(g, OP_log, last(g, OP_reduce_sum, e, true)));
+}
+
+static Rows rows_of(Graph *g, const LossSpec *s, Value y, Value labels, Value class_weights) {
+    Type t = *graph_type(g, y);
+    Rows r = {.x = f32(g, y), .classes = t.dim[t.rank - 1]};
+    Value label = build_cast(g, labels, DT_i64);
+    Value iota = build_iota(g, DT_i64, t.rank, t.dim, t.rank - 1);
+    r.hit = build_binary(g, OP_eq, build_unsqueeze(g, label, t.rank - 1), iota);
+    r.counts = build_binary(g, OP_ne, label, build_scalar_i(g, DT_i64, s->ignore));
+    Value kept = class_weights ? build_take(g, f32(g, class_weights), label, 0)
+                               : build_scalar_f(g, DT_f32, 1);
+    r.weight = build_select(g, r.counts, kept, build_scalar_f(g, DT_f32, 0));
+    r.lse = log_sum_exp(g, r.x);
+    return r;
+}
+
+static Value weighted(Graph *g, Value x, Value counts, Value weight) {
+    return build_select(g, counts, build_binary(g, OP_mul, x, weight),
+                        build_scalar_f(g, DT_f32, 0));
+}
+
+/* The target distribution's share of a row: (1 - e) x[label] + e mean(x). */
+static Value expected(Graph *g, const LossSpec *s, const Rows *r) {
+    Value hit = build_select(g, r->hit, r->x, build_scalar_f(g, DT_f32, 0));
+    Value picked = last(g, OP_reduce_sum, hit, false);
+    if (s->smoothing == 0) return picked;
+    Value mean = build_mean(g, r->x, 1u << (graph_type(g, r->x)->rank - 1), false);
+    return build_binary(g, OP_add, build_binary_f(g, OP_mul, picked, 1 - s->smoothing),
+                        build_binary_f(g, OP_mul, mean, s->smoothing));
+}
+
+/* weight ((1 + 2 z lse) softmax(x) - (1 - e) onehot - e / classes) */
+static Value slope(Graph *g, const LossSpec *s, const Rows *r) {
+    Value p = build_unary(g, OP_exp, build_binary(g, OP_sub, r->x, r->lse));
+    if (s->z != 0)
+        p = build_binary(g, OP_mul, p,
+                         build_binary_f(g, OP_add, build_binary_f(g, OP_mul, r->lse, 2 * s->z), 1));
+    if (s->smoothing != 0) {
+        Value n = f32(g, build_expr(g, DT_i64, r->classes));
+        p = build_binary(g, OP_sub, p,
+                         build_binary(g, OP_div, build_scalar_f(g, DT_f32, s->smoothing), n));
+    }
+    Value d = build_select(g, r->hit, build_binary_f(g, OP_sub, p, 1 - s->smoothing), p);
+    int axis = graph_type(g, r->x)->rank - 1;
+    return weighted(g, d, build_unsqueeze(g, r->counts, axis), build_unsqueeze(g, r->weight, axis));
+}
+
+static void cross_entropy(Graph *g, const LossSpec *s, Value y, Value labels, Value class_weights,
+                          Loss *out) {
+    Rows r = rows_of(g, s, y, labels, class_weights);
+    int axis = graph_type(g, y)->rank - 1;
+    Value lse = build_squeeze(g, r.lse, axis);
+    Value row = build_binary(g, OP_sub, lse, expected(g, s, &r));
+    if (s->z != 0)
+        row = build_binary(g, OP_add, row,
+                           build_binary_f(g, OP_mul, build_binary(g, OP_mul, lse, lse), s->z));
+    out->sum = total(g, weighted(g, row, r.counts, r.weight));
+    out->weight = total(g, r.weight);
+    out->dy = build_cast(g, slope(g, s, &r), graph_type(g, y)->dtype);
+}
+
+/* --- Operands -------------------------------------------------------------------------------- */
+
+static Value named(const Graph *g, const char *name) {
+    for (uint32_t i = 0; i < g->outputs.n; i++)
+        if (strcmp(g->outputs.v[i].name, name) == 0) return g->outputs.v[i].value;
+    for (uint32_t i = 0; i < g->inputs.n; i++)
+        if (strcmp(g->inputs.v[i].name, name) == 0) return g->inputs.v[i].value;
+    return 0;
+}
+
+/* The type of a target that nothing in the graph gives. */
+static Type target_type(const Graph *g, LossKind kind, Value y) {
+    Type t = *graph_type(g, y);
+    if (kind != LOSS_cross_entropy) return t;
+    t.dtype = DT_i64;
+    t.rank--;
+    return t;
+}
+
+static graphc_status check_target(Graph *g, const LossSpec *s, Value y, Value target) {
+    Type want = target_type(g, s->kind, y);
+    const Type *have = graph_type(g, target);
+    bool labels = s->kind == LOSS_cross_entropy;
+    bool ok = have->rank == want.rank && dtype_is_float(have->dtype) != labels;
+    for (uint32_t i = 0; i < want.rank && ok; i++)
+        if (have->dim[i] != want.dim[i]) build_assume(g, have->dim[i], want.dim[i], 0);
+    if (ok) return GRAPHC_OK;
+    return diag(g->diags, D_SHAPE, "loss", "%s is %s where %s is wanted", s->operand[1],
+                type_text(g->exprs, have, g->arena), type_text(g->exprs, &want, g->arena));
+}
+
+static graphc_status find_operands(Graph *g, const LossSpec *s, Value *y, Value *target) {
+    *y = named(g, s->operand[0]);
+    if (!*y)
+        return diag(g->diags, D_USAGE, "loss", "the model has no output \"%s\"", s->operand[0]);
+    const Type *t = graph_type(g, *y);
+    if (!dtype_is_float(t->dtype) || (s->kind == LOSS_cross_entropy && !t->rank))
+        return diag(g->diags, D_SHAPE, "loss", "%s is %s, which has no such loss", s->operand[0],
+                    type_text(g->exprs, t, g->arena));
+    if (s->kind == LOSS_output) return GRAPHC_OK;
+    *target = named(g, s->operand[1]);
+    if (!*target) *target = build_input(g, s->operand[1], target_type(g, s->kind, *y));
+    return check_target(g, s, *y, *target);
+}
+
+static graphc_status class_weights(Graph *g, const LossSpec *s, Value y, Value *out) {
+    if (!s->class_weights) return GRAPHC_OK;
+    const Type *t = graph_type(g, y);
+    Type row = {.dtype = DT_f32, .rank = 1, .dim = {t->dim[t->rank - 1]}};
+    *out = named(g, s->class_weights);
+    if (!*out) *out = build_input(g, s->class_weights, row);
+    if (graph_type(g, *out)->rank == 1) return GRAPHC_OK;
+    return diag(g->diags, D_SHAPE, "loss", "%s: one weight for each class is wanted",
+                s->class_weights);
+}
+
+graphc_status loss_build(Graph *g, const LossSpec *s, Loss *out) {
+    Value target = 0, weights = 0;
+    *out = (Loss){0};
+    GC_TRY(find_operands(g, s, &out->y, &target));
+    if (s->kind == LOSS_output) {
+        out->sum = total(g, f32(g, out->y));
+        out->weight = build_scalar_f(g, DT_f32, 1);
+    } else if (s->kind == LOSS_cross_entropy) {
+        GC_TRY(class_weights(g, s, out->y, &weights));
+        cross_entropy(g, s, out->y, target, weights, out);
+    } else {
+        elementwise(g, s, out->y, target, out);
+    }
+    return diag_status(g->diags);
+}
+
+/* --- Text ------------------------------------------------------------------------------------ */
+
+typedef struct Text {
+    Arena *arena;
+    DiagSink *diags;
+    const char *whole, *at;
+} Text;
+
+static graphc_status bad(const Text *t, const char *what) {
+    return diag(t->diags, D_USAGE, "--loss", "\"%s\": %s", t->whole, what);
+}
+
+static const char *word(Text *t) {
+    t->at += strspn(t->at, " ");
+    size_t n = strcspn(t->at, " ,=()");
+    const char *s = arena_strndup(t->arena, t->at, n);
+    t->at += n;
+    t->at += strspn(t->at, " ");
+    return s;
+}
+
+static bool number(const char *s, double *out) {
+    char *end;
+    *out = strtod(s, &end);
+    return *s && !*end;
+}
+
+static graphc_status parameter(Text *t, LossSpec *s, const char *name) {
+    static const struct {
+        const char *name;
+        char letter;
+    } known[] = {{"smoothing", 'e'}, {"ignore", 'i'}, {"z", 'z'}, {"weights", 'w'}, {"delta", 'd'}};
+    char letter = 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(name, known[i].name) == 0) letter = known[i].letter;
+    if (!letter || !strchr(loss_info[s->kind].params, letter))
+        return bad(t, "the loss has no such parameter");
+    const char *value = word(t);
+    double x = 0;
+    if (letter == 'w')
+        return s->class_weights = value, *value ? GRAPHC_OK : bad(t, "a name is missing");
+    if (!number(value, &x)) return bad(t, "a parameter's value is no number");
+    if (letter == 'e') s->smoothing = x;
+    if (letter == 'i') s->ignore = (int64_t)x;
+    if (letter == 'z') s->z = x;
+    if (letter == 'd') s->delta = x;
+    if (s->smoothing < 0 || s->smoothing >= 1 || s->delta <= 0 || s->z < 0)
+        return bad(t, "a parameter is out of its range");
+    return GRAPHC_OK;
+}
+
+static graphc_status call(Text *t, LossSpec *s) {
+    uint32_t n = 0;
+    do {
+        t->at++; /* the parenthesis or comma */
+        const char *w = word(t);
+        if (*t->at == '=') {
+            t->at++;
+            GC_TRY(parameter(t, s, w));
+        } else if (n == loss_info[s->kind].operands || !*w) {
+            return bad(t, "wrong number of operands");
+        } else {
+            s->operand[n++] = w;
+        }
+    } while (*t->at == ',');
+    if (n != loss_info[s->kind].operands) return bad(t, "wrong number of operands");
+    if (strcmp(t->at, ")") != 0) return bad(t, "a closing parenthesis is missing");
+    return GRAPHC_OK;
+}
+
+graphc_status loss_parse(Arena *a, DiagSink *d, const char *text, LossSpec *out) {
+    Text t = {a, d, text, text};
+    *out = (LossSpec){.ignore = -100, .delta = 1};
+    const char *name = word(&t);
+    if (!*t.at && *name) return out->operand[0] = name, GRAPHC_OK;
+    for (uint32_t k = LOSS_output + 1; k < LOSS_KINDS; k++)
+        if (*t.at == '(' && strcmp(name, loss_info[k].name) == 0) out->kind = (LossKind)k;
+    if (out->kind == LOSS_output) return bad(&t, "there is no such loss");
+    return call(&t, out);
+}

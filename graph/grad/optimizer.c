@@ -1,0 +1,131 @@
+#include "graph/grad/optimizer.h"
+#include "graph/build/build.h"
+
+#include <string.h>
+
+static const struct {
+    const char *name;
+    uint32_t states;
+} optimizer_info[OPTIMIZER_KINDS] = {
+#define OPTIMIZER(name, states, params) [OPTIMIZER_##name] = {#name, states},
+#include "graph/grad/optimizer.def"
+#undef OPTIMIZER
+};
+
+bool optimizer_default(const char *name, Optimizer *out) {
+    static const Optimizer usual[OPTIMIZER_KINDS] = {
+        [OPTIMIZER_sgd] = {.kind = OPTIMIZER_sgd, .momentum = 0},
+        [OPTIMIZER_adamw] = {.kind = OPTIMIZER_adamw,
+                             .beta1 = 0.9,
+                             .beta2 = 0.999,
+                             .eps = 1e-8,
+                             .weight_decay = 0.01},
+        [OPTIMIZER_lion] = {.kind = OPTIMIZER_lion, .beta1 = 0.9, .beta2 = 0.99},
+    };
+    for (uint32_t k = 0; k < OPTIMIZER_KINDS; k++)
+        if (strcmp(name, optimizer_info[k].name) == 0) return *out = usual[k], true;
+    return false;
+}
+
+uint32_t optimizer_states(const Optimizer *o) {
+    return o->kind == OPTIMIZER_sgd && o->momentum == 0 ? 0 : optimizer_info[o->kind].states;
+}
+
+const char *optimizer_state_name(const Optimizer *o, uint32_t i) {
+    (void)o;
+    return i == 0 ? "m" : "v";
+}
+
+static Value mul(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_mul, x, y);
+}
+
+static Value add(Graph *g, Value x, Value y) {
+    return build_binary(g, OP_add, x, y);
+}
+
+static Value times(Graph *g, Value x, double c) {
+    return build_binary_f(g, OP_mul, x, c);
+}
+
+Value optimizer_norm(Graph *g, uint32_t n, const Value *grad) {
+    Value sum = build_scalar_f(g, DT_f32, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t rank = graph_type(g, grad[i])->rank;
+        Value square = mul(g, grad[i], grad[i]);
+        if (rank) square = build_reduce(g, OP_reduce_sum, square, (1u << rank) - 1, false);
+        sum = add(g, sum, square);
+    }
+    return build_unary(g, OP_sqrt, sum);
+}
+
+/* min(1, clip / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ has it. */
+Value optimizer_clip(Graph *g, const Optimizer *o, Value norm) {
+    Value limit = build_scalar_f(g, DT_f32, o->clip);
+    return build_binary_f(g, OP_min,
+                          build_binary(g, OP_div, limit, build_binary_f(g, OP_add, norm, 1e-6)), 1);
+}
+
+/* 1 - beta^step in f64: in f32 its relative error is 6e-5 in the first steps of beta = 0.999. */
+static Value correction(Graph *g, double beta, Value step) {
+    Value power =
+        build_binary(g, OP_pow, build_scalar_f(g, DT_f64, beta), build_cast(g, step, DT_f64));
+    return build_binary(g, OP_sub, build_scalar_f(g, DT_f64, 1), power);
+}
+
+OptimizerStep optimizer_step(Graph *g, const Optimizer *o, Value lr, Value step) {
+    OptimizerStep s = {.lr = lr};
+    if (o->kind != OPTIMIZER_adamw) return s;
+    Value wide = build_cast(g, lr, DT_f64);
+    s.rate = build_cast(g, build_binary(g, OP_div, wide, correction(g, o->beta1, step)), DT_f32);
+    s.unbias = build_cast(g, build_unary(g, OP_rsqrt, correction(g, o->beta2, step)), DT_f32);
+    return s;
+}
+
+/* x c + y (1 - c) */
+static Value blend(Graph *g, Value x, double c, Value y) {
+    return add(g, times(g, x, c), times(g, y, 1 - c));
+}
+
+/* p (1 - lr decay) */
+static Value decayed(Graph *g, const Optimizer *o, Value lr, Value p) {
+    if (o->weight_decay == 0) return p;
+    Value keep =
+        build_binary(g, OP_sub, build_scalar_f(g, DT_f32, 1), times(g, lr, o->weight_decay));
+    return mul(g, p, keep);
+}
+
+static void sgd(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, Value d,
+                const Value *moment, Value *next) {
+    if (o->weight_decay != 0) d = add(g, d, times(g, p, o->weight_decay));
+    if (optimizer_states(o)) {
+        next[1] = add(g, times(g, moment[0], o->momentum), d);
+        d = o->nesterov ? add(g, d, times(g, next[1], o->momentum)) : next[1];
+    }
+    next[0] = build_binary(g, OP_sub, p, mul(g, d, s->lr));
+}
+
+static void adamw(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, Value d,
+                  const Value *moment, Value *next) {
+    next[1] = blend(g, moment[0], o->beta1, d);
+    next[2] = blend(g, moment[1], o->beta2, mul(g, d, d));
+    Value scale = mul(g, build_unary(g, OP_sqrt, next[2]), s->unbias);
+    Value move =
+        build_binary(g, OP_div, mul(g, next[1], s->rate), build_binary_f(g, OP_add, scale, o->eps));
+    next[0] = build_binary(g, OP_sub, decayed(g, o, s->lr, p), move);
+}
+
+static void lion(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, Value d,
+                 const Value *moment, Value *next) {
+    Value way = build_unary(g, OP_sign, blend(g, moment[0], o->beta1, d));
+    next[1] = blend(g, moment[0], o->beta2, d);
+    next[0] = build_binary(g, OP_sub, decayed(g, o, s->lr, p), mul(g, way, s->lr));
+}
+
+void optimizer_update(Graph *g, const Optimizer *o, const OptimizerStep *s, Value param, Value grad,
+                      const Value *moment, Value *next) {
+    static void (*const update[OPTIMIZER_KINDS])(Graph *, const Optimizer *, const OptimizerStep *,
+                                                 Value, Value, const Value *, Value *) = {
+        [OPTIMIZER_sgd] = sgd, [OPTIMIZER_adamw] = adamw, [OPTIMIZER_lion] = lion};
+    update[o->kind](g, o, s, param, grad, moment, next);
+}

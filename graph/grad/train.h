@@ -1,0 +1,37 @@
+/* A training graph: the model with its weights or adapters as states, its loss, the gradients and
+ * the optimizer's step, all as core ops. Nothing after this knows that it is training.
+ *
+ * Entry "step": the model's inputs, the loss's target, `lr` (f32 scalar) and `step` (i64 scalar, 1
+ * in the first) -> `loss` (mean over what is supervised), `grad_norm` (of all gradients, before
+ * clipping), `loss_sum` and `loss_weight` (the mean's parts). Parameters and moments change in
+ * place. Entry "evaluate": the model's inputs and the target -> `loss_sum`, `loss_weight`. Nothing
+ * changes. */
+#ifndef GRAPH_GRAD_TRAIN_H
+#define GRAPH_GRAD_TRAIN_H
+
+#include "graph/grad/lora.h"
+#include "graph/grad/loss.h"
+#include "graph/grad/optimizer.h"
+#include "graph/grad/trainable.h"
+
+typedef struct TrainSpec {
+    LossSpec loss;
+    Optimizer optimizer;
+    Trainable trainable;
+    const LoraSpec *lora; /* NULL: the weights themselves */
+} TrainSpec;
+
+typedef struct TrainGraph {
+    Graph *g;
+    Value loss;         /* what the loss is of: its first operand */
+    const char *target; /* the input or output that its second operand is; NULL: there is none */
+    VEC(Value) params;  /* states that are trained */
+    LoraLayers lora;
+} TrainGraph;
+
+/* Needs: a graph as imported, with initializers as states where weights are trained. */
+graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *out);
+/* The name of params.v[i]. */
+const char *train_name(const TrainGraph *t, uint32_t i);
+
+#endif

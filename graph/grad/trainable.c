@@ -1,0 +1,80 @@
+#include "graph/grad/trainable.h"
+#include "graph/pass/rewrite.h"
+
+#include <regex.h>
+#include <string.h>
+
+typedef struct Choice {
+    const bool *learnt; /* by value of the graph */
+    regex_t train, freeze;
+    bool has_train, has_freeze;
+    Weights *weights;
+} Choice;
+
+static bool whole_match(const regex_t *r, const char *s) {
+    regmatch_t m;
+    return !regexec(r, s, 1, &m, 0) && !m.rm_so && !s[m.rm_eo];
+}
+
+static bool ends_in(const char *name, const char *end) {
+    size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
+static bool parameter_name(const char *name) {
+    static const char *const ends[] = {".weight", ".bias",   ".gamma",    ".beta",
+                                       ".scale",  ".kernel", ".embedding"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (ends_in(name, ends[i])) return true;
+    return false;
+}
+
+/* What stands where weights do, seen through views and casts. */
+static const bool *learnt_places(const Graph *g) {
+    bool *at = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    for (Value v = g->nodes.n; v-- > 1;) {
+        const Node *n = graph_node(g, v);
+        if (n->op == OP_dot || n->op == OP_conv) at[n->in[1]] = true;
+        if (n->op == OP_gather) at[n->in[0]] = true;
+        bool view =
+            n->op == OP_permute || n->op == OP_reshape || n->op == OP_expand || n->op == OP_cast;
+        if (view && at[v]) at[n->in[0]] = true;
+    }
+    return at;
+}
+
+static bool chosen(const Choice *c, Value v, const char *name) {
+    if (c->has_freeze && whole_match(&c->freeze, name)) return false;
+    if (c->has_train) return whole_match(&c->train, name);
+    return c->learnt[v] || parameter_name(name);
+}
+
+static Value weight_or_constant(Rewrite *r, Value v) {
+    const Choice *c = r->facts;
+    const Node *n = graph_node(r->from, v);
+    if (n->op != OP_state) return 0;
+    const StateInfo *s = &r->from->states.v[n->attr.input.index];
+    if (!chosen(c, v, s->name)) return build_const(r->to, s->type, s->initial);
+    Value kept = build_state(r->to, s->name, s->type, s->initial);
+    vec_push(r->to->arena, &c->weights->state, kept);
+    return kept;
+}
+
+static graphc_status compile(const Graph *g, const char *text, regex_t *out, bool *has) {
+    if (!text) return GRAPHC_OK;
+    *has = !regcomp(out, text, REG_EXTENDED);
+    return *has ? GRAPHC_OK : diag(g->diags, D_USAGE, text, "is no regular expression");
+}
+
+graphc_status trainable_apply(const Graph *g, const Trainable *t, Graph **out, Weights *w) {
+    Choice c = {.learnt = learnt_places(g), .weights = w};
+    graphc_status st = compile(g, t->train, &c.train, &c.has_train);
+    if (st == GRAPHC_OK) st = compile(g, t->freeze, &c.freeze, &c.has_freeze);
+    if (st == GRAPHC_OK) *out = rewrite_graph(g, weight_or_constant, NULL, &c);
+    if (c.has_train) regfree(&c.train);
+    if (c.has_freeze) regfree(&c.freeze);
+    GC_TRY(st);
+    GC_TRY(diag_status(g->diags));
+    return w->state.n ? GRAPHC_OK
+                      : diag(g->diags, D_USAGE, "--train", "no weight of the model is trained");
+}

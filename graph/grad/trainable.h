@@ -1,0 +1,27 @@
+/* Which initializers of a model are its weights. The importer makes states of them all, so that nothing is
+ * computed from them beforehand; those that are not trained become constants again.
+ *
+ * An initializer is a weight if it is of a floating type and what is learnt in one of the usual
+ * places: the right operand of a contraction, the weights of a convolution, the table of a gather,
+ * or a constant whose name is that of a parameter (".weight", ".bias" and the like at its end).
+ * Frequencies of a rotary embedding, masks and scalars are none of these. */
+#ifndef GRAPH_GRAD_TRAINABLE_H
+#define GRAPH_GRAD_TRAINABLE_H
+
+#include "graph/ir/ir.h"
+
+/* Extended regular expressions (POSIX) that whole names match; NULL: no say. */
+typedef struct Trainable {
+    const char *train;  /* these and no others, whatever their place */
+    const char *freeze; /* not these */
+} Trainable;
+
+typedef struct Weights {
+    VEC(Value) state; /* of the new graph */
+} Weights;
+
+/* The graph whose states are the weights. Needs: initializers as states, none written. D_USAGE where nothing is trained, or an
+ * expression is none. */
+graphc_status trainable_apply(const Graph *g, const Trainable *t, Graph **out, Weights *w);
+
+#endif
