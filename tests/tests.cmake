@@ -1,6 +1,6 @@
-# One ctest entry per unit-test program tests/unit/*/test_*.c and per script below.
+# One ctest entry per unit-test program tests/unit/test_*.c and per script below.
 # Labels: quick (about a minute in all), full, gpu.
-file(GLOB unit_tests CONFIGURE_DEPENDS tests/unit/test_*.c tests/unit/*/test_*.c)
+file(GLOB unit_tests CONFIGURE_DEPENDS tests/unit/test_*.c)
 foreach(source ${unit_tests})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
@@ -79,6 +79,7 @@ graphc_script(train/formats quick 120 ${python} tests/train/formats.py $<TARGET_
 graphc_script(train/page full 120 ${python} tests/train/page.py $<TARGET_FILE:train_tool>)
 graphc_script(train/peft full 300 ${python} tests/train/peft_files.py $<TARGET_FILE:train_tool>)
 graphc_script(train/data quick 120 ${python} tests/train/data.py $<TARGET_FILE:train_tool>)
+graphc_script(train/loop quick 120 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
   --only "_5x13x7|7x10_3_5|conv_integer_7x10|of_one_")
 graphc_script(oracle/all full 1200 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli>)

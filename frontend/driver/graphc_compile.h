@@ -36,11 +36,31 @@ extern "C" {
 #endif
 
 /* A symbolic size of the model and the values that the plan has to work for; otherwise 1 (0 for
- * sizes that are only ever added to others) to 2147483647. A name that the model lacks is an error. */
+ * sizes that are only ever added to others) to 2147483647. A name that the model lacks is an error.
+ */
 typedef struct graphc_compile_dim {
     const char *name; /* a symbol of the model ("batch") */
     int64_t lo, hi;   /* inclusive; lo == hi fixes it */
 } graphc_compile_dim;
+
+/* What a training plan learns, and how. Start from GRAPHC_TRAINING_INIT and set what differs; texts
+ * and numbers that stay NULL or negative are as the optimizer has them. */
+typedef struct graphc_training {
+    uint32_t size;         /* sizeof(graphc_training), set by GRAPHC_TRAINING_INIT */
+    const char *loss;      /* an output's name (its sum), or "cross_entropy(logits, labels)", with
+                              parameters "ignore=-100, smoothing=0.1, z=1e-4, weights=INPUT"; mse, l1,
+                              huber, bce, kl likewise. A target that the model lacks becomes an input */
+    const char *optimizer; /* "adamw" (default), "sgd", "lion" */
+    double beta1, beta2, eps, weight_decay, momentum;
+    bool nesterov;
+    double clip;        /* bound of the gradients' global norm; 0: none */
+    const char *train;  /* extended regular expressions (POSIX) that whole names of initializers */
+    const char *freeze; /* match: these alone are learnt; these are not */
+    const char *lora;   /* "r=16,alpha=32,targets=all-linear": adapters alone are learnt, states
+                           "MODULE.lora_A.weight" and "MODULE.lora_B.weight"; NULL: weights */
+} graphc_training;
+#define GRAPHC_TRAINING_INIT                                                                       \
+    { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL }
 
 /* Start from GRAPHC_COMPILE_OPTIONS_INIT and set what differs. Strings and arrays are read during
  * graphc_compile only. */
@@ -58,26 +78,32 @@ typedef struct graphc_compile_options {
     bool embed;              /* true: constants in external files are copied into the plan too */
     const char *weights_dir; /* otherwise: the model's folder as seen from where the plan will lie;
                                 NULL = the same folder */
+    const graphc_training *training; /* a plan that trains; NULL: one that runs the model */
 } graphc_compile_options;
 #define GRAPHC_COMPILE_OPTIONS_INIT                                                                \
-    { sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false, NULL }
+    { sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false, NULL, NULL }
+
+/* A training plan's first entry, "step", takes the model's inputs, the loss's target, "lr" (f32) and "step"
+ * (i64, 1 in the first), and gives "loss" (the mean over what is supervised), "grad_norm", "loss_sum" and
+ * "loss_weight"; entry "evaluate" gives the last two and changes nothing. Weights or adapters and the
+ * optimizer's moments ("NAME.m", "NAME.v") are its states. */
 
 typedef struct graphc_compiled graphc_compiled;
 
 /* Compiles the model at model_path, and what its external data names in the same folder or below;
- * o == NULL means the defaults. *out is a result object also on failure, since it holds the messages:
- * destroy it either way. (It is NULL if not even it could be allocated: GRAPHC_NO_MEMORY.)
- * GRAPHC_USAGE: the options are wrong; GRAPHC_IO: a file cannot be read, or a dump not be written;
- * GRAPHC_INVALID: the model is malformed; GRAPHC_UNSUPPORTED: it uses what graphc does not have;
- * GRAPHC_NO_MEMORY: compiling it takes more memory than there is; GRAPHC_RUNTIME: generating code
- * failed, a defect of graphc. */
+ * o == NULL means the defaults. *out is a result object also on failure, since it holds the
+ * messages: destroy it either way. (It is NULL if not even it could be allocated:
+ * GRAPHC_NO_MEMORY.) GRAPHC_USAGE: the options are wrong; GRAPHC_IO: a file cannot be read, or a
+ * dump not be written; GRAPHC_INVALID: the model is malformed; GRAPHC_UNSUPPORTED: it uses what
+ * graphc does not have; GRAPHC_NO_MEMORY: compiling it takes more memory than there is;
+ * GRAPHC_RUNTIME: generating code failed, a defect of graphc. */
 GRAPHC_COMPILE_API GRAPHC_MUST_USE graphc_status graphc_compile(const char *model_path,
                                                                 const graphc_compile_options *o,
                                                                 graphc_compiled **out);
 GRAPHC_COMPILE_API void graphc_compiled_destroy(graphc_compiled *c); /* NULL is allowed */
-/* The plan's bytes and their number, owned by c; NULL and 0 if compilation failed. Written to a file
- * where weights_dir (or the model's folder) is found from, or given to graphc_plan_load_memory with
- * such a path as base_path: what was not embedded is looked for there. */
+/* The plan's bytes and their number, owned by c; NULL and 0 if compilation failed. Written to a
+ * file where weights_dir (or the model's folder) is found from, or given to graphc_plan_load_memory
+ * with such a path as base_path: what was not embedded is looked for there. */
 GRAPHC_COMPILE_API const void *graphc_compiled_plan(const graphc_compiled *c, size_t *size);
 /* All errors (of more than 64 the number), warnings and notes, one rendered message each with its
  * place in the model, owned by c; "" when there is no number i. Also a plan that was made may come

@@ -73,6 +73,42 @@ static graphc_status check_options(Pipeline *p, const graphc_compile_options *o)
     return diag(p->diags, D_IO, o->cache_dir, "%s", why);
 }
 
+/* The optimizer's own parameters where the options leave them. */
+static graphc_status choose_optimizer(Pipeline *p, const graphc_training *t, Optimizer *out) {
+    const char *name = t->optimizer ? t->optimizer : "adamw";
+    if (!optimizer_default(name, out))
+        return diag(p->diags, D_USAGE, "--optimizer", "there is no optimizer \"%s\"", name);
+    const struct {
+        double given, *field;
+    } fields[] = {{t->beta1, &out->beta1},
+                  {t->beta2, &out->beta2},
+                  {t->eps, &out->eps},
+                  {t->weight_decay, &out->weight_decay},
+                  {t->momentum, &out->momentum}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].given >= 0) *fields[i].field = fields[i].given;
+    out->nesterov = t->nesterov;
+    out->clip = t->clip;
+    return GRAPHC_OK;
+}
+
+/* The model becomes a training graph. */
+static graphc_status add_training(Pipeline *p, const graphc_training *t, Dump *d) {
+    TrainSpec s = {.trainable = {t->train, t->freeze}};
+    LoraSpec lora;
+    if (!t->loss) return diag(p->diags, D_USAGE, "--loss", "is missing");
+    GC_TRY(loss_parse(p->arena, p->diags, t->loss, &s.loss));
+    GC_TRY(choose_optimizer(p, t, &s.optimizer));
+    if (t->lora) {
+        GC_TRY(lora_parse(p->arena, p->diags, t->lora, &lora));
+        s.lora = &lora;
+    }
+    GC_TRY(train_build(p->imported, &s, &p->training));
+    p->imported = p->training.g;
+    dump_graph(d, "00-training.gir", p->imported);
+    return GRAPHC_OK;
+}
+
 graphc_status pipeline_import(Pipeline *p, const char *model_path,
                               const graphc_compile_options *o) {
     GC_TRY(check_options(p, o));
@@ -80,13 +116,14 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
     for (uint32_t i = 0; i < o->ndims; i++)
         dims[i] = (ImportDim){o->dims[i].name, o->dims[i].lo, o->dims[i].hi};
     ImportOptions io = p->trained ? *p->trained : (ImportOptions){0};
+    if (o->training && !o->training->lora) io.weights = true;
     io.dims = dims;
     io.ndims = o->ndims;
     GC_TRY(import_model(p->arena, p->diags, model_path, &io, &p->model, &p->imported));
     Dump d = dump_for(p, o);
     GC_TRY(dump_open(&d));
     dump_graph(&d, "00-import.gir", p->imported);
-    return GRAPHC_OK;
+    return o->training ? add_training(p, o->training, &d) : GRAPHC_OK;
 }
 
 graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o) {

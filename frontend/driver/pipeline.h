@@ -7,12 +7,14 @@
 #include "codegen/plan/plan_build.h"
 #include "frontend/driver/graphc_compile.h"
 #include "frontend/import/import.h"
+#include "graph/grad/train.h"
 
 typedef struct Pipeline {
     Arena *arena;
     DiagSink *diags;
     Model *model;
-    Graph *imported;          /* as the frontend made it */
+    Graph *imported;          /* as the frontend made it; of a training plan with all that it adds */
+    TrainGraph training;      /* of a training plan: its states */
     Graph *graph;             /* after the graph passes */
     DType precision;          /* of the options, from pipeline_import on */
     uint32_t ntargets;        /* likewise */

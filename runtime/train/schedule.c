@@ -17,7 +17,7 @@ bool schedule_from_name(const char *name, ScheduleKind *out) {
     return false;
 }
 
-graphc_status schedule_check(const Schedule *s, ErrorText e) {
+graphc_status schedule_check(const RateSchedule *s, ErrorText e) {
     if (!(s->lr >= 0 && s->lr < HUGE_VAL && s->min >= 0 && s->min <= s->lr))
         return error_set(e, GRAPHC_USAGE,
                          "a learning rate of %g down to %g; they are numbers with 0 <= min <= lr",
@@ -34,7 +34,7 @@ static double left(uint64_t done, uint64_t all) {
     return done >= all ? 0 : (double)(all - done) / (double)all;
 }
 
-static double factor(const Schedule *s, uint64_t step) {
+static double factor(const RateSchedule *s, uint64_t step) {
     const double pi = 3.14159265358979323846;
     uint64_t stable = s->steps - s->decay;
     switch (s->kind) {
@@ -46,7 +46,7 @@ static double factor(const Schedule *s, uint64_t step) {
     }
 }
 
-double schedule_rate(const Schedule *s, uint64_t step) {
+double schedule_rate(const RateSchedule *s, uint64_t step) {
     if (step < s->warmup) return s->lr * (double)step / (double)s->warmup;
     return s->min + (s->lr - s->min) * factor(s, step);
 }

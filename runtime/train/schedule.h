@@ -22,18 +22,18 @@ typedef enum ScheduleKind {
     SCHEDULE_KINDS
 } ScheduleKind;
 
-typedef struct Schedule {
+typedef struct RateSchedule {
     ScheduleKind kind;
     double lr, min;
     uint64_t warmup, decay, steps;
-} Schedule;
+} RateSchedule;
 
 const char *schedule_name(ScheduleKind k);
 bool schedule_from_name(const char *name, ScheduleKind *out);
 /* GRAPHC_USAGE: rates that are no numbers or below 0, min above lr, more warm-up and decay than
  * steps. */
-GRAPHC_MUST_USE graphc_status schedule_check(const Schedule *s, ErrorText e);
-double schedule_rate(const Schedule *s, uint64_t step);
+GRAPHC_MUST_USE graphc_status schedule_check(const RateSchedule *s, ErrorText e);
+double schedule_rate(const RateSchedule *s, uint64_t step);
 
 /* Steps that take `epochs` times `rows`, each `batch` rows in each of `accumulate` parts; the last
  * one may begin the next epoch. At least 1. */

@@ -99,7 +99,7 @@ static graphc_status print_order(char **arg) {
 }
 
 static graphc_status print_schedule(char **arg) {
-    Schedule s = {.lr = atof(arg[1]),
+    RateSchedule s = {.lr = atof(arg[1]),
                   .min = atof(arg[2]),
                   .warmup = strtoull(arg[3], NULL, 10),
                   .decay = strtoull(arg[4], NULL, 10),

@@ -10,6 +10,17 @@ typedef struct NamedFile {
     const char *name, *file;
 } NamedFile;
 
+typedef VEC(const char *) TextList;
+
+/* What train and finetune ask for. Numbers that were not given are negative, counts 0. */
+typedef struct TrainArgs {
+    const char *optimizer, *schedule, *learn, *freeze, *lora, *config, *resume, *target_name;
+    TextList data, eval_data; /* FILE, or NAME=FILE for arrays */
+    double lr, min_lr, warmup, decay, epochs, hold_out, beta1, beta2, eps, weight_decay, momentum, clip;
+    uint64_t batch, seq, steps, accumulate, eval_every, save_every;
+    bool plan_only, nesterov, no_packing;
+} TrainArgs;
+
 typedef struct Cli {
     const struct Verb *verb;
     Arena *arena;
@@ -20,6 +31,7 @@ typedef struct Cli {
     VEC(NamedFile) inputs;
     VEC(graphc_compile_dim) dims;
     uint64_t seed, threads, runs, isa, fuse_at_most;
+    TrainArgs train;
     bool json, verbose, embed, help, version, bisect;
 } Cli;
 
@@ -48,6 +60,7 @@ graphc_status cmd_explain(Cli *c);
 graphc_status cmd_inspect(Cli *c);
 graphc_status cmd_verify(Cli *c);
 graphc_status cmd_grad(Cli *c);
+graphc_status cmd_train(Cli *c);    /* train and finetune */
 graphc_status cmd_doctor(Cli *c);
 
 /* Whether --dim, one value, fits a plan's symbol of that range; name NULL: it has no such symbol.

@@ -44,6 +44,17 @@ const Verb cli_verbs[] = {
      "  graphc grad gpt2.onnx --loss logits --cotangent dlogits.npy --input input_ids=ids.npy "
      "--output-dir grads\n"
      "  graphc grad model.onnx --loss y --wrt inputs --output-dir grads   of sum(y)\n"},
+    {"train", cmd_train, 1, 1, "graphc train MODEL.onnx --loss SPEC --data FILE ... -o DIR [options]",
+     "trains a model's weights",
+     "  graphc train gpt2.onnx --loss \"cross_entropy(logits, labels)\" --data text.txt --seq 256 "
+     "--steps 200 -o out\n"
+     "  graphc train mlp.onnx --loss \"mse(y, target)\" --data x=x.npy --data target=t.npy --epochs "
+     "3 -o out\n"},
+    {"finetune", cmd_train, 1, 1,
+     "graphc finetune MODEL.onnx --loss SPEC --lora SPEC --data FILE ... -o DIR [options]",
+     "trains low-rank adapters beside a model's frozen weights",
+     "  graphc finetune llama.onnx --loss \"cross_entropy(logits, labels)\" --lora "
+     "r=16,alpha=32,targets=all-linear --data chat.jsonl -o adapter\n"},
     {"doctor", cmd_doctor, 0, 0, "graphc doctor",
      "says what this machine offers: instruction sets, compiler, GPUs", "  graphc doctor\n"},
     {NULL, NULL, 0, 0, NULL, NULL, NULL},

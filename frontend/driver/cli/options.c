@@ -2,6 +2,7 @@
 #include "frontend/driver/cli/cli.h"
 #include "runtime/cpu/pool.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@ typedef enum OptKind {
     OPT_TEXT,
     OPT_INPUT,
     OPT_DIM,
+    OPT_LIST, /* may be given several times */
+    OPT_REAL, /* not negative */
     OPT_SEED, /* numbers, from here on */
     OPT_RUNS,
     OPT_ISA,
@@ -35,10 +38,13 @@ typedef struct OptRow {
 } OptRow;
 
 #define FIELD(f)    offsetof(Cli, f)
-#define MODEL_VERBS "compile run bench explain inspect verify grad"
+#define MODEL_VERBS "compile run bench explain inspect verify grad train finetune"
+#define TRAIN_VERBS "train finetune"
 static const OptRow opt_rows[] = {
     {"--output", "-o", OPT_TEXT, FIELD(output), "compile", "PLAN",
      "where the plan goes (- is standard output)"},
+    {"--output", "-o", OPT_TEXT, FIELD(output), TRAIN_VERBS, "DIR",
+     "where weights or the adapter, checkpoints and logs go; with --plan-only the plan"},
     {"--target", NULL, OPT_TEXT, FIELD(target), MODEL_VERBS, "LIST",
      "what to make code for, with commas: cpu (default), a GPU architecture like sm_90a"},
     {"--precision", NULL, OPT_TEXT, FIELD(precision), MODEL_VERBS, "P",
@@ -55,7 +61,7 @@ static const OptRow opt_rows[] = {
      "where constants by reference lie, if not where the plan says"},
     {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), MODEL_VERBS, "DIR",
      "keeps compiled kernels there, and takes them from there"},
-    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad", "cpu|cuda[:N]",
+    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune", "cpu|cuda[:N]",
      "where to run (default cpu)"},
     {"--input", NULL, OPT_INPUT, 0, "run bench verify grad", "NAME=FILE",
      "an input from a .npy file or a .pb file (ONNX TensorProto)"},
@@ -65,6 +71,52 @@ static const OptRow opt_rows[] = {
      "form of outputs (default npy; pb for bf16, fp8 and 4-bit types, which npy lacks)"},
     {"--loss", NULL, OPT_TEXT, FIELD(loss), "grad", "OUTPUT",
      "the output whose elements' sum is differentiated"},
+    {"--loss", NULL, OPT_TEXT, FIELD(loss), TRAIN_VERBS, "SPEC",
+     "an output's name, or cross_entropy(logits, labels), mse(y, target), l1, huber, bce, kl"},
+    {"--data", NULL, OPT_LIST, FIELD(train.data), TRAIN_VERBS, "FILE | NAME=FILE",
+     "tokens (.bin, .npy, .jsonl, text by bytes), or one .npy file an input or target"},
+    {"--eval-data", NULL, OPT_LIST, FIELD(train.eval_data), TRAIN_VERBS, "FILE | NAME=FILE",
+     "held out: measured, never learnt"},
+    {"--hold-out", NULL, OPT_REAL, FIELD(train.hold_out), TRAIN_VERBS, "PART",
+     "holds out this part of --data instead, below 1"},
+    {"--lora", NULL, OPT_TEXT, FIELD(train.lora), "finetune", "r=N,alpha=X,targets=...",
+     "adapters: rank, scale, and all-linear, names with commas or a regular expression"},
+    {"--train", NULL, OPT_TEXT, FIELD(train.learn), "train", "REGEX",
+     "learns the weights of these names alone"},
+    {"--freeze", NULL, OPT_TEXT, FIELD(train.freeze), "train", "REGEX",
+     "leaves the weights of these names as they are"},
+    {"--batch", NULL, OPT_COUNT, FIELD(train.batch), TRAIN_VERBS, "N", "rows of a batch (default 8)"},
+    {"--seq", NULL, OPT_COUNT, FIELD(train.seq), TRAIN_VERBS, "N",
+     "tokens of a row (default 128)"},
+    {"--no-packing", NULL, OPT_FLAG, FIELD(train.no_packing), TRAIN_VERBS, "",
+     "one document a row, padded"},
+    {"--steps", NULL, OPT_COUNT, FIELD(train.steps), TRAIN_VERBS, "N", "steps in all"},
+    {"--epochs", NULL, OPT_REAL, FIELD(train.epochs), TRAIN_VERBS, "X",
+     "times through the data instead (default 1)"},
+    {"--lr", NULL, OPT_REAL, FIELD(train.lr), TRAIN_VERBS, "X",
+     "the highest learning rate (default 1e-4)"},
+    {"--min-lr", NULL, OPT_REAL, FIELD(train.min_lr), TRAIN_VERBS, "X", "the lowest (default 0)"},
+    {"--schedule", NULL, OPT_TEXT, FIELD(train.schedule), TRAIN_VERBS, "NAME",
+     "constant (default), linear, cosine, wsd"},
+    {"--warmup", NULL, OPT_REAL, FIELD(train.warmup), TRAIN_VERBS, "X",
+     "steps of rising rates; below 1 a part of all"},
+    {"--decay", NULL, OPT_REAL, FIELD(train.decay), TRAIN_VERBS, "X",
+     "wsd's steps of falling rates, likewise"},
+    {"--optimizer", NULL, OPT_TEXT, FIELD(train.optimizer), TRAIN_VERBS, "NAME",
+     "adamw (default), sgd, lion"},
+    {"--beta1", NULL, OPT_REAL, FIELD(train.beta1), TRAIN_VERBS, "X", "of adamw and lion"},
+    {"--beta2", NULL, OPT_REAL, FIELD(train.beta2), TRAIN_VERBS, "X", "of adamw and lion"},
+    {"--eps", NULL, OPT_REAL, FIELD(train.eps), TRAIN_VERBS, "X", "of adamw"},
+    {"--weight-decay", NULL, OPT_REAL, FIELD(train.weight_decay), TRAIN_VERBS, "X",
+     "default: the optimizer's, 0.01 of adamw"},
+    {"--momentum", NULL, OPT_REAL, FIELD(train.momentum), TRAIN_VERBS, "X", "of sgd"},
+    {"--nesterov", NULL, OPT_FLAG, FIELD(train.nesterov), TRAIN_VERBS, "", "of sgd"},
+    {"--clip", NULL, OPT_REAL, FIELD(train.clip), TRAIN_VERBS, "X",
+     "bound of the gradients' norm (default none)"},
+    {"--eval-every", NULL, OPT_COUNT, FIELD(train.eval_every), TRAIN_VERBS, "N",
+     "steps between measurements of what is held out (default: at the end)"},
+    {"--plan-only", NULL, OPT_FLAG, FIELD(train.plan_only), TRAIN_VERBS, "",
+     "writes the training plan, for the C API, and stops"},
     {"--wrt", NULL, OPT_TEXT, FIELD(wrt), "grad", "weights|inputs|NAME,...",
      "with respect to what: inputs and initializers by name (default weights: all but scalars)"},
     {"--cotangent", NULL, OPT_TEXT, FIELD(cotangent), "grad", "FILE",
@@ -75,14 +127,16 @@ static const OptRow opt_rows[] = {
      "if outputs differ: names the decision of fusion that makes them"},
     {"--seed", NULL, OPT_SEED, FIELD(seed), "run bench verify grad", "N",
      "inputs that are not given are drawn from it (default 0)"},
+    {"--seed", NULL, OPT_SEED, FIELD(seed), TRAIN_VERBS, "N",
+     "of the order of rows and of what adapters start as (default 0)"},
     {"--runs", NULL, OPT_RUNS, FIELD(runs), "bench", "N",
      "timed runs (default: as many as take a second, at least 5)"},
     {"--isa", NULL, OPT_ISA, FIELD(isa), "run bench verify grad", "3|4",
      "at most this x86-64 level: v3 is AVX2, v4 AVX-512"},
     {"--threads", NULL, OPT_THREADS, FIELD(threads), MODEL_VERBS, "N",
      "threads (default GRAPHC_THREADS, else the cores it may use)"},
-    {"--json", NULL, OPT_FLAG, FIELD(json), "compile run bench inspect", "",
-     "results as JSON, no notes"},
+    {"--json", NULL, OPT_FLAG, FIELD(json), "compile run bench inspect train finetune", "",
+     "results as JSON, no notes; train: a line a step"},
     {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "run bench", "",
      "more detail; bench: the time of every kernel"},
     {"--help", "-h", OPT_FLAG, FIELD(help), "*", "", "this text"},
@@ -149,6 +203,19 @@ static bool parse_input(Cli *c, const char *s) {
     return true;
 }
 
+static bool parse_list(Cli *c, void *field, const char *s) {
+    TextList *list = field;
+    vec_push(c->arena, list, s);
+    return *s != 0;
+}
+
+/* A number that is not negative. */
+static bool real(const char *s, double *out) {
+    char *end;
+    *out = strtod(s, &end);
+    return *s && !*end && *out >= 0 && isfinite(*out);
+}
+
 static bool apply(Cli *c, const OptRow *row, const char *value) {
     char *field = (char *)c + row->field;
     switch (row->kind) {
@@ -156,6 +223,8 @@ static bool apply(Cli *c, const OptRow *row, const char *value) {
     case OPT_TEXT: *(const char **)field = value; return *value != 0;
     case OPT_INPUT: return parse_input(c, value);
     case OPT_DIM: return parse_dim(c, value);
+    case OPT_LIST: return parse_list(c, field, value);
+    case OPT_REAL: return real(value, (double *)field);
     default: return number(row->kind, value, (uint64_t *)field);
     }
     return false;
@@ -209,9 +278,15 @@ static graphc_status threads_by_default(Cli *c) {
     return malformed(c, "GRAPHC_THREADS", row, env);
 }
 
+/* Negative: not given. */
+static const TrainArgs cli_train_defaults = {
+    .lr = -1, .min_lr = -1, .warmup = -1, .decay = -1, .epochs = -1, .hold_out = -1, .beta1 = -1, .beta2 = -1, .eps = -1,
+    .weight_decay = -1, .momentum = -1};
+
 graphc_status cli_parse(Cli *c, int argc, char **argv) {
     bool options = true; /* until "--" */
     c->fuse_at_most = FUSE_ALL;
+    c->train = cli_train_defaults;
     for (int i = 0; i < argc; i++) {
         if (options && strcmp(argv[i], "--") == 0)
             options = false;

@@ -3,6 +3,9 @@
 _graphc_options() { # of a verb
     local model='--target --precision --dump-ir --cache --fuse-at-most'
     local run='--device --input --seed --isa'
+    local train='--device --loss --data --eval-data --hold-out --batch --seq --no-packing --steps --epochs --lr --min-lr
+        --schedule --warmup --decay --optimizer --beta1 --beta2 --eps --weight-decay --momentum --nesterov --clip
+        --eval-every --plan-only --seed --output --json'
     case $1 in
     compile) echo "--output $model --embed --json --version" ;;
     run) echo "$model $run --weights --output-dir --output-format --json --verbose" ;;
@@ -10,6 +13,8 @@ _graphc_options() { # of a verb
     explain) echo "$model" ;;
     inspect) echo "$model --json" ;;
     grad) echo "$model $run --output-dir --output-format --loss --wrt --cotangent" ;;
+    train) echo $model $train --train --freeze ;;
+    finetune) echo $model $train --lora ;;
     verify) echo "$model $run --data --bisect" ;;
     esac
     [[ $1 == doctor ]] || echo --dim --threads
@@ -18,7 +23,7 @@ _graphc_options() { # of a verb
 
 _graphc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local verbs='compile run bench explain inspect verify grad doctor' verb=compile
+    local verbs='compile run bench explain inspect verify grad train finetune doctor' verb=compile
     [[ $COMP_CWORD -gt 1 && " $verbs " == *" ${COMP_WORDS[1]} "* ]] && verb=${COMP_WORDS[1]}
     COMPREPLY=()
     case $prev in
@@ -28,6 +33,8 @@ _graphc() {
     --output-format) COMPREPLY=($(compgen -W 'npy pb' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W '3 4' -- "$cur")) ;;
     --wrt) COMPREPLY=($(compgen -W 'weights inputs' -- "$cur")) ;;
+    --schedule) COMPREPLY=($(compgen -W 'constant linear cosine wsd' -- "$cur")) ;;
+    --optimizer) COMPREPLY=($(compgen -W 'adamw sgd lion' -- "$cur")) ;;
     --dump-ir | --cache | --weights | --output-dir | --data)
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -d -- "$cur"))

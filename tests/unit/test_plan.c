@@ -1,8 +1,8 @@
 /* Plan files: what is written is read; damaged, cut and hostile bytes are refused or harmless. */
-#include "tests/unit/runtime/plan_sample.h"
+#include "plan_sample.h"
 #include "runtime/base/map.h"
 #include "runtime/memory.h"
-#include "tests/unit/test.h"
+#include "test.h"
 
 static bool accepts(const void *bytes, size_t size) {
     Plan p;

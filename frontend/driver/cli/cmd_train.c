@@ -1,0 +1,146 @@
+/* graphc train and finetune: a training plan of the model, then the loop over it. */
+#include "frontend/driver/cli/session.h"
+#include "frontend/driver/train/trainer.h"
+#include "runtime/base/file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_BATCH 8
+#define DEFAULT_SEQ   128
+#define DEFAULT_LR    1e-4
+
+static graphc_training training_of(const Cli *c) {
+    const TrainArgs *a = &c->train;
+    graphc_training t = GRAPHC_TRAINING_INIT;
+    t.loss = c->loss;
+    t.optimizer = a->optimizer;
+    t.beta1 = a->beta1, t.beta2 = a->beta2, t.eps = a->eps;
+    t.weight_decay = a->weight_decay, t.momentum = a->momentum;
+    t.nesterov = a->nesterov;
+    t.clip = a->clip;
+    t.train = a->learn, t.freeze = a->freeze;
+    t.lora = a->lora;
+    return t;
+}
+
+static graphc_status schedule_of(Cli *c, RateSchedule *out) {
+    const TrainArgs *a = &c->train;
+    const char *name = a->schedule ? a->schedule : "constant";
+    *out = (RateSchedule){.lr = a->lr >= 0 ? a->lr : DEFAULT_LR,
+                          .min = a->min_lr >= 0 ? a->min_lr : 0};
+    if (schedule_from_name(name, &out->kind)) return GRAPHC_OK;
+    return diag(c->diags, D_USAGE, "--schedule", "there is no schedule \"%s\"", name);
+}
+
+/* Classes of the loss's first operand; of other losses ids are not bounded by it. */
+static int64_t vocabulary(const Pipeline *p) {
+    const Type *t = graph_type(p->training.g, p->training.loss);
+    int64_t n;
+    if (!t->rank || !expr_is_const(p->training.g->exprs, t->dim[t->rank - 1], &n)) return INT32_MAX;
+    return n;
+}
+
+/* What is learnt, and what it is called in the file. */
+static void list_params(Cli *c, const Pipeline *p, TrainerOptions *o) {
+    const TrainGraph *t = &p->training;
+    TrainerParam *v = ARENA_ARRAY(c->arena, TrainerParam, t->params.n);
+    for (uint32_t i = 0; i < t->params.n; i++) v[i].state = v[i].file_name = train_name(t, i);
+    for (uint32_t i = 0; i < t->lora.v.n; i++) /* PEFT's: A uniform within 1 / sqrt(in), B zeros */
+        for (uint32_t k = 0; k < t->params.n; k++)
+            if (t->params.v[k] == t->lora.v.v[i].a)
+                v[k].spread = 1 / sqrt((double)t->lora.v.v[i].in);
+    for (uint32_t i = 0; i < t->params.n && t->lora.v.n; i++)
+        v[i].file_name = arena_printf(c->arena, "base_model.model.%s", v[i].state);
+    o->params = v;
+    o->nparams = t->params.n;
+}
+
+static graphc_status check_args(Cli *c) {
+    TrainArgs *a = &c->train;
+    bool lora = strcmp(c->verb->name, "finetune") == 0;
+    if (!c->loss) return cli_usage(c, "--loss is missing");
+    if (!c->output) return cli_usage(c, "-o is missing");
+    if (!a->plan_only && !a->data.n) return cli_usage(c, "--data is missing");
+    if (lora && !a->lora) a->lora = "targets=all-linear";
+    if (!a->batch) a->batch = DEFAULT_BATCH;
+    if (!a->seq) a->seq = DEFAULT_SEQ;
+    if (a->hold_out >= 0 && a->eval_data.n)
+        return cli_usage(c, "--hold-out and --eval-data are both given");
+    if (a->steps && a->epochs >= 0) return cli_usage(c, "--steps and --epochs are both given");
+    return GRAPHC_OK;
+}
+
+static graphc_status write_plan(Cli *c, const Pipeline *p) {
+    char why[256];
+    if (file_write(c->output, p->plan, p->plan_size, why) == GRAPHC_OK) return GRAPHC_OK;
+    return diag(c->diags, D_IO, c->output, "%s", why);
+}
+
+static graphc_status failed(Cli *c, graphc_status st, const char *why) {
+    DiagId id = st == GRAPHC_NO_MEMORY     ? D_NO_MEMORY
+                : st == GRAPHC_IO          ? D_IO
+                : st == GRAPHC_INVALID     ? D_DATA
+                : st == GRAPHC_USAGE       ? D_USAGE
+                : st == GRAPHC_UNSUPPORTED ? D_UNSUPPORTED
+                                           : D_RUN;
+    return diag(c->diags, id, "", "%s", why);
+}
+
+static graphc_status loop(Cli *c, const Pipeline *p) {
+    const TrainArgs *a = &c->train;
+    char why[1024];
+    CliSession s = {.cli = c};
+    TrainerOptions o = {.steps = a->steps,
+                        .epochs = a->epochs >= 0 ? a->epochs : 1,
+                        .warmup = a->warmup >= 0 ? a->warmup : 0,
+                        .decay = a->decay >= 0 ? a->decay : 0,
+                        .seed = c->seed,
+                        .folder = c->output,
+                        .weights = a->lora ? "adapter_model.safetensors" : "model.safetensors",
+                        .json = c->json};
+    o.feed = (FeedOptions){.files = a->data.v,
+                           .nfiles = a->data.n,
+                           .batch = (uint32_t)a->batch,
+                           .seq = (uint32_t)a->seq,
+                           .vocabulary = vocabulary(p),
+                           .labels = p->training.target,
+                           .packed = !a->no_packing,
+                           .shuffle = true,
+                           .seed = c->seed};
+    o.eval = o.feed;
+    if (a->hold_out >= 0)
+        o.feed.hold_out = o.eval.hold_out = a->hold_out, o.eval.held = true;
+    else
+        o.eval.files = a->eval_data.v, o.eval.nfiles = a->eval_data.n;
+    o.eval_every = a->eval_every;
+    GC_TRY(schedule_of(c, &o.schedule));
+    list_params(c, p, &o);
+    if (folder_make(c->output, why) != GRAPHC_OK) return diag(c->diags, D_IO, c->output, "%s", why);
+    graphc_status st = cli_session_make(&s, c, c->args.v[0], p->plan, p->plan_size);
+    if (st == GRAPHC_OK) {
+        st = trainer_run(&o, s.plan, s.session, (ErrorText){why, sizeof why});
+        if (st != GRAPHC_OK) st = failed(c, st, why);
+    }
+    cli_session_close(&s);
+    return st;
+}
+
+graphc_status cmd_train(Cli *c) {
+    GC_TRY(check_args(c));
+    Pipeline p;
+    graphc_training training = training_of(c);
+    graphc_session_options device = GRAPHC_SESSION_OPTIONS_INIT;
+    CliSession probe = {.cli = c};
+    GC_TRY(cli_session_device(&probe, &device));
+    const Cli for_device = cli_for_device(c, &device);
+    graphc_compile_options o = cli_compile_options(&for_device);
+    o.training = &training;
+    cli_pipeline_init(c, &p, c->args.v[0]);
+    graphc_status st = pipeline_run(&p, c->args.v[0], &o);
+    cli_print_diags(p.diags);
+    if (st == GRAPHC_OK) st = c->train.plan_only ? write_plan(c, &p) : loop(c, &p);
+    pipeline_free(&p);
+    return st;
+}

@@ -1,0 +1,212 @@
+#include "frontend/driver/train/feed.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- Opening ---------------------------------------------------------------------------------- */
+
+/* NAME=FILE parted at the first sign; NULL where the text is a file alone. */
+static const char *array_file(const char *text, char *name, size_t size) {
+    const char *eq = strchr(text, '=');
+    if (!eq || eq == text || (size_t)(eq - text) >= size) return NULL;
+    memcpy(name, text, (size_t)(eq - text));
+    name[eq - text] = 0;
+    return eq + 1;
+}
+
+static graphc_status in_file(ErrorText e, graphc_status st, const char *file, const char *why) {
+    return error_set(e, st, "%s: %s", file, why);
+}
+
+static graphc_status add_file(Feed *f, const FeedOptions *o, const char *text, ErrorText e) {
+    char name[256], why[256];
+    ErrorText inner = {why, sizeof why};
+    const char *path = array_file(text, name, sizeof name);
+    if (path) {
+        graphc_status st = arrays_add(&f->arrays, name, path, inner);
+        return st == GRAPHC_OK ? st : in_file(e, st, path, why);
+    }
+    TokenOptions t = {.vocabulary = o->vocabulary, .end = -1};
+    graphc_status st = tokens_add(&f->tokens, text, &t, inner);
+    return st == GRAPHC_OK ? st : in_file(e, st, text, why);
+}
+
+/* Which documents are packed: all, or a side of the split. */
+static graphc_status choose_documents(Feed *f, const FeedOptions *o, const TokenSpan **spans,
+                                      uint64_t *n, ErrorText e) {
+    *spans = f->tokens.documents;
+    *n = f->tokens.ndocuments;
+    if (o->hold_out <= 0) return GRAPHC_OK;
+    GC_TRY(tokens_split(&f->tokens, o->hold_out, o->seed, &f->split, e));
+    *spans = o->held ? f->split.held : f->split.train;
+    *n = o->held ? f->split.nheld : f->split.ntrain;
+    return GRAPHC_OK;
+}
+
+static graphc_status pack_tokens(Feed *f, const FeedOptions *o, ErrorText e) {
+    PackMode mode = o->packed ? PACK_filled : PACK_single;
+    size_t n = (size_t)o->batch * o->seq;
+    const TokenSpan *spans;
+    uint64_t nspans;
+    GC_TRY(choose_documents(f, o, &spans, &nspans, e));
+    GC_TRY(pack_build(&f->tokens, spans, nspans, o->seq, mode, &f->pack, e));
+    int64_t *all = calloc(n * 5 + 1, sizeof *all);
+    if (!all) return error_set(e, GRAPHC_NO_MEMORY, "a batch of %zu tokens", n);
+    f->now = (Batch){.ids = all,
+                     .labels = all + n,
+                     .positions = all + 2 * n,
+                     .documents = all + 3 * n,
+                     .mask = all + 4 * n};
+    return GRAPHC_OK;
+}
+
+/* --- What each input is given -------------------------------------------------------------------
+ */
+
+static const int64_t *token_field(const Feed *f, const FeedOptions *o, const char *name) {
+    const struct {
+        const char *name;
+        const int64_t *ids;
+    } fields[] = {{"input_ids", f->now.ids},
+                  {o->labels, f->now.labels},
+                  {"attention_mask", f->now.mask},
+                  {"position_ids", f->now.positions},
+                  {"document_ids", f->now.documents}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].name && strcmp(name, fields[i].name) == 0) return fields[i].ids;
+    return NULL;
+}
+
+static uint64_t elements(const graphc_tensor *t) {
+    uint64_t n = 1;
+    for (int32_t i = 0; i < t->rank; i++) n *= (uint64_t)t->shape[i];
+    return n;
+}
+
+static graphc_status take_array(FeedSlot *s, const Array *a, const graphc_io_info *io,
+                                uint32_t batch, ErrorText e) {
+    const NpyView *v = &a->view;
+    if (strcmp(dtype_name(v->dtype), io->dtype_name) != 0 || (int32_t)v->rank != io->rank)
+        return error_set(e, GRAPHC_INVALID,
+                         "%s: the file holds %s of rank %u, the model takes %s of rank %d",
+                         io->name, dtype_name(v->dtype), v->rank, io->dtype_name, io->rank);
+    s->array = a;
+    for (int32_t d = 0; d < io->rank; d++) s->tensor.shape[d] = v->dim[d];
+    s->tensor.shape[0] = batch;
+    return GRAPHC_OK;
+}
+
+static graphc_status take_tokens(FeedSlot *s, const int64_t *ids, const graphc_io_info *io,
+                                 const Feed *f, ErrorText e) {
+    const char *t = io->dtype_name;
+    if (io->rank != 2 ||
+        (strcmp(t, "i64") && strcmp(t, "i32") && strcmp(t, "bool") && strcmp(t, "f32")))
+        return error_set(e, GRAPHC_UNSUPPORTED,
+                         "input \"%s\" is %s of rank %d; tokens fill rank 2 of i64, i32, "
+                         "bool or f32",
+                         io->name, t, io->rank);
+    s->ids = ids;
+    s->tensor.shape[0] = f->batch;
+    s->tensor.shape[1] = f->seq;
+    return GRAPHC_OK;
+}
+
+static graphc_status make_slot(Feed *f, const FeedOptions *o, const graphc_plan *plan, uint32_t i,
+                               ErrorText e) {
+    graphc_io_info io = graphc_plan_input(plan, i);
+    if (io.rank == 0) return GRAPHC_OK; /* learning rate and the like */
+    FeedSlot *s = &f->slots[f->nslots];
+    s->input = i;
+    s->tensor = (graphc_tensor){.device = GRAPHC_CPU, .dtype = io.dtype, .rank = io.rank};
+    const Array *a = arrays_find(&f->arrays, io.name);
+    const int64_t *ids = f->tokens.ntokens ? token_field(f, o, io.name) : NULL;
+    if (!a && !ids) return error_set(e, GRAPHC_USAGE, "nothing is given for input \"%s\"", io.name);
+    GC_TRY(a ? take_array(s, a, &io, f->batch, e) : take_tokens(s, ids, &io, f, e));
+    f->nslots++;
+    uint64_t bytes = elements(&s->tensor) * (io.dtype.bits < 8 ? 1u : io.dtype.bits / 8u);
+    s->tensor.data = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    return s->tensor.data ? GRAPHC_OK
+                          : error_set(e, GRAPHC_NO_MEMORY, "a batch of \"%s\"", io.name);
+}
+
+graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, ErrorText e) {
+    *f = (Feed){.batch = o->batch, .seq = o->seq};
+    tokens_init(&f->tokens);
+    arrays_init(&f->arrays);
+    for (uint32_t i = 0; i < o->nfiles; i++) GC_TRY(add_file(f, o, o->files[i], e));
+    if (f->tokens.ntokens && f->arrays.n)
+        return error_set(e, GRAPHC_USAGE, "data is either tokens or arrays (NAME=FILE), not both");
+    if (f->arrays.n && o->hold_out > 0)
+        return error_set(e, GRAPHC_USAGE, "--hold-out parts tokens; of arrays give --eval-data");
+    if (f->tokens.ntokens) GC_TRY(pack_tokens(f, o, e));
+    if (!feed_rows(f)) return error_set(e, GRAPHC_INVALID, "there is no data to learn from");
+    GC_TRY(order_init(&f->order, feed_rows(f), o->seed, o->shuffle, e));
+    f->rows = calloc(f->batch, sizeof *f->rows);
+    f->slots = calloc((size_t)graphc_plan_inputs(plan) + 1, sizeof *f->slots);
+    if (!f->rows || !f->slots) return error_set(e, GRAPHC_NO_MEMORY, "the rows of a batch");
+    for (uint32_t i = 0; i < graphc_plan_inputs(plan); i++) GC_TRY(make_slot(f, o, plan, i, e));
+    return GRAPHC_OK;
+}
+
+void feed_close(Feed *f) {
+    for (uint32_t i = 0; i < f->nslots; i++) free(f->slots[i].tensor.data);
+    free(f->slots);
+    free(f->rows);
+    free(f->now.ids);
+    order_free(&f->order);
+    pack_free(&f->pack);
+    token_split_free(&f->split);
+    arrays_free(&f->arrays);
+    tokens_free(&f->tokens);
+    *f = (Feed){0};
+}
+
+uint64_t feed_rows(const Feed *f) {
+    return f->tokens.ntokens ? f->pack.nsequences : f->arrays.rows;
+}
+
+uint64_t feed_batches(const Feed *f) {
+    uint64_t n = feed_rows(f);
+    return f->tokens.ntokens ? (n + f->batch - 1) / f->batch : n / f->batch;
+}
+
+void feed_rewind(Feed *f) {
+    f->once = true;
+    f->at = 0;
+}
+
+/* --- Batches ------------------------------------------------------------------------------------
+ */
+
+static void convert(const int64_t *from, uint64_t n, const graphc_tensor *to) {
+    if (to->dtype.code == 2) {
+        for (uint64_t i = 0; i < n; i++) ((float *)to->data)[i] = (float)from[i];
+    } else if (to->dtype.bits == 64) {
+        memcpy(to->data, from, n * sizeof *from);
+    } else if (to->dtype.bits == 32) {
+        for (uint64_t i = 0; i < n; i++) ((int32_t *)to->data)[i] = (int32_t)from[i];
+    } else {
+        for (uint64_t i = 0; i < n; i++) ((uint8_t *)to->data)[i] = from[i] != 0;
+    }
+}
+
+graphc_status feed_next(Feed *f, graphc_session *s) {
+    if (!f->once) order_take(&f->order, f->rows, f->batch);
+    for (uint32_t i = 0; i < f->batch && f->once; i++, f->at++)
+        f->rows[i] = f->at < feed_rows(f) ? f->at : PACK_NO_ROW;
+    if (f->tokens.ntokens) pack_batch(&f->pack, f->rows, f->batch, 0, &f->now);
+    for (uint32_t i = 0; i < f->nslots; i++) {
+        FeedSlot *slot = &f->slots[i];
+        if (slot->ids)
+            convert(slot->ids, elements(&slot->tensor), &slot->tensor);
+        else
+            array_rows(slot->array, f->rows, f->batch, slot->tensor.data);
+        GC_TRY(graphc_bind_input(s, slot->input, &slot->tensor));
+    }
+    return GRAPHC_OK;
+}
+
+uint64_t feed_tokens(const Feed *f) {
+    return f->tokens.ntokens ? f->now.places : f->batch;
+}

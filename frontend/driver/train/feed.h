@@ -1,0 +1,61 @@
+/* Batches for a training plan: what each of its inputs is given, step after step, from token files
+ * or from arrays. All data is read and checked before the first batch. */
+#ifndef FRONTEND_DRIVER_TRAIN_FEED_H
+#define FRONTEND_DRIVER_TRAIN_FEED_H
+
+#include "runtime/graphc.h"
+#include "runtime/train/data/arrays.h"
+#include "runtime/train/data/order.h"
+#include "runtime/train/data/pack.h"
+
+typedef struct FeedOptions {
+    const char *const *files; /* FILE ... of tokens, or NAME=FILE ... of arrays */
+    uint32_t nfiles;
+    uint32_t batch, seq;
+    int64_t vocabulary; /* ids are below it */
+    const char *labels; /* the input that takes labels */
+    bool packed;        /* several documents a row */
+    bool shuffle;
+    uint64_t seed;
+    double hold_out; /* this part of the tokens is left out, */
+    bool held;       /* or is all that there is */
+} FeedOptions;
+
+/* One input of the plan and where its elements come from. */
+typedef struct FeedSlot {
+    uint32_t input;
+    const int64_t *ids; /* of a token batch, or NULL */
+    const Array *array; /* or rows of an array */
+    graphc_tensor tensor;
+} FeedSlot;
+
+typedef struct Feed {
+    uint32_t batch, seq;
+    Tokens tokens;
+    TokenSplit split;
+    Pack pack;
+    Arrays arrays;
+    Order order;
+    Batch now; /* the batch at hand, of tokens */
+    uint64_t *rows;
+    uint64_t at; /* of a feed that was rewound: the next row */
+    bool once;
+    FeedSlot *slots;
+    uint32_t nslots;
+} Feed;
+
+/* Opens and checks the files. Inputs of the plan that are bound otherwise (scalars) are not asked
+ * for; one that no file or field gives is GRAPHC_USAGE. The message names file and place. */
+GRAPHC_MUST_USE graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan,
+                                        ErrorText e);
+void feed_close(Feed *f); /* also one that failed to open */
+uint64_t feed_rows(const Feed *f);
+uint64_t feed_batches(const Feed *f); /* that hold every row once; the last one may be filled up */
+/* Back to the first row, in the order of the files: each row once, and then padding. */
+void feed_rewind(Feed *f);
+/* Makes the next batch and binds it. */
+GRAPHC_MUST_USE graphc_status feed_next(Feed *f, graphc_session *s);
+/* Tokens of the batch at hand without padding; rows of arrays. */
+uint64_t feed_tokens(const Feed *f);
+
+#endif

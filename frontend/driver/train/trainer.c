@@ -1,0 +1,257 @@
+#include "frontend/driver/train/trainer.h"
+#include "runtime/train/data/random.h"
+#include "runtime/train/log.h"
+#include "runtime/train/safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct Trainer {
+    const TrainerOptions *o;
+    const graphc_plan *plan;
+    graphc_session *session;
+    ErrorText e;
+    Feed feed, eval;
+    RateSchedule schedule;
+    Log log;
+    float lr;
+    int64_t step;
+    uint64_t tokens;
+    uint32_t evaluate; /* number of that entry */
+} Trainer;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static uint64_t peak_bytes(void) {
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
+}
+
+/* Why a call on the session failed. */
+static graphc_status failed(Trainer *t, graphc_status st) {
+    return error_set(t->e, st, "%s", graphc_session_error(t->session));
+}
+
+/* --- States -------------------------------------------------------------------------------------
+ */
+
+static graphc_tensor state_tensor(const graphc_io_info *io) {
+    graphc_tensor t = {.device = GRAPHC_CPU, .dtype = io->dtype, .rank = io->rank};
+    for (int32_t i = 0; i < io->rank; i++) t.shape[i] = strtoll(io->dims[i], NULL, 10);
+    return t;
+}
+
+static uint64_t numel(const graphc_tensor *t) {
+    uint64_t n = 1;
+    for (int32_t i = 0; i < t->rank; i++) n *= (uint64_t)t->shape[i];
+    return n;
+}
+
+/* Uniform in +-spread, 53 bits each. */
+static void draw(float *p, uint64_t n, double spread, uint64_t *random) {
+    for (uint64_t i = 0; i < n; i++)
+        p[i] = (float)(spread * ((double)(random_next(random) >> 11) * 0x1p-52 - 1));
+}
+
+static graphc_status start_param(Trainer *t, const TrainerParam *p, uint64_t *random) {
+    int32_t i = graphc_plan_find_state(t->plan, p->state);
+    graphc_io_info io = graphc_plan_state(t->plan, (uint32_t)i);
+    graphc_tensor x = state_tensor(&io);
+    uint64_t n = numel(&x);
+    x.data = malloc(n * sizeof(float) + 1);
+    if (!x.data) return error_set(t->e, GRAPHC_NO_MEMORY, "%s", p->state);
+    draw(x.data, n, p->spread, random);
+    graphc_status st = graphc_state_write(t->session, (uint32_t)i, &x);
+    free(x.data);
+    return st == GRAPHC_OK ? st : failed(t, st);
+}
+
+static graphc_status start_params(Trainer *t) {
+    uint64_t random = t->o->seed;
+    for (uint32_t i = 0; i < t->o->nparams; i++)
+        if (t->o->params[i].spread != 0) GC_TRY(start_param(t, &t->o->params[i], &random));
+    return GRAPHC_OK;
+}
+
+static graphc_status put_state(Trainer *t, SafetensorsWriter *w, const SafeTensor *s,
+                               const char *state) {
+    int32_t i = graphc_plan_find_state(t->plan, state);
+    graphc_io_info io = graphc_plan_state(t->plan, (uint32_t)i);
+    graphc_tensor x = state_tensor(&io);
+    x.data = malloc(s->bytes + 1);
+    if (!x.data) return error_set(t->e, GRAPHC_NO_MEMORY, "%s", state);
+    graphc_status st = graphc_state_read(t->session, (uint32_t)i, &x);
+    st = st == GRAPHC_OK ? safetensors_put(w, x.data, s->bytes, t->e) : failed(t, st);
+    free(x.data);
+    return st;
+}
+
+static void describe(Trainer *t, SafeTensor *s, int64_t (*dims)[GRAPHC_MAX_RANK]) {
+    for (uint32_t i = 0; i < t->o->nparams; i++) {
+        const TrainerParam *p = &t->o->params[i];
+        graphc_io_info io =
+            graphc_plan_state(t->plan, (uint32_t)graphc_plan_find_state(t->plan, p->state));
+        graphc_tensor x = state_tensor(&io);
+        memcpy(dims[i], x.shape, sizeof dims[i]);
+        s[i] = (SafeTensor){.name = p->file_name, .rank = (uint32_t)io.rank, .dim = dims[i]};
+        (void)dtype_from_name(io.dtype_name, &s[i].dtype);
+        (void)safetensors_bytes(s[i].dtype, s[i].rank, s[i].dim, &s[i].bytes);
+    }
+}
+
+static graphc_status write_all(Trainer *t, const char *path, SafeTensor *s) {
+    static const SafePair format = {"format", "pt"};
+    SafetensorsWriter w;
+    graphc_status st = safetensors_begin(&w, path, s, t->o->nparams, &format, 1, false, t->e);
+    for (uint32_t i = 0; i < t->o->nparams && st == GRAPHC_OK; i++)
+        st = put_state(t, &w, &s[w.order[i]], t->o->params[w.order[i]].state);
+    if (st == GRAPHC_OK) return safetensors_commit(&w, t->e);
+    safetensors_abandon(&w);
+    return st;
+}
+
+static graphc_status write_params(Trainer *t) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", t->o->folder, t->o->weights);
+    SafeTensor *s = calloc((size_t)t->o->nparams + 1, sizeof *s);
+    int64_t(*dims)[GRAPHC_MAX_RANK] = calloc((size_t)t->o->nparams + 1, sizeof *dims);
+    graphc_status st = GRAPHC_NO_MEMORY;
+    if (s && dims) {
+        describe(t, s, dims);
+        st = write_all(t, path, s);
+    }
+    free(s);
+    free(dims);
+    return st;
+}
+
+/* --- Steps --------------------------------------------------------------------------------------
+ */
+
+static graphc_status bind_scalar(Trainer *t, const char *name, const graphc_tensor *x) {
+    int32_t i = graphc_plan_find_input(t->plan, name);
+    if (i < 0)
+        return error_set(t->e, GRAPHC_INVALID, "the plan has no input \"%s\": it does not train",
+                         name);
+    graphc_status st = graphc_bind_input(t->session, (uint32_t)i, x);
+    return st == GRAPHC_OK ? st : failed(t, st);
+}
+
+static graphc_status bind_scalars(Trainer *t) {
+    graphc_tensor lr = {.data = &t->lr, .device = GRAPHC_CPU, .dtype = {2, 32, 1}};
+    graphc_tensor step = {.data = &t->step, .device = GRAPHC_CPU, .dtype = {0, 64, 1}};
+    GC_TRY(bind_scalar(t, "lr", &lr));
+    return bind_scalar(t, "step", &step);
+}
+
+static graphc_status read_scalar(Trainer *t, const char *name, double *out) {
+    int32_t i = graphc_plan_find_output(t->plan, name);
+    graphc_tensor x;
+    if (i < 0) return error_set(t->e, GRAPHC_INVALID, "the plan has no output \"%s\"", name);
+    graphc_status st = graphc_output_host(t->session, (uint32_t)i, &x);
+    if (st != GRAPHC_OK) return failed(t, st);
+    return *out = (double)*(const float *)x.data, GRAPHC_OK;
+}
+
+static graphc_status one_step(Trainer *t) {
+    double start = now(), loss, norm;
+    t->step++;
+    t->lr = (float)schedule_rate(&t->schedule, (uint64_t)t->step - 1);
+    graphc_status st = feed_next(&t->feed, t->session);
+    if (st == GRAPHC_OK) st = graphc_run(t->session);
+    if (st != GRAPHC_OK) return failed(t, st);
+    GC_TRY(read_scalar(t, "loss", &loss));
+    GC_TRY(read_scalar(t, "grad_norm", &norm));
+    uint64_t tokens = feed_tokens(&t->feed);
+    t->tokens += tokens;
+    LogStep line = {.step = (uint64_t)t->step,
+                    .loss = loss,
+                    .lr = (double)t->lr,
+                    .grad_norm = norm,
+                    .tokens = t->tokens,
+                    .tokens_per_s = (double)tokens / (now() - start),
+                    .peak_bytes = peak_bytes()};
+    GC_TRY(log_step(&t->log, &line, t->e));
+    if (isfinite(loss) && isfinite(norm)) return GRAPHC_OK;
+    return error_set(t->e, GRAPHC_RUNTIME, "step %lld: the loss is %g and the gradients' norm %g",
+                     (long long)t->step, loss, norm);
+}
+
+/* The mean loss of what is held out: sums over all batches, divided once. */
+static graphc_status evaluate(Trainer *t) {
+    double sum = 0, weight = 0, a, b;
+    feed_rewind(&t->eval);
+    for (uint64_t i = 0; i < feed_batches(&t->eval); i++) {
+        graphc_status st = feed_next(&t->eval, t->session);
+        if (st == GRAPHC_OK) st = graphc_run_entry(t->session, t->evaluate);
+        if (st != GRAPHC_OK) return failed(t, st);
+        GC_TRY(read_scalar(t, "loss_sum", &a));
+        GC_TRY(read_scalar(t, "loss_weight", &b));
+        sum += a;
+        weight += b;
+    }
+    return log_eval(&t->log, (uint64_t)t->step, sum / weight, t->e);
+}
+
+static bool evaluates(const Trainer *t) {
+    uint64_t step = (uint64_t)t->step, every = t->o->eval_every;
+    return t->o->eval.nfiles && (step == t->schedule.steps || (every && step % every == 0));
+}
+
+static graphc_status all_steps(Trainer *t) {
+    char lines[4096], page[4096];
+    const TrainerOptions *o = t->o;
+    snprintf(lines, sizeof lines, "%s/log.jsonl", o->folder);
+    snprintf(page, sizeof page, "%s/log.html", o->folder);
+    GC_TRY(log_open(&t->log, lines, o->json ? stdout : NULL, o->json ? NULL : stderr, 0,
+                    t->schedule.steps, t->e));
+    graphc_status st = GRAPHC_OK;
+    if (o->eval.nfiles && o->eval_every) st = evaluate(t);
+    while (st == GRAPHC_OK && (uint64_t)t->step < t->schedule.steps) {
+        st = one_step(t);
+        if (st == GRAPHC_OK && evaluates(t)) st = evaluate(t);
+    }
+    log_close(&t->log);
+    if (st != GRAPHC_OK) return st;
+    return log_html(lines, page, "graphc train", t->e);
+}
+
+/* How many steps there are is known once the data is read. */
+static graphc_status plan_steps(Trainer *t) {
+    const TrainerOptions *o = t->o;
+    t->schedule = o->schedule;
+    t->schedule.steps =
+        o->steps ? o->steps : schedule_steps(feed_rows(&t->feed), o->epochs, o->feed.batch, 1);
+    t->schedule.warmup = schedule_part(o->warmup, t->schedule.steps);
+    t->schedule.decay = schedule_part(o->decay, t->schedule.steps);
+    return schedule_check(&t->schedule, t->e);
+}
+
+graphc_status trainer_run(const TrainerOptions *o, const graphc_plan *plan, graphc_session *s,
+                          ErrorText e) {
+    Trainer t = {.o = o, .plan = plan, .session = s, .e = e};
+    int32_t entry = graphc_plan_find_entry(plan, "evaluate");
+    if (entry < 0)
+        return error_set(e, GRAPHC_INVALID,
+                         "the plan has no entry \"evaluate\": it does not train");
+    t.evaluate = (uint32_t)entry;
+    graphc_status st = feed_open(&t.feed, &o->feed, plan, e);
+    if (st == GRAPHC_OK && o->eval.nfiles) st = feed_open(&t.eval, &o->eval, plan, e);
+    if (st == GRAPHC_OK) st = plan_steps(&t);
+    if (st == GRAPHC_OK) st = bind_scalars(&t);
+    if (st == GRAPHC_OK) st = start_params(&t);
+    if (st == GRAPHC_OK) st = all_steps(&t);
+    if (st == GRAPHC_OK) st = write_params(&t);
+    feed_close(&t.feed);
+    feed_close(&t.eval);
+    return st;
+}

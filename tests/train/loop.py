@@ -1,0 +1,154 @@
+"""graphc train and finetune from the command line, against the same steps in numpy (f64), and against themselves.
+
+    loop.py GRAPHC
+"""
+import json, os, subprocess, sys, tempfile
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+graphc, failures = os.path.abspath(sys.argv[1]), 0
+rng = np.random.default_rng(5)
+
+
+def check(ok, what):
+    global failures
+    if not ok:
+        failures += 1
+        print("FAILED", what)
+
+
+def perceptron(path):
+    w = {"up.weight": rng.standard_normal((16, 40)) / 4, "up.bias": rng.standard_normal(40) / 10,
+         "down.weight": rng.standard_normal((40, 3)) / 6}
+    w = {k: v.astype(np.float32) for k, v in w.items()}
+    nodes = [helper.make_node("MatMul", ["x", "up.weight"], ["a"], name="/up/MatMul"),
+             helper.make_node("Add", ["a", "up.bias"], ["b"]), helper.make_node("Tanh", ["b"], ["c"]),
+             helper.make_node("MatMul", ["c", "down.weight"], ["y"], name="/down/MatMul")]
+    io = [helper.make_tensor_value_info(n, 1, ["batch", s]) for n, s in (("x", 16), ("y", 3))]
+    g = helper.make_graph(nodes, "g", io[:1], io[1:], [numpy_helper.from_array(v, k) for k, v in w.items()])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return w
+
+
+def byte_model(path):
+    """Logits of the next byte from this one alone."""
+    w = {"embed.weight": rng.standard_normal((256, 24)) / 5, "head.weight": rng.standard_normal((24, 256)) / 5}
+    nodes = [helper.make_node("Gather", ["embed.weight", "input_ids"], ["e"]),
+             helper.make_node("MatMul", ["e", "head.weight"], ["logits"])]
+    g = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("input_ids", 7, ["batch", "seq"])],
+                          [helper.make_tensor_value_info("logits", 1, ["batch", "seq", 256])],
+                          [numpy_helper.from_array(v.astype(np.float32), k) for k, v in w.items()])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def run(*args, status=0):
+    p = subprocess.run([graphc, *map(str, args)], capture_output=True, text=True)
+    check(p.returncode == status, f"{args}: {p.returncode}, not {status}: {p.stderr[-300:]}")
+    return p.stderr if status else [json.loads(l) for l in p.stdout.splitlines()]
+
+
+def tensors(path):
+    raw = open(path, "rb").read()
+    n = int.from_bytes(raw[:8], "little")
+    head = json.loads(raw[8:8 + n])
+    return {k: np.frombuffer(raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]], "<f4").reshape(v["shape"])
+            for k, v in head.items() if k != "__metadata__"}
+
+
+def adamw(w, x, t, steps, lr, clip):
+    """Losses, gradient norms and the weights afterwards; as torch.optim.AdamW and clip_grad_norm_ have it."""
+    w = {k: v.astype(np.float64) for k, v in w.items()}
+    m, v = ({k: np.zeros_like(p) for k, p in w.items()} for _ in range(2))
+    losses, norms = [], []
+    for step in range(1, steps + 1):
+        c = np.tanh(x @ w["up.weight"] + w["up.bias"])
+        d = c @ w["down.weight"] - t
+        losses.append(np.mean(d * d))
+        dy = 2 * d / d.size
+        da = dy @ w["down.weight"].T * (1 - c * c)
+        g = {"up.weight": x.T @ da, "up.bias": da.sum(0), "down.weight": c.T @ dy}
+        norms.append(np.sqrt(sum((q * q).sum() for q in g.values())))
+        scale = min(1, clip / (norms[-1] + 1e-6))
+        for k in w:
+            q = g[k] * scale
+            m[k], v[k] = .9 * m[k] + .1 * q, .999 * v[k] + .001 * q * q
+            w[k] *= 1 - lr * .01
+            w[k] -= lr / (1 - .9 ** step) * m[k] / (np.sqrt(v[k]) / np.sqrt(1 - .999 ** step) + 1e-8)
+    return losses, norms, w
+
+
+def close(a, b, tolerance, what):
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    check(a.shape == b.shape and np.all(np.abs(a - b) <= tolerance * (1 + np.abs(b))), f"{what}: {np.abs(a - b).max()}")
+
+
+def against_numpy(tmp):
+    w = perceptron(f"{tmp}/m.onnx")
+    x, t = rng.standard_normal((96, 16)).astype(np.float32), rng.standard_normal((96, 3)).astype(np.float32)
+    np.save(f"{tmp}/x.npy", x), np.save(f"{tmp}/t.npy", t)
+    data = ["--loss", "mse(y, target)", "--data", f"x={tmp}/x.npy", "--data", f"target={tmp}/t.npy", "--json"]
+    eval_data = ["--eval-data", f"x={tmp}/x.npy", "--eval-data", f"target={tmp}/t.npy"]
+    lines = run("train", f"{tmp}/m.onnx", *data, *eval_data, "--batch", 96, "--steps", 12, "--lr", "1e-2", "--clip", "0.1",
+                "-o", f"{tmp}/full")
+    losses, norms, want = adamw(w, x.astype(np.float64), t.astype(np.float64), 12, 1e-2, 0.1)
+    steps = [l for l in lines if "loss" in l]
+    close([l["loss"] for l in steps], losses, 1e-5, "losses")
+    close([l["grad_norm"] for l in steps], norms, 1e-5, "norms of gradients")
+    got = tensors(f"{tmp}/full/model.safetensors")
+    check(sorted(got) == sorted(want), f"weights: {sorted(got)}")
+    for k in want:
+        close(got[k], want[k], 1e-4, k)
+    y = np.tanh(x.astype(np.float64) @ want["up.weight"] + want["up.bias"]) @ want["down.weight"]
+    close(lines[-1]["eval_loss"], np.mean((y - t) ** 2), 1e-5, "held-out loss")
+    return data
+
+
+def same_bits(tmp, data):
+    """Another number of threads, or the same run again, gives the same weights; another seed does not."""
+    files = []
+    for i, more in enumerate((["--threads", 1], ["--threads", 3], ["--seed", 1])):
+        run("finetune", f"{tmp}/m.onnx", *data, "--lora", "r=4,targets=up,down", "--batch", 32, "--steps", 9, "--lr", "1e-2",
+            "-o", f"{tmp}/a{i}", *more)
+        files.append(open(f"{tmp}/a{i}/adapter_model.safetensors", "rb").read())
+    check(files[0] == files[1], "one and three threads")
+    check(files[0] != files[2], "another seed")
+    names = sorted(tensors(f"{tmp}/a0/adapter_model.safetensors"))
+    check(names == sorted(f"base_model.model.{m}.lora_{k}.weight" for m in ("up", "down") for k in "AB"), f"names: {names}")
+
+
+def text(tmp):
+    """Bytes of a text that repeats itself: the loss goes towards what is left to guess."""
+    byte_model(f"{tmp}/b.onnx")
+    open(f"{tmp}/t.txt", "w").write("the quick brown fox jumps over the lazy dog. " * 200)
+    lines = run("train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4,
+                "--seq", 64, "--steps", 60, "--lr", "3e-2", "--schedule", "cosine", "--warmup", "0.1", "--hold-out", "0.1",
+                "--eval-every", 30, "-o", f"{tmp}/bytes", "--json")
+    held = [l["eval_loss"] for l in lines if "eval_loss" in l]
+    check(len(held) == 3 and held[0] > 4 and held[-1] < 1.6, f"held-out losses {held}")
+    page = open(f"{tmp}/bytes/log.html").read()
+    check("<svg" in page and "http" not in page.replace("http://www.w3.org", ""), "the page")
+
+
+def refused(tmp, data):
+    model = f"{tmp}/m.onnx"
+    for args, status, word in (
+            (["train", model, "-o", "o"], 2, "--loss is missing"),
+            (["train", model, *data], 2, "-o is missing"),
+            (["train", model, *data, "--loss", "hinge(y, t)", "-o", "o"], 2, "no such loss"),
+            (["train", model, *data, "--optimizer", "adam", "-o", "o"], 2, 'no optimizer "adam"'),
+            (["train", model, *data, "--train", "nothing", "-o", "o"], 2, "no weight"),
+            (["finetune", model, *data, "--lora", "targets=sideways", "-o", "o"], 2, "there are: up, down"),
+            (["train", model, *data[:4], "-o", f"{tmp}/o"], 2, 'nothing is given for input "target"'),
+            (["train", model, *data, "--data", f"z={tmp}/none.npy", "-o", f"{tmp}/o"], 7, "none.npy"),
+            (["train", f"{tmp}/b.onnx", "--loss", "logits", "--data", f"{tmp}/x.npy", "-o", f"{tmp}/o"], 3, "x.npy")):
+        err = run(*args, status=status)
+        check(word in err, f"{word!r} is not said in {err!r}")
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    data = against_numpy(tmp)
+    same_bits(tmp, data)
+    text(tmp)
+    refused(tmp, data)
+sys.exit(failures > 0)
