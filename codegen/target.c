@@ -22,6 +22,7 @@ static const Target rows[] = {
                  .launch_s = 2e-6,
                  .pack_width = DOT_PANEL,
                  .winograd = true,
+                 .attention_gradient = true,
                  .inline_flops = {.data = 2,
                                   .score = 10,
                                   .value = 1.5,

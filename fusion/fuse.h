@@ -44,7 +44,7 @@ typedef struct VState {
     Value home;                    /* concatenation whose buffer it is stored into ... */
     uint32_t home_part;            /* ... as this operand */
     const Expr *starts;            /* of a concatenation: where each operand begins (place.c) */
-    AttnMatch *attn;    /* pattern that has this value inside, or that it is the result of */
+    AttnMatch *attn;    /* of what this is a result */
     uint32_t dot_group; /* of a contraction: 1 + group whose roots are its epilogue ... */
     uint32_t pack;      /* ... and 1 + number of the pack it reads its right operand from */
     FusionWhy why;      /* why it was stored, if it was */

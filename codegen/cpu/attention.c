@@ -99,7 +99,7 @@ void attn_copy_rows(Attn *t, AttnRows *r) {
     emit_loop_end(e, &row);
 }
 
-static AttnRows rows_of(Attn *t, KVal v, uint32_t axes) {
+AttnRows attn_rows(Attn *t, KVal v, uint32_t axes) {
     ExprPool *p = t->p;
     uint32_t axis = (uint32_t)__builtin_ctz(axes), sym = t->k->axes[axis].sym;
     AttnRows r = {.v = v, .axis = axis, .size = t->k->axes[axis].extent};
@@ -117,13 +117,13 @@ static AttnRows rows_of(Attn *t, KVal v, uint32_t axes) {
 /* What is stored once per query, or once per element of its result. */
 static void store_all(Attn *t, bool per_query) {
     for (KVal v = 1; v < t->k->nops; v++)
-        if (t->k->ops[v].op == K_kstore && per_query == !(t->e->domains[v] & t->t->dv))
+        if (t->k->ops[v].op == K_kstore && per_query == !(t->e->domains[v] & 1u << t->vr.axis))
             emit_store(t->e, v);
 }
 
 static bool has_statistics(const Attn *t) {
     for (KVal v = 1; v < t->k->nops; v++)
-        if (t->k->ops[v].op == K_kstore && !(t->e->domains[v] & t->t->dv)) return true;
+        if (t->k->ops[v].op == K_kstore && !(t->e->domains[v] & 1u << t->vr.axis)) return true;
     return false;
 }
 
@@ -142,14 +142,14 @@ void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef row, LLVMValueRef
     EmitLoop l = {0};
     emit_push(e);
     emit_bind(e, t->sym_i, attn_sym(t, "i", t->ni, query));
-    store_statistics(t, row);
-    LLVMValueRef size = emit_expr(e, t->ndv), all = emit_splat(e, inverse);
+    if (inverse) store_statistics(t, row);
+    LLVMValueRef size = emit_expr(e, t->ndv), all = inverse ? emit_splat(e, inverse) : NULL;
     emit_loop_begin(e, &l, "finish", emit_i64(e, 0), size, emit_i64(e, t->lanes), false);
     LLVMValueRef left = LLVMBuildSub(e->b, size, l.i, "");
     LLVMValueRef mask = t->vr.whole ? NULL : emit_lanes_below(e, left);
     emit_bind_lanes(e, t->sym_dv, attn_sym(t, "column", t->ndv, l.i), mask, true);
     LLVMValueRef v = attn_load(t, from, l.i);
-    emit_override(e, t->t->o, LLVMBuildFMul(e->b, v, all, ""));
+    emit_override(e, t->result, all ? LLVMBuildFMul(e->b, v, all, "") : v);
     store_all(t, false);
     emit_loop_end(e, &l);
     emit_pop(e);
@@ -176,7 +176,7 @@ void attn_key_blocks(Attn *t, LLVMValueRef last_query, void (*body)(Attn *t)) {
 
 /* --- Whole kernel ------------------------------------------------------------------------- */
 
-static bool one_axis(uint32_t axes) {
+bool attn_one_axis(uint32_t axes) {
     return axes && !(axes & (axes - 1));
 }
 
@@ -187,7 +187,9 @@ static bool analyse(Attn *t) {
     if (t->acc != DT_f32 && t->acc != DT_f64) return false;
     if (k->ops[a->s].dtype != t->acc || k->ops[a->score].dtype != t->acc) return false;
     if (k->ops[a->v].dtype != t->acc || k->ops[a->q].dtype != t->acc || k->serial) return false;
-    if (!one_axis(a->i) || !one_axis(a->j) || !one_axis(a->d) || !one_axis(a->dv)) return false;
+    if (!attn_one_axis(a->i) || !attn_one_axis(a->j) || !attn_one_axis(a->d) ||
+        !attn_one_axis(a->dv))
+        return false;
     uint32_t own = a->batch | a->i | a->dv;
     for (KVal v = 1; v < k->nops; v++) {
         uint32_t domain = t->e->domains[v];
@@ -199,15 +201,12 @@ static bool analyse(Attn *t) {
     return lo > 0;
 }
 
-static void set_widths(Attn *t) {
+void attn_set_widths(Attn *t, uint32_t i, uint32_t j, uint32_t dv) {
     Emit *e = t->e;
     const KAxis *axes = t->k->axes;
-    uint32_t i = (uint32_t)__builtin_ctz(t->t->i), j = (uint32_t)__builtin_ctz(t->t->j);
-    uint32_t d = (uint32_t)__builtin_ctz(t->t->d), dv = (uint32_t)__builtin_ctz(t->t->dv);
-    t->sym_i = axes[i].sym, t->sym_j = axes[j].sym;
-    t->sym_d = axes[d].sym, t->sym_dv = axes[dv].sym;
-    t->ni = axes[i].extent, t->nj = axes[j].extent;
-    t->nd = axes[d].extent, t->ndv = axes[dv].extent;
+    const KAxis *x = &axes[__builtin_ctz(i)], *y = &axes[__builtin_ctz(j)];
+    t->sym_i = x->sym, t->sym_j = y->sym, t->sym_dv = axes[__builtin_ctz(dv)].sym;
+    t->ni = x->extent, t->nj = y->extent, t->ndv = axes[__builtin_ctz(dv)].extent;
     t->bytes = (uint32_t)dtype_bytes(t->acc);
     e->lanes = t->lanes = e->isa->lanes * 4 / t->bytes;
     t->elem = emit_type(e, t->acc);
@@ -218,11 +217,17 @@ static void set_widths(Attn *t) {
     t->nq = t->nv * t->lanes;
     t->out_nv = 2;
     t->out_rows = e->isa->vector_regs >= 32 ? 8 : 4;
-    t->kr = rows_of(t, t->t->k, t->t->d);
-    t->vr = rows_of(t, t->t->v, t->t->dv);
 }
 
-static LLVMValueRef reserve(Attn *t, Expr elements) {
+static void set_rows(Attn *t) {
+    uint32_t d = (uint32_t)__builtin_ctz(t->t->d);
+    t->sym_d = t->k->axes[d].sym;
+    t->nd = t->k->axes[d].extent;
+    t->kr = attn_rows(t, t->t->k, t->t->d);
+    t->vr = attn_rows(t, t->t->v, t->t->dv);
+}
+
+LLVMValueRef attn_reserve(Attn *t, Expr elements) {
     return emit_scratch(t->e, expr_muli(t->p, elements, t->bytes));
 }
 
@@ -230,24 +235,24 @@ static void reserve_all(Attn *t) {
     ExprPool *p = t->p;
     Expr row = expr_const(p, t->nq), keys = expr_const(p, ATTN_KEYS);
     Expr wide = expr_muli(p, expr_addi(p, t->kr.padded, t->lanes), t->nq);
-    t->qt = reserve(t, wide);
-    t->scores = reserve(t, expr_const(p, (ATTN_KEYS + 16) * (int64_t)t->nq));
-    t->out = reserve(t, expr_muli(p, t->vr.padded, (int64_t)(t->nq + t->out_rows)));
-    t->max = reserve(t, row);
-    t->sum = reserve(t, row);
-    t->scale = reserve(t, expr_addi(p, row, t->out_rows));
-    t->block_max = reserve(t, row);
-    if (!t->kr.direct) t->kr.copy = reserve(t, expr_mul(p, keys, t->kr.padded));
-    if (!t->vr.direct) t->vr.copy = reserve(t, expr_mul(p, keys, t->vr.padded));
+    t->qt = attn_reserve(t, wide);
+    t->scores = attn_reserve(t, expr_const(p, (ATTN_KEYS + 16) * (int64_t)t->nq));
+    t->out = attn_reserve(t, expr_muli(p, t->vr.padded, (int64_t)(t->nq + t->out_rows)));
+    t->max = attn_reserve(t, row);
+    t->sum = attn_reserve(t, row);
+    t->scale = attn_reserve(t, expr_addi(p, row, t->out_rows));
+    t->block_max = attn_reserve(t, row);
+    if (!t->kr.direct) t->kr.copy = attn_reserve(t, expr_mul(p, keys, t->kr.padded));
+    if (!t->vr.direct) t->vr.copy = attn_reserve(t, expr_mul(p, keys, t->vr.padded));
 }
 
 static void bind_batch(Attn *t, Expr flat) {
     ExprPool *p = t->p;
     Expr inner = expr_const(p, 1);
     for (uint32_t i = t->k->naxes; i-- > 0;) {
-        if (!(t->t->batch >> i & 1)) continue;
+        if (!(t->batch >> i & 1)) continue;
         const KAxis *axis = &t->k->axes[i];
-        bool outermost = (t->t->batch & ((1u << i) - 1)) == 0;
+        bool outermost = (t->batch & ((1u << i) - 1)) == 0;
         Expr at = expr_div(p, flat, inner);
         emit_bind(t->e, axis->sym, outermost ? at : expr_mod(p, at, axis->extent));
         inner = expr_mul(p, inner, axis->extent);
@@ -257,7 +262,7 @@ static void bind_batch(Attn *t, Expr flat) {
 static Expr batch_size(Attn *t) {
     Expr n = expr_const(t->p, 1);
     for (uint32_t i = 0; i < t->k->naxes; i++)
-        if (t->t->batch >> i & 1) n = expr_mul(t->p, n, t->k->axes[i].extent);
+        if (t->batch >> i & 1) n = expr_mul(t->p, n, t->k->axes[i].extent);
     return n;
 }
 
@@ -299,24 +304,35 @@ static void both_forms(Attn *t) {
     emit_if_end(e, &many);
 }
 
-bool emit_attention_cpu(Emit *e, EmitInfo *info) {
-    Attn *t = ARENA_NEW(e->arena, Attn);
-    *t = (Attn){.e = e, .k = e->k, .t = &e->k->attn, .p = e->exprs};
-    if (!analyse(t)) return false;
-    set_widths(t);
-    t->shift = t->t->causal;
-    reserve_all(t);
+void attn_items(Attn *t, EmitInfo *info, Expr macs, void (*body)(Attn *t)) {
+    Emit *e = t->e;
     ExprPool *p = e->exprs;
     Expr units = expr_ceildiv(p, t->ni, expr_const(p, ATTN_UNIT));
     Expr blocks = expr_ceildiv(p, units, expr_const(p, ATTN_UNITS));
     info->work = expr_mul(p, batch_size(t), blocks);
-    Expr macs = expr_mul(p, expr_mul(p, t->ni, t->nj), expr_add(p, t->nd, t->ndv));
+    macs = expr_mul(p, expr_mul(p, t->ni, t->nj), macs);
     info->cost = expr_div(p, expr_mul(p, batch_size(t), macs), expr_const(p, 45));
-
     EmitLoop l = {0};
     emit_loop_begin(e, &l, "item", e->begin, e->end, emit_i64(e, 1), false);
     item(t, l.i, blocks, units);
-    both_forms(t);
+    body(t);
     emit_loop_end(e, &l);
+}
+
+bool emit_attention_cpu(Emit *e, EmitInfo *info) {
+    Attn *t = ARENA_NEW(e->arena, Attn);
+    const KAttn *a = &e->k->attn;
+    *t = (Attn){.e = e,
+                .k = e->k,
+                .t = a,
+                .batch = a->batch,
+                .result = a->o,
+                .p = e->exprs,
+                .shift = a->causal};
+    if (!analyse(t)) return false;
+    attn_set_widths(t, a->i, a->j, a->dv);
+    set_rows(t);
+    reserve_all(t);
+    attn_items(t, info, expr_add(e->exprs, t->nd, t->ndv), both_forms);
     return true;
 }

@@ -3,69 +3,68 @@
 #include "codegen/cpu/shuffle.h"
 #include <math.h>
 
-/* qt[d][query] for the block's vectors of queries; past the last query its values repeat. */
-static void transpose_q(Attn *t) {
+void attn_transpose(Attn *t, KVal v, uint32_t sym, Expr size, LLVMValueRef to) {
     Emit *e = t->e;
     EmitLoop qs = {0}, ds = {0};
-    LLVMValueRef zero = emit_i64(e, 0), lanes = emit_i64(e, t->lanes), size = emit_expr(e, t->nd);
+    LLVMValueRef zero = emit_i64(e, 0), lanes = emit_i64(e, t->lanes), end = emit_expr(e, size);
+    bool whole = expr_divisor(t->p, size) % t->lanes == 0;
     emit_loop_begin(e, &qs, "q", zero, t->vectors, emit_i64(e, 1), true);
     LLVMValueRef column = attn_mul(t, qs.i, lanes);
     Expr base = attn_sym(t, "i", t->ni, LLVMBuildAdd(e->b, t->query0, column, ""));
-    emit_loop_begin(e, &ds, "d", zero, size, lanes, false);
-    LLVMValueRef left = LLVMBuildSub(e->b, size, ds.i, ""), v[64];
-    Expr d = attn_sym(t, "d", t->nd, ds.i), last = expr_addi(t->p, t->ni, -1);
-    LLVMValueRef mask = t->kr.whole ? NULL : emit_lanes_below(e, left);
+    emit_loop_begin(e, &ds, "d", zero, end, lanes, false);
+    LLVMValueRef left = LLVMBuildSub(e->b, end, ds.i, ""), x[64];
+    Expr d = attn_sym(t, "d", size, ds.i), last = expr_addi(t->p, t->ni, -1);
+    LLVMValueRef mask = whole ? NULL : emit_lanes_below(e, left);
     for (uint32_t r = 0; r < t->lanes; r++) {
         emit_push(e);
         emit_bind(e, t->sym_i, expr_min(t->p, expr_addi(t->p, base, r), last));
-        emit_bind_lanes(e, t->sym_d, d, mask, true);
-        v[r] = emit_value_lanes(e, t->t->q);
+        emit_bind_lanes(e, sym, d, mask, true);
+        x[r] = emit_value_lanes(e, v);
         emit_pop(e);
     }
-    shuffle_transpose(e, v, t->lanes);
+    shuffle_transpose(e, x, t->lanes);
     LLVMValueRef row = LLVMBuildAdd(e->b, attn_mul(t, ds.i, emit_i64(e, t->nq)), column, "");
     for (uint32_t r = 0; r < t->lanes; r++)
-        attn_store(t, v[r], t->qt, attn_add(t, row, (int64_t)(r * t->nq)));
+        attn_store(t, x[r], to, attn_add(t, row, (int64_t)(r * t->nq)));
     emit_loop_end(e, &ds);
     emit_loop_end(e, &qs);
+}
+
+void attn_clear_out(Attn *t) {
+    Emit *e = t->e;
+    EmitLoop o = {0};
+    LLVMValueRef zero = emit_i64(e, 0), lanes = emit_i64(e, t->lanes);
+    LLVMValueRef rows = attn_add(t, attn_mul(t, t->vectors, lanes), t->out_rows - 1);
+    LLVMValueRef size = attn_mul(t, rows, emit_expr(e, t->vr.padded));
+    emit_loop_begin(e, &o, "clear", zero, size, lanes, false);
+    attn_store(t, LLVMConstNull(t->vec), t->out, o.i);
+    emit_loop_end(e, &o);
 }
 
 /* Before the first block of keys. */
 static void reset(Attn *t) {
     Emit *e = t->e;
-    EmitLoop o = {0};
-    LLVMValueRef zero = emit_i64(e, 0), lanes = emit_i64(e, t->lanes);
     LLVMValueRef none = emit_f(e, t->vec, -INFINITY), nothing = LLVMConstNull(t->vec);
     for (uint32_t v = 0; v < t->nv; v++) {
         attn_store(t, none, t->max, emit_i64(e, (int64_t)(v * t->lanes)));
         attn_store(t, nothing, t->sum, emit_i64(e, (int64_t)(v * t->lanes)));
     }
-    LLVMValueRef rows = attn_add(t, attn_mul(t, t->vectors, lanes), t->out_rows - 1);
-    LLVMValueRef size = attn_mul(t, rows, emit_expr(e, t->vr.padded));
-    emit_loop_begin(e, &o, "clear", zero, size, lanes, false);
-    attn_store(t, nothing, t->out, o.i);
-    emit_loop_end(e, &o);
+    attn_clear_out(t);
 }
 
 /* --- Scores ------------------------------------------------------------------------------- */
 
-/* Scores of `rows` keys from key0 + first on for nv vectors of queries. Keys past the block's last
- * repeat it; their scores are written beyond the block and never read. */
-typedef struct ScoreTile {
-    uint32_t rows, nv;
-    LLVMValueRef first;
-    Expr query;
-    LLVMValueRef mask[4];
-} ScoreTile;
-
-static void score_products(Attn *t, const ScoreTile *s, LLVMValueRef *key, LLVMValueRef *acc) {
+void attn_products(Attn *t, const AttnTile *s, const AttnRows *rows, LLVMValueRef qt, Expr size,
+                   LLVMValueRef *acc) {
     Emit *e = t->e;
     EmitLoop l = emit_loop(e, s->rows * s->nv);
+    LLVMValueRef key[8];
+    for (uint32_t r = 0; r < s->rows; r++) key[r] = attn_row(t, rows, s->row[r]);
     for (uint32_t i = 0; i < l.n; i++) l.init[i] = LLVMConstNull(t->vec);
-    emit_loop_begin(e, &l, "d", emit_i64(e, 0), emit_expr(e, t->nd), emit_i64(e, 1), true);
+    emit_loop_begin(e, &l, "d", emit_i64(e, 0), emit_expr(e, size), emit_i64(e, 1), true);
     LLVMValueRef q[4], row = attn_mul(t, l.i, emit_i64(e, t->nq));
     for (uint32_t v = 0; v < s->nv; v++)
-        q[v] = attn_load(t, t->qt, attn_add(t, row, (int64_t)(v * t->lanes)));
+        q[v] = attn_load(t, qt, attn_add(t, row, (int64_t)(v * t->lanes)));
     for (uint32_t r = 0; r < s->rows; r++) {
         LLVMValueRef x = emit_splat(e, emit_load(e, t->elem, attn_at(t, key[r], l.i), t->bytes));
         for (uint32_t v = 0; v < s->nv; v++)
@@ -75,18 +74,15 @@ static void score_products(Attn *t, const ScoreTile *s, LLVMValueRef *key, LLVMV
     for (uint32_t i = 0; i < l.n; i++) acc[i] = l.out[i];
 }
 
-static void score_tile(Attn *t, const ScoreTile *s) {
+LLVMValueRef attn_score_at(Attn *t, const AttnTile *s, uint32_t row, uint32_t vector) {
+    LLVMValueRef at = attn_mul(t, attn_add(t, s->first, row), emit_i64(t->e, t->nq));
+    return attn_add(t, at, (int64_t)(vector * t->lanes));
+}
+
+static void score_tile(Attn *t, AttnTile *s) {
     Emit *e = t->e;
-    LLVMValueRef row[8], key[8], acc[32];
-    for (uint32_t r = 0; r < s->rows; r++) {
-        LLVMValueRef lim[2] = {attn_add(t, s->first, r), attn_add(t, t->keys, -1)};
-        row[r] = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
-        key[r] = attn_row(t, &t->kr, row[r]);
-    }
-    score_products(t, s, key, acc);
-    Expr j[8];
-    for (uint32_t r = 0; r < s->rows; r++)
-        j[r] = attn_sym(t, "j", t->nj, LLVMBuildAdd(e->b, t->key0, row[r], ""));
+    LLVMValueRef acc[32];
+    attn_products(t, s, &t->kr, t->qt, t->nd, acc);
     for (uint32_t v = 0; v < s->nv; v++) {
         LLVMValueRef lane = emit_i64(e, (int64_t)(v * t->lanes));
         LLVMValueRef max = attn_load(t, t->block_max, lane);
@@ -95,13 +91,12 @@ static void score_tile(Attn *t, const ScoreTile *s) {
                         true);
         for (uint32_t r = 0; r < s->rows; r++) {
             emit_push(e);
-            emit_bind(e, t->sym_j, j[r]);
+            emit_bind(e, t->sym_j, s->j[r]);
             emit_override(e, t->t->s, acc[r * s->nv + v]);
             LLVMValueRef x = emit_value_lanes(e, t->t->score);
             emit_pop(e);
             max = attn_max(t, max, x);
-            LLVMValueRef at = attn_mul(t, attn_add(t, s->first, r), emit_i64(e, t->nq));
-            attn_store(t, x, t->scores, LLVMBuildAdd(e->b, at, lane, ""));
+            attn_store(t, x, t->scores, attn_score_at(t, s, r, v));
         }
         emit_pop(e);
         attn_store(t, max, t->block_max, lane);
@@ -123,13 +118,19 @@ static uint32_t key_rows(Attn *t, uint32_t nv) {
     return best;
 }
 
-static void score_block(Attn *t, uint32_t nv) {
+static void find_rows(Attn *t, AttnTile *s) {
+    Emit *e = t->e;
+    for (uint32_t r = 0; r < s->rows; r++) {
+        LLVMValueRef lim[2] = {attn_add(t, s->first, r), attn_add(t, t->keys, -1)};
+        s->row[r] = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
+        s->j[r] = attn_sym(t, "j", t->nj, LLVMBuildAdd(e->b, t->key0, s->row[r], ""));
+    }
+}
+
+static void tiles_of(Attn *t, uint32_t nv, void (*tile)(Attn *t, AttnTile *s)) {
     Emit *e = t->e;
     EmitLoop l = {0};
-    ScoreTile s = {.nv = nv, .rows = key_rows(t, nv)};
-    for (uint32_t v = 0; v < t->nv; v++)
-        attn_store(t, emit_f(e, t->vec, -INFINITY), t->block_max,
-                   emit_i64(e, (int64_t)(v * t->lanes)));
+    AttnTile s = {.nv = nv, .rows = key_rows(t, nv)};
     s.query = attn_sym(t, "i", t->ni, t->query0);
     uint32_t query;
     if (expr_is_sym(t->p, s.query, &query)) map_put(e->aligned, query, ATTN_UNIT);
@@ -138,7 +139,8 @@ static void score_block(Attn *t, uint32_t nv) {
         s.mask[v] = emit_lanes_below(e, attn_add(t, t->queries, -(int64_t)(v * t->lanes)));
     emit_loop_begin(e, &l, "scores", emit_i64(e, 0), t->keys, emit_i64(e, s.rows), true);
     s.first = l.i;
-    score_tile(t, &s);
+    find_rows(t, &s);
+    tile(t, &s);
     emit_loop_end(e, &l);
 }
 
@@ -160,7 +162,7 @@ static uint32_t vector_counts(Attn *t) {
     return set;
 }
 
-static void scores(Attn *t) {
+void attn_tiles(Attn *t, void (*tile)(Attn *t, AttnTile *s)) {
     Emit *e = t->e;
     uint32_t set = vector_counts(t);
     bool one = (set & (set - 1)) == 0;
@@ -169,9 +171,16 @@ static void scores(Attn *t) {
         if (!(set >> nv & 1)) continue;
         if (!one)
             emit_if_begin(e, &is, LLVMBuildICmp(e->b, LLVMIntEQ, t->vectors, emit_i64(e, nv), ""));
-        score_block(t, nv);
+        tiles_of(t, nv, tile);
         if (!one) emit_if_end(e, &is);
     }
+}
+
+static void scores(Attn *t) {
+    for (uint32_t v = 0; v < t->nv; v++)
+        attn_store(t, emit_f(t->e, t->vec, -INFINITY), t->block_max,
+                   emit_i64(t->e, (int64_t)(v * t->lanes)));
+    attn_tiles(t, score_tile);
 }
 
 /* --- Softmax, output ---------------------------------------------------------------------- */
@@ -208,14 +217,15 @@ static void out_tile(Attn *t, LLVMValueRef row, LLVMValueRef column, uint32_t nv
     LLVMValueRef width = emit_expr(e, t->vr.padded);
     LLVMValueRef start = LLVMBuildAdd(e->b, attn_mul(t, row, width), column, ""), at[32];
     for (uint32_t r = 0; r < rows; r++) {
-        LLVMValueRef s = emit_load(e, t->elem, attn_at(t, t->scale, attn_add(t, row, r)), t->bytes);
-        LLVMValueRef scale = emit_splat(e, s);
+        LLVMValueRef at_scale = t->scale ? attn_at(t, t->scale, attn_add(t, row, r)) : NULL;
+        LLVMValueRef scale =
+            at_scale ? emit_splat(e, emit_load(e, t->elem, at_scale, t->bytes)) : NULL;
         LLVMValueRef line =
             LLVMBuildAdd(e->b, start, attn_mul(t, width, emit_i64(e, (int64_t)r)), "");
         for (uint32_t v = 0; v < nv; v++) {
             at[r * nv + v] = attn_add(t, line, (int64_t)(v * t->lanes));
             LLVMValueRef o = attn_load(t, t->out, at[r * nv + v]);
-            l.init[r * nv + v] = LLVMBuildFMul(e->b, o, scale, "");
+            l.init[r * nv + v] = scale ? LLVMBuildFMul(e->b, o, scale, "") : o;
         }
     }
     emit_loop_begin(e, &l, "keys", emit_i64(e, 0), t->keys, emit_i64(e, 1), true);
@@ -240,7 +250,7 @@ static void out_columns(Attn *t, LLVMValueRef column, uint32_t nv) {
     emit_loop_end(e, &l);
 }
 
-static void outputs(Attn *t) {
+void attn_outputs(Attn *t) {
     Emit *e = t->e;
     EmitLoop l = {0};
     uint32_t wide = t->out_nv * t->lanes;
@@ -262,7 +272,7 @@ static void outputs(Attn *t) {
 static void key_block(Attn *t) {
     scores(t);
     exponentials(t);
-    outputs(t);
+    attn_outputs(t);
 }
 
 static void finish(Attn *t) {
@@ -281,31 +291,39 @@ static void finish(Attn *t) {
     emit_loop_end(e, &l);
 }
 
-/* Up to nq queries. */
 static void part(Attn *t) {
     Emit *e = t->e;
-    LLVMValueRef up = attn_add(t, t->queries, t->lanes - 1);
-    t->vectors = LLVMBuildUDiv(e->b, up, emit_i64(e, t->lanes), "");
-    transpose_q(t);
+    attn_transpose(t, t->t->q, t->sym_d, t->nd, t->qt);
     reset(t);
     attn_key_blocks(t, attn_add(t, LLVMBuildAdd(e->b, t->query0, t->queries, ""), -1), key_block);
     finish(t);
 }
 
-void attn_many(Attn *t) {
+static void one_part(Attn *t, void (*body)(Attn *t)) {
     Emit *e = t->e;
+    LLVMValueRef up = attn_add(t, t->queries, t->lanes - 1);
+    t->vectors = LLVMBuildUDiv(e->b, up, emit_i64(e, t->lanes), "");
+    body(t);
+}
+
+void attn_parts(Attn *t, void (*body)(Attn *t)) {
     if (t->nq >= ATTN_UNIT * ATTN_UNITS) {
-        part(t);
+        one_part(t, body);
         return;
     }
+    Emit *e = t->e;
     EmitLoop l = {0};
     LLVMValueRef query0 = t->query0, queries = t->queries;
     emit_loop_begin(e, &l, "part", emit_i64(e, 0), queries, emit_i64(e, t->nq), true);
     t->query0 = LLVMBuildAdd(e->b, query0, l.i, "");
     LLVMValueRef lim[2] = {LLVMBuildSub(e->b, queries, l.i, ""), emit_i64(e, t->nq)};
     t->queries = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
-    part(t);
+    one_part(t, body);
     emit_loop_end(e, &l);
     t->query0 = query0;
     t->queries = queries;
+}
+
+void attn_many(Attn *t) {
+    attn_parts(t, part);
 }

@@ -8,6 +8,7 @@ static void emit_kernel(Emit *e, EmitInfo *info) {
     const Kernel *k = e->k;
     if (k->tem == TEM_dot && emit_dot_cpu(e, info)) return;
     if (k->tem == TEM_attention && emit_attention_cpu(e, info)) return;
+    if (k->tem == TEM_attention_gradient && emit_attention_gradient_cpu(e, info)) return;
     emit_rows_cpu(e, info);
 }
 

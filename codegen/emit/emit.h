@@ -210,6 +210,7 @@ typedef struct EmitInfo {
  * the row emitter takes it. `info->work` must be the same for every variant of the kernel. */
 bool emit_dot_cpu(Emit *e, EmitInfo *info);
 bool emit_attention_cpu(Emit *e, EmitInfo *info);
+bool emit_attention_gradient_cpu(Emit *e, EmitInfo *info);
 void emit_rows_cpu(Emit *e, EmitInfo *info); /* any kernel */
 
 #endif

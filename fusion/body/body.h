@@ -53,8 +53,11 @@ void body_end(Body *b);
 void map_facts(Body *b); /* poi, red or per */
 void dot_facts(Body *b); /* a depthwise one is a map */
 void attention_facts(Body *b);
+void gradient_facts(Body *b);
 /* causal.c: how many keys ahead of its number a query sees at most; 0 = not known. */
 Expr body_find_causal(const Kernel *k, ExprPool *p);
+/* ... and of a gradient, whose `ahead` or `behind` is set. */
+void body_find_unseen(Kernel *k, ExprPool *p);
 
 /* What body_end does beside, in this order. */
 void body_prune(Body *b);   /* prune.c: ops that no store needs */

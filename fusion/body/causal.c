@@ -11,7 +11,8 @@
 typedef struct Causal {
     const Kernel *k;
     ExprPool *p;
-    uint32_t sym_i, sym_j;
+    KVal product;          /* that the scores are made of */
+    uint32_t sym_i, sym_j; /* of queries, of keys */
 } Causal;
 
 static const KOp *op_at(const Causal *t, KVal v) {
@@ -20,7 +21,7 @@ static const KOp *op_at(const Causal *t, KVal v) {
 
 /* s times and plus constants. */
 static bool is_plain(const Causal *t, KVal v) {
-    if (v == t->k->attn.s) return true;
+    if (v == t->product) return true;
     const KOp *o = op_at(t, v);
     if (o->op != OP_mul && o->op != OP_div && o->op != OP_add) return false;
     bool a = op_at(t, o->in[0])->op == K_konst, b = op_at(t, o->in[1])->op == K_konst;
@@ -77,19 +78,56 @@ static Expr masked_by(const Causal *t, KVal v, bool (*kept)(const Causal *t, KVa
     return 0;
 }
 
+static Expr shift_of_score(const Causal *t, KVal score) {
+    bool infinite = false;
+    const KOp *o = op_at(t, score);
+    Expr shift = masked_by(t, score, is_plain, &infinite);
+    for (int i = 0; o->op == OP_add && !shift && i < 2; i++)
+        if (is_plain(t, o->in[1 - i])) shift = masked_by(t, o->in[i], is_zero, &infinite);
+    if (!shift) return 0;
+    int64_t lo, hi;
+    expr_range(t->p, shift, &lo, &hi);
+    return infinite || lo >= 0 ? shift : 0;
+}
+
+static uint32_t sym_of(const Kernel *k, uint32_t axis) {
+    return k->axes[__builtin_ctz(axis)].sym;
+}
+
 Expr body_find_causal(const Kernel *k, ExprPool *p) {
     const KAttn *a = &k->attn;
     if (!a->i || !a->j) return 0;
-    Causal t = {.k = k, .p = p};
-    t.sym_i = k->axes[__builtin_ctz(a->i)].sym;
-    t.sym_j = k->axes[__builtin_ctz(a->j)].sym;
-    bool infinite = false;
-    const KOp *o = op_at(&t, a->score);
-    Expr shift = masked_by(&t, a->score, is_plain, &infinite);
-    for (int i = 0; o->op == OP_add && !shift && i < 2; i++)
-        if (is_plain(&t, o->in[1 - i])) shift = masked_by(&t, o->in[i], is_zero, &infinite);
-    if (!shift) return 0;
-    int64_t lo, hi;
-    expr_range(p, shift, &lo, &hi);
-    return infinite || lo >= 0 ? shift : 0;
+    Causal t = {k, p, a->s, sym_of(k, a->i), sym_of(k, a->j)};
+    return shift_of_score(&t, a->score);
+}
+
+/* The probability exp(score - lse) that v is a product with: where that is 0, v is. */
+static KVal factor(const Causal *t, KVal v) {
+    const KOp *o = op_at(t, v);
+    switch (o->op) {
+    case OP_exp: return op_at(t, o->in[0])->op == OP_sub ? v : 0;
+    case OP_neg:
+    case OP_cast:
+    case OP_div: return factor(t, o->in[0]);
+    case OP_mul: return factor(t, o->in[0]) ? factor(t, o->in[0]) : factor(t, o->in[1]);
+    case OP_select:
+        if (is_zero(t, o->in[1])) return factor(t, o->in[2]);
+        return is_zero(t, o->in[2]) ? factor(t, o->in[1]) : 0;
+    default: return 0;
+    }
+}
+
+/* The queries may be the rows of the result or what is folded. */
+void body_find_unseen(Kernel *k, ExprPool *p) {
+    KAttnGrad *a = &k->grad;
+    if (!a->i || !a->j) return;
+    Causal t = {k, p, a->s[0], sym_of(k, a->i), sym_of(k, a->j)};
+    KVal v = factor(&t, a->p);
+    if (!v) return;
+    KVal score = op_at(&t, op_at(&t, v)->in[0])->in[0];
+    a->ahead = shift_of_score(&t, score);
+    if (a->ahead) return;
+    t.sym_i = sym_of(k, a->j);
+    t.sym_j = sym_of(k, a->i);
+    a->behind = shift_of_score(&t, score);
 }

@@ -60,7 +60,7 @@ const char *fuse_kernel_name(Fuse *f, const Group *g, const Kernel *k, uint32_t 
     Value *v = arena_copy(f->arena, g->inlined.v, n * sizeof *v);
     qsort(v, n, sizeof *v, by_value);
     size_t before = s.n;
-    if (g->kind != GROUP_attention) add_words(f, v, n, false, &s);
+    if (!g->attn) add_words(f, v, n, false, &s);
     if (s.n == before && g->kind == GROUP_map) add_words(f, v, n, true, &s);
     if (s.n == before && g->kind == GROUP_map) sb_put(&s, "_copy");
     return sb_str(&s);

@@ -36,7 +36,7 @@ static KVal pull_exprs(Body *b, const Node *n, IdxId idx) {
 static KVal map_cast(Body *b, Value v, KVal x) {
     const Node *n = graph_node(b->f->g, v);
     DType to = n->type.dtype;
-    bool inside = dtype_is_half(to) && b->g->attn && b->f->v[v].attn == b->g->attn;
+    bool inside = dtype_is_half(to) && group_has_inside(b->g, v, 0);
     if (body_type(to) == to || inside) return body_cast(b, x, body_type(to));
     KOp o = body_blank(OP_cast, to);
     o.in[0] = x;
@@ -49,8 +49,9 @@ static KVal map_bitcast(Body *b, const Node *n, KVal x) {
     return body_cast(b, body_op1(b, OP_bitcast, to, body_cast(b, x, from)), body_type(to));
 }
 
-static bool is_leaf(const Body *b, Value v) {
+static bool is_leaf(const Body *b, Value v, IdxId idx) {
     const VState *s = &b->f->v[v];
+    if (group_has_inside(b->g, v, idx)) return false;
     if (s->group) return s->group - 1 != b->g->id;
     Op op = (Op)graph_node(b->f->g, v)->op;
     return op_is_leaf(op) || op == OP_proj;
@@ -62,7 +63,7 @@ static Expr operand_mask(Body *b, Value v, IdxId idx, Expr mask) {
     Fuse *f = b->f;
     int64_t lo, hi;
     if (!mask) return 0;
-    for (; !is_leaf(b, v); v = graph_node(f->g, v)->in[0]) {
+    for (; !is_leaf(b, v, idx); v = graph_node(f->g, v)->in[0]) {
         uint8_t op = graph_node(f->g, v)->op;
         Expr none;
         if (op != OP_reshape && op != OP_permute && op != OP_expand && op != OP_slice) return mask;
@@ -98,7 +99,7 @@ static KVal pull_or(Body *b, Value v, IdxId idx, Expr mask, Expr inside, KVal fi
     const Node *n = graph_node(b->f->g, v);
     if (!both) return pull(b, v, idx, 0);
     if (expr_is_value(b->f->p, both, 0)) return fill; /* never read there */
-    bool leaf = is_leaf(b, v);
+    bool leaf = is_leaf(b, v, idx);
     if (leaf && !(n->op == OP_const && splat_const(b, v, &k)))
         return body_load(b, v, idx, both, fill);
     if (!leaf &&
@@ -170,11 +171,18 @@ static KVal pull_reduce(Body *b, Value v, IdxId idx, Expr mask) {
     return reduce_op(b, fold >= FOLD_argmax ? DT_i64 : body_type_of(b, x), fold, x, axes);
 }
 
-static void note_factors(Body *b, KVal x, KVal y, DotIdx d) {
+/* Of the contraction v inside of attention, whose result is acc. */
+static void note_factors(Body *b, Value v, KVal x, KVal y, DotIdx d, KVal acc) {
     const AttnMatch *m = b->g->attn;
+    KAttn *t = &b->k->attn;
+    KAttnGrad *r = &b->k->grad;
     bool swapped = (idx_axes_used(b->f, b->g, d.a) & axis_bit(b->g, m->jsym)) != 0;
-    b->k->attn.q = swapped ? y : x;
-    b->k->attn.k = swapped ? x : y;
+    uint32_t which = v == m->s[1];
+    KVal row = swapped ? y : x, other = swapped ? x : y;
+    if (m->gradient)
+        r->s[which] = acc, r->x[which] = row, r->y[which] = other;
+    else
+        t->s = acc, t->q = row, t->k = other;
 }
 
 /* v where `inside` holds, else 0: what a convolution's padding contributes. Loads give 0
@@ -183,12 +191,12 @@ static KVal pull_or_zero(Body *b, Value v, IdxId idx, Expr inside) {
     Value w = v;
     for (;; w = graph_node(b->f->g, w)->in[0]) {
         uint8_t op = graph_node(b->f->g, w)->op;
-        if (is_leaf(b, w)) break;
+        if (is_leaf(b, w, 0)) break;
         if (op != OP_reshape && op != OP_permute && op != OP_expand && op != OP_slice) break;
     }
     KVal k;
     bool splat = graph_node(b->f->g, w)->op == OP_const && splat_const(b, w, &k);
-    if (!inside || (is_leaf(b, w) && !splat)) return pull(b, v, idx, inside);
+    if (!inside || (is_leaf(b, w, 0) && !splat)) return pull(b, v, idx, inside);
     DType t = body_type(graph_type(b->f->g, v)->dtype);
     KVal zero = dtype_is_float(t) ? body_const_f(b, t, 0) : body_const_i(b, t, 0);
     return pull_or(b, v, idx, 0, inside, zero);
@@ -203,14 +211,15 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     const Pack *k = f->v[v].pack ? &f->packs.v[f->v[v].pack - 1] : NULL;
     KVal x = body_cast(b, pull_or_zero(b, n->in[0], d.a, d.a_mask), dt);
     KVal y = body_cast(b, k ? k->form->read(b, k, n->in[1], d.b) : pull(b, n->in[1], d.b, 0), dt);
-    if (g->attn && v == g->attn->o) return body_attention(b, x, y);
+    const AttnMatch *m = g->attn;
+    if (m && v == m->o && !m->gradient) return body_attention(b, x, y);
     uint32_t axes = group_axes(g, AX_RED);
-    if (g->attn) axes &= ~axis_bit(g, g->attn->jsym);
+    if (m) axes = axis_bit(g, v == m->o ? m->jsym : m->dsym[v == m->s[1]]);
     KVal acc = reduce_op(b, dt, FOLD_sum, body_op2(b, OP_mul, dt, x, y), axes);
-    if (g->attn) {
-        note_factors(b, x, y, d);
-        b->k->attn.s = acc;
-    }
+    if (m && v == m->o)
+        b->k->grad.o = acc, b->k->grad.p = m->side ? y : x, b->k->grad.b = m->side ? x : y;
+    else if (m)
+        note_factors(b, v, x, y, d, acc);
     KDot *t = &b->k->dot;
     if (!g->attn && t->nacc < K_MAX_ACC) {
         t->a = x;
@@ -271,7 +280,7 @@ static KVal pull_new(Body *b, Value v, IdxId idx, Expr mask) {
     const Node *n = graph_node(b->f->g, v);
     KVal k;
     if (n->op == OP_const && splat_const(b, v, &k)) return k;
-    if (is_leaf(b, v)) return body_load(b, v, idx, mask, 0);
+    if (is_leaf(b, v, idx)) return body_load(b, v, idx, mask, 0);
     switch (op_info[n->op].cls) {
     case OPC_SOURCE:
         if (n->op == OP_exprs) return pull_exprs(b, n, idx);

@@ -45,25 +45,49 @@ void dot_facts(Body *b) {
     k->tem = TEM_dot;
 }
 
-void attention_facts(Body *b) {
-    Kernel *k = b->k;
+/* The part that each axis plays in attention or a gradient of it. */
+typedef struct AttnAxes {
+    uint32_t batch, i, j, d, n;
+} AttnAxes;
+
+static AttnAxes attention_axes(const Body *b) {
+    const Kernel *k = b->k;
     const AttnMatch *m = b->g->attn;
-    KAttn *t = &k->attn;
+    AttnAxes t = {0};
     for (uint32_t i = 0; i < k->naxes; i++) {
         uint32_t bit = 1u << i, sym = k->axes[i].sym;
         if (sym == m->isym)
-            t->i |= bit;
+            t.i |= bit;
         else if (sym == m->jsym)
-            t->j |= bit;
+            t.j |= bit;
         else if (sym == m->nsym)
-            t->dv |= bit;
+            t.n |= bit;
         else if (k->axes[i].kind == AX_RED)
-            t->d |= bit;
+            t.d |= bit;
         else
-            t->batch |= bit;
+            t.batch |= bit;
     }
-    t->guarded = m->guarded;
+    return t;
+}
+
+void attention_facts(Body *b) {
+    Kernel *k = b->k;
+    KAttn *t = &k->attn;
+    AttnAxes x = attention_axes(b);
+    t->batch = x.batch, t->i = x.i, t->j = x.j, t->d = x.d, t->dv = x.n;
+    t->guarded = b->g->attn->guarded;
     k->kind = KERNEL_tem;
     k->tem = TEM_attention;
     t->causal = body_find_causal(k, b->f->p);
+}
+
+void gradient_facts(Body *b) {
+    Kernel *k = b->k;
+    KAttnGrad *t = &k->grad;
+    AttnAxes x = attention_axes(b);
+    t->batch = x.batch, t->i = x.i, t->j = x.j, t->d = x.d, t->n = x.n;
+    if (!t->s[1]) t->s[1] = t->s[0], t->x[1] = t->x[0], t->y[1] = t->y[0];
+    k->kind = KERNEL_tem;
+    k->tem = TEM_attention_gradient;
+    body_find_unseen(k, b->f->p);
 }

@@ -1,10 +1,13 @@
-/* Attention: which of it has a kernel, and what is computed inside.
+/* Attention and its gradients: which of them have a kernel, and what is computed inside.
  *
  * attention(scores, values) and logsumexp(scores) are one kernel if the scores are an element-wise
- * function of a contraction s. Everything between the two must be used nowhere else. A dry run of
- * the indices then checks that each value between is read at one position only and that the two
- * contractions' axes line up; its group is kept for the kernel. What has no kernel is decomposed,
- * and its parts are fused like anything else. */
+ * function of a contraction s. A gradient is a contraction one of whose operands is an element-wise
+ * function of probabilities exp(scores - logsumexp(scores)), and perhaps of a second contraction,
+ * that of the result's gradient with the values.
+ *
+ * A dry run of the indices checks that each value inside is read at one position only and that the
+ * contractions' axes line up; its group is kept for the kernel. Values inside may be read elsewhere
+ * too: then others store them. An attention that has no kernel is decomposed. */
 #include "fusion/analyse/facts.h"
 #include "graph/pass/pass.h"
 #include <stdlib.h>
@@ -13,9 +16,14 @@
 #define MAX_INSIDE  96
 #define MAX_OUTSIDE 32 /* places that read masks, biases and the like */
 
+#define MAX_LOOKED 400 /* values that are looked at for what is inside */
+
 typedef struct Inside {
     Value v[MAX_INSIDE];
-    uint32_t n, outside;
+    uint32_t n, outside, looked;
+    Value dot[2]; /* contractions inside */
+    uint32_t ndots;
+    Value exp; /* a difference to a logsumexp, exponentiated */
 } Inside;
 
 static const Node *node(const Fuse *f, Value v) {
@@ -28,34 +36,48 @@ static bool is_in(const Inside *in, Value v) {
     return false;
 }
 
-/* Everything between s and o, in no order. */
-static bool collect(const Fuse *f, Value v, Value s, Inside *in) {
-    if (is_in(in, v)) return true;
-    if (v != s && !fuse_depends(f, v, s)) return ++in->outside <= MAX_OUTSIDE;
-    if (in->n == MAX_INSIDE) return false;
-    in->v[in->n++] = v;
-    if (v == s) return true;
-    const Node *n = node(f, v);
-    OpClass c = op_info[n->op].cls;
-    bool view = n->op == OP_reshape || n->op == OP_permute || n->op == OP_expand;
-    if (c != OPC_MAP && !view) return false;
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (!collect(f, n->in[i], s, in)) return false;
-    return true;
+static bool is_view(const Node *n) {
+    return n->op == OP_reshape || n->op == OP_permute || n->op == OP_expand;
 }
 
-static bool used_inside_only(const Fuse *f, const Inside *in, Value o, Value lse) {
-    for (uint32_t i = 0; i < in->n; i++) {
-        const VState *s = &f->v[in->v[i]];
-        if (s->must) return false;
-        for (uint32_t k = 0; k < s->nusers; k++) {
-            Value u = fuse_user(f, in->v[i], k);
-            if (u != o && u != lse && !is_in(in, u)) return false;
+/* exp(x - logsumexp(..)), which may be kept finite. */
+static bool is_probability(const Fuse *f, const Node *n) {
+    if (n->op != OP_exp || node(f, n->in[0])->op != OP_sub) return false;
+    n = node(f, node(f, n->in[0])->in[1]);
+    while (is_view(n) || n->op == OP_select) n = node(f, n->in[n->op == OP_select ? 2 : 0]);
+    return n->op == OP_logsumexp;
+}
+
+static bool is_product(const Fuse *f, Value v) {
+    return node(f, v)->op == OP_dot && node(f, v)->type.dtype == DT_f32 && !f->v[v].const_only;
+}
+
+/* What of v and behind it is a map or view of contractions goes inside, with those; the rest stays
+ * outside. *any: v is inside. False: it is too much. */
+static bool gather(const Fuse *f, Value v, Inside *in, bool *any) {
+    const Node *n = node(f, v);
+    *any = is_in(in, v);
+    if (*any) return true;
+    if (++in->looked > MAX_LOOKED) return false;
+    if (is_product(f, v)) {
+        *any = true;
+        if (in->ndots == 2) return false;
+        in->dot[in->ndots++] = v;
+    } else if (op_info[n->op].cls == OPC_MAP || is_view(n)) {
+        uint32_t outside = 0;
+        for (uint32_t i = 0; i < n->nin; i++) {
+            bool some;
+            if (!gather(f, n->in[i], in, &some)) return false;
+            *any |= some;
+            outside += !some;
         }
+        if (*any) in->outside += outside;
+        if (*any && is_probability(f, n)) in->exp = v;
     }
-    for (uint32_t i = 0; i < f->v[o].nusers; i++) /* o itself may not feed the pattern */
-        if (is_in(in, fuse_user(f, o, i))) return false;
-    return node(f, o)->in[1] != node(f, o)->in[0] && !is_in(in, node(f, o)->in[1]);
+    if (!*any) return true;
+    if (in->n == MAX_INSIDE || in->outside > MAX_OUTSIDE) return false;
+    in->v[in->n++] = v;
+    return true;
 }
 
 static int by_number_down(const void *a, const void *b) {
@@ -102,7 +124,9 @@ static bool axes_line_up(const Fuse *f, const Group *g, IdxId s, uint32_t i, uin
     return (!(m & j) && !(n & ~j)) || (!(n & j) && !(m & ~j));
 }
 
-static bool dry_run(Fuse *f, AttnMatch *m, Inside *in) {
+/* The group's axes: the result's, of which `m->isym` and `m->nsym` are the last two, and the keys.
+ */
+static Group *make_group(Fuse *f, AttnMatch *m) {
     const Node *o = node(f, m->o);
     Group *g = group_new(f, GROUP_map);
     m->group = g->id;
@@ -110,22 +134,33 @@ static bool dry_run(Fuse *f, AttnMatch *m, Inside *in) {
     g->anchor_idx = idx_dot_axes(f, g, m->o);
     const Type *p = graph_type(f->g, o->in[0]);
     Type row = {.rank = 1, .dim = {p->dim[p->rank - 1]}};
-    m->isym = g->axes[g->naxes - 2].sym;
-    m->nsym = g->axes[g->naxes - 1].sym;
+    uint32_t rows = g->axes[g->naxes - 2].sym, columns = g->axes[g->naxes - 1].sym;
+    m->isym = m->side ? columns : rows;
+    m->nsym = m->side ? rows : columns;
     Expr j = axis_new(f, g, row.dim[0], AX_RED);
     m->jsym = g->axes[g->naxes - 1].sym;
     g->fixed |= 1u << (g->naxes - 1);
     g->j_idx = idx_make(f, g, &row, &j, 0);
+    return g;
+}
+
+static bool dry_run(Fuse *f, AttnMatch *m, Inside *in) {
+    Group *g = make_group(f, m);
     qsort(in->v, in->n, sizeof in->v[0], by_number_down);
     DryRun d = {.f = f, .g = g, .in = in};
-    if (!dry_demand(&d, o->in[0], idx_dot(f, g, m->o, g->anchor_idx).a)) return false;
+    DotIdx at = idx_dot(f, g, m->o, g->anchor_idx);
+    if (!dry_demand(&d, node(f, m->o)->in[m->side], m->side ? at.b : at.a)) return false;
     for (uint32_t i = 0; i < in->n; i++) {
         if (!d.at[i]) return false;
-        if (in->v[i] == m->s)
-            return axes_line_up(f, g, d.at[i], axis_bit(g, m->isym), axis_bit(g, m->jsym));
-        if (!dry_value(&d, in->v[i], d.at[i])) return false;
+        bool dot = in->v[i] == m->s[0] || in->v[i] == m->s[1];
+        bool ok = dot ? axes_line_up(f, g, d.at[i], axis_bit(g, m->isym), axis_bit(g, m->jsym))
+                      : dry_value(&d, in->v[i], d.at[i]);
+        if (!ok) return false;
     }
-    return false;
+    m->ninside = in->n;
+    m->inside = arena_copy(f->arena, in->v, in->n * sizeof in->v[0]);
+    m->at = arena_copy(f->arena, d.at, in->n * sizeof d.at[0]);
+    return true;
 }
 
 /* The log of the sum of exponentials of o's scores, if anybody wants it. */
@@ -133,30 +168,42 @@ static Value find_lse(const Fuse *f, Value o) {
     Value scores = node(f, o)->in[0];
     for (uint32_t i = 0; i < f->v[scores].nusers; i++) {
         Value u = fuse_user(f, scores, i);
-        if (node(f, u)->op == OP_logsumexp && node(f, u)->type.dtype == DT_f32) return u;
+        bool is = node(f, u)->op == OP_logsumexp && node(f, u)->type.dtype == DT_f32;
+        if (is && !f->v[u].attn) return u;
     }
     return 0;
 }
 
-static bool match(Fuse *f, Value o, AttnMatch *m, Inside *in) {
-    const Node *n = node(f, o);
-    m->o = o;
-    m->lse = find_lse(f, o);
+static bool match(Fuse *f, AttnMatch *m, Inside *in) {
+    const Node *n = node(f, m->o);
+    bool any;
+    m->lse = find_lse(f, m->o);
     m->guarded = n->attr.attention.guarded;
-    m->s = f->v[n->in[0]].epi;
-    if (!m->s || node(f, m->s)->op != OP_dot || f->v[m->s].attn || f->v[n->in[0]].const_only)
-        return false;
-    if (n->type.dtype != DT_f32 || node(f, m->s)->type.dtype != DT_f32) return false;
-    if (fuse_depends(f, n->in[1], o)) return false;
-    if (!collect(f, n->in[0], m->s, in) || !used_inside_only(f, in, o, m->lse)) return false;
+    if (n->type.dtype != DT_f32 || fuse_depends(f, n->in[1], m->o)) return false;
+    if (!gather(f, n->in[0], in, &any) || in->ndots != 1 || is_in(in, n->in[1])) return false;
+    m->s[0] = in->dot[0];
     return dry_run(f, m, in);
 }
 
-static bool find(Fuse *f, Value v) {
-    AttnMatch m = {0};
+/* Of one operand, which is made of probabilities. */
+static bool match_gradient(Fuse *f, AttnMatch *m, Inside *in) {
+    const Node *n = node(f, m->o);
+    bool any;
+    m->gradient = true;
+    if (!gather(f, n->in[m->side], in, &any) || !in->exp || is_in(in, n->in[1 - m->side]))
+        return false;
+    uint32_t second = f->v[node(f, node(f, in->exp)->in[0])->in[0]].epi == in->dot[1];
+    m->s[0] = in->dot[second];
+    m->s[1] = in->ndots == 2 ? in->dot[!second] : 0;
+    return dry_run(f, m, in);
+}
+
+static bool find(Fuse *f, Value v, bool (*matches)(Fuse *f, AttnMatch *m, Inside *in),
+                 uint32_t side) {
+    AttnMatch m = {.o = v, .side = side};
     Inside in = {.n = 0};
     uint32_t before = f->groups.n;
-    if (!match(f, v, &m, &in) || !fuse_may(f, v, "the result of an attention kernel")) {
+    if (!matches(f, &m, &in) || !fuse_may(f, v, "the result of an attention kernel")) {
         f->groups.n = before;
         return false;
     }
@@ -164,7 +211,6 @@ static bool find(Fuse *f, Value v) {
     f->groups.v[m.group]->attn = keep;
     f->v[v].attn = keep;
     if (m.lse) f->v[m.lse].attn = keep;
-    for (uint32_t i = 0; i < in.n; i++) f->v[in.v[i]].attn = keep;
     return true;
 }
 
@@ -172,18 +218,27 @@ static bool is_needed(const Fuse *f, Value v) {
     return f->v[v].nusers || f->v[v].must;
 }
 
-/* A second attention over the same scores is a kernel of its own parts. */
+static void find_gradients(Fuse *f) {
+    for (Value v = 1; v < f->g->nodes.n && f->m->attention_gradient; v++)
+        if (is_product(f, v) && is_needed(f, v) && !find(f, v, match_gradient, 0))
+            (void)find(f, v, match_gradient, 1);
+}
+
+/* One attention has the statistics that are wanted; another over the same scores has none. */
 bool fuse_find_attention(Fuse *f) {
     uint32_t n = f->g->nodes.n, refused = 0;
     bool *which = ARENA_ARRAY(f->arena, bool, n);
     for (int lse = 0; lse < 2; lse++)
         for (Value v = 1; v < n; v++) {
             if (node(f, v)->op != (lse ? OP_logsumexp : OP_attention) || !is_needed(f, v)) continue;
-            if (lse ? f->v[v].attn != NULL : find(f, v)) continue;
+            if (lse ? f->v[v].attn != NULL : find(f, v, match, 0)) continue;
             which[v] = true;
             refused++;
         }
-    if (!refused) return true;
+    if (!refused) {
+        find_gradients(f);
+        return true;
+    }
     f->g = pass_decompose(f->g, which);
     f->groups.n = 0;
     return false;

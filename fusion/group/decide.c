@@ -177,7 +177,7 @@ static bool masks_attention(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     if (s->flops > MAX_MASK_FLOPS || !from_positions(f, v, 0)) return false;
     for (uint32_t i = 0; i < s->demands.n; i++)
-        if (f->groups.v[s->demands.v[i].group]->kind != GROUP_attention) return false;
+        if (!f->groups.v[s->demands.v[i].group]->attn) return false;
     return true;
 }
 

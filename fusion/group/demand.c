@@ -89,6 +89,13 @@ void fuse_tidy_demands(Fuse *f, Value v) {
     }
 }
 
+bool group_has_inside(const Group *g, Value v, IdxId idx) {
+    const AttnMatch *m = g->attn;
+    for (uint32_t i = 0; m && i < m->ninside; i++)
+        if (m->inside[i] == v) return !idx || idx_canon(g, m->at[i]) == idx_canon(g, idx);
+    return false;
+}
+
 /* --- Order -------------------------------------------------------------------------------- */
 
 void group_dep(Fuse *f, Group *g, uint32_t on) {

@@ -6,8 +6,9 @@ static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     DotIdx d = idx_dot(f, g, v, idx);
     bool attn = g->attn != NULL;
     if (attn && v == g->attn->o) {
-        fuse_demand(f, g, n->in[0], d.a, USE_point, READ_plain);
-        fuse_demand(f, g, n->in[1], d.b, USE_value, READ_plain);
+        uint32_t side = g->attn->side;
+        fuse_demand(f, g, n->in[0], d.a, side ? USE_value : USE_point, READ_plain);
+        fuse_demand(f, g, n->in[1], d.b, side ? USE_point : USE_value, READ_plain);
         return;
     }
     bool row = fuse_is_depthwise(f, v);
@@ -68,5 +69,23 @@ void fuse_inline(Fuse *f, Value v) {
     for (uint32_t i = 0; i < s->demands.n; i++) {
         Demand d = f->v[v].demands.v[i];
         fuse_expand(f, f->groups.v[d.group], v, d.idx, d.use, d.reads);
+    }
+}
+
+/* Other demands stay. */
+void fuse_inline_inside(Fuse *f, Value v) {
+    VState *s = &f->v[v];
+    uint32_t n = s->demands.n;
+    for (uint32_t i = 0; i < n;) {
+        Demand d = s->demands.v[i];
+        Group *g = f->groups.v[d.group];
+        if (!group_has_inside(g, v, d.idx)) {
+            i++;
+            continue;
+        }
+        s->demands.v[i] = s->demands.v[--n];
+        s->demands.n = n;
+        if (!fuse_demands(f, g, v)) g->nreads--;
+        fuse_expand(f, g, v, d.idx, d.use, d.reads);
     }
 }

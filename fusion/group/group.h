@@ -30,6 +30,7 @@ typedef enum GroupKind {
     GROUP_map, /* poi, red or per, as its axes say */
     GROUP_dot,
     GROUP_attention,
+    GROUP_attention_gradient,
     GROUP_pack, /* stores a constant B operand in panels */
     GROUP_join, /* no kernel: a concatenation whose parts are stored by their producers */
     GROUP_scan,
@@ -60,11 +61,17 @@ typedef struct Root {
 } Root;
 
 typedef struct AttnMatch {
-    Value o, s; /* the attention, and the contraction that its scores are made of */
+    Value o;    /* the attention or, of a gradient, the contraction */
+    Value s[2]; /* contractions inside: the one that the scores are made of, and 0 or another */
     Value lse;  /* logsumexp of the scores, or 0 */
     uint32_t group;
-    uint32_t isym, jsym, nsym; /* axes: query, key, column of the result */
-    bool guarded;
+    uint32_t isym, jsym, nsym; /* axes: row of the result, what is folded, column of the result */
+    uint32_t dsym[2];          /* and those that s[0] and s[1] fold, once their operands were asked for */
+    bool guarded, gradient;
+    uint32_t side;       /* operand of o that is computed inside */
+    uint32_t ninside;    /* values computed inside, wherever else they are stored, ... */
+    const Value *inside;
+    const IdxId *at;     /* ... and where each is read */
 } AttnMatch;
 
 typedef struct Pack Pack;
@@ -125,7 +132,8 @@ struct Group {
     VEC(RowAt) rows;  /* where reductions inlined here walk */
     VEC(SymAt) syms;  /* what gathers inlined here bind */
     IdxId anchor_idx; /* of the contraction's result */
-    IdxId k_idx;      /* position along the contracted dimensions (attention: of q*k) */
+    IdxId k_idx;      /* position along the contracted dimensions (attention: of its s[0]) */
+    IdxId k2_idx;     /* attention: of its s[1] */
     IdxId j_idx;      /* attention: the key position */
     VEC(Root) roots;
     VEC(uint32_t) deps; /* groups whose results it reads */
@@ -148,6 +156,8 @@ void fuse_tidy_demands(Fuse *f, Value v);                 /* axes may have been 
 void group_dep(Fuse *f, Group *g, uint32_t on);
 bool group_reaches(Fuse *f, Group *from, Group *to);
 bool fuse_demands(const Fuse *f, const Group *g, Value v); /* g does */
+/* g, an attention, computes v itself when it reads it at idx (0: anywhere). */
+bool group_has_inside(const Group *g, Value v, IdxId idx);
 /* Distinct groups that demand v, up to max; the number found. */
 uint32_t fuse_demanders(const Fuse *f, Value v, uint32_t *groups, uint32_t max);
 bool fuse_is_read(const Fuse *f, Value v); /* from a buffer, when it is not computed */
@@ -162,6 +172,7 @@ Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx);
 /* expand.c: g computes v at idx, so it demands v's operands. */
 void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads);
 void fuse_inline(Fuse *f, Value v); /* wherever it is demanded */
+void fuse_inline_inside(Fuse *f, Value v); /* in the groups that have v inside */
 
 /* root.c: g stores v, computed at idx; its readers wait for g. */
 void fuse_add_root(Fuse *f, Group *g, Value v, IdxId idx); /* and demands its operands */

@@ -78,7 +78,8 @@ static void visit_dot(Fuse *f, Value v) {
         fuse_choose_layout(f, g, v);
         fuse_add_root(f, g, v, idx);
     }
-    if (g->anchor == v) g->kind = s->attn ? GROUP_attention : GROUP_dot;
+    if (g->anchor != v) return;
+    g->kind = !s->attn ? GROUP_dot : s->attn->gradient ? GROUP_attention_gradient : GROUP_attention;
 }
 
 /* --- The walk ----------------------------------------------------------------------------- */
@@ -94,6 +95,7 @@ static void visit(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     s->visited = true;
     fuse_tidy_demands(f, v);
+    fuse_inline_inside(f, v);
     if (!s->must && !s->demands.n) return;
     if (op_is_leaf((Op)n->op)) return;
     if (n->op == OP_proj) { /* its readers wait for the loop or branch */
@@ -104,8 +106,6 @@ static void visit(Fuse *f, Value v) {
     }
     if (s->attn && v == s->attn->lse)
         fuse_store_lse(f, v);
-    else if (s->attn && v != s->attn->o)
-        fuse_inline(f, v);
     else if (special_is(f, v))
         f->kinds[fuse_kind(f, v)].store(f, v);
     else if (fuse_is_dot(f, v))

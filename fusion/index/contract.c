@@ -93,12 +93,15 @@ static DotIdx conv_operands(Fuse *f, Group *g, Value v, IdxId idx, IdxId kidx) {
 
 DotIdx idx_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
-    IdxId kidx;
-    if (g->attn && v == g->attn->o)
-        kidx = g->j_idx;
-    else {
-        if (!g->k_idx) g->k_idx = contracted_axes(f, g, v);
-        kidx = g->k_idx;
+    IdxId kidx = g->j_idx;
+    if (!g->attn || v != g->attn->o) {
+        uint32_t second = g->attn && v == g->attn->s[1];
+        IdxId *at = second ? &g->k2_idx : &g->k_idx;
+        if (!*at) {
+            *at = contracted_axes(f, g, v);
+            if (g->attn) g->attn->dsym[second] = g->axes[g->naxes - 1].sym;
+        }
+        kidx = *at;
     }
     if (n->op == OP_conv) return conv_operands(f, g, v, idx, kidx);
     const Type *ta = graph_type(f->g, n->in[0]), *tb = graph_type(f->g, n->in[1]);

@@ -86,7 +86,7 @@ bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx) {
     Expr mask;
     idx_scratch(&names, g, &idx, &try);
     IdxId in = idx_operand(&names, &try, v, 0, idx, &mask);
-    uint32_t walked = group_axes(&try, AX_RED) | (g->kind == GROUP_attention ? try.fixed : 0);
+    uint32_t walked = group_axes(&try, AX_RED) | (g->attn ? try.fixed : 0);
     return !idx_awkward(&names, &try, in, walked);
 }
 

@@ -41,6 +41,7 @@ typedef enum KKind {
     X(none, 0)                                                                                     \
     X(dot, 0)                                                                                      \
     X(attention, 0)                                                                                \
+    X(attention_gradient, 0)                                                                       \
     X(scan, 1)                                                                                     \
     X(sort, 1)                                                                                     \
     X(compact, 1)
@@ -152,6 +153,17 @@ typedef struct KAttn {
     Expr causal;    /* 0, or how far ahead: score is masked wherever j > i + causal */
 } KAttn;
 
+/* tem attention_gradient: o[.., i, n] = sum_j p(s[0], s[1])[i, j] * b[j, n], where s[k] = sum_d
+ * x[k]*y[k] are never stored. With queries as i and keys as j, or the other way round. Where there is
+ * one s, s[1] and its factors are those of s[0]. */
+typedef struct KAttnGrad {
+    uint32_t batch, i, j, d, n; /* d: of both s */
+    KVal x[2], y[2], s[2];      /* domains {batch, i, d}, {batch, j, d}, {batch, i, j} */
+    KVal p, b;                  /* domains {batch, i, j} and {batch, j, n} */
+    KVal o;                     /* kreduce over j of mul(p, b) */
+    Expr ahead, behind;         /* 0, or p is 0 wherever j > i + ahead, j < i - behind */
+} KAttnGrad;
+
 typedef struct Kernel {
     const char *name; /* poi_3_add_relu */
     KKind kind;
@@ -163,6 +175,7 @@ typedef struct Kernel {
     KOp *ops; /* ops[0] is a placeholder */
     KDot dot;
     KAttn attn;
+    KAttnGrad grad;
     uint32_t nlocs;
     Loc *locs; /* ONNX nodes covered */
     Expr bytes_read, bytes_written, flops; /* least traffic: each element once */

@@ -288,6 +288,20 @@ static graphc_status check_attention(Verify *v) {
     return GRAPHC_OK;
 }
 
+static graphc_status check_gradient(Verify *v) {
+    const Kernel *k = v->k;
+    const KAttnGrad *t = &k->grad;
+    GC_TRY(check_roles(v));
+    for (int i = 0; i < 2; i++) {
+        const KOp *s = &k->ops[t->s[i]], *m = &k->ops[s->in[0]];
+        bool sum = s->op == K_kreduce && s->fold == FOLD_sum && s->axes && !(s->axes & ~t->d);
+        bool product = m->op == OP_mul && ((m->in[0] == t->x[i] && m->in[1] == t->y[i]) ||
+                                           (m->in[1] == t->x[i] && m->in[0] == t->y[i]));
+        CHECK_OP(v, sum && product, "attention_gradient: a sum is of other values");
+    }
+    return GRAPHC_OK;
+}
+
 graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d) {
     Verify v = {.k = k, .p = p, .d = d, .domains = calloc((size_t)k->nops + 1, sizeof(uint32_t))};
     if (!v.domains) arena_out_of_memory(k->nops * sizeof(uint32_t));
@@ -301,6 +315,7 @@ graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d) {
     v.at = 0;
     if (s == GRAPHC_OK && k->tem == TEM_dot) s = check_dot(&v);
     if (s == GRAPHC_OK && k->tem == TEM_attention) s = check_attention(&v);
+    if (s == GRAPHC_OK && k->tem == TEM_attention_gradient) s = check_gradient(&v);
     free(v.domains);
     return s;
 }

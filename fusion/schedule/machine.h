@@ -15,6 +15,7 @@ typedef struct Machine {
     /* Forms of prepared weights. */
     uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
+    bool attention_gradient; /* has that template */
     /* Most arithmetic per element with which a value is still computed where it is read: as data
      * that moves elements, in attention's scores and values, as a contraction's operand, and as one
      * of 16 bits: 0 where matrix units fetch those from memory themselves. */

@@ -5,6 +5,7 @@ const KindRow fuse_kinds[GROUP_KINDS] = {
     [GROUP_map] = {.facts = map_facts},
     [GROUP_dot] = {.facts = dot_facts},
     [GROUP_attention] = {.word = "attention", .facts = attention_facts},
+    [GROUP_attention_gradient] = {.word = "attention_gradient", .facts = gradient_facts},
     [GROUP_pack] = {.keeps_axes = true, .store = pack_store, .lower = pack_lower},
     [GROUP_join] = {.no_kernel = true, .store = concat_store},
     [GROUP_scan] = {.store = scan_store, .lower = scan_lower},

@@ -347,6 +347,54 @@ static void statistics(void) {
     expect(&r, build_attention(r.g, x, input(&r, DT_f32, D(4, 7, 3)), DT_f32, false), 0);
 }
 
+static Value turned(Rig *r, Value x) {
+    return build_permute(r->g, x, (uint8_t[]){0, 1, 3, 2});
+}
+
+/* [2, 2, 9, 16] for the 4 heads of queries. */
+static Value repeated(Rig *r, Value x) {
+    Type t = type_of(r, DT_f32, D(2, 2, 2, 9, 16));
+    x = build_expand(r->g, dims(r, x, D(2, 2, 1, 9, 16)), 5, t.dim);
+    return dims(r, x, D(2, 4, 9, 16));
+}
+
+/* Gradients as they are derived: from the probabilities, by the scores' own gradient. Nothing of
+ * the scores' size is stored: the result, a sum per query, and a kernel for each gradient; one more
+ * for keys and for values that are shared. */
+static void attention_gradients(bool shared, bool causal) {
+    Rig r = rig();
+    Graph *g = r.g;
+    Value q = input(&r, DT_f32, D(2, 4, 6, 16)), k, v;
+    k = shared ? repeated(&r, input(&r, DT_f32, D(2, 2, 9, 16)))
+               : input(&r, DT_f32, D(2, 4, 9, 16));
+    v = shared ? repeated(&r, input(&r, DT_f32, D(2, 2, 9, 16)))
+               : input(&r, DT_f32, D(2, 4, 9, 16));
+    Value dy = input(&r, DT_f32, D(2, 4, 6, 16)), keep = 0;
+    Value s = build_binary_f(g, OP_mul, build_dot(g, q, turned(&r, k), DT_f32), 0.25);
+    Type t = *graph_type(g, s);
+    Value row = build_iota(g, DT_i64, 4, t.dim, 2), col = build_iota(g, DT_i64, 4, t.dim, 3);
+    if (causal) {
+        keep = build_binary(g, OP_le, col, build_binary_f(g, OP_add, row, 3));
+        s = build_select(g, keep, s, build_scalar_f(g, DT_f32, -INFINITY));
+    }
+    Value o = build_attention(g, s, v, DT_f32, false);
+    Value lse = build_unsqueeze(g, build_logsumexp(g, s, DT_f32), -1);
+    Value p = build_unary(g, OP_exp, build_binary(g, OP_sub, s, lse));
+    Value dp = build_dot(g, dy, turned(&r, v), DT_f32);
+    Value sum = build_reduce(g, OP_reduce_sum, build_binary(g, OP_mul, dy, o), 8, true);
+    Value ds = build_binary(g, OP_mul, p, build_binary(g, OP_sub, dp, sum));
+    if (causal) ds = build_select(g, keep, ds, build_scalar_f(g, DT_f32, 0));
+    ds = build_binary_f(g, OP_mul, ds, 0.25);
+    Value d[3] = {build_dot(g, ds, k, DT_f32), turned(&r, build_dot(g, turned(&r, q), ds, DT_f32)),
+                  build_dot(g, turned(&r, p), dy, DT_f32)};
+    for (int i = 0; i < 3; i++) {
+        if (shared && i)
+            d[i] = build_reduce(g, OP_reduce_sum, dims(&r, d[i], D(2, 2, 2, 9, 16)), 4, false);
+        build_output(g, i == 0 ? "dq" : i == 1 ? "dk" : "dv", d[i]);
+    }
+    expect(&r, o, shared ? 7 : 5);
+}
+
 static void indices(void) {
     Rig r = rig();
     Value t = weight(&r, D(10, 8)), i = input_below(&r, DT_i64, 10, D(2, 3));
@@ -527,6 +575,7 @@ TEST_MAIN {
     attention(false);
     attention(true);
     statistics();
+    for (int i = 0; i < 4; i++) attention_gradients(i & 1, i & 2);
     indices();
     counted();
     read_elsewhere();

@@ -1,6 +1,7 @@
 /* Contraction and attention templates on both x86-64 variants against the reference interpreter:
  * element types, ragged and symbolic sizes, every way of reading the operands. */
 #include "codegen/target.h"
+#include "fusion/body/body.h"
 #include "runtime/abi.h"
 #include "tests/unit/test.h"
 #include <sys/mman.h>
@@ -104,6 +105,7 @@ static void check(Env *e, double tol) {
     Schedule s = {.exprs = e->p};
     CodeOptions o = {.threads = 1};
     CodeResult r = {0};
+    if (k && k->tem == TEM_attention_gradient) body_find_unseen(k, e->p);
     if (k && kir_verify(k, e->p, e->d) == GRAPHC_OK) {
         vec_push(e->a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
         if (codegen_run(target_for(PLAN_cpu), &s, &o, e->a, e->d, &r) == GRAPHC_OK)
@@ -318,8 +320,95 @@ static void test_attention(void) {
         }
 }
 
+/* --- Gradients of attention --------------------------------------------------------------- */
+
+typedef struct Gradient {
+    int b, i, j, d, e, n; /* i == 0: symbols si and sj for i and j; e == 0: one product only */
+    bool keys;            /* the result's rows are keys, not queries */
+    int ahead;            /* keys that a query sees behind its own number; -1: all */
+    const char *type;     /* of what is read by j */
+} Gradient;
+
+static const Gradient gradients[] = {
+    {2, 64, 64, 64, 64, 64, false, -1, "f32"}, {3, 37, 50, 64, 32, 64, false, -1, "f32"},
+    {2, 50, 37, 64, 0, 48, true, -1, "f32"},   {2, 70, 70, 64, 64, 64, false, 0, "f32"},
+    {2, 70, 70, 64, 64, 64, true, 0, "f32"},   {1, 20, 600, 32, 40, 40, false, 3, "f32"},
+    {1, 600, 20, 16, 17, 23, true, 5, "f32"},  {2, 1, 300, 64, 64, 64, false, -1, "f32"},
+    {2, 300, 300, 20, 0, 20, true, 0, "f32"},  {2, 33, 300, 80, 80, 80, false, 270, "bf16"},
+    {2, 0, 0, 32, 32, 32, false, 2, "f32"},    {1, 0, 0, 48, 20, 20, true, 0, "f16"},
+    {1, 0, 0, 256, 0, 256, true, -1, "f32"},
+};
+
+/* Op number v: the load of param p, widened as op v + 1. */
+static void load_wide(Env *e, int v, int p, const char *type, const char *at) {
+    bool cast = strcmp(type, "f32") != 0;
+    sb_printf(&e->text, "%%%d %s load p%d[%s]\n%%%d f32 %s %%%d%s\n", v, type, p, at, v + 1,
+              cast ? "cast" : "max", v, cast ? "" : arena_printf(e->a, ", %%%d", v));
+}
+
+static void gradient_params(Env *e, const Gradient *t, const char *i, const char *j) {
+    const char *q = t->keys ? j : i;
+    int inner = t->e ? t->e : 1;
+    sb_printf(&e->text, "kernel g tem attention_gradient  b=%d i=%s n=%d ~j=%s ~d=%d", t->b, i,
+              t->n, j, t->d);
+    if (t->e) sb_printf(&e->text, " ~e=%d", t->e);
+    sb_printf(&e->text, "\nparam 0 f32[%d*%s]\nparam 1 %s[%d*%s]\n", t->b * t->d, i, t->type,
+              t->b * t->d, j);
+    sb_printf(&e->text, "param 2 f32[%d*%s]\nparam 3 %s[%d*%s]\n", t->b * inner, i, t->type,
+              t->b * inner, j);
+    sb_printf(&e->text, "param 4 f32[%d*%s]\nparam 5 f32[%d*%s]\n", t->b, q, t->b, q);
+    sb_printf(&e->text, "param 6 %s[%d*%s]\nparam 7 f32[%d*%s] written\n", t->type, t->b * t->n, j,
+              t->b * t->n, i);
+}
+
+static void gradient_text(Env *e, const Gradient *t) {
+    const char *i = t->i ? arena_printf(e->a, "%d", t->i) : "si";
+    const char *j = t->i ? arena_printf(e->a, "%d", t->j) : "sj";
+    gradient_params(e, t, i, j);
+    sb_printf(&e->text, "%%1 f32 load p0[(b*%s + i)*%d + d]\n", i, t->d);
+    load_wide(e, 2, 1, t->type, arena_printf(e->a, "(b*%s + j)*%d + d", j, t->d));
+    sb_put(&e->text, "%4 f32 mul %1, %3\n%5 f32 reduce sum d %4\n%6 f32 const 0.0625\n");
+    sb_printf(&e->text, "%%7 f32 mul %%5, %%6\n%%8 i64 expr [%s]\n%%9 i64 expr [%s + %d]\n",
+              t->keys ? "i" : "j", t->keys ? "j" : "i", t->ahead > 0 ? t->ahead : 0);
+    sb_put(&e->text, "%10 bool le %8, %9\n%11 f32 const -inf\n%12 f32 select %10, %7, %11\n");
+    sb_printf(&e->text, "%%13 f32 load p4[b*%s]\n",
+              t->keys ? arena_printf(e->a, "%s + j", j) : arena_printf(e->a, "%s + i", i));
+    sb_printf(&e->text, "%%14 f32 sub %%%d, %%13\n%%15 f32 exp %%14\n", t->ahead < 0 ? 7 : 12);
+    if (t->e) {
+        sb_printf(&e->text, "%%16 f32 load p2[(b*%s + i)*%d + e]\n", i, t->e);
+        load_wide(e, 17, 3, t->type, arena_printf(e->a, "(b*%s + j)*%d + e", j, t->e));
+        sb_put(&e->text, "%19 f32 mul %16, %18\n%20 f32 reduce sum e %19\n");
+        sb_printf(&e->text, "%%21 f32 load p5[b*%s]\n",
+                  t->keys ? arena_printf(e->a, "%s + j", j) : arena_printf(e->a, "%s + i", i));
+        sb_put(&e->text, "%22 f32 sub %20, %21\n%23 f32 mul %15, %22\n");
+    } else {
+        for (int v = 16; v < 24; v++) sb_printf(&e->text, "%%%d f32 const 0\n", v);
+    }
+    load_wide(e, 24, 6, t->type, arena_printf(e->a, "(b*%s + j)*%d + n", j, t->n));
+    int p = t->e ? 23 : 15;
+    sb_printf(&e->text, "%%26 f32 mul %%%d, %%25\n%%27 f32 reduce sum j %%26\n", p);
+    sb_printf(&e->text, "%%28 f32 store p7[(b*%s + i)*%d + n] %%27\n", i, t->n);
+    sb_printf(&e->text, "attention_gradient batch b i i j j d d%s n n x %%1 y %%3 s %%5 ",
+              t->e ? ",e" : "");
+    sb_put(&e->text, t->e ? "x2 %16 y2 %18 s2 %20 " : "x2 %1 y2 %3 s2 %5 ");
+    sb_printf(&e->text, "p %%%d b %%25 o %%27\nend\n", p);
+}
+
+/* What the template leaves out must be zero: rows of the statistics are not real ones, so that
+ * probabilities may exceed 1. */
+static void test_gradients(void) {
+    static const int64_t sizes[][2] = {{1, 9}, {5, 77}, {83, 290}, {3, 0}};
+    for (size_t i = 0; i < sizeof gradients / sizeof *gradients; i++)
+        for (size_t s = 0; s < (gradients[i].i ? 1 : 4); s++) {
+            Env e = env_new(sizes[s][0], sizes[s][1]);
+            gradient_text(&e, &gradients[i]);
+            check(&e, 1e-4);
+        }
+}
+
 TEST_MAIN {
     test_gemms();
     test_convs();
     test_attention();
+    test_gradients();
 }
