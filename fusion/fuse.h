@@ -75,11 +75,13 @@ struct Fuse {
     /* analyse */
     Value *users;
     const MapU64 *definer; /* see graph_definers */
-    uint32_t *dots;       /* number of a contraction among all, 1-based */
+    uint32_t *dots;        /* number of a contraction among all, 1-based */
     uint32_t ndots, words;
     uint64_t *reach; /* reach[v*words ..]: contractions that v depends on */
     /* group */
-    VEC(Group *) groups;
+    Groups groups;
+    Groups met;            /* demand.c: by the last search among them ... */
+    VEC(uint32_t) numbers; /* ... and their numbers */
     VEC(Pack) packs;
     uint32_t mark, naxis_syms;
     /* body, schedule */

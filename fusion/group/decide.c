@@ -4,6 +4,8 @@
 
 #define MAX_DEMANDERS  64
 #define MAX_INLINED    400 /* values in one group */
+#define MAX_MASKS      32  /* conditions under which it reads: each stands in those inside of it */
+#define MAX_INDEX      200 /* parts of an index: each view of a view may double it */
 #define MAX_PARTS      8   /* operands of a concatenation that is inlined */
 #define MAX_MASK_FLOPS 4   /* of a mask that is computed with the scores, */
 #define MAX_MASK_DEPTH 16  /* and ops one behind the other */
@@ -28,12 +30,23 @@ static bool uses_allow(const Fuse *f, Value v, double flops) {
     return true;
 }
 
+static uint32_t index_size(const Fuse *f, const Group *g, IdxId idx) {
+    uint32_t size = 0;
+    const Idx *x = idx ? idx_get(g, idx) : NULL;
+    for (uint32_t i = 0; x && i < x->rank && size <= MAX_INDEX; i++)
+        size += expr_size(f->p, x->dim[i]);
+    return size;
+}
+
+/* What v's readers compute already leaves room for v: values, conditions, and where v is read. */
 static bool fits(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     bool view = op_info[graph_node(f->g, v)->op].cls == OPC_VIEW;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Group *g = f->groups.v[s->demands.v[i].group];
         if ((!view && g->inlined.n > MAX_INLINED) || !group_has_room(f, g, v)) return false;
+        if (g->nmasks > MAX_MASKS || index_size(f, g, s->demands.v[i].idx) > MAX_INDEX)
+            return false;
     }
     return true;
 }

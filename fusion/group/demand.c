@@ -1,10 +1,11 @@
 /* What groups demand, and which of them wait for which. */
 #include "fusion/analyse/facts.h"
 #include "graph/pass/rewrite.h"
+#include <stdlib.h>
 
 Group *group_new(Fuse *f, GroupKind kind) {
     Group *g = ARENA_NEW(f->arena, Group);
-    g->id = f->groups.n;
+    g->id = g->order = f->groups.n;
     g->kind = kind;
     g->index_of = map_create(f->arena);
     vec_push(f->arena, &f->groups, g);
@@ -98,11 +99,63 @@ bool group_has_inside(const Group *g, Value v, IdxId idx) {
 
 /* --- Order -------------------------------------------------------------------------------- */
 
+/* Groups have numbers `order` in which each stands in front of what it waits for. An edge against
+ * them renumbers the groups between its two ends alone (Pearce and Kelly, A dynamic topological
+ * sort algorithm), and a search for a way from one group to another looks at those between the two.
+ */
+
+/* The groups that g's edges lead to, g among them, as far as number `limit`: those that g waits
+ * for, or (back) those that wait for it. They have the mark of this search. */
+static void between(Fuse *f, Group *g, bool back, uint32_t limit, Groups *out) {
+    uint32_t i = out->n;
+    f->mark++;
+    g->mark = f->mark;
+    vec_push(f->arena, out, g);
+    for (; i < out->n; i++) {
+        const Group *at = out->v[i];
+        uint32_t n = back ? at->waiting.n : at->deps.n;
+        for (uint32_t k = 0; k < n; k++) {
+            Group *to = f->groups.v[back ? at->waiting.v[k] : at->deps.v[k]];
+            bool beyond = back ? to->order < limit : to->order > limit;
+            if (beyond || to->mark == f->mark) continue;
+            to->mark = f->mark;
+            vec_push(f->arena, out, to);
+        }
+    }
+}
+
+static int by_order(const void *a, const void *b) {
+    uint32_t x = (*(Group *const *)a)->order, y = (*(Group *const *)b)->order;
+    return (x > y) - (x < y);
+}
+
+static int by_number(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* g, numbered behind `on`, is going to wait for it. */
+static void renumber(Fuse *f, Group *g, Group *on) {
+    Groups *all = &f->met;
+    all->n = f->numbers.n = 0;
+    between(f, g, true, on->order, all);
+    uint32_t nbefore = all->n;
+    between(f, on, false, g->order, all);
+    qsort(all->v, nbefore, sizeof *all->v, by_order);
+    qsort(all->v + nbefore, all->n - nbefore, sizeof *all->v, by_order);
+    for (uint32_t i = 0; i < all->n; i++) vec_push(f->arena, &f->numbers, all->v[i]->order);
+    qsort(f->numbers.v, all->n, sizeof *f->numbers.v, by_number);
+    for (uint32_t i = 0; i < all->n; i++) all->v[i]->order = f->numbers.v[i];
+}
+
 void group_dep(Fuse *f, Group *g, uint32_t on) {
     if (g->id == on) return;
     for (uint32_t i = 0; i < g->deps.n; i++)
         if (g->deps.v[i] == on) return;
+    Group *to = f->groups.v[on];
+    if (to->order < g->order) renumber(f, g, to);
     vec_push(f->arena, &g->deps, on);
+    vec_push(f->arena, &to->waiting, g->id);
 }
 
 /* Everybody who demands v has to wait for the group that stores it. */
@@ -113,16 +166,27 @@ void fuse_readers_wait(Fuse *f, Value v, const Group *home) {
     }
 }
 
-static bool reaches(Fuse *f, Group *from, const Group *to) {
+bool group_reaches(Fuse *f, Group *from, Group *to) {
     if (from == to) return true;
-    if (from->mark == f->mark) return false;
-    from->mark = f->mark;
-    for (uint32_t i = 0; i < from->deps.n; i++)
-        if (reaches(f, f->groups.v[from->deps.v[i]], to)) return true;
-    return false;
+    if (from->order > to->order) return false;
+    f->met.n = 0;
+    between(f, from, false, to->order, &f->met);
+    return to->mark == f->mark;
 }
 
-bool group_reaches(Fuse *f, Group *from, Group *to) {
-    f->mark++;
-    return reaches(f, from, to);
+bool group_needs_reader(Fuse *f, Group *g, Value v) {
+    const VState *s = &f->v[v];
+    uint32_t last = g->order;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        uint32_t at = f->groups.v[s->demands.v[i].group]->order;
+        if (at > last) last = at;
+    }
+    if (last == g->order) return false;
+    f->met.n = 0;
+    between(f, g, false, last, &f->met);
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Group *reader = f->groups.v[s->demands.v[i].group];
+        if (reader != g && reader->mark == f->mark) return true;
+    }
+    return false;
 }

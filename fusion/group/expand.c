@@ -51,6 +51,7 @@ void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) 
             Expr mask;
             IdxId in = idx_operand(f, g, v, i, idx, &mask);
             if (mask && expr_is_value(f->p, mask, 0)) continue; /* never read there */
+            g->nmasks += mask != 0;
             fuse_demand(f, g, n->in[i], in, use, mask ? READ_masked : reads);
         }
     }

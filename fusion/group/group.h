@@ -136,16 +136,21 @@ struct Group {
     IdxId k2_idx;     /* attention: of its s[1] */
     IdxId j_idx;      /* attention: the key position */
     VEC(Root) roots;
-    VEC(uint32_t) deps; /* groups whose results it reads */
-    VEC(Value) inlined; /* values it computes, latest first */
-    uint32_t nfolds;    /* reductions and contractions among them */
-    uint32_t nreads;    /* values that it demands and does not compute, so far: buffers to read */
-    uint32_t mark;      /* of the last dependency walk */
+    VEC(uint32_t) deps;    /* groups whose results it reads */
+    VEC(uint32_t) waiting; /* groups that read its results */
+    uint32_t order;        /* in front of its deps (demand.c) */
+    VEC(Value) inlined;    /* values it computes, latest first */
+    uint32_t nfolds;       /* reductions and contractions among them */
+    uint32_t nmasks;       /* operands among them that are read under a condition */
+    uint32_t nreads; /* values that it demands and does not compute, so far: buffers to read */
+    uint32_t mark;   /* of the last dependency walk */
     /* body, schedule */
     Kernel *kernel;
     uint32_t *bufs; /* of its params */
     uint32_t step;
 };
+
+typedef VEC(Group *) Groups;
 
 /* demand.c: what groups need, and which wait for which. */
 Group *group_new(Fuse *f, GroupKind kind);
@@ -155,6 +160,7 @@ void fuse_readers_wait(Fuse *f, Value v, const Group *g); /* who demands v waits
 void fuse_tidy_demands(Fuse *f, Value v);                 /* axes may have been split since */
 void group_dep(Fuse *f, Group *g, uint32_t on);
 bool group_reaches(Fuse *f, Group *from, Group *to);
+bool group_needs_reader(Fuse *f, Group *g, Value v);       /* another group that demands v */
 bool fuse_demands(const Fuse *f, const Group *g, Value v); /* g does */
 /* g, an attention, computes v itself when it reads it at idx (0: anywhere). */
 bool group_has_inside(const Group *g, Value v, IdxId idx);

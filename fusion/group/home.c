@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define MAX_READS 44 /* buffers that one group reads: of K_MAX_PARAMS, roots want some, too */
+#define MAX_TRIES 8  /* groups that one operand proposes: each takes a walk over groups */
 #define MAX_ROOTS K_MAX_STORES /* values that one group stores */
 
 /* May g compute v? Its operands take v's place among what g reads. */
@@ -36,12 +37,7 @@ IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot) {
 
 /* All groups but `home` that read v must not be needed by it. */
 static bool no_cycle(Fuse *f, Value v, Group *home) {
-    const VState *s = &f->v[v];
-    for (uint32_t i = 0; i < s->demands.n; i++) {
-        Group *other = f->groups.v[s->demands.v[i].group];
-        if (other != home && group_reaches(f, home, other)) return false;
-    }
-    return true;
+    return !group_needs_reader(f, home, v);
 }
 
 static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
@@ -79,10 +75,13 @@ static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
 
 static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
     const VState *s = &f->v[operand];
-    for (uint32_t i = 0; i < s->demands.n; i++) {
+    uint32_t tries = 0;
+    for (uint32_t i = 0; i < s->demands.n && tries < MAX_TRIES; i++) {
         Group *g = f->groups.v[s->demands.v[i].group];
         if (g->want || g->nreads > MAX_READS / 2 || fuse_demands(f, g, v)) continue;
-        if (!can_store(f, g, &s->demands.v[i], v) || !no_cycle(f, v, g)) continue;
+        if (!can_store(f, g, &s->demands.v[i], v)) continue;
+        tries++;
+        if (!no_cycle(f, v, g)) continue;
         *idx = s->demands.v[i].idx;
         return g;
     }
@@ -123,10 +122,10 @@ Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
         Group *g = f->groups.v[d->group];
+        if (best && !(best->want && !g->want)) continue;
         uint32_t same = 0;
         for (uint32_t k = 0; k < s->demands.n; k++) same += s->demands.v[k].group == d->group;
         if (same != 1 || !can_store(f, g, d, v) || !no_cycle(f, v, g)) continue;
-        if (best && !(best->want && !g->want)) continue;
         FusionWhy why;
         if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_try_reduce(f, g, v, d->idx, &why))
             continue;

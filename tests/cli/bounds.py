@@ -258,6 +258,33 @@ def reshapes_of_concats():
                  [ints("s0", 4, 16), ints("s1", 16, 4)])
 
 
+@case()
+def gathers_in_a_row():
+    return model(chain("GatherElements", 3000, "i", axis=0), [tensor("x", 8, 4), tensor("i", 8, 4, t=T.INT64)])
+
+
+@case()
+def pools_over_open_sizes():
+    """All read one number of elements per window, and store one value each."""
+    return model(chain("AveragePool", 2000, kernel_shape=[3, 3], pads=[1] * 4), [tensor("x", 1, 4, "h", "w")])
+
+
+@case()
+def pads_in_pads():
+    return model(chain("Pad", 1000, "p"), [tensor("x", 4, 4)], inits=[ints("p", 1, 1, 1, 1)])
+
+
+@case()
+def reshapes_in_reshapes():
+    """Each order of elements is a quotient and a remainder of the one before."""
+    nodes = []
+    for i in range(500):
+        last = f"v{i - 1}" if i else "x"
+        nodes += [h.make_node("Reshape", [last, f"s{i % 2}"], [f"r{i}"]),
+                  h.make_node("Transpose", [f"r{i}"], [f"v{i}"])]
+    return model(nodes, [tensor("x", 6, 35)], [unknown("v499")], [ints("s0", -1, 14), ints("s1", -1, 10)])
+
+
 # ---- Running -----------------------------------------------------------------------------------
 
 def limit():
