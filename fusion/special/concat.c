@@ -35,18 +35,22 @@ static bool any_heavy(const Fuse *f, Value concat) {
     return false;
 }
 
-static void copy_part(Fuse *f, Group *join, Value concat, uint32_t part) {
+#define MAX_COPIES 16 /* parts that one kernel copies */
+
+/* Copies a part: in `last`, which copies others, where it has the same axes and is not full. */
+static Group *copy_part(Fuse *f, Group *join, Value concat, uint32_t part, Group *last) {
     Value p = graph_node(f->g, concat)->in[part];
-    Group *g = group_new(f, GROUP_map);
+    const Type *t = graph_type(f->g, p);
+    Root r = {.v = p, .to = TO_part, .into = concat, .at = part};
+    bool joins = last && last->roots.n < MAX_COPIES &&
+                 type_equal(graph_type(f->g, last->roots.v[0].v), t);
+    Group *g = joins ? last : group_new(f, GROUP_map);
     g->prepare = f->v[concat].const_only;
-    Root r = {.v = p,
-              .idx = idx_axes(f, g, graph_type(f->g, p)),
-              .to = TO_part,
-              .into = concat,
-              .at = part};
+    r.idx = joins ? last->roots.v[0].idx : idx_axes(f, g, t);
     vec_push(f->arena, &g->roots, r);
     group_dep(f, join, g->id);
     fuse_demand(f, g, p, r.idx, USE_point, READ_plain);
+    return g;
 }
 
 /* Either one kernel that selects among the parts, or, when a part comes out of a kernel that could
@@ -68,10 +72,11 @@ void concat_store(Fuse *f, Value v) {
     Group *join = group_new(f, GROUP_join);
     f->v[v].group = join->id + 1;
     fuse_readers_wait(f, v, join);
+    Group *copies = NULL;
     for (uint32_t i = 0; i < n->nin; i++) {
         Value p = n->in[i];
         if (!stores_itself(f, v, i) || !fuse_may(f, p, "stored into a concatenation")) {
-            copy_part(f, join, v, i);
+            copies = copy_part(f, join, v, i, copies);
             continue;
         }
         f->v[p].home = v;

@@ -285,6 +285,11 @@ def reshapes_in_reshapes():
     return model(nodes, [tensor("x", 6, 35)], [unknown("v499")], [ints("s0", -1, 14), ints("s1", -1, 10)])
 
 
+@case()
+def concatenation_of_thousands():
+    return model([h.make_node("Concat", ["x", "z"] * 1500, ["y"], axis=0)], [tensor("x", 4), tensor("z", 4)])
+
+
 # ---- Running -----------------------------------------------------------------------------------
 
 def limit():
