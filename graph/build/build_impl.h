@@ -70,6 +70,12 @@ Expr build_dim_root(Graph *g, Expr e); /* the size that stands for e */
 /* A condition (0 or 1) that the model's own sizes must satisfy: checked with the assumptions when
  * inputs are bound. False if it cannot hold. */
 bool build_require(Graph *g, Expr cond);
+/* Broadcasting a computed size, which a run may find to be 1, to a constant one. A bare dimension of
+ * an input is assumed to be the constant instead: its name says that it is a size, and the user is
+ * told. */
+bool build_maybe_one(Graph *g, Expr dim, Expr to);
+/* x with n elements along the axis, of which it has n or, repeated, one: the runtime checks that. */
+Value build_repeat_if_one(Graph *g, Value x, int axis, Expr n);
 /* x under a shape whose dimensions are the same or assumed equal, axis by axis. */
 Value build_retype(Graph *g, Value x, const Expr *dim);
 /* Makes the axes of all values that `axes` selects agree (they have one rank). */

@@ -70,6 +70,29 @@ Expr build_unify_dim(Graph *g, Expr a, Expr b) {
     return keep;
 }
 
+bool build_maybe_one(Graph *g, Expr dim, Expr to) {
+    dim = build_dim_root(g, dim);
+    int64_t n, lo, hi;
+    uint32_t sym;
+    if (!expr_is_const(g->exprs, to, &n) || n < 2) return false;
+    if (expr_is_sym(g->exprs, dim, &sym) && expr_sym_info(g->exprs, sym)->kind == SYM_DIM)
+        return false;
+    expr_range(g->exprs, dim, &lo, &hi);
+    return lo <= 1 && hi > 1 && hi >= n;
+}
+
+Value build_repeat_if_one(Graph *g, Value x, int axis, Expr n) {
+    ExprPool *p = g->exprs;
+    Type t = *graph_type(g, x);
+    Expr dim = t.dim[axis], one = expr_const(p, 1);
+    Expr fits = expr_max(p, expr_eq(p, dim, one), expr_eq(p, dim, n));
+    if (!build_require(g, fits)) return 0;
+    Value first = build_slice_axis(g, x, axis, expr_const(p, 0), one, 1);
+    t.dim[axis] = expr_sub(p, n, dim);
+    Value rest = build_expand(g, first, t.rank, t.dim);
+    return rest ? build_concat(g, (Value[]){x, rest}, 2, axis) : 0;
+}
+
 Value build_retype(Graph *g, Value x, const Expr *dim) {
     const Type *t = graph_type(g, x);
     Expr start[GRAPH_MAX_RANK];
@@ -104,6 +127,8 @@ bool build_unify_axes(Graph *g, Value *in, uint32_t n, uint32_t axes, const char
 static Expr broadcast_dim(Graph *g, Expr a, Expr b) {
     if (expr_is_value(g->exprs, a, 1)) return b;
     if (expr_is_value(g->exprs, b, 1)) return a;
+    if (build_maybe_one(g, a, b)) return b;
+    if (build_maybe_one(g, b, a)) return a;
     return build_unify_dim(g, a, b);
 }
 

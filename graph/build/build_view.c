@@ -130,6 +130,11 @@ Value build_expand(Graph *g, Value x, uint8_t rank, const Expr *dim) {
             repeats |= dim[i] != from.dim[i];
             continue;
         }
+        if (build_maybe_one(g, from.dim[i], dim[i])) {
+            if (!(x = build_repeat_if_one(g, x, i, dim[i]))) return 0;
+            from.dim[i] = dim[i];
+            continue;
+        }
         from.dim[i] = to.dim[i] = build_unify_dim(g, from.dim[i], dim[i]);
         if (!to.dim[i]) given.rank = UINT8_MAX;
     }

@@ -180,6 +180,21 @@ with tempfile.TemporaryDirectory() as d:
     expect(0, "", "outer.onnx", "-o", "size.plan")
     run(3, "would have more than", "size.plan", "--dim", "a=2097152", "--dim", "b=2097152", "--dim", "c=1048576")
 
+    # A computed size that a run finds to be 1 is broadcast; any third size is refused.
+    build.text("one.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[7] y)
+        <float[7] w = {1, 2, 3, 4, 5, 6, 7}, int64[1] four = {4}, int64[1] end = {2147483647}> {
+        rest = Slice(x, four, end)
+        y = Add(rest, w)
+    }""")
+    expect(0, "", "one.onnx", "-o", "one.plan")
+    for n, status in ((5, 0), (11, 0), (4, 3), (6, 3), (12, 3)):
+        x = np.arange(n, dtype=np.float32)
+        np.save("n.npy", x)
+        expect(status, "Add needs" if status else "", "run", "one.plan", "--input", "x=n.npy", "--output-dir", "one")
+        if not status and not np.array_equal(np.load("one/y.npy"), x[4:] + np.arange(1, 8, dtype=np.float32)):
+            failures += 1
+            print(f"FAILED a computed size of {n - 4} is broadcast")
+
     # Nothing is gathered from an axis that is empty, and labels are as many as rows.
     build.text("gather.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[a] x, int64[k] i) => (float[k] y) { y = Gather(x, i) }""")
     build.text("grid.onnx", """<ir_version: 10, opset_import: ["": 20]> g (float[1,1,a,2] x, float[1,2,4,2] g) => (float[1,1,2,4] y) { y = GridSample(x, g) }""")
