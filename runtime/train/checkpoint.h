@@ -15,7 +15,7 @@ typedef struct CheckpointInfo {
     uint64_t step;            /* how many are done */
     uint64_t tokens;          /* learnt from so far */
     uint64_t epoch, position; /* of the next row (order.h) */
-    uint64_t generator;       /* the counter that random numbers in kernels start from */
+    uint64_t waiting;         /* evaluations since the best one */
     double loss, best_loss;   /* of the last evaluation and of the best one; NaN: there was none */
     const SafePair *options;  /* what the run was started with */
     uint32_t noptions;

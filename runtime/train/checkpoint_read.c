@@ -104,11 +104,11 @@ static void take_files(Reading *g) {
 
 static void take_member(Reading *g, JsonSpan key, int64_t *version) {
     CheckpointInfo *info = &g->out->info;
-    static const char *const names[] = {"version",  "step",      "tokens",  "epoch",
-                                        "position", "generator", "options", "files"};
-    enum { VERSION, STEP, TOKENS, EPOCH, POSITION, GENERATOR, OPTIONS, FILES, COUNT };
+    static const char *const names[] = {"version",  "step",    "tokens",  "epoch",
+                                        "position", "waiting", "options", "files"};
+    enum { VERSION, STEP, TOKENS, EPOCH, POSITION, WAITING, OPTIONS, FILES, COUNT };
     uint64_t *const numbers[] = {NULL,         &info->step,     &info->tokens,
-                                 &info->epoch, &info->position, &info->generator};
+                                 &info->epoch, &info->position, &info->waiting};
     int k = 0;
     while (k < COUNT && !jr_is(key, names[k])) k++;
     if (k < COUNT) g->seen |= 1u << k;

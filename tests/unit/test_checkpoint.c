@@ -91,7 +91,7 @@ static graphc_status save(uint64_t step, bool best, uint32_t keep) {
                                  .tokens = step * 1000,
                                  .epoch = 2,
                                  .position = 17,
-                                 .generator = 99,
+                                 .waiting = 99,
                                  .loss = 1.0 / 3,
                                  .best_loss = (double)NAN,
                                  .options = options,
@@ -116,7 +116,7 @@ static uint64_t whole(const char *which) {
     uint64_t step = c.info.step;
     snprintf(path, sizeof path, "%s/state.safetensors", c.folder);
     CHECK(c.info.tokens == step * 1000 && c.info.epoch == 2 && c.info.position == 17 &&
-          c.info.generator == 99 && c.info.loss == 1.0 / 3 && isnan(c.info.best_loss));
+          c.info.waiting == 99 && c.info.loss == 1.0 / 3 && isnan(c.info.best_loss));
     CHECK(checkpoint_match(&c, options, 2, e) == GRAPHC_OK);
     if (CHECK(safetensors_open(path, &s, e) == GRAPHC_OK)) {
         const SafeTensor *t = safetensors_find(&s, "w");
