@@ -1,6 +1,6 @@
-# One ctest entry per unit-test program tests/unit/test_*.c and per script below.
+# One ctest entry per unit-test program tests/unit/*/test_*.c and per script below.
 # Labels: quick (about a minute in all), full, gpu.
-file(GLOB unit_tests CONFIGURE_DEPENDS tests/unit/test_*.c)
+file(GLOB unit_tests CONFIGURE_DEPENDS tests/unit/test_*.c tests/unit/*/test_*.c)
 foreach(source ${unit_tests})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})

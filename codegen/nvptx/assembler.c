@@ -4,6 +4,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,32 +44,48 @@ static void read_report(const char *log, Arena *a, Assembled *out) {
 
 /* --- The program ------------------------------------------------------------------------------ */
 
+#define KEEP_PERSONALITY 0xffffffff /* asks only */
+
 extern char **environ;
+
+/* Its absolute name, or NULL if it cannot be run. */
+static const char *runnable(const char *name, Arena *a) {
+    if (access(name, X_OK) != 0) return NULL;
+    char *here = *name == '/' ? NULL : getcwd(NULL, 0);
+    const char *path = arena_printf(a, "%s%s%s", here ? here : "", here ? "/" : "", name);
+    free(here);
+    return path;
+}
 
 /* $GRAPHC_PTXAS alone where it is set, else ptxas of the path or of the usual place. */
 static const char *find_program(Arena *a) {
     const char *given = getenv("GRAPHC_PTXAS");
-    if (given) return access(given, X_OK) == 0 ? arena_strdup(a, given) : NULL;
+    if (given) return runnable(given, a);
     const char *path = getenv("PATH");
     for (const char *p = path ? path : ""; *p;) {
         size_t n = strcspn(p, ":");
-        const char *name = arena_printf(a, "%.*s/ptxas", (int)n, p);
-        if (n && access(name, X_OK) == 0) return name;
+        const char *name = runnable(arena_printf(a, "%.*s/ptxas", (int)n, p), a);
+        if (n && name) return name;
         p += n + (p[n] == ':');
     }
-    const char *usual = "/usr/local/cuda/bin/ptxas";
-    return access(usual, X_OK) == 0 ? usual : NULL;
+    return runnable("/usr/local/cuda/bin/ptxas", a);
 }
 
-/* Runs the assembler with its messages in `log`; its exit status, or -1. */
-static int run(const char *program, char *const argv[], const char *log) {
+/* Runs the assembler in `dir` with its messages in `log`; its exit status, or -1. What ptxas makes
+ * of one input depends on the addresses that it is loaded at and on the length of its arguments
+ * (registers trade places): so addresses are not randomised, where the system allows that, and
+ * files are named by short names. A thread's personality is its own. */
+static int run(const char *program, char *const argv[], const char *dir, const char *log) {
     posix_spawn_file_actions_t actions;
     if (posix_spawn_file_actions_init(&actions)) return -1;
     posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    posix_spawn_file_actions_addchdir_np(&actions, dir);
     pid_t pid;
-    int status = -1;
+    int status = -1, own = personality(KEEP_PERSONALITY);
+    if (own != -1) (void)personality((unsigned long)own | ADDR_NO_RANDOMIZE);
     int failed = posix_spawn(&pid, program, &actions, NULL, argv, environ);
+    if (own != -1) (void)personality((unsigned long)own);
     posix_spawn_file_actions_destroy(&actions);
     if (failed) return -1;
     while (waitpid(pid, &status, 0) < 0) continue;
@@ -84,6 +101,9 @@ static char *read_text(const char *path, Arena *a) {
     return text;
 }
 
+#define PTX   "in.ptx"
+#define CUBIN "out.cubin"
+
 typedef struct Temp {
     char *dir;
     const char *ptx, *cubin, *log;
@@ -94,8 +114,8 @@ static bool temp_make(Temp *t, const char *ptx, Arena *a) {
     const char *tmp = getenv("TMPDIR");
     t->dir = arena_printf(a, "%s/graphc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(t->dir)) return false;
-    t->ptx = arena_printf(a, "%s/in.ptx", t->dir);
-    t->cubin = arena_printf(a, "%s/out.cubin", t->dir);
+    t->ptx = arena_printf(a, "%s/%s", t->dir, PTX);
+    t->cubin = arena_printf(a, "%s/%s", t->dir, CUBIN);
     t->log = arena_printf(a, "%s/log", t->dir);
     return file_write(t->ptx, ptx, strlen(ptx), why) == GRAPHC_OK;
 }
@@ -113,7 +133,8 @@ static const char *program_release(const char *program, Arena *a) {
     Temp t;
     if (!temp_make(&t, "", a)) return NULL;
     char *argv[] = {arena_strdup(a, program), arena_strdup(a, "--version"), NULL};
-    const char *at = run(program, argv, t.log) == 0 ? strstr(read_text(t.log, a), before) : NULL;
+    const char *at =
+        run(program, argv, t.dir, t.log) == 0 ? strstr(read_text(t.log, a), before) : NULL;
     temp_remove(&t);
     if (!at) return NULL;
     at += sizeof before - 1;
@@ -131,10 +152,10 @@ static void run_program(const Assembler *by, const char *ptx, const char *arch, 
                     arena_printf(a, "-arch=%s", arch),
                     arena_strdup(a, "-v"),
                     arena_strdup(a, "-o"),
-                    arena_strdup(a, t.cubin),
-                    arena_strdup(a, t.ptx),
+                    arena_strdup(a, CUBIN),
+                    arena_strdup(a, PTX),
                     NULL};
-    int status = run(by->program, argv, t.log);
+    int status = run(by->program, argv, t.dir, t.log);
     const char *log = read_text(t.log, a);
     FileMap m;
     char why[256];

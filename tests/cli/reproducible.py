@@ -1,6 +1,6 @@
-"""Same model: same plan bytes in another folder, with other thread counts; same plan and input: same
-output bits with other thread counts. That there was something to differ in is checked: the profile says
-among how many threads each kernel was split, and with three threads all of a case's kernels must be."""
+"""Same model: same plan bytes in another folder, with other thread counts, with another folder for temporary files; same
+plan and input: same output bits with other thread counts. That there was something to differ in is checked: the profile
+says among how many threads each kernel was split, and with three threads all of a case's kernels must be."""
 import filecmp, json, os, subprocess, sys, tempfile
 import numpy as np
 import onnx
@@ -39,7 +39,7 @@ def graph(path, nodes, inputs, **consts):
 w = lambda *shape: rng.standard_normal(shape).astype(np.float32)
 axes = lambda *v: np.array(v, np.int64)
 CASES = {
-    "dot": ([("MatMul", ["x", "w"], {}), ("Relu", ["t0"], {})], {"x": [203, 256]}, {"w": w(256, 300)}),
+    "dot": ([("MatMul", ["x", "w"], {}), ("Relu", ["t0"], {})], {"x": [203, 256]}, {"w": w(256, 304)}),
     "points": ([("Exp", ["x"], {}), ("Add", ["t0", "x"], {})], {"x": [77, 3001]}, {}),
     "rows": ([("Softmax", ["x"], {"axis": -1})], {"x": [401, 333]}, {}),
     "norm": ([("LayerNormalization", ["x", "g", "b"], {})], {"x": [401, 768]}, {"g": w(768), "b": w(768)}),
@@ -65,6 +65,19 @@ def same_bits(name, plan, folder):
           f"{name}: not split among 3 threads: {[(k['name'], k['threads']) for k in kernels]}")
 
 
+def same_cubins(folder):
+    """Code for a GPU, assembled in temporary folders of other names: ptxas goes by addresses."""
+    plans = []
+    for i in range(4):
+        tmp = f"{folder}/{'t' * (40 * i + 1)}"
+        os.mkdir(tmp)
+        os.environ["TMPDIR"] = tmp
+        plans.append(f"{folder}/gpu.{i}")
+        call(f"{folder}/dot.onnx", "-o", plans[-1], "--target", "sm_90a", "--precision", "bf16")
+    del os.environ["TMPDIR"]
+    check(all(filecmp.cmp(plans[0], p, shallow=False) for p in plans[1:]), "plans for a GPU differ")
+
+
 with tempfile.TemporaryDirectory() as d:
     plans = []
     for i, threads in enumerate(("1", "2", "2")):
@@ -77,5 +90,6 @@ with tempfile.TemporaryDirectory() as d:
         graph(f"{d}/{name}.onnx", nodes, inputs, **consts)
         call(f"{d}/{name}.onnx", "-o", f"{d}/{name}.plan")
         same_bits(name, f"{d}/{name}.plan", d)
+    same_cubins(d)
 print(f"{len(CASES)} cases, {failures} failures")
 sys.exit(failures != 0)

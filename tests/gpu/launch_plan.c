@@ -6,7 +6,7 @@
  * Of the sample's graph (plan_sample.h) inputs and outputs alone: y = x + 1, for 32 rows and more
  * x + 2 (another variant); z = the sum of 2 x + 2 w, and 1000 for every run before that left its
  * scratch as it was. */
-#include "tests/unit/plan_sample.h"
+#include "tests/unit/runtime/plan_sample.h"
 #include "codegen/nvptx/assembler.h"
 #include "runtime/base/file.h"
 #include <stdio.h>

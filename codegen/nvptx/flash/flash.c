@@ -1,36 +1,13 @@
-/* The roles of attention on tensor cores, its tiles, and what is fetched.
+/* The roles of attention on tensor cores, and what is fetched.
  *
  * Warpgroup 0 fetches: one thread takes the next tile's number from a counter in memory, tells the
  * others, and asks the copy engine for queries, keys and values as their places become empty. Tiles
  * with the most keys come first, so that the last ones are short. */
 #include "codegen/nvptx/flash/flash.h"
 
-enum { BARRIER_BYTES = 8, SLOT_BYTES = 4, COUNTER_BYTES = 16 };
+enum { COUNTER_BYTES = 16 };
 
 /* --- Set-up ----------------------------------------------------------------------------------- */
-
-static HV size_of(Flash *x, Expr v) {
-    return LLVMBuildTrunc(x->e->b, emit_expr(x->e, v), x->e->i32, "");
-}
-
-HV flash_bar(Flash *x, FlashBar bar, HV stage) {
-    uint32_t first = x->at_bar + (uint32_t)bar * BARRIER_BYTES;
-    if (!stage) return hop_addi(x->e, x->shared, first);
-    return hop_addi(x->e, hop_add(x->e, x->shared, hop_shl(x->e, stage, 3)), first);
-}
-
-HV flash_slot(Flash *x, HV stage) {
-    HV at = hop_add(x->e, x->shared, hop_shl(x->e, stage, 2));
-    return hop_addi(x->e, at, x->at_bar + BAR_COUNT * BARRIER_BYTES);
-}
-
-HV flash_stage(Flash *x, HV block) {
-    return hop_andi(x->e, block, x->t->stages - 1);
-}
-
-HV flash_parity(Flash *x, HV block) {
-    return hop_andi(x->e, hop_shr(x->e, block, __builtin_ctz(x->t->stages)), 1);
-}
 
 static void lay_out(Flash *x) {
     x->rows = x->t->groups * FLASH_GROUP_ROWS;
@@ -40,7 +17,7 @@ static void lay_out(Flash *x) {
     x->at_v = x->at_k + x->t->stages * x->k_bytes;
     x->at_o = x->at_v + x->t->stages * x->v_bytes;
     x->at_bar = x->at_o + x->rows * x->p->dv * 2;
-    x->g->j->shared_bytes = x->at_bar + BAR_COUNT * BARRIER_BYTES + 2 * SLOT_BYTES;
+    x->g->j->shared_bytes = x->at_bar + BAR_COUNT * HOP_BARRIER_BYTES + 2 * FLASH_SLOT_BYTES;
 }
 
 static void count_tiles(Flash *x) {
@@ -49,24 +26,24 @@ static void count_tiles(Flash *x) {
     Expr rows = expr_ceildiv(p, x->p->queries, expr_const(p, x->rows));
     Expr all = expr_mul(p, rows, x->p->heads);
     x->g->j->min_blocks = 1;
-    gpu_launch(x->g, FLASH_WARPGROUP * (x->t->groups + 1),
+    gpu_launch(x->g, HOP_WARPGROUP * (x->t->groups + 1),
                expr_min(p, all, expr_const(p, x->g->m->processors)), 0, 0);
     x->counter = gpu_zeroed(x->g, expr_const(p, COUNTER_BYTES), true);
-    x->nqueries = size_of(x, x->p->queries);
-    x->nkeys = size_of(x, x->p->keys);
-    x->shift = x->p->causal ? size_of(x, x->p->causal) : NULL;
-    x->row_tiles = size_of(x, rows);
-    x->heads = size_of(x, x->p->heads);
-    x->tiles = size_of(x, all);
+    x->nqueries = hop_size(x->e, x->p->queries);
+    x->nkeys = hop_size(x->e, x->p->keys);
+    x->shift = x->p->causal ? hop_size(x->e, x->p->causal) : NULL;
+    x->row_tiles = hop_size(x->e, rows);
+    x->heads = hop_size(x->e, x->p->heads);
+    x->tiles = hop_size(x->e, all);
     for (uint32_t i = 0; i < x->g->k->naxes; i++)
-        if (x->a->batch >> i & 1) x->extent[i] = size_of(x, x->g->k->axes[i].extent);
+        if (x->a->batch >> i & 1) x->extent[i] = hop_size(x->e, x->g->k->axes[i].extent);
 }
 
 static void make_maps(Flash *x) {
-    x->map_q = gemm_map(x->g, &x->p->q, FLASH_PANEL, x->rows);
-    x->map_k = gemm_map(x->g, &x->p->k, FLASH_PANEL, x->t->keys);
-    x->map_v = gemm_map(x->g, &x->p->v, FLASH_PANEL, x->t->keys);
-    x->map_o = gemm_map(x->g, &x->p->o, FLASH_PANEL, FLASH_GROUP_ROWS);
+    x->map_q = hop_matrix_map(x->g, &x->p->q, FLASH_PANEL, x->rows);
+    x->map_k = hop_matrix_map(x->g, &x->p->k, FLASH_PANEL, x->t->keys);
+    x->map_v = hop_matrix_map(x->g, &x->p->v, FLASH_PANEL, x->t->keys);
+    x->map_o = hop_matrix_map(x->g, &x->p->o, FLASH_PANEL, FLASH_GROUP_ROWS);
 }
 
 /* The warp's number comes from its first thread, so that it is known to be the same in all. */
@@ -98,77 +75,26 @@ static void init_barriers(Flash *x) {
     init_stages(x, BAR_v_full, stages, 1);
     init_stages(x, BAR_v_empty, stages, groups);
     init_stages(x, BAR_tile_full, 2, 1);
-    init_stages(x, BAR_tile_empty, 2, groups * FLASH_WARPGROUP);
+    init_stages(x, BAR_tile_empty, 2, groups * HOP_WARPGROUP);
     hop_barrier_init_fence(e);
     hop_end(e, one);
     hop_end(e, first);
     gpu_barrier(e);
 }
 
-/* --- Tiles ------------------------------------------------------------------------------------ */
-
-static HV pick(Emit *e, const char *name, HV a, HV b) {
-    HV v[2] = {a, b};
-    return emit_intrinsic(e, name, e->i32, v, 2);
-}
-
-static HV blocks_of(Flash *x, HV keys) {
-    return hop_shr(x->e, keys, __builtin_ctz(x->t->keys));
-}
-
-HV flash_blocks(Flash *x, HV row, uint32_t rows, HV *whole) {
-    Emit *e = x->e;
-    HV end = x->nkeys, all = x->nkeys;
-    if (x->p->causal) {
-        end = pick(e, "llvm.smin", hop_addi(e, row, rows), x->nqueries);
-        end = pick(e, "llvm.smin", hop_add(e, end, x->shift), x->nkeys);
-        all = pick(e, "llvm.smin", hop_addi(e, hop_add(e, row, x->shift), 1), x->nkeys);
-        all = pick(e, "llvm.smax", all, hop_i(e, 0));
-    }
-    HV past = LLVMBuildICmp(e->b, LLVMIntSGE, row, x->nqueries, "");
-    end = LLVMBuildSelect(e->b, past, hop_i(e, 1), pick(e, "llvm.smax", end, hop_i(e, 1)), "");
-    if (whole) *whole = blocks_of(x, all);
-    return blocks_of(x, hop_addi(e, end, x->t->keys - 1));
-}
-
-/* Tiles go over some heads, then down the queries, from the last ones where they see more keys. */
-FlashPlace flash_place(Flash *x, HV tile) {
-    Emit *e = x->e;
-    HV band = hop_muli(e, x->row_tiles, x->t->heads);
-    HV g = LLVMBuildUDiv(e->b, tile, band, ""), first = hop_muli(e, g, x->t->heads);
-    HV rest = LLVMBuildSub(e->b, tile, LLVMBuildMul(e->b, g, band, ""), "");
-    HV wide = pick(e, "llvm.umin", LLVMBuildSub(e->b, x->heads, first, ""), hop_i(e, x->t->heads));
-    HV row = LLVMBuildUDiv(e->b, rest, wide, "");
-    HV head = LLVMBuildSub(e->b, rest, LLVMBuildMul(e->b, row, wide, ""), "");
-    if (x->p->causal) row = LLVMBuildSub(e->b, hop_addi(e, x->row_tiles, -1), row, "");
-    FlashPlace at = {.row = hop_muli(e, row, x->rows), .head = hop_add(e, first, head)};
-    at.blocks = flash_blocks(x, at.row, x->rows, NULL);
-    return at;
-}
-
-void flash_head_at(Flash *x, const GemmMatrix *m, HV head, HV *at) {
-    Emit *e = x->e;
-    HV rest = head;
-    for (uint32_t i = x->g->k->naxes, n = 0; i-- > 0 && n < m->nbatch;) {
-        if (!x->extent[i]) continue;
-        if (m->axis[n] == i) at[n++] = LLVMBuildURem(e->b, rest, x->extent[i], "");
-        rest = LLVMBuildUDiv(e->b, rest, x->extent[i], "");
-    }
-}
-
 /* --- Fetching --------------------------------------------------------------------------------- */
 
 /* `rows` rows from `row` on, in panels one behind the other. */
-static void fetch(Flash *x, const GemmMatrix *m, HV map, const HV *head, uint32_t cols, HV row,
+static void fetch(Flash *x, const HopMatrix *m, HV map, const HV *head, uint32_t cols, HV row,
                   uint32_t rows, HV to, HV bar) {
     Emit *e = x->e;
-    HV at[2 + GEMM_MAX_BATCH];
+    HV at[2 + HOP_MAX_BATCH];
     for (uint32_t i = 0; i < m->nbatch; i++) at[2 + i] = head[i];
     at[1] = row;
     hop_barrier_expect(e, bar, hop_i(e, rows * cols * 2));
     for (uint32_t c = 0; c < cols; c += FLASH_PANEL) {
         at[0] = hop_i(e, c);
-        hop_tma_load(e, hop_addi(e, to, c / FLASH_PANEL * rows * GEMM_ROW_BYTES), bar, map, at,
+        hop_tma_load(e, hop_addi(e, to, c / FLASH_PANEL * rows * HOP_ROW_BYTES), bar, map, at,
                      2 + m->nbatch);
     }
 }
@@ -177,7 +103,7 @@ typedef struct Fetcher {
     Flash *x;
     FlashPlace at;
     HV first; /* number of the tile's first block among all that this thread block takes */
-    HV k_head[GEMM_MAX_BATCH], v_head[GEMM_MAX_BATCH];
+    HV k_head[HOP_MAX_BATCH], v_head[HOP_MAX_BATCH];
 } Fetcher;
 
 /* Block j of the tile. */
@@ -202,7 +128,7 @@ static void fetch_block(Fetcher *f, bool values, HV j) {
 
 static void fetch_queries(Fetcher *f, HV parity) {
     Flash *x = f->x;
-    HV head[GEMM_MAX_BATCH], full = flash_bar(x, BAR_q_full, NULL);
+    HV head[HOP_MAX_BATCH], full = flash_bar(x, BAR_q_full, NULL);
     flash_head_at(x, &x->p->q, f->at.head, head);
     hop_barrier_wait(x->e, flash_bar(x, BAR_q_empty, NULL), parity);
     fetch(x, &x->p->q, x->map_q, head, x->p->d, f->at.row, x->rows, x->shared, full);
@@ -298,16 +224,11 @@ bool gpu_flash(Gpu *g) {
     x.shared = hop_shared(g);
     read_ids(&x);
     init_barriers(&x);
-    LLVMBasicBlockRef fetcher = emit_block(e, "fetcher"), computer = emit_block(e, "computer"),
-                      end = emit_block(e, "end");
-    LLVMBuildCondBr(e->b, hop_is(e, x.group, 0), fetcher, computer);
-    LLVMPositionBuilderAtEnd(e->b, fetcher);
+    HopRoles roles = hop_roles(e, hop_is(e, x.group, 0));
     fetch_all(&x);
-    LLVMBuildBr(e->b, end);
-    LLVMPositionBuilderAtEnd(e->b, computer);
+    hop_role_next(e, roles);
     flash_compute(&x);
-    LLVMBuildBr(e->b, end);
-    LLVMPositionBuilderAtEnd(e->b, end);
+    hop_roles_end(e, roles);
     g->j->exact = !plan.body;
     return true;
 }

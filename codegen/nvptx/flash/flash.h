@@ -3,14 +3,14 @@
  * is a power of two with the scale in its argument; keys come in blocks from the last one to the
  * first, so that the blocks that a causal mask cuts through come first and the others need none.
  *
- * flash_plan.c says which kernels it takes; flash.c has the roles, the tiles and what is fetched;
- * flash_compute.c what a warpgroup computes. */
+ * flash_plan.c says which kernels it takes; flash_tile.c where its barriers and tiles are; flash.c
+ * has the roles and what is fetched, flash_compute.c what a warpgroup computes. */
 #ifndef CODEGEN_NVPTX_FLASH_FLASH_H
 #define CODEGEN_NVPTX_FLASH_FLASH_H
 
-#include "codegen/nvptx/gemm/gemm.h"
+#include "codegen/nvptx/hopper/hopper.h"
 
-enum { FLASH_PANEL = 64, FLASH_GROUP_ROWS = 64, FLASH_WARPGROUP = 128, FLASH_MAX_STAGES = 4 };
+enum { FLASH_PANEL = 64, FLASH_GROUP_ROWS = 64, FLASH_MAX_STAGES = 4, FLASH_SLOT_BYTES = 4 };
 
 typedef struct FlashTile {
     const char *name;
@@ -24,7 +24,7 @@ typedef struct FlashTile {
 } FlashTile;
 
 typedef struct FlashPlan {
-    GemmMatrix q, k, v, o;
+    HopMatrix q, k, v, o;
     WgmmaType type;
     uint32_t d, dv; /* in whole panels */
     double factor;  /* constant scales of queries and keys, which are multiplied without */
@@ -77,7 +77,7 @@ HV flash_stage(Flash *x, HV block);             /* of the block with that number
 HV flash_parity(Flash *x, HV block);
 HV flash_slot(Flash *x, HV stage); /* where the tile's number is */
 /* Coordinates along the batch axes of a matrix. */
-void flash_head_at(Flash *x, const GemmMatrix *m, HV head, HV *at);
+void flash_head_at(Flash *x, const HopMatrix *m, HV head, HV *at);
 FlashPlace flash_place(Flash *x, HV tile);
 /* Of `rows` queries from `row` on: how many blocks of keys any of them sees, at least one; and how
  * many they all see whole (NULL: not asked for). */

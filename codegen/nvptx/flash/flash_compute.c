@@ -253,11 +253,11 @@ static HV turn_of(Computer *c, bool next) {
 }
 
 static void take_turn(Computer *c) {
-    if (c->x->t->turns) hop_sync(c->e, turn_of(c, false), 2 * FLASH_WARPGROUP);
+    if (c->x->t->turns) hop_sync(c->e, turn_of(c, false), 2 * HOP_WARPGROUP);
 }
 
 static void pass_turn(Computer *c) {
-    if (c->x->t->turns) hop_arrive(c->e, turn_of(c, true), 2 * FLASH_WARPGROUP);
+    if (c->x->t->turns) hop_arrive(c->e, turn_of(c, true), 2 * HOP_WARPGROUP);
 }
 
 /* --- Blocks ----------------------------------------------------------------------------------- */
@@ -392,22 +392,22 @@ static void store_panel(Computer *c, const HV *o, uint32_t panel) {
             const HV *two = o + (panel * 8 + step * 2 + i / 2) * 4 + i % 2 * 2;
             r[i] = pack(c, two[0], two[1]);
         }
-        hop_stmatrix(e, hop_addi(e, hop_add(e, c->put, at), panel * GEMM_SLAB), r);
+        hop_stmatrix(e, hop_addi(e, hop_add(e, c->put, at), panel * HOP_SLAB), r);
     }
 }
 
 static void send(Computer *c) {
     Emit *e = c->e;
     Flash *x = c->x;
-    const GemmMatrix *m = &x->p->o;
-    HV at[2 + GEMM_MAX_BATCH];
+    const HopMatrix *m = &x->p->o;
+    HV at[2 + HOP_MAX_BATCH];
     HopIf lead = hop_if(e, c->lead);
     HopIf one = hop_if(e, hop_elect(e));
     flash_head_at(x, m, c->at.head, at + 2);
     at[1] = hop_add(e, c->at.row, hop_muli(e, c->member, FLASH_GROUP_ROWS));
     for (uint32_t i = 0; i < x->p->dv / FLASH_PANEL; i++) {
         at[0] = hop_i(e, i * FLASH_PANEL);
-        hop_tma_store(e, x->map_o, hop_addi(e, c->staging, i * GEMM_SLAB), at, 2 + m->nbatch);
+        hop_tma_store(e, x->map_o, hop_addi(e, c->staging, i * HOP_SLAB), at, 2 + m->nbatch);
     }
     hop_tma_commit(e);
     hop_end(e, one);
@@ -448,12 +448,12 @@ static void finish_tile(Computer *c, Carried *v) {
     HopIf lead = hop_if(e, c->lead);
     hop_tma_wait_read(e, 0);
     hop_end(e, lead);
-    hop_sync(e, staged, FLASH_WARPGROUP);
+    hop_sync(e, staged, HOP_WARPGROUP);
     for (uint32_t i = 0; i < c->no; i++)
         v->o[i] = LLVMBuildFMul(e->b, v->o[i], scale[half_of(i)], "");
     for (uint32_t i = 0; i < c->x->p->dv / FLASH_PANEL; i++) store_panel(c, v->o, i);
     hop_fence_async(e);
-    hop_sync(e, staged, FLASH_WARPGROUP);
+    hop_sync(e, staged, HOP_WARPGROUP);
     send(c);
 }
 
@@ -506,18 +506,18 @@ static void find_staging(Computer *c) {
     HV row = hop_andi(e, x->lane, 7), warp = hop_andi(e, x->warp, 3);
     HV half = hop_andi(e, hop_shr(e, x->lane, 3), 1);
     HV at = hop_add(e, hop_add(e, hop_shl(e, warp, 4), hop_shl(e, half, 3)), row);
-    HV own = hop_muli(e, c->member, x->p->dv / FLASH_PANEL * GEMM_SLAB);
+    HV own = hop_muli(e, c->member, x->p->dv / FLASH_PANEL * HOP_SLAB);
     c->staging = hop_add(e, hop_addi(e, x->shared, x->at_o), own);
-    c->put = hop_add(e, c->staging, hop_muli(e, at, GEMM_ROW_BYTES));
+    c->put = hop_add(e, c->staging, hop_muli(e, at, HOP_ROW_BYTES));
     c->swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, x->lane, 4), row, ""), 4);
 }
 
 static void set_up(Computer *c) {
     Emit *e = c->e;
     Flash *x = c->x;
-    uint32_t q_panel = x->rows * GEMM_ROW_BYTES, panel = x->t->keys * GEMM_ROW_BYTES;
+    uint32_t q_panel = x->rows * HOP_ROW_BYTES, panel = x->t->keys * HOP_ROW_BYTES;
     c->member = hop_addi(e, x->group, -1);
-    c->one = hop_is(e, hop_andi(e, x->tid, FLASH_WARPGROUP - 1), 0);
+    c->one = hop_is(e, hop_andi(e, x->tid, HOP_WARPGROUP - 1), 0);
     c->lead = hop_is(e, hop_andi(e, x->warp, 3), 0);
     c->col = hop_shl(e, hop_andi(e, x->lane, 3), 1);
     c->qk = (WgmmaShape){.type = x->p->type,
@@ -537,7 +537,7 @@ static void set_up(Computer *c) {
     c->np = c->ns / 2;
     c->no = x->p->dv / 2;
     GC_ASSERT(c->ns <= MAX_S && c->no <= MAX_O);
-    HV mine = hop_muli(e, c->member, FLASH_GROUP_ROWS * GEMM_ROW_BYTES);
+    HV mine = hop_muli(e, c->member, FLASH_GROUP_ROWS * HOP_ROW_BYTES);
     c->queries = wgmma_descriptor(e, &c->qk.a, hop_add(e, x->shared, mine));
     find_staging(c);
 }

@@ -49,9 +49,9 @@ static const char *plan_operands(Gpu *g, FlashPlan *p) {
     const KOp *v = plain_load(k, a->v, &of_values);
     if (!q || !key || !v || of_values != 1)
         return "queries, keys or values are computed, not loaded";
-    if (!gemm_matrix(g, q, a->i, a->d, a->batch, &p->q) ||
-        !gemm_matrix(g, key, a->j, a->d, a->batch, &p->k) ||
-        !gemm_matrix(g, v, a->j, a->dv, a->batch, &p->v))
+    if (!hop_matrix(g, q, a->i, a->d, a->batch, &p->q) ||
+        !hop_matrix(g, key, a->j, a->d, a->batch, &p->k) ||
+        !hop_matrix(g, v, a->j, a->dv, a->batch, &p->v))
         return "an operand's rows are not 16-byte aligned, or not evenly spaced";
     if (p->q.t != DT_bf16 && p->q.t != DT_f16) return "operands are not bf16 or f16";
     if (p->k.t != p->q.t || p->v.t != p->q.t) return "operands differ in type";
@@ -81,7 +81,7 @@ static const char *plan_result(Gpu *g, FlashPlan *p) {
     const KOp *value = store ? &k->ops[store->in[0]] : NULL;
     if (!value || value->op != OP_cast || value->in[0] != a->o || dtype_bytes(store->dtype) != 2)
         return "the result is computed further, or is not in 16 bits";
-    if (!gemm_matrix(g, store, a->i, a->dv, a->batch, &p->o))
+    if (!hop_matrix(g, store, a->i, a->dv, a->batch, &p->o))
         return "the result's rows are not 16-byte aligned, or not evenly spaced";
     return NULL;
 }

@@ -8,55 +8,8 @@
  * In pingpong, two warpgroups take turns: one multiplies while the other stores. */
 #include "codegen/nvptx/gemm/gemm.h"
 
-enum { FEW_ROWS = 16, WARPGROUP = 128, BARRIER_BYTES = 8, MAX_PHIS = 256 };
+enum { FEW_ROWS = 16 };
 enum { NAMED_TURN = 1 }; /* and the next: whose turn it is */
-
-/* --- Loops over i32 and sums ------------------------------------------------------------------ */
-
-typedef struct Loop {
-    uint32_t n;
-    HV init[MAX_PHIS], phi[MAX_PHIS], next[MAX_PHIS];
-    LLVMBasicBlockRef head, body, exit;
-} Loop;
-
-static void loop_begin(Emit *e, Loop *l, const char *name) {
-    LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b);
-    l->head = emit_block(e, name);
-    LLVMBuildBr(e->b, l->head);
-    LLVMPositionBuilderAtEnd(e->b, l->head);
-    for (uint32_t i = 0; i < l->n; i++) {
-        l->phi[i] = LLVMBuildPhi(e->b, LLVMTypeOf(l->init[i]), "");
-        LLVMAddIncoming(l->phi[i], &l->init[i], &pre, 1);
-    }
-}
-
-static void close_phis(Emit *e, Loop *l) {
-    LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->b);
-    for (uint32_t i = 0; i < l->n; i++) LLVMAddIncoming(l->phi[i], &l->next[i], &latch, 1);
-}
-
-/* Tested at the top: the test, once, then the body. */
-static void loop_test(Emit *e, Loop *l, HV more) {
-    l->body = emit_block(e, "body");
-    l->exit = emit_block(e, "exit");
-    LLVMBuildCondBr(e->b, more, l->body, l->exit);
-    LLVMPositionBuilderAtEnd(e->b, l->body);
-}
-
-static void loop_end(Emit *e, Loop *l) {
-    close_phis(e, l);
-    LLVMBuildBr(e->b, l->head);
-    LLVMMoveBasicBlockAfter(l->exit, LLVMGetInsertBlock(e->b));
-    LLVMPositionBuilderAtEnd(e->b, l->exit);
-}
-
-/* Tested at the bottom: next[] are the values after it. */
-static void loop_end_while(Emit *e, Loop *l, HV more) {
-    close_phis(e, l);
-    l->exit = emit_block(e, "exit");
-    LLVMBuildCondBr(e->b, more, l->head, l->exit);
-    LLVMPositionBuilderAtEnd(e->b, l->exit);
-}
 
 static HV below(Emit *e, HV a, HV b) {
     return LLVMBuildICmp(e->b, LLVMIntULT, a, b, "");
@@ -64,39 +17,14 @@ static HV below(Emit *e, HV a, HV b) {
 
 /* --- Set-up ----------------------------------------------------------------------------------- */
 
-/* An expression of sizes as i32. */
-static HV size_of(Gemm *x, Expr v) {
-    return LLVMBuildTrunc(x->e->b, emit_expr(x->e, v), x->e->i32, "");
-}
-
-HV gemm_map(Gpu *g, const GemmMatrix *m, uint32_t box_cols, uint32_t box_rows) {
-    ExprPool *p = g->e->exprs;
-    int64_t bytes = (int64_t)dtype_bytes(m->t);
-    CodeMap c = {.param = m->buf,
-                 .dtype = m->t,
-                 .rank = 2 + m->nbatch,
-                 .base = m->base,
-                 .size = {m->cols, m->rows},
-                 .stride = {expr_muli(p, m->pitch, bytes)},
-                 .box = {box_cols, box_rows},
-                 .swizzle = GEMM_ROW_BYTES,
-                 .promotion = 128};
-    for (uint32_t i = 0; i < m->nbatch; i++) {
-        c.size[2 + i] = g->k->axes[m->axis[i]].extent;
-        c.stride[1 + i] = expr_muli(p, m->stride[i], bytes);
-        c.box[2 + i] = 1;
-    }
-    return gpu_map(g, &c);
-}
-
 /* Elements in a row of shared memory. */
-static uint32_t row_elements(const GemmMatrix *m) {
-    return GEMM_ROW_BYTES / (uint32_t)dtype_bytes(m->t);
+static uint32_t row_elements(const HopMatrix *m) {
+    return HOP_ROW_BYTES / (uint32_t)dtype_bytes(m->t);
 }
 
 static HV operand_map(Gemm *x, const GemmOperand *o, uint32_t rows, bool shared) {
     uint32_t n = (o->across ? x->bk : rows) / (shared ? 2 : 1);
-    return gemm_map(x->g, &o->mat, row_elements(&o->mat), n);
+    return hop_matrix_map(x->g, &o->mat, row_elements(&o->mat), n);
 }
 
 static void make_maps(Gemm *x) {
@@ -104,12 +32,13 @@ static void make_maps(Gemm *x) {
     for (uint32_t s = 0; s < x->d->nacc; s++)
         x->map_b[s] = operand_map(x, &x->p->b[s], x->cols, x->p->twin);
     if (x->p->addend) {
-        const GemmMatrix *m = &x->p->addend_mat;
-        x->map_addend = gemm_map(x->g, m, row_elements(m), x->tile->m);
+        const HopMatrix *m = &x->p->addend_mat;
+        x->map_addend = hop_matrix_map(x->g, m, row_elements(m), x->tile->m);
     }
     for (uint32_t i = 0; i < x->p->nouts; i++) {
-        const GemmMatrix *m = &x->p->out[i].mat;
-        if (x->p->out[i].copied) x->map_out[i] = gemm_map(x->g, m, row_elements(m), GEMM_SLAB_ROWS);
+        const HopMatrix *m = &x->p->out[i].mat;
+        if (x->p->out[i].copied)
+            x->map_out[i] = hop_matrix_map(x->g, m, row_elements(m), HOP_SLAB_ROWS);
     }
 }
 
@@ -118,19 +47,19 @@ static void lay_out(Gemm *x) {
     uint32_t block_rows = t->pingpong ? t->m : t->m / t->groups;
     x->bk = row_elements(&x->p->a.mat);
     x->cols = t->n / x->d->nacc;
-    x->a_bytes = t->m * GEMM_ROW_BYTES;
-    x->b_bytes = x->cols * GEMM_ROW_BYTES;
+    x->a_bytes = t->m * HOP_ROW_BYTES;
+    x->b_bytes = x->cols * HOP_ROW_BYTES;
     x->stage_bytes = x->a_bytes + x->d->nacc * x->b_bytes;
     x->staging = t->stages * x->stage_bytes;
-    x->barriers = x->staging + t->groups * t->slabs * t->sets * GEMM_SLAB;
-    x->g->j->shared_bytes = x->barriers + 2 * t->stages * BARRIER_BYTES;
+    x->barriers = x->staging + t->groups * t->slabs * t->sets * HOP_SLAB;
+    x->g->j->shared_bytes = x->barriers + 2 * t->stages * HOP_BARRIER_BYTES;
     x->shape = (WgmmaShape){.type = x->p->type,
                             .n = x->cols,
-                            .ksteps = GEMM_ROW_BYTES / 32,
-                            .blocks = block_rows / GEMM_SLAB_ROWS,
+                            .ksteps = HOP_ROW_BYTES / 32,
+                            .blocks = block_rows / HOP_SLAB_ROWS,
                             .sums = x->d->nacc,
-                            .a = {x->p->a.across, x->bk * GEMM_ROW_BYTES},
-                            .b = {x->p->b[0].across, x->bk * GEMM_ROW_BYTES}};
+                            .a = {x->p->a.across, x->bk * HOP_ROW_BYTES},
+                            .b = {x->p->b[0].across, x->bk * HOP_ROW_BYTES}};
 }
 
 /* A panel of the addend is as large as A's tile; what does not fit in one stage is split evenly. */
@@ -151,15 +80,15 @@ static void count_tiles(Gemm *x) {
     x->g->j->dependent = x->dependent;
     x->g->j->min_blocks = 1; /* the registers at entry follow from it */
     Expr blocks = expr_min(p, all, expr_const(p, x->g->m->processors / twins));
-    gpu_launch(x->g, WARPGROUP * (x->tile->groups + 1), expr_muli(p, blocks, twins), 0, 0);
+    gpu_launch(x->g, HOP_WARPGROUP * (x->tile->groups + 1), expr_muli(p, blocks, twins), 0, 0);
     if (x->p->twin) {
         x->g->j->cluster[0] = twins;
         x->g->j->cluster[1] = x->g->j->cluster[2] = 1;
     }
-    x->rows_tiles = size_of(x, rows);
-    x->cols_tiles = size_of(x, cols);
-    x->tiles = size_of(x, all);
-    x->kblocks = size_of(x, expr_ceildiv(p, x->p->k, expr_const(p, x->bk)));
+    x->rows_tiles = hop_size(x->e, rows);
+    x->cols_tiles = hop_size(x->e, cols);
+    x->tiles = hop_size(x->e, all);
+    x->kblocks = hop_size(x->e, expr_ceildiv(p, x->p->k, expr_const(p, x->bk)));
 }
 
 static void read_ids(Gemm *x) {
@@ -175,34 +104,6 @@ static void read_ids(Gemm *x) {
     x->lane = hop_andi(e, x->tid, 31);
     x->warp = hop_shr(e, x->tid, 5);
     x->group = hop_shr(e, x->tid, 7);
-}
-
-HV gemm_barrier(Gemm *x, HV stage, bool empty) {
-    uint32_t first = x->barriers + (empty ? x->tile->stages * BARRIER_BYTES : 0);
-    return hop_addi(x->e, hop_add(x->e, x->shared, hop_shl(x->e, stage, 3)), first);
-}
-
-HV gemm_stage(Gemm *x, HV stage) {
-    return hop_add(x->e, x->shared, hop_muli(x->e, stage, x->stage_bytes));
-}
-
-GemmRing gemm_next(Gemm *x, GemmRing at) {
-    Emit *e = x->e;
-    HV next = hop_addi(e, at.stage, 1), wrap = hop_is(e, next, x->tile->stages);
-    at.stage = LLVMBuildSelect(e->b, wrap, hop_i(e, 0), next, "");
-    at.parity = LLVMBuildXor(e->b, at.parity, LLVMBuildZExt(e->b, wrap, e->i32, ""), "");
-    return at;
-}
-
-void gemm_give_back(Gemm *x, HV stage, HV when) {
-    Emit *e = x->e;
-    HV thread = hop_andi(e, x->tid, WARPGROUP - 1), bar = gemm_barrier(x, stage, true);
-    HV told = LLVMBuildICmp(e->b, LLVMIntULT, thread, hop_i(e, x->p->twin ? 2 : 1), "");
-    told = LLVMBuildAnd(e->b, told, when, "");
-    if (x->p->twin)
-        hop_barrier_arrive_at(e, bar, thread, told);
-    else
-        hop_barrier_arrive(e, bar, told);
 }
 
 static void init_barriers(Gemm *x) {
@@ -227,18 +128,6 @@ static void init_barriers(Gemm *x) {
 }
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
-
-void gemm_batch_at(Gemm *x, const GemmMatrix *m, HV batch, HV *at) {
-    Emit *e = x->e;
-    const Kernel *k = x->g->k;
-    HV rest = batch;
-    for (uint32_t i = k->naxes, n = 0; i-- > 0 && n < m->nbatch;) {
-        if (!(x->d->batch >> i & 1)) continue;
-        HV extent = size_of(x, k->axes[i].extent);
-        if (m->axis[n] == i) at[n++] = LLVMBuildURem(e->b, rest, extent, "");
-        rest = LLVMBuildUDiv(e->b, rest, extent, "");
-    }
-}
 
 /* Tiles go down `raster` rows of tiles, then right. */
 static GemmPlace place_of(Gemm *x, HV t) {
@@ -271,26 +160,26 @@ static GemmPlace place_of(Gemm *x, HV t) {
 static void fetch_operand(Gemm *x, const GemmOperand *o, HV map, HV to, HV bar, HV row, HV k,
                           const HV *batch, uint32_t rows, bool shared) {
     Emit *e = x->e;
-    HV at[2 + GEMM_MAX_BATCH];
+    HV at[2 + HOP_MAX_BATCH];
     for (uint32_t i = 0; i < o->mat.nbatch; i++) at[2 + i] = batch[i];
     if (shared) {
         uint32_t half = (o->across ? x->bk : rows) / 2;
         HV *first = o->across ? &k : &row;
         *first = hop_add(e, *first, hop_muli(e, x->rank, half));
-        to = hop_add(e, to, hop_muli(e, x->rank, half * GEMM_ROW_BYTES));
+        to = hop_add(e, to, hop_muli(e, x->rank, half * HOP_ROW_BYTES));
     }
     uint32_t panel = row_elements(&o->mat), n = o->across ? rows / panel : 1;
     for (uint32_t i = 0; i < n; i++) {
         at[0] = o->across ? hop_addi(e, row, i * panel) : k;
         at[1] = o->across ? k : row;
-        HV dst = hop_addi(e, to, i * x->bk * GEMM_ROW_BYTES);
+        HV dst = hop_addi(e, to, i * x->bk * HOP_ROW_BYTES);
         (shared ? hop_tma_load_both : hop_tma_load)(e, dst, bar, map, at, 2 + o->mat.nbatch);
     }
 }
 
 static void fetch_block(Gemm *x, const GemmPlace *at, HV k, HV stage, HV bar) {
     Emit *e = x->e;
-    HV batch[GEMM_MAX_BATCH], to = gemm_stage(x, stage);
+    HV batch[HOP_MAX_BATCH], to = gemm_stage(x, stage);
     gemm_batch_at(x, &x->p->a.mat, at->batch, batch);
     fetch_operand(x, &x->p->a, x->map_a, to, bar, at->row, k, batch, x->tile->m, false);
     for (uint32_t s = 0; s < x->d->nacc; s++) {
@@ -304,7 +193,7 @@ static void fetch_block(Gemm *x, const GemmPlace *at, HV k, HV stage, HV bar) {
 /* The tile of the addend, in stages of its own behind those of the k-blocks. */
 static GemmRing fetch_addend(Gemm *x, const GemmPlace *at, GemmRing ring) {
     Emit *e = x->e;
-    HV where[2 + GEMM_MAX_BATCH];
+    HV where[2 + HOP_MAX_BATCH];
     gemm_batch_at(x, &x->p->addend_mat, at->batch, where + 2);
     where[1] = at->row;
     uint32_t panels = x->cols / 64;
@@ -326,12 +215,11 @@ static GemmRing fetch_addend(Gemm *x, const GemmPlace *at, GemmRing ring) {
 static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     Emit *e = x->e;
     GemmPlace at = place_of(x, tile);
-    Loop *l = ARENA_NEW(e->arena, Loop);
-    l->n = 3;
-    l->init[0] = hop_i(e, 0);
-    l->init[1] = ring.stage;
-    l->init[2] = ring.parity;
-    loop_begin(e, l, "fetch");
+    HopLoop *l = hop_loop_new(e);
+    hop_loop_init(l, hop_i(e, 0));
+    hop_loop_init(l, ring.stage);
+    hop_loop_init(l, ring.parity);
+    hop_loop_begin(e, l, "fetch");
     ring = (GemmRing){l->phi[1], l->phi[2]};
     HV full = gemm_barrier(x, ring.stage, false);
     hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
@@ -341,7 +229,7 @@ static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     l->next[0] = hop_addi(e, l->phi[0], 1);
     l->next[1] = ring.stage;
     l->next[2] = ring.parity;
-    loop_end_while(e, l, below(e, l->next[0], x->kblocks));
+    hop_loop_end_while(e, l, below(e, l->next[0], x->kblocks));
     return fetch_addend(x, &at, ring);
 }
 
@@ -351,18 +239,17 @@ static void fetch_all(Gemm *x) {
     HopIf first = hop_if(e, hop_is(e, x->warp, 0));
     if (x->dependent) hop_depend_wait(e);
     HopIf one = hop_if(e, hop_elect(e));
-    Loop *l = ARENA_NEW(e->arena, Loop);
-    l->n = 3;
-    l->init[0] = x->block;
-    l->init[1] = hop_i(e, 0);
-    l->init[2] = hop_i(e, 1); /* the first wait for an empty stage passes */
-    loop_begin(e, l, "fetch_tile");
-    loop_test(e, l, below(e, l->phi[0], x->tiles));
+    HopLoop *l = hop_loop_new(e);
+    hop_loop_init(l, x->block);
+    hop_loop_init(l, hop_i(e, 0));
+    hop_loop_init(l, hop_i(e, 1)); /* the first wait for an empty stage passes */
+    hop_loop_begin(e, l, "fetch_tile");
+    hop_loop_test(e, l, below(e, l->phi[0], x->tiles));
     GemmRing ring = fetch_tile(x, l->phi[0], (GemmRing){l->phi[1], l->phi[2]});
     l->next[1] = ring.stage;
     l->next[2] = ring.parity;
     l->next[0] = hop_add(e, l->phi[0], x->nblocks);
-    loop_end(e, l);
+    hop_loop_end(e, l);
     hop_end(e, one);
     hop_end(e, first);
 }
@@ -374,7 +261,7 @@ static void hand_over(Gemm *x, GemmRing ring) {
     Emit *e = x->e;
     for (uint32_t i = 0; i < x->addend_stages; i++, ring = gemm_next(x, ring))
         hop_barrier_wait(e, gemm_barrier(x, ring.stage, false), ring.parity);
-    hop_arrive(e, LLVMBuildSub(e->b, hop_i(e, 3), x->group, ""), 2 * WARPGROUP);
+    hop_arrive(e, LLVMBuildSub(e->b, hop_i(e, 3), x->group, ""), 2 * HOP_WARPGROUP);
 }
 
 /* Products of the k-block in `stage`, added to acc where `more`. */
@@ -382,9 +269,9 @@ static void multiply_block(Gemm *x, HV member, HV stage, HV *acc, HV more) {
     Emit *e = x->e;
     HV a[4], b[K_MAX_ACC], from = gemm_stage(x, stage), mine = from;
     if (!x->tile->pingpong)
-        mine = hop_add(e, from, hop_muli(e, member, x->shape.blocks * GEMM_SLAB));
+        mine = hop_add(e, from, hop_muli(e, member, x->shape.blocks * HOP_SLAB));
     for (uint32_t i = 0; i < x->shape.blocks; i++)
-        a[i] = wgmma_descriptor(e, &x->shape.a, hop_addi(e, mine, i * GEMM_SLAB));
+        a[i] = wgmma_descriptor(e, &x->shape.a, hop_addi(e, mine, i * HOP_SLAB));
     for (uint32_t s = 0; s < x->d->nacc; s++)
         b[s] = wgmma_descriptor(e, &x->shape.b, hop_addi(e, from, x->a_bytes + s * x->b_bytes));
     wgmma_block(e, &x->shape, acc, a, b, more);
@@ -394,13 +281,13 @@ static void multiply_block(Gemm *x, HV member, HV stage, HV *acc, HV more) {
 static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
-    Loop *l = ARENA_NEW(e->arena, Loop);
-    l->n = 4 + n;
-    l->init[0] = l->init[3] = hop_i(e, 0);
-    l->init[1] = ring.stage;
-    l->init[2] = ring.parity;
-    for (uint32_t i = 0; i < n; i++) l->init[4 + i] = LLVMGetUndef(e->f32);
-    loop_begin(e, l, "multiply");
+    HopLoop *l = hop_loop_new(e);
+    hop_loop_init(l, hop_i(e, 0));
+    hop_loop_init(l, ring.stage);
+    hop_loop_init(l, ring.parity);
+    hop_loop_init(l, hop_i(e, 0)); /* the stage before */
+    for (uint32_t i = 0; i < n; i++) hop_loop_init(l, LLVMGetUndef(e->f32));
+    hop_loop_begin(e, l, "multiply");
     HV at = l->phi[1], more = LLVMBuildICmp(e->b, LLVMIntNE, l->phi[0], hop_i(e, 0), "");
     hop_barrier_wait(e, gemm_barrier(x, at, false), l->phi[2]);
     for (uint32_t i = 0; i < n; i++) acc[i] = l->phi[4 + i];
@@ -413,7 +300,7 @@ static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
     l->next[2] = ring.parity;
     l->next[3] = at;
     for (uint32_t i = 0; i < n; i++) l->next[4 + i] = acc[i];
-    loop_end_while(e, l, below(e, l->next[0], x->kblocks));
+    hop_loop_end_while(e, l, below(e, l->next[0], x->kblocks));
     if (x->tile->pingpong) hand_over(x, ring);
     wgmma_wait_all(e, acc, n);
     gemm_give_back(x, at, LLVMConstInt(e->i1, 1, false));
@@ -429,7 +316,7 @@ static void own_tiles(Gemm *x, HV member, HV *first, HV *step) {
     *first = hop_add(e, x->block, LLVMBuildMul(e->b, member, x->nblocks, ""));
     *step = hop_shl(e, x->nblocks, 1);
     HopIf second = hop_if(e, hop_is(e, member, 1));
-    hop_arrive(e, hop_i(e, NAMED_TURN), 2 * WARPGROUP);
+    hop_arrive(e, hop_i(e, NAMED_TURN), 2 * HOP_WARPGROUP);
     hop_end(e, second);
 }
 
@@ -438,10 +325,10 @@ static GemmRing compute_tile(Gemm *x, HV member, HV tile, GemmRing ring) {
     Emit *e = x->e;
     GemmPlace at = place_of(x, tile);
     HV *acc = ARENA_ARRAY(e->arena, HV, wgmma_acc(&x->shape));
-    if (x->tile->pingpong) hop_sync(e, x->group, 2 * WARPGROUP);
+    if (x->tile->pingpong) hop_sync(e, x->group, 2 * HOP_WARPGROUP);
     ring = multiply(x, member, ring, acc);
     if (!x->tile->pingpong)
-        at.row = hop_add(e, at.row, hop_muli(e, member, x->shape.blocks * GEMM_SLAB_ROWS));
+        at.row = hop_add(e, at.row, hop_muli(e, member, x->shape.blocks * HOP_SLAB_ROWS));
     return gemm_epilogue(x, &at, acc, ring);
 }
 
@@ -458,19 +345,20 @@ static void compute_all(Gemm *x) {
     const GemmTile *t = x->tile;
     if (t->regs_math) hop_registers(e, t->regs_math, true);
     if (x->dependent) hop_depend_wait(e);
-    HV member = hop_addi(e, x->group, -1), step, each = hop_addi(e, x->kblocks, x->addend_stages);
-    Loop *l = ARENA_NEW(e->arena, Loop);
-    l->n = t->pingpong ? 2 : 3;
-    own_tiles(x, member, &l->init[0], &step);
-    l->init[1] = t->pingpong ? LLVMBuildMul(e->b, member, each, "") : hop_i(e, 0);
-    l->init[2] = hop_i(e, 0);
+    HV member = hop_addi(e, x->group, -1), each = hop_addi(e, x->kblocks, x->addend_stages);
+    HV first, step;
+    HopLoop *l = hop_loop_new(e);
+    own_tiles(x, member, &first, &step);
+    hop_loop_init(l, first);
+    hop_loop_init(l, t->pingpong ? LLVMBuildMul(e->b, member, each, "") : hop_i(e, 0));
+    if (!t->pingpong) hop_loop_init(l, hop_i(e, 0));
     /* What the epilogue keeps for all tiles is computed here, where only this role comes by. */
     EmitScope *outer = e->scope;
     e->scope = NULL;
     emit_push(e);
     LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b);
-    loop_begin(e, l, "compute_tile");
-    loop_test(e, l, below(e, l->phi[0], x->tiles));
+    hop_loop_begin(e, l, "compute_tile");
+    hop_loop_test(e, l, below(e, l->phi[0], x->tiles));
     emit_push_region(e, pre);
     GemmRing ring = t->pingpong ? ring_at(x, l->phi[1]) : (GemmRing){l->phi[1], l->phi[2]};
     ring = compute_tile(x, member, l->phi[0], ring);
@@ -478,7 +366,7 @@ static void compute_all(Gemm *x) {
     l->next[1] = t->pingpong ? hop_add(e, l->phi[1], hop_shl(e, each, 1)) : ring.stage;
     l->next[2] = ring.parity;
     emit_pop(e);
-    loop_end(e, l);
+    hop_loop_end(e, l);
     hop_tma_wait(e);
     e->scope = outer;
 }
@@ -521,16 +409,11 @@ bool gpu_gemm(Gpu *g) {
     x.shared = hop_shared(g);
     read_ids(&x);
     init_barriers(&x);
-    LLVMBasicBlockRef fetch = emit_block(e, "fetcher"), compute = emit_block(e, "computer"),
-                      end = emit_block(e, "end");
-    LLVMBuildCondBr(e->b, hop_is(e, x.group, 0), fetch, compute);
-    LLVMPositionBuilderAtEnd(e->b, fetch);
+    HopRoles roles = hop_roles(e, hop_is(e, x.group, 0));
     fetch_all(&x);
-    LLVMBuildBr(e->b, end);
-    LLVMPositionBuilderAtEnd(e->b, compute);
+    hop_role_next(e, roles);
     compute_all(&x);
-    LLVMBuildBr(e->b, end);
-    LLVMPositionBuilderAtEnd(e->b, end);
+    hop_roles_end(e, roles);
     if (plan.twin)
         hop_cluster_sync(e); /* neither ends while the other may still tell it something */
     return true;

@@ -1,41 +1,24 @@
 /* Contractions on tensor cores: a persistent kernel of one warpgroup that fetches and one to three
  * that multiply, with a ring of stages in shared memory between them.
  *
- * gemm_plan.c says which kernels it takes and in which tiles; gemm.c has the roles and the ring;
- * gemm_epilogue.c turns sums into stored results through the kernel's own body. */
+ * gemm_plan.c says which kernels it takes and in which tiles; gemm_ring.c has the ring, gemm.c the
+ * roles; gemm_epilogue.c turns sums into stored results through the kernel's own body. */
 #ifndef CODEGEN_NVPTX_GEMM_GEMM_H
 #define CODEGEN_NVPTX_GEMM_GEMM_H
 
 #include "codegen/nvptx/hopper/hopper.h"
 
-enum { GEMM_ROW_BYTES = 128, GEMM_SLAB_ROWS = 64, GEMM_SLAB = GEMM_SLAB_ROWS * GEMM_ROW_BYTES };
-enum { GEMM_MAX_BATCH = 3, GEMM_MAX_OUTS = 8 };
-
-/* A matrix per point of some batch axes: rows, and columns next to each other in memory. */
-typedef struct GemmMatrix {
-    uint32_t buf;
-    DType t;
-    Expr base, rows, cols, pitch; /* in elements */
-    uint32_t nbatch, axis[GEMM_MAX_BATCH];
-    Expr stride[GEMM_MAX_BATCH];
-} GemmMatrix;
-
-/* The access of a load or store as a matrix of `rows` x `cols` axes per point of the batch axes;
- * false: not one that the copy engine can address. */
-bool gemm_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch,
-                 GemmMatrix *out);
-/* Its tensor map, moved in boxes of 128-byte rows. */
-HV gemm_map(Gpu *g, const GemmMatrix *m, uint32_t box_cols, uint32_t box_rows);
+enum { GEMM_MAX_OUTS = 8 };
 
 typedef struct GemmOperand {
-    GemmMatrix mat;
+    HopMatrix mat;
     bool across; /* its rows are those of k: m (n) is along them */
 } GemmOperand;
 
 typedef struct GemmOut {
     KVal store;
     bool copied; /* by the copy engine, through shared memory; else element by element */
-    GemmMatrix mat;
+    HopMatrix mat;
 } GemmOut;
 
 /* A tile of m x n results; with several sums over one A, n is shared among them. */
@@ -58,7 +41,7 @@ typedef struct GemmPlan {
     WgmmaType type;
     Expr m, n, k, batch;
     KVal addend; /* 0, or a load of the epilogue that comes through the ring: one per result */
-    GemmMatrix addend_mat;
+    HopMatrix addend_mat;
     bool bounded; /* the epilogue touches memory at rows and columns, so it must know the edges */
     bool pairs;   /* neighbouring columns may be computed as vectors of two */
     uint32_t epilogue_ops; /* instructions per result, roughly */
@@ -103,7 +86,7 @@ GemmRing gemm_next(Gemm *x, GemmRing at);
 /* All threads of a warpgroup that multiplies: it is through with the stage, where `when` holds. */
 void gemm_give_back(Gemm *x, HV stage, HV when);
 /* Coordinates along the batch axes of a matrix, innermost first. */
-void gemm_batch_at(Gemm *x, const GemmMatrix *m, HV batch, HV *at);
+void gemm_batch_at(Gemm *x, const HopMatrix *m, HV batch, HV *at);
 /* The results of one warpgroup: acc[] as wgmma_block left them, waited for. The stages from `ring`
  * on hold the addend; what comes after them is returned. */
 GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring);

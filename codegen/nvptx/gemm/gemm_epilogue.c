@@ -8,7 +8,7 @@
  * columns past the end repeat the last one for what is read, and are not stored. */
 #include "codegen/nvptx/gemm/gemm.h"
 
-enum { WARPGROUP = 128, NAMED_STAGING = 2 }; /* + the warpgroup's number */
+enum { NAMED_STAGING = 2 }; /* + the warpgroup's number */
 enum { MAX_BLOCKS = 4, MAX_ADDEND = 4, MAX_COLS = 256 / 8 };
 
 typedef struct Epilogue {
@@ -68,7 +68,7 @@ static void place_edge(Epilogue *p) {
     HV last_row = LLVMBuildSub(e->b, m, emit_i64(e, 1), "");
     HV last_col = LLVMBuildSub(e->b, n, emit_i64(e, plan->pairs ? 2 : 1), "");
     for (uint32_t i = 0; i < 2 * p->x->shape.blocks; i++) {
-        HV at = LLVMBuildAdd(e->b, p->row_at, emit_i64(e, i / 2 * GEMM_SLAB_ROWS + i % 2 * 8), "");
+        HV at = LLVMBuildAdd(e->b, p->row_at, emit_i64(e, i / 2 * HOP_SLAB_ROWS + i % 2 * 8), "");
         p->row_in[i] = LLVMBuildICmp(e->b, LLVMIntSLT, at, m, "");
         p->rows[i] = symbol(e, "r", plan->m, smin(e, at, last_row), 1);
     }
@@ -103,7 +103,7 @@ static void bind_site(Epilogue *p, Site s, uint32_t z) {
     Emit *e = p->e;
     Gemm *x = p->x;
     ExprPool *q = e->exprs;
-    uint32_t row_add = s.block * GEMM_SLAB_ROWS + s.half * 8, col_add = s.group * 8 + z;
+    uint32_t row_add = s.block * HOP_SLAB_ROWS + s.half * 8, col_add = s.group * 8 + z;
     Expr row = p->edge ? p->rows[2 * s.block + s.half] : expr_addi(q, p->row, row_add);
     Expr col = p->edge ? p->cols[s.group][z] : expr_addi(q, p->col, col_add);
     gpu_decode(e, x->g->k, x->d->m, row);
@@ -147,10 +147,10 @@ static void read_addend(Epilogue *p, uint32_t block, uint32_t part, HV place, HV
     Gemm *x = p->x;
     if (!x->p->addend) return;
     HV at = gemm_stage(x, p->addend[part / x->addend_panels].stage);
-    at = hop_addi(e, at, part % x->addend_panels * x->a_bytes + block * GEMM_SLAB);
+    at = hop_addi(e, at, part % x->addend_panels * x->a_bytes + block * HOP_SLAB);
     if (!x->tile->pingpong) {
         HV member = hop_addi(e, x->group, -1);
-        at = hop_add(e, at, hop_muli(e, member, x->shape.blocks * GEMM_SLAB));
+        at = hop_add(e, at, hop_muli(e, member, x->shape.blocks * HOP_SLAB));
     }
     hop_ldmatrix(e, hop_add(e, hop_add(e, at, p->lane_row), place), r);
 }
@@ -207,9 +207,9 @@ static void put_step(Epilogue *p, uint32_t step, const HV *r, uint32_t to) {
 
 static void store_slab(Epilogue *p, const GemmOut *o, HV map, Slab s, uint32_t from) {
     Emit *e = p->e;
-    HV at[2 + GEMM_MAX_BATCH];
+    HV at[2 + HOP_MAX_BATCH];
     at[0] = hop_addi(e, p->tile->col, s.part * 64);
-    at[1] = hop_addi(e, p->tile->row, s.block * GEMM_SLAB_ROWS);
+    at[1] = hop_addi(e, p->tile->row, s.block * HOP_SLAB_ROWS);
     gemm_batch_at(p->x, &o->mat, p->tile->batch, at + 2);
     hop_tma_store(e, map, hop_addi(e, p->staging, from), at, 2 + o->mat.nbatch);
 }
@@ -221,7 +221,7 @@ static void claim_staging(Epilogue *p, HV barrier, uint32_t chunks) {
     HopIf lead = hop_if(e, p->lead);
     hop_tma_wait_read(e, left);
     hop_end(e, lead);
-    hop_sync(e, barrier, WARPGROUP);
+    hop_sync(e, barrier, HOP_WARPGROUP);
 }
 
 static Slab slab_at(const Gemm *x, uint32_t i) {
@@ -233,7 +233,7 @@ static void send(Epilogue *p, const GemmOut *o, HV map, uint32_t first, uint32_t
     Emit *e = p->e;
     HopIf lead = hop_if(e, p->lead);
     HopIf one = hop_if(e, hop_elect(e));
-    for (uint32_t i = first; i < first + n; i++, from += GEMM_SLAB)
+    for (uint32_t i = first; i < first + n; i++, from += HOP_SLAB)
         store_slab(p, o, map, slab_at(p->x, i), from);
     hop_tma_commit(e);
     hop_end(e, one);
@@ -251,7 +251,7 @@ static void compute_ahead(Epilogue *p, KVal v, uint32_t slabs, HV barrier, HV *r
     for (uint32_t i = 0; i < slabs * STEPS; i++)
         compute_step(p, v, slab_at(p->x, i / STEPS), i % STEPS, r + i * STEP_REGS);
     hop_fence_async(p->e);
-    hop_sync(p->e, barrier, WARPGROUP);
+    hop_sync(p->e, barrier, HOP_WARPGROUP);
     return_addend(p);
 }
 
@@ -267,15 +267,15 @@ static void copy_out(Epilogue *p, const GemmOut *o, HV map, uint32_t chunks) {
     if (ahead) compute_ahead(p, v, total, barrier, r);
     for (uint32_t first = 0; first < total; first += t->slabs, p->chunk++) {
         uint32_t n = total - first < t->slabs ? total - first : t->slabs;
-        uint32_t at = p->chunk % t->sets * t->slabs * GEMM_SLAB;
+        uint32_t at = p->chunk % t->sets * t->slabs * HOP_SLAB;
         claim_staging(p, barrier, chunks);
         for (uint32_t i = first * STEPS; i < (first + n) * STEPS; i++) {
             HV *regs = r + i * STEP_REGS;
             if (!ahead) compute_step(p, v, slab_at(p->x, i / STEPS), i % STEPS, regs);
-            put_step(p, i % STEPS, regs, at + (i / STEPS - first) * GEMM_SLAB);
+            put_step(p, i % STEPS, regs, at + (i / STEPS - first) * HOP_SLAB);
         }
         hop_fence_async(e);
-        hop_sync(e, barrier, WARPGROUP);
+        hop_sync(e, barrier, HOP_WARPGROUP);
         send(p, o, map, first, n, at);
     }
     if (!ahead) return_addend(p);
@@ -338,10 +338,10 @@ static void find_staging(Epilogue *p) {
     HV row = hop_andi(e, x->lane, 7), warp = hop_andi(e, x->warp, 3);
     HV half = hop_andi(e, hop_shr(e, x->lane, 3), 1);
     HV at = hop_add(e, hop_add(e, hop_shl(e, warp, 4), hop_shl(e, half, 3)), row);
-    HV own = hop_muli(e, hop_addi(e, x->group, -1), x->tile->slabs * x->tile->sets * GEMM_SLAB);
+    HV own = hop_muli(e, hop_addi(e, x->group, -1), x->tile->slabs * x->tile->sets * HOP_SLAB);
     p->lead = hop_is(e, warp, 0);
     p->staging = hop_add(e, hop_addi(e, x->shared, x->staging), own);
-    p->lane_row = hop_muli(e, at, GEMM_ROW_BYTES);
+    p->lane_row = hop_muli(e, at, HOP_ROW_BYTES);
     p->put = hop_add(e, p->staging, p->lane_row);
     p->swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, x->lane, 4), row, ""), 4);
 }
@@ -389,7 +389,7 @@ GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring) {
     LLVMBasicBlockRef edge = emit_block(e, "edge"), join = emit_block(e, "stored");
     HV in = LLVMConstInt(e->i1, 1, false);
     if (x->p->bounded && !whole) {
-        in = fits(x, tile->row, x->shape.blocks * GEMM_SLAB_ROWS, x->p->m);
+        in = fits(x, tile->row, x->shape.blocks * HOP_SLAB_ROWS, x->p->m);
         in = LLVMBuildAnd(e->b, in, fits(x, tile->col, x->cols, x->p->n), "");
     }
     LLVMBuildCondBr(e->b, in, inside, edge);

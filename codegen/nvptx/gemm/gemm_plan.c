@@ -1,73 +1,8 @@
 /* Which contractions go to tensor cores, and in which tiles. */
 #include "codegen/nvptx/gemm/gemm.h"
 
-enum { ALIGN = 16 }; /* bytes: of what the copy engine addresses */
-
-/* --- Matrices in memory ----------------------------------------------------------------------- */
-
-/* The axes as one: *stride elements from one point to the next in flat order, 0 if the index does
- * not move; false if they are not evenly spaced. */
-static bool flat_stride(Emit *e, const Kernel *k, Expr index, uint32_t axes, Expr *stride) {
-    ExprPool *p = e->exprs;
-    Expr next = 0, coef, rest;
-    *stride = expr_const(p, 0);
-    for (uint32_t i = k->naxes; i-- > 0;) {
-        if (!(axes >> i & 1) || expr_is_value(p, k->axes[i].extent, 1)) continue;
-        if (!expr_affine(p, index, k->axes[i].sym, &coef, &rest)) return false;
-        if (next && coef != next) return false;
-        if (!next) *stride = coef;
-        next = expr_mul(p, coef, k->axes[i].extent);
-    }
-    return true;
-}
-
-static bool aligned(Emit *e, Expr elements, DType t) {
-    int64_t d = expr_divisor(e->exprs, elements);
-    return d * (int64_t)dtype_bytes(t) % ALIGN == 0;
-}
-
-static bool batch_strides(Emit *e, const Kernel *k, Expr index, uint32_t axes, GemmMatrix *m) {
-    for (uint32_t i = k->naxes; i-- > 0;) {
-        Expr coef, rest;
-        if (!(axes >> i & 1)) continue;
-        if (!expr_affine(e->exprs, index, k->axes[i].sym, &coef, &rest)) return false;
-        if (expr_is_value(e->exprs, coef, 0)) continue;
-        if (m->nbatch == GEMM_MAX_BATCH || !aligned(e, coef, m->t)) return false;
-        m->axis[m->nbatch] = i;
-        m->stride[m->nbatch++] = coef;
-    }
-    return true;
-}
-
-static Expr at_origin(Emit *e, const Kernel *k, Expr index) {
-    Expr zero = expr_const(e->exprs, 0);
-    for (uint32_t i = 0; i < k->naxes; i++)
-        index = expr_subst(e->exprs, index, &k->axes[i].sym, &zero, 1);
-    return index;
-}
-
-bool gemm_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch,
-                 GemmMatrix *out) {
-    Emit *e = g->e;
-    const Kernel *k = g->k;
-    GemmMatrix m = {.buf = o->buf, .t = (DType)o->dtype};
-    Expr step;
-    if (o->mask && !expr_is_value(e->exprs, o->mask, 1)) return false;
-    if (!flat_stride(e, k, o->index, rows, &m.pitch)) return false;
-    if (!flat_stride(e, k, o->index, cols, &step) || !expr_is_value(e->exprs, step, 1))
-        return false;
-    if (expr_is_value(e->exprs, m.pitch, 0) || !aligned(e, m.pitch, m.t)) return false;
-    if (!batch_strides(e, k, o->index, batch, &m)) return false;
-    m.base = at_origin(e, k, o->index);
-    m.rows = gpu_points(e, k, rows);
-    m.cols = gpu_points(e, k, cols);
-    if (!expr_is_value(e->exprs, m.base, 0) && !aligned(e, m.base, m.t)) return false;
-    *out = m;
-    return true;
-}
-
-static bool matrix_of(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, GemmMatrix *out) {
-    return gemm_matrix(g, o, rows, cols, g->k->dot.batch, out);
+static bool matrix_of(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, HopMatrix *out) {
+    return hop_matrix(g, o, rows, cols, g->k->dot.batch, out);
 }
 
 /* --- The kernel ------------------------------------------------------------------------------- */
@@ -261,8 +196,8 @@ static int64_t fetch_time(Gpu *g, const GemmOperand *o, int64_t bytes) {
 /* Of a k-block: the products, or what they need if that takes longer. Rows off lines slow the
  * products down even so, and so does waiting for a twin: more often in small tiles. */
 static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) {
-    int64_t fetch = fetch_time(g, &p->a, t->m * GEMM_ROW_BYTES) +
-                    fetch_time(g, &p->b[0], t->n * GEMM_ROW_BYTES / (twin ? 2 : 1));
+    int64_t fetch = fetch_time(g, &p->a, t->m * HOP_ROW_BYTES) +
+                    fetch_time(g, &p->b[0], t->n * HOP_ROW_BYTES / (twin ? 2 : 1));
     int64_t slower = (off_lines(g, &p->a) ? 5 : 0) + (!twin && off_lines(g, &p->b[0]) ? 10 : 0);
     int64_t multiply = t->block_ns * (100 + slower) / 100;
     if (twin) multiply += t->m * t->n > 128 * 192 ? 20 : 45;
@@ -274,7 +209,7 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) 
     int64_t m = gpu_hint(g->e, p->m), n = gpu_hint(g->e, p->n), cols = t->n / g->k->dot.nacc;
     int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat.t), twins = twin ? 2 : 1;
     int64_t count = ceil_div(m, t->m * twins) * ceil_div(n, cols) * gpu_hint(g->e, p->batch);
-    int64_t each = ceil_div(bytes, GEMM_ROW_BYTES) * block_time(g, p, t, twin) + t->tile_ns;
+    int64_t each = ceil_div(bytes, HOP_ROW_BYTES) * block_time(g, p, t, twin) + t->tile_ns;
     if (p->addend) each += t->addend_ns;
     return ceil_div(count, g->m->processors / twins) * (each + epilogue_time(t, p));
 }

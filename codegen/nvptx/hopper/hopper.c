@@ -89,6 +89,24 @@ void hop_end(Emit *e, HopIf i) {
     LLVMPositionBuilderAtEnd(e->b, i.join);
 }
 
+HopRoles hop_roles(Emit *e, HV first) {
+    LLVMBasicBlockRef mine = emit_block(e, "first_role");
+    HopRoles r = {emit_block(e, "next_role"), emit_block(e, "end")};
+    LLVMBuildCondBr(e->b, first, mine, r.next);
+    LLVMPositionBuilderAtEnd(e->b, mine);
+    return r;
+}
+
+void hop_role_next(Emit *e, HopRoles r) {
+    LLVMBuildBr(e->b, r.end);
+    LLVMPositionBuilderAtEnd(e->b, r.next);
+}
+
+void hop_roles_end(Emit *e, HopRoles r) {
+    LLVMBuildBr(e->b, r.end);
+    LLVMPositionBuilderAtEnd(e->b, r.end);
+}
+
 HV hop_elect(Emit *e) {
     HV all = hop_i(e, -1);
     HV r = emit_intrinsic(e, "llvm.nvvm.elect.sync", NULL, &all, 1);

@@ -32,9 +32,18 @@ typedef struct HopIf {
 } HopIf;
 HopIf hop_if(Emit *e, HV cond);
 void hop_end(Emit *e, HopIf i);
+/* Two roles of a block's threads: what follows is for those where `first` holds; behind
+ * hop_role_next, for the others; behind hop_roles_end, for all. */
+typedef struct HopRoles {
+    LLVMBasicBlockRef next, end;
+} HopRoles;
+HopRoles hop_roles(Emit *e, HV first);
+void hop_role_next(Emit *e, HopRoles r);
+void hop_roles_end(Emit *e, HopRoles r);
 
 /* A loop tested at the top over values init[], which become phi[], then next[]; after it, phi[] are
  * what they were when the test failed. Without a scope, too. */
+enum { HOP_WARPGROUP = 128, HOP_BARRIER_BYTES = 8 };
 #define HOP_MAX_PHIS 256
 typedef struct HopLoop {
     uint32_t n;
@@ -46,6 +55,8 @@ void hop_loop_init(HopLoop *l, HV value); /* one more value */
 void hop_loop_begin(Emit *e, HopLoop *l, const char *name);
 void hop_loop_test(Emit *e, HopLoop *l, HV more);
 void hop_loop_end(Emit *e, HopLoop *l);
+/* Tested at the bottom instead: it runs once at least, and next[] are the values after it. */
+void hop_loop_end_while(Emit *e, HopLoop *l, HV more);
 HV hop_elect(Emit *e);                              /* true in one thread of the (converged) warp */
 void hop_registers(Emit *e, uint32_t n, bool more); /* the warpgroup's, per thread */
 void hop_sync(Emit *e, HV id, uint32_t threads);    /* named barrier 1 to 15 */
@@ -66,6 +77,29 @@ HV hop_cluster_rank(Emit *e);
 void hop_cluster_sync(Emit *e); /* all threads of both */
 /* Arrives at the barrier of block `rank` of the cluster, by the threads where `when` holds. */
 void hop_barrier_arrive_at(Emit *e, HV bar, HV rank, HV when);
+
+/* --- matrix.c: matrices that the copy engine moves -------------------------------------------- */
+
+/* In shared memory: rows of 128 bytes, in slabs of 64. */
+enum { HOP_ROW_BYTES = 128, HOP_SLAB_ROWS = 64, HOP_SLAB = HOP_SLAB_ROWS * HOP_ROW_BYTES };
+enum { HOP_MAX_BATCH = 3 };
+
+/* A matrix per point of some batch axes: rows, and columns next to each other in memory. */
+typedef struct HopMatrix {
+    uint32_t buf;
+    DType t;
+    Expr base, rows, cols, pitch; /* in elements */
+    uint32_t nbatch, axis[HOP_MAX_BATCH];
+    Expr stride[HOP_MAX_BATCH];
+} HopMatrix;
+
+/* The access of a load or store as a matrix of `rows` x `cols` axes per point of the batch axes;
+ * false: not one that the copy engine can address. */
+bool hop_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch, HopMatrix *out);
+/* Its tensor map, moved in boxes of 128-byte rows. */
+HV hop_matrix_map(Gpu *g, const HopMatrix *m, uint32_t box_cols, uint32_t box_rows);
+
+HV hop_size(Emit *e, Expr v); /* an expression of sizes as i32 */
 
 /* --- tma.c ------------------------------------------------------------------------------------ */
 

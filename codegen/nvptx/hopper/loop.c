@@ -27,10 +27,21 @@ void hop_loop_test(Emit *e, HopLoop *l, HV more) {
     LLVMPositionBuilderAtEnd(e->b, l->body);
 }
 
-void hop_loop_end(Emit *e, HopLoop *l) {
+static void close_phis(Emit *e, HopLoop *l) {
     LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->b);
     for (uint32_t i = 0; i < l->n; i++) LLVMAddIncoming(l->phi[i], &l->next[i], &latch, 1);
+}
+
+void hop_loop_end(Emit *e, HopLoop *l) {
+    close_phis(e, l);
     LLVMBuildBr(e->b, l->head);
-    LLVMMoveBasicBlockAfter(l->exit, latch);
+    LLVMMoveBasicBlockAfter(l->exit, LLVMGetInsertBlock(e->b));
+    LLVMPositionBuilderAtEnd(e->b, l->exit);
+}
+
+void hop_loop_end_while(Emit *e, HopLoop *l, HV more) {
+    close_phis(e, l);
+    l->exit = emit_block(e, "exit");
+    LLVMBuildCondBr(e->b, more, l->head, l->exit);
     LLVMPositionBuilderAtEnd(e->b, l->exit);
 }

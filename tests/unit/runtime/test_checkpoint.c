@@ -2,7 +2,7 @@
  * failure at any system call leaves the last good one. The calls that change files are counted
  * here. */
 #include "runtime/train/checkpoint.h"
-#include "test.h"
+#include "tests/unit/test.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

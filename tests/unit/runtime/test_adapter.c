@@ -3,7 +3,7 @@
 #include "runtime/base/file.h"
 #include "runtime/train/adapter/adapter.h"
 #include "runtime/train/adapter/pattern.h"
-#include "test.h"
+#include "tests/unit/test.h"
 #include <unistd.h>
 
 static char folder[] = "/tmp/graphc_adapter_XXXXXX";

@@ -4,7 +4,7 @@
 #include "runtime/train/data/order.h"
 #include "runtime/train/data/pack.h"
 #include "runtime/train/schedule.h"
-#include "test.h"
+#include "tests/unit/test.h"
 #include <unistd.h>
 
 static char folder[] = "/tmp/graphc_train_data_XXXXXX";
@@ -131,7 +131,7 @@ static void check_schedule(void) {
     CHECK_EQ_I(schedule_part(0.031, 100), 4);
     CHECK_EQ_I(schedule_part(50, 100), 50);
     CHECK_EQ_I(schedule_part(0, 100), 0);
-    const RateSchedule s = {SCHEDULE_linear, (double)NAN, 0, 0, 0, 10};
+    const Schedule s = {SCHEDULE_linear, (double)NAN, 0, 0, 0, 10};
     CHECK(schedule_check(&s, e) == GRAPHC_USAGE);
 }
 

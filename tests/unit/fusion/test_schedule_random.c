@@ -2,7 +2,7 @@
  * evaluator. A failure prints the seed; the same seed gives the same graph. */
 #include "codegen/target.h"
 #include "graph/pass/pass.h"
-#include "tests/unit/schedule_check.h"
+#include "tests/unit/fusion/schedule_check.h"
 #include "tests/unit/test.h"
 
 enum { SEEDS = 2000, STATE_SEEDS = 1000, MAX_VALUES = 128, MAX_NUMEL = 6000 };

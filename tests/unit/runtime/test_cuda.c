@@ -1,8 +1,8 @@
 /* A GPU session against the CPU session of the same plan; without a driver or GPU only the message.
  */
-#include "plan_sample.h"
+#include "tests/unit/runtime/plan_sample.h"
 #include "runtime/graphc.h"
-#include "test.h"
+#include "tests/unit/test.h"
 
 static graphc_session *session(const graphc_plan *p, graphc_device_kind device, char *why,
                                size_t size) {

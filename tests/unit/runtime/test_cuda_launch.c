@@ -1,12 +1,12 @@
 /* What kernels are launched with, seen from a driver that does not run them: the order of their
  * parameters, tensor maps, clusters, dependence, zeroed memory, variants; how recorded runs are
  * changed; what a caller's own recording and misaligned tensors lead to. */
-#include "plan_sample.h"
+#include "tests/unit/runtime/plan_sample.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/graphc.h"
 #include "runtime/session.h"
-#include "test.h"
 #include "tests/unit/graph_plan.h"
+#include "tests/unit/test.h"
 #include "tests/fake_cuda/fake_cuda.h"
 #include <dlfcn.h>
 #include <unistd.h>

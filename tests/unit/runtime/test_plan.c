@@ -1,8 +1,8 @@
 /* Plan files: what is written is read; damaged, cut and hostile bytes are refused or harmless. */
-#include "plan_sample.h"
+#include "tests/unit/runtime/plan_sample.h"
 #include "runtime/base/map.h"
 #include "runtime/memory.h"
-#include "test.h"
+#include "tests/unit/test.h"
 
 static bool accepts(const void *bytes, size_t size) {
     Plan p;

@@ -2,7 +2,7 @@
  * page is looked at in a browser (tests/train/page.py). */
 #include "runtime/base/file.h"
 #include "runtime/train/log.h"
-#include "test.h"
+#include "tests/unit/test.h"
 #include <unistd.h>
 
 static char folder[] = "/tmp/graphc_train_log_XXXXXX", path[64], page[64];

@@ -1,8 +1,7 @@
 /* Contractions on tensor cores: which kernels take that template, what the copy engine is told,
  * and that the assembler keeps every sum in a register. Numbers are checked where there is a GPU
  * (tests/gpu). */
-#include "codegen/target.h"
-#include "tests/unit/test.h"
+#include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
 /* A product of m x k and k x n; {A}, {B}: their indices, {E}: what follows the sum in %6. */
@@ -79,61 +78,43 @@ static const char *kernel_text(const Product *c, Arena *a) {
     return sb_str(&s);
 }
 
-static void check_product(const Product *c) {
-    Arena *a = arena_create();
-    ExprPool *p = expr_pool_create(a);
-    DiagSink *d = diag_create(a, NULL);
-    const char *end;
-    Kernel *k = kir_parse(a, p, d, kernel_text(c, a), &end);
-    if (!CHECK(k && kir_verify(k, p, d) == GRAPHC_OK)) {
-        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
-        arena_destroy(a);
-        return;
-    }
-    Schedule s = {.exprs = p};
-    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
-    CodeOptions o = {.threads = 1};
-    CodeResult r = {0};
-    CHECK(codegen_run(target_for(PLAN_cuda), &s, &o, a, d, &r) == GRAPHC_OK);
-    if (codegen_assembler(a) && !CHECK(diag_count(d) == 0))
-        fprintf(stderr, "%s: %s\n", c->name, diag_at(d, 0)->text);
-    const CodeKernel *ck = &r.kernels[0];
-    bool taken = r.nblobs && strstr(r.blobs[0].data, "wgmma.mma_async") != NULL;
-    bool twins = strstr(c->note, "two blocks") != NULL;
-    if (!CHECK(taken == (c->maps > 0) && ck->nmaps == c->maps && strstr(ck->note, c->note) &&
-               (ck->cluster[0] == 2) == twins))
-        fprintf(stderr, "%s: %u maps, cluster %u, %s\n", c->name, ck->nmaps, ck->cluster[0],
-                ck->note);
-    CHECK(!taken || (ck->shared_bytes > 48 << 10 && ck->shared_bytes <= 227 << 10));
+static void check_maps(const CodeKernel *ck, ExprPool *p) {
     for (uint32_t i = 0; i < ck->nmaps; i++) {
         const CodeMap *m = &ck->maps[i];
         CHECK(m->rank == 2 && m->swizzle == 128 && m->box[0] * dtype_bytes(m->dtype) == 128);
         CHECK(expr_value(p, m->stride[0]) % 16 == 0);
     }
-    arena_destroy(a);
+}
+
+static void check_product(const Product *c) {
+    Built b = built_new(c->name);
+    if (built_parse(&b, kernel_text(c, b.a))) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        bool taken = strstr(built_text(&b), "wgmma.mma_async") != NULL;
+        bool twins = strstr(c->note, "two blocks") != NULL;
+        if (!CHECK(taken == (c->maps > 0) && ck->nmaps == c->maps && strstr(ck->note, c->note) &&
+                   (ck->cluster[0] == 2) == twins))
+            fprintf(stderr, "%s: %u maps, cluster %u, %s\n", c->name, ck->nmaps, ck->cluster[0],
+                    ck->note);
+        CHECK(!taken || (ck->shared_bytes > 48 << 10 && ck->shared_bytes <= 227 << 10));
+        check_maps(ck, b.p);
+    }
+    arena_destroy(b.a);
 }
 
 /* An architecture without them gets the other structures. */
 static void check_other_architecture(const Product *c) {
-    Arena *a = arena_create();
-    ExprPool *p = expr_pool_create(a);
-    DiagSink *d = diag_create(a, NULL);
-    const char *end;
-    Schedule s = {.exprs = p};
-    Kernel *k = kir_parse(a, p, d, kernel_text(c, a), &end);
-    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
-    CodeOptions o = {.threads = 1};
-    CodeResult r = {0};
+    Built b = built_new("sm_80");
     Target ampere = *target_for(PLAN_cuda);
     ampere.name = ampere.isa[0].cpu = "sm_80";
     ampere.isa[0].warpgroups = false;
-    CHECK(codegen_run(&ampere, &s, &o, a, d, &r) == GRAPHC_OK && diag_count(d) == 0);
-    if (CHECK(r.nblobs)) {
-        CHECK(strstr(r.blobs[0].data, ".target sm_80"));
-        CHECK(!strstr(r.blobs[0].data, "wgmma"));
-        CHECK(strstr(r.kernels[0].note, "has not Hopper's"));
+    if (built_parse(&b, kernel_text(c, b.a))) {
+        const CodeKernel *ck = built_code(&b, &ampere);
+        CHECK(strstr(built_text(&b), ".target sm_80"));
+        CHECK(!strstr(built_text(&b), "wgmma"));
+        CHECK(strstr(ck->note, "has not Hopper's"));
     }
-    arena_destroy(a);
+    arena_destroy(b.a);
 }
 
 TEST_MAIN {

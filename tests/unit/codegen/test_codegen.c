@@ -1,7 +1,7 @@
 /* Every kernel text below, compiled for both x86-64 variants, against the reference interpreter on
  * random data at several sizes. */
 #include "runtime/abi.h"
-#include "tests/unit/codegen_run.h"
+#include "tests/unit/codegen/codegen_run.h"
 #include <sys/mman.h>
 
 static void *map_code(const CodeBlob *b) {

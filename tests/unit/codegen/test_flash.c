@@ -1,9 +1,8 @@
 /* Attention on tensor cores: which kernels take that template, what the copy engine is told, and
  * that the assembler keeps every sum in a register; and which masks are seen to be causal. Numbers
  * are checked where there is a GPU (tests/gpu). */
-#include "codegen/target.h"
 #include "fusion/body/body.h"
-#include "tests/unit/test.h"
+#include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
 typedef enum Mask {
@@ -164,9 +163,9 @@ static void check_causal(const Heads *c, const Kernel *k, ExprPool *p) {
         fprintf(stderr, "%s: causal %d\n", c->name, found);
 }
 
-static void check_code(const Heads *c, const CodeResult *r, ExprPool *p) {
-    const CodeKernel *ck = &r->kernels[0];
-    bool taken = r->nblobs && strstr(r->blobs[0].data, "wgmma.mma_async") != NULL;
+static void check_code(const Heads *c, Built *b) {
+    const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
+    bool taken = strstr(built_text(b), "wgmma.mma_async") != NULL;
     if (!CHECK(taken == c->taken && strstr(ck->note, c->note)))
         fprintf(stderr, "%s: %s\n", c->name, ck->note);
     if (!taken) return;
@@ -178,32 +177,18 @@ static void check_code(const Heads *c, const CodeResult *r, ExprPool *p) {
         bool keys = m->param == 1 || m->param == 2;
         CHECK_EQ_I(m->rank, keys ? 4 : 5); /* a group's heads share their keys */
         CHECK_EQ_I(m->box[0], 64);
-        CHECK_EQ_I(expr_value(p, m->size[1]), keys ? c->keys : c->queries);
+        CHECK_EQ_I(expr_value(b->p, m->size[1]), keys ? c->keys : c->queries);
     }
 }
 
 static void check_heads(const Heads *c) {
-    Arena *a = arena_create();
-    ExprPool *p = expr_pool_create(a);
-    DiagSink *d = diag_create(a, NULL);
-    const char *end;
-    Kernel *k = kir_parse(a, p, d, kernel_text(c, a), &end);
-    if (!CHECK(k && kir_verify(k, p, d) == GRAPHC_OK)) {
-        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
-        arena_destroy(a);
-        return;
+    Built b = built_new(c->name);
+    if (built_parse(&b, kernel_text(c, b.a))) {
+        b.k->attn.causal = body_find_causal(b.k, b.p);
+        check_causal(c, b.k, b.p);
+        check_code(c, &b);
     }
-    k->attn.causal = body_find_causal(k, p);
-    check_causal(c, k, p);
-    Schedule s = {.exprs = p};
-    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
-    CodeOptions o = {.threads = 1};
-    CodeResult r = {0};
-    CHECK(codegen_run(target_for(PLAN_cuda), &s, &o, a, d, &r) == GRAPHC_OK);
-    if (codegen_assembler(a) && !CHECK(diag_count(d) == 0))
-        fprintf(stderr, "%s: %s\n", c->name, diag_at(d, 0)->text);
-    check_code(c, &r, p);
-    arena_destroy(a);
+    arena_destroy(b.a);
 }
 
 TEST_MAIN {

@@ -10,7 +10,7 @@ typedef struct Case {
     double tol; /* relative to the largest magnitude of the output */
 } Case;
 
-#include "tests/unit/codegen_cases.h"
+#include "tests/unit/codegen/codegen_cases.h"
 
 static uint64_t rng = 1;
 static double uniform(void) {

@@ -1,7 +1,7 @@
 /* Arena planning: nothing that lives at the same time overlaps, and the arena stays close to the
  * largest live set. */
 #include "runtime/memory.h"
-#include "test.h"
+#include "tests/unit/test.h"
 
 #define STEPS   120
 #define BUFFERS 200

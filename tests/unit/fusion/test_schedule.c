@@ -3,7 +3,7 @@
 #include "codegen/target.h"
 #include "frontend/driver/bisect.h"
 #include "graph/pass/pass.h"
-#include "tests/unit/schedule_check.h"
+#include "tests/unit/fusion/schedule_check.h"
 #include "tests/unit/test.h"
 
 typedef struct Rig {

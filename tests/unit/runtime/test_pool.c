@@ -2,7 +2,7 @@
  * there are by default. */
 #include "runtime/base/cores.h"
 #include "runtime/cpu/pool.h"
-#include "test.h"
+#include "tests/unit/test.h"
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>

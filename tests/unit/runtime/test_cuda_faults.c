@@ -1,9 +1,9 @@
 /* The CUDA device against a driver that fails: each call in turn, by its kind of failure. A message
  * and the right status, nothing left behind, and no call at all when the CPU is asked for. Each
  * case is a process of its own, since the driver is opened once in each. */
-#include "plan_sample.h"
+#include "tests/unit/runtime/plan_sample.h"
 #include "runtime/graphc.h"
-#include "test.h"
+#include "tests/unit/test.h"
 #include "tests/fake_cuda/fake_cuda.h"
 #include <dlfcn.h>
 #include <sys/wait.h>

@@ -1,8 +1,8 @@
 /* Sessions on the CPU: binding, shapes, run-time sizes, errors, no allocation after warm-up, many
  * sessions of one plan on many threads. */
-#include "plan_sample.h"
+#include "tests/unit/runtime/plan_sample.h"
 #include "runtime/graphc.h"
-#include "test.h"
+#include "tests/unit/test.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

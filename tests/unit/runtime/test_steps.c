@@ -1,9 +1,9 @@
 /* Loops and branches of a plan: trip counts, conditions that kernels compute, iteration symbols.
  *
  *   y = 0; for (i = 0; i < batch && y < 300; i++) y += i % 2 ? 100 : i; */
-#include "plan_sample.h"
+#include "tests/unit/runtime/plan_sample.h"
 #include "runtime/graphc.h"
-#include "test.h"
+#include "tests/unit/test.h"
 
 IN_IMAGE static void steps_start(void *const *b, const int64_t *d, int64_t lo, int64_t hi,
                                  void *scratch) {

@@ -4,7 +4,7 @@
 #include "runtime/train/json_read.h"
 #include "runtime/train/json_write.h"
 #include "runtime/train/safetensors.h"
-#include "test.h"
+#include "tests/unit/test.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>

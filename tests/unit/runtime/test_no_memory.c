@@ -2,7 +2,7 @@
  * message; the process goes on and nothing that arenas held is left behind. */
 #include "frontend/driver/graphc_compile.h"
 #include "runtime/base/arena.h"
-#include "test.h"
+#include "tests/unit/test.h"
 #include <stdatomic.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* The kernels of test_codegen.c as PTX: they must assemble where ptxas is installed, and give the
  * interpreter's results where there is a GPU. */
-#include "tests/unit/codegen_run.h"
+#include "tests/unit/codegen/codegen_run.h"
 #include <dlfcn.h>
 
 /* The few driver calls that this needs; all return 0 on success. */

@@ -1,0 +1,70 @@
+/* Where the barriers and the tiles of attention are. */
+#include "codegen/nvptx/flash/flash.h"
+
+HV flash_bar(Flash *x, FlashBar bar, HV stage) {
+    uint32_t first = x->at_bar + (uint32_t)bar * HOP_BARRIER_BYTES;
+    if (!stage) return hop_addi(x->e, x->shared, first);
+    return hop_addi(x->e, hop_add(x->e, x->shared, hop_shl(x->e, stage, 3)), first);
+}
+
+HV flash_slot(Flash *x, HV stage) {
+    HV at = hop_add(x->e, x->shared, hop_shl(x->e, stage, 2));
+    return hop_addi(x->e, at, x->at_bar + BAR_COUNT * HOP_BARRIER_BYTES);
+}
+
+HV flash_stage(Flash *x, HV block) {
+    return hop_andi(x->e, block, x->t->stages - 1);
+}
+
+HV flash_parity(Flash *x, HV block) {
+    return hop_andi(x->e, hop_shr(x->e, block, __builtin_ctz(x->t->stages)), 1);
+}
+
+static HV pick(Emit *e, const char *name, HV a, HV b) {
+    HV v[2] = {a, b};
+    return emit_intrinsic(e, name, e->i32, v, 2);
+}
+
+static HV blocks_of(Flash *x, HV keys) {
+    return hop_shr(x->e, keys, __builtin_ctz(x->t->keys));
+}
+
+HV flash_blocks(Flash *x, HV row, uint32_t rows, HV *whole) {
+    Emit *e = x->e;
+    HV end = x->nkeys, all = x->nkeys;
+    if (x->p->causal) {
+        end = pick(e, "llvm.smin", hop_addi(e, row, rows), x->nqueries);
+        end = pick(e, "llvm.smin", hop_add(e, end, x->shift), x->nkeys);
+        all = pick(e, "llvm.smin", hop_addi(e, hop_add(e, row, x->shift), 1), x->nkeys);
+        all = pick(e, "llvm.smax", all, hop_i(e, 0));
+    }
+    HV past = LLVMBuildICmp(e->b, LLVMIntSGE, row, x->nqueries, "");
+    end = LLVMBuildSelect(e->b, past, hop_i(e, 1), pick(e, "llvm.smax", end, hop_i(e, 1)), "");
+    if (whole) *whole = blocks_of(x, all);
+    return blocks_of(x, hop_addi(e, end, x->t->keys - 1));
+}
+
+/* Tiles go over some heads, then down the queries, from the last ones where they see more keys. */
+FlashPlace flash_place(Flash *x, HV tile) {
+    Emit *e = x->e;
+    HV band = hop_muli(e, x->row_tiles, x->t->heads);
+    HV g = LLVMBuildUDiv(e->b, tile, band, ""), first = hop_muli(e, g, x->t->heads);
+    HV rest = LLVMBuildSub(e->b, tile, LLVMBuildMul(e->b, g, band, ""), "");
+    HV wide = pick(e, "llvm.umin", LLVMBuildSub(e->b, x->heads, first, ""), hop_i(e, x->t->heads));
+    HV row = LLVMBuildUDiv(e->b, rest, wide, "");
+    HV head = LLVMBuildSub(e->b, rest, LLVMBuildMul(e->b, row, wide, ""), "");
+    if (x->p->causal) row = LLVMBuildSub(e->b, hop_addi(e, x->row_tiles, -1), row, "");
+    FlashPlace at = {.row = hop_muli(e, row, x->rows), .head = hop_add(e, first, head)};
+    at.blocks = flash_blocks(x, at.row, x->rows, NULL);
+    return at;
+}
+
+void flash_head_at(Flash *x, const HopMatrix *m, HV head, HV *at) {
+    Emit *e = x->e;
+    HV rest = head;
+    for (uint32_t i = x->g->k->naxes, n = 0; i-- > 0 && n < m->nbatch;) {
+        if (!x->extent[i]) continue;
+        if (m->axis[n] == i) at[n++] = LLVMBuildURem(e->b, rest, x->extent[i], "");
+        rest = LLVMBuildUDiv(e->b, rest, x->extent[i], "");
+    }
+}

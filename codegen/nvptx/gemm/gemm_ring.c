@@ -1,0 +1,42 @@
+/* The ring of stages, as both roles see it, and where a tile is along batch axes. */
+#include "codegen/nvptx/gemm/gemm.h"
+
+HV gemm_barrier(Gemm *x, HV stage, bool empty) {
+    uint32_t first = x->barriers + (empty ? x->tile->stages * HOP_BARRIER_BYTES : 0);
+    return hop_addi(x->e, hop_add(x->e, x->shared, hop_shl(x->e, stage, 3)), first);
+}
+
+HV gemm_stage(Gemm *x, HV stage) {
+    return hop_add(x->e, x->shared, hop_muli(x->e, stage, x->stage_bytes));
+}
+
+GemmRing gemm_next(Gemm *x, GemmRing at) {
+    Emit *e = x->e;
+    HV next = hop_addi(e, at.stage, 1), wrap = hop_is(e, next, x->tile->stages);
+    at.stage = LLVMBuildSelect(e->b, wrap, hop_i(e, 0), next, "");
+    at.parity = LLVMBuildXor(e->b, at.parity, LLVMBuildZExt(e->b, wrap, e->i32, ""), "");
+    return at;
+}
+
+void gemm_give_back(Gemm *x, HV stage, HV when) {
+    Emit *e = x->e;
+    HV thread = hop_andi(e, x->tid, HOP_WARPGROUP - 1), bar = gemm_barrier(x, stage, true);
+    HV told = LLVMBuildICmp(e->b, LLVMIntULT, thread, hop_i(e, x->p->twin ? 2 : 1), "");
+    told = LLVMBuildAnd(e->b, told, when, "");
+    if (x->p->twin)
+        hop_barrier_arrive_at(e, bar, thread, told);
+    else
+        hop_barrier_arrive(e, bar, told);
+}
+
+void gemm_batch_at(Gemm *x, const HopMatrix *m, HV batch, HV *at) {
+    Emit *e = x->e;
+    const Kernel *k = x->g->k;
+    HV rest = batch;
+    for (uint32_t i = k->naxes, n = 0; i-- > 0 && n < m->nbatch;) {
+        if (!(x->d->batch >> i & 1)) continue;
+        HV extent = hop_size(x->e, k->axes[i].extent);
+        if (m->axis[n] == i) at[n++] = LLVMBuildURem(e->b, rest, extent, "");
+        rest = LLVMBuildUDiv(e->b, rest, extent, "");
+    }
+}
