@@ -83,7 +83,14 @@ static void check_files(Arena *a) {
     CHECK(rmdir(sub) == 0 && unlink(link) == 0 && unlink(base) == 0 && rmdir(dir) == 0);
 }
 
+/* A stored element takes the whole bytes that its bits need. */
+static void check_sizes(void) {
+    for (DType t = DT_none + 1; t < DT_COUNT; t++)
+        CHECK_EQ_I(dtype_bytes(t), (dtype_info[t].bits + 7) / 8);
+}
+
 TEST_MAIN {
+    check_sizes();
     Arena *a = arena_create();
     check_maps(a);
     check_dtypes();

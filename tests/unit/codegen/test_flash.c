@@ -171,6 +171,10 @@ static void check_code(const Heads *c, Built *b) {
     if (!taken) return;
     CHECK(ck->shared_bytes > 48 << 10 && ck->shared_bytes <= 227 << 10);
     CHECK(ck->zero_kept && ck->zero_bytes);
+    /* Probabilities and results are rounded, not cut. */
+    bool bf16 = strcmp(c->type, "bf16") == 0;
+    CHECK(strstr(built_text(b), bf16 ? "cvt.rn.bf16x2.f32" : "cvt.rn.f16x2.f32"));
+    CHECK(!strstr(built_text(b), "prmt.b32"));
     CHECK_EQ_I(ck->nmaps, 4);
     for (uint32_t i = 0; i < ck->nmaps; i++) {
         const CodeMap *m = &ck->maps[i];

@@ -87,6 +87,64 @@ static void test_hostile(const Sample *s) {
     CHECK(refused > accepted);
 }
 
+static void *section_of(uint8_t *bytes, PlanSectionId section) {
+    const PlanSection *t =
+        (const PlanSection *)(const void *)((const PlanHeader *)(void *)bytes + 1);
+    return bytes + t[section].offset;
+}
+
+static bool refused(uint8_t *bytes, size_t size, const char *because) {
+    Plan plan;
+    char why[256] = "";
+    rehash(bytes);
+    graphc_status st = plan_parse(bytes, size, &plan, (ErrorText){why, sizeof why});
+    if (st == GRAPHC_OK) plan_release(&plan);
+    return CHECK(st == GRAPHC_INVALID && strstr(why, because));
+}
+
+/* Makes step i of a target contradict another record: false if it has nothing of the kind. */
+typedef bool Contradict(const Plan *plan, const PlanTarget *t, const PlanStep *s, uint8_t *bytes);
+
+static bool scalar_type(const Plan *plan, const PlanTarget *t, const PlanStep *s, uint8_t *bytes) {
+    if (s->kind != PLAN_STEP_kernel || !s->ndata) return false;
+    PlanBuffer *b = section_of(bytes, PLAN_SEC_buffers);
+    b[t->buffers + plan->lists[s->data + 1]].dtype = (uint32_t)dtype_info[DT_u64].onnx;
+    return true;
+}
+
+static bool variant_writes(const Plan *plan, const PlanTarget *t, const PlanStep *s,
+                           uint8_t *bytes) {
+    if (s->kind != PLAN_STEP_kernel || !s->nvariants) return false;
+    PlanKernel *k = section_of(bytes, PLAN_SEC_kernels);
+    k[t->kernels + plan_step_kernel(plan, s, 1)].written ^= 1;
+    return true;
+}
+
+/* Refused, and the message says what is wrong. */
+static void test_contradiction(const Sample *s, Contradict *contradict, const char *because) {
+    Plan plan;
+    uint32_t found = 0;
+    if (!CHECK(plan_parse(s->bytes, s->size, &plan, (ErrorText){0}) == GRAPHC_OK)) return;
+    for (const PlanTarget *t = plan.targets; t < plan.targets + plan.ntargets; t++)
+        for (uint32_t i = 0; i < t->nsteps; i++) {
+            uint8_t *p = aligned_copy(s);
+            if (contradict(&plan, t, &plan.steps[t->steps + i], p))
+                found += refused(p, s->size, because);
+            free(p);
+        }
+    CHECK(found > 0);
+    plan_release(&plan);
+}
+
+static void test_contradictions(void) {
+    Sample sizes = sample_make(false, true),
+           launches = sample_make_edited(true, false, sample_launch_facts);
+    test_contradiction(&sizes, scalar_type, "type of a scalar");
+    test_contradiction(&launches, variant_writes, "a variant has other buffers");
+    arena_destroy(sizes.arena);
+    arena_destroy(launches.arena);
+}
+
 static void test_version(const Sample *s) {
     uint8_t *p = aligned_copy(s);
     PlanHeader *h = (PlanHeader *)(void *)p;
@@ -124,6 +182,7 @@ TEST_MAIN {
         test_truncation(&s);
         test_flips(&s);
         test_hostile(&s);
+        test_contradictions();
     }
     arena_destroy(s.arena);
 }
