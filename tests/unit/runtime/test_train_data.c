@@ -131,7 +131,7 @@ static void check_schedule(void) {
     CHECK_EQ_I(schedule_part(0.031, 100), 4);
     CHECK_EQ_I(schedule_part(50, 100), 50);
     CHECK_EQ_I(schedule_part(0, 100), 0);
-    const Schedule s = {SCHEDULE_linear, (double)NAN, 0, 0, 0, 10};
+    const RateSchedule s = {SCHEDULE_linear, (double)NAN, 0, 0, 0, 10};
     CHECK(schedule_check(&s, e) == GRAPHC_USAGE);
 }
 
