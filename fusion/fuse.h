@@ -1,11 +1,12 @@
-/* The state of one run of fusion, by the stage that writes it; every later stage only reads.
+/* The state of one run of fusion, by the stage that writes it; every later stage only reads: what
+ * is known, decided and placed of a value are three records, the first two const to those behind.
  *
  *   stage       room        gives
- *   analyse     analyse/    facts of each value: users, epilogue, cost
+ *   analyse     analyse/    Fact of each value: users, epilogue, cost
  *   index       index/      where a value is read, as expressions over a group's axes
- *   group       group/      groups: which values each kernel computes, stores and waits for
- *   body        body/       a kernel in Kernel IR for each group, over buffers
- *   schedule    schedule/   steps in order, lifetimes, storage that is shared
+ *   group       group/      VState of each value, and groups: which values each kernel computes,
+ * stores and waits for body        body/       Stored of each value, and a kernel in Kernel IR for
+ * each group schedule    schedule/   steps in order, lifetimes, storage that is shared
  *
  * Vocabulary. A *group* becomes one kernel. It has axes and *roots*: values that it stores. Every
  * other value it computes is *inlined*: evaluated at index expressions over the group's axes. A
@@ -22,38 +23,43 @@
 
 #define NO_BUFFER UINT32_MAX /* an output that nobody wants */
 
-/* What is known of a value. */
-typedef struct VState {
-    /* analyse; `must` also where a concatenation, a loop or a branch asks for it */
+/* analyse: what is known of a value. */
+typedef struct Fact {
     uint32_t first_user, nusers;
     uint32_t readers;    /* users, a view's counted in place of the view */
     Value epi, epi_from; /* the contraction, and the operand through which it is reached */
     bool const_only;     /* depends on constants only, static shape */
     bool must;           /* has to be stored whatever the demands are */
-    uint32_t output;     /* 1 + graph output that it is stored to */
     bool written;        /* a state takes it */
+    uint32_t output;     /* 1 + graph output that it is stored to */
     Value stat;          /* the reduction that v is one value per row of, or 0 */
     double flops;        /* per element, everything cheap inlined */
     double leaf_bytes;   /* read to compute all of it then */
-    /* group */
+} Fact;
+
+/* group: what was decided of it. */
+typedef struct VState {
     VEC(Demand) demands;
-    bool visited;
-    uint32_t group;                /* 1 + group that stores it */
-    bool permuted;                 /* stored in another order of dimensions than its type's: */
+    bool must;      /* Fact.must, or a concatenation, a loop or a branch asks for it */
+    uint32_t group; /* 1 + group that stores it */
+    bool permuted;  /* stored in another order of dimensions than its type's: */
     uint8_t order[GRAPH_MAX_RANK]; /* position i of the buffer is this dimension of v */
     Value home;                    /* concatenation whose buffer it is stored into ... */
     uint32_t home_part;            /* ... as this operand */
     const Expr *starts;            /* of a concatenation: where each operand begins (place.c) */
-    AttnMatch *attn;    /* of what this is a result */
+    AttnMatch *attn;               /* of what this is a result */
     uint32_t dot_group; /* of a contraction: 1 + group whose roots are its epilogue ... */
     uint32_t pack;      /* ... and 1 + number of the pack it reads its right operand from */
     FusionWhy why;      /* why it was stored, if it was */
-    /* body */
+} VState;
+
+/* body: where it lies. */
+typedef struct Stored {
     uint32_t buf;       /* 1 + buffer */
     uint32_t count_buf; /* of compact: 1 + buffer of the count */
     uint32_t *slots;    /* of loop and if: 1 + buffer that an operand is copied to, 0 = none */
     uint32_t *results;  /* of loop and if: 1 + buffer of each result */
-} VState;
+} Stored;
 
 /* Decisions are counted, those in bodies of loops and branches, too. */
 typedef struct FuseLimit {
@@ -71,20 +77,23 @@ struct Fuse {
     FuseLimit *limit;
     graphc_status (*run)(struct Fuse *f); /* all stages, for the body of a loop or branch */
     uint32_t entry; /* what is scheduled is of this one, a set; 0: of all, as in bodies */
-    VState *v;                            /* one per node */
     /* analyse */
-    Value *users;
+    const Fact *fact; /* one per node, as are v and stored */
+    const Value *users;
     const MapU64 *definer; /* see graph_definers */
-    uint32_t *dots;        /* number of a contraction among all, 1-based */
+    const uint32_t *dots;  /* number of a contraction among all, 1-based */
     uint32_t ndots, words;
-    uint64_t *reach; /* reach[v*words ..]: contractions that v depends on */
+    const uint64_t *reach; /* reach[v*words ..]: contractions that v depends on */
     /* group */
+    const VState *v;
+    VState *choice; /* the same to write: in group/ and special/ (tests/lint/circles) */
     Groups groups;
     Groups met;            /* demand.c: by the last search among them ... */
     VEC(uint32_t) numbers; /* ... and their numbers */
     VEC(Pack) packs;
     uint32_t mark, naxis_syms;
     /* body, schedule */
+    Stored *stored;
     Schedule *s;
     const uint32_t *in_buf, *out_buf; /* buffers of the graph's inputs and outputs, */
     const uint32_t *state_buf;        /* and of its states */

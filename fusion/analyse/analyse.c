@@ -3,46 +3,48 @@
 #include "graph/ir/attr.h"
 #include "graph/pass/rewrite.h"
 
-static void count_users(Fuse *f) {
+static void count_users(Fuse *f, Fact *fact) {
     const Graph *g = f->g;
     uint32_t n = g->nodes.n;
     const bool *live = graph_needed(g, f->entry);
     for (Value v = 1; v < n; v++) {
         const Node *x = graph_node(g, v);
-        for (uint32_t i = 0; live[v] && i < x->nin; i++) f->v[x->in[i]].nusers++;
+        for (uint32_t i = 0; live[v] && i < x->nin; i++) fact[x->in[i]].nusers++;
     }
     uint32_t at = 0;
     for (Value v = 1; v < n; v++) {
-        f->v[v].first_user = at;
-        at += f->v[v].nusers;
-        f->v[v].nusers = 0;
+        fact[v].first_user = at;
+        at += fact[v].nusers;
+        fact[v].nusers = 0;
     }
-    f->users = ARENA_ARRAY(f->arena, Value, at);
+    Value *users = ARENA_ARRAY(f->arena, Value, at);
+    f->users = users;
     for (Value v = 1; v < n; v++) {
         if (!live[v]) continue;
         const Node *x = graph_node(g, v);
         for (uint32_t i = 0; i < x->nin; i++) {
-            VState *s = &f->v[x->in[i]];
-            f->users[s->first_user + s->nusers++] = v;
+            Fact *s = &fact[x->in[i]];
+            users[s->first_user + s->nusers++] = v;
         }
     }
 }
 
-static void count_readers(Fuse *f) {
+static void count_readers(Fuse *f, Fact *fact) {
     for (Value v = f->g->nodes.n; v-- > 1;) {
-        VState *s = &f->v[v];
+        Fact *s = &fact[v];
         for (uint32_t i = 0; i < s->nusers; i++) {
             Value u = f->users[s->first_user + i];
             const Node *x = graph_node(f->g, u);
-            bool view = op_info[x->op].cls == OPC_VIEW && x->nin == 1 && !f->v[u].must;
-            s->readers += view ? f->v[u].readers : 1;
+            bool view = op_info[x->op].cls == OPC_VIEW && x->nin == 1 && !fact[u].must;
+            s->readers += view ? fact[u].readers : 1;
         }
     }
 }
 
 static void find_reach(Fuse *f) {
     uint32_t n = f->g->nodes.n;
-    f->dots = ARENA_ARRAY(f->arena, uint32_t, n);
+    uint32_t *dots = ARENA_ARRAY(f->arena, uint32_t, n);
+    f->dots = dots;
     f->ndots = 0;
     Value *attention = ARENA_ARRAY(f->arena, Value, n); /* over scores, or their logsumexp */
     for (Value v = 1; v < n; v++) {
@@ -50,16 +52,17 @@ static void find_reach(Fuse *f) {
         bool pair = x->op == OP_attention || x->op == OP_logsumexp;
         Value first = pair ? attention[x->in[0]] : 0;
         if (first)
-            f->dots[v] = f->dots[first]; /* one kernel gives both */
+            dots[v] = dots[first]; /* one kernel gives both */
         else if (pair || fuse_is_dot(f, v))
-            f->dots[v] = ++f->ndots;
+            dots[v] = ++f->ndots;
         if (pair && !first) attention[x->in[0]] = v;
     }
     f->words = (f->ndots + 63) / 64;
-    f->reach = ARENA_ARRAY(f->arena, uint64_t, (size_t)n * f->words);
+    uint64_t *reach = ARENA_ARRAY(f->arena, uint64_t, (size_t)n * f->words);
+    f->reach = reach;
     for (Value v = 1; v < n; v++) {
         const Node *x = graph_node(f->g, v);
-        uint64_t *to = &f->reach[(size_t)v * f->words];
+        uint64_t *to = &reach[(size_t)v * f->words];
         for (uint32_t i = 0; i < x->nin; i++)
             for (uint32_t w = 0; w < f->words; w++)
                 to[w] |= f->reach[(size_t)x->in[i] * f->words + w];
@@ -75,15 +78,15 @@ static bool is_const_only(const Fuse *f, const Node *n) {
         return false;
     if (!type_is_static(f->p, &n->type) || !attr_is_static(f->g, n)) return false;
     for (uint32_t i = 0; i < n->nin; i++)
-        if (!f->v[n->in[i]].const_only) return false;
+        if (!f->fact[n->in[i]].const_only) return false;
     return true;
 }
 
 /* The contraction whose epilogue may compute v: the latest one among its operands', provided that
  * nothing else v needs has to wait for that contraction. */
-static void find_epilogue(Fuse *f, Value v) {
+static void find_epilogue(const Fuse *f, Fact *fact, Value v) {
     const Node *n = graph_node(f->g, v);
-    VState *s = &f->v[v];
+    Fact *s = &fact[v];
     if (fuse_is_dot(f, v)) {
         s->epi = v;
         return;
@@ -92,27 +95,27 @@ static void find_epilogue(Fuse *f, Value v) {
     if (op_info[n->op].cls != OPC_MAP && !view) return;
     Value best = 0, from = 0;
     for (uint32_t i = 0; i < n->nin; i++)
-        if (f->v[n->in[i]].epi > best) best = f->v[n->in[i]].epi, from = n->in[i];
+        if (fact[n->in[i]].epi > best) best = fact[n->in[i]].epi, from = n->in[i];
     for (uint32_t i = 0; i < n->nin && best; i++)
-        if (f->v[n->in[i]].epi != best && fuse_depends(f, n->in[i], best)) best = 0;
+        if (fact[n->in[i]].epi != best && fuse_depends(f, n->in[i], best)) best = 0;
     s->epi = best;
     s->epi_from = best ? from : 0;
 }
 
 /* Maps and views of a reduction's result, element for element. */
-static void find_stat(Fuse *f, Value v) {
+static void find_stat(const Fuse *f, Fact *fact, Value v) {
     const Node *n = graph_node(f->g, v);
     OpClass c = op_info[n->op].cls;
-    if (op_is_reduce((Op)n->op)) f->v[v].stat = v;
+    if (op_is_reduce((Op)n->op)) fact[v].stat = v;
     if (c != OPC_MAP && n->op != OP_reshape && n->op != OP_permute) return;
     for (uint32_t i = 0; i < n->nin; i++)
-        if (f->v[n->in[i]].stat) f->v[v].stat = f->v[n->in[i]].stat;
+        if (fact[n->in[i]].stat) fact[v].stat = fact[n->in[i]].stat;
 }
 
 /* Will surely be in memory, so that reading it costs its bytes only. */
 static bool is_boundary(const Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
-    const VState *s = &f->v[v];
+    const Fact *s = &f->fact[v];
     OpClass c = op_info[n->op].cls;
     if (op_is_leaf((Op)n->op)) return true;
     if (c == OPC_MAP || c == OPC_VIEW || c == OPC_SOURCE || n->op == OP_gather)
@@ -125,9 +128,9 @@ static double own_flops(const Node *n) {
     return n->op == OP_concat ? cost * ((double)n->nin - 1) : cost;
 }
 
-static void estimate(Fuse *f, Value v) {
+static void estimate(const Fuse *f, Fact *fact, Value v) {
     const Node *n = graph_node(f->g, v);
-    VState *s = &f->v[v];
+    Fact *s = &fact[v];
     double numel = fuse_numel(f, v);
     s->flops = own_flops(n);
     for (uint32_t i = 0; i < n->nin; i++) {
@@ -137,29 +140,30 @@ static void estimate(Fuse *f, Value v) {
             s->leaf_bytes += fuse_bytes(f, w);
             continue;
         }
-        s->flops += f->v[w].flops * (share > 1 ? 1 : share);
+        s->flops += fact[w].flops * (share > 1 ? 1 : share);
         if (n->op == OP_slice && graph_node(f->g, w)->op == OP_concat) /* one part is known */
             s->flops -= own_flops(graph_node(f->g, w)) * (share > 1 ? 1 : share);
-        s->leaf_bytes += f->v[w].leaf_bytes;
+        s->leaf_bytes += fact[w].leaf_bytes;
     }
 }
 
 /* Depthwise convolutions run over channels: their weights are stored with channels innermost. */
-static void keep_depthwise_weights(Fuse *f, Value v) {
+static void keep_depthwise_weights(const Fuse *f, Fact *fact, Value v) {
     if (!fuse_is_depthwise(f, v)) return;
     Value w = graph_node(f->g, v)->in[1];
-    if (f->v[w].const_only && op_info[graph_node(f->g, w)->op].cls == OPC_VIEW) f->v[w].must = true;
+    if (fact[w].const_only && op_info[graph_node(f->g, w)->op].cls == OPC_VIEW) fact[w].must = true;
 }
 
 void fuse_analyse(Fuse *f) {
     uint32_t n = f->g->nodes.n;
-    f->v = ARENA_ARRAY(f->arena, VState, n);
+    Fact *fact = ARENA_ARRAY(f->arena, Fact, n);
+    f->fact = fact;
     f->definer = graph_definers(f->g);
-    count_users(f);
-    count_readers(f);
+    count_users(f, fact);
+    count_readers(f, fact);
     find_reach(f);
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
-        VState *s = &f->v[f->g->outputs.v[i].value];
+        Fact *s = &fact[f->g->outputs.v[i].value];
         Op op = (Op)graph_node(f->g, f->g->outputs.v[i].value)->op;
         /* Copied, see walk.c. A loop or branch stores its results at the start of buffers. */
         const bool based = op == OP_proj && f->out_base && f->out_base[i];
@@ -171,15 +175,15 @@ void fuse_analyse(Fuse *f) {
     for (uint32_t i = 0; i < f->g->writes.n; i++) {
         Value v = f->g->writes.v[i].value;
         if (!fuse_wants(f, f->g->writes.v[i].entries)) continue;
-        if (!op_is_leaf((Op)graph_node(f->g, v)->op)) f->v[v].must = f->v[v].written = true;
+        if (!op_is_leaf((Op)graph_node(f->g, v)->op)) fact[v].must = fact[v].written = true;
     }
     for (Value v = 1; v < n; v++) {
         /* Outputs and states are the session's memory: every run writes them. */
-        f->v[v].const_only =
-            !f->v[v].output && !f->v[v].written && is_const_only(f, graph_node(f->g, v));
-        keep_depthwise_weights(f, v);
-        find_epilogue(f, v);
-        find_stat(f, v);
-        estimate(f, v);
+        fact[v].const_only =
+            !fact[v].output && !fact[v].written && is_const_only(f, graph_node(f->g, v));
+        keep_depthwise_weights(f, fact, v);
+        find_epilogue(f, fact, v);
+        find_stat(f, fact, v);
+        estimate(f, fact, v);
     }
 }

@@ -60,7 +60,7 @@ double fuse_bytes(const Fuse *f, Value v) {
 }
 
 Value fuse_user(const Fuse *f, Value v, uint32_t i) {
-    return f->users[f->v[v].first_user + i];
+    return f->users[f->fact[v].first_user + i];
 }
 
 bool fuse_depends(const Fuse *f, Value v, Value dot) {

@@ -1,5 +1,5 @@
-/* Facts about the graph that decisions rest on. Takes an optimised graph; gives VState's and Fuse's
- * first parts. Knows nothing of groups. */
+/* Facts about the graph that decisions rest on. Takes an optimised graph; gives a Fact of each
+ * value. Knows nothing of groups. */
 #ifndef FUSION_FACTS_H
 #define FUSION_FACTS_H
 
@@ -9,7 +9,7 @@ void fuse_analyse(Fuse *f);
 
 bool op_is_reduce(Op op);
 bool fuse_is_fold(const Fuse *f, Value v); /* reduction, dot or conv: a fold of the kernel */
-bool fuse_is_dot(const Fuse *f, Value v); /* dot, attention or conv, depthwise included */
+bool fuse_is_dot(const Fuse *f, Value v);  /* dot, attention or conv, depthwise included */
 bool fuse_is_depthwise(const Fuse *f, Value conv);
 bool fuse_is_const_leaf(const Fuse *f, Value v); /* a constant through views only */
 /* Of the group that stores v, when nothing is fused: a map's or one with a structure of its own. */

@@ -23,7 +23,8 @@ bool fuse_is_wino(const Fuse *f, Value dot) {
 bool fuse_packs(const Fuse *f, Value dot) {
     const Node *n = graph_node(f->g, dot);
     const Type *t = graph_type(f->g, n->in[1]);
-    if (!f->m->pack_width || fuse_is_depthwise(f, dot) || !f->v[n->in[1]].const_only) return false;
+    if (!f->m->pack_width || fuse_is_depthwise(f, dot) || !f->fact[n->in[1]].const_only)
+        return false;
     double groups = n->op == OP_conv ? (double)n->attr.conv.groups : 1;
     return fuse_hint(f, t->dim[t->rank - 1]) >= 16 * groups;
 }

@@ -118,19 +118,19 @@ static void io_buffers(Fuse *f) {
     if (!f->in_buf) own_buffers(f);
     next_buffers(f);
     for (uint32_t i = 0; i < f->g->states.n; i++)
-        f->v[f->g->states.v[i].value].buf = f->state_buf[i] + 1;
+        f->stored[f->g->states.v[i].value].buf = f->state_buf[i] + 1;
     for (uint32_t i = 0; i < f->g->inputs.n; i++)
-        f->v[f->g->inputs.v[i].value].buf = f->in_buf[i] + 1;
+        f->stored[f->g->inputs.v[i].value].buf = f->in_buf[i] + 1;
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
-        VState *s = &f->v[f->g->outputs.v[i].value];
-        if (s->output == i + 1) s->buf = f->out_buf[i] + 1;
+        const Value v = f->g->outputs.v[i].value;
+        if (f->fact[v].output == i + 1) f->stored[v].buf = f->out_buf[i] + 1;
     }
 }
 
 uint32_t fuse_buffer_of(Fuse *f, Value v) {
-    VState *s = &f->v[v];
-    if (s->home) return fuse_buffer_of(f, s->home);
-    if (!s->buf) {
+    Stored *at = &f->stored[v];
+    if (f->v[v].home) return fuse_buffer_of(f, f->v[v].home);
+    if (!at->buf) {
         GC_ASSERT(graph_node(f->g, v)->op == OP_const);
         const Type *t = graph_type(f->g, v);
         SBuffer k = {.kind = BUF_const,
@@ -139,19 +139,19 @@ uint32_t fuse_buffer_of(Fuse *f, Value v) {
                      .node = v,
                      .graph = f->g};
         vec_push(f->arena, &f->s->buffers, k);
-        s->buf = f->s->buffers.n;
+        at->buf = f->s->buffers.n;
     }
-    return s->buf - 1;
+    return at->buf - 1;
 }
 
 void fuse_own_buffer(Fuse *f, Value v) {
-    VState *s = &f->v[v];
-    if (s->home || s->buf) return;
+    Stored *at = &f->stored[v];
+    if (f->v[v].home || at->buf) return;
     const Type *t = graph_type(f->g, v);
     SBuffer b = {.dtype = t->dtype, .node = v, .graph = f->g};
-    b.kind = s->const_only ? BUF_prepared : BUF_temp;
+    b.kind = f->fact[v].const_only ? BUF_prepared : BUF_temp;
     b.numel = max_numel(f, t);
-    s->buf = add_buffer(f, b);
+    at->buf = add_buffer(f, b);
 }
 
 static void value_buffer(Fuse *f, Value v) {
@@ -160,6 +160,7 @@ static void value_buffer(Fuse *f, Value v) {
 }
 
 void fuse_buffers(Fuse *f) {
+    f->stored = ARENA_ARRAY(f->arena, Stored, f->g->nodes.n);
     find_counts(f, f->g);
     io_buffers(f);
     for (Value v = 1; v < f->g->nodes.n; v++)

@@ -1,5 +1,5 @@
 /* Buffers: which there are, and how large at most. Takes decided groups; gives Schedule.buffers and
- * the buffer numbers in VState. Who shares storage is decided later (schedule/memory.c). */
+ * the buffer numbers in Stored. Who shares storage is decided later (schedule/memory.c). */
 #ifndef FUSION_BUFFERS_H
 #define FUSION_BUFFERS_H
 

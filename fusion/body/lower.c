@@ -6,7 +6,7 @@ static uint32_t root_buffer(Fuse *f, const Root *r) {
     switch (r->to) {
     case TO_output: return f->out_buf[r->at];
     case TO_next: return f->next_buf[r->at] - 1;
-    case TO_slot: return f->v[r->into].slots[r->at] - 1;
+    case TO_slot: return f->stored[r->into].slots[r->at] - 1;
     case TO_pack: return f->packs.v[r->at].buf - 1;
     default: return fuse_buffer_of(f, r->to == TO_own ? r->v : r->into);
     }

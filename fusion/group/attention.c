@@ -49,7 +49,7 @@ static bool is_probability(const Fuse *f, const Node *n) {
 }
 
 static bool is_product(const Fuse *f, Value v) {
-    return node(f, v)->op == OP_dot && node(f, v)->type.dtype == DT_f32 && !f->v[v].const_only;
+    return node(f, v)->op == OP_dot && node(f, v)->type.dtype == DT_f32 && !f->fact[v].const_only;
 }
 
 /* What of v and behind it is a map or view of contractions goes inside, with those; the rest stays
@@ -166,7 +166,7 @@ static bool dry_run(Fuse *f, AttnMatch *m, Inside *in) {
 /* The log of the sum of exponentials of o's scores, if anybody wants it. */
 static Value find_lse(const Fuse *f, Value o) {
     Value scores = node(f, o)->in[0];
-    for (uint32_t i = 0; i < f->v[scores].nusers; i++) {
+    for (uint32_t i = 0; i < f->fact[scores].nusers; i++) {
         Value u = fuse_user(f, scores, i);
         bool is = node(f, u)->op == OP_logsumexp && node(f, u)->type.dtype == DT_f32;
         if (is && !f->v[u].attn) return u;
@@ -192,7 +192,7 @@ static bool match_gradient(Fuse *f, AttnMatch *m, Inside *in) {
     m->gradient = true;
     if (!gather(f, n->in[m->side], in, &any) || !in->exp || is_in(in, n->in[1 - m->side]))
         return false;
-    uint32_t second = f->v[node(f, node(f, in->exp)->in[0])->in[0]].epi == in->dot[1];
+    uint32_t second = f->fact[node(f, node(f, in->exp)->in[0])->in[0]].epi == in->dot[1];
     m->s[0] = in->dot[second];
     m->s[1] = in->ndots == 2 ? in->dot[!second] : 0;
     return dry_run(f, m, in);
@@ -209,13 +209,13 @@ static bool find(Fuse *f, Value v, bool (*matches)(Fuse *f, AttnMatch *m, Inside
     }
     AttnMatch *keep = arena_copy(f->arena, &m, sizeof m);
     f->groups.v[m.group]->attn = keep;
-    f->v[v].attn = keep;
-    if (m.lse) f->v[m.lse].attn = keep;
+    f->choice[v].attn = keep;
+    if (m.lse) f->choice[m.lse].attn = keep;
     return true;
 }
 
 static bool is_needed(const Fuse *f, Value v) {
-    return f->v[v].nusers || f->v[v].must;
+    return f->fact[v].nusers || f->v[v].must;
 }
 
 static void find_gradients(Fuse *f) {

@@ -54,22 +54,25 @@ static double evaluations(Fuse *f, Value v, const Demand *d) {
 /* Is computing v again wherever it is demanded cheaper than storing and reading it? */
 bool fuse_recompute_pays(Fuse *f, Value v, uint32_t ngroups) {
     const VState *s = &f->v[v];
+    const Fact *fact = &f->fact[v];
     const Machine *m = f->m;
     double numel = fuse_numel(f, v), rate = m->flops_per_s / 2, evals = 0;
-    double extra = s->flops > 1 ? s->flops - 1 : 0; /* the load of a stored value costs about 1 */
+    double extra =
+        fact->flops > 1 ? fact->flops - 1 : 0; /* the load of a stored value costs about 1 */
     for (uint32_t i = 0; i < s->demands.n; i++) evals += evaluations(f, v, &s->demands.v[i]);
     if (ngroups == 1) {
         const Demand *d = &s->demands.v[0];
         if (evals <= 1.5 * numel) return true;
-        if (s->stat && s->demands.n == 1 && idx_row_fits(f, f->groups.v[d->group], s->stat, d->idx))
+        if (fact->stat && s->demands.n == 1 &&
+            idx_row_fits(f, f->groups.v[d->group], fact->stat, d->idx))
             return true;
         double again = (evals - numel) * extra / rate;
         return again <= 2 * fuse_bytes(f, v) / m->bytes_per_s + m->launch_s;
     }
     IdxId idx;
     double launch = fuse_home(f, v, &idx) ? 0 : m->launch_s;
-    double inlined = evals * extra / rate + ngroups * s->leaf_bytes / m->bytes_per_s;
-    double stored = numel * s->flops / rate + launch +
-                    (s->leaf_bytes + (1 + ngroups) * fuse_bytes(f, v)) / m->bytes_per_s;
+    double inlined = evals * extra / rate + ngroups * fact->leaf_bytes / m->bytes_per_s;
+    double stored = numel * fact->flops / rate + launch +
+                    (fact->leaf_bytes + (1 + ngroups) * fuse_bytes(f, v)) / m->bytes_per_s;
     return inlined <= stored;
 }

@@ -75,8 +75,8 @@ static IdxId single_demand(const Fuse *f, Value v, Group **g) {
 static bool in_epilogue(Fuse *f, Value v) {
     Group *g;
     IdxId idx = single_demand(f, v, &g);
-    Value dot = f->v[v].epi;
-    if (!idx || !g->want || g->prepare != f->v[v].const_only) return false;
+    Value dot = f->fact[v].epi;
+    if (!idx || !g->want || g->prepare != f->fact[v].const_only) return false;
     if (g->want != dot && !fuse_siblings(f, g->want, dot)) return false;
     return fuse_native(f, g, v, dot) == idx;
 }
@@ -84,15 +84,16 @@ static bool in_epilogue(Fuse *f, Value v) {
 /* Attention's result is stored in the order in which the contraction behind it wants to read. */
 static bool stores_permuted(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
+    const Fact *fact = &f->fact[v];
     bool read_by_dot = false, permuted = false;
-    if (!f->v[s->epi].attn) return false;
+    if (!f->v[fact->epi].attn) return false;
     for (uint32_t i = 0; i < s->demands.n; i++)
         read_by_dot = read_by_dot || s->demands.v[i].use >= USE_a;
     if (!read_by_dot) return false;
     for (Value w = v; op_info[graph_node(f->g, w)->op].cls == OPC_VIEW;) {
         permuted = permuted || graph_node(f->g, w)->op == OP_permute;
         w = graph_node(f->g, w)->in[0];
-        if (f->v[w].nusers > 1 || f->v[w].must) return false;
+        if (f->fact[w].nusers > 1 || f->v[w].must) return false;
     }
     return permuted;
 }
@@ -100,8 +101,8 @@ static bool stores_permuted(const Fuse *f, Value v) {
 /* Its contraction cannot store v in rows: its columns were split and permuted on the way. */
 static bool behind_permute(const Fuse *f, Value v) {
     bool permuted = false, reshaped = false;
-    if (f->v[f->v[v].epi].attn) return false;
-    for (; f->v[v].epi_from; v = f->v[v].epi_from) {
+    if (f->v[f->fact[v].epi].attn) return false;
+    for (; f->fact[v].epi_from; v = f->fact[v].epi_from) {
         permuted = permuted || graph_node(f->g, v)->op == OP_permute;
         reshaped = reshaped || graph_node(f->g, v)->op == OP_reshape;
     }
@@ -114,7 +115,7 @@ static bool read_elsewhere(const Fuse *f, Value v, Value from, bool *same) {
     *same = false;
     for (uint32_t i = 0; i < f->v[from].demands.n; i++) {
         const Demand *d = &f->v[from].demands.v[i];
-        if (f->groups.v[d->group]->want == f->v[v].epi) continue;
+        if (f->groups.v[d->group]->want == f->fact[v].epi) continue;
         found = true;
         *same = *same || d->group == f->v[v].demands.v[0].group;
     }
@@ -129,12 +130,12 @@ static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
     if (op_info[n->op].cls == OPC_VIEW) return !stores_permuted(f, v);
     if (behind_permute(f, v)) return inlines_map(f, v, ngroups);
     /* What is little more than another value that is stored anyway need not be stored, too. */
-    Value from = f->v[v].epi_from;
+    Value from = f->fact[v].epi_from;
     bool same_group;
     if (!read_elsewhere(f, v, from, &same_group)) {
-        return n->op == OP_cast && f->v[from].nusers > 1 && uses_allow(f, v, 0.5);
+        return n->op == OP_cast && f->fact[from].nusers > 1 && uses_allow(f, v, 0.5);
     }
-    double own = f->v[v].flops - f->v[from].flops;
+    double own = f->fact[v].flops - f->fact[from].flops;
     return uses_allow(f, v, own < 0 ? 0 : own) && (own <= 1 || (same_group && ngroups == 1));
 }
 
@@ -155,21 +156,22 @@ static bool awkward_operand(const Fuse *f, Value v) {
 static bool inlines_concat(Fuse *f, Value v, uint32_t ngroups) {
     const Node *n = graph_node(f->g, v);
     const VState *s = &f->v[v];
+    const Fact *fact = &f->fact[v];
     if (n->nin > MAX_PARTS) return false;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         Use u = s->demands.v[i].use;
         if (u == USE_data || u == USE_a || u == USE_value) return false;
         if (u == USE_b && f->groups.v[s->demands.v[i].group]->kind != GROUP_pack) return false;
     }
-    return uses_allow(f, v, s->flops) && fuse_recompute_pays(f, v, ngroups);
+    return uses_allow(f, v, fact->flops) && fuse_recompute_pays(f, v, ngroups);
 }
 
 static bool inlines_reduce(Fuse *f, Value v, uint32_t ngroups) {
-    VState *s = &f->v[v];
+    VState *s = &f->choice[v];
     Group *g;
     IdxId idx = single_demand(f, v, &g);
     s->why = ngroups > 1 ? WHY_shared : WHY_recompute;
-    if (!idx || (f->v[v].const_only && !g->prepare)) return false;
+    if (!idx || (f->fact[v].const_only && !g->prepare)) return false;
     return idx_try_reduce(f, g, v, idx, &s->why);
 }
 
@@ -188,18 +190,21 @@ static bool from_positions(const Fuse *f, Value v, int depth) {
  * out (body_find_causal). */
 static bool masks_attention(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
-    if (s->flops > MAX_MASK_FLOPS || !from_positions(f, v, 0)) return false;
+    const Fact *fact = &f->fact[v];
+    if (fact->flops > MAX_MASK_FLOPS || !from_positions(f, v, 0)) return false;
     for (uint32_t i = 0; i < s->demands.n; i++)
         if (!f->groups.v[s->demands.v[i].group]->attn) return false;
     return true;
 }
 
 static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
-    VState *s = &f->v[v];
+    VState *s = &f->choice[v];
+    const Fact *fact = &f->fact[v];
     s->why = WHY_template_input;
-    if (s->const_only && masks_attention(f, v)) return true;
-    if (!uses_allow(f, v, s->flops)) return false;
-    if (s->const_only && (s->flops >= 1 || casts_float(f, v, false)) && fuse_numel(f, v) > 1) {
+    if (fact->const_only && masks_attention(f, v)) return true;
+    if (!uses_allow(f, v, fact->flops)) return false;
+    if (fact->const_only && (fact->flops >= 1 || casts_float(f, v, false)) &&
+        fuse_numel(f, v) > 1) {
         const Group *g = f->groups.v[s->demands.v[0].group];
         if (ngroups > 1 || !g->prepare) return false;
     }
@@ -213,7 +218,8 @@ static bool inlines_view(Fuse *f, Value v, uint32_t ngroups) {
 }
 
 bool fuse_inlines(Fuse *f, Value v) {
-    VState *s = &f->v[v];
+    VState *s = &f->choice[v];
+    const Fact *fact = &f->fact[v];
     const Node *n = graph_node(f->g, v);
     uint32_t groups[MAX_DEMANDERS];
     uint32_t ngroups = fuse_demanders(f, v, groups, MAX_DEMANDERS);
@@ -224,7 +230,7 @@ bool fuse_inlines(Fuse *f, Value v) {
     if (!fits(f, v)) return false;
     s->why = ngroups > 1 ? WHY_shared : WHY_kind;
     if (casts_float(f, v, true)) return true; /* what it was made of takes less room */
-    if (s->epi) return inlines_epilogue(f, v, ngroups);
+    if (fact->epi) return inlines_epilogue(f, v, ngroups);
     switch (c) {
     case OPC_VIEW: return inlines_view(f, v, ngroups);
     case OPC_REDUCE: return inlines_reduce(f, v, ngroups);

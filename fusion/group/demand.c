@@ -3,6 +3,12 @@
 #include "graph/pass/rewrite.h"
 #include <stdlib.h>
 
+void group_begin(Fuse *f) {
+    uint32_t n = f->g->nodes.n;
+    f->v = f->choice = ARENA_ARRAY(f->arena, VState, n);
+    for (Value v = 1; v < n; v++) f->choice[v].must = f->fact[v].must;
+}
+
 Group *group_new(Fuse *f, GroupKind kind) {
     Group *g = ARENA_NEW(f->arena, Group);
     g->id = g->order = f->groups.n;
@@ -57,7 +63,7 @@ bool fuse_demands(const Fuse *f, const Group *g, Value v) {
 
 void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
     if (fuse_is_read(f, v) && !fuse_demands(f, g, v)) g->nreads++;
-    add_demand(f, &f->v[v], (Demand){g->id, idx, use, reads});
+    add_demand(f, &f->choice[v], (Demand){g->id, idx, use, reads});
 }
 
 typedef struct Await {
@@ -80,7 +86,7 @@ void fuse_await_sizes(Fuse *f, Group *g, Value v) {
 
 /* Axes may have been split since the demands were made. */
 void fuse_tidy_demands(Fuse *f, Value v) {
-    VState *s = &f->v[v];
+    VState *s = &f->choice[v];
     uint32_t n = s->demands.n;
     s->demands.n = 0;
     for (uint32_t i = 0; i < n; i++) {

@@ -75,7 +75,7 @@ void fuse_inline(Fuse *f, Value v) {
 
 /* Other demands stay. */
 void fuse_inline_inside(Fuse *f, Value v) {
-    VState *s = &f->v[v];
+    VState *s = &f->choice[v];
     uint32_t n = s->demands.n;
     for (uint32_t i = 0; i < n;) {
         Demand d = s->demands.v[i];

@@ -66,12 +66,12 @@ typedef struct AttnMatch {
     Value lse;  /* logsumexp of the scores, or 0 */
     uint32_t group;
     uint32_t isym, jsym, nsym; /* axes: row of the result, what is folded, column of the result */
-    uint32_t dsym[2];          /* and those that s[0] and s[1] fold, once their operands were asked for */
+    uint32_t dsym[2]; /* and those that s[0] and s[1] fold, once their operands were asked for */
     bool guarded, gradient;
-    uint32_t side;       /* operand of o that is computed inside */
-    uint32_t ninside;    /* values computed inside, wherever else they are stored, ... */
+    uint32_t side;    /* operand of o that is computed inside */
+    uint32_t ninside; /* values computed inside, wherever else they are stored, ... */
     const Value *inside;
-    const IdxId *at;     /* ... and where each is read */
+    const IdxId *at; /* ... and where each is read */
 } AttnMatch;
 
 typedef struct Pack Pack;
@@ -153,6 +153,7 @@ struct Group {
 typedef VEC(Group *) Groups;
 
 /* demand.c: what groups need, and which wait for which. */
+void group_begin(Fuse *f); /* nothing is decided of any value */
 Group *group_new(Fuse *f, GroupKind kind);
 void fuse_demand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads);
 void fuse_await_sizes(Fuse *f, Group *g, Value v); /* what computes v's sizes runs before g */
@@ -177,7 +178,7 @@ Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx);
 
 /* expand.c: g computes v at idx, so it demands v's operands. */
 void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads);
-void fuse_inline(Fuse *f, Value v); /* wherever it is demanded */
+void fuse_inline(Fuse *f, Value v);        /* wherever it is demanded */
 void fuse_inline_inside(Fuse *f, Value v); /* in the groups that have v inside */
 
 /* root.c: g stores v, computed at idx; its readers wait for g. */

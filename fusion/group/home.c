@@ -32,7 +32,7 @@ bool fuse_siblings(const Fuse *f, Value a, Value b) {
 
 IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot) {
     if (v == dot) return idx_canon(g, g->anchor_idx);
-    return idx_result(f, g, v, fuse_native(f, g, f->v[v].epi_from, dot));
+    return idx_result(f, g, v, fuse_native(f, g, f->fact[v].epi_from, dot));
 }
 
 /* All groups but `home` that read v must not be needed by it. */
@@ -41,10 +41,11 @@ static bool no_cycle(Fuse *f, Value v, Group *home) {
 }
 
 static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
-    Value dot = f->v[v].epi;
+    Value dot = f->fact[v].epi;
     uint32_t id = f->v[dot].dot_group;
     Group *g = id ? f->groups.v[id - 1] : NULL;
-    if (!g || g->want != dot || g->prepare != f->v[v].const_only || !no_cycle(f, v, g)) return NULL;
+    if (!g || g->want != dot || g->prepare != f->fact[v].const_only || !no_cycle(f, v, g))
+        return NULL;
     *idx = fuse_native(f, g, v, dot);
     for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
         const Demand *d = &f->v[v].demands.v[i];
@@ -58,7 +59,7 @@ static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
     if (g->kind != GROUP_map || !(d->reads & READ_plain) || d->use != USE_point ||
         g->roots.n >= MAX_ROOTS)
         return false;
-    if (g->prepare != f->v[v].const_only || !group_has_room(f, g, v)) return false;
+    if (g->prepare != f->fact[v].const_only || !group_has_room(f, g, v)) return false;
     uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
     if (g->want && graph_node(f->g, v)->op == OP_concat) return false;
     if (idx_covers(f, g, d->idx, par)) return true;
@@ -92,7 +93,7 @@ static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
  * or one further up through values that nobody else uses. It may not read v itself: that would be
  * elsewhere than where it stores v, so in memory that it has not written yet. */
 Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx) {
-    if (f->v[v].epi) return NULL;
+    if (f->fact[v].epi) return NULL;
     Value at = v;
     for (int depth = 0; depth < 6; depth++) {
         const Node *n = graph_node(f->g, at);
@@ -101,13 +102,13 @@ Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx) {
         for (uint32_t k = 0; k < n->nin; k++) {
             if (fuse_is_const_leaf(f, n->in[k])) continue;
             Group *g = sibling_reading(f, v, n->in[k], idx);
-            for (uint32_t u = 0; !g && u < f->v[n->in[k]].nusers && u < 8; u++) {
+            for (uint32_t u = 0; !g && u < f->fact[n->in[k]].nusers && u < 8; u++) {
                 Value user = fuse_user(f, n->in[k], u);
                 if (user == at || op_info[graph_node(f->g, user)->op].cls != OPC_MAP) continue;
                 g = sibling_reading(f, v, user, idx);
             }
             if (g) return g;
-            if (f->v[n->in[k]].nusers == 1) next = n->in[k];
+            if (f->fact[n->in[k]].nusers == 1) next = n->in[k];
         }
         if (!next) return NULL;
         at = next;
@@ -117,7 +118,8 @@ Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx) {
 
 Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
     const VState *s = &f->v[v];
-    if (s->epi) return epilogue_home(f, v, idx);
+    const Fact *fact = &f->fact[v];
+    if (fact->epi) return epilogue_home(f, v, idx);
     Group *best = NULL;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
@@ -140,7 +142,7 @@ Group *fuse_join(Fuse *f, Value v, IdxId *idx) {
     if (!g && !fuse_is_dot(f, v) && graph_node(f->g, v)->op != OP_concat)
         g = fuse_sibling_home(f, v, idx);
     /* An attention's kernel that has an epilogue stores all of it, or it would wait for itself. */
-    bool decided = f->v[v].epi && f->v[f->v[v].epi].attn;
+    bool decided = f->fact[v].epi && f->v[f->fact[v].epi].attn;
     if (!g || decided) return g;
     return fuse_may(f, v, "stored by a kernel that computes it or its operands") ? g : NULL;
 }

@@ -16,7 +16,7 @@ static void order_of_anchor(Fuse *f, Value v) {
     Value chain[64];
     uint32_t n = 0;
     uint8_t at[GRAPH_MAX_RANK]; /* dimension of v that each of the contraction's dimensions is */
-    for (Value w = v; f->v[w].epi_from; w = f->v[w].epi_from) {
+    for (Value w = v; f->fact[w].epi_from; w = f->fact[w].epi_from) {
         if (n == 64 || graph_node(f->g, w)->op == OP_reshape) return;
         chain[n++] = w;
     }
@@ -29,7 +29,7 @@ static void order_of_anchor(Fuse *f, Value v) {
         for (uint32_t i = 0; i < rank; i++) to[x->attr.perm.axis[i]] = (uint8_t)i;
         for (uint32_t i = 0; i < rank; i++) at[i] = to[at[i]];
     }
-    set_order(&f->v[v], rank, at);
+    set_order(&f->choice[v], rank, at);
 }
 
 /* The axis along which a template reads this operand contiguously, as a symbol. */
@@ -81,7 +81,7 @@ static bool stored_axis(Fuse *f, Group *g, uint32_t *sym) {
 
 /* The dimension that all templates, or else all pointwise kernels, read contiguously goes last. */
 static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
-    VState *s = &f->v[v];
+    VState *s = &f->choice[v];
     uint32_t rank = graph_type(f->g, v)->rank;
     int inner = -1;
     for (uint32_t i = 0; i < s->demands.n; i++) {
@@ -105,11 +105,12 @@ static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
 
 /* What everybody reads permuted is stored permuted. */
 static bool order_of_users(Fuse *f, Value v) {
-    VState *s = &f->v[v];
+    VState *s = &f->choice[v];
+    const Fact *fact = &f->fact[v];
     uint32_t rank = graph_type(f->g, v)->rank;
-    if (s->nusers == 0) return false;
+    if (fact->nusers == 0) return false;
     const uint8_t *first = NULL;
-    for (uint32_t i = 0; i < s->nusers; i++) {
+    for (uint32_t i = 0; i < fact->nusers; i++) {
         const Node *u = graph_node(f->g, fuse_user(f, v, i));
         if (u->op != OP_permute || (first && memcmp(u->attr.perm.axis, first, rank) != 0))
             return false;
@@ -124,7 +125,8 @@ static bool order_of_users(Fuse *f, Value v) {
 static bool order_of_fetches(Fuse *f, Value v) {
     const Type *t = graph_type(f->g, v);
     bool half = t->dtype == DT_bf16 || t->dtype == DT_f16;
-    if (!half || f->m->inline_flops.half_b > 0 || !f->v[v].const_only || t->rank < 2) return false;
+    if (!half || f->m->inline_flops.half_b > 0 || !f->fact[v].const_only || t->rank < 2)
+        return false;
     for (uint32_t i = 0; i < f->v[v].demands.n; i++)
         if (f->v[v].demands.v[i].use != USE_b) return false;
     uint8_t order[GRAPH_MAX_RANK];
@@ -135,14 +137,15 @@ static bool order_of_fetches(Fuse *f, Value v) {
         order[last - 1] = (uint8_t)last;
     }
     if (expr_divisor(f->p, t->dim[order[last]]) % 8 != 0) return false;
-    set_order(&f->v[v], t->rank, order);
+    set_order(&f->choice[v], t->rank, order);
     return true;
 }
 
 void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
-    VState *s = &f->v[v];
+    VState *s = &f->choice[v];
+    const Fact *fact = &f->fact[v];
     if (s->must || s->home) return;
-    if (g->want && g->want == s->epi)
+    if (g->want && g->want == fact->epi)
         order_of_anchor(f, v);
     else if (!order_of_fetches(f, v) && !order_of_readers(f, v, false) && !order_of_users(f, v))
         order_of_readers(f, v, true);

@@ -12,7 +12,7 @@ static const Expr *starts_of(Fuse *f, Value concat) {
         start[i] = at;
         at = expr_add(f->p, at, graph_type(f->g, n->in[i])->dim[n->attr.axis.axis]);
     }
-    return f->v[concat].starts = start;
+    return f->choice[concat].starts = start;
 }
 
 /* Operand `part` of a concatenation as elements of the whole. */
@@ -27,6 +27,7 @@ static void enter_part(Fuse *f, Value concat, uint32_t part, Idx *x) {
 static Expr stored_at(Fuse *f, Value v, Idx x) {
     for (; f->v[v].home; v = f->v[v].home) enter_part(f, f->v[v].home, f->v[v].home_part, &x);
     const VState *s = &f->v[v];
+    const Fact *fact = &f->fact[v];
     Expr dim[GRAPH_MAX_RANK], extent[GRAPH_MAX_RANK];
     for (uint32_t i = 0; i < x.rank; i++) {
         uint32_t d = s->permuted ? s->order[i] : i;
@@ -34,14 +35,15 @@ static Expr stored_at(Fuse *f, Value v, Idx x) {
         extent[i] = x.extent[d];
     }
     Expr at = idx_join(f->p, x.rank, dim, extent);
-    if (s->output && f->out_base && f->out_base[s->output - 1])
-        at = expr_add(f->p, at, f->out_base[s->output - 1]);
+    if (fact->output && f->out_base && f->out_base[fact->output - 1])
+        at = expr_add(f->p, at, f->out_base[fact->output - 1]);
     return at;
 }
 
 Expr home_index(Fuse *f, Group *g, Value v, IdxId idx) {
     const VState *s = &f->v[v];
-    bool moved = s->home || s->permuted || (s->output && f->out_base);
+    const Fact *fact = &f->fact[v];
+    bool moved = s->home || s->permuted || (fact->output && f->out_base);
     return moved ? stored_at(f, v, *idx_get(g, idx)) : idx_get(g, idx)->flat;
 }
 

@@ -5,7 +5,7 @@
 /* --- Stored values ------------------------------------------------------------------------ */
 
 static Group *new_epilogue_group(Fuse *f, Value dot) {
-    VState *s = &f->v[dot];
+    VState *s = &f->choice[dot];
     Group *g = s->attn ? f->groups.v[s->attn->group] : group_new(f, GROUP_map);
     if (!s->attn) g->anchor_idx = idx_dot_axes(f, g, dot);
     g->want = dot;
@@ -20,7 +20,7 @@ static bool storable_order(const Fuse *f, const Group *g, IdxId idx) {
 
 /* A group for v alone: the epilogue of its contraction, or a map over its own shape. */
 static Group *new_home(Fuse *f, Value v, IdxId *idx) {
-    VState *s = &f->v[v];
+    const Fact *s = &f->fact[v];
     bool own = v == s->epi; /* a contraction, which nothing is fused with so far */
     if (s->epi && !f->v[s->epi].dot_group &&
         (own || fuse_may(f, v, "laid out as the epilogue of its contraction"))) {
@@ -28,7 +28,7 @@ static Group *new_home(Fuse *f, Value v, IdxId *idx) {
         g->prepare = s->const_only;
         *idx = fuse_native(f, g, v, s->epi);
         if (storable_order(f, g, *idx)) return g;
-        f->v[s->epi].dot_group = 0;
+        f->choice[s->epi].dot_group = 0;
     }
     Group *g = group_new(f, GROUP_map);
     g->prepare = s->const_only;
@@ -53,13 +53,15 @@ static void store(Fuse *f, Value v) {
 /* A contraction becomes the anchor of the group that wants it, when nobody else does; otherwise it
  * is stored, by that group too if possible. */
 static void visit_dot(Fuse *f, Value v) {
-    VState *s = &f->v[v];
+    VState *s = &f->choice[v];
+    const Fact *fact = &f->fact[v];
     Group *g = NULL;
     uint32_t groups[2];
     uint32_t n = fuse_demanders(f, v, groups, 2);
     if (n == 1 && s->demands.n == 1) g = f->groups.v[groups[0]];
     IdxId idx = g ? s->demands.v[0].idx : 0;
-    bool native = g && g->want && idx == idx_canon(g, g->anchor_idx) && g->prepare == s->const_only;
+    bool native =
+        g && g->want && idx == idx_canon(g, g->anchor_idx) && g->prepare == fact->const_only;
     bool wanted = native && (g->want == v || (g->anchor && fuse_siblings(f, g->want, v)));
     if (!s->must && wanted && (s->attn || fuse_may(f, v, "computed where its epilogue is"))) {
         if (g->want == v) g->anchor = v;
@@ -86,22 +88,21 @@ static void visit_dot(Fuse *f, Value v) {
 
 static bool may_inline(Fuse *f, Value v) {
     if (fuse_may(f, v, "computed where it is read")) return true;
-    f->v[v].why = WHY_stopped;
+    f->choice[v].why = WHY_stopped;
     return false;
 }
 
 static void visit(Fuse *f, Value v) {
-    VState *s = &f->v[v];
+    VState *s = &f->choice[v];
     const Node *n = graph_node(f->g, v);
-    s->visited = true;
     fuse_tidy_demands(f, v);
     fuse_inline_inside(f, v);
     if (!s->must && !s->demands.n) return;
     if (op_is_leaf((Op)n->op)) return;
     if (n->op == OP_proj) { /* its readers wait for the loop or branch */
         for (uint32_t i = 0; i < s->demands.n; i++)
-            vec_push(f->arena, &f->v[n->in[0]].demands, s->demands.v[i]);
-        f->v[n->in[0]].must = true;
+            vec_push(f->arena, &f->choice[n->in[0]].demands, s->demands.v[i]);
+        f->choice[n->in[0]].must = true;
         return;
     }
     if (s->attn && v == s->attn->lse)
@@ -121,7 +122,7 @@ static void copy_outputs(Fuse *f) {
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         Value v = f->g->outputs.v[i].value;
         if (!fuse_wants(f, f->g->outputs.v[i].entries)) continue;
-        if (f->v[v].output == i + 1 || (f->out_buf && f->out_buf[i] == NO_BUFFER)) continue;
+        if (f->fact[v].output == i + 1 || (f->out_buf && f->out_buf[i] == NO_BUFFER)) continue;
         Group *g = group_new(f, GROUP_map);
         Root r = {.v = v, .idx = idx_axes(f, g, graph_type(f->g, v)), .to = TO_output, .at = i};
         vec_push(f->arena, &g->roots, r);

@@ -9,9 +9,10 @@ static bool is_reader(const Fuse *f, Value v, const Group *g) {
 
 static FusionWhy why_stored(const Fuse *f, Value v, const Group *to) {
     const VState *s = &f->v[v];
-    if (s->output) return WHY_output;
+    const Fact *fact = &f->fact[v];
+    if (fact->output) return WHY_output;
     if (s->must) return WHY_placed;
-    if (s->epi && f->groups.v[s->group - 1]->anchor && to->anchor) return WHY_template_input;
+    if (fact->epi && f->groups.v[s->group - 1]->anchor && to->anchor) return WHY_template_input;
     return s->why;
 }
 
@@ -35,7 +36,9 @@ static void explain_value(Fuse *f, Value v) {
 void fuse_explain(Fuse *f) {
     for (Value v = 1; v < f->g->nodes.n; v++) {
         const VState *s = &f->v[v];
-        if (!s->group || s->const_only || f->groups.v[s->group - 1]->kind == GROUP_join) continue;
+        const Fact *fact = &f->fact[v];
+        if (!s->group || fact->const_only || f->groups.v[s->group - 1]->kind == GROUP_join)
+            continue;
         if (!special_is(f, v)) explain_value(f, v);
     }
 }

@@ -95,6 +95,7 @@ graphc_status fuse_run(Fuse *f) {
     do {
         *f->limit = before;
         fuse_analyse(f);
+        group_begin(f);
     } while (!fuse_find_attention(f));
     fuse_group(f);
     fuse_buffers(f);

@@ -12,22 +12,23 @@ static bool stores_itself(const Fuse *f, Value concat, uint32_t part) {
     const Node *n = graph_node(f->g, concat);
     Value p = n->in[part];
     const VState *s = &f->v[p];
+    const Fact *fact = &f->fact[p];
     const Node *x = graph_node(f->g, p);
     OpClass c = op_info[x->op].cls;
     for (uint32_t i = 0; i < part; i++)
         if (n->in[i] == p) return false;
     if (c == OPC_SOURCE || c == OPC_CONTROL || s->must || s->home ||
-        s->const_only != f->v[concat].const_only)
+        fact->const_only != f->fact[concat].const_only)
         return false;
-    if (x->op == OP_concat) return s->nusers > 1 && any_heavy(f, p);
-    if (c == OPC_VIEW) return s->epi && s->nusers == 1;
+    if (x->op == OP_concat) return fact->nusers > 1 && any_heavy(f, p);
+    if (c == OPC_VIEW) return fact->epi && fact->nusers == 1;
     return !special_is(f, p);
 }
 
 static bool any_heavy(const Fuse *f, Value concat) {
     const Node *n = graph_node(f->g, concat);
     for (uint32_t i = 0; i < n->nin; i++) {
-        const VState *s = &f->v[n->in[i]];
+        const Fact *s = &f->fact[n->in[i]];
         const Node *x = graph_node(f->g, n->in[i]);
         bool heavy = s->epi || op_is_reduce((Op)x->op) || s->flops > 8 || s->nusers > 1;
         if (heavy && stores_itself(f, concat, i)) return true;
@@ -42,10 +43,10 @@ static Group *copy_part(Fuse *f, Group *join, Value concat, uint32_t part, Group
     Value p = graph_node(f->g, concat)->in[part];
     const Type *t = graph_type(f->g, p);
     Root r = {.v = p, .to = TO_part, .into = concat, .at = part};
-    bool joins = last && last->roots.n < MAX_COPIES &&
-                 type_equal(graph_type(f->g, last->roots.v[0].v), t);
+    bool joins =
+        last && last->roots.n < MAX_COPIES && type_equal(graph_type(f->g, last->roots.v[0].v), t);
     Group *g = joins ? last : group_new(f, GROUP_map);
-    g->prepare = f->v[concat].const_only;
+    g->prepare = f->fact[concat].const_only;
     r.idx = joins ? last->roots.v[0].idx : idx_axes(f, g, t);
     vec_push(f->arena, &g->roots, r);
     group_dep(f, join, g->id);
@@ -62,7 +63,7 @@ void concat_store(Fuse *f, Value v) {
         Group *g = fuse_join(f, v, &idx);
         if (!g) {
             g = group_new(f, GROUP_map);
-            g->prepare = f->v[v].const_only;
+            g->prepare = f->fact[v].const_only;
             idx = idx_axes(f, g, &n->type);
         }
         fuse_choose_layout(f, g, v);
@@ -70,7 +71,7 @@ void concat_store(Fuse *f, Value v) {
         return;
     }
     Group *join = group_new(f, GROUP_join);
-    f->v[v].group = join->id + 1;
+    f->choice[v].group = join->id + 1;
     fuse_readers_wait(f, v, join);
     Group *copies = NULL;
     for (uint32_t i = 0; i < n->nin; i++) {
@@ -79,9 +80,9 @@ void concat_store(Fuse *f, Value v) {
             copies = copy_part(f, join, v, i, copies);
             continue;
         }
-        f->v[p].home = v;
-        f->v[p].home_part = i;
-        f->v[p].must = true;
+        f->choice[p].home = v;
+        f->choice[p].home_part = i;
+        f->choice[p].must = true;
         fuse_demand(f, join, p, 0, USE_data, READ_masked);
     }
 }

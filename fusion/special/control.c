@@ -30,14 +30,12 @@ static void copy_operand(Fuse *f, Group *g, Value v, uint32_t i) {
 
 void control_store(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
-    VState *s = &f->v[v];
     Group *g = group_new(f, GROUP_control);
     Root r = {.v = v};
     vec_push(f->arena, &g->roots, r);
     vec_push(f->arena, &g->inlined, v);
     fuse_await_sizes(f, g, v);
-    s->group = g->id + 1;
-    s->slots = ARENA_ARRAY(f->arena, uint32_t, n->nin);
+    f->choice[v].group = g->id + 1;
     fuse_readers_wait(f, v, g);
     for (uint32_t i = 0; i < n->nin; i++) {
         if (n->op == OP_loop && i == 0 && n->attr.control->trip) continue;
@@ -45,13 +43,13 @@ void control_store(Fuse *f, Value v) {
             copy_operand(f, g, v, i);
             continue;
         }
-        f->v[n->in[i]].must = true;
+        f->choice[n->in[i]].must = true;
         fuse_demand(f, g, n->in[i], 0, USE_data, READ_masked);
     }
 }
 
 static Value result_node(const Fuse *f, Value v, uint32_t i) {
-    for (uint32_t k = 0; k < f->v[v].nusers; k++) {
+    for (uint32_t k = 0; k < f->fact[v].nusers; k++) {
         Value p = fuse_user(f, v, k);
         if (graph_node(f->g, p)->attr.axis.axis == (int32_t)i) return p;
     }
@@ -61,12 +59,13 @@ static Value result_node(const Fuse *f, Value v, uint32_t i) {
 void control_buffers(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     const Control *c = n->attr.control;
-    VState *s = &f->v[v];
+    Stored *s = &f->stored[v];
+    s->slots = ARENA_ARRAY(f->arena, uint32_t, n->nin);
     s->results = ARENA_ARRAY(f->arena, uint32_t, c->nresults);
     for (uint32_t i = 0; i < c->nresults; i++) {
         Value p = result_node(f, v, i);
-        s->results[i] = p && f->v[p].buf ? f->v[p].buf : fuse_temp(f, &c->results[i], v);
-        if (p) f->v[p].buf = s->results[i];
+        s->results[i] = p && f->stored[p].buf ? f->stored[p].buf : fuse_temp(f, &c->results[i], v);
+        if (p) f->stored[p].buf = s->results[i];
     }
     for (uint32_t i = 0; i < n->nin; i++) {
         bool carried = is_slot(f, v, i) && i >= 2;
@@ -78,7 +77,7 @@ void control_buffers(Fuse *f, Value v) {
 }
 
 static uint32_t operand_buffer(Fuse *f, Value v, uint32_t i) {
-    uint32_t slot = f->v[v].slots[i];
+    uint32_t slot = f->stored[v].slots[i];
     return slot ? slot - 1 : fuse_buffer_of(f, graph_node(f->g, v)->in[i]);
 }
 
@@ -149,7 +148,7 @@ static void body_outputs(Fuse *f, Value v, uint32_t *out, Expr *base) {
             out[i] = unchanged(body, i) ? NO_BUFFER : fuse_temp(f, t, v) - 1;
             continue;
         }
-        out[i] = f->v[v].results[i - 1] - 1;
+        out[i] = f->stored[v].results[i - 1] - 1;
         base[i] = expr_mul(f->p, expr_sym_ref(f->p, c->iter), type_numel(f->p, t));
     }
 }
@@ -217,7 +216,7 @@ static graphc_status emit_if(Fuse *f, Value v) {
     uint32_t *in = ARENA_ARRAY(f->arena, uint32_t, nin);
     uint32_t *out = ARENA_ARRAY(f->arena, uint32_t, c->nresults);
     for (uint32_t i = 0; i < nin; i++) in[i] = operand_buffer(f, v, i + 1);
-    for (uint32_t i = 0; i < c->nresults; i++) out[i] = f->v[v].results[i] - 1;
+    for (uint32_t i = 0; i < c->nresults; i++) out[i] = f->stored[v].results[i] - 1;
     uint32_t at[3];
     for (int k = 0; k < 3; k++) {
         static const StepKind kind[] = {STEP_if_begin, STEP_if_else, STEP_if_end};

@@ -3,8 +3,8 @@
 #include "fusion/analyse/facts.h"
 #include "fusion/special/special.h"
 
-/* B below the views that repeat it along batch dimensions. One that repeats along columns or along what
- * is contracted stays: panels hold what a dot reads side by side. */
+/* B below the views that repeat it along batch dimensions. One that repeats along columns or along
+ * what is contracted stays: panels hold what a dot reads side by side. */
 static Value pack_base(const Fuse *f, Value b, uint32_t inner) {
     for (const Node *n; (n = graph_node(f->g, b))->op == OP_expand; b = n->in[0]) {
         const Type *t = graph_type(f->g, b), *from = graph_type(f->g, n->in[0]);
@@ -127,7 +127,7 @@ void pack_store(Fuse *f, Value dot) {
         if (o->b == k.b && o->k == k.k && o->ngroup == k.ngroup && o->form == k.form) break;
     }
     if (i == f->packs.n) pack_group(f, &k);
-    f->v[dot].pack = i + 1;
+    f->choice[dot].pack = i + 1;
 }
 
 void pack_lower(Body *b, const Root *r) {

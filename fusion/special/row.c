@@ -15,7 +15,7 @@ static void row_store(Fuse *f, Value v, uint32_t axis) {
         if (d == axis) g->fixed |= 1u << (g->naxes - 1);
     }
     IdxId idx = idx_make(f, g, t, dim, 0);
-    g->prepare = f->v[v].const_only;
+    g->prepare = f->fact[v].const_only;
     fuse_own_root(f, g, v, idx);
     fuse_demand(f, g, n->in[0], idx, USE_point, READ_plain);
 }
@@ -32,7 +32,7 @@ void compact_store(Fuse *f, Value v) {
 void compact_buffers(Fuse *f, Value v) {
     const Type one = {.dtype = DT_i64};
     fuse_own_buffer(f, v);
-    f->v[v].count_buf = fuse_temp(f, &one, v);
+    f->stored[v].count_buf = fuse_temp(f, &one, v);
 }
 
 /* --- Bodies ------------------------------------------------------------------------------- */
@@ -50,7 +50,7 @@ static void store_row(Body *b, const Root *r, KTem tem, KVal x) {
     Expr at = home_index(b->f, b->g, r->v, r->idx);
     b->k->kind = KERNEL_tem;
     b->k->tem = tem;
-    body_store(b, graph_type(b->f->g, r->v)->dtype, x, b->f->v[r->v].buf - 1, at, 0);
+    body_store(b, graph_type(b->f->g, r->v)->dtype, x, b->f->stored[r->v].buf - 1, at, 0);
 }
 
 void sort_lower(Body *b, const Root *r) {
@@ -71,8 +71,8 @@ void compact_lower(Body *b, const Root *r) {
     Fuse *f = b->f;
     const Node *n = graph_node(f->g, r->v);
     KOp o = row_op(b, n, K_kcompact, DT_i64, pull(b, n->in[0], r->idx, 0));
-    o.buf = body_param(b, f->v[r->v].buf - 1, true);
-    body_param(b, f->v[r->v].count_buf - 1, true);
+    o.buf = body_param(b, f->stored[r->v].buf - 1, true);
+    body_param(b, f->stored[r->v].count_buf - 1, true);
     GC_ASSERT(expr_is_sym(f->p, n->type.dim[0], &o.sym));
     b->k->kind = KERNEL_tem;
     b->k->tem = TEM_compact;

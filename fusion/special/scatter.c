@@ -8,7 +8,7 @@ void scatter_store(Fuse *f, Value v) {
     r.idx = idx_axes(f, copy, &n->type);
     vec_push(f->arena, &copy->roots, r);
     Group *g = group_new(f, GROUP_scatter);
-    copy->prepare = g->prepare = f->v[v].const_only;
+    copy->prepare = g->prepare = f->fact[v].const_only;
     group_dep(f, g, copy->id);
     IdxId idx = idx_axes(f, g, graph_type(f->g, n->in[1]));
     g->fixed = (1u << g->naxes) - 1;
@@ -50,7 +50,7 @@ void scatter_lower(Body *b, const Root *r) {
     KOp o = body_blank(K_katomic, n->type.dtype);
     o.fold = n->attr.index.mode;
     o.in[0] = body_cast(b, pull(b, n->in[1], idx, 0), n->type.dtype);
-    o.buf = body_param(b, f->v[r->v].buf - 1, true);
+    o.buf = body_param(b, f->stored[r->v].buf - 1, true);
     o.index = idx_join(f->p, n->type.rank, dim, n->type.dim);
     o.mask = mask;
     b->k->serial = true;
