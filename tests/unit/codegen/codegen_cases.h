@@ -64,6 +64,17 @@ static const Case cases[] = {
             "param 0 f32[203*M]\n param 1 f32[M] written\n param 2 f32[M] written\n"
             "%1 f32 load p0[i*M + j]\n %2 f32 reduce sum i %1\n %3 f32 store p1[j] %2\n"
             "%4 f32 reduce max i %1\n %5 f32 store p2[j] %4\n end\n", 2e-6},
+    {"folds", "kernel folds red i=N ~j=M\n"
+              "param 0 f32[N*M]\n param 1 i32[N*M]\n param 2 f32[N] written\n"
+              "param 3 i32[N] written\n param 4 f32[N] written\n"
+              "%1 f32 load p0[i*M + j]\n %2 f32 reduce min j %1\n %3 f32 store p2[i] %2\n"
+              "%4 i32 load p1[i*M + j]\n %5 i32 reduce min j %4\n %6 i32 store p3[i] %5\n"
+              "%7 f32 const 0.25\n %8 f32 mul %1, %7\n %9 f32 reduce prod j %8\n"
+              "%10 f32 store p4[i] %9\n end\n", 2e-5},
+    {"column_folds", "kernel column red ~i=203 j=M\n"
+                     "param 0 f32[203*M]\n param 1 f32[M] written\n"
+                     "%1 f32 load p0[i*M + j]\n %2 f32 reduce min i %1\n %3 f32 store p1[j] %2\n"
+                     " end\n", 0},
     {"instance_norm", "kernel inorm per g=M ~x=N ~y=4\n"
             "param 0 f32[4*N*M]\n param 1 f32[4*N*M] written\n"
             "%1 f32 load p0[g*4 + y + x*4*M]\n %2 f32 reduce sum x,y %1\n %3 f32 sub %1, %2\n"
