@@ -1,6 +1,6 @@
-"""Same model: same plan bytes in another folder, with other thread counts, with another folder for temporary files; same
-plan and input: same output bits with other thread counts. That there was something to differ in is checked: the profile
-says among how many threads each kernel was split, and with three threads all of a case's kernels must be."""
+"""Same model: same plan bytes in another folder, with other thread counts, with another folder for temporary files, from a
+cache; same plan and input: same output bits with other thread counts. That there was something to differ in is checked:
+the profile says among how many threads each kernel was split, and with three threads all of a case's kernels must be."""
 import filecmp, json, os, subprocess, sys, tempfile
 import numpy as np
 import onnx
@@ -78,6 +78,31 @@ def same_cubins(folder):
     check(all(filecmp.cmp(plans[0], p, shallow=False) for p in plans[1:]), "plans for a GPU differ")
 
 
+def same_from_cache(folder):
+    """Plans made with a cache are those made without: new, again, beside another model's kernels, from damaged entries."""
+    cache, names = f"{folder}/cache", ["norm", "rows", "norm"]
+    os.mkdir(cache)
+    entries = lambda: {os.path.join(cache, f): os.stat(os.path.join(cache, f)).st_mtime_ns for f in os.listdir(cache)}
+
+    def compile_all(what):
+        for name in names:
+            call(f"{folder}/{name}.onnx", "-o", f"{folder}/cached.plan", "--cache", cache)
+            check(filecmp.cmp(f"{folder}/{name}.plan", f"{folder}/cached.plan", shallow=False), f"{name}: another plan {what}")
+
+    compile_all("with an empty cache")
+    made = entries()
+    check(len(made) > 2, f"the cache has {len(made)} entries")
+    compile_all("from the cache")
+    check(entries() == made, "entries were made again")
+    for path in made:
+        with open(path, "r+b") as f:
+            f.seek(os.path.getsize(path) // 2)
+            byte = f.read(1)[0]
+            f.seek(-1, 1)
+            f.write(bytes([byte ^ 1]))
+    compile_all("from damaged entries")
+
+
 with tempfile.TemporaryDirectory() as d:
     plans = []
     for i, threads in enumerate(("1", "2", "2")):
@@ -91,5 +116,6 @@ with tempfile.TemporaryDirectory() as d:
         call(f"{d}/{name}.onnx", "-o", f"{d}/{name}.plan")
         same_bits(name, f"{d}/{name}.plan", d)
     same_cubins(d)
+    same_from_cache(d)
 print(f"{len(CASES)} cases, {failures} failures")
 sys.exit(failures != 0)
