@@ -18,7 +18,7 @@ typedef struct TrainArgs {
     TextList data, eval_data; /* FILE, or NAME=FILE for arrays */
     double lr, min_lr, warmup, decay, epochs, hold_out, beta1, beta2, eps, weight_decay, momentum, clip;
     uint64_t batch, seq, steps, accumulate, eval_every, save_every;
-    bool plan_only, nesterov, no_packing;
+    bool plan_only, nesterov, no_packing, no_shuffle;
 } TrainArgs;
 
 typedef struct Cli {

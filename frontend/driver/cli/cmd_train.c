@@ -107,7 +107,7 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
                            .vocabulary = vocabulary(p),
                            .labels = p->training.target,
                            .packed = !a->no_packing,
-                           .shuffle = true,
+                           .shuffle = !a->no_shuffle,
                            .seed = c->seed};
     o.eval = o.feed;
     if (a->hold_out >= 0)

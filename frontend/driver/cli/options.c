@@ -90,6 +90,8 @@ static const OptRow opt_rows[] = {
      "tokens of a row (default 128)"},
     {"--no-packing", NULL, OPT_FLAG, FIELD(train.no_packing), TRAIN_VERBS, "",
      "one document a row, padded"},
+    {"--no-shuffle", NULL, OPT_FLAG, FIELD(train.no_shuffle), TRAIN_VERBS, "",
+     "rows in the order of the files, every epoch"},
     {"--steps", NULL, OPT_COUNT, FIELD(train.steps), TRAIN_VERBS, "N", "steps in all"},
     {"--epochs", NULL, OPT_REAL, FIELD(train.epochs), TRAIN_VERBS, "X",
      "times through the data instead (default 1)"},
