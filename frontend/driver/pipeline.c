@@ -123,6 +123,7 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
     Dump d = dump_for(p, o);
     GC_TRY(dump_open(&d));
     dump_graph(&d, "00-import.gir", p->imported);
+    if (p->lora) GC_TRY(lora_apply(p->imported, p->lora, &p->imported, &p->training.lora));
     return o->training ? add_training(p, o->training, &d) : GRAPHC_OK;
 }
 

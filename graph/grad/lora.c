@@ -14,6 +14,7 @@ typedef struct Lora {
     bool is_regex;
     StrBuf all; /* every layer's path, for the message when none matches */
     const Graph *g;
+    const char *root;
     const bool *last; /* by value: feeds an output through views and maps alone */
 } Lora;
 
@@ -36,8 +37,8 @@ static const char *without(Arena *a, const char *name, const char *end) {
     return n > k && !strcmp(name + n - k, end) ? arena_strndup(a, name, n - k) : name;
 }
 
-/* The path of the linear layer that v is, or NULL. */
-static const char *layer_path(const Graph *g, Value v) {
+/* The whole path of the linear layer that v is, or NULL. */
+static const char *whole_path(const Graph *g, Value v) {
     const Node *n = graph_node(g, v);
     if (n->op != OP_dot) return NULL;
     const Constant *w = weight_of(g, n->in[1]);
@@ -46,6 +47,29 @@ static const char *layer_path(const Graph *g, Value v) {
     if (!w || t->rank < 2 || !expr_is_const(g->exprs, t->dim[t->rank - 1], &size)) return NULL;
     const LocInfo *l = &g->locs.v[n->loc];
     return l->module && *l->module ? l->module : without(g->arena, w->name, ".weight");
+}
+
+static const char *layer_path(const Lora *l, Value v) {
+    const char *path = whole_path(l->g, v);
+    size_t n = strlen(l->root);
+    return path && n && !strncmp(path, l->root, n) && path[n] == '.' ? path + n + 1 : path;
+}
+
+/* The module that a model was wrapped in to be exported, "" if there is none to be seen. */
+static const char *wrapper(const Graph *g) {
+    static const char *const heads[] = {"lm_head", "score", "classifier", "qa_outputs"};
+    const char *first = NULL;
+    bool head = false;
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const char *path = whole_path(g, v), *dot = path ? strchr(path, '.') : NULL;
+        if (!path) continue;
+        if (!dot) return "";
+        if (!first) first = arena_strndup(g->arena, path, (size_t)(dot - path));
+        if (strncmp(path, first, (size_t)(dot - path)) || first[dot - path]) return "";
+        for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+            head |= !strcmp(dot + 1, heads[i]);
+    }
+    return head ? first : "";
 }
 
 /* What feeds an output with no contraction between: the head of a model. */
@@ -116,7 +140,7 @@ static graphc_status clash(const Rewrite *r, const char *path) {
 
 static Value adapt(Rewrite *r, Value v) {
     Lora *l = r->facts;
-    const char *path = r->from == l->g ? layer_path(r->from, v) : NULL;
+    const char *path = r->from == l->g ? layer_path(l, v) : NULL;
     if (!path) return 0;
     sb_printf(&l->all, "%s%s", l->all.n ? ", " : "", path);
     if (!matches(l, v, path)) return 0;
@@ -141,6 +165,7 @@ graphc_status lora_apply(const Graph *g, const LoraSpec *s, Graph **out, LoraLay
     sb_init(&l.all, g->arena);
     layers->scale = s->alpha / (s->rslora ? sqrt(s->rank) : s->rank);
     l.last = near_outputs(g);
+    l.root = s->root ? s->root : wrapper(g);
     l.is_regex = strpbrk(s->targets, "*[]()|\\^$+?") != NULL;
     if (l.is_regex && regcomp(&l.whole, s->targets, REG_EXTENDED))
         return diag(g->diags, D_USAGE, "--lora", "\"%s\" is no regular expression", s->targets);
@@ -176,9 +201,12 @@ graphc_status lora_parse(Arena *a, DiagSink *d, const char *text, LoraSpec *out)
         } else if (starts(s, "rslora", &v)) {
             out->rslora = true;
             end = (char *)(uintptr_t)v;
+        } else if (starts(s, "root=", &v)) {
+            out->root = arena_strndup(a, v, strcspn(v, ","));
+            end = (char *)(uintptr_t)(v + strcspn(v, ","));
         } else {
-            return diag(d, D_USAGE, "--lora", "\"%s\": r=, alpha=, rslora or targets= is wanted",
-                        s);
+            return diag(d, D_USAGE, "--lora",
+                        "\"%s\": r=, alpha=, rslora, root= or targets= is wanted", s);
         }
         if ((*end && *end != ',') || !out->rank || out->rank > 4096)
             return diag(d, D_USAGE, "--lora", "\"%s\" has no such value", s);

@@ -16,6 +16,7 @@ typedef struct LoraSpec {
     double alpha;
     bool rslora;
     const char *targets; /* see lora_parse */
+    const char *root;    /* paths begin below this module; NULL: see lora_apply */
 } LoraSpec;
 
 /* A layer that has an adapter; the states of `to` are named "PATH.lora_A.weight",
@@ -31,14 +32,15 @@ typedef struct LoraLayers {
     double scale;
 } LoraLayers;
 
-/* "r=16,alpha=32,targets=q_proj,v_proj": what stands behind targets= is `all-linear` (all but the
- * layer that makes an output), names of modules' last parts, or an extended regular expression
- * (POSIX) of whole paths. Defaults as PEFT's: r=8, alpha=8. */
+/* "r=16,alpha=32,rslora,root=m,targets=q_proj,v_proj": what stands behind targets= is `all-linear`
+ * (all but the layer that makes an output), names of modules' last parts, or an extended regular
+ * expression (POSIX) of whole paths. Defaults as PEFT's: r=8, alpha=8. */
 graphc_status lora_parse(Arena *a, DiagSink *d, const char *text, LoraSpec *out);
 
-/* The graph with adapters. Needs: a graph as imported, so that each layer is one contraction.
- * Keeps: meaning, as long as B is zero. D_USAGE where nothing matches: the message lists the
- * layers. */
+/* The graph with adapters. Paths are those of the model that was wrapped to be exported: where all
+ * layers lie in one module and it holds one of transformers' heads ("m.lm_head"), they begin below
+ * it. Needs: a graph as imported, so that each layer is one contraction. Keeps: meaning, as long as
+ * B is zero. D_USAGE where nothing matches: the message lists the layers. */
 graphc_status lora_apply(const Graph *g, const LoraSpec *s, Graph **out, LoraLayers *layers);
 
 #endif

@@ -32,8 +32,12 @@ typedef struct Cli {
     VEC(graphc_compile_dim) dims;
     uint64_t seed, threads, runs, isa, fuse_at_most;
     TrainArgs train;
+    const char *adapter;         /* --adapter, */
+    struct CliAdapter *adapted;  /* and what was read there */
     bool json, verbose, embed, help, version, bisect;
 } Cli;
+
+typedef struct CliAdapter CliAdapter;
 
 typedef struct Verb {
     const char *name;
@@ -71,6 +75,9 @@ graphc_status cli_check_dim(Cli *c, const graphc_compile_dim *dim, const char *n
 graphc_status cli_check_plan_options(Cli *c);
 graphc_compile_options cli_compile_options(const Cli *c);
 void cli_pipeline_init(const Cli *c, Pipeline *p, const char *model); /* with what is no such option */
+/* Reads what --adapter names, if anything. */
+graphc_status cli_adapter_read(Cli *c);
+const LoraSpec *cli_adapter_spec(const Cli *c); /* NULL: there is none */
 /* The bytes of a plan: read as they are, or compiled when the path is a model's (NAME.onnx). */
 bool cli_is_model(const char *path);
 graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size);

@@ -25,6 +25,7 @@ graphc_compile_options cli_compile_options(const Cli *c) {
 void cli_pipeline_init(const Cli *c, Pipeline *p, const char *model) {
     pipeline_init(p, model);
     p->fuse_at_most = (uint32_t)c->fuse_at_most;
+    p->lora = cli_adapter_spec(c);
 }
 
 bool cli_is_model(const char *path) {

@@ -51,10 +51,24 @@ static void list_params(Cli *c, const Pipeline *p, TrainerOptions *o) {
         for (uint32_t k = 0; k < t->params.n; k++)
             if (t->params.v[k] == t->lora.v.v[i].a)
                 v[k].spread = 1 / sqrt((double)t->lora.v.v[i].in);
-    for (uint32_t i = 0; i < t->params.n && t->lora.v.n; i++)
-        v[i].file_name = arena_printf(c->arena, "base_model.model.%s", v[i].state);
     o->params = v;
     o->nparams = t->params.n;
+}
+
+/* What PEFT has to know of the adapters. */
+static graphc_status list_modules(Cli *c, const Pipeline *p, AdapterConfig *config,
+                                  TrainerOptions *o) {
+    const LoraLayers *l = &p->training.lora;
+    LoraSpec spec;
+    if (!l->v.n) return GRAPHC_OK;
+    GC_TRY(lora_parse(c->arena, c->diags, c->train.lora, &spec));
+    *config = (AdapterConfig){.r = spec.rank, .alpha = spec.alpha, .rslora = spec.rslora};
+    const char **paths = ARENA_ARRAY(c->arena, const char *, l->v.n);
+    for (uint32_t i = 0; i < l->v.n; i++) paths[i] = l->v.v[i].path;
+    o->adapter = config;
+    o->modules = paths;
+    o->nmodules = l->v.n;
+    return GRAPHC_OK;
 }
 
 static graphc_status check_args(Cli *c) {
@@ -98,7 +112,6 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
                         .decay = a->decay >= 0 ? a->decay : 0,
                         .seed = c->seed,
                         .folder = c->output,
-                        .weights = a->lora ? "adapter_model.safetensors" : "model.safetensors",
                         .json = c->json};
     o.feed = (FeedOptions){.files = a->data.v,
                            .nfiles = a->data.n,
@@ -117,6 +130,8 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     o.eval_every = a->eval_every;
     GC_TRY(schedule_of(c, &o.schedule));
     list_params(c, p, &o);
+    AdapterConfig config;
+    GC_TRY(list_modules(c, p, &config, &o));
     if (folder_make(c->output, why) != GRAPHC_OK) return diag(c->diags, D_IO, c->output, "%s", why);
     graphc_status st = cli_session_make(&s, c, c->args.v[0], p->plan, p->plan_size);
     if (st == GRAPHC_OK) {

@@ -59,6 +59,8 @@ static const OptRow opt_rows[] = {
      "copies constants of external files into the plan"},
     {"--weights", NULL, OPT_TEXT, FIELD(weights), "run bench", "DIR",
      "where constants by reference lie, if not where the plan says"},
+    {"--adapter", NULL, OPT_TEXT, FIELD(adapter), "run bench", "DIR",
+     "a LoRA adapter in PEFT's form beside the model"},
     {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), MODEL_VERBS, "DIR",
      "keeps compiled kernels there, and takes them from there"},
     {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune", "cpu|cuda[:N]",

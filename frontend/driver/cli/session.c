@@ -63,7 +63,8 @@ static graphc_status make_session(CliSession *s, const char *path, graphc_sessio
     o->isa_limit = (uint32_t)s->cli->isa;
     o->weights_dir = s->cli->weights;
     graphc_status st = graphc_session_create(s->plan, o, &s->session, error, sizeof error);
-    return st == GRAPHC_OK ? GRAPHC_OK : failed(s->cli, path, st, error);
+    if (st != GRAPHC_OK) return failed(s->cli, path, st, error);
+    return cli_adapter_load(s);
 }
 
 graphc_status cli_session_make(CliSession *s, Cli *c, const char *path, const void *plan,
@@ -81,6 +82,7 @@ graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
     *s = (CliSession){.cli = c};
     graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
     GC_TRY(cli_session_device(s, &o));
+    GC_TRY(cli_adapter_read(c));
     if (cli_is_model(path)) {
         const void *bytes;
         size_t size;

@@ -25,6 +25,8 @@ graphc_status cli_session_make(CliSession *s, Cli *c, const char *path, const vo
                                size_t size);
 /* Reads --input files and draws the others from the seed, at sizes from --dim and files. */
 graphc_status cli_session_bind(CliSession *s);
+/* adapter.c: the session's states become what --adapter holds. */
+graphc_status cli_adapter_load(CliSession *s);
 void cli_session_close(CliSession *s);
 
 /* Reports why a plan could not be loaded, and how a model is recognised where one may have been

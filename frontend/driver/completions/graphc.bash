@@ -8,8 +8,8 @@ _graphc_options() { # of a verb
         --eval-every --plan-only --seed --output --json'
     case $1 in
     compile) echo "--output $model --embed --json --version" ;;
-    run) echo "$model $run --weights --output-dir --output-format --json --verbose" ;;
-    bench) echo "$model $run --weights --runs --json --verbose" ;;
+    run) echo "$model $run --weights --adapter --output-dir --output-format --json --verbose" ;;
+    bench) echo "$model $run --weights --adapter --runs --json --verbose" ;;
     explain) echo "$model" ;;
     inspect) echo "$model --json" ;;
     grad) echo "$model $run --output-dir --output-format --loss --wrt --cotangent" ;;
@@ -35,7 +35,7 @@ _graphc() {
     --wrt) COMPREPLY=($(compgen -W 'weights inputs' -- "$cur")) ;;
     --schedule) COMPREPLY=($(compgen -W 'constant linear cosine wsd' -- "$cur")) ;;
     --optimizer) COMPREPLY=($(compgen -W 'adamw sgd lion' -- "$cur")) ;;
-    --dump-ir | --cache | --weights | --output-dir | --data)
+    --dump-ir | --cache | --weights | --adapter | --output-dir | --data)
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -d -- "$cur"))
         ;;

@@ -1,4 +1,5 @@
 #include "frontend/driver/train/trainer.h"
+#include "frontend/driver/train/adapted.h"
 #include "runtime/train/data/random.h"
 #include "runtime/train/log.h"
 #include "runtime/train/safetensors.h"
@@ -121,7 +122,11 @@ static graphc_status write_all(Trainer *t, const char *path, SafeTensor *s) {
 
 static graphc_status write_params(Trainer *t) {
     char path[4096];
-    snprintf(path, sizeof path, "%s/%s", t->o->folder, t->o->weights);
+    const TrainerOptions *o = t->o;
+    if (o->adapter)
+        return adapted_write(o->folder, o->adapter, o->modules, o->nmodules, t->plan, t->session,
+                             t->e);
+    snprintf(path, sizeof path, "%s/model.safetensors", o->folder);
     SafeTensor *s = calloc((size_t)t->o->nparams + 1, sizeof *s);
     int64_t(*dims)[GRAPHC_MAX_RANK] = calloc((size_t)t->o->nparams + 1, sizeof *dims);
     graphc_status st = GRAPHC_NO_MEMORY;

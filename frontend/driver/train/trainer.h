@@ -3,6 +3,7 @@
 #define FRONTEND_DRIVER_TRAIN_TRAINER_H
 
 #include "frontend/driver/train/feed.h"
+#include "runtime/train/adapter/adapter.h"
 #include "runtime/train/schedule.h"
 
 /* A state that is learnt. */
@@ -21,7 +22,9 @@ typedef struct TrainerOptions {
     double warmup, decay; /* steps; below 1 a part of all */
     uint64_t seed;
     const char *folder;  /* for all that is written; it is there */
-    const char *weights; /* name of the file of learnt states in it */
+    const AdapterConfig *adapter; /* of what is learnt, or NULL: weights, */
+    const char *const *modules;   /* with the paths of adapted modules */
+    uint32_t nmodules;
     const TrainerParam *params;
     uint32_t nparams;
     bool json; /* a line a step on standard output */
