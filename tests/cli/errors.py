@@ -1,5 +1,5 @@
 """Bad input gives the right exit status, a message with the place, and no partial output."""
-import os, subprocess, sys, tempfile, time
+import os, resource, subprocess, sys, tempfile, time
 import numpy as np
 import onnx
 from onnx import TensorProto as T
@@ -237,6 +237,32 @@ with tempfile.TemporaryDirectory() as d:
         if p.returncode or b"\x1b" in p.stdout + p.stderr or b"\x07" in p.stdout + p.stderr:
             failures += 1
             print(f"FAILED {command}: exit {p.returncode}, control characters")
+
+    # Whoever asks for memory when there is none, LLVM too, the compile ends with 6.
+    build.text("heavy.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[n, 64] x) => (float[n, 64] y) {
+        a = Softmax(x)
+        b = Erf(a)
+        c = Softmax<axis = 0>(b)
+        y = Tanh(c)
+    }""")
+    limits, starts, seen = iter(range(100, 2000, 4)), False, set()
+    for mb in limits:
+        use = lambda: resource.setrlimit(resource.RLIMIT_AS, (mb << 20, mb << 20))
+        if not starts:
+            p = subprocess.run([graphc, "--version"], capture_output=True, preexec_fn=use)
+            starts = p.returncode in (0, 6)
+            continue
+        p = subprocess.run([graphc, "heavy.onnx", "-o", "h.plan", "--threads", "1"], capture_output=True, text=True,
+                           preexec_fn=use)
+        seen.add(p.returncode)
+        if p.returncode == 0:
+            break
+        if p.returncode != 6 or "out of memory" not in p.stderr:
+            failures += 1
+            print(f"FAILED {mb} MB of memory: exit {p.returncode}: {p.stderr[-300:]}")
+    if seen != {0, 6}:
+        failures += 1
+        print(f"FAILED too little memory gives {seen}")
 
     # Never a signal, and results that did not arrive are said.
     for command in ("$0 inspect mlp.plan > /dev/full", "ulimit -f 1; $0 mlp.onnx -o p.plan"):

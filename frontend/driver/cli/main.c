@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 const Verb cli_verbs[] = {
@@ -131,10 +132,17 @@ static _Noreturn void die(const char *text, graphc_status status) {
     _exit((int)status);
 }
 
+/* LLVM has no status for memory: it aborts the thread whose allocation failed. */
+static bool short_of_memory(void) {
+    enum { SOME = 64 << 20 };
+    if (errno == ENOMEM) return true;
+    return mmap(NULL, SOME, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED;
+}
+
 static void on_abort(int signal) {
     (void)signal;
-    die("graphc: error: ended by what is said above, or by LLVM running out of memory\n",
-        GRAPHC_RUNTIME);
+    if (short_of_memory()) die("graphc: error: out of memory in LLVM\n", GRAPHC_NO_MEMORY);
+    die("graphc: error: ended by what is said above\n", GRAPHC_RUNTIME);
 }
 
 static void on_bus_error(int signal) {
