@@ -12,6 +12,7 @@
     X(bn_fold, "per-channel scale and shift after a convolution move into its weights and bias")   \
     X(merge_dots, "contractions that share an input become one with concatenated weights")         \
     X(raise, "softmax between two contractions becomes an attention")                              \
+    X(conv_phases, "convolutions between zeros become one convolution per remainder of the stride")    \
     X(dce, "dead nodes are dropped and numbers compacted")
 
 #define X(name, what) Graph *pass_##name(Graph *g);

@@ -64,6 +64,7 @@ graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump) {
     RUN(transpose_sink); /* reshapes that became one */
     RUN(bn_fold);
     RUN(merge_dots);
+    RUN(conv_phases);
     if (precision != DT_f32) GC_TRY(finish(&p, "precision", pass_precision(p.g, precision)));
     RUN(raise);
     *g = p.g;
