@@ -33,9 +33,10 @@ static void cut(Dot *d) {
     d->block = expr_ceildiv(p, d->tiles, blocks);
     Expr fit = 0; /* tiles whose packed rows stay in L2 */
     if (!d->direct || d->guarded) {
-        /* Columns are read as one stream, which the next cache keeps up with: more rows share the
-         * right operand. */
-        int64_t budget = d->t->wino ? (96 << 10) / 16 : d->columns ? 1 << 20 : 256 << 10;
+        /* Columns are read as one stream, which the next cache keeps up with; and the more rows
+         * there are, the fewer copies of the right operand. */
+        bool many = d->columns || dot_costly_copy(d, 0);
+        int64_t budget = d->t->wino ? (96 << 10) / 16 : many ? 1 << 20 : 256 << 10;
         fit = expr_div(p, expr_const(p, budget / DOT_ROWS), expr_max(p, one, d->kk.size));
         d->block = expr_max(p, one, expr_min(p, d->block, fit));
     }

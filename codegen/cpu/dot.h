@@ -127,6 +127,7 @@ void dot_copy_columns(Dot *d);    /* of the span, and its table */
 
 /* dot_right.c */
 void dot_analyse_b(Dot *d, uint32_t i);
+bool dot_costly_copy(Dot *d, uint32_t i);   /* its columns do not lie side by side */
 bool dot_always_direct(Dot *d, uint32_t i); /* on every variant that shares the work items */
 void dot_gather_far(Dot *d, uint32_t i);    /* a direct one may be copied after all */
 void dot_copy_panel(Dot *d, uint32_t i);    /* needs `lanes` rows of slack behind the panel */

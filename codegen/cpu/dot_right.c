@@ -29,6 +29,13 @@ void dot_analyse_b(Dot *d, uint32_t i) {
     *b = (DotB){DOT_B_DIRECT, v, (DType)load->dtype, row, NULL};
 }
 
+bool dot_costly_copy(Dot *d, uint32_t i) {
+    KVal load = dot_load_of(d, d->t->b[i]);
+    Expr column = 0;
+    return !d->t->pack && (!load || !dot_uniform_stride(d, &d->n, d->k->ops[load].index, &column) ||
+                           !expr_is_value(d->p, column, 1));
+}
+
 bool dot_always_direct(Dot *d, uint32_t i) {
     uint32_t widest = d->lanes * d->e->widest / d->e->isa->lanes;
     return d->b[i].mode == DOT_B_DIRECT && (d->t->pack || columns_even(d, widest));
