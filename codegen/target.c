@@ -21,6 +21,7 @@ static const Target rows[] = {
                  .flops_per_s = 100e9,
                  .launch_s = 2e-6,
                  .pack_width = DOT_PANEL,
+                 .cuts_sums = true,
                  .winograd = true,
                  .attention_gradient = true,
                  .inline_flops = {.data = 2,

@@ -176,6 +176,25 @@ static int tile_axis(const Rows *r, uint32_t copies) {
     return -1;
 }
 
+/* Whether neighbours along the axis read something in common on a walk: weights, or windows that
+ * overlap. Otherwise they are rows far apart, and vectors side by side are the better copies. */
+static bool neighbours_share(const Rows *r, uint32_t axis) {
+    ExprPool *p = r->e->exprs;
+    Expr step, coef, rest;
+    for (KVal v = 1; v < r->k->nops; v++) {
+        const KOp *o = &r->k->ops[v];
+        if (o->op != K_kload || !(r->dom[v] & ~r->p.par)) continue;
+        if (!(r->dom[v] >> axis & 1)) return true;
+        if (!expr_affine(p, o->index, r->k->axes[axis].sym, &step, &rest)) return true;
+        for (uint32_t i = 0; i < r->k->naxes; i++) {
+            if ((r->p.par >> i & 1) || !(r->dom[v] >> i & 1)) continue;
+            if (!expr_affine(p, o->index, r->k->axes[i].sym, &coef, &rest)) return true;
+            if (expr_hint(p, step) < expr_hint(p, coef) * (int64_t)axis_size(r, i)) return true;
+        }
+    }
+    return false;
+}
+
 /* Up to `most` copies that leave the fewest values of the axis for the last, short block. */
 static uint32_t fit_copies(const Rows *r, uint32_t axis, uint32_t most) {
     int64_t n;
@@ -196,6 +215,9 @@ static void choose_copies(Rows *r) {
             r->lane_copies = cost <= 8 ? 4 : cost <= 40 ? 2 : 1;
         } else if (folds <= 2 && cost <= 60) {
             r->tile = tile_axis(r, 4);
+            if (r->tile >= 0 && axis_size(r, (uint32_t)r->lane) >= 64 &&
+                !neighbours_share(r, (uint32_t)r->tile))
+                r->tile = -1;
             if (r->tile >= 0)
                 r->tile_copies = fit_copies(r, (uint32_t)r->tile, folds == 1 ? 8 : 4);
             else

@@ -141,7 +141,9 @@ static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
     Dump d = dump_for(p, o);
     if (p->ntargets > 1) d.target = t->target->name;
     Schedule *s;
-    GC_TRY(schedule_build(p->graph, &t->target->machine, p->fuse_at_most, p->arena, &s));
+    const Graph *g = t->target->machine.cuts_sums ? pass_cut_sums(p->graph) : p->graph;
+    GC_TRY(diag_status(p->diags));
+    GC_TRY(schedule_build(g, &t->target->machine, p->fuse_at_most, p->arena, &s));
     dump_schedule(&d, "post-fusion.kir", s);
     CodeOptions co = {.threads = o->threads, .cache_dir = o->cache_dir};
     if (o->dump_dir) {

@@ -14,6 +14,7 @@ typedef struct Machine {
     double launch_s;                 /* cost of one more kernel */
     /* Forms of prepared weights. */
     uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */
+    bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
     bool attention_gradient; /* has that template */
     /* Most arithmetic per element with which a value is still computed where it is read: as data

@@ -13,6 +13,7 @@
     X(merge_dots, "contractions that share an input become one with concatenated weights")         \
     X(raise, "softmax between two contractions becomes an attention")                              \
     X(conv_phases, "convolutions between zeros become one convolution per remainder of the stride")    \
+    X(cut_sums, "long sums with few results become sums of parts: for targets that ask, see Machine")  \
     X(dce, "dead nodes are dropped and numbers compacted")
 
 #define X(name, what) Graph *pass_##name(Graph *g);
