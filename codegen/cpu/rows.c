@@ -267,17 +267,18 @@ static Expr cost_of(Emit *e) {
 void emit_rows_cpu(Emit *e, EmitInfo *info) {
     Rows *r = ARENA_NEW(e->arena, Rows);
     *r = (Rows){.e = e, .k = e->k, .dom = e->domains};
-    if (e->k->serial) e->lanes = 1;
     info->cost = cost_of(e);
     info->work = expr_const(e->exprs, 1);
-    if (!rows_passes(&r->p, e, e->k) || !rows_choose(r)) {
+    bool passes = rows_passes(&r->p, e, e->k);
+    if (e->k->serial && !r->p.par) e->lanes = 1;
+    if (!passes || !rows_choose(r)) {
         e->unsupported = "the kernel has too many passes";
         return;
     }
     Items it = items_of(r);
     alloc_kept(r);
     make_zeros(r);
-    if (!e->k->serial && r->p.npasses) {
+    if (r->p.npasses && (!e->k->serial || r->p.par)) {
         info->work = work_of(r, &it);
         run_items(r, &it);
         return;

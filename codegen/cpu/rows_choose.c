@@ -63,7 +63,7 @@ static void choose_lane(Rows *r) {
         bool par = r->p.par >> i & 1;
         bool walked = false;
         for (uint32_t p = 0; p < r->p.npasses; p++) walked |= r->p.pass[p].axes >> i & 1;
-        if ((!par && !walked) || (row_op && !par)) continue;
+        if ((!par && !walked) || (row_op && !par) || (r->p.ordered >> i & 1)) continue;
         double fill = axis_size(r, i) / 16;
         double s = access_score(r, i);
         /* Rows keep their reductions' latency: a parallel lane axis wins ties. */
@@ -209,6 +209,7 @@ static void choose_copies(Rows *r) {
     uint32_t cost = body_cost(r), folds = max_folds(r);
     r->tile = -1;
     r->tile_copies = r->lane_copies = 1;
+    if (r->p.ordered && r->lane_par) r->lane_copies = 4;
     if (r->k->serial || has_row_op(r) || any_arg_fold(r) || r->lane < 0) return;
     if (r->lane_par) {
         if (!folds) {
@@ -242,7 +243,7 @@ static void choose_chunk(Rows *r) {
     Expr extent = r->k->axes[r->lane].extent;
     int64_t n;
     uint32_t cost = body_cost(r);
-    int64_t chunk = max_folds(r) ? 256 : cost > 64 ? 512 : 2048;
+    int64_t chunk = r->p.ordered ? 4 * r->e->widest : max_folds(r) ? 256 : cost > 64 ? 512 : 2048;
     if (expr_is_const(r->e->exprs, extent, &n) && n <= chunk + chunk / 2)
         r->chunk = extent;
     else

@@ -385,11 +385,29 @@ static LLVMValueRef atomic_join(Emit *e, ScatterMode mode, DType t, LLVMValueRef
     return mode == SCATTER_set ? v : emit_map(e, (Op)op[mode], t, old, v, NULL);
 }
 
-/* Serial kernels: the walk is in order and scalar. */
+/* Lanes update places of their own. */
+static void atomic_lanes(Emit *e, Access *a, ScatterMode mode, LLVMValueRef v) {
+    EmitIf cond;
+    LLVMValueRef one = a->mask.v && !emit_is_vector(a->mask.v) ? a->mask.v : NULL;
+    if (one) {
+        emit_if_begin(e, &cond, one);
+        a->mask.v = NULL;
+    }
+    LLVMValueRef old = from_memory(e, a->t, vector_load(e, a, e->scope->mask, NULL));
+    v = atomic_join(e, mode, a->t, old, emit_splat(e, v));
+    store_lanes(e, a, to_memory(e, a->t, v), combine(e, e->scope->mask, a->mask.v));
+    if (one) emit_if_end(e, &cond);
+}
+
+/* Serial kernels: the walk is in order. */
 static void emit_katomic(Emit *e, const KOp *o) {
     Access a = access_of(e, o);
     LLVMValueRef v = emit_val(e, o->in[0]).v;
     EmitIf cond;
+    if (a.varies) {
+        atomic_lanes(e, &a, (ScatterMode)o->fold, v);
+        return;
+    }
     if (a.mask.v) emit_if_begin(e, &cond, a.mask.v);
     LLVMValueRef p = emit_addr(e, a.buf, a.index).v;
     LLVMValueRef old = from_memory(e, a.t, emit_load(e, a.elem, p, a.align));

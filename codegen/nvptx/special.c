@@ -194,20 +194,6 @@ bool gpu_compact(Gpu *g) {
 
 /* --- Serial: axes that decide addresses through data are walked in order ------------------- */
 
-/* Axes that some update's address follows directly: points that differ there never collide. */
-static uint32_t independent_axes(Gpu *g) {
-    const Kernel *k = g->k;
-    uint32_t axes = g->rows->par;
-    for (KVal v = 1; v < k->nops; v++) {
-        const KOp *o = &k->ops[v];
-        if (o->op == K_kbind) axes &= ~g->e->domains[v];
-        if (o->op != K_katomic && o->op != K_kstore) continue;
-        for (uint32_t i = 0; i < k->naxes; i++)
-            if (!expr_uses(g->e->exprs, o->index, k->axes[i].sym)) axes &= ~(1u << i);
-    }
-    return axes;
-}
-
 static void walk(Gpu *g, uint32_t axes) {
     Emit *e = g->e;
     if (!axes) {
@@ -225,10 +211,9 @@ static void walk(Gpu *g, uint32_t axes) {
 
 bool gpu_serial(Gpu *g) {
     if (!g->k->serial) return false;
-    uint32_t axes = independent_axes(g);
     EmitIf inside;
-    points_begin(g, axes, &inside);
-    walk(g, g->rows->par & ~axes);
+    points_begin(g, g->rows->par, &inside);
+    walk(g, g->rows->ordered);
     emit_if_end(g->e, &inside);
     return true;
 }

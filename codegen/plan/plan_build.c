@@ -242,7 +242,7 @@ static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
         .dims = plan_write_list(&b->w, dims, c->ndims),
         .work = plan_write_expr(&b->w, b->exprs, c->work),
         .scratch = plan_write_expr(&b->w, b->exprs, schedule_bound(b->s, c->scratch_bytes)),
-        .cost = k->serial ? 0 : plan_write_expr(&b->w, b->exprs, c->cost),
+        .cost = plan_write_expr(&b->w, b->exprs, c->cost),
         .bytes_read = plan_write_expr(&b->w, b->exprs, k->bytes_read),
         .bytes_written = plan_write_expr(&b->w, b->exprs, k->bytes_written),
         .flops = plan_write_expr(&b->w, b->exprs, k->flops),

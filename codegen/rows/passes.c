@@ -17,6 +17,20 @@ static uint32_t par_axes(const Kernel *k) {
     return m;
 }
 
+/* Axes of a serial kernel that some update's address does not follow directly, or follows through
+ * data: points that differ there may collide, those that differ elsewhere never do. */
+static uint32_t ordered_axes(const Emit *e, const Kernel *k, uint32_t par) {
+    uint32_t free = par;
+    for (KVal v = 1; k->serial && v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        if (o->op == K_kbind) free &= ~e->domains[v];
+        if (o->op != K_katomic && o->op != K_kstore) continue;
+        for (uint32_t i = 0; i < k->naxes; i++)
+            if (!expr_uses(e->exprs, o->index, k->axes[i].sym)) free &= ~(1u << i);
+    }
+    return par & ~free;
+}
+
 bool rows_in_pass(const Passes *r, KVal v) {
     return r->k->ops[v].op == K_kreduce && !(r->dom[v] & ~r->par);
 }
@@ -209,6 +223,8 @@ bool rows_stride(const Passes *r, Expr x, uint32_t axis, Expr *stride) {
 bool rows_passes(Passes *r, Emit *e, const Kernel *k) {
     uint32_t *memo = ARENA_ARRAY(e->arena, uint32_t, k->nops);
     *r = (Passes){.e = e, .k = k, .dom = e->domains, .par = par_axes(k)};
+    r->ordered = ordered_axes(e, k, r->par);
+    r->par &= ~r->ordered;
     r->need = ARENA_ARRAY(e->arena, bool, k->nops);
     for (KVal v = 1; v < k->nops; v++)
         if (is_effect(&k->ops[v])) need_of(r, v);

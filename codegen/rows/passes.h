@@ -21,6 +21,7 @@ typedef struct Passes {
     const Kernel *k;
     const uint32_t *dom; /* kir_domains */
     uint32_t par;        /* parallel axes that stores or folds depend on */
+    uint32_t ordered;    /* of a serial kernel: axes to be walked in order, by one thread */
     bool *need;          /* ops that stores depend on */
     uint32_t npasses;
     Pass pass[ROWS_MAX_PASSES];

@@ -168,7 +168,7 @@ typedef struct Kernel {
     const char *name; /* poi_3_add_relu */
     KKind kind;
     KTem tem;
-    bool serial; /* parallel axes must be walked in order by one thread (scatter) */
+    bool serial; /* points whose updates may meet at one address are taken in order (scatter) */
     uint32_t naxes, nparams, nops;
     KAxis *axes;
     KParam *params;
