@@ -84,6 +84,10 @@ graphc_script(train/peers full 600 ${python} tests/train/peers.py $<TARGET_FILE:
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
   --only "_5x13x7|7x10_3_5|conv_integer_7x10|of_one_")
 graphc_script(oracle/all full 1200 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli>)
+graphc_script(oracle/attention_gradients/some quick 120 ${python} tests/oracle/attention_gradients.py
+  $<TARGET_FILE:graphc_cli> --only "one_query|grouped|sees_nothing|open$")
+graphc_script(oracle/attention_gradients full 400 ${python} tests/oracle/attention_gradients.py
+  $<TARGET_FILE:graphc_cli>)
 graphc_script(conformance full 1500 ${python} tests/conformance/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(dtypes full 900 ${python} tests/oracle/dtypes.py $<TARGET_FILE:graphc_cli>)
 foreach(suite conformance/run oracle/dtypes)

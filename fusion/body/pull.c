@@ -176,7 +176,9 @@ static void note_factors(Body *b, Value v, KVal x, KVal y, DotIdx d, KVal acc) {
     const AttnMatch *m = b->g->attn;
     KAttn *t = &b->k->attn;
     KAttnGrad *r = &b->k->grad;
-    bool swapped = (idx_axes_used(b->f, b->g, d.a) & axis_bit(b->g, m->jsym)) != 0;
+    uint32_t i = axis_bit(b->g, m->isym), j = axis_bit(b->g, m->jsym); /* of size 1: in no index */
+    bool swapped =
+        (idx_axes_used(b->f, b->g, d.a) & j) != 0 || (idx_axes_used(b->f, b->g, d.b) & i) != 0;
     uint32_t which = v == m->s[1];
     KVal row = swapped ? y : x, other = swapped ? x : y;
     if (m->gradient)

@@ -31,6 +31,9 @@ typedef struct PassDump {
     void *ctx;
 } PassDump;
 
+/* What has a gradient of its own is raised, as graph_optimise does too; values get other numbers. */
+graphc_status graph_before_gradients(Graph **g);
+
 /* All passes in order, to a fixpoint where it pays; verifies after each in debug builds. precision:
  * DT_f32 leaves the model's own types. */
 graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump);

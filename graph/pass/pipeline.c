@@ -54,6 +54,14 @@ static void narrow(Graph *g) {
 }
 
 #define RUN(name) GC_TRY(finish(&p, #name, pass_##name(p.g)))
+graphc_status graph_before_gradients(Graph **g) {
+    Passes p = {.g = *g};
+    RUN(dce);
+    RUN(raise);
+    *g = p.g;
+    return GRAPHC_OK;
+}
+
 graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump) {
     Passes p = {*g, dump, 0};
     narrow(p.g);

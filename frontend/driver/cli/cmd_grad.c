@@ -2,6 +2,7 @@
  * differentiated, so that each keeps its name and nothing is computed from it beforehand. */
 #include "frontend/driver/cli/session.h"
 #include "graph/grad/grad.h"
+#include "graph/pass/pass.h"
 
 #include <string.h>
 
@@ -102,6 +103,7 @@ static graphc_status compile(Cli *c, const Wrt *wrt, Pipeline *p) {
     graphc_compile_options o = cli_compile_options(&for_device);
     p->trained = &trained;
     GC_TRY(pipeline_import(p, c->args.v[0], &o));
+    GC_TRY(graph_before_gradients(&p->imported));
     GC_TRY(differentiate(c, p->imported, wrt));
     GC_TRY(pipeline_optimise(p, &o));
     GC_TRY(pipeline_targets(p, &o));
