@@ -84,6 +84,9 @@ uint32_t kir_expr_domain(const Kernel *k, const ExprPool *p, Expr e, const uint3
 }
 
 void kir_domains(const Kernel *k, ExprPool *p, uint32_t *domains) {
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < k->naxes; i++)
+        if (k->axes[i].kind == AX_PAR) all |= 1u << i;
     if (k->nops) domains[0] = 0;
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
@@ -94,6 +97,7 @@ void kir_domains(const Kernel *k, ExprPool *p, uint32_t *domains) {
         d |= kir_expr_domain(k, p, o->mask, domains, v);
         if (o->op == K_kreduce || o->op == K_kcompact) d &= ~o->axes;
         if (o->op == K_kscan || o->op == K_ksort) d |= o->axes;
+        if (o->op == K_katomic) d |= all; /* equal updates count as often as they come */
         domains[v] = d;
     }
 }
