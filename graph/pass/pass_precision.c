@@ -47,11 +47,17 @@ static bool sums_single_products(const Graph *g, const Node *n) {
     return n->op == OP_dot && expr_is_value(g->exprs, t->dim[t->rank - 1], 1);
 }
 
+/* The first operand that is multiplied as it is: attention's scores are not. */
+static uint32_t first_factor(const Node *n) {
+    return n->op == OP_attention ? 1 : 0;
+}
+
 /* A contraction that multiplies in the narrow type. */
 static bool narrows(const Graph *g, const Facts *f, Value v) {
     const Node *n = graph_node(g, v);
-    if (op_info[n->op].cls != OPC_CONTRACT || n->type.dtype != DT_f32) return false;
-    if (graph_type(g, n->in[0])->dtype != DT_f32 || f->constant[v]) return false;
+    bool product = op_info[n->op].cls == OPC_CONTRACT || n->op == OP_attention;
+    if (!product || n->type.dtype != DT_f32) return false;
+    if (graph_type(g, n->in[first_factor(n)])->dtype != DT_f32 || f->constant[v]) return false;
     return !f->integer[n->in[0]] && !f->integer[n->in[1]] && !sums_single_products(g, n);
 }
 
@@ -115,7 +121,9 @@ static void note_reads(const Graph *g, Facts *f, Value v) {
     bool window = n->op == OP_window, fold = op_info[n->op].cls == OPC_REDUCE;
     for (uint32_t i = 0; i < n->nin; i++) {
         Value x = n->in[i];
-        f->softmax[x] |= n->op == OP_reduce_max || (is_view(n) && !window && f->softmax[v]);
+        bool scores = n->op == OP_logsumexp || (n->op == OP_attention && i == 0);
+        f->softmax[x] |=
+            n->op == OP_reduce_max || scores || (is_view(n) && !window && f->softmax[v]);
         f->normed[x] |=
             fold || window || (f->inner[v] && !f->inner[x]) || (is_view(n) && f->normed[v]);
     }
@@ -146,7 +154,7 @@ static void *facts(const Graph *g, void *ctx) {
     graph_mark_constant(g, f->constant);
     for (Value v = 1; v < n; v++) f->integer[v] = from_integers(g, f, v);
     for (Value v = 1; v < n; v++)
-        for (uint32_t i = 0; narrows(g, f, v) && i < 2; i++)
+        for (uint32_t i = first_factor(graph_node(g, v)); narrows(g, f, v) && i < 2; i++)
             round_behind(g, f, graph_node(g, v)->in[i]);
     for (Value v = 1; v < n; v++) classify(g, f, v);
     for (Value v = n; v-- > 1;) note_reads(g, f, v);
@@ -174,7 +182,8 @@ static Value rewrite(Rewrite *r, Value v) {
     const Node *n = graph_node(r->from, v);
     Value x = 0;
     if (narrows(r->from, f, v)) {
-        Value in[2] = {narrow(r, n->in[0]), narrow(r, n->in[1])};
+        Value in[2] = {first_factor(n) ? rewrite_in(r, v, 0) : narrow(r, n->in[0]),
+                       narrow(r, n->in[1])};
         x = build_like(r->to, n, in, 2);
     }
     if (!f->round[v] || n->type.dtype != DT_f32) return x;
