@@ -46,7 +46,7 @@ static graphc_status cut_file(const char *path, uint64_t first, ErrorText e) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         if (!stop) break;
         size_t n = (size_t)(stop - at) + 1;
-        if (step_of(at, n) <= first) text_putn(&kept, at, n);
+        if (first && step_of(at, n) <= first) text_putn(&kept, at, n);
         at += n;
     }
     if (kept.failed)

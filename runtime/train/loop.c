@@ -94,8 +94,7 @@ static graphc_status find_run(Loop *l) {
     if (!there) return GRAPHC_OK;
     if (!l->o->resume)
         return error_set(l->e, GRAPHC_USAGE,
-                         "%s has a run already: let it go on, or take another folder",
-                         l->o->folder);
+                         "%s has a run already: resume it, or take another folder", l->o->folder);
     GC_TRY(checkpoint_open(l->checkpoints, "latest", &c, l->e));
     graphc_status st = take_up(l, &c);
     checkpoint_close(&c);
@@ -173,7 +172,8 @@ static graphc_status after_step(Loop *l, LoopEnd *end, bool *over) {
 }
 
 static graphc_status run(Loop *l, LoopEnd *end) {
-    bool over = l->step >= l->o->schedule.steps;
+    bool over = l->step >= l->o->schedule.steps, better;
+    if (!l->step && l->model->evaluate && l->o->eval_every) GC_TRY(evaluate(l, &better));
     while (!over) {
         GC_TRY(one_step(l, end));
         GC_TRY(after_step(l, end, &over));

@@ -2,7 +2,7 @@
 
     loop.py GRAPHC
 """
-import json, os, subprocess, sys, tempfile
+import json, os, subprocess, sys, tempfile, time
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -130,6 +130,29 @@ def text(tmp):
     check("<svg" in page and "http" not in page.replace("http://www.w3.org", ""), "the page")
 
 
+def killed(tmp):
+    """A run that is killed again and again goes on with the same losses, and ends with the same weights."""
+    args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4, "--seq", 64,
+            "--steps", 80, "--lr", "1e-2", "--schedule", "cosine", "--hold-out", "0.1", "--eval-every", 20, "--save-every", 7]
+    run(*args, "-o", f"{tmp}/whole", "--json")
+    lines = lambda d: [{k: v for k, v in json.loads(l).items() if k not in ("tokens_per_s", "peak_bytes")} for l in open(f"{d}/log.jsonl")]
+    log, kills = f"{tmp}/parts/log.jsonl", 0
+    for target in (3, 17, 30, 31, 58, 77):
+        p = subprocess.Popen([graphc, *map(str, args), "-o", f"{tmp}/parts", "--resume"], stderr=subprocess.DEVNULL)
+        while p.poll() is None and (not os.path.exists(log) or open(log).read().count("\n") < target):
+            time.sleep(0.001)
+        kills += p.poll() is None
+        p.kill(), p.wait()
+    run(*args, "-o", f"{tmp}/parts", "--resume", "--json")
+    check(kills >= 3, f"{kills} kills")
+    check(lines(f"{tmp}/parts") == lines(f"{tmp}/whole"), "losses after kills")
+    same = lambda f: open(f"{tmp}/parts/{f}", "rb").read() == open(f"{tmp}/whole/{f}", "rb").read()
+    check(same("model.safetensors") and same("checkpoints/step-00000080/state.safetensors"), "weights after kills")
+    check("has a run already" in run(*args, "-o", f"{tmp}/whole", status=2), "a second run in one folder")
+    err = run(*args, "--lr", "2e-2", "-o", f"{tmp}/whole", "--resume", status=2)
+    check("--lr was 0.01, is 0.02" in err, err)
+
+
 def refused(tmp, data):
     model = f"{tmp}/m.onnx"
     for args, status, word in (
@@ -150,5 +173,6 @@ with tempfile.TemporaryDirectory() as tmp:
     data = against_numpy(tmp)
     same_bits(tmp, data)
     text(tmp)
+    killed(tmp)
     refused(tmp, data)
 sys.exit(failures > 0)

@@ -71,6 +71,50 @@ static graphc_status list_modules(Cli *c, const Pipeline *p, AdapterConfig *conf
     return GRAPHC_OK;
 }
 
+static const char *count_text(Cli *c, uint64_t n) {
+    return arena_printf(c->arena, "%llu", (unsigned long long)n);
+}
+
+static const char *real_text(Cli *c, double v) {
+    return arena_printf(c->arena, "%.15g", v);
+}
+
+/* What a run that goes on has to have been started with. */
+static void list_said(Cli *c, TrainerOptions *o) {
+    const TrainArgs *a = &c->train;
+    StrBuf files;
+    sb_init(&files, c->arena);
+    for (uint32_t i = 0; i < a->data.n; i++) sb_printf(&files, "%s%s", i ? " " : "", a->data.v[i]);
+    const SafePair said[] = {
+        {"--loss", c->loss},
+        {"--lora", a->lora},
+        {"--train", a->learn},
+        {"--freeze", a->freeze},
+        {"--optimizer", a->optimizer},
+        {"--data", sb_str(&files)},
+        {"--batch", count_text(c, a->batch)},
+        {"--seq", count_text(c, a->seq)},
+        {"--no-packing", a->no_packing ? "given" : "not given"},
+        {"--no-shuffle", a->no_shuffle ? "given" : "not given"},
+        {"--seed", count_text(c, c->seed)},
+        {"--hold-out", real_text(c, a->hold_out)},
+        {"--lr", real_text(c, o->schedule.lr)},
+        {"--min-lr", real_text(c, o->schedule.min)},
+        {"--schedule", schedule_name(o->schedule.kind)},
+        {"--warmup", real_text(c, o->warmup)},
+        {"--decay", real_text(c, o->decay)},
+        {"--weight-decay", real_text(c, a->weight_decay)},
+        {"--clip", real_text(c, a->clip)},
+        {"--steps", count_text(c, a->steps)},
+        {"--epochs", real_text(c, a->epochs)}};
+    enum { COUNT = sizeof said / sizeof *said };
+    SafePair *v = arena_copy(c->arena, said, sizeof said);
+    for (uint32_t i = 0; i < COUNT; i++)
+        if (!v[i].value) v[i].value = "";
+    o->said = v;
+    o->nsaid = COUNT;
+}
+
 static graphc_status check_args(Cli *c) {
     TrainArgs *a = &c->train;
     bool lora = strcmp(c->verb->name, "finetune") == 0;
@@ -97,6 +141,7 @@ static graphc_status failed(Cli *c, graphc_status st, const char *why) {
                 : st == GRAPHC_IO          ? D_IO
                 : st == GRAPHC_INVALID     ? D_DATA
                 : st == GRAPHC_USAGE       ? D_USAGE
+                : st == GRAPHC_MISMATCH    ? D_USAGE
                 : st == GRAPHC_UNSUPPORTED ? D_UNSUPPORTED
                                            : D_RUN;
     return diag(c->diags, id, "", "%s", why);
@@ -128,7 +173,11 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     else
         o.eval.files = a->eval_data.v, o.eval.nfiles = a->eval_data.n;
     o.eval_every = a->eval_every;
+    o.save_every = a->save_every;
+    o.patience = (uint32_t)a->patience;
+    o.resume = a->resume;
     GC_TRY(schedule_of(c, &o.schedule));
+    list_said(c, &o);
     list_params(c, p, &o);
     AdapterConfig config;
     GC_TRY(list_modules(c, p, &config, &o));

@@ -141,7 +141,6 @@ graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, 
         return error_set(e, GRAPHC_USAGE, "--hold-out parts tokens; of arrays give --eval-data");
     if (f->tokens.ntokens) GC_TRY(pack_tokens(f, o, e));
     if (!feed_rows(f)) return error_set(e, GRAPHC_INVALID, "there is no data to learn from");
-    GC_TRY(order_init(&f->order, feed_rows(f), o->seed, o->shuffle, e));
     f->rows = calloc(f->batch, sizeof *f->rows);
     f->slots = calloc((size_t)graphc_plan_inputs(plan) + 1, sizeof *f->slots);
     if (!f->rows || !f->slots) return error_set(e, GRAPHC_NO_MEMORY, "the rows of a batch");
@@ -154,7 +153,6 @@ void feed_close(Feed *f) {
     free(f->slots);
     free(f->rows);
     free(f->now.ids);
-    order_free(&f->order);
     pack_free(&f->pack);
     token_split_free(&f->split);
     arrays_free(&f->arrays);
@@ -172,7 +170,6 @@ uint64_t feed_batches(const Feed *f) {
 }
 
 void feed_rewind(Feed *f) {
-    f->once = true;
     f->at = 0;
 }
 
@@ -192,16 +189,19 @@ static void convert(const int64_t *from, uint64_t n, const graphc_tensor *to) {
 }
 
 graphc_status feed_next(Feed *f, graphc_session *s) {
-    if (!f->once) order_take(&f->order, f->rows, f->batch);
-    for (uint32_t i = 0; i < f->batch && f->once; i++, f->at++)
+    for (uint32_t i = 0; i < f->batch; i++, f->at++)
         f->rows[i] = f->at < feed_rows(f) ? f->at : PACK_NO_ROW;
-    if (f->tokens.ntokens) pack_batch(&f->pack, f->rows, f->batch, 0, &f->now);
+    return feed_take(f, s, f->rows);
+}
+
+graphc_status feed_take(Feed *f, graphc_session *s, const uint64_t *rows) {
+    if (f->tokens.ntokens) pack_batch(&f->pack, rows, f->batch, 0, &f->now);
     for (uint32_t i = 0; i < f->nslots; i++) {
         FeedSlot *slot = &f->slots[i];
         if (slot->ids)
             convert(slot->ids, elements(&slot->tensor), &slot->tensor);
         else
-            array_rows(slot->array, f->rows, f->batch, slot->tensor.data);
+            array_rows(slot->array, rows, f->batch, slot->tensor.data);
         GC_TRY(graphc_bind_input(s, slot->input, &slot->tensor));
     }
     return GRAPHC_OK;

@@ -5,7 +5,6 @@
 
 #include "runtime/graphc.h"
 #include "runtime/train/data/arrays.h"
-#include "runtime/train/data/order.h"
 #include "runtime/train/data/pack.h"
 
 typedef struct FeedOptions {
@@ -35,11 +34,9 @@ typedef struct Feed {
     TokenSplit split;
     Pack pack;
     Arrays arrays;
-    Order order;
-    Batch now; /* the batch at hand, of tokens */
-    uint64_t *rows;
-    uint64_t at; /* of a feed that was rewound: the next row */
-    bool once;
+    Batch now;      /* the batch at hand, of tokens */
+    uint64_t *rows; /* of that batch */
+    uint64_t at;    /* the next row of those that are taken in order */
     FeedSlot *slots;
     uint32_t nslots;
 } Feed;
@@ -51,9 +48,10 @@ GRAPHC_MUST_USE graphc_status feed_open(Feed *f, const FeedOptions *o, const gra
 void feed_close(Feed *f); /* also one that failed to open */
 uint64_t feed_rows(const Feed *f);
 uint64_t feed_batches(const Feed *f); /* that hold every row once; the last one may be filled up */
-/* Back to the first row, in the order of the files: each row once, and then padding. */
+/* Makes a batch of these rows and binds it. */
+GRAPHC_MUST_USE graphc_status feed_take(Feed *f, graphc_session *s, const uint64_t *rows);
+/* Back to the first row; the next ones as they lie in the files, each once, and then padding. */
 void feed_rewind(Feed *f);
-/* Makes the next batch and binds it. */
 GRAPHC_MUST_USE graphc_status feed_next(Feed *f, graphc_session *s);
 /* Tokens of the batch at hand without padding; rows of arrays. */
 uint64_t feed_tokens(const Feed *f);

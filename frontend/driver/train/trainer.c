@@ -1,7 +1,7 @@
 #include "frontend/driver/train/trainer.h"
 #include "frontend/driver/train/adapted.h"
 #include "runtime/train/data/random.h"
-#include "runtime/train/log.h"
+#include "runtime/train/loop.h"
 #include "runtime/train/safetensors.h"
 
 #include <math.h>
@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
 typedef struct Trainer {
     const TrainerOptions *o;
@@ -19,18 +17,10 @@ typedef struct Trainer {
     ErrorText e;
     Feed feed, eval;
     RateSchedule schedule;
-    Log log;
-    float lr;
+    float lr; /* what the plan's scalars are bound to */
     int64_t step;
-    uint64_t tokens;
     uint32_t evaluate; /* number of that entry */
 } Trainer;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static uint64_t peak_bytes(void) {
     struct rusage u;
@@ -167,33 +157,25 @@ static graphc_status read_scalar(Trainer *t, const char *name, double *out) {
     return *out = (double)*(const float *)x.data, GRAPHC_OK;
 }
 
-static graphc_status one_step(Trainer *t) {
-    double start = now(), loss, norm;
-    t->step++;
-    t->lr = (float)schedule_rate(&t->schedule, (uint64_t)t->step - 1);
-    graphc_status st = feed_next(&t->feed, t->session);
+/* From here on what the loop calls; self is the trainer, whose messages go where the loop's do. */
+static graphc_status take_step(void *self, const LoopStep *l, LoopResult *out, ErrorText e) {
+    Trainer *t = self;
+    t->e = e;
+    t->step = (int64_t)l->step;
+    t->lr = (float)l->lr;
+    graphc_status st = feed_take(&t->feed, t->session, l->rows);
     if (st == GRAPHC_OK) st = graphc_run(t->session);
     if (st != GRAPHC_OK) return failed(t, st);
-    GC_TRY(read_scalar(t, "loss", &loss));
-    GC_TRY(read_scalar(t, "grad_norm", &norm));
-    uint64_t tokens = feed_tokens(&t->feed);
-    t->tokens += tokens;
-    LogStep line = {.step = (uint64_t)t->step,
-                    .loss = loss,
-                    .lr = (double)t->lr,
-                    .grad_norm = norm,
-                    .tokens = t->tokens,
-                    .tokens_per_s = (double)tokens / (now() - start),
-                    .peak_bytes = peak_bytes()};
-    GC_TRY(log_step(&t->log, &line, t->e));
-    if (isfinite(loss) && isfinite(norm)) return GRAPHC_OK;
-    return error_set(t->e, GRAPHC_RUNTIME, "step %lld: the loss is %g and the gradients' norm %g",
-                     (long long)t->step, loss, norm);
+    *out = (LoopResult){.tokens = feed_tokens(&t->feed), .peak_bytes = peak_bytes()};
+    GC_TRY(read_scalar(t, "loss", &out->loss));
+    return read_scalar(t, "grad_norm", &out->grad_norm);
 }
 
 /* The mean loss of what is held out: sums over all batches, divided once. */
-static graphc_status evaluate(Trainer *t) {
+static graphc_status evaluate(void *self, double *loss, ErrorText e) {
+    Trainer *t = self;
     double sum = 0, weight = 0, a, b;
+    t->e = e;
     feed_rewind(&t->eval);
     for (uint64_t i = 0; i < feed_batches(&t->eval); i++) {
         graphc_status st = feed_next(&t->eval, t->session);
@@ -204,30 +186,50 @@ static graphc_status evaluate(Trainer *t) {
         sum += a;
         weight += b;
     }
-    return log_eval(&t->log, (uint64_t)t->step, sum / weight, t->e);
+    *loss = sum / weight;
+    return GRAPHC_OK;
 }
 
-static bool evaluates(const Trainer *t) {
-    uint64_t step = (uint64_t)t->step, every = t->o->eval_every;
-    return t->o->eval.nfiles && (step == t->schedule.steps || (every && step % every == 0));
+static graphc_status save_states(void *self, const char *path, ErrorText e) {
+    Trainer *t = self;
+    t->e = e;
+    graphc_status st = graphc_states_save(t->session, path);
+    return st == GRAPHC_OK ? st : failed(t, st);
+}
+
+static graphc_status load_states(void *self, const char *path, ErrorText e) {
+    Trainer *t = self;
+    t->e = e;
+    graphc_status st = graphc_states_load(t->session, path);
+    return st == GRAPHC_OK ? st : failed(t, st);
 }
 
 static graphc_status all_steps(Trainer *t) {
-    char lines[4096], page[4096];
     const TrainerOptions *o = t->o;
-    snprintf(lines, sizeof lines, "%s/log.jsonl", o->folder);
-    snprintf(page, sizeof page, "%s/log.html", o->folder);
-    GC_TRY(log_open(&t->log, lines, o->json ? stdout : NULL, o->json ? NULL : stderr, 0,
-                    t->schedule.steps, t->e));
-    graphc_status st = GRAPHC_OK;
-    if (o->eval.nfiles && o->eval_every) st = evaluate(t);
-    while (st == GRAPHC_OK && (uint64_t)t->step < t->schedule.steps) {
-        st = one_step(t);
-        if (st == GRAPHC_OK && evaluates(t)) st = evaluate(t);
-    }
-    log_close(&t->log);
-    if (st != GRAPHC_OK) return st;
-    return log_html(lines, page, "graphc train", t->e);
+    const LoopModel model = {.self = t,
+                             .step = take_step,
+                             .evaluate = o->eval.nfiles ? evaluate : NULL,
+                             .save = save_states,
+                             .load = load_states};
+    const LoopOptions loop = {.rows = feed_rows(&t->feed),
+                              .batch = o->feed.batch,
+                              .accumulate = 1,
+                              .seed = o->seed,
+                              .shuffle = o->feed.shuffle,
+                              .schedule = t->schedule,
+                              .eval_every = o->eval_every,
+                              .save_every = o->save_every,
+                              .keep = 1,
+                              .patience = o->patience,
+                              .folder = o->folder,
+                              .title = "graphc train",
+                              .resume = o->resume,
+                              .options = o->said,
+                              .noptions = o->nsaid,
+                              .json = o->json ? stdout : NULL,
+                              .progress = o->json ? NULL : stderr};
+    LoopEnd end;
+    return loop_run(&model, &loop, &end, t->e);
 }
 
 /* How many steps there are is known once the data is read. */

@@ -4,6 +4,7 @@
 
 #include "frontend/driver/train/feed.h"
 #include "runtime/train/adapter/adapter.h"
+#include "runtime/train/safetensors.h"
 #include "runtime/train/schedule.h"
 
 /* A state that is learnt. */
@@ -20,6 +21,11 @@ typedef struct TrainerOptions {
     uint64_t steps;         /* 0: as many as the epochs take */
     double epochs;
     double warmup, decay; /* steps; below 1 a part of all */
+    uint64_t save_every;  /* steps between checkpoints; 0: at the end alone */
+    uint32_t patience;    /* evaluations without a better loss that end the run; 0: none do */
+    bool resume;          /* goes on with the run in the folder */
+    const SafePair *said; /* options that are the same when a run goes on */
+    uint32_t nsaid;
     uint64_t seed;
     const char *folder;  /* for all that is written; it is there */
     const AdapterConfig *adapter; /* of what is learnt, or NULL: weights, */
@@ -30,7 +36,9 @@ typedef struct TrainerOptions {
     bool json; /* a line a step on standard output */
 } TrainerOptions;
 
-/* Runs all steps. GRAPHC_RUNTIME where the loss is no number: the message names the step. */
+/* Runs all steps (runtime/train/loop.h says what it writes). GRAPHC_USAGE: the folder has a run
+ * that is not to go on; GRAPHC_MISMATCH: it was started with other options; GRAPHC_RUNTIME where
+ * the loss is no number: the message names the step. */
 GRAPHC_MUST_USE graphc_status trainer_run(const TrainerOptions *o, const graphc_plan *plan,
                                           graphc_session *s, ErrorText e);
 
