@@ -42,7 +42,8 @@ set_tests_properties(gpu/launch_plan PROPERTIES FIXTURES_SETUP launch_plan)
 set_tests_properties(gpu/launch_check PROPERTIES FIXTURES_REQUIRED launch_plan)
 
 # Programs that scripts below run.
-foreach(source fuzz/mutate conformance/suite_eval train/train_tool)
+foreach(source fuzz/mutate conformance/suite_eval conformance/suite_grad
+    train/train_tool)
   get_filename_component(name ${source} NAME)
   add_executable(${name} tests/${source}.c)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -70,6 +71,8 @@ graphc_script(cli/bounds quick 200 ${python} tests/cli/bounds.py $<TARGET_FILE:g
 graphc_script(cli/decisions quick 120 ${python} tests/cli/decisions.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/reproducible quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
+graphc_script(conformance_grad/some quick 120 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad> --some)
+graphc_script(conformance_grad full 300 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad>)
 graphc_script(conformance_eval quick 120 ${python} tests/conformance/eval.py $<TARGET_FILE:suite_eval>)
 foreach(model mlp conv attention tensors)
   graphc_script(fuzz/${model} quick 600 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>

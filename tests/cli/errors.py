@@ -71,6 +71,19 @@ with tempfile.TemporaryDirectory() as d:
     expect(7, "p.plan", "mlp.onnx", "-o", "no/such/folder/p.plan")
     expect(7, "full", "mlp.onnx", "-o", "/dev/full")
 
+    grad = lambda status, text, *a: expect(status, text, "grad", *a, "--output-dir", "grads", absent="grads")
+    build.one("bits.onnx", "BitCast", [("x", T.FLOAT16, [2])], [("y", T.BFLOAT16, [2])], opset=26, to=T.BFLOAT16)
+    build.one("argmax.onnx", "ArgMax", [("x", T.FLOAT, [2])], [("y", T.INT64, [1])])
+    grad(2, "--loss is missing", "mlp.onnx")
+    grad(2, 'no output "nothing"', "mlp.onnx", "--loss", "nothing")
+    grad(2, 'no input or initializer "v" of floats', "mlp.onnx", "--loss", "y", "--wrt", "x,v")
+    grad(2, "empty name", "mlp.onnx", "--loss", "y", "--wrt", "x,")
+    grad(2, "named twice", "mlp.onnx", "--loss", "y", "--wrt", "x,x")
+    grad(2, "no initializers of floats", "bits.onnx", "--loss", "y")
+    grad(4, 'node 0 "y" BitCast: bitcast lies between', "bits.onnx", "--loss", "y", "--wrt", "x")
+    grad(4, "not a float", "argmax.onnx", "--loss", "y", "--wrt", "x")
+    expect(2, "--output-dir is missing", "grad", "mlp.onnx", "--loss", "y")
+
     # Weights that are not there are one error, not one for each tensor.
     onnx.save(onnx.load("mlp.onnx"), "away.onnx", save_as_external_data=True, location="away.weights", size_threshold=0)
     os.remove("away.weights")

@@ -1,6 +1,8 @@
-/* Optimizer steps of ai.onnx.preview.training. Inputs and outputs come in groups of equal size: all
+/* ai.onnx.preview.training: optimizer steps and Gradient. Steps' inputs and outputs come in groups of equal size: all
  * X, then all gradients, then all states. */
 #include "frontend/import/formula.h"
+#include "frontend/import/import_impl.h"
+#include "graph/grad/grad.h"
 
 typedef struct Step {
     Lower *l;
@@ -56,7 +58,7 @@ static bool lower_adam(Lower *l) {
     const DType t = lower_type(l, 0)->dtype;
     Value ratio = build_binary(g, OP_div, build_unary(g, OP_sqrt, one_minus_power(&s, beta)),
                                one_minus_power(&s, alpha));
-    Value rate = first_step(&s, v_mul(g, s.rate, build_cast(g, ratio, t)), s.rate);
+    Value rate = v_mul(g, s.rate, first_step(&s, build_cast(g, ratio, t), build_scalar_f(g, t, 1)));
     for (uint32_t i = 0; i < s.n; i++) {
         Value d = gradient(&s, i);
         Value v = v_add(g, scale(&s, item(&s, 2, i), alpha), scale(&s, d, 1 - alpha));
@@ -104,6 +106,40 @@ static bool lower_momentum(Lower *l) {
     return true;
 }
 
+/* ---- Gradient: of the tensor y of this graph by the tensors xs, at the values that inputs give ---- */
+
+/* Input i, which must be the tensor that the graph computed y from: it is not computed again. */
+static bool is_tensor(Lower *l, uint32_t i, const char *name) {
+    Item item;
+    if (scope_find(l->scope, name, &item) && item.kind == ITEM_TENSOR && item.v == lower_in(l, i))
+        return true;
+    return lower_unsupported(l, NULL, "input %u is not the tensor \"%s\" itself", i, name);
+}
+
+static bool lower_gradient(Lower *l) {
+    Graph *g = lower_graph(l);
+    uint32_t nx, nz;
+    const char *const *xs = lower_strings(l, "xs", &nx), *const *zs = lower_strings(l, "zs", &nz);
+    Value *x = ARENA_ARRAY(g->arena, Value, nx), *dx = ARENA_ARRAY(g->arena, Value, nx);
+    Item y;
+    if (lower_nin(l) != nx + nz || lower_nout(l) > nx)
+        return lower_error(l, D_ARITY, "%u inputs and %u outputs for %u xs and %u zs", lower_nin(l),
+                           lower_nout(l), nx, nz);
+    for (uint32_t i = 0; i < nx + nz; i++)
+        if (!is_tensor(l, i, i < nx ? xs[i] : zs[i - nx])) return false;
+    if (!scope_find(l->scope, lower_s(l, "y"), &y) || y.kind != ITEM_TENSOR)
+        return lower_error(l, D_NAME, "there is no tensor \"%s\" before this node", lower_s(l, "y"));
+    for (uint32_t i = 0; i < nx; i++) x[i] = lower_in(l, i);
+    if (grad_build(g, 1, &y.v, NULL, nx, x, dx) != GRAPHC_OK) return false;
+    for (uint32_t i = 0; i < nx; i++) {
+        const Type *t = graph_type(g, x[i]);
+        Value zeros = build_full(g, build_scalar_i(g, t->dtype, 0), t->rank, t->dim);
+        lower_out(l, i, dx[i] ? dx[i] : zeros);
+    }
+    return true;
+}
+
+static const char *const gradient_attrs[] = {"xs:S!", "y:s!", "zs:S", NULL};
 static const char *const adam_attrs[] = {"alpha:f=0.9",
                                          "beta:f=0.999",
                                          "epsilon:f=1e-6",
@@ -120,6 +156,7 @@ static const char *const momentum_attrs[] = {"alpha:f!", "beta:f!", "mode:s!",
 const OnnxOp ops_training[] = {
     {TRAINING, "Adam", 1, 0, 3, -1, 1, -1, adam_attrs, lower_adam},
     {TRAINING, "Adagrad", 1, 0, 3, -1, 1, -1, adagrad_attrs, lower_adagrad},
+    {TRAINING, "Gradient", 1, 0, 1, -1, 1, -1, gradient_attrs, lower_gradient},
     {TRAINING, "Momentum", 1, 0, 3, -1, 1, -1, momentum_attrs, lower_momentum},
     {0},
 };
