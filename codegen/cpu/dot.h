@@ -15,14 +15,15 @@
  * Products of integers that fit 16 bits are taken in pairs along k, as vector units multiply them:
  * runs then hold 16-bit elements, two rows of the right operand are interleaved as they are loaded.
  *
- * Every sum runs over k in one fixed order in one accumulator, so results depend neither on the
- * number of threads nor on tile sizes. */
+ * Every sum runs over k in one fixed order, in chunks of DOT_CHUNK elements of a run, so results
+ * depend neither on the number of threads nor on tile sizes. */
 #ifndef CODEGEN_TEMPLATES_DOT_H
 #define CODEGEN_TEMPLATES_DOT_H
 
 #include "codegen/emit/emit.h"
 
 #define DOT_PANEL      48 /* columns of a panel: KDot.pack of weights that the CPU takes packed */
+#define DOT_CHUNK      256 /* elements of a run that are summed in one accumulator */
 #define DOT_ROWS       8  /* rows of a tile: the unit in which M is cut, on every target */
 #define DOT_MAX_NV     3
 #define DOT_TILE_APART 16 /* elements between tiles of a copied left operand */

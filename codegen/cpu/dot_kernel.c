@@ -127,11 +127,42 @@ static void micro_pair(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair) 
     m->row = b_row(d, m->b, second, step);
 }
 
+/* A long run in chunks, each summed from 0 and then added: the rounding error of a sum grows with
+ * the root of its length. The sums of chunks wait in memory while the inner loop has the registers.
+ */
+static void micro_chunks(Dot *d, Micro *m, LLVMValueRef *left) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    EmitLoop chunks, ks;
+    LLVMValueRef total[DOT_ROWS * DOT_MAX_NV];
+    const Expr size = expr_const(p, DOT_CHUNK), n = expr_ceildiv(p, d->run, size);
+    micro_open(d, m, &chunks, "chunk", emit_expr(e, n));
+    const Expr first = expr_mul(p, dot_sym(d, "chunk", n, chunks.i), size);
+    for (uint32_t i = 0; i < m->nacc; i++) {
+        total[i] = m->acc[i];
+        m->acc[i] = LLVMConstNull(LLVMTypeOf(total[i]));
+    }
+    micro_open(d, m, &ks, "k", emit_expr(e, expr_min(p, size, expr_sub(p, d->run, first))));
+    micro_step(d, m, left, LLVMBuildAdd(e->b, emit_expr(e, first), ks.i, ""));
+    micro_close(d, m, &ks);
+    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = LLVMBuildFAdd(e->b, total[i], m->acc[i], "");
+    micro_close(d, m, &chunks);
+}
+
+static bool is_long(const Dot *d) {
+    int64_t run;
+    return dtype_is_float(d->acc) && !(expr_is_const(d->p, d->run, &run) && run <= DOT_CHUNK);
+}
+
 /* All of a run: in pairs, then what is left. */
 static void micro_run(Dot *d, Micro *m, LLVMValueRef *left) {
     Emit *e = d->e;
     ExprPool *p = d->p;
     EmitLoop pairs, ks;
+    if (is_long(d)) {
+        micro_chunks(d, m, left);
+        return;
+    }
     if (!d->pairs) {
         micro_open(d, m, &ks, "k", emit_expr(e, d->run));
         micro_step(d, m, left, ks.i);
