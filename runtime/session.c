@@ -286,7 +286,7 @@ static graphc_status run_bound(graphc_session *s) {
     const PlanTarget *t = s->res->target;
     GC_TRY(copy_inputs(s));
     if (s->profiling) memset(s->profile, 0, t->nsteps * sizeof *s->profile);
-    if (s->res->ops->run && !s->profiling)
+    if (s->res->ops->run && !s->profiling && !s->watch)
         GC_TRY(s->res->ops->run(s));
     else
         GC_TRY(steps_run(s, s->steps.from, s->steps.to));

@@ -8,6 +8,7 @@
 #include "runtime/graphc.h"
 #include "runtime/memory.h"
 #include "runtime/plan.h"
+#include "runtime/watch.h"
 #include <pthread.h>
 
 typedef struct DeviceOps DeviceOps;
@@ -159,6 +160,8 @@ struct graphc_session {
     uint64_t npointers, ndims;
     uint32_t generation; /* counts changes of slots, pointers and dims */
 
+    WatchStep watch; /* NULL: none */
+    void *watch_ctx;
     bool profiling;
     uint32_t nkernel_steps;
     uint32_t *kernel_steps; /* step numbers of a run's kernels */

@@ -117,6 +117,23 @@ graphc_status steps_run(graphc_session *s, uint32_t from, uint32_t to) {
         case PLAN_STEP_else: next = st->match + 1; break;
         default: break;
         }
+        if (s->watch) GC_TRY(s->watch(s->watch_ctx, s, i, next));
     }
     return GRAPHC_OK;
+}
+
+void watch_steps(graphc_session *s, WatchStep fn, void *ctx) {
+    s->watch = fn;
+    s->watch_ctx = ctx;
+}
+
+uint64_t watch_bytes(const graphc_session *s, uint32_t buffer) {
+    bool there = s->address[plan_root(s->res->buffers, buffer)] != s->res->nowhere;
+    return there ? buffer_bytes(s, buffer) : 0; /* only other prepare steps needed it */
+}
+
+graphc_status watch_read(graphc_session *s, uint32_t buffer, void *to, uint64_t bytes) {
+    if (!bytes) return GRAPHC_OK;
+    GC_TRY(s->res->ops->copy(s->lane, to, s->address[buffer], bytes, session_error(s)));
+    return s->res->ops->sync(s->lane, session_error(s));
 }

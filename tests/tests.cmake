@@ -69,6 +69,7 @@ graphc_script(cli/errors quick 120 ${python} tests/cli/errors.py $<TARGET_FILE:g
 graphc_script(cli/nodes quick 120 ${python} tests/cli/nodes.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/bounds quick 200 ${python} tests/cli/bounds.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/decisions quick 120 ${python} tests/cli/decisions.py $<TARGET_FILE:graphc_cli>)
+graphc_script(cli/verify quick 200 ${python} tests/cli/verify.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/reproducible quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
 graphc_script(conformance_grad/some quick 120 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad> --some)

@@ -1,5 +1,6 @@
 #include "frontend/driver/compare.h"
 #include "frontend/driver/tensor_file.h"
+#include "graph/eval/eval_scalar.h"
 
 #include <math.h>
 #include <string.h>
@@ -28,11 +29,13 @@ static double deviation(const EvalTensor *t, uint64_t n) {
     return var > 0 ? sqrt(var) : 0;
 }
 
-static bool near(double g, double w, double rtol, double atol, double *max_abs) {
-    if (isnan(w) || isnan(g)) return isnan(w) && isnan(g);
-    if (isinf(w) || isinf(g)) return w == g;
+static bool near(Comparison *c, double g, double w, double rtol, double atol) {
+    bool same = (isnan(g) && isnan(w)) || g == w;
+    if (!same && !(isfinite(g) && isfinite(w))) c->unlike++;
+    if (same || !isfinite(g) || !isfinite(w)) return same;
     double diff = fabs(g - w);
-    if (diff > *max_abs) *max_abs = diff;
+    if (diff > c->max_abs) c->max_abs = diff;
+    c->mean_abs += diff;
     return diff <= atol + rtol * fabs(w);
 }
 
@@ -41,15 +44,21 @@ Comparison compare_tensors(const EvalTensor *got, const EvalTensor *want, double
     Comparison c = {.same_type = same_type(got, want)};
     if (!c.same_type) return c;
     c.count = tensor_numel(want);
-    bool floats = dtype_is_float(got->dtype);
+    c.is_float = dtype_is_float(got->dtype);
     for (uint64_t i = 0; i < c.count; i++) {
-        bool ok = floats ? near(dtype_load_f64(got->dtype, got->data, i),
-                                dtype_load_f64(want->dtype, want->data, i), rtol, atol, &c.max_abs)
-                         : dtype_load_i64(got->dtype, got->data, i) ==
-                               dtype_load_i64(want->dtype, want->data, i);
-        c.bad += !ok;
+        if (c.is_float) {
+            double w = dtype_load_f64(want->dtype, want->data, i);
+            c.bad += !near(&c, dtype_load_f64(got->dtype, got->data, i),
+                           eval_round_to(got->dtype, w), rtol, atol);
+            continue;
+        }
+        int64_t g = dtype_load_i64(got->dtype, got->data, i),
+                w = dtype_load_i64(want->dtype, want->data, i);
+        if (g != w) (void)near(&c, (double)g, (double)w, 0, 0);
+        c.bad += g != w;
     }
-    c.std = floats ? deviation(want, c.count) : 0;
+    if (c.count) c.mean_abs /= (double)c.count;
+    c.std = deviation(want, c.count);
     return c;
 }
 

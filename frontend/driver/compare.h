@@ -6,10 +6,12 @@
 
 typedef struct Comparison {
     bool same_type; /* dtype and shape agree */
-    uint64_t bad;   /* elements outside the tolerance */
+    bool is_float;
+    uint64_t bad;    /* elements outside the tolerance */
+    uint64_t unlike; /* of those: one is no finite number, and the other is not the same */
     uint64_t count;
-    double max_abs; /* largest difference of finite elements */
-    double std;     /* of the reference's finite elements */
+    double max_abs, mean_abs; /* differences of finite elements */
+    double std;               /* of the reference's finite elements */
 } Comparison;
 
 /* |got - want| <= atol + rtol*|want| element by element for floats, equality for everything else.

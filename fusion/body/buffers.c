@@ -159,6 +159,17 @@ static void value_buffer(Fuse *f, Value v) {
     (kind->buffers ? kind->buffers : fuse_own_buffer)(f, v);
 }
 
+/* Which values can be looked at, between steps of a run (`graphc verify`). */
+static void note_held(Fuse *f) {
+    for (Value v = 1; f->g == f->s->graph && v < f->g->nodes.n; v++) {
+        const VState *s = &f->v[v];
+        if (!s->buf || graph_node(f->g, v)->op == OP_state) continue;
+        SBuffer *b = &f->s->buffers.v[s->buf - 1];
+        b->holds = v;
+        b->order = s->permuted ? s->order : NULL;
+    }
+}
+
 void fuse_buffers(Fuse *f) {
     f->stored = ARENA_ARRAY(f->arena, Stored, f->g->nodes.n);
     find_counts(f, f->g);
@@ -172,4 +183,5 @@ void fuse_buffers(Fuse *f) {
         b.numel = k->form->numel(f, k);
         k->buf = add_buffer(f, b);
     }
+    note_held(f);
 }

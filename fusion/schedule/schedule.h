@@ -21,6 +21,8 @@ typedef struct SBuffer {
     uint32_t index;  /* input, output or state number */
     Value node;      /* what it holds, for dumps and BUF_const ... */
     const Graph *graph; /* ... in this graph: the schedule's or a loop's or branch's body */
+    Value holds;     /* value of the schedule's graph that lies in it whole, 0 = none ... */
+    const uint8_t *order; /* ... with dimension order[i] at position i; NULL: as in its type */
     uint32_t alias;  /* 0, or 1 + number of the buffer whose storage it uses (in place, or a part of a
                         concatenation) ... */
     Expr alias_offset; /* ... at this element offset */

@@ -15,8 +15,10 @@ typedef struct Frame {
     Tensor *v;      /* by value */
     Tensor **tuple; /* results of if and loop nodes, by value */
     uint32_t *uses; /* that are still to come */
-    Tensor *in;     /* operands of the node at hand */
-    bool keep;
+    Tensor *in;     /* operands of the node at hand ... */
+    Tensor *err, *err_in; /* with a watch: bounds of errors, by value and of the operands */
+    const EvalWatch *watch;
+    const EvalOptions *opt; /* of the outermost graph, else NULL */
 } Frame;
 
 static bool run_body(Eval *e, const Graph *g, const Tensor *inputs, Tensor *outputs);
@@ -174,6 +176,7 @@ static bool eval_node(Frame *f, Value v, const Node *n) {
 static void drop_value(Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
     eval_release(f->e, &f->v[v]);
+    if (f->err) eval_release(f->e, &f->err[v]);
     if (!f->tuple[v]) return;
     for (uint32_t i = 0; i < n->attr.control->nresults; i++) eval_release(f->e, &f->tuple[v][i]);
     free(f->tuple[v]);
@@ -189,6 +192,55 @@ static void count_uses(Frame *f) {
     for (uint32_t i = 0; i < f->g->states.n; i++) f->uses[f->g->states.v[i].value]++;
 }
 
+static Tensor from_public(const EvalTensor *t) {
+    Tensor x = {.dtype = t->dtype, .rank = t->rank, .data = t->data};
+    if (t->rank) memcpy(x.dim, t->dim, t->rank * sizeof *x.dim);
+    eval_contiguous_strides(&x);
+    return x;
+}
+
+/* Evaluation goes on with x. What its kernel computes further may start from the value before it was
+ * rounded to a half type. */
+static bool replace(Frame *f, Value v, const EvalTensor *x) {
+    const Node *n = graph_node(f->g, v);
+    Tensor seen = from_public(x), now = seen;
+    eval_release(f->e, &f->v[v]);
+    eval_release(f->e, &f->err[v]);
+    if (!eval_alloc(f->e, &now)) return false;
+    eval_copy(&now, &seen);
+    f->v[v] = now;
+    if (!dtype_is_half(x->dtype) || n->op == OP_cast) return true;
+    Tensor *err = &f->err[v];
+    *err = now;
+    err->dtype = DT_f64;
+    if (!eval_alloc(f->e, err)) return false;
+    eval_copy(err, &now);
+    double *to = (double *)(void *)err->data, unit = eval_unit(x->dtype);
+    for (int64_t i = 0, m = eval_numel(err); i < m; i++)
+        to[i] = to[i] < 0 ? -unit * to[i] : unit * to[i];
+    return true;
+}
+
+static bool look_at(Frame *f, Value v) {
+    Tensor flat = {0}, err = {0};
+    const Node *n = graph_node(f->g, v);
+    bool loose = f->watch->what[v] & EVAL_LOOSE;
+    for (uint32_t i = 0; i < n->nin; i++) f->err_in[i] = f->err[n->in[i]];
+    if (!eval_error(f->e, f->g, n, f->in, f->err_in, &f->v[v], loose, &f->err[v])) return false;
+    if (!(f->watch->what[v] & EVAL_LOOK)) return true;
+    bool ok = eval_make_contiguous(f->e, &f->v[v], &flat) &&
+              (!f->err[v].data || eval_make_contiguous(f->e, &f->err[v], &err));
+    const EvalTensor *other = NULL;
+    if (ok) {
+        EvalTensor want = {.dtype = flat.dtype, .rank = flat.rank, .data = flat.data};
+        memcpy(want.dim, flat.dim, sizeof want.dim);
+        other = f->watch->look(f->watch->ctx, v, &want, (const double *)(const void *)err.data);
+    }
+    eval_release(f->e, &flat);
+    eval_release(f->e, &err);
+    return ok && (!other || replace(f, v, other));
+}
+
 static bool run_nodes(Frame *f) {
     for (Value v = 1; v < f->g->nodes.n; v++) {
         const Node *n = graph_node(f->g, v);
@@ -197,22 +249,29 @@ static bool run_nodes(Frame *f) {
         if (n->op == OP_input || n->op == OP_state || (n->op == OP_if && !f->uses[v])) continue;
         for (uint32_t i = 0; i < n->nin; i++) f->in[i] = f->v[n->in[i]];
         if (!eval_node(f, v, n)) return false;
-        for (uint32_t i = 0; i < n->nin && !f->keep; i++)
+        if (f->watch && !look_at(f, v)) return false;
+        for (uint32_t i = 0; i < n->nin; i++)
             if (--f->uses[n->in[i]] == 0) drop_value(f, n->in[i]);
+        if (!f->uses[v]) drop_value(f, v);
+        if (f->opt && f->opt->progress) f->opt->progress(f->opt->ctx, v, f->g->nodes.n);
     }
     return true;
 }
 
-static bool frame_open(Frame *f, Eval *e, const Graph *g, bool keep) {
+static bool frame_open(Frame *f, Eval *e, const Graph *g, const EvalWatch *watch) {
     uint32_t most = 0, n = g->nodes.n;
     for (Value v = 1; v < n; v++)
         if (graph_node(g, v)->nin > most) most = graph_node(g, v)->nin;
-    *f = (Frame){.e = e, .g = g, .keep = keep};
+    *f = (Frame){.e = e, .g = g, .watch = watch};
     f->v = calloc(n, sizeof *f->v);
     f->tuple = calloc(n, sizeof *f->tuple);
     f->uses = calloc(n, sizeof *f->uses);
     f->in = calloc(most + 1, sizeof *f->in);
-    if (!f->v || !f->tuple || !f->uses || !f->in)
+    if (watch) {
+        f->err = calloc(n, sizeof *f->err);
+        f->err_in = calloc(most + 1, sizeof *f->err_in);
+    }
+    if (!f->v || !f->tuple || !f->uses || !f->in || (watch && (!f->err || !f->err_in)))
         return eval_fail(e, D_NO_MEMORY, "not enough memory: %u values", n);
     count_uses(f);
     return true;
@@ -224,6 +283,8 @@ static void frame_close(Frame *f) {
     free(f->tuple);
     free(f->uses);
     free(f->in);
+    free(f->err);
+    free(f->err_in);
 }
 
 static void frame_inputs(Frame *f, const Tensor *inputs) {
@@ -236,7 +297,7 @@ static void frame_inputs(Frame *f, const Tensor *inputs) {
 
 static bool run_body(Eval *e, const Graph *g, const Tensor *inputs, Tensor *outputs) {
     Frame f;
-    bool ok = frame_open(&f, e, g, false);
+    bool ok = frame_open(&f, e, g, NULL);
     if (ok) {
         frame_inputs(&f, inputs);
         ok = run_nodes(&f);
@@ -250,13 +311,6 @@ static bool run_body(Eval *e, const Graph *g, const Tensor *inputs, Tensor *outp
 }
 
 /* ---- Whole graphs ---- */
-
-static Tensor from_public(const EvalTensor *t) {
-    Tensor x = {.dtype = t->dtype, .rank = t->rank, .data = t->data};
-    if (t->rank) memcpy(x.dim, t->dim, t->rank * sizeof *x.dim);
-    eval_contiguous_strides(&x);
-    return x;
-}
 
 static EvalTensor to_public(Eval *e, const Type *type, const Tensor *x, Arena *a) {
     EvalTensor t = {.dtype = eval_storage(e, type->dtype), .rank = x->rank};
@@ -297,7 +351,9 @@ static graphc_status take_states(const Graph *g, const EvalTensor *given, Arena 
 typedef struct EvalRun {
     const Tensor *in;
     const EvalTensor *states;
-    EvalTensor *next, *values;
+    EvalTensor *next;
+    const EvalOptions *opt;
+    const EvalWatch *watch;
     uint32_t entry;
 } EvalRun;
 
@@ -313,9 +369,9 @@ static void give_states(Frame *f, const EvalRun *r, Arena *a) {
 
 static bool run_graph(Eval *e, const Graph *g, const EvalRun *r, Arena *a, EvalTensor *outputs) {
     Frame f;
-    EvalTensor *values = r->values;
-    bool ok = frame_open(&f, e, g, values != NULL);
+    bool ok = frame_open(&f, e, g, r->watch);
     if (ok) {
+        f.opt = r->opt;
         frame_inputs(&f, r->in);
         for (uint32_t i = 0; i < g->states.n; i++)
             f.v[g->states.v[i].value] = from_public(&r->states[i]);
@@ -326,15 +382,14 @@ static bool run_graph(Eval *e, const Graph *g, const EvalRun *r, Arena *a, EvalT
         Value v = g->outputs.v[i].value;
         outputs[i] = to_public(e, graph_type(g, v), &f.v[v], a);
     }
-    for (Value v = 1; ok && values && v < g->nodes.n; v++)
-        if (f.v[v].data) values[v] = to_public(e, graph_type(g, v), &f.v[v], a);
     frame_close(&f);
     return ok;
 }
 
 graphc_status eval_run(const Graph *g, const EvalTensor *inputs, const EvalOptions *opt, Arena *a,
-                       EvalTensor *outputs, EvalTensor *values) {
+                       EvalTensor *outputs, const EvalWatch *watch) {
     Eval e = {.exprs = g->exprs, .diags = g->diags, .round = opt && opt->round_f32};
+    e.round_halves = opt && opt->round_halves;
     e.limit = opt && opt->max_bytes ? opt->max_bytes : DEFAULT_LIMIT;
     e.sym = ARENA_ARRAY(a, int64_t, expr_sym_count(g->exprs) + 1);
     GC_TRY(eval_bind(g, inputs, e.sym));
@@ -342,7 +397,7 @@ graphc_status eval_run(const Graph *g, const EvalTensor *inputs, const EvalOptio
     for (uint32_t i = 0; i < g->inputs.n; i++) in[i] = from_public(&inputs[i]);
     EvalTensor *states = ARENA_ARRAY(a, EvalTensor, g->states.n);
     GC_TRY(take_states(g, opt ? opt->states : NULL, a, states));
-    EvalRun r = {in, states, opt ? opt->next : NULL, values, opt ? opt->entry : 0};
+    EvalRun r = {in, states, opt ? opt->next : NULL, opt, watch, opt ? opt->entry : 0};
     if (!run_graph(&e, g, &r, a, outputs)) return e.status;
     return GRAPHC_OK;
 }

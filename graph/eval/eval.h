@@ -15,20 +15,39 @@ typedef struct EvalTensor {
 typedef struct EvalOptions {
     bool round_f32; /* true: round every result to its own dtype (what a naive runtime gives);
                        false: floats are carried in f64 from input to output */
+    bool round_halves;  /* true: only results of less than 32 bits are rounded */
     uint64_t max_bytes; /* 0 = 8 GiB */
     const EvalTensor *states; /* what the graph's states hold before the run; NULL: initial values */
     EvalTensor *next;         /* if not NULL: receives what they hold after it ... */
     uint32_t entry;           /* ... as a run of this entry; outputs are those of all */
+    void (*progress)(void *ctx, uint32_t done, uint32_t of); /* nodes of the outermost graph */
+    void *ctx;
 } EvalOptions;
 
+/* Looking at values of the outermost graph as they are made, and going on with others. */
+typedef enum EvalLook {
+    EVAL_LOOK = 1, /* at this value */
+    EVAL_LOOSE = 2 /* a cast to a half type may be left out */
+} EvalLook;
+typedef struct EvalWatch {
+    const uint8_t *what; /* per node */
+    /* error: how far from each element a correct implementation may be that starts from the values
+     * returned before (eval_error.c); NULL: nowhere. Returns NULL or what evaluation goes on with: of
+     * the node's own type and shape, copied before the next call. */
+    const EvalTensor *(*look)(void *ctx, Value v, const EvalTensor *want, const double *error);
+    void *ctx;
+} EvalWatch;
+/* Of a float type: half the distance of neighbours around 1. */
+double eval_unit(DType t);
+
 /* Runs g on inputs (one per g->inputs, dtypes as declared). sym_values: value of every symbol, as
- * bound from the inputs by eval_bind. Float results come as f64 unless round_f32. `values`, if not
- * NULL, has g->nodes.n slots and receives every node's tensor (for verify). */
+ * bound from the inputs by eval_bind. Float results come as f64 unless they are rounded. watch may be
+ * NULL. */
 graphc_status eval_bind(const Graph *g, const EvalTensor *inputs, int64_t *sym_values);
 /* What a new session's state holds. */
 EvalTensor eval_initial(const Graph *g, uint32_t state, Arena *a);
 graphc_status eval_run(const Graph *g, const EvalTensor *inputs, const EvalOptions *opt, Arena *a,
-                       EvalTensor *outputs, EvalTensor *values);
+                       EvalTensor *outputs, const EvalWatch *watch);
 /* One node on constant operands, for folding; false if too large or not evaluable. */
 bool eval_fold(Graph *g, const Node *n, Constant *out);
 

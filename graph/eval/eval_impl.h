@@ -24,7 +24,7 @@ typedef struct Tensor {
 typedef struct Eval {
     ExprPool *exprs;
     int64_t *sym; /* value of every symbol */
-    bool round;
+    bool round, round_halves; /* results: all, or those of less than 32 bits */
     uint64_t used, limit; /* bytes in blocks */
     DiagSink *diags;
     graphc_status status; /* of the first failure; later work is skipped */
@@ -64,6 +64,16 @@ void walk_init(Walk *w, int rank, const int64_t *dim);
 void walk_add(Walk *w, const int64_t *stride);
 bool walk_next(Walk *w); /* false after the last coordinate */
 
+/* Up to this many elements of a map's operands; the operands are used up. */
+enum { EVAL_CHUNK = 256 };
+void eval_map_chunk(const Node *n, DType from, EvalScalar x[3][EVAL_CHUNK], int64_t count,
+                    EvalScalar *y);
+
+/* eval_error.c: bounds `err` of the operands' errors give that of y, an f64 tensor without data where
+ * there is none. loose: a cast to a half type may be left out. */
+bool eval_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
+                const Tensor *y, bool loose, Tensor *out);
+
 /* eval_reduce.c */
 bool eval_reduce(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
 bool eval_arg_reduce(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
@@ -75,6 +85,9 @@ bool eval_conv(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor 
 /* eval_composite.c */
 bool eval_attention(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
 bool eval_logsumexp(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
+/* Bounds for eval_error: every operand has an error tensor, perhaps a 0 at stride 0. */
+bool eval_composite_error(Eval *e, const Node *n, const Tensor *in, const Tensor *err,
+                          const Tensor *y, Tensor *out);
 /* eval_index.c */
 bool eval_gather(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);
 bool eval_scatter(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out);

@@ -54,8 +54,6 @@ static bool eval_random(Eval *e, const Graph *g, const Node *n, const Tensor *in
 
 /* ---- Element-wise ---- */
 
-enum { CHUNK = 256 };
-
 static void prepare_cast(const Attr *a, DType from, int64_t n, EvalScalar *x) {
     if (!dtype_is_float(a->cast.to) || dtype_bytes(a->cast.to) != 1) return;
     for (int64_t i = 0; i < n; i++) {
@@ -68,26 +66,24 @@ static void prepare_cast(const Attr *a, DType from, int64_t n, EvalScalar *x) {
     }
 }
 
-static void map_chunk(const Node *n, DType from, EvalScalar x[3][CHUNK], int64_t count,
-                      EvalScalar *y) {
+void eval_map_chunk(const Node *n, DType from, EvalScalar x[3][EVAL_CHUNK], int64_t count,
+                    EvalScalar *y) {
     if (n->op == OP_cast) {
         prepare_cast(&n->attr, from, count, x[0]);
         if (dtype_is_float(n->attr.cast.to) && dtype_bytes(n->attr.cast.to) == 1) from = DT_f64;
     }
-    for (int64_t i = 0; i < count; i++)
-        y[i] =
-            eval_scalar((Op)n->op, from, n->type.dtype, (EvalScalar[]){x[0][i], x[1][i], x[2][i]});
+    eval_scalars((Op)n->op, from, n->type.dtype, x[0], x[1], x[2], count, y);
 }
 
 /* One row of the last axis; `at` holds element offsets of out and the operands. */
 static void map_row(const Node *n, DType from, const Tensor *in, Tensor *out, const int64_t *at,
                     int64_t count, const int64_t *stride) {
-    EvalScalar x[3][CHUNK] = {0}, y[CHUNK];
+    EvalScalar x[3][EVAL_CHUNK] = {0}, y[EVAL_CHUNK];
     for (int64_t i = 0, m; i < count; i += m) {
-        m = count - i < CHUNK ? count - i : CHUNK;
+        m = count - i < EVAL_CHUNK ? count - i : EVAL_CHUNK;
         for (uint32_t k = 0; k < n->nin; k++)
             eval_load(&in[k], at[k + 1] + i * stride[k], stride[k], m, x[k]);
-        map_chunk(n, from, x, m, y);
+        eval_map_chunk(n, from, x, m, y);
         eval_store(out, at[0] + i, 1, m, y);
     }
 }

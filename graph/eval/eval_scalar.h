@@ -14,6 +14,9 @@ typedef union EvalScalar {
 /* `in` is the operands' type (for select: of operands 1 and 2), `out` the result's. cast is the
  * plain conversion: floats to integers truncate toward zero. */
 EvalScalar eval_scalar(Op op, DType in, DType out, const EvalScalar *x);
+/* The same for n elements; operands that op lacks may hold anything. */
+void eval_scalars(Op op, DType in, DType out, const EvalScalar *a, const EvalScalar *b,
+                  const EvalScalar *c, int64_t n, EvalScalar *y);
 
 /* v rounded to the nearest value of a float type. */
 double eval_round_to(DType t, double v);

@@ -17,7 +17,8 @@ bool eval_fail(Eval *e, DiagId id, const char *fmt, ...) {
 }
 
 DType eval_storage(const Eval *e, DType t) {
-    return !e->round && dtype_is_float(t) ? DT_f64 : t;
+    bool keep = e->round || (e->round_halves && dtype_bytes(t) < 4);
+    return !keep && dtype_is_float(t) ? DT_f64 : t;
 }
 
 void eval_contiguous_strides(Tensor *t) {

@@ -29,7 +29,8 @@ typedef struct Cli {
     DiagSink *diags;        /* of the command line itself */
     VEC(const char *) args; /* what is not an option */
     const char *output, *target, *precision, *dump_ir, *device, *output_dir, *output_format, *data;
-    const char *cache_dir, *weights, *loss, *wrt, *cotangent;
+    const char *cache_dir, *weights, *loss, *wrt, *cotangent, *against;
+    double rtol, atol; /* negative: not given */
     VEC(NamedFile) inputs;
     VEC(graphc_compile_dim) dims;
     uint64_t seed, threads, runs, isa, fuse_at_most;

@@ -5,17 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* NAME as a file name: characters outside A-Za-z0-9._- become _ . */
-static char *file_name(Arena *a, const char *name) {
-    char *s = arena_strdup(a, name);
-    for (char *p = s; *p; p++)
-        if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-", *p))
-            *p = '_';
-    return s;
-}
-
 static char *output_file(CliSession *s, uint32_t i) {
-    return file_name(s->cli->arena, graphc_plan_output(s->plan, i).name);
+    return cli_file_name(s->cli->arena, graphc_plan_output(s->plan, i).name);
 }
 
 /* Outputs whose names differ only in characters that file names do not keep cannot lie in one

@@ -1,26 +1,23 @@
-/* graphc verify: the compiled model against the reference evaluator, or against outputs in files.
- * When they differ, the first bad node is searched by compiling again with one more output, so that
- * the rest stays fused as it was. */
+/* graphc verify: the compiled model against the reference evaluator, or against outputs that lie in
+ * files or come from another plan; then every value that a kernel stored, against the evaluator on
+ * what the kernel was given. When something differs, the first bad node is searched inside of the
+ * first bad kernel, by compiling again with one more output, so that the rest stays fused as it
+ * was. */
 #include "frontend/driver/bisect.h"
-#include "frontend/driver/cli/session.h"
-#include "frontend/driver/compare.h"
+#include "frontend/driver/cli/progress.h"
+#include "frontend/driver/cli/verify.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-/* Against the evaluator: differences in units of the output's standard deviation. Against files:
- * the tolerance of the ONNX backend tests. */
-#define VERIFY_STD 1e-4
-#define FILE_RTOL  1e-3
-#define FILE_ATOL  1e-7
+/* Against files of the ONNX backend tests: their tolerance. */
+#define FILE_RTOL 1e-3
+#define FILE_ATOL 1e-7
 
-typedef struct Trial {
-    Pipeline pipe;
-    CliSession session;
-    EvalTensor *want, *values;
-    Value extra;           /* also made an output; 0 = none */
-    uint32_t fuse_at_most; /* FUSE_ALL: as the command line says */
-} Trial;
+/* ---- One compilation and run ---- */
 
 static graphc_status trial_compile(Trial *t, Cli *c) {
     graphc_session_options device = GRAPHC_SESSION_OPTIONS_INIT;
@@ -29,6 +26,7 @@ static graphc_status trial_compile(Trial *t, Cli *c) {
     Cli compile = cli_for_device(c, &device);
     graphc_compile_options o = cli_compile_options(&compile);
     cli_pipeline_init(c, &t->pipe, c->args.v[0]);
+    t->memory = arena_create();
     if (t->fuse_at_most != FUSE_ALL) t->pipe.fuse_at_most = t->fuse_at_most;
     GC_TRY(pipeline_import(&t->pipe, c->args.v[0], &o));
     if (t->extra) build_output(t->pipe.imported, "(searched)", t->extra);
@@ -38,80 +36,115 @@ static graphc_status trial_compile(Trial *t, Cli *c) {
     return cli_session_make(&t->session, c, c->args.v[0], t->pipe.plan, t->pipe.plan_size);
 }
 
-static graphc_status evaluate(Trial *t, Cli *c) {
+static graphc_status trial_run(Trial *t, Cli *c) {
+    GC_TRY(cli_session_bind(&t->session));
+    graphc_status s = graphc_run(t->session.session);
+    (void)c;
+    return s == GRAPHC_OK ? s : cli_session_failed(&t->session, s);
+}
+
+/* The model as imported, each value rounded where the graph rounds to less than f32. */
+static graphc_status evaluate(Trial *t, const Cli *c) {
     const Graph *g = t->pipe.imported;
-    EvalOptions eo = {0};
-    t->want = ARENA_ARRAY(c->arena, EvalTensor, g->outputs.n);
-    t->values = ARENA_ARRAY(c->arena, EvalTensor, g->nodes.n);
-    return eval_run(g, t->session.inputs, &eo, c->arena, t->want, t->values);
+    Progress p = {.what = "reference", .quiet = c->json};
+    EvalOptions eo = {.round_halves = true, .progress = progress_show, .ctx = &p};
+    t->want = ARENA_ARRAY(t->memory, EvalTensor, g->outputs.n);
+    graphc_status s = eval_run(g, t->session.inputs, &eo, t->memory, t->want, NULL);
+    progress_end(&p);
+    return s;
 }
 
 static void trial_close(Trial *t) {
     cli_print_diags(t->pipe.diags);
     cli_session_close(&t->session);
     pipeline_free(&t->pipe);
+    arena_destroy(t->memory);
 }
 
-static graphc_status read_data(Cli *c, const char *kind, uint32_t n, EvalTensor *out) {
-    for (uint32_t i = 0; i < n; i++)
-        GC_TRY(tensor_file_read(c->arena, c->diags,
-                                arena_printf(c->arena, "%s/%s_%u.pb", c->data, kind, i), &out[i]));
+/* ---- What is compared ---- */
+
+static bool passes(const Verdict *v, const Comparison *x, const OutputBound *b) {
+    if (!x->same_type || x->bad == 0) return x->same_type;
+    if (v->files || v->tolerances) return false;
+    return !x->unlike &&
+           (x->is_float ? comparison_relative(x) <= b->std
+                        : x->max_abs <= fmax(b->step, b->std * x->std) && b->step > 0);
+}
+
+static graphc_status compare_output(const Verdict *v, Trial *t, uint32_t i, Comparison *x) {
+    EvalTensor got;
+    GC_TRY(cli_session_output(&t->session, i, &got));
+    *x = compare_tensors(&got, &t->want[i], v->rtol, v->atol);
     return GRAPHC_OK;
 }
 
-static bool passes(const Comparison *x, bool files) {
-    return x->same_type &&
-           (files ? x->bad == 0 : x->bad == 0 || comparison_relative(x) <= VERIFY_STD);
+static graphc_status compare_outputs(Verdict *v, Trial *t, const Cli *c) {
+    v->noutputs = graphc_plan_outputs(t->session.plan);
+    v->bound = bound_outputs(t->pipe.imported, t->pipe.precision, c->arena);
+    v->outputs = ARENA_ARRAY(c->arena, Comparison, v->noutputs + 1);
+    v->fine = ARENA_ARRAY(c->arena, bool, v->noutputs + 1);
+    v->ok = true;
+    for (uint32_t i = 0; i < v->noutputs; i++) {
+        GC_TRY(compare_output(v, t, i, &v->outputs[i]));
+        v->fine[i] = passes(v, &v->outputs[i], &v->bound[i]);
+        v->ok &= v->fine[i];
+    }
+    return GRAPHC_OK;
 }
 
-static bool report(Trial *t, Cli *c) {
-    bool ok = true;
-    for (uint32_t i = 0; i < graphc_plan_outputs(t->session.plan); i++) {
-        EvalTensor got;
-        if (cli_session_output(&t->session, i, &got) != GRAPHC_OK) return false;
-        Comparison x = compare_tensors(&got, &t->want[i], FILE_RTOL, FILE_ATOL);
-        bool fine = passes(&x, c->data != NULL);
-        ok &= fine;
-        const char *name = graphc_plan_output(t->session.plan, i).name;
-        if (!x.same_type) {
-            cli_print(stdout, "%-4s %s: type or shape differs\n", "BAD", name);
-        } else {
-            cli_print(stdout, "%-4s %s: %llu elements, max difference %.3g = %.3g std\n",
-                      fine ? "ok" : "BAD", name, (unsigned long long)x.count, x.max_abs,
-                      comparison_relative(&x));
-        }
-    }
-    return ok;
+static graphc_status check_kernels(Verdict *v, Check *check, Trial *t, const Cli *c) {
+    Progress p = {.what = "kernels", .quiet = c->json};
+    EvalOptions eo = {.progress = progress_show, .ctx = &p};
+    double rtol = v->tolerances ? v->rtol : 0, atol = v->tolerances ? v->atol : 0;
+    graphc_status s =
+        check_rows(check, t->session.inputs, rtol, atol, &eo, c->arena, &v->rows, &v->nrows);
+    progress_end(&p);
+    return s;
+}
+
+/* ---- The first bad node ---- */
+
+/* For further trials: inputs are there. */
+static Cli again(const Cli *c) {
+    Cli r = *c;
+    r.inputs.n = 0;
+    return r;
 }
 
 /* Whether node v, made an output, differs from the evaluator. */
-static graphc_status node_is_bad(Cli *c, EvalTensor *inputs, Value v, bool *bad) {
-    Trial t = {.extra = v, .session.inputs = inputs, .fuse_at_most = FUSE_ALL};
-    EvalTensor got;
+static graphc_status node_is_bad(Cli *c, EvalTensor *inputs, Value value, bool *bad) {
+    Trial t = {.extra = value, .session.inputs = inputs, .fuse_at_most = FUSE_ALL};
+    Verdict v = {.rtol = FILE_RTOL, .atol = FILE_ATOL};
     graphc_status s = trial_compile(&t, c);
-    if (s == GRAPHC_OK) s = cli_session_bind(&t.session);
+    if (s == GRAPHC_OK) s = trial_run(&t, c);
     if (s == GRAPHC_OK) s = evaluate(&t, c);
-    if (s == GRAPHC_OK && graphc_run(t.session.session) != GRAPHC_OK)
-        s = diag(c->diags, D_RUN, "", "%s", graphc_session_error(t.session.session));
-    uint32_t last = s == GRAPHC_OK ? graphc_plan_outputs(t.session.plan) - 1 : 0;
-    if (s == GRAPHC_OK) s = cli_session_output(&t.session, last, &got);
     if (s == GRAPHC_OK) {
-        Comparison x = compare_tensors(&got, &t.want[last], FILE_RTOL, FILE_ATOL);
-        *bad = !passes(&x, false);
+        uint32_t last = graphc_plan_outputs(t.session.plan) - 1;
+        OutputBound *b = bound_outputs(t.pipe.imported, t.pipe.precision, t.memory);
+        Comparison x;
+        s = compare_output(&v, &t, last, &x);
+        if (s == GRAPHC_OK) *bad = !passes(&v, &x, &b[last]);
     }
     trial_close(&t);
     return s;
 }
 
-/* The last core node of each ONNX node, in order: what a user can name. */
-static uint32_t candidates(const Graph *g, Arena *a, Value **out) {
+static bool covers(const Kernel *k, Loc loc) {
+    for (uint32_t i = 0; i < k->nlocs; i++)
+        if (k->locs[i] == loc) return true;
+    return false;
+}
+
+/* The last core node of each ONNX node, in order: what a user can name. Of one kernel, or of all.
+ */
+static uint32_t candidates(const Graph *g, const Kernel *of, Arena *a, Value **out) {
     uint32_t n = 0;
     Value *v = ARENA_ARRAY(a, Value, g->nodes.n);
     for (Value i = 1; i < g->nodes.n; i++) {
         const Node *node = graph_node(g, i);
         bool last = i + 1 == g->nodes.n || graph_node(g, i + 1)->loc != node->loc;
         if (node->loc && last && op_info[node->op].cls != OPC_SOURCE &&
-            op_info[node->op].cls != OPC_CONTROL)
+            op_info[node->op].cls != OPC_CONTROL && (!of || covers(of, node->loc)))
             v[n++] = i;
     }
     *out = v;
@@ -121,6 +154,7 @@ static uint32_t candidates(const Graph *g, Arena *a, Value **out) {
 typedef struct Search {
     Cli *c;
     Trial *whole;
+    const Verdict *verdict;
     Value *nodes;     /* find_first_bad: candidates */
     const char *last; /* find_decision: the last decision of the trial before, in words */
 } Search;
@@ -130,28 +164,29 @@ static graphc_status ask_node(void *ctx, uint32_t n, bool *wrong) {
     return node_is_bad(s->c, s->whole->session.inputs, s->nodes[n - 1], wrong);
 }
 
-/* Bisects over the nodes: assumes that what depends on a bad value is bad. */
-static graphc_status find_first_bad(Cli *c, Trial *t) {
+/* Bisects over the nodes: assumes that what depends on a bad value is bad. Nodes of the first bad
+ * kernel; if none of them is bad by itself, the one whose value the kernel stores. */
+static graphc_status find_first_bad(Cli *c, Trial *t, Verdict *v) {
     const Graph *g = t->pipe.imported;
-    Search s = {.c = c, .whole = t};
-    uint32_t n = candidates(g, c->arena, &s.nodes), first;
-    GC_TRY(bisect(0, n + 1, ask_node, &s, &first));
-    cli_print(stdout, "first bad node: %s\n",
-              first <= n ? graph_place(g, graph_node(g, s.nodes[first - 1])->loc, c->arena)
-                         : "none by itself; only the fused whole differs");
-    return GRAPHC_MISMATCH;
-}
-
-static graphc_status outputs_differ(Trial *t, const Cli *c, bool *differ) {
-    *differ = false;
-    for (uint32_t i = 0; i < graphc_plan_outputs(t->session.plan); i++) {
-        EvalTensor got;
-        GC_TRY(cli_session_output(&t->session, i, &got));
-        Comparison x = compare_tensors(&got, &t->want[i], FILE_RTOL, FILE_ATOL);
-        *differ |= !passes(&x, c->data != NULL);
+    const CheckRow *row = verify_first_bad(v);
+    if (!row && (c->data || c->against)) {
+        v->first_bad =
+            "none; every stored value agrees with the evaluator, the given outputs do not";
+        return GRAPHC_OK;
     }
+    const Kernel *k = row ? t->pipe.targets[0].schedule->steps.v[row->step].kernel : NULL;
+    Cli plain = again(c);
+    Search s = {.c = &plain, .whole = t};
+    uint32_t n = candidates(g, k, c->arena, &s.nodes), first = n + 1;
+    if (n) GC_TRY(bisect(0, n + 1, ask_node, &s, &first));
+    v->first_bad = first <= n ? graph_place(g, graph_node(g, s.nodes[first - 1])->loc, c->arena)
+                   : row      ? arena_printf(c->arena, "%s, fused into %s",
+                                             graph_place(t->pipe.graph, row->loc, c->arena), row->kernel)
+                              : "none by itself; only the fused whole differs";
     return GRAPHC_OK;
 }
+
+/* ---- The first bad decision ---- */
 
 /* Do outputs differ when fusion stops after n decisions? */
 static graphc_status ask_decisions(void *ctx, uint32_t n, bool *wrong) {
@@ -159,11 +194,14 @@ static graphc_status ask_decisions(void *ctx, uint32_t n, bool *wrong) {
     Cli *c = search->c;
     const Trial *whole = search->whole;
     Trial t = {.session.inputs = whole->session.inputs, .want = whole->want, .fuse_at_most = n};
+    Verdict v = {.rtol = search->verdict->rtol,
+                 .atol = search->verdict->atol,
+                 .files = search->verdict->files,
+                 .tolerances = search->verdict->tolerances};
     graphc_status s = trial_compile(&t, c);
-    if (s == GRAPHC_OK) s = cli_session_bind(&t.session);
-    if (s == GRAPHC_OK && graphc_run(t.session.session) != GRAPHC_OK)
-        s = diag(c->diags, D_RUN, "", "%s", graphc_session_error(t.session.session));
-    if (s == GRAPHC_OK) s = outputs_differ(&t, c, wrong);
+    if (s == GRAPHC_OK) s = trial_run(&t, c);
+    if (s == GRAPHC_OK) s = compare_outputs(&v, &t, c);
+    *wrong = !v.ok;
     if (s == GRAPHC_OK && t.pipe.targets[0].schedule->last_decision)
         search->last = arena_strdup(c->arena, t.pipe.targets[0].schedule->last_decision);
     trial_close(&t);
@@ -171,47 +209,120 @@ static graphc_status ask_decisions(void *ctx, uint32_t n, bool *wrong) {
 }
 
 /* Bisects over the decisions of fusion. */
-static graphc_status find_decision(Cli *c, Trial *t) {
-    Search s = {.c = c, .whole = t};
+static graphc_status find_decision(Cli *c, Trial *t, Verdict *v) {
+    Cli plain = again(c);
+    Search s = {.c = &plain, .whole = t, .verdict = v};
     uint32_t all = t->pipe.targets[0].schedule->decisions, first;
     bool wrong;
     GC_TRY(ask_decisions(&s, 0, &wrong));
     if (wrong || !all) {
-        cli_print(stdout, "first bad decision: none; outputs differ without any fusion\n");
+        v->first_decision = "none; outputs differ without any fusion";
         return GRAPHC_OK;
     }
     GC_TRY(bisect(0, all, ask_decisions, &s, &first));
     GC_TRY(ask_decisions(&s, first, &wrong)); /* its words */
-    cli_print(stdout, "first bad decision: %u of %u: %s\n", first, all, s.last);
+    v->first_decision = arena_printf(c->arena, "%u of %u: %s", first, all, s.last);
     return GRAPHC_OK;
 }
 
-static graphc_status verify(Trial *t, Cli *c) {
+/* ---- Inputs and references from elsewhere ---- */
+
+static graphc_status read_data(const Cli *c, Arena *a, const char *kind, uint32_t n,
+                               EvalTensor *out) {
+    for (uint32_t i = 0; i < n; i++)
+        GC_TRY(tensor_file_read(a, c->diags, arena_printf(a, "%s/%s_%u.pb", c->data, kind, i),
+                                &out[i]));
+    return GRAPHC_OK;
+}
+
+/* DIR/NAME.npy or .pb, as `graphc run` writes them. */
+static graphc_status read_outputs(Trial *t, const Cli *c) {
+    for (uint32_t i = 0; i < graphc_plan_outputs(t->session.plan); i++) {
+        const char *name = cli_file_name(t->memory, graphc_plan_output(t->session.plan, i).name);
+        const char *npy = arena_printf(t->memory, "%s/%s.npy", c->against, name);
+        const char *pb = arena_printf(t->memory, "%s/%s.pb", c->against, name);
+        GC_TRY(tensor_file_read(t->memory, c->diags,
+                                access(npy, F_OK) && !access(pb, F_OK) ? pb : npy, &t->want[i]));
+    }
+    return GRAPHC_OK;
+}
+
+/* Outputs of another plan on the same inputs. */
+static graphc_status run_other(Trial *t, Cli *c) {
+    CliSession other;
+    Cli plain = *c; /* --dim is the model's */
+    plain.dims.n = 0;
+    plain.inputs.n = 0;
+    graphc_status s = cli_session_open(&other, &plain, c->against);
+    other.inputs = t->session.inputs;
+    uint32_t n = s == GRAPHC_OK ? graphc_plan_outputs(other.plan) : 0;
+    if (s == GRAPHC_OK && (n != graphc_plan_outputs(t->session.plan) ||
+                           graphc_plan_inputs(other.plan) != graphc_plan_inputs(t->session.plan)))
+        s = diag(c->diags, D_USAGE, "--against", "%s has other inputs or outputs than the model",
+                 c->against);
+    if (s == GRAPHC_OK) s = cli_session_bind(&other);
+    if (s == GRAPHC_OK && (s = graphc_run(other.session)) != GRAPHC_OK)
+        s = cli_session_failed(&other, s);
+    for (uint32_t i = 0; s == GRAPHC_OK && i < n; i++) {
+        s = cli_session_output(&other, i, &t->want[i]);
+        if (s == GRAPHC_OK)
+            t->want[i].data =
+                arena_copy(t->memory, t->want[i].data,
+                           (size_t)tensor_numel(&t->want[i]) * dtype_bytes(t->want[i].dtype));
+    }
+    cli_session_close(&other);
+    return s;
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static graphc_status reference(Trial *t, Cli *c) {
+    t->want = ARENA_ARRAY(t->memory, EvalTensor, graphc_plan_outputs(t->session.plan) + 1);
+    if (c->data)
+        return read_data(c, t->memory, "output", graphc_plan_outputs(t->session.plan), t->want);
+    if (!c->against) return evaluate(t, c);
+    return is_folder(c->against) ? read_outputs(t, c) : run_other(t, c);
+}
+
+static graphc_status verify(Trial *t, Verdict *v, Check **check, Cli *c) {
     GC_TRY(trial_compile(t, c));
     if (c->data) {
         uint32_t n = graphc_plan_inputs(t->session.plan);
         t->session.inputs = ARENA_ARRAY(c->arena, EvalTensor, n);
-        GC_TRY(read_data(c, "input", n, t->session.inputs));
+        GC_TRY(read_data(c, c->arena, "input", n, t->session.inputs));
     }
-    GC_TRY(cli_session_bind(&t->session));
-    graphc_status s = graphc_run(t->session.session);
-    if (s != GRAPHC_OK) return cli_session_failed(&t->session, s);
-    if (c->data) {
-        uint32_t n = graphc_plan_outputs(t->session.plan);
-        t->want = ARENA_ARRAY(c->arena, EvalTensor, n);
-        GC_TRY(read_data(c, "output", n, t->want));
-    } else {
-        s = evaluate(t, c);
-        if (s != GRAPHC_OK) return s;
-    }
-    if (report(t, c)) return GRAPHC_OK;
-    if (c->bisect) GC_TRY(find_decision(c, t));
-    return find_first_bad(c, t);
+    *check = check_begin(t->pipe.targets[0].schedule, t->session.session);
+    GC_TRY(trial_run(t, c));
+    GC_TRY(reference(t, c));
+    GC_TRY(compare_outputs(v, t, c));
+    GC_TRY(check_kernels(v, *check, t, c));
+    v->ok &= !verify_first_bad(v);
+    if (!v->ok && c->bisect) GC_TRY(find_decision(c, t, v));
+    if (!c->json) verify_report(v, t, c);
+    if (!v->ok && !c->json && v->first_decision)
+        cli_print(stdout, "first bad decision: %s\n", v->first_decision);
+    if (!v->ok) GC_TRY(find_first_bad(c, t, v));
+    if (c->json) verify_report(v, t, c);
+    if (v->ok) return GRAPHC_OK;
+    if (!c->json) cli_print(stdout, "first bad node: %s\n", v->first_bad);
+    return GRAPHC_MISMATCH;
 }
 
 graphc_status cmd_verify(Cli *c) {
     Trial t = {.fuse_at_most = FUSE_ALL};
-    graphc_status s = verify(&t, c);
+    Check *check = NULL;
+    Verdict v = {.files = c->data != NULL, .rtol = FILE_RTOL, .atol = FILE_ATOL};
+    v.tolerances = c->rtol >= 0 || c->atol >= 0;
+    if (v.tolerances) {
+        v.rtol = fmax(c->rtol, 0);
+        v.atol = fmax(c->atol, 0);
+    }
+    if (c->data && c->against) return cli_usage(c, "--data and --against are both references");
+    graphc_status s = verify(&t, &v, &check, c);
+    check_end(check);
     trial_close(&t);
     return s;
 }

@@ -170,7 +170,7 @@ static void program(void *arg) {
     const Verb *verb = argc > 1 ? find_verb(argv[1]) : NULL;
     int skip = verb ? 2 : 1;
     bool overview = !verb;
-    Cli c = {.arena = arena_create(), .verb = verb ? verb : cli_verbs};
+    Cli c = {.arena = arena_create(), .verb = verb ? verb : cli_verbs, .rtol = -1, .atol = -1};
     c.diags = diag_create(c.arena, NULL);
     graphc_status s = cli_parse(&c, argc - skip, argv + skip);
     if (s == GRAPHC_OK && (c.help || argc < 2)) {

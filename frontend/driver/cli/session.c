@@ -17,6 +17,14 @@ DType cli_dtype(const char *name) {
     return dtype_from_name(name, &t) ? t : DT_none;
 }
 
+char *cli_file_name(Arena *a, const char *name) {
+    char *s = arena_strdup(a, name);
+    for (char *p = s; *p; p++)
+        if (!strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-", *p))
+            *p = '_';
+    return s;
+}
+
 graphc_status cli_session_device(CliSession *s, graphc_session_options *o) {
     const char *d = s->cli->device ? s->cli->device : "cpu";
     char *end;

@@ -41,5 +41,7 @@ graphc_status cli_session_run(CliSession *s);
 /* Copies output i to the host. */
 graphc_status cli_session_output(CliSession *s, uint32_t i, EvalTensor *out);
 DType cli_dtype(const char *name);
+/* NAME as a file name: characters outside A-Za-z0-9._- become _ . */
+char *cli_file_name(Arena *a, const char *name);
 
 #endif

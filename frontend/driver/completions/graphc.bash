@@ -15,7 +15,7 @@ _graphc_options() { # of a verb
     grad) echo "$model $run --output-dir --output-format --loss --wrt --cotangent" ;;
     train) echo $model $train --train --freeze ;;
     finetune) echo $model $train --lora ;;
-    verify) echo "$model $run --data --bisect" ;;
+    verify) echo "$model $run --data --against --rtol --atol --bisect --json --verbose" ;;
     esac
     [[ $1 == doctor ]] || echo --dim --threads
     echo --help
@@ -39,7 +39,7 @@ _graphc() {
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -d -- "$cur"))
         ;;
-    --loss | --dim | --seed | --runs | --threads | --fuse-at-most) ;;
+    --loss | --dim | --seed | --runs | --threads | --fuse-at-most | --rtol | --atol) ;;
     *)
         if [[ $cur == -* ]]; then
             COMPREPLY=($(compgen -W "$(_graphc_options "$verb")" -- "$cur"))

@@ -1,0 +1,36 @@
+/* Every value that a run's kernels store, against the reference evaluator: each on what its kernel
+ * was given, so that errors do not add up from kernel to kernel, fusion stays as it is, and what is
+ * wrong is wrong where it is said to be. */
+#ifndef FRONTEND_DRIVER_CHECK_H
+#define FRONTEND_DRIVER_CHECK_H
+
+#include "fusion/schedule/schedule.h"
+#include "graph/eval/eval.h"
+#include "runtime/watch.h"
+
+/* A stored value. Errors are those of finite elements. */
+typedef struct CheckRow {
+    const char *kernel; /* that stores it (of several the last) */
+    uint32_t step;
+    Value value;
+    Loc loc; /* the ONNX node that makes it */
+    DType dtype;
+    bool prepared; /* once at load */
+    uint64_t count, bad;
+    double max_abs, mean_abs;
+    double
+        of_bound; /* the largest error in units of what rounding explains (graph/eval/eval_error.c);
+                     more than 1: bad, unless rtol and atol allow it */
+} CheckRow;
+
+typedef struct Check Check;
+
+/* Watches the session's next run of a plan made from this schedule; ends with check_end. */
+Check *check_begin(const Schedule *s, graphc_session *session);
+/* After the run: rows in launch order, in the arena. opt: what the evaluator is told (rounding is
+ * its own choice). */
+graphc_status check_rows(Check *c, const EvalTensor *inputs, double rtol, double atol,
+                         const EvalOptions *opt, Arena *a, CheckRow **rows, uint32_t *n);
+void check_end(Check *c); /* NULL is allowed */
+
+#endif

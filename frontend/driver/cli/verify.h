@@ -1,0 +1,36 @@
+/* What the files of `graphc verify` share. */
+#ifndef FRONTEND_DRIVER_CLI_VERIFY_H
+#define FRONTEND_DRIVER_CLI_VERIFY_H
+
+#include "frontend/driver/bound.h"
+#include "frontend/driver/check.h"
+#include "frontend/driver/cli/session.h"
+#include "frontend/driver/compare.h"
+
+/* One compilation and run. */
+typedef struct Trial {
+    Pipeline pipe;
+    CliSession session;
+    EvalTensor *want;
+    Arena *memory;         /* of what is only wanted for this trial */
+    Value extra;           /* also made an output; 0 = none */
+    uint32_t fuse_at_most; /* FUSE_ALL: as the command line says */
+} Trial;
+
+/* What a run of verify has found, for text and JSON. */
+typedef struct Verdict {
+    OutputBound *bound;
+    Comparison *outputs;
+    bool *fine;
+    CheckRow *rows;
+    uint32_t noutputs, nrows;
+    const char *first_bad, *first_decision;
+    double rtol, atol;
+    bool files, tolerances, ok;
+} Verdict;
+
+/* verify_report.c: what was found, as text or JSON. */
+const CheckRow *verify_first_bad(const Verdict *v); /* in launch order; NULL: none */
+void verify_report(const Verdict *v, const Trial *t, const Cli *c);
+
+#endif

@@ -1,0 +1,569 @@
+/* How far from each element of a value a correct implementation may be that starts from the same
+ * operands: running error analysis (Wilkinson; Higham, Accuracy and Stability of Numerical
+ * Algorithms, 3.3) beside the evaluation. An implementation computes in f32 (f64 in f64), sums in
+ * any order, and rounds what lies between to its half type or keeps it wide, as it likes.
+ *
+ *   map          what it gives at the ends of its operands' intervals, and a rounding of its own
+ *   cast to few  likewise; exact where no boundary lies within the interval, else one step. So is
+ *   bits, compare    every op whose result is no float
+ *   sum of K     the sum of the errors, and 4 sqrt(K) u sum|x|: roundings of either sign
+ *                (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019)
+ *   contraction  |a| |eb| + |ea| |b| + 4 sqrt(K) u |a| |b|, Euclidean norms of a row and a column:
+ *                Cauchy and Schwarz's bound of the same
+ *   attention    exp(2 e) - 1 of each row's scores times a column's largest value, whose shares add
+ * up to 1 view, gather the same elements of the operand's errors loop, branch one part in 2^13 of
+ * the largest: their bodies are not analysed
+ *
+ * An infinite error says that anything may come out: where an index is uncertain, at a pole. */
+#include "graph/eval/eval_impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SUM_SLACK     4.0
+#define CONTROL_ERROR 0x1p-13
+
+/* Errors are f64 tensors; one without data is 0 everywhere. */
+static const double zero;
+
+static Tensor error_like(const Tensor *x) {
+    Tensor t = {.dtype = DT_f64, .rank = x->rank};
+    memcpy(t.dim, x->dim, sizeof t.dim);
+    return t;
+}
+
+static Tensor zeros_like(const Tensor *x) {
+    Tensor t = error_like(x);
+    t.data = (char *)(uintptr_t)&zero; /* only ever read, at stride 0 */
+    return t;
+}
+
+double eval_unit(DType t) {
+    return ldexp(1, -(int)dtype_format[t].man - 1);
+}
+
+/* What arithmetic of this type happens in. */
+static double compute_unit(DType t) {
+    return eval_unit(t == DT_f64 ? DT_f64 : DT_f32);
+}
+
+static bool is_exact(Op op) {
+    switch (op) {
+    case OP_neg:
+    case OP_abs:
+    case OP_sign:
+    case OP_floor:
+    case OP_ceil:
+    case OP_round:
+    case OP_trunc:
+    case OP_min:
+    case OP_max:
+    case OP_select:
+    case OP_bitcast: return true;
+    default: return false;
+    }
+}
+
+/* What a result is rounded by: the function's own inexactness and the rounding to a half type, of
+ * which the former is relative and the latter has a floor. */
+typedef struct Rounding {
+    double relative, floor;
+} Rounding;
+
+static Rounding rounding_of(Op op, DType t) {
+    double units = op_is_long(op) ? 8 : op_info[op].cost >= 5 ? 4 : 1;
+    Rounding r = {units * compute_unit(t), 0x1p-126}; /* f32's subnormals may be flushed */
+    if (dtype_bytes(t) >= 4) return r;
+    r.relative += eval_unit(t);
+    r.floor += ldexp(1, -dtype_format[t].bias - dtype_format[t].man);
+    return r;
+}
+
+/* ---- Maps ---- */
+
+static double distance(double a, double b) {
+    return a == b || (isnan(a) && isnan(b)) ? 0 : isnan(a) || isnan(b) ? INFINITY : fabs(a - b);
+}
+
+static double as_double(DType t, EvalScalar x) {
+    return dtype_is_float(t) ? x.f : t == DT_u64 ? (double)(uint64_t)x.i : (double)x.i;
+}
+
+/* A map on up to EVAL_CHUNK elements. */
+typedef struct MapChunk {
+    const Node *n;
+    DType from[3], to;
+    bool rounds, halves; /* has a rounding of its own; is a cast that rounds to a half type */
+    Rounding own;
+    uint32_t uncertain; /* bit k: operand k has errors */
+    EvalScalar x[3][EVAL_CHUNK], y[EVAL_CHUNK];
+    double ex[3][EVAL_CHUNK];
+} MapChunk;
+
+/* Operand k at one end of its intervals; the other value of a bool. */
+static void move_operand(const MapChunk *c, uint32_t k, bool up, int64_t n, EvalScalar *to) {
+    memcpy(to, c->x[k], (size_t)n * sizeof *to);
+    if (!(c->uncertain >> k & 1)) return;
+    const double *e = c->ex[k];
+    if (dtype_is_float(c->from[k])) {
+        for (int64_t i = 0; i < n; i++) to[i].f += up ? e[i] : -e[i];
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (e[i] > 0 && c->from[k] == DT_bool)
+            to[i].i = up;
+        else if (e[i] > 0 && isfinite(e[i]))
+            to[i].i += up ? llround(e[i]) : -llround(e[i]);
+}
+
+/* Adds the largest distance of the corners' results from y. */
+static void add_corners(const MapChunk *c, int64_t n, double *out) {
+    EvalScalar x[3][EVAL_CHUNK], z[EVAL_CHUNK];
+    double most[EVAL_CHUNK] = {0}, y[EVAL_CHUNK];
+    for (int64_t i = 0; i < n; i++) y[i] = as_double(c->to, c->y[i]);
+    bool is_float = dtype_is_float(c->to);
+    for (uint32_t s = 0; s < 1u << c->n->nin; s++) {
+        if (s & ~c->uncertain) continue;
+        for (uint32_t k = 0; k < c->n->nin; k++) move_operand(c, k, s >> k & 1, n, x[k]);
+        eval_map_chunk(c->n, c->from[c->n->op == OP_select ? 1 : 0], x, n, z);
+        for (int64_t i = 0; i < n; i++) {
+            double v = is_float ? z[i].f : as_double(c->to, z[i]);
+            double d = distance(c->halves ? eval_round_to(c->to, v) : v, y[i]);
+            if (d > most[i]) most[i] = d;
+        }
+    }
+    for (int64_t i = 0; i < n; i++) out[i] += most[i];
+}
+
+static void map_chunk(const MapChunk *c, int64_t n, double *out) {
+    for (int64_t i = 0; i < n; i++) {
+        double v = c->rounds ? c->y[i].f : 0;
+        out[i] = c->rounds && isfinite(v) ? c->own.relative * fabs(v) + c->own.floor : 0;
+    }
+    if (c->uncertain) add_corners(c, n, out);
+}
+
+static void map_begin(MapChunk *c, const Graph *g, const Node *n, const Tensor *err, bool loose) {
+    bool cast = n->op == OP_cast;
+    c->n = n;
+    c->to = n->type.dtype;
+    c->halves = cast && dtype_is_float(c->to) && dtype_bytes(c->to) < 4 && !loose;
+    c->rounds = dtype_is_float(c->to) && !is_exact((Op)n->op) && !c->halves;
+    c->own = rounding_of((Op)n->op, c->to);
+    c->uncertain = 0;
+    for (uint32_t k = 0; k < n->nin; k++) {
+        c->from[k] = graph_type(g, n->in[k])->dtype;
+        c->uncertain |= err[k].data ? 1u << k : 0;
+    }
+}
+
+static void map_all(MapChunk *c, const Tensor *x, const Tensor *ex, const Tensor *y, double *out) {
+    for (int64_t i = 0, m, total = eval_numel(y); i < total; i += m) {
+        m = total - i < EVAL_CHUNK ? total - i : EVAL_CHUNK;
+        for (uint32_t k = 0; k < c->n->nin; k++) {
+            eval_load(&x[k], i, 1, m, c->x[k]);
+            if (ex[k].data)
+                memcpy(c->ex[k], (double *)(void *)ex[k].data + i, (size_t)m * sizeof(double));
+        }
+        eval_load(y, i, 1, m, c->y);
+        map_chunk(c, m, out + i);
+    }
+}
+
+/* Chunks of contiguous operands: they are copied where they are not. */
+static bool map_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
+                      const Tensor *y, bool loose, Tensor *out) {
+    MapChunk c;
+    Tensor x[3] = {{0}}, ex[3] = {{0}}, flat = {0};
+    map_begin(&c, g, n, err, loose);
+    if (!c.rounds && !c.uncertain) return true;
+    bool ok = eval_alloc(e, out) && eval_make_contiguous(e, y, &flat);
+    for (uint32_t k = 0; ok && k < n->nin; k++)
+        ok = eval_make_contiguous(e, &in[k], &x[k]) &&
+             (!err[k].data || eval_make_contiguous(e, &err[k], &ex[k]));
+    if (ok) map_all(&c, x, ex, &flat, (double *)(void *)out->data);
+    for (uint32_t k = 0; k < n->nin; k++) {
+        eval_release(e, &x[k]);
+        eval_release(e, &ex[k]);
+    }
+    eval_release(e, &flat);
+    return ok;
+}
+
+/* ---- By other ops, on errors and magnitudes ---- */
+
+/* An op of the graph on f64 operands of our own. */
+static bool apply(Eval *e, Op op, const Node *like, const Tensor *in, const Tensor *y,
+                  Tensor *out) {
+    Node operand = {.op = OP_input, .type = {.dtype = DT_f64}}, nodes[2] = {{0}, operand};
+    Value *ones = malloc((like->nin + 1) * sizeof *ones);
+    if (!ones) return eval_fail(e, D_NO_MEMORY, "not enough memory: operands");
+    for (uint32_t i = 0; i < like->nin; i++) ones[i] = 1;
+    Graph g = {.exprs = e->exprs, .nodes = {.v = nodes, .n = 2}};
+    Node n = *like;
+    n.op = (uint8_t)op;
+    n.in = ones;
+    n.type.dtype = DT_f64;
+    *out = error_like(y);
+    eval_contiguous_strides(out);
+    bool ok = eval_fn(op)(e, &g, &n, in, out);
+    free(ones);
+    return ok;
+}
+
+/* |x| + times * err, contiguous. */
+static bool magnitude(Eval *e, DType t, const Tensor *x, const Tensor *err, Tensor *out) {
+    Tensor flat, bound = {0};
+    *out = error_like(x);
+    if (!eval_make_contiguous(e, x, &flat)) return false;
+    bool ok = eval_alloc(e, out) && (!err || !err->data || eval_make_contiguous(e, err, &bound));
+    EvalScalar v[EVAL_CHUNK];
+    double *to = (double *)(void *)out->data;
+    for (int64_t i = 0, m, n = ok ? eval_numel(x) : 0; i < n; i += m) {
+        m = n - i < EVAL_CHUNK ? n - i : EVAL_CHUNK;
+        eval_load(&flat, i, 1, m, v);
+        for (int64_t k = 0; k < m; k++) {
+            double a = fabs(as_double(t, v[k]));
+            to[i + k] =
+                (isfinite(a) ? a : 0) + (bound.data ? ((double *)(void *)bound.data)[i + k] : 0);
+        }
+    }
+    eval_release(e, &flat);
+    eval_release(e, &bound);
+    return ok;
+}
+
+/* y + by * x (both contiguous, of the same elements). */
+static void add_scaled(Tensor *y, double by, const Tensor *x) {
+    double *a = (double *)(void *)y->data, *b = (double *)(void *)x->data;
+    for (int64_t i = 0, n = eval_numel(y); i < n; i++) a[i] += by * b[i];
+}
+
+static void fill(Tensor *y, double v) {
+    double *a = (double *)(void *)y->data;
+    for (int64_t i = 0, n = eval_numel(y); i < n; i++) a[i] = v;
+}
+
+/* Sums, and what joins as sums do: errors added up, and the roundings of `count` additions. */
+static bool sum_error(Eval *e, Op op, DType t, const Node *n, const Tensor *in, const Tensor *err,
+                      double count, Tensor *out) {
+    Tensor x = err->data ? *err : zeros_like(&in[0]), all = {0}, own = {0};
+    if (!apply(e, op, n, &x, out, out)) return false;
+    if (!dtype_is_float(t)) return true;
+    bool ok = magnitude(e, t, &in[0], NULL, &all) && apply(e, op, n, &all, out, &own);
+    if (ok) add_scaled(out, SUM_SLACK * sqrt(count) * compute_unit(t), &own);
+    eval_release(e, &all);
+    eval_release(e, &own);
+    return ok;
+}
+
+/* Products: prod(|x| + e) - prod|x|. */
+static bool product_error(Eval *e, Op op, DType t, const Node *n, const Tensor *in,
+                          const Tensor *err, double count, Tensor *out) {
+    Tensor far = {0}, near = {0}, low = {0};
+    bool ok = magnitude(e, t, &in[0], err, &far) && magnitude(e, t, &in[0], NULL, &near) &&
+              apply(e, op, n, &far, out, out) && apply(e, op, n, &near, out, &low);
+    if (ok) add_scaled(out, dtype_is_float(t) ? count * compute_unit(t) - 1 : -1, &low);
+    eval_release(e, &far);
+    eval_release(e, &near);
+    eval_release(e, &low);
+    return ok;
+}
+
+static double folded(const Node *n, const Tensor *x) {
+    if (op_info[n->op].cls == OPC_SCAN) return (double)x->dim[n->attr.scan.axis];
+    double count = 1;
+    for (int i = 0; i < x->rank; i++)
+        if (n->attr.reduce.axes >> i & 1) count *= (double)x->dim[i];
+    return count;
+}
+
+/* A position is one of those that any order of the candidates' intervals allows; without looking
+ * further than whether there are intervals: all, or the one. */
+static bool position_error(Eval *e, const Node *n, const Tensor *in, const Tensor *err,
+                           Tensor *out) {
+    int64_t size = 1;
+    if (!err->data) return true;
+    for (int i = 0; i < in->rank; i++)
+        if (n->op == OP_argsort ? i == n->attr.scan.axis : n->attr.reduce.axes >> i & 1)
+            size = in->dim[i];
+    if (!eval_alloc(e, out)) return false;
+    fill(out, (double)size);
+    return true;
+}
+
+static bool fold_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
+                       Tensor *out) {
+    DType t = graph_type(g, n->in[0])->dtype;
+    switch (op_join((Op)n->op)) {
+    case OP_add: return sum_error(e, (Op)n->op, t, n, in, err, folded(n, in), out);
+    case OP_mul: return product_error(e, (Op)n->op, t, n, in, err, folded(n, in), out);
+    case OP_none: return position_error(e, n, in, err, out);
+    default: return !err->data || apply(e, OP_reduce_max, n, err, out, out);
+    }
+}
+
+/* ---- Contractions ---- */
+
+/* Euclidean norms of the rows of x along its axis `along`: contiguous, that axis gone. */
+static bool norms(Eval *e, DType t, const Tensor *x, int along, Tensor *out) {
+    Tensor all;
+    if (!magnitude(e, t, x, NULL, &all)) return false;
+    double *v = (double *)(void *)all.data;
+    for (int64_t i = 0, n = eval_numel(&all); i < n; i++) v[i] *= v[i];
+    Node sum = {.op = OP_reduce_sum, .nin = 1, .attr.reduce.axes = 1u << along};
+    Tensor shape = error_like(x);
+    for (int i = along; i + 1 < x->rank; i++) shape.dim[i] = x->dim[i + 1];
+    shape.rank--;
+    bool ok = apply(e, OP_reduce_sum, &sum, &all, &shape, out);
+    eval_release(e, &all);
+    v = (double *)(void *)out->data;
+    for (int64_t i = 0, n = ok ? eval_numel(out) : 0; i < n; i++) v[i] = sqrt(v[i]);
+    return ok;
+}
+
+typedef struct Norms {
+    Tensor a, b, ea, eb; /* without data: 0 */
+} Norms;
+
+static double at(const Tensor *t, int64_t i) {
+    return t->data ? ((double *)(void *)t->data)[i] : 0;
+}
+
+static double product_bound(const Norms *x, int64_t i, int64_t j, double own) {
+    double a = at(&x->a, i), b = at(&x->b, j), ea = at(&x->ea, i), eb = at(&x->eb, j);
+    return own * a * b + ea * b + a * eb + ea * eb;
+}
+
+static void norms_free(Eval *e, Norms *x) {
+    eval_release(e, &x->a);
+    eval_release(e, &x->b);
+    eval_release(e, &x->ea);
+    eval_release(e, &x->eb);
+}
+
+static bool dot_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
+                      const Tensor *y, Tensor *out) {
+    DType t = graph_type(g, n->in[0])->dtype;
+    int r = y->rank;
+    Norms x = {0};
+    bool is_float = dtype_is_float(t);
+    if (!is_float && !err[0].data && !err[1].data) return true;
+    bool ok = eval_alloc(e, out) && norms(e, t, &in[0], r - 1, &x.a) &&
+              norms(e, t, &in[1], r - 2, &x.b) &&
+              (!err[0].data || norms(e, DT_f64, &err[0], r - 1, &x.ea)) &&
+              (!err[1].data || norms(e, DT_f64, &err[1], r - 2, &x.eb));
+    double own = is_float ? SUM_SLACK * sqrt((double)in[0].dim[r - 1]) * compute_unit(t) : 0;
+    int64_t rows = y->dim[r - 2], cols = y->dim[r - 1], n_out = ok ? eval_numel(y) : 0;
+    double *to = (double *)(void *)out->data;
+    for (int64_t i = 0; i < n_out; i++)
+        to[i] = product_bound(&x, i / cols, i / (rows * cols) * cols + i % cols, own);
+    norms_free(e, &x);
+    return ok;
+}
+
+/* Squares under each window, by a convolution with ones: one output channel for each group. */
+static bool window_norms(Eval *e, DType t, const Node *n, const Tensor *x, const Tensor *w,
+                         const Tensor *y, Tensor *out) {
+    static const double one = 1;
+    Tensor in[2], shape = error_like(y);
+    if (!magnitude(e, t, x, NULL, &in[0])) return false;
+    double *v = (double *)(void *)in[0].data;
+    for (int64_t i = 0, m = eval_numel(&in[0]); i < m; i++) v[i] *= v[i];
+    Node conv = *n;
+    conv.attr.conv.to = DT_f64;
+    in[1] = zeros_like(w);
+    in[1].data = (char *)(uintptr_t)&one;
+    in[1].dim[w->rank - 1] = n->attr.conv.groups;
+    shape.dim[y->rank - 1] = n->attr.conv.groups;
+    bool ok = apply(e, OP_conv, &conv, in, &shape, out);
+    eval_release(e, &in[0]);
+    v = (double *)(void *)out->data;
+    for (int64_t i = 0, m = ok ? eval_numel(out) : 0; i < m; i++) v[i] = sqrt(v[i]);
+    return ok;
+}
+
+/* Norms of each output channel's weights. */
+static bool channel_norms(DType t, const Tensor *w, double *out) {
+    int64_t oc = w->dim[w->rank - 1], n = eval_numel(w);
+    Tensor row = *w;
+    Walk at_w;
+    EvalScalar v[EVAL_CHUNK];
+    for (int64_t c = 0; c < oc; c++) out[c] = 0;
+    walk_init(&at_w, w->rank - 1, w->dim);
+    walk_add(&at_w, w->stride);
+    if (n) do
+            for (int64_t c = 0, m; c < oc; c += m) {
+                m = oc - c < EVAL_CHUNK ? oc - c : EVAL_CHUNK;
+                eval_load(&row, at_w.off[0] + c * w->stride[w->rank - 1], w->stride[w->rank - 1], m,
+                          v);
+                for (int64_t k = 0; k < m; k++) {
+                    double x = as_double(t, v[k]);
+                    out[c + k] += x * x;
+                }
+            }
+        while (walk_next(&at_w));
+    for (int64_t c = 0; c < oc; c++) out[c] = sqrt(out[c]);
+    return true;
+}
+
+static bool channels(Eval *e, DType t, const Tensor *w, Tensor *out) {
+    if (!w->data) return true;
+    *out = (Tensor){.dtype = DT_f64, .rank = 1, .dim = {w->dim[w->rank - 1]}};
+    return eval_alloc(e, out) && channel_norms(t, w, (double *)(void *)out->data);
+}
+
+static bool conv_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
+                       const Tensor *y, Tensor *out) {
+    DType t = graph_type(g, n->in[0])->dtype;
+    Norms x = {0};
+    bool is_float = dtype_is_float(t);
+    if (!is_float && !err[0].data && !err[1].data) return true;
+    bool ok = eval_alloc(e, out) && window_norms(e, t, n, &in[0], &in[1], y, &x.a) &&
+              channels(e, t, &in[1], &x.b) && channels(e, DT_f64, &err[1], &x.eb) &&
+              (!err[0].data || window_norms(e, DT_f64, n, &err[0], &in[1], y, &x.ea));
+    int64_t oc = y->dim[y->rank - 1], groups = n->attr.conv.groups, per = groups ? oc / groups : oc;
+    double depth = (double)(eval_numel(&in[1]) / (oc ? oc : 1));
+    /* Transformed convolutions (Winograd) sum what is some ten times larger. */
+    double own = is_float ? 8 * SUM_SLACK * sqrt(depth) * compute_unit(t) : 0;
+    double *to = (double *)(void *)out->data;
+    for (int64_t i = 0, m = ok ? eval_numel(y) : 0; i < m; i++)
+        to[i] = product_bound(&x, i / oc * groups + i % oc / per, i % oc, own);
+    norms_free(e, &x);
+    return ok;
+}
+
+/* ---- Indices ---- */
+
+static bool gather_error(Eval *e, const Node *n, const Tensor *in, const Tensor *err,
+                         const Tensor *y, Tensor *out) {
+    bool uncertain = false;
+    for (uint32_t i = 1; i < n->nin; i++) uncertain |= err[i].data != NULL;
+    if (!uncertain && !err[0].data) return true;
+    Tensor *x = calloc(n->nin, sizeof *x);
+    if (!x) return eval_fail(e, D_NO_MEMORY, "not enough memory: %u operands", n->nin);
+    memcpy(x, in, n->nin * sizeof *x);
+    x[0] = err[0].data ? err[0] : zeros_like(&in[0]);
+    bool ok = apply(e, OP_gather, n, x, y, out);
+    for (uint32_t i = 1; ok && i < n->nin; i++) { /* any element, where the index is uncertain */
+        Tensor flat;
+        if (!err[i].data || !(ok = eval_make_contiguous(e, &err[i], &flat))) continue;
+        for (int64_t k = 0, m = eval_numel(out); k < m; k++)
+            if (at(&flat, k) > 0) ((double *)(void *)out->data)[k] = INFINITY;
+        eval_release(e, &flat);
+    }
+    free(x);
+    return ok;
+}
+
+/* Errors of what is written, as it is written; sums of up to 64 updates of one element. */
+static bool scatter_error(Eval *e, const Graph *g, const Node *n, const Tensor *in,
+                          const Tensor *err, const Tensor *y, Tensor *out) {
+    DType t = graph_type(g, n->in[0])->dtype;
+    bool uncertain = n->attr.index.mode == SCATTER_mul, any = false;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        any |= err[i].data != NULL;
+        uncertain |= i > 1 && err[i].data;
+    }
+    if (uncertain) {
+        if (!eval_alloc(e, out)) return false;
+        fill(out, INFINITY);
+        return true;
+    }
+    bool sums = n->attr.index.mode == SCATTER_add && dtype_is_float(t);
+    if (!any && !sums) return true;
+    Tensor *x = calloc(n->nin, sizeof *x), own = {0};
+    if (!x) return eval_fail(e, D_NO_MEMORY, "not enough memory: %u operands", n->nin);
+    memcpy(x, in, n->nin * sizeof *x);
+    for (int i = 0; i < 2; i++) x[i] = err[i].data ? err[i] : zeros_like(&in[i]);
+    bool ok = apply(e, OP_scatter, n, x, y, out);
+    if (sums && ok) {
+        ok = magnitude(e, t, &in[0], NULL, &x[0]) && magnitude(e, t, &in[1], NULL, &x[1]) &&
+             apply(e, OP_scatter, n, x, y, &own);
+        if (ok) add_scaled(out, SUM_SLACK * sqrt(64) * compute_unit(t), &own);
+        eval_release(e, &x[0]);
+        eval_release(e, &x[1]);
+        eval_release(e, &own);
+    }
+    free(x);
+    return ok;
+}
+
+/* ---- Views ---- */
+
+static bool view_error(Eval *e, const Node *n, const Tensor *in, const Tensor *err, const Tensor *y,
+                       Tensor *out) {
+    bool exact = true;
+    Tensor *x = calloc(n->nin, sizeof *x);
+    if (!x) return eval_fail(e, D_NO_MEMORY, "not enough memory: %u operands", n->nin);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        exact &= !err[i].data;
+        x[i] = err[i].data ? err[i] : zeros_like(&in[i]);
+    }
+    bool ok = exact || apply(e, (Op)n->op, n, x, y, out);
+    free(x);
+    return ok;
+}
+
+static bool composite_error(Eval *e, const Node *n, const Tensor *in, const Tensor *err,
+                            const Tensor *y, Tensor *out) {
+    Tensor x[2];
+    for (uint32_t i = 0; i < n->nin; i++) x[i] = err[i].data ? err[i] : zeros_like(&in[i]);
+    return eval_composite_error(e, n, in, x, y, out);
+}
+
+static bool control_error(Eval *e, const Graph *g, const Tensor *y, DType t, Tensor *out) {
+    double most = 0;
+    (void)g;
+    if (!dtype_is_float(t)) return true;
+    if (!magnitude(e, t, y, NULL, out)) return false;
+    for (int64_t i = 0, n = eval_numel(out); i < n; i++)
+        if (at(out, i) > most) most = at(out, i);
+    fill(out, CONTROL_ERROR * most);
+    return true;
+}
+
+/* A contraction's result in a half type is rounded once more, or not. */
+static void add_rounding(const Node *n, const Tensor *y, Tensor *out) {
+    DType t = n->type.dtype;
+    if (!out->data || !dtype_is_float(t) || dtype_bytes(t) >= 4) return;
+    EvalScalar v;
+    Rounding r = rounding_of(OP_add, t);
+    double *to = (double *)(void *)out->data;
+    for (int64_t i = 0, m = eval_numel(y); i < m; i++) {
+        eval_load(y, i, 1, 1, &v);
+        if (isfinite(v.f)) to[i] += r.relative * fabs(v.f) + r.floor;
+    }
+}
+
+bool eval_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
+                const Tensor *y, bool loose, Tensor *out) {
+    *out = error_like(y);
+    bool ok = true;
+    switch (op_info[n->op].cls) {
+    case OPC_MAP: ok = map_error(e, g, n, in, err, y, loose, out); break;
+    case OPC_VIEW: ok = view_error(e, n, in, err, y, out); break;
+    case OPC_REDUCE:
+    case OPC_SCAN:
+    case OPC_SORT: ok = fold_error(e, g, n, in, err, out); break;
+    case OPC_CONTRACT:
+        ok = n->op == OP_dot ? dot_error(e, g, n, in, err, y, out)
+                             : conv_error(e, g, n, in, err, y, out);
+        if (ok) add_rounding(n, y, out);
+        break;
+    case OPC_INDEX:
+        ok = n->op == OP_gather    ? gather_error(e, n, in, err, y, out)
+             : n->op == OP_scatter ? scatter_error(e, g, n, in, err, y, out)
+                                   : true;
+        break;
+    case OPC_COMPOSITE:
+        ok = composite_error(e, n, in, err, y, out);
+        if (ok) add_rounding(n, y, out);
+        break;
+    case OPC_CONTROL: ok = n->op != OP_proj || control_error(e, g, y, n->type.dtype, out); break;
+    default: break;
+    }
+    if (!out->data) *out = (Tensor){0};
+    return ok;
+}

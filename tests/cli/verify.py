@@ -1,0 +1,103 @@
+"""What verify says of right and wrong results, in every type: verify.py GRAPHC"""
+import json, os, re, resource, subprocess, sys, tempfile
+import numpy as np
+import onnx
+from onnx import TensorProto as T, helper as h, numpy_helper
+
+graphc = os.path.abspath(sys.argv[1])
+os.chdir(tempfile.mkdtemp())
+rng = np.random.default_rng(3)
+failures = []
+
+
+def run(*args, status=0):
+    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
+    if p.returncode != status:
+        failures.append(f"{args}: exit {p.returncode}, wanted {status}\n{p.stdout}{p.stderr}")
+    return p.stdout
+
+
+def expect(what, ok):
+    if not ok:
+        failures.append(what)
+
+
+def save(name, nodes, inits, x, y):
+    g = h.make_graph(nodes, name, [h.make_tensor_value_info("x", *x)], [h.make_tensor_value_info("y", *y)], inits)
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21)], ir_version=10), name + ".onnx")
+
+
+def layers(kind, n, size):
+    """A perceptron; its weights keep the spread of values."""
+    nodes, inits = [], []
+    for i in range(n):
+        w = (rng.standard_normal((size, size)) * (2 / size) ** 0.5).astype(np.float32)
+        inits.append(h.make_tensor(f"w{i}", kind, w.shape, w.ravel()))
+        nodes += [h.make_node("MatMul", [f"h{i}", f"w{i}"], [f"m{i}"], name=f"mix{i}"),
+                  h.make_node("Relu", [f"m{i}"], [f"h{i + 1}"], name=f"act{i}")]
+    nodes[0].input[0], nodes[-1].output[0] = "x", "y"
+    return nodes, inits
+
+
+# Halves round between nodes, and so does the reference.
+for kind, name in ((T.FLOAT16, "f16"), (T.BFLOAT16, "bf16"), (T.FLOAT, "f32")):
+    nodes, inits = layers(kind, 6, 96)
+    save(name, nodes, inits, (kind, (16, 96)), (kind, (16, 96)))
+    said = run("verify", name + ".onnx")
+    expect(f"{name}: {said}", re.search(rf"ok +y: .*allowed: .*to {name} at worst", said))
+    expect(f"{name}: {said}", re.search(r"ok +6 of 6 stored values agree", said))
+for precision in ("bf16", "f16"):
+    said = run("verify", "f32.onnx", "--precision", precision)
+    expect(f"--precision {precision}: {said}", f"to {precision} at worst" in said)
+
+# A step of the quantiser is no error. Values of a sum fall on all sides of the boundaries between codes.
+nodes, inits = [], [h.make_tensor("s", T.FLOAT, (), [0.02]), h.make_tensor("z", T.INT8, (), [3])]
+for i in range(4):
+    w = rng.standard_normal((64, 64)).astype(np.float32) * 0.15
+    inits.append(numpy_helper.from_array(w, f"w{i}"))
+    nodes += [h.make_node("MatMul", [f"h{i}", f"w{i}"], [f"m{i}"]),
+              h.make_node("QuantizeLinear", [f"m{i}", "s", "z"], [f"q{i}"], name=f"quantise{i}"),
+              h.make_node("DequantizeLinear", [f"q{i}", "s", "z"], [f"h{i + 1}"])]
+nodes[0].input[0], nodes[-1].output[0] = "x", "y"
+save("quantised", nodes, inits, (T.FLOAT, (64, 64)), (T.FLOAT, (64, 64)))
+for seed in range(6):
+    run("verify", "quantised.onnx", "--seed", str(seed))
+
+# JSON and the table of stored values.
+j = json.loads(run("verify", "f32.onnx", "--json"))
+expect("--json: outputs", j["ok"] and j["outputs"][0]["name"] == "y" and 0 < j["outputs"][0]["max_std"] < j["outputs"][0]["bound_std"])
+expect("--json: stored", len(j["stored"]) == 6 and all(r["bad"] == 0 and r["of_bound"] <= 1 and r["elements"] == 1536 for r in j["stored"]))
+expect("--json: places", [re.search(r'"(\w+)"', r["node"])[1] for r in j["stored"]] == [f"act{i}" for i in range(6)])
+expect("--json: no first bad", j["first_bad"] is None)
+expect("-v: a line for each stored value", len(re.findall(r"(?m)^ok +1536 .* tem_\d", run("verify", "f32.onnx", "-v"))) == 6)
+
+# Against another plan, and outputs in files.
+x = rng.standard_normal((16, 96)).astype(np.float32)
+np.save("x.npy", x)
+run("run", "f32.onnx", "--input", "x=x.npy", "--output-dir", "out")
+run("verify", "f32.onnx", "--input", "x=x.npy", "--against", "out")
+run("f32.onnx", "-o", "f32.plan")
+run("verify", "f32.onnx", "--against", "f32.plan")
+y = np.load("out/y.npy")
+np.save("out/y.npy", y + np.float32(0.5))
+run("verify", "f32.onnx", "--input", "x=x.npy", "--against", "out", status=1)
+run("verify", "f32.onnx", "--input", "x=x.npy", "--against", "out", "--atol", "0.6")
+run("verify", "f32.onnx", "--input", "x=x.npy", "--against", "out", "--rtol", "0.6", "--atol", "1e-4", status=1)
+run("verify", "f32.onnx", "--rtol", "much", status=2)
+np.save("out/y.npy", np.where(np.arange(96) == 7, np.nan, y).astype(np.float32))  # a few that are no numbers
+run("verify", "f32.onnx", "--input", "x=x.npy", "--against", "out", status=1)
+other = [h.make_node("MatMul", ["x", "w0"], ["y"])]
+save("other", other, inits=[numpy_helper.from_array(rng.standard_normal((96, 96)).astype(np.float32), "w0")],
+     x=(T.FLOAT, (16, 96)), y=(T.FLOAT, (16, 96)))
+run("other.onnx", "-o", "other.plan")
+expect("another model's plan", "BAD" in run("verify", "f32.onnx", "--against", "other.plan", status=1))
+
+# Values are dropped when nothing needs them any more: a long chain takes no more than a short one.
+nodes = [h.make_node("Tanh", [f"h{i}"], [f"h{i + 1}"]) for i in range(60)]
+nodes[0].input[0], nodes[-1].output[0] = "x", "y"
+save("long", nodes, [], (T.FLOAT, (1 << 20,)), (T.FLOAT, (1 << 20,)))
+p = subprocess.Popen([graphc, "verify", "long.onnx"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+_, code, used = os.wait4(p.pid, 0)
+expect(f"60 values of 8 MB in f64: {used.ru_maxrss} KiB, exit {code}", code == 0 and used.ru_maxrss < 260 << 10)
+print("\n".join("FAILED " + f for f in failures) or "verify says what is so")
+sys.exit(bool(failures))
