@@ -1,5 +1,6 @@
 /* ONNX model -> graph: files, versions, inputs, initializers, nodes, outputs. */
 #include "frontend/import/import_impl.h"
+#include "frontend/import/file_kind.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +31,12 @@ static Model *model_open(Arena *a, DiagSink *d, const char *path,
     graphc_status s = file_map(path, &m->file, why);
     if (s != GRAPHC_OK) {
         diag(d, s == GRAPHC_NO_MEMORY ? D_NO_MEMORY : D_IO, "", "%s", why);
+        return NULL;
+    }
+    const char *kind = file_kind(m->file.data, m->file.size);
+    if (kind) {
+        (void)diag(d, D_WIRE, "", "no ONNX file, but %s", kind);
+        import_close(m);
         return NULL;
     }
     if (prescan(root, m->file.data, m->file.size, d, &m->scan) == GRAPHC_OK)

@@ -30,7 +30,7 @@ static graphc_status fail_errno(char why[WHY], const char *what) {
 
 /* Maps an open file and closes it. O_NONBLOCK at open kept a FIFO from blocking; only regular files
  * get this far into mmap. */
-static graphc_status map_fd(int fd, bool single_link, FileMap *out, char why[WHY]) {
+static graphc_status map_fd(int fd, FileMap *out, char why[WHY]) {
     struct stat st;
     graphc_status s = GRAPHC_OK;
     void *p = NULL;
@@ -38,8 +38,6 @@ static graphc_status map_fd(int fd, bool single_link, FileMap *out, char why[WHY
         s = fail_errno(why, "cannot be examined");
     else if (!S_ISREG(st.st_mode))
         s = fail(why, S_ISDIR(st.st_mode) ? "is a folder" : "is not a regular file");
-    else if (single_link && st.st_nlink > 1)
-        s = refuse(why, "has several hard links");
     else if (st.st_size > 0 &&
              (p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
         s = fail_errno(why, "cannot be mapped");
@@ -52,7 +50,7 @@ graphc_status file_map(const char *path, FileMap *out, char why[WHY]) {
     *out = (FileMap){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return fail_errno(why, "cannot be opened");
-    return map_fd(fd, false, out, why);
+    return map_fd(fd, out, why);
 }
 
 void file_unmap(FileMap *m) {
@@ -102,8 +100,7 @@ static int open_by_component(int dir, const char *relative, int flags) {
 static int open_beneath(int dir, const char *relative) {
     int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     struct open_how how = {.flags = (unsigned)flags,
-                           .resolve =
-                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     long fd = syscall(SYS_openat2, dir, relative, &how, sizeof how);
     if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != EINVAL)) return (int)fd;
     return open_by_component(dir, relative, flags);
@@ -132,9 +129,12 @@ graphc_status file_map_beneath(const char *base_path, const char *relative, File
     int saved = errno;
     close(dir);
     errno = saved;
-    if (fd < 0 && errno == ELOOP) return refuse(why, "is a symbolic link or lies behind one");
+    if (fd < 0 && errno == EXDEV)
+        return refuse(why, "leads out of the folder through a symbolic link");
+    if (fd < 0 && errno == ELOOP)
+        return refuse(why, "lies behind symbolic links that are not followed");
     if (fd < 0) return fail_errno(why, "cannot be opened");
-    return map_fd(fd, true, out, why);
+    return map_fd(fd, out, why);
 }
 
 static bool write_all(int fd, const void *data, size_t size) {

@@ -15,9 +15,10 @@ typedef struct FileMap {
 /* Maps a whole regular file read-only and private. On failure `why` (256 bytes) says what is wrong
  * without the path. */
 graphc_status file_map(const char *path, FileMap *out, char why[256]);
-/* Opens `relative` beneath the folder of `base_path` and maps it. Absolute paths, "..",
- * backslashes, symbolic links and files with several hard links are GRAPHC_INVALID, as a file may
- * name them to reach others; what cannot be read is GRAPHC_IO. */
+/* Opens `relative` beneath the folder of `base_path` and maps it. Symbolic links are followed as
+ * long as they stay beneath it (kernels before Linux 5.6 follow none). Absolute paths, "..",
+ * backslashes and links that lead out are GRAPHC_INVALID, as a file may name them to reach others;
+ * what cannot be read is GRAPHC_IO. */
 graphc_status file_map_beneath(const char *base_path, const char *relative, FileMap *out,
                                char why[256]);
 void file_unmap(FileMap *m);

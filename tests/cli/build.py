@@ -31,3 +31,11 @@ def one(path, op, ins, outs, opset=17, domain="", **attrs):
 def text(path, model):
     """A model in ONNX's textual form."""
     onnx.save(onnx.parser.parse_model(model), path)
+
+
+def named(path, names):
+    """A chain of operations with these names."""
+    nodes = [h.make_node("Tanh", [f"v{i}"], [f"v{i + 1}"], name=name) for i, name in enumerate(names)]
+    g = h.make_graph(nodes, "named", [h.make_tensor_value_info("v0", T.FLOAT, [4])],
+                     [h.make_tensor_value_info(f"v{len(names)}", T.FLOAT, [4])])
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 18)], ir_version=9), path)

@@ -146,11 +146,32 @@ with tempfile.TemporaryDirectory() as d:
     run(2, "has batch = 4", "mlp.plan", "--input", "x=x.npy", "--dim", "batch=3")
     run(2, "--target: is for models", "mlp.plan", "--target", "cpu")
     expect(2, "--dump-ir: is for models", "inspect", "mlp.plan", "--dump-ir", "ir")
-    run(3, "a model is compiled first if its name ends in .onnx", "x.npy")
+    run(3, "it is a NumPy array", "x.npy")
+    open("words", "w").write("this is no plan either")
+    run(3, "a model is compiled first if its name ends in .onnx", "words")
     run(4, "would both be the file a_b", "clash.onnx")
     expect(2, "no symbol", "inspect", "mlp.plan", "--dim", "sequence=3")
     expect(2, "is not a number from 3 to 4", "bench", "mlp.plan", "--isa", "5")
     expect(2, "is not a number from 1", "bench", "mlp.plan", "--runs", "0")
+    expect(2, 'did you mean "graphc verify"?', "verfy", "mlp.onnx")
+    expect(2, 'did you mean "graphc bench"?', "help", "banch")
+    for words in (["help"], ["help", "verify"], ["version"]):
+        expect(0, "", *words)
+    expect(3, 'its inputs are "x"', "run", "mlp.plan", "--output-dir", "out", "--input", "y=x.npy")
+    for name, head, kind in (("lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "Git LFS pointer"),
+                             ("page", b"<!DOCTYPE html>\n<html><body>404</body></html>", "HTML page"),
+                             ("packed", b"\x1f\x8b\x08\0\0\0\0\0\0\x03", "gzip"),
+                             ("weights", (40).to_bytes(8, "little") + b'{"a":{}}' + b" " * 60, "safetensors"),
+                             ("plan", open("mlp.plan", "rb").read(), "graphc plan")):
+        open(name + ".onnx", "wb").write(head)
+        expect(3, kind, name + ".onnx", "-o", "q.plan", absent="q.plan")
+        if name != "plan":
+            open(name + ".plan", "wb").write(head)
+            expect(3, kind, "inspect", name + ".plan")
+    # Names are names as a whole: node_1 is not node_13.
+    build.named("named.onnx", [f"node_{i}" for i in (13, 2)])
+    expect(2, 'did you mean "node_13"?', "explain", "named.onnx", "node_1")
+    expect(0, "", "explain", "named.onnx", "node_13")
     run(2, "neither", "mlp.plan", "--device", "tpu", "--input", "x=x.npy")
     for name, array, status, text in (("object", np.array([None]), 4, "'|O'"), ("text", np.array(["a"]), 4, "'<U1'"),
                                       ("order", np.zeros((4, 32), ">f4"), 4, "'>f4'")):

@@ -1,6 +1,7 @@
 /* graphc: finds the verb, parses its options, runs it, prints what went wrong, exits with its
  * status. */
 #include "frontend/driver/cli/cli.h"
+#include "frontend/driver/cli/near.h"
 #include "runtime/base/cores.h"
 #include "runtime/graphc.h"
 
@@ -84,6 +85,12 @@ void cli_print(FILE *to, const char *fmt, ...) {
     va_end(ap);
 }
 
+typedef struct Program {
+    int argc;
+    char **argv;
+    graphc_status status;
+} Program;
+
 static void print_version(void) {
     printf("graphc %u.%u\n", graphc_version() >> 16, graphc_version() & 0xffff);
     printf("LLVM %s\nPTX %s\n", codegen_llvm_version(), codegen_ptx_version());
@@ -100,9 +107,25 @@ static const Verb *find_verb(const char *name) {
 }
 
 /* What stands first is a verb or a model; a misspelt verb is neither. */
-static graphc_status unknown_verb(Cli *c) {
-    return diag(c->diags, D_USAGE, c->args.v[0],
-                "neither a verb nor a file; \"graphc --help\" lists the verbs");
+static graphc_status unknown_verb(Cli *c, const char *name) {
+    Near near = {.name = name};
+    for (const Verb *v = cli_verbs; v->name; v++) near_try(&near, v->name);
+    (void)diag(c->diags, D_USAGE, name,
+               "neither a verb nor a file; \"graphc --help\" lists the verbs");
+    if (near.best) diag_hint(c->diags, "did you mean \"graphc %s\"?", near.best);
+    return GRAPHC_USAGE;
+}
+
+/* graphc help [VERB], graphc version. */
+static bool is_word(const Program *p, const char *word, int most) {
+    return p->argc > 1 && p->argc <= most && strcmp(p->argv[1], word) == 0 && access(word, F_OK);
+}
+
+static graphc_status help_of(Cli *c, const char *name) {
+    const Verb *v = name ? find_verb(name) : NULL;
+    if (name && !v) return unknown_verb(c, name);
+    cli_help(v);
+    return GRAPHC_OK;
 }
 
 graphc_status cli_usage(Cli *c, const char *what) {
@@ -157,12 +180,6 @@ static void set_signals(void) {
     signal(SIGBUS, on_bus_error);
 }
 
-typedef struct Program {
-    int argc;
-    char **argv;
-    graphc_status status;
-} Program;
-
 static void program(void *arg) {
     Program *p = arg;
     int argc = p->argc;
@@ -172,14 +189,18 @@ static void program(void *arg) {
     bool overview = !verb;
     Cli c = {.arena = arena_create(), .verb = verb ? verb : cli_verbs, .rtol = -1, .atol = -1};
     c.diags = diag_create(c.arena, NULL);
-    graphc_status s = cli_parse(&c, argc - skip, argv + skip);
-    if (s == GRAPHC_OK && (c.help || argc < 2)) {
+    bool help = is_word(p, "help", 3), version = is_word(p, "version", 2);
+    graphc_status s = help || version ? GRAPHC_OK : cli_parse(&c, argc - skip, argv + skip);
+    c.version |= version;
+    if (help) {
+        s = help_of(&c, argc > 2 ? argv[2] : NULL);
+    } else if (s == GRAPHC_OK && (c.help || argc < 2)) {
         cli_help(verb);
         s = c.help ? GRAPHC_OK : GRAPHC_USAGE;
     } else if (s == GRAPHC_OK && c.version) {
         print_version();
     } else if (s == GRAPHC_OK && overview && c.args.n && !c.output && access(c.args.v[0], F_OK)) {
-        s = unknown_verb(&c);
+        s = unknown_verb(&c, c.args.v[0]);
     } else if (s == GRAPHC_OK) {
         s = run_verb(&c);
     }

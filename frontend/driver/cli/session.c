@@ -1,6 +1,10 @@
 #include "frontend/driver/cli/session.h"
 #include "codegen/target.h"
 #include "runtime/base/check.h"
+#include "runtime/base/file.h"
+#include "frontend/import/file_kind.h"
+#include "runtime/base/strbuf.h"
+#include "runtime/plan.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -60,8 +64,16 @@ static graphc_status failed(Cli *c, const char *place, graphc_status status, con
 graphc_status cli_load_failed(Cli *c, const char *path, graphc_status status, const char *text) {
     const char *dot = strrchr(path, '.');
     (void)failed(c, path, status, text);
-    if (status == GRAPHC_INVALID && !(dot && strcmp(dot, ".plan") == 0))
+    FileMap m = {0};
+    char why[256];
+    const char *kind = NULL;
+    if (status == GRAPHC_INVALID && file_map(path, &m, why) == GRAPHC_OK)
+        kind = file_kind(m.data, m.size);
+    if (kind && memcmp(m.data, PLAN_MAGIC, 8) != 0)
+        diag_hint(c->diags, "it is %s", kind);
+    else if (status == GRAPHC_INVALID && !(dot && strcmp(dot, ".plan") == 0))
         diag_hint(c->diags, "a model is compiled first if its name ends in .onnx");
+    file_unmap(&m);
     return status;
 }
 
@@ -176,13 +188,21 @@ static graphc_status check_given_dims(CliSession *s) {
     return GRAPHC_OK;
 }
 
+static graphc_status unknown_input(CliSession *s, const char *name) {
+    StrBuf names;
+    sb_init(&names, s->cli->arena);
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan) && i < 32; i++)
+        sb_printf(&names, "%s\"%s\"", i ? ", " : "", graphc_plan_input(s->plan, i).name);
+    (void)diag(s->cli->diags, D_RUN_INPUT, "--input", "the plan has no input \"%s\"", name);
+    diag_hint(s->cli->diags, "its inputs are %s", sb_str(&names));
+    return diag_info[D_RUN_INPUT].status;
+}
+
 static graphc_status read_given(CliSession *s) {
     Cli *c = s->cli;
     for (uint32_t i = 0; i < c->inputs.n; i++) {
         int32_t at = graphc_plan_find_input(s->plan, c->inputs.v[i].name);
-        if (at < 0)
-            return diag(c->diags, D_RUN_INPUT, "--input", "the plan has no input \"%s\"",
-                        c->inputs.v[i].name);
+        if (at < 0) return unknown_input(s, c->inputs.v[i].name);
         if (s->inputs[at].data)
             return diag(c->diags, D_USAGE, "--input", "\"%s\" is given twice", c->inputs.v[i].name);
         GC_TRY(tensor_file_read(c->arena, c->diags, c->inputs.v[i].file, &s->inputs[at]));

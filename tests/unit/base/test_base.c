@@ -5,6 +5,7 @@
 #include "runtime/base/map.h"
 #include "runtime/base/strbuf.h"
 #include "tests/unit/test.h"
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,11 +68,19 @@ static void check_files(Arena *a) {
     CHECK(file_write(base, "abc", 3, why) == GRAPHC_OK);
     CHECK(file_map(base, &m, why) == GRAPHC_OK && m.size == 3 && !memcmp(m.data, "abc", 3));
     file_unmap(&m);
-    CHECK(mkdir(sub, 0700) == 0 && symlink("model.onnx", link) == 0);
+    const char *out = arena_printf(a, "%s/out", dir), *hard = arena_printf(a, "%s/hard", dir);
+    CHECK(mkdir(sub, 0700) == 0 && symlink("model.onnx", link) == 0 &&
+          linkat(AT_FDCWD, base, AT_FDCWD, hard, 0) == 0);
+    CHECK(symlink("/etc/passwd", out) == 0);
     CHECK(file_write(arena_printf(a, "%s/w.bin", sub), "", 0, why) == GRAPHC_OK);
     CHECK(file_map_beneath(base, "sub/w.bin", &m, why) == GRAPHC_OK && m.size == 0);
     static const char *const outside[] = {"/etc/passwd", "../x", "sub/../model.onnx",
-                                          "link",        "a\\b", ""};
+                                          "out",         "a\\b", ""};
+    static const char *const inside[] = {"link", "hard"}; /* what they name lies beneath */
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
+        CHECK(file_map_beneath(base, inside[i], &m, why) == GRAPHC_OK && m.size == 3);
+        file_unmap(&m);
+    }
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         CHECK(file_map_beneath(base, outside[i], &m, why) == GRAPHC_INVALID);
     CHECK(file_map_beneath(base, "sub", &m, why) == GRAPHC_IO);
@@ -80,6 +89,7 @@ static void check_files(Arena *a) {
     CHECK(folder_make(base, why) == GRAPHC_IO && !strcmp(why, "is not a folder"));
     CHECK(folder_make(arena_printf(a, "%s/no/such", dir), why) == GRAPHC_IO);
     (void)!unlink(arena_printf(a, "%s/w.bin", sub));
+    CHECK(unlink(out) == 0 && unlink(hard) == 0);
     CHECK(rmdir(sub) == 0 && unlink(link) == 0 && unlink(base) == 0 && rmdir(dir) == 0);
 }
 
