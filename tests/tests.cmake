@@ -109,6 +109,7 @@ graphc_script(models/claims full 900 ${python} tests/models/claims.py $<TARGET_F
 graphc_script(models/tensor_cores/some quick 200 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>
   gpt2 llama_small)
 graphc_script(models/tensor_cores full 600 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>)
+graphc_script(models/verify full 1200 ${python} tests/models/verify.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/precision full 600 ${python} tests/models/precision.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/grad full 1800 ${python} tests/models/grad.py $<TARGET_FILE:graphc_cli> --batch 1)
 graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graphc_cli> --isa 4,3 --threads 1,3)

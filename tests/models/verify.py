@@ -1,0 +1,53 @@
+"""No false alarm of verify: the graphs of models/ as they are and with --precision, and the quantised forms that
+onnxruntime's tools make of the small ones: verify.py GRAPHC [MODEL ...]"""
+import json, os, re, subprocess, sys, tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cases
+
+QUANTISED = {"mobilenet_v3_large": ("QDQ", "QOperator")}
+graphc, only = os.path.abspath(sys.argv[1]), sys.argv[2:]
+failures = 0
+
+
+def verify(what, *args):
+    global failures
+    p = subprocess.run([graphc, "verify", *args], capture_output=True, text=True)
+    said = re.findall(r"stored values agree.*?at ([^ ]+) of", p.stdout)
+    failures += p.returncode != 0
+    print(f"{'ok' if p.returncode == 0 else 'FAILED'} {what}: {said[0] if said else '?'} of what rounding explains",
+          "" if p.returncode == 0 else "\n" + p.stdout[-1500:] + p.stderr[-1500:], flush=True)
+
+
+def quantised(model, forms, folder):
+    import numpy as np
+    import onnxruntime as ort
+    from onnxruntime import quantization as q
+
+    class Reader(q.CalibrationDataReader):
+        def __init__(self):
+            shapes = {i.name: [d if isinstance(d, int) else 1 for d in i.shape] for i in ort.InferenceSession(model).get_inputs()}
+            rng = np.random.default_rng(0)
+            self.data = [{n: rng.standard_normal(s).astype(np.float32) for n, s in shapes.items()} for _ in range(2)]
+
+        def get_next(self):
+            return self.data.pop() if self.data else None
+
+    for form in (q.QuantFormat[f] for f in forms):
+        path = f"{folder}/{form.name}.onnx"
+        q.quantize_static(model, path, Reader(), quant_format=form)
+        verify(f"{os.path.basename(model)} {form.name}", path)
+
+
+names = only or sorted(n[:-5] for n in os.listdir(cases.MODELS) if n.endswith(".onnx") and "llama_1b" not in n)
+for name in names:
+    path = f"{cases.filled([name])}/{name}.onnx"
+    has = {s["name"] for s in json.loads(subprocess.check_output([graphc, "inspect", path, "--json"], stderr=subprocess.DEVNULL))["symbols"]}
+    dims = [a for s, n in cases.SIZES[1].items() if s in has for a in ("--dim", f"{s}={n}")] if "seq" in has else []
+    verify(name, path, *dims)
+    for precision in ("bf16", "f16"):
+        verify(f"{name} --precision {precision}", path, "--precision", precision, *dims)
+    if name in QUANTISED:
+        with tempfile.TemporaryDirectory() as folder:
+            quantised(path, QUANTISED[name], folder)
+sys.exit(bool(failures))
