@@ -32,6 +32,7 @@ typedef struct Fact {
     bool must;           /* has to be stored whatever the demands are */
     bool written;        /* a state takes it */
     uint32_t output;     /* 1 + graph output that it is stored to */
+    uint32_t grows;      /* lies in a state's buffer, with room along an axis: 1 + state */
     Value stat;          /* the reduction that v is one value per row of, or 0 */
     double flops;        /* per element, everything cheap inlined */
     double leaf_bytes;   /* read to compute all of it then */

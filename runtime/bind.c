@@ -49,10 +49,27 @@ static graphc_status need_inputs(graphc_session *s) {
     return GRAPHC_OK;
 }
 
+/* How much a state holds along the axis that grows. */
+static graphc_status take_held(graphc_session *s, uint64_t i) {
+    const PlanSymbol *sym = &s->plan->symbols[i];
+    int64_t v = s->state_size[sym->a];
+    if (v < sym->lo || v > sym->hi)
+        return error_set(session_error(s), GRAPHC_INVALID,
+                         "state \"%s\" holds %" PRId64
+                         " along axis %u, but the plan was made for %s in "
+                         "%" PRId64 "..%" PRId64,
+                         plan_str(s->plan, s->plan->states[sym->a].io.name), v, sym->b,
+                         plan_str(s->plan, sym->name), sym->lo, sym->hi);
+    s->symbols[i] = v;
+    s->ready[i] = 1;
+    return GRAPHC_OK;
+}
+
 /* What only other entries take has no part in this one's sizes: they see the least it may be. */
 static graphc_status read_dims(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->nsymbols; i++) {
         const PlanSymbol *sym = &s->plan->symbols[i];
+        if (sym->kind == PLAN_SYM_state) GC_TRY(take_held(s, i));
         if (sym->kind > PLAN_SYM_elem) continue;
         if (!session_takes(s, sym->a)) {
             s->symbols[i] = sym->lo;
@@ -171,6 +188,7 @@ graphc_status bind_all(graphc_session *s) {
     plan_eval(s->plan, s->symbols, s->wide, s->slots, PLAN_STAGE_plan);
     find_ready_slots(s);
     GC_TRY(check_dims(s));
+    GC_TRY(state_bind(s));
     GC_TRY(check_pairs(s, PLAN_STAGE_bound));
     GC_TRY(memory_assign(s->memory, s->steps, s->slots, session_error(s)));
     if (memory_scratch(s->plan, s->res->target, s->steps, s->slots) > MOST_SCRATCH)

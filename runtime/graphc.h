@@ -266,6 +266,12 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_read(graphc_session *s, ui
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_write(graphc_session *s, uint32_t i,
                                                             const graphc_tensor *t);
 
+/* Its type and shape now, without data. A cache grows along one axis: it starts with nothing there,
+ * a run appends, and graphc_state_write with a shorter or longer tensor (up to the room that it was
+ * given) sets how much it holds; with none, it is empty again. A run that has no room for what it
+ * appends is GRAPHC_INVALID. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_shape(graphc_session *s, uint32_t i,
+                                                            graphc_tensor *out);
 /* All states as one safetensors file: tensors by the states' names, and a checksum. The file
  * appears whole or not at all, in place of one that was there. GRAPHC_USAGE: path is NULL;
  * GRAPHC_IO: it cannot be written; GRAPHC_NO_MEMORY; GRAPHC_RUNTIME: the device. */

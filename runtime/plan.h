@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  3u
+#define PLAN_VERSION  4u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
@@ -110,10 +110,11 @@ typedef struct PlanExpr {
 } PlanExpr;
 
 typedef enum PlanSymbolKind {
-    PLAN_SYM_dim,  /* input a, axis b */
-    PLAN_SYM_elem, /* flat element b of input a */
-    PLAN_SYM_data, /* written by a step */
-    PLAN_SYM_iter, /* iteration number of a loop */
+    PLAN_SYM_dim,   /* input a, axis b */
+    PLAN_SYM_elem,  /* flat element b of input a */
+    PLAN_SYM_state, /* what state a holds along axis b, that which grows */
+    PLAN_SYM_data,  /* written by a step */
+    PLAN_SYM_iter,  /* iteration number of a loop */
     PLAN_SYM_COUNT
 } PlanSymbolKind;
 
@@ -133,11 +134,14 @@ typedef struct PlanIo {
     uint32_t reserved;
 } PlanIo;
 
-/* A tensor that lives in the session from run to run; its size is known with the plan. */
+/* A tensor that lives in the session from run to run. Its size is known with the plan, but for an
+ * axis along which it may grow: rows of that axis are `room` apart from the next outer ones. */
 typedef struct PlanState {
     PlanIo io;
     uint32_t initial; /* 1 + constant that a new session's starts as; 0: zeros */
-    uint32_t reserved;
+    uint32_t grows;   /* 0, or 1 + the axis; a new session's holds nothing along it */
+    PlanSlot room;    /* the most that it holds along the axis */
+    PlanSlot next;    /* how much it holds after a run of an entry that writes it */
 } PlanState;
 
 /* Steps that run as one: those of every target that its `ranges` name. Numbers in lists ascend. */
@@ -284,7 +288,7 @@ PLAN_RECORD_SIZE(PlanSymbol, 40);
 PLAN_RECORD_SIZE(PlanIo, 24);
 PLAN_RECORD_SIZE(PlanCheck, 12);
 PLAN_RECORD_SIZE(PlanConstant, 40);
-PLAN_RECORD_SIZE(PlanState, 32);
+PLAN_RECORD_SIZE(PlanState, 40);
 PLAN_RECORD_SIZE(PlanEntry, 32);
 PLAN_RECORD_SIZE(PlanTarget, 52);
 PLAN_RECORD_SIZE(PlanBuffer, 32);

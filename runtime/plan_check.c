@@ -57,6 +57,9 @@ static graphc_status check_symbols(const Checker *c) {
         NEED(s->lo <= s->hi, "symbol", i, "empty range");
         if (s->kind == PLAN_SYM_dim || s->kind == PLAN_SYM_elem)
             NEED(s->a < p->ninputs, "symbol", i, "no such input");
+        else if (s->kind == PLAN_SYM_state)
+            NEED(s->a < p->nstates && s->b + 1 == p->states[s->a].grows, "symbol", i,
+                 "no such state or axis");
         else
             NEED(s->a == 0 && s->b == 0, "symbol", i, "stray definition");
         if (s->kind == PLAN_SYM_dim) NEED(s->b < p->inputs[s->a].rank, "symbol", i, "no such axis");
@@ -69,7 +72,7 @@ static graphc_status check_symbols(const Checker *c) {
 }
 
 static PlanStage symbol_stage(uint32_t kind) {
-    return kind == PLAN_SYM_dim || kind == PLAN_SYM_elem ? PLAN_STAGE_bound : PLAN_STAGE_run;
+    return kind < PLAN_SYM_data ? PLAN_STAGE_bound : PLAN_STAGE_run;
 }
 
 static graphc_status check_exprs(const Checker *c) {
@@ -161,8 +164,15 @@ static graphc_status check_states(const Checker *c) {
     const Plan *p = c->plan;
     for (uint64_t i = 0; i < p->nstates; i++) {
         const PlanState *s = &p->states[i];
-        GC_TRY(check_io(c, &s->io, 1, "state", PLAN_STAGE_plan));
-        NEED(s->initial <= p->nconstants && !s->reserved, "state", i, "no such constant");
+        GC_TRY(check_io(c, &s->io, 1, "state", PLAN_STAGE_bound));
+        for (uint32_t d = 0; d < s->io.rank; d++)
+            NEED(d + 1 == s->grows || slot_ok(c, p->lists[s->io.dims + d], PLAN_STAGE_plan),
+                 "state", i, "its size is not known");
+        NEED(s->initial <= p->nconstants, "state", i, "no such constant");
+        NEED(s->grows <= s->io.rank && (s->grows || (!s->room && !s->next)), "state", i, "axis");
+        NEED(!s->grows || !s->initial, "state", i, "grows from elements");
+        NEED(slot_ok(c, s->room, PLAN_STAGE_plan) && slot_ok(c, s->next, PLAN_STAGE_bound), "state",
+             i, "room");
     }
     return GRAPHC_OK;
 }

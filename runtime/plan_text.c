@@ -59,12 +59,14 @@ static const char *dtype_text(uint32_t code) {
 }
 
 static void put_symbols(const Printer *w) {
-    static const char *const kinds[] = {"dim", "elem", "data", "iter"};
+    static const char *const kinds[] = {"dim", "elem", "held", "data", "iter"};
     for (uint64_t i = 0; i < w->p->nsymbols; i++) {
         const PlanSymbol *s = &w->p->symbols[i];
         sb_printf(w->out, "symbol %s  %s", plan_str(w->p, s->name), kinds[s->kind]);
         if (s->kind == PLAN_SYM_dim || s->kind == PLAN_SYM_elem)
             sb_printf(w->out, " %u of input %s", s->b, plan_str(w->p, w->p->inputs[s->a].name));
+        if (s->kind == PLAN_SYM_state)
+            sb_printf(w->out, " %u of state %s", s->b, plan_str(w->p, w->p->states[s->a].io.name));
         sb_printf(w->out, "  in %lld..%lld", (long long)s->lo, (long long)s->hi);
         if (s->hint) sb_printf(w->out, "  typical %lld", (long long)s->hint);
         sb_put(w->out, "\n");
@@ -88,6 +90,8 @@ static void put_io(const Printer *w, const char *what, const PlanIo *v, uint64_t
 static void put_states(const Printer *w) {
     for (uint64_t i = 0; i < w->p->nstates; i++) {
         put_shape(w, "state", &w->p->states[i].io);
+        put_field(w, "room for", w->p->states[i].room);
+        put_field(w, "then", w->p->states[i].next);
         if (w->p->states[i].initial)
             sb_printf(w->out, "  starts as c%u\n", w->p->states[i].initial - 1);
         else

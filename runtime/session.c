@@ -28,6 +28,7 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->outputs = calloc(p->noutputs + 1, sizeof *s->outputs);
     s->output_own = calloc(p->noutputs + 1, sizeof *s->output_own);
     s->state = calloc(p->nstates + 1, sizeof *s->state);
+    s->state_size = calloc(p->nstates + 1, sizeof *s->state_size);
     s->output_host = calloc(p->noutputs + 1, sizeof *s->output_host);
     s->output_buffer = calloc(p->noutputs + 1, sizeof *s->output_buffer);
     s->symbols = calloc(p->nsymbols + 1, sizeof *s->symbols);
@@ -41,7 +42,7 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->profile = calloc((size_t)t->nsteps + 1, sizeof *s->profile);
     s->memory = memory_create(p, t);
     bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->output_own &&
-              s->state && s->output_host && s->output_buffer && s->symbols && s->slots && s->wide &&
+              s->state && s->state_size && s->output_host && s->output_buffer && s->symbols && s->slots && s->wide &&
               s->ready && s->loop_slot && s->loop_slots && s->address && s->trip && s->profile &&
               s->memory && launch_lay_out(s);
     if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
@@ -128,6 +129,7 @@ static void free_device_things(graphc_session *s) {
 void graphc_session_destroy(graphc_session *s) {
     if (!s) return;
     if (s->res) free_device_things(s);
+    free(s->state_size);
     free(s->inputs);
     free(s->input_bound);
     free(s->outputs);
@@ -311,6 +313,7 @@ graphc_status graphc_run_entry(graphc_session *s, uint32_t entry) {
     graphc_status st = run_bound(s);
     s->res->ops->end(s->lane);
     s->ran = st == GRAPHC_OK;
+    if (s->ran) state_grown(s);
     return st;
 }
 

@@ -132,6 +132,7 @@ struct graphc_session {
     uint8_t *input_bound;
     OwnMemory *input_copy, *output_own; /* device copies of host inputs; outputs of the session */
     OwnMemory *state;                   /* what the plan's states hold */
+    int64_t *state_size;                /* of those that grow: how much along that axis */
     uint32_t entry;                     /* that what follows is for */
     PlanRange steps;                    /* its */
     OwnMemory *output_host;             /* host copies of device outputs, from malloc */
@@ -195,13 +196,22 @@ static inline bool session_runs(const graphc_session *s, uint32_t step) {
 graphc_status session_check_tensor(graphc_session *s, const char *what, const PlanIo *io,
                                    const graphc_tensor *t);
 
+/* A growing state's size changed, or another's symbols did: bound before every run. */
+graphc_status state_bind(graphc_session *s);
+/* After a run: what its entry wrote is as large as it said. */
+void state_grown(graphc_session *s);
 /* Memory of the states, with what a new session's hold (state.c). */
 graphc_status state_open(graphc_session *s, ErrorText e);
 void state_close(graphc_session *s);
 void state_shape(const graphc_session *s, uint64_t i, int64_t *shape);
-/* Between host memory and a state's, in either direction; waits. */
-graphc_status state_copy(graphc_session *s, void *to, const void *from, uint64_t bytes,
-                         ErrorText e);
+/* May it hold a tensor of that shape? Then it can take it. */
+bool state_fits(const graphc_session *s, uint64_t i, uint32_t rank, const int64_t *dim);
+void state_resize(graphc_session *s, uint64_t i, const int64_t *dim);
+uint64_t state_bytes(const graphc_session *s, uint64_t i); /* of what it holds */
+/* Bytes [at, at + n) of what state i holds to host memory; all of it from there. Both wait. */
+graphc_status state_get(graphc_session *s, uint64_t i, uint64_t at, uint64_t n, void *to,
+                        ErrorText e);
+graphc_status state_put(graphc_session *s, uint64_t i, const void *from, ErrorText e);
 
 /* Finds or makes the plan's resident for these options; counted. */
 graphc_status resident_acquire(graphc_plan *p, const graphc_session_options *o, Resident **out,

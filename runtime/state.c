@@ -1,20 +1,48 @@
 /* What a session keeps from run to run. */
 #include "runtime/session.h"
 #include <stdlib.h>
+#include <string.h>
 
 void state_shape(const graphc_session *s, uint64_t i, int64_t *shape) {
-    const PlanIo *io = &s->plan->states[i].io;
-    for (uint32_t k = 0; k < io->rank; k++) shape[k] = s->res->slots[s->plan->lists[io->dims + k]];
+    const PlanState *st = &s->plan->states[i];
+    for (uint32_t k = 0; k < st->io.rank; k++)
+        shape[k] =
+            k + 1 == st->grows ? s->state_size[i] : s->res->slots[s->plan->lists[st->io.dims + k]];
 }
 
-/* Its shape and size, known with the plan. */
-static graphc_status measure(const graphc_session *s, uint64_t i, int64_t *shape, uint64_t *bytes,
-                             ErrorText e) {
-    const PlanIo *io = &s->plan->states[i].io;
+static int64_t room_of(const graphc_session *s, uint64_t i) {
+    return s->res->slots[s->plan->states[i].room];
+}
+
+/* Bytes of all its memory; false: no such size. */
+static bool whole_bytes(const graphc_session *s, uint64_t i, uint64_t *bytes) {
+    const PlanState *st = &s->plan->states[i];
+    int64_t shape[PLAN_MAX_RANK];
     state_shape(s, i, shape);
-    if (tensor_bytes(plan_dtype(io->dtype), shape, (int32_t)io->rank, bytes)) return GRAPHC_OK;
-    return error_set(e, GRAPHC_INVALID, "not a valid plan: state \"%s\" has an impossible shape",
-                     plan_str(s->plan, io->name));
+    if (st->grows) shape[st->grows - 1] = room_of(s, i);
+    return tensor_bytes(plan_dtype(st->io.dtype), shape, (int32_t)st->io.rank, bytes);
+}
+
+/* How it lies in memory: `rows` of `bytes` each, `pitch` bytes apart. */
+typedef struct StateRows {
+    uint64_t rows, bytes, pitch;
+} StateRows;
+
+static StateRows state_rows(const graphc_session *s, uint64_t i) {
+    const PlanState *st = &s->plan->states[i];
+    int64_t shape[PLAN_MAX_RANK];
+    StateRows r = {1, dtype_bytes(plan_dtype(st->io.dtype)), 0};
+    state_shape(s, i, shape);
+    for (uint32_t k = 0; k + 1 < st->grows; k++) r.rows *= (uint64_t)shape[k];
+    for (uint32_t k = st->grows; k < st->io.rank; k++) r.bytes *= (uint64_t)shape[k];
+    r.pitch = r.bytes * (uint64_t)room_of(s, i);
+    if (st->grows) r.bytes *= (uint64_t)s->state_size[i];
+    return r;
+}
+
+uint64_t state_bytes(const graphc_session *s, uint64_t i) {
+    StateRows r = state_rows(s, i);
+    return r.rows * r.bytes;
 }
 
 /* The buffers that kernels know a state by are as large as it is. */
@@ -48,9 +76,11 @@ static graphc_status fill(graphc_session *s, uint64_t i, ErrorText e) {
 }
 
 static graphc_status open_one(graphc_session *s, uint64_t i, ErrorText e) {
-    int64_t shape[PLAN_MAX_RANK];
     uint64_t bytes = 0;
-    GC_TRY(measure(s, i, shape, &bytes, e));
+    if (!whole_bytes(s, i, &bytes))
+        return error_set(e, GRAPHC_INVALID,
+                         "not a valid plan: state \"%s\" has an impossible shape",
+                         plan_str(s->plan, s->plan->states[i].io.name));
     if (!bytes) return GRAPHC_OK;
     GC_TRY(s->res->ops->alloc(s->res, bytes, &s->state[i].p, e));
     s->state[i].bytes = bytes;
@@ -72,11 +102,94 @@ void state_close(graphc_session *s) {
     free(s->state);
 }
 
-/* A tensor in host memory of the state's type and shape. */
-static graphc_status check_host(graphc_session *s, uint32_t i, const graphc_tensor *t) {
+/* --- States that grow --------------------------------------------------------------------------
+ */
+
+/* All that share a size have it, and have room for what the run adds. */
+graphc_status state_bind(graphc_session *s) {
+    const Plan *p = s->plan;
+    ErrorText e = session_error(s);
+    for (uint64_t i = 0; i < p->nstates; i++) {
+        const PlanState *st = &p->states[i];
+        if (!st->grows) continue;
+        const char *name = plan_str(p, st->io.name);
+        int64_t want = s->slots[p->lists[st->io.dims + st->grows - 1]];
+        if (s->state_size[i] != want)
+            return error_set(e, GRAPHC_INVALID, "state \"%s\" holds %lld along axis %u, not %lld",
+                             name, (long long)s->state_size[i], st->grows - 1, (long long)want);
+        const PlanEntry *entry = session_entry(s);
+        bool written = plan_lists(p, entry->states, entry->nstates, (uint32_t)i);
+        if (written && (s->slots[st->next] < 0 || s->slots[st->next] > room_of(s, i)))
+            return error_set(e, GRAPHC_INVALID,
+                             "state \"%s\" has room for %lld along axis %u, this run needs %lld",
+                             name, (long long)room_of(s, i), st->grows - 1,
+                             (long long)s->slots[st->next]);
+    }
+    return GRAPHC_OK;
+}
+
+void state_grown(graphc_session *s) {
+    const PlanEntry *e = session_entry(s);
+    for (uint32_t k = 0; k < e->nstates; k++) {
+        uint32_t i = s->plan->lists[e->states + k];
+        if (!s->plan->states[i].grows) continue;
+        s->state_size[i] = s->slots[s->plan->states[i].next];
+        s->shapes_changed = true;
+    }
+}
+
+/* --- To and from the host ----------------------------------------------------------------------
+ */
+
+/* Bytes [at, at + n) of what state i holds, as host memory has it: without gaps. */
+static graphc_status copy_piece(graphc_session *s, uint64_t i, uint64_t at, uint64_t n,
+                                uint8_t *host, bool to_host, ErrorText e) {
+    StateRows r = state_rows(s, i);
+    const DeviceOps *ops = s->res->ops;
+    if (!n) return GRAPHC_OK;
+    GC_TRY(ops->begin(s->lane, e));
+    graphc_status st = GRAPHC_OK;
+    for (uint64_t done = 0, size; done < n && st == GRAPHC_OK; done += size) {
+        uint64_t row = (at + done) / r.bytes, offset = (at + done) % r.bytes;
+        uint8_t *p = (uint8_t *)s->state[i].p + row * r.pitch + offset;
+        size = r.bytes - offset < n - done ? r.bytes - offset : n - done;
+        st = ops->copy(s->lane, to_host ? host + done : p, to_host ? p : host + done, size, e);
+    }
+    if (st == GRAPHC_OK) st = ops->sync(s->lane, e);
+    ops->end(s->lane);
+    return st;
+}
+
+graphc_status state_get(graphc_session *s, uint64_t i, uint64_t at, uint64_t n, void *to,
+                        ErrorText e) {
+    return copy_piece(s, i, at, n, to, true, e);
+}
+
+graphc_status state_put(graphc_session *s, uint64_t i, const void *from, ErrorText e) {
+    return copy_piece(s, i, 0, state_bytes(s, i), (uint8_t *)(uintptr_t)from, false, e);
+}
+
+bool state_fits(const graphc_session *s, uint64_t i, uint32_t rank, const int64_t *dim) {
+    const PlanState *st = &s->plan->states[i];
+    int64_t shape[PLAN_MAX_RANK];
+    bool ok = rank == st->io.rank;
+    state_shape(s, i, shape);
+    for (uint32_t k = 0; ok && k < rank; k++)
+        ok = k + 1 == st->grows ? dim[k] >= 0 && dim[k] <= room_of(s, i) : dim[k] == shape[k];
+    return ok;
+}
+
+void state_resize(graphc_session *s, uint64_t i, const int64_t *dim) {
+    uint32_t grows = s->plan->states[i].grows;
+    if (!grows) return;
+    s->state_size[i] = dim[grows - 1];
+    s->shapes_changed = true;
+}
+
+/* A tensor in host memory of the state's type; of its shape, unless it may be another. */
+static graphc_status check_host(graphc_session *s, uint32_t i, const graphc_tensor *t, bool any) {
     ErrorText e = session_error(s);
     int64_t shape[PLAN_MAX_RANK];
-    uint64_t bytes = 0;
     char text[256];
     if (i >= s->plan->nstates)
         return error_set(e, GRAPHC_USAGE, "the plan has %llu states, there is no %u",
@@ -84,36 +197,39 @@ static graphc_status check_host(graphc_session *s, uint32_t i, const graphc_tens
     if (!t) return error_set(e, GRAPHC_USAGE, "the tensor is NULL");
     const PlanIo *io = &s->plan->states[i].io;
     GC_TRY(session_check_tensor(s, "state", io, t));
-    GC_TRY(measure(s, i, shape, &bytes, e));
     if (t->device != GRAPHC_CPU)
         return error_set(e, GRAPHC_USAGE, "state \"%s\": the tensor is not in host memory",
                          plan_str(s->plan, io->name));
-    for (uint32_t k = 0; k < io->rank; k++)
-        if (t->shape[k] != shape[k])
-            return error_set(e, GRAPHC_INVALID, "state \"%s\" has shape %s",
-                             plan_str(s->plan, io->name),
-                             bind_shape_text(shape, (int32_t)io->rank, text, sizeof text));
-    return GRAPHC_OK;
-}
-
-graphc_status state_copy(graphc_session *s, void *to, const void *from, uint64_t bytes,
-                         ErrorText e) {
-    if (!bytes) return GRAPHC_OK;
-    GC_TRY(s->res->ops->begin(s->lane, e));
-    graphc_status st = s->res->ops->copy(s->lane, to, from, bytes, e);
-    if (st == GRAPHC_OK) st = s->res->ops->sync(s->lane, e);
-    s->res->ops->end(s->lane);
-    return st;
+    state_shape(s, i, shape);
+    size_t size = io->rank * sizeof *shape;
+    if (any ? state_fits(s, i, io->rank, t->shape) : memcmp(t->shape, shape, size) == 0)
+        return GRAPHC_OK;
+    return error_set(e, GRAPHC_INVALID, "state \"%s\" has shape %s", plan_str(s->plan, io->name),
+                     bind_shape_text(shape, (int32_t)io->rank, text, sizeof text));
 }
 
 graphc_status graphc_state_read(graphc_session *s, uint32_t i, const graphc_tensor *t) {
     s->error[0] = 0;
-    GC_TRY(check_host(s, i, t));
-    return state_copy(s, t->data, s->state[i].p, s->state[i].bytes, session_error(s));
+    GC_TRY(check_host(s, i, t, false));
+    return state_get(s, i, 0, state_bytes(s, i), t->data, session_error(s));
 }
 
 graphc_status graphc_state_write(graphc_session *s, uint32_t i, const graphc_tensor *t) {
     s->error[0] = 0;
-    GC_TRY(check_host(s, i, t));
-    return state_copy(s, s->state[i].p, t->data, s->state[i].bytes, session_error(s));
+    GC_TRY(check_host(s, i, t, true));
+    state_resize(s, i, t->shape);
+    return state_put(s, i, t->data, session_error(s));
+}
+
+graphc_status graphc_state_shape(graphc_session *s, uint32_t i, graphc_tensor *out) {
+    s->error[0] = 0;
+    if (i >= s->plan->nstates || !out)
+        return error_set(session_error(s), GRAPHC_USAGE, "there is no state %u, or no place", i);
+    const PlanIo *io = &s->plan->states[i].io;
+    DType type = plan_dtype(io->dtype);
+    *out = (graphc_tensor){.device = GRAPHC_CPU,
+                           .dtype = {dtype_info[type].dlcode, dtype_info[type].dlbits, 1},
+                           .rank = (int32_t)io->rank};
+    state_shape(s, i, out->shape);
+    return GRAPHC_OK;
 }

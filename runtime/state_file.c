@@ -2,7 +2,6 @@
 #include "runtime/session.h"
 #include "runtime/train/safetensors.h"
 #include <stdlib.h>
-#include <string.h>
 
 #define CHUNK (UINT64_C(1) << 22) /* bytes of a copy from the device */
 
@@ -20,7 +19,7 @@ static void describe(const graphc_session *s, SafeTensor *tensors, int64_t *dims
                                   .dtype = plan_dtype(io->dtype),
                                   .rank = io->rank,
                                   .dim = dims + i * PLAN_MAX_RANK,
-                                  .bytes = s->state[i].bytes};
+                                  .bytes = state_bytes(s, i)};
     }
 }
 
@@ -29,15 +28,11 @@ static void describe(const graphc_session *s, SafeTensor *tensors, int64_t *dims
 
 static graphc_status put_state(graphc_session *s, SafetensorsWriter *w, uint32_t i, void *chunk,
                                ErrorText why) {
-    const OwnMemory *m = &s->state[i];
-    for (uint64_t at = 0; at < m->bytes; at += CHUNK) {
-        uint64_t n = m->bytes - at < CHUNK ? m->bytes - at : CHUNK;
-        const void *from = (const uint8_t *)m->p + at;
-        if (s->res->ops->own_memory) {
-            GC_TRY(state_copy(s, chunk, from, n, why));
-            from = chunk;
-        }
-        GC_TRY(safetensors_put(w, from, n, why));
+    uint64_t bytes = state_bytes(s, i);
+    for (uint64_t at = 0; at < bytes; at += CHUNK) {
+        uint64_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
+        GC_TRY(state_get(s, i, at, n, chunk, why));
+        GC_TRY(safetensors_put(w, chunk, n, why));
     }
     return GRAPHC_OK;
 }
@@ -59,14 +54,13 @@ static graphc_status save(graphc_session *s, const char *path, const SafeTensor 
  */
 
 /* Each state is there as it has to be, and nothing else. */
-static graphc_status check_states(const Safetensors *file, const SafeTensor *want, uint32_t n,
-                                  ErrorText why) {
+static graphc_status check_states(const graphc_session *s, const Safetensors *file,
+                                  const SafeTensor *want, uint32_t n, ErrorText why) {
     for (uint32_t i = 0; i < n; i++) {
         const SafeTensor *t = safetensors_find(file, want[i].name);
         if (!t)
             return error_set(why, GRAPHC_INVALID, "there is no state \"%s\" in it", want[i].name);
-        if (t->dtype != want[i].dtype || t->rank != want[i].rank ||
-            (t->rank && memcmp(t->dim, want[i].dim, t->rank * sizeof *t->dim) != 0))
+        if (t->dtype != want[i].dtype || !state_fits(s, i, t->rank, t->dim))
             return error_set(why, GRAPHC_INVALID,
                              "state \"%s\" has another type or shape than the plan's",
                              want[i].name);
@@ -82,10 +76,12 @@ static graphc_status load(graphc_session *s, const char *path, const SafeTensor 
     Safetensors file;
     uint32_t n = (uint32_t)s->plan->nstates;
     graphc_status st = safetensors_open(path, &file, why);
-    if (st == GRAPHC_OK) st = check_states(&file, want, n, why);
-    for (uint32_t i = 0; i < n && st == GRAPHC_OK; i++)
-        st = state_copy(s, s->state[i].p, safetensors_find(&file, want[i].name)->data,
-                        s->state[i].bytes, why);
+    if (st == GRAPHC_OK) st = check_states(s, &file, want, n, why);
+    for (uint32_t i = 0; i < n && st == GRAPHC_OK; i++) {
+        const SafeTensor *t = safetensors_find(&file, want[i].name);
+        state_resize(s, i, t->dim);
+        st = state_put(s, i, t->data, why);
+    }
     safetensors_close(&file);
     return st;
 }

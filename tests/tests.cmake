@@ -110,6 +110,8 @@ graphc_script(models/tensor_cores/some quick 200 ${python} tests/models/tensor_c
   gpt2 llama_small)
 graphc_script(models/tensor_cores full 600 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/verify full 1200 ${python} tests/models/verify.py $<TARGET_FILE:graphc_cli>)
+graphc_script(models/cache_state full 600 ${python} tests/models/cache_state.py $<TARGET_FILE:graphc_cli>
+  $<TARGET_FILE:graphc>)
 graphc_script(models/precision full 600 ${python} tests/models/precision.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/grad full 1800 ${python} tests/models/grad.py $<TARGET_FILE:graphc_cli> --batch 1)
 graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graphc_cli> --isa 4,3 --threads 1,3)

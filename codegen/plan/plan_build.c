@@ -49,8 +49,22 @@ static void put_io(Builder *b, PlanSectionId section, const IoInfo *io) {
     plan_write_record(&b->w, section, &r, sizeof r);
 }
 
-static void put_state(Builder *b, const StateInfo *s) {
-    PlanState r = {.io = io_record(b, s->name, &s->type)};
+/* How much a state holds along the axis that grows after it was written. */
+static Expr next_size(const Graph *g, uint32_t state) {
+    const StateInfo *s = &g->states.v[state];
+    for (uint32_t i = 0; i < g->writes.n; i++)
+        if (g->writes.v[i].state == state)
+            return graph_type(g, g->writes.v[i].value)->dim[s->grows - 1];
+    return s->type.dim[s->grows - 1];
+}
+
+static void put_state(Builder *b, uint32_t i) {
+    const StateInfo *s = &b->graph->states.v[i];
+    PlanState r = {.io = io_record(b, s->name, &s->type), .grows = s->grows};
+    if (s->grows) {
+        r.room = plan_write_expr(&b->w, b->graph->exprs, s->room);
+        r.next = plan_write_expr(&b->w, b->graph->exprs, next_size(b->graph, i));
+    }
     if (s->initial.bytes) r.initial = plan_write_constant(&b->w, &s->initial) + 1;
     PLAN_PUT(&b->w, states, r);
 }
@@ -134,7 +148,7 @@ static void put_signature(Builder *b) {
         if (expr_sym_info(g->exprs, s)->kind == SYM_DIM) plan_write_symbol(&b->w, g->exprs, s);
     for (uint32_t i = 0; i < g->inputs.n; i++) put_io(b, PLAN_SEC_inputs, &g->inputs.v[i]);
     for (uint32_t i = 0; i < g->outputs.n; i++) put_io(b, PLAN_SEC_outputs, &g->outputs.v[i]);
-    for (uint32_t i = 0; i < g->states.n; i++) put_state(b, &g->states.v[i]);
+    for (uint32_t i = 0; i < g->states.n; i++) put_state(b, i);
     if (!g->entries.n) put_entry(b, "run", 0);
     for (uint32_t i = 0; i < g->entries.n; i++) put_entry(b, g->entries.v[i], 1u << i);
     put_checks(b, g, true);

@@ -78,9 +78,10 @@ uint32_t plan_write_symbol(PlanWriter *w, ExprPool *p, uint32_t sym) {
     const SymInfo *info = expr_sym_info(p, sym);
     GC_ASSERT(info->kind < SYM_AXIS);
     bool of_input = info->kind == SYM_DIM || info->kind == SYM_ELEM;
+    bool held = of_input && info->a >= SYM_OF_STATE;
     PlanSymbol s = {.name = plan_write_str(w, info->name ? info->name : ""),
-                    .kind = kinds[info->kind],
-                    .a = of_input ? info->a : 0,
+                    .kind = held ? PLAN_SYM_state : kinds[info->kind],
+                    .a = of_input ? info->a & ~SYM_OF_STATE : 0,
                     .b = of_input ? info->b : 0,
                     .lo = info->lo,
                     .hi = info->hi,

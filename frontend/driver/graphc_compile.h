@@ -62,6 +62,13 @@ typedef struct graphc_training {
 #define GRAPHC_TRAINING_INIT                                                                       \
     { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL }
 
+/* An input and an output that become one state (graphc.h), which each run leaves to the next: of equal
+ * types, or a cache that the output has longer along one axis, whose size in the input is a symbol that
+ * may be 0 and has a declared most: the room that it gets. */
+typedef struct graphc_compile_state {
+    const char *input, *output; /* names of the model; the state has the input's */
+} graphc_compile_state;
+
 /* Start from GRAPHC_COMPILE_OPTIONS_INIT and set what differs. Strings and arrays are read during
  * graphc_compile only. */
 typedef struct graphc_compile_options {
@@ -79,9 +86,11 @@ typedef struct graphc_compile_options {
     const char *weights_dir; /* otherwise: the model's folder as seen from where the plan will lie;
                                 NULL = the same folder */
     const graphc_training *training; /* a plan that trains; NULL: one that runs the model */
+    const graphc_compile_state *states;
+    uint32_t nstates;
 } graphc_compile_options;
 #define GRAPHC_COMPILE_OPTIONS_INIT                                                                \
-    { sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false, NULL, NULL }
+    { sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false, NULL, NULL, NULL, 0 }
 
 /* A training plan's first entry, "step", takes the model's inputs, the loss's target, "lr" (f32) and "step"
  * (i64, 1 in the first), and gives "loss" (the mean over what is supervised), "grad_norm", "loss_sum" and

@@ -52,6 +52,11 @@ static graphc_status choose_precision(Pipeline *p, const char *name) {
 }
 
 static graphc_status check_dims(Pipeline *p, const graphc_compile_options *o) {
+    if (o->nstates && o->training)
+        return diag(p->diags, D_USAGE, "--state", "a training plan has states of its own");
+    for (uint32_t i = 0; i < o->nstates; i++)
+        if (!o->states[i].input || !o->states[i].output)
+            return diag(p->diags, D_USAGE, "--state", "number %u lacks a name", i);
     for (uint32_t i = 0; i < o->ndims; i++) {
         const graphc_compile_dim *d = &o->dims[i];
         if (!d->name || d->lo < 0 || d->hi < d->lo)
@@ -120,6 +125,8 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
     io.dims = dims;
     io.ndims = o->ndims;
     GC_TRY(import_model(p->arena, p->diags, model_path, &io, &p->model, &p->imported));
+    for (uint32_t i = 0; i < o->nstates; i++)
+        GC_TRY(graph_tie(p->imported, o->states[i].input, o->states[i].output));
     Dump d = dump_for(p, o);
     GC_TRY(dump_open(&d));
     dump_graph(&d, "00-import.gir", p->imported);

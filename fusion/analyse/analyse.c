@@ -154,6 +154,21 @@ static void keep_depthwise_weights(const Fuse *f, Fact *fact, Value v) {
     if (fact[w].const_only && op_info[graph_node(f->g, w)->op].cls == OPC_VIEW) fact[w].must = true;
 }
 
+/* States that grow, and what becomes of one by appending: it lies in the same buffer, where what is
+ * there stays and only the rest is stored. */
+static void find_growing(const Fuse *f, Fact *fact) {
+    for (uint32_t i = 0; i < f->g->states.n; i++)
+        if (f->g->states.v[i].grows) fact[f->g->states.v[i].value].grows = i + 1;
+    for (uint32_t i = 0; i < f->g->writes.n; i++) {
+        const StateWrite *w = &f->g->writes.v[i];
+        const StateInfo *s = &f->g->states.v[w->state];
+        const Node *n = graph_node(f->g, w->value);
+        if (!s->grows || !fuse_wants(f, w->entries) || n->op != OP_concat) continue;
+        if (n->in[0] == s->value && n->attr.axis.axis == (int32_t)s->grows - 1)
+            fact[w->value].grows = w->state + 1;
+    }
+}
+
 void fuse_analyse(Fuse *f) {
     uint32_t n = f->g->nodes.n;
     Fact *fact = ARENA_ARRAY(f->arena, Fact, n);
@@ -162,12 +177,14 @@ void fuse_analyse(Fuse *f) {
     count_users(f, fact);
     count_readers(f, fact);
     find_reach(f);
+    find_growing(f, fact);
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         Fact *s = &fact[f->g->outputs.v[i].value];
         Op op = (Op)graph_node(f->g, f->g->outputs.v[i].value)->op;
         /* Copied, see walk.c. A loop or branch stores its results at the start of buffers. */
         const bool based = op == OP_proj && f->out_base && f->out_base[i];
-        if (op_is_leaf(op) || s->output || based || !fuse_wants(f, f->g->outputs.v[i].entries))
+        if (op_is_leaf(op) || s->output || s->grows || based ||
+            !fuse_wants(f, f->g->outputs.v[i].entries))
             continue;
         s->must = true;
         s->output = i + 1;

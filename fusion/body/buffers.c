@@ -96,7 +96,10 @@ static void own_buffers(Fuse *f) {
         Value v = f->g->states.v[i].value;
         const Type *t = graph_type(f->g, v);
         SBuffer b = {.kind = BUF_state, .dtype = t->dtype, .index = i, .node = v, .graph = f->g};
-        b.numel = type_numel(f->p, t);
+        Type whole = *t;
+        if (f->g->states.v[i].grows)
+            whole.dim[f->g->states.v[i].grows - 1] = f->g->states.v[i].room;
+        b.numel = type_numel(f->p, &whole);
         state[i] = add_buffer(f, b) - 1;
     }
     f->in_buf = in;
@@ -119,6 +122,10 @@ static void io_buffers(Fuse *f) {
     next_buffers(f);
     for (uint32_t i = 0; i < f->g->states.n; i++)
         f->stored[f->g->states.v[i].value].buf = f->state_buf[i] + 1;
+    for (uint32_t i = 0; i < f->g->writes.n; i++) {
+        const Value v = f->g->writes.v[i].value;
+        if (f->fact[v].grows) f->stored[v].buf = f->state_buf[f->fact[v].grows - 1] + 1;
+    }
     for (uint32_t i = 0; i < f->g->inputs.n; i++)
         f->stored[f->g->inputs.v[i].value].buf = f->in_buf[i] + 1;
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
@@ -163,8 +170,9 @@ static void value_buffer(Fuse *f, Value v) {
 static void note_held(Fuse *f) {
     for (Value v = 1; f->g == f->s->graph && v < f->g->nodes.n; v++) {
         const VState *s = &f->v[v];
-        if (!s->buf || graph_node(f->g, v)->op == OP_state) continue;
-        SBuffer *b = &f->s->buffers.v[s->buf - 1];
+        const uint32_t buf = f->stored[v].buf;
+        if (!buf || graph_node(f->g, v)->op == OP_state) continue;
+        SBuffer *b = &f->s->buffers.v[buf - 1];
         b->holds = v;
         b->order = s->permuted ? s->order : NULL;
     }

@@ -28,6 +28,10 @@ static Expr stored_at(Fuse *f, Value v, Idx x) {
     for (; f->v[v].home; v = f->v[v].home) enter_part(f, f->v[v].home, f->v[v].home_part, &x);
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
+    if (fact->grows) {
+        const StateInfo *state = &f->g->states.v[fact->grows - 1];
+        x.extent[state->grows - 1] = state->room;
+    }
     Expr dim[GRAPH_MAX_RANK], extent[GRAPH_MAX_RANK];
     for (uint32_t i = 0; i < x.rank; i++) {
         uint32_t d = s->permuted ? s->order[i] : i;
@@ -43,7 +47,7 @@ static Expr stored_at(Fuse *f, Value v, Idx x) {
 Expr home_index(Fuse *f, Group *g, Value v, IdxId idx) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
-    bool moved = s->home || s->permuted || (fact->output && f->out_base);
+    bool moved = s->home || s->permuted || fact->grows || (fact->output && f->out_base);
     return moved ? stored_at(f, v, *idx_get(g, idx)) : idx_get(g, idx)->flat;
 }
 

@@ -58,7 +58,8 @@ static Group *copy_part(Fuse *f, Group *join, Value concat, uint32_t part, Group
  * store it in place, one store per part under a group that joins them. */
 void concat_store(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
-    if (n->nin <= 4 && !any_heavy(f, v)) {
+    bool grows = f->fact[v].grows;
+    if (n->nin <= 4 && !grows && !any_heavy(f, v)) {
         IdxId idx;
         Group *g = fuse_join(f, v, &idx);
         if (!g) {
@@ -74,7 +75,7 @@ void concat_store(Fuse *f, Value v) {
     f->choice[v].group = join->id + 1;
     fuse_readers_wait(f, v, join);
     Group *copies = NULL;
-    for (uint32_t i = 0; i < n->nin; i++) {
+    for (uint32_t i = grows; i < n->nin; i++) { /* the first part of what grows is there */
         Value p = n->in[i];
         if (!stores_itself(f, v, i) || !fuse_may(f, p, "stored into a concatenation")) {
             copies = copy_part(f, join, v, i, copies);

@@ -18,6 +18,11 @@ static bool is_slot(const Fuse *f, Value v, uint32_t i) {
     return n->op == OP_loop && i >= 1 && i < 2 + n->attr.control->ncarried;
 }
 
+/* Does not lie by itself, element after element. */
+static bool is_elsewhere(const Fuse *f, Value v) {
+    return f->v[v].home || f->fact[v].grows;
+}
+
 static void copy_operand(Fuse *f, Group *g, Value v, uint32_t i) {
     Value p = graph_node(f->g, v)->in[i];
     Group *copy = group_new(f, GROUP_map);
@@ -39,7 +44,7 @@ void control_store(Fuse *f, Value v) {
     fuse_readers_wait(f, v, g);
     for (uint32_t i = 0; i < n->nin; i++) {
         if (n->op == OP_loop && i == 0 && n->attr.control->trip) continue;
-        if (is_slot(f, v, i) || f->v[n->in[i]].home) {
+        if (is_slot(f, v, i) || is_elsewhere(f, n->in[i])) {
             copy_operand(f, g, v, i);
             continue;
         }
@@ -71,7 +76,7 @@ void control_buffers(Fuse *f, Value v) {
         bool carried = is_slot(f, v, i) && i >= 2;
         if (carried)
             s->slots[i] = s->results[i - 2];
-        else if (is_slot(f, v, i) || f->v[n->in[i]].home)
+        else if (is_slot(f, v, i) || is_elsewhere(f, n->in[i]))
             s->slots[i] = fuse_temp(f, graph_type(f->g, n->in[i]), v);
     }
 }

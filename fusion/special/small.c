@@ -29,3 +29,17 @@ void small_copy(Fuse *f, uint32_t from, uint32_t to, const char *what) {
     body_store(&s.b, t, small_load(&s, from, at), to, at, 0);
     small_end(f, &s, what);
 }
+
+void small_copy_rows(Fuse *f, uint32_t from, uint32_t to, const Expr *shape, Expr room) {
+    Small s;
+    small_begin(f, &s);
+    Expr at[3], index[2];
+    for (int i = 0; i < 3; i++) at[i] = axis_new(f, &s.g, shape[i], AX_PAR);
+    for (int i = 0; i < 2; i++) {
+        Expr row = expr_add(f->p, expr_mul(f->p, at[0], i ? room : shape[1]), at[1]);
+        index[i] = expr_add(f->p, expr_mul(f->p, row, shape[2]), at[2]);
+    }
+    DType t = f->s->buffers.v[from].dtype;
+    body_store(&s.b, t, small_load(&s, from, index[0]), to, index[1], 0);
+    small_end(f, &s, "write");
+}

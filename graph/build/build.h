@@ -121,6 +121,7 @@ void build_output(Graph *g, const char *name, Value v);
 /* Appends to g->states: a tensor that lives from run to run, and starts as `initial` (of static
  * shape; its bytes match, or are 0: zeros). Of another name than the others. */
 Value build_state(Graph *g, const char *name, Type t, Constant initial);
+Value build_state_like(Graph *g, const StateInfo *s); /* one of another graph */
 /* After the run, the state holds v, which has its type. Appends to g->writes; the last one counts. */
 void build_write(Graph *g, Value state, Value v);
 /* One more way to run the graph: gives the set of it alone. A graph has none, or at most

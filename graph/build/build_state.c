@@ -11,9 +11,18 @@ Value build_state(Graph *g, const char *name, Type t, Constant initial) {
     if (!initial.name) initial.name = "";
     Attr a = {.input = {g->states.n}};
     Value v = build_append(g, OP_state, NULL, 0, &a, &t);
-    StateInfo s = {arena_strdup(g->arena, name), v, t, initial};
+    StateInfo s = {.name = arena_strdup(g->arena, name), .value = v, .type = t, .initial = initial};
     if (v) vec_push(g->arena, &g->states, s);
     return v;
+}
+
+Value build_state_like(Graph *g, const StateInfo *s) {
+    if (!s->grows) return build_state(g, s->name, s->type, s->initial);
+    Attr a = {.input = {g->states.n}};
+    StateInfo copy = *s;
+    copy.value = build_append(g, OP_state, NULL, 0, &a, &s->type);
+    vec_push(g->arena, &g->states, copy);
+    return copy.value;
 }
 
 uint32_t build_entry(Graph *g, const char *name) {
@@ -40,7 +49,7 @@ void build_write(Graph *g, Value state, Value v) {
     GC_ASSERT(graph_node(g, state)->op == OP_state);
     const Type *s = graph_type(g, state), *t = graph_type(g, v);
     uint32_t i = graph_node(g, state)->attr.input.index;
-    if (type_equal(s, t))
+    if (state_takes(&g->states.v[i], t))
         write_of(g, i)->value = v;
     else
         build_error(g, D_SHAPE, "state \"%s\" is %s, but is written with %s", g->states.v[i].name,

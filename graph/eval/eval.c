@@ -334,12 +334,23 @@ EvalTensor eval_initial(const Graph *g, uint32_t state, Arena *a) {
     return t;
 }
 
+/* Sizes of states that grow. */
+static void bind_states(const Graph *g, const EvalTensor *states, int64_t *sym) {
+    for (uint32_t s = 0; s < expr_sym_count(g->exprs); s++) {
+        const SymInfo *info = expr_sym_info(g->exprs, s);
+        if (info->kind == SYM_DIM && info->a >= SYM_OF_STATE)
+            sym[s] = states[info->a - SYM_OF_STATE].dim[info->b];
+    }
+}
+
 static graphc_status take_states(const Graph *g, const EvalTensor *given, Arena *a,
                                  EvalTensor *states) {
     for (uint32_t i = 0; i < g->states.n; i++) {
         const StateInfo *s = &g->states.v[i];
         EvalTensor want = eval_initial(g, i, a);
         states[i] = given ? given[i] : want;
+        if (s->grows && states[i].rank == want.rank)
+            want.dim[s->grows - 1] = states[i].dim[s->grows - 1];
         if (states[i].rank != want.rank ||
             memcmp(states[i].dim, want.dim, want.rank * sizeof *want.dim) != 0)
             return diag(g->diags, D_RUN_INPUT, "", "state \"%s\" has another shape", s->name);
@@ -375,6 +386,7 @@ static bool run_graph(Eval *e, const Graph *g, const EvalRun *r, Arena *a, EvalT
         frame_inputs(&f, r->in);
         for (uint32_t i = 0; i < g->states.n; i++)
             f.v[g->states.v[i].value] = from_public(&r->states[i]);
+        bind_states(g, r->states, e->sym);
         ok = run_nodes(&f);
     }
     if (ok && r->next) give_states(&f, r, a);

@@ -47,10 +47,12 @@ typedef enum SymKind {
     SYM_INDIRECT /* bound to a value inside a kernel body */
 } SymKind;
 
+#define SYM_OF_STATE 0x80000000u
+
 typedef struct SymInfo {
     const char *name;
     SymKind kind;
-    uint32_t a, b;  /* SYM_DIM: input index and axis that define it */
+    uint32_t a, b;  /* SYM_DIM: input, or SYM_OF_STATE + state, and axis that define it */
     int64_t lo, hi; /* inclusive range that every value lies in; checked when inputs are bound */
     int64_t hint;   /* a typical value for cost decisions; 0 = none */
     Expr below;     /* 0, or an expression that every value is less than (an axis: its extent), so

@@ -52,6 +52,12 @@ bool type_equal(const Type *a, const Type *b) {
            !memcmp(a->dim, b->dim, a->rank * sizeof a->dim[0]);
 }
 
+bool state_takes(const StateInfo *s, const Type *t) {
+    Type u = *t;
+    if (s->grows && t->rank == s->type.rank) u.dim[s->grows - 1] = s->type.dim[s->grows - 1];
+    return type_equal(&s->type, &u);
+}
+
 bool type_is_static(const ExprPool *p, const Type *t) {
     for (int i = 0; i < t->rank; i++)
         if (!expr_is_const(p, t->dim[i], NULL)) return false;

@@ -174,8 +174,10 @@ typedef struct IoInfo {
 typedef struct StateInfo {
     const char *name; /* no other state's */
     Value value;      /* the OP_state node */
-    Type type;        /* static */
-    Constant initial; /* what a new session's holds; 0 bytes: zeros */
+    Type type;        /* static but for the axis that grows, whose size is what it holds now */
+    Constant initial; /* what a new session's holds; 0 bytes: zeros, nothing of one that grows */
+    uint32_t grows;   /* 0, or 1 + the axis along which a write may be longer */
+    Expr room;        /* the most that it may hold along that axis, a constant */
 } StateInfo;
 
 /* After a run of an entry the state holds `value`. At most one for a state and an entry. */
@@ -189,6 +191,9 @@ typedef struct StateWrite {
 static inline bool entries_meet(uint32_t a, uint32_t b) {
     return !a || !b || (a & b);
 }
+
+/* May a value of type t be written to it? */
+bool state_takes(const StateInfo *s, const Type *t);
 
 typedef struct Graph {
     Arena *arena;

@@ -173,6 +173,13 @@ static bool read_symbols(Reader *r) {
 
 /* A dimension symbol belongs to the first input axis that it is the size of. */
 static void bind_dims(const Graph *g) {
+    for (uint32_t i = g->states.n; i-- > 0;) {
+        const StateInfo *s = &g->states.v[i];
+        uint32_t sym;
+        if (!s->grows || !expr_is_sym(g->exprs, s->type.dim[s->grows - 1], &sym)) continue;
+        expr_sym_info(g->exprs, sym)->a = SYM_OF_STATE + i;
+        expr_sym_info(g->exprs, sym)->b = s->grows - 1;
+    }
     for (uint32_t i = g->inputs.n; i-- > 0;) {
         const Type *t = &g->inputs.v[i].type;
         for (uint32_t a = t->rank; a-- > 0;) {
@@ -433,6 +440,12 @@ static bool read_state(Reader *r, Graph *g, Node *n) {
     StateInfo s = {.value = g->nodes.n, .type = n->type};
     if (!read_int(r, &index) || !(s.name = read_quoted(r))) return false;
     if (index != g->states.n) return fail(r, "states come in order");
+    if (eat(r, "grows=")) {
+        int64_t axis;
+        if (!read_int(r, &axis) || !expect(r, "room=") || !read_expr(r, &s.room)) return false;
+        if (axis < 0 || axis >= n->type.rank) return fail(r, "axis out of range");
+        s.grows = (uint32_t)axis + 1;
+    }
     if (!at_end(r) && !read_constant(r, &n->type, &s.initial)) return false;
     n->attr.input.index = (uint32_t)index;
     vec_push(g->arena, &g->states, s);

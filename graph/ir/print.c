@@ -74,6 +74,10 @@ static void put_state(const Graph *g, const Node *n, StrBuf *out) {
     const StateInfo *s = &g->states.v[n->attr.input.index];
     sb_printf(out, " %u ", n->attr.input.index);
     put_quoted(out, s->name);
+    if (s->grows) {
+        sb_printf(out, " grows=%u room=", s->grows - 1);
+        expr_print(g->exprs, s->room, out);
+    }
     if (s->initial.bytes) put_constant(n->type.dtype, &s->initial, out);
 }
 

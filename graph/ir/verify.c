@@ -48,7 +48,13 @@ static const char *check_state(const Check *c) {
     if (i >= g->states.n || g->states.v[i].value != c->v)
         return "is not the graph's state of that number";
     if (!type_equal(&g->states.v[i].type, c->t)) return "types differ";
-    if (!type_is_static(g->exprs, c->t)) return "a state needs a static shape";
+    uint32_t axis = g->states.v[i].grows - 1;
+    for (uint32_t d = 0; d < c->t->rank; d++)
+        if (d != axis && !expr_is_const(g->exprs, c->t->dim[d], NULL))
+            return "a state needs a static shape";
+    if (g->states.v[i].grows && (axis >= c->t->rank || g->states.v[i].initial.bytes ||
+                                 !expr_is_const(g->exprs, g->states.v[i].room, NULL)))
+        return "what grows needs an axis, room and no elements";
     return g->states.v[i].initial.bytes ? check_constant(c, &g->states.v[i].initial) : NULL;
 }
 
@@ -409,7 +415,7 @@ static graphc_status check_writes(const Graph *g) {
         if (w->state >= g->states.n || !w->value || w->value >= g->nodes.n)
             return diag(g->diags, D_VERIFY, "", "graph \"%s\": write %u is of nothing", g->name, i);
         const StateInfo *s = &g->states.v[w->state];
-        if (is_tuple(graph_node(g, w->value)) || !type_equal(graph_type(g, w->value), &s->type))
+        if (is_tuple(graph_node(g, w->value)) || !state_takes(s, graph_type(g, w->value)))
             return bad_state(g, s, "is written with another type");
         uint32_t set = w->entries ? w->entries : UINT32_MAX;
         if (written[w->state] & set) return bad_state(g, s, "is written twice");

@@ -38,4 +38,9 @@ graphc_status graph_before_gradients(Graph **g);
  * DT_f32 leaves the model's own types. */
 graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump);
 
+/* tie.c: an input and an output of the model become one state, which the output is written to: a cache
+ * that grows along the axis in which they differ, up to the most that its size may be; of equal types,
+ * a state of that type. Errors name both. */
+graphc_status graph_tie(Graph *g, const char *input, const char *output);
+
 #endif

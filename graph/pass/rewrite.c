@@ -146,7 +146,7 @@ static void copy_facts(Rewrite *r, RewriteFn fn) {
         const StateInfo *s = &g->states.v[i];
         build_at(to, graph_node(g, s->value)->loc);
         if (fn) r->map[s->value] = fn(r, s->value);
-        if (!r->map[s->value]) r->map[s->value] = build_state(to, s->name, s->type, s->initial);
+        if (!r->map[s->value]) r->map[s->value] = build_state_like(to, s);
     }
     for (uint32_t i = 0; i < g->entries.n; i++) build_entry(to, g->entries.v[i]);
 }

@@ -48,6 +48,9 @@ with tempfile.TemporaryDirectory() as d:
         compile(2, f'--dim: "{dim}" is not of the form', "--dim", dim)
     compile(2, "given twice", "--dim", "batch=1", "--dim", "batch=2")
     compile(2, 'no symbolic dimension "rows"', "--dim", "rows=2")
+    compile(2, '--state: "x" is not of the form', "--state", "x")
+    compile(2, "--state x=none: the model has no such output", "--state", "x=none")
+    compile(2, "--state rows=y: the model has no such input", "--state", "rows=y")
     for targets in ("tpu", ",", "cpu,", "CPU", "cpu,tpu"):
         compile(2, "unknown target", "--target", targets)
     compile(2, "named twice", "--target", "cpu,cpu")

@@ -33,6 +33,7 @@ typedef struct Cli {
     double rtol, atol; /* negative: not given */
     VEC(NamedFile) inputs;
     VEC(graphc_compile_dim) dims;
+    VEC(graphc_compile_state) states;
     uint64_t seed, threads, runs, isa, fuse_at_most;
     TrainArgs train;
     const char *adapter;         /* --adapter, */

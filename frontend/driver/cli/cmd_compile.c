@@ -15,6 +15,8 @@ graphc_compile_options cli_compile_options(const Cli *c) {
     if (c->precision) o.precision = c->precision;
     o.dims = c->dims.v;
     o.ndims = c->dims.n;
+    o.states = c->states.v;
+    o.nstates = c->states.n;
     o.dump_dir = c->dump_ir;
     o.cache_dir = c->cache_dir;
     o.threads = (uint32_t)c->threads;
@@ -70,6 +72,7 @@ graphc_status cli_check_plan_options(Cli *c) {
                      {"--precision", c->precision},
                      {"--dump-ir", c->dump_ir},
                      {"--cache", c->cache_dir},
+                     {"--state", c->states.n ? "given" : NULL},
                      {"--fuse-at-most", c->fuse_at_most == FUSE_ALL ? NULL : "given"}};
     for (size_t i = 0; i < sizeof of_models / sizeof *of_models; i++)
         if (of_models[i].value)

@@ -15,6 +15,7 @@ typedef enum OptKind {
     OPT_DIM,
     OPT_LIST, /* may be given several times */
     OPT_REAL, /* not negative */
+    OPT_STATE,
     OPT_SEED, /* numbers, from here on */
     OPT_RUNS,
     OPT_ISA,
@@ -51,6 +52,8 @@ static const OptRow opt_rows[] = {
      "what f32 models multiply and store between kernels: f32 (default), bf16, f16"},
     {"--dim", NULL, OPT_DIM, 0, MODEL_VERBS, "NAME=N | NAME=LO..HI",
      "fixes or bounds a symbolic size, or bounds a value that decides sizes; of a plan: its value"},
+    {"--state", NULL, OPT_STATE, 0, "compile run bench explain inspect verify", "INPUT=OUTPUT",
+     "makes the two one state, which each run leaves to the next: a cache that grows in place"},
     {"--dump-ir", NULL, OPT_TEXT, FIELD(dump_ir), MODEL_VERBS, "DIR",
      "writes the text of every level there: graphs, kernels, code"},
     {"--fuse-at-most", NULL, OPT_COUNT, FIELD(fuse_at_most), MODEL_VERBS, "N",
@@ -232,6 +235,14 @@ static bool real(const char *s, double *out) {
     return *s && !*end && *out >= 0 && isfinite(*out);
 }
 
+static bool parse_state(Cli *c, const char *s) {
+    const char *eq = strchr(s, '=');
+    if (!eq || eq == s || !eq[1]) return false;
+    graphc_compile_state t = {arena_strndup(c->arena, s, (size_t)(eq - s)), eq + 1};
+    vec_push(c->arena, &c->states, t);
+    return true;
+}
+
 static bool apply(Cli *c, const OptRow *row, const char *value) {
     char *field = (char *)c + row->field;
     switch (row->kind) {
@@ -241,6 +252,7 @@ static bool apply(Cli *c, const OptRow *row, const char *value) {
     case OPT_DIM: return parse_dim(c, value);
     case OPT_LIST: return parse_list(c, field, value);
     case OPT_REAL: return real(value, (double *)field);
+    case OPT_STATE: return parse_state(c, value);
     default: return number(row->kind, value, (uint64_t *)field);
     }
     return false;
@@ -341,7 +353,8 @@ void cli_help(const Verb *verb) {
         "plan compiles it first. Without a verb, or with \"compile\", a model becomes a plan:\n");
     help_options("compile");
     printf("\nExamples:\n%s", cli_verbs[0].examples);
-    printf("\nPlans are checked before use, but they hold machine code: run only those that you built or\n"
+    printf("\nPlans are checked before use, but they hold machine code: run only those that you "
+           "built or\n"
            "trust. Models are data, and safe to compile whatever they hold.\n");
     printf("\nExit status: 0 done, 1 a comparison failed, 2 usage, 3 invalid file, 4 unsupported,\n"
            "5 device or run-time failure, 6 out of memory, 7 input/output failure.\n"

@@ -18,6 +18,7 @@ _graphc_options() { # of a verb
     verify) echo "$model $run --data --against --rtol --atol --bisect --json --verbose" ;;
     esac
     [[ $1 == doctor ]] || echo --dim --threads
+    [[ $1 == doctor || $1 == grad || $1 == train || $1 == finetune ]] || echo --state
     echo --help
 }
 
@@ -27,6 +28,7 @@ _graphc() {
     [[ $COMP_CWORD -gt 1 && " $verbs " == *" ${COMP_WORDS[1]} "* ]] && verb=${COMP_WORDS[1]}
     COMPREPLY=()
     case $prev in
+    --state) ;;
     --target) COMPREPLY=($(compgen -W 'cpu sm_90a cpu,sm_90a' -- "$cur")) ;;
     --precision) COMPREPLY=($(compgen -W "f32 bf16 f16" -- "$cur")) ;;
     --device) COMPREPLY=($(compgen -W 'cpu cuda' -- "$cur")) ;;

@@ -283,6 +283,128 @@ static void draws(void) {
     graphc_plan_destroy(p);
 }
 
+/* --- States that grow ------------------------------------------------------------------------ */
+
+enum { ROOM = 9 };
+
+static Type rows(Graph *g, Expr n) {
+    return (Type){
+        .dtype = DT_f32, .rank = 3, .dim = {expr_const(g->exprs, 2), n, expr_const(g->exprs, 3)}};
+}
+
+/* past <- past, 2x (in place: nothing is copied); other <- -(other, x) (all of it anew); same <-
+ * same + 1; y = sums of what past holds then. */
+static Graph *growing(Arena *a) {
+    Graph *g = graph_create(a, expr_pool_create(a), diag_create(a, NULL), "growing");
+    SymInfo n = {.name = "n", .kind = SYM_DIM, .a = 0, .b = 1, .lo = 1, .hi = 1 << 20};
+    SymInfo past = {.name = "past", .kind = SYM_DIM, .a = 1, .b = 1, .lo = 0, .hi = ROOM};
+    Expr en = expr_sym_new(g->exprs, n), ep = expr_sym_new(g->exprs, past);
+    Value x = build_input(g, "x", rows(g, en)), p = build_input(g, "past", rows(g, ep));
+    Value o = build_input(g, "other", rows(g, ep)), same = build_input(g, "same", matrix(g));
+    Value twice = build_binary_f(g, OP_mul, x, 2);
+    Value present = build_concat(g, (Value[]){p, twice}, 2, 1);
+    build_output(g, "y", build_reduce(g, OP_reduce_sum, present, 2, false));
+    build_output(g, "present", present);
+    build_output(g, "next", build_unary(g, OP_neg, build_concat(g, (Value[]){o, x}, 2, 1)));
+    build_output(g, "more", build_binary_f(g, OP_add, same, 1));
+    return g;
+}
+
+static void grow_once(graphc_session *s, float *x, int64_t n, graphc_status want) {
+    graphc_tensor t = {
+        .data = x, .device = GRAPHC_CPU, .dtype = {2, 32, 1}, .rank = 3, .shape = {2, n, 3}};
+    CHECK_EQ_I(graphc_bind_input(s, 0, &t), GRAPHC_OK);
+    if (!CHECK(graphc_run(s) == want)) fprintf(stderr, "    %s\n", graphc_session_error(s));
+}
+
+/* Both caches hold what plain C gives for those sizes of x, each filled with its number from 1 on.
+ */
+static void check_grown(graphc_session *s, const int64_t *sizes, int count) {
+    float got[2 * ROOM * 3], sums[2][3];
+    int64_t total = 0, row = 0;
+    graphc_tensor t, y;
+    for (int i = 0; i < count; i++) total += sizes[i];
+    CHECK(graphc_state_shape(s, 0, &t) == GRAPHC_OK && t.shape[1] == total);
+    t.data = got;
+    memset(sums, 0, sizeof sums);
+    for (uint32_t k = 0; k < 2; k++) {
+        CHECK_EQ_I(graphc_state_read(s, k, &t), GRAPHC_OK);
+        row = 0;
+        for (int i = 0; i < count; i++)
+            for (int64_t r = 0; r < sizes[i]; r++, row++)
+                for (int64_t e = 0; e < 6; e++) {
+                    float v = (float)(i + 1), v2 = (count - i) % 2 ? -v : v;
+                    float is = got[(e / 3 * total + row) * 3 + e % 3];
+                    CHECK(is == (k ? v2 : 2 * v));
+                    if (!k) sums[e / 3][e % 3] += is;
+                }
+    }
+    CHECK(graphc_output(s, 0, &y) == GRAPHC_OK && memcmp(y.data, sums, sizeof sums) == 0);
+}
+
+static void grows(PlanDevice device) {
+    static const int64_t sizes[] = {2, 1, 3, 1};
+    float x[8 * 6], none;
+    Arena *a = arena_create();
+    Graph *g = growing(a);
+    CHECK_EQ_I(graph_tie(g, "past", "present"), GRAPHC_OK);
+    CHECK_EQ_I(graph_tie(g, "other", "next"), GRAPHC_OK);
+    CHECK_EQ_I(graph_tie(g, "same", "more"), GRAPHC_OK);
+    CHECK(g->inputs.n == 1 && g->outputs.n == 1 && g->states.n == 3);
+    graphc_plan *p = graph_plan_load(g, device, NULL);
+    arena_destroy(a);
+    if (!p || device != PLAN_cpu) {
+        graphc_plan_destroy(p);
+        return;
+    }
+    graphc_session *s = session(p, 2);
+    for (int round = 0; s && round < 2; round++) {
+        for (int i = 0; i < 4; i++) {
+            for (int k = 0; k < 48; k++) x[k] = (float)(i + 1);
+            grow_once(s, x, sizes[i], GRAPHC_OK);
+            check_grown(s, sizes, i + 1);
+        }
+        grow_once(s, x, 3, GRAPHC_INVALID); /* 7 are there, and room for 9 */
+        CHECK(strstr(graphc_session_error(s), "\"past\" has room for 9"));
+        graphc_tensor empty = {.data = &none,
+                               .device = GRAPHC_CPU,
+                               .dtype = {2, 32, 1},
+                               .rank = 3,
+                               .shape = {2, 0, 3}};
+        CHECK_EQ_I(graphc_state_write(s, 0, &empty), GRAPHC_OK);
+        grow_once(s, x, 1, GRAPHC_INVALID); /* they share a size */
+        CHECK_EQ_I(graphc_state_write(s, 1, &empty), GRAPHC_OK);
+        CHECK(first_of_state(s, 2) == (float)(4 * (round + 1)));
+        empty.shape[1] = ROOM + 1;
+        CHECK_EQ_I(graphc_state_write(s, 1, &empty), GRAPHC_INVALID);
+    }
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+}
+
+/* What cannot be one state is refused by name. */
+static void ties(void) {
+    static const struct {
+        const char *input, *output, *why;
+        int64_t lo, hi;
+    } bad[] = {{"none", "present", "no such input", 0, 9},
+               {"past", "none", "no such output", 0, 9},
+               {"past", "y", "types differ", 0, 9},
+               {"x", "present", "has to be allowed to be 0", 0, 9},
+               {"past", "present", "allowed to be 0", 1, 9},
+               {"past", "present", "--dim past=0..N", 0, INT32_MAX}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        Arena *a = arena_create();
+        Graph *g = growing(a);
+        expr_sym_info(g->exprs, 1)->lo = bad[i].lo;
+        expr_sym_info(g->exprs, 1)->hi = bad[i].hi;
+        CHECK(graph_tie(g, bad[i].input, bad[i].output) != GRAPHC_OK);
+        const char *text = diag_at(g->diags, diag_count(g->diags) - 1)->text;
+        if (!CHECK(strstr(text, bad[i].why))) fprintf(stderr, "    %s\n", text);
+        arena_destroy(a);
+    }
+}
+
 /* --- Readers, writers, errors --------------------------------------------------------------- */
 
 /* a and b change places; c counts; y = a + c as they were. */
@@ -401,30 +523,46 @@ static void rehash(uint8_t *bytes) {
     h->hash = plan_header_hash(h, t);
 }
 
+/* Binds what there is to bind, runs twice, and reads what states hold. */
+static bool runs_twice(graphc_session *s, const graphc_plan *p) {
+    static float x[2 * 2 * 3], held[N + 2 * ROOM * 3];
+    graphc_tensor t = {
+        .data = x, .device = GRAPHC_CPU, .dtype = {2, 32, 1}, .rank = 3, .shape = {2, 2, 3}};
+    bool ok = !graphc_plan_inputs(p) || graphc_bind_input(s, 0, &t) == GRAPHC_OK;
+    for (int k = 0; k < 2; k++) ok = graphc_run(s) == GRAPHC_OK && ok;
+    for (uint32_t i = 0; i < graphc_plan_states(p); i++) {
+        graphc_tensor is;
+        ok = graphc_state_shape(s, i, &is) == GRAPHC_OK && ok;
+        is.data = held;
+        int64_t n = 1;
+        for (int32_t d = 0; d < is.rank; d++) n *= is.shape[d];
+        if (n >= 0 && n <= (int64_t)(sizeof held / 4))
+            ok = graphc_state_read(s, i, &is) == GRAPHC_OK && ok;
+    }
+    return ok;
+}
+
 /* Is refused at one of the doors, or runs: sizes and lists that kernels rest on are checked. */
 static bool runs(const uint8_t *bytes, size_t size) {
     graphc_plan *p = NULL;
     graphc_session *s = NULL;
     char why[256];
     bool ok = graphc_plan_load_memory(bytes, size, NULL, &p, why, sizeof why) == GRAPHC_OK &&
-              graphc_session_create(p, NULL, &s, why, sizeof why) == GRAPHC_OK &&
-              graphc_run(s) == GRAPHC_OK;
+              graphc_session_create(p, NULL, &s, why, sizeof why) == GRAPHC_OK && runs_twice(s, p);
     graphc_session_destroy(s);
     graphc_plan_destroy(p);
     return ok;
 }
 
-static void hostile(void) {
+static void hostile(Graph *g) {
     static const uint32_t values[] = {0, 1, 2, 3, 5, 12, 13, 33, 64, 0x7fffffff, 0xffffffff};
-    static const PlanSectionId sections[] = {PLAN_SEC_states, PLAN_SEC_entries};
+    static const PlanSectionId sections[] = {PLAN_SEC_states, PLAN_SEC_entries, PLAN_SEC_symbols};
     size_t size = 0;
-    Rig r = swapping_graph();
-    uint8_t *good = graph_plan_bytes(r.g, PLAN_cpu, &size), *bytes = malloc(size);
+    uint8_t *good = graph_plan_bytes(g, PLAN_cpu, &size), *bytes = malloc(size);
     uint32_t ran = 0, refused = 0;
-    for (int i = 0; good && bytes && i < 2; i++) {
+    for (int i = 0; good && bytes && i < 3; i++) {
         PlanSection sec =
             ((const PlanSection *)(const void *)(good + sizeof(PlanHeader)))[sections[i]];
-        CHECK(sec.size > 0);
         for (uint64_t at = 0; at < sec.size; at += 4)
             for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
                 memcpy(bytes, good, size);
@@ -437,7 +575,19 @@ static void hostile(void) {
     }
     CHECK(ran > 20 && refused > 100);
     free(bytes);
+}
+
+static void hostile_plans(void) {
+    Rig r = swapping_graph();
+    hostile(r.g);
     arena_destroy(r.a);
+    Arena *a = arena_create();
+    Graph *g = growing(a);
+    CHECK(graph_tie(g, "past", "present") == GRAPHC_OK &&
+          graph_tie(g, "other", "next") == GRAPHC_OK);
+    CHECK(graph_tie(g, "same", "more") == GRAPHC_OK);
+    hostile(g);
+    arena_destroy(a);
 }
 
 /* --- Files --------------------------------------------------------------------------------- */
@@ -500,11 +650,14 @@ static void files(void) {
 }
 
 TEST_MAIN {
-    hostile();
+    hostile_plans();
     optimizer();
     readers_see_the_old();
     entries();
     draws();
+    grows(PLAN_cpu);
+    grows(PLAN_cuda);
+    ties();
     statuses();
     from_file();
     files();
