@@ -110,7 +110,7 @@ def curves(name, make, weights, lora):
         adapter = tensors("start/adapter_model.safetensors")
     exact = theirs(make, weights, torch.float64, "sdpa", adapter)
     peers = [theirs(make, weights, torch.float32, a, adapter) for a in ("sdpa", "eager")]
-    got = ours(f"{name}.onnx", "out_" + name, *more)
+    got = ours(f"{name}.onnx", f"{name}{len(more)}", *more)
     first, far = abs(got[0] / exact[0] - 1), abs(got - exact).max()
     spread = max(abs(p - exact).max() for p in peers)
     check(first <= 1e-4 and far <= 1.25 * spread,
@@ -138,8 +138,8 @@ def adapters(weights):
         with torch.no_grad():
             return m(torch.tensor(ids)).logits.numpy()
 
-    plain, peft = run(base()), run(PeftModel.from_pretrained(base(), "out_llama"))
-    check(abs(peft - plain).max() > 0.1 and abs(logits("out_llama", ids) - peft).max() <= 1e-4, "PEFT reads our adapter")
+    plain, peft = run(base()), run(PeftModel.from_pretrained(base(), "adapter"))
+    check(abs(peft - plain).max() > 0.1 and abs(logits("adapter", ids) - peft).max() <= 1e-4, "PEFT reads our adapter")
     for name, more in (("LoRA", {}), ("rsLoRA", {"use_rslora": True}), ("alpha_pattern", {"alpha_pattern": {"q_proj": 3}})):
         m = get_peft_model(base(), LoraConfig(r=6, lora_alpha=9, target_modules=["q_proj", "v_proj", "down_proj"],
                                               init_lora_weights=False, **more)).eval()
@@ -154,6 +154,6 @@ with tempfile.TemporaryDirectory() as tmp:
         weights = export(make, f"{name}.onnx")
         curves(name, make, weights, False)
     curves("llama", llama, weights, True)
-    ours("llama.onnx", "out_llama", "--lora", LORA, lr="1e-2")
+    ours("llama.onnx", "adapter", "--lora", LORA, lr="1e-2")
     adapters(weights)
 sys.exit(failures > 0)
