@@ -29,8 +29,10 @@ typedef struct Cut {
     int64_t parts, size, rest;
 } Cut;
 
-/* About `parts`, a divisor of n where there is one nearby. */
+/* About `parts`, a divisor of n where there is one nearby; one part where there is too little, or
+ * nothing at all, to cut. */
 static Cut cut_into(int64_t n, int64_t parts) {
+    if (parts < 2 || n < 2 * parts) return (Cut){1, n, 0};
     for (int64_t p = parts; p <= 2 * parts && p <= n; p++)
         if (n % p == 0) return (Cut){p, n / p, 0};
     int64_t size = (n + parts - 1) / parts;

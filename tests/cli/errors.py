@@ -282,7 +282,9 @@ with tempfile.TemporaryDirectory() as d:
         c = Softmax<axis = 0>(b)
         y = Tanh(c)
     }""")
-    limits, starts, seen = iter(range(100, 2000, 4)), False, set()
+    # Not with the address sanitizer, which takes terabytes of addresses for itself.
+    sanitized = b"__asan_init" in open(graphc, "rb").read()
+    limits, starts, seen = iter(() if sanitized else range(100, 2000, 4)), False, set()
     for mb in limits:
         use = lambda: resource.setrlimit(resource.RLIMIT_AS, (mb << 20, mb << 20))
         if not starts:
@@ -297,7 +299,7 @@ with tempfile.TemporaryDirectory() as d:
         if p.returncode != 6 or "out of memory" not in p.stderr:
             failures += 1
             print(f"FAILED {mb} MB of memory: exit {p.returncode}: {p.stderr[-300:]}")
-    if seen != {0, 6}:
+    if seen != {0, 6} and not sanitized:
         failures += 1
         print(f"FAILED too little memory gives {seen}")
 
