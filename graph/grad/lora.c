@@ -1,8 +1,8 @@
 #include "graph/grad/lora.h"
+#include "graph/grad/layer.h"
 #include "graph/pass/rewrite.h"
 
 #include <math.h>
-#include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,9 +25,7 @@ static const Constant *weight_of(const Graph *g, Value v) {
     for (;;) {
         const Node *n = graph_node(g, v);
         if (n->op == OP_const) return *n->attr.constant.name ? &n->attr.constant : NULL;
-        bool view =
-            n->op == OP_permute || n->op == OP_reshape || n->op == OP_expand || n->op == OP_cast;
-        if (!view) return NULL;
+        if (!layer_view((Op)n->op)) return NULL;
         v = n->in[0];
     }
 }
@@ -94,10 +92,7 @@ static bool names(const char *name, size_t n, const char *path) {
 static bool matches(const Lora *l, Value v, const char *path) {
     const char *t = l->spec->targets;
     if (!strcmp(t, "all-linear")) return !l->last[v];
-    if (l->is_regex) {
-        regmatch_t m;
-        return !regexec(&l->whole, path, 1, &m, 0) && !m.rm_so && !path[m.rm_eo];
-    }
+    if (l->is_regex) return layer_matches(&l->whole, path);
     for (const char *s = t, *end;; s = end + 1) {
         end = s + strcspn(s, ",");
         if (end > s && names(s, (size_t)(end - s), path)) return true;

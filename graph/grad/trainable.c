@@ -1,7 +1,7 @@
 #include "graph/grad/trainable.h"
+#include "graph/grad/layer.h"
 #include "graph/pass/rewrite.h"
 
-#include <regex.h>
 #include <string.h>
 
 typedef struct Choice {
@@ -10,11 +10,6 @@ typedef struct Choice {
     bool has_train, has_freeze;
     Weights *weights;
 } Choice;
-
-static bool whole_match(const regex_t *r, const char *s) {
-    regmatch_t m;
-    return !regexec(r, s, 1, &m, 0) && !m.rm_so && !s[m.rm_eo];
-}
 
 static bool ends_in(const char *name, const char *end) {
     size_t n = strlen(name), k = strlen(end);
@@ -36,16 +31,14 @@ static const bool *learnt_places(const Graph *g) {
         const Node *n = graph_node(g, v);
         if (n->op == OP_dot || n->op == OP_conv) at[n->in[1]] = true;
         if (n->op == OP_gather) at[n->in[0]] = true;
-        bool view =
-            n->op == OP_permute || n->op == OP_reshape || n->op == OP_expand || n->op == OP_cast;
-        if (view && at[v]) at[n->in[0]] = true;
+        if (layer_view((Op)n->op) && at[v]) at[n->in[0]] = true;
     }
     return at;
 }
 
 static bool chosen(const Choice *c, Value v, const char *name) {
-    if (c->has_freeze && whole_match(&c->freeze, name)) return false;
-    if (c->has_train) return whole_match(&c->train, name);
+    if (c->has_freeze && layer_matches(&c->freeze, name)) return false;
+    if (c->has_train) return layer_matches(&c->train, name);
     return c->learnt[v] || parameter_name(name);
 }
 
