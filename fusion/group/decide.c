@@ -153,6 +153,30 @@ static bool awkward_operand(const Fuse *f, Value v) {
     return false;
 }
 
+/* Matrix units fetch a convolution's operands from memory: channels next to each other, and of its
+ * weights channels or columns. What the model brings in another order is stored anew. */
+static bool scattered_operand(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    const Node *n = graph_node(f->g, v);
+    DType t = n->type.dtype;
+    if (n->op != OP_permute || !op_is_leaf((Op)graph_node(f->g, n->in[0])->op)) return false;
+    if ((t != DT_bf16 && t != DT_f16) || f->m->inline_flops.half_a > 0) return false;
+    uint32_t inner = n->type.rank; /* where the leaf's last dimension is */
+    for (uint32_t d = 0, last = 0; d < n->type.rank; d++) {
+        if (expr_is_value(f->p, n->type.dim[d], 1) || n->attr.perm.axis[d] < last) continue;
+        last = n->attr.perm.axis[d];
+        inner = d;
+    }
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Demand *d = &s->demands.v[i];
+        const Group *g = f->groups.v[d->group];
+        if (!g->anchor || graph_node(f->g, g->anchor)->op != OP_conv) continue;
+        if (d->use == USE_a && inner + 1 < n->type.rank) return true;
+        if (d->use == USE_b && inner + 2 < n->type.rank) return true;
+    }
+    return false;
+}
+
 static bool inlines_concat(Fuse *f, Value v, uint32_t ngroups) {
     const Node *n = graph_node(f->g, v);
     const VState *s = &f->v[v];
@@ -214,7 +238,7 @@ static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
 
 static bool inlines_view(Fuse *f, Value v, uint32_t ngroups) {
     if (graph_node(f->g, v)->op == OP_concat) return inlines_concat(f, v, ngroups);
-    return !awkward_operand(f, v);
+    return !awkward_operand(f, v) && !scattered_operand(f, v);
 }
 
 bool fuse_inlines(Fuse *f, Value v) {

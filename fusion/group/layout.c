@@ -120,8 +120,16 @@ static bool order_of_users(Fuse *f, Value v) {
     return true;
 }
 
+static bool read_by_conv(const Fuse *f, Value v) {
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        Value anchor = f->groups.v[f->v[v].demands.v[i].group]->anchor;
+        if (anchor && graph_node(f->g, anchor)->op == OP_conv) return true;
+    }
+    return false;
+}
+
 /* A constant that matrix units fetch keeps its order if its rows start at 16 bytes, or is turned if
- * its columns do. */
+ * its columns do. A convolution's lies as it reads it, so that a tap's channels are rows. */
 static bool order_of_fetches(Fuse *f, Value v) {
     const Type *t = graph_type(f->g, v);
     bool half = t->dtype == DT_bf16 || t->dtype == DT_f16;
@@ -131,10 +139,12 @@ static bool order_of_fetches(Fuse *f, Value v) {
         if (f->v[v].demands.v[i].use != USE_b) return false;
     uint8_t order[GRAPH_MAX_RANK];
     uint32_t last = t->rank - 1u;
-    for (uint32_t i = 0; i <= last; i++) order[i] = (uint8_t)i;
-    if (expr_divisor(f->p, t->dim[last]) % 8 != 0) {
-        order[last] = (uint8_t)(last - 1);
-        order[last - 1] = (uint8_t)last;
+    bool read_permuted = read_by_conv(f, v) && order_of_users(f, v);
+    for (uint32_t i = 0; i <= last; i++) order[i] = read_permuted ? f->v[v].order[i] : (uint8_t)i;
+    if (expr_divisor(f->p, t->dim[order[last]]) % 8 != 0) {
+        uint8_t inner = order[last];
+        order[last] = order[last - 1];
+        order[last - 1] = inner;
     }
     if (expr_divisor(f->p, t->dim[order[last]]) % 8 != 0) return false;
     set_order(&f->choice[v], t->rank, order);

@@ -28,7 +28,8 @@ static HV operand_map(Gemm *x, const GemmOperand *o, uint32_t rows, bool shared)
 }
 
 static void make_maps(Gemm *x) {
-    x->map_a = operand_map(x, &x->p->a, x->tile->m, false);
+    x->map_a = x->p->windowed ? window_map(x->g, &x->p->window, x->tile->m)
+                              : operand_map(x, &x->p->a, x->tile->m, false);
     for (uint32_t s = 0; s < x->d->nacc; s++)
         x->map_b[s] = operand_map(x, &x->p->b[s], x->cols, x->p->twin);
     if (x->p->addend) {
@@ -88,7 +89,9 @@ static void count_tiles(Gemm *x) {
     x->rows_tiles = hop_size(x->e, rows);
     x->cols_tiles = hop_size(x->e, cols);
     x->tiles = hop_size(x->e, all);
-    x->kblocks = hop_size(x->e, expr_ceildiv(p, x->p->k, expr_const(p, x->bk)));
+    Expr tap = expr_ceildiv(p, x->p->k, expr_const(p, x->bk));
+    x->tap_blocks = hop_size(x->e, tap);
+    x->kblocks = hop_size(x->e, expr_mul(p, tap, x->p->taps));
 }
 
 static void read_ids(Gemm *x) {
@@ -137,6 +140,7 @@ static GemmPlace place_of(Gemm *x, HV t) {
         HV per = LLVMBuildMul(e->b, x->rows_tiles, x->cols_tiles, "");
         at.batch = LLVMBuildUDiv(e->b, t, per, "");
         t = LLVMBuildSub(e->b, t, LLVMBuildMul(e->b, at.batch, per, ""), "");
+        gemm_digits(x, x->d->batch, at.batch, at.axis);
     }
     HV band = hop_muli(e, x->cols_tiles, x->tile->raster);
     HV g = LLVMBuildUDiv(e->b, t, band, "");
@@ -177,14 +181,28 @@ static void fetch_operand(Gemm *x, const GemmOperand *o, HV map, HV to, HV bar, 
     }
 }
 
+/* The k-block's first k, of a window that of its tap. */
+static HV block_k(Gemm *x, HV block, GemmPlace *at) {
+    Emit *e = x->e;
+    if (x->p->windowed && x->p->window.taps) {
+        HV tap = LLVMBuildUDiv(e->b, block, x->tap_blocks, "");
+        gemm_digits(x, x->p->window.taps, tap, at->axis);
+        block = LLVMBuildSub(e->b, block, LLVMBuildMul(e->b, tap, x->tap_blocks, ""), "");
+    }
+    return hop_muli(e, block, x->bk);
+}
+
 static void fetch_block(Gemm *x, const GemmPlace *at, HV k, HV stage, HV bar) {
     Emit *e = x->e;
     HV batch[HOP_MAX_BATCH], to = gemm_stage(x, stage);
-    gemm_batch_at(x, &x->p->a.mat, at->batch, batch);
-    fetch_operand(x, &x->p->a, x->map_a, to, bar, at->row, k, batch, x->tile->m, false);
+    gemm_batch_at(&x->p->a.mat, at, batch);
+    if (x->p->windowed)
+        window_load(x->g, &x->p->window, to, bar, x->map_a, at->axis, k);
+    else
+        fetch_operand(x, &x->p->a, x->map_a, to, bar, at->row, k, batch, x->tile->m, false);
     for (uint32_t s = 0; s < x->d->nacc; s++) {
         HV dst = hop_addi(e, to, x->a_bytes + s * x->b_bytes);
-        gemm_batch_at(x, &x->p->b[s].mat, at->batch, batch);
+        gemm_batch_at(&x->p->b[s].mat, at, batch);
         fetch_operand(x, &x->p->b[s], x->map_b[s], dst, bar, at->col, k, batch, x->cols,
                       x->p->twin);
     }
@@ -194,7 +212,7 @@ static void fetch_block(Gemm *x, const GemmPlace *at, HV k, HV stage, HV bar) {
 static GemmRing fetch_addend(Gemm *x, const GemmPlace *at, GemmRing ring) {
     Emit *e = x->e;
     HV where[2 + HOP_MAX_BATCH];
-    gemm_batch_at(x, &x->p->addend_mat, at->batch, where + 2);
+    gemm_batch_at(&x->p->addend_mat, at, where + 2);
     where[1] = at->row;
     uint32_t panels = x->cols / 64;
     for (uint32_t i = 0; i < x->addend_stages; i++, ring = gemm_next(x, ring)) {
@@ -215,6 +233,7 @@ static GemmRing fetch_addend(Gemm *x, const GemmPlace *at, GemmRing ring) {
 static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     Emit *e = x->e;
     GemmPlace at = place_of(x, tile);
+    if (x->p->windowed) gemm_digits(x, x->d->m, at.row, at.axis);
     HopLoop *l = hop_loop_new(e);
     hop_loop_init(l, hop_i(e, 0));
     hop_loop_init(l, ring.stage);
@@ -224,7 +243,7 @@ static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     HV full = gemm_barrier(x, ring.stage, false);
     hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
     hop_barrier_expect(e, full, hop_i(e, x->stage_bytes));
-    fetch_block(x, &at, hop_muli(e, l->phi[0], x->bk), ring.stage, full);
+    fetch_block(x, &at, block_k(x, l->phi[0], &at), ring.stage, full);
     ring = gemm_next(x, ring);
     l->next[0] = hop_addi(e, l->phi[0], 1);
     l->next[1] = ring.stage;
@@ -377,7 +396,8 @@ static void compute_all(Gemm *x) {
 static void note(Gpu *g, const GemmPlan *p, const char *why) {
     if (why && g->k->tem != TEM_dot) return;
     g->j->note = why ? arena_printf(g->j->arena, "not on tensor cores: %s", why)
-                     : arena_printf(g->j->arena, "tensor cores, tiles of %s%s", p->tile->name,
+                     : arena_printf(g->j->arena, "tensor cores, %stiles of %s%s",
+                                    p->windowed ? "windows in " : "", p->tile->name,
                                     p->twin ? ", two blocks at a time" : "");
 }
 

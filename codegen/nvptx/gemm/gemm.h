@@ -6,7 +6,7 @@
 #ifndef CODEGEN_NVPTX_GEMM_GEMM_H
 #define CODEGEN_NVPTX_GEMM_GEMM_H
 
-#include "codegen/nvptx/hopper/hopper.h"
+#include "codegen/nvptx/conv/window.h"
 
 enum { GEMM_MAX_OUTS = 8 };
 
@@ -36,10 +36,13 @@ typedef struct GemmTile {
 
 typedef struct GemmPlan {
     GemmOperand a, b[K_MAX_ACC];
+    bool windowed; /* A is not a matrix in memory: its rows are positions of a window */
+    Window window;
     uint32_t nouts;
     GemmOut out[GEMM_MAX_OUTS];
     WgmmaType type;
     Expr m, n, k, batch;
+    Expr taps;   /* of the window; k is what each of them has */
     KVal addend; /* 0, or a load of the epilogue that comes through the ring: one per result */
     HopMatrix addend_mat;
     bool bounded; /* the epilogue touches memory at rows and columns, so it must know the edges */
@@ -68,11 +71,13 @@ typedef struct Gemm {
     HV block, nblocks;                         /* twins count as one */
     HV rank;                                   /* of the block among twins */
     HV rows_tiles, cols_tiles, tiles, kblocks; /* i32 */
+    HV tap_blocks;                             /* k-blocks of a tap */
 } Gemm;
 
 /* Where a tile is. */
 typedef struct GemmPlace {
-    HV row, col, batch; /* first row and column; flat batch index, NULL without batch axes */
+    HV row, col, batch;  /* first row and column; flat batch index, NULL without batch axes */
+    HV axis[K_MAX_AXES]; /* of batch axes, and where a window is fetched, of m and its taps */
 } GemmPlace;
 
 /* A stage of the ring and the parity of the phase that it is in. */
@@ -85,8 +90,10 @@ HV gemm_stage(Gemm *x, HV stage); /* its shared memory */
 GemmRing gemm_next(Gemm *x, GemmRing at);
 /* All threads of a warpgroup that multiplies: it is through with the stage, where `when` holds. */
 void gemm_give_back(Gemm *x, HV stage, HV when);
+/* Where `flat` is along these axes. */
+void gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis);
 /* Coordinates along the batch axes of a matrix, innermost first. */
-void gemm_batch_at(Gemm *x, const HopMatrix *m, HV batch, HV *at);
+void gemm_batch_at(const HopMatrix *m, const GemmPlace *place, HV *at);
 /* The results of one warpgroup: acc[] as wgmma_block left them, waited for. The stages from `ring`
  * on hold the addend; what comes after them is returned. */
 GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring);

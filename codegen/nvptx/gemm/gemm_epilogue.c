@@ -210,7 +210,7 @@ static void store_slab(Epilogue *p, const GemmOut *o, HV map, Slab s, uint32_t f
     HV at[2 + HOP_MAX_BATCH];
     at[0] = hop_addi(e, p->tile->col, s.part * 64);
     at[1] = hop_addi(e, p->tile->row, s.block * HOP_SLAB_ROWS);
-    gemm_batch_at(p->x, &o->mat, p->tile->batch, at + 2);
+    gemm_batch_at(&o->mat, p->tile, at + 2);
     hop_tma_store(e, map, hop_addi(e, p->staging, from), at, 2 + o->mat.nbatch);
 }
 

@@ -19,24 +19,40 @@ static const KOp *factor_load(const Kernel *k, KVal v) {
     return o->op == K_kload && !o->in[0] ? o : NULL;
 }
 
-static const char *plan_operand(Gpu *g, KVal v, uint32_t rows, GemmOperand *out) {
-    uint32_t k = g->k->dot.k;
+static const char *plan_operand(Gpu *g, KVal v, uint32_t rows, uint32_t k, uint32_t batch,
+                                GemmOperand *out) {
     const KOp *o = factor_load(g->k, v);
     if (!o) return "an operand is computed, not loaded";
     out->across = false;
-    if (matrix_of(g, o, rows, k, &out->mat)) return NULL;
+    if (hop_matrix(g, o, rows, k, batch, &out->mat)) return NULL;
     out->across = true;
-    if (matrix_of(g, o, k, rows, &out->mat)) return NULL;
+    if (hop_matrix(g, o, k, rows, batch, &out->mat)) return NULL;
     return "an operand's rows are not 16-byte aligned, or not evenly spaced";
+}
+
+/* A, where it is no matrix: positions of a window. */
+static const char *plan_window(Gpu *g, GemmPlan *p) {
+    const KOp *o = factor_load(g->k, g->k->dot.a);
+    const char *why = o ? window_of(g, o, &p->window) : "an operand is computed, not loaded";
+    if (why) return why;
+    p->windowed = true;
+    p->a = (GemmOperand){.mat = {.t = p->window.t, .pitch = p->window.dim[0].pitch}};
+    return NULL;
 }
 
 static const char *plan_operands(Gpu *g, GemmPlan *p) {
     const KDot *d = &g->k->dot;
-    const char *why = plan_operand(g, d->a, d->m, &p->a);
+    uint32_t k = d->k, batch = d->batch;
+    const char *why = plan_operand(g, d->a, d->m, k, batch, &p->a);
+    if (why) why = plan_window(g, p);
     if (why) return why;
+    if (p->windowed) {
+        k = 1u << p->window.channel;
+        batch |= p->window.taps;
+    }
     if (!wgmma_type(p->a.mat.t, &p->type)) return "operands are not bf16 or f16";
     for (uint32_t s = 0; s < d->nacc; s++) {
-        why = plan_operand(g, d->b[s], d->n, &p->b[s]);
+        why = plan_operand(g, d->b[s], d->n, k, batch, &p->b[s]);
         if (why) return why;
         if (p->b[s].mat.t != p->a.mat.t) return "operands differ in type";
         if (p->b[s].across != p->b[0].across) return "operands differ in order";
@@ -209,7 +225,8 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) 
     int64_t m = gpu_hint(g->e, p->m), n = gpu_hint(g->e, p->n), cols = t->n / g->k->dot.nacc;
     int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat.t), twins = twin ? 2 : 1;
     int64_t count = ceil_div(m, t->m * twins) * ceil_div(n, cols) * gpu_hint(g->e, p->batch);
-    int64_t each = ceil_div(bytes, HOP_ROW_BYTES) * block_time(g, p, t, twin) + t->tile_ns;
+    int64_t blocks = gpu_hint(g->e, p->taps) * ceil_div(bytes, HOP_ROW_BYTES);
+    int64_t each = blocks * block_time(g, p, t, twin) + t->tile_ns;
     if (p->addend) each += t->addend_ns;
     return ceil_div(count, g->m->processors / twins) * (each + epilogue_time(t, p));
 }
@@ -246,7 +263,8 @@ const char *gemm_plan(Gpu *g, GemmPlan *out) {
     const KDot *d = &g->k->dot;
     out->m = gpu_points(g->e, g->k, d->m);
     out->n = gpu_points(g->e, g->k, d->n);
-    out->k = gpu_points(g->e, g->k, d->k);
+    out->k = gpu_points(g->e, g->k, out->windowed ? 1u << out->window.channel : d->k);
+    out->taps = gpu_points(g->e, g->k, out->window.taps);
     out->batch = gpu_points(g->e, g->k, d->batch);
     choose(g, out);
     if (out->tile) return NULL;

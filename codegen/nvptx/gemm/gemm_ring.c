@@ -29,14 +29,18 @@ void gemm_give_back(Gemm *x, HV stage, HV when) {
         hop_barrier_arrive(e, bar, told);
 }
 
-void gemm_batch_at(Gemm *x, const HopMatrix *m, HV batch, HV *at) {
+void gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis) {
     Emit *e = x->e;
     const Kernel *k = x->g->k;
-    HV rest = batch;
-    for (uint32_t i = k->naxes, n = 0; i-- > 0 && n < m->nbatch;) {
-        if (!(x->d->batch >> i & 1)) continue;
-        HV extent = hop_size(x->e, k->axes[i].extent);
-        if (m->axis[n] == i) at[n++] = LLVMBuildURem(e->b, rest, extent, "");
-        rest = LLVMBuildUDiv(e->b, rest, extent, "");
+    for (uint32_t i = k->naxes; i-- > 0;) {
+        if (!(axes >> i & 1)) continue;
+        axes &= ~(1u << i);
+        HV extent = hop_size(e, k->axes[i].extent);
+        axis[i] = axes ? LLVMBuildURem(e->b, flat, extent, "") : flat;
+        flat = LLVMBuildUDiv(e->b, flat, extent, "");
     }
+}
+
+void gemm_batch_at(const HopMatrix *m, const GemmPlace *place, HV *at) {
+    for (uint32_t i = 0; i < m->nbatch; i++) at[i] = place->axis[m->axis[i]];
 }

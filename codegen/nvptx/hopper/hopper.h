@@ -108,6 +108,9 @@ void hop_map_prefetch(Emit *e, HV map);
 void hop_tma_load(Emit *e, HV shared, HV bar, HV map, const HV *at, uint32_t rank);
 /* The same into both blocks of the cluster, each told by its own barrier. */
 void hop_tma_load_both(Emit *e, HV shared, HV bar, HV map, const HV *at, uint32_t rank);
+/* Positions of windows (im2col) from corner `at` on, at tap[rank - 2] from the corner. */
+void hop_tma_load_window(Emit *e, HV shared, HV bar, HV map, const HV *at, const HV *tap,
+                         uint32_t rank);
 void hop_tma_store(Emit *e, HV map, HV shared, const HV *at, uint32_t rank);
 void hop_tma_commit(Emit *e);
 void hop_tma_wait_read(Emit *e, uint32_t left); /* all but `left` groups have read their memory */

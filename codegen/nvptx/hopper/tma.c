@@ -42,6 +42,29 @@ void hop_tma_load_both(Emit *e, HV shared, HV bar, HV map, const HV *at, uint32_
     load(e, shared, bar, map, at, rank, true);
 }
 
+void hop_tma_load_window(Emit *e, HV shared, HV bar, HV map, const HV *at, const HV *tap,
+                         uint32_t rank) {
+    HV v[3 + 5 + 3] = {shared, map, bar};
+    uint32_t n = 3, taps = 3 + rank;
+    for (uint32_t i = 0; i < rank; i++) v[n++] = at[i];
+    for (uint32_t i = 0; i + 2 < rank; i++) v[n++] = LLVMBuildTrunc(e->b, tap[i], e->i16, "");
+    StrBuf s, c;
+    sb_init(&s, e->arena);
+    sb_init(&c, e->arena);
+    sb_printf(&s,
+              "cp.async.bulk.tensor.%ud.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+              " [$0], [$1, ",
+              rank);
+    put_coordinates(&s, 3, rank);
+    sb_put(&s, "], [$2], ");
+    put_coordinates(&s, taps, rank - 2);
+    sb_put(&s, ";");
+    sb_put(&c, "r,l,r");
+    for (uint32_t i = 3; i < n; i++) sb_put(&c, i < taps ? ",r" : ",h");
+    sb_put(&c, ",~{memory}");
+    hop_asm(e, e->voidt, sb_str(&s), sb_str(&c), v, n);
+}
+
 void hop_tma_store(Emit *e, HV map, HV shared, const HV *at, uint32_t rank) {
     HV v[8] = {map, shared};
     for (uint32_t i = 0; i < rank; i++) v[2 + i] = at[i];

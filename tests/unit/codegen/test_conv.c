@@ -1,0 +1,156 @@
+/* Convolutions on tensor cores: what the copy engine is told is compared, element by element, with
+ * what the kernel's index and mask say. The engine walks the corners of windows in order, innermost
+ * dimension first, and reads at a tap's distance from each; outside it reads zeros. */
+#include "tests/unit/codegen/tensor_cores.h"
+#include <string.h>
+
+typedef struct Conv {
+    const char *name;
+    int n, h, w, c, o;
+    int taps[2], stride, dilation, lo[2], hi[2]; /* of rows, of columns */
+    bool taken;
+} Conv;
+
+static const Conv convs[] = {
+    {"3x3", 2, 14, 14, 64, 64, {3, 3}, 1, 1, {1, 1}, {1, 1}, true},
+    {"stride 2", 3, 15, 18, 128, 128, {3, 3}, 2, 1, {1, 1}, {1, 1}, true},
+    {"dilated", 1, 21, 20, 64, 128, {3, 3}, 1, 2, {2, 2}, {2, 2}, true},
+    {"strided and dilated", 2, 22, 25, 64, 64, {3, 3}, 2, 2, {1, 1}, {1, 1}, true},
+    {"uneven", 2, 17, 9, 72, 64, {5, 3}, 1, 1, {2, 0}, {1, 2}, true},
+    {"no padding", 2, 16, 16, 64, 64, {3, 3}, 1, 1, {0, 0}, {0, 0}, true},
+    {"patches", 2, 32, 32, 96, 64, {2, 2}, 2, 1, {0, 0}, {0, 0}, true},
+    {"pixels 3 apart", 2, 22, 22, 64, 64, {1, 1}, 3, 1, {0, 0}, {0, 0}, true},
+    {"few channels", 1, 40, 40, 8, 64, {7, 7}, 2, 1, {3, 3}, {3, 3}, true},
+    {"3 channels", 1, 40, 40, 3, 64, {7, 7}, 2, 1, {3, 3}, {3, 3}, false},
+    {"9 steps at a time", 1, 90, 90, 64, 64, {3, 3}, 9, 1, {1, 1}, {1, 1}, false},
+};
+
+static int out_size(const Conv *c, int i) {
+    int size = i ? c->w : c->h;
+    return (size + c->lo[i] + c->hi[i] - c->dilation * (c->taps[i] - 1) - 1) / c->stride + 1;
+}
+
+static const char *kernel_text(const Conv *c, Arena *a) {
+    int p = out_size(c, 0), q = out_size(c, 1), k = c->taps[0] * c->taps[1] * c->c;
+    const char *row = arena_printf(a, "(y*%d + r*%d - %d)", c->stride, c->dilation, c->lo[0]);
+    const char *col = arena_printf(a, "(x*%d + s*%d - %d)", c->stride, c->dilation, c->lo[1]);
+    StrBuf s;
+    sb_init(&s, a);
+    sb_printf(&s, "kernel k tem dot n=%d y=%d x=%d j=%d ~r=%d ~s=%d ~c=%d\n", c->n, p, q, c->o,
+              c->taps[0], c->taps[1], c->c);
+    sb_printf(&s, " param 0 f16[%d]\n param 1 f16[%d]\n param 2 f16[%d] written\n",
+              c->n * c->h * c->w * c->c, k * c->o, c->n * p * q * c->o);
+    sb_printf(&s, "%%1 f16 load p0[n*%d + %s*%d + %s*%d + c] if [(0 < %s + 1)*(%s < %d)",
+              c->h * c->w * c->c, row, c->w * c->c, col, c->c, row, row, c->h);
+    sb_printf(&s, "*(0 < %s + 1)*(%s < %d)]\n %%2 f32 cast %%1\n", col, col, c->w);
+    sb_printf(&s, "%%3 f16 load p1[r*%d + s*%d + c*%d + j]\n %%4 f32 cast %%3\n",
+              c->taps[1] * c->c * c->o, c->c * c->o, c->o);
+    sb_put(&s, "%5 f32 mul %2, %4\n %6 f32 reduce sum r,s,c %5\n %7 f16 cast %6\n");
+    sb_printf(&s, "%%8 f16 store p2[n*%d + y*%d + x*%d + j] %%7\n", p * q * c->o, q * c->o, c->o);
+    sb_put(&s, "dot batch - m n,y,x n j k r,s,c pack 0 a %2 acc %6 b %4\n");
+    sb_put(&s, "cost reads [1] writes [1] flops [1]\n end\n");
+    return sb_str(&s);
+}
+
+/* The engine's walk over corners. */
+typedef struct Walk {
+    const CodeMap *m;
+    const ExprPool *p;
+    int64_t at[5];
+} Walk;
+
+static int64_t edge(const Walk *w, uint32_t d, bool end) {
+    bool spatial = d + 1 < w->m->rank;
+    int64_t last = expr_value(w->p, w->m->size[d]) - 1;
+    if (!end) return spatial ? w->m->lower[d - 1] : 0;
+    return spatial ? last + w->m->upper[d - 1] : last;
+}
+
+static void first_corner(Walk *w) {
+    for (uint32_t d = 1; d < w->m->rank; d++) w->at[d] = edge(w, d, false);
+}
+
+static void next_corner(Walk *w) {
+    for (uint32_t d = 1; d < w->m->rank; d++) {
+        w->at[d] += d + 1 < w->m->rank ? w->m->step[d] : 1;
+        if (w->at[d] <= edge(w, d, true)) return;
+        w->at[d] = edge(w, d, false);
+    }
+}
+
+/* The element at tap[] of the corner, channel c: its offset, or -1 outside. */
+static int64_t element(const Walk *w, const int64_t *tap, int64_t c) {
+    int64_t at = expr_value(w->p, w->m->base) + c;
+    for (uint32_t d = 1; d < w->m->rank; d++) {
+        int64_t i = w->at[d] + (d + 1 < w->m->rank ? tap[d - 1] : 0);
+        if (i < 0 || i >= expr_value(w->p, w->m->size[d])) return -1;
+        at += i * expr_value(w->p, w->m->stride[d - 1]) / 2;
+    }
+    return at;
+}
+
+typedef struct Compared {
+    Built *b;
+    const Conv *c;
+    int64_t sym[64];
+    Walk walk;
+    uint32_t wrong;
+} Compared;
+
+static void set(Compared *x, uint32_t axis, int64_t v) {
+    x->sym[x->b->k->axes[axis].sym] = v;
+}
+
+enum { N, Y, X, J, R, S, C };
+
+/* From a window's corner to its tap number i of rows (columns), in places of the map: these may be
+ * several pixels apart. */
+static int64_t tap_distance(const Compared *x, int columns, int64_t i) {
+    int64_t pixel = 2 * x->c->c * (columns ? 1 : x->c->w);
+    int64_t place = expr_value(x->walk.p, x->walk.m->stride[columns ? 0 : 1]);
+    return i * x->c->dilation * pixel / place;
+}
+
+static void compare_row(Compared *x) {
+    const KOp *o = &x->b->k->ops[1];
+    for (int64_t r = 0; r < x->c->taps[0]; r++)
+        for (int64_t s = 0; s < x->c->taps[1]; s++) {
+            int64_t tap[3] = {tap_distance(x, 1, s), tap_distance(x, 0, r), 0};
+            set(x, R, r), set(x, S, s), set(x, C, 5);
+            bool in = !o->mask || expr_eval(x->b->p, o->mask, x->sym);
+            int64_t want = in ? expr_eval(x->b->p, o->index, x->sym) : -1;
+            x->wrong += element(&x->walk, tap, 5) != want;
+        }
+}
+
+static void compare(Built *b, const CodeMap *m, const Conv *c) {
+    Compared x = {.b = b, .c = c, .walk = {.m = m, .p = b->p}};
+    CHECK(b->k->naxes == 7 && expr_sym_count(b->p) <= 64);
+    first_corner(&x.walk);
+    for (int n = 0; n < c->n; n++)
+        for (int y = 0; y < out_size(c, 0); y++)
+            for (int q = 0; q < out_size(c, 1); q++) {
+                set(&x, N, n), set(&x, Y, y), set(&x, X, q);
+                compare_row(&x);
+                next_corner(&x.walk);
+            }
+    if (!CHECK(!x.wrong)) fprintf(stderr, "%s: %u elements differ\n", c->name, x.wrong);
+}
+
+static void check_conv(const Conv *c) {
+    Built b = built_new(c->name);
+    if (built_parse(&b, kernel_text(c, b.a))) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        bool taken = strstr(built_text(&b), ".im2col.") && strstr(built_text(&b), "wgmma");
+        if (!CHECK(taken == c->taken)) fprintf(stderr, "%s: %s\n", c->name, ck->note);
+        if (taken && CHECK(ck->maps[0].im2col && ck->maps[0].channels == 64))
+            compare(&b, &ck->maps[0], c);
+    }
+    arena_destroy(b.a);
+}
+
+TEST_MAIN {
+    const char *only = getenv("CASE");
+    for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
+        if (!only || strcmp(convs[i].name, only) == 0) check_conv(&convs[i]);
+}
