@@ -79,6 +79,7 @@ foreach(model mlp conv attention tensors)
   graphc_script(fuzz/${model} quick 600 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
     $<TARGET_FILE:mutate> ${model})
 endforeach()
+graphc_script(fuzz/graphs full 600 ${python} tests/fuzz/graphs.py run $<TARGET_FILE:graphc_cli> --count 150)
 graphc_script(train/formats quick 120 ${python} tests/train/formats.py $<TARGET_FILE:train_tool>)
 graphc_script(train/page full 120 ${python} tests/train/page.py $<TARGET_FILE:train_tool>)
 graphc_script(train/peft full 300 ${python} tests/train/peft_files.py $<TARGET_FILE:train_tool>)
