@@ -19,6 +19,10 @@ void pipeline_free(Pipeline *p) {
     *p = (Pipeline){0};
 }
 
+DType pipeline_rounds_to(const Pipeline *p) {
+    return p->tf32 ? DT_f16 : p->precision;
+}
+
 static Dump dump_for(Pipeline *p, const graphc_compile_options *o) {
     return (Dump){.dir = o->dump_dir, .arena = p->arena, .diags = p->diags};
 }
@@ -45,10 +49,12 @@ static graphc_status choose_targets(Pipeline *p, const char *list) {
 
 static graphc_status choose_precision(Pipeline *p, const char *name) {
     static const DType known[] = {DT_f32, DT_bf16, DT_f16};
+    p->tf32 = strcmp(name, "tf32") == 0;
+    if (p->tf32) name = dtype_name(DT_f32);
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(name, dtype_name(known[i])) == 0) return p->precision = known[i], GRAPHC_OK;
-    return diag(p->diags, strcmp(name, "tf32") == 0 ? D_UNSUPPORTED : D_USAGE, "--precision",
-                "unknown precision \"%s\"; there are f32, bf16 and f16", name);
+    return diag(p->diags, D_USAGE, "--precision",
+                "unknown precision \"%s\"; there are f32, tf32, bf16 and f16", name);
 }
 
 static graphc_status check_dims(Pipeline *p, const graphc_compile_options *o) {
@@ -143,12 +149,20 @@ graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o) {
     return GRAPHC_OK;
 }
 
+/* What only some targets ask for. */
+static const Graph *for_machine(const Pipeline *p, const Machine *m) {
+    Graph *g = p->graph;
+    if (m->cuts_sums) g = pass_cut_sums(g);
+    if (m->digits) g = p->tf32 ? pass_high_digits(g) : pass_digits(g);
+    return g;
+}
+
 static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
                                   const graphc_compile_options *o) {
     Dump d = dump_for(p, o);
     if (p->ntargets > 1) d.target = t->target->name;
     Schedule *s;
-    const Graph *g = t->target->machine.cuts_sums ? pass_cut_sums(p->graph) : p->graph;
+    const Graph *g = for_machine(p, &t->target->machine);
     GC_TRY(diag_status(p->diags));
     GC_TRY(schedule_build(g, &t->target->machine, p->fuse_at_most, p->arena, &s));
     dump_schedule(&d, "post-fusion.kir", s);

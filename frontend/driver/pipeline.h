@@ -17,6 +17,7 @@ typedef struct Pipeline {
     TrainGraph training;      /* of a training plan: its states */
     Graph *graph;             /* after the graph passes */
     DType precision;          /* of the options, from pipeline_import on */
+    bool tf32;                /* of f32: 11 bits of each factor, where that is faster */
     uint32_t ntargets;        /* likewise */
     PlanTargetInput *targets; /* their schedules and code from pipeline_targets on */
     void *plan;
@@ -28,6 +29,8 @@ typedef struct Pipeline {
 
 void pipeline_init(Pipeline *p, const char *model_path);
 void pipeline_free(Pipeline *p);
+/* The type that has as many digits as what contractions of f32 multiply. */
+DType pipeline_rounds_to(const Pipeline *p);
 
 /* Each stage needs the one before. Failures are in p->diags. */
 graphc_status pipeline_import(Pipeline *p, const char *model_path, const graphc_compile_options *o);

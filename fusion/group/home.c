@@ -74,6 +74,18 @@ static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
     return !window || fuse_hint(f, group_extent(f, g, row)) >= 16;
 }
 
+/* Can the group store reduction v at this demand by making the axes that it folds its row? Where rows
+ * stay in registers, along them, that is less than to read them twice. */
+static bool can_store_fold(const Fuse *f, const Group *g, const Demand *d, Value v) {
+    const Node *n = graph_node(f->g, v);
+    uint32_t inner = graph_type(f->g, n->in[0])->rank - 1u;
+    if (!f->m->registers || !op_is_reduce((Op)n->op) || !(n->attr.reduce.axes >> inner & 1))
+        return false;
+    if (!(d->reads & READ_plain) || d->use != USE_point || g->roots.n >= MAX_ROOTS) return false;
+    if (g->prepare != f->fact[v].const_only || !group_has_room(f, g, v)) return false;
+    return idx_row_fits(f, g, v, d->idx) && idx_covers(f, g, d->idx, idx_axes_used(f, g, d->idx));
+}
+
 static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
     const VState *s = &f->v[operand];
     uint32_t tries = 0;
@@ -127,7 +139,8 @@ Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
         if (best && !(best->want && !g->want)) continue;
         uint32_t same = 0;
         for (uint32_t k = 0; k < s->demands.n; k++) same += s->demands.v[k].group == d->group;
-        if (same != 1 || !can_store(f, g, d, v) || !no_cycle(f, v, g)) continue;
+        if (same != 1 || !no_cycle(f, v, g)) continue;
+        if (!can_store(f, g, d, v) && !can_store_fold(f, g, d, v)) continue;
         FusionWhy why;
         if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_try_reduce(f, g, v, d->idx, &why))
             continue;

@@ -80,6 +80,15 @@ IdxId idx_operand(Fuse *f, Group *g, Value v, uint32_t i, IdxId idx, Expr *mask)
     return r;
 }
 
+/* What a template walks point by point, not in steps: the parts of digits. */
+static uint32_t parts_axes(const Fuse *f, const Group *g) {
+    uint32_t axes = 0;
+    int64_t n;
+    for (uint32_t i = 0; f->m->digits && i < g->naxes; i++)
+        if (expr_is_const(f->p, g->axes[i].extent, &n) && n <= MACHINE_MAX_PARTS) axes |= 1u << i;
+    return axes;
+}
+
 bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx) {
     Fuse names = *f; /* axes are numbered from where they were */
     Group try;
@@ -87,7 +96,7 @@ bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx) {
     idx_scratch(&names, g, &idx, &try);
     IdxId in = idx_operand(&names, &try, v, 0, idx, &mask);
     uint32_t walked = group_axes(&try, AX_RED) | (g->attn ? try.fixed : 0);
-    return !idx_awkward(&names, &try, in, walked);
+    return !idx_awkward(&names, &try, in, walked & ~parts_axes(f, &try));
 }
 
 IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx) {

@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { MACHINE_MAX_PARTS = 4 }; /* of a sum that templates take apart */
+
 typedef struct Machine {
     uint32_t processors; /* that a kernel should fill: a GPU's multiprocessors. 1 on CPUs, where the
                             rates are those of a core */
@@ -15,6 +17,7 @@ typedef struct Machine {
     /* Forms of prepared weights. */
     uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */
     bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */
+    bool digits; /* multiplies f32 as f16 digits (pass_digits) */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
     bool attention_gradient; /* has that template */
     /* Most arithmetic per element with which a value is still computed where it is read: as data

@@ -36,6 +36,19 @@ static bool any_heavy(const Fuse *f, Value concat) {
     return false;
 }
 
+/* Parts of one type that are computed from each other's operands: one kernel that stores all of them
+ * reads those once. */
+static bool computed_together(const Fuse *f, Value concat) {
+    const Node *n = graph_node(f->g, concat);
+    if (!f->m->digits || n->type.dtype != DT_f16) return false;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        const Node *x = graph_node(f->g, n->in[i]);
+        if (x->op != OP_reshape || graph_node(f->g, x->in[0])->op != OP_cast) return false;
+        if (!type_equal(&x->type, graph_type(f->g, n->in[0]))) return false;
+    }
+    return true;
+}
+
 #define MAX_COPIES 16 /* parts that one kernel copies */
 
 /* Copies a part: in `last`, which copies others, where it has the same axes and is not full. */
@@ -59,7 +72,7 @@ static Group *copy_part(Fuse *f, Group *join, Value concat, uint32_t part, Group
 void concat_store(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     bool grows = f->fact[v].grows;
-    if (n->nin <= 4 && !grows && !any_heavy(f, v)) {
+    if (n->nin <= 4 && !grows && !any_heavy(f, v) && !computed_together(f, v)) {
         IdxId idx;
         Group *g = fuse_join(f, v, &idx);
         if (!g) {

@@ -14,6 +14,8 @@
     X(raise, "softmax between two contractions becomes an attention")                              \
     X(conv_phases, "convolutions between zeros become one convolution per remainder of the stride")    \
     X(cut_sums, "long sums with few results become sums of parts: for targets that ask, see Machine")  \
+    X(digits, "products of f32 become sums of products of f16 digits: for targets that ask")         \
+    X(high_digits, "products of f32 become products of their high f16 digits: tf32")                \
     X(dce, "dead nodes are dropped and numbers compacted")
 
 #define X(name, what) Graph *pass_##name(Graph *g);

@@ -54,8 +54,7 @@ with tempfile.TemporaryDirectory() as d:
     for targets in ("tpu", ",", "cpu,", "CPU", "cpu,tpu"):
         compile(2, "unknown target", "--target", targets)
     compile(2, "named twice", "--target", "cpu,cpu")
-    compile(4, "there are f32, bf16 and f16", "--precision", "tf32")
-    compile(2, "unknown precision", "--precision", "f99")
+    compile(2, 'unknown precision "f99"; there are f32, tf32, bf16 and f16', "--precision", "f99")
     for threads in ("0", "-1", " 1", "257", "1e2", "99999999999999999999"):
         compile(2, "is not a number from 1 to 256", "--threads", threads)
     compile(7, "is not a folder", "--cache", "mlp.onnx")

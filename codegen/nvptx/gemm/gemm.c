@@ -22,16 +22,23 @@ static uint32_t row_elements(const HopMatrix *m) {
     return HOP_ROW_BYTES / (uint32_t)dtype_bytes(m->t);
 }
 
-static HV operand_map(Gemm *x, const GemmOperand *o, uint32_t rows, bool shared) {
+/* One for each part; parts that are the same matrix share theirs. */
+static void operand_maps(Gemm *x, const GemmOperand *o, uint32_t rows, bool shared, HV *maps) {
     uint32_t n = (o->across ? x->bk : rows) / (shared ? 2 : 1);
-    return hop_matrix_map(x->g, &o->mat, row_elements(&o->mat), n);
+    for (uint32_t i = 0; i < x->p->parts; i++) {
+        for (uint32_t j = 0; j < i && !maps[i]; j++)
+            if (o->mat[j].base == o->mat[i].base) maps[i] = maps[j];
+        if (!maps[i]) maps[i] = hop_matrix_map(x->g, &o->mat[i], row_elements(&o->mat[i]), n);
+    }
 }
 
 static void make_maps(Gemm *x) {
-    x->map_a = x->p->windowed ? window_map(x->g, &x->p->window, x->tile->m)
-                              : operand_map(x, &x->p->a, x->tile->m, false);
+    if (x->p->windowed)
+        x->map_a[0] = window_map(x->g, &x->p->window, x->tile->m);
+    else
+        operand_maps(x, &x->p->a, x->tile->m, false, x->map_a);
     for (uint32_t s = 0; s < x->d->nacc; s++)
-        x->map_b[s] = operand_map(x, &x->p->b[s], x->cols, x->p->twin);
+        operand_maps(x, &x->p->b[s], x->cols, x->p->twin, x->map_b[s]);
     if (x->p->addend) {
         const HopMatrix *m = &x->p->addend_mat;
         x->map_addend = hop_matrix_map(x->g, m, row_elements(m), x->tile->m);
@@ -46,7 +53,7 @@ static void make_maps(Gemm *x) {
 static void lay_out(Gemm *x) {
     const GemmTile *t = x->tile;
     uint32_t block_rows = t->pingpong ? t->m : t->m / t->groups;
-    x->bk = row_elements(&x->p->a.mat);
+    x->bk = row_elements(&x->p->a.mat[0]);
     x->cols = t->n / x->d->nacc;
     x->a_bytes = t->m * HOP_ROW_BYTES;
     x->b_bytes = x->cols * HOP_ROW_BYTES;
@@ -113,8 +120,8 @@ static void init_barriers(Gemm *x) {
     Emit *e = x->e;
     HopIf first = hop_if(e, hop_is(e, x->warp, 0));
     HopIf one = hop_if(e, hop_elect(e));
-    hop_map_prefetch(e, x->map_a);
-    hop_map_prefetch(e, x->map_b[0]);
+    hop_map_prefetch(e, x->map_a[0]);
+    hop_map_prefetch(e, x->map_b[0][0]);
     for (uint32_t s = 0; s < x->tile->stages; s++) {
         hop_barrier_init(e, gemm_barrier(x, hop_i(e, s), false), 1);
         hop_barrier_init(e, gemm_barrier(x, hop_i(e, s), true),
@@ -165,19 +172,19 @@ static void fetch_operand(Gemm *x, const GemmOperand *o, HV map, HV to, HV bar, 
                           const HV *batch, uint32_t rows, bool shared) {
     Emit *e = x->e;
     HV at[2 + HOP_MAX_BATCH];
-    for (uint32_t i = 0; i < o->mat.nbatch; i++) at[2 + i] = batch[i];
+    for (uint32_t i = 0; i < o->mat[0].nbatch; i++) at[2 + i] = batch[i];
     if (shared) {
         uint32_t half = (o->across ? x->bk : rows) / 2;
         HV *first = o->across ? &k : &row;
         *first = hop_add(e, *first, hop_muli(e, x->rank, half));
         to = hop_add(e, to, hop_muli(e, x->rank, half * HOP_ROW_BYTES));
     }
-    uint32_t panel = row_elements(&o->mat), n = o->across ? rows / panel : 1;
+    uint32_t panel = row_elements(&o->mat[0]), n = o->across ? rows / panel : 1;
     for (uint32_t i = 0; i < n; i++) {
         at[0] = o->across ? hop_addi(e, row, i * panel) : k;
         at[1] = o->across ? k : row;
         HV dst = hop_addi(e, to, i * x->bk * HOP_ROW_BYTES);
-        (shared ? hop_tma_load_both : hop_tma_load)(e, dst, bar, map, at, 2 + o->mat.nbatch);
+        (shared ? hop_tma_load_both : hop_tma_load)(e, dst, bar, map, at, 2 + o->mat[0].nbatch);
     }
 }
 
@@ -192,18 +199,18 @@ static HV block_k(Gemm *x, HV block, GemmPlace *at) {
     return hop_muli(e, block, x->bk);
 }
 
-static void fetch_block(Gemm *x, const GemmPlace *at, HV k, HV stage, HV bar) {
+static void fetch_block(Gemm *x, const GemmPlace *at, uint32_t part, HV k, HV stage, HV bar) {
     Emit *e = x->e;
     HV batch[HOP_MAX_BATCH], to = gemm_stage(x, stage);
-    gemm_batch_at(&x->p->a.mat, at, batch);
+    gemm_batch_at(&x->p->a.mat[0], at, batch);
     if (x->p->windowed)
-        window_load(x->g, &x->p->window, to, bar, x->map_a, at->axis, k);
+        window_load(x->g, &x->p->window, to, bar, x->map_a[0], at->axis, k);
     else
-        fetch_operand(x, &x->p->a, x->map_a, to, bar, at->row, k, batch, x->tile->m, false);
+        fetch_operand(x, &x->p->a, x->map_a[part], to, bar, at->row, k, batch, x->tile->m, false);
     for (uint32_t s = 0; s < x->d->nacc; s++) {
         HV dst = hop_addi(e, to, x->a_bytes + s * x->b_bytes);
-        gemm_batch_at(&x->p->b[s].mat, at, batch);
-        fetch_operand(x, &x->p->b[s], x->map_b[s], dst, bar, at->col, k, batch, x->cols,
+        gemm_batch_at(&x->p->b[s].mat[0], at, batch);
+        fetch_operand(x, &x->p->b[s], x->map_b[s][part], dst, bar, at->col, k, batch, x->cols,
                       x->p->twin);
     }
 }
@@ -240,11 +247,13 @@ static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     hop_loop_init(l, ring.parity);
     hop_loop_begin(e, l, "fetch");
     ring = (GemmRing){l->phi[1], l->phi[2]};
-    HV full = gemm_barrier(x, ring.stage, false);
-    hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
-    hop_barrier_expect(e, full, hop_i(e, x->stage_bytes));
-    fetch_block(x, &at, block_k(x, l->phi[0], &at), ring.stage, full);
-    ring = gemm_next(x, ring);
+    HV k = block_k(x, l->phi[0], &at);
+    for (uint32_t part = 0; part < x->p->parts; part++, ring = gemm_next(x, ring)) {
+        HV full = gemm_barrier(x, ring.stage, false);
+        hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
+        hop_barrier_expect(e, full, hop_i(e, x->stage_bytes));
+        fetch_block(x, &at, part, k, ring.stage, full);
+    }
     l->next[0] = hop_addi(e, l->phi[0], 1);
     l->next[1] = ring.stage;
     l->next[2] = ring.parity;
@@ -296,6 +305,47 @@ static void multiply_block(Gemm *x, HV member, HV stage, HV *acc, HV more) {
     wgmma_block(e, &x->shape, acc, a, b, more);
 }
 
+/* The parts of one k-block, summed by themselves: they are waited for. */
+static GemmRing multiply_parts(Gemm *x, HV member, GemmRing ring, HV *sum) {
+    Emit *e = x->e;
+    uint32_t n = wgmma_acc(&x->shape);
+    HV before = NULL, always = LLVMConstInt(e->i1, 1, false);
+    for (uint32_t i = 0; i < n; i++) sum[i] = LLVMGetUndef(e->f32);
+    for (uint32_t part = 0; part < x->p->parts; part++, ring = gemm_next(x, ring)) {
+        hop_barrier_wait(e, gemm_barrier(x, ring.stage, false), ring.parity);
+        multiply_block(x, member, ring.stage, sum, LLVMConstInt(e->i1, part > 0, false));
+        if (before) {
+            wgmma_wait(e, 1);
+            gemm_give_back(x, before, always);
+        }
+        before = ring.stage;
+    }
+    wgmma_wait_all(e, sum, n);
+    gemm_give_back(x, before, always);
+    return ring;
+}
+
+/* As multiply, of parts: matrix units cut what they add, so the sums grow outside of them. */
+static GemmRing multiply_in_parts(Gemm *x, HV member, GemmRing ring, HV *acc) {
+    Emit *e = x->e;
+    uint32_t n = wgmma_acc(&x->shape);
+    HV *sum = ARENA_ARRAY(e->arena, HV, n);
+    HopLoop *l = hop_loop_new(e);
+    hop_loop_init(l, hop_i(e, 0));
+    hop_loop_init(l, ring.stage);
+    hop_loop_init(l, ring.parity);
+    for (uint32_t i = 0; i < n; i++) hop_loop_init(l, LLVMConstReal(e->f32, 0));
+    hop_loop_begin(e, l, "multiply");
+    ring = multiply_parts(x, member, (GemmRing){l->phi[1], l->phi[2]}, sum);
+    for (uint32_t i = 0; i < n; i++) acc[i] = LLVMBuildFAdd(e->b, l->phi[3 + i], sum[i], "");
+    l->next[0] = hop_addi(e, l->phi[0], 1);
+    l->next[1] = ring.stage;
+    l->next[2] = ring.parity;
+    for (uint32_t i = 0; i < n; i++) l->next[3 + i] = acc[i];
+    hop_loop_end_while(e, l, below(e, l->next[0], x->kblocks));
+    return ring;
+}
+
 /* Sums of the tile whose first k-block is in `ring`; returns what comes after the last. */
 static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
     Emit *e = x->e;
@@ -345,7 +395,7 @@ static GemmRing compute_tile(Gemm *x, HV member, HV tile, GemmRing ring) {
     GemmPlace at = place_of(x, tile);
     HV *acc = ARENA_ARRAY(e->arena, HV, wgmma_acc(&x->shape));
     if (x->tile->pingpong) hop_sync(e, x->group, 2 * HOP_WARPGROUP);
-    ring = multiply(x, member, ring, acc);
+    ring = (x->p->parts > 1 ? multiply_in_parts : multiply)(x, member, ring, acc);
     if (!x->tile->pingpong)
         at.row = hop_add(e, at.row, hop_muli(e, member, x->shape.blocks * HOP_SLAB_ROWS));
     return gemm_epilogue(x, &at, acc, ring);
@@ -396,8 +446,9 @@ static void compute_all(Gemm *x) {
 static void note(Gpu *g, const GemmPlan *p, const char *why) {
     if (why && g->k->tem != TEM_dot) return;
     g->j->note = why ? arena_printf(g->j->arena, "not on tensor cores: %s", why)
-                     : arena_printf(g->j->arena, "tensor cores, %stiles of %s%s",
+                     : arena_printf(g->j->arena, "tensor cores, %stiles of %s%s%s",
                                     p->windowed ? "windows in " : "", p->tile->name,
+                                    p->parts > 1 ? ", in digits" : "",
                                     p->twin ? ", two blocks at a time" : "");
 }
 

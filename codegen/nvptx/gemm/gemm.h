@@ -8,11 +8,11 @@
 
 #include "codegen/nvptx/conv/window.h"
 
-enum { GEMM_MAX_OUTS = 8 };
+enum { GEMM_MAX_OUTS = 8, GEMM_MAX_PARTS = 4 };
 
 typedef struct GemmOperand {
-    HopMatrix mat;
-    bool across; /* its rows are those of k: m (n) is along them */
+    HopMatrix mat[GEMM_MAX_PARTS]; /* alike but for where they begin */
+    bool across;                   /* its rows are those of k: m (n) is along them */
 } GemmOperand;
 
 typedef struct GemmOut {
@@ -43,6 +43,9 @@ typedef struct GemmPlan {
     WgmmaType type;
     Expr m, n, k, batch;
     Expr taps;   /* of the window; k is what each of them has */
+    /* Parts of the sum, which are outside of k and have operands of their own: digits of f32. A
+     * k-block has all of them, and is added to the sums in f32, where matrix units cut. */
+    uint32_t parts, part_axis; /* 1 and 0: none; a mask */
     KVal addend; /* 0, or a load of the epilogue that comes through the ring: one per result */
     HopMatrix addend_mat;
     bool bounded; /* the epilogue touches memory at rows and columns, so it must know the edges */
@@ -66,7 +69,7 @@ typedef struct Gemm {
     uint32_t bk, a_bytes, b_bytes, stage_bytes, staging, barriers; /* bytes, then offsets */
     uint32_t addend_panels, addend_stages; /* of 64 columns in a stage; stages that they take */
     bool dependent;                        /* launched before the kernel in front has ended */
-    HV shared, map_a, map_b[K_MAX_ACC], map_addend, map_out[GEMM_MAX_OUTS];
+    HV shared, map_a[GEMM_MAX_PARTS], map_b[K_MAX_ACC][GEMM_MAX_PARTS], map_addend, map_out[GEMM_MAX_OUTS];
     HV tid, lane, warp, group;
     HV block, nblocks;                         /* twins count as one */
     HV rank;                                   /* of the block among twins */

@@ -19,14 +19,30 @@ static const KOp *factor_load(const Kernel *k, KVal v) {
     return o->op == K_kload && !o->in[0] ? o : NULL;
 }
 
-static const char *plan_operand(Gpu *g, KVal v, uint32_t rows, uint32_t k, uint32_t batch,
-                                GemmOperand *out) {
+/* The access as matrices of `rows` x `cols` axes, one for each part. */
+static bool part_matrices(Gpu *g, const GemmPlan *p, const KOp *o, uint32_t rows, uint32_t cols,
+                          uint32_t batch, HopMatrix *out) {
+    ExprPool *q = g->e->exprs;
+    for (uint32_t i = 0; i < p->parts; i++) {
+        KOp at = *o;
+        if (p->part_axis) {
+            Expr part = expr_const(q, i);
+            uint32_t axis = (uint32_t)__builtin_ctz(p->part_axis);
+            at.index = expr_subst(q, o->index, &g->k->axes[axis].sym, &part, 1);
+        }
+        if (!hop_matrix(g, &at, rows, cols, batch, &out[i])) return false;
+    }
+    return true;
+}
+
+static const char *plan_operand(Gpu *g, const GemmPlan *p, KVal v, uint32_t rows, uint32_t k,
+                                uint32_t batch, GemmOperand *out) {
     const KOp *o = factor_load(g->k, v);
     if (!o) return "an operand is computed, not loaded";
     out->across = false;
-    if (hop_matrix(g, o, rows, k, batch, &out->mat)) return NULL;
+    if (part_matrices(g, p, o, rows, k, batch, out->mat)) return NULL;
     out->across = true;
-    if (hop_matrix(g, o, k, rows, batch, &out->mat)) return NULL;
+    if (part_matrices(g, p, o, k, rows, batch, out->mat)) return NULL;
     return "an operand's rows are not 16-byte aligned, or not evenly spaced";
 }
 
@@ -36,25 +52,46 @@ static const char *plan_window(Gpu *g, GemmPlan *p) {
     const char *why = o ? window_of(g, o, &p->window) : "an operand is computed, not loaded";
     if (why) return why;
     p->windowed = true;
-    p->a = (GemmOperand){.mat = {.t = p->window.t, .pitch = p->window.dim[0].pitch}};
+    p->a = (GemmOperand){.mat = {{.t = p->window.t, .pitch = p->window.dim[0].pitch}}};
     return NULL;
+}
+
+/* An axis of k with few points, which an operand is not evenly spaced along. */
+static void find_parts(Gpu *g, GemmPlan *p) {
+    const Kernel *k = g->k;
+    const KDot *d = &k->dot;
+    const KOp *o[2] = {factor_load(k, d->a), factor_load(k, d->b[0])};
+    p->parts = 1;
+    for (uint32_t i = 0; i < k->naxes && !p->part_axis; i++) {
+        int64_t n;
+        Expr coef, rest;
+        if (!(d->k >> i & 1) || (d->k & ~(1u << i)) == 0) continue;
+        if (!expr_is_const(g->e->exprs, k->axes[i].extent, &n) || n > GEMM_MAX_PARTS) continue;
+        for (int s = 0; s < 2; s++) {
+            if (!o[s] || expr_affine(g->e->exprs, o[s]->index, k->axes[i].sym, &coef, &rest))
+                continue;
+            p->parts = (uint32_t)n;
+            p->part_axis = 1u << i;
+        }
+    }
 }
 
 static const char *plan_operands(Gpu *g, GemmPlan *p) {
     const KDot *d = &g->k->dot;
-    uint32_t k = d->k, batch = d->batch;
-    const char *why = plan_operand(g, d->a, d->m, k, batch, &p->a);
-    if (why) why = plan_window(g, p);
+    find_parts(g, p);
+    uint32_t k = d->k & ~p->part_axis, batch = d->batch;
+    const char *why = plan_operand(g, p, d->a, d->m, k, batch, &p->a);
+    if (why && p->parts == 1) why = plan_window(g, p);
     if (why) return why;
     if (p->windowed) {
         k = 1u << p->window.channel;
         batch |= p->window.taps;
     }
-    if (!wgmma_type(p->a.mat.t, &p->type)) return "operands are not bf16 or f16";
+    if (!wgmma_type(p->a.mat[0].t, &p->type)) return "operands are not bf16 or f16";
     for (uint32_t s = 0; s < d->nacc; s++) {
-        why = plan_operand(g, d->b[s], d->n, k, batch, &p->b[s]);
+        why = plan_operand(g, p, d->b[s], d->n, k, batch, &p->b[s]);
         if (why) return why;
-        if (p->b[s].mat.t != p->a.mat.t) return "operands differ in type";
+        if (p->b[s].mat[0].t != p->a.mat[0].t) return "operands differ in type";
         if (p->b[s].across != p->b[0].across) return "operands differ in order";
         if (g->k->ops[d->acc[s]].dtype != DT_f32) return "sums are not f32";
     }
@@ -202,7 +239,7 @@ static int64_t ceil_div(int64_t a, int64_t b) {
 
 /* Rows that do not start at 128-byte lines take twice as many sectors of L2. */
 static bool off_lines(Gpu *g, const GemmOperand *o) {
-    return gpu_hint(g->e, o->mat.pitch) * (int64_t)dtype_bytes(o->mat.t) % 128 != 0;
+    return gpu_hint(g->e, o->mat[0].pitch) * (int64_t)dtype_bytes(o->mat[0].t) % 128 != 0;
 }
 
 static int64_t fetch_time(Gpu *g, const GemmOperand *o, int64_t bytes) {
@@ -223,19 +260,20 @@ static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twi
 /* Nanoseconds of the whole product: blocks work through whole tiles. */
 static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) {
     int64_t m = gpu_hint(g->e, p->m), n = gpu_hint(g->e, p->n), cols = t->n / g->k->dot.nacc;
-    int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat.t), twins = twin ? 2 : 1;
+    int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat[0].t), twins = twin ? 2 : 1;
     int64_t count = ceil_div(m, t->m * twins) * ceil_div(n, cols) * gpu_hint(g->e, p->batch);
-    int64_t blocks = gpu_hint(g->e, p->taps) * ceil_div(bytes, HOP_ROW_BYTES);
+    int64_t blocks = gpu_hint(g->e, p->taps) * ceil_div(bytes, HOP_ROW_BYTES) * p->parts;
     int64_t each = blocks * block_time(g, p, t, twin) + t->tile_ns;
     if (p->addend) each += t->addend_ns;
     return ceil_div(count, g->m->processors / twins) * (each + epilogue_time(t, p));
 }
 
 /* Every sum has its share of the columns, in panels; a build that spilled asks for fewer registers.
- */
-static bool possible(Gpu *g, const GemmTile *t) {
+ * Parts have two sets of sums, and tiles of more than 64 of each are slower than smaller ones. */
+static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t) {
     uint32_t cols = t->n / g->k->dot.nacc;
     uint32_t sums = t->m * t->n / (128 * (t->pingpong ? 1 : t->groups));
+    if (p->parts > 1) sums *= 4;
     return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> g->j->shrink;
 }
 
@@ -245,7 +283,7 @@ static void choose(Gpu *g, GemmPlan *p) {
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         for (int twin = 0; twin < 2; twin++) {
             const GemmTile *t = &tiles[i];
-            if (!possible(g, t) || (twin && gpu_hint(g->e, p->m) <= t->m)) continue;
+            if (!possible(g, p, t) || (twin && gpu_hint(g->e, p->m) <= t->m)) continue;
             int64_t time = time_of(g, p, t, twin);
             if (time >= least) continue;
             least = time;
@@ -263,7 +301,8 @@ const char *gemm_plan(Gpu *g, GemmPlan *out) {
     const KDot *d = &g->k->dot;
     out->m = gpu_points(g->e, g->k, d->m);
     out->n = gpu_points(g->e, g->k, d->n);
-    out->k = gpu_points(g->e, g->k, out->windowed ? 1u << out->window.channel : d->k);
+    uint32_t k = out->windowed ? 1u << out->window.channel : d->k & ~out->part_axis;
+    out->k = gpu_points(g->e, g->k, k);
     out->taps = gpu_points(g->e, g->k, out->window.taps);
     out->batch = gpu_points(g->e, g->k, d->batch);
     choose(g, out);

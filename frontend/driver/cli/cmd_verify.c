@@ -80,7 +80,7 @@ static graphc_status compare_output(const Verdict *v, Trial *t, uint32_t i, Comp
 
 static graphc_status compare_outputs(Verdict *v, Trial *t, const Cli *c) {
     v->noutputs = graphc_plan_outputs(t->session.plan);
-    v->bound = bound_outputs(t->pipe.imported, t->pipe.precision, c->arena);
+    v->bound = bound_outputs(t->pipe.imported, pipeline_rounds_to(&t->pipe), c->arena);
     v->outputs = ARENA_ARRAY(c->arena, Comparison, v->noutputs + 1);
     v->fine = ARENA_ARRAY(c->arena, bool, v->noutputs + 1);
     v->ok = true;
@@ -120,7 +120,7 @@ static graphc_status node_is_bad(Cli *c, EvalTensor *inputs, Value value, bool *
     if (s == GRAPHC_OK) s = evaluate(&t, c);
     if (s == GRAPHC_OK) {
         uint32_t last = graphc_plan_outputs(t.session.plan) - 1;
-        OutputBound *b = bound_outputs(t.pipe.imported, t.pipe.precision, t.memory);
+        OutputBound *b = bound_outputs(t.pipe.imported, pipeline_rounds_to(&t.pipe), t.memory);
         Comparison x;
         s = compare_output(&v, &t, last, &x);
         if (s == GRAPHC_OK) *bad = !passes(&v, &x, &b[last]);

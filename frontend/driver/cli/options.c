@@ -49,7 +49,7 @@ static const OptRow opt_rows[] = {
     {"--target", NULL, OPT_TEXT, FIELD(target), MODEL_VERBS, "LIST",
      "what to make code for, with commas: cpu (default), a GPU architecture like sm_90a"},
     {"--precision", NULL, OPT_TEXT, FIELD(precision), MODEL_VERBS, "P",
-     "what f32 models multiply and store between kernels: f32 (default), bf16, f16"},
+     "what f32 models multiply and store between kernels: f32 (default), tf32, bf16, f16"},
     {"--dim", NULL, OPT_DIM, 0, MODEL_VERBS, "NAME=N | NAME=LO..HI",
      "fixes or bounds a symbolic size, or bounds a value that decides sizes; of a plan: its value"},
     {"--state", NULL, OPT_STATE, 0, "compile run bench explain inspect verify", "INPUT=OUTPUT",

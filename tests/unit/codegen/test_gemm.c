@@ -78,6 +78,30 @@ static const char *kernel_text(const Product *c, Arena *a) {
     return sb_str(&s);
 }
 
+/* Two digits of every f32, summed in three parts that an operand is not evenly spaced along. */
+static const char digits[] =
+    "kernel k tem dot i=512 j=512 ~p=3 ~k=256\n param 0 f16[262144]\n param 1 f16[262144]\n"
+    "param 2 f32[262144] written\n"
+    "%1 f16 load p0[i*512 + k + (-p) % 2*256]\n %2 f32 cast %1\n"
+    "%3 f16 load p1[j + k*512 + (-p)/2*131072 + 131072]\n %4 f32 cast %3\n"
+    "%5 f32 mul %2, %4\n %6 f32 reduce sum p,k %5\n %7 f32 store p2[i*512 + j] %6\n"
+    "dot batch - m i n j k p,k pack 0 a %2 acc %6 b %4\n"
+    "cost reads [1] writes [1] flops [1]\n end\n";
+
+static void check_digits(void) {
+    Built b = built_new("digits");
+    if (built_parse(&b, digits)) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        CHECK(strstr(ck->note, "digits"));
+        if (CHECK(ck->nmaps == 4)) { /* low and high of both */
+            CHECK(ck->maps[0].param == ck->maps[1].param && ck->maps[0].base != ck->maps[1].base);
+            CHECK(ck->maps[2].param == ck->maps[3].param && ck->maps[2].base != ck->maps[3].base);
+        }
+        CHECK(strstr(built_text(&b), "add.rn.f32") || strstr(built_text(&b), "add.f32"));
+    }
+    arena_destroy(b.a);
+}
+
 static void check_maps(const CodeKernel *ck, ExprPool *p) {
     for (uint32_t i = 0; i < ck->nmaps; i++) {
         const CodeMap *m = &ck->maps[i];
@@ -121,5 +145,6 @@ TEST_MAIN {
     const char *only = getenv("CASE");
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         if (!only || strcmp(products[i].name, only) == 0) check_product(&products[i]);
+    if (!only || strcmp(only, "digits") == 0) check_digits();
     check_other_architecture(&products[0]);
 }
