@@ -222,9 +222,10 @@ static const GemmTile tiles[] = {
     {"128x192 in turns", 128, 192, 2, true, 4, 1, 2, 16, 24, 240, 508, 200, 2400},
     {"192x192", 192, 192, 3, false, 4, 1, 1, 16, 32, 160, 735, 2000, 2000},
     {"128x128 in turns", 128, 128, 2, true, 6, 1, 2, 8, 40, 232, 353, 200, 600},
-    {"128x128", 128, 128, 2, false, 6, 2, 1, 8, 40, 232, 335, 1200, 1000},
+    {"128x128", 128, 128, 2, false, 6, 2, 1, 8, 40, 232, 335, 1400, 1000},
     {"64x128", 64, 128, 1, false, 8, 1, 2, 8, 0, 0, 197, 1000, 500},
     {"128x64", 128, 64, 2, false, 8, 1, 1, 8, 40, 232, 205, 1100, 500},
+    {"64x64", 64, 64, 1, false, 8, 1, 1, 8, 0, 0, 130, 1000, 500},
 };
 
 /* Nanoseconds that the epilogue's arithmetic adds to a tile: where a tile is stored while another
@@ -247,11 +248,13 @@ static int64_t fetch_time(Gpu *g, const GemmOperand *o, int64_t bytes) {
 }
 
 /* Of a k-block: the products, or what they need if that takes longer. Rows off lines slow the
- * products down even so, and so does waiting for a twin: more often in small tiles. */
+ * products down even so, those of wide tiles more, and so does waiting for a twin: more often in
+ * small tiles. */
 static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) {
     int64_t fetch = fetch_time(g, &p->a, t->m * HOP_ROW_BYTES) +
                     fetch_time(g, &p->b[0], t->n * HOP_ROW_BYTES / (twin ? 2 : 1));
-    int64_t slower = (off_lines(g, &p->a) ? 5 : 0) + (!twin && off_lines(g, &p->b[0]) ? 10 : 0);
+    int64_t slower = !off_lines(g, &p->a) ? 0 : t->pingpong ? 12 : twin ? 5 : 10;
+    if (off_lines(g, &p->b[0])) slower += !twin ? 10 : t->n > 128 ? (t->n - 128) / 7 : 0;
     int64_t multiply = t->block_ns * (100 + slower) / 100;
     if (twin) multiply += t->m * t->n > 128 * 192 ? 20 : 45;
     return fetch > multiply ? fetch : multiply;
