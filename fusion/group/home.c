@@ -74,8 +74,8 @@ static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
     return !window || fuse_hint(f, group_extent(f, g, row)) >= 16;
 }
 
-/* Can the group store reduction v at this demand by making the axes that it folds its row? Where rows
- * stay in registers, along them, that is less than to read them twice. */
+/* Can the group store reduction v at this demand by making the axes that it folds its row? Where
+ * rows stay in registers, along them, that is less than to read them twice. */
 static bool can_store_fold(const Fuse *f, const Group *g, const Demand *d, Value v) {
     const Node *n = graph_node(f->g, v);
     uint32_t inner = graph_type(f->g, n->in[0])->rank - 1u;

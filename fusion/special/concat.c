@@ -36,8 +36,8 @@ static bool any_heavy(const Fuse *f, Value concat) {
     return false;
 }
 
-/* Parts of one type that are computed from each other's operands: one kernel that stores all of them
- * reads those once. */
+/* Parts of one type that are computed from each other's operands: one kernel that stores all of
+ * them reads those once. */
 static bool computed_together(const Fuse *f, Value concat) {
     const Node *n = graph_node(f->g, concat);
     if (!f->m->digits || n->type.dtype != DT_f16) return false;

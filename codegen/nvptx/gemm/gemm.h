@@ -42,7 +42,7 @@ typedef struct GemmPlan {
     GemmOut out[GEMM_MAX_OUTS];
     WgmmaType type;
     Expr m, n, k, batch;
-    Expr taps;   /* of the window; k is what each of them has */
+    Expr taps; /* of the window; k is what each of them has */
     /* Parts of the sum, which are outside of k and have operands of their own: digits of f32. A
      * k-block has all of them, and is added to the sums in f32, where matrix units cut. */
     uint32_t parts, part_axis; /* 1 and 0: none; a mask */
@@ -69,7 +69,8 @@ typedef struct Gemm {
     uint32_t bk, a_bytes, b_bytes, stage_bytes, staging, barriers; /* bytes, then offsets */
     uint32_t addend_panels, addend_stages; /* of 64 columns in a stage; stages that they take */
     bool dependent;                        /* launched before the kernel in front has ended */
-    HV shared, map_a[GEMM_MAX_PARTS], map_b[K_MAX_ACC][GEMM_MAX_PARTS], map_addend, map_out[GEMM_MAX_OUTS];
+    HV shared, map_a[GEMM_MAX_PARTS], map_b[K_MAX_ACC][GEMM_MAX_PARTS], map_addend,
+        map_out[GEMM_MAX_OUTS];
     HV tid, lane, warp, group;
     HV block, nblocks;                         /* twins count as one */
     HV rank;                                   /* of the block among twins */

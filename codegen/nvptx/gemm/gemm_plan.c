@@ -263,7 +263,8 @@ static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twi
 /* Nanoseconds of the whole product: blocks work through whole tiles. */
 static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) {
     int64_t m = gpu_hint(g->e, p->m), n = gpu_hint(g->e, p->n), cols = t->n / g->k->dot.nacc;
-    int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat[0].t), twins = twin ? 2 : 1;
+    int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat[0].t),
+            twins = twin ? 2 : 1;
     int64_t count = ceil_div(m, t->m * twins) * ceil_div(n, cols) * gpu_hint(g->e, p->batch);
     int64_t blocks = gpu_hint(g->e, p->taps) * ceil_div(bytes, HOP_ROW_BYTES) * p->parts;
     int64_t each = blocks * block_time(g, p, t, twin) + t->tile_ns;
