@@ -192,13 +192,27 @@ static void row_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mas
 #define UNROLL_POINTS 64
 #define UNROLL_COST   1024
 #define UNROLL_GUARDS 9216 /* 7 x 7 taps of eight rows over a padded image fit */
+#define GUARD_OF_LANE 16
 
-/* Leaves and operations of the conditions under which the pass loads. */
+/* Lanes that are not neighbours in memory. */
+static bool gathers(const Rows *r, const KOp *o) {
+    Expr stride, rest;
+    return o->op == K_kload &&
+           (!expr_affine(r->e->exprs, o->index, r->k->axes[r->lane].sym, &stride, &rest) ||
+            !(expr_is_value(r->e->exprs, stride, 0) || expr_is_value(r->e->exprs, stride, 1)));
+}
+
+/* Leaves and operations of the conditions under which the pass loads. Without registers of masks, a
+ * gather under a condition is a branch and a load for every lane. */
 static uint32_t guard_size(const Walk *w) {
     const Rows *r = w->r;
     uint32_t n = 0;
-    for (KVal v = 1; v < r->k->nops; v++)
-        if (w->p->cone[v] && r->k->ops[v].mask) n += expr_size(r->e->exprs, r->k->ops[v].mask);
+    for (KVal v = 1; v < r->k->nops; v++) {
+        const KOp *o = &r->k->ops[v];
+        if (!w->p->cone[v] || !o->mask) continue;
+        n += expr_size(r->e->exprs, o->mask);
+        if (!r->e->isa->mask_registers && gathers(r, o)) n += GUARD_OF_LANE * r->e->lanes;
+    }
     return n;
 }
 
