@@ -22,9 +22,17 @@ typedef struct Passes {
     int index;
 } Passes;
 
+/* Most passes leave nothing behind, and a copy of 10^5 nodes takes 40 MB. */
+static bool has_dead(const Graph *g) {
+    const bool *live = graph_live(g);
+    for (Value v = 1; v < g->nodes.n; v++)
+        if (!live[v]) return true;
+    return false;
+}
+
 static graphc_status finish(Passes *p, const char *name, Graph *after) {
     Graph *before = p->g;
-    p->g = pass_dce(after);
+    p->g = has_dead(after) ? pass_dce(after) : after;
     if (diag_errors(p->g->diags)) return diag_status(p->g->diags);
 #ifndef NDEBUG
     GC_TRY(graph_verify(p->g));
@@ -44,7 +52,7 @@ static void narrow(Graph *g) {
         int64_t limit;
         if (!expr_is_value(p, g->assume[i].a, 1) || expr_op(p, cond) != EX_lt) continue;
         if (!expr_is_sym(p, expr_arg(p, cond, 0), &sym)) continue;
-        SymInfo *s = expr_sym_info(p, sym);
+        SymInfo *s = expr_sym_edit(p, sym);
         if (!expr_is_const(p, expr_arg(p, cond, 1), &limit) || s->kind != SYM_DIM) continue;
         if (limit > s->hi || limit <= s->lo) continue;
         s->hi = limit - 1;

@@ -107,28 +107,37 @@ bool *graph_live(const Graph *g) {
     return live;
 }
 
-typedef struct Sized {
+/* Inputs that are taken: those from todo[done] on were not asked yet which sizes they have. */
+typedef struct Taken {
     const Graph *g;
     bool *inputs;
-} Sized;
+    uint32_t *todo, n;
+} Taken;
 
-static void mark_input(void *ctx, uint32_t sym) {
-    const Sized *s = ctx;
+static void take_input(Taken *s, uint32_t i) {
+    if (!s->inputs[i]) s->todo[s->n++] = i;
+    s->inputs[i] = true;
+}
+
+static void take_giver(void *ctx, uint32_t sym) {
+    Taken *s = ctx;
     const SymInfo *i = expr_sym_info(s->g->exprs, sym);
     bool given = i->kind == SYM_DIM || i->kind == SYM_ELEM;
-    if (given && i->a < s->g->inputs.n) s->inputs[i->a] = true;
+    if (given && i->a < s->g->inputs.n) take_input(s, i->a);
 }
 
 bool *graph_inputs_of(const Graph *g, uint32_t entries) {
-    bool *live = graph_needed(g, entries), *inputs = ARENA_ARRAY(g->arena, bool, g->inputs.n);
-    Sized s = {g, inputs};
-    for (uint32_t i = 0; i < g->inputs.n; i++) inputs[i] = live[g->inputs.v[i].value];
+    const bool *live = graph_needed(g, entries);
+    Taken s = {.g = g,
+               .inputs = ARENA_ARRAY(g->arena, bool, g->inputs.n),
+               .todo = ARENA_ARRAY(g->arena, uint32_t, g->inputs.n)};
+    for (uint32_t i = 0; i < g->inputs.n; i++)
+        if (live[g->inputs.v[i].value]) take_input(&s, i);
     for (Value v = 1; v < g->nodes.n; v++)
-        if (live[v]) graph_node_syms(g, graph_node(g, v), mark_input, &s);
-    for (uint32_t n = 0; n < g->inputs.n; n++) /* those that give sizes have sizes themselves */
-        for (uint32_t i = 0; i < g->inputs.n; i++)
-            if (inputs[i]) graph_node_syms(g, graph_node(g, g->inputs.v[i].value), mark_input, &s);
-    return inputs;
+        if (live[v]) graph_node_syms(g, graph_node(g, v), take_giver, &s);
+    for (uint32_t done = 0; done < s.n; done++) /* those that give sizes have sizes themselves */
+        graph_node_syms(g, graph_node(g, g->inputs.v[s.todo[done]].value), take_giver, &s);
+    return s.inputs;
 }
 
 static void copy_facts(Rewrite *r, RewriteFn fn) {

@@ -75,7 +75,7 @@ static bool find_axis(const Graph *g, uint32_t but, uint32_t sym, uint32_t *inpu
 static graphc_status move_symbols(const Tie *t) {
     Graph *g = t->g;
     for (uint32_t s = 0; s < expr_sym_count(g->exprs); s++) {
-        SymInfo *i = expr_sym_info(g->exprs, s);
+        SymInfo *i = expr_sym_edit(g->exprs, s);
         if (i->kind == SYM_ELEM && i->a == t->input)
             return refuse(t, D_UNSUPPORTED, "sizes depend on the input's elements");
         if (i->kind != SYM_DIM || i->a != t->input) continue;
@@ -84,7 +84,7 @@ static graphc_status move_symbols(const Tie *t) {
         i->b = t->state.grows - 1;
     }
     for (uint32_t s = 0; s < expr_sym_count(g->exprs); s++) {
-        SymInfo *i = expr_sym_info(g->exprs, s);
+        SymInfo *i = expr_sym_edit(g->exprs, s);
         bool given = i->kind == SYM_DIM || i->kind == SYM_ELEM;
         if (given && i->a < SYM_OF_STATE && i->a > t->input) i->a--;
     }

@@ -2,6 +2,8 @@
 #include "codegen/target.h"
 #include "runtime/base/check.h"
 #include "runtime/base/file.h"
+#include "runtime/base/map.h"
+#include "runtime/base/vec.h"
 #include "frontend/import/file_kind.h"
 #include "runtime/base/strbuf.h"
 #include "runtime/plan.h"
@@ -128,36 +130,42 @@ graphc_status cli_session_failed(CliSession *s, graphc_status status) {
 
 /* --- sizes of inputs that are not given ----------------------------------------------------- */
 
-static bool known_dim(CliSession *s, const char *text, int64_t *out) {
-    char *end;
-    *out = strtoll(text, &end, 10);
-    if (end != text && !*end) return true;
-    for (uint32_t i = 0; i < s->cli->dims.n; i++)
-        if (strcmp(s->cli->dims.v[i].name, text) == 0) {
-            *out = s->cli->dims.v[i].lo;
-            return true;
-        }
-    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++) {
-        graphc_io_info info = graphc_plan_input(s->plan, i);
-        if (!s->inputs[i].data) continue;
-        for (int32_t d = 0; d < info.rank; d++)
-            if (strcmp(info.dims[d], text) == 0) {
-                *out = s->inputs[i].dim[d];
-                return true;
-            }
-    }
-    return false;
+/* Sizes by what stands for them in the plan: a symbol or a formula of some. */
+typedef struct Sizes {
+    Arena *arena;
+    MapStr *index;
+    VEC(int64_t) v;
+} Sizes;
+
+static void set_size(Sizes *z, const char *text, int64_t v) {
+    mapstr_put(z->index, text, z->v.n);
+    vec_push(z->arena, &z->v, v);
 }
 
-static int64_t dim_size(CliSession *s, const char *text) {
-    int64_t v;
-    if (known_dim(s, text, &v)) return v;
-    v = DEFAULT_DIM;
+/* The first that says so counts: --dim, the first input that is given, the least that a symbol can
+ * be. */
+static Sizes known_sizes(const CliSession *s) {
+    Sizes z = {s->cli->arena, mapstr_create(s->cli->arena), {0}};
     for (uint32_t i = 0; i < graphc_plan_symbols(s->plan); i++) {
         graphc_symbol_info sym = graphc_plan_symbol(s->plan, i);
-        if (strcmp(sym.name, text) == 0 && v < sym.lo) v = sym.lo;
+        set_size(&z, sym.name, sym.lo > DEFAULT_DIM ? sym.lo : DEFAULT_DIM);
     }
-    return v;
+    for (uint32_t i = graphc_plan_inputs(s->plan); i-- > 0;) {
+        graphc_io_info info = graphc_plan_input(s->plan, i);
+        for (int32_t d = s->inputs[i].data ? info.rank : 0; d-- > 0;)
+            set_size(&z, info.dims[d], s->inputs[i].dim[d]);
+    }
+    for (uint32_t i = s->cli->dims.n; i-- > 0;)
+        set_size(&z, s->cli->dims.v[i].name, s->cli->dims.v[i].lo);
+    return z;
+}
+
+static int64_t dim_size(const Sizes *z, const char *text) {
+    char *end;
+    uint32_t at;
+    int64_t v = strtoll(text, &end, 10);
+    if (end != text && !*end) return v;
+    return mapstr_get(z->index, text, &at) ? z->v.v[at] : DEFAULT_DIM;
 }
 
 /* --dim of a plan: symbols that it has, and the range it was made for. */
@@ -211,7 +219,7 @@ static graphc_status read_given(CliSession *s) {
     return GRAPHC_OK;
 }
 
-static graphc_status draw_input(CliSession *s, uint32_t i) {
+static graphc_status draw_input(CliSession *s, const Sizes *z, uint32_t i) {
     Cli *c = s->cli;
     graphc_io_info info = graphc_plan_input(s->plan, i);
     EvalTensor *t = &s->inputs[i];
@@ -219,7 +227,7 @@ static graphc_status draw_input(CliSession *s, uint32_t i) {
     t->rank = (uint8_t)info.rank;
     uint64_t bytes = dtype_bytes(t->dtype);
     for (int32_t d = 0; d < info.rank; d++) {
-        t->dim[d] = dim_size(s, info.dims[d]);
+        t->dim[d] = dim_size(z, info.dims[d]);
         if (!check_mul(bytes, (uint64_t)t->dim[d], &bytes))
             return diag(c->diags, D_RUN_INPUT, "", "input \"%s\" is larger than any memory",
                         info.name);
@@ -250,8 +258,9 @@ graphc_status cli_session_bind(CliSession *s) {
     GC_TRY(check_dims(s));
     GC_TRY(read_given(s));
     GC_TRY(check_given_dims(s));
+    Sizes known = known_sizes(s);
     for (uint32_t i = 0; i < n; i++)
-        if (!s->inputs[i].data) GC_TRY(draw_input(s, i));
+        if (!s->inputs[i].data) GC_TRY(draw_input(s, &known, i));
     for (uint32_t i = 0; i < n; i++) GC_TRY(bind(s, i));
     return GRAPHC_OK;
 }
