@@ -99,6 +99,23 @@ Expr expr_eq(ExprPool *p, Expr a, Expr b) {
     return expr_memo_put(p, EX_eq, a, b, make_eq(p, a, b));
 }
 
+static Expr extremum(ExprPool *p, ExprOp op, Expr a, Expr b);
+
+/* max(max(u, v) + c, w) = max(u + c, w) where v + c never wins; 0 if it is not of that kind. */
+static Expr nested(ExprPool *p, ExprOp op, Expr x, Expr w) {
+    ExprSum s;
+    if (!expr_terms(p, x, &s) || !s.n || s.n > 2 || (s.n == 2 && s.t[1].prod)) return 0;
+    if (s.t[0].coef != 1 || !s.t[0].prod || expr_op(p, s.t[0].prod) != op) return 0;
+    for (int side = 0; side < 2; side++) {
+        Expr v = expr_arg(p, s.t[0].prod, side), u = expr_arg(p, s.t[0].prod, 1 - side);
+        int64_t c = s.n == 2 ? s.t[1].coef : 0;
+        Expr ahead = expr_sub(p, w, expr_addi(p, v, c));
+        if (expr_nonneg(p, op == EX_max ? ahead : expr_muli(p, ahead, -1)))
+            return extremum(p, op, expr_addi(p, u, c), w);
+    }
+    return 0;
+}
+
 /* min and max drop an operand that is proved never to win. */
 static Expr extremum(ExprPool *p, ExprOp op, Expr a, Expr b) {
     Expr r;
@@ -110,10 +127,8 @@ static Expr extremum(ExprPool *p, ExprOp op, Expr a, Expr b) {
         r = op == EX_min ? a : b;
     else if (expr_nonneg(p, expr_muli(p, d, -1)))
         r = op == EX_min ? b : a;
-    else if (expr_compare(p, a, b) <= 0)
-        r = expr_intern(p, op, a, b, 0);
-    else
-        r = expr_intern(p, op, b, a, 0);
+    else if (!(r = nested(p, op, a, b)) && !(r = nested(p, op, b, a)))
+        r = expr_compare(p, a, b) <= 0 ? expr_intern(p, op, a, b, 0) : expr_intern(p, op, b, a, 0);
     return expr_memo_put(p, op, a, b, r);
 }
 

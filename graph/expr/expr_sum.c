@@ -200,8 +200,74 @@ static Expr join_div_mod(ExprPool *p, const ExprSum *s) {
     return 0;
 }
 
+/* x - min(x, y) = max(x - y, 0), y + max(x - y, 0) = max(x, y) and their like, and min(x, y) +
+ * max(x, y) = x + y: what is left of an axis behind a slice, and what both parts are together. Each
+ * step removes terms, so this ends; without it a slice of a slice of an open axis doubles the
+ * formula of its size. */
+
+/* The atom of a term that is one, if it is a min or a max. */
+static Expr extremum_of(const ExprPool *p, ExprTerm t) {
+    ExprOp op = t.prod ? expr_op(p, t.prod) : EX_const;
+    return op == EX_min || op == EX_max ? t.prod : 0;
+}
+
+/* s without t and t2, as they stand. */
+static bool without(const ExprPool *p, const ExprSum *s, ExprTerm t, const ExprSum *t2,
+                    ExprSum *out) {
+    ExprSum one = {.n = 1, .t = {t}}, x;
+    return merge(p, s, &one, -1, &x) && merge(p, &x, t2, -1, out);
+}
+
+/* s without k*atom and -k*u, where atom is op(u, v): rest + k*op(0, v - u), for k > 0. */
+static Expr absorb(ExprPool *p, const ExprSum *s, ExprTerm t, Expr u, Expr v) {
+    ExprSum x, minus;
+    if (!expr_terms(p, expr_muli(p, u, expr_wrap_mul(t.coef, -1)), &minus) ||
+        !contains(s, &minus) || !without(p, s, t, &minus, &x))
+        return 0;
+    const bool max = (expr_op(p, t.prod) == EX_max) == (t.coef > 0);
+    const int64_t k = t.coef > 0 ? t.coef : expr_wrap_mul(t.coef, -1);
+    if (k <= 0) return 0;
+    Expr gap = t.coef > 0 ? expr_sub(p, v, u) : expr_sub(p, u, v), zero = expr_const(p, 0);
+    if (x.n == 1 && !x.t[0].prod && x.t[0].coef % k == 0) { /* a number goes inside */
+        zero = expr_const(p, x.t[0].coef / k);
+        gap = expr_add(p, gap, zero);
+        x.n = 0;
+    }
+    return expr_add(p, expr_from_terms(p, &x),
+                    expr_muli(p, (max ? expr_max : expr_min)(p, gap, zero), k));
+}
+
+/* k*max(u, v) + k*min(a, b) = k*(u + b) where u - v = a - b. */
+static Expr both_ends(ExprPool *p, const ExprSum *s, ExprTerm t) {
+    Expr u = expr_arg(p, t.prod, 0), d = expr_sub(p, u, expr_arg(p, t.prod, 1));
+    for (uint32_t i = 0; i < s->n; i++) {
+        ExprTerm m = s->t[i];
+        if (m.coef != t.coef || !extremum_of(p, m) || expr_op(p, m.prod) != EX_min) continue;
+        for (int side = 0; side < 2; side++) {
+            Expr a = expr_arg(p, m.prod, side), b = expr_arg(p, m.prod, 1 - side);
+            if (expr_sub(p, a, b) != d) continue;
+            ExprSum x, one = {.n = 1, .t = {m}};
+            if (!without(p, s, t, &one, &x)) return 0;
+            return expr_add(p, expr_from_terms(p, &x), expr_muli(p, expr_add(p, u, b), t.coef));
+        }
+    }
+    return 0;
+}
+
+static Expr join_extrema(ExprPool *p, const ExprSum *s) {
+    for (uint32_t i = 0; s->n > 1 && i < s->n; i++) {
+        Expr x = extremum_of(p, s->t[i]), r = 0;
+        for (int side = 0; x && !r && side < 2; side++)
+            r = absorb(p, s, s->t[i], expr_arg(p, x, side), expr_arg(p, x, 1 - side));
+        if (x && !r && expr_op(p, x) == EX_max) r = both_ends(p, s, s->t[i]);
+        if (r) return r;
+    }
+    return 0;
+}
+
 static Expr finish(ExprPool *p, const ExprSum *s) {
     Expr joined = join_div_mod(p, s);
+    if (!joined) joined = join_extrema(p, s);
     return joined ? joined : expr_from_terms(p, s);
 }
 

@@ -231,6 +231,19 @@ with tempfile.TemporaryDirectory() as d:
             failures += 1
             print(f"FAILED a computed size of {n - 4} is broadcast")
 
+    # An axis that is empty, backwards.
+    build.text("back.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[m] y)
+        <int64[1] first = {-1}, int64[1] end = {-9223372036854775807}, int64[1] axis = {0}> {
+        y = Slice(x, first, end, axis, first)
+    }""")
+    expect(0, "", "back.onnx", "-o", "back.plan", "--dim", "n=0..5")
+    for n in (0, 3):
+        np.save("n.npy", np.arange(n, dtype=np.float32))
+        expect(0, "", "run", "back.plan", "--input", "x=n.npy", "--output-dir", "back")
+        if not np.array_equal(np.load("back/y.npy"), np.arange(n)[::-1]):
+            failures += 1
+            print(f"FAILED an axis of {n} backwards")
+
     # Nothing is gathered from an axis that is empty, and labels are as many as rows.
     build.text("gather.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[a] x, int64[k] i) => (float[k] y) { y = Gather(x, i) }""")
     build.text("grid.onnx", """<ir_version: 10, opset_import: ["": 20]> g (float[1,1,a,2] x, float[1,2,4,2] g) => (float[1,1,2,4] y) { y = GridSample(x, g) }""")

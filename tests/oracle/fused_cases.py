@@ -197,6 +197,16 @@ for align in (0, 1):
 for mode in ("floor", "ceil"):
     both(f"resize_symmetric_tie_{mode}", lambda c: c.op("Resize", "x", "", "s", mode="nearest", nearest_mode=mode,
          coordinate_transformation_mode="half_pixel_symmetric"), x=f32(3), s=np.array([1.5], np.float32), const=("s",))
+for tag, first, last, by in (("front", 1, 2 ** 62, 1), ("ends", 1, -1, 1), ("steps", 1, 2 ** 62, 2), ("back", -2, -2 ** 62, -1)):
+    for n in (1, 3, 9, 40):
+        def slices(c):
+            y = "x"
+            for _ in range(12):
+                y = c.op("Slice", y, c.add("first", i64(first)), c.add("last", i64(last)), c.add("axis", i64(0)), c.add("by", i64(by)))
+            return c.op("Relu", y), c.op("Shape", y)
+        both(f"slices_{tag}_of_{n}", slices, free={"x": {0: "n"}}, x=f32(n, 2))
+both("slices_joined", lambda c: c.op("Add", "x", c.op("Concat", c.op("Slice", "x", c.add("k", i64(3)), c.add("end", i64(2 ** 62))),
+     c.op("Slice", "x", c.add("zero", i64(0)), "k"), axis=0)), free={"x": {0: "n"}}, x=f32(9, 2))
 both("compress_longer", lambda c: c.op("Compress", "x", "k"), free={"x": {0: "n"}, "k": {0: "m"}}, x=f32(4),
      k=np.array([1, 0, 1, 1, 1, 0, 0, 1], bool))
 

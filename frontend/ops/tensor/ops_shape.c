@@ -333,15 +333,18 @@ static void slice_axis(Lower *l, Expr size, Expr start, Expr end, int64_t step, 
     int64_t c;
     start = from_end(p, tame(p, start, size, 0), size);
     end = from_end(p, tame(p, end, size, -1), size);
+    /* For the count one bound of the start is enough: behind an end that lies inside, there is
+     * nothing. */
     if (step > 0) {
-        start = clamp(p, start, zero, size);
+        const Expr first = expr_max(p, start, zero);
+        start = expr_min(p, first, size);
         /* A table of fixed size that is cut to the length of an input: the input is taken to fit.
          */
         if (is_size_symbol(p, end) && expr_is_const(p, size, &c))
             lower_assume(l, expr_min(p, end, size), end);
         else
             end = clamp(p, end, zero, size);
-        *count = expr_ceildiv(p, expr_sub(p, end, start), expr_const(p, step));
+        *count = expr_ceildiv(p, expr_sub(p, end, first), expr_const(p, step));
     } else {
         const Expr last = expr_addi(p, size, -1);
         start = clamp(p, start, zero, last);
@@ -349,6 +352,9 @@ static void slice_axis(Lower *l, Expr size, Expr start, Expr end, int64_t step, 
         *count = expr_ceildiv(p, expr_sub(p, start, end), expr_const(p, -step));
     }
     *count = expr_max(p, *count, zero);
+    expr_range(p, size, &c, NULL);
+    if (step < 0 && c < 1)
+        *count = expr_min(p, *count, size); /* an empty axis has no last element */
     *from = start;
 }
 

@@ -81,6 +81,15 @@ static void check_text(World *w) {
         {"-s*3 + batch - 7", "batch - s*3 - 7"},
         {"(batch + 1)*(seq - 1)", "batch*seq - batch + seq - 1"},
         {"s % seq + batch % 1", "s"},
+        {"seq - min(seq, 5)", "max(seq - 5, 0)"},
+        {"batch + seq*2 - min(seq, batch)*2", "batch + max(-batch + seq, 0)*2"},
+        {"max(5 - seq, 0) + seq", "max(seq, 5)"},
+        {"seq - max(seq - 5, 0)", "min(seq, 5)"},
+        {"min(seq, batch) + max(seq - batch, 0)", "seq"},
+        {"max(seq, batch) - 3 + min(seq, batch)", "batch + seq - 3"},
+        {"max(max(seq - 5, 0) - 4, 0)", "max(seq - 9, 0)"},
+        {"min(min(seq, 9) - 4, 3)", "min(seq - 4, 3)"},
+        {"min(min(seq, 9) - 4, 7)", "min(seq, 9) - 4"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const char *end;
@@ -117,7 +126,7 @@ static void check_queries(World *w) {
     Expr n = dim(p, "n", 0, 1000), q = expr_div(p, n, expr_const(p, 100));
     uint32_t ns = 0;
     CHECK(!expr_is_const(p, q, NULL) && expr_is_sym(p, n, &ns));
-    expr_sym_info(p, ns)->hi = 99;
+    expr_sym_edit(p, ns)->hi = 99;
     CHECK(expr_is_value(p, expr_div(p, n, expr_const(p, 100)), 0));
     ExprPool *copy = expr_pool_clone(p, w->arena);
     CHECK(expr_mul(copy, w->batch, w->seq) == expr_mul(p, w->batch, w->seq));
@@ -126,7 +135,7 @@ static void check_queries(World *w) {
     for (int turn = 0; turn < 2; turn++) {
         Expr last = expr_sym_ref(copy, ns);
         CHECK(!expr_is_const(copy, expr_div(copy, last, expr_const(copy, 50)), NULL));
-        expr_sym_info(copy, ns)->hi = 49;
+        expr_sym_edit(copy, ns)->hi = 49;
         CHECK(expr_is_value(copy, expr_div(copy, last, expr_const(copy, 50)), 0));
         for (int64_t i = 1000; i < 3000; i++) last = expr_muli(copy, expr_add(copy, w->s, last), i);
         if (turn) CHECK(last == first);
