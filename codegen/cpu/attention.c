@@ -7,7 +7,7 @@ Expr attn_sym(Attn *t, const char *name, Expr size, LLVMValueRef value) {
     uint32_t sym = expr_sym_count(t->p);
     expr_range(t->p, size, &lo, &hi);
     Expr s = emit_new_sym(t->e, name, hi == INT64_MAX || hi == 0 ? hi : hi - 1, value);
-    expr_sym_info(t->p, sym)->below = size;
+    expr_sym_edit(t->p, sym)->below = size;
     return s;
 }
 

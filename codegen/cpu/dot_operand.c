@@ -16,7 +16,7 @@ Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value) {
     uint32_t sym = expr_sym_count(d->p);
     expr_range(d->p, size, &lo, &hi);
     Expr s = emit_new_sym(d->e, name, hi == INT64_MAX || hi == 0 ? hi : hi - 1, value);
-    expr_sym_info(d->p, sym)->below = size;
+    expr_sym_edit(d->p, sym)->below = size;
     return s;
 }
 

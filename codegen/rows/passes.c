@@ -109,25 +109,20 @@ uint32_t rows_cost(const Passes *r, const bool *cone) {
 
 /* --- Passes ------------------------------------------------------------------------------- */
 
-typedef struct NeedWalk {
-    const Passes *r;
-    bool *need;
-} NeedWalk;
-
-static void need_of(const Passes *r, KVal v);
+static void need_of(Passes *r, KVal v);
 
 static void need_sym(void *ctx, uint32_t sym) {
-    const Passes *r = ctx;
+    Passes *r = ctx;
     uint32_t bind;
     if (map_get(r->e->indirect, sym, &bind)) need_of(r, bind);
 }
 
-static void need_of(const Passes *r, KVal v) {
+static void need_of(Passes *r, KVal v) {
     if (!v || r->need[v]) return;
     r->need[v] = true;
     const KOp *o = &r->k->ops[v];
-    if (o->index) expr_each_sym(r->e->exprs, o->index, need_sym, (void *)(uintptr_t)r);
-    if (o->mask) expr_each_sym(r->e->exprs, o->mask, need_sym, (void *)(uintptr_t)r);
+    if (o->index) expr_each_sym(r->e->exprs, o->index, need_sym, r);
+    if (o->mask) expr_each_sym(r->e->exprs, o->mask, need_sym, r);
     for (int i = 0; i < 3; i++) need_of(r, o->in[i]);
 }
 

@@ -9,21 +9,26 @@ typedef struct Interval {
     Expr lo, hi;
 } Interval;
 
-/* Intervals by expression: bounds of symbols are made of other symbols, and a walk that met each of
- * them anew would be exponential. Valid for the number of bounds that it was made with. */
-typedef struct BoundMemo {
-    uint32_t nbounds;
+/* A symbol that the run gives a value, and the most that it can be. */
+typedef struct RunBound {
+    uint32_t sym;
+    Expr most;
+} RunBound;
+
+/* What is known, and the intervals that follow, by expression: bounds of symbols are made of other
+ * symbols, and a walk that met each of them anew would be exponential. */
+typedef struct RunBounds {
+    VEC(RunBound) known;
     MapU64 *index;
     VEC(Interval) at;
-} BoundMemo;
+} RunBounds;
 
-static BoundMemo *memo_of(const Schedule *s) {
-    Schedule *own = (Schedule *)(uintptr_t)s;
-    if (!own->bound_memo || own->bound_memo->nbounds != s->bounds.n) {
-        own->bound_memo = ARENA_NEW(s->graph->arena, BoundMemo);
-        *own->bound_memo = (BoundMemo){s->bounds.n, map_create(s->graph->arena), {0}};
-    }
-    return own->bound_memo;
+void schedule_bound_add(Schedule *s, uint32_t sym, Expr most) {
+    Arena *a = s->graph->arena;
+    if (!s->bounds) s->bounds = ARENA_NEW(a, RunBounds);
+    vec_push(a, &s->bounds->known, ((RunBound){sym, most}));
+    s->bounds->index = map_create(a); /* what was found before may be narrower now */
+    s->bounds->at.n = 0;
 }
 
 typedef struct RunSymbols {
@@ -33,7 +38,7 @@ typedef struct RunSymbols {
 
 static void note_symbol(void *ctx, uint32_t sym) {
     RunSymbols *r = ctx;
-    SymKind kind = expr_sym_info((ExprPool *)(uintptr_t)r->p, sym)->kind;
+    SymKind kind = expr_sym_info(r->p, sym)->kind;
     r->found = r->found || kind == SYM_DATA || kind == SYM_ITER;
 }
 
@@ -62,8 +67,8 @@ static Interval of_symbol(const Schedule *s, Expr e) {
     uint32_t sym;
     Interval r = from_range(s->exprs, e);
     expr_is_sym(s->exprs, e, &sym);
-    for (uint32_t i = 0; i < s->bounds.n; i++)
-        if (s->bounds.v[i].sym == sym) r.hi = of_expr(s, s->bounds.v[i].most).hi;
+    for (uint32_t i = 0; s->bounds && i < s->bounds->known.n; i++)
+        if (s->bounds->known.v[i].sym == sym) r.hi = of_expr(s, s->bounds->known.v[i].most).hi;
     return r;
 }
 
@@ -109,10 +114,11 @@ static Interval compute(const Schedule *s, Expr e) {
 }
 
 static Interval of_expr(const Schedule *s, Expr e) {
-    BoundMemo *m = memo_of(s);
+    RunBounds *m = s->bounds;
     uint32_t i;
-    if (map_get(m->index, e, &i)) return m->at.v[i];
+    if (m && map_get(m->index, e, &i)) return m->at.v[i];
     Interval r = known_in_run(s->exprs, e) ? compute(s, e) : (Interval){e, e};
+    if (!m) return r;
     map_put(m->index, e, m->at.n);
     vec_push(s->graph->arena, &m->at, r);
     return r;

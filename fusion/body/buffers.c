@@ -1,6 +1,5 @@
 /* Buffers: which there are, and how large at most. */
 #include "fusion/body/buffers.h"
-#include "graph/build/build.h"
 
 #define MAX_STACKED (INT64_C(1) << 24) /* iterations whose results may be stacked */
 
@@ -12,7 +11,7 @@ static uint32_t add_buffer(Fuse *f, SBuffer b) {
 /* --- Sizes that only the run knows -------------------------------------------------------- */
 
 void fuse_bound(Fuse *f, uint32_t sym, Expr most) {
-    vec_push(f->arena, &f->s->bounds, ((RunBound){sym, most}));
+    schedule_bound_add(f->s, sym, most);
 }
 
 static Expr max_numel(Fuse *f, const Type *t) {
@@ -28,16 +27,12 @@ uint32_t fuse_temp(Fuse *f, const Type *t, Value node) {
     return f->s->buffers.n;
 }
 
-/* The most iterations that a loop's trip count allows, or 0 when only the run can tell. Asking may
- * give the element of a graph input a symbol: the runtime then binds it like those of shapes. */
-Expr fuse_trip_bound(const Fuse *f, const Graph *of, Value v) {
-    Graph *g = (Graph *)(uintptr_t)of;
-    uint32_t n;
+/* The most iterations that a loop's trip count allows, or 0 when only the run can tell. */
+Expr fuse_trip_bound(const Fuse *f, const Control *loop) {
     int64_t trips;
-    const Expr *e = build_elems(g, graph_node(g, v)->in[0], !g->is_body, &n);
-    if (!e || n != 1) return 0;
-    if (expr_is_const(f->p, e[0], &trips) && trips > MAX_STACKED) return 0;
-    return expr_max(f->p, e[0], expr_const(f->p, 0));
+    return loop->most && expr_is_const(f->p, loop->most, &trips) && trips > MAX_STACKED
+               ? 0
+               : loop->most;
 }
 
 static void note_count(Fuse *f, Expr count, Expr bound) {
@@ -66,7 +61,7 @@ static void find_counts(Fuse *f, const Graph *g) {
         if (n->op == OP_compact)
             note_count(f, n->type.dim[0], graph_type(g, n->in[0])->dim[0]);
         else if (n->op == OP_loop && c->nscanned && !c->trip)
-            note_count(f, c->results[c->ncarried].dim[0], fuse_trip_bound(f, g, v));
+            note_count(f, c->results[c->ncarried].dim[0], fuse_trip_bound(f, c));
         else if (n->op == OP_if)
             find_branch_counts(f, c);
     }

@@ -11,6 +11,6 @@ void fuse_own_buffer(Fuse *f, Value v);                 /* as most values have: 
 uint32_t fuse_temp(Fuse *f, const Type *t, Value node); /* 1 + number of a new one */
 void fuse_bound(Fuse *f, uint32_t sym, Expr most);      /* notes a RunBound */
 /* The most iterations that a loop's trip count allows, or 0 when only the run can tell. */
-Expr fuse_trip_bound(const Fuse *f, const Graph *of, Value loop);
+Expr fuse_trip_bound(const Fuse *f, const Control *loop);
 
 #endif

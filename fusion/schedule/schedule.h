@@ -73,12 +73,6 @@ typedef struct Refusal {
                    needs the value in memory */
 } Refusal;
 
-/* A symbol that the run gives a value, and the most that it can be. */
-typedef struct RunBound {
-    uint32_t sym;
-    Expr most;
-} RunBound;
-
 typedef struct Schedule {
     const Graph *graph;
     ExprPool *exprs;
@@ -87,8 +81,7 @@ typedef struct Schedule {
     VEC(SStep) steps; /* prepare steps first, then those of each entry of the graph */
     VEC(uint32_t) ends; /* of each entry: the step behind its last; of a graph without, of all */
     VEC(Refusal) refusals;
-    VEC(RunBound) bounds;
-    struct BoundMemo *bound_memo; /* bound.c */
+    struct RunBounds *bounds; /* of symbols that the run gives a value; NULL: none is known */
     uint32_t decisions;        /* that fusion made ... */
     const char *last_decision; /* ... and the last that it was allowed, in words; NULL: none, or all */
 } Schedule;
@@ -103,6 +96,8 @@ void schedule_lifetimes(Schedule *s, Arena *a);
 static inline bool schedule_used(const SBuffer *b) {
     return b->first <= b->last;
 }
+/* Symbol `sym`, to which the run gives a value, is `most` at most. */
+void schedule_bound_add(Schedule *s, uint32_t sym, Expr most);
 /* The most that e can be, in terms of what is known before the run. */
 Expr schedule_bound(const Schedule *s, Expr e);
 void schedule_print(const Schedule *s, StrBuf *out); /* post-fusion.kir */

@@ -163,7 +163,7 @@ static graphc_status marks_of(Fuse *f, Value v, uint32_t *marks, uint32_t *sym) 
     const Control *c = control_of(f, v);
     *marks = NO_BUFFER;
     if (!c->nscanned || c->trip) return GRAPHC_OK;
-    Expr bound = fuse_trip_bound(f, f->g, v);
+    Expr bound = fuse_trip_bound(f, c);
     if (!bound || !expr_is_sym(f->p, c->results[c->ncarried].dim[0], sym))
         return diag(f->diags, D_UNSUPPORTED, graph_place(f->g, graph_node(f->g, v)->loc, f->arena),
                     "a loop that stacks results over an unbounded number of iterations");
@@ -188,7 +188,7 @@ static graphc_status emit_loop(Fuse *f, Value v) {
     if (!c->trip) begin.trip_buf = operand_buffer(f, v, 0) + 1;
     uint32_t at = f->s->steps.n;
     vec_push(f->arena, &f->s->steps, begin);
-    Expr trips = c->trip ? c->trip : fuse_trip_bound(f, f->g, v);
+    Expr trips = c->trip ? c->trip : fuse_trip_bound(f, c);
     if (trips) fuse_bound(f, c->iter, expr_addi(f->p, trips, -1));
     GC_TRY(run_body(f, v, body, in, out, base));
     for (uint32_t i = 0; i <= c->ncarried; i++)

@@ -251,13 +251,17 @@ static bool check_loop(Graph *g, Value trip, Value cond, uint32_t ncarried, cons
     return true;
 }
 
-/* The trip count as an expression if the loop cannot end before it. */
-static Expr static_trip(Graph *g, Value trip, Value cond, Graph *body) {
+/* The trip count as an expression. */
+static Expr most_trips(Graph *g, Value trip) {
     uint32_t n;
     const Expr *e = build_elems(g, trip, true, &n);
+    return e ? expr_max(g->exprs, e[0], expr_const(g->exprs, 0)) : 0;
+}
+
+/* The loop cannot end before its trip count. */
+static bool runs_through(Graph *g, Value cond, Graph *body) {
     const bool kept = body->outputs.v[0].value == body->inputs.v[0].value;
-    if (!e || !is_true(g, cond) || (!kept && !is_true(body, body->outputs.v[0].value))) return 0;
-    return expr_max(g->exprs, e[0], expr_const(g->exprs, 0));
+    return is_true(g, cond) && (kept || is_true(body, body->outputs.v[0].value));
 }
 
 /* Result i of a loop: carried as it is, or stacked with the number of iterations in front. */
@@ -322,7 +326,8 @@ Value build_loop(Graph *g, Value trip, Value cond, const Value *carried, uint32_
     *c = (Control){.body = {body, NULL}, .ncarried = ncarried, .iter = iter};
     c->nresults = body->outputs.n - 1;
     c->nscanned = c->nresults - ncarried;
-    c->trip = static_trip(g, in[0], in[1], body);
+    c->most = most_trips(g, in[0]);
+    c->trip = runs_through(g, in[1], body) ? c->most : 0;
     c->results = ARENA_ARRAY(g->arena, Type, c->nresults);
     return loop_results(g, c) ? tuple_node(g, OP_loop, in, n, c) : 0;
 }

@@ -8,7 +8,8 @@ enum { FIRST_SLOTS = 256 };
 ExprPool *expr_pool_create(Arena *a) {
     ExprPool *p = ARENA_NEW(a, ExprPool);
     p->arena = a;
-    p->gen = 1;
+    p->cache = ARENA_NEW(a, ExprCache);
+    p->cache->gen = 1;
     p->mask = FIRST_SLOTS - 1;
     p->slot = ARENA_ARRAY(a, uint32_t, FIRST_SLOTS);
     p->memo = ARENA_ARRAY(a, ExprMemo, EXPR_MEMO);
@@ -18,8 +19,8 @@ ExprPool *expr_pool_create(Arena *a) {
 
 ExprPool *expr_pool_clone(const ExprPool *p, Arena *a) {
     ExprPool *q = expr_pool_create(a);
-    q->gen = p->gen;
-    q->stamp = p->stamp;
+    q->cache->gen = p->cache->gen;
+    q->cache->stamp = p->cache->stamp;
     q->mask = p->mask;
     q->slot = arena_copy(a, p->slot, ((size_t)p->mask + 1) * sizeof *p->slot);
     q->node.v = arena_copy(a, p->node.v, p->node.n * sizeof *p->node.v);
@@ -95,15 +96,16 @@ static ExprMemo *memo_at(ExprPool *p, ExprOp op, Expr a, Expr b) {
 }
 
 bool expr_memo_get(ExprPool *p, ExprOp op, Expr a, Expr b, Expr *out) {
-    if (p->lent.n) expr_refresh(p);
+    if (p->cache->lent.n) expr_refresh(p);
     const ExprMemo *m = memo_at(p, op, a, b);
-    if (m->result == 0 || m->op != op || m->a != a || m->b != b || m->gen != p->gen) return false;
+    if (m->result == 0 || m->op != op || m->a != a || m->b != b || m->gen != p->cache->gen)
+        return false;
     *out = m->result;
     return true;
 }
 
 Expr expr_memo_put(ExprPool *p, ExprOp op, Expr a, Expr b, Expr result) {
-    *memo_at(p, op, a, b) = (ExprMemo){op, p->gen, a, b, result};
+    *memo_at(p, op, a, b) = (ExprMemo){op, p->cache->gen, a, b, result};
     return result;
 }
 
@@ -175,25 +177,30 @@ uint32_t expr_sym_count(const ExprPool *p) {
     return p->sym.n;
 }
 
-SymInfo *expr_sym_info(ExprPool *p, uint32_t s) {
+const SymInfo *expr_sym_info(const ExprPool *p, uint32_t s) {
+    return &p->sym.v[s]->info;
+}
+
+SymInfo *expr_sym_edit(ExprPool *p, uint32_t s) {
     ExprSym *y = p->sym.v[s];
     if (!y->lent) {
         y->lent = true;
-        vec_push(p->arena, &p->lent, s);
+        vec_push(p->arena, &p->cache->lent, s);
     }
     return &y->info;
 }
 
-void expr_refresh(ExprPool *p) {
-    for (uint32_t i = 0; i < p->lent.n; i++) {
-        ExprSym *s = p->sym.v[p->lent.v[i]];
+void expr_refresh(const ExprPool *p) {
+    ExprCache *c = p->cache;
+    for (uint32_t i = 0; i < c->lent.n; i++) {
+        ExprSym *s = p->sym.v[c->lent.v[i]];
         s->lent = false;
         if (s->seen_lo == s->info.lo && s->seen_hi == s->info.hi && s->seen_below == s->info.below)
             continue;
         note_bounds(s);
-        p->gen++;
+        c->gen++;
     }
-    p->lent.n = 0;
+    c->lent.n = 0;
 }
 
 void expr_pool_reset(ExprPool *clone, const ExprPool *base) {
@@ -207,9 +214,9 @@ void expr_pool_reset(ExprPool *clone, const ExprPool *base) {
         s->lent = false;
         note_bounds(s);
     }
-    clone->lent.n = 0;
+    clone->cache->lent.n = 0;
     forget_names(clone);
-    clone->gen++; /* whatever was proved with other bounds, or remembered, is void */
+    clone->cache->gen++; /* whatever was proved with other bounds, or remembered, is void */
 }
 
 Expr expr_sym_ref(ExprPool *p, uint32_t s) {
@@ -276,7 +283,7 @@ int expr_compare(const ExprPool *p, Expr a, Expr b) {
 
 /* Starts a walk that visits shared nodes once. */
 static uint32_t new_stamp(const ExprPool *p) {
-    return ++((ExprPool *)(uintptr_t)p)->stamp;
+    return ++p->cache->stamp;
 }
 
 static bool uses(const ExprPool *p, Expr e, uint32_t sym, uint32_t stamp) {

@@ -70,8 +70,9 @@ Expr expr_import(ExprPool *to, const ExprPool *from, Expr e);
 Expr expr_sym_new(ExprPool *p, SymInfo info);
 const char *expr_free_name(ExprPool *p, const char *name); /* the name that one would get now */
 uint32_t expr_sym_count(const ExprPool *p);      /* symbols are numbered from 0 */
-SymInfo *expr_sym_info(ExprPool *p, uint32_t s); /* changing a range later is allowed: it only
-                                                    helps expressions made afterwards */
+const SymInfo *expr_sym_info(const ExprPool *p, uint32_t s);
+SymInfo *expr_sym_edit(ExprPool *p, uint32_t s); /* a range may change later: it only helps
+                                                    expressions made afterwards */
 Expr expr_sym_ref(ExprPool *p, uint32_t s);
 bool expr_is_sym(const ExprPool *p, Expr e, uint32_t *sym);
 

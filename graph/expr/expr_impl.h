@@ -21,7 +21,7 @@ typedef struct ExprNode {
     int64_t value;      /* const */
     uint64_t syms;      /* bit number%64 is set for every symbol inside */
     int64_t lo, hi;
-    uint32_t stamp; /* see ExprPool.stamp */
+    uint32_t stamp; /* see ExprCache.stamp */
     int64_t memo;
 } ExprNode;
 
@@ -40,17 +40,23 @@ typedef struct ExprMemo {
 
 enum { EXPR_MEMO = 1 << 13, EXPR_MAX_TERMS = 64, EXPR_MAX_ATOMS = 12 };
 
+/* What queries remember. It is reached through a pointer: a query may write it and leaves the pool
+ * as it is. */
+typedef struct ExprCache {
+    uint32_t gen;       /* changes when a symbol's bounds do */
+    uint32_t stamp;     /* one walk over the pool: nodes with this stamp carry its memo */
+    VEC(uint32_t) lent; /* symbols whose bounds may have changed since they were last compared */
+} ExprCache;
+
 struct ExprPool {
     Arena *arena;
     VEC(ExprNode) node;   /* node.v[0] is unused: 0 is "no expression" */
     uint32_t *slot, mask; /* open-addressing table of node numbers, 0 = free */
     VEC(ExprSym *) sym;
-    VEC(uint32_t) lent;
     MapStr *newest;    /* name -> newest of the first `named` symbols; NULL = none is entered yet */
     MapStr *next_name; /* name that was taken -> number of the next one to try */
     uint32_t named;
-    uint32_t gen;   /* changes when a symbol's bounds do */
-    uint32_t stamp; /* one walk over the pool: nodes with this stamp carry its memo */
+    ExprCache *cache;
     ExprMemo *memo; /* direct-mapped cache of simplified binary operations */
 };
 
@@ -70,7 +76,7 @@ typedef struct ExprSum {
 const ExprSym *expr_find_sym(ExprPool *p, const char *name);
 Expr expr_intern(ExprPool *p, ExprOp op, Expr a, Expr b, Expr c);
 Expr expr_rebuild(ExprPool *p, ExprOp op, Expr a, Expr b, Expr c);
-void expr_refresh(ExprPool *p); /* notices symbols whose bounds were changed */
+void expr_refresh(const ExprPool *p); /* notices symbols whose bounds were changed */
 bool expr_memo_get(ExprPool *p, ExprOp op, Expr a, Expr b, Expr *out);
 Expr expr_memo_put(ExprPool *p, ExprOp op, Expr a, Expr b, Expr result);
 int expr_compare(const ExprPool *p, Expr a, Expr b);

@@ -89,18 +89,18 @@ static Interval compute(const ExprPool *p, const ExprNode *n) {
 
 static Interval range(const ExprPool *p, Expr e) {
     ExprNode *n = &p->node.v[e];
-    if (n->gen != p->gen) {
+    if (n->gen != p->cache->gen) {
         Interval r = compute(p, n);
         n->lo = r.lo;
         n->hi = r.hi;
-        n->gen = p->gen;
+        n->gen = p->cache->gen;
         n->nonneg = 0;
     }
     return (Interval){n->lo, n->hi};
 }
 
 void expr_range(const ExprPool *p, Expr e, int64_t *lo, int64_t *hi) {
-    if (p->lent.n) expr_refresh((ExprPool *)(uintptr_t)p);
+    if (p->cache->lent.n) expr_refresh(p);
     Interval r = range(p, e);
     if (lo) *lo = r.lo;
     if (hi) *hi = r.hi;
@@ -250,7 +250,7 @@ static bool prove(Proof *q, Expr e) {
 }
 
 bool expr_nonneg(ExprPool *p, Expr e) {
-    if (p->lent.n) expr_refresh(p);
+    if (p->cache->lent.n) expr_refresh(p);
     Interval r = range(p, e);
     if (r.lo >= 0) return true;
     if (r.hi < 0) return false;

@@ -120,6 +120,7 @@ void attr_each_expr(const Graph *g, const Node *x, void (*fn)(void *ctx, Expr e)
         if (f->kind == AK_ELEMENTS)
             for (uint32_t i = 0; i < a->exprs.n; i++) fn(ctx, a->exprs.v[i]);
         if (f->kind == AK_CONTROL && a->control->trip) fn(ctx, a->control->trip);
+        if (f->kind == AK_CONTROL && a->control->most) fn(ctx, a->control->most);
     }
 }
 

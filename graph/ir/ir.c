@@ -103,5 +103,5 @@ bool control_own_size(const ExprPool *p, const Control *c, uint32_t result, int 
     if (!c->body[1] || !expr_is_sym(p, e, sym)) return false;
     for (int b = 0; b < 2; b++)
         if (c->body[b]->outputs.v[result].type.dim[axis] == e) return false;
-    return expr_sym_info((ExprPool *)(uintptr_t)p, *sym)->kind == SYM_DATA;
+    return expr_sym_info(p, *sym)->kind == SYM_DATA;
 }

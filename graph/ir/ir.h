@@ -127,13 +127,13 @@ typedef enum ScatterMode { SCATTER_set, SCATTER_add, SCATTER_mul, SCATTER_min, S
  * loop: operands = trip count (i64 scalar), cond (bool scalar), carried..., captures...;
  *       body inputs = cond, carried..., captures...; the iteration number is symbol `iter`;
  *       body outputs = cond, carried..., scanned...; results = final carried..., scanned stacked
- *       along a new axis 0. `trip` is known when the trip count is an expression and the body's cond
- *       stays true: then scanned sizes are known. */
+ *       along a new axis 0. `most` is known when the trip count is an expression, `trip`, which is the same
+ *       then, if the body's cond stays true, too: then scanned sizes are known. */
 typedef struct Control {
     struct Graph *body[2];
     uint32_t ncarried, nscanned;
     uint32_t iter;      /* symbol number */
-    Expr trip;          /* 0 when data-dependent */
+    Expr trip, most;    /* iterations, and the most that there can be; 0 when data-dependent */
     uint32_t nresults;
     Type *results;
 } Control;

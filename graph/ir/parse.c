@@ -177,15 +177,15 @@ static void bind_dims(const Graph *g) {
         const StateInfo *s = &g->states.v[i];
         uint32_t sym;
         if (!s->grows || !expr_is_sym(g->exprs, s->type.dim[s->grows - 1], &sym)) continue;
-        expr_sym_info(g->exprs, sym)->a = SYM_OF_STATE + i;
-        expr_sym_info(g->exprs, sym)->b = s->grows - 1;
+        expr_sym_edit(g->exprs, sym)->a = SYM_OF_STATE + i;
+        expr_sym_edit(g->exprs, sym)->b = s->grows - 1;
     }
     for (uint32_t i = g->inputs.n; i-- > 0;) {
         const Type *t = &g->inputs.v[i].type;
         for (uint32_t a = t->rank; a-- > 0;) {
             uint32_t s;
             if (!expr_is_sym(g->exprs, t->dim[a], &s)) continue;
-            SymInfo *info = expr_sym_info(g->exprs, s);
+            SymInfo *info = expr_sym_edit(g->exprs, s);
             if (info->kind != SYM_DIM) continue;
             info->a = i;
             info->b = a;
@@ -390,7 +390,8 @@ static bool read_loop_head(Reader *r, Control *c) {
     if (carried < 0 || carried > c->nresults) return fail(r, "wrong number of carried values");
     c->ncarried = (uint32_t)carried;
     c->nscanned = c->nresults - c->ncarried;
-    return !eat(r, "trip=") || read_expr(r, &c->trip);
+    if (eat(r, "trip=")) return read_expr(r, &c->trip) && (c->most = c->trip);
+    return !eat(r, "most=") || read_expr(r, &c->most);
 }
 
 static bool read_control(Reader *r, const Graph *g, Node *n) {

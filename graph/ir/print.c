@@ -156,6 +156,9 @@ static void put_control(const Graph *g, const Node *n, int indent, StrBuf *out) 
         if (c->trip) {
             sb_put(out, " trip=");
             expr_print(g->exprs, c->trip, out);
+        } else if (c->most) {
+            sb_put(out, " most=");
+            expr_print(g->exprs, c->most, out);
         }
     }
     for (int b = 0; b < 2 && c->body[b]; b++) {

@@ -349,7 +349,7 @@ static Graph *counted_body(Lower *l, Rolled *r, Expr first, Expr *trips) {
     *trips = body && first ? counted_trips(r, body, first) : 0;
     if (!*trips) return body;
     r->iteration = v_iteration(g, "iteration", &r->iter);
-    expr_sym_info(g->exprs, r->iter)->below = *trips;
+    expr_sym_edit(g->exprs, r->iter)->below = *trips;
     body = rolled_body(l, r);
     if (!body) return NULL;
     body->outputs.v[0].value = build_scalar_i(body, DT_bool, 1);

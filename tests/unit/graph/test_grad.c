@@ -37,7 +37,7 @@ static EvalTensor *new_input(Rig *r, DType t, int rank, const int64_t *dims, Val
     for (int i = 0; i < rank; i++) {
         const uint32_t known = expr_sym_count(r->g->exprs);
         type.dim[i] = dim(r, x->dim[i] = dims[i]);
-        if (expr_sym_count(r->g->exprs) > known) expr_sym_info(r->g->exprs, known)->b = (uint32_t)i;
+        if (expr_sym_count(r->g->exprs) > known) expr_sym_edit(r->g->exprs, known)->b = (uint32_t)i;
     }
     char name[8];
     snprintf(name, sizeof name, "x%u", r->g->inputs.n);

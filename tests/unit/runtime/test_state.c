@@ -396,8 +396,8 @@ static void ties(void) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Arena *a = arena_create();
         Graph *g = growing(a);
-        expr_sym_info(g->exprs, 1)->lo = bad[i].lo;
-        expr_sym_info(g->exprs, 1)->hi = bad[i].hi;
+        expr_sym_edit(g->exprs, 1)->lo = bad[i].lo;
+        expr_sym_edit(g->exprs, 1)->hi = bad[i].hi;
         CHECK(graph_tie(g, bad[i].input, bad[i].output) != GRAPHC_OK);
         const char *text = diag_at(g->diags, diag_count(g->diags) - 1)->text;
         if (!CHECK(strstr(text, bad[i].why))) fprintf(stderr, "    %s\n", text);
