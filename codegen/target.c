@@ -58,6 +58,7 @@ static const Target rows[] = {
      .device = PLAN_cuda,
      .machine = {.processors = 132,
                  .registers = 65536,
+                 .shared = 232448,
                  .bytes_per_s = 4e12,
                  .flops_per_s = 60e12,
                  .launch_s = 2.5e-6,

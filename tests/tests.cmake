@@ -110,6 +110,7 @@ graphc_script(models/claims full 900 ${python} tests/models/claims.py $<TARGET_F
 graphc_script(models/tensor_cores/some quick 200 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>
   gpt2 llama_small)
 graphc_script(models/tensor_cores full 600 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>)
+graphc_script(models/rows quick 120 ${python} tests/models/rows.py $<TARGET_FILE:graphc_cli>)
 # All models take half an hour: tests/models/verify.py GRAPHC.
 graphc_script(models/verify full 900 ${python} tests/models/verify.py $<TARGET_FILE:graphc_cli>
   unet mobilenet_v3_large llama_small)

@@ -69,6 +69,8 @@ typedef struct Emit {
     MapU64 *indirect;   /* SYM_INDIRECT -> its kbind op */
     MapU64 *dim_values; /* Expr of dims -> index into dim_loaded */
     VEC(LLVMValueRef) dim_loaded;
+    KVal now;           /* the map op that is being emitted, */
+    const bool *coarse; /* and, for the target's math, of which ops 11 bits are enough */
     /* The target's own way with an op over f32, or NULL from it: the neutral one is taken. */
     LLVMValueRef (*math)(struct Emit *e, Op op, LLVMValueRef x);
     /* 1/x of a normal f32 within 2 ulp, or NULL: division does it. */

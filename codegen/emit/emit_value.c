@@ -625,6 +625,7 @@ static EmitVal emit_kmap(Emit *e, KVal v) {
         return r;
     }
     EmitPlace back = emit_hoist(e, depth);
+    e->now = v;
     key.v = map_new(e, o, x);
     emit_unhoist(e, back);
     if (!key.v) {

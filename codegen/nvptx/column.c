@@ -1,6 +1,7 @@
-/* Folds over outer axes: sums of columns. A block takes a group of neighbouring columns, as many as 32
- * vectors hold, and a part of the rows, several of them at once; these join in shared memory, and the
- * last block of a group joins the parts in order, so that results do not depend on timing. */
+/* Folds over outer axes: sums of columns. A block takes a group of neighbouring columns, as many as
+ * 32 vectors hold, and a part of the rows, several of them at once; these join in shared memory,
+ * and the last block of a group joins the parts in order, so that results do not depend on timing.
+ */
 #include "codegen/nvptx/gpu.h"
 
 enum {
@@ -60,6 +61,11 @@ static bool is_wanted(Column *c) {
            points < (int64_t)g->m->processors * 2048 * 4;
 }
 
+/* A part of the rows is a multiple of this, so that no single steps are left but in the last. */
+static int64_t round_rows(const Column *c) {
+    return UNROLL * c->rows;
+}
+
 /* Few columns leave room for more rows. */
 static void choose_wide(Column *c) {
     int64_t n;
@@ -79,24 +85,34 @@ static void choose_parts(Column *c) {
     groups *= gpu_hint(e, gpu_points(e, g->k, c->others));
     int64_t n = (int64_t)g->m->processors * BLOCKS / groups;
     if (n > rows / LEAST_ROWS) n = rows / LEAST_ROWS;
-    c->parts = n > MOST_PARTS ? MOST_PARTS : n < 1 ? 1 : (uint32_t)n;
+    n = n > MOST_PARTS ? MOST_PARTS : n < 1 ? 1 : n;
+    int64_t size = (rows / n + round_rows(c) - 1) / round_rows(c) * round_rows(c);
+    c->parts = (uint32_t)((rows + size - 1) / size);
 }
 
 /* --- A part ----------------------------------------------------------------------------------- */
 
+/* n rows: all are on their way before the first is waited for. */
 static void fold_rows(Column *c, uint32_t n, Expr row, LLVMValueRef *acc) {
     Gpu *g = c->g;
     Emit *e = g->e;
+    EmitScope *scope[UNROLL], *outer = e->scope;
     for (uint32_t u = 0; u < n; u++) {
-        emit_push(e);
+        scope[u] = emit_push(e);
         gpu_decode(e, g->k, c->folds->axes, expr_addi(e->exprs, row, (int64_t)u * c->rows));
+        for (KVal v = 1; v < g->k->nops; v++)
+            if (c->folds->cone[v] && g->k->ops[v].op == K_kload) (void)emit_value(e, v);
+        (void)emit_switch(e, outer);
+    }
+    for (uint32_t u = 0; u < n; u++) {
+        (void)emit_switch(e, scope[u]);
         for (uint32_t f = 0; f < c->folds->nfolds; f++) {
             const KOp *o = &g->k->ops[c->folds->folds[f]];
             LLVMValueRef x = emit_value_lanes(e, o->in[0]);
             DType t = gpu_fold_type(g, c->folds->folds[f]);
             acc[f] = emit_fold_join(e, (KFold)o->fold, t, acc[f], x);
         }
-        emit_pop(e);
+        (void)emit_switch(e, outer);
     }
 }
 
@@ -120,12 +136,15 @@ static void fold_part(Column *c, LLVMValueRef *acc) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
     Expr rows = gpu_points(e, g->k, c->folds->axes);
-    Expr size = expr_ceildiv(p, rows, expr_const(p, c->parts));
-    LLVMValueRef lo = LLVMBuildMul(e->b, c->part, emit_expr(e, size), "");
+    Expr size = expr_ceildiv(p, rows, expr_const(p, c->parts * round_rows(c)));
+    size = expr_muli(p, size, round_rows(c));
+    LLVMValueRef first[2] = {LLVMBuildMul(e->b, c->part, emit_expr(e, size), ""),
+                             emit_expr(e, rows)};
+    LLVMValueRef lo = emit_intrinsic(e, "llvm.smin", e->i64, first, 2);
     LLVMValueRef end[2] = {LLVMBuildAdd(e->b, lo, emit_expr(e, size), ""), emit_expr(e, rows)};
     LLVMValueRef hi = emit_intrinsic(e, "llvm.smin", e->i64, end, 2);
     LLVMValueRef n = LLVMBuildSub(e->b, hi, lo, "");
-    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -(int64_t)(UNROLL * c->rows)), "");
+    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -round_rows(c)), "");
     LLVMValueRef middle = LLVMBuildAdd(e->b, lo, whole, "");
     gpu_bind_lanes(g, c->lane, c->vector);
     walk(c, UNROLL, LLVMBuildAdd(e->b, lo, c->row, ""), middle, acc);
@@ -205,15 +224,15 @@ static LLVMValueRef is_last(Column *c, const Parts *m, LLVMValueRef at, LLVMValu
     LLVMValueRef flag = gpu_shared(g, e->i32, 1);
     for (uint32_t f = 0; f < c->folds->nfolds; f++)
         LLVMBuildStore(e->b, acc[f], part_at(c, m, c->part, at, f));
-    gpu_fence(e);
     gpu_barrier(e);
-    EmitIf first;
+    EmitIf first; /* its fences and the barriers order everybody's accesses */
     emit_if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
+    gpu_fence(e);
     LLVMValueRef n = gpu_count(e, m->counter, c->parts);
+    gpu_fence(e);
     LLVMBuildStore(e->b, n, flag);
     emit_if_end(e, &first);
     gpu_barrier(e);
-    gpu_fence(e);
     n = LLVMBuildLoad2(e->b, e->i32, flag, "");
     return LLVMBuildICmp(e->b, LLVMIntEQ, n, emit_i(e, e->i32, c->parts - 1), "");
 }
@@ -307,6 +326,7 @@ bool gpu_column(Gpu *g) {
         e->lanes = 1;
         return false;
     }
+    if (!g->j->min_blocks) g->j->min_blocks = BLOCKS;
     gpu_launch(g, THREADS, across, others, expr_const(p, c.parts));
     c.part = g->block[2];
     gpu_decode(e, g->k, c.others, emit_new_sym(e, "other", hi > 0 ? hi - 1 : 0, g->block[1]));

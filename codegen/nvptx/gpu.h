@@ -54,6 +54,9 @@ int64_t gpu_hint(Emit *e, Expr x);
 /* math.c: for Emit.math and Emit.rcp. */
 LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x);
 LLVMValueRef gpu_rcp(Emit *e, LLVMValueRef x);
+LLVMValueRef gpu_coarse_exp(Emit *e, LLVMValueRef x);
+/* For Emit.coarse: by op, whether its functions may be right in 11 bits only. */
+bool *gpu_coarse(Arena *a, const Kernel *k);
 
 /* team.c: threads that work on one row. */
 typedef struct Team {
@@ -71,6 +74,8 @@ void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc);
 /* lanes.c: the vector of a thread. How many lanes along the axis are worth it (1 = none); they
  * divide its extent. skip: ops that are read in another way, or NULL. */
 uint32_t gpu_lanes(Gpu *g, uint32_t axis, const bool *skip);
+/* The same for a structure that takes what no vector holds element by element. */
+uint32_t gpu_lanes_ragged(Gpu *g, uint32_t axis);
 /* Binds the axis to the e->lanes elements of its vector number `vector`. */
 void gpu_bind_lanes(Gpu *g, uint32_t axis, LLVMValueRef vector);
 Expr gpu_vectors(Gpu *g, uint32_t axis); /* how many vectors the axis has */

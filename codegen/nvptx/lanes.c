@@ -56,8 +56,8 @@ static bool probe(Probe *p, uint32_t n) {
     return ok;
 }
 
-uint32_t gpu_lanes(Gpu *g, uint32_t axis, const bool *skip) {
-    int64_t divisor = expr_divisor(g->e->exprs, g->k->axes[axis].extent);
+/* `divisor`: of what the axis is cut into. */
+static uint32_t choose(Gpu *g, uint32_t axis, const bool *skip, int64_t divisor) {
     if (g->j->shrink || g->k->serial) return 1;
     for (uint32_t n = g->e->isa->thread_lanes; n > 1; n /= 2) {
         if (divisor % n) continue;
@@ -66,6 +66,14 @@ uint32_t gpu_lanes(Gpu *g, uint32_t axis, const bool *skip) {
         if (n * p.least <= PIECE && n * p.most <= MOST_BYTES) return n;
     }
     return 1;
+}
+
+uint32_t gpu_lanes(Gpu *g, uint32_t axis, const bool *skip) {
+    return choose(g, axis, skip, expr_divisor(g->e->exprs, g->k->axes[axis].extent));
+}
+
+uint32_t gpu_lanes_ragged(Gpu *g, uint32_t axis) {
+    return choose(g, axis, NULL, 0);
 }
 
 void gpu_bind_lanes(Gpu *g, uint32_t axis, LLVMValueRef vector) {

@@ -34,6 +34,37 @@ static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildFAdd(e->b, a, b, "");
 }
 
+/* exp of what is at most 0, as it is what an f32 sum takes: softmax's. The error of a term is
+ * within 2^-22 of it and 2^-24 of the largest. */
+static bool is_softmax_sum(const Kernel *k, const KOp *s) {
+    const KOp *x = &k->ops[s->in[0]], *d = &k->ops[x->in[0]], *m = &k->ops[d->in[1]];
+    return s->op == K_kreduce && s->fold == FOLD_sum && x->op == OP_exp && d->op == OP_sub &&
+           m->op == K_kreduce && m->fold == FOLD_max && m->in[0] == d->in[0];
+}
+
+/* Of which ops more than 11 bits matter: what is stored in a wider type depends on them. */
+static void mark_wide(const Kernel *k, bool *wide) {
+    for (KVal v = k->nops; v-- > 1;) {
+        const KOp *o = &k->ops[v];
+        bool store = o->op == K_kstore || o->op == K_katomic;
+        DType t = store ? k->params[o->buf].dtype : DT_f32;
+        if (store) wide[v] = t != DT_bf16 && t != DT_f16;
+        if (o->op == K_kbind || o->op == K_kcompact || o->op == K_ksort) wide[v] = true;
+        if (!wide[v]) continue;
+        if (is_softmax_sum(k, o))
+            wide[k->ops[o->in[0]].in[0]] = true;
+        else
+            for (int i = 0; i < 3; i++) wide[o->in[i]] = true;
+    }
+}
+
+bool *gpu_coarse(Arena *a, const Kernel *k) {
+    bool *coarse = ARENA_ARRAY(a, bool, k->nops);
+    mark_wide(k, coarse);
+    for (KVal v = 0; v < k->nops; v++) coarse[v] = !coarse[v];
+    return coarse;
+}
+
 /* n = x log2(e) to an integer, kept within the exponent range, and 2^n times 2^(x log2(e) - n). n
  * stands in the low bits of a number whose exponent is fixed: a shift makes 2^n of it. What is
  * infinite or no number passes through ex2. */
@@ -51,8 +82,14 @@ static LLVMValueRef gpu_exp(Emit *e, LLVMValueRef x) {
     return mul(e, ex2(e, r), LLVMBuildBitCast(e->b, bits, LLVMTypeOf(x), ""));
 }
 
+/* Within |x| 2^-24 + 2^-22 of the value, relatively. */
+LLVMValueRef gpu_coarse_exp(Emit *e, LLVMValueRef x) {
+    return ex2(e, mul(e, x, num(e, x, 1.4426950408889634)));
+}
+
 static LLVMValueRef gpu_sigmoid(Emit *e, LLVMValueRef x) {
-    LLVMValueRef t = gpu_exp(e, LLVMBuildFNeg(e->b, x, ""));
+    LLVMValueRef y = LLVMBuildFNeg(e->b, x, "");
+    LLVMValueRef t = e->coarse[e->now] ? gpu_coarse_exp(e, y) : gpu_exp(e, y);
     return gpu_rcp(e, add(e, t, num(e, x, 1)));
 }
 
@@ -73,36 +110,27 @@ static LLVMValueRef gpu_tanh(Emit *e, LLVMValueRef x) {
     return LLVMBuildSelect(e->b, LLVMBuildOr(e->b, near, nan, ""), small, big, "");
 }
 
-/* 1 - (a1 t + ... + a5 t^5) exp(-x^2), t = 1 / (1 + p |x|): within 1.5e-7 of the value (Abramowitz
- * and Stegun 7.1.26), which is less than f32's step around 1 but many of its steps near 0. */
+/* 1 - 2 / (1 + 2^t) with t = x Q(x^2): within 3.3e-6 of the value, relative error 1e-5 where that
+ * is more than f32's step around 1. Q fits log2((1 + erf x) / (1 - erf x)) / x up to 4. */
 static LLVMValueRef coarse_erf(Emit *e, LLVMValueRef x) {
-    static const double c[] = {0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429};
-    LLVMValueRef a = emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(x), &x, 1);
-    LLVMValueRef t = gpu_rcp(e, emit_fma(e, a, num(e, x, 0.3275911), num(e, x, 1)));
-    LLVMValueRef p = num(e, x, c[4]);
-    for (int i = 4; i-- > 0;) p = emit_fma(e, p, t, num(e, x, c[i]));
-    LLVMValueRef y = ex2(e, mul(e, mul(e, x, num(e, x, -1.4426950408889634)), x));
-    y = LLVMBuildFNeg(e->b, mul(e, mul(e, p, t), y), "");
-    LLVMValueRef sign[2] = {add(e, y, num(e, x, 1)), x};
-    return emit_intrinsic(e, "llvm.copysign", LLVMTypeOf(x), sign, 2);
-}
-
-/* Nothing leaves the kernel with more than 11 bits of a float. */
-static bool is_coarse(const Kernel *k) {
-    for (uint32_t i = 0; i < k->nparams; i++)
-        if (k->params[i].written && k->params[i].dtype != DT_bf16 && k->params[i].dtype != DT_f16)
-            return false;
-    return true;
+    static const double c[] = {3.25578046, 0.296882033, -1.30762870e-3, -1.24120351e-3,
+                               9.74763825e-5};
+    LLVMValueRef u[2] = {mul(e, x, x), num(e, x, 16)};
+    u[0] = emit_intrinsic(e, "llvm.minnum", LLVMTypeOf(x), u, 2);
+    LLVMValueRef t = num(e, x, c[4]);
+    for (int i = 4; i-- > 0;) t = emit_fma(e, t, u[0], num(e, x, c[i]));
+    t = gpu_rcp(e, add(e, ex2(e, mul(e, t, x)), num(e, x, 1)));
+    return emit_fma(e, num(e, x, -2), t, num(e, x, 1));
 }
 
 LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x) {
     LLVMTypeRef t = LLVMTypeOf(x);
     if ((emit_is_vector(x) ? LLVMGetElementType(t) : t) != e->f32) return NULL;
     switch (op) {
-    case OP_exp: return gpu_exp(e, x);
+    case OP_exp: return e->coarse[e->now] ? gpu_coarse_exp(e, x) : gpu_exp(e, x);
     case OP_sigmoid: return gpu_sigmoid(e, x);
     case OP_tanh: return gpu_tanh(e, x);
-    case OP_erf: return is_coarse(e->k) ? coarse_erf(e, x) : NULL;
+    case OP_erf: return e->coarse[e->now] ? coarse_erf(e, x) : NULL;
     default: return NULL;
     }
 }

@@ -36,6 +36,7 @@ static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
         emit_init(&e, &w->target->isa[0], w->ctx, mod, j->arena, j->exprs);
         e.math = gpu_math;
         e.rcp = gpu_rcp;
+        e.coarse = gpu_coarse(j->arena, j->k);
         gpu_fn_begin(&e, j);
         Passes *r = ARENA_NEW(j->arena, Passes);
         Gpu g = {.e = &e, .j = j, .k = j->k, .m = &w->target->machine, .rows = r};

@@ -1,5 +1,6 @@
 /* A row per team of threads, which walk it side by side. A row that fits into the team's registers
- * is read once (row_held.c); longer ones, and rows of unknown length, are walked once per pass. */
+ * is read once (row_held.c); long ones are, where shared memory holds them (row_long.c); others are
+ * walked once per pass. */
 #include "codegen/nvptx/row.h"
 
 static void fold_arg(Gpu *g, KVal v, LLVMValueRef *acc) {
@@ -202,8 +203,10 @@ bool gpu_row(Gpu *g) {
     for (uint32_t i = 0; i < g->rows->npasses; i++) folds |= g->rows->pass[i].nfolds > 0;
     if (!folds || !wants_team(g, &length)) return false;
     RowPlan r = {.team.g = g, .lane = choose_lanes(g)};
-    bool held = row_hold(&r);
-    if (!held) r.team.size = length <= 512 ? 32 : length <= 2048 ? 128 : length <= 8192 ? 256 : 512;
+    Long l;
+    bool held = row_hold(&r), is_long = !held && row_long(&r, &l);
+    if (!held && !is_long)
+        r.team.size = length <= 512 ? 32 : length <= 2048 ? 128 : length <= 8192 ? 256 : 512;
     uint32_t threads = r.team.size > 32 ? r.team.size : 128, per_block = threads / r.team.size;
     Expr rows = gpu_points(e, g->k, g->rows->par);
     if (held) row_occupy(&r, threads);
@@ -221,6 +224,8 @@ bool gpu_row(Gpu *g) {
     gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, at));
     if (held)
         row_run_held(&r);
+    else if (is_long)
+        row_run_long(&l);
     else
         for (uint32_t i = 0; i < g->rows->npasses; i++) walk_pass(&r, &g->rows->pass[i]);
     if (per_block > 1) emit_if_end(e, &inside);

@@ -1,4 +1,5 @@
-/* What row.c and row_held.c share: a row, its team, and how its elements are dealt out. */
+/* What row.c, row_held.c and row_long.c share: a row, its team, and how its elements are dealt out.
+ */
 #ifndef CODEGEN_NVPTX_ROW_H
 #define CODEGEN_NVPTX_ROW_H
 
@@ -29,5 +30,25 @@ void row_store_once(const RowPlan *r, const Pass *p);
 bool row_hold(RowPlan *r);
 void row_run_held(RowPlan *r);
 void row_occupy(const RowPlan *r, uint32_t threads); /* how many blocks should run at once */
+
+/* row_long.c */
+#define ROW_MOST_KEPT 4
+typedef struct Long {
+    RowPlan *r;
+    uint32_t axis, steps;
+    Expr length,
+        offset; /* elements of a row; resolved index of its first, or 0: rows are whole vectors */
+    LLVMValueRef head, count, tail; /* elements in front, vectors, elements behind */
+    KVal max, sum;                  /* of one walk; 0: there are none such */
+    uint32_t nkept;
+    KVal kept[ROW_MOST_KEPT];
+    uint32_t slot[ROW_MOST_KEPT]; /* byte in shared memory of the first vector */
+    int64_t room;   /* vectors that are kept; those of a thread are its own in every walk */
+    bool all_kept;  /* of every row */
+    uint32_t first; /* number of the first pass behind the first walk */
+} Long;
+/* Chooses threads, vectors and what is kept; false: the row is short, or not of that shape. */
+bool row_long(RowPlan *r, Long *l);
+void row_run_long(Long *l);
 
 #endif

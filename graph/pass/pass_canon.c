@@ -7,6 +7,7 @@
  *   x / c, c a power of two      x * (1/c), exactly
  *   x < 0 with x never negative  false: what is left of ONNX's wrapping of negative indices
  *   gather by plain coordinates  the axis itself; by affine ones, a view
+ *   gather of x - f(row of x)    gather(x) - f(row of x), where it takes one element of a row
  *   slice of a concat            slice of the one part it reads
  *   concat(a, b, c)              concat(concat(a, b), c), where the inner one exists
  *   masks that formulas decide   constants
@@ -234,8 +235,80 @@ static Value fewer_indices(Rewrite *r, Value v, const Expr *coord, const Expr *a
     return build_gather(g, rewrite_in(r, v, 0), src, idx, nidx, n->type.rank, n->type.dim);
 }
 
+/* ---- Gathers of what rows computed ---- */
+
+/* A gather that takes one element of each row at most, as a loss does of log-softmax. */
+typedef struct Pick {
+    Graph *g;
+    const int8_t *src;
+    const Value *idx;
+    uint32_t nidx;
+    const Type *out;
+} Pick;
+
+/* No output axis repeats what it takes, or takes several. */
+static bool takes_one(Graph *g, const Node *n, const Type *data) {
+    for (int o = 0; o < n->type.rank; o++) {
+        bool used = expr_is_value(g->exprs, n->type.dim[o], 1);
+        for (int d = 0; d < data->rank; d++) used |= n->attr.index.src[d] == o;
+        if (!used) return false;
+    }
+    return true;
+}
+
+/* x is the same along all axes that the gather looks up positions of. */
+static bool same_along(const Pick *p, const Node *x) {
+    if (x->op != OP_expand) return false;
+    const Type *t = graph_type(p->g, x->in[0]);
+    for (int d = 0; d < t->rank; d++)
+        if (p->src[d] < 0 && !expr_is_value(p->g->exprs, t->dim[d], 1)) return false;
+    return t->rank == x->type.rank;
+}
+
+static bool mixes_rows(const Pick *p, const Node *x) {
+    bool any = false;
+    if (op_info[x->op].cls != OPC_MAP) return false;
+    for (uint32_t i = 0; i < x->nin; i++) any |= same_along(p, graph_node(p->g, x->in[i]));
+    return any;
+}
+
+/* The picked elements of v. What is computed with something of the whole row is computed for them
+ * alone: then that something is all that has to be stored of the row. */
+static Value pick(const Pick *p, Value v) {
+    Graph *g = p->g;
+    Node x = *graph_node(g, v);
+    if (same_along(p, &x)) {
+        Stride s[GRAPH_MAX_RANK];
+        const Type *t = graph_type(g, x.in[0]);
+        for (int d = 0; d < t->rank; d++) {
+            bool one = expr_is_value(g->exprs, t->dim[d], 1);
+            s[d] = (Stride){one ? -1 : p->src[d], expr_const(g->exprs, 0), 1};
+        }
+        return strided_view(g, x.in[0], s, p->out);
+    }
+    if (!mixes_rows(p, &x))
+        return build_gather(g, v, p->src, p->idx, p->nidx, p->out->rank, p->out->dim);
+    Value *in = ARENA_ARRAY(g->arena, Value, x.nin);
+    for (uint32_t i = 0; i < x.nin; i++) in[i] = pick(p, x.in[i]);
+    return build_like(g, &x, in, x.nin);
+}
+
+static Value canon_pick(Rewrite *r, Value v) {
+    Graph *g = r->to;
+    const Node *n = graph_node(r->from, v);
+    Value data = rewrite_in(r, v, 0);
+    Pick p = {.g = g, .src = n->attr.index.src, .nidx = n->nin - 1, .out = &n->type};
+    if (!mixes_rows(&p, graph_node(g, data)) || !takes_one(g, n, graph_type(g, data))) return 0;
+    Value *idx = ARENA_ARRAY(g->arena, Value, n->nin);
+    for (uint32_t i = 0; i < p.nidx; i++) idx[i] = rewrite_in(r, v, i + 1);
+    p.idx = idx;
+    return pick(&p, data);
+}
+
 static Value canon_gather(Rewrite *r, Value v) {
     Graph *g = r->to;
+    Value picked = canon_pick(r, v);
+    if (picked) return picked;
     const Type *out = graph_type(r->from, v);
     Value data = rewrite_in(r, v, 0);
     Expr at[GRAPH_MAX_RANK], coord[GRAPH_MAX_RANK];

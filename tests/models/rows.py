@@ -1,0 +1,107 @@
+"""Kernels over long rows: what is stored, and how often a row is read.
+
+    rows.py GRAPHC
+
+Cross entropy in the spellings of exporters gives the loss of numpy on the CPU, and for every target it stores numbers per
+row only, nothing of the size of the logits. Compiled for sm_90a (nothing runs, no assembler is needed), a row that shared
+memory holds is read once, whether it starts at multiples of 16 bytes or not.
+"""
+import os, re, subprocess, sys, tempfile
+import numpy as np
+from onnx import TensorProto as T, helper as h, numpy_helper as nh, save
+
+graphc, failures = os.path.abspath(sys.argv[1]), 0
+ROWS, CLASSES, IGNORED = 6, 3001, -100
+
+
+def check(ok, what):
+    global failures
+    if not ok:
+        failures += 1
+        print("FAILED", what)
+
+
+def model(path, nodes, outs, ins, init=()):
+    g = h.make_graph([h.make_node(op, i, [o], **a) for op, i, o, a in nodes], "rows",
+                     [h.make_tensor_value_info(*i) for i in ins], [h.make_tensor_value_info(*o) for o in outs], list(init))
+    save(h.make_model(g, opset_imports=[h.make_opsetid("", 23)], ir_version=10), path)
+
+
+def losses():
+    """name -> nodes, shape of the labels, reduction"""
+    log = [("LogSoftmax", ["x"], "p", {"axis": -1})]
+    none = {"ignore_index": IGNORED, "reduction": "none"}
+    mean = {"ignore_index": IGNORED}
+    picked = [("GatherElements", ["p", "t"], "g", {"axis": 1}), ("Neg", ["g"], "n", {}), ("Squeeze", ["n", "one"], "o", {})]
+    by_hand = [("ReduceMax", ["x", "one"], "m", {}), ("Sub", ["x", "m"], "d", {}), ("Exp", ["d"], "e", {}),
+               ("ReduceSum", ["e", "one"], "s", {}), ("Log", ["s"], "l", {}), ("Sub", ["d", "l"], "p", {})]
+    return {"loss": ([("SoftmaxCrossEntropyLoss", ["x", "t"], "o", mean)], [ROWS], "mean"),
+            "loss_rows": ([("SoftmaxCrossEntropyLoss", ["x", "t"], "o", none)], [ROWS], "none"),
+            "nll": (log + [("NegativeLogLikelihoodLoss", ["p", "t"], "o", mean)], [ROWS], "mean"),
+            "gather": (log + picked, [ROWS, 1], "none"),
+            "by_hand": (by_hand + picked, [ROWS, 1], "none")}
+
+
+def wanted(x, t, reduction):
+    x = x.astype(np.float64)
+    rows = np.log(np.exp(x - x.max(1, keepdims=True)).sum(1)) + x.max(1)
+    t = t.reshape(-1)
+    kept = t != IGNORED
+    rows = np.where(kept, rows - x[np.arange(ROWS), np.where(kept, t, 0)], 0)
+    return rows.sum() / kept.sum() if reduction == "mean" else rows
+
+
+def run(*args):
+    p = subprocess.run([graphc, *args], capture_output=True, text=True)
+    check(p.returncode == 0, f"{' '.join(args)}: {p.stderr.strip()[-300:]}")
+    return p.returncode == 0
+
+
+def cross_entropy(tmp):
+    rng = np.random.default_rng(1)
+    x = (rng.standard_normal((ROWS, CLASSES)) * 3).astype(np.float32)
+    for name, (nodes, shape, reduction) in losses().items():
+        t = rng.integers(0, CLASSES, shape)
+        if shape == [ROWS]:
+            t[1], t[4] = IGNORED, CLASSES - 1
+        model(f"{tmp}/{name}.onnx", nodes, [("o", T.FLOAT, [] if reduction == "mean" else [ROWS])],
+              [("x", T.FLOAT, [ROWS, CLASSES]), ("t", T.INT64, shape)], [nh.from_array(np.array([1]), "one")])
+        np.save(f"{tmp}/x.npy", x), np.save(f"{tmp}/t.npy", t)
+        if not run(f"{tmp}/{name}.onnx", "-o", f"{tmp}/{name}.plan", "--target", "cpu,sm_90a", "--dump-ir", f"{tmp}/{name}"):
+            continue
+        if run("run", f"{tmp}/{name}.plan", "--input", f"x={tmp}/x.npy", "--input", f"t={tmp}/t.npy", "--output-dir", tmp):
+            got, want = np.load(f"{tmp}/o.npy"), wanted(x, t, reduction)
+            check(np.allclose(got, want, rtol=1e-5, atol=1e-6), f"{name}: {got}, wanted {want}")
+        for target in ("cpu", "sm_90a"):
+            kir = open(dump(f"{tmp}/{name}", target, "post-fusion.kir")).read()
+            for size in re.findall(r"^buffer \d+  temp \w+\[(\d+)\]", kir, re.M):
+                check(int(size) <= 4 * ROWS, f"{name} on {target}: a buffer of {size} elements between kernels")
+
+
+def dump(folder, target, file):
+    for path in (f"{folder}/{target}/{file}", f"{folder}/{target}.{file}", f"{folder}/{file}"):
+        if os.path.exists(path):
+            return path
+    sys.exit(f"no {file} of {target} in {folder}: {os.listdir(folder)}")
+
+
+def long_rows(tmp):
+    for n, t in [(50257, T.BFLOAT16), (50257, T.FLOAT), (40000, T.FLOAT)]:
+        name = f"softmax_{n}_{t}"
+        model(f"{tmp}/{name}.onnx", [("Softmax", ["x"], "o", {"axis": -1})], [("o", t, [64, n])], [("x", t, [64, n])])
+        if not run(f"{tmp}/{name}.onnx", "-o", f"{tmp}/{name}.plan", "--target", "sm_90a", "--dump-ir", f"{tmp}/{name}"):
+            continue
+        folder = f"{tmp}/{name}"
+        ptx = "".join(open(f"{folder}/{f}").read() for f in os.listdir(folder) if f.endswith(".ptx"))
+        vectors = re.findall(r"(ld\.global|st\.shared|ld\.shared|st\.global)\S*\.v4", ptx)
+        count = {kind: vectors.count(kind) for kind in set(vectors)}
+        check(count.get("st.shared", 0) > 0, f"{name}: nothing is kept: {count}")
+        check(count.get("ld.global", 0) == count.get("st.shared", 0), f"{name}: what is read is kept: {count}")
+        check(count.get("ld.shared", 0) == count.get("st.global", 0), f"{name}: what is stored was kept: {count}")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    cross_entropy(folder)
+    long_rows(folder)
+print(f"{failures} failures")
+sys.exit(failures > 0)
