@@ -36,7 +36,7 @@ static double loop_rank(Fuse *f, Group *g, uint32_t axis) {
 static double evaluations(Fuse *f, Value v, const Demand *d) {
     Group *g = f->groups.v[d->group];
     uint32_t used = idx_axes_used(f, g, d->idx);
-    if (d->use >= USE_score) return fuse_numel(f, v);
+    if (d->use >= USE_query) return fuse_numel(f, v);
     if (is_indirect(f, g, d->idx)) used = (1u << g->naxes) - 1;
     double n = 1, rank[K_MAX_AXES], inner = HUGE_VAL;
     for (uint32_t i = 0; i < g->naxes; i++) {

@@ -10,23 +10,36 @@
 #define MAX_MASK_FLOPS 4   /* of a mask that is computed with the scores, */
 #define MAX_MASK_DEPTH 16  /* and ops one behind the other */
 
-/* Most arithmetic that may be inlined for each way of use, in a value of type t. */
-static double use_limit(const Machine *m, Use u, DType t) {
-    bool half = t == DT_bf16 || t == DT_f16;
+static bool is_half(DType t) {
+    return t == DT_bf16 || t == DT_f16;
+}
+
+/* The type that attention multiplies. */
+static DType multiplied(const Fuse *f, const AttnMatch *m) {
+    return graph_type(f->g, graph_node(f->g, m->s[0])->in[0])->dtype;
+}
+
+/* Most arithmetic that may be inlined for this demand, in a value of type t. */
+static double use_limit(const Fuse *f, const Demand *d, DType t) {
+    const Machine *m = f->m;
+    const Group *g = f->groups.v[d->group];
+    bool half = is_half(t), attends = g->attn && is_half(multiplied(f, g->attn));
     const double limit[] = {[USE_point] = 1e9,
                             [USE_data] = m->inline_flops.data,
-                            [USE_score] = m->inline_flops.score,
-                            [USE_value] = m->inline_flops.value,
+                            [USE_query] = m->inline_flops.score,
+                            [USE_key] = attends ? m->inline_flops.half_key : m->inline_flops.score,
+                            [USE_value] =
+                                attends ? m->inline_flops.half_value : m->inline_flops.value,
                             [USE_a] = half ? m->inline_flops.half_a : m->inline_flops.a,
                             [USE_b] = half ? m->inline_flops.half_b : m->inline_flops.b};
-    return limit[u];
+    return limit[d->use];
 }
 
 static bool uses_allow(const Fuse *f, Value v, double flops) {
     const VState *s = &f->v[v];
     DType t = graph_type(f->g, v)->dtype;
     for (uint32_t i = 0; i < s->demands.n; i++)
-        if (flops > use_limit(f->m, s->demands.v[i].use, t)) return false;
+        if (flops > use_limit(f, &s->demands.v[i], t)) return false;
     return true;
 }
 
@@ -58,6 +71,40 @@ static bool casts_float(const Fuse *f, Value v, bool wider) {
     DType to = n->type.dtype, from = graph_type(f->g, n->in[0])->dtype;
     if (!dtype_is_float(to) || !dtype_is_float(from)) return false;
     return wider ? dtype_bytes(to) > dtype_bytes(from) : dtype_bytes(to) < dtype_bytes(from);
+}
+
+static bool is_view(Op op) {
+    return op == OP_reshape || op == OP_permute || op == OP_expand || op == OP_slice;
+}
+
+static bool is_scalar(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    while (is_view((Op)n->op)) n = graph_node(f->g, v = n->in[0]);
+    return n->op == OP_const && fuse_numel(f, v) == 1;
+}
+
+/* A 16-bit value times constants, rounded again or not. */
+static bool is_scaled(const Fuse *f, Value v) {
+    bool scaled = false;
+    for (;;) {
+        const Node *n = graph_node(f->g, v);
+        if (scaled && is_half(n->type.dtype)) return true;
+        bool right = n->op == OP_mul && is_scalar(f, n->in[0]);
+        if (n->op == OP_mul && right != is_scalar(f, n->in[1]))
+            scaled = true;
+        else if (!is_view((Op)n->op) && !casts_float(f, v, true) && !casts_float(f, v, false))
+            return false;
+        v = n->in[right];
+    }
+}
+
+/* Queries or keys times a constant: a score may be multiplied by it as well. */
+static bool scales_scores(const Fuse *f, Value v) {
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        Use u = f->v[v].demands.v[i].use;
+        if (u != USE_query && u != USE_key) return false;
+    }
+    return op_info[graph_node(f->g, v)->op].cls == OPC_MAP && is_scaled(f, v);
 }
 
 /* --- Epilogues ---------------------------------------------------------------------------- */
@@ -147,7 +194,7 @@ static bool awkward_operand(const Fuse *f, Value v) {
     if (graph_node(f->g, v)->op != OP_reshape) return false;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Group *g = f->groups.v[s->demands.v[i].group];
-        if (s->demands.v[i].use < USE_score || g->kind == GROUP_pack) continue;
+        if (s->demands.v[i].use < USE_query || g->kind == GROUP_pack) continue;
         if (!idx_try_walk(f, g, v, s->demands.v[i].idx)) return true;
     }
     return false;
@@ -185,6 +232,7 @@ static bool inlines_concat(Fuse *f, Value v, uint32_t ngroups) {
     for (uint32_t i = 0; i < s->demands.n; i++) {
         Use u = s->demands.v[i].use;
         if (u == USE_data || u == USE_a || u == USE_value) return false;
+        if (u == USE_key && use_limit(f, &s->demands.v[i], n->type.dtype) <= 0) return false;
         if (u == USE_b && f->groups.v[s->demands.v[i].group]->kind != GROUP_pack) return false;
     }
     return uses_allow(f, v, fact->flops) && fuse_recompute_pays(f, v, ngroups);
@@ -254,6 +302,7 @@ bool fuse_inlines(Fuse *f, Value v) {
     if (!fits(f, v)) return false;
     s->why = ngroups > 1 ? WHY_shared : WHY_kind;
     if (casts_float(f, v, true)) return true; /* what it was made of takes less room */
+    if (!fact->const_only && scales_scores(f, v)) return true;
     if (fact->epi) return inlines_epilogue(f, v, ngroups);
     switch (c) {
     case OPC_VIEW: return inlines_view(f, v, ngroups);

@@ -12,10 +12,13 @@ static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
         return;
     }
     bool row = fuse_is_depthwise(f, v);
-    fuse_demand(f, g, n->in[0], d.a, attn ? USE_score : USE_a, d.a_mask ? READ_masked : READ_plain);
+    bool keys_left = attn && (idx_axes_used(f, g, d.a) & axis_bit(g, g->attn->jsym));
+    Use left = !attn ? USE_a : keys_left ? USE_key : USE_query;
+    Use right = !attn ? USE_b : keys_left ? USE_query : USE_key;
+    fuse_demand(f, g, n->in[0], d.a, left, d.a_mask ? READ_masked : READ_plain);
     if (!attn && !row) f->kinds[GROUP_pack].store(f, v);
     if (!f->v[v].pack)
-        fuse_demand(f, g, n->in[1], d.b, attn ? USE_score : USE_b, READ_plain);
+        fuse_demand(f, g, n->in[1], d.b, right, READ_plain);
     else
         group_dep(f, g, f->packs.v[f->v[v].pack - 1].group);
 }

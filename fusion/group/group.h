@@ -10,7 +10,8 @@
 typedef enum Use {
     USE_point, /* once per element of the group's space */
     USE_data,  /* at data-dependent addresses */
-    USE_score, /* q and k of attention */
+    USE_query, /* of attention */
+    USE_key,
     USE_value, /* v of attention */
     USE_a,
     USE_b /* operands of a contraction: read many times */

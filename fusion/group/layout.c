@@ -34,7 +34,7 @@ static void order_of_anchor(Fuse *f, Value v) {
 
 /* The axis along which a template reads this operand contiguously, as a symbol. */
 static bool inner_axis(const Fuse *f, const Group *g, Use use, uint32_t *sym) {
-    if (use < USE_score || g->kind == GROUP_pack) return false;
+    if (use < USE_query || g->kind == GROUP_pack) return false;
     if (use == USE_value) {
         *sym = g->attn->nsym;
         return true;

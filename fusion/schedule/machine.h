@@ -22,10 +22,10 @@ typedef struct Machine {
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
     bool attention_gradient; /* has that template */
     /* Most arithmetic per element with which a value is still computed where it is read: as data
-     * that moves elements, in attention's scores and values, as a contraction's operand, and as one
-     * of 16 bits: 0 where matrix units fetch those from memory themselves. */
+     * that moves elements, in attention's scores and values, as a contraction's operand, and as keys,
+     * values or operands of 16 bits: 0 where matrix units fetch those from memory themselves. */
     struct {
-        double data, score, value, a, b, half_a, half_b;
+        double data, score, value, a, b, half_key, half_value, half_a, half_b;
     } inline_flops;
 } Machine;
 

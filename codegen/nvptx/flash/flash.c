@@ -40,7 +40,7 @@ static void count_tiles(Flash *x) {
 }
 
 static void make_maps(Flash *x) {
-    x->map_q = hop_matrix_map(x->g, &x->p->q, FLASH_PANEL, x->rows);
+    if (!x->p->computes_q) x->map_q = hop_matrix_map(x->g, &x->p->q, FLASH_PANEL, x->rows);
     x->map_k = hop_matrix_map(x->g, &x->p->k, FLASH_PANEL, x->t->keys);
     x->map_v = hop_matrix_map(x->g, &x->p->v, FLASH_PANEL, x->t->keys);
     x->map_o = hop_matrix_map(x->g, &x->p->o, FLASH_PANEL, FLASH_GROUP_ROWS);
@@ -66,8 +66,8 @@ static void init_barriers(Flash *x) {
     uint32_t groups = x->t->groups, stages = x->t->stages;
     HopIf first = hop_if(e, hop_is(e, x->warp, 0));
     HopIf one = hop_if(e, hop_elect(e));
-    const HV maps[] = {x->map_q, x->map_k, x->map_v, x->map_o};
-    for (int i = 0; i < 4; i++) hop_map_prefetch(e, maps[i]);
+    const HV maps[] = {x->map_k, x->map_v, x->map_o, x->map_q};
+    for (int i = 0; i < 4 - x->p->computes_q; i++) hop_map_prefetch(e, maps[i]);
     hop_barrier_init(e, flash_bar(x, BAR_q_full, NULL), 1);
     hop_barrier_init(e, flash_bar(x, BAR_q_empty, NULL), groups);
     init_stages(x, BAR_k_full, stages, 1);
@@ -140,7 +140,7 @@ static void fetch_tile(Fetcher *f, HV q_parity) {
     Emit *e = x->e;
     flash_head_at(x, &x->p->k, f->at.head, f->k_head);
     flash_head_at(x, &x->p->v, f->at.head, f->v_head);
-    fetch_queries(f, q_parity);
+    if (!x->p->computes_q) fetch_queries(f, q_parity);
     fetch_block(f, false, hop_i(e, 0));
     HopLoop *l = hop_loop_new(e);
     hop_loop_init(l, hop_i(e, 1));
@@ -207,8 +207,9 @@ static void note(Gpu *g, const FlashPlan *p, const char *why) {
     Arena *a = g->j->arena;
     if (g->k->tem != TEM_attention) return;
     g->j->note = why ? arena_printf(a, "not on tensor cores: %s", why)
-                     : arena_printf(a, "tensor cores, tiles of %s%s%s", p->tile->name,
-                                    p->causal ? ", causal" : "", p->body ? ", scores masked" : "");
+                     : arena_printf(a, "tensor cores, tiles of %s%s%s%s", p->tile->name,
+                                    p->causal ? ", causal" : "", p->body ? ", scores masked" : "",
+                                    p->computes_q ? ", queries computed" : "");
 }
 
 bool gpu_flash(Gpu *g) {

@@ -4,13 +4,16 @@
  * first, so that the blocks that a causal mask cuts through come first and the others need none.
  *
  * flash_plan.c says which kernels it takes; flash_tile.c where its barriers and tiles are; flash.c
- * has the roles and what is fetched, flash_compute.c what a warpgroup computes. */
+ * has the roles and what is fetched, flash_compute.c what a warpgroup computes, flash_query.c its
+ * queries where they are not fetched. */
 #ifndef CODEGEN_NVPTX_FLASH_FLASH_H
 #define CODEGEN_NVPTX_FLASH_FLASH_H
 
 #include "codegen/nvptx/hopper/hopper.h"
 
 enum { FLASH_PANEL = 64, FLASH_GROUP_ROWS = 64, FLASH_MAX_STAGES = 4, FLASH_SLOT_BYTES = 4 };
+enum { FLASH_VECTOR = 8 };        /* of 16-bit numbers: 16 bytes */
+enum { FLASH_NAMED_STAGING = 3 }; /* named barriers: + the warpgroup's number */
 
 typedef struct FlashTile {
     const char *name;
@@ -26,10 +29,11 @@ typedef struct FlashTile {
 typedef struct FlashPlan {
     HopMatrix q, k, v, o;
     WgmmaType type;
-    uint32_t d, dv; /* in whole panels */
-    double factor;  /* constant scales of queries and keys, which are multiplied without */
-    bool body;      /* scores are computed by the kernel's body; else they are s * scale ... */
-    double scale;   /* factor and all */
+    uint32_t d, dv;  /* in whole panels */
+    bool computes_q; /* queries are computed from what is loaded; q is not set */
+    double factor;   /* constant scales of queries and keys, which are multiplied without */
+    bool body;       /* scores are computed by the kernel's body; else they are s * scale ... */
+    double scale;    /* factor and all */
     Expr causal; /* ... masked where j > i + causal; 0 = nowhere. With a body: what it leaves out */
     KVal statistics; /* 0, or the store of what is made of a query's maximum and sum */
     Expr queries, keys, heads;
@@ -82,6 +86,11 @@ FlashPlace flash_place(Flash *x, HV tile);
 /* Of `rows` queries from `row` on: how many blocks of keys any of them sees, at least one; and how
  * many they all see whole (NULL: not asked for). */
 HV flash_blocks(Flash *x, HV row, uint32_t rows, HV *whole);
+
+/* A warpgroup's 64 queries of the tile, computed into shared memory as the copy engine would have
+ * put them: rounded to the type that is multiplied, zeros past the head's size. The batch axes are
+ * bound. `member`: number of the warpgroup. All of its threads call this, and may multiply then. */
+void flash_queries(Flash *x, const FlashPlace *at, HV member);
 
 /* Tiles until there are no more. */
 void flash_compute(Flash *x);

@@ -7,7 +7,7 @@
 #include "codegen/nvptx/flash/flash.h"
 #include <math.h>
 
-enum { HALVES = 2, NAMED_TURN = 0, NAMED_STAGING = 3 }; /* + the warpgroup's number */
+enum { HALVES = 2, NAMED_TURN = 0 }; /* + the warpgroup's number */
 enum { CHAINS = 4, STEPS = 4, STEP_REGS = 4, MAX_S = 64, MAX_P = MAX_S / 2, MAX_O = 64 };
 
 #define LOG2E 1.4426950408889634
@@ -124,12 +124,36 @@ static uint32_t sym_of(const Computer *c, uint32_t axis) {
     return c->x->g->k->axes[__builtin_ctz(axis)].sym;
 }
 
+/* o says whether j <= i + causal (*seen), or the opposite: whatever is not seen is masked here. */
+static bool is_causal_test(const Computer *c, const KOp *o, bool *seen) {
+    const Flash *x = c->x;
+    const Kernel *k = x->g->k;
+    ExprPool *p = c->e->exprs;
+    if (o->op != OP_le && o->op != OP_lt) return false;
+    const KOp *a = &k->ops[o->in[0]], *b = &k->ops[o->in[1]];
+    if (!x->p->causal || a->op != K_kexpr || b->op != K_kexpr) return false;
+    Expr i = expr_sym_ref(p, sym_of(c, x->a->i)), j = expr_sym_ref(p, sym_of(c, x->a->j));
+    Expr room = expr_sub(p, expr_add(p, i, x->p->causal), j);
+    Expr diff = expr_sub(p, b->index, a->index);
+    *seen = expr_addi(p, diff, o->op == OP_lt ? -1 : 0) == room;
+    return *seen || expr_sub(p, a->index, b->index) == expr_addi(p, room, o->op == OP_lt ? 0 : 1);
+}
+
+static void know_causal_tests(Computer *c) {
+    bool seen;
+    for (KVal v = 1; v < c->x->g->k->nops; v++)
+        if (is_causal_test(c, &c->x->g->k->ops[v], &seen))
+            emit_override(c->e, v, LLVMConstInt(c->e->i1, seen, false));
+}
+
 /* Scores by the kernel's body; `clamp`: some keys may be past the end. */
 static void body_scores(Computer *c, HV *s, HV start, bool clamp) {
     Emit *e = c->e;
     Flash *x = c->x;
     ExprPool *q = e->exprs;
     HV first = hop_add(e, start, c->col);
+    emit_push(e);
+    know_causal_tests(c);
     Expr col = clamp ? 0 : place(e, "j", x->p->keys, first, false);
     for (uint32_t i = 0; i < c->ns; i++) {
         if (half_of(i)) continue;
@@ -148,6 +172,7 @@ static void body_scores(Computer *c, HV *s, HV start, bool clamp) {
         }
         emit_pop(e);
     }
+    emit_pop(e);
 }
 
 /* --- Softmax ---------------------------------------------------------------------------------- */
@@ -437,8 +462,8 @@ static void store_statistics(Computer *c, const Softmax *m) {
 static void finish_tile(Computer *c, Carried *v) {
     Emit *e = c->e;
     HV last = hop_addi(e, c->at.blocks, -1), scale[HALVES];
-    HV staged = hop_addi(e, c->member, NAMED_STAGING + 1);
-    hop_barrier_arrive(e, flash_bar(c->x, BAR_q_empty, NULL), c->one);
+    HV staged = hop_addi(e, c->member, FLASH_NAMED_STAGING + 1);
+    if (!c->x->p->computes_q) hop_barrier_arrive(e, flash_bar(c->x, BAR_q_empty, NULL), c->one);
     await(c, BAR_v_full, last);
     start_values(c, last, v->p, v->o);
     for (uint32_t h = 0; h < HALVES; h++) scale[h] = inverse(c, v->m.sum[h]);
@@ -479,7 +504,7 @@ static void bind_tile(Computer *c) {
     HV blocks = flash_blocks(x, first, FLASH_GROUP_ROWS, &whole);
     c->start = LLVMBuildSub(e->b, c->at.blocks, blocks, "");
     c->masked = LLVMBuildSub(e->b, c->at.blocks, whole, "");
-    if (!x->p->body && !x->p->statistics) return;
+    if (!x->p->body && !x->p->statistics && !x->p->computes_q) return;
     for (uint32_t h = 0; h < HALVES; h++)
         c->rows[h] = place(e, "i", x->p->queries, hop_addi(e, c->row, 8 * h), true);
     if (x->a->batch)
@@ -491,7 +516,10 @@ static void compute_tile(Computer *c, HV tile, HV q_parity) {
     Carried *v = ARENA_NEW(e->arena, Carried);
     c->at = flash_place(c->x, tile);
     bind_tile(c);
-    hop_barrier_wait(e, flash_bar(c->x, BAR_q_full, NULL), q_parity);
+    if (c->x->p->computes_q)
+        flash_queries(c->x, &c->at, c->member);
+    else
+        hop_barrier_wait(e, flash_bar(c->x, BAR_q_full, NULL), q_parity);
     skip_blocks(c);
     first_block(c, v);
     HV j = hop_addi(e, c->start, 1);

@@ -40,23 +40,39 @@ static const KOp *plain_load(const Kernel *k, KVal v, double *scale) {
     return o->op == K_kload && !o->in[0] ? o : NULL;
 }
 
+/* Queries are fetched if they can be, else computed once for each tile, vectors along the head. */
+static const char *plan_queries(Gpu *g, FlashPlan *p) {
+    const Kernel *k = g->k;
+    const KAttn *a = &k->attn;
+    double scale = 1;
+    const KOp *q = plain_load(k, a->q, &scale);
+    int64_t d;
+    if (q && q->dtype == p->k.t && hop_matrix(g, q, a->i, a->d, a->batch, &p->q)) {
+        p->factor *= scale;
+        return NULL;
+    }
+    p->computes_q = true;
+    if (k->ops[a->q].dtype != DT_f32 || (g->e->domains[a->q] & ~(a->batch | a->i | a->d)))
+        return "queries are not computed from numbers of their own rows";
+    if ((a->d & (a->d - 1)) || !expr_is_const(g->e->exprs, p->k.cols, &d) || d % FLASH_VECTOR)
+        return "computed queries are not of whole vectors";
+    return NULL;
+}
+
 static const char *plan_operands(Gpu *g, FlashPlan *p) {
     const Kernel *k = g->k;
     const KAttn *a = &k->attn;
     double of_values = 1;
     p->factor = 1;
-    const KOp *q = plain_load(k, a->q, &p->factor), *key = plain_load(k, a->k, &p->factor);
-    const KOp *v = plain_load(k, a->v, &of_values);
-    if (!q || !key || !v || of_values != 1)
-        return "queries, keys or values are computed, not loaded";
-    if (!hop_matrix(g, q, a->i, a->d, a->batch, &p->q) ||
-        !hop_matrix(g, key, a->j, a->d, a->batch, &p->k) ||
+    const KOp *key = plain_load(k, a->k, &p->factor), *v = plain_load(k, a->v, &of_values);
+    if (!key || !v || of_values != 1) return "keys or values are computed, not loaded";
+    if (!hop_matrix(g, key, a->j, a->d, a->batch, &p->k) ||
         !hop_matrix(g, v, a->j, a->dv, a->batch, &p->v))
         return "an operand's rows are not 16-byte aligned, or not evenly spaced";
-    if (p->q.t != DT_bf16 && p->q.t != DT_f16) return "operands are not bf16 or f16";
-    if (p->k.t != p->q.t || p->v.t != p->q.t) return "operands differ in type";
-    p->type = p->q.t == DT_bf16 ? WGMMA_bf16 : WGMMA_f16;
-    return NULL;
+    if (p->k.t != DT_bf16 && p->k.t != DT_f16) return "operands are not bf16 or f16";
+    if (p->v.t != p->k.t) return "operands differ in type";
+    p->type = p->k.t == DT_bf16 ? WGMMA_bf16 : WGMMA_f16;
+    return plan_queries(g, p);
 }
 
 /* The one result is o as it is, in 16 bits. Beside it a query's statistics may be stored. */
@@ -123,7 +139,7 @@ static const char *plan_sizes(Gpu *g, FlashPlan *p) {
     Emit *e = g->e;
     const KAttn *a = &g->k->attn;
     int64_t d, dv;
-    if (!expr_is_const(e->exprs, p->q.cols, &d) || !expr_is_const(e->exprs, p->v.cols, &dv) ||
+    if (!expr_is_const(e->exprs, p->k.cols, &d) || !expr_is_const(e->exprs, p->v.cols, &dv) ||
         d > 128 || dv > 128)
         return "heads are larger than 128";
     p->d = (uint32_t)(d + FLASH_PANEL - 1) / FLASH_PANEL * FLASH_PANEL;

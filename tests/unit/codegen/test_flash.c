@@ -14,6 +14,13 @@ typedef enum Mask {
     MASK_key
 } Mask;
 
+typedef enum Extra {
+    PLAIN,
+    SCALED = 1,  /* queries and keys are scaled and rounded once more */
+    LSE = 2,     /* the log of the exponentials' sum is stored, too */
+    COMPUTED = 4 /* queries are more than loads */
+} Extra;
+
 /* Two by `heads` of queries i and keys j, of d numbers. */
 typedef struct Heads {
     const char *name, *type;
@@ -23,34 +30,36 @@ typedef struct Heads {
     int ahead;
     bool taken;
     const char *note; /* part of what explain says */
-    bool scaled;      /* queries and keys are scaled and rounded once more */
-    bool lse;         /* the log of the exponentials' sum is stored, too */
+    unsigned extra;
 } Heads;
 
 static const Heads cases[] = {
-    {"full", "bf16", 4, 1, 512, 512, 128, MASK_none, 0, true, "128x128", false, false},
-    {"causal", "bf16", 4, 1, 512, 512, 128, MASK_causal, 0, true, "128x128, causal", false, false},
-    {"ragged", "f16", 4, 1, 300, 300, 64, MASK_opposite, 0, true, "192x128, causal", false, false},
-    {"keys before", "bf16", 4, 1, 100, 307, 128, MASK_causal, 207, true, "causal", false, false},
-    {"groups", "bf16", 2, 4, 512, 512, 64, MASK_none, 0, true, "192x128", false, false},
-    {"padded heads", "bf16", 4, 1, 333, 333, 96, MASK_none, 0, true, "128x128", false, false},
+    {"full", "bf16", 4, 1, 512, 512, 128, MASK_none, 0, true, "128x128", PLAIN},
+    {"causal", "bf16", 4, 1, 512, 512, 128, MASK_causal, 0, true, "128x128, causal", PLAIN},
+    {"ragged", "f16", 4, 1, 300, 300, 64, MASK_opposite, 0, true, "192x128, causal", PLAIN},
+    {"keys before", "bf16", 4, 1, 100, 307, 128, MASK_causal, 207, true, "causal", PLAIN},
+    {"groups", "bf16", 2, 4, 512, 512, 64, MASK_none, 0, true, "192x128", PLAIN},
+    {"padded heads", "bf16", 4, 1, 333, 333, 96, MASK_none, 0, true, "128x128", PLAIN},
     {"key mask", "bf16", 4, 1, 512, 512, 64, MASK_key, 0, true, "tiles of 192x128, scores masked",
-     false, false},
-    {"both masks", "bf16", 4, 1, 512, 512, 64, MASK_both, 2, true, "causal, scores masked", false,
-     false},
+     PLAIN},
+    {"both masks", "bf16", 4, 1, 512, 512, 64, MASK_both, 2, true, "causal, scores masked", PLAIN},
     {"soft mask", "bf16", 4, 1, 512, 512, 64, MASK_soft, 0, true, "tiles of 192x128, scores masked",
-     false, false},
-    {"scaled", "bf16", 4, 1, 512, 512, 64, MASK_causal, 0, true, "192x128, causal", true, false},
-    {"scaled, masked", "bf16", 4, 1, 512, 512, 64, MASK_key, 0, true, "scores masked", true, false},
-    {"full, lse", "bf16", 4, 1, 300, 512, 128, MASK_none, 0, true, "128x128", false, true},
-    {"causal, lse", "bf16", 4, 2, 512, 512, 64, MASK_causal, 0, true, "192x128, causal", true,
-     true},
-    {"masked, lse", "f16", 4, 1, 512, 512, 128, MASK_both, 2, true, "scores masked", false, true},
-    {"f32", "f32", 4, 1, 512, 512, 64, MASK_none, 0, false, "computed", false, false},
-    {"large heads", "bf16", 4, 1, 512, 512, 256, MASK_none, 0, false, "larger than 128", false,
-     false},
-    {"odd rows", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned", false, false},
-    {"decoding", "bf16", 4, 1, 4, 512, 64, MASK_none, 0, false, "few queries", false, false},
+     PLAIN},
+    {"scaled", "bf16", 4, 1, 512, 512, 64, MASK_causal, 0, true, "192x128, causal", SCALED},
+    {"scaled, masked", "bf16", 4, 1, 512, 512, 64, MASK_key, 0, true, "scores masked", SCALED},
+    {"full, lse", "bf16", 4, 1, 300, 512, 128, MASK_none, 0, true, "128x128", LSE},
+    {"causal, lse", "bf16", 4, 2, 512, 512, 64, MASK_causal, 0, true, "192x128, causal",
+     SCALED | LSE},
+    {"masked, lse", "f16", 4, 1, 512, 512, 128, MASK_both, 2, true, "scores masked", LSE},
+    {"computed queries", "bf16", 4, 2, 500, 500, 64, MASK_causal, 0, true,
+     "192x128, causal, queries computed", COMPUTED},
+    {"computed, padded", "f16", 4, 1, 500, 512, 96, MASK_key, 0, true, "masked, queries computed",
+     COMPUTED},
+    {"computed, odd", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned", COMPUTED},
+    {"f32", "f32", 4, 1, 512, 512, 64, MASK_none, 0, false, "computed", PLAIN},
+    {"large heads", "bf16", 4, 1, 512, 512, 256, MASK_none, 0, false, "larger than 128", PLAIN},
+    {"odd rows", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned", PLAIN},
+    {"decoding", "bf16", 4, 1, 4, 512, 64, MASK_none, 0, false, "few queries", PLAIN},
 };
 
 typedef struct Text {
@@ -74,7 +83,7 @@ static void put_params(Text *t) {
     sb_printf(&t->s, " param 0 %s[%d]\n param 1 %s[%d]\n param 2 %s[%d]\n", c->type, q, c->type, k,
               c->type, k);
     sb_printf(&t->s, " param 3 bool[%d]\n param 4 %s[%d] written\n", 2 * c->keys, c->type, q);
-    if (c->lse) sb_printf(&t->s, " param 5 f32[%d] written\n", q / c->d);
+    if (c->extra & LSE) sb_printf(&t->s, " param 5 f32[%d] written\n", q / c->d);
 }
 
 static const char *query_at(Text *t, const char *col) {
@@ -94,7 +103,7 @@ static int load(Text *t, int param, const char *at) {
     int v = put(t, arena_printf(t->a, "%s load p%d[%s]", t->c->type, param, at));
     const char *f32 = strcmp(t->c->type, "f32") == 0 ? "neg" : "cast";
     v = put(t, arena_printf(t->a, "f32 %s %%%d", f32, v));
-    if (!t->c->scaled || param == 2) return v;
+    if (!(t->c->extra & SCALED) || param == 2) return v;
     int scale = put(t, "f32 const 0.5");
     v = put(t, arena_printf(t->a, "f32 mul %%%d, %%%d", scale, v));
     v = put(t, arena_printf(t->a, "bf16 cast %%%d", v));
@@ -133,13 +142,14 @@ static const char *kernel_text(const Heads *c, Arena *a) {
     sb_init(&t->s, a);
     put_params(t);
     int q = load(t, 0, query_at(t, "d")), k = load(t, 1, key_at(t, "d"));
+    if (c->extra & COMPUTED) q = put(t, arena_printf(a, "f32 sigmoid %%%d", q));
     int qk = put(t, arena_printf(a, "f32 mul %%%d, %%%d", q, k));
     int s = put(t, arena_printf(a, "f32 reduce sum d %%%d", qk)), scale = put(t, "f32 const 0.125");
     int score = put_score(t, put(t, arena_printf(a, "f32 mul %%%d, %%%d", s, scale)));
     int m = put(t, arena_printf(a, "f32 reduce max j %%%d", score));
     int no = put(t, arena_printf(a, "bool isinf %%%d", m)), zero = put(t, "f32 const 0");
     int base = put(t, arena_printf(a, "f32 select %%%d, %%%d, %%%d", no, zero, m));
-    int less = put(t, arena_printf(a, "f32 sub %%%d, %%%d", score, c->lse ? base : m));
+    int less = put(t, arena_printf(a, "f32 sub %%%d, %%%d", score, (c->extra & LSE) ? base : m));
     int e = put(t, arena_printf(a, "f32 exp %%%d", less));
     int l = put(t, arena_printf(a, "f32 reduce sum j %%%d", e));
     int p = put(t, arena_printf(a, "f32 div %%%d, %%%d", e, l)), v = load(t, 2, key_at(t, "w"));
@@ -148,7 +158,7 @@ static const char *kernel_text(const Heads *c, Arena *a) {
     bool f32 = strcmp(c->type, "f32") == 0;
     int r = put(t, arena_printf(a, "%s %s %%%d", c->type, f32 ? "neg" : "cast", o));
     put(t, arena_printf(a, "%s store p4[%s] %%%d", c->type, query_at(t, "w"), r));
-    if (c->lse) put_lse(t, base, l);
+    if (c->extra & LSE) put_lse(t, base, l);
     sb_printf(&t->s,
               " attention batch b,h,g i i j j d d dv w q %%%d k %%%d s %%%d score %%%d m %%%d e "
               "%%%d l %%%d v %%%d o %%%d\n cost reads [1] writes [1] flops [1]\nend\n",
@@ -175,7 +185,8 @@ static void check_code(const Heads *c, Built *b) {
     bool bf16 = strcmp(c->type, "bf16") == 0;
     CHECK(strstr(built_text(b), bf16 ? "cvt.rn.bf16x2.f32" : "cvt.rn.f16x2.f32"));
     CHECK(!strstr(built_text(b), "prmt.b32"));
-    CHECK_EQ_I(ck->nmaps, 4);
+    CHECK_EQ_I(ck->nmaps, c->extra & COMPUTED ? 3 : 4);
+    CHECK(!(c->extra & COMPUTED) == !(strstr(built_text(b), "st.shared.v4.b32") != NULL));
     for (uint32_t i = 0; i < ck->nmaps; i++) {
         const CodeMap *m = &ck->maps[i];
         bool keys = m->param == 1 || m->param == 2;
