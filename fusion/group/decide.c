@@ -188,6 +188,15 @@ static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
 
 /* --- Classes ------------------------------------------------------------------------------ */
 
+/* What matrix units fetch has to be a matrix where it lies. */
+static bool is_no_matrix(const Fuse *f, Value v, const Demand *d) {
+    const Group *g = f->groups.v[d->group];
+    if (d->use != USE_a || g->attn || !g->anchor || graph_node(f->g, g->anchor)->op != OP_dot)
+        return false;
+    if (!is_half(graph_type(f->g, v)->dtype) || f->m->inline_flops.half_a > 0) return false;
+    return !idx_try_fetch(f, g, v, d->idx);
+}
+
 /* A contraction's operand has to be affine in what it walks. */
 static bool awkward_operand(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
@@ -196,6 +205,7 @@ static bool awkward_operand(const Fuse *f, Value v) {
         const Group *g = f->groups.v[s->demands.v[i].group];
         if (s->demands.v[i].use < USE_query || g->kind == GROUP_pack) continue;
         if (!idx_try_walk(f, g, v, s->demands.v[i].idx)) return true;
+        if (is_no_matrix(f, v, &s->demands.v[i])) return true;
     }
     return false;
 }

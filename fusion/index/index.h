@@ -75,6 +75,9 @@ IdxId idx_operand(Fuse *f, Group *g, Value v, uint32_t i, IdxId idx, Expr *mask)
 /* Would the operand of reshape v, read at idx, be affine in what the group's template walks?
  * Changes nothing. */
 bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx);
+/* What lies behind views and casts of v has dimensions of its own for what the group's contraction
+ * walks and for what it does not: as a matrix it may be fetched. Changes nothing. */
+bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx);
 /* The other way, through a bijective view: where v's element is when its operand is at idx. */
 IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx);
 

@@ -39,7 +39,7 @@ static IdxId operand_plain(Fuse *f, Group *g, const Node *n, uint32_t i, IdxId i
         for (uint32_t d = 0; d < x.rank; d++) dim[n->attr.perm.axis[d]] = x.dim[d];
         break;
     case OP_uniform: break; /* which draw it is: a scalar */
-    case OP_expand: break; /* dimensions of size 1 become 0 in idx_make */
+    case OP_expand: break;  /* dimensions of size 1 become 0 in idx_make */
     case OP_slice:
         for (uint32_t d = 0; d < x.rank; d++)
             dim[d] =
@@ -97,6 +97,29 @@ bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx) {
     IdxId in = idx_operand(&names, &try, v, 0, idx, &mask);
     uint32_t walked = group_axes(&try, AX_RED) | (g->attn ? try.fixed : 0);
     return !idx_awkward(&names, &try, in, walked & ~parts_axes(f, &try));
+}
+
+static bool is_view(Op op) {
+    return op == OP_reshape || op == OP_permute || op == OP_expand || op == OP_slice;
+}
+
+bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx) {
+    Fuse names = *f;
+    Group try;
+    idx_scratch(&names, g, &idx, &try);
+    const Node *n = graph_node(f->g, v);
+    for (; is_view((Op)n->op) || n->op == OP_cast; n = graph_node(f->g, v)) {
+        Expr mask;
+        idx = idx_operand(&names, &try, v, 0, idx, &mask);
+        v = n->in[0];
+    }
+    const Idx *x = idx_get(&try, idx);
+    uint32_t walked = group_axes(&try, AX_RED);
+    for (uint32_t d = 0; d < x->rank; d++) {
+        uint32_t used = expr_axes_used(&names, &try, x->dim[d]);
+        if ((used & walked) && (used & ~walked)) return false;
+    }
+    return true;
 }
 
 IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx) {

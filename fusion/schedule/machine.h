@@ -17,6 +17,7 @@ typedef struct Machine {
     double launch_s;                 /* cost of one more kernel */
     /* Forms of prepared weights. */
     uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */
+    bool flattens_patches; /* convolutions over few channels are contractions (pass_patches) */
     bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */
     bool digits; /* multiplies f32 as f16 digits (pass_digits) */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
