@@ -18,6 +18,8 @@
  * high_digits leaves it at high high: 11 bits of what is above 2^-29 of its row's largest, as tf32
  * has them, at the speed of f16.
  *
+ * What kernels of attention and its gradient compute inside stays f32.
+ *
  * Needs: to be the last pass, for targets that ask (Machine.digits). Keeps: meaning, within the
  * rounding of f32. Breaks: nothing; leaves dead nodes. */
 #include "graph/pass/pass.h"
@@ -81,7 +83,10 @@ static Value parts_of(Graph *g, Value x, int at, bool in_turns) {
 /* --- Operands --------------------------------------------------------------------------------- */
 
 typedef struct Facts {
-    bool *constant; /* by value of the old graph */
+    /* By value of the old graph. */
+    bool *constant;
+    bool *weighs; /* exponentials, and what maps and views make of them */
+    bool *inside; /* of an attention or its gradient, as far as maps and views go: never stored */
     bool one;       /* the high digit alone */
 } Facts;
 
@@ -158,11 +163,34 @@ static bool is_large(const Graph *g, const Node *n) {
     return all >= PRODUCT_LEAST;
 }
 
+static bool is_made(const Node *n) {
+    return op_info[n->op].cls == OPC_MAP || op_info[n->op].cls == OPC_VIEW;
+}
+
+/* Kernels of attention compute contractions of scores themselves, those of its gradient the ones
+ * that weights are made of, too; they multiply f32. */
+static void find_inside(const Graph *g, Facts *f) {
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        f->weighs[v] = n->op == OP_exp;
+        for (uint32_t i = 0; is_made(n) && i < n->nin; i++) f->weighs[v] |= f->weighs[n->in[i]];
+    }
+    for (Value v = g->nodes.n; v-- > 1;) {
+        const Node *n = graph_node(g, v);
+        bool scores = n->op == OP_attention || n->op == OP_logsumexp;
+        for (uint32_t i = 0; i < n->nin; i++) {
+            bool weights = n->op == OP_dot && f->weighs[n->in[i]];
+            f->inside[v] |= weights;
+            f->inside[n->in[i]] |= weights || (scores && !i) || (is_made(n) && f->inside[v]);
+        }
+    }
+}
+
 static Value split_product(Rewrite *r, Value v) {
     const Facts *f = r->facts;
     const Node *n = graph_node(r->from, v);
     Graph *g = r->to;
-    if (n->op != OP_dot || f->constant[v] || n->type.dtype != DT_f32) return 0;
+    if (n->op != OP_dot || n->type.dtype != DT_f32 || f->constant[v] || f->inside[v]) return 0;
     if (graph_type(r->from, n->in[0])->dtype != DT_f32 || !is_large(r->from, n)) return 0;
     Value back_a, back_b;
     Value a = left_factor(f, g, rewrite_in(r, v, 0), &back_a);
@@ -174,6 +202,9 @@ static Value split_product(Rewrite *r, Value v) {
 static void *make_facts(const Graph *g, void *ctx) {
     Facts *f = ARENA_NEW(g->arena, Facts);
     f->constant = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    f->weighs = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    f->inside = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    find_inside(g, f);
     graph_mark_constant(g, f->constant);
     f->one = *(const bool *)ctx;
     return f;
