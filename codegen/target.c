@@ -64,6 +64,7 @@ static const Target rows[] = {
                  .bytes_per_s = 4e12,
                  .flops_per_s = 60e12,
                  .launch_s = 2.5e-6,
+                 .pack_rows = 1,
                  .digits = true,
                  .flattens_patches = true,
                  .inline_flops = {.data = 2, .score = 10, .value = 1.5, .a = 1.5, .b = 0.5}},

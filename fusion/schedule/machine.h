@@ -18,6 +18,8 @@ typedef struct Machine {
     /* Forms of prepared weights. */
     uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */
     bool flattens_patches; /* convolutions over few channels are contractions (pass_patches) */
+    uint32_t pack_rows; /* without panels: contractions of at most so many rows have constant B
+                           with k along its rows; 0 = none */
     bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */
     bool digits; /* multiplies f32 as f16 digits (pass_digits) */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */

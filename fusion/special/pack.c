@@ -1,5 +1,6 @@
-/* Constant B operands in panels: [batch][group][ceil(N/NR)][K][NR], zero filled to NR columns. A
- * prepare step writes them once; contractions then stream whole panels. */
+/* Constant B operands in a prepared form, which a step writes once. In panels: [batch][group]
+ * [ceil(N/NR)][K][NR], zero filled to NR columns; contractions then stream whole panels. In
+ * columns: [batch][N][K]; with one row, each column is a sum over what lies side by side. */
 #include "fusion/analyse/facts.h"
 #include "fusion/special/special.h"
 
@@ -86,7 +87,7 @@ static KVal panels_read(Body *b, const Pack *k, Value operand, IdxId idx) {
 }
 
 /* The axes of the prepare step are those of the buffer, in its order. */
-static void panels_lower(Body *b, const Root *r) {
+static void packed_lower(Body *b, const Root *r) {
     ExprPool *p = b->f->p;
     KVal x = body_or_zero(b, pull(b, r->v, r->idx, b->g->pack_mask), b->g->pack_mask);
     Expr at = 0;
@@ -97,7 +98,44 @@ static void panels_lower(Body *b, const Root *r) {
     body_store(b, graph_type(b->f->g, r->v)->dtype, x, b->f->packs.v[r->at].buf - 1, at, 0);
 }
 
-static const PackForm pack_panels = {"pack", panels_numel, panels_axes, panels_lower, panels_read};
+static const PackForm pack_panels = {"pack", panels_numel, panels_axes, packed_lower, panels_read};
+
+/* --- Columns ------------------------------------------------------------------------------ */
+
+static Expr columns_numel(Fuse *f, const Pack *k) {
+    return expr_mul(f->p, expr_mul(f->p, k->batch, k->n), k->k);
+}
+
+/* One axis for each of batch, column and contracted dimension. */
+static void columns_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
+    const Type *t = graph_type(f->g, k->b);
+    uint32_t d = 0;
+    for (; d < k->nbatch; d++)
+        if (!expr_is_value(f->p, t->dim[d], 1)) dim[d] = axis_new(f, g, t->dim[d], AX_PAR);
+    *column = dim[t->rank - 1] = axis_new(f, g, k->n, AX_PAR);
+    for (; d + 1 < t->rank; d++)
+        if (!expr_is_value(f->p, t->dim[d], 1)) dim[d] = axis_new(f, g, t->dim[d], AX_PAR);
+}
+
+static KVal columns_read(Body *b, const Pack *k, Value operand, IdxId idx) {
+    Fuse *f = b->f;
+    ExprPool *p = f->p;
+    KOp o = body_blank(K_kload, graph_type(f->g, k->b)->dtype);
+    for (; operand != k->b; operand = graph_node(f->g, operand)->in[0]) {
+        Expr mask;
+        idx = idx_operand(f, b->g, operand, 0, idx, &mask);
+    }
+    const Idx *x = idx_get(b->g, idx);
+    Expr batch = idx_join(p, k->nbatch, x->dim, x->extent);
+    Expr at = idx_join(p, k->nk, x->dim + k->nbatch, x->extent + k->nbatch);
+    batch = expr_add(p, expr_mul(p, batch, k->n), x->dim[k->nbatch + k->nk]);
+    o.buf = body_param(b, k->buf - 1, false);
+    o.index = expr_add(p, expr_mul(p, batch, k->k), at);
+    return body_cast(b, body_op(b, o), body_type((DType)o.dtype));
+}
+
+static const PackForm pack_columns = {"transpose", columns_numel, columns_axes, packed_lower,
+                                      columns_read};
 
 /* --- Of any form -------------------------------------------------------------------------- */
 
@@ -120,7 +158,9 @@ static void pack_group(Fuse *f, Pack *k) {
 void pack_store(Fuse *f, Value dot) {
     if (!fuse_packs(f, dot)) return;
     Pack k = pack_of(f, dot);
-    k.form = fuse_is_wino(f, dot) ? &pack_winograd : &pack_panels;
+    k.form = !f->m->pack_width      ? &pack_columns
+             : fuse_is_wino(f, dot) ? &pack_winograd
+                                    : &pack_panels;
     uint32_t i = 0;
     for (; i < f->packs.n; i++) {
         const Pack *o = &f->packs.v[i];
