@@ -29,6 +29,16 @@ static void free_list(void *l) {
     compile_free(l);
 }
 
+/* What a run only reads: constants, what was prepared before it, and what its caller gave. A step
+ * that is not bound to buffers yet may be bound to any. */
+static void note_stable(const Schedule *s, const SStep *st, CompileJob *j) {
+    for (uint32_t i = 0; i < st->kernel->nparams; i++) {
+        BufKind kind = st->bufs ? s->buffers.v[st->bufs[i]].kind : BUF_temp;
+        j->stable[i] &=
+            kind == BUF_const || kind == BUF_input || (kind == BUF_prepared && !st->prepare);
+    }
+}
+
 CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a) {
     CompileList *l = ARENA_NEW(a, CompileList);
     *l = (CompileList){.target = t, .s = s, .o = o};
@@ -45,8 +55,11 @@ CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions 
         if (!map_get(seen, number, &l->job_of_step[i])) {
             l->job_of_step[i] = l->njobs;
             map_put(seen, number, l->njobs);
-            l->jobs[l->njobs++] = (CompileJob){.k = k, .symbol = "kernel"};
+            bool *stable = ARENA_ARRAY(a, bool, k->nparams);
+            for (uint32_t p = 0; p < k->nparams; p++) stable[p] = true;
+            l->jobs[l->njobs++] = (CompileJob){.k = k, .symbol = "kernel", .stable = stable};
         }
+        note_stable(s, &s->steps.v[i], &l->jobs[l->job_of_step[i]]);
     }
     return l;
 }

@@ -21,6 +21,7 @@ typedef struct CompileJob CompileJob;
 struct CompileJob {
     const Kernel *k;
     const char *symbol;
+    bool *stable; /* per parameter: in all steps memory that no kernel of a run writes */
     Arena *arena;
     ExprPool *exprs; /* the thread's copy while it compiles, then where its results are */
     EmitDims dims;

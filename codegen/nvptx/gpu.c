@@ -85,6 +85,38 @@ static void launch_attr(Emit *e, const char *name, uint32_t value) {
     LLVMAddAttributeAtIndex(e->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, at);
 }
 
+void gpu_wait(Gpu *g) {
+    if (g->e->isa->warpgroups) emit_intrinsic(g->e, "llvm.nvvm.griddepcontrol.wait", NULL, NULL, 0);
+}
+
+/* Every kernel lets the next one start at once: that one waits for the end of this one, and so of
+ * all in front of it. */
+static void depend(Gpu *g) {
+    if (!g->e->isa->warpgroups || g->order == GPU_OWN_ORDER) return;
+    g->j->dependent = true;
+    emit_intrinsic(g->e, "llvm.nvvm.griddepcontrol.launch.dependents", NULL, NULL, 0);
+    if (g->order == GPU_WAITS_FIRST) gpu_wait(g);
+}
+
+bool gpu_is_stable(const Gpu *g, KVal v) {
+    const KOp *o = &g->k->ops[v];
+    return o->op == K_kload && g->j->stable[o->buf];
+}
+
+/* Depends on values that the kernel reads or computes. */
+static bool is_computed(const Gpu *g, Expr x) {
+    for (KVal v = 1; x && v < g->k->nops; v++)
+        if (g->k->ops[v].op == K_kbind && expr_uses(g->e->exprs, x, g->k->ops[v].sym)) return true;
+    return false;
+}
+
+bool gpu_is_request(const Gpu *g, KVal v) {
+    const KOp *o = &g->k->ops[v];
+    if (o->op != K_kload || !g->rows->need[v]) return false;
+    if (o->in[0] && g->k->ops[o->in[0]].op != K_konst) return false;
+    return !is_computed(g, o->index) && !is_computed(g, o->mask);
+}
+
 void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z) {
     Emit *e = g->e;
     Expr one = expr_const(e->exprs, 1);
@@ -100,6 +132,7 @@ void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z) {
     g->block[0] = gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.x");
     g->block[1] = y ? gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.y") : emit_i64(e, 0);
     g->block[2] = z ? gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.z") : emit_i64(e, 0);
+    depend(g);
 }
 
 void gpu_barrier(Emit *e) {
@@ -116,8 +149,9 @@ void gpu_fence(Emit *e) {
 }
 
 LLVMValueRef gpu_count(Emit *e, LLVMValueRef p, uint32_t n) {
-    return LLVMBuildAtomicRMWSyncScope(e->b, LLVMAtomicRMWBinOpUIncWrap, p, emit_i(e, e->i32, n - 1),
-                                       LLVMAtomicOrderingMonotonic, whole_gpu(e));
+    return LLVMBuildAtomicRMWSyncScope(e->b, LLVMAtomicRMWBinOpUIncWrap, p,
+                                       emit_i(e, e->i32, n - 1), LLVMAtomicOrderingMonotonic,
+                                       whole_gpu(e));
 }
 
 static LLVMValueRef shuffle32(Emit *e, LLVMValueRef v, uint32_t lane_xor) {

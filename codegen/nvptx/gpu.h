@@ -7,6 +7,11 @@
 #include "codegen/compile.h"
 #include "codegen/rows/passes.h"
 
+/* When a kernel waits for the one in front, which it may run beside (programmatic dependent
+ * launch): before all else; where its structure says so (gpu_wait); or the structure sees to all of
+ * it. */
+typedef enum GpuOrder { GPU_WAITS_FIRST, GPU_WAITS_LATER, GPU_OWN_ORDER } GpuOrder;
+
 typedef struct Gpu {
     Emit *e;
     CompileJob *j;
@@ -19,6 +24,7 @@ typedef struct Gpu {
     bool guarded;
     EmitIf in_batch; /* keeps blocks past the last batch out */
     uint32_t nmaps;
+    GpuOrder order; /* as gpu_launch finds it */
 } Gpu;
 
 /* gpu.c */
@@ -30,15 +36,22 @@ LLVMValueRef gpu_map(Gpu *g, const CodeMap *m);
 LLVMValueRef gpu_zeroed(Gpu *g, Expr bytes, bool kept);
 /* Launch shape; reads thread and block numbers. */
 void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z);
-/* The same for x blocks per point of `axes`, which are bound: these lie along y and, past what y
+/* Until the kernels in front have ended and what they wrote is there: before the first read of what
+ * any kernel of the run writes, and before the first write. */
+void gpu_wait(Gpu *g);
+/* Load v is of memory that no kernel of the run writes. */
+bool gpu_is_stable(const Gpu *g, KVal v);
+/* A load that depends on positions alone: it can be made ahead of what needs it. */
+bool gpu_is_request(const Gpu *g, KVal v);
+/* gpu_launch for x blocks per point of `axes`, which are bound: these lie along y and, past what y
  * can take, along z. The region between the two is where blocks have a point. */
 void gpu_batch_begin(Gpu *g, uint32_t threads, Expr x, uint32_t axes);
 void gpu_batch_end(Gpu *g);
 LLVMValueRef gpu_special(Emit *e, const char *name); /* special register as i64 */
 void gpu_barrier(Emit *e);
 void gpu_fence(Emit *e); /* between this thread's accesses and the whole GPU's */
-/* One thread of each of n blocks calls it: how many did before, of the counter at p. It is zero again
- * after the last. */
+/* One thread of each of n blocks calls it: how many did before, of the counter at p. It is zero
+ * again after the last. */
 LLVMValueRef gpu_count(Emit *e, LLVMValueRef p, uint32_t n);
 LLVMValueRef gpu_shuffle(Emit *e, LLVMValueRef v, uint32_t lane_xor);
 /* n elements of shared memory, 16-byte aligned. */
@@ -85,14 +98,15 @@ bool gpu_scan(Gpu *g);
 bool gpu_sort(Gpu *g);
 bool gpu_compact(Gpu *g);
 bool gpu_serial(Gpu *g);
-bool gpu_gemm(Gpu *g); /* on tensor cores */
+bool gpu_gemm(Gpu *g);  /* on tensor cores */
 bool gpu_flash(Gpu *g); /* attention on tensor cores */
 bool gpu_contract(Gpu *g);
+bool gpu_decode_attention(Gpu *g); /* few queries, many keys */
 bool gpu_attention(Gpu *g);
 bool gpu_column(Gpu *g);
 bool gpu_transpose(Gpu *g);
 bool gpu_row(Gpu *g);
-bool gpu_vector_matrix(Gpu *g);
-void gpu_point(Gpu *g); /* any kernel */
+bool gpu_vector_matrix(Gpu *g); /* a contraction with one row */
+void gpu_point(Gpu *g);         /* any kernel */
 
 #endif

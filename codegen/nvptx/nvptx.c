@@ -9,7 +9,7 @@
 static void emit_kernel(Gpu *g) {
     if (gpu_serial(g) || gpu_scan(g) || gpu_sort(g) || gpu_compact(g)) return;
     if (gpu_vector_matrix(g) || gpu_gemm(g) || gpu_flash(g)) return;
-    if (gpu_contract(g) || gpu_attention(g) || gpu_column(g) || gpu_row(g)) return;
+    if (gpu_contract(g) || gpu_decode_attention(g) || gpu_attention(g) || gpu_column(g) || gpu_row(g)) return;
     if (gpu_transpose(g)) return;
     gpu_point(g);
 }
@@ -136,7 +136,7 @@ static void compile_job(CompileWorker *w, CompileJob *j) {
     j->variants = ARENA_ARRAY(j->arena, CompileJob, j->nvariants);
     for (uint32_t i = 0; i < j->nvariants && !j->error; i++) {
         CompileJob *v = &j->variants[i];
-        *v = (CompileJob){.k = j->k, .arena = j->arena, .exprs = j->exprs, .variant = i + 1};
+        *v = (CompileJob){.k = j->k, .arena = j->arena, .exprs = j->exprs, .stable = j->stable, .variant = i + 1};
         v->symbol = arena_printf(j->arena, "%s_%u", j->symbol, i + 1);
         compile_variant(w, v);
         v->nvariants = 0; /* what it says of its siblings is variant 0's to say */

@@ -176,25 +176,6 @@ static int choose_lanes(Gpu *g) {
     return g->e->lanes > 1 ? (int)axis : -1;
 }
 
-/* A contraction with one row is a sum per column of B: a row of B per team reads it at memory's
- * speed. */
-bool gpu_vector_matrix(Gpu *g) {
-    const KDot *d = &g->k->dot;
-    if (g->k->tem != TEM_dot || !d->k) return false;
-    if (!expr_is_value(g->e->exprs, gpu_points(g->e, g->k, d->m), 1)) return false;
-    for (KVal v = 1; v < g->k->nops; v++) {
-        const KOp *o = &g->k->ops[v];
-        uint32_t walked = g->rows->dom[v] & d->k;
-        if (o->op != K_kload || !walked) continue;
-        Expr coef, rest;
-        uint32_t axis = 31 - (uint32_t)__builtin_clz(d->k);
-        if (!expr_affine(g->e->exprs, o->index, g->k->axes[axis].sym, &coef, &rest) ||
-            !expr_is_value(g->e->exprs, coef, 1))
-            return false;
-    }
-    return gpu_row(g);
-}
-
 bool gpu_row(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;

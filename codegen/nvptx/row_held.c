@@ -111,22 +111,12 @@ static void place_piece(Held *h, uint32_t u, int64_t vectors) {
     (void)emit_switch(e, outer);
 }
 
-/* Depends on values that the kernel reads or computes. */
-static bool is_computed(const Gpu *g, Expr x) {
-    for (KVal v = 1; x && v < g->k->nops; v++)
-        if (g->k->ops[v].op == K_kbind && expr_uses(g->e->exprs, x, g->k->ops[v].sym)) return true;
-    return false;
-}
-
 /* All of the row's own is on its way before anything waits for it. */
 static void request(Held *h, uint32_t u) {
     Gpu *g = h->r->team.g;
     EmitScope *outer = emit_switch(g->e, h->scope[u]);
     for (KVal v = 1; v < g->k->nops; v++) {
-        const KOp *o = &g->k->ops[v];
-        if (!is_own(g, h->r->axes, v)) continue;
-        if (o->in[0] && g->k->ops[o->in[0]].op != K_konst) continue;
-        if (!is_computed(g, o->index) && !is_computed(g, o->mask)) (void)emit_value(g->e, v);
+        if (is_own(g, h->r->axes, v) && gpu_is_request(g, v)) (void)emit_value(g->e, v);
     }
     (void)emit_switch(g->e, outer);
 }

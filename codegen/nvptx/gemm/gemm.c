@@ -8,7 +8,7 @@
  * In pingpong, two warpgroups take turns: one multiplies while the other stores. */
 #include "codegen/nvptx/gemm/gemm.h"
 
-enum { FEW_ROWS = 16 };
+enum { FEW_ROWS = 1 };
 enum { NAMED_TURN = 1 }; /* and the next: whose turn it is */
 
 static HV below(Emit *e, HV a, HV b) {
@@ -20,6 +20,14 @@ static HV below(Emit *e, HV a, HV b) {
 /* Elements in a row of shared memory. */
 static uint32_t row_elements(const HopMatrix *m) {
     return HOP_ROW_BYTES / (uint32_t)dtype_bytes(m->t);
+}
+
+/* Rows of A that are fetched: of few, only so many; what else is multiplied is not stored. */
+static uint32_t fetched_rows(const Gemm *x) {
+    int64_t lo, hi;
+    expr_range(x->e->exprs, x->p->m, &lo, &hi);
+    bool few = !x->p->a.across && !x->p->windowed && hi > 0 && hi < (int64_t)x->tile->m;
+    return few ? (uint32_t)(hi + 7) / 8 * 8 : x->tile->m;
 }
 
 /* One for each part; parts that are the same matrix share theirs. */
@@ -36,7 +44,7 @@ static void make_maps(Gemm *x) {
     if (x->p->windowed)
         x->map_a[0] = window_map(x->g, &x->p->window, x->tile->m);
     else
-        operand_maps(x, &x->p->a, x->tile->m, false, x->map_a);
+        operand_maps(x, &x->p->a, fetched_rows(x), false, x->map_a);
     for (uint32_t s = 0; s < x->d->nacc; s++)
         operand_maps(x, &x->p->b[s], x->cols, x->p->twin, x->map_b[s]);
     if (x->p->addend) {
@@ -86,6 +94,7 @@ static void count_tiles(Gemm *x) {
     Expr all = expr_mul(p, expr_mul(p, rows, cols), x->p->batch);
     x->dependent = gpu_hint(x->e, all) * twins <= x->g->m->processors;
     x->g->j->dependent = x->dependent;
+    x->g->order = GPU_OWN_ORDER;
     x->g->j->min_blocks = 1; /* the registers at entry follow from it */
     Expr blocks = expr_min(p, all, expr_const(p, x->g->m->processors / twins));
     gpu_launch(x->g, HOP_WARPGROUP * (x->tile->groups + 1), expr_muli(p, blocks, twins), 0, 0);
@@ -248,10 +257,11 @@ static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     hop_loop_begin(e, l, "fetch");
     ring = (GemmRing){l->phi[1], l->phi[2]};
     HV k = block_k(x, l->phi[0], &at);
+    uint32_t unfetched = (x->tile->m - fetched_rows(x)) * HOP_ROW_BYTES;
     for (uint32_t part = 0; part < x->p->parts; part++, ring = gemm_next(x, ring)) {
         HV full = gemm_barrier(x, ring.stage, false);
         hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
-        hop_barrier_expect(e, full, hop_i(e, x->stage_bytes));
+        hop_barrier_expect(e, full, hop_i(e, x->stage_bytes - unfetched));
         fetch_block(x, &at, part, k, ring.stage, full);
     }
     l->next[0] = hop_addi(e, l->phi[0], 1);

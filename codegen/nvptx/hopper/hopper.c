@@ -185,6 +185,14 @@ void hop_cluster_sync(Emit *e) {
     ptx0(e, "barrier.cluster.wait.aligned;");
 }
 
+HV hop_cluster_load(Emit *e, HV shared, HV rank) {
+    HV v[2] = {shared, rank};
+    return hop_asm(e, e->f32,
+                   "{ .reg .b32 at; mapa.shared::cluster.u32 at, $1, $2; "
+                   "ld.shared::cluster.f32 $0, [at]; }",
+                   "=f,r,r,~{memory}", v, 2);
+}
+
 /* Without .release: with it, ptxas makes all memory of the device wait. What was read here was read
  * by instructions that are over. */
 void hop_barrier_arrive_at(Emit *e, HV bar, HV rank, HV when) {

@@ -72,9 +72,11 @@ void hop_barrier_expect(Emit *e, HV bar, HV bytes); /* arrives, and expects so m
 void hop_barrier_arrive(Emit *e, HV bar, HV when);  /* by the threads where `when` holds */
 void hop_barrier_wait(Emit *e, HV bar, HV parity);  /* until the phase of that parity is over */
 
-/* Clusters of two blocks: shared memory lies alike in both. */
+/* Clusters: shared memory lies alike in all their blocks. */
 HV hop_cluster_rank(Emit *e);
-void hop_cluster_sync(Emit *e); /* all threads of both */
+void hop_cluster_sync(Emit *e); /* all threads of all; what they wrote before is seen behind it */
+/* The f32 at this shared address in block `rank`. */
+HV hop_cluster_load(Emit *e, HV shared, HV rank);
 /* Arrives at the barrier of block `rank` of the cluster, by the threads where `when` holds. */
 void hop_barrier_arrive_at(Emit *e, HV bar, HV rank, HV when);
 

@@ -216,6 +216,18 @@ static const Case cases[] = {
             "%10 f32 mul %7, %9\n %11 f32 mul %10, %8\n %12 f16 cast %11\n"
             "%13 f16 store p3[m*40 + n] %12\n"
             "dot batch - m m n n k k pack 0 a %2 acc %7 b %3 acc %8 b %4\n end\n", 1e-3},
+    {"row_short", "kernel row_short tem dot n=N ~k=52\n"
+            "param 0 f32[52]\n param 1 f32[52*N]\n param 2 f32[N]\n param 3 f32[N] written\n"
+            "%1 f32 load p0[k]\n %2 f32 load p1[n*52 + k]\n %3 f32 mul %1, %2\n"
+            "%4 f32 reduce sum k %3\n %5 f32 load p2[n]\n %6 f32 add %4, %5\n"
+            "%7 f32 store p3[n] %6\n"
+            "dot batch - m - n n k k pack 0 a %1 acc %4 b %2\n end\n", 1e-4},
+    {"row_long", "kernel row_long tem dot n=N ~k=4100\n"
+            "param 0 f32[4100]\n param 1 f32[4100*N]\n param 2 f32[N]\n param 3 f32[N] written\n"
+            "%1 f32 load p0[k]\n %2 f32 load p1[n*4100 + k]\n %3 f32 mul %1, %2\n"
+            "%4 f32 reduce sum k %3\n %5 f32 load p2[n]\n %6 f32 add %4, %5\n"
+            "%7 f32 store p3[n] %6\n"
+            "dot batch - m - n n k k pack 0 a %1 acc %4 b %2\n end\n", 1e-4},
     {"conv", "kernel conv tem dot b=2 h=5 w=N n=24 ~r=3 ~s=3 ~c=7\n"
             "param 0 f32[70*N]\n param 1 f32[9*7*24]\n param 2 f32[240*N] written\n"
             "%1 f32 load p0[((b*5 + h + r - 1)*N + w + s - 1)*7 + c] if "

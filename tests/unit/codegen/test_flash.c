@@ -60,6 +60,11 @@ static const Heads cases[] = {
     {"large heads", "bf16", 4, 1, 512, 512, 256, MASK_none, 0, false, "larger than 128", PLAIN},
     {"odd rows", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned", PLAIN},
     {"decoding", "bf16", 4, 1, 4, 512, 64, MASK_none, 0, false, "few queries", PLAIN},
+    {"decoding, groups", "bf16", 4, 4, 1, 2048, 64, MASK_key, 0, false, "keys in 8 parts", PLAIN},
+    {"decoding, lse", "f16", 4, 3, 2, 4095, 128, MASK_both, 9, false, "keys in 8 parts",
+     SCALED | LSE},
+    {"decoding, f32", "f32", 4, 2, 1, 2048, 64, MASK_none, 0, false, "keys in 8 parts", PLAIN},
+    {"decoding, wide", "bf16", 4, 1, 1, 2048, 256, MASK_none, 0, false, "keys in 8 parts", PLAIN},
 };
 
 typedef struct Text {

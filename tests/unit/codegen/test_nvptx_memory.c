@@ -47,7 +47,7 @@ static const Want wants[] = {
      " %3 bf16 load p1[i*4096 + j]\n %4 f32 cast %3\n %5 f32 mul %2, %4\n"
      " %6 f32 reduce sum j %5\n %7 bf16 cast %6\n %8 bf16 store p2[i] %7\n"
      " dot batch - m - n i k j pack 0 a %2 acc %6 b %4\nend\n",
-     8, 8, 0, 1},
+     24, 24, 0, 1},
     /* A fold inside of the row: its operand is read for every step of it. */
     {"softmax of sums",
      "kernel k per i=512 ~j=18 ~d=8\n param 0 f32[4096]\n param 1 f32[512*144]\n"

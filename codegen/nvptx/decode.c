@@ -1,0 +1,507 @@
+/* Attention of few queries, one or a few per head, over many keys: reading keys and values once is
+ * all the time there is. A block takes the queries that share keys and values (all heads of a
+ * group) and a part of the keys; the blocks of a cluster have the parts of one group and join what
+ * they found through each other's shared memory, in a fixed order.
+ *
+ * A team of neighbouring threads has one key at a time, each thread a vector of its elements and,
+ * of every query, the same part of q and of the sum over values. */
+#include "codegen/nvptx/gpu.h"
+#include "codegen/nvptx/hopper/hopper.h"
+#include <math.h>
+
+enum {
+    WARP = 32,
+    THREADS = 512,
+    WARPS = THREADS / WARP,
+    MOST_QUERIES = 16,  /* of all heads that share keys */
+    HELD_QUERIES = 8,   /* of a block, and ... */
+    HELD_ELEMENTS = 32, /* ... elements of theirs that a thread has */
+    KEYS = 4,           /* that a team has asked for at a time */
+    MOST_ROWS = 65535,  /* of blocks along y */
+    MOST_PARTS = 8,     /* blocks of a cluster */
+    GROWN_KEYS = 2048,  /* expected where keys are of no fixed number: too many parts cost little */
+    SHARED_BYTES = 48 * 1024
+};
+
+typedef struct Decode {
+    Gpu *g;
+    Emit *e;
+    const KAttn *a;
+    uint32_t d, dv, team; /* sizes; threads of a team */
+    uint32_t own, shared; /* batch axes that keys depend on, and those that they do not, and i */
+    uint32_t queries;     /* of a block */
+    uint32_t keys;        /* of a team at a time */
+    uint32_t parts;
+    LLVMValueRef lane, warp, rank; /* of the thread in its team */
+    LLVMValueRef part;             /* of the block in its cluster */
+    LLVMValueRef nj;
+    Expr nq, query[HELD_QUERIES]; /* in all; of the block, kept inside */
+    LLVMValueRef q[HELD_QUERIES];
+} Decode;
+
+/* What is known of one query so far: maximum, sum, and vector of the sum over values. */
+typedef struct Known {
+    LLVMValueRef m, l, o;
+} Known;
+
+static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildAdd(e->b, a, b, "");
+}
+
+static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
+    return LLVMBuildMul(e->b, a, emit_i64(e, c), "");
+}
+
+static LLVMValueRef shr(Emit *e, LLVMValueRef a, uint32_t by) {
+    return LLVMBuildLShr(e->b, a, emit_i64(e, by), "");
+}
+
+static LLVMValueRef below(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildICmp(e->b, LLVMIntSLT, a, b, "");
+}
+
+static LLVMValueRef smin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    LLVMValueRef v[2] = {a, b};
+    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+}
+
+static LLVMValueRef exp_of(Emit *e, LLVMValueRef x) {
+    return emit_math(e, OP_exp, x, NULL);
+}
+
+static int64_t most_of(Emit *e, Expr extent) {
+    int64_t lo, hi;
+    expr_range(e->exprs, extent, &lo, &hi);
+    return hi > 0 ? hi - 1 : 0;
+}
+
+static uint32_t axis_of(uint32_t mask) {
+    return (uint32_t)__builtin_ctz(mask);
+}
+
+static Expr extent_of(const Decode *t, uint32_t mask) {
+    return t->g->k->axes[axis_of(mask)].extent;
+}
+
+/* --- The kernel's shape ----------------------------------------------------------------------- */
+
+static bool roles_only(const Decode *t) {
+    const Gpu *g = t->g;
+    const KAttn *a = t->a;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        const KOp *o = &g->k->ops[v];
+        if (o->op == K_kreduce && v != a->s && v != a->m && v != a->l && v != a->o) return false;
+        if (o->op == K_katomic) return false;
+        if (o->op == K_kstore && t->e->domains[v] & ~(a->batch | a->i | a->dv)) return false;
+    }
+    return g->k->ops[a->q].dtype == DT_f32 && g->k->ops[a->k].dtype == DT_f32 &&
+           g->k->ops[a->v].dtype == DT_f32 && g->k->ops[a->score].dtype == DT_f32;
+}
+
+/* Vectors along d of what keys are made of, or along dv of values. */
+static uint32_t lanes_of(const Decode *t, KVal root, uint32_t axis) {
+    Gpu *g = t->g;
+    bool *skip = ARENA_ARRAY(t->e->arena, bool, g->k->nops);
+    bool *cone = ARENA_ARRAY(t->e->arena, bool, g->k->nops);
+    rows_cone(g->rows, root, cone);
+    for (KVal v = 1; v < g->k->nops; v++) skip[v] = !cone[v];
+    return gpu_lanes(g, axis, skip);
+}
+
+static bool fits(Decode *t) {
+    const Gpu *g = t->g;
+    const KAttn *a = t->a;
+    int64_t d, dv;
+    if (!t->e->isa->warpgroups || g->k->tem != TEM_attention || !roles_only(t)) return false;
+    if (!expr_is_const(t->e->exprs, extent_of(t, a->d), &d) || d > 256 ||
+        !expr_is_const(t->e->exprs, extent_of(t, a->dv), &dv) || dv != d)
+        return false;
+    t->d = t->dv = (uint32_t)d;
+    uint32_t keys = t->e->domains[a->k] | t->e->domains[a->v];
+    t->own = a->batch & keys;
+    t->shared = (a->batch & ~keys) | a->i;
+    t->nq = gpu_points(t->e, g->k, t->shared);
+    if (gpu_hint(t->e, t->nq) > MOST_QUERIES || most_of(t->e, t->nq) >= MOST_ROWS) return false;
+    t->e->lanes = lanes_of(t, a->k, axis_of(a->d));
+    t->team = t->d / t->e->lanes;
+    return t->e->lanes > 1 && lanes_of(t, a->v, axis_of(a->dv)) == t->e->lanes && t->team <= WARP &&
+           !(t->team & (t->team - 1));
+}
+
+static uint32_t shared_bytes(const Decode *t) {
+    return (WARPS + 1) * t->queries * (t->dv + 2) * 4;
+}
+
+/* Queries of a block as registers and shared memory allow; parts while multiprocessors are idle. */
+static void divide(Decode *t) {
+    Emit *e = t->e;
+    int64_t nq = gpu_hint(e, t->nq);
+    t->keys = (uint32_t)KEYS >> (t->g->j->shrink < 2 ? t->g->j->shrink : 2);
+    t->queries = HELD_ELEMENTS / e->lanes;
+    if (t->queries > HELD_QUERIES) t->queries = HELD_QUERIES;
+    while (t->queries > 1 && (t->queries / 2 >= nq || shared_bytes(t) > SHARED_BYTES))
+        t->queries /= 2;
+    int64_t groups =
+        gpu_hint(e, gpu_points(e, t->g->k, t->own)) * ((nq + t->queries - 1) / t->queries);
+    int64_t keys = gpu_hint(e, extent_of(t, t->a->j)), known;
+    if (!expr_is_const(e->exprs, extent_of(t, t->a->j), &known) && keys < GROWN_KEYS)
+        keys = GROWN_KEYS;
+    int64_t rounds = keys / (WARPS * (WARP / t->team) * t->keys / 2);
+    for (t->parts = 1; t->parts < MOST_PARTS && t->parts < rounds &&
+                       groups * t->parts * 2 <= 2 * (int64_t)t->g->m->processors;)
+        t->parts *= 2;
+}
+
+/* --- Queries ---------------------------------------------------------------------------------- */
+
+static void load_queries(Decode *t) {
+    Emit *e = t->e;
+    EmitScope *outer = e->scope;
+    LLVMValueRef first = mul_c(e, t->g->block[1], t->queries);
+    LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, t->nq), emit_i64(e, 1), "");
+    for (uint32_t i = 0; i < t->queries; i++) {
+        LLVMValueRef at = smin(e, add(e, first, emit_i64(e, i)), last);
+        t->query[i] = emit_new_sym(e, "query", most_of(e, t->nq), at);
+        emit_push(e);
+        gpu_decode(e, t->g->k, t->shared, t->query[i]);
+        gpu_bind_lanes(t->g, axis_of(t->a->d), t->rank);
+        t->q[i] = emit_value_lanes(e, t->a->q);
+        (void)emit_switch(e, outer);
+    }
+}
+
+/* --- Keys ------------------------------------------------------------------------------------- */
+
+/* One key of the team's: where its elements and its values are read. */
+typedef struct Key {
+    EmitScope *k, *v, *at;
+    LLVMValueRef in; /* inside of the block's part */
+} Key;
+
+/* Loads that keys and values begin with. */
+static void request(Decode *t, EmitScope *at, uint32_t axis) {
+    EmitScope *outer = emit_switch(t->e, at);
+    for (KVal v = 1; v < t->g->k->nops; v++)
+        if (t->e->domains[v] & t->a->j && t->e->domains[v] & axis && gpu_is_request(t->g, v))
+            (void)emit_value(t->e, v);
+    (void)emit_switch(t->e, outer);
+}
+
+static void place_key(Decode *t, Key *key, LLVMValueRef j, LLVMValueRef end) {
+    Emit *e = t->e;
+    Expr nj = extent_of(t, t->a->j);
+    EmitScope *outer = e->scope;
+    LLVMValueRef last = LLVMBuildSub(e->b, t->nj, emit_i64(e, 1), "");
+    key->in = below(e, j, end);
+    key->at = emit_push(e);
+    gpu_decode(e, t->g->k, t->a->j, emit_new_sym(e, "key", most_of(e, nj), smin(e, j, last)));
+    key->k = emit_push(e);
+    gpu_bind_lanes(t->g, axis_of(t->a->d), t->rank);
+    (void)emit_switch(e, key->at);
+    key->v = emit_push(e);
+    gpu_bind_lanes(t->g, axis_of(t->a->dv), t->rank);
+    (void)emit_switch(e, outer);
+}
+
+static LLVMValueRef value_at(Decode *t, EmitScope *at, KVal v) {
+    EmitScope *outer = emit_switch(t->e, at);
+    LLVMValueRef x = emit_value_lanes(t->e, v);
+    (void)emit_switch(t->e, outer);
+    return x;
+}
+
+/* The score of query i at the key. */
+static LLVMValueRef score(Decode *t, const Key *key, LLVMValueRef k, uint32_t i) {
+    Emit *e = t->e;
+    LLVMValueRef s = emit_f(e, e->f32, 0);
+    for (uint32_t n = 0; n < e->lanes; n++) {
+        LLVMValueRef at = emit_i64(e, n), x = LLVMBuildExtractElement(e->b, t->q[i], at, "");
+        s = emit_fma(e, x, LLVMBuildExtractElement(e->b, k, at, ""), s);
+    }
+    for (uint32_t off = 1; off < t->team; off *= 2)
+        s = LLVMBuildFAdd(e->b, s, gpu_shuffle(e, s, off), "");
+    EmitScope *outer = emit_switch(e, key->at);
+    emit_push(e);
+    gpu_decode(e, t->g->k, t->shared, t->query[i]);
+    emit_override(e, t->a->s, s);
+    LLVMValueRef x = emit_value(e, t->a->score);
+    (void)emit_switch(e, outer);
+    return LLVMBuildSelect(e->b, key->in, x, emit_f(e, e->f32, -INFINITY), "");
+}
+
+/* --- Joining ---------------------------------------------------------------------------------- */
+
+/* What exponents are taken from: the maximum, or 0 where nothing was seen. */
+static LLVMValueRef base_of(Emit *e, LLVMValueRef m) {
+    LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealOEQ, m, emit_f(e, e->f32, -INFINITY), "");
+    return LLVMBuildSelect(e->b, none, emit_f(e, e->f32, 0), m, "");
+}
+
+static LLVMValueRef weight(Emit *e, LLVMValueRef m, LLVMValueRef base) {
+    return exp_of(e, LLVMBuildFSub(e->b, m, base, ""));
+}
+
+static LLVMValueRef scaled(Emit *e, LLVMValueRef o, LLVMValueRef by) {
+    return LLVMBuildFMul(e->b, o, emit_is_vector(o) ? emit_splat(e, by) : by, "");
+}
+
+/* n more keys for one query. */
+static void add_keys(Decode *t, Known *q, const LLVMValueRef *s, const LLVMValueRef *v) {
+    Emit *e = t->e;
+    LLVMValueRef m = q->m;
+    for (uint32_t u = 0; u < t->keys; u++) m = emit_fold_join(e, FOLD_max, DT_f32, m, s[u]);
+    LLVMValueRef base = base_of(e, m), by = weight(e, q->m, base);
+    q->m = m;
+    q->l = LLVMBuildFMul(e->b, q->l, by, "");
+    q->o = scaled(e, q->o, by);
+    for (uint32_t u = 0; u < t->keys; u++) {
+        LLVMValueRef p = weight(e, s[u], base);
+        q->l = LLVMBuildFAdd(e->b, q->l, p, "");
+        q->o = emit_fma(e, emit_splat(e, p), v[u], q->o);
+    }
+}
+
+static LLVMValueRef shuffle_vector(Emit *e, LLVMValueRef v, uint32_t off) {
+    LLVMValueRef r = LLVMGetPoison(LLVMTypeOf(v));
+    for (uint32_t n = 0; n < e->lanes; n++) {
+        LLVMValueRef x = LLVMBuildExtractElement(e->b, v, emit_i64(e, n), "");
+        r = LLVMBuildInsertElement(e->b, r, gpu_shuffle(e, x, off), emit_i64(e, n), "");
+    }
+    return r;
+}
+
+/* The teams of a warp: all get the same. */
+static void join_teams(Decode *t, Known *q) {
+    Emit *e = t->e;
+    for (uint32_t off = t->team; off < WARP; off *= 2) {
+        Known x = {gpu_shuffle(e, q->m, off), gpu_shuffle(e, q->l, off),
+                   shuffle_vector(e, q->o, off)};
+        LLVMValueRef m = emit_fold_join(e, FOLD_max, DT_f32, q->m, x.m), base = base_of(e, m);
+        LLVMValueRef a = weight(e, q->m, base), b = weight(e, x.m, base);
+        q->m = m;
+        q->l = LLVMBuildFAdd(e->b, LLVMBuildFMul(e->b, q->l, a, ""),
+                             LLVMBuildFMul(e->b, x.l, b, ""), "");
+        q->o = LLVMBuildFAdd(e->b, scaled(e, q->o, a), scaled(e, x.o, b), "");
+    }
+}
+
+/* Partial results in shared memory, [n][queries] of m, of l, and of dv elements of o. */
+typedef struct Partials {
+    LLVMValueRef m, l, o;
+} Partials;
+
+static Partials partials(Decode *t, uint32_t n) {
+    Gpu *g = t->g;
+    LLVMTypeRef f = t->e->f32;
+    return (Partials){.m = gpu_shared(g, f, n * t->queries),
+                      .l = gpu_shared(g, f, n * t->queries),
+                      .o = gpu_shared(g, f, n * t->queries * t->dv)};
+}
+
+/* Element `at` of what lies at p, in block n of the cluster or in this one. */
+static LLVMValueRef read_part(Decode *t, LLVMValueRef p, LLVMValueRef at, uint32_t n, bool remote) {
+    Emit *e = t->e;
+    LLVMValueRef x = emit_gep(e, e->f32, p, at);
+    if (!remote) return LLVMBuildLoad2(e->b, e->f32, x, "");
+    return hop_cluster_load(e, LLVMBuildPtrToInt(e->b, x, e->i32, ""), hop_i(e, n));
+}
+
+/* Query i, element x of n partial results, joined in their order. */
+static Known join_partials(Decode *t, const Partials *p, uint32_t n, bool remote, LLVMValueRef i,
+                           LLVMValueRef x) {
+    Emit *e = t->e;
+    LLVMValueRef m[WARPS], l[WARPS], o[WARPS];
+    Known k = {.m = emit_f(e, e->f32, -INFINITY)};
+    for (uint32_t w = 0; w < n; w++) {
+        LLVMValueRef at = add(e, i, emit_i64(e, remote ? 0 : (int64_t)w * t->queries));
+        m[w] = read_part(t, p->m, at, w, remote);
+        l[w] = read_part(t, p->l, at, w, remote);
+        o[w] = read_part(t, p->o, add(e, mul_c(e, at, t->dv), x), w, remote);
+        k.m = emit_fold_join(e, FOLD_max, DT_f32, k.m, m[w]);
+    }
+    LLVMValueRef base = base_of(e, k.m);
+    k.l = k.o = emit_f(e, e->f32, 0);
+    for (uint32_t w = 0; w < n; w++) {
+        LLVMValueRef by = weight(e, m[w], base);
+        k.l = emit_fma(e, l[w], by, k.l);
+        k.o = emit_fma(e, o[w], by, k.o);
+    }
+    return k;
+}
+
+static void put(Decode *t, const Partials *p, LLVMValueRef at, LLVMValueRef x, const Known *k) {
+    Emit *e = t->e;
+    LLVMValueRef to = add(e, mul_c(e, at, t->dv), x);
+    LLVMBuildStore(e->b, k->m, emit_gep(e, e->f32, p->m, at));
+    LLVMBuildStore(e->b, k->l, emit_gep(e, e->f32, p->l, at));
+    emit_store_ptr(e, k->o, emit_gep(e, e->f32, p->o, to), emit_is_vector(k->o) ? 16 : 4);
+}
+
+/* --- Results ---------------------------------------------------------------------------------- */
+
+/* Results of a query of the block at element x, where there is such a query. */
+static void finish(Decode *t, LLVMValueRef i, LLVMValueRef x, const Known *k) {
+    Emit *e = t->e;
+    EmitIf in, first;
+    LLVMValueRef q = add(e, mul_c(e, t->g->block[1], t->queries), i), zero = emit_f(e, e->f32, 0);
+    emit_if_begin(e, &in, below(e, q, emit_expr(e, t->nq)));
+    gpu_decode(e, t->g->k, t->shared, emit_new_sym(e, "q", most_of(e, t->nq), q));
+    gpu_decode(e, t->g->k, t->a->dv, emit_new_sym(e, "x", t->dv - 1, x));
+    LLVMValueRef o = LLVMBuildFDiv(e->b, k->o, k->l, "");
+    LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealOEQ, k->l, zero, "");
+    if (t->a->guarded) o = LLVMBuildSelect(e->b, none, zero, o, "");
+    emit_override(e, t->a->m, k->m);
+    emit_override(e, t->a->l, k->l);
+    emit_override(e, t->a->o, o);
+    for (KVal v = 1; v < t->g->k->nops; v++) {
+        if (t->g->k->ops[v].op != K_kstore) continue;
+        bool statistics = !(e->domains[v] & t->a->dv);
+        LLVMValueRef once = LLVMBuildICmp(e->b, LLVMIntEQ, x, emit_i64(e, 0), "");
+        if (statistics) emit_if_begin(e, &first, once);
+        emit_store(e, v);
+        if (statistics) emit_if_end(e, &first);
+    }
+    emit_if_end(e, &in);
+}
+
+/* For elements first, first + THREADS ... of `count` elements of the block's queries. */
+typedef void Each(Decode *t, const Partials *from, const Partials *to, LLVMValueRef i,
+                  LLVMValueRef x);
+
+static void for_each(Decode *t, LLVMValueRef first, uint32_t count, const Partials *from,
+                     const Partials *to, Each *fn) {
+    Emit *e = t->e;
+    for (uint32_t n = 0; n < count; n += THREADS) {
+        EmitIf in;
+        LLVMValueRef own = add(e, t->g->tid, emit_i64(e, n));
+        emit_if_begin(e, &in, below(e, own, emit_i64(e, count)));
+        LLVMValueRef at = add(e, first, own), dv = emit_i64(e, t->dv);
+        fn(t, from, to, LLVMBuildUDiv(e->b, at, dv, ""), LLVMBuildURem(e->b, at, dv, ""));
+        emit_if_end(e, &in);
+    }
+}
+
+static void join_warps(Decode *t, const Partials *from, const Partials *to, LLVMValueRef i,
+                       LLVMValueRef x) {
+    Known k = join_partials(t, from, WARPS, false, i, x);
+    if (to)
+        put(t, to, i, x, &k);
+    else
+        finish(t, i, x, &k);
+}
+
+static void join_blocks(Decode *t, const Partials *from, const Partials *to, LLVMValueRef i,
+                        LLVMValueRef x) {
+    (void)to;
+    Known k = join_partials(t, from, t->parts, true, i, x);
+    finish(t, i, x, &k);
+}
+
+/* --- The kernel ------------------------------------------------------------------------------- */
+
+/* The block's part of the keys; each round, every team takes `keys` of them. */
+static void walk(Decode *t, Known *known) {
+    Emit *e = t->e;
+    uint32_t teams = WARPS * (WARP / t->team), round = teams * t->keys;
+    ExprPool *p = e->exprs;
+    Expr nj = extent_of(t, t->a->j);
+    Expr each =
+        expr_muli(p, expr_ceildiv(p, nj, expr_const(p, t->parts * t->keys * (WARP / t->team))),
+                  t->keys * (WARP / t->team));
+    LLVMValueRef size = emit_expr(e, each), from = LLVMBuildMul(e->b, t->part, size, "");
+    LLVMValueRef end = smin(e, add(e, from, size), t->nj);
+    LLVMValueRef own = add(e, mul_c(e, t->warp, WARP / t->team * t->keys),
+                           shr(e, t->lane, (uint32_t)__builtin_ctz(t->team)));
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    *l = emit_loop(e, 3 * t->queries);
+    for (uint32_t i = 0; i < t->queries; i++) {
+        l->init[3 * i] = emit_f(e, e->f32, -INFINITY);
+        l->init[3 * i + 1] = emit_f(e, e->f32, 0);
+        l->init[3 * i + 2] = LLVMConstNull(emit_vec(e->f32, e->lanes));
+    }
+    emit_loop_begin(e, l, "keys", from, end, emit_i64(e, round), false);
+    Key key[KEYS];
+    LLVMValueRef k[KEYS], v[KEYS], s[KEYS];
+    for (uint32_t u = 0; u < t->keys; u++)
+        place_key(t, &key[u], add(e, add(e, l->i, own), emit_i64(e, (int64_t)u * (WARP / t->team))),
+                  end);
+    for (uint32_t u = 0; u < t->keys; u++) request(t, key[u].k, t->a->d);
+    for (uint32_t u = 0; u < t->keys; u++) request(t, key[u].v, t->a->dv);
+    for (uint32_t u = 0; u < t->keys; u++) k[u] = value_at(t, key[u].k, t->a->k);
+    for (uint32_t u = 0; u < t->keys; u++) v[u] = value_at(t, key[u].v, t->a->v);
+    for (uint32_t i = 0; i < t->queries; i++) {
+        Known q = {l->phi[3 * i], l->phi[3 * i + 1], l->phi[3 * i + 2]};
+        for (uint32_t u = 0; u < t->keys; u++) s[u] = score(t, &key[u], k[u], i);
+        add_keys(t, &q, s, v);
+        l->next[3 * i] = q.m;
+        l->next[3 * i + 1] = q.l;
+        l->next[3 * i + 2] = q.o;
+    }
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < t->queries; i++)
+        known[i] = (Known){l->out[3 * i], l->out[3 * i + 1], l->out[3 * i + 2]};
+}
+
+static void launch(Decode *t) {
+    Gpu *g = t->g;
+    Emit *e = t->e;
+    ExprPool *p = e->exprs;
+    Expr groups = gpu_points(e, g->k, t->own);
+    Expr chunks = expr_ceildiv(p, t->nq, expr_const(p, t->queries));
+    gpu_launch(g, THREADS, expr_muli(p, groups, t->parts), chunks, 0);
+    if (t->parts > 1) {
+        g->j->cluster[0] = t->parts;
+        g->j->cluster[1] = g->j->cluster[2] = 1;
+    }
+    uint32_t bits = (uint32_t)__builtin_ctz(t->parts);
+    t->part = LLVMBuildAnd(e->b, g->block[0], emit_i64(e, t->parts - 1), "");
+    LLVMValueRef group = shr(e, g->block[0], bits);
+    gpu_decode(e, g->k, t->own, emit_new_sym(e, "group", most_of(e, groups), group));
+    t->lane = LLVMBuildAnd(e->b, g->tid, emit_i64(e, WARP - 1), "");
+    t->warp = shr(e, g->tid, 5);
+    t->rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, t->team - 1), "");
+    t->nj = emit_expr(e, extent_of(t, t->a->j));
+}
+
+/* From what the warps know to stored results. */
+static void join(Decode *t, Known *known) {
+    Emit *e = t->e;
+    EmitIf lead;
+    uint32_t count = t->queries * t->dv;
+    Partials warps = partials(t, WARPS), block;
+    LLVMValueRef zero = emit_i64(e, 0);
+    for (uint32_t i = 0; i < t->queries; i++) join_teams(t, &known[i]);
+    emit_if_begin(e, &lead, below(e, t->lane, emit_i64(e, t->team)));
+    for (uint32_t i = 0; i < t->queries; i++)
+        put(t, &warps, add(e, mul_c(e, t->warp, t->queries), emit_i64(e, i)),
+            mul_c(e, t->rank, e->lanes), &known[i]);
+    emit_if_end(e, &lead);
+    gpu_barrier(e);
+    e->lanes = 1;
+    if (t->parts == 1) {
+        for_each(t, zero, count, &warps, NULL, join_warps);
+        return;
+    }
+    block = partials(t, 1);
+    for_each(t, zero, count, &warps, &block, join_warps);
+    hop_cluster_sync(e);
+    count /= t->parts;
+    for_each(t, mul_c(e, t->part, count), count, &block, NULL, join_blocks);
+    hop_cluster_sync(e); /* none ends while others read what it has */
+}
+
+bool gpu_decode_attention(Gpu *g) {
+    Decode t = {.g = g, .e = g->e, .a = &g->k->attn};
+    Known known[HELD_QUERIES];
+    if (!fits(&t)) {
+        g->e->lanes = 1;
+        return false;
+    }
+    divide(&t);
+    launch(&t);
+    load_queries(&t);
+    walk(&t, known);
+    join(&t, known);
+    g->j->note = arena_printf(g->j->arena, "few queries, keys in %u parts", t.parts);
+    return true;
+}

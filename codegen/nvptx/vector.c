@@ -1,0 +1,304 @@
+/* Contractions with one row: reading B once is all the time there is. A team of warps takes a few
+ * columns of B whose elements lie side by side along k; what a thread reads of them is all on its
+ * way before anything is multiplied, and what no kernel of the run writes already before the kernel
+ * in front has ended. The warps of a team join their sums in a fixed order. */
+#include "codegen/nvptx/contract.h"
+#include "codegen/nvptx/row.h"
+
+enum {
+    WARP = 32,
+    THREADS = 256,
+    MOST_WARPS = 16,   /* of a team */
+    MOST_PIECES = 8,   /* vectors of a thread in one column ... */
+    MOST_VECTORS = 16, /* ... and in all: 256 bytes on their way */
+    MOST_COLS = 8,
+    BUSY_WARPS = 4,  /* that a multiprocessor should have at least */
+    LEAST_BLOCKS = 2 /* that a multiprocessor has registers for */
+};
+
+typedef struct Vector {
+    Gpu *g;
+    Emit *e;
+    const KDot *d;
+    RowPlan row;                         /* how vectors lie along k */
+    Expr n;                              /* columns in all */
+    int64_t vectors;                     /* of a column */
+    uint32_t warps, cols, pieces, teams; /* of a team; of a thread; teams of a block */
+    LLVMValueRef first, rank, team; /* the team's first column; the thread in it; in the block */
+    EmitScope *at[MOST_PIECES][MOST_COLS], *own; /* of vectors; of the thread's own result */
+    LLVMValueRef live[MOST_PIECES]; /* NULL: the vector is inside of the column in every thread */
+    LLVMValueRef acc[K_MAX_ACC][MOST_COLS];
+} Vector;
+
+static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildAdd(e->b, a, b, "");
+}
+
+static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
+    return LLVMBuildMul(e->b, a, emit_i64(e, c), "");
+}
+
+static LLVMValueRef below(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildICmp(e->b, LLVMIntSLT, a, b, "");
+}
+
+static LLVMValueRef smin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    LLVMValueRef v[2] = {a, b};
+    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+}
+
+static DType acc_type(const Vector *x, uint32_t s) {
+    return (DType)x->g->k->ops[x->d->acc[s]].dtype;
+}
+
+/* --- The kernel's shape ----------------------------------------------------------------------- */
+
+static bool is_acc(const KDot *d, KVal v) {
+    for (uint32_t s = 0; s < d->nacc; s++)
+        if (d->acc[s] == v) return true;
+    return false;
+}
+
+static bool by_k(const Gpu *g, const KOp *o) {
+    Expr coef, rest;
+    uint32_t axis = 31 - (uint32_t)__builtin_clz(g->k->dot.k);
+    return expr_affine(g->e->exprs, o->index, g->k->axes[axis].sym, &coef, &rest) &&
+           expr_is_value(g->e->exprs, coef, 1);
+}
+
+/* One row, and everything that is read along k lies along k. */
+static bool has_shape(const Gpu *g) {
+    const KDot *d = &g->k->dot;
+    if (g->k->tem != TEM_dot || !d->k) return false;
+    if (!expr_is_value(g->e->exprs, gpu_points(g->e, g->k, d->m), 1)) return false;
+    for (KVal v = 1; v < g->k->nops; v++)
+        if (g->k->ops[v].op == K_kload && g->rows->dom[v] & d->k && !by_k(g, &g->k->ops[v]))
+            return false;
+    return true;
+}
+
+/* No other folds, one A for all columns. */
+static bool is_simple(const Gpu *g) {
+    const KDot *d = &g->k->dot;
+    if (d->batch || !d->n || !d->nacc || g->k->serial || g->rows->dom[d->a] & d->n) return false;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        const KOp *o = &g->k->ops[v];
+        if ((o->op == K_kreduce) != is_acc(d, v) || o->op == K_katomic) return false;
+        if (o->op == K_kstore && g->e->domains[v] & ~(d->m | d->n)) return false;
+    }
+    return true;
+}
+
+/* Whole columns in registers, as many as make enough bytes to be on their way at a time. */
+static bool plan(Vector *x) {
+    Gpu *g = x->g;
+    x->row = (RowPlan){.team.g = g, .lane = 31 - __builtin_clz(x->d->k)};
+    x->e->lanes = gpu_lanes(g, (uint32_t)x->row.lane, NULL);
+    bool known = expr_is_const(x->e->exprs, row_vectors(&x->row, x->d->k), &x->vectors);
+    if (x->e->lanes == 1 || !known || x->vectors > MOST_WARPS * WARP * MOST_PIECES) return false;
+    for (x->warps = 1; x->vectors > (int64_t)x->warps * WARP * MOST_PIECES;) x->warps *= 2;
+    x->pieces = (uint32_t)(x->vectors + x->warps * WARP - 1) / (x->warps * WARP);
+    x->n = gpu_points(x->e, g->k, x->d->n);
+    int64_t warps = gpu_hint(x->e, x->n) * x->warps, busy = (int64_t)g->m->processors * BUSY_WARPS;
+    uint32_t most = (uint32_t)MOST_VECTORS >> g->j->shrink;
+    x->cols = MOST_COLS;
+    while (x->cols > 1 && (x->cols * x->pieces * x->d->nacc > most || warps / x->cols < busy))
+        x->cols /= 2;
+    x->teams = x->warps * WARP < THREADS ? THREADS / (x->warps * WARP) : 1;
+    return true;
+}
+
+/* --- Reading ---------------------------------------------------------------------------------- */
+
+/* Vectors past the end are read again at the end and count for nothing. */
+static void place(Vector *x) {
+    Emit *e = x->e;
+    EmitScope *outer = e->scope;
+    Expr col[MOST_COLS];
+    LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, x->n), emit_i64(e, 1), "");
+    int64_t lo, hi;
+    expr_range(e->exprs, x->n, &lo, &hi);
+    for (uint32_t c = 0; c < x->cols; c++)
+        col[c] = emit_new_sym(e, "column", hi > 0 ? hi - 1 : 0,
+                              smin(e, add(e, x->first, emit_i64(e, c)), last));
+    for (uint32_t u = 0; u < x->pieces; u++) {
+        int64_t from = (int64_t)u * x->warps * WARP;
+        LLVMValueRef at = add(e, x->rank, emit_i64(e, from));
+        if (from + x->warps * WARP > x->vectors) {
+            x->live[u] = below(e, at, emit_i64(e, x->vectors));
+            at = smin(e, at, emit_i64(e, x->vectors - 1));
+        }
+        EmitScope *piece = emit_push(e);
+        row_bind(&x->row, x->d->k, emit_new_sym(e, "piece", x->vectors - 1, at));
+        for (uint32_t c = 0; c < x->cols; c++) {
+            x->at[u][c] = emit_push(e);
+            gpu_decode(e, x->g->k, x->d->n, col[c]);
+            (void)emit_switch(e, piece);
+        }
+        (void)emit_switch(e, outer);
+    }
+}
+
+/* Has what is read along k asked for: what no kernel of the run writes, or all of it. */
+static void request(Vector *x, bool all) {
+    Gpu *g = x->g;
+    Emit *e = x->e;
+    for (uint32_t u = 0; u < x->pieces; u++)
+        for (uint32_t c = 0; c < x->cols; c++) {
+            EmitScope *outer = emit_switch(e, x->at[u][c]);
+            for (KVal v = 1; v < g->k->nops; v++)
+                if (g->rows->dom[v] & x->d->k && (all || gpu_is_stable(g, v)) &&
+                    gpu_is_request(g, v))
+                    (void)emit_value(e, v);
+            (void)emit_switch(e, outer);
+        }
+}
+
+/* What the result of the thread's own column needs beside its sums. */
+static void request_own(Vector *x) {
+    Gpu *g = x->g;
+    Emit *e = x->e;
+    EmitScope *outer = e->scope;
+    int64_t lo, hi;
+    expr_range(e->exprs, x->n, &lo, &hi);
+    LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, x->n), emit_i64(e, 1), "");
+    LLVMValueRef col = smin(e, add(e, x->first, smin(e, x->rank, emit_i64(e, x->cols - 1))), last);
+    x->own = emit_push(e);
+    gpu_decode(e, g->k, x->d->n, emit_new_sym(e, "n", hi > 0 ? hi - 1 : 0, col));
+    for (KVal v = 1; v < g->k->nops; v++)
+        if (!(g->rows->dom[v] & x->d->k) && gpu_is_request(g, v)) (void)emit_value(e, v);
+    (void)emit_switch(e, outer);
+}
+
+/* --- Sums ------------------------------------------------------------------------------------- */
+
+static LLVMValueRef factor(Vector *x, KVal v, uint32_t u) {
+    LLVMValueRef f = emit_value_lanes(x->e, v);
+    return x->live[u] ? emit_select(x->e, x->live[u], f, LLVMConstNull(LLVMTypeOf(f))) : f;
+}
+
+static void multiply(Vector *x) {
+    Emit *e = x->e;
+    for (uint32_t u = 0; u < x->pieces; u++)
+        for (uint32_t c = 0; c < x->cols; c++) {
+            EmitScope *outer = emit_switch(e, x->at[u][c]);
+            LLVMValueRef a = factor(x, x->d->a, u);
+            for (uint32_t s = 0; s < x->d->nacc; s++) {
+                LLVMValueRef b = factor(x, x->d->b[s], u), *acc = &x->acc[s][c];
+                *acc = u ? contract_fma(e, acc_type(x, s), a, b, *acc)
+                         : emit_map(e, OP_mul, acc_type(x, s), a, b, NULL);
+            }
+            (void)emit_switch(e, outer);
+        }
+}
+
+static void join_lanes(Vector *x) {
+    Emit *e = x->e;
+    for (uint32_t s = 0; s < x->d->nacc; s++)
+        for (uint32_t c = 0; c < x->cols; c++) {
+            DType t = acc_type(x, s);
+            LLVMValueRef sum = emit_fold_lanes(e, FOLD_sum, t, x->acc[s][c]);
+            for (uint32_t off = WARP / 2; off; off /= 2)
+                sum = emit_fold_join(e, FOLD_sum, t, sum, gpu_shuffle(e, sum, off));
+            x->acc[s][c] = sum;
+        }
+}
+
+/* The sums of column `rank` of the team, in the threads that have one: out[s]. */
+static void own_column(Vector *x, LLVMValueRef *out) {
+    Emit *e = x->e;
+    for (uint32_t s = 0; s < x->d->nacc; s++) {
+        out[s] = x->acc[s][0];
+        for (uint32_t c = 1; c < x->cols; c++) {
+            LLVMValueRef mine = LLVMBuildICmp(e->b, LLVMIntEQ, x->rank, emit_i64(e, c), "");
+            out[s] = LLVMBuildSelect(e->b, mine, x->acc[s][c], out[s], "");
+        }
+    }
+}
+
+/* The same through shared memory: a column's sums of all warps lie side by side. */
+static void join_warps(Vector *x, LLVMValueRef *out) {
+    Emit *e = x->e;
+    EmitIf lead;
+    LLVMValueRef slots[K_MAX_ACC], warp = LLVMBuildLShr(e->b, x->rank, emit_i64(e, 5), "");
+    LLVMValueRef lane = LLVMBuildAnd(e->b, x->rank, emit_i64(e, WARP - 1), "");
+    LLVMValueRef base = mul_c(e, x->team, (int64_t)x->cols * x->warps);
+    for (uint32_t s = 0; s < x->d->nacc; s++)
+        slots[s] = gpu_shared(x->g, LLVMTypeOf(x->acc[s][0]), x->teams * x->cols * x->warps);
+    emit_if_begin(e, &lead, LLVMBuildICmp(e->b, LLVMIntEQ, lane, emit_i64(e, 0), ""));
+    for (uint32_t s = 0; s < x->d->nacc; s++)
+        for (uint32_t c = 0; c < x->cols; c++) {
+            LLVMValueRef at = add(e, add(e, base, warp), emit_i64(e, (int64_t)c * x->warps));
+            LLVMBuildStore(e->b, x->acc[s][c], emit_gep(e, LLVMTypeOf(x->acc[s][c]), slots[s], at));
+        }
+    emit_if_end(e, &lead);
+    gpu_barrier(e);
+    LLVMValueRef col = smin(e, x->rank, emit_i64(e, x->cols - 1));
+    for (uint32_t s = 0; s < x->d->nacc; s++)
+        for (uint32_t w = 0; w < x->warps; w++) {
+            LLVMTypeRef t = LLVMTypeOf(x->acc[s][0]);
+            LLVMValueRef at = add(e, add(e, base, mul_c(e, col, x->warps)), emit_i64(e, w));
+            LLVMValueRef one = LLVMBuildLoad2(e->b, t, emit_gep(e, t, slots[s], at), "");
+            out[s] = w ? emit_fold_join(e, FOLD_sum, acc_type(x, s), out[s], one) : one;
+        }
+}
+
+static void store(Vector *x, const LLVMValueRef *sum) {
+    Emit *e = x->e;
+    EmitIf inside;
+    LLVMValueRef col = add(e, x->first, x->rank), in = below(e, col, emit_expr(e, x->n));
+    in = LLVMBuildAnd(e->b, in, below(e, x->rank, emit_i64(e, x->cols)), "");
+    EmitScope *outer = emit_switch(e, x->own);
+    emit_if_begin(e, &inside, in);
+    for (uint32_t s = 0; s < x->d->nacc; s++) emit_override(e, x->d->acc[s], sum[s]);
+    for (KVal v = 1; v < x->g->k->nops; v++)
+        if (x->g->k->ops[v].op == K_kstore) emit_store(e, v);
+    emit_if_end(e, &inside);
+    (void)emit_switch(e, outer);
+}
+
+/* --- The kernel ------------------------------------------------------------------------------- */
+
+static void launch(Vector *x) {
+    Gpu *g = x->g;
+    Emit *e = x->e;
+    ExprPool *p = e->exprs;
+    uint32_t threads = x->teams * x->warps * WARP;
+    if (!g->j->min_blocks) g->j->min_blocks = LEAST_BLOCKS * THREADS / threads;
+    g->order = GPU_WAITS_LATER;
+    gpu_launch(g, threads, expr_ceildiv(p, x->n, expr_const(p, x->cols * x->teams)), 0, 0);
+    x->team = LLVMBuildLShr(e->b, g->tid, emit_i64(e, __builtin_ctz(x->warps * WARP)), "");
+    x->rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, x->warps * WARP - 1), "");
+    x->first = mul_c(e, add(e, mul_c(e, g->block[0], x->teams), x->team), x->cols);
+    gpu_decode(e, g->k, x->d->m, expr_const(p, 0));
+}
+
+static void run(Vector *x) {
+    LLVMValueRef sum[K_MAX_ACC];
+    launch(x);
+    place(x);
+    request(x, false);
+    gpu_wait(x->g);
+    request(x, true);
+    request_own(x);
+    multiply(x);
+    join_lanes(x);
+    x->e->lanes = 1;
+    if (x->warps > 1)
+        join_warps(x, sum);
+    else
+        own_column(x, sum);
+    store(x, sum);
+}
+
+bool gpu_vector_matrix(Gpu *g) {
+    Vector x = {.g = g, .e = g->e, .d = &g->k->dot};
+    if (!has_shape(g)) return false;
+    if (!is_simple(g) || !plan(&x)) {
+        g->e->lanes = 1;
+        return gpu_row(g);
+    }
+    run(&x);
+    g->j->note = "one row: columns in registers";
+    return true;
+}
