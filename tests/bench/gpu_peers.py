@@ -26,6 +26,15 @@ def mm(t, layout, m, k, n, epilogue):
     return {"cublas": lambda: torch.mm(a, b, out=out)}
 
 
+def chain(m, k, n, count):
+    sides = [(draw(m, k), draw(n, k).t(), torch.empty(m, n, device="cuda", dtype=TYPE["bf16"])) for _ in range(count)]
+
+    def run():
+        for a, b, out in sides:
+            torch.mm(a, b, out=out)
+    return {"cublas": run}
+
+
 def sdpa(b, h, kv, s, d, causal, mask):
     from torch.nn.attention import SDPBackend, sdpa_kernel
     q, k, v = draw(b, h, s, d), draw(b, kv, s, d), draw(b, kv, s, d)
@@ -158,5 +167,5 @@ def model(name):
 
 
 def peers(spec):
-    kinds = {"mm": mm, "sdpa": sdpa, "conv": conv, "rows": rows, "model": model}
+    kinds = {"mm": mm, "chain": chain, "sdpa": sdpa, "conv": conv, "rows": rows, "model": model}
     return kinds[spec[0]](*spec[1:])

@@ -84,12 +84,31 @@ def gemms():
             gemm(t, "nn", *s), gemm(t, "nt", *s)
     for s in [(1, 4096, 4096), (1, 2048, 8192), (8, 4096, 14336), (16, 4096, 14336), (64, 4096, 14336)]:
         gemm("bf16", "nt", *s)
+    for m in (1, 8):
+        for s in [(2048, 3072), (2048, 2048), (2048, 16384), (8192, 2048), (2048, 128256)]:
+            chain(m, *s)
     for s in [(4096, 4096, 4104), (4096, 4104, 4096), (3000,) * 3, (2049, 2056, 4096), (2304, 2304, 4096), (1000,) * 3]:
         gemm("bf16", "nn", *s)
     for s in [(2048,) * 3, (4096,) * 3]:
         gemm("f32", "nn", *s), gemm("tf32", "nn", *s, options=["--precision", "tf32"])
     for s in [(4096,) * 3, BIG, (8192, 4096, 1024)]:
         gemm("bf16", "nn", *s, "bias_gelu"), gemm("bf16", "nn", *s, "residual")
+
+
+def chain(m, k, n):
+    """So many products over weights of their own that none of these is in L2 when it is read."""
+    count = max(2, (256 << 20) // (2 * k * n))
+
+    def graph():
+        ins, nodes, outs = [], [], []
+        for i in range(count):
+            ins += [(f"a{i}", "bf16", [m, k]), (f"b{i}", "bf16", [n, k])]
+            nodes += [("Transpose", [f"b{i}"], f"t{i}", {"perm": [1, 0]}), ("MatMul", [f"a{i}", f"t{i}"], f"c{i}", {})]
+            outs.append((f"c{i}", "bf16", [m, n]))
+        return model(ins, nodes, outs)
+
+    add(f"chain_bf16_{m}x{k}x{n}", graph, ("chain", m, k, n, count), flops=2 * m * n * k * count,
+        bytes=2 * (m * k + k * n + m * n) * count)
 
 
 def attention(d, s, causal, group=1, mask=False, batch=None):
@@ -225,8 +244,9 @@ def convolutions():
 
 
 def models():
-    def put(name, graph, precision, **dims):
-        add(name, None, ("model", name), model=graph, dims=dims, options=("--precision", precision))
+    def put(name, graph, precision, fixed=(), **dims):
+        options = [x for d in fixed for x in ("--dim", f"{d}={dims[d]}")]
+        add(name, None, ("model", name), model=graph, dims=dims, options=("--precision", precision, *options))
 
     for b in (1, 32):
         put(f"resnet50_b{b}", "resnet50", "f16", batch=b)
@@ -235,7 +255,7 @@ def models():
     put("convnext_t_b32", "convnext_tiny", "f16", batch=32)
     put("gpt2_b8", "gpt2", "bf16", batch=8, seq=1024)
     put("llama1b_prefill2048", "llama_1b_bf16", "bf16", batch=1, seq=2048)
-    put("llama1b_decode_b1", "llama_1b_bf16_kv", "bf16", batch=1, seq=1, past=2047, total=2048)
+    put("llama1b_decode_b1", "llama_1b_bf16_kv", "bf16", ("batch", "seq"), batch=1, seq=1, past=2047, total=2048)
 
 
 # --- Use ------------------------------------------------------------------------------------------
