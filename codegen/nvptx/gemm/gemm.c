@@ -463,15 +463,20 @@ static void note(Gpu *g, const GemmPlan *p, const char *why) {
 }
 
 /* Few rows are the thin structure's: it streams B over all multiprocessors. Where sizes decide when
- * the kernel runs, it is compiled both ways. */
-static const char *leave_few_rows(Gpu *g, Expr rows) {
+ * the kernel runs, that is the last variant, behind those with other tiles. */
+static const char *leave_few_rows(Gpu *g, const GemmPlan *plan) {
     ExprPool *p = g->e->exprs;
+    GemmVariants v;
     int64_t lo, hi;
-    expr_range(p, rows, &lo, &hi);
-    if (g->j->variant || gpu_hint(g->e, rows) <= FEW_ROWS) return "few rows";
+    expr_range(p, plan->m, &lo, &hi);
+    gemm_variants(g, plan, &v);
+    if (g->j->variant == v.n || gpu_hint(g->e, plan->m) <= FEW_ROWS) return "few rows";
+    g->j->nvariants = v.n - 1;
+    g->j->choice = v.choice;
     if (lo > FEW_ROWS) return NULL;
-    g->j->nvariants = 1;
-    g->j->choice = expr_lt(p, rows, expr_const(p, FEW_ROWS + 1));
+    Expr few = expr_lt(p, plan->m, expr_const(p, FEW_ROWS + 1));
+    g->j->choice = expr_add(p, v.choice, expr_muli(p, few, (int64_t)v.n - v.least));
+    g->j->nvariants++;
     return NULL;
 }
 
@@ -479,7 +484,7 @@ bool gpu_gemm(Gpu *g) {
     Emit *e = g->e;
     GemmPlan plan;
     const char *why = gemm_plan(g, &plan);
-    if (!why) why = leave_few_rows(g, plan.m);
+    if (!why) why = leave_few_rows(g, &plan);
     note(g, &plan, why);
     if (why) return false;
     Gemm x = {.g = g, .e = e, .d = &g->k->dot, .p = &plan, .tile = plan.tile};

@@ -55,8 +55,18 @@ typedef struct GemmPlan {
     bool twin; /* two blocks, one row of tiles below the other, fetch half of their common B each */
 } GemmPlan;
 
-/* NULL, or why the kernel is not one for tensor cores. */
+/* NULL, or why the kernel is not one for tensor cores. The tile is this variant's. */
 const char *gemm_plan(Gpu *g, GemmPlan *out);
+
+/* Where the number of rows is known only when the kernel runs, there are kernels for several. */
+enum { GEMM_MAX_VARIANTS = 4 };
+typedef struct GemmVariants {
+    uint32_t n;
+    int64_t rows[GEMM_MAX_VARIANTS]; /* that variant i has tiles for; the usual number first */
+    Expr choice;                     /* of them, by sizes */
+    uint32_t least;                  /* what it is for the fewest rows */
+} GemmVariants;
+void gemm_variants(Gpu *g, const GemmPlan *p, GemmVariants *out);
 
 typedef struct Gemm {
     Gpu *g;

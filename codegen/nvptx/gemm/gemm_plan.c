@@ -261,8 +261,8 @@ static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twi
 }
 
 /* Nanoseconds of the whole product: blocks work through whole tiles. */
-static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) {
-    int64_t m = gpu_hint(g->e, p->m), n = gpu_hint(g->e, p->n), cols = t->n / g->k->dot.nacc;
+static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, int64_t m) {
+    int64_t n = gpu_hint(g->e, p->n), cols = t->n / g->k->dot.nacc;
     int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat[0].t),
             twins = twin ? 2 : 1;
     int64_t count = ceil_div(m, t->m * twins) * ceil_div(n, cols) * gpu_hint(g->e, p->batch);
@@ -274,26 +274,78 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) 
 
 /* Every sum has its share of the columns, in panels; a build that spilled asks for fewer registers.
  * Parts have two sets of sums, and tiles of more than 64 of each are slower than smaller ones. */
-static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t) {
+static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shrink) {
     uint32_t cols = t->n / g->k->dot.nacc;
     uint32_t sums = t->m * t->n / (128 * (t->pingpong ? 1 : t->groups));
     if (p->parts > 1) sums *= 4;
-    return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> g->j->shrink;
+    return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> shrink;
 }
 
-/* The fastest by this reckoning. */
-static void choose(Gpu *g, GemmPlan *p) {
+/* The fastest by this reckoning for m rows, and its time. */
+static int64_t choose(Gpu *g, GemmPlan *p, int64_t m, uint32_t shrink) {
     int64_t least = INT64_MAX;
+    p->tile = NULL;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         for (int twin = 0; twin < 2; twin++) {
             const GemmTile *t = &tiles[i];
-            if (!possible(g, p, t) || (twin && gpu_hint(g->e, p->m) <= t->m)) continue;
-            int64_t time = time_of(g, p, t, twin);
+            if (!possible(g, p, t, shrink) || (twin && m <= t->m)) continue;
+            int64_t time = time_of(g, p, t, twin, m);
             if (time >= least) continue;
             least = time;
             p->tile = t;
             p->twin = twin;
         }
+    return least;
+}
+
+/* --- Variants --------------------------------------------------------------------------------- */
+
+enum { ROWS_LEAST = 128, ROWS_STEP = 4, ROWS_MOST = 8192, ROWS_SAMPLES = 4 };
+
+/* A variant has to be so much faster: by a tenth. */
+static bool much_faster(int64_t time, int64_t than) {
+    return time < than / 10 * 9;
+}
+
+/* The fastest variant at m rows, whose time becomes *least. */
+static uint32_t fastest(Gpu *g, const GemmPlan *each, uint32_t n, int64_t m, int64_t *least) {
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t time = time_of(g, &each[i], each[i].tile, each[i].twin, m);
+        if (i && time >= *least) continue;
+        *least = time;
+        best = i;
+    }
+    return best;
+}
+
+void gemm_variants(Gpu *g, const GemmPlan *p, GemmVariants *out) {
+    ExprPool *q = g->e->exprs;
+    GemmPlan each[GEMM_MAX_VARIANTS];
+    int64_t lo, hi, time = 0, samples[ROWS_SAMPLES];
+    uint32_t n = 0, was = 0;
+    expr_range(q, p->m, &lo, &hi);
+    *out = (GemmVariants){.n = 1, .rows = {gpu_hint(g->e, p->m)}, .choice = expr_const(q, 0)};
+    each[0] = *p;
+    (void)choose(g, &each[0], out->rows[0], 0);
+    if (!each[0].tile || lo == hi) return;
+    for (int64_t m = ROWS_LEAST; m <= ROWS_MOST; m *= ROWS_STEP)
+        if (m >= lo && m <= hi) samples[n++] = m;
+    for (uint32_t i = 0; i < n && out->n < GEMM_MAX_VARIANTS; i++) {
+        each[out->n] = *p;
+        int64_t best = choose(g, &each[out->n], samples[i], 0);
+        (void)fastest(g, each, out->n, samples[i], &time);
+        if (much_faster(best, time)) out->rows[out->n++] = samples[i];
+    }
+    for (uint32_t i = n; i-- > 0;) {
+        uint32_t now = fastest(g, each, out->n, samples[i], &time);
+        if (i + 1 == n) out->choice = expr_const(q, now);
+        Expr below = expr_lt(q, p->m, expr_const(q, samples[i] * ROWS_STEP / 2));
+        if (i + 1 < n && now != was)
+            out->choice =
+                expr_add(q, out->choice, expr_muli(q, below, (int64_t)now - (int64_t)was));
+        was = out->least = now;
+    }
 }
 
 const char *gemm_plan(Gpu *g, GemmPlan *out) {
@@ -309,7 +361,10 @@ const char *gemm_plan(Gpu *g, GemmPlan *out) {
     out->k = gpu_points(g->e, g->k, k);
     out->taps = gpu_points(g->e, g->k, out->window.taps);
     out->batch = gpu_points(g->e, g->k, d->batch);
-    choose(g, out);
+    GemmVariants v;
+    gemm_variants(g, out, &v);
+    uint32_t variant = g->j->variant < v.n ? g->j->variant : 0;
+    (void)choose(g, out, v.rows[variant], g->j->shrink);
     if (out->tile) return NULL;
     return g->j->shrink ? "the epilogue needs too many registers"
                         : "more sums than a tile has columns for";

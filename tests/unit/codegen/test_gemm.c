@@ -103,6 +103,37 @@ static void check_digits(void) {
     arena_destroy(b.a);
 }
 
+/* A number of rows that is known when the kernel runs. */
+static const char rows[] =
+    "kernel k tem dot i=m j=768 ~k=3072\n param 0 f16[m*3072]\n param 1 f16[2359296]\n"
+    "param 2 f16[m*768] written\n"
+    "%1 f16 load p0[i*3072 + k]\n %2 f32 cast %1\n %3 f16 load p1[j*3072 + k]\n %4 f32 cast %3\n"
+    "%5 f32 mul %2, %4\n %6 f32 reduce sum k %5\n %7 f16 cast %6\n %8 f16 store p2[i*768 + j] %7\n"
+    "dot batch - m i n j k k pack 0 a %2 acc %6 b %4\n cost reads [1] writes [1] flops [1]\n end\n";
+
+/* Few rows take small tiles, many large ones, and a handful no tensor cores at all. */
+static void check_variants(void) {
+    Built b = built_new("variants");
+    (void)expr_sym_new(b.p, (SymInfo){.name = "m", .kind = SYM_DIM, .lo = 1, .hi = 1 << 20});
+    if (built_parse(&b, rows)) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        static const int64_t numbers[] = {1, 128, 4096};
+        const char *notes[3] = {"", "", ""};
+        uint32_t sym = 0;
+        CHECK(expr_is_sym(b.p, b.k->axes[0].extent, &sym) && ck->nvariants >= 2);
+        for (int i = 0; i < 3 && ck->nvariants; i++) {
+            Expr m = expr_const(b.p, numbers[i]);
+            int64_t n = expr_value(b.p, expr_subst(b.p, ck->choice, &sym, &m, 1));
+            if (CHECK(n >= 0 && n <= ck->nvariants))
+                notes[i] = n ? ck->variants[n - 1].note : ck->note;
+        }
+        bool ok = strstr(notes[0], "few rows") && strstr(notes[1], "64x64") &&
+                  !strstr(notes[2], "64x") && strstr(notes[2], "tiles of");
+        if (!CHECK(ok)) fprintf(stderr, "%s; %s; %s\n", notes[0], notes[1], notes[2]);
+    }
+    arena_destroy(b.a);
+}
+
 static void check_maps(const CodeKernel *ck, ExprPool *p) {
     for (uint32_t i = 0; i < ck->nmaps; i++) {
         const CodeMap *m = &ck->maps[i];
@@ -121,6 +152,9 @@ static void check_product(const Product *c) {
                    (ck->cluster[0] == 2) == twins))
             fprintf(stderr, "%s: %u maps, cluster %u, %s\n", c->name, ck->nmaps, ck->cluster[0],
                     ck->note);
+        /* Results whose rows start anywhere are stored row by row. */
+        bool odd = strcmp(c->name, "odd columns") == 0;
+        CHECK(odd == (strstr(built_text(&b), "bar.warp.sync") != NULL));
         CHECK(!taken || (ck->shared_bytes > 48 << 10 && ck->shared_bytes <= 227 << 10));
         check_maps(ck, b.p);
     }
@@ -147,5 +181,6 @@ TEST_MAIN {
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         if (!only || strcmp(products[i].name, only) == 0) check_product(&products[i]);
     if (!only || strcmp(only, "digits") == 0) check_digits();
+    if (!only || strcmp(only, "variants") == 0) check_variants();
     check_other_architecture(&products[0]);
 }
