@@ -87,7 +87,7 @@ typedef struct Facts {
     bool *constant;
     bool *weighs; /* exponentials, and what maps and views make of them */
     bool *inside; /* of an attention or its gradient, as far as maps and views go: never stored */
-    bool one;       /* the high digit alone */
+    bool one;     /* the high digit alone */
 } Facts;
 
 static Value swap_last(Graph *g, Value x) {

@@ -1,5 +1,5 @@
-"""Every contraction above 64 M multiply-adds of some example models, compiled for sm_90a in bf16, runs on tensor cores or
-is named in off_tensor_cores.txt with its reason; that list may only shrink. Nothing runs, so weights are sparse files and
+"""Every contraction above 64 M multiply-adds of some example models, compiled for sm_90a, runs on tensor cores or is
+named in off_tensor_cores.txt with its reason; that list may only shrink. Nothing runs, so weights are sparse files and
 no GPU or assembler is needed.
 
     tensor_cores.py GRAPHC [NAME...]
@@ -14,8 +14,9 @@ import cases
 
 LEAST = 64e6
 DIMS = {"batch": 8, "seq": 512}
-MODELS = {  # name -> options
+MODELS = {  # name, and what tells it from another of that name -> options
     "bert_base": ["--precision", "bf16"],
+    "bert_base.f32": [],
     "gpt2": ["--precision", "bf16"],
     "llama_small": ["--precision", "f16"],
     "vit_b_16": ["--precision", "bf16"],
@@ -54,7 +55,7 @@ def off(graphc, name, options):
     """How many large contractions were seen; the lines of those without tensor cores."""
     seen, lines = 0, []
     with tempfile.TemporaryDirectory() as tmp:
-        compiled(graphc, name, options, tmp)
+        compiled(graphc, name.split(".")[0], options, tmp)
         notes = dict(re.findall(r"^(\S+): not on tensor cores: (.*)$", open(f"{tmp}/dump/plan.txt").read(), re.M))
         for kernel, products in kernels(open(f"{tmp}/dump/post-fusion.kir").read()):
             code = f"{tmp}/dump/{kernel}.ptx"
