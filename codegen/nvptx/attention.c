@@ -1,25 +1,32 @@
-/* Attention with online softmax. A team of threads holds one query, its part of q and of the output
- * in registers; the block's queries share tiles of keys and values in shared memory. Scores exist
- * for eight keys at a time. */
+/* Attention with online softmax. A team of threads holds some queries, their parts of q and of the
+ * output in registers; the block's queries share tiles of keys and values in shared memory, of
+ * which what a thread reads serves all queries of its team. Scores exist for eight keys at a time.
+ */
 #include "codegen/nvptx/gpu.h"
 #include <math.h>
 
-enum { THREADS = 128, GROUP = 8, MAX_PART = 32 };
+enum { THREADS = 128, GROUP = 8, MAX_PART = 32, MAX_ROWS = 4, VECTOR = 4 };
 
 typedef struct Attn {
     Gpu *g;
     Emit *e;
     const KAttn *a;
-    uint32_t team, keys;     /* threads per query, keys per tile */
-    uint32_t nd, ndv, d, dv; /* parts per thread; whole sizes */
-    LLVMValueRef part, i;    /* thread's rank in its team; its query */
-    LLVMValueRef k, v;       /* shared */
-    LLVMValueRef q[MAX_PART];
+    uint32_t team, rows, keys; /* threads per query, queries of a team, keys per tile */
+    uint32_t nd, ndv, d, dv;   /* parts per thread; whole sizes */
+    LLVMValueRef part;         /* thread's rank in its team */
+    /* Its team's queries, and the same below their number. */
+    LLVMValueRef i[MAX_ROWS], at[MAX_ROWS];
+    LLVMValueRef k, v; /* shared */
+    LLVMValueRef q[MAX_ROWS][MAX_PART];
     LLVMValueRef nj;
 } Attn;
 
-/* Carried through the loop over keys. */
+/* Carried through the loop over keys, of every query. */
 enum { ST_m, ST_l, ST_o };
+
+static uint32_t state_size(const Attn *t) {
+    return ST_o + t->ndv;
+}
 
 static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return LLVMBuildAdd(e->b, a, b, "");
@@ -41,9 +48,16 @@ static Expr extent_of(const Attn *t, uint32_t mask) {
     return t->g->k->axes[axis_of(mask)].extent;
 }
 
-/* Dimension number `n` of this thread's part. */
-static LLVMValueRef dim_at(Attn *t, uint32_t n) {
-    return add(t->e, t->part, emit_i64(t->e, (int64_t)n * t->team));
+/* Of a part of n dimensions: neighbours in memory. */
+static uint32_t vector_of(uint32_t n) {
+    return n % VECTOR ? 1 : VECTOR;
+}
+
+/* Dimension number i of this thread's part of n. */
+static LLVMValueRef dim_at(Attn *t, uint32_t n, uint32_t i) {
+    uint32_t vec = vector_of(n);
+    LLVMValueRef first = mul_c(t->e, t->part, vec);
+    return add(t->e, first, emit_i64(t->e, (int64_t)(i / vec * vec * t->team + i % vec)));
 }
 
 static LLVMValueRef below(Emit *e, LLVMValueRef x, LLVMValueRef n) {
@@ -66,22 +80,28 @@ static void fill(Attn *t, KVal v, uint32_t axis, uint32_t size, LLVMValueRef sha
     emit_loop_end(e, l);
 }
 
-static LLVMValueRef shared_at(Attn *t, LLVMValueRef base, LLVMValueRef key, uint32_t size,
-                              uint32_t n) {
+/* This thread's part, n dimensions, of a key's or value's row in shared memory. */
+static void shared_part(Attn *t, LLVMValueRef base, LLVMValueRef key, uint32_t size, uint32_t n,
+                        LLVMValueRef *out) {
     Emit *e = t->e;
-    LLVMValueRef at = add(e, mul_c(e, key, size), dim_at(t, n));
-    return LLVMBuildLoad2(e->b, e->f32, emit_gep(e, e->f32, base, at), "");
+    uint32_t vec = vector_of(n);
+    for (uint32_t i = 0; i < n; i += vec) {
+        LLVMValueRef at = add(e, mul_c(e, key, size), dim_at(t, n, i));
+        LLVMTypeRef type = vec > 1 ? emit_vec(e->f32, vec) : e->f32;
+        LLVMValueRef x = LLVMBuildLoad2(e->b, type, emit_gep(e, e->f32, base, at), "");
+        LLVMSetAlignment(x, 4 * vec);
+        for (uint32_t l = 0; l < vec; l++)
+            out[i + l] = vec > 1 ? LLVMBuildExtractElement(e->b, x, emit_i64(e, l), "") : x;
+    }
 }
 
-/* The score of key j0 + key for this thread's query. */
-static LLVMValueRef score(Attn *t, LLVMValueRef j0, LLVMValueRef key) {
+/* The score of key j for a query, whose products with it are s. */
+static LLVMValueRef score(Attn *t, uint32_t row, LLVMValueRef j, LLVMValueRef s) {
     Emit *e = t->e;
-    LLVMValueRef s = emit_f(e, e->f32, 0), j = add(e, j0, key);
-    for (uint32_t n = 0; n < t->nd; n++)
-        s = emit_fma(e, t->q[n], shared_at(t, t->k, key, t->d, n), s);
     for (uint32_t off = 1; off < t->team; off *= 2)
         s = LLVMBuildFAdd(e->b, s, gpu_shuffle(e, s, off), "");
     emit_push(e);
+    emit_set_sym(e, sym_of(t, t->a->i), t->at[row]);
     emit_set_sym(e, sym_of(t, t->a->j), below(e, j, t->nj));
     emit_override(e, t->a->s, s);
     LLVMValueRef x = emit_value(e, t->a->score);
@@ -90,20 +110,28 @@ static LLVMValueRef score(Attn *t, LLVMValueRef j0, LLVMValueRef key) {
     return LLVMBuildSelect(e->b, in, x, emit_f(e, e->f32, -INFINITY), "");
 }
 
+/* Those of one key for all queries of the team. */
+static void scores(Attn *t, LLVMValueRef j0, LLVMValueRef key, LLVMValueRef *out) {
+    Emit *e = t->e;
+    LLVMValueRef k[MAX_PART];
+    shared_part(t, t->k, key, t->d, t->nd, k);
+    for (uint32_t r = 0; r < t->rows; r++) {
+        LLVMValueRef s = emit_f(e, e->f32, 0);
+        for (uint32_t n = 0; n < t->nd; n++) s = emit_fma(e, t->q[r][n], k[n], s);
+        out[r] = score(t, r, add(e, j0, key), s);
+    }
+}
+
 static LLVMValueRef exp_of(Emit *e, LLVMValueRef x) {
     return emit_math(e, OP_exp, x, NULL);
 }
 
-/* Eight keys: rescale what was summed to the new maximum, then add. */
-static void group_step(Attn *t, LLVMValueRef j0, LLVMValueRef first, LLVMValueRef *st) {
+/* Rescales what was summed of a query to the maximum that its next scores s make; s become
+ * exponentials. */
+static void rescale(Attn *t, LLVMValueRef *s, LLVMValueRef *st) {
     Emit *e = t->e;
-    LLVMValueRef s[GROUP], key[GROUP], m = st[ST_m];
-    for (uint32_t u = 0; u < GROUP; u++) {
-        key[u] = add(e, first, emit_i64(e, u));
-        s[u] = score(t, j0, key[u]);
-        m = emit_fold_join(e, FOLD_max, DT_f32, m, s[u]);
-    }
-    LLVMValueRef none = emit_f(e, e->f32, -INFINITY);
+    LLVMValueRef m = st[ST_m], none = emit_f(e, e->f32, -INFINITY);
+    for (uint32_t u = 0; u < GROUP; u++) m = emit_fold_join(e, FOLD_max, DT_f32, m, s[u]);
     LLVMValueRef empty = LLVMBuildFCmp(e->b, LLVMRealOEQ, m, none, "");
     LLVMValueRef base = LLVMBuildSelect(e->b, empty, emit_f(e, e->f32, 0), m, "");
     LLVMValueRef scale = exp_of(e, LLVMBuildFSub(e->b, st[ST_m], base, ""));
@@ -112,10 +140,26 @@ static void group_step(Attn *t, LLVMValueRef j0, LLVMValueRef first, LLVMValueRe
     for (uint32_t n = 0; n < t->ndv; n++)
         st[ST_o + n] = LLVMBuildFMul(e->b, st[ST_o + n], scale, "");
     for (uint32_t u = 0; u < GROUP; u++) {
-        LLVMValueRef p = exp_of(e, LLVMBuildFSub(e->b, s[u], base, ""));
-        st[ST_l] = LLVMBuildFAdd(e->b, st[ST_l], p, "");
-        for (uint32_t n = 0; n < t->ndv; n++)
-            st[ST_o + n] = emit_fma(e, p, shared_at(t, t->v, key[u], t->dv, n), st[ST_o + n]);
+        s[u] = exp_of(e, LLVMBuildFSub(e->b, s[u], base, ""));
+        st[ST_l] = LLVMBuildFAdd(e->b, st[ST_l], s[u], "");
+    }
+}
+
+/* Eight keys. */
+static void group_step(Attn *t, LLVMValueRef j0, LLVMValueRef first, LLVMValueRef *st) {
+    Emit *e = t->e;
+    LLVMValueRef p[MAX_ROWS][GROUP], s[MAX_ROWS], v[MAX_PART];
+    for (uint32_t u = 0; u < GROUP; u++) {
+        scores(t, j0, add(e, first, emit_i64(e, u)), s);
+        for (uint32_t r = 0; r < t->rows; r++) p[r][u] = s[r];
+    }
+    for (uint32_t r = 0; r < t->rows; r++) rescale(t, p[r], st + r * state_size(t));
+    for (uint32_t u = 0; u < GROUP; u++) {
+        shared_part(t, t->v, add(e, first, emit_i64(e, u)), t->dv, t->ndv, v);
+        for (uint32_t r = 0; r < t->rows; r++) {
+            LLVMValueRef *o = st + r * state_size(t) + ST_o;
+            for (uint32_t n = 0; n < t->ndv; n++) o[n] = emit_fma(e, p[r][u], v[n], o[n]);
+        }
     }
 }
 
@@ -135,20 +179,25 @@ static void tile_step(Attn *t, LLVMValueRef j0, LLVMValueRef *st, uint32_t nst) 
     for (uint32_t i = 0; i < nst; i++) st[i] = l->out[i];
 }
 
+static uint32_t queries_of(const Attn *t) {
+    return THREADS / t->team * t->rows;
+}
+
 /* Keys that any query of the block may see. */
 static LLVMValueRef last_key(Attn *t, LLVMValueRef i0) {
     Emit *e = t->e;
     if (!t->a->causal) return t->nj;
     LLVMValueRef shift = emit_expr(e, t->a->causal);
-    LLVMValueRef end = add(e, add(e, i0, emit_i64(e, THREADS / t->team)), shift);
+    LLVMValueRef end = add(e, add(e, i0, emit_i64(e, queries_of(t))), shift);
     LLVMValueRef v[2] = {end, t->nj};
     return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
 }
 
-static void finish(Attn *t, const LLVMValueRef *st, LLVMValueRef inside) {
+static void finish(Attn *t, uint32_t row, LLVMValueRef n_queries, const LLVMValueRef *st) {
     Emit *e = t->e;
     EmitIf in;
-    emit_if_begin(e, &in, inside);
+    emit_if_begin(e, &in, LLVMBuildICmp(e->b, LLVMIntSLT, t->i[row], n_queries, ""));
+    emit_set_sym(e, sym_of(t, t->a->i), t->i[row]);
     LLVMValueRef zero = emit_f(e, e->f32, 0);
     LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealOEQ, st[ST_l], zero, "");
     emit_override(e, t->a->m, st[ST_m]);
@@ -157,7 +206,7 @@ static void finish(Attn *t, const LLVMValueRef *st, LLVMValueRef inside) {
         LLVMValueRef o = LLVMBuildFDiv(e->b, st[ST_o + n], st[ST_l], "");
         if (t->a->guarded) o = LLVMBuildSelect(e->b, none, zero, o, "");
         emit_push(e);
-        emit_set_sym(e, sym_of(t, t->a->dv), dim_at(t, n));
+        emit_set_sym(e, sym_of(t, t->a->dv), dim_at(t, t->ndv, n));
         emit_override(e, t->a->o, o);
         for (KVal v = 1; v < t->g->k->nops; v++) {
             bool statistics = !(e->domains[v] & t->a->dv);
@@ -195,17 +244,37 @@ static bool fits(Attn *t) {
     t->nd = t->d / t->team;
     t->ndv = t->dv / t->team;
     t->keys = t->d + t->dv <= 256 ? 32 : 16;
+    t->rows = (uint32_t)(t->ndv > 16 ? MAX_ROWS / 2 : MAX_ROWS) >> g->j->shrink;
     return true;
 }
 
-static void load_query(Attn *t, LLVMValueRef row) {
+/* Fewer queries of a team where all would leave multiprocessors without work. */
+static void spread_rows(Attn *t, Expr ni) {
+    const Gpu *g = t->g;
+    int64_t all = gpu_hint(t->e, gpu_points(t->e, g->k, t->a->batch)) * gpu_hint(t->e, ni);
+    if (!t->rows) t->rows = 1;
+    while (t->rows > 1 && all < (int64_t)g->m->processors * queries_of(t)) t->rows /= 2;
+}
+
+static void load_query(Attn *t, uint32_t row) {
     Emit *e = t->e;
-    emit_set_sym(e, sym_of(t, t->a->i), row);
     for (uint32_t n = 0; n < t->nd; n++) {
         emit_push(e);
-        emit_set_sym(e, sym_of(t, t->a->d), dim_at(t, n));
-        t->q[n] = emit_value(e, t->a->q);
+        emit_set_sym(e, sym_of(t, t->a->i), t->at[row]);
+        emit_set_sym(e, sym_of(t, t->a->d), dim_at(t, t->nd, n));
+        t->q[row][n] = emit_value(e, t->a->q);
         emit_pop(e);
+    }
+}
+
+/* The team's queries are so far apart that neighbouring teams have neighbouring ones. */
+static void load_queries(Attn *t, LLVMValueRef i0, LLVMValueRef n) {
+    Emit *e = t->e;
+    LLVMValueRef first = LLVMBuildLShr(e->b, t->g->tid, emit_i64(e, __builtin_ctz(t->team)), "");
+    for (uint32_t r = 0; r < t->rows; r++) {
+        t->i[r] = add(e, add(e, i0, first), emit_i64(e, (int64_t)r * (THREADS / t->team)));
+        t->at[r] = below(e, t->i[r], n);
+        load_query(t, r);
     }
 }
 
@@ -214,26 +283,25 @@ bool gpu_attention(Gpu *g) {
     ExprPool *p = e->exprs;
     Attn t = {.g = g, .e = e, .a = &g->k->attn};
     if (!fits(&t)) return false;
-    uint32_t queries = THREADS / t.team;
     Expr ni = extent_of(&t, t.a->i);
+    spread_rows(&t, ni);
+    uint32_t queries = queries_of(&t), each = state_size(&t);
     gpu_batch_begin(g, THREADS, expr_ceildiv(p, ni, expr_const(p, queries)), t.a->batch);
     t.part = LLVMBuildAnd(e->b, g->tid, emit_i64(e, t.team - 1), "");
     t.nj = emit_expr(e, extent_of(&t, t.a->j));
     LLVMValueRef i0 = mul_c(e, g->block[0], queries), n = emit_expr(e, ni);
-    t.i = add(e, i0, LLVMBuildLShr(e->b, g->tid, emit_i64(e, __builtin_ctz(t.team)), ""));
-    LLVMValueRef inside = LLVMBuildICmp(e->b, LLVMIntSLT, t.i, n, "");
-    load_query(&t, below(e, t.i, n));
+    load_queries(&t, i0, n);
     t.k = gpu_shared(g, e->f32, t.keys * t.d);
     t.v = gpu_shared(g, e->f32, t.keys * t.dv);
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    *l = emit_loop(e, ST_o + t.ndv);
-    l->init[ST_m] = emit_f(e, e->f32, -INFINITY);
-    for (uint32_t i = ST_l; i < l->n; i++) l->init[i] = emit_f(e, e->f32, 0);
+    *l = emit_loop(e, t.rows * each);
+    for (uint32_t i = 0; i < l->n; i++)
+        l->init[i] = emit_f(e, e->f32, i % each == ST_m ? -INFINITY : 0);
     emit_loop_begin(e, l, "tile", emit_i64(e, 0), last_key(&t, i0), emit_i64(e, t.keys), false);
     for (uint32_t i = 0; i < l->n; i++) l->next[i] = l->phi[i];
     tile_step(&t, l->i, l->next, l->n);
     emit_loop_end(e, l);
-    finish(&t, l->out, inside);
+    for (uint32_t r = 0; r < t.rows; r++) finish(&t, r, n, l->out + r * each);
     gpu_batch_end(g);
     return true;
 }
