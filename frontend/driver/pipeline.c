@@ -114,6 +114,7 @@ static graphc_status add_training(Pipeline *p, const graphc_training *t, Dump *d
         GC_TRY(lora_parse(p->arena, p->diags, t->lora, &lora));
         s.lora = &lora;
     }
+    GC_TRY(graph_before_gradients(&p->imported));
     GC_TRY(train_build(p->imported, &s, &p->training));
     p->imported = p->training.g;
     dump_graph(d, "00-training.gir", p->imported);

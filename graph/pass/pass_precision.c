@@ -10,9 +10,11 @@
  * value that was cast there and back, so other nodes keep their types, and a cast to the narrow
  * type folds away.
  *
- * What softmax reads stays f32: attention keeps scores in registers. So does a contraction of
- * integers (positions times frequencies), which need their digits, and one that sums single
- * products.
+ * What softmax reads stays f32: attention keeps scores in registers; so does what is made of scores
+ * alone, as losses are, and gradients on their way into states: those of weights, which optimizers
+ * take in f32 (as are the weights: states are cast where they are multiplied). So does a
+ * contraction of integers (positions times frequencies), which need their digits, and one that sums
+ * single products.
  *
  * Needs: merge_dots and bn_fold (weights are rounded after what was folded into them). Keeps: types
  * and shapes of inputs and outputs. Breaks: results, by the narrow type's rounding; leaves dead
@@ -29,6 +31,8 @@ typedef struct Facts {
     bool *inner;   /* combines statistics with what they are of: inside of a norm or a softmax */
     bool *stream;
     bool *normed, *softmax; /* who reads it through views: a fold or an inner value; a maximum */
+    bool *scores;           /* streams that softmax reads, and what is made of such alone: a loss */
+    bool *last; /* goes into new states without another contraction: gradients of weights */
     bool *round;
     Value *narrow; /* its value in the new graph in type `to`, where it was asked for */
 } Facts;
@@ -88,11 +92,26 @@ static bool from_integers(const Graph *g, const Facts *f, Value v) {
     return all_of(n, f->integer, f->constant);
 }
 
+/* What new states are made of, and whether a contraction reads it on the way. */
+static void find_last(const Graph *g, Facts *f) {
+    bool *multiplied = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    for (uint32_t i = 0; i < g->writes.n; i++) f->last[g->writes.v[i].value] = true;
+    for (Value v = g->nodes.n; v-- > 1;) {
+        const Node *n = graph_node(g, v);
+        bool product = multiplied[v] || narrows(g, f, v);
+        for (uint32_t i = 0; i < n->nin; i++) {
+            f->last[n->in[i]] |= f->last[v];
+            multiplied[n->in[i]] |= product;
+        }
+    }
+    for (Value v = 1; v < g->nodes.n; v++) f->last[v] &= !multiplied[v];
+}
+
 /* What is rounded is neither statistic nor inner any more: a residual goes on from a norm's result.
  */
 static void classify(const Graph *g, Facts *f, Value v) {
     const Node *n = graph_node(g, v);
-    f->stream[v] = f->round[v] || narrows(g, f, v);
+    f->stream[v] = f->round[v] || (narrows(g, f, v) && !f->last[v]);
     if (n->type.dtype != DT_f32 || f->constant[v] || f->stream[v]) return;
     f->stat[v] = op_info[n->op].cls == OPC_REDUCE;
     if (!is_made(n)) return;
@@ -103,21 +122,51 @@ static void classify(const Graph *g, Facts *f, Value v) {
 
 /* --- Which are rounded ------------------------------------------------------------------------ */
 
-/* The values behind views, or v itself. A constant is none of them: its contraction casts it. */
+/* exp(x - logsumexp(..)), perhaps kept finite: never stored, and of all digits in ds = p (dp - d).
+ */
+static bool is_probability(const Graph *g, Value v) {
+    const Node *n = graph_node(g, v);
+    if (n->op == OP_select) n = graph_node(g, n->in[2]);
+    if (n->op != OP_exp || graph_node(g, n->in[0])->op != OP_sub) return false;
+    n = graph_node(g, graph_node(g, n->in[0])->in[1]);
+    while (is_view(n) && n->nin == 1) n = graph_node(g, n->in[0]);
+    return n->op == OP_logsumexp;
+}
+
+/* The values behind views, or v itself. None of them are constants, probabilities and what comes
+ * from outside: their contraction casts them. */
 static void round_behind(const Graph *g, Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     while (is_view(n) && n->nin == 1) {
         v = n->in[0];
         n = graph_node(g, v);
     }
-    if (f->constant[v] || n->op == OP_input) return;
+    if (f->constant[v] || n->op == OP_input || n->op == OP_state || is_probability(g, v)) return;
     if (!is_view(n)) f->round[v] = true;
     for (uint32_t i = 0; is_view(n) && i < data_operands(n); i++) round_behind(g, f, n->in[i]);
+}
+
+static void find_scores(const Graph *g, Facts *f, Value v) {
+    const Node *n = graph_node(g, v);
+    f->scores[v] = f->stream[v] && f->softmax[v];
+    if (f->scores[v] || !f->stream[v] || f->round[v] || !is_made(n)) return;
+    f->scores[v] = true;
+    for (uint32_t i = 0; i < data_operands(n); i++)
+        f->scores[v] &= !f->stream[n->in[i]] || f->scores[n->in[i]];
+}
+
+/* The other factor of a probability: its gradient, which stays where the probability is. */
+static void note_weighted(const Graph *g, Facts *f, Value v) {
+    const Node *n = graph_node(g, v);
+    for (uint32_t i = 0; n->op == OP_mul && i < 2; i++)
+        f->softmax[n->in[i]] |= is_probability(g, n->in[1 - i]);
+    for (uint32_t i = 0; n->op == OP_sub && i < 2; i++) f->softmax[n->in[i]] |= f->softmax[v];
 }
 
 /* A norm's sums and differences read what is stored; softmax's maximum wants all digits. */
 static void note_reads(const Graph *g, Facts *f, Value v) {
     const Node *n = graph_node(g, v);
+    note_weighted(g, f, v);
     bool window = n->op == OP_window, fold = op_info[n->op].cls == OPC_REDUCE;
     for (uint32_t i = 0; i < n->nin; i++) {
         Value x = n->in[i];
@@ -147,19 +196,21 @@ static void *facts(const Graph *g, void *ctx) {
     Facts *f = ARENA_NEW(g->arena, Facts);
     uint32_t n = g->nodes.n;
     *f = (Facts){.to = *(const DType *)ctx, .narrow = ARENA_ARRAY(g->arena, Value, n)};
-    bool **flags[] = {&f->constant, &f->integer, &f->stat,    &f->inner,
-                      &f->stream,   &f->normed,  &f->softmax, &f->round};
+    bool **flags[] = {&f->constant, &f->integer, &f->stat,   &f->inner, &f->stream,
+                      &f->normed,   &f->softmax, &f->scores, &f->last,  &f->round};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         *flags[i] = ARENA_ARRAY(g->arena, bool, n);
     graph_mark_constant(g, f->constant);
     for (Value v = 1; v < n; v++) f->integer[v] = from_integers(g, f, v);
+    find_last(g, f);
     for (Value v = 1; v < n; v++)
         for (uint32_t i = first_factor(graph_node(g, v)); narrows(g, f, v) && i < 2; i++)
             round_behind(g, f, graph_node(g, v)->in[i]);
     for (Value v = 1; v < n; v++) classify(g, f, v);
     for (Value v = n; v-- > 1;) note_reads(g, f, v);
+    for (Value v = 1; v < n; v++) find_scores(g, f, v);
     for (Value v = 1; v < n; v++)
-        f->round[v] |= f->stream[v] && !is_view(graph_node(g, v)) && f->normed[v] && !f->softmax[v];
+        f->round[v] |= f->stream[v] && !is_view(graph_node(g, v)) && f->normed[v] && !f->scores[v];
     for (Value v = 1; v < n; v++) round_sum(g, f, v);
     return f;
 }

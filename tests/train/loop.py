@@ -104,6 +104,23 @@ def against_numpy(tmp):
     return data
 
 
+def narrow(tmp, data):
+    """Multiplied in 16 bits: the same course, weights and their updates of all digits."""
+    lines = {t: [l for l in run("train", f"{tmp}/m.onnx", *data, "--batch", 96, "--steps", 12, "--lr", "1e-4", "--precision",
+                                t, "-o", f"{tmp}/{t}") if "loss" in l] for t in ("f32", "bf16", "f16")}
+    for t, bits in (("bf16", 8), ("f16", 11)):
+        for key in ("loss", "grad_norm"):
+            a, b = (np.array([l[key] for l in lines[x]]) for x in ("f32", t))
+            close(b, a, 2.0 ** (2 - bits), f"{t}: {key}")
+            check(not np.array_equal(a, b), f"{t}: {key} is that of f32")
+        a, b = tensors(f"{tmp}/f32/model.safetensors"), tensors(f"{tmp}/{t}/model.safetensors")
+        for k in a:
+            off = np.abs(a[k] - b[k])
+            check(off.max() < 24 * 1e-4 and off.mean() < 1e-4, f"{t}: {k} is not what steps of f32 give")
+            grid = np.ldexp(1.0, (np.frexp(b[k])[1] - bits).astype(int))
+            check(np.mean(b[k] / grid == np.round(b[k] / grid)) < 0.1, f"{t}: {k} was rounded")
+
+
 def same_bits(tmp, data):
     """Another number of threads, or the same run again, gives the same weights; another seed does not."""
     files = []
@@ -171,6 +188,7 @@ def refused(tmp, data):
 
 with tempfile.TemporaryDirectory() as tmp:
     data = against_numpy(tmp)
+    narrow(tmp, data)
     same_bits(tmp, data)
     text(tmp)
     killed(tmp)
