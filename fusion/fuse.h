@@ -45,6 +45,7 @@ typedef struct VState {
     uint32_t group; /* 1 + group that stores it */
     bool permuted;  /* stored in another order of dimensions than its type's: */
     uint8_t order[GRAPH_MAX_RANK]; /* position i of the buffer is this dimension of v */
+    uint32_t align;                /* rows begin at multiples of so many elements; 0: dense */
     Value home;                    /* concatenation whose buffer it is stored into ... */
     uint32_t home_part;            /* ... as this operand */
     const Expr *starts;            /* of a concatenation: where each operand begins (place.c) */
@@ -53,6 +54,12 @@ typedef struct VState {
     uint32_t pack;      /* ... and 1 + number of the pack it reads its right operand from */
     FusionWhy why;      /* why it was stored, if it was */
 } VState;
+
+/* The last dimension of the buffer with what is left free behind it. */
+static inline Expr vstate_row(ExprPool *p, const VState *s, Expr extent) {
+    return s->align ? expr_muli(p, expr_ceildiv(p, extent, expr_const(p, s->align)), s->align)
+                    : extent;
+}
 
 /* body: where it lies. */
 typedef struct Stored {

@@ -146,6 +146,15 @@ uint32_t fuse_buffer_of(Fuse *f, Value v) {
     return at->buf - 1;
 }
 
+/* The same where v's rows are aligned. */
+static Expr aligned_numel(Fuse *f, const VState *s, const Type *t) {
+    const uint32_t last = s->permuted ? s->order[t->rank - 1] : t->rank - 1u;
+    Type rest = *t;
+    rest.dim[last] = expr_const(f->p, 1);
+    return expr_mul(f->p, max_numel(f, &rest),
+                    vstate_row(f->p, s, schedule_bound(f->s, t->dim[last])));
+}
+
 void fuse_own_buffer(Fuse *f, Value v) {
     Stored *at = &f->stored[v];
     if (f->v[v].home || at->buf) return;
@@ -153,6 +162,7 @@ void fuse_own_buffer(Fuse *f, Value v) {
     SBuffer b = {.dtype = t->dtype, .node = v, .graph = f->g};
     b.kind = f->fact[v].const_only ? BUF_prepared : BUF_temp;
     b.numel = max_numel(f, t);
+    if (f->v[v].align) b.numel = aligned_numel(f, &f->v[v], t);
     at->buf = add_buffer(f, b);
 }
 
@@ -166,7 +176,7 @@ static void note_held(Fuse *f) {
     for (Value v = 1; f->g == f->s->graph && v < f->g->nodes.n; v++) {
         const VState *s = &f->v[v];
         const uint32_t buf = f->stored[v].buf;
-        if (!buf || graph_node(f->g, v)->op == OP_state) continue;
+        if (!buf || s->align || graph_node(f->g, v)->op == OP_state) continue;
         SBuffer *b = &f->s->buffers.v[buf - 1];
         b->holds = v;
         b->order = s->permuted ? s->order : NULL;

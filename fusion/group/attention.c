@@ -185,6 +185,27 @@ static bool match(Fuse *f, AttnMatch *m, Inside *in) {
     return dry_run(f, m, in);
 }
 
+/* Rows of 16-bit numbers that are moved as they are: whole multiples of 16 bytes, no more than the
+ * target's template takes. */
+static bool half_rows(const Fuse *f, Value v, int64_t most) {
+    const Type *t = graph_type(f->g, v);
+    int64_t rows, cols;
+    bool a = expr_is_const(f->p, t->dim[t->rank - 1], &cols) && cols <= most && cols % 8 == 0;
+    bool b = expr_is_const(f->p, t->dim[t->rank - 2], &rows) && rows <= most && rows % 8 == 0;
+    return dtype_is_half(t->dtype) && (a || b);
+}
+
+/* Has the target that template for these operands? */
+static bool has_template(const Fuse *f, const AttnMatch *m) {
+    const Node *o = node(f, m->o);
+    int64_t most = f->m->half_gradient;
+    bool half = half_rows(f, o->in[1 - m->side], most);
+    for (int i = 0; i < 2 && half && m->s[i]; i++)
+        half = half_rows(f, node(f, m->s[i])->in[0], most) &&
+               half_rows(f, node(f, m->s[i])->in[1], most);
+    return half || f->m->attention_gradient;
+}
+
 /* Of one operand, which is made of probabilities. */
 static bool match_gradient(Fuse *f, AttnMatch *m, Inside *in) {
     const Node *n = node(f, m->o);
@@ -195,7 +216,7 @@ static bool match_gradient(Fuse *f, AttnMatch *m, Inside *in) {
     uint32_t second = f->fact[node(f, node(f, in->exp)->in[0])->in[0]].epi == in->dot[1];
     m->s[0] = in->dot[second];
     m->s[1] = in->ndots == 2 ? in->dot[!second] : 0;
-    return dry_run(f, m, in);
+    return has_template(f, m) && dry_run(f, m, in);
 }
 
 static bool find(Fuse *f, Value v, bool (*matches)(Fuse *f, AttnMatch *m, Inside *in),
@@ -219,7 +240,7 @@ static bool is_needed(const Fuse *f, Value v) {
 }
 
 static void find_gradients(Fuse *f) {
-    for (Value v = 1; v < f->g->nodes.n && f->m->attention_gradient; v++)
+    for (Value v = 1; v < f->g->nodes.n; v++)
         if (is_product(f, v) && is_needed(f, v) && !find(f, v, match_gradient, 0))
             (void)find(f, v, match_gradient, 1);
 }

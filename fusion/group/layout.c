@@ -3,6 +3,8 @@
 #include "fusion/analyse/facts.h"
 #include <string.h>
 
+enum { ALIGNED_ROWS = 64 }; /* elements: shorter rows are not worth it */
+
 static void set_order(VState *s, uint32_t rank, const uint8_t *order) {
     s->permuted = false;
     for (uint32_t i = 0; i < rank; i++) {
@@ -30,6 +32,21 @@ static void order_of_anchor(Fuse *f, Value v) {
         for (uint32_t i = 0; i < rank; i++) at[i] = to[at[i]];
     }
     set_order(&f->choice[v], rank, at);
+}
+
+/* What attention stores for a contraction that wants it permuted: in the order of that permute,
+ * which others read as it is. */
+static bool order_of_contraction(Fuse *f, Value v) {
+    const Fact *fact = &f->fact[v];
+    const uint8_t *order = NULL;
+    for (uint32_t i = 0; i < fact->nusers; i++) {
+        const Node *u = graph_node(f->g, fuse_user(f, v, i));
+        if (u->op != OP_permute) continue;
+        if (order && memcmp(u->attr.perm.axis, order, u->type.rank) != 0) return false;
+        order = u->attr.perm.axis;
+    }
+    if (order) set_order(&f->choice[v], graph_type(f->g, v)->rank, order);
+    return order != NULL;
 }
 
 /* The axis along which a template reads this operand contiguously, as a symbol. */
@@ -151,14 +168,33 @@ static bool order_of_fetches(Fuse *f, Value v) {
     return true;
 }
 
+/* Rows that matrix units fetch from memory, or store as they come, begin at 16 bytes. */
+static void align_rows(Fuse *f, Value v) {
+    VState *s = &f->choice[v];
+    const Type *t = graph_type(f->g, v);
+    Value dot = f->fact[v].epi;
+    const uint32_t bytes = (uint32_t)dtype_bytes(t->dtype), rows = bytes ? 16 / bytes : 1;
+    if (f->m->inline_flops.half_b > 0 || f->fact[v].const_only || t->rank < 2) return;
+    bool fetched = dot && graph_node(f->g, dot)->op == OP_dot &&
+                   dtype_is_half(graph_type(f->g, graph_node(f->g, dot)->in[0])->dtype);
+    for (uint32_t i = 0; i < s->demands.n && dtype_is_half(t->dtype); i++)
+        fetched = fetched || s->demands.v[i].use >= USE_score;
+    Expr row = t->dim[s->permuted ? s->order[t->rank - 1] : t->rank - 1];
+    int64_t lo, hi;
+    expr_range(f->p, row, &lo, &hi);
+    if (!fetched || lo < (int64_t)ALIGNED_ROWS || expr_divisor(f->p, row) % rows == 0) return;
+    if (fuse_may(f, v, "stored in rows that begin at 16 bytes")) s->align = rows;
+}
+
 void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
     VState *s = &f->choice[v];
     const Fact *fact = &f->fact[v];
     if (s->must || s->home) return;
-    if (g->want && g->want == fact->epi)
-        order_of_anchor(f, v);
-    else if (!order_of_fetches(f, v) && !order_of_readers(f, v, false) && !order_of_users(f, v))
+    if (g->want && g->want == fact->epi) {
+        if (!f->v[fact->epi].attn || !order_of_contraction(f, v)) order_of_anchor(f, v);
+    } else if (!order_of_fetches(f, v) && !order_of_readers(f, v, false) && !order_of_users(f, v))
         order_of_readers(f, v, true);
     if (s->permuted && !fuse_may(f, v, "stored in another order of dimensions"))
         s->permuted = false;
+    if (!f->fact[v].output && !f->fact[v].grows) align_rows(f, v);
 }

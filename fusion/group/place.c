@@ -38,6 +38,7 @@ static Expr stored_at(Fuse *f, Value v, Idx x) {
         dim[i] = x.dim[d];
         extent[i] = x.extent[d];
     }
+    if (x.rank) extent[x.rank - 1] = vstate_row(f->p, s, extent[x.rank - 1]);
     Expr at = idx_join(f->p, x.rank, dim, extent);
     if (fact->output && f->out_base && f->out_base[fact->output - 1])
         at = expr_add(f->p, at, f->out_base[fact->output - 1]);
@@ -47,7 +48,7 @@ static Expr stored_at(Fuse *f, Value v, Idx x) {
 Expr home_index(Fuse *f, Group *g, Value v, IdxId idx) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
-    bool moved = s->home || s->permuted || fact->grows || (fact->output && f->out_base);
+    bool moved = s->home || s->permuted || s->align || fact->grows || (fact->output && f->out_base);
     return moved ? stored_at(f, v, *idx_get(g, idx)) : idx_get(g, idx)->flat;
 }
 

@@ -23,7 +23,8 @@ typedef struct Machine {
     bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */
     bool digits; /* multiplies f32 as f16 digits (pass_digits) */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
-    bool attention_gradient; /* has that template */
+    bool attention_gradient; /* has that template, of f32 operands too */
+    uint32_t half_gradient;  /* has it for operands of 16 bits: the largest head size, or 0 */
     /* Most arithmetic per element with which a value is still computed where it is read: as data
      * that moves elements, in attention's scores and values, as a contraction's operand, and as keys,
      * values or operands of 16 bits: 0 where matrix units fetch those from memory themselves. */
