@@ -25,7 +25,7 @@ target_compile_definitions(cuda_old PRIVATE FAKE_CUDA_OLD)
 
 # A GPU against the CPU on one plan with both targets: needs no LLVM, so it can be taken elsewhere.
 # launch_check does the same for launch_plan's plan, which holds every fact that a launch can have.
-foreach(tool plan_compare launch_check)
+foreach(tool plan_compare train_compare launch_check)
   add_executable(${tool} tests/gpu/${tool}.c)
   target_link_libraries(${tool} PRIVATE gc_flags gc_runtime gc_base Threads::Threads
     ${CMAKE_DL_LIBS} m)

@@ -40,6 +40,9 @@ typedef struct FlashPlan {
     const FlashTile *tile;
 } FlashPlan;
 
+/* The load behind a factor, through casts and constant scales: *scale times what those are. NULL:
+ * something else is computed. */
+const KOp *flash_plain_load(const Kernel *k, KVal v, double *scale);
 /* NULL, or why the kernel is not one for tensor cores. */
 const char *flash_plan(Gpu *g, FlashPlan *out);
 

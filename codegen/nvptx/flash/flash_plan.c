@@ -28,8 +28,7 @@ static bool is_scale(const KOp *o) {
     return o->op == K_konst && o->imm.f > 0 && isfinite(o->imm.f);
 }
 
-/* The load behind a factor, through casts and constant scales: what it is times. */
-static const KOp *plain_load(const Kernel *k, KVal v, double *scale) {
+const KOp *flash_plain_load(const Kernel *k, KVal v, double *scale) {
     const KOp *o = &k->ops[v];
     while (o->op == OP_cast || o->op == OP_mul) {
         const KOp *a = &k->ops[o->in[0]], *b = o->op == OP_mul ? &k->ops[o->in[1]] : NULL;
@@ -45,7 +44,7 @@ static const char *plan_queries(Gpu *g, FlashPlan *p) {
     const Kernel *k = g->k;
     const KAttn *a = &k->attn;
     double scale = 1;
-    const KOp *q = plain_load(k, a->q, &scale);
+    const KOp *q = flash_plain_load(k, a->q, &scale);
     int64_t d;
     if (q && q->dtype == p->k.t && hop_matrix(g, q, a->i, a->d, a->batch, &p->q)) {
         p->factor *= scale;
@@ -64,7 +63,8 @@ static const char *plan_operands(Gpu *g, FlashPlan *p) {
     const KAttn *a = &k->attn;
     double of_values = 1;
     p->factor = 1;
-    const KOp *key = plain_load(k, a->k, &p->factor), *v = plain_load(k, a->v, &of_values);
+    const KOp *key = flash_plain_load(k, a->k, &p->factor),
+              *v = flash_plain_load(k, a->v, &of_values);
     if (!key || !v || of_values != 1) return "keys or values are computed, not loaded";
     if (!hop_matrix(g, key, a->j, a->d, a->batch, &p->k) ||
         !hop_matrix(g, v, a->j, a->dv, a->batch, &p->v))

@@ -1,0 +1,105 @@
+/* Gradients of attention on tensor cores: which kernels take that template, what the copy engine is
+ * told, and that the assembler keeps every sum in a register. Numbers are checked where there is a
+ * GPU (tests/gpu). */
+#include "tests/unit/codegen/tensor_cores.h"
+#include <string.h>
+
+/* Two of rows i against columns j, of heads of d numbers. */
+typedef struct Gradient {
+    const char *name, *type;
+    int rows, columns, d;
+    bool two;    /* products: weights p (s2 - row's number) */
+    bool shared; /* the second factor is the columns' operand itself, as keys are of queries */
+    bool causal;
+    bool taken;
+    int maps;
+    const char *note; /* part of what explain says */
+} Gradient;
+
+static const Gradient cases[] = {
+    {"values", "bf16", 512, 512, 64, false, false, false, true, 3, "tiles of 192x64, 1"},
+    {"queries", "bf16", 512, 300, 64, true, true, true, true, 4, "tiles of 192x64, 2"},
+    {"large", "f16", 333, 512, 128, true, true, true, true, 4, "tiles of 128x64, 2"},
+    {"apart", "bf16", 512, 512, 128, true, false, false, true, 5, "tiles of 128x64, 2"},
+    {"padded", "bf16", 200, 200, 80, false, false, true, true, 3, "tiles of 128x64, 1"},
+    {"f32", "f32", 512, 512, 64, true, true, false, false, 0, "computed"},
+    {"too large", "bf16", 512, 512, 192, true, true, false, false, 0, "larger than 128"},
+    {"odd rows", "bf16", 512, 512, 60, true, true, false, false, 0, "16-byte aligned"},
+};
+
+static int load(StrBuf *s, int v, const Gradient *t, int param, char axis, char inner) {
+    int rows = axis == 'i' ? t->rows : t->columns;
+    sb_printf(s, "%%%d %s load p%d[(b*%d + %c)*%d + %c]\n", v, t->type, param, rows, axis, t->d,
+              inner);
+    sb_printf(s, "%%%d f32 %s %%%d\n", v + 1, strcmp(t->type, "f32") == 0 ? "neg" : "cast", v);
+    return v + 1;
+}
+
+static void put_params(StrBuf *s, const Gradient *t) {
+    int i = 2 * t->rows * t->d, j = 2 * t->columns * t->d;
+    sb_printf(s, "kernel g tem attention_gradient b=2 i=%d n=%d ~j=%d ~d=%d ~e=%d\n", t->rows, t->d,
+              t->columns, t->d, t->d);
+    sb_printf(s, "param 0 %s[%d]\nparam 1 %s[%d]\nparam 2 %s[%d]\nparam 3 %s[%d]\n", t->type, i,
+              t->type, j, t->type, i, t->type, j);
+    sb_printf(s, "param 4 f32[%d]\nparam 5 f32[%d]\nparam 6 %s[%d]\nparam 7 %s[%d] written\n",
+              2 * t->rows, 2 * t->rows, t->type, j, t->type, i);
+}
+
+static void put_second(StrBuf *s, const Gradient *t) {
+    load(s, 17, t, 2, 'i', 'e'), load(s, 19, t, 3, 'j', 'e');
+    sb_put(s, "%21 f32 mul %18, %20\n%22 f32 reduce sum e %21\n");
+    sb_printf(s, "%%23 f32 load p5[b*%d + i]\n%%24 f32 sub %%22, %%23\n%%25 f32 mul %%16, %%24\n",
+              t->rows);
+}
+
+static const char *kernel_text(const Gradient *t, Arena *a) {
+    StrBuf *s = ARENA_NEW(a, StrBuf);
+    sb_init(s, a);
+    put_params(s, t);
+    load(s, 1, t, 0, 'i', 'd'), load(s, 3, t, 1, 'j', 'd');
+    sb_put(s, "%5 f32 mul %2, %4\n%6 f32 reduce sum d %5\n%7 f32 const 0.125\n");
+    sb_printf(s, "%%8 f32 mul %%6, %%7\n%%9 i64 expr [j]\n%%10 i64 expr [i + %d]\n",
+              t->causal ? 0 : t->columns);
+    sb_put(s, "%11 bool le %9, %10\n%12 f32 const -inf\n%13 f32 select %11, %8, %12\n");
+    sb_printf(s, "%%14 f32 load p4[b*%d + i]\n%%15 f32 sub %%13, %%14\n%%16 f32 exp %%15\n",
+              t->rows);
+    if (t->two) put_second(s, t);
+    for (int v = 17; v < 26 && !t->two; v++) sb_printf(s, "%%%d f32 const 0\n", v);
+    load(s, 26, t, t->shared ? 1 : 6, 'j', 'n');
+    sb_printf(s, "%%28 f32 mul %%%d, %%27\n%%29 f32 reduce sum j %%28\n", t->two ? 25 : 16);
+    bool f32 = strcmp(t->type, "f32") == 0;
+    sb_printf(s, "%%30 %s %s %%29\n%%31 %s store p7[(b*%d + i)*%d + n] %%30\n", t->type,
+              f32 ? "neg" : "cast", t->type, t->rows, t->d);
+    sb_printf(s,
+              "attention_gradient batch b i i j j d d%s n n x %%2 y %%4 s %%6 %s p %%%d b %%27 "
+              "o %%29%s\nend\n",
+              t->two ? ",e" : "", t->two ? "x2 %18 y2 %20 s2 %22" : "x2 %2 y2 %4 s2 %6",
+              t->two ? 25 : 16, t->causal ? " ahead [0]" : "");
+    return sb_str(s);
+}
+
+/* Rows of a tile and of a block are fetched by the copy engine, each matrix by one map. */
+static void check_code(const Gradient *t, Built *b) {
+    const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
+    bool taken = strstr(built_text(b), "wgmma.mma_async") != NULL;
+    if (!CHECK(taken == t->taken && strstr(ck->note, t->note)))
+        fprintf(stderr, "%s: %s\n", t->name, ck->note);
+    if (!taken) return;
+    CHECK(ck->shared_bytes > 48 << 10 && ck->shared_bytes <= 227 << 10);
+    CHECK_EQ_I(ck->nmaps, t->maps);
+    CHECK(!strstr(built_text(b), "\tred.") && !strstr(built_text(b), "\tatom."));
+    for (uint32_t i = 0; i < ck->nmaps; i++) {
+        const CodeMap *m = &ck->maps[i];
+        bool rows = m->param == 0 || m->param == 2;
+        CHECK_EQ_I(m->box[1], rows ? (t->d <= 64 ? 192 : 128) : 64);
+        CHECK_EQ_I(expr_value(b->p, m->size[1]), rows ? t->rows : t->columns);
+    }
+}
+
+TEST_MAIN {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Built b = built_new(cases[i].name);
+        if (built_parse(&b, kernel_text(&cases[i], b.a))) check_code(&cases[i], &b);
+        arena_destroy(b.a);
+    }
+}
