@@ -15,6 +15,7 @@ static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     bool keys_left = attn && (idx_axes_used(f, g, d.a) & axis_bit(g, g->attn->jsym));
     Use left = !attn ? USE_a : keys_left ? USE_key : USE_query;
     Use right = !attn ? USE_b : keys_left ? USE_query : USE_key;
+    if (attn && g->attn->gradient) left = right = USE_key; /* no side is computed */
     fuse_demand(f, g, n->in[0], d.a, left, d.a_mask ? READ_masked : READ_plain);
     if (!attn && !row) f->kinds[GROUP_pack].store(f, v);
     if (!f->v[v].pack)

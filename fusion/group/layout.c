@@ -178,7 +178,7 @@ static void align_rows(Fuse *f, Value v) {
     bool fetched = dot && graph_node(f->g, dot)->op == OP_dot &&
                    dtype_is_half(graph_type(f->g, graph_node(f->g, dot)->in[0])->dtype);
     for (uint32_t i = 0; i < s->demands.n && dtype_is_half(t->dtype); i++)
-        fetched = fetched || s->demands.v[i].use >= USE_score;
+        fetched = fetched || s->demands.v[i].use >= USE_query;
     Expr row = t->dim[s->permuted ? s->order[t->rank - 1] : t->rank - 1];
     int64_t lo, hi;
     expr_range(f->p, row, &lo, &hi);
