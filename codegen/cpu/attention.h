@@ -8,9 +8,9 @@
  * number of keys. K and V are read in place where rows are contiguous f32 (or f64), else a block is
  * computed into scratch first.
  *
- * Gradients (attention_gradient.c) are contractions over j of something computed from one or two inner
- * products: their rows run over lanes like queries, and j comes in blocks like keys. There i, j and
- * dv are the template's axes i, j and n.
+ * Gradients (attention_gradient.c) are contractions over j of something computed from one or two
+ * inner products: their rows run over lanes like queries, and j comes in blocks like keys. There i,
+ * j and dv are the template's axes i, j and n.
  *
  * A row whose maximum is -inf uses 0 in its place, so that nothing but its sum is 0: such a row
  * gives 0 if guarded, else 0/0. */
@@ -22,7 +22,11 @@
 #define ATTN_UNIT  16  /* queries: the unit in which they are cut, on every target */
 #define ATTN_UNITS 4   /* units in a block */
 #define ATTN_KEYS  256 /* keys in a block */
-#define ATTN_FEW   8   /* fewer queries than this go one at a time */
+#define ATTN_CHUNK 16  /* elements of a row that are summed in one accumulator */
+#define ATTN_CHUNK_KEYS                                                                            \
+    64 /* keys whose products with values are summed in one accumulator */ /* keys whose products  \
+                                                                              with values are */
+#define ATTN_FEW 8 /* fewer queries than this go one at a time */
 
 /* K or V: rows of `size` elements, in place or copied block-wise. */
 typedef struct AttnRows {
@@ -49,7 +53,7 @@ typedef struct Attn {
     uint32_t out_rows, out_nv; /* tile of O += P^T V */
     uint32_t sym_i, sym_j, sym_d, sym_dv;
     Expr ni, nj, nd, ndv;
-    Expr shift; /* 0, or keys j > i + shift are masked */
+    Expr shift;      /* 0, or keys j > i + shift are masked */
     AttnRows kr, vr; /* of a gradient there is no kr, and b is vr */
 
     /* scratch */
@@ -93,8 +97,8 @@ LLVMValueRef attn_reserve(Attn *t, Expr elements);
 /* The work items of the kernel; body has query0 and queries. */
 void attn_items(Attn *t, EmitInfo *info, Expr macs, void (*body)(Attn *t));
 
-/* attention_many.c. Tiles of `rows` keys from key0 + first on by nv vectors of queries. Keys past the
- * block's last repeat it; what is stored for them lies beyond the block and is never read. */
+/* attention_many.c. Tiles of `rows` keys from key0 + first on by nv vectors of queries. Keys past
+ * the block's last repeat it; what is stored for them lies beyond the block and is never read. */
 typedef struct AttnTile {
     uint32_t rows, nv;
     LLVMValueRef first, row[8]; /* rows of the tile, within the block */
@@ -102,7 +106,8 @@ typedef struct AttnTile {
     LLVMValueRef mask[4];
 } AttnTile;
 void attn_parts(Attn *t, void (*part)(Attn *t)); /* of up to nq queries each; sets `vectors` */
-/* to[at][query] for the part's vectors of queries, `at` along axis sym; past the last they repeat. */
+/* to[at][query] for the part's vectors of queries, `at` along axis sym; past the last they repeat.
+ */
 void attn_transpose(Attn *t, KVal v, uint32_t sym, Expr size, LLVMValueRef to);
 /* tile for all keys of the block, as code for each number of vectors. */
 void attn_tiles(Attn *t, void (*tile)(Attn *t, AttnTile *s));

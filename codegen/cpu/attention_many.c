@@ -54,14 +54,13 @@ static void reset(Attn *t) {
 
 /* --- Scores ------------------------------------------------------------------------------- */
 
-void attn_products(Attn *t, const AttnTile *s, const AttnRows *rows, LLVMValueRef qt, Expr size,
-                   LLVMValueRef *acc) {
+/* acc += products of elements [from, to) of the rows. */
+static void add_products(Attn *t, const AttnTile *s, LLVMValueRef *key, LLVMValueRef qt,
+                         LLVMValueRef from, LLVMValueRef to, LLVMValueRef *acc) {
     Emit *e = t->e;
     EmitLoop l = emit_loop(e, s->rows * s->nv);
-    LLVMValueRef key[8];
-    for (uint32_t r = 0; r < s->rows; r++) key[r] = attn_row(t, rows, s->row[r]);
-    for (uint32_t i = 0; i < l.n; i++) l.init[i] = LLVMConstNull(t->vec);
-    emit_loop_begin(e, &l, "d", emit_i64(e, 0), emit_expr(e, size), emit_i64(e, 1), true);
+    for (uint32_t i = 0; i < l.n; i++) l.init[i] = acc[i];
+    emit_loop_begin(e, &l, "d", from, to, emit_i64(e, 1), true);
     LLVMValueRef q[4], row = attn_mul(t, l.i, emit_i64(e, t->nq));
     for (uint32_t v = 0; v < s->nv; v++)
         q[v] = attn_load(t, qt, attn_add(t, row, (int64_t)(v * t->lanes)));
@@ -70,6 +69,26 @@ void attn_products(Attn *t, const AttnTile *s, const AttnRows *rows, LLVMValueRe
         for (uint32_t v = 0; v < s->nv; v++)
             l.next[r * s->nv + v] = emit_fma(e, x, q[v], l.phi[r * s->nv + v]);
     }
+    emit_loop_end(e, &l);
+    for (uint32_t i = 0; i < l.n; i++) acc[i] = l.out[i];
+}
+
+void attn_products(Attn *t, const AttnTile *s, const AttnRows *rows, LLVMValueRef qt, Expr size,
+                   LLVMValueRef *acc) {
+    Emit *e = t->e;
+    EmitLoop l = emit_loop(e, s->rows * s->nv);
+    LLVMValueRef key[8], step = emit_i64(e, ATTN_CHUNK), end = emit_expr(e, size);
+    int64_t n;
+    for (uint32_t r = 0; r < s->rows; r++) key[r] = attn_row(t, rows, s->row[r]);
+    for (uint32_t i = 0; i < l.n; i++) l.init[i] = acc[i] = LLVMConstNull(t->vec);
+    if (expr_is_const(t->p, size, &n) && n <= ATTN_CHUNK) {
+        add_products(t, s, key, qt, emit_i64(e, 0), end, acc);
+        return;
+    }
+    emit_loop_begin(e, &l, "chunk", emit_i64(e, 0), end, step, true);
+    LLVMValueRef lim[2] = {LLVMBuildAdd(e->b, l.i, step, ""), end};
+    add_products(t, s, key, qt, l.i, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2), acc);
+    for (uint32_t i = 0; i < l.n; i++) l.next[i] = LLVMBuildFAdd(e->b, l.phi[i], acc[i], "");
     emit_loop_end(e, &l);
     for (uint32_t i = 0; i < l.n; i++) acc[i] = l.out[i];
 }
@@ -209,26 +228,14 @@ static void exponentials(Attn *t) {
     emit_loop_end(e, &qs);
 }
 
-/* O[row .. row + out_rows)[column ..] = O * scale + P^T V over the block's keys. */
-static void out_tile(Attn *t, LLVMValueRef row, LLVMValueRef column, uint32_t nv) {
+/* acc += rows [row, row + out_rows) of P^T times vectors of V, over keys [from, to). */
+static void add_values(Attn *t, LLVMValueRef row, LLVMValueRef column, uint32_t nv,
+                       LLVMValueRef from, LLVMValueRef to, LLVMValueRef *acc) {
     Emit *e = t->e;
     uint32_t rows = t->out_rows;
     EmitLoop l = emit_loop(e, rows * nv);
-    LLVMValueRef width = emit_expr(e, t->vr.padded);
-    LLVMValueRef start = LLVMBuildAdd(e->b, attn_mul(t, row, width), column, ""), at[32];
-    for (uint32_t r = 0; r < rows; r++) {
-        LLVMValueRef at_scale = t->scale ? attn_at(t, t->scale, attn_add(t, row, r)) : NULL;
-        LLVMValueRef scale =
-            at_scale ? emit_splat(e, emit_load(e, t->elem, at_scale, t->bytes)) : NULL;
-        LLVMValueRef line =
-            LLVMBuildAdd(e->b, start, attn_mul(t, width, emit_i64(e, (int64_t)r)), "");
-        for (uint32_t v = 0; v < nv; v++) {
-            at[r * nv + v] = attn_add(t, line, (int64_t)(v * t->lanes));
-            LLVMValueRef o = attn_load(t, t->out, at[r * nv + v]);
-            l.init[r * nv + v] = scale ? LLVMBuildFMul(e->b, o, scale, "") : o;
-        }
-    }
-    emit_loop_begin(e, &l, "keys", emit_i64(e, 0), t->keys, emit_i64(e, 1), true);
+    for (uint32_t i = 0; i < rows * nv; i++) l.init[i] = acc[i];
+    emit_loop_begin(e, &l, "keys", from, to, emit_i64(e, 1), true);
     LLVMValueRef value = attn_row(t, &t->vr, l.i), x[4];
     LLVMValueRef p = LLVMBuildAdd(e->b, attn_mul(t, l.i, emit_i64(e, t->nq)), row, "");
     for (uint32_t v = 0; v < nv; v++)
@@ -239,14 +246,51 @@ static void out_tile(Attn *t, LLVMValueRef row, LLVMValueRef column, uint32_t nv
             l.next[r * nv + v] = emit_fma(e, emit_splat(e, w), x[v], l.phi[r * nv + v]);
     }
     emit_loop_end(e, &l);
-    for (uint32_t i = 0; i < rows * nv; i++) attn_store(t, l.out[i], t->out, at[i]);
+    for (uint32_t i = 0; i < rows * nv; i++) acc[i] = l.out[i];
+}
+
+/* O[row .. row + out_rows)[column ..] = O * scale + P^T V over keys [from, to), summed from 0: the
+ * rounding error of a sum grows with the root of its length. */
+static void out_tile(Attn *t, LLVMValueRef row, LLVMValueRef column, uint32_t nv, LLVMValueRef from,
+                     LLVMValueRef to, LLVMValueRef *scale) {
+    Emit *e = t->e;
+    LLVMValueRef acc[32], width = emit_expr(e, t->vr.padded);
+    LLVMValueRef start = LLVMBuildAdd(e->b, attn_mul(t, row, width), column, "");
+    for (uint32_t i = 0; i < t->out_rows * nv; i++) acc[i] = LLVMConstNull(t->vec);
+    add_values(t, row, column, nv, from, to, acc);
+    for (uint32_t r = 0; r < t->out_rows; r++) {
+        LLVMValueRef line = LLVMBuildAdd(e->b, start, attn_mul(t, width, emit_i64(e, r)), "");
+        for (uint32_t v = 0; v < nv; v++) {
+            LLVMValueRef at = attn_add(t, line, (int64_t)(v * t->lanes)), x = acc[r * nv + v];
+            LLVMValueRef o = attn_load(t, t->out, at);
+            x = scale ? emit_fma(e, o, scale[r], x) : LLVMBuildFAdd(e->b, o, x, "");
+            attn_store(t, x, t->out, at);
+        }
+    }
+}
+
+/* All keys of the block, in chunks; what was there before is scaled once. */
+static void out_chunks(Attn *t, LLVMValueRef row, LLVMValueRef column, uint32_t nv) {
+    Emit *e = t->e;
+    EmitLoop l = {0};
+    LLVMValueRef scale[8], zero = emit_i64(e, 0), step = emit_i64(e, ATTN_CHUNK_KEYS);
+    for (uint32_t r = 0; t->scale && r < t->out_rows; r++)
+        scale[r] = emit_splat(
+            e, emit_load(e, t->elem, attn_at(t, t->scale, attn_add(t, row, r)), t->bytes));
+    LLVMValueRef lim[2] = {step, t->keys};
+    out_tile(t, row, column, nv, zero, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2),
+             t->scale ? scale : NULL);
+    emit_loop_begin(e, &l, "chunk", step, t->keys, step, false);
+    lim[0] = LLVMBuildAdd(e->b, l.i, step, "");
+    out_tile(t, row, column, nv, l.i, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2), NULL);
+    emit_loop_end(e, &l);
 }
 
 static void out_columns(Attn *t, LLVMValueRef column, uint32_t nv) {
     Emit *e = t->e;
     EmitLoop l = {0};
     emit_loop_begin(e, &l, "out", emit_i64(e, 0), t->queries, emit_i64(e, t->out_rows), true);
-    out_tile(t, l.i, column, nv);
+    out_chunks(t, l.i, column, nv);
     emit_loop_end(e, &l);
 }
 

@@ -22,9 +22,9 @@
 
 #include "codegen/emit/emit.h"
 
-#define DOT_PANEL      48 /* columns of a panel: KDot.pack of weights that the CPU takes packed */
-#define DOT_CHUNK      256 /* elements of a run that are summed in one accumulator */
-#define DOT_ROWS       8  /* rows of a tile: the unit in which M is cut, on every target */
+#define DOT_PANEL      48  /* columns of a panel: KDot.pack of weights that the CPU takes packed */
+#define DOT_CHUNK      128 /* elements of a run that are summed in one accumulator */
+#define DOT_ROWS       8   /* rows of a tile: the unit in which M is cut, on every target */
 #define DOT_MAX_NV     3
 #define DOT_TILE_APART 16 /* elements between tiles of a copied left operand */
 

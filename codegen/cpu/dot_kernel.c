@@ -127,31 +127,47 @@ static void micro_pair(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair) 
     m->row = b_row(d, m->b, second, step);
 }
 
-/* A long run in chunks, each summed from 0 and then added: the rounding error of a sum grows with
- * the root of its length. The sums of chunks wait in memory while the inner loop has the registers.
- */
-static void micro_chunks(Dot *d, Micro *m, LLVMValueRef *left) {
-    Emit *e = d->e;
-    ExprPool *p = d->p;
-    EmitLoop chunks, ks;
+/* A part of a sum, from 0; the sums of the parts before wait in memory while it has the registers:
+ * the rounding error of a sum grows with the root of its length. */
+typedef struct Chunk {
+    EmitLoop l;
+    Expr first, size; /* of the current chunk, in steps */
     LLVMValueRef total[DOT_ROWS * DOT_MAX_NV];
-    const Expr size = expr_const(p, DOT_CHUNK), n = expr_ceildiv(p, d->run, size);
-    micro_open(d, m, &chunks, "chunk", emit_expr(e, n));
-    const Expr first = expr_mul(p, dot_sym(d, "chunk", n, chunks.i), size);
+} Chunk;
+
+/* `steps` steps, at most `most` a chunk. */
+static void chunk_open(Dot *d, Micro *m, Chunk *c, Expr steps, Expr most) {
+    ExprPool *p = d->p;
+    const Expr n = expr_ceildiv(p, steps, most);
+    micro_open(d, m, &c->l, "chunk", emit_expr(d->e, n));
+    c->first = expr_mul(p, dot_sym(d, "chunk", n, c->l.i), most);
+    c->size = expr_min(p, most, expr_sub(p, steps, c->first));
     for (uint32_t i = 0; i < m->nacc; i++) {
-        total[i] = m->acc[i];
-        m->acc[i] = LLVMConstNull(LLVMTypeOf(total[i]));
+        c->total[i] = m->acc[i];
+        m->acc[i] = LLVMConstNull(LLVMTypeOf(c->total[i]));
     }
-    micro_open(d, m, &ks, "k", emit_expr(e, expr_min(p, size, expr_sub(p, d->run, first))));
-    micro_step(d, m, left, LLVMBuildAdd(e->b, emit_expr(e, first), ks.i, ""));
-    micro_close(d, m, &ks);
-    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = LLVMBuildFAdd(e->b, total[i], m->acc[i], "");
-    micro_close(d, m, &chunks);
 }
 
-static bool is_long(const Dot *d) {
-    int64_t run;
-    return dtype_is_float(d->acc) && !(expr_is_const(d->p, d->run, &run) && run <= DOT_CHUNK);
+static void chunk_close(Dot *d, Micro *m, Chunk *c) {
+    for (uint32_t i = 0; i < m->nacc; i++)
+        m->acc[i] = LLVMBuildFAdd(d->e->b, c->total[i], m->acc[i], "");
+    micro_close(d, m, &c->l);
+}
+
+static bool is_long(const Dot *d, Expr size) {
+    int64_t n;
+    return dtype_is_float(d->acc) && !(expr_is_const(d->p, size, &n) && n <= DOT_CHUNK);
+}
+
+static void micro_chunks(Dot *d, Micro *m, LLVMValueRef *left) {
+    Emit *e = d->e;
+    EmitLoop ks;
+    Chunk c;
+    chunk_open(d, m, &c, d->run, expr_const(d->p, DOT_CHUNK));
+    micro_open(d, m, &ks, "k", emit_expr(e, c.size));
+    micro_step(d, m, left, LLVMBuildAdd(e->b, emit_expr(e, c.first), ks.i, ""));
+    micro_close(d, m, &ks);
+    chunk_close(d, m, &c);
 }
 
 /* All of a run: in pairs, then what is left. */
@@ -159,7 +175,7 @@ static void micro_run(Dot *d, Micro *m, LLVMValueRef *left) {
     Emit *e = d->e;
     ExprPool *p = d->p;
     EmitLoop pairs, ks;
-    if (is_long(d)) {
+    if (is_long(d, d->run)) {
         micro_chunks(d, m, left);
         return;
     }
@@ -179,28 +195,50 @@ static void micro_run(Dot *d, Micro *m, LLVMValueRef *left) {
     micro_close(d, m, &ks);
 }
 
-static void micro_kernel(Dot *d, Micro *m) {
+/* Rows of the table point to run `at` of theirs. */
+static void micro_left(Dot *d, const Micro *m, LLVMValueRef at, LLVMValueRef *left) {
     Emit *e = d->e;
-    EmitLoop runs;
-    LLVMValueRef left[DOT_ROWS], nruns = emit_expr(e, d->nruns);
-    bool single = expr_is_value(d->p, d->nruns, 1);
-    m->nacc = m->rows * m->nv;
-    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = LLVMConstNull(emit_vec(d->elem, d->lanes));
-    LLVMValueRef start = m->row;
-    if (!single) micro_open(d, m, &runs, "runs", nruns);
-    if (d->permuted) {
-        Expr first =
-            dot_run_row(d, single ? expr_const(d->p, 0) : dot_sym(d, "run", d->nruns, runs.i));
-        m->row = b_row(d, m->b, start, first);
-    }
-    LLVMValueRef at = single ? m->at : LLVMBuildAdd(e->b, m->at, runs.i, "");
+    LLVMValueRef nruns = emit_expr(e, d->nruns);
     for (uint32_t r = 0; r < m->rows; r++) {
         LLVMValueRef entry = LLVMBuildMul(e->b, nruns, emit_i64(e, r), "");
         entry = LLVMBuildAdd(e->b, at, entry, "");
         left[r] = emit_load(e, e->ptr, emit_gep(e, e->ptr, d->table, entry), 8);
     }
+}
+
+/* Runs [first, first + n). */
+static void micro_runs(Dot *d, Micro *m, LLVMValueRef start, Expr first, Expr n) {
+    Emit *e = d->e;
+    EmitLoop runs;
+    LLVMValueRef left[DOT_ROWS];
+    micro_open(d, m, &runs, "runs", emit_expr(e, n));
+    LLVMValueRef run = LLVMBuildAdd(e->b, emit_expr(e, first), runs.i, "");
+    if (d->permuted)
+        m->row = b_row(d, m->b, start, dot_run_row(d, dot_sym(d, "run", d->nruns, run)));
+    micro_left(d, m, LLVMBuildAdd(e->b, m->at, run, ""), left);
     micro_run(d, m, left);
-    if (!single) micro_close(d, m, &runs);
+    micro_close(d, m, &runs);
+}
+
+static void micro_kernel(Dot *d, Micro *m) {
+    ExprPool *p = d->p;
+    const Expr zero = expr_const(p, 0), one = expr_const(p, 1);
+    LLVMValueRef left[DOT_ROWS], start = m->row;
+    m->nacc = m->rows * m->nv;
+    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = LLVMConstNull(emit_vec(d->elem, d->lanes));
+    if (expr_is_value(p, d->nruns, 1)) {
+        if (d->permuted) m->row = b_row(d, m->b, start, dot_run_row(d, zero));
+        micro_left(d, m, m->at, left);
+        micro_run(d, m, left);
+    } else if (is_long(d, expr_mul(p, d->nruns, d->run))) {
+        Chunk c;
+        Expr most = expr_div(p, expr_const(p, DOT_CHUNK), expr_max(p, one, d->run));
+        chunk_open(d, m, &c, d->nruns, expr_max(p, one, most));
+        micro_runs(d, m, start, c.first, c.size);
+        chunk_close(d, m, &c);
+    } else {
+        micro_runs(d, m, start, zero, d->nruns);
+    }
 }
 
 /* --- Epilogue ----------------------------------------------------------------------------- */

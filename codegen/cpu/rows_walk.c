@@ -234,43 +234,92 @@ static bool unrolled(const Walk *w, uint32_t axis, uint32_t todo, int64_t *n) {
     return all * (int64_t)rows_cost(&w->r->p, w->p->cone) <= UNROLL_COST;
 }
 
+/* A loop that carries accumulators. A long one of sums goes in parts, each summed from 0 and then
+ * added: the rounding error of a sum grows with the root of its length. */
+typedef struct Carry {
+    EmitLoop *parts, *l; /* parts: NULL where it is not cut */
+    uint32_t n;
+    LLVMValueRef *acc;
+} Carry;
+
+#define SUM_PART 64 /* turns of a loop */
+
+static bool only_sums(const Walk *w) {
+    for (uint32_t f = 0; f < w->p->nfolds; f++) {
+        const KOp *o = &w->r->k->ops[w->p->folds[f]];
+        if (o->fold != FOLD_sum || !dtype_is_float((DType)w->r->k->ops[o->in[0]].dtype))
+            return false;
+        if (rows_join(&w->r->p, w->p->folds[f]) != emit_fold_join) return false;
+    }
+    return w->p->nfolds > 0;
+}
+
+static EmitLoop *carry_loop(Carry *c, Emit *e, const char *name, LLVMValueRef lo, LLVMValueRef hi,
+                            int64_t step) {
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    *l = emit_loop(e, c->n);
+    for (uint32_t i = 0; i < c->n; i++) l->init[i] = c->acc[i];
+    emit_loop_begin(e, l, name, lo, hi, emit_i64(e, step), false);
+    for (uint32_t i = 0; i < c->n; i++) c->acc[i] = l->phi[i];
+    return l;
+}
+
+static LLVMValueRef carry_begin(Walk *w, Carry *c, const char *name, LLVMValueRef lo,
+                                LLVMValueRef hi, int64_t step) {
+    Emit *e = w->r->e;
+    int64_t a, b, part = SUM_PART * step;
+    bool few = const_int(lo, &a) && const_int(hi, &b) && b - a <= 2 * part;
+    if (!few && only_sums(w)) {
+        c->parts = carry_loop(c, e, "part", lo, hi, part);
+        for (uint32_t i = 0; i < c->n; i++) c->acc[i] = LLVMConstNull(LLVMTypeOf(c->acc[i]));
+        lo = c->parts->i;
+        LLVMValueRef lim[2] = {LLVMBuildAdd(e->b, lo, emit_i64(e, part), ""), hi};
+        hi = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
+    }
+    c->l = carry_loop(c, e, name, lo, hi, step);
+    return c->l->i;
+}
+
+static void carry_close(Carry *c, Emit *e, EmitLoop *l) {
+    for (uint32_t i = 0; i < c->n; i++) l->next[i] = c->acc[i];
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < c->n; i++) c->acc[i] = l->out[i];
+}
+
+static void carry_end(Walk *w, Carry *c) {
+    Emit *e = w->r->e;
+    carry_close(c, e, c->l);
+    if (!c->parts) return;
+    for (uint32_t i = 0; i < c->n; i++)
+        c->acc[i] = LLVMBuildFAdd(e->b, c->parts->phi[i], c->acc[i], "");
+    carry_close(c, e, c->parts);
+}
+
 static void walk_axes(Walk *w, uint32_t todo, uint32_t nacc, LLVMValueRef *acc);
 
 static void walk_loop(Walk *w, uint32_t axis, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) {
     Emit *e = w->r->e;
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    *l = emit_loop(e, nacc);
-    for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
+    Carry c = {.n = nacc, .acc = acc};
     LLVMValueRef hi = emit_expr(e, w->r->k->axes[axis].extent);
-    emit_loop_begin(e, l, "walk", emit_i64(e, 0), hi, emit_i64(e, 1), false);
-    emit_set_sym(e, w->r->k->axes[axis].sym, l->i);
-    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->phi[i];
+    emit_set_sym(e, w->r->k->axes[axis].sym, carry_begin(w, &c, "walk", emit_i64(e, 0), hi, 1));
     walk_axes(w, todo, nacc, acc);
-    for (uint32_t i = 0; i < nacc; i++) l->next[i] = acc[i];
-    emit_loop_end(e, l);
-    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
+    carry_end(w, &c);
 }
 
 /* One loop over steps [lo, hi) of an axis, n at a time, each with its own accumulators. */
 static void walk_steps(Walk *w, uint32_t axis, uint32_t todo, uint32_t n, LLVMValueRef lo,
                        LLVMValueRef hi, uint32_t nacc, LLVMValueRef *acc) {
     Emit *e = w->r->e;
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    Carry c = {.n = nacc, .acc = acc};
     uint32_t per = nacc / n;
-    *l = emit_loop(e, nacc);
-    for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
-    emit_loop_begin(e, l, "steps", lo, hi, emit_i64(e, n), false);
-    Expr base = emit_new_sym(e, "step", INT64_MAX / 4, l->i);
-    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->phi[i];
+    Expr base = emit_new_sym(e, "step", INT64_MAX / 4, carry_begin(w, &c, "steps", lo, hi, n));
     for (uint32_t u = 0; u < n; u++) {
         emit_push(e);
         emit_bind(e, w->r->k->axes[axis].sym, expr_addi(e->exprs, base, u));
         walk_axes(w, todo, per, acc + u * per);
         emit_pop(e);
     }
-    for (uint32_t i = 0; i < nacc; i++) l->next[i] = acc[i];
-    emit_loop_end(e, l);
-    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
+    carry_end(w, &c);
 }
 
 static void walk_unrolled(Walk *w, uint32_t axis, uint32_t todo, uint32_t nacc, LLVMValueRef *acc) {

@@ -2,8 +2,8 @@
 
     grad.py GRAPHC [MODEL ...] [--batch N] [--seq N] [-v]
 
-The error of each gradient is its distance from f64's in units of f64's norm; graphc may commit at most 1.5 times what
-PyTorch commits in f32, over all weights together (root of the mean of the squares), and 4 times in a single one. With
+The error of each gradient is its distance from f64's in units of f64's norm; graphc may commit at most 1.25 times what
+PyTorch commits in f32, over all weights together (root of the mean of the squares), and 2.5 times in a single one. With
 relus one unit that f32 rounds to the other side of its kink costs up to some 1e-3 in all layers before it, PyTorch too:
 such models may err by KINK. Needs torch; without it the test is skipped.
 """
@@ -20,8 +20,10 @@ import torch_onnx
 
 MODELS = ("llama_small", "gpt2", "bert_base", "t5_small", "vit_b_16", "resnet50", "unet", "whisper_tiny_encoder",
           "mixtral_small")
-WHOLE, SINGLE, KINK = 1.5, 4.0, 5e-3
-MORE = {"unet": 3.5}  # its convolutions sum many short runs in one accumulator
+WHOLE, SINGLE, KINK = 1.25, 2.5, 2e-3
+# Of 1,500 keys with much in common, whose gradients nearly cancel in queries and keys: PyTorch's softmax takes
+# sum(p dp) from the very dp that it subtracts it from, a kernel that never stores scores takes sum(o do).
+MORE = {"whisper_tiny_encoder": 1.4}
 
 
 def safe(name):
@@ -73,7 +75,7 @@ def check(a, name, folder):
     worst = max(rows, key=lambda r: r[1] / max(r[2], floor, 1e-12))
     ratio = worst[1] / max(worst[2], floor, 1e-12)
     relu = any(n.op_type == "Relu" for n in nodes)
-    ok = mine <= MORE.get(name, WHOLE) * theirs and ratio <= 2 * MORE.get(name, SINGLE / 2) or relu and mine <= KINK
+    ok = mine <= MORE.get(name, WHOLE) * theirs and ratio <= SINGLE or relu and mine <= KINK
     print(f"{'ok  ' if ok else 'BAD '} {name:22} {len(rows):4} weights  error {mine:.2e}, torch f32 {theirs:.2e} = "
           f"{mine / theirs:.2f}; worst {worst[0]} {worst[1]:.1e} of {worst[2]:.1e}", flush=True)
     for r in sorted(rows, key=lambda r: -r[1] / max(r[2], floor))[:12] if a.v else ():
