@@ -58,9 +58,14 @@ typedef struct graphc_training {
     const char *freeze; /* match: these alone are learnt; these are not */
     const char *lora;   /* "r=16,alpha=32,targets=all-linear": adapters alone are learnt, states
                            "MODULE.lora_A.weight" and "MODULE.lora_B.weight"; NULL: weights */
+    bool accumulate;     /* with entry "accumulate" */
+    bool documents;      /* several documents in a row of tokens: an input "document_ids", i64 [batch, seq],
+                            and no attention from one to another */
+    uint32_t batch, seq; /* first sizes of all inputs, and second ones of tokens (integers, rank 2);
+                            0: as the model has them */
 } graphc_training;
 #define GRAPHC_TRAINING_INIT                                                                       \
-    { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL }
+    { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL, false, false, 0, 0 }
 
 /* An input and an output that become one state (graphc.h), which each run leaves to the next: of equal
  * types, or a cache that the output has longer along one axis, whose size in the input is a symbol that
@@ -95,7 +100,9 @@ typedef struct graphc_compile_options {
 
 /* A training plan's first entry, "step", takes the model's inputs, the loss's target, "lr" (f32) and "step"
  * (i64, 1 in the first), and gives "loss" (the mean over what is supervised), "grad_norm", "loss_sum" and
- * "loss_weight"; entry "evaluate" gives the last two and changes nothing. Weights or adapters and the
+ * "loss_weight"; entry "evaluate" gives the last two and changes nothing. Entry "accumulate" is like it,
+ * but adds gradients and loss to what the next step takes in: a step over several batches, in which each
+ * supervised element counts alike. Weights or adapters and the
  * optimizer's moments ("NAME.m", "NAME.v") are its states. */
 
 typedef struct graphc_compiled graphc_compiled;

@@ -105,7 +105,7 @@ static graphc_status choose_optimizer(Pipeline *p, const graphc_training *t, Opt
 
 /* The model becomes a training graph. */
 static graphc_status add_training(Pipeline *p, const graphc_training *t, Dump *d) {
-    TrainSpec s = {.trainable = {t->train, t->freeze}};
+    TrainSpec s = {.trainable = {t->train, t->freeze}, .accumulate = t->accumulate, .documents = t->documents};
     LoraSpec lora;
     if (!t->loss) return diag(p->diags, D_USAGE, "--loss", "is missing");
     GC_TRY(loss_parse(p->arena, p->diags, t->loss, &s.loss));
@@ -121,6 +121,38 @@ static graphc_status add_training(Pipeline *p, const graphc_training *t, Dump *d
     return GRAPHC_OK;
 }
 
+/* The symbol d is n from now on, unless the options say otherwise. */
+static void fix_dim(const Graph *g, ImportOptions *io, ImportDim *dims, Expr d, uint32_t n) {
+    uint32_t sym;
+    if (!n || !expr_is_sym(g->exprs, d, &sym)) return;
+    const char *name = expr_sym_info(g->exprs, sym)->name;
+    for (uint32_t i = 0; i < io->ndims; i++)
+        if (strcmp(dims[i].name, name) == 0) return;
+    dims[io->ndims++] = (ImportDim){name, n, n};
+}
+
+/* Sizes that a training plan has once and for all: kernels of known sizes are better ones, and
+ * compile sooner. The model is read for the names of its sizes; what is wrong with it is said when
+ * it is read again. */
+static void fix_sizes(Pipeline *p, const char *path, const graphc_compile_options *o,
+                      ImportOptions *io) {
+    Model *model;
+    Graph *g;
+    if (!o->training->batch && !o->training->seq) return;
+    if (import_model(p->arena, diag_create(p->arena, path), path, io, &model, &g) != GRAPHC_OK)
+        return;
+    ImportDim *dims = ARENA_ARRAY(p->arena, ImportDim, io->ndims + 2 * g->inputs.n);
+    for (uint32_t i = 0; i < io->ndims; i++) dims[i] = io->dims[i];
+    for (uint32_t i = 0; i < g->inputs.n; i++) {
+        const Type *t = &g->inputs.v[i].type;
+        if (t->rank) fix_dim(g, io, dims, t->dim[0], o->training->batch);
+        if (t->rank == 2 && !dtype_is_float(t->dtype))
+            fix_dim(g, io, dims, t->dim[1], o->training->seq);
+    }
+    io->dims = dims;
+    import_close(model);
+}
+
 graphc_status pipeline_import(Pipeline *p, const char *model_path,
                               const graphc_compile_options *o) {
     GC_TRY(check_options(p, o));
@@ -131,6 +163,7 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
     if (o->training && !o->training->lora) io.weights = true;
     io.dims = dims;
     io.ndims = o->ndims;
+    if (o->training) fix_sizes(p, model_path, o, &io);
     GC_TRY(import_model(p->arena, p->diags, model_path, &io, &p->model, &p->imported));
     for (uint32_t i = 0; i < o->nstates; i++)
         GC_TRY(graph_tie(p->imported, o->states[i].input, o->states[i].output));

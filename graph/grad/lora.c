@@ -16,6 +16,8 @@ typedef struct Lora {
     const Graph *g;
     const char *root;
     const bool *last; /* by value: feeds an output through views and maps alone */
+    Value draw;        /* input "generator" of the new graph, or 0 */
+    uint64_t streams;  /* that draw from it */
 } Lora;
 
 /* --- Which layers ----------------------------------------------------------------------------- */
@@ -133,6 +135,21 @@ static graphc_status clash(const Rewrite *r, const char *path) {
                 "%s: two linear layers of different sizes have that path", path);
 }
 
+/* Of x each element is 0 with that probability, else 1 / (1 - dropout) times as large. Backward
+ * asks for the same numbers again. */
+static Value dropped(Lora *l, Graph *g, Value x) {
+    const Type t = *graph_type(g, x);
+    if (l->spec->dropout <= 0) return x;
+    if (!l->draw) l->draw = build_input(g, "generator", (Type){.dtype = DT_i64});
+    Value zero = build_scalar_f(g, DT_f32, 0);
+    Value all = build_binary(g, OP_lt, l->draw, build_scalar_i(g, DT_i64, 0));
+    Value u = build_uniform_draw(g, DT_f32, t.rank, t.dim, l->streams++, l->draw);
+    Value drop = build_binary(g, OP_lt, u, build_scalar_f(g, DT_f32, l->spec->dropout));
+    Value larger = build_scalar_f(g, DT_f32, 1 / (1 - l->spec->dropout));
+    Value some = build_select(g, drop, zero, build_binary(g, OP_mul, x, larger));
+    return build_select(g, all, x, some);
+}
+
 static Value adapt(Rewrite *r, Value v) {
     Lora *l = r->facts;
     const char *path = r->from == l->g ? layer_path(l, v) : NULL;
@@ -148,7 +165,7 @@ static Value adapt(Rewrite *r, Value v) {
         return 0;
     LoraLayer *layer = layer_of(l, g, path, in, out);
     if (layer->in != in || layer->out != out) return (void)clash(r, path), 0;
-    Value x = build_cast(g, rewrite_in(r, v, 0), DT_f32);
+    Value x = dropped(l, g, build_cast(g, rewrite_in(r, v, 0), DT_f32));
     Value low = build_matmul(g, x, transposed(g, layer->a), DT_f32);
     Value delta = build_matmul(g, low, transposed(g, layer->b), DT_f32);
     delta = build_cast(g, build_binary_f(g, OP_mul, delta, l->layers->scale), ty->dtype);
@@ -193,6 +210,8 @@ graphc_status lora_parse(Arena *a, DiagSink *d, const char *text, LoraSpec *out)
             out->rank = (uint32_t)strtoul(v, &end, 10);
         } else if (starts(s, "alpha=", &v)) {
             out->alpha = strtod(v, &end);
+        } else if (starts(s, "dropout=", &v)) {
+            out->dropout = strtod(v, &end);
         } else if (starts(s, "rslora", &v)) {
             out->rslora = true;
             end = (char *)(uintptr_t)v;
@@ -201,9 +220,10 @@ graphc_status lora_parse(Arena *a, DiagSink *d, const char *text, LoraSpec *out)
             end = (char *)(uintptr_t)(v + strcspn(v, ","));
         } else {
             return diag(d, D_USAGE, "--lora",
-                        "\"%s\": r=, alpha=, rslora, root= or targets= is wanted", s);
+                        "\"%s\": r=, alpha=, dropout=, rslora, root= or targets= is wanted", s);
         }
-        if ((*end && *end != ',') || !out->rank || out->rank > 4096)
+        bool in_range = out->rank && out->rank <= 4096 && out->dropout >= 0 && out->dropout < 1;
+        if ((*end && *end != ',') || !in_range)
             return diag(d, D_USAGE, "--lora", "\"%s\" has no such value", s);
         s = end + (*end == ',');
     }

@@ -15,6 +15,7 @@ typedef struct LoraSpec {
     uint32_t rank;
     double alpha;
     bool rslora;
+    double dropout; /* of what goes into A; see lora_apply */
     const char *targets; /* see lora_parse */
     const char *root;    /* paths begin below this module; NULL: see lora_apply */
 } LoraSpec;
@@ -32,7 +33,7 @@ typedef struct LoraLayers {
     double scale;
 } LoraLayers;
 
-/* "r=16,alpha=32,rslora,root=m,targets=q_proj,v_proj": what stands behind targets= is `all-linear`
+/* "r=16,alpha=32,dropout=0.1,rslora,root=m,targets=q_proj,v_proj": what stands behind targets= is `all-linear`
  * (all but the layer that makes an output), names of modules' last parts, or an extended regular
  * expression (POSIX) of whole paths. Defaults as PEFT's: r=8, alpha=8. */
 graphc_status lora_parse(Arena *a, DiagSink *d, const char *text, LoraSpec *out);
@@ -40,7 +41,8 @@ graphc_status lora_parse(Arena *a, DiagSink *d, const char *text, LoraSpec *out)
 /* The graph with adapters. Paths are those of the model that was wrapped to be exported: where all
  * layers lie in one module and it holds one of transformers' heads ("m.lm_head"), they begin below
  * it. Needs: a graph as imported, so that each layer is one contraction. Keeps: meaning, as long as
- * B is zero. D_USAGE where nothing matches: the message lists the layers. */
+ * B is zero. With dropout the graph has an input `generator`, an i64 scalar that says which numbers
+ * are drawn; where it is negative nothing is dropped. D_USAGE where nothing matches: the message lists the layers. */
 graphc_status lora_apply(const Graph *g, const LoraSpec *s, Graph **out, LoraLayers *layers);
 
 #endif

@@ -1,5 +1,6 @@
 #include "graph/grad/train.h"
 #include "graph/build/build.h"
+#include "graph/grad/documents.h"
 #include "graph/grad/grad.h"
 
 #include <string.h>
@@ -37,13 +38,13 @@ static Value share_of(Graph *g, Value weight) {
     return build_select(g, some, build_unary(g, OP_recip, weight), zero);
 }
 
-/* d loss / d parameter for each, in f32. The loss is the mean: its sum over its weight. */
+/* d loss / d parameter for each, in f32, of the sum times `share` (0: of the sum). */
 static graphc_status gradients(TrainGraph *t, const Loss *loss, Value share, Value *grad) {
     Graph *g = t->g;
     Value dy = loss->dy;
     const Type *ty = graph_type(g, loss->y);
     if (!dy) dy = build_full(g, build_scalar_f(g, ty->dtype, 1), ty->rank, ty->dim);
-    dy = build_binary(g, OP_mul, dy, build_cast(g, share, ty->dtype));
+    if (share) dy = build_binary(g, OP_mul, dy, build_cast(g, share, ty->dtype));
     GC_TRY(grad_build(g, 1, &loss->y, &dy, t->params.n, t->params.v, grad));
     for (uint32_t i = 0; i < t->params.n; i++)
         if (grad[i]) grad[i] = build_cast(g, grad[i], DT_f32);
@@ -82,14 +83,37 @@ static uint32_t keep_trained(TrainGraph *t, Value *grad) {
     return t->params.n = n;
 }
 
-/* What both entries give, and what a step gives besides. */
-static void outputs(Graph *g, const Loss *loss, Value share, Value norm, uint32_t step,
-                    uint32_t evaluate) {
+/* The ways to run it, as sets. */
+typedef struct Entries {
+    uint32_t step, evaluate, accumulate; /* accumulate: 0 where there is none */
+} Entries;
+
+static Entries entries_of(Graph *g, const TrainSpec *s) {
+    Entries e = {.step = build_entry(g, "step"), .evaluate = build_entry(g, "evaluate")};
+    if (s->accumulate) e.accumulate = build_entry(g, "accumulate");
+    return e;
+}
+
+/* What batches since the last step came to, and x: kept by accumulate, forgotten by a step. */
+static Value with_held(Graph *g, const Entries *e, const char *name, Value x) {
+    if (!e->accumulate) return x;
+    const Type t = *graph_type(g, x);
+    Value held = build_state(g, name, t, (Constant){.name = name});
+    Value all = build_binary(g, OP_add, held, x);
+    build_in(g, e->accumulate);
+    build_write(g, held, all);
+    build_in(g, e->step);
+    build_write(g, held, build_full(g, build_scalar_f(g, t.dtype, 0), t.rank, t.dim));
+    return all;
+}
+
+/* What all entries give, and what a step gives besides. */
+static void outputs(Graph *g, const Loss *loss, Value mean, Value norm, const Entries *e) {
     g->outputs.n = 0; /* the model's own would have to be stored */
-    build_in(g, step);
-    build_output(g, "loss", build_binary(g, OP_mul, loss->sum, share));
+    build_in(g, e->step);
+    build_output(g, "loss", mean);
     build_output(g, "grad_norm", norm);
-    build_in(g, step | evaluate);
+    build_in(g, e->step | e->evaluate | e->accumulate);
     build_output(g, "loss_sum", loss->sum);
     build_output(g, "loss_weight", loss->weight);
     build_in(g, 0);
@@ -108,18 +132,26 @@ static void updates(TrainGraph *t, const Optimizer *o, const Value *grad, Value 
 
 graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *out) {
     *out = (TrainGraph){0};
+    if (s->documents) GC_TRY(documents_apply(model, &model));
     GC_TRY(parameters(model, s, out));
     Graph *g = out->g;
     Loss loss;
     GC_TRY(loss_build(g, &s->loss, &loss));
     out->loss = loss.y;
     out->target = s->loss.operand[1];
-    Value *grad = ARENA_ARRAY(g->arena, Value, out->params.n), share = share_of(g, loss.weight);
-    GC_TRY(gradients(out, &loss, share, grad));
-    Value norm = optimizer_norm(g, keep_trained(out, grad), grad);
-    uint32_t step = build_entry(g, "step"), evaluate = build_entry(g, "evaluate");
-    build_in(g, step);
+    const Entries e = entries_of(g, s);
+    Value sum = with_held(g, &e, "loss_sum", loss.sum),
+          weight = with_held(g, &e, "loss_weight", loss.weight), share = share_of(g, weight);
+    Value *grad = ARENA_ARRAY(g->arena, Value, out->params.n);
+    GC_TRY(gradients(out, &loss, s->accumulate ? 0 : share, grad));
+    uint32_t n = keep_trained(out, grad);
+    for (uint32_t i = 0; s->accumulate && i < n; i++) {
+        const char *name = arena_printf(g->arena, "%s.grad", train_name(out, i));
+        grad[i] = build_binary(g, OP_mul, with_held(g, &e, name, grad[i]), share);
+    }
+    Value norm = optimizer_norm(g, n, grad);
+    build_in(g, e.step);
     updates(out, &s->optimizer, grad, norm);
-    outputs(g, &loss, share, norm, step, evaluate);
+    outputs(g, &loss, build_binary(g, OP_mul, sum, share), norm, &e);
     return diag_status(g->diags);
 }

@@ -5,7 +5,11 @@
  * in the first) -> `loss` (mean over what is supervised), `grad_norm` (of all gradients, before
  * clipping), `loss_sum` and `loss_weight` (the mean's parts). Parameters and moments change in
  * place. Entry "evaluate": the model's inputs and the target -> `loss_sum`, `loss_weight`. Nothing
- * changes. */
+ * changes.
+ *
+ * With `accumulate` there is one more, of evaluate's inputs and outputs: it adds the batch's
+ * gradients to states "NAME.grad", its loss to states "loss_sum" and "loss_weight". A step takes
+ * them in and leaves zeros: each supervised element counts alike, in whichever batch it was. */
 #ifndef GRAPH_GRAD_TRAIN_H
 #define GRAPH_GRAD_TRAIN_H
 
@@ -19,6 +23,8 @@ typedef struct TrainSpec {
     Optimizer optimizer;
     Trainable trainable;
     const LoraSpec *lora; /* NULL: the weights themselves */
+    bool accumulate;
+    bool documents; /* several in one row: see documents.h */
 } TrainSpec;
 
 typedef struct TrainGraph {
@@ -29,7 +35,7 @@ typedef struct TrainGraph {
     LoraLayers lora;
 } TrainGraph;
 
-/* Needs: a graph as imported, with initializers as states where weights are trained. */
+/* Needs: a graph as imported, attention raised, with initializers as states where weights are trained. */
 graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *out);
 /* The name of params.v[i]. */
 const char *train_name(const TrainGraph *t, uint32_t i);

@@ -2,6 +2,7 @@
 #include "runtime/base/arena.h"
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,7 +140,12 @@ static void *call(void *arg) {
 size_t stack_guard(void (*fn)(void *ctx), void *ctx) {
     Call c = {.fn = fn, .ctx = ctx};
     pthread_t t;
+    sigset_t all, before;
     if (stack_thread(&t, call, &c)) return STACK_BYTES;
+    /* Signals are for the thread that works, which may hold them back. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_join(t, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return c.wanted;
 }

@@ -2,7 +2,7 @@
 
     loop.py GRAPHC
 """
-import json, os, subprocess, sys, tempfile, time
+import json, os, signal, subprocess, sys, tempfile, time
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -134,6 +134,81 @@ def same_bits(tmp, data):
     check(names == sorted(f"base_model.model.{m}.lora_{k}.weight" for m in ("up", "down") for k in "AB"), f"names: {names}")
 
 
+def accumulated(tmp):
+    """Batches of a step count as one batch: by supervised tokens, of which each of these rows has another number."""
+    byte_model(f"{tmp}/b.onnx")
+    with open(f"{tmp}/rows.jsonl", "w") as f:
+        for n in (3, 50, 9, 31, 64, 5, 17, 40):
+            ids = rng.integers(0, 256, n).tolist()
+            print(json.dumps({"input_ids": ids, "labels": [-100 if i % 3 == 1 else x for i, x in enumerate(ids)]}), file=f)
+    args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/rows.jsonl", "--no-packing",
+            "--no-shuffle", "--seq", 64, "--steps", 6, "--lr", "1e-2", "--clip", "0.5", "--json"]
+    whole = run(*args, "--batch", 8, "-o", f"{tmp}/acc1")
+    parts = run(*args, "--batch", 2, "--accumulate", 4, "-o", f"{tmp}/acc4", "--threads", 1)
+    run(*args, "--batch", 2, "--accumulate", 4, "-o", f"{tmp}/acc4b", "--threads", 3)
+    for key in ("loss", "grad_norm"):
+        close([l[key] for l in parts], [l[key] for l in whole], 1e-5, f"{key} of four batches a step")
+    check([l["tokens"] for l in parts] == [l["tokens"] for l in whole], "tokens of four batches a step")
+    a, b = (tensors(f"{tmp}/{d}/model.safetensors") for d in ("acc4", "acc1"))
+    for k in b:
+        close(a[k], b[k], 1e-4, f"{k} of four batches a step")
+    read = lambda d: open(f"{tmp}/{d}/model.safetensors", "rb").read()
+    check(read("acc4") == read("acc4b"), "four batches a step, one and three threads")
+
+
+def dropped(tmp, data):
+    """Dropout in adapters: repeatable, other numbers every step, and none where nothing is learnt."""
+    def tuned(name, *more, dropout=0.5):
+        return run("finetune", f"{tmp}/m.onnx", *data, "--eval-data", f"x={tmp}/x.npy", "--eval-data", f"target={tmp}/t.npy",
+                   "--lora", f"r=4,alpha=8,dropout={dropout},targets=up,down", "--batch", 32, "--steps", 8, "--lr", "5e-2",
+                   "--eval-every", 4, "-o", f"{tmp}/{name}", *more)
+    adapter = lambda d: open(f"{tmp}/{d}/adapter_model.safetensors", "rb").read()
+    without, one = tuned("drop0", dropout=0), tuned("drop1", "--threads", 1)
+    tuned("drop2", "--threads", 3)
+    check(adapter("drop1") == adapter("drop2"), "dropout: one and three threads")
+    check(adapter("drop1") != adapter("drop0"), "dropout changes nothing")
+    held = [[l["eval_loss"] for l in lines if "eval_loss" in l] for lines in (without, one)]
+    check(held[0][0] == held[1][0] and held[0][-1] != held[1][-1], f"held-out losses with dropout: {held}")
+    check(json.load(open(f"{tmp}/drop1/adapter_config.json"))["lora_dropout"] == 0.5, "lora_dropout")
+    err = run("finetune", f"{tmp}/m.onnx", *data, "--lora", "dropout=1", "-o", f"{tmp}/none", status=2)
+    check("has no such value" in err, err)
+
+
+def attention_model(path):
+    """Byte embeddings, one causal attention beside them, logits."""
+    shape = {"embed.weight": (256, 16), "q.weight": (16, 16), "k.weight": (16, 16), "v.weight": (16, 16), "head.weight": (16, 256)}
+    w = {k: (rng.standard_normal(s) / (1 if k == "embed.weight" else 2)).astype(np.float32) for k, s in shape.items()}
+    one = {"i0": np.array(0), "i1": np.array(1), "ax0": np.array([0]), "axes": np.array([0, 2]), "low": np.array(-np.inf, np.float32)}
+    n = helper.make_node
+    nodes = [n("Gather", ["embed.weight", "input_ids"], ["e"]), n("MatMul", ["e", "q.weight"], ["q"]),
+             n("MatMul", ["e", "k.weight"], ["k"]), n("MatMul", ["e", "v.weight"], ["v"]), n("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+             n("MatMul", ["q", "kt"], ["s"]), n("Shape", ["input_ids"], ["shape"]), n("Gather", ["shape", "i1"], ["len"]),
+             n("Range", ["i0", "len", "i1"], ["at"]), n("Unsqueeze", ["at", "ax0"], ["row"]), n("Unsqueeze", ["at", "axes1"], ["column"]),
+             n("LessOrEqual", ["row", "column"], ["seen"]), n("Where", ["seen", "s", "low"], ["m"]), n("Softmax", ["m"], ["p"], axis=-1),
+             n("MatMul", ["p", "v"], ["o"]), n("Add", ["e", "o"], ["h"]), n("MatMul", ["h", "head.weight"], ["logits"])]
+    one["axes1"] = np.array([1])
+    del one["axes"]
+    g = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("input_ids", 7, ["batch", "seq"])],
+                          [helper.make_tensor_value_info("logits", 1, ["batch", "seq", 256])],
+                          [numpy_helper.from_array(v, k) for k, v in (w | one).items()])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def packed(tmp):
+    """Documents that share a row see nothing of each other: losses and gradients are those of a row each."""
+    attention_model(f"{tmp}/att.onnx")
+    with open(f"{tmp}/three.jsonl", "w") as f:
+        for n in (21, 30, 11):
+            print(json.dumps({"input_ids": rng.integers(0, 256, n).tolist()}), file=f)
+    args = ["train", f"{tmp}/att.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/three.jsonl", "--seq", 64,
+            "--steps", 5, "--lr", "1e-2", "--json"]
+    one = run(*args, "--batch", 1, "-o", f"{tmp}/packed")
+    each = run(*args, "--batch", 3, "--no-packing", "-o", f"{tmp}/each")
+    check([l["tokens"] for l in one] == [l["tokens"] for l in each], "tokens of packed rows")
+    for key in ("loss", "grad_norm"):
+        close([l[key] for l in one], [l[key] for l in each], 1e-5, f"{key} of packed rows")
+
+
 def text(tmp):
     """Bytes of a text that repeats itself: the loss goes towards what is left to guess."""
     byte_model(f"{tmp}/b.onnx")
@@ -170,6 +245,23 @@ def killed(tmp):
     check("--lr was 0.01, is 0.02" in err, err)
 
 
+def interrupted(tmp):
+    """Ctrl-C ends a run with a checkpoint, from which it goes on with the same losses."""
+    args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4, "--seq", 64,
+            "--steps", 400, "--lr", "1e-2"]
+    losses = lambda d: [(l["step"], l["loss"]) for l in map(json.loads, open(f"{d}/log.jsonl")) if "loss" in l]
+    p = subprocess.Popen([graphc, *map(str, args), "-o", f"{tmp}/stopped"], stderr=subprocess.DEVNULL)
+    while p.poll() is None and (not os.path.exists(f"{tmp}/stopped/log.jsonl") or len(losses(f"{tmp}/stopped")) < 5):
+        time.sleep(0.001)
+    p.send_signal(signal.SIGINT)
+    check(p.wait() == 0, f"Ctrl-C: exit {p.returncode}")
+    n = len(losses(f"{tmp}/stopped"))
+    check(5 <= n < 400 and os.path.exists(f"{tmp}/stopped/checkpoints/step-{n:08}/state.safetensors"), f"Ctrl-C after {n} steps")
+    run(*args, "-o", f"{tmp}/stopped", "--resume", "--json")
+    run(*args, "-o", f"{tmp}/through", "--json")
+    check(losses(f"{tmp}/stopped") == losses(f"{tmp}/through"), "losses after Ctrl-C")
+
+
 def refused(tmp, data):
     model = f"{tmp}/m.onnx"
     for args, status, word in (
@@ -190,7 +282,11 @@ with tempfile.TemporaryDirectory() as tmp:
     data = against_numpy(tmp)
     narrow(tmp, data)
     same_bits(tmp, data)
+    accumulated(tmp)
+    dropped(tmp, data)
+    packed(tmp)
     text(tmp)
     killed(tmp)
+    interrupted(tmp)
     refused(tmp, data)
 sys.exit(failures > 0)

@@ -4,12 +4,19 @@
 #include "runtime/base/file.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define DEFAULT_BATCH 8
 #define DEFAULT_SEQ   128
 #define DEFAULT_LR    1e-4
+
+/* NAME=FILE, else tokens. */
+static bool arrays_given(const TrainArgs *a) {
+    return a->data.n && strchr(a->data.v[0], '=');
+}
 
 static graphc_training training_of(const Cli *c) {
     const TrainArgs *a = &c->train;
@@ -22,6 +29,10 @@ static graphc_training training_of(const Cli *c) {
     t.clip = a->clip;
     t.train = a->learn, t.freeze = a->freeze;
     t.lora = a->lora;
+    t.accumulate = a->accumulate > 1;
+    t.documents = !a->no_packing && !a->plan_only && !arrays_given(a);
+    t.batch = (uint32_t)a->batch;
+    t.seq = arrays_given(a) ? 0 : (uint32_t)a->seq;
     return t;
 }
 
@@ -62,7 +73,10 @@ static graphc_status list_modules(Cli *c, const Pipeline *p, AdapterConfig *conf
     LoraSpec spec;
     if (!l->v.n) return GRAPHC_OK;
     GC_TRY(lora_parse(c->arena, c->diags, c->train.lora, &spec));
-    *config = (AdapterConfig){.r = spec.rank, .alpha = spec.alpha, .rslora = spec.rslora};
+    *config = (AdapterConfig){.r = spec.rank,
+                              .alpha = spec.alpha,
+                              .dropout = spec.dropout,
+                              .rslora = spec.rslora};
     const char **paths = ARENA_ARRAY(c->arena, const char *, l->v.n);
     for (uint32_t i = 0; i < l->v.n; i++) paths[i] = l->v.v[i].path;
     o->adapter = config;
@@ -94,6 +108,7 @@ static void list_said(Cli *c, TrainerOptions *o) {
         {"--data", sb_str(&files)},
         {"--batch", count_text(c, a->batch)},
         {"--seq", count_text(c, a->seq)},
+        {"--accumulate", count_text(c, a->accumulate)},
         {"--no-packing", a->no_packing ? "given" : "not given"},
         {"--no-shuffle", a->no_shuffle ? "given" : "not given"},
         {"--seed", count_text(c, c->seed)},
@@ -122,8 +137,11 @@ static graphc_status check_args(Cli *c) {
     if (!c->output) return cli_usage(c, "-o is missing");
     if (!a->plan_only && !a->data.n) return cli_usage(c, "--data is missing");
     if (lora && !a->lora) a->lora = "targets=all-linear";
-    if (!a->batch) a->batch = DEFAULT_BATCH;
-    if (!a->seq) a->seq = DEFAULT_SEQ;
+    if (!a->accumulate) a->accumulate = 1;
+    if (!a->plan_only) { /* a plan alone is for any size that is not given */
+        if (!a->batch) a->batch = DEFAULT_BATCH;
+        if (!a->seq) a->seq = DEFAULT_SEQ;
+    }
     if (a->hold_out >= 0 && a->eval_data.n)
         return cli_usage(c, "--hold-out and --eval-data are both given");
     if (a->steps && a->epochs >= 0) return cli_usage(c, "--steps and --epochs are both given");
@@ -145,6 +163,29 @@ static graphc_status failed(Cli *c, graphc_status st, const char *why) {
                 : st == GRAPHC_UNSUPPORTED ? D_UNSUPPORTED
                                            : D_RUN;
     return diag(c->diags, id, "", "%s", why);
+}
+
+/* --- Ctrl-C: the loop ends after the step at hand, with a checkpoint ----------------------------- */
+
+typedef struct Interrupts {
+    sigset_t before;
+} Interrupts;
+
+static void interrupts_hold(Interrupts *i) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    (void)pthread_sigmask(SIG_BLOCK, &set, &i->before);
+}
+
+/* The one that came is done with: the run has ended as it asked. */
+static void interrupts_release(const Interrupts *i) {
+    const struct timespec now = {0};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    (void)sigtimedwait(&set, NULL, &now);
+    (void)pthread_sigmask(SIG_SETMASK, &i->before, NULL);
 }
 
 static graphc_status loop(Cli *c, const Pipeline *p) {
@@ -172,6 +213,7 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
         o.feed.hold_out = o.eval.hold_out = a->hold_out, o.eval.held = true;
     else
         o.eval.files = a->eval_data.v, o.eval.nfiles = a->eval_data.n;
+    o.accumulate = (uint32_t)a->accumulate;
     o.eval_every = a->eval_every;
     o.save_every = a->save_every;
     o.patience = (uint32_t)a->patience;
@@ -182,12 +224,15 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     AdapterConfig config;
     GC_TRY(list_modules(c, p, &config, &o));
     if (folder_make(c->output, why) != GRAPHC_OK) return diag(c->diags, D_IO, c->output, "%s", why);
+    Interrupts kept;
+    interrupts_hold(&kept); /* threads of the session do as this one */
     graphc_status st = cli_session_make(&s, c, c->args.v[0], p->plan, p->plan_size);
     if (st == GRAPHC_OK) {
         st = trainer_run(&o, s.plan, s.session, (ErrorText){why, sizeof why});
         if (st != GRAPHC_OK) st = failed(c, st, why);
     }
     cli_session_close(&s);
+    interrupts_release(&kept);
     return st;
 }
 

@@ -93,6 +93,8 @@ static const OptRow opt_rows[] = {
     {"--batch", NULL, OPT_COUNT, FIELD(train.batch), TRAIN_VERBS, "N", "rows of a batch (default 8)"},
     {"--seq", NULL, OPT_COUNT, FIELD(train.seq), TRAIN_VERBS, "N",
      "tokens of a row (default 128)"},
+    {"--accumulate", NULL, OPT_COUNT, FIELD(train.accumulate), TRAIN_VERBS, "N",
+     "batches of a step (default 1)"},
     {"--no-packing", NULL, OPT_FLAG, FIELD(train.no_packing), TRAIN_VERBS, "",
      "one document a row, padded"},
     {"--no-shuffle", NULL, OPT_FLAG, FIELD(train.no_shuffle), TRAIN_VERBS, "",

@@ -5,6 +5,7 @@
 #include "runtime/train/safetensors.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,9 @@ typedef struct Trainer {
     Feed feed, eval;
     RateSchedule schedule;
     float lr; /* what the plan's scalars are bound to */
-    int64_t step;
-    uint32_t evaluate; /* number of that entry */
+    int64_t step, generator;       /* generator: negative where nothing is drawn */
+    uint32_t evaluate, accumulate; /* numbers of those entries */
+    volatile sig_atomic_t stop;    /* SIGINT came */
 } Trainer;
 
 static uint64_t peak_bytes(void) {
@@ -144,8 +146,11 @@ static graphc_status bind_scalar(Trainer *t, const char *name, const graphc_tens
 static graphc_status bind_scalars(Trainer *t) {
     graphc_tensor lr = {.data = &t->lr, .device = GRAPHC_CPU, .dtype = {2, 32, 1}};
     graphc_tensor step = {.data = &t->step, .device = GRAPHC_CPU, .dtype = {0, 64, 1}};
+    graphc_tensor generator = {.data = &t->generator, .device = GRAPHC_CPU, .dtype = {0, 64, 1}};
     GC_TRY(bind_scalar(t, "lr", &lr));
-    return bind_scalar(t, "step", &step);
+    GC_TRY(bind_scalar(t, "step", &step));
+    bool draws = graphc_plan_find_input(t->plan, "generator") >= 0;
+    return draws ? bind_scalar(t, "generator", &generator) : GRAPHC_OK;
 }
 
 static graphc_status read_scalar(Trainer *t, const char *name, double *out) {
@@ -157,16 +162,35 @@ static graphc_status read_scalar(Trainer *t, const char *name, double *out) {
     return *out = (double)*(const float *)x.data, GRAPHC_OK;
 }
 
+/* A batch through an entry. Reading what it gives waits for it: its arrays are filled anew then. */
+static graphc_status take_batch(Trainer *t, const uint64_t *rows, uint32_t entry, double *sum) {
+    graphc_status st = feed_take(&t->feed, t->session, rows);
+    if (st == GRAPHC_OK) st = graphc_run_entry(t->session, entry);
+    return st == GRAPHC_OK ? read_scalar(t, "loss_sum", sum) : failed(t, st);
+}
+
+static bool interrupted(void) {
+    sigset_t came;
+    return sigpending(&came) == 0 && sigismember(&came, SIGINT) == 1;
+}
+
 /* From here on what the loop calls; self is the trainer, whose messages go where the loop's do. */
 static graphc_status take_step(void *self, const LoopStep *l, LoopResult *out, ErrorText e) {
     Trainer *t = self;
+    double sum;
     t->e = e;
     t->step = (int64_t)l->step;
     t->lr = (float)l->lr;
-    graphc_status st = feed_take(&t->feed, t->session, l->rows);
-    if (st == GRAPHC_OK) st = graphc_run(t->session);
-    if (st != GRAPHC_OK) return failed(t, st);
-    *out = (LoopResult){.tokens = feed_tokens(&t->feed), .peak_bytes = peak_bytes()};
+    *out = (LoopResult){0};
+    for (uint32_t i = 0; i < l->accumulate; i++) {
+        uint64_t draw = l->generator + i;
+        t->generator = (int64_t)(draw & INT64_MAX);
+        GC_TRY(take_batch(t, l->rows + (size_t)i * l->batch,
+                          i + 1 < l->accumulate ? t->accumulate : 0, &sum));
+        out->tokens += feed_tokens(&t->feed);
+    }
+    out->peak_bytes = peak_bytes();
+    t->stop = interrupted();
     GC_TRY(read_scalar(t, "loss", &out->loss));
     return read_scalar(t, "grad_norm", &out->grad_norm);
 }
@@ -176,6 +200,7 @@ static graphc_status evaluate(void *self, double *loss, ErrorText e) {
     Trainer *t = self;
     double sum = 0, weight = 0, a, b;
     t->e = e;
+    t->generator = -1;
     feed_rewind(&t->eval);
     for (uint64_t i = 0; i < feed_batches(&t->eval); i++) {
         graphc_status st = feed_next(&t->eval, t->session);
@@ -213,7 +238,7 @@ static graphc_status all_steps(Trainer *t) {
                              .load = load_states};
     const LoopOptions loop = {.rows = feed_rows(&t->feed),
                               .batch = o->feed.batch,
-                              .accumulate = 1,
+                              .accumulate = o->accumulate,
                               .seed = o->seed,
                               .shuffle = o->feed.shuffle,
                               .schedule = t->schedule,
@@ -227,7 +252,8 @@ static graphc_status all_steps(Trainer *t) {
                               .options = o->said,
                               .noptions = o->nsaid,
                               .json = o->json ? stdout : NULL,
-                              .progress = o->json ? NULL : stderr};
+                              .progress = o->json ? NULL : stderr,
+                              .stop = &t->stop};
     LoopEnd end;
     return loop_run(&model, &loop, &end, t->e);
 }
@@ -237,7 +263,8 @@ static graphc_status plan_steps(Trainer *t) {
     const TrainerOptions *o = t->o;
     t->schedule = o->schedule;
     t->schedule.steps =
-        o->steps ? o->steps : schedule_steps(feed_rows(&t->feed), o->epochs, o->feed.batch, 1);
+        o->steps ? o->steps
+                 : schedule_steps(feed_rows(&t->feed), o->epochs, o->feed.batch, o->accumulate);
     t->schedule.warmup = schedule_part(o->warmup, t->schedule.steps);
     t->schedule.decay = schedule_part(o->decay, t->schedule.steps);
     return schedule_check(&t->schedule, t->e);
@@ -251,6 +278,10 @@ graphc_status trainer_run(const TrainerOptions *o, const graphc_plan *plan, grap
         return error_set(e, GRAPHC_INVALID,
                          "the plan has no entry \"evaluate\": it does not train");
     t.evaluate = (uint32_t)entry;
+    entry = graphc_plan_find_entry(plan, "accumulate");
+    if (entry < 0 && o->accumulate > 1)
+        return error_set(e, GRAPHC_INVALID, "the plan has no entry \"accumulate\"");
+    t.accumulate = entry < 0 ? 0 : (uint32_t)entry;
     graphc_status st = feed_open(&t.feed, &o->feed, plan, e);
     if (st == GRAPHC_OK && o->eval.nfiles) st = feed_open(&t.eval, &o->eval, plan, e);
     if (st == GRAPHC_OK) st = plan_steps(&t);

@@ -16,6 +16,7 @@ typedef struct TrainerParam {
 
 typedef struct TrainerOptions {
     FeedOptions feed, eval; /* eval: nothing is held out where it has no files */
+    uint32_t accumulate;    /* batches of a step */
     uint64_t eval_every;    /* steps; 0: at the end alone */
     RateSchedule schedule;  /* its steps, warm-up and decay follow from these: */
     uint64_t steps;         /* 0: as many as the epochs take */
@@ -36,7 +37,8 @@ typedef struct TrainerOptions {
     bool json; /* a line a step on standard output */
 } TrainerOptions;
 
-/* Runs all steps (runtime/train/loop.h says what it writes). GRAPHC_USAGE: the folder has a run
+/* Runs all steps (runtime/train/loop.h says what it writes). A caller that blocks SIGINT has the
+ * loop end with a checkpoint, after the step at hand, where one came. GRAPHC_USAGE: the folder has a run
  * that is not to go on; GRAPHC_MISMATCH: it was started with other options; GRAPHC_RUNTIME where
  * the loss is no number: the message names the step. */
 GRAPHC_MUST_USE graphc_status trainer_run(const TrainerOptions *o, const graphc_plan *plan,

@@ -408,6 +408,72 @@ static void test_training(void) {
     }
 }
 
+/* One step of sgd at a rate of 1: parameters less their gradients are left in `after`. */
+static double step_by_one(Rig *r, const TrainGraph *t, EvalTensor *now, EvalTensor *after) {
+    const EvalOptions e = {.states = now, .next = after};
+    (void)t;
+    return scalar(run(r, &e));
+}
+
+/* Gradients are of what was drawn: the loss with the same numbers, against differences. */
+static void check_dropout(Rig *r, const TrainGraph *t, EvalTensor *now) {
+    EvalTensor *after = ARENA_ARRAY(r->arena, EvalTensor, t->g->states.n + 1),
+               *other = ARENA_ARRAY(r->arena, EvalTensor, t->g->states.n + 1);
+    const double h = 1e-4;
+    (void)step_by_one(r, t, now, after);
+    for (uint32_t s = 0; s < t->g->states.n; s++) {
+        double *p = now[s].data;
+        for (int64_t i = 0; i < now[s].dim[0] * now[s].dim[1]; i++) {
+            const double before = p[i], grad = before - ((double *)after[s].data)[i];
+            p[i] = before + h;
+            double up = step_by_one(r, t, now, other);
+            p[i] = before - h;
+            double down = step_by_one(r, t, now, other);
+            p[i] = before;
+            CHECK(fabs((up - down) / (2 * h) - grad) < 1e-5 * (1 + fabs(grad)));
+        }
+    }
+}
+
+static void test_dropout(void) {
+    Rig r = rig();
+    static float x[ROWS * IN], target[ROWS * OUT];
+    double wide[ROWS * IN];
+    float lr = 1;
+    int64_t step = 1, generator = -1;
+    Optimizer o;
+    TrainGraph t;
+    numbers(wide, ROWS * IN, 5);
+    for (int i = 0; i < ROWS * IN; i++) x[i] = (float)wide[i];
+    CHECK(optimizer_default("sgd", &o));
+    perceptron(&r, false, x);
+    CHECK(training(&r, "r=2,alpha=4,dropout=0.4,targets=up,down", o, &t) == GRAPHC_OK);
+    r.g = t.g;
+    feed(&r, 0, DT_f32, 2, D(ROWS, IN), x);
+    feed(&r, 1, DT_i64, 0, NULL, &generator);
+    feed(&r, 2, DT_f32, 2, D(ROWS, OUT), target);
+    feed(&r, 3, DT_f32, 0, NULL, &lr);
+    feed(&r, 4, DT_i64, 0, NULL, &step);
+    EvalTensor *now = ARENA_ARRAY(r.arena, EvalTensor, t.g->states.n + 1),
+               *after = ARENA_ARRAY(r.arena, EvalTensor, t.g->states.n + 1);
+    for (uint32_t i = 0; i < t.g->states.n; i++) {
+        now[i] = eval_initial(t.g, i, r.arena);
+        now[i].dtype = DT_f64;
+        now[i].data = arena_array(r.arena, (size_t)(now[i].dim[0] * now[i].dim[1]), sizeof(double));
+        numbers(now[i].data, (size_t)(now[i].dim[0] * now[i].dim[1]), i + 1);
+    }
+    double loss[4];
+    for (generator = -1; generator < 3; generator++) {
+        loss[generator + 1] = step_by_one(&r, &t, now, after);
+        check_dropout(&r, &t, now);
+    }
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < i; k++) CHECK(loss[i] != loss[k]);
+    generator = -2; /* whatever it is, nothing is drawn */
+    CHECK(step_by_one(&r, &t, now, after) == loss[0]);
+    arena_destroy(r.arena);
+}
+
 static void test_targets(void) {
     Rig r = rig();
     float x[ROWS * IN] = {0};
@@ -427,5 +493,6 @@ TEST_MAIN {
     test_bad_specs();
     test_optimizers();
     test_training();
+    test_dropout();
     test_targets();
 }
