@@ -84,7 +84,7 @@ graphc_script(train/formats quick 120 ${python} tests/train/formats.py $<TARGET_
 graphc_script(train/page full 120 ${python} tests/train/page.py $<TARGET_FILE:train_tool>)
 graphc_script(train/peft full 300 ${python} tests/train/peft_files.py $<TARGET_FILE:train_tool>)
 graphc_script(train/data quick 120 ${python} tests/train/data.py $<TARGET_FILE:train_tool>)
-graphc_script(train/loop quick 120 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli>)
+graphc_script(train/loop quick 300 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/peers full 600 ${python} tests/train/peers.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
   --only "_5x13x7|7x10_3_5|conv_integer_7x10|of_one_")

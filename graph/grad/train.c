@@ -1,7 +1,7 @@
 #include "graph/grad/train.h"
 #include "graph/build/build.h"
-#include "graph/grad/documents.h"
 #include "graph/grad/grad.h"
+#include "graph/pass/pass.h"
 
 #include <string.h>
 
@@ -132,7 +132,7 @@ static void updates(TrainGraph *t, const Optimizer *o, const Value *grad, Value 
 
 graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *out) {
     *out = (TrainGraph){0};
-    if (s->documents) GC_TRY(documents_apply(model, &model));
+    if (s->documents) GC_TRY(graph_keep_documents(model, &model));
     GC_TRY(parameters(model, s, out));
     Graph *g = out->g;
     Loss loss;

@@ -24,7 +24,7 @@ typedef struct TrainSpec {
     Trainable trainable;
     const LoraSpec *lora; /* NULL: the weights themselves */
     bool accumulate;
-    bool documents; /* several in one row: see documents.h */
+    bool documents; /* several in one row: graph_keep_documents */
 } TrainSpec;
 
 typedef struct TrainGraph {

@@ -41,6 +41,11 @@ graphc_status graph_before_gradients(Graph **g);
  * DT_f32 leaves the model's own types. */
 graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump);
 
+/* documents.c: rows of tokens [batch, seq] hold several documents, which an input `document_ids`, i64 of
+ * that shape, tells apart: no attention from one to another. D_UNSUPPORTED where attention is not over
+ * [batch, .., seq, seq]: the message names it. */
+graphc_status graph_keep_documents(const Graph *g, const Graph **out);
+
 /* tie.c: an input and an output of the model become one state, which the output is written to: a cache
  * that grows along the axis in which they differ, up to the most that its size may be; of equal types,
  * a state of that type. Errors name both. */

@@ -245,6 +245,23 @@ def killed(tmp):
     check("--lr was 0.01, is 0.02" in err, err)
 
 
+def configured(tmp):
+    """A run leaves its options; with that file the same run, and the command line goes before it."""
+    args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--batch", 4, "--seq", 64, "--lr", "1e-2", "--json"]
+    one = run(*args, "--data", f"{tmp}/t.txt", "--steps", 5, "--no-shuffle", "-o", f"{tmp}/said")
+    kept = json.load(open(f"{tmp}/said/config.json"))
+    check(kept["batch"] == 4 and kept["lr"] == 0.01 and kept["no-shuffle"] is True and kept["data"] == f"{tmp}/t.txt", f"{kept}")
+    again = run("train", f"{tmp}/b.onnx", "--config", f"{tmp}/said/config.json", "-o", f"{tmp}/again")
+    check([l["loss"] for l in again] == [l["loss"] for l in one], "losses from a file of options")
+    more = run("train", f"{tmp}/b.onnx", "--config", f"{tmp}/said/config.json", "-o", f"{tmp}/more", "--steps", 7)
+    check(len(more) == 7, f"{len(more)} steps, not the 7 of the command line")
+    for text, status, word in (("[1]", 3, "an object"), ('{"batch": 4,}', 3, "line 1"), ('{"bach": 4}', 2, "no option --bach"),
+                               ('{"steps": "four"}', 2, "four"), ('{"steps": null}', 2, "no text"), ('{"no-shuffle": 1}', 2, "no value")):
+        open(f"{tmp}/bad.json", "w").write(text)
+        err = run(*args, "--config", f"{tmp}/bad.json", "-o", f"{tmp}/none", status=status)
+        check(word in err, f"{word!r} is not said of {text}: {err!r}")
+
+
 def interrupted(tmp):
     """Ctrl-C ends a run with a checkpoint, from which it goes on with the same losses."""
     args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4, "--seq", 64,
@@ -288,5 +305,6 @@ with tempfile.TemporaryDirectory() as tmp:
     text(tmp)
     killed(tmp)
     interrupted(tmp)
+    configured(tmp)
     refused(tmp, data)
 sys.exit(failures > 0)

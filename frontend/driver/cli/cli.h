@@ -23,6 +23,13 @@ typedef struct TrainArgs {
     bool plan_only, nesterov, no_packing, no_shuffle;
 } TrainArgs;
 
+/* An option as it was given, under its long name; value NULL: a flag. */
+typedef struct GivenOption {
+    const char *name, *value;
+    bool several; /* may be given more than once */
+} GivenOption;
+typedef VEC(GivenOption) GivenOptions;
+
 typedef struct Cli {
     const struct Verb *verb;
     Arena *arena;
@@ -36,6 +43,7 @@ typedef struct Cli {
     VEC(graphc_compile_state) states;
     uint64_t seed, threads, runs, isa, fuse_at_most;
     TrainArgs train;
+    GivenOptions given;
     const char *adapter;         /* --adapter, */
     struct CliAdapter *adapted;  /* and what was read there */
     bool json, verbose, embed, help, version, bisect;
@@ -53,6 +61,12 @@ typedef struct Verb {
 extern const Verb cli_verbs[]; /* ends with a NULL name; the first is compiling, without a verb */
 
 graphc_status cli_parse(Cli *c, int argc, char **argv);
+/* Sets an option by its long name, said to stand in `file`; value NULL: none is given. */
+graphc_status cli_option_set(Cli *c, const char *file, const char *name, const char *value);
+/* --config: options that the command line does not give. */
+graphc_status cli_config_read(Cli *c);
+/* All options that were given, as --config reads them; not --config and --resume. */
+graphc_status cli_config_write(Cli *c, const char *path);
 /* "WHAT; usage: ..." of the verb. */
 graphc_status cli_usage(Cli *c, const char *what);
 void cli_help(const Verb *verb); /* NULL: the overview */

@@ -224,6 +224,7 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     AdapterConfig config;
     GC_TRY(list_modules(c, p, &config, &o));
     if (folder_make(c->output, why) != GRAPHC_OK) return diag(c->diags, D_IO, c->output, "%s", why);
+    if (!a->resume) GC_TRY(cli_config_write(c, arena_printf(c->arena, "%s/config.json", c->output)));
     Interrupts kept;
     interrupts_hold(&kept); /* threads of the session do as this one */
     graphc_status st = cli_session_make(&s, c, c->args.v[0], p->plan, p->plan_size);

@@ -130,6 +130,8 @@ static const OptRow opt_rows[] = {
      "steps between checkpoints (default: at the end)"},
     {"--resume", NULL, OPT_FLAG, FIELD(train.resume), TRAIN_VERBS, "",
      "goes on with the run in -o's folder from its last checkpoint"},
+    {"--config", NULL, OPT_TEXT, FIELD(train.config), TRAIN_VERBS, "FILE",
+     "more options, {\"batch\": 8, ...}; those given here go before. The run leaves its own in -o"},
     {"--plan-only", NULL, OPT_FLAG, FIELD(train.plan_only), TRAIN_VERBS, "",
      "writes the training plan, for the C API, and stops"},
     {"--wrt", NULL, OPT_TEXT, FIELD(wrt), "grad", "weights|inputs|NAME,...",
@@ -246,6 +248,10 @@ static bool parse_state(Cli *c, const char *s) {
 }
 
 static bool apply(Cli *c, const OptRow *row, const char *value) {
+    GivenOption given = {row->name, row->kind == OPT_FLAG ? NULL : value,
+                         row->kind == OPT_LIST || row->kind == OPT_DIM || row->kind == OPT_INPUT ||
+                             row->kind == OPT_STATE};
+    vec_push(c->arena, &c->given, given);
     char *field = (char *)c + row->field;
     switch (row->kind) {
     case OPT_FLAG: *(bool *)field = true; return true;
@@ -291,6 +297,15 @@ static graphc_status parse_option(Cli *c, int argc, char **argv, int *i) {
     return apply(c, row, value) ? GRAPHC_OK : malformed(c, row->name, row, value);
 }
 
+graphc_status cli_option_set(Cli *c, const char *file, const char *name, const char *value) {
+    const OptRow *row = find(name, strlen(name), c->verb->name);
+    if (!row)
+        return diag(c->diags, D_USAGE, file, "graphc %s has no option %s", c->verb->name, name);
+    if (!value != (row->kind == OPT_FLAG))
+        return diag(c->diags, D_USAGE, file, value ? "%s takes no value" : "%s needs a value", name);
+    return apply(c, row, value) ? GRAPHC_OK : malformed(c, file, row, value);
+}
+
 static graphc_status check_dims(Cli *c) {
     for (uint32_t i = 0; i < c->dims.n; i++)
         for (uint32_t k = 0; k < i; k++)
@@ -325,6 +340,7 @@ graphc_status cli_parse(Cli *c, int argc, char **argv) {
         else
             GC_TRY(parse_option(c, argc, argv, &i));
     }
+    if (c->train.config) GC_TRY(cli_config_read(c));
     GC_TRY(check_dims(c));
     return threads_by_default(c);
 }

@@ -3,9 +3,9 @@
 _graphc_options() { # of a verb
     local model='--target --precision --dump-ir --cache --fuse-at-most'
     local run='--device --input --seed --isa'
-    local train='--device --loss --data --eval-data --hold-out --batch --seq --no-packing --no-shuffle --steps --epochs --lr --min-lr
+    local train='--device --loss --data --eval-data --hold-out --batch --seq --accumulate --no-packing --no-shuffle --steps --epochs --lr --min-lr
         --schedule --warmup --decay --optimizer --beta1 --beta2 --eps --weight-decay --momentum --nesterov --clip
-        --eval-every --patience --save-every --resume --plan-only --seed --output --json'
+        --eval-every --patience --save-every --resume --config --plan-only --seed --output --json'
     case $1 in
     compile) echo "--output $model --embed --json --version" ;;
     run) echo "$model $run --weights --adapter --output-dir --output-format --json --verbose" ;;

@@ -1,4 +1,9 @@
-#include "graph/grad/documents.h"
+/* Several documents in one row: attention stays inside of each. Of attention over tokens each score
+ * to a token of another document becomes -inf.
+ *
+ * Needs: attention raised. Keeps: what a row of one document means; a model without attention over
+ * tokens, or with an input "document_ids" of its own, stays as it is. Breaks: nothing. */
+#include "graph/pass/pass.h"
 #include "graph/pass/rewrite.h"
 
 #include <math.h>
@@ -67,7 +72,7 @@ static Value keep_inside(Rewrite *r, Value v) {
                            n->attr.attention.guarded);
 }
 
-graphc_status documents_apply(const Graph *g, const Graph **out) {
+graphc_status graph_keep_documents(const Graph *g, const Graph **out) {
     Documents d = {.of = g};
     *out = g;
     if (!find_tokens(g, &d.tokens)) return GRAPHC_OK;

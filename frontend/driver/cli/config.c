@@ -1,0 +1,97 @@
+/* Options from a JSON file, and the file of those that a run was started with. */
+#include "frontend/driver/cli/cli.h"
+#include "frontend/driver/cli/json.h"
+#include "runtime/base/file.h"
+
+#include <string.h>
+
+#define CONFIG_BYTES (1 << 20) /* more is no list of options */
+
+/* The text of a value as the command line would have it; NULL: none is. */
+static const char *value_text(Cli *c, const json_t *v) {
+    switch (json_typeof(v)) {
+    case JSON_STRING: return arena_strdup(c->arena, json_string_value(v));
+    case JSON_INTEGER:
+        return arena_printf(c->arena, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+    case JSON_REAL: return arena_printf(c->arena, "%.17g", json_real_value(v));
+    default: return NULL;
+    }
+}
+
+static graphc_status take_value(Cli *c, const char *name, const json_t *v) {
+    if (json_is_true(v)) return cli_option_set(c, c->train.config, name, NULL);
+    if (json_is_false(v)) return GRAPHC_OK;
+    const char *text = value_text(c, v);
+    if (text) return cli_option_set(c, c->train.config, name, text);
+    return diag(c->diags, D_USAGE, c->train.config, "\"%s\" is no text, number, true or false",
+                name + 2);
+}
+
+/* A list is an option that is given several times. */
+static graphc_status take(Cli *c, const char *key, const json_t *v) {
+    const char *name = arena_printf(c->arena, "--%s", key);
+    size_t n = json_array_size(v);
+    for (size_t i = 0; i < n; i++) GC_TRY(take_value(c, name, json_array_get(v, i)));
+    return json_is_array(v) ? GRAPHC_OK : take_value(c, name, v);
+}
+
+graphc_status cli_config_read(Cli *c) {
+    const char *path = c->train.config;
+    char why[256];
+    FileMap file;
+    json_error_t e;
+    GivenOptions given = c->given; /* what stands on the command line goes before */
+    graphc_status st = file_map(path, &file, why);
+    if (st != GRAPHC_OK) return diag(c->diags, D_IO, path, "%s", why);
+    json_t *all = file.size > CONFIG_BYTES
+                      ? NULL
+                      : json_loadb((const char *)file.data, file.size, JSON_REJECT_DUPLICATES, &e);
+    if (!all)
+        st = diag(c->diags, D_DATA, path, "line %d: %s", file.size > CONFIG_BYTES ? 1 : e.line,
+                  file.size > CONFIG_BYTES ? "this is no list of options" : e.text);
+    else if (!json_is_object(all))
+        st = diag(c->diags, D_DATA, path, "an object {\"batch\": 8, ...} is wanted");
+    const char *key;
+    json_t *v;
+    if (st == GRAPHC_OK) json_object_foreach(all, key, v) {
+            bool there = false;
+            for (uint32_t i = 0; i < given.n; i++) there |= strcmp(given.v[i].name + 2, key) == 0;
+            if (!there && st == GRAPHC_OK) st = take(c, key, v);
+        }
+    json_decref(all);
+    file_unmap(&file);
+    return st;
+}
+
+/* Numbers stay numbers. */
+static json_t *value_of(const char *text) {
+    if (!text) return json_true();
+    json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
+    if (json_is_number(v)) return v;
+    json_decref(v);
+    return json_string(text);
+}
+
+graphc_status cli_config_write(Cli *c, const char *path) {
+    json_t *all = json_object();
+    char why[256];
+    for (uint32_t i = 0; i < c->given.n; i++) {
+        const GivenOption *o = &c->given.v[i];
+        json_t *before = json_object_get(all, o->name + 2), *v = value_of(o->value);
+        if (!strcmp(o->name, "--config") || !strcmp(o->name, "--resume")) {
+            json_decref(v);
+        } else if (!o->several || !before) {
+            json_object_set_new(all, o->name + 2, v);
+        } else {
+            json_t *list = json_is_array(before) ? json_incref(before) : json_pack("[O]", before);
+            json_array_append_new(list, v);
+            json_object_set_new(all, o->name + 2, list);
+        }
+    }
+    char *text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    graphc_status st = text ? file_write(path, text, strlen(text), why) : GRAPHC_NO_MEMORY;
+    free(text);
+    json_decref(all);
+    if (st == GRAPHC_NO_MEMORY) return diag(c->diags, D_NO_MEMORY, path, "the options");
+    return st == GRAPHC_OK ? st : diag(c->diags, D_IO, path, "%s", why);
+}
