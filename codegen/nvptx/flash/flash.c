@@ -17,7 +17,8 @@ static void lay_out(Flash *x) {
     x->at_v = x->at_k + x->t->stages * x->k_bytes;
     x->at_o = x->at_v + x->t->stages * x->v_bytes;
     x->at_bar = x->at_o + x->rows * x->p->dv * 2;
-    x->g->j->shared_bytes = x->at_bar + BAR_COUNT * HOP_BARRIER_BYTES + 2 * FLASH_SLOT_BYTES;
+    x->at_key = x->at_bar + BAR_COUNT * HOP_BARRIER_BYTES + 2 * FLASH_SLOT_BYTES;
+    x->g->j->shared_bytes = x->at_key + x->t->groups * 2 * x->p->nper_key * x->t->keys * FLASH_WORD;
 }
 
 static void count_tiles(Flash *x) {

@@ -12,7 +12,8 @@
 #include "codegen/nvptx/hopper/hopper.h"
 
 enum { FLASH_PANEL = 64, FLASH_GROUP_ROWS = 64, FLASH_MAX_STAGES = 4, FLASH_SLOT_BYTES = 4 };
-enum { FLASH_VECTOR = 8 };        /* of 16-bit numbers: 16 bytes */
+enum { FLASH_VECTOR = 8 }; /* of 16-bit numbers: 16 bytes */
+enum { FLASH_MAX_TESTS = 4, FLASH_MAX_PER_KEY = 2, FLASH_WORD = 4 };
 enum { FLASH_NAMED_STAGING = 3 }; /* named barriers: + the warpgroup's number */
 
 typedef struct FlashTile {
@@ -35,6 +36,12 @@ typedef struct FlashPlan {
     bool body;       /* scores are computed by the kernel's body; else they are s * scale ... */
     double scale;    /* factor and all */
     Expr causal; /* ... masked where j > i + causal; 0 = nowhere. With a body: what it leaves out */
+    /* With a body: compares that tell what is causal, and what they say of keys in sight; ... */
+    uint32_t ntests;
+    KVal test[FLASH_MAX_TESTS];
+    bool seen[FLASH_MAX_TESTS];
+    uint32_t nper_key; /* ... and what it takes from a key alone, f32 or bool */
+    KVal per_key[FLASH_MAX_PER_KEY];
     KVal statistics; /* 0, or the store of what is made of a query's maximum and sum */
     Expr queries, keys, heads;
     const FlashTile *tile;
@@ -52,9 +59,9 @@ typedef struct Flash {
     const KAttn *a;
     const FlashPlan *p;
     const FlashTile *t;
-    uint32_t rows;                     /* queries of a tile */
-    uint32_t k_bytes, v_bytes;         /* of a block */
-    uint32_t at_k, at_v, at_o, at_bar; /* in shared memory; queries are at 0 */
+    uint32_t rows;                             /* queries of a tile */
+    uint32_t k_bytes, v_bytes;                 /* of a block */
+    uint32_t at_k, at_v, at_o, at_bar, at_key; /* in shared memory; queries are at 0 */
     HV shared, map_q, map_k, map_v, map_o, counter;
     HV tid, lane, warp, group;
     HV nqueries, nkeys, shift, row_tiles, heads, tiles; /* i32 */

@@ -124,48 +124,104 @@ static uint32_t sym_of(const Computer *c, uint32_t axis) {
     return c->x->g->k->axes[__builtin_ctz(axis)].sym;
 }
 
-/* o says whether j <= i + causal (*seen), or the opposite: whatever is not seen is masked here. */
-static bool is_causal_test(const Computer *c, const KOp *o, bool *seen) {
-    const Flash *x = c->x;
-    const Kernel *k = x->g->k;
-    ExprPool *p = c->e->exprs;
-    if (o->op != OP_le && o->op != OP_lt) return false;
-    const KOp *a = &k->ops[o->in[0]], *b = &k->ops[o->in[1]];
-    if (!x->p->causal || a->op != K_kexpr || b->op != K_kexpr) return false;
-    Expr i = expr_sym_ref(p, sym_of(c, x->a->i)), j = expr_sym_ref(p, sym_of(c, x->a->j));
-    Expr room = expr_sub(p, expr_add(p, i, x->p->causal), j);
-    Expr diff = expr_sub(p, b->index, a->index);
-    *seen = expr_addi(p, diff, o->op == OP_lt ? -1 : 0) == room;
-    return *seen || expr_sub(p, a->index, b->index) == expr_addi(p, room, o->op == OP_lt ? 0 : 1);
+/* Whatever keys a causal test would leave out is masked here. */
+static void know_tests(Computer *c) {
+    const FlashPlan *p = c->x->p;
+    for (uint32_t i = 0; i < p->ntests; i++)
+        emit_override(c->e, p->test[i], LLVMConstInt(c->e->i1, p->seen[i], false));
 }
 
-static void know_causal_tests(Computer *c) {
-    bool seen;
-    for (KVal v = 1; v < c->x->g->k->nops; v++)
-        if (is_causal_test(c, &c->x->g->k->ops[v], &seen))
-            emit_override(c->e, v, LLVMConstInt(c->e->i1, seen, false));
+/* --- What scores take from keys alone --------------------------------------------------------
+ *
+ * A mask of keys, say: a thread computes it for one key of a block, a block ahead, and hands it to
+ * the warpgroup through shared memory. Two places take turns, so one barrier a block is enough. */
+
+static HV as_word(Emit *e, HV v) {
+    if (LLVMTypeOf(v) == e->f32) return LLVMBuildBitCast(e->b, v, e->i32, "");
+    return LLVMBuildZExt(e->b, v, e->i32, "");
+}
+
+static HV from_word(Emit *e, HV word, DType t) {
+    if (t == DT_f32) return LLVMBuildBitCast(e->b, word, e->f32, "");
+    return LLVMBuildICmp(e->b, LLVMIntNE, word, hop_i(e, 0), "");
+}
+
+/* Of the thread's key in block j; past the first key, of that. */
+static void compute_per_key(Computer *c, HV j, HV *word) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    if (!x->p->nper_key) return;
+    HV v[2] = {hop_add(e, block_start(c, j), hop_andi(e, x->tid, x->t->keys - 1)), hop_i(e, 0)};
+    HV at = emit_intrinsic(e, "llvm.smax", e->i32, v, 2);
+    emit_push(e);
+    emit_bind(e, sym_of(c, x->a->j), place(e, "j", x->p->keys, at, true));
+    know_tests(c);
+    for (uint32_t i = 0; i < x->p->nper_key; i++)
+        word[i] = as_word(e, emit_value(e, x->p->per_key[i]));
+    emit_pop(e);
+}
+
+/* The place of block j. */
+static HV key_place(Computer *c, HV j, uint32_t i) {
+    Emit *e = c->e;
+    const Flash *x = c->x;
+    uint32_t each = x->t->keys * FLASH_WORD, both = x->p->nper_key * each;
+    HV turn = hop_andi(e, hop_add(e, c->first, j), 1);
+    HV at = hop_add(e, hop_muli(e, c->member, 2 * both), hop_muli(e, turn, both));
+    return hop_addi(e, hop_add(e, x->shared, at), x->at_key + i * each);
+}
+
+static void put_per_key(Computer *c, HV j, const HV *word) {
+    Emit *e = c->e;
+    HV own = hop_shl(e, hop_andi(e, c->x->tid, c->x->t->keys - 1), 2);
+    for (uint32_t i = 0; i < c->x->p->nper_key; i++) {
+        HV v[2] = {hop_add(e, key_place(c, j, i), own), word[i]};
+        hop_asm(e, e->voidt, "st.shared.b32 [$0], $1;", "r,r,~{memory}", v, 2);
+    }
+}
+
+static void share_per_key(Computer *c) {
+    HV id = hop_addi(c->e, c->member, FLASH_NAMED_STAGING + 1);
+    if (c->x->p->nper_key) hop_sync(c->e, id, HOP_WARPGROUP);
+}
+
+/* Of two neighbouring keys, as words. */
+static void read_per_key(Computer *c, HV j, uint32_t col, HV word[][2]) {
+    Emit *e = c->e;
+    LLVMTypeRef t[2] = {e->i32, e->i32}, two = LLVMStructTypeInContext(e->ctx, t, 2, false);
+    for (uint32_t i = 0; i < c->x->p->nper_key; i++) {
+        HV at =
+            hop_addi(e, hop_add(e, key_place(c, j, i), hop_shl(e, c->col, 2)), col * FLASH_WORD);
+        HV v = hop_asm(e, two, "ld.shared.v2.b32 {$0, $1}, [$2];", "=r,=r,r,~{memory}", &at, 1);
+        for (uint32_t z = 0; z < 2; z++) word[i][z] = LLVMBuildExtractValue(e->b, v, z, "");
+    }
 }
 
 /* Scores by the kernel's body; `clamp`: some keys may be past the end. */
-static void body_scores(Computer *c, HV *s, HV start, bool clamp) {
+static void body_scores(Computer *c, HV *s, HV j, bool clamp) {
     Emit *e = c->e;
     Flash *x = c->x;
-    ExprPool *q = e->exprs;
-    HV first = hop_add(e, start, c->col);
+    const FlashPlan *p = x->p;
+    HV first = hop_add(e, block_start(c, j), c->col), word[FLASH_MAX_PER_KEY][2];
+    Expr col = clamp ? 0 : place(e, "j", p->keys, first, false);
     emit_push(e);
-    know_causal_tests(c);
-    Expr col = clamp ? 0 : place(e, "j", x->p->keys, first, false);
+    know_tests(c);
     for (uint32_t i = 0; i < c->ns; i++) {
         if (half_of(i)) continue;
+        if (i % 2 == 0) read_per_key(c, j, col_of(i), word);
         emit_push(e);
-        Expr at = clamp ? place(e, "j", x->p->keys, hop_addi(e, first, col_of(i)), true)
-                        : expr_addi(q, col, col_of(i));
+        Expr at = clamp ? place(e, "j", p->keys, hop_addi(e, first, col_of(i)), true)
+                        : expr_addi(e->exprs, col, col_of(i));
         emit_bind(e, sym_of(c, x->a->j), at);
+        for (uint32_t k = 0; k < p->nper_key; k++) {
+            DType t = (DType)x->g->k->ops[p->per_key[k]].dtype;
+            emit_override(e, p->per_key[k], from_word(e, word[k][i % 2], t));
+        }
         for (uint32_t h = 0; h < HALVES; h++) {
             emit_push(e);
             emit_bind(e, sym_of(c, x->a->i), c->rows[h]);
             HV v = s[i + 2 * h];
-            if (x->p->factor != 1) v = LLVMBuildFMul(e->b, v, num(e, x->p->factor), "");
+            if (p->factor != 1) v = LLVMBuildFMul(e->b, v, num(e, p->factor), "");
             emit_override(e, x->a->s, v);
             s[i + 2 * h] = emit_value(e, x->a->score);
             emit_pop(e);
@@ -290,12 +346,13 @@ static void pass_turn(Computer *c) {
 /* What goes from block to block: results, probabilities, maxima and sums. */
 typedef struct Carried {
     HV o[MAX_O], p[MAX_P];
+    HV key[FLASH_MAX_PER_KEY]; /* what the next block's scores take from the thread's key */
     Softmax m;
 } Carried;
 
 static void finish_scores(Computer *c, HV j, HV *s, bool masked) {
     HV start = block_start(c, j);
-    if (c->x->p->body) body_scores(c, s, start, masked);
+    if (c->x->p->body) body_scores(c, s, j, masked);
     for (uint32_t h = 0; h < HALVES && masked; h++) mask_half(c, s, start, h);
 }
 
@@ -333,8 +390,12 @@ static void skip_blocks(Computer *c) {
 static void first_block(Computer *c, Carried *v) {
     Emit *e = c->e;
     HV s[MAX_S];
+    compute_per_key(c, c->start, v->key);
+    put_per_key(c, c->start, v->key);
     await(c, BAR_k_full, c->start);
     start_scores(c, c->start, s);
+    compute_per_key(c, hop_addi(e, c->start, 1), v->key);
+    share_per_key(c);
     wgmma_wait_all(e, s, c->ns);
     release(c, BAR_k_empty, c->start);
     finish_scores(c, c->start, s, masks_first(c));
@@ -347,12 +408,15 @@ static void next_block(Computer *c, HV j, Carried *v, bool masked) {
     Emit *e = c->e;
     HV s[MAX_S], alpha[HALVES], before = hop_addi(e, j, -1);
     Softmax now;
+    put_per_key(c, j, v->key);
     await(c, BAR_k_full, j);
     take_turn(c);
     start_scores(c, j, s);
     await(c, BAR_v_full, before);
     start_values(c, before, v->p, v->o);
     pass_turn(c);
+    compute_per_key(c, hop_addi(e, j, 1), v->key);
+    share_per_key(c);
     wgmma_wait_acc(e, 1, s, c->ns);
     release(c, BAR_k_empty, j);
     finish_scores(c, j, s, masked);
@@ -374,13 +438,14 @@ static uint32_t list(Computer *c, Carried *v, HV **at) {
         at[n++] = &v->m.max[h];
         at[n++] = &v->m.sum[h];
     }
+    for (uint32_t i = 0; i < c->x->p->nper_key; i++) at[n++] = &v->key[i];
     return n;
 }
 
 /* Blocks from *j on, up to `end`. */
 static void more_blocks(Computer *c, HV *j, HV end, Carried *v, bool masked) {
     Emit *e = c->e;
-    HV *at[MAX_O + MAX_P + 2 * HALVES];
+    HV *at[MAX_O + MAX_P + 2 * HALVES + FLASH_MAX_PER_KEY];
     uint32_t n = list(c, v, at);
     HopLoop *l = hop_loop_new(e);
     hop_loop_init(l, *j);

@@ -125,6 +125,58 @@ static bool is_scaled_causal(const Kernel *k, KVal v, double *scale) {
     return is_scaled(k, o->in[1], scale) || is_scaled(k, o->in[2], scale);
 }
 
+/* o says whether j <= i + causal (*seen), or the opposite. */
+static bool is_causal_test(Gpu *g, const FlashPlan *p, const KOp *o, bool *seen) {
+    const Kernel *k = g->k;
+    ExprPool *q = g->e->exprs;
+    const KOp *a = &k->ops[o->in[0]], *b = &k->ops[o->in[1]];
+    if (!p->causal || (o->op != OP_le && o->op != OP_lt)) return false;
+    if (a->op != K_kexpr || b->op != K_kexpr) return false;
+    Expr i = expr_sym_ref(q, k->axes[__builtin_ctz(k->attn.i)].sym);
+    Expr j = expr_sym_ref(q, k->axes[__builtin_ctz(k->attn.j)].sym);
+    Expr room = expr_sub(q, expr_add(q, i, p->causal), j);
+    Expr diff = expr_sub(q, b->index, a->index);
+    *seen = expr_addi(q, diff, o->op == OP_lt ? -1 : 0) == room;
+    return *seen || expr_sub(q, a->index, b->index) == expr_addi(q, room, o->op == OP_lt ? 0 : 1);
+}
+
+/* Finds, from v down to the product, what depends on keys but not on queries. False: too much. */
+static bool find_per_key(Gpu *g, FlashPlan *p, const uint32_t *axes, KVal v) {
+    const KAttn *a = &g->k->attn;
+    const KOp *o = &g->k->ops[v];
+    bool known = o->dtype == DT_f32 || o->dtype == DT_bool;
+    if (v == a->s || !(axes[v] & a->j) || o->op == K_kexpr) return true;
+    if (known && !(axes[v] & ~(a->batch | a->j))) {
+        for (uint32_t i = 0; i < p->nper_key; i++)
+            if (p->per_key[i] == v) return true;
+        if (p->nper_key == FLASH_MAX_PER_KEY) return false;
+        p->per_key[p->nper_key++] = v;
+        return true;
+    }
+    for (int i = 0; i < 3 && o->op < OP_COUNT; i++)
+        if (o->in[i] && !find_per_key(g, p, axes, o->in[i])) return false;
+    return true;
+}
+
+/* What is known of the body in front of it: causal tests, and what they leave of axes. */
+static void plan_body(Gpu *g, FlashPlan *p) {
+    const Kernel *k = g->k;
+    uint32_t *axes = ARENA_ARRAY(g->e->arena, uint32_t, k->nops);
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        bool seen;
+        if (p->ntests < FLASH_MAX_TESTS && is_causal_test(g, p, o, &seen)) {
+            p->test[p->ntests] = v;
+            p->seen[p->ntests++] = seen;
+            continue;
+        }
+        axes[v] = o->op < OP_COUNT ? 0 : g->e->domains[v];
+        for (int i = 0; i < 3 && o->op < OP_COUNT; i++)
+            if (o->in[i]) axes[v] |= axes[o->in[i]];
+    }
+    if (!find_per_key(g, p, axes, k->attn.score)) p->nper_key = 0;
+}
+
 static void plan_score(const Kernel *k, FlashPlan *p) {
     KVal score = k->attn.score;
     p->causal = k->attn.causal;
@@ -163,6 +215,7 @@ const char *flash_plan(Gpu *g, FlashPlan *out) {
     if (!why) why = plan_sizes(g, out);
     if (why) return why;
     plan_score(k, out);
+    if (out->body) plan_body(g, out);
     out->tile = choose(g, out);
     return out->tile ? NULL : "no tile has registers for such heads";
 }

@@ -190,6 +190,9 @@ static void check_code(const Heads *c, Built *b) {
     bool bf16 = strcmp(c->type, "bf16") == 0;
     CHECK(strstr(built_text(b), bf16 ? "cvt.rn.bf16x2.f32" : "cvt.rn.f16x2.f32"));
     CHECK(!strstr(built_text(b), "prmt.b32"));
+    /* What a mask says of keys is computed once for a block. */
+    bool per_key = c->mask == MASK_key || c->mask == MASK_both;
+    CHECK(per_key == (strstr(built_text(b), "ld.shared.v2.b32") != NULL));
     CHECK_EQ_I(ck->nmaps, c->extra & COMPUTED ? 3 : 4);
     CHECK(!(c->extra & COMPUTED) == !(strstr(built_text(b), "st.shared.v4.b32") != NULL));
     for (uint32_t i = 0; i < ck->nmaps; i++) {
