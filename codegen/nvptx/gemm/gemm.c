@@ -92,7 +92,9 @@ static void count_tiles(Gemm *x) {
     Expr rows = expr_ceildiv(p, x->p->m, expr_const(p, x->tile->m * twins));
     Expr cols = expr_ceildiv(p, x->p->n, expr_const(p, x->cols));
     Expr all = expr_mul(p, expr_mul(p, rows, cols), x->p->batch);
-    x->dependent = gpu_hint(x->e, all) * twins <= x->g->m->processors;
+    int64_t high = (x->p->rows + x->tile->m * twins - 1) / (x->tile->m * twins);
+    int64_t usual = high * gpu_hint(x->e, cols) * gpu_hint(x->e, x->p->batch);
+    x->dependent = usual * twins <= x->g->m->processors;
     x->g->j->dependent = x->dependent;
     x->g->order = GPU_OWN_ORDER;
     x->g->j->min_blocks = 1; /* the registers at entry follow from it */

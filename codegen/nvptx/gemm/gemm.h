@@ -52,6 +52,7 @@ typedef struct GemmPlan {
     bool pairs;   /* neighbouring columns may be computed as vectors of two */
     uint32_t epilogue_ops; /* instructions per result, roughly */
     const GemmTile *tile;
+    int64_t rows; /* that it is for */
     bool twin; /* two blocks, one row of tiles below the other, fetch half of their common B each */
 } GemmPlan;
 
@@ -59,7 +60,7 @@ typedef struct GemmPlan {
 const char *gemm_plan(Gpu *g, GemmPlan *out);
 
 /* Where the number of rows is known only when the kernel runs, there are kernels for several. */
-enum { GEMM_MAX_VARIANTS = 4 };
+enum { GEMM_MAX_VARIANTS = 5 };
 typedef struct GemmVariants {
     uint32_t n;
     int64_t rows[GEMM_MAX_VARIANTS]; /* that variant i has tiles for; the usual number first */

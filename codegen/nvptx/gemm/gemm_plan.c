@@ -300,7 +300,7 @@ static int64_t choose(Gpu *g, GemmPlan *p, int64_t m, uint32_t shrink) {
 
 /* --- Variants --------------------------------------------------------------------------------- */
 
-enum { ROWS_LEAST = 128, ROWS_STEP = 4, ROWS_MOST = 8192, ROWS_SAMPLES = 4 };
+enum { ROWS_LEAST = 128, ROWS_MOST = 8192, ROWS_SAMPLES = 7 };
 
 /* A variant has to be so much faster: by a tenth. */
 static bool much_faster(int64_t time, int64_t than) {
@@ -329,7 +329,7 @@ void gemm_variants(Gpu *g, const GemmPlan *p, GemmVariants *out) {
     each[0] = *p;
     (void)choose(g, &each[0], out->rows[0], 0);
     if (!each[0].tile || lo == hi) return;
-    for (int64_t m = ROWS_LEAST; m <= ROWS_MOST; m *= ROWS_STEP)
+    for (int64_t m = ROWS_LEAST; m <= ROWS_MOST; m *= 2)
         if (m >= lo && m <= hi) samples[n++] = m;
     for (uint32_t i = 0; i < n && out->n < GEMM_MAX_VARIANTS; i++) {
         each[out->n] = *p;
@@ -340,7 +340,7 @@ void gemm_variants(Gpu *g, const GemmPlan *p, GemmVariants *out) {
     for (uint32_t i = n; i-- > 0;) {
         uint32_t now = fastest(g, each, out->n, samples[i], &time);
         if (i + 1 == n) out->choice = expr_const(q, now);
-        Expr below = expr_lt(q, p->m, expr_const(q, samples[i] * ROWS_STEP / 2));
+        Expr below = expr_lt(q, p->m, expr_const(q, samples[i] * 3 / 2));
         if (i + 1 < n && now != was)
             out->choice =
                 expr_add(q, out->choice, expr_muli(q, below, (int64_t)now - (int64_t)was));
@@ -364,7 +364,8 @@ const char *gemm_plan(Gpu *g, GemmPlan *out) {
     GemmVariants v;
     gemm_variants(g, out, &v);
     uint32_t variant = g->j->variant < v.n ? g->j->variant : 0;
-    (void)choose(g, out, v.rows[variant], g->j->shrink);
+    out->rows = v.rows[variant];
+    (void)choose(g, out, out->rows, g->j->shrink);
     if (out->tile) return NULL;
     return g->j->shrink ? "the epilogue needs too many registers"
                         : "more sums than a tile has columns for";
