@@ -5,7 +5,7 @@
 #include "codegen/nvptx/gpu.h"
 #include <math.h>
 
-enum { THREADS = 128, GROUP = 8, MAX_PART = 32, MAX_ROWS = 4, VECTOR = 4 };
+enum { THREADS = 128, GROUP = 8, MAX_PART = 32, MAX_ROWS = 2, VECTOR = 4 };
 
 typedef struct Attn {
     Gpu *g;
@@ -244,7 +244,7 @@ static bool fits(Attn *t) {
     t->nd = t->d / t->team;
     t->ndv = t->dv / t->team;
     t->keys = t->d + t->dv <= 256 ? 32 : 16;
-    t->rows = (uint32_t)(t->ndv > 16 ? MAX_ROWS / 2 : MAX_ROWS) >> g->j->shrink;
+    t->rows = MAX_ROWS >> g->j->shrink;
     return true;
 }
 

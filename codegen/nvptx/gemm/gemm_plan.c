@@ -231,7 +231,7 @@ static const GemmTile tiles[] = {
 /* Nanoseconds that the epilogue's arithmetic adds to a tile: where a tile is stored while another
  * is multiplied, only the last one's shows. */
 static int64_t epilogue_time(const GemmTile *t, const GemmPlan *p) {
-    return t->pingpong ? 0 : (int64_t)p->epilogue_ops * t->m * t->n / (t->groups * 128) * 5 / 8;
+    return t->pingpong ? 0 : (int64_t)p->epilogue_ops * t->m * t->n / (t->groups * 128) * 5 / 4;
 }
 
 static int64_t ceil_div(int64_t a, int64_t b) {
