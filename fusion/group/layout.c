@@ -41,7 +41,8 @@ static bool order_of_contraction(Fuse *f, Value v) {
     const uint8_t *order = NULL;
     for (uint32_t i = 0; i < fact->nusers; i++) {
         const Node *u = graph_node(f->g, fuse_user(f, v, i));
-        if (u->op != OP_permute) continue;
+        if (u->op != OP_permute || u->attr.perm.axis[u->type.rank - 1] != u->type.rank - 1)
+            continue;
         if (order && memcmp(u->attr.perm.axis, order, u->type.rank) != 0) return false;
         order = u->attr.perm.axis;
     }

@@ -15,7 +15,8 @@ void grad_of_logsumexp(Walk *w, Value v, Value dy) {
     grad_add(w, x, build_cast(g, dx, graph_type(g, x)->dtype));
 }
 
-/* y = P v, P = softmax(s): dv = P' dy; ds = P * (dy v' - rowsum(dy * y)). */
+/* y = P v, P = softmax(s): dv = P' dy; ds = P * (dy v' - rowsum(dy * y)). y as its readers have it,
+ * in the type of v: what they keep is kept once. */
 void grad_of_attention(Walk *w, Value v, Value dy) {
     Graph *g = w->g;
     const Node n = *graph_node(g, v);
@@ -30,7 +31,8 @@ void grad_of_attention(Walk *w, Value v, Value dy) {
     }
     if (!grad_wants(w, s)) return;
     const uint32_t last = 1u << (n.type.rank - 1);
-    Value row = build_reduce(g, OP_reduce_sum, build_binary(g, OP_mul, dy, v), last, true);
+    Value y = build_cast(g, build_cast(g, v, t), to);
+    Value row = build_reduce(g, OP_reduce_sum, build_binary(g, OP_mul, dy, y), last, true);
     Value dp = build_dot(g, narrow, grad_transposed(g, values), to);
     Value ds = build_binary(g, OP_mul, p, build_binary(g, OP_sub, dp, row));
     grad_add(w, s, build_cast(g, ds, graph_type(g, s)->dtype));

@@ -922,11 +922,30 @@ static void test_many(void) {
     arena_destroy(a);
 }
 
+/* Attention of 16 bits: its gradient reads the result that the model keeps, rounded, not another.
+ */
+static void test_attention_keeps(void) {
+    Arena *a = arena_create();
+    Graph *g = new_graph(a);
+    Type t = {.dtype = DT_bf16, .rank = 2};
+    for (int i = 0; i < 2; i++) t.dim[i] = expr_const(g->exprs, 4);
+    Value s = build_cast(g, build_input(g, "s", t), DT_f32), v = build_input(g, "v", t), wrt[2],
+          d[2];
+    Value o = build_attention(g, s, v, DT_f32, false), y = build_cast(g, o, DT_bf16);
+    wrt[0] = s, wrt[1] = v;
+    CHECK(grad_build(g, 1, &y, NULL, 2, wrt, d) == GRAPHC_OK && d[0] && d[1]);
+    for (Value w = 1; w < g->nodes.n; w++)
+        for (uint32_t i = 0; i < graph_node(g, w)->nin; i++)
+            CHECK(graph_node(g, w)->in[i] != o || w == y);
+    arena_destroy(a);
+}
+
 TEST_MAIN {
     map_at_hand = &min_case;
     test_conventions();
     test_nothing_flows();
     test_refusal();
     test_many();
+    test_attention_keeps();
     test_table();
 }
