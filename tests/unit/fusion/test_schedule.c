@@ -256,6 +256,27 @@ static void contractions(void) {
     expect(&r, build_matmul(r.g, x, y, DT_f32), 1);
 }
 
+/* Prepare steps of rows x w on a GPU. */
+static uint32_t prepared(int64_t rows) {
+    Rig r = rig();
+    Schedule *s = NULL;
+    uint32_t n = 0;
+    Value x = input(&r, DT_f32, D(rows, 24)), w = weight(&r, D(24, 50));
+    build_output(r.g, "y", build_matmul(r.g, x, w, DT_f32));
+    CHECK(schedule_build(r.g, &target_for(PLAN_cuda)->machine, FUSE_ALL, r.a, &s) == GRAPHC_OK);
+    double e = check_schedule(r.g, s, r.in, r.a);
+    CHECK(e >= 0 && e < 1e-4);
+    for (uint32_t i = 0; i < s->steps.n; i++) n += s->steps.v[i].prepare;
+    arena_destroy(r.a);
+    return n;
+}
+
+/* With one row each column of weights is read by itself: it lies side by side. */
+static void one_row(void) {
+    CHECK_EQ_I(prepared(1), 1);
+    CHECK_EQ_I(prepared(2), 0);
+}
+
 static Attr conv_attr(int64_t stride, int64_t pad, int64_t groups) {
     Attr a = {.conv = {.n = 2, .groups = groups, .to = DT_f32}};
     for (int i = 0; i < 2; i++) {
@@ -571,6 +592,7 @@ TEST_MAIN {
     maps();
     rows();
     contractions();
+    one_row();
     convolutions();
     attention(false);
     attention(true);
