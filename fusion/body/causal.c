@@ -4,6 +4,7 @@
  * Recognised: a score that depends on the product by constants only, and is either replaced by, or
  * added to, a constant so low that the exponential is 0 wherever j > i + shift, perhaps among other
  * conditions. A finite constant counts only if every query sees some key: otherwise it cancels out.
+ * Around it there may be documents: -inf unless query and key are of one.
  */
 #include "fusion/body/body.h"
 #include <math.h>
@@ -78,8 +79,28 @@ static Expr masked_by(const Causal *t, KVal v, bool (*kept)(const Causal *t, KVa
     return 0;
 }
 
+/* Elements of one array are compared, and of i = j the same: a query sees its own key. */
+static bool sees_itself(const Causal *t, KVal cond) {
+    const KOp *o = op_at(t, cond);
+    if (o->op != OP_eq) return false;
+    const KOp *a = op_at(t, o->in[0]), *b = op_at(t, o->in[1]);
+    if (a->op != K_kload || b->op != K_kload || a->buf != b->buf || a->mask || b->mask)
+        return false;
+    const uint32_t syms[2] = {t->sym_i, t->sym_j};
+    const Expr one = expr_sym_ref(t->p, t->sym_j), both[2] = {one, one};
+    return expr_subst(t->p, a->index, syms, both, 2) == expr_subst(t->p, b->index, syms, both, 2);
+}
+
+/* The score of those of one document. */
+static KVal of_document(const Causal *t, KVal score) {
+    const KOp *o = op_at(t, score);
+    if (o->op != OP_select || !sees_itself(t, o->in[0]) || !is_low(t, o->in[2])) return score;
+    return isinf(op_at(t, o->in[2])->imm.f) ? o->in[1] : score;
+}
+
 static Expr shift_of_score(const Causal *t, KVal score) {
     bool infinite = false;
+    score = of_document(t, score);
     const KOp *o = op_at(t, score);
     Expr shift = masked_by(t, score, is_plain, &infinite);
     for (int i = 0; o->op == OP_add && !shift && i < 2; i++)

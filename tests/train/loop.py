@@ -200,9 +200,11 @@ def packed(tmp):
     with open(f"{tmp}/three.jsonl", "w") as f:
         for n in (21, 30, 11):
             print(json.dumps({"input_ids": rng.integers(0, 256, n).tolist()}), file=f)
-    args = ["train", f"{tmp}/att.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/three.jsonl", "--seq", 64,
+    args = ["train", f"{tmp}/att.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/three.jsonl", "--seq", 70,
             "--steps", 5, "--lr", "1e-2", "--json"]
-    one = run(*args, "--batch", 1, "-o", f"{tmp}/packed")
+    one = run(*args, "--batch", 1, "-o", f"{tmp}/packed", "--dump-ir", f"{tmp}/packed-ir")
+    kernels = [l for l in open(f"{tmp}/packed-ir/post-fusion.kir") if l.startswith("  attention batch")]
+    check(kernels and all("causal" in l for l in kernels), f"keys behind the query are looked at: {kernels}")
     each = run(*args, "--batch", 3, "--no-packing", "-o", f"{tmp}/each")
     check([l["tokens"] for l in one] == [l["tokens"] for l in each], "tokens of packed rows")
     for key in ("loss", "grad_norm"):
