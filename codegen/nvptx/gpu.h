@@ -104,6 +104,7 @@ bool gpu_flash_gradient(Gpu *g);
 bool gpu_contract(Gpu *g);
 bool gpu_decode_attention(Gpu *g); /* few queries, many keys */
 bool gpu_attention(Gpu *g);
+bool gpu_strip(Gpu *g); /* folds over windows */
 bool gpu_column(Gpu *g);
 bool gpu_transpose(Gpu *g);
 bool gpu_row(Gpu *g);

@@ -99,6 +99,19 @@ static void run_passes(Gpu *g) {
 
 enum { BUSY = 1024 }; /* threads that keep a multiprocessor busy */
 
+/* Loads that go element by element whatever the vector: they do not stand against one that results
+ * are stored in. */
+static const bool *lookups(Gpu *g, uint32_t axis) {
+    bool *is = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
+    for (KVal v = 1; v < g->k->nops; v++) {
+        const KOp *o = &g->k->ops[v];
+        Expr coef, rest;
+        is[v] = o->op == K_kload &&
+                !expr_affine(g->e->exprs, o->index, g->k->axes[axis].sym, &coef, &rest);
+    }
+    return is;
+}
+
 /* The axis that a thread's vector lies along: the innermost one that stores walk, when there is
  * work enough for vectors. -1: none. */
 static int choose_lanes(Gpu *g, uint32_t par) {
@@ -107,7 +120,7 @@ static int choose_lanes(Gpu *g, uint32_t par) {
     for (uint32_t i = 0; i < g->k->naxes; i++)
         if (par >> i & 1 && !expr_is_value(e->exprs, g->k->axes[i].extent, 1)) axis = (int)i;
     if (axis < 0) return -1;
-    e->lanes = gpu_lanes(g, (uint32_t)axis, NULL);
+    e->lanes = gpu_lanes(g, (uint32_t)axis, lookups(g, (uint32_t)axis));
     int64_t n = gpu_hint(e, gpu_points(e, g->k, par));
     while (e->lanes > 1 && n / e->lanes < (int64_t)g->m->processors * BUSY) e->lanes /= 2;
     return e->lanes > 1 ? axis : -1;

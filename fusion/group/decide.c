@@ -210,26 +210,41 @@ static bool awkward_operand(const Fuse *f, Value v) {
     return false;
 }
 
+/* Where a leaf's last dimension of more than one element is in its permutation v; the rank:
+ * nowhere.
+ */
+static uint32_t last_of_leaf(const Fuse *f, const Node *permute) {
+    uint32_t at = permute->type.rank;
+    for (uint32_t d = 0, last = 0; d < permute->type.rank; d++) {
+        if (expr_is_value(f->p, permute->type.dim[d], 1) || permute->attr.perm.axis[d] < last)
+            continue;
+        last = permute->attr.perm.axis[d];
+        at = d;
+    }
+    return at;
+}
+
 /* Matrix units fetch a convolution's operands from memory: channels next to each other, and of its
- * weights channels or columns. What the model brings in another order is stored anew. */
+ * weights channels or columns. What the model brings in another order is stored anew, and so is
+ * what was padded to more channels. */
 static bool scattered_operand(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     const Node *n = graph_node(f->g, v);
     DType t = n->type.dtype;
-    if (n->op != OP_permute || !op_is_leaf((Op)graph_node(f->g, n->in[0])->op)) return false;
+    uint32_t rank = n->type.rank, inner = 0;
     if ((t != DT_bf16 && t != DT_f16) || f->m->inline_flops.half_a > 0) return false;
-    uint32_t inner = n->type.rank; /* where the leaf's last dimension is */
-    for (uint32_t d = 0, last = 0; d < n->type.rank; d++) {
-        if (expr_is_value(f->p, n->type.dim[d], 1) || n->attr.perm.axis[d] < last) continue;
-        last = n->attr.perm.axis[d];
-        inner = d;
-    }
+    if (n->op == OP_permute && op_is_leaf((Op)graph_node(f->g, n->in[0])->op))
+        inner = last_of_leaf(f, n);
+    else if (n->op != OP_pad)
+        return false;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
         const Group *g = f->groups.v[d->group];
         if (!g->anchor || graph_node(f->g, g->anchor)->op != OP_conv) continue;
-        if (d->use == USE_a && inner + 1 < n->type.rank) return true;
-        if (d->use == USE_b && inner + 2 < n->type.rank) return true;
+        uint32_t behind = d->use == USE_b ? 2 : 1; /* dimensions that may be the last in memory */
+        bool more = n->op == OP_pad && !expr_is_value(f->p, n->attr.pad.hi[rank - behind], 0);
+        if (d->use >= USE_a && (more || (n->op == OP_permute && inner + behind < rank)))
+            return true;
     }
     return false;
 }

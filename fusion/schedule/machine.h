@@ -17,7 +17,7 @@ typedef struct Machine {
     double launch_s;                 /* cost of one more kernel */
     /* Forms of prepared weights. */
     uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */
-    bool flattens_patches; /* convolutions over few channels are contractions (pass_patches) */
+    bool flattens_patches; /* convolutions over few channels are contractions (pass_patches, pass_conv_widen) */
     uint32_t pack_rows; /* without panels: contractions of at most so many rows have constant B
                            with k along its rows; 0 = none */
     bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */

@@ -14,6 +14,7 @@
     X(raise, "softmax between two contractions becomes an attention")                              \
     X(conv_phases, "convolutions between zeros become one convolution per remainder of the stride")    \
     X(patches, "convolutions whose windows lie side by side become contractions: for targets that ask")    \
+    X(conv_widen, "convolutions of few channels get wider pixels: for targets that ask, see Machine")  \
     X(cut_sums, "long sums with few results become sums of parts: for targets that ask, see Machine")  \
     X(digits, "products of f32 become sums of products of f16 digits: for targets that ask")         \
     X(high_digits, "products of f32 become products of their high f16 digits: tf32")                \

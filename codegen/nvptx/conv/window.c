@@ -268,9 +268,10 @@ HV window_map(Gpu *g, const Window *w, uint32_t rows) {
     return gpu_map(g, &c);
 }
 
-void window_load(Gpu *g, const Window *w, HV shared, HV bar, HV map, const HV *axis, HV channel) {
+void window_load(Gpu *g, const Window *w, HV shared, HV bar, HV map, const HV *axis, HV past,
+                 HV channel) {
     Emit *e = g->e;
-    HV at[1 + WINDOW_DIMS], tap[WINDOW_DIMS];
+    HV at[1 + WINDOW_DIMS], tap[WINDOW_DIMS], last = hop_size(e, w->dim[w->ndims - 1].size);
     at[0] = channel;
     for (uint32_t i = 0; i < g->k->naxes; i++) {
         Expr coef, rest;
@@ -284,5 +285,6 @@ void window_load(Gpu *g, const Window *w, HV shared, HV bar, HV map, const HV *a
         at[1 + i] = hop_addi(e, at[1 + i], -d->padding);
         tap[i] = d->k == NO_AXIS ? hop_i(e, 0) : hop_muli(e, axis[d->k], d->dilation);
     }
+    at[w->ndims] = hop_add(e, at[w->ndims], LLVMBuildMul(e->b, past, last, ""));
     hop_tma_load_window(e, shared, bar, map, at, tap, 1 + w->ndims);
 }

@@ -42,7 +42,10 @@ const char *window_of(Gpu *g, const KOp *load, Window *out);
 /* Its tensor map: a copy moves `rows` positions by 128 bytes of channels. */
 HV window_map(Gpu *g, const Window *w, uint32_t rows);
 /* Asks for the positions and channels from those on that axis[] has for each axis of m, of the
- * batch and of the taps; `channel` for the channels'. */
-void window_load(Gpu *g, const Window *w, HV shared, HV bar, HV map, const HV *axis, HV channel);
+ * batch and of the taps; `channel` for the channels'. Where `past` is not 0, for zeros: a corner
+ * outside of the box of corners is an illegal instruction, but for one past the last dimension's
+ * end. */
+void window_load(Gpu *g, const Window *w, HV shared, HV bar, HV map, const HV *axis, HV past,
+                 HV channel);
 
 #endif

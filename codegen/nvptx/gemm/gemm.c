@@ -215,7 +215,7 @@ static void fetch_block(Gemm *x, const GemmPlace *at, uint32_t part, HV k, HV st
     HV batch[HOP_MAX_BATCH], to = gemm_stage(x, stage);
     gemm_batch_at(&x->p->a.mat[0], at, batch);
     if (x->p->windowed)
-        window_load(x->g, &x->p->window, to, bar, x->map_a[0], at->axis, k);
+        window_load(x->g, &x->p->window, to, bar, x->map_a[0], at->axis, at->past, k);
     else
         fetch_operand(x, &x->p->a, x->map_a[part], to, bar, at->row, k, batch, x->tile->m, false);
     for (uint32_t s = 0; s < x->d->nacc; s++) {
@@ -251,7 +251,7 @@ static GemmRing fetch_addend(Gemm *x, const GemmPlace *at, GemmRing ring) {
 static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     Emit *e = x->e;
     GemmPlace at = place_of(x, tile);
-    if (x->p->windowed) gemm_digits(x, x->d->m, at.row, at.axis);
+    if (x->p->windowed) at.past = gemm_digits(x, x->d->m, at.row, at.axis);
     HopLoop *l = hop_loop_new(e);
     hop_loop_init(l, hop_i(e, 0));
     hop_loop_init(l, ring.stage);

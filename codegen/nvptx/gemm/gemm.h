@@ -93,6 +93,7 @@ typedef struct Gemm {
 typedef struct GemmPlace {
     HV row, col, batch;  /* first row and column; flat batch index, NULL without batch axes */
     HV axis[K_MAX_AXES]; /* of batch axes, and where a window is fetched, of m and its taps */
+    HV past;             /* then not 0 if the row is past the last */
 } GemmPlace;
 
 /* A stage of the ring and the parity of the phase that it is in. */
@@ -105,8 +106,8 @@ HV gemm_stage(Gemm *x, HV stage); /* its shared memory */
 GemmRing gemm_next(Gemm *x, GemmRing at);
 /* All threads of a warpgroup that multiplies: it is through with the stage, where `when` holds. */
 void gemm_give_back(Gemm *x, HV stage, HV when);
-/* Where `flat` is along these axes. */
-void gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis);
+/* Where `flat` is along these axes; returns how often it went past the last point. */
+HV gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis);
 /* Coordinates along the batch axes of a matrix, innermost first. */
 void gemm_batch_at(const HopMatrix *m, const GemmPlace *place, HV *at);
 /* The results of one warpgroup: acc[] as wgmma_block left them, waited for. The stages from `ring`

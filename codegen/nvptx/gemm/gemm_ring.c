@@ -29,16 +29,16 @@ void gemm_give_back(Gemm *x, HV stage, HV when) {
         hop_barrier_arrive(e, bar, told);
 }
 
-void gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis) {
+HV gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis) {
     Emit *e = x->e;
     const Kernel *k = x->g->k;
     for (uint32_t i = k->naxes; i-- > 0;) {
         if (!(axes >> i & 1)) continue;
-        axes &= ~(1u << i);
         HV extent = hop_size(e, k->axes[i].extent);
-        axis[i] = axes ? LLVMBuildURem(e->b, flat, extent, "") : flat;
+        axis[i] = LLVMBuildURem(e->b, flat, extent, "");
         flat = LLVMBuildUDiv(e->b, flat, extent, "");
     }
+    return flat;
 }
 
 void gemm_batch_at(const HopMatrix *m, const GemmPlace *place, HV *at) {

@@ -149,8 +149,39 @@ static void check_conv(const Conv *c) {
     arena_destroy(b.a);
 }
 
+/* --- Depthwise -------------------------------------------------------------------------------- */
+
+static const char depthwise[] =
+    "kernel k red n=32 y=56 x=56 c=96 ~r=7 ~s=7\n param 0 f16[9633792]\n param 1 f16[4704]\n"
+    " param 2 f16[9633792] written\n"
+    " %1 f16 load p0[n*301056 + y*5376 + x*96 + c + r*5376 + s*96 - 16416]"
+    " if [(y + r < 59)*(x + s < 59)*(2 < (y + r))*(2 < (x + s))]\n %2 f32 cast %1\n"
+    " %3 f16 load p1[c + r*672 + s*96]\n %4 f32 cast %3\n %5 f32 mul %2, %4\n"
+    " %6 f32 reduce sum r,s %5\n %7 f16 cast %6\n"
+    " %8 f16 store p2[n*301056 + y*5376 + x*96 + c] %7\n"
+    " cost reads [1] writes [1] flops [1]\n end\n";
+
+static uint32_t count(const char *text, const char *what) {
+    uint32_t n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what)) n++;
+    return n;
+}
+
+/* A row of taps, for seven neighbours: 7 weights and 13 pixels, 16 bytes each, not 49 pixels. */
+static void check_depthwise(void) {
+    Built b = built_new("depthwise");
+    if (built_parse(&b, depthwise)) {
+        (void)built_code(&b, target_for(PLAN_cuda));
+        uint32_t loads = count(built_text(&b), "ld.global"), v4 = count(built_text(&b), ".v4");
+        if (!CHECK(loads == 7 + 13 && v4 == loads + 7))
+            fprintf(stderr, "depthwise: %u loads, %u accesses of 16 bytes\n", loads, v4);
+    }
+    arena_destroy(b.a);
+}
+
 TEST_MAIN {
     const char *only = getenv("CASE");
     for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
         if (!only || strcmp(convs[i].name, only) == 0) check_conv(&convs[i]);
+    check_depthwise();
 }

@@ -1,0 +1,174 @@
+/* conv_widen: what matrix units fetch at once is filled.
+ *
+ * A convolution over pixels of few channels, as images have, becomes one over wider pixels, whose
+ * rows start where matrix units can fetch them. Each is one of a block of s x s
+ * pixels where the stride is s, so that few products are with zeros; zeros are added around the
+ * image and behind its channels while it is stored.
+ *
+ *   conv(x [N, H, W, C], w, stride s)  =  conv(x' [N, H/s, W/s, s*s*C and zeros], w', stride 1)
+ *
+ * Groups of few channels become fewer groups of as many as are fetched; between channels and
+ * results of different groups the weights are zero. That is more products, but of the kind that is
+ * quick.
+ *
+ * For targets whose matrix units fetch rows at multiples of 16 bytes (Machine.flattens_patches).
+ *
+ * Needs: precision and patches. Keeps: meaning; adds zeros to sums. Breaks: nothing; leaves dead
+ * nodes. */
+#include "graph/pass/pass.h"
+#include "graph/pass/rewrite.h"
+
+enum { MULTIPLE = 8, WIDE = 64 }; /* elements: of a pixel; that one copy fetches */
+
+typedef struct Widen {
+    Graph *g;
+    const Node *conv; /* of the old graph */
+    int n;
+    int64_t block[GRAPH_MAX_WINDOW]; /* pixels that become one, along each axis */
+    int64_t taps[GRAPH_MAX_WINDOW], channels;
+} Widen;
+
+static bool is_half(DType t) {
+    return t == DT_bf16 || t == DT_f16;
+}
+
+static bool match(Rewrite *r, Value v, Widen *s) {
+    *s = (Widen){.g = r->to, .conv = graph_node(r->from, v)};
+    const Node *c = s->conv;
+    if (c->op != OP_conv || c->attr.conv.groups != 1) return false;
+    const Type *x = graph_type(r->from, c->in[0]), *w = graph_type(r->from, c->in[1]);
+    int64_t all = 1;
+    bool dilated = false;
+    s->n = c->attr.conv.n;
+    if (!is_half(x->dtype) || !expr_is_const(s->g->exprs, x->dim[s->n + 1], &s->channels))
+        return false;
+    for (int i = 0; i < s->n; i++) {
+        if (!expr_is_const(s->g->exprs, w->dim[i], &s->taps[i])) return false;
+        s->block[i] = c->attr.conv.stride[i];
+        dilated = dilated || c->attr.conv.dilation[i] != 1;
+        all *= s->block[i];
+    }
+    for (int i = 0; i < s->n && (dilated || all * s->channels > WIDE); i++) s->block[i] = 1;
+    return s->channels > 0 && s->channels % MULTIPLE != 0;
+}
+
+static Value padded(Graph *g, Value x, const Expr *lo, const Expr *hi) {
+    int64_t interior[GRAPH_MAX_RANK] = {0};
+    return build_pad(g, x, build_scalar_f(g, graph_type(g, x)->dtype, 0), lo, hi, interior);
+}
+
+static void no_padding(Graph *g, Expr *lo, Expr *hi) {
+    for (int i = 0; i < GRAPH_MAX_RANK; i++) lo[i] = hi[i] = expr_const(g->exprs, 0);
+}
+
+/* x with the axes from `at` on, one per window axis, in blocks that stand in front of the channels
+ * behind them, [.., H/s, W/s, s*s*C, ..]; then channels up to the multiple, at least one more: it
+ * is this padding that is stored. */
+static Value blocks(const Widen *s, Value x, int at) {
+    Graph *g = s->g;
+    ExprPool *p = g->exprs;
+    const Type t = *graph_type(g, x);
+    Expr split[GRAPH_MAX_RANK], joined[GRAPH_MAX_RANK], lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
+    uint8_t perm[GRAPH_MAX_RANK], n = 0;
+    int64_t width = s->channels;
+    for (int i = 0; i < t.rank; i++) {
+        bool cut = i >= at && i < at + s->n;
+        Expr size = cut ? expr_const(p, s->block[i - at]) : 0;
+        joined[i] = split[n++] = cut ? expr_div(p, t.dim[i], size) : t.dim[i];
+        if (cut) split[n++] = size, width *= s->block[i - at];
+    }
+    joined[at + s->n] = expr_const(p, width);
+    for (int i = 0; i < n; i++) perm[i] = (uint8_t)i;
+    for (int i = 0; i < s->n; i++) {
+        perm[at + i] = (uint8_t)(at + 2 * i);
+        perm[at + s->n + i] = (uint8_t)(at + 2 * i + 1);
+    }
+    x = build_permute(g, build_reshape(g, x, n, split), perm);
+    x = build_reshape(g, x, t.rank, joined);
+    no_padding(g, lo, hi);
+    hi[at + s->n] = expr_const(p, MULTIPLE - width % MULTIPLE);
+    return padded(g, x, lo, hi);
+}
+
+/* The image, as many blocks as positions and taps reach. */
+static Value wide_image(const Widen *s, Value x) {
+    ExprPool *p = s->g->exprs;
+    const Type *t = graph_type(s->g, x);
+    Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
+    no_padding(s->g, lo, hi);
+    for (int i = 0; i < s->n; i++) {
+        const Attr *a = &s->conv->attr;
+        int64_t reach = (s->taps[i] - 1) * a->conv.dilation[i] / s->block[i];
+        Expr last = expr_muli(p, expr_addi(p, s->conv->type.dim[i + 1], -1),
+                              a->conv.stride[i] / s->block[i]);
+        Expr size = expr_muli(p, expr_addi(p, last, reach + 1), s->block[i]);
+        lo[i + 1] = expr_const(p, a->conv.lo[i]);
+        hi[i + 1] = expr_addi(p, expr_sub(p, size, t->dim[i + 1]), -a->conv.lo[i]);
+    }
+    return blocks(s, padded(s->g, x, lo, hi), 1);
+}
+
+static Value wide_weights(const Widen *s, Value w) {
+    Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
+    no_padding(s->g, lo, hi);
+    for (int i = 0; i < s->n; i++) {
+        int64_t over = s->taps[i] % s->block[i];
+        hi[i] = expr_const(s->g->exprs, over ? s->block[i] - over : 0);
+    }
+    return blocks(s, padded(s->g, w, lo, hi), 0);
+}
+
+/* --- Groups ----------------------------------------------------------------------------------- */
+
+/* How many groups become one; 1: they stay. Depthwise ones are no products of matrices. */
+static int64_t groups_joined(const Rewrite *r, const Node *c) {
+    const Type *w = graph_type(r->from, c->in[1]);
+    int64_t channels;
+    if (c->attr.conv.groups == 1 || !is_half(w->dtype)) return 1;
+    if (!expr_is_const(r->to->exprs, w->dim[c->attr.conv.n], &channels)) return 1;
+    if (channels < 2 || channels >= WIDE || WIDE % channels) return 1;
+    return c->attr.conv.groups % (WIDE / channels) ? 1 : WIDE / channels;
+}
+
+/* [joined, 1, O]: whether a result is of this group among those that became one. */
+static Value of_group(Graph *g, int64_t joined, int64_t groups, Expr results) {
+    ExprPool *p = g->exprs;
+    Expr dim[3] = {expr_const(p, joined), expr_const(p, 1), results};
+    Value each = build_expr(g, DT_i64, expr_div(p, results, expr_const(p, groups)));
+    Value at = build_binary(g, OP_div, build_iota(g, DT_i64, 3, dim, 2), each);
+    at = build_binary(g, OP_mod, at, build_scalar_i(g, DT_i64, joined));
+    return build_binary(g, OP_eq, at, build_iota(g, DT_i64, 3, dim, 0));
+}
+
+static Value join_groups(Rewrite *r, Value v) {
+    const Node *c = graph_node(r->from, v);
+    int64_t joined = groups_joined(r, c);
+    Graph *g = r->to;
+    if (joined == 1) return 0;
+    Value w = rewrite_in(r, v, 1);
+    Type t = *graph_type(g, w);
+    Attr attr = c->attr;
+    Value mine = of_group(g, joined, attr.conv.groups, t.dim[t.rank - 1]);
+    w = build_select(g, mine, build_unsqueeze(g, w, t.rank - 2), build_scalar_f(g, t.dtype, 0));
+    t.dim[t.rank - 2] = expr_const(g->exprs, WIDE);
+    attr.conv.groups /= joined;
+    return build_conv(g, rewrite_in(r, v, 0), build_reshape(g, w, t.rank, t.dim), &attr);
+}
+
+static Value conv_widen(Rewrite *r, Value v) {
+    Widen s;
+    if (graph_node(r->from, v)->op == OP_conv && groups_joined(r, graph_node(r->from, v)) > 1)
+        return join_groups(r, v);
+    if (!match(r, v, &s)) return 0;
+    Attr attr = s.conv->attr;
+    for (int i = 0; i < s.n; i++) {
+        attr.conv.lo[i] = attr.conv.hi[i] = 0;
+        attr.conv.stride[i] /= s.block[i];
+    }
+    Value x = wide_image(&s, rewrite_in(r, v, 0)), w = wide_weights(&s, rewrite_in(r, v, 1));
+    return build_conv(s.g, x, w, &attr);
+}
+
+Graph *pass_conv_widen(Graph *g) {
+    return rewrite_graph(g, conv_widen, NULL, NULL);
+}
