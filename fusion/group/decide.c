@@ -294,6 +294,17 @@ static bool masks_attention(const Fuse *f, Value v) {
     return true;
 }
 
+/* A number per row, from reductions of it, which one of its readers can compute with its points. */
+static bool belongs_to_row(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Demand *d = &s->demands.v[i];
+        if (!(d->reads & READ_plain) || d->use != USE_point) continue;
+        if (fuse_row_at_hand(f, f->groups.v[d->group], v, d->idx)) return true;
+    }
+    return false;
+}
+
 static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
     VState *s = &f->choice[v];
     const Fact *fact = &f->fact[v];
@@ -306,7 +317,7 @@ static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
         if (ngroups > 1 || !g->prepare) return false;
     }
     s->why = ngroups > 1 ? WHY_shared : WHY_recompute;
-    return fuse_recompute_pays(f, v, ngroups);
+    return fuse_recompute_pays(f, v, ngroups) || (ngroups > 1 && belongs_to_row(f, v));
 }
 
 static bool inlines_view(Fuse *f, Value v, uint32_t ngroups) {

@@ -14,7 +14,10 @@ bool fuse_recompute_pays(Fuse *f, Value v, uint32_t ngroups);
 Group *fuse_home(Fuse *f, Value v, IdxId *idx); /* existing group that can store v, or NULL */
 Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx); /* horizontally, likewise */
 Group *fuse_join(Fuse *f, Value v, IdxId *idx);         /* either, as a decision */
-bool fuse_siblings(const Fuse *f, Value a, Value b);    /* contractions of one A operand */
+/* v, numbers of rows read at idx, comes from reductions of the rows that are all of g's points, and
+ * g has no row so far: it may compute them with its points. */
+bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx);
+bool fuse_siblings(const Fuse *f, Value a, Value b); /* contractions of one A operand */
 /* Where g, whose axes are those of `dot`, computes v of dot's epilogue. */
 IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot);
 /* May g compute v? Its operands take v's place among what g reads. */

@@ -3,9 +3,11 @@
 #include "fusion/group/decide.h"
 #include <string.h>
 
-#define MAX_READS 44 /* buffers that one group reads: of K_MAX_PARAMS, roots want some, too */
-#define MAX_TRIES 8  /* groups that one operand proposes: each takes a walk over groups */
-#define MAX_ROOTS K_MAX_STORES /* values that one group stores */
+#define MAX_READS  44 /* buffers that one group reads: of K_MAX_PARAMS, roots want some, too */
+#define MAX_TRIES  8  /* groups that one operand proposes: each takes a walk over groups */
+#define LEAST_ROWS 16 /* that a kernel which also stores their reductions has */
+#define MAX_LOOK   64 /* values that are looked at, of what a group computes */
+#define MAX_ROOTS  K_MAX_STORES /* values that one group stores */
 
 /* May g compute v? Its operands take v's place among what g reads. */
 bool group_has_room(const Fuse *f, const Group *g, Value v) {
@@ -74,16 +76,18 @@ static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
     return !window || fuse_hint(f, group_extent(f, g, row)) >= 16;
 }
 
-/* Can the group store reduction v at this demand by making the axes that it folds its row? Where
- * rows stay in registers, along them, that is less than to read them twice. */
+/* Can the group store reduction v at this demand by making the axes that it folds its row? Along
+ * them in memory, and with rows enough for all processors, that is less than to read them twice. */
 static bool can_store_fold(const Fuse *f, const Group *g, const Demand *d, Value v) {
     const Node *n = graph_node(f->g, v);
-    uint32_t inner = graph_type(f->g, n->in[0])->rank - 1u;
-    if (!f->m->registers || !op_is_reduce((Op)n->op) || !(n->attr.reduce.axes >> inner & 1))
-        return false;
+    if (!op_is_reduce((Op)n->op)) return false;
     if (!(d->reads & READ_plain) || d->use != USE_point || g->roots.n >= MAX_ROOTS) return false;
+    uint32_t inner = graph_type(f->g, n->in[0])->rank - 1u, used = idx_axes_used(f, g, d->idx);
+    if (!(n->attr.reduce.axes >> inner & 1)) return false;
     if (g->prepare != f->fact[v].const_only || !group_has_room(f, g, v)) return false;
-    return idx_row_fits(f, g, v, d->idx) && idx_covers(f, g, d->idx, idx_axes_used(f, g, d->idx));
+    double rows = fuse_hint(f, group_extent(f, g, used));
+    if (rows < LEAST_ROWS || rows < f->m->processors) return false;
+    return idx_row_fits(f, g, v, d->idx) && idx_covers(f, g, d->idx, used);
 }
 
 static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
@@ -128,6 +132,75 @@ Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx) {
     return NULL;
 }
 
+/* out[0..n) and what they are computed from through maps, views and reductions: so many of the last
+ * values before them. */
+static uint32_t look_under(const Fuse *f, Value *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        const Node *x = graph_node(f->g, out[i]);
+        OpClass c = op_info[x->op].cls;
+        if (c != OPC_MAP && c != OPC_VIEW && c != OPC_REDUCE) continue;
+        for (uint32_t k = 0; k < x->nin && n < MAX_LOOK; k++) {
+            uint32_t seen = 0;
+            while (seen < n && out[seen] != x->in[k]) seen++;
+            if (seen == n && !f->fact[x->in[k]].const_only) out[n++] = x->in[k];
+        }
+    }
+    return n;
+}
+
+static uint32_t look_under_roots(const Fuse *f, const Group *g, Value *out) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->roots.n && n < MAX_LOOK; i++) out[n++] = g->roots.v[i].v;
+    return look_under(f, out, n);
+}
+
+static double points_of(const Fuse *f, const Group *g) {
+    return fuse_hint(f, group_extent(f, g, group_axes(g, AX_PAR) | group_axes(g, AX_RED)));
+}
+
+bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx) {
+    Value under[MAX_LOOK] = {v};
+    double rows = fuse_numel(f, v);
+    if (g->want || g->kind != GROUP_map || group_axes(g, AX_RED) || rows < LEAST_ROWS) return false;
+    if (fuse_hint(f, group_extent(f, g, idx_axes_used(f, g, idx))) != rows) return false;
+    uint32_t n = look_under(f, under, 1);
+    for (uint32_t i = 1; i < n; i++) {
+        const Node *x = graph_node(f->g, under[i]);
+        if (op_is_reduce((Op)x->op) && fuse_numel(f, under[i]) == rows &&
+            fuse_numel(f, x->in[0]) == points_of(f, g))
+            return true;
+    }
+    return false;
+}
+
+/* A reduction over rows as long as g's points, which both g and home take. */
+static bool share_row(const Fuse *f, const Group *g, const Group *home) {
+    Value mine[MAX_LOOK], theirs[MAX_LOOK];
+    uint32_t n = look_under_roots(f, g, mine), m = look_under_roots(f, home, theirs);
+    double points = points_of(f, g);
+    for (uint32_t i = 0; i < n; i++) {
+        const Node *x = graph_node(f->g, mine[i]);
+        if (!op_is_reduce((Op)x->op) || fuse_numel(f, mine[i]) <= 1) continue;
+        if (fuse_numel(f, x->in[0]) < points) continue;
+        for (uint32_t k = 0; k < m; k++)
+            if (theirs[k] == mine[i]) return true;
+    }
+    return false;
+}
+
+/* Were the number v stored by g, another of its readers would wait for all that g computes, among
+ * it what that reader has at hand itself: statistics of its rows. */
+static bool comes_late(Fuse *f, Value v, const Group *g) {
+    const VState *s = &f->v[v];
+    if (fuse_numel(f, v) > 1) return false;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Group *h = f->groups.v[s->demands.v[i].group];
+        if (h == g || h->want || h->kind != GROUP_map) continue;
+        if (share_row(f, h, g)) return true;
+    }
+    return false;
+}
+
 Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
@@ -139,7 +212,7 @@ Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
         if (best && !(best->want && !g->want)) continue;
         uint32_t same = 0;
         for (uint32_t k = 0; k < s->demands.n; k++) same += s->demands.v[k].group == d->group;
-        if (same != 1 || !no_cycle(f, v, g)) continue;
+        if (same != 1 || !no_cycle(f, v, g) || comes_late(f, v, g)) continue;
         if (!can_store(f, g, d, v) && !can_store_fold(f, g, d, v)) continue;
         FusionWhy why;
         if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_try_reduce(f, g, v, d->idx, &why))

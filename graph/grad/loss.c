@@ -96,6 +96,7 @@ static void elementwise(Graph *g, const LossSpec *s, Value y, Value target, Loss
 
 typedef struct Rows {
     Value x;      /* f32[.., classes] */
+    Value label;  /* i64[..] */
     Value hit;    /* bool[.., classes]: the class that the label names */
     Value counts; /* bool[..]: false for ignored rows, which may hold anything, NaN too */
     Value weight; /* f32[..]: 0 for ignored rows */
@@ -116,7 +117,7 @@ static Value log_sum_exp(Graph *g, Value x) {
 static Rows rows_of(Graph *g, const LossSpec *s, Value y, Value labels, Value class_weights) {
     Type t = *graph_type(g, y);
     Rows r = {.x = f32(g, y), .classes = t.dim[t.rank - 1]};
-    Value label = build_cast(g, labels, DT_i64);
+    Value label = r.label = build_cast(g, labels, DT_i64);
     Value iota = build_iota(g, DT_i64, t.rank, t.dim, t.rank - 1);
     r.hit = build_binary(g, OP_eq, build_unsqueeze(g, label, t.rank - 1), iota);
     r.counts = build_binary(g, OP_ne, label, build_scalar_i(g, DT_i64, s->ignore));
@@ -132,10 +133,17 @@ static Value weighted(Graph *g, Value x, Value counts, Value weight) {
                         build_scalar_f(g, DT_f32, 0));
 }
 
+/* x[label]: a load a row. Labels that are ignored pick anything. */
+static Value pick(Graph *g, const Rows *r) {
+    const Type *t = graph_type(g, r->x);
+    int8_t src[GRAPH_MAX_RANK];
+    for (int d = 0; d < t->rank; d++) src[d] = (int8_t)(d < t->rank - 1 ? d : -1);
+    return build_gather(g, r->x, src, &r->label, 1, (uint8_t)(t->rank - 1), t->dim);
+}
+
 /* The target distribution's share of a row: (1 - e) x[label] + e mean(x). */
 static Value expected(Graph *g, const LossSpec *s, const Rows *r) {
-    Value hit = build_select(g, r->hit, r->x, build_scalar_f(g, DT_f32, 0));
-    Value picked = last(g, OP_reduce_sum, hit, false);
+    Value picked = pick(g, r);
     if (s->smoothing == 0) return picked;
     Value mean = build_mean(g, r->x, 1u << (graph_type(g, r->x)->rank - 1), false);
     return build_binary(g, OP_add, build_binary_f(g, OP_mul, picked, 1 - s->smoothing),

@@ -70,6 +70,24 @@ def rows(name, t, n, m):
     if name == "cross_entropy":
         target = torch.randint(0, m, (n,), device="cuda")
         f = lambda: F.cross_entropy(x.float(), target)
+    elif name == "cross_entropy_grad":
+        target = torch.randint(0, m, (n,), device="cuda")
+
+        def f():
+            loss = F.cross_entropy(x.float(), target, reduction="none")
+            grad = (torch.softmax(x.float(), -1) - F.one_hot(target, m)) / n
+            return loss, grad.to(x.dtype)
+    elif name in ("layernorm_grad", "rmsnorm_grad"):
+        dy, w, centre = draw(n, m, t=t), draw(m, t=t), name == "layernorm_grad"
+        mean, rstd = torch.randn(n, 1, device="cuda"), torch.rand(n, 1, device="cuda") + 0.5
+
+        def f():
+            g, d = dy.float() * w.float(), dy.float()
+            h = (x.float() - mean if centre else x.float()) * rstd
+            k = g - h * (g * h).mean(-1, keepdim=True)
+            if centre:
+                return ((k - g.mean(-1, keepdim=True)) * rstd).to(x.dtype), (d * h).sum(0), d.sum(0)
+            return (k * rstd).to(x.dtype), (d * h).sum(0)
     elif name == "transpose_add":
         y = draw(m, n, t=t)
         f = lambda: (x.t() + y).contiguous()

@@ -180,12 +180,65 @@ def cross_entropy(rows, cols):
         ("rows", "cross_entropy", "bf16", rows, cols), bytes=2 * rows * cols)
 
 
+def cross_entropy_grad(rows, cols):
+    """The loss of each row, and the gradient of their mean by the logits."""
+    def graph():
+        from onnx import TensorProto, helper as h
+        ints = lambda name, *v: h.make_tensor(name, TensorProto.INT64, [len(v)], v)
+        number = lambda name, v: h.make_tensor(name, TensorProto.INT64, [], [v])
+        init = [ints("one", 1), number("first", 0), number("last", cols), number("step", 1),
+                h.make_tensor("scale", TensorProto.FLOAT, [], [1 / rows])]
+        nodes = [("Range", ["first", "last", "step"], "classes", {}), ("Cast", ["l"], "x", cast_to_f32()),
+                 ("ReduceMax", ["x", "one"], "m", {}), ("Sub", ["x", "m"], "d", {}),
+                 ("Exp", ["d"], "e", {}), ("ReduceSum", ["e", "one"], "s", {}), ("Log", ["s"], "ls", {}),
+                 ("Add", ["m", "ls"], "lse", {}), ("Unsqueeze", ["t", "one"], "u", {}),
+                 ("GatherElements", ["x", "u"], "g", {"axis": 1}), ("Sub", ["lse", "g"], "o2", {}),
+                 ("Squeeze", ["o2", "one"], "o", {}), ("Sub", ["x", "lse"], "lp", {}), ("Exp", ["lp"], "p", {}),
+                 ("Equal", ["u", "classes"], "hit", {}), ("Cast", ["hit"], "h", cast_to_f32()), ("Sub", ["p", "h"], "ph", {}),
+                 ("Mul", ["ph", "scale"], "dx", {}), ("Cast", ["dx"], "dl", {"to": TensorProto.BFLOAT16})]
+        return model([("l", "bf16", [rows, cols]), ("t", "i64", [rows])], nodes,
+                     [("o", "f32", [rows]), ("dl", "bf16", [rows, cols])], init)
+
+    add(f"cross_entropy_grad_{cols}", graph, ("rows", "cross_entropy_grad", "bf16", rows, cols), bytes=4 * rows * cols)
+
+
+def norm_grad(kind, tag, t, rows, cols):
+    """dx, dw (and db) of a norm whose statistics are there."""
+    def graph():
+        from onnx import TensorProto, helper as h
+        down = {"to": {"bf16": TensorProto.BFLOAT16, "f16": TensorProto.FLOAT16, "f32": TensorProto.FLOAT}[t]}
+        init = [h.make_tensor("one", TensorProto.INT64, [1], [1]), h.make_tensor("zero", TensorProto.INT64, [1], [0])]
+        up = lambda a: ("Cast", [a], a + "f", cast_to_f32())
+        nodes = [up("x"), up("dy"), up("w"), ("Mul", ["dyf", "wf"], "g", {})]
+        center = "xf"
+        if kind == "layernorm":
+            nodes, center = nodes + [("Sub", ["xf", "mean"], "c", {})], "c"
+        nodes += [("Mul", [center, "rstd"], "h", {}), ("Mul", ["g", "h"], "gh", {}), ("ReduceMean", ["gh", "one"], "c2", {}),
+                  ("Mul", ["h", "c2"], "hc", {}), ("Sub", ["g", "hc"], "k", {})]
+        last = "k"
+        if kind == "layernorm":
+            nodes += [("ReduceMean", ["g", "one"], "c1", {}), ("Sub", ["k", "c1"], "k1", {})]
+            last = "k1"
+        nodes += [("Mul", [last, "rstd"], "r", {}), ("Cast", ["r"], "dx", down), ("Mul", ["dyf", "h"], "wh", {}),
+                  ("ReduceSum", ["wh", "zero"], "dw", {"keepdims": 0})]
+        outs = [("dx", t, [rows, cols]), ("dw", "f32", [cols])]
+        ins = [("x", t, [rows, cols]), ("dy", t, [rows, cols]), ("w", t, [cols]), ("rstd", "f32", [rows, 1])]
+        if kind == "layernorm":
+            nodes.append(("ReduceSum", ["dyf", "zero"], "db", {"keepdims": 0}))
+            outs, ins = outs + [("db", "f32", [cols])], ins + [("mean", "f32", [rows, 1])]
+        return model(ins, nodes, outs, init)
+
+    add(f"{kind}_grad{tag}", graph, ("rows", f"{kind}_grad", t, rows, cols), bytes=3 * SIZE[t] * rows * cols)
+
+
 def memory_bound():
     for tag, t, rows, cols in [("", "bf16", 16384, 4096), ("_768", "bf16", 65536, 768), ("_1000", "bf16", 65536, 1000),
                                ("_128", "bf16", 524288, 128), ("_50257", "bf16", 1024, 50257),
                                ("_f32", "f32", 8192, 4096), ("_f16", "f16", 16384, 4096)]:
         pointwise(tag, t, rows, cols)
+        norm_grad("layernorm", tag, t, rows, cols), norm_grad("rmsnorm", tag, t, rows, cols)
     cross_entropy(4096, 128256), cross_entropy(8192, 50257)
+    cross_entropy_grad(4096, 128256), cross_entropy_grad(8192, 50257)
 
 
 # --- Convolutions ---------------------------------------------------------------------------------

@@ -78,6 +78,44 @@ def cross_entropy(tmp):
                 check(int(size) <= 4 * ROWS, f"{name} on {target}: a buffer of {size} elements between kernels")
 
 
+def cross_entropy_gradient(tmp):
+    """Loss and gradient, both divided by how many rows count: one kernel walks the logits, for every target."""
+    rng = np.random.default_rng(2)
+    rows, n = 160, 1003
+    x, t = (rng.standard_normal((rows, n)) * 3).astype(np.float32), rng.integers(0, n, rows)
+    t[::5] = IGNORED
+    f32 = {"to": T.FLOAT}
+    nodes = [("ReduceMax", ["x", "one"], "m", {}), ("Sub", ["x", "m"], "d", {}), ("Exp", ["d"], "e", {}),
+             ("ReduceSum", ["e", "one"], "s", {}), ("Log", ["s"], "l", {}), ("Add", ["m", "l"], "lse", {}),
+             ("Unsqueeze", ["t", "one"], "u", {}), ("Equal", ["u", "ignored"], "skip", {}),
+             ("Where", ["skip", "zero", "u"], "at", {}), ("GatherElements", ["x", "at"], "g", {"axis": 1}),
+             ("Sub", ["lse", "g"], "r", {}), ("Where", ["skip", "none", "r"], "row", {}), ("Not", ["skip"], "kept", {}),
+             ("Cast", ["kept"], "w", f32), ("ReduceSum", ["row"], "sum", {"keepdims": 0}),
+             ("ReduceSum", ["w"], "count", {"keepdims": 0}), ("Div", ["sum", "count"], "o", {}),
+             ("Sub", ["x", "lse"], "lp", {}), ("Exp", ["lp"], "p", {}), ("Equal", ["u", "classes"], "hit", {}),
+             ("Cast", ["hit"], "h", f32), ("Sub", ["p", "h"], "ph", {}), ("Mul", ["ph", "w"], "pw", {}),
+             ("Div", ["pw", "count"], "dx", {})]
+    init = [nh.from_array(np.array(v), k) for k, v in
+            {"one": [1], "ignored": IGNORED, "zero": 0, "none": np.float32(0), "classes": np.arange(n)[None]}.items()]
+    model(f"{tmp}/grad.onnx", nodes, [("o", T.FLOAT, []), ("dx", T.FLOAT, [rows, n])],
+          [("x", T.FLOAT, [rows, n]), ("t", T.INT64, [rows])], init)
+    np.save(f"{tmp}/x.npy", x), np.save(f"{tmp}/t.npy", t)
+    if not run(f"{tmp}/grad.onnx", "-o", f"{tmp}/grad.plan", "--target", "cpu,sm_90a", "--dump-ir", f"{tmp}/grad"):
+        return
+    p = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    kept = t != IGNORED
+    hit = np.arange(n)[None] == t[:, None]
+    want = {"o": -np.log(p[kept, t[kept]]).mean(), "dx": (p - hit) * kept[:, None] / kept.sum()}
+    if run("run", f"{tmp}/grad.plan", "--input", f"x={tmp}/x.npy", "--input", f"t={tmp}/t.npy", "--output-dir", tmp):
+        for name, w in want.items():
+            check(np.allclose(np.load(f"{tmp}/{name}.npy"), w, rtol=1e-5, atol=1e-7), f"gradient: {name} differs")
+    for target in ("cpu", "sm_90a"):
+        kir = open(dump(f"{tmp}/grad", target, "post-fusion.kir")).read()
+        walks = [k for k in re.findall(r"^kernel .*$", kir, re.M) if re.search(rf"={n}\b|={n * rows}\b", k)]
+        check(len(walks) == 1, f"gradient on {target}: {walks}")
+
+
 def dump(folder, target, file):
     for path in (f"{folder}/{target}/{file}", f"{folder}/{target}.{file}", f"{folder}/{file}"):
         if os.path.exists(path):
@@ -102,6 +140,7 @@ def long_rows(tmp):
 
 with tempfile.TemporaryDirectory() as folder:
     cross_entropy(folder)
+    cross_entropy_gradient(folder)
     long_rows(folder)
 print(f"{failures} failures")
 sys.exit(failures > 0)
