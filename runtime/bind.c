@@ -7,22 +7,6 @@
 
 #define MOST_SCRATCH (1ull << 48) /* bytes of one thread */
 
-bool tensor_bytes(DType t, const int64_t *shape, int32_t rank, uint64_t *bytes) {
-    uint64_t n = dtype_bytes(t);
-    for (int32_t i = 0; i < rank; i++)
-        if (shape[i] < 0 || !check_mul(n, (uint64_t)shape[i], &n)) return false;
-    *bytes = n;
-    return n <= INT64_MAX;
-}
-
-const char *bind_shape_text(const int64_t *shape, int32_t rank, char *buf, size_t size) {
-    size_t n = (size_t)snprintf(buf, size, "[");
-    for (int32_t i = 0; i < rank && n < size; i++)
-        n += (size_t)snprintf(buf + n, size - n, "%s%" PRId64, i ? ", " : "", shape[i]);
-    if (n < size) snprintf(buf + n, size - n, "]");
-    return buf;
-}
-
 static const char *input_name(const graphc_session *s, uint64_t i) {
     return plan_str(s->plan, s->plan->inputs[i].name);
 }
@@ -114,7 +98,7 @@ static graphc_status dim_error(graphc_session *s, uint64_t i, uint32_t axis, int
     bool plain = strcmp(text, value) == 0;
     return error_set(session_error(s), GRAPHC_INVALID,
                      "input \"%s\" has shape %s: dimension %u must be %s%s%s", input_name(s, i),
-                     bind_shape_text(s->inputs[i].shape, s->inputs[i].rank, shape, sizeof shape),
+                     tensor_shape_text(s->inputs[i].shape, s->inputs[i].rank, shape, sizeof shape),
                      axis, text, plain ? "" : " = ", plain ? "" : value);
 }
 
@@ -327,7 +311,7 @@ static graphc_status check_output_shape(graphc_session *s, uint64_t i) {
             session_error(s), GRAPHC_INVALID,
             "output \"%s\" is bound with shape %s, but dimension %u will be %" PRId64,
             plan_str(s->plan, io->name),
-            bind_shape_text(s->outputs[i].shape, s->outputs[i].rank, shape, sizeof shape), k,
+            tensor_shape_text(s->outputs[i].shape, s->outputs[i].rank, shape, sizeof shape), k,
             s->slots[slot]);
     }
     return GRAPHC_OK;

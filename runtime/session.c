@@ -42,9 +42,9 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->profile = calloc((size_t)t->nsteps + 1, sizeof *s->profile);
     s->memory = memory_create(p, t);
     bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->output_own &&
-              s->state && s->state_size && s->output_host && s->output_buffer && s->symbols && s->slots && s->wide &&
-              s->ready && s->loop_slot && s->loop_slots && s->address && s->trip && s->profile &&
-              s->memory && launch_lay_out(s);
+              s->state && s->state_size && s->output_host && s->output_buffer && s->symbols &&
+              s->slots && s->wide && s->ready && s->loop_slot && s->loop_slots && s->address &&
+              s->trip && s->profile && s->memory && launch_lay_out(s);
     if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
     for (uint64_t i = 0; i < p->nsymbols; i++) s->has_elem |= p->symbols[i].kind == PLAN_SYM_elem;
     return find_output_buffers(s, e);
@@ -157,40 +157,13 @@ const char *graphc_session_error(const graphc_session *s) {
     return s->error;
 }
 
-graphc_status session_check_tensor(graphc_session *s, const char *what, const PlanIo *io,
-                                   const graphc_tensor *t) {
-    const char *name = plan_str(s->plan, io->name);
-    DType type = plan_dtype(io->dtype);
-    uint64_t bytes;
-    ErrorText e = session_error(s);
-    if (t->dtype.code != dtype_info[type].dlcode || t->dtype.bits != dtype_info[type].dlbits ||
-        t->dtype.lanes != 1)
-        return error_set(e, GRAPHC_INVALID,
-                         "%s \"%s\" has element type %s, not DLPack type (%u, %u bits, %u lanes)",
-                         what, name, dtype_name(type), t->dtype.code, t->dtype.bits,
-                         t->dtype.lanes);
-    if (t->rank != (int32_t)io->rank)
-        return error_set(e, GRAPHC_INVALID, "%s \"%s\" has rank %u, the tensor has rank %d", what,
-                         name, io->rank, t->rank);
-    if (!tensor_bytes(type, t->shape, t->rank, &bytes))
-        return error_set(e, GRAPHC_INVALID, "%s \"%s\": impossible shape", what, name);
-    if ((!t->data && bytes) || (uintptr_t)t->data % dtype_bytes(type))
-        return error_set(e, GRAPHC_USAGE, "%s \"%s\": data is NULL or not aligned to its elements",
-                         what, name);
-    if (t->device != GRAPHC_CPU &&
-        (t->device != s->res->ops->kind || t->device_id != s->res->device_id))
-        return error_set(e, GRAPHC_USAGE, "%s \"%s\" lies on another device than the session", what,
-                         name);
-    return GRAPHC_OK;
-}
-
 graphc_status graphc_bind_input(graphc_session *s, uint32_t i, const graphc_tensor *t) {
     s->error[0] = 0;
     if (!t) return error_set(session_error(s), GRAPHC_USAGE, "the tensor is NULL");
     if (i >= s->plan->ninputs)
         return error_set(session_error(s), GRAPHC_USAGE, "the plan has %llu inputs, there is no %u",
                          (unsigned long long)s->plan->ninputs, i);
-    GC_TRY(session_check_tensor(s, "input", &s->plan->inputs[i], t));
+    GC_TRY(tensor_check(s, "input", &s->plan->inputs[i], t));
     graphc_tensor *old = &s->inputs[i];
     size_t shape = (size_t)t->rank * sizeof *t->shape;
     if (!s->input_bound[i] || memcmp(old->shape, t->shape, shape) != 0) s->shapes_changed = true;
@@ -208,7 +181,7 @@ graphc_status graphc_bind_output(graphc_session *s, uint32_t i, const graphc_ten
                          "the plan has %llu outputs, there is no %u",
                          (unsigned long long)s->plan->noutputs, i);
     bool bound = t && t->data;
-    if (bound) GC_TRY(session_check_tensor(s, "output", &s->plan->outputs[i], t));
+    if (bound) GC_TRY(tensor_check(s, "output", &s->plan->outputs[i], t));
     s->outputs[i] = bound ? *t : (graphc_tensor){0};
     s->pointers_changed = true;
     s->ran = false;
@@ -274,7 +247,7 @@ static graphc_status copy_outputs(graphc_session *s) {
             char text[256];
             return error_set(session_error(s), GRAPHC_INVALID, "output \"%s\" has shape %s",
                              plan_str(s->plan, s->plan->outputs[i].name),
-                             bind_shape_text(shape, t->rank, text, sizeof text));
+                             tensor_shape_text(shape, t->rank, text, sizeof text));
         }
         if (bytes)
             GC_TRY(s->res->ops->copy(s->lane, t->data, s->address[s->output_buffer[i]], bytes,

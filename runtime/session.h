@@ -193,8 +193,8 @@ static inline bool session_runs(const graphc_session *s, uint32_t step) {
 }
 
 /* Type, rank, alignment, device: what can be told from one tensor alone (session.c). */
-graphc_status session_check_tensor(graphc_session *s, const char *what, const PlanIo *io,
-                                   const graphc_tensor *t);
+graphc_status tensor_check(graphc_session *s, const char *what, const PlanIo *io,
+                           const graphc_tensor *t);
 
 /* A growing state's size changed, or another's symbols did: bound before every run. */
 graphc_status state_bind(graphc_session *s);
@@ -236,9 +236,6 @@ bool bind_input_copied(const graphc_session *s, uint64_t i); /* before every run
 /* The caller's memory takes an output directly if kernels can write there and its shape is known
  * before the run. */
 bool bind_output_direct(const graphc_session *s, uint64_t i);
-/* Text of a shape: [2, 3]. */
-const char *bind_shape_text(const int64_t *shape, int32_t rank, char *buf, size_t size);
-
 /* Runs steps [from, to) one by one (steps.c). */
 graphc_status steps_run(graphc_session *s, uint32_t from, uint32_t to);
 
@@ -255,6 +252,9 @@ Launch launch_of_step(const graphc_session *s, uint32_t step);
 /* Bytes of zeroed memory that these sizes need; *kept: of those that kernels leave zero. */
 uint64_t launch_zeroed(const graphc_session *s, uint64_t *kept);
 
+/* tensor.c */
+/* Text of a shape: [2, 3]. */
+const char *tensor_shape_text(const int64_t *shape, int32_t rank, char *buf, size_t size);
 /* Bytes of a tensor; false if the product does not fit or a dimension is negative. */
 bool tensor_bytes(DType t, const int64_t *shape, int32_t rank, uint64_t *bytes);
 

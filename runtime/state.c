@@ -196,7 +196,7 @@ static graphc_status check_host(graphc_session *s, uint32_t i, const graphc_tens
                          (unsigned long long)s->plan->nstates, i);
     if (!t) return error_set(e, GRAPHC_USAGE, "the tensor is NULL");
     const PlanIo *io = &s->plan->states[i].io;
-    GC_TRY(session_check_tensor(s, "state", io, t));
+    GC_TRY(tensor_check(s, "state", io, t));
     if (t->device != GRAPHC_CPU)
         return error_set(e, GRAPHC_USAGE, "state \"%s\": the tensor is not in host memory",
                          plan_str(s->plan, io->name));
@@ -205,7 +205,7 @@ static graphc_status check_host(graphc_session *s, uint32_t i, const graphc_tens
     if (any ? state_fits(s, i, io->rank, t->shape) : memcmp(t->shape, shape, size) == 0)
         return GRAPHC_OK;
     return error_set(e, GRAPHC_INVALID, "state \"%s\" has shape %s", plan_str(s->plan, io->name),
-                     bind_shape_text(shape, (int32_t)io->rank, text, sizeof text));
+                     tensor_shape_text(shape, (int32_t)io->rank, text, sizeof text));
 }
 
 graphc_status graphc_state_read(graphc_session *s, uint32_t i, const graphc_tensor *t) {

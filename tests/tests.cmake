@@ -12,6 +12,13 @@ foreach(source ${unit_tests})
     ENVIRONMENT "GRAPHC_TEST_SOURCE=${CMAKE_SOURCE_DIR}")
 endforeach()
 
+# All cases of those that take one of several in the quick set (test_takes in test.h).
+foreach(name test_templates test_flash test_check)
+  add_test(NAME unit/${name}/all COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(unit/${name}/all PROPERTIES LABELS full TIMEOUT 600
+    ENVIRONMENT "GRAPHC_TEST_SOURCE=${CMAKE_SOURCE_DIR};GRAPHC_TEST_ALL=1")
+endforeach()
+
 # Drivers that unit/test_cuda_faults and unit/test_cuda_launch open in place of the real one.
 foreach(fake cuda_fake cuda_old)
   add_library(${fake} MODULE tests/fake_cuda/fake_cuda.c)
@@ -64,20 +71,26 @@ graphc_script(lint/circles quick 60 tests/lint/circles)
 graphc_script(lint/size quick 60 tests/lint/size)
 graphc_script(lint/exports quick 60 tests/lint/exports ${CMAKE_BINARY_DIR})
 graphc_script(lint/documented quick 60 tests/lint/documented $<TARGET_FILE:graphc_cli>)
+graphc_script(lint/faults quick 60 ${python} tests/faults.py --check)
 graphc_script(lint/checks quick 120 ${python} tests/lint/checks.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/errors quick 120 ${python} tests/cli/errors.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/nodes quick 120 ${python} tests/cli/nodes.py $<TARGET_FILE:graphc_cli>)
-graphc_script(cli/bounds quick 200 ${python} tests/cli/bounds.py $<TARGET_FILE:graphc_cli>)
+graphc_script(cli/bounds/some quick 200 ${python} tests/cli/bounds.py $<TARGET_FILE:graphc_cli> --some)
+graphc_script(cli/bounds full 200 ${python} tests/cli/bounds.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/decisions quick 120 ${python} tests/cli/decisions.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/verify quick 200 ${python} tests/cli/verify.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)
-graphc_script(cli/reproducible quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
+graphc_script(cli/reproducible/some quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli> --some)
+graphc_script(cli/reproducible full 200 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
 graphc_script(conformance_grad/some quick 120 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad> --some)
 graphc_script(conformance_grad full 300 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad>)
 graphc_script(conformance_eval quick 120 ${python} tests/conformance/eval.py $<TARGET_FILE:suite_eval>)
 foreach(model mlp conv attention tensors)
   graphc_script(fuzz/${model} quick 600 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
     $<TARGET_FILE:mutate> ${model})
+  graphc_script(fuzz/${model}/all full 1200 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
+    $<TARGET_FILE:mutate> ${model})
+  set_tests_properties(fuzz/${model}/all PROPERTIES ENVIRONMENT GRAPHC_TEST_ALL=1)
 endforeach()
 graphc_script(fuzz/graphs full 600 ${python} tests/fuzz/graphs.py run $<TARGET_FILE:graphc_cli> --count 150)
 graphc_script(train/formats quick 120 ${python} tests/train/formats.py $<TARGET_FILE:train_tool>)
@@ -87,7 +100,7 @@ graphc_script(train/data quick 120 ${python} tests/train/data.py $<TARGET_FILE:t
 graphc_script(train/loop quick 300 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/peers full 600 ${python} tests/train/peers.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
-  --only "_5x13x7|7x10_3_5|conv_integer_7x10|of_one_")
+  --only "(_5x13x7|7x10_3_5|conv_integer_7x10|of_one_).*_open$")
 graphc_script(oracle/all full 1200 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/attention_gradients/some quick 120 ${python} tests/oracle/attention_gradients.py
   $<TARGET_FILE:graphc_cli> --only "one_query|grouped|sees_nothing|open$")
@@ -108,7 +121,7 @@ graphc_script(cli/install full 300 ${python} tests/cli/install.py ${CMAKE_BINARY
 graphc_script(cli/static full 900 ${python} tests/cli/install.py --static ${CMAKE_SOURCE_DIR})
 graphc_script(models/claims full 900 ${python} tests/models/claims.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/tensor_cores/some quick 200 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>
-  gpt2 llama_small)
+  llama_small)
 graphc_script(models/tensor_cores full 600 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/rows quick 120 ${python} tests/models/rows.py $<TARGET_FILE:graphc_cli>)
 # All models take half an hour: tests/models/verify.py GRAPHC.

@@ -12,13 +12,10 @@ static Math math_of(Emit *e, LLVMTypeRef t) {
 /* The op in m's own type, or NULL. */
 static EV own_type(Math *m, Op op, EV x, EV y) {
     switch (op) {
-    case OP_exp: return math_exp(m, x);
-    case OP_expm1: return math_expm1(m, x);
-    case OP_log: return math_log(m, x);
-    case OP_log1p: return math_log1p(m, x);
-    case OP_tanh: return math_tanh(m, x);
-    case OP_sigmoid: return math_sigmoid(m, x);
-    case OP_erf: return math_erf(m, x);
+#define X(op)                                                                                      \
+    case OP_##op: return math_##op(m, x);
+        MATH_OWN(X)
+#undef X
     default: break;
     }
     if (!m->wide) return NULL;

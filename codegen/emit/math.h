@@ -41,16 +41,13 @@ void m_round(Math *m, EV x, EV *f, EV *i);
 EV m_pow2(Math *m, EV n);        /* n an integer within the exponents of normal numbers */
 EV m_ldexp(Math *m, EV x, EV n); /* x * 2^n, n an integer within twice the exponent range */
 
-/* math_exp.c */
-EV math_exp(Math *m, EV x);
-EV math_expm1(Math *m, EV x);
-EV math_log(Math *m, EV x);
-EV math_log1p(Math *m, EV x);
+/* Ops that are computed in their own type, f32 or f64, each by math_OP (math_exp.c). */
+#define MATH_OWN(X) X(exp) X(expm1) X(log) X(log1p) X(tanh) X(sigmoid) X(erf)
+#define X(op)       EV math_##op(Math *m, EV x);
+MATH_OWN(X)
+#undef X
 void math_log_reduce(Math *m, EV x, EV *n, EV *f); /* x = 2^n (1 + f) */
 EV math_log_poly(Math *m, EV t);
-EV math_tanh(Math *m, EV x);
-EV math_sigmoid(Math *m, EV x);
-EV math_erf(Math *m, EV x);
 
 /* math_f64.c, math_trig.c */
 EV math_pow64(Math *m, EV x, EV y);

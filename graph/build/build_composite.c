@@ -8,25 +8,11 @@ static Value float_error(Graph *g, Op op, DType t) {
 Value build_attention(Graph *g, Value scores, Value values, DType to, bool guarded) {
     if (!scores || !values || !build_check_domain(g, OP_attention, graph_type(g, scores)->dtype))
         return 0;
-    Type t = *graph_type(g, scores), u = *graph_type(g, values);
-    int r = t.rank;
-    if (!dtype_is_float(u.dtype)) return float_error(g, OP_attention, u.dtype);
-    if (r < 2 || r != u.rank)
-        return build_error(g, D_SHAPE, "attention of scores %s and values %s",
-                           build_type_text(g, &t), build_type_text(g, &u));
+    DType u = graph_type(g, values)->dtype;
+    if (!dtype_is_float(u)) return float_error(g, OP_attention, u);
     Value x[2] = {scores, values};
-    if (!build_unify_axes(g, x, 2, (1u << (r - 2)) - 1, "attention")) return 0;
-    t = *graph_type(g, x[0]), u = *graph_type(g, x[1]);
-    Expr keys = build_unify_dim(g, t.dim[r - 1], u.dim[r - 2]);
-    if (!keys)
-        return build_error(g, D_SHAPE, "attention of scores %s and values %s: keys differ",
-                           build_type_text(g, &t), build_type_text(g, &u));
-    t.dim[r - 1] = u.dim[r - 2] = keys;
-    x[0] = build_retype(g, x[0], t.dim);
-    x[1] = build_retype(g, x[1], u.dim);
-    if (!build_valid(x, 2)) return 0;
-    t.dim[r - 1] = u.dim[r - 1];
-    t.dtype = to;
+    Type t;
+    if (!build_unify_product(g, x, to, "attention", &t)) return 0;
     Attr attr = {.attention = {to, guarded}};
     return build_node(g, OP_attention, x, 2, &attr, &t);
 }

@@ -32,9 +32,9 @@ typedef struct BuildState {
     MapU64 *cse;          /* hash of a node -> its number; collisions go to the next key */
     VEC(ElemTrack) elems; /* by value; may be shorter than the node array */
     VEC(InlinedIf) inlined;
-    MapU64 *equal;        /* other -> keep: assumed so; `other` is no constant */
-    MapU64 *assumed;      /* both sides -> index of the first `nassumed` of Graph.assume, some of
-                             which may have been taken back since */
+    MapU64 *equal;   /* other -> keep: assumed so; `other` is no constant */
+    MapU64 *assumed; /* both sides -> index of the first `nassumed` of Graph.assume, some of
+                        which may have been taken back since */
     uint32_t nassumed;
 } BuildState;
 
@@ -70,14 +70,18 @@ Expr build_dim_root(Graph *g, Expr e); /* the size that stands for e */
 /* A condition (0 or 1) that the model's own sizes must satisfy: checked with the assumptions when
  * inputs are bound. False if it cannot hold. */
 bool build_require(Graph *g, Expr cond);
-/* Broadcasting a computed size, which a run may find to be 1, to a constant one. A bare dimension of
- * an input is assumed to be the constant instead: its name says that it is a size, and the user is
- * told. */
+/* Broadcasting a computed size, which a run may find to be 1, to a constant one. A bare dimension
+ * of an input is assumed to be the constant instead: its name says that it is a size, and the user
+ * is told. */
 bool build_maybe_one(Graph *g, Expr dim, Expr to);
-/* x with n elements along the axis, of which it has n or, repeated, one: the runtime checks that. */
+/* x with n elements along the axis, of which it has n or, repeated, one: the runtime checks that.
+ */
 Value build_repeat_if_one(Graph *g, Value x, int axis, Expr n);
 /* x under a shape whose dimensions are the same or assumed equal, axis by axis. */
 Value build_retype(Graph *g, Value x, const Expr *dim);
+/* Rows of x[0] by columns of x[1]: batch axes and inner sizes become one; *out: the product's type.
+ */
+bool build_unify_product(Graph *g, Value x[2], DType to, const char *what, Type *out);
 /* Makes the axes of all values that `axes` selects agree (they have one rank). */
 bool build_unify_axes(Graph *g, Value *in, uint32_t n, uint32_t axes, const char *what);
 

@@ -94,28 +94,37 @@ static bool unify_contract_types(Graph *g, Op op, Value *a, Value *b) {
     return false;
 }
 
-Value build_dot(Graph *g, Value a, Value b, DType to) {
-    if (!a || !b || !unify_contract_types(g, OP_dot, &a, &b)) return 0;
-    const Type *ta = graph_type(g, a), *tb = graph_type(g, b);
-    if (ta->rank < 2 || ta->rank != tb->rank)
-        return build_error(g, D_SHAPE, "dot of %s and %s", build_type_text(g, ta),
-                           build_type_text(g, tb));
-    Value x[2] = {a, b};
-    int r = ta->rank;
-    if (!build_unify_axes(g, x, 2, (1u << (r - 2)) - 1, "dot")) return 0;
+bool build_unify_product(Graph *g, Value x[2], DType to, const char *what, Type *out) {
     Type t = *graph_type(g, x[0]), u = *graph_type(g, x[1]);
+    const int r = t.rank;
+    if (r < 2 || r != u.rank) {
+        build_error(g, D_SHAPE, "%s of %s and %s", what, build_type_text(g, &t),
+                    build_type_text(g, &u));
+        return false;
+    }
+    if (!build_unify_axes(g, x, 2, (1u << (r - 2)) - 1, what)) return false;
+    t = *graph_type(g, x[0]), u = *graph_type(g, x[1]);
     Expr k = build_unify_dim(g, t.dim[r - 1], u.dim[r - 2]);
-    if (!k)
-        return build_error(g, D_SHAPE, "%s and %s cannot be multiplied: inner sizes differ",
-                           build_type_text(g, &t), build_type_text(g, &u));
+    if (!k) {
+        build_error(g, D_SHAPE, "%s of %s and %s: inner sizes differ", what, build_type_text(g, &t),
+                    build_type_text(g, &u));
+        return false;
+    }
     t.dim[r - 1] = u.dim[r - 2] = k;
     x[0] = build_retype(g, x[0], t.dim);
     x[1] = build_retype(g, x[1], u.dim);
-    if (!build_valid(x, 2)) return 0;
     t.dim[r - 1] = u.dim[r - 1];
     t.dtype = to;
+    *out = t;
+    return build_valid(x, 2);
+}
+
+Value build_dot(Graph *g, Value a, Value b, DType to) {
+    if (!a || !b || !unify_contract_types(g, OP_dot, &a, &b)) return 0;
+    Value x[2] = {a, b};
     Attr attr = {.cast = {.to = to}};
-    return build_node(g, OP_dot, x, 2, &attr, &t);
+    Type t;
+    return build_unify_product(g, x, to, "dot", &t) ? build_node(g, OP_dot, x, 2, &attr, &t) : 0;
 }
 
 static DType accumulator(DType t) {

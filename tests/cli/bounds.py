@@ -1,6 +1,6 @@
 """Compile time and memory stay within reach of the file's size, whatever the file.
 
-    bounds.py GRAPHC [CASE ...]      without cases: all; --list names them
+    bounds.py GRAPHC [CASE ...]      without cases: all; --list names them; --some: not those that take long by themselves
 
 Each case is a small file that asks for much: bombs (what a file expands to), formulas of sizes,
 and chains, fans and lists of thousands. It has to compile, or to be refused with the message that
@@ -20,10 +20,11 @@ STACK_KB = 256
 CASES = {}
 
 
-def case(expect="", runs=False):
-    """expect: text of the refusal, "" where the file compiles. runs: so does the plan, on what is drawn."""
+def case(expect="", runs=False, long=False):
+    """expect: text of the refusal, "" where the file compiles. runs: so does the plan, on what is drawn.
+    long: about a second each."""
     def add(fn):
-        CASES[fn.__name__] = (fn, expect, runs)
+        CASES[fn.__name__] = (fn, expect, runs, long)
         return fn
     return add
 
@@ -116,14 +117,14 @@ def if_nest(depth, name):
                         else_branch=branch("e", 0))]
 
 
-@case()
+@case(long=True)
 def ifs_in_ifs():
     return model(if_nest(14, "y"), [tensor("x", 4), tensor("c", t=T.BOOL)])
 
 
 # ---- Code that one kernel becomes ---------------------------------------------------------------
 
-@case()
+@case(long=True)
 def average_pool_over_open_volumes():
     """64 taps under conditions of three open sizes, several rows at a time."""
     return model([h.make_node("AveragePool", ["x"], ["y"], kernel_shape=[4, 4, 4],
@@ -139,7 +140,7 @@ def symbols_of_one_spelling():
     return model([h.make_node("Relu", ["x0"], ["y"])], ins)
 
 
-@case(runs=True)
+@case(runs=True, long=True)
 def inputs_with_symbols():
     ins = [tensor(f"x{i}", f"s{i}") for i in range(30000)]
     return model([h.make_node("Relu", ["x0"], ["y"])], ins)
@@ -153,7 +154,7 @@ def sizes_that_must_agree():
                  [unknown("z1")])
 
 
-@case()
+@case(long=True)
 def loops_after_loops():
     body = h.make_graph([h.make_node("Identity", ["c"], ["co"]), h.make_node("Add", ["v", "v"], ["o"])],
                         "b", [tensor("i", t=T.INT64), tensor("c", t=T.BOOL), tensor("v", 2)],
@@ -247,7 +248,7 @@ def slices_of_an_open_axis():
 
 # ---- Depth ---------------------------------------------------------------------------------------
 
-@case()
+@case(long=True)
 def elementwise_in_a_row():
     return model(chain("Sin", 10000))
 
@@ -270,13 +271,13 @@ def gathers_in_a_row():
     return model(chain("GatherElements", 3000, "i", axis=0), [tensor("x", 8, 4), tensor("i", 8, 4, t=T.INT64)])
 
 
-@case()
+@case(long=True)
 def pools_over_open_sizes():
     """All read one number of elements per window, and store one value each."""
     return model(chain("AveragePool", 2000, kernel_shape=[3, 3], pads=[1] * 4), [tensor("x", 1, 4, "h", "w")])
 
 
-@case()
+@case(long=True)
 def pads_in_pads():
     return model(chain("Pad", 1000, "p"), [tensor("x", 4, 4)], inits=[ints("p", 1, 1, 1, 1)])
 
@@ -292,7 +293,7 @@ def reshapes_in_reshapes():
     return model(nodes, [tensor("x", 6, 35)], [unknown("v499")], [ints("s0", -1, 14), ints("s1", -1, 10)])
 
 
-@case()
+@case(long=True)
 def concatenation_of_thousands():
     return model([h.make_node("Concat", ["x", "z"] * 1500, ["y"], axis=0)], [tensor("x", 4), tensor("z", 4)])
 
@@ -332,8 +333,11 @@ def main():
     graphc, bad = os.path.abspath(sys.argv[1]), 0
     with tempfile.TemporaryDirectory() as folder:
         path, plan = os.path.join(folder, "model.onnx"), os.path.join(folder, "model.plan")
-        for name in sys.argv[2:] or CASES:
-            build, expect, runs = CASES[name]
+        some = "--some" in sys.argv
+        for name in [a for a in sys.argv[2:] if a != "--some"] or CASES:
+            build, expect, runs, long = CASES[name]
+            if some and long:
+                continue
             with open(path, "wb") as f:
                 f.write(build().SerializeToString())
             got = run(folder, graphc, path, "-o", plan)

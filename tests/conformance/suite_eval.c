@@ -7,14 +7,12 @@
  * case runs in a process of its own. eval.py knows which verdicts are right. */
 #include "frontend/import/import.h"
 #include "graph/eval/eval.h"
-#include <errno.h>
+#include "tests/conformance/apart.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define TIME_LIMIT_S 60
 
@@ -98,7 +96,7 @@ static const char *compare(Arena *a, const EvalTensor *got, const EvalTensor *wa
     return "";
 }
 
-static Verdict run_case(const char *folder) {
+static int run_case(const char *folder) {
     Arena *a = arena_create();
     DiagSink *d = diag_create(a, NULL);
     Model *m;
@@ -124,25 +122,13 @@ static Verdict run_case(const char *folder) {
     return say(PASS, folder, "");
 }
 
-static Verdict run_apart(const char *folder) {
-    int status;
-    fflush(stdout);
-    const pid_t pid = fork();
-    if (pid < 0) {
-        perror("fork");
-        exit(2);
-    }
-    if (pid == 0) {
-        alarm(TIME_LIMIT_S);
-        exit(run_case(folder));
-    }
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+static Verdict check_apart(const char *folder) {
+    const int status = run_apart(run_case, folder, TIME_LIMIT_S);
     if (WIFEXITED(status) && WEXITSTATUS(status) < VERDICTS) return (Verdict)WEXITSTATUS(status);
     return say(CRASH, folder, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "");
 }
 
 int main(int argc, char **argv) {
-    for (int i = 1; i < argc; i++) (void)run_apart(argv[i]);
+    for (int i = 1; i < argc; i++) (void)check_apart(argv[i]);
     return 0;
 }

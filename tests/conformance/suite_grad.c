@@ -18,13 +18,11 @@
 #include "frontend/import/import.h"
 #include "graph/eval/eval.h"
 #include "graph/grad/grad.h"
-#include <errno.h>
+#include "tests/conformance/apart.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define TIME_LIMIT_S 60
 #define TOLERANCE    1e-6
@@ -289,21 +287,13 @@ static void check_case(const char *folder) {
     say(!same ? "differs" : flows ? "same" : "zero", folder, t.worst, t.agree, t.kinks, "");
 }
 
+static int check(const char *folder) {
+    check_case(folder);
+    return 0;
+}
+
 static void check_apart(const char *folder) {
-    int status;
-    fflush(stdout);
-    const pid_t pid = fork();
-    if (pid < 0) {
-        perror("fork");
-        exit(2);
-    }
-    if (pid == 0) {
-        alarm(TIME_LIMIT_S);
-        check_case(folder);
-        exit(0);
-    }
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    const int status = run_apart(check, folder, TIME_LIMIT_S);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         say("differs", folder, INFINITY, 0, 0,
             WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "crash");

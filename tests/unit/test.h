@@ -47,6 +47,12 @@ static inline bool test_report(bool ok, const char *file, int line, const char *
             fprintf(stderr, "    %.17g, expected %.17g\n", test_a_, test_b_);                      \
     } while (0)
 
+/* Of a long list of cases, case i: all of them with GRAPHC_TEST_ALL in the environment (tests.cmake: the
+ * test's entry in the full set), one of `every` else. */
+static inline bool test_takes(size_t i, size_t every) {
+    return i % every == 0 || getenv("GRAPHC_TEST_ALL");
+}
+
 #define TEST_SKIP(why)                                                                             \
     do {                                                                                           \
         printf("skipped: %s\n", (why));                                                            \

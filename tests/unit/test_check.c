@@ -330,5 +330,6 @@ static void check_fault(const Fault *f) {
 
 TEST_MAIN {
     check_right();
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) check_fault(&faults[i]);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+        if (test_takes(i, 2)) check_fault(&faults[i]);
 }

@@ -6,56 +6,16 @@
 #include "runtime/train/data/order.h"
 #include "runtime/train/data/pack.h"
 #include "runtime/train/log.h"
+#include "tests/unit/allocations.h"
 #include "tests/unit/test.h"
-#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifndef COUNTS_ALLOCATIONS
 TEST_MAIN {
     TEST_SKIP("the sanitizers have allocators of their own");
 }
 #else
-
-/* Which allocation is to fail (-1: none), how many there were, and how many are not freed. */
-static long fail_at = -1, seen, live;
-
-#pragma GCC visibility push(default)
-extern void *__libc_malloc(size_t n);
-extern void *__libc_calloc(size_t n, size_t m);
-extern void *__libc_realloc(void *p, size_t n);
-extern void *__libc_memalign(size_t align, size_t n);
-extern void __libc_free(void *p);
-
-static bool refused(void) {
-    if (seen++ != fail_at) return false;
-    errno = ENOMEM;
-    return true;
-}
-static void *counted(void *p) {
-    live += p != NULL;
-    return p;
-}
-void *malloc(size_t n) {
-    return refused() ? NULL : counted(__libc_malloc(n));
-}
-void *calloc(size_t n, size_t m) {
-    return refused() ? NULL : counted(__libc_calloc(n, m));
-}
-void *realloc(void *p, size_t n) {
-    if (refused()) return NULL;
-    void *q = __libc_realloc(p, n);
-    live += !p && q;
-    return q;
-}
-void *aligned_alloc(size_t align, size_t n) {
-    return refused() ? NULL : counted(__libc_memalign(align, n));
-}
-void free(void *p) {
-    live -= p != NULL;
-    __libc_free(p);
-}
-#pragma GCC visibility pop
 
 static char folder[] = "/tmp/graphc_train_no_memory_XXXXXX", why[1024];
 static const ErrorText e = {why, sizeof why};
@@ -180,10 +140,10 @@ static void sweep(const char *name, graphc_status (*fn)(void)) {
     graphc_status st;
     do {
         why[0] = 0;
-        seen = 0;
+        const long first = allocations;
         fail_at = k++;
         st = fn();
-        long used = seen;
+        const long used = allocations - first;
         fail_at = -1;
         if (!CHECK(st == GRAPHC_OK || why[0]) || !CHECK(live == before))
             fprintf(stderr, "%s, allocation %ld: status %d, \"%s\", %ld left\n", name, k - 1,

@@ -1,4 +1,4 @@
-/* Options: a row each, parsed and documented from the same table. */
+/* Verbs and options: a row each, parsed and documented from the same tables. */
 #include "frontend/driver/cli/cli.h"
 #include "runtime/cpu/pool.h"
 
@@ -7,6 +7,58 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+const Verb cli_verbs[] = {
+    {"compile", cmd_compile, 1, 1, "graphc [compile] MODEL.onnx -o PLAN [options]",
+     "compiles a model into a plan, one file of fused kernels and constants",
+     "  graphc bert.onnx -o bert.plan\n"
+     "  graphc bert.onnx -o bert.plan --dim batch=1 --dim seq=2..512 --dump-ir ir/\n"
+     "  graphc resnet50.onnx -o r.plan --target cpu,sm_90a\n"},
+    {"run", cmd_run, 1, 1,
+     "graphc run PLAN|MODEL.onnx --output-dir DIR [--input NAME=FILE ...] [options]",
+     "runs a plan once, on inputs from files or drawn from a seed",
+     "  graphc run bert.plan --input input_ids=ids.npy --input attention_mask=mask.npy "
+     "--output-dir out\n"
+     "  graphc run resnet50.plan --dim batch=1 --seed 7 --output-dir out   inputs drawn from the "
+     "seed\n"},
+    {"bench", cmd_bench, 1, 1, "graphc bench PLAN|MODEL.onnx [options]",
+     "times runs of a plan: median, minimum and 99th percentile",
+     "  graphc bench bert.plan --dim batch=1 --dim seq=64 -v\n"
+     "  graphc bench resnet50.onnx --dim batch=1 --threads 2 --json\n"},
+    {"explain", cmd_explain, 1, 2, "graphc explain PLAN|MODEL.onnx [NODE] [options]",
+     "says what was fused with what, why not, and what bounds each kernel",
+     "  graphc explain bert.onnx\n  graphc explain bert.onnx node_MatMul_3\n"},
+    {"inspect", cmd_inspect, 1, 1, "graphc inspect PLAN|MODEL.onnx [--json] [options]",
+     "lists inputs, outputs, symbols, kernels, memory and sizes",
+     "  graphc inspect bert.plan\n  graphc inspect bert.onnx --target sm_90a --json\n"},
+    {"verify", cmd_verify, 1, 1, "graphc verify MODEL.onnx [--data DIR] [--dim NAME=N] [options]",
+     "compares the compiled model with the reference evaluator and names the first bad node",
+     "  graphc verify model.onnx --dim batch=2\n  graphc verify model.onnx --data "
+     "test_data_set_0\n"},
+    {"grad", cmd_grad, 1, 1,
+     "graphc grad MODEL.onnx --loss OUTPUT --output-dir DIR [--wrt LIST] [--input NAME=FILE ...] "
+     "[options]",
+     "computes the gradients of an output with respect to weights or inputs",
+     "  graphc grad gpt2.onnx --loss logits --cotangent dlogits.npy --input input_ids=ids.npy "
+     "--output-dir grads\n"
+     "  graphc grad model.onnx --loss y --wrt inputs --output-dir grads   of sum(y)\n"},
+    {"train", cmd_train, 1, 1,
+     "graphc train MODEL.onnx --loss SPEC --data FILE ... -o DIR [options]",
+     "trains a model's weights",
+     "  graphc train gpt2.onnx --loss \"cross_entropy(logits, labels)\" --data text.txt --seq 256 "
+     "--steps 200 -o out\n"
+     "  graphc train mlp.onnx --loss \"mse(y, target)\" --data x=x.npy --data target=t.npy "
+     "--epochs "
+     "3 -o out\n"},
+    {"finetune", cmd_train, 1, 1,
+     "graphc finetune MODEL.onnx --loss SPEC --lora SPEC --data FILE ... -o DIR [options]",
+     "trains low-rank adapters beside a model's frozen weights",
+     "  graphc finetune llama.onnx --loss \"cross_entropy(logits, labels)\" --lora "
+     "r=16,alpha=32,targets=all-linear --data chat.jsonl -o adapter\n"},
+    {"doctor", cmd_doctor, 0, 0, "graphc doctor",
+     "says what this machine offers: instruction sets, compiler, GPUs", "  graphc doctor\n"},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL},
+};
 
 typedef enum OptKind {
     OPT_FLAG,
@@ -66,8 +118,8 @@ static const OptRow opt_rows[] = {
      "a LoRA adapter in PEFT's form beside the model"},
     {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), MODEL_VERBS, "DIR",
      "keeps compiled kernels there, and takes them from there"},
-    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune", "cpu|cuda[:N]",
-     "where to run (default cpu)"},
+    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune",
+     "cpu|cuda[:N]", "where to run (default cpu)"},
     {"--input", NULL, OPT_INPUT, 0, "run bench verify grad", "NAME=FILE",
      "an input from a .npy file or a .pb file (ONNX TensorProto)"},
     {"--output-dir", NULL, OPT_TEXT, FIELD(output_dir), "run grad", "DIR",
@@ -324,9 +376,17 @@ static graphc_status threads_by_default(Cli *c) {
 }
 
 /* Negative: not given. */
-static const TrainArgs cli_train_defaults = {
-    .lr = -1, .min_lr = -1, .warmup = -1, .decay = -1, .epochs = -1, .hold_out = -1, .beta1 = -1, .beta2 = -1, .eps = -1,
-    .weight_decay = -1, .momentum = -1};
+static const TrainArgs cli_train_defaults = {.lr = -1,
+                                             .min_lr = -1,
+                                             .warmup = -1,
+                                             .decay = -1,
+                                             .epochs = -1,
+                                             .hold_out = -1,
+                                             .beta1 = -1,
+                                             .beta2 = -1,
+                                             .eps = -1,
+                                             .weight_decay = -1,
+                                             .momentum = -1};
 
 graphc_status cli_parse(Cli *c, int argc, char **argv) {
     bool options = true; /* until "--" */

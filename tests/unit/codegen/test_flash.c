@@ -217,5 +217,5 @@ static void check_heads(const Heads *c) {
 TEST_MAIN {
     const char *only = getenv("CASE");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (!only || strcmp(cases[i].name, only) == 0) check_heads(&cases[i]);
+        if (only ? strcmp(cases[i].name, only) == 0 : test_takes(i, 3)) check_heads(&cases[i]);
 }

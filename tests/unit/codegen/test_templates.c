@@ -101,6 +101,11 @@ static void compare(Env *e, const Kernel *k, const CodeResult *r, double tol) {
 
 /* Compiles the kernel in e->text and compares. */
 static void check(Env *e, double tol) {
+    static size_t number;
+    if (!test_takes(number++, 3)) {
+        arena_destroy(e->a);
+        return;
+    }
     Kernel *k = kir_parse(e->a, e->p, e->d, sb_str(&e->text), NULL);
     Schedule s = {.exprs = e->p};
     CodeOptions o = {.threads = 1};

@@ -1,51 +1,11 @@
 /* Sessions on the CPU: binding, shapes, run-time sizes, errors, no allocation after warm-up, many
  * sessions of one plan on many threads. */
+#include "tests/unit/allocations.h"
 #include "tests/unit/runtime/plan_sample.h"
 #include "runtime/graphc.h"
 #include "tests/unit/test.h"
 #include <pthread.h>
 #include <stdatomic.h>
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define COUNTS_ALLOCATIONS 1
-/* How many allocations there were, how many are not freed, and which one is to fail (-1: none). */
-static _Atomic long allocations, live, fail_at = -1;
-
-#pragma GCC visibility push(default) /* libc's own allocations are counted too */
-extern void *__libc_malloc(size_t n);
-extern void *__libc_calloc(size_t n, size_t m);
-extern void *__libc_realloc(void *p, size_t n);
-extern void *__libc_memalign(size_t align, size_t n);
-extern void __libc_free(void *p);
-
-static bool refused(void) {
-    allocations++;
-    return fail_at >= 0 && fail_at-- == 0;
-}
-static void *counted(void *p) {
-    live += p != NULL;
-    return p;
-}
-void *malloc(size_t n) {
-    return refused() ? NULL : counted(__libc_malloc(n));
-}
-void *calloc(size_t n, size_t m) {
-    return refused() ? NULL : counted(__libc_calloc(n, m));
-}
-void *realloc(void *p, size_t n) {
-    if (refused()) return NULL;
-    live += p == NULL;
-    return __libc_realloc(p, n);
-}
-void *aligned_alloc(size_t align, size_t n) {
-    return refused() ? NULL : counted(__libc_memalign(align, n));
-}
-void free(void *p) {
-    live -= p != NULL;
-    __libc_free(p);
-}
-#pragma GCC visibility pop
-#endif
 
 static graphc_tensor matrix(float *data, int64_t rows) {
     return (graphc_tensor){

@@ -1,0 +1,29 @@
+/* A case in a process of its own, so that one that crashes or hangs is one case. */
+#ifndef TESTS_CONFORMANCE_APART_H
+#define TESTS_CONFORMANCE_APART_H
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What waitpid() says of a process that ran fn(folder) for at most so many seconds and ended with what it gave. */
+static int run_apart(int (*fn)(const char *folder), const char *folder, unsigned seconds) {
+    int status;
+    fflush(stdout);
+    const pid_t pid = fork();
+    if (pid < 0) {
+        perror("fork");
+        exit(2);
+    }
+    if (pid == 0) {
+        alarm(seconds);
+        exit(fn(folder));
+    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+}
+
+#endif

@@ -1,0 +1,139 @@
+"""Faults planted one at a time: each makes the tests fail that are there for it.
+
+    faults.py                    plants and tests all, in this checkout and its build/ (an hour); restores what it changed
+    faults.py NAME ...           those whose name contains one of these
+    faults.py --check            that each still is where this list says; --list
+
+A fault is a text that stands once in a file and what it becomes, and the tests that see it. It has to
+compile. The list is the answer to "what is this test for": a fault that nothing sees is a hole in the tests.
+Kernels' own faults are in unit/test_check.c, faults of compilers' passes in gir/, wrong models in cli/nodes.py.
+"""
+import os, re, subprocess, sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# name, tests, file, text, what it becomes
+FAULTS = [
+    # ---- tests that look away ------------------------------------------------------------------
+    ("models' comparison takes NaN", "lint/checks", "tests/models/compare.py", "if not np.isfinite(got).all():", "if False:"),
+    ("a suite without cases passes", "lint/checks", "tests/conformance/suite.py",
+     "return 1 if failures or not results else 0", "return 1 if failures else 0"),
+    ("a case without its data passes", "lint/checks", "tests/conformance/suite.py", "if chosen(n) and n not in results]", "if False]"),
+    ("a better case is not entered", "lint/checks", "tests/conformance/suite.py", "if RANK[status] < RANK[old]:", "if False:"),
+    ("a worse case passes as listed", "lint/checks", "tests/conformance/suite.py",
+     "wrong_elements(reason) > wrong_elements(why)", "wrong_elements(reason) < 0"),
+    ("results without a reference are not counted", "lint/checks", "tests/oracle/run.py", "if len(got) != count:", "if False:"),
+    ("tests/run TYPO passes", "lint/checks", "tests/run", ">&2; exit 2 ;;", ">&2; exit 0 ;;"),
+    ("a function of 70 lines, its signature wrapped", "lint/size", "graph/expr/expr_sum.c",
+     "                  ExprSum *out) {\n    uint32_t i = 0", "                  ExprSum *out) {\n" + "    (void)a;\n" * 70 + "    uint32_t i = 0"),
+    ("graph includes fusion", "lint/layers", "graph/ir/ir.c", '#include "graph/ir/ir.h"', '#include "graph/ir/ir.h"\n#include "fusion/fuse.h"'),
+    ("a stage of fusion uses a later one", "lint/circles", "fusion/index/view.c", '#include "fusion/fuse.h"',
+     '#include "fusion/fuse.h"\nvoid later(void) { schedule_lifetimes(0, 0); }'),
+    ("a README names a file that is gone", "lint/tree", "graph/README.md", "`ir/core_ops.def`", "`ir/core_opz.def`"),
+    ("an option is not in the manual page", "lint/documented", "frontend/driver/graphc.1", "\\-\\-fuse\\-at\\-most", "\\-\\-fuse\\-most"),
+    # ---- graph ---------------------------------------------------------------------------------
+    ("a slice's size is off by one", "unit/test_expr", "graph/expr/expr_sum.c",
+     "gap = t.coef > 0 ? expr_sub(p, v, u)", "gap = t.coef > 0 ? expr_sub(p, u, v)"),
+    ("the evaluator's remainder has the other sign", "conformance_eval", "graph/eval/eval_scalar.c",
+     "case OP_mod: return modulo(t, a, b);", "case OP_mod: return a - modulo(t, a, b);"),
+    ("a pass does nothing", "unit/test_gir", "graph/pass/pass_bn_fold.c", "return rewrite_graph(g, fold, facts, NULL);",
+     "(void)fold;\n    return rewrite_graph(g, NULL, facts, NULL);"),
+    ("formulas of sizes are not bounded", "cli/bounds/some", "graph/expr/expr.h", "EXPR_MAX_SIZE = 4000", "EXPR_MAX_SIZE = 2000000000"),
+    ("an empty axis is gathered from", "cli/errors", "graph/build/build_index.c",
+     "if (expr_is_value(p, some, 1) || build_require(g, expr_max(p, some, none))) continue;",
+     "if (expr_is_value(p, some, 1) || expr_max(p, some, none)) continue;"),
+    # ---- gradients, training ----------------------------------------------------------------------
+    ("tanh's gradient", "unit/test_grad conformance_grad/some", "graph/grad/rules.def", "MAP1(tanh,    MUL(dy, SUB(C(1), MUL(y, y))))",
+     "MAP1(tanh,    MUL(dy, SUB(C(1), MUL(x, x))))"),
+    ("softmax's gradient forgets the row's sum", "oracle/attention_gradients/some", "graph/grad/rules_composite.c",
+     "Value of_row = build_unsqueeze(g, build_cast(g, lse, t), -1);",
+     "Value of_row = build_unsqueeze(g, build_unary(g, OP_neg, build_cast(g, lse, t)), -1);"),
+    ("Adam's second moment is not corrected", "unit/test_train", "graph/grad/optimizer.c", "OP_rsqrt, correction(g, o->beta2, step)",
+     "OP_rsqrt, correction(g, o->beta1, step)"),
+    ("weights decay with the gradient", "unit/test_train", "graph/grad/optimizer.c", "decayed(g, o, s->lr, p), move", "decayed(g, o, move, p), move"),
+    ("gradients are clipped by half", "unit/test_train", "graph/grad/optimizer.c", "Value limit = build_scalar_f(g, DT_f32, o->clip);",
+     "Value limit = build_scalar_f(g, DT_f32, o->clip / 2);"),
+    ("the cosine runs backwards", "train/data unit/test_train_data unit/test_loop", "runtime/train/schedule.c", "return (1 + cos(pi", "return (1 - cos(pi"),
+    ("an adapter's alpha is not divided by its root", "unit/test_adapter", "runtime/train/adapter/config.c",
+     "alpha / (c->rslora ? sqrt(r) : r)", "alpha / r"),
+    ("a changed checkpoint is taken", "unit/test_checkpoint", "runtime/train/checkpoint_read.c",
+     "if (m.size != bytes || strcmp(got, hash))", "if (m.size != bytes)"),
+    # ---- fusion ------------------------------------------------------------------------------------
+    ("an output's storage is used again", "unit/test_schedule unit/test_schedule_random", "fusion/schedule/memory.c",
+     "        live(&s->buffers.v[i], ns - 1);\n", ""),
+    ("a state is overwritten before it is read", "unit/test_state unit/test_schedule", "fusion/group/writes.c",
+     "if (!group_reaches(f, reader, writer)) group_dep(f, writer, reader->id);", "(void)reader;"),
+    ("a fed operand is said to be packed", "unit/test_kir unit/test_schedule", "fusion/kir/kir_verify.c",
+     "ok = ok && in_panels(v, t->b[i], value);", "ok = ok || in_panels(v, t->b[i], value);"),
+    ("fusion goes on after N decisions", "cli/decisions", "fusion/analyse/limit.c", "if (l->made == l->at_most) return false;",
+     "if (l->made + 1 == l->at_most) return false;"),
+    ("kernels are shared by their hashes", "unit/test_kir", "fusion/kir/kir_set.c", "memcmp(t->words, words, n * sizeof *words) == 0", "true"),
+    # ---- codegen -----------------------------------------------------------------------------------
+    ("bf16 is cut, not rounded", "unit/test_math unit/test_codegen", "codegen/emit/convert.c", "if (to == DT_bf16) return f32_to_bf16(e, u);",
+     "if (to == DT_bf16) return narrow_bits(e, shr_c(e, u, 16), e->i16);"),
+    ("AVX2 takes the other side of a condition", "unit/test_codegen unit/test_templates", "codegen/emit/emit.c",
+     "LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), \"\");\n}\n\nLLVMValueRef emit_select",
+     "LLVMBuildICmp(e->b, LLVMIntEQ, v, LLVMConstNull(LLVMTypeOf(v)), \"\");\n}\n\nLLVMValueRef emit_select"),
+    # ---- runtime -----------------------------------------------------------------------------------
+    ("sizes wrap", "cli/errors unit/test_plan", "runtime/plan_eval.c", "return a == LOST || b == LOST || __builtin_mul_overflow(a, b, &r) ? LOST : kept(r);",
+     "(void)r; return (int64_t)((uint64_t)a * (uint64_t)b);"),
+    ("a scalar is read past its buffer", "unit/test_steps", "runtime/steps.c", "if (buffer_bytes(s, buffer) < bytes)", "if (buffer_bytes(s, buffer) > UINT64_MAX - bytes)"),
+    ("a part of the work is left out", "unit/test_pool cli/reproducible/some", "runtime/cpu/pool.c",
+     "for (uint32_t i = 1; i < parts; i++) call_worker(&p->worker[i]);", "for (uint32_t i = 1; i < parts; i++) call_worker(&p->worker[1]);"),
+    ("a lost device is used again", "unit/test_cuda_faults", "runtime/cuda/device.c", "if (is_fatal(r)) __atomic_store_n", "if (is_fatal(r) && 0) __atomic_store_n"),
+]
+PROGRAMS = {"conformance_eval": ["suite_eval"], "conformance_grad/some": ["suite_grad"], "train/formats": ["train_tool"], "train/data": ["train_tool"]}
+
+
+def targets(tests):
+    for t in tests:
+        if t.startswith("unit/"):
+            yield t.split("/")[1]
+        elif not t.startswith("lint/") or t == "lint/documented":
+            yield from PROGRAMS.get(t, ["graphc_cli"])
+
+
+def sh(*args):
+    return subprocess.run(args, cwd=ROOT, capture_output=True, text=True)
+
+
+def try_one(tests, path, text, becomes):
+    """What the tests say of the fault: "caught by ...", or what is wrong."""
+    with open(path, encoding="utf-8") as f:
+        whole = f.read()
+    try:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(whole.replace(text, becomes))
+        build = list(dict.fromkeys(targets(tests)))
+        made = build and sh("cmake", "--build", "build", "-j", str(os.cpu_count()), "--target", *build)
+        if made and made.returncode:
+            return "DOES NOT COMPILE " + " ".join(re.findall(r"error: .*", made.stdout)[:2])
+        failed = [t for t in tests if sh("ctest", "--preset", "release", "--no-tests=error", "-R", f"^{t}$").returncode]
+        return "caught by " + ", ".join(failed) if failed else "NOT CAUGHT by " + ", ".join(tests)
+    finally:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(whole)
+
+
+def main():
+    bad, words = 0, [a for a in sys.argv[1:] if a[0] != "-"]
+    for name, tests, file, text, becomes in FAULTS:
+        if words and not any(w in name for w in words):
+            continue
+        if "--list" in sys.argv:
+            print(f"{name}: {tests}")
+            continue
+        path = os.path.join(ROOT, file)
+        with open(path, encoding="utf-8") as f:
+            found = f.read().count(text)
+        if found != 1:
+            bad += 1
+            print(f"{name}: {file} has its text {found} times")
+        elif "--check" not in sys.argv:
+            said = try_one(tests.split(), path, text, becomes)
+            bad += not said.startswith("caught")
+            print(f"{name}: {said}", flush=True)
+    return bad > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
