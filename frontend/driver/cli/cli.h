@@ -31,7 +31,7 @@ typedef struct GivenOption {
 typedef VEC(GivenOption) GivenOptions;
 
 typedef struct Cli {
-    const struct Verb *verb;
+    const struct Verb *verbs, *verb; /* all; the one at hand */
     Arena *arena;
     DiagSink *diags;        /* of the command line itself */
     VEC(const char *) args; /* what is not an option */
@@ -58,7 +58,6 @@ typedef struct Verb {
     const char *usage, *summary, *examples;
 } Verb;
 
-extern const Verb cli_verbs[]; /* ends with a NULL name; the first is compiling, without a verb */
 
 graphc_status cli_parse(Cli *c, int argc, char **argv);
 /* Sets an option by its long name, said to stand in `file`; value NULL: none is given. */
@@ -69,7 +68,7 @@ graphc_status cli_config_read(Cli *c);
 graphc_status cli_config_write(Cli *c, const char *path);
 /* "WHAT; usage: ..." of the verb. */
 graphc_status cli_usage(Cli *c, const char *what);
-void cli_help(const Verb *verb); /* NULL: the overview */
+void cli_help(const Verb *verbs, const Verb *verb); /* NULL: the overview of all */
 void cli_print_diags(const DiagSink *d);
 /* printf for text that holds names from files: control characters come out as \xNN, so that no file
  * writes commands to a terminal. */

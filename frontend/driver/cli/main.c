@@ -13,6 +13,55 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+static const Verb verbs[] = { /* ends with a NULL name; the first is compiling, without a verb */
+    {"compile", cmd_compile, 1, 1, "graphc [compile] MODEL.onnx -o PLAN [options]",
+     "compiles a model into a plan, one file of fused kernels and constants",
+     "  graphc bert.onnx -o bert.plan\n"
+     "  graphc bert.onnx -o bert.plan --dim batch=1 --dim seq=2..512 --dump-ir ir/\n"
+     "  graphc resnet50.onnx -o r.plan --target cpu,sm_90a\n"},
+    {"run", cmd_run, 1, 1,
+     "graphc run PLAN|MODEL.onnx --output-dir DIR [--input NAME=FILE ...] [options]",
+     "runs a plan once, on inputs from files or drawn from a seed",
+     "  graphc run bert.plan --input input_ids=ids.npy --input attention_mask=mask.npy "
+     "--output-dir out\n"
+     "  graphc run resnet50.plan --dim batch=1 --seed 7 --output-dir out   inputs drawn from the "
+     "seed\n"},
+    {"bench", cmd_bench, 1, 1, "graphc bench PLAN|MODEL.onnx [options]",
+     "times runs of a plan: median, minimum and 99th percentile",
+     "  graphc bench bert.plan --dim batch=1 --dim seq=64 -v\n"
+     "  graphc bench resnet50.onnx --dim batch=1 --threads 2 --json\n"},
+    {"explain", cmd_explain, 1, 2, "graphc explain PLAN|MODEL.onnx [NODE] [options]",
+     "says what was fused with what, why not, and what bounds each kernel",
+     "  graphc explain bert.onnx\n  graphc explain bert.onnx node_MatMul_3\n"},
+    {"inspect", cmd_inspect, 1, 1, "graphc inspect PLAN|MODEL.onnx [--json] [options]",
+     "lists inputs, outputs, symbols, kernels, memory and sizes",
+     "  graphc inspect bert.plan\n  graphc inspect bert.onnx --target sm_90a --json\n"},
+    {"verify", cmd_verify, 1, 1, "graphc verify MODEL.onnx [--data DIR] [--dim NAME=N] [options]",
+     "compares the compiled model with the reference evaluator and names the first bad node",
+     "  graphc verify model.onnx --dim batch=2\n  graphc verify model.onnx --data "
+     "test_data_set_0\n"},
+    {"grad", cmd_grad, 1, 1,
+     "graphc grad MODEL.onnx --loss OUTPUT --output-dir DIR [--wrt LIST] [--input NAME=FILE ...] [options]",
+     "computes the gradients of an output with respect to weights or inputs",
+     "  graphc grad gpt2.onnx --loss logits --cotangent dlogits.npy --input input_ids=ids.npy "
+     "--output-dir grads\n"
+     "  graphc grad model.onnx --loss y --wrt inputs --output-dir grads   of sum(y)\n"},
+    {"train", cmd_train, 1, 1, "graphc train MODEL.onnx --loss SPEC --data FILE ... -o DIR [options]",
+     "trains a model's weights",
+     "  graphc train gpt2.onnx --loss \"cross_entropy(logits, labels)\" --data text.txt --seq 256 "
+     "--steps 200 -o out\n"
+     "  graphc train mlp.onnx --loss \"mse(y, target)\" --data x=x.npy --data target=t.npy --epochs "
+     "3 -o out\n"},
+    {"finetune", cmd_train, 1, 1,
+     "graphc finetune MODEL.onnx --loss SPEC --lora SPEC --data FILE ... -o DIR [options]",
+     "trains low-rank adapters beside a model's frozen weights",
+     "  graphc finetune llama.onnx --loss \"cross_entropy(logits, labels)\" --lora "
+     "r=16,alpha=32,targets=all-linear --data chat.jsonl -o adapter\n"},
+    {"doctor", cmd_doctor, 0, 0, "graphc doctor",
+     "says what this machine offers: instruction sets, compiler, GPUs", "  graphc doctor\n"},
+    {NULL, NULL, 0, 0, NULL, NULL, NULL},
+};
+
 typedef struct Program {
     int argc;
     char **argv;
@@ -29,7 +78,7 @@ static void print_version(void) {
 }
 
 static const Verb *find_verb(const char *name) {
-    for (const Verb *v = cli_verbs; v->name; v++)
+    for (const Verb *v = verbs; v->name; v++)
         if (strcmp(v->name, name) == 0) return v;
     return NULL;
 }
@@ -37,7 +86,7 @@ static const Verb *find_verb(const char *name) {
 /* What stands first is a verb or a model; a misspelt verb is neither. */
 static graphc_status unknown_verb(Cli *c, const char *name) {
     Near near = {.name = name};
-    for (const Verb *v = cli_verbs; v->name; v++) near_try(&near, v->name);
+    for (const Verb *v = verbs; v->name; v++) near_try(&near, v->name);
     (void)diag(c->diags, D_USAGE, name,
                "neither a verb nor a file; \"graphc --help\" lists the verbs");
     if (near.best) diag_hint(c->diags, "did you mean \"graphc %s\"?", near.best);
@@ -52,7 +101,7 @@ static bool is_word(const Program *p, const char *word, int most) {
 static graphc_status help_of(Cli *c, const char *name) {
     const Verb *v = name ? find_verb(name) : NULL;
     if (name && !v) return unknown_verb(c, name);
-    cli_help(v);
+    cli_help(verbs, v);
     return GRAPHC_OK;
 }
 
@@ -111,7 +160,7 @@ static void program(void *arg) {
     const Verb *verb = argc > 1 ? find_verb(argv[1]) : NULL;
     int skip = verb ? 2 : 1;
     bool overview = !verb;
-    Cli c = {.arena = arena_create(), .verb = verb ? verb : cli_verbs, .rtol = -1, .atol = -1};
+    Cli c = {.arena = arena_create(), .verbs = verbs, .verb = verb ? verb : verbs, .rtol = -1, .atol = -1};
     c.diags = diag_create(c.arena, NULL);
     bool help = is_word(p, "help", 3), version = is_word(p, "version", 2);
     graphc_status s = help || version ? GRAPHC_OK : cli_parse(&c, argc - skip, argv + skip);
@@ -119,7 +168,7 @@ static void program(void *arg) {
     if (help) {
         s = help_of(&c, argc > 2 ? argv[2] : NULL);
     } else if (s == GRAPHC_OK && (c.help || argc < 2)) {
-        cli_help(verb);
+        cli_help(verbs, verb);
         s = c.help ? GRAPHC_OK : GRAPHC_USAGE;
     } else if (s == GRAPHC_OK && c.version) {
         print_version();

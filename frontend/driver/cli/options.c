@@ -1,4 +1,4 @@
-/* Verbs and options: a row each, parsed and documented from the same tables. */
+/* Options: a row each, parsed and documented from the same table. */
 #include "frontend/driver/cli/cli.h"
 #include "runtime/cpu/pool.h"
 
@@ -7,58 +7,38 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-const Verb cli_verbs[] = {
-    {"compile", cmd_compile, 1, 1, "graphc [compile] MODEL.onnx -o PLAN [options]",
-     "compiles a model into a plan, one file of fused kernels and constants",
-     "  graphc bert.onnx -o bert.plan\n"
-     "  graphc bert.onnx -o bert.plan --dim batch=1 --dim seq=2..512 --dump-ir ir/\n"
-     "  graphc resnet50.onnx -o r.plan --target cpu,sm_90a\n"},
-    {"run", cmd_run, 1, 1,
-     "graphc run PLAN|MODEL.onnx --output-dir DIR [--input NAME=FILE ...] [options]",
-     "runs a plan once, on inputs from files or drawn from a seed",
-     "  graphc run bert.plan --input input_ids=ids.npy --input attention_mask=mask.npy "
-     "--output-dir out\n"
-     "  graphc run resnet50.plan --dim batch=1 --seed 7 --output-dir out   inputs drawn from the "
-     "seed\n"},
-    {"bench", cmd_bench, 1, 1, "graphc bench PLAN|MODEL.onnx [options]",
-     "times runs of a plan: median, minimum and 99th percentile",
-     "  graphc bench bert.plan --dim batch=1 --dim seq=64 -v\n"
-     "  graphc bench resnet50.onnx --dim batch=1 --threads 2 --json\n"},
-    {"explain", cmd_explain, 1, 2, "graphc explain PLAN|MODEL.onnx [NODE] [options]",
-     "says what was fused with what, why not, and what bounds each kernel",
-     "  graphc explain bert.onnx\n  graphc explain bert.onnx node_MatMul_3\n"},
-    {"inspect", cmd_inspect, 1, 1, "graphc inspect PLAN|MODEL.onnx [--json] [options]",
-     "lists inputs, outputs, symbols, kernels, memory and sizes",
-     "  graphc inspect bert.plan\n  graphc inspect bert.onnx --target sm_90a --json\n"},
-    {"verify", cmd_verify, 1, 1, "graphc verify MODEL.onnx [--data DIR] [--dim NAME=N] [options]",
-     "compares the compiled model with the reference evaluator and names the first bad node",
-     "  graphc verify model.onnx --dim batch=2\n  graphc verify model.onnx --data "
-     "test_data_set_0\n"},
-    {"grad", cmd_grad, 1, 1,
-     "graphc grad MODEL.onnx --loss OUTPUT --output-dir DIR [--wrt LIST] [--input NAME=FILE ...] "
-     "[options]",
-     "computes the gradients of an output with respect to weights or inputs",
-     "  graphc grad gpt2.onnx --loss logits --cotangent dlogits.npy --input input_ids=ids.npy "
-     "--output-dir grads\n"
-     "  graphc grad model.onnx --loss y --wrt inputs --output-dir grads   of sum(y)\n"},
-    {"train", cmd_train, 1, 1,
-     "graphc train MODEL.onnx --loss SPEC --data FILE ... -o DIR [options]",
-     "trains a model's weights",
-     "  graphc train gpt2.onnx --loss \"cross_entropy(logits, labels)\" --data text.txt --seq 256 "
-     "--steps 200 -o out\n"
-     "  graphc train mlp.onnx --loss \"mse(y, target)\" --data x=x.npy --data target=t.npy "
-     "--epochs "
-     "3 -o out\n"},
-    {"finetune", cmd_train, 1, 1,
-     "graphc finetune MODEL.onnx --loss SPEC --lora SPEC --data FILE ... -o DIR [options]",
-     "trains low-rank adapters beside a model's frozen weights",
-     "  graphc finetune llama.onnx --loss \"cross_entropy(logits, labels)\" --lora "
-     "r=16,alpha=32,targets=all-linear --data chat.jsonl -o adapter\n"},
-    {"doctor", cmd_doctor, 0, 0, "graphc doctor",
-     "says what this machine offers: instruction sets, compiler, GPUs", "  graphc doctor\n"},
-    {NULL, NULL, 0, 0, NULL, NULL, NULL},
-};
+/* --- What users read ---------------------------------------------------------------------- */
+
+void cli_print_diags(const DiagSink *d) {
+    Arena *a = arena_create();
+    bool color = isatty(STDERR_FILENO) && !getenv("NO_COLOR");
+    for (uint32_t i = 0; i < diag_count(d); i++)
+        fprintf(stderr, "%s\n", diag_render(d, diag_at(d, i), a, color));
+    arena_destroy(a);
+}
+
+void cli_print(FILE *to, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    Arena *a = arena_create();
+    for (const char *c = arena_vprintf(a, fmt, ap); *c; c++) {
+        unsigned char u = (unsigned char)*c;
+        if ((u < 0x20 && u != '\n') || u == 0x7f)
+            fprintf(to, "\\x%02x", u);
+        else
+            putc(u, to);
+    }
+    arena_destroy(a);
+    va_end(ap);
+}
+
+graphc_status cli_usage(Cli *c, const char *what) {
+    return diag(c->diags, D_USAGE, "", "%s; usage: %s", what, c->verb->usage);
+}
+
+/* --- Options ------------------------------------------------------------------------------ */
 
 typedef enum OptKind {
     OPT_FLAG,
@@ -118,8 +98,8 @@ static const OptRow opt_rows[] = {
      "a LoRA adapter in PEFT's form beside the model"},
     {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), MODEL_VERBS, "DIR",
      "keeps compiled kernels there, and takes them from there"},
-    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune",
-     "cpu|cuda[:N]", "where to run (default cpu)"},
+    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune", "cpu|cuda[:N]",
+     "where to run (default cpu)"},
     {"--input", NULL, OPT_INPUT, 0, "run bench verify grad", "NAME=FILE",
      "an input from a .npy file or a .pb file (ONNX TensorProto)"},
     {"--output-dir", NULL, OPT_TEXT, FIELD(output_dir), "run grad", "DIR",
@@ -332,7 +312,7 @@ static graphc_status parse_option(Cli *c, int argc, char **argv, int *i) {
     size_t n = eq ? (size_t)(eq - arg) : strlen(arg);
     const OptRow *row = find(arg, n, c->verb->name);
     if (!row) {
-        const char *verb = c->verb == cli_verbs ? "" : c->verb->name, *space = *verb ? " " : "";
+        const char *verb = c->verb == c->verbs ? "" : c->verb->name, *space = *verb ? " " : "";
         (void)diag(c->diags, D_USAGE, "", "graphc%s%s has no option %.*s", space, verb, (int)n,
                    arg);
         diag_hint(c->diags, "\"graphc%s%s --help\" lists them", space, verb);
@@ -376,17 +356,9 @@ static graphc_status threads_by_default(Cli *c) {
 }
 
 /* Negative: not given. */
-static const TrainArgs cli_train_defaults = {.lr = -1,
-                                             .min_lr = -1,
-                                             .warmup = -1,
-                                             .decay = -1,
-                                             .epochs = -1,
-                                             .hold_out = -1,
-                                             .beta1 = -1,
-                                             .beta2 = -1,
-                                             .eps = -1,
-                                             .weight_decay = -1,
-                                             .momentum = -1};
+static const TrainArgs cli_train_defaults = {
+    .lr = -1, .min_lr = -1, .warmup = -1, .decay = -1, .epochs = -1, .hold_out = -1, .beta1 = -1, .beta2 = -1, .eps = -1,
+    .weight_decay = -1, .momentum = -1};
 
 graphc_status cli_parse(Cli *c, int argc, char **argv) {
     bool options = true; /* until "--" */
@@ -417,7 +389,7 @@ static void help_options(const char *verb) {
     }
 }
 
-void cli_help(const Verb *verb) {
+void cli_help(const Verb *verbs, const Verb *verb) {
     if (verb) {
         printf("graphc %s - %s\n\nUsage:\n  %s\n", verb->name, verb->summary, verb->usage);
         help_options(verb->name);
@@ -425,12 +397,12 @@ void cli_help(const Verb *verb) {
         return;
     }
     printf("graphc - compiles ONNX graphs into plans of fused kernels, and runs them\n\nUsage:\n");
-    for (const Verb *v = cli_verbs; v->name; v++) printf("  %s\n      %s\n", v->usage, v->summary);
+    for (const Verb *v = verbs; v->name; v++) printf("  %s\n      %s\n", v->usage, v->summary);
     printf(
         "\n\"graphc VERB --help\" explains a verb by example. A verb that takes MODEL.onnx for a\n"
         "plan compiles it first. Without a verb, or with \"compile\", a model becomes a plan:\n");
     help_options("compile");
-    printf("\nExamples:\n%s", cli_verbs[0].examples);
+    printf("\nExamples:\n%s", verbs[0].examples);
     printf("\nPlans are checked before use, but they hold machine code: run only those that you "
            "built or\n"
            "trust. Models are data, and safe to compile whatever they hold.\n");
