@@ -95,15 +95,16 @@ static LLVMValueRef gpu_sigmoid(Emit *e, LLVMValueRef x) {
 
 /* 1 - 2 / (exp(2a) + 1); a polynomial where that would cancel. */
 static LLVMValueRef gpu_tanh(Emit *e, LLVMValueRef x) {
-    static const double c[] = {-0.33333147, 0.13322775, -0.05252712, 0.01695633};
+    static const double c[] = {-0.333333075, 0.133322239, -0.0538136661, 0.0209108964,
+                               -0.00604576524};
     LLVMValueRef a = emit_intrinsic(e, "llvm.fabs", LLVMTypeOf(x), &x, 1), x2 = mul(e, x, x);
     LLVMValueRef t = ex2(e, mul(e, a, num(e, x, 2 * 1.4426950408889634)));
     LLVMValueRef big =
         emit_fma(e, num(e, x, -2), gpu_rcp(e, add(e, t, num(e, x, 1))), num(e, x, 1));
     LLVMValueRef sign[2] = {big, x};
     big = emit_intrinsic(e, "llvm.copysign", LLVMTypeOf(x), sign, 2);
-    LLVMValueRef p = num(e, x, c[3]);
-    for (int i = 3; i-- > 0;) p = emit_fma(e, p, x2, num(e, x, c[i]));
+    LLVMValueRef p = num(e, x, c[4]);
+    for (int i = 4; i-- > 0;) p = emit_fma(e, p, x2, num(e, x, c[i]));
     LLVMValueRef small = emit_fma(e, mul(e, p, x2), x, x);
     LLVMValueRef near = LLVMBuildFCmp(e->b, LLVMRealOLT, a, num(e, x, 0.55), "");
     LLVMValueRef nan = LLVMBuildFCmp(e->b, LLVMRealUNO, x, x, "");
