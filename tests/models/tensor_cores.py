@@ -13,7 +13,7 @@ sys.path.insert(0, here)
 import cases
 
 LEAST = 64e6
-DIMS = {"batch": 8, "seq": 512}
+DIMS = {"batch": 8, "seq": 512, "dec": 128}
 MODELS = {  # name, and what tells it from another of that name -> options
     "bert_base": ["--precision", "bf16"],
     "bert_base.f32": [],
@@ -22,6 +22,12 @@ MODELS = {  # name, and what tells it from another of that name -> options
     "vit_b_16": ["--precision", "bf16"],
     "resnet50": ["--precision", "f16"],
     "llama_1b_bf16": [],
+    "convnext_tiny": ["--precision", "f16"],
+    "mixtral_small": ["--precision", "bf16"],
+    "mobilenet_v3_large": ["--precision", "f16"],
+    "t5_small": ["--precision", "bf16"],
+    "unet": ["--precision", "f16"],
+    "whisper_tiny_encoder": ["--precision", "bf16"],
 }
 
 
