@@ -90,6 +90,15 @@ static bool can_store_fold(const Fuse *f, const Group *g, const Demand *d, Value
     return idx_row_fits(f, g, v, d->idx) && idx_covers(f, g, d->idx, used);
 }
 
+/* A group that folds columns walks memory in strides: nothing else should be stored on the way. */
+static bool walks_columns(const Fuse *f, const Group *g, IdxId idx) {
+    uint32_t row = group_axes(g, AX_RED);
+    const Idx *x = idx_get(g, idx);
+    for (uint32_t i = x->rank; row && i-- > 0;)
+        if (!expr_is_value(f->p, x->dim[i], 0)) return !(expr_axes_used(f, g, x->dim[i]) & row);
+    return false;
+}
+
 static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
     const VState *s = &f->v[operand];
     uint32_t tries = 0;
@@ -97,6 +106,7 @@ static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
         Group *g = f->groups.v[s->demands.v[i].group];
         if (g->want || g->nreads > MAX_READS / 2 || fuse_demands(f, g, v)) continue;
         if (!can_store(f, g, &s->demands.v[i], v)) continue;
+        if (walks_columns(f, g, s->demands.v[i].idx)) continue;
         tries++;
         if (!no_cycle(f, v, g)) continue;
         *idx = s->demands.v[i].idx;

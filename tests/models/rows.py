@@ -116,6 +116,24 @@ def cross_entropy_gradient(tmp):
         check(len(walks) == 1, f"gradient on {target}: {walks}")
 
 
+def norm_gradient(tmp):
+    """What folds columns stores no points on the way, which it would walk in strides: dx has rows of its own."""
+    rows, n = 300, 512
+    nodes = [("Mul", ["dy", "w"], "g", {}), ("Mul", ["x", "rstd"], "h", {}), ("Mul", ["g", "h"], "gh", {}),
+             ("ReduceMean", ["gh", "one"], "c", {}), ("Mul", ["h", "c"], "hc", {}), ("Sub", ["g", "hc"], "k", {}),
+             ("Mul", ["k", "rstd"], "dx", {}), ("Mul", ["dy", "h"], "dh", {}), ("ReduceSum", ["dh", "zero"], "dw", {})]
+    init = [nh.from_array(np.array([v]), k) for k, v in {"one": 1, "zero": 0}.items()]
+    model(f"{tmp}/norm.onnx", nodes, [("dx", T.FLOAT, [rows, n]), ("dw", T.FLOAT, [1, n])],
+          [("x", T.FLOAT, [rows, n]), ("dy", T.FLOAT, [rows, n]), ("w", T.FLOAT, [n]), ("rstd", T.FLOAT, [rows, 1])], init)
+    if not run(f"{tmp}/norm.onnx", "-o", f"{tmp}/norm.plan", "--target", "cpu,sm_90a", "--dump-ir", f"{tmp}/norm"):
+        return
+    for target in ("cpu", "sm_90a"):
+        kir = open(dump(f"{tmp}/norm", target, "post-fusion.kir")).read()
+        for k in re.findall(rf"^kernel \S+ (\w+)  x\d+={n} ~x\d+={rows}$", kir, re.M):
+            check(k == "red", f"norm's gradient on {target}: columns are walked by a {k}")
+        check(re.search(rf"^kernel \S+ per  x\d+={rows} ~x\d+={n}$", kir, re.M), f"norm's gradient on {target}: no rows")
+
+
 def dump(folder, target, file):
     for path in (f"{folder}/{target}/{file}", f"{folder}/{target}.{file}", f"{folder}/{file}"):
         if os.path.exists(path):
@@ -141,6 +159,7 @@ def long_rows(tmp):
 with tempfile.TemporaryDirectory() as folder:
     cross_entropy(folder)
     cross_entropy_gradient(folder)
+    norm_gradient(folder)
     long_rows(folder)
 print(f"{failures} failures")
 sys.exit(failures > 0)
