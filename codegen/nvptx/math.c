@@ -58,10 +58,18 @@ static void mark_wide(const Kernel *k, bool *wide) {
     }
 }
 
+/* Weights of a gradient of attention are rounded to 16 bits if what they are multiplied by is. */
+static bool weighs_half(const Kernel *k) {
+    const KOp *b = &k->ops[k->grad.b];
+    while (b->op == OP_cast) b = &k->ops[b->in[0]];
+    return k->tem == TEM_attention_gradient && dtype_bytes((DType)b->dtype) == 2;
+}
+
 bool *gpu_coarse(Arena *a, const Kernel *k) {
     bool *coarse = ARENA_ARRAY(a, bool, k->nops);
     mark_wide(k, coarse);
     for (KVal v = 0; v < k->nops; v++) coarse[v] = !coarse[v];
+    for (KVal v = k->nops; weighs_half(k) && v-- > 1;) coarse[v] |= v <= k->grad.p;
     return coarse;
 }
 

@@ -37,13 +37,15 @@ typedef struct BackPlan {
     uint32_t products; /* scores: 1 or 2 */
     HopMatrix x[BACK_PRODUCTS];
     double factor[BACK_PRODUCTS];   /* constant scales of x and y, which are multiplied without */
-    double of_b;                    /* and of b */
+    double after;                   /* those of b and p, for what was summed */
     HopMatrix stream[BACK_STREAMS]; /* what is fetched per block of j: y and b, each once */
     uint32_t cols[BACK_STREAMS];    /* in whole panels */
     uint32_t nstreams, y[BACK_PRODUCTS], b;
     uint32_t d[BACK_PRODUCTS], n; /* in whole panels */
     WgmmaType type;
-    KVal p; /* without the rounding to the multiplied type */
+    KVal p;    /* without scales and the rounding to the multiplied type */
+    KVal seen; /* 0, or the comparison that is `shows` wherever ahead, behind hide nothing */
+    bool shows;
     KVal store[BACK_STORES];
     uint32_t nstores;
     BackLoads by_row, by_column;

@@ -113,22 +113,26 @@ static void load_columns(Computer *c, const Expr *col, HV (*by)[BACK_LOADS]) {
     }
 }
 
-static HV weight(Computer *c, const HV *s, uint32_t i, uint32_t half) {
+/* masked: some of the block's columns may be hidden from some rows. */
+static HV weight(Computer *c, const HV *s, uint32_t i, uint32_t half, bool masked) {
     Emit *e = c->e;
     Back *x = c->x;
     const BackLoads *l = &x->p->by_row;
     emit_push(e);
     emit_bind(e, sym_of(c, x->a->i), c->rows[half]);
     for (uint32_t k = 0; k < l->n; k++) emit_override(e, l->v[k], c->by_row[half][k]);
+    if (x->p->seen && !masked)
+        emit_override(e, x->p->seen, LLVMConstInt(e->i1, x->p->shows, false));
     for (uint32_t p = 0; p < x->p->products; p++)
         emit_override(e, x->a->s[p], scaled(e, s[p * MAX_S + i], x->p->factor[p]));
-    HV v = scaled(e, emit_value(e, x->p->p), x->p->of_b);
+    HV v = emit_value(e, x->p->p);
     emit_pop(e);
     return v;
 }
 
 /* s: the scores of all products, one behind the other; the weights take the place of the first. */
-static void weights(Computer *c, HV *s, HV start, const Expr *col, HV (*by)[BACK_LOADS]) {
+static void weights(Computer *c, HV *s, HV start, const Expr *col, HV (*by)[BACK_LOADS],
+                    bool masked) {
     Emit *e = c->e;
     const BackLoads *l = &c->x->p->by_column;
     HV room = LLVMBuildSub(e->b, c->x->ncolumns, hop_add(e, start, c->col), "");
@@ -139,7 +143,7 @@ static void weights(Computer *c, HV *s, HV start, const Expr *col, HV (*by)[BACK
         for (uint32_t k = 0; k < l->n; k++) emit_override(e, l->v[k], by[n][k]);
         HV inside = LLVMBuildICmp(e->b, LLVMIntSGT, room, hop_i(e, col_of(i)), "");
         for (uint32_t h = 0; h < HALVES; h++) {
-            HV v = weight(c, s, i + 2 * h, h);
+            HV v = weight(c, s, i + 2 * h, h, masked);
             if (ragged(c)) v = LLVMBuildSelect(e->b, inside, v, emit_f(e, e->f32, 0), "");
             s[i + 2 * h] = v;
         }
@@ -194,7 +198,7 @@ static void start_sums(Computer *c, HV j, Carried *v) {
 /* --- Blocks ----------------------------------------------------------------------------------- */
 
 /* Weights of block j; with `before`, beside the sums of the one before it. */
-static void block(Computer *c, HV j, Carried *v, bool before) {
+static void block(Computer *c, HV j, Carried *v, bool before, bool masked) {
     Emit *e = c->e;
     HV s[BACK_PRODUCTS * MAX_S], by[COLUMNS][BACK_LOADS], start = block_start(c, j);
     HV last = hop_addi(e, j, -1);
@@ -205,7 +209,7 @@ static void block(Computer *c, HV j, Carried *v, bool before) {
     place_columns(c, start, col);
     load_columns(c, col, by);
     wgmma_wait_acc(e, before, s, c->x->p->products * MAX_S);
-    weights(c, s, start, col, by);
+    weights(c, s, start, col, by, masked);
     if (before) {
         wgmma_wait_all(e, v->o, c->no);
         release(c, last);
@@ -213,26 +217,51 @@ static void block(Computer *c, HV j, Carried *v, bool before) {
     pack_all(c, s, v->p);
 }
 
-static void more_blocks(Computer *c, Carried *v) {
+/* Blocks from *j on, up to `end`. */
+static void more_blocks(Computer *c, HV *j, HV end, Carried *v, bool masked) {
     Emit *e = c->e;
     HV *at[MAX_O + MAX_P];
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->no; i++) at[n++] = &v->o[i];
     for (uint32_t i = 0; i < MAX_P; i++) at[n++] = &v->p[i];
     HopLoop *l = hop_loop_new(e);
-    hop_loop_init(l, hop_i(e, 1));
+    hop_loop_init(l, *j);
     for (uint32_t i = 0; i < n; i++) hop_loop_init(l, *at[i]);
-    hop_loop_begin(e, l, "columns");
-    HV j = l->phi[0];
-    hop_loop_test(e, l, below(e, j, c->at.blocks));
+    hop_loop_begin(e, l, masked ? "masked" : "columns");
+    *j = l->phi[0];
+    hop_loop_test(e, l, below(e, *j, end));
     for (uint32_t i = 0; i < n; i++) *at[i] = l->phi[1 + i];
     emit_push_region(e, l->pre);
-    block(c, j, v, true);
+    block(c, *j, v, true, masked);
     emit_pop(e);
-    l->next[0] = hop_addi(e, j, 1);
+    l->next[0] = hop_addi(e, *j, 1);
     for (uint32_t i = 0; i < n; i++) l->next[1 + i] = *at[i];
     hop_loop_end(e, l);
     for (uint32_t i = 0; i < n; i++) *at[i] = l->phi[1 + i];
+}
+
+/* Where blocks change from such that the mask cuts through to such that it does not (behind), or
+ * the other way round (ahead). */
+static HV mask_edge(Computer *c) {
+    Emit *e = c->e;
+    Back *x = c->x;
+    HV first = hop_add(e, c->at.row, hop_muli(e, c->member, FLASH_GROUP_ROWS)), v[2];
+    HV edge = x->ahead ? hop_addi(e, hop_add(e, first, x->ahead), 1)
+                       : hop_addi(e, LLVMBuildSub(e->b, first, x->behind, ""),
+                                  FLASH_GROUP_ROWS - 1 + BACK_BLOCK - 1);
+    v[0] = LLVMBuildAShr(e->b, edge, hop_i(e, __builtin_ctz(BACK_BLOCK)), "");
+    v[0] = LLVMBuildSub(e->b, v[0], c->at.first, "");
+    v[1] = hop_i(e, 1);
+    v[0] = emit_intrinsic(e, "llvm.smax", e->i32, v, 2);
+    v[1] = c->at.blocks;
+    return emit_intrinsic(e, "llvm.smin", e->i32, v, 2);
+}
+
+static void all_blocks(Computer *c, Carried *v) {
+    HV j = hop_i(c->e, 1);
+    block(c, hop_i(c->e, 0), v, false, true);
+    if (c->x->p->seen) more_blocks(c, &j, mask_edge(c), v, c->x->behind != NULL);
+    more_blocks(c, &j, c->at.blocks, v, !c->x->p->seen || c->x->ahead != NULL);
 }
 
 /* --- Results ---------------------------------------------------------------------------------- */
@@ -264,6 +293,7 @@ static void finish_tile(Computer *c, Carried *v) {
     start_sums(c, last, v);
     wgmma_wait_all(e, v->o, c->no);
     release(c, last);
+    for (uint32_t i = 0; i < c->no; i++) v->o[i] = scaled(e, v->o[i], c->x->p->after);
     for (uint32_t h = 0; h < HALVES; h++) {
         EmitIf is;
         emit_if_begin(e, &is, below(e, hop_addi(e, c->row, 8 * h), c->x->nrows));
@@ -299,8 +329,7 @@ static void compute_tile(Computer *c, HV parity) {
     bind_tile(c);
     hop_barrier_wait(e, back_bar(c->x, BACK_x_full, NULL), parity);
     for (uint32_t i = 0; i < c->no; i++) v->o[i] = LLVMGetUndef(e->f32);
-    block(c, hop_i(e, 0), v, false);
-    more_blocks(c, v);
+    all_blocks(c, v);
     finish_tile(c, v);
 }
 

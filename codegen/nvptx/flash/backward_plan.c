@@ -59,7 +59,7 @@ static const char *plan_operand(Gpu *g, BackPlan *p, KVal v, uint32_t rows, uint
 static const char *plan_operands(Gpu *g, BackPlan *p) {
     const KAttnGrad *a = &g->k->grad;
     p->products = a->s[0] == a->s[1] ? 1 : 2;
-    p->of_b = 1;
+    p->after = 1;
     for (uint32_t i = 0; i < p->products; i++) {
         HopMatrix y;
         uint32_t d = g->k->ops[a->s[i]].axes, dy;
@@ -70,7 +70,7 @@ static const char *plan_operands(Gpu *g, BackPlan *p) {
         p->y[i] = stream_of(p, &y, dy);
     }
     HopMatrix b;
-    const char *why = plan_operand(g, p, a->b, a->j, a->n, &p->of_b, &b, &p->n);
+    const char *why = plan_operand(g, p, a->b, a->j, a->n, &p->after, &b, &p->n);
     if (why) return why;
     p->b = stream_of(p, &b, p->n);
     p->type = p->x[0].t == DT_bf16 ? WGMMA_bf16 : WGMMA_f16;
@@ -91,6 +91,21 @@ static const char *plan_loads(Gpu *g, BackPlan *p) {
     return NULL;
 }
 
+/* v without casts and constant factors around it: *scale times those. */
+static KVal behind_scales(const Kernel *k, KVal v, double *scale) {
+    for (;;) {
+        const KOp *o = &k->ops[v], *a = &k->ops[o->in[0]], *b = &k->ops[o->in[1]];
+        if (o->op == OP_cast && dtype_is_float((DType)a->dtype)) {
+            v = o->in[0];
+        } else if (o->op == OP_mul && (a->op == K_konst || b->op == K_konst)) {
+            *scale *= a->op == K_konst ? a->imm.f : b->imm.f;
+            v = o->in[a->op == K_konst ? 1 : 0];
+        } else {
+            return v;
+        }
+    }
+}
+
 static const char *plan_result(Gpu *g, BackPlan *p) {
     const Kernel *k = g->k;
     const KAttnGrad *a = &k->grad;
@@ -104,10 +119,36 @@ static const char *plan_result(Gpu *g, BackPlan *p) {
         if (p->nstores == BACK_STORES) return "many results";
         p->store[p->nstores++] = v;
     }
-    p->p = a->p;
-    while (k->ops[p->p].op == OP_cast && dtype_is_float((DType)k->ops[k->ops[p->p].in[0]].dtype))
-        p->p = k->ops[p->p].in[0];
-    return k->ops[p->p].dtype == DT_f32 ? NULL : "probabilities are not f32";
+    p->p = behind_scales(k, a->p, &p->after);
+    return k->ops[p->p].dtype == DT_f32 ? NULL : "weights are not f32";
+}
+
+/* a - b is the given distance of j from i, or from what i sees. */
+static bool apart(Emit *e, const Kernel *k, const KOp *o, Expr distance) {
+    const KOp *a = &k->ops[o->in[0]], *b = &k->ops[o->in[1]];
+    return a->op == K_kexpr && b->op == K_kexpr &&
+           expr_sub(e->exprs, a->index, b->index) == distance;
+}
+
+/* The mask's comparison, in the spellings le and lt. past: how far j is past what i sees. */
+static void plan_mask(Gpu *g, BackPlan *p) {
+    const Kernel *k = g->k;
+    ExprPool *q = g->e->exprs;
+    if (!p->ahead == !p->behind) return;
+    Expr i = expr_sym_ref(q, k->axes[__builtin_ctz(k->grad.i)].sym);
+    Expr j = expr_sym_ref(q, k->axes[__builtin_ctz(k->grad.j)].sym);
+    Expr past = p->ahead ? expr_sub(q, expr_sub(q, j, i), p->ahead)
+                         : expr_sub(q, expr_sub(q, i, j), p->behind);
+    for (KVal v = 1; v < k->nops && !p->seen; v++) {
+        const KOp *o = &k->ops[v];
+        bool le = o->op == OP_le, lt = o->op == OP_lt;
+        bool shows =
+            (le && apart(g->e, k, o, past)) || (lt && apart(g->e, k, o, expr_addi(q, past, -1)));
+        bool hides = lt && apart(g->e, k, o, expr_muli(q, past, -1));
+        if (!shows && !hides) continue;
+        p->seen = v;
+        p->shows = shows;
+    }
 }
 
 const char *back_plan(Gpu *g, BackPlan *out) {
@@ -125,6 +166,7 @@ const char *back_plan(Gpu *g, BackPlan *out) {
     out->heads = gpu_points(g->e, k, a->batch);
     out->ahead = a->ahead;
     out->behind = a->behind;
+    plan_mask(g, out);
     out->tile = choose(g, out);
     return out->tile ? NULL : "no tile has registers for such heads";
 }
