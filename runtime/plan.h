@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  4u
+#define PLAN_VERSION  5u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
@@ -38,6 +38,8 @@
 #define PLAN_MAP_RANK     5u
 #define PLAN_MAP_BYTES    128u           /* of an encoded one */
 #define PLAN_MAX_SHARED   (227u * 1024u) /* shared memory of a block */
+
+#define PLAN_LOOKED_THROUGH " (a view: only where it is read)"
 
 typedef uint32_t PlanStr;  /* offset into strings; 0 = "" */
 typedef uint32_t PlanSlot; /* index into exprs; 0 = none */
@@ -174,6 +176,7 @@ typedef enum PlanDevice { PLAN_cpu = 1, PLAN_cuda = 2 } PlanDevice; /* DLPack's 
  * runs. Entries follow each other: the first one's steps begin at nprepare. */
 typedef struct PlanTarget {
     PlanStr name, notes; /* notes: what was not fused and why, one line each */
+    PlanStr apart;       /* the ONNX nodes that no kernel covers and why, one line each */
     uint32_t device;
     uint32_t buffers, nbuffers, kernels, nkernels, steps, nsteps, blobs, nblobs, nprepare;
     PlanList ends; /* of every entry: the step behind its last */
@@ -202,7 +205,8 @@ typedef enum PlanForm { PLAN_x86_64_v3, PLAN_x86_64_v4, PLAN_ptx, PLAN_cubin, PL
 #define PLAN_CPU_FORMS 2
 
 typedef struct PlanKernel {
-    PlanStr name, kind, nodes, symbol; /* nodes: the ONNX nodes it covers, one a line */
+    PlanStr name, kind, nodes, symbol; /* nodes: the ONNX nodes it covers, one a line; those of
+                                          which it computes nothing end in PLAN_LOOKED_THROUGH */
     uint64_t entry[PLAN_CPU_FORMS];    /* offset in that form's blob, or PLAN_NO_ENTRY */
     uint64_t written;                  /* bit i: buffer i is written */
     uint32_t nbufs, ndims;
@@ -290,7 +294,7 @@ PLAN_RECORD_SIZE(PlanCheck, 12);
 PLAN_RECORD_SIZE(PlanConstant, 40);
 PLAN_RECORD_SIZE(PlanState, 40);
 PLAN_RECORD_SIZE(PlanEntry, 32);
-PLAN_RECORD_SIZE(PlanTarget, 52);
+PLAN_RECORD_SIZE(PlanTarget, 56);
 PLAN_RECORD_SIZE(PlanBuffer, 32);
 PLAN_RECORD_SIZE(PlanKernel, 136);
 PLAN_RECORD_SIZE(PlanMap, 136);

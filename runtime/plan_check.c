@@ -576,7 +576,7 @@ static graphc_status check_ranges(const Checker *c, uint64_t number) {
 static graphc_status check_target(Checker *c, uint64_t number) {
     const Plan *p = c->plan;
     const PlanTarget *t = c->t;
-    NEED(str_ok(c, t->name) && str_ok(c, t->notes), "target", number, "name");
+    NEED(str_ok(c, t->name) && str_ok(c, t->notes) && str_ok(c, t->apart), "target", number, "name");
     NEED(t->device == PLAN_cpu || t->device == PLAN_cuda, "target", number, "unknown device");
     NEED(check_span(t->buffers, t->nbuffers, p->nbuffers) &&
              check_span(t->kernels, t->nkernels, p->nkernels) &&

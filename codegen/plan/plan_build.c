@@ -1,4 +1,5 @@
 #include "codegen/plan/plan_build.h"
+#include "codegen/plan/apart.h"
 #include "codegen/plan/plan_write.h"
 #include "graph/pass/rewrite.h"
 #include "runtime/abi.h"
@@ -7,12 +8,13 @@
 /* One target in the making. */
 typedef struct Builder {
     PlanWriter w;
-    const Graph *graph;
+    const Graph *graph, *imported;
     Arena *arena;
     DiagSink *diags;
     const Schedule *s;
     const CodeResult *code;
     ExprPool *exprs;
+    const bool *computed;
     uint32_t nkernels;
 } Builder;
 
@@ -205,11 +207,26 @@ static void put_buffers(Builder *b) {
     }
 }
 
+/* By place: some kernel computes it. */
+static bool *computed_places(const Builder *b) {
+    bool *is = ARENA_ARRAY(b->arena, bool, b->graph->locs.n);
+    for (uint32_t i = 0; i < b->s->steps.n; i++) {
+        const Kernel *k = b->s->steps.v[i].kernel;
+        for (uint32_t j = 0; k && j < k->ncomputed; j++) is[k->locs[j]] = true;
+    }
+    return is;
+}
+
+/* A node that is a view here and is computed elsewhere belongs there. */
 static const char *covered_nodes(Builder *b, const Kernel *k) {
     StrBuf s;
     sb_init(&s, b->arena);
-    for (uint32_t i = 0; i < k->nlocs; i++)
-        sb_printf(&s, "%s%s", i ? "\n" : "", graph_place(b->graph, k->locs[i], b->arena));
+    for (uint32_t i = 0; i < k->nlocs; i++) {
+        bool view = i >= k->ncomputed;
+        if (!view || !b->computed[k->locs[i]])
+            sb_printf(&s, "%s%s%s", *sb_str(&s) ? "\n" : "",
+                      graph_place(b->graph, k->locs[i], b->arena), view ? PLAN_LOOKED_THROUGH : "");
+    }
     return sb_str(&s);
 }
 
@@ -366,13 +383,22 @@ static const char *notes_text(Builder *b) {
     return sb_str(&s);
 }
 
+static const char *apart_text(Builder *b) {
+    StrBuf s;
+    sb_init(&s, b->arena);
+    if (b->imported) apart_nodes(b->imported, b->graph, b->s, b->arena, &s);
+    return sb_str(&s);
+}
+
 static void put_target(Builder *b, const PlanTargetInput *in) {
     b->s = in->schedule;
     b->code = in->code;
     b->exprs = in->schedule->exprs;
     b->nkernels = 0;
+    b->computed = computed_places(b);
     PlanTarget t = {.name = plan_write_str(&b->w, in->target->name),
                     .notes = plan_write_str(&b->w, notes_text(b)),
+                    .apart = plan_write_str(&b->w, apart_text(b)),
                     .device = in->target->device,
                     .buffers = section_count(b, PLAN_SEC_buffers, sizeof(PlanBuffer)),
                     .kernels = section_count(b, PLAN_SEC_kernels, sizeof(PlanKernel)),
@@ -395,7 +421,7 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
 graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_t ntargets,
                          const PlanBuildOptions *o, Arena *a, DiagSink *d, void **bytes,
                          size_t *size) {
-    Builder b = {.graph = g, .arena = a, .diags = d};
+    Builder b = {.graph = g, .imported = o->imported, .arena = a, .diags = d};
     plan_write_init(&b.w, g, o->embed, a);
     b.w.weights = plan_write_str(&b.w, o->weights_dir ? o->weights_dir : "");
     put_signature(&b);

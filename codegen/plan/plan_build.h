@@ -12,6 +12,7 @@ typedef struct PlanTargetInput {
 
 typedef struct PlanBuildOptions {
     bool embed;              /* copy constants from the model's external files into the plan too */
+    const Graph *imported;   /* before any pass; NULL: plans do not say what became of its nodes */
     const char *weights_dir; /* the model's folder, seen from the plan's; NULL: the same */
 } PlanBuildOptions;
 

@@ -219,7 +219,7 @@ graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o) {
 }
 
 graphc_status pipeline_plan(Pipeline *p, const graphc_compile_options *o) {
-    PlanBuildOptions po = {.embed = o->embed, .weights_dir = o->weights_dir};
+    PlanBuildOptions po = {.embed = o->embed, .imported = p->imported, .weights_dir = o->weights_dir};
     GC_TRY(plan_build(p->graph, p->targets, p->ntargets, &po, p->arena, p->diags, &p->plan,
                       &p->plan_size));
     Dump d = dump_for(p, o);

@@ -170,6 +170,8 @@ bool import_spend(Scope *s, uint64_t cost);
 void inputs_import(Scope *s);
 
 /* order.c: the nodes' numbers, each behind those that it needs. */
+/* By node: whether an output of the graph depends on it. */
+bool *nodes_needed(Arena *a, const Onnx__GraphProto *g);
 const uint32_t *order_nodes(Arena *a, size_t n, Onnx__NodeProto *const *nodes);
 
 /* module.c: the path of the exporter's module that the node lies in; "" if the file does not say. */

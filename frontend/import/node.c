@@ -138,7 +138,7 @@ static void run_lowering(Lower *l) {
         lower_error(l, D_UNSUPPORTED, "this form of the operator is not supported");
 }
 
-static void lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index) {
+static Loc lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index) {
     Importer *im = s->im;
     const NamedAttrs attrs = resolve_attrs(s, node);
     Lower l = {.im = im,
@@ -156,10 +156,15 @@ static void lower_node(Scope *s, const Onnx__NodeProto *node, int32_t index) {
     if (import_spend(s, 1 + node->n_input + node->n_output + node->n_attribute)) run_lowering(&l);
     build_at(s->g, l.loc);
     define_outputs(&l);
+    return l.loc;
 }
 
 void scope_nodes(Scope *s, size_t n, Onnx__NodeProto *const *nodes) {
     const uint32_t *order = order_nodes(s->im->arena, n, nodes);
     const bool main = !s->parent && !s->frame;
-    for (size_t i = 0; i < n; i++) lower_node(s, nodes[order[i]], main ? (int32_t)order[i] : -1);
+    const bool *needed = main ? nodes_needed(s->im->arena, s->proto) : NULL;
+    for (size_t i = 0; i < n; i++) {
+        const Loc l = lower_node(s, nodes[order[i]], main ? (int32_t)order[i] : -1);
+        s->g->locs.v[l].unneeded = main && !needed[order[i]];
+    }
 }

@@ -76,7 +76,7 @@ static void visit(Order *o, uint32_t first) {
     }
 }
 
-const uint32_t *order_nodes(Arena *a, size_t n, Onnx__NodeProto *const *nodes) {
+static Order start(Arena *a, size_t n, Onnx__NodeProto *const *nodes) {
     Order o = {.arena = a,
                .nodes = nodes,
                .n = (uint32_t)n,
@@ -84,6 +84,25 @@ const uint32_t *order_nodes(Arena *a, size_t n, Onnx__NodeProto *const *nodes) {
                .state = arena_alloc(a, n),
                .out = ARENA_ARRAY(a, uint32_t, n)};
     index_producers(&o);
+    return o;
+}
+
+bool *nodes_needed(Arena *a, const Onnx__GraphProto *g) {
+    Order o = start(a, g->n_node, g->node);
+    bool *needed = ARENA_ARRAY(a, bool, g->n_node);
+    for (size_t i = 0; i < g->n_output; i++) need_name(&o, g->output[i]->name);
+    for (;;) {
+        for (uint32_t k = 0; k < o.needs.n; k++) {
+            if (!needed[o.needs.v[k]]) vec_push(a, &o.stack, o.needs.v[k]);
+            needed[o.needs.v[k]] = true;
+        }
+        if (!o.stack.n) return needed;
+        find_needs(&o, g->node[o.stack.v[--o.stack.n]]);
+    }
+}
+
+const uint32_t *order_nodes(Arena *a, size_t n, Onnx__NodeProto *const *nodes) {
+    Order o = start(a, n, nodes);
     for (uint32_t i = 0; i < o.n; i++)
         if (o.state[i] != 2) visit(&o, i);
     return o.out;

@@ -51,31 +51,53 @@ static int by_loc(const void *a, const void *b) {
     return x < y ? -1 : x > y ? 1 : 0;
 }
 
-static const LocInfo *place_of(const Fuse *f, Value v) {
-    return &f->g->locs.v[graph_node(f->g, v)->loc];
+/* Does the op compute or store something? */
+static bool is_work(const KOp *o) {
+    return o->node && o->op != K_kload && o->op != K_konst;
+}
+
+/* Appends the places of v to locs[n ..]. */
+static uint32_t add_places(const Fuse *f, Value v, Loc *locs, uint32_t n) {
+    Loc own = graph_node(f->g, v)->loc;
+    const LocInfo *l = &f->g->locs.v[own];
+    for (uint32_t k = 0; k < l->nalso; k++) locs[n++] = l->also[k];
+    if (own && !l->nalso) locs[n++] = own;
+    return n;
+}
+
+/* Sorts locs[from .. n) and leaves each once, if it is not among those before. */
+static uint32_t settle(Loc *locs, uint32_t from, uint32_t n) {
+    uint32_t kept = from;
+    qsort(locs + from, n - from, sizeof *locs, by_loc);
+    for (uint32_t i = from; i < n; i++)
+        if ((kept == from || locs[kept - 1] != locs[i]) &&
+            !bsearch(&locs[i], locs, from, sizeof *locs, by_loc))
+            locs[kept++] = locs[i];
+    return kept;
 }
 
 void body_places(Body *b) {
     Fuse *f = b->f;
     Group *g = b->g;
+    Kernel *k = b->k;
     if (f->place) { /* a body's own places mean nothing outside of it */
-        b->k->locs = arena_copy(f->arena, &f->place, sizeof f->place);
-        b->k->nlocs = 1;
+        k->locs = arena_copy(f->arena, &f->place, sizeof f->place);
+        k->nlocs = k->ncomputed = 1;
         return;
     }
+    bool *works = ARENA_ARRAY(f->arena, bool, f->g->nodes.n);
     uint32_t most = 1, n = 0;
-    for (uint32_t i = 0; i < g->inlined.n; i++) most += 1 + place_of(f, g->inlined.v[i])->nalso;
-    Loc *locs = ARENA_ARRAY(f->arena, Loc, most);
+    for (uint32_t i = 1; i < k->nops; i++) works[k->ops[i].node] |= is_work(&k->ops[i]);
+    for (uint32_t i = 0; i < g->inlined.n; i++)
+        most += 1 + f->g->locs.v[graph_node(f->g, g->inlined.v[i])->loc].nalso;
+    k->locs = ARENA_ARRAY(f->arena, Loc, most);
+    for (uint32_t i = 0; i < g->inlined.n; i++)
+        if (works[g->inlined.v[i]]) n = add_places(f, g->inlined.v[i], k->locs, n);
+    k->ncomputed = n = settle(k->locs, 0, n);
     for (uint32_t i = 0; i < g->inlined.n; i++) {
-        const LocInfo *l = place_of(f, g->inlined.v[i]);
-        Loc own = graph_node(f->g, g->inlined.v[i])->loc;
-        for (uint32_t k = 0; k < l->nalso; k++) locs[n++] = l->also[k];
-        if (own && !l->nalso) locs[n++] = own;
+        Value v = g->inlined.v[i];
+        if (!works[v] && (g->prepare || !f->fact[v].const_only))
+            n = add_places(f, v, k->locs, n);
     }
-    qsort(locs, n, sizeof *locs, by_loc);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (!kept || locs[kept - 1] != locs[i]) locs[kept++] = locs[i];
-    b->k->locs = locs;
-    b->k->nlocs = kept;
+    k->nlocs = settle(k->locs, k->ncomputed, n);
 }

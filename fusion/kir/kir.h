@@ -176,8 +176,8 @@ typedef struct Kernel {
     KDot dot;
     KAttn attn;
     KAttnGrad grad;
-    uint32_t nlocs;
-    Loc *locs; /* ONNX nodes covered */
+    uint32_t nlocs, ncomputed;
+    Loc *locs; /* ONNX nodes covered: those that it computes, then views that it looks through */
     Expr bytes_read, bytes_written, flops; /* least traffic: each element once */
 } Kernel;
 

@@ -146,7 +146,8 @@ typedef struct LocInfo {
     const char *op, *name, *output; /* never NULL */
     const char *module; /* where in the exporter's tree of modules: "model.layers.0.mlp.up_proj"; "" or
                            NULL where the model does not say */
-    Loc parent;   /* the call that an inlined node came from */
+    bool unneeded; /* no output of the model depends on it */
+    Loc parent;    /* the call that an inlined node came from */
     uint32_t nalso; /* of a value that stands for several nodes: all of them, ... */
     const Loc *also; /* ... the one that the other members tell of included */
 } LocInfo;

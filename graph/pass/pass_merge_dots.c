@@ -135,6 +135,13 @@ static Value expanded_row(const Rewrite *r, Value v, Expr width) {
     return t->rank && t->dim[t->rank - 1] == width ? n->in[0] : 0;
 }
 
+/* What is made from now on stands for all of these. */
+static void stand_for(Rewrite *r, const Value *v, uint32_t n) {
+    Loc loc[MAX_SIBLINGS];
+    for (uint32_t i = 0; i < n; i++) loc[i] = graph_node(r->from, v[i])->loc;
+    build_at(r->to, build_loc_join(r->to, loc, n));
+}
+
 static bool step_reshape(Rewrite *r, Siblings *s, const Value *next) {
     const Type *first = graph_type(r->from, next[0]);
     Type t = *first;
@@ -188,6 +195,7 @@ static bool step(Rewrite *r, Siblings *s) {
             return false;
     }
     bool reshape = graph_node(r->from, next[0])->op == OP_reshape;
+    stand_for(r, next, s->n);
     if (reshape ? !step_reshape(r, s, next) : !is_map(r->from, next[0]) || !step_map(r, s, next))
         return false;
     for (uint32_t i = 0; i < s->n; i++) s->head[i] = next[i];
@@ -195,8 +203,10 @@ static bool step(Rewrite *r, Siblings *s) {
 }
 
 static void cut(Rewrite *r, const Siblings *s) {
-    for (uint32_t i = 0; i < s->n; i++)
+    for (uint32_t i = 0; i < s->n; i++) {
+        stand_for(r, &s->head[i], 1);
         r->map[s->head[i]] = build_slice_axis(r->to, s->merged, -1, s->offset[i], s->width[i], 1);
+    }
 }
 
 static Value merge(Rewrite *r, Value v) {
@@ -216,8 +226,9 @@ static Value merge(Rewrite *r, Value v) {
         s.offset[i] = s.total;
         s.total = expr_add(g->exprs, s.total, s.width[i]);
     }
-    s.merged =
-        build_dot(r->to, rewrite_in(r, v, 0), concat_now(r, weights, s.n, -1), n->attr.cast.to);
+    Value side = concat_now(r, weights, s.n, -1);
+    stand_for(r, s.head, s.n);
+    s.merged = build_dot(r->to, rewrite_in(r, v, 0), side, n->attr.cast.to);
     cut(r, &s);
     while (step(r, &s)) cut(r, &s);
     return r->map[v];

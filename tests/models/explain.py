@@ -1,0 +1,86 @@
+"""Every node of a model has one true account in `explain --json`: explain.py GRAPHC [MODEL.onnx or name in models/ ...]
+
+A node is computed by kernels, or it is a view where kernels read it, or it is in no kernel for a reason: one of the three.
+That a kernel computes a node is checked against the Kernel IR: an operation made of one of the node's values.
+"""
+import collections, json, os, re, subprocess, sys, tempfile
+import onnx
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cases
+
+graphc, only = os.path.abspath(sys.argv[1]), sys.argv[2:]
+failures = 0
+
+
+def check(ok, what):
+    global failures
+    if not ok:
+        failures += 1
+        print("FAILED", what)
+
+
+def number(text):
+    """Of the model's own node: that of the call, where a function's node is named."""
+    return int(re.findall(r"node (\d+) ", text)[-1])
+
+
+def kernels_by_node(ir):
+    """{node: kernels with an operation made of one of its values}, from the dumps."""
+    place = {v: int(n) for v, n in re.findall(r"^  %(\d+) .*# node (\d+) ", open(f"{ir}/pre-fusion.gir").read(), re.M)}
+    found, kernel = collections.defaultdict(set), None
+    for line in open(f"{ir}/post-fusion.kir"):
+        head, op = re.match(r"kernel (\S+)", line), re.match(r"  %\d+ \S+ (\w+).* @(\d+)", line)
+        kernel = head[1] if head else kernel
+        if op and op[1] not in ("load", "const") and op[2] in place:
+            found[place[op[2]]].add(kernel)
+    return found
+
+
+def accounts(name, path, *more):
+    nodes = onnx.load(path, load_external_data=False).graph.node
+    with tempfile.TemporaryDirectory() as ir:
+        p = subprocess.run([graphc, "explain", path, "--json", "--dump-ir", ir, *more], capture_output=True, text=True)
+        check(p.returncode == 0, f"{name}: exit {p.returncode}: {p.stderr[-300:]}")
+        target = json.loads(p.stdout)["targets"][0]
+        in_kir = kernels_by_node(ir)
+    computed, views = collections.defaultdict(set), collections.defaultdict(set)
+    for k in target["at_load"] + [k for e in target["entries"] for k in e["kernels"]]:
+        for to, key in ((computed, "nodes"), (views, "views")):
+            for text in k[key]:
+                to[number(text)].add(k["name"])
+    apart = {number(n["node"]): n["why"] for n in target["in_no_kernel"]}
+    for i, node in enumerate(nodes):
+        has = [kind for kind, of in (("computed", computed), ("view", views), ("in no kernel", apart)) if i in of]
+        check(len(has) == 1, f"{name}: node {i} {node.name} {node.op_type} is {' and '.join(has) or 'not accounted for'}")
+        missing = in_kir.get(i, set()) - computed.get(i, set())
+        check(not missing, f"{name}: node {i} {node.name}: the Kernel IR computes it in {sorted(missing)}, too")
+    dead = {i for i, why in apart.items() if why == "no output needs it"}
+    check(dead == unneeded(onnx.load(path, load_external_data=False).graph), f"{name}: nodes that no output needs: {sorted(dead)}")
+    print(f"{name}: {len(nodes)} nodes: {len(computed)} computed, {len(views)} views, {len(apart)} in no kernel")
+
+
+def unneeded(graph):
+    def names(g):
+        for n in g.node:
+            yield from n.input
+            for a in n.attribute:
+                for s in ([a.g] if a.HasField("g") else []) + list(a.graphs):
+                    yield from names(s)
+                    yield from (o.name for o in s.output)
+    need, left = {o.name for o in graph.output}, set()
+    for i, n in reversed(list(enumerate(graph.node))):
+        if need & set(n.output):
+            need |= set(n.input) | {x for a in n.attribute for s in ([a.g] if a.HasField("g") else []) + list(a.graphs)
+                                    for x in [*names(s), *(o.name for o in s.output)]}
+        else:
+            left.add(i)
+    return left
+
+
+for name in only or sorted(n[:-5] for n in os.listdir(cases.MODELS) if n.endswith(".onnx")):
+    if os.path.exists(name):
+        accounts(os.path.basename(name), name)
+    else:
+        accounts(name, f"{cases.filled([name])}/{name}.onnx")
+sys.exit(bool(failures))
