@@ -63,6 +63,7 @@ static const Target rows[] = {
                  .shared = 232448,
                  .bytes_per_s = 4e12,
                  .flops_per_s = 60e12,
+                 .matrix_flops_per_s = 990e12,
                  .launch_s = 2.5e-6,
                  .pack_rows = 1,
                  .digits = true,

@@ -290,6 +290,7 @@ typedef struct graphc_step_profile {
     double seconds;
     double bytes, flops; /* the least that it has to move and compute for these shapes */
     uint32_t threads;    /* the most that one launch was split among; on CUDA 1 */
+    const char *nodes;   /* the ONNX nodes that it covers, one a line */
 } graphc_step_profile;
 /* Profiled runs time every kernel, and are slower as a whole. */
 GRAPHC_API void graphc_session_profile(graphc_session *s, bool on);

@@ -415,5 +415,6 @@ graphc_step_profile graphc_profile_step(const graphc_session *s, uint32_t i) {
                                  p->seconds,
                                  p->bytes,
                                  p->flops,
-                                 p->threads};
+                                 p->threads,
+                                 plan_str(s->plan, k->nodes)};
 }

@@ -14,6 +14,7 @@ typedef struct Machine {
     uint32_t registers;  /* of a multiprocessor, 32 bits each */
     uint32_t shared;     /* its shared memory, bytes that a block may have */
     double bytes_per_s, flops_per_s; /* for cost estimates */
+    double matrix_flops_per_s;       /* of contractions on units of their own; 0 = there are none */
     double launch_s;                 /* cost of one more kernel */
     /* Forms of prepared weights. */
     uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */

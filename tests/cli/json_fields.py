@@ -100,6 +100,20 @@ with tempfile.TemporaryDirectory() as d:
     for k in b["kernels"]:
         fields(k, {"name": str, "kind": str, "ms": NUMBER, "bytes": NUMBER, "flops": NUMBER, "threads": int}, "bench -v")
         check(k["ms"] >= 0 and k["bytes"] > 0 and k["flops"] >= 2 * 4 * 32 * 50, f"bench -v: {k}")
+        check(0 < k["least_ms"] and "MatMul" in k["nodes"], f"bench -v: {k}")
+    ask("bench", "steps.onnx", "--trace", "t.json", "--html", "t.html", *args)
+    events, names = json.load(open("t.json"))["traceEvents"], [k["name"] for k in both["kernels"]]
+    check([e["name"] for e in events] == names, f"the trace has the kernels in order: {events}")
+    for e, after in zip(events, events[1:]):
+        check(e["ph"] == "X" and e["dur"] > 0 and abs(e["ts"] + e["dur"] - after["ts"]) < 1e-2, f"trace: {e} {after}")
+    page = open("t.html").read()
+    check(all(page.count(n) >= 2 for n in names) and "http" not in page and "<script" not in page, "the page tells of every kernel and fetches nothing")
+
+    e = ask("explain", "mlp.plan")["targets"][0]
+    check((e["target"], e["in_no_kernel"], len(e["at_load"])) == ("cpu", [], 1), f"explain: {e}")
+    (k,) = e["entries"][0]["kernels"]
+    fields(k, {"name": str, "bytes": NUMBER, "flops": NUMBER, "least_seconds": NUMBER, "nodes": list, "views": list}, "explain")
+    check(k["nodes"] == j["kernels"][0]["nodes"] and k["views"] == [], f"explain: {k}")
 
     c = ask("mlp.onnx", "-o", "again.plan")
     fields(c, {"targets": list, "plan_bytes": int, "seconds": NUMBER}, "compile")

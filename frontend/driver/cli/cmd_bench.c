@@ -1,3 +1,4 @@
+#include "frontend/driver/cli/bench.h"
 #include "frontend/driver/cli/session.h"
 
 #include "frontend/driver/cli/json.h"
@@ -110,7 +111,11 @@ static graphc_status profiled_run(CliSession *s) {
     return st == GRAPHC_OK ? GRAPHC_OK : cli_session_failed(s, st);
 }
 
-static graphc_status profile(CliSession *s, double **out, uint32_t *n) {
+static const Machine *machine_of(const CliSession *s) {
+    return &target_for(strncmp(s->device, "cuda", 4) == 0 ? PLAN_cuda : PLAN_cpu)->machine;
+}
+
+static graphc_status profile(CliSession *s, BenchKernel **out, uint32_t *n) {
     Arena *a = s->cli->arena;
     graphc_session_profile(s->session, true);
     double *all = NULL;
@@ -122,15 +127,20 @@ static graphc_status profile(CliSession *s, double **out, uint32_t *n) {
             all[i * PROFILE_RUNS + (uint32_t)r] = graphc_profile_step(s->session, i).seconds;
     }
     graphc_session_profile(s->session, false);
-    *out = ARENA_ARRAY(a, double, *n);
+    *out = ARENA_ARRAY(a, BenchKernel, *n);
     for (uint32_t i = 0; i < *n; i++) {
+        BenchKernel *k = &(*out)[i];
         qsort(all + (size_t)i * PROFILE_RUNS, PROFILE_RUNS, sizeof *all, by_value);
-        (*out)[i] = all[(size_t)i * PROFILE_RUNS + PROFILE_RUNS / 2];
+        k->step = graphc_profile_step(s->session, i);
+        k->seconds = all[(size_t)i * PROFILE_RUNS + PROFILE_RUNS / 2];
+        k->least = planview_least(machine_of(s), k->step.kind, k->step.bytes, k->step.flops,
+                                  &k->memory) /
+                   (k->step.threads ? k->step.threads : 1); /* a row's rates are a core's */
     }
     return GRAPHC_OK;
 }
 
-static void print_json(CliSession *s, const Times *t, const double *kernels, uint32_t n) {
+static void print_json(CliSession *s, const Times *t, const BenchKernel *kernels, uint32_t n) {
     json_t *j = json_object();
     json_object_set_new(j, "median_ms", json_real(t->median * 1e3));
     json_object_set_new(j, "min_ms", json_real(t->min * 1e3));
@@ -146,20 +156,22 @@ static void print_json(CliSession *s, const Times *t, const double *kernels, uin
     json_object_set_new(j, "code", json_string(graphc_session_code(s->session)));
     json_t *list = kernels ? json_add(j, "kernels", json_array()) : NULL;
     for (uint32_t i = 0; list && i < n; i++) {
-        graphc_step_profile p = graphc_profile_step(s->session, i);
+        graphc_step_profile p = kernels[i].step;
         json_t *k = json_object();
         json_object_set_new(k, "name", json_string(p.kernel));
         json_object_set_new(k, "kind", json_string(p.kind));
-        json_object_set_new(k, "ms", json_real(kernels[i] * 1e3));
+        json_object_set_new(k, "ms", json_real(kernels[i].seconds * 1e3));
+        json_object_set_new(k, "least_ms", json_real(kernels[i].least * 1e3));
         json_object_set_new(k, "bytes", json_real(p.bytes));
         json_object_set_new(k, "flops", json_real(p.flops));
         json_object_set_new(k, "threads", json_integer(p.threads));
+        json_object_set_new(k, "nodes", json_string(p.nodes));
         json_array_append_new(list, k);
     }
     json_finish(j, stdout);
 }
 
-static void print_text(CliSession *s, const Times *t, const double *kernels, uint32_t n) {
+static void print_text(CliSession *s, const Times *t, const BenchKernel *kernels, uint32_t n) {
     cli_print(stdout, "median %.3f ms  min %.3f ms  p99 %.3f ms  (%u runs, %u threads, %s %s)\n",
               t->median * 1e3, t->min * 1e3, t->p99 * 1e3, t->n * t->in_row,
               graphc_session_threads(s->session), s->device, graphc_session_code(s->session));
@@ -168,27 +180,44 @@ static void print_text(CliSession *s, const Times *t, const double *kernels, uin
                   "copies %.3f ms: %.3f MB to the device, %.3f MB back; not counted above\n",
                   t->copies * 1e3, t->to_device * 1e-6, t->to_host * 1e-6);
     double sum = 0;
-    for (uint32_t i = 0; i < n; i++) sum += kernels[i];
-    if (n) cli_print(stdout, "%10s %6s %9s %9s  %s\n", "us", "%", "GB/s", "GFLOP/s", "kernel");
+    for (uint32_t i = 0; i < n; i++) sum += kernels[i].seconds;
+    if (n)
+        cli_print(stdout, "%10s %6s %9s %9s %9s  %s\n", "us", "%", "GB/s", "GFLOP/s", "least us",
+                  "kernel");
     for (uint32_t i = 0; i < n; i++) {
-        graphc_step_profile p = graphc_profile_step(s->session, i);
-        double us = kernels[i] > 0 ? kernels[i] : 1e-9;
-        cli_print(stdout, "%10.1f %6.1f %9.1f %9.1f  %s\n", us * 1e6, 100 * us / sum,
-                  p.bytes / us * 1e-9, p.flops / us * 1e-9, p.kernel);
+        graphc_step_profile p = kernels[i].step;
+        double x = kernels[i].seconds > 0 ? kernels[i].seconds : 1e-9;
+        cli_print(stdout, "%10.1f %6.1f %9.1f %9.1f %9.1f  %s\n", x * 1e6, 100 * x / sum,
+                  p.bytes / x * 1e-9, p.flops / x * 1e-9, kernels[i].least * 1e6, p.kernel);
     }
+}
+
+static graphc_status write_files(CliSession *s, const Times *t, const BenchKernel *k, uint32_t n) {
+    Cli *c = s->cli;
+    BenchRun run = {.device = s->device,
+                    .code = graphc_session_code(s->session),
+                    .plan = c->args.v[0],
+                    .machine = machine_of(s),
+                    .threads = graphc_session_threads(s->session),
+                    .median = t->median,
+                    .kernels = k,
+                    .n = n};
+    if (c->trace) GC_TRY(bench_trace(c, &run, c->trace));
+    return c->html ? bench_page(c, &run, c->html) : GRAPHC_OK;
 }
 
 static graphc_status bench_session(CliSession *s) {
     Times t = {.apart = strncmp(s->device, "cuda", 4) == 0};
-    double *kernels = NULL;
+    BenchKernel *kernels = NULL;
     uint32_t n = 0;
+    const Cli *c = s->cli;
     GC_TRY(cli_session_bind(s));
     graphc_hold_inputs(s->session, true);
     GC_TRY(measure(s, &t));
     if (t.apart) GC_TRY(measure_copies(s, &t));
-    if (s->cli->verbose) GC_TRY(profile(s, &kernels, &n));
-    (s->cli->json ? print_json : print_text)(s, &t, kernels, n);
-    return GRAPHC_OK;
+    if (c->verbose || c->trace || c->html) GC_TRY(profile(s, &kernels, &n));
+    (c->json ? print_json : print_text)(s, &t, c->verbose ? kernels : NULL, c->verbose ? n : 0);
+    return write_files(s, &t, kernels, n);
 }
 
 graphc_status cmd_bench(Cli *c) {

@@ -30,12 +30,10 @@ typedef struct Bound {
 } Bound;
 
 static Bound bound_of(const PlanView *v, const PlanTarget *t, const PlanKernel *k) {
-    const Machine *m = machine_of(v, t);
     Bound b = {.bytes = (double)v->slots[k->bytes_read] + (double)v->slots[k->bytes_written],
                .flops = (double)v->slots[k->flops]};
-    double by_memory = b.bytes / m->bytes_per_s, by_math = b.flops / m->flops_per_s;
-    b.memory = by_memory > by_math;
-    b.seconds = b.memory ? by_memory : by_math;
+    b.seconds = planview_least(machine_of(v, t), plan_str(&v->plan, k->kind), b.bytes, b.flops,
+                               &b.memory);
     return b;
 }
 

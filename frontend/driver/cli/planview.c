@@ -53,6 +53,14 @@ void planview_close(PlanView *v) {
     plan_release(&v->plan);
 }
 
+double planview_least(const Machine *m, const char *kind, double bytes, double flops, bool *memory) {
+    bool matrix = strcmp(kind, "tem") == 0 && m->matrix_flops_per_s > m->flops_per_s;
+    double by_math = flops / (matrix ? m->matrix_flops_per_s : m->flops_per_s);
+    double by_memory = bytes / m->bytes_per_s;
+    *memory = by_memory > by_math;
+    return *memory ? by_memory : by_math;
+}
+
 PlanMemory planview_memory(Cli *c, const PlanView *v, const PlanTarget *t) {
     char error[256] = "";
     PlanRange all = {t->nprepare, t->nsteps};

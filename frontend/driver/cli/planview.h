@@ -3,6 +3,7 @@
 #define FRONTEND_DRIVER_CLI_PLANVIEW_H
 
 #include "frontend/driver/cli/cli.h"
+#include "codegen/target.h"
 #include "runtime/plan.h"
 
 typedef struct PlanView {
@@ -19,6 +20,10 @@ typedef struct PlanMemory {
 } PlanMemory;
 /* Arena size as the session would lay it out, and the largest sum of buffers alive at one step. */
 PlanMemory planview_memory(Cli *c, const PlanView *v, const PlanTarget *t);
+
+/* Seconds that a kernel of this kind takes at least, at the rates of the target's row, and whether
+ * memory decides. */
+double planview_least(const Machine *m, const char *kind, double bytes, double flops, bool *memory);
 
 /* Its name, or NULL where it is the only one and goes without saying. */
 static inline const char *planview_entry(const PlanView *v, uint32_t e) {

@@ -9,7 +9,7 @@ _graphc_options() { # of a verb
     case $1 in
     compile) echo "--output $model --embed --json --version" ;;
     run) echo "$model $run --weights --adapter --output-dir --output-format --json --verbose" ;;
-    bench) echo "$model $run --weights --adapter --runs --json --verbose" ;;
+    bench) echo "$model $run --weights --adapter --runs --trace --html --json --verbose" ;;
     explain) echo "$model --json --verbose" ;;
     inspect) echo "$model --json" ;;
     grad) echo "$model $run --output-dir --output-format --loss --wrt --cotangent" ;;

@@ -1,0 +1,188 @@
+/* The page of bench: kernels in time, against what the target could do, and as a table. */
+#include "frontend/driver/cli/bench.h"
+#include "runtime/base/file.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The roofline's plot: powers of two of operations a byte, powers of ten of operations a second. */
+enum { LEFT = -6, RIGHT = 13, LOW = 6, HIGH = 16, WIDTH = 760, HEIGHT = 400 };
+
+static const char head[] =
+    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+    "<meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" "
+    "href=\"data:,\">\n<style>\n"
+    ":root{--back:#fff;--card:#f6f7f9;--text:#1c2126;--dim:#626b76;--grid:#dfe3e8;--poi:#1663c7;"
+    "--red:#0e8a5f;--per:#8b5cf6;--tem:#c2410c}\n"
+    "@media(prefers-color-scheme:dark){:root{--back:#14171b;--card:#1d2228;--text:#e8ebee;"
+    "--dim:#98a2ad;--grid:#333a43;--poi:#6cabff;--red:#4ade9f;--per:#b79cff;--tem:#ff9d5c}}\n"
+    "*{box-sizing:border-box}body{margin:0 "
+    "auto;max-width:76rem;padding:1rem;background:var(--back);"
+    "color:var(--text);font:15px/1.4 system-ui,sans-serif}\n"
+    "h1{font-size:1.3rem;overflow-wrap:anywhere}h2{font-size:1rem;margin:0 0 .6rem}\n"
+    "section{background:var(--card);border-radius:.6rem;padding:1rem;margin:1rem "
+    "0;overflow-x:auto}\n"
+    "svg{display:block;width:100%;height:auto}svg.time{height:3rem}text{fill:var(--dim);font-size:"
+    "12px}\n"
+    ".grid{stroke:var(--grid)}.roof{stroke:var(--dim);fill:none;stroke-width:1.5}\n"
+    ".poi{fill:var(--poi);color:var(--poi)}.red{fill:var(--red);color:var(--red)}"
+    ".per{fill:var(--per);color:var(--per)}.tem{fill:var(--tem);color:var(--tem)}\n"
+    "circle{fill-opacity:.65}svg.time rect{stroke:var(--card);stroke-width:.4}\n"
+    "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}"
+    "th{color:var(--dim);font-weight:400;font-size:.8rem}td,th{text-align:right;padding:.15rem "
+    ".6rem;"
+    "vertical-align:top}td:last-child,th:last-child{text-align:left;overflow-wrap:anywhere}"
+    "tr+tr td{border-top:1px solid var(--grid)}pre{margin:.2rem 0;white-space:pre-wrap;"
+    "color:var(--dim);font-size:.8rem}\n</style>\n<title>";
+
+static void escaped(StrBuf *s, const char *text) {
+    for (; *text; text++) {
+        const char *as = *text == '<'   ? "&lt;"
+                         : *text == '&' ? "&amp;"
+                         : *text == '"' ? "&quot;"
+                                        : NULL;
+        if (as)
+            sb_put(s, as);
+        else
+            sb_putn(s, (unsigned char)*text < 32 && *text != '\n' ? " " : text, 1);
+    }
+}
+
+static double total(const BenchRun *r) {
+    double sum = 0;
+    for (uint32_t i = 0; i < r->n; i++) sum += r->kernels[i].seconds;
+    return sum > 0 ? sum : 1e-9;
+}
+
+static void title(StrBuf *s, const BenchKernel *k) {
+    sb_printf(s, "<title>%s: %.1f us, at least %.1f us\n", k->step.kernel, k->seconds * 1e6,
+              k->least * 1e6);
+    escaped(s, k->step.nodes);
+    sb_put(s, "</title>");
+}
+
+static void timeline(StrBuf *s, const BenchRun *r) {
+    double at = 0, scale = 1000 / total(r);
+    sb_put(s, "<section><h2>Kernels one behind the other</h2>\n<svg class=\"time\" role=\"img\" "
+              "aria-label=\"timeline\" viewBox=\"0 0 1000 10\" preserveAspectRatio=\"none\">\n");
+    for (uint32_t i = 0; i < r->n; at += r->kernels[i++].seconds) {
+        const BenchKernel *k = &r->kernels[i];
+        sb_printf(s, "<rect class=\"%s\" x=\"%.3f\" y=\"0\" width=\"%.3f\" height=\"10\">",
+                  k->step.kind, at * scale, k->seconds * scale);
+        title(s, k);
+        sb_put(s, "</rect>\n");
+    }
+    sb_put(s, "</svg><p><span class=\"poi\">pointwise</span> <span class=\"red\">reduction</span> "
+              "<span class=\"per\">normalisation</span> <span "
+              "class=\"tem\">template</span></p></section>\n");
+}
+
+static double clamp(double v, double lo, double hi) {
+    return v < lo ? lo : v > hi ? hi : v;
+}
+
+static double x_of(double flops_per_byte) {
+    return 50 + (WIDTH - 60) * (clamp(log2(flops_per_byte), LEFT, RIGHT) - LEFT) / (RIGHT - LEFT);
+}
+
+static double y_of(double flops_per_s) {
+    return 10 + (HEIGHT - 40) * (HIGH - clamp(log10(flops_per_s), LOW, HIGH)) / (HIGH - LOW);
+}
+
+/* Memory's slope up to a rate of arithmetic, and from there on that rate. */
+static void roof(StrBuf *s, double bytes_per_s, double flops_per_s, const char *name) {
+    double bend = flops_per_s / bytes_per_s, first = exp2(LEFT);
+    sb_printf(s, "<path class=\"roof\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1f\"/>", x_of(first),
+              y_of(first * bytes_per_s), x_of(bend), y_of(flops_per_s), x_of(exp2(RIGHT)),
+              y_of(flops_per_s));
+    sb_printf(s, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", WIDTH - 10,
+              y_of(flops_per_s) - 4, name);
+}
+
+static void roofline(StrBuf *s, const BenchRun *r) {
+    static const char *const unit[] = {"M", "G", "T", "P"};
+    double cores = r->threads ? r->threads : 1, all = total(r);
+    sb_printf(s,
+              "<section><h2>Against the target's rates</h2>\n<svg role=\"img\" aria-label="
+              "\"roofline\" viewBox=\"0 0 %d %d\">\n",
+              WIDTH, HEIGHT);
+    for (int e = LOW; e <= HIGH; e++)
+        sb_printf(s,
+                  "<path class=\"grid\" d=\"M50 %.1fH%d\"/><text x=\"46\" y=\"%.1f\" text-anchor="
+                  "\"end\">%d%s</text>\n",
+                  y_of(pow(10, e)), WIDTH - 10, y_of(pow(10, e)) + 4,
+                  e % 3 == 0   ? 1
+                  : e % 3 == 1 ? 10
+                               : 100,
+                  unit[e / 3 - 2]);
+    for (int e = LEFT; e <= RIGHT; e += 2)
+        sb_printf(s, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", x_of(exp2(e)),
+                  HEIGHT - 12, exp2(e));
+    sb_printf(s,
+              "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">operations a byte; upwards: "
+              "operations a second</text>\n",
+              WIDTH / 2, HEIGHT - 1);
+    const Machine *m = r->machine;
+    roof(s, m->bytes_per_s * cores, m->flops_per_s * cores, "arithmetic");
+    if (m->matrix_flops_per_s > 0)
+        roof(s, m->bytes_per_s * cores, m->matrix_flops_per_s * cores, "matrix units");
+    for (uint32_t i = 0; i < r->n; i++) {
+        const BenchKernel *k = &r->kernels[i];
+        if (!(k->step.flops > 0 && k->step.bytes > 0 && k->seconds > 0)) continue;
+        sb_printf(s, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\">", k->step.kind,
+                  x_of(k->step.flops / k->step.bytes), y_of(k->step.flops / k->seconds),
+                  3 + 20 * sqrt(k->seconds / all));
+        title(s, k);
+        sb_put(s, "</circle>\n");
+    }
+    sb_put(s, "</svg></section>\n");
+}
+
+static int longest_first(const void *a, const void *b) {
+    const BenchKernel *x = *(const BenchKernel *const *)a, *y = *(const BenchKernel *const *)b;
+    if (x->seconds != y->seconds) return x->seconds < y->seconds ? 1 : -1;
+    return (x > y) - (x < y);
+}
+
+static void table(StrBuf *s, Arena *a, const BenchRun *r) {
+    const BenchKernel **by_time = ARENA_ARRAY(a, const BenchKernel *, r->n);
+    for (uint32_t i = 0; i < r->n; i++) by_time[i] = &r->kernels[i];
+    if (r->n) qsort(by_time, r->n, sizeof *by_time, longest_first);
+    sb_put(s, "<section><h2>Longest first</h2>\n<table><tr><th>us<th>%<th>GB/s<th>GFLOP/s"
+              "<th>at least us<th>kernel and nodes</tr>\n");
+    for (uint32_t i = 0; i < r->n; i++) {
+        const BenchKernel *k = by_time[i];
+        double t = k->seconds > 0 ? k->seconds : 1e-9;
+        sb_printf(s,
+                  "<tr><td>%.1f<td>%.1f<td>%.1f<td>%.1f<td>%.1f<td><details><summary><span "
+                  "class=\"%s\">%s</span></summary><pre>",
+                  t * 1e6, 100 * t / total(r), k->step.bytes / t * 1e-9, k->step.flops / t * 1e-9,
+                  k->least * 1e6, k->step.kind, k->step.kernel);
+        escaped(s, k->step.nodes);
+        sb_put(s, "</pre></details></tr>\n");
+    }
+    sb_put(s, "</table></section>\n");
+}
+
+graphc_status bench_page(Cli *c, const BenchRun *r, const char *path) {
+    StrBuf s;
+    char why[256];
+    sb_init(&s, c->arena);
+    sb_put(&s, head);
+    escaped(&s, r->plan);
+    sb_put(&s, "</title></head><body><h1>");
+    escaped(&s, r->plan);
+    sb_printf(&s,
+              "</h1><p>%s, %s, %u threads: a run takes %.3f ms (median); %u kernels, %.3f ms "
+              "where each is timed alone.</p>\n",
+              r->device, r->code, r->threads, r->median * 1e3, r->n, total(r) * 1e3);
+    timeline(&s, r);
+    roofline(&s, r);
+    table(&s, c->arena, r);
+    sb_put(&s, "</body></html>\n");
+    const char *text = sb_str(&s);
+    graphc_status st = file_write(path, text, strlen(text), why);
+    return st == GRAPHC_OK ? st : diag(c->diags, D_IO, path, "%s", why);
+}
