@@ -1,4 +1,4 @@
-#include "frontend/driver/cli/bench.h"
+#include "frontend/driver/cli/bench/bench.h"
 #include "frontend/driver/cli/json.h"
 #include "runtime/base/file.h"
 

@@ -1,5 +1,5 @@
 /* The page of bench: kernels in time, against what the target could do, and as a table. */
-#include "frontend/driver/cli/bench.h"
+#include "frontend/driver/cli/bench/bench.h"
 #include "runtime/base/file.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "frontend/driver/cli/bench.h"
+#include "frontend/driver/cli/bench/bench.h"
 #include "frontend/driver/cli/session.h"
 
 #include "frontend/driver/cli/json.h"

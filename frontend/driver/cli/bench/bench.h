@@ -1,6 +1,6 @@
 /* What bench found out, and the files that it writes of it. */
-#ifndef FRONTEND_DRIVER_CLI_BENCH_H
-#define FRONTEND_DRIVER_CLI_BENCH_H
+#ifndef FRONTEND_DRIVER_CLI_BENCH_BENCH_H
+#define FRONTEND_DRIVER_CLI_BENCH_BENCH_H
 
 #include "frontend/driver/cli/planview.h"
 #include "runtime/graphc.h"
