@@ -86,22 +86,31 @@ static void lay_out_addend(Gemm *x) {
     x->addend_panels = (panels + x->addend_stages - 1) / x->addend_stages;
 }
 
+/* As many as there are tiles and shares, for the rows that the tile was chosen for. */
+static int64_t usual_blocks(const Gemm *x) {
+    int64_t twins = x->p->twin ? 2 : 1, n = gpu_hint(x->e, x->p->n);
+    int64_t rows = (x->p->rows + x->tile->m * twins - 1) / (x->tile->m * twins);
+    return rows * ((n + x->cols - 1) / x->cols) * gpu_hint(x->e, x->p->batch) * twins *
+           x->p->splits;
+}
+
 static void count_tiles(Gemm *x) {
     ExprPool *p = x->e->exprs;
     uint32_t twins = x->p->twin ? 2 : 1; /* a tile is theirs together */
+    uint32_t cluster = twins * x->p->splits;
     Expr rows = expr_ceildiv(p, x->p->m, expr_const(p, x->tile->m * twins));
     Expr cols = expr_ceildiv(p, x->p->n, expr_const(p, x->cols));
     Expr all = expr_mul(p, expr_mul(p, rows, cols), x->p->batch);
-    int64_t high = (x->p->rows + x->tile->m * twins - 1) / (x->tile->m * twins);
-    int64_t usual = high * gpu_hint(x->e, cols) * gpu_hint(x->e, x->p->batch);
-    x->dependent = usual * twins <= x->g->m->processors;
+    x->dependent = usual_blocks(x) <= x->g->m->processors;
     x->g->j->dependent = x->dependent;
     x->g->order = GPU_OWN_ORDER;
     x->g->j->min_blocks = 1; /* the registers at entry follow from it */
-    Expr blocks = expr_min(p, all, expr_const(p, x->g->m->processors / twins));
-    gpu_launch(x->g, HOP_WARPGROUP * (x->tile->groups + 1), expr_muli(p, blocks, twins), 0, 0);
-    if (x->p->twin) {
-        x->g->j->cluster[0] = twins;
+    /* Blocks that share sums have one tile. */
+    Expr most = expr_const(p, x->g->m->processors / twins);
+    Expr blocks = x->p->splits > 1 ? all : expr_min(p, all, most);
+    gpu_launch(x->g, HOP_WARPGROUP * (x->tile->groups + 1), expr_muli(p, blocks, cluster), 0, 0);
+    if (cluster > 1) {
+        x->g->j->cluster[0] = cluster;
         x->g->j->cluster[1] = x->g->j->cluster[2] = 1;
     }
     x->rows_tiles = hop_size(x->e, rows);
@@ -112,16 +121,31 @@ static void count_tiles(Gemm *x) {
     x->kblocks = hop_size(x->e, expr_mul(p, tap, x->p->taps));
 }
 
+/* The k-blocks of this one among those that share a tile: the last has what is left. */
+static void share_blocks(Gemm *x) {
+    Emit *e = x->e;
+    HV more = hop_addi(e, x->kblocks, x->p->splits - 1);
+    HV each = LLVMBuildUDiv(e->b, more, hop_i(e, x->p->splits), "");
+    x->first_block = LLVMBuildMul(e->b, x->rank, each, "");
+    HV end[2] = {hop_add(e, x->first_block, each), x->kblocks};
+    x->end_block = emit_intrinsic(e, "llvm.umin", e->i32, end, 2);
+}
+
 static void read_ids(Gemm *x) {
     Emit *e = x->e;
     x->tid = hop_special(e, "llvm.nvvm.read.ptx.sreg.tid.x");
     x->block = hop_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.x");
     x->nblocks = hop_special(e, "llvm.nvvm.read.ptx.sreg.nctaid.x");
-    if (x->p->twin) {
+    uint32_t cluster = (x->p->twin ? 2 : 1) * x->p->splits;
+    x->first_block = hop_i(e, 0);
+    x->end_block = x->kblocks;
+    if (cluster > 1) {
+        HV size = hop_i(e, cluster);
         x->rank = hop_cluster_rank(e);
-        x->block = hop_shr(e, x->block, 1);
-        x->nblocks = hop_shr(e, x->nblocks, 1);
+        x->block = LLVMBuildUDiv(e->b, x->block, size, "");
+        x->nblocks = LLVMBuildUDiv(e->b, x->nblocks, size, "");
     }
+    if (x->p->splits > 1) share_blocks(x);
     x->lane = hop_andi(e, x->tid, 31);
     x->warp = hop_shr(e, x->tid, 5);
     x->group = hop_shr(e, x->tid, 7);
@@ -253,7 +277,7 @@ static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     GemmPlace at = place_of(x, tile);
     if (x->p->windowed) at.past = gemm_digits(x, x->d->m, at.row, at.axis);
     HopLoop *l = hop_loop_new(e);
-    hop_loop_init(l, hop_i(e, 0));
+    hop_loop_init(l, x->first_block);
     hop_loop_init(l, ring.stage);
     hop_loop_init(l, ring.parity);
     hop_loop_begin(e, l, "fetch");
@@ -269,7 +293,7 @@ static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     l->next[0] = hop_addi(e, l->phi[0], 1);
     l->next[1] = ring.stage;
     l->next[2] = ring.parity;
-    hop_loop_end_while(e, l, below(e, l->next[0], x->kblocks));
+    hop_loop_end_while(e, l, below(e, l->next[0], x->end_block));
     return fetch_addend(x, &at, ring);
 }
 
@@ -292,6 +316,7 @@ static void fetch_all(Gemm *x) {
     hop_loop_end(e, l);
     hop_end(e, one);
     hop_end(e, first);
+    if (x->p->splits > 1) gemm_split_wait(x);
 }
 
 /* --- Multiplying ------------------------------------------------------------------------------ */
@@ -364,13 +389,13 @@ static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
     HopLoop *l = hop_loop_new(e);
-    hop_loop_init(l, hop_i(e, 0));
+    hop_loop_init(l, x->first_block);
     hop_loop_init(l, ring.stage);
     hop_loop_init(l, ring.parity);
     hop_loop_init(l, hop_i(e, 0)); /* the stage before */
     for (uint32_t i = 0; i < n; i++) hop_loop_init(l, LLVMGetUndef(e->f32));
     hop_loop_begin(e, l, "multiply");
-    HV at = l->phi[1], more = LLVMBuildICmp(e->b, LLVMIntNE, l->phi[0], hop_i(e, 0), "");
+    HV at = l->phi[1], more = LLVMBuildICmp(e->b, LLVMIntNE, l->phi[0], x->first_block, "");
     hop_barrier_wait(e, gemm_barrier(x, at, false), l->phi[2]);
     for (uint32_t i = 0; i < n; i++) acc[i] = l->phi[4 + i];
     multiply_block(x, member, at, acc, more);
@@ -382,7 +407,7 @@ static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
     l->next[2] = ring.parity;
     l->next[3] = at;
     for (uint32_t i = 0; i < n; i++) l->next[4 + i] = acc[i];
-    hop_loop_end_while(e, l, below(e, l->next[0], x->kblocks));
+    hop_loop_end_while(e, l, below(e, l->next[0], x->end_block));
     if (x->tile->pingpong) hand_over(x, ring);
     wgmma_wait_all(e, acc, n);
     gemm_give_back(x, at, LLVMConstInt(e->i1, 1, false));
@@ -411,7 +436,12 @@ static GemmRing compute_tile(Gemm *x, HV member, HV tile, GemmRing ring) {
     ring = (x->p->parts > 1 ? multiply_in_parts : multiply)(x, member, ring, acc);
     if (!x->tile->pingpong)
         at.row = hop_add(e, at.row, hop_muli(e, member, x->shape.blocks * HOP_SLAB_ROWS));
-    return gemm_epilogue(x, &at, acc, ring);
+    if (x->p->splits == 1) return gemm_epilogue(x, &at, acc, ring);
+    HopIf first = hop_if(e, gemm_split_join(x, acc));
+    gemm_split_add(x, acc);
+    ring = gemm_epilogue(x, &at, acc, ring);
+    hop_end(e, first);
+    return ring;
 }
 
 /* Pingpong counts the stages that both have taken so far. */
@@ -462,7 +492,9 @@ static void note(Gpu *g, const GemmPlan *p, const char *why) {
                      : arena_printf(g->j->arena, "tensor cores, %stiles of %s%s%s",
                                     p->windowed ? "windows in " : "", p->tile->name,
                                     p->parts > 1 ? ", in digits" : "",
-                                    p->twin ? ", two blocks at a time" : "");
+                                    p->twin         ? ", two blocks at a time"
+                                    : p->splits > 1 ? ", sums shared by blocks"
+                                                    : "");
 }
 
 /* Few rows are the thin structure's: it streams B over all multiprocessors. Where sizes decide when

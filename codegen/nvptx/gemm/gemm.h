@@ -2,7 +2,8 @@
  * that multiply, with a ring of stages in shared memory between them.
  *
  * gemm_plan.c says which kernels it takes and in which tiles; gemm_ring.c has the ring, gemm.c the
- * roles; gemm_epilogue.c turns sums into stored results through the kernel's own body. */
+ * roles; gemm_split.c shares a tile's sums among blocks; gemm_epilogue.c turns sums into stored
+ * results through the kernel's own body. */
 #ifndef CODEGEN_NVPTX_GEMM_GEMM_H
 #define CODEGEN_NVPTX_GEMM_GEMM_H
 
@@ -51,8 +52,9 @@ typedef struct GemmPlan {
     bool bounded; /* the epilogue touches memory at rows and columns, so it must know the edges */
     bool pairs;   /* neighbouring columns may be computed as vectors of two */
     uint32_t epilogue_ops; /* instructions per result, roughly */
+    int64_t rows;          /* that the tile was chosen for */
     const GemmTile *tile;
-    int64_t rows; /* that it is for */
+    uint32_t splits; /* blocks that share the sums of a tile */
     bool twin; /* two blocks, one row of tiles below the other, fetch half of their common B each */
 } GemmPlan;
 
@@ -86,6 +88,7 @@ typedef struct Gemm {
     HV block, nblocks;                         /* twins count as one */
     HV rank;                                   /* of the block among twins */
     HV rows_tiles, cols_tiles, tiles, kblocks; /* i32 */
+    HV first_block, end_block;                 /* the k-blocks that this block sums */
     HV tap_blocks;                             /* k-blocks of a tap */
 } Gemm;
 
@@ -110,6 +113,12 @@ void gemm_give_back(Gemm *x, HV stage, HV when);
 HV gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis);
 /* Coordinates along the batch axes of a matrix, innermost first. */
 void gemm_batch_at(const HopMatrix *m, const GemmPlace *place, HV *at);
+/* gemm_split.c: the sums of all blocks, where they share a tile's. By those that multiply: hands
+ * theirs to the first block; true in that one, which then adds them to its own. By those that
+ * fetch: waits meanwhile. */
+HV gemm_split_join(Gemm *x, HV *acc);
+void gemm_split_add(Gemm *x, HV *acc);
+void gemm_split_wait(Gemm *x);
 /* The results of one warpgroup: acc[] as wgmma_block left them, waited for. The stages from `ring`
  * on hold the addend; what comes after them is returned. */
 GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring);

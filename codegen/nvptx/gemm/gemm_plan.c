@@ -226,8 +226,9 @@ static const GemmTile tiles[] = {
     {"64x128", 64, 128, 1, false, 8, 1, 2, 8, 0, 0, 197, 1000, 500},
     {"128x64", 128, 64, 2, false, 8, 1, 1, 8, 40, 232, 205, 1100, 500},
     {"64x64", 64, 64, 1, false, 8, 1, 1, 8, 0, 0, 130, 1000, 500},
-    {"192x128", 192, 128, 3, false, 5, 1, 1, 8, 32, 160, 500, 1500, 1000},
-    {"192x64", 192, 64, 3, false, 6, 1, 1, 8, 32, 160, 300, 1300, 500},
+    {"128x64 in turns", 128, 64, 2, true, 8, 1, 2, 8, 40, 232, 215, 200, 600},
+    {"192x128", 192, 128, 3, false, 5, 1, 1, 8, 32, 160, 430, 1500, 1000},
+    {"192x64", 192, 64, 3, false, 6, 1, 1, 8, 32, 160, 320, 1200, 500},
     {"64x256", 64, 256, 1, false, 5, 1, 2, 8, 0, 0, 360, 1500, 800},
 };
 
@@ -263,16 +264,38 @@ static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twi
     return fetch > multiply ? fetch : multiply;
 }
 
+enum { LAST_NS = 500, SPLIT_NS = 3500, SPLIT_LEAST = 4, SPLITS = 3 /* 2, 4, 8 */ };
+
+/* A tile's sums may be shared by so many blocks: each has some, and all tiles are computed at once,
+ * where it is not certain that clusters fill more than half of the multiprocessors. */
+static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t splits, int64_t m) {
+    int64_t k, taps, cols = t->n / g->k->dot.nacc;
+    if (t->pingpong || p->parts > 1 || p->addend) return false;
+    if (!expr_is_const(g->e->exprs, p->k, &k) || !expr_is_const(g->e->exprs, p->taps, &taps))
+        return false;
+    int64_t blocks = taps * ceil_div(k * (int64_t)dtype_bytes(p->a.mat[0].t), HOP_ROW_BYTES);
+    int64_t count =
+        ceil_div(m, t->m) * ceil_div(gpu_hint(g->e, p->n), cols) * gpu_hint(g->e, p->batch);
+    int64_t ring = t->stages * (int64_t)(t->m + t->n) * HOP_ROW_BYTES; /* that sums go through */
+    if ((splits - 1) * (int64_t)sizeof(float) * t->m * t->n > ring) return false;
+    return blocks >= SPLIT_LEAST * splits && (splits - 1) * ceil_div(blocks, splits) < blocks &&
+           2 * count * splits <= g->m->processors;
+}
+
 /* Nanoseconds of the whole product: blocks work through whole tiles. */
-static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, int64_t m) {
+static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, uint32_t splits,
+                       int64_t m) {
     int64_t n = gpu_hint(g->e, p->n), cols = t->n / g->k->dot.nacc;
     int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat[0].t),
             twins = twin ? 2 : 1;
     int64_t count = ceil_div(m, t->m * twins) * ceil_div(n, cols) * gpu_hint(g->e, p->batch);
     int64_t blocks = gpu_hint(g->e, p->taps) * ceil_div(bytes, HOP_ROW_BYTES) * p->parts;
-    int64_t each = blocks * block_time(g, p, t, twin) + t->tile_ns;
+    int64_t each = ceil_div(blocks, splits) * block_time(g, p, t, twin) + t->tile_ns;
+    if (splits > 1) each += SPLIT_NS + splits * (int64_t)t->m * t->n / (t->groups * 64);
     if (p->addend) each += t->addend_ns;
-    return ceil_div(count, g->m->processors / twins) * (each + epilogue_time(t, p));
+    int64_t last = t->pingpong ? LAST_NS : 0; /* nothing is multiplied while it is stored */
+    return ceil_div(count, g->m->processors / (twins * splits)) * (each + epilogue_time(t, p)) +
+           last;
 }
 
 /* Every sum has its share of the columns, in panels; a build that spilled asks for fewer registers.
@@ -288,15 +311,20 @@ static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shri
 static int64_t choose(Gpu *g, GemmPlan *p, int64_t m, uint32_t shrink) {
     int64_t least = INT64_MAX;
     p->tile = NULL;
+    p->rows = m;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
-        for (int twin = 0; twin < 2; twin++) {
+        for (uint32_t way = 0; way < 2 + SPLITS; way++) {
             const GemmTile *t = &tiles[i];
+            bool twin = way == 1;
+            uint32_t splits = way < 2 ? 1 : 1u << (way - 1);
             if (!possible(g, p, t, shrink) || (twin && m <= t->m)) continue;
-            int64_t time = time_of(g, p, t, twin, m);
+            if (splits > 1 && !can_split(g, p, t, splits, m)) continue;
+            int64_t time = time_of(g, p, t, twin, splits, m);
             if (time >= least) continue;
             least = time;
             p->tile = t;
             p->twin = twin;
+            p->splits = splits;
         }
     return least;
 }
@@ -314,7 +342,7 @@ static bool much_faster(int64_t time, int64_t than) {
 static uint32_t fastest(Gpu *g, const GemmPlan *each, uint32_t n, int64_t m, int64_t *least) {
     uint32_t best = 0;
     for (uint32_t i = 0; i < n; i++) {
-        int64_t time = time_of(g, &each[i], each[i].tile, each[i].twin, m);
+        int64_t time = time_of(g, &each[i], each[i].tile, each[i].twin, each[i].splits, m);
         if (i && time >= *least) continue;
         *least = time;
         best = i;
@@ -367,8 +395,7 @@ const char *gemm_plan(Gpu *g, GemmPlan *out) {
     GemmVariants v;
     gemm_variants(g, out, &v);
     uint32_t variant = g->j->variant < v.n ? g->j->variant : 0;
-    out->rows = v.rows[variant];
-    (void)choose(g, out, out->rows, g->j->shrink);
+    (void)choose(g, out, v.rows[variant], g->j->shrink);
     if (out->tile) return NULL;
     return g->j->shrink ? "the epilogue needs too many registers"
                         : "more sums than a tile has columns for";

@@ -193,6 +193,22 @@ HV hop_cluster_load(Emit *e, HV shared, HV rank) {
                    "=f,r,r,~{memory}", v, 2);
 }
 
+void hop_store_first(Emit *e, HV at, const HV *v) {
+    HV arg[5] = {at, v[0], v[1], v[2], v[3]};
+    hop_asm(e, e->voidt,
+            "{ .reg .b32 at; mapa.shared::cluster.u32 at, $0, 0; "
+            "st.shared::cluster.v4.f32 [at], {$1, $2, $3, $4}; }",
+            "r,f,f,f,f,~{memory}", arg, 5);
+}
+
+void hop_load_four(Emit *e, HV at, HV *v) {
+    LLVMTypeRef t[4] = {e->f32, e->f32, e->f32, e->f32};
+    LLVMTypeRef out = LLVMStructTypeInContext(e->ctx, t, 4, false);
+    HV r = hop_asm(e, out, "ld.shared.v4.f32 {$0, $1, $2, $3}, [$4];", "=f,=f,=f,=f,r,~{memory}",
+                   &at, 1);
+    for (uint32_t i = 0; i < 4; i++) v[i] = LLVMBuildExtractValue(e->b, r, i, "");
+}
+
 /* Without .release: with it, ptxas makes all memory of the device wait. What was read here was read
  * by instructions that are over. */
 void hop_barrier_arrive_at(Emit *e, HV bar, HV rank, HV when) {

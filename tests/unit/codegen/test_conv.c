@@ -149,6 +149,19 @@ static void check_conv(const Conv *c) {
     arena_destroy(b.a);
 }
 
+/* One small image: few tiles, whose long sums the blocks of a cluster share. */
+static void check_shared_sums(void) {
+    static const Conv c = {"shared", 1, 7, 7, 512, 512, {3, 3}, 1, 1, {1, 1}, {1, 1}, true};
+    Built b = built_new(c.name);
+    if (built_parse(&b, kernel_text(&c, b.a))) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        CHECK(strstr(ck->note, "shared by blocks") && ck->cluster[0] > 2);
+        CHECK(strstr(built_text(&b), "st.shared::cluster") != NULL);
+        CHECK(ck->shared_bytes <= 227 << 10);
+    }
+    arena_destroy(b.a);
+}
+
 /* --- Depthwise -------------------------------------------------------------------------------- */
 
 static const char depthwise[] =
@@ -183,5 +196,6 @@ TEST_MAIN {
     const char *only = getenv("CASE");
     for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
         if (!only || strcmp(convs[i].name, only) == 0) check_conv(&convs[i]);
+    check_shared_sums();
     check_depthwise();
 }
