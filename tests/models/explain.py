@@ -28,12 +28,18 @@ def number(text):
 def kernels_by_node(ir):
     """{node: kernels with an operation made of one of its values}, from the dumps."""
     place = {v: int(n) for v, n in re.findall(r"^  %(\d+) .*# node (\d+) ", open(f"{ir}/pre-fusion.gir").read(), re.M)}
-    found, kernel = collections.defaultdict(set), None
+    found, kernel, loads = collections.defaultdict(set), None, set()
     for line in open(f"{ir}/post-fusion.kir"):
-        head, op = re.match(r"kernel (\S+)", line), re.match(r"  %\d+ \S+ (\w+).* @(\d+)", line)
-        kernel = head[1] if head else kernel
-        if op and op[1] not in ("load", "const") and op[2] in place:
-            found[place[op[2]]].add(kernel)
+        head, op = re.match(r"kernel (\S+)", line), re.match(r"  (%\d+) \S+ (\w+)(?: (%\d+))?(?:.* @(\d+))?", line)
+        if head:
+            kernel, loads = head[1], set()
+        if not op:
+            continue
+        if op[2] == "load":
+            loads.add(op[1])
+        fetched = op[2] in ("load", "const") or op[2] == "cast" and op[3] in loads  # what is 16 bits wide is widened
+        if op[4] in place and not fetched:
+            found[place[op[4]]].add(kernel)
     return found
 
 
