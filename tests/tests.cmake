@@ -97,13 +97,14 @@ graphc_script(train/formats quick 120 ${python} tests/train/formats.py $<TARGET_
 graphc_script(train/page full 120 ${python} tests/train/page.py $<TARGET_FILE:train_tool>)
 graphc_script(train/peft full 300 ${python} tests/train/peft_files.py $<TARGET_FILE:train_tool>)
 graphc_script(train/data quick 120 ${python} tests/train/data.py $<TARGET_FILE:train_tool>)
-graphc_script(train/loop quick 300 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli>)
+graphc_script(train/loop/some quick 120 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli> --some)
+graphc_script(train/loop full 300 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/peers full 600 ${python} tests/train/peers.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
   --only "(_5x13x7|7x10_3_5|conv_integer_7x10|of_one_).*_open$")
 graphc_script(oracle/all full 1200 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/attention_gradients/some quick 120 ${python} tests/oracle/attention_gradients.py
-  $<TARGET_FILE:graphc_cli> --only "one_query|grouped|sees_nothing|open$")
+  $<TARGET_FILE:graphc_cli> --only "one_query|sees_nothing")
 graphc_script(oracle/attention_gradients full 400 ${python} tests/oracle/attention_gradients.py
   $<TARGET_FILE:graphc_cli>)
 graphc_script(conformance full 1500 ${python} tests/conformance/run.py $<TARGET_FILE:graphc_cli>)

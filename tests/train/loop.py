@@ -299,14 +299,15 @@ def refused(tmp, data):
 
 with tempfile.TemporaryDirectory() as tmp:
     data = against_numpy(tmp)
-    narrow(tmp, data)
-    same_bits(tmp, data)
-    accumulated(tmp)
-    dropped(tmp, data)
-    packed(tmp)
     text(tmp)
-    killed(tmp)
-    interrupted(tmp)
-    configured(tmp)
     refused(tmp, data)
+    if "--some" not in sys.argv:
+        narrow(tmp, data)
+        same_bits(tmp, data)
+        accumulated(tmp)
+        dropped(tmp, data)
+        packed(tmp)
+        killed(tmp)
+        interrupted(tmp)
+        configured(tmp)
 sys.exit(failures > 0)
