@@ -35,6 +35,7 @@ typedef struct Run {
     Graph *g;
     uint32_t nin; /* of the model */
     EvalTensor *in, *out;
+    Model *model;
 } Run;
 
 static void say(const char *verdict, const char *folder, double worst, uint32_t n, uint32_t kinks,
@@ -91,16 +92,19 @@ static void widen(Graph *g) {
 
 /* The model in f64. */
 static bool open_run(Run *r, const char *folder) {
-    Model *m;
-    r->arena = arena_create();
     r->diags = diag_create(r->arena, NULL);
     const char *path = arena_printf(r->arena, "%s/model.onnx", folder);
-    if (import_model(r->arena, r->diags, path, NULL, &m, &r->g) != GRAPHC_OK) return false;
+    if (import_model(r->arena, r->diags, path, NULL, &r->model, &r->g) != GRAPHC_OK) return false;
     r->nin = r->g->inputs.n;
     r->in = ARENA_ARRAY(r->arena, EvalTensor, r->nin + r->g->outputs.n + 1);
     r->out = ARENA_ARRAY(r->arena, EvalTensor, r->nin + r->g->outputs.n + 1);
     widen(r->g);
     return true;
+}
+
+static void close_run(Run *r) {
+    import_close(r->model);
+    arena_destroy(r->arena);
 }
 
 static bool run(Run *r) {
@@ -252,43 +256,44 @@ static bool any_float(const Run *r) {
     return in && out;
 }
 
-static void check_case(const char *folder) {
-    Run f = {0}, b = {0};
+static void check_runs(Run *f, Run *b, const char *folder) {
     Tally t = {0};
-    if (!open_run(&f, folder) || !open_run(&b, folder)) {
-        say("skipped", folder, 0, 0, 0, first_error(&f));
+    if (!open_run(f, folder) || !open_run(b, folder)) {
+        say("skipped", folder, 0, 0, 0, first_error(f));
         return;
     }
-    if (!any_float(&f)) {
+    if (!any_float(f)) {
         say("whole", folder, 0, 0, 0, "");
         return;
     }
-    if (!(read_inputs(&f, folder, true) && run(&f)) &&
-        !(read_inputs(&f, folder, false) && run(&f))) {
-        say("skipped", folder, 0, 0, 0, first_error(&f));
+    if (!(read_inputs(f, folder, true) && run(f)) && !(read_inputs(f, folder, false) && run(f))) {
+        say("skipped", folder, 0, 0, 0, first_error(f));
         return;
     }
-    memcpy(b.in, f.in, f.nin * sizeof *f.in);
-    Value *dwrt = ARENA_ARRAY(b.arena, Value, b.nin + 1);
-    const int flows = make_backward(&b, dwrt);
+    memcpy(b->in, f->in, f->nin * sizeof *f->in);
+    Value *dwrt = ARENA_ARRAY(b->arena, Value, b->nin + 1);
+    const int flows = make_backward(b, dwrt);
     if (flows < 0) {
-        say("refused", folder, 0, 0, 0, first_error(&b));
+        say("refused", folder, 0, 0, 0, first_error(b));
         return;
     }
-    if (graph_verify(b.g) != GRAPHC_OK || !run(&b)) {
-        say("differs", folder, INFINITY, 0, 0, first_error(&b));
+    if (graph_verify(b->g) != GRAPHC_OK || !run(b)) {
+        say("differs", folder, INFINITY, 0, 0, first_error(b));
         return;
     }
-    for (uint32_t i = 0, k = 0; i < f.nin; i++) {
-        const EvalTensor *got = dwrt[i] ? &b.out[k++] : NULL;
-        if (f.in[i].dtype == DT_f64) compare(&f, i, got, &t);
+    for (uint32_t i = 0, k = 0; i < f->nin; i++) {
+        const EvalTensor *got = dwrt[i] ? &b->out[k++] : NULL;
+        if (f->in[i].dtype == DT_f64) compare(f, i, got, &t);
     }
     const bool same = t.worst <= 10 * TOLERANCE;
     say(!same ? "differs" : flows ? "same" : "zero", folder, t.worst, t.agree, t.kinks, "");
 }
 
 static int check(const char *folder) {
-    check_case(folder);
+    Run f = {.arena = arena_create()}, b = {.arena = arena_create()};
+    check_runs(&f, &b, folder);
+    close_run(&f);
+    close_run(&b);
     return 0;
 }
 
