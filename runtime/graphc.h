@@ -109,6 +109,20 @@ typedef struct graphc_entry_info {
     uint32_t ninputs, noutputs, nstates;
 } graphc_entry_info;
 
+/* What a state is in training. Gradients are there between batches of one step (graphc_train.h). */
+typedef enum graphc_state_role {
+    GRAPHC_STATE_OTHER,
+    GRAPHC_STATE_PARAMETER, /* what is learnt: a weight, or a matrix of an adapter */
+    GRAPHC_STATE_MOMENT,    /* the optimizer's */
+    GRAPHC_STATE_GRADIENT   /* sums over batches: of gradients, and of what they are divided by */
+} graphc_state_role;
+typedef struct graphc_state_info {
+    graphc_state_role role;
+    int32_t parameter; /* state that a moment or gradient belongs to; -1: to none */
+    double spread; /* of a parameter that training starts with uniform numbers in +-spread (a new
+                      session's holds zeros); 0: it starts as in a new session */
+} graphc_state_info;
+
 /* A size within [lo, hi]: the dimension of an input or an element of a small integer input, fixed
  * when inputs are bound, or a number that a kernel finds out ("count_1", as of NonZero). */
 typedef struct graphc_symbol_info {
@@ -140,6 +154,7 @@ GRAPHC_API uint32_t graphc_plan_symbols(const graphc_plan *p);
 GRAPHC_API graphc_io_info graphc_plan_input(const graphc_plan *p, uint32_t i);
 GRAPHC_API graphc_io_info graphc_plan_output(const graphc_plan *p, uint32_t i);
 GRAPHC_API graphc_io_info graphc_plan_state(const graphc_plan *p, uint32_t i);
+GRAPHC_API graphc_state_info graphc_plan_state_info(const graphc_plan *p, uint32_t i);
 GRAPHC_API graphc_entry_info graphc_plan_entry(const graphc_plan *p, uint32_t i);
 GRAPHC_API graphc_symbol_info graphc_plan_symbol(const graphc_plan *p, uint32_t i);
 /* Number of the input, output, state or entry of that name, or -1. */
@@ -147,6 +162,10 @@ GRAPHC_API int32_t graphc_plan_find_input(const graphc_plan *p, const char *name
 GRAPHC_API int32_t graphc_plan_find_output(const graphc_plan *p, const char *name);
 GRAPHC_API int32_t graphc_plan_find_state(const graphc_plan *p, const char *name);
 GRAPHC_API int32_t graphc_plan_find_entry(const graphc_plan *p, const char *name);
+/* What the compiler says of the plan under that name, or NULL. Of training plans: "adapter", the
+ * adapter_config.json of what is learnt; "labels", the input that takes them; "vocabulary", how
+ * many ids there are. */
+GRAPHC_API const char *graphc_plan_note(const graphc_plan *p, const char *key);
 
 /* --- Sessions ----------------------------------------------------------------------------- */
 
@@ -177,6 +196,7 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_session_create(const graphc_plan
                                                                size_t error_size);
 /* Waits for queued work; NULL is allowed. */
 GRAPHC_API void graphc_session_destroy(graphc_session *s);
+GRAPHC_API const graphc_plan *graphc_session_plan(const graphc_session *s); /* it was made of */
 /* What went wrong in the last call on this session; "" if nothing did. Valid until the next call.
  */
 GRAPHC_API const char *graphc_session_error(const graphc_session *s);
@@ -272,6 +292,12 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_write(graphc_session *s, u
  * appends is GRAPHC_INVALID. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_shape(graphc_session *s, uint32_t i,
                                                             graphc_tensor *out);
+/* All states that are gradients, in the session's memory: an f32 tensor of rank 1 on its device, in
+ * which they lie one after another with zeros between. Its elements may be changed between runs, by
+ * a reduction over several machines for one. Waits for runs; rank 1 and size 0 where there are
+ * none. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_gradients(graphc_session *s,
+                                                                graphc_tensor *out);
 /* All states as one safetensors file: tensors by the states' names, and a checksum. The file
  * appears whole or not at all, in place of one that was there. GRAPHC_USAGE: path is NULL;
  * GRAPHC_IO: it cannot be written; GRAPHC_NO_MEMORY; GRAPHC_RUNTIME: the device. */

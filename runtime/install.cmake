@@ -4,7 +4,8 @@ include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/graphc)
 install(TARGETS graphc graphc_compile graphc_cli EXPORT graphcTargets
   RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES runtime/graphc.h runtime/base/graphc_status.h frontend/driver/graphc_compile.h
+install(FILES runtime/graphc.h runtime/graphc_train.h runtime/base/graphc_status.h
+  frontend/driver/graphc_compile.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT graphcTargets NAMESPACE graphc:: DESTINATION ${package_dir})
 file(WRITE ${CMAKE_BINARY_DIR}/graphcConfig.cmake

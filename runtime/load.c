@@ -132,6 +132,24 @@ graphc_io_info graphc_plan_state(const graphc_plan *p, uint32_t i) {
     return io_info(p, &p->plan.states[i].io, state_dims(p, i));
 }
 
+_Static_assert((int)PLAN_ROLE_parameter == GRAPHC_STATE_PARAMETER &&
+                   (int)PLAN_ROLE_moment == GRAPHC_STATE_MOMENT &&
+                   (int)PLAN_ROLE_gradient == GRAPHC_STATE_GRADIENT,
+               "the file's roles are the header's");
+
+graphc_state_info graphc_plan_state_info(const graphc_plan *p, uint32_t i) {
+    if (i >= p->plan.nstates) return (graphc_state_info){.parameter = -1};
+    const PlanState *s = &p->plan.states[i];
+    return (graphc_state_info){(graphc_state_role)s->role, (int32_t)s->of - 1, (double)s->spread};
+}
+
+const char *graphc_plan_note(const graphc_plan *p, const char *key) {
+    for (uint64_t i = 0; key && i < p->plan.nnotes; i++)
+        if (strcmp(plan_str(&p->plan, p->plan.notes[i].key), key) == 0)
+            return plan_str(&p->plan, p->plan.notes[i].text);
+    return NULL;
+}
+
 graphc_entry_info graphc_plan_entry(const graphc_plan *p, uint32_t i) {
     if (i >= p->plan.nentries) return (graphc_entry_info){0};
     const PlanEntry *e = &p->plan.entries[i];

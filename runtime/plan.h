@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  5u
+#define PLAN_VERSION  6u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
@@ -55,6 +55,7 @@ typedef uint32_t PlanList; /* start in lists; the count stands beside it */
     X(outputs, PlanIo)                                                                             \
     X(states, PlanState)                                                                           \
     X(entries, PlanEntry)                                                                          \
+    X(notes, PlanNote)                                                                             \
     X(checks, PlanCheck)                                                                           \
     X(constants, PlanConstant)                                                                     \
     X(targets, PlanTarget)                                                                         \
@@ -136,6 +137,14 @@ typedef struct PlanIo {
     uint32_t reserved;
 } PlanIo;
 
+typedef enum PlanRole { /* graphc_state_role's numbers */
+                        PLAN_ROLE_other,
+                        PLAN_ROLE_parameter,
+                        PLAN_ROLE_moment,
+                        PLAN_ROLE_gradient,
+                        PLAN_ROLES
+} PlanRole;
+
 /* A tensor that lives in the session from run to run. Its size is known with the plan, but for an
  * axis along which it may grow: rows of that axis are `room` apart from the next outer ones. */
 typedef struct PlanState {
@@ -144,7 +153,17 @@ typedef struct PlanState {
     uint32_t grows;   /* 0, or 1 + the axis; a new session's holds nothing along it */
     PlanSlot room;    /* the most that it holds along the axis */
     PlanSlot next;    /* how much it holds after a run of an entry that writes it */
+    uint32_t role;    /* PlanRole */
+    uint32_t of;      /* 1 + the parameter that a moment or gradient belongs to; 0: to none */
+    float spread;     /* of a parameter: whoever trains starts it with uniform numbers in +-spread;
+                         0: with what `initial` says */
+    uint32_t reserved;
 } PlanState;
+
+/* What whoever compiled the plan says of it, by name: text that no step depends on. */
+typedef struct PlanNote {
+    PlanStr key, text;
+} PlanNote;
 
 /* Steps that run as one: those of every target that its `ranges` name. Numbers in lists ascend. */
 typedef struct PlanEntry {
@@ -292,8 +311,9 @@ PLAN_RECORD_SIZE(PlanSymbol, 40);
 PLAN_RECORD_SIZE(PlanIo, 24);
 PLAN_RECORD_SIZE(PlanCheck, 12);
 PLAN_RECORD_SIZE(PlanConstant, 40);
-PLAN_RECORD_SIZE(PlanState, 40);
+PLAN_RECORD_SIZE(PlanState, 56);
 PLAN_RECORD_SIZE(PlanEntry, 32);
+PLAN_RECORD_SIZE(PlanNote, 8);
 PLAN_RECORD_SIZE(PlanTarget, 56);
 PLAN_RECORD_SIZE(PlanBuffer, 32);
 PLAN_RECORD_SIZE(PlanKernel, 136);

@@ -1,5 +1,6 @@
 #include "runtime/plan_check.h"
 #include "runtime/base/check.h"
+#include <math.h>
 #include <string.h>
 
 /* One check in progress: the target in hand and where a message goes. */
@@ -160,6 +161,29 @@ static graphc_status check_constants(const Checker *c) {
     return GRAPHC_OK;
 }
 
+/* Moments and gradients are a parameter's; gradients are f32, so that they can lie in one tensor. */
+static graphc_status check_role(const Checker *c, uint64_t i) {
+    const Plan *p = c->plan;
+    const PlanState *s = &p->states[i];
+    bool f32 = plan_dtype(s->io.dtype) == DT_f32;
+    NEED(s->role < PLAN_ROLES && !s->reserved, "state", i, "unknown role");
+    NEED(s->of <= p->nstates && (!s->of || p->states[s->of - 1].role == PLAN_ROLE_parameter),
+         "state", i, "no such parameter");
+    NEED(!s->of || s->role > PLAN_ROLE_parameter, "state", i, "belongs to a parameter");
+    NEED(s->role != PLAN_ROLE_gradient || (f32 && !s->grows), "state", i, "type of a gradient");
+    NEED(s->spread >= 0 && isfinite(s->spread), "state", i, "spread");
+    NEED(s->spread == 0 || (f32 && !s->grows && s->role == PLAN_ROLE_parameter), "state", i,
+         "starts as random numbers");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_notes(const Checker *c) {
+    const Plan *p = c->plan;
+    for (uint64_t i = 0; i < p->nnotes; i++)
+        NEED(str_ok(c, p->notes[i].key) && str_ok(c, p->notes[i].text), "note", i, "text");
+    return GRAPHC_OK;
+}
+
 static graphc_status check_states(const Checker *c) {
     const Plan *p = c->plan;
     for (uint64_t i = 0; i < p->nstates; i++) {
@@ -173,6 +197,7 @@ static graphc_status check_states(const Checker *c) {
         NEED(!s->grows || !s->initial, "state", i, "grows from elements");
         NEED(slot_ok(c, s->room, PLAN_STAGE_plan) && slot_ok(c, s->next, PLAN_STAGE_bound), "state",
              i, "room");
+        GC_TRY(check_role(c, i));
     }
     return GRAPHC_OK;
 }
@@ -615,6 +640,7 @@ graphc_status plan_check(Plan *p, ErrorText error) {
     GC_TRY(check_constants(c));
     GC_TRY(check_states(c));
     GC_TRY(check_entries(c));
+    GC_TRY(check_notes(c));
     GC_TRY(check_checks(c));
     for (uint64_t i = 0; i < p->ntargets; i++) {
         c->t = &p->targets[i];

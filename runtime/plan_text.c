@@ -87,9 +87,17 @@ static void put_io(const Printer *w, const char *what, const PlanIo *v, uint64_t
     }
 }
 
+static const char *role_text(uint32_t role) {
+    static const char *const roles[] = {"state", "parameter", "moment", "gradient"};
+    return roles[role];
+}
+
 static void put_states(const Printer *w) {
     for (uint64_t i = 0; i < w->p->nstates; i++) {
-        put_shape(w, "state", &w->p->states[i].io);
+        const PlanState *s = &w->p->states[i];
+        put_shape(w, role_text(s->role), &s->io);
+        if (s->of) sb_printf(w->out, "  of %s", plan_str(w->p, w->p->states[s->of - 1].io.name));
+        if (s->spread > 0) sb_printf(w->out, "  drawn within %g", (double)s->spread);
         put_field(w, "room for", w->p->states[i].room);
         put_field(w, "then", w->p->states[i].next);
         if (w->p->states[i].initial)
@@ -124,6 +132,12 @@ static void put_entries(const Printer *w) {
         put_names(w, "  writes ", state_name, e->states, e->nstates);
         sb_put(w->out, "\n");
     }
+}
+
+static void put_notes(const Printer *w) {
+    for (uint64_t i = 0; i < w->p->nnotes; i++)
+        sb_printf(w->out, "note %s  %s\n", plan_str(w->p, w->p->notes[i].key),
+                  plan_str(w->p, w->p->notes[i].text));
 }
 
 static void put_checks(const Printer *w) {
@@ -296,6 +310,7 @@ void plan_print(const Plan *p, StrBuf *out) {
     put_io(&w, "output", p->outputs, p->noutputs);
     put_states(&w);
     put_entries(&w);
+    put_notes(&w);
     put_checks(&w);
     put_constants(&w);
     for (uint64_t i = 0; i < p->ntargets; i++) put_target(&w, &p->targets[i]);

@@ -153,6 +153,10 @@ void graphc_session_destroy(graphc_session *s) {
     free(s);
 }
 
+const graphc_plan *graphc_session_plan(const graphc_session *s) {
+    return s->owner;
+}
+
 const char *graphc_session_error(const graphc_session *s) {
     return s->error;
 }

@@ -131,7 +131,8 @@ struct graphc_session {
     graphc_tensor *inputs, *outputs; /* the caller's; data NULL = not bound. outputs: bound ones */
     uint8_t *input_bound;
     OwnMemory *input_copy, *output_own; /* device copies of host inputs; outputs of the session */
-    OwnMemory *state;                   /* what the plan's states hold */
+    OwnMemory *state;                   /* what the plan's states hold; */
+    OwnMemory gradients;                /* of those that are gradients parts of this */
     int64_t *state_size;                /* of those that grow: how much along that axis */
     uint32_t entry;                     /* that what follows is for */
     PlanRange steps;                    /* its */

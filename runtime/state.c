@@ -57,6 +57,11 @@ static graphc_status check_buffers(const graphc_session *s, ErrorText e) {
     return GRAPHC_OK;
 }
 
+static graphc_status impossible(const graphc_session *s, uint64_t i, ErrorText e) {
+    return error_set(e, GRAPHC_INVALID, "not a valid plan: state \"%s\" has an impossible shape",
+                     plan_str(s->plan, s->plan->states[i].io.name));
+}
+
 static graphc_status fill(graphc_session *s, uint64_t i, ErrorText e) {
     const PlanState *st = &s->plan->states[i];
     const OwnMemory *m = &s->state[i];
@@ -75,12 +80,35 @@ static graphc_status fill(graphc_session *s, uint64_t i, ErrorText e) {
     return GRAPHC_OK;
 }
 
+static bool is_gradient(const graphc_session *s, uint64_t i) {
+    return s->plan->states[i].role == PLAN_ROLE_gradient;
+}
+
+/* One block for all gradients, each at a multiple of what any device and kernel asks for. */
+static graphc_status open_gradients(graphc_session *s, ErrorText e) {
+    enum { ALIGN = 256 };
+    uint64_t bytes, all = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass && all) GC_TRY(s->res->ops->alloc(s->res, all, &s->gradients.p, e));
+        s->gradients.bytes = s->gradients.p ? all : 0;
+        all = 0;
+        for (uint64_t i = 0; i < s->plan->nstates; i++) {
+            if (!is_gradient(s, i)) continue;
+            if (!whole_bytes(s, i, &bytes) || bytes > INT64_MAX - ALIGN - all)
+                return impossible(s, i, e);
+            if (pass && bytes) s->state[i] = (OwnMemory){(uint8_t *)s->gradients.p + all, bytes};
+            all += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+        }
+    }
+    if (!s->gradients.p) return GRAPHC_OK;
+    return s->res->ops->zero(s->res, s->gradients.p, s->gradients.bytes, e);
+}
+
 static graphc_status open_one(graphc_session *s, uint64_t i, ErrorText e) {
     uint64_t bytes = 0;
-    if (!whole_bytes(s, i, &bytes))
-        return error_set(e, GRAPHC_INVALID,
-                         "not a valid plan: state \"%s\" has an impossible shape",
-                         plan_str(s->plan, s->plan->states[i].io.name));
+    if (is_gradient(s, i))
+        return s->state[i].p && s->plan->states[i].initial ? fill(s, i, e) : GRAPHC_OK;
+    if (!whole_bytes(s, i, &bytes)) return impossible(s, i, e);
     if (!bytes) return GRAPHC_OK;
     GC_TRY(s->res->ops->alloc(s->res, bytes, &s->state[i].p, e));
     s->state[i].bytes = bytes;
@@ -90,7 +118,7 @@ static graphc_status open_one(graphc_session *s, uint64_t i, ErrorText e) {
 graphc_status state_open(graphc_session *s, ErrorText e) {
     if (!s->plan->nstates) return GRAPHC_OK;
     GC_TRY(s->res->ops->begin(s->lane, e));
-    graphc_status st = GRAPHC_OK;
+    graphc_status st = open_gradients(s, e);
     for (uint64_t i = 0; i < s->plan->nstates && st == GRAPHC_OK; i++) st = open_one(s, i, e);
     s->res->ops->end(s->lane);
     return st == GRAPHC_OK ? check_buffers(s, e) : st;
@@ -98,7 +126,9 @@ graphc_status state_open(graphc_session *s, ErrorText e) {
 
 void state_close(graphc_session *s) {
     for (uint64_t i = 0; s->state && i < s->plan->nstates; i++)
-        if (s->state[i].p) s->res->ops->free(s->res, s->state[i].p, s->state[i].bytes);
+        if (s->state[i].p && !is_gradient(s, i))
+            s->res->ops->free(s->res, s->state[i].p, s->state[i].bytes);
+    if (s->gradients.p) s->res->ops->free(s->res, s->gradients.p, s->gradients.bytes);
     free(s->state);
 }
 
@@ -232,4 +262,16 @@ graphc_status graphc_state_shape(graphc_session *s, uint32_t i, graphc_tensor *o
                            .rank = (int32_t)io->rank};
     state_shape(s, i, out->shape);
     return GRAPHC_OK;
+}
+
+graphc_status graphc_state_gradients(graphc_session *s, graphc_tensor *out) {
+    s->error[0] = 0;
+    if (!out) return error_set(session_error(s), GRAPHC_USAGE, "there is no place for the tensor");
+    *out = (graphc_tensor){.data = s->gradients.p,
+                           .device = s->res->ops->kind,
+                           .device_id = s->res->device_id,
+                           .dtype = {dtype_info[DT_f32].dlcode, dtype_info[DT_f32].dlbits, 1},
+                           .rank = 1,
+                           .shape = {(int64_t)(s->gradients.bytes / sizeof(float))}};
+    return graphc_sync(s);
 }

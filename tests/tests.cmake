@@ -58,6 +58,10 @@ foreach(source fuzz/mutate conformance/suite_eval conformance/suite_grad
     onnx_schema Threads::Threads ${CMAKE_DL_LIBS} m)
 endforeach()
 
+add_executable(api_tool tests/train/api_tool.c)
+target_link_libraries(api_tool PRIVATE graphc m)
+set_target_properties(api_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+
 set(python ${CMAKE_SOURCE_DIR}/.cache/venv/bin/python)
 function(graphc_script name label timeout)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
@@ -99,6 +103,10 @@ graphc_script(train/peft full 300 ${python} tests/train/peft_files.py $<TARGET_F
 graphc_script(train/data quick 120 ${python} tests/train/data.py $<TARGET_FILE:train_tool>)
 graphc_script(train/loop/some quick 120 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli> --some)
 graphc_script(train/loop full 300 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli>)
+graphc_script(train/api quick 120 ${python} tests/train/api.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE:finetune>
+  $<TARGET_FILE:api_tool>)
+graphc_script(train/api/llama_small full 600 ${python} tests/train/api.py $<TARGET_FILE:graphc_cli>
+  $<TARGET_FILE:finetune> $<TARGET_FILE:api_tool> .cache/models/llama_small.onnx)
 graphc_script(train/peers full 600 ${python} tests/train/peers.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
   --only "(_5x13x7|7x10_3_5|conv_integer_7x10|of_one_).*_open$")

@@ -9,6 +9,7 @@
 typedef struct Builder {
     PlanWriter w;
     const Graph *graph, *imported;
+    const PlanBuildOptions *options;
     Arena *arena;
     DiagSink *diags;
     const Schedule *s;
@@ -60,6 +61,19 @@ static Expr next_size(const Graph *g, uint32_t state) {
     return s->type.dim[s->grows - 1];
 }
 
+static const PlanStateFact *fact_of(const PlanBuildOptions *o, const char *name) {
+    for (uint32_t i = 0; i < o->nfacts; i++)
+        if (strcmp(o->facts[i].name, name) == 0) return &o->facts[i];
+    return NULL;
+}
+
+/* 1 + the state of that name; 0: there is none. */
+static uint32_t state_number(const Graph *g, const char *name) {
+    for (uint32_t i = 0; name && i < g->states.n; i++)
+        if (strcmp(g->states.v[i].name, name) == 0) return i + 1;
+    return 0;
+}
+
 static void put_state(Builder *b, uint32_t i) {
     const StateInfo *s = &b->graph->states.v[i];
     PlanState r = {.io = io_record(b, s->name, &s->type), .grows = s->grows};
@@ -68,6 +82,12 @@ static void put_state(Builder *b, uint32_t i) {
         r.next = plan_write_expr(&b->w, b->graph->exprs, next_size(b->graph, i));
     }
     if (s->initial.bytes) r.initial = plan_write_constant(&b->w, &s->initial) + 1;
+    const PlanStateFact *f = fact_of(b->options, s->name);
+    if (f) {
+        r.role = f->role;
+        r.of = state_number(b->graph, f->of);
+        r.spread = f->spread;
+    }
     PLAN_PUT(&b->w, states, r);
 }
 
@@ -153,6 +173,11 @@ static void put_signature(Builder *b) {
     for (uint32_t i = 0; i < g->states.n; i++) put_state(b, i);
     if (!g->entries.n) put_entry(b, "run", 0);
     for (uint32_t i = 0; i < g->entries.n; i++) put_entry(b, g->entries.v[i], 1u << i);
+    for (uint32_t i = 0; i < b->options->nnotes; i++) {
+        const PlanNoteText *t = &b->options->notes[i];
+        PlanNote n = {plan_write_str(&b->w, t->key), plan_write_str(&b->w, t->text)};
+        PLAN_PUT(&b->w, notes, n);
+    }
     put_checks(b, g, true);
 }
 
@@ -421,7 +446,7 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
 graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_t ntargets,
                          const PlanBuildOptions *o, Arena *a, DiagSink *d, void **bytes,
                          size_t *size) {
-    Builder b = {.graph = g, .imported = o->imported, .arena = a, .diags = d};
+    Builder b = {.graph = g, .imported = o->imported, .options = o, .arena = a, .diags = d};
     plan_write_init(&b.w, g, o->embed, a);
     b.w.weights = plan_write_str(&b.w, o->weights_dir ? o->weights_dir : "");
     put_signature(&b);

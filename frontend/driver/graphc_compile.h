@@ -58,7 +58,7 @@ typedef struct graphc_training {
     const char *freeze; /* match: these alone are learnt; these are not */
     const char *lora;   /* "r=16,alpha=32,targets=all-linear": adapters alone are learnt, states
                            "MODULE.lora_A.weight" and "MODULE.lora_B.weight"; NULL: weights */
-    bool accumulate;     /* with entry "accumulate" */
+    bool accumulate;     /* a step over several batches: entries "accumulate" and "step" */
     bool documents;      /* several documents in a row of tokens: an input "document_ids", i64 [batch, seq],
                             and no attention from one to another */
     uint32_t batch, seq; /* first sizes of all inputs, and second ones of tokens (integers, rank 2);
@@ -100,10 +100,11 @@ typedef struct graphc_compile_options {
 
 /* A training plan's first entry, "step", takes the model's inputs, the loss's target, "lr" (f32) and "step"
  * (i64, 1 in the first), and gives "loss" (the mean over what is supervised), "grad_norm", "loss_sum" and
- * "loss_weight"; entry "evaluate" gives the last two and changes nothing. Entry "accumulate" is like it,
- * but adds gradients and loss to what the next step takes in: a step over several batches, in which each
- * supervised element counts alike. Weights or adapters and the
- * optimizer's moments ("NAME.m", "NAME.v") are its states. */
+ * "loss_weight"; entry "evaluate" gives the last two and changes nothing. With `accumulate` there is an
+ * entry "accumulate" like it, which adds gradients and loss to what the next step takes in, and "step"
+ * takes no batch: a step over several batches, in which each supervised element counts alike. Weights or
+ * adapters, the optimizer's moments ("NAME.m", "NAME.v") and held gradients ("NAME.grad") are its states.
+ * graphc_train.h takes care of all that. */
 
 typedef struct graphc_compiled graphc_compiled;
 

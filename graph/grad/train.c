@@ -52,9 +52,10 @@ static graphc_status gradients(TrainGraph *t, const Loss *loss, Value share, Val
 }
 
 /* One parameter's step: its moments are states beside it, of its name and the moment's. */
-static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step, Value param,
+static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step, uint32_t number,
                    Value grad) {
     Graph *g = t->g;
+    Value param = t->params.v[number];
     Type type = *graph_type(g, param);
     Value moment[OPTIMIZER_MAX_STATES], next[OPTIMIZER_MAX_STATES + 1];
     type.dtype = DT_f32;
@@ -62,6 +63,7 @@ static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step,
         const char *name =
             arena_printf(g->arena, "%s.%s", state_name(g, param), optimizer_state_name(o, i));
         moment[i] = build_state(g, name, type, (Constant){.name = name});
+        vec_push(g->arena, &t->moments, ((TrainState){name, number + 1}));
     }
     optimizer_update(g, o, step, build_cast(g, param, DT_f32), grad, moment, next);
     build_write(g, param, build_cast(g, next[0], graph_type(g, param)->dtype));
@@ -94,26 +96,28 @@ static Entries entries_of(Graph *g, const TrainSpec *s) {
     return e;
 }
 
-/* What batches since the last step came to, and x: kept by accumulate, forgotten by a step. */
-static Value with_held(Graph *g, const Entries *e, const char *name, Value x) {
+/* What a step learns from: x, or what batches since the last step came to: accumulate adds x, a
+ * step forgets it. */
+static Value held(TrainGraph *t, const Entries *e, const char *name, uint32_t param, Value x) {
     if (!e->accumulate) return x;
-    const Type t = *graph_type(g, x);
-    Value held = build_state(g, name, t, (Constant){.name = name});
-    Value all = build_binary(g, OP_add, held, x);
+    Graph *g = t->g;
+    const Type type = *graph_type(g, x);
+    Value sum = build_state(g, name, type, (Constant){.name = name});
+    vec_push(g->arena, &t->gradients, ((TrainState){name, param}));
     build_in(g, e->accumulate);
-    build_write(g, held, all);
+    build_write(g, sum, build_binary(g, OP_add, sum, x));
     build_in(g, e->step);
-    build_write(g, held, build_full(g, build_scalar_f(g, t.dtype, 0), t.rank, t.dim));
-    return all;
+    build_write(g, sum, build_full(g, build_scalar_f(g, type.dtype, 0), type.rank, type.dim));
+    return sum;
 }
 
-/* What all entries give, and what a step gives besides. */
+/* What a step gives, and what all entries give that take a batch. */
 static void outputs(Graph *g, const Loss *loss, Value mean, Value norm, const Entries *e) {
     g->outputs.n = 0; /* the model's own would have to be stored */
     build_in(g, e->step);
     build_output(g, "loss", mean);
     build_output(g, "grad_norm", norm);
-    build_in(g, e->step | e->evaluate | e->accumulate);
+    build_in(g, (e->accumulate ? e->accumulate : e->step) | e->evaluate);
     build_output(g, "loss_sum", loss->sum);
     build_output(g, "loss_weight", loss->weight);
     build_in(g, 0);
@@ -126,7 +130,7 @@ static void updates(TrainGraph *t, const Optimizer *o, const Value *grad, Value 
     Value clip = o->clip > 0 ? optimizer_clip(g, o, norm) : 0;
     for (uint32_t i = 0; i < t->params.n; i++) {
         Value d = clip ? build_binary(g, OP_mul, grad[i], clip) : grad[i];
-        update(t, o, &step, t->params.v[i], d);
+        update(t, o, &step, i, d);
     }
 }
 
@@ -140,14 +144,14 @@ graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *ou
     out->loss = loss.y;
     out->target = s->loss.operand[1];
     const Entries e = entries_of(g, s);
-    Value sum = with_held(g, &e, "loss_sum", loss.sum),
-          weight = with_held(g, &e, "loss_weight", loss.weight), share = share_of(g, weight);
+    Value sum = held(out, &e, "loss_sum", 0, loss.sum),
+          weight = held(out, &e, "loss_weight", 0, loss.weight), share = share_of(g, weight);
     Value *grad = ARENA_ARRAY(g->arena, Value, out->params.n);
     GC_TRY(gradients(out, &loss, s->accumulate ? 0 : share, grad));
     uint32_t n = keep_trained(out, grad);
     for (uint32_t i = 0; s->accumulate && i < n; i++) {
         const char *name = arena_printf(g->arena, "%s.grad", train_name(out, i));
-        grad[i] = build_binary(g, OP_mul, with_held(g, &e, name, grad[i]), share);
+        grad[i] = build_binary(g, OP_mul, held(out, &e, name, i + 1, grad[i]), share);
     }
     Value norm = optimizer_norm(g, n, grad);
     build_in(g, e.step);

@@ -7,9 +7,11 @@
  * place. Entry "evaluate": the model's inputs and the target -> `loss_sum`, `loss_weight`. Nothing
  * changes.
  *
- * With `accumulate` there is one more, of evaluate's inputs and outputs: it adds the batch's
- * gradients to states "NAME.grad", its loss to states "loss_sum" and "loss_weight". A step takes
- * them in and leaves zeros: each supervised element counts alike, in whichever batch it was. */
+ * With `accumulate` a step is two things. Entry "accumulate", of evaluate's inputs and outputs, adds
+ * the batch's gradients to states "NAME.grad", its loss to states "loss_sum" and "loss_weight".
+ * "step" takes no batch but what they hold, gives `loss` and `grad_norm`, and leaves zeros: each
+ * supervised element counts alike, in whichever batch it was, and between the two they may be summed
+ * over several machines. */
 #ifndef GRAPH_GRAD_TRAIN_H
 #define GRAPH_GRAD_TRAIN_H
 
@@ -27,11 +29,18 @@ typedef struct TrainSpec {
     bool documents; /* several in one row: graph_keep_documents */
 } TrainSpec;
 
+/* A state that training adds. */
+typedef struct TrainState {
+    const char *name;
+    uint32_t param; /* 1 + the number of the parameter that it belongs to; 0: to none */
+} TrainState;
+
 typedef struct TrainGraph {
     Graph *g;
     Value loss;         /* what the loss is of: its first operand */
     const char *target; /* the input or output that its second operand is; NULL: there is none */
     VEC(Value) params;  /* states that are trained */
+    VEC(TrainState) moments, gradients; /* gradients: of `accumulate`, and of what divides them */
     LoraLayers lora;
 } TrainGraph;
 

@@ -117,10 +117,8 @@ static graphc_status check_finite(Loop *l, const LoopResult *r, double lr) {
 static graphc_status one_step(Loop *l, LoopEnd *end) {
     const LoopOptions *o = l->o;
     LoopResult r = {0};
-    uint64_t state = o->seed ^ (l->step * UINT64_C(0x9e3779b97f4a7c15));
     order_take(&l->order, l->rows, o->batch * o->accumulate);
     const LoopStep s = {.step = l->step + 1,
-                        .generator = random_next(&state),
                         .lr = schedule_rate(&o->schedule, l->step),
                         .rows = l->rows,
                         .batch = o->batch,

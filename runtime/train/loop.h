@@ -16,8 +16,7 @@
 #include <stdio.h>
 
 typedef struct LoopStep {
-    uint64_t step;      /* from 1 on */
-    uint64_t generator; /* where this step's random numbers start: differs in every step */
+    uint64_t step; /* from 1 on */
     double lr;
     const uint64_t *rows; /* of the data: batch of the first part, of the second .. */
     uint32_t batch, accumulate;

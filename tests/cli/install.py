@@ -1,4 +1,4 @@
-"""What `cmake --install` puts down is enough for others: both public headers alone as C and as C++, pkg-config, the
+"""What `cmake --install` puts down is enough for others: public headers alone as C and as C++, pkg-config, the
 CMake package, the program, all from a prefix that has been moved.
 
     install.py BUILD_FOLDER SOURCE_FOLDER
@@ -12,6 +12,7 @@ import build
 failures = 0
 WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 HEADERS = {"graphc.h": "graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT; (void)o;",
+           "graphc_train.h": "graphc_data_options o = GRAPHC_DATA_OPTIONS_INIT; (void)o;",
            "graphc_compile.h": "graphc_compile_options o = GRAPHC_COMPILE_OPTIONS_INIT; (void)o;",
            "graphc_status.h": ""}
 USE = """#include <graphc.h>
@@ -85,7 +86,7 @@ def installed(build_folder, source):
     lib = next((os.path.dirname(os.path.join(d, f)) for d, _, files in os.walk(prefix) for f in files if f == "libgraphc.so"), "")
     check(lib, "libgraphc.so is not installed")
     env = {"PKG_CONFIG_PATH": f"{lib}/pkgconfig", "LD_LIBRARY_PATH": lib}
-    for f in ("bin/graphc", "include/graphc.h", "include/graphc_compile.h", "include/graphc_status.h", "share/man/man1/graphc.1"):
+    for f in ("bin/graphc", "include/graphc.h", "include/graphc_train.h", "include/graphc_compile.h", "include/graphc_status.h", "share/man/man1/graphc.1"):
         check(os.path.exists(f"{prefix}/{f}"), f"{f} is not installed")
     headers(f"{prefix}/include")
     build.mlp("mlp.onnx")
@@ -96,6 +97,7 @@ def installed(build_folder, source):
         check(call("./used", "mlp.onnx", env=env) == "x\n", f"what pkg-config built from {file}")
     call("cc", "-std=gnu17", *WARN, f"{source}/models/run_plan.c", "-o", "run_plan",
          *call("pkg-config", "--cflags", "--libs", "graphc", env=env).split())
+    call("cc", "-std=c17", *WARN, f"{source}/models/finetune.c", "-o", "finetune", *flags)
     call(f"{prefix}/bin/graphc", "mlp.onnx", "-o", "mlp.plan", env=env)
     check("y" in call("./run_plan", "mlp.plan", "batch=3", env=env), "run_plan on the installed library")
     os.makedirs("consumer")

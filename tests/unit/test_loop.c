@@ -55,7 +55,7 @@ static double pass(const Bigrams *b, const Pack *p, const uint64_t *rows, uint32
 static graphc_status step(void *self, const LoopStep *s, LoopResult *out, ErrorText err) {
     static double g[V][V];
     Bigrams *b = self;
-    uint64_t noise = s->generator;
+    uint64_t noise = random_of_step(7, s->step - 1);
     (void)err;
     count_call(b);
     memset(g, 0, sizeof g);

@@ -2,7 +2,7 @@
  * matrices go, and they are filled when a session is made, so that another adapter of the same
  * layers fits the same plan. */
 #include "frontend/driver/cli/session.h"
-#include "frontend/driver/train/adapted.h"
+#include "runtime/train/adapter/adapted.h"
 
 #include <string.h>
 

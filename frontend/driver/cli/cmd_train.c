@@ -1,9 +1,8 @@
 /* graphc train and finetune: a training plan of the model, then the loop over it. */
 #include "frontend/driver/cli/session.h"
-#include "frontend/driver/train/trainer.h"
+#include "runtime/train/trainer/run.h"
 #include "runtime/base/file.h"
 
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,46 +44,6 @@ static graphc_status schedule_of(Cli *c, RateSchedule *out) {
     return diag(c->diags, D_USAGE, "--schedule", "there is no schedule \"%s\"", name);
 }
 
-/* Classes of the loss's first operand; of other losses ids are not bounded by it. */
-static int64_t vocabulary(const Pipeline *p) {
-    const Type *t = graph_type(p->training.g, p->training.loss);
-    int64_t n;
-    if (!t->rank || !expr_is_const(p->training.g->exprs, t->dim[t->rank - 1], &n)) return INT32_MAX;
-    return n;
-}
-
-/* What is learnt, and what it is called in the file. */
-static void list_params(Cli *c, const Pipeline *p, TrainerOptions *o) {
-    const TrainGraph *t = &p->training;
-    TrainerParam *v = ARENA_ARRAY(c->arena, TrainerParam, t->params.n);
-    for (uint32_t i = 0; i < t->params.n; i++) v[i].state = v[i].file_name = train_name(t, i);
-    for (uint32_t i = 0; i < t->lora.v.n; i++) /* PEFT's: A uniform within 1 / sqrt(in), B zeros */
-        for (uint32_t k = 0; k < t->params.n; k++)
-            if (t->params.v[k] == t->lora.v.v[i].a)
-                v[k].spread = 1 / sqrt((double)t->lora.v.v[i].in);
-    o->params = v;
-    o->nparams = t->params.n;
-}
-
-/* What PEFT has to know of the adapters. */
-static graphc_status list_modules(Cli *c, const Pipeline *p, AdapterConfig *config,
-                                  TrainerOptions *o) {
-    const LoraLayers *l = &p->training.lora;
-    LoraSpec spec;
-    if (!l->v.n) return GRAPHC_OK;
-    GC_TRY(lora_parse(c->arena, c->diags, c->train.lora, &spec));
-    *config = (AdapterConfig){.r = spec.rank,
-                              .alpha = spec.alpha,
-                              .dropout = spec.dropout,
-                              .rslora = spec.rslora};
-    const char **paths = ARENA_ARRAY(c->arena, const char *, l->v.n);
-    for (uint32_t i = 0; i < l->v.n; i++) paths[i] = l->v.v[i].path;
-    o->adapter = config;
-    o->modules = paths;
-    o->nmodules = l->v.n;
-    return GRAPHC_OK;
-}
-
 static const char *count_text(Cli *c, uint64_t n) {
     return arena_printf(c->arena, "%llu", (unsigned long long)n);
 }
@@ -94,7 +53,7 @@ static const char *real_text(Cli *c, double v) {
 }
 
 /* What a run that goes on has to have been started with. */
-static void list_said(Cli *c, TrainerOptions *o) {
+static void list_said(Cli *c, RunOptions *o) {
     const TrainArgs *a = &c->train;
     StrBuf files;
     sb_init(&files, c->arena);
@@ -192,7 +151,7 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     const TrainArgs *a = &c->train;
     char why[1024];
     CliSession s = {.cli = c};
-    TrainerOptions o = {.steps = a->steps,
+    RunOptions o = {.steps = a->steps,
                         .epochs = a->epochs >= 0 ? a->epochs : 1,
                         .warmup = a->warmup >= 0 ? a->warmup : 0,
                         .decay = a->decay >= 0 ? a->decay : 0,
@@ -203,8 +162,6 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
                            .nfiles = a->data.n,
                            .batch = (uint32_t)a->batch,
                            .seq = (uint32_t)a->seq,
-                           .vocabulary = vocabulary(p),
-                           .labels = p->training.target,
                            .packed = !a->no_packing,
                            .shuffle = !a->no_shuffle,
                            .seed = c->seed};
@@ -220,16 +177,13 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     o.resume = a->resume;
     GC_TRY(schedule_of(c, &o.schedule));
     list_said(c, &o);
-    list_params(c, p, &o);
-    AdapterConfig config;
-    GC_TRY(list_modules(c, p, &config, &o));
     if (folder_make(c->output, why) != GRAPHC_OK) return diag(c->diags, D_IO, c->output, "%s", why);
     if (!a->resume) GC_TRY(cli_config_write(c, arena_printf(c->arena, "%s/config.json", c->output)));
     Interrupts kept;
     interrupts_hold(&kept); /* threads of the session do as this one */
     graphc_status st = cli_session_make(&s, c, c->args.v[0], p->plan, p->plan_size);
     if (st == GRAPHC_OK) {
-        st = trainer_run(&o, s.plan, s.session, (ErrorText){why, sizeof why});
+        st = train_run(&o, s.plan, s.session, (ErrorText){why, sizeof why});
         if (st != GRAPHC_OK) st = failed(c, st, why);
     }
     cli_session_close(&s);

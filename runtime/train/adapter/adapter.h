@@ -50,6 +50,9 @@ typedef struct AdapterConfig {
  * the adapter computes in a way that is not known here. On failure nothing is left to free. */
 GRAPHC_MUST_USE graphc_status adapter_config_read(const char *path, AdapterConfig *out,
                                                   ErrorText e);
+/* The same of text that was read already. */
+GRAPHC_MUST_USE graphc_status adapter_config_parse(const char *text, size_t n, AdapterConfig *out,
+                                                   ErrorText e);
 void adapter_config_free(AdapterConfig *c); /* one that was read */
 /* As text, from malloc, to be written. */
 GRAPHC_MUST_USE graphc_status adapter_config_text(const AdapterConfig *c, char **out, size_t *n,

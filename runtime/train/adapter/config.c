@@ -267,18 +267,23 @@ static graphc_status read_fields(Reading *g, const char *text, size_t n) {
     return GRAPHC_OK;
 }
 
+graphc_status adapter_config_parse(const char *text, size_t n, AdapterConfig *out, ErrorText e) {
+    Reading g = {.c = out, .e = e};
+    *out = (AdapterConfig)ADAPTER_CONFIG_INIT;
+    out->text = malloc(n + 1); /* a string is shorter than what it is read from */
+    graphc_status st =
+        out->text ? read_fields(&g, text, n) : error_set(e, GRAPHC_NO_MEMORY, "not enough memory");
+    if (st != GRAPHC_OK) adapter_config_free(out);
+    return st;
+}
+
 graphc_status adapter_config_read(const char *path, AdapterConfig *out, ErrorText e) {
     FileMap m;
     char why[256];
-    Reading g = {.c = out, .e = e};
-    *out = (AdapterConfig)ADAPTER_CONFIG_INIT;
     graphc_status st = file_map(path, &m, why);
     if (st != GRAPHC_OK) return error_set(e, st, "%s", why);
-    out->text = malloc(m.size + 1); /* a string is shorter than what it is read from */
-    st = out->text ? read_fields(&g, (const char *)m.data, m.size)
-                   : error_set(e, GRAPHC_NO_MEMORY, "not enough memory");
+    st = adapter_config_parse((const char *)m.data, m.size, out, e);
     if (m.data) file_unmap(&m);
-    if (st != GRAPHC_OK) adapter_config_free(out);
     return st;
 }
 

@@ -15,6 +15,11 @@ uint64_t random_below(uint64_t *state, uint64_t n) {
     return x % n;
 }
 
+uint64_t random_of_step(uint64_t seed, uint64_t step) {
+    uint64_t state = seed ^ (step * UINT64_C(0x9e3779b97f4a7c15));
+    return random_next(&state);
+}
+
 void random_order(uint64_t *out, uint64_t n, uint64_t seed) {
     uint64_t state = seed;
     for (uint64_t i = 0; i < n; i++) {

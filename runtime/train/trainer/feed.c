@@ -1,4 +1,4 @@
-#include "frontend/driver/train/feed.h"
+#include "runtime/train/trainer/feed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,13 @@ static graphc_status in_file(ErrorText e, graphc_status st, const char *file, co
     return error_set(e, st, "%s: %s", file, why);
 }
 
-static graphc_status add_file(Feed *f, const FeedOptions *o, const char *text, ErrorText e) {
+/* Ids are below it; where the plan does not say, below 2^31. */
+static int64_t vocabulary(const graphc_plan *plan) {
+    const char *text = graphc_plan_note(plan, "vocabulary");
+    return text ? strtoll(text, NULL, 10) : INT32_MAX;
+}
+
+static graphc_status add_file(Feed *f, const graphc_plan *plan, const char *text, ErrorText e) {
     char name[256], why[256];
     ErrorText inner = {why, sizeof why};
     const char *path = array_file(text, name, sizeof name);
@@ -27,7 +33,7 @@ static graphc_status add_file(Feed *f, const FeedOptions *o, const char *text, E
         graphc_status st = arrays_add(&f->arrays, name, path, inner);
         return st == GRAPHC_OK ? st : in_file(e, st, path, why);
     }
-    TokenOptions t = {.vocabulary = o->vocabulary, .end = -1};
+    TokenOptions t = {.vocabulary = vocabulary(plan), .end = -1};
     graphc_status st = tokens_add(&f->tokens, text, &t, inner);
     return st == GRAPHC_OK ? st : in_file(e, st, text, why);
 }
@@ -64,12 +70,12 @@ static graphc_status pack_tokens(Feed *f, const FeedOptions *o, ErrorText e) {
 /* --- What each input is given -------------------------------------------------------------------
  */
 
-static const int64_t *token_field(const Feed *f, const FeedOptions *o, const char *name) {
+static const int64_t *token_field(const Feed *f, const graphc_plan *plan, const char *name) {
     const struct {
         const char *name;
         const int64_t *ids;
     } fields[] = {{"input_ids", f->now.ids},
-                  {o->labels, f->now.labels},
+                  {graphc_plan_note(plan, "labels"), f->now.labels},
                   {"attention_mask", f->now.mask},
                   {"position_ids", f->now.positions},
                   {"document_ids", f->now.documents}};
@@ -112,15 +118,14 @@ static graphc_status take_tokens(FeedSlot *s, const int64_t *ids, const graphc_i
     return GRAPHC_OK;
 }
 
-static graphc_status make_slot(Feed *f, const FeedOptions *o, const graphc_plan *plan, uint32_t i,
-                               ErrorText e) {
+static graphc_status make_slot(Feed *f, const graphc_plan *plan, uint32_t i, ErrorText e) {
     graphc_io_info io = graphc_plan_input(plan, i);
     if (io.rank == 0) return GRAPHC_OK; /* learning rate and the like */
     FeedSlot *s = &f->slots[f->nslots];
     s->input = i;
     s->tensor = (graphc_tensor){.device = GRAPHC_CPU, .dtype = io.dtype, .rank = io.rank};
     const Array *a = arrays_find(&f->arrays, io.name);
-    const int64_t *ids = f->tokens.ntokens ? token_field(f, o, io.name) : NULL;
+    const int64_t *ids = f->tokens.ntokens ? token_field(f, plan, io.name) : NULL;
     if (!a && !ids) return error_set(e, GRAPHC_USAGE, "nothing is given for input \"%s\"", io.name);
     GC_TRY(a ? take_array(s, a, &io, f->batch, e) : take_tokens(s, ids, &io, f, e));
     f->nslots++;
@@ -134,7 +139,7 @@ graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, 
     *f = (Feed){.batch = o->batch, .seq = o->seq};
     tokens_init(&f->tokens);
     arrays_init(&f->arrays);
-    for (uint32_t i = 0; i < o->nfiles; i++) GC_TRY(add_file(f, o, o->files[i], e));
+    for (uint32_t i = 0; i < o->nfiles; i++) GC_TRY(add_file(f, plan, o->files[i], e));
     if (f->tokens.ntokens && f->arrays.n)
         return error_set(e, GRAPHC_USAGE, "data is either tokens or arrays (NAME=FILE), not both");
     if (f->arrays.n && o->hold_out > 0)
@@ -144,7 +149,7 @@ graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, 
     f->rows = calloc(f->batch, sizeof *f->rows);
     f->slots = calloc((size_t)graphc_plan_inputs(plan) + 1, sizeof *f->slots);
     if (!f->rows || !f->slots) return error_set(e, GRAPHC_NO_MEMORY, "the rows of a batch");
-    for (uint32_t i = 0; i < graphc_plan_inputs(plan); i++) GC_TRY(make_slot(f, o, plan, i, e));
+    for (uint32_t i = 0; i < graphc_plan_inputs(plan); i++) GC_TRY(make_slot(f, plan, i, e));
     return GRAPHC_OK;
 }
 

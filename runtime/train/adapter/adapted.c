@@ -1,4 +1,4 @@
-#include "frontend/driver/train/adapted.h"
+#include "runtime/train/adapter/adapted.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,14 +83,19 @@ graphc_status adapted_write(const char *folder, const AdapterConfig *c, const ch
 /* --- From a folder
  * -------------------------------------------------------------------------------- */
 
+static graphc_status fitting_part(const AdapterModule *m, const char *which, const SafeTensor *t,
+                                  const graphc_plan *plan, Part *p, ErrorText e) {
+    GC_TRY(find_part(plan, m->path, which, p, e));
+    if (t->rank == 2 && t->dim[0] == p->dim[0] && t->dim[1] == p->dim[1]) return GRAPHC_OK;
+    return error_set(e, GRAPHC_INVALID, "%s: lora_%s has another size than the model's layer",
+                     m->path, which);
+}
+
 static graphc_status load_part(const AdapterModule *m, const char *which, const SafeTensor *t,
                                double factor, const graphc_plan *plan, graphc_session *s,
                                ErrorText e) {
     Part p;
-    GC_TRY(find_part(plan, m->path, which, &p, e));
-    if (t->rank != 2 || t->dim[0] != p.dim[0] || t->dim[1] != p.dim[1])
-        return error_set(e, GRAPHC_INVALID, "%s: lora_%s has another size than the model's layer",
-                         m->path, which);
+    GC_TRY(fitting_part(m, which, t, plan, &p, e));
     size_t n = (size_t)(p.dim[0] * p.dim[1]);
     float *data = malloc(n * sizeof *data + 1);
     if (!data) return error_set(e, GRAPHC_NO_MEMORY, "the adapter of %s", m->path);
@@ -101,16 +106,58 @@ static graphc_status load_part(const AdapterModule *m, const char *which, const 
     return st == GRAPHC_OK ? st : error_set(e, st, "%s", graphc_session_error(s));
 }
 
-graphc_status adapted_load(const Adapter *a, double scale, const graphc_plan *plan,
-                           graphc_session *s, ErrorText e) {
+static graphc_status check(const Adapter *a, const graphc_plan *plan, ErrorText e) {
+    Part p;
     for (uint32_t i = 0; i < a->nmodules; i++) {
         const AdapterModule *m = &a->modules[i];
         if (m->kind != ADAPTER_linear || m->magnitude.dtype != DT_none || m->bias.dtype != DT_none)
             return error_set(e, GRAPHC_UNSUPPORTED,
                              "%s: only adapters of linear layers, without magnitude and bias",
                              m->path);
+        GC_TRY(fitting_part(m, "A", &m->a, plan, &p, e));
+        GC_TRY(fitting_part(m, "B", &m->b, plan, &p, e));
+    }
+    return GRAPHC_OK;
+}
+
+graphc_status adapted_load(const Adapter *a, double scale, const graphc_plan *plan,
+                           graphc_session *s, ErrorText e) {
+    GC_TRY(check(a, plan, e));
+    for (uint32_t i = 0; i < a->nmodules; i++) {
+        const AdapterModule *m = &a->modules[i];
         GC_TRY(load_part(m, "A", &m->a, 1, plan, s, e));
         GC_TRY(load_part(m, "B", &m->b, m->scale / scale, plan, s, e));
     }
     return GRAPHC_OK;
+}
+
+static bool adapts(const Adapter *a, const char *path) {
+    for (uint32_t i = 0; a && i < a->nmodules; i++)
+        if (strcmp(a->modules[i].path, path) == 0) return true;
+    return false;
+}
+
+/* B of zeros: the module is the base model's again. */
+static graphc_status silence(const char *path, const graphc_plan *plan, graphc_session *s,
+                             ErrorText e) {
+    Part p;
+    GC_TRY(find_part(plan, path, "B", &p, e));
+    void *zeros = calloc((size_t)(p.dim[0] * p.dim[1]) + 1, sizeof(float));
+    if (!zeros) return error_set(e, GRAPHC_NO_MEMORY, "the adapter of %s", path);
+    graphc_tensor x = part_tensor(&p, zeros);
+    graphc_status st = graphc_state_write(s, (uint32_t)p.state, &x);
+    free(zeros);
+    return st == GRAPHC_OK ? st : error_set(e, st, "%s", graphc_session_error(s));
+}
+
+graphc_status adapted_switch(const Adapter *a, const AdapterConfig *plans, const graphc_plan *plan,
+                             graphc_session *s, ErrorText e) {
+    int64_t rank;
+    double scale;
+    if (a) GC_TRY(check(a, plan, e));
+    for (uint32_t i = 0; i < plans->targets.n; i++)
+        if (!adapts(a, plans->targets.v[i])) GC_TRY(silence(plans->targets.v[i], plan, s, e));
+    if (!a) return GRAPHC_OK;
+    GC_TRY(adapter_scale(plans, "", &rank, &scale, e));
+    return adapted_load(a, scale, plan, s, e);
 }

@@ -1,7 +1,7 @@
 /* Adapters between a session's states and PEFT's folders: states "PATH.lora_A.weight" and
  * "PATH.lora_B.weight" are the tensors of module PATH. */
-#ifndef FRONTEND_DRIVER_TRAIN_ADAPTED_H
-#define FRONTEND_DRIVER_TRAIN_ADAPTED_H
+#ifndef TRAIN_ADAPTED_H
+#define TRAIN_ADAPTED_H
 
 #include "runtime/graphc.h"
 #include "runtime/train/adapter/adapter.h"
@@ -16,5 +16,10 @@ GRAPHC_MUST_USE graphc_status adapted_write(const char *folder, const AdapterCon
  * sizes. */
 GRAPHC_MUST_USE graphc_status adapted_load(const Adapter *a, double scale, const graphc_plan *plan,
                                            graphc_session *s, ErrorText e);
+/* The same for a plan with adapters of configuration `plans`; modules that `a` lacks add nothing, and
+ * none does where a is NULL. What does not fit is said before anything changes. */
+GRAPHC_MUST_USE graphc_status adapted_switch(const Adapter *a, const AdapterConfig *plans,
+                                             const graphc_plan *plan, graphc_session *s,
+                                             ErrorText e);
 
 #endif

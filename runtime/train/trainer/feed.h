@@ -1,7 +1,7 @@
 /* Batches for a training plan: what each of its inputs is given, step after step, from token files
  * or from arrays. All data is read and checked before the first batch. */
-#ifndef FRONTEND_DRIVER_TRAIN_FEED_H
-#define FRONTEND_DRIVER_TRAIN_FEED_H
+#ifndef TRAIN_FEED_H
+#define TRAIN_FEED_H
 
 #include "runtime/graphc.h"
 #include "runtime/train/data/arrays.h"
@@ -11,9 +11,7 @@ typedef struct FeedOptions {
     const char *const *files; /* FILE ... of tokens, or NAME=FILE ... of arrays */
     uint32_t nfiles;
     uint32_t batch, seq;
-    int64_t vocabulary; /* ids are below it */
-    const char *labels; /* the input that takes labels */
-    bool packed;        /* several documents a row */
+    bool packed; /* several documents a row */
     bool shuffle;
     uint64_t seed;
     double hold_out; /* this part of the tokens is left out, */

@@ -1,0 +1,90 @@
+#include "frontend/driver/train_facts.h"
+#include "runtime/train/adapter/adapter.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* PEFT's start: A uniform within 1 / sqrt(in), B zeros. */
+static float spread_of(const TrainGraph *t, Value param) {
+    for (uint32_t i = 0; i < t->lora.v.n; i++)
+        if (t->lora.v.v[i].a == param) return (float)(1 / sqrt((double)t->lora.v.v[i].in));
+    return 0;
+}
+
+typedef VEC(PlanStateFact) Facts;
+
+static void add_states(const TrainGraph *t, const TrainState *v, uint32_t n, PlanRole role,
+                       Arena *a, Facts *out) {
+    for (uint32_t i = 0; i < n; i++) {
+        const char *of = v[i].param ? train_name(t, v[i].param - 1) : NULL;
+        vec_push(a, out, ((PlanStateFact){.name = v[i].name, .of = of, .role = role}));
+    }
+}
+
+static void list_states(Pipeline *p, PlanBuildOptions *out) {
+    const TrainGraph *t = &p->training;
+    Facts all = {0};
+    for (uint32_t i = 0; i < t->params.n; i++)
+        vec_push(p->arena, &all,
+                 ((PlanStateFact){.name = train_name(t, i),
+                                  .role = PLAN_ROLE_parameter,
+                                  .spread = spread_of(t, t->params.v[i])}));
+    add_states(t, t->moments.v, t->moments.n, PLAN_ROLE_moment, p->arena, &all);
+    add_states(t, t->gradients.v, t->gradients.n, PLAN_ROLE_gradient, p->arena, &all);
+    out->facts = all.v;
+    out->nfacts = all.n;
+}
+
+/* What PEFT has to know of the adapters; NULL: out of memory. */
+static const char *adapter_text(Pipeline *p, const LoraSpec *spec) {
+    const LoraLayers *l = &p->training.lora;
+    const char **paths = ARENA_ARRAY(p->arena, const char *, l->v.n);
+    for (uint32_t i = 0; i < l->v.n; i++) paths[i] = l->v.v[i].path;
+    const AdapterConfig c = {.r = spec->rank,
+                             .alpha = spec->alpha,
+                             .dropout = spec->dropout,
+                             .rslora = spec->rslora,
+                             .targets = {paths, l->v.n}};
+    char *text;
+    size_t n;
+    if (adapter_config_text(&c, &text, &n, (ErrorText){0}) != GRAPHC_OK) return NULL;
+    const char *kept = arena_strndup(p->arena, text, n);
+    free(text);
+    return kept;
+}
+
+/* Classes of the loss's first operand; NULL: of other losses ids are not bounded by it. */
+static const char *vocabulary(const Pipeline *p) {
+    const Type *t = graph_type(p->training.g, p->training.loss);
+    int64_t n;
+    if (!t->rank || !expr_is_const(p->training.g->exprs, t->dim[t->rank - 1], &n)) return NULL;
+    return arena_printf(p->arena, "%lld", (long long)n);
+}
+
+static void note(PlanNoteText *notes, uint32_t *n, const char *key, const char *text) {
+    if (text) notes[(*n)++] = (PlanNoteText){key, text};
+}
+
+graphc_status train_facts(Pipeline *p, const graphc_training *t, PlanBuildOptions *out) {
+    enum { MOST = 3 };
+    PlanNoteText *notes = ARENA_ARRAY(p->arena, PlanNoteText, MOST);
+    uint32_t n = 0;
+    LoraSpec spec;
+    const LoraSpec *adapters = p->lora;
+    if (t && t->lora) {
+        GC_TRY(lora_parse(p->arena, p->diags, t->lora, &spec));
+        adapters = &spec;
+    }
+    if (adapters) {
+        note(notes, &n, "adapter", adapter_text(p, adapters));
+        if (!n) return diag(p->diags, D_NO_MEMORY, "", "what the plan says of its adapters");
+    }
+    if (t) {
+        list_states(p, out);
+        note(notes, &n, "labels", p->training.target);
+        note(notes, &n, "vocabulary", vocabulary(p));
+    }
+    out->notes = notes;
+    out->nnotes = n;
+    return GRAPHC_OK;
+}

@@ -1,0 +1,132 @@
+#include "runtime/train/trainer/run.h"
+#include "runtime/train/loop.h"
+#include "runtime/train/trainer/trainer.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+typedef struct Run {
+    const RunOptions *o;
+    graphc_trainer t;
+    Feed feed, eval;
+    RateSchedule schedule;
+    volatile sig_atomic_t stop; /* SIGINT came */
+} Run;
+
+static uint64_t peak_bytes(void) {
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_maxrss * 1024 : 0;
+}
+
+static bool interrupted(void) {
+    sigset_t came;
+    return sigpending(&came) == 0 && sigismember(&came, SIGINT) == 1;
+}
+
+/* --- What the loop calls -----------------------------------------------------------------------
+ */
+
+/* The trainer's message is the loop's. */
+static graphc_status told(Run *r, graphc_status st, ErrorText e) {
+    return st == GRAPHC_OK ? st : error_set(e, st, "%s", r->t.error);
+}
+
+static graphc_status learn(Run *r, const LoopStep *l, LoopResult *out) {
+    graphc_train_result result;
+    for (uint32_t i = 0; i < l->accumulate; i++) {
+        graphc_status st = feed_take(&r->feed, r->t.session, l->rows + (size_t)i * l->batch);
+        GC_TRY(trainer_failed(&r->t, st));
+        out->tokens += feed_tokens(&r->feed);
+        if (r->t.accumulate >= 0) GC_TRY(graphc_trainer_accumulate(&r->t));
+    }
+    GC_TRY(graphc_trainer_step(&r->t, l->lr, &result));
+    out->loss = result.loss;
+    out->grad_norm = result.grad_norm;
+    return GRAPHC_OK;
+}
+
+static graphc_status take_step(void *self, const LoopStep *l, LoopResult *out, ErrorText e) {
+    Run *r = self;
+    *out = (LoopResult){0};
+    r->t.steps = l->step - 1;
+    GC_TRY(told(r, learn(r, l, out), e));
+    out->peak_bytes = peak_bytes();
+    r->stop = interrupted();
+    return GRAPHC_OK;
+}
+
+static graphc_status evaluate(void *self, double *loss, ErrorText e) {
+    Run *r = self;
+    return told(r, trainer_evaluate(&r->t, &r->eval, loss), e);
+}
+
+static graphc_status save_states(void *self, const char *path, ErrorText e) {
+    Run *r = self;
+    return told(r, trainer_failed(&r->t, graphc_states_save(r->t.session, path)), e);
+}
+
+static graphc_status load_states(void *self, const char *path, ErrorText e) {
+    Run *r = self;
+    return told(r, trainer_failed(&r->t, graphc_states_load(r->t.session, path)), e);
+}
+
+/* -----------------------------------------------------------------------------------------------
+ */
+
+static graphc_status all_steps(Run *r, ErrorText e) {
+    const RunOptions *o = r->o;
+    const LoopModel model = {.self = r,
+                             .step = take_step,
+                             .evaluate = o->eval.nfiles ? evaluate : NULL,
+                             .save = save_states,
+                             .load = load_states};
+    const LoopOptions loop = {.rows = feed_rows(&r->feed),
+                              .batch = o->feed.batch,
+                              .accumulate = o->accumulate,
+                              .seed = o->seed,
+                              .shuffle = o->feed.shuffle,
+                              .schedule = r->schedule,
+                              .eval_every = o->eval_every,
+                              .save_every = o->save_every,
+                              .keep = 1,
+                              .patience = o->patience,
+                              .folder = o->folder,
+                              .title = "graphc train",
+                              .resume = o->resume,
+                              .options = o->said,
+                              .noptions = o->nsaid,
+                              .json = o->json ? stdout : NULL,
+                              .progress = o->json ? NULL : stderr,
+                              .stop = &r->stop};
+    LoopEnd end;
+    return loop_run(&model, &loop, &end, e);
+}
+
+/* How many steps there are is known once the data is read. */
+static graphc_status plan_steps(Run *r, ErrorText e) {
+    const RunOptions *o = r->o;
+    r->schedule = o->schedule;
+    r->schedule.steps =
+        o->steps ? o->steps
+                 : schedule_steps(feed_rows(&r->feed), o->epochs, o->feed.batch, o->accumulate);
+    r->schedule.warmup = schedule_part(o->warmup, r->schedule.steps);
+    r->schedule.decay = schedule_part(o->decay, r->schedule.steps);
+    return schedule_check(&r->schedule, e);
+}
+
+graphc_status train_run(const RunOptions *o, const graphc_plan *plan, graphc_session *s,
+                        ErrorText e) {
+    Run r = {.o = o};
+    GC_TRY(told(&r, trainer_open(&r.t, plan, s, o->seed), e));
+    if (o->accumulate > 1 && r.t.accumulate < 0)
+        return error_set(e, GRAPHC_INVALID, "the plan has no entry \"accumulate\"");
+    graphc_status st = feed_open(&r.feed, &o->feed, plan, e);
+    if (st == GRAPHC_OK && o->eval.nfiles) st = feed_open(&r.eval, &o->eval, plan, e);
+    if (st == GRAPHC_OK) st = plan_steps(&r, e);
+    if (st == GRAPHC_OK) st = all_steps(&r, e);
+    if (st == GRAPHC_OK) st = told(&r, graphc_trainer_export(&r.t, o->folder), e);
+    feed_close(&r.feed);
+    feed_close(&r.eval);
+    return st;
+}

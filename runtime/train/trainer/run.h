@@ -1,0 +1,34 @@
+/* A whole run: the loop (loop.h) over a plan, batches from files, what is written at the end. */
+#ifndef TRAIN_RUN_H
+#define TRAIN_RUN_H
+
+#include "runtime/train/safetensors.h"
+#include "runtime/train/schedule.h"
+#include "runtime/train/trainer/feed.h"
+
+typedef struct RunOptions {
+    FeedOptions feed, eval; /* eval: nothing is held out where it has no files */
+    uint32_t accumulate;    /* batches of a step; 1 unless the plan accumulates */
+    uint64_t eval_every;    /* steps; 0: at the end alone */
+    RateSchedule schedule;  /* its steps, warm-up and decay follow from these: */
+    uint64_t steps;         /* 0: as many as the epochs take */
+    double epochs;
+    double warmup, decay; /* steps; below 1 a part of all */
+    uint64_t save_every;  /* steps between checkpoints; 0: at the end alone */
+    uint32_t patience;    /* evaluations without a better loss that end the run; 0: none do */
+    bool resume;          /* goes on with the run in the folder */
+    const SafePair *said; /* options that are the same when a run goes on */
+    uint32_t nsaid;
+    uint64_t seed;
+    const char *folder; /* for all that is written; it is there */
+    bool json;          /* a line a step on standard output */
+} RunOptions;
+
+/* Runs all steps (loop.h says what it writes). A caller that blocks SIGINT has the loop end with a
+ * checkpoint, after the step at hand, where one came. GRAPHC_USAGE: the folder has a run that is
+ * not to go on; GRAPHC_MISMATCH: it was started with other options; GRAPHC_RUNTIME where the loss
+ * is no number: the message names the step. */
+GRAPHC_MUST_USE graphc_status train_run(const RunOptions *o, const graphc_plan *plan,
+                                        graphc_session *s, ErrorText e);
+
+#endif

@@ -1,0 +1,240 @@
+#include "runtime/train/trainer/trainer.h"
+#include "runtime/train/data/random.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+graphc_status trainer_failed(graphc_trainer *t, graphc_status st) {
+    return st == GRAPHC_OK
+               ? st
+               : error_set(trainer_error(t), st, "%s", graphc_session_error(t->session));
+}
+
+graphc_tensor trainer_state(const graphc_plan *p, uint32_t state) {
+    graphc_io_info io = graphc_plan_state(p, state);
+    graphc_tensor t = {.device = GRAPHC_CPU, .dtype = io.dtype, .rank = io.rank};
+    for (int32_t i = 0; i < io.rank; i++) t.shape[i] = strtoll(io.dims[i], NULL, 10);
+    return t;
+}
+
+uint64_t trainer_numel(const graphc_tensor *t) {
+    uint64_t n = 1;
+    for (int32_t i = 0; i < t->rank; i++) n *= (uint64_t)t->shape[i];
+    return n;
+}
+
+/* --- Beginning ---------------------------------------------------------------------------------
+ */
+
+/* Uniform in +-spread, 53 bits each. */
+static void draw(float *p, uint64_t n, double spread, uint64_t *random) {
+    for (uint64_t i = 0; i < n; i++)
+        p[i] = (float)(spread * ((double)(random_next(random) >> 11) * 0x1p-52 - 1));
+}
+
+static graphc_status start_parameters(graphc_trainer *t) {
+    uint64_t random = t->seed;
+    for (uint32_t i = 0; i < graphc_plan_states(t->plan); i++) {
+        double spread = graphc_plan_state_info(t->plan, i).spread;
+        if (spread <= 0) continue;
+        graphc_tensor x = trainer_state(t->plan, i);
+        uint64_t n = trainer_numel(&x);
+        x.data = malloc(n * sizeof(float) + 1);
+        if (!x.data) return error_set(trainer_error(t), GRAPHC_NO_MEMORY, "not enough memory");
+        draw(x.data, n, spread, &random);
+        graphc_status st = graphc_state_write(t->session, i, &x);
+        free(x.data);
+        GC_TRY(trainer_failed(t, st));
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status bind_scalar(graphc_trainer *t, const char *name, bool needed, void *data,
+                                 graphc_dtype type) {
+    int32_t i = graphc_plan_find_input(t->plan, name);
+    graphc_tensor x = {.data = data, .device = GRAPHC_CPU, .dtype = type};
+    if (i >= 0) return trainer_failed(t, graphc_bind_input(t->session, (uint32_t)i, &x));
+    if (!needed) return GRAPHC_OK;
+    return error_set(trainer_error(t), GRAPHC_INVALID,
+                     "the plan has no input \"%s\": it does not train", name);
+}
+
+static graphc_status find_entries(graphc_trainer *t) {
+    t->step = graphc_plan_find_entry(t->plan, "step");
+    t->evaluate = graphc_plan_find_entry(t->plan, "evaluate");
+    t->accumulate = graphc_plan_find_entry(t->plan, "accumulate");
+    if (t->step >= 0 && t->evaluate >= 0) return GRAPHC_OK;
+    return error_set(trainer_error(t), GRAPHC_INVALID,
+                     "the plan has no entry \"%s\": it does not train",
+                     t->step < 0 ? "step" : "evaluate");
+}
+
+graphc_status trainer_open(graphc_trainer *t, const graphc_plan *p, graphc_session *s,
+                           uint64_t seed) {
+    static const graphc_dtype f32 = {2, 32, 1}, i64 = {0, 64, 1};
+    *t = (graphc_trainer){.plan = p, .session = s, .seed = seed};
+    GC_TRY(find_entries(t));
+    GC_TRY(bind_scalar(t, "lr", true, &t->lr, f32));
+    GC_TRY(bind_scalar(t, "step", true, &t->number, i64));
+    GC_TRY(bind_scalar(t, "generator", false, &t->generator, i64));
+    return start_parameters(t);
+}
+
+graphc_status graphc_trainer_create(const graphc_plan *p, const graphc_session_options *o,
+                                    uint64_t seed, graphc_trainer **out, char *error,
+                                    size_t error_size) {
+    ErrorText e = {error, error_size};
+    if (error && error_size) error[0] = 0;
+    if (!p || !out)
+        return error_set(e, GRAPHC_USAGE, "graphc_trainer_create needs a plan and a place");
+    *out = NULL;
+    graphc_session *s;
+    graphc_trainer *t = malloc(sizeof *t);
+    if (!t) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a trainer");
+    graphc_status st = graphc_session_create(p, o, &s, error, error_size);
+    if (st == GRAPHC_OK) {
+        st = trainer_open(t, p, s, seed);
+        if (st != GRAPHC_OK) (void)error_set(e, st, "%s", t->error);
+        if (st != GRAPHC_OK) graphc_session_destroy(s);
+    }
+    if (st != GRAPHC_OK) return free(t), st;
+    t->owns = true;
+    *out = t;
+    return GRAPHC_OK;
+}
+
+void graphc_trainer_destroy(graphc_trainer *t) {
+    if (!t) return;
+    if (t->owns) graphc_session_destroy(t->session);
+    free(t);
+}
+
+const char *graphc_trainer_error(const graphc_trainer *t) {
+    return t->error;
+}
+
+graphc_session *graphc_trainer_session(graphc_trainer *t) {
+    return t->session;
+}
+
+uint64_t graphc_trainer_steps(const graphc_trainer *t) {
+    return t->steps;
+}
+
+/* --- Steps -------------------------------------------------------------------------------------
+ */
+
+static graphc_status read_scalar(graphc_trainer *t, const char *name, double *out) {
+    int32_t i = graphc_plan_find_output(t->plan, name);
+    graphc_tensor x;
+    if (i < 0)
+        return error_set(trainer_error(t), GRAPHC_INVALID, "the plan has no output \"%s\"", name);
+    GC_TRY(trainer_failed(t, graphc_output_host(t->session, (uint32_t)i, &x)));
+    return *out = (double)*(const float *)x.data, GRAPHC_OK;
+}
+
+static graphc_status run_entry(graphc_trainer *t, int32_t entry) {
+    return trainer_failed(t, graphc_run_entry(t->session, (uint32_t)entry));
+}
+
+/* Every batch draws numbers of its own. */
+static void choose_generator(graphc_trainer *t) {
+    t->generator = (int64_t)((random_of_step(t->seed, t->steps) + t->part) & INT64_MAX);
+}
+
+graphc_status graphc_trainer_step(graphc_trainer *t, double lr, graphc_train_result *out) {
+    graphc_train_result r;
+    t->error[0] = 0;
+    if (!(lr >= 0) || !isfinite((float)lr))
+        return error_set(trainer_error(t), GRAPHC_USAGE, "a learning rate of %g", lr);
+    if (t->accumulate >= 0 && !t->part)
+        return error_set(trainer_error(t), GRAPHC_USAGE,
+                         "nothing was accumulated since the last step");
+    t->lr = (float)lr;
+    t->number = (int64_t)t->steps + 1;
+    choose_generator(t);
+    GC_TRY(run_entry(t, t->step));
+    t->steps++;
+    t->part = 0;
+    GC_TRY(read_scalar(t, "loss", &r.loss));
+    GC_TRY(read_scalar(t, "grad_norm", &r.grad_norm));
+    if (out) *out = r;
+    return GRAPHC_OK;
+}
+
+graphc_status graphc_trainer_accumulate(graphc_trainer *t) {
+    double sum;
+    t->error[0] = 0;
+    if (t->accumulate < 0)
+        return error_set(trainer_error(t), GRAPHC_USAGE,
+                         "the plan has no entry \"accumulate\": compile it to accumulate");
+    choose_generator(t);
+    GC_TRY(run_entry(t, t->accumulate));
+    t->part++;
+    return read_scalar(t, "loss_sum", &sum); /* waits: the batch's memory is filled anew then */
+}
+
+/* Sums over all batches, divided once. */
+graphc_status trainer_evaluate(graphc_trainer *t, Feed *f, double *loss) {
+    double sum = 0, weight = 0, a, b;
+    t->generator = -1;
+    feed_rewind(f);
+    for (uint64_t i = 0; i < feed_batches(f); i++) {
+        GC_TRY(trainer_failed(t, feed_next(f, t->session)));
+        GC_TRY(run_entry(t, t->evaluate));
+        GC_TRY(read_scalar(t, "loss_sum", &a));
+        GC_TRY(read_scalar(t, "loss_weight", &b));
+        sum += a;
+        weight += b;
+    }
+    *loss = sum / weight;
+    return GRAPHC_OK;
+}
+
+graphc_status graphc_trainer_evaluate(graphc_trainer *t, graphc_data *d, double *loss) {
+    t->error[0] = 0;
+    return trainer_evaluate(t, &d->feed, loss);
+}
+
+/* --- Parameters --------------------------------------------------------------------------------
+ */
+
+typedef graphc_status (*StateCopy)(graphc_session *s, uint32_t i, const graphc_tensor *t);
+
+static bool is_gradient_of(const graphc_plan *p, uint32_t i, int32_t parameter) {
+    graphc_state_info info = graphc_plan_state_info(p, i);
+    return info.role == GRAPHC_STATE_GRADIENT && info.parameter == parameter;
+}
+
+static graphc_status copy_state(graphc_trainer *t, const char *name, bool gradient, StateCopy copy,
+                                const graphc_tensor *x) {
+    t->error[0] = 0;
+    int32_t i = graphc_plan_find_state(t->plan, name);
+    if (i < 0 || graphc_plan_state_info(t->plan, (uint32_t)i).role != GRAPHC_STATE_PARAMETER)
+        return error_set(trainer_error(t), GRAPHC_USAGE, "the plan has no parameter \"%s\"",
+                         name ? name : "");
+    if (!gradient) return trainer_failed(t, copy(t->session, (uint32_t)i, x));
+    for (uint32_t k = 0; k < graphc_plan_states(t->plan); k++)
+        if (is_gradient_of(t->plan, k, i)) return trainer_failed(t, copy(t->session, k, x));
+    return error_set(trainer_error(t), GRAPHC_USAGE,
+                     "the plan keeps no gradient of \"%s\": compile it to accumulate", name);
+}
+
+graphc_status graphc_trainer_read(graphc_trainer *t, const char *name, const graphc_tensor *to) {
+    return copy_state(t, name, false, graphc_state_read, to);
+}
+
+graphc_status graphc_trainer_write(graphc_trainer *t, const char *name, const graphc_tensor *from) {
+    return copy_state(t, name, false, graphc_state_write, from);
+}
+
+graphc_status graphc_trainer_read_gradient(graphc_trainer *t, const char *name,
+                                           const graphc_tensor *to) {
+    return copy_state(t, name, true, graphc_state_read, to);
+}
+
+graphc_status graphc_trainer_write_gradient(graphc_trainer *t, const char *name,
+                                            const graphc_tensor *from) {
+    return copy_state(t, name, true, graphc_state_write, from);
+}
