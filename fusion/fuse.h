@@ -85,6 +85,10 @@ struct Fuse {
     FuseLimit *limit;
     graphc_status (*run)(struct Fuse *f); /* all stages, for the body of a loop or branch */
     uint32_t entry; /* what is scheduled is of this one, a set; 0: of all, as in bodies */
+    /* By value, or NULL: attentions and logsumexps that are computed apart from what reads them or
+     * goes with them, since together they would wait for themselves. */
+    bool *apart;
+    bool stuck; /* the walk found one more */
     /* analyse */
     const Fact *fact; /* one per node, as are v and stored */
     const Value *users;

@@ -65,6 +65,8 @@ FAULTS = [
      "bool free = read.first > read.last || read.last < made.first;", "bool free = read.first > read.last || read.last != made.first;"),
     ("a fed operand is said to be packed", "unit/test_kir unit/test_schedule", "fusion/kir/kir_verify.c",
      "ok = ok && in_panels(v, t->b[i], value);", "ok = ok || in_panels(v, t->b[i], value);"),
+    ("an attention waits for what it stores", "unit/test_schedule", "fusion/group/walk.c",
+     "if (!g && wanting && s->attn) {", "if (!g && wanting && s->attn && f->stuck) {"),
     ("fusion goes on after N decisions", "cli/decisions", "fusion/analyse/limit.c", "if (l->made == l->at_most) return false;",
      "if (l->made + 1 == l->at_most) return false;"),
     ("kernels are shared by their hashes", "unit/test_kir", "fusion/kir/kir_set.c", "memcmp(t->words, words, n * sizeof *words) == 0", "true"),

@@ -98,6 +98,7 @@ static void find_epilogue(const Fuse *f, Fact *fact, Value v) {
         if (fact[n->in[i]].epi > best) best = fact[n->in[i]].epi, from = n->in[i];
     for (uint32_t i = 0; i < n->nin && best; i++)
         if (fact[n->in[i]].epi != best && fuse_depends(f, n->in[i], best)) best = 0;
+    if (f->apart && f->apart[best]) best = 0;
     s->epi = best;
     s->epi_from = best ? from : 0;
 }

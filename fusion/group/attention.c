@@ -169,7 +169,7 @@ static Value find_lse(const Fuse *f, Value o) {
     for (uint32_t i = 0; i < f->fact[scores].nusers; i++) {
         Value u = fuse_user(f, scores, i);
         bool is = node(f, u)->op == OP_logsumexp && node(f, u)->type.dtype == DT_f32;
-        if (is && !f->v[u].attn) return u;
+        if (is && !f->v[u].attn && !(f->apart && f->apart[u])) return u;
     }
     return 0;
 }
@@ -261,13 +261,22 @@ bool fuse_find_attention(Fuse *f) {
         return true;
     }
     f->g = pass_decompose(f->g, which);
-    f->groups.n = 0;
+    f->apart = NULL; /* values have other numbers */
     return false;
+}
+
+void fuse_set_apart(Fuse *f, Value v) {
+    if (!f->apart) f->apart = ARENA_ARRAY(f->arena, bool, f->g->nodes.n);
+    f->apart[v] = f->stuck = true;
 }
 
 void fuse_store_lse(Fuse *f, Value v) {
     const AttnMatch *m = f->v[v].attn;
     Group *g = f->groups.v[m->group];
+    if (fuse_demands(f, g, v) || group_needs_reader(f, g, v)) {
+        fuse_set_apart(f, v);
+        return;
+    }
     const Idx *o = idx_get(g, g->anchor_idx);
     fuse_own_root(f, g, v, idx_make(f, g, graph_type(f->g, v), o->dim, 0));
 }

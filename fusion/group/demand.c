@@ -7,6 +7,8 @@ void group_begin(Fuse *f) {
     uint32_t n = f->g->nodes.n;
     f->v = f->choice = ARENA_ARRAY(f->arena, VState, n);
     for (Value v = 1; v < n; v++) f->choice[v].must = f->fact[v].must;
+    f->groups.n = f->packs.n = 0;
+    f->stuck = false;
 }
 
 Group *group_new(Fuse *f, GroupKind kind) {

@@ -193,10 +193,14 @@ void fuse_choose_layout(Fuse *f, const Group *g, Value v);
  * which nothing is known yet. */
 bool fuse_find_attention(Fuse *f);
 void fuse_store_lse(Fuse *f, Value v);
+/* v, an attention or its logsumexp, would wait for itself: the walk is in vain, and the next one
+ * finds v apart. */
+void fuse_set_apart(Fuse *f, Value v);
 /* writes.c: before the walk, and after it. */
 void fuse_copy_states(Fuse *f);
 void fuse_writers_wait(Fuse *f);
-/* walk.c: the stage. Every value that is needed is stored by one group or inlined. */
-void fuse_group(Fuse *f);
+/* walk.c: the stage. Every value that is needed is stored by one group or inlined. False: a value
+ * was set apart, and all stages before this one are to be run again. */
+bool fuse_group(Fuse *f);
 
 #endif

@@ -70,9 +70,12 @@ static void visit_dot(Fuse *f, Value v) {
         s->why = n > 1 ? WHY_shared : g && group_axes(g, AX_RED) ? WHY_tile_row : WHY_kind;
         Group *wanting = s->dot_group ? f->groups.v[s->dot_group - 1] : NULL;
         g = fuse_join(f, v, &idx);
+        if (!g && wanting && s->attn) { /* there is one group for it, which cannot store it */
+            fuse_set_apart(f, v);
+            return;
+        }
         if (!g) {
             if (wanting && wanting->want == v) wanting->want = 0;
-            if (wanting && wanting->attn) wanting = NULL;
             s->dot_group = 0;
             g = new_home(f, v, &idx);
         }
@@ -86,8 +89,17 @@ static void visit_dot(Fuse *f, Value v) {
 
 /* --- The walk ----------------------------------------------------------------------------- */
 
+/* An attention's kernel that has an epilogue computes all of it: that was one decision. */
+static bool is_decided(const Fuse *f, Value v) {
+    Value o = f->fact[v].epi;
+    const AttnMatch *m = o ? f->v[o].attn : NULL;
+    for (uint32_t i = 0; m && i < f->v[v].demands.n; i++)
+        if (f->v[v].demands.v[i].group != m->group) return false;
+    return m != NULL;
+}
+
 static bool may_inline(Fuse *f, Value v) {
-    if (fuse_may(f, v, "computed where it is read")) return true;
+    if (is_decided(f, v) || fuse_may(f, v, "computed where it is read")) return true;
     f->choice[v].why = WHY_stopped;
     return false;
 }
@@ -130,9 +142,10 @@ static void copy_outputs(Fuse *f) {
     }
 }
 
-void fuse_group(Fuse *f) {
+bool fuse_group(Fuse *f) {
     copy_outputs(f);
     fuse_copy_states(f);
     for (Value v = f->g->nodes.n; v-- > 1;) visit(f, v);
     fuse_writers_wait(f);
+    return !f->stuck;
 }

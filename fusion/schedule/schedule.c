@@ -96,8 +96,7 @@ graphc_status fuse_run(Fuse *f) {
         *f->limit = before;
         fuse_analyse(f);
         group_begin(f);
-    } while (!fuse_find_attention(f));
-    fuse_group(f);
+    } while (!fuse_find_attention(f) || !fuse_group(f));
     fuse_buffers(f);
     GC_TRY(emit_steps(f));
     fuse_writes(f);
@@ -131,6 +130,7 @@ graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_
     }
     hoist_prepare(s, fuse_share(s, a), a);
     GC_TRY(verify(&f));
+    GC_TRY(fuse_check_order(&f));
     fuse_lifetimes(&f);
     s->decisions = limit.made;
     s->last_decision = limit.last;

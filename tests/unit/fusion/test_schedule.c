@@ -368,6 +368,31 @@ static void statistics(void) {
     expect(&r, build_attention(r.g, x, input(&r, DT_f32, D(4, 7, 3)), DT_f32, false), 0);
 }
 
+/* What lies behind an attention is more than its kernel can store, whatever fusion was stopped at:
+ * the kernel must not wait for others that read its result. */
+static void behind_attention(void) {
+    for (int outputs = 0; outputs < 2; outputs++) {
+        Rig r = rig();
+        Value v, s = scores_and_values(&r, &v);
+        Value x = build_attention(r.g, s, v, DT_f32, true), y = x;
+        build_output(r.g, "lse", build_logsumexp(r.g, s, DT_f32));
+        for (int i = 0; i < 12; i++) {
+            x = build_unary(r.g, i % 2 ? OP_tanh : OP_neg, build_binary_f(r.g, OP_add, x, 0.1));
+            if (outputs) build_output(r.g, arena_printf(r.a, "o%d", i), x);
+            y = build_binary(r.g, OP_add, y, build_binary(r.g, OP_mul, x, x));
+        }
+        build_output(r.g, "y", build_reduce(r.g, OP_reduce_sum, y, 4, false));
+        for (uint32_t n = 0; n < 40; n++) {
+            Schedule *p = NULL;
+            const Machine *m = &target_for(n % 2 ? PLAN_cuda : PLAN_cpu)->machine;
+            CHECK(schedule_build(r.g, m, n / 2, r.a, &p) == GRAPHC_OK);
+            double e = p ? check_schedule(r.g, p, r.in, r.a) : 1;
+            if (!CHECK(e < 1e-4)) printf("%u decisions: difference %g\n", n / 2, e);
+        }
+        expect(&r, 0, 0);
+    }
+}
+
 static Value turned(Rig *r, Value x) {
     return build_permute(r->g, x, (uint8_t[]){0, 1, 3, 2});
 }
@@ -597,6 +622,7 @@ TEST_MAIN {
     attention(false);
     attention(true);
     statistics();
+    behind_attention();
     for (int i = 0; i < 4; i++) attention_gradients(i & 1, i & 2);
     indices();
     counted();
