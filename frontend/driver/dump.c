@@ -60,6 +60,7 @@ void dump_pass(void *ctx, int index, const char *pass, const Graph *g) {
 
 void dump_code(void *ctx, const char *kernel, const char *ext, const char *text, size_t n) {
     Dump *d = ctx;
+    if (d->reader) d->reader->code(d->reader->ctx, d->code_of, kernel, ext, text, n);
     const char *prefix = d->target ? arena_printf(d->arena, "%s.", d->target) : "";
     dump_text(d, arena_printf(d->arena, "%s%s.%s", prefix, kernel, ext), text, n);
 }

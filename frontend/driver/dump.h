@@ -9,7 +9,16 @@ typedef struct Dump {
     Arena *arena;
     DiagSink *diags;
     const char *target; /* prefixes per-target files when a plan has several targets */
+    const struct DumpReader *reader; /* also gets the code; NULL: nobody */
+    const char *code_of;             /* ... with the name of the target that it is for */
 } Dump;
+
+/* Who wants each kernel's code as text: ext as in files, "v3.s", "ptx". Called from one thread. */
+typedef struct DumpReader {
+    void (*code)(void *ctx, const char *target, const char *kernel, const char *ext,
+                 const char *text, size_t n);
+    void *ctx;
+} DumpReader;
 
 graphc_status dump_open(Dump *d); /* makes the folder */
 void dump_graph(Dump *d, const char *file, const Graph *g);

@@ -203,7 +203,9 @@ static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
     GC_TRY(schedule_build(g, &t->target->machine, p->fuse_at_most, p->arena, &s));
     dump_schedule(&d, "post-fusion.kir", s);
     CodeOptions co = {.threads = o->threads, .cache_dir = o->cache_dir};
-    if (o->dump_dir) {
+    d.reader = p->reader;
+    d.code_of = t->target->name;
+    if (o->dump_dir || p->reader) {
         co.dump = dump_code;
         co.dump_ctx = &d;
     }

@@ -24,6 +24,7 @@ typedef struct Pipeline {
     size_t plan_size;
     const ImportOptions *trained; /* which initializers are states (set before importing), or NULL */
     const LoraSpec *lora;  /* adapters' places in a plan that runs (set before importing), or NULL */
+    const struct DumpReader *reader; /* of kernels' code (set before pipeline_targets), or NULL */
     uint32_t fuse_at_most; /* FUSE_ALL, or what schedule_build is to stop at (set before it runs) */
 } Pipeline;
 

@@ -47,6 +47,10 @@ static Model *model_open(Arena *a, DiagSink *d, const char *path,
     return NULL;
 }
 
+Model *import_open(Arena *a, DiagSink *d, const char *path) {
+    return model_open(a, d, path, &onnx__model_proto__descriptor);
+}
+
 static bool check_versions(Importer *im) {
     const Onnx__ModelProto *p = im->proto;
     if (!p->graph) return diag(im->diags, D_MODEL, "", "the file holds no graph"), false;
@@ -118,7 +122,7 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
                            Model **out_model, Graph **out_graph) {
     *out_model = NULL;
     *out_graph = NULL;
-    Model *m = model_open(a, d, path, &onnx__model_proto__descriptor);
+    Model *m = import_open(a, d, path);
     if (!m) return diag_status(d);
     Importer im = {.arena = a,
                    .diags = d,

@@ -43,6 +43,9 @@ struct Model {
     MapStr *side_index; /* name -> number in `side` from 1; 0 = not there, and reported */
 };
 
+/* Maps and reads a model's file. NULL: the reason is in d. */
+Model *import_open(Arena *a, DiagSink *d, const char *path);
+
 typedef struct Opset {
     const char *domain; /* "" = ai.onnx */
     int version;

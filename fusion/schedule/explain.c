@@ -7,12 +7,29 @@ static bool is_reader(const Fuse *f, Value v, const Group *g) {
     return g->id + 1 != f->v[v].group && !f->kinds[g->kind].no_kernel;
 }
 
+/* Does the group's kernel read v along an axis that it folds away, as an operand's elements are? */
+static bool reads_again(const Fuse *f, const Group *g, Value v) {
+    const Kernel *k = g->kernel;
+    uint32_t folded = 0;
+    if (!k) return true;
+    uint32_t *domain = ARENA_ARRAY(f->arena, uint32_t, k->nops);
+    kir_domains(k, f->p, domain);
+    for (uint32_t i = 0; i < k->naxes; i++)
+        if (k->axes[i].kind == AX_RED) folded |= 1u << i;
+    for (KVal i = 1; i < k->nops; i++)
+        if (k->ops[i].op == K_kload && f->s->buffers.v[g->bufs[k->ops[i].buf]].node == v &&
+            (domain[i] & folded))
+            return true;
+    return false;
+}
+
 static FusionWhy why_stored(const Fuse *f, Value v, const Group *to) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
     if (fact->output) return WHY_output;
     if (s->must) return WHY_placed;
-    if (fact->epi && f->groups.v[s->group - 1]->anchor && to->anchor) return WHY_template_input;
+    if (fact->epi && f->groups.v[s->group - 1]->anchor && to->anchor)
+        return reads_again(f, to, v) ? WHY_template_input : WHY_anchors;
     return s->why;
 }
 

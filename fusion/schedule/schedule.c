@@ -6,7 +6,12 @@
 #include "fusion/special/special.h"
 
 const char *const fusion_why_text[WHY_COUNT] = {
-#define X(id, text) [WHY_##id] = text,
+#define X(id, text, change) [WHY_##id] = text,
+    FUSION_WHY(X)
+#undef X
+};
+const char *const fusion_why_change[WHY_COUNT] = {
+#define X(id, text, change) [WHY_##id] = change,
     FUSION_WHY(X)
 #undef X
 };

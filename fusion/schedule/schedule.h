@@ -46,25 +46,36 @@ typedef struct SStep {
     uint32_t match; /* begin <-> end (if: begin -> else -> end) */
 } SStep;
 
-/* Reasons why two nodes were not fused: WHY(id, text). */
+/* Reasons why two nodes were not fused: WHY(id, text, what would change it). */
 #define FUSION_WHY(X)                                                                              \
-    X(output, "the value is an output")                                                            \
-    X(placed, "a concatenation, a loop or a branch needs it in memory")                            \
-    X(shared, "other kernels read the value, too")                                                 \
-    X(row_mismatch, "the reduction walks another row")                                             \
-    X(recompute, "inlining would compute it more than once")                                       \
-    X(template_input, "a contraction reads it more than once per element")                         \
-    X(too_large, "the fused kernel would exceed a size limit")                                     \
-    X(tile_row, "the contraction's tile does not hold a whole row")                                \
-    X(kind, "this kind of kernel takes no epilogue")                                               \
-    X(stopped, "fusion was stopped before (--fuse-at-most)")
+    X(output, "the value is an output", "the model would have to give it no longer")               \
+    X(placed, "a concatenation, a loop or a branch needs it in memory",                            \
+      "without them around it, it need not be stored")                                             \
+    X(shared, "other kernels read the value, too",                                                 \
+      "a value with one reader is not stored, nor is one that costs less to compute than to read") \
+    X(row_mismatch, "the reduction walks another row",                                             \
+      "reductions over the same axes of the same sizes share a kernel")                            \
+    X(recompute, "inlining would compute it more than once",                                       \
+      "fewer readers per element, or less arithmetic in it")                                       \
+    X(template_input, "a contraction reads it more than once per element",                         \
+      "little: each tile of the contraction would compute it anew. Only what costs almost "        \
+      "nothing (a cast, a scale) is computed there")                                               \
+    X(anchors, "each of the two has a contraction or attention of its own",                        \
+      "nothing: a kernel has one, and takes in what is pointwise or a row around it")              \
+    X(too_large, "the fused kernel would exceed a size limit",                                     \
+      "fewer operands, reductions or results in one kernel")                                       \
+    X(tile_row, "the contraction's tile does not hold a whole row",                                \
+      "a row as short as a tile: fewer columns")                                                   \
+    X(kind, "this kind of kernel takes no epilogue",                                               \
+      "pointwise kernels, rows, contractions, convolutions and attention take one")                \
+    X(stopped, "fusion was stopped before (--fuse-at-most)", "compiling without --fuse-at-most")
 typedef enum FusionWhy {
-#define X(id, text) WHY_##id,
+#define X(id, text, change) WHY_##id,
     FUSION_WHY(X)
 #undef X
         WHY_COUNT
 } FusionWhy;
-extern const char *const fusion_why_text[WHY_COUNT];
+extern const char *const fusion_why_text[WHY_COUNT], *const fusion_why_change[WHY_COUNT];
 
 typedef struct Refusal {
     uint32_t producer, consumer; /* step numbers */

@@ -44,7 +44,7 @@ typedef struct Cli {
     uint64_t seed, threads, runs, isa, fuse_at_most;
     TrainArgs train;
     GivenOptions given;
-    const char *trace, *html;    /* bench: files for them */
+    const char *trace, *html, *dot, *profile; /* files: what is written, what was measured */
     const char *adapter;         /* --adapter, */
     struct CliAdapter *adapted;  /* and what was read there */
     bool json, verbose, embed, help, version, bisect;

@@ -6,6 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Of what frontend/driver/schema.json describes. It grows by fields; what a field means changes with
+ * this number. */
+#define JSON_SCHEMA 1
+
+/* What a verb prints begins like this. */
+static inline json_t *json_begin(const char *verb) {
+    json_t *j = json_object();
+    json_object_set_new(j, "schema", json_integer(JSON_SCHEMA));
+    json_object_set_new(j, "verb", json_string(verb));
+    return j;
+}
+
 /* Gives item to the object and returns it, to be filled. */
 static inline json_t *json_add(json_t *object, const char *key, json_t *item) {
     json_object_set_new(object, key, item);

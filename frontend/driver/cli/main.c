@@ -30,9 +30,11 @@ static const Verb verbs[] = { /* ends with a NULL name; the first is compiling, 
      "times runs of a plan: median, minimum and 99th percentile",
      "  graphc bench bert.plan --dim batch=1 --dim seq=64 -v\n"
      "  graphc bench resnet50.onnx --dim batch=1 --threads 2 --json\n"},
-    {"explain", cmd_explain, 1, 2, "graphc explain PLAN|MODEL.onnx [NODE] [options]",
+    {"explain", cmd_explain, 1, 3, "graphc explain PLAN|MODEL.onnx [NODE [NODE]] [options]",
      "says what was fused with what, why not, and what bounds each kernel",
-     "  graphc explain bert.onnx\n  graphc explain bert.onnx node_MatMul_3\n"},
+     "  graphc explain bert.onnx\n  graphc explain bert.onnx node_MatMul_3\n"
+     "  graphc explain bert.plan node_linear_3 node_softmax_1   why they are apart\n"
+     "  graphc explain bert.onnx --dim batch=1 --dim seq=64 --html bert.html\n"},
     {"inspect", cmd_inspect, 1, 1, "graphc inspect PLAN|MODEL.onnx [--json] [options]",
      "lists inputs, outputs, symbols, kernels, memory and sizes",
      "  graphc inspect bert.plan\n  graphc inspect bert.onnx --target sm_90a --json\n"},

@@ -30,3 +30,9 @@ void near_try(Near *n, const char *candidate) {
     n->best = candidate;
     n->distance = d;
 }
+
+void near_quoted(Near *n, Arena *a, const char *text) {
+    const char *end;
+    for (const char *p = text; (p = strchr(p, '"')) && (end = strchr(p + 1, '"')); p = end + 1)
+        near_try(n, arena_strndup(a, p + 1, (size_t)(end - p - 1)));
+}

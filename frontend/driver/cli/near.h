@@ -2,6 +2,8 @@
 #ifndef FRONTEND_DRIVER_CLI_NEAR_H
 #define FRONTEND_DRIVER_CLI_NEAR_H
 
+#include "runtime/base/arena.h"
+
 #include <stdint.h>
 
 typedef struct Near {
@@ -12,5 +14,7 @@ typedef struct Near {
 
 /* Near: at most a third of its letters, or two, changed, left out or added. */
 void near_try(Near *n, const char *candidate);
+/* Tries what stands between quotes: the names in places of nodes. */
+void near_quoted(Near *n, Arena *a, const char *text);
 
 #endif

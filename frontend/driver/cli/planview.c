@@ -23,17 +23,14 @@ static int64_t symbol_value(const Cli *c, const PlanView *v, const PlanSymbol *s
     return value < s->lo ? s->lo : value > s->hi ? s->hi : value;
 }
 
-graphc_status planview_open(Cli *c, const char *path, PlanView *v) {
+graphc_status planview_make(Cli *c, const char *path, const void *bytes, size_t size, PlanView *v) {
     char error[256] = "";
-    const void *bytes;
-    *v = (PlanView){0};
-    if (!cli_is_model(path)) GC_TRY(cli_check_plan_options(c));
-    GC_TRY(cli_load_plan(c, path, &bytes, &v->size));
+    *v = (PlanView){.size = size};
     /* plan_parse wants 64-byte alignment, an arena gives 16. */
-    uintptr_t room = (uintptr_t)arena_alloc(c->arena, v->size + PLAN_ALIGN);
+    uintptr_t room = (uintptr_t)arena_alloc(c->arena, size + PLAN_ALIGN);
     void *aligned = (void *)((room + PLAN_ALIGN - 1) & ~(uintptr_t)(PLAN_ALIGN - 1));
-    if (v->size) memcpy(aligned, bytes, v->size);
-    graphc_status s = plan_parse(aligned, v->size, &v->plan, (ErrorText){error, sizeof error});
+    if (size) memcpy(aligned, bytes, size);
+    graphc_status s = plan_parse(aligned, size, &v->plan, (ErrorText){error, sizeof error});
     if (s != GRAPHC_OK) return cli_load_failed(c, path, s, error);
     s = cli_is_model(path) ? GRAPHC_OK : check_dims(c, v);
     if (s != GRAPHC_OK) {
@@ -49,6 +46,15 @@ graphc_status planview_open(Cli *c, const char *path, PlanView *v) {
     return GRAPHC_OK;
 }
 
+graphc_status planview_open(Cli *c, const char *path, PlanView *v) {
+    const void *bytes;
+    size_t size;
+    *v = (PlanView){0};
+    if (!cli_is_model(path)) GC_TRY(cli_check_plan_options(c));
+    GC_TRY(cli_load_plan(c, path, &bytes, &size));
+    return planview_make(c, path, bytes, size, v);
+}
+
 void planview_close(PlanView *v) {
     plan_release(&v->plan);
 }
@@ -61,14 +67,22 @@ double planview_least(const Machine *m, const char *kind, double bytes, double f
     return *memory ? by_memory : by_math;
 }
 
+MemoryPlan *planview_layout(Cli *c, const PlanView *v, const PlanTarget *t) {
+    char error[256] = "out of memory";
+    PlanRange all = {t->nprepare, t->nsteps};
+    MemoryPlan *m = memory_create(&v->plan, t);
+    if (m && memory_assign(m, all, v->slots, (ErrorText){error, sizeof error}) == GRAPHC_OK)
+        return m;
+    (void)diag(c->diags, D_NO_MEMORY, "", "%s", error);
+    memory_destroy(m);
+    return NULL;
+}
+
 PlanMemory planview_memory(Cli *c, const PlanView *v, const PlanTarget *t) {
-    char error[256] = "";
     PlanRange all = {t->nprepare, t->nsteps};
     PlanMemory r = {.scratch = memory_scratch(&v->plan, t, all, v->slots)};
-    MemoryPlan *m = memory_create(&v->plan, t);
-    if (!m || memory_assign(m, all, v->slots, (ErrorText){error, sizeof error}) != GRAPHC_OK) {
-        (void)diag(c->diags, D_NO_MEMORY, "", "%s", error);
-    } else {
+    MemoryPlan *m = planview_layout(c, v, t);
+    if (m) {
         r.arena = memory_arena(m);
         r.live = memory_live(m);
     }

@@ -13,8 +13,13 @@ typedef struct PlanView {
 } PlanView;
 
 graphc_status planview_open(Cli *c, const char *path, PlanView *v);
+/* The same of a plan's bytes that were made from the model at `path` just now. */
+graphc_status planview_make(Cli *c, const char *path, const void *bytes, size_t size, PlanView *v);
 void planview_close(PlanView *v);
 
+/* Where every temporary of a run lies, as the session would lay it out; NULL after a message.
+ * memory_destroy frees it. */
+struct MemoryPlan *planview_layout(Cli *c, const PlanView *v, const PlanTarget *t);
 typedef struct PlanMemory {
     uint64_t arena, live, constants, prepared, states, scratch;
 } PlanMemory;

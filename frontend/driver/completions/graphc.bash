@@ -10,7 +10,7 @@ _graphc_options() { # of a verb
     compile) echo "--output $model --embed --json --version" ;;
     run) echo "$model $run --weights --adapter --output-dir --output-format --json --verbose" ;;
     bench) echo "$model $run --weights --adapter --runs --trace --html --json --verbose" ;;
-    explain) echo "$model --json --verbose" ;;
+    explain) echo "$model --html --dot --profile --json --verbose" ;;
     inspect) echo "$model --json" ;;
     grad) echo "$model $run --output-dir --output-format --loss --wrt --cotangent" ;;
     train) echo $model $train --train --freeze ;;
