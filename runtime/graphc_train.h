@@ -64,11 +64,13 @@ GRAPHC_API uint64_t graphc_trainer_steps(const graphc_trainer *t); /* how many a
 typedef struct graphc_train_result {
     double loss;      /* mean over what was supervised */
     double grad_norm; /* of all gradients, before clipping */
+    double loss_scale; /* that gradients of f16 were computed with; 0: there is none */
 } graphc_train_result;
 
 /* One update at learning rate lr, from the batch that is bound; of a plan that accumulates, from
  * all that was accumulated since the last update. Waits for it. out: may be NULL. Numbers that are
- * not finite are no failure. GRAPHC_USAGE: an input is not bound; nothing was accumulated; lr is
+ * not finite are no failure: a loss that is none changes no state, gradients that are none change
+ * none of a plan with graphc_training.guard. GRAPHC_USAGE: an input is not bound; nothing was accumulated; lr is
  * negative or no number. Statuses else as graphc_run's; after GRAPHC_RUNTIME the states hold
  * anything. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_trainer_step(graphc_trainer *t, double lr,

@@ -48,9 +48,9 @@ typedef struct graphc_compile_dim {
 typedef struct graphc_training {
     uint32_t size;         /* sizeof(graphc_training), set by GRAPHC_TRAINING_INIT */
     const char *loss;      /* an output's name (its sum), or "cross_entropy(logits, labels)", with
-                              parameters "ignore=-100, smoothing=0.1, z=1e-4, weights=INPUT"; mse, l1,
-                              huber, bce, kl likewise. A target that the model lacks becomes an input */
-    const char *optimizer; /* "adamw" (default), "sgd", "lion" */
+                              parameters "ignore=-100, smoothing=0.1, z=1e-4, weights=INPUT" (or a file's,
+                              of a name that ends in .npy); mse, l1, huber, bce, kl likewise. A target that the model lacks becomes an input */
+    const char *optimizer; /* "adamw" (default), "sgd", "lion", "adamw8bit" */
     double beta1, beta2, eps, weight_decay, momentum;
     bool nesterov;
     double clip;        /* bound of the gradients' global norm; 0: none */
@@ -63,9 +63,16 @@ typedef struct graphc_training {
                             and no attention from one to another */
     uint32_t batch, seq; /* first sizes of all inputs, and second ones of tokens (integers, rank 2);
                             0: as the model has them */
+    const char *no_decay; /* "vectors" (parameters of one axis: norms, biases), or an expression like freeze:
+                             no weight decay of these; NULL: all decay */
+    bool guard;           /* a step whose gradients are no finite numbers changes nothing, as one whose loss
+                             is none always does; every update then waits for all gradients */
+    double loss_scale;    /* of f16, the first one: state "loss_scale", output "loss_scale" of a step, and guard;
+                             0: none; below 0: 65536 with precision "f16" or a model of f16, else none */
+    uint32_t scale_every; /* it doubles after so many steps without overflow; 0: 2000 */
 } graphc_training;
 #define GRAPHC_TRAINING_INIT                                                                       \
-    { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL, false, false, 0, 0 }
+    { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL, false, false, 0, 0, NULL, false, -1, 0 }
 
 /* An input and an output that become one state (graphc.h), which each run leaves to the next: of equal
  * types, or a cache that the output has longer along one axis, whose size in the input is a symbol that
@@ -103,7 +110,8 @@ typedef struct graphc_compile_options {
  * "loss_weight"; entry "evaluate" gives the last two and changes nothing. With `accumulate` there is an
  * entry "accumulate" like it, which adds gradients and loss to what the next step takes in, and "step"
  * takes no batch: a step over several batches, in which each supervised element counts alike. Weights or
- * adapters, the optimizer's moments ("NAME.m", "NAME.v") and held gradients ("NAME.grad") are its states.
+ * adapters, the optimizer's moments ("NAME.m", "NAME.v"; of adamw8bit u8, with scales "NAME.m.absmax") and held gradients ("NAME.grad") are its states. A step
+ * whose loss is no finite number leaves them as they were, but for held gradients.
  * graphc_train.h takes care of all that. */
 
 typedef struct graphc_compiled graphc_compiled;

@@ -1,5 +1,6 @@
 #include "frontend/driver/pipeline.h"
 #include "frontend/driver/dump.h"
+#include "frontend/driver/tensor_file.h"
 #include "frontend/driver/train_facts.h"
 #include "graph/pass/pass.h"
 #include "runtime/base/file.h"
@@ -104,12 +105,34 @@ static graphc_status choose_optimizer(Pipeline *p, const graphc_training *t, Opt
     return GRAPHC_OK;
 }
 
+/* Weights of classes that are a file's. */
+static graphc_status read_class_weights(Pipeline *p, LossSpec *s) {
+    EvalTensor t;
+    const char *path = s->class_weights, *end = path ? strrchr(path, '.') : NULL;
+    if (!end || strcmp(end, ".npy") != 0) return GRAPHC_OK;
+    GC_TRY(tensor_file_read(p->arena, p->diags, path, &t));
+    if (t.rank != 1 || !dtype_is_float(t.dtype) || t.dim[0] > UINT32_MAX)
+        return diag(p->diags, D_SHAPE, path, "is no list of weights");
+    float *v = ARENA_ARRAY(p->arena, float, (size_t)t.dim[0] + 1);
+    for (int64_t i = 0; i < t.dim[0]; i++)
+        v[i] = (float)dtype_load_f64(t.dtype, t.data, (uint64_t)i);
+    s->class_weight = v;
+    s->nclass_weights = (uint32_t)t.dim[0];
+    return GRAPHC_OK;
+}
+
 /* The model becomes a training graph. */
 static graphc_status add_training(Pipeline *p, const graphc_training *t, Dump *d) {
-    TrainSpec s = {.trainable = {t->train, t->freeze}, .accumulate = t->accumulate, .documents = t->documents};
+    TrainSpec s = {.trainable = {t->train, t->freeze},
+                   .no_decay = t->no_decay,
+                   .guard = {t->guard || t->clip > 0, t->loss_scale, t->scale_every},
+                   .accumulate = t->accumulate,
+                   .documents = t->documents};
+    if (t->loss_scale < 0 && p->precision == DT_f16) s.guard.scale = GUARD_SCALE;
     LoraSpec lora;
     if (!t->loss) return diag(p->diags, D_USAGE, "--loss", "is missing");
     GC_TRY(loss_parse(p->arena, p->diags, t->loss, &s.loss));
+    GC_TRY(read_class_weights(p, &s.loss));
     GC_TRY(choose_optimizer(p, t, &s.optimizer));
     if (t->lora) {
         GC_TRY(lora_parse(p->arena, p->diags, t->lora, &lora));

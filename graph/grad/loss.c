@@ -89,7 +89,8 @@ static void elementwise(Graph *g, const LossSpec *s, Value y, Value target, Loss
     out->sum = total(g, t.value);
     out->weight = s->kind == LOSS_kl && shape->rank ? f32(g, build_expr(g, DT_i64, shape->dim[0]))
                                                     : count(g, y);
-    out->dy = build_cast(g, t.slope, shape->dtype);
+    out->most = out->weight;
+    out->dy = t.slope;
 }
 
 /* --- Cross entropy --------------------------------------------------------------------------- */
@@ -177,7 +178,8 @@ static void cross_entropy(Graph *g, const LossSpec *s, Value y, Value labels, Va
                            build_binary_f(g, OP_mul, build_binary(g, OP_mul, lse, lse), s->z));
     out->sum = total(g, weighted(g, row, r.counts, r.weight));
     out->weight = total(g, r.weight);
-    out->dy = build_cast(g, slope(g, s, &r), graph_type(g, y)->dtype);
+    out->most = count(g, r.label);
+    out->dy = slope(g, s, &r);
 }
 
 /* --- Operands -------------------------------------------------------------------------------- */
@@ -225,9 +227,23 @@ static graphc_status find_operands(Graph *g, const LossSpec *s, Value *y, Value 
     return check_target(g, s, *y, *target);
 }
 
+/* Those of a file, which the model's classes have to be as many as. */
+static graphc_status given_weights(Graph *g, const LossSpec *s, const Type *t, Value *out) {
+    int64_t classes;
+    if (!expr_is_const(g->exprs, t->dim[t->rank - 1], &classes) || classes != s->nclass_weights)
+        return diag(g->diags, D_SHAPE, "loss", "%s: %u weights for the classes of %s",
+                    s->class_weights, s->nclass_weights, type_text(g->exprs, t, g->arena));
+    const Type row = {.dtype = DT_f32, .rank = 1, .dim = {t->dim[t->rank - 1]}};
+    const Constant c = {.data = (void *)(uintptr_t)s->class_weight,
+                        .bytes = s->nclass_weights * sizeof(float),
+                        .name = ""};
+    return *out = build_const(g, row, c), GRAPHC_OK;
+}
+
 static graphc_status class_weights(Graph *g, const LossSpec *s, Value y, Value *out) {
     if (!s->class_weights) return GRAPHC_OK;
     const Type *t = graph_type(g, y);
+    if (s->class_weight) return given_weights(g, s, t, out);
     Type row = {.dtype = DT_f32, .rank = 1, .dim = {t->dim[t->rank - 1]}};
     *out = named(g, s->class_weights);
     if (!*out) *out = build_input(g, s->class_weights, row);
@@ -242,7 +258,7 @@ graphc_status loss_build(Graph *g, const LossSpec *s, Loss *out) {
     GC_TRY(find_operands(g, s, &out->y, &target));
     if (s->kind == LOSS_output) {
         out->sum = total(g, f32(g, out->y));
-        out->weight = build_scalar_f(g, DT_f32, 1);
+        out->weight = out->most = build_scalar_f(g, DT_f32, 1);
     } else if (s->kind == LOSS_cross_entropy) {
         GC_TRY(class_weights(g, s, out->y, &weights));
         cross_entropy(g, s, out->y, target, weights, out);

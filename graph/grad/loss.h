@@ -27,11 +27,14 @@ typedef struct LossSpec {
     double smoothing, z, delta;
     int64_t ignore;
     const char *class_weights; /* an input's name; NULL: all 1 */
+    const float *class_weight; /* or these, nclass_weights of them */
+    uint32_t nclass_weights;
 } LossSpec;
 
 typedef struct Loss {
     Value sum, weight;
-    Value y, dy; /* d sum / d y; dy = 0: ones */
+    Value most; /* what weight is where all is supervised and weighs 1: f32 scalar */
+    Value y, dy; /* d sum / d y, f32 of y's shape; dy = 0: ones */
 } Loss;
 
 /* "logits" or "cross_entropy(logits, labels, ignore=-100, smoothing=0.1)". Whether the operands

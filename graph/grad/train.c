@@ -1,6 +1,7 @@
 #include "graph/grad/train.h"
 #include "graph/build/build.h"
 #include "graph/grad/grad.h"
+#include "graph/grad/layer.h"
 #include "graph/pass/pass.h"
 
 #include <string.h>
@@ -38,36 +39,57 @@ static Value share_of(Graph *g, Value weight) {
     return build_select(g, some, build_unary(g, OP_recip, weight), zero);
 }
 
-/* d loss / d parameter for each, in f32, of the sum times `share` (0: of the sum). */
-static graphc_status gradients(TrainGraph *t, const Loss *loss, Value share, Value *grad) {
+/* d loss / d parameter for each, in f32, of the sum times `factor` (0: of the sum). */
+static graphc_status gradients(TrainGraph *t, const Loss *loss, Value factor, Value *grad) {
     Graph *g = t->g;
     Value dy = loss->dy;
-    const Type *ty = graph_type(g, loss->y);
-    if (!dy) dy = build_full(g, build_scalar_f(g, ty->dtype, 1), ty->rank, ty->dim);
-    if (share) dy = build_binary(g, OP_mul, dy, build_cast(g, share, ty->dtype));
+    const Type ty = *graph_type(g, loss->y);
+    if (!dy) dy = build_full(g, build_scalar_f(g, DT_f32, 1), ty.rank, ty.dim);
+    if (factor) dy = build_binary(g, OP_mul, dy, factor);
+    dy = build_cast(g, dy, ty.dtype);
     GC_TRY(grad_build(g, 1, &loss->y, &dy, t->params.n, t->params.v, grad));
     for (uint32_t i = 0; i < t->params.n; i++)
         if (grad[i]) grad[i] = build_cast(g, grad[i], DT_f32);
     return diag_status(g->diags);
 }
 
-/* One parameter's step: its moments are states beside it, of its name and the moment's. */
-static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step, uint32_t number,
-                   Value grad) {
+/* One parameter's step: what the optimizer keeps of it are states beside it. */
+static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step, const Guard *guard,
+                   uint32_t number, Value grad) {
     Graph *g = t->g;
-    Value param = t->params.v[number];
-    Type type = *graph_type(g, param);
-    Value moment[OPTIMIZER_MAX_STATES], next[OPTIMIZER_MAX_STATES + 1];
-    type.dtype = DT_f32;
-    for (uint32_t i = 0; i < optimizer_states(o); i++) {
-        const char *name =
-            arena_printf(g->arena, "%s.%s", state_name(g, param), optimizer_state_name(o, i));
-        moment[i] = build_state(g, name, type, (Constant){.name = name});
+    const Value param = t->params.v[number];
+    const Type type = *graph_type(g, param);
+    OptimizerState kept[OPTIMIZER_MAX_STATES];
+    Value state[OPTIMIZER_MAX_STATES], next[OPTIMIZER_MAX_STATES + 1];
+    const uint32_t n = optimizer_states(o, g->exprs, &type, kept);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = arena_printf(g->arena, "%s.%s", state_name(g, param), kept[i].name);
+        state[i] = build_state(g, name, kept[i].type, (Constant){.name = name});
         vec_push(g->arena, &t->moments, ((TrainState){name, number + 1}));
     }
-    optimizer_update(g, o, step, build_cast(g, param, DT_f32), grad, moment, next);
-    build_write(g, param, build_cast(g, next[0], graph_type(g, param)->dtype));
-    for (uint32_t i = 0; i < optimizer_states(o); i++) build_write(g, moment[i], next[i + 1]);
+    optimizer_update(g, o, step, build_cast(g, param, DT_f32), grad, state, next);
+    build_write(g, param, guard_choose(g, guard, build_cast(g, next[0], type.dtype), param));
+    for (uint32_t i = 0; i < n; i++)
+        build_write(g, state[i], guard_choose(g, guard, next[i + 1], state[i]));
+}
+
+/* Which parameters' weights decay. */
+typedef struct Decay {
+    bool vectors, some;
+    regex_t not;
+} Decay;
+
+static graphc_status decay_open(const TrainGraph *t, const char *no_decay, Decay *out) {
+    *out = (Decay){.vectors = no_decay && !strcmp(no_decay, "vectors")};
+    if (!no_decay || out->vectors) return GRAPHC_OK;
+    out->some = !regcomp(&out->not, no_decay, REG_EXTENDED);
+    return out->some ? GRAPHC_OK
+                     : diag(t->g->diags, D_USAGE, no_decay, "is no regular expression");
+}
+
+static bool decays(const TrainGraph *t, const Decay *d, uint32_t i) {
+    if (d->vectors) return graph_type(t->g, t->params.v[i])->rank > 1;
+    return !d->some || !layer_matches(&d->not, train_name(t, i));
 }
 
 /* Parameters that the loss does not depend on stay as they are, and are named. */
@@ -112,26 +134,60 @@ static Value held(TrainGraph *t, const Entries *e, const char *name, uint32_t pa
 }
 
 /* What a step gives, and what all entries give that take a batch. */
-static void outputs(Graph *g, const Loss *loss, Value mean, Value norm, const Entries *e) {
+static void outputs(Graph *g, const Loss *loss, Value mean, Value norm, Value scale,
+                    const Entries *e) {
     g->outputs.n = 0; /* the model's own would have to be stored */
     build_in(g, e->step);
     build_output(g, "loss", mean);
     build_output(g, "grad_norm", norm);
+    if (scale) build_output(g, "loss_scale", scale);
     build_in(g, (e->accumulate ? e->accumulate : e->step) | e->evaluate);
     build_output(g, "loss_sum", loss->sum);
     build_output(g, "loss_weight", loss->weight);
     build_in(g, 0);
 }
 
-static void updates(TrainGraph *t, const Optimizer *o, const Value *grad, Value norm) {
+/* A parameter learns from grad[i] times `factor` (0: 1). */
+static graphc_status updates(TrainGraph *t, const TrainSpec *s, const Guard *guard,
+                             const Value *grad, Value factor) {
     Graph *g = t->g;
+    const Optimizer *o = &s->optimizer;
     Value lr = scalar_input(g, "lr", DT_f32), number = scalar_input(g, "step", DT_i64);
-    OptimizerStep step = optimizer_step(g, o, lr, number);
-    Value clip = o->clip > 0 ? optimizer_clip(g, o, norm) : 0;
+    OptimizerStep step = optimizer_step(g, o, lr, guard_number(g, guard, number));
+    Decay decay;
+    GC_TRY(decay_open(t, s->no_decay, &decay));
     for (uint32_t i = 0; i < t->params.n; i++) {
-        Value d = clip ? build_binary(g, OP_mul, grad[i], clip) : grad[i];
-        update(t, o, &step, i, d);
+        Optimizer own = *o;
+        if (!decays(t, &decay, i)) own.weight_decay = 0;
+        Value d = factor ? build_binary(g, OP_mul, grad[i], factor) : grad[i];
+        update(t, &own, &step, guard, i, d);
     }
+    if (decay.some) regfree(&decay.not);
+    return GRAPHC_OK;
+}
+
+/* 0: 1 */
+static Value times(Graph *g, Value x, Value factor) {
+    return !x || !factor ? x | factor : build_binary(g, OP_mul, x, factor);
+}
+
+/* Gradients of all that a step takes, in f32. *back: what makes them those of the mean loss; 0: 1. It
+ * is no part of them: a product a tensor would have to be stored or computed twice. */
+static graphc_status all_gradients(TrainGraph *t, const TrainSpec *s, const Loss *loss,
+                                   const Guard *guard, const Entries *e, Value share, Value *grad,
+                                   Value *back) {
+    Graph *g = t->g;
+    /* Scaled gradients of a sum would need another scale than those of a mean. */
+    Value most = guard->scale ? loss->most : 0, part = most ? build_unary(g, OP_recip, most) : 0;
+    Value factor = guard_scaled(g, guard, s->accumulate ? part : share);
+    GC_TRY(gradients(t, loss, factor, grad));
+    *back = guard_unscaled(g, guard, s->accumulate ? times(g, share, most) : 0);
+    const uint32_t n = keep_trained(t, grad);
+    for (uint32_t i = 0; s->accumulate && i < n; i++) {
+        const char *name = arena_printf(g->arena, "%s.grad", train_name(t, i));
+        grad[i] = held(t, e, name, i + 1, grad[i]);
+    }
+    return GRAPHC_OK;
 }
 
 graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *out) {
@@ -146,16 +202,15 @@ graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *ou
     const Entries e = entries_of(g, s);
     Value sum = held(out, &e, "loss_sum", 0, loss.sum),
           weight = held(out, &e, "loss_weight", 0, loss.weight), share = share_of(g, weight);
-    Value *grad = ARENA_ARRAY(g->arena, Value, out->params.n);
-    GC_TRY(gradients(out, &loss, s->accumulate ? 0 : share, grad));
-    uint32_t n = keep_trained(out, grad);
-    for (uint32_t i = 0; s->accumulate && i < n; i++) {
-        const char *name = arena_printf(g->arena, "%s.grad", train_name(out, i));
-        grad[i] = build_binary(g, OP_mul, held(out, &e, name, i + 1, grad[i]), share);
-    }
-    Value norm = optimizer_norm(g, n, grad);
+    Value *grad = ARENA_ARRAY(g->arena, Value, out->params.n), back;
+    Guard guard = guard_begin(g, &s->guard, loss.y);
+    GC_TRY(all_gradients(out, s, &loss, &guard, &e, share, grad, &back));
+    Value norm = times(g, optimizer_norm(g, out->params.n, grad), back);
+    Value clip = s->optimizer.clip > 0 ? optimizer_clip(g, &s->optimizer, norm) : 0;
+    Value mean = build_binary(g, OP_mul, sum, share);
     build_in(g, e.step);
-    updates(out, &s->optimizer, grad, norm);
-    outputs(g, &loss, build_binary(g, OP_mul, sum, share), norm, &e);
+    guard_judge(g, &guard, mean, norm);
+    GC_TRY(updates(out, s, &guard, grad, guard_factor(g, &guard, times(g, back, clip))));
+    outputs(g, &loss, mean, norm, guard.scale, &e);
     return diag_status(g->diags);
 }

@@ -3,8 +3,8 @@
  *
  * Entry "step": the model's inputs, the loss's target, `lr` (f32 scalar) and `step` (i64 scalar, 1
  * in the first) -> `loss` (mean over what is supervised), `grad_norm` (of all gradients, before
- * clipping), `loss_sum` and `loss_weight` (the mean's parts). Parameters and moments change in
- * place. Entry "evaluate": the model's inputs and the target -> `loss_sum`, `loss_weight`. Nothing
+ * clipping), `loss_sum` and `loss_weight` (the mean's parts), `loss_scale` where there is one.
+ * Parameters and moments change in place, unless the loss is no number (guard.h). Entry "evaluate": the model's inputs and the target -> `loss_sum`, `loss_weight`. Nothing
  * changes.
  *
  * With `accumulate` a step is two things. Entry "accumulate", of evaluate's inputs and outputs, adds
@@ -15,9 +15,10 @@
 #ifndef GRAPH_GRAD_TRAIN_H
 #define GRAPH_GRAD_TRAIN_H
 
+#include "graph/grad/update/guard.h"
 #include "graph/grad/lora.h"
 #include "graph/grad/loss.h"
-#include "graph/grad/optimizer.h"
+#include "graph/grad/update/optimizer.h"
 #include "graph/grad/trainable.h"
 
 typedef struct TrainSpec {
@@ -25,6 +26,9 @@ typedef struct TrainSpec {
     Optimizer optimizer;
     Trainable trainable;
     const LoraSpec *lora; /* NULL: the weights themselves */
+    const char *no_decay; /* of these parameters weights do not decay: names that the expression matches (POSIX),
+                             or "vectors": those of one axis, such as norms and biases; NULL: all decay */
+    GuardSpec guard;
     bool accumulate;
     bool documents; /* several in one row: graph_keep_documents */
 } TrainSpec;

@@ -165,6 +165,8 @@ graphc_status log_step(Log *l, const LogStep *s, ErrorText e) {
     jw_i64(&j, "tokens", (int64_t)s->tokens);
     jw_f64(&j, "tokens_per_s", s->tokens_per_s);
     jw_i64(&j, "peak_bytes", (int64_t)s->peak_bytes);
+    if (s->loss_scale > 0) jw_f64(&j, "loss_scale", s->loss_scale);
+    if (s->skipped) jw_bool(&j, "skipped", true);
     GC_TRY(put_line(l, &j, e));
     if (l->progress) show_progress(l, s);
     return GRAPHC_OK;

@@ -15,6 +15,8 @@ typedef struct LogStep {
     uint64_t tokens;            /* so far */
     double tokens_per_s;        /* of this step */
     uint64_t peak_bytes;
+    double loss_scale; /* of f16; 0: there is none */
+    bool skipped;      /* the step changed nothing: its loss or gradients were no finite numbers */
 } LogStep;
 
 typedef struct Log {

@@ -103,15 +103,17 @@ static graphc_status find_run(Loop *l) {
 
 /* --- steps ----------------------------------------------------------------------------------- */
 
-static graphc_status check_finite(Loop *l, const LoopResult *r, double lr) {
-    if (isfinite(r->loss) && isfinite(r->grad_norm)) {
-        l->skipped = 0;
-        return GRAPHC_OK;
-    }
-    if (l->skipped++ < l->o->skip) return GRAPHC_OK;
+static bool all_finite(const LoopResult *r) {
+    return isfinite(r->loss) && isfinite(r->grad_norm);
+}
+
+static graphc_status not_finite(Loop *l, const LoopStep *s, const LoopResult *r) {
+    char by[768] = "";
+    if (l->model->blame) l->model->blame(l->model->self, s, r, by, sizeof by);
     return error_set(l->e, GRAPHC_RUNTIME,
-                     "step %llu: the loss is %g and the gradient's norm %g, at a rate of %g",
-                     (unsigned long long)l->step, r->loss, r->grad_norm, lr);
+                     "step %llu: the loss is %g and the gradient's norm %g, at a rate of %g%s%s",
+                     (unsigned long long)l->step, r->loss, r->grad_norm, s->lr, *by ? "; " : "",
+                     by);
 }
 
 static graphc_status one_step(Loop *l, LoopEnd *end) {
@@ -134,10 +136,13 @@ static graphc_status one_step(Loop *l, LoopEnd *end) {
                           .grad_norm = r.grad_norm,
                           .tokens = l->tokens,
                           .tokens_per_s = took > 0 ? (double)r.tokens / took : 0,
-                          .peak_bytes = r.peak_bytes};
+                          .peak_bytes = r.peak_bytes,
+                          .loss_scale = r.loss_scale,
+                          .skipped = !all_finite(&r)};
     GC_TRY(log_step(&l->log, &said, l->e));
     if (isnan(l->loss)) end->loss = r.loss;
-    return check_finite(l, &r, s.lr);
+    l->skipped = all_finite(&r) ? 0 : l->skipped + 1;
+    return l->skipped > o->skip ? not_finite(l, &s, &r) : GRAPHC_OK;
 }
 
 /* *better: it is the lowest loss so far. */

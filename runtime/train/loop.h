@@ -27,6 +27,7 @@ typedef struct LoopResult {
     double grad_norm; /* before clipping */
     uint64_t tokens;  /* learnt from */
     uint64_t peak_bytes;
+    double loss_scale; /* 0: there is none */
 } LoopResult;
 
 typedef struct LoopModel {
@@ -38,6 +39,9 @@ typedef struct LoopModel {
     /* All state, written through file.h. */
     graphc_status (*save)(void *self, const char *path, ErrorText e);
     graphc_status (*load)(void *self, const char *path, ErrorText e);
+    /* Of a step whose loss or norm is not finite: what first made such a number, in words of at most
+     * `size` bytes; none where it cannot be told. NULL: nobody looks. */
+    void (*blame)(void *self, const LoopStep *s, const LoopResult *r, char *out, size_t size);
 } LoopModel;
 
 typedef struct LoopOptions {

@@ -132,7 +132,7 @@ static LoopOptions options(const Pack *train) {
 
 /* A run in this process, from an empty model. */
 static graphc_status run(Bigrams *b, const LoopOptions *o, LoopEnd *end) {
-    const LoopModel m = {b, step, evaluate, save, load};
+    const LoopModel m = {b, step, evaluate, save, load, NULL};
     memset(b->w, 0, sizeof b->w);
     memset(b->m, 0, sizeof b->m);
     b->calls = 0;

@@ -128,7 +128,7 @@ static graphc_status write_log(void) {
     Log l;
     graphc_status st = log_open(&l, path_of("log"), NULL, NULL, 0, 100, e);
     for (uint64_t i = 1; st == GRAPHC_OK && i <= 50; i++)
-        st = log_step(&l, &(LogStep){i, 1.0 / (double)i, 1, 1, i, 1, 1}, e);
+        st = log_step(&l, &(LogStep){i, 1.0 / (double)i, 1, 1, i, 1, 1, 0, false}, e);
     log_close(&l);
     return st == GRAPHC_OK ? log_html(path_of("log"), path_of("page"), "x", e) : st;
 }

@@ -14,12 +14,12 @@ typedef VEC(const char *) TextList;
 
 /* What train and finetune ask for. Numbers that were not given are negative, counts 0. */
 typedef struct TrainArgs {
-    const char *optimizer, *schedule, *learn, *freeze, *lora, *config, *target_name;
+    const char *optimizer, *schedule, *learn, *freeze, *lora, *config, *target_name, *no_decay, *on_nan;
     TextList data, eval_data; /* FILE, or NAME=FILE for arrays */
     uint64_t patience;
     bool resume;
-    double lr, min_lr, warmup, decay, epochs, hold_out, beta1, beta2, eps, weight_decay, momentum, clip;
-    uint64_t batch, seq, steps, accumulate, eval_every, save_every;
+    double lr, min_lr, warmup, decay, epochs, hold_out, beta1, beta2, eps, weight_decay, momentum, clip, loss_scale;
+    uint64_t batch, seq, steps, accumulate, eval_every, save_every, scale_every;
     bool plan_only, nesterov, no_packing, no_shuffle;
 } TrainArgs;
 

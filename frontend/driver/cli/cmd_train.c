@@ -1,7 +1,8 @@
 /* graphc train and finetune: a training plan of the model, then the loop over it. */
 #include "frontend/driver/cli/session.h"
-#include "runtime/train/trainer/run.h"
+#include "frontend/driver/nonfinite.h"
 #include "runtime/base/file.h"
+#include "runtime/train/trainer/run.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -11,10 +12,15 @@
 #define DEFAULT_BATCH 8
 #define DEFAULT_SEQ   128
 #define DEFAULT_LR    1e-4
+#define MOST_SKIPPED  100 /* steps in a row */
 
 /* NAME=FILE, else tokens. */
 static bool arrays_given(const TrainArgs *a) {
     return a->data.n && strchr(a->data.v[0], '=');
+}
+
+static bool skips(const TrainArgs *a) {
+    return a->on_nan && strcmp(a->on_nan, "skip") == 0;
 }
 
 static graphc_training training_of(const Cli *c) {
@@ -30,6 +36,10 @@ static graphc_training training_of(const Cli *c) {
     t.lora = a->lora;
     t.accumulate = a->accumulate > 1;
     t.documents = !a->no_packing && !a->plan_only && !arrays_given(a);
+    t.no_decay = a->no_decay;
+    t.guard = skips(a);
+    t.loss_scale = a->loss_scale;
+    t.scale_every = (uint32_t)a->scale_every;
     t.batch = (uint32_t)a->batch;
     t.seq = arrays_given(a) ? 0 : (uint32_t)a->seq;
     return t;
@@ -78,6 +88,8 @@ static void list_said(Cli *c, RunOptions *o) {
         {"--warmup", real_text(c, o->warmup)},
         {"--decay", real_text(c, o->decay)},
         {"--weight-decay", real_text(c, a->weight_decay)},
+        {"--no-decay", a->no_decay},
+        {"--loss-scale", real_text(c, a->loss_scale)},
         {"--clip", real_text(c, a->clip)},
         {"--steps", count_text(c, a->steps)},
         {"--epochs", real_text(c, a->epochs)}};
@@ -101,6 +113,8 @@ static graphc_status check_args(Cli *c) {
         if (!a->batch) a->batch = DEFAULT_BATCH;
         if (!a->seq) a->seq = DEFAULT_SEQ;
     }
+    if (a->on_nan && !skips(a) && strcmp(a->on_nan, "stop") != 0)
+        return cli_usage(c, "--on-nan is stop or skip");
     if (a->hold_out >= 0 && a->eval_data.n)
         return cli_usage(c, "--hold-out and --eval-data are both given");
     if (a->steps && a->epochs >= 0) return cli_usage(c, "--steps and --epochs are both given");
@@ -174,6 +188,10 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     o.eval_every = a->eval_every;
     o.save_every = a->save_every;
     o.patience = (uint32_t)a->patience;
+    o.skip = skips(a) ? MOST_SKIPPED : 0;
+    NonFinite seen = {.schedule = p->targets[0].schedule};
+    o.look = nonfinite_look;
+    o.look_context = &seen;
     o.resume = a->resume;
     GC_TRY(schedule_of(c, &o.schedule));
     list_said(c, &o);

@@ -144,16 +144,24 @@ static const OptRow opt_rows[] = {
     {"--decay", NULL, OPT_REAL, FIELD(train.decay), TRAIN_VERBS, "X",
      "wsd's steps of falling rates, likewise"},
     {"--optimizer", NULL, OPT_TEXT, FIELD(train.optimizer), TRAIN_VERBS, "NAME",
-     "adamw (default), sgd, lion"},
+     "adamw (default), sgd, lion, adamw8bit (moments in 8 bits)"},
     {"--beta1", NULL, OPT_REAL, FIELD(train.beta1), TRAIN_VERBS, "X", "of adamw and lion"},
     {"--beta2", NULL, OPT_REAL, FIELD(train.beta2), TRAIN_VERBS, "X", "of adamw and lion"},
     {"--eps", NULL, OPT_REAL, FIELD(train.eps), TRAIN_VERBS, "X", "of adamw"},
     {"--weight-decay", NULL, OPT_REAL, FIELD(train.weight_decay), TRAIN_VERBS, "X",
      "default: the optimizer's, 0.01 of adamw"},
+    {"--no-decay", NULL, OPT_TEXT, FIELD(train.no_decay), TRAIN_VERBS, "vectors|REGEX",
+     "no weight decay of norms and biases, or of parameters of these names"},
     {"--momentum", NULL, OPT_REAL, FIELD(train.momentum), TRAIN_VERBS, "X", "of sgd"},
     {"--nesterov", NULL, OPT_FLAG, FIELD(train.nesterov), TRAIN_VERBS, "", "of sgd"},
     {"--clip", NULL, OPT_REAL, FIELD(train.clip), TRAIN_VERBS, "X",
      "bound of the gradients' norm (default none)"},
+    {"--loss-scale", NULL, OPT_REAL, FIELD(train.loss_scale), TRAIN_VERBS, "X",
+     "of f16, the first one (default 65536 with --precision f16); 0: none"},
+    {"--scale-every", NULL, OPT_COUNT, FIELD(train.scale_every), TRAIN_VERBS, "N",
+     "the scale doubles after so many steps without overflow (default 2000)"},
+    {"--on-nan", NULL, OPT_TEXT, FIELD(train.on_nan), TRAIN_VERBS, "stop|skip",
+     "a loss or gradient that is no finite number ends the run (default), or its step changes nothing"},
     {"--eval-every", NULL, OPT_COUNT, FIELD(train.eval_every), TRAIN_VERBS, "N",
      "steps between measurements of what is held out (default: at the end)"},
     {"--patience", NULL, OPT_COUNT, FIELD(train.patience), TRAIN_VERBS, "N",
@@ -369,7 +377,7 @@ static graphc_status threads_by_default(Cli *c) {
 /* Negative: not given. */
 static const TrainArgs cli_train_defaults = {
     .lr = -1, .min_lr = -1, .warmup = -1, .decay = -1, .epochs = -1, .hold_out = -1, .beta1 = -1, .beta2 = -1, .eps = -1,
-    .weight_decay = -1, .momentum = -1};
+    .weight_decay = -1, .momentum = -1, .loss_scale = -1};
 
 graphc_status cli_parse(Cli *c, int argc, char **argv) {
     bool options = true; /* until "--" */

@@ -5,6 +5,7 @@ _graphc_options() { # of a verb
     local run='--device --input --seed --isa'
     local train='--device --loss --data --eval-data --hold-out --batch --seq --accumulate --no-packing --no-shuffle --steps --epochs --lr --min-lr
         --schedule --warmup --decay --optimizer --beta1 --beta2 --eps --weight-decay --momentum --nesterov --clip
+        --no-decay --on-nan --loss-scale --scale-every
         --eval-every --patience --save-every --resume --config --plan-only --seed --output --json'
     case $1 in
     compile) echo "--output $model --embed --json --version" ;;
@@ -36,7 +37,8 @@ _graphc() {
     --isa) COMPREPLY=($(compgen -W '3 4' -- "$cur")) ;;
     --wrt) COMPREPLY=($(compgen -W 'weights inputs' -- "$cur")) ;;
     --schedule) COMPREPLY=($(compgen -W 'constant linear cosine wsd' -- "$cur")) ;;
-    --optimizer) COMPREPLY=($(compgen -W 'adamw sgd lion' -- "$cur")) ;;
+    --on-nan) COMPREPLY=($(compgen -W 'stop skip' -- "$cur")) ;;
+    --optimizer) COMPREPLY=($(compgen -W 'adamw sgd lion adamw8bit' -- "$cur")) ;;
     --dump-ir | --cache | --weights | --adapter | --output-dir | --data)
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -d -- "$cur"))

@@ -2,9 +2,12 @@
 #include "runtime/train/loop.h"
 #include "runtime/train/trainer/trainer.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
+
+#define SETTLING 32 /* halvings of a loss scale, from 65536 to nothing that f16 could hold */
 
 typedef struct Run {
     const RunOptions *o;
@@ -43,6 +46,7 @@ static graphc_status learn(Run *r, const LoopStep *l, LoopResult *out) {
     GC_TRY(graphc_trainer_step(&r->t, l->lr, &result));
     out->loss = result.loss;
     out->grad_norm = result.grad_norm;
+    out->loss_scale = result.loss_scale;
     return GRAPHC_OK;
 }
 
@@ -54,6 +58,19 @@ static graphc_status take_step(void *self, const LoopStep *l, LoopResult *out, E
     out->peak_bytes = peak_bytes();
     r->stop = interrupted();
     return GRAPHC_OK;
+}
+
+/* The step again, looked at: it changed nothing, so it goes as before. */
+static void blame(void *self, const LoopStep *l, const LoopResult *result, char *out, size_t size) {
+    Run *r = self;
+    LoopResult again;
+    if (isfinite(result->loss) && graphc_plan_find_state(r->t.plan, "skipped") < 0) {
+        snprintf(out, size, "weights took it up: go on from the last checkpoint with --on-nan skip");
+        return;
+    }
+    r->o->look(r->o->look_context, r->t.session, out, size);
+    (void)take_step(r, l, &again, (ErrorText){NULL, 0});
+    r->o->look(r->o->look_context, r->t.session, NULL, 0);
 }
 
 static graphc_status evaluate(void *self, double *loss, ErrorText e) {
@@ -80,7 +97,8 @@ static graphc_status all_steps(Run *r, ErrorText e) {
                              .step = take_step,
                              .evaluate = o->eval.nfiles ? evaluate : NULL,
                              .save = save_states,
-                             .load = load_states};
+                             .load = load_states,
+                             .blame = o->look ? blame : NULL};
     const LoopOptions loop = {.rows = feed_rows(&r->feed),
                               .batch = o->feed.batch,
                               .accumulate = o->accumulate,
@@ -91,6 +109,7 @@ static graphc_status all_steps(Run *r, ErrorText e) {
                               .save_every = o->save_every,
                               .keep = 1,
                               .patience = o->patience,
+                              .skip = o->skip || !trainer_scaled(&r->t) ? o->skip : SETTLING,
                               .folder = o->folder,
                               .title = "graphc train",
                               .resume = o->resume,

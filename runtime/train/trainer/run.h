@@ -15,6 +15,12 @@ typedef struct RunOptions {
     double epochs;
     double warmup, decay; /* steps; below 1 a part of all */
     uint64_t save_every;  /* steps between checkpoints; 0: at the end alone */
+    uint32_t skip;        /* steps in a row that may change nothing, their loss or gradients being no finite
+                             numbers; 0: none, or as many as a loss scale takes to settle */
+    /* From now on looks at what kernels write in runs of the session, and says in `out` what first is
+     * no finite number; NULL: no more. `look` NULL: nobody does. */
+    void (*look)(void *context, graphc_session *s, char *out, size_t size);
+    void *look_context;
     uint32_t patience;    /* evaluations without a better loss that end the run; 0: none do */
     bool resume;          /* goes on with the run in the folder */
     const SafePair *said; /* options that are the same when a run goes on */

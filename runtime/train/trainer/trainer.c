@@ -134,6 +134,10 @@ static graphc_status read_scalar(graphc_trainer *t, const char *name, double *ou
     return *out = (double)*(const float *)x.data, GRAPHC_OK;
 }
 
+bool trainer_scaled(const graphc_trainer *t) {
+    return graphc_plan_find_output(t->plan, "loss_scale") >= 0;
+}
+
 static graphc_status run_entry(graphc_trainer *t, int32_t entry) {
     return trainer_failed(t, graphc_run_entry(t->session, (uint32_t)entry));
 }
@@ -159,6 +163,8 @@ graphc_status graphc_trainer_step(graphc_trainer *t, double lr, graphc_train_res
     t->part = 0;
     GC_TRY(read_scalar(t, "loss", &r.loss));
     GC_TRY(read_scalar(t, "grad_norm", &r.grad_norm));
+    r.loss_scale = 0;
+    if (trainer_scaled(t)) GC_TRY(read_scalar(t, "loss_scale", &r.loss_scale));
     if (out) *out = r;
     return GRAPHC_OK;
 }

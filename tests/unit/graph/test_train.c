@@ -275,15 +275,17 @@ static void check_optimizer(const Optimizer *o) {
     Value vg = input(&r, "g", DT_f32, 1, D(N), grad), vlr = input(&r, "lr", DT_f32, 0, NULL, &lr);
     Value vstep = input(&r, "step", DT_i64, 0, NULL, &step);
     Type t = type(&r, DT_f32, 1, D(N));
-    Value param = build_state(g, "p", t, initial), moment[2], next[3];
-    const char *names[] = {"m", "v"};
-    for (uint32_t i = 0; i < optimizer_states(o); i++)
-        moment[i] = build_state(g, names[i], t, (Constant){0});
+    Value param = build_state(g, "p", t, initial), moment[OPTIMIZER_MAX_STATES],
+          next[OPTIMIZER_MAX_STATES + 1];
+    OptimizerState kept[OPTIMIZER_MAX_STATES];
+    const uint32_t nkept = optimizer_states(o, g->exprs, &t, kept);
+    for (uint32_t i = 0; i < nkept; i++)
+        moment[i] = build_state(g, kept[i].name, kept[i].type, (Constant){0});
     OptimizerStep s = optimizer_step(g, o, vlr, vstep);
     optimizer_update(g, o, &s, param, vg, moment, next);
     build_write(g, param, next[0]);
-    for (uint32_t i = 0; i < optimizer_states(o); i++) build_write(g, moment[i], next[i + 1]);
-    CHECK(diag_errors(g->diags) == 0 && g->writes.n == 1 + optimizer_states(o));
+    for (uint32_t i = 0; i < nkept; i++) build_write(g, moment[i], next[i + 1]);
+    CHECK(diag_errors(g->diags) == 0 && g->writes.n == 1 + nkept);
     build_output(g, "norm", optimizer_norm(g, 1, &vg));
     EvalTensor now[3], after[3];
     for (uint32_t i = 0; i < g->states.n; i++) now[i] = eval_initial(g, i, r.arena);

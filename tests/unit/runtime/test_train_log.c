@@ -21,7 +21,7 @@ static const char *content(const char *of) {
 }
 
 static void put(Log *l, uint64_t step, double loss) {
-    const LogStep s = {step, loss, 2e-4, 0.5, step * 100, 12345.5, 1 << 20};
+    const LogStep s = {step, loss, 2e-4, 0.5, step * 100, 12345.5, 1 << 20, 0, false};
     CHECK(log_step(l, &s, e) == GRAPHC_OK);
 }
 
@@ -67,7 +67,7 @@ static void check_again(void) {
 
 static void check_progress(void) {
     const Log l = {.fd = -1, .steps = 1000, .first = 100, .start = 50, .eval_loss = 2.5};
-    const LogStep s = {200, 2.34567, 1.5e-4, 0.987, 0, 52345, 11400000000};
+    const LogStep s = {200, 2.34567, 1.5e-4, 0.987, 0, 52345, 11400000000, 0, false};
     char line[256];
     log_progress(&l, &s, 60, 200, line, sizeof line);
     CHECK_STR(
@@ -77,7 +77,7 @@ static void check_progress(void) {
     log_progress(&l, &s, 60, 30, line, sizeof line);
     CHECK_STR(line, "200/1000 [====>               ");
     const Log fresh = {.fd = -1, .steps = 3, .eval_loss = (double)NAN};
-    const LogStep last = {3, (double)NAN, 0, 1e30, 0, 1e30, 0};
+    const LogStep last = {3, (double)NAN, 0, 1e30, 0, 1e30, 0, 0, false};
     log_progress(&fresh, &last, 1e9, 200, line, sizeof line);
     CHECK(strstr(line, "3/3 [====================] loss nan  lr 0.00e+00") &&
           strstr(line, " 0:00 left"));

@@ -1,14 +1,15 @@
-#include "graph/grad/optimizer.h"
+#include "graph/grad/update/optimizer.h"
 #include "graph/build/build.h"
+#include "graph/grad/update/blockwise.h"
 
 #include <string.h>
 
 static const struct {
     const char *name;
-    uint32_t states;
+    uint32_t moments;
 } optimizer_info[OPTIMIZER_KINDS] = {
-#define OPTIMIZER(name, states, params) [OPTIMIZER_##name] = {#name, states},
-#include "graph/grad/optimizer.def"
+#define OPTIMIZER(name, moments, params) [OPTIMIZER_##name] = {#name, moments},
+#include "graph/grad/update/optimizer.def"
 #undef OPTIMIZER
 };
 
@@ -20,6 +21,11 @@ bool optimizer_default(const char *name, Optimizer *out) {
                              .beta2 = 0.999,
                              .eps = 1e-8,
                              .weight_decay = 0.01},
+        [OPTIMIZER_adamw8bit] = {.kind = OPTIMIZER_adamw8bit,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.999,
+                                 .eps = 1e-8,
+                                 .weight_decay = 0.01},
         [OPTIMIZER_lion] = {.kind = OPTIMIZER_lion, .beta1 = 0.9, .beta2 = 0.99},
     };
     for (uint32_t k = 0; k < OPTIMIZER_KINDS; k++)
@@ -27,13 +33,30 @@ bool optimizer_default(const char *name, Optimizer *out) {
     return false;
 }
 
-uint32_t optimizer_states(const Optimizer *o) {
-    return o->kind == OPTIMIZER_sgd && o->momentum == 0 ? 0 : optimizer_info[o->kind].states;
+/* Moments of 8 bits pay for their scales in large tensors only. */
+static bool in_8_bits(const Optimizer *o, ExprPool *p, const Type *param) {
+    int64_t n;
+    if (o->kind != OPTIMIZER_adamw8bit) return false;
+    return expr_is_const(p, type_numel(p, param), &n) && n >= OPTIMIZER_LEAST_8BIT;
 }
 
-const char *optimizer_state_name(const Optimizer *o, uint32_t i) {
-    (void)o;
-    return i == 0 ? "m" : "v";
+uint32_t optimizer_states(const Optimizer *o, ExprPool *p, const Type *param, OptimizerState *out) {
+    static const char *const moment[] = {"m", "v"}, *const scale[] = {"m.absmax", "v.absmax"};
+    const uint32_t moments =
+        o->kind == OPTIMIZER_sgd && o->momentum == 0 ? 0 : optimizer_info[o->kind].moments;
+    const bool blocks = in_8_bits(o, p, param);
+    Type wide = *param, code = {.dtype = DT_u8, .rank = 2};
+    wide.dtype = DT_f32;
+    code.dim[0] = blockwise_blocks(p, param);
+    code.dim[1] = expr_const(p, BLOCKWISE_BLOCK);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < moments; i++) {
+        out[n++] = (OptimizerState){moment[i], blocks ? code : wide};
+        if (blocks)
+            out[n++] = (OptimizerState){
+                scale[i], {.dtype = DT_f32, .rank = 1, .dim = {code.dim[0]}}};
+    }
+    return n;
 }
 
 static Value mul(Graph *g, Value x, Value y) {
@@ -75,7 +98,7 @@ static Value correction(Graph *g, double beta, Value step) {
 
 OptimizerStep optimizer_step(Graph *g, const Optimizer *o, Value lr, Value step) {
     OptimizerStep s = {.lr = lr};
-    if (o->kind != OPTIMIZER_adamw) return s;
+    if (o->kind != OPTIMIZER_adamw && o->kind != OPTIMIZER_adamw8bit) return s;
     Value wide = build_cast(g, lr, DT_f64);
     s.rate = build_cast(g, build_binary(g, OP_div, wide, correction(g, o->beta1, step)), DT_f32);
     s.unbias = build_cast(g, build_unary(g, OP_rsqrt, correction(g, o->beta2, step)), DT_f32);
@@ -98,21 +121,44 @@ static Value decayed(Graph *g, const Optimizer *o, Value lr, Value p) {
 static void sgd(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, Value d,
                 const Value *moment, Value *next) {
     if (o->weight_decay != 0) d = add(g, d, times(g, p, o->weight_decay));
-    if (optimizer_states(o)) {
+    if (o->momentum != 0) {
         next[1] = add(g, times(g, moment[0], o->momentum), d);
         d = o->nesterov ? add(g, d, times(g, next[1], o->momentum)) : next[1];
     }
     next[0] = build_binary(g, OP_sub, p, mul(g, d, s->lr));
 }
 
+/* The way that moments lead: m / (1 - beta1^t) lr / (sqrt(v / (1 - beta2^t)) + eps) */
+static Value adam_move(Graph *g, const Optimizer *o, const OptimizerStep *s, Value m, Value v) {
+    Value scale = mul(g, build_unary(g, OP_sqrt, v), s->unbias);
+    return build_binary(g, OP_div, mul(g, m, s->rate), build_binary_f(g, OP_add, scale, o->eps));
+}
+
 static void adamw(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, Value d,
                   const Value *moment, Value *next) {
     next[1] = blend(g, moment[0], o->beta1, d);
     next[2] = blend(g, moment[1], o->beta2, mul(g, d, d));
-    Value scale = mul(g, build_unary(g, OP_sqrt, next[2]), s->unbias);
-    Value move =
-        build_binary(g, OP_div, mul(g, next[1], s->rate), build_binary_f(g, OP_add, scale, o->eps));
+    Value move = adam_move(g, o, s, next[1], next[2]);
     next[0] = build_binary(g, OP_sub, decayed(g, o, s->lr, p), move);
+}
+
+static void adamw8bit(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, Value d,
+                      const Value *state, Value *next) {
+    const Type t = *graph_type(g, p);
+    if (!in_8_bits(o, g->exprs, &t)) {
+        adamw(g, o, s, p, d, state, next);
+        return;
+    }
+    d = blockwise_rows(g, d);
+    Value m = blockwise_unpack(g, (Blockwise){state[0], state[1]}, true),
+          v = blockwise_unpack(g, (Blockwise){state[2], state[3]}, false);
+    m = blend(g, m, o->beta1, d);
+    v = blend(g, v, o->beta2, mul(g, d, d));
+    Value moved = build_binary(g, OP_sub, blockwise_rows(g, p), adam_move(g, o, s, m, v));
+    next[0] = blockwise_unrow(g, decayed(g, o, s->lr, moved), &t);
+    const Blockwise m8 = blockwise_pack(g, m, true), v8 = blockwise_pack(g, v, false);
+    next[1] = m8.code, next[2] = m8.scale;
+    next[3] = v8.code, next[4] = v8.scale;
 }
 
 static void lion(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, Value d,
@@ -123,9 +169,12 @@ static void lion(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, 
 }
 
 void optimizer_update(Graph *g, const Optimizer *o, const OptimizerStep *s, Value param, Value grad,
-                      const Value *moment, Value *next) {
+                      const Value *state, Value *next) {
     static void (*const update[OPTIMIZER_KINDS])(Graph *, const Optimizer *, const OptimizerStep *,
                                                  Value, Value, const Value *, Value *) = {
-        [OPTIMIZER_sgd] = sgd, [OPTIMIZER_adamw] = adamw, [OPTIMIZER_lion] = lion};
-    update[o->kind](g, o, s, param, grad, moment, next);
+        [OPTIMIZER_sgd] = sgd,
+        [OPTIMIZER_adamw] = adamw,
+        [OPTIMIZER_lion] = lion,
+        [OPTIMIZER_adamw8bit] = adamw8bit};
+    update[o->kind](g, o, s, param, grad, state, next);
 }

@@ -3,7 +3,9 @@
  * one plan serves every schedule.
  *
  * Sources: SGD as torch.optim.SGD (Sutskever et al. 2013, without dampening); AdamW as Loshchilov
- * and Hutter 2019, with torch's order of operations; Lion, Chen et al. 2023. */
+ * and Hutter 2019, with torch's order of operations; Lion, Chen et al. 2023; AdamW with moments in 8 bits
+ * as bitsandbytes has it (blockwise.h), which decays weights behind the step, not before. Parameters of fewer
+ * than OPTIMIZER_LEAST_8BIT elements keep moments of f32 there, as it does. */
 #ifndef GRAPH_GRAD_OPTIMIZER_H
 #define GRAPH_GRAD_OPTIMIZER_H
 
@@ -11,12 +13,13 @@
 
 typedef enum OptimizerKind {
 #define OPTIMIZER(name, states, params) OPTIMIZER_##name,
-#include "graph/grad/optimizer.def"
+#include "graph/grad/update/optimizer.def"
 #undef OPTIMIZER
     OPTIMIZER_KINDS
 } OptimizerKind;
 
-#define OPTIMIZER_MAX_STATES 2
+#define OPTIMIZER_MAX_STATES 4
+#define OPTIMIZER_LEAST_8BIT 4096
 
 typedef struct Optimizer {
     OptimizerKind kind;
@@ -27,9 +30,13 @@ typedef struct Optimizer {
 
 /* The optimizer's own defaults; false if there is none of that name. */
 bool optimizer_default(const char *name, Optimizer *out);
-/* How many moments a parameter has, and what they are called ("m", "v"). */
-uint32_t optimizer_states(const Optimizer *o);
-const char *optimizer_state_name(const Optimizer *o, uint32_t i);
+/* What an optimizer keeps of a parameter, all of it zeros in the beginning. */
+typedef struct OptimizerState {
+    const char *name; /* "m", "v"; their scales, where they have 8 bits: "m.absmax", "v.absmax" */
+    Type type;
+} OptimizerState;
+/* Lists that of a parameter of this type: how many there are. */
+uint32_t optimizer_states(const Optimizer *o, ExprPool *p, const Type *param, OptimizerState *out);
 
 /* The square root of the sum of squares of all elements of n gradients: an f32 scalar. */
 Value optimizer_norm(Graph *g, uint32_t n, const Value *grad);
@@ -44,8 +51,9 @@ typedef struct OptimizerStep {
 } OptimizerStep;
 OptimizerStep optimizer_step(Graph *g, const Optimizer *o, Value lr, Value step);
 
-/* next[0] is the parameter's next value, next[1..] those of its moments; all f32 of one shape. */
+/* state: as optimizer_states lists them. next[0] is the parameter's next value, f32 as param and grad
+ * are, next[1..] those of its states. */
 void optimizer_update(Graph *g, const Optimizer *o, const OptimizerStep *s, Value param, Value grad,
-                      const Value *moment, Value *next);
+                      const Value *state, Value *next);
 
 #endif
