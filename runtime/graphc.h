@@ -114,7 +114,8 @@ typedef enum graphc_state_role {
     GRAPHC_STATE_OTHER,
     GRAPHC_STATE_PARAMETER, /* what is learnt: a weight, or a matrix of an adapter */
     GRAPHC_STATE_MOMENT,    /* the optimizer's */
-    GRAPHC_STATE_GRADIENT   /* sums over batches: of gradients, and of what they are divided by */
+    GRAPHC_STATE_GRADIENT,  /* sums over batches: of gradients, and of what they are divided by */
+    GRAPHC_STATE_BUFFER     /* the model's own, which goes along and is saved with its weights: running statistics */
 } graphc_state_role;
 typedef struct graphc_state_info {
     graphc_state_role role;

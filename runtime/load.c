@@ -134,7 +134,8 @@ graphc_io_info graphc_plan_state(const graphc_plan *p, uint32_t i) {
 
 _Static_assert((int)PLAN_ROLE_parameter == GRAPHC_STATE_PARAMETER &&
                    (int)PLAN_ROLE_moment == GRAPHC_STATE_MOMENT &&
-                   (int)PLAN_ROLE_gradient == GRAPHC_STATE_GRADIENT,
+                   (int)PLAN_ROLE_gradient == GRAPHC_STATE_GRADIENT &&
+                   (int)PLAN_ROLE_buffer == GRAPHC_STATE_BUFFER,
                "the file's roles are the header's");
 
 graphc_state_info graphc_plan_state_info(const graphc_plan *p, uint32_t i) {

@@ -142,6 +142,7 @@ typedef enum PlanRole { /* graphc_state_role's numbers */
                         PLAN_ROLE_parameter,
                         PLAN_ROLE_moment,
                         PLAN_ROLE_gradient,
+                        PLAN_ROLE_buffer,
                         PLAN_ROLES
 } PlanRole;
 

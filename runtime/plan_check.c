@@ -169,7 +169,8 @@ static graphc_status check_role(const Checker *c, uint64_t i) {
     NEED(s->role < PLAN_ROLES && !s->reserved, "state", i, "unknown role");
     NEED(s->of <= p->nstates && (!s->of || p->states[s->of - 1].role == PLAN_ROLE_parameter),
          "state", i, "no such parameter");
-    NEED(!s->of || s->role > PLAN_ROLE_parameter, "state", i, "belongs to a parameter");
+    NEED(!s->of || s->role == PLAN_ROLE_moment || s->role == PLAN_ROLE_gradient, "state", i,
+         "belongs to a parameter");
     NEED(s->role != PLAN_ROLE_gradient || (f32 && !s->grows), "state", i, "type of a gradient");
     NEED(s->spread >= 0 && isfinite(s->spread), "state", i, "spread");
     NEED(s->spread == 0 || (f32 && !s->grows && s->role == PLAN_ROLE_parameter), "state", i,

@@ -88,7 +88,7 @@ static void put_io(const Printer *w, const char *what, const PlanIo *v, uint64_t
 }
 
 static const char *role_text(uint32_t role) {
-    static const char *const roles[] = {"state", "parameter", "moment", "gradient"};
+    static const char *const roles[] = {"state", "parameter", "moment", "gradient", "buffer"};
     return roles[role];
 }
 

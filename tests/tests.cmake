@@ -110,6 +110,7 @@ graphc_script(train/api/llama_small full 600 ${python} tests/train/api.py $<TARG
   $<TARGET_FILE:finetune> $<TARGET_FILE:api_tool> .cache/models/llama_small.onnx)
 graphc_script(train/updates/some quick 120 ${python} tests/train/updates.py $<TARGET_FILE:graphc_cli> --some)
 graphc_script(train/updates full 300 ${python} tests/train/updates.py $<TARGET_FILE:graphc_cli>)
+graphc_script(train/phases quick 120 ${python} tests/train/phases.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/peers full 600 ${python} tests/train/peers.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
   --only "(_5x13x7|7x10_3_5|conv_integer_7x10|of_one_).*_open$")

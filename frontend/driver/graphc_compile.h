@@ -70,9 +70,14 @@ typedef struct graphc_training {
     double loss_scale;    /* of f16, the first one: state "loss_scale", output "loss_scale" of a step, and guard;
                              0: none; below 0: 65536 with precision "f16" or a model of f16, else none */
     uint32_t scale_every; /* it doubles after so many steps without overflow; 0: 2000 */
+    /* Norms take the batch's statistics and move the running ones along, states of the names of those
+     * initializers, and the model's Dropout nodes drop, whatever either is marked as: in steps, where the
+     * plan's input "generator" is not negative. Adapters leave the model's statistics as they are. */
+    bool frozen_batch_norm, no_dropout;
 } graphc_training;
 #define GRAPHC_TRAINING_INIT                                                                       \
-    { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL, false, false, 0, 0, NULL, false, -1, 0 }
+    { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL, false, false, 0, 0, NULL, false, -1, 0, \
+      false, false }
 
 /* An input and an output that become one state (graphc.h), which each run leaves to the next: of equal
  * types, or a cache that the output has longer along one axis, whose size in the input is a symbol that
@@ -112,7 +117,9 @@ typedef struct graphc_compile_options {
  * takes no batch: a step over several batches, in which each supervised element counts alike. Weights or
  * adapters, the optimizer's moments ("NAME.m", "NAME.v"; of adamw8bit u8, with scales "NAME.m.absmax") and held gradients ("NAME.grad") are its states. A step
  * whose loss is no finite number leaves them as they were, but for held gradients.
- * graphc_train.h takes care of all that. */
+ * Where a model drops or normalises by batches, entries that take a batch take "generator" (i64), too, which
+ * says what random numbers are drawn and is negative where the model is to run as in inference: in
+ * evaluations. Statistics of its norms are states then. graphc_train.h takes care of all that. */
 
 typedef struct graphc_compiled graphc_compiled;
 

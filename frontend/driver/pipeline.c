@@ -184,7 +184,12 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
     for (uint32_t i = 0; i < o->ndims; i++)
         dims[i] = (ImportDim){o->dims[i].name, o->dims[i].lo, o->dims[i].hi};
     ImportOptions io = p->trained ? *p->trained : (ImportOptions){0};
-    if (o->training && !o->training->lora) io.weights = true;
+    if (o->training) {
+        const bool adapters = o->training->lora != NULL;
+        io.weights = !adapters;
+        io.batch_norm = adapters || o->training->frozen_batch_norm ? IMPORT_infers : IMPORT_trains;
+        io.dropout = o->training->no_dropout ? IMPORT_infers : IMPORT_trains;
+    }
     io.dims = dims;
     io.ndims = o->ndims;
     if (o->training) fix_sizes(p, model_path, o, &io);

@@ -29,6 +29,7 @@ static void list_states(Pipeline *p, PlanBuildOptions *out) {
                  ((PlanStateFact){.name = train_name(t, i),
                                   .role = PLAN_ROLE_parameter,
                                   .spread = spread_of(t, t->params.v[i])}));
+    add_states(t, t->buffers.v, t->buffers.n, PLAN_ROLE_buffer, p->arena, &all);
     add_states(t, t->moments.v, t->moments.n, PLAN_ROLE_moment, p->arena, &all);
     add_states(t, t->gradients.v, t->gradients.n, PLAN_ROLE_gradient, p->arena, &all);
     out->facts = all.v;

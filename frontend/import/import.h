@@ -11,6 +11,13 @@ typedef struct ImportDim {
     int64_t lo, hi;
 } ImportDim;
 
+/* Of nodes that do one thing in training and another in inference. */
+typedef enum ImportPhase {
+    IMPORT_marked, /* what the file says */
+    IMPORT_trains, /* either, as the run says: see lower_trains */
+    IMPORT_infers
+} ImportPhase;
+
 typedef struct ImportOptions {
     const ImportDim *dims; /* --dim: fixes or bounds symbols, or says between which
                               numbers a value lies; an unknown name is an error */
@@ -21,6 +28,7 @@ typedef struct ImportOptions {
     const char *const *trained;
     uint32_t ntrained;
     bool weights;
+    ImportPhase batch_norm, dropout;
 } ImportOptions;
 
 typedef struct Model Model; /* keeps the file mappings that constants point into */

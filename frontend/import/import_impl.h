@@ -90,6 +90,7 @@ typedef struct Importer {
     VEC(Graph *) subgraphs;
     uint32_t depth;         /* subgraphs and calls that are open */
     uint64_t spent, budget; /* see import_spend */
+    uint64_t streams;       /* of random numbers in training that nodes have taken */
     int64_t copies;         /* of a body here, by the unrolled loops that are open */
     MapU64 *no_select;      /* ops_control.c: Ifs that have to be nodes, while one is open */
 } Importer;

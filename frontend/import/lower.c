@@ -33,6 +33,24 @@ void lower_assume(Lower *l, Expr a, Expr b) {
                    equation(l, a, b, "=="));
 }
 
+/* Training */
+
+const ImportOptions *lower_options(const Lower *l) {
+    static const ImportOptions none = {0};
+    return l->im->options ? l->im->options : &none;
+}
+
+Value lower_generator(Lower *l, const char *hint) {
+    if (!l->g->is_body) return build_generator(l->g);
+    lower_unsupported(l, hint, "training it inside of a loop or a branch");
+    return 0;
+}
+
+Value lower_trains(Lower *l, const char *hint) {
+    Value draw = lower_generator(l, hint);
+    return draw ? build_unary(l->g, OP_not, build_draws_nothing(l->g, draw)) : 0;
+}
+
 /* The node */
 
 Graph *lower_graph(Lower *l) {

@@ -19,6 +19,7 @@
     X(ops_conv)                                                                                    \
     X(ops_pool)                                                                                    \
     X(ops_norm)                                                                                    \
+    X(ops_batch_norm)                                                                              \
     X(ops_resize)                                                                                  \
     X(ops_attention)                                                                               \
     X(ops_contrib)                                                                                 \

@@ -37,6 +37,18 @@ Value build_uniform(Graph *g, DType t, uint8_t rank, const Expr *dim, uint64_t s
 /* Those of a run: `draw`, an i64 scalar, says which; `stream` tells values of one run apart. */
 Value build_uniform_draw(Graph *g, DType t, uint8_t rank, const Expr *dim, uint64_t stream,
                          Value draw);
+/* In training an input `generator`, an i64 scalar, says which numbers a run draws. Where it is
+ * negative the run is none that trains: nothing is drawn, and what has another meaning in training
+ * has that of inference. The first who asks makes it; 0 and an error where the model has another
+ * input of that name. */
+Value build_generator(Graph *g);
+/* Whether the run trains not, a bool scalar. */
+Value build_draws_nothing(Graph *g, Value generator);
+/* Of x each element is 0 with probability `ratio`, an f32 scalar below 1, else 1 / (1 - ratio) times
+ * as large; x itself where nothing is drawn. Backward asks for the same numbers again. kept, unless
+ * NULL: of each element whether it stays. */
+Value build_dropout(Graph *g, Value x, Value ratio, uint64_t stream, Value *kept);
+#define BUILD_MODEL_STREAMS (UINT64_C(1) << 32) /* of a model's own nodes; of adapters from 0 */
 
 /* Element-wise; operands already of one shape. */
 Value build_map(Graph *g, Op op, const Value *in, uint32_t n);

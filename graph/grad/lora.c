@@ -16,8 +16,7 @@ typedef struct Lora {
     const Graph *g;
     const char *root;
     const bool *last; /* by value: feeds an output through views and maps alone */
-    Value draw;        /* input "generator" of the new graph, or 0 */
-    uint64_t streams;  /* that draw from it */
+    uint64_t streams; /* of random numbers that are drawn */
 } Lora;
 
 /* --- Which layers ----------------------------------------------------------------------------- */
@@ -135,19 +134,10 @@ static graphc_status clash(const Rewrite *r, const char *path) {
                 "%s: two linear layers of different sizes have that path", path);
 }
 
-/* Of x each element is 0 with that probability, else 1 / (1 - dropout) times as large. Backward
- * asks for the same numbers again. */
 static Value dropped(Lora *l, Graph *g, Value x) {
-    const Type t = *graph_type(g, x);
-    if (l->spec->dropout <= 0) return x;
-    if (!l->draw) l->draw = build_input(g, "generator", (Type){.dtype = DT_i64});
-    Value zero = build_scalar_f(g, DT_f32, 0);
-    Value all = build_binary(g, OP_lt, l->draw, build_scalar_i(g, DT_i64, 0));
-    Value u = build_uniform_draw(g, DT_f32, t.rank, t.dim, l->streams++, l->draw);
-    Value drop = build_binary(g, OP_lt, u, build_scalar_f(g, DT_f32, l->spec->dropout));
-    Value larger = build_scalar_f(g, DT_f32, 1 / (1 - l->spec->dropout));
-    Value some = build_select(g, drop, zero, build_binary(g, OP_mul, x, larger));
-    return build_select(g, all, x, some);
+    const double ratio = l->spec->dropout;
+    if (ratio <= 0) return x;
+    return build_dropout(g, x, build_scalar_f(g, DT_f32, ratio), l->streams++, NULL);
 }
 
 static Value adapt(Rewrite *r, Value v) {

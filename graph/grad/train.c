@@ -4,6 +4,7 @@
 #include "graph/grad/layer.h"
 #include "graph/pass/pass.h"
 
+#include <math.h>
 #include <string.h>
 
 static graphc_status parameters(const Graph *model, const TrainSpec *s, TrainGraph *t) {
@@ -27,6 +28,19 @@ static const char *state_name(const Graph *g, Value state) {
 
 const char *train_name(const TrainGraph *t, uint32_t i) {
     return state_name(t->g, t->params.v[i]);
+}
+
+/* What the model itself writes moves in what these entries run, if the batch came to a number. */
+static void keep_buffers(TrainGraph *t, Value loss, uint32_t entries) {
+    Graph *g = t->g;
+    Value number = build_binary_f(g, OP_lt, build_unary(g, OP_abs, loss), INFINITY);
+    for (uint32_t i = 0; i < g->writes.n; i++) {
+        StateWrite *w = &g->writes.v[i];
+        const StateInfo *s = &g->states.v[w->state];
+        w->value = build_select(g, number, w->value, s->value);
+        w->entries = entries;
+        vec_push(g->arena, &t->buffers, ((TrainState){s->name, 0}));
+    }
 }
 
 static Value scalar_input(Graph *g, const char *name, DType t) {
@@ -200,6 +214,7 @@ graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *ou
     out->loss = loss.y;
     out->target = s->loss.operand[1];
     const Entries e = entries_of(g, s);
+    keep_buffers(out, loss.sum, e.accumulate ? e.accumulate : e.step);
     Value sum = held(out, &e, "loss_sum", 0, loss.sum),
           weight = held(out, &e, "loss_weight", 0, loss.weight), share = share_of(g, weight);
     Value *grad = ARENA_ARRAY(g->arena, Value, out->params.n), back;

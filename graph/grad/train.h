@@ -7,6 +7,10 @@
  * Parameters and moments change in place, unless the loss is no number (guard.h). Entry "evaluate": the model's inputs and the target -> `loss_sum`, `loss_weight`. Nothing
  * changes.
  *
+ * What the model itself writes (statistics of its norms) is left behind by whatever takes a batch to learn
+ * from, and where it draws numbers or has another meaning in inference there is an input `generator`
+ * (build_generator).
+ *
  * With `accumulate` a step is two things. Entry "accumulate", of evaluate's inputs and outputs, adds
  * the batch's gradients to states "NAME.grad", its loss to states "loss_sum" and "loss_weight".
  * "step" takes no batch but what they hold, gives `loss` and `grad_norm`, and leaves zeros: each
@@ -45,6 +49,7 @@ typedef struct TrainGraph {
     const char *target; /* the input or output that its second operand is; NULL: there is none */
     VEC(Value) params;  /* states that are trained */
     VEC(TrainState) moments, gradients; /* gradients: of `accumulate`, and of what divides them */
+    VEC(TrainState) buffers; /* what the model itself writes when it learns: statistics */
     LoraLayers lora;
 } TrainGraph;
 

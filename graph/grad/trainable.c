@@ -5,7 +5,8 @@
 #include <string.h>
 
 typedef struct Choice {
-    const bool *learnt; /* by value of the graph */
+    const bool *learnt;  /* by value of the graph */
+    const bool *written; /* by number of a state: the model itself writes it */
     regex_t train, freeze;
     bool has_train, has_freeze;
     Weights *weights;
@@ -46,6 +47,7 @@ static Value weight_or_constant(Rewrite *r, Value v) {
     const Choice *c = r->facts;
     const Node *n = graph_node(r->from, v);
     if (n->op != OP_state) return 0;
+    if (c->written[n->attr.input.index]) return 0;
     const StateInfo *s = &r->from->states.v[n->attr.input.index];
     if (!chosen(c, v, s->name)) return build_const(r->to, s->type, s->initial);
     Value kept = build_state(r->to, s->name, s->type, s->initial);
@@ -59,8 +61,14 @@ static graphc_status compile(const Graph *g, const char *text, regex_t *out, boo
     return *has ? GRAPHC_OK : diag(g->diags, D_USAGE, text, "is no regular expression");
 }
 
+static const bool *written_states(const Graph *g) {
+    bool *written = ARENA_ARRAY(g->arena, bool, g->states.n + 1);
+    for (uint32_t i = 0; i < g->writes.n; i++) written[g->writes.v[i].state] = true;
+    return written;
+}
+
 graphc_status trainable_apply(const Graph *g, const Trainable *t, Graph **out, Weights *w) {
-    Choice c = {.learnt = learnt_places(g), .weights = w};
+    Choice c = {.learnt = learnt_places(g), .written = written_states(g), .weights = w};
     graphc_status st = compile(g, t->train, &c.train, &c.has_train);
     if (st == GRAPHC_OK) st = compile(g, t->freeze, &c.freeze, &c.has_freeze);
     if (st == GRAPHC_OK) *out = rewrite_graph(g, weight_or_constant, NULL, &c);

@@ -20,7 +20,8 @@ typedef struct Weights {
     VEC(Value) state; /* of the new graph */
 } Weights;
 
-/* The graph whose states are the weights. Needs: initializers as states, none written. D_USAGE where nothing is trained, or an
+/* The graph whose states are the weights. Needs: initializers as states. Those that the model
+ * itself writes stay states and are no weights. D_USAGE where nothing is trained, or an
  * expression is none. */
 graphc_status trainable_apply(const Graph *g, const Trainable *t, Graph **out, Weights *w);
 

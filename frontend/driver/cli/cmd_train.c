@@ -33,6 +33,8 @@ static graphc_training training_of(const Cli *c) {
     t.nesterov = a->nesterov;
     t.clip = a->clip;
     t.train = a->learn, t.freeze = a->freeze;
+    t.frozen_batch_norm = a->batch_norm && strcmp(a->batch_norm, "frozen") == 0;
+    t.no_dropout = a->dropout && strcmp(a->dropout, "off") == 0;
     t.lora = a->lora;
     t.accumulate = a->accumulate > 1;
     t.documents = !a->no_packing && !a->plan_only && !arrays_given(a);
@@ -73,6 +75,8 @@ static void list_said(Cli *c, RunOptions *o) {
         {"--lora", a->lora},
         {"--train", a->learn},
         {"--freeze", a->freeze},
+        {"--batch-norm", a->batch_norm},
+        {"--dropout", a->dropout},
         {"--optimizer", a->optimizer},
         {"--data", sb_str(&files)},
         {"--batch", count_text(c, a->batch)},
@@ -101,9 +105,18 @@ static void list_said(Cli *c, RunOptions *o) {
     o->nsaid = COUNT;
 }
 
+/* One of two words, or not given. */
+static graphc_status check_word(Cli *c, const char *option, const char *text, const char *first,
+                                const char *second) {
+    if (!text || strcmp(text, first) == 0 || strcmp(text, second) == 0) return GRAPHC_OK;
+    return cli_usage(c, arena_printf(c->arena, "%s is %s or %s", option, first, second));
+}
+
 static graphc_status check_args(Cli *c) {
     TrainArgs *a = &c->train;
     bool lora = strcmp(c->verb->name, "finetune") == 0;
+    GC_TRY(check_word(c, "--batch-norm", a->batch_norm, "train", "frozen"));
+    GC_TRY(check_word(c, "--dropout", a->dropout, "on", "off"));
     if (!c->loss) return cli_usage(c, "--loss is missing");
     if (!c->output) return cli_usage(c, "-o is missing");
     if (!a->plan_only && !a->data.n) return cli_usage(c, "--data is missing");

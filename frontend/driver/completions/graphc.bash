@@ -5,7 +5,7 @@ _graphc_options() { # of a verb
     local run='--device --input --seed --isa'
     local train='--device --loss --data --eval-data --hold-out --batch --seq --accumulate --no-packing --no-shuffle --steps --epochs --lr --min-lr
         --schedule --warmup --decay --optimizer --beta1 --beta2 --eps --weight-decay --momentum --nesterov --clip
-        --no-decay --on-nan --loss-scale --scale-every
+        --dropout --no-decay --on-nan --loss-scale --scale-every
         --eval-every --patience --save-every --resume --config --plan-only --seed --output --json'
     case $1 in
     compile) echo "--output $model --embed --json --version" ;;
@@ -14,7 +14,7 @@ _graphc_options() { # of a verb
     explain) echo "$model --html --dot --profile --json --verbose" ;;
     inspect) echo "$model --json" ;;
     grad) echo "$model $run --output-dir --output-format --loss --wrt --cotangent" ;;
-    train) echo $model $train --train --freeze ;;
+    train) echo $model $train --train --freeze --batch-norm ;;
     finetune) echo $model $train --lora ;;
     verify) echo "$model $run --data --against --rtol --atol --bisect --json --verbose" ;;
     esac
@@ -37,6 +37,8 @@ _graphc() {
     --isa) COMPREPLY=($(compgen -W '3 4' -- "$cur")) ;;
     --wrt) COMPREPLY=($(compgen -W 'weights inputs' -- "$cur")) ;;
     --schedule) COMPREPLY=($(compgen -W 'constant linear cosine wsd' -- "$cur")) ;;
+    --batch-norm) COMPREPLY=($(compgen -W 'train frozen' -- "$cur")) ;;
+    --dropout) COMPREPLY=($(compgen -W 'on off' -- "$cur")) ;;
     --on-nan) COMPREPLY=($(compgen -W 'stop skip' -- "$cur")) ;;
     --optimizer) COMPREPLY=($(compgen -W 'adamw sgd lion adamw8bit' -- "$cur")) ;;
     --dump-ir | --cache | --weights | --adapter | --output-dir | --data)

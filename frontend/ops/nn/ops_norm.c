@@ -3,29 +3,23 @@
 #include "frontend/ops/nn/norm.h"
 #include <string.h>
 
-typedef struct Moments {
-    Value mean, centred, inv_std; /* axes kept with size 1 */
-} Moments;
-
-static Moments moments(Graph *g, Value x, uint32_t axes, double eps) {
-    Moments m;
+NormMoments norm_moments(Graph *g, Value x, uint32_t axes, double eps) {
+    NormMoments m;
     m.mean = build_mean(g, x, axes, true);
     m.centred = v_sub(g, x, m.mean);
-    Value var = build_mean(g, v_square(g, m.centred), axes, true);
-    m.inv_std = v_rsqrt(g, v_addf(g, var, eps));
+    m.var = build_mean(g, v_square(g, m.centred), axes, true);
+    m.inv_std = v_rsqrt(g, v_addf(g, m.var, eps));
     return m;
 }
 
-/* x * scale + shift; either may be 0 (absent). They are cast to x's type. */
-static Value affine(Graph *g, Value x, Value scale, Value shift) {
+Value norm_affine(Graph *g, Value x, Value scale, Value shift) {
     if (!x) return 0;
     if (scale) x = v_mul(g, x, v_cast_like(g, scale, x));
     if (shift) x = v_add(g, x, v_cast_like(g, shift, x));
     return x;
 }
 
-/* [C] as [C, 1, ...] against NC... tensors of that rank. */
-static Value per_channel(Graph *g, Value v, int rank) {
+Value norm_per_channel(Graph *g, Value v, int rank) {
     return v_along(g, v, rank, 1);
 }
 
@@ -33,8 +27,8 @@ static Value per_channel(Graph *g, Value v, int rank) {
 
 Norm norm_layer(Graph *g, Value x, int axis, double eps, Value scale, Value shift) {
     if (!x) return (Norm){0};
-    Moments m = moments(g, x, v_axes_from(axis, v_rank(g, x)), eps);
-    Value y = affine(g, v_mul(g, m.centred, m.inv_std), scale, shift);
+    NormMoments m = norm_moments(g, x, v_axes_from(axis, v_rank(g, x)), eps);
+    Value y = norm_affine(g, v_mul(g, m.centred, m.inv_std), scale, shift);
     return (Norm){.y = y, .mean = m.mean, .inv_std = m.inv_std};
 }
 
@@ -42,7 +36,7 @@ Norm norm_rms(Graph *g, Value x, int axis, double eps, Value scale) {
     if (!x) return (Norm){0};
     Value mean = build_mean(g, v_square(g, x), v_axes_from(axis, v_rank(g, x)), true);
     Value factor = v_rsqrt(g, v_addf(g, mean, eps));
-    return (Norm){.y = affine(g, v_mul(g, x, factor), scale, 0), .inv_std = factor};
+    return (Norm){.y = norm_affine(g, v_mul(g, x, factor), scale, 0), .inv_std = factor};
 }
 
 /* Statistics of 16-bit types are f32; a model that asks for another type is refused. */
@@ -89,9 +83,10 @@ static bool lower_instance_norm(Lower *l) {
     int rank = v_rank(g, x);
     if (rank < 3) return lower_error(l, D_SHAPE, "the input has no spatial axis");
     if (!lower_vector(l, 1, v_dim(g, x, 1)) || !lower_vector(l, 2, v_dim(g, x, 1))) return false;
-    Moments m = moments(g, v_widen(g, x), v_axes_from(2, rank), lower_f(l, "epsilon"));
+    NormMoments m = norm_moments(g, v_widen(g, x), v_axes_from(2, rank), lower_f(l, "epsilon"));
     Value y = v_mul(g, m.centred, m.inv_std);
-    y = affine(g, y, per_channel(g, lower_in(l, 1), rank), per_channel(g, lower_in(l, 2), rank));
+    y = norm_affine(g, y, norm_per_channel(g, lower_in(l, 1), rank),
+                    norm_per_channel(g, lower_in(l, 2), rank));
     lower_out(l, 0, v_cast_like(g, y, x));
     return true;
 }
@@ -115,73 +110,13 @@ static bool lower_group_norm(Lower *l) {
     memcpy(dim + 3, t.dim + 2, (size_t)(t.rank - 2) * sizeof *dim);
     int rank = t.rank + 1;
     Value split = build_reshape(g, v_widen(g, x), (uint8_t)rank, dim);
-    Moments m = moments(g, split, v_axes_from(2, rank), lower_f(l, "epsilon"));
+    NormMoments m = norm_moments(g, split, v_axes_from(2, rank), lower_f(l, "epsilon"));
     Value y = v_mul(g, m.centred, m.inv_std);
-    if (per_group) y = affine(g, y, v_along(g, scale, rank, 1), v_along(g, shift, rank, 1));
+    if (per_group) y = norm_affine(g, y, v_along(g, scale, rank, 1), v_along(g, shift, rank, 1));
     y = build_reshape(g, y, t.rank, t.dim);
-    if (!per_group) y = affine(g, y, per_channel(g, scale, t.rank), per_channel(g, shift, t.rank));
-    lower_out(l, 0, v_cast_like(g, y, x));
-    return true;
-}
-
-/* Statistics given: one multiplication and one addition, which fold into a convolution before. */
-static Value batch_norm_given(Graph *g, Value x, const Value in[4], double eps) {
-    Value var = v_cast_like(g, in[3], x), mean = v_cast_like(g, in[2], x);
-    Value factor = v_mul(g, v_cast_like(g, in[0], x), v_rsqrt(g, v_addf(g, var, eps)));
-    Value shift = v_sub(g, v_cast_like(g, in[1], x), v_mul(g, mean, factor));
-    int rank = v_rank(g, x);
-    return affine(g, x, per_channel(g, factor, rank), per_channel(g, shift, rank));
-}
-
-/* old * momentum + batch * (1 - momentum), in old's type. */
-static Value running(Graph *g, Value old, Value batch, double momentum) {
-    Value wide = v_widen(g, old);
-    batch = v_cast_like(g, v_reshape_like(g, batch, old), wide);
-    Value mixed = v_add(g, v_mulf(g, wide, momentum), v_mulf(g, batch, 1 - momentum));
-    return v_cast_like(g, mixed, old);
-}
-
-static bool batch_norm_train(Lower *l, Value x, const Value in[4]) {
-    Graph *g = lower_graph(l);
-    int rank = v_rank(g, x);
-    double momentum = lower_f(l, "momentum");
-    Value wide = v_widen(g, x);
-    uint32_t axes = v_axes_from(0, rank) & ~2u;
-    Moments m = moments(g, wide, axes, lower_f(l, "epsilon"));
-    Value var = build_mean(g, v_square(g, m.centred), axes, true);
-    Value y = affine(g, v_mul(g, m.centred, m.inv_std), per_channel(g, in[0], rank),
-                     per_channel(g, in[1], rank));
-    lower_out(l, 0, v_cast_like(g, y, x));
-    if (lower_has_out(l, 1)) lower_out(l, 1, running(g, in[2], m.mean, momentum));
-    if (lower_has_out(l, 2)) lower_out(l, 2, running(g, in[3], var, momentum));
-    if (lower_has_out(l, 3))
-        lower_out(l, 3, v_cast_like(g, v_reshape_like(g, m.mean, in[2]), in[2]));
-    if (lower_has_out(l, 4)) lower_out(l, 4, v_cast_like(g, v_reshape_like(g, var, in[3]), in[3]));
-    return true;
-}
-
-/* Whether this node trains is an attribute since 14, is_test before 7, and in between told by the
- * presence of the outputs for training. */
-static bool batch_norm_trains(const Lower *l) {
-    int opset = lower_opset(l);
-    if (opset >= 14) return lower_i(l, "training_mode") != 0;
-    if (opset < 7 && lower_i(l, "is_test")) return false;
-    return lower_has_out(l, 1) || lower_has_out(l, 3);
-}
-
-static bool lower_batch_norm(Lower *l) {
-    Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0), in[4];
-    for (uint32_t i = 0; i < 4; i++) in[i] = lower_in(l, i + 1);
-    if (!x || !in[0] || !in[1] || !in[2] || !in[3]) return false;
-    if (v_rank(g, x) < 2) return lower_error(l, D_SHAPE, "the input has no channel axis");
-    if (lower_opset(l) < 9 && !lower_i(l, "spatial") && v_rank(g, x) > 2)
-        return lower_unsupported(l, "convert the model to opset 9 or later",
-                                 "statistics per element (spatial = 0)");
-    for (uint32_t i = 1; i <= 4; i++)
-        if (!lower_vector(l, i, v_dim(g, x, 1))) return false;
-    if (batch_norm_trains(l)) return batch_norm_train(l, x, in);
-    Value y = batch_norm_given(g, v_widen(g, x), in, lower_f(l, "epsilon"));
+    if (!per_group)
+        y = norm_affine(g, y, norm_per_channel(g, scale, t.rank),
+                        norm_per_channel(g, shift, t.rank));
     lower_out(l, 0, v_cast_like(g, y, x));
     return true;
 }
@@ -253,12 +188,6 @@ static const char *const layer_attrs[] = {"axis:i=-1", "epsilon:f=1e-5", "stash_
 static const char *const instance_attrs[] = {"epsilon:f=1e-5", "consumed_inputs:I", NULL};
 static const char *const group_attrs[] = {"epsilon:f=1e-5", "num_groups:i!", "stash_type:i=1",
                                           NULL};
-static const char *const batch1_attrs[] = {"epsilon:f=1e-5", "momentum:f=0.9",    "spatial:i=1",
-                                           "is_test:i=0",    "consumed_inputs:I", NULL};
-static const char *const batch7_attrs[] = {"epsilon:f=1e-5", "momentum:f=0.9", "spatial:i=1", NULL};
-static const char *const batch9_attrs[] = {"epsilon:f=1e-5", "momentum:f=0.9", NULL};
-static const char *const batch14_attrs[] = {"epsilon:f=1e-5", "momentum:f=0.9", "training_mode:i=0",
-                                            NULL};
 static const char *const lrn_attrs[] = {"alpha:f=0.0001", "beta:f=0.75", "bias:f=1.0", "size:i!",
                                         NULL};
 static const char *const mvn_attrs[] = {"axes:I", NULL};
@@ -274,10 +203,6 @@ const OnnxOp ops_norm[] = {
     {"com.microsoft", "LayerNormalization", 1, 0, 2, 3, 1, 3, layer_attrs, lower_layer_norm},
     {"", "InstanceNormalization", 1, 0, 3, 3, 1, 1, instance_attrs, lower_instance_norm},
     {"", "GroupNormalization", 18, 0, 3, 3, 1, 1, group_attrs, lower_group_norm},
-    {"", "BatchNormalization", 1, 6, 5, 5, 1, 5, batch1_attrs, lower_batch_norm},
-    {"", "BatchNormalization", 7, 8, 5, 5, 1, 5, batch7_attrs, lower_batch_norm},
-    {"", "BatchNormalization", 9, 13, 5, 5, 1, 5, batch9_attrs, lower_batch_norm},
-    {"", "BatchNormalization", 14, 0, 5, 5, 1, 5, batch14_attrs, lower_batch_norm},
     {"", "LRN", 1, 0, 1, 1, 1, 1, lrn_attrs, lower_lrn},
     {"", "MeanVarianceNormalization", 9, 0, 1, 1, 1, 1, mvn_attrs, lower_mvn},
     {"", "LpNormalization", 1, 0, 1, 1, 1, 1, lp_attrs, lower_lp_norm},

@@ -271,34 +271,61 @@ static Value full_mask(Lower *l, DType t) {
     return build_full(g, build_scalar_i(g, t, 1), x->rank, x->dim);
 }
 
-/* Plans infer: is_test = 0, the default before opset 7, does not drop anything either. */
-static bool lower_dropout_attrs(Lower *l) {
+/* Nothing is dropped. */
+static bool pass_all(Lower *l) {
     lower_out(l, 0, lower_in(l, 0));
     lower_out(l, 1, full_mask(l, lower_opset(l) < 10 ? lower_type(l, 0)->dtype : DT_bool));
     return true;
 }
 
-/* Identity, unless training_mode is given and not a constant false: then elements are dropped where
- * the flag is set when the plan runs. */
-static bool lower_dropout(Lower *l) {
+/* Where a model trains: anew in each run that does, whatever the node is marked as. */
+static bool drop_by_run(Lower *l, Value ratio) {
+    Graph *g = lower_graph(l);
+    Value kept = 0;
+    if (!lower_generator(l, "--dropout off leaves it as it is")) return false;
+    const uint64_t stream = BUILD_MODEL_STREAMS + l->im->streams++;
+    Value y = build_dropout(g, lower_in(l, 0), ratio, stream, &kept);
+    lower_out(l, 0, y);
+    lower_out(l, 1, build_cast(g, kept, lower_opset(l) < 10 ? lower_type(l, 0)->dtype : DT_bool));
+    return y != 0;
+}
+
+/* Before opset 12 the ratio is an attribute, and plans that run infer: is_test = 0, the default
+ * before opset 7, does not drop anything either. */
+static bool lower_dropout_attrs(Lower *l) {
+    const double ratio = lower_f(l, "ratio");
+    if (lower_options(l)->dropout != IMPORT_trains || ratio <= 0) return pass_all(l);
+    return drop_by_run(l, build_scalar_f(lower_graph(l), DT_f32, ratio));
+}
+
+/* Dropped where `active` is set when the plan runs. */
+static void drop_marked(Lower *l, Value ratio, Value active) {
     Graph *g = lower_graph(l);
     const Type t = *lower_type(l, 0);
+    Value kept = build_binary(g, OP_le, ratio, uniform_like(l, &t, 0));
+    Value mask = build_binary(g, OP_or, kept, build_unary(g, OP_not, active));
+    Value scale = build_binary(g, OP_sub, build_scalar_f(g, DT_f32, 1), ratio);
+    scale = build_select(g, active, build_unary(g, OP_recip, scale), build_scalar_f(g, DT_f32, 1));
+    Value x = build_binary(g, OP_mul, lower_in(l, 0), build_cast(g, scale, t.dtype));
+    lower_out(l, 0, build_select(g, mask, x, build_scalar_f(g, t.dtype, 0)));
+    lower_out(l, 1, mask);
+}
+
+/* Identity, unless training_mode is given and not a constant false, or the model trains. */
+static bool lower_dropout(Lower *l) {
+    Graph *g = lower_graph(l);
+    const ImportPhase phase = lower_options(l)->dropout;
     double training = 0, ratio = 0.5;
     if (!lower_is(l, 0, TYPES_FLOAT) || !lower_is(l, 1, TYPES_FLOAT) || !lower_is(l, 2, TYPES_BOOL))
         return false;
     const bool known = !lower_has_in(l, 2) || lower_const_f(l, 2, &training);
     const bool fixed = !lower_has_in(l, 1) || lower_const_f(l, 1, &ratio);
-    if ((known && training == 0) || (fixed && ratio == 0)) return lower_dropout_attrs(l);
+    const bool never = phase == IMPORT_infers || (phase == IMPORT_marked && known && training == 0);
+    if (never || (fixed && ratio == 0)) return pass_all(l);
     Value r = lower_has_in(l, 1) ? build_reshape(g, build_cast(g, lower_in(l, 1), DT_f32), 0, NULL)
                                  : build_scalar_f(g, DT_f32, ratio);
-    Value active = build_reshape(g, lower_in(l, 2), 0, NULL);
-    Value kept = build_binary(g, OP_le, r, uniform_like(l, &t, 0));
-    Value mask = build_binary(g, OP_or, kept, build_unary(g, OP_not, active));
-    Value scale = build_binary(g, OP_sub, build_scalar_f(g, DT_f32, 1), r);
-    scale = build_select(g, active, build_unary(g, OP_recip, scale), build_scalar_f(g, DT_f32, 1));
-    Value x = build_binary(g, OP_mul, lower_in(l, 0), build_cast(g, scale, t.dtype));
-    lower_out(l, 0, build_select(g, mask, x, build_scalar_f(g, t.dtype, 0)));
-    lower_out(l, 1, mask);
+    if (phase == IMPORT_trains) return drop_by_run(l, r);
+    drop_marked(l, r, build_reshape(g, lower_in(l, 2), 0, NULL));
     return true;
 }
 

@@ -34,7 +34,8 @@ typedef struct Weights {
 
 static void describe(const graphc_plan *p, Weights *w) {
     for (uint32_t i = 0; i < graphc_plan_states(p); i++) {
-        if (graphc_plan_state_info(p, i).role != GRAPHC_STATE_PARAMETER) continue;
+        graphc_state_role role = graphc_plan_state_info(p, i).role;
+        if (role != GRAPHC_STATE_PARAMETER && role != GRAPHC_STATE_BUFFER) continue;
         graphc_io_info io = graphc_plan_state(p, i);
         graphc_tensor x = trainer_state(p, i);
         SafeTensor *s = &w->v[w->n];
