@@ -4,7 +4,7 @@
 #include "runtime/base/cores.h"
 #include "runtime/base/file.h"
 #include <llvm-c/Analysis.h>
-#include <stdatomic.h>
+#include <llvm-c/BitWriter.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -132,7 +132,11 @@ static void compile_jobs(void *arg) {
 static void *run_worker(void *arg) {
     Shared *s = arg;
     const Isa *isa = &s->l->target->isa[0];
-    Work work = {.s = s, .w = {.o = s->l->o, .target = s->l->target, .assembler = s->l->assembler}};
+    Work work = {.s = s,
+                 .w = {.o = s->l->o,
+                       .target = s->l->target,
+                       .assembler = s->l->assembler,
+                       .kept = s->l->kept}};
     work.w.machine =
         LLVMCreateTargetMachine(s->target, isa->triple, isa->cpu, isa->features,
                                 LLVMCodeGenLevelLess, LLVMRelocPIC, LLVMCodeModelSmall);
@@ -205,11 +209,36 @@ static bool emit_file(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, LLVMCo
     return true;
 }
 
-static const char *cache_path(CompileWorker *w, CompileJob *j, const char *key) {
-    size_t n = strlen(key);
+/* --- What was made before ----------------------------------------------------------------- */
+
+struct CompileKept {
+    CompileKept *next;
+    uint64_t hash;
+    CompileKey key;
+    const void *data;
+    size_t size;
+};
+
+static const CompileKept *find_kept(CompileWorker *w, CompileKey key, uint64_t hash) {
+    const CompileKept *k = atomic_load(&w->kept[hash % COMPILE_BUCKETS]);
+    while (k && (k->hash != hash || k->key.n != key.n || memcmp(k->key.p, key.p, key.n) != 0))
+        k = k->next;
+    return k;
+}
+
+/* Two threads may make the same at once: both are kept, and they are equal. */
+static void add_kept(CompileWorker *w, CompileJob *j, CompileKey key, const CompileUnit *u) {
+    CompileKept *k = ARENA_NEW(j->arena, CompileKept);
+    *k = (CompileKept){NULL, hash_bytes(key.p, key.n, 0), key, u->data, u->size};
+    _Atomic(CompileKept *) *head = &w->kept[k->hash % COMPILE_BUCKETS];
+    k->next = atomic_load(head);
+    while (!atomic_compare_exchange_weak(head, &k->next, k)) continue;
+}
+
+static const char *cache_path(CompileWorker *w, CompileJob *j, CompileKey key) {
     return arena_printf(j->arena, "%s/%016llx%016llx.o", w->o->cache_dir,
-                        (unsigned long long)hash_bytes(key, n, 0),
-                        (unsigned long long)hash_bytes(key, n, 1));
+                        (unsigned long long)hash_bytes(key.p, key.n, 0),
+                        (unsigned long long)hash_bytes(key.p, key.n, 1));
 }
 
 /* Entries end with a hash of themselves: one that is damaged is made again. */
@@ -239,22 +268,36 @@ static void cache_write(CompileJob *j, const char *path, const CompileUnit *u) {
     (void)file_write(path, entry, u->size + sizeof hash, why);
 }
 
-bool compile_cached(CompileWorker *w, CompileJob *j, const char *key, CompileUnit *u) {
-    return w->o->cache_dir && cache_read(j, cache_path(w, j, key), u);
+bool compile_cached(CompileWorker *w, CompileJob *j, CompileKey key, CompileUnit *u) {
+    const CompileKept *k = find_kept(w, key, hash_bytes(key.p, key.n, 0));
+    if (k) {
+        u->data = k->data;
+        u->size = k->size;
+        return true;
+    }
+    if (!w->o->cache_dir || !cache_read(j, cache_path(w, j, key), u)) return false;
+    add_kept(w, j, key, u);
+    return true;
 }
 
-void compile_keep(CompileWorker *w, CompileJob *j, const char *key, const CompileUnit *u) {
+void compile_keep(CompileWorker *w, CompileJob *j, CompileKey key, const CompileUnit *u) {
+    add_kept(w, j, key, u);
     if (w->o->cache_dir) cache_write(j, cache_path(w, j, key), u);
 }
 
-/* LLVM's version, the target and the text decide the object. */
-static const char *module_key(CompileWorker *w, CompileJob *j, const char *text,
-                              LLVMCodeGenFileType type) {
+/* LLVM's version, the target and the module decide the object. */
+static CompileKey module_key(CompileWorker *w, CompileJob *j, LLVMModuleRef mod,
+                             LLVMCodeGenFileType type) {
     char *cpu = LLVMGetTargetMachineCPU(w->machine);
-    const char *key =
-        arena_printf(j->arena, "%s %s %d\n%s", LLVM_VERSION_STRING, cpu, (int)type, text);
+    LLVMMemoryBufferRef code = LLVMWriteBitcodeToMemoryBuffer(mod);
+    const char *tool = arena_printf(j->arena, "%s %s %d\n", LLVM_VERSION_STRING, cpu, (int)type);
+    size_t head = strlen(tool), n = LLVMGetBufferSize(code);
+    char *key = arena_alloc(j->arena, head + n);
+    memcpy(key, tool, head);
+    memcpy(key + head, LLVMGetBufferStart(code), n);
+    LLVMDisposeMemoryBuffer(code);
     LLVMDisposeMessage(cpu);
-    return key;
+    return (CompileKey){key, head + n};
 }
 
 static bool verify(CompileJob *j, LLVMModuleRef mod) {
@@ -270,19 +313,18 @@ bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t
     CompileUnit *u = &j->unit[variant];
     bool dump = w->o->dump;
     if (!verify(j, mod)) return false;
-    const char *text = dump || w->o->cache_dir ? module_text(j, mod) : NULL;
-    const char *key = w->o->cache_dir ? module_key(w, j, text, type) : NULL;
+    CompileKey key = module_key(w, j, mod, type);
     if (dump) {
-        u->ll = text;
+        u->ll = module_text(j, mod);
         LLVMModuleRef copy = LLVMCloneModule(mod);
         size_t n;
         const void *s = NULL;
         if (type == LLVMObjectFile && emit_file(w, j, copy, LLVMAssemblyFile, &s, &n)) u->s = s;
         LLVMDisposeModule(copy);
     }
-    if (key && compile_cached(w, j, key, u)) return true;
+    if (compile_cached(w, j, key, u)) return true;
     if (!emit_file(w, j, mod, type, &u->data, &u->size)) return false;
-    if (key) compile_keep(w, j, key, u);
+    compile_keep(w, j, key, u);
     return true;
 }
 

@@ -5,8 +5,10 @@
 #include "codegen/emit/emit.h"
 #include "codegen/target.h"
 #include <llvm-c/TargetMachine.h>
+#include <stdatomic.h>
 
 #define COMPILE_THREADS 64
+#define COMPILE_BUCKETS 512
 
 /* What a kernel compiled to for one instruction set. */
 typedef struct CompileUnit {
@@ -14,6 +16,14 @@ typedef struct CompileUnit {
     size_t size;
     const char *ll, *s; /* texts for the dump, when asked for */
 } CompileUnit;
+
+/* All that decides what is made of something: the tool with its options, and what it is given. */
+typedef struct CompileKey {
+    const void *p;
+    size_t n;
+} CompileKey;
+
+typedef struct CompileKept CompileKept; /* a key and what was made of it in this run */
 
 /* One distinct kernel: its own arena. It starts from the schedule's expression pool, whatever its
  * thread compiled before: threads share nothing, and results do not depend on which did what. */
@@ -59,6 +69,8 @@ typedef struct CompileList {
     CompileJob *jobs;
     uint32_t *job_of_step;         /* index of the step's job; UINT32_MAX for control steps */
     Arena *arena[COMPILE_THREADS]; /* of each thread's pools */
+    /* By hash. Entries lie in jobs' arenas and are only added. */
+    _Atomic(CompileKept *) kept[COMPILE_BUCKETS];
 } CompileList;
 
 typedef struct CompileWorker CompileWorker;
@@ -68,6 +80,7 @@ struct CompileWorker {
     const Target *target;
     const CodeOptions *o;
     const struct Assembler *assembler;
+    _Atomic(CompileKept *) *kept;
     char message[512]; /* last error that LLVM reported */
 };
 
@@ -79,10 +92,11 @@ CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions 
 bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j));
 /* Forgets what the running job has made so far, to make it differently. */
 void compile_restart(CompileJob *j);
-/* What was made from that text before, and keeping what was made now. Without a cache nothing was.
- */
-bool compile_cached(CompileWorker *w, CompileJob *j, const char *key, CompileUnit *u);
-void compile_keep(CompileWorker *w, CompileJob *j, const char *key, const CompileUnit *u);
+/* What was made of that before, and keeping what was made now: in this run, since kernels that differ
+ * in their sizes alone mostly come to the same code, and in the cache's folder, if there is one.
+ * The key's and the unit's bytes are the job's. */
+bool compile_cached(CompileWorker *w, CompileJob *j, CompileKey key, CompileUnit *u);
+void compile_keep(CompileWorker *w, CompileJob *j, CompileKey key, const CompileUnit *u);
 /* Verifies the module and compiles it to an object or (PTX) text in the job's arena, through the
  * cache; false sets j->error. */
 bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t variant,

@@ -73,6 +73,8 @@ FAULTS = [
     ("fusion goes on after N decisions", "cli/decisions", "fusion/analyse/limit.c", "if (l->made == l->at_most) return false;",
      "if (l->made + 1 == l->at_most) return false;"),
     ("kernels are shared by their hashes", "unit/test_kir", "fusion/kir/kir_set.c", "memcmp(t->words, words, n * sizeof *words) == 0", "true"),
+    ("kernels that come to the same code are compiled again", "cli/bounds/some", "codegen/compile.c",
+     "while (k && (k->hash != hash ||", "while (k && (k->hash || k->hash != hash ||"),
     # ---- codegen -----------------------------------------------------------------------------------
     ("bf16 is cut, not rounded", "unit/test_math unit/test_codegen", "codegen/emit/convert.c", "if (to == DT_bf16) return f32_to_bf16(e, u);",
      "if (to == DT_bf16) return f32_to_bf16(e, and_c(e, u, 0xffff0000));"),

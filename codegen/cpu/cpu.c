@@ -2,7 +2,9 @@
 #include "codegen/compile.h"
 #include "codegen/cpu/image.h"
 #include "codegen/emit/emit_internal.h"
+#include "runtime/base/map.h"
 #include <llvm-c/Target.h>
+#include <string.h>
 
 static void emit_kernel(Emit *e, EmitInfo *info) {
     const Kernel *k = e->k;
@@ -51,18 +53,36 @@ static void init_llvm(void) {
     LLVMInitializeX86AsmPrinter();
 }
 
+/* Objects of one content stand in the image once, whichever of them were made: of[job] is the
+ * number of the job's among them. */
+static uint32_t find_objects(const CompileList *l, uint32_t v, Arena *a, ImageObject *obj,
+                             const char **symbol, uint32_t *of) {
+    MapU64 *seen = map_create(a);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->njobs; i++) {
+        const CompileUnit *u = &l->jobs[i].unit[v];
+        uint64_t hash = hash_bytes(u->data, u->size, 0);
+        bool same = map_get(seen, hash, &of[i]) && obj[of[i]].size == u->size &&
+                    memcmp(obj[of[i]].data, u->data, u->size) == 0;
+        if (same) continue;
+        map_put(seen, hash, of[i] = n);
+        symbol[n] = l->jobs[i].symbol;
+        obj[n++] = (ImageObject){u->data, u->size, l->jobs[i].k->name};
+    }
+    return n;
+}
+
 /* The image of one instruction set; entry[job] are the kernels' offsets. */
 static graphc_status link_variant(const CompileList *l, uint32_t v, Arena *a, DiagSink *d,
                                   CodeBlob *blob, uint64_t *entry) {
     ImageObject *obj = ARENA_ARRAY(a, ImageObject, l->njobs);
     const char **symbol = ARENA_ARRAY(a, const char *, l->njobs);
-    for (uint32_t i = 0; i < l->njobs; i++) {
-        const CompileJob *j = &l->jobs[i];
-        obj[i] = (ImageObject){j->unit[v].data, j->unit[v].size, j->k->name};
-        symbol[i] = j->symbol;
-    }
+    uint32_t *of = ARENA_ARRAY(a, uint32_t, l->njobs);
+    uint32_t n = find_objects(l, v, a, obj, symbol, of);
+    uint64_t *at = ARENA_ARRAY(a, uint64_t, n);
     Image image;
-    GC_TRY(image_link(a, d, obj, l->njobs, symbol, entry, &image));
+    GC_TRY(image_link(a, d, obj, n, symbol, at, &image));
+    for (uint32_t i = 0; i < l->njobs; i++) entry[i] = at[of[i]];
     *blob = (CodeBlob){l->target->isa[v].form, image.bytes, image.size};
     return GRAPHC_OK;
 }

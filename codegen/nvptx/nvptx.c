@@ -62,7 +62,7 @@ typedef struct CubinHeader {
     uint32_t registers, spilled, stack, reserved;
 } CubinHeader;
 
-static bool read_kept(CompileWorker *w, CompileJob *j, const char *key, Assembled *out) {
+static bool read_kept(CompileWorker *w, CompileJob *j, CompileKey key, Assembled *out) {
     CompileUnit u;
     CubinHeader k;
     if (!compile_cached(w, j, key, &u) || u.size <= sizeof k) return false;
@@ -76,7 +76,7 @@ static bool read_kept(CompileWorker *w, CompileJob *j, const char *key, Assemble
 }
 
 /* What the assembler warned of is not kept: it warns again. */
-static void keep(CompileWorker *w, CompileJob *j, const char *key, const Assembled *r) {
+static void keep(CompileWorker *w, CompileJob *j, CompileKey key, const Assembled *r) {
     if (r->error || r->warning) return;
     CubinHeader k = {.registers = r->registers, .spilled = r->spilled, .stack = r->stack};
     char *data = arena_alloc(j->arena, sizeof k + r->size);
@@ -87,7 +87,8 @@ static void keep(CompileWorker *w, CompileJob *j, const char *key, const Assembl
 
 static void assemble(CompileWorker *w, CompileJob *j, Assembled *out) {
     const char *ptx = j->unit[PTX].data, *arch = w->target->isa[0].cpu;
-    const char *key = arena_printf(j->arena, "%s %s\n%s", w->assembler->name, arch, ptx);
+    const char *text = arena_printf(j->arena, "%s %s\n%s", w->assembler->name, arch, ptx);
+    const CompileKey key = {text, strlen(text)};
     if (read_kept(w, j, key, out)) return;
     assembler_run(w->assembler, ptx, arch, j->arena, out);
     keep(w, j, key, out);

@@ -12,6 +12,9 @@
 #define BUILD_MAX_TRACKED 1024 /* elements that element tracking follows */
 #define BUILD_MAX_SYMBOLS 64   /* elements that become symbols, or an OP_exprs node */
 #define BUILD_MAX_FOLDED  4096 /* elements of a folded constant */
+#define BUILD_MAX_STARTS                                                                           \
+    (1 << 20) /* parts of all formulas of where operands begin: of n operands of                   \
+                 n open sizes n^2, all of which kernels are made of */
 
 typedef struct ElemTrack {
     const Expr *v;
@@ -36,6 +39,7 @@ typedef struct BuildState {
     MapU64 *assumed; /* both sides -> index of the first `nassumed` of Graph.assume, some of
                         which may have been taken back since */
     uint32_t nassumed;
+    uint64_t starts; /* parts of the formulas of where operands of concatenations begin */
 } BuildState;
 
 BuildState *builder_of(Graph *g);

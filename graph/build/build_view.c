@@ -280,9 +280,14 @@ Value build_concat(Graph *g, const Value *in, uint32_t n, int axis) {
     for (uint32_t i = 0; i < n; i++) {
         Expr d = graph_type(g, x[i])->dim[axis];
         if (expr_is_value(g->exprs, d, 0)) continue;
+        builder_of(g)->starts += expr_size(g->exprs, sum);
         sum = expr_add(g->exprs, sum, d);
         x[kept++] = x[i];
     }
+    if (builder_of(g)->starts > BUILD_MAX_STARTS)
+        return build_error(
+            g, D_LIMIT, "concatenated operands begin at formulas of sizes with more than %d parts",
+            BUILD_MAX_STARTS);
     if (kept <= 1) return x[0];
     t = *graph_type(g, x[0]);
     t.dim[axis] = sum;

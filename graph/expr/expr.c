@@ -300,38 +300,28 @@ bool expr_uses(const ExprPool *p, Expr e, uint32_t sym) {
     return uses(p, e, sym, new_stamp(p));
 }
 
-static void each_sym(const ExprPool *p, Expr e, uint32_t stamp, void (*fn)(void *, uint32_t),
-                     void *ctx) {
+static void collect_syms(const ExprPool *p, Expr e, uint32_t stamp) {
     ExprNode *n = &p->node.v[e];
     if (!n->syms || n->stamp == stamp) return;
     n->stamp = stamp;
-    if (n->op == EX_sym) {
-        fn(ctx, n->arg[0]);
-        return;
-    }
-    for (int i = 0; i < arity((ExprOp)n->op); i++) each_sym(p, p->node.v[e].arg[i], stamp, fn, ctx);
-}
-
-typedef struct SymList {
-    Arena *arena;
-    VEC(uint32_t) s;
-} SymList;
-
-static void collect(void *ctx, uint32_t sym) {
-    SymList *l = ctx;
-    vec_push(l->arena, &l->s, sym);
+    if (n->op == EX_sym)
+        vec_push(p->arena, &p->cache->found, n->arg[0]);
+    else
+        for (int i = 0; i < arity((ExprOp)n->op); i++) collect_syms(p, n->arg[i], stamp);
 }
 
 /* Collected first: fn may start walks of its own. */
 void expr_each_sym(const ExprPool *p, Expr e, void (*fn)(void *ctx, uint32_t sym), void *ctx) {
-    SymList l = {.arena = p->arena};
-    uint32_t one;
+    ExprCache *c = p->cache;
+    uint32_t one, first = c->found.n;
     if (expr_is_sym(p, e, &one)) {
         fn(ctx, one);
         return;
     }
-    each_sym(p, e, new_stamp(p), collect, &l);
-    for (uint32_t i = 0; i < l.s.n; i++) fn(ctx, l.s.v[i]);
+    collect_syms(p, e, new_stamp(p));
+    uint32_t end = c->found.n;
+    for (uint32_t i = first; i < end; i++) fn(ctx, c->found.v[i]);
+    c->found.n = first;
 }
 
 /* Substitution. */

@@ -43,9 +43,10 @@ enum { EXPR_MEMO = 1 << 13, EXPR_MAX_TERMS = 64, EXPR_MAX_ATOMS = 12 };
 /* What queries remember. It is reached through a pointer: a query may write it and leaves the pool
  * as it is. */
 typedef struct ExprCache {
-    uint32_t gen;       /* changes when a symbol's bounds do */
-    uint32_t stamp;     /* one walk over the pool: nodes with this stamp carry its memo */
-    VEC(uint32_t) lent; /* symbols whose bounds may have changed since they were last compared */
+    uint32_t gen;        /* changes when a symbol's bounds do */
+    uint32_t stamp;      /* one walk over the pool: nodes with this stamp carry its memo */
+    VEC(uint32_t) lent;  /* symbols whose bounds may have changed since they were last compared */
+    VEC(uint32_t) found; /* a stack: symbols that walks in hand (expr_each_sym) have collected */
 } ExprCache;
 
 struct ExprPool {

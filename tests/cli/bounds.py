@@ -298,6 +298,38 @@ def concatenation_of_thousands():
     return model([h.make_node("Concat", ["x", "z"] * 1500, ["y"], axis=0)], [tensor("x", 4), tensor("z", 4)])
 
 
+@case()
+def compressed_again_and_again():
+    """As many kernels, which differ in their sizes alone: their code is made once."""
+    return model(chain("Compress", 1000, "c", axis=0), [tensor("x", "n", 4), tensor("c", "k", t=T.BOOL)])
+
+
+@case(long=True)
+def convolutions_over_open_sizes():
+    return model(chain("Conv", 150, "w", kernel_shape=[3, 3]), [tensor("x", "n", 4, "h", "v")],
+                 inits=[h.make_tensor("w", T.FLOAT, [4, 4, 3, 3], [0.5] * 144)])
+
+
+@case(long=True)
+def reflecting_pads():
+    return model(chain("Pad", 60, "p", mode="reflect"), [tensor("x", "h", "v")], inits=[ints("p", 1, 1, 1, 1)])
+
+
+def concatenation_of_open_sizes(n):
+    """Each operand begins at the sum of the sizes before it."""
+    return model([h.make_node("Concat", [f"x{i}" for i in range(n)], ["y"], axis=0)], [tensor(f"x{i}", f"s{i}", 4) for i in range(n)])
+
+
+@case(runs=True, long=True)
+def concatenation_of_a_thousand_open_sizes():
+    return concatenation_of_open_sizes(1000)
+
+
+@case("begin at formulas of sizes with more than")
+def concatenation_of_thousands_of_open_sizes():
+    return concatenation_of_open_sizes(1900)
+
+
 # ---- Running -----------------------------------------------------------------------------------
 
 def limit():
