@@ -1,10 +1,12 @@
 #include "codegen/nvptx/assembler.h"
-#include "runtime/base/file.h"
 #include <fcntl.h>
-#include <spawn.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -71,71 +73,90 @@ static const char *find_program(Arena *a) {
     return runnable("/usr/local/cuda/bin/ptxas", a);
 }
 
-/* Runs the assembler in `dir` with its messages in `log`; its exit status, or -1. What ptxas makes
- * of one input depends on the addresses that it is loaded at and on the length of its arguments
- * (registers trade places): so addresses are not randomised, where the system allows that, and
- * files are named by short names. A thread's personality is its own. */
-static int run(const char *program, char *const argv[], const char *dir, const char *log) {
-    posix_spawn_file_actions_t actions;
-    if (posix_spawn_file_actions_init(&actions)) return -1;
-    posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_adddup2(&actions, 1, 2);
-    posix_spawn_file_actions_addchdir_np(&actions, dir);
-    pid_t pid;
+/* What goes in and comes out lies in memory: files without a name, which are gone with the
+ * processes that have them open, however those end. The assembler finds them under these numbers.
+ */
+enum { IN_FD = 3, OUT_FD, FREE_FD };
+#define IN_NAME  "/proc/self/fd/3"
+#define OUT_NAME "/proc/self/fd/4"
+
+typedef struct Streams {
+    int in, out, log;
+} Streams;
+
+static bool streams_open(Streams *s, const char *ptx) {
+    size_t n = strlen(ptx), at = 0;
+    s->in = memfd_create("ptx", MFD_CLOEXEC);
+    s->out = memfd_create("cubin", MFD_CLOEXEC);
+    s->log = memfd_create("log", MFD_CLOEXEC);
+    while (s->in >= 0 && at < n) {
+        ssize_t put = write(s->in, ptx + at, n - at);
+        if (put <= 0) return false;
+        at += (size_t)put;
+    }
+    return s->in >= 0 && s->out >= 0 && s->log >= 0;
+}
+
+static void streams_close(const Streams *s) {
+    const int fds[] = {s->in, s->out, s->log};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0) close(fds[i]);
+}
+
+/* All that was written, with a zero behind it. */
+static char *stream_read(int fd, size_t *size, Arena *a) {
+    struct stat st;
+    size_t n = fstat(fd, &st) == 0 ? (size_t)st.st_size : 0, at = 0;
+    char *data = arena_alloc(a, n + 1);
+    for (ssize_t got; at < n && (got = pread(fd, data + at, n - at, (off_t)at)) > 0;)
+        at += (size_t)got;
+    data[at] = 0;
+    *size = at;
+    return data;
+}
+
+/* In the new process: it ends with the thread that waits for it, and so with this process. */
+static _Noreturn void become(const char *program, char *const argv[], const Streams *s,
+                             pid_t parent) {
+    int in = fcntl(s->in, F_DUPFD, FREE_FD), out = fcntl(s->out, F_DUPFD, FREE_FD);
+    int log = fcntl(s->log, F_DUPFD, FREE_FD);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || dup2(in, IN_FD) < 0 || dup2(out, OUT_FD) < 0 || dup2(log, 1) < 0 ||
+        dup2(log, 2) < 0)
+        _exit(127);
+    close(in);
+    close(out);
+    close(log);
+    execve(program, argv, environ);
+    _exit(127);
+}
+
+/* Runs the assembler; its exit status, or -1. What ptxas makes of one input depends on the
+ * addresses that it is loaded at and on the length of its arguments (registers trade places): so
+ * addresses are not randomised, where the system allows that, and names of files are always the
+ * same. A thread's personality is its own. posix_spawn could not tie the process to this one. */
+static int run(const char *program, char *const argv[], const Streams *s) {
     int status = -1, own = personality(KEEP_PERSONALITY);
+    pid_t parent = getpid();
     if (own != -1) (void)personality((unsigned long)own | ADDR_NO_RANDOMIZE);
-    int failed = posix_spawn(&pid, program, &actions, NULL, argv, environ);
+    pid_t pid = vfork();
+    if (pid == 0) become(program, argv, s, parent);
     if (own != -1) (void)personality((unsigned long)own);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed) return -1;
+    if (pid < 0) return -1;
     while (waitpid(pid, &status, 0) < 0) continue;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-static char *read_text(const char *path, Arena *a) {
-    FileMap m;
-    char why[256];
-    if (file_map(path, &m, why) != GRAPHC_OK) return arena_strdup(a, "");
-    char *text = arena_strndup(a, (const char *)m.data, m.size);
-    file_unmap(&m);
-    return text;
-}
-
-#define PTX   "in.ptx"
-#define CUBIN "out.cubin"
-
-typedef struct Temp {
-    char *dir;
-    const char *ptx, *cubin, *log;
-} Temp;
-
-static bool temp_make(Temp *t, const char *ptx, Arena *a) {
-    char why[256];
-    const char *tmp = getenv("TMPDIR");
-    t->dir = arena_printf(a, "%s/graphc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(t->dir)) return false;
-    t->ptx = arena_printf(a, "%s/%s", t->dir, PTX);
-    t->cubin = arena_printf(a, "%s/%s", t->dir, CUBIN);
-    t->log = arena_printf(a, "%s/log", t->dir);
-    return file_write(t->ptx, ptx, strlen(ptx), why) == GRAPHC_OK;
-}
-
-static void temp_remove(const Temp *t) {
-    unlink(t->ptx);
-    unlink(t->cubin);
-    unlink(t->log);
-    rmdir(t->dir);
 }
 
 /* NULL: it does not run. */
 static const char *program_release(const char *program, Arena *a) {
     static const char before[] = "release ";
-    Temp t;
-    if (!temp_make(&t, "", a)) return NULL;
+    Streams s;
+    size_t n;
+    const char *at = NULL;
     char *argv[] = {arena_strdup(a, program), arena_strdup(a, "--version"), NULL};
-    const char *at =
-        run(program, argv, t.dir, t.log) == 0 ? strstr(read_text(t.log, a), before) : NULL;
-    temp_remove(&t);
+    if (streams_open(&s, "") && run(program, argv, &s) == 0)
+        at = strstr(stream_read(s.log, &n, a), before);
+    streams_close(&s);
     if (!at) return NULL;
     at += sizeof before - 1;
     return arena_strndup(a, at, strcspn(at, ",\n"));
@@ -143,31 +164,29 @@ static const char *program_release(const char *program, Arena *a) {
 
 static void run_program(const Assembler *by, const char *ptx, const char *arch, Arena *a,
                         Assembled *out) {
-    Temp t;
-    if (!temp_make(&t, ptx, a)) {
-        out->error = "there is no temporary folder for ptxas";
-        return;
-    }
+    Streams s;
     char *argv[] = {arena_strdup(a, by->program),
                     arena_printf(a, "-arch=%s", arch),
                     arena_strdup(a, "-v"),
                     arena_strdup(a, "-o"),
-                    arena_strdup(a, CUBIN),
-                    arena_strdup(a, PTX),
+                    arena_strdup(a, OUT_NAME),
+                    arena_strdup(a, IN_NAME),
                     NULL};
-    int status = run(by->program, argv, t.dir, t.log);
-    const char *log = read_text(t.log, a);
-    FileMap m;
-    char why[256];
-    if (status == 0 && file_map(t.cubin, &m, why) == GRAPHC_OK) {
-        out->cubin = arena_copy(a, m.data, m.size);
-        out->size = m.size;
-        file_unmap(&m);
-        read_report(log, a, out);
-    } else {
-        out->error = arena_printf(a, "%s failed: %.400s", by->program, log);
+    if (!streams_open(&s, ptx)) {
+        out->error = "there is no memory for ptxas's files";
+        streams_close(&s);
+        return;
     }
-    temp_remove(&t);
+    int status = run(by->program, argv, &s);
+    size_t n;
+    const char *log = stream_read(s.log, &n, a);
+    if (status == 0) {
+        out->cubin = stream_read(s.out, &n, a);
+        out->size = n;
+        read_report(log, a, out);
+    }
+    if (status != 0 || !n) out->error = arena_printf(a, "%s failed: %.400s", by->program, log);
+    streams_close(&s);
 }
 
 /* --- The library ------------------------------------------------------------------------------ */
