@@ -35,6 +35,7 @@ endforeach()
 install(FILES frontend/driver/graphc.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES frontend/driver/completions/graphc.bash RENAME graphc
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES frontend/driver/schema.json DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES frontend/driver/completions/graphc.fish
   DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(FILES frontend/driver/completions/_graphc

@@ -1,5 +1,6 @@
 #include "frontend/driver/pipeline.h"
 #include "frontend/driver/dump.h"
+#include "frontend/driver/origin.h"
 #include "frontend/driver/tensor_file.h"
 #include "frontend/driver/train_facts.h"
 #include "graph/pass/pass.h"
@@ -252,6 +253,7 @@ graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o) {
 graphc_status pipeline_plan(Pipeline *p, const graphc_compile_options *o) {
     PlanBuildOptions po = {.embed = o->embed, .imported = p->imported, .weights_dir = o->weights_dir};
     if (o->training || p->lora) GC_TRY(train_facts(p, o->training, &po));
+    origin_notes(p, &po);
     GC_TRY(plan_build(p->graph, p->targets, p->ntargets, &po, p->arena, p->diags, &p->plan,
                       &p->plan_size));
     Dump d = dump_for(p, o);

@@ -18,6 +18,10 @@ void import_close(Model *m) {
     m->file = (FileMap){0};
 }
 
+uint64_t import_hash(const Model *m) {
+    return hash_bytes(m->file.data, m->file.size, 0);
+}
+
 static void close_model(void *m) {
     import_close(m);
 }

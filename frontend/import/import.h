@@ -44,6 +44,7 @@ typedef struct Model Model; /* keeps the file mappings that constants point into
 graphc_status import_model(Arena *a, DiagSink *d, const char *path, const ImportOptions *o,
                            Model **out_model, Graph **out_graph);
 void import_close(Model *m);
+uint64_t import_hash(const Model *m); /* XXH3 of the file; while it is open */
 
 /* One tensor from a .pb file (an ONNX TensorProto), in graphc's memory form, copied into the arena.
  */

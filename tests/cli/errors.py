@@ -145,6 +145,7 @@ with tempfile.TemporaryDirectory() as d:
     run(2, "no symbol", "mlp.plan", "--dim", "sequence=3")
     run(2, "not a range", "mlp.plan", "--dim", "batch=1..3")
     run(2, "batch is 0", "mlp.plan", "--dim", "batch=0")
+    expect(0, "what has this size is empty", "mlp.onnx", "-o", "none.plan", "--dim", "batch=0")
     run(2, "has batch = 4", "mlp.plan", "--input", "x=x.npy", "--dim", "batch=3")
     run(2, "--target: is for models", "mlp.plan", "--target", "cpu")
     expect(2, "--dump-ir: is for models", "inspect", "mlp.plan", "--dump-ir", "ir")

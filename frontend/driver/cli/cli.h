@@ -48,6 +48,7 @@ typedef struct Cli {
     const char *trace, *html, *dot, *profile; /* files: what is written, what was measured */
     const char *adapter;         /* --adapter, */
     struct CliAdapter *adapted;  /* and what was read there */
+    bool percentiles, csv;       /* bench */
     bool json, verbose, embed, help, version, bisect;
 } Cli;
 

@@ -2,6 +2,7 @@
 #include "runtime/base/file.h"
 
 #include "frontend/driver/cli/json.h"
+#include "frontend/driver/cli/units.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +97,7 @@ static void count_steps(const Schedule *s, uint32_t *kernels, uint32_t *prepare)
 }
 
 static void summary_json(const Pipeline *p, double took, FILE *to) {
-    json_t *j = json_object(), *targets = json_add(j, "targets", json_array());
+    json_t *j = json_begin("compile"), *targets = json_add(j, "targets", json_array());
     for (uint32_t i = 0; i < p->ntargets; i++) {
         uint32_t kernels, prepare;
         count_steps(p->targets[i].schedule, &kernels, &prepare);
@@ -128,7 +129,8 @@ static void print_summary(Cli *c, const Pipeline *p, double took) {
                 p->targets[i].target->name, kernels, prepare, p->targets[i].schedule->refusals.n,
                 assembler ? ", assembled by " : "", assembler ? assembler : "");
     }
-    fprintf(to, "%s: %.2f MB in %.2f s\n", c->output, (double)p->plan_size / 1e6, took);
+    fprintf(to, "%s: %s in %s\n", c->output, unit_bytes(c->arena, (double)p->plan_size),
+            unit_seconds(c->arena, took));
 }
 
 /* The folder of `path`, resolved; NULL if there is none. */

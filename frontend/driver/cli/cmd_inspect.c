@@ -1,6 +1,8 @@
 #include "frontend/driver/cli/planview.h"
 
 #include "frontend/driver/cli/json.h"
+#include "frontend/driver/cli/units.h"
+#include "frontend/driver/origin.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -32,17 +34,6 @@ static json_t *symbols_json(const PlanView *v) {
     return list;
 }
 
-/* The covered nodes stand one a line in the plan. */
-static json_t *nodes_json(const char *text) {
-    json_t *list = json_array();
-    while (*text) {
-        size_t n = strcspn(text, "\n");
-        json_array_append_new(list, json_stringn(text, n));
-        text += n + (text[n] == '\n');
-    }
-    return list;
-}
-
 /* entry: NULL, or of which one they are. */
 static void kernels_json(const PlanView *v, const PlanTarget *t, PlanRange r, const char *entry,
                          json_t *list) {
@@ -51,7 +42,7 @@ static void kernels_json(const PlanView *v, const PlanTarget *t, PlanRange r, co
         json_t *j = json_object();
         json_object_set_new(j, "name", json_string(plan_str(&v->plan, k->name)));
         json_object_set_new(j, "kind", json_string(plan_str(&v->plan, k->kind)));
-        json_object_set_new(j, "nodes", nodes_json(plan_str(&v->plan, k->nodes)));
+        json_object_set_new(j, "nodes", json_lines(plan_str(&v->plan, k->nodes)));
         if (entry) json_object_set_new(j, "entry", json_string(entry));
         json_array_append_new(list, j);
     }
@@ -117,7 +108,7 @@ static void target_json(Cli *c, const PlanView *v, const PlanTarget *t, json_t *
 
 static json_t *plan_json(Cli *c, const PlanView *v) {
     const Plan *p = &v->plan;
-    json_t *j = json_object();
+    json_t *j = json_begin(c->verb->name);
     json_t *in = json_add(j, "inputs", json_array()), *out = json_add(j, "outputs", json_array());
     for (uint64_t i = 0; i < p->ninputs; i++) json_array_append_new(in, io_json(v, &p->inputs[i]));
     for (uint64_t i = 0; i < p->noutputs; i++)
@@ -126,12 +117,20 @@ static json_t *plan_json(Cli *c, const PlanView *v) {
     json_object_set_new(j, "states", states_json(v));
     json_object_set_new(j, "entries", entries_json(p));
     json_object_set_new(j, "plan_bytes", json_integer((json_int_t)v->size));
+    json_object_set_new(j, "plan_hash",
+                        json_string(arena_printf(c->arena, "%016llx",
+                                                 (unsigned long long)p->header->hash)));
+    json_object_set_new(j, "made_by", json_string(planview_note(v, ORIGIN_MADE_BY)));
+    json_object_set_new(j, "model_hash", json_string(planview_note(v, ORIGIN_MODEL)));
     /* The first target's facts stand at the top, so that plans of one target read simply. */
     if (p->ntargets) target_json(c, v, &p->targets[0], j);
-    json_t *targets = json_add(j, "targets", json_object());
-    for (uint64_t i = 0; i < p->ntargets; i++)
-        target_json(c, v, &p->targets[i],
-                    json_add(targets, plan_str(p, p->targets[i].name), json_object()));
+    json_t *targets = json_add(j, "targets", json_array());
+    for (uint64_t i = 0; i < p->ntargets; i++) {
+        json_t *t = json_object();
+        json_add(t, "target", json_string(plan_str(p, p->targets[i].name)));
+        target_json(c, v, &p->targets[i], t);
+        json_array_append_new(targets, t);
+    }
     return j;
 }
 
@@ -170,12 +169,12 @@ static void print_target(Cli *c, const PlanView *v, const PlanTarget *t) {
     PlanMemory m = planview_memory(c, v, t);
     cli_print(stdout, "target %s  %u kernels a run, %u at load\n", plan_str(&v->plan, t->name),
               kernels, prepare);
-    cli_print(
-        stdout,
-        "  memory: arena %.2f MB (largest live set %.2f MB), prepared %.2f MB, constants %.2f MB\n",
-        (double)m.arena / 1e6, (double)m.live / 1e6, (double)m.prepared / 1e6,
-        (double)m.constants / 1e6);
-    if (m.states) cli_print(stdout, "  a session's states %.2f MB\n", (double)m.states / 1e6);
+    Arena *a = c->arena;
+    cli_print(stdout, "  memory: arena %s (largest live set %s), prepared %s, constants %s\n",
+              unit_bytes(a, (double)m.arena), unit_bytes(a, (double)m.live),
+              unit_bytes(a, (double)m.prepared), unit_bytes(a, (double)m.constants));
+    if (m.states)
+        cli_print(stdout, "  a session's states %s\n", unit_bytes(a, (double)m.states));
     for (uint32_t e = 0; e < v->plan.nentries; e++) {
         PlanRange r = plan_range(&v->plan, t, e);
         if (planview_entry(v, e)) cli_print(stdout, " entry %s\n", planview_entry(v, e));
@@ -197,7 +196,9 @@ static void print_text(Cli *c, const PlanView *v) {
         cli_print(stdout, "symbol %s in %lld..%lld (memory is given for %lld)\n",
                   plan_str(p, p->symbols[i].name), (long long)p->symbols[i].lo,
                   (long long)p->symbols[i].hi, (long long)v->symbols[i]);
-    cli_print(stdout, "plan %.2f MB\n", (double)v->size / 1e6);
+    cli_print(stdout, "plan %s, %016llx, made by %s from model %s\n",
+              unit_bytes(c->arena, (double)v->size), (unsigned long long)p->header->hash,
+              planview_note(v, ORIGIN_MADE_BY), planview_note(v, ORIGIN_MODEL));
     for (uint64_t i = 0; i < p->ntargets; i++) print_target(c, v, &p->targets[i]);
 }
 

@@ -1,3 +1,4 @@
+#include "frontend/driver/cli/json.h"
 #include "frontend/driver/cli/session.h"
 #include "frontend/driver/npy.h"
 #include "runtime/base/file.h"
@@ -31,16 +32,19 @@ static bool as_pb(const Cli *c, DType t) {
     return c->output_format ? strcmp(c->output_format, "pb") == 0 : !*dtype_info[t].npy;
 }
 
+static const char *output_path(CliSession *s, uint32_t i, bool pb) {
+    if (strcmp(s->cli->output_dir, "-") == 0) return "-";
+    return arena_printf(s->cli->arena, "%s/%s.%s", s->cli->output_dir, output_file(s, i),
+                        pb ? "pb" : "npy");
+}
+
 static graphc_status write_output(CliSession *s, uint32_t i) {
     Cli *c = s->cli;
     EvalTensor t;
     GC_TRY(cli_session_output(s, i, &t));
     bool pb = as_pb(c, t.dtype);
     const char *name = graphc_plan_output(s->plan, i).name;
-    bool to_stdout = strcmp(c->output_dir, "-") == 0;
-    const char *path = to_stdout ? "-"
-                                 : arena_printf(c->arena, "%s/%s.%s", c->output_dir,
-                                                output_file(s, i), pb ? "pb" : "npy");
+    const char *path = output_path(s, i, pb);
     return pb ? tensor_file_write_pb(c->arena, c->diags, path, name, &t)
               : tensor_file_write_npy(c->arena, c->diags, path, &t);
 }
@@ -56,6 +60,43 @@ static graphc_status check_format(CliSession *s) {
     return GRAPHC_OK;
 }
 
+/* ---- --json ---- */
+
+static json_t *tensor_json(const char *name, const EvalTensor *t) {
+    json_t *j = json_object(), *shape = json_add(j, "shape", json_array());
+    json_add(j, "name", json_string(name));
+    json_add(j, "dtype", json_string(dtype_name(t->dtype)));
+    for (int d = 0; d < t->rank; d++)
+        json_array_append_new(shape, json_integer((json_int_t)t->dim[d]));
+    return j;
+}
+
+static graphc_status report_json(CliSession *s) {
+    const Cli *c = s->cli;
+    json_t *j = json_begin(c->verb->name);
+    json_add(j, "device", json_string(s->device));
+    json_add(j, "code", json_string(graphc_session_code(s->session)));
+    json_add(j, "threads", json_integer(graphc_session_threads(s->session)));
+    json_add(j, "sizes", cli_sizes_json(s));
+    json_t *in = json_add(j, "inputs", json_array()), *out = json_add(j, "outputs", json_array());
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++) {
+        json_t *t = tensor_json(graphc_plan_input(s->plan, i).name, &s->inputs[i]);
+        json_add(t, "from", json_string(s->drawn[i] ? "seed" : "file"));
+        json_array_append_new(in, t);
+    }
+    graphc_status st = GRAPHC_OK;
+    for (uint32_t i = 0; i < graphc_plan_outputs(s->plan) && st == GRAPHC_OK; i++) {
+        EvalTensor t;
+        st = cli_session_output(s, i, &t);
+        if (st != GRAPHC_OK) break;
+        json_t *o = tensor_json(graphc_plan_output(s->plan, i).name, &t);
+        json_add(o, "file", json_string(output_path(s, i, as_pb(c, t.dtype))));
+        json_array_append_new(out, o);
+    }
+    json_finish(j, stdout);
+    return st;
+}
+
 graphc_status cli_session_run(CliSession *s) {
     Cli *c = s->cli;
     GC_TRY(check_format(s));
@@ -68,6 +109,7 @@ graphc_status cli_session_run(CliSession *s) {
     if (!to_stdout && folder_make(c->output_dir, why) != GRAPHC_OK)
         return diag(c->diags, D_IO, c->output_dir, "%s", why);
     for (uint32_t i = 0; i < graphc_plan_outputs(s->plan); i++) GC_TRY(write_output(s, i));
+    if (c->json) return report_json(s);
     if (c->verbose)
         fprintf(stderr, "graphc: %u outputs in %s\n", graphc_plan_outputs(s->plan), c->output_dir);
     return GRAPHC_OK;
@@ -75,6 +117,8 @@ graphc_status cli_session_run(CliSession *s) {
 
 graphc_status cli_check_outputs(Cli *c) {
     if (!c->output_dir) return cli_usage(c, "--output-dir is missing");
+    if (c->json && strcmp(c->output_dir, "-") == 0)
+        return cli_usage(c, "standard output takes --json or the outputs, not both");
     if (c->output_format && strcmp(c->output_format, "pb") && strcmp(c->output_format, "npy"))
         return diag(c->diags, D_USAGE, "--output-format", "\"%s\" is neither npy nor pb",
                     c->output_format);

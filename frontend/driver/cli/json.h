@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Of what frontend/driver/schema.json describes. It grows by fields; what a field means changes with
  * this number. */
@@ -22,6 +23,17 @@ static inline json_t *json_begin(const char *verb) {
 static inline json_t *json_add(json_t *object, const char *key, json_t *item) {
     json_object_set_new(object, key, item);
     return item;
+}
+
+/* Lines of text as a list. */
+static inline json_t *json_lines(const char *text) {
+    json_t *list = json_array();
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        json_array_append_new(list, json_stringn(text, n));
+        text += n + (text[n] == '\n');
+    }
+    return list;
 }
 
 /* Prints and releases. */

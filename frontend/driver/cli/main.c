@@ -22,14 +22,14 @@ static const Verb verbs[] = { /* ends with a NULL name; the first is compiling, 
     {"run", cmd_run, 1, 1,
      "graphc run PLAN|MODEL.onnx --output-dir DIR [--input NAME=FILE ...] [options]",
      "runs a plan once, on inputs from files or drawn from a seed",
-     "  graphc run bert.plan --input input_ids=ids.npy --input attention_mask=mask.npy "
-     "--output-dir out\n"
-     "  graphc run resnet50.plan --dim batch=1 --seed 7 --output-dir out   inputs drawn from the "
-     "seed\n"},
-    {"bench", cmd_bench, 1, 1, "graphc bench PLAN|MODEL.onnx [options]",
-     "times runs of a plan: median, minimum and 99th percentile",
+     "  graphc run bert.plan --input input_ids=ids.npy \\\n"
+     "      --input attention_mask=mask.npy --output-dir out\n"
+     "  graphc run resnet50.plan --dim batch=1 --seed 7 --output-dir out\n"},
+    {"bench", cmd_bench, 1, 2, "graphc bench PLAN|MODEL.onnx [PLAN|MODEL.onnx] [options]",
+     "times runs of a plan, or compares two that run in turns",
      "  graphc bench bert.plan --dim batch=1 --dim seq=64 -v\n"
-     "  graphc bench resnet50.onnx --dim batch=1 --threads 2 --json\n"},
+     "  graphc bench resnet50.onnx --dim batch=1 --threads 2 --json\n"
+     "  graphc bench before.plan after.plan --dim batch=1   their times' ratio\n"},
     {"explain", cmd_explain, 1, 3, "graphc explain PLAN|MODEL.onnx [NODE [NODE]] [options]",
      "says what was fused with what, why not, and what bounds each kernel",
      "  graphc explain bert.onnx\n  graphc explain bert.onnx node_MatMul_3\n"
@@ -45,21 +45,21 @@ static const Verb verbs[] = { /* ends with a NULL name; the first is compiling, 
     {"grad", cmd_grad, 1, 1,
      "graphc grad MODEL.onnx --loss OUTPUT --output-dir DIR [--wrt LIST] [--input NAME=FILE ...] [options]",
      "computes the gradients of an output with respect to weights or inputs",
-     "  graphc grad gpt2.onnx --loss logits --cotangent dlogits.npy --input input_ids=ids.npy "
-     "--output-dir grads\n"
+     "  graphc grad gpt2.onnx --loss logits --cotangent dlogits.npy \\\n"
+     "      --input input_ids=ids.npy --output-dir grads\n"
      "  graphc grad model.onnx --loss y --wrt inputs --output-dir grads   of sum(y)\n"},
     {"train", cmd_train, 1, 1, "graphc train MODEL.onnx --loss SPEC --data FILE ... -o DIR [options]",
      "trains a model's weights",
-     "  graphc train gpt2.onnx --loss \"cross_entropy(logits, labels)\" --data text.txt --seq 256 "
-     "--steps 200 -o out\n"
-     "  graphc train mlp.onnx --loss \"mse(y, target)\" --data x=x.npy --data target=t.npy --epochs "
-     "3 -o out\n"},
+     "  graphc train gpt2.onnx --loss \"cross_entropy(logits, labels)\" \\\n"
+     "      --data text.txt --seq 256 --steps 200 -o out\n"
+     "  graphc train mlp.onnx --loss \"mse(y, target)\" --data x=x.npy \\\n"
+     "      --data target=t.npy --epochs 3 -o out\n"},
     {"finetune", cmd_train, 1, 1,
      "graphc finetune MODEL.onnx --loss SPEC --lora SPEC --data FILE ... -o DIR [options]",
      "trains low-rank adapters beside a model's frozen weights",
-     "  graphc finetune llama.onnx --loss \"cross_entropy(logits, labels)\" --lora "
-     "r=16,alpha=32,targets=all-linear --data chat.jsonl -o adapter\n"},
-    {"doctor", cmd_doctor, 0, 0, "graphc doctor",
+     "  graphc finetune llama.onnx --loss \"cross_entropy(logits, labels)\" \\\n"
+     "      --lora r=16,alpha=32,targets=all-linear --data chat.jsonl -o adapter\n"},
+    {"doctor", cmd_doctor, 0, 0, "graphc doctor [--json]",
      "says what this machine offers: instruction sets, compiler, GPUs", "  graphc doctor\n"},
     {NULL, NULL, 0, 0, NULL, NULL, NULL},
 };

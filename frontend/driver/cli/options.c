@@ -198,6 +198,10 @@ static const OptRow opt_rows[] = {
      "of the order of rows and of what adapters start as (default 0)"},
     {"--runs", NULL, OPT_RUNS, FIELD(runs), "bench", "N",
      "timed runs (default: as many as take a second, at least 5)"},
+    {"--percentiles", NULL, OPT_FLAG, FIELD(percentiles), "bench", "",
+     "also tells how times spread"},
+    {"--csv", NULL, OPT_FLAG, FIELD(csv), "bench", "",
+     "results as lines with commas; with -v a line for each kernel"},
     {"--trace", NULL, OPT_TEXT, FIELD(trace), "bench", "FILE",
      "writes kernels' times as a trace that chrome://tracing and Perfetto open"},
     {"--html", NULL, OPT_TEXT, FIELD(html), "bench", "FILE",
@@ -212,7 +216,7 @@ static const OptRow opt_rows[] = {
      "at most this x86-64 level: v3 is AVX2, v4 AVX-512"},
     {"--threads", NULL, OPT_THREADS, FIELD(threads), MODEL_VERBS, "N",
      "threads (default GRAPHC_THREADS, else the cores it may use)"},
-    {"--json", NULL, OPT_FLAG, FIELD(json), "compile run bench explain inspect verify train finetune", "",
+    {"--json", NULL, OPT_FLAG, FIELD(json), "compile run bench explain inspect verify grad train finetune doctor", "",
      "results as JSON, no notes; train: a line a step"},
     {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "run bench explain verify", "",
      "more detail; bench: the time of every kernel; explain: what became of the nodes that are in "
@@ -366,6 +370,10 @@ static graphc_status check_dims(Cli *c) {
         for (uint32_t k = 0; k < i; k++)
             if (strcmp(c->dims.v[i].name, c->dims.v[k].name) == 0)
                 return diag(c->diags, D_USAGE, "--dim", "\"%s\" is given twice", c->dims.v[i].name);
+    for (uint32_t i = 0; i < c->dims.n && !c->json; i++)
+        if (c->dims.v[i].hi == 0)
+            cli_print(stderr, "graphc: --dim %s=0: what has this size is empty\n",
+                      c->dims.v[i].name);
     return GRAPHC_OK;
 }
 
@@ -400,36 +408,69 @@ graphc_status cli_parse(Cli *c, int argc, char **argv) {
     return threads_by_default(c);
 }
 
+/* Lines of at most 79 characters: words of the text behind `left`, which stand in the column; a left
+ * side that reaches it has a line of its own. */
+static void help_lines(const char *left, int column, const char *text) {
+    enum { WIDTH = 79 };
+    int at = printf("%s", left);
+    if (*left && at + 1 > column) {
+        printf("\n");
+        at = 0;
+    }
+    for (const char *p = text; *p;) {
+        int n = (int)strcspn(p, " ");
+        bool fresh = at < column || !at;
+        if (!fresh && at + 1 + n > WIDTH) {
+            printf("\n");
+            at = 0;
+            fresh = true;
+        }
+        at += printf("%*s%.*s", fresh ? column - at : 1, "", n, p);
+        p += n;
+        p += strspn(p, " ");
+    }
+    printf("\n");
+}
+
 static void help_options(const char *verb) {
     printf("\nOptions:\n");
     for (size_t i = 0; i < sizeof opt_rows / sizeof *opt_rows; i++) {
         const OptRow *r = &opt_rows[i];
         if (!takes(r, verb)) continue;
         char left[64];
-        snprintf(left, sizeof left, "%s%s%s %s", r->shortname ? r->shortname : "",
+        snprintf(left, sizeof left, "  %s%s%s %s", r->shortname ? r->shortname : "",
                  r->shortname ? ", " : "", r->name, r->arg);
-        printf("  %-34s %s\n", left, r->help);
+        help_lines(left, 28, r->help);
     }
 }
 
 void cli_help(const Verb *verbs, const Verb *verb) {
     if (verb) {
-        printf("graphc %s - %s\n\nUsage:\n  %s\n", verb->name, verb->summary, verb->usage);
+        char left[32];
+        snprintf(left, sizeof left, "graphc %s -", verb->name);
+        help_lines(left, (int)strlen(left) + 1, verb->summary);
+        printf("\nUsage:\n");
+        help_lines("", 2, verb->usage);
         help_options(verb->name);
         printf("\nExamples:\n%s", verb->examples);
         return;
     }
     printf("graphc - compiles ONNX graphs into plans of fused kernels, and runs them\n\nUsage:\n");
-    for (const Verb *v = verbs; v->name; v++) printf("  %s\n      %s\n", v->usage, v->summary);
+    for (const Verb *v = verbs; v->name; v++) {
+        help_lines("", 2, v->usage);
+        help_lines("", 6, v->summary);
+    }
     printf(
-        "\n\"graphc VERB --help\" explains a verb by example. A verb that takes MODEL.onnx for a\n"
-        "plan compiles it first. Without a verb, or with \"compile\", a model becomes a plan:\n");
+        "\n\"graphc VERB --help\" explains a verb by example. A verb that takes MODEL.onnx\n"
+        "for a plan compiles it first. Without a verb, or with \"compile\", a model becomes\n"
+        "a plan:\n");
     help_options("compile");
     printf("\nExamples:\n%s", verbs[0].examples);
-    printf("\nPlans are checked before use, but they hold machine code: run only those that you "
-           "built or\n"
-           "trust. Models are data, and safe to compile whatever they hold.\n");
-    printf("\nExit status: 0 done, 1 a comparison failed, 2 usage, 3 invalid file, 4 unsupported,\n"
-           "5 device or run-time failure, 6 out of memory, 7 input/output failure.\n"
-           "Environment: GRAPHC_THREADS, NO_COLOR. Manual: man graphc.\n");
+    printf("\n");
+    help_lines("", 0, "Plans are checked before use, but they hold machine code: run only those that "
+                      "you built or trust. Models are data, and safe to compile whatever they hold.");
+    printf("\n");
+    help_lines("", 0, "Exit status: 0 done, 1 a comparison failed, 2 usage, 3 invalid file, 4 unsupported, "
+                      "5 device or run-time failure, 6 out of memory, 7 input/output failure.");
+    help_lines("", 0, "Environment: GRAPHC_THREADS, NO_COLOR. Manual: man graphc.");
 }

@@ -55,6 +55,13 @@ graphc_status planview_open(Cli *c, const char *path, PlanView *v) {
     return planview_make(c, path, bytes, size, v);
 }
 
+const char *planview_note(const PlanView *v, const char *key) {
+    for (uint64_t i = 0; i < v->plan.nnotes; i++)
+        if (strcmp(plan_str(&v->plan, v->plan.notes[i].key), key) == 0)
+            return plan_str(&v->plan, v->plan.notes[i].text);
+    return "unknown";
+}
+
 void planview_close(PlanView *v) {
     plan_release(&v->plan);
 }

@@ -1,4 +1,5 @@
 #include "frontend/driver/cli/session.h"
+#include "frontend/driver/cli/json.h"
 #include "codegen/target.h"
 #include "runtime/base/check.h"
 #include "runtime/base/file.h"
@@ -96,6 +97,7 @@ graphc_status cli_session_make(CliSession *s, Cli *c, const char *path, const vo
     graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
     GC_TRY(cli_session_device(s, &o));
     graphc_status st = graphc_plan_load_memory(plan, size, path, &s->plan, error, sizeof error);
+    if (st == GRAPHC_OK) s->plan_hash = ((const PlanHeader *)plan)->hash;
     return st == GRAPHC_OK ? make_session(s, path, &o) : cli_load_failed(c, path, st, error);
 }
 
@@ -114,6 +116,11 @@ graphc_status cli_session_open(CliSession *s, Cli *c, const char *path) {
     }
     GC_TRY(cli_check_plan_options(c));
     graphc_status st = graphc_plan_load(path, &s->plan, error, sizeof error);
+    FileMap m;
+    if (st == GRAPHC_OK && file_map(path, &m, error) == GRAPHC_OK) {
+        s->plan_hash = ((const PlanHeader *)(const void *)m.data)->hash;
+        file_unmap(&m);
+    }
     return st == GRAPHC_OK ? make_session(s, path, &o) : cli_load_failed(c, path, st, error);
 }
 
@@ -234,6 +241,7 @@ static graphc_status draw_input(CliSession *s, const Sizes *z, uint32_t i) {
     }
     t->data = arena_array(c->arena, tensor_numel(t) + 1, dtype_bytes(t->dtype));
     tensor_fill_random(t, c->seed, i, INT_HIGH);
+    s->drawn[i] = true;
     if (!c->json)
         cli_print(stderr, "graphc: input \"%s\" is drawn from seed %llu\n", info.name,
                   (unsigned long long)c->seed);
@@ -252,15 +260,86 @@ static graphc_status bind(CliSession *s, uint32_t i) {
     return st == GRAPHC_OK ? GRAPHC_OK : cli_session_failed(s, st);
 }
 
+/* What --dim says, else what inputs in files have. */
+static bool is_assumed(const CliSession *s, const char *name) {
+    for (uint32_t i = 0; i < s->cli->dims.n; i++)
+        if (strcmp(s->cli->dims.v[i].name, name) == 0) return false;
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++)
+        for (int32_t d = 0; !s->drawn[i] && d < s->inputs[i].rank; d++)
+            if (strcmp(graphc_plan_input(s->plan, i).dims[d], name) == 0) return false;
+    return true;
+}
+
+static bool find_size(const CliSession *s, const char *name, int64_t *out) {
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++)
+        for (int32_t d = 0; d < s->inputs[i].rank; d++)
+            if (strcmp(graphc_plan_input(s->plan, i).dims[d], name) == 0)
+                return *out = s->inputs[i].dim[d], true;
+    return false;
+}
+
+uint32_t cli_session_sizes(const CliSession *s, CliSize **out) {
+    const Cli *c = s->cli;
+    uint32_t n = 0, symbols = graphc_plan_symbols(s->plan);
+    *out = ARENA_ARRAY(c->arena, CliSize, symbols + c->dims.n + 1);
+    for (uint32_t i = 0; i < c->dims.n; i++)
+        if (c->dims.v[i].lo == c->dims.v[i].hi)
+            (*out)[n++] = (CliSize){c->dims.v[i].name, c->dims.v[i].lo, false};
+    for (uint32_t i = 0, given = n; i < symbols; i++) {
+        CliSize z = {.name = graphc_plan_symbol(s->plan, i).name};
+        bool named = false;
+        for (uint32_t k = 0; k < given; k++) named |= strcmp((*out)[k].name, z.name) == 0;
+        if (named || !find_size(s, z.name, &z.value)) continue;
+        z.assumed = is_assumed(s, z.name);
+        (*out)[n++] = z;
+    }
+    return n;
+}
+
+json_t *cli_sizes_json(const CliSession *s) {
+    CliSize *v;
+    uint32_t n = cli_session_sizes(s, &v);
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < n; i++) {
+        json_t *j = json_object();
+        json_add(j, "name", json_string(v[i].name));
+        json_add(j, "value", json_integer((json_int_t)v[i].value));
+        json_add(j, "assumed", json_boolean(v[i].assumed));
+        json_array_append_new(list, j);
+    }
+    return list;
+}
+
+/* What was assumed, and what is empty: either may not be what was meant. */
+static void note_sizes(const CliSession *s) {
+    CliSize *v;
+    StrBuf assumed;
+    uint32_t n = cli_session_sizes(s, &v);
+    sb_init(&assumed, s->cli->arena);
+    for (uint32_t i = 0; i < n; i++)
+        if (v[i].assumed)
+            sb_printf(&assumed, "%s%s = %lld", assumed.n ? ", " : "", v[i].name,
+                      (long long)v[i].value);
+    if (assumed.n)
+        cli_print(stderr, "graphc: assumed: %s (--dim NAME=N says otherwise)\n", sb_str(&assumed));
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++)
+        if (tensor_numel(&s->inputs[i]) == 0)
+            cli_print(stderr, "graphc: input \"%s\" is empty\n",
+                      graphc_plan_input(s->plan, i).name);
+}
+
 graphc_status cli_session_bind(CliSession *s) {
     uint32_t n = graphc_plan_inputs(s->plan);
+    bool first = !s->drawn;
     if (!s->inputs) s->inputs = ARENA_ARRAY(s->cli->arena, EvalTensor, n);
+    if (first) s->drawn = ARENA_ARRAY(s->cli->arena, bool, n + 1);
     GC_TRY(check_dims(s));
     GC_TRY(read_given(s));
     GC_TRY(check_given_dims(s));
     Sizes known = known_sizes(s);
     for (uint32_t i = 0; i < n; i++)
         if (!s->inputs[i].data) GC_TRY(draw_input(s, &known, i));
+    if (first && !s->cli->json) note_sizes(s);
     for (uint32_t i = 0; i < n; i++) GC_TRY(bind(s, i));
     return GRAPHC_OK;
 }

@@ -13,7 +13,16 @@ typedef struct CliSession {
     const char *device; /* "cpu", "cuda:0" */
     bool compiled;      /* from a model just now: --dim has already been applied */
     EvalTensor *inputs; /* one per input of the plan */
+    bool *drawn;        /* of each: it comes from the seed */
+    uint64_t plan_hash; /* recognises the plan: of all its bytes */
 } CliSession;
+
+/* What a size of the inputs is. */
+typedef struct CliSize {
+    const char *name;
+    int64_t value;
+    bool assumed; /* nothing that was given says so */
+} CliSize;
 
 /* Fills in what --device says; compiling then targets it unless --target says otherwise. */
 graphc_status cli_session_device(CliSession *s, graphc_session_options *o);
@@ -25,6 +34,9 @@ graphc_status cli_session_make(CliSession *s, Cli *c, const char *path, const vo
                                size_t size);
 /* Reads --input files and draws the others from the seed, at sizes from --dim and files. */
 graphc_status cli_session_bind(CliSession *s);
+/* Once inputs are bound: the sizes that they have in symbols, and those that --dim fixed. */
+uint32_t cli_session_sizes(const CliSession *s, CliSize **out);
+struct json_t *cli_sizes_json(const CliSession *s);
 /* adapter.c: the session's states become what --adapter holds. */
 graphc_status cli_adapter_load(CliSession *s);
 void cli_session_close(CliSession *s);

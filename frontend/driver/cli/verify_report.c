@@ -70,7 +70,7 @@ static json_t *json_number(double v) {
 }
 
 static void print_json(const Verdict *v, const Trial *t) {
-    json_t *j = json_object(), *outputs = json_add(j, "outputs", json_array());
+    json_t *j = json_begin("verify"), *outputs = json_add(j, "outputs", json_array());
     json_add(j, "ok", json_boolean(v->ok));
     json_t *rows = json_add(j, "stored", json_array());
     for (uint32_t i = 0; i < v->noutputs; i++) {

@@ -10,12 +10,13 @@ _graphc_options() { # of a verb
     case $1 in
     compile) echo "--output $model --embed --json --version" ;;
     run) echo "$model $run --weights --adapter --output-dir --output-format --json --verbose" ;;
-    bench) echo "$model $run --weights --adapter --runs --trace --html --json --verbose" ;;
+    bench) echo "$model $run --weights --adapter --runs --percentiles --csv --trace --html --json --verbose" ;;
     explain) echo "$model --html --dot --profile --json --verbose" ;;
     inspect) echo "$model --json" ;;
-    grad) echo "$model $run --output-dir --output-format --loss --wrt --cotangent" ;;
+    grad) echo "$model $run --json --output-dir --output-format --loss --wrt --cotangent" ;;
     train) echo $model $train --train --freeze --batch-norm ;;
     finetune) echo $model $train --lora ;;
+    doctor) echo --json ;;
     verify) echo "$model $run --data --against --rtol --atol --bisect --json --verbose" ;;
     esac
     [[ $1 == doctor ]] || echo --dim --threads

@@ -2,6 +2,7 @@
  * why, and what became of the nodes that no kernel covers. */
 #include "frontend/driver/cli/explain/explain.h"
 #include "frontend/driver/cli/explain/picture.h"
+#include "frontend/driver/cli/units.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,11 +15,11 @@ static void print_nodes(const char *text) {
     }
 }
 
-static void print_kernel(const PlanView *v, const PlanTarget *t, const PlanKernel *k) {
+static void print_kernel(const Cli *c, const PlanView *v, const PlanTarget *t, const PlanKernel *k) {
     Bound b = explain_bound(v, t, k);
-    cli_print(stdout, "%s  %.3g MB, %.3g MFLOP: %s-bound, at least %.3g us\n",
-              plan_str(&v->plan, k->name), b.bytes * 1e-6, b.flops * 1e-6,
-              b.memory ? "memory" : "arithmetic", 1e6 * b.seconds);
+    cli_print(stdout, "%s  %s, %s: %s-bound, at least %s\n", plan_str(&v->plan, k->name),
+              unit_bytes(c->arena, b.bytes), unit_count(c->arena, b.flops, "FLOP"),
+              b.memory ? "memory" : "arithmetic", unit_seconds(c->arena, b.seconds));
     print_nodes(plan_str(&v->plan, k->nodes));
 }
 
@@ -44,7 +45,7 @@ static bool explain_steps(Cli *c, const PlanView *v, const PlanTarget *t, uint32
             continue;
         if (!found) cli_print(stdout, "target %s, %s\n", plan_str(&v->plan, t->name), title);
         found = true;
-        print_kernel(v, t, k);
+        print_kernel(c, v, t, k);
         if (node) print_notes(plan_str(&v->plan, t->notes), name);
     }
     return found;

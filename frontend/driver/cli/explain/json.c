@@ -2,13 +2,6 @@
 #include "frontend/driver/cli/explain/explain.h"
 #include "frontend/driver/cli/json.h"
 
-static json_t *json_lines(Cli *c, const char *text) {
-    json_t *list = json_array();
-    for (const char *line; (line = explain_line(c->arena, &text));)
-        json_array_append_new(list, json_string(line));
-    return list;
-}
-
 static void json_nodes(Cli *c, json_t *kernel, const char *text) {
     json_t *computed = json_add(kernel, "nodes", json_array());
     json_t *views = json_add(kernel, "views", json_array());
@@ -45,7 +38,7 @@ static json_t *json_target(Cli *c, const PlanView *v, const PlanTarget *t) {
         json_steps(c, v, t, plan_range(&v->plan, t, e), json_add(entry, "kernels", json_array()));
         json_array_append_new(runs, entry);
     }
-    json_object_set_new(j, "notes", json_lines(c, plan_str(&v->plan, t->notes)));
+    json_object_set_new(j, "notes", json_lines(plan_str(&v->plan, t->notes)));
     json_t *apart = json_add(j, "in_no_kernel", json_array());
     const char *text = plan_str(&v->plan, t->apart);
     for (const char *line; (line = explain_line(c->arena, &text));) {

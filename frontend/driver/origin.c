@@ -1,0 +1,22 @@
+#include "frontend/driver/origin.h"
+#include "runtime/graphc.h"
+
+#include <string.h>
+
+#ifndef GRAPHC_COMMIT
+#define GRAPHC_COMMIT ""
+#endif
+
+const char *origin_release(Arena *a) {
+    return arena_printf(a, "graphc %d.%d%s%s", GRAPHC_VERSION_MAJOR, GRAPHC_VERSION_MINOR,
+                        *GRAPHC_COMMIT ? " " : "", GRAPHC_COMMIT);
+}
+
+void origin_notes(const Pipeline *p, PlanBuildOptions *o) {
+    PlanNoteText *notes = ARENA_ARRAY(p->arena, PlanNoteText, o->nnotes + 2);
+    if (o->nnotes) memcpy(notes, o->notes, o->nnotes * sizeof *notes);
+    notes[o->nnotes++] = (PlanNoteText){ORIGIN_MADE_BY, origin_release(p->arena)};
+    notes[o->nnotes++] = (PlanNoteText){
+        ORIGIN_MODEL, arena_printf(p->arena, "%016llx", (unsigned long long)import_hash(p->model))};
+    o->notes = notes;
+}
