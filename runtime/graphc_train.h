@@ -78,7 +78,8 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_trainer_step(graphc_trainer *t, 
 /* Of a plan that accumulates (graphc_training.accumulate): adds the bound batch's gradients to
  * those that the next step takes. Waits. GRAPHC_USAGE: of another plan. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_trainer_accumulate(graphc_trainer *t);
-/* The mean loss over all rows of d, each once; nothing is learnt or dropped. Binds d's batches. */
+/* The mean loss over all rows of d, each once, but for rows of arrays that fill no batch; nothing
+ * is learnt or dropped. Binds d's batches. GRAPHC_INVALID: there is no whole batch of arrays. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_trainer_evaluate(graphc_trainer *t, graphc_data *d,
                                                                  double *loss);
 
@@ -158,9 +159,12 @@ typedef struct graphc_data_options {
     uint64_t seed;       /* of that order, and of the split */
     double hold_out;     /* this part of the tokens (0 <= x < 1) is left out, */
     bool held;           /* or is all that there is */
+    bool wide;           /* .bin files are of u32; else of u16 where the vocabulary fits */
+    int64_t end; /* the id that ends a document of .bin files, and of .npy files of one axis;
+                    negative: none does */
 } graphc_data_options;
 #define GRAPHC_DATA_OPTIONS_INIT                                                                   \
-    { sizeof(graphc_data_options), NULL, 0, 0, 0, true, true, 0, 0.0, false }
+    { sizeof(graphc_data_options), NULL, 0, 0, 0, true, true, 0, 0.0, false, false, -1 }
 
 /* Opens and checks all files for the plan's inputs: what is wrong with them is said here, with its
  * place, and at no later call. Files of tokens and arrays stay mapped. *out is NULL on failure.

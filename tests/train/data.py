@@ -142,6 +142,7 @@ def bad(d):
     told("a.bin", ids.tobytes(), "token 7 has id 7; the vocabulary has 7", 7)
     told("a.bin", ids.tobytes()[:-1], "19 bytes are no whole number of ids of 16 bits")
     told("a.bin", b"", "holds no token")
+    told("a.bin", np.arange(1, 20, dtype=np.uint32).tobytes(), "every second id of 16 bits is 0")
     told("a.npy", np.array([3, -1]), "token 1 has id -1")
     told("a.npy", np.array([3.0]), "holds f64; tokens are integers")
     told("a.npy", np.zeros((2, 2, 2), int), "one axis, or two in C order; this has 3")

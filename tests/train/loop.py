@@ -1,8 +1,8 @@
 """graphc train and finetune from the command line, against the same steps in numpy (f64), and against themselves.
 
-    loop.py GRAPHC
+    loop.py GRAPHC [--some | --kills]
 """
-import json, os, signal, subprocess, sys, tempfile, time
+import json, os, random, resource, signal, subprocess, sys, tempfile, time
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -204,6 +204,53 @@ def killed(tmp):
     check("--lr was 0.01, is 0.02" in err, err)
 
 
+def killed_anywhere(tmp):
+    """50 kills at random moments, each run going on with another number of threads: adapters with dropout, two batches a step."""
+    args = ["finetune", f"{tmp}/att.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 2, "--seq",
+            32, "--accumulate", 2, "--lora", "r=4,dropout=0.2,targets=all-linear", "--steps", 400, "--lr", "1e-2", "--schedule",
+            "linear", "--hold-out", "0.1", "--eval-every", 50, "--save-every", 5, "--cache", f"{tmp}/kernels"]
+    run(*args, "-o", f"{tmp}/straight", "--json")
+    at, log = random.Random(11), f"{tmp}/torn/log.jsonl"
+    done = lambda: open(log).read().count("\n") if os.path.exists(log) else 0
+    kills, threads = 0, {0: [], 1: ["--threads", "1"], 2: ["--threads", "3"]}
+    for _ in range(200):
+        p = subprocess.Popen([graphc, *map(str, args), *threads[at.randrange(3)], "-o", f"{tmp}/torn", "--resume"],
+                             stderr=subprocess.DEVNULL)
+        before = done()
+        while p.poll() is None and done() == before and at.random() < 0.995:  # now and then before it has begun
+            time.sleep(0.002)
+        time.sleep(at.random() * 0.03)
+        kills += p.poll() is None
+        p.kill(), p.wait()
+        if kills == 50 or p.returncode == 0:
+            break
+    run(*args, "-o", f"{tmp}/torn", "--resume", "--json")
+    check(kills == 50, f"{kills} kills, not 50: too few steps")
+    lines = lambda d: [{k: v for k, v in json.loads(l).items() if k not in ("tokens_per_s", "peak_bytes")} for l in open(f"{d}/log.jsonl")]
+    check(lines(f"{tmp}/torn") == lines(f"{tmp}/straight"), "losses after 50 kills")
+    for f in ("adapter_model.safetensors", "checkpoints/step-00000400/state.safetensors"):
+        check(open(f"{tmp}/torn/{f}", "rb").read() == open(f"{tmp}/straight/{f}", "rb").read(), f"{f} after 50 kills")
+    check(not [f for f in os.listdir(f"{tmp}/torn/checkpoints") if f.startswith(".")], "parts of checkpoints are left")
+
+
+def disk_full(tmp):
+    """No room for a checkpoint: an error that names it, the one before stays, and the run goes on once there is room."""
+    args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4, "--seq", 64,
+            "--steps", 1000, "--lr", "1e-2", "--save-every", 20]
+    run(*args, "-o", f"{tmp}/room", "--json")
+    p = subprocess.Popen([graphc, *map(str, args), "-o", f"{tmp}/crammed"], stderr=subprocess.PIPE, text=True)
+    while p.poll() is None and not os.path.exists(f"{tmp}/crammed/checkpoints/latest"):
+        time.sleep(0.001)
+    resource.prlimit(p.pid, resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))  # smaller than the state
+    err = p.communicate()[1]
+    check(p.returncode == 7 and "state.safetensors" in err and "too large" in err, f"a full disk: {p.returncode} {err[-300:]}")
+    kept = open(f"{tmp}/crammed/checkpoints/latest").read().strip()
+    check(sorted(os.listdir(f"{tmp}/crammed/checkpoints")) == ["latest", kept], f"{os.listdir(f'{tmp}/crammed/checkpoints')}")
+    run(*args, "-o", f"{tmp}/crammed", "--resume", "--json")
+    check(open(f"{tmp}/crammed/model.safetensors", "rb").read() == open(f"{tmp}/room/model.safetensors", "rb").read(),
+          "weights after a full disk")
+
+
 def configured(tmp):
     """A run leaves its options; with that file the same run, and the command line goes before it."""
     args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--batch", 4, "--seq", 64, "--lr", "1e-2", "--json"]
@@ -214,6 +261,30 @@ def configured(tmp):
     check([l["loss"] for l in again] == [l["loss"] for l in one], "losses from a file of options")
     more = run("train", f"{tmp}/b.onnx", "--config", f"{tmp}/said/config.json", "-o", f"{tmp}/more", "--steps", 7)
     check(len(more) == 7, f"{len(more)} steps, not the 7 of the command line")
+    open(f"{tmp}/o.yaml", "w").write(f"""--- # as people write it
+loss: 'cross_entropy(logits, labels)'
+data: [{tmp}/t.txt]   # a list of one
+batch: 4
+"seq": 64
+lr: 1e-2 # the highest
+steps: 5
+no-shuffle: true
+resume: false
+json: true
+""")
+    said = run("train", f"{tmp}/b.onnx", "--config", f"{tmp}/o.yaml", "-o", f"{tmp}/yaml")
+    check([l["loss"] for l in said] == [l["loss"] for l in one], "losses from YAML")
+    open(f"{tmp}/two.yml", "w").write(f"data:\n  - {tmp}/t.txt\n- '{tmp}/t.txt'\n\nsteps: 2\n")
+    run(*args, "--config", f"{tmp}/two.yml", "-o", f"{tmp}/two")
+    check(json.load(open(f"{tmp}/two/config.json"))["data"] == [f"{tmp}/t.txt"] * 2, "a list in YAML")
+    for text, status, word in (("no-shuffle: yes\n", 2, "takes no value"), ("a:\n  b: 1\n", 3, "line 2: a mapping in a mapping"),
+                               ("batch: 4\nbatch: 5\n", 3, "line 2: a name that is there twice"), ("batch: *x\n", 3, "beyond"),
+                               ("batch: [1\n", 3, "not closed"), ("batch: 'x\n", 3, "not closed"), ("\tbatch: 1\n", 3, "a tab"),
+                               ("- 1\n", 3, "an item"), ("just text\n", 3, "no \"name: value\""), ("steps:\n", 2, "no text"),
+                               ("batch: \"a\\q\"\n", 3, "JSON would not"), ("bach: 4\n", 2, "no option --bach")):
+        open(f"{tmp}/bad.yaml", "w").write(text)
+        err = run(*args, "--config", f"{tmp}/bad.yaml", "-o", f"{tmp}/none", status=status)
+        check(word in err, f"{word!r} is not said of {text!r}: {err!r}")
     for text, status, word in (("[1]", 3, "an object"), ('{"batch": 4,}', 3, "line 1"), ('{"bach": 4}', 2, "no option --bach"),
                                ('{"steps": "four"}', 2, "four"), ('{"steps": null}', 2, "no text"), ('{"no-shuffle": 1}', 2, "no value")):
         open(f"{tmp}/bad.json", "w").write(text)
@@ -239,7 +310,10 @@ def interrupted(tmp):
 
 
 def refused(tmp, data):
-    model = f"{tmp}/m.onnx"
+    model, bytes_ = f"{tmp}/m.onnx", ["--loss", "cross_entropy(logits, labels)", "--batch", 2, "--seq", 8, "--steps", 1]
+    np.arange(1, 60, dtype=np.uint32).tofile(f"{tmp}/w.bin")
+    wide = run("train", f"{tmp}/b.onnx", *bytes_, "--data", f"{tmp}/w.bin", "--token-type", "u32", "--json", "-o", f"{tmp}/wide")
+    check(len(wide) == 1, "ids of 32 bits")
     for args, status, word in (
             (["train", model, "-o", "o"], 2, "--loss is missing"),
             (["train", model, *data], 2, "-o is missing"),
@@ -249,12 +323,30 @@ def refused(tmp, data):
             (["finetune", model, *data, "--lora", "targets=sideways", "-o", "o"], 2, "there are: up, down"),
             (["train", model, *data[:4], "-o", f"{tmp}/o"], 2, 'nothing is given for input "target"'),
             (["train", model, *data, "--data", f"z={tmp}/none.npy", "-o", f"{tmp}/o"], 7, "none.npy"),
+            (["train", model, *data, "--data", f"z={tmp}/t.npy", "-o", f"{tmp}/o"], 2, 'no input "z"'),
+            (["train", model, *data[:2], "--data", f"x={tmp}/t.npy", *data[4:], "-o", f"{tmp}/o"], 3, "have 3 along axis 1"),
+            (["train", model, *data, "--batch", 128, "--eval-data", f"x={tmp}/x.npy", "--eval-data", f"target={tmp}/t.npy", "-o",
+              f"{tmp}/o"], 3, "96 held-out rows do not fill a batch of 128"),
+            (["train", model, *data, "--hold-out", 0, "-o", f"{tmp}/o"], 2, "holds nothing out"),
+            (["train", model, *data, "--patience", 2, "-o", f"{tmp}/o"], 2, "need --eval-data"),
+            (["train", model, *data, "--decay", 2, "-o", f"{tmp}/o"], 2, "for --schedule wsd"),
+            (["train", model, *data, "--steps", 0, "-o", f"{tmp}/o"], 2, "not a number from 1"),
+            (["train", model, *data, "--warmup", 9, "--steps", 3, "-o", f"{tmp}/o"], 2, "9 steps of warm-up"),
+            (["train", f"{tmp}/b.onnx", *bytes_, "--data", f"{tmp}/w.bin", "-o", f"{tmp}/o"], 3, "every second id"),
+            (["train", f"{tmp}/b.onnx", *bytes_, "--data", f"{tmp}/w.bin", "--token-type", "u8", "-o", f"{tmp}/o"], 2, "neither u16"),
+            (["train", f"{tmp}/b.onnx", *bytes_, "--data", f"{tmp}/t.txt", "--end-token", 256, "-o", f"{tmp}/o"], 2, "id 256"),
+            (["train", f"{tmp}/b.onnx", *bytes_, "--data", f"{tmp}/t.txt", "--eval-data", f"{tmp}/x.npy", "-o", f"{tmp}/o"], 3, "x.npy"),
             (["train", f"{tmp}/b.onnx", "--loss", "logits", "--data", f"{tmp}/x.npy", "-o", f"{tmp}/o"], 3, "x.npy")):
         err = run(*args, status=status)
         check(word in err, f"{word!r} is not said in {err!r}")
 
 
 with tempfile.TemporaryDirectory() as tmp:
+    if "--kills" in sys.argv:
+        attention_model(f"{tmp}/att.onnx")
+        open(f"{tmp}/t.txt", "w").write("the quick brown fox jumps over the lazy dog. " * 200)
+        killed_anywhere(tmp)
+        sys.exit(failures > 0)
     data = against_numpy(tmp)
     text(tmp)
     refused(tmp, data)
@@ -265,6 +357,7 @@ with tempfile.TemporaryDirectory() as tmp:
         dropped(tmp, data)
         packed(tmp)
         killed(tmp)
+        disk_full(tmp)
         interrupted(tmp)
         configured(tmp)
 sys.exit(failures > 0)

@@ -14,7 +14,8 @@ typedef VEC(const char *) TextList;
 
 /* What train and finetune ask for. Numbers that were not given are negative, counts 0. */
 typedef struct TrainArgs {
-    const char *optimizer, *schedule, *learn, *freeze, *lora, *config, *target_name, *no_decay, *on_nan;
+    const char *optimizer, *schedule, *learn, *freeze, *lora, *config, *token_type, *no_decay, *on_nan;
+    uint64_t end_token; /* UINT64_MAX: not given */
     const char *batch_norm, *dropout;
     TextList data, eval_data; /* FILE, or NAME=FILE for arrays */
     uint64_t patience;

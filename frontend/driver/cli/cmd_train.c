@@ -64,6 +64,10 @@ static const char *real_text(Cli *c, double v) {
     return arena_printf(c->arena, "%.15g", v);
 }
 
+static const char *given_text(Cli *c, double v) {
+    return v >= 0 ? real_text(c, v) : "the optimizer's";
+}
+
 /* What a run that goes on has to have been started with. */
 static void list_said(Cli *c, RunOptions *o) {
     const TrainArgs *a = &c->train;
@@ -79,6 +83,8 @@ static void list_said(Cli *c, RunOptions *o) {
         {"--dropout", a->dropout},
         {"--optimizer", a->optimizer},
         {"--data", sb_str(&files)},
+        {"--token-type", a->token_type},
+        {"--end-token", a->end_token == UINT64_MAX ? NULL : count_text(c, a->end_token)},
         {"--batch", count_text(c, a->batch)},
         {"--seq", count_text(c, a->seq)},
         {"--accumulate", count_text(c, a->accumulate)},
@@ -95,6 +101,12 @@ static void list_said(Cli *c, RunOptions *o) {
         {"--no-decay", a->no_decay},
         {"--loss-scale", real_text(c, a->loss_scale)},
         {"--clip", real_text(c, a->clip)},
+        {"--beta1", given_text(c, a->beta1)},
+        {"--beta2", given_text(c, a->beta2)},
+        {"--eps", given_text(c, a->eps)},
+        {"--momentum", given_text(c, a->momentum)},
+        {"--nesterov", a->nesterov ? "given" : "not given"},
+        {"--precision", c->precision},
         {"--steps", count_text(c, a->steps)},
         {"--epochs", real_text(c, a->epochs)}};
     enum { COUNT = sizeof said / sizeof *said };
@@ -128,10 +140,23 @@ static graphc_status check_args(Cli *c) {
     }
     if (a->on_nan && !skips(a) && strcmp(a->on_nan, "stop") != 0)
         return cli_usage(c, "--on-nan is stop or skip");
+    if (a->hold_out == 0) return cli_usage(c, "--hold-out 0 holds nothing out");
+    if ((a->eval_every || a->patience) && a->hold_out < 0 && !a->eval_data.n)
+        return cli_usage(c, "--eval-every and --patience need --eval-data or --hold-out");
+    if (a->decay >= 0 && (!a->schedule || strcmp(a->schedule, "wsd") != 0))
+        return cli_usage(c, "--decay is for --schedule wsd");
     if (a->hold_out >= 0 && a->eval_data.n)
         return cli_usage(c, "--hold-out and --eval-data are both given");
+    if (a->token_type && strcmp(a->token_type, "u16") && strcmp(a->token_type, "u32"))
+        return diag(c->diags, D_USAGE, "--token-type", "\"%s\" is neither u16 nor u32", a->token_type);
     if (a->steps && a->epochs >= 0) return cli_usage(c, "--steps and --epochs are both given");
     return GRAPHC_OK;
+}
+
+/* Of .bin files. */
+static TokenFormat token_format(const TrainArgs *a) {
+    if (!a->token_type) return TOKENS_auto;
+    return strcmp(a->token_type, "u16") == 0 ? TOKENS_u16 : TOKENS_u32;
 }
 
 static graphc_status write_plan(Cli *c, const Pipeline *p) {
@@ -189,6 +214,8 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
                            .nfiles = a->data.n,
                            .batch = (uint32_t)a->batch,
                            .seq = (uint32_t)a->seq,
+                           .end = a->end_token == UINT64_MAX ? -1 : (int64_t)a->end_token,
+                           .format = token_format(a),
                            .packed = !a->no_packing,
                            .shuffle = !a->no_shuffle,
                            .seed = c->seed};

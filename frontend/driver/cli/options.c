@@ -52,7 +52,8 @@ typedef enum OptKind {
     OPT_RUNS,
     OPT_ISA,
     OPT_THREADS,
-    OPT_COUNT
+    OPT_COUNT,
+    OPT_SIZE
 } OptKind;
 
 static const struct Range {
@@ -60,6 +61,7 @@ static const struct Range {
 } ranges[] = {
     [OPT_SEED] = {0, UINT64_MAX},          [OPT_RUNS] = {1, 1000000},       [OPT_ISA] = {3, 4},
     [OPT_THREADS] = {1, POOL_MAX_THREADS}, [OPT_COUNT] = {0, FUSE_ALL - 1},
+    [OPT_SIZE] = {1, INT32_MAX},
 };
 
 typedef struct OptRow {
@@ -112,6 +114,10 @@ static const OptRow opt_rows[] = {
      "an output's name, or cross_entropy(logits, labels), mse(y, target), l1, huber, bce, kl"},
     {"--data", NULL, OPT_LIST, FIELD(train.data), TRAIN_VERBS, "FILE | NAME=FILE",
      "tokens (.bin, .npy, .jsonl, text by bytes), or one .npy file an input or target"},
+    {"--token-type", NULL, OPT_TEXT, FIELD(train.token_type), TRAIN_VERBS, "u16|u32",
+     "of .bin files (default u16 where the vocabulary fits)"},
+    {"--end-token", NULL, OPT_COUNT, FIELD(train.end_token), TRAIN_VERBS, "N",
+     "the id that ends a document in .bin files and .npy files of one axis (default none)"},
     {"--eval-data", NULL, OPT_LIST, FIELD(train.eval_data), TRAIN_VERBS, "FILE | NAME=FILE",
      "held out: measured, never learnt"},
     {"--hold-out", NULL, OPT_REAL, FIELD(train.hold_out), TRAIN_VERBS, "PART",
@@ -126,16 +132,16 @@ static const OptRow opt_rows[] = {
      "norms take the batch's statistics and move the running ones (default), or leave them"},
     {"--dropout", NULL, OPT_TEXT, FIELD(train.dropout), TRAIN_VERBS, "on|off",
      "whether the model's Dropout nodes drop in steps (default on), never in evaluations"},
-    {"--batch", NULL, OPT_COUNT, FIELD(train.batch), TRAIN_VERBS, "N", "rows of a batch (default 8)"},
-    {"--seq", NULL, OPT_COUNT, FIELD(train.seq), TRAIN_VERBS, "N",
+    {"--batch", NULL, OPT_SIZE, FIELD(train.batch), TRAIN_VERBS, "N", "rows of a batch (default 8)"},
+    {"--seq", NULL, OPT_SIZE, FIELD(train.seq), TRAIN_VERBS, "N",
      "tokens of a row (default 128)"},
-    {"--accumulate", NULL, OPT_COUNT, FIELD(train.accumulate), TRAIN_VERBS, "N",
+    {"--accumulate", NULL, OPT_SIZE, FIELD(train.accumulate), TRAIN_VERBS, "N",
      "batches of a step (default 1)"},
     {"--no-packing", NULL, OPT_FLAG, FIELD(train.no_packing), TRAIN_VERBS, "",
      "one document a row, padded"},
     {"--no-shuffle", NULL, OPT_FLAG, FIELD(train.no_shuffle), TRAIN_VERBS, "",
      "rows in the order of the files, every epoch"},
-    {"--steps", NULL, OPT_COUNT, FIELD(train.steps), TRAIN_VERBS, "N", "steps in all"},
+    {"--steps", NULL, OPT_SIZE, FIELD(train.steps), TRAIN_VERBS, "N", "steps in all"},
     {"--epochs", NULL, OPT_REAL, FIELD(train.epochs), TRAIN_VERBS, "X",
      "times through the data instead (default 1)"},
     {"--lr", NULL, OPT_REAL, FIELD(train.lr), TRAIN_VERBS, "X",
@@ -162,20 +168,20 @@ static const OptRow opt_rows[] = {
      "bound of the gradients' norm (default none)"},
     {"--loss-scale", NULL, OPT_REAL, FIELD(train.loss_scale), TRAIN_VERBS, "X",
      "of f16, the first one (default 65536 with --precision f16); 0: none"},
-    {"--scale-every", NULL, OPT_COUNT, FIELD(train.scale_every), TRAIN_VERBS, "N",
+    {"--scale-every", NULL, OPT_SIZE, FIELD(train.scale_every), TRAIN_VERBS, "N",
      "the scale doubles after so many steps without overflow (default 2000)"},
     {"--on-nan", NULL, OPT_TEXT, FIELD(train.on_nan), TRAIN_VERBS, "stop|skip",
      "a loss or gradient that is no finite number ends the run (default), or its step changes nothing"},
-    {"--eval-every", NULL, OPT_COUNT, FIELD(train.eval_every), TRAIN_VERBS, "N",
+    {"--eval-every", NULL, OPT_SIZE, FIELD(train.eval_every), TRAIN_VERBS, "N",
      "steps between measurements of what is held out (default: at the end)"},
-    {"--patience", NULL, OPT_COUNT, FIELD(train.patience), TRAIN_VERBS, "N",
+    {"--patience", NULL, OPT_SIZE, FIELD(train.patience), TRAIN_VERBS, "N",
      "ends after this many measurements without a lower loss"},
-    {"--save-every", NULL, OPT_COUNT, FIELD(train.save_every), TRAIN_VERBS, "N",
+    {"--save-every", NULL, OPT_SIZE, FIELD(train.save_every), TRAIN_VERBS, "N",
      "steps between checkpoints (default: at the end)"},
     {"--resume", NULL, OPT_FLAG, FIELD(train.resume), TRAIN_VERBS, "",
      "goes on with the run in -o's folder from its last checkpoint"},
     {"--config", NULL, OPT_TEXT, FIELD(train.config), TRAIN_VERBS, "FILE",
-     "more options, {\"batch\": 8, ...}; those given here go before. The run leaves its own in -o"},
+     "more options, JSON {\"batch\": 8, ...} or .yaml; those given here go before. The run leaves its own in -o"},
     {"--plan-only", NULL, OPT_FLAG, FIELD(train.plan_only), TRAIN_VERBS, "",
      "writes the training plan, for the C API, and stops"},
     {"--wrt", NULL, OPT_TEXT, FIELD(wrt), "grad", "weights|inputs|NAME,...",
@@ -389,7 +395,7 @@ static graphc_status threads_by_default(Cli *c) {
 /* Negative: not given. */
 static const TrainArgs cli_train_defaults = {
     .lr = -1, .min_lr = -1, .warmup = -1, .decay = -1, .epochs = -1, .hold_out = -1, .beta1 = -1, .beta2 = -1, .eps = -1,
-    .weight_decay = -1, .momentum = -1, .loss_scale = -1};
+    .weight_decay = -1, .momentum = -1, .loss_scale = -1, .end_token = UINT64_MAX};
 
 graphc_status cli_parse(Cli *c, int argc, char **argv) {
     bool options = true; /* until "--" */

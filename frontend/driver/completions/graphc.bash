@@ -3,7 +3,7 @@
 _graphc_options() { # of a verb
     local model='--target --precision --dump-ir --cache --fuse-at-most'
     local run='--device --input --seed --isa'
-    local train='--device --loss --data --eval-data --hold-out --batch --seq --accumulate --no-packing --no-shuffle --steps --epochs --lr --min-lr
+    local train='--device --loss --data --token-type --end-token --eval-data --hold-out --batch --seq --accumulate --no-packing --no-shuffle --steps --epochs --lr --min-lr
         --schedule --warmup --decay --optimizer --beta1 --beta2 --eps --weight-decay --momentum --nesterov --clip
         --dropout --no-decay --on-nan --loss-scale --scale-every
         --eval-every --patience --save-every --resume --config --plan-only --seed --output --json'
@@ -37,6 +37,7 @@ _graphc() {
     --output-format) COMPREPLY=($(compgen -W 'npy pb' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W '3 4' -- "$cur")) ;;
     --wrt) COMPREPLY=($(compgen -W 'weights inputs' -- "$cur")) ;;
+    --token-type) COMPREPLY=($(compgen -W 'u16 u32' -- "$cur")) ;;
     --schedule) COMPREPLY=($(compgen -W 'constant linear cosine wsd' -- "$cur")) ;;
     --batch-norm) COMPREPLY=($(compgen -W 'train frozen' -- "$cur")) ;;
     --dropout) COMPREPLY=($(compgen -W 'on off' -- "$cur")) ;;

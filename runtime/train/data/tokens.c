@@ -93,8 +93,19 @@ static graphc_status finish_ids(Tokens *t, TokenSource *s, const TokenOptions *o
     return ok ? GRAPHC_OK : error_set(e, GRAPHC_NO_MEMORY, "not enough memory for its documents");
 }
 
+/* What small ids of 32 bits look like. */
+static bool every_second_is_0(const TokenSource *s) {
+    bool some = false;
+    for (uint64_t i = 0; i < s->length; i++) {
+        bool zero = dtype_load_i64(s->dtype, s->ids, i) == 0;
+        if (i % 2 && !zero) return false;
+        some |= !zero;
+    }
+    return some && s->length > 7;
+}
+
 static graphc_status read_bin(Tokens *t, TokenSource *s, const TokenOptions *o, ErrorText e) {
-    bool wide = o->format == TOKENS_u32 || (o->format == TOKENS_auto && o->vocabulary > 1 << 16);
+    bool wide = o->format == TOKENS_u32;
     s->dtype = wide ? DT_u32 : DT_u16;
     if (s->map.size % dtype_bytes(s->dtype))
         return error_set(e, GRAPHC_INVALID, "its %llu bytes are no whole number of ids of %d bits",
@@ -162,6 +173,10 @@ static graphc_status read_source(Tokens *t, TokenSource *s, const char *path, co
         st = tokens_read_jsonl(t, s, as.vocabulary, e);
     else
         st = read_text(t, s, &as, e);
+    if (st == GRAPHC_OK && o->format == TOKENS_auto && as.format == TOKENS_u16 &&
+        every_second_is_0(s))
+        st = error_set(e, GRAPHC_INVALID,
+                       "every second id of 16 bits is 0: say of which type they are");
     if (st == GRAPHC_OK && !s->length) st = error_set(e, GRAPHC_INVALID, "holds no token");
     return st;
 }

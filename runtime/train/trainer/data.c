@@ -45,6 +45,8 @@ static graphc_status open_data(graphc_data *d, const graphc_plan *p, const graph
                            .nfiles = o->nfiles,
                            .batch = o->batch,
                            .seq = o->seq,
+                           .end = o->end,
+                           .format = o->wide ? TOKENS_u32 : TOKENS_auto,
                            .packed = o->packed,
                            .shuffle = o->shuffle,
                            .seed = o->seed,

@@ -1,5 +1,7 @@
 #include "runtime/train/trainer/feed.h"
 
+#include "runtime/train/safetensors.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +27,13 @@ static int64_t vocabulary(const graphc_plan *plan) {
     return text ? strtoll(text, NULL, 10) : INT32_MAX;
 }
 
-static graphc_status add_file(Feed *f, const graphc_plan *plan, const char *text, ErrorText e) {
+static bool is_bin(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, ".bin") == 0;
+}
+
+static graphc_status add_file(Feed *f, const FeedOptions *o, const graphc_plan *plan,
+                              const char *text, ErrorText e) {
     char name[256], why[256];
     ErrorText inner = {why, sizeof why};
     const char *path = array_file(text, name, sizeof name);
@@ -33,7 +41,12 @@ static graphc_status add_file(Feed *f, const graphc_plan *plan, const char *text
         graphc_status st = arrays_add(&f->arrays, name, path, inner);
         return st == GRAPHC_OK ? st : in_file(e, st, path, why);
     }
-    TokenOptions t = {.vocabulary = vocabulary(plan), .end = -1};
+    if (o->end >= vocabulary(plan))
+        return error_set(e, GRAPHC_USAGE, "documents end with id %lld; the vocabulary has %lld",
+                         (long long)o->end, (long long)vocabulary(plan));
+    TokenOptions t = {.vocabulary = vocabulary(plan),
+                      .end = o->end,
+                      .format = is_bin(text) ? o->format : TOKENS_auto};
     graphc_status st = tokens_add(&f->tokens, text, &t, inner);
     return st == GRAPHC_OK ? st : in_file(e, st, text, why);
 }
@@ -97,6 +110,14 @@ static graphc_status take_array(FeedSlot *s, const Array *a, const graphc_io_inf
         return error_set(e, GRAPHC_INVALID,
                          "%s: the file holds %s of rank %u, the model takes %s of rank %d",
                          io->name, dtype_name(v->dtype), v->rank, io->dtype_name, io->rank);
+    for (int32_t d = 1; d < io->rank; d++) {
+        char *end;
+        int64_t want = strtoll(io->dims[d], &end, 10);
+        if (!*end && want != v->dim[d])
+            return error_set(e, GRAPHC_INVALID,
+                             "%s: rows of the file have %lld along axis %d, the model takes %lld",
+                             io->name, (long long)v->dim[d], d, (long long)want);
+    }
     s->array = a;
     for (int32_t d = 0; d < io->rank; d++) s->tensor.shape[d] = v->dim[d];
     s->tensor.shape[0] = batch;
@@ -135,11 +156,20 @@ static graphc_status make_slot(Feed *f, const graphc_plan *plan, uint32_t i, Err
                           : error_set(e, GRAPHC_NO_MEMORY, "a batch of \"%s\"", io.name);
 }
 
+/* Each array is some input's. */
+static graphc_status check_used(const Feed *f, const graphc_plan *plan, ErrorText e) {
+    for (uint32_t i = 0; i < f->arrays.n; i++)
+        if (graphc_plan_find_input(plan, f->arrays.v[i].name) < 0)
+            return error_set(e, GRAPHC_USAGE, "the model has no input \"%s\"",
+                             safe_name(f->arrays.v[i].name).text);
+    return GRAPHC_OK;
+}
+
 graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, ErrorText e) {
     *f = (Feed){.batch = o->batch, .seq = o->seq};
     tokens_init(&f->tokens);
     arrays_init(&f->arrays);
-    for (uint32_t i = 0; i < o->nfiles; i++) GC_TRY(add_file(f, plan, o->files[i], e));
+    for (uint32_t i = 0; i < o->nfiles; i++) GC_TRY(add_file(f, o, plan, o->files[i], e));
     if (f->tokens.ntokens && f->arrays.n)
         return error_set(e, GRAPHC_USAGE, "data is either tokens or arrays (NAME=FILE), not both");
     if (f->arrays.n && o->hold_out > 0)
@@ -150,7 +180,7 @@ graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, 
     f->slots = calloc((size_t)graphc_plan_inputs(plan) + 1, sizeof *f->slots);
     if (!f->rows || !f->slots) return error_set(e, GRAPHC_NO_MEMORY, "the rows of a batch");
     for (uint32_t i = 0; i < graphc_plan_inputs(plan); i++) GC_TRY(make_slot(f, plan, i, e));
-    return GRAPHC_OK;
+    return check_used(f, plan, e);
 }
 
 void feed_close(Feed *f) {

@@ -11,7 +11,9 @@ typedef struct FeedOptions {
     const char *const *files; /* FILE ... of tokens, or NAME=FILE ... of arrays */
     uint32_t nfiles;
     uint32_t batch, seq;
-    bool packed; /* several documents a row */
+    int64_t end;        /* the id that ends a document of .bin and .npy; negative: there is none */
+    TokenFormat format; /* of .bin; auto: what the vocabulary allows */
+    bool packed;        /* several documents a row */
     bool shuffle;
     uint64_t seed;
     double hold_out; /* this part of the tokens is left out, */

@@ -142,6 +142,9 @@ graphc_status train_run(const RunOptions *o, const graphc_plan *plan, graphc_ses
         return error_set(e, GRAPHC_INVALID, "the plan has no entry \"accumulate\"");
     graphc_status st = feed_open(&r.feed, &o->feed, plan, e);
     if (st == GRAPHC_OK && o->eval.nfiles) st = feed_open(&r.eval, &o->eval, plan, e);
+    if (st == GRAPHC_OK && o->eval.nfiles && !feed_batches(&r.eval))
+        st = error_set(e, GRAPHC_INVALID, "%llu held-out rows do not fill a batch of %u",
+                       (unsigned long long)feed_rows(&r.eval), o->eval.batch);
     if (st == GRAPHC_OK) st = plan_steps(&r, e);
     if (st == GRAPHC_OK) st = all_steps(&r, e);
     if (st == GRAPHC_OK) st = told(&r, graphc_trainer_export(&r.t, o->folder), e);

@@ -186,6 +186,10 @@ graphc_status trainer_evaluate(graphc_trainer *t, Feed *f, double *loss) {
     double sum = 0, weight = 0, a, b;
     t->generator = -1;
     feed_rewind(f);
+    if (!feed_batches(f))
+        return error_set(trainer_error(t), GRAPHC_INVALID,
+                         "%llu rows do not fill a batch of %u, and arrays cannot be padded",
+                         (unsigned long long)feed_rows(f), f->batch);
     for (uint64_t i = 0; i < feed_batches(f); i++) {
         GC_TRY(trainer_failed(t, feed_next(f, t->session)));
         GC_TRY(run_entry(t, t->evaluate));

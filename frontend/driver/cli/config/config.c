@@ -1,6 +1,7 @@
-/* Options from a JSON file, and the file of those that a run was started with. */
+/* Options from a JSON or YAML file, and the file of those that a run was started with. */
 #include "frontend/driver/cli/cli.h"
 #include "frontend/driver/cli/json.h"
+#include "frontend/driver/cli/config/yaml.h"
 #include "runtime/base/file.h"
 
 #include <string.h>
@@ -32,27 +33,34 @@ static graphc_status take(Cli *c, const char *key, const json_t *v) {
     const char *name = arena_printf(c->arena, "--%s", key);
     size_t n = json_array_size(v);
     for (size_t i = 0; i < n; i++) GC_TRY(take_value(c, name, json_array_get(v, i)));
-    return json_is_array(v) ? GRAPHC_OK : take_value(c, name, v);
+    return n ? GRAPHC_OK : take_value(c, name, v);
+}
+
+/* By the name's end YAML or JSON. */
+static graphc_status parse(Cli *c, const FileMap *file, json_t **out) {
+    const char *path = c->train.config, *dot = strrchr(path, '.'), *text = (const char *)file->data;
+    json_error_t e;
+    YamlError y;
+    if (file->size > CONFIG_BYTES) return diag(c->diags, D_DATA, path, "this is no list of options");
+    bool yaml = dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+    *out = yaml ? yaml_load(text, file->size, &y)
+                : json_loadb(text, file->size, JSON_REJECT_DUPLICATES, &e);
+    if (!*out)
+        return diag(c->diags, D_DATA, path, "line %d: %s", yaml ? y.line : e.line,
+                    yaml ? y.text : e.text);
+    if (json_is_object(*out)) return GRAPHC_OK;
+    return diag(c->diags, D_DATA, path, "an object {\"batch\": 8, ...} is wanted");
 }
 
 graphc_status cli_config_read(Cli *c) {
-    const char *path = c->train.config;
+    const char *path = c->train.config, *key;
     char why[256];
     FileMap file;
-    json_error_t e;
+    json_t *all = NULL, *v;
     GivenOptions given = c->given; /* what stands on the command line goes before */
     graphc_status st = file_map(path, &file, why);
     if (st != GRAPHC_OK) return diag(c->diags, D_IO, path, "%s", why);
-    json_t *all = file.size > CONFIG_BYTES
-                      ? NULL
-                      : json_loadb((const char *)file.data, file.size, JSON_REJECT_DUPLICATES, &e);
-    if (!all)
-        st = diag(c->diags, D_DATA, path, "line %d: %s", file.size > CONFIG_BYTES ? 1 : e.line,
-                  file.size > CONFIG_BYTES ? "this is no list of options" : e.text);
-    else if (!json_is_object(all))
-        st = diag(c->diags, D_DATA, path, "an object {\"batch\": 8, ...} is wanted");
-    const char *key;
-    json_t *v;
+    st = parse(c, &file, &all);
     if (st == GRAPHC_OK) json_object_foreach(all, key, v) {
             bool there = false;
             for (uint32_t i = 0; i < given.n; i++) there |= strcmp(given.v[i].name + 2, key) == 0;
