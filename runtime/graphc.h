@@ -99,6 +99,7 @@ typedef struct graphc_io_info {
     const char *dtype_name; /* "f32", "bf16", "i64" ... */
     int32_t rank;
     const char *const *dims; /* each dimension as text: "batch", "64", "past + seq" */
+    const int64_t *sizes;    /* each dimension that is fixed; -1 where it is not */
 } graphc_io_info;
 
 /* One of the ways to run a plan: a step of training, its evaluation, or the only one, "run". Runs
@@ -132,6 +133,7 @@ typedef struct graphc_symbol_info {
 } graphc_symbol_info;
 
 GRAPHC_API uint32_t graphc_version(void); /* of the library: major << 16 | minor */
+GRAPHC_API const char *graphc_status_name(graphc_status s); /* "out of memory" */
 
 /* *out is the plan, or NULL on failure. error: a buffer for the message, of error_size bytes with
  * the terminating 0. GRAPHC_IO: the file cannot be read; GRAPHC_INVALID: it is not a whole,
@@ -168,6 +170,26 @@ GRAPHC_API int32_t graphc_plan_find_entry(const graphc_plan *p, const char *name
  * many ids there are. Of all: "made_by", the compiler's release; "model", a hash of the model's
  * file. */
 GRAPHC_API const char *graphc_plan_note(const graphc_plan *p, const char *key);
+
+/* One launch of a kernel by a plan's target: what its explanation consists of. */
+typedef struct graphc_kernel_info {
+    const char *name, *kind; /* "tem_5_matmul_add"; "poi", "red", "per" or "tem" */
+    const char *entry;       /* that runs it; "" when it runs once, at load */
+    const char *nodes;       /* the ONNX nodes that it covers, one a line; one that it only looks through, as
+                                a view, ends in " (a view: only where it is read)" */
+} graphc_kernel_info;
+
+GRAPHC_API uint32_t graphc_plan_targets(const graphc_plan *p); /* how many there are */
+/* "cpu", "sm_90a"; "" when there is no such. */
+GRAPHC_API const char *graphc_plan_target(const graphc_plan *p, uint32_t target);
+/* What was not fused with what, and why: one line each. */
+GRAPHC_API const char *graphc_plan_refusals(const graphc_plan *p, uint32_t target);
+/* The ONNX nodes that no kernel covers: "NODE: WHY", one line each. */
+GRAPHC_API const char *graphc_plan_uncovered(const graphc_plan *p, uint32_t target);
+/* Its kernels in launch order, those that run at load first. */
+GRAPHC_API uint32_t graphc_plan_kernels(const graphc_plan *p, uint32_t target);
+/* All "" when there is no such. */
+GRAPHC_API graphc_kernel_info graphc_plan_kernel(const graphc_plan *p, uint32_t target, uint32_t i);
 
 /* --- Sessions ----------------------------------------------------------------------------- */
 
@@ -231,6 +253,12 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_output(graphc_session *s, u
  * run, ends what graphc_output says of it. GRAPHC_INVALID: the shapes do not go together, or are
  * not those that the plan was made for. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_workspace_size(graphc_session *s, size_t *bytes);
+/* Type and shape that output i will have in a run of that entry (0 of most plans) with the inputs bound
+ * now, so that memory can be made for graphc_bind_output; data is NULL. A dimension that only the run
+ * finds out is -1. Statuses and effects as of graphc_workspace_size, which is about that entry from then
+ * on; GRAPHC_USAGE also where there is no such entry or it gives no output i. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output_shape(graphc_session *s, uint32_t entry,
+                                                             uint32_t i, graphc_tensor *out);
 /* Gives the session that workspace: 64-byte aligned, device memory on CUDA, used by nothing else
  * during runs (sessions that never run at the same time may share it), holding nothing between
  * them. One that is too small makes the run fail with GRAPHC_USAGE. NULL: the session allocates its

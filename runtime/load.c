@@ -15,17 +15,19 @@ static void plan_free(graphc_plan *p) {
     free(p->copy);
     free(p->base_path);
     free((void *)p->dim_text);
+    free(p->sizes);
     free(p);
 }
 
-static void fill_dim_text(graphc_plan *p, const PlanIo *v, uint64_t n, const char **out) {
+/* Dimensions of the n tensors that stand at `at` among inputs, outputs and states. */
+static void fill_dims(graphc_plan *p, const PlanIo *v, uint64_t n, uint64_t at) {
     for (uint64_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < v[i].rank; k++)
-            out[i * PLAN_MAX_RANK + k] = plan_str(&p->plan, p->plan.lists[v[i].dim_text + k]);
-}
-
-static const char **state_dims(const graphc_plan *p, uint64_t i) {
-    return p->dim_text + (p->plan.ninputs + p->plan.noutputs + i) * PLAN_MAX_RANK;
+        for (uint32_t k = 0; k < v[i].rank; k++) {
+            size_t place = (at + i) * PLAN_MAX_RANK + k;
+            const PlanExpr *e = &p->plan.exprs[p->plan.lists[v[i].dims + k]];
+            p->dim_text[place] = plan_str(&p->plan, p->plan.lists[v[i].dim_text + k]);
+            p->sizes[place] = e->op == PLAN_EX_const ? e->value : -1;
+        }
 }
 
 /* Takes p over; bytes are p->map or p->copy. */
@@ -35,19 +37,19 @@ static graphc_status finish_load(graphc_plan *p, const void *bytes, uint64_t siz
     if (st == GRAPHC_OK) {
         size_t nio = p->plan.ninputs + p->plan.noutputs + p->plan.nstates;
         p->dim_text = calloc((nio + 1) * PLAN_MAX_RANK, sizeof *p->dim_text);
+        p->sizes = calloc((nio + 1) * PLAN_MAX_RANK, sizeof *p->sizes);
         p->base_path = base_path ? strdup(base_path) : NULL;
-        if (!p->dim_text || (base_path && !p->base_path) || pthread_mutex_init(&p->lock, NULL) != 0)
+        if (!p->dim_text || !p->sizes || (base_path && !p->base_path) || pthread_mutex_init(&p->lock, NULL) != 0)
             st = error_set(e, GRAPHC_NO_MEMORY, "not enough memory to load the plan");
     }
     if (st != GRAPHC_OK) {
         plan_free(p);
         return st;
     }
-    fill_dim_text(p, p->plan.inputs, p->plan.ninputs, p->dim_text);
-    fill_dim_text(p, p->plan.outputs, p->plan.noutputs,
-                  p->dim_text + p->plan.ninputs * PLAN_MAX_RANK);
+    fill_dims(p, p->plan.inputs, p->plan.ninputs, 0);
+    fill_dims(p, p->plan.outputs, p->plan.noutputs, p->plan.ninputs);
     for (uint64_t i = 0; i < p->plan.nstates; i++)
-        fill_dim_text(p, &p->plan.states[i].io, 1, state_dims(p, i));
+        fill_dims(p, &p->plan.states[i].io, 1, p->plan.ninputs + p->plan.noutputs + i);
     *out = p;
     return GRAPHC_OK;
 }
@@ -108,28 +110,30 @@ uint32_t graphc_plan_symbols(const graphc_plan *p) {
     return (uint32_t)p->plan.nsymbols;
 }
 
-static graphc_io_info io_info(const graphc_plan *p, const PlanIo *v, const char **dims) {
+/* at: its number among inputs, outputs and states. */
+static graphc_io_info io_info(const graphc_plan *p, const PlanIo *v, uint64_t at) {
     DType t = plan_dtype(v->dtype);
     return (graphc_io_info){.name = plan_str(&p->plan, v->name),
                             .dtype = {dtype_info[t].dlcode, dtype_info[t].dlbits, 1},
                             .dtype_name = dtype_name(t),
                             .rank = (int32_t)v->rank,
-                            .dims = dims};
+                            .dims = p->dim_text + at * PLAN_MAX_RANK,
+                            .sizes = p->sizes + at * PLAN_MAX_RANK};
 }
 
 graphc_io_info graphc_plan_input(const graphc_plan *p, uint32_t i) {
     if (i >= p->plan.ninputs) return (graphc_io_info){0};
-    return io_info(p, &p->plan.inputs[i], p->dim_text + (size_t)i * PLAN_MAX_RANK);
+    return io_info(p, &p->plan.inputs[i], i);
 }
 
 graphc_io_info graphc_plan_output(const graphc_plan *p, uint32_t i) {
     if (i >= p->plan.noutputs) return (graphc_io_info){0};
-    return io_info(p, &p->plan.outputs[i], p->dim_text + (p->plan.ninputs + i) * PLAN_MAX_RANK);
+    return io_info(p, &p->plan.outputs[i], p->plan.ninputs + i);
 }
 
 graphc_io_info graphc_plan_state(const graphc_plan *p, uint32_t i) {
     if (i >= p->plan.nstates) return (graphc_io_info){0};
-    return io_info(p, &p->plan.states[i].io, state_dims(p, i));
+    return io_info(p, &p->plan.states[i].io, p->plan.ninputs + p->plan.noutputs + i);
 }
 
 _Static_assert((int)PLAN_ROLE_parameter == GRAPHC_STATE_PARAMETER &&

@@ -210,6 +210,15 @@ graphc_status graphc_bind_workspace(graphc_session *s, void *p, size_t bytes) {
     return GRAPHC_OK;
 }
 
+static graphc_status choose_entry(graphc_session *s, uint32_t entry) {
+    if (entry >= s->plan->nentries)
+        return error_set(session_error(s), GRAPHC_USAGE,
+                         "the plan has %llu entries, there is no %u",
+                         (unsigned long long)s->plan->nentries, entry);
+    if (entry != s->entry) enter(s, entry);
+    return GRAPHC_OK;
+}
+
 static graphc_status copy_inputs(graphc_session *s) {
     if (s->hold_inputs && s->inputs_there) return GRAPHC_OK;
     for (uint64_t i = 0; i < s->plan->ninputs; i++) {
@@ -279,11 +288,7 @@ graphc_status graphc_run(graphc_session *s) {
 graphc_status graphc_run_entry(graphc_session *s, uint32_t entry) {
     s->error[0] = 0;
     s->ran = false;
-    if (entry >= s->plan->nentries)
-        return error_set(session_error(s), GRAPHC_USAGE,
-                         "the plan has %llu entries, there is no %u",
-                         (unsigned long long)s->plan->nentries, entry);
-    if (entry != s->entry) enter(s, entry);
+    GC_TRY(choose_entry(s, entry));
     GC_TRY(bind_all(s));
     GC_TRY(bind_memory(s));
     GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
@@ -327,27 +332,52 @@ graphc_status graphc_sync(graphc_session *s) {
     return st;
 }
 
-graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
-    s->error[0] = 0;
+/* Output i is asked for, to be described at `out`. */
+static graphc_status check_output(graphc_session *s, uint32_t i, const graphc_tensor *out) {
     if (!out) return error_set(session_error(s), GRAPHC_USAGE, "the place for the tensor is NULL");
     if (i >= s->plan->noutputs)
         return error_set(session_error(s), GRAPHC_USAGE,
                          "the plan has %llu outputs, there is no %u",
                          (unsigned long long)s->plan->noutputs, i);
-    if (!s->ran)
-        return error_set(session_error(s), GRAPHC_USAGE,
-                         "there is no output: no run with these bindings has succeeded");
-    if (!session_gives(s, i))
-        return error_set(session_error(s), GRAPHC_USAGE, "entry \"%s\" does not give output \"%s\"",
-                         plan_str(s->plan, session_entry(s)->name),
-                         plan_str(s->plan, s->plan->outputs[i].name));
+    if (session_gives(s, i)) return GRAPHC_OK;
+    return error_set(session_error(s), GRAPHC_USAGE, "entry \"%s\" does not give output \"%s\"",
+                     plan_str(s->plan, session_entry(s)->name),
+                     plan_str(s->plan, s->plan->outputs[i].name));
+}
+
+/* Without a shape. */
+static graphc_tensor output_tensor(const graphc_session *s, uint32_t i, void *data) {
     const PlanIo *io = &s->plan->outputs[i];
     DType type = plan_dtype(io->dtype);
-    *out = (graphc_tensor){.data = s->address[s->output_buffer[i]],
+    return (graphc_tensor){.data = data,
                            .device = s->res->ops->kind,
                            .device_id = s->res->device_id,
                            .dtype = {dtype_info[type].dlcode, dtype_info[type].dlbits, 1},
                            .rank = (int32_t)io->rank};
+}
+
+graphc_status graphc_output_shape(graphc_session *s, uint32_t entry, uint32_t i,
+                                  graphc_tensor *out) {
+    s->error[0] = 0;
+    GC_TRY(choose_entry(s, entry));
+    GC_TRY(check_output(s, i, out));
+    GC_TRY(bind_all(s));
+    const PlanIo *io = &s->plan->outputs[i];
+    *out = output_tensor(s, i, NULL);
+    for (uint32_t k = 0; k < io->rank; k++) {
+        PlanSlot slot = s->plan->lists[io->dims + k];
+        out->shape[k] = s->plan->stage[slot] == PLAN_STAGE_run ? -1 : s->slots[slot];
+    }
+    return GRAPHC_OK;
+}
+
+graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
+    s->error[0] = 0;
+    GC_TRY(check_output(s, i, out));
+    if (!s->ran)
+        return error_set(session_error(s), GRAPHC_USAGE,
+                         "there is no output: no run with these bindings has succeeded");
+    *out = output_tensor(s, i, s->address[s->output_buffer[i]]);
     uint64_t bytes;
     GC_TRY(output_shape(s, i, out->shape, &bytes));
     if (s->outputs[i].data) {

@@ -40,7 +40,8 @@ struct graphc_plan {
     FileMap map;           /* graphc_plan_load */
     void *copy;            /* graphc_plan_load_memory */
     char *base_path;       /* a path in the folder of external constants, or NULL */
-    const char **dim_text; /* of inputs, then outputs, PLAN_MAX_RANK each */
+    const char **dim_text; /* of inputs, outputs, then states, PLAN_MAX_RANK each */
+    int64_t *sizes;        /* likewise; -1 where it is no constant */
     pthread_mutex_t lock;
     Resident *residents;
 };

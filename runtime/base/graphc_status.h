@@ -16,7 +16,8 @@ typedef enum graphc_status {
     GRAPHC_UNSUPPORTED = 4, /* well-formed, but not something graphc can do */
     GRAPHC_RUNTIME = 5,     /* device or run-time failure, or a broken invariant */
     GRAPHC_NO_MEMORY = 6,   /* of host or device */
-    GRAPHC_IO = 7           /* a file could not be read or written */
+    GRAPHC_IO = 7,          /* a file could not be read or written */
+    GRAPHC_CANCELLED = 8    /* stopped because the caller asked for it */
 } graphc_status;
 
 /* Not looking at a returned status is a compiler warning. */

@@ -13,6 +13,7 @@ const char *status_name(graphc_status s) {
         [GRAPHC_RUNTIME] = "run-time failure",
         [GRAPHC_NO_MEMORY] = "out of memory",
         [GRAPHC_IO] = "input/output failure",
+        [GRAPHC_CANCELLED] = "cancelled",
     };
     size_t i = (size_t)s;
     return i < sizeof names / sizeof names[0] ? names[i] : "unknown status";

@@ -181,6 +181,45 @@ static void test_output_ends(const graphc_plan *p) {
     graphc_session_destroy(s);
 }
 
+/* Shapes that a run will give are known when inputs are bound, in numbers. */
+static void test_output_shapes(const graphc_plan *p) {
+    float x[4 * 16] = {0};
+    graphc_session *s = session(p, 1);
+    graphc_tensor t = matrix(x, 7), out = {.data = x};
+    CHECK_EQ_I(graphc_output_shape(s, 0, 0, &out), GRAPHC_USAGE);
+    CHECK(strstr(graphc_session_error(s), "\"x\" is not bound"));
+    CHECK_EQ_I(graphc_bind_input(s, 0, &t), GRAPHC_OK);
+    CHECK_EQ_I(graphc_output_shape(s, 0, 0, &out), GRAPHC_OK);
+    CHECK(!out.data && out.rank == 2 && out.shape[0] == 7 && out.shape[1] == 4);
+    CHECK(out.dtype.code == 2 && out.dtype.bits == 32 && out.device == GRAPHC_CPU);
+    CHECK(graphc_output_shape(s, 0, 1, &out) == GRAPHC_OK && out.rank == 0);
+    CHECK(graphc_output_shape(s, 0, 2, &out) == GRAPHC_OK && out.rank == 1 && out.shape[0] == -1);
+    CHECK_EQ_I(graphc_output_shape(s, 0, 3, &out), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_output_shape(s, 1, 0, &out), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_output_shape(s, 0, 0, NULL), GRAPHC_USAGE);
+    CHECK(run_and_check(s, x, 4));
+    graphc_io_info in = graphc_plan_input(p, 0);
+    CHECK(in.sizes[0] == -1 && in.sizes[1] == 4);
+    CHECK(graphc_plan_output(p, 2).sizes[0] == -1);
+    graphc_session_destroy(s);
+}
+
+/* What a plan says of itself, each kernel once per launch. */
+static void test_about(const graphc_plan *p) {
+    uint32_t at_load = 0, n = graphc_plan_kernels(p, 0);
+    CHECK(graphc_plan_targets(p) > 0 && !strcmp(graphc_plan_target(p, 0), "cpu"));
+    CHECK(n > 0 && graphc_plan_kernels(p, 99) == 0);
+    for (uint32_t i = 0; i < n; i++) {
+        graphc_kernel_info k = graphc_plan_kernel(p, 0, i);
+        bool load = !*k.entry;
+        CHECK(*k.name && (load || !strcmp(k.entry, graphc_plan_entry(p, 0).name)));
+        CHECK(!load || at_load == i); /* those come first */
+        at_load += load;
+    }
+    CHECK(!*graphc_plan_kernel(p, 0, n).name && !*graphc_plan_kernel(p, 99, 0).name);
+    CHECK(!*graphc_plan_target(p, 99) && !*graphc_plan_refusals(p, 99) && !*graphc_plan_uncovered(p, 99));
+}
+
 static graphc_status create(const graphc_plan *p, const graphc_session_options *o, char *why,
                             size_t size) {
     graphc_session *s;
@@ -296,6 +335,8 @@ TEST_MAIN {
         test_errors(p);
         test_bind_statuses(p);
         test_output_ends(p);
+        test_output_shapes(p);
+        test_about(p);
         test_options(p);
         test_profile(p);
         test_many_threads(p);
