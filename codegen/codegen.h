@@ -83,6 +83,10 @@ typedef struct CodeOptions {
     /* Dump hook: per-kernel text, ext = "ll", "s", "ptx". May be NULL; called from one thread. */
     void (*dump)(void *ctx, const char *kernel, const char *ext, const char *text, size_t n);
     void *dump_ctx;
+    /* How many kernels of a schedule are compiled; false: the others are left (D_CANCELLED). May be
+     * NULL; called from the thread that compiles. */
+    bool (*progress)(void *ctx, uint32_t done, uint32_t of);
+    void *progress_ctx;
 } CodeOptions;
 
 typedef struct Target Target; /* target.h */

@@ -69,6 +69,7 @@ typedef struct Shared {
     LLVMTargetRef target;
     void (*fn)(CompileWorker *w, CompileJob *j);
     atomic_uint next, workers;
+    atomic_bool cancelled;
     atomic_size_t wanted; /* by a thread that ran out of memory */
 } Shared;
 
@@ -103,7 +104,17 @@ static void keep_results(CompileJob *j, ExprPool *kept, const ExprPool *work) {
 typedef struct Work {
     Shared *s;
     CompileWorker w;
+    bool tells; /* of progress: the caller's own thread */
 } Work;
+
+/* Whether job i is to run. */
+static bool goes_on(const Work *work, uint32_t i) {
+    Shared *s = work->s;
+    const CodeOptions *o = s->l->o;
+    if (work->tells && o->progress && !o->progress(o->progress_ctx, i, s->l->njobs))
+        atomic_store(&s->cancelled, true);
+    return !atomic_load(&s->cancelled);
+}
 
 static void compile_jobs(void *arg) {
     Shared *s = ((Work *)arg)->s;
@@ -113,7 +124,7 @@ static void compile_jobs(void *arg) {
     ExprPool *work = expr_pool_clone(base, a), *kept = expr_pool_clone(base, a);
     for (;;) {
         uint32_t i = atomic_fetch_add(&s->next, 1);
-        if (i >= s->l->njobs) break;
+        if (i >= s->l->njobs || !goes_on(arg, i)) break;
         CompileJob *j = &s->l->jobs[i];
         if (j->arena) continue;
         j->arena = arena_create();
@@ -129,10 +140,10 @@ static void compile_jobs(void *arg) {
     }
 }
 
-static void *run_worker(void *arg) {
-    Shared *s = arg;
+static void work_as(Shared *s, bool tells) {
     const Isa *isa = &s->l->target->isa[0];
     Work work = {.s = s,
+                 .tells = tells,
                  .w = {.o = s->l->o,
                        .target = s->l->target,
                        .assembler = s->l->assembler,
@@ -144,6 +155,10 @@ static void *run_worker(void *arg) {
     if (wanted) atomic_store(&s->wanted, wanted);
     if (work.w.ctx) LLVMContextDispose(work.w.ctx);
     LLVMDisposeTargetMachine(work.w.machine);
+}
+
+static void *run_worker(void *arg) {
+    work_as(arg, false);
     return NULL;
 }
 
@@ -165,8 +180,9 @@ bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j)) {
     uint32_t n = thread_count(l), started = 0;
     for (uint32_t i = 1; i < n; i++)
         if (stack_thread(&thread[started], run_worker, &s) == 0) started++;
-    run_worker(&s);
+    work_as(&s, true);
     for (uint32_t i = 0; i < started; i++) pthread_join(thread[i], NULL);
+    l->cancelled = atomic_load(&s.cancelled);
     if (atomic_load(&s.wanted)) arena_out_of_memory(atomic_load(&s.wanted));
     return true;
 }
@@ -331,6 +347,7 @@ bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t
 /* --- Results ------------------------------------------------------------------------------ */
 
 graphc_status compile_check(const CompileList *l, DiagSink *d) {
+    if (l->cancelled) return diag(d, D_CANCELLED, "", "stopped by the caller before all kernels were compiled");
     for (uint32_t i = 0; i < l->njobs; i++)
         if (l->jobs[i].error)
             return diag(d, D_CODEGEN, "", "kernel %s: %s", l->jobs[i].k->name, l->jobs[i].error);

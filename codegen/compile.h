@@ -69,6 +69,7 @@ typedef struct CompileList {
     CompileJob *jobs;
     uint32_t *job_of_step;         /* index of the step's job; UINT32_MAX for control steps */
     Arena *arena[COMPILE_THREADS]; /* of each thread's pools */
+    bool cancelled;                /* not all jobs have run */
     /* By hash. Entries lie in jobs' arenas and are only added. */
     _Atomic(CompileKept *) kept[COMPILE_BUCKETS];
 } CompileList;
@@ -101,7 +102,7 @@ void compile_keep(CompileWorker *w, CompileJob *j, CompileKey key, const Compile
  * cache; false sets j->error. */
 bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t variant,
                     LLVMCodeGenFileType type);
-/* Reports failed jobs. */
+/* Reports failed jobs, or that not all were to run. */
 graphc_status compile_check(const CompileList *l, DiagSink *d);
 /* Moves an expression of a job's pool into the schedule's. */
 Expr compile_import(CompileList *l, const CompileJob *j, Expr e);

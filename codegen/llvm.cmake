@@ -30,7 +30,7 @@ target_link_libraries(llvm INTERFACE ${llvm_flags})
 # compiled, and a kernel costs no process. From the CUDA toolkit, or where tests/setup nvptxcompiler
 # put it.
 option(GRAPHC_NVPTXCOMPILER "use NVIDIA's PTX compiler library when it is there" ON)
-set(nvptxcompiler_places ${CMAKE_SOURCE_DIR}/.cache/nvptxcompiler/nvidia/cu13 /usr/local/cuda)
+set(nvptxcompiler_places ${PROJECT_SOURCE_DIR}/.cache/nvptxcompiler/nvidia/cu13 /usr/local/cuda)
 find_library(NVPTXCOMPILER NAMES libnvptxcompiler_static.a HINTS ${nvptxcompiler_places}
   PATH_SUFFIXES lib lib64)
 find_path(NVPTXCOMPILER_INCLUDE NAMES nvPTXCompiler.h HINTS ${nvptxcompiler_places}

@@ -86,6 +86,18 @@ typedef struct graphc_compile_state {
     const char *input, *output; /* names of the model; the state has the input's */
 } graphc_compile_state;
 
+/* How far compiling has come: `done` of `of` in a stage: "import", "passes", "kernels" (of each target
+ * anew), "plan". Called from one thread, one of graphc's own, at least once a stage and before kernels; not
+ * to be left by longjmp or an exception. false: compiling stops with GRAPHC_CANCELLED. */
+typedef bool (*graphc_progress)(void *ctx, const char *stage, uint32_t done, uint32_t of);
+
+/* External data of a model that does not lie in files: sets *data and *size to what the model calls
+ * `location`, a relative path without "..". The bytes are the callback's; they stay as they are until
+ * graphc_compiled_destroy. May be asked for the same again. Another status than GRAPHC_OK fails the
+ * compile. Called like graphc_progress. */
+typedef graphc_status (*graphc_external)(void *ctx, const char *location, const void **data,
+                                         size_t *size);
+
 /* Start from GRAPHC_COMPILE_OPTIONS_INIT and set what differs. Strings and arrays are read during
  * graphc_compile only. */
 typedef struct graphc_compile_options {
@@ -106,9 +118,18 @@ typedef struct graphc_compile_options {
     const graphc_training *training; /* a plan that trains; NULL: one that runs the model */
     const graphc_compile_state *states;
     uint32_t nstates;
+    graphc_progress progress; /* NULL: nobody asks */
+    void *progress_ctx;
+    graphc_external external; /* instead of files; NULL: files */
+    void *external_ctx;
+    /* External data is opened in the model's folder and below, and where the model's file really lies if
+     * its path is a symbolic link. Such links among external data may also lead into this folder: */
+    const char *weights_root;
+    bool allow_links; /* or anywhere */
 } graphc_compile_options;
 #define GRAPHC_COMPILE_OPTIONS_INIT                                                                \
-    { sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false, NULL, NULL, NULL, 0 }
+    { sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false, NULL, NULL, NULL, 0,  \
+      NULL, NULL, NULL, NULL, NULL, false }
 
 /* A training plan's first entry, "step", takes the model's inputs, the loss's target, "lr" (f32) and "step"
  * (i64, 1 in the first), and gives "loss" (the mean over what is supervised), "grad_norm", "loss_sum" and
@@ -129,10 +150,17 @@ typedef struct graphc_compiled graphc_compiled;
  * GRAPHC_NO_MEMORY.) GRAPHC_USAGE: the options are wrong; GRAPHC_IO: a file cannot be read, or a
  * dump not be written; GRAPHC_INVALID: the model is malformed; GRAPHC_UNSUPPORTED: it uses what
  * graphc does not have; GRAPHC_NO_MEMORY: compiling it takes more memory than there is;
- * GRAPHC_RUNTIME: generating code failed, a defect of graphc. */
+ * GRAPHC_RUNTIME: generating code failed, a defect of graphc; GRAPHC_CANCELLED: a callback said so. */
 GRAPHC_COMPILE_API GRAPHC_MUST_USE graphc_status graphc_compile(const char *model_path,
                                                                 const graphc_compile_options *o,
                                                                 graphc_compiled **out);
+/* The same of a model in memory, which stays as it is until graphc_compiled_destroy. Its external data
+ * comes from options->external; what is not embedded is looked for, when the plan is loaded, in files of
+ * these names. */
+GRAPHC_COMPILE_API GRAPHC_MUST_USE graphc_status graphc_compile_memory(const void *model,
+                                                                       size_t size,
+                                                                       const graphc_compile_options *o,
+                                                                       graphc_compiled **out);
 GRAPHC_COMPILE_API void graphc_compiled_destroy(graphc_compiled *c); /* NULL is allowed */
 /* The plan's bytes and their number, owned by c; NULL and 0 if compilation failed. Written to a
  * file where weights_dir (or the model's folder) is found from, or given to graphc_plan_load_memory
@@ -143,6 +171,20 @@ GRAPHC_COMPILE_API const void *graphc_compiled_plan(const graphc_compiled *c, si
  * with some. One thread at a time may ask for them. */
 GRAPHC_COMPILE_API uint32_t graphc_compiled_messages(const graphc_compiled *c);
 GRAPHC_COMPILE_API const char *graphc_compiled_message(const graphc_compiled *c, uint32_t i);
+
+typedef enum graphc_severity { GRAPHC_NOTE, GRAPHC_WARNING, GRAPHC_ERROR } graphc_severity;
+
+/* A message as data; strings are c's, "" where there is nothing to say. */
+typedef struct graphc_diagnostic {
+    graphc_severity severity;
+    uint32_t number;      /* 412 of G0412: the same in every release */
+    graphc_status status; /* that it stands for; GRAPHC_OK of notes and warnings */
+    const char *place;    /* in the model: node 17 "val_12" Conv */
+    const char *text;     /* what is wrong */
+    const char *hint;     /* what to do about it */
+} graphc_diagnostic;
+GRAPHC_COMPILE_API graphc_diagnostic graphc_compiled_diagnostic(const graphc_compiled *c,
+                                                                uint32_t i);
 
 #ifdef __cplusplus
 }

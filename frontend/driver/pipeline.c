@@ -77,6 +77,18 @@ static graphc_status check_dims(Pipeline *p, const graphc_compile_options *o) {
     return GRAPHC_OK;
 }
 
+/* A stage's progress is told; the caller may have enough. */
+static graphc_status tell(Pipeline *p, const graphc_compile_options *o, const char *stage,
+                          uint32_t done, uint32_t of) {
+    if (!o->progress || o->progress(o->progress_ctx, stage, done, of)) return GRAPHC_OK;
+    return diag(p->diags, D_CANCELLED, "", "stopped by the caller before stage \"%s\"", stage);
+}
+
+static bool tell_kernels(void *options, uint32_t done, uint32_t of) {
+    const graphc_compile_options *o = options;
+    return o->progress(o->progress_ctx, "kernels", done, of);
+}
+
 /* What can be said about options before the model is looked at. */
 static graphc_status check_options(Pipeline *p, const graphc_compile_options *o) {
     GC_TRY(choose_targets(p, o->target ? o->target : target_at(0)->name));
@@ -111,7 +123,7 @@ static graphc_status read_class_weights(Pipeline *p, LossSpec *s) {
     EvalTensor t;
     const char *path = s->class_weights, *end = path ? strrchr(path, '.') : NULL;
     if (!end || strcmp(end, ".npy") != 0) return GRAPHC_OK;
-    GC_TRY(tensor_file_read(p->arena, p->diags, path, &t));
+    GC_TRY(tensor_file_read(p->arena, p->diags, path, "", &t));
     if (t.rank != 1 || !dtype_is_float(t.dtype) || t.dim[0] > UINT32_MAX)
         return diag(p->diags, D_SHAPE, path, "is no list of weights");
     float *v = ARENA_ARRAY(p->arena, float, (size_t)t.dim[0] + 1);
@@ -181,6 +193,7 @@ static void fix_sizes(Pipeline *p, const char *path, const graphc_compile_option
 graphc_status pipeline_import(Pipeline *p, const char *model_path,
                               const graphc_compile_options *o) {
     GC_TRY(check_options(p, o));
+    GC_TRY(tell(p, o, "import", 0, 1));
     ImportDim *dims = ARENA_ARRAY(p->arena, ImportDim, o->ndims);
     for (uint32_t i = 0; i < o->ndims; i++)
         dims[i] = (ImportDim){o->dims[i].name, o->dims[i].lo, o->dims[i].hi};
@@ -191,6 +204,11 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
         io.batch_norm = adapters || o->training->frozen_batch_norm ? IMPORT_infers : IMPORT_trains;
         io.dropout = o->training->no_dropout ? IMPORT_infers : IMPORT_trains;
     }
+    io.from = (ImportSource){.bytes = p->bytes,
+                             .size = p->size,
+                             .external = o->external,
+                             .ctx = o->external_ctx,
+                             .links = {.anywhere = o->allow_links, .root = o->weights_root}};
     io.dims = dims;
     io.ndims = o->ndims;
     if (o->training) fix_sizes(p, model_path, o, &io);
@@ -208,6 +226,7 @@ graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o) {
     Dump d = dump_for(p, o);
     PassDump hook = {dump_pass, &d};
     p->graph = p->imported;
+    GC_TRY(tell(p, o, "passes", 0, 1));
     GC_TRY(graph_optimise(&p->graph, p->precision, o->dump_dir ? &hook : NULL));
     dump_graph(&d, "pre-fusion.gir", p->graph);
     return GRAPHC_OK;
@@ -238,6 +257,11 @@ static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
         co.dump = dump_code;
         co.dump_ctx = &d;
     }
+    graphc_compile_options told = *o;
+    if (o->progress) {
+        co.progress = tell_kernels;
+        co.progress_ctx = &told;
+    }
     CodeResult *code = ARENA_NEW(p->arena, CodeResult);
     GC_TRY(codegen_run(t->target, s, &co, p->arena, p->diags, code));
     t->schedule = s;
@@ -251,6 +275,7 @@ graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o) {
 }
 
 graphc_status pipeline_plan(Pipeline *p, const graphc_compile_options *o) {
+    GC_TRY(tell(p, o, "plan", 0, 1));
     PlanBuildOptions po = {.embed = o->embed, .imported = p->imported, .weights_dir = o->weights_dir};
     if (o->training || p->lora) GC_TRY(train_facts(p, o->training, &po));
     origin_notes(p, &po);
@@ -276,7 +301,9 @@ struct graphc_compiled {
 
 typedef struct Compile {
     graphc_compiled *c;
-    const char *path;
+    const char *path; /* NULL: bytes */
+    const void *bytes;
+    size_t size;
     const graphc_compile_options *o;
     graphc_status status;
 } Compile;
@@ -286,8 +313,10 @@ static void compile(void *arg) {
     Pipeline *p = &w->c->pipe;
     graphc_compile_options all = GRAPHC_COMPILE_OPTIONS_INIT;
     pipeline_init(p, w->path);
-    if (!w->path)
-        w->status = diag(p->diags, D_USAGE, "graphc_compile", "the path is NULL");
+    p->bytes = w->bytes;
+    p->size = w->size;
+    if (!w->path && !w->bytes)
+        w->status = diag(p->diags, D_USAGE, "graphc_compile", "the model is NULL");
     else if (w->o && w->o->size < offsetof(graphc_compile_options, precision))
         w->status =
             diag(p->diags, D_USAGE, "graphc_compile",
@@ -295,24 +324,32 @@ static void compile(void *arg) {
     else {
         /* Of options from an older or newer header the part that both know counts. */
         if (w->o) memcpy(&all, w->o, w->o->size < sizeof all ? w->o->size : sizeof all);
-        w->status = pipeline_run(p, w->path, &all);
+        w->status = pipeline_run(p, w->path ? w->path : "model", &all);
     }
 }
 
-graphc_status graphc_compile(const char *model_path, const graphc_compile_options *o,
-                             graphc_compiled **out) {
+static graphc_status compile_guarded(Compile w, graphc_compiled **out) {
     if (!out) return GRAPHC_USAGE;
-    *out = calloc(1, sizeof **out);
-    if (!*out) return GRAPHC_NO_MEMORY;
-    Compile w = {.c = *out, .path = model_path, .o = o};
+    graphc_compiled *c = *out = calloc(1, sizeof **out);
+    if (!c) return GRAPHC_NO_MEMORY;
+    w.c = c;
     size_t wanted = stack_guard(compile, &w);
     if (!wanted) return w.status;
-    graphc_compiled *c = *out;
     pipeline_free(&c->pipe);
     snprintf(c->no_memory, sizeof c->no_memory,
              "graphc: error[G%04d]: out of memory (%zu bytes wanted)",
              diag_info[D_NO_MEMORY].number, wanted);
     return GRAPHC_NO_MEMORY;
+}
+
+graphc_status graphc_compile(const char *model_path, const graphc_compile_options *o,
+                             graphc_compiled **out) {
+    return compile_guarded((Compile){.path = model_path, .o = o}, out);
+}
+
+graphc_status graphc_compile_memory(const void *model, size_t size, const graphc_compile_options *o,
+                                    graphc_compiled **out) {
+    return compile_guarded((Compile){.bytes = model, .size = size, .o = o}, out);
 }
 
 void graphc_compiled_destroy(graphc_compiled *c) {
@@ -346,4 +383,17 @@ const char *graphc_compiled_message(const graphc_compiled *c, uint32_t i) {
     if (c->no_memory[0]) return c->no_memory;
     Render r = {.p = &c->pipe, .i = i};
     return arena_guard(render, &r) ? diag_at(c->pipe.diags, i)->text : r.text;
+}
+
+graphc_diagnostic graphc_compiled_diagnostic(const graphc_compiled *c, uint32_t i) {
+    if (i >= graphc_compiled_messages(c)) return (graphc_diagnostic){.place = "", .text = "", .hint = ""};
+    static const Diag no_memory = {D_NO_MEMORY, "", "", NULL};
+    const Diag *d = c->no_memory[0] ? &no_memory : diag_at(c->pipe.diags, i);
+    const DiagInfo *info = &diag_info[d->id];
+    return (graphc_diagnostic){.severity = (graphc_severity)info->severity,
+                               .number = (uint32_t)info->number,
+                               .status = info->status,
+                               .place = d->place,
+                               .text = *d->text ? d->text : info->summary,
+                               .hint = d->hint ? d->hint : ""};
 }

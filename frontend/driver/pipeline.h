@@ -12,6 +12,8 @@
 typedef struct Pipeline {
     Arena *arena;
     DiagSink *diags;
+    const void *bytes; /* of a model in memory (set before importing); NULL: it is a file */
+    size_t size;
     Model *model;
     Graph *imported;          /* as the frontend made it; of a training plan with all that it adds */
     TrainGraph training;      /* of a training plan: its states */

@@ -1,10 +1,14 @@
 #include "frontend/driver/tensor_file.h"
 #include "frontend/driver/npy.h"
+#include "frontend/driver/npz.h"
 #include "frontend/import/import.h"
 #include "onnx.pb-c.h"
 #include "runtime/base/file.h"
+#include "runtime/base/strbuf.h"
+#include "runtime/train/safetensors.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 uint64_t tensor_numel(const EvalTensor *t) {
@@ -14,10 +18,12 @@ uint64_t tensor_numel(const EvalTensor *t) {
 }
 
 /* The file's errors, each with its name. */
-static graphc_status read_pb(Arena *a, DiagSink *d, const char *path, EvalTensor *out) {
+static graphc_status read_pb(Arena *a, DiagSink *d, const char *path, const FileMap *m,
+                             EvalTensor *out) {
     DiagSink *own = diag_create(a, NULL);
     ImportTensor t;
-    if (import_tensor(a, own, path, &t) != GRAPHC_OK) {
+    const ImportSource from = {.bytes = m->size ? m->data : (const uint8_t *)"", .size = m->size};
+    if (import_tensor(a, own, path, &from, &t) != GRAPHC_OK) {
         for (uint32_t i = 0; i < diag_count(own); i++) {
             const Diag *e = diag_at(own, i);
             (void)diag(d, e->id, path, "%s%s",
@@ -31,14 +37,109 @@ static graphc_status read_pb(Arena *a, DiagSink *d, const char *path, EvalTensor
     return GRAPHC_OK;
 }
 
-graphc_status tensor_file_read(Arena *a, DiagSink *d, const char *path, EvalTensor *out) {
+/* --- Files of several tensors --------------------------------------------------------------- */
+
+static graphc_status failed(DiagSink *d, const char *path, graphc_status s, const char *why) {
+    return diag(d, s == GRAPHC_UNSUPPORTED ? D_UNSUPPORTED_TYPE : D_TENSOR, path, "%s", why);
+}
+
+/* Which of n names is meant: `name`, or the only one. */
+static graphc_status choose(Arena *a, DiagSink *d, const char *path, const char *name,
+                            const char *const *names, uint32_t n, uint32_t *out) {
+    enum { SHOWN = 32 };
+    StrBuf list;
+    sb_init(&list, a);
+    for (uint32_t i = 0; i < n; i++) {
+        if (n == 1 || strcmp(names[i], name) == 0) return *out = i, GRAPHC_OK;
+        if (i < SHOWN) sb_printf(&list, "%s\"%s\"", i ? ", " : "", names[i]);
+    }
+    (void)diag(d, D_TENSOR, path, "holds %u tensors, and none is called \"%s\"", n, name);
+    if (n) diag_hint(d, "it has %s%s", sb_str(&list), n > SHOWN ? " ..." : "");
+    return diag_info[D_TENSOR].status;
+}
+
+static graphc_status read_npz(Arena *a, DiagSink *d, const char *path, const char *name,
+                              const FileMap *m, EvalTensor *out) {
+    char why[256];
+    const ErrorText e = {why, sizeof why};
+    NpzEntries list = {0};
+    uint32_t i;
+    const uint8_t *bytes;
+    graphc_status s = npz_list(a, m->data, m->size, &list, e);
+    if (s != GRAPHC_OK) return failed(d, path, s, why);
+    const char **names = ARENA_ARRAY(a, const char *, list.n);
+    for (uint32_t k = 0; k < list.n; k++) names[k] = list.v[k].name;
+    GC_TRY(choose(a, d, path, name, names, list.n, &i));
+    s = npz_unpack(a, &list.v[i], &bytes, e);
+    if (s != GRAPHC_OK) return failed(d, path, s, why);
+    return npy_decode(a, d, path, bytes, (size_t)list.v[i].size, out);
+}
+
+static bool is_safetensors(const FileMap *m) {
+    uint64_t n = 0;
+    if (m->size < 10) return false;
+    memcpy(&n, m->data, sizeof n);
+    return n >= 2 && n <= m->size - 8 && m->data[8] == '{';
+}
+
+static graphc_status read_safetensors(Arena *a, DiagSink *d, const char *path, const char *name,
+                                      const FileMap *m, EvalTensor *out) {
+    char why[256];
+    Safetensors f;
+    uint32_t i = 0;
+    graphc_status s = safetensors_parse(m->data, m->size, &f, (ErrorText){why, sizeof why});
+    if (s != GRAPHC_OK) return failed(d, path, s, why);
+    const char **names = ARENA_ARRAY(a, const char *, f.ntensors);
+    for (uint32_t k = 0; k < f.ntensors; k++) names[k] = arena_strdup(a, f.tensors[k].name);
+    s = choose(a, d, path, name, names, f.ntensors, &i);
+    const SafeTensor *t = s == GRAPHC_OK ? &f.tensors[i] : NULL;
+    if (t && t->rank > GRAPH_MAX_RANK) {
+        s = diag(d, D_LIMIT, path, "rank %u exceeds %d", t->rank, GRAPH_MAX_RANK);
+    } else if (t) {
+        *out = (EvalTensor){.dtype = t->dtype, .rank = (uint8_t)t->rank};
+        memcpy(out->dim, t->dim, sizeof *t->dim * t->rank);
+        out->data = arena_copy(a, t->data, (size_t)t->bytes);
+    }
+    safetensors_close(&f);
+    return s;
+}
+
+/* --- Any file ------------------------------------------------------------------------------- */
+
+/* All of standard input, in the arena. */
+static graphc_status read_stdin(Arena *a, FileMap *out, char why[256]) {
+    size_t room = 1 << 16, n = 0;
+    uint8_t *p = arena_alloc(a, room);
+    for (size_t got; (got = fread(p + n, 1, room - n, stdin)) > 0;) {
+        n += got;
+        if (n < room) continue;
+        uint8_t *more = arena_array(a, 2, room);
+        memcpy(more, p, n);
+        p = more;
+        room *= 2;
+    }
+    *out = (FileMap){.data = p, .size = n, .lent = true};
+    if (!ferror(stdin) && n) return GRAPHC_OK;
+    snprintf(why, 256, "standard input %s", n ? "cannot be read" : "holds nothing");
+    return GRAPHC_IO;
+}
+
+graphc_status tensor_file_read(Arena *a, DiagSink *d, const char *path, const char *name,
+                               EvalTensor *out) {
     char why[256];
     FileMap m;
-    if (file_map(path, &m, why) != GRAPHC_OK) return diag(d, D_IO, path, "%s", why);
-    bool npy = npy_is(m.data, m.size);
-    graphc_status s = npy ? npy_decode(a, d, path, m.data, m.size, out) : GRAPHC_OK;
+    graphc_status s = strcmp(path, "-") ? file_map(path, &m, why) : read_stdin(a, &m, why);
+    if (s != GRAPHC_OK) return diag(d, D_IO, path, "%s", why);
+    if (npy_is(m.data, m.size))
+        s = npy_decode(a, d, path, m.data, m.size, out);
+    else if (npz_is(m.data, m.size))
+        s = read_npz(a, d, path, name, &m, out);
+    else if (is_safetensors(&m))
+        s = read_safetensors(a, d, path, name, &m, out);
+    else
+        s = read_pb(a, d, path, &m, out);
     file_unmap(&m);
-    return npy ? s : read_pb(a, d, path, out);
+    return s;
 }
 
 static graphc_status write_file(DiagSink *d, const char *path, const void *bytes, size_t n) {

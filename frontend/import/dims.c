@@ -187,12 +187,27 @@ void dims_claim(Scope *s, const char *name, Value v) {
     }
 }
 
+/* Of the model's inputs. */
+static const char *symbol_names(Importer *im) {
+    StrBuf list;
+    sb_init(&list, im->arena);
+    for (uint32_t i = 0; i < expr_sym_count(im->exprs); i++) {
+        const SymInfo *s = expr_sym_info(im->exprs, i);
+        if (s->kind == SYM_DIM) sb_printf(&list, "%s\"%s\"", list.n ? ", " : "", s->name);
+    }
+    return sb_str(&list);
+}
+
 void dims_check_options(Importer *im) {
-    for (uint32_t i = 0; im->options && i < im->options->ndims; i++)
-        if (!im->dim_used[i])
-            diag(im->diags, D_USAGE, "",
-                 "the model has no symbolic dimension \"%s\", and no value of that name",
-                 im->options->dims[i].name);
+    for (uint32_t i = 0; im->options && i < im->options->ndims; i++) {
+        if (im->dim_used[i]) continue;
+        diag(im->diags, D_USAGE, "",
+             "the model has no symbolic dimension \"%s\", and no value of that name",
+             im->options->dims[i].name);
+        const char *known = symbol_names(im);
+        diag_hint(im->diags, *known ? "its symbolic dimensions are %s" : "it has no symbolic dimension%s",
+                  known);
+    }
 }
 
 bool dims_type(Importer *im, const Onnx__TypeProto *proto, Type *out) {

@@ -26,17 +26,21 @@ static void close_model(void *m) {
     import_close(m);
 }
 
-static Model *model_open(Arena *a, DiagSink *d, const char *path,
+static bool map_model(Model *m, DiagSink *d) {
+    char why[256];
+    m->file = (FileMap){.data = m->from.bytes, .size = m->from.size, .lent = true};
+    graphc_status s = m->from.bytes ? GRAPHC_OK : file_map(m->path, &m->file, why);
+    if (s != GRAPHC_OK) diag(d, s == GRAPHC_NO_MEMORY ? D_NO_MEMORY : D_IO, "", "%s", why);
+    return s == GRAPHC_OK;
+}
+
+static Model *model_open(Arena *a, DiagSink *d, const char *path, ImportSource from,
                          const ProtobufCMessageDescriptor *root) {
     Model *m = ARENA_NEW(a, Model);
-    char why[256];
     arena_at_destroy(a, close_model, m);
     m->path = arena_strdup(a, path);
-    graphc_status s = file_map(path, &m->file, why);
-    if (s != GRAPHC_OK) {
-        diag(d, s == GRAPHC_NO_MEMORY ? D_NO_MEMORY : D_IO, "", "%s", why);
-        return NULL;
-    }
+    m->from = from;
+    if (!map_model(m, d)) return NULL;
     const char *kind = file_kind(m->file.data, m->file.size);
     if (kind) {
         (void)diag(d, D_WIRE, "", "no ONNX file, but %s", kind);
@@ -52,7 +56,7 @@ static Model *model_open(Arena *a, DiagSink *d, const char *path,
 }
 
 Model *import_open(Arena *a, DiagSink *d, const char *path) {
-    return model_open(a, d, path, &onnx__model_proto__descriptor);
+    return model_open(a, d, path, (ImportSource){0}, &onnx__model_proto__descriptor);
 }
 
 static bool check_versions(Importer *im) {
@@ -126,7 +130,8 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
                            Model **out_model, Graph **out_graph) {
     *out_model = NULL;
     *out_graph = NULL;
-    Model *m = import_open(a, d, path);
+    ImportSource from = o ? o->from : (ImportSource){0};
+    Model *m = model_open(a, d, path, from, &onnx__model_proto__descriptor);
     if (!m) return diag_status(d);
     Importer im = {.arena = a,
                    .diags = d,
@@ -157,8 +162,10 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
     return GRAPHC_OK;
 }
 
-graphc_status import_tensor(Arena *a, DiagSink *d, const char *path, ImportTensor *out) {
-    Model *m = model_open(a, d, path, &onnx__tensor_proto__descriptor);
+graphc_status import_tensor(Arena *a, DiagSink *d, const char *path, const ImportSource *from,
+                            ImportTensor *out) {
+    Model *m = model_open(a, d, path, from ? *from : (ImportSource){0},
+                          &onnx__tensor_proto__descriptor);
     if (!m) return diag_status(d);
     Constant c;
     const Onnx__TensorProto *t = (const void *)prescan_root(m->message);

@@ -18,7 +18,18 @@ typedef enum ImportPhase {
     IMPORT_infers
 } ImportPhase;
 
+/* Where bytes come from, if not from the file and those that it names. */
+typedef struct ImportSource {
+    const void *bytes; /* the model; NULL: the file */
+    size_t size;
+    /* External data by its location, which is a plain relative path: bytes that outlive the Model. NULL: files. */
+    graphc_status (*external)(void *ctx, const char *location, const void **data, size_t *size);
+    void *ctx;
+    FileLinks links; /* among files of external data */
+} ImportSource;
+
 typedef struct ImportOptions {
+    ImportSource from;
     const ImportDim *dims; /* --dim: fixes or bounds symbols, or says between which
                               numbers a value lies; an unknown name is an error */
     uint32_t ndims;
@@ -46,8 +57,8 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
 void import_close(Model *m);
 uint64_t import_hash(const Model *m); /* XXH3 of the file; while it is open */
 
-/* One tensor from a .pb file (an ONNX TensorProto), in graphc's memory form, copied into the arena.
- */
+/* One tensor from a .pb file (an ONNX TensorProto) or its bytes (from; NULL: the file), in graphc's memory
+ * form, copied into the arena. */
 typedef struct ImportTensor {
     const char *name;
     DType dtype;
@@ -56,6 +67,7 @@ typedef struct ImportTensor {
     const void *data;
     uint64_t bytes;
 } ImportTensor;
-graphc_status import_tensor(Arena *a, DiagSink *d, const char *path, ImportTensor *out);
+graphc_status import_tensor(Arena *a, DiagSink *d, const char *path, const ImportSource *from,
+                            ImportTensor *out);
 
 #endif

@@ -38,6 +38,7 @@ struct Model {
     Prescan scan;
     PrescanMessage *message;
     const char *path;
+    ImportSource from;
     VEC(FileMap) side; /* external data files, parallel to Graph.files */
     VEC(const char *) side_names;
     MapStr *side_index; /* name -> number in `side` from 1; 0 = not there, and reported */

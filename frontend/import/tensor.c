@@ -137,6 +137,29 @@ static bool read_place(TensorReader *r, ExternalPlace *p) {
     return true;
 }
 
+/* Bytes of external data that the caller gives. */
+static graphc_status side_given(const Model *m, const char *location, FileMap *out, char why[256]) {
+    const char *fault = file_path_fault(location);
+    const void *data = NULL;
+    size_t size = 0;
+    graphc_status s = GRAPHC_INVALID;
+    if (!fault && !m->from.external)
+        fault = "the model lies in memory, and nothing says where its external data is";
+    if (!fault) s = m->from.external(m->from.ctx, location, &data, &size);
+    if (!fault && s != GRAPHC_OK) fault = "was not given";
+    if (!fault && !data && size) fault = "was given without bytes", s = GRAPHC_INVALID;
+    if (fault) snprintf(why, 256, "%s", fault);
+    *out = (FileMap){.data = data, .size = size, .lent = true};
+    return s;
+}
+
+static graphc_status side_open(const Model *m, const char *location, FileMap *out, char why[256]) {
+    if (m->from.external || m->from.bytes) return side_given(m, location, out, why);
+    FileLinks links = m->from.links;
+    links.of_base = true;
+    return file_map_beneath(m->path, location, links, out, why);
+}
+
 /* 1-based number of a side file, opened at its first use; 0 after an error, which is reported once.
  */
 static uint32_t side_file(TensorReader *r, const char *location) {
@@ -146,10 +169,16 @@ static uint32_t side_file(TensorReader *r, const char *location) {
     if (!m->side_index) m->side_index = mapstr_create(r->arena);
     if (mapstr_get(m->side_index, location, &known)) return known;
     char why[256];
-    graphc_status s = file_map_beneath(m->path, location, &map, why);
+    graphc_status s = side_open(m, location, &map, why);
     if (s != GRAPHC_OK) {
-        DiagId id = s == GRAPHC_IO ? D_IO : s == GRAPHC_NO_MEMORY ? D_NO_MEMORY : D_EXTERNAL;
+        DiagId id = s == GRAPHC_IO          ? D_IO
+                    : s == GRAPHC_NO_MEMORY ? D_NO_MEMORY
+                    : s == GRAPHC_CANCELLED ? D_CANCELLED
+                                            : D_EXTERNAL;
         tensor_fail(r, id, "external data \"%s\": %s", location, why);
+        if (strstr(why, "symbolic link"))
+            diag_hint(r->diags, "--weights-root DIR allows files in that folder, --allow-links all "
+                                "(weights_root, allow_links)");
         mapstr_put(m->side_index, location, 0);
         return 0;
     }

@@ -2,6 +2,7 @@
 #include "runtime/base/file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static graphc_status map_fd(int fd, FileMap *out, char why[WHY]) {
     else if (st.st_size > 0 &&
              (p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED)
         s = fail_errno(why, "cannot be mapped");
-    if (s == GRAPHC_OK) *out = (FileMap){p, (uint64_t)st.st_size};
+    if (s == GRAPHC_OK) *out = (FileMap){.data = p, .size = (uint64_t)st.st_size};
     close(fd);
     return s;
 }
@@ -54,12 +55,11 @@ graphc_status file_map(const char *path, FileMap *out, char why[WHY]) {
 }
 
 void file_unmap(FileMap *m) {
-    if (m->size) munmap((void *)(uintptr_t)m->data, (size_t)m->size);
+    if (m->size && !m->lent) munmap((void *)(uintptr_t)m->data, (size_t)m->size);
     *m = (FileMap){0};
 }
 
-/* NULL if `relative` is a plain path below its start, else what is wrong with it. */
-static const char *path_fault(const char *relative) {
+const char *file_path_fault(const char *relative) {
     if (!*relative) return "has an empty name";
     if (*relative == '/') return "is an absolute path";
     if (strchr(relative, '\\')) return "has a backslash in its name";
@@ -71,7 +71,8 @@ static const char *path_fault(const char *relative) {
     return NULL;
 }
 
-/* For kernels without openat2: every component is opened on its own without following links. */
+/* For kernels without openat2: every component is opened on its own without following links; where one is,
+ * map_led_out judges. */
 static int open_by_component(int dir, const char *relative, int flags) {
     int at = dup(dir);
     for (const char *c = relative; at >= 0;) {
@@ -118,23 +119,64 @@ static int open_folder_of(const char *path) {
     return fd;
 }
 
-graphc_status file_map_beneath(const char *base_path, const char *relative, FileMap *out,
-                               char why[WHY]) {
+/* Where an open file lies, as the system sees it; "" if it does not say. */
+static void place_of(int fd, char out[PATH_MAX]) {
+    char link[32];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, out, PATH_MAX - 1);
+    out[n > 0 && out[0] == '/' ? n : 0] = 0;
+}
+
+/* Both without links. */
+static bool lies_in(const char *path, const char *folder) {
+    size_t n = strlen(folder);
+    return n == 1 ? *path == '/' : !strncmp(path, folder, n) && path[n] == '/';
+}
+
+static bool allowed(const char *place, const char *base_path, FileLinks links) {
+    char folder[PATH_MAX];
+    if (links.anywhere) return true;
+    if (!*place) return false;
+    if (links.root && realpath(links.root, folder) && lies_in(place, folder)) return true;
+    char *slash = links.of_base && realpath(base_path, folder) ? strrchr(folder, '/') : NULL;
+    if (slash) slash[slash == folder] = 0;
+    return slash && lies_in(place, folder);
+}
+
+/* What leads out of the folder: judged by where the file lies once it is open, so that nothing can
+ * change in between. */
+static graphc_status map_led_out(int dir, const char *relative, const char *base_path,
+                                 FileLinks links, FileMap *out, char why[WHY]) {
+    char place[PATH_MAX];
+    int fd = openat(dir, relative, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return fail_errno(why, "cannot be opened");
+    char folder[PATH_MAX];
+    place_of(fd, place);
+    place_of(dir, folder);
+    if ((*folder && lies_in(place, folder)) || allowed(place, base_path, links))
+        return map_fd(fd, out, why);
+    close(fd);
+    snprintf(why, WHY, "leads out of the folder through a symbolic link, to %.160s", place);
+    return GRAPHC_INVALID;
+}
+
+graphc_status file_map_beneath(const char *base_path, const char *relative, FileLinks links,
+                               FileMap *out, char why[WHY]) {
     *out = (FileMap){0};
-    const char *fault = path_fault(relative);
+    const char *fault = file_path_fault(relative);
     if (fault) return refuse(why, fault);
     int dir = open_folder_of(base_path);
     if (dir < 0) return fail_errno(why, "is in a folder that cannot be opened");
+    graphc_status s;
     int fd = open_beneath(dir, relative);
-    int saved = errno;
+    if (fd >= 0)
+        s = map_fd(fd, out, why);
+    else if (errno == EXDEV || errno == ELOOP || errno == ENOTDIR)
+        s = map_led_out(dir, relative, base_path, links, out, why);
+    else
+        s = fail_errno(why, "cannot be opened");
     close(dir);
-    errno = saved;
-    if (fd < 0 && errno == EXDEV)
-        return refuse(why, "leads out of the folder through a symbolic link");
-    if (fd < 0 && errno == ELOOP)
-        return refuse(why, "lies behind symbolic links that are not followed");
-    if (fd < 0) return fail_errno(why, "cannot be opened");
-    return map_fd(fd, out, why);
+    return s;
 }
 
 static bool write_all(int fd, const void *data, size_t size) {

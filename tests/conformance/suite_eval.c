@@ -43,7 +43,7 @@ static bool load(Arena *a, DiagSink *d, const char *folder, const char *kind, ui
                  EvalTensor *out) {
     ImportTensor t;
     const char *path = arena_printf(a, "%s/test_data_set_0/%s_%u.pb", folder, kind, i);
-    if (!exists(path) || import_tensor(a, d, path, &t) != GRAPHC_OK) return false;
+    if (!exists(path) || import_tensor(a, d, path, NULL, &t) != GRAPHC_OK) return false;
     *out = (EvalTensor){
         .dtype = t.dtype, .rank = (uint8_t)t.rank, .data = arena_copy(a, t.data, t.bytes)};
     memcpy(out->dim, t.dim, sizeof out->dim);

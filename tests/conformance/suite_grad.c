@@ -117,7 +117,7 @@ static bool read_inputs(Run *r, const char *folder, bool moved) {
     ImportTensor t;
     for (uint32_t i = 0; i < r->nin; i++) {
         const char *path = arena_printf(r->arena, "%s/test_data_set_0/input_%u.pb", folder, i);
-        if (import_tensor(r->arena, r->diags, path, &t) != GRAPHC_OK) return false;
+        if (import_tensor(r->arena, r->diags, path, NULL, &t) != GRAPHC_OK) return false;
         EvalTensor *x = &r->in[i];
         *x = (EvalTensor){.dtype = t.dtype, .rank = (uint8_t)t.rank};
         memcpy(x->dim, t.dim, sizeof x->dim);

@@ -337,7 +337,7 @@ static void try_tensor(const File *f, size_t size, Totals *t) {
     Arena *a = arena_create();
     DiagSink *d = diag_create(a, f->fd_path);
     EvalTensor e;
-    graphc_status st = tensor_file_read(a, d, f->fd_path, &e);
+    graphc_status st = tensor_file_read(a, d, f->fd_path, "x", &e);
     if ((st == GRAPHC_OK) != (diag_errors(d) == 0)) (void)wrong("a failure without a message");
     if (st == GRAPHC_OK) {
         t->accepted++;

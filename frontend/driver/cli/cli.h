@@ -38,7 +38,7 @@ typedef struct Cli {
     DiagSink *diags;        /* of the command line itself */
     VEC(const char *) args; /* what is not an option */
     const char *output, *target, *precision, *dump_ir, *device, *output_dir, *output_format, *data;
-    const char *cache_dir, *weights, *loss, *wrt, *cotangent, *against;
+    const char *cache_dir, *weights, *weights_root, *loss, *wrt, *cotangent, *against;
     double rtol, atol; /* negative: not given */
     VEC(NamedFile) inputs;
     VEC(graphc_compile_dim) dims;
@@ -50,7 +50,7 @@ typedef struct Cli {
     const char *adapter;         /* --adapter, */
     struct CliAdapter *adapted;  /* and what was read there */
     bool percentiles, csv;       /* bench */
-    bool json, verbose, embed, help, version, bisect;
+    bool json, verbose, embed, allow_links, help, version, bisect;
 } Cli;
 
 typedef struct CliAdapter CliAdapter;
@@ -88,10 +88,10 @@ graphc_status cmd_grad(Cli *c);
 graphc_status cmd_train(Cli *c);    /* train and finetune */
 graphc_status cmd_doctor(Cli *c);
 
-/* Whether --dim, one value, fits a plan's symbol of that range; name NULL: it has no such symbol.
- */
+/* Whether --dim, one value, fits a plan's symbol of that range; name NULL: it has no such symbol, but
+ * those in the list. */
 graphc_status cli_check_dim(Cli *c, const graphc_compile_dim *dim, const char *name, int64_t lo,
-                            int64_t hi);
+                            int64_t hi, const TextList *known);
 /* Refuses options of compiling where the file is a plan already. */
 graphc_status cli_check_plan_options(Cli *c);
 graphc_compile_options cli_compile_options(const Cli *c);

@@ -22,6 +22,8 @@ graphc_compile_options cli_compile_options(const Cli *c) {
     o.cache_dir = c->cache_dir;
     o.threads = (uint32_t)c->threads;
     o.embed = c->embed;
+    o.weights_root = c->weights_root;
+    o.allow_links = c->allow_links;
     return o;
 }
 
@@ -55,9 +57,19 @@ graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t
     return GRAPHC_OK;
 }
 
+static graphc_status unknown_dim(Cli *c, const char *name, const TextList *known) {
+    StrBuf list;
+    sb_init(&list, c->arena);
+    for (uint32_t i = 0; i < known->n; i++)
+        sb_printf(&list, "%s\"%s\"", i ? ", " : "", known->v[i]);
+    (void)diag(c->diags, D_USAGE, "--dim", "the plan has no symbol \"%s\"", name);
+    diag_hint(c->diags, known->n ? "its symbols are %s" : "all its sizes are fixed%s", sb_str(&list));
+    return GRAPHC_USAGE;
+}
+
 graphc_status cli_check_dim(Cli *c, const graphc_compile_dim *dim, const char *name, int64_t lo,
-                            int64_t hi) {
-    if (!name) return diag(c->diags, D_USAGE, "--dim", "the plan has no symbol \"%s\"", dim->name);
+                            int64_t hi, const TextList *known) {
+    if (!name) return unknown_dim(c, dim->name, known);
     if (dim->lo != dim->hi)
         return diag(c->diags, D_USAGE, "--dim", "a plan needs one value of \"%s\", not a range",
                     name);
@@ -74,6 +86,8 @@ graphc_status cli_check_plan_options(Cli *c) {
                      {"--dump-ir", c->dump_ir},
                      {"--cache", c->cache_dir},
                      {"--state", c->states.n ? "given" : NULL},
+                     {"--weights-root", c->weights_root},
+                     {"--allow-links", c->allow_links ? "given" : NULL},
                      {"--fuse-at-most", c->fuse_at_most == FUSE_ALL ? NULL : "given"}};
     for (size_t i = 0; i < sizeof of_models / sizeof *of_models; i++)
         if (of_models[i].value)

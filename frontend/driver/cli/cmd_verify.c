@@ -231,7 +231,7 @@ static graphc_status read_data(const Cli *c, Arena *a, const char *kind, uint32_
                                EvalTensor *out) {
     for (uint32_t i = 0; i < n; i++)
         GC_TRY(tensor_file_read(a, c->diags, arena_printf(a, "%s/%s_%u.pb", c->data, kind, i),
-                                &out[i]));
+                                "", &out[i]));
     return GRAPHC_OK;
 }
 
@@ -242,7 +242,8 @@ static graphc_status read_outputs(Trial *t, const Cli *c) {
         const char *npy = arena_printf(t->memory, "%s/%s.npy", c->against, name);
         const char *pb = arena_printf(t->memory, "%s/%s.pb", c->against, name);
         GC_TRY(tensor_file_read(t->memory, c->diags,
-                                access(npy, F_OK) && !access(pb, F_OK) ? pb : npy, &t->want[i]));
+                                access(npy, F_OK) && !access(pb, F_OK) ? pb : npy, name,
+                                &t->want[i]));
     }
     return GRAPHC_OK;
 }

@@ -94,6 +94,10 @@ static const OptRow opt_rows[] = {
      "stops fusion after N decisions, to find one that is wrong"},
     {"--embed", NULL, OPT_FLAG, FIELD(embed), "compile", "",
      "copies constants of external files into the plan"},
+    {"--weights-root", NULL, OPT_TEXT, FIELD(weights_root), MODEL_VERBS, "DIR",
+     "lets symbolic links among the model's weight files lead into this folder"},
+    {"--allow-links", NULL, OPT_FLAG, FIELD(allow_links), MODEL_VERBS, "",
+     "lets them lead anywhere"},
     {"--weights", NULL, OPT_TEXT, FIELD(weights), "run bench", "DIR",
      "where constants by reference lie, if not where the plan says"},
     {"--adapter", NULL, OPT_TEXT, FIELD(adapter), "run bench", "DIR",
@@ -103,7 +107,7 @@ static const OptRow opt_rows[] = {
     {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune", "cpu|cuda[:N]",
      "where to run (default cpu)"},
     {"--input", NULL, OPT_INPUT, 0, "run bench verify grad", "NAME=FILE",
-     "an input from a .npy file or a .pb file (ONNX TensorProto)"},
+     "an input from a .npy, .npz, .pb (ONNX TensorProto) or safetensors file; - is standard input"},
     {"--output-dir", NULL, OPT_TEXT, FIELD(output_dir), "run grad", "DIR",
      "where outputs go, as DIR/NAME.npy (- is standard output)"},
     {"--output-format", NULL, OPT_TEXT, FIELD(output_format), "run grad", "npy|pb",
@@ -477,6 +481,6 @@ void cli_help(const Verb *verbs, const Verb *verb) {
                       "you built or trust. Models are data, and safe to compile whatever they hold.");
     printf("\n");
     help_lines("", 0, "Exit status: 0 done, 1 a comparison failed, 2 usage, 3 invalid file, 4 unsupported, "
-                      "5 device or run-time failure, 6 out of memory, 7 input/output failure.");
+                      "5 device or run-time failure, 6 out of memory, 7 input/output failure, 8 cancelled.");
     help_lines("", 0, "Environment: GRAPHC_THREADS, NO_COLOR. Manual: man graphc.");
 }

@@ -7,11 +7,14 @@
 static graphc_status check_dims(Cli *c, const PlanView *v) {
     for (uint32_t k = 0; k < c->dims.n; k++) {
         const PlanSymbol *found = NULL;
-        for (uint64_t i = 0; i < v->plan.nsymbols; i++)
-            if (strcmp(c->dims.v[k].name, plan_str(&v->plan, v->plan.symbols[i].name)) == 0)
-                found = &v->plan.symbols[i];
+        TextList known = {0};
+        for (uint64_t i = 0; i < v->plan.nsymbols; i++) {
+            const char *name = plan_str(&v->plan, v->plan.symbols[i].name);
+            vec_push(c->arena, &known, name);
+            if (strcmp(c->dims.v[k].name, name) == 0) found = &v->plan.symbols[i];
+        }
         GC_TRY(cli_check_dim(c, &c->dims.v[k], found ? plan_str(&v->plan, found->name) : NULL,
-                             found ? found->lo : 0, found ? found->hi : 0));
+                             found ? found->lo : 0, found ? found->hi : 0, &known));
     }
     return GRAPHC_OK;
 }

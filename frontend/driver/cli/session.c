@@ -180,10 +180,13 @@ static graphc_status check_dims(CliSession *s) {
     for (uint32_t k = 0; !s->compiled && k < s->cli->dims.n; k++) {
         const graphc_compile_dim *dim = &s->cli->dims.v[k];
         graphc_symbol_info sym = {0};
-        for (uint32_t i = 0; i < graphc_plan_symbols(s->plan); i++)
-            if (strcmp(graphc_plan_symbol(s->plan, i).name, dim->name) == 0)
-                sym = graphc_plan_symbol(s->plan, i);
-        GC_TRY(cli_check_dim(s->cli, dim, sym.name, sym.lo, sym.hi));
+        TextList known = {0};
+        for (uint32_t i = 0; i < graphc_plan_symbols(s->plan); i++) {
+            graphc_symbol_info one = graphc_plan_symbol(s->plan, i);
+            vec_push(s->cli->arena, &known, one.name);
+            if (strcmp(one.name, dim->name) == 0) sym = one;
+        }
+        GC_TRY(cli_check_dim(s->cli, dim, sym.name, sym.lo, sym.hi, &known));
     }
     return GRAPHC_OK;
 }
@@ -220,7 +223,8 @@ static graphc_status read_given(CliSession *s) {
         if (at < 0) return unknown_input(s, c->inputs.v[i].name);
         if (s->inputs[at].data)
             return diag(c->diags, D_USAGE, "--input", "\"%s\" is given twice", c->inputs.v[i].name);
-        GC_TRY(tensor_file_read(c->arena, c->diags, c->inputs.v[i].file, &s->inputs[at]));
+        GC_TRY(tensor_file_read(c->arena, c->diags, c->inputs.v[i].file, c->inputs.v[i].name,
+                                &s->inputs[at]));
         if (!s->inputs[at].data) s->inputs[at].data = arena_alloc(c->arena, 1);
     }
     return GRAPHC_OK;

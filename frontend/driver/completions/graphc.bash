@@ -1,7 +1,7 @@
 # bash completion for graphc. The options are those of frontend/driver/cli/options.c.
 
 _graphc_options() { # of a verb
-    local model='--target --precision --dump-ir --cache --fuse-at-most'
+    local model='--target --precision --dump-ir --cache --fuse-at-most --weights-root --allow-links'
     local run='--device --input --seed --isa'
     local train='--device --loss --data --token-type --end-token --eval-data --hold-out --batch --seq --accumulate --no-packing --no-shuffle --steps --epochs --lr --min-lr
         --schedule --warmup --decay --optimizer --beta1 --beta2 --eps --weight-decay --momentum --nesterov --clip
@@ -43,7 +43,7 @@ _graphc() {
     --dropout) COMPREPLY=($(compgen -W 'on off' -- "$cur")) ;;
     --on-nan) COMPREPLY=($(compgen -W 'stop skip' -- "$cur")) ;;
     --optimizer) COMPREPLY=($(compgen -W 'adamw sgd lion adamw8bit' -- "$cur")) ;;
-    --dump-ir | --cache | --weights | --adapter | --output-dir | --data)
+    --dump-ir | --cache | --weights | --weights-root | --adapter | --output-dir | --data)
         compopt -o filenames 2>/dev/null
         COMPREPLY=($(compgen -d -- "$cur"))
         ;;

@@ -64,6 +64,7 @@ static void check_files(Arena *a) {
     const char *base = arena_printf(a, "%s/model.onnx", dir);
     const char *sub = arena_printf(a, "%s/sub", dir);
     const char *link = arena_printf(a, "%s/link", dir);
+    const FileLinks none = {0};
     FileMap m;
     CHECK(file_write(base, "abc", 3, why) == GRAPHC_OK);
     CHECK(file_map(base, &m, why) == GRAPHC_OK && m.size == 3 && !memcmp(m.data, "abc", 3));
@@ -73,24 +74,66 @@ static void check_files(Arena *a) {
           linkat(AT_FDCWD, base, AT_FDCWD, hard, 0) == 0);
     CHECK(symlink("/etc/passwd", out) == 0);
     CHECK(file_write(arena_printf(a, "%s/w.bin", sub), "", 0, why) == GRAPHC_OK);
-    CHECK(file_map_beneath(base, "sub/w.bin", &m, why) == GRAPHC_OK && m.size == 0);
+    CHECK(file_map_beneath(base, "sub/w.bin", none, &m, why) == GRAPHC_OK && m.size == 0);
     static const char *const outside[] = {"/etc/passwd", "../x", "sub/../model.onnx",
                                           "out",         "a\\b", ""};
     static const char *const inside[] = {"link", "hard"}; /* what they name lies beneath */
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
-        CHECK(file_map_beneath(base, inside[i], &m, why) == GRAPHC_OK && m.size == 3);
+        CHECK(file_map_beneath(base, inside[i], none, &m, why) == GRAPHC_OK && m.size == 3);
         file_unmap(&m);
     }
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
-        CHECK(file_map_beneath(base, outside[i], &m, why) == GRAPHC_INVALID);
-    CHECK(file_map_beneath(base, "sub", &m, why) == GRAPHC_IO);
-    CHECK(file_map_beneath(base, "none", &m, why) == GRAPHC_IO);
+        CHECK(file_map_beneath(base, outside[i], none, &m, why) == GRAPHC_INVALID);
+    CHECK(file_map_beneath(base, "sub", none, &m, why) == GRAPHC_IO);
+    CHECK(file_map_beneath(base, "none", none, &m, why) == GRAPHC_IO);
     CHECK(folder_make(sub, why) == GRAPHC_OK);
     CHECK(folder_make(base, why) == GRAPHC_IO && !strcmp(why, "is not a folder"));
     CHECK(folder_make(arena_printf(a, "%s/no/such", dir), why) == GRAPHC_IO);
     (void)!unlink(arena_printf(a, "%s/w.bin", sub));
     CHECK(unlink(out) == 0 && unlink(hard) == 0);
     CHECK(rmdir(sub) == 0 && unlink(link) == 0 && unlink(base) == 0 && rmdir(dir) == 0);
+}
+
+/* As caches of downloads lie: snapshots/model.onnx -> ../blobs/m, snapshots/w -> ../blobs/w, and a link to
+ * a third folder. What counts is where the file lies that is opened. */
+static void check_links(Arena *a) {
+    char dir[] = "/tmp/graphc_linksXXXXXX", why[256] = "";
+    if (!CHECK(mkdtemp(dir) != NULL)) return;
+    static const char *const folders[] = {"snapshots", "blobs", "else"};
+    static const char *const files[] = {"blobs/m", "blobs/w", "else/v", "snapshots/in"};
+    static const char *const links[][2] = {{"../blobs/m", "snapshots/model.onnx"},
+                                           {"../blobs/w", "snapshots/w"},
+                                           {"../else/v", "snapshots/v"},
+                                           {"../blobs", "snapshots/sub"}};
+    for (size_t i = 0; i < 3; i++) CHECK(mkdir(arena_printf(a, "%s/%s", dir, folders[i]), 0700) == 0);
+    for (size_t i = 0; i < 4; i++)
+        CHECK(file_write(arena_printf(a, "%s/%s", dir, files[i]), "abc", 3, why) == GRAPHC_OK);
+    for (size_t i = 0; i < 4; i++)
+        CHECK(symlink(links[i][0], arena_printf(a, "%s/%s", dir, links[i][1])) == 0);
+    CHECK(symlink(arena_printf(a, "%s/snapshots/in", dir), arena_printf(a, "%s/snapshots/abs", dir)) == 0);
+    const char *base = arena_printf(a, "%s/snapshots/model.onnx", dir);
+    const FileLinks none = {0}, cache = {.of_base = true}, any = {.anywhere = true};
+    const FileLinks rooted = {.root = arena_printf(a, "%s/else", dir)}, wrong = {.root = "/tmp/nowhere"};
+    const struct {
+        const char *name;
+        FileLinks links;
+        graphc_status want;
+    } cases[] = {{"abs", none, GRAPHC_OK},     {"w", none, GRAPHC_INVALID},   {"w", cache, GRAPHC_OK},
+                 {"sub/w", none, GRAPHC_INVALID}, {"sub/w", cache, GRAPHC_OK}, {"v", cache, GRAPHC_INVALID},
+                 {"v", rooted, GRAPHC_OK},     {"w", rooted, GRAPHC_INVALID}, {"v", wrong, GRAPHC_INVALID},
+                 {"v", any, GRAPHC_OK},        {"../else/v", any, GRAPHC_INVALID}, {"sub", any, GRAPHC_IO}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        FileMap m;
+        CHECK_EQ_I(file_map_beneath(base, cases[i].name, cases[i].links, &m, why), cases[i].want);
+        if (cases[i].want == GRAPHC_OK) CHECK(m.size == 3);
+        file_unmap(&m);
+    }
+    CHECK(file_map_beneath(base, "v", none, &(FileMap){0}, why) == GRAPHC_INVALID && strstr(why, "/else/v"));
+    for (size_t i = 0; i < 4; i++) CHECK(unlink(arena_printf(a, "%s/%s", dir, links[i][1])) == 0);
+    CHECK(unlink(arena_printf(a, "%s/snapshots/abs", dir)) == 0);
+    for (size_t i = 0; i < 4; i++) CHECK(unlink(arena_printf(a, "%s/%s", dir, files[i])) == 0);
+    for (size_t i = 0; i < 3; i++) CHECK(rmdir(arena_printf(a, "%s/%s", dir, folders[i])) == 0);
+    CHECK(rmdir(dir) == 0);
 }
 
 /* A stored element takes the whole bytes that its bits need. */
@@ -106,5 +149,6 @@ TEST_MAIN {
     check_dtypes();
     check_diag(a);
     check_files(a);
+    check_links(a);
     arena_destroy(a);
 }
