@@ -1,10 +1,13 @@
 """What `cmake --install` puts down is enough for others: public headers alone as C and as C++, pkg-config, the
-CMake package, the program, all from a prefix that has been moved.
+CMake package, the archive, the examples, the program, all from a prefix that has been moved. So is the source as a part
+of another project.
 
     install.py BUILD_FOLDER SOURCE_FOLDER
+    install.py --fetch SOURCE_FOLDER        C++ projects that get graphc by FetchContent, without the compiler and with it
     install.py --static SOURCE_FOLDER       configures, builds and tries the preset `static`
 """
 import os, shutil, subprocess, sys, tempfile
+import onnx
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import build
@@ -44,6 +47,52 @@ add_executable(as_cxx use.cpp)
 foreach(t as_c as_cxx)
   target_link_libraries(${t} PRIVATE graphc::graphc graphc::graphc_compile)
 endforeach()
+"""
+# Names that graphc uses inside are free for others.
+CLASH = """#include <graphc.h>
+#include <stdio.h>
+int arena_alloc(void); int arena_alloc(void) { return 1; }
+int diag(void); int diag(void) { return 2; }
+int file_map(void); int file_map(void) { return 3; }
+int tensor_bytes(void); int tensor_bytes(void) { return 4; }
+int main(int argc, char **argv) {
+    char why[256];
+    graphc_plan *p;
+    graphc_session *s;
+    if (argc != 2 || graphc_plan_load(argv[1], &p, why, sizeof why) != GRAPHC_OK) return 1;
+    if (graphc_session_create(p, NULL, &s, why, sizeof why) != GRAPHC_OK) return 2;
+    float x[2 * 32] = {0};
+    graphc_tensor t = {x, GRAPHC_CPU, 0, graphc_plan_input(p, 0).dtype, 2, {2, 32}};
+    if (graphc_bind_input(s, 0, &t) != GRAPHC_OK || graphc_run(s) != GRAPHC_OK) return 3;
+    printf("%d\\n", arena_alloc() + diag() + file_map() + tensor_bytes());
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+    return 0;
+}
+"""
+FETCH = """cmake_minimum_required(VERSION 3.25)
+project(fetching LANGUAGES C CXX)
+include(FetchContent)
+set(GRAPHC_COMPILER COMPILER CACHE BOOL "")
+FetchContent_Declare(graphc SOURCE_DIR "SOURCE" SYSTEM)
+FetchContent_MakeAvailable(graphc)
+add_executable(fetched use.cpp)
+target_compile_options(fetched PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror)
+target_link_libraries(fetched PRIVATE LIBRARIES)
+if(TARGET run_plan OR TARGET test_base)
+  message(FATAL_ERROR "examples or tests came along")
+endif()
+"""
+RUNS = """#include <graphc.h>
+#include <cstdio>
+int main(int argc, char **argv) {
+    graphc_plan *p = nullptr;
+    char why[256];
+    if (argc != 2 || graphc_plan_load(argv[1], &p, why, sizeof why) != GRAPHC_OK) return 1;
+    std::puts(graphc_plan_input(p, 0).name);
+    graphc_plan_destroy(p);
+    return 0;
+}
 """
 
 
@@ -107,6 +156,54 @@ def installed(build_folder, source):
     for program in ("as_c", "as_cxx"):
         check(call(f"made/{program}", "mlp.onnx", env=env) == "x\n", f"what the CMake package built: {program}")
     check("graphc" in call(f"{prefix}/bin/graphc", "--version", env=env), "--version of the installed program")
+    archive(prefix, lib)
+    examples(prefix, env)
+
+
+def archive(prefix, lib):
+    """libgraphc.a: linked in place of the shared library, with nothing shared at all, and beside names of its own."""
+    write("clash.c", CLASH)
+    flags = ["clash.c", f"-I{prefix}/include", f"-L{lib}", "-l:libgraphc.a", "-lpthread", "-ldl", "-lm"]
+    for how, more in (("part", []), ("whole", ["-static"])):
+        call("cc", "-std=gnu17", "-Wall", *flags, "-o", how, *more)
+        check(call(f"./{how}", "mlp.plan") == "10\n", f"what was linked with libgraphc.a ({how})")
+    check("libgraphc" not in call("ldd", "./part"), "the archive was not what was linked")
+
+
+def examples(prefix, env):
+    """Each is built as its reader would and run."""
+    where = f"{prefix}/share/graphc/examples"
+    folder = os.path.abspath("external")
+    os.makedirs(folder)
+    onnx.save(onnx.load("mlp.onnx"), f"{folder}/m.onnx", save_as_external_data=True, location="m.weights", size_threshold=0)
+    call("cmake", "-S", where, "-B", "examples", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DMODEL={folder}/m.onnx",
+         "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror")
+    call("cmake", "--build", "examples")
+    check("4 threads, 50 runs each, equal results" in call("examples/threads", "mlp.plan", "4", "50", env=env), "threads")
+    check(call("examples/run", "mlp.plan", "batch=3", env=env) == "y [3, 50]\n", "run")
+    kernels = call("examples/compile", f"{folder}/m.onnx", env=env)
+    check("matmul" in kernels and "3 nodes" in kernels, f"compile: {kernels}")
+    os.rename(folder, folder + ".away")
+    check(call("examples/embedded") == "y f32[1, 50]\n", "embedded")
+    check(subprocess.run(["examples/run", "m.onnx"], capture_output=True).returncode == 1, "run of what is no plan")
+
+
+def fetch(source):
+    launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    build.mlp("mlp.onnx")
+    for compiler, use, libraries in (("OFF", RUNS, "graphc::graphc_static"), ("ON", USE, "graphc::graphc graphc::graphc_compile")):
+        os.makedirs(compiler)
+        write(f"{compiler}/CMakeLists.txt", FETCH.replace("SOURCE\"", f"{source}\"").replace("COMPILER CACHE", f"{compiler} CACHE")
+              .replace("LIBRARIES", libraries))
+        write(f"{compiler}/use.cpp", use)
+        call("cmake", "-G", "Ninja", "-S", compiler, "-B", f"{compiler}/build", *launcher)
+        call("cmake", "--build", f"{compiler}/build")
+    check(call("ON/build/fetched", "mlp.onnx") == "x\n", "what FetchContent built with the compiler")
+    call("ON/build/_deps/graphc-build/bin/graphc", "mlp.onnx", "-o", "mlp.plan")
+    check(call("OFF/build/fetched", "mlp.plan") == "x\n", "what FetchContent built without the compiler")
+    cache = open("OFF/build/CMakeCache.txt").read()
+    check("LLVM_CONFIG:FILEPATH" not in cache and "PROTOC_C:" not in cache, "without the compiler LLVM or protobuf-c was looked for")
+
 
 
 def static(source):
@@ -126,6 +223,6 @@ def static(source):
 
 with tempfile.TemporaryDirectory() as d:
     os.chdir(d)
-    static(sys.argv[2]) if sys.argv[1] == "--static" else installed(*sys.argv[1:])
+    {"--static": static, "--fetch": fetch}[sys.argv[1]](sys.argv[2]) if sys.argv[1][0] == "-" else installed(*sys.argv[1:])
 print(f"{failures} failures")
 sys.exit(failures != 0)
