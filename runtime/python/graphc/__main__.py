@@ -1,0 +1,5 @@
+"""python -m graphc: the command line."""
+
+from ._tools import main
+
+main()

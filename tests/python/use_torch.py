@@ -1,0 +1,35 @@
+"""torch tensors in and out without a copy: run by package.py in a folder with model.onnx."""
+import time
+import numpy as np
+import torch
+
+import graphc
+
+plan = graphc.compile("model.onnx")
+x = torch.rand(4, 32)
+want = plan.run(x=x.numpy())["y"]
+with plan.session(threads=1) as s:
+    y = s.run(x=x)["y"]
+    assert isinstance(y, torch.Tensor) and np.array_equal(y.numpy(), want)
+    assert s._in[0].tensor.data == x.data_ptr(), "the input was copied"
+    assert s._out[0].tensor.data == y.data_ptr(), "the output was copied"
+    out = torch.empty(4, 50)
+    assert s.run(x=x, out={"y": out})["y"] is out and torch.equal(out, y)
+    assert torch.equal(s.run(x=x.clone().requires_grad_())["y"], y)
+    assert torch.equal(s.run(x=x.t().contiguous().t())["y"], y), "another order"
+    try:
+        s.run(x=x.double())
+        raise SystemExit("a tensor of another type was taken")
+    except graphc.InvalidError as e:
+        assert "f32" in str(e) and "float64" in str(e), e
+    best = float("inf")
+    for _ in range(400):
+        start = time.perf_counter()
+        for _ in range(25):
+            s.run(x=x)
+        best = min(best, (time.perf_counter() - start) / 25)
+print(f"{best * 1e6:.1f} us a call")
+assert best <= 20e-6, "a call takes more than 20 us"
+half = graphc.compile("model.onnx", precision="bf16")
+assert torch.allclose(half.session().run(x=x)["y"], y, atol=0.1)
+print("ok")
