@@ -1,5 +1,5 @@
 #include "frontend/driver/compare.h"
-#include "frontend/driver/tensor_file.h"
+#include "frontend/driver/tensors/tensor_file.h"
 #include "graph/eval/eval_scalar.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 #include "frontend/driver/pipeline.h"
 #include "frontend/driver/dump.h"
 #include "frontend/driver/origin.h"
-#include "frontend/driver/tensor_file.h"
+#include "frontend/driver/tensors/tensor_file.h"
 #include "frontend/driver/train_facts.h"
 #include "graph/pass/pass.h"
 #include "runtime/base/file.h"

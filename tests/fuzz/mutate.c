@@ -13,7 +13,7 @@
  */
 #include "frontend/driver/compare.h"
 #include "frontend/driver/pipeline.h"
-#include "frontend/driver/tensor_file.h"
+#include "frontend/driver/tensors/tensor_file.h"
 #include "runtime/base/map.h"
 #include "runtime/graphc.h"
 #include "runtime/plan.h"

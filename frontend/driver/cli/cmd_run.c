@@ -1,6 +1,6 @@
 #include "frontend/driver/cli/json.h"
 #include "frontend/driver/cli/session.h"
-#include "frontend/driver/npy.h"
+#include "frontend/driver/tensors/npy.h"
 #include "runtime/base/file.h"
 
 #include <stdio.h>

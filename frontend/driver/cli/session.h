@@ -3,7 +3,7 @@
 #define FRONTEND_DRIVER_CLI_SESSION_H
 
 #include "frontend/driver/cli/cli.h"
-#include "frontend/driver/tensor_file.h"
+#include "frontend/driver/tensors/tensor_file.h"
 #include "runtime/graphc.h"
 
 typedef struct CliSession {

@@ -1,5 +1,5 @@
 /* Source of the layout: PKWARE's APPNOTE 6.3.10, sections 4.3 and 4.5.3 (zip64). */
-#include "frontend/driver/npz.h"
+#include "frontend/driver/tensors/npz.h"
 #include "runtime/base/check.h"
 
 #include <limits.h>

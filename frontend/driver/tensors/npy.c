@@ -1,5 +1,5 @@
-#include "frontend/driver/npy.h"
-#include "frontend/driver/tensor_file.h"
+#include "frontend/driver/tensors/npy.h"
+#include "frontend/driver/tensors/tensor_file.h"
 
 #include <string.h>
 
