@@ -138,6 +138,7 @@ graphc_script(python/package full 300 ${python} tests/python/package.py ${PROJEC
   ${PROJECT_VERSION})
 graphc_script(cli/documents full 600 ${python} tests/cli/documents.py ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}
   models/TEN_MINUTES.md)
+graphc_script(cli/valgrind full 600 ${python} tests/cli/valgrind.py ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
 graphc_script(cli/fetch full 900 ${python} tests/cli/install.py --fetch ${PROJECT_SOURCE_DIR})
 graphc_script(cli/static full 900 ${python} tests/cli/install.py --static ${PROJECT_SOURCE_DIR})
 graphc_script(models/claims full 900 ${python} tests/models/claims.py $<TARGET_FILE:graphc_cli>)

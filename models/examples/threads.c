@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_THREADS = 64 };
+enum { MOST_THREADS = 64, MOST_INPUTS = 64 };
 
 typedef struct Worker {
     const graphc_plan *plan;
     int runs;
+    void *data[MOST_INPUTS]; /* of the inputs: the session reads it in every run */
     double sum; /* over the first output, to be compared between threads */
     graphc_status status;
     char why[512];
@@ -28,14 +29,15 @@ static int64_t least(const graphc_plan *p, const graphc_io_info *io, int32_t d) 
     return 1;
 }
 
-/* Zeros for every input; they stay until the process ends. */
-static graphc_status bind_zeros(const graphc_plan *p, graphc_session *s) {
-    for (uint32_t i = 0; i < graphc_plan_inputs(p); i++) {
+/* Zeros for every input. */
+static graphc_status bind_zeros(Worker *w, graphc_session *s) {
+    const graphc_plan *p = w->plan;
+    for (uint32_t i = 0; i < graphc_plan_inputs(p) && i < MOST_INPUTS; i++) {
         graphc_io_info io = graphc_plan_input(p, i);
         graphc_tensor t = {.device = GRAPHC_CPU, .dtype = io.dtype, .rank = io.rank};
         size_t count = 1;
         for (int32_t d = 0; d < io.rank; d++) count *= (size_t)(t.shape[d] = least(p, &io, d));
-        t.data = calloc(count + 1, 16); /* no element is larger */
+        t.data = w->data[i] = calloc(count + 1, 16); /* no element is larger */
         if (!t.data) return GRAPHC_NO_MEMORY;
         graphc_status st = graphc_bind_input(s, i, &t);
         if (st != GRAPHC_OK) return st;
@@ -45,7 +47,7 @@ static graphc_status bind_zeros(const graphc_plan *p, graphc_session *s) {
 
 static graphc_status run(Worker *w, graphc_session *s) {
     graphc_tensor out;
-    graphc_status st = bind_zeros(w->plan, s);
+    graphc_status st = bind_zeros(w, s);
     for (int i = 0; i < w->runs && st == GRAPHC_OK; i++) st = graphc_run(s);
     if (st == GRAPHC_OK) st = graphc_output(s, 0, &out);
     if (st == GRAPHC_OK && out.dtype.code == 2 && out.dtype.bits == 32) {
@@ -65,6 +67,7 @@ static void *work(void *arg) {
     w->status = graphc_session_create(w->plan, &o, &s, w->why, sizeof w->why);
     if (w->status == GRAPHC_OK) w->status = run(w, s);
     graphc_session_destroy(s);
+    for (int i = 0; i < MOST_INPUTS; i++) free(w->data[i]);
     return NULL;
 }
 
