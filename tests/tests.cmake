@@ -154,5 +154,6 @@ graphc_script(models/cache_state full 600 ${python} tests/models/cache_state.py 
 graphc_script(models/explain full 600 ${python} tests/models/explain.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/precision full 600 ${python} tests/models/precision.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/grad full 1800 ${python} tests/models/grad.py $<TARGET_FILE:graphc_cli> --batch 1)
+graphc_script(models/exports full 600 ${python} tests/models/exports.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graphc_cli> --isa 4,3 --threads 1,3)
 set_tests_properties(conformance dtypes models PROPERTIES RUN_SERIAL TRUE)

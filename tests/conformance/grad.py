@@ -3,8 +3,9 @@
     grad.py SUITE_GRAD [--some] [-v]
 
 The cases are those of the ONNX backend suite, of oracle/ort_cases.py and control_cases.py, and a few of its own. No case may differ
-or be refused. An operator whose gradient no case shows to be that of differences must stand in grad_rows.txt with the
-reason, and nothing else may. --some: every eighth case, no look at the rows. -v: the table of operators.
+by more than 1e-6 or be refused. An operator of which no case shows that its gradient is what differences give, or that it
+is zero as they are, must stand in grad_rows.txt with the reason, and nothing else may. --some: every eighth case, no look at
+the rows. -v: the table of operators.
 """
 import argparse, collections, os, re, subprocess, sys, tempfile
 import numpy as np
@@ -49,28 +50,72 @@ def oracle_cases(folder):
             yield f"{kind}/{name}", f"{folder}/{kind}/{name}"
 
 
+def write_case(folder, nodes, arrays, opset=21):
+    """Inputs x0, x1, ... and one output, y, of floats."""
+    names = [f"x{i}" for i in range(len(arrays))]
+    info = lambda n, x: helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+    out = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    model = helper.make_model(helper.make_graph(nodes, "g", [info(n, x) for n, x in zip(names, arrays)], [out]), ir_version=10,
+                              opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)])
+    os.makedirs(f"{folder}/test_data_set_0")
+    onnx.save(model, f"{folder}/model.onnx")
+    for i, x in enumerate(arrays):
+        with open(f"{folder}/test_data_set_0/input_{i}.pb", "wb") as f:
+            f.write(numpy_helper.from_array(x, names[i]).SerializeToString())
+
+
+def sequence_nodes():
+    body = helper.make_graph([helper.make_node("Tanh", ["e"], ["t"])], "body", [helper.make_tensor_value_info("e", 1, None)],
+                             [helper.make_tensor_value_info("t", 1, None)])
+    return [helper.make_node("SequenceConstruct", ["x0", "x1"], ["s"]), helper.make_node("SequenceMap", ["s"], ["m"], body=body),
+            helper.make_node("ConcatFromSequence", ["m"], ["y"], axis=0)]
+
+
 def own_cases(folder):
-    """Of operators whose cases elsewhere hold no floats."""
-    for op, shapes, attrs in (("Trilu", [(3, 4)], {"upper": 0}), ("Trilu", [(2, 3, 3)], {}),
-                              ("GlobalLpPool", [(2, 3, 4, 5)], {"p": 3}),
-                              ("MaxRoiPool", [(1, 2, 6, 6), (2, 5)], {"pooled_shape": [2, 2]})):
-        name = f"own/{op}_{len(shapes[0])}"
-        rng = np.random.default_rng(0)
-        x = [rng.standard_normal(s).astype(np.float32) for s in shapes]
-        if op == "MaxRoiPool":
-            x[1] = np.array([[0, 0, 0, 3, 4], [0, 1, 2, 5, 5]], np.float32)
-        names = [f"x{i}" for i in range(len(x))]
-        node = helper.make_node(op, names, ["y"], **attrs)
-        ins = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, v.shape) for n, v in zip(names, x)]
-        out = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
-        model = helper.make_model(helper.make_graph([node], op, ins, [out]), ir_version=10,
-                                  opset_imports=[helper.make_opsetid("", 21)])
-        os.makedirs(f"{folder}/{name}/test_data_set_0")
-        onnx.save(model, f"{folder}/{name}/model.onnx")
-        for i, v in enumerate(x):
-            with open(f"{folder}/{name}/test_data_set_0/input_{i}.pb", "wb") as f:
-                f.write(numpy_helper.from_array(v, names[i]).SerializeToString())
-        yield name, f"{folder}/{name}"
+    """Of operators whose cases elsewhere hold no floats, or cannot be given: sequences and optionals."""
+    rng = np.random.default_rng(0)
+    reals = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    node = lambda op, n, **attrs: [helper.make_node(op, [f"x{i}" for i in range(n)], ["y"], **attrs)]
+    regions = np.array([[0, 0, 0, 3, 4], [0, 1, 2, 5, 5]], np.float32)
+    optional = [helper.make_node("Sin", ["x0"], ["s"]), helper.make_node("Optional", ["s"], ["o"]),
+                helper.make_node("OptionalGetElement", ["o"], ["g"]), helper.make_node("Mul", ["g", "x0"], ["y"])]
+    table = [rng.integers(0, 256, (5, 16), np.uint8), np.array([[3, 0], [4, 3]]), reals(5, 2)]
+    for name, nodes, arrays in (
+            ("Trilu_1", node("Trilu", 1, upper=0), [reals(3, 4)]), ("Trilu_2", node("Trilu", 1), [reals(2, 3, 3)]),
+            ("GlobalLpPool", node("GlobalLpPool", 1, p=3), [reals(2, 3, 4, 5)]),
+            ("MaxRoiPool", node("MaxRoiPool", 2, pooled_shape=[2, 2]), [reals(1, 2, 6, 6), regions]),
+            ("RandomNormalLike", node("RandomNormalLike", 1), [reals(2, 3)]),
+            ("Optional", optional, [reals(2, 3)]), ("SequenceMap", sequence_nodes(), [reals(2, 3), reals(1, 3)]),
+            ("GatherBlockQuantized", node("GatherBlockQuantized", 3, domain="com.microsoft", bits=4, block_size=16, quantize_axis=1),
+             table)):
+        write_case(f"{folder}/own/{name}", nodes, arrays)
+        yield f"own/{name}", f"{folder}/own/{name}"
+
+
+# Of com.microsoft, which has the operators of ai.onnx under other names.
+TWINS = {"CausalConvWithState": "CausalConvWithState", "DequantizeLinear": "DequantizeLinear", "LinearAttention": "LinearAttention",
+         "LayerNormalization": "LayerNormalization", "RMSNormalization": "RMSNormalization",
+         "RMSNormalization ": "SimplifiedLayerNormalization", "QuantizeLinear": "QuantizeLinear"}
+
+
+def twin_cases(folder, cases):
+    """The suite's cases of one node, told again in the other domain."""
+    for name, source in cases:
+        model = onnx.load(f"{source}/model.onnx")
+        nodes = model.graph.node
+        if len(nodes) != 1 or nodes[0].domain:
+            continue
+        for op, twin in TWINS.items():
+            if nodes[0].op_type != op.strip():
+                continue
+            case = f"twin/{twin}_{name.replace('/', '_')}"
+            told = onnx.ModelProto.FromString(model.SerializeToString())
+            told.graph.node[0].op_type, told.graph.node[0].domain = twin, "com.microsoft"
+            told.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+            os.makedirs(f"{folder}/{case}")
+            onnx.save(told, f"{folder}/{case}/model.onnx")
+            os.symlink(f"{source}/test_data_set_0", f"{folder}/{case}/test_data_set_0")
+            yield case, f"{folder}/{case}"
 
 
 def run(tool, cases):
@@ -90,32 +135,38 @@ def show(row):
     return f"{row[0] or 'ai.onnx'}:{row[1]}"
 
 
-def check_rows(cases, results, verbose):
-    tally = collections.defaultdict(lambda: [0, 0, 0.0])
+def count_rows(cases, results):
+    """(domain, operator) -> verdict -> [cases, elements, largest error]"""
+    tally = collections.defaultdict(lambda: collections.defaultdict(lambda: [0, 0, 0.0]))
     for name, folder in cases:
         verdict, worst, n, kinks, _ = results.get(name, ("", 0, 0, 0, ""))
-        for row in set(operators(onnx.load(f"{folder}/model.onnx", load_external_data=False).graph)):
-            t = tally[row]
-            if verdict == "same" and n:
-                t[0], t[1], t[2] = t[0] + 1, t[1] + n, max(t[2], worst)
-    reasons = {}
+        for row in set(operators(onnx.load(f"{folder}/model.onnx", load_external_data=False).graph)) if n else ():
+            t = tally[row][verdict]
+            t[0], t[1], t[2] = t[0] + 1, t[1] + n, max(t[2], worst)
+    return tally
+
+
+def check_rows(cases, results, verbose):
+    tally, reasons = count_rows(cases, results), {}
     for line in open(os.path.join(here, "grad_rows.txt")):
         if line.strip() and line[0] != "#":
             row, reason = line.strip().split(" ", 1)
             reasons[row] = reason
-    bad, rows = [], sorted(supported())
+    bad, rows, count = [], sorted(supported()), collections.Counter()
     for row in rows:
-        cases_, n, worst = tally[row]
+        verdict = next((v for v in ("same", "zero") if v in tally[row]), None)
+        count[verdict] += 1
         if verbose:
-            what = f"{cases_:4} cases {n:5} elements  {worst:.1e}" if cases_ else reasons.get(show(row), "NOT CHECKED")
-            print(f"{show(row):50} {what}")
-        if not cases_ and show(row) not in reasons:
+            n, elements, worst = tally[row][verdict] if verdict else (0, 0, 0)
+            found = f"{n:4} cases {elements:5} elements  " + ("zero, as differences are" if verdict == "zero" else f"{worst:.1e}")
+            print(f"{show(row):50} {found if verdict else reasons.get(show(row), 'NOT CHECKED')}")
+        if not verdict and show(row) not in reasons:
             bad.append(f"{show(row)}: no case shows its gradient")
-        if cases_ and show(row) in reasons:
+        if verdict and show(row) in reasons:
             bad.append(f"{show(row)}: listed in grad_rows.txt, but its gradient is checked")
     bad += [f"{r}: listed, but no operator" for r in reasons if r not in {show(x) for x in rows}]
-    checked = sum(tally[r][0] > 0 for r in rows)
-    print(f"{len(rows)} operators: {checked} agree with differences, {len(rows) - checked} have no gradient")
+    print(f"{len(rows)} operators: {count['same']} agree with differences, {count['zero']} are zero as they are, "
+          f"{count[None]} take or give no floats")
     return bad
 
 
@@ -125,7 +176,7 @@ def main():
     a = p.parse_args()
     with tempfile.TemporaryDirectory(prefix="grad") as tmp:
         cases = [(name, folder) for name, _, folder in suite.cases(DATA) if folder]
-        cases = cases[::8] if a.some else cases + list(oracle_cases(tmp)) + list(own_cases(tmp))
+        cases = cases[::8] if a.some else [*cases, *oracle_cases(tmp), *own_cases(tmp), *twin_cases(tmp, cases)]
         results = run(a.tool, cases)
         bad = [f"{n}: {results[n][0]} {results[n][1]:.1e} {results[n][4]}" if n in results else f"{n}: no verdict"
                for n, _ in cases if results.get(n, ("differs",))[0] in ("differs", "refused")]

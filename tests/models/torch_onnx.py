@@ -119,7 +119,8 @@ def layer_norm(ins, a):
 
 
 def batch_norm(ins, a):
-    return F.batch_norm(ins[0], ins[3], ins[4], ins[1], ins[2], False, eps=a.get("epsilon", 1e-5))
+    given = (None, None) if a.get("training_mode") else ins[3:5]
+    return F.batch_norm(ins[0], *given, ins[1], ins[2], bool(a.get("training_mode")), eps=a.get("epsilon", 1e-5))
 
 
 def split(ins, a):
@@ -183,12 +184,32 @@ def gather(i, a):
     return y.reshape(i[0].shape[:axis] + idx.shape + i[0].shape[axis + 1:])
 
 
+def attentions(graph):
+    """output of softmax(a b) v, where nothing else reads what lies between -> (a, b, v); and the names between."""
+    readers, maker = {}, {n.output[0]: n for n in graph.node}
+    for n in graph.node:
+        for x in n.input:
+            readers[x] = readers.get(x, 0) + 1
+    found, inner = {}, set()
+    for n in graph.node:
+        p = maker.get(n.input[0]) if n.op_type == "MatMul" else None
+        s = maker.get(p.input[0]) if p is not None and p.op_type == "Softmax" else None
+        if s is None or s.op_type != "MatMul" or attributes(p).get("axis", -1) not in (-1, 3):
+            continue
+        if readers[p.output[0]] == readers[s.output[0]] == 1:
+            found[n.output[0]] = (*s.input, n.input[1])
+            inner |= {p.output[0], s.output[0]}
+    return found, inner
+
+
 class Model:
-    """weights: initializers of floats with axes, which have gradients."""
+    """weights: initializers of floats with axes, which have gradients. In f32 attention is PyTorch's own kernel, as in the
+    models that the graphs were exported from."""
 
     def __init__(self, path, dtype):
         self.graph, self.dtype = onnx.load(path).graph, dtype
         self.fixed = {t.name: self.tensor(numpy_helper.to_array(t).copy()) for t in self.graph.initializer}
+        self.attentions, self.inner = attentions(self.graph) if dtype == torch.float32 else ({}, set())
         self.weights = {n: t.requires_grad_() for n, t in self.fixed.items() if t.is_floating_point() and t.dim()}
 
     def tensor(self, x):
@@ -196,6 +217,11 @@ class Model:
         return t.to(self.dtype) if t.is_floating_point() else t
 
     def step(self, node, v):
+        if node.output[0] in self.inner:
+            return None
+        if node.output[0] in self.attentions:
+            q, k, x = (v[n] for n in self.attentions[node.output[0]])
+            return F.scaled_dot_product_attention(q, k.transpose(-1, -2), x, scale=1.0)
         ins = [v[n] if n else None for n in node.input]
         while ins and ins[-1] is None:
             ins.pop()
@@ -220,7 +246,8 @@ class Model:
 
     def __call__(self, inputs):
         v = dict(self.fixed, **{n: self.tensor(x) for n, x in inputs.items()})
-        last = {n: i for i, node in enumerate(self.graph.node) for n in node.input}
+        last = {n: i for i, node in enumerate(self.graph.node) for n in
+                (*node.input, *self.attentions.get(node.output[0], ()))}
         for i, node in enumerate(self.graph.node):
             y = self.step(node, v)
             y = y if isinstance(y, (tuple, list)) else [y]
