@@ -126,21 +126,55 @@ static void bar(double part, int cells, char *out) {
     out[cells] = 0;
 }
 
+enum { CELLS = 20, FIELDS = 7, FIELD = 80 };
+
+/* The most dispensable last, and as they stand in the line. */
+typedef enum ProgressField { P_loss, P_left, P_rate, P_eval, P_lr, P_norm, P_bytes } ProgressField;
+static const ProgressField progress_order[FIELDS] = {P_loss, P_eval,  P_lr,  P_norm,
+                                                     P_rate, P_bytes, P_left};
+
+static void fill_fields(const Log *l, const LogStep *s, double left, char (*f)[FIELD]) {
+    char rate[16], bytes[16], eta[24];
+    snprintf(f[P_loss], FIELD, " loss %.4f", s->loss);
+    if (!isnan(l->eval_loss)) snprintf(f[P_eval], FIELD, " (held out %.4f)", l->eval_loss);
+    snprintf(f[P_lr], FIELD, "  lr %.2e", s->lr);
+    snprintf(f[P_norm], FIELD, "  |g| %.3f", s->grad_norm);
+    snprintf(f[P_rate], FIELD, "  %s tok/s", short_number(s->tokens_per_s, rate));
+    snprintf(f[P_bytes], FIELD, "  %sB", short_number((double)s->peak_bytes, bytes));
+    snprintf(f[P_left], FIELD, "  %s left", clock_text(left, eta));
+}
+
+/* The first `most` fields behind a bar; its length. */
+static size_t put_fields(const char *count, double part, int ncells, int most,
+                         const char (*f)[FIELD], char *out, size_t size) {
+    char cells[CELLS + 1];
+    bar(part, ncells, cells);
+    size_t n = (size_t)snprintf(out, size, "%s [%s]", count, cells);
+    for (int k = 0; k < FIELDS; k++)
+        if ((int)progress_order[k] < most)
+            n += (size_t)snprintf(out + n, size - n, "%s", f[progress_order[k]]);
+    return n;
+}
+
+/* A narrow terminal has a shorter bar, then fewer fields, and at last a part of the line. */
 void log_progress(const Log *l, const LogStep *s, double now, uint32_t width, char *out,
                   size_t size) {
-    enum { CELLS = 20, LINE = 256 };
-    char line[LINE], cells[CELLS + 1], rate[16], bytes[16], eta[24], eval[32] = "";
+    char f[FIELDS][FIELD] = {{0}}, line[(FIELDS + 1) * FIELD], count[48];
     uint64_t steps = l->steps > s->step ? l->steps : s->step, done = s->step - l->first;
-    double each = done ? (now - l->start) / (double)done : 0;
-    bar(steps ? (double)s->step / (double)steps : 0, CELLS, cells);
-    if (!isnan(l->eval_loss)) snprintf(eval, sizeof eval, " (held out %.4f)", l->eval_loss);
-    snprintf(line, sizeof line,
-             "%llu/%llu [%s] loss %.4f%s  lr %.2e  |g| %.3f  %s tok/s  %sB  %s left",
-             (unsigned long long)s->step, (unsigned long long)steps, cells, s->loss, eval, s->lr,
-             s->grad_norm, short_number(s->tokens_per_s, rate),
-             short_number((double)s->peak_bytes, bytes),
-             clock_text(each * (double)(steps - s->step), eta));
-    snprintf(out, size, "%.*s", width < LINE ? (int)width : LINE, line);
+    double each = done ? (now - l->start) / (double)done : 0,
+           part = steps ? (double)s->step / (double)steps : 0;
+    int ncells = CELLS, most = FIELDS;
+    fill_fields(l, s, each * (double)(steps - s->step), f);
+    snprintf(count, sizeof count, "%llu/%llu", (unsigned long long)s->step,
+             (unsigned long long)steps);
+    while (put_fields(count, part, ncells, most, (const char(*)[FIELD])f, line, sizeof line) >
+               width &&
+           most > 1)
+        if (ncells > CELLS / 4)
+            ncells--;
+        else
+            most--;
+    snprintf(out, size, "%.*s", width < sizeof line ? (int)width : (int)sizeof line - 1, line);
 }
 
 static void show_progress(Log *l, const LogStep *s) {

@@ -274,6 +274,9 @@ json: true
 """)
     said = run("train", f"{tmp}/b.onnx", "--config", f"{tmp}/o.yaml", "-o", f"{tmp}/yaml")
     check([l["loss"] for l in said] == [l["loss"] for l in one], "losses from YAML")
+    run(*args, "--data", f"{tmp}/t.txt", "--steps", 2, "--min-lr", "0.00012345678901234567", "--beta1", "0.1", "-o", f"{tmp}/digits")
+    kept = open(f"{tmp}/digits/config.json").read()
+    check('"min-lr": "0.00012345678901234567"' in kept and '"beta1": 0.1,' in kept, f"digits of {kept}")
     open(f"{tmp}/two.yml", "w").write(f"data:\n  - {tmp}/t.txt\n- '{tmp}/t.txt'\n\nsteps: 2\n")
     run(*args, "--config", f"{tmp}/two.yml", "-o", f"{tmp}/two")
     check(json.load(open(f"{tmp}/two/config.json"))["data"] == [f"{tmp}/t.txt"] * 2, "a list in YAML")
@@ -297,11 +300,12 @@ def interrupted(tmp):
     args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4, "--seq", 64,
             "--steps", 400, "--lr", "1e-2"]
     losses = lambda d: [(l["step"], l["loss"]) for l in map(json.loads, open(f"{d}/log.jsonl")) if "loss" in l]
-    p = subprocess.Popen([graphc, *map(str, args), "-o", f"{tmp}/stopped"], stderr=subprocess.DEVNULL)
+    p = subprocess.Popen([graphc, *map(str, args), "-o", f"{tmp}/stopped"], stderr=subprocess.PIPE, text=True)
     while p.poll() is None and (not os.path.exists(f"{tmp}/stopped/log.jsonl") or len(losses(f"{tmp}/stopped")) < 5):
         time.sleep(0.001)
     p.send_signal(signal.SIGINT)
-    check(p.wait() == 0, f"Ctrl-C: exit {p.returncode}")
+    said = p.communicate()[1]
+    check(p.returncode == 0 and "--resume goes on" in said, f"Ctrl-C: exit {p.returncode}: {said}")
     n = len(losses(f"{tmp}/stopped"))
     check(5 <= n < 400 and os.path.exists(f"{tmp}/stopped/checkpoints/step-{n:08}/state.safetensors"), f"Ctrl-C after {n} steps")
     run(*args, "-o", f"{tmp}/stopped", "--resume", "--json")

@@ -56,6 +56,7 @@ def llama_small(path):
     """The file's model in PyTorch: its linear layers are its products with constants, in order."""
     m = LlamaForCausalLM(LlamaConfig(hidden_size=512, intermediate_size=1408, num_hidden_layers=4, num_attention_heads=8,
                                      num_key_value_heads=2, vocab_size=32000, max_position_embeddings=2048,
+                                     rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
                                      tie_word_embeddings=False))
     g = onnx.load(path).graph
     w = {i.name: torch.tensor(numpy_helper.to_array(i)) for i in g.initializer}

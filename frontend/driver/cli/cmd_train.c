@@ -199,7 +199,19 @@ static void interrupts_release(const Interrupts *i) {
     (void)pthread_sigmask(SIG_SETMASK, &i->before, NULL);
 }
 
+/* Why there are fewer steps than were asked for. */
+static void say_end(const Cli *c, const LoopEnd *end) {
+    unsigned long long steps = end->step;
+    if (c->json) return;
+    if (end->early)
+        fprintf(stderr, "graphc: ended after step %llu: %llu measurements in a row were no lower than %.4f\n",
+                steps, (unsigned long long)c->train.patience, end->best_loss);
+    if (end->stopped)
+        fprintf(stderr, "graphc: interrupted after step %llu; --resume goes on\n", steps);
+}
+
 static graphc_status loop(Cli *c, const Pipeline *p) {
+    LoopEnd end;
     const TrainArgs *a = &c->train;
     char why[1024];
     CliSession s = {.cli = c};
@@ -241,8 +253,11 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     interrupts_hold(&kept); /* threads of the session do as this one */
     graphc_status st = cli_session_make(&s, c, c->args.v[0], p->plan, p->plan_size);
     if (st == GRAPHC_OK) {
-        st = train_run(&o, s.plan, s.session, (ErrorText){why, sizeof why});
-        if (st != GRAPHC_OK) st = failed(c, st, why);
+        st = train_run(&o, s.plan, s.session, &end, (ErrorText){why, sizeof why});
+        if (st != GRAPHC_OK)
+            st = failed(c, st, why);
+        else
+            say_end(c, &end);
     }
     cli_session_close(&s);
     interrupts_release(&kept);

@@ -1,5 +1,4 @@
 #include "runtime/train/trainer/run.h"
-#include "runtime/train/loop.h"
 #include "runtime/train/trainer/trainer.h"
 
 #include <math.h>
@@ -65,7 +64,8 @@ static void blame(void *self, const LoopStep *l, const LoopResult *result, char 
     Run *r = self;
     LoopResult again;
     if (isfinite(result->loss) && graphc_plan_find_state(r->t.plan, "skipped") < 0) {
-        snprintf(out, size, "weights took it up: go on from the last checkpoint with --on-nan skip");
+        snprintf(out, size,
+                 "weights took it up: go on from the last checkpoint with --on-nan skip");
         return;
     }
     r->o->look(r->o->look_context, r->t.session, out, size);
@@ -91,7 +91,7 @@ static graphc_status load_states(void *self, const char *path, ErrorText e) {
 /* -----------------------------------------------------------------------------------------------
  */
 
-static graphc_status all_steps(Run *r, ErrorText e) {
+static graphc_status all_steps(Run *r, LoopEnd *end, ErrorText e) {
     const RunOptions *o = r->o;
     const LoopModel model = {.self = r,
                              .step = take_step,
@@ -118,8 +118,7 @@ static graphc_status all_steps(Run *r, ErrorText e) {
                               .json = o->json ? stdout : NULL,
                               .progress = o->json ? NULL : stderr,
                               .stop = &r->stop};
-    LoopEnd end;
-    return loop_run(&model, &loop, &end, e);
+    return loop_run(&model, &loop, end, e);
 }
 
 /* How many steps there are is known once the data is read. */
@@ -135,7 +134,7 @@ static graphc_status plan_steps(Run *r, ErrorText e) {
 }
 
 graphc_status train_run(const RunOptions *o, const graphc_plan *plan, graphc_session *s,
-                        ErrorText e) {
+                        LoopEnd *end, ErrorText e) {
     Run r = {.o = o};
     GC_TRY(told(&r, trainer_open(&r.t, plan, s, o->seed), e));
     if (o->accumulate > 1 && r.t.accumulate < 0)
@@ -146,7 +145,7 @@ graphc_status train_run(const RunOptions *o, const graphc_plan *plan, graphc_ses
         st = error_set(e, GRAPHC_INVALID, "%llu held-out rows do not fill a batch of %u",
                        (unsigned long long)feed_rows(&r.eval), o->eval.batch);
     if (st == GRAPHC_OK) st = plan_steps(&r, e);
-    if (st == GRAPHC_OK) st = all_steps(&r, e);
+    if (st == GRAPHC_OK) st = all_steps(&r, end, e);
     if (st == GRAPHC_OK) st = told(&r, graphc_trainer_export(&r.t, o->folder), e);
     feed_close(&r.feed);
     feed_close(&r.eval);

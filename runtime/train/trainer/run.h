@@ -2,8 +2,7 @@
 #ifndef TRAIN_RUN_H
 #define TRAIN_RUN_H
 
-#include "runtime/train/safetensors.h"
-#include "runtime/train/schedule.h"
+#include "runtime/train/loop.h"
 #include "runtime/train/trainer/feed.h"
 
 typedef struct RunOptions {
@@ -15,10 +14,10 @@ typedef struct RunOptions {
     double epochs;
     double warmup, decay; /* steps; below 1 a part of all */
     uint64_t save_every;  /* steps between checkpoints; 0: at the end alone */
-    uint32_t skip;        /* steps in a row that may change nothing, their loss or gradients being no finite
-                             numbers; 0: none, or as many as a loss scale takes to settle */
-    /* From now on looks at what kernels write in runs of the session, and says in `out` what first is
-     * no finite number; NULL: no more. `look` NULL: nobody does. */
+    uint32_t skip; /* steps in a row that may change nothing, their loss or gradients being no
+                      finite numbers; 0: none, or as many as a loss scale takes to settle */
+    /* From now on looks at what kernels write in runs of the session, and says in `out` what first
+     * is no finite number; NULL: no more. `look` NULL: nobody does. */
     void (*look)(void *context, graphc_session *s, char *out, size_t size);
     void *look_context;
     uint32_t patience;    /* evaluations without a better loss that end the run; 0: none do */
@@ -35,6 +34,6 @@ typedef struct RunOptions {
  * not to go on; GRAPHC_MISMATCH: it was started with other options; GRAPHC_RUNTIME where the loss
  * is no number: the message names the step. */
 GRAPHC_MUST_USE graphc_status train_run(const RunOptions *o, const graphc_plan *plan,
-                                        graphc_session *s, ErrorText e);
+                                        graphc_session *s, LoopEnd *end, ErrorText e);
 
 #endif

@@ -74,8 +74,14 @@ static void check_progress(void) {
         line,
         "200/1000 [====>               ] loss 2.3457 (held out 2.5000)  lr 1.50e-04  |g| 0.987  "
         "52.3k tok/s  11.4GB  1:20 left");
-    log_progress(&l, &s, 60, 30, line, sizeof line);
-    CHECK_STR(line, "200/1000 [====>               ");
+    log_progress(&l, &s, 60, 83, line, sizeof line);
+    CHECK_STR(line, "200/1000 [=>   ] loss 2.3457 (held out 2.5000)  lr 1.50e-04  52.3k tok/s  "
+                    "1:20 left");
+    CHECK(strlen(line) == 83);
+    log_progress(&l, &s, 60, 40, line, sizeof line);
+    CHECK_STR(line, "200/1000 [=>   ] loss 2.3457  1:20 left");
+    log_progress(&l, &s, 60, 20, line, sizeof line);
+    CHECK_STR(line, "200/1000 [=>   ] los");
     const Log fresh = {.fd = -1, .steps = 3, .eval_loss = (double)NAN};
     const LogStep last = {3, (double)NAN, 0, 1e30, 0, 1e30, 0, 0, false};
     log_progress(&fresh, &last, 1e9, 200, line, sizeof line);

@@ -4,6 +4,7 @@
 #include "frontend/driver/cli/config/yaml.h"
 #include "runtime/base/file.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define CONFIG_BYTES (1 << 20) /* more is no list of options */
@@ -71,11 +72,16 @@ graphc_status cli_config_read(Cli *c) {
     return st;
 }
 
-/* Numbers stay numbers. */
+#define DIGITS 15 /* of numbers in the file: 0.1 stays 0.1 */
+
+/* Numbers stay numbers, but for those of more digits than a number in the file has. */
 static json_t *value_of(const char *text) {
+    char digits[32];
     if (!text) return json_true();
     json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
-    if (json_is_number(v)) return v;
+    snprintf(digits, sizeof digits, "%.*g", DIGITS, json_number_value(v));
+    if (json_is_integer(v) || (json_is_real(v) && strtod(digits, NULL) == json_real_value(v)))
+        return v;
     json_decref(v);
     return json_string(text);
 }
@@ -96,8 +102,9 @@ graphc_status cli_config_write(Cli *c, const char *path) {
             json_object_set_new(all, o->name + 2, list);
         }
     }
-    char *text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    graphc_status st = text ? file_write(path, text, strlen(text), why) : GRAPHC_NO_MEMORY;
+    char *text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(DIGITS));
+    const char *lines = text ? arena_printf(c->arena, "%s\n", text) : NULL;
+    graphc_status st = lines ? file_write(path, lines, strlen(lines), why) : GRAPHC_NO_MEMORY;
     free(text);
     json_decref(all);
     if (st == GRAPHC_NO_MEMORY) return diag(c->diags, D_NO_MEMORY, path, "the options");
