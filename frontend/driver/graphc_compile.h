@@ -74,10 +74,11 @@ typedef struct graphc_training {
      * initializers, and the model's Dropout nodes drop, whatever either is marked as: in steps, where the
      * plan's input "generator" is not negative. Adapters leave the model's statistics as they are. */
     bool frozen_batch_norm, no_dropout;
+    uint32_t head_rows;   /* of cross entropy's logits that exist at once; 0: 256 MiB of them, 1024 at least */
 } graphc_training;
 #define GRAPHC_TRAINING_INIT                                                                       \
     { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL, false, false, 0, 0, NULL, false, -1, 0, \
-      false, false }
+      false, false, 0 }
 
 /* An input and an output that become one state (graphc.h), which each run leaves to the next: of equal
  * types, or a cache that the output has longer along one axis, whose size in the input is a symbol that

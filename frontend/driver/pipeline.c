@@ -139,6 +139,7 @@ static graphc_status add_training(Pipeline *p, const graphc_training *t, Dump *d
     TrainSpec s = {.trainable = {t->train, t->freeze},
                    .no_decay = t->no_decay,
                    .guard = {t->guard || t->clip > 0, t->loss_scale, t->scale_every},
+                   .head_rows = t->head_rows,
                    .accumulate = t->accumulate,
                    .documents = t->documents};
     if (t->loss_scale < 0 && p->precision == DT_f16) s.guard.scale = GUARD_SCALE;

@@ -7,6 +7,8 @@
 #define MAX_TRIES  8  /* groups that one operand proposes: each takes a walk over groups */
 #define LEAST_ROWS 16 /* that a kernel which also stores their reductions has */
 #define MAX_LOOK   64 /* values that are looked at, of what a group computes */
+#define LARGE      (64 << 20) /* bytes of a value; a part of 1 / LITTLE of it is little */
+#define LITTLE     8
 #define MAX_ROOTS  K_MAX_STORES /* values that one group stores */
 
 /* May g compute v? Its operands take v's place among what g reads. */
@@ -99,6 +101,21 @@ static bool walks_columns(const Fuse *f, const Group *g, IdxId idx) {
     return false;
 }
 
+/* Elements that lie in memory for v to be read: of what it repeats; none of what is computed from
+ * positions. */
+static double elements_behind(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    while (op_info[n->op].cls == OPC_VIEW && n->nin == 1) n = graph_node(f->g, v = n->in[0]);
+    return n->op == OP_iota || n->op == OP_exprs ? 0 : fuse_numel(f, v);
+}
+
+/* Large values that share next to nothing save a launch if one kernel stores both: less than it costs
+ * that what each is made of has to be there at once. */
+static bool share_little(const Fuse *f, Value v, Value operand) {
+    const double bytes = fuse_numel(f, v) * (double)dtype_bytes(graph_type(f->g, v)->dtype);
+    return bytes >= LARGE && elements_behind(f, operand) * LITTLE < fuse_numel(f, v);
+}
+
 static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
     const VState *s = &f->v[operand];
     uint32_t tries = 0;
@@ -127,8 +144,9 @@ Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx) {
         Value next = 0;
         for (uint32_t k = 0; k < n->nin; k++) {
             if (fuse_is_const_leaf(f, n->in[k])) continue;
-            Group *g = sibling_reading(f, v, n->in[k], idx);
-            for (uint32_t u = 0; !g && u < f->fact[n->in[k]].nusers && u < 8; u++) {
+            const bool apart = share_little(f, v, n->in[k]);
+            Group *g = apart ? NULL : sibling_reading(f, v, n->in[k], idx);
+            for (uint32_t u = 0; !g && !apart && u < f->fact[n->in[k]].nusers && u < 8; u++) {
                 Value user = fuse_user(f, n->in[k], u);
                 if (user == at || op_info[graph_node(f->g, user)->op].cls != OPC_MAP) continue;
                 g = sibling_reading(f, v, user, idx);

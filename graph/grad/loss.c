@@ -83,14 +83,9 @@ static const TermFn term_of[LOSS_KINDS] = {[LOSS_mse] = mse_term,
                                            [LOSS_bce] = bce_term,
                                            [LOSS_kl] = kl_term};
 
-static void elementwise(Graph *g, const LossSpec *s, Value y, Value target, Loss *out) {
-    Term t = term_of[s->kind](g, s, f32(g, y), f32(g, target));
-    const Type *shape = graph_type(g, y);
-    out->sum = total(g, t.value);
-    out->weight = s->kind == LOSS_kl && shape->rank ? f32(g, build_expr(g, DT_i64, shape->dim[0]))
-                                                    : count(g, y);
-    out->most = out->weight;
-    out->dy = t.slope;
+static Loss elementwise(Graph *g, const LossSpec *s, const LossOperands *o) {
+    Term t = term_of[s->kind](g, s, f32(g, o->y), f32(g, o->target));
+    return (Loss){.sum = total(g, t.value), .y = o->y, .dy = t.slope};
 }
 
 /* --- Cross entropy --------------------------------------------------------------------------- */
@@ -115,16 +110,21 @@ static Value log_sum_exp(Graph *g, Value x) {
     return build_binary(g, OP_add, top, build_unary(g, OP_log, last(g, OP_reduce_sum, e, true)));
 }
 
-static Rows rows_of(Graph *g, const LossSpec *s, Value y, Value labels, Value class_weights) {
-    Type t = *graph_type(g, y);
-    Rows r = {.x = f32(g, y), .classes = t.dim[t.rank - 1]};
-    Value label = r.label = build_cast(g, labels, DT_i64);
+/* Which rows count, and for how much. */
+static void weigh_rows(Graph *g, const LossSpec *s, const LossOperands *o, Rows *r) {
+    r->label = build_cast(g, o->target, DT_i64);
+    r->counts = build_binary(g, OP_ne, r->label, build_scalar_i(g, DT_i64, s->ignore));
+    Value kept = o->weights ? build_take(g, f32(g, o->weights), r->label, 0)
+                            : build_scalar_f(g, DT_f32, 1);
+    r->weight = build_select(g, r->counts, kept, build_scalar_f(g, DT_f32, 0));
+}
+
+static Rows rows_of(Graph *g, const LossSpec *s, const LossOperands *o) {
+    const Type t = *graph_type(g, o->y);
+    Rows r = {.x = f32(g, o->y), .classes = t.dim[t.rank - 1]};
+    weigh_rows(g, s, o, &r);
     Value iota = build_iota(g, DT_i64, t.rank, t.dim, t.rank - 1);
-    r.hit = build_binary(g, OP_eq, build_unsqueeze(g, label, t.rank - 1), iota);
-    r.counts = build_binary(g, OP_ne, label, build_scalar_i(g, DT_i64, s->ignore));
-    Value kept = class_weights ? build_take(g, f32(g, class_weights), label, 0)
-                               : build_scalar_f(g, DT_f32, 1);
-    r.weight = build_select(g, r.counts, kept, build_scalar_f(g, DT_f32, 0));
+    r.hit = build_binary(g, OP_eq, build_unsqueeze(g, r.label, t.rank - 1), iota);
     r.lse = log_sum_exp(g, r.x);
     return r;
 }
@@ -143,8 +143,8 @@ static Value pick(Graph *g, const Rows *r) {
 }
 
 /* The target distribution's share of a row: (1 - e) x[label] + e mean(x). */
-static Value expected(Graph *g, const LossSpec *s, const Rows *r) {
-    Value picked = pick(g, r);
+static Value expected(Graph *g, const LossSpec *s, const Rows *r, Value picked) {
+    if (!picked) picked = pick(g, r);
     if (s->smoothing == 0) return picked;
     Value mean = build_mean(g, r->x, 1u << (graph_type(g, r->x)->rank - 1), false);
     return build_binary(g, OP_add, build_binary_f(g, OP_mul, picked, 1 - s->smoothing),
@@ -167,19 +167,17 @@ static Value slope(Graph *g, const LossSpec *s, const Rows *r) {
     return weighted(g, d, build_unsqueeze(g, r->counts, axis), build_unsqueeze(g, r->weight, axis));
 }
 
-static void cross_entropy(Graph *g, const LossSpec *s, Value y, Value labels, Value class_weights,
-                          Loss *out) {
-    Rows r = rows_of(g, s, y, labels, class_weights);
-    int axis = graph_type(g, y)->rank - 1;
+static Loss cross_entropy(Graph *g, const LossSpec *s, const LossOperands *o) {
+    Rows r = rows_of(g, s, o);
+    int axis = graph_type(g, o->y)->rank - 1;
     Value lse = build_squeeze(g, r.lse, axis);
-    Value row = build_binary(g, OP_sub, lse, expected(g, s, &r));
+    Value row = build_binary(g, OP_sub, lse, expected(g, s, &r, o->picked));
     if (s->z != 0)
         row = build_binary(g, OP_add, row,
                            build_binary_f(g, OP_mul, build_binary(g, OP_mul, lse, lse), s->z));
-    out->sum = total(g, weighted(g, row, r.counts, r.weight));
-    out->weight = total(g, r.weight);
-    out->most = count(g, r.label);
-    out->dy = slope(g, s, &r);
+    return (Loss){.sum = total(g, weighted(g, row, r.counts, r.weight)),
+                  .y = o->y,
+                  .dy = slope(g, s, &r)};
 }
 
 /* --- Operands -------------------------------------------------------------------------------- */
@@ -252,20 +250,44 @@ static graphc_status class_weights(Graph *g, const LossSpec *s, Value y, Value *
                 s->class_weights);
 }
 
-graphc_status loss_build(Graph *g, const LossSpec *s, Loss *out) {
-    Value target = 0, weights = 0;
-    *out = (Loss){0};
-    GC_TRY(find_operands(g, s, &out->y, &target));
-    if (s->kind == LOSS_output) {
-        out->sum = total(g, f32(g, out->y));
-        out->weight = out->most = build_scalar_f(g, DT_f32, 1);
-    } else if (s->kind == LOSS_cross_entropy) {
-        GC_TRY(class_weights(g, s, out->y, &weights));
-        cross_entropy(g, s, out->y, target, weights, out);
-    } else {
-        elementwise(g, s, out->y, target, out);
-    }
+graphc_status loss_operands(Graph *g, const LossSpec *s, LossOperands *out) {
+    *out = (LossOperands){0};
+    GC_TRY(find_operands(g, s, &out->y, &out->target));
+    if (s->kind == LOSS_cross_entropy) GC_TRY(class_weights(g, s, out->y, &out->weights));
     return diag_status(g->diags);
+}
+
+LossWeight loss_weigh(Graph *g, const LossSpec *s, const LossOperands *o) {
+    const Type *t = graph_type(g, o->y);
+    Value n;
+    Rows r = {0};
+    switch (s->kind) {
+    case LOSS_output: n = build_scalar_f(g, DT_f32, 1); break;
+    case LOSS_cross_entropy:
+        weigh_rows(g, s, o, &r);
+        return (LossWeight){total(g, r.weight), count(g, r.label)};
+    case LOSS_kl: n = t->rank ? f32(g, build_expr(g, DT_i64, t->dim[0])) : count(g, o->y); break;
+    default: n = count(g, o->y);
+    }
+    return (LossWeight){n, n};
+}
+
+Loss loss_of(Graph *g, const LossSpec *s, const LossOperands *o) {
+    if (s->kind == LOSS_output) return (Loss){.sum = total(g, f32(g, o->y)), .y = o->y};
+    return s->kind == LOSS_cross_entropy ? cross_entropy(g, s, o) : elementwise(g, s, o);
+}
+
+Value loss_cotangent(Graph *g, const Loss *loss, Value factor) {
+    const Type t = *graph_type(g, loss->y);
+    Value dy = loss->dy;
+    if (!dy) dy = build_full(g, build_scalar_f(g, DT_f32, 1), t.rank, t.dim);
+    if (factor) dy = build_binary(g, OP_mul, dy, factor);
+    return build_cast(g, dy, t.dtype);
+}
+
+void loss_seed(Graph *g, LossSeeds *s, Value y, Value dy) {
+    vec_push(g->arena, &s->y, y);
+    vec_push(g->arena, &s->dy, dy);
 }
 
 /* --- Text ------------------------------------------------------------------------------------ */

@@ -31,19 +31,41 @@ typedef struct LossSpec {
     uint32_t nclass_weights;
 } LossSpec;
 
+typedef struct LossOperands {
+    Value y, target, weights; /* weights: of classes, or 0 */
+    Value picked; /* y[label], where it is known without y, which then need not last until the loss is
+                     summed; 0: from y */
+} LossOperands;
+
 typedef struct Loss {
-    Value sum, weight;
-    Value most; /* what weight is where all is supervised and weighs 1: f32 scalar */
+    Value sum;
     Value y, dy; /* d sum / d y, f32 of y's shape; dy = 0: ones */
 } Loss;
 
+/* Where differentiation begins: values and their gradients, of their types. */
+typedef struct LossSeeds {
+    VEC(Value) y, dy;
+} LossSeeds;
+
+/* What the sum is divided by: f32 scalars. */
+typedef struct LossWeight {
+    Value weight;
+    Value most; /* what it is where all is supervised and weighs 1 */
+} LossWeight;
+
 /* "logits" or "cross_entropy(logits, labels, ignore=-100, smoothing=0.1)". Whether the operands
- * exist is loss_build's to say. D_USAGE where the text is none of that. */
+ * exist is loss_operands' to say. D_USAGE where the text is none of that. */
 graphc_status loss_parse(Arena *a, DiagSink *d, const char *text, LossSpec *out);
 
-/* Appends the loss to g. The second operand may be an output, an input, or a name that is new: then
+/* Looks up operands, and appends what the model lacks. The second one may be an output, an input, or a name that is new: then
  * it becomes an input of the shape and type that the loss needs (labels: i64, one for each row).
  * D_USAGE or D_SHAPE where operands are missing or do not fit together. */
-graphc_status loss_build(Graph *g, const LossSpec *s, Loss *out);
+graphc_status loss_operands(Graph *g, const LossSpec *s, LossOperands *out);
+/* Appends the weight, for which y is not computed; and the loss, of operands that may be some of all rows. */
+LossWeight loss_weigh(Graph *g, const LossSpec *s, const LossOperands *o);
+Loss loss_of(Graph *g, const LossSpec *s, const LossOperands *o);
+/* d sum / d y times `factor` (0: 1), of y's type. */
+Value loss_cotangent(Graph *g, const Loss *loss, Value factor);
+void loss_seed(Graph *g, LossSeeds *s, Value y, Value dy);
 
 #endif

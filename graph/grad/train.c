@@ -1,6 +1,7 @@
 #include "graph/grad/train.h"
 #include "graph/build/build.h"
 #include "graph/grad/grad.h"
+#include "graph/grad/head.h"
 #include "graph/grad/layer.h"
 #include "graph/pass/pass.h"
 
@@ -30,11 +31,12 @@ const char *train_name(const TrainGraph *t, uint32_t i) {
     return state_name(t->g, t->params.v[i]);
 }
 
-/* What the model itself writes moves in what these entries run, if the batch came to a number. */
-static void keep_buffers(TrainGraph *t, Value loss, uint32_t entries) {
+/* What the model itself writes, the first `n` of all writes, moves in what these entries run, if the
+ * batch came to a number. */
+static void keep_buffers(TrainGraph *t, uint32_t n, Value loss, uint32_t entries) {
     Graph *g = t->g;
     Value number = build_binary_f(g, OP_lt, build_unary(g, OP_abs, loss), INFINITY);
-    for (uint32_t i = 0; i < g->writes.n; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         StateWrite *w = &g->writes.v[i];
         const StateInfo *s = &g->states.v[w->state];
         w->value = build_select(g, number, w->value, s->value);
@@ -53,15 +55,23 @@ static Value share_of(Graph *g, Value weight) {
     return build_select(g, some, build_unary(g, OP_recip, weight), zero);
 }
 
-/* d loss / d parameter for each, in f32, of the sum times `factor` (0: of the sum). */
-static graphc_status gradients(TrainGraph *t, const Loss *loss, Value factor, Value *grad) {
+/* The loss's sum, and where its gradients begin; times `factor` (0: 1). */
+static Value sum_and_seeds(TrainGraph *t, const TrainSpec *s, const LossOperands *o, Value factor,
+                           LossSeeds *seeds) {
     Graph *g = t->g;
-    Value dy = loss->dy;
-    const Type ty = *graph_type(g, loss->y);
-    if (!dy) dy = build_full(g, build_scalar_f(g, DT_f32, 1), ty.rank, ty.dim);
-    if (factor) dy = build_binary(g, OP_mul, dy, factor);
-    dy = build_cast(g, dy, ty.dtype);
-    GC_TRY(grad_build(g, 1, &loss->y, &dy, t->params.n, t->params.v, grad));
+    Head head;
+    if (s->loss.kind == LOSS_cross_entropy &&
+        head_find(g, o->y, s->head_rows, t->params.v, t->params.n, &head))
+        return head_loss(g, &head, &s->loss, o, factor, seeds);
+    const Loss loss = loss_of(g, &s->loss, o);
+    loss_seed(g, seeds, loss.y, loss_cotangent(g, &loss, factor));
+    return loss.sum;
+}
+
+/* d loss / d parameter for each, in f32. */
+static graphc_status gradients(TrainGraph *t, const LossSeeds *s, Value *grad) {
+    Graph *g = t->g;
+    GC_TRY(grad_build(g, s->y.n, s->y.v, s->dy.v, t->params.n, t->params.v, grad));
     for (uint32_t i = 0; i < t->params.n; i++)
         if (grad[i]) grad[i] = build_cast(g, grad[i], DT_f32);
     return diag_status(g->diags);
@@ -148,7 +158,7 @@ static Value held(TrainGraph *t, const Entries *e, const char *name, uint32_t pa
 }
 
 /* What a step gives, and what all entries give that take a batch. */
-static void outputs(Graph *g, const Loss *loss, Value mean, Value norm, Value scale,
+static void outputs(Graph *g, Value sum, Value weight, Value mean, Value norm, Value scale,
                     const Entries *e) {
     g->outputs.n = 0; /* the model's own would have to be stored */
     build_in(g, e->step);
@@ -156,8 +166,8 @@ static void outputs(Graph *g, const Loss *loss, Value mean, Value norm, Value sc
     build_output(g, "grad_norm", norm);
     if (scale) build_output(g, "loss_scale", scale);
     build_in(g, (e->accumulate ? e->accumulate : e->step) | e->evaluate);
-    build_output(g, "loss_sum", loss->sum);
-    build_output(g, "loss_weight", loss->weight);
+    build_output(g, "loss_sum", sum);
+    build_output(g, "loss_weight", weight);
     build_in(g, 0);
 }
 
@@ -185,23 +195,30 @@ static Value times(Graph *g, Value x, Value factor) {
     return !x || !factor ? x | factor : build_binary(g, OP_mul, x, factor);
 }
 
-/* Gradients of all that a step takes, in f32. *back: what makes them those of the mean loss; 0: 1. It
- * is no part of them: a product a tensor would have to be stored or computed twice. */
-static graphc_status all_gradients(TrainGraph *t, const TrainSpec *s, const Loss *loss,
-                                   const Guard *guard, const Entries *e, Value share, Value *grad,
-                                   Value *back) {
-    Graph *g = t->g;
+/* What is divided by: batches of a step share it. */
+typedef struct Shares {
+    Value share;  /* 1 / weight of all that a step takes */
+    Value factor; /* of cotangents, ... */
+    Value back;   /* ... and what makes gradients those of the mean loss. It is no part of them: a
+                     product a tensor would have to be stored or computed twice. 0: 1 */
+} Shares;
+
+static Shares shares_of(Graph *g, bool accumulate, const Guard *guard, const LossWeight *w,
+                        Value all) {
+    Shares s = {.share = share_of(g, all)};
     /* Scaled gradients of a sum would need another scale than those of a mean. */
-    Value most = guard->scale ? loss->most : 0, part = most ? build_unary(g, OP_recip, most) : 0;
-    Value factor = guard_scaled(g, guard, s->accumulate ? part : share);
-    GC_TRY(gradients(t, loss, factor, grad));
-    *back = guard_unscaled(g, guard, s->accumulate ? times(g, share, most) : 0);
+    Value most = guard->scale ? w->most : 0, part = most ? build_unary(g, OP_recip, most) : 0;
+    s.factor = guard_scaled(g, guard, accumulate ? part : s.share);
+    s.back = guard_unscaled(g, guard, accumulate ? times(g, s.share, most) : 0);
+    return s;
+}
+
+static void hold_gradients(TrainGraph *t, const Entries *e, Value *grad) {
     const uint32_t n = keep_trained(t, grad);
-    for (uint32_t i = 0; s->accumulate && i < n; i++) {
-        const char *name = arena_printf(g->arena, "%s.grad", train_name(t, i));
+    for (uint32_t i = 0; e->accumulate && i < n; i++) {
+        const char *name = arena_printf(t->g->arena, "%s.grad", train_name(t, i));
         grad[i] = held(t, e, name, i + 1, grad[i]);
     }
-    return GRAPHC_OK;
 }
 
 graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *out) {
@@ -209,23 +226,30 @@ graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *ou
     if (s->documents) GC_TRY(graph_keep_documents(model, &model));
     GC_TRY(parameters(model, s, out));
     Graph *g = out->g;
-    Loss loss;
-    GC_TRY(loss_build(g, &s->loss, &loss));
-    out->loss = loss.y;
+    LossOperands o;
+    GC_TRY(loss_operands(g, &s->loss, &o));
+    out->loss = o.y;
     out->target = s->loss.operand[1];
     const Entries e = entries_of(g, s);
-    keep_buffers(out, loss.sum, e.accumulate ? e.accumulate : e.step);
-    Value sum = held(out, &e, "loss_sum", 0, loss.sum),
-          weight = held(out, &e, "loss_weight", 0, loss.weight), share = share_of(g, weight);
-    Value *grad = ARENA_ARRAY(g->arena, Value, out->params.n), back;
-    Guard guard = guard_begin(g, &s->guard, loss.y);
-    GC_TRY(all_gradients(out, s, &loss, &guard, &e, share, grad, &back));
-    Value norm = times(g, optimizer_norm(g, out->params.n, grad), back);
+    const uint32_t nwrites = g->writes.n;
+    const LossWeight w = loss_weigh(g, &s->loss, &o);
+    Guard guard = guard_begin(g, &s->guard, o.y);
+    const Value weight = held(out, &e, "loss_weight", 0, w.weight);
+    const Shares share = shares_of(g, s->accumulate, &guard, &w, weight);
+    Value *grad = ARENA_ARRAY(g->arena, Value, out->params.n);
+    LossSeeds seeds = {0};
+    const Value own = sum_and_seeds(out, s, &o, share.factor, &seeds);
+    keep_buffers(out, nwrites, own, e.accumulate ? e.accumulate : e.step);
+    const Value sum = held(out, &e, "loss_sum", 0, own);
+    GC_TRY(gradients(out, &seeds, grad));
+    hold_gradients(out, &e, grad);
+    Value norm = times(g, optimizer_norm(g, out->params.n, grad), share.back);
     Value clip = s->optimizer.clip > 0 ? optimizer_clip(g, &s->optimizer, norm) : 0;
-    Value mean = build_binary(g, OP_mul, sum, share);
+    Value mean = build_binary(g, OP_mul, sum, share.share);
     build_in(g, e.step);
     guard_judge(g, &guard, mean, norm);
-    GC_TRY(updates(out, s, &guard, grad, guard_factor(g, &guard, times(g, back, clip))));
-    outputs(g, &loss, mean, norm, guard.scale, &e);
+    Value factor = guard_factor(g, &guard, times(g, share.back, clip));
+    GC_TRY(updates(out, s, &guard, grad, factor));
+    outputs(g, own, w.weight, mean, norm, guard.scale, &e);
     return diag_status(g->diags);
 }

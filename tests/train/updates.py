@@ -353,6 +353,33 @@ def scaled():
     close([l["grad_norm"] for l in parts], [l["grad_norm"] for l in f32], 2e-3, "f16, two batches a step: norms")
 
 
+def heads():
+    """The head's rows taken apart: the course of all at once; and logits of no part are larger than it."""
+    w = {"up.weight": rng.standard_normal((IN, 20)) / 3, "w.weight": rng.standard_normal((20, OUT)) / 3, "w.bias": rng.standard_normal(OUT)}
+    node = helper.make_node
+    nodes = [node("MatMul", ["x", "up.weight"], ["a"]), node("Tanh", ["a"], ["h"]), node("MatMul", ["h", "w.weight"], ["b"]),
+             node("Add", ["b", "w.bias"], ["c"]), node("Tanh", ["c"], ["d"]), node("Mul", ["d", "cap"], ["y"])]
+    io = [helper.make_tensor_value_info(n, 1, ["batch", s]) for n, s in (("x", IN), ("y", OUT))]
+    weights = [numpy_helper.from_array(np.asarray(v, np.float32), k) for k, v in (w | {"cap": np.float32(5)}).items()]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", io[:1], io[1:], weights), opset_imports=[helper.make_opsetid("", 17)],
+                                ir_version=8), "h.onnx")
+    np.save("hx.npy", rng.standard_normal((ROWS, IN)).astype(np.float32)), np.save("ht.npy", label)
+    for i, (spec, more) in enumerate((("", []), (", smoothing=0.1, z=1e-2, weights=rates.npy", ["--clip", 1]), (", smoothing=0.2", ["--freeze", "w.*"]),
+                                      ("", ["--freeze", "up.weight"]), ("", ["--accumulate", 2]), ("", ["--precision", "f16", "--loss-scale", 64]))):
+        batch = ROWS // 2 if "--accumulate" in more else ROWS
+        args = ["train", "h.onnx", "--loss", f"cross_entropy(y, t{spec})", "--data", "x=hx.npy", "--data", "t=ht.npy", "--batch", batch,
+                "--no-shuffle", "--steps", 4, "--lr", "1e-2", "--eval-data", "x=hx.npy", "--eval-data", "t=ht.npy", "--json", *more]
+        whole, parts = run(*args, "-o", f"whole{i}"), run(*args, "--head-rows", 5, "--dump-ir", f"parts{i}.ir", "-o", f"parts{i}")
+        tolerance = 2e-3 if "f16" in more else 2e-6
+        for key in ("loss", "grad_norm", "eval_loss"):
+            close([l[key] for l in parts if key in l], [l[key] for l in whole if key in l], tolerance, f"parts of a head {more}: {key}")
+        a, b = (tensors(f"{d}{i}/model.safetensors") for d in ("whole", "parts"))
+        for k in a:
+            close(b[k], a[k], 3e-2 if "f16" in more else 2e-4, f"parts of a head {more}: {k}")
+        graph = open(f"parts{i}.ir/pre-fusion.gir").read()
+        check(f"[5, {OUT}]" in graph and f"f32[{batch}, {OUT}]" not in graph, f"{more}: all logits are there")
+
+
 def plans():
     """Plans of every optimizer and type, without and with sums over batches: they compile, and keep what they say."""
     for kind, names in (("sgd", ()), ("adamw", ("m", "v")), ("lion", ("m",)), ("adamw8bit", ("m", "m.absmax", "v", "v.absmax"))):
@@ -374,5 +401,6 @@ with tempfile.TemporaryDirectory() as tmp:
     not_finite()
     if "--some" not in sys.argv:
         scaled()
+        heads()
         plans()
 sys.exit(failures > 0)

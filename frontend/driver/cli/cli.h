@@ -21,7 +21,7 @@ typedef struct TrainArgs {
     uint64_t patience;
     bool resume;
     double lr, min_lr, warmup, decay, epochs, hold_out, beta1, beta2, eps, weight_decay, momentum, clip, loss_scale;
-    uint64_t batch, seq, steps, accumulate, eval_every, save_every, scale_every;
+    uint64_t batch, seq, steps, accumulate, eval_every, save_every, scale_every, head_rows;
     bool plan_only, nesterov, no_packing, no_shuffle;
 } TrainArgs;
 

@@ -42,6 +42,7 @@ static graphc_training training_of(const Cli *c) {
     t.guard = skips(a);
     t.loss_scale = a->loss_scale;
     t.scale_every = (uint32_t)a->scale_every;
+    t.head_rows = (uint32_t)a->head_rows;
     t.batch = (uint32_t)a->batch;
     t.seq = arrays_given(a) ? 0 : (uint32_t)a->seq;
     return t;
@@ -99,6 +100,7 @@ static void list_said(Cli *c, RunOptions *o) {
         {"--decay", real_text(c, o->decay)},
         {"--weight-decay", real_text(c, a->weight_decay)},
         {"--no-decay", a->no_decay},
+        {"--head-rows", count_text(c, a->head_rows)},
         {"--loss-scale", real_text(c, a->loss_scale)},
         {"--clip", real_text(c, a->clip)},
         {"--beta1", given_text(c, a->beta1)},

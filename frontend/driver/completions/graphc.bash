@@ -5,7 +5,7 @@ _graphc_options() { # of a verb
     local run='--device --input --seed --isa'
     local train='--device --loss --data --token-type --end-token --eval-data --hold-out --batch --seq --accumulate --no-packing --no-shuffle --steps --epochs --lr --min-lr
         --schedule --warmup --decay --optimizer --beta1 --beta2 --eps --weight-decay --momentum --nesterov --clip
-        --dropout --no-decay --on-nan --loss-scale --scale-every
+        --dropout --no-decay --on-nan --head-rows --loss-scale --scale-every
         --eval-every --patience --save-every --resume --config --plan-only --seed --output --json'
     case $1 in
     compile) echo "--output $model --embed --json --version" ;;

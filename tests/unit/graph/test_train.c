@@ -166,16 +166,17 @@ static void test_losses(void) {
     for (size_t k = 0; k < sizeof losses / sizeof *losses; k++) {
         Rig r = rig();
         LossSpec s;
-        Loss loss;
+        LossOperands o;
         Value y = input(&r, "y", DT_f64, 2, D(ROWS, CLASSES), x);
         if (losses[k].labels)
             input(&r, "t", DT_i64, 1, D(ROWS), label);
         else
             input(&r, "t", DT_f64, 2, D(ROWS, CLASSES), t);
         CHECK(loss_parse(r.arena, r.g->diags, losses[k].spec, &s) == GRAPHC_OK);
-        CHECK(loss_build(r.g, &s, &loss) == GRAPHC_OK && loss.y == y);
+        CHECK(loss_operands(r.g, &s, &o) == GRAPHC_OK && o.y == y);
+        const Loss loss = loss_of(r.g, &s, &o);
         build_output(r.g, "sum", loss.sum);
-        build_output(r.g, "weight", loss.weight);
+        build_output(r.g, "weight", loss_weigh(r.g, &s, &o).weight);
         build_output(r.g, "dy", loss.dy);
         EvalOptions exact = {0};
         const EvalTensor *out = run(&r, &exact);
@@ -203,9 +204,10 @@ static void test_ignored_nan(void) {
     input(&r, "y", DT_f64, 2, D(2, CLASSES), x);
     input(&r, "t", DT_i64, 1, D(2), label);
     LossSpec s;
-    Loss loss;
+    LossOperands o;
     CHECK(loss_parse(r.arena, r.g->diags, "cross_entropy(y, t, ignore=-1)", &s) == GRAPHC_OK);
-    CHECK(loss_build(r.g, &s, &loss) == GRAPHC_OK);
+    CHECK(loss_operands(r.g, &s, &o) == GRAPHC_OK);
+    const Loss loss = loss_of(r.g, &s, &o);
     build_output(r.g, "sum", loss.sum);
     build_output(r.g, "dy", loss.dy);
     EvalOptions exact = {0};
