@@ -111,6 +111,9 @@ def arrays():
     bad(3, "holds 0 tensors", "none.npz")
     packed = open("packed.npz", "rb").read()
     open("cut.npz", "wb").write(packed[:len(packed) // 2]), bad(3, "no list of its entries", "cut.npz")
+    body = bytearray(packed)
+    body[200] ^= 1
+    open("body.npz", "wb").write(body), bad(3, "is damaged", "body.npz")
     at = packed.index(b"PK\1\2")
     for offset, text in ((10, "is packed by method"), (24, "is damaged"), (42, "is damaged"), (8, "is damaged")):
         bent = bytearray(packed)

@@ -41,7 +41,7 @@ def write(folder):
 
 
 def write_tensors(folder):
-    """x.npy, x.pb and x.safetensors in several types, tokens and an adapter's configuration; gives their paths."""
+    """x.npy, x.pb, x.npz and x.safetensors in several types, tokens and an adapter's configuration; gives their paths."""
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.save(f"{folder}/x.npy", x)
     np.save(f"{folder}/b.npy", x > 3)
@@ -58,6 +58,8 @@ def write_tensors(folder):
     for name, text in texts.items():
         paths.append(f"{folder}/{name}")
         open(paths[-1], "w").write(text)
+    np.savez(f"{folder}/x.npz", x=x, y=x[0]), np.savez_compressed(f"{folder}/p.npz", x=np.zeros((40, 40), np.float32))
+    paths += [f"{folder}/x.npz", f"{folder}/p.npz"]
     paths.append(f"{folder}/x.safetensors")
     save_file({"a.weight": x, "b": x > 3, "empty": x[:0], "step": np.array(7)}, paths[-1], {"format": "np"})
     return paths

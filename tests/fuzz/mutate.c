@@ -1,6 +1,6 @@
 /* Every truncation of a file and every byte of it changed, in process, for sanitizer builds:
  *
- *     mutate FILE...       models (.onnx), tensors (.npy, .pb, .safetensors), tokens (.jsonl),
+ *     mutate FILE...       models (.onnx), tensors (.npy, .npz, .pb, .safetensors), tokens (.jsonl),
  *                          configurations of adapters (.json) and plans (any other name); every
  *                          fifth mutant, or with GRAPHC_TEST_ALL=1 in the environment all
  *     mutate -n N FILE     mutant number N only, with its messages
@@ -449,7 +449,7 @@ static void try_mutant(File *f, size_t n, Seen *seen, Totals *t) {
     alarm(SECONDS_EACH);
     if (ends_in(f->path, ".onnx"))
         try_model(f, size, seen, t);
-    else if (ends_in(f->path, ".npy") || ends_in(f->path, ".pb"))
+    else if (ends_in(f->path, ".npy") || ends_in(f->path, ".npz") || ends_in(f->path, ".pb"))
         try_tensor(f, size, t);
     else if (ends_in(f->path, ".safetensors"))
         try_safetensors(f, size, t);

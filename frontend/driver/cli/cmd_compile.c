@@ -2,6 +2,7 @@
 #include "runtime/base/file.h"
 
 #include "frontend/driver/cli/json.h"
+#include "frontend/driver/cli/progress.h"
 #include "frontend/driver/cli/units.h"
 #include <limits.h>
 #include <stdio.h>
@@ -38,13 +39,31 @@ bool cli_is_model(const char *path) {
     return n > 5 && strcmp(path + n - 5, ".onnx") == 0;
 }
 
+static bool show_stage(void *progress, const char *stage, uint32_t done, uint32_t of) {
+    Progress *p = progress;
+    p->what = stage;
+    progress_show(p, done, of);
+    return true;
+}
+
+/* The whole pipeline, with its progress on a terminal. */
+static graphc_status run_pipeline(const Cli *c, Pipeline *p, const char *model,
+                                  graphc_compile_options o) {
+    Progress progress = {.quiet = c->json};
+    o.progress = show_stage;
+    o.progress_ctx = &progress;
+    graphc_status s = pipeline_run(p, model, &o);
+    progress_end(&progress);
+    return s;
+}
+
 graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size) {
     char why[256];
     if (cli_is_model(path)) {
         graphc_compile_options o = cli_compile_options(c);
         Pipeline p;
         cli_pipeline_init(c, &p, path);
-        graphc_status s = pipeline_run(&p, path, &o);
+        graphc_status s = run_pipeline(c, &p, path, o);
         cli_print_diags(p.diags);
         if (s == GRAPHC_OK) *bytes = arena_copy(c->arena, p.plan, *size = p.plan_size);
         pipeline_free(&p);
@@ -189,7 +208,7 @@ graphc_status cmd_compile(Cli *c) {
     Pipeline p;
     cli_pipeline_init(c, &p, c->args.v[0]);
     double start = seconds();
-    graphc_status s = pipeline_run(&p, c->args.v[0], &o);
+    graphc_status s = run_pipeline(c, &p, c->args.v[0], o);
     if (s == GRAPHC_OK && file_write(c->output, p.plan, p.plan_size, why) != GRAPHC_OK)
         s = diag(p.diags, D_IO, c->output, "%s", why);
     cli_print_diags(p.diags);

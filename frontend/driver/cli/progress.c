@@ -16,7 +16,7 @@ void progress_show(void *progress, uint32_t done, uint32_t of) {
     if (p->start == 0) p->start = t;
     if (p->quiet || t < p->start + 1 || t < p->last + 0.1 || !isatty(STDERR_FILENO)) return;
     p->last = t;
-    fprintf(stderr, "\r[%u/%u] %s", done, of, p->what);
+    fprintf(stderr, "\r\033[K[%u/%u] %s", done, of, p->what);
     fflush(stderr);
 }
 

@@ -81,6 +81,7 @@ static bool read_entry(Arena *a, const uint8_t *b, uint64_t n, uint64_t *at, Npz
     if (!check_span(*at, CENTRAL + name + extra + more, n)) return false;
     *e = (NpzEntry){.packed = number(p + 20, 4), .size = number(p + 24, 4)};
     e->method = (uint32_t)number(p + 10, 2);
+    e->crc = (uint32_t)number(p + 16, 4);
     if (!read_zip64(p + CENTRAL + name, extra, (uint64_t *[3]){&e->size, &e->packed, &offset}))
         return false;
     bool npy = name > 4 && memcmp(p + CENTRAL + name - 4, ".npy", 4) == 0;
@@ -113,20 +114,34 @@ static bool inflate_all(const NpzEntry *entry, uint8_t *to) {
         if (!z.avail_out) room -= z.avail_out = room > UINT_MAX ? UINT_MAX : (uInt)room;
         got = inflate(&z, Z_NO_FLUSH);
     }
-    bool whole = got == Z_STREAM_END && !z.avail_out && !room;
+    bool all = got == Z_STREAM_END && !z.avail_out && !room;
     inflateEnd(&z);
-    return whole;
+    return all;
+}
+
+static bool whole(const uint8_t *p, const NpzEntry *entry) {
+    uLong crc = crc32(0, NULL, 0);
+    for (uint64_t at = 0; at < entry->size;) {
+        uint64_t rest = entry->size - at;
+        uInt n = rest > UINT_MAX ? UINT_MAX : (uInt)rest;
+        crc = crc32(crc, p + at, n);
+        at += n;
+    }
+    return crc == entry->crc;
+}
+
+static graphc_status damaged(const NpzEntry *entry, ErrorText e) {
+    return error_set(e, GRAPHC_INVALID, "array \"%s\" is damaged", entry->name);
 }
 
 graphc_status npz_unpack(Arena *a, const NpzEntry *entry, const uint8_t **out, ErrorText e) {
     *out = entry->data;
-    if (entry->method == STORED && entry->packed == entry->size) return GRAPHC_OK;
+    if (entry->method == STORED)
+        return entry->packed == entry->size && whole(entry->data, entry) ? GRAPHC_OK : damaged(entry, e);
     if (entry->method != DEFLATED)
         return error_set(e, GRAPHC_UNSUPPORTED, "array \"%s\" is packed by method %u; stored and deflated are known",
                          entry->name, entry->method);
     uint8_t *to = entry->size / MOST_RATIO <= entry->packed ? arena_alloc(a, (size_t)entry->size + 1) : NULL;
-    if (!to || !inflate_all(entry, to))
-        return error_set(e, GRAPHC_INVALID, "array \"%s\" is damaged", entry->name);
     *out = to;
-    return GRAPHC_OK;
+    return to && inflate_all(entry, to) && whole(to, entry) ? GRAPHC_OK : damaged(entry, e);
 }

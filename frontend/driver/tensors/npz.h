@@ -13,7 +13,7 @@ typedef struct NpzEntry {
     const char *name; /* without ".npy" */
     const uint8_t *data;
     uint64_t packed, size; /* bytes in the file; unpacked */
-    uint32_t method;       /* 0: stored, 8: deflated */
+    uint32_t method, crc;  /* 0: stored, 8: deflated; of the unpacked bytes */
 } NpzEntry;
 typedef VEC(NpzEntry) NpzEntries;
 
