@@ -2,9 +2,9 @@
 
     package.py BUILD_FOLDER SOURCE_FOLDER VERSION
 
-torch and mypy are used where they are: GRAPHC_TORCH or .cache/torch names a Python with torch; mypy is one of the oracles.
+torch and mypy are used where they are: GRAPHC_TORCH or .cache/torch names a Python with torch, GRAPHC_MYPY the program mypy.
 """
-import glob, os, re, subprocess, sys, tempfile
+import glob, os, re, shutil, subprocess, sys, tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 import build as models
@@ -68,8 +68,9 @@ with tempfile.TemporaryDirectory() as d:
         print(call(environment(torch, wheel, "torched", "python"), f"{here}/use_torch.py", env={**os.environ, "OMP_NUM_THREADS": "1"}))
     else:
         print("torch is not there: its tensors are not tried")
-    if subprocess.run([sys.executable, "-m", "mypy", "--version"], capture_output=True).returncode == 0:
-        print(call(sys.executable, "-m", "mypy", "--strict", "--cache-dir", f"{d}/mypy", f"{source}/runtime/python/graphc"))
+    mypy = os.environ.get("GRAPHC_MYPY") or shutil.which("mypy")
+    if mypy:
+        print(call(mypy, "--strict", "--cache-dir", f"{d}/mypy", f"{source}/runtime/python/graphc"))
     else:
         print("mypy is not there: types are not checked")
 print(f"{failures} failures")
