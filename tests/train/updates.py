@@ -324,6 +324,18 @@ def not_finite():
     for more in ([], ["--clip", 1], ["--on-nan", "stop", "--accumulate", 1]):
         err = run(*args, *more, "-o", f"stop{len(more)}", status=5)
         check("step 3: the loss is inf" in err and "first in kernel" in err and '"grows" Exp' in err, f"what is told: {err}")
+    # The loss is a number, its gradient is none: without a guard it is too late to look.
+    roots = [helper.make_node("MatMul", ["x", "w.weight"], ["a"]), helper.make_node("Sqrt", ["a"], ["y"])]
+    model("r.onnx", {"w.weight": np.ones((4, 3), np.float32)}, roots)
+    np.save("zx.npy", np.vstack([np.ones((4, 4)), np.zeros((4, 4))]).astype(np.float32))
+    args = ["train", "r.onnx", "--loss", "y", "--data", "x=zx.npy", "--batch", 4, "--no-shuffle", "--steps", 2, "--lr", "1e-3"]
+    check("--on-nan skip" in run(*args, "-o", "roots", status=5), "gradients that are no numbers, without a guard")
+    err = run(*args, "--clip", 1, "-o", "roots2", status=5)
+    check("step 2: the loss is 0" in err and "first in kernel" in err, f"gradients that are no numbers: {err}")
+    run(*args, "--on-nan", "skip", "--json", "-o", "roots3")
+    check(np.isfinite(tensors("roots3/model.safetensors")["w.weight"]).all(), "weights after gradients that are no numbers")
+    err = run(*args, "--resume", "-o", "roots3", status=2)
+    check("--on-nan was skip, is stop" in err, err)
     check("--on-nan is stop or skip" in run(*args, "--on-nan", "go", "-o", "none", status=2), "--on-nan go")
 
 

@@ -100,6 +100,7 @@ static void list_said(Cli *c, RunOptions *o) {
         {"--decay", real_text(c, o->decay)},
         {"--weight-decay", real_text(c, a->weight_decay)},
         {"--no-decay", a->no_decay},
+        {"--on-nan", skips(a) ? "skip" : "stop"}, /* of which the plan's states are */
         {"--head-rows", count_text(c, a->head_rows)},
         {"--loss-scale", real_text(c, a->loss_scale)},
         {"--clip", real_text(c, a->clip)},
