@@ -315,6 +315,8 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_read(graphc_session *s, ui
 /* State i holds a copy of t from now on; t likewise. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_write(graphc_session *s, uint32_t i,
                                                             const graphc_tensor *t);
+/* State i holds what it does in a new session. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_state_reset(graphc_session *s, uint32_t i);
 
 /* Its type and shape now, without data. A cache grows along one axis: it starts with nothing there,
  * a run appends, and graphc_state_write with a shorter or longer tensor (up to the room that it was

@@ -134,13 +134,21 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_adapter_open(const char *folder,
                                                              size_t error_size);
 GRAPHC_API void graphc_adapter_destroy(graphc_adapter *a); /* NULL is allowed */
 /* The session's adapter is `a` from its next run on: a copy into its states, without compiling. A
- * module of the plan that `a` lacks adds nothing; a == NULL: none does. Any number of adapters of
+ * module of the plan that `a` lacks adds nothing; a == NULL: none does. Parameters of the model that
+ * the plan has as states and `a` lacks are the model's again. Any number of adapters of
  * one plan may be open at once. GRAPHC_USAGE: the plan has no adapters; GRAPHC_INVALID: `a` has
  * modules or sizes that the plan lacks, and then nothing has changed; GRAPHC_UNSUPPORTED. The
  * message goes to the buffer. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_adapter_apply(const graphc_adapter *a,
                                                               graphc_session *s, char *error,
                                                               size_t error_size);
+/* The same for one place of a plan that was compiled for several (graphc_compile_options.adapters). Its
+ * input "adapter", i64, one for each row of a batch, says which place a row goes through, a negative number
+ * none: bind other numbers to switch between adapters that are there. They may be of any rank up to the
+ * plan's. GRAPHC_USAGE also where there is no such place. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_adapter_place(const graphc_adapter *a,
+                                                              graphc_session *s, uint32_t slot,
+                                                              char *error, size_t error_size);
 
 /* --- Data ------------------------------------------------------------------------------------- */
 

@@ -251,6 +251,23 @@ graphc_status graphc_state_write(graphc_session *s, uint32_t i, const graphc_ten
     return state_put(s, i, t->data, session_error(s));
 }
 
+graphc_status graphc_state_reset(graphc_session *s, uint32_t i) {
+    ErrorText e = session_error(s);
+    s->error[0] = 0;
+    if (i >= s->plan->nstates)
+        return error_set(e, GRAPHC_USAGE, "the plan has %llu states, there is no %u",
+                         (unsigned long long)s->plan->nstates, i);
+    if (s->plan->states[i].grows) {
+        s->state_size[i] = 0;
+        s->shapes_changed = true;
+    }
+    if (!s->state[i].bytes) return GRAPHC_OK;
+    GC_TRY(s->res->ops->begin(s->lane, e));
+    graphc_status st = fill(s, i, e);
+    s->res->ops->end(s->lane);
+    return st;
+}
+
 graphc_status graphc_state_shape(graphc_session *s, uint32_t i, graphc_tensor *out) {
     s->error[0] = 0;
     if (i >= s->plan->nstates || !out)

@@ -127,10 +127,13 @@ typedef struct graphc_compile_options {
      * its path is a symbolic link. Such links among external data may also lead into this folder: */
     const char *weights_root;
     bool allow_links; /* or anywhere */
+    uint32_t adapters; /* places for so many LoRA adapters beside each other (graphc_adapter_place in
+                          graphc_train.h), of the layers and up to the rank that `lora` says */
+    const char *lora;  /* "r=16,targets=all-linear"; NULL: that */
 } graphc_compile_options;
 #define GRAPHC_COMPILE_OPTIONS_INIT                                                                \
     { sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false, NULL, NULL, NULL, 0,  \
-      NULL, NULL, NULL, NULL, NULL, false }
+      NULL, NULL, NULL, NULL, NULL, false, 0, NULL }
 
 /* A training plan's first entry, "step", takes the model's inputs, the loss's target, "lr" (f32) and "step"
  * (i64, 1 in the first), and gives "loss" (the mean over what is supervised), "grad_norm", "loss_sum" and

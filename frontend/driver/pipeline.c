@@ -159,6 +159,22 @@ static graphc_status add_training(Pipeline *p, const graphc_training *t, Dump *d
     return GRAPHC_OK;
 }
 
+/* Places for adapters that are loaded later. */
+static graphc_status choose_adapters(Pipeline *p, const graphc_compile_options *o) {
+    if (!o->adapters && !o->lora) return GRAPHC_OK;
+    if (!o->adapters || o->training || p->lora)
+        return diag(p->diags, D_USAGE, "--adapters", o->adapters ? "goes with no other adapter or training"
+                                                                 : "--lora says of which layers, not how many");
+    LoraSpec *s = ARENA_NEW(p->arena, LoraSpec);
+    GC_TRY(lora_parse(p->arena, p->diags, o->lora ? o->lora : "r=16", s));
+    if (s->dora || s->dropout > 0 || s->bias || s->save.n)
+        return diag(p->diags, D_UNSUPPORTED, "--adapters", "places are for r and targets alone");
+    s->alpha = s->rank, s->rslora = false, s->alphas.n = 0; /* B comes with its scale */
+    s->slots = o->adapters;
+    p->lora = s;
+    return GRAPHC_OK;
+}
+
 /* The symbol d is n from now on, unless the options say otherwise. */
 static void fix_dim(const Graph *g, ImportOptions *io, ImportDim *dims, Expr d, uint32_t n) {
     uint32_t sym;
@@ -195,13 +211,14 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
                               const graphc_compile_options *o) {
     GC_TRY(check_options(p, o));
     GC_TRY(tell(p, o, "import", 0, 1));
+    GC_TRY(choose_adapters(p, o));
     ImportDim *dims = ARENA_ARRAY(p->arena, ImportDim, o->ndims);
     for (uint32_t i = 0; i < o->ndims; i++)
         dims[i] = (ImportDim){o->dims[i].name, o->dims[i].lo, o->dims[i].hi};
     ImportOptions io = p->trained ? *p->trained : (ImportOptions){0};
+    io.weights |= o->training || p->lora;
     if (o->training) {
         const bool adapters = o->training->lora != NULL;
-        io.weights = !adapters;
         io.batch_norm = adapters || o->training->frozen_batch_norm ? IMPORT_infers : IMPORT_trains;
         io.dropout = o->training->no_dropout ? IMPORT_infers : IMPORT_trains;
     }

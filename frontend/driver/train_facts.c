@@ -4,10 +4,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* PEFT's start: A uniform within 1 / sqrt(in), B zeros. */
+/* PEFT's start: A uniform within 1 / sqrt(in), B zeros; of an embedding A zeros, B normal of deviation 1. */
 static float spread_of(const TrainGraph *t, Value param) {
-    for (uint32_t i = 0; i < t->lora.v.n; i++)
-        if (t->lora.v.v[i].a == param) return (float)(1 / sqrt((double)t->lora.v.v[i].in));
+    for (uint32_t i = 0; i < t->lora.v.n; i++) {
+        const LoraLayer *l = &t->lora.v.v[i];
+        bool linear = l->kind == LAYER_linear;
+        if (param == (linear ? l->a : l->b)) return linear ? (float)(1 / sqrt((double)l->in)) : 1;
+    }
     return 0;
 }
 
@@ -36,8 +39,28 @@ static void list_states(Pipeline *p, PlanBuildOptions *out) {
     out->nfacts = all.n;
 }
 
+/* Parameters of the model that an adapter brings, in a plan that runs. */
+static void list_whole(Pipeline *p, PlanBuildOptions *out) {
+    const LoraLayers *l = &p->training.lora;
+    Facts all = {0};
+    for (uint32_t i = 0; i < l->whole.n; i++)
+        vec_push(p->arena, &all,
+                 ((PlanStateFact){.name = l->whole.v[i].name, .role = PLAN_ROLE_parameter}));
+    out->facts = all.v;
+    out->nfacts = all.n;
+}
+
+static AdapterPatterns patterns_of(Arena *a, const LoraPatterns *p) {
+    AdapterPattern *v = ARENA_ARRAY(a, AdapterPattern, p->n);
+    for (uint32_t i = 0; i < p->n; i++) v[i] = (AdapterPattern){p->v[i].text, p->v[i].value};
+    return (AdapterPatterns){v, p->n};
+}
+
 /* What PEFT has to know of the adapters; NULL: out of memory. */
 static const char *adapter_text(Pipeline *p, const LoraSpec *spec) {
+    static const AdapterBias biases[] = {[LORA_BIAS_none] = ADAPTER_none,
+                                         [LORA_BIAS_all] = ADAPTER_all,
+                                         [LORA_BIAS_lora_only] = ADAPTER_lora_only};
     const LoraLayers *l = &p->training.lora;
     const char **paths = ARENA_ARRAY(p->arena, const char *, l->v.n);
     for (uint32_t i = 0; i < l->v.n; i++) paths[i] = l->v.v[i].path;
@@ -45,6 +68,11 @@ static const char *adapter_text(Pipeline *p, const LoraSpec *spec) {
                              .alpha = spec->alpha,
                              .dropout = spec->dropout,
                              .rslora = spec->rslora,
+                             .dora = spec->dora,
+                             .bias = biases[spec->bias],
+                             .modules_to_save = {spec->save.v, spec->save.n},
+                             .rank_pattern = patterns_of(p->arena, &spec->ranks),
+                             .alpha_pattern = patterns_of(p->arena, &spec->alphas),
                              .targets = {paths, l->v.n}};
     char *text;
     size_t n;
@@ -80,6 +108,7 @@ graphc_status train_facts(Pipeline *p, const graphc_training *t, PlanBuildOption
         note(notes, &n, "adapter", adapter_text(p, adapters));
         if (!n) return diag(p->diags, D_NO_MEMORY, "", "what the plan says of its adapters");
     }
+    if (!t) list_whole(p, out);
     if (t) {
         list_states(p, out);
         note(notes, &n, "labels", p->training.target);

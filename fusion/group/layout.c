@@ -34,15 +34,14 @@ static void order_of_anchor(Fuse *f, Value v) {
     set_order(&f->choice[v], rank, at);
 }
 
-/* What attention stores for a contraction that wants it permuted: in the order of that permute,
- * which others read as it is. */
-static bool order_of_contraction(Fuse *f, Value v) {
+/* What a contraction wants permuted, with dimension `inner` last: in the order of that permute, which
+ * others read as it is. */
+static bool order_of_contraction(Fuse *f, Value v, uint32_t inner) {
     const Fact *fact = &f->fact[v];
     const uint8_t *order = NULL;
     for (uint32_t i = 0; i < fact->nusers; i++) {
         const Node *u = graph_node(f->g, fuse_user(f, v, i));
-        if (u->op != OP_permute || u->attr.perm.axis[u->type.rank - 1] != u->type.rank - 1)
-            continue;
+        if (u->op != OP_permute || u->attr.perm.axis[u->type.rank - 1] != inner) continue;
         if (order && memcmp(u->attr.perm.axis, order, u->type.rank) != 0) return false;
         order = u->attr.perm.axis;
     }
@@ -121,6 +120,31 @@ static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
     return true;
 }
 
+/* Whether an axis of this template moves through two dimensions with another between them: heads that a
+ * contraction wants beside each other, and that lie a sequence apart. */
+static bool reads_apart(Fuse *f, const Group *g, const Demand *d, const uint8_t *order) {
+    const Idx *x = idx_get(g, d->idx);
+    for (uint32_t a = 0; d->use >= USE_query && a < g->naxes; a++) {
+        int last = -1;
+        for (uint32_t k = 0; k < x->rank; k++) {
+            if (!expr_uses(f->p, x->dim[order[k]], g->axes[a].sym)) continue;
+            if (last >= 0 && (int)k > last + 1) return true;
+            last = (int)k;
+        }
+    }
+    return false;
+}
+
+/* Then the order of the permute that brings them together. */
+static void order_of_merged(Fuse *f, Value v) {
+    const VState *s = &f->choice[v];
+    bool apart = false;
+    for (uint32_t i = 0; i < s->demands.n; i++)
+        apart = apart ||
+                reads_apart(f, f->groups.v[s->demands.v[i].group], &s->demands.v[i], s->order);
+    if (apart) (void)order_of_contraction(f, v, s->order[graph_type(f->g, v)->rank - 1]);
+}
+
 /* What everybody reads permuted is stored permuted. */
 static bool order_of_users(Fuse *f, Value v) {
     VState *s = &f->choice[v];
@@ -190,11 +214,16 @@ static void align_rows(Fuse *f, Value v) {
 void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
     VState *s = &f->choice[v];
     const Fact *fact = &f->fact[v];
+    const uint32_t last = graph_type(f->g, v)->rank - 1u;
     if (s->must || s->home) return;
     if (g->want && g->want == fact->epi) {
-        if (!f->v[fact->epi].attn || !order_of_contraction(f, v)) order_of_anchor(f, v);
-    } else if (!order_of_fetches(f, v) && !order_of_readers(f, v, false) && !order_of_users(f, v))
-        order_of_readers(f, v, true);
+        if (!f->v[fact->epi].attn || !order_of_contraction(f, v, last)) order_of_anchor(f, v);
+    } else if (!order_of_fetches(f, v)) {
+        if (order_of_readers(f, v, false))
+            order_of_merged(f, v);
+        else if (!order_of_users(f, v))
+            order_of_readers(f, v, true);
+    }
     if (s->permuted && !fuse_may(f, v, "stored in another order of dimensions"))
         s->permuted = false;
     if (!f->fact[v].output && !f->fact[v].grows) align_rows(f, v);

@@ -17,5 +17,8 @@
  * differentiate. Reports D_GRADIENT where an op without a derivative lies between y and a wrt. */
 graphc_status grad_build(Graph *g, uint32_t n, const Value *y, const Value *dy, uint32_t nwrt,
                          const Value *wrt, Value *dwrt);
+/* The same with values that stand for constants: no gradient flows back through these. */
+graphc_status grad_build_held(Graph *g, uint32_t n, const Value *y, const Value *dy, uint32_t nwrt,
+                              const Value *wrt, Value *dwrt, uint32_t nheld, const Value *held);
 
 #endif

@@ -27,8 +27,8 @@ void grad_add(Walk *w, Value x, Value dx);
 void grad_refuse(Walk *w, Value v, const char *why);
 
 /* From the values that are marked to all that are computed from them through floats; what is no
- * float loses its mark. */
-void grad_reach(const Graph *g, bool *reached);
+ * float loses its mark, and so does what is held (by value; NULL: nothing is). */
+void grad_reach(const Graph *g, bool *reached, const bool *held);
 
 /* Operand i of v; by number, since nodes move as the graph grows. */
 static inline Value grad_in(const Walk *w, Value v, uint32_t i) {

@@ -54,7 +54,7 @@ bool head_find(Graph *g, Value logits, uint32_t rows, const Value *params, uint3
     int64_t classes;
     *out = (Head){0};
     for (uint32_t i = 0; i < nparams; i++) trained[params[i]] = true;
-    grad_reach(g, trained);
+    grad_reach(g, trained, NULL);
     Value v = logits;
     while (graph_node(g, v)->op != OP_dot)
         if (!look_up(g, out, trained, nold, &v)) return false;

@@ -311,7 +311,7 @@ static void find_moves(Loop *l) {
         for (uint32_t i = 0; i < l->ncaptures; i++)
             reached[body->inputs.v[1 + l->c->ncarried + i].value] =
                 grad_wants(l->w, l->captures[i]);
-        grad_reach(body, reached);
+        grad_reach(body, reached, NULL);
         grows = false;
         for (uint32_t i = 0; i < l->c->ncarried; i++) {
             grows |= !l->moves[i] && reached[body->outputs.v[1 + i].value];

@@ -17,9 +17,13 @@ static graphc_status parameters(const Graph *model, const TrainSpec *s, TrainGra
     }
     GC_TRY(lora_apply(model, s->lora, &t->g, &t->lora));
     for (uint32_t i = 0; i < t->lora.v.n; i++) {
-        vec_push(model->arena, &t->params, t->lora.v.v[i].a);
-        vec_push(model->arena, &t->params, t->lora.v.v[i].b);
+        const LoraLayer *l = &t->lora.v.v[i];
+        vec_push(model->arena, &t->params, l->a);
+        vec_push(model->arena, &t->params, l->b);
+        if (l->magnitude) vec_push(model->arena, &t->params, l->magnitude);
     }
+    for (uint32_t i = 0; i < t->lora.whole.n; i++)
+        vec_push(model->arena, &t->params, t->lora.whole.v[i].state);
     return GRAPHC_OK;
 }
 
@@ -71,7 +75,8 @@ static Value sum_and_seeds(TrainGraph *t, const TrainSpec *s, const LossOperands
 /* d loss / d parameter for each, in f32. */
 static graphc_status gradients(TrainGraph *t, const LossSeeds *s, Value *grad) {
     Graph *g = t->g;
-    GC_TRY(grad_build(g, s->y.n, s->y.v, s->dy.v, t->params.n, t->params.v, grad));
+    GC_TRY(grad_build_held(g, s->y.n, s->y.v, s->dy.v, t->params.n, t->params.v, grad,
+                           t->lora.held.n, t->lora.held.v));
     for (uint32_t i = 0; i < t->params.n; i++)
         if (grad[i]) grad[i] = build_cast(g, grad[i], DT_f32);
     return diag_status(g->diags);

@@ -20,7 +20,7 @@
 #define GRAPH_GRAD_TRAIN_H
 
 #include "graph/grad/update/guard.h"
-#include "graph/grad/lora.h"
+#include "graph/grad/lora/lora.h"
 #include "graph/grad/loss.h"
 #include "graph/grad/update/optimizer.h"
 #include "graph/grad/trainable.h"

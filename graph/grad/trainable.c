@@ -12,19 +12,6 @@ typedef struct Choice {
     Weights *weights;
 } Choice;
 
-static bool ends_in(const char *name, const char *end) {
-    size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
-static bool parameter_name(const char *name) {
-    static const char *const ends[] = {".weight", ".bias",   ".gamma",    ".beta",
-                                       ".scale",  ".kernel", ".embedding"};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (ends_in(name, ends[i])) return true;
-    return false;
-}
-
 /* What stands where weights do, seen through views and casts. */
 static const bool *learnt_places(const Graph *g) {
     bool *at = ARENA_ARRAY(g->arena, bool, g->nodes.n);
@@ -40,7 +27,7 @@ static const bool *learnt_places(const Graph *g) {
 static bool chosen(const Choice *c, Value v, const char *name) {
     if (c->has_freeze && layer_matches(&c->freeze, name)) return false;
     if (c->has_train) return layer_matches(&c->train, name);
-    return c->learnt[v] || parameter_name(name);
+    return c->learnt[v] || layer_parameter(name);
 }
 
 static Value weight_or_constant(Rewrite *r, Value v) {

@@ -78,11 +78,12 @@ static bool may_carry(const Node *n) {
     return dtype_is_float(n->type.dtype) || n->op == OP_if || n->op == OP_loop;
 }
 
-void grad_reach(const Graph *g, bool *reached) {
+void grad_reach(const Graph *g, bool *reached, const bool *held) {
     for (Value v = 1; v < g->nodes.n; v++) {
         const Node *n = graph_node(g, v);
-        reached[v] &= may_carry(n);
-        if (!may_carry(n) || !rules[n->op]) continue;
+        bool carries = may_carry(n) && !(held && held[v]);
+        reached[v] &= carries;
+        if (!carries || !rules[n->op]) continue;
         for (uint32_t i = 0; i < n->nin && !reached[v]; i++) reached[v] = reached[n->in[i]];
     }
 }
@@ -116,13 +117,20 @@ static void walk(Walk *w) {
 
 graphc_status grad_build(Graph *g, uint32_t n, const Value *y, const Value *dy, uint32_t nwrt,
                          const Value *wrt, Value *dwrt) {
+    return grad_build_held(g, n, y, dy, nwrt, wrt, dwrt, 0, NULL);
+}
+
+graphc_status grad_build_held(Graph *g, uint32_t n, const Value *y, const Value *dy, uint32_t nwrt,
+                              const Value *wrt, Value *dwrt, uint32_t nheld, const Value *held) {
     const Loc here = build_loc(g);
     Walk w = {.g = g, .n = g->nodes.n};
     w.reached = ARENA_ARRAY(g->arena, bool, w.n);
     w.grad = ARENA_ARRAY(g->arena, Value, w.n);
     w.result = ARENA_ARRAY(g->arena, Value *, w.n);
     for (uint32_t i = 0; i < nwrt; i++) w.reached[wrt[i]] = true;
-    grad_reach(g, w.reached);
+    bool *stays = ARENA_ARRAY(g->arena, bool, w.n);
+    for (uint32_t i = 0; i < nheld; i++) stays[held[i]] = true;
+    grad_reach(g, w.reached, stays);
     for (uint32_t i = 0; i < n; i++) GC_TRY(seed(&w, y[i], dy ? dy[i] : 0));
     walk(&w);
     build_at(g, here);

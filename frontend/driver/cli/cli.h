@@ -47,9 +47,11 @@ typedef struct Cli {
     TrainArgs train;
     GivenOptions given;
     const char *trace, *html, *dot, *profile; /* files: what is written, what was measured */
-    const char *adapter;         /* --adapter, */
+    TextList adapter;            /* --adapter: DIR or NAME=DIR, */
+    const char *adapter_rows;    /* names, with commas, */
     struct CliAdapter *adapted;  /* and what was read there */
     bool percentiles, csv;       /* bench */
+    uint64_t adapters;           /* places for others */
     bool json, verbose, embed, allow_links, help, version, bisect;
 } Cli;
 
@@ -85,6 +87,7 @@ graphc_status cmd_explain(Cli *c);
 graphc_status cmd_inspect(Cli *c);
 graphc_status cmd_verify(Cli *c);
 graphc_status cmd_grad(Cli *c);
+graphc_status cmd_merge(Cli *c);
 graphc_status cmd_train(Cli *c);    /* train and finetune */
 graphc_status cmd_doctor(Cli *c);
 
@@ -99,6 +102,7 @@ void cli_pipeline_init(const Cli *c, Pipeline *p, const char *model); /* with wh
 /* Reads what --adapter names, if anything. */
 graphc_status cli_adapter_read(Cli *c);
 const LoraSpec *cli_adapter_spec(const Cli *c); /* NULL: there is none */
+const struct Adapter *cli_adapter_first(const Cli *c);
 /* The bytes of a plan: read as they are, or compiled when the path is a model's (NAME.onnx). */
 bool cli_is_model(const char *path);
 graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size);

@@ -25,6 +25,8 @@ graphc_compile_options cli_compile_options(const Cli *c) {
     o.embed = c->embed;
     o.weights_root = c->weights_root;
     o.allow_links = c->allow_links;
+    o.adapters = (uint32_t)c->adapters;
+    if (c->adapters) o.lora = c->train.lora;
     return o;
 }
 
@@ -200,6 +202,8 @@ static bool same_file(const char *a, const char *b) {
 
 graphc_status cmd_compile(Cli *c) {
     if (!c->output) return cli_usage(c, "-o is missing");
+    if (c->train.lora && !c->adapters)
+        return diag(c->diags, D_USAGE, "--lora", "says which layers --adapters are for, and how many is not said");
     if (same_file(c->args.v[0], c->output))
         return diag(c->diags, D_USAGE, c->output, "the plan would replace the model");
     char why[256];

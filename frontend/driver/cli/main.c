@@ -59,6 +59,10 @@ static const Verb verbs[] = { /* ends with a NULL name; the first is compiling, 
      "trains low-rank adapters beside a model's frozen weights",
      "  graphc finetune llama.onnx --loss \"cross_entropy(logits, labels)\" \\\n"
      "      --lora r=16,alpha=32,targets=all-linear --data chat.jsonl -o adapter\n"},
+    {"merge", cmd_merge, 1, 1, "graphc merge MODEL.onnx --adapter DIR -o OUT.onnx|OUT.safetensors [options]",
+     "adds an adapter to a model's weights",
+     "  graphc merge llama.onnx --adapter chat -o llama_chat.onnx\n"
+     "  graphc merge llama.onnx --adapter chat -o model.safetensors   by module names\n"},
     {"doctor", cmd_doctor, 0, 0, "graphc doctor [--json]",
      "says what this machine offers: instruction sets, compiler, GPUs", "  graphc doctor\n"},
     {NULL, NULL, 0, 0, NULL, NULL, NULL},

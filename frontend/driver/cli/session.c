@@ -341,6 +341,8 @@ graphc_status cli_session_bind(CliSession *s) {
     GC_TRY(read_given(s));
     GC_TRY(check_given_dims(s));
     Sizes known = known_sizes(s);
+    const graphc_io_info rows = graphc_plan_input(s->plan, 0);
+    GC_TRY(cli_adapter_bind(s, rows.rank ? dim_size(&known, rows.dims[0]) : 1));
     for (uint32_t i = 0; i < n; i++)
         if (!s->inputs[i].data) GC_TRY(draw_input(s, &known, i));
     if (first && !s->cli->json) note_sizes(s);

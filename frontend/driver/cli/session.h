@@ -39,6 +39,8 @@ uint32_t cli_session_sizes(const CliSession *s, CliSize **out);
 struct json_t *cli_sizes_json(const CliSession *s);
 /* adapter.c: the session's states become what --adapter holds. */
 graphc_status cli_adapter_load(CliSession *s);
+/* adapter.c: which adapter each of so many rows goes through becomes an input. */
+graphc_status cli_adapter_bind(CliSession *s, int64_t rows);
 void cli_session_close(CliSession *s);
 
 /* Reports why a plan could not be loaded, and how a model is recognised where one may have been

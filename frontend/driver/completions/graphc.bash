@@ -8,25 +8,26 @@ _graphc_options() { # of a verb
         --dropout --no-decay --on-nan --head-rows --loss-scale --scale-every
         --eval-every --patience --save-every --resume --config --plan-only --seed --output --json'
     case $1 in
-    compile) echo "--output $model --embed --json --version" ;;
-    run) echo "$model $run --weights --adapter --output-dir --output-format --json --verbose" ;;
-    bench) echo "$model $run --weights --adapter --runs --percentiles --csv --trace --html --json --verbose" ;;
+    compile) echo "--output $model --embed --adapters --lora --json --version" ;;
+    run) echo "$model $run --weights --adapter --adapter-rows --output-dir --output-format --json --verbose" ;;
+    bench) echo "$model $run --weights --adapter --adapter-rows --runs --percentiles --csv --trace --html --json --verbose" ;;
     explain) echo "$model --html --dot --profile --json --verbose" ;;
     inspect) echo "$model --json" ;;
     grad) echo "$model $run --json --output-dir --output-format --loss --wrt --cotangent" ;;
     train) echo $model $train --train --freeze --batch-norm ;;
+    merge) echo "--output --adapter" ;;
     finetune) echo $model $train --lora ;;
     doctor) echo --json ;;
     verify) echo "$model $run --data --against --rtol --atol --bisect --json --verbose" ;;
     esac
-    [[ $1 == doctor ]] || echo --dim --threads
-    [[ $1 == doctor || $1 == grad || $1 == train || $1 == finetune ]] || echo --state
+    [[ $1 == doctor || $1 == merge ]] || echo --dim --threads
+    [[ $1 == doctor || $1 == merge || $1 == grad || $1 == train || $1 == finetune ]] || echo --state
     echo --help
 }
 
 _graphc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local verbs='compile run bench explain inspect verify grad train finetune doctor' verb=compile
+    local verbs='compile run bench explain inspect verify grad train finetune merge doctor' verb=compile
     [[ $COMP_CWORD -gt 1 && " $verbs " == *" ${COMP_WORDS[1]} "* ]] && verb=${COMP_WORDS[1]}
     COMPREPLY=()
     case $prev in

@@ -1,25 +1,20 @@
-/* Adapters between a session's states and PEFT's folders: states "PATH.lora_A.weight" and
- * "PATH.lora_B.weight" are the tensors of module PATH. */
+/* Adapters between a session's states and PEFT's folders. States have PEFT's names: "PATH.lora_A.weight"
+ * and the like are tensors of module PATH; other parameters are the model's own ("lm_head.weight"). What
+ * a plan's adapters are is in its note "adapter", an adapter_config.json whose targets are their paths. */
 #ifndef TRAIN_ADAPTED_H
 #define TRAIN_ADAPTED_H
 
 #include "runtime/graphc.h"
 #include "runtime/train/adapter/adapter.h"
 
-/* Writes the modules at these paths as a folder; the configuration's targets become the paths. */
-GRAPHC_MUST_USE graphc_status adapted_write(const char *folder, const AdapterConfig *c,
-                                            const char *const *paths, uint32_t npaths,
-                                            const graphc_plan *plan, graphc_session *s,
-                                            ErrorText e);
-/* The states become what the adapter holds, for a plan that multiplies its products by `scale`:
- * what a module's own differs goes into B. GRAPHC_INVALID: the plan has other modules, or of other
- * sizes. */
-GRAPHC_MUST_USE graphc_status adapted_load(const Adapter *a, double scale, const graphc_plan *plan,
-                                           graphc_session *s, ErrorText e);
-/* The same for a plan with adapters of configuration `plans`; modules that `a` lacks add nothing, and
- * none does where a is NULL. What does not fit is said before anything changes. */
+/* Writes all that the plan adapts as a folder. plans: its note. */
+GRAPHC_MUST_USE graphc_status adapted_write(const char *folder, const AdapterConfig *plans,
+                                            graphc_session *s, ErrorText e);
+/* The states, of a plan for several adapters those of place `slot`, become what the adapter holds: where
+ * it has nothing the model is as it was, and everywhere if a is NULL. Where its scales are not the plan's,
+ * B takes the difference; a rank below the plan's is filled up with zeros. What does not fit is said
+ * before anything changes: GRAPHC_USAGE: no such place; GRAPHC_INVALID: other modules or sizes. */
 GRAPHC_MUST_USE graphc_status adapted_switch(const Adapter *a, const AdapterConfig *plans,
-                                             const graphc_plan *plan, graphc_session *s,
-                                             ErrorText e);
+                                             uint32_t slot, graphc_session *s, ErrorText e);
 
 #endif

@@ -15,7 +15,7 @@ const AdapterPart adapter_parts[ADAPTER_PARTS] = {
     {".lora_magnitude_vector.weight", ADAPTER_linear, PART_magnitude},
     {".lora_B.bias", ADAPTER_linear, PART_bias}};
 
-static const AdapterPart *part_of(const char *name, size_t *path_size) {
+const AdapterPart *adapter_part_of(const char *name, size_t *path_size) {
     size_t n = strlen(name);
     for (size_t i = 0; i < ADAPTER_PARTS; i++) {
         size_t m = strlen(adapter_parts[i].suffix);
@@ -26,11 +26,20 @@ static const AdapterPart *part_of(const char *name, size_t *path_size) {
     return NULL;
 }
 
-static SafeTensor *tensor_of(AdapterModule *m, AdapterPartKind part) {
+SafeTensor *adapter_tensor(AdapterModule *m, AdapterPartKind part) {
     return part == PART_a      ? &m->a
            : part == PART_b    ? &m->b
            : part == PART_bias ? &m->bias
                                : &m->magnitude;
+}
+
+const char *adapter_suffix(AdapterPartKind part, AdapterKind kind) {
+    AdapterKind as =
+        kind == ADAPTER_embedding && (part == PART_a || part == PART_b) ? kind : ADAPTER_linear;
+    for (size_t i = 0; i < ADAPTER_PARTS; i++)
+        if (adapter_parts[i].part == part && adapter_parts[i].kind == as)
+            return adapter_parts[i].suffix;
+    return "";
 }
 
 static int by_path(const void *a, const void *b) {
@@ -39,14 +48,21 @@ static int by_path(const void *a, const void *b) {
 
 /* --- sorting tensors ------------------------------------------------------------------------- */
 
-/* Is it, or is it in, one of the modules that are kept as a whole? */
+/* Is it in one of the modules that are kept as a whole? As PEFT has it a module is one if its path ends
+ * so, "norm" stands for input_layernorm too. */
 static bool in_list(const AdapterList *l, const char *name) {
     for (uint32_t i = 0; i < l->n; i++) {
         size_t n = strlen(l->v[i]);
         for (const char *p = name; (p = strstr(p, l->v[i])); p++)
-            if ((p == name || p[-1] == '.') && p[n] == '.') return true;
+            if (p[n] == '.') return true;
     }
     return false;
+}
+
+bool adapter_trains(const AdapterConfig *c, const char *name) {
+    size_t n = strlen(name);
+    bool bias = n > 5 && strcmp(name + n - 5, ".bias") == 0;
+    return (bias && c->bias != ADAPTER_none) || in_list(&c->modules_to_save, name);
 }
 
 static bool is_whole(const AdapterConfig *c, const char *name) {
@@ -54,10 +70,15 @@ static bool is_whole(const AdapterConfig *c, const char *name) {
         "embed_tokens", "lm_head", "wte", "embed_in", "embed_out", "embeddings", "word_embeddings"};
     const AdapterList kept = {(const char **)(uintptr_t)embeddings,
                               sizeof embeddings / sizeof *embeddings};
-    size_t n = strlen(name);
-    bool bias = n > 5 && strcmp(name + n - 5, ".bias") == 0;
-    return (bias && c->bias != ADAPTER_none) || in_list(&c->modules_to_save, name) ||
-           in_list(&kept, name);
+    return adapter_trains(c, name) || in_list(&kept, name);
+}
+
+/* As in the model: "PATH.base_layer.bias" of an adapted module is its "PATH.bias". */
+static const char *model_name(const char *name, char **text) {
+    const char *base = strstr(name, ADAPTER_BASE "."), *out = *text;
+    if (!base) return name;
+    *text += sprintf(*text, "%.*s%s", (int)(base - name), name, base + strlen(ADAPTER_BASE)) + 1;
+    return out;
 }
 
 static graphc_status sort_tensor(Adapter *a, const SafeTensor *t, char **text, ErrorText e) {
@@ -70,13 +91,13 @@ static graphc_status sort_tensor(Adapter *a, const SafeTensor *t, char **text, E
         return error_set(e, GRAPHC_INVALID, "tensor \"%s\" is of %s, not floating", name.text,
                          dtype_name(t->dtype));
     const char *rest = t->name + prefix;
-    const AdapterPart *part = part_of(rest, &n);
+    const AdapterPart *part = adapter_part_of(rest, &n);
     if (!part && !is_whole(&a->config, rest))
         return error_set(e, GRAPHC_INVALID,
                          "tensor \"%s\" is neither of LoRA nor of modules_to_save", name.text);
     if (!part) {
         a->whole[a->nwhole] = *t;
-        a->whole[a->nwhole++].name = rest;
+        a->whole[a->nwhole++].name = model_name(rest, text);
         return GRAPHC_OK;
     }
     AdapterModule *m = &a->modules[a->nmodules++]; /* put together with its others later */
@@ -84,7 +105,7 @@ static graphc_status sort_tensor(Adapter *a, const SafeTensor *t, char **text, E
     (*text)[n] = 0;
     m->path = *text;
     m->kind = part->kind;
-    *tensor_of(m, part->part) = *t;
+    *adapter_tensor(m, part->part) = *t;
     *text += n + 1;
     return GRAPHC_OK;
 }
@@ -101,8 +122,8 @@ static graphc_status join(Adapter *a, ErrorText e) {
         }
         if (one.kind == ADAPTER_embedding) m->kind = ADAPTER_embedding;
         for (int p = 0; p < PART_COUNT; p++) {
-            SafeTensor *from = tensor_of(&one, (AdapterPartKind)p),
-                       *to = tensor_of(m, (AdapterPartKind)p);
+            SafeTensor *from = adapter_tensor(&one, (AdapterPartKind)p),
+                       *to = adapter_tensor(m, (AdapterPartKind)p);
             if (from->dtype == DT_none) continue;
             if (to->dtype != DT_none)
                 return error_set(e, GRAPHC_INVALID, "module %s has two of \"%s\"",
@@ -177,7 +198,7 @@ static graphc_status check_module(const AdapterConfig *c, AdapterModule *m, Erro
                          c->dora ? "a bias of B" : "a magnitude or a bias of B");
     GC_TRY(adapter_scale(c, m->path, &rank, &m->scale, e));
     GC_TRY(check_shapes(m, rank, e));
-    for (int p = 0; p < PART_COUNT; p++) GC_TRY(check_finite(tensor_of(m, (AdapterPartKind)p), e));
+    for (int p = 0; p < PART_COUNT; p++) GC_TRY(check_finite(adapter_tensor(m, (AdapterPartKind)p), e));
     return GRAPHC_OK;
 }
 

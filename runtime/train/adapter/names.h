@@ -24,5 +24,12 @@ typedef struct AdapterPart {
 } AdapterPart;
 enum { ADAPTER_PARTS = 7 };
 extern const AdapterPart adapter_parts[ADAPTER_PARTS];
+/* The part that a name ends as, and how long the module's path in front of it is; NULL: none. */
+const AdapterPart *adapter_part_of(const char *name, size_t *path_size);
+const char *adapter_suffix(AdapterPartKind part, AdapterKind kind);
+SafeTensor *adapter_tensor(AdapterModule *m, AdapterPartKind part);
+
+/* What stands between an adapted module's path and its own parameters' names. */
+#define ADAPTER_BASE ".base_layer"
 
 #endif

@@ -32,15 +32,20 @@ void graphc_adapter_destroy(graphc_adapter *a) {
 
 graphc_status graphc_adapter_apply(const graphc_adapter *a, graphc_session *s, char *error,
                                    size_t error_size) {
+    return graphc_adapter_place(a, s, 0, error, error_size);
+}
+
+graphc_status graphc_adapter_place(const graphc_adapter *a, graphc_session *s, uint32_t slot,
+                                   char *error, size_t error_size) {
     ErrorText e = {error, error_size};
     AdapterConfig c;
     if (error && error_size) error[0] = 0;
-    if (!s) return error_set(e, GRAPHC_USAGE, "graphc_adapter_apply needs a session");
+    if (!s) return error_set(e, GRAPHC_USAGE, "an adapter needs a session");
     const graphc_plan *plan = graphc_session_plan(s);
     const char *text = graphc_plan_note(plan, "adapter");
     if (!text) return error_set(e, GRAPHC_USAGE, "the plan was compiled without adapters");
     GC_TRY(adapter_config_parse(text, strlen(text), &c, e));
-    graphc_status st = adapted_switch(a ? &a->adapter : NULL, &c, plan, s, e);
+    graphc_status st = adapted_switch(a ? &a->adapter : NULL, &c, slot, s, e);
     adapter_config_free(&c);
     return st;
 }

@@ -61,22 +61,28 @@ static void add(Names *o, const SafeTensor *t, const char *path, const char *suf
     o->v[o->n++] = *t;
 }
 
-static const char *suffix_of(AdapterPartKind part, AdapterKind kind) {
-    AdapterKind as =
-        kind == ADAPTER_embedding && (part == PART_a || part == PART_b) ? kind : ADAPTER_linear;
-    for (size_t i = 0; i < ADAPTER_PARTS; i++)
-        if (adapter_parts[i].part == part && adapter_parts[i].kind == as)
-            return adapter_parts[i].suffix;
-    return "";
-}
-
 static void add_module(Names *o, const AdapterModule *m) {
     const SafeTensor *const parts[PART_COUNT] = {[PART_a] = &m->a,
                                                  [PART_b] = &m->b,
                                                  [PART_magnitude] = &m->magnitude,
                                                  [PART_bias] = &m->bias};
     for (int p = 0; p < PART_COUNT; p++)
-        add(o, parts[p], m->path, suffix_of((AdapterPartKind)p, m->kind));
+        add(o, parts[p], m->path, adapter_suffix((AdapterPartKind)p, m->kind));
+}
+
+/* A parameter of the model: of an adapted module's own it is told that it is the base's. */
+static void add_whole(Names *o, const AdapterModule *modules, uint32_t nmodules, const SafeTensor *t) {
+    const char *dot = strrchr(t->name, '.');
+    size_t n = dot ? (size_t)(dot - t->name) : 0;
+    uint32_t i = 0;
+    while (i < nmodules && (strncmp(modules[i].path, t->name, n) || modules[i].path[n])) i++;
+    if (!dot || i == nmodules) {
+        add(o, t, t->name, "");
+        return;
+    }
+    char suffix[96];
+    snprintf(suffix, sizeof suffix, ADAPTER_BASE "%s", dot);
+    add(o, t, modules[i].path, suffix);
 }
 
 static graphc_status write_tensors(const char *path, const AdapterModule *modules,
@@ -86,7 +92,8 @@ static graphc_status write_tensors(const char *path, const AdapterModule *module
     size_t room = (size_t)nmodules * PART_COUNT + nwhole + 1;
     Names o = {.v = calloc(room, sizeof *o.v), .at = calloc(room, sizeof *o.at)};
     for (uint32_t i = 0; o.v && o.at && i < nmodules; i++) add_module(&o, &modules[i]);
-    for (uint32_t i = 0; o.v && o.at && i < nwhole; i++) add(&o, &whole[i], whole[i].name, "");
+    for (uint32_t i = 0; o.v && o.at && i < nwhole; i++)
+        add_whole(&o, modules, nmodules, &whole[i]);
     graphc_status st = GRAPHC_OK;
     if (!o.v || !o.at || o.text.failed) st = error_set(e, GRAPHC_NO_MEMORY, "not enough memory");
     for (uint32_t i = 0; st == GRAPHC_OK && i < o.n; i++) o.v[i].name = o.text.p + o.at[i];

@@ -98,7 +98,7 @@ graphc_status graphc_trainer_export(graphc_trainer *t, const char *folder) {
     if (!adapter) return write_weights(t, folder);
     AdapterConfig c;
     GC_TRY(adapter_config_parse(adapter, strlen(adapter), &c, trainer_error(t)));
-    st = adapted_write(folder, &c, c.targets.v, c.targets.n, t->plan, t->session, trainer_error(t));
+    st = adapted_write(folder, &c, t->session, trainer_error(t));
     adapter_config_free(&c);
     return st;
 }

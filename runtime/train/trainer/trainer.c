@@ -1,4 +1,5 @@
 #include "runtime/train/trainer/trainer.h"
+#include "runtime/train/adapter/names.h"
 #include "runtime/train/data/random.h"
 
 #include <math.h>
@@ -33,6 +34,22 @@ static void draw(float *p, uint64_t n, double spread, uint64_t *random) {
         p[i] = (float)(spread * ((double)(random_next(random) >> 11) * 0x1p-52 - 1));
 }
 
+/* Normal, by Box and Muller from two uniform ones in (0, 1). */
+static void draw_normal(float *p, uint64_t n, double deviation, uint64_t *random) {
+    for (uint64_t i = 0; i < n; i++) {
+        double u = ((double)(random_next(random) >> 11) + 0.5) * 0x1p-53,
+               v = ((double)(random_next(random) >> 11) + 0.5) * 0x1p-53;
+        p[i] = (float)(deviation * sqrt(-2 * log(u)) * cos(6.283185307179586 * v));
+    }
+}
+
+/* PEFT starts an embedding's B with normal numbers, all else with uniform ones. */
+static bool is_normal(const char *state) {
+    size_t n;
+    const AdapterPart *part = adapter_part_of(state, &n);
+    return part && part->kind == ADAPTER_embedding;
+}
+
 static graphc_status start_parameters(graphc_trainer *t) {
     uint64_t random = t->seed;
     for (uint32_t i = 0; i < graphc_plan_states(t->plan); i++) {
@@ -42,7 +59,8 @@ static graphc_status start_parameters(graphc_trainer *t) {
         uint64_t n = trainer_numel(&x);
         x.data = malloc(n * sizeof(float) + 1);
         if (!x.data) return error_set(trainer_error(t), GRAPHC_NO_MEMORY, "not enough memory");
-        draw(x.data, n, spread, &random);
+        bool normal = is_normal(graphc_plan_state(t->plan, i).name);
+        (normal ? draw_normal : draw)(x.data, n, spread, &random);
         graphc_status st = graphc_state_write(t->session, i, &x);
         free(x.data);
         GC_TRY(trainer_failed(t, st));

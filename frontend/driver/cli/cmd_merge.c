@@ -1,0 +1,48 @@
+/* graphc merge: a model and an adapter become one model. */
+#include "frontend/driver/cli/cli.h"
+#include "frontend/driver/merge/merge.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+static bool ends_in(const char *s, const char *end) {
+    size_t n = strlen(s), k = strlen(end);
+    return n > k && strcmp(s + n - k, end) == 0;
+}
+
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static graphc_status check_args(Cli *c) {
+    if (!c->output) return cli_usage(c, "-o is missing");
+    if (c->adapter.n != 1) return cli_usage(c, "--adapter is given once");
+    if (!ends_in(c->output, ".onnx") && !ends_in(c->output, ".safetensors"))
+        return diag(c->diags, D_USAGE, "-o", "\"%s\" ends neither in .onnx nor in .safetensors", c->output);
+    if (same_file(c->args.v[0], c->output))
+        return diag(c->diags, D_USAGE, c->output, "the merged model would replace the model");
+    return GRAPHC_OK;
+}
+
+static graphc_status merge(Cli *c, Pipeline *p, const Adapter *a) {
+    const ImportOptions options = {.weights = true};
+    Merge all;
+    GC_TRY(import_model(p->arena, p->diags, c->args.v[0], &options, &p->model, &p->imported));
+    GC_TRY(merge_collect(p->imported, a, &all));
+    GC_TRY(ends_in(c->output, ".onnx") ? merge_write_onnx(&all, c->args.v[0], c->output)
+                                       : merge_write_safetensors(&all, c->output));
+    cli_print(stdout, "%s: %u parameters changed\n", c->output, all.nchanged);
+    return GRAPHC_OK;
+}
+
+graphc_status cmd_merge(Cli *c) {
+    GC_TRY(check_args(c));
+    GC_TRY(cli_adapter_read(c));
+    Pipeline p;
+    cli_pipeline_init(c, &p, c->args.v[0]);
+    graphc_status st = merge(c, &p, cli_adapter_first(c));
+    cli_print_diags(p.diags);
+    pipeline_free(&p);
+    return st;
+}
