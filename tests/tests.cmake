@@ -115,6 +115,7 @@ graphc_script(train/updates/some quick 120 ${python} tests/train/updates.py $<TA
 graphc_script(train/updates full 300 ${python} tests/train/updates.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/phases quick 120 ${python} tests/train/phases.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/kills full 600 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli> --kills)
+graphc_script(train/memory full 300 ${python} tests/train/memory.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/peers full 600 ${python} tests/train/peers.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
   --only "(_5x13x7|7x10_3_5|conv_integer_7x10|of_one_).*_open$")

@@ -19,7 +19,8 @@ static Loc root_of(const Graph *g, Loc l) {
 }
 
 /* By place: a kernel computes it, or looks through it. */
-static bool *covered(const Graph *g, const Schedule *s, Arena *a) {
+static bool *covered(const Schedule *s, Arena *a) {
+    const Graph *g = s->graph;
     bool *is = ARENA_ARRAY(a, bool, g->locs.n);
     for (uint32_t i = 0; i < s->steps.n; i++) {
         const Kernel *k = s->steps.v[i].kernel;
@@ -43,12 +44,12 @@ static Fate *fates(const Graph *g, Arena *a) {
     return fate;
 }
 
-void apart_nodes(const Graph *imported, const Graph *g, const Schedule *s, Arena *a, StrBuf *out) {
-    const bool *in_kernel = covered(g, s, a);
+void apart_nodes(const Graph *imported, const Schedule *s, Arena *a, StrBuf *out) {
+    const bool *in_kernel = covered(s, a);
     const Fate *fate = fates(imported, a);
     for (Loc l = 1; l < imported->locs.n; l++) {
         const LocInfo *i = &imported->locs.v[l];
-        if (i->node >= 0 && !i->parent && !i->nalso && !in_kernel[l])
+        if (i->node >= 0 && !i->part && !i->parent && !i->nalso && !in_kernel[l])
             sb_printf(out, "%s: %s\n", graph_place(imported, l, a), fate_text[fate[l]]);
     }
 }

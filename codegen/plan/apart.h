@@ -5,7 +5,7 @@
 #include "fusion/schedule/schedule.h"
 
 /* A line for each node of the graph as it was imported that no kernel of s covers: its place, a
- * colon and why. `g` is what s was made of. */
-void apart_nodes(const Graph *imported, const Graph *g, const Schedule *s, Arena *a, StrBuf *out);
+ * colon and why. */
+void apart_nodes(const Graph *imported, const Schedule *s, Arena *a, StrBuf *out);
 
 #endif

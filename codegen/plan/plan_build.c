@@ -234,7 +234,7 @@ static void put_buffers(Builder *b) {
 
 /* By place: some kernel computes it. */
 static bool *computed_places(const Builder *b) {
-    bool *is = ARENA_ARRAY(b->arena, bool, b->graph->locs.n);
+    bool *is = ARENA_ARRAY(b->arena, bool, b->s->graph->locs.n);
     for (uint32_t i = 0; i < b->s->steps.n; i++) {
         const Kernel *k = b->s->steps.v[i].kernel;
         for (uint32_t j = 0; k && j < k->ncomputed; j++) is[k->locs[j]] = true;
@@ -250,7 +250,7 @@ static const char *covered_nodes(Builder *b, const Kernel *k) {
         bool view = i >= k->ncomputed;
         if (!view || !b->computed[k->locs[i]])
             sb_printf(&s, "%s%s%s", *sb_str(&s) ? "\n" : "",
-                      graph_place(b->graph, k->locs[i], b->arena), view ? PLAN_LOOKED_THROUGH : "");
+                      graph_place(b->s->graph, k->locs[i], b->arena), view ? PLAN_LOOKED_THROUGH : "");
     }
     return sb_str(&s);
 }
@@ -388,9 +388,10 @@ static const char *step_name(const Schedule *s, uint32_t i) {
 }
 
 /* Which kernels stayed apart and why, and how kernels are computed, for explain. */
-static const char *notes_text(Builder *b) {
+static const char *notes_text(Builder *b, const char *first) {
     StrBuf s;
     sb_init(&s, b->arena);
+    sb_put(&s, first ? first : "");
     for (uint32_t i = 0; i < b->s->refusals.n; i++) {
         const Refusal *r = &b->s->refusals.v[i];
         sb_printf(&s, "not fused: %s into %s: %s", step_name(b->s, r->producer),
@@ -411,7 +412,7 @@ static const char *notes_text(Builder *b) {
 static const char *apart_text(Builder *b) {
     StrBuf s;
     sb_init(&s, b->arena);
-    if (b->imported) apart_nodes(b->imported, b->graph, b->s, b->arena, &s);
+    if (b->imported) apart_nodes(b->imported, b->s, b->arena, &s);
     return sb_str(&s);
 }
 
@@ -422,7 +423,7 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
     b->nkernels = 0;
     b->computed = computed_places(b);
     PlanTarget t = {.name = plan_write_str(&b->w, in->target->name),
-                    .notes = plan_write_str(&b->w, notes_text(b)),
+                    .notes = plan_write_str(&b->w, notes_text(b, in->notes)),
                     .apart = plan_write_str(&b->w, apart_text(b)),
                     .device = in->target->device,
                     .buffers = section_count(b, PLAN_SEC_buffers, sizeof(PlanBuffer)),

@@ -9,6 +9,7 @@ typedef struct PlanTargetInput {
     const Target *target;
     const Schedule *schedule;
     const CodeResult *code;
+    const char *notes; /* lines that stand before its own, or NULL */
 } PlanTargetInput;
 
 /* What a state is in training. */

@@ -75,10 +75,14 @@ typedef struct graphc_training {
      * plan's input "generator" is not negative. Adapters leave the model's statistics as they are. */
     bool frozen_batch_norm, no_dropout;
     uint32_t head_rows;   /* of cross entropy's logits that exist at once; 0: 256 MiB of them, 1024 at least */
+    const char *checkpoint; /* what backward computes again: "auto" (default) what is cheap, and more where
+                               a budget asks for it; "layers" all between values that a layer hands to
+                               the next; "none" */
+    uint64_t memory_budget; /* bytes that weights, states and temporaries of a step may take at most; 0: any */
 } graphc_training;
 #define GRAPHC_TRAINING_INIT                                                                       \
     { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL, false, false, 0, 0, NULL, false, -1, 0, \
-      false, false, 0 }
+      false, false, 0, NULL, 0 }
 
 /* An input and an output that become one state (graphc.h), which each run leaves to the next: of equal
  * types, or a cache that the output has longer along one axis, whose size in the input is a symbol that

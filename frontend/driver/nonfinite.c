@@ -20,14 +20,24 @@ static Count count(DType t, const void *data, uint64_t bytes) {
     return c;
 }
 
+/* The last node of the model that the kernel computes on the way to what is of none: a loss, a step. */
+static const char *on_the_way(const Graph *g, Loc own, const Kernel *k, Arena *a) {
+    Loc last = 0;
+    for (uint32_t i = 0; i < k->ncomputed; i++)
+        if (g->locs.v[k->locs[i]].node >= 0) last = k->locs[i];
+    if (!last || g->locs.v[own].node >= 0) return "";
+    return arena_printf(a, ", with %s", graph_place(g, last, a));
+}
+
 static void tell(const NonFinite *n, const SStep *st, const SBuffer *b, const Count *c) {
     const Graph *g = b->graph ? b->graph : n->schedule->graph;
     const Value v = b->holds ? b->holds : b->node;
     Arena *a = arena_create();
-    snprintf(n->out, n->size, "first in kernel %s: %llu NaN and %llu inf among %llu numbers of %s",
+    const Loc l = v ? graph_node(g, v)->loc : 0;
+    snprintf(n->out, n->size, "first in kernel %s: %llu NaN and %llu inf among %llu numbers of %s%s",
              st->kernel->name, (unsigned long long)c->nans, (unsigned long long)c->infs,
-             (unsigned long long)c->all,
-             v ? graph_place(g, graph_node(g, v)->loc, a) : "what it computes");
+             (unsigned long long)c->all, v ? graph_place(g, l, a) : "what it computes",
+             on_the_way(n->schedule->graph, l, st->kernel, a));
     arena_destroy(a);
 }
 

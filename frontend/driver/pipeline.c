@@ -2,6 +2,7 @@
 #include "frontend/driver/dump.h"
 #include "frontend/driver/origin.h"
 #include "frontend/driver/tensors/tensor_file.h"
+#include "frontend/driver/training/remember.h"
 #include "frontend/driver/train_facts.h"
 #include "graph/pass/pass.h"
 #include "runtime/base/file.h"
@@ -145,6 +146,7 @@ static graphc_status add_training(Pipeline *p, const graphc_training *t, Dump *d
     if (t->loss_scale < 0 && p->precision == DT_f16) s.guard.scale = GUARD_SCALE;
     LoraSpec lora;
     if (!t->loss) return diag(p->diags, D_USAGE, "--loss", "is missing");
+    GC_TRY(remember_check(t, p->diags));
     GC_TRY(loss_parse(p->arena, p->diags, t->loss, &s.loss));
     GC_TRY(read_class_weights(p, &s.loss));
     GC_TRY(choose_optimizer(p, t, &s.optimizer));
@@ -251,7 +253,7 @@ graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o) {
 }
 
 /* What only some targets ask for. */
-static const Graph *for_machine(const Pipeline *p, const Machine *m) {
+static Graph *for_machine(const Pipeline *p, const Machine *m) {
     Graph *g = p->graph;
     if (m->flattens_patches) g = pass_conv_widen(pass_patches(g));
     if (m->cuts_sums) g = pass_cut_sums(g);
@@ -264,9 +266,13 @@ static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
     Dump d = dump_for(p, o);
     if (p->ntargets > 1) d.target = t->target->name;
     Schedule *s;
-    const Graph *g = for_machine(p, &t->target->machine);
+    const Machine *m = &t->target->machine;
+    Graph *g = for_machine(p, m);
     GC_TRY(diag_status(p->diags));
-    GC_TRY(schedule_build(g, &t->target->machine, p->fuse_at_most, p->arena, &s));
+    if (o->training)
+        GC_TRY(remember(p, g, m, o->training, &s, &t->notes));
+    else
+        GC_TRY(schedule_build(g, m, p->fuse_at_most, p->arena, &s));
     dump_schedule(&d, "post-fusion.kir", s);
     CodeOptions co = {.threads = o->threads, .cache_dir = o->cache_dir};
     d.reader = p->reader;

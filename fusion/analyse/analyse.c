@@ -83,7 +83,7 @@ static bool is_const_only(const Fuse *f, const Node *n) {
 }
 
 /* The contraction whose epilogue may compute v: the latest one among its operands', provided that
- * nothing else v needs has to wait for that contraction. */
+ * nothing else v needs has to wait for that contraction, and that v is not late where it is not. */
 static void find_epilogue(const Fuse *f, Fact *fact, Value v) {
     const Node *n = graph_node(f->g, v);
     Fact *s = &fact[v];
@@ -96,6 +96,7 @@ static void find_epilogue(const Fuse *f, Fact *fact, Value v) {
     Value best = 0, from = 0;
     for (uint32_t i = 0; i < n->nin; i++)
         if (fact[n->in[i]].epi > best) best = fact[n->in[i]].epi, from = n->in[i];
+    if (n->late && !graph_node(f->g, best)->late) best = 0;
     for (uint32_t i = 0; i < n->nin && best; i++)
         if (fact[n->in[i]].epi != best && fuse_depends(f, n->in[i], best)) best = 0;
     if (f->apart && f->apart[best]) best = 0;

@@ -58,10 +58,15 @@ static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
     return g->roots.n < MAX_ROOTS && group_has_room(f, g, v) ? g : NULL;
 }
 
+/* Both of forward, or both of backward. */
+static bool same_part(const Fuse *f, const Group *g, Value v) {
+    return !g->roots.n || graph_node(f->g, g->roots.v[0].v)->late == graph_node(f->g, v)->late;
+}
+
 /* Can the group store v at this demand: once for each of its elements? */
 static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
     if (g->kind != GROUP_map || !(d->reads & READ_plain) || d->use != USE_point ||
-        g->roots.n >= MAX_ROOTS)
+        g->roots.n >= MAX_ROOTS || !same_part(f, g, v))
         return false;
     if (g->prepare != f->fact[v].const_only || !group_has_room(f, g, v)) return false;
     uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
@@ -82,7 +87,7 @@ static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
  * them in memory, and with rows enough for all processors, that is less than to read them twice. */
 static bool can_store_fold(const Fuse *f, const Group *g, const Demand *d, Value v) {
     const Node *n = graph_node(f->g, v);
-    if (!op_is_reduce((Op)n->op)) return false;
+    if (!op_is_reduce((Op)n->op) || !same_part(f, g, v)) return false;
     if (!(d->reads & READ_plain) || d->use != USE_point || g->roots.n >= MAX_ROOTS) return false;
     uint32_t inner = graph_type(f->g, n->in[0])->rank - 1u, used = idx_axes_used(f, g, d->idx);
     if (!(n->attr.reduce.axes >> inner & 1)) return false;
@@ -116,13 +121,22 @@ static bool share_little(const Fuse *f, Value v, Value operand) {
     return bytes >= LARGE && elements_behind(f, operand) * LITTLE < fuse_numel(f, v);
 }
 
+/* In backward much is alive: what is computed there is not put off beyond a contraction for the sake
+ * of a kernel that reads the same. */
+static bool puts_off(const Fuse *f, const Group *g, Value v) {
+    if (!graph_node(f->g, v)->late || !g->roots.n) return false;
+    for (Value w = v + 1; w < g->roots.v[0].v; w++)
+        if (fuse_is_dot(f, w)) return true;
+    return false;
+}
+
 static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
     const VState *s = &f->v[operand];
     uint32_t tries = 0;
     for (uint32_t i = 0; i < s->demands.n && tries < MAX_TRIES; i++) {
         Group *g = f->groups.v[s->demands.v[i].group];
         if (g->want || g->nreads > MAX_READS / 2 || fuse_demands(f, g, v)) continue;
-        if (!can_store(f, g, &s->demands.v[i], v)) continue;
+        if (!can_store(f, g, &s->demands.v[i], v) || puts_off(f, g, v)) continue;
         if (walks_columns(f, g, s->demands.v[i].idx)) continue;
         tries++;
         if (!no_cycle(f, v, g)) continue;

@@ -4,6 +4,7 @@
 #include "fusion/body/buffers.h"
 #include "fusion/body/body.h"
 #include "fusion/special/special.h"
+#include <stdlib.h>
 
 const char *const fusion_why_text[WHY_COUNT] = {
 #define X(id, text, change) [WHY_##id] = text,
@@ -22,7 +23,55 @@ typedef struct Order {
     Fuse *f;
     VEC(Group *) out;
     uint8_t *state; /* 0 new, 1 open, 2 done */
+    Value *rank;    /* of each group, 0: not known yet */
 } Order;
+
+static bool is_fold(const Fuse *f, Value v) {
+    OpClass c = op_info[graph_node(f->g, v)->op].cls;
+    return c == OPC_CONTRACT || c == OPC_REDUCE || c == OPC_COMPOSITE;
+}
+
+/* It leaves little behind, or what has its place already: statistics, states. */
+static bool leaves_little(const Fuse *f, const Group *g) {
+    for (uint32_t i = 0; i < g->roots.n; i++)
+        if (!f->fact[g->roots.v[i].v].written && !f->fact[g->roots.v[i].v].stat) return false;
+    return true;
+}
+
+/* Where a group stands in the graph: its contraction or first fold, since what they read may be much
+ * and is done with then; else its last root. 0: anywhere. */
+static Value place_in_graph(const Fuse *f, const Group *g) {
+    Value fold = g->anchor, last = 0;
+    if (leaves_little(f, g)) return 0;
+    for (uint32_t i = 0; i < g->inlined.n && !g->anchor; i++)
+        if (is_fold(f, g->inlined.v[i])) fold = g->inlined.v[i]; /* the latest comes first */
+    for (uint32_t i = 0; i < g->roots.n; i++)
+        if (g->roots.v[i].v > last) last = g->roots.v[i].v;
+    return fold ? fold : last;
+}
+
+/* ... or behind the groups that it waits for. */
+static Value rank_of(Order *o, const Group *g) {
+    Value *rank = &o->rank[g->id];
+    if (*rank) return *rank;
+    Value most = place_in_graph(o->f, g);
+    for (uint32_t i = 0; i < g->deps.n; i++) {
+        Value of = rank_of(o, o->f->groups.v[g->deps.v[i]]);
+        if (of > most) most = of;
+    }
+    return *rank = most ? most : 1;
+}
+
+typedef struct Ranked {
+    Value rank;
+    Group *g;
+} Ranked;
+
+static int by_rank(const void *a, const void *b) {
+    const Ranked *x = a, *y = b;
+    if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
+    return (x->g->id < y->g->id) - (x->g->id > y->g->id);
+}
 
 static void place(Order *o, Group *g) {
     if (o->state[g->id]) return;
@@ -32,13 +81,19 @@ static void place(Order *o, Group *g) {
     if (g->kind != GROUP_join && g->roots.n) vec_push(o->f->arena, &o->out, g);
 }
 
-/* Groups were made from the outputs backwards: the newest ones go first, as far as dependencies
- * allow, so steps follow the graph's order. */
+/* Steps follow the graph's order as far as dependencies allow. */
 static void order_groups(Fuse *f, Order *o) {
-    *o = (Order){.f = f, .state = ARENA_ARRAY(f->arena, uint8_t, f->groups.n)};
-    for (uint32_t i = f->groups.n; i-- > 0;)
-        if (f->groups.v[i]->prepare) place(o, f->groups.v[i]);
-    for (uint32_t i = f->groups.n; i-- > 0;) place(o, f->groups.v[i]);
+    uint32_t n = f->groups.n;
+    Ranked *r = ARENA_ARRAY(f->arena, Ranked, n);
+    *o = (Order){.f = f,
+                 .state = ARENA_ARRAY(f->arena, uint8_t, n),
+                 .rank = ARENA_ARRAY(f->arena, Value, n)};
+    for (uint32_t i = 0; i < n; i++)
+        r[i] = (Ranked){rank_of(o, f->groups.v[i]), f->groups.v[i]};
+    if (n) qsort(r, n, sizeof *r, by_rank);
+    for (uint32_t i = 0; i < n; i++)
+        if (r[i].g->prepare) place(o, r[i].g);
+    for (uint32_t i = 0; i < n; i++) place(o, r[i].g);
 }
 
 static graphc_status emit_steps(Fuse *f) {

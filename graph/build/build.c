@@ -10,6 +10,7 @@ BuildState *builder_of(Graph *g) {
         g->build->cse = map_create(g->arena);
         g->build->equal = map_create(g->arena);
         g->build->assumed = map_create(g->arena);
+        g->build->parts = map_create(g->arena);
     }
     return g->build;
 }
@@ -22,9 +23,29 @@ Loc build_loc(const Graph *g) {
     return g->build ? g->build->loc : 0;
 }
 
+void build_late(Graph *g, bool late) {
+    builder_of(g)->late = late;
+}
+
 Loc build_loc_new(Graph *g, LocInfo info) {
     vec_push(g->arena, &g->locs, info);
     return g->locs.n - 1;
+}
+
+Loc build_loc_part(Graph *g, Loc l, LocPart part) {
+    MapU64 *parts = builder_of(g)->parts;
+    const uint64_t key = (uint64_t)l * PART_COUNT + part;
+    uint32_t found;
+    if (!l || g->locs.v[l].part == part) return l;
+    if (map_get(parts, key, &found)) return found;
+    LocInfo info = g->locs.v[l];
+    info.part = (uint8_t)part;
+    Loc *also = ARENA_ARRAY(g->arena, Loc, info.nalso);
+    for (uint32_t i = 0; i < info.nalso; i++) also[i] = build_loc_part(g, info.also[i], part);
+    info.also = also;
+    found = build_loc_new(g, info);
+    map_put(parts, key, found);
+    return found;
 }
 
 static uint32_t add_loc(Loc *to, uint32_t n, Loc l) {
@@ -121,7 +142,8 @@ int64_t build_count(const Graph *g, const Type *t, int64_t limit) {
 /* ---- Sharing of equal nodes ---- */
 
 static bool same_node(const Graph *g, const Node *a, const Node *b) {
-    if (a->op != b->op || a->nin != b->nin || !type_equal(&a->type, &b->type)) return false;
+    if (a->op != b->op || a->late != b->late || a->nin != b->nin) return false;
+    if (!type_equal(&a->type, &b->type)) return false;
     if (a->nin && memcmp(a->in, b->in, a->nin * sizeof(Value))) return false;
     return attr_equal(g, a, b);
 }
@@ -160,6 +182,7 @@ Value build_append(Graph *g, Op op, const Value *in, uint32_t nin, const Attr *a
     BuildState *s = builder_of(g);
     if (!countable(g, t)) return 0;
     Node n = {.op = (uint8_t)op, .nin = nin, .in = in, .type = *t, .loc = s->loc};
+    n.late = s->late && op_info[op].cls != OPC_SOURCE;
     if (attr) n.attr = *attr;
     uint64_t h = node_hash(g, &n);
     uint32_t at;

@@ -14,7 +14,11 @@
 /* Location that new nodes get. */
 void build_at(Graph *g, Loc loc);
 Loc build_loc(const Graph *g);
+/* Nodes that are made from now on are late (Node.late), or are not. */
+void build_late(Graph *g, bool late);
 Loc build_loc_new(Graph *g, LocInfo info);
+/* The same node as l, in that part of a training graph; unknown places stay so. */
+Loc build_loc_part(Graph *g, Loc l, LocPart part);
 /* The first of some places as one that stands for all of them; they need not differ. */
 Loc build_loc_join(Graph *g, const Loc *locs, uint32_t n);
 /* A place of another graph with the calls it came from, told in g's own list. What has no further

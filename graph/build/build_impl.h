@@ -31,7 +31,9 @@ typedef struct InlinedIf {
 
 typedef struct BuildState {
     Loc loc;
+    bool late;            /* of nodes to come */
     uint32_t entries;     /* of outputs and writes to come */
+    MapU64 *parts;        /* place and LocPart -> place */
     MapU64 *cse;          /* hash of a node -> its number; collisions go to the next key */
     VEC(ElemTrack) elems; /* by value; may be shorter than the node array */
     VEC(InlinedIf) inlined;

@@ -82,6 +82,11 @@ static graphc_status gradients(TrainGraph *t, const LossSeeds *s, Value *grad) {
     return diag_status(g->diags);
 }
 
+/* Nodes that are made from now on are of no ONNX node. */
+static void place(Graph *g, const char *what, const char *of, LocPart part) {
+    build_at(g, build_loc_new(g, (LocInfo){.node = -1, .op = what, .name = of, .output = "", .part = (uint8_t)part}));
+}
+
 /* One parameter's step: what the optimizer keeps of it are states beside it. */
 static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step, const Guard *guard,
                    uint32_t number, Value grad) {
@@ -186,6 +191,7 @@ static graphc_status updates(TrainGraph *t, const TrainSpec *s, const Guard *gua
     Decay decay;
     GC_TRY(decay_open(t, s->no_decay, &decay));
     for (uint32_t i = 0; i < t->params.n; i++) {
+        place(g, "Step", train_name(t, i), PART_update);
         Optimizer own = *o;
         if (!decays(t, &decay, i)) own.weight_decay = 0;
         Value d = factor ? build_binary(g, OP_mul, grad[i], factor) : grad[i];
@@ -232,10 +238,12 @@ graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *ou
     GC_TRY(parameters(model, s, out));
     Graph *g = out->g;
     LossOperands o;
+    place(g, "Loss", "", PART_forward);
     GC_TRY(loss_operands(g, &s->loss, &o));
     out->loss = o.y;
     out->target = s->loss.operand[1];
     const Entries e = entries_of(g, s);
+    out->forward = e.evaluate;
     const uint32_t nwrites = g->writes.n;
     const LossWeight w = loss_weigh(g, &s->loss, &o);
     Guard guard = guard_begin(g, &s->guard, o.y);
@@ -248,6 +256,7 @@ graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *ou
     const Value sum = held(out, &e, "loss_sum", 0, own);
     GC_TRY(gradients(out, &seeds, grad));
     hold_gradients(out, &e, grad);
+    place(g, "Gradients", "", PART_update);
     Value norm = times(g, optimizer_norm(g, out->params.n, grad), share.back);
     Value clip = s->optimizer.clip > 0 ? optimizer_clip(g, &s->optimizer, norm) : 0;
     Value mean = build_binary(g, OP_mul, sum, share.share);

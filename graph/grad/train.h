@@ -48,6 +48,7 @@ typedef struct TrainGraph {
     Graph *g;
     Value loss;         /* what the loss is of: its first operand */
     const char *target; /* the input or output that its second operand is; NULL: there is none */
+    uint32_t forward;   /* entries that give the loss and learn nothing, a set */
     VEC(Value) params;  /* states that are trained */
     VEC(TrainState) moments, gradients; /* gradients: of `accumulate`, and of what divides them */
     VEC(TrainState) buffers; /* what the model itself writes when it learns: statistics */

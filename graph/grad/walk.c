@@ -110,7 +110,7 @@ static void walk(Walk *w) {
         const Node *n = graph_node(w->g, v);
         if (!w->grad[v] && !w->result[v]) continue;
         if (!rules[n->op] || !any_operand_reached(w, n)) continue;
-        build_at(w->g, n->loc);
+        build_at(w->g, build_loc_part(w->g, n->loc, PART_backward));
         rules[n->op](w, v, w->grad[v]);
     }
 }

@@ -80,7 +80,14 @@ const char *type_text(const ExprPool *p, const Type *t, Arena *a) {
     return sb_str(&s);
 }
 
+const char *const loc_part_text[PART_COUNT] = {
+#define PART(name, text) text,
+    LOC_PARTS(PART)
+#undef PART
+};
+
 static void put_loc(const LocInfo *l, StrBuf *s) {
+    sb_put(s, loc_part_text[l->part]);
     if (l->node >= 0) sb_printf(s, "node %d ", l->node);
     const char *name = *l->name ? l->name : l->output; /* names are optional, outputs are not */
     if (*name) sb_printf(s, "\"%s\" ", name);

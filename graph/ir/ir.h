@@ -140,6 +140,20 @@ typedef struct Control {
 
 typedef uint32_t Loc; /* index into Graph.locs; 0 = unknown */
 
+/* What a training graph computes of an ONNX node, or for it. PART(name, text): the text stands before the
+ * node's place. */
+#define LOC_PARTS(PART)                                                                            \
+    PART(forward, "")                                                                              \
+    PART(again, "again ")            /* forward once more, for backward */                         \
+    PART(backward, "backward of ")                                                                 \
+    PART(update, "update of ")       /* the optimizer's, of a parameter */
+typedef enum LocPart {
+#define PART(name, text) PART_##name,
+    LOC_PARTS(PART)
+#undef PART
+        PART_COUNT
+} LocPart;
+
 /* An ONNX node, as users know it. */
 typedef struct LocInfo {
     int32_t node; /* index in the model's main graph; -1 inside a function body */
@@ -147,6 +161,7 @@ typedef struct LocInfo {
     const char *module; /* where in the exporter's tree of modules: "model.layers.0.mlp.up_proj"; "" or
                            NULL where the model does not say */
     bool unneeded; /* no output of the model depends on it */
+    uint8_t part;  /* LocPart */
     Loc parent;    /* the call that an inlined node came from */
     uint32_t nalso; /* of a value that stands for several nodes: all of them, ... */
     const Loc *also; /* ... the one that the other members tell of included */
@@ -154,6 +169,8 @@ typedef struct LocInfo {
 
 typedef struct Node {
     uint8_t op; /* Op */
+    bool late;  /* of backward: an equal node of forward is another value, and a kernel that stores the
+                   one stores none of the other */
     uint32_t nin;
     const Value *in;
     Attr attr;
@@ -230,6 +247,7 @@ void type_print(const ExprPool *p, const Type *t, StrBuf *out);
 const char *type_text(const ExprPool *p, const Type *t, Arena *a);
 /* The symbol that an if gives to a size in which its branches differ. */
 bool control_own_size(const ExprPool *p, const Control *c, uint32_t result, int axis, uint32_t *sym);
+extern const char *const loc_part_text[PART_COUNT];
 /* node 17 "val_12" Conv, with the call chain for inlined nodes. */
 const char *graph_place(const Graph *g, Loc l, Arena *a);
 

@@ -347,6 +347,10 @@ static bool read_named(Reader *r, const Graph *g, Node *n) {
         uint32_t k = 0;
         const char *start = r->at;
         if (!read_word(r, word)) break;
+        if (strcmp(word, "late") == 0) {
+            n->late = true;
+            continue;
+        }
         while (k < count && strcmp(f[k].name, word)) k++;
         if (k == count) {
             r->at = start;

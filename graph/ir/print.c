@@ -191,9 +191,9 @@ static void put_place(const Graph *g, const Node *n, StrBuf *out) {
     if (!n->loc || n->loc >= g->locs.n) return;
     const LocInfo *l = &g->locs.v[n->loc];
     const char *name = *l->name ? l->name : l->output;
-    sb_put(out, "  #");
-    if (l->node >= 0) sb_printf(out, " node %d", l->node);
-    sb_printf(out, " %s ", l->op);
+    sb_printf(out, "  # %s", loc_part_text[l->part]);
+    if (l->node >= 0) sb_printf(out, "node %d ", l->node);
+    sb_printf(out, "%s ", l->op);
     put_quoted(out, name);
 }
 
@@ -211,6 +211,7 @@ static void put_node(const Graph *g, Value v, int indent, StrBuf *out) {
     sb_put(out, op_info[n->op].name);
     for (uint32_t i = 0; i < n->nin; i++) sb_printf(out, "%s%%%u", i ? ", " : " ", n->in[i]);
     put_attributes(g, n, indent, out);
+    if (n->late) sb_put(out, " late");
     put_place(g, n, out);
     sb_put(out, "\n");
 }

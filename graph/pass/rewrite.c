@@ -219,11 +219,13 @@ Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx
         const Node *n = graph_node(g, v);
         if (!live[v] || r.map[v]) continue;
         build_at(r.to, n->loc);
+        build_late(r.to, n->late);
         if (n->op == OP_if || n->op == OP_loop)
             r.map[v] = copy_control(&r, &(Way){fn, facts, ctx}, v);
         if (!r.map[v] && fn) r.map[v] = fn(&r, v);
         if (!r.map[v]) r.map[v] = rewrite_copy(&r, v);
     }
+    build_late(r.to, false);
     copy_results(&r);
     return r.to;
 }

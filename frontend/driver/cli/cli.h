@@ -16,11 +16,12 @@ typedef VEC(const char *) TextList;
 typedef struct TrainArgs {
     const char *optimizer, *schedule, *learn, *freeze, *lora, *config, *token_type, *no_decay, *on_nan;
     uint64_t end_token; /* UINT64_MAX: not given */
-    const char *batch_norm, *dropout;
+    const char *batch_norm, *dropout, *checkpoint, *memory_budget;
     TextList data, eval_data; /* FILE, or NAME=FILE for arrays */
     uint64_t patience;
     bool resume;
     double lr, min_lr, warmup, decay, epochs, hold_out, beta1, beta2, eps, weight_decay, momentum, clip, loss_scale;
+    uint64_t budget; /* of memory, in bytes; 0: none */
     uint64_t batch, seq, steps, accumulate, eval_every, save_every, scale_every, head_rows;
     bool plan_only, nesterov, no_packing, no_shuffle;
 } TrainArgs;

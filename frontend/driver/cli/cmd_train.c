@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -45,6 +46,8 @@ static graphc_training training_of(const Cli *c) {
     t.head_rows = (uint32_t)a->head_rows;
     t.batch = (uint32_t)a->batch;
     t.seq = arrays_given(a) ? 0 : (uint32_t)a->seq;
+    t.checkpoint = a->checkpoint;
+    t.memory_budget = a->budget;
     return t;
 }
 
@@ -127,8 +130,26 @@ static graphc_status check_word(Cli *c, const char *option, const char *text, co
     return cli_usage(c, arena_printf(c->arena, "%s is %s or %s", option, first, second));
 }
 
+/* 512M, 8GB, 8GiB: powers of 1000, of 1024 with an i. */
+static bool size_of(const char *s, uint64_t *out) {
+    static const char units[] = "KMGT";
+    char *end;
+    double v = strtod(s, &end);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    if (unit) {
+        double step = end[1] == 'i' ? 1024 : 1000;
+        for (long i = unit - units; i >= 0; i--) v *= step;
+        end += end[1] == 'i' ? 2 : 1;
+    }
+    if (*end == 'B') end++;
+    *out = v >= 1 && v < 1e18 ? (uint64_t)v : 0;
+    return !*end && *out;
+}
+
 static graphc_status check_args(Cli *c) {
     TrainArgs *a = &c->train;
+    if (a->memory_budget && !size_of(a->memory_budget, &a->budget))
+        return diag(c->diags, D_USAGE, "--memory-budget", "\"%s\" is no size like 8GB", a->memory_budget);
     bool lora = strcmp(c->verb->name, "finetune") == 0;
     GC_TRY(check_word(c, "--batch-norm", a->batch_norm, "train", "frozen"));
     GC_TRY(check_word(c, "--dropout", a->dropout, "on", "off"));

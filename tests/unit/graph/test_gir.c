@@ -7,6 +7,7 @@
 #include "codegen/target.h"
 #include "graph/eval/eval.h"
 #include "graph/pass/pass.h"
+#include "graph/recompute/recompute.h"
 #include "runtime/base/file.h"
 #include "tests/unit/test.h"
 #include <dirent.h>
@@ -42,6 +43,17 @@ static const char *text_of(Case *c, const Graph *g) {
     return sb_str(&s);
 }
 
+/* Entry 0 gives the loss. Memory is worth what it is worth to a training plan. */
+static Graph *computed_again(Graph *g, bool contractions) {
+    const Recompute how = {.forward = 1,
+                           .bytes_per_s = 4e12,
+                           .flops_per_s = 60e12,
+                           .matrix_flops_per_s = 990e12,
+                           .moves = contractions ? 1e6 : 3,
+                           .contractions = contractions};
+    return recompute(g, &how);
+}
+
 static Graph *run_passes(Graph *g, const char *names) {
     char word[64];
     for (int n = 0; sscanf(names, " %63[a-z_0-9]%n", word, &n) == 1; names += n) {
@@ -49,6 +61,10 @@ static Graph *run_passes(Graph *g, const char *names) {
         DType precision;
         if (dtype_from_name(word, &precision)) {
             g = pass_precision(g, precision);
+            continue;
+        }
+        if (strncmp(word, "recompute", 9) == 0) {
+            g = computed_again(g, strcmp(word, "recompute_all") == 0);
             continue;
         }
         while (i < sizeof passes / sizeof *passes && strcmp(passes[i].name, word)) i++;

@@ -1,0 +1,80 @@
+#include "frontend/driver/training/remember.h"
+#include "frontend/driver/training/peak.h"
+#include "graph/pass/pass.h"
+#include "graph/recompute/recompute.h"
+
+#include <string.h>
+
+/* What a byte is worth that is not kept, in bytes moved meanwhile, and whether contractions are
+ * computed again for it, between values through which all of forward goes. */
+typedef struct Way {
+    double moves;
+    bool layers;
+} Way;
+
+/* From the fastest to the smallest. A byte that is written once and read twice is what is at stake
+ * without a budget. */
+static const Way ways[] = {{3, false}, {1e3, false}, {10, true}, {100, true}, {1e3, true}};
+enum { WAYS = sizeof ways / sizeof *ways };
+
+typedef enum Checkpoint {
+    CHECKPOINT_auto,
+    CHECKPOINT_none,
+    CHECKPOINT_layers,
+    CHECKPOINTS
+} Checkpoint;
+static const char *const checkpoint_name[CHECKPOINTS] = {"auto", "none", "layers"};
+
+static Checkpoint checkpoint_of(const graphc_training *t) {
+    uint32_t i = 0;
+    while (t->checkpoint && i < CHECKPOINTS && strcmp(t->checkpoint, checkpoint_name[i]) != 0) i++;
+    return (Checkpoint)i;
+}
+
+graphc_status remember_check(const graphc_training *t, DiagSink *d) {
+    const Checkpoint c = checkpoint_of(t);
+    if (c == CHECKPOINTS)
+        return diag(d, D_USAGE, "--checkpoint", "\"%s\" is none of auto, layers and none",
+                    t->checkpoint);
+    if (t->memory_budget && c != CHECKPOINT_auto)
+        return diag(d, D_USAGE, "--memory-budget", "chooses itself what is computed again");
+    return GRAPHC_OK;
+}
+
+static Graph *on_way(const Pipeline *p, Graph *g, const Machine *m, const Way *w) {
+    const Recompute how = {.forward = p->training.forward,
+                           .bytes_per_s = m->bytes_per_s,
+                           .flops_per_s = m->flops_per_s,
+                           .matrix_flops_per_s = m->matrix_flops_per_s,
+                           .moves = w->moves,
+                           .contractions = w->layers};
+    return pass_dce(recompute(g, &how));
+}
+
+static graphc_status schedule(Pipeline *p, const Graph *g, const Machine *m, Schedule **s,
+                              Peak *peak) {
+    GC_TRY(diag_status(p->diags));
+    GC_TRY(schedule_build(g, m, p->fuse_at_most, p->arena, s));
+    *peak = peak_of(*s);
+    return GRAPHC_OK;
+}
+
+graphc_status remember(Pipeline *p, Graph *g, const Machine *m, const graphc_training *t,
+                       Schedule **s, const char **text) {
+    const Checkpoint c = checkpoint_of(t);
+    const double budget = (double)t->memory_budget;
+    double least = 0;
+    Peak peak;
+    uint32_t i = c == CHECKPOINT_layers ? WAYS - 1 : 0;
+    for (;; i++) {
+        GC_TRY(schedule(p, c == CHECKPOINT_none ? g : on_way(p, g, m, &ways[i]), m, s, &peak));
+        double total = peak_total(&peak);
+        if (!least || total < least) least = total;
+        if (!t->memory_budget || total <= budget) break;
+        if (i + 1 == WAYS)
+            return diag(p->diags, D_USAGE, "--memory-budget",
+                        "%.0f bytes are too few: the least peak found is %.0f", budget, least);
+    }
+    *text = peak_text(*s, &peak, p->arena);
+    return GRAPHC_OK;
+}
