@@ -235,6 +235,7 @@ static bool share_row(const Fuse *f, const Group *g, const Group *home) {
 static bool comes_late(Fuse *f, Value v, const Group *g) {
     const VState *s = &f->v[v];
     if (fuse_numel(f, v) > 1) return false;
+    if (graph_node(f->g, v)->late && s->demands.n > 1) return true; /* gradients wait for it */
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Group *h = f->groups.v[s->demands.v[i].group];
         if (h == g || h->want || h->kind != GROUP_map) continue;

@@ -216,9 +216,9 @@ static inline Sample sample_make_edited(bool gpu, bool positions, SampleEdit *ed
     schedule_lifetimes(s, a);
     Target other = *target_for(PLAN_cuda); /* another architecture, with the same code */
     other.name = "sm_80";
-    PlanTargetInput targets[] = {{target_for(PLAN_cpu), s, &code},
-                                 {&other, s, &gpu_code},
-                                 {target_for(PLAN_cuda), s, &gpu_code}};
+    PlanTargetInput targets[] = {{target_for(PLAN_cpu), s, &code, NULL},
+                                 {&other, s, &gpu_code, NULL},
+                                 {target_for(PLAN_cuda), s, &gpu_code, NULL}};
     PlanBuildOptions options = {0};
     vec_push(a, &s->ends, s->steps.n);
     if (plan_build(g, targets, gpu ? 3 : 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK)

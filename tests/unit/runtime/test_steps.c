@@ -77,7 +77,7 @@ static Sample make(bool bare) {
     code.nblobs = 1;
     code.blobs = &blob;
     schedule_lifetimes(s, a);
-    PlanTargetInput target = {target_for(PLAN_cpu), s, &code};
+    PlanTargetInput target = {target_for(PLAN_cpu), s, &code, NULL};
     PlanBuildOptions options = {0};
     vec_push(a, &s->ends, s->steps.n);
     if (plan_build(g, &target, 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK) {
