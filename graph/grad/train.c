@@ -126,7 +126,21 @@ static bool decays(const TrainGraph *t, const Decay *d, uint32_t i) {
     return !d->some || !layer_matches(&d->not, train_name(t, i));
 }
 
-/* Parameters that the loss does not depend on stay as they are, and are named. */
+/* Names a parameter that has no gradient, and why. */
+static void name_untrained(const TrainGraph *t, Value param) {
+    const Graph *g = t->g;
+    const Value end = grad_end(g, t->loss, param);
+    const char *name = state_name(g, param);
+    if (end)
+        (void)diag(g->diags, D_NO_GRADIENT, name,
+                   "what the loss makes of it ends at %s (%s), whose derivative is zero or none",
+                   graph_place(g, graph_node(g, end)->loc, g->arena),
+                   op_info[graph_node(g, end)->op].name);
+    else
+        (void)diag(g->diags, D_NO_GRADIENT, name, "the loss does not depend on it");
+}
+
+/* Parameters that have no gradient stay as they are, and are named. */
 static uint32_t keep_trained(TrainGraph *t, Value *grad) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->params.n; i++) {
@@ -134,8 +148,7 @@ static uint32_t keep_trained(TrainGraph *t, Value *grad) {
             t->params.v[n] = t->params.v[i];
             grad[n++] = grad[i];
         } else {
-            (void)diag(t->g->diags, D_NO_GRADIENT, state_name(t->g, t->params.v[i]),
-                       "the loss does not depend on it");
+            name_untrained(t, t->params.v[i]);
         }
     }
     return t->params.n = n;
@@ -224,12 +237,15 @@ static Shares shares_of(Graph *g, bool accumulate, const Guard *guard, const Los
     return s;
 }
 
-static void hold_gradients(TrainGraph *t, const Entries *e, Value *grad) {
+static graphc_status hold_gradients(TrainGraph *t, const Entries *e, Value *grad) {
     const uint32_t n = keep_trained(t, grad);
+    if (!n)
+        return diag(t->g->diags, D_GRADIENT, "", "nothing that is to be trained has a gradient");
     for (uint32_t i = 0; e->accumulate && i < n; i++) {
         const char *name = arena_printf(t->g->arena, "%s.grad", train_name(t, i));
         grad[i] = held(t, e, name, i + 1, grad[i]);
     }
+    return GRAPHC_OK;
 }
 
 graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *out) {
@@ -255,7 +271,7 @@ graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *ou
     keep_buffers(out, nwrites, own, e.accumulate ? e.accumulate : e.step);
     const Value sum = held(out, &e, "loss_sum", 0, own);
     GC_TRY(gradients(out, &seeds, grad));
-    hold_gradients(out, &e, grad);
+    GC_TRY(hold_gradients(out, &e, grad));
     place(g, "Gradients", "", PART_update);
     Value norm = times(g, optimizer_norm(g, out->params.n, grad), share.back);
     Value clip = s->optimizer.clip > 0 ? optimizer_clip(g, &s->optimizer, norm) : 0;

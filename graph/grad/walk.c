@@ -88,6 +88,22 @@ void grad_reach(const Graph *g, bool *reached, const bool *held) {
     }
 }
 
+Value grad_end(const Graph *g, Value y, Value x) {
+    bool *reached = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    bool *before = ARENA_ARRAY(g->arena, bool, g->nodes.n); /* y is computed from it */
+    Value end = 0;
+    reached[x] = before[y] = true;
+    grad_reach(g, reached);
+    for (Value v = y + 1; v-- > 1;) {
+        const Node *n = graph_node(g, v);
+        for (uint32_t i = 0; before[v] && i < n->nin; i++) {
+            before[n->in[i]] = true;
+            if (!reached[v] && reached[n->in[i]]) end = v;
+        }
+    }
+    return end;
+}
+
 static bool any_operand_reached(const Walk *w, const Node *n) {
     for (uint32_t i = 0; i < n->nin; i++)
         if (w->reached[n->in[i]]) return true;

@@ -185,20 +185,31 @@ def gather(i, a):
 
 
 def attentions(graph):
-    """output of softmax(a b) v, where nothing else reads what lies between -> (a, b, v); and the names between."""
+    """output of softmax(a b + m) v, where nothing else reads what lies between -> (a, b, v, m or None); and the names between."""
     readers, maker = {}, {n.output[0]: n for n in graph.node}
     for n in graph.node:
         for x in n.input:
             readers[x] = readers.get(x, 0) + 1
     found, inner = {}, set()
     for n in graph.node:
-        p = maker.get(n.input[0]) if n.op_type == "MatMul" else None
-        s = maker.get(p.input[0]) if p is not None and p.op_type == "Softmax" else None
-        if s is None or s.op_type != "MatMul" or attributes(p).get("axis", -1) not in (-1, 3):
+        if n.op_type != "MatMul" or n.input[0] not in maker:
             continue
-        if readers[p.output[0]] == readers[s.output[0]] == 1:
-            found[n.output[0]] = (*s.input, n.input[1])
-            inner |= {p.output[0], s.output[0]}
+        p, own = maker[n.input[0]], {n.input[0]}
+        if p.op_type == "Where" and p.input[2] in maker and maker[p.input[0]].op_type == "IsNaN":  # rows that see nothing give 0
+            own |= {p.input[0], p.input[2]}
+            readers[p.input[2]] -= 1
+            p = maker[p.input[2]]
+        s = maker.get(p.input[0]) if p.op_type == "Softmax" and attributes(p).get("axis", -1) in (-1, 3) else None
+        mask = None
+        if s is not None and s.op_type == "Add" and s.input[0] in maker:
+            own.add(s.output[0])
+            mask, s = s.input[1], maker[s.input[0]]
+        if s is None or s.op_type != "MatMul":
+            continue
+        own.add(s.output[0])
+        if all(readers[x] == 1 for x in own):
+            found[n.output[0]] = (*s.input, n.input[1], mask)
+            inner |= own
     return found, inner
 
 
@@ -220,8 +231,8 @@ class Model:
         if node.output[0] in self.inner:
             return None
         if node.output[0] in self.attentions:
-            q, k, x = (v[n] for n in self.attentions[node.output[0]])
-            return F.scaled_dot_product_attention(q, k.transpose(-1, -2), x, scale=1.0)
+            q, k, x, mask = (n and v[n] for n in self.attentions[node.output[0]])
+            return F.scaled_dot_product_attention(q, k.transpose(-1, -2), x, mask, scale=1.0)
         ins = [v[n] if n else None for n in node.input]
         while ins and ins[-1] is None:
             ins.pop()

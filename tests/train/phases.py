@@ -1,4 +1,5 @@
-"""What acts otherwise in training than in inference, batch normalisation and dropout: graphc train against numpy in f64.
+"""What acts otherwise in training than in inference, batch normalisation and dropout: graphc train against numpy in f64; and what
+cannot be learnt, with its reason.
 
     phases.py GRAPHC
 """
@@ -254,6 +255,32 @@ def refused(tmp):
     check("--dropout is on or off" in err, err)
 
 
+def no_gradient(tmp):
+    """What stands between a weight and the loss is named: as an error where it has no derivative, as a warning where it is zero."""
+    n = helper.make_node
+    w = {"a.weight": np.ones(4), "b.weight": np.ones(4), "c.weight": np.ones(4)}
+
+    def model(name, *middle, opset=17):
+        nodes = [n("Mul", ["x", "a.weight"], ["xa"]), *middle, n("Mul", ["m", "b.weight"], ["y"]), n("Neg", ["c.weight"], ["unused"])]
+        save(f"{tmp}/{name}.onnx", nodes, [("x", ["batch", 4])], [("y", ["batch", 4])], w, opset)
+        return ["train", f"{tmp}/{name}.onnx", "--loss", "mse(y, target)", "--data", f"x={tmp}/x.npy", "--data", f"target={tmp}/t.npy",
+                "--batch", 4, "--steps", 1]
+
+    np.save(f"{tmp}/x.npy", rng.standard_normal((4, 4)).astype(np.float32)), np.save(f"{tmp}/t.npy", np.zeros((4, 4), np.float32))
+    bits = [n("BitCast", ["h"], ["g"], name="/bits", to=TensorProto.BFLOAT16), n("Cast", ["g"], ["m"], to=1)]
+    half = n("Cast", ["xa"], ["h"], to=TensorProto.FLOAT16)
+    err = run(*model("bits", half, *bits, opset=26), "-o", f"{tmp}/none", status=4)
+    check('node 2 "/bits" BitCast: bitcast lies between' in err, err)
+    p = subprocess.run([graphc, *map(str, model("round", n("Round", ["xa"], ["m"], name="/round"))), "-o", f"{tmp}/round"],
+                       capture_output=True, text=True)
+    check(p.returncode == 0 and "a.weight: " in p.stderr and 'ends at node 1 "/round" Round' in p.stderr, p.stderr)
+    check("c.weight: the loss does not depend on it" in p.stderr and "b.weight" not in p.stderr, p.stderr)
+    got = tensors(f"{tmp}/round/model.safetensors")
+    check(sorted(got) == ["b.weight"], f"what has no gradient is no parameter: {sorted(got)}")
+    err = run(*model("round", n("Round", ["xa"], ["m"])), "--train", "a.weight", "-o", f"{tmp}/none", status=4)
+    check("nothing that is to be trained has a gradient" in err and "a.weight: " in err, err)
+
+
 with tempfile.TemporaryDirectory() as tmp:
     for marked, opset, option in ((False, 17, None), (True, 17, None), (False, 17, "train"), (False, 9, None), (True, 9, None),
                                   (False, 17, "frozen"), (True, 17, "frozen")):
@@ -265,4 +292,5 @@ with tempfile.TemporaryDirectory() as tmp:
         dropped(tmp, form)
     two_nodes(tmp)
     refused(tmp)
+    no_gradient(tmp)
 sys.exit(failures != 0)
