@@ -142,6 +142,8 @@ graphc_script(cli/documents full 600 ${python} tests/cli/documents.py ${PROJECT_
   models/TEN_MINUTES.md)
 graphc_script(cli/valgrind full 600 ${python} tests/cli/valgrind.py ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
 graphc_script(cli/fetch full 900 ${python} tests/cli/install.py --fetch ${PROJECT_SOURCE_DIR})
+graphc_script(cli/release full 300 tests/release ${PROJECT_BINARY_DIR}/release ${PROJECT_BINARY_DIR})
+graphc_script(cli/contributing full 1800 ${python} tests/cli/contributing.py ${PROJECT_BINARY_DIR}/contributing)
 graphc_script(cli/static full 900 ${python} tests/cli/install.py --static ${PROJECT_SOURCE_DIR})
 graphc_script(models/claims full 900 ${python} tests/models/claims.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/tensor_cores/some quick 200 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>

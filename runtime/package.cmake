@@ -1,0 +1,13 @@
+# cpack: what cmake --install puts down, as a tarball and as a Debian package. tests/release calls it.
+set(CPACK_GENERATOR TGZ DEB)
+set(CPACK_PACKAGE_NAME graphc)
+set(CPACK_PACKAGE_VENDOR "the graphc developers")
+set(CPACK_PACKAGE_CONTACT "graphc developers <graphc@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "compiles ONNX graphs into plans of fused kernels, and runs them")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGE_FILE_NAME graphc-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "man-db")
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+include(CPack)
