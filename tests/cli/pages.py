@@ -1,5 +1,6 @@
-"""The page of explain in a real browser: no message on its console, nothing wider than the window at 1280 pixels and on a
-phone, both graphs whole, what a click and the search bring, the memory plan's peak. Skipped without chromium.
+"""The pages of explain, verify and bench in a real browser: no message on the console, nothing wider than the window at
+1280 pixels and on a phone. Of explain both graphs as a whole, what a click and the search bring, the memory plan's peak.
+Skipped without chromium.
 
     pages.py GRAPHC [KEEP]    KEEP: a folder for the pages and their pictures
 """
@@ -95,6 +96,21 @@ def test(d):
             check(r["wide"] <= 0 and r["bodyWide"] <= 0, f"{name}: {r['wide']} {r['bodyWide']} pixels wider than {width}")
             check(not browser.picture(d, f"{d}/{name}#k{r['kernels'] - 1}", f"{d}/{name}-{width}.png", width, 2200), "a message")
             check(os.path.getsize(f"{d}/{name}-{width}.png") > 10_000, "no picture")
+    # The other pages: nothing but text and plots.
+    run("verify", "m.onnx", "--html", "verify.html", *size)
+    run("bench", "m.onnx", "--runs", "3", "--html", "bench.html", *size)
+    run("run", "m.onnx", "--output-dir", "out", *size)
+    np.save("out/y.npy", np.load("out/y.npy") + np.float32(1))
+    run("verify", "m.onnx", "--against", "out", "--html", "bad.html", *size, status=1)
+    check("Everything agrees" in open("verify.html").read() and "It differs" in open("bad.html").read(), "what verify's page says")
+    for name in "verify", "bench", "bad":
+        text = open(f"{name}.html").read()
+        check(text.count("<tr>") >= len(names) and "http" not in text and "<script" not in text, f"{name}: rows, and nothing fetched")
+        for width in 1280, 390:
+            r, said = browser.probe(d, text, "document.title = JSON.stringify({wide: document.body.scrollWidth - "
+                                    "document.documentElement.clientWidth, marks: document.querySelectorAll('circle').length});", width)
+            check(r and r["wide"] <= 0 and r["marks"] > 0 and not said, f"{name} at {width}: {r} {said}")
+
     dot = open("m.dot").read()
     check(dot.count(" -> ") == 7 and all(f'label="{n}"' in dot for n in names if not n.startswith("prepare")), "dot: " + dot[:400])
 

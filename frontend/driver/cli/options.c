@@ -231,6 +231,8 @@ static const OptRow opt_rows[] = {
      "writes kernels' times as a trace that chrome://tracing and Perfetto open"},
     {"--html", NULL, OPT_TEXT, FIELD(html), "bench", "FILE",
      "writes a page: kernels in time, against the roofline, and as a table with their nodes"},
+    {"--html", NULL, OPT_TEXT, FIELD(html), "verify", "FILE",
+     "writes a page: outputs, and every stored value beside what rounding explains"},
     {"--html", NULL, OPT_TEXT, FIELD(html), "explain", "FILE",
      "writes a page: the graph before and after fusion, kernels with their code, memory"},
     {"--dot", NULL, OPT_TEXT, FIELD(dot), "explain", "FILE",

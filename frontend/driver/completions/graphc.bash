@@ -18,7 +18,7 @@ _graphc_options() { # of a verb
     merge) echo "--output --adapter" ;;
     finetune) echo $model $train --lora ;;
     doctor) echo --json ;;
-    verify) echo "$model $run --data --against --rtol --atol --bisect --json --verbose" ;;
+    verify) echo "$model $run --data --against --rtol --atol --bisect --html --json --verbose" ;;
     esac
     [[ $1 == doctor || $1 == merge ]] || echo --dim --threads
     [[ $1 == doctor || $1 == merge || $1 == grad || $1 == train || $1 == finetune ]] || echo --state

@@ -1,54 +1,12 @@
 /* The page of bench: kernels in time, against what the target could do, and as a table. */
 #include "frontend/driver/cli/bench/bench.h"
-#include "runtime/base/file.h"
+#include "frontend/driver/cli/page.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* The roofline's plot: powers of two of operations a byte, powers of ten of operations a second. */
 enum { LEFT = -6, RIGHT = 13, LOW = 6, HIGH = 16, WIDTH = 760, HEIGHT = 400 };
-
-static const char head[] =
-    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-    "<meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" "
-    "href=\"data:,\">\n<style>\n"
-    ":root{--back:#fff;--card:#f6f7f9;--text:#1c2126;--dim:#626b76;--grid:#dfe3e8;--poi:#1663c7;"
-    "--red:#0e8a5f;--per:#8b5cf6;--tem:#c2410c}\n"
-    "@media(prefers-color-scheme:dark){:root{--back:#14171b;--card:#1d2228;--text:#e8ebee;"
-    "--dim:#98a2ad;--grid:#333a43;--poi:#6cabff;--red:#4ade9f;--per:#b79cff;--tem:#ff9d5c}}\n"
-    "*{box-sizing:border-box}body{margin:0 "
-    "auto;max-width:76rem;padding:1rem;background:var(--back);"
-    "color:var(--text);font:15px/1.4 system-ui,sans-serif}\n"
-    "h1{font-size:1.3rem;overflow-wrap:anywhere}h2{font-size:1rem;margin:0 0 .6rem}\n"
-    "section{background:var(--card);border-radius:.6rem;padding:1rem;margin:1rem "
-    "0;overflow-x:auto}\n"
-    "svg{display:block;width:100%;height:auto}svg.time{height:3rem}text{fill:var(--dim);font-size:"
-    "12px}\n"
-    ".grid{stroke:var(--grid)}.roof{stroke:var(--dim);fill:none;stroke-width:1.5}\n"
-    ".poi{fill:var(--poi);color:var(--poi)}.red{fill:var(--red);color:var(--red)}"
-    ".per{fill:var(--per);color:var(--per)}.tem{fill:var(--tem);color:var(--tem)}\n"
-    "circle{fill-opacity:.65}svg.time rect{stroke:var(--card);stroke-width:.4}\n"
-    "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}"
-    "th{color:var(--dim);font-weight:400;font-size:.8rem}td,th{text-align:right;padding:.15rem "
-    ".6rem;"
-    "vertical-align:top}td:last-child,th:last-child{text-align:left;overflow-wrap:anywhere}"
-    "tr+tr td{border-top:1px solid var(--grid)}pre{margin:.2rem 0;white-space:pre-wrap;"
-    "color:var(--dim);font-size:.8rem}\n</style>\n<title>";
-
-static void escaped(StrBuf *s, const char *text) {
-    for (; *text; text++) {
-        const char *as = *text == '<'   ? "&lt;"
-                         : *text == '&' ? "&amp;"
-                         : *text == '"' ? "&quot;"
-                                        : NULL;
-        if (as)
-            sb_put(s, as);
-        else
-            sb_putn(s, (unsigned char)*text < 32 && *text != '\n' ? " " : text, 1);
-    }
-}
 
 static double total(const BenchRun *r) {
     double sum = 0;
@@ -59,7 +17,7 @@ static double total(const BenchRun *r) {
 static void title(StrBuf *s, const BenchKernel *k) {
     sb_printf(s, "<title>%s: %.1f us, at least %.1f us\n", k->step.kernel, k->seconds * 1e6,
               k->least * 1e6);
-    escaped(s, k->step.nodes);
+    page_text(s, k->step.nodes);
     sb_put(s, "</title>");
 }
 
@@ -160,7 +118,7 @@ static void table(StrBuf *s, Arena *a, const BenchRun *r) {
                   "class=\"%s\">%s</span></summary><pre>",
                   t * 1e6, 100 * t / total(r), k->step.bytes / t * 1e-9, k->step.flops / t * 1e-9,
                   k->least * 1e6, k->step.kind, k->step.kernel);
-        escaped(s, k->step.nodes);
+        page_text(s, k->step.nodes);
         sb_put(s, "</pre></details></tr>\n");
     }
     sb_put(s, "</table></section>\n");
@@ -168,21 +126,13 @@ static void table(StrBuf *s, Arena *a, const BenchRun *r) {
 
 graphc_status bench_page(Cli *c, const BenchRun *r, const char *path) {
     StrBuf s;
-    char why[256];
-    sb_init(&s, c->arena);
-    sb_put(&s, head);
-    escaped(&s, r->plan);
-    sb_put(&s, "</title></head><body><h1>");
-    escaped(&s, r->plan);
+    page_begin(&s, c->arena, r->plan);
     sb_printf(&s,
-              "</h1><p>%s, %s, %u threads: a run takes %.3f ms (median); %u kernels, %.3f ms "
+              "<p>%s, %s, %u threads: a run takes %.3f ms (median); %u kernels, %.3f ms "
               "where each is timed alone.</p>\n",
               r->device, r->code, r->threads, r->median * 1e3, r->n, total(r) * 1e3);
     timeline(&s, r);
     roofline(&s, r);
     table(&s, c->arena, r);
-    sb_put(&s, "</body></html>\n");
-    const char *text = sb_str(&s);
-    graphc_status st = file_write(path, text, strlen(text), why);
-    return st == GRAPHC_OK ? st : diag(c->diags, D_IO, path, "%s", why);
+    return page_end(c, &s, path);
 }

@@ -1,6 +1,6 @@
 /* What the files of `graphc verify` share. */
-#ifndef FRONTEND_DRIVER_CLI_VERIFY_H
-#define FRONTEND_DRIVER_CLI_VERIFY_H
+#ifndef FRONTEND_DRIVER_CLI_VERIFY_VERIFY_H
+#define FRONTEND_DRIVER_CLI_VERIFY_VERIFY_H
 
 #include "frontend/driver/bound.h"
 #include "frontend/driver/check.h"
@@ -29,8 +29,10 @@ typedef struct Verdict {
     bool files, tolerances, ok;
 } Verdict;
 
-/* verify_report.c: what was found, as text or JSON. */
+/* report.c: what was found, as text or JSON. */
 const CheckRow *verify_first_bad(const Verdict *v); /* in launch order; NULL: none */
 void verify_report(const Verdict *v, const Trial *t, const Cli *c);
+/* page.c: the same as a page. */
+graphc_status verify_page(Cli *c, const Verdict *v, const Trial *t, const char *path);
 
 #endif

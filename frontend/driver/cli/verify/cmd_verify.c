@@ -5,7 +5,7 @@
  * was. */
 #include "frontend/driver/bisect.h"
 #include "frontend/driver/cli/progress.h"
-#include "frontend/driver/cli/verify.h"
+#include "frontend/driver/cli/verify/verify.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -307,6 +307,7 @@ static graphc_status verify(Trial *t, Verdict *v, Check **check, Cli *c) {
         cli_print(stdout, "first bad decision: %s\n", v->first_decision);
     if (!v->ok) GC_TRY(find_first_bad(c, t, v));
     if (c->json) verify_report(v, t, c);
+    if (c->html) GC_TRY(verify_page(c, v, t, c->html));
     if (v->ok) return GRAPHC_OK;
     if (!c->json) cli_print(stdout, "first bad node: %s\n", v->first_bad);
     return GRAPHC_MISMATCH;

@@ -1,6 +1,6 @@
 /* What `graphc verify` has found, as text and JSON. */
 #include "frontend/driver/cli/json.h"
-#include "frontend/driver/cli/verify.h"
+#include "frontend/driver/cli/verify/verify.h"
 
 #include <math.h>
 
