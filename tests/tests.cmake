@@ -155,6 +155,7 @@ graphc_script(models/verify full 900 ${python} tests/models/verify.py $<TARGET_F
   unet mobilenet_v3_large llama_small)
 graphc_script(models/cache_state full 600 ${python} tests/models/cache_state.py $<TARGET_FILE:graphc_cli>
   $<TARGET_FILE:graphc>)
+graphc_script(models/readme full 600 ${python} tests/models/readme.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/explain full 600 ${python} tests/models/explain.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/precision full 600 ${python} tests/models/precision.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/grad full 1800 ${python} tests/models/grad.py $<TARGET_FILE:graphc_cli> --batch 1)

@@ -50,6 +50,13 @@ for precision in ("bf16", "f16"):
     said = run("verify", "f32.onnx", "--precision", precision)
     expect(f"--precision {precision}: {said}", f"to {precision} at worst" in said)
 
+# What a model makes of its own roundings is no error: near 60,000 halves are multiples of 32.
+nodes = [h.make_node("Add", ["x", "big"], ["a"]), h.make_node("Sub", ["a", "big"], ["b"]), h.make_node("MatMul", ["b", "w"], ["y"])]
+w = h.make_tensor("w", T.FLOAT16, (64, 64), (rng.standard_normal(4096) / 8).astype(np.float16))
+save("near_largest", nodes, [h.make_tensor("big", T.FLOAT16, (), [60000.0]), w], (T.FLOAT16, (64, 64)), (T.FLOAT16, (64, 64)))
+said = run("verify", "near_largest.onnx")
+expect(f"near the largest half: {said}", "between the reference with and without these roundings" in said)
+
 # A step of the quantiser is no error. Values of a sum fall on all sides of the boundaries between codes.
 nodes, inits = [], [h.make_tensor("s", T.FLOAT, (), [0.02]), h.make_tensor("z", T.INT8, (), [3])]
 for i in range(4):

@@ -1,12 +1,16 @@
-"""No false alarm of verify: the graphs of models/ as they are and with --precision, and the quantised forms that
-onnxruntime's tools make of the small ones: verify.py GRAPHC [MODEL ...]"""
+"""No false alarm of verify: the graphs of models/ as they are and with --precision, and the forms that onnxruntime's tools
+make of them: f16, dynamically quantised, and the statically quantised ones of a small model:
+
+    verify.py GRAPHC [MODEL ...] [--forms]    --forms: what the tools make, and nothing else
+"""
 import json, os, re, subprocess, sys, tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cases
 
 QUANTISED = {"mobilenet_v3_large": ("QDQ", "QOperator")}
-graphc, only = os.path.abspath(sys.argv[1]), sys.argv[2:]
+graphc, only = os.path.abspath(sys.argv[1]), [a for a in sys.argv[2:] if a[0] != "-"]
+forms_only = "--forms" in sys.argv
 failures = 0
 
 
@@ -39,15 +43,30 @@ def quantised(model, forms, folder):
         verify(f"{os.path.basename(model)} {form.name}", path)
 
 
+def forms(model, folder, dims):
+    """f16 inside, f32 at inputs and outputs; weights of contractions in i8, what they are multiplied with when it runs."""
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+    from onnxruntime import quantization as q
+    name = os.path.basename(model)
+    half = convert_float_to_float16(onnx.load(model), keep_io_types=True)
+    onnx.save(half, f"{folder}/half.onnx", save_as_external_data=True, location="half.weights")
+    verify(f"{name} f16", f"{folder}/half.onnx", *dims)
+    q.quantize_dynamic(model, f"{folder}/dynamic.onnx", use_external_data_format=True)
+    verify(f"{name} dynamic", f"{folder}/dynamic.onnx", *dims)
+
+
 names = only or sorted(n[:-5] for n in os.listdir(cases.MODELS) if n.endswith(".onnx") and "llama_1b" not in n)
 for name in names:
     path = f"{cases.filled([name])}/{name}.onnx"
     has = {s["name"] for s in json.loads(subprocess.check_output([graphc, "inspect", path, "--json"], stderr=subprocess.DEVNULL))["symbols"]}
     dims = [a for s, n in cases.SIZES[1].items() if s in has for a in ("--dim", f"{s}={n}")] if "seq" in has else []
-    verify(name, path, *dims)
-    for precision in ("bf16", "f16"):
-        verify(f"{name} --precision {precision}", path, "--precision", precision, *dims)
-    if name in QUANTISED:
-        with tempfile.TemporaryDirectory() as folder:
+    if not forms_only:
+        verify(name, path, *dims)
+        for precision in ("bf16", "f16"):
+            verify(f"{name} --precision {precision}", path, "--precision", precision, *dims)
+    with tempfile.TemporaryDirectory() as folder:
+        forms(path, folder, dims)
+        if name in QUANTISED and not forms_only:
             quantised(path, QUANTISED[name], folder)
 sys.exit(bool(failures))

@@ -43,15 +43,20 @@ static graphc_status trial_run(Trial *t, Cli *c) {
     return s == GRAPHC_OK ? s : cli_session_failed(&t->session, s);
 }
 
-/* The model as imported, each value rounded where the graph rounds to less than f32. */
-static graphc_status evaluate(Trial *t, const Cli *c) {
+/* The model as imported; with `round` each value is rounded where the graph rounds to less than f32.
+ */
+static graphc_status evaluate_outputs(Trial *t, const Cli *c, bool round, EvalTensor **out) {
     const Graph *g = t->pipe.imported;
     Progress p = {.what = "reference", .quiet = c->json};
-    EvalOptions eo = {.round_halves = true, .progress = progress_show, .ctx = &p};
-    t->want = ARENA_ARRAY(t->memory, EvalTensor, g->outputs.n);
-    graphc_status s = eval_run(g, t->session.inputs, &eo, t->memory, t->want, NULL);
+    EvalOptions eo = {.round_halves = round, .progress = progress_show, .ctx = &p};
+    *out = ARENA_ARRAY(t->memory, EvalTensor, g->outputs.n);
+    graphc_status s = eval_run(g, t->session.inputs, &eo, t->memory, *out, NULL);
     progress_end(&p);
     return s;
+}
+
+static graphc_status evaluate(Trial *t, const Cli *c) {
+    return evaluate_outputs(t, c, true, &t->want);
 }
 
 static void trial_close(Trial *t) {
@@ -78,18 +83,58 @@ static graphc_status compare_output(const Verdict *v, Trial *t, uint32_t i, Comp
     return GRAPHC_OK;
 }
 
+/* The value nearest to `got` that lies between the two references. */
+static EvalTensor between(const EvalTensor *got, const EvalTensor *rounded, const EvalTensor *exact,
+                          Arena *a) {
+    EvalTensor r = *rounded;
+    uint64_t n = tensor_numel(rounded);
+    double *to = arena_array(a, n + 1, sizeof *to);
+    r.dtype = DT_f64;
+    r.data = to;
+    for (uint64_t i = 0; i < n; i++) {
+        double x = dtype_load_f64(rounded->dtype, rounded->data, i);
+        double y = dtype_load_f64(exact->dtype, exact->data, i);
+        double g = dtype_load_f64(got->dtype, got->data, i);
+        bool finite = isfinite(x) && isfinite(y) && isfinite(g);
+        to[i] = finite ? fmin(fmax(g, fmin(x, y)), fmax(x, y)) : x;
+    }
+    return r;
+}
+
+/* A model may make much of its own roundings: sums of numbers near the largest, rows that are masked
+ * as a whole. A value between the reference with and without them is as right as either. */
+static graphc_status compare_between(Verdict *v, Trial *t, const Cli *c) {
+    EvalTensor *exact, got;
+    GC_TRY(evaluate_outputs(t, c, false, &exact));
+    v->ok = true;
+    for (uint32_t i = 0; i < v->noutputs; i++) {
+        const Comparison *x = &v->outputs[i];
+        bool rounds = dtype_bytes(v->bound[i].coarsest) < dtype_bytes(DT_f32);
+        if (!v->fine[i] && x->same_type && x->is_float && rounds) {
+            GC_TRY(cli_session_output(&t->session, i, &got));
+            EvalTensor want = between(&got, &t->want[i], &exact[i], t->memory);
+            Comparison eased = compare_tensors(&got, &want, v->rtol, v->atol);
+            v->fine[i] = v->between[i] = passes(v, &eased, &v->bound[i]);
+        }
+        v->ok &= v->fine[i];
+    }
+    return GRAPHC_OK;
+}
+
 static graphc_status compare_outputs(Verdict *v, Trial *t, const Cli *c) {
     v->noutputs = graphc_plan_outputs(t->session.plan);
     v->bound = bound_outputs(t->pipe.imported, pipeline_rounds_to(&t->pipe), c->arena);
     v->outputs = ARENA_ARRAY(c->arena, Comparison, v->noutputs + 1);
     v->fine = ARENA_ARRAY(c->arena, bool, v->noutputs + 1);
+    v->between = ARENA_ARRAY(c->arena, bool, v->noutputs + 1);
     v->ok = true;
     for (uint32_t i = 0; i < v->noutputs; i++) {
         GC_TRY(compare_output(v, t, i, &v->outputs[i]));
         v->fine[i] = passes(v, &v->outputs[i], &v->bound[i]);
         v->ok &= v->fine[i];
     }
-    return GRAPHC_OK;
+    bool evaluated = !v->files && !v->tolerances && !c->against;
+    return v->ok || !evaluated ? GRAPHC_OK : compare_between(v, t, c);
 }
 
 static graphc_status check_kernels(Verdict *v, Check *check, Trial *t, const Cli *c) {

@@ -26,8 +26,10 @@ static void print_output(const Verdict *v, const Trial *t, uint32_t i) {
     if (v->files || v->tolerances)
         cli_print(stdout, "; allowed: %.3g + %.3g |value|\n", v->atol, v->rtol);
     else if (b->depth)
-        cli_print(stdout, "; allowed: %.2g std, %u roundings deep, to %s at worst\n", b->std,
-                  b->depth, dtype_name(b->coarsest));
+        cli_print(stdout, "; allowed: %.2g std, %u roundings deep, to %s at worst%s\n", b->std,
+                  b->depth, dtype_name(b->coarsest),
+                  v->between[i] ? "; it lies between the reference with and without these roundings"
+                                : "");
     else
         cli_print(stdout, "\n");
 }
@@ -86,6 +88,7 @@ static void print_json(const Verdict *v, const Trial *t) {
         json_add(o, "std", json_number(x->std));
         json_add(o, "max_std", json_number(comparison_relative(x)));
         json_add(o, "bound_std", json_number(v->bound[i].std));
+        json_add(o, "between_references", json_boolean(v->between[i]));
         json_add(o, "roundings", json_integer(v->bound[i].depth));
     }
     for (uint32_t i = 0; i < v->nrows; i++) {

@@ -22,6 +22,7 @@ typedef struct Verdict {
     OutputBound *bound;
     Comparison *outputs;
     bool *fine;
+    bool *between; /* fine, since it lies between the reference with and without roundings */
     CheckRow *rows;
     uint32_t noutputs, nrows;
     const char *first_bad, *first_decision;
