@@ -30,6 +30,13 @@ FAULTS = [
      '#include "fusion/fuse.h"\nvoid later(void) { schedule_lifetimes(0, 0); }'),
     ("a README names a file that is gone", "lint/tree", "graph/README.md", "Start with `ir/core_ops.def`", "Start with `ir/core_opz.def`"),
     ("an option is not in the manual page", "lint/documented", "frontend/driver/graphc.1", "\\-\\-fuse\\-at\\-most", "\\-\\-fuse\\-most"),
+    # ---- the command line ----------------------------------------------------------------------------
+    ("a stopped compile leaves its assembler", "cli/stopped", "codegen/nvptx/assembler.c", "prctl(PR_SET_PDEATHSIG, SIGKILL);", "(void)prctl;"),
+    ("a field of JSON is not described", "cli/json", "frontend/driver/cli/cmd_inspect.c", 'json_object_set_new(j, "plan_hash",', 'json_object_set_new(j, "hash",'),
+    ("the reference without roundings is not asked", "cli/verify", "frontend/driver/cli/verify/cmd_verify.c",
+     "return v->ok || !evaluated ? GRAPHC_OK : compare_between(v, t, c);", "(void)compare_between;\n    (void)evaluated;\n    return GRAPHC_OK;"),
+    ("what a residual waits for is called an operand", "cli/json", "fusion/schedule/explain.c",
+     "return reads_again(f, to, v) ? WHY_template_input : WHY_anchors;", "(void)reads_again;\n        return WHY_template_input;"),
     # ---- graph ---------------------------------------------------------------------------------
     ("a slice's size is off by one", "unit/test_expr", "graph/expr/expr_sum.c",
      "gap = t.coef > 0 ? expr_sub(p, v, u)", "gap = t.coef > 0 ? expr_sub(p, u, v)"),

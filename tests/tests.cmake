@@ -84,6 +84,7 @@ graphc_script(cli/bounds/some quick 200 ${python} tests/cli/bounds.py $<TARGET_F
 graphc_script(cli/bounds full 200 ${python} tests/cli/bounds.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/decisions quick 120 ${python} tests/cli/decisions.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/verify quick 200 ${python} tests/cli/verify.py $<TARGET_FILE:graphc_cli>)
+graphc_script(cli/terminal full 200 ${python} tests/cli/terminal.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/pages full 300 ${python} tests/cli/pages.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/stopped quick 60 ${python} tests/cli/stopped.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)

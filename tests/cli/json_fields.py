@@ -2,8 +2,9 @@
 with the model."""
 import csv, json, os, subprocess, sys, tempfile
 import jsonschema
+import numpy as np
 import onnx
-from onnx import TensorProto as T, helper as h
+from onnx import TensorProto as T, helper as h, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import build
@@ -126,6 +127,16 @@ with tempfile.TemporaryDirectory() as d:
     fields(k, {"name": str, "bytes": NUMBER, "flops": NUMBER, "least_seconds": NUMBER, "nodes": list, "views": list}, "explain")
     check(k["nodes"] == j["kernels"][0]["nodes"] and k["views"] == [], f"explain: {k}")
 
+    # A residual is read once, by what follows the second product: that is no operand's reason.
+    g = h.make_graph(
+        [h.make_node("MatMul", ["x", "w"], ["t"]), h.make_node("LayerNormalization", ["t", "s"], ["n"]), h.make_node("MatMul", ["n", "w"], ["u"]),
+         h.make_node("Add", ["u", "t"], ["z"])], "residual", [h.make_tensor_value_info("x", T.FLOAT, [64, 96])],
+        [h.make_tensor_value_info("z", T.FLOAT, [64, 96])],
+        [numpy_helper.from_array(np.ones((96, 96), np.float32) / 50, "w"), numpy_helper.from_array(np.ones(96, np.float32), "s")])
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 17)], ir_version=8), "residual.onnx")
+    notes = [n for n in ask("explain", "residual.onnx")["targets"][0]["notes"] if n.startswith("not fused: tem_0_matmul into tem_")]
+    check(len(notes) == 1 and "a contraction or attention of its own" in notes[0], f"a residual: {notes}")
+
     c = ask("mlp.onnx", "-o", "again.plan")
     fields(c, {"targets": list, "plan_bytes": int, "seconds": NUMBER}, "compile")
 
@@ -155,7 +166,6 @@ with tempfile.TemporaryDirectory() as d:
     check(seen == set(SCHEMA["properties"]["verb"]["enum"]), f"verbs {seen}")
     line = jsonschema.Draft202012Validator({**SCHEMA, "$ref": "#/$defs/train_line", **{k: {} for k in ("properties",)}, "required": [], "allOf": []})
     build.mlp("t.onnx")
-    import numpy as np
     np.save("x.npy", np.zeros((16, 32), np.float32)), np.save("t.npy", np.zeros((16, 50), np.float32))
     p = subprocess.run([graphc, "train", "t.onnx", "--loss", "mse(y, target)", "--data", "x=x.npy", "--data", "target=t.npy", "--eval-data", "x=x.npy", "--eval-data", "target=t.npy",
                         "--steps", "2", "-o", "learnt", "--json"], capture_output=True, text=True, timeout=60)
