@@ -1,6 +1,6 @@
 """What --json promises: every verb's output is as frontend/driver/schema.json says, and fields agree with each other and
 with the model."""
-import csv, json, os, subprocess, sys, tempfile
+import csv, json, os, re, subprocess, sys, tempfile
 import jsonschema
 import numpy as np
 import onnx
@@ -152,6 +152,10 @@ with tempfile.TemporaryDirectory() as d:
     r = pair["ratio"]
     check(r["low"] <= r["b_over_a"] <= r["high"] and r["pairs"] == 30, f"a ratio: {r}")
     check(pair["a"]["plan_hash"] == pair["b"]["plan_hash"], "one plan twice")
+    said = subprocess.run([graphc, "bench", "steps.onnx", "-v", *args], capture_output=True, text=True).stdout
+    shares = [float(s) for s in re.findall(r"(?m)^ +[0-9.]+ [mun]?s +([0-9.]+) ", said)]
+    check(len(shares) == len(names) and shares == sorted(shares, reverse=True) and
+          all(op in said for op in ("Softmax", "MatMul")), f"bench -v: {said}")
     rows = list(csv.reader(subprocess.run([graphc, "bench", "mlp.plan", "--csv", *args], capture_output=True, text=True).stdout.splitlines()))
     check(len(rows) == 2 and len(rows[0]) == len(rows[1]) and dict(zip(*rows))["sizes"] == "batch = 4", f"csv: {rows}")
     rows = list(csv.reader(subprocess.run([graphc, "bench", "mlp.plan", "--csv", "-v", *args], capture_output=True, text=True).stdout.splitlines()))

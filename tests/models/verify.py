@@ -52,7 +52,11 @@ def forms(model, folder, dims):
     half = convert_float_to_float16(onnx.load(model), keep_io_types=True)
     onnx.save(half, f"{folder}/half.onnx", save_as_external_data=True, location="half.weights")
     verify(f"{name} f16", f"{folder}/half.onnx", *dims)
-    q.quantize_dynamic(model, f"{folder}/dynamic.onnx", use_external_data_format=True)
+    try:
+        q.quantize_dynamic(model, f"{folder}/dynamic.onnx", use_external_data_format=True)
+    except Exception as e:  # the tool's own limits
+        print(f"skipped {name} dynamic: onnxruntime's tool refuses it: {str(e)[:100]}")
+        return
     verify(f"{name} dynamic", f"{folder}/dynamic.onnx", *dims)
 
 

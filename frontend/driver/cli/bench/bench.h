@@ -55,7 +55,7 @@ BenchMachine bench_machine(Arena *a);
 
 /* report.c */
 void bench_print(const Cli *c, const BenchRun *r);
-void bench_print_facts(const Cli *c, const BenchRun *r);
+const char *bench_facts(const BenchRun *r); /* lines of text: what the times are of */
 json_t *bench_facts_json(const Cli *c, const BenchRun *r);
 /* pair.c: bench A B. */
 graphc_status bench_pair(Cli *c);

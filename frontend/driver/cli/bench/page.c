@@ -127,10 +127,12 @@ static void table(StrBuf *s, Arena *a, const BenchRun *r) {
 graphc_status bench_page(Cli *c, const BenchRun *r, const char *path) {
     StrBuf s;
     page_begin(&s, c->arena, r->plan);
+    sb_put(&s, "<pre>");
+    page_text(&s, bench_facts(r));
     sb_printf(&s,
-              "<p>%s, %s, %u threads: a run takes %.3f ms (median); %u kernels, %.3f ms "
-              "where each is timed alone.</p>\n",
-              r->device, r->code, r->threads, r->median * 1e3, r->n, total(r) * 1e3);
+              "</pre><p>A run takes %.3f ms (median); %u kernels, %.3f ms where each is timed "
+              "alone.</p>\n",
+              r->median * 1e3, r->n, total(r) * 1e3);
     timeline(&s, r);
     roofline(&s, r);
     table(&s, c->arena, r);

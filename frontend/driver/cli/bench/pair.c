@@ -78,7 +78,7 @@ static void report_json(const Cli *c, const BenchRun *r, const Ratio *ratio) {
 static void report_text(const Cli *c, const BenchRun *r, const Ratio *ratio) {
     for (int i = 0; i < 2; i++) {
         cli_print(stdout, "%s\n", i ? "B" : "A");
-        bench_print_facts(c, &r[i]);
+        cli_print(stdout, "%s", bench_facts(&r[i]));
         cli_print(stdout, "median %s  min %s\n", unit_seconds(c->arena, r[i].median),
                   unit_seconds(c->arena, r[i].times.v[0]));
     }

@@ -6,6 +6,7 @@
 #include "frontend/driver/origin.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -50,33 +51,57 @@ static const char *sizes_text(const BenchRun *r) {
 
 /* ---- Text ---- */
 
-void bench_print_facts(const Cli *c, const BenchRun *r) {
-    BenchMachine m = bench_machine(c->arena);
-    cli_print(stdout, "plan     %s, %016llx, made by %s from model %s\n", r->plan,
+const char *bench_facts(const BenchRun *r) {
+    Arena *a = r->session->cli->arena;
+    BenchMachine m = bench_machine(a);
+    StrBuf s;
+    sb_init(&s, a);
+    sb_printf(&s, "plan     %s, %016llx, made by %s from model %s\n", r->plan,
               (unsigned long long)r->session->plan_hash, note(r, ORIGIN_MADE_BY),
               note(r, ORIGIN_MODEL));
-    cli_print(stdout, "sizes    %s\n", sizes_text(r));
-    cli_print(stdout, "machine  %s, %u cores, %s\n", m.processor, m.cores, m.system);
-    cli_print(stdout, "run by   %s, LLVM %s, on %s %s, %u threads\n", origin_release(c->arena),
+    sb_printf(&s, "sizes    %s\n", sizes_text(r));
+    sb_printf(&s, "machine  %s, %u cores, %s\n", m.processor, m.cores, m.system);
+    sb_printf(&s, "run by   %s, LLVM %s, on %s %s, %u threads\n", origin_release(a),
               codegen_llvm_version(), r->device, r->code, r->threads);
+    return sb_str(&s);
+}
+
+static int longest_first(const void *a, const void *b) {
+    const BenchKernel *x = *(const BenchKernel *const *)a, *y = *(const BenchKernel *const *)b;
+    if (x->seconds != y->seconds) return x->seconds < y->seconds ? 1 : -1;
+    return (x > y) - (x < y);
+}
+
+/* The nodes that it covers, one after the other. */
+static void print_nodes(const char *nodes) {
+    for (const char *p = nodes; *p;) {
+        size_t n = strcspn(p, "\n");
+        cli_print(stdout, "%s%.*s", p == nodes ? "    " : ", ", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+    if (*nodes) cli_print(stdout, "\n");
 }
 
 static void print_kernels(const Cli *c, const BenchRun *r) {
+    const BenchKernel **by_time = ARENA_ARRAY(c->arena, const BenchKernel *, r->n + 1);
+    for (uint32_t i = 0; i < r->n; i++) by_time[i] = &r->kernels[i];
+    qsort(by_time, r->n, sizeof *by_time, longest_first);
     cli_print(stdout, "%10s %6s %12s %14s %10s  %s\n", "time", "%", "bytes", "operations",
-              "at least", "kernel");
+              "at least", "kernel, longest first, and its nodes");
     for (uint32_t i = 0; i < r->n; i++) {
-        graphc_step_profile p = r->kernels[i].step;
-        double x = r->kernels[i].seconds > 0 ? r->kernels[i].seconds : 1e-9;
+        graphc_step_profile p = by_time[i]->step;
+        double x = by_time[i]->seconds > 0 ? by_time[i]->seconds : 1e-9;
         cli_print(stdout, "%10s %6.1f %12s %14s %10s  %s\n", unit_seconds(c->arena, x),
                   100 * x / all_kernels(r), unit_count(c->arena, p.bytes / x, "B/s"),
                   unit_count(c->arena, p.flops / x, "FLOP/s"),
-                  unit_seconds(c->arena, r->kernels[i].least), p.kernel);
+                  unit_seconds(c->arena, by_time[i]->least), p.kernel);
+        print_nodes(p.nodes);
     }
 }
 
 static void print_text(const Cli *c, const BenchRun *r) {
     Arena *a = c->arena;
-    bench_print_facts(c, r);
+    cli_print(stdout, "%s", bench_facts(r));
     cli_print(stdout, "median %s  min %s  p99 %s  (%u runs)\n", unit_seconds(a, r->median),
               unit_seconds(a, r->times.v[0]), unit_seconds(a, at(r, 0.99)),
               r->times.n * r->times.in_row);
