@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Characters of text, all kernels of a target together: the page stays below a megabyte. */
+/* Characters of text, all kernels of all targets together: the page stays below a megabyte. */
 enum { KIR_ROOM = 200 << 10, CODE_ROOM = 350 << 10 };
 
 static json_t *numbers(const uint32_t *v, uint32_t n) {
@@ -53,10 +53,10 @@ static json_t *kernel_json(const Picture *p, const PictureTarget *t, const Pictu
     json_add(j, "nodes", numbers(k->computed.v, k->computed.n));
     json_add(j, "views", numbers(k->views.v, k->views.n));
     json_add(j, "from", numbers(k->from.v, k->from.n));
-    json_add(j, "kir", text_within(a, sb_str(&kir), kir.n, KIR_ROOM / t->n));
+    json_add(j, "kir", text_within(a, sb_str(&kir), kir.n, KIR_ROOM / t->n / p->pipe.ntargets));
     if (code.text) {
         json_add(j, "code_is", json_string(code.ext));
-        json_add(j, "code", text_within(a, code.text, code.size, CODE_ROOM / t->n));
+        json_add(j, "code", text_within(a, code.text, code.size, CODE_ROOM / t->n / p->pipe.ntargets));
     }
     return j;
 }
