@@ -66,10 +66,12 @@ def against_numpy(tmp):
     np.save(f"{tmp}/x.npy", x), np.save(f"{tmp}/t.npy", t)
     data = ["--loss", "mse(y, target)", "--data", f"x={tmp}/x.npy", "--data", f"target={tmp}/t.npy", "--json"]
     eval_data = ["--eval-data", f"x={tmp}/x.npy", "--eval-data", f"target={tmp}/t.npy"]
+    ballast = np.ones(1 << 26)  # this program's memory is not graphc's
     lines = run("train", f"{tmp}/m.onnx", *data, *eval_data, "--batch", 96, "--steps", 12, "--lr", "1e-2", "--clip", "0.1",
                 "-o", f"{tmp}/full")
     losses, norms, want = adamw(w, x.astype(np.float64), t.astype(np.float64), 12, 1e-2, 0.1)
     steps = [l for l in lines if "loss" in l]
+    check(0 < steps[-1]["peak_bytes"] < ballast.nbytes, f"a peak of {steps[-1]['peak_bytes']} bytes")
     close([l["loss"] for l in steps], losses, 1e-5, "losses")
     close([l["grad_norm"] for l in steps], norms, 1e-5, "norms of gradients")
     got = tensors(f"{tmp}/full/model.safetensors")
