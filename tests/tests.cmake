@@ -115,6 +115,7 @@ graphc_script(train/api/llama_small full 600 ${python} tests/train/api.py $<TARG
 graphc_script(train/updates/some quick 120 ${python} tests/train/updates.py $<TARGET_FILE:graphc_cli> --some)
 graphc_script(train/updates full 300 ${python} tests/train/updates.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/phases quick 120 ${python} tests/train/phases.py $<TARGET_FILE:graphc_cli>)
+graphc_script(train/real_text full 1200 ${python} tests/train/real_text.py $<TARGET_FILE:graphc_cli> .cache/models)
 graphc_script(train/kills full 600 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli> --kills)
 graphc_script(train/memory full 300 ${python} tests/train/memory.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/peers full 600 ${python} tests/train/peers.py $<TARGET_FILE:graphc_cli>)

@@ -106,6 +106,7 @@ static void list_said(Cli *c, RunOptions *o) {
         {"--on-nan", skips(a) ? "skip" : "stop"}, /* of which the plan's states are */
         {"--head-rows", count_text(c, a->head_rows)},
         {"--loss-scale", real_text(c, a->loss_scale)},
+        {"--scale-every", count_text(c, a->scale_every)},
         {"--clip", real_text(c, a->clip)},
         {"--beta1", given_text(c, a->beta1)},
         {"--beta2", given_text(c, a->beta2)},
