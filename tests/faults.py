@@ -37,6 +37,13 @@ FAULTS = [
      "return v->ok || !evaluated ? GRAPHC_OK : compare_between(v, t, c);", "(void)compare_between;\n    (void)evaluated;\n    return GRAPHC_OK;"),
     ("what a residual waits for is called an operand", "cli/json", "fusion/schedule/explain.c",
      "return reads_again(f, to, v) ? WHY_template_input : WHY_anchors;", "(void)reads_again;\n        return WHY_template_input;"),
+    ("a document shows what is not so", "cli/documents", "models/TEN_MINUTES.md", "output logits  f32", "output logit  f32"),
+    # ---- files, embedding ------------------------------------------------------------------------
+    ("links lead anywhere", "unit/test_base cli/files", "runtime/base/file.c", "if (links.anywhere) return true;", "if (*base_path) return true;"),
+    ("a damaged array is taken", "cli/files", "frontend/driver/tensors/npz.c", "return crc == entry->crc;", "return crc == entry->crc || entry->size;"),
+    ("a cancelled compile goes on", "unit/test_compile", "codegen/compile.c", "atomic_store(&s->cancelled, true);", "(void)s;"),
+    ("a size that a run finds out is told before", "unit/test_session", "runtime/session.c",
+     "s->plan->stage[slot] == PLAN_STAGE_run ? -1 : s->slots[slot]", "s->slots[slot]"),
     # ---- graph ---------------------------------------------------------------------------------
     ("a slice's size is off by one", "unit/test_expr", "graph/expr/expr_sum.c",
      "gap = t.coef > 0 ? expr_sub(p, v, u)", "gap = t.coef > 0 ? expr_sub(p, u, v)"),
