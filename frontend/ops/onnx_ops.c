@@ -15,6 +15,9 @@
     X(ops_signal)                                                                                  \
     X(ops_training)                                                                                \
     X(ops_ml)                                                                                      \
+    X(ops_ml_linear)                                                                               \
+    X(ops_ml_svm)                                                                                  \
+    X(ops_ml_tree)                                                                                 \
     X(ops_sequence)                                                                                \
     X(ops_conv)                                                                                    \
     X(ops_pool)                                                                                    \

@@ -149,6 +149,16 @@ static void estimate(const Fuse *f, Fact *fact, Value v) {
     }
 }
 
+static void count_lookups(const Fuse *f, Fact *fact, Value v) {
+    const Node *n = graph_node(f->g, v);
+    const OpClass c = op_info[n->op].cls;
+    const bool finds = n->op == OP_gather;
+    if (!finds && c != OPC_MAP && c != OPC_VIEW) return;
+    for (uint32_t i = finds ? 1 : 0; i < n->nin; i++)
+        if (fact[n->in[i]].lookups + finds > fact[v].lookups)
+            fact[v].lookups = fact[n->in[i]].lookups + finds;
+}
+
 /* Depthwise convolutions run over channels: their weights are stored with channels innermost. */
 static void keep_depthwise_weights(const Fuse *f, Fact *fact, Value v) {
     if (!fuse_is_depthwise(f, v)) return;
@@ -204,5 +214,6 @@ void fuse_analyse(Fuse *f) {
         find_epilogue(f, fact, v);
         find_stat(f, fact, v);
         estimate(f, fact, v);
+        count_lookups(f, fact, v);
     }
 }

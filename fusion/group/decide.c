@@ -9,6 +9,7 @@
 #define MAX_PARTS      8   /* operands of a concatenation that is inlined */
 #define MAX_MASK_FLOPS 4   /* of a mask that is computed with the scores, */
 #define MAX_MASK_DEPTH 16  /* and ops one behind the other */
+#define MIN_LOOKUPS    4   /* one behind the other, that are a walk */
 
 static bool is_half(DType t) {
     return t == DT_bf16 || t == DT_f16;
@@ -305,9 +306,31 @@ static bool belongs_to_row(const Fuse *f, Value v) {
     return false;
 }
 
+static Value below_views(const Fuse *f, Value v) {
+    while (is_view((Op)graph_node(f->g, v)->op) || graph_node(f->g, v)->op == OP_expand)
+        v = graph_node(f->g, v)->in[0];
+    return v;
+}
+
+/* Where many lookups lead to, in a fold: a kernel of its own takes the elements in the order of v,
+ * which is that of the tables; a fold would go through all tables for each of its results. What has
+ * several elements for each walk is not its end. */
+static bool ends_walk(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    const Node *n = graph_node(f->g, v);
+    if (f->fact[v].lookups < MIN_LOOKUPS) return false;
+    if (n->op == OP_gather && fuse_numel(f, v) > fuse_numel(f, below_views(f, n->in[1])))
+        return false;
+    for (uint32_t i = 0; i < s->demands.n; i++)
+        if (group_axes(f->groups.v[s->demands.v[i].group], AX_RED)) return true;
+    return false;
+}
+
 static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
     VState *s = &f->choice[v];
     const Fact *fact = &f->fact[v];
+    s->why = WHY_lookups;
+    if (ends_walk(f, v)) return false;
     s->why = WHY_template_input;
     if (fact->const_only && masks_attention(f, v)) return true;
     if (!uses_allow(f, v, fact->flops)) return false;

@@ -62,6 +62,8 @@ typedef struct SStep {
       "nothing (a cast, a scale) is computed there")                                               \
     X(anchors, "each of the two has a contraction or attention of its own",                        \
       "nothing: a kernel has one, and takes in what is pointwise or a row around it")              \
+    X(lookups, "many lookups, one after the other, find it: they keep an order of their own",      \
+      "a shorter walk")                                                                            \
     X(too_large, "the fused kernel would exceed a size limit",                                     \
       "fewer operands, reductions or results in one kernel")                                       \
     X(tile_row, "the contraction's tile does not hold a whole row",                                \

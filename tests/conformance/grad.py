@@ -41,11 +41,14 @@ def operators(graph):
 
 
 def oracle_cases(folder):
-    import control_cases, ort_cases
+    import control_cases, ml_cases, ort_cases
     ort_cases.write_all(f"{folder}/contrib", [])
     for c in control_cases.cases:
         c.write(f"{folder}/control", [])
-    for kind in ("contrib", "control"):
+    for c in ml_cases.cases:
+        if not c.name.startswith("export"):  # models of several operators
+            c.write(f"{folder}/ml", [])
+    for kind in ("contrib", "control", "ml"):
         for name in sorted(os.listdir(f"{folder}/{kind}")):
             yield f"{kind}/{name}", f"{folder}/{kind}/{name}"
 

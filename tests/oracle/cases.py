@@ -61,11 +61,12 @@ class Node:
 
 class Case:
     """case = Case("name", x=array); y = case.op("Relu", "x"); ... the results of all nodes are compared
-    unless `keep` names some. free: {input: {axis: symbol}}; const: names of inputs that are initializers."""
+    unless `keep` names some. free: {input: {axis: symbol}}; const: names of inputs that are initializers;
+    ml: the version of ai.onnx.ml."""
 
-    def __init__(self, name, free=None, const=(), tolerance=None, keep=None, opset=OPSET, **inputs):
+    def __init__(self, name, free=None, const=(), tolerance=None, keep=None, opset=OPSET, ml=3, **inputs):
         self.name, self.free, self.const, self.tolerance = name, free or {}, set(const), tolerance
-        self.inputs, self.nodes, self.keep, self.opset = inputs, [], keep, opset
+        self.inputs, self.nodes, self.keep, self.opset, self.ml = inputs, [], keep, opset, ml
 
     def op(self, op, *inputs, nout=1, out=None, domain="", ref=None, **attrs):
         """ref: a function of the input arrays where onnxruntime is less exact than asked for."""
@@ -86,7 +87,7 @@ class Case:
         graph = helper.make_graph([n.proto() for n in nodes], self.name, infos, outputs,
                                   [numpy_helper.from_array(x, n) for n, x in consts.items()])
         domains = sorted({n.domain for n in nodes if n.domain})
-        imports = [helper.make_opsetid("", self.opset)] + [helper.make_opsetid(d, 1) for d in domains]
+        imports = [helper.make_opsetid("", self.opset)] + [helper.make_opsetid(d, self.ml if d == "ai.onnx.ml" else 1) for d in domains]
         return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
     def reference(self, node, values):

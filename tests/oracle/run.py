@@ -3,8 +3,8 @@
     run.py GRAPHC [SET ...] [--only REGEX] [--keep FOLDER] [--target T --device D]
 
 SET: `core` (core ops, types, edge values), `fused` (operations in a row), `contrib` (com.microsoft and
-open sizes), `control` (branches and loops that find out sizes), `backward` (what gradients are made of). expected.txt lists the cases that do not pass, with
-the reason; everything else must. skipped.txt lists the results for which there is no reference.
+open sizes), `control` (branches and loops that find out sizes), `backward` (what gradients are made of), `ml` (ai.onnx.ml). expected.txt lists the
+cases that do not pass, with the reason; everything else must. skipped.txt lists the results for which there is no reference.
 """
 import argparse, fnmatch, os, re, shutil, sys, tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -62,7 +62,7 @@ def main():
     a = p.parse_args()
     want = suite.read_expected(os.path.join(here, "expected.txt"))
     failures = 0
-    for name in a.sets or ("core", "fused", "contrib", "control", "backward"):
+    for name in a.sets or ("core", "fused", "contrib", "control", "backward", "ml"):
         results, skipped = run_set(a, name)
         bad = [f"{n}: {why}" for n, r in results.items() if (why := suite.complaint(r, want.get(n, ("pass", ""))))]
         if not a.only:
