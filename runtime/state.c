@@ -173,7 +173,7 @@ void state_grown(graphc_session *s) {
 
 /* Bytes [at, at + n) of what state i holds, as host memory has it: without gaps. */
 static graphc_status copy_piece(graphc_session *s, uint64_t i, uint64_t at, uint64_t n,
-                                uint8_t *host, bool to_host, ErrorText e) {
+                                const uint8_t *from, uint8_t *to, ErrorText e) {
     StateRows r = state_rows(s, i);
     const DeviceOps *ops = s->res->ops;
     if (!n) return GRAPHC_OK;
@@ -183,7 +183,7 @@ static graphc_status copy_piece(graphc_session *s, uint64_t i, uint64_t at, uint
         uint64_t row = (at + done) / r.bytes, offset = (at + done) % r.bytes;
         uint8_t *p = (uint8_t *)s->state[i].p + row * r.pitch + offset;
         size = r.bytes - offset < n - done ? r.bytes - offset : n - done;
-        st = ops->copy(s->lane, to_host ? host + done : p, to_host ? p : host + done, size, e);
+        st = ops->copy(s->lane, to ? to + done : p, to ? p : from + done, size, e);
     }
     if (st == GRAPHC_OK) st = ops->sync(s->lane, e);
     ops->end(s->lane);
@@ -192,11 +192,11 @@ static graphc_status copy_piece(graphc_session *s, uint64_t i, uint64_t at, uint
 
 graphc_status state_get(graphc_session *s, uint64_t i, uint64_t at, uint64_t n, void *to,
                         ErrorText e) {
-    return copy_piece(s, i, at, n, to, true, e);
+    return copy_piece(s, i, at, n, NULL, to, e);
 }
 
 graphc_status state_put(graphc_session *s, uint64_t i, const void *from, ErrorText e) {
-    return copy_piece(s, i, 0, state_bytes(s, i), (uint8_t *)(uintptr_t)from, false, e);
+    return copy_piece(s, i, 0, state_bytes(s, i), from, NULL, e);
 }
 
 bool state_fits(const graphc_session *s, uint64_t i, uint32_t rank, const int64_t *dim) {

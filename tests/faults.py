@@ -96,12 +96,12 @@ FAULTS = [
      "LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), \"\");\n}\n\nLLVMValueRef emit_select",
      "LLVMBuildICmp(e->b, LLVMIntEQ, v, LLVMConstNull(LLVMTypeOf(v)), \"\");\n}\n\nLLVMValueRef emit_select"),
     # ---- runtime -----------------------------------------------------------------------------------
-    ("sizes wrap", "cli/errors unit/test_plan", "runtime/plan_eval.c", "return a == LOST || b == LOST || __builtin_mul_overflow(a, b, &r) ? LOST : kept(r);",
+    ("sizes wrap", "cli/errors unit/test_plan", "runtime/plan/eval.c", "return a == LOST || b == LOST || __builtin_mul_overflow(a, b, &r) ? LOST : kept(r);",
      "(void)r; return (int64_t)((uint64_t)a * (uint64_t)b);"),
     ("a scalar is read past its buffer", "unit/test_steps", "runtime/steps.c", "if (buffer_bytes(s, buffer) < bytes)", "if (buffer_bytes(s, buffer) > UINT64_MAX - bytes)"),
     ("a part of the work is left out", "unit/test_pool cli/reproducible/some", "runtime/cpu/pool.c",
      "p->fn(p->ctx, w->part);", "p->fn(p->ctx, w->part - (w->part > 1));"),
-    ("a lost device is used again", "unit/test_cuda_faults", "runtime/cuda/device.c", "if (is_fatal(r)) __atomic_store_n", "if (is_fatal(r) && 0) __atomic_store_n"),
+    ("a lost device is used again", "unit/test_cuda_faults", "runtime/cuda/driver.c", "if (is_fatal(r)) __atomic_store_n", "if (is_fatal(r) && 0) __atomic_store_n"),
 ]
 PROGRAMS = {"conformance_eval": ["suite_eval"], "conformance_grad/some": ["suite_grad"], "train/formats": ["train_tool"], "train/data": ["train_tool"]}
 

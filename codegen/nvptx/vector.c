@@ -3,7 +3,7 @@
  * way before anything is multiplied, and what no kernel of the run writes already before the kernel
  * in front has ended. The warps of a team join their sums in a fixed order. */
 #include "codegen/nvptx/contract.h"
-#include "codegen/nvptx/row.h"
+#include "codegen/nvptx/row/row.h"
 
 enum {
     WARP = 32,

@@ -1,4 +1,5 @@
-#include "frontend/import/file_kind.h"
+/* What a file is that was taken for another. */
+#include "frontend/import/import.h"
 
 #include <stddef.h>
 #include <string.h>

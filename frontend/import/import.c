@@ -1,6 +1,5 @@
 /* ONNX model -> graph: files, versions, inputs, initializers, nodes, outputs. */
 #include "frontend/import/import_impl.h"
-#include "frontend/import/file_kind.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -70,4 +70,8 @@ typedef struct ImportTensor {
 graphc_status import_tensor(Arena *a, DiagSink *d, const char *path, const ImportSource *from,
                             ImportTensor *out);
 
+/* What a file is that was taken for a model or a plan, in words ("a gzip file"), by how it begins;
+ * NULL: nothing that is known. */
+const char *file_kind(const uint8_t *data, uint64_t size);
+
 #endif

@@ -12,10 +12,10 @@
 typedef struct Frame {
     Eval *e;
     const Graph *g;
-    Tensor *v;      /* by value */
-    Tensor **tuple; /* results of if and loop nodes, by value */
-    uint32_t *uses; /* that are still to come */
-    Tensor *in;     /* operands of the node at hand ... */
+    Tensor *v;            /* by value */
+    Tensor **tuple;       /* results of if and loop nodes, by value */
+    uint32_t *uses;       /* that are still to come */
+    Tensor *in;           /* operands of the node at hand ... */
     Tensor *err, *err_in; /* with a watch: bounds of errors, by value and of the operands */
     const EvalWatch *watch;
     const EvalOptions *opt; /* of the outermost graph, else NULL */
@@ -82,7 +82,7 @@ static bool stack_result(Eval *e, const Control *c, const Stack *s, uint32_t k, 
         const Tensor *part = &s->v[(uint64_t)i * c->nscanned + k];
         Tensor slot = *part;
         slot.dtype = out->dtype;
-        slot.data = out->data + i * out->stride[0] * (int64_t)dtype_bytes(out->dtype);
+        slot.to = out->to + i * out->stride[0] * (int64_t)dtype_bytes(out->dtype);
         eval_contiguous_strides(&slot);
         if (eval_numel(part) * trips != eval_numel(out))
             return eval_fail(e, D_RUN, "a loop's stacked results change their shape");
@@ -199,8 +199,8 @@ static Tensor from_public(const EvalTensor *t) {
     return x;
 }
 
-/* Evaluation goes on with x. What its kernel computes further may start from the value before it was
- * rounded to a half type. */
+/* Evaluation goes on with x. What its kernel computes further may start from the value before it
+ * was rounded to a half type. */
 static bool replace(Frame *f, Value v, const EvalTensor *x) {
     const Node *n = graph_node(f->g, v);
     Tensor seen = from_public(x), now = seen;
@@ -215,10 +215,22 @@ static bool replace(Frame *f, Value v, const EvalTensor *x) {
     err->dtype = DT_f64;
     if (!eval_alloc(f->e, err)) return false;
     eval_copy(err, &now);
-    double *to = (double *)(void *)err->data, unit = eval_unit(x->dtype);
+    double *to = (double *)(void *)err->to, unit = eval_unit(x->dtype);
     for (int64_t i = 0, m = eval_numel(err); i < m; i++)
         to[i] = to[i] < 0 ? -unit * to[i] : unit * to[i];
     return true;
+}
+
+/* The elements of x, one after the other, where they may be shown as anybody's. */
+static bool make_own(Eval *e, const Tensor *x, Tensor *own) {
+    if (!eval_make_contiguous(e, x, own)) return false;
+    if (own->to) return true;
+    Tensor read = *own;
+    own->block = NULL;
+    bool ok = eval_alloc(e, own);
+    if (ok) eval_copy(own, &read);
+    eval_release(e, &read);
+    return ok;
 }
 
 static bool look_at(Frame *f, Value v) {
@@ -228,11 +240,11 @@ static bool look_at(Frame *f, Value v) {
     for (uint32_t i = 0; i < n->nin; i++) f->err_in[i] = f->err[n->in[i]];
     if (!eval_error(f->e, f->g, n, f->in, f->err_in, &f->v[v], loose, &f->err[v])) return false;
     if (!(f->watch->what[v] & EVAL_LOOK)) return true;
-    bool ok = eval_make_contiguous(f->e, &f->v[v], &flat) &&
+    bool ok = make_own(f->e, &f->v[v], &flat) &&
               (!f->err[v].data || eval_make_contiguous(f->e, &f->err[v], &err));
     const EvalTensor *other = NULL;
     if (ok) {
-        EvalTensor want = {.dtype = flat.dtype, .rank = flat.rank, .data = flat.data};
+        EvalTensor want = {.dtype = flat.dtype, .rank = flat.rank, .data = flat.to};
         memcpy(want.dim, flat.dim, sizeof want.dim);
         other = f->watch->look(f->watch->ctx, v, &want, (const double *)(const void *)err.data);
     }
@@ -316,7 +328,7 @@ static EvalTensor to_public(Eval *e, const Type *type, const Tensor *x, Arena *a
     EvalTensor t = {.dtype = eval_storage(e, type->dtype), .rank = x->rank};
     if (x->rank) memcpy(t.dim, x->dim, x->rank * sizeof *t.dim);
     Tensor dst = from_public(&t);
-    dst.data = t.data = arena_array(a, (size_t)eval_numel(x), dtype_bytes(t.dtype));
+    dst.to = t.data = arena_array(a, (size_t)eval_numel(x), dtype_bytes(t.dtype));
     eval_copy(&dst, x);
     return t;
 }
@@ -509,7 +521,7 @@ static bool fold_operand(const Graph *g, Value v, Tensor *out) {
     for (int i = 0; i < c->type.rank; i++)
         if (!expr_is_const(g->exprs, c->type.dim[i], &out->dim[i])) return false;
     eval_contiguous_strides(out);
-    out->data = (char *)(uintptr_t)c->attr.constant.data;
+    out->data = c->attr.constant.data;
     for (int i = 0; i < n->type.rank; i++) {
         if (out->dim[i] == 1) out->stride[i] = 0;
         if (!expr_is_const(g->exprs, n->type.dim[i], &out->dim[i])) return false;

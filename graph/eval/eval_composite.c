@@ -163,7 +163,7 @@ bool eval_composite_error(Eval *e, const Node *n, const Tensor *in, const Tensor
     int64_t rows = 1;
     if (!eval_alloc(e, out) || eval_numel(y) == 0) return eval_numel(y) == 0;
     for (int i = 0; i + 1 < in[0].rank; i++) rows *= in[0].dim[i];
-    double *to = (double *)(void *)out->data;
+    double *to = (double *)(void *)out->to;
     if (n->op == OP_logsumexp) {
         EvalScalar v;
         if (!score_errors(e, &in[0], &err[0], to)) return false;

@@ -35,12 +35,8 @@ static Tensor error_like(const Tensor *x) {
 
 static Tensor zeros_like(const Tensor *x) {
     Tensor t = error_like(x);
-    t.data = (char *)(uintptr_t)&zero; /* only ever read, at stride 0 */
+    t.data = (const char *)(const void *)&zero; /* at stride 0 */
     return t;
-}
-
-double eval_unit(DType t) {
-    return ldexp(1, -(int)dtype_format[t].man - 1);
 }
 
 /* What arithmetic of this type happens in. */
@@ -164,7 +160,7 @@ static void map_all(MapChunk *c, const Tensor *x, const Tensor *ex, const Tensor
         for (uint32_t k = 0; k < c->n->nin; k++) {
             eval_load(&x[k], i, 1, m, c->x[k]);
             if (ex[k].data)
-                memcpy(c->ex[k], (double *)(void *)ex[k].data + i, (size_t)m * sizeof(double));
+                memcpy(c->ex[k], (const double *)(const void *)ex[k].data + i, (size_t)m * sizeof(double));
         }
         eval_load(y, i, 1, m, c->y);
         map_chunk(c, m, out + i);
@@ -182,7 +178,7 @@ static bool map_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, 
     for (uint32_t k = 0; ok && k < n->nin; k++)
         ok = eval_make_contiguous(e, &in[k], &x[k]) &&
              (!err[k].data || eval_make_contiguous(e, &err[k], &ex[k]));
-    if (ok) map_all(&c, x, ex, &flat, (double *)(void *)out->data);
+    if (ok) map_all(&c, x, ex, &flat, (double *)(void *)out->to);
     for (uint32_t k = 0; k < n->nin; k++) {
         eval_release(e, &x[k]);
         eval_release(e, &ex[k]);
@@ -219,14 +215,14 @@ static bool magnitude(Eval *e, DType t, const Tensor *x, const Tensor *err, Tens
     if (!eval_make_contiguous(e, x, &flat)) return false;
     bool ok = eval_alloc(e, out) && (!err || !err->data || eval_make_contiguous(e, err, &bound));
     EvalScalar v[EVAL_CHUNK];
-    double *to = (double *)(void *)out->data;
+    double *to = (double *)(void *)out->to;
     for (int64_t i = 0, m, n = ok ? eval_numel(x) : 0; i < n; i += m) {
         m = n - i < EVAL_CHUNK ? n - i : EVAL_CHUNK;
         eval_load(&flat, i, 1, m, v);
         for (int64_t k = 0; k < m; k++) {
             double a = fabs(as_double(t, v[k]));
             to[i + k] =
-                (isfinite(a) ? a : 0) + (bound.data ? ((double *)(void *)bound.data)[i + k] : 0);
+                (isfinite(a) ? a : 0) + (bound.data ? ((const double *)(const void *)bound.data)[i + k] : 0);
         }
     }
     eval_release(e, &flat);
@@ -236,12 +232,13 @@ static bool magnitude(Eval *e, DType t, const Tensor *x, const Tensor *err, Tens
 
 /* y + by * x (both contiguous, of the same elements). */
 static void add_scaled(Tensor *y, double by, const Tensor *x) {
-    double *a = (double *)(void *)y->data, *b = (double *)(void *)x->data;
+    double *a = (double *)(void *)y->to;
+    const double *b = (const double *)(const void *)x->data;
     for (int64_t i = 0, n = eval_numel(y); i < n; i++) a[i] += by * b[i];
 }
 
 static void fill(Tensor *y, double v) {
-    double *a = (double *)(void *)y->data;
+    double *a = (double *)(void *)y->to;
     for (int64_t i = 0, n = eval_numel(y); i < n; i++) a[i] = v;
 }
 
@@ -310,7 +307,7 @@ static bool fold_error(Eval *e, const Graph *g, const Node *n, const Tensor *in,
 static bool norms(Eval *e, DType t, const Tensor *x, int along, Tensor *out) {
     Tensor all;
     if (!magnitude(e, t, x, NULL, &all)) return false;
-    double *v = (double *)(void *)all.data;
+    double *v = (double *)(void *)all.to;
     for (int64_t i = 0, n = eval_numel(&all); i < n; i++) v[i] *= v[i];
     Node sum = {.op = OP_reduce_sum, .nin = 1, .attr.reduce.axes = 1u << along};
     Tensor shape = error_like(x);
@@ -318,7 +315,7 @@ static bool norms(Eval *e, DType t, const Tensor *x, int along, Tensor *out) {
     shape.rank--;
     bool ok = apply(e, OP_reduce_sum, &sum, &all, &shape, out);
     eval_release(e, &all);
-    v = (double *)(void *)out->data;
+    v = (double *)(void *)out->to;
     for (int64_t i = 0, n = ok ? eval_numel(out) : 0; i < n; i++) v[i] = sqrt(v[i]);
     return ok;
 }
@@ -328,7 +325,7 @@ typedef struct Norms {
 } Norms;
 
 static double at(const Tensor *t, int64_t i) {
-    return t->data ? ((double *)(void *)t->data)[i] : 0;
+    return t->data ? ((const double *)(const void *)t->data)[i] : 0;
 }
 
 static double product_bound(const Norms *x, int64_t i, int64_t j, double own) {
@@ -356,7 +353,7 @@ static bool dot_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, 
               (!err[1].data || norms(e, DT_f64, &err[1], r - 2, &x.eb));
     double own = is_float ? SUM_SLACK * sqrt((double)in[0].dim[r - 1]) * compute_unit(t) : 0;
     int64_t rows = y->dim[r - 2], cols = y->dim[r - 1], n_out = ok ? eval_numel(y) : 0;
-    double *to = (double *)(void *)out->data;
+    double *to = (double *)(void *)out->to;
     for (int64_t i = 0; i < n_out; i++)
         to[i] = product_bound(&x, i / cols, i / (rows * cols) * cols + i % cols, own);
     norms_free(e, &x);
@@ -369,17 +366,17 @@ static bool window_norms(Eval *e, DType t, const Node *n, const Tensor *x, const
     static const double one = 1;
     Tensor in[2], shape = error_like(y);
     if (!magnitude(e, t, x, NULL, &in[0])) return false;
-    double *v = (double *)(void *)in[0].data;
+    double *v = (double *)(void *)in[0].to;
     for (int64_t i = 0, m = eval_numel(&in[0]); i < m; i++) v[i] *= v[i];
     Node conv = *n;
     conv.attr.conv.to = DT_f64;
     in[1] = zeros_like(w);
-    in[1].data = (char *)(uintptr_t)&one;
+    in[1].data = (const char *)(const void *)&one;
     in[1].dim[w->rank - 1] = n->attr.conv.groups;
     shape.dim[y->rank - 1] = n->attr.conv.groups;
     bool ok = apply(e, OP_conv, &conv, in, &shape, out);
     eval_release(e, &in[0]);
-    v = (double *)(void *)out->data;
+    v = (double *)(void *)out->to;
     for (int64_t i = 0, m = ok ? eval_numel(out) : 0; i < m; i++) v[i] = sqrt(v[i]);
     return ok;
 }
@@ -411,7 +408,7 @@ static bool channel_norms(DType t, const Tensor *w, double *out) {
 static bool channels(Eval *e, DType t, const Tensor *w, Tensor *out) {
     if (!w->data) return true;
     *out = (Tensor){.dtype = DT_f64, .rank = 1, .dim = {w->dim[w->rank - 1]}};
-    return eval_alloc(e, out) && channel_norms(t, w, (double *)(void *)out->data);
+    return eval_alloc(e, out) && channel_norms(t, w, (double *)(void *)out->to);
 }
 
 static bool conv_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
@@ -427,7 +424,7 @@ static bool conv_error(Eval *e, const Graph *g, const Node *n, const Tensor *in,
     double depth = (double)(eval_numel(&in[1]) / (oc ? oc : 1));
     /* Transformed convolutions (Winograd) sum what is some ten times larger. */
     double own = is_float ? 8 * SUM_SLACK * sqrt(depth) * compute_unit(t) : 0;
-    double *to = (double *)(void *)out->data;
+    double *to = (double *)(void *)out->to;
     for (int64_t i = 0, m = ok ? eval_numel(y) : 0; i < m; i++)
         to[i] = product_bound(&x, i / oc * groups + i % oc / per, i % oc, own);
     norms_free(e, &x);
@@ -450,7 +447,7 @@ static bool gather_error(Eval *e, const Node *n, const Tensor *in, const Tensor 
         Tensor flat;
         if (!err[i].data || !(ok = eval_make_contiguous(e, &err[i], &flat))) continue;
         for (int64_t k = 0, m = eval_numel(out); k < m; k++)
-            if (at(&flat, k) > 0) ((double *)(void *)out->data)[k] = INFINITY;
+            if (at(&flat, k) > 0) ((double *)(void *)out->to)[k] = INFINITY;
         eval_release(e, &flat);
     }
     free(x);
@@ -530,7 +527,7 @@ static void add_rounding(const Node *n, const Tensor *y, Tensor *out) {
     if (!out->data || !dtype_is_float(t) || dtype_bytes(t) >= 4) return;
     EvalScalar v;
     Rounding r = rounding_of(OP_add, t);
-    double *to = (double *)(void *)out->data;
+    double *to = (double *)(void *)out->to;
     for (int64_t i = 0, m = eval_numel(y); i < m; i++) {
         eval_load(y, i, 1, 1, &v);
         if (isfinite(v.f)) to[i] += r.relative * fabs(v.f) + r.floor;

@@ -16,16 +16,17 @@ typedef struct Tensor {
     DType dtype;
     uint8_t rank;
     int64_t dim[GRAPH_MAX_RANK], stride[GRAPH_MAX_RANK];
-    char *data;       /* of the element at coordinate 0 */
+    const char *data; /* of the element at coordinate 0 */
+    char *to;         /* the same, to write to what eval_alloc gave; NULL: constants, views */
     EvalBlock *block; /* NULL: memory that outlives the evaluation */
 } Tensor;
 
 /* One evaluation: shared by the frames of bodies. */
 typedef struct Eval {
     ExprPool *exprs;
-    int64_t *sym; /* value of every symbol */
+    int64_t *sym;             /* value of every symbol */
     bool round, round_halves; /* results: all, or those of less than 32 bits */
-    uint64_t used, limit; /* bytes in blocks */
+    uint64_t used, limit;     /* bytes in blocks */
     DiagSink *diags;
     graphc_status status; /* of the first failure; later work is skipped */
 } Eval;
@@ -69,8 +70,8 @@ enum { EVAL_CHUNK = 256 };
 void eval_map_chunk(const Node *n, DType from, EvalScalar x[3][EVAL_CHUNK], int64_t count,
                     EvalScalar *y);
 
-/* eval_error.c: bounds `err` of the operands' errors give that of y, an f64 tensor without data where
- * there is none. loose: a cast to a half type may be left out. */
+/* eval_error.c: bounds `err` of the operands' errors give that of y, an f64 tensor without data
+ * where there is none. loose: a cast to a half type may be left out. */
 bool eval_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
                 const Tensor *y, bool loose, Tensor *out);
 

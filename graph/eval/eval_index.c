@@ -39,7 +39,7 @@ bool eval_gather(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tenso
     Addressing x = {n->attr.index.src, &in[0], in + 1};
     Walk w;
     walk_init(&w, out->rank, out->dim);
-    char *to = out->data;
+    char *to = out->to;
     do {
         int64_t from;
         if (!address(&x, w.at, true, &from))
@@ -87,6 +87,6 @@ bool eval_compact(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tens
     if (!eval_alloc(e, out)) return false;
     for (int64_t i = 0; i < size; i++)
         if (eval_int(&in[0], i * in[0].stride[0]))
-            dtype_store_i64(DT_i64, out->data, (size_t)at++, i);
+            dtype_store_i64(DT_i64, out->to, (size_t)at++, i);
     return true;
 }

@@ -10,7 +10,7 @@ static bool eval_const(Eval *e, const Graph *g, const Node *n, const Tensor *in,
     (void)g;
     (void)in;
     out->dtype = n->type.dtype;
-    out->data = (char *)(uintptr_t)n->attr.constant.data; /* only ever read */
+    out->data = n->attr.constant.data;
     return true;
 }
 
@@ -19,7 +19,7 @@ static bool eval_exprs(Eval *e, const Graph *g, const Node *n, const Tensor *in,
     (void)in;
     if (!eval_alloc(e, out)) return false;
     for (uint32_t i = 0; i < n->attr.exprs.n; i++)
-        dtype_store_i64(out->dtype, out->data, i, expr_eval(e->exprs, n->attr.exprs.v[i], e->sym));
+        dtype_store_i64(out->dtype, out->to, i, expr_eval(e->exprs, n->attr.exprs.v[i], e->sym));
     return true;
 }
 
@@ -118,7 +118,9 @@ static void view_of(const Tensor *x, Tensor *out) {
 }
 
 static void move_by(Tensor *t, int64_t elements) {
-    t->data += elements * (int64_t)dtype_bytes(t->dtype);
+    int64_t bytes = elements * (int64_t)dtype_bytes(t->dtype);
+    t->data += bytes;
+    if (t->to) t->to += bytes;
 }
 
 static bool eval_reshape(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out) {

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
 bool eval_fail(Eval *e, DiagId id, const char *fmt, ...) {
@@ -64,7 +65,7 @@ bool eval_alloc(Eval *e, Tensor *t) {
     *b = (EvalBlock){1, bytes};
     e->used += bytes;
     t->block = b;
-    t->data = (char *)(b + 1);
+    t->data = t->to = (char *)(b + 1);
     eval_contiguous_strides(t);
     return true;
 }
@@ -82,6 +83,10 @@ void eval_release(Eval *e, Tensor *t) {
 }
 
 /* ---- Elements ---- */
+
+double eval_unit(DType t) {
+    return ldexp(1, -(int)dtype_format[t].man - 1);
+}
 
 /* Constants lie in mapped files at any address: elements are read by memcpy. */
 #define LOAD_FLOATS(T)                                                                             \
@@ -107,17 +112,17 @@ void eval_load(const Tensor *t, int64_t at, int64_t stride, int64_t n, EvalScala
 
 void eval_store(Tensor *t, int64_t at, int64_t stride, int64_t n, const EvalScalar *v) {
     if (t->dtype == DT_f64) {
-        double *p = (double *)(void *)t->data + at;
+        double *p = (double *)(void *)t->to + at;
         for (int64_t i = 0; i < n; i++) p[i * stride] = v[i].f;
     } else if (t->dtype == DT_f32) {
-        float *p = (float *)(void *)t->data + at;
+        float *p = (float *)(void *)t->to + at;
         for (int64_t i = 0; i < n; i++) p[i * stride] = (float)v[i].f;
     } else if (dtype_is_float(t->dtype)) {
         for (int64_t i = 0; i < n; i++)
-            dtype_store_f64(t->dtype, t->data, (size_t)(at + i * stride), v[i].f);
+            dtype_store_f64(t->dtype, t->to, (size_t)(at + i * stride), v[i].f);
     } else {
         for (int64_t i = 0; i < n; i++)
-            dtype_store_i64(t->dtype, t->data, (size_t)(at + i * stride), v[i].i);
+            dtype_store_i64(t->dtype, t->to, (size_t)(at + i * stride), v[i].i);
     }
 }
 
@@ -157,7 +162,7 @@ bool walk_next(Walk *w) {
 static void copy_row(Tensor *dst, int64_t to, int64_t ds, const Tensor *src, int64_t from,
                      int64_t ss, int64_t n) {
     int64_t size = (int64_t)dtype_bytes(src->dtype);
-    char *d = dst->data + to * (int64_t)dtype_bytes(dst->dtype);
+    char *d = dst->to + to * (int64_t)dtype_bytes(dst->dtype);
     const char *s = src->data + from * size;
     if (dst->dtype != src->dtype) {
         EvalScalar v[256];

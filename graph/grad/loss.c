@@ -232,7 +232,7 @@ static graphc_status given_weights(Graph *g, const LossSpec *s, const Type *t, V
         return diag(g->diags, D_SHAPE, "loss", "%s: %u weights for the classes of %s",
                     s->class_weights, s->nclass_weights, type_text(g->exprs, t, g->arena));
     const Type row = {.dtype = DT_f32, .rank = 1, .dim = {t->dim[t->rank - 1]}};
-    const Constant c = {.data = (void *)(uintptr_t)s->class_weight,
+    const Constant c = {.data = s->class_weight,
                         .bytes = s->nclass_weights * sizeof(float),
                         .name = ""};
     return *out = build_const(g, row, c), GRAPHC_OK;

@@ -10,17 +10,6 @@
 #define NOWHERE      256   /* bytes of device memory behind pointers to nothing */
 #define ALIGN        16    /* of vector accesses and tensor maps */
 
-/* After a fatal error the context is gone for good: every call says so and nothing is freed. */
-static bool is_fatal(CuResult r) {
-    return r == CU_ILLEGAL_ADDRESS || (r >= CU_FIRST_FATAL && r <= CU_LAST_FATAL);
-}
-
-graphc_status cuda_check(CudaDevice *d, CuResult r, ErrorText e, const char *what) {
-    if (r == CU_OK) return GRAPHC_OK;
-    if (is_fatal(r)) __atomic_store_n(&d->lost, r, __ATOMIC_RELAXED);
-    return driver_error(d->driver, r, e, "%s", what);
-}
-
 static bool is_lost(const CudaDevice *d) {
     return __atomic_load_n(&d->lost, __ATOMIC_RELAXED) != 0;
 }

@@ -5,7 +5,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/map.h"
 #include "runtime/base/vec.h"
-#include "frontend/import/file_kind.h"
+#include "frontend/import/import.h"
 #include "runtime/base/strbuf.h"
 #include "runtime/plan.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/plan_check.h"
+#include "runtime/plan/check.h"
 #include "runtime/base/check.h"
 #include <math.h>
 #include <string.h>

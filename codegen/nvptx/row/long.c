@@ -7,7 +7,7 @@
  * row begin at the first inside of it, and the elements in front of them and behind are single. */
 #include "codegen/nvptx/hopper/hopper.h"
 #include "codegen/nvptx/ptx.h"
-#include "codegen/nvptx/row.h"
+#include "codegen/nvptx/row/row.h"
 #include <math.h>
 
 enum {

@@ -1,7 +1,7 @@
 /* A row in registers. Every thread takes the same few vectors of it in every pass, in scopes that
  * live from the first pass to the last: what was loaded or computed for a vector is still there
  * when the next pass needs it. A row is read once, whatever the number of passes. */
-#include "codegen/nvptx/row.h"
+#include "codegen/nvptx/row/row.h"
 
 enum {
     LEAST_TEAM = 4,

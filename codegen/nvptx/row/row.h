@@ -1,5 +1,4 @@
-/* What row.c, row_held.c and row_long.c share: a row, its team, and how its elements are dealt out.
- */
+/* What rows share: a row, its team, and how its elements are dealt out. parts.c, unless said. */
 #ifndef CODEGEN_NVPTX_ROW_H
 #define CODEGEN_NVPTX_ROW_H
 
@@ -25,13 +24,13 @@ void row_results(const RowPlan *r, const Pass *p, LLVMValueRef *acc);
 /* Stores of a pass that walks nothing. */
 void row_store_once(const RowPlan *r, const Pass *p);
 
-/* row_held.c. Needs the lanes; chooses team and pieces, or gives false: the row is not of known
+/* held.c. Needs the lanes; chooses team and pieces, or gives false: the row is not of known
  * length, too long, or walked in different ways. */
 bool row_hold(RowPlan *r);
 void row_run_held(RowPlan *r);
 void row_occupy(const RowPlan *r, uint32_t threads); /* how many blocks should run at once */
 
-/* row_long.c */
+/* long.c */
 #define ROW_MOST_KEPT 4
 typedef struct Long {
     RowPlan *r;

@@ -1,0 +1,73 @@
+/* What all rows are made of, however they are walked: positions, folds, results, single stores. */
+#include "codegen/nvptx/row/row.h"
+
+Expr row_vectors(const RowPlan *r, uint32_t axes) {
+    Gpu *g = r->team.g;
+    ExprPool *p = g->e->exprs;
+    Expr n = gpu_points(g->e, g->k, axes);
+    return g->e->lanes == 1 ? n : expr_div(p, n, expr_const(p, g->e->lanes));
+}
+
+static void fold_arg(Gpu *g, KVal v, LLVMValueRef *acc) {
+    Emit *e = g->e;
+    const KOp *o = &g->k->ops[v];
+    LLVMValueRef x = emit_value(e, o->in[0]);
+    uint32_t axis = (uint32_t)__builtin_ctz(o->axes);
+    LLVMValueRef at = emit_expr(e, expr_sym_ref(e->exprs, g->k->axes[axis].sym));
+    LLVMValueRef none = LLVMBuildICmp(e->b, LLVMIntSLT, acc[0], emit_i64(e, 0), "");
+    LLVMValueRef better = emit_arg_beats(e, (KFold)o->fold, gpu_fold_type(g, v), x, acc[1]);
+    LLVMValueRef take = LLVMBuildOr(e->b, none, better, "");
+    acc[0] = LLVMBuildSelect(e->b, take, at, acc[0], "");
+    acc[1] = LLVMBuildSelect(e->b, take, x, acc[1], "");
+}
+
+void row_fold(const RowPlan *r, KVal v, LLVMValueRef live, LLVMValueRef *acc) {
+    Gpu *g = r->team.g;
+    Emit *e = g->e;
+    if (gpu_fold_width(g, v) == 2) {
+        fold_arg(g, v, acc);
+        return;
+    }
+    KFold fold = (KFold)g->k->ops[v].fold;
+    DType t = gpu_fold_type(g, v);
+    LLVMValueRef x = emit_value_lanes(e, g->k->ops[v].in[0]);
+    if (live) x = emit_select(e, live, x, emit_fold_identity(e, fold, t, e->lanes));
+    acc[0] = rows_join(g->rows, v)(e, fold, t, acc[0], x);
+}
+
+void row_results(const RowPlan *r, const Pass *p, LLVMValueRef *acc) {
+    Gpu *g = r->team.g;
+    uint32_t n = 0;
+    for (uint32_t f = 0; f < p->nfolds; f++) {
+        KVal v = p->folds[f];
+        acc[n] = emit_fold_lanes_by(g->e, (KFold)g->k->ops[v].fold, gpu_fold_type(g, v), acc[n],
+                                    rows_join(g->rows, v));
+        n += gpu_fold_width(g, v);
+    }
+    gpu_team_join(&r->team, p, acc);
+    for (uint32_t f = 0; f < p->nfolds; f++) {
+        emit_override(g->e, p->folds[f], acc[0]);
+        acc += gpu_fold_width(g, p->folds[f]);
+    }
+}
+
+void row_bind(const RowPlan *r, uint32_t axes, Expr at) {
+    Gpu *g = r->team.g;
+    ExprPool *p = g->e->exprs;
+    if (g->e->lanes == 1) {
+        gpu_decode(g->e, g->k, axes, at);
+        return;
+    }
+    uint32_t lane = (uint32_t)r->lane, others = axes & ~(1u << lane);
+    Expr n = gpu_vectors(g, lane);
+    gpu_bind_lanes(g, lane, emit_expr(g->e, others ? expr_mod(p, at, n) : at));
+    gpu_decode(g->e, g->k, others, others ? expr_div(p, at, n) : at);
+}
+
+void row_store_once(const RowPlan *r, const Pass *p) {
+    Emit *e = r->team.g->e;
+    EmitIf first;
+    emit_if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, r->team.rank, emit_i64(e, 0), ""));
+    for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
+    emit_if_end(e, &first);
+}
