@@ -93,7 +93,7 @@ Value grad_end(const Graph *g, Value y, Value x) {
     bool *before = ARENA_ARRAY(g->arena, bool, g->nodes.n); /* y is computed from it */
     Value end = 0;
     reached[x] = before[y] = true;
-    grad_reach(g, reached);
+    grad_reach(g, reached, NULL);
     for (Value v = y + 1; v-- > 1;) {
         const Node *n = graph_node(g, v);
         for (uint32_t i = 0; before[v] && i < n->nin; i++) {
