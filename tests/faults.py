@@ -23,6 +23,9 @@ FAULTS = [
      "wrong_elements(reason) > wrong_elements(why)", "wrong_elements(reason) < 0"),
     ("results without a reference are not counted", "lint/checks", "tests/oracle/run.py", "if len(got) != count:", "if False:"),
     ("tests/run TYPO passes", "lint/checks", "tests/run", ">&2; exit 2 ;;", ">&2; exit 0 ;;"),
+    ("a file at the top is overlooked", "lint/checks", "tests/lint/tree", '[ -z "$stray" ] || {', "true || {"),
+    ("README counts other launches", "models/claims", "README.md", "| resnet50 | 56 | 1.00 |", "| resnet50 | 55 | 1.00 |"),
+    ("pkg-config names another library", "cli/install", "runtime/install.cmake", "-L\\${libdir} -l${lib}\n", "-L\\${libdir} -l${lib}x\n"),
     ("a function of 70 lines, its signature wrapped", "lint/size", "graph/expr/expr_sum.c",
      "                  ExprSum *out) {\n    uint32_t i = 0", "                  ExprSum *out) {\n" + "    (void)a;\n" * 70 + "    uint32_t i = 0"),
     ("graph includes fusion", "lint/layers", "graph/ir/ir.c", '#include "graph/ir/ir.h"', '#include "graph/ir/ir.h"\n#include "fusion/fuse.h"'),
@@ -92,6 +95,7 @@ FAULTS = [
     # ---- codegen -----------------------------------------------------------------------------------
     ("bf16 is cut, not rounded", "unit/test_math unit/test_codegen", "codegen/emit/convert.c", "if (to == DT_bf16) return f32_to_bf16(e, u);",
      "if (to == DT_bf16) return f32_to_bf16(e, and_c(e, u, 0xffff0000));"),
+    ("angles beyond 2^30 lose their bits", "unit/test_math", "codegen/emit/math_trig.c", "#define NEAR   0x1p30", "#define NEAR   0x1p60"),
     ("AVX2 takes the other side of a condition", "unit/test_codegen unit/test_templates", "codegen/emit/emit.c",
      "LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), \"\");\n}\n\nLLVMValueRef emit_select",
      "LLVMBuildICmp(e->b, LLVMIntEQ, v, LLVMConstNull(LLVMTypeOf(v)), \"\");\n}\n\nLLVMValueRef emit_select"),
@@ -101,6 +105,8 @@ FAULTS = [
     ("a scalar is read past its buffer", "unit/test_steps", "runtime/steps.c", "if (buffer_bytes(s, buffer) < bytes)", "if (buffer_bytes(s, buffer) > UINT64_MAX - bytes)"),
     ("a part of the work is left out", "unit/test_pool cli/reproducible/some", "runtime/cpu/pool.c",
      "p->fn(p->ctx, w->part);", "p->fn(p->ctx, w->part - (w->part > 1));"),
+    ("work is not split", "cli/reproducible/some", "runtime/cpu/device.c", "j.parts = l->parts = part_count(",
+     "j.parts = l->parts = (uint32_t)0 * part_count("),
     ("a lost device is used again", "unit/test_cuda_faults", "runtime/cuda/driver.c", "if (is_fatal(r)) __atomic_store_n", "if (is_fatal(r) && 0) __atomic_store_n"),
 ]
 PROGRAMS = {"conformance_eval": ["suite_eval"], "conformance_grad/some": ["suite_grad"], "train/formats": ["train_tool"], "train/data": ["train_tool"]}

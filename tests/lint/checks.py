@@ -2,7 +2,7 @@
 
     checks.py GRAPHC
 """
-import os, subprocess, sys, tempfile
+import os, shutil, subprocess, sys, tempfile
 import numpy as np
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -84,6 +84,21 @@ def runner():
     check(p.returncode == 2, f"tests/run TYPO gives {p.returncode}")
 
 
-suites(), numbers(), skips(), runner()
+def trees():
+    """The lint of what stands where, on a tree with a stray file and a crowded folder."""
+    with tempfile.TemporaryDirectory() as top:
+        os.makedirs(f"{top}/tests/lint")
+        shutil.copy(f"{root}/tests/lint/tree", f"{top}/tests/lint/tree")
+        os.makedirs(f"{top}/graph")
+        for name in ["k.npy"] + [f"graph/{i}.c" for i in range(26)]:
+            open(f"{top}/{name}", "w").close()
+        subprocess.run(["git", "init", "-q", top], check=True)
+        subprocess.run(["git", "-C", top, "add", "-A"], check=True)
+        p = subprocess.run([f"{top}/tests/lint/tree"], capture_output=True, text=True)
+        check(p.returncode and "at the top: k.npy" in p.stdout, "a stray file at the top is overlooked")
+        check("graph has 26 files" in p.stdout, "a folder of 26 files is overlooked")
+
+
+suites(), numbers(), skips(), runner(), trees()
 print(f"{failures} failures")
 sys.exit(failures != 0)
