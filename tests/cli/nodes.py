@@ -12,7 +12,7 @@ u8 = lambda *shape: (T.UINT8, shape)
 i8 = lambda *shape: (T.INT8, shape)
 c = lambda v: np.array(v, np.int64)    # constants, as initializers
 cf = lambda v: np.array(v, np.float32)
-MS, TRAINING = "com.microsoft", "ai.onnx.preview.training"
+MS, TRAINING, ML = "com.microsoft", "ai.onnx.preview.training", "ai.onnx.ml"
 
 
 def bad(op, ins, text, attrs={}, opset=21, status=3, nout=1, domain=""):
@@ -209,6 +209,36 @@ def attention():
     bad("EmbedLayerNormalization", [i(1, 4), None, None, f(4, 8), None, f(8), f(8)], "input 2 is required", domain=MS, nout=2)
 
 
+def classic():
+    tree = dict(nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"],
+                nodes_featureids=[0, 0, 0], nodes_values=[0.5, 0.0, 0.0], nodes_truenodeids=[1, 0, 0],
+                nodes_falsenodeids=[2, 0, 0])
+    leaves = dict(target_treeids=[0, 0], target_nodeids=[1, 2], target_ids=[0, 0], target_weights=[1.0, 2.0])
+    for change, text in ((dict(nodes_falsenodeids=[7, 0, 0]), "a node of tree 0 leads to none"),
+                         (dict(nodes_modes=["BRANCH_LEQ", "BRANCH_LT", "LEAF"], nodes_truenodeids=[1, 1, 0],
+                               nodes_falsenodeids=[2, 1, 0]), "lies below itself"),
+                         (dict(nodes_nodeids=[0, 1, 1]), "out of range or there twice"),
+                         (dict(nodes_featureids=[4, 0, 0]), "needs 5 features, the input has 4"),
+                         (dict(nodes_values=[0.5]), "1 numbers for 3 nodes"),
+                         (dict(nodes_modes=["BRANCH", "LEAF", "LEAF"]), "'nodes_modes' has 'BRANCH'"),
+                         (dict(target_nodeids=[1, 9]), "node 9 of tree 0, which is none"),
+                         (dict(target_ids=[0, 1]), "'target' 1 of 1"), (dict(n_targets=0), "'n_targets' is 0"),
+                         (dict(base_values=[1.0, 2.0]), "2 numbers for 1 targets")):
+        bad("TreeEnsembleRegressor", [f(3, 4)], text, {**tree, **leaves, **change}, domain=ML)
+    bad("TreeEnsembleRegressor", [f(3, 4, 5)], "not of rank 3", {**tree, **leaves}, domain=ML)
+    linear = dict(coefficients=[1.0] * 8, intercepts=[0.0, 1.0])
+    bad("LinearClassifier", [f(3, 4)], "labels are strings", {**linear, "classlabels_strings": ["a", "b"]}, status=4, nout=2, domain=ML)
+    bad("LinearClassifier", [f(3, 5)], "is for 4 features", {**linear, "classlabels_ints": [0, 1]}, nout=2, domain=ML)
+    bad("LinearRegressor", [f(3, 4)], "'intercepts' has 2 numbers", linear, domain=ML)
+    bad("SVMRegressor", [f(3, 4)], "2 coefficients for 3", dict(coefficients=[1.0, 2.0], rho=[0.0], n_supports=3,
+                                                              support_vectors=[0.0] * 12), domain=ML)
+    bad("SVMRegressor", [f(3, 4)], "7 numbers, not a row for each of 2",
+        dict(coefficients=[1.0, 2.0], rho=[0.0], n_supports=2, support_vectors=[0.0] * 7, kernel_type="RBF",
+             kernel_params=[1.0, 0.0, 3.0]), domain=ML)
+    bad("Scaler", [f(3, 4)], "cannot be broadcast", {"offset": [0.0, 1.0, 2.0]}, domain=ML)
+    bad("FeatureVectorizer", [f(3, 4), f(3, 2)], "1 numbers for 2 inputs", {"inputdimensions": [4]}, domain=ML)
+
+
 def others():
     bad("SequenceConstruct", [f(1), i(1)], "must be f32 like input 0")
     bad("SequenceAt", [f(1), c(0)], "must be a sequence")
@@ -218,7 +248,7 @@ def others():
 
 with tempfile.TemporaryDirectory() as d:
     os.chdir(d)
-    for group in (element_wise, shapes, indices, sums_and_products, norms_and_quantisation, sampling, attention, others):
+    for group in (element_wise, shapes, indices, sums_and_products, norms_and_quantisation, sampling, attention, classic, others):
         group()
 
 print(f"{count} bad nodes, {failures} failures")

@@ -122,7 +122,10 @@ static bool lower_feature_vectorizer(Lower *l) {
                            lower_nin(l));
     const Expr zero = v_int(g, 0);
     for (uint32_t i = 0; i < n; i++) {
-        if (!lower_is(l, i, TYPES_FLOAT | TYPES_INT) || width[i] < 0) return false;
+        if (!lower_is(l, i, TYPES_FLOAT | TYPES_INT)) return false;
+        if (width[i] < 0 || width[i] > INT32_MAX)
+            return lower_error(l, D_ATTRIBUTE, "input %u has a width of %lld", i,
+                               (long long)width[i]);
         Value x = build_cast(g, lower_in(l, i), DT_f32);
         if (!x) return true;
         if (v_rank(g, x) == 1) x = build_unsqueeze(g, x, 1);

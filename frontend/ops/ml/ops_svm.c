@@ -18,7 +18,10 @@ static bool kernel(Lower *l, Value rows, const char *vectors, int64_t m, Value *
         return lower_error(l, D_ATTRIBUTE, "'kernel_params' has %u numbers, not 3", nparams);
     const double gamma = kind ? (double)p[0] : 0, coef0 = kind ? (double)p[1] : 0;
     if (kind == 2) {
-        if (!v || m <= 0 || n % m || !ml_columns(l, rows, n / m, &features)) return false;
+        if (!v || m <= 0 || n % m)
+            return lower_error(l, D_ATTRIBUTE, "'%s' has %u numbers, not a row for each of %lld",
+                               vectors, n, (long long)m);
+        if (!ml_columns(l, rows, n / m, &features)) return false;
         if (features != n / m)
             return lower_error(l, D_SHAPE, "'%s' is for %lld features, the input has %lld", vectors,
                                (long long)(n / m), (long long)features);

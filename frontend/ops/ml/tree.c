@@ -329,7 +329,11 @@ Value forest_run(Lower *l, const Forest *f, Value rows) {
         splits += 4 + 4 * (uint64_t)f->node[i].nmembers;
         if (f->node[i].feature >= least) least = (int64_t)f->node[i].feature + 1;
     }
-    if (splits > INT32_MAX / 4 || !ml_columns(l, rows, least, &features)) return 0;
+    if (splits > INT32_MAX / 4) {
+        lower_error(l, D_LIMIT, "its trees have %llu splits", (unsigned long long)splits);
+        return 0;
+    }
+    if (!ml_columns(l, rows, least, &features)) return 0;
     t.split = arena_array(t.a, splits, sizeof *t.split);
     for (uint32_t i = 0; i < f->nnodes; i++) split_node(&t, i, without_nan(f->node[i]));
     const size_t most = f->ntrees + 2 * (size_t)t.nsplits;
