@@ -264,38 +264,50 @@ static graphc_status bind(CliSession *s, uint32_t i) {
     return st == GRAPHC_OK ? GRAPHC_OK : cli_session_failed(s, st);
 }
 
-/* What --dim says, else what inputs in files have. */
-static bool is_assumed(const CliSession *s, const char *name) {
-    for (uint32_t i = 0; i < s->cli->dims.n; i++)
-        if (strcmp(s->cli->dims.v[i].name, name) == 0) return false;
-    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++)
-        for (int32_t d = 0; !s->drawn[i] && d < s->inputs[i].rank; d++)
-            if (strcmp(graphc_plan_input(s->plan, i).dims[d], name) == 0) return false;
-    return true;
+/* A size as inputs have it; fed: in a file. */
+typedef struct Seen {
+    int64_t value;
+    bool fed;
+} Seen;
+
+/* What the inputs' axes of each name have; at: name -> its place. */
+static const Seen *seen_sizes(const CliSession *s, MapStr *at) {
+    const uint32_t inputs = graphc_plan_inputs(s->plan);
+    uint32_t n = 0, most = 0;
+    for (uint32_t i = 0; i < inputs; i++) most += (uint32_t)s->inputs[i].rank;
+    Seen *seen = ARENA_ARRAY(s->cli->arena, Seen, most + 1);
+    for (uint32_t i = 0; i < inputs; i++) {
+        const graphc_io_info info = graphc_plan_input(s->plan, i);
+        for (int32_t d = 0; d < s->inputs[i].rank; d++) {
+            uint32_t k;
+            if (!mapstr_get(at, info.dims[d], &k)) {
+                mapstr_put(at, info.dims[d], k = n++);
+                seen[k] = (Seen){.value = s->inputs[i].dim[d]};
+            }
+            seen[k].fed |= !s->drawn[i];
+        }
+    }
+    return seen;
 }
 
-static bool find_size(const CliSession *s, const char *name, int64_t *out) {
-    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++)
-        for (int32_t d = 0; d < s->inputs[i].rank; d++)
-            if (strcmp(graphc_plan_input(s->plan, i).dims[d], name) == 0)
-                return *out = s->inputs[i].dim[d], true;
-    return false;
-}
-
+/* What --dim says, else what inputs in files have, else what was assumed. */
 uint32_t cli_session_sizes(const CliSession *s, CliSize **out) {
     const Cli *c = s->cli;
-    uint32_t n = 0, symbols = graphc_plan_symbols(s->plan);
+    uint32_t n = 0, k, symbols = graphc_plan_symbols(s->plan);
+    MapStr *at = mapstr_create(c->arena), *said = mapstr_create(c->arena);
+    const Seen *seen = seen_sizes(s, at);
     *out = ARENA_ARRAY(c->arena, CliSize, symbols + c->dims.n + 1);
-    for (uint32_t i = 0; i < c->dims.n; i++)
-        if (c->dims.v[i].lo == c->dims.v[i].hi)
-            (*out)[n++] = (CliSize){c->dims.v[i].name, c->dims.v[i].lo, false};
-    for (uint32_t i = 0, given = n; i < symbols; i++) {
-        CliSize z = {.name = graphc_plan_symbol(s->plan, i).name};
-        bool named = false;
-        for (uint32_t k = 0; k < given; k++) named |= strcmp((*out)[k].name, z.name) == 0;
-        if (named || !find_size(s, z.name, &z.value)) continue;
-        z.assumed = is_assumed(s, z.name);
-        (*out)[n++] = z;
+    for (uint32_t i = 0; i < c->dims.n; i++) {
+        const bool one = c->dims.v[i].lo == c->dims.v[i].hi;
+        mapstr_put(said, c->dims.v[i].name, one);
+        if (one) (*out)[n++] = (CliSize){c->dims.v[i].name, c->dims.v[i].lo, false};
+    }
+    for (uint32_t i = 0; i < symbols; i++) {
+        uint32_t one = 0;
+        const char *name = graphc_plan_symbol(s->plan, i).name;
+        const bool bounded = mapstr_get(said, name, &one);
+        if (one || !mapstr_get(at, name, &k)) continue;
+        (*out)[n++] = (CliSize){name, seen[k].value, !bounded && !seen[k].fed};
     }
     return n;
 }
@@ -316,14 +328,16 @@ json_t *cli_sizes_json(const CliSession *s) {
 
 /* What was assumed, and what is empty: either may not be what was meant. */
 static void note_sizes(const CliSession *s) {
+    enum { SHOWN = 16 };
     CliSize *v;
     StrBuf assumed;
-    uint32_t n = cli_session_sizes(s, &v);
+    uint32_t n = cli_session_sizes(s, &v), count = 0;
     sb_init(&assumed, s->cli->arena);
     for (uint32_t i = 0; i < n; i++)
-        if (v[i].assumed)
+        if (v[i].assumed && count++ < SHOWN)
             sb_printf(&assumed, "%s%s = %lld", assumed.n ? ", " : "", v[i].name,
                       (long long)v[i].value);
+    if (count > SHOWN) sb_printf(&assumed, " and %u more", count - SHOWN);
     if (assumed.n)
         cli_print(stderr, "graphc: assumed: %s (--dim NAME=N says otherwise)\n", sb_str(&assumed));
     for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++)
