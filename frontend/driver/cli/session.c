@@ -246,9 +246,22 @@ static graphc_status draw_input(CliSession *s, const Sizes *z, uint32_t i) {
     t->data = arena_array(c->arena, tensor_numel(t) + 1, dtype_bytes(t->dtype));
     tensor_fill_random(t, c->seed, i, INT_HIGH);
     s->drawn[i] = true;
-    if (!c->json)
-        cli_print(stderr, "graphc: input \"%s\" is drawn from seed %llu\n", info.name,
-                  (unsigned long long)c->seed);
+    return GRAPHC_OK;
+}
+
+/* Inputs that no file gives. */
+static graphc_status draw_inputs(CliSession *s, const Sizes *z) {
+    enum { SHOWN = 16 };
+    const unsigned long long seed = s->cli->seed;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++) {
+        if (s->inputs[i].data) continue;
+        GC_TRY(draw_input(s, z, i));
+        if (!s->cli->json && count++ < SHOWN)
+            cli_print(stderr, "graphc: input \"%s\" is drawn from seed %llu\n",
+                      graphc_plan_input(s->plan, i).name, seed);
+    }
+    if (count > SHOWN) cli_print(stderr, "graphc: and so are %u more inputs\n", count - SHOWN);
     return GRAPHC_OK;
 }
 
@@ -357,8 +370,7 @@ graphc_status cli_session_bind(CliSession *s) {
     Sizes known = known_sizes(s);
     const graphc_io_info rows = graphc_plan_input(s->plan, 0);
     GC_TRY(cli_adapter_bind(s, rows.rank ? dim_size(&known, rows.dims[0]) : 1));
-    for (uint32_t i = 0; i < n; i++)
-        if (!s->inputs[i].data) GC_TRY(draw_input(s, &known, i));
+    GC_TRY(draw_inputs(s, &known));
     if (first && !s->cli->json) note_sizes(s);
     for (uint32_t i = 0; i < n; i++) GC_TRY(bind(s, i));
     return GRAPHC_OK;
