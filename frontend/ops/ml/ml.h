@@ -20,9 +20,9 @@ const double *ml_floats(Lower *l, const char *name, uint32_t *n);
  * if absent. */
 const double *ml_numbers(Lower *l, const char *list, const char *tensor, uint32_t *n, DType *t);
 
-/* rows [n, f] times the transpose of a constant matrix [m, f] of attribute `name`. 0 after an
- * error.
- */
+/* Attribute `name` as a constant matrix [m, f], f as many as the rows have features, or 0. */
+Value ml_weights(Lower *l, Value rows, const char *name, int64_t m);
+/* rows [n, f] times the transpose of that, or 0. */
 Value ml_products(Lower *l, Value rows, const char *name, int64_t m);
 
 /* What becomes of scores, in the order of PostTransform in TreeEnsemble. */

@@ -3,8 +3,7 @@
 #include "runtime/base/arena.h"
 #include <math.h>
 
-Value ml_products(Lower *l, Value rows, const char *name, int64_t m) {
-    Graph *g = lower_graph(l);
+Value ml_weights(Lower *l, Value rows, const char *name, int64_t m) {
     uint32_t n;
     int64_t features;
     const double *w = ml_floats(l, name, &n);
@@ -19,8 +18,13 @@ Value ml_products(Lower *l, Value rows, const char *name, int64_t m) {
                     (long long)(n / m), (long long)features);
         return 0;
     }
-    const Value matrix = ml_matrix(g, DT_f32, w, m, n / m);
-    return build_matmul(g, rows, v_transpose(g, matrix), DT_f32);
+    return ml_matrix(lower_graph(l), DT_f32, w, m, features);
+}
+
+Value ml_products(Lower *l, Value rows, const char *name, int64_t m) {
+    Graph *g = lower_graph(l);
+    const Value w = ml_weights(l, rows, name, m);
+    return w ? build_matmul(g, rows, v_transpose(g, w), DT_f32) : 0;
 }
 
 static bool lower_linear_regressor(Lower *l) {

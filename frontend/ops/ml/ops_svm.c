@@ -7,25 +7,18 @@
 static bool kernel(Lower *l, Value rows, const char *vectors, int64_t m, Value *out) {
     static const char *const kinds[] = {"LINEAR", "POLY", "RBF", "SIGMOID", NULL};
     Graph *g = lower_graph(l);
-    uint32_t nparams, n;
-    int64_t features;
+    uint32_t nparams;
     int kind;
     const float *p = lower_floats(l, "kernel_params", &nparams);
-    const double *v = ml_floats(l, vectors, &n);
     *out = 0;
     if (!lower_choice(l, "kernel_type", kinds, &kind)) return false;
     if (kind && nparams < 3)
         return lower_error(l, D_ATTRIBUTE, "'kernel_params' has %u numbers, not 3", nparams);
     const double gamma = kind ? (double)p[0] : 0, coef0 = kind ? (double)p[1] : 0;
     if (kind == 2) {
-        if (!v || m <= 0 || n % m)
-            return lower_error(l, D_ATTRIBUTE, "'%s' has %u numbers, not a row for each of %lld",
-                               vectors, n, (long long)m);
-        if (!ml_columns(l, rows, n / m, &features)) return false;
-        if (features != n / m)
-            return lower_error(l, D_SHAPE, "'%s' is for %lld features, the input has %lld", vectors,
-                               (long long)(n / m), (long long)features);
-        const Value d = v_sub(g, build_unsqueeze(g, rows, 1), ml_matrix(g, DT_f32, v, m, n / m));
+        const Value v = ml_weights(l, rows, vectors, m);
+        if (!v) return false;
+        const Value d = v_sub(g, build_unsqueeze(g, rows, 1), v);
         const Value sum = build_reduce(g, OP_reduce_sum, v_square(g, d), 1u << 2, false);
         *out = v_exp(g, v_mulf(g, sum, -gamma));
         return *out != 0;

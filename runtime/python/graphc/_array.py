@@ -139,7 +139,7 @@ def _take_dlpack(b: Bound, slot: Slot, x: Any) -> None:
     b.set(data, tuple(t.shape[: t.ndim]), device, t.device_id if device == CUDA else 0, (capsule, x))
 
 
-def library_of(x: Any) -> Any:
+def framework_of(x: Any) -> Any:
     """torch, where the array is one of its tensors: outputs are its tensors then, too."""
     return sys.modules.get("torch") if type(x).__module__.partition(".")[0] == "torch" else None
 

@@ -287,13 +287,13 @@ class Session:
             if status:
                 b.owner = before  # which stays bound
                 self._check(status)
-            if like is None and _array.library_of(x):
+            if like is None and _array.framework_of(x):
                 like = x
         return like
 
     def _bind_outputs(self, entry: int, like: Any, out: Mapping[str, Any]) -> dict[str, Any]:
         """New arrays for the entry's outputs, or those in `out`; None where only the run finds out a size."""
-        torch, device = (_array.library_of(like), like.device) if like is not None else (None, None)
+        torch, device = (_array.framework_of(like), like.device) if like is not None else (None, None)
         got = {}
         for i in self._gives[entry]:
             slot, b = self._outputs_[i], self._out[i]
@@ -343,7 +343,7 @@ class Session:
             for name, x in got.items():
                 if x is None:
                     x = self._copy_out(name)
-                    got[name] = _array.library_of(like).from_numpy(x) if like is not None else x
+                    got[name] = _array.framework_of(like).from_numpy(x) if like is not None else x
             return got
 
     def profile(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> list[KernelTime]:
