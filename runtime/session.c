@@ -332,6 +332,18 @@ graphc_status graphc_sync(graphc_session *s) {
     return st;
 }
 
+graphc_status graphc_state_gradients(graphc_session *s, graphc_tensor *out) {
+    s->error[0] = 0;
+    if (!out) return error_set(session_error(s), GRAPHC_USAGE, "there is no place for the tensor");
+    *out = (graphc_tensor){.data = s->gradients.p,
+                           .device = s->res->ops->kind,
+                           .device_id = s->res->device_id,
+                           .dtype = {dtype_info[DT_f32].dlcode, dtype_info[DT_f32].dlbits, 1},
+                           .rank = 1,
+                           .shape = {(int64_t)(s->gradients.bytes / sizeof(float))}};
+    return graphc_sync(s);
+}
+
 /* Output i is asked for, to be described at `out`. */
 static graphc_status check_output(graphc_session *s, uint32_t i, const graphc_tensor *out) {
     if (!out) return error_set(session_error(s), GRAPHC_USAGE, "the place for the tensor is NULL");

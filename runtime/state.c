@@ -280,15 +280,3 @@ graphc_status graphc_state_shape(graphc_session *s, uint32_t i, graphc_tensor *o
     state_shape(s, i, out->shape);
     return GRAPHC_OK;
 }
-
-graphc_status graphc_state_gradients(graphc_session *s, graphc_tensor *out) {
-    s->error[0] = 0;
-    if (!out) return error_set(session_error(s), GRAPHC_USAGE, "there is no place for the tensor");
-    *out = (graphc_tensor){.data = s->gradients.p,
-                           .device = s->res->ops->kind,
-                           .device_id = s->res->device_id,
-                           .dtype = {dtype_info[DT_f32].dlcode, dtype_info[DT_f32].dlbits, 1},
-                           .rank = 1,
-                           .shape = {(int64_t)(s->gradients.bytes / sizeof(float))}};
-    return graphc_sync(s);
-}

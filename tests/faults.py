@@ -31,6 +31,8 @@ FAULTS = [
     ("graph includes fusion", "lint/layers", "graph/ir/ir.c", '#include "graph/ir/ir.h"', '#include "graph/ir/ir.h"\n#include "fusion/fuse.h"'),
     ("a stage of fusion uses a later one", "lint/circles", "fusion/index/view.c", '#include "fusion/fuse.h"',
      '#include "fusion/fuse.h"\nvoid later(void) { schedule_lifetimes(0, 0); }'),
+    ("two files of a room use each other", "lint/circles", "codegen/nvptx/tile.c", '#include "codegen/nvptx/contract.h"',
+     '#include "codegen/nvptx/contract.h"\nvoid later(Gpu *g) { (void)gpu_contract(g); }'),
     ("a README names a file that is gone", "lint/tree", "graph/README.md", "Start with `ir/core_ops.def`", "Start with `ir/core_opz.def`"),
     ("an option is not in the manual page", "lint/documented", "frontend/driver/graphc.1", "\\-\\-fuse\\-at\\-most", "\\-\\-fuse\\-most"),
     # ---- the command line ----------------------------------------------------------------------------

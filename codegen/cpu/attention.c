@@ -1,184 +1,5 @@
-/* Attention on CPUs: analysis, work items, and what both loop structures need. */
+/* Attention on CPUs: what it can take, its memory, and which loop structure runs. */
 #include "codegen/cpu/attention.h"
-#include <math.h>
-
-Expr attn_sym(Attn *t, const char *name, Expr size, LLVMValueRef value) {
-    int64_t lo, hi;
-    uint32_t sym = expr_sym_count(t->p);
-    expr_range(t->p, size, &lo, &hi);
-    Expr s = emit_new_sym(t->e, name, hi == INT64_MAX || hi == 0 ? hi : hi - 1, value);
-    expr_sym_edit(t->p, sym)->below = size;
-    return s;
-}
-
-/* --- Small builders ----------------------------------------------------------------------- */
-
-LLVMValueRef attn_at(Attn *t, LLVMValueRef base, LLVMValueRef index) {
-    return emit_gep(t->e, t->elem, base, index);
-}
-
-LLVMValueRef attn_load(Attn *t, LLVMValueRef base, LLVMValueRef index) {
-    return emit_load(t->e, t->vec, attn_at(t, base, index), t->bytes);
-}
-
-void attn_store(Attn *t, LLVMValueRef v, LLVMValueRef base, LLVMValueRef index) {
-    emit_store_ptr(t->e, v, attn_at(t, base, index), t->bytes);
-}
-
-LLVMValueRef attn_add(Attn *t, LLVMValueRef x, int64_t c) {
-    return c ? LLVMBuildAdd(t->e->b, x, emit_i64(t->e, c), "") : x;
-}
-
-LLVMValueRef attn_mul(Attn *t, LLVMValueRef x, LLVMValueRef y) {
-    return LLVMBuildMul(t->e->b, x, y, "");
-}
-
-LLVMValueRef attn_max(Attn *t, LLVMValueRef x, LLVMValueRef y) {
-    return LLVMBuildSelect(t->e->b, LLVMBuildFCmp(t->e->b, LLVMRealOGT, y, x, ""), y, x, "");
-}
-
-LLVMValueRef attn_exp(Attn *t, LLVMValueRef x) {
-    return emit_math(t->e, OP_exp, x, NULL);
-}
-
-static LLVMValueRef no_score(Attn *t, LLVMValueRef max) {
-    LLVMValueRef inf = emit_f(t->e, LLVMTypeOf(max), -INFINITY);
-    return LLVMBuildFCmp(t->e->b, LLVMRealOEQ, max, inf, "");
-}
-
-LLVMValueRef attn_finite(Attn *t, LLVMValueRef max) {
-    return LLVMBuildSelect(t->e->b, no_score(t, max), LLVMConstNull(LLVMTypeOf(max)), max, "");
-}
-
-LLVMValueRef attn_inverse(Attn *t, LLVMValueRef max, LLVMValueRef sum) {
-    LLVMTypeRef type = LLVMTypeOf(sum);
-    LLVMValueRef one = emit_f(t->e, type, 1);
-    LLVMValueRef inverse = LLVMBuildFDiv(t->e->b, one, sum, ""), zero = LLVMConstNull(type);
-    int64_t lo, hi;
-    expr_range(t->p, t->nj, &lo, &hi);
-    if (t->t->guarded) inverse = LLVMBuildSelect(t->e->b, no_score(t, max), zero, inverse, "");
-    if (lo > 0) return inverse;
-    /* A sum over no keys at all is 0, whatever it would be divided by. */
-    LLVMValueRef some =
-        LLVMBuildICmp(t->e->b, LLVMIntNE, emit_expr(t->e, t->nj), emit_i64(t->e, 0), "");
-    return emit_select(t->e, some, inverse, zero);
-}
-
-/* --- K and V ------------------------------------------------------------------------------ */
-
-LLVMValueRef attn_row(Attn *t, const AttnRows *r, LLVMValueRef row) {
-    Emit *e = t->e;
-    if (!r->direct) return attn_at(t, r->copy, attn_mul(t, row, emit_expr(e, r->padded)));
-    const KOp *load = &t->k->ops[r->v];
-    emit_push(e);
-    LLVMValueRef key = LLVMBuildAdd(e->b, t->key0, row, "");
-    emit_bind(e, t->sym_j, attn_sym(t, "j", t->nj, key));
-    emit_bind(e, t->k->axes[r->axis].sym, expr_const(t->p, 0));
-    LLVMValueRef p = emit_address(e, load->buf, load->index);
-    emit_pop(e);
-    return p;
-}
-
-/* Rounded up with zeros, so that sums over whole vectors are right. */
-void attn_copy_rows(Attn *t, AttnRows *r) {
-    Emit *e = t->e;
-    EmitLoop row = {0}, at = {0};
-    if (r->direct) return;
-    LLVMValueRef zero = emit_i64(e, 0), size = emit_expr(e, r->size);
-    emit_loop_begin(e, &row, "copy", zero, t->keys, emit_i64(e, 1), false);
-    emit_bind(e, t->sym_j, attn_sym(t, "j", t->nj, LLVMBuildAdd(e->b, t->key0, row.i, "")));
-    LLVMValueRef to = attn_mul(t, row.i, emit_expr(e, r->padded));
-    emit_loop_begin(e, &at, "copy", zero, size, emit_i64(e, t->lanes), false);
-    LLVMValueRef left = LLVMBuildSub(e->b, size, at.i, "");
-    LLVMValueRef mask = r->whole ? NULL : emit_lanes_below(e, left);
-    emit_bind_lanes(e, t->k->axes[r->axis].sym, attn_sym(t, "at", r->size, at.i), mask, true);
-    LLVMValueRef v = emit_value_lanes(e, r->v);
-    if (mask) v = LLVMBuildSelect(e->b, mask, v, LLVMConstNull(t->vec), "");
-    attn_store(t, v, r->copy, LLVMBuildAdd(e->b, to, at.i, ""));
-    emit_loop_end(e, &at);
-    emit_loop_end(e, &row);
-}
-
-AttnRows attn_rows(Attn *t, KVal v, uint32_t axes) {
-    ExprPool *p = t->p;
-    uint32_t axis = (uint32_t)__builtin_ctz(axes), sym = t->k->axes[axis].sym;
-    AttnRows r = {.v = v, .axis = axis, .size = t->k->axes[axis].extent};
-    const KOp *o = &t->k->ops[v];
-    Expr lanes = expr_const(p, t->lanes), coef, rest;
-    r.padded = expr_muli(p, expr_ceildiv(p, r.size, lanes), t->lanes);
-    r.whole = expr_divisor(p, r.size) % t->lanes == 0;
-    r.direct = r.whole && o->op == K_kload && (DType)o->dtype == t->acc && !o->mask &&
-               expr_affine(p, o->index, sym, &coef, &rest) && expr_is_value(p, coef, 1);
-    return r;
-}
-
-/* --- Finishing ---------------------------------------------------------------------------- */
-
-/* What is stored once per query, or once per element of its result. */
-static void store_all(Attn *t, bool per_query) {
-    for (KVal v = 1; v < t->k->nops; v++)
-        if (t->k->ops[v].op == K_kstore && per_query == !(t->e->domains[v] & 1u << t->vr.axis))
-            emit_store(t->e, v);
-}
-
-static bool has_statistics(const Attn *t) {
-    for (KVal v = 1; v < t->k->nops; v++)
-        if (t->k->ops[v].op == K_kstore && !(t->e->domains[v] & 1u << t->vr.axis)) return true;
-    return false;
-}
-
-/* The sum is one against `attn_finite` of the maximum, as the body's is. */
-static void store_statistics(Attn *t, LLVMValueRef row) {
-    Emit *e = t->e;
-    if (!has_statistics(t)) return;
-    emit_override(e, t->t->m, emit_load(e, t->elem, attn_at(t, t->max, row), t->bytes));
-    emit_override(e, t->t->l, emit_load(e, t->elem, attn_at(t, t->sum, row), t->bytes));
-    store_all(t, true);
-}
-
-void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef row, LLVMValueRef from,
-                     LLVMValueRef inverse) {
-    Emit *e = t->e;
-    EmitLoop l = {0};
-    emit_push(e);
-    emit_bind(e, t->sym_i, attn_sym(t, "i", t->ni, query));
-    if (inverse) store_statistics(t, row);
-    LLVMValueRef size = emit_expr(e, t->ndv), all = inverse ? emit_splat(e, inverse) : NULL;
-    emit_loop_begin(e, &l, "finish", emit_i64(e, 0), size, emit_i64(e, t->lanes), false);
-    LLVMValueRef left = LLVMBuildSub(e->b, size, l.i, "");
-    LLVMValueRef mask = t->vr.whole ? NULL : emit_lanes_below(e, left);
-    emit_bind_lanes(e, t->sym_dv, attn_sym(t, "column", t->ndv, l.i), mask, true);
-    LLVMValueRef v = attn_load(t, from, l.i);
-    emit_override(e, t->result, all ? LLVMBuildFMul(e->b, v, all, "") : v);
-    store_all(t, false);
-    emit_loop_end(e, &l);
-    emit_pop(e);
-}
-
-void attn_key_blocks(Attn *t, LLVMValueRef last_query, void (*body)(Attn *t)) {
-    Emit *e = t->e;
-    EmitLoop l = {0};
-    LLVMValueRef end = emit_expr(e, t->nj), step = emit_i64(e, ATTN_KEYS);
-    if (t->shift) {
-        LLVMValueRef seen = LLVMBuildAdd(e->b, last_query, emit_expr(e, t->shift), "");
-        LLVMValueRef lim[2] = {attn_add(t, seen, 1), end};
-        end = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
-    }
-    emit_loop_begin(e, &l, "keys", emit_i64(e, 0), end, step, false);
-    t->key0 = l.i;
-    LLVMValueRef lim[2] = {LLVMBuildSub(e->b, end, l.i, ""), step};
-    t->keys = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
-    attn_copy_rows(t, &t->kr);
-    attn_copy_rows(t, &t->vr);
-    body(t);
-    emit_loop_end(e, &l);
-}
-
-/* --- Whole kernel ------------------------------------------------------------------------- */
-
-bool attn_one_axis(uint32_t axes) {
-    return axes && !(axes & (axes - 1));
-}
 
 static bool analyse(Attn *t) {
     const KAttn *a = t->t;
@@ -201,34 +22,12 @@ static bool analyse(Attn *t) {
     return lo > 0;
 }
 
-void attn_set_widths(Attn *t, uint32_t i, uint32_t j, uint32_t dv) {
-    Emit *e = t->e;
-    const KAxis *axes = t->k->axes;
-    const KAxis *x = &axes[__builtin_ctz(i)], *y = &axes[__builtin_ctz(j)];
-    t->sym_i = x->sym, t->sym_j = y->sym, t->sym_dv = axes[__builtin_ctz(dv)].sym;
-    t->ni = x->extent, t->nj = y->extent, t->ndv = axes[__builtin_ctz(dv)].extent;
-    t->bytes = (uint32_t)dtype_bytes(t->acc);
-    e->lanes = t->lanes = e->isa->lanes * 4 / t->bytes;
-    t->elem = emit_type(e, t->acc);
-    t->vec = emit_vec(t->elem, t->lanes);
-    /* Four vectors of queries beside six keys on 32 registers, two on 16; a unit at least. */
-    t->nv = e->isa->vector_regs >= 32 ? 4 : 2;
-    if (t->nv * t->lanes < ATTN_UNIT) t->nv = ATTN_UNIT / t->lanes;
-    t->nq = t->nv * t->lanes;
-    t->out_nv = 2;
-    t->out_rows = e->isa->vector_regs >= 32 ? 8 : 4;
-}
-
 static void set_rows(Attn *t) {
     uint32_t d = (uint32_t)__builtin_ctz(t->t->d);
     t->sym_d = t->k->axes[d].sym;
     t->nd = t->k->axes[d].extent;
     t->kr = attn_rows(t, t->t->k, t->t->d);
     t->vr = attn_rows(t, t->t->v, t->t->dv);
-}
-
-LLVMValueRef attn_reserve(Attn *t, Expr elements) {
-    return emit_scratch(t->e, expr_muli(t->p, elements, t->bytes));
 }
 
 static void reserve_all(Attn *t) {
@@ -244,42 +43,6 @@ static void reserve_all(Attn *t) {
     t->block_max = attn_reserve(t, row);
     if (!t->kr.direct) t->kr.copy = attn_reserve(t, expr_mul(p, keys, t->kr.padded));
     if (!t->vr.direct) t->vr.copy = attn_reserve(t, expr_mul(p, keys, t->vr.padded));
-}
-
-static void bind_batch(Attn *t, Expr flat) {
-    ExprPool *p = t->p;
-    Expr inner = expr_const(p, 1);
-    for (uint32_t i = t->k->naxes; i-- > 0;) {
-        if (!(t->batch >> i & 1)) continue;
-        const KAxis *axis = &t->k->axes[i];
-        bool outermost = (t->batch & ((1u << i) - 1)) == 0;
-        Expr at = expr_div(p, flat, inner);
-        emit_bind(t->e, axis->sym, outermost ? at : expr_mod(p, at, axis->extent));
-        inner = expr_mul(p, inner, axis->extent);
-    }
-}
-
-static Expr batch_size(Attn *t) {
-    Expr n = expr_const(t->p, 1);
-    for (uint32_t i = 0; i < t->k->naxes; i++)
-        if (t->batch >> i & 1) n = expr_mul(t->p, n, t->k->axes[i].extent);
-    return n;
-}
-
-/* Queries [query0, query0 + queries) of the item, cut so that blocks differ by one unit at most. */
-static void item(Attn *t, LLVMValueRef number, Expr blocks, Expr units) {
-    Emit *e = t->e;
-    LLVMValueRef nb = emit_expr(e, blocks), nu = emit_expr(e, units);
-    LLVMValueRef b = LLVMBuildUDiv(e->b, number, nb, "");
-    LLVMValueRef block = LLVMBuildSub(e->b, number, attn_mul(t, b, nb), "");
-    bind_batch(t, attn_sym(t, "batch", batch_size(t), b));
-    LLVMValueRef first = LLVMBuildUDiv(e->b, attn_mul(t, block, nu), nb, "");
-    LLVMValueRef last = LLVMBuildUDiv(e->b, attn_mul(t, attn_add(t, block, 1), nu), nb, "");
-    LLVMValueRef unit = emit_i64(e, ATTN_UNIT);
-    t->query0 = attn_mul(t, first, unit);
-    LLVMValueRef lim[2] = {attn_mul(t, last, unit), emit_expr(e, t->ni)};
-    LLVMValueRef end = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
-    t->queries = LLVMBuildSub(e->b, end, t->query0, "");
 }
 
 static void both_forms(Attn *t) {
@@ -302,21 +65,6 @@ static void both_forms(Attn *t) {
     emit_if_begin(e, &many, not );
     attn_many(t);
     emit_if_end(e, &many);
-}
-
-void attn_items(Attn *t, EmitInfo *info, Expr macs, void (*body)(Attn *t)) {
-    Emit *e = t->e;
-    ExprPool *p = e->exprs;
-    Expr units = expr_ceildiv(p, t->ni, expr_const(p, ATTN_UNIT));
-    Expr blocks = expr_ceildiv(p, units, expr_const(p, ATTN_UNITS));
-    info->work = expr_mul(p, batch_size(t), blocks);
-    macs = expr_mul(p, expr_mul(p, t->ni, t->nj), macs);
-    info->cost = expr_div(p, expr_mul(p, batch_size(t), macs), expr_const(p, 45));
-    EmitLoop l = {0};
-    emit_loop_begin(e, &l, "item", e->begin, e->end, emit_i64(e, 1), false);
-    item(t, l.i, blocks, units);
-    body(t);
-    emit_loop_end(e, &l);
 }
 
 bool emit_attention_cpu(Emit *e, EmitInfo *info) {

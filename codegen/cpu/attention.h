@@ -68,7 +68,7 @@ typedef struct Attn {
     LLVMValueRef key0, keys;      /* current block of keys */
 } Attn;
 
-/* attention.c */
+/* attention_parts.c */
 Expr attn_sym(Attn *t, const char *name, Expr size, LLVMValueRef value);
 void attn_copy_rows(Attn *t, AttnRows *r); /* keys [key0, key0 + keys) */
 /* Address of element `at` (a symbol's expression or 0) of row `row`, counted from key0. */

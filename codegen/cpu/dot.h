@@ -99,7 +99,7 @@ typedef struct Dot {
     Expr panel, n0;                  /* panel number; first column */
 } Dot;
 
-/* dot_operand.c */
+/* dot_parts.c */
 void dot_group(Dot *d, DotGroup *g, uint32_t axes);
 /* A new symbol in [0, size) with that value. */
 Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value);
@@ -116,11 +116,13 @@ uint32_t dot_uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride)
 bool dot_moves_indirectly(Dot *d, const DotGroup *g, Expr x);
 /* A load in v's body that moves along the contracted axes, or 0. */
 KVal dot_load_of(Dot *d, KVal v);
+LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
+
+/* dot_operand.c */
 void dot_analyse_a(Dot *d);
 void dot_fill_table(Dot *d, LLVMValueRef rows);
 /* Row of the right operand with which a run begins. */
 Expr dot_run_row(Dot *d, Expr run);
-LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
 
 /* dot_columns.c */
 bool dot_analyse_columns(Dot *d); /* false: the operand is not of that kind */

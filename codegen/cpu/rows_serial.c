@@ -2,6 +2,14 @@
  * parallel lane axis a scan goes over a vector of rows at once. */
 #include "codegen/cpu/rows.h"
 
+LLVMValueRef rows_kept_at(Rows *r, const Kept *q, uint32_t copy) {
+    Emit *e = r->e;
+    Expr at = expr_sym_ref(e->exprs, r->k->axes[q->axis].sym);
+    if (q->varies) at = expr_muli(e->exprs, at, e->lanes);
+    LLVMTypeRef t = emit_mem_type(e, (DType)r->k->ops[q->v].dtype);
+    return emit_gep(e, t, q->ptr[copy], emit_expr_uniform(e, at));
+}
+
 static LLVMValueRef i64c(Emit *e, int64_t v) {
     return emit_i64(e, v);
 }

@@ -80,14 +80,6 @@ void rows_span(Rows *r, LLVMValueRef lo, LLVMValueRef hi, int64_t divisor, uint3
 
 /* --- Kept row values ---------------------------------------------------------------------- */
 
-LLVMValueRef rows_kept_at(Rows *r, const Kept *q, uint32_t copy) {
-    Emit *e = r->e;
-    Expr at = expr_sym_ref(e->exprs, r->k->axes[q->axis].sym);
-    if (q->varies) at = expr_muli(e->exprs, at, e->lanes);
-    LLVMTypeRef t = emit_mem_type(e, (DType)r->k->ops[q->v].dtype);
-    return emit_gep(e, t, q->ptr[copy], emit_expr_uniform(e, at));
-}
-
 static void kept_store(Rows *r, const Kept *q, uint32_t copy) {
     Emit *e = r->e;
     DType t = (DType)r->k->ops[q->v].dtype;

@@ -194,13 +194,6 @@ Value build_append(Graph *g, Op op, const Value *in, uint32_t nin, const Attr *a
     return g->nodes.n - 1;
 }
 
-Value build_node(Graph *g, Op op, const Value *in, uint32_t nin, const Attr *attr, const Type *t) {
-    Node n = {.op = (uint8_t)op, .nin = nin, .in = in, .type = *t, .loc = build_loc(g)};
-    if (attr) n.attr = *attr;
-    Value folded = fold_node(g, &n);
-    return folded ? folded : build_append(g, op, in, nin, attr, t);
-}
-
 Value build_find_compact(const Graph *g, Value mask) {
     for (Value v = g->nodes.n; v-- > mask + 1;)
         if (graph_node(g, v)->op == OP_compact && graph_node(g, v)->in[0] == mask) return v;

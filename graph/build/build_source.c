@@ -54,36 +54,12 @@ Value build_ints(Graph *g, DType t, const int64_t *v, uint32_t n) {
     return owned_const(g, type, p, n * dtype_bytes(t));
 }
 
-/* OP_exprs through the fold, which makes it a constant where all elements are. */
-static Value exprs_node(Graph *g, Type type, const Expr *v, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        if (!v[i]) return 0;
-    Attr a = {.exprs = {n, arena_copy(g->arena, v, n * sizeof(Expr))}};
-    return build_node(g, OP_exprs, NULL, 0, &a, &type);
-}
-
-Value build_exprs(Graph *g, DType t, const Expr *v, uint32_t n) {
-    return exprs_node(g, (Type){.dtype = t, .rank = 1, .dim = {expr_const(g->exprs, n)}}, v, n);
-}
-
-Value build_expr(Graph *g, DType t, Expr e) {
-    return exprs_node(g, (Type){.dtype = t}, &e, 1);
-}
-
 Value build_iota(Graph *g, DType t, uint8_t rank, const Expr *dim, int axis) {
     axis = build_axis(g, axis, rank, "iota");
     if (axis < 0 || t == DT_none) return 0;
     Type type = build_type(t, rank, dim);
     Attr a = {.axis = {axis}};
     return build_append(g, OP_iota, NULL, 0, &a, &type);
-}
-
-Value build_full(Graph *g, Value scalar, uint8_t rank, const Expr *dim) {
-    if (!scalar) return 0;
-    if (build_count(g, graph_type(g, scalar), 1) != 1)
-        return build_error(g, D_SHAPE, "a fill value must be one element, not %s",
-                           build_type_text(g, graph_type(g, scalar)));
-    return build_expand(g, build_reshape(g, scalar, 0, NULL), rank, dim);
 }
 
 static Value uniform_node(Graph *g, const Type *t, uint64_t seed, const Value *in, uint32_t nin) {

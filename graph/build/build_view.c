@@ -326,3 +326,56 @@ Value build_window(Graph *g, Value x, uint8_t n, const uint8_t *axis, const int6
     }
     return build_node(g, OP_window, &x, 1, &a, &t);
 }
+
+Value build_full(Graph *g, Value scalar, uint8_t rank, const Expr *dim) {
+    if (!scalar) return 0;
+    if (build_count(g, graph_type(g, scalar), 1) != 1)
+        return build_error(g, D_SHAPE, "a fill value must be one element, not %s",
+                           build_type_text(g, graph_type(g, scalar)));
+    return build_expand(g, build_reshape(g, scalar, 0, NULL), rank, dim);
+}
+
+/* ---- Views that make sizes agree ---- */
+
+Value build_repeat_if_one(Graph *g, Value x, int axis, Expr n) {
+    ExprPool *p = g->exprs;
+    Type t = *graph_type(g, x);
+    Expr dim = t.dim[axis], one = expr_const(p, 1);
+    Expr fits = expr_max(p, expr_eq(p, dim, one), expr_eq(p, dim, n));
+    if (!build_require(g, fits)) return 0;
+    Value first = build_slice_axis(g, x, axis, expr_const(p, 0), one, 1);
+    t.dim[axis] = expr_sub(p, n, dim);
+    Value rest = build_expand(g, first, t.rank, t.dim);
+    return rest ? build_concat(g, (Value[]){x, rest}, 2, axis) : 0;
+}
+
+Value build_retype(Graph *g, Value x, const Expr *dim) {
+    const Type *t = graph_type(g, x);
+    Expr start[GRAPH_MAX_RANK];
+    for (int i = 0; i < t->rank; i++) start[i] = expr_const(g->exprs, 0);
+    return build_slice(g, x, start, dim, NULL);
+}
+
+bool build_unify_axes(Graph *g, Value *in, uint32_t n, uint32_t axes, const char *what) {
+    int rank = graph_type(g, in[0])->rank;
+    Expr dim[GRAPH_MAX_RANK];
+    for (int a = 0; a < rank; a++) {
+        dim[a] = graph_type(g, in[0])->dim[a];
+        for (uint32_t i = 1; i < n && (axes >> a & 1); i++) {
+            dim[a] = build_unify_dim(g, dim[a], graph_type(g, in[i])->dim[a]);
+            if (dim[a]) continue;
+            build_error(g, D_SHAPE, "%s: axis %d of %s and %s differ", what, a,
+                        build_type_text(g, graph_type(g, in[0])),
+                        build_type_text(g, graph_type(g, in[i])));
+            return false;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        Type t = *graph_type(g, in[i]);
+        for (int a = 0; a < rank; a++)
+            if (axes >> a & 1) t.dim[a] = dim[a];
+        in[i] = build_retype(g, in[i], t.dim);
+        if (!in[i]) return false;
+    }
+    return true;
+}

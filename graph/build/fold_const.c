@@ -1,5 +1,5 @@
-/* Folding of whole nodes: constant operands go through the reference evaluator, small integers
- * through element tracking. */
+/* Making a node: folded, where constant operands go through the reference evaluator and small
+ * integers through element tracking, or appended. */
 #include "graph/build/build_impl.h"
 #include "graph/eval/eval.h"
 #include "graph/ir/attr.h"
@@ -101,4 +101,27 @@ Value fold_node(Graph *g, const Node *n) {
     Value v = cls == OPC_SOURCE ? 0 : fold_constant(g, n);
     if (v || count > BUILD_MAX_SYMBOLS) return v;
     return fold_tracked(g, n, (uint32_t)count);
+}
+
+Value build_node(Graph *g, Op op, const Value *in, uint32_t nin, const Attr *attr, const Type *t) {
+    Node n = {.op = (uint8_t)op, .nin = nin, .in = in, .type = *t, .loc = build_loc(g)};
+    if (attr) n.attr = *attr;
+    Value folded = fold_node(g, &n);
+    return folded ? folded : build_append(g, op, in, nin, attr, t);
+}
+
+/* OP_exprs through the fold, which makes it a constant where all elements are. */
+static Value exprs_node(Graph *g, Type type, const Expr *v, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (!v[i]) return 0;
+    Attr a = {.exprs = {n, arena_copy(g->arena, v, n * sizeof(Expr))}};
+    return build_node(g, OP_exprs, NULL, 0, &a, &type);
+}
+
+Value build_exprs(Graph *g, DType t, const Expr *v, uint32_t n) {
+    return exprs_node(g, (Type){.dtype = t, .rank = 1, .dim = {expr_const(g->exprs, n)}}, v, n);
+}
+
+Value build_expr(Graph *g, DType t, Expr e) {
+    return exprs_node(g, (Type){.dtype = t}, &e, 1);
 }

@@ -1,4 +1,4 @@
-/* The expression pool: interning, symbols, queries, substitution, evaluation. */
+/* The expression pool: interning, symbols, queries, evaluation. */
 #include "graph/expr/expr_impl.h"
 #include "runtime/base/status.h"
 #include <string.h>
@@ -256,7 +256,7 @@ bool expr_is_value(const ExprPool *p, Expr e, int64_t v) {
     return expr_is_const(p, e, &c) && c == v;
 }
 
-static int arity(ExprOp op) {
+int expr_arity(ExprOp op) {
     static const uint8_t n[EX_COUNT] = {
 #define X(name, count, text) [EX_##name] = count,
         EXPR_OPS(X)
@@ -274,15 +274,14 @@ int expr_compare(const ExprPool *p, Expr a, Expr b) {
     }
     if (x->op == EX_const) return x->value < y->value ? -1 : 1;
     if (x->op == EX_sym) return x->arg[0] < y->arg[0] ? -1 : 1;
-    for (int i = 0; i < arity((ExprOp)x->op); i++) {
+    for (int i = 0; i < expr_arity((ExprOp)x->op); i++) {
         int c = expr_compare(p, x->arg[i], y->arg[i]);
         if (c) return c;
     }
     return 0;
 }
 
-/* Starts a walk that visits shared nodes once. */
-static uint32_t new_stamp(const ExprPool *p) {
+uint32_t expr_new_stamp(const ExprPool *p) {
     return ++p->cache->stamp;
 }
 
@@ -291,13 +290,13 @@ static bool uses(const ExprPool *p, Expr e, uint32_t sym, uint32_t stamp) {
     if (!(n->syms >> (sym % 64) & 1) || n->stamp == stamp) return false;
     n->stamp = stamp;
     if (n->op == EX_sym) return n->arg[0] == sym;
-    for (int i = 0; i < arity((ExprOp)n->op); i++)
+    for (int i = 0; i < expr_arity((ExprOp)n->op); i++)
         if (uses(p, n->arg[i], sym, stamp)) return true;
     return false;
 }
 
 bool expr_uses(const ExprPool *p, Expr e, uint32_t sym) {
-    return uses(p, e, sym, new_stamp(p));
+    return uses(p, e, sym, expr_new_stamp(p));
 }
 
 static void collect_syms(const ExprPool *p, Expr e, uint32_t stamp) {
@@ -307,7 +306,7 @@ static void collect_syms(const ExprPool *p, Expr e, uint32_t stamp) {
     if (n->op == EX_sym)
         vec_push(p->arena, &p->cache->found, n->arg[0]);
     else
-        for (int i = 0; i < arity((ExprOp)n->op); i++) collect_syms(p, n->arg[i], stamp);
+        for (int i = 0; i < expr_arity((ExprOp)n->op); i++) collect_syms(p, n->arg[i], stamp);
 }
 
 /* Collected first: fn may start walks of its own. */
@@ -318,69 +317,10 @@ void expr_each_sym(const ExprPool *p, Expr e, void (*fn)(void *ctx, uint32_t sym
         fn(ctx, one);
         return;
     }
-    collect_syms(p, e, new_stamp(p));
+    collect_syms(p, e, expr_new_stamp(p));
     uint32_t end = c->found.n;
     for (uint32_t i = first; i < end; i++) fn(ctx, c->found.v[i]);
     c->found.n = first;
-}
-
-/* Substitution. */
-
-/* A comparison or a product of them: what expr_and makes. */
-static bool is_truth(const ExprPool *p, Expr e) {
-    for (; expr_op(p, e) == EX_mul; e = expr_arg(p, e, 0)) {
-        ExprOp last = expr_op(p, expr_arg(p, e, 1));
-        if (last != EX_lt && last != EX_eq) return false;
-    }
-    return expr_op(p, e) == EX_lt || expr_op(p, e) == EX_eq;
-}
-
-Expr expr_rebuild(ExprPool *p, ExprOp op, Expr a, Expr b, Expr c) {
-    switch (op) {
-    case EX_add: return expr_add(p, a, b);
-    case EX_mul: return is_truth(p, a) && is_truth(p, b) ? expr_and(p, a, b) : expr_mul(p, a, b);
-    case EX_div: return expr_div(p, a, b);
-    case EX_mod: return expr_mod(p, a, b);
-    case EX_min: return expr_min(p, a, b);
-    case EX_max: return expr_max(p, a, b);
-    case EX_lt: return expr_lt(p, a, b);
-    case EX_eq: return expr_eq(p, a, b);
-    case EX_select: return expr_select(p, a, b, c);
-    default: gc_assert_failed("an operation with operands", __FILE__, __LINE__);
-    }
-}
-
-typedef struct Subst {
-    const uint32_t *sym;
-    const Expr *by;
-    uint32_t n, stamp;
-    uint64_t mask;
-} Subst;
-
-static Expr subst_sym(const ExprPool *p, const Subst *s, Expr e) {
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->sym[i] == expr_node(p, e)->arg[0]) return s->by[i];
-    return e;
-}
-
-static Expr subst(ExprPool *p, const Subst *s, Expr e) {
-    const ExprNode *n = expr_node(p, e);
-    if (!(n->syms & s->mask)) return e;
-    if (n->op == EX_sym) return subst_sym(p, s, e);
-    if (n->stamp == s->stamp) return (Expr)n->memo;
-    ExprOp op = (ExprOp)n->op;
-    Expr a[3] = {n->arg[0], n->arg[1], n->arg[2]}, b[3] = {0, 0, 0};
-    for (int i = 0; i < arity(op); i++) b[i] = subst(p, s, a[i]);
-    Expr r = memcmp(a, b, sizeof a) ? expr_rebuild(p, op, b[0], b[1], b[2]) : e;
-    p->node.v[e].stamp = s->stamp;
-    p->node.v[e].memo = r;
-    return r;
-}
-
-Expr expr_subst(ExprPool *p, Expr e, const uint32_t *sym, const Expr *by, uint32_t n) {
-    Subst s = {.sym = sym, .by = by, .n = n, .stamp = new_stamp(p)};
-    for (uint32_t i = 0; i < n; i++) s.mask |= UINT64_C(1) << (sym[i] % 64);
-    return e ? subst(p, &s, e) : 0;
 }
 
 /* Evaluation. */
@@ -418,14 +358,14 @@ static int64_t eval(const ExprPool *p, Expr e, const int64_t *sym, uint32_t stam
     if (n->op == EX_sym) return sym[n->arg[0]];
     if (n->stamp == stamp) return n->memo;
     int64_t v[3] = {0, 0, 0};
-    for (int i = 0; i < arity((ExprOp)n->op); i++) v[i] = eval(p, n->arg[i], sym, stamp);
+    for (int i = 0; i < expr_arity((ExprOp)n->op); i++) v[i] = eval(p, n->arg[i], sym, stamp);
     n->stamp = stamp;
     n->memo = apply((ExprOp)n->op, v);
     return n->memo;
 }
 
 int64_t expr_eval(const ExprPool *p, Expr e, const int64_t *sym_values) {
-    return eval(p, e, sym_values, new_stamp(p));
+    return eval(p, e, sym_values, expr_new_stamp(p));
 }
 
 /* What a dimension is likely to be when nobody says. */
@@ -442,29 +382,12 @@ static int64_t hint(const ExprPool *p, Expr e, uint32_t stamp) {
     if (n->op == EX_sym) return hint_sym(&p->sym.v[n->arg[0]]->info);
     if (n->stamp == stamp) return n->memo;
     int64_t v[3] = {0, 0, 0};
-    for (int i = 0; i < arity((ExprOp)n->op); i++) v[i] = hint(p, n->arg[i], stamp);
+    for (int i = 0; i < expr_arity((ExprOp)n->op); i++) v[i] = hint(p, n->arg[i], stamp);
     n->stamp = stamp;
     n->memo = apply((ExprOp)n->op, v);
     return n->memo;
 }
 
 int64_t expr_hint(const ExprPool *p, Expr e) {
-    return hint(p, e, new_stamp(p));
-}
-
-/* Another pool. */
-
-Expr expr_import(ExprPool *to, const ExprPool *from, Expr e) {
-    static Expr (*const make[EX_COUNT])(ExprPool *, Expr, Expr) = {
-        [EX_add] = expr_add, [EX_mul] = expr_mul, [EX_div] = expr_div, [EX_mod] = expr_mod,
-        [EX_min] = expr_min, [EX_max] = expr_max, [EX_lt] = expr_lt,   [EX_eq] = expr_eq};
-    uint32_t sym;
-    if (!e) return 0;
-    ExprOp op = expr_op(from, e);
-    if (op == EX_const) return expr_const(to, expr_value(from, e));
-    if (expr_is_sym(from, e, &sym)) return expr_sym_ref(to, sym);
-    Expr a = expr_import(to, from, expr_arg(from, e, 0));
-    Expr b = expr_import(to, from, expr_arg(from, e, 1));
-    if (op == EX_select) return expr_select(to, a, b, expr_import(to, from, expr_arg(from, e, 2)));
-    return make[op](to, a, b);
+    return hint(p, e, expr_new_stamp(p));
 }

@@ -1,6 +1,6 @@
-/* Inside the expression pool. Files: expr.c pool, interning, symbols, substitution and evaluation;
+/* Inside the expression pool. Files: expr.c pool, interning, symbols and evaluation;
  * expr_sum.c sums of products; expr_range.c bounds and proofs; expr_div.c division and remainder;
- * expr_logic.c min, max, comparisons, select; expr_text.c text.
+ * expr_logic.c min, max, comparisons, select; expr_subst.c substitution; expr_text.c text.
  *
  * Normal form. A sum is a left-nested chain of adds of terms, sorted, its constant last; a term is
  * a product times a coefficient other than 1 (mul(product, const)); a product is a left-nested
@@ -73,6 +73,9 @@ typedef struct ExprSum {
     ExprTerm t[EXPR_MAX_TERMS];
 } ExprSum;
 
+/* The number of an operation's operands. */
+int expr_arity(ExprOp op);
+uint32_t expr_new_stamp(const ExprPool *p); /* starts a walk that visits shared nodes once */
 /* The newest symbol of a name; NULL if there is none. */
 const ExprSym *expr_find_sym(ExprPool *p, const char *name);
 Expr expr_intern(ExprPool *p, ExprOp op, Expr a, Expr b, Expr c);

@@ -9,15 +9,6 @@
 #include "graph/pass/pass.h"
 #include "graph/pass/sink.h"
 
-bool sink_permuted(const Graph *g, Value v, Perm *p, Value *inner) {
-    const Node *n = graph_node(g, v);
-    if (n->op != OP_permute) return false;
-    *p = (Perm){.rank = n->type.rank};
-    for (int i = 0; i < p->rank; i++) p->axis[i] = n->attr.perm.axis[i];
-    *inner = n->in[0];
-    return true;
-}
-
 static bool same_perm(const Perm *a, const Perm *b) {
     for (int i = 0; i < a->rank; i++)
         if (a->axis[i] != b->axis[i]) return false;
@@ -85,20 +76,6 @@ static Value sink_concat(Rewrite *r, Value v) {
     for (uint32_t i = 0; i < n->nin; i++) in[i] = unpermute(r->to, rewrite_in(r, v, i), &p);
     Value x = build_concat(r->to, in, n->nin, p.axis[n->attr.axis.axis]);
     return build_permute(r->to, x, p.axis);
-}
-
-Perm sink_remaining(const Perm *p, uint32_t outer_axes) {
-    Perm out = {0};
-    uint32_t gone = 0;
-    for (int i = 0; i < p->rank; i++)
-        if (outer_axes >> i & 1) gone |= 1u << p->axis[i];
-    for (int i = 0; i < p->rank; i++) {
-        if (outer_axes >> i & 1) continue;
-        uint8_t position = 0;
-        for (int k = 0; k < p->axis[i]; k++) position = (uint8_t)(position + !(gone >> k & 1));
-        out.axis[out.rank++] = position;
-    }
-    return out;
 }
 
 static Value sink_reduce(Rewrite *r, Value v, const Perm *p, Value inner) {

@@ -1,6 +1,29 @@
 /* transpose_sink through merged axes (contract in pass_transpose_sink.c). */
 #include "graph/pass/sink.h"
 
+bool sink_permuted(const Graph *g, Value v, Perm *p, Value *inner) {
+    const Node *n = graph_node(g, v);
+    if (n->op != OP_permute) return false;
+    *p = (Perm){.rank = n->type.rank};
+    for (int i = 0; i < p->rank; i++) p->axis[i] = n->attr.perm.axis[i];
+    *inner = n->in[0];
+    return true;
+}
+
+Perm sink_remaining(const Perm *p, uint32_t outer_axes) {
+    Perm out = {0};
+    uint32_t gone = 0;
+    for (int i = 0; i < p->rank; i++)
+        if (outer_axes >> i & 1) gone |= 1u << p->axis[i];
+    for (int i = 0; i < p->rank; i++) {
+        if (outer_axes >> i & 1) continue;
+        uint8_t position = 0;
+        for (int k = 0; k < p->axis[i]; k++) position = (uint8_t)(position + !(gone >> k & 1));
+        out.axis[out.rank++] = position;
+    }
+    return out;
+}
+
 /* v = reshape(permute(inner)) where the reshape only merges: axis i of v is the run of axes
  * first[i] .. first[i+1]-1 of the permute's result. */
 typedef struct Runs {

@@ -7,6 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+char *checkpoint_join(const char *folder, const char *name) {
+    size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (path) snprintf(path, n, "%s/%s", folder, name);
+    return path;
+}
+
+bool checkpoint_is_name(const char *name) {
+    return strncmp(name, "step-", 5) == 0 && name[5] && strlen(name) < sizeof(CheckpointName) &&
+           strspn(name + 5, "0123456789") == strlen(name + 5);
+}
+
 bool checkpoint_pointer(const char *root, const char *which, CheckpointName *out) {
     FileMap m = {0};
     char why[256], *path = checkpoint_join(root, which);

@@ -13,18 +13,6 @@
 
 #define TEMPORARY ".part-" /* what folders are called that are not, or no longer, checkpoints */
 
-char *checkpoint_join(const char *folder, const char *name) {
-    size_t n = strlen(folder) + strlen(name) + 2;
-    char *path = malloc(n);
-    if (path) snprintf(path, n, "%s/%s", folder, name);
-    return path;
-}
-
-bool checkpoint_is_name(const char *name) {
-    return strncmp(name, "step-", 5) == 0 && name[5] && strlen(name) < sizeof(CheckpointName) &&
-           strspn(name + 5, "0123456789") == strlen(name + 5);
-}
-
 static graphc_status no_memory(ErrorText e) {
     return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a checkpoint");
 }

@@ -3,6 +3,8 @@
 #include "runtime/base/check.h"
 #include "runtime/train/json_read.h"
 #include "runtime/train/safetensors_hash.h"
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +24,18 @@ bool safetensors_bytes(DType t, uint32_t rank, const int64_t *dim, uint64_t *out
             return false;
     *out = n;
     return true;
+}
+
+SafeHash safetensors_hash_end(HashStream *h, const void *file, uint64_t header_size,
+                              uint64_t hash_at) {
+    const char *p = file;
+    size_t rest = (size_t)hash_at + SAFETENSORS_HASH_DIGITS;
+    SafeHash out;
+    hash_stream_add(h, p, (size_t)hash_at);
+    hash_stream_add(h, SAFETENSORS_HASH_ZEROS, SAFETENSORS_HASH_DIGITS);
+    hash_stream_add(h, p + rest, (size_t)header_size - rest);
+    snprintf(out.digits, sizeof out.digits, "%016" PRIx64, hash_stream_value(h));
+    return out;
 }
 
 /* --- the header ----------------------------------------------------------------------------- */

@@ -8,18 +8,6 @@
 
 enum { ALIGN = 64, LENGTH = sizeof(uint64_t) };
 
-SafeHash safetensors_hash_end(HashStream *h, const void *file, uint64_t header_size,
-                              uint64_t hash_at) {
-    const char *p = file;
-    size_t rest = (size_t)hash_at + SAFETENSORS_HASH_DIGITS;
-    SafeHash out;
-    hash_stream_add(h, p, (size_t)hash_at);
-    hash_stream_add(h, SAFETENSORS_HASH_ZEROS, SAFETENSORS_HASH_DIGITS);
-    hash_stream_add(h, p + rest, (size_t)header_size - rest);
-    snprintf(out.digits, sizeof out.digits, "%016" PRIx64, hash_stream_value(h));
-    return out;
-}
-
 static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }

@@ -4,7 +4,7 @@
  * by one warpgroup in one order: repeatable, without atomics.
  *
  * backward_plan.c says which kernels it takes; backward.c has the roles and what is fetched,
- * backward_compute.c what a warpgroup computes. */
+ * backward_place.c where they meet, backward_compute.c what a warpgroup computes. */
 #ifndef CODEGEN_NVPTX_FLASH_BACKWARD_H
 #define CODEGEN_NVPTX_FLASH_BACKWARD_H
 

@@ -1,5 +1,6 @@
 #include "frontend/driver/cli/planview.h"
 #include "frontend/driver/cli/session.h"
+#include "fusion/kir/kir.h"
 #include "runtime/memory.h"
 
 #include <string.h>
@@ -69,8 +70,10 @@ void planview_close(PlanView *v) {
     plan_release(&v->plan);
 }
 
-double planview_least(const Machine *m, const char *kind, double bytes, double flops, bool *memory) {
-    bool matrix = strcmp(kind, "tem") == 0 && m->matrix_flops_per_s > m->flops_per_s;
+double planview_least(const Machine *m, const char *kind, double bytes, double flops,
+                      bool *memory) {
+    bool matrix =
+        strcmp(kind, kir_kind_name[KERNEL_tem]) == 0 && m->matrix_flops_per_s > m->flops_per_s;
     double by_math = flops / (matrix ? m->matrix_flops_per_s : m->flops_per_s);
     double by_memory = bytes / m->bytes_per_s;
     *memory = by_memory > by_math;

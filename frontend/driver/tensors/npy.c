@@ -1,10 +1,15 @@
 #include "frontend/driver/tensors/npy.h"
-#include "frontend/driver/tensors/tensor_file.h"
 
 #include <string.h>
 
 #define NPY_MAGIC "\x93NUMPY"
 #define NPY_ALIGN 64
+
+uint64_t tensor_numel(const EvalTensor *t) {
+    uint64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= (uint64_t)t->dim[i];
+    return n;
+}
 
 /* Elements that lie with their first index fastest, to the last index fastest. */
 static void from_columns(const EvalTensor *t, const uint8_t *in) {

@@ -5,6 +5,8 @@
 #include "graph/eval/eval.h"
 #include "runtime/train/data/npy.h"
 
+uint64_t tensor_numel(const EvalTensor *t);
+
 graphc_status npy_decode(Arena *a, DiagSink *d, const char *path, const void *bytes, size_t n,
                          EvalTensor *out);
 /* Unsupported, with a message, for a type that the format has no name for (bf16, fp8, 4 bits). */

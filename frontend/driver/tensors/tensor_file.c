@@ -11,12 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-uint64_t tensor_numel(const EvalTensor *t) {
-    uint64_t n = 1;
-    for (int i = 0; i < t->rank; i++) n *= (uint64_t)t->dim[i];
-    return n;
-}
-
 /* The file's errors, each with its name. */
 static graphc_status read_pb(Arena *a, DiagSink *d, const char *path, const FileMap *m,
                              EvalTensor *out) {

@@ -2,6 +2,7 @@
 #ifndef FRONTEND_DRIVER_TENSOR_FILE_H
 #define FRONTEND_DRIVER_TENSOR_FILE_H
 
+#include "frontend/driver/tensors/npy.h"
 #include "graph/eval/eval.h"
 
 /* Elements in graphc's memory form (dtype.def: sub-byte types one per byte), in the arena. The
@@ -13,7 +14,6 @@ graphc_status tensor_file_read(Arena *a, DiagSink *d, const char *path, const ch
 graphc_status tensor_file_write_npy(Arena *a, DiagSink *d, const char *path, const EvalTensor *t);
 graphc_status tensor_file_write_pb(Arena *a, DiagSink *d, const char *path, const char *name,
                                    const EvalTensor *t);
-uint64_t tensor_numel(const EvalTensor *t);
 
 /* Fills t (dtype, shape and data set) from a seed: floats N(0, 1), integers in [0, hi], bool fair
  * coin. The same seed and stream give the same bytes everywhere. */

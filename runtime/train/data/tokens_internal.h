@@ -1,4 +1,4 @@
-/* Between tokens.c and tokens_jsonl.c. */
+/* Between tokens.c, tokens_jsonl.c and what both add to (tokens_list.c). */
 #ifndef TRAIN_DATA_TOKENS_INTERNAL_H
 #define TRAIN_DATA_TOKENS_INTERNAL_H
 

@@ -1,8 +1,8 @@
-/* Every binary format narrower than f32 is one row of dtype.def. Rounding to nearest even happens
- * on the exact scaled value, so nothing is rounded twice. Overflow gives infinity, NaN where there
- * is none, and the largest value where there is neither.
- */
-#include "runtime/base/dtype_float.h"
+/* Elements as numbers, and numbers as elements. Every binary format narrower than f32 is one row of
+ * dtype.def. Rounding to nearest even happens on the exact scaled value, so nothing is rounded
+ * twice. Overflow gives infinity, NaN where there is none, and the largest value where there is
+ * neither. */
+#include "runtime/base/dtype.h"
 #include <math.h>
 #include <string.h>
 
@@ -101,7 +101,7 @@ static double e8m0_decode(uint32_t code) {
     return code == E8M0_NAN ? (double)NAN : ldexp(1.0, (int)code - E8M0_BIAS);
 }
 
-double dtype_float_load(DType t, const void *p, size_t index) {
+static double load_float(DType t, const void *p, size_t index) {
     const char *at = (const char *)p + index * dtype_bytes(t);
     if (t == DT_f64) {
         double d;
@@ -119,7 +119,7 @@ double dtype_float_load(DType t, const void *p, size_t index) {
                                                      : decode(&dtype_format[t], code);
 }
 
-void dtype_float_store(DType t, void *p, size_t index, double v) {
+static void store_float(DType t, void *p, size_t index, double v) {
     char *at = (char *)p + index * dtype_bytes(t);
     if (t == DT_f64) {
         memcpy(at, &v, sizeof v);
@@ -129,5 +129,68 @@ void dtype_float_store(DType t, void *p, size_t index, double v) {
     } else {
         uint32_t code = dtype_format[t].special == DSPECIAL_power ? e8m0_encode(v) : encode(t, v);
         memcpy(at, &code, dtype_bytes(t));
+    }
+}
+
+/* --- Any element --------------------------------------------------------------------------- */
+
+/* Truncation with the value that x86 gives where C leaves it undefined. */
+static int64_t trunc_i64(double v) {
+    return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
+}
+
+static int64_t trunc_wrapping(DType t, double v) {
+    if (t == DT_u64 && v >= 0x1p63 && v < 0x1p64) return (int64_t)(uint64_t)v;
+    return trunc_i64(v);
+}
+
+/* The low `bits` of v as the type's value. */
+static int64_t wrap(const DTypeInfo *d, int64_t v) {
+    unsigned drop = 64U - d->bits;
+    uint64_t high = (uint64_t)v << drop;
+    return d->cls == DCLASS_I ? (int64_t)high >> drop : (int64_t)(high >> drop);
+}
+
+static int64_t load_int(DType t, const void *p, size_t index) {
+    const DTypeInfo *d = &dtype_info[t];
+    uint64_t raw = 0;
+    memcpy(&raw, (const char *)p + index * d->bytes, d->bytes); /* little-endian hosts only */
+    return d->cls == DCLASS_B ? raw != 0 : wrap(d, (int64_t)raw);
+}
+
+static void store_int(DType t, void *p, size_t index, int64_t v) {
+    const DTypeInfo *d = &dtype_info[t];
+    int64_t w = d->cls == DCLASS_B ? v != 0 : wrap(d, v);
+    memcpy((char *)p + index * d->bytes, &w, d->bytes);
+}
+
+double dtype_load_f64(DType t, const void *p, size_t index) {
+    if (dtype_is_float(t)) return load_float(t, p, index);
+    int64_t v = load_int(t, p, index);
+    return t == DT_u64 ? (double)(uint64_t)v : (double)v;
+}
+
+void dtype_store_f64(DType t, void *p, size_t index, double v) {
+    if (dtype_is_float(t))
+        store_float(t, p, index, v);
+    else if (t == DT_bool)
+        store_int(t, p, index, v != 0);
+    else
+        store_int(t, p, index, trunc_wrapping(t, v));
+}
+
+int64_t dtype_load_i64(DType t, const void *p, size_t index) {
+    if (dtype_is_float(t)) return trunc_i64(load_float(t, p, index));
+    return load_int(t, p, index);
+}
+
+void dtype_store_i64(DType t, void *p, size_t index, int64_t v) {
+    if (t == DT_f32) {
+        float f = (float)v; /* not through double: one rounding */
+        memcpy((char *)p + index * sizeof f, &f, sizeof f);
+    } else if (dtype_is_float(t)) {
+        store_float(t, p, index, (double)v);
+    } else {
+        store_int(t, p, index, v);
     }
 }

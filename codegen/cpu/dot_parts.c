@@ -1,0 +1,93 @@
+/* What the operands of a contraction have in common: groups of axes that are walked as one, and how
+ * an index moves along them. */
+#include "codegen/cpu/dot.h"
+
+void dot_group(Dot *d, DotGroup *g, uint32_t axes) {
+    *g = (DotGroup){.size = expr_const(d->p, 1)};
+    for (uint32_t i = 0; i < d->k->naxes; i++) {
+        if (!(axes >> i & 1)) continue;
+        g->axis[g->n++] = (uint8_t)i;
+        g->size = expr_mul(d->p, g->size, d->k->axes[i].extent);
+    }
+}
+
+Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value) {
+    int64_t lo, hi;
+    uint32_t sym = expr_sym_count(d->p);
+    expr_range(d->p, size, &lo, &hi);
+    Expr s = emit_new_sym(d->e, name, hi == INT64_MAX || hi == 0 ? hi : hi - 1, value);
+    expr_sym_edit(d->p, sym)->below = size;
+    return s;
+}
+
+void dot_bind(Dot *d, const DotGroup *g, Expr flat) {
+    Expr inner = expr_const(d->p, 1);
+    for (uint32_t i = g->n; i-- > 0;) {
+        const KAxis *axis = &d->k->axes[g->axis[i]];
+        Expr at = expr_div(d->p, flat, inner);
+        emit_bind(d->e, axis->sym, i ? expr_mod(d->p, at, axis->extent) : at);
+        inner = expr_mul(d->p, inner, axis->extent);
+    }
+}
+
+void dot_bind_lanes(Dot *d, const DotGroup *g, Expr base, LLVMValueRef mask, bool aligned) {
+    if (g->n == 1) {
+        emit_bind_lanes(d->e, d->k->axes[g->axis[0]].sym, base, mask, aligned);
+        return;
+    }
+    int64_t lo, hi;
+    expr_range(d->p, g->size, &lo, &hi);
+    SymInfo info = {.name = "column", .kind = SYM_AXIS, .hi = hi, .below = g->size};
+    uint32_t flat = expr_sym_count(d->p);
+    (void)expr_sym_new(d->p, info);
+    emit_bind_lanes(d->e, flat, base, mask, aligned);
+    dot_bind(d, g, expr_sym_ref(d->p, flat));
+}
+
+void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask) {
+    dot_bind_lanes(d, &d->n, base, mask, true);
+}
+
+bool dot_moves_indirectly(Dot *d, const DotGroup *g, Expr x) {
+    uint32_t axes = 0;
+    for (uint32_t i = 0; i < g->n; i++) axes |= 1u << g->axis[i];
+    for (KVal v = 1; v < d->k->nops; v++)
+        if (d->k->ops[v].op == K_kbind && (d->e->domains[v] & axes) &&
+            expr_uses(d->p, x, d->k->ops[v].sym))
+            return true;
+    return false;
+}
+
+uint32_t dot_uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride) {
+    Expr rest = index, coef, want = 0;
+    if (dot_moves_indirectly(d, g, index)) return 0;
+    for (uint32_t n = 0; n < g->n; n++) {
+        const KAxis *axis = &d->k->axes[g->axis[g->n - 1 - n]];
+        if (!expr_affine(d->p, rest, axis->sym, &coef, &rest)) return n;
+        for (uint32_t i = 0; i < d->k->naxes; i++)
+            if (expr_uses(d->p, coef, d->k->axes[i].sym)) return n;
+        if (n && coef != want) return n;
+        if (!n) *stride = coef;
+        want = expr_mul(d->p, coef, axis->extent);
+    }
+    return g->n;
+}
+
+KVal dot_load_of(Dot *d, KVal v) {
+    const KOp *o = &d->k->ops[v];
+    if (o->op == K_kload) return d->e->domains[v] & d->t->k ? v : 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        KVal found = o->in[i] ? dot_load_of(d, o->in[i]) : 0;
+        if (found) return found;
+    }
+    return 0;
+}
+
+LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile) {
+    Emit *e = d->e;
+    Expr low = expr_div(d->p, d->m.size, d->tiles), more = expr_mod(d->p, d->m.size, d->tiles);
+    LLVMValueRef row = LLVMBuildMul(e->b, tile, emit_expr(e, low), "");
+    if (expr_is_value(d->p, more, 0)) return row;
+    LLVMValueRef v[2] = {tile, emit_expr(e, more)};
+    return LLVMBuildAdd(e->b, row, emit_intrinsic(e, "llvm.smin", e->i64, v, 2), "");
+}
