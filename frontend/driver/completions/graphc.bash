@@ -32,8 +32,9 @@ _graphc() {
     COMPREPLY=()
     case $prev in
     --state) ;;
-    --target) COMPREPLY=($(compgen -W 'cpu sm_90a cpu,sm_90a' -- "$cur")) ;;
-    --precision) COMPREPLY=($(compgen -W "f32 bf16 f16" -- "$cur")) ;;
+    --target) # a list with commas: its last word is completed
+        COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W "$(graphc --version 2>/dev/null | sed -n 's/^targets //p')" -- "${cur##*,}")) ;;
+    --precision) COMPREPLY=($(compgen -W "f32 tf32 bf16 f16" -- "$cur")) ;;
     --device) COMPREPLY=($(compgen -W 'cpu cuda' -- "$cur")) ;;
     --output-format) COMPREPLY=($(compgen -W 'npy pb' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W '3 4' -- "$cur")) ;;

@@ -13,5 +13,5 @@ end
 complete -c graphc -n 'test (count (commandline -opc)) -eq 1' -a 'compile run bench explain inspect verify grad train finetune doctor help version'
 complete -c graphc -n 'string match -q -- "-*" (commandline -ct)' -f -a '(__graphc_options)'
 complete -c graphc -l device -x -a 'cpu cuda'
-complete -c graphc -l target -x -a 'cpu sm_90a cpu,sm_90a'
+complete -c graphc -l target -x -a '(graphc --version 2>/dev/null | string replace -rf "^targets " "" | string split " ")'
 complete -c graphc -l precision -x -a 'f32 tf32 bf16 f16'
