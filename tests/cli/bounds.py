@@ -312,7 +312,7 @@ def convolutions_over_open_sizes():
 
 @case(long=True)
 def reflecting_pads():
-    return model(chain("Pad", 60, "p", mode="reflect"), [tensor("x", "h", "v")], inits=[ints("p", 1, 1, 1, 1)])
+    return model(chain("Pad", 150, "p", mode="reflect"), [tensor("x", "h", "v")], inits=[ints("p", 1, 1, 1, 1)])
 
 
 def concatenation_of_open_sizes(n):

@@ -323,6 +323,15 @@ typedef struct PadArgs {
     Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
 } PadArgs;
 
+/* Whether no position lies further outside than one mirror image reaches: most pads, and a division
+ * by a size that a run finds out costs more than all the rest of a kernel that pads. */
+static bool mirrored_once(ExprPool *p, Expr lo, Expr hi, Expr last) {
+    int64_t before, after, most;
+    expr_range(p, expr_sub(p, last, lo), &before, &most);
+    expr_range(p, expr_sub(p, last, hi), &after, &most);
+    return before >= 0 && after >= 0;
+}
+
 /* Where the padded position i reads: edge clamps, wrap repeats, reflect mirrors without the border.
  */
 static Value pad_index(Lower *l, PadMode mode, Expr lo, Expr hi, Expr size) {
@@ -336,30 +345,52 @@ static Value pad_index(Lower *l, PadMode mode, Expr lo, Expr hi, Expr size) {
         return build_binary(g, OP_max, build_binary(g, OP_min, i, end),
                             build_scalar_i(g, DT_i64, 0));
     const Expr period = expr_max(p, expr_muli(p, last, 2), expr_const(p, 1));
-    i = build_binary(g, OP_mod, i, build_expr(g, DT_i64, period));
+    i = mirrored_once(p, lo, hi, last) ? build_unary(g, OP_abs, i)
+                                       : build_binary(g, OP_mod, i, build_expr(g, DT_i64, period));
     i = build_unary(g, OP_abs, build_binary(g, OP_sub, i, end));
     return build_binary(g, OP_sub, end, i);
 }
 
-static bool pad_build(Lower *l, const PadArgs *a, Value fill) {
+/* All padded axes in one gather, each read where pad_index says; 0 after an error. */
+static Value pad_gather(Lower *l, PadMode mode, const PadArgs *a) {
     Graph *g = lower_graph(l);
     const Type t = *lower_type(l, 0);
-    static const char *const modes[] = {"constant", "reflect", "edge", "wrap", NULL};
-    Value v = lower_in(l, 0);
-    int mode;
-    if (!lower_choice(l, "mode", modes, &mode)) return false;
-    if (mode == PAD_constant) {
-        lower_out(l, 0, build_pad(g, v, fill, a->lo, a->hi, NULL));
-        return true;
+    Type out = t, row = t;
+    int8_t src[GRAPH_MAX_RANK];
+    Value index[GRAPH_MAX_RANK];
+    uint32_t n = 0;
+    for (int i = 0; i < t.rank; i++) {
+        row.dim[i] = expr_const(g->exprs, 1);
+        src[i] = (int8_t)i;
+        if (expr_is_value(g->exprs, a->lo[i], 0) && expr_is_value(g->exprs, a->hi[i], 0)) continue;
+        if (expr_is_value(g->exprs, t.dim[i], 0)) {
+            (void)lower_error(l, D_SHAPE, "axis %d is empty: there is nothing to repeat", i);
+            return 0;
+        }
+        src[i] = (int8_t)(-1 - (int)n);
+        index[n] = pad_index(l, mode, a->lo[i], a->hi[i], t.dim[i]);
+        if (!index[n]) return 0;
+        out.dim[i] = graph_type(g, index[n++])->dim[0];
     }
     for (int i = 0; i < t.rank; i++) {
-        if (expr_is_value(g->exprs, a->lo[i], 0) && expr_is_value(g->exprs, a->hi[i], 0)) continue;
-        if (expr_is_value(g->exprs, t.dim[i], 0))
-            return lower_error(l, D_SHAPE, "axis %d is empty: there is nothing to repeat", i);
-        v = build_take(g, v, pad_index(l, (PadMode)mode, a->lo[i], a->hi[i], t.dim[i]), i);
+        if (src[i] >= 0) continue;
+        Value *v = &index[-src[i] - 1];
+        row.dim[i] = out.dim[i];
+        *v = build_expand(g, build_reshape(g, *v, t.rank, row.dim), t.rank, out.dim);
+        row.dim[i] = expr_const(g->exprs, 1);
     }
+    return n ? build_gather(g, lower_in(l, 0), src, index, n, t.rank, out.dim) : lower_in(l, 0);
+}
+
+static bool pad_build(Lower *l, const PadArgs *a, Value fill) {
+    Graph *g = lower_graph(l);
+    static const char *const modes[] = {"constant", "reflect", "edge", "wrap", NULL};
+    int mode;
+    if (!lower_choice(l, "mode", modes, &mode)) return false;
+    Value v = mode == PAD_constant ? build_pad(g, lower_in(l, 0), fill, a->lo, a->hi, NULL)
+                                   : pad_gather(l, (PadMode)mode, a);
     lower_out(l, 0, v);
-    return true;
+    return v != 0;
 }
 
 static bool lower_pad_attrs(Lower *l) {
