@@ -106,6 +106,7 @@ bool gpu_decode_attention(Gpu *g); /* few queries, many keys */
 bool gpu_attention(Gpu *g);
 bool gpu_strip(Gpu *g); /* folds over windows */
 bool gpu_column(Gpu *g);
+bool gpu_split(Gpu *g); /* few long folds */
 bool gpu_transpose(Gpu *g);
 bool gpu_row(Gpu *g);
 bool gpu_vector_matrix(Gpu *g); /* a contraction with one row */

@@ -2,7 +2,7 @@
  * 32 vectors hold, and a part of the rows, several of them at once; these join in shared memory,
  * and the last block of a group joins the parts in order, so that results do not depend on timing.
  */
-#include "codegen/nvptx/gpu.h"
+#include "codegen/nvptx/row/row.h"
 
 enum {
     THREADS = 256,
@@ -185,56 +185,11 @@ static void join_rows(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
         }
 }
 
-/* The parts' results: of every block, of every fold, its columns; the counters of groups lie before
- * them. Who reads them leaves zeros. */
-typedef struct Parts {
-    LLVMValueRef counter, base; /* of this block's group, of part 0 */
-    LLVMValueRef stride;        /* from part to part, in bytes */
-} Parts;
-
 /* Column `at` of fold f in a part's results. */
 static LLVMValueRef part_at(Column *c, const Parts *m, LLVMValueRef part, LLVMValueRef at,
                             uint32_t f) {
-    Emit *e = c->g->e;
-    LLVMValueRef i = LLVMBuildMul(e->b, part, m->stride, "");
-    i = LLVMBuildAdd(e->b, i, emit_i64(e, (int64_t)f * columns(c) * SLOT), "");
-    return emit_gep(e, acc_type(c, f), emit_gep(e, e->i8, m->base, i), at);
-}
-
-/* counter and results of group `group` of `groups`. */
-static Parts parts_memory(Column *c, LLVMValueRef group, Expr groups) {
-    Gpu *g = c->g;
-    Emit *e = g->e;
-    ExprPool *p = e->exprs;
-    int64_t bytes = (int64_t)c->folds->nfolds * columns(c) * SLOT;
-    Expr head = expr_muli(p, expr_ceildiv(p, groups, expr_const(p, 4)), 16);
-    Expr all = expr_add(p, head, expr_muli(p, groups, bytes * c->parts));
-    LLVMValueRef base = gpu_zeroed(g, all, true);
-    Parts m = {.counter = emit_gep(e, e->i32, base, group), .stride = emit_i64(e, bytes)};
-    LLVMValueRef first = LLVMBuildMul(e->b, group, emit_i64(e, bytes * c->parts), "");
-    m.base = emit_gep(e, e->i8, base, LLVMBuildAdd(e->b, emit_expr(e, head), first, ""));
-    return m;
-}
-
-/* Leaves this block's results; true (i1) in the block that came last, which sees all of them. The
- * counter is zero again after that. */
-static LLVMValueRef is_last(Column *c, const Parts *m, LLVMValueRef at, LLVMValueRef *acc) {
-    Gpu *g = c->g;
-    Emit *e = g->e;
-    LLVMValueRef flag = gpu_shared(g, e->i32, 1);
-    for (uint32_t f = 0; f < c->folds->nfolds; f++)
-        LLVMBuildStore(e->b, acc[f], part_at(c, m, c->part, at, f));
-    gpu_barrier(e);
-    EmitIf first; /* its fences and the barriers order everybody's accesses */
-    emit_if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
-    gpu_fence(e);
-    LLVMValueRef n = gpu_count(e, m->counter, c->parts);
-    gpu_fence(e);
-    LLVMBuildStore(e->b, n, flag);
-    emit_if_end(e, &first);
-    gpu_barrier(e);
-    n = LLVMBuildLoad2(e->b, e->i32, flag, "");
-    return LLVMBuildICmp(e->b, LLVMIntEQ, n, emit_i(e, e->i32, c->parts - 1), "");
+    LLVMValueRef p = row_part(m, part, (int64_t)f * columns(c) * SLOT);
+    return emit_gep(c->g->e, acc_type(c, f), p, at);
 }
 
 static void store_columns(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
@@ -284,10 +239,13 @@ static void add_parts(Column *c, const Parts *m, uint32_t n, LLVMValueRef lo, LL
 static void join_parts(Column *c, LLVMValueRef at, LLVMValueRef *acc, Expr groups,
                        LLVMValueRef group) {
     Emit *e = c->g->e;
-    Parts m = parts_memory(c, group, groups);
+    int64_t bytes = (int64_t)c->folds->nfolds * columns(c) * SLOT;
+    Parts m = row_parts(c->g, c->parts, bytes, groups, group);
     EmitIf last;
     int64_t whole = c->parts / (UNROLL * c->rows) * (UNROLL * c->rows);
-    emit_if_begin(e, &last, is_last(c, &m, at, acc));
+    for (uint32_t f = 0; f < c->folds->nfolds; f++)
+        LLVMBuildStore(e->b, acc[f], part_at(c, &m, c->part, at, f));
+    emit_if_begin(e, &last, row_is_last(&m));
     (void)gpu_fold_init(c->g, c->folds, c->lanes, acc);
     add_parts(c, &m, UNROLL, c->row, emit_i64(e, whole), acc);
     add_parts(c, &m, 1, LLVMBuildAdd(e->b, c->row, emit_i64(e, whole), ""), emit_i64(e, c->parts),

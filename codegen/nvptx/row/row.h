@@ -24,6 +24,20 @@ void row_results(const RowPlan *r, const Pass *p, LLVMValueRef *acc);
 /* Stores of a pass that walks nothing. */
 void row_store_once(const RowPlan *r, const Pass *p);
 
+/* last.c: parts of a sum, each a block's. Memory of n parts of `bytes` each, for every one of
+ * `groups`; who reads a part leaves zeros. */
+typedef struct Parts {
+    Gpu *g;
+    uint32_t n;
+    int64_t bytes;
+    LLVMValueRef counter, base; /* of this block's group */
+} Parts;
+Parts row_parts(Gpu *g, uint32_t n, int64_t bytes, Expr groups, LLVMValueRef group);
+LLVMValueRef row_part(const Parts *m, LLVMValueRef part, int64_t offset);
+/* After the block's stores: true (i1) in the block that came last, which sees all parts. The counter
+ * is zero again after that. */
+LLVMValueRef row_is_last(const Parts *m);
+
 /* held.c. Needs the lanes; chooses team and pieces, or gives false: the row is not of known
  * length, too long, or walked in different ways. */
 bool row_hold(RowPlan *r);

@@ -66,6 +66,26 @@ static const Want wants[] = {
     {"softmax of odd length", SOFTMAX("bf16", "16384", "33"), 0, 3, 0, 3},
 };
 
+/* Few long sums are read by all multiprocessors. */
+static void check_blocks(const char *text, int64_t least) {
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    const char *end;
+    Kernel *k = kir_parse(a, p, d, text, &end);
+    Schedule s = {.exprs = p};
+    CodeOptions o = {.threads = 1};
+    CodeResult r = {0};
+    if (!CHECK(k != NULL)) return;
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CHECK(codegen_run(target_for(PLAN_cuda), &s, &o, a, d, &r) == GRAPHC_OK);
+    int64_t blocks = 1, n;
+    for (int i = 0; i < 3; i++)
+        blocks *= expr_is_const(p, r.kernels[0].grid[i], &n) ? n : 0;
+    CHECK(blocks >= least);
+    arena_destroy(a);
+}
+
 static void check(const Want *w) {
     Arena *a = arena_create();
     ExprPool *p = expr_pool_create(a);
@@ -94,4 +114,12 @@ static void check(const Want *w) {
 
 TEST_MAIN {
     for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) check(&wants[i]);
+    check_blocks("kernel k red ~j=2359296\n param 0 f32[2359296]\n param 1 f32[1] written\n"
+                 " %1 f32 load p0[j]\n %2 f32 mul %1, %1\n %3 f32 reduce sum j %2\n"
+                 " %4 f32 store p1[0] %3\nend\n",
+                 132);
+    check_blocks("kernel k red i=3 ~j=1000 ~l=999\n param 0 f32[3*1000*1001]\n"
+                 " param 1 f32[3] written\n %1 f32 load p0[i*1001000 + j + l*1001]\n"
+                 " %2 f32 reduce max j,l %1\n %3 f32 store p1[i] %2\nend\n",
+                 132);
 }

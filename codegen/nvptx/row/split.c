@@ -1,0 +1,236 @@
+/* Few long folds: norms of gradients, means of a whole tensor. Each is cut into parts, one a block,
+ * so that all multiprocessors read; the last block joins the parts (last.c). */
+#include "codegen/nvptx/row/row.h"
+
+enum {
+    THREADS = 512,
+    UNROLL = 4, /* vectors of a thread asked for together; single elements: */
+    UNROLL_SINGLE = 16,
+    BLOCKS = 2, /* per multiprocessor */
+    SLOT = 8,   /* bytes kept for a result */
+};
+
+typedef struct Split {
+    Gpu *g;
+    const Pass *folds, *stores;
+    uint32_t lane; /* the axis whose elements lie side by side */
+    uint32_t unroll;
+    uint32_t parts;
+    Team team;
+} Split;
+
+/* Vectors that a block asks for together. */
+static int64_t stride(const Split *s) {
+    return (int64_t)THREADS * s->unroll;
+}
+
+/* One pass of folds over the same axes, then stores that walk nothing; no positions. */
+static bool has_shape(Split *s) {
+    Gpu *g = s->g;
+    if (g->rows->npasses != 2 || g->k->serial || g->j->shrink) return false;
+    s->folds = &g->rows->pass[0];
+    s->stores = &g->rows->pass[1];
+    if (!s->folds->nfolds || !s->folds->axes || s->folds->nstores) return false;
+    if (s->stores->nfolds || s->stores->axes) return false;
+    for (uint32_t f = 0; f < s->folds->nfolds; f++) {
+        KVal v = s->folds->folds[f];
+        if (gpu_fold_width(g, v) != 1 || dtype_bytes(gpu_fold_type(g, v)) < 4) return false;
+    }
+    return true;
+}
+
+/* The axis along which most loads are contiguous. */
+static uint32_t choose_lane(const Split *s) {
+    Gpu *g = s->g;
+    int best = INT32_MIN;
+    uint32_t lane = 0;
+    for (uint32_t i = 0; i < g->k->naxes; i++) {
+        if (!(s->folds->axes >> i & 1)) continue;
+        int score = gpu_contiguity(g->e, g->k, g->rows->dom, ~g->rows->par, i);
+        if (score >= best) best = score, lane = i;
+    }
+    return lane;
+}
+
+/* Vectors of a fold. */
+static Expr length(const Split *s) {
+    Gpu *g = s->g;
+    ExprPool *p = g->e->exprs;
+    return expr_mul(p, gpu_points(g->e, g->k, s->folds->axes & ~(1u << s->lane)),
+                    gpu_vectors(g, s->lane));
+}
+
+/* By the hints of sizes: as many as fill the machine, none shorter than one step of a block. */
+static bool choose_parts(Split *s) {
+    Gpu *g = s->g;
+    int64_t folds = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par));
+    int64_t n = (int64_t)g->m->processors * BLOCKS / folds;
+    int64_t most = gpu_hint(g->e, length(s)) / stride(s);
+    if (n > most) n = most;
+    if (n > THREADS) n = THREADS;
+    s->parts = n > 1 ? (uint32_t)n : 1;
+    return s->parts > 1;
+}
+
+/* --- A part ----------------------------------------------------------------------------------- */
+
+static void bind(const Split *s, Expr at) {
+    Gpu *g = s->g;
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    Expr n = gpu_vectors(g, s->lane);
+    uint32_t others = s->folds->axes & ~(1u << s->lane);
+    Expr vector = others ? expr_mod(p, at, n) : at;
+    if (e->lanes > 1)
+        gpu_bind_lanes(g, s->lane, emit_expr(e, vector));
+    else
+        emit_bind(e, g->k->axes[s->lane].sym, vector);
+    gpu_decode(e, g->k, others, others ? expr_div(p, at, n) : at);
+}
+
+/* n vectors of this thread: all are on their way before the first is waited for. */
+static void fold(Split *s, uint32_t n, Expr at, LLVMValueRef *acc) {
+    Gpu *g = s->g;
+    Emit *e = g->e;
+    RowPlan r = {.team = s->team};
+    EmitScope *scope[UNROLL_SINGLE], *outer = e->scope;
+    for (uint32_t u = 0; u < n; u++) {
+        scope[u] = emit_push(e);
+        bind(s, expr_addi(e->exprs, at, (int64_t)u * THREADS));
+        for (KVal v = 1; v < g->k->nops; v++)
+            if (s->folds->cone[v] && g->k->ops[v].op == K_kload && gpu_is_request(g, v))
+                (void)emit_value(e, v);
+        (void)emit_switch(e, outer);
+    }
+    for (uint32_t u = 0; u < n; u++) {
+        (void)emit_switch(e, scope[u]);
+        for (uint32_t f = 0; f < s->folds->nfolds; f++)
+            row_fold(&r, s->folds->folds[f], NULL, &acc[f]);
+        (void)emit_switch(e, outer);
+    }
+}
+
+static void walk(Split *s, uint32_t n, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef *acc) {
+    Emit *e = s->g->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    int64_t least, most;
+    expr_range(e->exprs, length(s), &least, &most);
+    *l = emit_loop(e, s->folds->nfolds);
+    for (uint32_t f = 0; f < s->folds->nfolds; f++) l->init[f] = acc[f];
+    emit_loop_begin(e, l, "part", lo, hi, emit_i64(e, (int64_t)n * THREADS), false);
+    for (uint32_t f = 0; f < s->folds->nfolds; f++) l->next[f] = l->phi[f];
+    fold(s, n, emit_new_sym(e, "at", most > 0 ? most - 1 : 0, l->i), l->next);
+    emit_loop_end(e, l);
+    for (uint32_t f = 0; f < s->folds->nfolds; f++) acc[f] = l->out[f];
+}
+
+/* A part is a multiple of the block's steps, so that single ones are left in the last only. */
+static void fold_part(Split *s, LLVMValueRef *acc) {
+    Gpu *g = s->g;
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    Expr size = expr_ceildiv(p, length(s), expr_const(p, s->parts * stride(s)));
+    LLVMValueRef each = emit_expr(e, expr_muli(p, size, stride(s))), all = emit_expr(e, length(s));
+    LLVMValueRef first[2] = {LLVMBuildMul(e->b, g->block[0], each, ""), all};
+    LLVMValueRef lo = emit_intrinsic(e, "llvm.smin", e->i64, first, 2);
+    LLVMValueRef end[2] = {LLVMBuildAdd(e->b, lo, each, ""), all};
+    LLVMValueRef hi = emit_intrinsic(e, "llvm.smin", e->i64, end, 2);
+    LLVMValueRef n = LLVMBuildSub(e->b, hi, lo, "");
+    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -stride(s)), "");
+    LLVMValueRef middle = LLVMBuildAdd(e->b, lo, whole, "");
+    walk(s, s->unroll, LLVMBuildAdd(e->b, lo, g->tid, ""), middle, acc);
+    walk(s, 1, LLVMBuildAdd(e->b, middle, g->tid, ""), hi, acc);
+}
+
+/* --- Joining ---------------------------------------------------------------------------------- */
+
+static LLVMTypeRef acc_type(const Split *s, uint32_t f) {
+    return emit_type(s->g->e, gpu_fold_type(s->g, s->folds->folds[f]));
+}
+
+/* One lane of each thread to the block's results, which every thread knows then. */
+static void join_block(Split *s, LLVMValueRef *acc) {
+    gpu_team_join(&s->team, s->folds, acc);
+}
+
+/* Thread t gets part t; behind the last part there is nothing. */
+static void read_parts(Split *s, const Parts *m, LLVMValueRef *acc) {
+    Gpu *g = s->g;
+    Emit *e = g->e;
+    LLVMValueRef last[2] = {g->tid, emit_i64(e, s->parts - 1)};
+    LLVMValueRef at = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, emit_i64(e, s->parts), "");
+    for (uint32_t f = 0; f < s->folds->nfolds; f++) {
+        KVal v = s->folds->folds[f];
+        LLVMValueRef p = row_part(m, at, (int64_t)f * SLOT);
+        LLVMValueRef x = emit_load(e, acc_type(s, f), p, SLOT);
+        KFold fold = (KFold)g->k->ops[v].fold;
+        acc[f] = emit_select(e, is, x, emit_fold_identity(e, fold, gpu_fold_type(g, v), 1));
+    }
+    gpu_barrier(e); /* all have read before anybody leaves zeros */
+    EmitIf mine;
+    emit_if_begin(e, &mine, is);
+    for (uint32_t f = 0; f < s->folds->nfolds; f++)
+        emit_store_ptr(e, LLVMConstNull(acc_type(s, f)), row_part(m, at, (int64_t)f * SLOT), SLOT);
+    emit_if_end(e, &mine);
+}
+
+static void store_result(Split *s, LLVMValueRef *acc) {
+    Emit *e = s->g->e;
+    RowPlan r = {.team = s->team};
+    for (uint32_t f = 0; f < s->folds->nfolds; f++)
+        emit_override(e, s->folds->folds[f], acc[f]);
+    row_store_once(&r, s->stores);
+}
+
+static void join_parts(Split *s, Expr groups, LLVMValueRef *acc) {
+    Gpu *g = s->g;
+    Emit *e = g->e;
+    Parts m = row_parts(g, s->parts, (int64_t)s->folds->nfolds * SLOT, groups, g->block[1]);
+    EmitIf first, last;
+    emit_if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
+    for (uint32_t f = 0; f < s->folds->nfolds; f++)
+        emit_store_ptr(e, acc[f], row_part(&m, g->block[0], (int64_t)f * SLOT), SLOT);
+    emit_if_end(e, &first);
+    emit_if_begin(e, &last, row_is_last(&m));
+    read_parts(s, &m, acc);
+    join_block(s, acc);
+    store_result(s, acc);
+    emit_if_end(e, &last);
+}
+
+bool gpu_split(Gpu *g) {
+    Emit *e = g->e;
+    Split s = {.g = g};
+    if (!has_shape(&s)) return false;
+    int64_t lo, hi;
+    Expr folds = gpu_points(e, g->k, g->rows->par);
+    expr_range(e->exprs, folds, &lo, &hi);
+    if (hi > 65535 || gpu_hint(e, folds) > g->m->processors / BLOCKS) return false;
+    s.lane = choose_lane(&s);
+    e->lanes = gpu_lanes(g, s.lane, NULL);
+    s.unroll = e->lanes > 1 ? UNROLL : UNROLL_SINGLE;
+    if (!choose_parts(&s)) {
+        e->lanes = 1;
+        return false;
+    }
+    if (!g->j->min_blocks) g->j->min_blocks = BLOCKS;
+    gpu_launch(g, THREADS, expr_const(e->exprs, s.parts), folds, 0);
+    s.team = (Team){.g = g, .size = THREADS, .rank = g->tid};
+    gpu_decode(e, g->k, g->rows->par,
+               emit_new_sym(e, "fold", hi > 0 ? hi - 1 : 0, g->block[1]));
+    LLVMValueRef acc[ROWS_MAX_FOLDS];
+    (void)gpu_fold_init(g, s.folds, e->lanes, acc);
+    emit_push(e);
+    fold_part(&s, acc);
+    emit_pop(e);
+    for (uint32_t f = 0; f < s.folds->nfolds; f++) {
+        KVal v = s.folds->folds[f];
+        acc[f] = emit_fold_lanes_by(e, (KFold)g->k->ops[v].fold, gpu_fold_type(g, v), acc[f],
+                                    rows_join(g->rows, v));
+    }
+    e->lanes = 1;
+    join_block(&s, acc);
+    join_parts(&s, folds, acc);
+    return true;
+}
