@@ -154,9 +154,10 @@ static void chunk_close(Dot *d, Micro *m, Chunk *c) {
     micro_close(d, m, &c->l);
 }
 
+/* A sum that is a little longer than a chunk stays whole. */
 static bool is_long(const Dot *d, Expr size) {
     int64_t n;
-    return dtype_is_float(d->acc) && !(expr_is_const(d->p, size, &n) && n <= DOT_CHUNK);
+    return dtype_is_float(d->acc) && !(expr_is_const(d->p, size, &n) && n <= DOT_CHUNK * 5 / 4);
 }
 
 static void micro_chunks(Dot *d, Micro *m, LLVMValueRef *left) {
@@ -220,6 +221,13 @@ static void micro_runs(Dot *d, Micro *m, LLVMValueRef start, Expr first, Expr n)
     micro_close(d, m, &runs);
 }
 
+/* Whether chunks are of whole runs. Else runs that are known to be long are cut, or nothing is. */
+static bool joins_runs(const Dot *d) {
+    int64_t run;
+    if (expr_is_const(d->p, d->run, &run) && is_long(d, d->run)) return false;
+    return is_long(d, expr_mul(d->p, d->nruns, d->run));
+}
+
 static void micro_kernel(Dot *d, Micro *m) {
     ExprPool *p = d->p;
     const Expr zero = expr_const(p, 0), one = expr_const(p, 1);
@@ -230,7 +238,7 @@ static void micro_kernel(Dot *d, Micro *m) {
         if (d->permuted) m->row = b_row(d, m->b, start, dot_run_row(d, zero));
         micro_left(d, m, m->at, left);
         micro_run(d, m, left);
-    } else if (is_long(d, expr_mul(p, d->nruns, d->run))) {
+    } else if (joins_runs(d)) {
         Chunk c;
         Expr most = expr_div(p, expr_const(p, DOT_CHUNK), expr_max(p, one, d->run));
         chunk_open(d, m, &c, d->nruns, expr_max(p, one, most));

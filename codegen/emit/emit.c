@@ -71,10 +71,17 @@ void emit_body_begin(Emit *e, const Kernel *k, EmitDims *dims) {
     emit_push(e);
 }
 
+/* The stack is aligned to this, so that a vector that the registers do not hold lies in one cache
+ * line: callers align it to 16 bytes only, and LLVM does not align it for spills by itself. */
+static uint64_t vector_bytes(const Emit *e) {
+    return e->isa->lanes * sizeof(float);
+}
+
 void emit_fn_begin_cpu(Emit *e, const Kernel *k, const char *symbol, EmitDims *dims) {
     LLVMTypeRef params[5] = {e->ptr, e->ptr, e->i64, e->i64, e->ptr};
     e->fn = LLVMAddFunction(e->mod, symbol, LLVMFunctionType(e->voidt, params, 5, false));
     emit_fn_attrs(e, e->fn);
+    add_enum_attr(e, e->fn, "alignstack", vector_bytes(e));
     emit_body_begin(e, k, dims);
     e->dims_ptr = LLVMGetParam(e->fn, 1);
     e->begin = LLVMGetParam(e->fn, 2);
