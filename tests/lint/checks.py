@@ -6,9 +6,9 @@ import os, shutil, subprocess, sys, tempfile
 import numpy as np
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path[:0] = [f"{root}/tests/{d}" for d in ("oracle", "conformance", "models")]
+sys.path[:0] = [f"{root}/tests/{d}" for d in ("oracle", "conformance", "models", "bench")]
 import run as oracle  # each folder has a run.py, the first is meant
-import compare, suite
+import compare, cpu, suite
 
 graphc, failures = sys.argv[1], 0
 
@@ -99,6 +99,17 @@ def trees():
         check("graph has 26 files" in p.stdout, "a folder of 26 files is overlooked")
 
 
-suites(), numbers(), skips(), runner(), trees()
+def benchmarks():
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/broken.onnx", "wb") as f:
+            f.write(b"no model")
+        p = subprocess.run([sys.executable, f"{root}/tests/bench/cpu.py", graphc, folder, "--no-openvino", "--rounds", "1"],
+                           capture_output=True, text=True)
+        check(p.returncode == 1 and "broken | failed" in p.stdout, "a benchmark whose model fails passes")
+    said = cpu.summary("a peer", {"bert": 2.0, "mixtral_small": 8.0})
+    check("2 models: 4.00" in said and "no mixture of experts: 2.00" in said, f"the mean of a benchmark: {said}")
+
+
+suites(), numbers(), skips(), runner(), trees(), benchmarks()
 print(f"{failures} failures")
 sys.exit(failures != 0)
