@@ -1,6 +1,8 @@
 """Compile time and memory stay within reach of the file's size, whatever the file.
 
     bounds.py GRAPHC [CASE ...]      without cases: all; --list names them; --some: not those that take long by themselves
+    bounds.py GRAPHC FILE|FOLDER ... models from elsewhere (.onnx, .onnx.gz; NAME.in/*.npy are NAME's inputs), plans: each is
+                                     compiled and run, or refused, within 2 s of CPU time and 1,000 MB
 
 Each case is a small file that asks for much: bombs (what a file expands to), formulas of sizes,
 and chains, fans and lists of thousands. It has to compile, or to be refused with the message that
@@ -8,7 +10,7 @@ it names, within LIMIT_S seconds of CPU time and LIMIT_MB of memory, in a proces
 STACK_KB: what is deep must not rest on the caller's stack. The limits are several times of what the
 cases take, so that a slow machine passes and growth by one more power does not.
 """
-import os, resource, subprocess, sys, tempfile
+import glob, gzip, os, resource, subprocess, sys, tempfile
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h
@@ -359,10 +361,49 @@ def faults(expect, rc, text, seconds, mb):
         yield f"more than {LIMIT_MB} MB"
 
 
+def files_of(paths):
+    for path in paths:
+        found = sorted(os.path.join(path, f) for f in os.listdir(path)) if os.path.isdir(path) else [path]
+        yield from (f for f in found if f.endswith((".onnx", ".onnx.gz", ".plan")))
+
+
+def measure(graphc, path, folder):
+    """What compiling and running it take: [(verb, exit status, text, seconds, MB)]."""
+    name, plan = path.split(".onnx")[0], path
+    if path.endswith(".gz"):
+        with gzip.open(path) as f, open(os.path.join(folder, os.path.basename(path)[:-3]), "wb") as to:
+            to.write(f.read())
+            path = to.name
+    got = []
+    if not path.endswith(".plan"):
+        plan = os.path.join(folder, "plan")
+        got.append(("compile", *run(folder, graphc, path, "-o", plan)))
+    if not got or got[0][1] == 0:
+        given = [w for f in sorted(glob.glob(name + ".in/*.npy")) for w in ("--input", f"{os.path.basename(f)[:-4]}={f}")]
+        got.append(("run", *run(folder, graphc, "run", plan, *given, "--output-dir", os.path.join(folder, "out"))))
+    return got
+
+
+def measured(graphc, paths):
+    """A row per file; the number of those that take too much or end by a signal."""
+    bad = n = 0
+    for path in files_of(paths):
+        with tempfile.TemporaryDirectory() as folder:
+            got = measure(graphc, path, folder)
+        fails = [g for g in got if g[1] < 0 or g[1] > 7 or g[3] > 2 or g[4] > 1000]
+        bad, n = bad + bool(fails), n + 1
+        print(f"{'FAIL' if fails else 'ok':5}{os.path.basename(path):34}"
+              + "   ".join(f"{verb:8}exit {rc}  {s:5.2f} s {mb:5.0f} MB" for verb, rc, _, s, mb in got), flush=True)
+    print(f"{n} files, {bad} fail")
+    return bad or not n
+
+
 def main():
     if "--list" in sys.argv:
         return print("\n".join(CASES)) or 0
     graphc, bad = os.path.abspath(sys.argv[1]), 0
+    if any(os.path.exists(a) for a in sys.argv[2:]):
+        return measured(graphc, sys.argv[2:]) != 0
     with tempfile.TemporaryDirectory() as folder:
         path, plan = os.path.join(folder, "model.onnx"), os.path.join(folder, "model.plan")
         some = "--some" in sys.argv
