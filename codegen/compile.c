@@ -192,6 +192,7 @@ void compile_restart(CompileJob *j) {
                       .symbol = j->symbol,
                       .arena = j->arena,
                       .exprs = j->exprs,
+                      .stable = j->stable,
                       .variant = j->variant,
                       .min_blocks = j->min_blocks,
                       .shrink = j->shrink};
@@ -347,7 +348,8 @@ bool compile_module(CompileWorker *w, CompileJob *j, LLVMModuleRef mod, uint32_t
 /* --- Results ------------------------------------------------------------------------------ */
 
 graphc_status compile_check(const CompileList *l, DiagSink *d) {
-    if (l->cancelled) return diag(d, D_CANCELLED, "", "stopped by the caller before all kernels were compiled");
+    if (l->cancelled)
+        return diag(d, D_CANCELLED, "", "stopped by the caller before all kernels were compiled");
     for (uint32_t i = 0; i < l->njobs; i++)
         if (l->jobs[i].error)
             return diag(d, D_CODEGEN, "", "kernel %s: %s", l->jobs[i].k->name, l->jobs[i].error);
