@@ -34,6 +34,7 @@ typedef struct Fact {
     uint32_t output;     /* 1 + graph output that it is stored to */
     uint32_t grows;      /* lies in a state's buffer, with room along an axis: 1 + state */
     Value stat;          /* the reduction that v is one value per row of, or 0 */
+    bool folds;          /* computed, through maps and views, from a reduction to one number */
     uint32_t lookups;  /* gathers one after the other, each at a position that the last one found */
     double flops;      /* per element, everything cheap inlined */
     double leaf_bytes; /* read to compute all of it then */

@@ -1,7 +1,10 @@
 /* Contractions with one row: reading B once is all the time there is. A team of warps takes a few
  * columns of B whose elements lie side by side along k; what a thread reads of them is all on its
  * way before anything is multiplied, and what no kernel of the run writes already before the kernel
- * in front has ended. The warps of a team join their sums in a fixed order. */
+ * in front has ended. The warps of a team join their sums in a fixed order.
+ *
+ * Every block makes A once: its threads take a few vectors of the row each, join the folds that A
+ * is computed from (those of a norm), and leave A in shared memory. */
 #include "codegen/nvptx/contract.h"
 #include "codegen/nvptx/row/row.h"
 
@@ -12,9 +15,20 @@ enum {
     MOST_PIECES = 8,   /* vectors of a thread in one column ... */
     MOST_VECTORS = 16, /* ... and in all: 256 bytes on their way */
     MOST_COLS = 8,
-    BUSY_WARPS = 4,  /* that a multiprocessor should have at least */
-    LEAST_BLOCKS = 2 /* that a multiprocessor has registers for */
+    BUSY_WARPS = 4,   /* that a multiprocessor should have at least */
+    LEAST_BLOCKS = 2, /* that a multiprocessor has registers for */
+    MOST_STAGED = 8,  /* vectors of the row that a thread leaves in shared memory, and ... */
+    STAGED_BYTES = 32 * 1024 /* ... bytes of it there: a longer row is read where it is multiplied */
 };
+
+/* A in shared memory. */
+typedef struct Stage {
+    KVal v; /* what is kept: A, or what A is a cast of; 0: A is read where it is multiplied */
+    uint32_t pieces; /* vectors of a thread */
+    bool *in_b;      /* ops that B takes */
+    EmitScope *at[MOST_STAGED];
+    LLVMValueRef live[MOST_STAGED], where[MOST_STAGED], shared;
+} Stage;
 
 typedef struct Vector {
     Gpu *g;
@@ -24,9 +38,11 @@ typedef struct Vector {
     Expr n;                              /* columns in all */
     int64_t vectors;                     /* of a column */
     uint32_t warps, cols, pieces, teams; /* of a team; of a thread; teams of a block */
+    Stage stage;
     LLVMValueRef first, rank, team; /* the team's first column; the thread in it; in the block */
     EmitScope *at[MOST_PIECES][MOST_COLS], *own; /* of vectors; of the thread's own result */
-    LLVMValueRef live[MOST_PIECES]; /* NULL: the vector is inside of the column in every thread */
+    LLVMValueRef live[MOST_PIECES];  /* NULL: the vector is inside of the column in every thread */
+    LLVMValueRef where[MOST_PIECES]; /* number of the vector */
     LLVMValueRef acc[K_MAX_ACC][MOST_COLS];
 } Vector;
 
@@ -77,15 +93,55 @@ static bool has_shape(const Gpu *g) {
     return true;
 }
 
-/* No other folds, one A for all columns. */
+/* A fold of the whole row that A is computed from. */
+static bool is_of_row(const Gpu *g, KVal v) {
+    const KDot *d = &g->k->dot;
+    return g->k->ops[v].axes == d->k && !(g->rows->dom[v] & ~d->m) && gpu_fold_width(g, v) == 1;
+}
+
+/* No folds but those and the sums, one A for all columns. */
 static bool is_simple(const Gpu *g) {
     const KDot *d = &g->k->dot;
     if (d->batch || !d->n || !d->nacc || g->k->serial || g->rows->dom[d->a] & d->n) return false;
     for (KVal v = 1; v < g->k->nops; v++) {
         const KOp *o = &g->k->ops[v];
-        if ((o->op == K_kreduce) != is_acc(d, v) || o->op == K_katomic) return false;
+        bool sum = is_acc(d, v), fold = o->op == K_kreduce;
+        if (sum != (fold && !is_of_row(g, v)) || o->op == K_katomic) return false;
         if (o->op == K_kstore && g->e->domains[v] & ~(d->m | d->n)) return false;
     }
+    return true;
+}
+
+static bool folds_row(const Gpu *g) {
+    for (KVal v = 1; v < g->k->nops; v++)
+        if (g->k->ops[v].op == K_kreduce && !is_acc(&g->k->dot, v) && g->rows->need[v]) return true;
+    return false;
+}
+
+static uint32_t threads_of(const Vector *x) {
+    return x->teams * x->warps * WARP;
+}
+
+/* What is kept of A: a 16-bit value before it is widened. */
+static KVal kept_of(const Gpu *g) {
+    const KOp *a = &g->k->ops[g->k->dot.a];
+    bool wider = a->op == OP_cast && dtype_bytes((DType)g->k->ops[a->in[0]].dtype) == 2;
+    return wider ? a->in[0] : g->k->dot.a;
+}
+
+static bool plan_stage(Vector *x) {
+    const Gpu *g = x->g;
+    Stage *s = &x->stage;
+    KVal v = kept_of(g);
+    s->pieces = (uint32_t)((x->vectors + threads_of(x) - 1) / threads_of(x));
+    s->in_b = ARENA_ARRAY(x->e->arena, bool, g->k->nops);
+    for (uint32_t i = 0; i < x->d->nacc; i++) rows_cone(g->rows, x->d->b[i], s->in_b);
+    uint64_t bytes = (uint64_t)x->vectors * x->e->lanes * dtype_bytes((DType)g->k->ops[v].dtype);
+    if (s->pieces > MOST_STAGED || bytes > STAGED_BYTES) {
+        s->pieces = 0;
+        return !folds_row(g);
+    }
+    s->v = v;
     return true;
 }
 
@@ -105,12 +161,29 @@ static bool plan(Vector *x) {
     while (x->cols > 1 && (x->cols * x->pieces * x->d->nacc > most || warps / x->cols < busy))
         x->cols /= 2;
     x->teams = x->warps * WARP < THREADS ? THREADS / (x->warps * WARP) : 1;
-    return true;
+    return plan_stage(x);
 }
 
 /* --- Reading ---------------------------------------------------------------------------------- */
 
-/* Vectors past the end are read again at the end and count for nothing. */
+/* Vector u of the one of `threads` that has this rank. Vectors past the end are read again at the
+ * end and count for nothing. */
+static EmitScope *place_piece(Vector *x, uint32_t u, uint32_t threads, LLVMValueRef rank,
+                              LLVMValueRef *live, LLVMValueRef *where) {
+    Emit *e = x->e;
+    EmitScope *outer = e->scope;
+    int64_t from = (int64_t)u * threads;
+    *where = add(e, rank, emit_i64(e, from));
+    if (from + threads > x->vectors) {
+        *live = below(e, *where, emit_i64(e, x->vectors));
+        *where = smin(e, *where, emit_i64(e, x->vectors - 1));
+    }
+    EmitScope *piece = emit_push(e);
+    row_bind(&x->row, x->d->k, emit_new_sym(e, "piece", x->vectors - 1, *where));
+    (void)emit_switch(e, outer);
+    return piece;
+}
+
 static void place(Vector *x) {
     Emit *e = x->e;
     EmitScope *outer = e->scope;
@@ -122,14 +195,8 @@ static void place(Vector *x) {
         col[c] = emit_new_sym(e, "column", hi > 0 ? hi - 1 : 0,
                               smin(e, add(e, x->first, emit_i64(e, c)), last));
     for (uint32_t u = 0; u < x->pieces; u++) {
-        int64_t from = (int64_t)u * x->warps * WARP;
-        LLVMValueRef at = add(e, x->rank, emit_i64(e, from));
-        if (from + x->warps * WARP > x->vectors) {
-            x->live[u] = below(e, at, emit_i64(e, x->vectors));
-            at = smin(e, at, emit_i64(e, x->vectors - 1));
-        }
-        EmitScope *piece = emit_push(e);
-        row_bind(&x->row, x->d->k, emit_new_sym(e, "piece", x->vectors - 1, at));
+        EmitScope *piece = place_piece(x, u, x->warps * WARP, x->rank, &x->live[u], &x->where[u]);
+        (void)emit_switch(e, piece);
         for (uint32_t c = 0; c < x->cols; c++) {
             x->at[u][c] = emit_push(e);
             gpu_decode(e, x->g->k, x->d->n, col[c]);
@@ -137,21 +204,28 @@ static void place(Vector *x) {
         }
         (void)emit_switch(e, outer);
     }
+    Stage *s = &x->stage;
+    for (uint32_t u = 0; u < s->pieces; u++)
+        s->at[u] = place_piece(x, u, threads_of(x), x->g->tid, &s->live[u], &s->where[u]);
 }
 
-/* Has what is read along k asked for: what no kernel of the run writes, or all of it. */
-static void request(Vector *x, bool all) {
+/* Has what is read along k at that place asked for: what no kernel of the run writes, or all. */
+static void request_at(Vector *x, EmitScope *at, bool of_row, bool all) {
     Gpu *g = x->g;
-    Emit *e = x->e;
+    EmitScope *outer = emit_switch(x->e, at);
+    for (KVal v = 1; v < g->k->nops; v++) {
+        bool here = !x->stage.v || x->stage.in_b[v] != of_row;
+        if (here && g->rows->dom[v] & x->d->k && (all || gpu_is_stable(g, v)) &&
+            gpu_is_request(g, v))
+            (void)emit_value(x->e, v);
+    }
+    (void)emit_switch(x->e, outer);
+}
+
+static void request(Vector *x, bool all) {
+    for (uint32_t u = 0; u < x->stage.pieces; u++) request_at(x, x->stage.at[u], true, all);
     for (uint32_t u = 0; u < x->pieces; u++)
-        for (uint32_t c = 0; c < x->cols; c++) {
-            EmitScope *outer = emit_switch(e, x->at[u][c]);
-            for (KVal v = 1; v < g->k->nops; v++)
-                if (g->rows->dom[v] & x->d->k && (all || gpu_is_stable(g, v)) &&
-                    gpu_is_request(g, v))
-                    (void)emit_value(e, v);
-            (void)emit_switch(e, outer);
-        }
+        for (uint32_t c = 0; c < x->cols; c++) request_at(x, x->at[u][c], false, all);
 }
 
 /* What the result of the thread's own column needs beside its sums. */
@@ -170,6 +244,64 @@ static void request_own(Vector *x) {
     (void)emit_switch(e, outer);
 }
 
+/* --- The row in shared memory ----------------------------------------------------------------- */
+
+/* The folds of the pass that are of the row; they become known everywhere. */
+static void fold_row(Vector *x, const Pass *p) {
+    Gpu *g = x->g;
+    LLVMValueRef acc[ROWS_MAX_FOLDS];
+    Pass own = *p;
+    own.folds = ARENA_ARRAY(x->e->arena, KVal, p->nfolds + 1);
+    own.nfolds = 0;
+    for (uint32_t f = 0; f < p->nfolds; f++)
+        if (!is_acc(x->d, p->folds[f])) own.folds[own.nfolds++] = p->folds[f];
+    if (!own.nfolds) return;
+    (void)gpu_fold_init(g, &own, x->e->lanes, acc);
+    for (uint32_t u = 0; u < x->stage.pieces; u++) {
+        EmitScope *outer = emit_switch(x->e, x->stage.at[u]);
+        for (uint32_t f = 0; f < own.nfolds; f++)
+            row_fold(&x->row, own.folds[f], x->stage.live[u], &acc[f]);
+        (void)emit_switch(x->e, outer);
+    }
+    row_results(&x->row, &own, acc);
+}
+
+static LLVMValueRef staged_at(Vector *x, LLVMTypeRef elem, LLVMValueRef where) {
+    return emit_gep(x->e, elem, x->stage.shared, mul_c(x->e, where, x->e->lanes));
+}
+
+static void stage_row(Vector *x) {
+    Emit *e = x->e;
+    Stage *s = &x->stage;
+    if (!s->v) return;
+    for (uint32_t i = 0; i < x->g->rows->npasses; i++) fold_row(x, &x->g->rows->pass[i]);
+    for (uint32_t u = 0; u < s->pieces; u++) {
+        EmitIf live;
+        EmitScope *outer = emit_switch(e, s->at[u]);
+        LLVMValueRef v = emit_value_lanes(e, s->v);
+        LLVMTypeRef elem = LLVMGetElementType(LLVMTypeOf(v));
+        if (!u) s->shared = gpu_shared(x->g, elem, (uint32_t)x->vectors * e->lanes);
+        if (s->live[u]) emit_if_begin(e, &live, s->live[u]);
+        emit_store_ptr(e, v, staged_at(x, elem, s->where[u]), 16);
+        if (s->live[u]) emit_if_end(e, &live);
+        (void)emit_switch(e, outer);
+    }
+    gpu_barrier(e);
+}
+
+/* Vector u of what is kept of A, known in all columns. */
+static void take_staged(Vector *x, uint32_t u) {
+    Emit *e = x->e;
+    if (!x->stage.v) return;
+    LLVMTypeRef elem = emit_type(e, (DType)x->g->k->ops[x->stage.v].dtype);
+    LLVMValueRef v = emit_load(e, emit_vec(elem, e->lanes), staged_at(x, elem, x->where[u]), 16);
+    for (uint32_t c = 0; c < x->cols; c++) {
+        EmitScope *outer = emit_switch(e, x->at[u][c]);
+        emit_override(e, x->stage.v, v);
+        (void)emit_switch(e, outer);
+    }
+}
+
 /* --- Sums ------------------------------------------------------------------------------------- */
 
 static LLVMValueRef factor(Vector *x, KVal v, uint32_t u) {
@@ -179,7 +311,8 @@ static LLVMValueRef factor(Vector *x, KVal v, uint32_t u) {
 
 static void multiply(Vector *x) {
     Emit *e = x->e;
-    for (uint32_t u = 0; u < x->pieces; u++)
+    for (uint32_t u = 0; u < x->pieces; u++) {
+        take_staged(x, u);
         for (uint32_t c = 0; c < x->cols; c++) {
             EmitScope *outer = emit_switch(e, x->at[u][c]);
             LLVMValueRef a = factor(x, x->d->a, u);
@@ -190,6 +323,7 @@ static void multiply(Vector *x) {
             }
             (void)emit_switch(e, outer);
         }
+    }
 }
 
 static void join_lanes(Vector *x) {
@@ -263,13 +397,14 @@ static void launch(Vector *x) {
     Gpu *g = x->g;
     Emit *e = x->e;
     ExprPool *p = e->exprs;
-    uint32_t threads = x->teams * x->warps * WARP;
+    uint32_t threads = threads_of(x);
     if (!g->j->min_blocks) g->j->min_blocks = LEAST_BLOCKS * THREADS / threads;
     g->order = GPU_WAITS_LATER;
     gpu_launch(g, threads, expr_ceildiv(p, x->n, expr_const(p, x->cols * x->teams)), 0, 0);
     x->team = LLVMBuildLShr(e->b, g->tid, emit_i64(e, __builtin_ctz(x->warps * WARP)), "");
     x->rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, x->warps * WARP - 1), "");
     x->first = mul_c(e, add(e, mul_c(e, g->block[0], x->teams), x->team), x->cols);
+    x->row.team = (Team){.g = g, .size = threads, .rank = g->tid};
     gpu_decode(e, g->k, x->d->m, expr_const(p, 0));
 }
 
@@ -281,6 +416,7 @@ static void run(Vector *x) {
     gpu_wait(x->g);
     request(x, true);
     request_own(x);
+    stage_row(x);
     multiply(x);
     join_lanes(x);
     x->e->lanes = 1;

@@ -108,7 +108,9 @@ static void find_epilogue(const Fuse *f, Fact *fact, Value v) {
 static void find_stat(const Fuse *f, Fact *fact, Value v) {
     const Node *n = graph_node(f->g, v);
     OpClass c = op_info[n->op].cls;
-    if (op_is_reduce((Op)n->op)) fact[v].stat = v;
+    if (op_is_reduce((Op)n->op)) fact[v].stat = v, fact[v].folds = fuse_numel(f, v) == 1;
+    for (uint32_t i = 0; (c == OPC_MAP || c == OPC_VIEW) && i < n->nin; i++)
+        fact[v].folds |= fact[n->in[i]].folds;
     if (c != OPC_MAP && n->op != OP_reshape && n->op != OP_permute) return;
     for (uint32_t i = 0; i < n->nin; i++)
         if (fact[n->in[i]].stat) fact[v].stat = fact[n->in[i]].stat;

@@ -18,6 +18,8 @@ bool special_is(const Fuse *f, Value v); /* ... the latter */
 
 bool fuse_packs(const Fuse *f, Value dot);   /* its B operand is read in packed form ... */
 bool fuse_is_wino(const Fuse *f, Value dot); /* ... in Winograd's */
+/* Its rows are so few that reading B once, column by column, is all the time there is. */
+bool fuse_streams(const Fuse *f, Value dot);
 
 /* limit.c. One more decision, about v: may it be made? Asked last, when nothing else stands against
  * it; once the answer is no, it stays no. `what` ends a sentence: "%v is ...". */

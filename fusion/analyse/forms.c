@@ -36,6 +36,13 @@ static bool packs_columns(const Fuse *f, Value dot) {
            fuse_hint(f, t->dim[t->rank - 2]) > 1;
 }
 
+bool fuse_streams(const Fuse *f, Value dot) {
+    const Node *n = graph_node(f->g, dot);
+    if (n->op != OP_dot || !f->fact[n->in[1]].const_only) return false;
+    const Type *t = graph_type(f->g, n->in[1]);
+    return fuse_numel(f, dot) / fuse_hint(f, t->dim[t->rank - 1]) <= f->m->pack_rows;
+}
+
 bool fuse_packs(const Fuse *f, Value dot) {
     const Node *n = graph_node(f->g, dot);
     const Type *t = graph_type(f->g, n->in[1]);

@@ -211,7 +211,9 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     DType dt = body_type(n->type.dtype);
     DotIdx d = idx_dot(f, g, v, idx);
     const Pack *k = f->v[v].pack ? &f->packs.v[f->v[v].pack - 1] : NULL;
-    KVal x = body_cast(b, pull_or_zero(b, n->in[0], d.a, d.a_mask), dt);
+    KVal x = pull_or_zero(b, n->in[0], d.a, d.a_mask);
+    if (group_streams(f, g)) x = body_cast(b, x, graph_type(f->g, n->in[0])->dtype);
+    x = body_cast(b, x, dt);
     KVal y = body_cast(b, k ? k->form->read(b, k, n->in[1], d.b) : pull(b, n->in[1], d.b, 0), dt);
     const AttnMatch *m = g->attn;
     if (m && v == m->o && !m->gradient) return body_attention(b, x, y);

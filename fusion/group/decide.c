@@ -10,6 +10,7 @@
 #define MAX_MASK_FLOPS 4   /* of a mask that is computed with the scores, */
 #define MAX_MASK_DEPTH 16  /* and ops one behind the other */
 #define MIN_LOOKUPS    4   /* one behind the other, that are a walk */
+#define MAX_ROW_BYTES  32768 /* of a row that contractions make themselves */
 
 static bool is_half(DType t) {
     return t == DT_bf16 || t == DT_f16;
@@ -264,11 +265,37 @@ static bool inlines_concat(Fuse *f, Value v, uint32_t ngroups) {
     return uses_allow(f, v, fact->flops) && fuse_recompute_pays(f, v, ngroups);
 }
 
+/* Of a norm whose row is the only one of the contractions that multiply it: their blocks have that
+ * sooner than a kernel in front of them would have ended. */
+static bool makes_row(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    bool norm = f->fact[v].folds;
+    if (fuse_bytes(f, v) > MAX_ROW_BYTES || f->fact[v].const_only) return false;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Demand *d = &s->demands.v[i];
+        const Group *g = f->groups.v[d->group];
+        if (!group_streams(f, g) || d->reads != READ_plain) return false;
+        if (idx_axes_used(f, g, d->idx) & group_axes(g, AX_PAR)) return false;
+        norm = norm || g->rows.n;
+    }
+    return norm;
+}
+
+static bool folds_rows(Fuse *f, Value v) {
+    VState *s = &f->choice[v];
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Demand *d = &s->demands.v[i];
+        if (!idx_try_reduce(f, f->groups.v[d->group], v, d->idx, &s->why)) return false;
+    }
+    return true;
+}
+
 static bool inlines_reduce(Fuse *f, Value v, uint32_t ngroups) {
     VState *s = &f->choice[v];
     Group *g;
     IdxId idx = single_demand(f, v, &g);
     s->why = ngroups > 1 ? WHY_shared : WHY_recompute;
+    if (makes_row(f, v)) return folds_rows(f, v);
     if (!idx || (f->fact[v].const_only && !g->prepare)) return false;
     return idx_try_reduce(f, g, v, idx, &s->why);
 }
@@ -332,6 +359,7 @@ static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
     s->why = WHY_lookups;
     if (ends_walk(f, v)) return false;
     s->why = WHY_template_input;
+    if (makes_row(f, v)) return true;
     if (fact->const_only && masks_attention(f, v)) return true;
     if (!uses_allow(f, v, fact->flops)) return false;
     if (fact->const_only && (fact->flops >= 1 || casts_float(f, v, false)) &&

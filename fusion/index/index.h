@@ -41,6 +41,8 @@ Expr axis_new(Fuse *f, Group *g, Expr extent, KAxisKind kind); /* its symbol; 0 
 uint32_t axis_bit(const Group *g, uint32_t sym);
 uint32_t group_axes(const Group *g, KAxisKind kind);
 Expr group_extent(const Fuse *f, const Group *g, uint32_t axes);
+/* Its kernel is a contraction of few rows (fuse_streams). */
+bool group_streams(const Fuse *f, const Group *g);
 
 /* position.c */
 const Idx *idx_get(const Group *g, IdxId id);

@@ -1,5 +1,5 @@
 /* Index expressions of reductions: the row axes they walk. */
-#include "fusion/fuse.h"
+#include "fusion/analyse/facts.h"
 
 /* The folded dimensions of a reduction as a type of their own. */
 static Type folded_dims(const Fuse *f, const Node *n) {
@@ -61,6 +61,10 @@ typedef enum RowHow {
     ROW_axes   /* axes of the group that idx does not use: a per */
 } RowHow;
 
+bool group_streams(const Fuse *f, const Group *g) {
+    return g->kind == GROUP_dot && !g->prepare && fuse_streams(f, g->anchor);
+}
+
 /* How the group could walk the folded dimensions of reduction v when it is read at idx; *axes:
  * those of ROW_axes; *why: it cannot. Nothing changes. */
 static RowHow row_try(const Fuse *f, const Group *g, Value v, IdxId idx, uint32_t *axes,
@@ -72,6 +76,10 @@ static RowHow row_try(const Fuse *f, const Group *g, Value v, IdxId idx, uint32_
     uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
     *why = WHY_kind;
     if (g->attn) return ROW_no;
+    if (group_streams(f, g)) { /* the only row of A: what the contraction folds is its axes */
+        *axes = row;
+        return !used && group_extent(f, g, row) == count && !is_arg(n) ? ROW_axes : ROW_no;
+    }
     *why = g->want || g->kind != GROUP_map ? WHY_tile_row : WHY_row_mismatch;
     if (g->want || g->kind != GROUP_map || used & row) return ROW_no;
     if (expr_is_value(f->p, count, 1) && !is_arg(n)) return ROW_fresh;

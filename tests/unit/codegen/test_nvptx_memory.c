@@ -47,7 +47,16 @@ static const Want wants[] = {
      " %3 bf16 load p1[i*4096 + j]\n %4 f32 cast %3\n %5 f32 mul %2, %4\n"
      " %6 f32 reduce sum j %5\n %7 bf16 cast %6\n %8 bf16 store p2[i] %7\n"
      " dot batch - m - n i k j pack 0 a %2 acc %6 b %4\nend\n",
-     24, 24, 0, 1},
+     18, 18, 0, 1},
+    /* The row once in every block, its norm with it; B is as wide as before. */
+    {"vector times matrix, behind a norm",
+     "kernel k tem dot  i=4096 ~j=4096\n param 0 bf16[4096]\n param 1 bf16[16777216]\n"
+     " param 2 bf16[4096] written\n %1 bf16 load p0[j]\n %2 f32 cast %1\n %3 f32 mul %2, %2\n"
+     " %4 f32 reduce sum j %3\n %5 f32 rsqrt %4\n %6 f32 mul %2, %5\n"
+     " %7 bf16 load p1[i*4096 + j]\n %8 f32 cast %7\n %9 f32 mul %6, %8\n"
+     " %10 f32 reduce sum j %9\n %11 bf16 cast %10\n %12 bf16 store p2[i] %11\n"
+     " dot batch - m - n i k j pack 0 a %6 acc %10 b %8\nend\n",
+     18, 18, 0, 1},
     /* A fold inside of the row: its operand is read for every step of it. */
     {"softmax of sums",
      "kernel k per i=512 ~j=18 ~d=8\n param 0 f32[4096]\n param 1 f32[512*144]\n"

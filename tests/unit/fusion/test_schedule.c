@@ -277,6 +277,34 @@ static void one_row(void) {
     CHECK_EQ_I(prepared(2), 0);
 }
 
+/* Kernels of a projection of rows, gated by another of the norm of the sum on a GPU. */
+static uint32_t kernels_behind_norm(int64_t rows, bool shared) {
+    Rig r = rig();
+    Schedule *s = NULL;
+    uint32_t n = 0;
+    Value x = input(&r, DT_f32, D(rows, 24));
+    Value h = build_binary(r.g, OP_add, build_matmul(r.g, x, weight(&r, D(24, 24)), DT_f32), x);
+    Value norm = layernorm(&r, h);
+    Value y = build_matmul(r.g, norm, weight(&r, D(24, 50)), DT_f32);
+    Value u = build_matmul(r.g, norm, weight(&r, D(24, 50)), DT_f32);
+    build_output(r.g, "h", h);
+    build_output(r.g, "y", build_binary(r.g, OP_mul, build_unary(r.g, OP_sigmoid, y), u));
+    if (shared) build_output(r.g, "norm", norm);
+    CHECK(schedule_build(r.g, &target_for(PLAN_cuda)->machine, FUSE_ALL, r.a, &s) == GRAPHC_OK);
+    double e = check_schedule(r.g, s, r.in, r.a);
+    CHECK(e >= 0 && e < 1e-4);
+    for (uint32_t i = 0; i < s->steps.n; i++) n += !s->steps.v[i].prepare;
+    arena_destroy(r.a);
+    return n;
+}
+
+/* The norm of the only row is computed where it is multiplied, unless it is stored anyway. */
+static void norm_of_row(void) {
+    CHECK_EQ_I(kernels_behind_norm(1, false), 2);
+    CHECK_EQ_I(kernels_behind_norm(1, true), 3);
+    CHECK_EQ_I(kernels_behind_norm(2, false), 3);
+}
+
 static Attr conv_attr(int64_t stride, int64_t pad, int64_t groups) {
     Attr a = {.conv = {.n = 2, .groups = groups, .to = DT_f32}};
     for (int i = 0; i < 2; i++) {
@@ -618,6 +646,7 @@ TEST_MAIN {
     rows();
     contractions();
     one_row();
+    norm_of_row();
     convolutions();
     attention(false);
     attention(true);
