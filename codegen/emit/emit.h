@@ -121,6 +121,9 @@ LLVMValueRef emit_lane_mask(Emit *e); /* of the current lane axis; NULL = all la
  * neither overridden nor remembered is computed by a scalar loop nest here. */
 LLVMValueRef emit_value(Emit *e, KVal v);
 LLVMValueRef emit_value_lanes(Emit *e, KVal v); /* the same, splatted if uniform */
+/* Makes the access of load v here; its value, also what stands for it where the mask is off, is
+ * computed when it is needed. Masks that differ from lane to lane are left. */
+void emit_request(Emit *e, KVal v);
 bool emit_varies(Emit *e, KVal v); /* op v depends on the current lane axis */
 void emit_store(Emit *e, KVal store);           /* one kstore or katomic op */
 /* Value of an expression: i64, or <lanes x i64> when it varies. */

@@ -30,6 +30,7 @@ typedef enum EmitMemoKind {
     MEMO_vexpr,
     MEMO_addr,
     MEMO_load,
+    MEMO_early,
     MEMO_op,
     MEMO_alias,
     MEMO_resolve,

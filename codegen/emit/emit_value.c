@@ -261,16 +261,19 @@ static bool plain(Emit *e, const Access *a) {
 }
 
 /* `other`: what masked-off elements are, made where the load stood: here the symbols in its index
- * may be bound no more. */
-static LLVMValueRef load_new(Emit *e, Access *a, LLVMValueRef lanes, LLVMValueRef other) {
+ * may be bound no more. `early`: what emit_request loaded, or NULL. */
+static LLVMValueRef load_new(Emit *e, Access *a, LLVMValueRef lanes, LLVMValueRef other,
+                             LLVMValueRef early) {
     LLVMValueRef v;
     bool lane_mask = a->mask.v && emit_is_vector(a->mask.v);
-    if (other && !lane_mask && !lanes && LLVMIsAConstant(other) && !emit_is_vector(other) &&
-        a->t != DT_bool && (!a->varies || plain(e, a))) {
+    if (!early && other && !lane_mask && !lanes && LLVMIsAConstant(other) &&
+        !emit_is_vector(other) && a->t != DT_bool && (!a->varies || plain(e, a))) {
         a->fill = other;
         other = NULL;
     }
-    if (a->varies) {
+    if (early) {
+        v = early;
+    } else if (a->varies) {
         v = vector_load(e, a, lanes, NULL);
     } else if (lane_mask) {
         /* One place, but only some lanes may read it: any of them allows the access. */
@@ -289,18 +292,47 @@ static LLVMValueRef load_new(Emit *e, Access *a, LLVMValueRef lanes, LLVMValueRe
     return emit_select(e, a->mask.v, v, other);
 }
 
+/* Depth of the innermost scope that the load's place depends on. */
+static uint32_t depth_of(Emit *e, const Access *a, LLVMValueRef lanes) {
+    uint32_t depth = emit_expr_depth(e, a->index);
+    if (a->mask.v && a->mask.depth > depth) depth = a->mask.depth;
+    if (lanes || (a->mask.v && emit_is_vector(a->mask.v))) {
+        uint32_t at = emit_lane_depth(e);
+        if (at > depth) depth = at;
+    }
+    return depth;
+}
+
+/* What emit_request loaded is kept apart from the load's value. */
+static EmitMemo early_key(const Access *a, LLVMValueRef lanes) {
+    return (EmitMemo){.kind = MEMO_early,
+                      .a = (uint64_t)a->buf << 32 | a->index,
+                      .b = (uintptr_t)a->mask.v,
+                      .c = (uintptr_t)lanes};
+}
+
+void emit_request(Emit *e, KVal v) {
+    Access a = access_of(e, &e->k->ops[v]);
+    LLVMValueRef lanes = a.varies ? e->scope->mask : NULL;
+    if (lanes || (a.mask.v && emit_is_vector(a.mask.v))) return;
+    uint32_t depth = depth_of(e, &a, lanes);
+    EmitMemo key = early_key(&a, lanes);
+    if (emit_memo_get(e, depth, key)) return;
+    EmitPlace back = emit_hoist(e, depth);
+    Expr at = emit_lane_zero(e, a.index);
+    key.v = a.varies ? vector_load(e, &a, NULL, NULL) : plain_load(e, &a, at, a.elem);
+    emit_memo_put(e, depth, key);
+    emit_unhoist(e, back);
+}
+
 static EmitVal emit_kload(Emit *e, KVal v) {
     const KOp *o = &e->k->ops[v];
     Access a = access_of(e, o);
     LLVMValueRef lanes = a.varies ? e->scope->mask : NULL;
     EmitVal other = o->in[0] ? emit_val(e, o->in[0]) : (EmitVal){0};
-    uint32_t depth = emit_expr_depth(e, a.index);
-    if (a.mask.v && a.mask.depth > depth) depth = a.mask.depth;
+    uint32_t depth = depth_of(e, &a, lanes);
+    const EmitMemo *early = emit_memo_get(e, depth, early_key(&a, lanes));
     if (other.depth > depth) depth = other.depth;
-    if (lanes || (a.mask.v && emit_is_vector(a.mask.v))) {
-        uint32_t at = emit_lane_depth(e);
-        if (at > depth) depth = at;
-    }
     EmitMemo key = {.kind = MEMO_load,
                     .a = (uint64_t)a.buf << 32 | a.index,
                     .b = (uintptr_t)a.mask.v,
@@ -309,7 +341,7 @@ static EmitVal emit_kload(Emit *e, KVal v) {
     const EmitMemo *m = emit_memo_get(e, depth, key);
     if (m) return (EmitVal){.v = m->v, .depth = depth};
     EmitPlace back = emit_hoist(e, depth);
-    key.v = load_new(e, &a, lanes, other.v);
+    key.v = load_new(e, &a, lanes, other.v, early ? early->v : NULL);
     emit_memo_put(e, depth, key);
     emit_unhoist(e, back);
     return (EmitVal){.v = key.v, .depth = depth};

@@ -8,15 +8,16 @@
 #include "codegen/nvptx/gpu.h"
 #include "codegen/nvptx/hopper/hopper.h"
 #include <math.h>
+#include <string.h>
 
 enum {
     WARP = 32,
-    THREADS = 512,
+    THREADS = 256,
     WARPS = THREADS / WARP,
     MOST_QUERIES = 16,  /* of all heads that share keys */
     HELD_QUERIES = 8,   /* of a block, and ... */
     HELD_ELEMENTS = 32, /* ... elements of theirs that a thread has */
-    KEYS = 4,           /* that a team has asked for at a time */
+    KEYS = 8,           /* that a team has asked for at a time */
     MOST_ROWS = 65535,  /* of blocks along y */
     MOST_PARTS = 8,     /* blocks of a cluster */
     GROWN_KEYS = 2048,  /* expected where keys are of no fixed number: too many parts cost little */
@@ -39,7 +40,8 @@ typedef struct Decode {
     LLVMValueRef q[HELD_QUERIES];
 } Decode;
 
-/* What is known of one query so far: maximum, sum, and vector of the sum over values. */
+/* What is known of one query so far: maximum, sum, and vector of the sum over values; three values
+ * in a row, as loops carry them. */
 typedef struct Known {
     LLVMValueRef m, l, o;
 } Known;
@@ -184,6 +186,20 @@ static void request(Decode *t, EmitScope *at, uint32_t axis) {
     for (KVal v = 1; v < t->g->k->nops; v++)
         if (t->e->domains[v] & t->a->j && t->e->domains[v] & axis && gpu_is_request(t->g, v))
             (void)emit_value(t->e, v);
+    (void)emit_switch(t->e, outer);
+}
+
+/* What scores need of the key beside its elements. */
+static void request_of_key(Decode *t, EmitScope *at) {
+    const KAttn *a = t->a;
+    EmitScope *outer = emit_switch(t->e, at);
+    for (KVal v = 1; v < t->g->k->nops; v++) {
+        const KOp *o = &t->g->k->ops[v];
+        uint32_t dom = t->e->domains[v];
+        if (o->op == K_kload && !o->in[0] && t->g->rows->need[v] && dom & a->j &&
+            !(dom & (a->d | a->dv | t->shared)))
+            (void)emit_value(t->e, v);
+    }
     (void)emit_switch(t->e, outer);
 }
 
@@ -399,47 +415,51 @@ static void join_blocks(Decode *t, const Partials *from, const Partials *to, LLV
 
 /* --- The kernel ------------------------------------------------------------------------------- */
 
-/* The block's part of the keys; each round, every team takes `keys` of them. */
-static void walk(Decode *t, Known *known) {
+/* The next keys of every team: all of them are asked for, in the first round before the queries are
+ * computed, then counted in. */
+static void take_keys(Decode *t, LLVMValueRef at, LLVMValueRef end, bool first, Known *known) {
     Emit *e = t->e;
-    uint32_t teams = WARPS * (WARP / t->team), round = teams * t->keys;
-    ExprPool *p = e->exprs;
-    Expr nj = extent_of(t, t->a->j);
-    Expr each =
-        expr_muli(p, expr_ceildiv(p, nj, expr_const(p, t->parts * t->keys * (WARP / t->team))),
-                  t->keys * (WARP / t->team));
-    LLVMValueRef size = emit_expr(e, each), from = LLVMBuildMul(e->b, t->part, size, "");
-    LLVMValueRef end = smin(e, add(e, from, size), t->nj);
-    LLVMValueRef own = add(e, mul_c(e, t->warp, WARP / t->team * t->keys),
-                           shr(e, t->lane, (uint32_t)__builtin_ctz(t->team)));
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    *l = emit_loop(e, 3 * t->queries);
-    for (uint32_t i = 0; i < t->queries; i++) {
-        l->init[3 * i] = emit_f(e, e->f32, -INFINITY);
-        l->init[3 * i + 1] = emit_f(e, e->f32, 0);
-        l->init[3 * i + 2] = LLVMConstNull(emit_vec(e->f32, e->lanes));
-    }
-    emit_loop_begin(e, l, "keys", from, end, emit_i64(e, round), false);
     Key key[KEYS];
     LLVMValueRef k[KEYS], v[KEYS], s[KEYS];
     for (uint32_t u = 0; u < t->keys; u++)
-        place_key(t, &key[u], add(e, add(e, l->i, own), emit_i64(e, (int64_t)u * (WARP / t->team))),
-                  end);
+        place_key(t, &key[u], add(e, at, emit_i64(e, (int64_t)u * (WARP / t->team))), end);
     for (uint32_t u = 0; u < t->keys; u++) request(t, key[u].k, t->a->d);
     for (uint32_t u = 0; u < t->keys; u++) request(t, key[u].v, t->a->dv);
+    for (uint32_t u = 0; u < t->keys; u++) request_of_key(t, key[u].at);
+    hop_asm(e, e->voidt, "", "~{memory}", NULL, 0); /* code generation moves loads to their uses */
+    if (first) load_queries(t);
     for (uint32_t u = 0; u < t->keys; u++) k[u] = value_at(t, key[u].k, t->a->k);
     for (uint32_t u = 0; u < t->keys; u++) v[u] = value_at(t, key[u].v, t->a->v);
     for (uint32_t i = 0; i < t->queries; i++) {
-        Known q = {l->phi[3 * i], l->phi[3 * i + 1], l->phi[3 * i + 2]};
         for (uint32_t u = 0; u < t->keys; u++) s[u] = score(t, &key[u], k[u], i);
-        add_keys(t, &q, s, v);
-        l->next[3 * i] = q.m;
-        l->next[3 * i + 1] = q.l;
-        l->next[3 * i + 2] = q.o;
+        add_keys(t, &known[i], s, v);
     }
-    emit_loop_end(e, l);
+}
+
+/* The block's part of the keys; each round, every team takes `keys` of them. */
+static void walk(Decode *t, Known *known) {
+    Emit *e = t->e;
+    ExprPool *p = e->exprs;
+    uint32_t of_warp = WARP / t->team * t->keys;
+    Expr warps = expr_ceildiv(p, extent_of(t, t->a->j), expr_const(p, t->parts * of_warp));
+    LLVMValueRef size = emit_expr(e, expr_muli(p, warps, of_warp));
+    LLVMValueRef from = LLVMBuildMul(e->b, t->part, size, "");
+    LLVMValueRef end = smin(e, add(e, from, size), t->nj), step = emit_i64(e, WARPS * of_warp);
+    LLVMValueRef own = shr(e, t->lane, (uint32_t)__builtin_ctz(t->team));
+    own = add(e, mul_c(e, t->warp, of_warp), own);
     for (uint32_t i = 0; i < t->queries; i++)
-        known[i] = (Known){l->out[3 * i], l->out[3 * i + 1], l->out[3 * i + 2]};
+        known[i] = (Known){emit_f(e, e->f32, -INFINITY), emit_f(e, e->f32, 0),
+                           LLVMConstNull(emit_vec(e->f32, e->lanes))};
+    take_keys(t, add(e, from, own), end, true, known);
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    *l = emit_loop(e, 3 * t->queries);
+    for (uint32_t i = 0; i < t->queries; i++) memcpy(&l->init[3 * i], &known[i], sizeof *known);
+    emit_loop_begin(e, l, "keys", add(e, from, step), end, step, false);
+    for (uint32_t i = 0; i < t->queries; i++) memcpy(&known[i], &l->phi[3 * i], sizeof *known);
+    take_keys(t, add(e, l->i, own), end, false, known);
+    for (uint32_t i = 0; i < t->queries; i++) memcpy(&l->next[3 * i], &known[i], sizeof *known);
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < t->queries; i++) memcpy(&known[i], &l->out[3 * i], sizeof *known);
 }
 
 static void launch(Decode *t) {
@@ -499,7 +519,6 @@ bool gpu_decode_attention(Gpu *g) {
     }
     divide(&t);
     launch(&t);
-    load_queries(&t);
     walk(&t, known);
     join(&t, known);
     g->j->note = arena_printf(g->j->arena, "few queries, keys in %u parts", t.parts);

@@ -1,6 +1,7 @@
 /* One thread per point of the parallel axes: pointwise kernels, folds over outer axes, and whatever
  * has no better structure. Folds and rows are walked by the thread alone. */
 #include "codegen/nvptx/gpu.h"
+#include "codegen/nvptx/hopper/hopper.h"
 
 #define BLOCK 256
 
@@ -97,7 +98,26 @@ static void run_passes(Gpu *g) {
     }
 }
 
-enum { BUSY = 1024 }; /* threads that keep a multiprocessor busy */
+/* Straight-line code that reads what no kernel of the run writes: that can be asked for early. */
+static bool has_requests(const Gpu *g) {
+    bool stable = false;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        uint16_t op = g->k->ops[v].op;
+        if (op == K_kreduce || op == K_katomic || op == K_kbind) return false;
+        stable = stable || (gpu_is_stable(g, v) && g->rows->need[v]);
+    }
+    return stable && !g->k->serial;
+}
+
+/* Asks for that at the point, and then waits for the kernel in front. */
+static void request_early(Gpu *g) {
+    for (KVal v = 1; v < g->k->nops; v++)
+        if (gpu_is_stable(g, v) && g->rows->need[v]) emit_request(g->e, v);
+    hop_asm(g->e, g->e->voidt, "", "~{memory}", NULL, 0); /* or loads would move to their uses */
+    gpu_wait(g);
+}
+
+enum { BUSY = 1024, RESIDENT = 2048 }; /* threads that keep a multiprocessor busy; that it has */
 
 /* Loads that go element by element whatever the vector: they do not stand against one that results
  * are stored in. */
@@ -112,8 +132,8 @@ static const bool *lookups(Gpu *g, uint32_t axis) {
     return is;
 }
 
-/* The axis that a thread's vector lies along: the innermost one that stores walk, when there is
- * work enough for vectors. -1: none. */
+/* The axis that a thread's vector lies along: the innermost one that stores walk, unless there is
+ * too little work for vectors. -1: none. */
 static int choose_lanes(Gpu *g, uint32_t par) {
     Emit *e = g->e;
     int axis = -1;
@@ -121,8 +141,9 @@ static int choose_lanes(Gpu *g, uint32_t par) {
         if (par >> i & 1 && !expr_is_value(e->exprs, g->k->axes[i].extent, 1)) axis = (int)i;
     if (axis < 0) return -1;
     e->lanes = gpu_lanes(g, (uint32_t)axis, lookups(g, (uint32_t)axis));
-    int64_t n = gpu_hint(e, gpu_points(e, g->k, par));
-    while (e->lanes > 1 && n / e->lanes < (int64_t)g->m->processors * BUSY) e->lanes /= 2;
+    int64_t n;
+    bool known = expr_is_const(e->exprs, gpu_points(e, g->k, par), &n);
+    while (known && e->lanes > 1 && n / e->lanes < (int64_t)g->m->processors * BUSY) e->lanes /= 2;
     return e->lanes > 1 ? axis : -1;
 }
 
@@ -153,14 +174,23 @@ void gpu_point(Gpu *g) {
     uint32_t par = g->rows->par;
     int lane = choose_lanes(g, par);
     Expr n = work_of(g, par, lane);
+    bool early = has_requests(g) && gpu_hint(e, n) <= (int64_t)g->m->processors * RESIDENT;
+    if (early) g->order = GPU_WAITS_LATER;
     gpu_launch(g, BLOCK, expr_ceildiv(p, n, expr_const(p, BLOCK)), 0, 0);
     LLVMValueRef first = LLVMBuildMul(e->b, g->block[0], emit_i64(e, BLOCK), "");
     LLVMValueRef at = LLVMBuildAdd(e->b, first, g->tid, "");
     EmitIf inside;
-    emit_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_expr(e, n), ""));
     int64_t lo, hi;
     expr_range(p, n, &lo, &hi);
-    decode(g, par, lane, emit_new_sym(e, "point", hi > 0 ? hi - 1 : 0, at));
+    LLVMValueRef end = emit_expr(e, n), in = LLVMBuildICmp(e->b, LLVMIntSLT, at, end, "");
+    if (early) { /* threads past the end have the last point up to there: all of them wait */
+        LLVMValueRef kept[2] = {at, LLVMBuildSub(e->b, end, emit_i64(e, 1), "")};
+        at = emit_intrinsic(e, "llvm.smin", e->i64, kept, 2);
+        decode(g, par, lane, emit_new_sym(e, "point", hi > 0 ? hi - 1 : 0, at));
+        request_early(g);
+    }
+    emit_if_begin(e, &inside, in);
+    if (!early) decode(g, par, lane, emit_new_sym(e, "point", hi > 0 ? hi - 1 : 0, at));
     run_passes(g);
     emit_if_end(e, &inside);
 }

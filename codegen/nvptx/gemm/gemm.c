@@ -103,6 +103,8 @@ static void count_tiles(Gemm *x) {
     Expr all = expr_mul(p, expr_mul(p, rows, cols), x->p->batch);
     x->dependent = usual_blocks(x) <= x->g->m->processors;
     x->g->j->dependent = x->dependent;
+    x->early = x->dependent && x->p->parts == 1;
+    for (uint32_t s = 0; s < x->d->nacc; s++) x->early &= x->g->j->stable[x->p->b[s].mat[0].buf];
     x->g->order = GPU_OWN_ORDER;
     x->g->j->min_blocks = 1; /* the registers at entry follow from it */
     /* Blocks that share sums have one tile. */
@@ -234,14 +236,21 @@ static HV block_k(Gemm *x, HV block, GemmPlace *at) {
     return hop_muli(e, block, x->bk);
 }
 
-static void fetch_block(Gemm *x, const GemmPlace *at, uint32_t part, HV k, HV stage, HV bar) {
-    Emit *e = x->e;
+static void fetch_a(Gemm *x, const GemmPlace *at, uint32_t part, HV k, HV stage, HV bar) {
     HV batch[HOP_MAX_BATCH], to = gemm_stage(x, stage);
     gemm_batch_at(&x->p->a.mat[0], at, batch);
     if (x->p->windowed)
         window_load(x->g, &x->p->window, to, bar, x->map_a[0], at->axis, at->past, k);
     else
         fetch_operand(x, &x->p->a, x->map_a[part], to, bar, at->row, k, batch, x->tile->m, false);
+}
+
+/* Says how much will come into the stage, of both operands, and asks for B. */
+static void fetch_b(Gemm *x, const GemmPlace *at, uint32_t part, HV k, HV stage, HV bar) {
+    Emit *e = x->e;
+    HV batch[HOP_MAX_BATCH], to = gemm_stage(x, stage);
+    uint32_t unfetched = (x->tile->m - fetched_rows(x)) * HOP_ROW_BYTES;
+    hop_barrier_expect(e, bar, hop_i(e, x->stage_bytes - unfetched));
     for (uint32_t s = 0; s < x->d->nacc; s++) {
         HV dst = hop_addi(e, to, x->a_bytes + s * x->b_bytes);
         gemm_batch_at(&x->p->b[s].mat[0], at, batch);
@@ -272,6 +281,36 @@ static GemmRing fetch_addend(Gemm *x, const GemmPlace *at, GemmRing ring) {
     return ring;
 }
 
+/* B of the first k-blocks, which fill the ring, where no kernel of the run writes it: that need not
+ * wait for the kernel in front. */
+static void fetch_early(Gemm *x) {
+    Emit *e = x->e;
+    HopIf one = hop_if(e, hop_elect(e));
+    GemmPlace at = place_of(x, x->block);
+    for (uint32_t s = 0; s < x->tile->stages; s++) {
+        HV stage = hop_i(e, s);
+        HopIf in = hop_if(e, below(e, stage, x->kblocks));
+        fetch_b(x, &at, 0, block_k(x, stage, &at), stage, gemm_barrier(x, stage, false));
+        hop_end(e, in);
+    }
+    hop_end(e, one);
+}
+
+/* When the stage is empty. What fetch_early asked for is not asked for again. */
+static void fetch_late(Gemm *x, const GemmPlace *at, HV tile, HV block, uint32_t part, HV k,
+                       GemmRing ring) {
+    Emit *e = x->e;
+    HopIf late = {0};
+    if (x->early) {
+        HV first = LLVMBuildICmp(e->b, LLVMIntEQ, tile, x->block, "");
+        HV early = LLVMBuildAnd(e->b, first, below(e, block, hop_i(e, x->tile->stages)), "");
+        late = hop_if(e, LLVMBuildNot(e->b, early, ""));
+    }
+    hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
+    fetch_b(x, at, part, k, ring.stage, gemm_barrier(x, ring.stage, false));
+    if (x->early) hop_end(e, late);
+}
+
 static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     Emit *e = x->e;
     GemmPlace at = place_of(x, tile);
@@ -283,12 +322,9 @@ static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     hop_loop_begin(e, l, "fetch");
     ring = (GemmRing){l->phi[1], l->phi[2]};
     HV k = block_k(x, l->phi[0], &at);
-    uint32_t unfetched = (x->tile->m - fetched_rows(x)) * HOP_ROW_BYTES;
     for (uint32_t part = 0; part < x->p->parts; part++, ring = gemm_next(x, ring)) {
-        HV full = gemm_barrier(x, ring.stage, false);
-        hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
-        hop_barrier_expect(e, full, hop_i(e, x->stage_bytes - unfetched));
-        fetch_block(x, &at, part, k, ring.stage, full);
+        fetch_late(x, &at, tile, l->phi[0], part, k, ring);
+        fetch_a(x, &at, part, k, ring.stage, gemm_barrier(x, ring.stage, false));
     }
     l->next[0] = hop_addi(e, l->phi[0], 1);
     l->next[1] = ring.stage;
@@ -301,6 +337,7 @@ static void fetch_all(Gemm *x) {
     Emit *e = x->e;
     if (x->tile->regs_load) hop_registers(e, x->tile->regs_load, false);
     HopIf first = hop_if(e, hop_is(e, x->warp, 0));
+    if (x->early) fetch_early(x);
     if (x->dependent) hop_depend_wait(e);
     HopIf one = hop_if(e, hop_elect(e));
     HopLoop *l = hop_loop_new(e);

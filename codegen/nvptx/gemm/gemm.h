@@ -81,7 +81,8 @@ typedef struct Gemm {
     uint32_t cols;    /* of results in a tile */
     uint32_t bk, a_bytes, b_bytes, stage_bytes, staging, barriers; /* bytes, then offsets */
     uint32_t addend_panels, addend_stages; /* of 64 columns in a stage; stages that they take */
-    bool dependent;                        /* launched before the kernel in front has ended */
+    bool dependent; /* launched before the kernel in front has ended, and ... */
+    bool early;     /* ... fetches from B before that */
     HV shared, map_a[GEMM_MAX_PARTS], map_b[K_MAX_ACC][GEMM_MAX_PARTS], map_addend,
         map_out[GEMM_MAX_OUTS];
     HV tid, lane, warp, group;

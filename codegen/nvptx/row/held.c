@@ -111,13 +111,22 @@ static void place_piece(Held *h, uint32_t u, int64_t vectors) {
     (void)emit_switch(e, outer);
 }
 
-/* All of the row's own is on its way before anything waits for it. */
-static void request(Held *h, uint32_t u) {
+/* Of few rows, what all rows read alike is asked for with the rest, too. */
+static bool is_asked(const Held *h, KVal v) {
+    const Gpu *g = h->r->team.g;
+    bool few = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par)) < g->m->processors;
+    uint32_t dom = g->rows->dom[v], axes = h->r->axes;
+    if (!gpu_is_request(g, v)) return false;
+    return is_own(g, axes, v) || (few && dom & axes && !(dom & ~(axes | g->rows->par)));
+}
+
+/* All of the row is on its way before anything waits for it: first what no kernel of the run
+ * writes. */
+static void request(Held *h, uint32_t u, bool stable) {
     Gpu *g = h->r->team.g;
     EmitScope *outer = emit_switch(g->e, h->scope[u]);
-    for (KVal v = 1; v < g->k->nops; v++) {
-        if (is_own(g, h->r->axes, v) && gpu_is_request(g, v)) (void)emit_value(g->e, v);
-    }
+    for (KVal v = 1; v < g->k->nops; v++)
+        if (is_asked(h, v) && gpu_is_stable(g, v) == stable) (void)emit_value(g->e, v);
     (void)emit_switch(g->e, outer);
 }
 
@@ -150,7 +159,9 @@ void row_run_held(RowPlan *r) {
     Held h = {.r = r};
     int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
     for (uint32_t u = 0; u < r->pieces; u++) place_piece(&h, u, vectors);
-    for (uint32_t u = 0; u < r->pieces; u++) request(&h, u);
+    for (uint32_t u = 0; u < r->pieces; u++) request(&h, u, true);
+    if (g->order == GPU_WAITS_LATER) gpu_wait(g);
+    for (uint32_t u = 0; u < r->pieces; u++) request(&h, u, false);
     for (uint32_t i = 0; i < g->rows->npasses; i++) {
         const Pass *p = &g->rows->pass[i];
         if (!p->axes)

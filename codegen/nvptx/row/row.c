@@ -120,6 +120,8 @@ bool gpu_row(Gpu *g) {
     uint32_t threads = r.team.size > 32 ? r.team.size : 128, per_block = threads / r.team.size;
     Expr rows = gpu_points(e, g->k, g->rows->par);
     if (held) row_occupy(&r, threads);
+    /* In a branch of its own a row would read what all rows share ahead of the wait. */
+    if (held && per_block == 1) g->order = GPU_WAITS_LATER;
     gpu_launch(g, threads, expr_ceildiv(p, rows, expr_const(p, per_block)), 0, 0);
     LLVMValueRef at = g->block[0];
     r.team.rank = g->tid;
