@@ -73,6 +73,8 @@ typedef struct Emit {
     const bool *coarse; /* and, for the target's math, of which ops 11 bits are enough */
     /* The target's own way with an op over f32, or NULL from it: the neutral one is taken. */
     LLVMValueRef (*math)(struct Emit *e, Op op, LLVMValueRef x);
+    /* Quotients and roots of f32 within 2 ulp, where that will do; NULL: nowhere. */
+    LLVMValueRef (*quick)(struct Emit *e, Op op, LLVMValueRef x, LLVMValueRef y);
     /* 1/x of a normal f32 within 2 ulp, or NULL: division does it. */
     LLVMValueRef (*rcp)(struct Emit *e, LLVMValueRef x);
     const char *unsupported; /* set to the reason when something cannot be emitted */

@@ -197,7 +197,8 @@ static EV float_sign(Emit *e, EV x) {
 
 static EV float_op(Emit *e, Op op, EV x, EV y) {
     LLVMTypeRef t = LLVMTypeOf(x);
-    EV one = emit_f(e, t, 1);
+    EV one = emit_f(e, t, 1), quick = e->quick ? e->quick(e, op, x, y) : NULL;
+    if (quick) return quick;
     switch (op) {
     case OP_neg: return LLVMBuildFNeg(e->b, x, "");
     case OP_abs: return call1(e, "llvm.fabs", x);

@@ -66,6 +66,10 @@ int64_t gpu_hint(Emit *e, Expr x);
 
 /* math.c: for Emit.math and Emit.rcp. */
 LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x);
+/* Emit.quick, for kernels in which no quotient is rounded to a whole number: an ulp would become
+ * one. */
+LLVMValueRef gpu_quick(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y);
+bool gpu_may_be_quick(const Kernel *k);
 LLVMValueRef gpu_rcp(Emit *e, LLVMValueRef x);
 LLVMValueRef gpu_coarse_exp(Emit *e, LLVMValueRef x);
 /* For Emit.coarse: by op, whether its functions may be right in 11 bits only. */

@@ -132,9 +132,35 @@ static LLVMValueRef coarse_erf(Emit *e, LLVMValueRef x) {
     return emit_fma(e, num(e, x, -2), t, num(e, x, 1));
 }
 
-LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x) {
+static bool is_f32(const Emit *e, LLVMValueRef x) {
     LLVMTypeRef t = LLVMTypeOf(x);
-    if ((emit_is_vector(x) ? LLVMGetElementType(t) : t) != e->f32) return NULL;
+    return (emit_is_vector(x) ? LLVMGetElementType(t) : t) == e->f32;
+}
+
+LLVMValueRef gpu_quick(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y) {
+    LLVMValueRef v[2] = {x, y};
+    if (!is_f32(e, x)) return NULL;
+    switch (op) {
+    case OP_div: return each(e, "llvm.nvvm.div.full", NULL, v, 2);
+    case OP_sqrt: return each(e, "llvm.nvvm.sqrt.approx.f", NULL, v, 1);
+    case OP_rsqrt: return each(e, "llvm.nvvm.rsqrt.approx.f", NULL, v, 1);
+    default: return NULL;
+    }
+}
+
+bool gpu_may_be_quick(const Kernel *k) {
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        bool rounds =
+            o->op == OP_floor || o->op == OP_ceil || o->op == OP_round || o->op == OP_trunc;
+        bool whole = o->op == OP_cast && !dtype_is_float((DType)o->dtype);
+        if (rounds || whole || o->op == OP_mod || o->op == OP_rem) return false;
+    }
+    return true;
+}
+
+LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x) {
+    if (!is_f32(e, x)) return NULL;
     switch (op) {
     case OP_exp: return e->coarse[e->now] ? gpu_coarse_exp(e, x) : gpu_exp(e, x);
     case OP_sigmoid: return gpu_sigmoid(e, x);

@@ -284,7 +284,14 @@ static void copy_out(Epilogue *p, const GemmOut *o, HV map, uint32_t chunks) {
 
 /* --- Results from registers ------------------------------------------------------------------- */
 
-static void store_site(Epilogue *p, KVal store, Site s, uint32_t z) {
+static bool stores_rows(const Epilogue *p, const GemmOut *o);
+
+static bool stores_sites(const Epilogue *p, const GemmOut *o) {
+    return !o->copied && !stores_rows(p, o);
+}
+
+/* All results of a site: they share what they are made of, which lives no longer than that. */
+static void store_site(Epilogue *p, Site s, uint32_t z) {
     Emit *e = p->e;
     EmitIf in;
     if (p->edge) {
@@ -294,18 +301,19 @@ static void store_site(Epilogue *p, KVal store, Site s, uint32_t z) {
         emit_push(e);
     }
     bind_site(p, s, z);
-    emit_store(e, store);
+    for (uint32_t i = 0; i < p->x->p->nouts; i++)
+        if (stores_sites(p, &p->x->p->out[i])) emit_store(e, p->x->p->out[i].store);
     if (p->edge)
         emit_if_end(e, &in);
     else
         emit_pop(e);
 }
 
-static void store_out(Epilogue *p, const GemmOut *o) {
+static void store_sites(Epilogue *p) {
     for (uint32_t j = 0; j < p->x->cols / 8; j++)
         for (uint32_t i = 0; i < 2 * p->x->shape.blocks; i++)
             for (uint32_t z = 0; z < (p->x->p->pairs ? 1 : 2); z++)
-                store_site(p, o->store, (Site){i / 2, j, i % 2}, z);
+                store_site(p, (Site){i / 2, j, i % 2}, z);
 }
 
 /* --- Results row by row -----------------------------------------------------------------------
@@ -472,18 +480,21 @@ static void store_tile(Gemm *x, const GemmPlace *tile, const HV *acc, const Gemm
     place_threads(p);
     e->lanes = x->p->pairs ? 2 : 1;
     if (all_bf16(x)) e->math = coarse_math;
+    if (gpu_may_be_quick(x->g->k)) e->quick = gpu_quick;
     for (uint32_t i = 0; i < x->p->nouts; i++)
         if (x->p->out[i].copied) chunks += (each + x->tile->slabs - 1) / x->tile->slabs;
+    bool sites = false;
     for (uint32_t i = 0; i < x->p->nouts; i++) {
+        sites = sites || stores_sites(p, &x->p->out[i]);
         if (x->p->out[i].copied)
             copy_out(p, &x->p->out[i], x->map_out[i], chunks);
         else if (stores_rows(p, &x->p->out[i]))
             store_by_rows(p, &x->p->out[i]);
-        else
-            store_out(p, &x->p->out[i]);
     }
+    if (sites) store_sites(p);
     e->lanes = 1;
     e->math = gpu_math;
+    e->quick = NULL;
 }
 
 static bool divides(Gemm *x, uint32_t n, Expr extent) {

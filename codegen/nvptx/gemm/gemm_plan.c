@@ -264,10 +264,18 @@ static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twi
     return fetch > multiply ? fetch : multiply;
 }
 
-enum { LAST_NS = 500, SPLIT_NS = 3500, SPLIT_LEAST = 4, SPLITS = 3 /* 2, 4, 8 */ };
+enum { LAST_NS = 500, SPLIT_NS = 3500, SPLIT_LEAST = 4, SPLIT_LONG = 32, SPLITS = 3 /* 2, 4, 8 */ };
 
-/* A tile's sums may be shared by so many blocks: each has some, and all tiles are computed at once,
- * where it is not certain that clusters fill more than half of the multiprocessors. */
+/* So many blocks in clusters run at once for certain. Long sums, of a weight's gradient over all
+ * rows of a batch, are worth it without: pairs fill all multiprocessors, more do but for a few. */
+static int64_t split_room(const Gpu *g, int64_t blocks, uint32_t splits) {
+    const int64_t all = g->m->processors;
+    if (blocks < SPLIT_LONG * splits) return all / 2;
+    return splits == 2 ? all : all * 9 / 10;
+}
+
+/* A tile's sums may be shared by so many blocks: each has some, and all tiles are computed at once.
+ */
 static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t splits, int64_t m) {
     int64_t k, taps, cols = t->n / g->k->dot.nacc;
     if (t->pingpong || p->parts > 1 || p->addend) return false;
@@ -279,7 +287,7 @@ static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t spl
     int64_t ring = t->stages * (int64_t)(t->m + t->n) * HOP_ROW_BYTES; /* that sums go through */
     if ((splits - 1) * (int64_t)sizeof(float) * t->m * t->n > ring) return false;
     return blocks >= SPLIT_LEAST * splits && (splits - 1) * ceil_div(blocks, splits) < blocks &&
-           2 * count * splits <= g->m->processors;
+           count * splits <= split_room(g, blocks, splits);
 }
 
 /* Nanoseconds of the whole product: blocks work through whole tiles. */

@@ -103,6 +103,37 @@ static void check_digits(void) {
     arena_destroy(b.a);
 }
 
+/* The gradient of a weight, and what an optimizer makes of it: a long sum of few tiles. Blocks
+ * share it, and the five results of an element are stored together, or what they share would be
+ * spilled. */
+static const char learns[] =
+    "kernel k tem dot i=3072 j=768 ~k=16384\n param 0 bf16[50331648]\n param 1 bf16[12582912]\n"
+    "param 2 f32[2359296]\n param 3 f32[2359296]\n param 4 f32[2359296]\n"
+    "param 5 f32[2359296] written\n param 6 f32[2359296] written\n param 7 f32[2359296] written\n"
+    "param 8 f32[2359296] written\n param 9 f32[1]\n"
+    "%1 bf16 load p0[i + k*3072]\n %2 f32 cast %1\n %3 bf16 load p1[j + k*768]\n %4 f32 cast %3\n"
+    "%5 f32 mul %2, %4\n %6 f32 reduce sum k %5\n %7 f32 const 0.9\n"
+    "%8 f32 load p2[i*768 + j]\n %9 f32 mul %8, %7\n %10 f32 add %9, %6\n"
+    "%11 f32 mul %6, %6\n %12 f32 load p3[i*768 + j]\n %13 f32 mul %12, %7\n"
+    "%14 f32 add %13, %11\n %15 f32 sqrt %14\n %16 f32 add %15, %7\n %17 f32 div %10, %16\n"
+    "%18 f32 load p9[0]\n %19 f32 mul %17, %18\n %20 f32 load p4[i*768 + j]\n"
+    "%21 f32 sub %20, %19\n %22 f32 store p5[i*768 + j] %10\n %23 f32 store p6[i*768 + j] %14\n"
+    "%24 f32 store p7[i*768 + j] %21\n %25 f32 store p8[i*768 + j] %11\n"
+    "dot batch - m i n j k k pack 0 a %2 acc %6 b %4\n"
+    "cost reads [1] writes [1] flops [1]\n end\n";
+
+static void check_learns(void) {
+    Built b = built_new("learns");
+    if (built_parse(&b, learns)) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        if (!CHECK(strstr(ck->note, "192x192") && strstr(ck->note, "shared by blocks")))
+            fprintf(stderr, "%s\n", ck->note);
+        CHECK(ck->cluster[0] == 2 && ck->nmaps == 2);
+        CHECK(strstr(built_text(&b), "div.full.f32") && !strstr(built_text(&b), "div.rn.f32"));
+    }
+    arena_destroy(b.a);
+}
+
 /* A number of rows that is known when the kernel runs. */
 static const char rows[] =
     "kernel k tem dot i=m j=768 ~k=3072\n param 0 f16[m*3072]\n param 1 f16[2359296]\n"
@@ -181,6 +212,7 @@ TEST_MAIN {
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         if (!only || strcmp(products[i].name, only) == 0) check_product(&products[i]);
     if (!only || strcmp(only, "digits") == 0) check_digits();
+    if (!only || strcmp(only, "learns") == 0) check_learns();
     if (!only || strcmp(only, "variants") == 0) check_variants();
     check_other_architecture(&products[0]);
 }
