@@ -269,7 +269,10 @@ static bool cache_read(CompileJob *j, const char *path, CompileUnit *u) {
         u->size = map.size - sizeof hash;
         memcpy(&hash, map.data + u->size, sizeof hash);
         whole = hash == hash_bytes(map.data, u->size, 0);
-        u->data = arena_copy(j->arena, map.data, u->size);
+        char *copy = arena_alloc(j->arena, u->size + 1); /* texts end */
+        memcpy(copy, map.data, u->size);
+        copy[u->size] = 0;
+        u->data = copy;
     }
     file_unmap(&map);
     return whole;
