@@ -3,6 +3,9 @@
 #include "fusion/group/decide.h"
 #include <math.h>
 
+#define MANY_GROUPS  8 /* that read a number: */
+#define NUMBER_FLOPS 8 /* it is computed once if that is more work than this */
+
 typedef struct Found {
     const Fuse *f;
     bool indirect;
@@ -57,6 +60,8 @@ bool fuse_recompute_pays(Fuse *f, Value v, uint32_t ngroups) {
     const Fact *fact = &f->fact[v];
     const Machine *m = f->m;
     double numel = fuse_numel(f, v), rate = m->flops_per_s / 2, evals = 0;
+    /* Every thread of every kernel would compute it: powers, of a step's rate. */
+    if (ngroups > MANY_GROUPS && numel <= 1 && fact->flops > NUMBER_FLOPS) return false;
     double extra =
         fact->flops > 1 ? fact->flops - 1 : 0; /* the load of a stored value costs about 1 */
     for (uint32_t i = 0; i < s->demands.n; i++) evals += evaluations(f, v, &s->demands.v[i]);

@@ -171,6 +171,46 @@ static bool read_elsewhere(const Fuse *f, Value v, Value from, bool *same) {
     return found;
 }
 
+/* Bytes that move so that v's readers have it: `from`, in front of it in the epilogue, is stored or
+ * was anyway, and each reader makes v of it; or v is. Arithmetic counts as the bytes that move
+ * meanwhile. */
+static double bytes_moved(const Fuse *f, Value v, Value from, bool there, uint32_t ngroups) {
+    const Fact *fact = &f->fact[v], *start = &f->fact[from];
+    double others = fact->leaf_bytes - start->leaf_bytes, own = fact->flops - start->flops;
+    double bytes = ((there ? 0 : 1) + ngroups) * fuse_bytes(f, from);
+    if (others > 0) bytes += (ngroups - 1) * others;
+    return bytes +
+           (own > 0 ? own : 0) * ngroups * fuse_numel(f, v) / f->m->flops_per_s * f->m->bytes_per_s;
+}
+
+/* Other results than v are made of `from` outside of the contraction's group, it seems. */
+static bool is_shared(const Fuse *f, Value v, Value from) {
+    bool same;
+    return f->fact[from].nusers > 1 || read_elsewhere(f, v, from, &same);
+}
+
+/* Of a long epilogue's result and what it is made of, the latter takes less room: its type is
+ * narrower, or it is the same for several results. Readers that walk it as it lies compute the
+ * rest. */
+static bool stores_less_before(const Fuse *f, Value v, uint32_t ngroups) {
+    const VState *s = &f->v[v];
+    bool there = false;
+    if (f->v[f->fact[v].epi].attn) return false;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Group *g = f->groups.v[s->demands.v[i].group];
+        if (s->demands.v[i].use != USE_point || g->kind != GROUP_map || g->want) return false;
+    }
+    double stored = bytes_moved(f, v, v, false, ngroups);
+    for (Value from = f->fact[v].epi_from; from; from = f->fact[from].epi_from) {
+        if (fuse_numel(f, from) != fuse_numel(f, v)) return false;
+        there = there || is_shared(f, v, from);
+        if (is_view((Op)graph_node(f->g, from)->op) || casts_float(f, from, true)) continue;
+        if (bytes_moved(f, v, from, there, ngroups) < stored) return true;
+        there = false;
+    }
+    return false;
+}
+
 static bool inlines_map(Fuse *f, Value v, uint32_t ngroups);
 
 static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
@@ -179,6 +219,7 @@ static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
     if (op_info[n->op].cls == OPC_VIEW) return !stores_permuted(f, v);
     if (behind_permute(f, v)) return inlines_map(f, v, ngroups);
     /* What is little more than another value that is stored anyway need not be stored, too. */
+    if (stores_less_before(f, v, ngroups)) return true;
     Value from = f->fact[v].epi_from;
     bool same_group;
     if (!read_elsewhere(f, v, from, &same_group)) {

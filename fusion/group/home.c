@@ -58,9 +58,21 @@ static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
     return g->roots.n < MAX_ROOTS && group_has_room(f, g, v) ? g : NULL;
 }
 
-/* Both of forward, or both of backward. */
+static double points_of(const Fuse *f, const Group *g) {
+    return fuse_hint(f, group_extent(f, g, group_axes(g, AX_PAR) | group_axes(g, AX_RED)));
+}
+
+/* Both of forward, or both of backward; or statistics of rows that nobody else reads but what sums
+ * them up: a loss, which may as well come after backward has taken its rows. */
 static bool same_part(const Fuse *f, const Group *g, Value v) {
-    return !g->roots.n || graph_node(f->g, g->roots.v[0].v)->late == graph_node(f->g, v)->late;
+    if (!g->roots.n || graph_node(f->g, g->roots.v[0].v)->late == graph_node(f->g, v)->late)
+        return true;
+    if (!op_is_reduce((Op)graph_node(f->g, v)->op)) return false;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        const Group *h = f->groups.v[f->v[v].demands.v[i].group];
+        if (h != g && points_of(f, h) > fuse_numel(f, v)) return false;
+    }
+    return true;
 }
 
 /* Can the group store v at this demand: once for each of its elements? */
@@ -194,10 +206,6 @@ static uint32_t look_under_roots(const Fuse *f, const Group *g, Value *out) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->roots.n && n < MAX_LOOK; i++) out[n++] = g->roots.v[i].v;
     return look_under(f, out, n);
-}
-
-static double points_of(const Fuse *f, const Group *g) {
-    return fuse_hint(f, group_extent(f, g, group_axes(g, AX_PAR) | group_axes(g, AX_RED)));
 }
 
 bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx) {

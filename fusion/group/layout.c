@@ -49,6 +49,14 @@ static bool order_of_contraction(Fuse *f, Value v, uint32_t inner) {
     return order != NULL;
 }
 
+/* Matrix units fetch this left operand of a contraction in the order in which it lies. */
+static bool fetched_as_is(const Fuse *f, const Group *g, Value v, Use use) {
+    const Type *t = graph_type(f->g, v);
+    if (use != USE_a || !dtype_is_half(t->dtype) || f->m->inline_flops.half_a > 0) return false;
+    if (!g->anchor || graph_node(f->g, g->anchor)->op != OP_dot || f->v[g->anchor].attn) return false;
+    return expr_divisor(f->p, t->dim[t->rank - 1]) % 8 == 0;
+}
+
 /* The axis along which a template reads this operand contiguously, as a symbol. */
 static bool inner_axis(const Fuse *f, const Group *g, Use use, uint32_t *sym) {
     if (use < USE_query || g->kind == GROUP_pack) return false;
@@ -105,6 +113,7 @@ static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
         const Demand *d = &s->demands.v[i];
         Group *g = f->groups.v[d->group];
         uint32_t sym;
+        if (!pointwise && fetched_as_is(f, g, v, d->use)) continue;
         if (!(pointwise ? stored_axis(f, g, &sym) : inner_axis(f, g, d->use, &sym))) continue;
         int at = inner_dim(f, idx_get(g, d->idx), sym);
         if (at < 0 || (inner >= 0 && at != inner)) return false;

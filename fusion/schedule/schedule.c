@@ -31,10 +31,12 @@ static bool is_fold(const Fuse *f, Value v) {
     return c == OPC_CONTRACT || c == OPC_REDUCE || c == OPC_COMPOSITE;
 }
 
-/* It leaves little behind, or what has its place already: statistics, states. */
+/* It leaves little behind, or what has its place already: numbers, statistics, states. */
 static bool leaves_little(const Fuse *f, const Group *g) {
-    for (uint32_t i = 0; i < g->roots.n; i++)
-        if (!f->fact[g->roots.v[i].v].written && !f->fact[g->roots.v[i].v].stat) return false;
+    for (uint32_t i = 0; i < g->roots.n; i++) {
+        const Value v = g->roots.v[i].v;
+        if (!f->fact[v].written && !f->fact[v].stat && fuse_numel(f, v) > 1) return false;
+    }
     return true;
 }
 

@@ -640,7 +640,95 @@ static void states(void) {
     expect(&r, 0, 2);
 }
 
+/* --- A training step on a GPU -------------------------------------------------------------- */
+
+static const Schedule *on_gpu(Rig *r) {
+    Schedule *s = NULL;
+    r->g = pass_dce(r->g);
+    if (!CHECK(schedule_build(r->g, &target_for(PLAN_cuda)->machine, FUSE_ALL, r->a, &s) ==
+               GRAPHC_OK))
+        return NULL;
+    double e = check_schedule(r->g, s, r->in, r->a);
+    if (!CHECK(e >= 0 && e < 5e-2)) printf("difference %g\n", e);
+    return s;
+}
+
+static Value half(Rig *r, Value x) {
+    return build_cast(r->g, x, DT_bf16);
+}
+
+static Value single(Rig *r, Value x) {
+    return build_cast(r->g, x, DT_f32);
+}
+
+/* A norm's gradient reads products rounded to 16 bits: that is what the contraction stores, not
+ * what the norm makes of them in f32, twice. */
+static void narrow_epilogue(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_bf16, D(160, 64)), w = input(&r, DT_bf16, D(64, 128));
+    Value s = input(&r, DT_f32, D(160, 128)), scale = input(&r, DT_f32, D(128));
+    Value dy = single(&r, half(&r, build_dot(r.g, x, w, DT_f32)));
+    Value a = build_binary(r.g, OP_mul, dy, scale), b = build_binary(r.g, OP_mul, dy, s);
+    Value mean = build_mean(r.g, b, 2, true);
+    build_output(r.g, "y", build_binary(r.g, OP_sub, a, mean));
+    const Schedule *k = on_gpu(&r);
+    for (uint32_t i = 0; k && i < k->buffers.n; i++)
+        CHECK(k->buffers.v[i].kind != BUF_temp || k->buffers.v[i].dtype != DT_f32 ||
+              !expr_is_value(r.g->exprs, k->buffers.v[i].numel, 160 * 128));
+    arena_destroy(r.a);
+}
+
+/* Matrix units fetch rows or columns: what a weight's gradient reads is stored as it is computed.
+ */
+static void activations_stay(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_bf16, D(16, 32, 64)), dy = input(&r, DT_bf16, D(512, 128));
+    Value t = half(&r, build_unary(r.g, OP_tanh, single(&r, x)));
+    Type flat = type_of(&r, DT_bf16, 2, (const int64_t[]){512, 64});
+    Value turned = build_permute(r.g, build_reshape(r.g, t, 2, flat.dim), (uint8_t[]){1, 0});
+    build_output(r.g, "dw", build_dot(r.g, turned, dy, DT_f32));
+    const Schedule *k = on_gpu(&r);
+    if (k && CHECK(k->steps.n == 2)) CHECK_EQ_I(k->steps.v[0].kernel->naxes, 1);
+    arena_destroy(r.a);
+}
+
+/* Logits are read by one kernel, which leaves the loss the statistics of their rows. */
+static void loss_and_gradient(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_bf16, D(160, 64)), w = input(&r, DT_bf16, D(64, 256));
+    Value z = build_binary_f(r.g, OP_mul, build_dot(r.g, x, w, DT_f32), 1e-3);
+    z = single(&r, half(&r, z));
+    Value most = build_reduce(r.g, OP_reduce_max, z, 2, true);
+    Value e = build_unary(r.g, OP_exp, build_binary(r.g, OP_sub, z, most));
+    Value sum = build_reduce(r.g, OP_reduce_sum, e, 2, true);
+    Value lse = build_binary(r.g, OP_add, most, build_unary(r.g, OP_log, sum));
+    build_output(r.g, "loss", build_reduce(r.g, OP_reduce_sum, lse, 3, false));
+    build_late(r.g, true);
+    Value p = build_unary(r.g, OP_exp, build_binary(r.g, OP_sub, z, lse));
+    build_output(r.g, "p", half(&r, p));
+    const Schedule *k = on_gpu(&r);
+    if (k) CHECK_EQ_I(k->steps.n, 3);
+    arena_destroy(r.a);
+}
+
+/* A power of the step's number, in many kernels: one computes it. */
+static void shared_number(void) {
+    Rig r = rig();
+    Value x = input(&r, DT_f32, D(1)),
+          rate = build_binary(r.g, OP_pow, x, build_unary(r.g, OP_exp, x));
+    rate = build_unary(r.g, OP_tanh, rate);
+    for (int i = 0; i < 12; i++) {
+        Value w = state_of(&r, arena_printf(r.a, "w%d", i), D(9, 10 + i));
+        build_write(r.g, w, build_binary(r.g, OP_mul, w, rate));
+    }
+    expect(&r, 0, 13);
+}
+
 TEST_MAIN {
+    narrow_epilogue();
+    activations_stay();
+    loss_and_gradient();
+    shared_number();
     states();
     maps();
     rows();
