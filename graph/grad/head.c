@@ -65,6 +65,7 @@ bool head_find(Graph *g, Value logits, uint32_t rows, const Value *params, uint3
     if (!expr_is_const(g->exprs, t->dim[1], &classes) || !classes) return false;
     out->dot = v, out->x = n->in[0], out->w = n->in[1];
     out->dx = trained[out->x], out->dw = trained[out->w];
+    out->turned = graph_node(g, out->w)->op == OP_permute;
     out->part = rows ? rows : part_of(out->rows, classes);
     return out->part < out->rows;
 }
@@ -129,7 +130,9 @@ static void add_gradients(Graph *g, const Head *h, Value x, Value z, const Value
         Value dx = build_dot(g, dz, grad_transposed(g, h->w), to);
         vec_push(g->arena, &sums->dx, build_cast(g, dx, t));
     }
-    if (h->dw) sums->dw = sum_of(g, sums->dw, build_dot(g, grad_transposed(g, x), dz, to));
+    if (h->dw)
+        sums->dw = sum_of(g, sums->dw, h->turned ? build_dot(g, grad_transposed(g, dz), x, to)
+                                                 : build_dot(g, grad_transposed(g, x), dz, to));
     for (uint32_t i = 0; i < h->nsteps; i++)
         if (h->step[i].trained)
             sums->row[i] = sum_of(g, sums->row[i], build_reduce(g, OP_reduce_sum, d[i + 1], 1, false));
@@ -138,7 +141,10 @@ static void add_gradients(Graph *g, const Head *h, Value x, Value z, const Value
 static void seed_all(Graph *g, const Head *h, const Sums *sums, LossSeeds *seeds) {
     const DType t = graph_type(g, h->x)->dtype;
     if (h->dx) loss_seed(g, seeds, h->x, build_concat(g, sums->dx.v, sums->dx.n, 0));
-    if (h->dw) loss_seed(g, seeds, h->w, build_cast(g, sums->dw, t));
+    if (h->dw) {
+        const Value dw = build_cast(g, sums->dw, t);
+        loss_seed(g, seeds, h->w, h->turned ? grad_transposed(g, dw) : dw);
+    }
     for (uint32_t i = 0; i < h->nsteps; i++)
         if (h->step[i].trained) {
             const Type row = *graph_type(g, h->step[i].row);

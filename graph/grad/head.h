@@ -26,6 +26,7 @@ typedef struct HeadStep {
 typedef struct Head {
     Value dot, x, w; /* x: [rows, width], w: [width, classes] */
     bool dx, dw;     /* gradients that are wanted */
+    bool turned; /* w is a table of classes, turned: so is its gradient, which is made as the table is */
     HeadStep step[HEAD_STEPS];
     uint32_t nsteps; /* the last one is done first */
     int64_t rows, part; /* in all; of a part */

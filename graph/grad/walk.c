@@ -60,6 +60,15 @@ void grad_refuse(Walk *w, Value v, const char *why) {
     w->failed = true;
 }
 
+/* x repeats what comes from outside, a weight, in every row. */
+static bool repeats_leaf(const Graph *g, Value x) {
+    const Node *n = graph_node(g, x);
+    if (n->op != OP_expand) return false;
+    while (n->op == OP_expand || n->op == OP_reshape || n->op == OP_cast)
+        n = graph_node(g, n->in[0]);
+    return op_is_leaf((Op)n->op);
+}
+
 void grad_add(Walk *w, Value x, Value dx) {
     Graph *g = w->g;
     if (!grad_wants(w, x)) return;
@@ -70,6 +79,12 @@ void grad_add(Walk *w, Value x, Value dx) {
         return;
     }
     GC_ASSERT(graph_type(g, dx)->dtype == t.dtype);
+    /* Of one weight in many places each gradient is folded where it is made: their sum as large as
+     * rows are would have to be stored from the last to the first. */
+    if (w->grad[x] && repeats_leaf(g, x)) {
+        rules[OP_expand](w, x, dx);
+        return;
+    }
     w->grad[x] = w->grad[x] ? build_binary(g, OP_add, w->grad[x], dx) : dx;
 }
 

@@ -10,17 +10,19 @@
  * value that was cast there and back, so other nodes keep their types, and a cast to the narrow
  * type folds away.
  *
- * What softmax reads stays f32: attention keeps scores in registers; so does what is made of scores
- * alone, as losses are, and gradients on their way into states: those of weights, which optimizers
- * take in f32 (as are the weights: states are cast where they are multiplied). So does a
- * contraction of integers (positions times frequencies), which need their digits, and one that sums
- * single products.
+ * What softmax reads stays f32, but for rows as long as a vocabulary, which are stored: attention
+ * keeps scores in registers; so does what is made of scores alone, and gradients on their way into
+ * states: those of weights, which optimizers take in f32 (as are the weights: states are cast where
+ * they are multiplied). So does a contraction of integers (positions times frequencies), which need
+ * their digits, and one that sums single products.
  *
  * Needs: merge_dots and bn_fold (weights are rounded after what was folded into them). Keeps: types
  * and shapes of inputs and outputs. Breaks: results, by the narrow type's rounding; leaves dead
  * nodes for dce. */
 #include "graph/pass/pass.h"
 #include "graph/pass/rewrite.h"
+
+enum { WIDE_ROW = 1 << 14 };
 
 typedef struct Facts {
     DType to;
@@ -34,6 +36,7 @@ typedef struct Facts {
     bool *scores;           /* streams that softmax reads, and what is made of such alone: a loss */
     bool *last; /* goes into new states without another contraction: gradients of weights */
     bool *round;
+    Value *origin; /* of a stream: the one contraction that it is made of; 0: several, or none */
     Value *narrow; /* its value in the new graph in type `to`, where it was asked for */
 } Facts;
 
@@ -163,7 +166,14 @@ static void note_weighted(const Graph *g, Facts *f, Value v) {
     for (uint32_t i = 0; n->op == OP_sub && i < 2; i++) f->softmax[n->in[i]] |= f->softmax[v];
 }
 
-/* A norm's sums and differences read what is stored; softmax's maximum wants all digits. */
+/* Rows that no kernel of attention would hold: a vocabulary's logits, which are stored. */
+static bool is_wide(const Graph *g, Value v) {
+    const Type *t = graph_type(g, v);
+    return t->rank && expr_hint(g->exprs, t->dim[t->rank - 1]) >= WIDE_ROW;
+}
+
+/* A norm's sums and differences read what is stored; softmax's maximum wants all digits, where
+ * scores are not stored. */
 static void note_reads(const Graph *g, Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     note_weighted(g, f, v);
@@ -171,8 +181,8 @@ static void note_reads(const Graph *g, Facts *f, Value v) {
     for (uint32_t i = 0; i < n->nin; i++) {
         Value x = n->in[i];
         bool scores = n->op == OP_logsumexp || (n->op == OP_attention && i == 0);
-        f->softmax[x] |=
-            n->op == OP_reduce_max || scores || (is_view(n) && !window && f->softmax[v]);
+        f->softmax[x] |= (n->op == OP_reduce_max && !is_wide(g, x)) || scores ||
+                         (is_view(n) && !window && f->softmax[v]);
         f->normed[x] |=
             fold || window || (f->inner[v] && !f->inner[x]) || (is_view(n) && f->normed[v]);
     }
@@ -183,11 +193,33 @@ static bool is_rounded(const Graph *g, const Facts *f, Value v) {
     return f->round[v];
 }
 
-/* Of two streams that meet in a sum one was stored before the other came. */
+/* Element by element; a residual behind it is of several. */
+static void find_origin(const Graph *g, Facts *f, Value v) {
+    const Node *n = graph_node(g, v);
+    if (!f->stream[v]) return;
+    if (narrows(g, f, v)) f->origin[v] = v;
+    if (narrows(g, f, v) || !is_made(n)) return;
+    Value from = 0;
+    for (uint32_t i = 0; i < data_operands(n); i++) {
+        if (!f->stream[n->in[i]]) continue;
+        Value o = f->origin[n->in[i]];
+        if (!o || (from && o != from)) return;
+        from = o;
+    }
+    f->origin[v] = from;
+}
+
+/* Of two streams that meet in a sum one was stored before the other came; of one contraction's both
+ * are at hand, and it is what is stored. */
 static void round_sum(const Graph *g, Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     if (n->op != OP_add || !f->stream[n->in[0]] || !f->stream[n->in[1]]) return;
     if (is_rounded(g, f, n->in[0]) || is_rounded(g, f, n->in[1])) return;
+    Value o = f->origin[n->in[0]];
+    if (o && o == f->origin[n->in[1]]) {
+        f->round[o] |= !f->scores[o];
+        return;
+    }
     round_behind(g, f, n->in[0]);
     round_behind(g, f, n->in[1]);
 }
@@ -195,7 +227,9 @@ static void round_sum(const Graph *g, Facts *f, Value v) {
 static void *facts(const Graph *g, void *ctx) {
     Facts *f = ARENA_NEW(g->arena, Facts);
     uint32_t n = g->nodes.n;
-    *f = (Facts){.to = *(const DType *)ctx, .narrow = ARENA_ARRAY(g->arena, Value, n)};
+    *f = (Facts){.to = *(const DType *)ctx,
+                 .narrow = ARENA_ARRAY(g->arena, Value, n),
+                 .origin = ARENA_ARRAY(g->arena, Value, n)};
     bool **flags[] = {&f->constant, &f->integer, &f->stat,   &f->inner, &f->stream,
                       &f->normed,   &f->softmax, &f->scores, &f->last,  &f->round};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
@@ -211,6 +245,7 @@ static void *facts(const Graph *g, void *ctx) {
     for (Value v = 1; v < n; v++) find_scores(g, f, v);
     for (Value v = 1; v < n; v++)
         f->round[v] |= f->stream[v] && !is_view(graph_node(g, v)) && f->normed[v] && !f->scores[v];
+    for (Value v = 1; v < n; v++) find_origin(g, f, v);
     for (Value v = 1; v < n; v++) round_sum(g, f, v);
     return f;
 }

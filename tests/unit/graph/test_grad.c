@@ -922,6 +922,32 @@ static void test_many(void) {
     arena_destroy(a);
 }
 
+/* A weight that rows of several places are multiplied by: each place's gradient is folded by
+ * itself, so that none of their sums is as large as the rows. */
+static void test_shared_weight(void) {
+    Arena *a = arena_create();
+    Graph *g = new_graph(a);
+    const Expr dim[] = {expr_const(g->exprs, 5), expr_const(g->exprs, 3)};
+    Value w = vector(g, DT_f64, "w", 3),
+          rows = build_expand(g, build_reshape(g, w, 2, (Expr[]){expr_const(g->exprs, 1), dim[1]}),
+                              2, dim);
+    Value y[3], dw;
+    for (int i = 0; i < 3; i++) {
+        Type t = {.dtype = DT_f64, .rank = 2, .dim = {dim[0], dim[1]}};
+        y[i] = build_binary(g, OP_mul, build_input(g, arena_printf(a, "x%d", i), t), rows);
+    }
+    const Value first = g->nodes.n;
+    CHECK(grad_build(g, 3, y, NULL, 1, &w, &dw) == GRAPHC_OK && dw);
+    uint32_t sums = 0;
+    for (Value v = first; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        sums += n->op == OP_reduce_sum;
+        CHECK(n->op != OP_add || expr_is_value(g->exprs, type_numel(g->exprs, &n->type), 3));
+    }
+    CHECK_EQ_I(sums, 3);
+    arena_destroy(a);
+}
+
 /* Attention of 16 bits: its gradient reads the result that the model keeps, rounded, not another.
  */
 static void test_attention_keeps(void) {
@@ -947,5 +973,6 @@ TEST_MAIN {
     test_refusal();
     test_many();
     test_attention_keeps();
+    test_shared_weight();
     test_table();
 }
