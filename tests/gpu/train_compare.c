@@ -1,14 +1,15 @@
 /* Steps of a training plan on a GPU, beside the same ones on the CPU.
  *
  *   train_compare PLAN [--weights DIR] [--steps N] [--rate R] [--tolerance T] [--alone] [--time N]
- *                 [--ids N] [--fill SIZE] [SYMBOL=VALUE ...]
+ *                 [--each] [--ids N] [--fill SIZE] [SYMBOL=VALUE ...]
  *
  * Prints loss and norm of the gradients of each step; status 1 where they differ by more than the
  * tolerance (relative, 1e-3), 77 without a GPU; then what the states hold is compared, as largest
  * difference over their change. --fill: states that are all zeros begin with random values of that
  * size instead, but for moments. --alone: a plan for GPUs only, losses have to be
  * numbers. --time: runs N more steps on the GPU, prints the time of one and of its kernels, the
- * longest first (kernels of equal names but for their number as one). */
+ * longest first (kernels of equal names but for their number as one); --each: every launch, too,
+ * in order. */
 #include "runtime/graphc.h"
 #include <math.h>
 #include <stdint.h>
@@ -23,7 +24,7 @@ typedef struct Options {
     const char *plan, *weights;
     double tolerance, rate, fill;
     int steps, timed;
-    bool alone;
+    bool alone, each;
     int64_t ids;
     char **symbols;
     int nsymbols;
@@ -211,13 +212,19 @@ static int longer(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static int print_kernels(graphc_session *s, const graphc_plan *p) {
+static void print_kernel(double seconds, double bytes, double flops, int n, const char *name) {
+    printf("  %9.3f ms %4d x %8.1f GB/s %8.1f TF/s  %s\n", 1e3 * seconds, n, 1e-9 * bytes / seconds,
+           1e-12 * flops / seconds, name);
+}
+
+static int print_kernels(graphc_session *s, const graphc_plan *p, bool each) {
     static Row rows[MAX_ROWS];
     int n = 0;
     for (uint32_t i = 0; i < graphc_profile_steps(s); i++) {
         graphc_step_profile k = graphc_profile_step(s, i);
         char name[NAME];
         int at = 0;
+        if (each) print_kernel(k.seconds, k.bytes, k.flops, 1, k.kernel);
         plain_name(k.kernel, name);
         while (at < n && strcmp(rows[at].name, name) != 0) at++;
         if (at == MAX_ROWS) break;
@@ -236,9 +243,7 @@ static int print_kernels(graphc_session *s, const graphc_plan *p) {
     printf("  kernels %.3f ms in %u launches of %u\n", 1e3 * all, graphc_profile_steps(s),
            graphc_plan_states(p));
     for (int i = 0; i < n && i < SHOWN; i++)
-        printf("  %9.3f ms %4d x %8.1f GB/s %8.1f TF/s  %s\n", 1e3 * rows[i].seconds, rows[i].n,
-               1e-9 * rows[i].bytes / rows[i].seconds, 1e-12 * rows[i].flops / rows[i].seconds,
-               rows[i].name);
+        print_kernel(rows[i].seconds, rows[i].bytes, rows[i].flops, rows[i].n, rows[i].name);
     return 0;
 }
 
@@ -259,7 +264,7 @@ static int time_steps(graphc_session *s, const graphc_plan *p, const Options *o)
     graphc_session_profile(s, true);
     for (int i = 0; i < 2; i++)
         if (graphc_run_entry(s, entry) || graphc_sync(s)) return fail(s, "profiled step");
-    return print_kernels(s, p);
+    return print_kernels(s, p, o->each);
 }
 
 static double apart(double a, double b) {
@@ -314,6 +319,8 @@ static Options options(int argc, char **argv) {
             o.ids = atoll(next), i++;
         else if (strcmp(argv[i], "--fill") == 0)
             o.fill = strtod(next, NULL), i++;
+        else if (strcmp(argv[i], "--each") == 0)
+            o.each = true;
         else if (strcmp(argv[i], "--alone") == 0)
             o.alone = true;
         else if (!o.plan)
