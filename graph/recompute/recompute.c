@@ -294,7 +294,7 @@ static void *facts(const Graph *g, void *ctx) {
     Facts *f = ARENA_NEW(g->arena, Facts);
     const uint32_t n = g->nodes.n;
     const bool *live = graph_live(g);
-    f->how = ctx;
+    f->how = *(const Recompute *const *)ctx;
     find_forward(g, f);
     bool **flags[] = {&f->ready, &f->scores, &f->through, &f->redo, &f->idle};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
@@ -313,5 +313,5 @@ static void *facts(const Graph *g, void *ctx) {
 }
 
 Graph *recompute(Graph *g, const Recompute *how) {
-    return rewrite_graph(g, rewrite, facts, (void *)(uintptr_t)how);
+    return rewrite_graph(g, rewrite, facts, &how);
 }

@@ -65,6 +65,7 @@ def numbers():
     one, nan, inf = np.ones(3, np.float32), np.array([1, np.nan, 1], np.float32), np.array([1, np.inf, 1], np.float32)
     check(not suite.close(one, one, 0, 0) and suite.close(nan, one, 1, 1) and suite.close(inf, one, 1, 1),
           "the suite takes NaN or infinity for a number")
+    check(suite.close(np.int32([2**24 + 1]), np.int32([2**24]), 1e-3, 1e-7), "the suite compares integers as floating point")
     check(raises(compare.error, nan, one) and raises(compare.error, inf, one) and raises(compare.error, one, nan),
           "the models' comparison takes NaN or infinity for a number")
     check(raises(compare.error, one[:2], one) and compare.error(one + np.float32(1), np.arange(3)) > 1, "the models' comparison")
