@@ -126,9 +126,9 @@ static LLVMValueRef exp_of(Emit *e, LLVMValueRef x) {
     return emit_math(e, OP_exp, x, NULL);
 }
 
-/* Rescales what was summed of a query to the maximum that its next scores s make; s become
- * exponentials. */
-static void rescale(Attn *t, LLVMValueRef *s, LLVMValueRef *st) {
+/* The maximum that a query's next scores s make of its own; s become exponentials, whose sum joins
+ * those before. Returns what is to be multiplied with what was summed before. */
+static LLVMValueRef rescale(Attn *t, LLVMValueRef *s, LLVMValueRef *st) {
     Emit *e = t->e;
     LLVMValueRef m = st[ST_m], none = emit_f(e, e->f32, -INFINITY);
     for (uint32_t u = 0; u < GROUP; u++) m = emit_fold_join(e, FOLD_max, DT_f32, m, s[u]);
@@ -136,30 +136,37 @@ static void rescale(Attn *t, LLVMValueRef *s, LLVMValueRef *st) {
     LLVMValueRef base = LLVMBuildSelect(e->b, empty, emit_f(e, e->f32, 0), m, "");
     LLVMValueRef scale = exp_of(e, LLVMBuildFSub(e->b, st[ST_m], base, ""));
     st[ST_m] = m;
-    st[ST_l] = LLVMBuildFMul(e->b, st[ST_l], scale, "");
-    for (uint32_t n = 0; n < t->ndv; n++)
-        st[ST_o + n] = LLVMBuildFMul(e->b, st[ST_o + n], scale, "");
+    LLVMValueRef sum = NULL;
     for (uint32_t u = 0; u < GROUP; u++) {
         s[u] = exp_of(e, LLVMBuildFSub(e->b, s[u], base, ""));
-        st[ST_l] = LLVMBuildFAdd(e->b, st[ST_l], s[u], "");
+        sum = u ? LLVMBuildFAdd(e->b, sum, s[u], "") : s[u];
     }
+    st[ST_l] = emit_fma(e, st[ST_l], scale, sum);
+    return scale;
 }
 
-/* Eight keys. */
+/* Eight keys, summed by themselves first: the error of a sum grows with its length. */
 static void group_step(Attn *t, LLVMValueRef j0, LLVMValueRef first, LLVMValueRef *st) {
     Emit *e = t->e;
     LLVMValueRef p[MAX_ROWS][GROUP], s[MAX_ROWS], v[MAX_PART];
+    LLVMValueRef scale[MAX_ROWS], sum[MAX_ROWS][MAX_PART];
     for (uint32_t u = 0; u < GROUP; u++) {
         scores(t, j0, add(e, first, emit_i64(e, u)), s);
         for (uint32_t r = 0; r < t->rows; r++) p[r][u] = s[r];
     }
-    for (uint32_t r = 0; r < t->rows; r++) rescale(t, p[r], st + r * state_size(t));
+    for (uint32_t r = 0; r < t->rows; r++) {
+        scale[r] = rescale(t, p[r], st + r * state_size(t));
+        for (uint32_t n = 0; n < t->ndv; n++) sum[r][n] = emit_f(e, e->f32, 0);
+    }
     for (uint32_t u = 0; u < GROUP; u++) {
         shared_part(t, t->v, add(e, first, emit_i64(e, u)), t->dv, t->ndv, v);
-        for (uint32_t r = 0; r < t->rows; r++) {
-            LLVMValueRef *o = st + r * state_size(t) + ST_o;
-            for (uint32_t n = 0; n < t->ndv; n++) o[n] = emit_fma(e, p[r][u], v[n], o[n]);
-        }
+        for (uint32_t r = 0; r < t->rows; r++)
+            for (uint32_t n = 0; n < t->ndv; n++)
+                sum[r][n] = emit_fma(e, p[r][u], v[n], sum[r][n]);
+    }
+    for (uint32_t r = 0; r < t->rows; r++) {
+        LLVMValueRef *o = st + r * state_size(t) + ST_o;
+        for (uint32_t n = 0; n < t->ndv; n++) o[n] = emit_fma(e, o[n], scale[r], sum[r][n]);
     }
 }
 

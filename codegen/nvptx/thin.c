@@ -23,7 +23,8 @@ static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
     return LLVMBuildMul(e->b, a, emit_i64(e, c), "");
 }
 
-/* Each warp takes UNROLL neighbouring k of every WARPS * UNROLL. */
+/* Each warp takes UNROLL neighbouring k of every WARPS * UNROLL, summed by themselves first: the
+ * error of a sum grows with its length. */
 static void k_loop(Thin *t, LLVMValueRef *acc, uint32_t n) {
     Emit *e = t->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
@@ -42,9 +43,10 @@ static void k_loop(Thin *t, LLVMValueRef *acc, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t s = i / t->rows, r = i % t->rows;
         DType ty = (DType)t->g->k->ops[t->d->acc[s]].dtype;
-        l->next[i] = l->phi[i];
+        LLVMValueRef sum = LLVMConstNull(LLVMTypeOf(acc[i]));
         for (uint32_t u = 0; u < UNROLL; u++)
-            l->next[i] = contract_fma(e, ty, a[r][u], b[s][u], l->next[i]);
+            sum = contract_fma(e, ty, a[r][u], b[s][u], sum);
+        l->next[i] = emit_fold_join(e, FOLD_sum, ty, l->phi[i], sum);
     }
     emit_loop_end(e, l);
     for (uint32_t i = 0; i < n; i++) acc[i] = l->out[i];

@@ -6,6 +6,9 @@
 #include "codegen/nvptx/contract.h"
 
 enum { PAD = 4, MAX_LOADS = 8 };
+/* So many products are summed from 0 before they are added to the sum of those before: the error of
+ * a sum grows with its length. */
+enum { PART = 128 };
 
 /* One operand: its op, its own axes, its tile in shared memory. What a thread's loads have in
  * common exists once: they lie a constant distance apart in shared memory and share the row or the
@@ -129,15 +132,16 @@ static void load_all(Tile *t, LLVMValueRef k0, LLVMValueRef *out) {
     }
 }
 
-static void k_loop(Tile *t, LLVMValueRef *acc, uint32_t nacc) {
+/* Sums from `from` to `to`, which is tk times a number, or the end. `load` holds the operands of the
+ * first step, and then of the step behind the last. */
+static void k_steps(Tile *t, LLVMValueRef from, LLVMValueRef to, LLVMValueRef *acc, uint32_t nacc,
+                    LLVMValueRef *load, uint32_t nloads) {
     Emit *e = t->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    uint32_t nloads = 0;
-    for (uint32_t s = 0; s <= t->d->nacc; s++) nloads += t->side[s].nloads;
     *l = emit_loop(e, nacc + nloads);
     for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
-    load_all(t, emit_i64(e, 0), l->init + nacc);
-    emit_loop_begin(e, l, "k", emit_i64(e, 0), emit_expr(e, t->c->k), emit_i64(e, t->s.tk), false);
+    for (uint32_t i = 0; i < nloads; i++) l->init[nacc + i] = load[i];
+    emit_loop_begin(e, l, "k", from, to, emit_i64(e, t->s.tk), false);
     LLVMValueRef *next = l->phi + nacc;
     for (uint32_t s = 0; s <= t->d->nacc; s++) {
         side_put(t, &t->side[s], next);
@@ -148,6 +152,43 @@ static void k_loop(Tile *t, LLVMValueRef *acc, uint32_t nacc) {
     for (uint32_t i = 0; i < nacc; i++) l->next[i] = l->phi[i];
     accumulate(t, l->next);
     gpu_barrier(e);
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
+    for (uint32_t i = 0; i < nloads; i++) load[i] = l->out[nacc + i];
+}
+
+static DType acc_type(const Tile *t, uint32_t i) {
+    return (DType)t->g->k->ops[t->d->acc[i / (t->s.pm * t->s.pn)]].dtype;
+}
+
+static LLVMValueRef part_end(Emit *e, LLVMValueRef from, LLVMValueRef k) {
+    LLVMValueRef v[2] = {add(e, from, emit_i64(e, PART)), k};
+    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+}
+
+/* All of k, in parts where it is longer than one. */
+static void k_loop(Tile *t, LLVMValueRef *acc, uint32_t nacc) {
+    Emit *e = t->e;
+    LLVMValueRef load[MAX_LOADS * (1 + K_MAX_ACC)], k = emit_expr(e, t->c->k);
+    uint32_t nloads = 0;
+    int64_t least, most;
+    for (uint32_t s = 0; s <= t->d->nacc; s++) nloads += t->side[s].nloads;
+    expr_range(e->exprs, t->c->k, &least, &most);
+    load_all(t, emit_i64(e, 0), load);
+    if (most <= PART) {
+        k_steps(t, emit_i64(e, 0), k, acc, nacc, load, nloads);
+        return;
+    }
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    *l = emit_loop(e, nacc + nloads);
+    for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
+    for (uint32_t i = 0; i < nloads; i++) l->init[nacc + i] = load[i];
+    emit_loop_begin(e, l, "part", emit_i64(e, 0), k, emit_i64(e, PART), false);
+    for (uint32_t i = 0; i < nloads; i++) load[i] = l->phi[nacc + i];
+    k_steps(t, l->i, part_end(e, l->i, k), acc, nacc, load, nloads);
+    for (uint32_t i = 0; i < nacc; i++)
+        l->next[i] = emit_fold_join(e, FOLD_sum, acc_type(t, i), l->phi[i], acc[i]);
+    for (uint32_t i = 0; i < nloads; i++) l->next[nacc + i] = load[i];
     emit_loop_end(e, l);
     for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
 }

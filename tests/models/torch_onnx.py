@@ -256,6 +256,7 @@ class Model:
         return OPS[node.op_type](ins, a)
 
     def __call__(self, inputs):
+        given = {o.name for o in self.graph.output}
         v = dict(self.fixed, **{n: self.tensor(x) for n, x in inputs.items()})
         last = {n: i for i, node in enumerate(self.graph.node) for n in
                 (*node.input, *self.attentions.get(node.output[0], ()))}
@@ -264,6 +265,6 @@ class Model:
             y = y if isinstance(y, (tuple, list)) else [y]
             v.update({n: t for n, t in zip(node.output, y) if n})
             for n in node.input:
-                if last.get(n) == i and n in v and n not in self.fixed:
+                if last.get(n) == i and n in v and n not in self.fixed and n not in given:
                     v.pop(n, None)
         return {o.name: v[o.name] for o in self.graph.output}
