@@ -68,6 +68,9 @@ struct CodeKernel {
     uint32_t nvariants;
     const CodeKernel *variants;
     Expr choice;
+    /* Where it is one of several ways to compute the same at the same sizes: which kernel it is, the
+     * same in every compile, and which way. NULL: it is not. */
+    const char *signature, *way;
 };
 
 typedef struct CodeResult {
@@ -87,6 +90,11 @@ typedef struct CodeOptions {
      * NULL; called from the thread that compiles. */
     bool (*progress)(void *ctx, uint32_t done, uint32_t of);
     void *progress_ctx;
+    uint32_t variants; /* ways that a kernel of known sizes is offered in, for tuning; 0, 1: one */
+    /* The way that was the fastest for a kernel of this signature on this target; NULL: nobody
+     * knows. May be NULL; called from all threads. */
+    const char *(*tuned)(void *ctx, const char *target, const char *signature);
+    void *tuned_ctx;
 } CodeOptions;
 
 typedef struct Target Target; /* target.h */

@@ -56,6 +56,9 @@ struct CompileJob {
     uint32_t variant, nvariants;
     CompileJob *variants;
     Expr choice;
+    bool spare; /* the other kernels may be left out: they do the same at the same sizes */
+    const char *signature, *way; /* as in CodeKernel */
+    bool stale;                  /* a way was tuned that there is not */
     uint32_t min_blocks; /* that a multiprocessor must hold at a time; 0: the assembler decides */
     uint32_t shrink;     /* how many sizes smaller than usual a thread's share of the work is */
 };

@@ -69,7 +69,9 @@ void launch_gather(graphc_session *s, uint32_t from, uint32_t to, bool dynamic_o
     for (uint32_t i = from; i < to; i++) {
         const PlanStep *st = &s->res->steps[i];
         if (st->kind != PLAN_STEP_kernel || (dynamic_only && !s->step[i].dynamic)) continue;
-        s->step[i].kernel = launch_choice(s->plan, st, s->slots);
+        uint32_t tried = s->step[i].tried;
+        s->step[i].kernel = tried ? plan_step_kernel(s->plan, st, tried - 1)
+                                  : launch_choice(s->plan, st, s->slots);
         const PlanKernel *k = &s->res->kernels[s->step[i].kernel];
         for (uint32_t d = 0; d < k->ndims; d++)
             s->dims[s->step[i].dims + d] = s->slots[s->plan->lists[k->dims + d]];

@@ -360,6 +360,9 @@ const PlanTarget *plan_find_target(const Plan *p, PlanDevice device);
  * 64 KiB and the length, so that loading does not read gigabytes of weights twice. */
 uint64_t plan_probe_hash(const void *data, uint64_t length);
 /* Hash of a header and its section table, as PlanHeader.hash. */
+/* The plan's bytes, from malloc, with variant[i] for step i of all targets; a number that the step
+ * has not: it chooses as before. */
+graphc_status plan_choose(const Plan *p, const uint32_t *variant, void **out, uint64_t *size);
 uint64_t plan_header_hash(const PlanHeader *h, const PlanSection *sections);
 
 /* A slot's exact value; `slots` has the nearest that 64 bits hold. Both have nexprs elements. */

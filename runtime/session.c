@@ -119,9 +119,10 @@ static void free_device_things(graphc_session *s) {
     free_memory(s, s->output_own, s->plan->noutputs);
     for (uint64_t i = 0; s->output_host && i < s->plan->noutputs; i++) free(s->output_host[i].p);
     free(s->output_host);
+    free_memory(s, s->kept, s->plan->nstates);
     state_close(s);
-    OwnMemory own[] = {s->workspace, s->zeroed};
-    for (int i = 0; i < 2; i++)
+    OwnMemory own[] = {s->workspace, s->zeroed, s->swept};
+    for (int i = 0; i < 3; i++)
         if (own[i].p) s->res->ops->free(s->res, own[i].p, own[i].bytes);
     s->res->ops->lane_close(s->lane);
 }
@@ -130,6 +131,7 @@ void graphc_session_destroy(graphc_session *s) {
     if (!s) return;
     if (s->res) free_device_things(s);
     free(s->state_size);
+    free(s->kept_size);
     free(s->inputs);
     free(s->input_bound);
     free(s->outputs);

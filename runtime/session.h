@@ -101,6 +101,8 @@ struct DeviceOps {
     /* Profiling: marks 0 and 1 around a launch; the seconds between them after a sync. */
     graphc_status (*mark)(Lane *l, uint32_t i, ErrorText e);
     double (*seconds)(Lane *l);
+    /* Multiprocessors of the device, 0 if it does not say. NULL: 1. */
+    uint32_t (*processors)(const Resident *r);
     /* Among how many threads the last launch was split. NULL: always one. */
     uint32_t (*parts)(const Lane *l);
 };
@@ -114,7 +116,8 @@ typedef struct OwnMemory {
 typedef struct StepState {
     uint32_t pointers, dims, maps; /* starts in the session's arrays */
     uint32_t kernel;               /* of its variants, for the sizes now */
-    bool dynamic;                  /* its kernel, dims or maps change while the plan runs */
+    uint32_t tried; /* 0: the kernel that sizes choose; else 1 + the variant to take (tune_try) */
+    bool dynamic;   /* its kernel, dims or maps change while the plan runs */
 } StepState;
 
 typedef struct StepProfile {
@@ -163,6 +166,9 @@ struct graphc_session {
     uint64_t npointers, ndims;
     uint32_t generation; /* counts changes of slots, pointers and dims */
 
+    OwnMemory swept;  /* tune.c: what is written to empty the device's caches, */
+    OwnMemory *kept;  /* and what the states held, or NULL */
+    int64_t *kept_size;
     WatchStep watch; /* NULL: none */
     void *watch_ctx;
     bool profiling;

@@ -89,6 +89,7 @@ graphc_script(cli/pages full 300 ${python} tests/cli/pages.py $<TARGET_FILE:grap
 graphc_script(cli/stopped quick 60 ${python} tests/cli/stopped.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/reproducible/some quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli> --some)
+graphc_script(cli/tune full 200 ${python} tests/cli/tune.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE_DIR:cuda_fake>)
 graphc_script(cli/reproducible full 200 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
 graphc_script(conformance_grad/some quick 120 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad> --some)
 graphc_script(conformance_grad full 300 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad>)

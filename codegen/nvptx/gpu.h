@@ -17,6 +17,8 @@ typedef struct Gpu {
     CompileJob *j;
     const Kernel *k;
     const Machine *m;
+    const Target *target;
+    const CodeOptions *o;
     Passes *rows;
     uint32_t threads;           /* per block */
     LLVMValueRef tid, block[3]; /* i64 */
@@ -96,6 +98,13 @@ uint32_t gpu_lanes_ragged(Gpu *g, uint32_t axis);
 /* Binds the axis to the e->lanes elements of its vector number `vector`. */
 void gpu_bind_lanes(Gpu *g, uint32_t axis, LLVMValueRef vector);
 Expr gpu_vectors(Gpu *g, uint32_t axis); /* how many vectors the axis has */
+
+/* ways.c: the structure has n ways to compute the kernel at the sizes that it has, which are known;
+ * ways[0] is what it would take, then others, the likeliest first. Returns the way to emit now: what
+ * was tuned before goes first, and further ones are the kernel's variants, as far as they are asked
+ * for. `facts`: what the time depends on, beside the body. */
+uint32_t gpu_ways(Gpu *g, const char *facts, const char *const *ways, uint32_t n);
+bool gpu_has_ways(const Gpu *g); /* anybody asks for them */
 
 /* Structures; false: not a kernel of that shape, nothing emitted. */
 bool gpu_scan(Gpu *g);

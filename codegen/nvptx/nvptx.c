@@ -41,7 +41,8 @@ static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
         e.coarse = gpu_coarse(j->arena, j->k);
         gpu_fn_begin(&e, j);
         Passes *r = ARENA_NEW(j->arena, Passes);
-        Gpu g = {.e = &e, .j = j, .k = j->k, .m = &w->target->machine, .rows = r};
+        Gpu g = {.e = &e, .j = j, .k = j->k, .m = &w->target->machine, .target = w->target,
+                 .o = w->o, .rows = r};
         if (rows_passes(r, &e, j->k))
             emit_kernel(&g);
         else
@@ -136,14 +137,18 @@ static void compile_variant(CompileWorker *w, CompileJob *j) {
 
 static void compile_job(CompileWorker *w, CompileJob *j) {
     compile_variant(w, j);
-    j->variants = ARENA_ARRAY(j->arena, CompileJob, j->nvariants);
-    for (uint32_t i = 0; i < j->nvariants && !j->error; i++) {
-        CompileJob *v = &j->variants[i];
+    uint32_t n = j->nvariants;
+    j->variants = ARENA_ARRAY(j->arena, CompileJob, n);
+    j->nvariants = 0;
+    for (uint32_t i = 0; i < n && !j->error; i++) {
+        CompileJob *v = &j->variants[j->nvariants];
         *v = (CompileJob){.k = j->k, .arena = j->arena, .exprs = j->exprs, .stable = j->stable, .variant = i + 1};
         v->symbol = arena_printf(j->arena, "%s_%u", j->symbol, i + 1);
         compile_variant(w, v);
         v->nvariants = 0; /* what it says of its siblings is variant 0's to say */
+        if (j->spare && (v->error || v->plain || v->spilled || v->shrink)) continue;
         j->error = v->error;
+        j->nvariants++;
     }
 }
 
@@ -194,6 +199,8 @@ static CodeKernel describe(CompileList *l, const CompileJob *j, Arena *a) {
                     .nmaps = j->maps.n,
                     .maps = describe_maps(l, j, a),
                     .cubin = j->blob};
+    k.signature = j->signature ? arena_strdup(a, j->signature) : NULL;
+    k.way = j->way ? arena_strdup(a, j->way) : NULL;
     k.note = j->note ? arena_strdup(a, j->note) : NULL;
     k.work = k.cost = k.scratch_bytes = expr_const(l->s->exprs, 0);
     for (int d = 0; d < 3; d++) {
@@ -256,6 +263,14 @@ static void warn_plain(const CompileList *l, DiagSink *d) {
                     first->plain);
 }
 
+static void note_stale(const CompileList *l, DiagSink *d) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->njobs; i++) n += l->jobs[i].stale;
+    if (n)
+        (void)!diag(d, D_TUNED, "", "%u kernels were tuned to ways that this graphc has not; the cost "
+                    "model decides for them", n);
+}
+
 static void put_code(CompileList *l, Arena *a, DiagSink *d, CodeResult *out) {
     uint32_t n = 1;
     for (uint32_t i = 0; i < l->njobs; i++) n += 1 + l->jobs[i].nvariants;
@@ -268,6 +283,7 @@ static void put_code(CompileList *l, Arena *a, DiagSink *d, CodeResult *out) {
             put_cubin(&l->jobs[i].variants[v], a, d, out);
     }
     if (l->njobs) warn_plain(l, d);
+    note_stale(l, d);
     out->assembler = out->nblobs > 1 ? l->assembler->name : NULL;
     compile_dump(l, "ptx");
     describe_all(l, a, out);

@@ -16,6 +16,8 @@ typedef struct Builder {
     const CodeResult *code;
     ExprPool *exprs;
     const bool *computed;
+    const char *target;
+    MapStr *ways; /* keys of notes that put_ways has written */
     uint32_t nkernels;
 } Builder;
 
@@ -322,11 +324,27 @@ static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
     return b->nkernels++;
 }
 
+/* For tuning: which kernel this is, and the ways that its variants are. */
+static void put_ways(Builder *b, const CodeKernel *c) {
+    if (!c->signature) return;
+    StrBuf s;
+    sb_init(&s, b->arena);
+    sb_printf(&s, "%s | %s", c->signature, c->way);
+    for (uint32_t i = 0; i < c->nvariants; i++) sb_printf(&s, " | %s", c->variants[i].way);
+    const char *key = arena_printf(b->arena, "ways %s %s", b->target, c->symbol);
+    uint32_t there;
+    if (mapstr_get(b->ways, key, &there)) return; /* another step's, and the same */
+    mapstr_put(b->ways, key, 1);
+    PlanNote n = {plan_write_str(&b->w, key), plan_write_str(&b->w, sb_str(&s))};
+    PLAN_PUT(&b->w, notes, n);
+}
+
 /* The step's kernel and its variants. */
 static void put_kernels(Builder *b, const Kernel *k, const CodeKernel *c, PlanStep *r) {
     uint32_t variants[PLAN_MAX_VARIANTS];
     GC_ASSERT(c->nvariants <= PLAN_MAX_VARIANTS);
     r->kernel = put_kernel(b, k, c);
+    put_ways(b, c);
     for (uint32_t i = 0; i < c->nvariants; i++) variants[i] = put_kernel(b, k, &c->variants[i]);
     r->nvariants = c->nvariants;
     r->variants = plan_write_list(&b->w, variants, c->nvariants);
@@ -421,6 +439,7 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
     b->code = in->code;
     b->exprs = in->schedule->exprs;
     b->nkernels = 0;
+    b->target = in->target->name;
     b->computed = computed_places(b);
     PlanTarget t = {.name = plan_write_str(&b->w, in->target->name),
                     .notes = plan_write_str(&b->w, notes_text(b, in->notes)),
@@ -447,7 +466,8 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
 graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_t ntargets,
                          const PlanBuildOptions *o, Arena *a, DiagSink *d, void **bytes,
                          size_t *size) {
-    Builder b = {.graph = g, .imported = o->imported, .options = o, .arena = a, .diags = d};
+    Builder b = {.graph = g, .imported = o->imported, .options = o, .arena = a, .diags = d,
+                 .ways = mapstr_create(a)};
     plan_write_init(&b.w, g, o->embed, a);
     b.w.weights = plan_write_str(&b.w, o->weights_dir ? o->weights_dir : "");
     put_signature(&b);

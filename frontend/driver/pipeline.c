@@ -275,6 +275,9 @@ static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
         GC_TRY(schedule_build(g, m, p->fuse_at_most, p->arena, &s));
     dump_schedule(&d, "post-fusion.kir", s);
     CodeOptions co = {.threads = o->threads, .cache_dir = o->cache_dir};
+    co.variants = p->variants;
+    co.tuned = p->tuned;
+    co.tuned_ctx = p->tuned_ctx;
     d.reader = p->reader;
     d.code_of = t->target->name;
     if (o->dump_dir || p->reader) {

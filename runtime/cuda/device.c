@@ -131,6 +131,13 @@ static graphc_status cuda_rank(const char *target, const graphc_session_options 
     return cuda_check(&d, r, e, "asking which architecture the GPU is of");
 }
 
+static uint32_t cuda_processors(const Resident *r) {
+    const CudaDevice *d = r->device;
+    int n = 0;
+    CuResult st = d->driver->device_attribute(&n, CU_MULTIPROCESSORS, d->device);
+    return st == CU_OK && n > 0 ? (uint32_t)n : 0;
+}
+
 static graphc_status cuda_alloc(Resident *r, uint64_t bytes, void **out, ErrorText e) {
     CudaDevice *d = r->device;
     CuAddress p = 0;
@@ -331,6 +338,7 @@ const DeviceOps device_cuda = {
     .launch = cuda_launch,
     .encode = cuda_encode,
     .copy = cuda_copy,
+    .processors = cuda_processors,
     .sync = cuda_sync,
     .run = replay_run,
     .mark = cuda_mark,

@@ -60,6 +60,7 @@ enum {
 };
 
 enum {
+    CU_MULTIPROCESSORS = 16,
     CU_COMPUTE_MAJOR = 75,
     CU_COMPUTE_MINOR = 76,
     CU_FUNCTION_DYNAMIC_SHARED = 8,

@@ -79,6 +79,7 @@ static uint64_t run_key(const graphc_session *s) {
         hash_bytes(s->slots, s->plan->nexprs * sizeof *s->slots, 1 + 4 * (uint64_t)s->entry);
     h = hash_bytes(s->pointers, s->npointers * sizeof *s->pointers, h);
     h = hash_bytes(&s->zeroed.p, sizeof s->zeroed.p, h);
+    h = hash_bytes(s->step, s->res->target->nsteps * sizeof *s->step, h);
     return hash_bytes(s->dims, s->ndims * sizeof *s->dims, h);
 }
 

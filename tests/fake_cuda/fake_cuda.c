@@ -1,6 +1,7 @@
 /* See fake_cuda.h. FAKE_CUDA_OLD: a driver from before CUDA graphs. */
 #include "tests/fake_cuda/fake_cuda.h"
 #include "runtime/cuda/driver.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +80,7 @@ DECLARE(cuGraphDestroy, (CuGraph graph))
 
 /* What exists is known to the driver, so that objects of a lost device are no leak: nobody can give
  * them back. */
-enum { MAX_OBJECTS = 256 };
+enum { MAX_OBJECTS = 4096 };
 static void *objects[MAX_OBJECTS];
 
 static void *new_object(size_t bytes) {
@@ -89,10 +90,32 @@ static void *new_object(size_t bytes) {
     return objects[i] = calloc(1, bytes);
 }
 
-static CuResult make(void *out) {
-    void *p = new_object(1);
+static CuResult make_of(void *out, size_t bytes) {
+    void *p = new_object(bytes);
     memcpy(out, &p, sizeof p);
     return CU_OK;
+}
+static CuResult make(void *out) {
+    return make_of(out, 1);
+}
+
+/* Time: a microsecond a block, of kernels that are launched and of those in recordings. Launches are
+ * numbered; a recording has those from `first` to `last`. */
+enum { LAUNCHES = 1 << 16 };
+typedef struct FakeGraph {
+    int first, last;
+} FakeGraph;
+static double now_ms;
+static double block_ms[LAUNCHES]; /* of launch number i */
+static bool recording;
+static FakeGraph recorded;
+
+static double ms_of(const uint32_t *grid) {
+    return 1e-3 * grid[0] * grid[1] * grid[2];
+}
+
+static void replay(const FakeGraph *g) {
+    for (int i = g->first; i <= g->last; i++) now_ms += block_ms[i % LAUNCHES];
 }
 
 static CuResult unmake(void *p) {
@@ -127,7 +150,7 @@ DONE(cuDeviceGet, (CuDevice * device, int number), *device = number;)
 DONE(cuDeviceGetName, (char *name, int size, CuDevice d), (void)d, (void)size,
      strcpy(name, "fake");)
 DONE(cuDeviceGetAttribute, (int *value, int a, CuDevice d), (void)d;
-     *value = a == CU_COMPUTE_MAJOR ? fake_cuda.major : 0;)
+     *value = a == CU_COMPUTE_MAJOR ? fake_cuda.major : a == CU_MULTIPROCESSORS ? 132 : 0;)
 DONE(cuDevicePrimaryCtxRetain, (CuContext * c, CuDevice d), (void)d; *c = (CuContext)&fake_cuda;
      fake_cuda.live++;)
 DONE(cuDevicePrimaryCtxRelease_v2, (CuDevice d), (void)d; fake_cuda.live--;)
@@ -155,10 +178,17 @@ DONE(cuMemcpyHtoD_v2, (CuAddress to, const void *from, size_t bytes),
 DONE(cuStreamCreate, (CuStream * s, unsigned flags), (void)flags; return make(s);)
 DONE(cuStreamDestroy_v2, (CuStream s), return unmake(s);)
 DONE(cuStreamSynchronize, (CuStream s), (void)s;)
-DONE(cuEventCreate, (CuEvent * e, unsigned flags), (void)flags; return make(e);)
+DONE(cuEventCreate, (CuEvent * e, unsigned flags), (void)flags; return make_of(e, sizeof now_ms);)
 DONE(cuEventDestroy_v2, (CuEvent e), return unmake(e);)
-DONE(cuEventRecord, (CuEvent e, CuStream s), (void)e, (void)s;)
-DONE(cuEventElapsedTime, (float *ms, CuEvent from, CuEvent to), (void)from, (void)to; *ms = 1;)
+DONE(cuEventRecord, (CuEvent e, CuStream s), (void)s; memcpy(e, &now_ms, sizeof now_ms);)
+CuResult cuEventElapsedTime(float *ms, CuEvent from, CuEvent to) {
+    ENTER();
+    double a, b;
+    memcpy(&a, from, sizeof a);
+    memcpy(&b, to, sizeof b);
+    *ms = (float)(b - a + 1e-3);
+    return CU_OK;
+}
 DONE(cuMemsetD8Async, (CuAddress p, unsigned char v, size_t bytes, CuStream s), (void)s;
      fake_cuda.memsets++; memset((void *)(uintptr_t)p, v, bytes);)
 
@@ -181,6 +211,8 @@ CuResult cuLaunchKernelEx(const CuLaunch *c, CuFunction f, void **params, void *
         if (a->id == CU_LAUNCH_PROGRAMMATIC) l->dependent = a->value.allowed;
     }
     fake_cuda.launches++;
+    block_ms[fake_cuda.launches % LAUNCHES] = ms_of(&c->grid_x);
+    if (!recording) now_ms += ms_of(&c->grid_x);
     if (fake_cuda.on_launch) fake_cuda.on_launch(l);
     return CU_OK;
 }
@@ -238,21 +270,32 @@ CuResult cuStreamGetCaptureInfo_v3(CuStream s, int *status, uint64_t *id, CuGrap
 CuResult cuGraphExecKernelNodeSetParams_v2(CuGraphExec exec, CuGraphNode node,
                                            const CuKernelNode *k) {
     ENTER();
-    (void)exec, (void)node;
+    (void)exec;
+    block_ms[(uintptr_t)node % LAUNCHES] = ms_of(k->grid);
     keep_launch(k->function, k->grid, k->shared, k->params);
     fake_cuda.updates++;
     if (fake_cuda.on_launch) fake_cuda.on_launch(&fake_cuda.launch);
     return CU_OK;
 }
 DONE(cuStreamIsCapturing, (CuStream s, int *status), (void)s; *status = fake_cuda.capturing;)
-DONE(cuStreamBeginCapture_v2, (CuStream s, int mode), (void)s, (void)mode;)
-DONE(cuStreamEndCapture, (CuStream s, CuGraph *graph), (void)s; return make(graph);)
+DONE(cuStreamBeginCapture_v2, (CuStream s, int mode), (void)s, (void)mode; recording = true;
+     recorded.first = fake_cuda.launches + 1;)
+CuResult cuStreamEndCapture(CuStream s, CuGraph *graph) {
+    (void)s;
+    recording = false;
+    recorded.last = fake_cuda.launches;
+    ENTER();
+    (void)make_of(graph, sizeof recorded);
+    memcpy(*graph, &recorded, sizeof recorded);
+    return CU_OK;
+}
 #ifndef FAKE_CUDA_OLD
 DONE(cuGraphInstantiateWithFlags, (CuGraphExec * exec, CuGraph graph, unsigned long long flags),
-     (void)graph, (void)flags;
-     return make(exec);)
+     (void)flags;
+     (void)make_of(exec, sizeof(FakeGraph)); memcpy(*exec, graph, sizeof(FakeGraph));)
 #endif
-DONE(cuGraphLaunch, (CuGraphExec exec, CuStream s), (void)exec, (void)s; fake_cuda.replays++;)
+DONE(cuGraphLaunch, (CuGraphExec exec, CuStream s), (void)s; fake_cuda.replays++;
+     replay((const FakeGraph *)exec);)
 DONE(cuGraphExecDestroy, (CuGraphExec exec), return unmake(exec);)
 DONE(cuGraphDestroy, (CuGraph graph), return unmake(graph);)
 

@@ -8,7 +8,6 @@
  * In pingpong, two warpgroups take turns: one multiplies while the other stores. */
 #include "codegen/nvptx/gemm/gemm.h"
 
-enum { FEW_ROWS = 1 };
 enum { NAMED_TURN = 1 }; /* and the next: whose turn it is */
 
 static HV below(Emit *e, HV a, HV b) {
@@ -543,6 +542,7 @@ static const char *leave_few_rows(Gpu *g, const GemmPlan *plan) {
     expr_range(p, plan->m, &lo, &hi);
     gemm_variants(g, plan, &v);
     if (g->j->variant == v.n || gpu_hint(g->e, plan->m) <= FEW_ROWS) return "few rows";
+    if (g->j->spare) return NULL; /* its variants are other ways at these sizes */
     g->j->nvariants = v.n - 1;
     g->j->choice = v.choice;
     if (lo > FEW_ROWS) return NULL;

@@ -10,6 +10,7 @@
 #include "codegen/nvptx/conv/window.h"
 
 enum { GEMM_MAX_OUTS = 8, GEMM_MAX_PARTS = 4 };
+enum { FEW_ROWS = 1 }; /* that are the thin structure's */
 
 typedef struct GemmOperand {
     HopMatrix mat[GEMM_MAX_PARTS]; /* alike but for where they begin */

@@ -315,26 +315,84 @@ static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shri
     return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> shrink;
 }
 
+/* A tile, and who shares its work; the time that it takes by this reckoning. */
+typedef struct Way {
+    const GemmTile *tile;
+    bool twin;
+    uint32_t splits;
+    int64_t time;
+} Way;
+
+enum { WAYS = 2 + SPLITS, MAX_WAYS = (int)(sizeof tiles / sizeof *tiles) * WAYS };
+
+/* False: not possible for m rows. */
+static bool way_of(Gpu *g, const GemmPlan *p, uint32_t i, int64_t m, uint32_t shrink, Way *out) {
+    const GemmTile *t = &tiles[i / WAYS];
+    uint32_t way = i % WAYS;
+    *out = (Way){.tile = t, .twin = way == 1, .splits = way < 2 ? 1 : 1u << (way - 1)};
+    if (!possible(g, p, t, shrink) || (out->twin && m <= t->m)) return false;
+    if (out->splits > 1 && !can_split(g, p, t, out->splits, m)) return false;
+    out->time = time_of(g, p, t, out->twin, out->splits, m);
+    return true;
+}
+
+static void take_way(GemmPlan *p, const Way *w) {
+    p->tile = w->tile;
+    p->twin = w->twin;
+    p->splits = w->splits;
+}
+
 /* The fastest by this reckoning for m rows, and its time. */
 static int64_t choose(Gpu *g, GemmPlan *p, int64_t m, uint32_t shrink) {
     int64_t least = INT64_MAX;
+    Way w;
     p->tile = NULL;
     p->rows = m;
-    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
-        for (uint32_t way = 0; way < 2 + SPLITS; way++) {
-            const GemmTile *t = &tiles[i];
-            bool twin = way == 1;
-            uint32_t splits = way < 2 ? 1 : 1u << (way - 1);
-            if (!possible(g, p, t, shrink) || (twin && m <= t->m)) continue;
-            if (splits > 1 && !can_split(g, p, t, splits, m)) continue;
-            int64_t time = time_of(g, p, t, twin, splits, m);
-            if (time >= least) continue;
-            least = time;
-            p->tile = t;
-            p->twin = twin;
-            p->splits = splits;
-        }
+    for (uint32_t i = 0; i < MAX_WAYS; i++) {
+        if (!way_of(g, p, i, m, shrink, &w) || w.time >= least) continue;
+        least = w.time;
+        take_way(p, &w);
+    }
     return least;
+}
+
+/* --- Ways for tuning -------------------------------------------------------------------------- */
+
+/* All that are possible, the fastest by this reckoning first; of equal ones the first in order. */
+static uint32_t sorted_ways(Gpu *g, const GemmPlan *p, int64_t m, Way *out) {
+    uint32_t n = 0;
+    Way w;
+    for (uint32_t i = 0; i < MAX_WAYS; i++) {
+        if (!way_of(g, p, i, m, g->j->shrink, &w)) continue;
+        uint32_t at = n++;
+        for (; at && out[at - 1].time > w.time; at--) out[at] = out[at - 1];
+        out[at] = w;
+    }
+    return n;
+}
+
+static const char *way_name(Gpu *g, const Way *w) {
+    if (w->splits > 1)
+        return arena_printf(g->j->arena, "%s, split %u", w->tile->name, w->splits);
+    return w->twin ? arena_printf(g->j->arena, "%s, twins", w->tile->name) : w->tile->name;
+}
+
+/* What was tuned or is to be tried, where all sizes are known: the plan's tile is that way's. */
+static void choose_way(Gpu *g, GemmPlan *p) {
+    const Expr size[] = {p->m, p->n, p->k, p->batch, p->taps};
+    int64_t v[5];
+    for (int i = 0; i < 5; i++)
+        if (!expr_is_const(g->e->exprs, size[i], &v[i])) return;
+    Way ways[MAX_WAYS];
+    const char *names[MAX_WAYS];
+    uint32_t n = sorted_ways(g, p, v[0], ways);
+    for (uint32_t i = 0; i < n; i++) names[i] = way_name(g, &ways[i]);
+    const char *facts = arena_printf(
+        g->j->arena, "gemm %lldx%lldx%lld batch=%lld taps=%lld parts=%u sums=%u %s%s%s%s",
+        (long long)v[0], (long long)v[1], (long long)v[2], (long long)v[3], (long long)v[4],
+        p->parts, g->k->dot.nacc, dtype_info[p->a.mat[0].t].name, p->a.across ? " a-across" : "",
+        p->b[0].across ? " b-across" : "", p->addend ? " addend" : "");
+    if (n) take_way(p, &ways[gpu_ways(g, facts, names, n)]);
 }
 
 /* --- Variants --------------------------------------------------------------------------------- */
@@ -404,6 +462,7 @@ const char *gemm_plan(Gpu *g, GemmPlan *out) {
     gemm_variants(g, out, &v);
     uint32_t variant = g->j->variant < v.n ? g->j->variant : 0;
     (void)choose(g, out, v.rows[variant], g->j->shrink);
+    if (out->tile && gpu_has_ways(g) && v.rows[0] > FEW_ROWS) choose_way(g, out);
     if (out->tile) return NULL;
     return g->j->shrink ? "the epilogue needs too many registers"
                         : "more sums than a tile has columns for";

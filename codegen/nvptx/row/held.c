@@ -72,6 +72,13 @@ bool row_hold(RowPlan *r) {
     return choose_team(r, vectors, ROW_MAX_PIECES, rows) && r->pieces * e->lanes <= HELD_VALUES;
 }
 
+bool row_holds(const RowPlan *r, int64_t vectors, uint32_t team) {
+    if (team < LEAST_TEAM || team > MOST_TEAM) return false;
+    int64_t pieces = (vectors + team - 1) / team;
+    return pieces <= ROW_MAX_PIECES && pieces * r->team.g->e->lanes <= HELD_VALUES &&
+           vectors >= team;
+}
+
 /* So many blocks per multiprocessor that enough is asked for at once. */
 void row_occupy(const RowPlan *r, uint32_t threads) {
     Gpu *g = r->team.g;

@@ -105,6 +105,30 @@ static int choose_lanes(Gpu *g) {
     return g->e->lanes > 1 ? (int)axis : -1;
 }
 
+/* Teams of other sizes, for tuning, where the row's length and number are known. Twice as many
+ * threads come first: few rows that are long are what the rules above know least about. */
+static void vary_team(RowPlan *r, bool held) {
+    Gpu *g = r->team.g;
+    Emit *e = g->e;
+    int64_t rows, length;
+    uint32_t size[3] = {r->team.size, 2 * r->team.size, r->team.size / 2}, n = 1;
+    const char *name[3];
+    if (!gpu_has_ways(g) || !r->axes || g->k->serial || g->j->shrink ||
+        !expr_is_const(e->exprs, gpu_points(e, g->k, g->rows->par), &rows) ||
+        !expr_is_const(e->exprs, row_vectors(r, r->axes), &length))
+        return;
+    for (uint32_t i = 1; i < 3; i++)
+        if (held ? row_holds(r, length, size[i]) : size[i] >= 32 && size[i] <= 1024)
+            size[n++] = size[i];
+    for (uint32_t i = 0; i < n; i++)
+        name[i] = arena_printf(g->j->arena, "%s by %u", held ? "held" : "walked", size[i]);
+    const char *facts =
+        arena_printf(g->j->arena, "row %lld of %lld lanes=%u", (long long)rows,
+                     (long long)length * e->lanes, e->lanes);
+    r->team.size = size[gpu_ways(g, facts, name, n)];
+    if (held) r->pieces = (uint32_t)((length + r->team.size - 1) / r->team.size);
+}
+
 bool gpu_row(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
@@ -117,6 +141,7 @@ bool gpu_row(Gpu *g) {
     bool held = row_hold(&r), is_long = !held && row_long(&r, &l);
     if (!held && !is_long)
         r.team.size = length <= 512 ? 32 : length <= 2048 ? 128 : length <= 8192 ? 256 : 512;
+    if (!is_long) vary_team(&r, held);
     uint32_t threads = r.team.size > 32 ? r.team.size : 128, per_block = threads / r.team.size;
     Expr rows = gpu_points(e, g->k, g->rows->par);
     if (held) row_occupy(&r, threads);

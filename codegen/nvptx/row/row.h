@@ -41,6 +41,8 @@ LLVMValueRef row_is_last(const Parts *m);
 /* held.c. Needs the lanes; chooses team and pieces, or gives false: the row is not of known
  * length, too long, or walked in different ways. */
 bool row_hold(RowPlan *r);
+/* A team of that size could hold a row of so many vectors. */
+bool row_holds(const RowPlan *r, int64_t vectors, uint32_t team);
 void row_run_held(RowPlan *r);
 void row_occupy(const RowPlan *r, uint32_t threads); /* how many blocks should run at once */
 

@@ -44,7 +44,9 @@ typedef struct Cli {
     VEC(NamedFile) inputs;
     VEC(graphc_compile_dim) dims;
     VEC(graphc_compile_state) states;
-    uint64_t seed, threads, runs, isa, fuse_at_most;
+    const char *tune_db;
+    struct Tuned *tuned; /* what is in it, or NULL */
+    uint64_t seed, threads, runs, isa, fuse_at_most, variants, seconds;
     TrainArgs train;
     GivenOptions given;
     const char *trace, *html, *dot, *profile; /* files: what is written, what was measured */
@@ -91,6 +93,7 @@ graphc_status cmd_grad(Cli *c);
 graphc_status cmd_merge(Cli *c);
 graphc_status cmd_train(Cli *c);    /* train and finetune */
 graphc_status cmd_doctor(Cli *c);
+graphc_status cmd_tune(Cli *c);
 
 /* Whether --dim, one value, fits a plan's symbol of that range; name NULL: it has no such symbol, but
  * those in the list. */
@@ -107,5 +110,7 @@ const struct Adapter *cli_adapter_first(const Cli *c);
 /* The bytes of a plan: read as they are, or compiled when the path is a model's (NAME.onnx). */
 bool cli_is_model(const char *path);
 graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size);
+/* The plan of a model, to lie at `output`, from where its weights are found; NULL: beside the model. */
+graphc_status cli_compile(Cli *c, const char *model, const char *output, const void **bytes, size_t *size);
 
 #endif

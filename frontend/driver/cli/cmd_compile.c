@@ -1,4 +1,5 @@
 #include "frontend/driver/cli/cli.h"
+#include "frontend/driver/cli/tune/database.h"
 #include "runtime/base/file.h"
 
 #include "frontend/driver/cli/json.h"
@@ -34,6 +35,9 @@ void cli_pipeline_init(const Cli *c, Pipeline *p, const char *model) {
     pipeline_init(p, model);
     p->fuse_at_most = (uint32_t)c->fuse_at_most;
     p->lora = cli_adapter_spec(c);
+    p->variants = (uint32_t)c->variants;
+    if (c->tuned) p->tuned = tuned_way;
+    p->tuned_ctx = c->tuned;
 }
 
 bool cli_is_model(const char *path) {
@@ -61,16 +65,7 @@ static graphc_status run_pipeline(const Cli *c, Pipeline *p, const char *model,
 
 graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size) {
     char why[256];
-    if (cli_is_model(path)) {
-        graphc_compile_options o = cli_compile_options(c);
-        Pipeline p;
-        cli_pipeline_init(c, &p, path);
-        graphc_status s = run_pipeline(c, &p, path, o);
-        cli_print_diags(p.diags);
-        if (s == GRAPHC_OK) *bytes = arena_copy(c->arena, p.plan, *size = p.plan_size);
-        pipeline_free(&p);
-        return s;
-    }
+    if (cli_is_model(path)) return cli_compile(c, path, NULL, bytes, size);
     FileMap m;
     if (file_map(path, &m, why) != GRAPHC_OK) return diag(c->diags, D_IO, path, "%s", why);
     *bytes = arena_copy(c->arena, m.data, *size = m.size);
@@ -198,6 +193,19 @@ static const char *weights_dir(Arena *a, const char *model, const char *plan) {
 static bool same_file(const char *a, const char *b) {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+graphc_status cli_compile(Cli *c, const char *model, const char *output, const void **bytes,
+                          size_t *size) {
+    graphc_compile_options o = cli_compile_options(c);
+    if (output) o.weights_dir = weights_dir(c->arena, model, output);
+    Pipeline p;
+    cli_pipeline_init(c, &p, model);
+    graphc_status s = run_pipeline(c, &p, model, o);
+    cli_print_diags(p.diags);
+    if (s == GRAPHC_OK) *bytes = arena_copy(c->arena, p.plan, *size = p.plan_size);
+    pipeline_free(&p);
+    return s;
 }
 
 graphc_status cmd_compile(Cli *c) {

@@ -63,6 +63,13 @@ static const Verb verbs[] = { /* ends with a NULL name; the first is compiling, 
      "adds an adapter to a model's weights",
      "  graphc merge llama.onnx --adapter chat -o llama_chat.onnx\n"
      "  graphc merge llama.onnx --adapter chat -o model.safetensors   by module names\n"},
+    {"tune", cmd_tune, 1, 1, "graphc tune PLAN|MODEL.onnx [-o PLAN] [--tune-db FILE] [options]",
+     "times the ways that a plan's kernels can be computed in, and chooses",
+     "  graphc tune resnet50.onnx -o r.plan --device cuda --dim batch=1\n"
+     "  graphc resnet50.onnx -o r.plan --target sm_90a --dim batch=1 --variants 6\n"
+     "  graphc tune r.plan --device cuda --tune-db h200.tuned\n"
+     "  graphc resnet50.onnx -o r.plan --target sm_90a --dim batch=1 \\\n"
+     "      --tune-db h200.tuned   later, as fast\n"},
     {"doctor", cmd_doctor, 0, 0, "graphc doctor [--json]",
      "says what this machine offers: instruction sets, compiler, GPUs", "  graphc doctor\n"},
     {NULL, NULL, 0, 0, NULL, NULL, NULL},

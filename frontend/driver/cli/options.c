@@ -1,5 +1,7 @@
 /* Options: a row each, parsed and documented from the same table. */
 #include "frontend/driver/cli/cli.h"
+#include "frontend/driver/cli/tune/database.h"
+#include "runtime/plan.h"
 #include "runtime/cpu/pool.h"
 
 #include <math.h>
@@ -53,7 +55,8 @@ typedef enum OptKind {
     OPT_ISA,
     OPT_THREADS,
     OPT_COUNT,
-    OPT_SIZE
+    OPT_SIZE,
+    OPT_WAYS
 } OptKind;
 
 static const struct Range {
@@ -61,7 +64,7 @@ static const struct Range {
 } ranges[] = {
     [OPT_SEED] = {0, UINT64_MAX},          [OPT_RUNS] = {1, 1000000},       [OPT_ISA] = {3, 4},
     [OPT_THREADS] = {1, POOL_MAX_THREADS}, [OPT_COUNT] = {0, FUSE_ALL - 1},
-    [OPT_SIZE] = {1, INT32_MAX},
+    [OPT_SIZE] = {1, INT32_MAX},             [OPT_WAYS] = {1, PLAN_MAX_VARIANTS},
 };
 
 typedef struct OptRow {
@@ -74,21 +77,22 @@ typedef struct OptRow {
 
 #define FIELD(f)    offsetof(Cli, f)
 #define MODEL_VERBS "compile run bench explain inspect verify grad train finetune"
+#define TUNE_VERBS  MODEL_VERBS " tune"
 #define TRAIN_VERBS "train finetune"
 static const OptRow opt_rows[] = {
-    {"--output", "-o", OPT_TEXT, FIELD(output), "compile", "PLAN",
+    {"--output", "-o", OPT_TEXT, FIELD(output), "compile tune", "PLAN",
      "where the plan goes (- is standard output)"},
     {"--output", "-o", OPT_TEXT, FIELD(output), TRAIN_VERBS, "DIR",
      "where weights or the adapter, checkpoints and logs go; with --plan-only the plan"},
     {"--output", "-o", OPT_TEXT, FIELD(output), "merge", "FILE",
      "where the merged model goes: OUT.onnx, with OUT.onnx.data if it is large, or OUT.safetensors"},
-    {"--target", NULL, OPT_TEXT, FIELD(target), MODEL_VERBS, "LIST",
+    {"--target", NULL, OPT_TEXT, FIELD(target), TUNE_VERBS, "LIST",
      "what to make code for, with commas: cpu (default), a GPU architecture like sm_90a"},
-    {"--precision", NULL, OPT_TEXT, FIELD(precision), MODEL_VERBS, "P",
+    {"--precision", NULL, OPT_TEXT, FIELD(precision), TUNE_VERBS, "P",
      "what f32 models multiply and store between kernels: f32 (default), tf32, bf16, f16"},
-    {"--dim", NULL, OPT_DIM, 0, MODEL_VERBS, "NAME=N | NAME=LO..HI",
+    {"--dim", NULL, OPT_DIM, 0, TUNE_VERBS, "NAME=N | NAME=LO..HI",
      "fixes or bounds a symbolic size, or bounds a value that decides sizes; of a plan: its value"},
-    {"--state", NULL, OPT_STATE, 0, "compile run bench explain inspect verify", "INPUT=OUTPUT",
+    {"--state", NULL, OPT_STATE, 0, "compile run bench explain inspect verify tune", "INPUT=OUTPUT",
      "makes the two one state, which each run leaves to the next: a cache that grows in place"},
     {"--dump-ir", NULL, OPT_TEXT, FIELD(dump_ir), MODEL_VERBS, "DIR",
      "writes the text of every level there: graphs, kernels, code"},
@@ -96,11 +100,11 @@ static const OptRow opt_rows[] = {
      "stops fusion after N decisions, to find one that is wrong"},
     {"--embed", NULL, OPT_FLAG, FIELD(embed), "compile", "",
      "copies constants of external files into the plan"},
-    {"--weights-root", NULL, OPT_TEXT, FIELD(weights_root), MODEL_VERBS, "DIR",
+    {"--weights-root", NULL, OPT_TEXT, FIELD(weights_root), TUNE_VERBS, "DIR",
      "lets symbolic links among the model's weight files lead into this folder"},
-    {"--allow-links", NULL, OPT_FLAG, FIELD(allow_links), MODEL_VERBS, "",
+    {"--allow-links", NULL, OPT_FLAG, FIELD(allow_links), TUNE_VERBS, "",
      "lets them lead anywhere"},
-    {"--weights", NULL, OPT_TEXT, FIELD(weights), "run bench", "DIR",
+    {"--weights", NULL, OPT_TEXT, FIELD(weights), "run bench tune", "DIR",
      "where constants by reference lie, if not where the plan says"},
     {"--adapter", NULL, OPT_LIST, FIELD(adapter), "run bench", "[NAME=]DIR",
      "a LoRA adapter in PEFT's form beside the model; several share a batch"},
@@ -111,11 +115,18 @@ static const OptRow opt_rows[] = {
      "places for so many adapters that are loaded later, of the layers that --lora says"},
     {"--lora", NULL, OPT_TEXT, FIELD(train.lora), "compile", "r=N,targets=...",
      "layers that get places for adapters, and their largest rank (default r=16,targets=all-linear)"},
-    {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), MODEL_VERBS, "DIR",
+    {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), TUNE_VERBS, "DIR",
      "keeps compiled kernels there, and takes them from there"},
-    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune", "cpu|cuda[:N]",
+    {"--variants", NULL, OPT_WAYS, FIELD(variants), "compile tune", "N",
+     "ways that kernels of known sizes are offered in, for tune (default 1; of tune 4)"},
+    {"--tune-db", NULL, OPT_TEXT, FIELD(tune_db), MODEL_VERBS, "FILE",
+     "takes what \"graphc tune\" found to be the fastest from there"},
+    {"--tune-db", NULL, OPT_TEXT, FIELD(tune_db), "tune", "FILE",
+     "keeps what is found there, for later compiles"},
+    {"--seconds", NULL, OPT_SIZE, FIELD(seconds), "tune", "N", "takes at most so long (default 60)"},
+    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune tune", "cpu|cuda[:N]",
      "where to run (default cpu)"},
-    {"--input", NULL, OPT_INPUT, 0, "run bench verify grad", "NAME=FILE",
+    {"--input", NULL, OPT_INPUT, 0, "run bench verify grad tune", "NAME=FILE",
      "an input from a .npy, .npz, .pb (ONNX TensorProto) or safetensors file; - is standard input"},
     {"--output-dir", NULL, OPT_TEXT, FIELD(output_dir), "run grad", "DIR",
      "where outputs go, as DIR/NAME.npy (- is standard output)"},
@@ -217,7 +228,7 @@ static const OptRow opt_rows[] = {
      "likewise: allows differences of A + --rtol * |value|"},
     {"--bisect", NULL, OPT_FLAG, FIELD(bisect), "verify", "",
      "if outputs differ: names the decision of fusion that makes them"},
-    {"--seed", NULL, OPT_SEED, FIELD(seed), "run bench verify grad", "N",
+    {"--seed", NULL, OPT_SEED, FIELD(seed), "run bench verify grad tune", "N",
      "inputs that are not given are drawn from it (default 0)"},
     {"--seed", NULL, OPT_SEED, FIELD(seed), TRAIN_VERBS, "N",
      "of the order of rows and of what adapters start as (default 0)"},
@@ -241,9 +252,9 @@ static const OptRow opt_rows[] = {
      "with --html: times as \"bench -v --json\" prints them"},
     {"--isa", NULL, OPT_ISA, FIELD(isa), "run bench verify grad", "3|4",
      "at most this x86-64 level: v3 is AVX2, v4 AVX-512"},
-    {"--threads", NULL, OPT_THREADS, FIELD(threads), MODEL_VERBS, "N",
+    {"--threads", NULL, OPT_THREADS, FIELD(threads), TUNE_VERBS, "N",
      "threads (default GRAPHC_THREADS, else the cores it may use)"},
-    {"--json", NULL, OPT_FLAG, FIELD(json), "compile run bench explain inspect verify grad train finetune doctor", "",
+    {"--json", NULL, OPT_FLAG, FIELD(json), "compile run bench explain inspect verify grad train finetune tune doctor", "",
      "results as JSON, no notes; train: a line a step"},
     {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "run bench explain verify", "",
      "more detail; bench: the time of every kernel; explain: what became of the nodes that are in "
@@ -404,6 +415,12 @@ static graphc_status check_dims(Cli *c) {
     return GRAPHC_OK;
 }
 
+static graphc_status read_tuned(Cli *c) {
+    if (!c->tune_db) return GRAPHC_OK;
+    c->tuned = tuned_create(c->arena);
+    return tuned_read(c->tuned, c->tune_db, strcmp(c->verb->name, "tune") == 0, c->diags);
+}
+
 /* GRAPHC_THREADS stands in for --threads and is held to the same form. */
 static graphc_status threads_by_default(Cli *c) {
     const OptRow *row = find("--threads", strlen("--threads"), c->verb->name);
@@ -431,6 +448,7 @@ graphc_status cli_parse(Cli *c, int argc, char **argv) {
             GC_TRY(parse_option(c, argc, argv, &i));
     }
     if (c->train.config) GC_TRY(cli_config_read(c));
+    GC_TRY(read_tuned(c));
     GC_TRY(check_dims(c));
     return threads_by_default(c);
 }

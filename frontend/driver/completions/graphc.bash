@@ -1,14 +1,14 @@
 # bash completion for graphc. The options are those of frontend/driver/cli/options.c.
 
 _graphc_options() { # of a verb
-    local model='--target --precision --dump-ir --cache --fuse-at-most --weights-root --allow-links'
+    local model='--target --precision --dump-ir --cache --fuse-at-most --weights-root --allow-links --tune-db'
     local run='--device --input --seed --isa'
     local train='--device --loss --data --token-type --end-token --eval-data --hold-out --batch --seq --accumulate --checkpoint --memory-budget --no-packing --no-shuffle --steps --epochs --lr --min-lr
         --schedule --warmup --decay --optimizer --beta1 --beta2 --eps --weight-decay --momentum --nesterov --clip
         --dropout --no-decay --on-nan --head-rows --loss-scale --scale-every
         --eval-every --patience --save-every --resume --config --plan-only --seed --output --json'
     case $1 in
-    compile) echo "--output $model --embed --adapters --lora --json --version" ;;
+    compile) echo "--output $model --variants --embed --adapters --lora --json --version" ;;
     run) echo "$model $run --weights --adapter --adapter-rows --output-dir --output-format --json --verbose" ;;
     bench) echo "$model $run --weights --adapter --adapter-rows --runs --percentiles --csv --trace --html --json --verbose" ;;
     explain) echo "$model --html --dot --profile --json --verbose" ;;
@@ -17,6 +17,7 @@ _graphc_options() { # of a verb
     train) echo $model $train --train --freeze --batch-norm ;;
     merge) echo "--output --adapter" ;;
     finetune) echo $model $train --lora ;;
+    tune) echo "--output --target --precision --cache --weights-root --allow-links --tune-db --variants --seconds --device --input --seed --weights --json" ;;
     doctor) echo --json ;;
     verify) echo "$model $run --data --against --rtol --atol --bisect --html --json --verbose" ;;
     esac
@@ -27,7 +28,7 @@ _graphc_options() { # of a verb
 
 _graphc() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-    local verbs='compile run bench explain inspect verify grad train finetune merge doctor' verb=compile
+    local verbs='compile run bench explain inspect verify grad train finetune merge tune doctor' verb=compile
     [[ $COMP_CWORD -gt 1 && " $verbs " == *" ${COMP_WORDS[1]} "* ]] && verb=${COMP_WORDS[1]}
     COMPREPLY=()
     case $prev in

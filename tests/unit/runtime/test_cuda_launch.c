@@ -9,6 +9,7 @@
 #include "tests/unit/test.h"
 #include "tests/fake_cuda/fake_cuda.h"
 #include <dlfcn.h>
+#include <math.h>
 #include <unistd.h>
 
 #define MAX_SEEN 64
@@ -122,6 +123,29 @@ static void check_variant(graphc_session *s) {
     CHECK(m->rank == 4 && m->channels == 4 && m->pixels == 64 && m->lower[0] == -1);
     CHECK(m->upper[1] == -2 && m->step[1] == 2 && m->size[3] == 64 && m->swizzle == 0);
     CHECK(run(s, 31, 0) && nseen && strcmp(seen[1].launch.name, "sample_relu") == 0);
+}
+
+/* Launched, or changed in a recording. */
+static bool was_launched(const char *name) {
+    for (int i = 0; i < nseen; i++)
+        if (strcmp(seen[i].launch.name, name) == 0) return true;
+    return false;
+}
+
+/* Another variant than the one for these sizes, and back. Its time is that of its blocks, and of no
+ * run before it. */
+static void check_tried(graphc_session *s) {
+    double seconds = 0, more = 0;
+    uint32_t step = 1;
+    CHECK(run(s, 31, 0) && !was_launched("sample_wide"));
+    while (!s->res->steps[step].nvariants) step++;
+    tune_try(s, step, 1);
+    CHECK(run(s, 31, 0) && was_launched("sample_wide"));
+    CHECK(tune_keep(s) == GRAPHC_OK && tune_time(s, &seconds) == GRAPHC_OK && seconds > 2e-6);
+    CHECK(tune_time(s, &more) == GRAPHC_OK && fabs(more - seconds) < 1e-9);
+    tune_try(s, step, UINT32_MAX);
+    CHECK(run(s, 31, 0) && was_launched("sample_relu") && !was_launched("sample_wide"));
+    CHECK(tune_processors(s) == 132);
 }
 
 /* No rows: kernels without blocks are left out, and their maps are not made. */
@@ -278,7 +302,8 @@ TEST_MAIN {
         check_first_run(s);
         check_growing(s);
         check_variant(s);
-        check_empty(s);
+        check_tried(s);
+    check_empty(s);
         check_misaligned(s);
         check_failed_change(s);
         check_held(s);

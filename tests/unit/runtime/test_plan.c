@@ -174,6 +174,38 @@ static void test_text_and_bytes(const Sample *s) {
     arena_destroy(again.arena);
 }
 
+/* A plan whose step with variants takes the second, whatever the sizes; all else is as it was. */
+static void test_choose(void) {
+    Sample s = sample_make_edited(true, false, sample_launch_facts);
+    Plan before, after;
+    void *bytes = NULL;
+    uint64_t size = 0;
+    if (!CHECK(plan_parse(s.bytes, s.size, &before, (ErrorText){0}) == GRAPHC_OK)) return;
+    uint32_t *variant = calloc(before.nsteps, sizeof *variant), at = 0;
+    for (uint32_t i = 0; i < before.nsteps; i++) {
+        variant[i] = before.steps[i].nvariants ? 1 : UINT32_MAX;
+        if (before.steps[i].nvariants) at = i;
+    }
+    CHECK(before.steps[at].nvariants == 1 && before.stage[before.steps[at].choice] == PLAN_STAGE_bound);
+    CHECK(plan_choose(&before, variant, &bytes, &size) == GRAPHC_OK);
+    if (CHECK(plan_parse(bytes, size, &after, (ErrorText){0}) == GRAPHC_OK)) {
+        const PlanExpr *e = &after.exprs[after.steps[at].choice];
+        CHECK(e->op == PLAN_EX_const && e->value == 1);
+        CHECK(after.nsteps == before.nsteps && after.ncode == before.ncode);
+        CHECK(memcmp(after.code, before.code, before.ncode) == 0);
+        CHECK(memcmp(after.exprs, before.exprs, before.nexprs * sizeof *e) == 0);
+        plan_release(&after);
+    }
+    free(bytes);
+    for (uint32_t i = 0; i < before.nsteps; i++) variant[i] = 2; /* which none has */
+    CHECK(plan_choose(&before, variant, &bytes, &size) == GRAPHC_OK && size == s.size);
+    CHECK(memcmp(bytes, s.bytes, size) == 0);
+    free(bytes);
+    free(variant);
+    plan_release(&before);
+    arena_destroy(s.arena);
+}
+
 TEST_MAIN {
     Sample s = sample_make(false, true);
     if (CHECK(s.bytes)) {
@@ -183,6 +215,7 @@ TEST_MAIN {
         test_flips(&s);
         test_hostile(&s);
         test_contradictions();
+        test_choose();
     }
     arena_destroy(s.arena);
 }

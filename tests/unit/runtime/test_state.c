@@ -4,6 +4,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/map.h"
 #include "runtime/plan.h"
+#include "runtime/watch.h"
 #include "tests/unit/graph_plan.h"
 #include <math.h>
 #include <stdlib.h>
@@ -649,8 +650,29 @@ static void files(void) {
     rmdir(dir);
 }
 
+/* However often a run is timed: states are as they were when they were kept, and then one run on. */
+static void timed(void) {
+    Rig r = rig("counter");
+    Value w = build_state(r.g, "w", matrix(r.g), (Constant){.data = start, .bytes = sizeof start});
+    build_write(r.g, w, build_binary_f(r.g, OP_add, w, 1));
+    graphc_plan *p = graph_plan_load(r.g, PLAN_cpu, NULL);
+    arena_destroy(r.a);
+    graphc_session *s = session(p, 1);
+    double seconds = 0;
+    if (s) {
+        CHECK_EQ_I(graphc_run(s), GRAPHC_OK);
+        float kept = first_of_state(s, 0);
+        CHECK_EQ_I(tune_keep(s), GRAPHC_OK);
+        for (int i = 0; i < 3; i++) CHECK(tune_time(s, &seconds) == GRAPHC_OK && seconds > 0);
+        CHECK(first_of_state(s, 0) == kept + 1);
+    }
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+}
+
 TEST_MAIN {
     hostile_plans();
+    timed();
     optimizer();
     readers_see_the_old();
     entries();
