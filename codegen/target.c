@@ -66,6 +66,7 @@ static const Target rows[] = {
                  .matrix_flops_per_s = 990e12,
                  .launch_s = 2.5e-6,
                  .pack_rows = 1,
+                 .bands = 132,
                  .digits = true,
                  .flattens_patches = true,
                  .half_gradient = 128,

@@ -82,6 +82,8 @@ typedef struct Team {
     Gpu *g;
     uint32_t size;     /* a power of two; above 32 it is the whole block */
     LLVMValueRef rank; /* of the thread in its team, i64 */
+    LLVMValueRef turn; /* NULL, or 0 and 1 by turns (i64), where one join may follow another with no
+                          barrier between them */
 } Team;
 uint32_t gpu_fold_width(const Gpu *g,
                         KVal v); /* accumulators of a fold: 2 for position and value */
@@ -118,6 +120,7 @@ bool gpu_contract(Gpu *g);
 bool gpu_decode_attention(Gpu *g); /* few queries, many keys */
 bool gpu_attention(Gpu *g);
 bool gpu_strip(Gpu *g); /* folds over windows */
+bool gpu_band(Gpu *g); /* rows, and sums of columns beside */
 bool gpu_column(Gpu *g);
 bool gpu_split(Gpu *g); /* few long folds */
 bool gpu_transpose(Gpu *g);

@@ -11,7 +11,7 @@ static void emit_kernel(Gpu *g) {
     if (gpu_vector_matrix(g) || gpu_gemm(g) || gpu_flash(g)) return;
     if (gpu_flash_gradient(g) || gpu_strip(g)) return;
     if (gpu_contract(g) || gpu_decode_attention(g) || gpu_attention(g)) return;
-    if (gpu_column(g) || gpu_split(g) || gpu_row(g)) return;
+    if (gpu_band(g) || gpu_column(g) || gpu_split(g) || gpu_row(g)) return;
     if (gpu_transpose(g)) return;
     gpu_point(g);
 }

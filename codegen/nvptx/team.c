@@ -51,10 +51,18 @@ static LLVMTypeRef stored_type(Emit *e, LLVMValueRef v) {
     return LLVMTypeOf(v) == e->i1 ? e->i8 : LLVMTypeOf(v);
 }
 
+/* Number `at` of this turn's slots. */
+static LLVMValueRef slot(const Team *t, LLVMValueRef at) {
+    Emit *e = t->g->e;
+    if (!t->turn) return at;
+    LLVMValueRef first = LLVMBuildMul(e->b, t->turn, emit_i64(e, t->size / 32), "");
+    return LLVMBuildAdd(e->b, first, at, "");
+}
+
 static void put(const Team *t, LLVMValueRef slots, LLVMValueRef v) {
     Emit *e = t->g->e;
     LLVMTypeRef type = stored_type(e, v);
-    LLVMValueRef warp = LLVMBuildLShr(e->b, t->rank, emit_i64(e, 5), "");
+    LLVMValueRef warp = slot(t, LLVMBuildLShr(e->b, t->rank, emit_i64(e, 5), ""));
     if (LLVMTypeOf(v) != type) v = LLVMBuildZExt(e->b, v, type, "");
     LLVMBuildStore(e->b, v, emit_gep(e, type, slots, warp));
 }
@@ -62,7 +70,7 @@ static void put(const Team *t, LLVMValueRef slots, LLVMValueRef v) {
 /* The result of warp number (lane mod warps). */
 static LLVMValueRef take(const Team *t, LLVMValueRef slots, LLVMTypeRef own, LLVMTypeRef type) {
     Emit *e = t->g->e;
-    LLVMValueRef at = LLVMBuildAnd(e->b, t->rank, emit_i64(e, t->size / 32 - 1), "");
+    LLVMValueRef at = slot(t, LLVMBuildAnd(e->b, t->rank, emit_i64(e, t->size / 32 - 1), ""));
     LLVMValueRef x = LLVMBuildLoad2(e->b, type, emit_gep(e, type, slots, at), "");
     return own == type ? x : LLVMBuildTrunc(e->b, x, own, "");
 }
@@ -72,7 +80,7 @@ static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t
     Emit *e = t->g->e;
     LLVMValueRef slots[ROWS_MAX_FOLDS * 2];
     for (uint32_t i = 0; i < nacc; i++) {
-        slots[i] = gpu_shared(t->g, stored_type(e, acc[i]), t->size / 32);
+        slots[i] = gpu_shared(t->g, stored_type(e, acc[i]), (t->turn ? 2 : 1) * t->size / 32);
         put(t, slots[i], acc[i]);
     }
     gpu_barrier(e);

@@ -216,8 +216,12 @@ bool rows_stride(const Passes *r, Expr x, uint32_t axis, Expr *stride) {
 /* --- All ---------------------------------------------------------------------------------- */
 
 bool rows_passes(Passes *r, Emit *e, const Kernel *k) {
+    return rows_passes_inside(r, e, k, 0);
+}
+
+bool rows_passes_inside(Passes *r, Emit *e, const Kernel *k, uint32_t walked) {
     uint32_t *memo = ARENA_ARRAY(e->arena, uint32_t, k->nops);
-    *r = (Passes){.e = e, .k = k, .dom = e->domains, .par = par_axes(k)};
+    *r = (Passes){.e = e, .k = k, .dom = e->domains, .par = par_axes(k) | walked};
     r->ordered = ordered_axes(e, k, r->par);
     r->par &= ~r->ordered;
     r->need = ARENA_ARRAY(e->arena, bool, k->nops);

@@ -27,8 +27,10 @@ typedef struct Passes {
     Pass pass[ROWS_MAX_PASSES];
 } Passes;
 
-/* False: there are too many. */
+/* False: there are too many. walked: axes that the structure walks outside of all passes; folds over
+ * these have none. */
 bool rows_passes(Passes *r, Emit *e, const Kernel *k);
+bool rows_passes_inside(Passes *r, Emit *e, const Kernel *k, uint32_t walked);
 uint32_t rows_cost(const Passes *r, const bool *cone); /* of one element, about flops */
 /* Sets what computing v takes, up to folds with a pass of their own. */
 void rows_cone(const Passes *r, KVal v, bool *cone);

@@ -21,6 +21,8 @@ typedef struct Machine {
     bool flattens_patches; /* convolutions over few channels are contractions (pass_patches, pass_conv_widen) */
     uint32_t pack_rows; /* without panels: contractions of at most so many rows have constant B
                            with k along its rows; 0 = none */
+    uint32_t bands; /* of rows, that a kernel takes which sums columns beside (columns.c), at least;
+                       0 = there are no such kernels */
     bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */
     bool digits; /* multiplies f32 as f16 digits (pass_digits) */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */

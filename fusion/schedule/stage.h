@@ -10,6 +10,8 @@ graphc_status fuse_run(Fuse *f);
 void fuse_writes(Fuse *f);
 /* share.c: what several entries prepare alike is prepared once. Gives the step that stands for each. */
 uint32_t *fuse_share(Schedule *s, Arena *a);
+/* columns.c: kernels that walk rows, and those that sum columns of the same, in one. */
+void fuse_columns(Fuse *f, Schedule *s);
 /* check.c: steps read what is there. Before fuse_lifetimes. */
 graphc_status fuse_check_order(Fuse *f);
 /* explain.c: a Refusal for each kernel that reads what it could have computed. */

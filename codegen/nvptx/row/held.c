@@ -15,9 +15,7 @@ enum {
     MOST_THREADS = 2048,
 };
 
-/* An access of its own for every row: what all rows read alike comes from caches, and what a fold
- * inside of the row walks is not read once. */
-static bool is_own(const Gpu *g, uint32_t axes, KVal v) {
+bool row_is_own(const Gpu *g, uint32_t axes, KVal v) {
     uint32_t dom = g->rows->dom[v];
     return g->k->ops[v].op == K_kload && g->rows->need[v] && dom & axes && dom & g->rows->par &&
            !(dom & ~(axes | g->rows->par));
@@ -25,7 +23,7 @@ static bool is_own(const Gpu *g, uint32_t axes, KVal v) {
 
 static uint32_t row_loads(const Gpu *g, uint32_t axes) {
     uint32_t n = 0;
-    for (KVal v = 1; v < g->k->nops; v++) n += is_own(g, axes, v);
+    for (KVal v = 1; v < g->k->nops; v++) n += row_is_own(g, axes, v);
     return n;
 }
 
@@ -85,7 +83,7 @@ void row_occupy(const RowPlan *r, uint32_t threads) {
     uint32_t bytes = 0;
     for (KVal v = 1; v < g->k->nops; v++) {
         const DType t = g->k->params[g->k->ops[v].buf].dtype;
-        if (is_own(g, r->axes, v)) bytes += (uint32_t)dtype_bytes(t);
+        if (row_is_own(g, r->axes, v)) bytes += (uint32_t)dtype_bytes(t);
     }
     bytes *= r->pieces * g->e->lanes * threads;
     if (g->j->min_blocks || !bytes) return;
@@ -94,12 +92,6 @@ void row_occupy(const RowPlan *r, uint32_t threads) {
     g->j->min_blocks = (IN_FLIGHT + bytes - 1) / bytes;
     if (g->j->min_blocks > most) g->j->min_blocks = most;
 }
-
-typedef struct Held {
-    RowPlan *r;
-    EmitScope *scope[ROW_MAX_PIECES];
-    LLVMValueRef live[ROW_MAX_PIECES]; /* NULL: the vector is inside of the row in every thread */
-} Held;
 
 /* Vectors past the end are read again at the end and count for nothing. */
 static void place_piece(Held *h, uint32_t u, int64_t vectors) {
@@ -118,13 +110,18 @@ static void place_piece(Held *h, uint32_t u, int64_t vectors) {
     (void)emit_switch(e, outer);
 }
 
+void row_place(Held *h) {
+    int64_t vectors = expr_value(h->r->team.g->e->exprs, row_vectors(h->r, h->r->axes));
+    for (uint32_t u = 0; u < h->r->pieces; u++) place_piece(h, u, vectors);
+}
+
 /* Of few rows, what all rows read alike is asked for with the rest, too. */
 static bool is_asked(const Held *h, KVal v) {
     const Gpu *g = h->r->team.g;
     bool few = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par)) < g->m->processors;
     uint32_t dom = g->rows->dom[v], axes = h->r->axes;
     if (!gpu_is_request(g, v)) return false;
-    return is_own(g, axes, v) || (few && dom & axes && !(dom & ~(axes | g->rows->par)));
+    return row_is_own(g, axes, v) || (few && dom & axes && !(dom & ~(axes | g->rows->par)));
 }
 
 /* All of the row is on its way before anything waits for it: first what no kernel of the run
@@ -137,7 +134,7 @@ static void request(Held *h, uint32_t u, bool stable) {
     (void)emit_switch(g->e, outer);
 }
 
-static void fold_pass(Held *h, const Pass *p) {
+void row_fold_held(Held *h, const Pass *p) {
     Gpu *g = h->r->team.g;
     LLVMValueRef acc[ROWS_MAX_FOLDS * 2];
     (void)gpu_fold_init(g, p, g->e->lanes, acc);
@@ -164,8 +161,7 @@ static void store_pass(Held *h, const Pass *p) {
 void row_run_held(RowPlan *r) {
     Gpu *g = r->team.g;
     Held h = {.r = r};
-    int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
-    for (uint32_t u = 0; u < r->pieces; u++) place_piece(&h, u, vectors);
+    row_place(&h);
     for (uint32_t u = 0; u < r->pieces; u++) request(&h, u, true);
     if (g->order == GPU_WAITS_LATER) gpu_wait(g);
     for (uint32_t u = 0; u < r->pieces; u++) request(&h, u, false);
@@ -174,7 +170,7 @@ void row_run_held(RowPlan *r) {
         if (!p->axes)
             row_store_once(r, p);
         else if (p->nfolds)
-            fold_pass(&h, p);
+            row_fold_held(&h, p);
         if (p->axes && p->nstores) store_pass(&h, p);
     }
 }

@@ -45,6 +45,17 @@ bool row_hold(RowPlan *r);
 bool row_holds(const RowPlan *r, int64_t vectors, uint32_t team);
 void row_run_held(RowPlan *r);
 void row_occupy(const RowPlan *r, uint32_t threads); /* how many blocks should run at once */
+/* The pieces of a row: scopes beside each other in the current one. */
+typedef struct Held {
+    RowPlan *r;
+    EmitScope *scope[ROW_MAX_PIECES];
+    LLVMValueRef live[ROW_MAX_PIECES]; /* NULL: the vector is inside of the row in every thread */
+} Held;
+void row_place(Held *h);
+void row_fold_held(Held *h, const Pass *p);
+/* An access of its own for every row: what all rows read alike comes from caches, and what a fold
+ * inside of the row walks is not read once. */
+bool row_is_own(const Gpu *g, uint32_t axes, KVal v);
 
 /* long.c */
 #define ROW_MOST_KEPT 4

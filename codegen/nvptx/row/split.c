@@ -178,8 +178,7 @@ static void read_parts(Split *s, const Parts *m, LLVMValueRef *acc) {
 static void store_result(Split *s, LLVMValueRef *acc) {
     Emit *e = s->g->e;
     RowPlan r = {.team = s->team};
-    for (uint32_t f = 0; f < s->folds->nfolds; f++)
-        emit_override(e, s->folds->folds[f], acc[f]);
+    for (uint32_t f = 0; f < s->folds->nfolds; f++) emit_override(e, s->folds->folds[f], acc[f]);
     row_store_once(&r, s->stores);
 }
 
@@ -217,8 +216,7 @@ bool gpu_split(Gpu *g) {
     if (!g->j->min_blocks) g->j->min_blocks = BLOCKS;
     gpu_launch(g, THREADS, expr_const(e->exprs, s.parts), folds, 0);
     s.team = (Team){.g = g, .size = THREADS, .rank = g->tid};
-    gpu_decode(e, g->k, g->rows->par,
-               emit_new_sym(e, "fold", hi > 0 ? hi - 1 : 0, g->block[1]));
+    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "fold", hi > 0 ? hi - 1 : 0, g->block[1]));
     LLVMValueRef acc[ROWS_MAX_FOLDS];
     (void)gpu_fold_init(g, s.folds, e->lanes, acc);
     emit_push(e);

@@ -724,11 +724,47 @@ static void shared_number(void) {
     expect(&r, 0, 13);
 }
 
+/* --- Rows and columns --------------------------------------------------------------------- */
+
+/* Gradients of layernorm by its input, weights and bias, on a machine whose kernels sum columns in
+ * two blocks; more: columns of what it gives are summed, too. */
+static void rows_and_columns(int64_t rows, int64_t columns, bool more, uint32_t kernels) {
+    Rig r = rig();
+    Machine m = target_for(PLAN_cuda)->machine;
+    Schedule *s = NULL;
+    m.bands = 2;
+    Value x = input(&r, DT_f32, D(rows, columns)), dy = input(&r, DT_f32, D(rows, columns));
+    Value w = input(&r, DT_f32, D(columns)), scale = input(&r, DT_f32, D(rows, 1));
+    Value h = build_binary(r.g, OP_mul, x, scale), g = build_binary(r.g, OP_mul, dy, w);
+    Value c = build_mean(r.g, build_binary(r.g, OP_mul, g, h), 2, true);
+    Value dx = build_binary(r.g, OP_sub, g, build_binary(r.g, OP_mul, h, c));
+    Value dw = build_reduce(r.g, OP_reduce_sum, build_binary(r.g, OP_mul, dy, h), 1, false);
+    Value db = build_reduce(r.g, OP_reduce_sum, dy, 1, false);
+    build_output(r.g, "dx", dx), build_output(r.g, "dw", dw);
+    build_output(r.g, "db", build_binary(r.g, OP_mul, db, w));
+    if (more) build_output(r.g, "all", build_reduce(r.g, OP_reduce_sum, dx, 1, false));
+    r.g = pass_dce(r.g);
+    graphc_status st = schedule_build(r.g, &m, FUSE_ALL, r.a, &s);
+    for (uint32_t i = 0; i < diag_count(r.g->diags); i++)
+        puts(diag_render(r.g->diags, diag_at(r.g->diags, i), r.a, false));
+    if (CHECK(st == GRAPHC_OK)) {
+        if (kernels) CHECK_EQ_I(s->steps.n, kernels);
+        double e = check_schedule(r.g, s, r.in, r.a);
+        CHECK(e >= 0 && e < 1e-4);
+    }
+    arena_destroy(r.a);
+}
+
 TEST_MAIN {
     narrow_epilogue();
     activations_stay();
     loss_and_gradient();
     shared_number();
+    rows_and_columns(96, 64, false, 2);
+    rows_and_columns(97, 72, false, 2); /* the last row of a block is not there */
+    rows_and_columns(97, 72, true, 0);
+    rows_and_columns(20, 64, false, 3); /* too few rows */
+    rows_and_columns(96, 63, false, 3); /* no vectors */
     states();
     maps();
     rows();

@@ -1,0 +1,482 @@
+/* Rows and columns of one input in one walk: gradients of norms. A kernel that walks rows, and
+ * others that sum columns of what it reads or stores, become one. Its blocks take every P-th row
+ * each and keep sums of columns beside it, which a second kernel joins: what all of them read is
+ * read once, and no sum depends on timing.
+ *
+ * Takes steps in order, states and prepare steps in place; gives fewer. Keeps what every buffer
+ * holds behind the last of the merged steps; step numbers change. */
+#include "fusion/analyse/facts.h"
+#include "fusion/body/body.h"
+#include "fusion/schedule/stage.h"
+
+enum {
+    FAR = 96,         /* steps between those that meet */
+    MOST_MEMBERS = 6, /* kernels that sum columns beside one that walks rows */
+    MOST_SUMS = 4,    /* of columns: each thread keeps all of them */
+    LEAST_ROWS = 16,  /* of a block */
+    LEAST_COLUMNS = 64,
+    EVEN = 8,         /* columns are multiples of this: rows are read in vectors */
+    VECTOR = 16,      /* bytes of a vector of the narrowest type, ... */
+    MOST_VECTOR = 48, /* ... of all that is read of as many columns, ... */
+    MOST_ROW = 32 * 1024 /* ... and of a row: several are on their way at once */,
+    MOST_PARAMS = K_MAX_PARAMS - 8,
+};
+
+/* A kernel over one parallel and one reduced axis. */
+typedef struct Member {
+    uint32_t step, par, red;
+} Member;
+
+typedef struct Meet {
+    Fuse *f;
+    Schedule *s;
+    Member rows, columns[MOST_MEMBERS];
+    uint32_t ncolumns, nsums, at; /* at: the step that stands where all of them will */
+    uint32_t row, column;         /* symbols in the merged kernel */
+    Expr clamped, index, live;    /* of its row: for loads, for stores; 0 = always */
+    uint32_t vector;              /* bytes of the narrowest element that rows are made of */
+    Expr blocks;
+    VEC(uint32_t) bufs; /* where the blocks' sums lie, in order of `columns` */
+} Meet;
+
+static const Kernel *kernel(const Meet *m, const Member *x) {
+    return m->s->steps.v[x->step].kernel;
+}
+
+/* --- Which kernels meet ----------------------------------------------------------------------- */
+
+static bool is_plain(const Kernel *k, const KOp *o) {
+    switch (o->op) {
+    case K_kbind:
+    case K_katomic:
+    case K_kscan:
+    case K_ksort:
+    case K_kcompact: return false;
+    case K_kload: return !o->mask && !o->in[0];
+    case K_kstore: return !o->mask;
+    case K_kreduce: return o->fold < FOLD_argmax && k->ops[o->in[0]].dtype == DT_f32;
+    default: return true;
+    }
+}
+
+static bool find_member(const Meet *m, uint32_t step, Member *x) {
+    const SStep *s = &m->s->steps.v[step];
+    const Kernel *k = s->kernel;
+    if (s->kind != STEP_kernel || s->prepare || k->tem != TEM_none || k->serial) return false;
+    if (k->naxes != 2 || k->axes[0].kind == k->axes[1].kind) return false;
+    for (KVal v = 1; v < k->nops; v++)
+        if (!is_plain(k, &k->ops[v])) return false;
+    x->step = step;
+    x->par = k->axes[0].kind == AX_PAR ? 0 : 1;
+    x->red = 1 - x->par;
+    return true;
+}
+
+static bool contiguous(const Meet *m, const KOp *o, uint32_t sym) {
+    Expr coef, rest;
+    return expr_affine(m->f->p, o->index, sym, &coef, &rest) && expr_is_value(m->f->p, coef, 1);
+}
+
+/* Rows are so short that blocks have several of them on their way. */
+static bool row_fits(Meet *m, const Member *x, int64_t columns) {
+    const Kernel *k = kernel(m, x);
+    uint32_t *dom = ARENA_ARRAY(m->f->arena, uint32_t, k->nops), sum = 0, least = VECTOR;
+    kir_domains(k, m->f->p, dom);
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        if ((o->op != K_kload && o->op != K_kstore) || !(dom[v] >> x->red & 1)) continue;
+        uint32_t bytes = (uint32_t)dtype_bytes((DType)o->dtype);
+        if (!contiguous(m, o, k->axes[x->red].sym)) return false;
+        if (!dtype_is_float((DType)o->dtype) || (bytes != 2 && bytes != 4)) return false;
+        if (o->op == K_kload && dom[v] == 3) sum += bytes;
+        if (bytes < least) least = bytes;
+    }
+    m->vector = least;
+    return sum && VECTOR / least * sum <= MOST_VECTOR && columns * sum <= MOST_ROW;
+}
+
+/* Few vectors a row leave registers for more blocks; sums of a block are stored and read again, and
+ * blocks that share a row among all of their threads wait for each other. */
+static uint32_t choose_blocks(const Meet *m, int64_t columns) {
+    int64_t vectors = columns * m->vector / VECTOR;
+    return m->f->m->bands * (vectors <= 32 ? 3 : vectors <= 128 || vectors > 512 ? 1 : 2);
+}
+
+static bool walks_rows(Meet *m, const Member *x) {
+    const Kernel *k = kernel(m, x);
+    int64_t n;
+    if (!expr_is_const(m->f->p, k->axes[x->red].extent, &n)) return false;
+    if (n < LEAST_COLUMNS || n % EVEN || !row_fits(m, x, n)) return false;
+    uint32_t blocks = choose_blocks(m, n);
+    m->blocks = expr_const(m->f->p, blocks);
+    return fuse_hint(m->f, k->axes[x->par].extent) >= (double)LEAST_ROWS * blocks;
+}
+
+static bool sums_columns(const Meet *m, const Member *x) {
+    const Kernel *k = kernel(m, x), *r = kernel(m, &m->rows);
+    uint32_t sums = 0;
+    if (k->kind != KERNEL_red) return false; /* it stores points, too */
+    if (k->axes[x->par].extent != r->axes[m->rows.red].extent) return false;
+    if (k->axes[x->red].extent != r->axes[m->rows.par].extent) return false;
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        if (o->op == K_kreduce && o->fold != FOLD_sum) return false;
+        sums += o->op == K_kreduce;
+    }
+    return sums && m->nsums + sums <= MOST_SUMS;
+}
+
+/* The rows' kernel stores to what load o of x reads. */
+static bool is_stored(const Meet *m, const Member *x, const KOp *o) {
+    const SStep *r = &m->s->steps.v[m->rows.step];
+    uint32_t buf = m->s->steps.v[x->step].bufs[o->buf];
+    for (uint32_t i = 0; i < r->kernel->nparams; i++)
+        if (r->kernel->params[i].written && r->bufs[i] == buf) return true;
+    return false;
+}
+
+/* The access of the rows' kernel that meets load o of x: a load, or the store of what it reads. */
+static KVal at_hand(const Meet *m, const Member *x, const KOp *o) {
+    const Kernel *k = kernel(m, x), *r = kernel(m, &m->rows);
+    ExprPool *p = m->f->p;
+    uint32_t sym[2] = {k->axes[x->red].sym, k->axes[x->par].sym};
+    Expr to[2] = {expr_sym_ref(p, r->axes[m->rows.par].sym),
+                  expr_sym_ref(p, r->axes[m->rows.red].sym)};
+    Expr index = expr_subst(p, o->index, sym, to, 2);
+    uint32_t buf = m->s->steps.v[x->step].bufs[o->buf];
+    uint32_t access = is_stored(m, x, o) ? K_kstore : K_kload;
+    for (KVal v = 1; v < r->nops; v++) {
+        const KOp *a = &r->ops[v];
+        if (a->op != access) continue;
+        if (m->s->steps.v[m->rows.step].bufs[a->buf] == buf && a->index == index) return v;
+    }
+    return 0;
+}
+
+/* All that x reads of every row and column is at hand in the rows' kernel, and whatever that one
+ * stores. */
+static bool shares_input(const Meet *m, const Member *x) {
+    const Kernel *k = kernel(m, x);
+    uint32_t *dom = ARENA_ARRAY(m->f->arena, uint32_t, k->nops), n = 0;
+    kir_domains(k, m->f->p, dom);
+    for (KVal v = 1; v < k->nops; v++) {
+        if (k->ops[v].op != K_kload) continue;
+        if (dom[v] != 3 && !is_stored(m, x, &k->ops[v])) continue;
+        if (!at_hand(m, x, &k->ops[v])) return false;
+        n += dom[v] == 3;
+    }
+    return n > 0;
+}
+
+/* --- May they stand at one place? ------------------------------------------------------------- */
+
+static uint32_t storage(const Schedule *s, uint32_t buf) {
+    while (s->buffers.v[buf].alias) buf = s->buffers.v[buf].alias - 1;
+    return buf;
+}
+
+/* One of them writes what the other uses. */
+static bool conflict(const Schedule *s, uint32_t a, uint32_t b) {
+    const SStep *x = &s->steps.v[a], *y = &s->steps.v[b];
+    if (x->kind != STEP_kernel || y->kind != STEP_kernel) return true;
+    for (uint32_t i = 0; i < x->kernel->nparams; i++)
+        for (uint32_t j = 0; j < y->kernel->nparams; j++) {
+            if (!x->kernel->params[i].written && !y->kernel->params[j].written) continue;
+            if (storage(s, x->bufs[i]) == storage(s, y->bufs[j])) return true;
+        }
+    return false;
+}
+
+static bool is_member(const Meet *m, uint32_t step) {
+    bool is = m->rows.step == step;
+    for (uint32_t i = 0; i < m->ncolumns; i++) is |= m->columns[i].step == step;
+    return is;
+}
+
+static bool moves(const Meet *m, uint32_t step, uint32_t to) {
+    uint32_t lo = step < to ? step : to, hi = step < to ? to : step;
+    for (uint32_t t = lo + 1; t < hi; t++)
+        if (!is_member(m, t) && conflict(m->s, step, t)) return false;
+    return true;
+}
+
+/* All move to where one of them stands; columns may read what rows store, and nothing else of one
+ * is written by another. */
+static bool find_place(Meet *m) {
+    for (uint32_t i = 0; i < m->ncolumns; i++) {
+        uint32_t c = m->columns[i].step;
+        if (c < m->rows.step && conflict(m->s, c, m->rows.step)) return false;
+        for (uint32_t j = 0; j < i; j++)
+            if (conflict(m->s, c, m->columns[j].step)) return false;
+    }
+    for (uint32_t t = 0; t <= m->ncolumns; t++) {
+        m->at = t ? m->columns[t - 1].step : m->rows.step;
+        bool all = moves(m, m->rows.step, m->at);
+        for (uint32_t i = 0; i < m->ncolumns; i++) all = all && moves(m, m->columns[i].step, m->at);
+        if (all) return true;
+    }
+    return false;
+}
+
+/* --- The merged kernel ------------------------------------------------------------------------ */
+
+/* What `v` is computed from, up to folds (stop) or through them. */
+static void mark(const Kernel *k, KVal v, bool stop, bool *keep) {
+    if (!v || keep[v]) return;
+    keep[v] = true;
+    if (stop && k->ops[v].op == K_kreduce) return;
+    for (int i = 0; i < 3; i++) mark(k, k->ops[v].in[i], stop, keep);
+}
+
+static uint32_t param(Body *b, const SStep *from, uint32_t i) {
+    return body_param(b, from->bufs[i], from->kernel->params[i].written);
+}
+
+/* Op v of a member, over the merged kernel's axes; to[v] is its number there. */
+static void copy_op(Meet *m, Body *b, const Member *x, KVal v, KVal *to, uint32_t fold) {
+    const SStep *s = &m->s->steps.v[x->step];
+    const Kernel *k = s->kernel;
+    KOp o = k->ops[v];
+    bool is_rows = x->step == m->rows.step;
+    uint32_t row = is_rows ? x->par : x->red, column = 1 - row;
+    uint32_t sym[2] = {k->axes[row].sym, k->axes[column].sym};
+    Expr by[2] = {o.op == K_kstore ? m->index : m->clamped, expr_sym_ref(m->f->p, m->column)};
+    for (int i = 0; i < 3; i++) o.in[i] = to[o.in[i]];
+    if (o.index) o.index = expr_subst(m->f->p, o.index, sym, by, 2);
+    if (o.op == K_kreduce) o.axes = fold;
+    if (o.op == K_kload || o.op == K_kstore) o.buf = param(b, s, o.buf);
+    if (o.op == K_kstore) o.mask = m->live;
+    to[v] = body_op(b, o);
+}
+
+static void new_sum(Meet *m, const KOp *o, Expr columns) {
+    SBuffer s = {.kind = BUF_temp, .dtype = DT_f32, .node = o->node, .graph = m->s->graph};
+    s.numel = expr_mul(m->f->p, m->blocks, columns);
+    vec_push(m->f->arena, &m->s->buffers, s);
+    vec_push(m->f->arena, &m->bufs, m->s->buffers.n - 1);
+}
+
+/* Sums of columns over the rows of a block. rows: numbers of the rows' ops. */
+static void add_columns(Meet *m, Body *b, const Member *x, const KVal *rows, Expr block) {
+    const Kernel *k = kernel(m, x), *r = kernel(m, &m->rows);
+    Expr columns = k->axes[x->par].extent;
+    bool *keep = ARENA_ARRAY(m->f->arena, bool, k->nops);
+    KVal *to = ARENA_ARRAY(m->f->arena, KVal, k->nops);
+    for (KVal v = 1; v < k->nops; v++)
+        if (k->ops[v].op == K_kreduce) mark(k, k->ops[v].in[0], false, keep);
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        KVal hand = o->op == K_kload ? at_hand(m, x, o) : 0;
+        if (hand && keep[v])
+            to[v] = r->ops[hand].op == K_kstore ? rows[r->ops[hand].in[0]] : rows[hand];
+        else if (keep[v])
+            copy_op(m, b, x, v, to, 0);
+        if (o->op != K_kreduce) continue;
+        KOp sum = *o;
+        sum.in[0] = body_or_zero(b, to[o->in[0]], m->live);
+        sum.axes = 1u << 1;
+        KVal at = body_op(b, sum);
+        new_sum(m, o, columns);
+        Expr index =
+            expr_add(m->f->p, expr_mul(m->f->p, block, columns), expr_sym_ref(m->f->p, m->column));
+        body_store(b, DT_f32, at, m->bufs.v[m->bufs.n - 1], index, 0);
+    }
+}
+
+/* Takes the body's ops; what it covers is given. */
+static void finish(Body *b, const Group *axes, KKind kind, const char *name) {
+    Kernel *k = b->k;
+    body_prune(b);
+    k->kind = kind;
+    k->name = name;
+    k->nops = b->ops.n, k->ops = b->ops.v;
+    k->nparams = b->params.n, k->params = b->params.v;
+    k->naxes = axes->naxes;
+    k->axes = arena_copy(b->f->arena, axes->axes, axes->naxes * sizeof axes->axes[0]);
+    body_traffic(b);
+}
+
+/* The places of a and b, each once; those computed first. */
+static void add_places(Arena *a, Kernel *to, const Kernel *from) {
+    Loc *all = ARENA_ARRAY(a, Loc, to->nlocs + from->nlocs + 1);
+    uint32_t n = 0, computed = 0;
+    for (int views = 0; views <= 1; views++) {
+        const Kernel *k[2] = {to, from};
+        for (int i = 0; i < 2; i++) {
+            uint32_t lo = views ? k[i]->ncomputed : 0, hi = views ? k[i]->nlocs : k[i]->ncomputed;
+            for (uint32_t j = lo; j < hi; j++) {
+                uint32_t seen = 0;
+                while (seen < n && all[seen] != k[i]->locs[j]) seen++;
+                if (seen == n) all[n++] = k[i]->locs[j];
+            }
+        }
+        if (!views) computed = n;
+    }
+    to->locs = all, to->nlocs = n, to->ncomputed = computed;
+}
+
+static SStep merged_step(Meet *m) {
+    Fuse *f = m->f;
+    ExprPool *p = f->p;
+    const Kernel *r = kernel(m, &m->rows);
+    Group axes = {.id = 0};
+    Body b = {.f = f, .k = ARENA_NEW(f->arena, Kernel)};
+    Expr rows = r->axes[m->rows.par].extent, n = m->blocks;
+    Expr block = axis_new(f, &axes, n, AX_PAR);
+    Expr turn = axis_new(f, &axes, expr_ceildiv(p, rows, n), AX_RED);
+    Expr column = axis_new(f, &axes, r->axes[m->rows.red].extent, AX_RED);
+    expr_is_sym(p, column, &m->column);
+    m->index = expr_add(p, expr_mul(p, turn, n), block);
+    bool whole = expr_mod(p, rows, n) == expr_const(p, 0);
+    m->clamped = whole ? m->index : expr_min(p, m->index, expr_addi(p, rows, -1));
+    m->live = whole ? 0 : expr_lt(p, m->index, rows);
+    body_begin(&b);
+    KVal *to = ARENA_ARRAY(f->arena, KVal, r->nops);
+    for (KVal v = 1; v < r->nops; v++) copy_op(m, &b, &m->rows, v, to, 1u << 2);
+    b.k->locs = r->locs, b.k->nlocs = r->nlocs, b.k->ncomputed = r->ncomputed;
+    for (uint32_t i = 0; i < m->ncolumns; i++) {
+        add_columns(m, &b, &m->columns[i], to, block);
+        add_places(f->arena, b.k, kernel(m, &m->columns[i]));
+    }
+    finish(&b, &axes, KERNEL_per, arena_printf(f->arena, "%s_columns", r->name));
+    return (SStep){.kind = STEP_kernel, .kernel = b.k, .bufs = b.bufs.v};
+}
+
+/* --- The kernel that joins the blocks' sums --------------------------------------------------- */
+
+/* What x makes of its sums; *next: the number of its first. */
+static void join_columns(Meet *m, Body *b, const Member *x, Expr block, uint32_t *next) {
+    const SStep *s = &m->s->steps.v[x->step];
+    const Kernel *k = s->kernel;
+    ExprPool *p = m->f->p;
+    bool *keep = ARENA_ARRAY(m->f->arena, bool, k->nops);
+    KVal *to = ARENA_ARRAY(m->f->arena, KVal, k->nops);
+    uint32_t sym = k->axes[x->par].sym;
+    Expr column = expr_sym_ref(p, m->column);
+    for (KVal v = 1; v < k->nops; v++)
+        if (k->ops[v].op == K_kstore) mark(k, v, true, keep);
+    for (KVal v = 1; v < k->nops; v++) {
+        KOp o = k->ops[v];
+        if (o.op == K_kreduce) {
+            KOp load = body_blank(K_kload, DT_f32);
+            load.buf = body_param(b, m->bufs.v[(*next)++], false);
+            load.index = expr_add(p, expr_mul(p, block, k->axes[x->par].extent), column);
+            load.node = o.node;
+            o.in[0] = body_op(b, load);
+            o.axes = 1u << 1;
+            to[v] = body_op(b, o);
+            continue;
+        }
+        if (!keep[v]) continue;
+        for (int i = 0; i < 3; i++) o.in[i] = to[o.in[i]];
+        if (o.index) o.index = expr_subst(p, o.index, &sym, &column, 1);
+        if (o.op == K_kload || o.op == K_kstore) o.buf = param(b, s, o.buf);
+        to[v] = body_op(b, o);
+    }
+}
+
+static SStep join_step(Meet *m) {
+    Fuse *f = m->f;
+    const Kernel *first = kernel(m, &m->columns[0]);
+    Group axes = {.id = 0};
+    Body b = {.f = f, .k = ARENA_NEW(f->arena, Kernel)};
+    Expr column = axis_new(f, &axes, first->axes[m->columns[0].par].extent, AX_PAR);
+    Expr block = axis_new(f, &axes, m->blocks, AX_RED);
+    uint32_t next = 0;
+    expr_is_sym(f->p, column, &m->column);
+    body_begin(&b);
+    for (uint32_t i = 0; i < m->ncolumns; i++) {
+        join_columns(m, &b, &m->columns[i], block, &next);
+        add_places(f->arena, b.k, kernel(m, &m->columns[i]));
+    }
+    finish(&b, &axes, KERNEL_red, first->name);
+    return (SStep){.kind = STEP_kernel, .kernel = b.k, .bufs = b.bufs.v};
+}
+
+/* --- The stage -------------------------------------------------------------------------------- */
+
+/* The two steps in place of all members; the rest keeps its order. */
+static void replace(Meet *m) {
+    Schedule *s = m->s;
+    uint32_t n = s->steps.n, at = 0;
+    uint32_t *to = ARENA_ARRAY(m->f->arena, uint32_t, n + 1);
+    SStep *old = arena_copy(m->f->arena, s->steps.v, n * sizeof *old);
+    SStep both[2];
+    both[0] = merged_step(m); /* which finds where the sums lie */
+    both[1] = join_step(m);
+    for (uint32_t i = 0; i < n; i++) {
+        to[i] = at;
+        if (i == m->at) {
+            s->steps.v[at++] = both[0];
+            s->steps.v[at++] = both[1];
+        } else if (!is_member(m, i)) {
+            s->steps.v[at++] = old[i];
+        }
+    }
+    to[n] = s->steps.n = at;
+    for (uint32_t i = 0; i < at; i++)
+        if (s->steps.v[i].kind != STEP_kernel) s->steps.v[i].match = to[s->steps.v[i].match];
+    for (uint32_t i = 0; i < s->ends.n; i++) s->ends.v[i] = to[s->ends.v[i]];
+    for (uint32_t i = 0; i < s->refusals.n; i++) {
+        s->refusals.v[i].producer = to[s->refusals.v[i].producer];
+        s->refusals.v[i].consumer = to[s->refusals.v[i].consumer];
+    }
+}
+
+/* The steps around `step` that nothing keeps apart from it: of its entry, between loops and
+ * branches. */
+static void neighbours(const Schedule *s, uint32_t step, uint32_t *lo, uint32_t *hi) {
+    uint32_t first = step > FAR ? step - FAR : 0, end = step + FAR;
+    if (end > s->steps.n) end = s->steps.n;
+    for (uint32_t i = 0; i < s->ends.n; i++) {
+        if (s->ends.v[i] <= step && s->ends.v[i] > first) first = s->ends.v[i];
+        if (s->ends.v[i] > step && s->ends.v[i] < end) end = s->ends.v[i];
+    }
+    *lo = *hi = step;
+    while (*lo > first && s->steps.v[*lo - 1].kind == STEP_kernel && !s->steps.v[*lo - 1].prepare)
+        (*lo)--;
+    while (*hi < end && s->steps.v[*hi].kind == STEP_kernel) (*hi)++;
+}
+
+static bool takes(Meet *m, uint32_t step) {
+    Member *x = &m->columns[m->ncolumns];
+    if (m->ncolumns == MOST_MEMBERS || step == m->rows.step || !find_member(m, step, x))
+        return false;
+    if (!sums_columns(m, x) || !shares_input(m, x)) return false;
+    m->ncolumns++;
+    if (find_place(m)) {
+        const Kernel *k = kernel(m, x);
+        for (KVal v = 1; v < k->nops; v++) m->nsums += k->ops[v].op == K_kreduce;
+        return true;
+    }
+    m->ncolumns--;
+    return false;
+}
+
+static bool meet(Fuse *f, Schedule *s, uint32_t step) {
+    Meet m = {.f = f, .s = s};
+    uint32_t lo, hi;
+    if (!find_member(&m, step, &m.rows) || !walks_rows(&m, &m.rows)) return false;
+    neighbours(s, step, &lo, &hi);
+    uint32_t params = kernel(&m, &m.rows)->nparams + MOST_SUMS, joined = MOST_SUMS;
+    for (uint32_t i = lo; i < hi; i++) {
+        if (!s->steps.v[i].kernel) continue;
+        uint32_t more = s->steps.v[i].kernel->nparams;
+        if (params + more > MOST_PARAMS || joined + more > MOST_PARAMS || !takes(&m, i)) continue;
+        params += more, joined += more;
+    }
+    if (!m.ncolumns || !find_place(&m)) return false;
+    const Kernel *k = kernel(&m, &m.columns[0]);
+    Value node = 0;
+    for (KVal v = 1; v < k->nops; v++)
+        if (k->ops[v].op == K_kreduce) node = k->ops[v].node;
+    if (!node || !fuse_may(f, node, "summed beside the rows that are made of the same"))
+        return false;
+    replace(&m);
+    return true;
+}
+
+void fuse_columns(Fuse *f, Schedule *s) {
+    if (!f->m->bands) return;
+    for (uint32_t i = 0; i < s->steps.n; i++) (void)meet(f, s, i);
+}
