@@ -102,7 +102,8 @@ static void count_tiles(Gemm *x) {
     Expr all = expr_mul(p, expr_mul(p, rows, cols), x->p->batch);
     x->dependent = usual_blocks(x) <= x->g->m->processors;
     x->g->j->dependent = x->dependent;
-    x->early = x->dependent && x->p->parts == 1;
+    /* Blocks of a cluster begin at k-blocks of their own, or fetch for each other. */
+    x->early = x->dependent && x->p->parts == 1 && cluster == 1;
     for (uint32_t s = 0; s < x->d->nacc; s++) x->early &= x->g->j->stable[x->p->b[s].mat[0].buf];
     x->g->order = GPU_OWN_ORDER;
     x->g->j->min_blocks = 1; /* the registers at entry follow from it */

@@ -1,0 +1,63 @@
+"""What kernels of a GPU ask for before the kernel in front of them has ended: memory that no kernel of the run writes,
+and nothing else. Read in the PTX of graphs of two products.
+
+    early.py GRAPHC
+"""
+import glob, os, re, subprocess, sys, tempfile
+import numpy as np, onnx
+from onnx import TensorProto as T, helper as h
+
+LOAD = re.compile(r"ld\.global|cp\.async\.bulk\.tensor")
+
+
+def product(rows, k, n):
+    """Of rows and a constant matrix."""
+    w = np.random.default_rng(0).standard_normal((k, n)).astype(np.float16)
+    init = [h.make_tensor("w", T.FLOAT16, [k, n], w.tobytes(), raw=True)]
+    nodes = [h.make_node("MatMul", ["x", "w"], ["y"]), h.make_node("Softmax", ["y"], ["z"], axis=0)]
+    value = lambda name, m, c: h.make_tensor_value_info(name, T.FLOAT16, [m, c])
+    g = h.make_graph(nodes, "g", [value("x", rows, k)], [value("z", rows, n)], init)
+    return h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=10)
+
+
+def cache(heads, d):
+    """What was computed behind what was there: its size is not known."""
+    value = lambda name, m: h.make_tensor_value_info(name, T.FLOAT16, [heads, m, d])
+    nodes = [h.make_node("Softmax", ["x"], ["s"]), h.make_node("Concat", ["past", "s"], ["all"], axis=1),
+             h.make_node("Identity", ["s"], ["t"])]
+    g = h.make_graph(nodes, "g", [value("x", 1), value("past", "past")], [value("all", "total"), value("t", 1)])
+    return h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=10)
+
+
+def loads(graphc, model, kernel, folder):
+    """(before the wait, behind it) of the kernel."""
+    path, ir = os.path.join(folder, "m.onnx"), os.path.join(folder, "ir")
+    onnx.save(model, path)
+    subprocess.run([graphc, path, "-o", os.path.join(folder, "m.plan"), "--target", "sm_90a", "--precision", "f16",
+                    "--dump-ir", ir], check=True, capture_output=True)
+    found = sorted(glob.glob(os.path.join(ir, kernel)))
+    text = open(found[0]).read().split("griddepcontrol.wait")
+    return len(LOAD.findall(text[0])), len(LOAD.findall(text[1]))
+
+
+def main():
+    # The producer of a tile has its loads once in a loop; those that are early stand apart, one for each stage.
+    looped = lambda before, behind: before + behind == 2
+    apart = lambda before, behind: before + behind > 2
+    first = lambda before, behind: before > 0
+    cases = [("weights of few tiles", product(16, 2048, 2048), "tem_0_*.ptx", apart),
+             ("tiles shared by the blocks of a cluster", product(16, 8192, 2048), "tem_0_*.ptx", looped),
+             ("columns of one row", product(1, 2048, 2048), "tem_0_*.ptx", first),
+             ("a cache", cache(8, 64), "poi_*concat*.ptx", first)]
+    failed = 0
+    for name, model, kernel, wanted in cases:
+        with tempfile.TemporaryDirectory() as folder:
+            before, behind = loads(sys.argv[1], model, kernel, folder)
+        good = wanted(before, behind)
+        failed += not good
+        print(f"{name}: {before} before, {behind} behind{'' if good else ', FAILED'}")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
