@@ -26,6 +26,7 @@ FAULTS = [
     ("a benchmark whose model fails passes", "lint/checks", "tests/bench/cpu.py", "return 1 if failed else 0", "return 0"),
     ("mixtures of experts are in both means", "lint/checks", "tests/bench/cpu.py", "if not n.startswith(EXPERTS)]", "if n]"),
     ("a message that nothing raises", "lint/dead", "runtime/base/diag.def", "DIAG(IO, 101,", 'DIAG(IO_AGAIN, 199, error, IO, "never")\nDIAG(IO, 101,'),
+    ("a crash of a forked command line is an exit", "lint/checks", "tests/forks.c", ": -WTERMSIG(status)", ": WTERMSIG(status)"),
     ("tests/run TYPO passes", "lint/checks", "tests/run", ">&2; exit 2 ;;", ">&2; exit 0 ;;"),
     ("a file at the top is overlooked", "lint/checks", "tests/lint/tree", '[ -z "$stray" ] || {', "true || {"),
     ("README counts other launches", "models/claims", "README.md", "| resnet50 | 56 | 1.00 |", "| resnet50 | 55 | 1.00 |"),
@@ -91,7 +92,7 @@ FAULTS = [
     ("a changed checkpoint is taken", "unit/test_checkpoint", "runtime/train/checkpoint_read.c",
      "if (m.size != bytes || strcmp(got, hash))", "if (m.size != bytes)"),
     # ---- fusion ------------------------------------------------------------------------------------
-    ("a value is stored over what its kernel still reads", "unit/test_schedule unit/test_schedule_random", "fusion/schedule/memory.c",
+    ("a value is stored over what its kernel still reads", "unit/test_schedule unit/test_schedule_random/all", "fusion/schedule/memory.c",
      "if (o->index != at || o->mask || i > store) return false;", "if (o->mask || i > store) return false;"),
     ("a state is overwritten before it is read", "unit/test_state unit/test_schedule", "fusion/schedule/writes.c",
      "bool free = read.first > read.last || read.last < made.first;", "bool free = read.first > read.last || read.last != made.first;"),
@@ -106,11 +107,11 @@ FAULTS = [
     ("kernels that come to the same code are compiled again", "cli/bounds/some", "codegen/compile.c",
      "while (k && (k->hash != hash ||", "while (k && (k->hash || k->hash != hash ||"),
     # ---- codegen -----------------------------------------------------------------------------------
-    ("bf16 is cut, not rounded", "unit/test_math unit/test_codegen", "codegen/emit/convert.c", "if (to == DT_bf16) return f32_to_bf16(e, u);",
+    ("bf16 is cut, not rounded", "unit/test_math unit/test_codegen/all", "codegen/emit/convert.c", "if (to == DT_bf16) return f32_to_bf16(e, u);",
      "if (to == DT_bf16) return f32_to_bf16(e, and_c(e, u, 0xffff0000));"),
     ("logarithms of f64 are good to 1e-10", "unit/test_math", "codegen/emit/math_exp.c", "0.666666666666667, 0.3999999999989322,", "0.6666666667, 0.3999999999989322,"),
     ("angles beyond 2^30 lose their bits", "unit/test_math", "codegen/emit/math_trig.c", "#define NEAR   0x1p30", "#define NEAR   0x1p60"),
-    ("AVX2 takes the other side of a condition", "unit/test_codegen unit/test_templates part/avx2", "codegen/emit/emit.c",
+    ("AVX2 takes the other side of a condition", "unit/test_codegen/all unit/test_templates/all part/avx2", "codegen/emit/emit.c",
      "LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), \"\");\n}\n\nLLVMValueRef emit_select",
      "LLVMBuildICmp(e->b, LLVMIntEQ, v, LLVMConstNull(LLVMTypeOf(v)), \"\");\n}\n\nLLVMValueRef emit_select"),
     # ---- runtime -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ foreach(source ${unit_tests})
 endforeach()
 
 # All cases of those that take one of several in the quick set (test_takes in test.h).
-foreach(name test_templates test_flash test_check)
+foreach(name test_codegen test_templates test_flash test_flash_gradient test_nvptx test_check test_schedule_random)
   add_test(NAME unit/${name}/all COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(unit/${name}/all PROPERTIES LABELS full TIMEOUT 600
     ENVIRONMENT "GRAPHC_TEST_SOURCE=${PROJECT_SOURCE_DIR};GRAPHC_TEST_ALL=1")
@@ -57,6 +57,13 @@ foreach(source fuzz/mutate conformance/suite_eval conformance/suite_grad
   target_link_libraries(${name} PRIVATE gc_flags gc_driver ${compiler_layers} gc_runtime gc_base llvm
     onnx_schema Threads::Threads ${CMAKE_DL_LIBS} m)
 endforeach()
+
+# Many command lines from one start of graphc. A sanitizer's library would have to come before it.
+if(NOT GRAPHC_SANITIZE)
+  add_library(forks MODULE tests/forks.c)
+  set_target_properties(forks PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_link_libraries(forks PRIVATE gc_flags ${CMAKE_DL_LIBS})
+endif()
 
 add_executable(api_tool tests/train/api_tool.c)
 target_link_libraries(api_tool PRIVATE graphc m)
@@ -166,3 +173,14 @@ graphc_script(models/grad full 1800 ${python} tests/models/grad.py $<TARGET_FILE
 graphc_script(models/exports full 600 ${python} tests/models/exports.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graphc_cli> --isa 4,3 --threads 1,3)
 set_tests_properties(conformance dtypes models PROPERTIES RUN_SERIAL TRUE)
+
+# Seconds of processor time of what is long. ctest starts these first, so that none is left over for one core at the end.
+set(costs oracle/all 300 models/claims 100 models/explain 100 models/tensor_cores 85 cli/fetch 70 cli/contributing 65
+  models/verify 60 oracle/attention_gradients 50 cli/static 45 cli/documents 30 train/loop 25 unit/test_templates/all 20
+  conformance_grad 18 cli/bounds 15 train/page 12 oracle/some 6 cli/errors 6 cli/bounds/some 6 train/loop/some 6 train/phases 5
+  cli/verify 5 models/tensor_cores/some 5 unit/test_templates 4 train/api 4 oracle/attention_gradients/some 4
+  cli/reproducible/some 3 unit/test_codegen 3 unit/test_flash 3)
+while(costs)
+  list(POP_FRONT costs name cost)
+  set_tests_properties(${name} PROPERTIES COST ${cost})
+endwhile()

@@ -6,13 +6,15 @@ from onnx import TensorProto as T
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import build
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
 
 graphc, failures = sys.argv[1], 0
 
 
 def expect(status, text, *args, absent=None):
     global failures
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=60)
+    p = forks.run([graphc, *args], 60)
     ok = p.returncode == status and text in p.stderr and not (absent and os.path.exists(absent))
     if not ok:
         failures += 1

@@ -8,6 +8,8 @@ from onnx import TensorProto as T, helper as h, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import build
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
 
 graphc, failures = os.path.abspath(sys.argv[1]), 0
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -27,7 +29,7 @@ def check(ok, what):
 
 def ask(*args):
     """stdout is one JSON value and nothing else."""
-    p = subprocess.run([graphc, *args, "--json"], capture_output=True, text=True, timeout=60)
+    p = forks.run([graphc, *args, "--json"], 60)
     check(p.returncode == 0, f"graphc {' '.join(args)}: exit {p.returncode}: {p.stderr.strip()[:300]}")
     j = json.loads(p.stdout)
     for e in validator.iter_errors(j):

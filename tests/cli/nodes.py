@@ -3,6 +3,8 @@ import os, subprocess, sys, tempfile
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
 
 graphc, failures, count = sys.argv[1], 0, 0
 f = lambda *shape: (T.FLOAT, shape)
@@ -32,7 +34,7 @@ def bad(op, ins, text, attrs={}, opset=21, status=3, nout=1, domain=""):
     model = h.make_model(h.make_graph([node], "bad", inputs, outputs, constants), opset_imports=opsets, ir_version=10)
     with open("bad.onnx", "wb") as out:
         out.write(model.SerializeToString())
-    p = subprocess.run([graphc, "bad.onnx", "-o", "bad.plan"], capture_output=True, text=True, timeout=60)
+    p = forks.run([graphc, "bad.onnx", "-o", "bad.plan"], 60)
     if p.returncode != status or f'node 0 "y0" {op}: ' not in p.stderr or text not in p.stderr or os.path.exists("bad.plan"):
         failures += 1
         print(f"FAILED {op} {ins} {attrs}\n  exit {p.returncode}, wanted {status} and \"{text}\":\n  {p.stderr.strip()[:400]}")

@@ -3,6 +3,8 @@ import json, os, re, resource, subprocess, sys, tempfile
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
 
 graphc = os.path.abspath(sys.argv[1])
 os.chdir(tempfile.mkdtemp())
@@ -11,7 +13,7 @@ failures = []
 
 
 def run(*args, status=0):
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
+    p = forks.run([graphc, *args], 100)
     if p.returncode != status:
         failures.append(f"{args}: exit {p.returncode}, wanted {status}\n{p.stdout}{p.stderr}")
     return p.stdout

@@ -30,6 +30,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
+
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "light")
 RANK = {"pass": 0, "unsupported": 1, "wrong": 2, "error": 3, "timeout": 4, "crash": 5}
 LIMIT_S = 120
@@ -51,10 +54,16 @@ def cases(data):
 def call(args, **env):
     """(exit status or None on time-out, stderr)"""
     try:
-        p = subprocess.run(args, capture_output=True, timeout=LIMIT_S, env={**os.environ, **env})
-        return p.returncode, p.stderr.decode("utf-8", "replace")
+        p = forks.run(args, LIMIT_S, env)
+        return p.returncode, p.stderr
     except subprocess.TimeoutExpired:
         return None, ""
+
+
+def run_all(a, todo, jobs):
+    """name -> (status, reason)"""
+    with ThreadPoolExecutor(jobs) as pool:
+        return dict(pool.map(one, ((a, c) for c in todo)))
 
 
 def verdict(code, err):
@@ -247,8 +256,7 @@ def main():
         return 77
     chosen = lambda name: not a.only or re.search(a.only, name)
     todo = [c for c in cases(a.data) if chosen(c[0])]
-    with ThreadPoolExecutor(a.jobs) as pool:
-        results = dict(pool.map(one, ((a, c) for c in todo)))
+    results = run_all(a, todo, a.jobs)
     want = read_expected(a.expected)
     count, failures = {}, [f"{n}: not in {a.data}" for n in want if chosen(n) and n not in results]
     for name, (status, reason) in results.items():

@@ -8,7 +8,7 @@ import numpy as np
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [f"{root}/tests/{d}" for d in ("oracle", "conformance", "models", "bench")]
 import run as oracle  # each folder has a run.py, the first is meant
-import compare, cpu, suite
+import compare, cpu, forks, suite
 
 graphc, failures = sys.argv[1], 0
 
@@ -111,6 +111,29 @@ def benchmarks():
     check("2 models: 4.00" in said and "no mixture of experts: 2.00" in said, f"the mean of a benchmark: {said}")
 
 
-suites(), numbers(), skips(), runner(), trees(), benchmarks()
+def forked():
+    """How a command line ends, and what it is given and says, comes through the server that forks it."""
+    preload = forks.library(graphc)
+    if not preload:
+        return
+    server = forks.Server("/bin/sh", preload)
+    sh = lambda text, limit=20, **env: server.run(["sh", "-c", text], limit, {**os.environ, **env})
+    p = sh("echo $WHO; pwd; echo no >&2; exit 3", WHO="me")
+    check((p.returncode, p.stdout, p.stderr) == (3, f"me\n{os.getcwd()}\n", "no\n"), f"a forked command line: {p}")
+    check(sh("kill -SEGV $$").returncode == -11, "a forked command line's crash is not seen")
+    check(sh("echo $WHO").stdout == "\n", "what a forked command line is given stays")
+    check(out_of_time(sh), "a forked command line may take as long as it likes")
+    server.close()
+
+
+def out_of_time(sh):
+    try:
+        sh("sleep 9", 1)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+suites(), numbers(), skips(), runner(), trees(), benchmarks(), forked()
 print(f"{failures} failures")
 sys.exit(failures != 0)

@@ -7,7 +7,6 @@ open sizes), `control` (branches and loops that find out sizes), `backward` (wha
 cases that do not pass, with the reason; everything else must. skipped.txt lists the results for which there is no reference.
 """
 import argparse, fnmatch, os, re, shutil, sys, tempfile
-from concurrent.futures import ThreadPoolExecutor
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(here), "conformance"))
@@ -47,8 +46,7 @@ def run_set(a, name):
     skipped = generate(name, folder, only)
     todo = [(f"{name}/{c}", f"{folder}/{c}/model.onnx", f"{folder}/{c}") for c in sorted(os.listdir(folder))]
     todo = [c for c in todo if not only or re.search(only, c[0])]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = dict(pool.map(suite.one, ((a, c) for c in todo)))
+    results = suite.run_all(a, todo, os.cpu_count())
     if not keep:
         shutil.rmtree(os.path.dirname(folder))
     return results, skipped

@@ -7,6 +7,8 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import small
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
 
 graphc, finetune, tool = map(os.path.abspath, sys.argv[1:4])
 failures = 0
@@ -21,7 +23,7 @@ def check(ok, what):
 
 
 def call(*args, status=0):
-    p = subprocess.run(list(map(str, args)), capture_output=True, text=True)
+    p = forks.run(args)
     check(p.returncode == status, f"{args}: {p.returncode}, not {status}: {p.stderr[-400:]}")
     return p.stdout if not status else p.stderr
 

@@ -7,6 +7,8 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from small import attention_model, byte_model, perceptron
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
 
 graphc, failures = os.path.abspath(sys.argv[1]), 0
 rng = np.random.default_rng(5)
@@ -20,7 +22,7 @@ def check(ok, what):
 
 
 def run(*args, status=0):
-    p = subprocess.run([graphc, *map(str, args)], capture_output=True, text=True)
+    p = forks.run([graphc, *args], 300)
     check(p.returncode == status, f"{args}: {p.returncode}, not {status}: {p.stderr[-300:]}")
     return p.stderr if status else [json.loads(l) for l in p.stdout.splitlines()]
 

@@ -7,6 +7,8 @@ import json, os, subprocess, sys, tempfile
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
 
 graphc, failures = os.path.abspath(sys.argv[1]), 0
 rng = np.random.default_rng(5)
@@ -27,7 +29,7 @@ def close(a, b, tolerance, what):
 
 
 def run(*args, status=0):
-    p = subprocess.run([graphc, *map(str, args)], capture_output=True, text=True)
+    p = forks.run([graphc, *args])
     check(p.returncode == status, f"{args}: {p.returncode}, not {status}: {p.stderr[-300:]}")
     return p.stderr if status else [json.loads(l) for l in p.stdout.splitlines() if l.startswith("{")]
 

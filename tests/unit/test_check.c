@@ -331,5 +331,5 @@ static void check_fault(const Fault *f) {
 TEST_MAIN {
     check_right();
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
-        if (test_takes(i, 2)) check_fault(&faults[i]);
+        if (test_takes(i, 4)) check_fault(&faults[i]);
 }

@@ -122,5 +122,5 @@ TEST_MAIN {
     const char *only = getenv("CASE");
     check_spills();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (!only || strstr(cases[i].name, only)) check_case(&cases[i]);
+        if (only ? strstr(cases[i].name, only) != NULL : test_takes(i, 3)) check_case(&cases[i]);
 }

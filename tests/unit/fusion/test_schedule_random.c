@@ -297,8 +297,7 @@ static void make_graph(Rig *r, bool states) {
 
 /* Derivatives that jump: the interpreter keeps more digits within a kernel than between two. */
 static bool jumps(const Graph *g) {
-    for (Value v = 1; v < g->nodes.n; v++)
-        switch (graph_node(g, v)->op) {
+    for (Value v = 1; v < g->nodes.n; v++) switch (graph_node(g, v)->op) {
         case OP_abs:
         case OP_max:
         case OP_min:
@@ -342,6 +341,8 @@ static void check_seed(uint32_t seed, bool states) {
 }
 
 TEST_MAIN {
-    for (uint32_t seed = 0; seed < SEEDS; seed++) check_seed(seed, false);
-    for (uint32_t seed = 0; seed < STATE_SEEDS; seed++) check_seed(seed, true);
+    for (uint32_t seed = 0; seed < SEEDS; seed++)
+        if (test_takes(seed, 3)) check_seed(seed, false);
+    for (uint32_t seed = 0; seed < STATE_SEEDS; seed++)
+        if (test_takes(seed, 3)) check_seed(seed, true);
 }
