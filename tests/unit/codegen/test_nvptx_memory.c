@@ -75,7 +75,7 @@ static const Want wants[] = {
     {"softmax of odd length", SOFTMAX("bf16", "16384", "33"), 0, 3, 0, 3},
 };
 
-/* Few long sums are read by all multiprocessors. */
+/* Few long sums are read by all multiprocessors, updates of many rows made by all of them. */
 static void check_blocks(const char *text, int64_t least) {
     Arena *a = arena_create();
     ExprPool *p = expr_pool_create(a);
@@ -130,5 +130,10 @@ TEST_MAIN {
     check_blocks("kernel k red i=3 ~j=1000 ~l=999\n param 0 f32[3*1000*1001]\n"
                  " param 1 f32[3] written\n %1 f32 load p0[i*1001000 + j + l*1001]\n"
                  " %2 f32 reduce max j,l %1\n %3 f32 store p1[i] %2\nend\n",
+                 132);
+    check_blocks("kernel k poi serial i=16384 j=768\n param 0 i64[16384]\n param 1 f32[16384*768]\n"
+                 " param 2 f32[50257*768] written\n %1 i64 load p0[i]\n %2 i64 bind at %1\n"
+                 " %3 f32 load p1[i*768 + j]\n"
+                 " %4 f32 atomic add p2[at*768 + j] %3 if [at < 50257]\nend\n",
                  132);
 }
