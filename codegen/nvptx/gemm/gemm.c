@@ -304,6 +304,7 @@ static void fetch_late(Gemm *x, const GemmPlace *at, HV tile, HV block, uint32_t
     if (x->early) {
         HV first = LLVMBuildICmp(e->b, LLVMIntEQ, tile, x->block, "");
         HV early = LLVMBuildAnd(e->b, first, below(e, block, hop_i(e, x->tile->stages)), "");
+        early = LLVMBuildAnd(e->b, early, below(e, block, x->kblocks), ""); /* there may be none */
         late = hop_if(e, LLVMBuildNot(e->b, early, ""));
     }
     hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
