@@ -72,6 +72,7 @@ int main(int argc, char **argv) {
 """
 FETCH = """cmake_minimum_required(VERSION 3.25)
 project(fetching LANGUAGES C CXX)
+set(CMAKE_BUILD_TYPE Debug) # builds in half the time
 include(FetchContent)
 set(GRAPHC_COMPILER COMPILER CACHE BOOL "")
 FetchContent_Declare(graphc SOURCE_DIR "SOURCE" SYSTEM)
