@@ -209,7 +209,7 @@ def step_of(kind, o):
 
 OPTIMIZERS = (
     ("sgd", [], {"lr": .05}, lambda p, o: torch.optim.SGD(p, lr=.05)),
-    ("sgd", ["--momentum", .9, "--weight-decay", .1], {"lr": .02, "mu": .9, "wd": .1},
+    ("sgd", ["--momentum", .9, "--weight-decay", .1, "--clip", .05], {"lr": .02, "mu": .9, "wd": .1, "clip": .05},
      lambda p, o: torch.optim.SGD(p, lr=.02, momentum=.9, weight_decay=.1)),
     ("sgd", ["--momentum", .8, "--nesterov"], {"lr": .02, "mu": .8, "nesterov": True},
      lambda p, o: torch.optim.SGD(p, lr=.02, momentum=.8, nesterov=True)),
