@@ -70,6 +70,7 @@ static const Target rows[] = {
                  .digits = true,
                  .flattens_patches = true,
                  .half_gradient = 128,
+                 .joint_gradients = true,
                  .inline_flops = {.data = 2, .score = 10, .value = 1.5, .a = 1.5, .b = 0.5}},
      .nisas = 1,
      .isa = {{.dump = "",

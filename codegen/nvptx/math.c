@@ -62,7 +62,8 @@ static void mark_wide(const Kernel *k, bool *wide) {
 static bool weighs_half(const Kernel *k) {
     const KOp *b = &k->ops[k->grad.b];
     while (b->op == OP_cast) b = &k->ops[b->in[0]];
-    return k->tem == TEM_attention_gradient && dtype_bytes((DType)b->dtype) == 2;
+    bool gradient = k->tem == TEM_attention_gradient || k->tem == TEM_attention_gradients;
+    return gradient && dtype_bytes((DType)b->dtype) == 2;
 }
 
 bool *gpu_coarse(Arena *a, const Kernel *k) {

@@ -102,7 +102,7 @@ static void merge(Finish *s, uint32_t a, uint32_t b) {
 static bool is_role(const Body *b, uint32_t axis) {
     const AttnMatch *m = b->g->attn;
     uint32_t sym = b->k->axes[axis].sym;
-    return m && (sym == m->isym || sym == m->jsym || sym == m->nsym);
+    return m && (sym == m->isym || sym == m->jsym || group_is_column(b->g, sym));
 }
 
 /* In a contraction the column axis and, with it, what only A or only B sees must stay apart; since

@@ -187,6 +187,18 @@ static void note_factors(Body *b, Value v, KVal x, KVal y, DotIdx d, KVal acc) {
         t->s = acc, t->q = row, t->k = other;
 }
 
+/* Of the contraction that is a gradient. */
+static void note_gradient(Body *b, const AttnMatch *m, KVal x, KVal y, KVal acc) {
+    Kernel *k = b->k;
+    KVal p = m->side ? y : x, other = m->side ? x : y;
+    if (m == b->g->attn)
+        k->grad.o = acc, k->grad.p = p, k->grad.b = other;
+    else if (m->raw)
+        k->grads.oq = acc, k->grads.bq = other;
+    else
+        k->grads.ov = acc, k->grads.pv = p, k->grads.bv = other;
+}
+
 /* v where `inside` holds, else 0: what a convolution's padding contributes. Loads give 0
  * themselves; what is computed from them need not. */
 static KVal pull_or_zero(Body *b, Value v, IdxId idx, Expr inside) {
@@ -215,13 +227,13 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     if (group_streams(f, g)) x = body_cast(b, x, graph_type(f->g, n->in[0])->dtype);
     x = body_cast(b, x, dt);
     KVal y = body_cast(b, k ? k->form->read(b, k, n->in[1], d.b) : pull(b, n->in[1], d.b, 0), dt);
-    const AttnMatch *m = g->attn;
-    if (m && v == m->o && !m->gradient) return body_attention(b, x, y);
+    const AttnMatch *m = g->attn, *result = group_attention(g, v);
+    if (result && !m->gradient) return body_attention(b, x, y);
     uint32_t axes = group_axes(g, AX_RED);
-    if (m) axes = axis_bit(g, v == m->o ? m->jsym : m->dsym[v == m->s[1]]);
+    if (m) axes = axis_bit(g, result ? result->jsym : m->dsym[v == m->s[1]]);
     KVal acc = reduce_op(b, dt, FOLD_sum, body_op2(b, OP_mul, dt, x, y), axes);
-    if (m && v == m->o)
-        b->k->grad.o = acc, b->k->grad.p = m->side ? y : x, b->k->grad.b = m->side ? x : y;
+    if (result)
+        note_gradient(b, result, x, y, acc);
     else if (m)
         note_factors(b, v, x, y, d, acc);
     KDot *t = &b->k->dot;

@@ -47,7 +47,7 @@ void dot_facts(Body *b) {
 
 /* The part that each axis plays in attention or a gradient of it. */
 typedef struct AttnAxes {
-    uint32_t batch, i, j, d, n;
+    uint32_t batch, i, j, d, n, nv, nq;
 } AttnAxes;
 
 static AttnAxes attention_axes(const Body *b) {
@@ -62,6 +62,10 @@ static AttnAxes attention_axes(const Body *b) {
             t.j |= bit;
         else if (sym == m->nsym)
             t.n |= bit;
+        else if (m->with[0] && sym == m->with[0]->nsym)
+            t.nv |= bit;
+        else if (m->with[1] && sym == m->with[1]->nsym)
+            t.nq |= bit;
         else if (k->axes[i].kind == AX_RED)
             t.d |= bit;
         else
@@ -88,6 +92,7 @@ void gradient_facts(Body *b) {
     t->batch = x.batch, t->i = x.i, t->j = x.j, t->d = x.d, t->n = x.n;
     if (!t->s[1]) t->s[1] = t->s[0], t->x[1] = t->x[0], t->y[1] = t->y[0];
     k->kind = KERNEL_tem;
-    k->tem = TEM_attention_gradient;
+    k->tem = b->g->attn->with[0] ? TEM_attention_gradients : TEM_attention_gradient;
+    k->grads.nv = x.nv, k->grads.nq = x.nq;
     body_find_unseen(k, b->f->p);
 }

@@ -140,27 +140,40 @@ static Group *make_group(Fuse *f, AttnMatch *m) {
     Expr j = axis_new(f, g, row.dim[0], AX_RED);
     m->jsym = g->axes[g->naxes - 1].sym;
     g->fixed |= 1u << (g->naxes - 1);
-    g->j_idx = idx_make(f, g, &row, &j, 0);
+    m->fold = idx_make(f, g, &row, &j, 0);
+    m->out = g->anchor_idx;
     return g;
+}
+
+/* Operands of m, whose contraction is in the group that d walks. */
+static bool dry_result(DryRun *d, const AttnMatch *m) {
+    DotIdx at = idx_dot(d->f, d->g, m->o, m->out);
+    return dry_demand(d, node(d->f, m->o)->in[m->side], m->side ? at.b : at.a);
+}
+
+/* Behind the results: what is inside of them. Kept for m, whose group it is. */
+static bool dry_inside(DryRun *d, AttnMatch *m) {
+    Fuse *f = d->f;
+    Group *g = d->g;
+    const Inside *in = d->in;
+    for (uint32_t i = 0; i < in->n; i++) {
+        if (!d->at[i]) return false;
+        bool dot = in->v[i] == m->s[0] || in->v[i] == m->s[1];
+        bool ok = dot ? axes_line_up(f, g, d->at[i], axis_bit(g, m->isym), axis_bit(g, m->jsym))
+                      : dry_value(d, in->v[i], d->at[i]);
+        if (!ok) return false;
+    }
+    m->ninside = in->n;
+    m->inside = arena_copy(f->arena, in->v, in->n * sizeof in->v[0]);
+    m->at = arena_copy(f->arena, d->at, in->n * sizeof d->at[0]);
+    return true;
 }
 
 static bool dry_run(Fuse *f, AttnMatch *m, Inside *in) {
     Group *g = make_group(f, m);
     qsort(in->v, in->n, sizeof in->v[0], by_number_down);
     DryRun d = {.f = f, .g = g, .in = in};
-    DotIdx at = idx_dot(f, g, m->o, g->anchor_idx);
-    if (!dry_demand(&d, node(f, m->o)->in[m->side], m->side ? at.b : at.a)) return false;
-    for (uint32_t i = 0; i < in->n; i++) {
-        if (!d.at[i]) return false;
-        bool dot = in->v[i] == m->s[0] || in->v[i] == m->s[1];
-        bool ok = dot ? axes_line_up(f, g, d.at[i], axis_bit(g, m->isym), axis_bit(g, m->jsym))
-                      : dry_value(&d, in->v[i], d.at[i]);
-        if (!ok) return false;
-    }
-    m->ninside = in->n;
-    m->inside = arena_copy(f->arena, in->v, in->n * sizeof in->v[0]);
-    m->at = arena_copy(f->arena, d.at, in->n * sizeof d.at[0]);
-    return true;
+    return dry_result(&d, m) && dry_inside(&d, m);
 }
 
 /* The log of the sum of exponentials of o's scores, if anybody wants it. */
@@ -239,10 +252,159 @@ static bool is_needed(const Fuse *f, Value v) {
     return f->fact[v].nusers || f->v[v].must;
 }
 
-static void find_gradients(Fuse *f) {
+static void find_single_gradients(Fuse *f) {
     for (Value v = 1; v < f->g->nodes.n; v++)
-        if (is_product(f, v) && is_needed(f, v) && !find(f, v, match_gradient, 0))
+        if (is_product(f, v) && is_needed(f, v) && !f->v[v].attn && !find(f, v, match_gradient, 0))
             (void)find(f, v, match_gradient, 1);
+}
+
+/* --- All gradients of an attention ------------------------------------------------------------ */
+
+/* Rows of the gradient's result are rows of the scores, not their columns. */
+static bool follows_rows(const Fuse *f, const AttnMatch *m) {
+    const Group *g = f->groups.v[m->group];
+    for (uint32_t i = 0; i < m->ninside; i++) {
+        if (m->inside[i] != m->s[0]) continue;
+        const Idx *x = idx_get(g, m->at[i]);
+        return expr_axes_used(f, g, x->dim[x->rank - 2]) & axis_bit(g, m->isym);
+    }
+    return false;
+}
+
+static Value behind_views(const Fuse *f, Value v) {
+    while (is_view(node(f, v))) v = node(f, v)->in[0];
+    return v;
+}
+
+/* What m multiplies, of the scores' size, and the other operand. */
+static Value weights_of(const Fuse *f, const AttnMatch *m) {
+    return behind_views(f, node(f, m->o)->in[m->side]);
+}
+static Value other_of(const Fuse *f, const AttnMatch *m) {
+    return behind_views(f, node(f, m->o)->in[1 - m->side]);
+}
+
+static bool is_factor(const Fuse *f, Value dot, Value v) {
+    return behind_views(f, node(f, dot)->in[0]) == v || behind_views(f, node(f, dot)->in[1]) == v;
+}
+
+/* Gradients of keys, values and queries, which are computed from the same. */
+static bool belong(const Fuse *f, const AttnMatch *k, const AttnMatch *v, const AttnMatch *q) {
+    const AttnMatch *m[3] = {k, v, q};
+    if (v->s[0] != k->s[0] || q->s[0] != k->s[0] || v->s[1] || !k->s[1] || q->s[1] != k->s[1])
+        return false;
+    if (weights_of(f, q) != weights_of(f, k) || follows_rows(f, k) != follows_rows(f, v) ||
+        follows_rows(f, k) == follows_rows(f, q))
+        return false;
+    if (!is_factor(f, k->s[0], other_of(f, k)) || !is_factor(f, k->s[0], other_of(f, q)) ||
+        !is_factor(f, k->s[1], other_of(f, v)))
+        return false;
+    for (int a = 0; a < 3; a++)
+        for (int b = 0; b < 3; b++)
+            if (a != b && fuse_depends(f, m[a]->o, m[b]->o)) return false;
+    return !f->apart || !f->apart[k->o];
+}
+
+static Expr last_dim(const Fuse *f, const AttnMatch *m, bool row) {
+    const Type *t = graph_type(f->g, m->o);
+    return t->dim[t->rank - (row == (m->side == 1) ? 1 : 2)];
+}
+
+/* Where m's result is in g, the group of `first`, and what m folds. */
+static void place_result(Fuse *f, Group *g, const AttnMatch *first, AttnMatch *m, bool queries) {
+    const Type *t = graph_type(f->g, m->o);
+    const Idx *at = idx_get(g, first->out);
+    Expr dim[GRAPH_MAX_RANK], i = at->dim[t->rank - (first->side ? 1 : 2)];
+    Expr j = idx_get(g, first->fold)->dim[0], fold = queries ? i : j;
+    memcpy(dim, at->dim, sizeof dim);
+    Type row = {.rank = 1, .dim = {last_dim(f, queries ? first : m, true)}};
+    if (!queries) row.dim[0] = graph_type(f->g, first->s[0])->dim[t->rank - 1];
+    Expr n = axis_new(f, g, last_dim(f, m, false), AX_PAR);
+    m->nsym = g->axes[g->naxes - 1].sym;
+    g->fixed |= 1u << (g->naxes - 1);
+    m->isym = queries ? first->jsym : first->isym;
+    m->jsym = queries ? first->isym : first->jsym;
+    dim[t->rank - (m->side ? 1 : 2)] = queries ? j : i;
+    dim[t->rank - (m->side ? 2 : 1)] = n;
+    m->out = idx_make(f, g, t, dim, 0);
+    m->fold = idx_make(f, g, &row, &fold, 0);
+    m->group = g->id;
+}
+
+static bool same_batch(const Fuse *f, Value a, Value b) {
+    const Type *x = graph_type(f->g, a), *y = graph_type(f->g, b);
+    bool same = x->rank == y->rank;
+    for (uint32_t d = 0; same && d + 2 < x->rank; d++) same = x->dim[d] == y->dim[d];
+    return same;
+}
+
+/* What is inside of any. */
+static bool gather_all(const Fuse *f, const AttnMatch *const *m, Inside *all) {
+    for (int i = 0; i < 3; i++) {
+        Inside in = {.n = 0};
+        bool any;
+        if (!gather(f, node(f, m[i]->o)->in[m[i]->side], &in, &any)) return false;
+        for (uint32_t k = 0; k < in.n; k++) {
+            if (is_in(all, in.v[k])) continue;
+            if (all->n == MAX_INSIDE) return false;
+            all->v[all->n++] = in.v[k];
+        }
+    }
+    qsort(all->v, all->n, sizeof all->v[0], by_number_down);
+    return true;
+}
+
+static bool try_join(Fuse *f, AttnMatch *k, AttnMatch *v, AttnMatch *q) {
+    const AttnMatch *m[3] = {k, v, q};
+    Inside in = {.n = 0};
+    if (!same_batch(f, k->o, v->o) || !same_batch(f, k->o, q->o) || !gather_all(f, m, &in))
+        return false;
+    Group *g = make_group(f, k);
+    for (uint32_t a = 0; a < g->naxes; a++)
+        if (g->axes[a].sym == k->isym) g->axes[a].kind = AX_RED, g->fixed |= 1u << a;
+    place_result(f, g, k, v, false);
+    place_result(f, g, k, q, true);
+    k->with[0] = v, k->with[1] = q;
+    q->raw = true;
+    DryRun d = {.f = f, .g = g, .in = &in};
+    bool ok = true;
+    for (int i = 0; i < 3; i++) ok = ok && dry_result(&d, m[i]);
+    return ok && dry_inside(&d, k) &&
+           fuse_may(f, k->o, "with the other gradients of its attention");
+}
+
+static void join(Fuse *f, const AttnMatch *k, const AttnMatch *v, const AttnMatch *q) {
+    AttnMatch *m[3] = {arena_copy(f->arena, k, sizeof *k), arena_copy(f->arena, v, sizeof *v),
+                       arena_copy(f->arena, q, sizeof *q)};
+    uint32_t before = f->groups.n;
+    bool ok = try_join(f, m[0], m[1], m[2]);
+    if (!ok) f->groups.n = before;
+    for (int i = 0; i < 3 && ok; i++) f->choice[m[i]->o].attn = m[i];
+}
+
+typedef VEC(const AttnMatch *) Matches;
+
+/* Those whose gradients all have a kernel of their own are done in one, where the target can. */
+static void find_gradients(Fuse *f) {
+    uint32_t before = f->groups.n;
+    Matches m = {0}, three = {0};
+    find_single_gradients(f);
+    for (Value v = 1; v < f->g->nodes.n && f->m->joint_gradients; v++)
+        if (f->v[v].attn && f->v[v].attn->gradient) vec_push(f->arena, &m, f->v[v].attn);
+    for (uint32_t k = 0; k < m.n; k++)
+        for (uint32_t v = 0; v < m.n && m.v[k]->s[1]; v++)
+            for (uint32_t q = 0; q < m.n && !m.v[v]->s[1]; q++) {
+                if (!belong(f, m.v[k], m.v[v], m.v[q])) continue;
+                vec_push(f->arena, &three, m.v[k]);
+                vec_push(f->arena, &three, m.v[v]);
+                vec_push(f->arena, &three, m.v[q]);
+                v = q = m.n;
+            }
+    if (!three.n) return;
+    for (uint32_t i = 0; i < m.n; i++) f->choice[m.v[i]->o].attn = NULL;
+    f->groups.n = before;
+    for (uint32_t i = 0; i < three.n; i += 3) join(f, three.v[i], three.v[i + 1], three.v[i + 2]);
+    find_single_gradients(f);
 }
 
 /* One attention has the statistics that are wanted; another over the same scores has none. */

@@ -47,7 +47,7 @@ static double evaluations(Fuse *f, Value v, const Demand *d) {
         if ((used >> i & 1) && rank[i] < inner) inner = rank[i];
     }
     for (uint32_t i = 0; i < g->naxes; i++) {
-        bool apart = g->attn && g->axes[i].sym == g->attn->nsym; /* not a loop around scores */
+        bool apart = group_is_column(g, g->axes[i].sym); /* not a loop around scores */
         bool around = rank[i] > inner && !apart;
         if ((used >> i & 1) || around) n *= fuse_hint(f, g->axes[i].extent);
     }

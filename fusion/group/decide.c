@@ -126,7 +126,7 @@ static bool in_epilogue(Fuse *f, Value v) {
     IdxId idx = single_demand(f, v, &g);
     Value dot = f->fact[v].epi;
     if (!idx || !g->want || g->prepare != f->fact[v].const_only) return false;
-    if (g->want != dot && !fuse_siblings(f, g->want, dot)) return false;
+    if (!group_wants(g, dot) && !fuse_siblings(f, g->want, dot)) return false;
     return fuse_native(f, g, v, dot) == idx;
 }
 
@@ -135,7 +135,7 @@ static bool stores_permuted(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
     bool read_by_dot = false, permuted = false;
-    if (!f->v[fact->epi].attn) return false;
+    if (!f->v[fact->epi].attn || fuse_is_raw(f, fact->epi)) return false;
     for (uint32_t i = 0; i < s->demands.n; i++)
         read_by_dot = read_by_dot || s->demands.v[i].use >= USE_a;
     if (!read_by_dot) return false;
@@ -164,7 +164,7 @@ static bool read_elsewhere(const Fuse *f, Value v, Value from, bool *same) {
     *same = false;
     for (uint32_t i = 0; i < f->v[from].demands.n; i++) {
         const Demand *d = &f->v[from].demands.v[i];
-        if (f->groups.v[d->group]->want == f->fact[v].epi) continue;
+        if (group_wants(f->groups.v[d->group], f->fact[v].epi)) continue;
         found = true;
         *same = *same || d->group == f->v[v].demands.v[0].group;
     }

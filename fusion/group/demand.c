@@ -105,6 +105,34 @@ bool group_has_inside(const Group *g, Value v, IdxId idx) {
     return false;
 }
 
+IdxId group_anchor(const Group *g, Value dot) {
+    const AttnMatch *m = group_attention(g, dot);
+    return m ? m->out : g->anchor_idx;
+}
+
+bool group_wants(const Group *g, Value dot) {
+    const AttnMatch *m = group_attention(g, dot);
+    return m ? m->wanted : g->want == dot;
+}
+
+void group_want(Group *g, Value dot, bool wanted) {
+    AttnMatch *m = group_attention(g, dot);
+    if (m) m->wanted = wanted;
+    if (wanted)
+        g->want = dot;
+    else if (g->want == dot)
+        g->want = 0;
+}
+
+bool group_is_column(const Group *g, uint32_t sym) {
+    const AttnMatch *m = g->attn;
+    return m && (sym == m->nsym || (m->with[0] && (sym == m->with[0]->nsym || sym == m->with[1]->nsym)));
+}
+
+bool fuse_is_raw(const Fuse *f, Value dot) {
+    return f->v[dot].attn && f->v[dot].attn->raw;
+}
+
 /* --- Order -------------------------------------------------------------------------------- */
 
 /* Groups have numbers `order` in which each stands in front of what it waits for. An edge against

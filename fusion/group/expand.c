@@ -5,8 +5,9 @@ static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
     DotIdx d = idx_dot(f, g, v, idx);
     bool attn = g->attn != NULL;
-    if (attn && v == g->attn->o) {
-        uint32_t side = g->attn->side;
+    const AttnMatch *m = group_attention(g, v);
+    if (m) {
+        uint32_t side = m->side;
         fuse_demand(f, g, n->in[0], d.a, side ? USE_value : USE_point, READ_plain);
         fuse_demand(f, g, n->in[1], d.b, side ? USE_point : USE_value, READ_plain);
         return;

@@ -32,6 +32,7 @@ typedef enum GroupKind {
     GROUP_dot,
     GROUP_attention,
     GROUP_attention_gradient,
+    GROUP_attention_gradients,
     GROUP_pack, /* stores a constant B operand in panels */
     GROUP_join, /* no kernel: a concatenation whose parts are stored by their producers */
     GROUP_scan,
@@ -61,7 +62,8 @@ typedef struct Root {
     uint32_t at;
 } Root;
 
-typedef struct AttnMatch {
+typedef struct AttnMatch AttnMatch;
+struct AttnMatch {
     Value o;    /* the attention or, of a gradient, the contraction */
     Value s[2]; /* contractions inside: the one that the scores are made of, and 0 or another */
     Value lse;  /* logsumexp of the scores, or 0 */
@@ -73,7 +75,14 @@ typedef struct AttnMatch {
     uint32_t ninside; /* values computed inside, wherever else they are stored, ... */
     const Value *inside;
     const IdxId *at; /* ... and where each is read */
-} AttnMatch;
+    IdxId out, fold; /* where its result is, and along what it folds */
+    bool wanted;     /* the group has an epilogue of it */
+    /* All gradients of one attention in one kernel: this one is that of keys, these those of values
+     * and of queries; Group.attn is the first, whose `inside` is of all. The last is summed in
+     * memory by several blocks: it is stored as it is. */
+    AttnMatch *with[2];
+    bool raw;
+};
 
 typedef struct Pack Pack;
 typedef struct Body Body;
@@ -135,7 +144,6 @@ struct Group {
     IdxId anchor_idx; /* of the contraction's result */
     IdxId k_idx;      /* position along the contracted dimensions (attention: of its s[0]) */
     IdxId k2_idx;     /* attention: of its s[1] */
-    IdxId j_idx;      /* attention: the key position */
     VEC(Root) roots;
     VEC(uint32_t) deps;    /* groups whose results it reads */
     VEC(uint32_t) waiting; /* groups that read its results */
@@ -188,6 +196,16 @@ void fuse_own_root(Fuse *f, Group *g, Value v, IdxId idx); /* that is the caller
 
 /* layout.c: picks the order in which v, about to be stored by g, lies in memory */
 void fuse_choose_layout(Fuse *f, const Group *g, Value v);
+
+/* Where the result of its contraction is. */
+IdxId group_anchor(const Group *g, Value dot);
+/* The group's roots are (to be) an epilogue of this contraction. */
+bool group_wants(const Group *g, Value dot);
+void group_want(Group *g, Value dot, bool wanted);
+/* An axis along the columns of an attention's result. */
+bool group_is_column(const Group *g, uint32_t sym);
+/* An attention of which kernels that read its result are no epilogue. */
+bool fuse_is_raw(const Fuse *f, Value dot);
 
 /* attention.c: before the walk. False: some of it has no kernel, and is decomposed in f->g now, of
  * which nothing is known yet. */

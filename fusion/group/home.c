@@ -35,7 +35,7 @@ bool fuse_siblings(const Fuse *f, Value a, Value b) {
 }
 
 IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot) {
-    if (v == dot) return idx_canon(g, g->anchor_idx);
+    if (v == dot) return idx_canon(g, group_anchor(g, dot));
     return idx_result(f, g, v, fuse_native(f, g, f->fact[v].epi_from, dot));
 }
 
@@ -48,7 +48,7 @@ static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
     Value dot = f->fact[v].epi;
     uint32_t id = f->v[dot].dot_group;
     Group *g = id ? f->groups.v[id - 1] : NULL;
-    if (!g || g->want != dot || g->prepare != f->fact[v].const_only || !no_cycle(f, v, g))
+    if (!g || !group_wants(g, dot) || g->prepare != f->fact[v].const_only || !no_cycle(f, v, g))
         return NULL;
     *idx = fuse_native(f, g, v, dot);
     for (uint32_t i = 0; i < f->v[v].demands.n; i++) {

@@ -58,17 +58,22 @@ static bool fetched_as_is(const Fuse *f, const Group *g, Value v, Use use) {
 }
 
 /* The axis along which a template reads this operand contiguously, as a symbol. */
-static bool inner_axis(const Fuse *f, const Group *g, Use use, uint32_t *sym) {
+static bool inner_axis(const Fuse *f, const Group *g, Use use, IdxId read, uint32_t *sym) {
     if (use < USE_query || g->kind == GROUP_pack) return false;
     if (use == USE_value) {
+        uint32_t axes = idx_axes_used(f, g, read);
         *sym = g->attn->nsym;
+        for (int i = 0; i < 2 && g->attn->with[i] && !(axes & axis_bit(g, *sym)); i++)
+            *sym = g->attn->with[i]->nsym;
         return true;
     }
-    if (!g->k_idx || use == USE_b) return false;
+    /* A gradient of attention has two contractions inside. */
+    bool second = g->k2_idx && (idx_axes_used(f, g, read) & idx_axes_used(f, g, g->k2_idx));
+    if ((!second && !g->k_idx) || use == USE_b) return false;
     /* A depthwise convolution's lanes are its channels. */
     bool depthwise = g->anchor && fuse_is_depthwise(f, g->anchor);
     if (depthwise && !g->anchor_idx) return false;
-    const Idx *k = idx_get(g, depthwise ? g->anchor_idx : g->k_idx);
+    const Idx *k = idx_get(g, depthwise ? g->anchor_idx : second ? g->k2_idx : g->k_idx);
     for (uint32_t i = k->rank; i-- > 0;)
         for (uint32_t a = g->naxes; a-- > 0;)
             if (expr_uses(f->p, k->dim[i], g->axes[a].sym)) {
@@ -114,7 +119,8 @@ static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
         Group *g = f->groups.v[d->group];
         uint32_t sym;
         if (!pointwise && fetched_as_is(f, g, v, d->use)) continue;
-        if (!(pointwise ? stored_axis(f, g, &sym) : inner_axis(f, g, d->use, &sym))) continue;
+        if (!(pointwise ? stored_axis(f, g, &sym) : inner_axis(f, g, d->use, d->idx, &sym)))
+            continue;
         int at = inner_dim(f, idx_get(g, d->idx), sym);
         if (at < 0 || (inner >= 0 && at != inner)) return false;
         inner = at;
@@ -225,7 +231,8 @@ void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
     const Fact *fact = &f->fact[v];
     const uint32_t last = graph_type(f->g, v)->rank - 1u;
     if (s->must || s->home) return;
-    if (g->want && g->want == fact->epi) {
+    if (fuse_is_raw(f, v)) return;
+    if (fact->epi && group_wants(g, fact->epi)) {
         if (!f->v[fact->epi].attn || !order_of_contraction(f, v, last)) order_of_anchor(f, v);
     } else if (!order_of_fetches(f, v)) {
         if (order_of_readers(f, v, false))

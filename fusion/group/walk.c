@@ -8,7 +8,7 @@ static Group *new_epilogue_group(Fuse *f, Value dot) {
     VState *s = &f->choice[dot];
     Group *g = s->attn ? f->groups.v[s->attn->group] : group_new(f, GROUP_map);
     if (!s->attn) g->anchor_idx = idx_dot_axes(f, g, dot);
-    g->want = dot;
+    group_want(g, dot, true);
     s->dot_group = g->id + 1;
     return g;
 }
@@ -22,9 +22,10 @@ static bool storable_order(const Fuse *f, const Group *g, IdxId idx) {
 static Group *new_home(Fuse *f, Value v, IdxId *idx) {
     const Fact *s = &f->fact[v];
     bool own = v == s->epi; /* a contraction, which nothing is fused with so far */
-    if (s->epi && !f->v[s->epi].dot_group &&
+    if (s->epi && !f->v[s->epi].dot_group && (own || !fuse_is_raw(f, s->epi)) &&
         (own || fuse_may(f, v, "laid out as the epilogue of its contraction"))) {
         Group *g = new_epilogue_group(f, s->epi);
+        if (g->attn && g->attn->with[0] && group_needs_reader(f, g, v)) fuse_set_apart(f, g->attn->o);
         g->prepare = s->const_only;
         *idx = fuse_native(f, g, v, s->epi);
         if (storable_order(f, g, *idx)) return g;
@@ -50,6 +51,12 @@ static void store(Fuse *f, Value v) {
     fuse_add_root(f, g, v, idx);
 }
 
+static GroupKind kind_of(const Group *g) {
+    if (!g->attn) return GROUP_dot;
+    if (!g->attn->gradient) return GROUP_attention;
+    return g->attn->with[0] ? GROUP_attention_gradients : GROUP_attention_gradient;
+}
+
 /* A contraction becomes the anchor of the group that wants it, when nobody else does; otherwise it
  * is stored, by that group too if possible. */
 static void visit_dot(Fuse *f, Value v) {
@@ -61,10 +68,10 @@ static void visit_dot(Fuse *f, Value v) {
     if (n == 1 && s->demands.n == 1) g = f->groups.v[groups[0]];
     IdxId idx = g ? s->demands.v[0].idx : 0;
     bool native =
-        g && g->want && idx == idx_canon(g, g->anchor_idx) && g->prepare == fact->const_only;
-    bool wanted = native && (g->want == v || (g->anchor && fuse_siblings(f, g->want, v)));
+        g && g->want && idx == idx_canon(g, group_anchor(g, v)) && g->prepare == fact->const_only;
+    bool wanted = native && (group_wants(g, v) || (g->anchor && fuse_siblings(f, g->want, v)));
     if (!s->must && wanted && (s->attn || fuse_may(f, v, "computed where its epilogue is"))) {
-        if (g->want == v) g->anchor = v;
+        if (group_wants(g, v)) g->anchor = v;
         fuse_expand(f, g, v, idx, USE_point, READ_plain);
     } else {
         s->why = n > 1 ? WHY_shared : g && group_axes(g, AX_RED) ? WHY_tile_row : WHY_kind;
@@ -75,7 +82,7 @@ static void visit_dot(Fuse *f, Value v) {
             return;
         }
         if (!g) {
-            if (wanting && wanting->want == v) wanting->want = 0;
+            if (wanting) group_want(wanting, v, false);
             s->dot_group = 0;
             g = new_home(f, v, &idx);
         }
@@ -84,7 +91,7 @@ static void visit_dot(Fuse *f, Value v) {
         fuse_add_root(f, g, v, idx);
     }
     if (g->anchor != v) return;
-    g->kind = !s->attn ? GROUP_dot : s->attn->gradient ? GROUP_attention_gradient : GROUP_attention;
+    g->kind = kind_of(g);
 }
 
 /* --- The walk ----------------------------------------------------------------------------- */

@@ -91,10 +91,20 @@ static DotIdx conv_operands(Fuse *f, Group *g, Value v, IdxId idx, IdxId kidx) {
     return r;
 }
 
+AttnMatch *group_attention(const Group *g, Value o) {
+    AttnMatch *m = g->attn;
+    for (int i = 0; m && i <= 2; i++) {
+        AttnMatch *at = i ? m->with[i - 1] : m;
+        if (at && at->o == o) return at;
+    }
+    return NULL;
+}
+
 DotIdx idx_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
-    IdxId kidx = g->j_idx;
-    if (!g->attn || v != g->attn->o) {
+    const AttnMatch *m = group_attention(g, v);
+    IdxId kidx = m ? m->fold : 0;
+    if (!m) {
         uint32_t second = g->attn && v == g->attn->s[1];
         IdxId *at = second ? &g->k2_idx : &g->k_idx;
         if (!*at) {

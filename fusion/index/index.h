@@ -109,5 +109,7 @@ typedef struct DotIdx {
 } DotIdx;
 IdxId idx_dot_axes(Fuse *f, Group *g, Value dot); /* parallel axes for a contraction's result */
 DotIdx idx_dot(Fuse *f, Group *g, Value dot, IdxId idx);
+/* The attention or gradient in g whose result is o, or NULL. */
+struct AttnMatch *group_attention(const Group *g, Value o);
 
 #endif

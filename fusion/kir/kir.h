@@ -42,6 +42,7 @@ typedef enum KKind {
     X(dot, 0)                                                                                      \
     X(attention, 0)                                                                                \
     X(attention_gradient, 0)                                                                       \
+    X(attention_gradients, 1)                                                                      \
     X(scan, 1)                                                                                     \
     X(sort, 1)                                                                                     \
     X(compact, 1)
@@ -164,6 +165,15 @@ typedef struct KAttnGrad {
     Expr ahead, behind;         /* 0, or p is 0 wherever j > i + ahead, j < i - behind */
 } KAttnGrad;
 
+/* tem attention_gradients: all three of one attention, with keys as i and queries as j. Keys' is the
+ * template above (Kernel.grad); v: values', sum_j p(s[0])[i, j] * b[j, n]; q: queries', sum_i
+ * grad.p[i, j] * b[i, n], which is stored as it is and nowhere else. i and j are both folded, and
+ * walked by stores. */
+typedef struct KAttnGrads {
+    uint32_t nv, nq; /* columns of the two */
+    KVal pv, bv, ov, bq, oq;
+} KAttnGrads;
+
 typedef struct Kernel {
     const char *name; /* poi_3_add_relu */
     KKind kind;
@@ -176,6 +186,7 @@ typedef struct Kernel {
     KDot dot;
     KAttn attn;
     KAttnGrad grad;
+    KAttnGrads grads;
     uint32_t nlocs, ncomputed;
     Loc *locs; /* ONNX nodes covered: those that it computes, then views that it looks through */
     Expr bytes_read, bytes_written, flops; /* least traffic: each element once */

@@ -315,7 +315,8 @@ graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d) {
     v.at = 0;
     if (s == GRAPHC_OK && k->tem == TEM_dot) s = check_dot(&v);
     if (s == GRAPHC_OK && k->tem == TEM_attention) s = check_attention(&v);
-    if (s == GRAPHC_OK && k->tem == TEM_attention_gradient) s = check_gradient(&v);
+    bool gradient = k->tem == TEM_attention_gradient || k->tem == TEM_attention_gradients;
+    if (s == GRAPHC_OK && gradient) s = check_gradient(&v);
     free(v.domains);
     return s;
 }

@@ -28,6 +28,7 @@ typedef struct Machine {
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
     bool attention_gradient; /* has that template, of f32 operands too */
     uint32_t half_gradient;  /* has it for operands of 16 bits: the largest head size, or 0 */
+    bool joint_gradients;    /* and one for all three of an attention */
     /* Most arithmetic per element with which a value is still computed where it is read: as data
      * that moves elements, in attention's scores and values, as a contraction's operand, and as keys,
      * values or operands of 16 bits: 0 where matrix units fetch those from memory themselves. */

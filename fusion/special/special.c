@@ -6,6 +6,7 @@ const KindRow fuse_kinds[GROUP_KINDS] = {
     [GROUP_dot] = {.facts = dot_facts},
     [GROUP_attention] = {.word = "attention", .facts = attention_facts},
     [GROUP_attention_gradient] = {.word = "attention_gradient", .facts = gradient_facts},
+    [GROUP_attention_gradients] = {.word = "attention_gradients", .facts = gradient_facts},
     [GROUP_pack] = {.keeps_axes = true, .store = pack_store, .lower = pack_lower},
     [GROUP_join] = {.no_kernel = true, .store = concat_store},
     [GROUP_scan] = {.store = scan_store, .lower = scan_lower},

@@ -1,12 +1,13 @@
 /* Steps of a training plan on a GPU, beside the same ones on the CPU.
  *
  *   train_compare PLAN [--weights DIR] [--steps N] [--rate R] [--tolerance T] [--alone] [--time N]
- *                 [--each] [--ids N] [--fill SIZE] [SYMBOL=VALUE ...]
+ *                 [--each] [--ids N] [--fill SIZE] [--twice] [SYMBOL=VALUE ...]
  *
  * Prints loss and norm of the gradients of each step; status 1 where they differ by more than the
  * tolerance (relative, 1e-3), 77 without a GPU; then what the states hold is compared, as largest
  * difference over their change. --fill: states that are all zeros begin with random values of that
- * size instead, but for moments. --alone: a plan for GPUs only, losses have to be
+ * size instead, but for moments. --twice: beside the same steps on the GPU again, not on the CPU,
+ * and states have to be the same bits. --alone: a plan for GPUs only, losses have to be
  * numbers. --time: runs N more steps on the GPU, prints the time of one and of its kernels, the
  * longest first (kernels of equal names but for their number as one); --each: every launch, too,
  * in order. */
@@ -24,7 +25,7 @@ typedef struct Options {
     const char *plan, *weights;
     double tolerance, rate, fill;
     int steps, timed;
-    bool alone, each;
+    bool alone, each, twice;
     int64_t ids;
     char **symbols;
     int nsymbols;
@@ -323,6 +324,8 @@ static Options options(int argc, char **argv) {
             o.each = true;
         else if (strcmp(argv[i], "--alone") == 0)
             o.alone = true;
+        else if (strcmp(argv[i], "--twice") == 0)
+            o.twice = true, o.tolerance = 0;
         else if (!o.plan)
             o.plan = argv[i];
     }
@@ -339,7 +342,8 @@ int main(int argc, char **argv) {
     }
     printf("%s\n", o.plan);
     graphc_session *gpu = session(p, GRAPHC_CUDA, &o);
-    graphc_session *cpu = gpu && !o.alone ? session(p, GRAPHC_CPU, &o) : NULL;
+    graphc_device_kind other = o.twice ? GRAPHC_CUDA : GRAPHC_CPU;
+    graphc_session *cpu = gpu && !o.alone ? session(p, other, &o) : NULL;
     int status = !gpu ? 77 : !cpu && !o.alone ? 5 : compare(gpu, cpu, p, &o);
     if (status <= 1 && o.timed) {
         int st = time_steps(gpu, p, &o);

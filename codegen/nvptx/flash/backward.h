@@ -54,6 +54,21 @@ typedef struct BackPlan {
     const BackTile *tile;
 } BackPlan;
 
+/* A result and what is stored of it, along axis n. */
+typedef struct BackResult {
+    KVal o, store[BACK_STORES];
+    uint32_t n, registers, nstores;
+} BackResult;
+
+/* Parts of a plan. The operand v as a matrix whose columns are in whole panels, behind constant
+ * factors; ... */
+const char *back_operand(Gpu *g, BackPlan *p, KVal v, uint32_t rows, uint32_t cols, double *scale,
+                         HopMatrix *out, uint32_t *panels);
+bool back_same_matrix(const HopMatrix *a, const HopMatrix *b);
+/* ... v without casts and constant factors around it: *scale times those; ... */
+KVal back_behind_scales(const Kernel *k, KVal v, double *scale);
+/* ... `seen`, of `ahead` or `behind`. */
+void back_find_mask(Gpu *g, BackPlan *p);
 /* NULL, or why the kernel is not one for tensor cores. */
 const char *back_plan(Gpu *g, BackPlan *out);
 
@@ -90,6 +105,17 @@ HV back_stage(Back *x, HV block);            /* of the block with that number */
 HV back_parity(Back *x, HV block);
 void back_head_at(Back *x, const HopMatrix *m, HV head, HV *at);
 BackPlace back_place(Back *x, HV tile);
+
+/* Two numbers as a register of 16-bit ones. */
+HV back_pack(Emit *e, WgmmaType type, HV a, HV b);
+/* Of a sum's register with this number: which of the thread's two rows, and its column behind the
+ * thread's first. */
+uint32_t back_half(uint32_t i);
+uint32_t back_col(uint32_t i);
+HV back_scaled(Emit *e, HV v, double by);
+Expr back_at(Emit *e, const char *name, Expr extent, HV at, bool clamp);
+/* Of sums o, those of one row, which is bound; col: the thread's first. */
+void back_store(Gpu *g, const BackResult *r, HV col, const HV *o, uint32_t half);
 
 /* Tiles until there are no more. */
 void back_compute(Back *x);

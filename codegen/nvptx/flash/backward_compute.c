@@ -5,6 +5,7 @@
  * weights p are computed while those sums go on. */
 #include "codegen/nvptx/flash/backward.h"
 #include <math.h>
+#include <string.h>
 
 enum { HALVES = 2, MAX_S = BACK_BLOCK / 2, MAX_P = MAX_S / 2, MAX_O = 64, COLUMNS = MAX_S / 2 };
 
@@ -34,10 +35,8 @@ static HV below(Emit *e, HV a, HV b) {
     return LLVMBuildICmp(e->b, LLVMIntULT, a, b, "");
 }
 
-/* Two numbers as a register of 16-bit ones. */
-static HV pack(Computer *c, HV a, HV b) {
-    Emit *e = c->e;
-    bool bf16 = c->x->p->type == WGMMA_bf16;
+HV back_pack(Emit *e, WgmmaType type, HV a, HV b) {
+    bool bf16 = type == WGMMA_bf16;
     LLVMTypeRef half = bf16 ? LLVMBFloatTypeInContext(e->ctx) : LLVMHalfTypeInContext(e->ctx);
     HV v = LLVMGetPoison(emit_vec(e->f32, 2));
     v = LLVMBuildInsertElement(e->b, v, a, emit_i64(e, 0), "");
@@ -46,15 +45,14 @@ static HV pack(Computer *c, HV a, HV b) {
     return LLVMBuildBitCast(e->b, v, e->i32, "");
 }
 
-/* Of the register with this number: which of the thread's two rows, and its column. */
-static uint32_t half_of(uint32_t i) {
+uint32_t back_half(uint32_t i) {
     return i >> 1 & 1;
 }
-static uint32_t col_of(uint32_t i) {
+uint32_t back_col(uint32_t i) {
     return i / 4 * 8 + (i & 1);
 }
 
-static HV scaled(Emit *e, HV v, double by) {
+HV back_scaled(Emit *e, HV v, double by) {
     return by == 1 ? v : LLVMBuildFMul(e->b, v, emit_f(e, e->f32, by), "");
 }
 
@@ -66,7 +64,7 @@ static int64_t last_of(Emit *e, Expr extent) {
     return hi > 0 ? hi - 1 : 0;
 }
 
-static Expr place(Emit *e, const char *name, Expr extent, HV at, bool clamp) {
+Expr back_at(Emit *e, const char *name, Expr extent, HV at, bool clamp) {
     at = LLVMBuildSExt(e->b, at, e->i64, "");
     if (clamp) {
         HV v[2] = {at, LLVMBuildSub(e->b, emit_expr(e, extent), emit_i64(e, 1), "")};
@@ -91,11 +89,11 @@ static HV block_start(Computer *c, HV j) {
 static void place_columns(Computer *c, HV start, Expr *col) {
     Emit *e = c->e;
     HV first = hop_add(e, start, c->col);
-    Expr at = ragged(c) ? 0 : place(e, "j", c->x->p->columns, first, false);
+    Expr at = ragged(c) ? 0 : back_at(e, "j", c->x->p->columns, first, false);
     for (uint32_t i = 0, n = 0; i < MAX_S; i++) {
-        if (half_of(i)) continue;
-        col[n++] = at ? expr_addi(e->exprs, at, col_of(i))
-                      : place(e, "j", c->x->p->columns, hop_addi(e, first, col_of(i)), true);
+        if (back_half(i)) continue;
+        col[n++] = at ? expr_addi(e->exprs, at, back_col(i))
+                      : back_at(e, "j", c->x->p->columns, hop_addi(e, first, back_col(i)), true);
     }
 }
 
@@ -124,7 +122,7 @@ static HV weight(Computer *c, const HV *s, uint32_t i, uint32_t half, bool maske
     if (x->p->seen && !masked)
         emit_override(e, x->p->seen, LLVMConstInt(e->i1, x->p->shows, false));
     for (uint32_t p = 0; p < x->p->products; p++)
-        emit_override(e, x->a->s[p], scaled(e, s[p * MAX_S + i], x->p->factor[p]));
+        emit_override(e, x->a->s[p], back_scaled(e, s[p * MAX_S + i], x->p->factor[p]));
     HV v = emit_value(e, x->p->p);
     emit_pop(e);
     return v;
@@ -137,11 +135,11 @@ static void weights(Computer *c, HV *s, HV start, const Expr *col, HV (*by)[BACK
     const BackLoads *l = &c->x->p->by_column;
     HV room = LLVMBuildSub(e->b, c->x->ncolumns, hop_add(e, start, c->col), "");
     for (uint32_t i = 0, n = 0; i < MAX_S; i++) {
-        if (half_of(i)) continue;
+        if (back_half(i)) continue;
         emit_push(e);
         emit_bind(e, sym_of(c, c->x->a->j), col[n]);
         for (uint32_t k = 0; k < l->n; k++) emit_override(e, l->v[k], by[n][k]);
-        HV inside = LLVMBuildICmp(e->b, LLVMIntSGT, room, hop_i(e, col_of(i)), "");
+        HV inside = LLVMBuildICmp(e->b, LLVMIntSGT, room, hop_i(e, back_col(i)), "");
         for (uint32_t h = 0; h < HALVES; h++) {
             HV v = weight(c, s, i + 2 * h, h, masked);
             if (ragged(c)) v = LLVMBuildSelect(e->b, inside, v, emit_f(e, e->f32, 0), "");
@@ -154,7 +152,8 @@ static void weights(Computer *c, HV *s, HV start, const Expr *col, HV (*by)[BACK
 
 /* As the A operand: a step of 16 columns takes four registers. */
 static void pack_all(Computer *c, const HV *s, HV *p) {
-    for (uint32_t i = 0; i < MAX_P; i++) p[i] = pack(c, s[2 * i], s[2 * i + 1]);
+    for (uint32_t i = 0; i < MAX_P; i++)
+        p[i] = back_pack(c->e, c->x->p->type, s[2 * i], s[2 * i + 1]);
 }
 
 /* --- Products --------------------------------------------------------------------------------- */
@@ -266,21 +265,21 @@ static void all_blocks(Computer *c, Carried *v) {
 
 /* --- Results ---------------------------------------------------------------------------------- */
 
-static void store_half(Computer *c, const HV *o, uint32_t half) {
-    Emit *e = c->e;
-    Back *x = c->x;
-    Expr n = gpu_points(e, x->g->k, x->a->n), at = place(e, "n", n, c->col, false);
+void back_store(Gpu *g, const BackResult *r, HV col, const HV *o, uint32_t half) {
+    Emit *e = g->e;
+    Expr n = gpu_points(e, g->k, r->n), at = back_at(e, "n", n, col, false);
+    uint32_t sym = g->k->axes[__builtin_ctz(r->n)].sym;
     HV size = hop_size(e, n);
     bool whole = expr_divisor(e->exprs, n) % FLASH_PANEL == 0;
-    for (uint32_t i = 0; i < c->no; i++) {
+    for (uint32_t i = 0; i < r->registers; i++) {
         EmitIf is;
-        if (half_of(i) != half) continue;
+        if (back_half(i) != half) continue;
         HV inside = LLVMConstInt(e->i1, 1, false);
-        if (!whole) inside = below(e, hop_addi(e, c->col, col_of(i)), size);
+        if (!whole) inside = below(e, hop_addi(e, col, back_col(i)), size);
         emit_if_begin(e, &is, inside);
-        emit_bind(e, sym_of(c, x->a->n), expr_addi(e->exprs, at, col_of(i)));
-        emit_override(e, x->a->o, o[i]);
-        for (uint32_t k = 0; k < x->p->nstores; k++) emit_store(e, x->p->store[k]);
+        emit_bind(e, sym, expr_addi(e->exprs, at, back_col(i)));
+        emit_override(e, r->o, o[i]);
+        for (uint32_t k = 0; k < r->nstores; k++) emit_store(e, r->store[k]);
         emit_if_end(e, &is);
     }
 }
@@ -288,17 +287,21 @@ static void store_half(Computer *c, const HV *o, uint32_t half) {
 /* The last block's sums, then the rows are stored. */
 static void finish_tile(Computer *c, Carried *v) {
     Emit *e = c->e;
+    const BackPlan *p = c->x->p;
+    BackResult result = {
+        .o = c->x->a->o, .n = c->x->a->n, .registers = c->no, .nstores = p->nstores};
+    memcpy(result.store, p->store, sizeof result.store);
     HV last = hop_addi(e, c->at.blocks, -1);
     hop_barrier_arrive(e, back_bar(c->x, BACK_x_empty, NULL), c->one);
     start_sums(c, last, v);
     wgmma_wait_all(e, v->o, c->no);
     release(c, last);
-    for (uint32_t i = 0; i < c->no; i++) v->o[i] = scaled(e, v->o[i], c->x->p->after);
+    for (uint32_t i = 0; i < c->no; i++) v->o[i] = back_scaled(e, v->o[i], c->x->p->after);
     for (uint32_t h = 0; h < HALVES; h++) {
         EmitIf is;
         emit_if_begin(e, &is, below(e, hop_addi(e, c->row, 8 * h), c->x->nrows));
         emit_bind(e, sym_of(c, c->x->a->i), c->rows[h]);
-        store_half(c, v->o, h);
+        back_store(c->x->g, &result, c->col, v->o, h);
         emit_if_end(e, &is);
     }
 }
@@ -313,9 +316,9 @@ static void bind_tile(Computer *c) {
     own = hop_add(e, own, hop_muli(e, c->member, FLASH_GROUP_ROWS));
     c->row = hop_add(e, c->at.row, own);
     if (x->a->batch)
-        gpu_decode(e, x->g->k, x->a->batch, place(e, "head", x->p->heads, c->at.head, false));
+        gpu_decode(e, x->g->k, x->a->batch, back_at(e, "head", x->p->heads, c->at.head, false));
     for (uint32_t h = 0; h < HALVES; h++) {
-        c->rows[h] = place(e, "i", x->p->rows, hop_addi(e, c->row, 8 * h), true);
+        c->rows[h] = back_at(e, "i", x->p->rows, hop_addi(e, c->row, 8 * h), true);
         emit_push(e);
         emit_bind(e, sym_of(c, x->a->i), c->rows[h]);
         for (uint32_t k = 0; k < l->n; k++) c->by_row[h][k] = emit_value(e, l->v[k]);

@@ -21,7 +21,7 @@ static const BackTile *choose(const Gpu *g, const BackPlan *p) {
     return best;
 }
 
-static bool same_matrix(const HopMatrix *a, const HopMatrix *b) {
+bool back_same_matrix(const HopMatrix *a, const HopMatrix *b) {
     bool same = a->buf == b->buf && a->t == b->t && a->base == b->base && a->cols == b->cols &&
                 a->rows == b->rows && a->pitch == b->pitch && a->nbatch == b->nbatch;
     for (uint32_t i = 0; same && i < a->nbatch; i++)
@@ -31,7 +31,7 @@ static bool same_matrix(const HopMatrix *a, const HopMatrix *b) {
 
 static uint32_t stream_of(BackPlan *p, const HopMatrix *m, uint32_t cols) {
     for (uint32_t i = 0; i < p->nstreams; i++)
-        if (p->cols[i] == cols && same_matrix(&p->stream[i], m)) return i;
+        if (p->cols[i] == cols && back_same_matrix(&p->stream[i], m)) return i;
     p->stream[p->nstreams] = *m;
     p->cols[p->nstreams] = cols;
     return p->nstreams++;
@@ -44,8 +44,8 @@ static uint32_t panels(const Emit *e, const HopMatrix *m) {
     return (uint32_t)(d + FLASH_PANEL - 1) / FLASH_PANEL * FLASH_PANEL;
 }
 
-static const char *plan_operand(Gpu *g, BackPlan *p, KVal v, uint32_t rows, uint32_t cols,
-                                double *scale, HopMatrix *out, uint32_t *size) {
+const char *back_operand(Gpu *g, BackPlan *p, KVal v, uint32_t rows, uint32_t cols, double *scale,
+                         HopMatrix *out, uint32_t *size) {
     const KOp *o = flash_plain_load(g->k, v, scale);
     if (!o) return "an operand is computed, not loaded";
     if (!hop_matrix(g, o, rows, cols, g->k->grad.batch, out))
@@ -64,13 +64,13 @@ static const char *plan_operands(Gpu *g, BackPlan *p) {
         HopMatrix y;
         uint32_t d = g->k->ops[a->s[i]].axes, dy;
         p->factor[i] = 1;
-        const char *why = plan_operand(g, p, a->x[i], a->i, d, &p->factor[i], &p->x[i], &p->d[i]);
-        if (!why) why = plan_operand(g, p, a->y[i], a->j, d, &p->factor[i], &y, &dy);
+        const char *why = back_operand(g, p, a->x[i], a->i, d, &p->factor[i], &p->x[i], &p->d[i]);
+        if (!why) why = back_operand(g, p, a->y[i], a->j, d, &p->factor[i], &y, &dy);
         if (why) return why;
         p->y[i] = stream_of(p, &y, dy);
     }
     HopMatrix b;
-    const char *why = plan_operand(g, p, a->b, a->j, a->n, &p->after, &b, &p->n);
+    const char *why = back_operand(g, p, a->b, a->j, a->n, &p->after, &b, &p->n);
     if (why) return why;
     p->b = stream_of(p, &b, p->n);
     p->type = p->x[0].t == DT_bf16 ? WGMMA_bf16 : WGMMA_f16;
@@ -91,8 +91,7 @@ static const char *plan_loads(Gpu *g, BackPlan *p) {
     return NULL;
 }
 
-/* v without casts and constant factors around it: *scale times those. */
-static KVal behind_scales(const Kernel *k, KVal v, double *scale) {
+KVal back_behind_scales(const Kernel *k, KVal v, double *scale) {
     for (;;) {
         const KOp *o = &k->ops[v], *a = &k->ops[o->in[0]], *b = &k->ops[o->in[1]];
         if (o->op == OP_cast && dtype_is_float((DType)a->dtype)) {
@@ -119,7 +118,7 @@ static const char *plan_result(Gpu *g, BackPlan *p) {
         if (p->nstores == BACK_STORES) return "many results";
         p->store[p->nstores++] = v;
     }
-    p->p = behind_scales(k, a->p, &p->after);
+    p->p = back_behind_scales(k, a->p, &p->after);
     return k->ops[p->p].dtype == DT_f32 ? NULL : "weights are not f32";
 }
 
@@ -131,7 +130,7 @@ static bool apart(Emit *e, const Kernel *k, const KOp *o, Expr distance) {
 }
 
 /* The mask's comparison, in the spellings le and lt. past: how far j is past what i sees. */
-static void plan_mask(Gpu *g, BackPlan *p) {
+void back_find_mask(Gpu *g, BackPlan *p) {
     const Kernel *k = g->k;
     ExprPool *q = g->e->exprs;
     if (!p->ahead == !p->behind) return;
@@ -166,7 +165,7 @@ const char *back_plan(Gpu *g, BackPlan *out) {
     out->heads = gpu_points(g->e, k, a->batch);
     out->ahead = a->ahead;
     out->behind = a->behind;
-    plan_mask(g, out);
+    back_find_mask(g, out);
     out->tile = choose(g, out);
     return out->tile ? NULL : "no tile has registers for such heads";
 }

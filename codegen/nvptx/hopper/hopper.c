@@ -131,6 +131,10 @@ void hop_arrive(Emit *e, HV id, uint32_t threads) {
     emit_intrinsic(e, "llvm.nvvm.barrier.cta.arrive.aligned.count", NULL, v, 2);
 }
 
+void hop_warp_sync(Emit *e) {
+    ptx0(e, "bar.warp.sync 0xffffffff;");
+}
+
 void hop_fence_async(Emit *e) {
     ptx0(e, "fence.proxy.async.shared::cta;");
 }

@@ -61,6 +61,7 @@ HV hop_elect(Emit *e);                              /* true in one thread of the
 void hop_registers(Emit *e, uint32_t n, bool more); /* the warpgroup's, per thread */
 void hop_sync(Emit *e, HV id, uint32_t threads);    /* named barrier 1 to 15 */
 void hop_arrive(Emit *e, HV id, uint32_t threads);
+void hop_warp_sync(Emit *e);
 void hop_fence_async(Emit *e); /* plain shared accesses before, the copy engine's after */
 void hop_depend_wait(Emit *e); /* for the grid in front, under programmatic dependent launch */
 void hop_depend_launch(Emit *e);
@@ -117,6 +118,7 @@ void hop_tma_load_both(Emit *e, HV shared, HV bar, HV map, const HV *at, uint32_
 void hop_tma_load_window(Emit *e, HV shared, HV bar, HV map, const HV *at, const HV *tap,
                          uint32_t rank);
 void hop_tma_store(Emit *e, HV map, HV shared, const HV *at, uint32_t rank);
+void hop_tma_add(Emit *e, HV map, HV shared, const HV *at, uint32_t rank); /* to what is there */
 void hop_tma_commit(Emit *e);
 void hop_tma_wait_read(Emit *e, uint32_t left); /* all but `left` groups have read their memory */
 void hop_tma_wait(Emit *e);                     /* all are done */
@@ -157,5 +159,7 @@ void wgmma_wait(Emit *e, uint32_t left); /* all but `left` groups are over */
 /* The same; acc, of a group that is over, may be read after it. */
 void wgmma_wait_acc(Emit *e, uint32_t left, HV *acc, uint32_t n);
 void wgmma_wait_all(Emit *e, HV *acc, uint32_t n);
+/* What computes v[] stays in front of what follows. */
+void wgmma_pin(Emit *e, HV *v, uint32_t n);
 
 #endif

@@ -65,15 +65,24 @@ void hop_tma_load_window(Emit *e, HV shared, HV bar, HV map, const HV *at, const
     hop_asm(e, e->voidt, sb_str(&s), sb_str(&c), v, n);
 }
 
-void hop_tma_store(Emit *e, HV map, HV shared, const HV *at, uint32_t rank) {
+static void store(Emit *e, bool adds, HV map, HV shared, const HV *at, uint32_t rank) {
     HV v[8] = {map, shared};
     for (uint32_t i = 0; i < rank; i++) v[2 + i] = at[i];
     StrBuf s;
     sb_init(&s, e->arena);
-    sb_printf(&s, "cp.async.bulk.tensor.%ud.global.shared::cta.tile.bulk_group [$0, ", rank);
+    sb_printf(&s, "cp%s.async.bulk.tensor.%ud.global.shared::cta%s.tile.bulk_group [$0, ",
+              adds ? ".reduce" : "", rank, adds ? ".add" : "");
     put_coordinates(&s, 2, rank);
     sb_put(&s, "], [$1];");
     hop_asm(e, e->voidt, sb_str(&s), constraints(e, "l,r", rank), v, 2 + rank);
+}
+
+void hop_tma_store(Emit *e, HV map, HV shared, const HV *at, uint32_t rank) {
+    store(e, false, map, shared, at, rank);
+}
+
+void hop_tma_add(Emit *e, HV map, HV shared, const HV *at, uint32_t rank) {
+    store(e, true, map, shared, at, rank);
 }
 
 void hop_tma_commit(Emit *e) {

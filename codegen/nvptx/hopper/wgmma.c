@@ -152,3 +152,7 @@ void wgmma_wait_acc(Emit *e, uint32_t left, HV *acc, uint32_t n) {
 void wgmma_wait_all(Emit *e, HV *acc, uint32_t n) {
     wgmma_wait_acc(e, 0, acc, n);
 }
+
+void wgmma_pin(Emit *e, HV *v, uint32_t n) {
+    unpack(e, hop_asm(e, floats(e, n), "", tied(e, n, ""), v, n), v, n);
+}

@@ -432,19 +432,19 @@ static Value repeated(Rig *r, Value x) {
     return dims(r, x, D(2, 4, 9, 16));
 }
 
-/* Gradients as they are derived: from the probabilities, by the scores' own gradient. Nothing of
- * the scores' size is stored: the result, a sum per query, and a kernel for each gradient; one more
- * for keys and for values that are shared. */
-static void attention_gradients(bool shared, bool causal) {
-    Rig r = rig();
-    Graph *g = r.g;
-    Value q = input(&r, DT_f32, D(2, 4, 6, 16)), k, v;
-    k = shared ? repeated(&r, input(&r, DT_f32, D(2, 2, 9, 16)))
-               : input(&r, DT_f32, D(2, 4, 9, 16));
-    v = shared ? repeated(&r, input(&r, DT_f32, D(2, 2, 9, 16)))
-               : input(&r, DT_f32, D(2, 4, 9, 16));
-    Value dy = input(&r, DT_f32, D(2, 4, 6, 16)), keep = 0;
-    Value s = build_binary_f(g, OP_mul, build_dot(g, q, turned(&r, k), DT_f32), 0.25);
+/* Rounded to what is multiplied, which kernels may leave out. */
+static Value rounded(Rig *r, Value x, DType t) {
+    return t == DT_f32 ? x : build_cast(r->g, x, t);
+}
+
+/* Gradients as they are derived: from the probabilities, by the scores' own gradient. */
+static Value derive_gradients(Rig *r, DType type, bool shared, bool causal) {
+    Graph *g = r->g;
+    Value q = input(r, type, D(2, 4, 6, 16)), k, v;
+    k = shared ? repeated(r, input(r, type, D(2, 2, 9, 16))) : input(r, type, D(2, 4, 9, 16));
+    v = shared ? repeated(r, input(r, type, D(2, 2, 9, 16))) : input(r, type, D(2, 4, 9, 16));
+    Value dy = input(r, type, D(2, 4, 6, 16)), keep = 0;
+    Value s = build_binary_f(g, OP_mul, build_dot(g, q, turned(r, k), DT_f32), 0.25);
     Type t = *graph_type(g, s);
     Value row = build_iota(g, DT_i64, 4, t.dim, 2), col = build_iota(g, DT_i64, 4, t.dim, 3);
     if (causal) {
@@ -454,19 +454,47 @@ static void attention_gradients(bool shared, bool causal) {
     Value o = build_attention(g, s, v, DT_f32, false);
     Value lse = build_unsqueeze(g, build_logsumexp(g, s, DT_f32), -1);
     Value p = build_unary(g, OP_exp, build_binary(g, OP_sub, s, lse));
-    Value dp = build_dot(g, dy, turned(&r, v), DT_f32);
-    Value sum = build_reduce(g, OP_reduce_sum, build_binary(g, OP_mul, dy, o), 8, true);
+    Value dp = build_dot(g, dy, turned(r, v), DT_f32);
+    Value product = build_binary(g, OP_mul, type == DT_f32 ? dy : build_cast(g, dy, DT_f32), o);
+    Value sum = build_reduce(g, OP_reduce_sum, product, 8, true);
     Value ds = build_binary(g, OP_mul, p, build_binary(g, OP_sub, dp, sum));
     if (causal) ds = build_select(g, keep, ds, build_scalar_f(g, DT_f32, 0));
-    ds = build_binary_f(g, OP_mul, ds, 0.25);
-    Value d[3] = {build_dot(g, ds, k, DT_f32), turned(&r, build_dot(g, turned(&r, q), ds, DT_f32)),
-                  build_dot(g, turned(&r, p), dy, DT_f32)};
+    ds = rounded(r, build_binary_f(g, OP_mul, ds, 0.25), type);
+    Value d[3] = {build_dot(g, ds, k, DT_f32), turned(r, build_dot(g, turned(r, q), ds, DT_f32)),
+                  build_dot(g, turned(r, rounded(r, p, type)), dy, DT_f32)};
     for (int i = 0; i < 3; i++) {
         if (shared && i)
-            d[i] = build_reduce(g, OP_reduce_sum, dims(&r, d[i], D(2, 2, 2, 9, 16)), 4, false);
+            d[i] = build_reduce(g, OP_reduce_sum, dims(r, d[i], D(2, 2, 2, 9, 16)), 4, false);
+        if (type != DT_f32) d[i] = build_binary_f(g, OP_mul, d[i], i == 0 ? 2 : 3);
         build_output(g, i == 0 ? "dq" : i == 1 ? "dk" : "dv", d[i]);
     }
-    expect(&r, o, shared ? 7 : 5);
+    return o;
+}
+
+/* Nothing of the scores' size is stored: the result, a sum per query, and a kernel for each
+ * gradient; one more for keys and for values that are shared. */
+static void attention_gradients(bool shared, bool causal) {
+    Rig r = rig();
+    expect(&r, derive_gradients(&r, DT_f32, shared, causal), shared ? 7 : 5);
+}
+
+/* A GPU makes all three in one kernel, of 16-bit operands; what is scaled behind queries' is done by
+ * another, for it is summed in memory. */
+static void joint_gradients(bool shared, bool causal) {
+    Rig r = rig();
+    Schedule *s = NULL;
+    uint32_t kernels[TEM_COUNT] = {0};
+    (void)derive_gradients(&r, DT_f16, shared, causal);
+    r.g = pass_raise(pass_dce(r.g));
+    if (CHECK(schedule_build(r.g, &target_for(PLAN_cuda)->machine, FUSE_ALL, r.a, &s) == GRAPHC_OK)) {
+        for (uint32_t i = 0; i < s->steps.n; i++)
+            if (s->steps.v[i].kernel) kernels[s->steps.v[i].kernel->tem]++;
+        CHECK_EQ_I(kernels[TEM_attention_gradients], 1);
+        CHECK_EQ_I(kernels[TEM_attention_gradient], 0);
+        double e = check_schedule(r.g, s, r.in, r.a);
+        if (!CHECK(e >= 0 && e < 2e-3)) printf("difference %g\n", e);
+    }
+    arena_destroy(r.a);
 }
 
 static void indices(void) {
@@ -777,6 +805,7 @@ TEST_MAIN {
     statistics();
     behind_attention();
     for (int i = 0; i < 4; i++) attention_gradients(i & 1, i & 2);
+    for (int i = 0; i < 4; i++) joint_gradients(i & 1, i & 2);
     indices();
     counted();
     read_elsewhere();

@@ -1,0 +1,230 @@
+/* Which kernels of all gradients of an attention go to tensor cores, and in which tiles. */
+#include "codegen/nvptx/flash/joint.h"
+#include <math.h>
+
+static const JointTile tiles[] = {
+    {"128x128", 64, 128, 16, 24, 240},
+    {"128x64", 128, 64, 16, 24, 240},
+};
+
+static const JointTile *choose(const BackPlan *b) {
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        if (b->d[0] <= tiles[i].d && b->d[1] <= tiles[i].d) return &tiles[i];
+    return NULL;
+}
+
+/* --- Operands --------------------------------------------------------------------------------- */
+
+static const char *plan_operands(Gpu *g, JointPlan *p) {
+    const KAttnGrad *a = &g->k->grad;
+    const KAttnGrads *all = &g->k->grads;
+    BackPlan *b = &p->b;
+    const char *why = NULL;
+    HopMatrix m[3];
+    uint32_t size;
+    b->products = b->nstreams = 2;
+    for (uint32_t i = 0; i < 2 && !why; i++) {
+        uint32_t d = g->k->ops[a->s[i]].axes;
+        b->factor[i] = 1;
+        why = back_operand(g, b, a->x[i], a->i, d, &b->factor[i], &b->x[i], &b->d[i]);
+        if (!why) why = back_operand(g, b, a->y[i], a->j, d, &b->factor[i], &b->stream[i], &size);
+    }
+    if (!why) why = back_operand(g, b, a->b, a->j, a->n, &p->after[JOINT_keys], &m[0], &size);
+    if (!why)
+        why = back_operand(g, b, all->bv, a->j, all->nv, &p->after[JOINT_values], &m[1], &size);
+    if (!why) why = back_operand(g, b, all->bq, a->i, all->nq, &p->after_q, &m[2], &size);
+    if (why) return why;
+    if (!back_same_matrix(&m[0], &b->stream[0]) || !back_same_matrix(&m[1], &b->stream[1]) ||
+        !back_same_matrix(&m[2], &b->x[0]))
+        return "what is summed is not what the scores are made of";
+    b->type = b->x[0].t == DT_bf16 ? WGMMA_bf16 : WGMMA_f16;
+    return NULL;
+}
+
+/* --- Weights ---------------------------------------------------------------------------------- */
+
+/* p is made of the first score by way of pv alone. */
+static bool goes_through(const Gpu *g, KVal p, KVal pv, KVal score) {
+    bool *need = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
+    need[p] = true;
+    for (KVal v = p; v > 0; v--) {
+        if (!need[v] || v == pv || v == g->k->grad.s[1]) continue;
+        for (int i = 0; i < 3; i++) need[g->k->ops[v].in[i]] = true;
+    }
+    return !need[score];
+}
+
+/* What is between p or pv and the scores. */
+static void mark_inner(const Gpu *g, const JointPlan *p, bool *need) {
+    const KAttnGrad *a = &g->k->grad;
+    need[p->b.p] = need[p->pv] = true;
+    for (KVal v = g->k->nops; v-- > 1;) {
+        if (!need[v] || v == a->s[0] || v == a->s[1]) continue;
+        if ((g->e->domains[v] & (a->i | a->j)) != (a->i | a->j)) continue;
+        for (int i = 0; i < 3; i++) need[g->k->ops[v].in[i]] = true;
+    }
+}
+
+static bool loads(const Gpu *g, KVal v) {
+    bool *need = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
+    need[v] = true;
+    for (; v > 0; v--) {
+        if (!need[v]) continue;
+        if (g->k->ops[v].op == K_kload) return true;
+        for (int i = 0; i < 3; i++) need[g->k->ops[v].in[i]] = true;
+    }
+    return false;
+}
+
+static bool is_column(const Gpu *g, KVal v) {
+    const KAttnGrad *a = &g->k->grad;
+    uint32_t dom = g->e->domains[v];
+    return (dom & a->j) && !(dom & ~(a->batch | a->j)) && g->k->ops[v].dtype == DT_f32 &&
+           loads(g, v);
+}
+
+static void add_column(JointPlan *p, KVal v) {
+    for (uint32_t i = 0; i < p->ncolumns; i++)
+        if (p->column[i] == v) return;
+    if (p->ncolumns < JOINT_COLUMNS) p->column[p->ncolumns++] = v;
+}
+
+/* Values of rows and of columns alone that the weights are made of. Those past the room there is
+ * are computed where they are used. */
+static void plan_vectors(Gpu *g, JointPlan *p) {
+    const KAttnGrad *a = &g->k->grad;
+    bool *inner = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
+    BackLoads *rows = &p->b.by_row;
+    mark_inner(g, p, inner);
+    for (KVal v = 1; v < g->k->nops; v++) {
+        if (!inner[v]) continue;
+        if (is_column(g, v)) add_column(p, v);
+        uint32_t dom = g->e->domains[v];
+        bool row = (dom & a->i) && !(dom & ~(a->batch | a->i)) && g->k->ops[v].op == K_kload;
+        if (row && rows->n < BACK_LOADS) rows->v[rows->n++] = v;
+    }
+}
+
+/* The first score times a constant: *scale. */
+static bool is_scaled(const Gpu *g, KVal v, double *scale) {
+    *scale = 1;
+    return back_behind_scales(g->k, v, scale) == g->k->grad.s[0];
+}
+
+static bool is_low(const Kernel *k, KVal v) {
+    return k->ops[v].op == K_konst && isinf(k->ops[v].imm.f) && k->ops[v].imm.f < 0;
+}
+
+/* The usual weights: see JointPlan. */
+static void plan_exp(Gpu *g, JointPlan *p) {
+    const Kernel *k = g->k;
+    const KOp *o = &k->ops[p->pv], *sub = &k->ops[o->in[0]];
+    if (o->op != OP_exp || sub->op != OP_sub || !is_column(g, sub->in[1])) return;
+    const KOp *score = &k->ops[sub->in[0]];
+    KVal kept = sub->in[0];
+    if (score->op == OP_select) {
+        int side = is_low(k, score->in[2]) ? 1 : is_low(k, score->in[1]) ? 2 : 0;
+        if (!side) return;
+        p->cond = score->in[0];
+        p->cond_shows = side == 1;
+        kept = score->in[side];
+    }
+    if (!is_scaled(g, kept, &p->scale)) {
+        p->scale = 0, p->cond = 0;
+        return;
+    }
+    p->scale *= p->b.factor[0];
+    p->edges = p->cond && p->cond == p->b.seen;
+    add_column(p, sub->in[1]);
+}
+
+static const char *plan_weights(Gpu *g, JointPlan *p) {
+    const KAttnGrad *a = &g->k->grad;
+    double scale = 1;
+    p->b.p = back_behind_scales(g->k, a->p, &scale);
+    p->after[JOINT_keys] = p->after_q = scale;
+    p->after[JOINT_values] = 1;
+    p->pv = back_behind_scales(g->k, g->k->grads.pv, &p->after[JOINT_values]);
+    if (g->k->ops[p->b.p].dtype != DT_f32 || g->k->ops[p->pv].dtype != DT_f32)
+        return "weights are not f32";
+    if (a->s[0] == a->s[1]) return "there is one score";
+    return goes_through(g, p->b.p, p->pv, a->s[0]) ? NULL : "weights do not follow from each other";
+}
+
+/* --- Results ---------------------------------------------------------------------------------- */
+
+static const char *plan_queries(Gpu *g, JointPlan *p, KVal v) {
+    const KAttnGrad *a = &g->k->grad;
+    const KOp *o = &g->k->ops[v];
+    if (p->q.t) return "several results of queries";
+    if (o->in[0] != g->k->grads.oq || o->dtype != DT_f32)
+        return "queries' sums are not stored as they are";
+    bool plain = hop_matrix(g, o, a->j, g->k->grads.nq, a->batch, &p->q);
+    return plain ? NULL : "queries' sums are not evenly spaced";
+}
+
+static const char *plan_stores(Gpu *g, JointPlan *p) {
+    const Kernel *k = g->k;
+    const KAttnGrad *a = &k->grad;
+    p->result[JOINT_keys] = (BackResult){.o = a->o, .n = a->n};
+    p->result[JOINT_values] = (BackResult){.o = k->grads.ov, .n = k->grads.nv};
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        bool role =
+            v == a->s[0] || v == a->s[1] || v == a->o || v == k->grads.ov || v == k->grads.oq;
+        if ((o->op == K_kreduce && !role) || o->op == K_katomic || o->op == K_kbind)
+            return "other folds in the kernel";
+        if (o->op != K_kstore) continue;
+        const char *why = NULL;
+        uint32_t dom = g->e->domains[v], values = dom == (a->batch | a->i | k->grads.nv);
+        BackResult *r = &p->result[values ? JOINT_values : JOINT_keys];
+        if (dom == (a->batch | a->j | k->grads.nq))
+            why = plan_queries(g, p, v);
+        else if (!values && dom != (a->batch | a->i | a->n))
+            why = "results of other shapes";
+        else if (r->nstores == BACK_STORES)
+            why = "many results";
+        else
+            r->store[r->nstores++] = v;
+        if (why) return why;
+    }
+    return p->q.t ? NULL : "queries' sums are not stored";
+}
+
+/* One store of a sum in the multiplied type: whole rows are sent from shared memory. */
+static void plan_sent(Gpu *g, JointPlan *p) {
+    const KAttnGrad *a = &g->k->grad;
+    for (uint32_t i = 0; i < JOINT_SUMS; i++) {
+        const BackResult *r = &p->result[i];
+        const KOp *o = &g->k->ops[r->store[0]];
+        double scale = 1;
+        if (r->nstores != 1 || o->dtype != p->b.x[0].t) continue;
+        if (back_behind_scales(g->k, o->in[0], &scale) != r->o) continue;
+        if (!hop_matrix(g, o, a->i, r->n, a->batch, &p->out[i])) continue;
+        p->sent[i] = true;
+        p->after[i] *= scale;
+    }
+}
+
+const char *joint_plan(Gpu *g, JointPlan *out) {
+    const Kernel *k = g->k;
+    const KAttnGrad *a = &k->grad;
+    *out = (JointPlan){0};
+    if (k->tem != TEM_attention_gradients || !a->i || !a->j || !a->d || !a->n || !k->grads.nv ||
+        !k->grads.nq)
+        return "not all gradients of an attention";
+    const char *why = plan_weights(g, out);
+    if (!why) why = plan_operands(g, out);
+    if (!why) why = plan_stores(g, out);
+    if (why) return why;
+    out->b.rows = gpu_points(g->e, k, a->i);
+    out->b.columns = gpu_points(g->e, k, a->j);
+    out->b.heads = gpu_points(g->e, k, a->batch);
+    out->b.behind = a->behind;
+    back_find_mask(g, &out->b);
+    plan_exp(g, out);
+    plan_vectors(g, out);
+    plan_sent(g, out);
+    out->tile = choose(&out->b);
+    return out->tile ? NULL : "no tile has registers for such heads";
+}
