@@ -74,7 +74,8 @@ typedef struct graphc_training {
      * initializers, and the model's Dropout nodes drop, whatever either is marked as: in steps, where the
      * plan's input "generator" is not negative. Adapters leave the model's statistics as they are. */
     bool frozen_batch_norm, no_dropout;
-    uint32_t head_rows;   /* of cross entropy's logits that exist at once; 0: 256 MiB of them, 1024 at least */
+    uint32_t head_rows;   /* of cross entropy's logits that exist at once; 0: 256 MiB of them, 1024 at least,
+                             and what fills a GPU */
     const char *checkpoint; /* what backward computes again: "auto" (default) what is cheap, and more where
                                a budget asks for it; "layers" all between values that a layer hands to
                                the next; "none" */

@@ -135,12 +135,22 @@ static graphc_status read_class_weights(Pipeline *p, LossSpec *s) {
     return GRAPHC_OK;
 }
 
+static uint32_t most_processors(const Pipeline *p) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < p->ntargets; i++) {
+        const uint32_t n = p->targets[i].target->machine.processors;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
 /* The model becomes a training graph. */
 static graphc_status add_training(Pipeline *p, const graphc_training *t, Dump *d) {
     TrainSpec s = {.trainable = {t->train, t->freeze},
                    .no_decay = t->no_decay,
                    .guard = {t->guard || t->clip > 0, t->loss_scale, t->scale_every},
                    .head_rows = t->head_rows,
+                   .processors = most_processors(p),
                    .accumulate = t->accumulate,
                    .documents = t->documents};
     if (t->loss_scale < 0 && p->precision == DT_f16) s.guard.scale = GUARD_SCALE;

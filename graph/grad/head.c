@@ -39,16 +39,18 @@ static bool look_up(Graph *g, Head *h, const bool *trained, uint32_t nold, Value
 }
 
 /* So many rows that logits of a part are worth one. */
-static int64_t part_of(int64_t rows, int64_t classes) {
-    int64_t most = HEAD_BYTES / 4 / classes;
+static int64_t part_of(int64_t rows, int64_t classes, int64_t width, uint32_t processors) {
+    int64_t most = HEAD_BYTES / 4 / classes, across = (width + HEAD_TILE - 1) / HEAD_TILE;
     if (rows <= most) return rows;
+    const int64_t fill = processors > 1 ? (processors + across - 1) / across * HEAD_ALIGN : 0;
     if (most < HEAD_ROWS) most = HEAD_ROWS;
+    if (most < fill) most = fill;
     const int64_t parts = (rows + most - 1) / most, part = (rows + parts - 1) / parts;
     return (part + HEAD_ALIGN - 1) / HEAD_ALIGN * HEAD_ALIGN;
 }
 
-bool head_find(Graph *g, Value logits, uint32_t rows, const Value *params, uint32_t nparams,
-               Head *out) {
+bool head_find(Graph *g, Value logits, uint32_t rows, uint32_t processors, const Value *params,
+               uint32_t nparams, Head *out) {
     const uint32_t nold = g->nodes.n;
     bool *trained = ARENA_ARRAY(g->arena, bool, nold);
     int64_t classes;
@@ -66,7 +68,9 @@ bool head_find(Graph *g, Value logits, uint32_t rows, const Value *params, uint3
     out->dot = v, out->x = n->in[0], out->w = n->in[1];
     out->dx = trained[out->x], out->dw = trained[out->w];
     out->turned = graph_node(g, out->w)->op == OP_permute;
-    out->part = rows ? rows : part_of(out->rows, classes);
+    int64_t width;
+    if (!expr_is_const(g->exprs, graph_type(g, n->in[1])->dim[0], &width) || !width) return false;
+    out->part = rows ? rows : part_of(out->rows, classes, width, processors);
     return out->part < out->rows;
 }
 

@@ -12,7 +12,8 @@
 
 #define HEAD_BYTES (256 << 20) /* of all logits in f32 that are not taken apart; of a part */
 #define HEAD_ROWS  1024        /* that a part has at least: it reads all of W */
-#define HEAD_ALIGN 128         /* rows of a part are a multiple of it */
+#define HEAD_ALIGN 128         /* rows of a part are a multiple of it: those of a tile, ... */
+#define HEAD_TILE  128         /* ... which has so many columns: every processor has one of x's gradient */
 #define HEAD_STEPS 8
 
 /* From the contraction to logits: casts, and maps with what is the same in every row. */
@@ -32,10 +33,10 @@ typedef struct Head {
     int64_t rows, part; /* in all; of a part */
 } Head;
 
-/* Are these such logits, with so many rows that parts pay (or more than `rows`, unless 0)? params:
- * what is trained. */
-bool head_find(Graph *g, Value logits, uint32_t rows, const Value *params, uint32_t nparams,
-               Head *out);
+/* Are these such logits, with so many rows that parts pay (or more than `rows`, unless 0)?
+ * processors: that a part should fill. params: what is trained. */
+bool head_find(Graph *g, Value logits, uint32_t rows, uint32_t processors, const Value *params,
+               uint32_t nparams, Head *out);
 
 /* Appends the loss by parts: its sum, and in `seeds` the gradients of what the head is made of.
  * factor: what cotangents are multiplied by (0: nothing). */

@@ -65,7 +65,7 @@ static Value sum_and_seeds(TrainGraph *t, const TrainSpec *s, const LossOperands
     Graph *g = t->g;
     Head head;
     if (s->loss.kind == LOSS_cross_entropy &&
-        head_find(g, o->y, s->head_rows, t->params.v, t->params.n, &head))
+        head_find(g, o->y, s->head_rows, s->processors, t->params.v, t->params.n, &head))
         return head_loss(g, &head, &s->loss, o, factor, seeds);
     const Loss loss = loss_of(g, &s->loss, o);
     loss_seed(g, seeds, loss.y, loss_cotangent(g, &loss, factor));

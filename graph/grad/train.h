@@ -33,7 +33,8 @@ typedef struct TrainSpec {
     const char *no_decay; /* of these parameters weights do not decay: names that the expression matches (POSIX),
                              or "vectors": those of one axis, such as norms and biases; NULL: all decay */
     GuardSpec guard;
-    uint32_t head_rows; /* of logits that exist at once (head.h); 0: as memory has it */
+    uint32_t head_rows; /* of logits that exist at once (head.h); 0: as memory has it ... */
+    uint32_t processors; /* ... and so many processors have work */
     bool accumulate;
     bool documents; /* several in one row: graph_keep_documents */
 } TrainSpec;

@@ -48,11 +48,19 @@ static double contraction_seconds(const Graph *g, const Recompute *how, const No
     return products(g, n) / rate;
 }
 
+/* A weight in a narrower type: contractions read it from memory, so it is read, stored and read. */
+static bool narrows_weight(const Graph *g, const Node *n) {
+    const Node *from = graph_node(g, n->in[0]);
+    return n->op == OP_cast && op_is_leaf((Op)from->op) && n->type.rank > 1 &&
+           dtype_bytes(n->type.dtype) < dtype_bytes(from->type.dtype);
+}
+
 /* Seconds to compute v from its operands; negative: it is not computed again. */
 static double seconds_again(const Graph *g, const Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     const Recompute *how = f->how;
     if (f->scores[v]) return 0;
+    if (narrows_weight(g, n)) return (bytes_of(g, n->in[0]) + 2 * bytes_of(g, v)) / how->bytes_per_s;
     switch (op_info[n->op].cls) {
     case OPC_MAP:
     case OPC_RANDOM: return numel(g, &n->type) * (double)op_info[n->op].cost / how->flops_per_s;

@@ -241,10 +241,12 @@ static void send(Epilogue *p, const GemmOut *o, HV map, uint32_t first, uint32_t
     hop_end(e, lead);
 }
 
-/* With registers to spare, all of the tile is computed before anything is stored, so that the
- * addend's stages can be filled anew while results wait for staging. */
+enum { AHEAD_OPS = 24 };
+
+/* With registers to spare, and not much arithmetic in flight, all of the tile is computed before
+ * anything is stored, so that the addend's stages can be filled anew while results wait for staging. */
 static bool computes_ahead(const Gemm *x) {
-    return x->p->addend && x->tile->regs_math >= wgmma_acc(&x->shape) + 100;
+    return x->p->addend && x->p->epilogue_ops <= AHEAD_OPS && x->tile->regs_math >= wgmma_acc(&x->shape) + 100;
 }
 
 /* All steps of the tile; the addend is done with. */

@@ -195,7 +195,7 @@ static const OptRow opt_rows[] = {
     {"--clip", NULL, OPT_REAL, FIELD(train.clip), TRAIN_VERBS, "X",
      "bound of the gradients' norm (default none)"},
     {"--head-rows", NULL, OPT_COUNT, FIELD(train.head_rows), TRAIN_VERBS, "N",
-     "rows of cross entropy's logits that exist at once (default: 256 MiB of them, 1024 at least)"},
+     "rows of cross entropy's logits that exist at once (default: 256 MiB of them, 1024 at least, and what fills a GPU)"},
     {"--loss-scale", NULL, OPT_REAL, FIELD(train.loss_scale), TRAIN_VERBS, "X",
      "of f16, the first one (default 65536 with --precision f16); 0: none"},
     {"--scale-every", NULL, OPT_SIZE, FIELD(train.scale_every), TRAIN_VERBS, "N",
