@@ -9,13 +9,36 @@
 #define MAX_LOOK   64 /* values that are looked at, of what a group computes */
 #define LARGE      (64 << 20) /* bytes of a value; a part of 1 / LITTLE of it is little */
 #define LITTLE     8
+#define LONG_FOLD  (1 << 20) /* elements of a reduction that is worth a kernel */
+#define MAX_DEPTH  12        /* values one above the other that are looked through */
 #define MAX_ROOTS  K_MAX_STORES /* values that one group stores */
+
+/* g reads v, or as large a value that it is made of for nobody else. */
+static bool reads_some(const Fuse *f, const Group *g, Value v, double least, int depth) {
+    const Node *n = graph_node(f->g, v);
+    OpClass c = op_info[n->op].cls;
+    if (fuse_numel(f, v) < least) return false;
+    if (fuse_demands(f, g, v)) return true;
+    if (depth == MAX_DEPTH || (c != OPC_MAP && c != OPC_VIEW) || f->fact[v].nusers > 1) return false;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (reads_some(f, g, n->in[i], least, depth + 1)) return true;
+    return false;
+}
+
+/* A long reduction of other values than g reads so far: together they would only take turns. */
+static bool folds_others(const Fuse *f, const Group *g, Value v) {
+    const Node *n = graph_node(f->g, v);
+    if (!g->nfolds || !op_is_reduce((Op)n->op)) return false;
+    const double numel = fuse_numel(f, n->in[0]);
+    return numel >= LONG_FOLD && !reads_some(f, g, n->in[0], numel / 2, 0);
+}
 
 /* May g compute v? Its operands take v's place among what g reads. */
 bool group_has_room(const Fuse *f, const Group *g, Value v) {
     const Node *n = graph_node(f->g, v);
     uint32_t more = 0;
     if (fuse_is_fold(f, v) && g->nfolds >= K_MAX_FOLDS) return false; /* each may take a pass */
+    if (folds_others(f, g, v)) return false;
     if (n->nin <= 1 || g->nreads + n->nin <= MAX_READS) return true;
     for (uint32_t i = 0; i < n->nin; i++) more += !fuse_demands(f, g, n->in[i]);
     return more <= 1 || g->nreads + more <= MAX_READS;

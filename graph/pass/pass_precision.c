@@ -36,7 +36,7 @@ typedef struct Facts {
     bool *scores;           /* streams that softmax reads, and what is made of such alone: a loss */
     bool *last; /* goes into new states without another contraction: gradients of weights */
     bool *round;
-    Value *origin; /* of a stream: the one contraction that it is made of; 0: several, or none */
+    Value *origin; /* of a stream: the latest contraction that it is made of; 0: none */
     Value *narrow; /* its value in the new graph in type `to`, where it was asked for */
 } Facts;
 
@@ -193,7 +193,7 @@ static bool is_rounded(const Graph *g, const Facts *f, Value v) {
     return f->round[v];
 }
 
-/* Element by element; a residual behind it is of several. */
+/* Element by element: the latest, whose kernel has the others' results from memory. */
 static void find_origin(const Graph *g, Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     if (!f->stream[v]) return;
@@ -202,9 +202,7 @@ static void find_origin(const Graph *g, Facts *f, Value v) {
     Value from = 0;
     for (uint32_t i = 0; i < data_operands(n); i++) {
         if (!f->stream[n->in[i]]) continue;
-        Value o = f->origin[n->in[i]];
-        if (!o || (from && o != from)) return;
-        from = o;
+        if (f->origin[n->in[i]] > from) from = f->origin[n->in[i]];
     }
     f->origin[v] = from;
 }

@@ -84,6 +84,18 @@ def same_cubins(folder):
     check(all(filecmp.cmp(plans[0], p, shallow=False) for p in plans[1:]), "plans for a GPU differ")
 
 
+def same_from_half_a_cache(folder):
+    """PTX from the cache is assembled as PTX that was just made: a compile may end between the two."""
+    cache, made = f"{folder}/halves", []
+    os.environ["GRAPHC_PTXAS"] = "/no/ptxas"
+    call(f"{folder}/dot.onnx", "-o", f"{folder}/half.plan", "--target", "sm_90a", "--precision", "bf16", "--cache", cache)
+    del os.environ["GRAPHC_PTXAS"]
+    for more in ((), ("--cache", cache)):
+        made.append(f"{folder}/half.{len(made)}")
+        call(f"{folder}/dot.onnx", "-o", made[-1], "--target", "sm_90a", "--precision", "bf16", *more)
+    check(filecmp.cmp(*made, shallow=False), "another plan where PTX came from the cache")
+
+
 def same_from_cache(folder):
     """Plans made with a cache are those made without: new, again, beside another model's kernels, from damaged entries."""
     cache, names = f"{folder}/cache", ["norm", "rows", "norm"]
@@ -124,6 +136,7 @@ with tempfile.TemporaryDirectory() as d:
         call(f"{d}/{name}.onnx", "-o", f"{d}/{name}.plan")
         same_bits(name, f"{d}/{name}.plan", d)
     same_cubins(d)
+    same_from_half_a_cache(d)
     same_from_cache(d)
 print(f"{len(CASES)} cases, {failures} failures")
 sys.exit(failures != 0)

@@ -739,6 +739,19 @@ static void loss_and_gradient(void) {
     arena_destroy(r.a);
 }
 
+/* Long sums of different values are kernels of their own, sums of one value are one. */
+static void long_sums(void) {
+    Rig r = rig();
+    Value a = input(&r, DT_f32, D(1024, 1024)), b = input(&r, DT_f32, D(1024, 1024));
+    Value x = build_reduce(r.g, OP_reduce_sum, build_unary(r.g, OP_tanh, a), 1, false);
+    Value y = build_reduce(r.g, OP_reduce_sum, build_unary(r.g, OP_tanh, b), 1, false);
+    Value z = build_reduce(r.g, OP_reduce_max, a, 1, false);
+    build_output(r.g, "y", build_binary(r.g, OP_add, build_binary(r.g, OP_add, x, y), z));
+    const Schedule *k = on_gpu(&r);
+    if (k) CHECK_EQ_I(k->steps.n, 2);
+    arena_destroy(r.a);
+}
+
 /* A power of the step's number, in many kernels: one computes it. */
 static void shared_number(void) {
     Rig r = rig();
@@ -793,6 +806,7 @@ TEST_MAIN {
     rows_and_columns(97, 72, true, 0);
     rows_and_columns(20, 64, false, 3); /* too few rows */
     rows_and_columns(96, 63, false, 3); /* no vectors */
+    long_sums();
     states();
     maps();
     rows();
