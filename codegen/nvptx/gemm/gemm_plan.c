@@ -311,6 +311,7 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, 
 static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shrink) {
     uint32_t cols = t->n / g->k->dot.nacc;
     uint32_t sums = t->m * t->n / (128 * (t->pingpong ? 1 : t->groups));
+    if (p->parts > 1 && t->pingpong) return false; /* nobody would give the turn away */
     if (p->parts > 1) sums *= 4;
     return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> shrink;
 }
