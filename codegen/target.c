@@ -71,6 +71,7 @@ static const Target rows[] = {
                  .flattens_patches = true,
                  .half_gradient = 128,
                  .joint_gradients = true,
+                 .terms = 6,
                  .inline_flops = {.data = 2, .score = 10, .value = 1.5, .a = 1.5, .b = 0.5}},
      .nisas = 1,
      .isa = {{.dump = "",

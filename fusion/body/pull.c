@@ -229,7 +229,7 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     KVal y = body_cast(b, k ? k->form->read(b, k, n->in[1], d.b) : pull(b, n->in[1], d.b, 0), dt);
     const AttnMatch *m = g->attn, *result = group_attention(g, v);
     if (result && !m->gradient) return body_attention(b, x, y);
-    uint32_t axes = group_axes(g, AX_RED);
+    uint32_t axes = idx_dot_folds(f, g, v);
     if (m) axes = axis_bit(g, result ? result->jsym : m->dsym[v == m->s[1]]);
     KVal acc = reduce_op(b, dt, FOLD_sum, body_op2(b, OP_mul, dt, x, y), axes);
     if (result)
@@ -237,7 +237,7 @@ static KVal pull_dot(Body *b, Value v, IdxId idx) {
     else if (m)
         note_factors(b, v, x, y, d, acc);
     KDot *t = &b->k->dot;
-    if (!g->attn && t->nacc < K_MAX_ACC) {
+    if (!g->attn && !group_is_term(g, v) && t->nacc < K_MAX_ACC) {
         t->a = x;
         t->b[t->nacc] = y;
         t->acc[t->nacc++] = acc;

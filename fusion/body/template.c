@@ -31,7 +31,7 @@ void dot_facts(Body *b) {
     for (uint32_t i = 0; i < k->naxes; i++) {
         bool a = dom[d->a] >> i & 1, both = a && (in_b >> i & 1);
         if (k->axes[i].kind == AX_RED)
-            d->k |= 1u << i;
+            d->k |= k->ops[d->acc[0]].axes & 1u << i; /* terms have axes of their own */
         else if (both)
             d->batch |= 1u << i;
         else if (i == last)

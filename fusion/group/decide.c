@@ -9,6 +9,7 @@
 #define MAX_PARTS      8   /* operands of a concatenation that is inlined */
 #define MAX_MASK_FLOPS 4   /* of a mask that is computed with the scores, */
 #define MAX_MASK_DEPTH 16  /* and ops one behind the other */
+#define MIN_SPREAD     128 /* elements of a mask for each that is loaded */
 #define MIN_LOOKUPS    4   /* one behind the other, that are a walk */
 #define MAX_ROW_BYTES  32768 /* of a row that contractions make themselves */
 
@@ -341,14 +342,15 @@ static bool inlines_reduce(Fuse *f, Value v, uint32_t ngroups) {
     return idx_try_reduce(f, g, v, idx, &s->why);
 }
 
-/* Arithmetic on positions and scalars only. */
-static bool from_positions(const Fuse *f, Value v, int depth) {
+/* Arithmetic on positions, scalars and what is small beside `points`: a number for each key. */
+static bool from_positions(const Fuse *f, Value v, double points, int depth) {
     const Node *n = graph_node(f->g, v);
     if (n->op == OP_iota || (n->op == OP_const && fuse_numel(f, v) == 1)) return true;
+    if (op_is_leaf((Op)n->op)) return fuse_numel(f, v) * MIN_SPREAD <= points;
     bool view = n->op == OP_reshape || n->op == OP_permute || n->op == OP_expand;
     if ((op_info[n->op].cls != OPC_MAP && !view) || depth == MAX_MASK_DEPTH) return false;
     for (uint32_t i = 0; i < n->nin; i++)
-        if (!from_positions(f, n->in[i], depth + 1)) return false;
+        if (!from_positions(f, n->in[i], points, depth + 1)) return false;
     return true;
 }
 
@@ -357,7 +359,7 @@ static bool from_positions(const Fuse *f, Value v, int depth) {
 static bool masks_attention(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
-    if (fact->flops > MAX_MASK_FLOPS || !from_positions(f, v, 0)) return false;
+    if (fact->flops > MAX_MASK_FLOPS || !from_positions(f, v, fuse_numel(f, v), 0)) return false;
     for (uint32_t i = 0; i < s->demands.n; i++)
         if (!f->groups.v[s->demands.v[i].group]->attn) return false;
     return true;
@@ -401,7 +403,7 @@ static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
     if (ends_walk(f, v)) return false;
     s->why = WHY_template_input;
     if (makes_row(f, v)) return true;
-    if (fact->const_only && masks_attention(f, v)) return true;
+    if (masks_attention(f, v)) return true;
     if (!uses_allow(f, v, fact->flops)) return false;
     if (fact->const_only && (fact->flops >= 1 || casts_float(f, v, false)) &&
         fuse_numel(f, v) > 1) {

@@ -18,6 +18,8 @@ Group *fuse_join(Fuse *f, Value v, IdxId *idx);         /* either, as a decision
  * g has no row so far: it may compute them with its points. */
 bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx);
 bool fuse_siblings(const Fuse *f, Value a, Value b); /* contractions of one A operand */
+/* term.c. v's result is added to that of g's contraction, and can be computed with it. */
+bool fuse_is_term(const Fuse *f, const Group *g, Value v);
 /* Where g, whose axes are those of `dot`, computes v of dot's epilogue. */
 IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot);
 /* May g compute v? Its operands take v's place among what g reads. */

@@ -124,6 +124,12 @@ typedef struct KindRow {
     graphc_status (*emit)(Fuse *f, Group *g); /* schedule: steps, when it is not one kernel */
 } KindRow;
 
+/* A contraction whose result is added to the anchor's in the same kernel, over an axis of its own. */
+typedef struct Term {
+    Value dot;
+    IdxId k_idx; /* position along its contracted dimension */
+} Term;
+
 struct Group {
     uint32_t id;
     GroupKind kind;
@@ -143,6 +149,7 @@ struct Group {
     VEC(SymAt) syms;  /* what gathers inlined here bind */
     IdxId anchor_idx; /* of the contraction's result */
     IdxId k_idx;      /* position along the contracted dimensions (attention: of its s[0]) */
+    VEC(Term) terms;  /* beside the anchor */
     IdxId k2_idx;     /* attention: of its s[1] */
     VEC(Root) roots;
     VEC(uint32_t) deps;    /* groups whose results it reads */
@@ -160,6 +167,12 @@ struct Group {
 };
 
 typedef VEC(Group *) Groups;
+
+static inline bool group_is_term(const Group *g, Value dot) {
+    for (uint32_t i = 0; i < g->terms.n; i++)
+        if (g->terms.v[i].dot == dot) return true;
+    return false;
+}
 
 /* demand.c: what groups need, and which wait for which. */
 void group_begin(Fuse *f); /* nothing is decided of any value */

@@ -150,14 +150,56 @@ static bool reads_apart(Fuse *f, const Group *g, const Demand *d, const uint8_t 
     return false;
 }
 
-/* Then the order of the permute that brings them together. */
+/* Which dimensions of x an axis moves through faster than through the others: at its first step. */
+static bool moves_first(const Fuse *f, Expr dim, uint32_t sym) {
+    const Expr zero = expr_const(f->p, 0), one = expr_const(f->p, 1);
+    return expr_subst(f->p, dim, &sym, &zero, 1) != expr_subst(f->p, dim, &sym, &one, 1);
+}
+
+/* Dimensions that x walks along axes of this kind (or none), slow ones first, behind those in order[0..n). */
+static uint32_t add_walked(const Fuse *f, const Group *g, const Idx *x, KAxisKind kind, uint8_t *order,
+                           uint32_t n) {
+    for (uint32_t a = 0; a < g->naxes; a++)
+        for (uint32_t fast = 0; g->axes[a].kind == kind && fast < 2; fast++)
+            for (uint8_t d = 0; d < x->rank; d++) {
+                uint32_t sym = g->axes[a].sym;
+                bool there = !expr_uses(f->p, x->dim[d], sym) || moves_first(f, x->dim[d], sym) != fast;
+                for (uint32_t i = 0; i < n; i++) there |= order[i] == d;
+                if (!there) order[n++] = d;
+            }
+    return n;
+}
+
+/* The rows and columns of the matrix as which a contraction reads v, with dimension `inner` last. */
+static bool order_of_matrix(Fuse *f, Value v, uint32_t inner) {
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        const Demand *d = &f->v[v].demands.v[i];
+        const Group *g = f->groups.v[d->group];
+        if (d->use != USE_a || g->attn || !g->anchor || graph_node(f->g, g->anchor)->op != OP_dot)
+            continue;
+        const Idx *x = idx_get(g, d->idx);
+        uint8_t order[GRAPH_MAX_RANK];
+        uint32_t n = 0;
+        for (uint8_t k = 0; k < x->rank; k++)
+            if (!expr_axes_used(f, g, x->dim[k])) order[n++] = k;
+        n = add_walked(f, g, x, AX_PAR, order, n);
+        n = add_walked(f, g, x, AX_RED, order, n);
+        if (n != x->rank || order[n - 1] != inner) continue;
+        set_order(&f->choice[v], n, order);
+        return true;
+    }
+    return false;
+}
+
+/* Then the order of the permute that brings them together, or of the matrix that they are read as. */
 static void order_of_merged(Fuse *f, Value v) {
     const VState *s = &f->choice[v];
     bool apart = false;
     for (uint32_t i = 0; i < s->demands.n; i++)
         apart = apart ||
                 reads_apart(f, f->groups.v[s->demands.v[i].group], &s->demands.v[i], s->order);
-    if (apart) (void)order_of_contraction(f, v, s->order[graph_type(f->g, v)->rank - 1]);
+    const uint32_t inner = s->order[graph_type(f->g, v)->rank - 1];
+    if (apart && !order_of_contraction(f, v, inner)) (void)order_of_matrix(f, v, inner);
 }
 
 /* What everybody reads permuted is stored permuted. */

@@ -70,8 +70,10 @@ static void visit_dot(Fuse *f, Value v) {
     bool native =
         g && g->want && idx == idx_canon(g, group_anchor(g, v)) && g->prepare == fact->const_only;
     bool wanted = native && (group_wants(g, v) || (g->anchor && fuse_siblings(f, g->want, v)));
-    if (!s->must && wanted && (s->attn || fuse_may(f, v, "computed where its epilogue is"))) {
+    bool term = native && !wanted && fuse_is_term(f, g, v);
+    if (!s->must && (wanted || term) && (s->attn || fuse_may(f, v, "computed where its epilogue is"))) {
         if (group_wants(g, v)) g->anchor = v;
+        if (term) vec_push(f->arena, &g->terms, ((Term){.dot = v}));
         fuse_expand(f, g, v, idx, USE_point, READ_plain);
     } else {
         s->why = n > 1 ? WHY_shared : g && group_axes(g, AX_RED) ? WHY_tile_row : WHY_kind;

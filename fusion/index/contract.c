@@ -100,13 +100,28 @@ AttnMatch *group_attention(const Group *g, Value o) {
     return NULL;
 }
 
+/* Where the group keeps the position along what v contracts. */
+static IdxId *contracted_at(Group *g, Value v) {
+    for (uint32_t i = 0; i < g->terms.n; i++)
+        if (g->terms.v[i].dot == v) return &g->terms.v[i].k_idx;
+    return g->attn && v == g->attn->s[1] ? &g->k2_idx : &g->k_idx;
+}
+
+uint32_t idx_dot_folds(const Fuse *f, const Group *g, Value v) {
+    IdxId at = g->k_idx;
+    if (!g->terms.n) return group_axes(g, AX_RED);
+    for (uint32_t i = 0; i < g->terms.n; i++)
+        if (g->terms.v[i].dot == v) at = g->terms.v[i].k_idx;
+    return idx_axes_used(f, g, at);
+}
+
 DotIdx idx_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
     const AttnMatch *m = group_attention(g, v);
     IdxId kidx = m ? m->fold : 0;
     if (!m) {
         uint32_t second = g->attn && v == g->attn->s[1];
-        IdxId *at = second ? &g->k2_idx : &g->k_idx;
+        IdxId *at = contracted_at(g, v);
         if (!*at) {
             *at = contracted_axes(f, g, v);
             if (g->attn) g->attn->dsym[second] = g->axes[g->naxes - 1].sym;

@@ -111,5 +111,6 @@ IdxId idx_dot_axes(Fuse *f, Group *g, Value dot); /* parallel axes for a contrac
 DotIdx idx_dot(Fuse *f, Group *g, Value dot, IdxId idx);
 /* The attention or gradient in g whose result is o, or NULL. */
 struct AttnMatch *group_attention(const Group *g, Value o);
+uint32_t idx_dot_folds(const Fuse *f, const Group *g, Value dot); /* those axes; after idx_dot */
 
 #endif

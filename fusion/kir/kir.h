@@ -127,7 +127,9 @@ typedef struct KParam {
  * template.def. */
 
 /* tem dot: acc[i] = reduce sum over k axes of mul(a, b[i]). Axes are bit masks. m, n, k axes are
- * listed outermost first within their order in Kernel.axes. A convolution is a dot with several m
+ * listed outermost first within their order in Kernel.axes. Other sums of products in the body are
+ * *terms*: over axes of their own and [batch, m, n], each added to an acc with nothing in between
+ * but other such sums. A convolution is a dot with several m
  * and k axes whose A index may be masked. */
 typedef struct KDot {
     uint32_t batch, m, n, k;

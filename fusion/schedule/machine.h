@@ -26,6 +26,8 @@ typedef struct Machine {
     bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */
     bool digits; /* multiplies f32 as f16 digits (pass_digits) */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
+    uint32_t terms; /* contractions whose results are added to another's may have a part in its kernel, so
+                       many: one sum of products of several pairs of matrices (pass_join_sums) */
     bool attention_gradient; /* has that template, of f32 operands too */
     uint32_t half_gradient;  /* has it for operands of 16 bits: the largest head size, or 0 */
     bool joint_gradients;    /* and one for all three of an attention */

@@ -11,6 +11,25 @@ Value grad_transposed(Graph *g, Value x) {
     return build_permute(g, x, perm);
 }
 
+enum { TURN_DEPTH = 5 };
+
+static bool keeps_matrices(const Type *a, const Type *b) {
+    return b->rank >= 2 && a->dim[a->rank - 1] == b->dim[b->rank - 1] &&
+           a->dim[a->rank - 2] == b->dim[b->rank - 2];
+}
+
+/* x is a permute that exchanges its last two dimensions with each other, perhaps cast or scaled since. */
+static bool turns(const Graph *g, Value x) {
+    const Node *n = graph_node(g, x);
+    for (int i = 0; i < TURN_DEPTH; i++) {
+        const bool view = n->op == OP_reshape && keeps_matrices(&n->type, graph_type(g, n->in[0]));
+        if (!view && n->op != OP_cast && n->op != OP_mul) break;
+        n = graph_node(g, n->in[n->op == OP_mul && graph_node(g, n->in[0])->op == OP_expand]);
+    }
+    const int r = n->type.rank;
+    return r >= 2 && n->op == OP_permute && n->attr.perm.axis[r - 1] == r - 2 && n->attr.perm.axis[r - 2] == r - 1;
+}
+
 /* Operands are multiplied in their own type, dy too; sums are as wide as the node's. */
 void grad_of_dot(Walk *w, Value v, Value dy) {
     Graph *g = w->g;
@@ -20,8 +39,11 @@ void grad_of_dot(Walk *w, Value v, Value dy) {
     dy = build_cast(g, dy, t);
     if (grad_wants(w, a))
         grad_add(w, a, build_cast(g, build_dot(g, dy, grad_transposed(g, b), to), t));
-    if (grad_wants(w, b))
-        grad_add(w, b, build_cast(g, build_dot(g, grad_transposed(g, a), dy, to), t));
+    if (!grad_wants(w, b)) return;
+    /* What was turned gets its gradient turned: then what is behind it gets its own as it lies. */
+    Value db = turns(g, b) ? grad_transposed(g, build_dot(g, grad_transposed(g, dy), a, to))
+                           : build_dot(g, grad_transposed(g, a), dy, to);
+    grad_add(w, b, build_cast(g, db, t));
 }
 
 /* ---- conv: x [N, S.., C], w [K.., C/groups, OC], y [N, O.., OC] ---- */

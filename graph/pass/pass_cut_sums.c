@@ -194,3 +194,92 @@ static void *make_facts(const Graph *g, void *ctx) {
 Graph *pass_cut_sums(Graph *g) {
     return rewrite_graph(g, cut_sums, make_facts, NULL);
 }
+
+/* join_sums: contractions whose results are added up are added before they are rounded, so that one
+ * kernel can sum up all of their products (an adapter beside its layer, the gradient of what several
+ * layers read).
+ *
+ *   add(cast(dot), cast(dot))    cast(add(dot, dot)), in f32, whatever was rounded in between
+ *   reshape(cast(x)) cast        where casts go there and back: reshape(x)
+ *
+ * For targets whose kernels take several pairs of operands (Machine.terms).
+ *
+ * Needs: to come after precision, which makes the casts. Keeps: meaning; sums are rounded less often.
+ * Breaks: nothing; leaves dead nodes for dce. */
+
+#define MOST_JOINED 6 /* contractions in one sum */
+
+/* Contractions in the new graph whose results are summed up, the latest first. */
+typedef struct Sum {
+    uint32_t n;
+    Value dot[MOST_JOINED];
+} Sum;
+
+/* By value of the old graph: the sum that it is rounded from; none: n = 0. */
+typedef struct Sums {
+    Sum *of;
+} Sums;
+
+static bool is_float_cast(const Graph *g, Value v) {
+    const Node *n = graph_node(g, v);
+    return n->op == OP_cast && dtype_is_float(n->type.dtype) &&
+           dtype_is_float(graph_type(g, n->in[0])->dtype);
+}
+
+/* The contractions that v is the sum of before anything was rounded; none where someone else reads it, too. */
+static Sum sum_of(const Rewrite *r, Value v) {
+    const Sums *s = r->facts;
+    while (r->uses[v] == 1 && is_float_cast(r->from, v)) v = graph_node(r->from, v)->in[0];
+    const Node *x = graph_node(r->from, v);
+    if (r->uses[v] != 1) return (Sum){0};
+    if (x->op == OP_dot && x->type.dtype == DT_f32 && x->type.rank == 2) return (Sum){1, {r->map[v]}};
+    return s->of[v];
+}
+
+static Sum both(const Sum *a, const Sum *b) {
+    Sum all = {0};
+    for (uint32_t i = 0, k = 0; i < a->n || k < b->n;)
+        all.dot[all.n++] = k == b->n || (i < a->n && a->dot[i] > b->dot[k]) ? a->dot[i++] : b->dot[k++];
+    return all;
+}
+
+/* Beginning with the latest: in its epilogue the others are added, one after the other. */
+static Value join_sum(Rewrite *r, Value v) {
+    Sums *s = r->facts;
+    const Node *n = graph_node(r->from, v);
+    if (n->op != OP_add || !dtype_is_float(n->type.dtype) || n->in[0] == n->in[1]) return 0;
+    const Sum a = sum_of(r, n->in[0]), b = sum_of(r, n->in[1]);
+    if (!a.n || !b.n || a.n + b.n > MOST_JOINED) return 0;
+    const Sum all = both(&a, &b);
+    s->of[v] = all;
+    Value sum = all.dot[0];
+    for (uint32_t i = 1; i < all.n; i++) sum = build_binary(r->to, OP_add, sum, all.dot[i]);
+    return build_cast(r->to, sum, n->type.dtype);
+}
+
+/* What is cast to another type between, and back, with as many digits. */
+static Value there_and_back(Rewrite *r, Value v) {
+    Graph *g = r->to;
+    const Node *n = graph_node(r->from, v);
+    if (!is_float_cast(r->from, v)) return 0;
+    const Node view = *graph_node(g, rewrite_in(r, v, 0));
+    if (view.op != OP_reshape) return 0;
+    const Node wide = *graph_node(g, view.in[0]);
+    if (wide.op != OP_cast || wide.type.dtype != DT_f32) return 0;
+    if (graph_type(g, wide.in[0])->dtype != n->type.dtype || !dtype_is_half(n->type.dtype)) return 0;
+    return build_reshape(g, wide.in[0], view.type.rank, view.type.dim);
+}
+
+static Value join_rule(Rewrite *r, Value v) {
+    return graph_node(r->from, v)->op == OP_add ? join_sum(r, v) : there_and_back(r, v);
+}
+
+static void *join_facts(const Graph *g, void *ctx) {
+    Sums *s = ARENA_NEW(g->arena, Sums);
+    *s = (Sums){ARENA_ARRAY(g->arena, Sum, g->nodes.n)};
+    return (void)ctx, s;
+}
+
+Graph *pass_join_sums(Graph *g) {
+    return rewrite_graph(g, join_rule, join_facts, NULL);
+}

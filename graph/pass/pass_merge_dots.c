@@ -4,7 +4,9 @@
  * axis, cast, a constant row added) is done once, before the slices.
  *
  * Dots whose results meet in one element-wise chain (the gate and up projections of a gated unit)
- * stay apart: fusion makes one kernel with several accumulators of them, which needs no slices.
+ * stay apart: fusion makes one kernel with several accumulators of them, which needs no slices. So do
+ * weights that something else reads as well, as backward does: side by side they would be in memory a
+ * second time.
  *
  * Needs: canonical spelling (pass_canon). Keeps: meaning, bit for bit. Breaks: nothing; leaves dead
  * nodes for dce. */
@@ -90,6 +92,13 @@ static bool same_but_last(const Type *a, const Type *b) {
     return true;
 }
 
+/* Nobody but its contraction reads the weight, or what it is a view of. */
+static bool is_own(const Rewrite *r, Value weight) {
+    while (r->uses[weight] == 1 && graph_node(r->from, weight)->nin == 1)
+        weight = graph_node(r->from, weight)->in[0];
+    return r->uses[weight] == 1;
+}
+
 static uint32_t find_siblings(const Rewrite *r, Value first, Value *out) {
     const Graph *g = r->from;
     const MergeState *m = r->facts;
@@ -99,7 +108,7 @@ static uint32_t find_siblings(const Rewrite *r, Value first, Value *out) {
     for (Value v = first; v < g->nodes.n && n < MAX_SIBLINGS; v++) {
         const Node *d = graph_node(g, v);
         if (d->op == OP_dot && d->in[0] == f->in[0] && m->constant[d->in[1]] && !r->map[v] &&
-            d->attr.cast.to == f->attr.cast.to &&
+            d->attr.cast.to == f->attr.cast.to && is_own(r, d->in[1]) &&
             same_but_last(graph_type(g, d->in[1]), graph_type(g, f->in[1])))
             all[n++] = v;
     }

@@ -46,6 +46,11 @@ static void make_maps(Gemm *x) {
         operand_maps(x, &x->p->a, fetched_rows(x), false, x->map_a);
     for (uint32_t s = 0; s < x->d->nacc; s++)
         operand_maps(x, &x->p->b[s], x->cols, x->p->twin, x->map_b[s]);
+    for (uint32_t i = 0; i < x->p->nterms; i++) {
+        const GemmTerm *t = &x->p->term[i];
+        operand_maps(x, &t->a, x->tile->m, false, &x->map_term[i][0]);
+        operand_maps(x, &t->b, x->cols, x->p->twin, &x->map_term[i][1]);
+    }
     if (x->p->addend) {
         const HopMatrix *m = &x->p->addend_mat;
         x->map_addend = hop_matrix_map(x->g, m, row_elements(m), x->tile->m);
@@ -121,6 +126,13 @@ static void count_tiles(Gemm *x) {
     Expr tap = expr_ceildiv(p, x->p->k, expr_const(p, x->bk));
     x->tap_blocks = hop_size(x->e, tap);
     x->kblocks = hop_size(x->e, expr_mul(p, tap, x->p->taps));
+    Expr of_tile = expr_mul(p, tap, x->p->taps);
+    for (uint32_t i = 0; i < x->p->nterms; i++) {
+        Expr term = expr_ceildiv(p, x->p->term[i].k, expr_const(p, x->bk));
+        x->term_blocks[i] = hop_size(x->e, term);
+        of_tile = expr_add(p, of_tile, term);
+    }
+    x->tile_blocks = hop_size(x->e, of_tile);
 }
 
 /* The k-blocks of this one among those that share a tile: the last has what is left. */
@@ -281,6 +293,33 @@ static GemmRing fetch_addend(Gemm *x, const GemmPlace *at, GemmRing ring) {
     return ring;
 }
 
+/* The k-blocks of a term, behind those of the sums that it is added to. */
+static GemmRing fetch_term(Gemm *x, const GemmPlace *at, uint32_t i, GemmRing ring) {
+    Emit *e = x->e;
+    const GemmTerm *t = &x->p->term[i];
+    HV batch[HOP_MAX_BATCH];
+    HopLoop *l = hop_loop_new(e);
+    hop_loop_init(l, hop_i(e, 0));
+    hop_loop_init(l, ring.stage);
+    hop_loop_init(l, ring.parity);
+    hop_loop_begin(e, l, "fetch_term");
+    ring = (GemmRing){l->phi[1], l->phi[2]};
+    HV k = hop_muli(e, l->phi[0], x->bk), full = gemm_barrier(x, ring.stage, false);
+    HV to = gemm_stage(x, ring.stage), to_b = hop_addi(e, to, x->a_bytes);
+    hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
+    hop_barrier_expect(e, full, hop_i(e, x->a_bytes + x->b_bytes));
+    gemm_batch_at(&t->a.mat[0], at, batch);
+    fetch_operand(x, &t->a, x->map_term[i][0], to, full, at->row, k, batch, x->tile->m, false);
+    gemm_batch_at(&t->b.mat[0], at, batch);
+    fetch_operand(x, &t->b, x->map_term[i][1], to_b, full, at->col, k, batch, x->cols, x->p->twin);
+    ring = gemm_next(x, ring);
+    l->next[0] = hop_addi(e, l->phi[0], 1);
+    l->next[1] = ring.stage;
+    l->next[2] = ring.parity;
+    hop_loop_end_while(e, l, below(e, l->next[0], x->term_blocks[i]));
+    return ring;
+}
+
 /* B of the first k-blocks, which fill the ring, where no kernel of the run writes it: that need not
  * wait for the kernel in front. */
 static void fetch_early(Gemm *x) {
@@ -331,6 +370,7 @@ static GemmRing fetch_tile(Gemm *x, HV tile, GemmRing ring) {
     l->next[1] = ring.stage;
     l->next[2] = ring.parity;
     hop_loop_end_while(e, l, below(e, l->next[0], x->end_block));
+    for (uint32_t i = 0; i < x->p->nterms; i++) ring = fetch_term(x, &at, i, ring);
     return fetch_addend(x, &at, ring);
 }
 
@@ -380,6 +420,26 @@ static void multiply_block(Gemm *x, HV member, HV stage, HV *acc, HV more) {
     wgmma_block(e, &x->shape, acc, a, b, more);
 }
 
+/* The same of term `i`, whose operands may lie in another order; a short one has fewer steps. */
+static void multiply_term(Gemm *x, HV member, uint32_t i, HV stage, HV *acc) {
+    Emit *e = x->e;
+    const GemmTerm *t = &x->p->term[i];
+    WgmmaShape shape = x->shape;
+    int64_t k;
+    HV a[4], from = gemm_stage(x, stage), mine = from;
+    shape.sums = 1;
+    shape.a.across = t->a.across;
+    shape.b.across = t->b.across;
+    if (expr_is_const(e->exprs, t->k, &k) && k < (int64_t)x->bk)
+        shape.ksteps = (uint32_t)((k * shape.ksteps + x->bk - 1) / x->bk);
+    if (!x->tile->pingpong)
+        mine = hop_add(e, from, hop_muli(e, member, shape.blocks * HOP_SLAB));
+    for (uint32_t z = 0; z < shape.blocks; z++)
+        a[z] = wgmma_descriptor(e, &shape.a, hop_addi(e, mine, z * HOP_SLAB));
+    HV b = wgmma_descriptor(e, &shape.b, hop_addi(e, from, x->a_bytes));
+    wgmma_block(e, &shape, acc + t->to * wgmma_acc(&shape), a, &b, LLVMConstInt(e->i1, 1, false));
+}
+
 /* The parts of one k-block, summed by themselves: they are waited for. */
 static GemmRing multiply_parts(Gemm *x, HV member, GemmRing ring, HV *sum) {
     Emit *e = x->e;
@@ -422,21 +482,28 @@ static GemmRing multiply_in_parts(Gemm *x, HV member, GemmRing ring, HV *acc) {
     return ring;
 }
 
-/* Sums of the tile whose first k-block is in `ring`; returns what comes after the last. */
-static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
+/* Adds the products of the k-blocks from `ring` on, those of all sums or of term `term`; returns what
+ * comes after the last, which is in *last. */
+static GemmRing multiply_blocks(Gemm *x, HV member, int term, GemmRing ring, HV *acc, HV *last) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
+    HV first = term < 0 ? x->first_block : hop_i(e, 0);
+    HV end = term < 0 ? x->end_block : x->term_blocks[term];
     HopLoop *l = hop_loop_new(e);
-    hop_loop_init(l, x->first_block);
+    hop_loop_init(l, first);
     hop_loop_init(l, ring.stage);
     hop_loop_init(l, ring.parity);
-    hop_loop_init(l, hop_i(e, 0)); /* the stage before */
-    for (uint32_t i = 0; i < n; i++) hop_loop_init(l, LLVMGetUndef(e->f32));
+    hop_loop_init(l, *last); /* the stage before */
+    for (uint32_t i = 0; i < n; i++) hop_loop_init(l, acc[i]);
     hop_loop_begin(e, l, "multiply");
-    HV at = l->phi[1], more = LLVMBuildICmp(e->b, LLVMIntNE, l->phi[0], x->first_block, "");
+    HV at = l->phi[1], more = LLVMConstInt(e->i1, 1, false);
+    if (term < 0) more = LLVMBuildICmp(e->b, LLVMIntNE, l->phi[0], first, "");
     hop_barrier_wait(e, gemm_barrier(x, at, false), l->phi[2]);
     for (uint32_t i = 0; i < n; i++) acc[i] = l->phi[4 + i];
-    multiply_block(x, member, at, acc, more);
+    if (term < 0)
+        multiply_block(x, member, at, acc, more);
+    else
+        multiply_term(x, member, (uint32_t)term, at, acc);
     wgmma_wait(e, 1);
     gemm_give_back(x, l->phi[3], more);
     ring = gemm_next(x, (GemmRing){at, l->phi[2]});
@@ -445,10 +512,23 @@ static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
     l->next[2] = ring.parity;
     l->next[3] = at;
     for (uint32_t i = 0; i < n; i++) l->next[4 + i] = acc[i];
-    hop_loop_end_while(e, l, below(e, l->next[0], x->end_block));
+    hop_loop_end_while(e, l, below(e, l->next[0], end));
+    *last = at;
+    return ring;
+}
+
+/* Sums of the tile whose first k-block is in `ring`; returns what comes after the last. */
+static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
+    Emit *e = x->e;
+    uint32_t n = wgmma_acc(&x->shape);
+    HV last = hop_i(e, 0);
+    for (uint32_t i = 0; i < n; i++) acc[i] = LLVMGetUndef(e->f32);
+    ring = multiply_blocks(x, member, -1, ring, acc, &last);
+    for (uint32_t i = 0; i < x->p->nterms; i++)
+        ring = multiply_blocks(x, member, (int)i, ring, acc, &last);
     if (x->tile->pingpong) hand_over(x, ring);
     wgmma_wait_all(e, acc, n);
-    gemm_give_back(x, at, LLVMConstInt(e->i1, 1, false));
+    gemm_give_back(x, last, LLVMConstInt(e->i1, 1, false));
     return ring;
 }
 
@@ -495,7 +575,7 @@ static void compute_all(Gemm *x) {
     const GemmTile *t = x->tile;
     if (t->regs_math) hop_registers(e, t->regs_math, true);
     if (x->dependent) hop_depend_wait(e);
-    HV member = hop_addi(e, x->group, -1), each = hop_addi(e, x->kblocks, x->addend_stages);
+    HV member = hop_addi(e, x->group, -1), each = hop_addi(e, x->tile_blocks, x->addend_stages);
     HV first, step;
     HopLoop *l = hop_loop_new(e);
     own_tiles(x, member, &first, &step);
@@ -529,7 +609,9 @@ static void note(Gpu *g, const GemmPlan *p, const char *why) {
     g->j->note = why ? arena_printf(g->j->arena, "not on tensor cores: %s", why)
                      : arena_printf(g->j->arena, "tensor cores, %stiles of %s%s%s",
                                     p->windowed ? "windows in " : "", p->tile->name,
-                                    p->parts > 1 ? ", in digits" : "",
+                                    p->parts > 1 ? ", in digits"
+                                    : p->nterms  ? ", more products behind"
+                                                 : "",
                                     p->twin         ? ", two blocks at a time"
                                     : p->splits > 1 ? ", sums shared by blocks"
                                                     : "");

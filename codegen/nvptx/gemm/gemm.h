@@ -9,7 +9,7 @@
 
 #include "codegen/nvptx/conv/window.h"
 
-enum { GEMM_MAX_OUTS = 8, GEMM_MAX_PARTS = 4 };
+enum { GEMM_MAX_OUTS = 8, GEMM_MAX_PARTS = 4, GEMM_MAX_TERMS = 6 };
 enum { FEW_ROWS = 1 }; /* that are the thin structure's */
 
 typedef struct GemmOperand {
@@ -22,6 +22,15 @@ typedef struct GemmOut {
     bool copied; /* by the copy engine, through shared memory; else element by element */
     HopMatrix mat;
 } GemmOut;
+
+/* Another sum of products that is added to one of the kernel's: its k-blocks come behind those of the
+ * others. */
+typedef struct GemmTerm {
+    KVal sum;
+    uint32_t to; /* which it is added to */
+    GemmOperand a, b;
+    Expr k;
+} GemmTerm;
 
 /* A tile of m x n results; with several sums over one A, n is shared among them. */
 typedef struct GemmTile {
@@ -48,6 +57,8 @@ typedef struct GemmPlan {
     /* Parts of the sum, which are outside of k and have operands of their own: digits of f32. A
      * k-block has all of them, and is added to the sums in f32, where matrix units cut. */
     uint32_t parts, part_axis; /* 1 and 0: none; a mask */
+    uint32_t nterms;
+    GemmTerm term[GEMM_MAX_TERMS];
     KVal addend; /* 0, or a load of the epilogue that comes through the ring: one per result */
     HopMatrix addend_mat;
     bool bounded; /* the epilogue touches memory at rows and columns, so it must know the edges */
@@ -84,6 +95,7 @@ typedef struct Gemm {
     uint32_t addend_panels, addend_stages; /* of 64 columns in a stage; stages that they take */
     bool dependent; /* launched before the kernel in front has ended, and ... */
     bool early;     /* ... fetches from B before that */
+    HV map_term[GEMM_MAX_TERMS][2], term_blocks[GEMM_MAX_TERMS], tile_blocks; /* of both; of a tile */
     HV shared, map_a[GEMM_MAX_PARTS], map_b[K_MAX_ACC][GEMM_MAX_PARTS], map_addend,
         map_out[GEMM_MAX_OUTS];
     HV tid, lane, warp, group;

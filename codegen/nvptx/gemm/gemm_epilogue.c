@@ -124,6 +124,11 @@ static void bind_site(Epilogue *p, Site s, uint32_t z) {
         }
         emit_override(e, x->d->acc[i], v);
     }
+    for (uint32_t i = 0; i < x->p->nterms; i++) { /* they are in the sums: x + -0 is x */
+        HV zero = LLVMConstReal(e->f32, -0.0);
+        HV two[2] = {zero, zero};
+        emit_override(e, x->p->term[i].sum, x->p->pairs ? LLVMConstVector(two, 2) : zero);
+    }
     if (!x->p->addend) return;
     HV v = LLVMBuildBitCast(e->b, p->addend_pair, emit_vec(e->i16, 2), "");
     if (!x->p->pairs) v = LLVMBuildExtractElement(e->b, v, emit_i64(e, z), "");

@@ -104,12 +104,69 @@ static bool is_acc(const KDot *d, KVal v) {
     return false;
 }
 
+/* --- Terms ------------------------------------------------------------------------------------ */
+
+static bool is_term(const GemmPlan *p, KVal v) {
+    for (uint32_t i = 0; i < p->nterms; i++)
+        if (p->term[i].sum == v) return true;
+    return false;
+}
+
+/* The one addition that reads v, or 0. */
+static KVal next_sum(const Kernel *k, KVal v) {
+    KVal found = 0;
+    for (KVal u = v + 1; u < k->nops; u++)
+        for (int i = 0; i < 3; i++) {
+            if (k->ops[u].in[i] != v) continue;
+            if (found || k->ops[u].op != OP_add || k->ops[u].dtype != DT_f32) return 0;
+            found = u;
+        }
+    return found;
+}
+
+/* Nothing but additions stands between a and b, so that both may be added up together. */
+static bool meet(const Kernel *k, KVal a, KVal b) {
+    while ((a = next_sum(k, a)))
+        for (KVal x = b; (x = next_sum(k, x));)
+            if (x == a) return true;
+    return false;
+}
+
+static const char *plan_term(Gpu *g, GemmPlan *p, KVal v) {
+    const Kernel *k = g->k;
+    const KDot *d = &k->dot;
+    const KOp *o = &k->ops[v], *m = &k->ops[o->in[0]];
+    if (p->nterms == GEMM_MAX_TERMS || p->parts > 1 || p->windowed) return "too many sums";
+    if (o->fold != FOLD_sum || o->dtype != DT_f32 || m->op != OP_mul || (o->axes & d->k))
+        return "other folds in the kernel";
+    GemmTerm t = {.sum = v, .k = gpu_points(g->e, k, o->axes)};
+    while (t.to < d->nacc && !meet(k, v, d->acc[t.to])) t.to++;
+    if (t.to == d->nacc) return "a sum that is not added to the others";
+    if ((g->e->domains[m->in[0]] & d->n) || (g->e->domains[m->in[1]] & d->m))
+        return "a sum of other products";
+    const char *why = plan_operand(g, p, m->in[0], d->m, o->axes, d->batch, &t.a);
+    if (!why) why = plan_operand(g, p, m->in[1], d->n, o->axes, d->batch, &t.b);
+    if (!why && (t.a.mat[0].t != p->a.mat[0].t || t.b.mat[0].t != p->a.mat[0].t))
+        why = "operands differ in type";
+    p->term[p->nterms++] = t;
+    return why;
+}
+
+static const char *plan_terms(Gpu *g, GemmPlan *p) {
+    const char *why = NULL;
+    for (KVal v = 1; !why && v < g->k->nops; v++)
+        if (g->k->ops[v].op == K_kreduce && !is_acc(&g->k->dot, v)) why = plan_term(g, p, v);
+    return why;
+}
+
+/* --- The epilogue ------------------------------------------------------------------------------ */
+
 /* Ops that the epilogue evaluates: what the stores need up to the sums. */
-static void mark_epilogue(const Kernel *k, bool *needed) {
+static void mark_epilogue(const Kernel *k, const GemmPlan *p, bool *needed) {
     for (KVal v = k->nops; v-- > 1;) {
         const KOp *o = &k->ops[v];
         if (o->op == K_kstore) needed[v] = true;
-        if (!needed[v] || is_acc(&k->dot, v)) continue;
+        if (!needed[v] || is_acc(&k->dot, v) || is_term(p, v)) continue;
         for (int i = 0; i < 3; i++)
             if (o->in[i]) needed[o->in[i]] = true;
     }
@@ -173,11 +230,11 @@ static const char *plan_epilogue(Gpu *g, GemmPlan *p) {
     const Kernel *k = g->k;
     const KDot *d = &k->dot;
     bool *needed = ARENA_ARRAY(g->e->arena, bool, k->nops);
-    mark_epilogue(k, needed);
+    mark_epilogue(k, p, needed);
     p->pairs = expr_divisor(g->e->exprs, k->axes[innermost(d->n)].extent) % 2 == 0;
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
-        if (!needed[v] || is_acc(d, v)) continue;
+        if (!needed[v] || is_acc(d, v) || is_term(p, v)) continue;
         if (g->e->domains[v] & d->k) return "the epilogue looks into the sum";
         if (o->op < OP_COUNT) p->epilogue_ops += ops_of((Op)o->op);
         if (o->op == K_kload || o->op == K_kstore) {
@@ -205,7 +262,7 @@ static const char *check_body(const Gpu *g) {
     if (k->tem != TEM_dot || !d->k || !d->nacc || !d->m || !d->n) return "not a matrix product";
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
-        if ((o->op == K_kreduce) != is_acc(d, v) || o->op == K_katomic)
+        if ((is_acc(d, v) && o->op != K_kreduce) || o->op == K_katomic)
             return "other folds in the kernel";
         if (o->op == K_kstore && (g->e->domains[v] & ~(d->batch | d->m | d->n)))
             return "a result within the sum";
@@ -278,7 +335,7 @@ static int64_t split_room(const Gpu *g, int64_t blocks, uint32_t splits) {
  */
 static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t splits, int64_t m) {
     int64_t k, taps, cols = t->n / g->k->dot.nacc;
-    if (t->pingpong || p->parts > 1 || p->addend) return false;
+    if (t->pingpong || p->parts > 1 || p->addend || p->nterms) return false;
     if (!expr_is_const(g->e->exprs, p->k, &k) || !expr_is_const(g->e->exprs, p->taps, &taps))
         return false;
     int64_t blocks = taps * ceil_div(k * (int64_t)dtype_bytes(p->a.mat[0].t), HOP_ROW_BYTES);
@@ -298,6 +355,8 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, 
             twins = twin ? 2 : 1;
     int64_t count = ceil_div(m, t->m * twins) * ceil_div(n, cols) * gpu_hint(g->e, p->batch);
     int64_t blocks = gpu_hint(g->e, p->taps) * ceil_div(bytes, HOP_ROW_BYTES) * p->parts;
+    for (uint32_t i = 0; i < p->nterms; i++)
+        blocks += ceil_div(gpu_hint(g->e, p->term[i].k) * (int64_t)dtype_bytes(p->a.mat[0].t), HOP_ROW_BYTES);
     int64_t each = ceil_div(blocks, splits) * block_time(g, p, t, twin) + t->tile_ns;
     if (splits > 1) each += SPLIT_NS + splits * (int64_t)t->m * t->n / (t->groups * 64);
     if (p->addend) each += t->addend_ns;
@@ -450,6 +509,7 @@ const char *gemm_plan(Gpu *g, GemmPlan *out) {
     const char *why = g->e->isa->warpgroups ? check_body(g) : "the architecture has not Hopper's";
     *out = (GemmPlan){0};
     if (!why) why = plan_operands(g, out);
+    if (!why) why = plan_terms(g, out);
     if (!why) why = plan_epilogue(g, out);
     if (why) return why;
     const KDot *d = &g->k->dot;

@@ -20,6 +20,7 @@ typedef struct Lora {
     const char *root;
     const bool *last;   /* by value: feeds an output through views and maps alone */
     Choice **choice;    /* by value; NULL: no layer */
+    Value *low;         /* by value: x A' in the new graph, once a layer that reads the same x asked for it */
     bool *weight;       /* by value: an initializer that is some layer's */
     MapStr *adapted;    /* path -> a layer of it that is adapted, by value */
     MapStr *by_path;    /* path -> number in layers->v */
@@ -361,12 +362,45 @@ static Value sum_of(Graph *g, Value y, Value d, DType t) {
     return build_binary(g, OP_add, y, build_cast(g, d, t));
 }
 
+enum { MOST_SIBLINGS = 16 };
+
+/* Adapted layers from v on that read what v reads. */
+static uint32_t siblings(Lora *l, Graph *g, Value v, Value *out, Value *a) {
+    uint32_t n = 0;
+    for (Value w = v; w < l->g->nodes.n && n < MOST_SIBLINGS; w++) {
+        const Choice *c = l->choice[w];
+        if (!c || !c->adapted || c->at.kind != LAYER_linear || l->low[w]) continue;
+        if (graph_node(l->g, w)->in[0] != graph_node(l->g, v)->in[0]) continue;
+        const LoraLayer *layer = layer_of(l, g, c);
+        if (layer->in != c->at.in || layer->kind != c->at.kind) continue;
+        out[n] = w, a[n++] = layer->a;
+    }
+    return n;
+}
+
+/* x A' of layer v. Layers that read the same x multiply it once, by their As one below the other: x is
+ * long and a rank is not, so that is what reading it costs, in backward as well. */
+static Value lowered(Lora *l, Graph *g, Value v, Value x, const LoraLayer *layer) {
+    Value to[MOST_SIBLINGS], a[MOST_SIBLINGS];
+    if (l->low[v]) return l->low[v];
+    uint32_t n = l->spec->slots || l->spec->dropout > 0 ? 0 : siblings(l, g, v, to, a);
+    if (n < 2) return build_matmul(g, x, down(l, g, layer), DT_f32);
+    Value low = build_matmul(g, x, swapped(g, build_concat(g, a, n, 0)), DT_f32);
+    Expr at = expr_const(g->exprs, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        const Expr rank = graph_type(g, a[i])->dim[0];
+        l->low[to[i]] = build_slice_axis(g, low, -1, at, rank, 1);
+        at = expr_add(g->exprs, at, rank);
+    }
+    return l->low[v];
+}
+
 static Value linear(Rewrite *r, Value v, const Choice *c, const LoraLayer *layer) {
     Lora *l = r->facts;
     Graph *g = r->to;
     const Node *n = graph_node(r->from, v);
     Value x = rewrite_in(r, v, 0), wide = build_cast(g, x, DT_f32), part = dropped(l, g, wide);
-    Value d = delta(l, g, c, layer, build_matmul(g, part, down(l, g, layer), DT_f32));
+    Value d = delta(l, g, c, layer, lowered(l, g, v, part, layer));
     Value y = rewrite_copy(r, v);
     if (!layer->magnitude) return sum_of(g, y, d, n->type.dtype);
     Value of_part = y;
@@ -457,6 +491,7 @@ graphc_status lora_apply(const Graph *g, const LoraSpec *s, Graph **out, LoraLay
               .root = s->root ? s->root : layer_root(g),
               .choice = ARENA_ARRAY(a, Choice *, g->nodes.n),
               .weight = ARENA_ARRAY(a, bool, g->nodes.n),
+              .low = ARENA_ARRAY(a, Value, g->nodes.n),
               .adapted = mapstr_create(a),
               .by_path = mapstr_create(a),
               .by_name = mapstr_create(a),

@@ -103,6 +103,29 @@ static void check_digits(void) {
     arena_destroy(b.a);
 }
 
+/* A product and, added to its sums, one over 16 whose operands lie otherwise; of which nothing or its negative is added. */
+static const char term[] =
+    "kernel k tem dot i=4096 j=2048 ~k=2048 ~r=16\n param 0 bf16[8388608]\n param 1 bf16[4194304]\n"
+    "param 2 bf16[65536]\n param 3 bf16[32768]\n param 4 bf16[8388608] written\n"
+    "%%1 bf16 load p0[i*2048 + k]\n %%2 f32 cast %%1\n %%3 bf16 load p1[k*2048 + j]\n %%4 f32 cast %%3\n"
+    "%%5 f32 mul %%2, %%4\n %%6 f32 reduce sum k %%5\n"
+    "%%7 bf16 load p2[i*16 + r]\n %%8 f32 cast %%7\n %%9 bf16 load p3[j*16 + r]\n %%10 f32 cast %%9\n"
+    "%%11 f32 mul %%8, %%10\n %%12 f32 reduce sum r %%11\n %s\n"
+    "%%15 bf16 cast %%14\n %%16 bf16 store p4[i*2048 + j] %%15\n"
+    "dot batch - m i n j k k pack 0 a %%2 acc %%6 b %%4\n cost reads [1] writes [1] flops [1]\n end\n";
+
+/* Sums that are added are one, on tensor cores; what is done to one of them before is no sum. */
+static void check_term(const char *sum, bool taken) {
+    Built b = built_new(sum);
+    if (built_parse(&b, arena_printf(b.a, term, sum))) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        CHECK((strstr(built_text(&b), "wgmma.mma_async") != NULL) == taken);
+        CHECK(!taken || (ck->nmaps == 5 && strstr(ck->note, "more products")));
+        CHECK(taken || strstr(ck->note, "not added to the others"));
+    }
+    arena_destroy(b.a);
+}
+
 /* The gradient of a weight, and what an optimizer makes of it: a long sum of few tiles. Blocks
  * share it, and the five results of an element are stored together, or what they share would be
  * spilled. */
@@ -213,6 +236,10 @@ TEST_MAIN {
         if (!only || strcmp(products[i].name, only) == 0) check_product(&products[i]);
     if (!only || strcmp(only, "digits") == 0) check_digits();
     if (!only || strcmp(only, "learns") == 0) check_learns();
+    if (!only || strcmp(only, "terms") == 0) {
+        check_term("%13 f32 add %6, %12\n %14 f32 neg %13", true);
+        check_term("%13 f32 neg %12\n %14 f32 add %6, %13", false);
+    }
     if (!only || strcmp(only, "variants") == 0) check_variants();
     check_other_architecture(&products[0]);
 }

@@ -256,6 +256,32 @@ static void contractions(void) {
     expect(&r, build_matmul(r.g, x, y, DT_f32), 1);
 }
 
+/* Products whose results are added, rounded or not: kernels on a GPU. */
+static uint32_t summed(bool between) {
+    Rig r = rig();
+    Schedule *s = NULL;
+    uint32_t n = 0;
+    Value x = input(&r, DT_bf16, D(24, 40)), w = input(&r, DT_bf16, D(40, 64));
+    Value p = input(&r, DT_bf16, D(24, 16)), q = input(&r, DT_bf16, D(16, 64));
+    Value a = build_cast(r.g, build_matmul(r.g, x, w, DT_f32), DT_bf16);
+    Value b = build_matmul(r.g, p, q, DT_f32);
+    if (between) b = build_unary(r.g, OP_tanh, b);
+    Value y = build_binary(r.g, OP_add, a, build_cast(r.g, b, DT_bf16));
+    build_output(r.g, "y", y);
+    r.g = pass_dce(pass_join_sums(r.g));
+    CHECK(schedule_build(r.g, &target_for(PLAN_cuda)->machine, FUSE_ALL, r.a, &s) == GRAPHC_OK);
+    double e = check_schedule(r.g, s, r.in, r.a);
+    CHECK(e >= 0 && e < 0.05);
+    n = s->steps.n;
+    arena_destroy(r.a);
+    return n;
+}
+
+static void sums_of_products(void) {
+    CHECK_EQ_I(summed(false), 1);
+    CHECK_EQ_I(summed(true), 2);
+}
+
 /* Prepare steps of rows x w on a GPU. */
 static uint32_t prepared(int64_t rows) {
     Rig r = rig();
@@ -813,6 +839,7 @@ TEST_MAIN {
     contractions();
     one_row();
     norm_of_row();
+    sums_of_products();
     convolutions();
     attention(false);
     attention(true);
