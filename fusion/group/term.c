@@ -2,7 +2,29 @@
 #include "fusion/analyse/facts.h"
 #include "fusion/group/decide.h"
 
-enum { MAX_SUM = 16 }; /* additions that are followed */
+enum {
+    MAX_SUM = 16,  /* additions that are followed */
+    MAX_DEPTH = 8, /* ops between a weight and what is multiplied */
+};
+
+/* Weights, and what elementwise ops and views make of them alone. */
+static bool is_of_weights(const Fuse *f, Value v, int depth) {
+    const Node *n = graph_node(f->g, v);
+    if (op_is_leaf((Op)n->op)) return true;
+    const OpClass c = op_info[n->op].cls;
+    if (c != OPC_MAP && c != OPC_VIEW) return false;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (depth == MAX_DEPTH || !is_of_weights(f, n->in[i], depth + 1)) return false;
+    return n->nin > 0;
+}
+
+/* One operand of v lies in memory in any case. Where both are computed (a part of a head's rows
+ * after the other, for its weight's gradient), a kernel of all terms would keep those of all terms
+ * until then. */
+static bool multiplies_weights(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    return is_of_weights(f, n->in[0], 0) || is_of_weights(f, n->in[1], 0);
+}
 
 /* The one addition of f32 that reads v, or 0. */
 static Value next_sum(const Fuse *f, Value v) {
@@ -36,6 +58,7 @@ static bool is_half_product(const Fuse *f, Value v) {
 bool fuse_is_term(const Fuse *f, const Group *g, Value v) {
     if (g->kind != GROUP_dot || g->attn || g->terms.n >= f->m->terms) return false;
     if (!is_half_product(f, g->anchor) || !is_half_product(f, v) || fuse_packs(f, v)) return false;
+    if (!multiplies_weights(f, g->anchor) || !multiplies_weights(f, v)) return false;
     const Node *x = graph_node(f->g, v), *y = graph_node(f->g, g->anchor);
     if (!type_equal(&x->type, &y->type)) return false;
     if (graph_type(f->g, x->in[0])->dtype != graph_type(f->g, y->in[0])->dtype) return false;

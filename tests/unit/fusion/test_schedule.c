@@ -256,13 +256,20 @@ static void contractions(void) {
     expect(&r, build_matmul(r.g, x, y, DT_f32), 1);
 }
 
-/* Products whose results are added, rounded or not: kernels on a GPU. */
-static uint32_t summed(bool between) {
+/* A matrix of 16 bits that is a product itself. */
+static Value product(Rig *r, int64_t rows, int64_t columns) {
+    Value x = input(r, DT_bf16, D(rows, 8)), w = input(r, DT_bf16, D(8, columns));
+    return build_cast(r->g, build_matmul(r->g, x, w, DT_f32), DT_bf16);
+}
+
+/* Products whose results are added, rounded or not: kernels on a GPU. `computed`: operands of the second. */
+static uint32_t summed(bool between, uint32_t computed) {
     Rig r = rig();
     Schedule *s = NULL;
     uint32_t n = 0;
     Value x = input(&r, DT_bf16, D(24, 40)), w = input(&r, DT_bf16, D(40, 64));
-    Value p = input(&r, DT_bf16, D(24, 16)), q = input(&r, DT_bf16, D(16, 64));
+    Value p = computed > 0 ? product(&r, 24, 16) : input(&r, DT_bf16, D(24, 16));
+    Value q = computed > 1 ? product(&r, 16, 64) : input(&r, DT_bf16, D(16, 64));
     Value a = build_cast(r.g, build_matmul(r.g, x, w, DT_f32), DT_bf16);
     Value b = build_matmul(r.g, p, q, DT_f32);
     if (between) b = build_unary(r.g, OP_tanh, b);
@@ -278,8 +285,10 @@ static uint32_t summed(bool between) {
 }
 
 static void sums_of_products(void) {
-    CHECK_EQ_I(summed(false), 1);
-    CHECK_EQ_I(summed(true), 2);
+    CHECK_EQ_I(summed(false, 0), 1);
+    CHECK_EQ_I(summed(true, 0), 2);
+    CHECK_EQ_I(summed(false, 1), 2);
+    CHECK_EQ_I(summed(false, 2), 4); /* a weight's gradient: both would be kept for the kernel */
 }
 
 /* Prepare steps of rows x w on a GPU. */
