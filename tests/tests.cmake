@@ -101,7 +101,7 @@ graphc_script(cli/tune full 200 ${python} tests/cli/tune.py $<TARGET_FILE:graphc
 graphc_script(cli/reproducible full 200 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
 graphc_script(conformance_grad/some quick 120 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad> --some)
 graphc_script(conformance_grad full 300 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad>)
-graphc_script(conformance_eval quick 120 ${python} tests/conformance/eval.py $<TARGET_FILE:suite_eval>)
+graphc_script(conformance_eval quick 300 ${python} tests/conformance/eval.py $<TARGET_FILE:suite_eval>)
 foreach(model mlp conv attention tensors)
   graphc_script(fuzz/${model} quick 600 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
     $<TARGET_FILE:mutate> ${model})
