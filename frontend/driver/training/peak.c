@@ -27,11 +27,14 @@ static bool owns(const SBuffer *b) {
     return b->kind == BUF_temp && !b->alias && schedule_used(b);
 }
 
+/* The step that backward begins with. Single numbers (the rate, what the loss is divided by) are
+ * computed whenever they can be, ahead of forward, too. */
 static uint32_t first_late(const Schedule *s) {
     uint32_t first = s->steps.n;
     for (uint32_t i = 0; i < s->buffers.n; i++) {
         const SBuffer *b = &s->buffers.v[i];
-        if (b->kind == BUF_temp && schedule_used(b) && b->first < first && node_of(s, b)->late)
+        bool late = b->kind == BUF_temp && schedule_used(b) && node_of(s, b)->late;
+        if (late && b->first < first && bytes_of(s, b) > (double)dtype_bytes(b->dtype))
             first = b->first;
     }
     return first;
