@@ -5,7 +5,7 @@ Each is a process of its own, with its own memory, files and exit status; only t
 import atexit, os, shutil, signal, subprocess, tempfile, threading
 
 
-def library(program):
+def preload_of(program):
     """Beside the build's programs; others' command lines are started one by one."""
     path = os.path.join(os.path.dirname(os.path.abspath(program)), "..", "tests", "forks.so")
     return path if os.path.exists(path) else None
@@ -42,7 +42,7 @@ mine, servers = threading.local(), []  # a thread's own, by program; all
 def run(args, timeout=120, env=None):
     """As subprocess.run does with the output captured as text; the first of args is the program."""
     args, env = list(map(str, args)), {**os.environ, **(env or {})}
-    preload = library(args[0])
+    preload = preload_of(args[0])
     if not preload:
         return subprocess.run(args, capture_output=True, encoding="utf-8", errors="replace", timeout=timeout, env=env)
     if not hasattr(mine, "server"):

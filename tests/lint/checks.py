@@ -113,7 +113,7 @@ def benchmarks():
 
 def forked():
     """How a command line ends, and what it is given and says, comes through the server that forks it."""
-    preload = forks.library(graphc)
+    preload = forks.preload_of(graphc)
     if not preload:
         return
     server = forks.Server("/bin/sh", preload)

@@ -39,15 +39,8 @@ static void find_blocks(Back *x, BackPlace *at) {
 }
 
 BackPlace back_place(Back *x, HV tile) {
-    Emit *e = x->e;
-    HV band = hop_muli(e, x->row_tiles, x->t->heads);
-    HV g = LLVMBuildUDiv(e->b, tile, band, ""), first = hop_muli(e, g, x->t->heads);
-    HV rest = LLVMBuildSub(e->b, tile, LLVMBuildMul(e->b, g, band, ""), "");
-    HV wide = pick(e, "llvm.umin", LLVMBuildSub(e->b, x->heads, first, ""), hop_i(e, x->t->heads));
-    HV row = LLVMBuildUDiv(e->b, rest, wide, "");
-    HV head = LLVMBuildSub(e->b, rest, LLVMBuildMul(e->b, row, wide, ""), "");
-    if (x->ahead) row = LLVMBuildSub(e->b, hop_addi(e, x->row_tiles, -1), row, "");
-    BackPlace at = {.row = hop_muli(e, row, x->rows), .head = hop_add(e, first, head)};
+    const FlashOrder o = flash_order(x->e, tile, x->row_tiles, x->heads, x->t->heads, x->ahead);
+    BackPlace at = {.row = hop_muli(x->e, o.row, x->rows), .head = o.head};
     find_blocks(x, &at);
     return at;
 }

@@ -74,6 +74,13 @@ typedef struct FlashPlace {
     HV blocks;
 } FlashPlace;
 
+/* Tile number `tile` of rows x heads: tiles go over `band` heads, then down the rows, from the last
+ * ones where they see more (`ahead`), then to the next heads. */
+typedef struct FlashOrder {
+    HV row, head; /* number of its rows among row_tiles; flat batch index */
+} FlashOrder;
+FlashOrder flash_order(Emit *e, HV tile, HV row_tiles, HV heads, int64_t band, bool ahead);
+
 /* mbarriers. Those of stages have one for each. */
 typedef enum FlashBar {
     BAR_q_full,

@@ -44,17 +44,20 @@ HV flash_blocks(Flash *x, HV row, uint32_t rows, HV *whole) {
     return blocks_of(x, hop_addi(e, end, x->t->keys - 1));
 }
 
-/* Tiles go over some heads, then down the queries, from the last ones where they see more keys. */
-FlashPlace flash_place(Flash *x, HV tile) {
-    Emit *e = x->e;
-    HV band = hop_muli(e, x->row_tiles, x->t->heads);
-    HV g = LLVMBuildUDiv(e->b, tile, band, ""), first = hop_muli(e, g, x->t->heads);
-    HV rest = LLVMBuildSub(e->b, tile, LLVMBuildMul(e->b, g, band, ""), "");
-    HV wide = pick(e, "llvm.umin", LLVMBuildSub(e->b, x->heads, first, ""), hop_i(e, x->t->heads));
+FlashOrder flash_order(Emit *e, HV tile, HV row_tiles, HV heads, int64_t band, bool ahead) {
+    HV all = hop_muli(e, row_tiles, band);
+    HV g = LLVMBuildUDiv(e->b, tile, all, ""), first = hop_muli(e, g, band);
+    HV rest = LLVMBuildSub(e->b, tile, LLVMBuildMul(e->b, g, all, ""), "");
+    HV wide = pick(e, "llvm.umin", LLVMBuildSub(e->b, heads, first, ""), hop_i(e, band));
     HV row = LLVMBuildUDiv(e->b, rest, wide, "");
     HV head = LLVMBuildSub(e->b, rest, LLVMBuildMul(e->b, row, wide, ""), "");
-    if (x->p->causal) row = LLVMBuildSub(e->b, hop_addi(e, x->row_tiles, -1), row, "");
-    FlashPlace at = {.row = hop_muli(e, row, x->rows), .head = hop_add(e, first, head)};
+    if (ahead) row = LLVMBuildSub(e->b, hop_addi(e, row_tiles, -1), row, "");
+    return (FlashOrder){row, hop_add(e, first, head)};
+}
+
+FlashPlace flash_place(Flash *x, HV tile) {
+    const FlashOrder o = flash_order(x->e, tile, x->row_tiles, x->heads, x->t->heads, x->p->causal);
+    FlashPlace at = {.row = hop_muli(x->e, o.row, x->rows), .head = o.head};
     at.blocks = flash_blocks(x, at.row, x->rows, NULL);
     return at;
 }
