@@ -107,13 +107,17 @@ typedef struct Work {
     bool tells; /* of progress: the caller's own thread */
 } Work;
 
-/* Whether job i is to run. */
-static bool goes_on(const Work *work, uint32_t i) {
-    Shared *s = work->s;
+/* The caller is told of `done` jobs, and may have enough. */
+static void tell(Shared *s, uint32_t done) {
     const CodeOptions *o = s->l->o;
-    if (work->tells && o->progress && !o->progress(o->progress_ctx, i, s->l->njobs))
+    if (o->progress && !o->progress(o->progress_ctx, done, s->l->njobs))
         atomic_store(&s->cancelled, true);
-    return !atomic_load(&s->cancelled);
+}
+
+/* Whether job i is to run. That none is done was told before any thread started. */
+static bool goes_on(const Work *work, uint32_t i) {
+    if (work->tells && i) tell(work->s, i);
+    return !atomic_load(&work->s->cancelled);
 }
 
 static void compile_jobs(void *arg) {
@@ -176,6 +180,7 @@ bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j)) {
         return false;
     }
     if (!l->njobs) return true;
+    tell(&s, 0);
     pthread_t thread[COMPILE_THREADS];
     uint32_t n = thread_count(l), started = 0;
     for (uint32_t i = 1; i < n; i++)
