@@ -135,10 +135,28 @@ EV math_log1p(Math *m, EV x) {
 
 /* --- Made of exp -------------------------------------------------------------------------- */
 
-EV math_tanh(Math *m, EV x) {
-    EV a = m_min(m, m_abs(m, x), m->wide ? 22 : 10);
+/* Below 0.6: x + x^3 P(x^2). Above: 1 - 2 / (exp(2|x|) + 1), where what is subtracted, and with it
+ * its error, is at most 0.46. */
+static EV tanh32(Math *m, EV x) {
+    EV a = m_abs(m, x), t = m_mul(m, x, x), c = m_min(m, a, 10);
+    EV small = M_POLY(m, t, -0.33333298563957214, 0.13331936299800873, -0.05378471687436104,
+                      0.02079862542450428, -0.005897966679185629);
+    small = m_fma(m, m_mul(m, x, t), small, x);
+    Reduced d = exp_reduce(m, m_add(m, c, c));
+    EV p = m_fma(m, m_mul(m, d.r, d.r), d.q, d.r), s = m_pow2(m, d.ni), one = m_c(m, 1);
+    EV sum = m_fma(m, s, p, m_add(m, s, one)); /* 2^n (exp(r) - 1) + (2^n + 1) */
+    EV large = m_sub(m, one, m_div(m, m_c(m, 2), sum));
+    return m_sel(m, m_lt(m, a, m_c(m, 0.6)), small, m_sign(m, large, x));
+}
+
+static EV tanh64(Math *m, EV x) {
+    EV a = m_min(m, m_abs(m, x), 22);
     EV t = math_expm1(m, m_add(m, a, a));
     return m_sign(m, m_div(m, t, m_add(m, t, m_c(m, 2))), x);
+}
+
+EV math_tanh(Math *m, EV x) {
+    return m->wide ? tanh64(m, x) : tanh32(m, x);
 }
 
 EV math_sigmoid(Math *m, EV x) {
@@ -147,13 +165,20 @@ EV math_sigmoid(Math *m, EV x) {
     return m_div(m, top, m_add(m, t, m_c(m, 1)));
 }
 
+/* Below 0.9: x + x P(x^2). Above: 1 - 2^Q(|x|), at most 0.21 of it subtracted. */
 static EV erf32(Math *m, EV x) {
-    EV c = m_max(m, m_min(m, x, 3.92), -3.92), t = m_mul(m, c, c);
-    EV p = M_POLY(m, t, 1.1283791065216064, 0.1901627779006958, 0.052717678248882294,
-                  0.0037556043826043606, 0.0002847311843652278, 2.052833224297501e-06);
-    EV q = M_POLY(m, t, 1.0, 0.5018601417541504, 0.11400948464870453, 0.01494896225631237,
-                  0.0011602547019720078, 3.8112466427264735e-05);
-    return m_max(m, m_min(m, m_div(m, m_mul(m, c, p), q), 1), -1);
+    EV a = m_abs(m, x), t = m_mul(m, x, x), n, ni;
+    EV small = M_POLY(m, t, 0.12837915122509003, -0.3761250674724579, 0.11281978338956833,
+                      -0.026773398742079735, 0.005004345905035734, -0.0006053445977158844);
+    EV q = M_POLY(m, m_min(m, a, 3.93), -0.0027088706847280264, -1.6160937547683716,
+                  -0.9388413429260254, -0.13144288957118988, 0.02247590571641922,
+                  -0.0018056422704830766);
+    m_round(m, q, &n, &ni);
+    EV p = M_POLY(m, m_sub(m, q, n), 1.0000001192092896, 0.6931472420692444, 0.240219846367836,
+                  0.055502768605947495, 0.009680688381195068, 0.001341584837064147);
+    EV large = m_fma(m, m_neg(m, p), m_pow2(m, ni), m_c(m, 1));
+    small = m_fma(m, x, small, x);
+    return m_sel(m, m_lt(m, a, m_c(m, 0.9)), small, m_sign(m, large, x));
 }
 
 /* Below 1: x P(x^2). Above: 1 - exp(-x^2) R(s), s = (x - 2) / (x + 2). */
