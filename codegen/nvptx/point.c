@@ -7,7 +7,16 @@
 
 /* --- Folds: loads of several steps are in flight together ---------------------------------- */
 
-enum { UNROLL = 4, MAX_TAPS = 64 };
+enum { UNROLL = 4, MAX_TAPS = 64, MAX_COST = 1024 };
+
+/* So many taps stand one behind the other, not in loops. All of the kernel's folds count: the
+ * assembler's time grows faster than the code. */
+static bool unrolled(const Gpu *g, int64_t taps) {
+    uint32_t cost = 0;
+    for (uint32_t i = 0; i < g->rows->npasses; i++)
+        if (g->rows->pass[i].nfolds) cost += rows_cost(g->rows, g->rows->pass[i].cone);
+    return taps <= MAX_TAPS && taps * (int64_t)cost <= MAX_COST;
+}
 
 static LLVMValueRef fold_axes(Gpu *g, const KOp *o, uint32_t axes, LLVMValueRef acc);
 
@@ -49,7 +58,7 @@ static LLVMValueRef fold_axes(Gpu *g, const KOp *o, uint32_t axes, LLVMValueRef 
     uint32_t axis = (uint32_t)__builtin_ctz(axes), rest = axes & ~(1u << axis);
     Expr extent = g->k->axes[axis].extent;
     int64_t n;
-    if (expr_is_const(e->exprs, gpu_points(e, g->k, axes), &n) && n <= MAX_TAPS) {
+    if (expr_is_const(e->exprs, gpu_points(e, g->k, axes), &n) && unrolled(g, n)) {
         n = expr_value(e->exprs, extent);
         for (int64_t i = 0; i < n; i++)
             acc = fold_at(g, o, axis, expr_const(e->exprs, i), rest, acc);

@@ -1,0 +1,48 @@
+"""How long the code of a GPU's folds over few taps becomes: such taps stand one behind the other, unless the kernel's
+folds together are too much for an assembler. Read in the PTX of sums of columns.
+
+    unrolled.py GRAPHC
+"""
+import glob, os, subprocess, sys, tempfile
+import onnx
+from onnx import TensorProto as T, helper as h
+
+
+def sums(n, rows, columns):
+    """n sums over rows of products and functions of them, added up."""
+    value = lambda name, shape: h.make_tensor_value_info(name, T.FLOAT, shape)
+    inputs, nodes, last = [], [], None
+    for i in range(n):
+        inputs += [value(f"a{i}", [rows, columns]), value(f"b{i}", [rows, columns])]
+        nodes += [h.make_node("Mul", [f"a{i}", f"b{i}"], [f"p{i}"]), h.make_node("Tanh", [f"p{i}"], [f"t{i}"]),
+                  h.make_node("ReduceSum", [f"t{i}", "axis"], [f"s{i}"], keepdims=0)]
+        if last:
+            nodes.append(h.make_node("Add", [last, f"s{i}"], [f"y{i}"]))
+        last = f"y{i}" if last else f"s{i}"
+    axis = h.make_tensor("axis", T.INT64, [1], [0])
+    g = h.make_graph(nodes, "g", inputs, [value(last, [columns])], [axis])
+    return h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=10)
+
+
+def most_loads(graphc, model, folder):
+    """Loads in the code of the kernel that has most."""
+    path, ir = os.path.join(folder, "m.onnx"), os.path.join(folder, "ir")
+    onnx.save(model, path)
+    subprocess.run([graphc, path, "-o", os.path.join(folder, "m.plan"), "--target", "sm_90a", "--dump-ir", ir],
+                   check=True, capture_output=True)
+    return max(open(p).read().count("ld.global") for p in glob.glob(os.path.join(ir, "*.ptx")))
+
+
+def main():
+    failed = 0
+    for name, model, wanted in [("one sum of 16 rows", sums(1, 16, 768), lambda n: n == 32),
+                                ("twelve sums of 64 rows", sums(12, 64, 768), lambda n: 24 <= n <= 256)]:
+        with tempfile.TemporaryDirectory() as folder:
+            loads = most_loads(sys.argv[1], model, folder)
+        failed += not wanted(loads)
+        print(f"{name}: {loads} loads{'' if wanted(loads) else ', FAILED'}")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
