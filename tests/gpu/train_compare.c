@@ -4,13 +4,13 @@
  *                 [--each] [--ids N] [--fill SIZE] [--twice] [SYMBOL=VALUE ...]
  *
  * Prints loss and norm of the gradients of each step; status 1 where they differ by more than the
- * tolerance (relative, 1e-3), 77 without a GPU; then what the states hold is compared, as largest
- * difference over their change. --fill: states that are all zeros begin with random values of that
- * size instead, but for moments. --twice: beside the same steps on the GPU again, not on the CPU,
- * and states have to be the same bits. --alone: a plan for GPUs only, losses have to be
- * numbers. --time: runs N more steps on the GPU, prints the time of one and of its kernels, the
- * longest first (kernels of equal names but for their number as one); --each: every launch, too,
- * in order. */
+ * tolerance (relative, 1e-3), 77 without a GPU; then what the states hold is compared: the largest
+ * difference of an element over its size or the root mean square of all, whichever is larger.
+ * --fill: states that are all zeros begin with random values of that size instead, but for moments.
+ * --twice: beside the same steps on the GPU again, not on the CPU, and states have to be the same
+ * bits. --alone: a plan for GPUs only, losses have to be numbers. --time: runs N more steps on the
+ * GPU, prints the time of one and of its kernels, the longest first (kernels of equal names but for
+ * their number as one); --each: every launch, too, in order. */
 #include "runtime/graphc.h"
 #include <math.h>
 #include <stdint.h>
@@ -159,6 +159,19 @@ static int fill_states(graphc_session *s, const graphc_plan *p, double size) {
     return 0;
 }
 
+/* Of an element, over its size or the root mean square of all of b. Second moments have few
+ * elements of a hundred times that, whose rounding would pass for a large difference. */
+static double largest_difference(const float *a, const float *b, size_t n) {
+    double most = 0, all = 0;
+    for (size_t k = 0; k < n; k++) all += (double)b[k] * (double)b[k];
+    double mean = sqrt(all / (double)(n + 1)) + 1e-30;
+    for (size_t k = 0; k < n; k++) {
+        double d = fabs((double)a[k] - (double)b[k]) / fmax(fabs((double)b[k]), mean);
+        if (!(d <= most)) most = d;
+    }
+    return most;
+}
+
 /* What the states of both hold, of those that training changes. */
 static int compare_states(graphc_session *gpu, graphc_session *cpu, const graphc_plan *p,
                           const Options *o) {
@@ -167,13 +180,7 @@ static int compare_states(graphc_session *gpu, graphc_session *cpu, const graphc
     for (uint32_t i = 0; i < graphc_plan_states(p); i++) {
         graphc_tensor t;
         float *a = state_of(gpu, p, i, &t), *b = state_of(cpu, p, i, &t);
-        double most = 0, all = 0;
-        for (size_t k = 0; a && b && k < count(&t); k++) {
-            double d = fabs((double)a[k] - (double)b[k]);
-            if (!(d <= most)) most = d;
-            all += (double)b[k] * (double)b[k];
-        }
-        double d = most / (sqrt(all / (double)(count(&t) + 1)) + 1e-30);
+        double d = a && b ? largest_difference(a, b, count(&t)) : 0;
         if (!(d <= worst)) {
             worst = d;
             name = graphc_plan_state(p, i).name;
