@@ -14,7 +14,7 @@ def run(folder, *args):
     """Standard output and what the page's console said."""
     p = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr",
                         f"--user-data-dir={folder}/profile", "--virtual-time-budget=4000", *args],
-                       capture_output=True, text=True, timeout=100)
+                       capture_output=True, text=True, timeout=600)
     return p.stdout, [l for l in p.stderr.splitlines() if "CONSOLE" in l]
 
 

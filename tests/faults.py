@@ -158,7 +158,7 @@ def try_one(tests, path, text, becomes):
         with open(path, "w", encoding="utf-8") as f:
             f.write(whole.replace(text, becomes))
         build = list(dict.fromkeys(targets(tests)))
-        made = build and sh("cmake", "--build", "build", "-j", str(os.cpu_count()), "--target", *build)
+        made = build and sh("cmake", "--build", "build", "-j", str(len(os.sched_getaffinity(0))), "--target", *build)
         if made and made.returncode:
             return "DOES NOT COMPILE " + " ".join(re.findall(r"error: .*", made.stdout)[:2])
         failed = [t for t in tests if fails(t)]

@@ -39,7 +39,12 @@ class Server:
 mine, servers = threading.local(), []  # a thread's own, by program; all
 
 
-def run(args, timeout=120, env=None):
+def cores():
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def run(args, timeout=600, env=None):
     """As subprocess.run does with the output captured as text; the first of args is the program."""
     args, env = list(map(str, args)), {**os.environ, **(env or {})}
     preload = preload_of(args[0])

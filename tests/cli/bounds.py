@@ -7,8 +7,9 @@
 Each case is a small file that asks for much: bombs (what a file expands to), formulas of sizes,
 and chains, fans and lists of thousands. It has to compile, or to be refused with the message that
 it names, within LIMIT_S seconds of CPU time and LIMIT_MB of memory, in a process whose stack ends at
-STACK_KB: what is deep must not rest on the caller's stack. The limits are several times of what the
-cases take, so that a slow machine passes and growth by one more power does not.
+STACK_KB: what is deep must not rest on the caller's stack. Two threads compile, however many the machine
+has: each holds a kernel of its own in memory. The limits are several times of what the cases take, so
+that a slow machine passes and growth by one more power does not.
 """
 import glob, gzip, os, resource, subprocess, sys, tempfile
 import numpy as np
@@ -19,6 +20,7 @@ LIMIT_S, LIMIT_MB = 6, 1000
 if b"__asan_init" in open(sys.argv[1], "rb").read():  # the address sanitizer keeps what was freed, and takes its time
     LIMIT_S, LIMIT_MB = 3 * LIMIT_S, 3 * LIMIT_MB
 STACK_KB = 256
+os.environ["GRAPHC_THREADS"] = "2"
 CASES = {}
 
 

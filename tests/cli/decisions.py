@@ -8,7 +8,8 @@ import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper
 
 graphc = os.path.abspath(sys.argv[1])
-os.chdir(tempfile.mkdtemp())
+where = tempfile.TemporaryDirectory()
+os.chdir(where.name)
 
 
 def attention(n):
@@ -33,7 +34,7 @@ for i, (name, shape) in enumerate(shapes.items()):
 
 
 def run(*args, status=0):
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
+    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=600)
     if p.returncode != status:
         sys.exit(f"FAILED {args}: exit {p.returncode}, wanted {status}\n{p.stdout}{p.stderr}")
     return p.stdout

@@ -15,7 +15,7 @@ graphc, failures = sys.argv[1], 0
 
 def run(*args, status=0, text="", stdin=None):
     global failures
-    p = subprocess.run([graphc, *args], input=stdin, capture_output=True, timeout=60)
+    p = subprocess.run([graphc, *args], input=stdin, capture_output=True, timeout=600)
     said = p.stderr.decode()
     if p.returncode != status or text not in said:
         failures += 1

@@ -175,7 +175,7 @@ with tempfile.TemporaryDirectory() as d:
     build.mlp("t.onnx")
     np.save("x.npy", np.zeros((16, 32), np.float32)), np.save("t.npy", np.zeros((16, 50), np.float32))
     p = subprocess.run([graphc, "train", "t.onnx", "--loss", "mse(y, target)", "--data", "x=x.npy", "--data", "target=t.npy", "--eval-data", "x=x.npy", "--eval-data", "target=t.npy",
-                        "--steps", "2", "-o", "learnt", "--json"], capture_output=True, text=True, timeout=60)
+                        "--steps", "2", "-o", "learnt", "--json"], capture_output=True, text=True, timeout=600)
     lines = [json.loads(l) for l in p.stdout.splitlines()]
     check(p.returncode == 0 and len(lines) == 3, f"train: exit {p.returncode} {p.stdout} {p.stderr}")
     for l in lines:

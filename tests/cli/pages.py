@@ -51,7 +51,7 @@ def check(ok, what):
 
 
 def run(*args, status=0):
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
+    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=600)
     check(p.returncode == status, f"graphc {' '.join(args)}: exit {p.returncode}\n{p.stdout}{p.stderr}")
     return p.stdout + p.stderr
 

@@ -23,7 +23,7 @@ def check(ok, what):
 
 
 def call(*args):
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=60)
+    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=600)
     if p.returncode:
         check(False, f"{' '.join(args)}: exit {p.returncode} {p.stderr.strip()}")
     return p.stdout

@@ -33,7 +33,7 @@ def main():
     p.add_argument("new")
     p.add_argument("models", nargs="+")
     p.add_argument("--target", default="cpu")
-    p.add_argument("--jobs", type=int, default=os.cpu_count())
+    p.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     o = p.parse_args()
     found = list(models(o.models))
     with ThreadPoolExecutor(o.jobs) as pool:

@@ -37,9 +37,21 @@ def on_terminal(*args):
 
 
 def in_pipe(*args):
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
+    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=600)
     check(p.returncode == 0, f"{args}: exit {p.returncode} {p.stderr}")
     return p.stderr
+
+
+def shows(line, args, sizes):
+    """On a terminal there is such a line, if it takes long enough: of growing sizes the first for which it does."""
+    for n in sizes:
+        command = (*args(n), "--threads", "1")
+        said = on_terminal(*command)
+        if seen := re.search(r"\r(\x1b\[K)?" + line, said):
+            break
+    check(seen and said.rstrip("\r\n").endswith("\r\x1b[K"), f"{command} on a terminal: {said!r}")
+    said = in_pipe(*command)
+    check("\r" not in said and "\x1b" not in said, f"{command} in a pipe: {said!r}")
 
 
 def model(path, nodes, inits, shape):
@@ -51,16 +63,14 @@ with tempfile.TemporaryDirectory() as d:
     os.chdir(d)
     w = numpy_helper.from_array(np.eye(1024, dtype=np.float32), "w")
     model("products.onnx", [h.make_node("MatMul", ["x", "w"], ["t"]), h.make_node("MatMul", ["t", "w"], ["y"])], [w], [512, 1024])
-    nodes = [h.make_node("Tanh", [f"h{i}"], [f"h{i + 1}"]) for i in range(60)]
-    nodes[0].input[0], nodes[-1].output[0] = "x", "y"
-    model("long.onnx", nodes, [], [1 << 20])
+    for n in (30, 120, 480, 1920):
+        nodes = [h.make_node("Tanh", [f"h{i}"], [f"h{i + 1}"]) for i in range(n)]
+        nodes[0].input[0], nodes[-1].output[0] = "x", "y"
+        model(f"long{n}.onnx", nodes, [], [1 << 20])
     subprocess.run([graphc, "products.onnx", "-o", "products.plan"], check=True, capture_output=True)
-    for args, line in ((("bench", "products.plan", "--runs", "300"), r"\[\d+/300\] runs"),
-                       (("bench", "products.plan", "products.plan", "--runs", "150"), r"\[\d+/150\] pairs"),
-                       (("verify", "long.onnx"), r"\[\d+/\d+\] (reference|kernels)")):
-        said = on_terminal(*args)
-        check(re.search(r"\r(\x1b\[K)?" + line, said) and said.rstrip("\r\n").endswith("\r\x1b[K"), f"{args} on a terminal: {said!r}")
-        said = in_pipe(*args)
-        check("\r" not in said and "\x1b" not in said, f"{args} in a pipe: {said!r}")
+    runs = [40, 160, 640, 2560, 10240]
+    shows(r"\[\d+/\d+\] runs", lambda n: ("bench", "products.plan", "--runs", str(n)), runs)
+    shows(r"\[\d+/\d+\] pairs", lambda n: ("bench", "products.plan", "products.plan", "--runs", str(n)), runs)
+    shows(r"\[\d+/\d+\] (reference|kernels)", lambda n: ("verify", f"long{n}.onnx"), (30, 120, 480, 1920))
 print(f"{failures} failures")
 sys.exit(failures != 0)

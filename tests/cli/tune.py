@@ -22,7 +22,7 @@ def check(ok, what):
 
 
 def run(*args, status=0, said=""):
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, env=env, timeout=100)
+    p = subprocess.run([graphc, *args], capture_output=True, text=True, env=env, timeout=600)
     check(p.returncode == status and said in p.stderr, f"{args}: exit {p.returncode}, not {status}: {p.stdout}{p.stderr}")
     return p
 

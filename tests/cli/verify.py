@@ -7,7 +7,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
 
 graphc = os.path.abspath(sys.argv[1])
-os.chdir(tempfile.mkdtemp())
+where = tempfile.TemporaryDirectory()
+os.chdir(where.name)
 rng = np.random.default_rng(3)
 failures = []
 

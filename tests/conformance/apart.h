@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What waitpid() says of a process that ran fn(folder) for at most so many seconds and ended with what it gave. */
+/* What waitpid() says of a process that ran fn(folder) for at most so many seconds of processor time, whatever else the
+ * machine does, and ended with what it gave. */
 static int run_apart(int (*fn)(const char *folder), const char *folder, unsigned seconds) {
     int status;
     fflush(stdout);
@@ -18,7 +20,8 @@ static int run_apart(int (*fn)(const char *folder), const char *folder, unsigned
         exit(2);
     }
     if (pid == 0) {
-        alarm(seconds);
+        const struct rlimit most = {seconds, seconds + 5}; /* SIGXCPU, SIGKILL */
+        if (setrlimit(RLIMIT_CPU, &most)) exit(2);
         exit(fn(folder));
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {

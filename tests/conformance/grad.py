@@ -125,7 +125,7 @@ def run(tool, cases):
     """name -> (verdict, error, elements, kinks, message)"""
     names = {folder: name for name, folder in cases}
     out = {}
-    with subprocess.Popen(["xargs", "-n", "100", "-P", str(os.cpu_count()), tool], text=True, stdin=subprocess.PIPE,
+    with subprocess.Popen(["xargs", "-n", "100", "-P", str(suite.forks.cores()), tool], text=True, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as p:
         text = p.communicate("\n".join(names))[0]
     for line in text.splitlines():

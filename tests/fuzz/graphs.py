@@ -644,7 +644,7 @@ def differs(want, got):
 
 def run(cmd):
     try:
-        return subprocess.run(cmd, capture_output=True, text=True, timeout=120)
+        return subprocess.run(cmd, capture_output=True, text=True, timeout=600)
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(cmd, 124, "", "took longer than 120 s")
 
@@ -686,7 +686,7 @@ def one(a, seed):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("action", choices=["run", "write", "check"]), p.add_argument("graphc"), p.add_argument("--folder")
-    p.add_argument("--seed", type=int, default=0), p.add_argument("--count", type=int, default=100), p.add_argument("--jobs", type=int, default=os.cpu_count())
+    p.add_argument("--seed", type=int, default=0), p.add_argument("--count", type=int, default=100), p.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--target", default="cpu"), p.add_argument("--device", default="cpu")
     a = p.parse_args()
     a.folder = a.folder or tempfile.mkdtemp(prefix="graphs")

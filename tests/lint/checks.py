@@ -81,7 +81,7 @@ def skips():
 
 
 def runner():
-    p = subprocess.run([f"{root}/tests/run", "TYPO"], capture_output=True, timeout=20)
+    p = subprocess.run([f"{root}/tests/run", "TYPO"], capture_output=True, timeout=300)
     check(p.returncode == 2, f"tests/run TYPO gives {p.returncode}")
 
 
@@ -117,7 +117,7 @@ def forked():
     if not preload:
         return
     server = forks.Server("/bin/sh", preload)
-    sh = lambda text, limit=20, **env: server.run(["sh", "-c", text], limit, {**os.environ, **env})
+    sh = lambda text, limit=300, **env: server.run(["sh", "-c", text], limit, {**os.environ, **env})
     p = sh("echo $WHO; pwd; echo no >&2; exit 3", WHO="me")
     check((p.returncode, p.stdout, p.stderr) == (3, f"me\n{os.getcwd()}\n", "no\n"), f"a forked command line: {p}")
     check(sh("kill -SEGV $$").returncode == -11, "a forked command line's crash is not seen")

@@ -47,7 +47,7 @@ with tempfile.TemporaryDirectory() as d:
             else subprocess.run(["cp", f"{models}/llama_small.{end}", f"{d}/.cache/quickstart/"], check=True)
     build.one(f"{d}/unknown.onnx", "Frobnicate", [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])])
     for command, shown in todo:
-        p = subprocess.run(["bash", "-c", command], cwd=d, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+        p = subprocess.run(["bash", "-c", command], cwd=d, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=1500)
         missing = [l for l in shown if plain(l).strip() not in plain(p.stdout)]
         ok = p.returncode == 0 and not missing
         failures += not ok

@@ -46,7 +46,7 @@ def run_set(a, name):
     skipped = generate(name, folder, only)
     todo = [(f"{name}/{c}", f"{folder}/{c}/model.onnx", f"{folder}/{c}") for c in sorted(os.listdir(folder))]
     todo = [c for c in todo if not only or re.search(only, c[0])]
-    results = suite.run_all(a, todo, os.cpu_count())
+    results = suite.run_all(a, todo, suite.forks.cores())
     if not keep:
         shutil.rmtree(os.path.dirname(folder))
     return results, skipped

@@ -2,7 +2,7 @@
 
     loop.py GRAPHC [--some | --kills]
 """
-import json, os, random, resource, signal, subprocess, sys, tempfile, time
+import fcntl, json, os, random, resource, signal, subprocess, sys, tempfile, time
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -22,9 +22,41 @@ def check(ok, what):
 
 
 def run(*args, status=0):
-    p = forks.run([graphc, *args], 300)
+    p = forks.run([graphc, *args])
     check(p.returncode == status, f"{args}: {p.returncode}, not {status}: {p.stderr[-300:]}")
     return p.stderr if status else [json.loads(l) for l in p.stdout.splitlines()]
+
+
+class Paced:
+    """graphc on its way: its lines come through a pipe that holds one, so that it is never more than two steps ahead of
+    who reads them, however fast it is and however long the reader had to wait for a processor."""
+
+    def __init__(self, *args):
+        self.out, end = os.pipe2(os.O_DIRECT)  # a write takes a page of its own
+        fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 1)  # a page is the least
+        self.process = subprocess.Popen([graphc, *map(str, args), "--json"], stdout=end, stderr=subprocess.PIPE, text=True)
+        os.close(end)
+
+    def line(self):
+        """The next; None at the end."""
+        text = os.read(self.out, 1 << 16)
+        return json.loads(text) if text else None
+
+    def reach(self, what):
+        """Reads until a line for which what() holds: is there one?"""
+        while (line := self.line()) is not None:
+            if what(line):
+                return True
+        return False
+
+    def end(self, kill=False):
+        """What it said to its end; the status is in process.returncode."""
+        if kill:
+            self.process.kill()
+        else:
+            self.reach(lambda line: False)
+        os.close(self.out)
+        return self.process.communicate()[1]
 
 
 def tensors(path):
@@ -191,15 +223,11 @@ def killed(tmp):
             "--steps", 80, "--lr", "1e-2", "--schedule", "cosine", "--hold-out", "0.1", "--eval-every", 20, "--save-every", 7]
     run(*args, "-o", f"{tmp}/whole", "--json")
     lines = lambda d: [{k: v for k, v in json.loads(l).items() if k not in ("tokens_per_s", "peak_bytes")} for l in open(f"{d}/log.jsonl")]
-    log, kills = f"{tmp}/parts/log.jsonl", 0
     for target in (3, 17, 30, 31, 58, 77):
-        p = subprocess.Popen([graphc, *map(str, args), "-o", f"{tmp}/parts", "--resume"], stderr=subprocess.DEVNULL)
-        while p.poll() is None and (not os.path.exists(log) or open(log).read().count("\n") < target):
-            time.sleep(0.001)
-        kills += p.poll() is None
-        p.kill(), p.wait()
+        p = Paced(*args, "-o", f"{tmp}/parts", "--resume")
+        check(p.reach(lambda l: l["step"] >= target), f"step {target} of a run that is to be killed")
+        p.end(kill=True)
     run(*args, "-o", f"{tmp}/parts", "--resume", "--json")
-    check(kills >= 3, f"{kills} kills")
     check(lines(f"{tmp}/parts") == lines(f"{tmp}/whole"), "losses after kills")
     same = lambda f: open(f"{tmp}/parts/{f}", "rb").read() == open(f"{tmp}/whole/{f}", "rb").read()
     check(same("model.safetensors") and same("checkpoints/step-00000080/state.safetensors"), "weights after kills")
@@ -214,22 +242,14 @@ def killed_anywhere(tmp):
             32, "--accumulate", 2, "--lora", "r=4,dropout=0.2,targets=all-linear", "--steps", 400, "--lr", "1e-2", "--schedule",
             "linear", "--hold-out", "0.1", "--eval-every", 50, "--save-every", 5, "--cache", f"{tmp}/kernels"]
     run(*args, "-o", f"{tmp}/straight", "--json")
-    at, log = random.Random(11), f"{tmp}/torn/log.jsonl"
-    done = lambda: open(log).read().count("\n") if os.path.exists(log) else 0
-    kills, threads = 0, {0: [], 1: ["--threads", "1"], 2: ["--threads", "3"]}
-    for _ in range(200):
-        p = subprocess.Popen([graphc, *map(str, args), *threads[at.randrange(3)], "-o", f"{tmp}/torn", "--resume"],
-                             stderr=subprocess.DEVNULL)
-        before = done()
-        while p.poll() is None and done() == before and at.random() < 0.995:  # now and then before it has begun
-            time.sleep(0.002)
-        time.sleep(at.random() * 0.03)
-        kills += p.poll() is None
-        p.kill(), p.wait()
-        if kills == 50 or p.returncode == 0:
-            break
+    at, threads = random.Random(11), {0: [], 1: ["--threads", "1"], 2: ["--threads", "3"]}
+    for _ in range(50):
+        p = Paced(*args, *threads[at.randrange(3)], "-o", f"{tmp}/torn", "--resume")
+        for _ in range(at.choice((0, 1, 2, 3, 4, 5, 6, 7, 8))):
+            check(p.line(), "a run that is to be killed has ended")
+        time.sleep(at.random() ** 3 * 0.03)  # within the next two steps, or before the first
+        p.end(kill=True)
     run(*args, "-o", f"{tmp}/torn", "--resume", "--json")
-    check(kills == 50, f"{kills} kills, not 50: too few steps")
     lines = lambda d: [{k: v for k, v in json.loads(l).items() if k not in ("tokens_per_s", "peak_bytes")} for l in open(f"{d}/log.jsonl")]
     check(lines(f"{tmp}/torn") == lines(f"{tmp}/straight"), "losses after 50 kills")
     for f in ("adapter_model.safetensors", "checkpoints/step-00000400/state.safetensors"):
@@ -240,14 +260,13 @@ def killed_anywhere(tmp):
 def disk_full(tmp):
     """No room for a checkpoint: an error that names it, the one before stays, and the run goes on once there is room."""
     args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4, "--seq", 64,
-            "--steps", 1000, "--lr", "1e-2", "--save-every", 20]
+            "--steps", 100, "--lr", "1e-2", "--save-every", 20]
     run(*args, "-o", f"{tmp}/room", "--json")
-    p = subprocess.Popen([graphc, *map(str, args), "-o", f"{tmp}/crammed"], stderr=subprocess.PIPE, text=True)
-    while p.poll() is None and not os.path.exists(f"{tmp}/crammed/checkpoints/latest"):
-        time.sleep(0.001)
-    resource.prlimit(p.pid, resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))  # smaller than the state
-    err = p.communicate()[1]
-    check(p.returncode == 7 and "state.safetensors" in err and "too large" in err, f"a full disk: {p.returncode} {err[-300:]}")
+    p = Paced(*args, "-o", f"{tmp}/crammed")
+    check(p.reach(lambda line: os.path.exists(f"{tmp}/crammed/checkpoints/latest")), "no checkpoint was written")
+    resource.prlimit(p.process.pid, resource.RLIMIT_FSIZE, (1 << 16, resource.RLIM_INFINITY))  # smaller than the state
+    err, status = p.end(), p.process.returncode
+    check(status == 7 and "state.safetensors" in err and "too large" in err, f"a full disk: {status} {err[-300:]}")
     kept = open(f"{tmp}/crammed/checkpoints/latest").read().strip()
     check(sorted(os.listdir(f"{tmp}/crammed/checkpoints")) == ["latest", kept], f"{os.listdir(f'{tmp}/crammed/checkpoints')}")
     run(*args, "-o", f"{tmp}/crammed", "--resume", "--json")
@@ -302,16 +321,15 @@ json: true
 def interrupted(tmp):
     """Ctrl-C ends a run with a checkpoint, from which it goes on with the same losses."""
     args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4, "--seq", 64,
-            "--steps", 400, "--lr", "1e-2"]
+            "--steps", 60, "--lr", "1e-2"]
     losses = lambda d: [(l["step"], l["loss"]) for l in map(json.loads, open(f"{d}/log.jsonl")) if "loss" in l]
-    p = subprocess.Popen([graphc, *map(str, args), "-o", f"{tmp}/stopped"], stderr=subprocess.PIPE, text=True)
-    while p.poll() is None and (not os.path.exists(f"{tmp}/stopped/log.jsonl") or len(losses(f"{tmp}/stopped")) < 5):
-        time.sleep(0.001)
-    p.send_signal(signal.SIGINT)
-    said = p.communicate()[1]
-    check(p.returncode == 0 and "--resume goes on" in said, f"Ctrl-C: exit {p.returncode}: {said}")
+    p = Paced(*args, "-o", f"{tmp}/stopped")
+    p.reach(lambda line: line["step"] == 5)
+    p.process.send_signal(signal.SIGINT)
+    said, status = p.end(), p.process.returncode
+    check(status == 0 and "--resume goes on" in said, f"Ctrl-C: exit {status}: {said}")
     n = len(losses(f"{tmp}/stopped"))
-    check(5 <= n < 400 and os.path.exists(f"{tmp}/stopped/checkpoints/step-{n:08}/state.safetensors"), f"Ctrl-C after {n} steps")
+    check(5 <= n < 9 and os.path.exists(f"{tmp}/stopped/checkpoints/step-{n:08}/state.safetensors"), f"Ctrl-C after {n} steps")
     run(*args, "-o", f"{tmp}/stopped", "--resume", "--json")
     run(*args, "-o", f"{tmp}/through", "--json")
     check(losses(f"{tmp}/stopped") == losses(f"{tmp}/through"), "losses after Ctrl-C")

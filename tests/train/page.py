@@ -42,7 +42,7 @@ def check(ok, what):
 def chromium(d, *args):
     p = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr",
                         f"--user-data-dir={d}/profile", "--virtual-time-budget=2000", *args],
-                       capture_output=True, text=True, timeout=100)
+                       capture_output=True, text=True, timeout=600)
     said = [l for l in p.stderr.splitlines() if "CONSOLE" in l]
     check(not said, f"the console says {said}")
     return p.stdout

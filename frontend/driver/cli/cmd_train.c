@@ -227,7 +227,6 @@ static void interrupts_release(const Interrupts *i) {
 /* Why there are fewer steps than were asked for. */
 static void say_end(const Cli *c, const LoopEnd *end) {
     unsigned long long steps = end->step;
-    if (c->json) return;
     if (end->early)
         fprintf(stderr, "graphc: ended after step %llu: %llu measurements in a row were no lower than %.4f\n",
                 steps, (unsigned long long)c->train.patience, end->best_loss);
