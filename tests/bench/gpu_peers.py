@@ -120,26 +120,28 @@ def ids(high, *shape):
     return torch.randint(0, high, shape, device="cuda")
 
 
-def on_gpu(m, t):
+def on_gpu(make, t):
+    with torch.device("cuda"):  # drawing a billion weights on the host takes longer than all runs
+        m = make()
     return m.eval().to("cuda", TYPE[t])
 
 
 def vision(name, batch, last=False):
     import torchvision
-    m, x = on_gpu(getattr(torchvision.models, name)(), "f16"), draw(batch, 3, 224, 224, t="f16")
+    m, x = on_gpu(getattr(torchvision.models, name), "f16"), draw(batch, 3, 224, 224, t="f16")
     form = {"memory_format": torch.channels_last} if last else {}
     return m.to(**form), (x.to(**form),)
 
 
 def bert(batch):
     from transformers import BertConfig, BertModel
-    m = on_gpu(BertModel(BertConfig(attn_implementation="sdpa")), "f16")
+    m = on_gpu(lambda: BertModel(BertConfig(attn_implementation="sdpa")), "f16")
     return Field(m, "last_hidden_state"), (ids(30000, batch, 128),)
 
 
 def gpt2(batch):
     from transformers import GPT2Config, GPT2LMHeadModel
-    m = on_gpu(GPT2LMHeadModel(GPT2Config(use_cache=False, attn_implementation="sdpa")), "bf16")
+    m = on_gpu(lambda: GPT2LMHeadModel(GPT2Config(use_cache=False, attn_implementation="sdpa")), "bf16")
     return Field(m), (ids(50000, batch, 1024),)
 
 
@@ -148,7 +150,7 @@ def llama(cache):
     c = LlamaConfig(vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
                     num_attention_heads=32, num_key_value_heads=8, max_position_embeddings=8192, rope_theta=500000.0,
                     tie_word_embeddings=True, use_cache=cache, attn_implementation="sdpa")
-    return c, on_gpu(LlamaForCausalLM(c), "bf16")
+    return c, on_gpu(lambda: LlamaForCausalLM(c), "bf16")
 
 
 def prefill():

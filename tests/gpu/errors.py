@@ -27,7 +27,9 @@ class Model(torch_onnx.Model):
 
     def tensor(self, x):
         x = np.asarray(x)
-        t = torch.from_numpy(np.array(x.astype(np.float32) if x.dtype.name == "bfloat16" else x)).to(self.device)
+        bits = x.dtype.name == "bfloat16"  # which PyTorch does not take from NumPy
+        t = torch.from_numpy(np.array(x.view(np.int16) if bits else x)).to(self.device)
+        t = t.view(torch.bfloat16) if bits else t
         return t.to(self.dtype) if t.is_floating_point() else t
 
 
