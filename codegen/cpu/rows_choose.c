@@ -4,9 +4,12 @@
 
 /* --- Lane axis ---------------------------------------------------------------------------- */
 
-/* How accesses like lanes along the axis: contiguous good, gathered bad. With the lanes of the
- * widest variant, for the lane axis decides work items. */
-static double access_score(Rows *r, uint32_t axis) {
+/* A vector from anywhere costs several from neighbours: what tells one axis from another. */
+#define FROM_ANYWHERE 2.5
+
+/* How accesses like lanes along the axis: contiguous good, strided bad, from anywhere as bad as
+ * `anywhere` says. With the lanes of the widest variant, for the lane axis decides work items. */
+static double access_score(Rows *r, uint32_t axis, double anywhere) {
     Emit *e = r->e;
     double score = 0;
     uint32_t lanes = e->lanes, lane_sym = e->lane_sym;
@@ -24,7 +27,7 @@ static double access_score(Rows *r, uint32_t axis) {
         for (uint32_t i = 0; i < r->k->naxes; i++)
             if (r->dom[v] >> i & 1 && r->k->axes[i].kind == AX_RED) w = 2;
         if (!rows_stride(&r->p, o->index, axis, &s))
-            score -= w;
+            score -= anywhere * w;
         else if (expr_is_value(e->exprs, s, 1))
             score += w;
         else if (!expr_is_value(e->exprs, s, 0))
@@ -53,6 +56,15 @@ static bool has_sort(const Rows *r) {
     return false;
 }
 
+/* Rows keep their reductions' latency: a parallel lane axis wins ties. */
+static double lane_score(Rows *r, uint32_t axis, double anywhere) {
+    double fill = axis_size(r, axis) / 16;
+    double s = access_score(r, axis, anywhere);
+    s = s > 0 ? s * (fill > 1 ? 1 : fill) : s;
+    if (fill < 0.5) s -= 1;
+    return s + (r->p.par >> axis & 1 ? 0.1 : 0);
+}
+
 /* A scan may go over a vector of rows; a sort's moves differ from row to row. */
 static void choose_lane(Rows *r) {
     r->lane = -1;
@@ -64,18 +76,14 @@ static void choose_lane(Rows *r) {
         bool walked = false;
         for (uint32_t p = 0; p < r->p.npasses; p++) walked |= r->p.pass[p].axes >> i & 1;
         if ((!par && !walked) || (row_op && !par) || (r->p.ordered >> i & 1)) continue;
-        double fill = axis_size(r, i) / 16;
-        double s = access_score(r, i);
-        /* Rows keep their reductions' latency: a parallel lane axis wins ties. */
-        s = s > 0 ? s * (fill > 1 ? 1 : fill) : s;
-        if (fill < 0.5) s -= 1;
-        s += par ? 0.1 : 0;
+        double s = lane_score(r, i, FROM_ANYWHERE);
         if (s >= best) {
             best = s;
             r->lane = (int)i;
         }
     }
-    if (best <= -2 || (row_op && best <= 0)) r->lane = -1;
+    double worth = r->lane >= 0 ? lane_score(r, (uint32_t)r->lane, 1) : best;
+    if (worth <= -2 || (row_op && worth <= 0)) r->lane = -1;
     if (r->lane >= 0) r->lane_par = r->p.par >> r->lane & 1;
 }
 

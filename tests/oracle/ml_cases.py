@@ -94,6 +94,17 @@ class Trees:
         add(depth)
         return nodes
 
+    def grow_leaves(self, n, features, modes, grid):
+        """Leaf by leaf: deep where chance has it."""
+        nodes = [["LEAF", 0, 0.0, 0, 0, 0]]
+        for _ in range(n - 1):
+            at = rng.choice([i for i, node in enumerate(nodes) if node[0] == "LEAF"][-6:])
+            yes = len(nodes)
+            nodes += [["LEAF", 0, 0.0, 0, 0, 0], ["LEAF", 0, 0.0, 0, 0, 0]]
+            nodes[at] = [str(rng.choice(modes)), int(rng.integers(features)), float(np.float32(rng.choice(grid))), yes, yes + 1,
+                         int(rng.random() < 0.5)]
+        return nodes
+
     def nodes(self):
         flat = [(t, i, *n) for t, tree in enumerate(self.trees) for i, n in enumerate(tree)]
         names = ("treeids", "nodeids", "modes", "featureids", "values", "truenodeids", "falsenodeids",
@@ -117,6 +128,12 @@ for i, (modes, depth) in enumerate(itertools.product([[m] for m in MODES] + [MOD
         trees = Trees(6, depth, 5, modes, special)
         each(f"tree_regressor_{i}_{fold}", "TreeEnsembleRegressor", edges, aggregate_function=fold, n_targets=k,
              base_values=rng.standard_normal(k).tolist(), **trees.nodes(), **trees.weights("target", k))
+for dtype in (np.float32, np.float64):  # masks of 32 and 64 bits, their last bits, and one leaf too many
+    for leaves in (1, 2, 31, 32, 33, 63, 64, 65):
+        trees = Trees(5, 3, 5, MODES[:4], grid)
+        trees.trees += [trees.grow_leaves(leaves, 5, MODES[:4], grid) for _ in range(3)]
+        each(f"tree_leaves_{leaves}_{np.dtype(dtype).name}", "TreeEnsembleRegressor", edges.astype(dtype), n_targets=1,
+             **trees.nodes(), **trees.weights("target", 1))
 for i, (post, k) in enumerate(itertools.product(POSTS[:4], (2, 3, 5))):
     trees = Trees(7, 4, 5, MODES[:2], grid)
     base = {} if i % 2 else dict(base_values=rng.standard_normal(k).tolist())
