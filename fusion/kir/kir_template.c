@@ -41,8 +41,15 @@ void kir_role_set(Kernel *k, const KRole *r, uint32_t i, uint32_t v) {
         memcpy(member + i * sizeof v, &v, sizeof v);
 }
 
+/* The member is another template's, too, that comes earlier. */
+static bool is_shared(const KRole *r) {
+    for (const KRole *x = roles; x < r; x++)
+        if (x->offset == r->offset) return true;
+    return false;
+}
+
 void kir_renumber_roles(Kernel *k, const KVal *to) {
     for (const KRole *r = roles; r < roles + NROLES; r++)
-        for (uint32_t i = 0; kir_role_is_value(r) && i < kir_role_count(k, r); i++)
+        for (uint32_t i = 0; kir_role_is_value(r) && !is_shared(r) && i < kir_role_count(k, r); i++)
             kir_role_set(k, r, i, to[kir_role_get(k, r, i)]);
 }

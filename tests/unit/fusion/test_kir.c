@@ -1,4 +1,5 @@
 /* Kernel IR: text both ways, verifier, reference interpreter, content hash. */
+#include "fusion/kir/kir_internal.h"
 #include "fusion/kir/kir_set.h"
 #include "tests/unit/test.h"
 
@@ -76,6 +77,32 @@ static void test_roles_text(void) {
         Env e = env_new();
         Kernel *k = parse(&e, text[i]);
         if (CHECK(k != NULL)) CHECK_STR(print(&e, k), text[i]);
+        arena_destroy(e.a);
+    }
+}
+
+/* Templates share members: each is renumbered once. */
+static void test_roles_renumbered(void) {
+    static const char *const text[] = {
+        "kernel g tem attention_gradient  b=3 i=N ~j=N ~d=64 n=64\n"
+        "  attention_gradient batch b i i j j d d n n x %1 y %2 s %3 x2 %4 y2 %5 s2 %6 p %7 b %8 "
+        "o %9 ahead [] behind []\n  cost reads [] writes [] flops []\nend\n",
+        "kernel g tem attention_gradients  b=3 ~i=N ~j=N ~d=64 n=64 u=64 w=64\n"
+        "  attention_gradients batch b i i j j d d n n nv u nq w x %1 y %2 s %3 x2 %4 y2 %5 s2 %6 "
+        "p %7 b %8 o %9 pv %10 bv %11 ov %12 bq %13 oq %14 behind []\n"
+        "  cost reads [] writes [] flops []\nend\n",
+    };
+    KVal to[16];
+    for (KVal v = 0; v < 16; v++) to[v] = v ? v - 1 : 0;
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        Env e = env_new();
+        Kernel *k = parse(&e, text[i]);
+        uint32_t n;
+        const KRole *r = k ? kir_roles(k->tem, &n) : NULL;
+        if (!CHECK(r != NULL)) return;
+        kir_renumber_roles(k, to);
+        for (uint32_t at = 1; n--; r++)
+            if (kir_role_is_value(r)) CHECK_EQ_I(kir_role_get(k, r, 0), to[at++]);
         arena_destroy(e.a);
     }
 }
@@ -208,6 +235,7 @@ static void test_empty(void) {
 TEST_MAIN {
     test_text();
     test_roles_text();
+    test_roles_renumbered();
     test_set(UINT64_MAX);
     test_set(0); /* all hashes meet */
     test_verify();
