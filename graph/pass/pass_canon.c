@@ -379,6 +379,59 @@ static Value canon_concat(Rewrite *r, Value v) {
     return count < n->nin ? build_concat(r->to, in, count, n->attr.axis.axis) : 0;
 }
 
+enum { MOST_PARTS = 16 };
+
+/* What is added up along one axis, each padded with zeros. */
+typedef struct PaddedParts {
+    uint32_t n;
+    int axis; /* below 0: not known yet */
+    Value pad[MOST_PARTS];
+} PaddedParts;
+
+static bool pads_axis(const Graph *g, const Node *x, int axis) {
+    for (int i = 0; i < x->type.rank; i++) {
+        bool none = expr_is_value(g->exprs, x->attr.pad.lo[i], 0) &&
+                    expr_is_value(g->exprs, x->attr.pad.hi[i], 0);
+        if (x->attr.pad.interior[i] || (i != axis && !none)) return false;
+    }
+    return true;
+}
+
+static bool take_parts(const Graph *g, Value v, int depth, PaddedParts *out) {
+    const Node *x = graph_node(g, v);
+    double fill;
+    if (x->op == OP_add && depth)
+        return take_parts(g, x->in[0], depth - 1, out) && take_parts(g, x->in[1], depth - 1, out);
+    if (x->op != OP_pad || out->n == MOST_PARTS) return false;
+    if (!uniform(g, x->in[1], &fill) || fill != 0) return false;
+    for (int i = 0; i < x->type.rank && out->axis < 0; i++)
+        if (pads_axis(g, x, i)) out->axis = i;
+    out->pad[out->n++] = v;
+    return out->axis >= 0 && pads_axis(g, x, out->axis);
+}
+
+/* A sum of parts that lie behind each other and fill all of it, as the gradient of a split is
+ * written, is their concatenation. */
+static Value canon_add(Rewrite *r, Value v) {
+    Graph *g = r->to;
+    PaddedParts p = {.axis = -1};
+    Value in[MOST_PARTS];
+    Expr end = expr_const(g->exprs, 0);
+    const Type *t = &graph_node(r->from, v)->type;
+    for (uint32_t i = 0; i < 2; i++)
+        if (!take_parts(g, rewrite_in(r, v, i), MOST_PARTS, &p)) return 0;
+    for (uint32_t n = 0; n < p.n; n++) {
+        in[n] = 0;
+        for (uint32_t i = 0; i < p.n && !in[n]; i++) {
+            const Node *x = graph_node(g, p.pad[i]);
+            if (x->attr.pad.lo[p.axis] == end) in[n] = x->in[0];
+        }
+        if (!in[n]) return 0;
+        end = expr_add(g->exprs, end, graph_type(g, in[n])->dim[p.axis]);
+    }
+    return end == t->dim[p.axis] ? build_concat(g, in, p.n, p.axis) : 0;
+}
+
 /* Repetition goes last, so that what is repeated stays small. */
 static Value canon_permute(Rewrite *r, Value v) {
     Graph *g = r->to;
@@ -391,7 +444,7 @@ static Value canon_permute(Rewrite *r, Value v) {
 static const RewriteFn rules[OP_COUNT] = {
     [OP_pow] = canon_pow,         [OP_recip] = canon_recip,   [OP_div] = canon_div,
     [OP_lt] = canon_lt,           [OP_gather] = canon_gather, [OP_slice] = canon_slice,
-    [OP_permute] = canon_permute, [OP_concat] = canon_concat,
+    [OP_permute] = canon_permute, [OP_concat] = canon_concat, [OP_add] = canon_add,
 };
 
 /* An integer or bool result that is the same number everywhere, by its formula. */
