@@ -433,7 +433,8 @@ bool fuse_inlines(Fuse *f, Value v) {
     s->why = ngroups > 1 ? WHY_shared : WHY_kind;
     if (casts_float(f, v, true)) return true; /* what it was made of takes less room */
     if (!fact->const_only && scales_scores(f, v)) return true;
-    if (fact->epi) return inlines_epilogue(f, v, ngroups);
+    if (fact->epi && (v == fact->epi || !fuse_is_raw(f, fact->epi)))
+        return inlines_epilogue(f, v, ngroups);
     switch (c) {
     case OPC_VIEW: return inlines_view(f, v, ngroups);
     case OPC_REDUCE: return inlines_reduce(f, v, ngroups);
