@@ -99,6 +99,26 @@ static bool epilogue_is_small(Dot *d) {
     return d->t->nacc == 1 && ops <= most;
 }
 
+/* Whether M is one tile, and right operands are made: known (0, 1) or seen in the run (-1). */
+static int is_made(const Dot *d) {
+    int64_t lo, hi;
+    expr_range(d->p, d->tiles, &lo, &hi);
+    return !d->makes || lo > 1 ? 0 : hi <= 1 ? 1 : -1;
+}
+
+static void set_made(Dot *d, bool made) {
+    for (uint32_t i = 0; d->makes && i < d->t->nacc; i++)
+        d->b[i].mode = made ? DOT_B_MADE : DOT_B_COPIED;
+}
+
+/* Of a panel's copy, if there is one in the run. */
+static Expr copy_bytes(Dot *d) {
+    ExprPool *p = d->p;
+    Expr bytes = expr_muli(p, expr_addi(p, d->kk.size, d->lanes), DOT_PANEL * d->bytes);
+    Expr one = expr_const(p, 1);
+    return d->makes ? expr_select(p, expr_le(p, d->tiles, one), expr_const(p, 0), bytes) : bytes;
+}
+
 static void reserve(Dot *d) {
     Emit *e = d->e;
     if (d->t->wino) {
@@ -117,9 +137,8 @@ static void reserve(Dot *d) {
         d->packed = emit_scratch(e, expr_muli(p, size, (int64_t)dtype_bytes(d->left)));
     }
     for (uint32_t i = 0; i < d->t->nacc; i++) {
-        if (d->b[i].mode == DOT_B_COPIED)
-            d->b[i].copy = emit_scratch(
-                e, expr_muli(p, expr_addi(p, d->kk.size, d->lanes), DOT_PANEL * d->bytes));
+        if (d->b[i].mode == DOT_B_COPIED && is_made(d) != 1)
+            d->b[i].copy = emit_scratch(e, copy_bytes(d));
         if (!d->in_registers)
             d->tile[i] = emit_scratch(e, expr_const(p, DOT_ROWS * d->width * d->bytes));
     }
@@ -215,6 +234,38 @@ static void left(Dot *d, LLVMValueRef rows) {
         dot_fill_table(d, rows);
 }
 
+/* Of the item, with right operands copied if `key` is another than `last`. The last span may have
+ * fewer blocks. */
+static void copied_products(Dot *d, LLVMValueRef key, LLVMValueRef last) {
+    Emit *e = d->e;
+    EmitIf any;
+    set_made(d, false);
+    emit_when_new(d, key, last, copy_panels, NULL);
+    LLVMValueRef inside = LLVMBuildICmp(e->b, LLVMIntSLT, d->tile0, emit_expr(e, d->tiles), "");
+    emit_if_begin(e, &any, inside);
+    panel(d);
+    emit_if_end(e, &any);
+}
+
+static void products(Dot *d, LLVMValueRef key, LLVMValueRef last) {
+    Emit *e = d->e;
+    EmitIf few, many;
+    if (!is_made(d)) {
+        copied_products(d, key, last);
+        return;
+    }
+    LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntSLE, emit_expr(e, d->tiles), emit_i64(e, 1), "");
+    LLVMValueRef more = LLVMBuildNot(e->b, one, "");
+    emit_if_begin(e, &few, one);
+    set_made(d, true);
+    panel(d);
+    emit_if_end(e, &few);
+    if (is_made(d) > 0) return;
+    emit_if_begin(e, &many, more);
+    copied_products(d, key, last);
+    emit_if_end(e, &many);
+}
+
 /* Item number -> batch, span, panel, block; what the last item prepared is kept when it fits. */
 static void item(Dot *d, EmitLoop *l) {
     Emit *e = d->e;
@@ -238,14 +289,9 @@ static void item(Dot *d, EmitLoop *l) {
     LLVMValueRef a_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, spans, ""), span, "");
     LLVMValueRef b_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, panels, ""), at, "");
     emit_when_new(d, a_key, l->phi[0], d->t->wino ? wino_transform : left, rows);
-    emit_when_new(d, b_key, l->phi[1], copy_panels, NULL);
     l->next[0] = a_key;
     l->next[1] = b_key;
-    /* The last span may have fewer blocks. */
-    EmitIf any;
-    emit_if_begin(e, &any, LLVMBuildICmp(e->b, LLVMIntSLT, d->tile0, tiles, ""));
-    panel(d);
-    emit_if_end(e, &any);
+    products(d, b_key, l->phi[1]);
 }
 
 bool emit_dot_cpu(Emit *e, EmitInfo *info) {
@@ -260,7 +306,11 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
         dot_analyse_a(d);
     }
     cut(d);
-    for (uint32_t i = 0; !d->t->wino && i < d->t->nacc; i++) dot_gather_far(d, i);
+    d->makes = !d->t->wino;
+    for (uint32_t i = 0; !d->t->wino && i < d->t->nacc; i++) {
+        dot_gather_far(d, i);
+        d->makes &= dot_may_make(d, i);
+    }
     d->in_registers = epilogue_is_small(d);
     reserve(d);
 

@@ -15,6 +15,10 @@
  * Products of integers that fit 16 bits are taken in pairs along k, as vector units multiply them:
  * runs then hold 16-bit elements, two rows of the right operand are interleaved as they are loaded.
  *
+ * A right operand that is computed from what lies side by side along the columns (weights of few
+ * bits and their scales) is computed in registers where M is one tile, so that it is read once as
+ * it lies in memory; a panel of it is computed into scratch where there are more.
+ *
  * Every sum runs over k in one fixed order, in chunks of DOT_CHUNK elements of a run, so results
  * depend neither on the number of threads nor on tile sizes. */
 #ifndef CODEGEN_TEMPLATES_DOT_H
@@ -26,6 +30,7 @@
 #define DOT_CHUNK      128 /* elements of a run that are summed in one accumulator */
 #define DOT_ROWS       8   /* rows of a tile: the unit in which M is cut, on every target */
 #define DOT_MAX_NV     3
+#define DOT_MADE       8  /* steps of k that are unrolled where the right operand is made */
 #define DOT_TILE_APART 16 /* elements between tiles of a copied left operand */
 
 /* Several axes walked as one, the last fastest. */
@@ -37,7 +42,8 @@ typedef struct DotGroup {
 
 typedef enum DotBMode {
     DOT_B_DIRECT, /* vectors are loaded where they are, one row every `step` elements */
-    DOT_B_COPIED  /* a panel at a time is computed into scratch */
+    DOT_B_COPIED, /* a panel at a time is computed into scratch */
+    DOT_B_MADE    /* each vector is computed where it is used: of one tile of rows */
 } DotBMode;
 
 typedef struct DotB {
@@ -74,6 +80,7 @@ typedef struct Dot {
     LLVMValueRef table, packed;
 
     DotB b[K_MAX_ACC];
+    bool makes; /* where M is one tile, each of b is made and not copied */
 
     /* blocks */
     Expr span, spans; /* blocks that share a table: items walk them fastest, then panels */
@@ -133,6 +140,7 @@ void dot_analyse_b(Dot *d, uint32_t i);
 bool dot_costly_copy(Dot *d, uint32_t i);   /* its columns do not lie side by side */
 bool dot_always_direct(Dot *d, uint32_t i); /* on every variant that shares the work items */
 void dot_gather_far(Dot *d, uint32_t i);    /* a direct one may be copied after all */
+bool dot_may_make(Dot *d, uint32_t i);      /* a copied one; needs blocks */
 void dot_copy_panel(Dot *d, uint32_t i);    /* needs `lanes` rows of slack behind the panel */
 
 /* dot_kernel.c */

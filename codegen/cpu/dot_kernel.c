@@ -29,6 +29,7 @@ static LLVMValueRef b_start(Dot *d, uint32_t i) {
     Emit *e = d->e;
     const DotB *b = &d->b[i];
     if (d->wino.b) return d->wino.b;
+    if (b->mode == DOT_B_MADE) return LLVMConstNull(e->ptr);
     if (b->mode == DOT_B_COPIED) {
         Expr in_panel = expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL));
         return emit_gep(e, d->elem, b->copy, emit_expr(e, in_panel));
@@ -56,7 +57,9 @@ typedef struct Micro {
     const DotB *b;
     LLVMValueRef at; /* table entry of the first row's first run */
     LLVMValueRef acc[DOT_ROWS * DOT_MAX_NV];
-    LLVMValueRef row; /* current row of the right operand */
+    LLVMValueRef row;         /* current row of the right operand */
+    uint32_t of;              /* the right operand's number ... */
+    const LLVMValueRef *mask; /* ... and columns that there are: where it is made */
 } Micro;
 
 static void micro_open(Dot *d, Micro *m, EmitLoop *l, const char *name, LLVMValueRef n) {
@@ -127,6 +130,49 @@ static void micro_pair(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair) 
     m->row = b_row(d, m->b, second, step);
 }
 
+/* Step k of a right operand that is made, with columns of vector j bound. */
+static void made_step(Dot *d, Micro *m, LLVMValueRef *left, Expr k, uint32_t j) {
+    Emit *e = d->e;
+    const KVal b = d->t->b[m->of];
+    emit_push(e);
+    emit_bind(e, d->k->axes[d->kk.axis[0]].sym, k);
+    LLVMValueRef v = emit_cast(e, (DType)d->k->ops[b].dtype, d->acc, emit_value_lanes(e, b));
+    LLVMValueRef at = emit_expr(e, expr_mul(d->p, k, d->step));
+    for (uint32_t r = 0; r < m->rows; r++) {
+        LLVMValueRef *acc = &m->acc[r * m->nv + j];
+        *acc = multiply_add(d, load_a(d, left[r], at), v, *acc);
+    }
+    emit_pop(e);
+}
+
+/* `n` steps from k on. Columns are bound outside of the steps: what several of them read, a word of
+ * weights, their scales, is read once. */
+static void made_steps(Dot *d, Micro *m, LLVMValueRef *left, Expr k, uint32_t n) {
+    for (uint32_t j = 0; j < m->nv; j++) {
+        emit_push(d->e);
+        dot_bind_columns(d, expr_addi(d->p, d->n0, (int64_t)(j * d->lanes)), m->mask[j]);
+        for (uint32_t i = 0; i < n; i++) made_step(d, m, left, expr_addi(d->p, k, i), j);
+        emit_pop(d->e);
+    }
+}
+
+/* Steps [first, first + n); first is a multiple of DOT_MADE. */
+static void made_run(Dot *d, Micro *m, LLVMValueRef *left, Expr first, Expr n) {
+    ExprPool *p = d->p;
+    EmitLoop l;
+    const Expr unit = expr_const(p, DOT_MADE), whole = expr_div(p, n, unit);
+    micro_open(d, m, &l, "word", emit_expr(d->e, whole));
+    Expr at = expr_muli(p, dot_sym(d, "word", whole, l.i), DOT_MADE);
+    made_steps(d, m, left, expr_add(p, first, at), DOT_MADE);
+    micro_close(d, m, &l);
+    if (expr_divisor(p, n) % DOT_MADE == 0) return;
+    const Expr rest = expr_mod(p, n, unit);
+    micro_open(d, m, &l, "k", emit_expr(d->e, rest));
+    at = expr_add(p, expr_muli(p, whole, DOT_MADE), dot_sym(d, "k", unit, l.i));
+    made_steps(d, m, left, expr_add(p, first, at), 1);
+    micro_close(d, m, &l);
+}
+
 /* A part of a sum, from 0; the sums of the parts before wait in memory while it has the registers:
  * the rounding error of a sum grows with the root of its length. */
 typedef struct Chunk {
@@ -165,9 +211,13 @@ static void micro_chunks(Dot *d, Micro *m, LLVMValueRef *left) {
     EmitLoop ks;
     Chunk c;
     chunk_open(d, m, &c, d->run, expr_const(d->p, DOT_CHUNK));
-    micro_open(d, m, &ks, "k", emit_expr(e, c.size));
-    micro_step(d, m, left, LLVMBuildAdd(e->b, emit_expr(e, c.first), ks.i, ""));
-    micro_close(d, m, &ks);
+    if (m->b->mode == DOT_B_MADE) {
+        made_run(d, m, left, c.first, c.size);
+    } else {
+        micro_open(d, m, &ks, "k", emit_expr(e, c.size));
+        micro_step(d, m, left, LLVMBuildAdd(e->b, emit_expr(e, c.first), ks.i, ""));
+        micro_close(d, m, &ks);
+    }
     chunk_close(d, m, &c);
 }
 
@@ -178,6 +228,10 @@ static void micro_run(Dot *d, Micro *m, LLVMValueRef *left) {
     EmitLoop pairs, ks;
     if (is_long(d, d->run)) {
         micro_chunks(d, m, left);
+        return;
+    }
+    if (m->b->mode == DOT_B_MADE) {
+        made_run(d, m, left, expr_const(p, 0), d->run);
         return;
     }
     if (!d->pairs) {
@@ -317,6 +371,8 @@ static void epilogue_memory(Dot *d, const Tile *t) {
 static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         Micro m = {.rows = rows, .nv = t->nv, .b = &d->b[i], .at = t->entry, .row = t->b[i]};
+        m.of = i;
+        m.mask = t->mask;
         micro_kernel(d, &m);
         if (d->in_registers && !d->wino.to) {
             epilogue_registers(d, t, &m);

@@ -56,6 +56,33 @@ void dot_gather_far(Dot *d, uint32_t i) {
         b->mode = DOT_B_COPIED;
 }
 
+/* Whether v's loads are of one element, or of columns side by side. */
+static bool lies_along(Dot *d, KVal v) {
+    const KOp *o = &d->k->ops[v];
+    Expr stride;
+    if (o->op == K_kload)
+        return !o->mask && emit_lane_stride(d->e, o->index, &stride) &&
+               (expr_is_value(d->p, stride, 0) || expr_is_value(d->p, stride, 1));
+    if (o->op >= OP_COUNT && o->op != K_konst && o->op != K_kexpr) return false;
+    for (uint32_t i = 0; i < 3; i++)
+        if (o->in[i] && !lies_along(d, o->in[i])) return false;
+    return true;
+}
+
+bool dot_may_make(Dot *d, uint32_t i) {
+    Emit *e = d->e;
+    const KOp *load = &d->k->ops[dot_load_of(d, d->t->b[i])];
+    if (d->b[i].mode != DOT_B_COPIED || d->t->pack || d->kk.n != 1 || d->pairs || d->permuted ||
+        !expr_is_value(d->p, d->nruns, 1) || dot_moves_indirectly(d, &d->kk, load->index))
+        return false;
+    emit_push(e);
+    Expr panel = dot_sym(d, "panel", d->panels, emit_i64(e, 0));
+    dot_bind_columns(d, expr_muli(d->p, panel, DOT_PANEL), NULL);
+    bool ok = lies_along(d, d->t->b[i]);
+    emit_pop(e);
+    return ok;
+}
+
 /* Contiguous along the last contracted axis, not along the columns. */
 static bool is_transposed(Dot *d, KVal v) {
     KVal load = dot_load_of(d, v);

@@ -191,7 +191,7 @@ void fuse_buffers(Fuse *f) {
         if (f->v[v].group) value_buffer(f, v);
     for (uint32_t i = 0; i < f->packs.n; i++) {
         Pack *k = &f->packs.v[i];
-        SBuffer b = {.kind = BUF_prepared, .dtype = graph_type(f->g, k->b)->dtype, .node = k->b};
+        SBuffer b = {.kind = BUF_prepared, .dtype = k->dtype, .node = k->b};
         b.graph = f->g;
         b.numel = k->form->numel(f, k);
         k->buf = add_buffer(f, b);

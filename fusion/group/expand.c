@@ -1,6 +1,12 @@
 /* What a group needs for a value that it computes. */
 #include "fusion/analyse/facts.h"
 
+static void await_pack(Fuse *f, Group *g, const Pack *k) {
+    group_dep(f, g, k->group);
+    if (k->scale) group_dep(f, g, f->packs.v[k->scale - 1].group);
+    if (k->zero) group_dep(f, g, f->packs.v[k->zero - 1].group);
+}
+
 static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     const Node *n = graph_node(f->g, v);
     DotIdx d = idx_dot(f, g, v, idx);
@@ -22,7 +28,7 @@ static void expand_dot(Fuse *f, Group *g, Value v, IdxId idx) {
     if (!f->v[v].pack)
         fuse_demand(f, g, n->in[1], d.b, right, READ_plain);
     else
-        group_dep(f, g, f->packs.v[f->v[v].pack - 1].group);
+        await_pack(f, g, &f->packs.v[f->v[v].pack - 1]);
 }
 
 static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {

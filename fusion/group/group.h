@@ -106,7 +106,15 @@ struct Pack {
     uint8_t nbatch, nk;       /* leading dimensions of b that are batch, then contracted ones */
     Expr batch, k, n, ngroup; /* extents: of each; ngroup: convolution groups inside the last
                                  dimension (1 = none) */
+    DType dtype;              /* of what is stored */
     uint32_t wino_axis;       /* of Winograd's prepare step: the first of the two plane axes */
+    /* Of integers of few bits (special/pack_bits.c): the operand that they stand for; rows of k in
+     * an element and under one scale; 1 + the packs of scales and zero points, 0: none; the operand
+     * of the product with the scale that they are in. */
+    Value of;
+    uint8_t per, scaled;
+    Expr block;
+    uint32_t scale, zero;
 };
 
 /* What a kind of group does in a stage where it is not as a map is (NULL). The table is
@@ -124,7 +132,8 @@ typedef struct KindRow {
     graphc_status (*emit)(Fuse *f, Group *g); /* schedule: steps, when it is not one kernel */
 } KindRow;
 
-/* A contraction whose result is added to the anchor's in the same kernel, over an axis of its own. */
+/* A contraction whose result is added to the anchor's in the same kernel, over an axis of its own.
+ */
 typedef struct Term {
     Value dot;
     IdxId k_idx; /* position along its contracted dimension */

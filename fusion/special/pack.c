@@ -22,6 +22,7 @@ static Pack pack_of(Fuse *f, Value dot) {
     uint32_t nk = conv ? n->attr.conv.n + 1u : 1;
     Pack k = {.b = pack_base(f, n->in[1], nk + 1), .nr = f->m->pack_width, .nk = (uint8_t)nk};
     const Type *t = graph_type(f->g, k.b);
+    k.dtype = t->dtype;
     k.nbatch = (uint8_t)(t->rank - 1 - k.nk);
     k.batch = k.k = expr_const(p, 1);
     for (uint32_t d = 0; d < k.nbatch; d++) k.batch = expr_mul(p, k.batch, t->dim[d]);
@@ -86,19 +87,7 @@ static KVal panels_read(Body *b, const Pack *k, Value operand, IdxId idx) {
     return body_cast(b, body_op(b, o), body_type((DType)o.dtype));
 }
 
-/* The axes of the prepare step are those of the buffer, in its order. */
-static void packed_lower(Body *b, const Root *r) {
-    ExprPool *p = b->f->p;
-    KVal x = body_or_zero(b, pull(b, r->v, r->idx, b->g->pack_mask), b->g->pack_mask);
-    Expr at = 0;
-    for (uint32_t i = 0; i < b->g->naxes; i++) {
-        Expr step = expr_sym_ref(p, b->g->axes[i].sym);
-        at = at ? expr_add(p, expr_mul(p, at, b->g->axes[i].extent), step) : step;
-    }
-    body_store(b, graph_type(b->f->g, r->v)->dtype, x, b->f->packs.v[r->at].buf - 1, at, 0);
-}
-
-static const PackForm pack_panels = {"pack", panels_numel, panels_axes, packed_lower, panels_read};
+static const PackForm pack_panels = {"pack", panels_numel, panels_axes, pack_copy, panels_read};
 
 /* --- Columns ------------------------------------------------------------------------------ */
 
@@ -134,26 +123,10 @@ static KVal columns_read(Body *b, const Pack *k, Value operand, IdxId idx) {
     return body_cast(b, body_op(b, o), body_type((DType)o.dtype));
 }
 
-static const PackForm pack_columns = {"transpose", columns_numel, columns_axes, packed_lower,
+static const PackForm pack_columns = {"transpose", columns_numel, columns_axes, pack_copy,
                                       columns_read};
 
 /* --- Of any form -------------------------------------------------------------------------- */
-
-static void pack_group(Fuse *f, Pack *k) {
-    Group *g = group_new(f, GROUP_pack);
-    Expr dim[GRAPH_MAX_RANK], column;
-    k->form->axes(f, g, k, dim, &column);
-    g->fixed = (1u << g->naxes) - 1;
-    g->prepare = true;
-    k->group = g->id;
-    Root r = {.v = k->b, .to = TO_pack, .at = f->packs.n};
-    r.idx = idx_make(f, g, graph_type(f->g, k->b), dim, 0);
-    g->pack_mask = expr_lt(f->p, column, k->n);
-    if (expr_is_value(f->p, g->pack_mask, 1)) g->pack_mask = 0;
-    vec_push(f->arena, &g->roots, r);
-    fuse_demand(f, g, k->b, r.idx, USE_point, READ_masked);
-    vec_push(f->arena, &f->packs, *k);
-}
 
 void pack_store(Fuse *f, Value dot) {
     if (!fuse_packs(f, dot)) return;
@@ -161,12 +134,8 @@ void pack_store(Fuse *f, Value dot) {
     k.form = !f->m->pack_width      ? &pack_columns
              : fuse_is_wino(f, dot) ? &pack_winograd
                                     : &pack_panels;
-    uint32_t i = 0;
-    for (; i < f->packs.n; i++) {
-        const Pack *o = &f->packs.v[i];
-        if (o->b == k.b && o->k == k.k && o->ngroup == k.ngroup && o->form == k.form) break;
-    }
-    if (i == f->packs.n) pack_group(f, &k);
+    uint32_t i;
+    if (k.form != &pack_panels || !pack_bits(f, &k, &i)) i = pack_make(f, &k);
     f->choice[dot].pack = i + 1;
 }
 

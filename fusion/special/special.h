@@ -11,6 +11,14 @@ extern const KindRow fuse_kinds[GROUP_KINDS];
 void pack_store(Fuse *f, Value dot);
 void pack_lower(Body *b, const Root *r);
 extern const PackForm pack_winograd; /* winograd.c */
+/* pack_step.c: the number of the pack that k is, a new one or one that is there; the value of the
+ * point of the step's axes, and the root itself as that value. */
+uint32_t pack_make(Fuse *f, Pack *k);
+void pack_put(Body *b, const Root *r, KVal x);
+void pack_copy(Body *b, const Root *r);
+/* pack_bits.c: `whole`, a B of few bits with scales, as what it is made of; false: it is not one.
+ */
+bool pack_bits(Fuse *f, const Pack *whole, uint32_t *out);
 
 /* concat.c: producers store into their part of the whole, or one kernel selects */
 void concat_store(Fuse *f, Value v);

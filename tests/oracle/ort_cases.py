@@ -120,19 +120,19 @@ case("fused_conv_sum", "FusedConv", [f32(1, 3, 6, 6), f32(4, 3, 3, 3), f32(4), f
      pads=[1, 1, 1, 1], activation="HardSigmoid", activation_params=[0.2, 0.4])
 
 
-def nbits(name, bits, block, k, n, zero, bias=False):
+def nbits(name, bits, block, k, n, zero, bias=False, rows=3, free=None):
     blocks = -(-k // block)
     b = rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
     scales = f32(n * blocks, scale=0.1)
     row = (blocks * bits + 7) // 8
     zeros = {"none": None, "packed": rng.integers(0, 256, (n * row,)).astype(np.uint8),
              "float": f32(n * blocks, scale=4)}[zero]
-    inputs = [f32(3, k), b, scales, zeros]
+    inputs = [f32(rows, k), b, scales, zeros]
     if bias:
         inputs += [None, f32(n)]
     fixed = [i for i in (1, 2, 3, 5) if i < len(inputs) and inputs[i] is not None]
     case(f"matmul_nbits_{name}", "MatMulNBits", inputs, 1, fixed=fixed, bits=bits,
-         block_size=block, K=k, N=n)
+         block_size=block, K=k, N=n, free=free)
 
 
 nbits("4", 4, 32, 64, 8, "none")
@@ -141,6 +141,16 @@ nbits("4_float_zero", 4, 16, 48, 5, "float")
 nbits("4_tail", 4, 32, 40, 6, "packed", bias=True)
 nbits("8", 8, 32, 64, 8, "packed")
 nbits("2", 2, 32, 64, 8, "none")
+# From 16 columns on a CPU keeps the bits: one tile of rows, several, as many as the run says.
+for block in (16, 32, 64, 128, 256):
+    nbits(f"4_kept_{block}", 4, block, 256, 64, "none", rows=1)
+    nbits(f"4_kept_{block}_zero", 4, block, 320, 53, "packed", rows=7)
+    nbits(f"4_kept_{block}_many", 4, block, 272, 100, "packed", rows=19, bias=True)
+for rows in (1, 4, 9):
+    nbits(f"4_kept_open_{rows}", 4, 32, 200, 80, "packed", rows=rows, free={0: {0: "rows"}})
+    nbits(f"4_kept_float_{rows}", 4, 64, 203, 49, "float", rows=rows, free={0: {0: "rows"}})
+nbits("8_kept", 8, 32, 164, 50, "packed", rows=2)
+nbits("2_kept", 2, 64, 208, 97, "packed", rows=2)
 
 for zero in (False, True):
     packed = rng.integers(0, 256, (6, 24)).astype(np.uint8)
