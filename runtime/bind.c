@@ -174,7 +174,8 @@ graphc_status bind_all(graphc_session *s) {
     GC_TRY(check_dims(s));
     GC_TRY(state_bind(s));
     GC_TRY(check_pairs(s, PLAN_STAGE_bound));
-    GC_TRY(memory_assign(s->memory, s->steps, s->slots, session_error(s)));
+    GC_TRY((s->given.p ? memory_assign : memory_reassign)(s->memory, s->steps, s->slots,
+                                                          session_error(s)));
     if (memory_scratch(s->plan, s->res->target, s->steps, s->slots) > MOST_SCRATCH)
         return error_set(session_error(s), GRAPHC_NO_MEMORY,
                          "the kernels' scratch does not fit into memory");
@@ -274,7 +275,15 @@ static graphc_status reserve_workspace(graphc_session *s, uint8_t **out) {
         return error_set(session_error(s), GRAPHC_USAGE,
                          "the workspace has %llu bytes, these shapes need %llu",
                          (unsigned long long)s->given.bytes, (unsigned long long)bytes);
-    if (!s->given.p) GC_TRY(reserve(s, &s->workspace, bytes));
+    if (!s->given.p) {
+        graphc_status st = reserve(s, &s->workspace, bytes);
+        if (st == GRAPHC_NO_MEMORY && memory_is_loose(s->memory)) {
+            s->error[0] = 0;
+            GC_TRY(memory_assign(s->memory, s->steps, s->slots, session_error(s)));
+            return reserve_workspace(s, out);
+        }
+        GC_TRY(st);
+    }
     *out = s->given.p ? s->given.p : s->workspace.p;
     s->res->ops->lane_set_scratch(s->lane, *out + arena, scratch);
     return GRAPHC_OK;

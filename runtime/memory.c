@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGN 64u
+#define ALIGN  64u
+#define GROWTH 8u    /* what grows has this part of its size more, ... */
+#define LEAST  4096u /* ... or so many bytes */
 
 typedef struct Item {
     uint64_t size, offset;
@@ -17,11 +19,14 @@ struct MemoryPlan {
     const Plan *plan;
     const PlanTarget *target;
     uint64_t *offset, *bytes; /* per buffer */
+    uint64_t *room;           /* per buffer: bytes at its place; 0: it has none */
+    uint8_t *grows;           /* per buffer: it has more room than it needs */
     uint64_t *live;           /* per step */
     Item *items, *placed;     /* placed: sorted by offset */
     uint32_t nitems;
     uint64_t arena, peak;
     PlanRange steps; /* those to place for */
+    bool loose, assigned;
 };
 
 MemoryPlan *memory_create(const Plan *p, const PlanTarget *t) {
@@ -32,10 +37,12 @@ MemoryPlan *memory_create(const Plan *p, const PlanTarget *t) {
     size_t n = (size_t)t->nbuffers + 1;
     m->offset = calloc(n, sizeof *m->offset);
     m->bytes = calloc(n, sizeof *m->bytes);
+    m->room = calloc(n, sizeof *m->room);
+    m->grows = calloc(n, sizeof *m->grows);
     m->live = calloc((size_t)t->nsteps + 2, sizeof *m->live);
     m->items = calloc(n, sizeof *m->items);
     m->placed = calloc(n, sizeof *m->placed);
-    if (m->offset && m->bytes && m->live && m->items && m->placed) return m;
+    if (m->offset && m->bytes && m->room && m->grows && m->live && m->items && m->placed) return m;
     memory_destroy(m);
     return NULL;
 }
@@ -44,6 +51,8 @@ void memory_destroy(MemoryPlan *m) {
     if (!m) return;
     free(m->offset);
     free(m->bytes);
+    free(m->room);
+    free(m->grows);
     free(m->live);
     free(m->items);
     free(m->placed);
@@ -58,6 +67,9 @@ uint64_t memory_arena(const MemoryPlan *m) {
 }
 uint64_t memory_live(const MemoryPlan *m) {
     return m->peak;
+}
+bool memory_is_loose(const MemoryPlan *m) {
+    return m->loose;
 }
 
 /* Only other steps use it: its size may not be known. */
@@ -86,16 +98,28 @@ static graphc_status measure(MemoryPlan *m, const int64_t *slots, ErrorText e) {
     return GRAPHC_OK;
 }
 
+static bool has_place(const MemoryPlan *m, uint32_t i) {
+    const PlanBuffer *b = &m->plan->buffers[m->target->buffers + i];
+    return b->kind == PLAN_BUF_temp && !b->alias && b->first <= b->last && m->bytes[i];
+}
+
+static uint64_t aligned(uint64_t bytes) {
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
 static graphc_status collect(MemoryPlan *m, ErrorText e) {
     const PlanBuffer *b = m->plan->buffers + m->target->buffers;
     uint64_t total = 0;
+    m->loose = false;
     m->nitems = 0;
     memset(m->live, 0, ((size_t)m->target->nsteps + 2) * sizeof *m->live);
     for (uint32_t i = 0; i < m->target->nbuffers; i++) {
-        m->offset[i] = 0;
-        if (b[i].kind != PLAN_BUF_temp || b[i].alias || b[i].first > b[i].last || !m->bytes[i])
-            continue;
-        uint64_t size = (m->bytes[i] + ALIGN - 1) / ALIGN * ALIGN;
+        m->offset[i] = m->room[i] = 0;
+        if (!has_place(m, i)) continue;
+        uint64_t more = m->bytes[i] / GROWTH > LEAST ? m->bytes[i] / GROWTH : LEAST;
+        uint64_t size = aligned(m->bytes[i] + (m->grows[i] ? more : 0));
+        m->room[i] = size;
+        m->loose |= m->grows[i];
         if (!check_add(total, size, &total) || total > INT64_MAX / 2)
             return error_set(e, GRAPHC_NO_MEMORY, "the buffers do not fit into memory");
         m->items[m->nitems++] = (Item){size, 0, i, b[i].first, b[i].last};
@@ -193,10 +217,8 @@ static uint64_t place_all(MemoryPlan *m) {
     return top;
 }
 
-graphc_status memory_assign(MemoryPlan *m, PlanRange steps, const int64_t *slots, ErrorText e) {
+static graphc_status place(MemoryPlan *m, ErrorText e) {
     static Compare *const order[ORDERS] = {by_size, by_area, by_start};
-    m->steps = steps;
-    GC_TRY(measure(m, slots, e));
     GC_TRY(collect(m, e));
     m->arena = UINT64_MAX;
     for (int o = 0; o < ORDERS && m->arena > m->peak; o++) {
@@ -207,6 +229,45 @@ graphc_status memory_assign(MemoryPlan *m, PlanRange steps, const int64_t *slots
         for (uint32_t i = 0; i < m->nitems; i++)
             m->offset[m->placed[i].buffer] = m->placed[i].offset;
     }
+    return GRAPHC_OK;
+}
+
+graphc_status memory_assign(MemoryPlan *m, PlanRange steps, const int64_t *slots, ErrorText e) {
+    m->steps = steps;
+    memset(m->grows, 0, m->target->nbuffers);
+    m->assigned = false;
+    GC_TRY(measure(m, slots, e));
+    GC_TRY(place(m, e));
+    m->assigned = true;
+    return GRAPHC_OK;
+}
+
+/* --- Sizes that follow others ----------------------------------------------------------------- */
+
+/* Everything fits where it is; *tight: and takes three quarters of that or more. */
+static bool fits(const MemoryPlan *m, bool *tight) {
+    uint64_t need = 0, room = 0;
+    bool all = true;
+    for (uint32_t i = 0; i < m->target->nbuffers; i++) {
+        if (has_place(m, i)) need += aligned(m->bytes[i]);
+        if (has_place(m, i) && m->bytes[i] > m->room[i]) all = false;
+        room += m->room[i];
+    }
+    *tight = need >= room / 4 * 3;
+    return all;
+}
+
+graphc_status memory_reassign(MemoryPlan *m, PlanRange steps, const int64_t *slots, ErrorText e) {
+    bool same = m->steps.from == steps.from && m->steps.to == steps.to && m->assigned, tight;
+    if (!same) return memory_assign(m, steps, slots, e);
+    m->assigned = false;
+    GC_TRY(measure(m, slots, e));
+    bool all = fits(m, &tight);
+    if (!tight) memset(m->grows, 0, m->target->nbuffers);
+    for (uint32_t i = 0; i < m->target->nbuffers && !all; i++)
+        m->grows[i] |= has_place(m, i) && m->bytes[i] > m->room[i];
+    if (!all || !tight) GC_TRY(place(m, e));
+    m->assigned = true;
     return GRAPHC_OK;
 }
 

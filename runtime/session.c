@@ -198,6 +198,10 @@ graphc_status graphc_workspace_size(graphc_session *s, size_t *bytes) {
     s->error[0] = 0;
     if (!bytes) return error_set(session_error(s), GRAPHC_USAGE, "the place for the size is NULL");
     GC_TRY(bind_all(s));
+    if (memory_is_loose(s->memory)) { /* the caller's need be no larger than its sizes ask */
+        GC_TRY(memory_assign(s->memory, s->steps, s->slots, session_error(s)));
+        s->pointers_changed = true;
+    }
     uint64_t scratch = memory_scratch(s->plan, s->res->target, s->steps, s->slots);
     *bytes = memory_arena(s->memory) + s->res->ops->lane_scratch(s->lane, scratch);
     return GRAPHC_OK;
@@ -209,6 +213,7 @@ graphc_status graphc_bind_workspace(graphc_session *s, void *p, size_t bytes) {
         return error_set(session_error(s), GRAPHC_USAGE, "the workspace is not 64-byte aligned");
     s->given = (OwnMemory){p, bytes};
     s->pointers_changed = true;
+    s->shapes_changed |= memory_is_loose(s->memory);
     return GRAPHC_OK;
 }
 

@@ -37,6 +37,42 @@ static void check_apart(const MemoryPlan *m, const PlanBuffer *b, const int64_t 
         }
 }
 
+/* Every third buffer grows from run to run, the others stay: places are kept in most runs, nothing
+ * overlaps, and what is kept too large costs an eighth; small sizes afterwards take no more than if
+ * there had been no others. */
+static void check_growth(const Plan *p, const PlanTarget *t, const PlanBuffer *b,
+                         const int64_t *first) {
+    enum { RUNS = 60 };
+    const PlanRange all = {0, STEPS};
+    static int64_t slots[BUFFERS + 1];
+    static uint64_t at[BUFFERS];
+    MemoryPlan *m = memory_create(p, t), *fresh = memory_create(p, t);
+    if (!CHECK(m && fresh)) return;
+    int moved = 0;
+    for (int run = 0; run < RUNS; run++) {
+        bool same = true;
+        for (uint32_t i = 0; i <= BUFFERS; i++)
+            slots[i] = i % 3 ? first[i] : first[i] + first[i] * run / 200;
+        CHECK(memory_reassign(m, all, slots, (ErrorText){0}) == GRAPHC_OK);
+        CHECK(memory_assign(fresh, all, slots, (ErrorText){0}) == GRAPHC_OK);
+        check_apart(m, b, slots);
+        CHECK(memory_is_loose(m) == (run > 0));
+        CHECK((double)memory_arena(m) <= 1.25 * (double)memory_arena(fresh) + BUFFERS * 4096.0);
+        for (uint32_t i = 0; i < BUFFERS; i++) {
+            same &= at[i] == memory_offset(m, i);
+            at[i] = memory_offset(m, i);
+        }
+        moved += run && !same;
+    }
+    CHECK(moved >= 1 && moved <= 4);
+    for (uint32_t i = 0; i <= BUFFERS; i++) slots[i] = first[i] / 4;
+    CHECK(memory_reassign(m, all, slots, (ErrorText){0}) == GRAPHC_OK && !memory_is_loose(m));
+    CHECK(memory_assign(fresh, all, slots, (ErrorText){0}) == GRAPHC_OK);
+    CHECK(memory_arena(m) == memory_arena(fresh));
+    memory_destroy(m);
+    memory_destroy(fresh);
+}
+
 TEST_MAIN {
     static PlanBuffer buffers[BUFFERS];
     static PlanExpr exprs[BUFFERS + 1];
@@ -58,6 +94,7 @@ TEST_MAIN {
         if (ratio > worst) worst = ratio;
         check_apart(m, buffers, slots);
         memory_destroy(m);
+        if (round < 3) check_growth(&p, &t, buffers, slots);
     }
     printf("worst arena / live set: %.3f\n", worst);
     CHECK(worst <= 1.1);

@@ -102,6 +102,29 @@ static void test_own_memory(const graphc_plan *p) {
     graphc_session_destroy(s);
 }
 
+/* What sizes that rose left room for is not asked of a caller's workspace. */
+static void test_workspace_after_growth(const graphc_plan *p) {
+    float x[4 * 100];
+    graphc_session *s = session(p, 1), *fresh = session(p, 1);
+    fill(x, 100, 0.5f);
+    for (int64_t rows = 40; rows <= 90; rows += 10) CHECK(run_and_check(s, x, rows));
+    graphc_tensor t = matrix(x, 90);
+    size_t grown = 0, bytes = 0;
+    CHECK_EQ_I(graphc_bind_input(fresh, 0, &t), GRAPHC_OK);
+    CHECK_EQ_I(graphc_workspace_size(fresh, &bytes), GRAPHC_OK);
+    char *work = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    CHECK_EQ_I(graphc_bind_workspace(s, work, bytes), GRAPHC_OK);
+    CHECK(run_and_check(s, x, 90));
+    CHECK_EQ_I(graphc_bind_workspace(s, NULL, 0), GRAPHC_OK);
+    for (int64_t rows = 50; rows <= 90; rows += 10) CHECK(run_and_check(s, x, rows));
+    CHECK_EQ_I(graphc_workspace_size(s, &grown), GRAPHC_OK);
+    CHECK(grown == bytes);
+    CHECK(run_and_check(s, x, 90));
+    free(work);
+    graphc_session_destroy(s);
+    graphc_session_destroy(fresh);
+}
+
 static void test_errors(const graphc_plan *p) {
     float x[16] = {0};
     graphc_session *s = session(p, 1);
@@ -332,6 +355,7 @@ TEST_MAIN {
     if (p) {
         test_shapes(p);
         test_own_memory(p);
+        test_workspace_after_growth(p);
         test_errors(p);
         test_bind_statuses(p);
         test_output_ends(p);
