@@ -19,6 +19,8 @@
 #define PART       2048      /* of a contraction's sum, where caches are what counts */
 #define PART_LEAST 512       /* where parallel work is */
 #define ENOUGH     16        /* parallel parts */
+#define TILE_M     64        /* a measure of parallel work, of sizes alone: */
+#define TILE_N     48        /* any target's tiles of a result are about as large */
 #define SMALL_SUM  (1 << 17) /* elements: below that a sum stays whole */
 #define SUM_PART   (1 << 16)
 #define SUM_PARTS  64
@@ -94,8 +96,8 @@ static bool weighs(const Graph *g, Value v, int depth) {
 
 static int64_t parts_of_dot(const Rewrite *r, const Type *a, const Type *b, int64_t k) {
     ExprPool *p = r->to->exprs;
-    int64_t tiles = (expr_hint(p, a->dim[a->rank - 2]) + 63) / 64;
-    tiles *= (expr_hint(p, b->dim[b->rank - 1]) + 47) / 48;
+    int64_t tiles = (expr_hint(p, a->dim[a->rank - 2]) + TILE_M - 1) / TILE_M;
+    tiles *= (expr_hint(p, b->dim[b->rank - 1]) + TILE_N - 1) / TILE_N;
     for (int i = 0; i + 2 < a->rank; i++) tiles *= expr_hint(p, a->dim[i]);
     int64_t parts = k >= 2 * PART ? k / PART : 1;
     int64_t wanted = tiles < ENOUGH ? ENOUGH / (tiles < 1 ? 1 : tiles) : 1;

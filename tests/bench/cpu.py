@@ -5,7 +5,7 @@
 Batch 1, sequences of 64. Each round times graphc (its own bench command) and the peers one after the
 other, each round beginning with another one, with a pause between, since a peer's worker threads spin for a
 while; medians over rounds of the medians within. All sides warm up and are timed for as long (WARMUP_SECONDS
-and TIMED_SECONDS of cmd_bench.c), and read their inputs where they lie. The last lines are geometric means of
+and TIMED_SECONDS of bench/times.c), and read their inputs where they lie. The last lines are geometric means of
 the ratios, peer time / graphc time: above 1 means graphc is faster; once over all models and once without the
 mixture of experts, whose peers compute every expert. A model that fails fails the run.
 """

@@ -2,7 +2,7 @@
 
     checks.py GRAPHC
 """
-import os, shutil, subprocess, sys, tempfile
+import os, re, shutil, subprocess, sys, tempfile, types
 import numpy as np
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -111,6 +111,23 @@ def benchmarks():
     check("2 models: 4.00" in said and "no mixture of experts: 2.00" in said, f"the mean of a benchmark: {said}")
 
 
+def warm_up():
+    """Peers are timed once they are warm, and as long as graphc is. Cold, this one is faster; the clock is its own."""
+    with open(f"{root}/frontend/driver/cli/bench/times.c") as f:
+        text = f.read()
+    ours = [float(re.search(rf"#define {n}_SECONDS +([0-9.]+)", text)[1]) for n in ("WARMUP", "TIMED")]
+    check(ours == [cpu.WARMUP_S, cpu.BUDGET_S], f"graphc warms up and is timed for {ours} s, its peers for {[cpu.WARMUP_S, cpu.BUDGET_S]}")
+    now, real = [0.0], cpu.time
+
+    def call():
+        now[0] += 0.05 if now[0] < cpu.WARMUP_S else 0.3
+
+    cpu.time = types.SimpleNamespace(perf_counter=lambda: now[0])
+    took = cpu.times(call)
+    cpu.time = real
+    check(abs(took - 300) < 1e-6, f"a peer that has not warmed up is timed: {took} ms")
+
+
 def forked():
     """How a command line ends, and what it is given and says, comes through the server that forks it."""
     preload = forks.preload_of(graphc)
@@ -134,6 +151,6 @@ def out_of_time(sh):
     return False
 
 
-suites(), numbers(), skips(), runner(), trees(), benchmarks(), forked()
+suites(), numbers(), skips(), runner(), trees(), benchmarks(), warm_up(), forked()
 print(f"{failures} failures")
 sys.exit(failures != 0)

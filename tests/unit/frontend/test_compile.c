@@ -18,6 +18,7 @@ typedef struct Calls {
     size_t given;       /* bytes of external data */
     graphc_status says; /* of the callback */
     int asked;
+    uint32_t threads; /* 0: one */
     const char *stop; /* at this stage */
     char stages[64];  /* first letters, in order */
 } Calls;
@@ -35,14 +36,17 @@ static bool progress(void *ctx, const char *stage, uint32_t done, uint32_t of) {
     Calls *c = ctx;
     size_t n = strlen(c->stages);
     CHECK(done < of);
-    if (n + 1 < sizeof c->stages && (!n || c->stages[n - 1] != *stage)) c->stages[n] = *stage;
+    if (n + 1 < sizeof c->stages && (!n || c->stages[n - 1] != *stage)) {
+        c->stages[n] = *stage;
+        CHECK_EQ_I(done, 0);
+    }
     return !c->stop || strcmp(stage, c->stop) != 0;
 }
 
 static graphc_status compile(Calls *calls, bool with_external, graphc_compiled **out) {
     graphc_compile_options o = GRAPHC_COMPILE_OPTIONS_INIT;
     o.embed = true;
-    o.threads = 1;
+    o.threads = calls->threads ? calls->threads : 1;
     o.progress = progress;
     o.progress_ctx = calls;
     if (with_external) o.external = external;
@@ -117,6 +121,20 @@ static void test_failures_of_callbacks(void) {
     }
 }
 
+/* Whichever thread takes which kernel first, the same is told, and who has enough is heard. */
+static void test_threads(void) {
+    for (int i = 0; i < 20; i++) {
+        Calls calls = {.given = sizeof weights, .threads = 8}, stopped = calls;
+        graphc_compiled *c = NULL;
+        CHECK_EQ_I(compile(&calls, true, &c), GRAPHC_OK);
+        CHECK_STR(calls.stages, "ipkp");
+        graphc_compiled_destroy(c);
+        stopped.stop = "kernels";
+        CHECK_EQ_I(compile(&stopped, true, &c), GRAPHC_CANCELLED);
+        graphc_compiled_destroy(c);
+    }
+}
+
 static void test_nothing(void) {
     graphc_compiled *c = NULL;
     CHECK_EQ_I(graphc_compile_memory(NULL, 0, NULL, &c), GRAPHC_USAGE);
@@ -130,5 +148,6 @@ static void test_nothing(void) {
 TEST_MAIN {
     test_memory();
     test_failures_of_callbacks();
+    test_threads();
     test_nothing();
 }
