@@ -3,19 +3,10 @@ a merged model gives either's.
 
     adapters.py GRAPHC
 
-Runs itself with $GRAPHC_TORCH, a Python with torch, transformers and peft, or .cache/torch/bin/python; skipped without.
+Beside PyTorch (torch_side.py).
 """
-import json, os, subprocess, sys, tempfile, warnings
-
-torch_python = os.environ.get("GRAPHC_TORCH") or ".cache/torch/bin/python"
-if "--inside" not in sys.argv:
-    probe = [torch_python, "-c", "import onnxscript, peft, torch, transformers"]
-    if not os.path.exists(torch_python) or subprocess.run(probe, capture_output=True).returncode:
-        print("skipped: no Python with torch, transformers and peft (GRAPHC_TORCH)")
-        sys.exit(77)
-    sys.exit(subprocess.run([torch_python, __file__, sys.argv[1], "--inside"],
-                            env=dict(os.environ, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")).returncode)
-
+import json, os, subprocess, sys, tempfile
+from torch_side import Logits, drawn, export
 import numpy as np
 import onnx
 import torch
@@ -23,8 +14,6 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-warnings.simplefilter("ignore")
-torch.set_num_threads(1)
 graphc, failures = os.path.abspath(sys.argv[1]), 0
 VOCAB = 97
 ids = np.random.default_rng(3).integers(0, VOCAB, (3, 12))
@@ -47,28 +36,8 @@ def llama():
                                         attention_bias=True, tie_word_embeddings=False))
 
 
-class Logits(torch.nn.Module):
-    def __init__(self, m):
-        super().__init__()
-        self.m = m
-
-    def forward(self, input_ids):
-        return self.m(input_ids=input_ids, use_cache=False).logits
-
-
 def base(make):
-    torch.manual_seed(0)
-    m = make().eval()
-    for p in m.parameters():
-        if p.dim() == 1:  # the exporter keeps one of several that are equal
-            p.data += 0.1 * torch.randn_like(p)
-    return m
-
-
-def export(make, path):
-    dims = {"input_ids": {0: torch.export.Dim("batch", min=1, max=8), 1: torch.export.Dim("seq", min=2, max=16)}}
-    torch.onnx.export(Logits(base(make)), (torch.tensor(ids[:2]),), dynamo=True, dynamic_shapes=dims, verbose=False,
-                      input_names=["input_ids"], output_names=["logits"]).save(path, external_data=False)
+    return drawn(make, 0.1)
 
 
 def run(*args, status=0):
@@ -276,7 +245,7 @@ with tempfile.TemporaryDirectory() as tmp:
     os.chdir(tmp)
     np.save("ids.npy", ids)
     for name, make in (("llama", llama), ("gpt2", gpt2)):
-        export(make, f"{name}.onnx")
+        export(base(make), f"{name}.onnx", ids[:2], 8, 16)
     we_read("llama", llama, LLAMA)
     we_read("gpt2", gpt2, GPT2)
     several(llama), refused(llama), merged_types(llama)

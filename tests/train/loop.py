@@ -6,7 +6,7 @@ import fcntl, json, os, random, resource, signal, subprocess, sys, tempfile, tim
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from small import attention_model, byte_model, perceptron
+from small import attention_model, byte_model, perceptron, tensors
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
 
@@ -57,14 +57,6 @@ class Paced:
             self.reach(lambda line: False)
         os.close(self.out)
         return self.process.communicate()[1]
-
-
-def tensors(path):
-    raw = open(path, "rb").read()
-    n = int.from_bytes(raw[:8], "little")
-    head = json.loads(raw[8:8 + n])
-    return {k: np.frombuffer(raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]], "<f4").reshape(v["shape"])
-            for k, v in head.items() if k != "__metadata__"}
 
 
 def adamw(w, x, t, steps, lr, clip):

@@ -1,23 +1,18 @@
 """Training beside PyTorch, transformers and PEFT: the same start and the same batches.
 
-    peers.py GRAPHC        skipped (77) where these packages are not installed
+    peers.py GRAPHC
 
 Two small models are made and exported here. Full training and LoRA: losses of 50 AdamW steps against PyTorch in f64,
-held against what PyTorch commits in f32 with two attentions. Adapters: PEFT reads ours, we read PEFT's.
+held against what PyTorch commits in f32 with two attentions. Adapters: PEFT reads ours, we read PEFT's. Beside PyTorch (torch_side.py).
 """
-import json, os, subprocess, sys, tempfile, warnings
+import json, os, subprocess, sys, tempfile
+from torch_side import drawn, export
 import numpy as np
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from small import tensors
 
-try:
-    import torch
-    from peft import LoraConfig, PeftModel, get_peft_model
-    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
-except ImportError as e:
-    print(f"skipped: {e}")
-    sys.exit(77)
-
-warnings.simplefilter("ignore")
-torch.set_num_threads(1)
 graphc, failures = os.path.abspath(sys.argv[1]), 0
 STEPS, BATCH, SEQ, VOCAB = 50, 4, 32, 257
 rows = np.random.default_rng(3).integers(0, VOCAB, (STEPS * BATCH, SEQ + 1))
@@ -33,36 +28,6 @@ def llama():
     return LlamaForCausalLM(LlamaConfig(hidden_size=128, intermediate_size=344, num_hidden_layers=2, num_attention_heads=4,
                                         num_key_value_heads=2, vocab_size=VOCAB, max_position_embeddings=64,
                                         tie_word_embeddings=False))
-
-
-class Logits(torch.nn.Module):
-    def __init__(self, m):
-        super().__init__()
-        self.m = m
-
-    def forward(self, input_ids):
-        return self.m(input_ids=input_ids, use_cache=False).logits
-
-
-def export(make, path):
-    """The model as ONNX; its weights. Vectors are drawn too: the exporter keeps one of several that are equal."""
-    torch.manual_seed(0)
-    m = make().eval()
-    for p in m.parameters():
-        if p.dim() == 1:
-            p.data += 0.02 * torch.randn_like(p)
-    dims = {"input_ids": {0: torch.export.Dim("batch", min=1, max=64), 1: torch.export.Dim("seq", min=2, max=64)}}
-    torch.onnx.export(Logits(m), (torch.tensor(rows[:2, :-1]),), dynamo=True, dynamic_shapes=dims, verbose=False,
-                      input_names=["input_ids"], output_names=["logits"]).save(path, external_data=False)
-    return m.state_dict()
-
-
-def tensors(path):
-    raw = open(path, "rb").read()
-    n = int.from_bytes(raw[:8], "little")
-    head = json.loads(raw[8:8 + n])
-    return {k: np.frombuffer(raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]], "<f4").reshape(v["shape"])
-            for k, v in head.items() if k != "__metadata__"}
 
 
 def check(ok, text):
@@ -151,7 +116,9 @@ with tempfile.TemporaryDirectory() as tmp:
     os.chdir(tmp)
     np.save("rows.npy", rows.astype(np.int32))
     for name, make in (("gpt2", gpt2), ("llama", llama)):
-        weights = export(make, f"{name}.onnx")
+        m = drawn(make, 0.02)
+        export(m, f"{name}.onnx", rows[:2, :-1], 64, 64)
+        weights = m.state_dict()
         curves(name, make, weights, False)
     curves("llama", llama, weights, True)
     ours("llama.onnx", "adapter", "--lora", LORA, lr="1e-2")

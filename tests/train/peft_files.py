@@ -3,25 +3,15 @@ through graphc's reader and writer with the same bits, and PEFT computes with it
 
     peft_files.py TRAIN_TOOL
 
-Runs itself with $GRAPHC_TORCH, a Python with torch, transformers and peft, or .cache/torch/bin/python; skipped without.
+Beside PyTorch (torch_side.py).
 """
-import json, os, subprocess, sys, tempfile, warnings
-
-torch_python = os.environ.get("GRAPHC_TORCH") or ".cache/torch/bin/python"
-if "--inside" not in sys.argv:
-    probe = [torch_python, "-c", "import peft, torch, transformers"]
-    if not os.path.exists(torch_python) or subprocess.run(probe, capture_output=True).returncode:
-        print("skipped: no Python with torch, transformers and peft (GRAPHC_TORCH)")
-        sys.exit(77)
-    sys.exit(subprocess.run([torch_python, __file__, sys.argv[1], "--inside"],
-                            env=dict(os.environ, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1")).returncode)
-
+import json, os, subprocess, sys, tempfile
+import torch_side
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 from torch import nn
 
-warnings.filterwarnings("ignore")
 tool, failures = sys.argv[1], 0
 
 

@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
+from small import tensors
 
 graphc, failures = os.path.abspath(sys.argv[1]), 0
 rng = np.random.default_rng(5)
@@ -32,14 +33,6 @@ def run(*args, status=0):
     p = forks.run([graphc, *args])
     check(p.returncode == status, f"{args}: {p.returncode}, not {status}: {p.stderr[-300:]}")
     return p.stderr if status else [json.loads(l) for l in p.stdout.splitlines() if l.startswith("{")]
-
-
-def tensors(path):
-    raw = open(path, "rb").read()
-    n = int.from_bytes(raw[:8], "little")
-    head = json.loads(raw[8:8 + n])
-    return {k: np.frombuffer(raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]], "<f4").reshape(v["shape"])
-            for k, v in head.items() if k != "__metadata__"}
 
 
 def save(path, nodes, ins, outs, weights, opset=17):

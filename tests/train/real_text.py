@@ -2,25 +2,19 @@
 
     real_text.py GRAPHC MODELS [--steps N] [--only NAME] [--keep DIR] [--svg FILE]
 
-Skipped (77) without torch, transformers, peft.
-
-Bytes are tokens. Full training of a GPT-2 of two layers from nothing, and LoRA (rank 16, all linear layers) beside
-llama_small, whose weights (MODELS/llama_small.onnx) are random too. Rows are cut from the licences' text and drawn with a
-seed; the last tenth of each licence is held out. SVG: the curves.
+Beside PyTorch (torch_side.py). Bytes are tokens. Full training of a GPT-2 of two layers from nothing, and LoRA (rank 16,
+all linear layers) beside llama_small, whose weights (MODELS/llama_small.onnx) are random too. Rows are cut from the
+licences' text and drawn with a seed; the last tenth of each licence is held out. SVG: the curves.
 """
-import argparse, json, os, subprocess, sys, tempfile, warnings
+import argparse, json, os, subprocess, sys, tempfile
+from torch_side import drawn, export
 import numpy as np
+import onnx, torch
+from onnx import numpy_helper
+from peft import LoraConfig, get_peft_model
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from small import tensors
 
-try:
-    import onnx, torch
-    from onnx import numpy_helper
-    from peft import LoraConfig, get_peft_model
-    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
-except ImportError as e:
-    print(f"skipped: {e}")
-    sys.exit(77)
-
-warnings.simplefilter("ignore")
 LICENCES = [f"/usr/share/common-licenses/{n}" for n in ("GPL-3", "GPL-2", "LGPL-2.1", "Apache-2.0", "MPL-2.0")]
 SEQ, HELD_ROWS, EVALS = 64, 32, 10
 LORA = "r=16,alpha=32,targets=all-linear"
@@ -31,26 +25,11 @@ def rows_of(text, rng, n):
     return np.stack([text[i:i + SEQ + 1] for i in at]).astype(np.int32)
 
 
-class Logits(torch.nn.Module):
-    def __init__(self, m):
-        super().__init__()
-        self.m = m
-
-    def forward(self, input_ids):
-        return self.m(input_ids=input_ids, use_cache=False).logits
-
-
 def gpt2(path):
     """The model in PyTorch, and as ONNX at that path."""
-    torch.manual_seed(0)
-    m = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=128, n_head=4, vocab_size=256, n_positions=SEQ, resid_pdrop=0,
-                                   embd_pdrop=0, attn_pdrop=0, use_cache=False, bos_token_id=0, eos_token_id=0))
-    for p in m.parameters():
-        if p.dim() == 1:  # the exporter keeps one of several vectors that are equal
-            p.data += 0.02 * torch.randn_like(p)
-    dims = {"input_ids": {0: torch.export.Dim("batch", min=1, max=64), 1: torch.export.Dim("seq", min=2, max=SEQ)}}
-    torch.onnx.export(Logits(m.eval()), (torch.zeros(2, SEQ, dtype=torch.long),), dynamo=True, dynamic_shapes=dims, verbose=False,
-                      input_names=["input_ids"], output_names=["logits"]).save(path, external_data=False)
+    m = drawn(lambda: GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=128, n_head=4, vocab_size=256, n_positions=SEQ, resid_pdrop=0,
+                                                 embd_pdrop=0, attn_pdrop=0, use_cache=False, bos_token_id=0, eos_token_id=0)), 0.02)
+    export(m, path, torch.zeros(2, SEQ, dtype=torch.long), 64, SEQ)
     return m
 
 
@@ -70,14 +49,6 @@ def llama_small(path):
         assert state[k].shape == v.shape, (k, state[k].shape, v.shape)
     m.load_state_dict(state)
     return m
-
-
-def tensors(path):
-    raw = open(path, "rb").read()
-    n = int.from_bytes(raw[:8], "little")
-    head = json.loads(raw[8:8 + n])
-    return {k: np.frombuffer(raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]], "<f4").reshape(v["shape"])
-            for k, v in head.items() if k != "__metadata__"}
 
 
 def ours(graphc, name, model, out, batch, lr, steps, every, more):
@@ -192,7 +163,6 @@ if not texts or not os.path.exists(model):
     print("skipped: no licences or no llama_small")
     sys.exit(77)
 text = [np.frombuffer(t, np.uint8) for t in texts]
-torch.set_num_threads(1)
 with tempfile.TemporaryDirectory() as tmp:
     keep = os.path.abspath(o.keep or tmp)
     os.makedirs(keep, exist_ok=True)

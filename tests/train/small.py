@@ -1,9 +1,21 @@
-"""Small models for the tests of training, the same bits every time."""
+"""Small models for the tests of training, the same bits every time; what a file of weights holds."""
+import json
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 rng = np.random.default_rng(5)
+
+
+def tensors(path):
+    """name -> array of a safetensors file"""
+    types = {"F32": "<f4", "I64": "<i8", "U8": "u1"}
+    with open(path, "rb") as f:
+        raw = f.read()
+    n = int.from_bytes(raw[:8], "little")
+    head, data = json.loads(raw[8:8 + n]), raw[8 + n:]
+    return {k: np.frombuffer(data[slice(*v["data_offsets"])], types[v["dtype"]]).reshape(v["shape"])
+            for k, v in head.items() if k != "__metadata__"}
 
 
 def perceptron(path):

@@ -9,6 +9,7 @@ import onnx
 from onnx import helper, numpy_helper
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
+from small import tensors
 
 try:
     import torch
@@ -46,14 +47,6 @@ def run(*args, status=0):
     p = forks.run([graphc, *args])
     check(p.returncode == status, f"{args}: {p.returncode}, not {status}: {p.stderr[-300:]}")
     return p.stderr if status else [json.loads(l) for l in p.stdout.splitlines()]
-
-
-def tensors(path):
-    raw = open(path, "rb").read()
-    n = int.from_bytes(raw[:8], "little")
-    types = {"F32": "<f4", "I64": "<i8", "U8": "u1"}
-    return {k: np.frombuffer(raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]], types[v["dtype"]]).reshape(v["shape"])
-            for k, v in json.loads(raw[8:8 + n]).items() if k != "__metadata__"}
 
 
 # --- Losses ---------------------------------------------------------------------------------------------------------
