@@ -106,6 +106,12 @@ graphc_status graphc_session_create(const graphc_plan *p, const graphc_session_o
     return st;
 }
 
+static void host_free(graphc_session *s, OwnMemory *m) {
+    if (m->p && s->res->ops->host_unlock) s->res->ops->host_unlock(s->res, m->p, m->bytes);
+    free(m->p);
+    *m = (OwnMemory){0};
+}
+
 static void free_memory(graphc_session *s, OwnMemory *m, uint64_t n) {
     for (uint64_t i = 0; m && i < n; i++)
         if (m[i].p) s->res->ops->free(s->res, m[i].p, m[i].bytes);
@@ -117,7 +123,8 @@ static void free_device_things(graphc_session *s) {
     if (s->replay_free) s->replay_free(s);
     free_memory(s, s->input_copy, s->plan->ninputs);
     free_memory(s, s->output_own, s->plan->noutputs);
-    for (uint64_t i = 0; s->output_host && i < s->plan->noutputs; i++) free(s->output_host[i].p);
+    for (uint64_t i = 0; s->output_host && i < s->plan->noutputs; i++)
+        host_free(s, &s->output_host[i]);
     free(s->output_host);
     free_memory(s, s->kept, s->plan->nstates);
     state_close(s);
@@ -411,11 +418,14 @@ graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
 static graphc_status host_reserve(graphc_session *s, uint32_t i, uint64_t bytes) {
     OwnMemory *m = &s->output_host[i];
     if (m->bytes >= bytes && m->p) return GRAPHC_OK;
-    void *p = realloc(m->p, bytes ? bytes : 1);
-    if (!p)
+    const DeviceOps *ops = s->res->ops;
+    host_free(s, m);
+    m->p = malloc(bytes ? bytes : 1);
+    if (!m->p)
         return error_set(session_error(s), GRAPHC_NO_MEMORY, "no memory for a copy of output %u",
                          i);
-    *m = (OwnMemory){p, bytes};
+    m->bytes = bytes;
+    if (ops->host_lock) ops->host_lock(s->res, m->p, bytes);
     return GRAPHC_OK;
 }
 

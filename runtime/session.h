@@ -75,6 +75,10 @@ struct DeviceOps {
     graphc_status (*alloc)(Resident *r, uint64_t bytes, void **out, ErrorText e);
     void (*free)(Resident *r, void *p, uint64_t bytes);
     graphc_status (*zero)(Resident *r, void *p, uint64_t bytes, ErrorText e); /* and waits */
+    /* Host memory that results are copied to again and again: the device may reach it by itself, if it
+     * can, until it is unlocked, with the same size. NULL: nothing to do. */
+    void (*host_lock)(Resident *r, void *p, uint64_t bytes);
+    void (*host_unlock)(Resident *r, void *p, uint64_t bytes);
     /* Address of a constant for kernels; *owned if it has to be freed. */
     graphc_status (*constant)(Resident *r, const void *host, uint64_t bytes, size_t align,
                               void **out, bool *owned, ErrorText e);

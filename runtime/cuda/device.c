@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARED_FREE  49152 /* dynamic shared memory that needs no asking */
-#define CLUSTER_FREE 8     /* blocks of a cluster that need no asking */
-#define NOWHERE      256   /* bytes of device memory behind pointers to nothing */
-#define ALIGN        16    /* of vector accesses and tensor maps */
+#define SHARED_FREE  49152                /* dynamic shared memory that needs no asking */
+#define CLUSTER_FREE 8                    /* blocks of a cluster that need no asking */
+#define NOWHERE      256                  /* bytes of device memory behind pointers to nothing */
+#define ALIGN        16                   /* of vector accesses and tensor maps */
+#define LEAST_LOCKED (UINT64_C(64) << 10) /* bytes of host memory that are worth locking, ... */
+#define MOST_LOCKED  (UINT64_C(16) << 20) /* ... and that are not too many */
 
 static bool is_lost(const CudaDevice *d) {
     return __atomic_load_n(&d->lost, __ATOMIC_RELAXED) != 0;
@@ -159,6 +161,26 @@ static void cuda_free(Resident *r, void *p, uint64_t bytes) {
     (void)bytes;
     if (!p || enter(d, (ErrorText){0}) != GRAPHC_OK) return;
     (void)d->driver->mem_free((CuAddress)(uintptr_t)p);
+    leave(d);
+}
+
+static bool is_lockable(uint64_t bytes) {
+    return bytes >= LEAST_LOCKED && bytes <= MOST_LOCKED;
+}
+
+/* Pageable memory is reached through the driver's own, piece by piece. That it cannot be locked
+ * costs time only. */
+static void cuda_host_lock(Resident *r, void *p, uint64_t bytes) {
+    CudaDevice *d = r->device;
+    if (!is_lockable(bytes) || enter(d, (ErrorText){0}) != GRAPHC_OK) return;
+    (void)d->driver->host_register(p, bytes, 0);
+    leave(d);
+}
+
+static void cuda_host_unlock(Resident *r, void *p, uint64_t bytes) {
+    CudaDevice *d = r->device;
+    if (!is_lockable(bytes) || enter(d, (ErrorText){0}) != GRAPHC_OK) return;
+    (void)d->driver->host_unregister(p);
     leave(d);
 }
 
@@ -327,6 +349,8 @@ const DeviceOps device_cuda = {
     .alloc = cuda_alloc,
     .free = cuda_free,
     .zero = cuda_zero,
+    .host_lock = cuda_host_lock,
+    .host_unlock = cuda_host_unlock,
     .constant = cuda_constant,
     .lane_open = cuda_lane_open,
     .lane_close = cuda_lane_close,

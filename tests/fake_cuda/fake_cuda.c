@@ -48,6 +48,8 @@ DECLARE(cuFuncSetAttribute, (CuFunction f, int attribute, int value))
 DECLARE(cuMemGetInfo_v2, (size_t * left, size_t *total))
 DECLARE(cuMemAlloc_v2, (CuAddress * p, size_t bytes))
 DECLARE(cuMemFree_v2, (CuAddress p))
+DECLARE(cuMemHostRegister_v2, (void *p, size_t bytes, unsigned flags))
+DECLARE(cuMemHostUnregister, (void *p))
 DECLARE(cuMemcpyAsync, (CuAddress to, CuAddress from, size_t bytes, CuStream s))
 DECLARE(cuMemcpyHtoD_v2, (CuAddress to, const void *from, size_t bytes))
 DECLARE(cuStreamCreate, (CuStream * s, unsigned flags))
@@ -171,6 +173,17 @@ CuResult cuMemAlloc_v2(CuAddress *p, size_t bytes) {
     return CU_OK;
 }
 DONE(cuMemFree_v2, (CuAddress p), return unmake((void *)(uintptr_t)p);)
+DONE(cuMemHostRegister_v2, (void *p, size_t bytes, unsigned flags), (void)p, (void)bytes,
+     (void)flags;
+     fake_cuda.locked++;)
+CuResult cuMemHostUnregister(void *p) {
+    enum { NOT_REGISTERED = 713 };
+    ENTER();
+    (void)p;
+    if (!fake_cuda.locked) return NOT_REGISTERED;
+    fake_cuda.locked--;
+    return CU_OK;
+}
 DONE(cuMemcpyAsync, (CuAddress to, CuAddress from, size_t bytes, CuStream s), (void)s;
      memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);)
 DONE(cuMemcpyHtoD_v2, (CuAddress to, const void *from, size_t bytes),

@@ -31,6 +31,7 @@ typedef struct FakeCuda {
     int live;                                         /* objects made and not freed */
     int capturing;                                    /* what the driver says of every stream */
     int launches, replays, updates, encoded, memsets; /* how many there were; updates: of nodes */
+    int locked;                                       /* ranges of host memory */
     FakeLaunch launch;                                /* the last launch or update */
     FakeMap map;                                      /* the last one encoded */
     void (*on_launch)(const FakeLaunch *l);

@@ -141,6 +141,30 @@ static void one_fault(graphc_plan *p, const Fault *f) {
     exit(test_failures != 0);
 }
 
+/* Results that are large enough come into memory that is locked, or into any other. */
+static void results_on_host(graphc_plan *p, const Fault *f) {
+    enum { MOST = 9000 };
+    static const int64_t rows[] = {8, 5000, 5000, MOST, 3};
+    static const int locked[] = {0, 1, 1, 1, 1};
+    static float x[MOST * 4];
+    FakeCuda *cuda = fake("cuda_fake");
+    cuda->fail = f->fail;
+    cuda->result = f->result;
+    graphc_session *s = session(p, GRAPHC_CUDA, GRAPHC_OK, "");
+    for (int i = 0; s && i < 5; i++) {
+        graphc_tensor out, t = {.data = x,
+                                .device = GRAPHC_CPU,
+                                .dtype = {2, 32, 1},
+                                .rank = 2,
+                                .shape = {rows[i], 4}};
+        CHECK(graphc_bind_input(s, 0, &t) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK);
+        CHECK(graphc_output_host(s, 0, &out) == GRAPHC_OK && out.shape[0] == rows[i]);
+        CHECK_EQ_I(cuda->locked, f->fail ? 0 : locked[i]);
+    }
+    graphc_session_destroy(s);
+    CHECK_EQ_I(cuda->locked, 0);
+}
+
 static void no_device(graphc_plan *p, const Fault *f) {
     (void)f;
     fake("cuda_fake")->devices = 0;
@@ -169,6 +193,8 @@ static void on_cpu(graphc_plan *p, const Fault *f) {
 
 TEST_MAIN {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) apart(one_fault, &faults[i]);
+    apart(results_on_host, &(Fault){0});
+    apart(results_on_host, &(Fault){.fail = "cuMemHostRegister_v2", .result = 2});
     apart(no_device, NULL);
     apart(old_driver, NULL);
     apart(on_cpu, NULL);
