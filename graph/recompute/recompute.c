@@ -10,6 +10,7 @@ typedef struct Facts {
     bool *scores;  /* computed inside of attention */
     bool *through; /* all of forward goes through it: between two of them is a layer, or part of one
                     */
+    Value until;   /* contractions in front of it are computed again where that is the cheaper */
     bool *redo;    /* computed again */
     bool *idle;  /* of backward, from forward alone, element by element: it waits until it is asked
                     for */
@@ -60,7 +61,8 @@ static double seconds_again(const Graph *g, const Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     const Recompute *how = f->how;
     if (f->scores[v]) return 0;
-    if (narrows_weight(g, n)) return (bytes_of(g, n->in[0]) + 2 * bytes_of(g, v)) / how->bytes_per_s;
+    if (narrows_weight(g, n))
+        return (bytes_of(g, n->in[0]) + 2 * bytes_of(g, v)) / how->bytes_per_s;
     switch (op_info[n->op].cls) {
     case OPC_MAP:
     case OPC_RANDOM: return numel(g, &n->type) * (double)op_info[n->op].cost / how->flops_per_s;
@@ -68,9 +70,9 @@ static double seconds_again(const Graph *g, const Facts *f, Value v) {
     case OPC_SOURCE: return 0;
     case OPC_REDUCE: return bytes_of(g, n->in[0]) / how->bytes_per_s;
     case OPC_INDEX: return n->op == OP_gather ? 2 * bytes_of(g, v) / how->bytes_per_s : -1;
-    case OPC_CONTRACT: return how->contractions ? contraction_seconds(g, how, n) : -1;
+    case OPC_CONTRACT: return v < f->until ? contraction_seconds(g, how, n) : -1;
     case OPC_COMPOSITE:
-        if (!how->contractions) return -1;
+        if (v >= f->until) return -1;
         return n->op == OP_attention ? 2 * contraction_seconds(g, how, n) : 0;
     default: return -1;
     }
@@ -197,6 +199,21 @@ static void find_through(const Graph *g, Facts *f) {
     }
 }
 
+/* Ends of layers that are asked for, and behind which contractions are kept. */
+static void find_layers(const Graph *g, Facts *f) {
+    uint32_t all = 0, n = 0;
+    find_through(g, f);
+    for (Value v = 1; v < g->nodes.n; v++) all += f->through[v];
+    for (Value v = 1; v < g->nodes.n; v++) {
+        if (!f->through[v] || f->how->layers >= 1) continue;
+        if (++n <= f->how->layers * all)
+            f->until = v;
+        else
+            f->through[v] = false;
+    }
+    if (f->how->layers >= 1) f->until = g->nodes.n;
+}
+
 /* --- The cut ---------------------------------------------------------------------------------- */
 
 static uint32_t computed(Value v) {
@@ -216,7 +233,7 @@ static double seconds_kept(const Graph *g, const Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     bool tuple = op_info[n->op].cls == OPC_CONTROL && n->op != OP_proj;
     if (f->scores[v] || is_view(n) || tuple) return -1;
-    if (f->how->contractions && f->through[v]) return 0;
+    if (f->through[v]) return 0;
     return f->how->moves * bytes_of(g, v) / f->how->bytes_per_s;
 }
 
@@ -315,7 +332,7 @@ static void *facts(const Graph *g, void *ctx) {
         if (attends && f->forward[v]) (void)mark_scores(g, f, x->in[0]);
     }
     find_idle(g, f, live);
-    if (f->how->contractions) find_through(g, f);
+    if (f->how->layers > 0) find_layers(g, f);
     choose(g, f, live);
     return f;
 }

@@ -10,8 +10,9 @@
  * What is computed again stands in front of the first of backward that reads it. All of backward is
  * marked (Node.late), so that no kernel of forward takes any of it over.
  *
- * Needs: the last graph, since what is equal is shared no more. Keeps: every value, to the bit; sums
- * over them may be taken in another order, as kernels are others. Leaves dead nodes for dce. */
+ * Needs: the last graph, since what is equal is shared no more. Keeps: every value, to the bit;
+ * sums over them may be taken in another order, as kernels are others. Leaves dead nodes for dce.
+ */
 #ifndef GRAPH_RECOMPUTE_H
 #define GRAPH_RECOMPUTE_H
 
@@ -19,10 +20,12 @@
 
 typedef struct Recompute {
     uint32_t forward; /* entries that give the loss alone, a set: what they need is forward */
-    double bytes_per_s, flops_per_s, matrix_flops_per_s; /* the last of 16-bit operands; 0: as others */
-    double moves;      /* a kept byte costs as much time as to move so many */
-    bool contractions; /* are computed again, too, where that is the cheaper, and values are kept through
-                          which all of forward goes, so that backward needs a layer at a time */
+    double bytes_per_s, flops_per_s,
+        matrix_flops_per_s; /* the last of 16-bit operands; 0: as others */
+    double moves;           /* a kept byte costs as much time as to move so many */
+    double layers; /* part of forward's layers, from the first on, whose contractions are computed
+                      again, too, where that is the cheaper, and whose ends are kept, so that
+                      backward needs a layer at a time; 0: none, 1: all */
 } Recompute;
 
 Graph *recompute(Graph *g, const Recompute *how);

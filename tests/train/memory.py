@@ -127,6 +127,7 @@ def budgets(tmp, total):
     for budget in (least, int((least + 1e6 * total) / 2)):
         got, _ = peak(notes(tmp, "--memory-budget", budget))
         check(got * 1e6 <= budget + 1e3, f"peak {got} MB for a budget of {budget}")
+    check(got * 1e6 > least + (budget - least) / 2, f"peak {got} MB for a budget of {budget}, {least} with all layers")
     for bad in ("lots", "-3", "1X", "0"):
         check("no size" in run("train", f"{tmp}/m.onnx", "--loss", "logits", "--plan-only", "-o", "p", "--memory-budget", bad, status=2), bad)
 

@@ -50,7 +50,7 @@ static Graph *computed_again(Graph *g, bool contractions) {
                            .flops_per_s = 60e12,
                            .matrix_flops_per_s = 990e12,
                            .moves = contractions ? 1e6 : 3,
-                           .contractions = contractions};
+                           .layers = contractions};
     return recompute(g, &how);
 }
 
