@@ -90,7 +90,7 @@ def files(d):
     np.save(f"{d}/rows.npy", rows)
     check_packing(f"{d}/rows.npy", rows.tolist(), 500)
     text = "caf\u00e9\nthe quick brown fox" * 9
-    open(f"{d}/t.txt", "w").write(text)
+    open(f"{d}/t.txt", "w", encoding="utf-8").write(text)
     check_packing(f"{d}/t.txt", [list(text.encode())], 256)
     with open(f"{d}/plain.jsonl", "w") as f:
         f.write("\n".join(json.dumps({"text": "x", "input_ids": x}) for x in docs) + "\n\n")
