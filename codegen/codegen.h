@@ -8,6 +8,7 @@
 typedef enum CodeForm {
     CODE_x86_64_v3, /* position-independent image: code and read-only data, entry offsets */
     CODE_x86_64_v4,
+    CODE_x86_64_vnni,
     CODE_ptx, /* NUL-terminated text */
     CODE_cubin,
     CODE_FORMS
@@ -45,7 +46,8 @@ struct CodeKernel {
     const char *note;   /* for explain; may be NULL */
     uint32_t ndims;
     const Expr *dims;
-    uint64_t entry[CODE_FORMS]; /* CPU: byte offset of the entry in that form's image */
+    uint64_t entry[CODE_FORMS]; /* CPU: byte offset of the entry in that form's image,
+                                   or PLAN_NO_ENTRY */
     /* CPU: the entry runs work items [begin, end) of `work`; scratch bytes per thread. */
     Expr work, scratch_bytes;
     Expr cost; /* rough nanoseconds of all work on one core: how far to split */
@@ -68,14 +70,14 @@ struct CodeKernel {
     uint32_t nvariants;
     const CodeKernel *variants;
     Expr choice;
-    /* Where it is one of several ways to compute the same at the same sizes: which kernel it is, the
-     * same in every compile, and which way. NULL: it is not. */
+    /* Where it is one of several ways to compute the same at the same sizes: which kernel it is,
+     * the same in every compile, and which way. NULL: it is not. */
     const char *signature, *way;
 };
 
 typedef struct CodeResult {
     uint32_t nblobs;
-    CodeBlob *blobs;       /* CPU: all kernels of one form in one; GPU: PTX of all, cubins of one */
+    CodeBlob *blobs;       /* CPU: an image a form; GPU: PTX of all, cubins of one */
     CodeKernel *kernels;   /* one per schedule step (zeroed for control steps) */
     const char *assembler; /* GPU: what made the cubins, "ptxas 13.0"; NULL: there are none */
 } CodeResult;

@@ -5,11 +5,15 @@
 #include "codegen/nvptx/ptx.h"
 #include <string.h>
 
-#define X86_ATTRS(cpu, bits)                                                                       \
+#define X86_ATTRS(cpu, bits, more)                                                                 \
     {                                                                                              \
         {"target-cpu", cpu}, {"prefer-vector-width", bits}, {"no-builtins", "true"},               \
-            {"frame-pointer", "none"}, {"no-trapping-math", "true"},                               \
+            {"frame-pointer", "none"}, {"no-trapping-math", "true"}, more                          \
     }
+#define NO_MORE                                                                                    \
+    { NULL, NULL }
+#define FEATURE(name)                                                                              \
+    { "target-features", name }
 
 static const Target rows[] = {
     /* One core's share of a server CPU: DRAM and L3 together sustain tens of GB/s, FMA units about
@@ -21,6 +25,7 @@ static const Target rows[] = {
                  .flops_per_s = 100e9,
                  .launch_s = 2e-6,
                  .pack_width = DOT_PANEL,
+                 .quads = true,
                  .cuts_sums = true,
                  .winograd = true,
                  .attention_gradient = true,
@@ -33,13 +38,13 @@ static const Target rows[] = {
                                   .half_value = 1.5,
                                   .half_a = 1.5,
                                   .half_b = 0.5}},
-     .nisas = 2,
+     .nisas = 3,
      .isa = {{.dump = "v3.",
               .form = CODE_x86_64_v3,
               .triple = "x86_64-unknown-linux-gnu",
               .cpu = "x86-64",
               .features = "",
-              .attrs = X86_ATTRS("x86-64-v3", "256"),
+              .attrs = X86_ATTRS("x86-64-v3", "256", NO_MORE),
               .lanes = 8,
               .vector_regs = 16,
               .multiply_pairs = "llvm.x86.avx2.pmadd.wd"},
@@ -48,12 +53,25 @@ static const Target rows[] = {
               .triple = "x86_64-unknown-linux-gnu",
               .cpu = "x86-64",
               .features = "",
-              .attrs = X86_ATTRS("x86-64-v4", "512"),
+              .attrs = X86_ATTRS("x86-64-v4", "512", NO_MORE),
               .lanes = 16,
               .vector_regs = 32,
               .mask_registers = true,
               .scale_f32 = "llvm.x86.avx512.mask.scalef.ps.512",
-              .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512"}},
+              .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512"},
+             {.dump = "vnni.",
+              .form = CODE_x86_64_vnni,
+              .triple = "x86_64-unknown-linux-gnu",
+              .cpu = "x86-64",
+              .features = "",
+              .attrs = X86_ATTRS("x86-64-v4", "512", FEATURE("+avx512vnni")),
+              .lanes = 16,
+              .vector_regs = 32,
+              .extends = true,
+              .mask_registers = true,
+              .scale_f32 = "llvm.x86.avx512.mask.scalef.ps.512",
+              .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512",
+              .multiply_quads = "llvm.x86.avx512.vpdpbusd.512"}},
      .compile = cpu_compile},
     /* NVIDIA H100 and H200. */
     {.name = "sm_90a",

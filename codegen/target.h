@@ -7,8 +7,8 @@
 #include "codegen/codegen.h"
 #include "runtime/plan.h"
 
-#define TARGET_MAX_ISAS  2
-#define TARGET_MAX_ATTRS 5
+#define TARGET_MAX_ISAS  3
+#define TARGET_MAX_ATTRS 6
 
 /* One instruction set: what the emitter needs to know of it. */
 typedef struct Isa {
@@ -22,14 +22,15 @@ typedef struct Isa {
                               of a register */
     uint32_t buffer_align; /* bytes that divide every buffer's address; 0 = as its elements need */
     uint32_t buffer_space; /* address space of buffers; 0 = that of the stack, too */
-    bool mask_registers;   /* lane masks are bits in registers of their own */
-    bool nan_minmax;       /* max and min instructions that keep NaN */
-    bool bf16_round;       /* an instruction that rounds two f32 to bf16 */
-    bool warpgroups;       /* products of warpgroups, and the copy engine that feeds them: what
-                              nvptx/hopper makes use of */
-    /* Intrinsics over whole registers, NULL where there is none: x * 2^n of f32; sums of
-     * neighbouring products of i16 in i32. */
-    const char *scale_f32, *multiply_pairs;
+    bool extends; /* the row before with instructions that few kernels use: made for those alone */
+    bool mask_registers; /* lane masks are bits in registers of their own */
+    bool nan_minmax;     /* max and min instructions that keep NaN */
+    bool bf16_round;     /* an instruction that rounds two f32 to bf16 */
+    bool warpgroups;     /* products of warpgroups, and the copy engine that feeds them: what
+                            nvptx/hopper makes use of */
+    /* Intrinsics over whole registers, NULL where there is none: x * 2^n of f32; sums of two
+     * neighbouring products of i16 in i32; of four, u8 by i8, added to i32. */
+    const char *scale_f32, *multiply_pairs, *multiply_quads;
 } Isa;
 
 struct Target {

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  6u
+#define PLAN_VERSION  7u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
@@ -221,8 +221,18 @@ typedef struct PlanBuffer {
     uint32_t first, last;  /* steps that use it, loops widened; first > last: none do */
 } PlanBuffer;
 
-typedef enum PlanForm { PLAN_x86_64_v3, PLAN_x86_64_v4, PLAN_ptx, PLAN_cubin, PLAN_FORMS } PlanForm;
-#define PLAN_CPU_FORMS 2
+/* CPUs' first, better ones behind. Of the whole ones an image holds all kernels of its target; of
+ * the others, which add instructions to the last whole one, those that have code of their own. */
+typedef enum PlanForm {
+    PLAN_x86_64_v3,
+    PLAN_x86_64_v4,
+    PLAN_x86_64_vnni, /* v4 and AVX512-VNNI */
+    PLAN_ptx,
+    PLAN_cubin,
+    PLAN_FORMS
+} PlanForm;
+#define PLAN_CPU_FORMS 3
+#define PLAN_CPU_WHOLE 2
 
 typedef struct PlanKernel {
     PlanStr name, kind, nodes, symbol; /* nodes: the ONNX nodes it covers, one a line; those of
@@ -317,7 +327,7 @@ PLAN_RECORD_SIZE(PlanEntry, 32);
 PLAN_RECORD_SIZE(PlanNote, 8);
 PLAN_RECORD_SIZE(PlanTarget, 56);
 PLAN_RECORD_SIZE(PlanBuffer, 32);
-PLAN_RECORD_SIZE(PlanKernel, 136);
+PLAN_RECORD_SIZE(PlanKernel, 144);
 PLAN_RECORD_SIZE(PlanMap, 136);
 PLAN_RECORD_SIZE(PlanStep, 52);
 PLAN_RECORD_SIZE(PlanBlob, 24);

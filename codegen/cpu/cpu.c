@@ -41,9 +41,14 @@ static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
     return ok;
 }
 
+/* Whether the kernel has code of its own there. */
+static bool has_code(const Isa *isa, const Kernel *k) {
+    return !isa->extends || (k->tem == TEM_dot && k->dot.quads);
+}
+
 static void compile_job(CompileWorker *w, CompileJob *j) {
     for (uint32_t v = 0; v < w->target->nisas; v++)
-        if (!emit_variant(w, j, v)) return;
+        if (has_code(&w->target->isa[v], j->k) && !emit_variant(w, j, v)) return;
 }
 
 static void init_llvm(void) {
@@ -61,6 +66,7 @@ static uint32_t find_objects(const CompileList *l, uint32_t v, Arena *a, ImageOb
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->njobs; i++) {
         const CompileUnit *u = &l->jobs[i].unit[v];
+        if (!u->data) continue;
         uint64_t hash = hash_bytes(u->data, u->size, 0);
         bool same = map_get(seen, hash, &of[i]) && obj[of[i]].size == u->size &&
                     memcmp(obj[of[i]].data, u->data, u->size) == 0;
@@ -72,30 +78,34 @@ static uint32_t find_objects(const CompileList *l, uint32_t v, Arena *a, ImageOb
     return n;
 }
 
-/* The image of one instruction set; entry[job] are the kernels' offsets. */
+/* The image of one instruction set; entry[job] are the kernels' offsets. There is none where no
+ * kernel has code. */
 static graphc_status link_variant(const CompileList *l, uint32_t v, Arena *a, DiagSink *d,
-                                  CodeBlob *blob, uint64_t *entry) {
+                                  CodeResult *out, uint64_t *entry) {
     ImageObject *obj = ARENA_ARRAY(a, ImageObject, l->njobs);
     const char **symbol = ARENA_ARRAY(a, const char *, l->njobs);
     uint32_t *of = ARENA_ARRAY(a, uint32_t, l->njobs);
     uint32_t n = find_objects(l, v, a, obj, symbol, of);
     uint64_t *at = ARENA_ARRAY(a, uint64_t, n);
     Image image;
+    for (uint32_t i = 0; i < l->njobs; i++) entry[i] = PLAN_NO_ENTRY;
+    if (!n && l->target->isa[v].extends) return GRAPHC_OK;
     GC_TRY(image_link(a, d, obj, n, symbol, at, &image));
-    for (uint32_t i = 0; i < l->njobs; i++) entry[i] = at[of[i]];
-    *blob = (CodeBlob){l->target->isa[v].form, image.bytes, image.size};
+    for (uint32_t i = 0; i < l->njobs; i++)
+        if (l->jobs[i].unit[v].data) entry[i] = at[of[i]];
+    out->blobs[out->nblobs++] = (CodeBlob){l->target->isa[v].form, image.bytes, image.size};
     return GRAPHC_OK;
 }
 
 static graphc_status link_all(CompileList *l, Arena *a, DiagSink *d, CodeResult *out) {
     const Target *t = l->target;
     uint64_t *entry[TARGET_MAX_ISAS];
-    out->nblobs = t->nisas;
+    out->nblobs = 0;
     out->blobs = ARENA_ARRAY(a, CodeBlob, t->nisas);
     out->kernels = ARENA_ARRAY(a, CodeKernel, l->s->steps.n);
     for (uint32_t v = 0; v < t->nisas; v++) {
         entry[v] = ARENA_ARRAY(a, uint64_t, l->njobs);
-        GC_TRY(link_variant(l, v, a, d, &out->blobs[v], entry[v]));
+        GC_TRY(link_variant(l, v, a, d, out, entry[v]));
     }
     for (uint32_t i = 0; i < l->s->steps.n; i++) {
         uint32_t n = l->job_of_step[i];

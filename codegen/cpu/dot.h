@@ -14,6 +14,8 @@
  *
  * Products of integers that fit 16 bits are taken in pairs along k, as vector units multiply them:
  * runs then hold 16-bit elements, two rows of the right operand are interleaved as they are loaded.
+ * Where weights of 8 bits lie in groups of four rows (KDot.quads) they are taken in fours: runs are
+ * of u8, and hold whole groups, or there is one run.
  *
  * A right operand that is computed from what lies side by side along the columns (weights of few
  * bits and their scales) is computed in registers where M is one tile, so that it is read once as
@@ -65,6 +67,7 @@ typedef struct Dot {
     DotGroup batch, m, n, kk; /* kk: in the order of the right operand's rows */
 
     /* left operand */
+    bool quads;            /* u8 by i8, in groups of four rows */
     bool pairs;            /* both operands are integers of 16 bits or less, summed in 32 */
     KVal a;                /* what runs hold: the operand or, in pairs, what it is widened from */
     DType left;            /* a run's element type */

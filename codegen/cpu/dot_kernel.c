@@ -94,18 +94,18 @@ static void micro_step(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef k) {
     m->row = b_row(d, m->b, m->row, d->rows[d->ka.n - 1]);
 }
 
+/* Sums of products of neighbouring 16-bit lanes. */
+static LLVMValueRef multiply_pairs(Dot *d, LLVMValueRef a, LLVMValueRef b) {
+    LLVMValueRef x[2] = {a, b};
+    return emit_intrinsic(d->e, d->e->isa->multiply_pairs, NULL, x, 2);
+}
+
 /* x0 y0 x1 y1 ... */
 static LLVMValueRef interleave(Dot *d, LLVMValueRef x, LLVMValueRef y) {
     LLVMValueRef lane[2 * 64];
     for (uint32_t i = 0; i < 2 * d->lanes; i++)
         lane[i] = LLVMConstInt(d->e->i32, i / 2 + i % 2 * d->lanes, false);
     return LLVMBuildShuffleVector(d->e->b, x, y, LLVMConstVector(lane, 2 * d->lanes), "");
-}
-
-/* Sums of products of neighbouring 16-bit lanes. */
-static LLVMValueRef multiply_pairs(Dot *d, LLVMValueRef a, LLVMValueRef b) {
-    LLVMValueRef x[2] = {a, b};
-    return emit_intrinsic(d->e, d->e->isa->multiply_pairs, NULL, x, 2);
 }
 
 /* Two steps of k, which both operands have at 2 * pair. */
@@ -173,6 +173,98 @@ static void made_run(Dot *d, Micro *m, LLVMValueRef *left, Expr first, Expr n) {
     micro_close(d, m, &l);
 }
 
+/* --- Four steps of k ---------------------------------------------------------------------- */
+
+/* Elements of u8 and i8 along k, four in every 32 bits: what an instruction of AVX512-VNNI
+ * multiplies and adds up exactly. Elsewhere the even and the odd ones as 16 bits each, which are
+ * multiplied in pairs: the same sums. */
+typedef struct Quad {
+    LLVMValueRef even, odd;
+} Quad;
+
+static LLVMTypeRef pairs_type(Dot *d) {
+    return emit_vec(d->e->i16, 2 * d->lanes);
+}
+
+static LLVMValueRef splat_pairs(Dot *d, LLVMValueRef x) {
+    return LLVMBuildBitCast(d->e->b, emit_splat(d->e, x), pairs_type(d), "");
+}
+
+/* The n bytes at `at` as the low ones of 32 bits; nothing behind them is read. */
+static LLVMValueRef load_bytes(Dot *d, LLVMValueRef at, uint32_t n) {
+    Emit *e = d->e;
+    if (n == 4) return emit_load(e, e->i32, at, 1);
+    LLVMValueRef all = LLVMConstInt(e->i32, 0, false);
+    for (uint32_t i = 0; i < n; i++) {
+        LLVMValueRef x = emit_load(e, e->i8, emit_gep(e, e->i8, at, emit_i64(e, i)), 1);
+        x = LLVMBuildZExt(e->b, x, e->i32, "");
+        x = LLVMBuildShl(e->b, x, LLVMConstInt(e->i32, 8 * i, false), "");
+        all = LLVMBuildOr(e->b, all, x, "");
+    }
+    return all;
+}
+
+/* Elements from 4 * quad of a run on, in all lanes; the last 4 - n of them are 0, and not read. */
+static Quad quad_left(Dot *d, LLVMValueRef run, LLVMValueRef quad, uint32_t n) {
+    Emit *e = d->e;
+    LLVMValueRef x = load_bytes(d, emit_gep(e, e->i32, run, quad), n);
+    if (e->isa->multiply_quads) return (Quad){emit_splat(e, x), NULL};
+    LLVMValueRef low = LLVMConstInt(e->i32, 0x00ff00ff, false);
+    LLVMValueRef odd = LLVMBuildLShr(e->b, x, LLVMConstInt(e->i32, 8, false), "");
+    return (Quad){splat_pairs(d, LLVMBuildAnd(e->b, x, low, "")),
+                  splat_pairs(d, LLVMBuildAnd(e->b, odd, low, ""))};
+}
+
+/* Vector j of the right operand's four rows at `row`. */
+static Quad quad_right(Dot *d, LLVMValueRef row, uint32_t j) {
+    Emit *e = d->e;
+    LLVMValueRef at = emit_gep(e, e->i32, row, emit_i64(e, (int64_t)(j * d->lanes)));
+    if (e->isa->multiply_quads)
+        return (Quad){emit_load(e, emit_vec(e->i32, d->lanes), at, 4), NULL};
+    LLVMValueRef x = emit_load(e, pairs_type(d), at, 4);
+    LLVMValueRef eight = emit_splat_n(e, LLVMConstInt(e->i16, 8, false), 2 * d->lanes);
+    LLVMValueRef high = LLVMBuildShl(e->b, x, eight, "");
+    return (Quad){LLVMBuildAShr(e->b, high, eight, ""), LLVMBuildAShr(e->b, x, eight, "")};
+}
+
+static LLVMValueRef quad_add(Dot *d, LLVMValueRef acc, Quad a, Quad b) {
+    Emit *e = d->e;
+    if (e->isa->multiply_quads) {
+        LLVMTypeRef bytes = emit_vec(e->i8, 4 * d->lanes);
+        LLVMValueRef x[3] = {acc, LLVMBuildBitCast(e->b, a.even, bytes, ""),
+                             LLVMBuildBitCast(e->b, b.even, bytes, "")};
+        return emit_intrinsic(e, e->isa->multiply_quads, NULL, x, 3);
+    }
+    acc = LLVMBuildAdd(e->b, acc, multiply_pairs(d, a.even, b.even), "");
+    return LLVMBuildAdd(e->b, acc, multiply_pairs(d, a.odd, b.odd), "");
+}
+
+/* Four steps of k, of which the last 4 - n are not there. */
+static void micro_quad(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef quad, uint32_t n) {
+    Emit *e = d->e;
+    Quad b[DOT_MAX_NV];
+    for (uint32_t j = 0; j < m->nv; j++) b[j] = quad_right(d, m->row, j);
+    for (uint32_t r = 0; r < m->rows; r++) {
+        Quad a = quad_left(d, left[r], quad, n);
+        for (uint32_t j = 0; j < m->nv; j++)
+            m->acc[r * m->nv + j] = quad_add(d, m->acc[r * m->nv + j], a, b[j]);
+    }
+    m->row = emit_gep(e, e->i32, m->row, emit_i64(e, DOT_PANEL));
+}
+
+/* All of a run in fours, and what is left of a run that is the only one. */
+static void micro_quads(Dot *d, Micro *m, LLVMValueRef *left) {
+    Emit *e = d->e;
+    EmitLoop quads;
+    int64_t run = expr_value(d->p, d->run);
+    micro_open(d, m, &quads, "quad", emit_i64(e, run / 4));
+    micro_quad(d, m, left, quads.i, 4);
+    micro_close(d, m, &quads);
+    if (run % 4) micro_quad(d, m, left, emit_i64(e, run / 4), (uint32_t)(run % 4));
+}
+
+/* --- Long sums ------------------------------------------------------------------------- */
+
 /* A part of a sum, from 0; the sums of the parts before wait in memory while it has the registers:
  * the rounding error of a sum grows with the root of its length. */
 typedef struct Chunk {
@@ -226,6 +318,10 @@ static void micro_run(Dot *d, Micro *m, LLVMValueRef *left) {
     Emit *e = d->e;
     ExprPool *p = d->p;
     EmitLoop pairs, ks;
+    if (d->quads) {
+        micro_quads(d, m, left);
+        return;
+    }
     if (is_long(d, d->run)) {
         micro_chunks(d, m, left);
         return;

@@ -67,10 +67,23 @@ static KVal narrow_integer(Dot *d, KVal v) {
     return t == DT_i16 || t == DT_i8 || t == DT_u8 ? o->in[0] : 0;
 }
 
+/* The value of type t that v is, behind casts which widen it. */
+static KVal widened_from(Dot *d, KVal v, DType t) {
+    const KOp *o = &d->k->ops[v];
+    for (; o->op == OP_cast && dtype_bytes((DType)o->dtype) > 1; o = &d->k->ops[v]) v = o->in[0];
+    return (DType)o->dtype == t ? v : 0;
+}
+
 /* What runs hold: the same on every variant, for it decides blocks. Needs the right operands'
  * modes.
  */
 static void choose_left(Dot *d) {
+    d->quads = d->t->quads;
+    if (d->quads) {
+        d->a = widened_from(d, d->t->a, DT_u8);
+        d->left = DT_u8;
+        return;
+    }
     d->pairs = d->acc == DT_i32 && narrow_integer(d, d->t->a);
     for (uint32_t i = 0; i < d->t->nacc; i++)
         d->pairs &= dot_always_direct(d, i) && narrow_integer(d, d->t->b[i]);
@@ -79,9 +92,17 @@ static void choose_left(Dot *d) {
     d->left = DT_i16;
 }
 
+/* Whether runs along the last n axes of ka are made of whole groups of rows. */
+static bool fits_quads(Dot *d, uint32_t n) {
+    int64_t size = 1;
+    for (uint32_t i = 0; i < n; i++)
+        size *= expr_divisor(d->p, d->k->axes[d->ka.axis[d->ka.n - 1 - i]].extent) % 4 ? 1 : 4;
+    return !d->quads || (!d->permuted && (n == d->ka.n || size > 1));
+}
+
 void dot_analyse_a(Dot *d) {
     choose_left(d);
-    if (dot_analyse_columns(d)) return;
+    if (!d->quads && dot_analyse_columns(d)) return;
     const KOp *o = &d->k->ops[d->a];
     order_axes(d);
     d->nrun = even_rows(d);
@@ -92,12 +113,18 @@ void dot_analyse_a(Dot *d) {
         if (n > d->nrun) n = d->nrun;
         bool whole = !o->mask || (expr_is_value(d->p, step, 1) && is_box(d, o->mask, n) &&
                                   !dot_moves_indirectly(d, &d->ka, o->mask));
-        if (n && whole && (!d->pairs || expr_is_value(d->p, step, 1))) {
+        bool near = expr_is_value(d->p, step, 1);
+        if (n && whole && (near || !(d->pairs || d->quads)) && fits_quads(d, n)) {
             d->direct = true;
             d->guarded = o->mask != 0;
             d->nrun = n;
             d->step = step;
         }
+    }
+    if (d->quads && !d->direct) { /* one run, in the right operand's order */
+        d->ka = d->kk;
+        d->permuted = false;
+        d->nrun = d->ka.n;
     }
     d->run = d->nruns = expr_const(d->p, 1);
     for (uint32_t i = 0; i < d->ka.n; i++) {

@@ -12,9 +12,8 @@ static bool columns_even(Dot *d, uint32_t lanes) {
 void dot_analyse_b(Dot *d, uint32_t i) {
     DotB *b = &d->b[i];
     KVal v = d->t->b[i];
-    const KOp *o = &d->k->ops[v];
     *b = (DotB){.mode = DOT_B_COPIED};
-    if (o->op == OP_cast) v = o->in[0];
+    while (d->k->ops[v].op == OP_cast && (v == d->t->b[i] || d->t->quads)) v = d->k->ops[v].in[0];
     const KOp *load = &d->k->ops[v];
     if (load->op != K_kload || load->mask || load->dtype == DT_bool) return;
     Expr column = 0, row = 0;

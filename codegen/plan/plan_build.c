@@ -252,7 +252,8 @@ static const char *covered_nodes(Builder *b, const Kernel *k) {
         bool view = i >= k->ncomputed;
         if (!view || !b->computed[k->locs[i]])
             sb_printf(&s, "%s%s%s", *sb_str(&s) ? "\n" : "",
-                      graph_place(b->s->graph, k->locs[i], b->arena), view ? PLAN_LOOKED_THROUGH : "");
+                      graph_place(b->s->graph, k->locs[i], b->arena),
+                      view ? PLAN_LOOKED_THROUGH : "");
     }
     return sb_str(&s);
 }
@@ -294,7 +295,7 @@ static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
         .kind = plan_write_str(&b->w, kir_kind_name[k->kind]),
         .nodes = plan_write_str(&b->w, covered_nodes(b, k)),
         .symbol = plan_write_str(&b->w, c->symbol ? c->symbol : ""),
-        .entry = {PLAN_NO_ENTRY, PLAN_NO_ENTRY},
+        .entry = {PLAN_NO_ENTRY, PLAN_NO_ENTRY, PLAN_NO_ENTRY},
         .nbufs = k->nparams,
         .ndims = c->ndims,
         .dims = plan_write_list(&b->w, dims, c->ndims),
@@ -384,7 +385,8 @@ static void put_step(Builder *b, uint32_t i) {
 
 static void put_blobs(Builder *b) {
     _Static_assert((int)CODE_FORMS == (int)PLAN_FORMS && (int)CODE_x86_64_v3 == PLAN_x86_64_v3 &&
-                       (int)CODE_x86_64_v4 == PLAN_x86_64_v4 && (int)CODE_ptx == PLAN_ptx &&
+                       (int)CODE_x86_64_v4 == PLAN_x86_64_v4 &&
+                       (int)CODE_x86_64_vnni == PLAN_x86_64_vnni && (int)CODE_ptx == PLAN_ptx &&
                        (int)CODE_cubin == PLAN_cubin,
                    "plan files number code forms alike");
     static const uint8_t zero[PLAN_ALIGN];
@@ -466,7 +468,11 @@ static void put_target(Builder *b, const PlanTargetInput *in) {
 graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_t ntargets,
                          const PlanBuildOptions *o, Arena *a, DiagSink *d, void **bytes,
                          size_t *size) {
-    Builder b = {.graph = g, .imported = o->imported, .options = o, .arena = a, .diags = d,
+    Builder b = {.graph = g,
+                 .imported = o->imported,
+                 .options = o,
+                 .arena = a,
+                 .diags = d,
                  .ways = mapstr_create(a)};
     plan_write_init(&b.w, g, o->embed, a);
     b.w.weights = plan_write_str(&b.w, o->weights_dir ? o->weights_dir : "");

@@ -20,6 +20,34 @@ bool fuse_is_wino(const Fuse *f, Value dot) {
     return fuse_hint(f, w->dim[2]) >= 16 && fuse_hint(f, w->dim[3]) >= 16 && pixels >= 36;
 }
 
+/* The value of type t that v is, behind casts that widen it, views and copies of it; 0: there is
+ * none. */
+static Value widened_from(const Fuse *f, Value v, DType t) {
+    const Node *n = graph_node(f->g, v);
+    for (; n->type.dtype != t; n = graph_node(f->g, v)) {
+        bool moves = op_info[n->op].cls == OPC_VIEW && n->nin == 1;
+        if (n->op != OP_cast && !moves) return 0;
+        if (!dtype_is_int(n->type.dtype) || dtype_bytes(n->type.dtype) < 2) return 0;
+        v = n->in[0];
+    }
+    return v;
+}
+
+bool fuse_is_quads(const Fuse *f, Value dot) {
+    const Node *n = graph_node(f->g, dot);
+    if (!f->m->quads || n->type.dtype != DT_i32) return false;
+    if (!widened_from(f, n->in[0], DT_u8) || !widened_from(f, n->in[1], DT_i8)) return false;
+    const Type *t = graph_type(f->g, n->in[1]);
+    bool conv = n->op == OP_conv;
+    uint32_t nk = conv ? n->attr.conv.n + 1u : 1;
+    for (uint32_t d = t->rank - 1 - nk; d + 1 < t->rank; d++) {
+        int64_t size;
+        if (!expr_is_const(f->p, t->dim[d], &size)) return false;
+        if (conv && d + 2 == t->rank && size % 4) return false;
+    }
+    return true;
+}
+
 /* B's columns lie apart in memory as it is. */
 static bool has_rows(const Fuse *f, Value b) {
     const Node *n = graph_node(f->g, b);

@@ -137,6 +137,8 @@ typedef struct KDot {
     KVal acc[K_MAX_ACC], a, b[K_MAX_ACC];
     uint32_t pack; /* panel width NR when B was packed by a prepare step into [batch][N/NR][K][NR]
                       (zero filled to NR); 0 = B as it comes. B's load index says the same. */
+    bool quads;    /* operands are u8 and i8 behind casts that widen them, K is known, and rows of B's
+                      panels lie in fours: [batch][N/NR][ceil(K/4)][NR][4], zero filled */
     uint32_t wino; /* 0, or 1 + the param that holds B transformed for Winograd F(2,3), f32
                       [ceil(N/NR)][16][C][NR]: a 3x3 convolution of stride 1, m = .., oh, ow and
                       k = kh, kw, c. The body does not mention that param. */

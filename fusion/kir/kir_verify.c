@@ -181,29 +181,45 @@ static int64_t walk_length(const Verify *v, uint32_t axes, const int64_t *value)
 }
 
 /* Is B laid out in panels, as t->pack says? Columns of a panel side by side, its rows behind each
- * other, and then the next panel. Seen at typical sizes, which also refutes what holds for some. */
+ * other, and then the next panel; in quads, four rows of a column side by side. Seen at typical
+ * sizes, which also refutes what holds for some. */
 static bool in_panels(const Verify *v, KVal b, int64_t *value) {
     const KDot *t = &v->k->dot;
     const KOp *load = &v->k->ops[b];
     while (load->op == OP_cast) load = &v->k->ops[load->in[0]];
-    if (load->op != K_kload || load->mask) return false;
-    int64_t rows = walk_length(v, t->k, value), columns = walk_length(v, t->n, value);
+    if (load->op != K_kload || load->mask || (t->quads && load->dtype != DT_i8)) return false;
+    int64_t q = t->quads ? 4 : 1, rows = walk_length(v, t->k, value),
+            columns = walk_length(v, t->n, value);
     int64_t start = expr_eval(v->p, load->index, value), nr = t->pack;
     bool ok = true;
     for (int64_t c = 0; c < columns && c <= 2 * nr; c++) {
         int64_t row = (c * 7) % rows;
         set_axes(v, t->n, c, value);
         set_axes(v, t->k, row, value);
-        ok &= expr_eval(v->p, load->index, value) - start == (c / nr * rows + row) * nr + c % nr;
+        int64_t above = c / nr * ((rows + q - 1) / q) + row / q;
+        ok &= expr_eval(v->p, load->index, value) - start == (above * nr + c % nr) * q + row % q;
     }
     set_axes(v, t->n | t->k, 0, value);
     return ok;
+}
+
+/* What quads need: sums of 32 bits over a known number of rows, and u8 behind casts that widen it.
+ */
+static bool has_bytes(const Verify *v) {
+    const KDot *t = &v->k->dot;
+    const KOp *a = &v->k->ops[t->a];
+    int64_t n;
+    for (uint32_t i = 0; i < v->k->naxes; i++)
+        if ((t->k >> i & 1) && !expr_is_const(v->p, v->k->axes[i].extent, &n)) return false;
+    while (a->op == OP_cast && a->dtype != DT_u8) a = &v->k->ops[a->in[0]];
+    return a->dtype == DT_u8 && v->k->ops[t->acc[0]].dtype == DT_i32;
 }
 
 static graphc_status check_pack(Verify *v) {
     const KDot *t = &v->k->dot;
     uint32_t n = expr_sym_count(v->p);
     bool ok = true;
+    CHECK_OP(v, !t->quads || (t->pack && has_bytes(v)), "dot: quads of something else");
     if (!t->pack) return GRAPHC_OK;
     int64_t *value = calloc((size_t)n + 1, sizeof *value);
     if (!value) arena_out_of_memory(n * sizeof *value);

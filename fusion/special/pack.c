@@ -1,5 +1,6 @@
 /* Constant B operands in a prepared form, which a step writes once. In panels: [batch][group]
- * [ceil(N/NR)][K][NR], zero filled to NR columns; contractions then stream whole panels. In
+ * [ceil(N/NR)][K][NR], zero filled to NR columns; contractions then stream whole panels. In quads:
+ * panels of four rows at a time, [ceil(K/4)][NR][4], of 8 bits whatever they are widened to. In
  * columns: [batch][N][K]; with one row, each column is a sum over what lies side by side. */
 #include "fusion/analyse/facts.h"
 #include "fusion/special/special.h"
@@ -15,12 +16,21 @@ static Value pack_base(const Fuse *f, Value b, uint32_t inner) {
     return b;
 }
 
+/* B before it is widened from 8 bits. */
+static Value quads_base(const Fuse *f, Value b, uint32_t inner) {
+    const Node *n = graph_node(f->g, b);
+    for (; n->op == OP_cast && n->type.dtype != DT_i8; n = graph_node(f->g, b))
+        b = pack_base(f, n->in[0], inner);
+    return b;
+}
+
 static Pack pack_of(Fuse *f, Value dot) {
     ExprPool *p = f->p;
     const Node *n = graph_node(f->g, dot);
     bool conv = n->op == OP_conv;
     uint32_t nk = conv ? n->attr.conv.n + 1u : 1;
     Pack k = {.b = pack_base(f, n->in[1], nk + 1), .nr = f->m->pack_width, .nk = (uint8_t)nk};
+    if (fuse_is_quads(f, dot)) k.b = quads_base(f, k.b, nk + 1);
     const Type *t = graph_type(f->g, k.b);
     k.dtype = t->dtype;
     k.nbatch = (uint8_t)(t->rank - 1 - k.nk);
@@ -59,8 +69,13 @@ static void panels_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
     dim[d] = expr_add(p, expr_mul(p, group, k->n), *column);
 }
 
-/* Element of the packed buffer for position idx of the contraction's B operand. */
-static Expr panels_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx) {
+/* Where position idx of the contraction's B operand lies: panel, contracted row and column of it.
+ */
+typedef struct PanelPlace {
+    Expr panel, row, column;
+} PanelPlace;
+
+static PanelPlace panels_place(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx) {
     ExprPool *p = f->p;
     for (; b != k->b; b = graph_node(f->g, b)->in[0]) {
         Expr mask;
@@ -75,8 +90,14 @@ static Expr panels_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx) {
     Expr panel =
         expr_add(p, expr_mul(p, expr_add(p, expr_mul(p, batch, k->ngroup), group), panels(f, k)),
                  expr_div(p, column, nr));
-    at = expr_add(p, expr_mul(p, panel, k->k), at);
-    return expr_add(p, expr_mul(p, at, nr), expr_mod(p, column, nr));
+    return (PanelPlace){panel, at, expr_mod(p, column, nr)};
+}
+
+static Expr panels_index(Fuse *f, const Pack *k, Group *g, Value b, IdxId idx) {
+    ExprPool *p = f->p;
+    PanelPlace x = panels_place(f, k, g, b, idx);
+    Expr row = expr_add(p, expr_mul(p, x.panel, k->k), x.row);
+    return expr_add(p, expr_muli(p, row, k->nr), x.column);
 }
 
 static KVal panels_read(Body *b, const Pack *k, Value operand, IdxId idx) {
@@ -88,6 +109,55 @@ static KVal panels_read(Body *b, const Pack *k, Value operand, IdxId idx) {
 }
 
 static const PackForm pack_panels = {"pack", panels_numel, panels_axes, pack_copy, panels_read};
+
+/* --- Quads -------------------------------------------------------------------------------- */
+
+static Expr quads_of(Fuse *f, Expr rows) {
+    return expr_ceildiv(f->p, rows, expr_const(f->p, 4));
+}
+
+static Expr quads_numel(Fuse *f, const Pack *k) {
+    Expr e = expr_mul(f->p, expr_mul(f->p, k->batch, k->ngroup), panels(f, k));
+    return expr_muli(f->p, expr_mul(f->p, e, quads_of(f, k->k)), 4 * (int64_t)k->nr);
+}
+
+/* One axis for each of batch, group, panel, contracted dimension, the last in quads, column and row
+ * of a quad. Several contracted dimensions: the last is made of whole quads. */
+static void quads_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
+    ExprPool *p = f->p;
+    const Type *t = graph_type(f->g, k->b);
+    Expr group = expr_const(p, 0), panel = group;
+    uint32_t d = 0, last = t->rank - 2u;
+    for (; d < k->nbatch; d++)
+        if (!expr_is_value(p, t->dim[d], 1)) dim[d] = axis_new(f, g, t->dim[d], AX_PAR);
+    if (!expr_is_value(p, k->ngroup, 1)) group = axis_new(f, g, k->ngroup, AX_PAR);
+    if (!expr_is_value(p, panels(f, k), 1)) panel = axis_new(f, g, panels(f, k), AX_PAR);
+    for (; d < last; d++)
+        if (!expr_is_value(p, t->dim[d], 1)) dim[d] = axis_new(f, g, t->dim[d], AX_PAR);
+    Expr quad = axis_new(f, g, quads_of(f, t->dim[last]), AX_PAR);
+    Expr lane = axis_new(f, g, expr_const(p, k->nr), AX_PAR);
+    dim[last] = expr_add(p, expr_muli(p, quad, 4), axis_new(f, g, expr_const(p, 4), AX_PAR));
+    g->pack_mask = expr_lt(p, dim[last], t->dim[last]);
+    *column = expr_add(p, expr_muli(p, panel, k->nr), lane);
+    dim[last + 1] = expr_add(p, expr_mul(p, group, k->n), *column);
+}
+
+static KVal quads_read(Body *b, const Pack *k, Value operand, IdxId idx) {
+    ExprPool *p = b->f->p;
+    KOp o = body_blank(K_kload, DT_i8);
+    o.buf = body_param(b, k->buf - 1, false);
+    PanelPlace x = panels_place(b->f, k, b->g, operand, idx);
+    Expr four = expr_const(p, 4);
+    Expr quad = expr_mul(p, x.panel, quads_of(b->f, k->k));
+    quad = expr_add(p, quad, expr_div(p, x.row, four));
+    Expr at = expr_add(p, expr_muli(p, quad, k->nr), x.column);
+    o.index = expr_add(p, expr_muli(p, at, 4), expr_mod(p, x.row, four));
+    b->k->dot.pack = k->nr;
+    b->k->dot.quads = true;
+    return body_op(b, o);
+}
+
+static const PackForm pack_quads = {"pack", quads_numel, quads_axes, pack_copy, quads_read};
 
 /* --- Columns ------------------------------------------------------------------------------ */
 
@@ -131,9 +201,10 @@ static const PackForm pack_columns = {"transpose", columns_numel, columns_axes, 
 void pack_store(Fuse *f, Value dot) {
     if (!fuse_packs(f, dot)) return;
     Pack k = pack_of(f, dot);
-    k.form = !f->m->pack_width      ? &pack_columns
-             : fuse_is_wino(f, dot) ? &pack_winograd
-                                    : &pack_panels;
+    k.form = !f->m->pack_width                           ? &pack_columns
+             : fuse_is_wino(f, dot)                      ? &pack_winograd
+             : fuse_is_quads(f, dot) && k.dtype == DT_i8 ? &pack_quads
+                                                         : &pack_panels;
     uint32_t i;
     if (k.form != &pack_panels || !pack_bits(f, &k, &i)) i = pack_make(f, &k);
     f->choice[dot].pack = i + 1;

@@ -27,7 +27,7 @@ static void pack_group(Fuse *f, Pack *k) {
     k->group = g->id;
     Root r = {.v = k->b, .to = TO_pack, .at = f->packs.n};
     r.idx = idx_make(f, g, graph_type(f->g, k->b), dim, 0);
-    g->pack_mask = expr_lt(f->p, column, k->n);
+    g->pack_mask = expr_mask_and(f->p, g->pack_mask, expr_lt(f->p, column, k->n));
     if (expr_is_value(f->p, g->pack_mask, 1)) g->pack_mask = 0;
     vec_push(f->arena, &g->roots, r);
     fuse_demand(f, g, k->b, r.idx, USE_point, READ_masked);

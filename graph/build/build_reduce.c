@@ -79,12 +79,12 @@ Value build_mean(Graph *g, Value x, uint32_t axes, bool keep) {
 
 /* ---- dot ---- */
 
-/* Contractions take operands of one type. u8 by i8 is common in quantised models: both widen, to 16
- * bits, which machines multiply in pairs. */
+/* Contractions take operands of one type, or u8 by i8, which some machines multiply as they are.
+ * Other bytes of two types widen, to 16 bits, which machines multiply in pairs. */
 static bool unify_contract_types(Graph *g, Op op, Value *a, Value *b) {
     DType ta = graph_type(g, *a)->dtype, tb = graph_type(g, *b)->dtype;
     if (!build_check_domain(g, op, ta)) return false;
-    if (ta == tb) return true;
+    if (ta == tb || (ta == DT_u8 && tb == DT_i8)) return true;
     if (dtype_is_int(ta) && dtype_is_int(tb) && dtype_bytes(ta) == 1 && dtype_bytes(tb) == 1) {
         *a = build_cast(g, *a, DT_i16);
         *b = build_cast(g, *b, DT_i16);

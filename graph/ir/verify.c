@@ -231,7 +231,8 @@ static const char *check_product(const Check *c) {
 }
 
 static const char *check_dot(const Check *c) {
-    if (c->x->dtype != graph_type(c->g, c->n->in[1])->dtype) return "operand types differ";
+    DType a = c->x->dtype, b = graph_type(c->g, c->n->in[1])->dtype;
+    if (a != b && !(a == DT_u8 && b == DT_i8)) return "operand types differ";
     return check_product(c);
 }
 

@@ -19,9 +19,15 @@
 /* Kernels may look at, but not change, what lies behind an empty buffer. */
 static const _Alignas(64) uint8_t nowhere[64];
 
+typedef struct CpuImage {
+    PlanForm form;
+    uint8_t *code;
+    uint64_t size;
+} CpuImage;
+
 typedef struct CpuDevice {
-    uint8_t *image;
-    uint64_t image_size;
+    CpuImage image[PLAN_CPU_FORMS]; /* those that run here, the best first; the last is whole */
+    uint32_t nimages;
     Pool *pool;
 } CpuDevice;
 
@@ -36,23 +42,45 @@ struct Lane {
     double marks[2];
 };
 
-static const PlanBlob *pick_blob(const Resident *r, uint32_t isa_limit) {
-    static const PlanForm best_first[] = {PLAN_x86_64_v4, PLAN_x86_64_v3};
+static const PlanBlob *find_blob(const Resident *r, uint32_t form) {
     const PlanBlob *b = r->owner->plan.blobs + r->target->blobs;
-    for (size_t f = 0; f < sizeof best_first / sizeof *best_first; f++) {
-        if (!isa_supports(best_first[f]) || (best_first[f] == PLAN_x86_64_v4 && isa_limit == 3))
-            continue;
-        for (uint32_t i = 0; i < r->target->nblobs; i++)
-            if (b[i].form == (uint32_t)best_first[f]) return &b[i];
-    }
+    for (uint32_t i = 0; i < r->target->nblobs; i++)
+        if (b[i].form == form) return &b[i];
     return NULL;
+}
+
+/* The code that runs here, up to the best whole image: nothing behind that would be called. */
+static graphc_status load_images(Resident *r, CpuDevice *d, uint32_t isa_limit, ErrorText e) {
+    uint32_t best = isa_limit == 3   ? PLAN_x86_64_v3
+                    : isa_limit == 4 ? PLAN_x86_64_v4
+                                     : PLAN_CPU_FORMS - 1;
+    for (uint32_t form = best + 1; form-- > 0;) {
+        const PlanBlob *b = find_blob(r, form);
+        if (!b || !isa_supports((PlanForm)form)) continue;
+        CpuImage *m = &d->image[d->nimages];
+        *m = (CpuImage){(PlanForm)form, NULL, b->size};
+        m->code = isa_load_image(r->owner->plan.code + b->offset, b->size);
+        if (!m->code) return error_set(e, GRAPHC_RUNTIME, "the plan's code cannot be mapped");
+        d->nimages++;
+        if (form < PLAN_CPU_WHOLE) return GRAPHC_OK;
+    }
+    if (!r->target->nkernels) return GRAPHC_OK;
+    return error_set(e, GRAPHC_UNSUPPORTED,
+                     "the plan has code for x86-64-v3 (AVX2, FMA) and above; this processor is "
+                     "older or of another kind");
+}
+
+static const void *entry_of(const CpuDevice *d, const PlanKernel *k) {
+    const CpuImage *m = d->image;
+    while (k->entry[m->form] == PLAN_NO_ENTRY) m++; /* the last has all: plan_parse checked */
+    return m->code + k->entry[m->form];
 }
 
 static void cpu_close(Resident *r) {
     CpuDevice *d = r->device;
     if (!d) return;
     pool_destroy(d->pool);
-    isa_unload_image(d->image, d->image_size);
+    for (uint32_t i = 0; i < d->nimages; i++) isa_unload_image(d->image[i].code, d->image[i].size);
     free(d);
     r->device = NULL;
 }
@@ -62,17 +90,8 @@ static graphc_status cpu_open(Resident *r, const graphc_session_options *o, Erro
     if (!d) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for the plan's code");
     r->device = d;
     r->nowhere = (void *)(uintptr_t)nowhere;
-    const PlanBlob *b = pick_blob(r, o->isa_limit);
-    if (b) {
-        r->form = (PlanForm)b->form;
-        d->image_size = b->size;
-        d->image = isa_load_image(r->owner->plan.code + b->offset, b->size);
-        if (!d->image) return error_set(e, GRAPHC_RUNTIME, "the plan's code cannot be mapped");
-    } else if (r->target->nkernels) {
-        return error_set(e, GRAPHC_UNSUPPORTED,
-                         "the plan has code for x86-64-v3 (AVX2, FMA) and above; this processor is "
-                         "older or of another kind");
-    }
+    GC_TRY(load_images(r, d, o->isa_limit, e));
+    r->form = d->image[0].form;
     d->pool = pool_create(SPIN_US);
     return d->pool ? GRAPHC_OK : error_set(e, GRAPHC_NO_MEMORY, "not enough memory for threads");
 }
@@ -224,7 +243,7 @@ static graphc_status cpu_launch(Lane *l, const Launch *k, ErrorText e) {
         .launch = k, .work = k->slots[kernel->work], .scratch = l->scratch, .stride = l->stride};
     l->parts = 0;
     if (j.work <= 0) return GRAPHC_OK;
-    void *entry = d->image + kernel->entry[l->res->form];
+    const void *entry = entry_of(d, kernel);
     memcpy(&j.entry, &entry, sizeof entry);
     j.parts = l->parts = part_count(l, j.work, k->slots[kernel->cost]);
     if (j.parts == 1)

@@ -29,6 +29,10 @@ static const Feature v4_features[] = {
     {7, 1, 31}, /* avx512vl */
 };
 
+static const Feature vnni_features[] = {
+    {7, 2, 11}, /* avx512_vnni */
+};
+
 static bool has_all(const Feature *f, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint32_t r[4];
@@ -38,6 +42,8 @@ static bool has_all(const Feature *f, size_t n) {
     return true;
 }
 
+#define HAS_ALL(f) has_all(f, sizeof f / sizeof *f)
+
 /* Register state that the operating system saves: bits 1, 2 = SSE, AVX; 5-7 = AVX-512. */
 static uint32_t saved_state(void) {
     uint32_t lo, hi;
@@ -46,13 +52,13 @@ static uint32_t saved_state(void) {
 }
 
 bool isa_supports(PlanForm form) {
-    if (form != PLAN_x86_64_v3 && form != PLAN_x86_64_v4) return false;
-    if (!has_all(v3_features, sizeof v3_features / sizeof *v3_features)) return false;
+    if (form >= PLAN_CPU_FORMS) return false;
+    if (!HAS_ALL(v3_features)) return false;
     uint32_t saved = saved_state();
     if ((saved & 0x6) != 0x6) return false;
-    return form == PLAN_x86_64_v3 ||
-           ((saved & 0xe0) == 0xe0 &&
-            has_all(v4_features, sizeof v4_features / sizeof *v4_features));
+    if (form == PLAN_x86_64_v3) return true;
+    if ((saved & 0xe0) != 0xe0 || !HAS_ALL(v4_features)) return false;
+    return form == PLAN_x86_64_v4 || HAS_ALL(vnni_features);
 }
 #else
 bool isa_supports(PlanForm form) {

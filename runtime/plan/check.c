@@ -161,7 +161,8 @@ static graphc_status check_constants(const Checker *c) {
     return GRAPHC_OK;
 }
 
-/* Moments and gradients are a parameter's; gradients are f32, so that they can lie in one tensor. */
+/* Moments and gradients are a parameter's; gradients are f32, so that they can lie in one tensor.
+ */
 static graphc_status check_role(const Checker *c, uint64_t i) {
     const Plan *p = c->plan;
     const PlanState *s = &p->states[i];
@@ -387,7 +388,8 @@ static graphc_status check_kernel_code(const Checker *c, uint32_t i) {
     if (c->t->device == PLAN_cpu) {
         for (uint32_t f = 0; f < PLAN_CPU_FORMS; f++) {
             const PlanBlob *b = find_blob(c, f);
-            NEED(b ? k->entry[f] < b->size : k->entry[f] == PLAN_NO_ENTRY, what, i, "entry");
+            bool none = k->entry[f] == PLAN_NO_ENTRY, may = !b || f >= PLAN_CPU_WHOLE;
+            NEED(none ? may : b && k->entry[f] < b->size, what, i, "entry");
         }
         return check_no_launch(c, i);
     }
@@ -602,7 +604,8 @@ static graphc_status check_ranges(const Checker *c, uint64_t number) {
 static graphc_status check_target(Checker *c, uint64_t number) {
     const Plan *p = c->plan;
     const PlanTarget *t = c->t;
-    NEED(str_ok(c, t->name) && str_ok(c, t->notes) && str_ok(c, t->apart), "target", number, "name");
+    NEED(str_ok(c, t->name) && str_ok(c, t->notes) && str_ok(c, t->apart), "target", number,
+         "name");
     NEED(t->device == PLAN_cpu || t->device == PLAN_cuda, "target", number, "unknown device");
     NEED(check_span(t->buffers, t->nbuffers, p->nbuffers) &&
              check_span(t->kernels, t->nkernels, p->nkernels) &&

@@ -3,9 +3,11 @@
 #include "codegen/target.h"
 #include "fusion/body/body.h"
 #include "runtime/abi.h"
+#include "runtime/cpu/isa.h"
 #include "tests/unit/test.h"
 #include <sys/mman.h>
 
+static uint32_t skipped; /* forms of code that this machine does not run */
 static uint64_t rng = 1;
 static double uniform(void) {
     rng = rng * 6364136223846793005u + 1442695040888963407u;
@@ -17,7 +19,7 @@ static void fill(DType t, void *p, size_t n) {
         if (dtype_is_float(t))
             dtype_store_f64(t, p, i, uniform());
         else
-            dtype_store_i64(t, p, i, (int64_t)(uniform() * 100) + (t == DT_u8 ? 100 : 0));
+            dtype_store_i64(t, p, i, (int64_t)floor(uniform() * 128) + (t == DT_u8 ? 128 : 0));
     }
 }
 
@@ -42,7 +44,7 @@ static Env env_new(int64_t si, int64_t sj) {
     return e;
 }
 
-static void run_code(const CodeResult *r, const Env *e, int variant, void **bufs) {
+static void run_code(const CodeResult *r, const Env *e, uint32_t variant, void **bufs) {
     const CodeKernel *k = &r->kernels[0];
     int64_t dims[64], work = expr_eval(e->p, k->work, e->sym);
     int64_t bytes = expr_eval(e->p, k->scratch_bytes, e->sym);
@@ -87,14 +89,19 @@ static void compare(Env *e, const Kernel *k, const CodeResult *r, double tol) {
         memcpy(want[i], got[i], n[i] * dtype_bytes(t));
     }
     CHECK(kir_eval(k, e->p, want, e->sym, e->a) == GRAPHC_OK);
-    for (int v = 0; v < 2; v++) {
-        if (v && !__builtin_cpu_supports("avx512f")) continue;
+    for (uint32_t v = 0; v < r->nblobs; v++) {
+        PlanForm form = (PlanForm)r->blobs[v].form;
+        if (r->kernels[0].entry[form] == PLAN_NO_ENTRY) continue;
+        if (!isa_supports(form)) {
+            skipped |= 1u << form;
+            continue;
+        }
         for (uint32_t i = 0; i < k->nparams; i++)
             if (k->params[i].written) memset(got[i], 0x55, n[i] * dtype_bytes(k->params[i].dtype));
         run_code(r, e, v, got);
         for (uint32_t i = 0; i < k->nparams; i++)
             if (!CHECK(close_enough(k->params[i].dtype, got[i], want[i], n[i], tol)))
-                fprintf(stderr, "%s of\n%s", v ? "v4" : "v3", sb_str(&e->text));
+                fprintf(stderr, "%s of\n%s", plan_form_name(form), sb_str(&e->text));
     }
     for (uint32_t i = 0; i < k->nparams; i++) free(got[i]), free(want[i]);
 }
@@ -202,6 +209,63 @@ static void test_gemms(void) {
             gemm_text(&e, &gemms[i]);
             check(&e, 3e-5);
         }
+    }
+}
+
+/* --- Quads -------------------------------------------------------------------------------- */
+
+/* u8 by i8 in fours of rows. taps: a convolution of a padded square, its border filled with a
+ * number that is not zero, as a zero point is; else K = c. */
+typedef struct Quads {
+    int m, n, c, taps, stride;
+    bool halves; /* the left operand is the upper half of a byte: computed, not read in place */
+} Quads;
+
+static const Quads quads[] = {
+    {13, 100, 37, 0, 0, false}, {64, 96, 64, 0, 0, false}, {1, 49, 3, 0, 0, false},
+    {9, 17, 130, 0, 0, false},  {21, 70, 38, 0, 0, true},  {7, 48, 1, 0, 0, false},
+    {8, 50, 4, 3, 1, false},    {9, 33, 20, 3, 2, false},  {6, 64, 8, 1, 1, false},
+    {8, 20, 12, 3, 1, true},    {600, 50, 20, 0, 0, false}};
+
+static void quads_text(Env *e, const Quads *q) {
+    int out = q->taps ? (q->m - 1) / q->stride + 1 : 0, pad = q->taps / 2;
+    int k = q->taps ? q->taps * q->taps * q->c : q->c, fours = (k + 3) / 4;
+    int rows = q->taps ? out * out : q->m, size = q->taps ? q->m * q->m * q->c : q->m * k;
+    const char *row = "c", *at = arena_printf(e->a, "m*%d + c", k), *mask = "";
+    if (q->taps) {
+        row = arena_printf(e->a, "(kh*%d + kw)*%d + c", q->taps, q->c);
+        const char *y = arena_printf(e->a, "(oh*%d + kh - %d)", q->stride, pad);
+        const char *x = arena_printf(e->a, "(ow*%d + kw - %d)", q->stride, pad);
+        at = arena_printf(e->a, "(%s*%d + %s)*%d + c", y, q->m, x, q->c);
+        mask = arena_printf(e->a, " if [(-1 < %s)*(%s < %d)*(-1 < %s)*(%s < %d)] else %%1", y, y,
+                            q->m, x, x, q->m);
+    }
+    if (q->taps)
+        sb_printf(&e->text, "kernel q tem dot  oh=%d ow=%d n=%d ~kh=%d ~kw=%d ~c=%d\n", out, out,
+                  q->n, q->taps, q->taps, q->c);
+    else
+        sb_printf(&e->text, "kernel q tem dot  m=%d n=%d ~c=%d\n", q->m, q->n, q->c);
+    sb_printf(&e->text, "param 0 u8[%d]\nparam 1 i8[%d]\nparam 2 i32[%d] written\n", size,
+              (q->n + 47) / 48 * fours * 192, rows * q->n);
+    sb_printf(&e->text, "%%1 u8 const 77\n%%2 u8 load p0[%s]%s\n%%3 u8 const 1\n", at, mask);
+    sb_printf(&e->text, "%%4 u8 shr %%2, %%3\n%%5 i16 cast %%%d\n%%6 i32 cast %%5\n",
+              q->halves ? 4 : 2);
+    sb_printf(&e->text, "%%7 i8 load p1[((n/48*%d + (%s)/4)*48 + n%%48)*4 + (%s)%%4]\n", fours, row,
+              row);
+    const char *axes = q->taps ? "kh,kw,c" : "c", *m = q->taps ? "oh,ow" : "m";
+    sb_printf(&e->text, "%%8 i32 cast %%7\n%%9 i32 mul %%6, %%8\n%%10 i32 reduce sum %s %%9\n",
+              axes);
+    sb_printf(&e->text, "%%11 i32 store p2[%s*%d + n] %%10\n",
+              q->taps ? arena_printf(e->a, "(oh*%d + ow)", out) : "m", q->n);
+    sb_printf(&e->text, "dot batch - m %s n n k %s pack 48 quads a %%6 acc %%10 b %%8\nend\n", m,
+              axes);
+}
+
+static void test_quads(void) {
+    for (size_t i = 0; i < sizeof quads / sizeof *quads; i++) {
+        Env e = env_new(0, 0);
+        quads_text(&e, &quads[i]);
+        check(&e, 0);
     }
 }
 
@@ -413,7 +477,12 @@ static void test_gradients(void) {
 
 TEST_MAIN {
     test_gemms();
+    test_quads();
     test_convs();
     test_attention();
     test_gradients();
+    for (uint32_t form = 0; form < PLAN_CPU_FORMS; form++)
+        if (skipped >> form & 1)
+            printf("skipped: code for %s, which this machine does not run\n",
+                   plan_form_name((PlanForm)form));
 }
