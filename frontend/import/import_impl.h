@@ -7,7 +7,7 @@
 #include "frontend/import/import.h"
 #include "frontend/import/onnx_op.h"
 #include "frontend/import/prescan.h"
-#include "graph/pass/value_bounds.h"
+#include "graph/pass/value_expr.h"
 #include "onnx.pb-c.h"
 #include "runtime/base/map.h"
 
@@ -179,7 +179,8 @@ void inputs_import(Scope *s);
 bool *nodes_needed(Arena *a, const Onnx__GraphProto *g);
 const uint32_t *order_nodes(Arena *a, size_t n, Onnx__NodeProto *const *nodes);
 
-/* module.c: the path of the exporter's module that the node lies in; "" if the file does not say. */
+/* module.c: the path of the exporter's module that the node lies in; "" if the file does not say.
+ */
 const char *module_path(Arena *a, const Onnx__NodeProto *node);
 
 /* lower.c */

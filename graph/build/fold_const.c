@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define MAX_OPERAND (1 << 16) /* elements of a constant that arithmetic is folded over */
+#define MAX_SCALES  64        /* elements of a constant that is no weights of a contraction */
 
 /* ---- Splats ---- */
 
@@ -91,6 +92,14 @@ static Value fold_tracked(Graph *g, const Node *n, uint32_t count) {
     return build_append(g, OP_exprs, NULL, 0, &a, &n->type);
 }
 
+/* Weights of 8 bits stay that: contractions may take them as they are (pass_quads). */
+static bool widens_weights(const Graph *g, const Node *n) {
+    if (n->op != OP_cast || dtype_bytes(n->type.dtype) < 2) return false;
+    const Type *t = graph_type(g, n->in[0]);
+    bool byte = t->dtype == DT_i8 || t->dtype == DT_u8;
+    return byte && t->rank > 1 && build_count(g, t, MAX_SCALES) < 0;
+}
+
 Value fold_node(Graph *g, const Node *n) {
     OpClass cls = op_info[n->op].cls;
     int64_t count = build_count(g, &n->type, BUILD_MAX_FOLDED);
@@ -98,7 +107,7 @@ Value fold_node(Graph *g, const Node *n) {
     if (count == 0) return build_const(g, n->type, (Constant){.data = ""});
     /* An expand of a constant says more than its copies do. */
     if (n->op == OP_expand) return 0;
-    Value v = cls == OPC_SOURCE ? 0 : fold_constant(g, n);
+    Value v = cls == OPC_SOURCE || widens_weights(g, n) ? 0 : fold_constant(g, n);
     if (v || count > BUILD_MAX_SYMBOLS) return v;
     return fold_tracked(g, n, (uint32_t)count);
 }

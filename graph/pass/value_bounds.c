@@ -1,4 +1,4 @@
-#include "graph/pass/value_bounds.h"
+#include "graph/pass/value_expr.h"
 #include <math.h>
 
 enum { MAX_VISITS = 128, MAX_ELEMENTS = 4096 };

@@ -19,4 +19,21 @@ Expr value_expr(ValueExprs *x, Value v, const Expr *coord);
 /* 0 <= e < dim for all coordinates. */
 bool value_in_range(ValueExprs *x, Expr e, Expr dim);
 
+/* What a tensor's elements can be at least and at most (value_bounds.c), as expressions over sizes:
+ * a count of true elements lies between 0 and the length of the mask. */
+
+/* Whole numbers that every element lies between; 0 where nothing is known on that side. A float
+ * that is not a number counts as 0, which is what a cast to an integer makes of it. */
+typedef struct ValueBounds {
+    Expr lo, hi;
+} ValueBounds;
+
+/* A value whose elements are said to lie in [lo, hi]. */
+typedef struct ValueClaim {
+    Value v;
+    int64_t lo, hi;
+} ValueClaim;
+
+ValueBounds value_bounds(const Graph *g, Value v, const ValueClaim *claims, uint32_t nclaims);
+
 #endif

@@ -1,0 +1,301 @@
+/* quads: contractions of dequantised numbers, and of integers less their zero points, by constant
+ * weights become sums of products of u8 by i8 in 32 bits, which vector units take in fours along k:
+ *
+ *   sum (q - z) s (w t[n])  =  (sum q' w - z' sum w) (s t[n])      q' = q, or q + 128 where q is i8
+ *
+ * The sums of weights are computed at load. Integers are exact; of f32 the sum is exact and rounded
+ * once, which moves a result by at most what the order of an f32 sum does: behind a quantiser, by
+ * one step where it was at the middle of two. What a convolution reads beside its input becomes z'.
+ *
+ * What was rounded and clamped to i8 becomes u8 for all its readers, so that nothing is stored
+ * twice.
+ *
+ * Needs: transpose_sink (channels last), to run behind all that looks for f32, for targets that ask
+ * (Machine.quads). Keeps: meaning, up to that rounding. Breaks: nothing; leaves dead nodes. */
+#include "graph/pass/pass.h"
+#include "graph/pass/rewrite.h"
+#include <string.h>
+
+enum { COLS_LEAST = 16 }; /* of a group: with fewer, fusion packs no weights */
+enum { MAX_VIEWS = 8, SHIFT = 128 };
+
+/* --- What is multiplied ----------------------------------------------------------------------- */
+
+typedef struct Factor {
+    Value q;     /* of 8 bits */
+    Value zero;  /* i32 scalar, or 0 */
+    Value scale; /* 0 (integers), a scalar, or of weights a row [N] */
+} Factor;
+
+static bool is_byte(const Graph *g, Value v) {
+    DType t = graph_type(g, v)->dtype;
+    return t == DT_u8 || t == DT_i8;
+}
+
+/* A constant of one number, as often as it likes: the same data moved by an element. */
+static bool is_splat(const Graph *g, Value v) {
+    const Node *n = graph_node(g, v);
+    size_t size = dtype_bytes(n->type.dtype), bytes = n->attr.constant.bytes;
+    const char *data = n->attr.constant.data;
+    return n->op == OP_const && bytes > size && !memcmp(data, data + size, bytes - size);
+}
+
+/* The one number that v repeats, of rank 0; or 0. */
+static Value scalar_of(Graph *g, Value v) {
+    while (graph_node(g, v)->op == OP_expand) v = graph_node(g, v)->in[0];
+    const Type t = *graph_type(g, v);
+    bool one = expr_is_value(g->exprs, type_numel(g->exprs, &t), 1);
+    if (!one && !is_splat(g, v)) return 0;
+    for (int i = 0; i < t.rank && !one; i++)
+        v = build_slice_axis(g, v, i, expr_const(g->exprs, 0), expr_const(g->exprs, 1), 1);
+    return build_reshape(g, v, 0, NULL);
+}
+
+/* A zero point that x is less, as it was before it was converted to x's type. */
+static Value zero_of(Graph *g, Value v) {
+    double z;
+    Value s = scalar_of(g, v);
+    if (!s) return 0;
+    if (build_const_f64(g, s, &z))
+        return z == (double)(int64_t)z && z >= -SHIFT && z < 2 * SHIFT
+                   ? build_scalar_i(g, DT_i32, (int64_t)z)
+                   : 0;
+    const Node *n = graph_node(g, s);
+    for (; n->op == OP_reshape || n->op == OP_cast; n = graph_node(g, s)) {
+        if (is_byte(g, s)) break;
+        s = n->in[0];
+    }
+    return is_byte(g, s) ? build_cast(g, build_reshape(g, s, 0, NULL), DT_i32) : 0;
+}
+
+/* Types in which differences of bytes are exact. */
+static bool is_wide(DType t) {
+    return t == DT_f32 || t == DT_i16 || t == DT_i32;
+}
+
+/* v as q, or q - zero, of 8 bits widened. */
+static bool match_centred(Graph *g, Value v, Factor *f) {
+    *f = (Factor){0};
+    for (; !is_byte(g, v); v = graph_node(g, v)->in[0]) {
+        const Node *n = graph_node(g, v);
+        if (!is_wide(n->type.dtype) || (n->op != OP_sub && n->op != OP_cast)) return false;
+        if (n->op == OP_cast && !is_byte(g, n->in[0])) return false;
+        if (n->op == OP_cast) continue;
+        Value zero = zero_of(g, n->in[1]);
+        if (!zero) return false;
+        f->zero = f->zero ? build_binary(g, OP_add, f->zero, zero) : zero;
+    }
+    f->q = v;
+    return true;
+}
+
+/* Views between a factor and the contraction, the outermost first. */
+typedef struct Views {
+    Value v[MAX_VIEWS];
+    uint32_t n;
+} Views;
+
+static Value below_views(const Graph *g, Value v, Views *views) {
+    for (views->n = 0; views->n < MAX_VIEWS; v = graph_node(g, v)->in[0]) {
+        uint8_t op = graph_node(g, v)->op;
+        if (op != OP_reshape && op != OP_permute && op != OP_expand && op != OP_slice) break;
+        views->v[views->n++] = v;
+    }
+    return v;
+}
+
+static Value with_views(Graph *g, Value v, const Views *views) {
+    for (uint32_t i = views->n; v && i-- > 0;) {
+        Node n = *graph_node(g, views->v[i]);
+        v = build_like(g, &n, &v, 1);
+    }
+    return v;
+}
+
+/* The scale that v repeats: one number, or a row along what the views make the last axis. */
+static Value scale_of(Graph *g, Value v, const Views *views) {
+    Value s = scalar_of(g, v);
+    if (s) return s;
+    const Node *n = graph_node(g, v);
+    if (n->op != OP_expand) return 0;
+    const Type *t = graph_type(g, n->in[0]);
+    int axis = -1;
+    for (int i = 0; i < t->rank; i++) {
+        if (expr_is_value(g->exprs, t->dim[i], 1)) continue;
+        if (axis >= 0) return 0;
+        axis = i + n->type.rank - t->rank;
+    }
+    const Expr size = n->type.dim[axis];
+    Value row = build_reshape(g, n->in[0], 1, &size);
+    for (uint32_t i = views->n; i-- > 0;) {
+        n = graph_node(g, views->v[i]);
+        if (n->op != OP_permute) return 0;
+        int to = 0;
+        while (n->attr.perm.axis[to] != axis) to++;
+        axis = to;
+    }
+    return axis == graph_type(g, views->n ? views->v[0] : v)->rank - 1 ? row : 0;
+}
+
+static bool match(Graph *g, Value v, Factor *f) {
+    Views views;
+    v = below_views(g, v, &views);
+    const Node *n = graph_node(g, v);
+    if (dtype_is_int(n->type.dtype)) {
+        if (!match_centred(g, v, f)) return false;
+    } else if (n->op == OP_mul) {
+        Value in[2] = {n->in[0], n->in[1]};
+        int side = 0;
+        while (side < 2 && !match_centred(g, in[side], f)) side++;
+        if (side == 2) return false;
+        f->scale = scale_of(g, in[1 - side], &views);
+        if (!f->scale) return false;
+    } else
+        return false;
+    f->q = with_views(g, f->q, &views);
+    return f->q != 0;
+}
+
+/* --- Eight bits without a sign ---------------------------------------------------------------- */
+
+/* Whether x, of a float type, has no fractions. */
+static bool is_whole(const Graph *g, Value x, int depth) {
+    const Node *n = graph_node(g, x);
+    double c;
+    if (n->op == OP_round) return true;
+    if (build_const_f64(g, x, &c)) return c == (double)(int64_t)c;
+    if (n->op == OP_expand) return is_whole(g, n->in[0], depth);
+    bool keeps = n->op == OP_add || n->op == OP_min || n->op == OP_max;
+    return keeps && depth && is_whole(g, n->in[0], depth - 1) && is_whole(g, n->in[1], depth - 1);
+}
+
+/* q + 128 as u8, of i8. */
+static Value shifted(Graph *g, Value q) {
+    return build_binary_f(g, OP_xor, build_bitcast(g, q, DT_u8), SHIFT);
+}
+
+/* A quantiser's last step, min(max(.., -128), 127) as i8: u8 from here on. */
+static Value without_sign(Rewrite *r, Value v) {
+    Graph *g = r->to;
+    const Node *n = graph_node(r->from, v);
+    Value x = rewrite_in(r, v, 0);
+    const Node *clamp = graph_node(g, x);
+    bool clamped = clamp->op == OP_min || clamp->op == OP_max;
+    if (n->type.dtype != DT_i8 || graph_type(g, x)->dtype != DT_f32 || !clamped) return 0;
+    if (!is_whole(g, x, 3)) return 0;
+    Value u = build_cast(g, build_binary_f(g, OP_add, x, SHIFT), DT_u8);
+    return build_bitcast(g, build_binary_f(g, OP_xor, u, SHIFT), DT_i8);
+}
+
+/* u if q is u ^ 128 by another name; or 0. */
+static Value unshifted(const Graph *g, Value q) {
+    const Node *n = graph_node(g, q);
+    double c;
+    if (n->op != OP_bitcast || graph_node(g, n->in[0])->op != OP_xor) return 0;
+    n = graph_node(g, n->in[0]);
+    bool is = build_const_f64(g, n->in[1], &c) && c == SHIFT && n->type.dtype == DT_u8;
+    return is ? n->in[0] : 0;
+}
+
+/* --- Contractions ----------------------------------------------------------------------------- */
+
+static bool fits(const Rewrite *r, const Node *n) {
+    const Graph *g = r->from;
+    const bool *constant = r->facts;
+    bool conv = n->op == OP_conv;
+    if (n->op != OP_dot && !conv) return false;
+    const Type *x = graph_type(g, n->in[0]), *w = graph_type(g, n->in[1]);
+    int64_t groups = conv ? n->attr.conv.groups : 1, k;
+    if (!constant[n->in[1]] || (n->type.dtype != DT_f32 && n->type.dtype != DT_i32)) return false;
+    if (expr_hint(g->exprs, w->dim[w->rank - 1]) < COLS_LEAST * groups) return false;
+    if (conv && groups > 1 && expr_is_value(g->exprs, x->dim[x->rank - 1], groups)) return false;
+    if (!expr_is_const(g->exprs, w->dim[w->rank - 2], &k)) return false;
+    return !conv || k % 4 == 0;
+}
+
+/* x with z around it instead of the convolution's padding. */
+static Value padded(Graph *g, Value x, Value zero, Node *conv) {
+    ExprPool *p = g->exprs;
+    Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
+    uint32_t rank = graph_type(g, x)->rank;
+    bool any = false;
+    for (uint32_t i = 0; i < rank; i++) lo[i] = hi[i] = expr_const(p, 0);
+    for (uint32_t i = 0; i < conv->attr.conv.n; i++) {
+        lo[1 + i] = expr_const(p, conv->attr.conv.lo[i]);
+        hi[1 + i] = expr_const(p, conv->attr.conv.hi[i]);
+        any |= conv->attr.conv.lo[i] || conv->attr.conv.hi[i];
+        conv->attr.conv.lo[i] = conv->attr.conv.hi[i] = 0;
+    }
+    if (!any) return x;
+    Value fill = zero ? build_cast(g, zero, DT_u8) : build_scalar_i(g, DT_u8, 0);
+    return build_pad(g, x, fill, lo, hi, NULL);
+}
+
+/* Of each column, the sum of its weights. */
+static Value column_sums(Graph *g, Value w, bool conv) {
+    uint32_t rank = graph_type(g, w)->rank;
+    uint32_t axes = conv ? (1u << (rank - 1)) - 1 : 1u << (rank - 2);
+    return build_reduce(g, OP_reduce_sum, build_cast(g, w, DT_i32), axes, !conv);
+}
+
+static Value multiply(Graph *g, Node n, Factor x, Factor w) {
+    bool conv = n.op == OP_conv;
+    if (conv) x.q = padded(g, x.q, x.zero, &n);
+    if (conv) n.attr.conv.to = DT_i32;
+    Value sum = conv ? build_conv(g, x.q, w.q, &n.attr) : build_dot(g, x.q, w.q, DT_i32);
+    if (!x.zero) return sum;
+    Value less = build_binary(g, OP_mul, column_sums(g, w.q, conv), x.zero);
+    return build_binary(g, OP_sub, sum, less);
+}
+
+/* Weights as i8 without a zero point; false: they have another. */
+static bool centre_weights(Graph *g, Factor *w) {
+    double z = 0;
+    bool known = !w->zero || build_const_f64(g, w->zero, &z);
+    if (!known || z != (graph_type(g, w->q)->dtype == DT_u8 ? SHIFT : 0)) return false;
+    if (z != 0) w->q = build_bitcast(g, build_binary_f(g, OP_xor, w->q, SHIFT), DT_i8);
+    return true;
+}
+
+static void drop_sign(Graph *g, Factor *x) {
+    if (graph_type(g, x->q)->dtype == DT_u8) return;
+    Value u = unshifted(g, x->q);
+    x->q = u ? u : shifted(g, x->q);
+    Value shift = build_scalar_i(g, DT_i32, SHIFT);
+    x->zero = x->zero ? build_binary(g, OP_add, x->zero, shift) : shift;
+}
+
+static Value contraction(Rewrite *r, Value v) {
+    Graph *g = r->to;
+    Node n = *graph_node(r->from, v);
+    Factor x, w;
+    if (!fits(r, &n)) return 0;
+    if (!match(g, rewrite_in(r, v, 0), &x) || !match(g, rewrite_in(r, v, 1), &w)) return 0;
+    bool scaled = n.type.dtype == DT_f32;
+    if (scaled != (x.scale != 0) || scaled != (w.scale != 0)) return 0;
+    if (scaled && graph_type(g, x.scale)->rank) return 0;
+    if (!centre_weights(g, &w)) return 0;
+    drop_sign(g, &x);
+    Value sum = multiply(g, n, x, w);
+    if (!scaled) return sum;
+    Value scale = build_binary(g, OP_mul, x.scale, w.scale);
+    return build_binary(g, OP_mul, build_cast(g, sum, DT_f32), scale);
+}
+
+static Value to_quads(Rewrite *r, Value v) {
+    const Node *n = graph_node(r->from, v);
+    if (n->op != OP_cast) return contraction(r, v);
+    Value q = rewrite_in(r, v, 0), u = unshifted(r->to, q);
+    if (!u || n->type.dtype != DT_f32) return without_sign(r, v);
+    return build_binary_f(r->to, OP_sub, build_cast(r->to, u, DT_f32), SHIFT);
+}
+
+static void *facts(const Graph *g, void *ctx) {
+    bool *constant = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    graph_mark_constant(g, constant);
+    return (void)ctx, constant;
+}
+
+Graph *pass_quads(Graph *g) {
+    return rewrite_graph(g, to_quads, facts, NULL);
+}

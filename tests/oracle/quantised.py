@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Quantised products and convolutions against the definition, exactly summed, and against onnxruntime.
+
+    quantised.py GRAPHC [--only REGEX] [--some]
+
+Every case is one contraction in one of the forms that quantisers write: between QuantizeLinear and DequantizeLinear, as
+QLinearConv or QLinearMatMul, or of integers alone behind DynamicQuantizeLinear. Operands of u8 and i8, all zero points
+at the ends of their range and inside, a scale for each column, sizes that fill no tile and group of four. Checked: within
+one quantiser step of both; where the sums are integers, equal; the same bits for each instruction set and for 1 and 3
+threads; that bytes are multiplied as such, unless Case.bytes says why not.
+"""
+import itertools, os, re, subprocess, sys, tempfile
+import numpy as np
+import onnx, onnxruntime
+from onnx import TensorProto as T, helper as h, numpy_helper
+
+graphc, only = os.path.abspath(sys.argv[1]), None
+if "--only" in sys.argv:
+    only = re.compile(sys.argv[sys.argv.index("--only") + 1])
+RANGE = {np.uint8: (0, 255), np.int8: (-128, 127)}
+ONNX = {np.uint8: T.UINT8, np.int8: T.INT8}
+rng = np.random.default_rng(3)
+onnxruntime.set_default_logger_severity(3)
+
+
+class Case:
+    """form: qdq, qlinear or dynamic. m: rows, or side and taps and stride of a convolution."""
+
+    def __init__(self, form, x, w, zx, zw, k, n, m, columns=False, groups=1):
+        self.__dict__.update(form=form, x=x, w=w, zx=zx, zw=zw, k=k, n=n, m=m, columns=columns, groups=groups)
+        size = "x".join(map(str, m)) if isinstance(m, tuple) else m
+        self.name = f"{form}_{x.__name__}{zx:+d}_{w.__name__}{zw:+d}_{size}x{n}x{k}" + "_columns" * columns + f"_g{groups}" * (groups > 1)
+        few = k * n <= 64  # folded when compiling
+        self.bytes = zw == (128 if w is np.uint8 else 0) and n >= 16 * groups and not few and (not self.conv() or k % 4 == 0)
+
+    def conv(self):
+        return isinstance(self.m, tuple)
+
+
+def all_cases():
+    cases = []
+    zeros = {np.uint8: (0, 1, 128, 255), np.int8: (-128, -1, 0, 127)}
+    for x, w in itertools.product(RANGE, RANGE):
+        for i, zx in enumerate(zeros[x]):
+            zw = 128 if w is np.uint8 else 0
+            cases.append(Case("qdq", x, w, zx, zw, 37 + i, 50, 13, columns=True))
+            cases.append(Case("qdq", x, w, zx, zw, 20, 33, (9, 3, 1 + i % 2), columns=i % 2 == 0))
+            cases.append(Case("qlinear", x, w, zx, zw, 8 + 4 * i, 48 + i, (6 + i, 1 + 2 * (i % 2), 1)))
+            cases.append(Case("qlinear", x, w, zx, zw, 64 - i, 17, 5))
+    for zw in (0, 3, 255):  # weights that are not centred
+        cases += [Case("qdq", np.uint8, np.uint8, 7, zw, 33, 20, 4), Case("dynamic", np.uint8, np.uint8, 0, zw, 40, 24, 7)]
+    for k, n, m in ((1, 16, 1), (3, 48, 9), (130, 100, 33), (256, 64, 1)):
+        cases += [Case("dynamic", np.uint8, np.int8, 0, 0, k, n, m), Case("qdq", np.int8, np.int8, 5, 0, k, n, m, columns=True)]
+    cases.append(Case("qdq", np.int8, np.int8, 4, 0, 16, 64, (8, 3, 1), columns=True, groups=2))
+    cases.append(Case("qdq", np.uint8, np.int8, 9, 0, 3, 32, (11, 3, 2)))  # three channels: no groups of four
+    return cases
+
+
+def model(c):
+    lo, hi = RANGE[c.w]
+    shape = (c.n, c.k // c.groups, c.m[1], c.m[1]) if c.conv() else (c.k, c.n)
+    w = rng.integers(lo, hi + 1, shape).astype(c.w)
+    rows = c.columns and c.form == "qdq"
+    sw = (rng.uniform(0.5, 2, c.n if rows else ()) * 0.01).astype(np.float32)
+    c.weights, c.sw, c.sx = w, sw, np.float32(0.03)
+    c.axis = 0 if c.conv() else 1
+    c.sy = np.float32(2e-3 * 128 * np.sqrt(np.prod(shape) / c.n))
+    k = {"w": w, "sw": sw, "zw": np.full(sw.shape, c.zw, c.w), "sx": c.sx, "zx": np.array(c.zx, c.x), "sy": c.sy, "zy": np.array(c.zx, c.x)}
+    if c.conv():
+        attrs = dict(pads=[c.m[1] // 2] * 4, strides=[c.m[2]] * 2, group=c.groups)
+        ins = (2, c.k, c.m[0], c.m[0])
+    else:
+        attrs, ins = {}, (c.m, c.k)
+    nodes, out = [], T.FLOAT
+    add = lambda op, i, o, **a: nodes.append(h.make_node(op, i, o, **a))
+    if c.form == "dynamic":
+        add("DynamicQuantizeLinear", ["x"], ["xq", "xs", "xz"])
+        add("MatMulInteger", ["xq", "w", "xz", "zw"], ["y"])
+        out = T.INT32
+    else:
+        add("QuantizeLinear", ["x", "sx", "zx"], ["xq"])
+        if c.form == "qdq":
+            add("DequantizeLinear", ["xq", "sx", "zx"], ["xd"])
+            add("DequantizeLinear", ["w", "sw", "zw"], ["wd"], **({"axis": c.axis} if rows else {}))
+            add("Conv" if c.conv() else "MatMul", ["xd", "wd"], ["yd"], **attrs)
+            add("QuantizeLinear", ["yd", "sy", "zy"], ["yq"])
+        else:
+            add("QLinearConv" if c.conv() else "QLinearMatMul", ["xq", "sx", "zx", "w", "sw", "zw", "sy", "zy"], ["yq"], **attrs)
+        add("DequantizeLinear", ["yq", "sy", "zy"], ["y"])
+    graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ins)], [h.make_tensor_value_info("y", out, None)],
+                         [numpy_helper.from_array(v, n) for n, v in k.items()])
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), rng.standard_normal(ins).astype(np.float32) * 2
+
+
+def quantise(x, s, z, t):
+    return np.clip(np.rint(x / s) + z, *RANGE[t])
+
+
+def integer_sum(c, xq, zx):
+    a, w = xq.astype(np.int64) - zx, c.weights.astype(np.int64) - c.zw
+    if not c.conv():
+        return a @ w
+    side, taps, stride = c.m
+    p = taps // 2
+    a = np.pad(a, ((0, 0), (0, 0), (p, p), (p, p)))
+    win = np.lib.stride_tricks.sliding_window_view(a, (taps, taps), (2, 3))[:, :, ::stride, ::stride]
+    g = c.groups
+    win = win.reshape(win.shape[0], g, c.k // g, *win.shape[2:])
+    y = np.einsum("bgchwij,gocij->bgohw", win, w.reshape(g, c.n // g, c.k // g, taps, taps))
+    return y.reshape(y.shape[0], c.n, *y.shape[3:])
+
+
+def expected(c, x):
+    if c.form == "dynamic":
+        hi, lo = max(x.max(), np.float32(0)), min(x.min(), np.float32(0))
+        s = np.float32((hi - lo) / np.float32(255))
+        z = int(np.rint(np.clip(-lo / s, 0, 255)))
+        return integer_sum(c, quantise(x, s, z, np.uint8), z), 0
+    y = integer_sum(c, quantise(x, c.sx, c.zx, c.x), c.zx)
+    sw = c.sw.astype(np.float64)
+    if sw.ndim and c.conv():
+        sw = sw[:, None, None]
+    return (quantise(y * (float(c.sx) * sw), float(c.sy), c.zx, c.x) - c.zx) * float(c.sy), float(c.sy)
+
+
+def run(plan, folder, *args):
+    out = f"{folder}/out"
+    p = subprocess.run([graphc, "run", plan, "--input", f"x={folder}/x.npy", "--output-dir", out, *args], capture_output=True, text=True)
+    if p.returncode:
+        raise RuntimeError(p.stderr)
+    return np.load(f"{out}/y.npy")
+
+
+def peers(proto, x):
+    try:
+        s = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:  # QLinearConv of i8 by u8
+        return []
+    return [("onnxruntime", s.run(None, {"x": x})[0])]
+
+
+def check(c, folder):
+    proto, x = model(c)
+    onnx.save(proto, f"{folder}/m.onnx")
+    np.save(f"{folder}/x.npy", x)
+    plan = f"{folder}/m.plan"
+    p = subprocess.run([graphc, f"{folder}/m.onnx", "-o", plan, "--dump-ir", f"{folder}/ir"], capture_output=True, text=True)
+    if p.returncode:
+        return p.stderr
+    if (" quads " in open(f"{folder}/ir/post-fusion.kir").read()) != c.bytes:
+        return "it is multiplied as bytes, and should not be" if not c.bytes else "it is not multiplied as bytes"
+    got = run(plan, folder, "--threads", "1")
+    for args in (["--threads", "3"], ["--isa", "4"], ["--isa", "3"]):
+        if not np.array_equal(got, run(plan, folder, *args)):
+            return f"other bits with {args}"
+    want, step = expected(c, x)
+    for name, y in [("the definition", want)] + peers(proto, x):
+        if got.shape != y.shape:
+            return f"shape {got.shape}, {y.shape} by {name}"
+        apart = np.abs(got.astype(np.float64) - y).max()
+        if apart > step * 1.001:
+            return f"{apart / (step or 1):.3g} steps from {name}"
+    if step and (np.abs(got - want) > step / 2).mean() > 0.01:
+        return "more than 1 % of results are a step apart"
+    return None
+
+
+cases = [c for c in all_cases() if not only or only.search(c.name)]
+if "--some" in sys.argv:
+    cases = cases[::6]
+failures = 0
+with tempfile.TemporaryDirectory() as folder:
+    for c in cases:
+        why = check(c, folder)
+        failures += why is not None
+        print("ok" if why is None else "FAILED", c.name, why or "", flush=True)
+print(f"{len(cases) - failures} of {len(cases)}")
+sys.exit(failures != 0 or not cases)
