@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { COLS_LEAST = 16 }; /* of a group: with fewer, fusion packs no weights */
-enum { MAX_VIEWS = 8, SHIFT = 128 };
+enum { MAX_VIEWS = 8, MAX_SIDES = 16, SHIFT = 128 };
 
 /* --- What is multiplied ----------------------------------------------------------------------- */
 
@@ -257,6 +257,34 @@ static bool centre_weights(Graph *g, Factor *w) {
     return true;
 }
 
+/* The scale of n columns, as a row. */
+static Value scale_row(Graph *g, Value scale, Expr n) {
+    return graph_type(g, scale)->rank ? scale : build_expand(g, scale, 1, &n);
+}
+
+static bool match_weights(Graph *g, Value v, Factor *w) {
+    return match(g, v, w) && centre_weights(g, w);
+}
+
+/* Weights of several products side by side, as merge_dots puts them. */
+static bool match_columns(Graph *g, Value v, Factor *w) {
+    const Node n = *graph_node(g, v);
+    Value q[MAX_SIDES], scale[MAX_SIDES];
+    uint32_t scales = 0;
+    if (n.op != OP_concat) return match_weights(g, v, w);
+    if (n.nin > MAX_SIDES || n.attr.axis.axis != n.type.rank - 1) return false;
+    for (uint32_t i = 0; i < n.nin; i++) {
+        if (!match_weights(g, n.in[i], w)) return false;
+        q[i] = w->q;
+        const Expr size = graph_type(g, w->q)->dim[n.type.rank - 1];
+        if (w->scale) scale[scales++] = scale_row(g, w->scale, size);
+    }
+    if (scales && scales < n.nin) return false;
+    *w = (Factor){.q = build_concat(g, q, n.nin, n.type.rank - 1),
+                  .scale = scales ? build_concat(g, scale, scales, 0) : 0};
+    return true;
+}
+
 static void drop_sign(Graph *g, Factor *x) {
     if (graph_type(g, x->q)->dtype == DT_u8) return;
     Value u = unshifted(g, x->q);
@@ -270,11 +298,10 @@ static Value contraction(Rewrite *r, Value v) {
     Node n = *graph_node(r->from, v);
     Factor x, w;
     if (!fits(r, &n)) return 0;
-    if (!match(g, rewrite_in(r, v, 0), &x) || !match(g, rewrite_in(r, v, 1), &w)) return 0;
+    if (!match(g, rewrite_in(r, v, 0), &x) || !match_columns(g, rewrite_in(r, v, 1), &w)) return 0;
     bool scaled = n.type.dtype == DT_f32;
     if (scaled != (x.scale != 0) || scaled != (w.scale != 0)) return 0;
     if (scaled && graph_type(g, x.scale)->rank) return 0;
-    if (!centre_weights(g, &w)) return 0;
     drop_sign(g, &x);
     Value sum = multiply(g, n, x, w);
     if (!scaled) return sum;
