@@ -12,6 +12,7 @@
 #define MIN_SPREAD     128 /* elements of a mask for each that is loaded */
 #define MIN_LOOKUPS    4   /* one behind the other, that are a walk */
 #define MAX_ROW_BYTES  32768 /* of a row that contractions make themselves */
+#define MAX_WIDEN_FLOPS 4  /* that make a number of a byte where it is read */
 
 static bool is_half(DType t) {
     return t == DT_bf16 || t == DT_f16;
@@ -212,6 +213,20 @@ static bool stores_less_before(const Fuse *f, Value v, uint32_t ngroups) {
     return false;
 }
 
+/* Bytes, as numbers that each reader takes once: what they are dequantised to takes four times the
+ * room. */
+static bool widens_bytes(const Fuse *f, Value v) {
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++)
+        if (f->v[v].demands.v[i].use != USE_point) return false;
+    for (Value from = f->fact[v].epi_from; from; from = f->fact[from].epi_from) {
+        if (fuse_numel(f, from) != fuse_numel(f, v)) return false;
+        if (f->fact[v].flops - f->fact[from].flops > MAX_WIDEN_FLOPS) return false;
+        DType t = graph_node(f->g, from)->type.dtype;
+        if (t == DT_u8 || t == DT_i8) return true;
+    }
+    return false;
+}
+
 static bool inlines_map(Fuse *f, Value v, uint32_t ngroups);
 
 static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
@@ -220,7 +235,7 @@ static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
     if (op_info[n->op].cls == OPC_VIEW) return !stores_permuted(f, v);
     if (behind_permute(f, v)) return inlines_map(f, v, ngroups);
     /* What is little more than another value that is stored anyway need not be stored, too. */
-    if (stores_less_before(f, v, ngroups)) return true;
+    if (stores_less_before(f, v, ngroups) || widens_bytes(f, v)) return true;
     Value from = f->fact[v].epi_from;
     bool same_group;
     if (!read_elsewhere(f, v, from, &same_group)) {
