@@ -183,7 +183,10 @@ static Value without_sign(Rewrite *r, Value v) {
     bool clamped = clamp->op == OP_min || clamp->op == OP_max;
     if (n->type.dtype != DT_i8 || graph_type(g, x)->dtype != DT_f32 || !clamped) return 0;
     if (!is_whole(g, x, 3)) return 0;
-    Value u = build_cast(g, build_binary_f(g, OP_add, x, SHIFT), DT_u8);
+    /* What is no number is 0 as an integer. */
+    Value zero = build_scalar_f(g, DT_f32, SHIFT);
+    Value y = build_select(g, build_unary(g, OP_isnan, x), zero, build_binary(g, OP_add, x, zero));
+    Value u = build_cast(g, y, DT_u8);
     return build_bitcast(g, build_binary_f(g, OP_xor, u, SHIFT), DT_i8);
 }
 
