@@ -54,6 +54,7 @@ FAULTS = [
     ("a field of JSON is not described", "cli/json", "frontend/driver/cli/cmd_inspect.c", 'json_object_set_new(j, "plan_hash",', 'json_object_set_new(j, "hash",'),
     ("the reference without roundings is not asked", "cli/verify", "frontend/driver/cli/verify/cmd_verify.c",
      "return v->ok || !evaluated ? GRAPHC_OK : compare_between(v, t, c);", "(void)compare_between;\n    (void)evaluated;\n    return GRAPHC_OK;"),
+    ("verify names what a bad node feeds", "cli/planted", "frontend/driver/cli/verify/cmd_verify.c", "if (wrong) bad = x;", "(void)x;"),
     ("what a residual waits for is called an operand", "cli/json", "fusion/schedule/explain.c",
      "return reads_again(f, to, v) ? WHY_template_input : WHY_anchors;", "return reads_again(f, to, v) || f ? WHY_template_input : WHY_anchors;"),
     ("a document shows what is not so", "cli/documents", "models/TEN_MINUTES.md", "output logits  f32", "output logit  f32"),

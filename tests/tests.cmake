@@ -69,6 +69,12 @@ add_executable(api_tool tests/train/api_tool.c)
 target_link_libraries(api_tool PRIVATE graphc m)
 set_target_properties(api_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 
+# graphc with a fault between fusion and code generation.
+add_executable(planted tests/cli/planted.c $<TARGET_OBJECTS:graphc_cli>)
+target_link_libraries(planted PRIVATE gc_flags onnx_schema -Wl,--wrap=codegen_run gc_driver ${compiler_layers} ${JANSSON}
+  gc_runtime gc_base llvm Threads::Threads ${CMAKE_DL_LIBS} m)
+set_target_properties(planted PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+
 set(python ${PROJECT_SOURCE_DIR}/.cache/venv/bin/python)
 # seconds: what it may take by itself; beside other work, or on a slow machine, five times of that.
 function(graphc_script name label seconds)
@@ -96,6 +102,7 @@ graphc_script(cli/unrolled quick 120 ${python} tests/cli/unrolled.py $<TARGET_FI
 graphc_script(cli/decisions quick 120 ${python} tests/cli/decisions.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/few_bits quick 120 ${python} tests/cli/few_bits.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/verify quick 200 ${python} tests/cli/verify.py $<TARGET_FILE:graphc_cli>)
+graphc_script(cli/planted full 300 ${python} tests/cli/planted.py $<TARGET_FILE:planted>)
 graphc_script(cli/terminal full 200 ${python} tests/cli/terminal.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/pages full 300 ${python} tests/cli/pages.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/stopped quick 60 ${python} tests/cli/stopped.py $<TARGET_FILE:graphc_cli>)
@@ -169,9 +176,9 @@ graphc_script(models/tensor_cores/some quick 200 ${python} tests/models/tensor_c
   llama_small)
 graphc_script(models/tensor_cores full 600 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/rows quick 120 ${python} tests/models/rows.py $<TARGET_FILE:graphc_cli>)
-# All models take half an hour: tests/models/verify.py GRAPHC.
-graphc_script(models/verify full 900 ${python} tests/models/verify.py $<TARGET_FILE:graphc_cli>
-  unet mobilenet_v3_large llama_small)
+# All models in all forms take an hour: tests/models/verify.py GRAPHC.
+graphc_script(models/verify full 1200 ${python} tests/models/verify.py $<TARGET_FILE:graphc_cli>
+  unet mobilenet_v3_large llama_small --form f32 bf16 f16 half bfloat dynamic qdq)
 graphc_script(models/cache_state full 600 ${python} tests/models/cache_state.py $<TARGET_FILE:graphc_cli>
   $<TARGET_FILE:graphc>)
 graphc_script(models/readme full 600 ${python} tests/models/readme.py $<TARGET_FILE:graphc_cli>)

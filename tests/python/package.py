@@ -2,7 +2,8 @@
 
     package.py BUILD_FOLDER SOURCE_FOLDER VERSION
 
-torch and mypy are used where they are: GRAPHC_TORCH or .cache/torch names a Python with torch, GRAPHC_MYPY the program mypy.
+torch, jax and mypy are used where they are: GRAPHC_TORCH or .cache/torch names a Python with torch, GRAPHC_JAX one with jax,
+GRAPHC_MYPY the program mypy.
 """
 import glob, os, re, shutil, subprocess, sys, tempfile
 
@@ -68,6 +69,11 @@ with tempfile.TemporaryDirectory() as d:
         print(call(environment(torch, wheel, "torched", "python"), f"{here}/use_torch.py", env={**os.environ, "OMP_NUM_THREADS": "1"}))
     else:
         print("torch is not there: its tensors are not tried")
+    jax = os.environ.get("GRAPHC_JAX")
+    if jax:
+        print(call(environment(jax, wheel, "jaxed", "python"), f"{here}/use_jax.py"))
+    else:
+        print("jax is not there: its arrays are not tried")
     mypy = os.environ.get("GRAPHC_MYPY") or shutil.which("mypy")
     if mypy:
         print(call(mypy, "--strict", "--cache-dir", f"{d}/mypy", f"{source}/runtime/python/graphc"))

@@ -183,11 +183,42 @@ def lifetimes():
         gc.collect()
 
 
+class Elsewhere:
+    """An array that says that it lies on that DLPack device."""
+
+    def __init__(self, x, device):
+        self.x, self.device, self.dtype = x, device, x.dtype
+
+    def __dlpack__(self):
+        capsule = self.x.__dlpack__()
+        tensor = graphc._array._DLTensor.from_address(graphc._array._capsule_pointer(capsule, b"dltensor"))
+        tensor.device = self.device
+        return capsule
+
+
+def devices():
+    """Arrays of a GPU are refused by a session on the CPU, whatever their library is; no plan of the CPU's runs on one."""
+    for device, why in ((2, "lies on another device than the session"), (13, "lies on another device than the session"),
+                        (10, "DLPack device 10")):
+        try:
+            plan.session().run(x=Elsewhere(x, device))
+            raise SystemExit(f"an array on device {device} was taken")
+        except graphc.UsageError as e:
+            assert why in str(e), e
+    assert np.array_equal(plan.session().run(x=Elsewhere(x, 3))["y"], plan.run(x=x)["y"]), "memory that the host has"
+    try:
+        plan.session("cuda:0")
+        raise SystemExit("a plan without GPU code has a session there")
+    except graphc.UnsupportedError as e:
+        assert "--target" in str(e), e
+
+
 def overhead():
     with plan.session(threads=1) as s:
         calls.check(lambda: s.run(x=x), lambda: np.add(x, x))
 
 
-for part in (signature, arrays, errors, compiling, telling, run_time_sizes, states, threads, lifetimes, overhead):
+for part in (signature, arrays, errors, compiling, telling, run_time_sizes, states, threads, lifetimes, devices,
+             overhead):
     part()
 print("ok")

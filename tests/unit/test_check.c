@@ -4,6 +4,7 @@
 #include "codegen/plan/plan_build.h"
 #include "frontend/driver/check.h"
 #include "graph/ir/gir.h"
+#include "tests/plant.h"
 #include "tests/unit/test.h"
 
 /* A residual with its norm, a linear layer with an activation and a scale; masked attention; a
@@ -82,17 +83,6 @@ static const char text[] = "graph \"faults\"\n"
                            "  output \"less\" %60\n"
                            "  %61 f32[8] reduce_min %36 axes=[1]\n"
                            "  output \"least\" %61\n";
-
-typedef enum How {
-    OP_BECOMES, /* another op */
-    SWAPPED,    /* operands of the other order */
-    LEFT_OUT,   /* its first operand in its place */
-    DOUBLED,    /* its first operand as the second too */
-    FOLDS_BY,   /* another fold */
-    TIMES,      /* the constant among its operands scaled */
-    MOVED,      /* an index one further */
-    UNMASKED    /* a mask that says nothing, with what lies beyond its condition */
-} How;
 
 /* The nth op of a code, over all kernels of a run. */
 typedef struct Fault {
@@ -177,67 +167,16 @@ static Rig rig(void) {
     return r;
 }
 
-static void replace(Kernel *k, KVal from, KVal to) {
-    for (KVal i = 1; i < k->nops; i++)
-        for (int j = 0; j < 3; j++)
-            if (k->ops[i].in[j] == from && i != to) k->ops[i].in[j] = to;
-}
-
-static void plant(const Rig *r, Kernel *k, KVal at, const Fault *f) {
-    KOp *o = &k->ops[at];
-    int first = f->how == SWAPPED || f->how == LEFT_OUT ? (int)f->by : 0;
-    KVal x;
-    switch (f->how) {
-    case OP_BECOMES:
-        if (f->by == OP_none) { /* through the other type and back: what was cast */
-            for (KVal i = at; i < k->nops; i++)
-                if (k->ops[i].op == OP_cast && k->ops[k->ops[i].in[0]].op == OP_cast)
-                    replace(k, i, k->ops[k->ops[i].in[0]].in[0]);
-        } else {
-            o->op = (uint16_t)f->by;
-        }
-        break;
-    case SWAPPED:
-        x = o->in[first];
-        o->in[first] = o->in[first + 1];
-        o->in[first + 1] = x;
-        break;
-    case LEFT_OUT:
-        x = o->in[first];
-        replace(k, at, x);
-        break;
-    case DOUBLED: o->in[1] = o->in[0]; break;
-    case FOLDS_BY: o->fold = (uint8_t)f->by; break;
-    case TIMES: k->ops[o->in[k->ops[o->in[0]].op == K_konst ? 0 : 1]].imm.f *= f->by; break;
-    case MOVED:
-        if (o->op == K_kload) {
-            o->index = expr_add(r->g->exprs, o->index, expr_const(r->g->exprs, 1));
-        } else { /* of what is bound: the elements that it leads to */
-            for (KVal i = at + 1; i < k->nops; i++)
-                if (k->ops[i].op == K_kload && k->ops[i].buf != k->ops[o->in[0]].buf &&
-                    k->params[k->ops[i].buf].dtype == DT_f32)
-                    k->ops[i].index =
-                        expr_add(r->g->exprs, k->ops[i].index, expr_const(r->g->exprs, 1));
-        }
-        break;
-    case UNMASKED:
-        o->mask = expr_lt(r->g->exprs, expr_const(r->g->exprs, 0), expr_const(r->g->exprs, 0));
-        break;
-    }
-}
-
 /* The step that it was planted in, or UINT32_MAX. */
 static uint32_t plant_first(const Rig *r, const Fault *f, Loc *loc) {
     for (uint32_t i = 0; i < r->s->steps.n; i++) {
         Kernel *k = r->s->steps.v[i].kernel;
         for (KVal v = 1; k && !r->s->steps.v[i].prepare && v < k->nops; v++) {
             const KOp *o = &k->ops[v];
-            if (o->op != f->op || (f->node && o->node != f->node) ||
-                (f->how == UNMASKED && !o->mask))
+            if (o->op != f->op || (f->node && o->node != f->node) || !plant_fits(k, o, f->how))
                 continue;
-            if (f->how == MOVED && f->op == K_kload && k->params[o->buf].dtype != DT_f32) continue;
             *loc = o->node && o->op != K_kload ? graph_node(r->g, o->node)->loc : 0;
-            plant(r, k, v, f);
+            plant(r->g->exprs, k, v, f->how, f->by);
             return i;
         }
     }

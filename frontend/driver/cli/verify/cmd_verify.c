@@ -43,7 +43,8 @@ static graphc_status trial_run(Trial *t, Cli *c) {
     return s == GRAPHC_OK ? s : cli_session_failed(&t->session, s);
 }
 
-/* The model as imported; with `round` each value is rounded where the graph rounds to less than f32.
+/* The model as imported; with `round` each value is rounded where the graph rounds to less than
+ * f32.
  */
 static graphc_status evaluate_outputs(Trial *t, const Cli *c, bool round, EvalTensor **out) {
     const Graph *g = t->pipe.imported;
@@ -101,8 +102,8 @@ static EvalTensor between(const EvalTensor *got, const EvalTensor *rounded, cons
     return r;
 }
 
-/* A model may make much of its own roundings: sums of numbers near the largest, rows that are masked
- * as a whole. A value between the reference with and without them is as right as either. */
+/* A model may make much of its own roundings: sums of numbers near the largest, rows that are
+ * masked as a whole. A value between the reference with and without them is as right as either. */
 static graphc_status compare_between(Verdict *v, Trial *t, const Cli *c) {
     EvalTensor *exact, got;
     GC_TRY(evaluate_outputs(t, c, false, &exact));
@@ -156,20 +157,42 @@ static Cli again(const Cli *c) {
     return r;
 }
 
-/* Whether node v, made an output, differs from the evaluator. */
+/* The last output beside the evaluator's: where no kernel stores it as it is. */
+static graphc_status output_is_bad(Trial *t, Cli *c, bool *bad) {
+    const Verdict v = {.rtol = FILE_RTOL, .atol = FILE_ATOL};
+    const uint32_t last = graphc_plan_outputs(t->session.plan) - 1;
+    const OutputBound *b = bound_outputs(t->pipe.imported, pipeline_rounds_to(&t->pipe), t->memory);
+    Comparison x;
+    GC_TRY(evaluate(t, c));
+    GC_TRY(compare_output(&v, t, last, &x));
+    *bad = !passes(&v, &x, &b[last]);
+    return GRAPHC_OK;
+}
+
+static graphc_status judge(Trial *t, Cli *c, Check *check, bool *bad) {
+    Verdict v = {0};
+    const Graph *g = t->pipe.graph;
+    GC_TRY(trial_run(t, c));
+    GC_TRY(check_kernels(&v, check, t, c));
+    for (uint32_t i = 0; i < v.nrows; i++)
+        if (v.rows[i].value == g->outputs.v[g->outputs.n - 1].value) {
+            *bad = v.rows[i].bad > 0;
+            return GRAPHC_OK;
+        }
+    return output_is_bad(t, c, bad);
+}
+
+/* Whether node v, made an output, is wrong: as a stored value on what its kernel was given, of
+ * which far more is known than of an output. */
 static graphc_status node_is_bad(Cli *c, EvalTensor *inputs, Value value, bool *bad) {
     Trial t = {.extra = value, .session.inputs = inputs, .fuse_at_most = FUSE_ALL};
-    Verdict v = {.rtol = FILE_RTOL, .atol = FILE_ATOL};
+    Check *check = NULL;
     graphc_status s = trial_compile(&t, c);
-    if (s == GRAPHC_OK) s = trial_run(&t, c);
-    if (s == GRAPHC_OK) s = evaluate(&t, c);
     if (s == GRAPHC_OK) {
-        uint32_t last = graphc_plan_outputs(t.session.plan) - 1;
-        OutputBound *b = bound_outputs(t.pipe.imported, pipeline_rounds_to(&t.pipe), t.memory);
-        Comparison x;
-        s = compare_output(&v, &t, last, &x);
-        if (s == GRAPHC_OK) *bad = !passes(&v, &x, &b[last]);
+        check = check_begin(t.pipe.targets[0].schedule, t.session.session);
+        s = judge(&t, c, check, bad);
     }
+    check_end(check);
     trial_close(&t);
     return s;
 }
@@ -209,8 +232,96 @@ static graphc_status ask_node(void *ctx, uint32_t n, bool *wrong) {
     return node_is_bad(s->c, s->whole->session.inputs, s->nodes[n - 1], wrong);
 }
 
-/* Bisects over the nodes: assumes that what depends on a bad value is bad. Nodes of the first bad
- * kernel; if none of them is bad by itself, the one whose value the kernel stores. */
+/* ---- From a bad value to where it went wrong ---- */
+
+/* Nodes of a kernel as they feed each other. */
+typedef struct Web {
+    Cli *c;
+    const Graph *g;
+    EvalTensor *inputs;
+    const Value *nodes; /* candidates, in order; numbered from 0 */
+    uint32_t n;
+    uint32_t *number; /* by value: 1 + its number, or 0 */
+    uint32_t *seen;   /* by value: the last question that came by */
+    uint32_t asked;
+    uint32_t *from, nfrom;   /* feeders' answer */
+    uint32_t *chain, nchain; /* nodes that one feeds alone, each by the next */
+} Web;
+
+static void collect(Web *w, Value v) {
+    const Node *n = graph_node(w->g, v);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        const Value x = n->in[i];
+        if (w->seen[x] == w->asked) continue;
+        w->seen[x] = w->asked;
+        if (w->number[x])
+            w->from[w->nfrom++] = w->number[x] - 1;
+        else if (graph_node(w->g, x)->loc == n->loc ||
+                 op_info[graph_node(w->g, x)->op].cls == OPC_VIEW)
+            collect(w, x); /* inside of the ONNX node */
+    }
+}
+
+/* What the node reads of the others, directly. */
+static void feeders(Web *w, uint32_t node) {
+    w->asked++;
+    w->nfrom = 0;
+    collect(w, w->nodes[node]);
+}
+
+static graphc_status ask_chain(void *ctx, uint32_t n, bool *wrong) {
+    const Web *w = ctx; /* the chain leads away from the bad value: its far end first */
+    return node_is_bad(w->c, w->inputs, w->nodes[w->chain[w->nchain - n]], wrong);
+}
+
+/* Of a bad node the node at which it went wrong: a bad one that reads no bad one. A chain, in which
+ * whatever lies behind a bad node is bad, is bisected; where several are read, each is asked. */
+static graphc_status follow(Web *w, uint32_t bad, uint32_t *out) {
+    for (;;) {
+        uint32_t first;
+        w->nchain = 0;
+        feeders(w, bad);
+        for (uint32_t x = bad; w->nfrom == 1; feeders(w, x)) w->chain[w->nchain++] = x = w->from[0];
+        if (w->nchain) {
+            GC_TRY(bisect(0, w->nchain + 1, ask_chain, w, &first));
+            if (first <= w->nchain) bad = w->chain[w->nchain - first];
+            if (first != 1) break; /* what it reads is right */
+        }
+        bool wrong = false;
+        for (uint32_t i = 0, n = w->nfrom; i < n && !wrong; i++) {
+            const uint32_t x = w->from[i];
+            GC_TRY(node_is_bad(w->c, w->inputs, w->nodes[x], &wrong));
+            if (wrong) bad = x;
+        }
+        if (!wrong) break;
+    }
+    *out = bad;
+    return GRAPHC_OK;
+}
+
+/* Of the kernel's nodes the first bad one; 0 if the value that it stores is right by itself. */
+static graphc_status find_in_kernel(Search *s, uint32_t n, Loc stored, Value *out) {
+    const Graph *g = s->whole->pipe.imported;
+    Arena *a = s->c->arena;
+    Web w = {.c = s->c, .g = g, .inputs = s->whole->session.inputs, .nodes = s->nodes, .n = n};
+    uint32_t bad = n;
+    w.number = ARENA_ARRAY(a, uint32_t, g->nodes.n);
+    w.seen = ARENA_ARRAY(a, uint32_t, g->nodes.n);
+    w.from = ARENA_ARRAY(a, uint32_t, n + 1);
+    w.chain = ARENA_ARRAY(a, uint32_t, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        w.number[s->nodes[i]] = i + 1;
+        if (graph_node(g, s->nodes[i])->loc == stored) bad = i;
+    }
+    bool wrong = false;
+    if (bad < n) GC_TRY(node_is_bad(s->c, w.inputs, s->nodes[bad], &wrong));
+    if (wrong) GC_TRY(follow(&w, bad, &bad));
+    *out = wrong ? s->nodes[bad] : 0;
+    return GRAPHC_OK;
+}
+
+/* In the first bad kernel; without one, among all nodes, by bisection: what depends on a bad value
+ * is bad. If no node is bad by itself, the one whose value the kernel stores. */
 static graphc_status find_first_bad(Cli *c, Trial *t, Verdict *v) {
     const Graph *g = t->pipe.imported;
     const CheckRow *row = verify_first_bad(v);
@@ -223,11 +334,16 @@ static graphc_status find_first_bad(Cli *c, Trial *t, Verdict *v) {
     Cli plain = again(c);
     Search s = {.c = &plain, .whole = t};
     uint32_t n = candidates(g, k, c->arena, &s.nodes), first = n + 1;
-    if (n) GC_TRY(bisect(0, n + 1, ask_node, &s, &first));
-    v->first_bad = first <= n ? graph_place(g, graph_node(g, s.nodes[first - 1])->loc, c->arena)
-                   : row      ? arena_printf(c->arena, "%s, fused into %s",
-                                             graph_place(t->pipe.graph, row->loc, c->arena), row->kernel)
-                              : "none by itself; only the fused whole differs";
+    Value bad = 0;
+    if (row) GC_TRY(find_in_kernel(&s, n, row->loc, &bad));
+    if (n && !bad) {
+        GC_TRY(bisect(0, n + 1, ask_node, &s, &first));
+        if (first <= n) bad = s.nodes[first - 1];
+    }
+    v->first_bad = bad   ? graph_place(g, graph_node(g, bad)->loc, c->arena)
+                   : row ? arena_printf(c->arena, "%s, fused into %s",
+                                        graph_place(t->pipe.graph, row->loc, c->arena), row->kernel)
+                         : "none by itself; only the fused whole differs";
     return GRAPHC_OK;
 }
 
@@ -275,8 +391,8 @@ static graphc_status find_decision(Cli *c, Trial *t, Verdict *v) {
 static graphc_status read_data(const Cli *c, Arena *a, const char *kind, uint32_t n,
                                EvalTensor *out) {
     for (uint32_t i = 0; i < n; i++)
-        GC_TRY(tensor_file_read(a, c->diags, arena_printf(a, "%s/%s_%u.pb", c->data, kind, i),
-                                "", &out[i]));
+        GC_TRY(tensor_file_read(a, c->diags, arena_printf(a, "%s/%s_%u.pb", c->data, kind, i), "",
+                                &out[i]));
     return GRAPHC_OK;
 }
 
