@@ -1,6 +1,14 @@
 /* Attention on CPUs: what it can take, its memory, and which loop structure runs. */
 #include "codegen/cpu/attention.h"
 
+/* Axes of one element, which no index mentions: a single query's. */
+static uint32_t single_axes(const Attn *t) {
+    uint32_t set = 0;
+    for (uint32_t i = 0; i < t->k->naxes; i++)
+        if (expr_is_value(t->p, t->k->axes[i].extent, 1)) set |= 1u << i;
+    return set;
+}
+
 static bool analyse(Attn *t) {
     const KAttn *a = t->t;
     const Kernel *k = t->k;
@@ -11,9 +19,9 @@ static bool analyse(Attn *t) {
     if (!attn_one_axis(a->i) || !attn_one_axis(a->j) || !attn_one_axis(a->d) ||
         !attn_one_axis(a->dv))
         return false;
-    uint32_t own = a->batch | a->i | a->dv;
+    uint32_t single = single_axes(t) & ~a->dv, own = a->batch | a->i | a->dv | single;
     for (KVal v = 1; v < k->nops; v++) {
-        uint32_t domain = t->e->domains[v];
+        uint32_t domain = t->e->domains[v] | single;
         if (k->ops[v].op == K_kstore && domain != own && domain != (own & ~a->dv)) return false;
         if (k->ops[v].op == K_katomic || k->ops[v].op == K_kcompact) return false;
     }

@@ -1,0 +1,51 @@
+"""Attention of a single query, as decoding has it, is taken by the template: one_query.py GRAPHC
+
+Over a cache of keys and values, of known and of open length, with a mask, scaled keys and heads that share them: the loops of the
+template stand in the kernel's code, and results are those of the formula in f64."""
+import glob, os, subprocess, sys, tempfile
+import numpy as np
+import onnx
+from onnx import TensorProto as T, helper as h, numpy_helper as nh
+
+graphc = os.path.abspath(sys.argv[1])
+os.chdir(tempfile.mkdtemp())
+rng = np.random.default_rng(2)
+bad = 0
+
+
+def run(*args):
+    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
+    if p.returncode:
+        sys.exit(f"FAILED {args}: exit {p.returncode}\n{p.stdout}{p.stderr}")
+
+
+for name, batch, keys, length in [("known", 1, 77, 77), ("open", 1, 130, "keys"), ("batch", 3, 33, "keys")]:
+    heads, size = 4, 32
+    q, m = [rng.standard_normal(s).astype(np.float32) for s in ((batch, heads, 1, size), (batch, 1, 1, keys))]
+    k, v = [rng.standard_normal((batch, heads, keys, size)).astype(np.float32) for _ in "kv"]
+    nodes = [h.make_node("Mul", ["q", "c"], ["qs"]), h.make_node("Mul", ["k", "c"], ["ks"]),
+             h.make_node("Transpose", ["ks"], ["kt"], perm=[0, 1, 3, 2]), h.make_node("MatMul", ["qs", "kt"], ["s"]),
+             h.make_node("Add", ["s", "m"], ["t"]), h.make_node("Softmax", ["t"], ["p"], axis=-1),
+             h.make_node("MatMul", ["p", "v"], ["y"])]
+    types = {"q": q.shape, "k": (batch, heads, length, size), "v": (batch, heads, length, size), "m": (batch, 1, 1, length)}
+    g = h.make_graph(nodes, "g", [h.make_tensor_value_info(n, T.FLOAT, s) for n, s in types.items()],
+                     [h.make_tensor_value_info("y", T.FLOAT, q.shape)], [nh.from_array(np.float32(size ** -0.25), "c")])
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 18)], ir_version=9), "m.onnx")
+    run("m.onnx", "-o", "m.plan", "--dump-ir", name)
+    code = "".join(open(f).read() for f in glob.glob(f"{name}/tem_*attention*.ll"))
+    if "scores" not in code or "query" not in code:
+        bad += 1
+        print(f"FAILED {name}: the template did not take it")
+    inputs = []
+    for n, x in (("q", q), ("k", k), ("v", v), ("m", m)):
+        np.save(f"{n}.npy", x)
+        inputs += ["--input", f"{n}={n}.npy"]
+    run("run", "m.plan", *inputs, "--output-dir", "out")
+    s = q.astype(np.float64) @ k.transpose(0, 1, 3, 2) * size ** -0.5 + m
+    p = np.exp(s - s.max(-1, keepdims=True))
+    want = (p / p.sum(-1, keepdims=True)) @ v
+    worst = np.abs(np.load("out/y.npy") - want).max()
+    if not worst < 3e-6:
+        bad += 1
+        print(f"FAILED {name}: off by {worst:.1e}")
+sys.exit(bad != 0)
