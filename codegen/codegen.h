@@ -9,6 +9,7 @@ typedef enum CodeForm {
     CODE_x86_64_v3, /* position-independent image: code and read-only data, entry offsets */
     CODE_x86_64_v4,
     CODE_x86_64_vnni,
+    CODE_x86_64_bf16,
     CODE_ptx, /* NUL-terminated text */
     CODE_cubin,
     CODE_FORMS

@@ -7,7 +7,7 @@
 #include "codegen/codegen.h"
 #include "runtime/plan.h"
 
-#define TARGET_MAX_ISAS  3
+#define TARGET_MAX_ISAS  4
 #define TARGET_MAX_ATTRS 6
 
 /* One instruction set: what the emitter needs to know of it. */
@@ -29,8 +29,9 @@ typedef struct Isa {
     bool warpgroups;     /* products of warpgroups, and the copy engine that feeds them: what
                             nvptx/hopper makes use of */
     /* Intrinsics over whole registers, NULL where there is none: x * 2^n of f32; sums of two
-     * neighbouring products of i16 in i32; of four, u8 by i8, added to i32. */
-    const char *scale_f32, *multiply_pairs, *multiply_quads;
+     * neighbouring products of i16 in i32; of four, u8 by i8, added to i32; of two
+     * of bf16, added to f32. */
+    const char *scale_f32, *multiply_pairs, *multiply_quads, *multiply_bf16;
 } Isa;
 
 struct Target {

@@ -225,8 +225,8 @@ GRAPHC_API const graphc_plan *graphc_session_plan(const graphc_session *s); /* i
  */
 GRAPHC_API const char *graphc_session_error(const graphc_session *s);
 GRAPHC_API uint32_t graphc_session_threads(const graphc_session *s); /* 1 on CUDA */
-/* What the session picked from the plan: "x86-64-v3", "x86-64-v4", "x86-64-v4+vnni", "cubin" or "ptx"; "" if the plan
- * launches nothing. */
+/* What the session picked from the plan: "x86-64-v3", "x86-64-v4", "x86-64-v4+vnni",
+ * "x86-64-v4+bf16", "cubin" or "ptx"; "" if the plan launches nothing. */
 GRAPHC_API const char *graphc_session_code(const graphc_session *s);
 
 /* --- Binding and running ------------------------------------------------------------------- */

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  7u
+#define PLAN_VERSION  8u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
@@ -227,11 +227,12 @@ typedef enum PlanForm {
     PLAN_x86_64_v3,
     PLAN_x86_64_v4,
     PLAN_x86_64_vnni, /* v4 and AVX512-VNNI */
+    PLAN_x86_64_bf16, /* v4 and AVX512-BF16 */
     PLAN_ptx,
     PLAN_cubin,
     PLAN_FORMS
 } PlanForm;
-#define PLAN_CPU_FORMS 3
+#define PLAN_CPU_FORMS 4
 #define PLAN_CPU_WHOLE 2
 
 typedef struct PlanKernel {
@@ -327,7 +328,7 @@ PLAN_RECORD_SIZE(PlanEntry, 32);
 PLAN_RECORD_SIZE(PlanNote, 8);
 PLAN_RECORD_SIZE(PlanTarget, 56);
 PLAN_RECORD_SIZE(PlanBuffer, 32);
-PLAN_RECORD_SIZE(PlanKernel, 144);
+PLAN_RECORD_SIZE(PlanKernel, 152);
 PLAN_RECORD_SIZE(PlanMap, 136);
 PLAN_RECORD_SIZE(PlanStep, 52);
 PLAN_RECORD_SIZE(PlanBlob, 24);

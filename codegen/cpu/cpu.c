@@ -1,5 +1,6 @@
 /* CPU targets: every kernel for each instruction set of the row, linked into one image per set. */
 #include "codegen/compile.h"
+#include "codegen/cpu/dot.h"
 #include "codegen/cpu/image.h"
 #include "codegen/emit/emit_internal.h"
 #include "runtime/base/map.h"
@@ -43,7 +44,9 @@ static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
 
 /* Whether the kernel has code of its own there. */
 static bool has_code(const Isa *isa, const Kernel *k) {
-    return !isa->extends || (k->tem == TEM_dot && k->dot.quads);
+    if (!isa->extends) return true;
+    if (k->tem != TEM_dot) return false;
+    return isa->multiply_bf16 ? dot_is_bf16(k) : k->dot.quads;
 }
 
 static void compile_job(CompileWorker *w, CompileJob *j) {

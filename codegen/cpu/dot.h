@@ -21,6 +21,9 @@
  * bits and their scales) is computed in registers where M is one tile, so that it is read once as
  * it lies in memory; a panel of it is computed into scratch where there are more.
  *
+ * So are products of bf16 where an instruction adds two of them to an f32 (AVX512-BF16); elsewhere
+ * both are widened.
+ *
  * Every sum runs over k in one fixed order, in chunks of DOT_CHUNK elements of a run, so results
  * depend neither on the number of threads nor on tile sizes. */
 #ifndef CODEGEN_TEMPLATES_DOT_H
@@ -68,7 +71,8 @@ typedef struct Dot {
 
     /* left operand */
     bool quads;            /* u8 by i8, in groups of four rows */
-    bool pairs;            /* both operands are integers of 16 bits or less, summed in 32 */
+    bool pairs;            /* both operands are integers of 16 bits or less, summed in 32; or ... */
+    bool bf16;             /* ... of bf16, summed in f32 */
     KVal a;                /* what runs hold: the operand or, in pairs, what it is widened from */
     DType left;            /* a run's element type */
     bool direct;           /* runs may be read in place ... */
@@ -127,6 +131,9 @@ bool dot_moves_indirectly(Dot *d, const DotGroup *g, Expr x);
 /* A load in v's body that moves along the contracted axes, or 0. */
 KVal dot_load_of(Dot *d, KVal v);
 LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
+
+/* Whether both sides are bf16 as they are stored, the right one in panels. */
+bool dot_is_bf16(const Kernel *k);
 
 /* dot_operand.c */
 void dot_analyse_a(Dot *d);

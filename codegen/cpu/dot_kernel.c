@@ -108,26 +108,57 @@ static LLVMValueRef interleave(Dot *d, LLVMValueRef x, LLVMValueRef y) {
     return LLVMBuildShuffleVector(d->e->b, x, y, LLVMConstVector(lane, 2 * d->lanes), "");
 }
 
+/* Two products more in each lane of acc: elements along k side by side in 32 bits. */
+static LLVMValueRef pair_add(Dot *d, LLVMValueRef acc, LLVMValueRef a, LLVMValueRef b) {
+    Emit *e = d->e;
+    if (!d->bf16) return LLVMBuildAdd(e->b, acc, multiply_pairs(d, a, b), "");
+    LLVMTypeRef t = emit_vec(LLVMBFloatTypeInContext(e->ctx), 2 * d->lanes);
+    LLVMValueRef x[3] = {acc, LLVMBuildBitCast(e->b, a, t, ""), LLVMBuildBitCast(e->b, b, t, "")};
+    return emit_intrinsic(e, e->isa->multiply_bf16, NULL, x, 3);
+}
+
 /* Two steps of k, which both operands have at 2 * pair. */
 static void micro_pair(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair) {
     Emit *e = d->e;
     LLVMValueRef b[DOT_MAX_NV];
     LLVMTypeRef type = emit_vec(e->i16, 2 * d->lanes);
+    DType t = d->bf16 ? DT_bf16 : DT_i16;
     Expr step = d->rows[d->ka.n - 1];
     LLVMValueRef second = b_row(d, m->b, m->row, step);
     for (uint32_t j = 0; j < m->nv; j++)
-        b[j] =
-            interleave(d, load_b(d, m->b, m->row, j, DT_i16), load_b(d, m->b, second, j, DT_i16));
+        b[j] = interleave(d, load_b(d, m->b, m->row, j, t), load_b(d, m->b, second, j, t));
     for (uint32_t r = 0; r < m->rows; r++) {
         LLVMValueRef at = emit_gep(e, e->i32, left[r], pair);
         LLVMValueRef a = emit_splat(e, emit_load(e, e->i32, at, sizeof(int16_t)));
         a = LLVMBuildBitCast(e->b, a, type, "");
         for (uint32_t j = 0; j < m->nv; j++) {
             LLVMValueRef *acc = &m->acc[r * m->nv + j];
-            *acc = LLVMBuildAdd(e->b, *acc, multiply_pairs(d, a, b[j]), "");
+            *acc = pair_add(d, *acc, a, b[j]);
         }
     }
     m->row = b_row(d, m->b, second, step);
+}
+
+/* Steps [first, first + n) by themselves. */
+static void micro_steps(Dot *d, Micro *m, LLVMValueRef *left, Expr first, Expr n) {
+    Emit *e = d->e;
+    EmitLoop l;
+    micro_open(d, m, &l, "k", emit_expr(e, n));
+    micro_step(d, m, left, LLVMBuildAdd(e->b, emit_expr(e, first), l.i, ""));
+    micro_close(d, m, &l);
+}
+
+/* ... in pairs, then what is left; first is even. */
+static void micro_pairs(Dot *d, Micro *m, LLVMValueRef *left, Expr first, Expr n) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    EmitLoop l;
+    const Expr two = expr_const(p, 2), rest = expr_mod(p, n, two);
+    micro_open(d, m, &l, "pair", emit_expr(e, expr_div(p, n, two)));
+    micro_pair(d, m, left, LLVMBuildAdd(e->b, emit_expr(e, expr_div(p, first, two)), l.i, ""));
+    micro_close(d, m, &l);
+    if (expr_divisor(p, n) % 2)
+        micro_steps(d, m, left, expr_add(p, first, expr_sub(p, n, rest)), rest);
 }
 
 /* Step k of a right operand that is made, with columns of vector j bound. */
@@ -298,52 +329,28 @@ static bool is_long(const Dot *d, Expr size) {
     return dtype_is_float(d->acc) && !(expr_is_const(d->p, size, &n) && n <= DOT_CHUNK * 5 / 4);
 }
 
-static void micro_chunks(Dot *d, Micro *m, LLVMValueRef *left) {
-    Emit *e = d->e;
-    EmitLoop ks;
-    Chunk c;
-    chunk_open(d, m, &c, d->run, expr_const(d->p, DOT_CHUNK));
-    if (m->b->mode == DOT_B_MADE) {
-        made_run(d, m, left, c.first, c.size);
-    } else {
-        micro_open(d, m, &ks, "k", emit_expr(e, c.size));
-        micro_step(d, m, left, LLVMBuildAdd(e->b, emit_expr(e, c.first), ks.i, ""));
-        micro_close(d, m, &ks);
-    }
-    chunk_close(d, m, &c);
+/* Steps [first, first + n) of a run. */
+static void micro_part(Dot *d, Micro *m, LLVMValueRef *left, Expr first, Expr n) {
+    if (m->b->mode == DOT_B_MADE)
+        made_run(d, m, left, first, n);
+    else if (d->pairs)
+        micro_pairs(d, m, left, first, n);
+    else
+        micro_steps(d, m, left, first, n);
 }
 
-/* All of a run: in pairs, then what is left. */
+/* All of a run. */
 static void micro_run(Dot *d, Micro *m, LLVMValueRef *left) {
-    Emit *e = d->e;
-    ExprPool *p = d->p;
-    EmitLoop pairs, ks;
+    Chunk c;
     if (d->quads) {
         micro_quads(d, m, left);
-        return;
+    } else if (!is_long(d, d->run)) {
+        micro_part(d, m, left, expr_const(d->p, 0), d->run);
+    } else {
+        chunk_open(d, m, &c, d->run, expr_const(d->p, DOT_CHUNK));
+        micro_part(d, m, left, c.first, c.size);
+        chunk_close(d, m, &c);
     }
-    if (is_long(d, d->run)) {
-        micro_chunks(d, m, left);
-        return;
-    }
-    if (m->b->mode == DOT_B_MADE) {
-        made_run(d, m, left, expr_const(p, 0), d->run);
-        return;
-    }
-    if (!d->pairs) {
-        micro_open(d, m, &ks, "k", emit_expr(e, d->run));
-        micro_step(d, m, left, ks.i);
-        micro_close(d, m, &ks);
-        return;
-    }
-    Expr two = expr_const(p, 2);
-    micro_open(d, m, &pairs, "pair", emit_expr(e, expr_div(p, d->run, two)));
-    micro_pair(d, m, left, pairs.i);
-    micro_close(d, m, &pairs);
-    if (expr_divisor(p, d->run) % 2 == 0) return;
-    micro_open(d, m, &ks, "k", emit_expr(e, expr_mod(p, d->run, two)));
-    micro_step(d, m, left, emit_expr(e, expr_addi(p, d->run, -1)));
-    micro_close(d, m, &ks);
 }
 
 /* Rows of the table point to run `at` of theirs. */

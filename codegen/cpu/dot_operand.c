@@ -100,14 +100,25 @@ static bool fits_quads(Dot *d, uint32_t n) {
     return !d->quads || (!d->permuted && (n == d->ka.n || size > 1));
 }
 
+/* Runs of bf16 are copied, as other instruction sets copy what they widen: blocks are the same. */
+static void choose_bf16(Dot *d) {
+    if (!d->e->isa->multiply_bf16 || !dot_is_bf16(d->k)) return;
+    for (uint32_t i = 0; i < d->t->nacc; i++)
+        if (d->b[i].mode != DOT_B_DIRECT) return;
+    d->pairs = d->bf16 = true;
+    d->a = d->k->ops[d->t->a].in[0];
+    d->left = DT_bf16;
+}
+
 void dot_analyse_a(Dot *d) {
     choose_left(d);
     if (!d->quads && dot_analyse_columns(d)) return;
+    choose_bf16(d);
     const KOp *o = &d->k->ops[d->a];
     order_axes(d);
     d->nrun = even_rows(d);
     d->step = expr_const(d->p, 1);
-    if (o->op == K_kload && (DType)o->dtype == d->left) {
+    if (o->op == K_kload && (DType)o->dtype == d->left && !d->bf16) {
         Expr step = 0;
         uint32_t n = dot_uniform_stride(d, &d->ka, o->index, &step);
         if (n > d->nrun) n = d->nrun;

@@ -91,3 +91,16 @@ LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile) {
     LLVMValueRef v[2] = {tile, emit_expr(e, more)};
     return LLVMBuildAdd(e->b, row, emit_intrinsic(e, "llvm.smin", e->i64, v, 2), "");
 }
+
+static bool is_widened_bf16(const Kernel *k, KVal v) {
+    const KOp *o = &k->ops[v];
+    return o->op == OP_cast && o->dtype == DT_f32 && k->ops[o->in[0]].dtype == DT_bf16;
+}
+
+bool dot_is_bf16(const Kernel *k) {
+    const KDot *t = &k->dot;
+    bool all = t->pack == DOT_PANEL && !t->wino && is_widened_bf16(k, t->a);
+    for (uint32_t i = 0; i < t->nacc; i++)
+        all = all && is_widened_bf16(k, t->b[i]) && k->ops[k->ops[t->b[i]].in[0]].op == K_kload;
+    return all;
+}

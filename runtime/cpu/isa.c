@@ -7,36 +7,40 @@
 
 typedef struct Feature {
     uint32_t leaf, reg, bit; /* reg: 0 eax, 1 ebx, 2 ecx, 3 edx */
+    uint32_t part;           /* of the leaf */
 } Feature;
 
 /* psABI levels, beyond what every x86-64-v2 processor with AVX has. */
 static const Feature v3_features[] = {
-    {1, 2, 12},         /* fma */
-    {1, 2, 22},         /* movbe */
-    {1, 2, 27},         /* osxsave */
-    {1, 2, 28},         /* avx */
-    {1, 2, 29},         /* f16c */
-    {7, 1, 3},          /* bmi1 */
-    {7, 1, 5},          /* avx2 */
-    {7, 1, 8},          /* bmi2 */
-    {0x80000001, 2, 5}, /* lzcnt */
+    {1, 2, 12, 0},         /* fma */
+    {1, 2, 22, 0},         /* movbe */
+    {1, 2, 27, 0},         /* osxsave */
+    {1, 2, 28, 0},         /* avx */
+    {1, 2, 29, 0},         /* f16c */
+    {7, 1, 3, 0},          /* bmi1 */
+    {7, 1, 5, 0},          /* avx2 */
+    {7, 1, 8, 0},          /* bmi2 */
+    {0x80000001, 2, 5, 0}, /* lzcnt */
 };
 static const Feature v4_features[] = {
-    {7, 1, 16}, /* avx512f */
-    {7, 1, 17}, /* avx512dq */
-    {7, 1, 28}, /* avx512cd */
-    {7, 1, 30}, /* avx512bw */
-    {7, 1, 31}, /* avx512vl */
+    {7, 1, 16, 0}, /* avx512f */
+    {7, 1, 17, 0}, /* avx512dq */
+    {7, 1, 28, 0}, /* avx512cd */
+    {7, 1, 30, 0}, /* avx512bw */
+    {7, 1, 31, 0}, /* avx512vl */
 };
 
 static const Feature vnni_features[] = {
-    {7, 2, 11}, /* avx512_vnni */
+    {7, 2, 11, 0}, /* avx512_vnni */
+};
+static const Feature bf16_features[] = {
+    {7, 0, 5, 1}, /* avx512_bf16 */
 };
 
 static bool has_all(const Feature *f, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint32_t r[4];
-        if (!__get_cpuid_count(f[i].leaf, 0, &r[0], &r[1], &r[2], &r[3])) return false;
+        if (!__get_cpuid_count(f[i].leaf, f[i].part, &r[0], &r[1], &r[2], &r[3])) return false;
         if (!(r[f[i].reg] >> f[i].bit & 1)) return false;
     }
     return true;
@@ -58,6 +62,7 @@ bool isa_supports(PlanForm form) {
     if ((saved & 0x6) != 0x6) return false;
     if (form == PLAN_x86_64_v3) return true;
     if ((saved & 0xe0) != 0xe0 || !HAS_ALL(v4_features)) return false;
+    if (form == PLAN_x86_64_bf16) return HAS_ALL(bf16_features);
     return form == PLAN_x86_64_v4 || HAS_ALL(vnni_features);
 }
 #else

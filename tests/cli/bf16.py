@@ -1,0 +1,94 @@
+"""--precision bf16 on CPUs: bf16.py GRAPHC
+
+Products, convolutions and several products of one operand at sizes that are no multiple of anything, by AVX2 code, AVX-512 code
+and what the processor adds to it: within f32's rounding of the same sums of rounded operands in f64. Where the processor has
+AVX512-BF16, that code is what runs; a plan in f32 has none of it."""
+import json, os, subprocess, sys, tempfile
+import numpy as np
+import onnx
+from onnx import TensorProto as T, helper as h, numpy_helper as nh
+from onnx.reference import ReferenceEvaluator
+
+graphc = os.path.abspath(sys.argv[1])
+os.chdir(tempfile.mkdtemp())
+rng = np.random.default_rng(5)
+bad = 0
+
+
+def check(ok, what):
+    global bad
+    if not ok:
+        bad += 1
+        print(f"FAILED: {what}")
+
+
+def run(*args):
+    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
+    if p.returncode:
+        sys.exit(f"FAILED {args}: exit {p.returncode}\n{p.stdout}{p.stderr}")
+    return p.stdout
+
+
+def bf16(x):
+    """Rounded to nearest, ties to even."""
+    u = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((u + 0x7fff + (u >> 16 & 1)) & 0xffff0000).astype(np.uint32).view(np.float32)
+
+
+def draw(*shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def save(path, nodes, x, weights, outputs, shape=None):
+    g = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, shape or x.shape)],
+                     [h.make_tensor_value_info(o, T.FLOAT, None) for o in outputs], [nh.from_array(w, n) for n, w in weights.items()])
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=9), path)
+
+
+def reference(nodes, x, weights, outputs):
+    wide = {n: bf16(w).astype(np.float64) for n, w in weights.items()}
+    g = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.DOUBLE, x.shape)],
+                     [h.make_tensor_value_info(o, T.DOUBLE, None) for o in outputs], [nh.from_array(w, n) for n, w in wide.items()])
+    model = h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=9)
+    return ReferenceEvaluator(model).run(None, {"x": bf16(x).astype(np.float64)})
+
+
+def code_of(plan, *more):
+    return json.loads(run("bench", plan, "--json", "--threads", "1", "--runs", "5", *more))["code"]
+
+
+def case(what, nodes, x, weights, outputs, shape=None):
+    save("m.onnx", nodes, x, weights, outputs, shape)
+    run("m.onnx", "--precision", "bf16", "-o", "m.plan")
+    np.save("x.npy", x)
+    want = reference(nodes, x, weights, outputs)
+    for isa in ("3", "4", "0"):
+        run("run", "m.plan", *(["--isa", isa] if isa != "0" else []), "--input", "x=x.npy", "--output-dir", "out")
+        for o, w in zip(outputs, want):
+            got = np.load(f"out/{o}.npy")
+            # what is handed on may be rounded, which the results of the last contraction are not
+            worst = np.abs(got - w).max() / np.abs(w).max()
+            check(worst <= 4e-6, f"{what}, code {isa}: {o} is off by {worst:.1e} of its largest element")
+
+
+for m, k, n in [(1, 64, 48), (1, 333, 97), (7, 129, 50), (64, 256, 96), (19, 1001, 33)]:
+    case(f"{m} x {k} x {n}", [h.make_node("MatMul", ["x", "w"], ["y"])], draw(m, k), {"w": draw(k, n)}, ["y"])
+case("rows left open", [h.make_node("MatMul", ["x", "w"], ["y"])], draw(11, 150), {"w": draw(150, 64)}, ["y"], ["rows", 150])
+case("two products of one operand", [h.make_node("MatMul", ["x", "v"], ["y"]), h.make_node("MatMul", ["x", "w"], ["z"])],
+     draw(13, 77), {"v": draw(77, 64), "w": draw(77, 64)}, ["y", "z"])
+for c, o, size, kernel, stride in [(3, 32, 19, 3, 2), (16, 48, 9, 3, 1), (33, 20, 8, 1, 1), (5, 17, 12, 5, 1)]:
+    case(f"convolution {c} to {o}, {kernel} x {kernel}, stride {stride}",
+         [h.make_node("Conv", ["x", "w"], ["y"], strides=[stride] * 2, pads=[kernel // 2] * 4)],
+         draw(2, c, size, size), {"w": draw(o, c, kernel, kernel)}, ["y"])
+
+has = json.loads(run("doctor", "--json"))["cpu"]["code"].get("AVX512-BF16")
+save("m.onnx", [h.make_node("MatMul", ["x", "w"], ["y"])], draw(8, 64), {"w": draw(64, 64)}, ["y"])
+run("m.onnx", "-o", "f32.plan")
+run("m.onnx", "--precision", "bf16", "-o", "bf16.plan")
+check("bf16" not in code_of("f32.plan"), "a plan in f32 has code for AVX512-BF16")
+if has:
+    check(code_of("bf16.plan") == "x86-64-v4+bf16", "AVX512-BF16 is not used")
+    check(code_of("bf16.plan", "--isa", "4") == "x86-64-v4", "--isa 4 uses AVX512-BF16")
+else:
+    print("skipped: this processor has no AVX512-BF16")
+sys.exit(bad != 0)
