@@ -210,6 +210,10 @@ both("slices_joined", lambda c: c.op("Add", "x", c.op("Concat", c.op("Slice", "x
 both("compress_longer", lambda c: c.op("Compress", "x", "k"), free={"x": {0: "n"}, "k": {0: "m"}}, x=f32(4),
      k=np.array([1, 0, 1, 1, 1, 0, 0, 1], bool))
 
+for dtype in (np.uint8, np.int8, np.int32, np.uint64):
+    for tag, attrs in (("default", {}), ("two", {"lambd": 2.0}), ("half", {"lambd": 1.5, "bias": 0.5})):
+        both(f"shrink_{np.dtype(dtype).name}_{tag}", lambda c: c.op("Shrink", "x", **attrs), free={"x": {0: "n"}}, x=np.array([0, 1, 2, 3, 100], dtype))
+
 # ---- weights that repeat one value, or one row, or one column ------------------------------------------------
 for tag, shape in (("value", (1, 1)), ("row", (1, 50)), ("column", (19, 1))):
     both(f"weights_of_one_{tag}", lambda c: c.op("Relu", c.op("MatMul", "x", c.op("Expand", "w", c.add("s", i64(19, 50))))),

@@ -71,12 +71,15 @@ static bool lower_mish(Lower *l) {
 }
 
 /* x + bias below -lambd, x - bias above lambd, 0 between. */
+/* Integers are compared with the attributes as real numbers: -lambd is none of an unsigned type. */
 static bool lower_shrink(Lower *l) {
     Graph *g = lower_graph(l);
     const double lambd = lower_f(l, "lambd"), bias = lower_f(l, "bias");
-    Value x = lower_in(l, 0);
+    const DType dtype = lower_type(l, 0)->dtype;
+    Value x = dtype_is_float(dtype) ? lower_in(l, 0) : build_cast(g, lower_in(l, 0), DT_f64);
     Value above = v_select_f(g, v_lt(g, v_const(g, x, lambd), x), v_addf(g, x, -bias), 0);
-    lower_out(l, 0, build_select(g, v_ltf(g, x, -lambd), v_addf(g, x, bias), above));
+    Value y = build_select(g, v_ltf(g, x, -lambd), v_addf(g, x, bias), above);
+    lower_out(l, 0, dtype_is_float(dtype) ? y : build_cast(g, y, dtype));
     return true;
 }
 
