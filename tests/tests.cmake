@@ -58,6 +58,20 @@ foreach(source fuzz/mutate conformance/suite_eval conformance/suite_grad
     onnx_schema Threads::Threads ${CMAKE_DL_LIBS} m)
 endforeach()
 
+# Targets of libFuzzer (preset fuzz): tests/fuzz/nightly runs them.
+if(GRAPHC_SANITIZE MATCHES fuzzer)
+  function(graphc_fuzz formats layers)
+    foreach(format ${formats})
+      add_executable(fuzz_${format} tests/fuzz/fuzz_${format}.c)
+      set_target_properties(fuzz_${format} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+      target_link_libraries(fuzz_${format} PRIVATE gc_flags -fsanitize=fuzzer ${layers} gc_base Threads::Threads ${CMAKE_DL_LIBS} m)
+    endforeach()
+  endfunction()
+  graphc_fuzz("plan;safetensors" "gc_runtime")
+  graphc_fuzz("gir;kir" "gc_fusion;gc_graph")
+  graphc_fuzz("onnx;tensor" "gc_driver;${compiler_layers};gc_runtime;llvm;onnx_schema")
+endif()
+
 # Many command lines from one start of graphc. A sanitizer's library would have to come before it.
 if(NOT GRAPHC_SANITIZE)
   add_library(forks MODULE tests/forks.c)
@@ -123,6 +137,7 @@ foreach(model mlp conv attention tensors)
   set_tests_properties(fuzz/${model}/all PROPERTIES ENVIRONMENT GRAPHC_TEST_ALL=1)
 endforeach()
 graphc_script(fuzz/graphs full 600 ${python} tests/fuzz/graphs.py run $<TARGET_FILE:graphc_cli> --count 150)
+graphc_script(fuzz/table full 600 ${python} tests/fuzz/graphs.py run $<TARGET_FILE:graphc_cli> --of table --count 60)
 graphc_script(train/formats quick 120 ${python} tests/train/formats.py $<TARGET_FILE:train_tool>)
 graphc_script(train/page full 120 ${python} tests/train/page.py $<TARGET_FILE:train_tool>)
 graphc_script(train/peft full 300 ${python} tests/train/peft_files.py $<TARGET_FILE:train_tool>)

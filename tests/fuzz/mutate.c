@@ -20,6 +20,7 @@
 #include "runtime/train/adapter/adapter.h"
 #include "runtime/train/data/tokens.h"
 #include "runtime/train/safetensors.h"
+#include "tests/fuzz/rehash.h"
 #include "tests/unit/test.h"
 #include <signal.h>
 #include <sys/mman.h>
@@ -253,14 +254,6 @@ static void try_model(const File *f, size_t size, Seen *seen, Totals *t) {
 }
 
 /* --- plans ---------------------------------------------------------------------------------- */
-
-static void rehash(uint8_t *bytes) {
-    PlanHeader *h = (PlanHeader *)(void *)bytes;
-    PlanSection *t = (PlanSection *)(void *)(h + 1);
-    for (uint32_t i = 0; i < PLAN_SEC_COUNT; i++)
-        t[i].hash = hash_bytes(bytes + t[i].offset, t[i].size, i);
-    h->hash = plan_header_hash(h, t);
-}
 
 /* Whoever knows the hashes may change sizes and indices: what is accepted has to print, bind and
  * run with the runtime staying inside its memory. The kernels return at once, whatever their
