@@ -29,7 +29,7 @@ static const NamedOp named_ops[] = {
 static Op core_op(const Lower *l) {
     for (size_t i = 0; i < sizeof named_ops / sizeof *named_ops; i++)
         if (!strcmp(named_ops[i].name, lower_op_name(l))) return named_ops[i].op;
-    GC_ASSERT(!"every row that asks is in the table");
+    GC_ASSERT(false && "every row that asks is in the table");
     return OP_none;
 }
 
