@@ -549,6 +549,7 @@ def matmul(n, kind):
 
 @rows("Gemm")
 def gemm(n, kind):
+    n.broadcasts = True
     m, k, w, t = n.size(), n.size(), n.size(), n.float()
     ta, tb = n.r.randint(0, 1), n.r.randint(0, 1)
     ins = [n.x([k, m] if ta else [m, k], t), n.x([w, k] if tb else [k, w], t)]
