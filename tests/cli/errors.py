@@ -202,6 +202,12 @@ with tempfile.TemporaryDirectory() as d:
         np.save("lengths.npy", np.array(lengths))
         run(status, "Range needs" if status else "", "long.plan", "--input", "lengths=lengths.npy")
 
+    # A row whose largest length no integer holds is not one that fits into shared memory.
+    build.text("square.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[s,2,s,t,16] x, float[2] w) => (float[s,2,s,t,16] y) {
+        y = InstanceNormalization(x, w, w)
+    }""")
+    expect(0, "", "square.onnx", "-o", "square.plan", "--target", "sm_90a")
+
     # Sizes from shapes and data are exact: what no memory holds is refused, though its product is small modulo 2^64.
     build.text("full.onnx", """<ir_version: 8, opset_import: ["": 17]> g (int64[2] s) => (float[a, b] y) { y = ConstantOfShape(s) }""")
     build.text("outer.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[a,1,1] x, float[b,1] u, float[c] w) => (float[a,b,c] y) {

@@ -168,14 +168,15 @@ static void choose_room(Long *l, uint32_t bytes) {
     Gpu *g = l->r->team.g;
     int64_t length = gpu_hint(g->e, l->length), n = g->e->lanes, most = 0, least;
     int64_t half = g->m->shared / 2 - RESERVED, all = g->m->shared - RESERVED;
-    bool alone = bytes * length > half;
+    bool alone = bytes && length > half / bytes;
     l->r->team.size = alone ? WIDE : NARROW;
     if (!g->j->min_blocks) g->j->min_blocks = alone ? 1 : 2;
     g->j->shared_bytes = 0;
     if (!bytes) return;
-    l->room = (alone ? all : half) / (bytes * n) / l->r->team.size * l->r->team.size;
+    const int64_t room = (alone ? all : half) / (bytes * n);
+    l->room = room / l->r->team.size * l->r->team.size;
     expr_range(g->e->exprs, l->length, &least, &most);
-    l->all_kept = most / n * n * bytes <= (alone ? all : half);
+    l->all_kept = most / n <= room; /* not multiplied: most may be all that an integer holds */
     if (l->all_kept) l->room = most / n;
     for (uint32_t i = 0; i < l->nkept; i++) {
         l->slot[i] = g->j->shared_bytes;
