@@ -88,7 +88,7 @@ graphc_status remember(Pipeline *p, Graph *g, const Machine *m, const graphc_tra
     for (;; i++) {
         GC_TRY(schedule(p, c == CHECKPOINT_none ? g : on_way(p, g, m, &ways[i]), m, &k.s, &k.peak));
         double total = peak_total(&k.peak);
-        if (!least || total < least) least = total;
+        if (least == 0 || total < least) least = total;
         if (!t->memory_budget || total <= budget) break;
         if (i + 1 == WAYS)
             return diag(p->diags, D_USAGE, "--memory-budget",
