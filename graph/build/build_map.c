@@ -46,11 +46,20 @@ static bool check_operands(Graph *g, Op op, const Value *in, uint32_t n) {
     return true;
 }
 
-/* Splats go right and the rest in order of appearance, so that equal sums meet in the CSE table. */
+static int place_of_operand(const Graph *g, Value v) {
+    if (fold_splat(g, v, NULL, NULL)) return OP_COUNT;
+    const Node *n = graph_node(g, v);
+    while (op_info[n->op].cls == OPC_VIEW) n = graph_node(g, n->in[0]);
+    return op_info[n->op].cls == OPC_CONTRACT ? -1 : (int)n->op;
+}
+
+/* Contractions go left, splats right, the rest by what computes them and in order of appearance, so
+ * that equal sums meet in the CSE table. What all layers share appears in the first one: appearance
+ * alone would give that layer kernels of its own, which differ from the others' in nothing else. */
 static void order_operands(const Graph *g, Op op, Value *in) {
     if (!op_has_flag(op, 'C')) return;
-    bool s0 = fold_splat(g, in[0], NULL, NULL), s1 = fold_splat(g, in[1], NULL, NULL);
-    if (s0 != s1 ? s1 : in[0] <= in[1]) return;
+    const int place[2] = {place_of_operand(g, in[0]), place_of_operand(g, in[1])};
+    if (place[0] != place[1] ? place[0] < place[1] : in[0] <= in[1]) return;
     Value t = in[0];
     in[0] = in[1];
     in[1] = t;

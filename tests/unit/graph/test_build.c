@@ -34,6 +34,18 @@ static uint32_t count_ops(const Graph *g, Op op) {
     return n;
 }
 
+/* Of what two layers share, one value computed it: before that layer's own values or after them. */
+static void test_operands_of_layers(void) {
+    Graph *g = new_graph();
+    Expr n = symbol(g, "n", 1, 64);
+    Value x = input(g, DT_f32, 1, &n), y = input(g, DT_f32, 1, &n);
+    Value first = build_unary(g, OP_sqrt, x), mask = build_unary(g, OP_exp, x);
+    Value second = build_unary(g, OP_sqrt, y);
+    Value in_first = build_binary(g, OP_add, first, mask);
+    Value in_second = build_binary(g, OP_add, second, mask);
+    CHECK_EQ_I(graph_node(g, in_first)->in[0] == mask, graph_node(g, in_second)->in[0] == mask);
+}
+
 static void test_sharing(void) {
     Graph *g = new_graph();
     Expr n = symbol(g, "n", 1, 64);
@@ -273,6 +285,7 @@ static void test_contractions(void) {
 
 TEST_MAIN {
     test_sharing();
+    test_operands_of_layers();
     test_identities();
     test_constants();
     test_shape_chain();
