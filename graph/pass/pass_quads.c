@@ -18,6 +18,9 @@
 
 enum { COLS_LEAST = 16 }; /* of a group: with fewer, fusion packs no weights */
 enum { MAX_VIEWS = 8, MAX_SIDES = 16, SHIFT = 128 };
+enum {
+    MOST_TERMS = INT32_MAX / (255 * 128)
+}; /* of a sum of (u8 - z) i8 that cannot leave 32 bits */
 
 /* --- What is multiplied ----------------------------------------------------------------------- */
 
@@ -202,6 +205,18 @@ static Value unshifted(const Graph *g, Value q) {
 
 /* --- Contractions ----------------------------------------------------------------------------- */
 
+/* Whether a sum for f32 stays within 32 bits, of weights w: a row of k, or a window of them.
+ * Integers wrap as the operator's own sum does. */
+static bool sum_fits(const Graph *g, const Node *n, const Type *w, int64_t k) {
+    if (n->type.dtype != DT_f32) return true;
+    for (int i = 0; n->op == OP_conv && i < w->rank - 2; i++) {
+        int64_t taps;
+        if (!expr_is_const(g->exprs, w->dim[i], &taps) || taps > MOST_TERMS) return false;
+        k = k > MOST_TERMS ? k : k * taps;
+    }
+    return k <= MOST_TERMS;
+}
+
 static bool fits(const Rewrite *r, const Node *n) {
     const Graph *g = r->from;
     const bool *constant = r->facts;
@@ -212,7 +227,7 @@ static bool fits(const Rewrite *r, const Node *n) {
     if (!constant[n->in[1]] || (n->type.dtype != DT_f32 && n->type.dtype != DT_i32)) return false;
     if (expr_hint(g->exprs, w->dim[w->rank - 1]) < COLS_LEAST * groups) return false;
     if (conv && groups > 1 && expr_is_value(g->exprs, x->dim[x->rank - 1], groups)) return false;
-    if (!expr_is_const(g->exprs, w->dim[w->rank - 2], &k)) return false;
+    if (!expr_is_const(g->exprs, w->dim[w->rank - 2], &k) || !sum_fits(g, n, w, k)) return false;
     return !conv || k % 4 == 0;
 }
 
