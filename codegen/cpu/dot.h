@@ -153,6 +153,15 @@ void dot_gather_far(Dot *d, uint32_t i);    /* a direct one may be copied after 
 bool dot_may_make(Dot *d, uint32_t i);      /* a copied one; needs blocks */
 void dot_copy_panel(Dot *d, uint32_t i);    /* needs `lanes` rows of slack behind the panel */
 
+typedef struct DotAhead {
+    LLVMValueRef at;   /* what is asked for next; NULL: nothing is */
+    LLVMValueRef pace; /* bytes a step */
+} DotAhead;
+
+/* What tile `tile` of M asks for, of right operand i, whose panel begins at `start`. */
+DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, LLVMValueRef tile);
+void dot_ask(Dot *d, DotAhead *a); /* at each step of k */
+
 /* dot_kernel.c */
 /* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked
  * off if `masked`. */

@@ -58,25 +58,30 @@ typedef struct Micro {
     LLVMValueRef at; /* table entry of the first row's first run */
     LLVMValueRef acc[DOT_ROWS * DOT_MAX_NV];
     LLVMValueRef row;         /* current row of the right operand */
+    DotAhead ahead;           /* ... and what is asked for meanwhile */
     uint32_t of;              /* the right operand's number ... */
     const LLVMValueRef *mask; /* ... and columns that there are: where it is made */
 } Micro;
 
 static void micro_open(Dot *d, Micro *m, EmitLoop *l, const char *name, LLVMValueRef n) {
-    *l = emit_loop(d->e, m->nacc + 1);
+    *l = emit_loop(d->e, m->nacc + 1 + (m->ahead.at != NULL));
     for (uint32_t i = 0; i < m->nacc; i++) l->init[i] = m->acc[i];
     l->init[m->nacc] = m->row;
+    if (m->ahead.at) l->init[m->nacc + 1] = m->ahead.at;
     emit_loop_begin(d->e, l, name, emit_i64(d->e, 0), n, emit_i64(d->e, 1), false);
     for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = l->phi[i];
     m->row = l->phi[m->nacc];
+    if (m->ahead.at) m->ahead.at = l->phi[m->nacc + 1];
 }
 
 static void micro_close(Dot *d, Micro *m, EmitLoop *l) {
     for (uint32_t i = 0; i < m->nacc; i++) l->next[i] = m->acc[i];
     l->next[m->nacc] = m->row;
+    if (m->ahead.at) l->next[m->nacc + 1] = m->ahead.at;
     emit_loop_end(d->e, l);
     for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = l->out[i];
     m->row = l->out[m->nacc];
+    if (m->ahead.at) m->ahead.at = l->out[m->nacc + 1];
 }
 
 /* One step of k: a row of the right operand times one element of every row of the left one. */
@@ -92,6 +97,7 @@ static void micro_step(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef k) {
             m->acc[r * m->nv + j] = multiply_add(d, all, b[j], m->acc[r * m->nv + j]);
     }
     m->row = b_row(d, m->b, m->row, d->rows[d->ka.n - 1]);
+    dot_ask(d, &m->ahead);
 }
 
 /* Sums of products of neighbouring 16-bit lanes. */
@@ -137,6 +143,7 @@ static void micro_pair(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair) 
         }
     }
     m->row = b_row(d, m->b, second, step);
+    dot_ask(d, &m->ahead);
 }
 
 /* Steps [first, first + n) by themselves. */
@@ -281,6 +288,7 @@ static void micro_quad(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef quad, 
             m->acc[r * m->nv + j] = quad_add(d, m->acc[r * m->nv + j], a, b[j]);
     }
     m->row = emit_gep(e, e->i32, m->row, emit_i64(e, DOT_PANEL));
+    dot_ask(d, &m->ahead);
 }
 
 /* All of a run in fours, and what is left of a run that is the only one. */
@@ -417,6 +425,7 @@ typedef struct Tile {
     LLVMValueRef rows;
     Expr base;
     LLVMValueRef b[K_MAX_ACC];
+    DotAhead ahead[K_MAX_ACC];
 } Tile;
 
 void dot_store_all(Dot *d) {
@@ -476,6 +485,7 @@ static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
         Micro m = {.rows = rows, .nv = t->nv, .b = &d->b[i], .at = t->entry, .row = t->b[i]};
         m.of = i;
         m.mask = t->mask;
+        m.ahead = t->ahead[i];
         micro_kernel(d, &m);
         if (d->in_registers && !d->wino.to) {
             epilogue_registers(d, t, &m);
@@ -555,6 +565,7 @@ void dot_tiles(Dot *d, uint32_t nv, bool masked) {
     }
     for (uint32_t i = 0; i < d->t->nacc; i++) t.b[i] = b_start(d, i);
     emit_loop_begin(e, &l, "tile", d->tile0, d->tile1, emit_i64(e, 1), true);
+    for (uint32_t i = 0; i < d->t->nacc; i++) t.ahead[i] = dot_ahead(d, i, t.b[i], l.i);
     LLVMValueRef row = dot_first_row(d, l.i);
     LLVMValueRef end = dot_first_row(d, LLVMBuildAdd(e->b, l.i, emit_i64(e, 1), ""));
     LLVMValueRef rows = LLVMBuildSub(e->b, end, row, "");

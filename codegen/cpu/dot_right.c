@@ -1,4 +1,5 @@
-/* The right operand of a contraction: how it can be read, and copies of what cannot. */
+/* The right operand of a contraction: how it can be read, copies of what cannot, and what is asked
+ * for ahead. */
 #include "codegen/cpu/dot.h"
 #include "codegen/cpu/shuffle.h"
 
@@ -174,4 +175,62 @@ void dot_copy_panel(Dot *d, uint32_t i) {
         copy_columns(d, &c);
     else
         copy_rows(d, &c);
+}
+
+/* --- What comes next ----------------------------------------------------------------------
+ *
+ * Panels of weights come at memory's pace: the first tile of rows would wait for all of its panel,
+ * and the others, which find it in the cache, leave memory idle. So each of the first tiles asks
+ * for a share of the panel behind the current one, a line or less at every step of k. Panels lie
+ * one behind the other, and work items walk them in that order; what is asked for behind the last
+ * one is of no use, and no harm. */
+
+enum { LINE_BYTES = 64, SHARES_MOST = 12, TILES_LEAST = 3, TILES_MANY = 64, CACHE_BYTES = 1 << 19 };
+
+static uint32_t rows_per_step(const Dot *d) {
+    return d->quads ? 4 : d->pairs ? 2 : 1;
+}
+
+/* Whether right operand i is in panels that several tiles read, and not so many that waiting for it
+ * once is nothing; and too large to stay in the cache from one run to the next. */
+static bool looks_ahead(Dot *d, uint32_t i) {
+    ExprPool *p = d->p;
+    int64_t fewest, most, least, bytes;
+    if (d->b[i].mode != DOT_B_DIRECT || d->t->pack != DOT_PANEL || d->t->wino) return false;
+    expr_range(p, expr_mul(p, d->block, d->span), &fewest, &most);
+    expr_range(p, expr_mul(p, d->n.size, d->kk.size), &least, &bytes);
+    bool small = bytes <= CACHE_BYTES / (int64_t)dtype_bytes(d->b[i].memory);
+    return d->width == DOT_PANEL && most >= TILES_LEAST && fewest < TILES_MANY && !small;
+}
+
+/* For tile `tile` of right operand i that begins at `start`. */
+DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, LLVMValueRef tile) {
+    if (!looks_ahead(d, i)) return (DotAhead){0};
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    const uint32_t rows = rows_per_step(d);
+    const uint32_t step = DOT_PANEL * (uint32_t)dtype_bytes(d->b[i].memory) * rows;
+    Expr steps = expr_ceildiv(p, d->kk.size, expr_const(p, rows));
+    LLVMValueRef most[2] = {LLVMBuildSub(e->b, d->span1, d->span0, ""), emit_i64(e, SHARES_MOST)};
+    LLVMValueRef shares = emit_intrinsic(e, "llvm.smin", e->i64, most, 2);
+    LLVMValueRef pace = LLVMBuildUDiv(e->b, emit_i64(e, step), shares, "");
+    LLVMValueRef here = LLVMBuildSub(e->b, tile, d->span0, "");
+    LLVMValueRef asks = LLVMBuildICmp(e->b, LLVMIntSLT, here, shares, "");
+    LLVMValueRef fits = LLVMBuildICmp(e->b, LLVMIntSLE, pace, emit_i64(e, LINE_BYTES), "");
+    asks = LLVMBuildAnd(e->b, asks, fits, "");
+    LLVMValueRef behind = emit_expr(e, expr_muli(p, steps, step));
+    LLVMValueRef share = LLVMBuildMul(e->b, here, emit_expr(e, steps), "");
+    share = LLVMBuildAdd(e->b, behind, LLVMBuildMul(e->b, share, pace, ""), "");
+    LLVMValueRef none = emit_i64(e, 0);
+    return (DotAhead){emit_gep(e, e->i8, start, LLVMBuildSelect(e->b, asks, share, none, "")),
+                      LLVMBuildSelect(e->b, asks, pace, none, "")};
+}
+
+void dot_ask(Dot *d, DotAhead *a) {
+    Emit *e = d->e;
+    if (!a->at) return;
+    LLVMValueRef read = LLVMConstInt(e->i32, 0, false), into_l2 = LLVMConstInt(e->i32, 2, false);
+    LLVMValueRef x[4] = {a->at, read, into_l2, LLVMConstInt(e->i32, 1, false)}; /* data, not code */
+    emit_intrinsic(e, "llvm.prefetch", e->ptr, x, 4);
+    a->at = emit_gep(e, e->i8, a->at, a->pace);
 }

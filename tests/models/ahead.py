@@ -1,0 +1,55 @@
+"""Weights are asked for ahead of their use where several tiles of rows share them: ahead.py GRAPHC
+
+Looks for prefetches in the code of products by constant and by fed operands, of one tile of rows, of more and of very
+many, known and open, by weights that stay in a cache and that do not; and results are those of f64."""
+import glob, os, subprocess, sys, tempfile
+import numpy as np
+import onnx
+from onnx import TensorProto as T, helper as h, numpy_helper as nh
+
+graphc = os.path.abspath(sys.argv[1])
+os.chdir(tempfile.mkdtemp())
+rng = np.random.default_rng(3)
+bad = 0
+
+
+def run(*args):
+    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
+    if p.returncode:
+        sys.exit(f"FAILED {args}: exit {p.returncode}\n{p.stdout}{p.stderr}")
+
+
+def check(name, rows, is_open, constant, asks, *options, large=True):
+    """rows: at run time, of which the compiler knows at most that they are up to 200 if `is_open`."""
+    global bad
+    k, n = 300, 1200 if large else 200
+    x, w = rng.standard_normal((rows, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+    ins = [h.make_tensor_value_info("x", T.FLOAT, ["rows" if is_open else rows, k])]
+    if not constant:
+        ins.append(h.make_tensor_value_info("w", T.FLOAT, [k, n]))
+    g = h.make_graph([h.make_node("MatMul", ["x", "w"], ["y"])], "g", ins, [h.make_tensor_value_info("y", T.FLOAT, None)],
+                     [nh.from_array(w, "w")] if constant else [])
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 18)], ir_version=9), "m.onnx")
+    run("m.onnx", "-o", "m.plan", "--dump-ir", name, *options)
+    code = "".join(open(f).read() for f in glob.glob(f"{name}/tem_*.ll"))
+    if not code or ("call void @llvm.prefetch" in code) != asks:
+        bad += 1
+        print(f"FAILED {name}: weights are {'not ' * asks}asked for")
+    np.save("x.npy", x), np.save("w.npy", w)
+    run("run", "m.plan", "--input", "x=x.npy", *([] if constant else ["--input", "w=w.npy"]), "--output-dir", "out")
+    worst = np.abs(np.load("out/y.npy") - x.astype(np.float64) @ w).max()
+    if not worst < (0.5 if options else 1e-4):
+        bad += 1
+        print(f"FAILED {name}: off by {worst:.1e}")
+
+
+for rows in (17, 64, 150):
+    check(f"tiles{rows}", rows, False, True, True)
+    check(f"open{rows}", rows, True, True, True)
+check("open5", 5, True, True, True)
+check("bf16", 64, False, True, True, "--precision", "bf16")
+check("one", 8, False, True, False)
+check("many", 600, False, True, False)
+check("small", 64, False, True, False, large=False)
+check("fed", 64, False, False, False)
+sys.exit(bad != 0)
