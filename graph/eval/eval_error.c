@@ -3,16 +3,18 @@
  * Algorithms, 3.3) beside the evaluation. An implementation computes in f32 (f64 in f64), sums in
  * any order, and rounds what lies between to its half type or keeps it wide, as it likes.
  *
- *   map          what it gives at the ends of its operands' intervals, and a rounding of its own
+ *   map          what it gives at the ends of its operands' intervals, and a rounding of its own (of
+ *                whole numbers, none)
  *   cast to few  likewise; exact where no boundary lies within the interval, else one step. So is
  *   bits, compare    every op whose result is no float
  *   sum of K     the sum of the errors, and 4 sqrt(K) u sum|x|: roundings of either sign
  *                (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019)
  *   contraction  |a| |eb| + |ea| |b| + 4 sqrt(K) u |a| |b|, Euclidean norms of a row and a column:
  *                Cauchy and Schwarz's bound of the same
- *   attention    exp(2 e) - 1 of each row's scores times a column's largest value, whose shares add
- * up to 1 view, gather the same elements of the operand's errors loop, branch one part in 2^13 of
- * the largest: their bodies are not analysed
+ *   attention    exp(2 e) - 1 of each row's scores times a column's largest value, whose shares
+ *                add up to 1
+ *   view, gather the same elements of the operand's errors
+ *   loop, branch one part in 2^13 of the largest: their bodies are not analysed
  *
  * An infinite error says that anything may come out: where an index is uncertain, at a pole. */
 #include "graph/eval/eval_impl.h"
@@ -132,10 +134,23 @@ static void add_corners(const MapChunk *c, int64_t n, double *out) {
     for (int64_t i = 0; i < n; i++) out[i] += most[i];
 }
 
+static bool is_whole(double x) {
+    return x == floor(x);
+}
+
+/* Sums and products of whole numbers, of which the type has all up to the result, are exact. */
+static bool is_counted(const MapChunk *c, int64_t i) {
+    Op op = (Op)c->n->op;
+    double y = c->y[i].f;
+    return (op == OP_add || op == OP_sub || op == OP_mul) && fabs(y) * eval_unit(c->to) <= 1 &&
+           is_whole(y) && is_whole(c->x[0][i].f) && is_whole(c->x[1][i].f);
+}
+
 static void map_chunk(const MapChunk *c, int64_t n, double *out) {
     for (int64_t i = 0; i < n; i++) {
         double v = c->rounds ? c->y[i].f : 0;
-        out[i] = c->rounds && isfinite(v) ? c->own.relative * fabs(v) + c->own.floor : 0;
+        bool rounds = c->rounds && isfinite(v) && !is_counted(c, i);
+        out[i] = rounds ? c->own.relative * fabs(v) + c->own.floor : 0;
     }
     if (c->uncertain) add_corners(c, n, out);
 }
