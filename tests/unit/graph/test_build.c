@@ -44,6 +44,7 @@ static void test_operands_of_layers(void) {
     Value in_first = build_binary(g, OP_add, first, mask);
     Value in_second = build_binary(g, OP_add, second, mask);
     CHECK_EQ_I(graph_node(g, in_first)->in[0] == mask, graph_node(g, in_second)->in[0] == mask);
+    arena_destroy(g->arena);
 }
 
 static void test_sharing(void) {
