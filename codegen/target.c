@@ -5,15 +5,22 @@
 #include "codegen/nvptx/ptx.h"
 #include <string.h>
 
-#define X86_ATTRS(cpu, bits, more)                                                                 \
+#define X86_ATTRS(cpu, bits, ...)                                                                  \
     {                                                                                              \
         {"target-cpu", cpu}, {"prefer-vector-width", bits}, {"no-builtins", "true"},               \
-            {"frame-pointer", "none"}, {"no-trapping-math", "true"}, more                          \
+            {"frame-pointer", "none"}, {"no-trapping-math", "true"}, __VA_ARGS__                   \
     }
 #define NO_MORE                                                                                    \
     { NULL, NULL }
 #define FEATURE(name)                                                                              \
     { "target-features", name }
+
+/* What every form with AVX-512 has; `more`: an attribute. */
+#define AVX512(more)                                                                               \
+    .triple = "x86_64-unknown-linux-gnu", .cpu = "x86-64", .features = "",                         \
+    .attrs = X86_ATTRS("x86-64-v4", "512", more), .lanes = 16, .vector_regs = 32,                  \
+    .mask_registers = true, .scale_f32 = "llvm.x86.avx512.mask.scalef.ps.512",                     \
+    .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512"
 
 static const Target rows[] = {
     /* One core's share of a server CPU: DRAM and L3 together sustain tens of GB/s, FMA units about
@@ -48,42 +55,16 @@ static const Target rows[] = {
               .lanes = 8,
               .vector_regs = 16,
               .multiply_pairs = "llvm.x86.avx2.pmadd.wd"},
-             {.dump = "",
-              .form = CODE_x86_64_v4,
-              .triple = "x86_64-unknown-linux-gnu",
-              .cpu = "x86-64",
-              .features = "",
-              .attrs = X86_ATTRS("x86-64-v4", "512", NO_MORE),
-              .lanes = 16,
-              .vector_regs = 32,
-              .mask_registers = true,
-              .scale_f32 = "llvm.x86.avx512.mask.scalef.ps.512",
-              .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512"},
+             {.dump = "", .form = CODE_x86_64_v4, AVX512(NO_MORE)},
              {.dump = "vnni.",
               .form = CODE_x86_64_vnni,
-              .triple = "x86_64-unknown-linux-gnu",
-              .cpu = "x86-64",
-              .features = "",
-              .attrs = X86_ATTRS("x86-64-v4", "512", FEATURE("+avx512vnni")),
-              .lanes = 16,
-              .vector_regs = 32,
+              AVX512(FEATURE("+avx512vnni")),
               .extends = true,
-              .mask_registers = true,
-              .scale_f32 = "llvm.x86.avx512.mask.scalef.ps.512",
-              .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512",
               .multiply_quads = "llvm.x86.avx512.vpdpbusd.512"},
              {.dump = "bf16.",
               .form = CODE_x86_64_bf16,
-              .triple = "x86_64-unknown-linux-gnu",
-              .cpu = "x86-64",
-              .features = "",
-              .attrs = X86_ATTRS("x86-64-v4", "512", FEATURE("+avx512bf16")),
-              .lanes = 16,
-              .vector_regs = 32,
+              AVX512(FEATURE("+avx512bf16")),
               .extends = true,
-              .mask_registers = true,
-              .scale_f32 = "llvm.x86.avx512.mask.scalef.ps.512",
-              .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512",
               .multiply_bf16 = "llvm.x86.avx512bf16.dpbf16ps.512"}},
      .compile = cpu_compile},
     /* NVIDIA H100 and H200. */

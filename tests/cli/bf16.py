@@ -3,30 +3,18 @@
 Products, convolutions and several products of one operand at sizes that are no multiple of anything, by AVX2 code, AVX-512 code
 and what the processor adds to it: within f32's rounding of the same sums of rounded operands in f64. Where the processor has
 AVX512-BF16, that code is what runs; a plan in f32 has none of it."""
-import json, os, subprocess, sys, tempfile
+import json, os, sys
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper as nh
 from onnx.reference import ReferenceEvaluator
 
-graphc = os.path.abspath(sys.argv[1])
-os.chdir(tempfile.mkdtemp())
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from tool import Tool
+
+tool = Tool(sys.argv[1])
+check, run = tool.check, tool.run
 rng = np.random.default_rng(5)
-bad = 0
-
-
-def check(ok, what):
-    global bad
-    if not ok:
-        bad += 1
-        print(f"FAILED: {what}")
-
-
-def run(*args):
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
-    if p.returncode:
-        sys.exit(f"FAILED {args}: exit {p.returncode}\n{p.stdout}{p.stderr}")
-    return p.stdout
 
 
 def bf16(x):
@@ -91,4 +79,4 @@ if has:
     check(code_of("bf16.plan", "--isa", "4") == "x86-64-v4", "--isa 4 uses AVX512-BF16")
 else:
     print("skipped: this processor has no AVX512-BF16")
-sys.exit(bad != 0)
+sys.exit(tool.bad != 0)

@@ -3,29 +3,17 @@
 MatMulNBits of 2, 4 and 8 bits, blocks of 16 to 256, with zero points and without: what a plan prepares at load is no larger than
 its words, scales and zero points in panels; results are those of the formula in f64; a row's bits do not depend on how many
 rows stand beside it, though one tile of rows expands weights in registers and more rows a panel in scratch."""
-import json, os, subprocess, sys, tempfile
+import json, os, sys
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper as nh
 
-graphc = os.path.abspath(sys.argv[1])
-os.chdir(tempfile.mkdtemp())
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from tool import Tool
+
+tool = Tool(sys.argv[1])
+check, run = tool.check, tool.run
 rng = np.random.default_rng(3)
-bad = 0
-
-
-def check(ok, what):
-    global bad
-    if not ok:
-        bad += 1
-        print(f"FAILED: {what}")
-
-
-def run(*args):
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
-    if p.returncode:
-        sys.exit(f"FAILED {args}: exit {p.returncode}\n{p.stdout}{p.stderr}")
-    return p.stdout
 
 
 def unpack(x, bits, count):
@@ -72,4 +60,4 @@ for block in (16, 32, 64, 128, 256):
 one(4, 32, 333, 20, 1)
 one(8, 32, 96, 48, 1)
 one(2, 64, 192, 64, 0)
-sys.exit(bad != 0)
+sys.exit(tool.bad != 0)

@@ -2,21 +2,17 @@
 
 Over a cache of keys and values, of known and of open length, with a mask, scaled keys and heads that share them: the loops of the
 template stand in the kernel's code, and results are those of the formula in f64."""
-import glob, os, subprocess, sys, tempfile
+import glob, os, sys
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper as nh
 
-graphc = os.path.abspath(sys.argv[1])
-os.chdir(tempfile.mkdtemp())
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from tool import Tool
+
+tool = Tool(sys.argv[1])
+check, run = tool.check, tool.run
 rng = np.random.default_rng(2)
-bad = 0
-
-
-def run(*args):
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
-    if p.returncode:
-        sys.exit(f"FAILED {args}: exit {p.returncode}\n{p.stdout}{p.stderr}")
 
 
 for name, batch, keys, length in [("known", 1, 77, 77), ("open", 1, 130, "keys"), ("batch", 3, 33, "keys")]:
@@ -33,9 +29,7 @@ for name, batch, keys, length in [("known", 1, 77, 77), ("open", 1, 130, "keys")
     onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 18)], ir_version=9), "m.onnx")
     run("m.onnx", "-o", "m.plan", "--dump-ir", name)
     code = "".join(open(f).read() for f in glob.glob(f"{name}/tem_*attention*.ll"))
-    if "scores" not in code or "query" not in code:
-        bad += 1
-        print(f"FAILED {name}: the template did not take it")
+    check("scores" in code and "query" in code, f"{name}: the template did not take it")
     inputs = []
     for n, x in (("q", q), ("k", k), ("v", v), ("m", m)):
         np.save(f"{n}.npy", x)
@@ -45,7 +39,5 @@ for name, batch, keys, length in [("known", 1, 77, 77), ("open", 1, 130, "keys")
     p = np.exp(s - s.max(-1, keepdims=True))
     want = (p / p.sum(-1, keepdims=True)) @ v
     worst = np.abs(np.load("out/y.npy") - want).max()
-    if not worst < 3e-6:
-        bad += 1
-        print(f"FAILED {name}: off by {worst:.1e}")
-sys.exit(bad != 0)
+    check(worst < 3e-6, f"{name}: off by {worst:.1e}")
+sys.exit(tool.bad != 0)

@@ -2,26 +2,21 @@
 
 Looks for prefetches in the code of products by constant and by fed operands, of one tile of rows, of more and of very
 many, known and open, by weights that stay in a cache and that do not; and results are those of f64."""
-import glob, os, subprocess, sys, tempfile
+import glob, os, sys
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper as nh
 
-graphc = os.path.abspath(sys.argv[1])
-os.chdir(tempfile.mkdtemp())
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from tool import Tool
+
+tool = Tool(sys.argv[1])
+run = tool.run
 rng = np.random.default_rng(3)
-bad = 0
 
 
-def run(*args):
-    p = subprocess.run([graphc, *args], capture_output=True, text=True, timeout=100)
-    if p.returncode:
-        sys.exit(f"FAILED {args}: exit {p.returncode}\n{p.stdout}{p.stderr}")
-
-
-def check(name, rows, is_open, constant, asks, *options, large=True):
+def product(name, rows, is_open, constant, asks, *options, large=True):
     """rows: at run time, of which the compiler knows at most that they are up to 200 if `is_open`."""
-    global bad
     k, n = 300, 1200 if large else 200
     x, w = rng.standard_normal((rows, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
     ins = [h.make_tensor_value_info("x", T.FLOAT, ["rows" if is_open else rows, k])]
@@ -32,24 +27,21 @@ def check(name, rows, is_open, constant, asks, *options, large=True):
     onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 18)], ir_version=9), "m.onnx")
     run("m.onnx", "-o", "m.plan", "--dump-ir", name, *options)
     code = "".join(open(f).read() for f in glob.glob(f"{name}/tem_*.ll"))
-    if not code or ("call void @llvm.prefetch" in code) != asks:
-        bad += 1
-        print(f"FAILED {name}: weights are {'not ' * asks}asked for")
+    found = "call void @llvm.prefetch" in code
+    tool.check(code and found == asks, f"{name}: weights are {'not ' * asks}asked for")
     np.save("x.npy", x), np.save("w.npy", w)
     run("run", "m.plan", "--input", "x=x.npy", *([] if constant else ["--input", "w=w.npy"]), "--output-dir", "out")
     worst = np.abs(np.load("out/y.npy") - x.astype(np.float64) @ w).max()
-    if not worst < (0.5 if options else 1e-4):
-        bad += 1
-        print(f"FAILED {name}: off by {worst:.1e}")
+    tool.check(worst < (0.5 if options else 1e-4), f"{name}: off by {worst:.1e}")
 
 
 for rows in (17, 64, 150):
-    check(f"tiles{rows}", rows, False, True, True)
-    check(f"open{rows}", rows, True, True, True)
-check("open5", 5, True, True, True)
-check("bf16", 64, False, True, True, "--precision", "bf16")
-check("one", 8, False, True, False)
-check("many", 600, False, True, False)
-check("small", 64, False, True, False, large=False)
-check("fed", 64, False, False, False)
-sys.exit(bad != 0)
+    product(f"tiles{rows}", rows, False, True, True)
+    product(f"open{rows}", rows, True, True, True)
+product("open5", 5, True, True, True)
+product("bf16", 64, False, True, True, "--precision", "bf16")
+product("one", 8, False, True, False)
+product("many", 600, False, True, False)
+product("small", 64, False, True, False, large=False)
+product("fed", 64, False, False, False)
+sys.exit(tool.bad != 0)

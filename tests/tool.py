@@ -1,0 +1,20 @@
+"""What scripts that try the command line on models of their own share: a folder to work in, commands that must not fail,
+and a count of what was not as it should be. Sets the working directory."""
+import os, subprocess, sys, tempfile
+
+
+class Tool:
+    def __init__(self, graphc):
+        self.graphc, self.bad = os.path.abspath(graphc), 0
+        os.chdir(tempfile.mkdtemp())
+
+    def check(self, ok, what):
+        if not ok:
+            self.bad += 1
+            print(f"FAILED: {what}")
+
+    def run(self, *args):
+        p = subprocess.run([self.graphc, *args], capture_output=True, text=True, timeout=100)
+        if p.returncode:
+            sys.exit(f"FAILED {args}: exit {p.returncode}\n{p.stdout}{p.stderr}")
+        return p.stdout
