@@ -141,6 +141,47 @@ static void copy_rows(Dot *d, Copy *c) {
     copy_end(d, c);
 }
 
+/* n rows from k on: what several of them read, a word of weights, their scales, is read once. */
+static void copy_words(Dot *d, Copy *c, Expr k, uint32_t n) {
+    Emit *e = d->e;
+    const KVal b = d->t->b[c->acc];
+    bool ragged = expr_divisor(d->p, d->n.size) % DOT_PANEL != 0;
+    for (uint32_t j = 0; j < DOT_PANEL; j += d->lanes) {
+        Expr base = expr_addi(d->p, expr_muli(d->p, d->panel, DOT_PANEL), j);
+        emit_push(e);
+        LLVMValueRef left = emit_expr(e, expr_sub(d->p, d->n.size, base));
+        dot_bind_columns(d, base, ragged ? emit_lanes_below(e, left) : NULL);
+        for (uint32_t i = 0; i < n; i++) {
+            emit_push(e);
+            emit_bind(e, d->k->axes[d->kk.axis[0]].sym, expr_addi(d->p, k, i));
+            LLVMValueRef v = emit_value_lanes(e, b);
+            copy_store(d, c, i, j, emit_cast(e, (DType)d->k->ops[b].dtype, d->acc, v));
+            emit_pop(e);
+        }
+        emit_pop(e);
+    }
+}
+
+/* A right operand that could be made: in the steps in which it would be. */
+static void copy_made(Dot *d, Copy *c) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    const Expr unit = expr_const(p, DOT_MADE), whole = expr_div(p, d->kk.size, unit);
+    const Expr rest = expr_mod(p, d->kk.size, unit);
+    LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1);
+    EmitLoop l = {0}, last = {0};
+    emit_loop_begin(e, &l, "word", zero, emit_expr(e, whole), one, false);
+    c->row = LLVMBuildMul(e->b, l.i, emit_i64(e, DOT_MADE * DOT_PANEL), "");
+    copy_words(d, c, expr_muli(p, dot_sym(d, "word", whole, l.i), DOT_MADE), DOT_MADE);
+    emit_loop_end(e, &l);
+    if (expr_divisor(p, d->kk.size) % DOT_MADE == 0) return;
+    emit_loop_begin(e, &last, "k", zero, emit_expr(e, rest), one, false);
+    Expr k = expr_add(p, expr_muli(p, whole, DOT_MADE), dot_sym(d, "k", unit, last.i));
+    c->row = LLVMBuildMul(e->b, emit_expr(e, k), emit_i64(e, DOT_PANEL), "");
+    copy_words(d, c, k, 1);
+    emit_loop_end(e, &last);
+}
+
 /* Columns are read along the last contracted axis and transposed in registers. Columns past the
  * last repeat it; rows past the last are overwritten or lie in the slack. */
 static void copy_columns(Dot *d, Copy *c) {
@@ -171,7 +212,9 @@ static void copy_columns(Dot *d, Copy *c) {
 
 void dot_copy_panel(Dot *d, uint32_t i) {
     Copy c = {.acc = i};
-    if (is_transposed(d, d->t->b[i]))
+    if (d->makes)
+        copy_made(d, &c);
+    else if (is_transposed(d, d->t->b[i]))
         copy_columns(d, &c);
     else
         copy_rows(d, &c);
