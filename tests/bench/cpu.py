@@ -1,8 +1,9 @@
 """graphc beside onnxruntime and OpenVINO on the CPU: the same models and sizes, taking turns in one run.
 
-    cpu.py GRAPHC FOLDER [NAME...] [--threads 2] [--rounds 3] [--write RESULTS.md]
+    cpu.py GRAPHC FOLDER [NAME...] [--threads 2] [--rounds 3] [--dim SYMBOL=N ...] [--isa 3|4] [--write RESULTS.md]
 
-Batch 1, sequences of 64. Each round times graphc (its own bench command) and the peers one after the
+Batch 1, sequences of 64, or what --dim says. --isa 3 holds graphc and OpenVINO to AVX2; onnxruntime cannot be held.
+Each round times graphc (its own bench command) and the peers one after the
 other, each round beginning with another one, with a pause between, since a peer's worker threads spin for a
 while; medians over rounds of the medians within. All sides warm up and are timed for as long (WARMUP_SECONDS
 and TIMED_SECONDS of bench/times.c), and read their inputs where they lie. The last lines are geometric means of
@@ -55,14 +56,25 @@ def openvino_peer(path, feeds, threads):
     return lambda: r.infer()
 
 
-def graphc_ms(graphc, plan, files, threads):
-    args = [graphc, "bench", plan, "--json", "--threads", str(threads)]
+def graphc_ms(a, plan, files):
+    args = [a.graphc, "bench", plan, "--json", "--threads", str(a.threads)]
+    args += ["--isa", str(a.isa)] if a.isa else []
     for k, f in files.items():
         args += ["--input", f"{k}={f}"]
     p = subprocess.run(args, capture_output=True, text=True)
     if p.returncode:
         raise RuntimeError(p.stderr.strip()[-300:])
     return json.loads(p.stdout)["median_ms"]
+
+
+def sizes_of(a):
+    return SIZES | {k: int(v) for k, _, v in (d.partition("=") for d in a.dim)}
+
+
+def what(a):
+    sizes = sizes_of(a)
+    isa = {3: ", AVX2", 4: ", AVX-512"}.get(a.isa, "")
+    return f"{a.threads} threads, f32{isa}, batch {sizes['batch']}, seq {sizes['seq']}"
 
 
 def peers_of(a):
@@ -78,7 +90,7 @@ def machine(a):
     if not a.no_openvino:
         import openvino
         versions.append(f"OpenVINO {openvino.__version__}")
-    return f"{cpu}, {len(os.sched_getaffinity(0))} cores, {a.threads} threads, Linux {platform.release()}; {', '.join(versions)}"
+    return f"{cpu}, {len(os.sched_getaffinity(0))} cores, {what(a)}, Linux {platform.release()}; {', '.join(versions)}"
 
 
 def geomean(r):
@@ -97,12 +109,12 @@ def summary(peer, ratios):
 def bench(a, name, tmp):
     path, plan = f"{a.folder}/{name}.onnx", f"{tmp}/{name}.plan"
     subprocess.run([a.graphc, path, "-o", plan], check=True, capture_output=True)
-    feeds = cases.inputs(path, SIZES)
+    feeds = cases.inputs(path, sizes_of(a))
     files = {}
     for k, v in feeds.items():
         files[k] = f"{tmp}/{name}.{k}.npy"
         np.save(files[k], v)
-    sides = {"graphc": lambda: graphc_ms(a.graphc, plan, files, a.threads)}
+    sides = {"graphc": lambda: graphc_ms(a, plan, files)}
     makers = {"onnxruntime": onnxruntime_peer, "openvino": openvino_peer}
     for k in peers_of(a):
         fn = makers[k](path, feeds, a.threads)
@@ -120,8 +132,12 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("graphc"), p.add_argument("folder"), p.add_argument("names", nargs="*")
     p.add_argument("--threads", type=int, default=2), p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--dim", action="append", default=[], help="a symbol's size: batch=8")
+    p.add_argument("--isa", type=int, choices=[3, 4])
     p.add_argument("--no-openvino", action="store_true"), p.add_argument("--write")
-    a = p.parse_args()
+    a = p.parse_intermixed_args()
+    if a.isa == 3:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
     names = a.names or sorted(f[:-5] for f in os.listdir(a.folder) if f.endswith(".onnx") and "llama_1b" not in f)
     if not names:
         sys.exit(f"no model in {a.folder}")
@@ -153,7 +169,7 @@ def main():
     if a.write:
         sha = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
         with open(a.write, "a") as f:
-            f.write(f"\n## CPU, {a.threads} threads, f32, batch 1, seq 64: {time.strftime('%Y-%m-%d')}, commit {sha}\n\n")
+            f.write(f"\n## CPU, {what(a)}: {time.strftime('%Y-%m-%d')}, commit {sha}\n\n")
             f.write("\n".join(lines) + "\n")
     return 1 if failed else 0
 
