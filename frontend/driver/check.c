@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a buffer held when its last writer was done. */
+/* A buffer that kernels fill with a value, and what it held when the last of them was done. */
 typedef struct Kept {
     uint32_t buffer, step; /* the last kernel that writes it */
     uint32_t ready;        /* the step after which it is whole: the end of an outermost loop */
-    void *bytes;
+    uint32_t due;          /* the step after which all that it is computed from is, too */
+    bool lasting;          /* a run's kernels read what a prepare step wrote: it stays as it is */
+    void *bytes;           /* NULL: as yet in its buffer */
     uint64_t n;
 } Kept;
 
@@ -17,12 +19,15 @@ struct Check {
     Arena *arena;
     const Schedule *s;
     graphc_session *session;
+    CheckOptions opt;
     Kept *kept; /* by `ready` */
-    uint32_t nkept, next;
+    Kept **due; /* by `due` */
+    uint32_t nkept, next, next_due;
     uint32_t *of; /* per value: 1 + its number in kept */
     uint8_t *look;
-    /* check_rows */
-    double rtol, atol;
+    EvalWatch watch;
+    EvalRun *run;
+    graphc_status status;
     CheckRow *rows;
     uint32_t nrows;
     EvalTensor other; /* what the evaluator goes on with */
@@ -30,18 +35,33 @@ struct Check {
 
 /* ---- During the run ---- */
 
-static graphc_status keep(void *ctx, graphc_session *s, uint32_t step, uint32_t next) {
-    Check *c = ctx;
-    (void)step;
+static graphc_status copy_out(Check *c, Kept *k) {
+    if (k->bytes || !k->n) return GRAPHC_OK;
+    k->bytes = malloc(k->n + 1);
+    return k->bytes ? watch_read(c->session, k->buffer, k->bytes, k->n) : GRAPHC_NO_MEMORY;
+}
+
+/* What waits for others is copied before its buffer is used again. What lasts waits until something
+ * that is computed from it is due. */
+static graphc_status keep_up(Check *c, uint32_t next) {
     for (; c->next < c->nkept && c->kept[c->next].ready < next; c->next++) {
         Kept *k = &c->kept[c->next];
-        k->n = watch_bytes(s, k->buffer);
-        if (!k->n) continue;
-        k->bytes = malloc(k->n + 1);
-        if (!k->bytes) return GRAPHC_NO_MEMORY;
-        GC_TRY(watch_read(s, k->buffer, k->bytes, k->n));
+        k->n = watch_bytes(c->session, k->buffer);
+        if (k->due >= next && !k->lasting) GC_TRY(copy_out(c, k));
+    }
+    for (; c->next_due < c->nkept && c->due[c->next_due]->due < next; c->next_due++) {
+        const Kept *k = c->due[c->next_due];
+        if (!k->lasting) GC_TRY(eval_reach(c->run, c->s->buffers.v[k->buffer].holds));
     }
     return GRAPHC_OK;
+}
+
+static graphc_status keep(void *ctx, graphc_session *s, uint32_t step, uint32_t next) {
+    Check *c = ctx;
+    (void)s, (void)step;
+    graphc_status status = keep_up(c, next);
+    if (c->status == GRAPHC_OK) c->status = status;
+    return c->status;
 }
 
 /* For each step the step after which what it writes is whole. */
@@ -56,24 +76,57 @@ static uint32_t *ready_after(const Schedule *s, Arena *a) {
     return ready;
 }
 
+static int by_number(uint32_t a, uint32_t b) {
+    return (a > b) - (a < b);
+}
+
 static int by_ready(const void *a, const void *b) {
     const Kept *x = a, *y = b;
-    return x->ready != y->ready ? (x->ready < y->ready ? -1 : 1)
-                                : (x->step > y->step) - (x->step < y->step);
+    return x->ready != y->ready ? by_number(x->ready, y->ready) : by_number(x->step, y->step);
+}
+
+static int by_due(const void *a, const void *b) {
+    const Kept *x = *(Kept *const *)a, *y = *(Kept *const *)b;
+    return x->due != y->due ? by_number(x->due, y->due) : x < y ? -1 : x > y;
 }
 
 static void find_kept(Check *c) {
     const Schedule *s = c->s;
     const uint32_t *ready = ready_after(s, c->arena);
     uint32_t *writer = ARENA_ARRAY(c->arena, uint32_t, s->buffers.n + 1); /* 1 + the last */
+    bool *read = ARENA_ARRAY(c->arena, bool, s->buffers.n + 1);           /* by a run */
     for (uint32_t i = 0; i < s->steps.n; i++)
         for (uint32_t k = 0; s->steps.v[i].kernel && k < s->steps.v[i].kernel->nparams; k++)
-            if (s->steps.v[i].kernel->params[k].written) writer[s->steps.v[i].bufs[k]] = i + 1;
+            if (s->steps.v[i].kernel->params[k].written)
+                writer[s->steps.v[i].bufs[k]] = i + 1;
+            else if (!s->steps.v[i].prepare)
+                read[s->steps.v[i].bufs[k]] = true;
     c->kept = ARENA_ARRAY(c->arena, Kept, s->buffers.n + 1);
     for (uint32_t b = 0; b < s->buffers.n; b++)
         if (s->buffers.v[b].holds && writer[b])
-            c->kept[c->nkept++] = (Kept){b, writer[b] - 1, ready[writer[b] - 1], NULL, 0};
+            c->kept[c->nkept++] = (Kept){.buffer = b,
+                                         .step = writer[b] - 1,
+                                         .ready = ready[writer[b] - 1],
+                                         .lasting = s->steps.v[writer[b] - 1].prepare && read[b]};
     qsort(c->kept, c->nkept, sizeof *c->kept, by_ready);
+}
+
+/* A stored value may be computed anew in a kernel that runs before the one which stores it. */
+static void find_due(Check *c) {
+    const Graph *g = c->s->graph;
+    uint32_t *due = ARENA_ARRAY(c->arena, uint32_t, g->nodes.n), sizes = 0;
+    c->due = ARENA_ARRAY(c->arena, Kept *, c->nkept + 1);
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        Kept *k = c->of[v] ? &c->kept[c->of[v] - 1] : NULL;
+        due[v] = k && k->ready > sizes ? k->ready : sizes;
+        for (uint32_t i = 0; i < n->nin; i++)
+            if (due[n->in[i]] > due[v]) due[v] = due[n->in[i]];
+        if (eval_sizes(g, v)) sizes = due[v];
+        if (k) k->due = due[v];
+    }
+    for (uint32_t i = 0; i < c->nkept; i++) c->due[i] = &c->kept[i];
+    qsort(c->due, c->nkept, sizeof(Kept *), by_due);
 }
 
 /* Inside of attention casts to half types are left out: what it computes, up to what others stored.
@@ -86,34 +139,7 @@ static void loosen(Check *c, Value v) {
         if (!c->of[n->in[i]]) loosen(c, n->in[i]);
 }
 
-Check *check_begin(const Schedule *s, graphc_session *session) {
-    Arena *a = arena_create();
-    Check *c = ARENA_NEW(a, Check);
-    *c = (Check){.arena = a, .s = s, .session = session};
-    c->of = ARENA_ARRAY(a, uint32_t, s->graph->nodes.n);
-    c->look = ARENA_ARRAY(a, uint8_t, s->graph->nodes.n);
-    find_kept(c);
-    for (uint32_t i = 0; i < c->nkept; i++) {
-        Value v = s->buffers.v[c->kept[i].buffer].holds;
-        c->of[v] = i + 1;
-        c->look[v] |= EVAL_LOOK;
-    }
-    for (uint32_t i = 0; i < c->nkept; i++)
-        if (s->steps.v[c->kept[i].step].kernel->tem == TEM_attention)
-            loosen(c, s->buffers.v[c->kept[i].buffer].holds);
-    watch_steps(session, keep, c);
-    return c;
-}
-
-void check_end(Check *c) {
-    if (!c) return;
-    watch_steps(c->session, NULL, NULL);
-    for (uint32_t i = 0; i < c->nkept; i++) free(c->kept[i].bytes);
-    free(c->other.data);
-    arena_destroy(c->arena);
-}
-
-/* ---- After it ---- */
+/* ---- One value ---- */
 
 static uint64_t count_of(const EvalTensor *t) {
     uint64_t n = 1;
@@ -184,7 +210,7 @@ static void compare_int(CheckRow *r, int64_t g, int64_t w, double error) {
 
 static void compare(const Check *c, CheckRow *r, const EvalTensor *got, const EvalTensor *want,
                     const double *error) {
-    Tolerance t = {c->rtol, c->atol, graph_node(c->s->graph, r->value)->op == OP_cast};
+    Tolerance t = {c->opt.rtol, c->opt.atol, graph_node(c->s->graph, r->value)->op == OP_cast};
     r->count = count_of(want);
     for (uint64_t i = 0; i < r->count; i++)
         if (dtype_is_float(r->dtype))
@@ -203,7 +229,8 @@ static const EvalTensor *look(void *ctx, Value v, const EvalTensor *want, const 
     const SStep *st = &c->s->steps.v[k->step];
     free(c->other.data);
     c->other.data = NULL;
-    if (!k->bytes) return NULL; /* empty, or of prepare steps alone */
+    if (!k->n) return NULL; /* empty, or of prepare steps alone */
+    if ((c->status = copy_out(c, k)) != GRAPHC_OK) return NULL;
     CheckRow *r = &c->rows[c->nrows++];
     *r = (CheckRow){.kernel = st->kernel->name, .step = k->step, .value = v, .dtype = type->dtype};
     r->loc = graph_node(c->s->graph, v)->loc;
@@ -217,27 +244,59 @@ static const EvalTensor *look(void *ctx, Value v, const EvalTensor *want, const 
     return &c->other;
 }
 
-static int by_step(const void *a, const void *b) {
-    const CheckRow *x = a, *y = b;
-    return x->step != y->step ? (x->step < y->step ? -1 : 1)
-                              : (x->value > y->value) - (x->value < y->value);
+/* ---- A run ---- */
+
+static void find_looks(Check *c) {
+    const Schedule *s = c->s;
+    c->of = ARENA_ARRAY(c->arena, uint32_t, s->graph->nodes.n);
+    c->look = ARENA_ARRAY(c->arena, uint8_t, s->graph->nodes.n);
+    for (uint32_t i = 0; i < c->nkept; i++) {
+        Value v = s->buffers.v[c->kept[i].buffer].holds;
+        c->of[v] = i + 1;
+        c->look[v] |= EVAL_LOOK;
+    }
+    for (uint32_t i = 0; i < c->nkept; i++)
+        if (s->steps.v[c->kept[i].step].kernel->tem == TEM_attention)
+            loosen(c, s->buffers.v[c->kept[i].buffer].holds);
 }
 
-graphc_status check_rows(Check *c, const EvalTensor *inputs, double rtol, double atol,
-                         const EvalOptions *opt, Arena *a, CheckRow **rows, uint32_t *n) {
-    const Graph *g = c->s->graph;
-    EvalOptions o = *opt;
-    EvalWatch watch = {c->look, look, c};
-    o.round_halves = true;
-    c->rtol = rtol;
-    c->atol = atol;
+Check *check_begin(const Schedule *s, graphc_session *session, const EvalTensor *inputs,
+                   const CheckOptions *opt) {
+    Arena *a = arena_create();
+    Check *c = ARENA_NEW(a, Check);
+    *c = (Check){.arena = a, .s = s, .session = session, .opt = *opt};
+    EvalOptions o = {.round_halves = true, .progress = opt->progress, .ctx = opt->ctx};
+    find_kept(c);
+    find_looks(c);
+    find_due(c);
     c->rows = ARENA_ARRAY(a, CheckRow, c->nkept + 1);
-    Arena *outputs = arena_create();
-    graphc_status s =
-        eval_run(g, inputs, &o, outputs, ARENA_ARRAY(outputs, EvalTensor, g->outputs.n), &watch);
-    arena_destroy(outputs);
+    c->watch = (EvalWatch){c->look, look, c};
+    c->status = eval_open(s->graph, inputs, &o, a, &c->watch, &c->run);
+    if (c->status == GRAPHC_OK) watch_steps(session, keep, c);
+    return c;
+}
+
+void check_end(Check *c) {
+    watch_steps(c->session, NULL, NULL);
+    eval_close(c->run);
+    for (uint32_t i = 0; i < c->nkept; i++) free(c->kept[i].bytes);
+    free(c->other.data);
+    arena_destroy(c->arena);
+}
+
+static int by_step(const void *a, const void *b) {
+    const CheckRow *x = a, *y = b;
+    return x->step != y->step ? by_number(x->step, y->step) : by_number(x->value, y->value);
+}
+
+graphc_status check_rows(Check *c, Arena *a, CheckRow **rows, uint32_t *n) {
+    GC_TRY(c->status);
+    for (uint32_t i = 0; i < c->nkept; i++) /* what lasts, and nothing was computed from */
+        if (c->kept[i].lasting)
+            GC_TRY(eval_reach(c->run, c->s->buffers.v[c->kept[i].buffer].holds));
+    GC_TRY(c->status);
     qsort(c->rows, c->nrows, sizeof *c->rows, by_step);
-    *rows = c->rows;
+    *rows = arena_copy(a, c->rows, c->nrows * sizeof *c->rows);
     *n = c->nrows;
-    return s;
+    return GRAPHC_OK;
 }

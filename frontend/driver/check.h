@@ -23,14 +23,21 @@ typedef struct CheckRow {
                      more than 1: bad, unless rtol and atol allow it */
 } CheckRow;
 
+typedef struct CheckOptions {
+    double rtol, atol; /* 0: only what rounding explains is allowed */
+    void (*progress)(void *ctx, uint32_t done, uint32_t of); /* nodes evaluated */
+    void *ctx;
+} CheckOptions;
+
 typedef struct Check Check;
 
-/* Watches the session's next run of a plan made from this schedule; ends with check_end. */
-Check *check_begin(const Schedule *s, graphc_session *session);
-/* After the run: rows in launch order, in the arena. opt: what the evaluator is told (rounding is
- * its own choice). */
-graphc_status check_rows(Check *c, const EvalTensor *inputs, double rtol, double atol,
-                         const EvalOptions *opt, Arena *a, CheckRow **rows, uint32_t *n);
-void check_end(Check *c); /* NULL is allowed */
+/* Watches the session's next run of a plan made from this schedule, on these inputs, which are bound;
+ * what a kernel stored is evaluated and compared as soon as it is whole, so that no more is held
+ * than evaluation goes on with. Ends with check_end. */
+Check *check_begin(const Schedule *s, graphc_session *session, const EvalTensor *inputs,
+                   const CheckOptions *opt);
+/* After the run, and of one that failed: rows in launch order, in the arena. */
+graphc_status check_rows(Check *c, Arena *a, CheckRow **rows, uint32_t *n);
+void check_end(Check *c);
 
 #endif

@@ -8,18 +8,26 @@
 #define DEFAULT_LIMIT ((uint64_t)8 << 30)
 #define FOLD_LIMIT    ((uint64_t)256 << 20)
 
-/* One run of one graph. Values are dropped after their last use unless all are wanted. */
+/* One run of one graph. A value is made when the first that needs it is asked for, and dropped after
+ * its last use. */
 typedef struct Frame {
     Eval *e;
     const Graph *g;
     Tensor *v;            /* by value */
     Tensor **tuple;       /* results of if and loop nodes, by value */
-    uint32_t *uses;       /* that are still to come */
+    uint32_t *uses;       /* that are still to come: of roots, and of what they need */
+    uint8_t *state;       /* by value: enum FrameState */
+    Value *stack;         /* frame_make: each waits for the next */
+    Value *sizing;        /* nodes that may define the symbol of a size, in order ... */
+    uint32_t nsizing, sized; /* ... of which so many are made */
     Tensor *in;           /* operands of the node at hand ... */
     Tensor *err, *err_in; /* with a watch: bounds of errors, by value and of the operands */
     const EvalWatch *watch;
     const EvalOptions *opt; /* of the outermost graph, else NULL */
+    uint32_t made, needed;  /* nodes */
 } Frame;
+
+enum FrameState { FRAME_idle, FRAME_needed, FRAME_made };
 
 static bool run_body(Eval *e, const Graph *g, const Tensor *inputs, Tensor *outputs);
 
@@ -183,13 +191,58 @@ static void drop_value(Frame *f, Value v) {
     f->tuple[v] = NULL;
 }
 
-static void count_uses(Frame *f) {
-    for (Value v = 1; v < f->g->nodes.n; v++)
-        for (uint32_t i = 0; i < graph_node(f->g, v)->nin; i++)
-            f->uses[graph_node(f->g, v)->in[i]]++;
-    for (uint32_t i = 0; i < f->g->outputs.n; i++) f->uses[f->g->outputs.v[i].value]++;
-    for (uint32_t i = 0; i < f->g->writes.n; i++) f->uses[f->g->writes.v[i].value]++;
-    for (uint32_t i = 0; i < f->g->states.n; i++) f->uses[f->g->states.v[i].value]++;
+bool eval_sizes(const Graph *g, Value v) {
+    Op op = (Op)graph_node(g, v)->op;
+    return op == OP_compact || op == OP_loop || op == OP_if;
+}
+
+/* An unused `if` was decided when the graph was built. */
+static bool find_sizing(Frame *f) {
+    const Graph *g = f->g;
+    uint8_t *used = calloc(g->nodes.n, 1);
+    if (!used) return eval_fail(f->e, D_NO_MEMORY, "not enough memory: %u values", g->nodes.n);
+    for (Value v = 1; v < g->nodes.n; v++)
+        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) used[graph_node(g, v)->in[i]] = 1;
+    for (uint32_t i = 0; i < g->outputs.n; i++) used[g->outputs.v[i].value] = 1;
+    for (Value v = 1; v < g->nodes.n; v++)
+        if (eval_sizes(g, v) && (used[v] || graph_node(g, v)->op != OP_if))
+            f->sizing[f->nsizing++] = v;
+    free(used);
+    return true;
+}
+
+static void mark_roots(Frame *f) {
+    const Graph *g = f->g;
+    if (f->watch) {
+        for (Value v = 1; v < g->nodes.n; v++)
+            if (f->watch->what[v] & EVAL_LOOK) f->state[v] = FRAME_needed;
+    } else {
+        for (uint32_t i = 0; i < g->outputs.n; i++) {
+            f->state[g->outputs.v[i].value] = FRAME_needed;
+            f->uses[g->outputs.v[i].value]++;
+        }
+        for (uint32_t i = 0; i < g->writes.n; i++) {
+            f->state[g->writes.v[i].value] = FRAME_needed;
+            f->uses[g->writes.v[i].value]++;
+        }
+    }
+    for (uint32_t i = 0; i < f->nsizing; i++) f->state[f->sizing[i]] = FRAME_needed;
+    for (uint32_t i = 0; i < g->states.n; i++) f->uses[g->states.v[i].value]++;
+}
+
+static bool count_uses(Frame *f) {
+    if (!find_sizing(f)) return false;
+    mark_roots(f);
+    for (Value v = f->g->nodes.n; --v > 0;) {
+        const Node *n = graph_node(f->g, v);
+        if (f->state[v] != FRAME_needed) continue;
+        f->needed++;
+        for (uint32_t i = 0; i < n->nin; i++) {
+            f->state[n->in[i]] = FRAME_needed;
+            f->uses[n->in[i]]++;
+        }
+    }
+    return true;
 }
 
 static Tensor from_public(const EvalTensor *t) {
@@ -253,20 +306,63 @@ static bool look_at(Frame *f, Value v) {
     return ok && (!other || replace(f, v, other));
 }
 
-static bool run_nodes(Frame *f) {
-    for (Value v = 1; v < f->g->nodes.n; v++) {
-        const Node *n = graph_node(f->g, v);
-        /* An unused `if` was decided when the graph was built; other unused nodes may define the
-         * symbol of a size. */
-        if (n->op == OP_input || n->op == OP_state || (n->op == OP_if && !f->uses[v])) continue;
-        for (uint32_t i = 0; i < n->nin; i++) f->in[i] = f->v[n->in[i]];
-        if (!eval_node(f, v, n)) return false;
-        if (f->watch && !look_at(f, v)) return false;
-        for (uint32_t i = 0; i < n->nin; i++)
-            if (--f->uses[n->in[i]] == 0) drop_value(f, n->in[i]);
-        if (!f->uses[v]) drop_value(f, v);
-        if (f->opt && f->opt->progress) f->opt->progress(f->opt->ctx, v, f->g->nodes.n);
+/* Node v, whose operands are there. */
+static bool frame_node(Frame *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    f->state[v] = FRAME_made;
+    f->made++;
+    if (n->op == OP_input || n->op == OP_state) return true;
+    f->e->last = 0;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        f->in[i] = f->v[n->in[i]];
+        if (i < 32 && f->uses[n->in[i]] == 1) f->e->last |= 1u << i;
     }
+    if (!eval_node(f, v, n)) return false;
+    if (f->watch && !look_at(f, v)) return false;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (--f->uses[n->in[i]] == 0) drop_value(f, n->in[i]);
+    if (!f->uses[v]) drop_value(f, v);
+    if (f->opt && f->opt->progress) f->opt->progress(f->opt->ctx, f->made, f->needed);
+    return true;
+}
+
+/* The operand of n that is missing and was built last, 0 if all are there: what was built early and
+ * is needed late, as a weight that is cast, waits for it. */
+static Value missing(const Frame *f, const Node *n) {
+    Value last = 0;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (f->state[n->in[i]] != FRAME_made && n->in[i] > last) last = n->in[i];
+    return last;
+}
+
+/* Node v and, before it, what it needs and is not there. */
+static bool frame_make(Frame *f, Value v) {
+    uint32_t depth = 0;
+    if (f->state[v] != FRAME_made) f->stack[depth++] = v;
+    while (depth) {
+        const Value top = f->stack[depth - 1], first = missing(f, graph_node(f->g, top));
+        if (first)
+            f->stack[depth++] = first;
+        else if (frame_node(f, top))
+            depth--;
+        else
+            return false;
+    }
+    return true;
+}
+
+/* The same, after every size that v may have. */
+static bool frame_reach(Frame *f, Value v) {
+    for (; f->sized < f->nsizing && f->sizing[f->sized] < v; f->sized++)
+        if (!frame_make(f, f->sizing[f->sized])) return false;
+    return frame_make(f, v);
+}
+
+static bool reach_outputs(Frame *f) {
+    for (uint32_t i = 0; i < f->g->outputs.n; i++)
+        if (!frame_reach(f, f->g->outputs.v[i].value)) return false;
+    for (uint32_t i = 0; i < f->g->writes.n; i++)
+        if (!frame_reach(f, f->g->writes.v[i].value)) return false;
     return true;
 }
 
@@ -279,14 +375,17 @@ static bool frame_open(Frame *f, Eval *e, const Graph *g, const EvalWatch *watch
     f->tuple = calloc(n, sizeof *f->tuple);
     f->uses = calloc(n, sizeof *f->uses);
     f->in = calloc(most + 1, sizeof *f->in);
+    f->state = calloc(n, sizeof *f->state);
+    f->stack = calloc(n, sizeof *f->stack);
+    f->sizing = calloc(n, sizeof *f->sizing);
     if (watch) {
         f->err = calloc(n, sizeof *f->err);
         f->err_in = calloc(most + 1, sizeof *f->err_in);
     }
-    if (!f->v || !f->tuple || !f->uses || !f->in || (watch && (!f->err || !f->err_in)))
+    if (!f->v || !f->tuple || !f->uses || !f->in || !f->state || !f->stack || !f->sizing ||
+        (watch && (!f->err || !f->err_in)))
         return eval_fail(e, D_NO_MEMORY, "not enough memory: %u values", n);
-    count_uses(f);
-    return true;
+    return count_uses(f);
 }
 
 static void frame_close(Frame *f) {
@@ -295,6 +394,9 @@ static void frame_close(Frame *f) {
     free(f->tuple);
     free(f->uses);
     free(f->in);
+    free(f->state);
+    free(f->stack);
+    free(f->sizing);
     free(f->err);
     free(f->err_in);
 }
@@ -312,7 +414,7 @@ static bool run_body(Eval *e, const Graph *g, const Tensor *inputs, Tensor *outp
     bool ok = frame_open(&f, e, g, NULL);
     if (ok) {
         frame_inputs(&f, inputs);
-        ok = run_nodes(&f);
+        ok = reach_outputs(&f);
     }
     for (uint32_t i = 0; ok && i < g->outputs.n; i++) {
         outputs[i] = f.v[g->outputs.v[i].value];
@@ -370,60 +472,72 @@ static graphc_status take_states(const Graph *g, const EvalTensor *given, Arena 
     return GRAPHC_OK;
 }
 
-/* What goes into a run, and what comes out of it beside the outputs. */
-typedef struct EvalRun {
-    const Tensor *in;
-    const EvalTensor *states;
-    EvalTensor *next;
-    const EvalOptions *opt;
-    const EvalWatch *watch;
-    uint32_t entry;
-} EvalRun;
+struct EvalRun {
+    Eval e;
+    Frame f;
+    EvalOptions opt;
+    EvalTensor *states; /* before the run */
+};
 
-static void give_states(Frame *f, const EvalRun *r, Arena *a) {
-    const Graph *g = f->g;
-    for (uint32_t i = 0; i < g->states.n; i++) r->next[i] = r->states[i];
+static void give_states(EvalRun *r, Arena *a) {
+    const Graph *g = r->f.g;
+    EvalTensor *next = r->opt.next;
+    for (uint32_t i = 0; i < g->states.n; i++) next[i] = r->states[i];
     for (uint32_t i = 0; i < g->writes.n; i++) {
         const StateWrite *w = &g->writes.v[i];
-        if (!entries_meet(w->entries, 1u << r->entry)) continue;
-        r->next[w->state] = to_public(f->e, graph_type(g, w->value), &f->v[w->value], a);
+        if (!entries_meet(w->entries, 1u << r->opt.entry)) continue;
+        next[w->state] = to_public(&r->e, graph_type(g, w->value), &r->f.v[w->value], a);
     }
 }
 
-static bool run_graph(Eval *e, const Graph *g, const EvalRun *r, Arena *a, EvalTensor *outputs) {
-    Frame f;
-    bool ok = frame_open(&f, e, g, r->watch);
-    if (ok) {
-        f.opt = r->opt;
-        frame_inputs(&f, r->in);
-        for (uint32_t i = 0; i < g->states.n; i++)
-            f.v[g->states.v[i].value] = from_public(&r->states[i]);
-        bind_states(g, r->states, e->sym);
-        ok = run_nodes(&f);
-    }
-    if (ok && r->next) give_states(&f, r, a);
-    for (uint32_t i = 0; ok && i < g->outputs.n; i++) {
-        Value v = g->outputs.v[i].value;
-        outputs[i] = to_public(e, graph_type(g, v), &f.v[v], a);
-    }
-    frame_close(&f);
-    return ok;
+static graphc_status open_run(EvalRun *r, const Graph *g, const EvalTensor *inputs, Arena *a) {
+    r->e.sym = ARENA_ARRAY(a, int64_t, expr_sym_count(g->exprs) + 1);
+    GC_TRY(eval_bind(g, inputs, r->e.sym));
+    Tensor *in = ARENA_ARRAY(a, Tensor, g->inputs.n);
+    for (uint32_t i = 0; i < g->inputs.n; i++) in[i] = from_public(&inputs[i]);
+    r->states = ARENA_ARRAY(a, EvalTensor, g->states.n);
+    GC_TRY(take_states(g, r->opt.states, a, r->states));
+    if (!frame_open(&r->f, &r->e, g, r->f.watch)) return r->e.status;
+    r->f.opt = &r->opt;
+    frame_inputs(&r->f, in);
+    for (uint32_t i = 0; i < g->states.n; i++)
+        r->f.v[g->states.v[i].value] = from_public(&r->states[i]);
+    bind_states(g, r->states, r->e.sym);
+    return GRAPHC_OK;
+}
+
+graphc_status eval_open(const Graph *g, const EvalTensor *inputs, const EvalOptions *opt, Arena *a,
+                        const EvalWatch *watch, EvalRun **out) {
+    EvalRun *r = *out = ARENA_NEW(a, EvalRun);
+    *r = (EvalRun){.e = {.exprs = g->exprs, .diags = g->diags}, .f = {.g = g, .watch = watch}};
+    if (opt) r->opt = *opt;
+    r->e.errors = watch != NULL;
+    r->e.round = r->opt.round_f32;
+    r->e.round_halves = r->opt.round_halves;
+    r->e.limit = r->opt.max_bytes ? r->opt.max_bytes : DEFAULT_LIMIT;
+    return open_run(r, g, inputs, a);
+}
+
+graphc_status eval_reach(EvalRun *r, Value v) {
+    return frame_reach(&r->f, v) ? GRAPHC_OK : r->e.status;
+}
+
+void eval_close(EvalRun *r) {
+    if (r && r->f.e) frame_close(&r->f);
 }
 
 graphc_status eval_run(const Graph *g, const EvalTensor *inputs, const EvalOptions *opt, Arena *a,
-                       EvalTensor *outputs, const EvalWatch *watch) {
-    Eval e = {.exprs = g->exprs, .diags = g->diags, .round = opt && opt->round_f32};
-    e.round_halves = opt && opt->round_halves;
-    e.limit = opt && opt->max_bytes ? opt->max_bytes : DEFAULT_LIMIT;
-    e.sym = ARENA_ARRAY(a, int64_t, expr_sym_count(g->exprs) + 1);
-    GC_TRY(eval_bind(g, inputs, e.sym));
-    Tensor *in = ARENA_ARRAY(a, Tensor, g->inputs.n);
-    for (uint32_t i = 0; i < g->inputs.n; i++) in[i] = from_public(&inputs[i]);
-    EvalTensor *states = ARENA_ARRAY(a, EvalTensor, g->states.n);
-    GC_TRY(take_states(g, opt ? opt->states : NULL, a, states));
-    EvalRun r = {in, states, opt ? opt->next : NULL, opt, watch, opt ? opt->entry : 0};
-    if (!run_graph(&e, g, &r, a, outputs)) return e.status;
-    return GRAPHC_OK;
+                       EvalTensor *outputs) {
+    EvalRun *r;
+    graphc_status s = eval_open(g, inputs, opt, a, NULL, &r);
+    if (s == GRAPHC_OK && !reach_outputs(&r->f)) s = r->e.status;
+    if (s == GRAPHC_OK && r->opt.next) give_states(r, a);
+    for (uint32_t i = 0; s == GRAPHC_OK && i < g->outputs.n; i++) {
+        Value v = g->outputs.v[i].value;
+        outputs[i] = to_public(&r->e, graph_type(g, v), &r->f.v[v], a);
+    }
+    eval_close(r);
+    return s;
 }
 
 /* ---- Binding ---- */

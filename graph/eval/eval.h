@@ -41,13 +41,24 @@ typedef struct EvalWatch {
 double eval_unit(DType t);
 
 /* Runs g on inputs (one per g->inputs, dtypes as declared). sym_values: value of every symbol, as
- * bound from the inputs by eval_bind. Float results come as f64 unless they are rounded. watch may be
- * NULL. */
+ * bound from the inputs by eval_bind. Float results come as f64 unless they are rounded. */
 graphc_status eval_bind(const Graph *g, const EvalTensor *inputs, int64_t *sym_values);
 /* What a new session's state holds. */
 EvalTensor eval_initial(const Graph *g, uint32_t state, Arena *a);
 graphc_status eval_run(const Graph *g, const EvalTensor *inputs, const EvalOptions *opt, Arena *a,
-                       EvalTensor *outputs, const EvalWatch *watch);
+                       EvalTensor *outputs);
+
+/* The same piece by piece, for a watch: values are made in the order in which they are asked for, each
+ * after what it needs, and held until the last that needs it, of those that the watch looks at, is
+ * made. inputs, opt's states and watch outlive the run. eval_close follows whatever came of it. */
+typedef struct EvalRun EvalRun;
+graphc_status eval_open(const Graph *g, const EvalTensor *inputs, const EvalOptions *opt, Arena *a,
+                        const EvalWatch *watch, EvalRun **out);
+/* Every node below v that may give a size its value comes first (eval_sizes). */
+graphc_status eval_reach(EvalRun *r, Value v);
+void eval_close(EvalRun *r); /* NULL is allowed */
+/* Whether node v may define the symbol of a size. */
+bool eval_sizes(const Graph *g, Value v);
 /* One node on constant operands, for folding; false if too large or not evaluable. */
 bool eval_fold(Graph *g, const Node *n, Constant *out);
 

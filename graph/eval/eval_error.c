@@ -189,7 +189,7 @@ static bool map_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, 
     Tensor x[3] = {{0}}, ex[3] = {{0}}, flat = {0};
     map_begin(&c, g, n, err, loose);
     if (!c.rounds && !c.uncertain) return true;
-    bool ok = eval_alloc(e, out) && eval_make_contiguous(e, y, &flat);
+    bool ok = eval_alloc_over(e, err, n->nin, out) && eval_make_contiguous(e, y, &flat);
     for (uint32_t k = 0; ok && k < n->nin; k++)
         ok = eval_make_contiguous(e, &in[k], &x[k]) &&
              (!err[k].data || eval_make_contiguous(e, &err[k], &ex[k]));

@@ -27,6 +27,9 @@ typedef struct Eval {
     int64_t *sym;             /* value of every symbol */
     bool round, round_halves; /* results: all, or those of less than 32 bits */
     uint64_t used, limit;     /* bytes in blocks */
+    bool errors;              /* bounds of errors are made, too, of the operands */
+    uint32_t last;            /* operands of the node at hand that nobody reads after it, by bit: a map
+                                 may write over them, over errors where those are wanted */
     DiagSink *diags;
     graphc_status status; /* of the first failure; later work is skipped */
 } Eval;
@@ -40,6 +43,9 @@ bool eval_fail(Eval *e, DiagId id, const char *fmt, ...) __attribute__((format(p
 
 DType eval_storage(const Eval *e, DType t);
 bool eval_alloc(Eval *e, Tensor *t); /* block for t's dimensions, contiguous strides */
+/* The same over the elements of one of x[n], the operands of a map of t's dimensions, that is read
+ * for the last time (e->last), alone with them and stored as t is. */
+bool eval_alloc_over(Eval *e, const Tensor *x, uint32_t n, Tensor *t);
 void eval_retain(const Tensor *t);
 void eval_release(Eval *e, Tensor *t);
 void eval_contiguous_strides(Tensor *t);

@@ -89,7 +89,7 @@ static void map_row(const Node *n, DType from, const Tensor *in, Tensor *out, co
 }
 
 static bool eval_map(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out) {
-    if (!eval_alloc(e, out)) return false;
+    if (e->errors ? !eval_alloc(e, out) : !eval_alloc_over(e, in, n->nin, out)) return false;
     if (eval_numel(out) == 0) return true;
     DType from = graph_type(g, n->in[n->op == OP_select ? 1 : 0])->dtype;
     int64_t inner[3] = {1, 1, 1};

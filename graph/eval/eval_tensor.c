@@ -70,6 +70,19 @@ bool eval_alloc(Eval *e, Tensor *t) {
     return true;
 }
 
+bool eval_alloc_over(Eval *e, const Tensor *x, uint32_t n, Tensor *t) {
+    uint32_t k = 0;
+    while (k < n && !(e->last >> k & 1 && x[k].to && x[k].block && x[k].block->refs == 1 &&
+                      x[k].dtype == t->dtype && eval_is_contiguous(&x[k])))
+        k++;
+    if (k == n) return eval_alloc(e, t);
+    t->block = x[k].block;
+    t->data = t->to = x[k].to;
+    eval_retain(t);
+    eval_contiguous_strides(t);
+    return true;
+}
+
 void eval_retain(const Tensor *t) {
     if (t->block) t->block->refs++;
 }

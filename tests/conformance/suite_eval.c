@@ -110,7 +110,7 @@ static int run_case(const char *folder) {
         if (!load(a, d, folder, "input", i, &in[i]))
             return say(ERROR, folder, "an input cannot be read");
     EvalOptions o = {.round_f32 = true};
-    if (eval_run(g, in, &o, a, out, NULL) != GRAPHC_OK) return say_diag(a, d, folder, "eval");
+    if (eval_run(g, in, &o, a, out) != GRAPHC_OK) return say_diag(a, d, folder, "eval");
     for (uint32_t i = 0; i < g->outputs.n; i++) {
         if (!load(a, d, folder, "output", i, &want))
             return say(ERROR, folder, "an output cannot be read");

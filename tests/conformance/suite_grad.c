@@ -108,7 +108,7 @@ static void close_run(Run *r) {
 }
 
 static bool run(Run *r) {
-    return eval_run(r->g, r->in, &(EvalOptions){0}, r->arena, r->out, NULL) == GRAPHC_OK;
+    return eval_run(r->g, r->in, &(EvalOptions){0}, r->arena, r->out) == GRAPHC_OK;
 }
 
 /* Some cases hold memory that nobody set: numbers too large to differ by a step become small.

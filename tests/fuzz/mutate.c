@@ -196,7 +196,7 @@ static bool run_model(Pipeline *p, const graphc_compile_options *o) {
     EvalTensor *in = make_inputs(p->graph, p->arena);
     EvalTensor *want = ARENA_ARRAY(p->arena, EvalTensor, p->graph->outputs.n + 1);
     EvalOptions eo = {.round_f32 = true, .max_bytes = SMALL_BYTES};
-    if (!in || eval_run(p->graph, in, &eo, p->arena, want, NULL) != GRAPHC_OK) in = NULL;
+    if (!in || eval_run(p->graph, in, &eo, p->arena, want) != GRAPHC_OK) in = NULL;
     p->diags = diag_create(p->arena, current);
     graphc_status st = pipeline_targets(p, o);
     if (st == GRAPHC_OK) st = pipeline_plan(p, o);

@@ -216,12 +216,12 @@ static CheckRow *rows_of(const Rig *r, uint32_t *n) {
     graphc_plan *plan;
     graphc_session *s = session(r, &plan);
     CheckRow *rows = NULL;
-    EvalOptions eo = {0};
+    CheckOptions o = {0};
     *n = 0;
     if (CHECK(s != NULL)) {
-        Check *c = check_begin(r->s, s);
+        Check *c = check_begin(r->s, s, r->in, &o);
         CHECK(graphc_run(s) == GRAPHC_OK);
-        CHECK(check_rows(c, r->in, 0, 0, &eo, r->a, &rows, n) == GRAPHC_OK);
+        CHECK(check_rows(c, r->a, &rows, n) == GRAPHC_OK);
         check_end(c);
     }
     graphc_session_destroy(s);

@@ -138,7 +138,7 @@ static inline double check_entry(const Graph *g, const Schedule *s, const EvalTe
     uint32_t nprepare = 0;
     while (nprepare < s->steps.n && s->steps.v[nprepare].prepare) nprepare++;
     if (eval_bind(g, in, r.sym) != GRAPHC_OK) return -1;
-    if (eval_run(g, in, &opt, a, want, NULL) != GRAPHC_OK) return -1;
+    if (eval_run(g, in, &opt, a, want) != GRAPHC_OK) return -1;
     for (uint32_t i = 0; i < g->inputs.n; i++) r.mem[i] = in[i].data;
     if (check_steps(&r, 0, nprepare) != GRAPHC_OK) return -1;
     if (check_steps(&r, e ? s->ends.v[e - 1] : nprepare, s->ends.v[e]) != GRAPHC_OK) return -1;

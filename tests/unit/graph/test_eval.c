@@ -6,7 +6,7 @@
 #include "graph/pass/pass.h"
 #include "tests/unit/test.h"
 
-#define MAX_INPUTS 4
+#define MAX_INPUTS 9
 
 /* One graph under construction with the tensors its inputs will get. */
 typedef struct Rig {
@@ -54,7 +54,7 @@ static Value input(Rig *r, DType t, uint8_t rank, const int64_t *dim, const doub
 /* Runs the graph and compares its k-th output. */
 static void expect(Rig *r, uint32_t k, int64_t n, const double *want) {
     EvalOptions o = {.round_f32 = !r->exact};
-    if (!CHECK(eval_run(r->g, r->in, &o, r->arena, r->out, NULL) == GRAPHC_OK)) return;
+    if (!CHECK(eval_run(r->g, r->in, &o, r->arena, r->out) == GRAPHC_OK)) return;
     const EvalTensor *y = &r->out[k];
     int64_t count = 1;
     for (int i = 0; i < y->rank; i++) count *= y->dim[i];
@@ -313,7 +313,25 @@ static void test_binding(void) {
     build_output(r.g, "y", build_binary(r.g, OP_add, x, size));
     expect(&r, 0, 3, VALUES(4, 5, 6));
     r.in[0].dim[0] = 5;
-    CHECK_EQ_I(eval_run(r.g, r.in, NULL, r.arena, r.out, NULL), GRAPHC_INVALID);
+    CHECK_EQ_I(eval_run(r.g, r.in, NULL, r.arena, r.out), GRAPHC_INVALID);
+    arena_destroy(r.arena);
+}
+
+/* x plus each of many casts, which stand before all sums: a cast is made when its sum is due, and a
+ * sum is written over the one before. With less than two there is no way. */
+static void test_memory(void) {
+    enum { N = 1000, CASTS = 8 };
+    static double values[N];
+    Rig r = rig();
+    Value c[CASTS], x = input(&r, DT_f32, 1, DIMS(N), values);
+    for (int i = 0; i < CASTS; i++)
+        c[i] = build_cast(r.g, input(&r, DT_i32, 1, DIMS(N), values), DT_f32);
+    for (int i = 0; i < CASTS; i++) x = build_binary(r.g, OP_add, x, c[i]);
+    build_output(r.g, "y", x);
+    EvalOptions o = {.max_bytes = 2 * N * sizeof(double)};
+    CHECK_EQ_I(eval_run(r.g, r.in, &o, r.arena, r.out), GRAPHC_OK);
+    o.max_bytes = 2 * N * sizeof(double) - 1;
+    CHECK_EQ_I(eval_run(r.g, r.in, &o, r.arena, r.out), GRAPHC_NO_MEMORY);
     arena_destroy(r.arena);
 }
 
@@ -329,6 +347,7 @@ TEST_MAIN {
     test_loop();
     test_if();
     test_binding();
+    test_memory();
     /* First numbers of splitmix64 from seed 0: 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4. */
     CHECK(eval_uniform(DT_f32, 0, 0) == (double)0xe220a8 / 0x1p24);
     CHECK(eval_uniform(DT_f64, 0, 1) == (double)(0x6e789e6aa1b965f4u >> 11) / 0x1p53);

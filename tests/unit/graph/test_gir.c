@@ -132,8 +132,8 @@ static void check_same_results(Case *c, const Graph *before, const Graph *after,
     EvalTensor *y = ARENA_ARRAY(c->arena, EvalTensor, after->outputs.n);
     EvalOptions o = {0};
     if (!CHECK(before->outputs.n == after->outputs.n)) return;
-    if (!CHECK(eval_run(before, in, &o, c->arena, x, NULL) == GRAPHC_OK)) return;
-    if (!CHECK(eval_run(after, in, &o, c->arena, y, NULL) == GRAPHC_OK)) return;
+    if (!CHECK(eval_run(before, in, &o, c->arena, x) == GRAPHC_OK)) return;
+    if (!CHECK(eval_run(after, in, &o, c->arena, y) == GRAPHC_OK)) return;
     for (uint32_t i = 0; i < before->outputs.n; i++) check_tensors(&x[i], &y[i], bound);
 }
 

@@ -666,7 +666,7 @@ static bool occurs(const Graph *g, Op op) {
 
 static bool run(Rig *r, EvalTensor *out) {
     EvalOptions o = {0};
-    graphc_status s = eval_run(r->g, r->in, &o, r->arena, out, NULL);
+    graphc_status s = eval_run(r->g, r->in, &o, r->arena, out);
     if (s != GRAPHC_OK && diag_count(r->g->diags))
         fprintf(stderr, "    %s\n", diag_at(r->g->diags, 0)->text);
     return s == GRAPHC_OK;
@@ -851,7 +851,7 @@ static double slope(Graph *g, Value y, Value x, double at) {
     if (grad_build(g, 1, &y, NULL, 1, &x, &dx) != GRAPHC_OK || !dx) return NAN;
     g->outputs.n = 0;
     build_output(g, "dx", dx);
-    if (eval_run(g, &in, &(EvalOptions){0}, g->arena, &got, NULL) != GRAPHC_OK) return NAN;
+    if (eval_run(g, &in, &(EvalOptions){0}, g->arena, &got) != GRAPHC_OK) return NAN;
     return *(double *)got.data;
 }
 
@@ -916,7 +916,7 @@ static void test_many(void) {
     build_output(g, "dx", d[1]);
     double at = 0.5;
     EvalTensor in = {.dtype = DT_f64, .rank = 1, .dim = {1}, .data = &at}, out[2];
-    CHECK(eval_run(g, &in, &(EvalOptions){0}, a, out, NULL) == GRAPHC_OK);
+    CHECK(eval_run(g, &in, &(EvalOptions){0}, a, out) == GRAPHC_OK);
     CHECK_NEAR(*(double *)out[0].data, exp(0.25) + 2, 1e-15);
     CHECK_NEAR(*(double *)out[1].data, exp(0.25) + 2, 1e-15);
     arena_destroy(a);

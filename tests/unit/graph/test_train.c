@@ -50,7 +50,7 @@ static void numbers(double *p, size_t n, uint32_t seed) {
 static EvalTensor *run(Rig *r, const EvalOptions *o) {
     EvalTensor *out = ARENA_ARRAY(r->arena, EvalTensor, r->g->outputs.n + 1);
     CHECK(graph_verify(r->g) == GRAPHC_OK);
-    bool ok = CHECK(eval_run(r->g, r->in, o, r->arena, out, NULL) == GRAPHC_OK);
+    bool ok = CHECK(eval_run(r->g, r->in, o, r->arena, out) == GRAPHC_OK);
     if (!ok) fprintf(stderr, "%s\n", diag_at(r->g->diags, diag_count(r->g->diags) - 1)->text);
     return out;
 }

@@ -36,11 +36,46 @@ static graphc_status trial_compile(Trial *t, Cli *c) {
     return cli_session_make(&t->session, c, c->args.v[0], t->pipe.plan, t->pipe.plan_size);
 }
 
-static graphc_status trial_run(Trial *t, Cli *c) {
-    GC_TRY(cli_session_bind(&t->session));
+static graphc_status run_bound(Trial *t) {
     graphc_status s = graphc_run(t->session.session);
-    (void)c;
     return s == GRAPHC_OK ? s : cli_session_failed(&t->session, s);
+}
+
+/* The session gives its outputs and then the memory that it ran in: the reference takes more. */
+static graphc_status take_outputs(Trial *t) {
+    const uint32_t n = graphc_plan_outputs(t->session.plan);
+    t->got = ARENA_ARRAY(t->memory, EvalTensor, n + 1);
+    for (uint32_t i = 0; i < n; i++) {
+        EvalTensor *x = &t->got[i];
+        GC_TRY(cli_session_output(&t->session, i, x));
+        x->data = arena_copy(t->memory, x->data, (size_t)tensor_numel(x) * dtype_bytes(x->dtype));
+    }
+    graphc_session_destroy(t->session.session);
+    t->session.session = NULL;
+    return GRAPHC_OK;
+}
+
+static graphc_status trial_run(Trial *t) {
+    GC_TRY(cli_session_bind(&t->session));
+    GC_TRY(run_bound(t));
+    return take_outputs(t);
+}
+
+/* Looking at every value that a kernel stores. */
+static graphc_status checked_run(Verdict *v, Trial *t, Cli *c) {
+    Progress p = {.what = "kernels", .quiet = c->json};
+    CheckOptions o = {.progress = progress_show, .ctx = &p};
+    if (v->tolerances) o.rtol = v->rtol, o.atol = v->atol;
+    GC_TRY(cli_session_bind(&t->session));
+    const Schedule *sched = t->pipe.targets[0].schedule;
+    Check *check = check_begin(sched, t->session.session, t->session.inputs, &o);
+    graphc_status ran = graphc_run(t->session.session);
+    graphc_status s = check_rows(check, c->arena, &v->rows, &v->nrows);
+    check_end(check);
+    progress_end(&p);
+    if (s != GRAPHC_OK) return s; /* which ends the run, too */
+    if (ran != GRAPHC_OK) return cli_session_failed(&t->session, ran);
+    return take_outputs(t);
 }
 
 /* The model as imported; with `round` each value is rounded where the graph rounds to less than
@@ -51,7 +86,7 @@ static graphc_status evaluate_outputs(Trial *t, const Cli *c, bool round, EvalTe
     Progress p = {.what = "reference", .quiet = c->json};
     EvalOptions eo = {.round_halves = round, .progress = progress_show, .ctx = &p};
     *out = ARENA_ARRAY(t->memory, EvalTensor, g->outputs.n);
-    graphc_status s = eval_run(g, t->session.inputs, &eo, t->memory, *out, NULL);
+    graphc_status s = eval_run(g, t->session.inputs, &eo, t->memory, *out);
     progress_end(&p);
     return s;
 }
@@ -77,11 +112,8 @@ static bool passes(const Verdict *v, const Comparison *x, const OutputBound *b) 
                         : x->max_abs <= fmax(b->step, b->std * x->std) && b->step > 0);
 }
 
-static graphc_status compare_output(const Verdict *v, Trial *t, uint32_t i, Comparison *x) {
-    EvalTensor got;
-    GC_TRY(cli_session_output(&t->session, i, &got));
-    *x = compare_tensors(&got, &t->want[i], v->rtol, v->atol);
-    return GRAPHC_OK;
+static Comparison compare_output(const Verdict *v, const Trial *t, uint32_t i) {
+    return compare_tensors(&t->got[i], &t->want[i], v->rtol, v->atol);
 }
 
 /* The value nearest to `got` that lies between the two references. */
@@ -105,16 +137,15 @@ static EvalTensor between(const EvalTensor *got, const EvalTensor *rounded, cons
 /* A model may make much of its own roundings: sums of numbers near the largest, rows that are
  * masked as a whole. A value between the reference with and without them is as right as either. */
 static graphc_status compare_between(Verdict *v, Trial *t, const Cli *c) {
-    EvalTensor *exact, got;
+    EvalTensor *exact;
     GC_TRY(evaluate_outputs(t, c, false, &exact));
     v->ok = true;
     for (uint32_t i = 0; i < v->noutputs; i++) {
         const Comparison *x = &v->outputs[i];
         bool rounds = dtype_bytes(v->bound[i].coarsest) < dtype_bytes(DT_f32);
         if (!v->fine[i] && x->same_type && x->is_float && rounds) {
-            GC_TRY(cli_session_output(&t->session, i, &got));
-            EvalTensor want = between(&got, &t->want[i], &exact[i], t->memory);
-            Comparison eased = compare_tensors(&got, &want, v->rtol, v->atol);
+            EvalTensor want = between(&t->got[i], &t->want[i], &exact[i], t->memory);
+            Comparison eased = compare_tensors(&t->got[i], &want, v->rtol, v->atol);
             v->fine[i] = v->between[i] = passes(v, &eased, &v->bound[i]);
         }
         v->ok &= v->fine[i];
@@ -130,22 +161,12 @@ static graphc_status compare_outputs(Verdict *v, Trial *t, const Cli *c) {
     v->between = ARENA_ARRAY(c->arena, bool, v->noutputs + 1);
     v->ok = true;
     for (uint32_t i = 0; i < v->noutputs; i++) {
-        GC_TRY(compare_output(v, t, i, &v->outputs[i]));
+        v->outputs[i] = compare_output(v, t, i);
         v->fine[i] = passes(v, &v->outputs[i], &v->bound[i]);
         v->ok &= v->fine[i];
     }
     bool evaluated = !v->files && !v->tolerances && !c->against;
     return v->ok || !evaluated ? GRAPHC_OK : compare_between(v, t, c);
-}
-
-static graphc_status check_kernels(Verdict *v, Check *check, Trial *t, const Cli *c) {
-    Progress p = {.what = "kernels", .quiet = c->json};
-    EvalOptions eo = {.progress = progress_show, .ctx = &p};
-    double rtol = v->tolerances ? v->rtol : 0, atol = v->tolerances ? v->atol : 0;
-    graphc_status s =
-        check_rows(check, t->session.inputs, rtol, atol, &eo, c->arena, &v->rows, &v->nrows);
-    progress_end(&p);
-    return s;
 }
 
 /* ---- The first bad node ---- */
@@ -162,18 +183,16 @@ static graphc_status output_is_bad(Trial *t, Cli *c, bool *bad) {
     const Verdict v = {.rtol = FILE_RTOL, .atol = FILE_ATOL};
     const uint32_t last = graphc_plan_outputs(t->session.plan) - 1;
     const OutputBound *b = bound_outputs(t->pipe.imported, pipeline_rounds_to(&t->pipe), t->memory);
-    Comparison x;
     GC_TRY(evaluate(t, c));
-    GC_TRY(compare_output(&v, t, last, &x));
+    Comparison x = compare_output(&v, t, last);
     *bad = !passes(&v, &x, &b[last]);
     return GRAPHC_OK;
 }
 
-static graphc_status judge(Trial *t, Cli *c, Check *check, bool *bad) {
+static graphc_status judge(Trial *t, Cli *c, bool *bad) {
     Verdict v = {0};
     const Graph *g = t->pipe.graph;
-    GC_TRY(trial_run(t, c));
-    GC_TRY(check_kernels(&v, check, t, c));
+    GC_TRY(checked_run(&v, t, c));
     for (uint32_t i = 0; i < v.nrows; i++)
         if (v.rows[i].value == g->outputs.v[g->outputs.n - 1].value) {
             *bad = v.rows[i].bad > 0;
@@ -186,13 +205,8 @@ static graphc_status judge(Trial *t, Cli *c, Check *check, bool *bad) {
  * which far more is known than of an output. */
 static graphc_status node_is_bad(Cli *c, EvalTensor *inputs, Value value, bool *bad) {
     Trial t = {.extra = value, .session.inputs = inputs, .fuse_at_most = FUSE_ALL};
-    Check *check = NULL;
     graphc_status s = trial_compile(&t, c);
-    if (s == GRAPHC_OK) {
-        check = check_begin(t.pipe.targets[0].schedule, t.session.session);
-        s = judge(&t, c, check, bad);
-    }
-    check_end(check);
+    if (s == GRAPHC_OK) s = judge(&t, c, bad);
     trial_close(&t);
     return s;
 }
@@ -360,7 +374,7 @@ static graphc_status ask_decisions(void *ctx, uint32_t n, bool *wrong) {
                  .files = search->verdict->files,
                  .tolerances = search->verdict->tolerances};
     graphc_status s = trial_compile(&t, c);
-    if (s == GRAPHC_OK) s = trial_run(&t, c);
+    if (s == GRAPHC_OK) s = trial_run(&t);
     if (s == GRAPHC_OK) s = compare_outputs(&v, &t, c);
     *wrong = !v.ok;
     if (s == GRAPHC_OK && t.pipe.targets[0].schedule->last_decision)
@@ -449,18 +463,16 @@ static graphc_status reference(Trial *t, Cli *c) {
     return is_folder(c->against) ? read_outputs(t, c) : run_other(t, c);
 }
 
-static graphc_status verify(Trial *t, Verdict *v, Check **check, Cli *c) {
+static graphc_status verify(Trial *t, Verdict *v, Cli *c) {
     GC_TRY(trial_compile(t, c));
     if (c->data) {
         uint32_t n = graphc_plan_inputs(t->session.plan);
         t->session.inputs = ARENA_ARRAY(c->arena, EvalTensor, n);
         GC_TRY(read_data(c, c->arena, "input", n, t->session.inputs));
     }
-    *check = check_begin(t->pipe.targets[0].schedule, t->session.session);
-    GC_TRY(trial_run(t, c));
+    GC_TRY(checked_run(v, t, c));
     GC_TRY(reference(t, c));
     GC_TRY(compare_outputs(v, t, c));
-    GC_TRY(check_kernels(v, *check, t, c));
     v->ok &= !verify_first_bad(v);
     if (!v->ok && c->bisect) GC_TRY(find_decision(c, t, v));
     if (!c->json) verify_report(v, t, c);
@@ -476,7 +488,6 @@ static graphc_status verify(Trial *t, Verdict *v, Check **check, Cli *c) {
 
 graphc_status cmd_verify(Cli *c) {
     Trial t = {.fuse_at_most = FUSE_ALL};
-    Check *check = NULL;
     Verdict v = {.files = c->data != NULL, .rtol = FILE_RTOL, .atol = FILE_ATOL};
     v.tolerances = c->rtol >= 0 || c->atol >= 0;
     if (v.tolerances) {
@@ -484,8 +495,7 @@ graphc_status cmd_verify(Cli *c) {
         v.atol = fmax(c->atol, 0);
     }
     if (c->data && c->against) return cli_usage(c, "--data and --against are both references");
-    graphc_status s = verify(&t, &v, &check, c);
-    check_end(check);
+    graphc_status s = verify(&t, &v, c);
     trial_close(&t);
     return s;
 }
