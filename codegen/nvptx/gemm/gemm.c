@@ -555,10 +555,7 @@ static GemmRing compute_tile(Gemm *x, HV member, HV tile, GemmRing ring) {
     if (!x->tile->pingpong)
         at.row = hop_add(e, at.row, hop_muli(e, member, x->shape.blocks * HOP_SLAB_ROWS));
     if (x->p->splits == 1) return gemm_epilogue(x, &at, acc, ring);
-    HopIf first = hop_if(e, gemm_split_join(x, acc));
-    gemm_split_add(x, acc);
-    ring = gemm_epilogue(x, &at, acc, ring);
-    hop_end(e, first);
+    gemm_split_store(x, &at, acc, ring);
     return ring;
 }
 
@@ -646,6 +643,7 @@ bool gpu_gemm(Gpu *g) {
     Gemm x = {.g = g, .e = e, .d = &g->k->dot, .p = &plan, .tile = plan.tile};
     lay_out(&x);
     lay_out_addend(&x);
+    x.to = x.cols / 8;
     count_tiles(&x);
     make_maps(&x);
     x.shared = hop_shared(g);

@@ -90,7 +90,8 @@ typedef struct Gemm {
     const GemmPlan *p;
     const GemmTile *tile;
     WgmmaShape shape; /* what one warpgroup multiplies per k-block */
-    uint32_t cols;    /* of results in a tile */
+    uint32_t cols;    /* of results in a tile ... */
+    uint32_t from, to; /* ... of which these, in eights, are stored by the code at hand */
     uint32_t bk, a_bytes, b_bytes, stage_bytes, staging, barriers; /* bytes, then offsets */
     uint32_t addend_panels, addend_stages; /* of 64 columns in a stage; stages that they take */
     bool dependent; /* launched before the kernel in front has ended, and ... */
@@ -127,12 +128,13 @@ void gemm_give_back(Gemm *x, HV stage, HV when);
 HV gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis);
 /* Coordinates along the batch axes of a matrix, innermost first. */
 void gemm_batch_at(const HopMatrix *m, const GemmPlace *place, HV *at);
-/* gemm_split.c: the sums of all blocks, where they share a tile's. By those that multiply: hands
- * theirs to the first block; true in that one, which then adds them to its own. By those that
- * fetch: waits meanwhile. */
-HV gemm_split_join(Gemm *x, HV *acc);
-void gemm_split_add(Gemm *x, HV *acc);
+/* gemm_split.c: the sums of all blocks, where they share a tile's. By those that multiply: adds them
+ * up and stores their results. By those that fetch: waits meanwhile. */
+void gemm_split_store(Gemm *x, const GemmPlace *tile, const HV *acc, GemmRing ring);
 void gemm_split_wait(Gemm *x);
+/* All results are stored by the threads that have them: blocks that share a tile's sums may store some
+ * of its columns each. */
+bool gemm_stores_apart(const Gemm *x);
 /* The results of one warpgroup: acc[] as wgmma_block left them, waited for. The stages from `ring`
  * on hold the addend; what comes after them is returned. */
 GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring);

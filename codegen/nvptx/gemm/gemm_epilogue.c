@@ -249,9 +249,11 @@ static void send(Epilogue *p, const GemmOut *o, HV map, uint32_t first, uint32_t
 enum { AHEAD_OPS = 24 };
 
 /* With registers to spare, and not much arithmetic in flight, all of the tile is computed before
- * anything is stored, so that the addend's stages can be filled anew while results wait for staging. */
+ * anything is stored, so that the addend's stages can be filled anew while results wait for
+ * staging. */
 static bool computes_ahead(const Gemm *x) {
-    return x->p->addend && x->p->epilogue_ops <= AHEAD_OPS && x->tile->regs_math >= wgmma_acc(&x->shape) + 100;
+    return x->p->addend && x->p->epilogue_ops <= AHEAD_OPS &&
+           x->tile->regs_math >= wgmma_acc(&x->shape) + 100;
 }
 
 /* All steps of the tile; the addend is done with. */
@@ -291,10 +293,16 @@ static void copy_out(Epilogue *p, const GemmOut *o, HV map, uint32_t chunks) {
 
 /* --- Results from registers ------------------------------------------------------------------- */
 
-static bool stores_rows(const Epilogue *p, const GemmOut *o);
+static bool stores_rows(const Gemm *x, const GemmOut *o);
 
-static bool stores_sites(const Epilogue *p, const GemmOut *o) {
-    return !o->copied && !stores_rows(p, o);
+static bool stores_sites(const Gemm *x, const GemmOut *o) {
+    return !o->copied && !stores_rows(x, o);
+}
+
+bool gemm_stores_apart(const Gemm *x) {
+    bool all = true;
+    for (uint32_t i = 0; i < x->p->nouts; i++) all = all && stores_sites(x, &x->p->out[i]);
+    return all;
 }
 
 /* All results of a site: they share what they are made of, which lives no longer than that. */
@@ -309,7 +317,7 @@ static void store_site(Epilogue *p, Site s, uint32_t z) {
     }
     bind_site(p, s, z);
     for (uint32_t i = 0; i < p->x->p->nouts; i++)
-        if (stores_sites(p, &p->x->p->out[i])) emit_store(e, p->x->p->out[i].store);
+        if (stores_sites(p->x, &p->x->p->out[i])) emit_store(e, p->x->p->out[i].store);
     if (p->edge)
         emit_if_end(e, &in);
     else
@@ -317,7 +325,7 @@ static void store_site(Epilogue *p, Site s, uint32_t z) {
 }
 
 static void store_sites(Epilogue *p) {
-    for (uint32_t j = 0; j < p->x->cols / 8; j++)
+    for (uint32_t j = p->x->from; j < p->x->to; j++)
         for (uint32_t i = 0; i < 2 * p->x->shape.blocks; i++)
             for (uint32_t z = 0; z < (p->x->p->pairs ? 1 : 2); z++)
                 store_site(p, (Site){i / 2, j, i % 2}, z);
@@ -341,8 +349,7 @@ typedef struct RowStore {
     Expr row, col;
 } RowStore;
 
-static bool stores_rows(const Epilogue *p, const GemmOut *o) {
-    const Gemm *x = p->x;
+static bool stores_rows(const Gemm *x, const GemmOut *o) {
     const KOp *s = &x->g->k->ops[o->store];
     uint32_t bytes = (uint32_t)dtype_bytes((DType)s->dtype), all = x->d->m | x->d->n;
     for (uint32_t i = 0; i < x->p->nouts; i++)
@@ -492,10 +499,10 @@ static void store_tile(Gemm *x, const GemmPlace *tile, const HV *acc, const Gemm
         if (x->p->out[i].copied) chunks += (each + x->tile->slabs - 1) / x->tile->slabs;
     bool sites = false;
     for (uint32_t i = 0; i < x->p->nouts; i++) {
-        sites = sites || stores_sites(p, &x->p->out[i]);
+        sites = sites || stores_sites(x, &x->p->out[i]);
         if (x->p->out[i].copied)
             copy_out(p, &x->p->out[i], x->map_out[i], chunks);
-        else if (stores_rows(p, &x->p->out[i]))
+        else if (stores_rows(x, &x->p->out[i]))
             store_by_rows(p, &x->p->out[i]);
     }
     if (sites) store_sites(p);

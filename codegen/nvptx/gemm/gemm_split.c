@@ -1,33 +1,57 @@
 /* Long sums of few tiles: the blocks of a cluster share a tile's k-blocks. When all are through,
- * the others put their sums into the first one's ring, which nobody fetches into any more; it adds
- * them in order, so that results repeat, and stores the tile. */
+ * each puts its sums into the rings of those that store them, which nobody fetches into any more;
+ * they are added in order, so that results repeat. The first block stores the tile or, where
+ * threads store what they have, each a part of its columns. */
 #include "codegen/nvptx/gemm/gemm.h"
+#include <string.h>
 
-enum { LANES = 4 }; /* sums that are moved at once */
+enum { LANES = 4 }; /* sums that are moved at once: a thread's of 8 columns */
 
-/* Where this thread's sums number i .. i + 3 of block `rank` lie in the first block. */
-static HV slot(Gemm *x, HV rank, uint32_t i) {
+static uint32_t stores(const Gemm *x) {
+    return gemm_stores_apart(x) ? x->p->splits : 1;
+}
+
+/* Columns, in eights, that block r stores. */
+static void set_part(Gemm *x, uint32_t r) {
+    uint32_t n = x->cols / 8, parts = stores(x);
+    x->from = r * n / parts;
+    x->to = (r + 1) * n / parts;
+}
+
+/* Where this thread's sums number i .. i + 3 of another block's lie in a ring; `other`: which of
+ * those that are not the ring's own. */
+static HV slot(Gemm *x, HV other, uint32_t i) {
     Emit *e = x->e;
-    uint32_t n = wgmma_acc(&x->shape), threads = x->tile->groups * HOP_WARPGROUP;
+    uint32_t parts = stores(x), threads = x->tile->groups * HOP_WARPGROUP;
+    uint32_t n = wgmma_acc(&x->shape) / (x->cols / 8) * ((x->cols / 8 + parts - 1) / parts);
     HV thread = hop_addi(e, x->tid, -HOP_WARPGROUP);
-    HV at = hop_muli(e, hop_addi(e, rank, -1), threads * n * 4);
+    HV at = hop_muli(e, other, threads * n * 4);
     at = hop_add(e, at, hop_shl(e, thread, 4));
     return hop_add(e, x->shared, hop_addi(e, at, i * threads * 4));
 }
 
-static void give(Gemm *x, const HV *acc) {
-    for (uint32_t i = 0; i < wgmma_acc(&x->shape); i += LANES)
-        hop_store_first(x->e, slot(x, x->rank, i), acc + i);
+/* Sums of the part's unit u. */
+static uint32_t unit_at(const Gemm *x, uint32_t u) {
+    uint32_t each = x->shape.n / 2, width = x->to - x->from;
+    return u / width * each + (x->from + u % width) * LANES;
 }
 
-void gemm_split_add(Gemm *x, HV *acc) {
+static uint32_t units(const Gemm *x) {
+    return wgmma_acc(&x->shape) / (x->shape.n / 2) * (x->to - x->from);
+}
+
+static void give(Gemm *x, HV to, HV other, const HV *acc) {
+    for (uint32_t u = 0; u < units(x); u++)
+        hop_store_in(x->e, to, slot(x, other, u * LANES), acc + unit_at(x, u));
+}
+
+static void add_others(Gemm *x, HV *acc) {
     Emit *e = x->e;
-    for (uint32_t r = 1; r < x->p->splits; r++)
-        for (uint32_t i = 0; i < wgmma_acc(&x->shape); i += LANES) {
-            HV v[LANES];
-            hop_load_four(e, slot(x, hop_i(e, r), i), v);
-            for (uint32_t z = 0; z < LANES; z++)
-                acc[i + z] = LLVMBuildFAdd(e->b, acc[i + z], v[z], "");
+    for (uint32_t r = 0; r + 1 < x->p->splits; r++)
+        for (uint32_t u = 0; u < units(x); u++) {
+            HV v[LANES], *sum = acc + unit_at(x, u);
+            hop_load_four(e, slot(x, hop_i(e, r), u * LANES), v);
+            for (uint32_t z = 0; z < LANES; z++) sum[z] = LLVMBuildFAdd(e->b, sum[z], v[z], "");
         }
 }
 
@@ -36,13 +60,31 @@ void gemm_split_wait(Gemm *x) {
     hop_cluster_sync(x->e); /* all sums are there */
 }
 
-HV gemm_split_join(Gemm *x, HV *acc) {
+static void exchange(Gemm *x, const HV *acc) {
     Emit *e = x->e;
-    HV first = hop_is(e, x->rank, 0);
     hop_cluster_sync(e);
-    HopIf other = hop_if(e, LLVMBuildNot(e->b, first, ""));
-    give(x, acc);
-    hop_end(e, other);
+    for (uint32_t r = 0; r < stores(x); r++) {
+        set_part(x, r);
+        HopIf theirs = hop_if(e, LLVMBuildNot(e->b, hop_is(e, x->rank, r), ""));
+        HV behind = LLVMBuildICmp(e->b, LLVMIntUGT, x->rank, hop_i(e, r), "");
+        HV other = LLVMBuildSub(e->b, x->rank, LLVMBuildZExt(e->b, behind, e->i32, ""), "");
+        give(x, hop_i(e, r), other, acc);
+        hop_end(e, theirs);
+    }
     hop_cluster_sync(e);
-    return first;
+}
+
+void gemm_split_store(Gemm *x, const GemmPlace *tile, const HV *acc, GemmRing ring) {
+    Emit *e = x->e;
+    uint32_t n = wgmma_acc(&x->shape);
+    HV *sums = ARENA_ARRAY(e->arena, HV, n);
+    exchange(x, acc);
+    for (uint32_t r = 0; r < stores(x); r++) {
+        set_part(x, r);
+        HopIf own = hop_if(e, hop_is(e, x->rank, r));
+        memcpy(sums, acc, n * sizeof *sums);
+        add_others(x, sums);
+        (void)gemm_epilogue(x, tile, sums, ring);
+        hop_end(e, own);
+    }
 }

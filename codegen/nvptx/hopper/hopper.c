@@ -197,12 +197,12 @@ HV hop_cluster_load(Emit *e, HV shared, HV rank) {
                    "=f,r,r,~{memory}", v, 2);
 }
 
-void hop_store_first(Emit *e, HV at, const HV *v) {
-    HV arg[5] = {at, v[0], v[1], v[2], v[3]};
+void hop_store_in(Emit *e, HV rank, HV at, const HV *v) {
+    HV arg[6] = {at, rank, v[0], v[1], v[2], v[3]};
     hop_asm(e, e->voidt,
-            "{ .reg .b32 at; mapa.shared::cluster.u32 at, $0, 0; "
-            "st.shared::cluster.v4.f32 [at], {$1, $2, $3, $4}; }",
-            "r,f,f,f,f,~{memory}", arg, 5);
+            "{ .reg .b32 at; mapa.shared::cluster.u32 at, $0, $1; "
+            "st.shared::cluster.v4.f32 [at], {$2, $3, $4, $5}; }",
+            "r,r,f,f,f,f,~{memory}", arg, 6);
 }
 
 void hop_load_four(Emit *e, HV at, HV *v) {

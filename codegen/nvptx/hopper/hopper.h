@@ -78,8 +78,8 @@ HV hop_cluster_rank(Emit *e);
 void hop_cluster_sync(Emit *e); /* all threads of all; what they wrote before is seen behind it */
 /* The f32 at this shared address in block `rank`. */
 HV hop_cluster_load(Emit *e, HV shared, HV rank);
-/* Four f32 to 16 bytes of the cluster's first block, and from 16 bytes of this one. */
-void hop_store_first(Emit *e, HV at, const HV *v);
+/* Four f32 to 16 bytes of a block of the cluster, and from 16 bytes of this one. */
+void hop_store_in(Emit *e, HV rank, HV at, const HV *v);
 void hop_load_four(Emit *e, HV at, HV *v);
 /* Arrives at the barrier of block `rank` of the cluster, by the threads where `when` holds. */
 void hop_barrier_arrive_at(Emit *e, HV bar, HV rank, HV when);
