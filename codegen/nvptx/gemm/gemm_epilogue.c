@@ -265,29 +265,74 @@ static void compute_ahead(Epilogue *p, KVal v, uint32_t slabs, HV barrier, HV *r
     return_addend(p);
 }
 
-/* `chunks`: of the tile, all results together. */
-static void copy_out(Epilogue *p, const GemmOut *o, HV map, uint32_t chunks) {
+/* Slabs `first` to `first` + n of one result. r: what was computed ahead, or room for it. `chunks`: of the
+ * tile, all results together. */
+static void copy_chunk(Epilogue *p, uint32_t out, uint32_t first, uint32_t n, HV *r, uint32_t chunks) {
     Emit *e = p->e;
     const GemmTile *t = p->x->tile;
-    uint32_t total = p->x->shape.blocks * p->x->cols / 64;
-    bool ahead = computes_ahead(p->x);
+    const GemmOut *o = &p->x->p->out[out];
     HV barrier = hop_addi(e, p->x->group, NAMED_STAGING);
-    HV *r = ARENA_ARRAY(e->arena, HV, total * STEPS * STEP_REGS);
-    KVal v = p->x->g->k->ops[o->store].in[0];
-    if (ahead) compute_ahead(p, v, total, barrier, r);
-    for (uint32_t first = 0; first < total; first += t->slabs, p->chunk++) {
-        uint32_t n = total - first < t->slabs ? total - first : t->slabs;
-        uint32_t at = p->chunk % t->sets * t->slabs * HOP_SLAB;
-        claim_staging(p, barrier, chunks);
-        for (uint32_t i = first * STEPS; i < (first + n) * STEPS; i++) {
-            HV *regs = r + i * STEP_REGS;
-            if (!ahead) compute_step(p, v, slab_at(p->x, i / STEPS), i % STEPS, regs);
-            put_step(p, i % STEPS, regs, at + (i / STEPS - first) * HOP_SLAB);
-        }
-        hop_fence_async(e);
-        hop_sync(e, barrier, HOP_WARPGROUP);
-        send(p, o, map, first, n, at);
+    uint32_t at = p->chunk % t->sets * t->slabs * HOP_SLAB;
+    claim_staging(p, barrier, chunks);
+    for (uint32_t i = first * STEPS; i < (first + n) * STEPS; i++) {
+        HV *regs = r + i * STEP_REGS;
+        if (!computes_ahead(p->x))
+            compute_step(p, p->x->g->k->ops[o->store].in[0], slab_at(p->x, i / STEPS), i % STEPS, regs);
+        put_step(p, i % STEPS, regs, at + (i / STEPS - first) * HOP_SLAB);
     }
+    hop_fence_async(e);
+    hop_sync(e, barrier, HOP_WARPGROUP);
+    send(p, o, p->x->map_out[out], first, n, at);
+    p->chunk++;
+}
+
+static uint32_t copied_outs(const GemmPlan *p) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->nouts; i++) n += p->out[i].copied;
+    return n;
+}
+
+/* A slab of every result, step by step: they share what they are made of, which would be loaded again or
+ * spilled by the time the slab is through. */
+static void copy_together(Epilogue *p, Slab s, uint32_t first) {
+    Emit *e = p->e;
+    const GemmPlan *plan = p->x->p;
+    HV r[STEP_REGS], barrier = hop_addi(e, p->x->group, NAMED_STAGING);
+    HopIf lead = hop_if(e, p->lead);
+    hop_tma_wait_read(e, 0);
+    hop_end(e, lead);
+    hop_sync(e, barrier, HOP_WARPGROUP);
+    for (uint32_t step = 0; step < STEPS; step++)
+        for (uint32_t i = 0, at = 0; i < plan->nouts; i++) {
+            if (!plan->out[i].copied) continue;
+            compute_step(p, p->x->g->k->ops[plan->out[i].store].in[0], s, step, r);
+            put_step(p, step, r, at);
+            at += HOP_SLAB;
+        }
+    hop_fence_async(e);
+    hop_sync(e, barrier, HOP_WARPGROUP);
+    for (uint32_t i = 0, at = 0; i < plan->nouts; i++) {
+        if (!plan->out[i].copied) continue;
+        send(p, &plan->out[i], p->x->map_out[i], first, 1, at);
+        at += HOP_SLAB;
+    }
+}
+
+static void copy_out(Epilogue *p, uint32_t chunks) {
+    const GemmPlan *plan = p->x->p;
+    const GemmTile *t = p->x->tile;
+    const uint32_t total = p->x->shape.blocks * p->x->cols / 64, copied = copied_outs(plan);
+    HV *r = ARENA_ARRAY(p->e->arena, HV, total * STEPS * STEP_REGS);
+    bool ahead = computes_ahead(p->x), together = copied > 1 && copied <= t->slabs * t->sets;
+    if (ahead) /* of the only result */
+        compute_ahead(p, p->x->g->k->ops[plan->out[0].store].in[0], total,
+                      hop_addi(p->e, p->x->group, NAMED_STAGING), r);
+    for (uint32_t first = 0; together && first < total; first++)
+        copy_together(p, slab_at(p->x, first), first);
+    for (uint32_t first = 0; !together && first < total; first += t->slabs)
+        for (uint32_t i = 0; i < plan->nouts; i++)
+            if (plan->out[i].copied)
+                copy_chunk(p, i, first, total - first < t->slabs ? total - first : t->slabs, r, chunks);
     if (!ahead) return_addend(p);
 }
 
@@ -500,11 +545,9 @@ static void store_tile(Gemm *x, const GemmPlace *tile, const HV *acc, const Gemm
     bool sites = false;
     for (uint32_t i = 0; i < x->p->nouts; i++) {
         sites = sites || stores_sites(x, &x->p->out[i]);
-        if (x->p->out[i].copied)
-            copy_out(p, &x->p->out[i], x->map_out[i], chunks);
-        else if (stores_rows(x, &x->p->out[i]))
-            store_by_rows(p, &x->p->out[i]);
+        if (stores_rows(x, &x->p->out[i])) store_by_rows(p, &x->p->out[i]);
     }
+    if (chunks) copy_out(p, chunks);
     if (sites) store_sites(p);
     e->lanes = 1;
     e->math = gpu_math;
