@@ -42,11 +42,10 @@ def loads(graphc, model, kernel, folder):
 
 def main():
     # The producer of a tile has its loads once in a loop; those that are early stand apart, one for each stage.
-    looped = lambda before, behind: before + behind == 2
     apart = lambda before, behind: before + behind > 2
     first = lambda before, behind: before > 0
     cases = [("weights of few tiles", product(16, 2048, 2048), "tem_0_*.ptx", apart),
-             ("tiles shared by the blocks of a cluster", product(16, 8192, 2048), "tem_0_*.ptx", looped),
+             ("tiles shared by the blocks of a cluster", product(16, 8192, 2048), "tem_0_*.ptx", apart),
              ("columns of one row", product(1, 2048, 2048), "tem_0_*.ptx", first),
              ("a cache", cache(8, 64), "poi_*concat*.ptx", first)]
     failed = 0
