@@ -399,13 +399,44 @@ static graphc_status encode_maps(graphc_session *s) {
     return st;
 }
 
+/* What a run of these sizes needs, behind a message that it was not there. */
+static graphc_status say_need(graphc_session *s, graphc_status st) {
+    uint64_t scratch = memory_scratch(s->plan, s->res->target, s->steps, s->slots), bytes = 0;
+    uint64_t work = memory_arena(s->memory) + s->res->ops->lane_scratch(s->lane, scratch);
+    double in = 0, out = 0, states = 0;
+    for (uint64_t i = 0; i < s->plan->ninputs; i++) {
+        const graphc_tensor *t = &s->inputs[i];
+        if (!session_takes(s, i) || !bind_input_copied(s, i)) continue;
+        if (tensor_bytes(plan_dtype(s->plan->inputs[i].dtype), t->shape, t->rank, &bytes))
+            in += (double)bytes;
+    }
+    for (uint64_t i = 0; i < s->plan->noutputs; i++)
+        if (session_gives(s, i) && !bind_output_direct(s, i))
+            out += (double)s->slots[s->res->buffers[s->output_buffer[i]].bytes];
+    for (uint64_t i = 0; i < s->plan->nstates; i++) states += (double)s->state[i].bytes;
+    size_t n = strlen(s->error);
+    snprintf(s->error + n, sizeof s->error - n,
+             "; this run takes %.1f MB: weights %.1f, workspace %.1f, outputs %.1f, copies of "
+             "inputs %.1f, "
+             "states %.1f; smaller sizes take less",
+             1e-6 * ((double)resident_bytes(s->res) + (double)work + in + out + states),
+             1e-6 * (double)resident_bytes(s->res), 1e-6 * (double)work, 1e-6 * out, 1e-6 * in,
+             1e-6 * states);
+    return st;
+}
+
+static graphc_status reserve_all(graphc_session *s, uint8_t **workspace) {
+    GC_TRY(reserve_workspace(s, workspace));
+    GC_TRY(place_io(s));
+    return reserve_zeroed(s);
+}
+
 graphc_status bind_memory(graphc_session *s) {
     if (!s->pointers_changed) return GRAPHC_OK;
     s->inputs_there = false;
     uint8_t *workspace = NULL;
-    GC_TRY(reserve_workspace(s, &workspace));
-    GC_TRY(place_io(s));
-    GC_TRY(reserve_zeroed(s));
+    graphc_status st = reserve_all(s, &workspace);
+    if (st != GRAPHC_OK) return st == GRAPHC_NO_MEMORY ? say_need(s, st) : st;
     fill_pointers(s, workspace);
     if (s->plan->nmaps) GC_TRY(encode_maps(s));
     s->generation++;

@@ -204,9 +204,13 @@ typedef struct graphc_session_options {
     void *cuda_stream;       /* CUstream to use; NULL: the session's own */
     uint32_t isa_limit;      /* 0: best the CPU has; 3 or 4: x86-64-v3 or -v4 at most */
     const char *weights_dir; /* where constants by reference lie; NULL: as the plan says */
+    uint32_t check;          /* 1: each kernel of a run is waited for, so that a fault on a GPU comes
+                                from the call that ran into it and names the kernel and its nodes;
+                                slow, and not while the caller records a CUDA graph. 0: only where
+                                GRAPHC_CHECK is set to something else than 0 */
 } graphc_session_options;
 #define GRAPHC_SESSION_OPTIONS_INIT                                                                \
-    { sizeof(graphc_session_options), GRAPHC_CPU, 0, 0, NULL, 0, NULL }
+    { sizeof(graphc_session_options), GRAPHC_CPU, 0, 0, NULL, 0, NULL, 0 }
 
 /* o: NULL for the defaults. The first session of a plan on a device loads constants and runs the
  * prepare steps, which may take long; later ones share them, as long as one is left. *out is NULL

@@ -1,6 +1,8 @@
 /* What a session's kernels are launched with: the kernel of each step, its dims and tensor maps. */
 #include "runtime/session.h"
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 uint32_t launch_choice(const Plan *p, const PlanStep *s, const int64_t *slots) {
     int64_t c = s->nvariants ? slots[s->choice] : 0;
@@ -116,4 +118,31 @@ static uint64_t most_zeroed(const graphc_session *s, uint32_t kept) {
 uint64_t launch_zeroed(const graphc_session *s, uint64_t *kept) {
     *kept = most_zeroed(s, PLAN_ZERO_KEPT);
     return *kept + most_zeroed(s, 0);
+}
+
+/* " (", the first nodes of a kernel, how many there are more, ")"; nothing if there are none. */
+static void list_nodes(const char *nodes, char *out, size_t size) {
+    enum { FIRST = 4, TAIL = 24 };
+    size_t n = 0;
+    int seen = 0, put = 0;
+    for (const char *line = nodes; *line; line += *line == '\n') {
+        size_t length = strcspn(line, "\n");
+        if (seen++ == put && put < FIRST && n + length + TAIL < size) {
+            n += (size_t)snprintf(out + n, size - n, "%s%.*s", put ? ", " : " (", (int)length, line);
+            put++;
+        }
+        line += length;
+    }
+    if (put < seen) n += (size_t)snprintf(out + n, size - n, "%s%d more", put ? ", " : " (", seen - put);
+    if (seen) snprintf(out + n, size - n, ")");
+}
+
+graphc_status launch_named(const Resident *r, uint32_t kernel, graphc_status st, ErrorText e) {
+    const Plan *p = &r->owner->plan;
+    const PlanKernel *k = &r->kernels[kernel];
+    char said[192], nodes[224] = "";
+    if (!e.text || !e.size) return st;
+    snprintf(said, sizeof said, "%s", e.text);
+    list_nodes(plan_str(p, k->nodes), nodes, sizeof nodes);
+    return error_set(e, st, "kernel %.64s%s: %s", plan_str(p, k->name), nodes, said);
 }

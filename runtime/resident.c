@@ -154,6 +154,7 @@ static graphc_status prepare_launch(Resident *r, Lane *lane, Launch *l, ErrorTex
     if (st == GRAPHC_OK && k->nmaps) st = r->ops->encode(lane, l, maps, e);
     if (st == GRAPHC_OK) st = r->ops->launch(lane, l, e);
     if (st == GRAPHC_OK) st = r->ops->sync(lane, e);
+    if (st == GRAPHC_RUNTIME) st = launch_named(r, l->kernel, st, e);
     if (memory) r->ops->free(r, memory, bytes);
     return st;
 }
@@ -181,7 +182,9 @@ static graphc_status prepare_step(Resident *r, Lane *lane, uint32_t step, ErrorT
 
 static graphc_status run_prepare_steps(Resident *r, const graphc_session_options *o, ErrorText e) {
     Lane *lane;
-    GC_TRY(r->ops->lane_open(r, o, &lane, e));
+    graphc_session_options one_by_one = *o;
+    one_by_one.check = 1;
+    GC_TRY(r->ops->lane_open(r, &one_by_one, &lane, e));
     graphc_status st = r->ops->begin(lane, e);
     if (st == GRAPHC_OK) {
         for (uint32_t i = 0; i < r->target->nprepare && st == GRAPHC_OK; i++)
@@ -220,6 +223,31 @@ static void resident_destroy(Resident *r) {
     free(r);
 }
 
+/* What runs read, as prepare steps leave it. */
+static bool stays(const Resident *r, uint32_t i) {
+    bool there = is_kind(r, i, PLAN_BUF_const) || is_kind(r, i, PLAN_BUF_prepared);
+    return there && r->buffers[i].last >= r->target->nprepare;
+}
+
+uint64_t resident_bytes(const Resident *r) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < r->target->nbuffers; i++) {
+        int64_t bytes = stays(r, i) ? r->slots[r->buffers[i].bytes] : 0;
+        if (bytes > 0) sum += (uint64_t)bytes;
+    }
+    return sum;
+}
+
+static graphc_status say_need(const Resident *r, graphc_status st, ErrorText e) {
+    size_t n = e.text && e.size ? strlen(e.text) : 0;
+    if (n)
+        snprintf(e.text + n, e.size - n,
+                 "; the plan's weights take %.1f MB there, and more while they are "
+                 "prepared: free what other programs hold, or compile for a lower --precision",
+                 1e-6 * (double)resident_bytes(r));
+    return st;
+}
+
 static graphc_status resident_fill(Resident *r, const graphc_session_options *o, ErrorText e) {
     const Plan *p = &r->owner->plan;
     size_t nb = (size_t)r->target->nbuffers + 1, nc = p->nconstants + 1;
@@ -238,8 +266,9 @@ static graphc_status resident_fill(Resident *r, const graphc_session_options *o,
     free(wide);
     if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory to load the plan");
     GC_TRY(r->ops->open(r, o, e));
-    GC_TRY(run_prepare_steps(r, o, e));
-    return load_rest(r, e);
+    graphc_status st = run_prepare_steps(r, o, e);
+    if (st == GRAPHC_OK) st = load_rest(r, e);
+    return st == GRAPHC_NO_MEMORY ? say_need(r, st, e) : st;
 }
 
 static graphc_status resident_create(const graphc_plan *p, const graphc_session_options *o,
@@ -262,34 +291,33 @@ static graphc_status resident_create(const graphc_plan *p, const graphc_session_
     return st;
 }
 
-/* Of several targets for the kind of device the one that this device runs best; one alone is taken
- * as it is, and loading its code says what does not fit. */
+/* Of the targets for the kind of device the one that this device runs best. */
 static graphc_status find_target(const graphc_plan *p, const graphc_session_options *o,
                                  const PlanTarget **out, ErrorText e) {
-    PlanDevice device = o->device == GRAPHC_CUDA ? PLAN_cuda : PLAN_cpu;
-    const DeviceOps *ops = o->device == GRAPHC_CUDA ? &device_cuda : &device_cpu;
-    uint32_t best = 0, count = 0;
-    for (uint64_t i = 0; i < p->plan.ntargets; i++)
-        count += p->plan.targets[i].device == (uint32_t)device;
-    *out = count == 1 || !ops->rank ? plan_find_target(&p->plan, device) : NULL;
-    for (uint64_t i = 0; count > 1 && ops->rank && i < p->plan.ntargets; i++) {
+    bool cuda = o->device == GRAPHC_CUDA;
+    const DeviceOps *ops = cuda ? &device_cuda : &device_cpu;
+    PlanDevice device = cuda ? PLAN_cuda : PLAN_cpu;
+    uint32_t best = 0;
+    *out = NULL;
+    for (uint64_t i = 0; i < p->plan.ntargets; i++) {
         const PlanTarget *t = &p->plan.targets[i];
-        uint32_t rank;
+        uint32_t rank = 1;
         if (t->device != (uint32_t)device) continue;
-        GC_TRY(ops->rank(plan_str(&p->plan, t->name), o, &rank, e));
+        if (ops->rank) GC_TRY(ops->rank(plan_str(&p->plan, t->name), o, &rank, e));
         if (rank > best) *out = t;
         if (rank > best) best = rank;
     }
     if (*out) return GRAPHC_OK;
-    if (count > 1)
+    const PlanTarget *other = plan_find_target(&p->plan, device);
+    if (other)
         return error_set(e, GRAPHC_UNSUPPORTED,
-                         "the plan has code for %u GPU architectures, but not for this GPU's",
-                         count);
+                         "the plan has code for %s, which this GPU does not run; compile it for "
+                         "the architecture that \"graphc doctor\" tells",
+                         plan_str(&p->plan, other->name));
     return error_set(e, GRAPHC_UNSUPPORTED,
-                     device == PLAN_cuda ? "the plan has no code for CUDA; compile it with the "
-                                           "GPU's architecture as --target"
-                                         : "the plan has no code for the CPU; compile it with "
-                                           "--target cpu");
+                     cuda ? "the plan has no code for CUDA; compile it with the GPU's "
+                            "architecture as --target"
+                          : "the plan has no code for the CPU; compile it with --target cpu");
 }
 
 static bool fits(const Resident *r, const PlanTarget *t, const graphc_session_options *o) {

@@ -80,6 +80,8 @@ static graphc_status read_options(const graphc_session_options *o, graphc_sessio
         return error_set(e, GRAPHC_USAGE, "unknown device kind %d", (int)out->device);
     if (out->device_id < 0 || (out->device == GRAPHC_CPU && out->device_id != 0))
         return error_set(e, GRAPHC_USAGE, "there is no device number %d", out->device_id);
+    const char *env = getenv("GRAPHC_CHECK");
+    if (env && *env && strcmp(env, "0") != 0) out->check = 1;
     if (out->isa_limit != 0 && out->isa_limit != 3 && out->isa_limit != 4)
         return error_set(e, GRAPHC_USAGE, "isa_limit is %u, not 0, 3 or 4", out->isa_limit);
     return GRAPHC_OK;
@@ -98,6 +100,7 @@ graphc_status graphc_session_create(const graphc_plan *p, const graphc_session_o
     if (!s) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
     s->owner = (graphc_plan *)(uintptr_t)p; /* only its list of residents changes, under its lock */
     s->plan = &p->plan;
+    s->checking = options.check != 0;
     graphc_status st = fill_session(s, &options, e);
     if (st == GRAPHC_OK)
         *out = s;
@@ -288,7 +291,7 @@ static graphc_status run_bound(graphc_session *s) {
     const PlanTarget *t = s->res->target;
     GC_TRY(copy_inputs(s));
     if (s->profiling) memset(s->profile, 0, t->nsteps * sizeof *s->profile);
-    if (s->res->ops->run && !s->profiling && !s->watch)
+    if (s->res->ops->run && !s->profiling && !s->checking && !s->watch)
         GC_TRY(s->res->ops->run(s));
     else
         GC_TRY(steps_run(s, s->steps.from, s->steps.to));

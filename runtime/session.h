@@ -175,7 +175,7 @@ struct graphc_session {
     int64_t *kept_size;
     WatchStep watch; /* NULL: none */
     void *watch_ctx;
-    bool profiling;
+    bool profiling, checking;
     uint32_t nkernel_steps;
     uint32_t *kernel_steps; /* step numbers of a run's kernels */
     StepProfile *profile;   /* per step */
@@ -232,6 +232,7 @@ void resident_release(graphc_plan *p, Resident *r);
 /* Constant c's bytes in host memory, checked; under the plan's lock. */
 graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, ErrorText e);
 /* They are not needed for now: of a file, their pages are given back. */
+uint64_t resident_bytes(const Resident *r); /* of weights, on the device */
 void resident_constant_used(const Resident *r, uint64_t c, const uint8_t *bytes);
 
 /* Symbols, expressions and memory for what is bound now (bind.c). */
@@ -261,6 +262,8 @@ void launch_gather(graphc_session *s, uint32_t from, uint32_t to, bool dynamic_o
 graphc_status launch_encode(graphc_session *s, uint32_t step);
 /* Fills the launch of a kernel step from what was gathered before. */
 Launch launch_of_step(const graphc_session *s, uint32_t step);
+/* Puts the kernel and the nodes that it covers in front of a message about it; the status given. */
+graphc_status launch_named(const Resident *r, uint32_t kernel, graphc_status st, ErrorText e);
 /* Bytes of zeroed memory that these sizes need; *kept: of those that kernels leave zero. */
 uint64_t launch_zeroed(const graphc_session *s, uint64_t *kept);
 

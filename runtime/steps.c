@@ -57,14 +57,20 @@ static graphc_status launch_profiled(graphc_session *s, uint32_t i, const Launch
     return GRAPHC_OK;
 }
 
+static graphc_status launch_step(graphc_session *s, uint32_t i, const Launch *l) {
+    if (s->profiling) return launch_profiled(s, i, l);
+    GC_TRY(s->res->ops->launch(s->lane, l, session_error(s)));
+    return s->checking ? s->res->ops->sync(s->lane, session_error(s)) : GRAPHC_OK;
+}
+
 static graphc_status run_kernel(graphc_session *s, uint32_t i) {
     const PlanStep *st = &s->res->steps[i];
     if (s->step[i].dynamic) GC_TRY(launch_encode(s, i));
     Launch l = launch_of_step(s, i);
-    if (s->profiling)
-        GC_TRY(launch_profiled(s, i, &l));
-    else
-        GC_TRY(s->res->ops->launch(s->lane, &l, session_error(s)));
+    graphc_status got = launch_step(s, i, &l);
+    if (got == GRAPHC_RUNTIME && s->checking)
+        return launch_named(s->res, l.kernel, got, session_error(s));
+    GC_TRY(got);
     return st->ndata ? read_symbols(s, st) : GRAPHC_OK;
 }
 

@@ -150,8 +150,8 @@ static graphc_status cuda_alloc(Resident *r, uint64_t bytes, void **out, ErrorTe
     leave(d);
     if (res == CU_OUT_OF_MEMORY)
         return error_set(e, GRAPHC_NO_MEMORY,
-                         "not enough GPU memory: %llu bytes wanted, %zu of %zu free",
-                         (unsigned long long)bytes, left, total);
+                         "not enough GPU memory: %.1f MB wanted, %.1f of %.1f MB free",
+                         1e-6 * (double)bytes, 1e-6 * (double)left, 1e-6 * (double)total);
     *out = (void *)(uintptr_t)p;
     return cuda_check(d, res, e, "allocating GPU memory");
 }
@@ -282,6 +282,7 @@ static graphc_status cuda_lane_open(Resident *r, const graphc_session_options *o
     if (!l) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
     l->res = r;
     l->dev = r->device;
+    l->checking = o->check != 0;
     l->params = calloc(most_params(r), sizeof *l->params);
     graphc_status st = l->params
                            ? open_stream(l, o, e)
@@ -324,8 +325,13 @@ static graphc_status cuda_copy(Lane *l, void *to, const void *from, uint64_t byt
                       e, "copying");
 }
 
+/* What a kernel did wrong shows here, unless another call comes first. */
 static graphc_status cuda_sync(Lane *l, ErrorText e) {
-    return cuda_check(l->dev, l->dev->driver->stream_sync(l->stream), e, "running the plan");
+    CuResult r = l->dev->driver->stream_sync(l->stream);
+    const char *what = "running the plan";
+    if (cuda_is_fatal(r) && !l->checking)
+        what = "running the plan (GRAPHC_CHECK=1 tells the kernel)";
+    return cuda_check(l->dev, r, e, what);
 }
 
 static graphc_status cuda_mark(Lane *l, uint32_t i, ErrorText e) {

@@ -69,13 +69,12 @@ graphc_status driver_error(const Driver *d, CuResult r, ErrorText e, const char 
     return error_set(e, st, "%s: %s (%d): %s", what, name, r, text);
 }
 
-/* After a fatal error the context is gone for good: every call says so and nothing is freed. */
-static bool is_fatal(CuResult r) {
+bool cuda_is_fatal(CuResult r) {
     return r == CU_ILLEGAL_ADDRESS || (r >= CU_FIRST_FATAL && r <= CU_LAST_FATAL);
 }
 
 graphc_status cuda_check(CudaDevice *d, CuResult r, ErrorText e, const char *what) {
     if (r == CU_OK) return GRAPHC_OK;
-    if (is_fatal(r)) __atomic_store_n(&d->lost, r, __ATOMIC_RELAXED);
+    if (cuda_is_fatal(r)) __atomic_store_n(&d->lost, r, __ATOMIC_RELAXED);
     return driver_error(d->driver, r, e, "%s", what);
 }

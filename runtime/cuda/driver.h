@@ -112,12 +112,14 @@ struct Lane {
     Resident *res;
     CudaDevice *dev;
     CuStream stream;
-    bool own_stream;
-    bool behind_kernel; /* the last thing on the stream is a kernel of this run */
+    bool own_stream, checking; /* of the session: each kernel is waited for */
+    bool behind_kernel;        /* the last thing on the stream is a kernel of this run */
     CuEvent event[2];
     void **params; /* room for any kernel's */
 };
 
+/* The context is gone for good: every later call says so and nothing is freed. */
+bool cuda_is_fatal(CuResult r);
 /* Turns a result into a status and remembers a lost context. */
 graphc_status cuda_check(CudaDevice *d, CuResult r, ErrorText e, const char *what);
 

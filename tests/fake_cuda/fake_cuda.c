@@ -166,7 +166,7 @@ DONE(cuModuleGetFunction, (CuFunction * f, CuModule m, const char *name), (void)
      *f = (CuFunction)(uintptr_t)name;) /* its name, which the plan holds */
 DONE(cuFuncSetAttribute, (CuFunction f, int attribute, int value), (void)f, (void)attribute,
      (void)value;)
-DONE(cuMemGetInfo_v2, (size_t * left, size_t *total), *left = 5000; *total = 9000;)
+DONE(cuMemGetInfo_v2, (size_t * left, size_t *total), *left = 5000000; *total = 9000000;)
 CuResult cuMemAlloc_v2(CuAddress *p, size_t bytes) {
     ENTER();
     *p = (CuAddress)(uintptr_t)new_object(bytes);

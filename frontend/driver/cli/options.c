@@ -517,5 +517,5 @@ void cli_help(const Verb *verbs, const Verb *verb) {
     printf("\n");
     help_lines("", 0, "Exit status: 0 done, 1 a comparison failed, 2 usage, 3 invalid file, 4 unsupported, "
                       "5 device or run-time failure, 6 out of memory, 7 input/output failure, 8 cancelled.");
-    help_lines("", 0, "Environment: GRAPHC_THREADS, NO_COLOR. Manual: man graphc.");
+    help_lines("", 0, "Environment: GRAPHC_THREADS, GRAPHC_CHECK, NO_COLOR. Manual: man graphc.");
 }

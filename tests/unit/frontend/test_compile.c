@@ -1,7 +1,7 @@
 /* graphc_compile.h on a model in memory: external data and progress by callbacks, cancelling, messages as
  * data, the plan as the run library takes it. */
 #include "frontend/driver/graphc_compile.h"
-#include "runtime/graphc.h"
+#include "runtime/session.h"
 #include "tests/unit/test.h"
 
 /* y = x + w, f32[n, 4]; w is f32[4] in "w.bin". */
@@ -78,6 +78,9 @@ static void run(const void *plan, size_t size) {
     out.data = y;
     CHECK(graphc_bind_output(s, 0, &out) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK);
     for (int i = 0; i < 8; i++) CHECK(y[i] == x[i] + weights[i % 4]);
+    char said[64] = "bad";
+    CHECK_EQ_I(launch_named(s->res, 0, GRAPHC_RUNTIME, (ErrorText){said, sizeof said}), GRAPHC_RUNTIME);
+    CHECK_STR(said, "kernel poi_0_add (node 0 \"y\" Add): bad");
     graphc_session_destroy(s);
     graphc_plan_destroy(p);
 }

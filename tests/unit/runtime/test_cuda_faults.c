@@ -28,9 +28,9 @@ static const Fault faults[] = {
     {"cuModuleLoadDataEx", 0, 222, GRAPHC_RUNTIME, GRAPHC_OK, "newer than the driver (CUDA 13.0)"},
     {"cuModuleLoadDataEx", 0, 218, GRAPHC_RUNTIME, GRAPHC_OK, "compiling the plan's PTX"},
     {"cuModuleGetFunction", 0, 500, GRAPHC_RUNTIME, GRAPHC_OK, "kernel "},
-    {"cuMemAlloc_v2", 0, 2, GRAPHC_NO_MEMORY, GRAPHC_OK, "5000 of 9000 free"},
-    {"cuMemAlloc_v2", 1, 2, GRAPHC_NO_MEMORY, GRAPHC_OK, "not enough GPU memory"},
-    {"cuMemAlloc_v2", 3, 2, GRAPHC_OK, GRAPHC_NO_MEMORY, "not enough GPU memory"},
+    {"cuMemAlloc_v2", 0, 2, GRAPHC_NO_MEMORY, GRAPHC_OK, "5.0 of 9.0 MB free"},
+    {"cuMemAlloc_v2", 1, 2, GRAPHC_NO_MEMORY, GRAPHC_OK, "the plan's weights take 0.0 MB"},
+    {"cuMemAlloc_v2", 3, 2, GRAPHC_OK, GRAPHC_NO_MEMORY, "this run takes 0.0 MB: weights"},
     {"cuMemcpyHtoD_v2", 0, 1, GRAPHC_RUNTIME, GRAPHC_OK, "copying constants"},
     {"cuStreamCreate", 0, 2, GRAPHC_NO_MEMORY, GRAPHC_OK, "CUDA stream"},
     {"cuEventCreate", 0, 2, GRAPHC_NO_MEMORY, GRAPHC_OK, "CUDA stream"},
@@ -44,7 +44,8 @@ static const Fault faults[] = {
     {"cuMemsetD8Async", 1, 1, GRAPHC_OK, GRAPHC_RUNTIME, "zeroing a kernel's scratch"},
     {"cuStreamGetCaptureInfo_v3", 1, 1, GRAPHC_OK, GRAPHC_RUNTIME, "recording a run"},
     {"cuMemcpyAsync", 0, 1, GRAPHC_OK, GRAPHC_RUNTIME, "copying"},
-    {"cuStreamSynchronize", 9, 700, GRAPHC_OK, GRAPHC_RUNTIME, "(700)"},
+    {"cuStreamSynchronize", 9, 700, GRAPHC_OK, GRAPHC_RUNTIME,
+     "(GRAPHC_CHECK=1 tells the kernel): CUDA_ERROR_FAKE (700)"},
     {"cuStreamBeginCapture_v2", 0, 900, GRAPHC_OK, GRAPHC_RUNTIME, "recording a run"},
     {"cuStreamEndCapture", 0, 901, GRAPHC_OK, GRAPHC_RUNTIME, "recording a run"},
     {"cuGraphInstantiateWithFlags", 0, 2, GRAPHC_OK, GRAPHC_NO_MEMORY, "preparing a recorded run"},
@@ -165,6 +166,24 @@ static void results_on_host(graphc_plan *p, const Fault *f) {
     CHECK_EQ_I(cuda->locked, 0);
 }
 
+/* With GRAPHC_CHECK a run waits for each kernel, and what went wrong is that kernel's. */
+static void checked(graphc_plan *p, const Fault *f) {
+    FakeCuda *cuda = fake("cuda_fake");
+    setenv("GRAPHC_CHECK", f ? "1" : "0", 1);
+    graphc_session *s = session(p, GRAPHC_CUDA, GRAPHC_OK, "");
+    for (int i = 0; s && i < 4; i++) CHECK_EQ_I(run(s), GRAPHC_OK);
+    CHECK_EQ_I(cuda->replays == 0, f != NULL);
+    if (s && f) {
+        cuda->fail = f->fail;
+        cuda->skip = f->skip;
+        cuda->result = f->result;
+        CHECK_EQ_I(run(s), GRAPHC_RUNTIME);
+        if (!CHECK(strstr(graphc_session_error(s), f->text)))
+            fprintf(stderr, "    %s\n", graphc_session_error(s));
+    }
+    graphc_session_destroy(s);
+}
+
 static void no_device(graphc_plan *p, const Fault *f) {
     (void)f;
     fake("cuda_fake")->devices = 0;
@@ -195,6 +214,10 @@ TEST_MAIN {
     for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) apart(one_fault, &faults[i]);
     apart(results_on_host, &(Fault){0});
     apart(results_on_host, &(Fault){.fail = "cuMemHostRegister_v2", .result = 2});
+    apart(checked, NULL);
+    apart(checked, &(Fault){"cuStreamSynchronize", 0, 700, 0, 0,
+                            "kernel poi_1_add_relu: running the plan: CUDA"});
+    apart(checked, &(Fault){"cuStreamSynchronize", 2, 700, 0, 0, "kernel red_2_sum: "});
     apart(no_device, NULL);
     apart(old_driver, NULL);
     apart(on_cpu, NULL);

@@ -283,7 +283,7 @@ static void check_choice(graphc_plan *p) {
     char why[256] = "";
     cuda->major = 7;
     CHECK(graphc_session_create(p, &o, &s, why, sizeof why) == GRAPHC_UNSUPPORTED);
-    CHECK(strstr(why, "not for this GPU"));
+    CHECK(strstr(why, "which this GPU does not run"));
     cuda->major = 9;
 }
 
