@@ -158,8 +158,13 @@ typedef struct DotAhead {
     LLVMValueRef pace; /* bytes a step */
 } DotAhead;
 
-/* What tile `tile` of M asks for, of right operand i, whose panel begins at `start`. */
-DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, LLVMValueRef tile);
+/* A micro-kernel's number among all that run over a panel. */
+typedef struct DotTurn {
+    LLVMValueRef at, of;
+} DotTurn;
+
+/* What it asks for, of right operand i, whose columns from d->n0 on begin at `start`. */
+DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, DotTurn turn);
 void dot_ask(Dot *d, DotAhead *a); /* at each step of k */
 
 /* dot_kernel.c */

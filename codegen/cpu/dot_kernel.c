@@ -425,6 +425,7 @@ typedef struct Tile {
     LLVMValueRef rows;
     Expr base;
     LLVMValueRef b[K_MAX_ACC];
+    DotTurn turn;
     DotAhead ahead[K_MAX_ACC];
 } Tile;
 
@@ -537,6 +538,7 @@ static void tile_at(Dot *d, Tile *t, LLVMValueRef row) {
     t->entry = LLVMBuildMul(e->b, row, emit_expr(e, d->nruns), "");
     if (d->wino.entry) t->entry = LLVMBuildAdd(e->b, t->entry, d->wino.entry, "");
     t->base = dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
+    for (uint32_t i = 0; i < d->t->nacc; i++) t->ahead[i] = dot_ahead(d, i, t->b[i], t->turn);
     tile_any(d, t);
 }
 
@@ -547,12 +549,28 @@ static void tile_halves(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
     LLVMValueRef one = emit_i64(e, 1), zero = emit_i64(e, 0), two = emit_i64(e, 2);
     LLVMValueRef many = LLVMBuildICmp(e->b, LLVMIntSGT, rows, one, "");
     LLVMValueRef first = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, rows, one, ""), one, "");
+    const LLVMValueRef turn = LLVMBuildMul(e->b, t->turn.at, two, "");
+    t->turn.of = LLVMBuildMul(e->b, t->turn.of, two, "");
     emit_loop_begin(e, &l, "half", zero, LLVMBuildSelect(e->b, many, two, one, ""), one, true);
     LLVMValueRef second = LLVMBuildICmp(e->b, LLVMIntNE, l.i, zero, "");
     t->rows = LLVMBuildSelect(e->b, second, LLVMBuildSub(e->b, rows, first, ""), first, "");
     LLVMValueRef skip = LLVMBuildSelect(e->b, second, first, zero, "");
+    t->turn.at = LLVMBuildAdd(e->b, turn, l.i, "");
     tile_at(d, t, LLVMBuildAdd(e->b, row, skip, ""));
     emit_loop_end(e, &l);
+}
+
+/* Of a tile: a panel is walked part by part, and in each all tiles of the span. */
+static DotTurn turn_of(Dot *d, LLVMValueRef tile) {
+    Emit *e = d->e;
+    const int64_t parts = DOT_PANEL / d->width;
+    LLVMValueRef tiles = LLVMBuildSub(e->b, d->span1, d->span0, "");
+    LLVMValueRef here = LLVMBuildSub(e->b, tile, d->span0, "");
+    if (parts == 1) return (DotTurn){here, tiles};
+    Expr column = expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL));
+    LLVMValueRef part = emit_expr(e, expr_div(d->p, column, expr_const(d->p, d->width)));
+    return (DotTurn){LLVMBuildAdd(e->b, LLVMBuildMul(e->b, part, tiles, ""), here, ""),
+                     LLVMBuildMul(e->b, tiles, emit_i64(e, parts), "")};
 }
 
 void dot_tiles(Dot *d, uint32_t nv, bool masked) {
@@ -565,7 +583,7 @@ void dot_tiles(Dot *d, uint32_t nv, bool masked) {
     }
     for (uint32_t i = 0; i < d->t->nacc; i++) t.b[i] = b_start(d, i);
     emit_loop_begin(e, &l, "tile", d->tile0, d->tile1, emit_i64(e, 1), true);
-    for (uint32_t i = 0; i < d->t->nacc; i++) t.ahead[i] = dot_ahead(d, i, t.b[i], l.i);
+    t.turn = turn_of(d, l.i);
     LLVMValueRef row = dot_first_row(d, l.i);
     LLVMValueRef end = dot_first_row(d, LLVMBuildAdd(e->b, l.i, emit_i64(e, 1), ""));
     LLVMValueRef rows = LLVMBuildSub(e->b, end, row, "");

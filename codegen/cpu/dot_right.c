@@ -223,8 +223,8 @@ void dot_copy_panel(Dot *d, uint32_t i) {
 /* --- What comes next ----------------------------------------------------------------------
  *
  * Panels of weights come at memory's pace: the first tile of rows would wait for all of its panel,
- * and the others, which find it in the cache, leave memory idle. So each of the first tiles asks
- * for a share of the panel behind the current one, a line or less at every step of k. Panels lie
+ * and the others, which find it in the cache, leave memory idle. So each of the first micro-kernels
+ * of a panel asks for a share of the panel behind it, a line or less at every step of k. Panels lie
  * one behind the other, and work items walk them in that order; what is asked for behind the last
  * one is of no use, and no harm. */
 
@@ -243,27 +243,31 @@ static bool looks_ahead(Dot *d, uint32_t i) {
     expr_range(p, expr_mul(p, d->block, d->span), &fewest, &most);
     expr_range(p, expr_mul(p, d->n.size, d->kk.size), &least, &bytes);
     bool small = bytes <= CACHE_BYTES / (int64_t)dtype_bytes(d->b[i].memory);
-    return d->width == DOT_PANEL && most >= TILES_LEAST && fewest < TILES_MANY && !small;
+    return most >= TILES_LEAST && fewest < TILES_MANY && !small;
 }
 
-/* For tile `tile` of right operand i that begins at `start`. */
-DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, LLVMValueRef tile) {
+/* Bytes from where a panel begins to its columns from n0 on, at the first step of k. */
+static Expr into_panel(Dot *d, uint32_t i) {
+    const int64_t bytes = (int64_t)dtype_bytes(d->b[i].memory) * (d->quads ? 4 : 1);
+    return expr_muli(d->p, expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL)), bytes);
+}
+
+DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, DotTurn turn) {
     if (!looks_ahead(d, i)) return (DotAhead){0};
     Emit *e = d->e;
     ExprPool *p = d->p;
     const uint32_t rows = rows_per_step(d);
     const uint32_t step = DOT_PANEL * (uint32_t)dtype_bytes(d->b[i].memory) * rows;
     Expr steps = expr_ceildiv(p, d->kk.size, expr_const(p, rows));
-    LLVMValueRef most[2] = {LLVMBuildSub(e->b, d->span1, d->span0, ""), emit_i64(e, SHARES_MOST)};
+    LLVMValueRef most[2] = {turn.of, emit_i64(e, SHARES_MOST)};
     LLVMValueRef shares = emit_intrinsic(e, "llvm.smin", e->i64, most, 2);
     LLVMValueRef pace = LLVMBuildUDiv(e->b, emit_i64(e, step), shares, "");
-    LLVMValueRef here = LLVMBuildSub(e->b, tile, d->span0, "");
-    LLVMValueRef asks = LLVMBuildICmp(e->b, LLVMIntSLT, here, shares, "");
+    LLVMValueRef asks = LLVMBuildICmp(e->b, LLVMIntSLT, turn.at, shares, "");
     LLVMValueRef fits = LLVMBuildICmp(e->b, LLVMIntSLE, pace, emit_i64(e, LINE_BYTES), "");
     asks = LLVMBuildAnd(e->b, asks, fits, "");
-    LLVMValueRef behind = emit_expr(e, expr_muli(p, steps, step));
-    LLVMValueRef share = LLVMBuildMul(e->b, here, emit_expr(e, steps), "");
-    share = LLVMBuildAdd(e->b, behind, LLVMBuildMul(e->b, share, pace, ""), "");
+    Expr behind = expr_sub(p, expr_muli(p, steps, step), into_panel(d, i));
+    LLVMValueRef share = LLVMBuildMul(e->b, turn.at, emit_expr(e, steps), "");
+    share = LLVMBuildAdd(e->b, emit_expr(e, behind), LLVMBuildMul(e->b, share, pace, ""), "");
     LLVMValueRef none = emit_i64(e, 0);
     return (DotAhead){emit_gep(e, e->i8, start, LLVMBuildSelect(e->b, asks, share, none, "")),
                       LLVMBuildSelect(e->b, asks, pace, none, "")};

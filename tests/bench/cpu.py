@@ -2,8 +2,8 @@
 
     cpu.py GRAPHC FOLDER [NAME...] [--threads 2] [--rounds 3] [--dim SYMBOL=N ...] [--isa 3|4] [--write RESULTS.md]
 
-Batch 1, sequences of 64, or what --dim says. --isa 3 holds graphc and OpenVINO to AVX2; onnxruntime cannot be held.
-Each round times graphc (its own bench command) and the peers one after the
+Batch 1, sequences of 64, or what --dim says. --isa 3 holds graphc to AVX2, and of OpenVINO what oneDNN computes; its
+products, by the same library as onnxruntime's, cannot be held. Each round times graphc (its own bench command) and the peers one after the
 other, each round beginning with another one, with a pause between, since a peer's worker threads spin for a
 while; medians over rounds of the medians within. All sides warm up and are timed for as long (WARMUP_SECONDS
 and TIMED_SECONDS of bench/times.c), and read their inputs where they lie. The last lines are geometric means of

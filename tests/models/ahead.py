@@ -1,7 +1,7 @@
 """Weights are asked for ahead of their use where several tiles of rows share them: ahead.py GRAPHC
 
-Looks for prefetches in the code of products by constant and by fed operands, of one tile of rows, of more and of very
-many, known and open, by weights that stay in a cache and that do not; and results are those of f64."""
+Looks for prefetches in the code, for AVX2 and for AVX-512, of products by constant and by fed operands, of one tile of
+rows, of more and of very many, known and open, by weights that stay in a cache and that do not; and results are those of f64."""
 import glob, os, sys
 import numpy as np
 import onnx
@@ -26,13 +26,17 @@ def product(name, rows, is_open, constant, asks, *options, large=True):
                      [nh.from_array(w, "w")] if constant else [])
     onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 18)], ir_version=9), "m.onnx")
     run("m.onnx", "-o", "m.plan", "--dump-ir", name, *options)
-    code = "".join(open(f).read() for f in glob.glob(f"{name}/tem_*.ll"))
-    found = "call void @llvm.prefetch" in code
-    tool.check(code and found == asks, f"{name}: weights are {'not ' * asks}asked for")
+    codes = {f: open(f).read() for f in glob.glob(f"{name}/tem_*.ll")}
+    tool.check(any(f.endswith(".v3.ll") for f in codes), f"{name}: no code for AVX2")
+    for f, code in codes.items():
+        found = "call void @llvm.prefetch" in code
+        tool.check(found == asks, f"{f}: weights are {'not ' * asks}asked for")
     np.save("x.npy", x), np.save("w.npy", w)
-    run("run", "m.plan", "--input", "x=x.npy", *([] if constant else ["--input", "w=w.npy"]), "--output-dir", "out")
-    worst = np.abs(np.load("out/y.npy") - x.astype(np.float64) @ w).max()
-    tool.check(worst < (0.5 if options else 1e-4), f"{name}: off by {worst:.1e}")
+    for isa in "34":
+        fed = [] if constant else ["--input", "w=w.npy"]
+        run("run", "m.plan", "--input", "x=x.npy", *fed, "--output-dir", "out", "--isa", isa)
+        worst = np.abs(np.load("out/y.npy") - x.astype(np.float64) @ w).max()
+        tool.check(worst < (0.5 if options else 1e-4), f"{name}, level {isa}: off by {worst:.1e}")
 
 
 for rows in (17, 64, 150):
