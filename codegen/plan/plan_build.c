@@ -234,12 +234,13 @@ static void put_buffers(Builder *b) {
     }
 }
 
-/* By place: some kernel computes it. */
+/* By place: some kernel computes it, or a node inside of it. */
 static bool *computed_places(const Builder *b) {
     bool *is = ARENA_ARRAY(b->arena, bool, b->s->graph->locs.n);
     for (uint32_t i = 0; i < b->s->steps.n; i++) {
         const Kernel *k = b->s->steps.v[i].kernel;
-        for (uint32_t j = 0; k && j < k->ncomputed; j++) is[k->locs[j]] = true;
+        for (uint32_t j = 0; k && j < k->ncomputed; j++)
+            for (Loc l = k->locs[j]; l; l = b->s->graph->locs.v[l].parent) is[l] = true;
     }
     return is;
 }

@@ -11,6 +11,7 @@ BuildState *builder_of(Graph *g) {
         g->build->equal = map_create(g->arena);
         g->build->assumed = map_create(g->arena);
         g->build->parts = map_create(g->arena);
+        g->build->places = map_create(g->arena);
     }
     return g->build;
 }
@@ -27,8 +28,31 @@ void build_late(Graph *g, bool late) {
     builder_of(g)->late = late;
 }
 
+static uint64_t place_hash(const LocInfo *l) {
+    uint64_t h = hash_bytes(l->op, strlen(l->op), l->parent);
+    h = hash_bytes(l->name, strlen(l->name), h);
+    h = hash_bytes(l->output, strlen(l->output), h);
+    return h + (uint64_t)(uint32_t)l->node * PART_COUNT + l->part;
+}
+
+static const char *module_of(const LocInfo *l) {
+    return l->module ? l->module : "";
+}
+
+static bool same_place(const LocInfo *a, const LocInfo *b) {
+    return a->node == b->node && a->part == b->part && a->parent == b->parent && !a->nalso &&
+           !strcmp(a->op, b->op) && !strcmp(a->name, b->name) && !strcmp(a->output, b->output) &&
+           !strcmp(module_of(a), module_of(b));
+}
+
+/* A node of a body that is unrolled, once for each iteration, stays one place. */
 Loc build_loc_new(Graph *g, LocInfo info) {
+    MapU64 *places = builder_of(g)->places;
+    const uint64_t key = info.nalso ? 0 : place_hash(&info);
+    uint32_t found;
+    if (key && map_get(places, key, &found) && same_place(&g->locs.v[found], &info)) return found;
     vec_push(g->arena, &g->locs, info);
+    if (key) map_put(places, key, g->locs.n - 1);
     return g->locs.n - 1;
 }
 

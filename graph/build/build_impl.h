@@ -34,6 +34,7 @@ typedef struct BuildState {
     bool late;            /* of nodes to come */
     uint32_t entries;     /* of outputs and writes to come */
     MapU64 *parts;        /* place and LocPart -> place */
+    MapU64 *places;       /* hash of a place of one node -> the place */
     MapU64 *cse;          /* hash of a node -> its number; collisions go to the next key */
     VEC(ElemTrack) elems; /* by value; may be shorter than the node array */
     VEC(InlinedIf) inlined;

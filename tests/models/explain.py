@@ -21,15 +21,26 @@ def check(ok, what):
 
 
 def number(text):
-    """Of the model's own node: that of the call, where a function's node is named."""
+    """Of the model's own node: that of the call, where a node of a function or of a body is named."""
     return int(re.findall(r"node (\d+) ", text)[-1])
+
+
+def outermost(lines):
+    """Of kernels outside of loops and branches: bodies number their values by themselves."""
+    depth = 0
+    for line in lines:
+        step = re.match(r"# step \d+: (loop|if|end)\b", line)
+        if step:
+            depth += -1 if step[1] == "end" else 1
+        if not depth:
+            yield line
 
 
 def kernels_by_node(ir):
     """{node: kernels with an operation made of one of its values}, from the dumps."""
-    place = {v: int(n) for v, n in re.findall(r"^  %(\d+) .*# node (\d+) ", open(f"{ir}/pre-fusion.gir").read(), re.M)}
+    place = {v: number(where) for v, where in re.findall(r"^  %(\d+) .*# (.*node \d+ .*)", open(f"{ir}/pre-fusion.gir").read(), re.M)}
     found, kernel, loads = collections.defaultdict(set), None, set()
-    for line in open(f"{ir}/post-fusion.kir"):
+    for line in outermost(open(f"{ir}/post-fusion.kir")):
         head, op = re.match(r"kernel (\S+)", line), re.match(r"  (%\d+) \S+ (\w+)(?: (%\d+))?(?:.* @(\d+))?", line)
         if head:
             kernel, loads = head[1], set()
@@ -50,11 +61,18 @@ def accounts(name, path, *more):
         check(p.returncode == 0, f"{name}: exit {p.returncode}: {p.stderr[-300:]}")
         target = json.loads(p.stdout)["targets"][0]
         in_kir = kernels_by_node(ir)
-    computed, views = collections.defaultdict(set), collections.defaultdict(set)
+    computed, views, inner = collections.defaultdict(set), collections.defaultdict(set), collections.defaultdict(set)
     for k in target["at_load"] + [k for e in target["entries"] for k in e["kernels"]]:
         for to, key in ((computed, "nodes"), (views, "views")):
+            check(len(set(k[key])) == len(k[key]), f"{name}: {k['name']} names a node twice: {k[key]}")
             for text in k[key]:
-                to[number(text)].add(k["name"])
+                within = " in node " in text
+                if within:
+                    inner[text].add(key)
+                if not within or key == "nodes":
+                    to[number(text)].add(k["name"])
+    for text, keys in inner.items():
+        check(len(keys) == 1, f"{name}: {text} is both computed and a view")
     apart = {number(n["node"]): n["why"] for n in target["in_no_kernel"]}
     for i, node in enumerate(nodes):
         has = [kind for kind, of in (("computed", computed), ("view", views), ("in no kernel", apart)) if i in of]
@@ -84,6 +102,35 @@ def unneeded(graph):
     return left
 
 
+def bodies():
+    """A scan, unrolled and as a loop, beside a function that is called twice."""
+    from onnx import TensorProto as T, helper as h, parser
+    model = parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21, "own" : 1]>
+        bodies (float[n, 3, 4] x, float[3, 4] state, float[4, 5] w) => (float[n, 3, 5] y, float[3, 4] last) {
+            e = Exp (x)
+            last, all = Scan <num_scan_inputs = 1, body = body (float[3, 4] s, float[3, 4] a) => (float[3, 4] s2, float[3, 4] out) {
+                half = Constant <value_float = 0.5> ()
+                s1 = Mul (s, half)
+                s2 = Add (s1, a)
+                r = Relu (s2)
+                t = Transpose <perm = [1, 0]> (r)
+                out = Transpose <perm = [1, 0]> (t)
+            }> (state, e)
+            g = own.gate (all)
+            h = own.gate (g)
+            y = MatMul (h, w)
+        }
+        <opset_import: ["" : 21], domain: "own">
+        gate (a) => (b) { s = Sigmoid (a)  m = Mul (a, s)  b = Identity (m) }""")
+    with tempfile.TemporaryDirectory() as d:
+        onnx.save(model, f"{d}/bodies.onnx")
+        accounts("bodies, unrolled", f"{d}/bodies.onnx", "--dim", "n=5")
+        accounts("bodies, in a loop", f"{d}/bodies.onnx")
+
+
+if not only:
+    bodies()
 for name in only or sorted(n[:-5] for n in os.listdir(cases.MODELS) if n.endswith(".onnx")):
     if os.path.exists(name):
         accounts(os.path.basename(name), name)
