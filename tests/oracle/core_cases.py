@@ -411,3 +411,13 @@ for t in FLOATS:
                 c.op("GroupNormalization", "x", "is", "ib", num_groups=5, ref=per_channel)
         both(f"norm_{t}_{n}", norms, x=x, s=plain(t, n), b=plain(t, n), **{"is": plain(t, 5), "ib": plain(t, 5)}, const=("s", "b", "is", "ib"),
              tolerance=tol(t, {"f64": 1e-11, "f32": 2e-5, "f16": 2e-2, "bf16": 2e-1}[t], 8))
+
+# As many samples as a bin has elements: another number for each region.
+for mode in ("avg", "max"):
+    for where in ("half_pixel", "output_half_pixel"):
+        x = np.random.default_rng(5).standard_normal((2, 3, 12, 14)).astype(np.float32)
+        regions = np.array([[0, 0, 13, 9], [2.5, 3.25, 4.5, 10.75], [-3, -2, 5, 20], [6, 6, 6, 6]], np.float32)
+        c = cases.new(f"roi_align_adaptive_{mode}_{where}", opset=21, x=x, regions=regions, batch=np.array([0, 1, 1, 0]),
+                      free={"regions": {0: "n"}, "batch": {0: "n"}})
+        c.op("RoiAlign", "x", "regions", "batch", mode=mode, output_height=2, output_width=3, spatial_scale=0.8,
+             coordinate_transformation_mode=where)

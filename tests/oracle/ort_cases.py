@@ -170,6 +170,12 @@ case("qlinear_sigmoid", "QLinearSigmoid", [*a, one(0.0041), at(3)], 1)
 case("qlinear_leaky_relu", "QLinearLeakyRelu", [*a, one(0.023), at(30)], 1, alpha=0.2)
 case("qlinear_pool", "QLinearGlobalAveragePool",
      [u8(2, 3, 4, 5), one(0.03), at(120), one(0.011), at(100)], 1)
+for last in (0, 1):
+    pooled = u8(2, 7, 6, 3) if last else u8(2, 3, 7, 6)
+    case(f"qlinear_average_pool_{last}", "QLinearAveragePool", [pooled, one(0.03), at(120), one(0.0217), at(100)], 1,
+         channels_last=last, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1], fixed=(1, 2, 3, 4))
+case("qlinear_average_pool_padded", "QLinearAveragePool", [u8(1, 2, 9, 8), one(0.03), at(120), one(0.0217), at(100)], 1,
+     count_include_pad=1, kernel_shape=[3, 3], strides=[3, 3], pads=[1, 1, 1, 1], ceil_mode=1, fixed=(1, 2, 3, 4))
 case("qlinear_concat", "QLinearConcat", [one(0.061), at(99), *a, u8(2, 1, 4), one(0.04), at(80)], 1,
      axis=1, fixed=(0, 1, 3, 4, 6, 7))
 case("matmul_integer_to_float", "MatMulIntegerToFloat",

@@ -1,6 +1,7 @@
 /* com.microsoft: operators on quantised tensors, with scalar parameters. All but the products
  * compute in f32 between dequantisation and quantisation. */
 #include "frontend/ops/nn/activation.h"
+#include "frontend/ops/nn/nn.h"
 #include "frontend/ops/tensor/quant.h"
 
 /* Inputs i, i+1, i+2 = x, scale, zero point (may be absent), as f32. */
@@ -72,6 +73,16 @@ static bool lower_global_average_pool(Lower *l) {
     return out_quantised(l, build_mean(g, x, axes, true), 3, 0);
 }
 
+static bool lower_average_pool(Lower *l) {
+    Graph *g = lower_graph(l);
+    const bool last = lower_i(l, "channels_last") != 0;
+    Value x = dequantised(l, 0);
+    if (!x) return false;
+    if (v_rank(g, x) < 3) return lower_error(l, D_SHAPE, "the input has no spatial axis");
+    Value y = nn_average_pool(l, last ? v_channels_first(g, x) : x, true);
+    return out_quantised(l, y && last ? v_channels_last(g, y) : y, 3, 0);
+}
+
 /* Y_scale, Y_zero_point, then (x, scale, zero point) of each part. */
 static bool lower_concat(Lower *l) {
     Graph *g = lower_graph(l);
@@ -140,6 +151,10 @@ static bool lower_qgemm(Lower *l) {
 static const char *const leaky_attrs[] = {"alpha:f=0.01", NULL};
 static const char *const softmax_attrs[] = {"axis:i=-1", "opset:i!", NULL};
 static const char *const pool_attrs[] = {"channels_last:i=0", NULL};
+static const char *const average_attrs[] = {
+    "auto_pad:s=NOTSET",     "ceil_mode:i=0", "channels_last:i=0", "count_include_pad:i=0",
+    "kernel_shape:I!",       "pads:I",        "strides:I",         "dilations:I",
+    NULL};
 static const char *const concat_attrs[] = {"axis:i!", NULL};
 static const char *const gemm_attrs[] = {"alpha:f=1.0", "transA:i=0", "transB:i=0", NULL};
 
@@ -152,6 +167,7 @@ const OnnxOp ops_contrib_qlinear[] = {
     {"com.microsoft", "QLinearSoftmax", 1, 0, 2, 5, 1, 1, softmax_attrs, lower_softmax},
     {"com.microsoft", "QLinearGlobalAveragePool", 1, 0, 5, 5, 1, 1, pool_attrs,
      lower_global_average_pool},
+    {"com.microsoft", "QLinearAveragePool", 1, 0, 4, 5, 1, 1, average_attrs, lower_average_pool},
     {"com.microsoft", "QLinearConcat", 1, 0, 5, -1, 1, 1, concat_attrs, lower_concat},
     {"com.microsoft", "MatMulIntegerToFloat", 1, 0, 4, 7, 1, 1, NULL,
      lower_matmul_integer_to_float},

@@ -32,6 +32,9 @@ bool nn_read_ints(Lower *l, const char *name, int n, int64_t absent, int64_t lea
 Value nn_conv_last(Graph *g, Value x, Value w, const Window *win, int64_t groups, DType to);
 /* Checks w against x and reads the window for a convolution. */
 bool nn_conv_read(Lower *l, Value x, Value w, Window *win, int64_t *groups);
+/* x NC..., in a type to compute in, by the attributes of AveragePool; 0 after an error. stretch: where
+ * padding counts, that of ceil_mode does, too. */
+Value nn_average_pool(Lower *l, Value x, bool stretch);
 /* The attributes of every convolution, for OnnxOp.attrs. */
 extern const char *const nn_conv_attrs[];
 

@@ -48,18 +48,22 @@ static void pad_short(Graph *g, Value x, Window *w, int i) {
     w->hi[i] = expr_add(p, w->hi[i], expr_mod(p, short_by, expr_const(p, w->stride[i])));
 }
 
-static bool pool_read(Lower *l, Value *x, Window *w) {
+static bool pool_window(Lower *l, Value x, Window *w) {
     Graph *g = lower_graph(l);
-    *x = lower_in(l, 0);
-    if (!*x || !nn_window_read(l, *x, NULL, lower_i(l, "ceil_mode") != 0, w)) return false;
+    if (!x || !nn_window_read(l, x, NULL, lower_i(l, "ceil_mode") != 0, w)) return false;
     for (int i = 0; i < w->n; i++) {
         int64_t count;
-        pad_short(g, *x, w, i);
-        if (expr_is_const(g->exprs, nn_window_count(g, *x, w, i), &count) && count < 0)
+        pad_short(g, x, w, i);
+        if (expr_is_const(g->exprs, nn_window_count(g, x, w, i), &count) && count < 0)
             return lower_error(l, D_SHAPE, "a window of %lld along axis %d has %lld positions",
                                (long long)nn_window_span(w, i), 2 + i, (long long)count);
     }
     return true;
+}
+
+static bool pool_read(Lower *l, Value *x, Window *w) {
+    *x = lower_in(l, 0);
+    return pool_window(l, *x, w);
 }
 
 /* ---- MaxPool ------------------------------------------------------------------------------- */
@@ -152,29 +156,34 @@ static bool all_taps_count(Graph *g, const Window *w, const Window *asked, bool 
     return all;
 }
 
-static bool lower_average_pool(Lower *l) {
+Value nn_average_pool(Lower *l, Value x, bool stretch) {
     Graph *g = lower_graph(l);
-    Value x;
     Window w, asked;
-    if (!pool_read(l, &x, &w) || !nn_window_read(l, x, NULL, false, &asked)) return false;
+    if (!pool_window(l, x, &w) || !nn_window_read(l, x, NULL, false, &asked)) return 0;
+    if (stretch) asked = w;
     bool padding = lower_i(l, "count_include_pad") != 0;
-    Value wide = v_widen(g, x);
-    Value y = reduce_taps(g, OP_reduce_sum, taps_last(g, wide, v_const(g, wide, 0), &w), &w);
-    if (!y) return false;
+    Value y = reduce_taps(g, OP_reduce_sum, taps_last(g, x, v_const(g, x, 0), &w), &w);
+    if (!y) return 0;
     if (all_taps_count(g, &w, &asked, padding)) {
         double count = 1;
         for (int i = 0; i < w.n; i++) count *= (double)w.size[i];
         y = v_divf(g, y, count);
     } else {
-        Value count = v_const(g, wide, 1);
+        Value count = v_const(g, x, 1);
         for (int i = 0; i < w.n; i++) {
-            Value c = count_axis(g, wide, &w, &asked, i, padding);
+            Value c = count_axis(g, x, &w, &asked, i, padding);
             count = v_mul(g, count, v_along(g, c, w.n + 1, i));
         }
         y = v_div(g, y, count);
     }
-    lower_out(l, 0, v_channels_first(g, v_cast_like(g, y, x)));
-    return true;
+    return v_channels_first(g, y);
+}
+
+static bool lower_average_pool(Lower *l) {
+    Graph *g = lower_graph(l);
+    Value x = lower_in(l, 0), y = x ? nn_average_pool(l, v_widen(g, x), false) : 0;
+    lower_out(l, 0, v_cast_like(g, y, x));
+    return y != 0;
 }
 
 /* |x|^p and its inverse, spelled without pow where p allows. */

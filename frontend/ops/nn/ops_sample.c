@@ -1,5 +1,6 @@
 /* Reading tensors at computed positions: GridSample, DeformConv, RoiAlign and kin; Col2Im, which
  * writes at them. */
+#include "frontend/import/import_impl.h"
 #include "frontend/ops/nn/nn.h"
 #include <math.h>
 #include <string.h>
@@ -8,7 +9,7 @@ typedef enum Outside { OUT_zeros, OUT_border, OUT_reflection } Outside;
 static const char *const outside_names[] = {"zeros", "border", "reflection", NULL};
 typedef enum Mode { MODE_nearest, MODE_linear, MODE_cubic } Mode;
 
-enum { MAX_TAPS = 4, MAX_SAMPLES = 1024 };
+enum { MAX_TAPS = 4, MAX_SAMPLES = 1024, MAX_ADAPTIVE = 1 << 15 }; /* samples: along an axis of a bin */
 
 typedef struct Sampler {
     Mode mode;
@@ -273,17 +274,21 @@ static Value roi_edge(Graph *g, Value rois, int c, double scale, double shift) {
     return v_addf(g, v_mulf(g, v_at(g, rois, 1, v_int(g, c)), scale), shift);
 }
 
-/* Sample positions of bins along one axis, laid out over rank 6 [R, C, OH, OW, SH, SW]. */
-static Value roi_positions(Graph *g, Value lo, Value hi, bool force, int64_t bins, int64_t samples,
-                           int axis) {
-    DType t = v_dtype(g, lo);
+/* What a bin measures along an axis, [R]. */
+static Value roi_bin(Graph *g, Value lo, Value hi, bool force, int64_t bins) {
     Value size = v_sub(g, hi, lo);
     if (force) size = v_maxf(g, size, 1);
-    size = v_along(g, v_divf(g, size, (double)bins), 6, 0);
-    Value bin = v_along(g, v_iota(g, t, v_int(g, bins)), 6, 2 + axis);
-    Value in = v_divf(g, v_addf(g, v_iota(g, t, v_int(g, samples)), 0.5), (double)samples);
-    Value at = v_add(g, bin, v_along(g, in, 6, 4 + axis));
-    return v_add(g, v_along(g, lo, 6, 0), v_mul(g, at, size));
+    return v_divf(g, size, (double)bins);
+}
+
+/* Sample positions along one axis: regions along axis 0, bins along 2 + axis, and what `in`, the place
+ * in a bin from 0 to 1, has. */
+static Value roi_positions(Graph *g, Value lo, Value size, int64_t bins, Value in, int axis) {
+    if (!in) return 0;
+    int rank = v_rank(g, in);
+    Value bin = v_along(g, v_iota(g, v_dtype(g, lo), v_int(g, bins)), rank, 2 + axis);
+    Value at = v_mul(g, v_add(g, bin, in), v_along(g, size, rank, 0));
+    return v_add(g, v_along(g, lo, rank, 0), at);
 }
 
 /* Two taps along an axis; positions outside by more than one element have weight 0. */
@@ -299,7 +304,7 @@ static Taps roi_taps(Graph *g, Value x, Expr length) {
 }
 
 typedef struct RoiAlign {
-    int64_t oh, ow, samples; /* per axis of a bin */
+    int64_t oh, ow, samples; /* per axis of a bin; 0 or less: one for each element */
     int half, max;           /* half-pixel coordinates; the largest sample instead of the mean */
 } RoiAlign;
 
@@ -321,34 +326,125 @@ static bool roi_align_read(Lower *l, RoiAlign *r) {
         r->samples > MAX_SAMPLES)
         return lower_error(l, D_ATTRIBUTE, "%lld samples in bins of %lld by %lld",
                            (long long)r->samples, (long long)r->oh, (long long)r->ow);
-    return r->samples >= 1 ||
-           lower_unsupported(l, "set sampling_ratio", "as many samples as each region has");
+    return true;
+}
+
+/* Sums, or the largest, of the four taps around each sample: rank and sizes as those of the samples. */
+static Value roi_sample(Graph *g, const RoiAlign *r, Value x, Value batch, Value rows,
+                        Value columns, int rank, const Expr *dim) {
+    Taps th = roi_taps(g, rows, v_dim(g, x, 2)), tw = roi_taps(g, columns, v_dim(g, x, 3));
+    Value y = 0, index[3] = {build_expand(g, v_along(g, batch, rank, 0), (uint8_t)rank, dim)};
+    for (int i = 0; i < 4; i++) {
+        index[1] = build_expand(g, build_cast(g, th.index[i / 2], DT_i64), (uint8_t)rank, dim);
+        index[2] = build_expand(g, build_cast(g, tw.index[i % 2], DT_i64), (uint8_t)rank, dim);
+        Value v = build_gather(g, x, (int8_t[]){-1, 1, -2, -3}, index, 3, (uint8_t)rank, dim);
+        v = v_mul(g, v, v_mul(g, th.weight[i / 2], tw.weight[i % 2]));
+        y = !y ? v : r->max ? v_max(g, y, v) : v_add(g, y, v);
+    }
+    return y;
+}
+
+/* What a RoiAlign reads: values of the graph, or captures of a body. */
+typedef struct Regions {
+    Value x, batch;
+    Value lo[2], bin[2]; /* along rows and columns, [R] */
+    Value count[2];      /* samples a bin, [R], where each region has its own ... */
+    Value columns;       /* ... and the most of the latter, i64 */
+} Regions;
+enum { REGIONS = sizeof(Regions) / sizeof(Value) };
+
+/* Samples of all bins at once: [R, C, OH, OW, SH, SW]. */
+static Value roi_fixed(Graph *g, const RoiAlign *r, const Regions *in) {
+    const int64_t bins[] = {r->oh, r->ow};
+    Expr s = v_int(g, r->samples);
+    Expr dim[6] = {v_dim(g, in->batch, 0), v_dim(g, in->x, 1), v_int(g, r->oh), v_int(g, r->ow), s, s};
+    Value at[2];
+    for (int i = 0; i < 2; i++) {
+        Value k = v_addf(g, v_iota(g, v_dtype(g, in->x), s), 0.5);
+        k = v_along(g, v_divf(g, k, (double)r->samples), 6, 4 + i);
+        at[i] = roi_positions(g, in->lo[i], in->bin[i], bins[i], k, i);
+    }
+    Value y = roi_sample(g, r, in->x, in->batch, at[0], at[1], 6, dim);
+    return r->max ? build_reduce(g, OP_reduce_max, y, 0x30, false) : build_mean(g, y, 0x30, false);
+}
+
+/* `so_far` and sample number n of each bin, of those regions that have so many. */
+static Value roi_add_sample(Graph *g, const RoiAlign *r, const Regions *in, Value so_far, Value n) {
+    const int64_t bins[] = {r->oh, r->ow};
+    Value k[] = {build_binary(g, OP_div, n, in->columns), build_binary(g, OP_rem, n, in->columns)};
+    Value at[2], has = 0;
+    for (int i = 0; i < 2; i++) {
+        Value x = build_cast(g, k[i], v_dtype(g, in->x)), there = v_lt(g, x, in->count[i]);
+        Value place = v_div(g, v_addf(g, x, 0.5), v_maxf(g, in->count[i], 1));
+        at[i] = roi_positions(g, in->lo[i], in->bin[i], bins[i], v_along(g, place, 4, 0), i);
+        has = has ? v_and(g, has, there) : there;
+    }
+    if (!so_far) return 0;
+    Value v = roi_sample(g, r, in->x, in->batch, at[0], at[1], 4, graph_type(g, so_far)->dim);
+    Value both = r->max ? v_max(g, so_far, v) : v_add(g, so_far, v);
+    return build_select(g, v_along(g, has, 4, 0), both, so_far);
+}
+
+/* cond, so_far, what `in` holds -> cond, so_far with one more sample; NULL after an error. */
+static Graph *roi_body(Lower *l, const RoiAlign *r, const Value *in, Value start, Expr number) {
+    Graph *g = lower_graph(l), *body = graph_create(g->arena, g->exprs, g->diags, "sample");
+    body->is_body = true;
+    vec_push(l->im->arena, &l->im->subgraphs, body);
+    build_at(body, build_loc_from(body, g, build_loc(g), 0));
+    build_input(body, "cond", (Type){.dtype = DT_bool});
+    Value so_far = build_input(body, "so_far", *graph_type(g, start)), inner[REGIONS];
+    for (uint32_t i = 0; i < REGIONS; i++)
+        inner[i] = build_input(body, arena_printf(g->arena, "in.%u", i), *graph_type(g, in[i]));
+    Regions regions;
+    memcpy(&regions, inner, sizeof inner);
+    so_far = roi_add_sample(body, r, &regions, so_far, build_expr(body, DT_i64, number));
+    if (!so_far) return NULL;
+    build_output(body, "cond", build_scalar_i(body, DT_bool, 1));
+    build_output(body, "so_far", so_far);
+    return body;
+}
+
+/* As many samples as a bin has elements, which is another number for each region: sample by sample,
+ * up to the most that any region has. */
+static Value roi_adaptive(Lower *l, const RoiAlign *r, Regions *in) {
+    Graph *g = lower_graph(l);
+    uint32_t iter;
+    Expr number = v_iteration(g, "sample", &iter);
+    Value most[2], captures[REGIONS];
+    for (int i = 0; i < 2; i++) {
+        in->count[i] = v_clamp(g, build_unary(g, OP_ceil, in->bin[i]), 0, MAX_ADAPTIVE);
+        most[i] = build_cast(g, build_reduce(g, OP_reduce_max, in->count[i], 1, false), DT_i64);
+    }
+    in->columns = v_maxf(g, most[1], 1);
+    Expr dim[4] = {v_dim(g, in->batch, 0), v_dim(g, in->x, 1), v_int(g, r->oh), v_int(g, r->ow)};
+    Value start = r->max ? v_lowest(g, v_dtype(g, in->x)) : v_const(g, in->x, 0);
+    start = build_full(g, start, 4, dim);
+    if (!start || !in->columns) return 0;
+    memcpy(captures, in, sizeof captures);
+    Graph *body = roi_body(l, r, captures, start, number);
+    if (!body) return 0;
+    Value loop = build_loop(g, v_mul(g, most[0], most[1]), build_scalar_i(g, DT_bool, 1), &start, 1,
+                            captures, REGIONS, body, iter);
+    Value y = build_proj(g, loop, 0), count = v_mul(g, in->count[0], in->count[1]);
+    if (!r->max) return v_div(g, y, v_along(g, v_maxf(g, count, 1), 4, 0));
+    return v_select_f(g, v_not(g, v_ltf(g, v_along(g, count, 4, 0), 1)), y, 0); /* no sample: 0 */
 }
 
 static bool lower_roi_align(Lower *l) {
     Graph *g = lower_graph(l);
-    Value x = lower_in(l, 0), rois = lower_in(l, 1), batch = lower_in(l, 2), y = 0;
+    Value x = lower_in(l, 0), rois = lower_in(l, 1), batch = lower_in(l, 2);
     RoiAlign r;
     if (!x || !rois || !batch || !roi_align_read(l, &r)) return false;
-    double scale = lower_f(l, "spatial_scale"), shift = r.half ? -0.5 : 0;
-    Value wide = v_widen(g, x), edge[4]; /* x1, y1, x2, y2 */
-    for (int i = 0; i < 4; i++) edge[i] = roi_edge(g, v_widen(g, rois), i, scale, shift);
-    Value rows = roi_positions(g, edge[1], edge[3], !r.half, r.oh, r.samples, 0);
-    Value columns = roi_positions(g, edge[0], edge[2], !r.half, r.ow, r.samples, 1);
-    Taps th = roi_taps(g, rows, v_dim(g, x, 2)), tw = roi_taps(g, columns, v_dim(g, x, 3));
-    Expr s = v_int(g, r.samples);
-    Expr dim[6] = {v_dim(g, rois, 0), v_dim(g, x, 1), v_int(g, r.oh), v_int(g, r.ow), s, s};
-    Value index[3] = {build_expand(g, v_along(g, build_cast(g, batch, DT_i64), 6, 0), 6, dim)};
-    for (int i = 0; i < 4; i++) {
-        index[1] = build_expand(g, build_cast(g, th.index[i / 2], DT_i64), 6, dim);
-        index[2] = build_expand(g, build_cast(g, tw.index[i % 2], DT_i64), 6, dim);
-        Value v = build_gather(g, wide, (int8_t[]){-1, 1, -2, -3}, index, 3, 6, dim);
-        v = v_mul(g, v, v_mul(g, th.weight[i / 2], tw.weight[i % 2]));
-        y = !y ? v : r.max ? v_max(g, y, v) : v_add(g, y, v);
+    const double scale = lower_f(l, "spatial_scale"), shift = r.half ? -0.5 : 0;
+    Regions in = {.x = v_widen(g, x), .batch = build_cast(g, batch, DT_i64)};
+    for (int i = 0; i < 2; i++) { /* columns of rois: x1, y1, x2, y2 */
+        in.lo[i] = roi_edge(g, v_widen(g, rois), 1 - i, scale, shift);
+        Value hi = roi_edge(g, v_widen(g, rois), 3 - i, scale, shift);
+        in.bin[i] = roi_bin(g, in.lo[i], hi, !r.half, i ? r.ow : r.oh);
     }
-    y = r.max ? build_reduce(g, OP_reduce_max, y, 0x30, false) : build_mean(g, y, 0x30, false);
+    Value y = r.samples > 0 ? roi_fixed(g, &r, &in) : roi_adaptive(l, &r, &in);
     lower_out(l, 0, v_cast_like(g, y, x));
-    return true;
+    return y != 0;
 }
 
 /* bool [R, bins, length]: the elements of each bin along one axis. */
