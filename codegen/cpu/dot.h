@@ -156,6 +156,7 @@ void dot_copy_panel(Dot *d, uint32_t i);    /* needs `lanes` rows of slack behin
 typedef struct DotAhead {
     LLVMValueRef at;   /* what is asked for next; NULL: nothing is */
     LLVMValueRef pace; /* bytes a step */
+    uint32_t lines;    /* ... which are so many lines of the cache at most */
 } DotAhead;
 
 /* A micro-kernel's number among all that run over a panel. */

@@ -228,27 +228,44 @@ void dot_copy_panel(Dot *d, uint32_t i) {
  * one behind the other, and work items walk them in that order; what is asked for behind the last
  * one is of no use, and no harm. */
 
-enum { LINE_BYTES = 64, SHARES_MOST = 12, TILES_LEAST = 3, TILES_MANY = 64, CACHE_BYTES = 1 << 19 };
+enum { LINE_BYTES = 64, SHARES_MOST = 12, TILES_LEAST = 2, TILES_MANY = 64, CACHE_BYTES = 1 << 19 };
 
 static uint32_t rows_per_step(const Dot *d) {
     return d->quads ? 4 : d->pairs ? 2 : 1;
 }
 
+static uint32_t memory_bytes(const Dot *d, uint32_t i) {
+    return (uint32_t)dtype_bytes(d->t->wino ? d->acc : d->b[i].memory);
+}
+
+static void tiles_of_span(Dot *d, int64_t *fewest, int64_t *most) {
+    expr_range(d->p, expr_mul(d->p, d->block, d->span), fewest, most);
+}
+
 /* Whether right operand i is in panels that several tiles read, and not so many that waiting for it
- * once is nothing; and too large to stay in the cache from one run to the next. */
+ * once is nothing; and too large to stay in the cache from one run to the next. A plane of
+ * Winograd's form is a panel: the next one lies behind it. */
 static bool looks_ahead(Dot *d, uint32_t i) {
     ExprPool *p = d->p;
-    int64_t fewest, most, least, bytes;
-    if (d->b[i].mode != DOT_B_DIRECT || d->t->pack != DOT_PANEL || d->t->wino) return false;
-    expr_range(p, expr_mul(p, d->block, d->span), &fewest, &most);
-    expr_range(p, expr_mul(p, d->n.size, d->kk.size), &least, &bytes);
-    bool small = bytes <= CACHE_BYTES / (int64_t)dtype_bytes(d->b[i].memory);
+    int64_t fewest, most, least, count;
+    if (!d->t->wino && (d->b[i].mode != DOT_B_DIRECT || d->t->pack != DOT_PANEL)) return false;
+    tiles_of_span(d, &fewest, &most);
+    expr_range(p, expr_mul(p, d->n.size, d->kk.size), &least, &count);
+    bool small = count <= CACHE_BYTES / (int64_t)memory_bytes(d, i) / (d->t->wino ? 16 : 1);
     return most >= TILES_LEAST && fewest < TILES_MANY && !small;
+}
+
+/* Two at a step where no more than two tiles are to ask for all of a panel: planes of small maps
+ * have as many. */
+static uint32_t lines_a_step(Dot *d) {
+    int64_t fewest, most;
+    tiles_of_span(d, &fewest, &most);
+    return d->t->wino || (fewest == TILES_LEAST && most == TILES_LEAST) ? 2 : 1;
 }
 
 /* Bytes from where a panel begins to its columns from n0 on, at the first step of k. */
 static Expr into_panel(Dot *d, uint32_t i) {
-    const int64_t bytes = (int64_t)dtype_bytes(d->b[i].memory) * (d->quads ? 4 : 1);
+    const int64_t bytes = memory_bytes(d, i) * (d->quads ? 4 : 1);
     return expr_muli(d->p, expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL)), bytes);
 }
 
@@ -257,20 +274,20 @@ DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, DotTurn turn) {
     Emit *e = d->e;
     ExprPool *p = d->p;
     const uint32_t rows = rows_per_step(d);
-    const uint32_t step = DOT_PANEL * (uint32_t)dtype_bytes(d->b[i].memory) * rows;
+    const uint32_t step = DOT_PANEL * memory_bytes(d, i) * rows, lines = lines_a_step(d);
     Expr steps = expr_ceildiv(p, d->kk.size, expr_const(p, rows));
     LLVMValueRef most[2] = {turn.of, emit_i64(e, SHARES_MOST)};
     LLVMValueRef shares = emit_intrinsic(e, "llvm.smin", e->i64, most, 2);
     LLVMValueRef pace = LLVMBuildUDiv(e->b, emit_i64(e, step), shares, "");
     LLVMValueRef asks = LLVMBuildICmp(e->b, LLVMIntSLT, turn.at, shares, "");
-    LLVMValueRef fits = LLVMBuildICmp(e->b, LLVMIntSLE, pace, emit_i64(e, LINE_BYTES), "");
+    LLVMValueRef fits = LLVMBuildICmp(e->b, LLVMIntSLE, pace, emit_i64(e, lines * LINE_BYTES), "");
     asks = LLVMBuildAnd(e->b, asks, fits, "");
     Expr behind = expr_sub(p, expr_muli(p, steps, step), into_panel(d, i));
     LLVMValueRef share = LLVMBuildMul(e->b, turn.at, emit_expr(e, steps), "");
     share = LLVMBuildAdd(e->b, emit_expr(e, behind), LLVMBuildMul(e->b, share, pace, ""), "");
     LLVMValueRef none = emit_i64(e, 0);
     return (DotAhead){emit_gep(e, e->i8, start, LLVMBuildSelect(e->b, asks, share, none, "")),
-                      LLVMBuildSelect(e->b, asks, pace, none, "")};
+                      LLVMBuildSelect(e->b, asks, pace, none, ""), lines};
 }
 
 void dot_ask(Dot *d, DotAhead *a) {
@@ -278,6 +295,9 @@ void dot_ask(Dot *d, DotAhead *a) {
     if (!a->at) return;
     LLVMValueRef read = LLVMConstInt(e->i32, 0, false), into_l2 = LLVMConstInt(e->i32, 2, false);
     LLVMValueRef x[4] = {a->at, read, into_l2, LLVMConstInt(e->i32, 1, false)}; /* data, not code */
-    emit_intrinsic(e, "llvm.prefetch", e->ptr, x, 4);
+    for (uint32_t i = 0; i < a->lines; i++) {
+        x[0] = emit_gep(e, e->i8, a->at, emit_i64(e, i * LINE_BYTES));
+        emit_intrinsic(e, "llvm.prefetch", e->ptr, x, 4);
+    }
     a->at = emit_gep(e, e->i8, a->at, a->pace);
 }

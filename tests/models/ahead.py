@@ -1,7 +1,8 @@
 """Weights are asked for ahead of their use where several tiles of rows share them: ahead.py GRAPHC
 
 Looks for prefetches in the code, for AVX2 and for AVX-512, of products by constant and by fed operands, of one tile of
-rows, of more and of very many, known and open, by weights that stay in a cache and that do not; and results are those of f64."""
+rows, of more and of very many, known and open, by weights that stay in a cache and that do not, and of a convolution in
+Winograd's form; and results are those of f64."""
 import glob, os, sys
 import numpy as np
 import onnx
@@ -15,6 +16,35 @@ run = tool.run
 rng = np.random.default_rng(3)
 
 
+def code_asks(name, asks):
+    codes = {f: open(f).read() for f in glob.glob(f"{name}/tem_*.ll")}
+    tool.check(any(f.endswith(".v3.ll") for f in codes), f"{name}: no code for AVX2")
+    for f, code in codes.items():
+        found = "call void @llvm.prefetch" in code
+        tool.check(found == asks, f"{f}: weights are {'not ' * asks}asked for")
+
+
+def convolution(name, batch):
+    """Of a map of 7 x 7, 16 tiles, by weights that no cache holds; beside its sum of taps."""
+    x = rng.standard_normal((2, 192, 7, 7)).astype(np.float32)
+    w = rng.standard_normal((192, 192, 3, 3)).astype(np.float32)
+    ins = [h.make_tensor_value_info("x", T.FLOAT, [batch, 192, 7, 7])]
+    g = h.make_graph([h.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])], "g", ins,
+                     [h.make_tensor_value_info("y", T.FLOAT, None)], [nh.from_array(w, "w")])
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 18)], ir_version=9), "m.onnx")
+    run("m.onnx", "-o", "m.plan", "--dump-ir", name)
+    tool.check(glob.glob(f"{name}/tem_*winograd*.ll"), f"{name}: no Winograd form")
+    code_asks(name, True)
+    np.save("x.npy", x)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    taps = [(w[:, :, i, j].astype(np.float64), padded[:, :, i:i + 7, j:j + 7]) for i in range(3) for j in range(3)]
+    want = sum(np.einsum("oc,bchw->bohw", *tap) for tap in taps)
+    for isa in "34":
+        run("run", "m.plan", "--input", "x=x.npy", "--output-dir", "out", "--isa", isa)
+        worst = np.abs(np.load("out/y.npy") - want).max()
+        tool.check(worst < 1e-3, f"{name}, level {isa}: off by {worst:.1e}")
+
+
 def product(name, rows, is_open, constant, asks, *options, large=True):
     """rows: at run time, of which the compiler knows at most that they are up to 200 if `is_open`."""
     k, n = 300, 1200 if large else 200
@@ -26,11 +56,7 @@ def product(name, rows, is_open, constant, asks, *options, large=True):
                      [nh.from_array(w, "w")] if constant else [])
     onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 18)], ir_version=9), "m.onnx")
     run("m.onnx", "-o", "m.plan", "--dump-ir", name, *options)
-    codes = {f: open(f).read() for f in glob.glob(f"{name}/tem_*.ll")}
-    tool.check(any(f.endswith(".v3.ll") for f in codes), f"{name}: no code for AVX2")
-    for f, code in codes.items():
-        found = "call void @llvm.prefetch" in code
-        tool.check(found == asks, f"{f}: weights are {'not ' * asks}asked for")
+    code_asks(name, asks)
     np.save("x.npy", x), np.save("w.npy", w)
     for isa in "34":
         fed = [] if constant else ["--input", "w=w.npy"]
@@ -47,5 +73,7 @@ product("bf16", 64, False, True, True, "--precision", "bf16")
 product("one", 8, False, True, False)
 product("many", 600, False, True, False)
 product("small", 64, False, True, False, large=False)
+convolution("map", 2)
+convolution("open_map", "batch")
 product("fed", 64, False, False, False)
 sys.exit(tool.bad != 0)
