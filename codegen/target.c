@@ -78,6 +78,7 @@ static const Target rows[] = {
                  .matrix_flops_per_s = 990e12,
                  .launch_s = 2.5e-6,
                  .pack_rows = 1,
+                 .bytes = true,
                  .bands = 132,
                  .digits = true,
                  .flattens_patches = true,

@@ -167,6 +167,8 @@ graphc_script(oracle/attention_gradients full 400 ${python} tests/oracle/attenti
 graphc_script(oracle/quantised/some quick 120 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli>
   --only "qdq_(uint8.1_int8|int8-128_int8|uint8.7_uint8)|dynamic.*33x100x130")
 graphc_script(oracle/quantised full 400 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli>)
+graphc_script(oracle/quantised/units full 400 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli> --units)
+graphc_script(oracle/quantised/cuda gpu 400 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli> --device cuda)
 graphc_script(conformance full 1500 ${python} tests/conformance/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(dtypes full 900 ${python} tests/oracle/dtypes.py $<TARGET_FILE:graphc_cli>)
 foreach(suite conformance/run oracle/dtypes)

@@ -267,6 +267,7 @@ static Graph *for_machine(const Pipeline *p, const Machine *m) {
     Graph *g = p->graph;
     if (m->flattens_patches) g = pass_conv_widen(pass_patches(g));
     if (m->quads) g = pass_quads(g);
+    if (m->bytes) g = pass_bytes(g);
     if (m->terms) g = pass_join_sums(g);
     if (m->cuts_sums) g = pass_cut_sums(g);
     if (m->digits) g = p->tf32 ? pass_high_digits(g) : pass_digits(g);

@@ -55,12 +55,18 @@ static bool has_rows(const Fuse *f, Value b) {
     return n->op != OP_permute || n->attr.perm.axis[n->type.rank - 1] == n->type.rank - 1;
 }
 
-/* Of few rows each column of B is read by itself, and once. */
+bool fuse_is_bytes(const Fuse *f, DType t) {
+    return f->m->bytes && (t == DT_u8 || t == DT_i8 || t == DT_f8e4m3fn || t == DT_f8e5m2);
+}
+
+/* Of few rows each column of B is read by itself, and once; bytes are multiplied in rows of k only.
+ */
 static bool packs_columns(const Fuse *f, Value dot) {
     const Node *n = graph_node(f->g, dot);
     const Type *t = graph_type(f->g, n->in[1]);
     double cols = fuse_hint(f, t->dim[t->rank - 1]), rows = fuse_numel(f, dot) / cols;
-    return n->op == OP_dot && rows <= f->m->pack_rows && has_rows(f, n->in[1]) &&
+    bool wanted = rows <= f->m->pack_rows || fuse_is_bytes(f, t->dtype);
+    return n->op == OP_dot && wanted && has_rows(f, n->in[1]) &&
            fuse_hint(f, t->dim[t->rank - 2]) > 1;
 }
 

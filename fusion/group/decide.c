@@ -27,7 +27,7 @@ static DType multiplied(const Fuse *f, const AttnMatch *m) {
 static double use_limit(const Fuse *f, const Demand *d, DType t) {
     const Machine *m = f->m;
     const Group *g = f->groups.v[d->group];
-    bool half = is_half(t), attends = g->attn && is_half(multiplied(f, g->attn));
+    bool half = is_half(t) || fuse_is_bytes(f, t), attends = g->attn && is_half(multiplied(f, g->attn));
     const double limit[] = {[USE_point] = 1e9,
                             [USE_data] = m->inline_flops.data,
                             [USE_query] = m->inline_flops.score,

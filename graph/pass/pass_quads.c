@@ -10,8 +10,17 @@
  * What was rounded and clamped to i8 becomes u8 for all its readers, so that nothing is stored
  * twice.
  *
+ * bytes: the same for matrix units, which multiply bytes with and without signs: q' is q, and
+ * weights may have another zero point, which takes the sums of the rows of q:
+ *
+ *   sum (q - z) (w - y)  =  sum q w - z sum (w - y) - y sum q
+ *
+ * and floats of 8 bits, the sum of whose products is rounded to 14 bits 128 of them at a time, in
+ * f32 between those (codegen/nvptx/gemm). They read rows of k that begin at 16 bytes.
+ *
  * Needs: transpose_sink (channels last), to run behind all that looks for f32, for targets that ask
- * (Machine.quads). Keeps: meaning, up to that rounding. Breaks: nothing; leaves dead nodes. */
+ * (Machine.quads, Machine.bytes). Keeps: meaning, up to that rounding. Breaks: nothing; leaves dead
+ * nodes. */
 #include "graph/pass/pass.h"
 #include "graph/pass/rewrite.h"
 #include <string.h>
@@ -19,20 +28,26 @@
 enum { COLS_LEAST = 16 }; /* of a group: with fewer, fusion packs no weights */
 enum { MAX_VIEWS = 8, MAX_SIDES = 16, SHIFT = 128 };
 enum {
-    MOST_TERMS = INT32_MAX / (255 * 128)
-}; /* of a sum of (u8 - z) i8 that cannot leave 32 bits */
+    MOST_TERMS = INT32_MAX / (255 * 128) /* of a sum of (u8 - z) i8 that cannot leave 32 bits */
+};
+enum { ALIGN = 16 }; /* of rows of bytes, that matrix units read */
 
 /* --- What is multiplied ----------------------------------------------------------------------- */
 
 typedef struct Factor {
     Value q;     /* of 8 bits */
     Value zero;  /* i32 scalar, or 0 */
-    Value scale; /* 0 (integers), a scalar, or of weights a row [N] */
+    Value scale; /* 0 (there is none), a scalar, or of weights a row [N] */
 } Factor;
 
 static bool is_byte(const Graph *g, Value v) {
     DType t = graph_type(g, v)->dtype;
     return t == DT_u8 || t == DT_i8;
+}
+
+static bool is_narrow(const Graph *g, Value v) {
+    DType t = graph_type(g, v)->dtype;
+    return t == DT_f8e4m3fn || t == DT_f8e5m2;
 }
 
 /* A constant of one number, as often as it likes: the same data moved by an element. */
@@ -81,6 +96,7 @@ static bool match_centred(Graph *g, Value v, Factor *f) {
     *f = (Factor){0};
     for (; !is_byte(g, v); v = graph_node(g, v)->in[0]) {
         const Node *n = graph_node(g, v);
+        if (n->op == OP_cast && is_narrow(g, n->in[0]) && !f->zero) return f->q = n->in[0], true;
         if (!is_wide(n->type.dtype) || (n->op != OP_sub && n->op != OP_cast)) return false;
         if (n->op == OP_cast && !is_byte(g, n->in[0])) return false;
         if (n->op == OP_cast) continue;
@@ -144,7 +160,7 @@ static bool match(Graph *g, Value v, Factor *f) {
     Views views;
     v = below_views(g, v, &views);
     const Node *n = graph_node(g, v);
-    if (dtype_is_int(n->type.dtype)) {
+    if (dtype_is_int(n->type.dtype) || (n->op == OP_cast && is_narrow(g, n->in[0]))) {
         if (!match_centred(g, v, f)) return false;
     } else if (n->op == OP_mul) {
         Value in[2] = {n->in[0], n->in[1]};
@@ -217,6 +233,19 @@ static bool sum_fits(const Graph *g, const Node *n, const Type *w, int64_t k) {
     return k <= MOST_TERMS;
 }
 
+/* For matrix units: k is whole lines of 16 bytes, and the weights' rows are, or can be, those of k.
+ */
+static bool fits_units(const Rewrite *r, const Node *n) {
+    const Graph *g = r->from;
+    int64_t k;
+    if (n->op != OP_dot || (n->type.dtype != DT_f32 && n->type.dtype != DT_i32)) return false;
+    const Node *w = graph_node(g, n->in[1]);
+    const Type *t = &w->type;
+    if (!expr_is_const(g->exprs, t->dim[t->rank - 2], &k) || k % ALIGN) return false;
+    if (expr_hint(g->exprs, t->dim[t->rank - 1]) < COLS_LEAST) return false;
+    return sum_fits(g, n, t, k);
+}
+
 static bool fits(const Rewrite *r, const Node *n) {
     const Graph *g = r->from;
     const bool *constant = r->facts;
@@ -256,6 +285,27 @@ static Value column_sums(Graph *g, Value w, bool conv) {
     return build_reduce(g, OP_reduce_sum, build_cast(g, w, DT_i32), axes, !conv);
 }
 
+/* The same of the weights less their zero point, by the one of x; and of each row of x by theirs.
+ */
+static Value less_zeros(Graph *g, Value sum, Factor x, Factor w) {
+    const Type *tw = graph_type(g, w.q), *tx = graph_type(g, x.q);
+    uint32_t last = 1u << (tx->rank - 1);
+    if (x.zero) {
+        Value columns = column_sums(g, w.q, false);
+        Value k = build_scalar_i(g, DT_i32, expr_value(g->exprs, tw->dim[tw->rank - 2]));
+        if (w.zero) columns = build_binary(g, OP_sub, columns, build_binary(g, OP_mul, k, w.zero));
+        sum = build_binary(g, OP_sub, sum, build_binary(g, OP_mul, columns, x.zero));
+    }
+    if (!w.zero) return sum;
+    Value rows = build_reduce(g, OP_reduce_sum, build_cast(g, x.q, DT_i32), last, true);
+    return build_binary(g, OP_sub, sum, build_binary(g, OP_mul, rows, w.zero));
+}
+
+static Value multiply_bytes(Graph *g, Factor x, Factor w) {
+    Value sum = build_dot(g, x.q, w.q, is_narrow(g, x.q) ? DT_f32 : DT_i32);
+    return less_zeros(g, sum, x, w);
+}
+
 static Value multiply(Graph *g, Node n, Factor x, Factor w) {
     bool conv = n.op == OP_conv;
     if (conv) x.q = padded(g, x.q, x.zero, &n);
@@ -275,24 +325,36 @@ static bool centre_weights(Graph *g, Factor *w) {
     return true;
 }
 
+/* Weights as i8 or narrow floats, with the zero point that this takes. */
+static bool sign_weights(Graph *g, Factor *w) {
+    double z;
+    if (graph_type(g, w->q)->dtype == DT_u8) {
+        Value shift = build_scalar_i(g, DT_i32, SHIFT);
+        w->q = build_bitcast(g, build_binary_f(g, OP_xor, w->q, SHIFT), DT_i8);
+        w->zero = build_binary(g, OP_sub, w->zero ? w->zero : build_scalar_i(g, DT_i32, 0), shift);
+    }
+    if (w->zero && build_const_f64(g, w->zero, &z) && z == 0) w->zero = 0;
+    return true;
+}
+
 /* The scale of n columns, as a row. */
 static Value scale_row(Graph *g, Value scale, Expr n) {
     return graph_type(g, scale)->rank ? scale : build_expand(g, scale, 1, &n);
 }
 
-static bool match_weights(Graph *g, Value v, Factor *w) {
-    return match(g, v, w) && centre_weights(g, w);
+static bool match_weights(Graph *g, Value v, bool bytes, Factor *w) {
+    return match(g, v, w) && (bytes ? sign_weights(g, w) : centre_weights(g, w));
 }
 
 /* Weights of several products side by side, as merge_dots puts them. */
-static bool match_columns(Graph *g, Value v, Factor *w) {
+static bool match_columns(Graph *g, Value v, bool bytes, Factor *w) {
     const Node n = *graph_node(g, v);
     Value q[MAX_SIDES], scale[MAX_SIDES];
     uint32_t scales = 0;
-    if (n.op != OP_concat) return match_weights(g, v, w);
+    if (n.op != OP_concat) return match_weights(g, v, bytes, w);
     if (n.nin > MAX_SIDES || n.attr.axis.axis != n.type.rank - 1) return false;
     for (uint32_t i = 0; i < n.nin; i++) {
-        if (!match_weights(g, n.in[i], w)) return false;
+        if (!match_weights(g, n.in[i], bytes, w) || w->zero) return false;
         q[i] = w->q;
         const Expr size = graph_type(g, w->q)->dim[n.type.rank - 1];
         if (w->scale) scale[scales++] = scale_row(g, w->scale, size);
@@ -311,13 +373,51 @@ static void drop_sign(Graph *g, Factor *x) {
     x->zero = x->zero ? build_binary(g, OP_add, x->zero, shift) : shift;
 }
 
+/* Rows of k in memory, or what can be prepared so. */
+static bool has_rows_of_k(const Rewrite *r, Value v, Value w) {
+    const bool *constant = r->facts;
+    const Node *n = graph_node(r->to, w);
+    uint32_t last = n->type.rank - 1u;
+    return constant[graph_node(r->from, v)->in[1]] ||
+           (n->op == OP_permute && n->attr.perm.axis[last] != last);
+}
+
+/* The product of two scales; 0: there is none. */
+static Value both_scales(Graph *g, Factor x, Factor w) {
+    if (!x.scale || !w.scale) return x.scale ? x.scale : w.scale;
+    return build_binary(g, OP_mul, x.scale, w.scale);
+}
+
+static Value to_bytes(Rewrite *r, Value v) {
+    Graph *g = r->to;
+    const Node *n = graph_node(r->from, v);
+    bool sums_f32 = n->type.dtype == DT_f32;
+    Factor x, w;
+    if (!fits_units(r, n)) return 0;
+    if (!match(g, rewrite_in(r, v, 0), &x) || !match_columns(g, rewrite_in(r, v, 1), true, &w))
+        return 0;
+    bool narrow = is_narrow(g, x.q);
+    if (!has_rows_of_k(r, v, w.q)) return 0;
+    if (narrow || is_narrow(g, w.q)) {
+        if (graph_type(g, x.q)->dtype != graph_type(g, w.q)->dtype) return 0;
+    } else if (sums_f32 != (x.scale != 0) || sums_f32 != (w.scale != 0)) {
+        return 0;
+    }
+    if (x.scale && graph_type(g, x.scale)->rank) return 0;
+    Value sum = multiply_bytes(g, x, w), scale = both_scales(g, x, w);
+    if (sums_f32 && !narrow) sum = build_cast(g, sum, DT_f32);
+    return scale ? build_binary(g, OP_mul, sum, scale) : sum;
+}
+
 static Value contraction(Rewrite *r, Value v) {
     Graph *g = r->to;
     Node n = *graph_node(r->from, v);
     Factor x, w;
     if (!fits(r, &n)) return 0;
-    if (!match(g, rewrite_in(r, v, 0), &x) || !match_columns(g, rewrite_in(r, v, 1), &w)) return 0;
+    if (!match(g, rewrite_in(r, v, 0), &x) || !match_columns(g, rewrite_in(r, v, 1), false, &w))
+        return 0;
     bool scaled = n.type.dtype == DT_f32;
+    if (is_narrow(g, x.q) || is_narrow(g, w.q)) return 0;
     if (scaled != (x.scale != 0) || scaled != (w.scale != 0)) return 0;
     if (scaled && graph_type(g, x.scale)->rank) return 0;
     drop_sign(g, &x);
@@ -343,4 +443,8 @@ static void *facts(const Graph *g, void *ctx) {
 
 Graph *pass_quads(Graph *g) {
     return rewrite_graph(g, to_quads, facts, NULL);
+}
+
+Graph *pass_bytes(Graph *g) {
+    return rewrite_graph(g, to_bytes, facts, NULL);
 }

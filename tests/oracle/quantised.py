@@ -1,30 +1,37 @@
 #!/usr/bin/env python3
 """Quantised products and convolutions against the definition, exactly summed, and against onnxruntime.
 
-    quantised.py GRAPHC [--only REGEX] [--some]
+    quantised.py GRAPHC [--only REGEX] [--some] [--units | --device cuda]
 
 Every case is one contraction in one of the forms that quantisers write: between QuantizeLinear and DequantizeLinear, as
 QLinearConv or QLinearMatMul, or of integers alone behind DynamicQuantizeLinear. Operands of u8 and i8, all zero points
 at the ends of their range and inside, a scale for each column, sizes that fill no tile and group of four. Checked: within
-one quantiser step of both; where the sums are integers, equal; the same bits for each instruction set and for 1 and 3
+one quantiser step of both (floats of 8 bits: within what sums of 14 bits may be off, where matrix units add them; not beside
+onnxruntime, which lacks them); where the sums are integers, equal; the same bits for each instruction set and for 1 and 3
 threads; that bytes are multiplied as such, unless Case.bytes says why not.
+
+--units: compiled for sm_90a instead, and checked that matrix units multiply the bytes, unless Case.units says why not.
+--device cuda: the same, and run there.
 """
 import itertools, os, re, subprocess, sys, tempfile
-import numpy as np
+import ml_dtypes, numpy as np
 import onnx, onnxruntime
 from onnx import TensorProto as T, helper as h, numpy_helper
 
 graphc, only = os.path.abspath(sys.argv[1]), None
+cuda = "--device" in sys.argv
+units = cuda or "--units" in sys.argv
 if "--only" in sys.argv:
     only = re.compile(sys.argv[sys.argv.index("--only") + 1])
 RANGE = {np.uint8: (0, 255), np.int8: (-128, 127)}
-ONNX = {np.uint8: T.UINT8, np.int8: T.INT8}
+E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+ONNX = {np.uint8: T.UINT8, np.int8: T.INT8, E4M3: T.FLOAT8E4M3FN, E5M2: T.FLOAT8E5M2}
 rng = np.random.default_rng(3)
 onnxruntime.set_default_logger_severity(3)
 
 
 class Case:
-    """form: qdq, qlinear or dynamic. m: rows, or side and taps and stride of a convolution. full: the largest
+    """form: qdq, qlinear, dynamic, or narrow (qdq of floats of 8 bits). m: rows, or side and taps and stride of a convolution. full: the largest
     numbers, whose sum leaves 32 bits (in which onnxruntime adds)."""
 
     def __init__(self, form, x, w, zx, zw, k, n, m, columns=False, groups=1, full=False):
@@ -32,7 +39,8 @@ class Case:
         size = "x".join(map(str, m)) if isinstance(m, tuple) else m
         self.name = f"{form}_{x.__name__}{zx:+d}_{w.__name__}{zw:+d}_{size}x{n}x{k}" + "_columns" * columns + f"_g{groups}" * (groups > 1)
         few = k * n <= 64  # folded when compiling
-        self.bytes = not full and zw == (128 if w is np.uint8 else 0) and n >= 16 * groups and not few and (not self.conv() or k % 4 == 0)
+        self.bytes = not full and form != "narrow" and zw == (128 if w is np.uint8 else 0) and n >= 16 * groups and not few and (not self.conv() or k % 4 == 0)
+        self.units = not full and not self.conv() and k % 16 == 0 and n >= 16 and not few and m > 1
 
     def conv(self):
         return isinstance(self.m, tuple)
@@ -50,6 +58,13 @@ def all_cases():
             cases.append(Case("qlinear", x, w, zx, zw, 64 - i, 17, 5))
     for zw in (0, 3, 255):  # weights that are not centred
         cases += [Case("qdq", np.uint8, np.uint8, 7, zw, 33, 20, 4), Case("dynamic", np.uint8, np.uint8, 0, zw, 40, 24, 7)]
+    for x, w in itertools.product(RANGE, RANGE):  # rows that matrix units fetch; weights of any zero point
+        for i, zw in enumerate((0, 5, 128 if w is np.uint8 else -128)):
+            cases.append(Case("qdq", x, w, 9 * i, zw, 48 + 64 * i, 40 + 24 * i, 33 + 50 * i, columns=i == 1))
+        cases.append(Case("qlinear", x, w, 3, 1, 528, 99, 130))
+    cases.append(Case("dynamic", np.uint8, np.uint8, 0, 77, 1040, 65, 200))
+    cases += [Case("narrow", t, t, 0, 0, k, n, m, columns=n == 72) for t, k, n, m in
+              ((E4M3, 144, 72, 130), (E5M2, 512, 100, 33), (E4M3, 1040, 33, 7), (E4M3, 40, 32, 9))]
     for k, n, m in ((1, 16, 1), (3, 48, 9), (130, 100, 33), (256, 64, 1)):
         cases += [Case("dynamic", np.uint8, np.int8, 0, 0, k, n, m), Case("qdq", np.int8, np.int8, 5, 0, k, n, m, columns=True)]
     cases.append(Case("qdq", np.int8, np.int8, 4, 0, 16, 64, (8, 3, 1), columns=True, groups=2))
@@ -59,12 +74,12 @@ def all_cases():
 
 
 def model(c):
-    lo, hi = RANGE[c.w]
     shape = (c.n, c.k // c.groups, c.m[1], c.m[1]) if c.conv() else (c.k, c.n)
-    w = rng.integers(lo, hi + 1, shape).astype(c.w)
+    lo, hi = RANGE.get(c.w, (0, 0))
+    w = rng.standard_normal(shape).astype(c.w) if c.form == "narrow" else rng.integers(lo, hi + 1, shape).astype(c.w)
     if c.full:
         w[:] = hi
-    rows = c.columns and c.form == "qdq"
+    rows = c.columns and c.form in ("qdq", "narrow")
     sw = (rng.uniform(0.5, 2, c.n if rows else ()) * 0.01).astype(np.float32)
     c.weights, c.sw, c.sx = w, sw, np.float32(0.03)
     c.axis = 0 if c.conv() else 1
@@ -85,17 +100,21 @@ def model(c):
         out = T.INT32
     else:
         add("QuantizeLinear", ["x", "sx", "zx"], ["xq"])
-        if c.form == "qdq":
+        if c.form in ("qdq", "narrow"):
             add("DequantizeLinear", ["xq", "sx", "zx"], ["xd"])
             add("DequantizeLinear", ["w", "sw", "zw"], ["wd"], **({"axis": c.axis} if rows else {}))
             add("Conv" if c.conv() else "MatMul", ["xd", "wd"], ["yd"], **attrs)
-            add("QuantizeLinear", ["yd", "sy", "zy"], ["yq"])
+            if c.form != "narrow":
+                add("QuantizeLinear", ["yd", "sy", "zy"], ["yq"])
         else:
             add("QLinearConv" if c.conv() else "QLinearMatMul", ["xq", "sx", "zx", "w", "sw", "zw", "sy", "zy"], ["yq"], **attrs)
-        add("DequantizeLinear", ["yq", "sy", "zy"], ["y"])
+        add(*(("DequantizeLinear", ["yq", "sy", "zy"], ["y"]) if c.form != "narrow" else ("Identity", ["yd"], ["y"])))
+    tensor = lambda v, n: (h.make_tensor(n, ONNX[type(v.flat[0])], v.shape, v.tobytes(), raw=True) if v.dtype in (E4M3, E5M2)
+                           else numpy_helper.from_array(v, n))
     graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ins)], [h.make_tensor_value_info("y", out, None)],
-                         [numpy_helper.from_array(v, n) for n, v in k.items()])
-    return h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8), rng.standard_normal(ins).astype(np.float32) * 2 + (1e3 if c.full else 0)
+                         [tensor(v, n) for n, v in k.items()])
+    opset, ir = (19, 9) if c.form == "narrow" else (17, 8)
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", opset)], ir_version=ir), rng.standard_normal(ins).astype(np.float32) * 2 + (1e3 if c.full else 0)
 
 
 def quantise(x, s, z, t):
@@ -122,6 +141,9 @@ def expected(c, x):
         s = np.float32((hi - lo) / np.float32(255))
         z = int(np.rint(np.clip(-lo / s, 0, 255)))
         return integer_sum(c, quantise(x, s, z, np.uint8), z), 0
+    if c.form == "narrow":
+        y = ((x / c.sx).astype(c.x).astype(np.float64) * c.sx) @ (c.weights.astype(np.float64) * c.sw)
+        return y, y.std() * (5e-3 if cuda else 1e-5)
     y = integer_sum(c, quantise(x, c.sx, c.zx, c.x), c.zx)
     sw = c.sw.astype(np.float64)
     if sw.ndim and c.conv():
@@ -131,7 +153,7 @@ def expected(c, x):
 
 def run(plan, folder, *args):
     out = f"{folder}/out"
-    p = subprocess.run([graphc, "run", plan, "--input", f"x={folder}/x.npy", "--output-dir", out, *args], capture_output=True, text=True)
+    p = subprocess.run([graphc, "run", plan, *(["--device", "cuda"] if cuda else []), "--input", f"x={folder}/x.npy", "--output-dir", out, *args], capture_output=True, text=True)
     if p.returncode:
         raise RuntimeError(p.stderr)
     return np.load(f"{out}/y.npy")
@@ -149,24 +171,31 @@ def check(c, folder):
     proto, x = model(c)
     onnx.save(proto, f"{folder}/m.onnx")
     np.save(f"{folder}/x.npy", x)
-    plan = f"{folder}/m.plan"
-    p = subprocess.run([graphc, f"{folder}/m.onnx", "-o", plan, "--dump-ir", f"{folder}/ir"], capture_output=True, text=True)
+    plan, target = f"{folder}/m.plan", "sm_90a" if units else "cpu"
+    p = subprocess.run([graphc, f"{folder}/m.onnx", "-o", plan, "--target", target, "--dump-ir", f"{folder}/ir"], capture_output=True, text=True)
     if p.returncode:
         return p.stderr
-    if (" quads " in open(f"{folder}/ir/post-fusion.kir").read()) != c.bytes:
-        return "it is multiplied as bytes, and should not be" if not c.bytes else "it is not multiplied as bytes"
-    got = run(plan, folder, "--threads", "1")
-    for args in (["--threads", "3"], ["--isa", "4"], ["--isa", "3"]):
+    if units:
+        why = subprocess.run([graphc, "explain", plan], capture_output=True, text=True).stdout
+        are, should = "tensor cores, tiles" in why, c.units
+    else:
+        are, should = " quads " in open(f"{folder}/ir/post-fusion.kir").read(), c.bytes
+    if are != should:
+        return "it is not multiplied as bytes" if should else "it is multiplied as bytes, and should not be"
+    if units and not cuda:
+        return None
+    got = run(plan, folder, *([] if cuda else ["--threads", "1"]))
+    for args in [] if cuda else (["--threads", "3"], ["--isa", "4"], ["--isa", "3"]):
         if not np.array_equal(got, run(plan, folder, *args)):
             return f"other bits with {args}"
     want, step = expected(c, x)
-    for name, y in [("the definition", want)] + ([] if c.full else peers(proto, x)):
+    for name, y in [("the definition", want)] + ([] if c.full or c.form == "narrow" else peers(proto, x)):
         if got.shape != y.shape:
             return f"shape {got.shape}, {y.shape} by {name}"
         apart = np.abs(got.astype(np.float64) - y).max()
         if apart > step * 1.001:
             return f"{apart / (step or 1):.3g} steps from {name}"
-    if step and (np.abs(got - want) > step / 2).mean() > 0.01:
+    if step and c.form != "narrow" and (np.abs(got - want) > step / 2).mean() > 0.01:
         return "more than 1 % of results are a step apart"
     return None
 

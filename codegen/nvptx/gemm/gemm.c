@@ -58,7 +58,7 @@ static void make_maps(Gemm *x) {
     for (uint32_t i = 0; i < x->p->nouts; i++) {
         const HopMatrix *m = &x->p->out[i].mat;
         if (x->p->out[i].copied)
-            x->map_out[i] = hop_matrix_map(x->g, m, row_elements(m), HOP_SLAB_ROWS);
+            x->map_out[i] = hop_matrix_map(x->g, m, GEMM_SLAB_COLS, HOP_SLAB_ROWS);
     }
 }
 
@@ -447,7 +447,7 @@ static GemmRing multiply_parts(Gemm *x, HV member, GemmRing ring, HV *sum) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
     HV before = NULL, always = LLVMConstInt(e->i1, 1, false);
-    for (uint32_t i = 0; i < n; i++) sum[i] = LLVMGetUndef(e->f32);
+    for (uint32_t i = 0; i < n; i++) sum[i] = LLVMGetUndef(wgmma_sum_type(e, x->p->type));
     for (uint32_t part = 0; part < x->p->parts; part++, ring = gemm_next(x, ring)) {
         hop_barrier_wait(e, gemm_barrier(x, ring.stage, false), ring.parity);
         multiply_block(x, member, ring.stage, sum, LLVMConstInt(e->i1, part > 0, false));
@@ -462,12 +462,13 @@ static GemmRing multiply_parts(Gemm *x, HV member, GemmRing ring, HV *sum) {
     return ring;
 }
 
-/* As multiply, of parts: matrix units cut what they add, so the sums grow outside of them. What
- * four steps along k cut off is 2^-23 of the block's sum on average: that is given back. */
-static GemmRing multiply_in_parts(Gemm *x, HV member, GemmRing ring, HV *acc) {
+/* As multiply, where matrix units cut what they add, so that sums grow outside of them. What four
+ * steps along k of each digit cut off is 2^-23 of the block's sum on average: that is given back. */
+static GemmRing multiply_promoted(Gemm *x, HV member, GemmRing ring, HV *acc) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
     HV *sum = ARENA_ARRAY(e->arena, HV, n), kept = LLVMConstReal(e->f32, 1 + 0x1p-23);
+    bool digits = x->p->parts > 1;
     HopLoop *l = hop_loop_new(e);
     hop_loop_init(l, hop_i(e, 0));
     hop_loop_init(l, ring.stage);
@@ -475,7 +476,9 @@ static GemmRing multiply_in_parts(Gemm *x, HV member, GemmRing ring, HV *acc) {
     for (uint32_t i = 0; i < n; i++) hop_loop_init(l, LLVMConstReal(e->f32, 0));
     hop_loop_begin(e, l, "multiply");
     ring = multiply_parts(x, member, (GemmRing){l->phi[1], l->phi[2]}, sum);
-    for (uint32_t i = 0; i < n; i++) acc[i] = emit_fma(e, sum[i], kept, l->phi[3 + i]);
+    for (uint32_t i = 0; i < n; i++)
+        acc[i] = digits ? emit_fma(e, sum[i], kept, l->phi[3 + i])
+                        : LLVMBuildFAdd(e->b, sum[i], l->phi[3 + i], "");
     l->next[0] = hop_addi(e, l->phi[0], 1);
     l->next[1] = ring.stage;
     l->next[2] = ring.parity;
@@ -524,7 +527,7 @@ static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
     HV last = hop_i(e, 0);
-    for (uint32_t i = 0; i < n; i++) acc[i] = LLVMGetUndef(e->f32);
+    for (uint32_t i = 0; i < n; i++) acc[i] = LLVMGetUndef(wgmma_sum_type(e, x->p->type));
     ring = multiply_blocks(x, member, -1, ring, acc, &last);
     for (uint32_t i = 0; i < x->p->nterms; i++)
         ring = multiply_blocks(x, member, (int)i, ring, acc, &last);
@@ -553,7 +556,7 @@ static GemmRing compute_tile(Gemm *x, HV member, HV tile, GemmRing ring) {
     GemmPlace at = place_of(x, tile);
     HV *acc = ARENA_ARRAY(e->arena, HV, wgmma_acc(&x->shape));
     if (x->tile->pingpong) hop_sync(e, x->group, 2 * HOP_WARPGROUP);
-    ring = (x->p->parts > 1 ? multiply_in_parts : multiply)(x, member, ring, acc);
+    ring = (x->p->promoted ? multiply_promoted : multiply)(x, member, ring, acc);
     if (!x->tile->pingpong)
         at.row = hop_add(e, at.row, hop_muli(e, member, x->shape.blocks * HOP_SLAB_ROWS));
     if (x->p->splits == 1) return gemm_epilogue(x, &at, acc, ring);

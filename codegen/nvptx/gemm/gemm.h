@@ -10,6 +10,7 @@
 #include "codegen/nvptx/conv/window.h"
 
 enum { GEMM_MAX_OUTS = 8, GEMM_MAX_PARTS = 4, GEMM_MAX_TERMS = 6 };
+enum { GEMM_SLAB_COLS = 64 }; /* of results that are stored at a time: rows of 128 bytes, or of 64 */
 enum { FEW_ROWS = 1 }; /* that are the thin structure's */
 
 typedef struct GemmOperand {
@@ -19,7 +20,7 @@ typedef struct GemmOperand {
 
 typedef struct GemmOut {
     KVal store;
-    bool copied; /* by the copy engine, through shared memory; else element by element */
+    bool copied; /* of 16 or 8 bits, by the copy engine through shared memory; else element by element */
     HopMatrix mat;
 } GemmOut;
 
@@ -55,8 +56,11 @@ typedef struct GemmPlan {
     Expr m, n, k, batch;
     Expr taps; /* of the window; k is what each of them has */
     /* Parts of the sum, which are outside of k and have operands of their own: digits of f32. A
-     * k-block has all of them, and is added to the sums in f32, where matrix units cut. */
+     * k-block has all of them. */
     uint32_t parts, part_axis; /* 1 and 0: none; a mask */
+    /* A k-block is summed by itself and added to the sums in f32, where matrix units cut: to about
+     * 24 bits of f16, of which digits notice, and to 14 of f8. */
+    bool promoted;
     uint32_t nterms;
     GemmTerm term[GEMM_MAX_TERMS];
     KVal addend; /* 0, or a load of the epilogue that comes through the ring: one per result */

@@ -3,7 +3,7 @@
  * at these places with the sums in place of its folds.
  *
  * 16-bit results go through shared memory, where matrix stores put them under the copy engine's
- * swizzle, 64 x 64 at a time; others are stored by the threads that have them, or, in rows that the
+ * swizzle, 64 x 64 at a time, and bytes, which threads put there themselves; others are stored by the threads that have them, or, in rows that the
  * engine cannot address and pairs do not fit, row by row by the warp that has them. Where a tile
  * may stick out, there are two copies of the code: inside nothing is checked; at the edge rows and
  * columns past the end repeat the last one for what is read, and are not stored. */
@@ -27,6 +27,7 @@ typedef struct Epilogue {
     HV staging, put;   /* of the warpgroup; where this lane's row of a matrix store goes */
     HV swizzle;        /* the lane's 16-byte place in the row */
     HV lane_row;       /* bytes to that row from the start of a slab */
+    HV bytes, turn;    /* of 8-bit results: where the lane's first go, their 16 bytes' place in the row */
     uint32_t chunk;    /* stored so far in this tile */
     GemmRing addend[MAX_ADDEND]; /* the stages that hold the addend */
     uint32_t waited;             /* of them */
@@ -118,7 +119,7 @@ static void bind_site(Epilogue *p, Site s, uint32_t z) {
         const HV *a = p->acc + (i * x->shape.blocks + s.block) * each + s.group * 4 + s.half * 2;
         HV v = a[z];
         if (x->p->pairs) {
-            v = LLVMGetPoison(emit_vec(e->f32, 2));
+            v = LLVMGetPoison(emit_vec(LLVMTypeOf(a[0]), 2));
             for (uint32_t l = 0; l < 2; l++)
                 v = LLVMBuildInsertElement(e->b, v, a[l], emit_i64(e, l), "");
         }
@@ -170,10 +171,11 @@ static void return_addend(Epilogue *p) {
 
 /* --- Results through shared memory ------------------------------------------------------------ */
 
-/* A site's two 16-bit results in one register. */
+/* A site's two results of 8 or 16 bits in one register. */
 static HV packed_pair(Epilogue *p, KVal v, Site s) {
     Emit *e = p->e;
-    HV r = LLVMGetPoison(emit_vec(e->i16, 2));
+    bool bytes = dtype_bytes((DType)p->x->g->k->ops[v].dtype) == 1;
+    HV r = LLVMGetPoison(emit_vec(bytes ? e->i8 : e->i16, 2));
     for (uint32_t z = 0; z < (p->x->p->pairs ? 1 : 2); z++) {
         emit_push(e);
         bind_site(p, s, z);
@@ -181,7 +183,7 @@ static HV packed_pair(Epilogue *p, KVal v, Site s) {
         emit_pop(e);
         r = p->x->p->pairs ? one : LLVMBuildInsertElement(e->b, r, one, emit_i64(e, z), "");
     }
-    return LLVMBuildBitCast(e->b, r, e->i32, "");
+    return LLVMBuildBitCast(e->b, r, bytes ? e->i16 : e->i32, "");
 }
 
 /* A slab is 64 x 64 results, in four steps of a matrix store. */
@@ -189,7 +191,7 @@ typedef struct Slab {
     uint32_t block, part; /* of 64 rows, of 64 columns */
 } Slab;
 
-enum { STEPS = 4, STEP_REGS = 4 };
+enum { SLAB_COLS = GEMM_SLAB_COLS, STEPS = 4, STEP_REGS = 4 };
 
 /* The thread's share of one step. */
 static void compute_step(Epilogue *p, KVal v, Slab s, uint32_t step, HV *r) {
@@ -209,6 +211,36 @@ static void put_step(Epilogue *p, uint32_t step, const HV *r, uint32_t to) {
     Emit *e = p->e;
     HV place = LLVMBuildXor(e->b, p->swizzle, hop_i(e, step << 5), "");
     hop_stmatrix(e, hop_addi(e, hop_add(e, p->put, place), to), r);
+}
+
+/* Where the lane's results of 8 bits go in a slab. */
+static void find_bytes(Epilogue *p) {
+    Emit *e = p->e;
+    HV quad = hop_shr(e, p->x->lane, 2), warp = hop_andi(e, p->x->warp, 3);
+    HV row = hop_add(e, hop_shl(e, warp, 4), quad);
+    HV pair = hop_shl(e, hop_andi(e, p->x->lane, 3), 1);
+    p->bytes = hop_add(e, p->staging, hop_add(e, hop_muli(e, row, SLAB_COLS), pair));
+    p->turn = hop_shl(e, hop_shr(e, quad, 1), 4);
+}
+
+/* The same of bytes, in rows of 64: 16 of them, a step's columns, trade places every other row. */
+static void put_bytes(Epilogue *p, uint32_t step, const HV *r, uint32_t to) {
+    Emit *e = p->e;
+    HV turned = LLVMBuildXor(e->b, p->turn, hop_i(e, step << 4), "");
+    HV at = hop_addi(e, hop_add(e, p->bytes, turned), to);
+    for (uint32_t i = 0; i < STEP_REGS; i++) {
+        HV v[2] = {hop_addi(e, at, i % 2 * 8 * SLAB_COLS + i / 2 * 8), r[i]};
+        hop_asm(e, e->voidt, "st.shared.b16 [$0], $1;", "r,h,~{memory}", v, 2);
+    }
+}
+
+static void put(Epilogue *p, const GemmOut *o, uint32_t step, const HV *r, uint32_t to) {
+    if (dtype_bytes(o->mat.t) > 1) {
+        put_step(p, step, r, to);
+        return;
+    }
+    if (!p->bytes) find_bytes(p);
+    put_bytes(p, step, r, to);
 }
 
 static void store_slab(Epilogue *p, const GemmOut *o, HV map, Slab s, uint32_t from) {
@@ -278,7 +310,7 @@ static void copy_chunk(Epilogue *p, uint32_t out, uint32_t first, uint32_t n, HV
         HV *regs = r + i * STEP_REGS;
         if (!computes_ahead(p->x))
             compute_step(p, p->x->g->k->ops[o->store].in[0], slab_at(p->x, i / STEPS), i % STEPS, regs);
-        put_step(p, i % STEPS, regs, at + (i / STEPS - first) * HOP_SLAB);
+        put(p, o, i % STEPS, regs, at + (i / STEPS - first) * HOP_SLAB);
     }
     hop_fence_async(e);
     hop_sync(e, barrier, HOP_WARPGROUP);
@@ -306,7 +338,7 @@ static void copy_together(Epilogue *p, Slab s, uint32_t first) {
         for (uint32_t i = 0, at = 0; i < plan->nouts; i++) {
             if (!plan->out[i].copied) continue;
             compute_step(p, p->x->g->k->ops[plan->out[i].store].in[0], s, step, r);
-            put_step(p, step, r, at);
+            put(p, &plan->out[i], step, r, at);
             at += HOP_SLAB;
         }
     hop_fence_async(e);

@@ -7,15 +7,50 @@ static bool matrix_of(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, HopMat
 
 /* --- The kernel ------------------------------------------------------------------------------- */
 
-static bool wgmma_type(DType t, WgmmaType *out) {
-    *out = t == DT_bf16 ? WGMMA_bf16 : WGMMA_f16;
-    return t == DT_bf16 || t == DT_f16;
+/* What is multiplied, and what the sums are. */
+static const struct {
+    DType a, b, sum;
+    WgmmaType type;
+} products[] = {
+    {DT_bf16, DT_bf16, DT_f32, WGMMA_bf16},
+    {DT_f16, DT_f16, DT_f32, WGMMA_f16},
+    {DT_f8e4m3fn, DT_f8e4m3fn, DT_f32, WGMMA_e4m3},
+    {DT_f8e5m2, DT_f8e5m2, DT_f32, WGMMA_e5m2},
+    {DT_i8, DT_i8, DT_i32, WGMMA_s8},
+    {DT_i8, DT_u8, DT_i32, WGMMA_s8_u8},
+    {DT_u8, DT_i8, DT_i32, WGMMA_u8_s8},
+    {DT_u8, DT_u8, DT_i32, WGMMA_u8},
+};
+
+/* NULL, or why matrix units have no such product. */
+static const char *wgmma_type(DType a, DType b, DType sum, WgmmaType *out) {
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+        if (products[i].a != a || products[i].b != b) continue;
+        *out = products[i].type;
+        return products[i].sum == sum ? NULL : "sums are of another type";
+    }
+    return "operands differ in type";
 }
 
-/* The load behind a factor: itself, or cast to f32. */
+static bool is_multiplied(DType a) {
+    bool is = false;
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++) is |= products[i].a == a;
+    return is;
+}
+
+/* A cast that keeps every number, to what bytes or floats of 16 bits are computed in. */
+static bool widens(const Kernel *k, const KOp *o) {
+    DType to = (DType)o->dtype;
+    if (o->op != OP_cast || (to != DT_f32 && to != DT_i16 && to != DT_i32)) return false;
+    DType from = (DType)k->ops[o->in[0]].dtype;
+    bool same = dtype_is_int(to) ? dtype_is_int(from) : dtype_is_float(from);
+    return same && dtype_bytes(from) < dtype_bytes(to);
+}
+
+/* The load behind a factor: itself, or widened. */
 static const KOp *factor_load(const Kernel *k, KVal v) {
     const KOp *o = &k->ops[v];
-    if (o->op == OP_cast && o->dtype == DT_f32) o = &k->ops[o->in[0]];
+    while (widens(k, o)) o = &k->ops[o->in[0]];
     return o->op == K_kload && !o->in[0] ? o : NULL;
 }
 
@@ -42,7 +77,9 @@ static const char *plan_operand(Gpu *g, const GemmPlan *p, KVal v, uint32_t rows
     out->across = false;
     if (part_matrices(g, p, o, rows, k, batch, out->mat)) return NULL;
     out->across = true;
-    if (part_matrices(g, p, o, k, rows, batch, out->mat)) return NULL;
+    if (part_matrices(g, p, o, k, rows, batch, out->mat))
+        return dtype_bytes((DType)o->dtype) > 1 ? NULL
+                                                : "an operand of 8 bits has rows across the sum";
     return "an operand's rows are not 16-byte aligned, or not evenly spaced";
 }
 
@@ -78,6 +115,7 @@ static void find_parts(Gpu *g, GemmPlan *p) {
 
 static const char *plan_operands(Gpu *g, GemmPlan *p) {
     const KDot *d = &g->k->dot;
+    WgmmaType type = 0;
     find_parts(g, p);
     uint32_t k = d->k & ~p->part_axis, batch = d->batch;
     const char *why = plan_operand(g, p, d->a, d->m, k, batch, &p->a);
@@ -87,14 +125,18 @@ static const char *plan_operands(Gpu *g, GemmPlan *p) {
         k = 1u << p->window.channel;
         batch |= p->window.taps;
     }
-    if (!wgmma_type(p->a.mat[0].t, &p->type)) return "operands are not bf16 or f16";
+    if (!is_multiplied(p->a.mat[0].t)) return "operands are not of 16 or 8 bits";
     for (uint32_t s = 0; s < d->nacc; s++) {
         why = plan_operand(g, p, d->b[s], d->n, k, batch, &p->b[s]);
         if (why) return why;
-        if (p->b[s].mat[0].t != p->a.mat[0].t) return "operands differ in type";
+        why = wgmma_type(p->a.mat[0].t, p->b[s].mat[0].t, (DType)g->k->ops[d->acc[s]].dtype, &type);
+        if (why) return why;
+        if (s && type != p->type) return "operands differ in type";
         if (p->b[s].across != p->b[0].across) return "operands differ in order";
-        if (g->k->ops[d->acc[s]].dtype != DT_f32) return "sums are not f32";
+        p->type = type;
     }
+    bool narrow = dtype_is_float(p->a.mat[0].t) && dtype_bytes(p->a.mat[0].t) == 1;
+    p->promoted = narrow || p->parts > 1;
     return NULL;
 }
 
@@ -136,7 +178,8 @@ static const char *plan_term(Gpu *g, GemmPlan *p, KVal v) {
     const Kernel *k = g->k;
     const KDot *d = &k->dot;
     const KOp *o = &k->ops[v], *m = &k->ops[o->in[0]];
-    if (p->nterms == GEMM_MAX_TERMS || p->parts > 1 || p->windowed) return "too many sums";
+    if (p->nterms == GEMM_MAX_TERMS || p->parts > 1 || p->windowed || p->promoted)
+        return "too many sums";
     if (o->fold != FOLD_sum || o->dtype != DT_f32 || m->op != OP_mul || (o->axes & d->k))
         return "other folds in the kernel";
     GemmTerm t = {.sum = v, .k = gpu_points(g->e, k, o->axes)};
@@ -226,6 +269,11 @@ static bool by_threads(const GemmPlan *p, const Kernel *k, KVal v) {
     return false;
 }
 
+/* Results that go through shared memory. */
+static bool is_copied(DType t) {
+    return dtype_bytes(t) == 2;
+}
+
 static const char *plan_epilogue(Gpu *g, GemmPlan *p) {
     const Kernel *k = g->k;
     const KDot *d = &k->dot;
@@ -238,7 +286,7 @@ static const char *plan_epilogue(Gpu *g, GemmPlan *p) {
         if (g->e->domains[v] & d->k) return "the epilogue looks into the sum";
         if (o->op < OP_COUNT) p->epilogue_ops += ops_of((Op)o->op);
         if (o->op == K_kload || o->op == K_kstore) {
-            bool copied = o->op == K_kstore && dtype_bytes((DType)o->dtype) == 2;
+            bool copied = o->op == K_kstore && is_copied((DType)o->dtype);
             GemmOut *out = &p->out[p->nouts];
             if (o->op == K_kstore) {
                 if (p->nouts++ == GEMM_MAX_OUTS) return "too many results";
@@ -287,12 +335,25 @@ static const GemmTile tiles[] = {
     {"192x128", 192, 128, 3, false, 5, 1, 1, 8, 32, 160, 500, 1500, 1000},
     {"192x64", 192, 64, 3, false, 6, 1, 1, 8, 32, 160, 300, 1300, 500},
     {"64x256", 64, 256, 1, false, 5, 1, 2, 8, 0, 0, 360, 1500, 800},
+    {"128x192", 128, 192, 2, false, 5, 1, 1, 16, 40, 232, 508, 1500, 2000}, /* of promoted sums of f8 */
 };
 
 /* Nanoseconds that the epilogue's arithmetic adds to a tile: where a tile is stored while another
  * is multiplied, only the last one's shows. */
 static int64_t epilogue_time(const GemmTile *t, const GemmPlan *p) {
     return t->pingpong ? 0 : (int64_t)p->epilogue_ops * t->m * t->n / (t->groups * 128) * 5 / 4;
+}
+
+enum { STORED_PER_NS = 32 }; /* bytes, of one of all multiprocessors */
+
+/* And the stores of results that threads make, as long as nothing is multiplied meanwhile. Measured of products of 8 bits;
+ * the other times are of products of 16 bits with such results, too. */
+static int64_t store_time(Gpu *g, const GemmTile *t, const GemmPlan *p) {
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < p->nouts; i++)
+        if (!p->out[i].copied)
+            bytes += (int64_t)dtype_bytes((DType)g->k->ops[p->out[i].store].dtype) * t->m * t->n;
+    return t->pingpong || dtype_bytes(p->a.mat[0].t) > 1 ? 0 : bytes / STORED_PER_NS;
 }
 
 static int64_t ceil_div(int64_t a, int64_t b) {
@@ -335,7 +396,7 @@ static int64_t split_room(const Gpu *g, int64_t blocks, uint32_t splits) {
  */
 static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t splits, int64_t m) {
     int64_t k, taps, cols = t->n / g->k->dot.nacc;
-    if (t->pingpong || p->parts > 1 || p->addend || p->nterms) return false;
+    if (t->pingpong || p->promoted || p->addend || p->nterms) return false;
     if (!expr_is_const(g->e->exprs, p->k, &k) || !expr_is_const(g->e->exprs, p->taps, &taps))
         return false;
     int64_t blocks = taps * ceil_div(k * (int64_t)dtype_bytes(p->a.mat[0].t), HOP_ROW_BYTES);
@@ -360,18 +421,21 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, 
     int64_t each = ceil_div(blocks, splits) * block_time(g, p, t, twin) + t->tile_ns;
     if (splits > 1) each += SPLIT_NS + splits * (int64_t)t->m * t->n / (t->groups * 64);
     if (p->addend) each += t->addend_ns;
+    each += store_time(g, t, p);
     int64_t last = t->pingpong ? LAST_NS : 0; /* nothing is multiplied while it is stored */
     return ceil_div(count, g->m->processors / (twins * splits)) * (each + epilogue_time(t, p)) +
            last;
 }
 
 /* Every sum has its share of the columns, in panels; a build that spilled asks for fewer registers.
- * Parts have two sets of sums, and tiles of more than 64 of each are slower than smaller ones. */
+ * Promoted sums are two sets, and tiles of more than 64 of each are slower than smaller ones. */
 static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shrink) {
     uint32_t cols = t->n / g->k->dot.nacc;
     uint32_t sums = t->m * t->n / (128 * (t->pingpong ? 1 : t->groups));
-    if (p->parts > 1 && t->pingpong) return false; /* nobody would give the turn away */
-    if (p->parts > 1) sums *= 4;
+    if (p->promoted && t->pingpong) return false; /* nobody would give the turn away */
+    bool wide = t->n == 192 && t->groups == 2 && !t->pingpong;
+    if (wide) return p->promoted && p->parts == 1 && !shrink && g->k->dot.nacc == 1;
+    if (p->promoted) sums *= 4;
     return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> shrink;
 }
 

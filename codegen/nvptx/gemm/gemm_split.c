@@ -41,8 +41,18 @@ static uint32_t units(const Gemm *x) {
 }
 
 static void give(Gemm *x, HV to, HV other, const HV *acc) {
-    for (uint32_t u = 0; u < units(x); u++)
-        hop_store_in(x->e, to, slot(x, other, u * LANES), acc + unit_at(x, u));
+    Emit *e = x->e;
+    for (uint32_t u = 0; u < units(x); u++) {
+        HV bits[LANES];
+        const HV *sum = acc + unit_at(x, u);
+        for (uint32_t z = 0; z < LANES; z++) bits[z] = LLVMBuildBitCast(e->b, sum[z], e->f32, "");
+        hop_store_in(e, to, slot(x, other, u * LANES), bits);
+    }
+}
+
+static HV plus(Emit *e, HV sum, HV bits) {
+    if (LLVMTypeOf(sum) == e->f32) return LLVMBuildFAdd(e->b, sum, bits, "");
+    return LLVMBuildAdd(e->b, sum, LLVMBuildBitCast(e->b, bits, e->i32, ""), "");
 }
 
 static void add_others(Gemm *x, HV *acc) {
@@ -51,7 +61,7 @@ static void add_others(Gemm *x, HV *acc) {
         for (uint32_t u = 0; u < units(x); u++) {
             HV v[LANES], *sum = acc + unit_at(x, u);
             hop_load_four(e, slot(x, hop_i(e, r), u * LANES), v);
-            for (uint32_t z = 0; z < LANES; z++) sum[z] = LLVMBuildFAdd(e->b, sum[z], v[z], "");
+            for (uint32_t z = 0; z < LANES; z++) sum[z] = plus(e, sum[z], v[z]);
         }
 }
 

@@ -102,7 +102,7 @@ typedef struct HopMatrix {
 /* The access of a load or store as a matrix of `rows` x `cols` axes per point of the batch axes;
  * false: not one that the copy engine can address. */
 bool hop_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch, HopMatrix *out);
-/* Its tensor map, moved in boxes of 128-byte rows. */
+/* Its tensor map, moved in boxes of rows of 128 or 64 bytes, which are the swizzle. */
 HV hop_matrix_map(Gpu *g, const HopMatrix *m, uint32_t box_cols, uint32_t box_rows);
 
 HV hop_size(Emit *e, Expr v); /* an expression of sizes as i32 */
@@ -128,7 +128,17 @@ void hop_ldmatrix(Emit *e, HV at, HV *r);
 
 /* --- wgmma.c ---------------------------------------------------------------------------------- */
 
-typedef enum WgmmaType { WGMMA_bf16, WGMMA_f16, WGMMA_tf32, WGMMA_e4m3, WGMMA_e5m2 } WgmmaType;
+typedef enum WgmmaType {
+    WGMMA_bf16,
+    WGMMA_f16,
+    WGMMA_tf32,
+    WGMMA_e4m3,
+    WGMMA_e5m2,
+    WGMMA_s8,
+    WGMMA_s8_u8, /* A's type and B's */
+    WGMMA_u8_s8,
+    WGMMA_u8
+} WgmmaType;
 
 /* How an operand tile of 128-byte rows under the 128-byte swizzle lies in shared memory: rows of m
  * (n) with k along the row, or, 16-bit types only, rows of k with m (n) along it in panels of 64.
@@ -147,7 +157,8 @@ typedef struct WgmmaShape {
     WgmmaOperand a, b;
 } WgmmaShape;
 
-uint32_t wgmma_acc(const WgmmaShape *s); /* f32 sums per thread */
+uint32_t wgmma_acc(const WgmmaShape *s);                /* sums per thread */
+LLVMTypeRef wgmma_sum_type(const Emit *e, WgmmaType t); /* i32 of integers, else f32 */
 /* Descriptor of the operand tile at a shared address. */
 HV wgmma_descriptor(Emit *e, const WgmmaOperand *o, HV shared);
 /* acc = A B (+ acc, where `more`) for one k-block, as one group in flight: a[blocks] and b[sums]

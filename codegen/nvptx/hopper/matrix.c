@@ -73,7 +73,7 @@ HV hop_matrix_map(Gpu *g, const HopMatrix *m, uint32_t box_cols, uint32_t box_ro
                  .size = {m->cols, m->rows},
                  .stride = {expr_muli(p, m->pitch, bytes)},
                  .box = {box_cols, box_rows},
-                 .swizzle = HOP_ROW_BYTES,
+                 .swizzle = box_cols * (uint32_t)bytes,
                  .promotion = 128};
     for (uint32_t i = 0; i < m->nbatch; i++) {
         c.size[2 + i] = g->k->axes[m->axis[i]].extent;

@@ -8,15 +8,26 @@
 /* The address field, and what a block's rank in its cluster must be kept out of. */
 #define ADDRESS 0x3fff
 
+#define SIGNS ", 1, 1" /* of A and B */
+
 static const struct {
     const char *name;
-    uint32_t k; /* per instruction: 32 bytes */
-    bool flags; /* takes the transposition flags */
-} types[] = {[WGMMA_bf16] = {"f32.bf16.bf16", 16, true},
-             [WGMMA_f16] = {"f32.f16.f16", 16, true},
-             [WGMMA_tf32] = {"f32.tf32.tf32", 8, false},
-             [WGMMA_e4m3] = {"f32.e4m3.e4m3", 32, false},
-             [WGMMA_e5m2] = {"f32.e5m2.e5m2", 32, false}};
+    uint32_t k;        /* per instruction: 32 bytes */
+    bool flags;        /* takes the transposition flags */
+    const char *signs; /* where they can be changed */
+} types[] = {[WGMMA_bf16] = {"f32.bf16.bf16", 16, true, SIGNS},
+             [WGMMA_f16] = {"f32.f16.f16", 16, true, SIGNS},
+             [WGMMA_tf32] = {"f32.tf32.tf32", 8, false, SIGNS},
+             [WGMMA_e4m3] = {"f32.e4m3.e4m3", 32, false, SIGNS},
+             [WGMMA_e5m2] = {"f32.e5m2.e5m2", 32, false, SIGNS},
+             [WGMMA_s8] = {"s32.s8.s8", 32, false, ""},
+             [WGMMA_s8_u8] = {"s32.s8.u8", 32, false, ""},
+             [WGMMA_u8_s8] = {"s32.u8.s8", 32, false, ""},
+             [WGMMA_u8] = {"s32.u8.u8", 32, false, ""}};
+
+LLVMTypeRef wgmma_sum_type(const Emit *e, WgmmaType t) {
+    return *types[t].signs ? e->f32 : e->i32;
+}
 
 uint32_t wgmma_acc(const WgmmaShape *s) {
     return s->n / 2 * s->blocks * s->sums;
@@ -50,26 +61,27 @@ static const char *block_text(Emit *e, const WgmmaShape *s) {
             sb_printf(&t, "wgmma.mma_async.sync.aligned.m64n%uk%u.%s {", s->n, types[s->type].k,
                       types[s->type].name);
             for (uint32_t r = 0; r < each; r++) sb_printf(&t, "%s$%u", r ? ", " : "", i * each + r);
-            sb_printf(&t, "}, $%u, $%u, $%u, 1, 1", a, b, last + (k > 0));
+            sb_printf(&t, "}, $%u, $%u, $%u%s", a, b, last + (k > 0), types[s->type].signs);
             if (types[s->type].flags) sb_printf(&t, ", %u, %u", s->a.across, s->b.across);
             sb_put(&t, ";\n");
         }
     return sb_str(&t);
 }
 
-/* "=f" x n, "0".."n-1", then `rest`. */
-static const char *tied(Emit *e, uint32_t n, const char *rest) {
+/* "=f", of integers "=r", x n, "0".."n-1", then `rest`. */
+static const char *tied(Emit *e, const HV *acc, uint32_t n, const char *rest) {
+    const char *file = LLVMTypeOf(acc[0]) == e->i32 ? "=r" : "=f";
     StrBuf s;
     sb_init(&s, e->arena);
-    for (uint32_t i = 0; i < n; i++) sb_printf(&s, "%s=f", i ? "," : "");
+    for (uint32_t i = 0; i < n; i++) sb_printf(&s, "%s%s", i ? "," : "", file);
     for (uint32_t i = 0; i < n; i++) sb_printf(&s, ",%u", i);
     sb_put(&s, rest);
     return sb_str(&s);
 }
 
-static LLVMTypeRef floats(Emit *e, uint32_t n) {
+static LLVMTypeRef alike(Emit *e, const HV *acc, uint32_t n) {
     LLVMTypeRef *t = ARENA_ARRAY(e->arena, LLVMTypeRef, n);
-    for (uint32_t i = 0; i < n; i++) t[i] = e->f32;
+    for (uint32_t i = 0; i < n; i++) t[i] = LLVMTypeOf(acc[0]);
     return LLVMStructTypeInContext(e->ctx, t, n, false);
 }
 
@@ -96,8 +108,9 @@ void wgmma_block(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, const HV *b
     v[args++] = more;
     v[args++] = LLVMConstInt(e->i1, 1, false);
     fence(e);
-    unpack(e, hop_asm(e, floats(e, n), block_text(e, s), tied(e, n, sb_str(&rest)), v, args), acc,
-           n);
+    unpack(e,
+           hop_asm(e, alike(e, acc, n), block_text(e, s), tied(e, acc, n, sb_str(&rest)), v, args),
+           acc, n);
     hop_asm(e, e->voidt, "wgmma.commit_group.sync.aligned;", "~{memory}", NULL, 0);
 }
 
@@ -110,8 +123,8 @@ static const char *held_text(Emit *e, const WgmmaShape *s) {
         sb_printf(&t, "wgmma.mma_async.sync.aligned.m64n%uk%u.%s {", s->n, types[s->type].k,
                   types[s->type].name);
         for (uint32_t r = 0; r < n; r++) sb_printf(&t, "%s$%u", r ? ", " : "", r);
-        sb_printf(&t, "}, {$%u, $%u, $%u, $%u}, $%u, $%u, 1, 1", a, a + 1, a + 2, a + 3, b + k,
-                  more + (k > 0));
+        sb_printf(&t, "}, {$%u, $%u, $%u, $%u}, $%u, $%u%s", a, a + 1, a + 2, a + 3, b + k,
+                  more + (k > 0), types[s->type].signs);
         if (types[s->type].flags) sb_printf(&t, ", %u", s->b.across);
         sb_put(&t, ";\n");
     }
@@ -132,8 +145,9 @@ void wgmma_block_held(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, HV b, 
     v[args++] = more;
     v[args++] = LLVMConstInt(e->i1, 1, false);
     fence(e);
-    unpack(e, hop_asm(e, floats(e, n), held_text(e, s), tied(e, n, sb_str(&rest)), v, args), acc,
-           n);
+    unpack(e,
+           hop_asm(e, alike(e, acc, n), held_text(e, s), tied(e, acc, n, sb_str(&rest)), v, args),
+           acc, n);
     hop_asm(e, e->voidt, "wgmma.commit_group.sync.aligned;", "~{memory}", NULL, 0);
 }
 
@@ -146,7 +160,8 @@ void wgmma_wait_acc(Emit *e, uint32_t left, HV *acc, uint32_t n) {
     StrBuf t;
     sb_init(&t, e->arena);
     sb_printf(&t, "wgmma.wait_group.sync.aligned %u;", left);
-    unpack(e, hop_asm(e, floats(e, n), sb_str(&t), tied(e, n, ",~{memory}"), acc, n), acc, n);
+    unpack(e, hop_asm(e, alike(e, acc, n), sb_str(&t), tied(e, acc, n, ",~{memory}"), acc, n), acc,
+           n);
 }
 
 void wgmma_wait_all(Emit *e, HV *acc, uint32_t n) {
@@ -154,5 +169,5 @@ void wgmma_wait_all(Emit *e, HV *acc, uint32_t n) {
 }
 
 void wgmma_pin(Emit *e, HV *v, uint32_t n) {
-    unpack(e, hop_asm(e, floats(e, n), "", tied(e, n, ""), v, n), v, n);
+    unpack(e, hop_asm(e, alike(e, v, n), "", tied(e, v, n, ""), v, n), v, n);
 }

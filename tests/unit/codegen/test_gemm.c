@@ -103,6 +103,57 @@ static void check_digits(void) {
     arena_destroy(b.a);
 }
 
+/* Products of 8 bits: what is multiplied, in what the sums are, how B lies; `ptx` is in the text of those that go to tensor
+ * cores, `note` in what explain says. */
+typedef struct Narrow {
+    const char *a, *b, *sum, *at, *out, *ptx, *note;
+    uint32_t maps;
+} Narrow;
+
+static const Narrow narrow[] = {
+    {"u8", "i8", "i32", ROWS_B, "i32", "k32.s32.u8.s8 {", "tiles of", 2},
+    {"i8", "u8", "i32", ROWS_B, "i32", "k32.s32.s8.u8 {", "tiles of", 2},
+    {"u8", "u8", "i32", ROWS_B, "i32", "k32.s32.u8.u8 {", "tiles of", 2},
+    {"i8", "i8", "i32", ROWS_B, "i8", "k32.s32.s8.s8 {", "tiles of", 2},
+    {"f8e4m3fn", "f8e4m3fn", "f32", ROWS_B, "f32", "k32.f32.e4m3.e4m3 {", "tiles of", 2},
+    {"f8e5m2", "f8e5m2", "f32", ROWS_B, "f32", "k32.f32.e5m2.e5m2 {", "tiles of", 2},
+    {"i8", "i8", "i32", "k*N + j", "i32", NULL, "rows across the sum", 0},
+    {"i8", "i8", "f32", ROWS_B, "f32", NULL, "computed", 0},
+    {"f8e4m3fn", "f8e5m2", "f32", ROWS_B, "f32", NULL, "differ in type", 0},
+};
+
+static const char *narrow_text(const Narrow *t, Arena *a) {
+    const Product size = {.m = 1024, .n = 1024, .k = 1024};
+    StrBuf s;
+    sb_init(&s, a);
+    sb_printf(&s, "kernel k tem dot i=1024 j=1024 ~k=1024\n param 0 %s[1048576]\n param 1 %s[1048576]\n", t->a, t->b);
+    sb_printf(&s, "param 2 %s[1048576] written\n %%1 %s load p0[i*1024 + k]\n %%2 %s cast %%1\n", t->out, t->a, t->sum);
+    sb_printf(&s, "%%3 %s load p1[", t->b);
+    put_sizes(&s, t->at, &size);
+    sb_printf(&s, "]\n %%4 %s cast %%3\n %%5 %s mul %%2, %%4\n %%6 %s reduce sum k %%5\n", t->sum, t->sum, t->sum);
+    sb_printf(&s, "%%7 %s cast %%6\n %%8 %s store p2[i*1024 + j] %%%d\n", t->out, t->out, strcmp(t->out, t->sum) ? 7 : 6);
+    sb_put(&s, "dot batch - m i n j k k pack 0 a %2 acc %6 b %4\n cost reads [1] writes [1] flops [1]\n end\n");
+    return sb_str(&s);
+}
+
+static void check_narrow(const Narrow *t) {
+    Built b = built_new(t->ptx ? t->ptx : t->note);
+    if (built_parse(&b, narrow_text(t, b.a))) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        const char *text = built_text(&b);
+        bool as_said = t->ptx ? strstr(text, t->ptx) != NULL : !strstr(text, "wgmma.mma_async");
+        if (!CHECK(as_said && strstr(ck->note, t->note) && ck->nmaps == t->maps))
+            fprintf(stderr, "%s by %s: %u maps, %s\n", t->a, t->b, ck->nmaps, ck->note);
+        /* Narrow floats are promoted: every k-block has sums of its own, which f32 additions follow. */
+        CHECK(!t->ptx || (strstr(text, "add.rn.f32") != NULL) == (t->a[0] == 'f'));
+        for (uint32_t i = 0; i < ck->nmaps; i++) {
+            bool stored = ck->maps[i].param == 2;
+            CHECK(ck->maps[i].box[0] == (stored ? 64 : 128) && ck->maps[i].swizzle == ck->maps[i].box[0]);
+        }
+    }
+    arena_destroy(b.a);
+}
+
 /* A product and, added to its sums, one over 16 whose operands lie otherwise; of which nothing or its negative is added. */
 static const char term[] =
     "kernel k tem dot i=4096 j=2048 ~k=2048 ~r=16\n param 0 bf16[8388608]\n param 1 bf16[4194304]\n"
@@ -234,6 +285,7 @@ TEST_MAIN {
     const char *only = getenv("CASE");
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         if (!only || strcmp(products[i].name, only) == 0) check_product(&products[i]);
+    for (size_t i = 0; !only && i < sizeof narrow / sizeof *narrow; i++) check_narrow(&narrow[i]);
     if (!only || strcmp(only, "digits") == 0) check_digits();
     if (!only || strcmp(only, "learns") == 0) check_learns();
     if (!only || strcmp(only, "terms") == 0) {
