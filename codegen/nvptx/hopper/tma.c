@@ -65,6 +65,13 @@ void hop_tma_load_window(Emit *e, HV shared, HV bar, HV map, const HV *at, const
     hop_asm(e, e->voidt, sb_str(&s), sb_str(&c), v, n);
 }
 
+void hop_bulk_load(Emit *e, HV shared, HV from, HV bytes, HV bar) {
+    HV v[4] = {shared, from, bytes, bar};
+    hop_asm(e, e->voidt,
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
+            "r,l,r,r,~{memory}", v, 4);
+}
+
 static void store(Emit *e, bool adds, HV map, HV shared, const HV *at, uint32_t rank) {
     HV v[8] = {map, shared};
     for (uint32_t i = 0; i < rank; i++) v[2 + i] = at[i];

@@ -193,8 +193,8 @@ static uint32_t count_loads(const Long *l) {
 
 /* --- A walk ----------------------------------------------------------------------------------- */
 
-/* What a walk does with what is kept. */
-typedef enum Keep { KEEP_nothing, KEEP_store, KEEP_load } Keep;
+/* What a walk does with what is kept; KEEP_wait: it loads what the copy engine brings. */
+typedef enum Keep { KEEP_nothing, KEEP_store, KEEP_wait, KEEP_load } Keep;
 
 /* What a thread has folded so far: of each fold of the pass; of softmax's sum behind them. Vectors,
  * but softmax's. */
@@ -268,8 +268,7 @@ static void store_here(const Long *l, LLVMValueRef live, const Pass *p) {
     if (live) emit_if_end(e, &inside);
 }
 
-/* The row's axis to vector number `at` of the row. */
-static void bind_vector(const Long *l, LLVMValueRef at) {
+void row_bind_long(const Long *l, LLVMValueRef at) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
     uint32_t sym;
@@ -302,7 +301,7 @@ static void keep_here(const Long *l, Keep keep, LLVMValueRef at) {
         LLVMTypeRef type;
         uint32_t align;
         LLVMValueRef p = kept_at(l, i, at, &type, &align);
-        if (keep == KEEP_load)
+        if (keep >= KEEP_wait)
             emit_override(e, l->kept[i], emit_load(e, type, p, align));
         else
             emit_store_ptr(e, emit_value_lanes(e, l->kept[i]), p, align);
@@ -318,7 +317,15 @@ static void request(const Long *l, const Pass *p) {
 
 /* Shared memory answers soon. */
 static uint32_t steps_of(const Long *l, Keep keep) {
-    return keep == KEEP_load && l->steps > 2 ? 2 : l->steps;
+    return keep >= KEEP_wait && l->steps > 2 ? 2 : l->steps;
+}
+
+uint32_t row_long_turn(const Long *l) {
+    return steps_of(l, KEEP_load) * l->r->team.size;
+}
+
+uint32_t row_kept_bytes(const Long *l, uint32_t i) {
+    return bytes_of(l->r->team.g, l->kept[i]) * l->r->team.g->e->lanes;
 }
 
 /* Vectors lo to hi (the same for all threads), each thread `steps` of them at a time; ragged: the
@@ -336,6 +343,7 @@ static void walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueR
     emit_loop_begin(e, loop, "row", lo, hi, emit_i64(e, (int64_t)steps * l->r->team.size), false);
     EmitScope *outer = e->scope;
     for (uint32_t i = 0; i < f->n; i++) f->acc[i] = loop->phi[i];
+    if (keep == KEEP_wait) row_wait_copied(l, loop->i);
     for (uint32_t u = 0; u < steps; u++) {
         LLVMValueRef first = emit_i64(e, (int64_t)u * l->r->team.size);
         at[u] = LLVMBuildAdd(e->b, loop->i, LLVMBuildAdd(e->b, l->r->team.rank, first, ""), "");
@@ -343,8 +351,8 @@ static void walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueR
         LLVMValueRef last[2] = {at[u], LLVMBuildSub(e->b, hi, emit_i64(e, 1), "")};
         if (ragged) at[u] = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
         scope[u] = emit_push(e);
-        bind_vector(l, at[u]);
-        if (keep == KEEP_load)
+        row_bind_long(l, at[u]);
+        if (keep >= KEEP_wait)
             keep_here(l, keep, at[u]);
         else
             request(l, f->p);
@@ -436,13 +444,12 @@ static void run_pass(const Long *l, const Pass *p, Keep keep) {
     Emit *e = l->r->team.g->e;
     Folds f = folds_begin(l, p, e->lanes), edges = folds_begin(l, p, 1);
     LLVMValueRef room[2] = {emit_i64(e, keep ? l->room : 0), l->count};
+    if (keep) room[0] = emit_intrinsic(e, "llvm.smin", e->i64, room, 2);
+    if (keep == KEEP_wait) row_copy(l, room[0]);
     if (l->offset) walk_edges(l, &edges);
     for (uint32_t i = 0; has_softmax(l, p) && i < f.n; i++)
         if (i == p->nfolds || p->folds[i] == l->max) f.acc[i] = edges.acc[i];
-    if (keep) {
-        room[0] = emit_intrinsic(e, "llvm.smin", e->i64, room, 2);
-        walk_range(l, &f, keep, emit_i64(e, 0), room[0]);
-    }
+    if (keep) walk_range(l, &f, keep, emit_i64(e, 0), room[0]);
     if (!keep || !l->all_kept) walk_range(l, &f, KEEP_nothing, room[0], l->count);
     if (p->nfolds) finish(l, p, &f, &edges);
 }
@@ -498,13 +505,14 @@ bool row_long(RowPlan *r, Long *l) {
 
 void row_run_long(Long *l) {
     const Passes *rows = l->r->team.g->rows;
+    const Keep here = l->chunk ? KEEP_wait : KEEP_store;
     measure(l);
     for (uint32_t i = 0; i < rows->npasses; i++) {
         const Pass *p = &rows->pass[i];
         if (!p->axes)
             row_store_once(l->r, p);
         else
-            run_pass(l, p, !l->nkept ? KEEP_nothing : i < l->first ? KEEP_store : KEEP_load);
+            run_pass(l, p, !l->nkept ? KEEP_nothing : i < l->first ? here : KEEP_load);
         if (has_softmax(l, p)) i++;
     }
 }

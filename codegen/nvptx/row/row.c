@@ -129,6 +129,21 @@ static void vary_team(RowPlan *r, bool held) {
     if (held) r->pieces = (uint32_t)((length + r->team.size - 1) / r->team.size);
 }
 
+/* How a long row comes into shared memory. */
+static void vary_long(Long *l) {
+    Gpu *g = l->r->team.g;
+    Emit *e = g->e;
+    int64_t rows, length;
+    Long copied = *l;
+    if (!gpu_has_ways(g) || !expr_is_const(e->exprs, gpu_points(e, g->k, g->rows->par), &rows) ||
+        !expr_is_const(e->exprs, l->length, &length) || !row_copies(&copied))
+        return;
+    const char *const name[] = {"loaded", "copied"};
+    const char *facts = arena_printf(g->j->arena, "long row %lld of %lld lanes=%u",
+                                     (long long)rows, (long long)length, e->lanes);
+    if (gpu_ways(g, facts, name, 2)) *l = copied;
+}
+
 bool gpu_row(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
@@ -141,7 +156,11 @@ bool gpu_row(Gpu *g) {
     bool held = row_hold(&r), is_long = !held && row_long(&r, &l);
     if (!held && !is_long)
         r.team.size = length <= 512 ? 32 : length <= 2048 ? 128 : length <= 8192 ? 256 : 512;
-    if (!is_long) vary_team(&r, held);
+    if (is_long)
+        vary_long(&l);
+    else
+        vary_team(&r, held);
+    if (is_long && l.chunk) g->j->shared_bytes = row_copy_end(&l);
     uint32_t threads = r.team.size > 32 ? r.team.size : 128, per_block = threads / r.team.size;
     Expr rows = gpu_points(e, g->k, g->rows->par);
     if (held) row_occupy(&r, threads);

@@ -72,9 +72,22 @@ typedef struct Long {
     int64_t room;   /* vectors that are kept; those of a thread are its own in every walk */
     bool all_kept;  /* of every row */
     uint32_t first; /* number of the first pass behind the first walk */
+    uint32_t chunk; /* copied: vectors that come together; 0: threads load what is kept */
+    uint32_t bars;  /* copied: byte in shared memory of the chunks' barriers */
 } Long;
 /* Chooses threads, vectors and what is kept; false: the row is short, or not of that shape. */
 bool row_long(RowPlan *r, Long *l);
 void row_run_long(Long *l);
+/* The row's axis to vector number `at` of the row. */
+void row_bind_long(const Long *l, LLVMValueRef at);
+/* Bytes of a vector of kept value i. */
+uint32_t row_kept_bytes(const Long *l, uint32_t i);
+uint32_t row_long_turn(const Long *l); /* vectors of the block at a time that come from shared memory */
+
+/* copied.c: the copy engine brings what is kept of a row, all of it asked for at once. */
+bool row_copies(Long *l); /* from here on, if what is kept can come so */
+uint32_t row_copy_end(const Long *l); /* bytes of shared memory with the barriers */
+void row_copy(const Long *l, LLVMValueRef room);  /* asks for vectors 0 to room */
+void row_wait_copied(const Long *l, LLVMValueRef at); /* for the chunk that vector `at` begins */
 
 #endif

@@ -1,0 +1,104 @@
+/* A long row that the copy engine brings into shared memory: one thread asks for all of it, chunk
+ * by chunk, so that the whole row is on its way and no register waits for it; the first walk begins
+ * a chunk when it is there. Each chunk's barrier is passed once. */
+#include "codegen/nvptx/hopper/hopper.h"
+#include "codegen/nvptx/row/row.h"
+
+enum { COPY_ALIGN = 16 }; /* of addresses and sizes */
+
+static uint32_t chunks_of(const Long *l) {
+    return (uint32_t)((l->room + l->chunk - 1) / l->chunk);
+}
+
+/* Neighbours of the row lie side by side where the row's vectors begin. */
+static bool can_copy(const Long *l, uint32_t i) {
+    Emit *e = l->r->team.g->e;
+    ExprPool *p = e->exprs;
+    const Kernel *k = l->r->team.g->k;
+    const KOp *o = &k->ops[l->kept[i]];
+    Expr coef, rest;
+    if (o->op != K_kload || o->in[0] || o->mask || k->params[o->buf].dtype != (DType)o->dtype)
+        return false;
+    if (row_kept_bytes(l, i) % COPY_ALIGN) return false;
+    if (!expr_affine(p, o->index, k->axes[l->axis].sym, &coef, &rest) ||
+        !expr_is_value(p, coef, 1))
+        return false;
+    if (l->offset) rest = expr_sub(p, rest, l->offset);
+    return expr_divisor(p, rest) % e->lanes == 0;
+}
+
+bool row_copies(Long *l) {
+    Gpu *g = l->r->team.g;
+    if (!g->e->isa->warpgroups || !l->nkept) return false;
+    for (uint32_t i = 0; i < l->nkept; i++)
+        if (!can_copy(l, i)) return false;
+    l->chunk = row_long_turn(l);
+    l->bars = (g->j->shared_bytes + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
+    return true;
+}
+
+uint32_t row_copy_end(const Long *l) {
+    return l->bars + chunks_of(l) * HOP_BARRIER_BYTES;
+}
+
+static HV shared_at(const Long *l, int64_t at) {
+    return hop_addi(l->r->team.g->e, hop_shared(l->r->team.g), at);
+}
+
+static HV barrier_at(const Long *l, LLVMValueRef at) {
+    Emit *e = l->r->team.g->e;
+    LLVMValueRef i = LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(l->chunk)), "");
+    HV by = hop_muli(e, LLVMBuildTrunc(e->b, i, e->i32, ""), HOP_BARRIER_BYTES);
+    return hop_add(e, shared_at(l, l->bars), by);
+}
+
+static void init_barriers(const Long *l, LLVMValueRef first) {
+    Emit *e = l->r->team.g->e;
+    EmitIf one;
+    emit_if_begin(e, &one, first);
+    for (uint32_t i = 0; i < chunks_of(l); i++)
+        hop_barrier_init(e, shared_at(l, l->bars + i * HOP_BARRIER_BYTES), 1);
+    hop_barrier_init_fence(e);
+    hop_fence_async(e);
+    emit_if_end(e, &one);
+    gpu_barrier(e);
+}
+
+/* The chunk from vector `at` on, of so many vectors (i32). */
+static void copy_chunk(const Long *l, LLVMValueRef at, HV vectors) {
+    Gpu *g = l->r->team.g;
+    Emit *e = g->e;
+    HV bar = barrier_at(l, at), lo = LLVMBuildTrunc(e->b, at, e->i32, "");
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < l->nkept; i++) all += row_kept_bytes(l, i);
+    hop_barrier_expect(e, bar, hop_muli(e, vectors, all));
+    row_bind_long(l, at);
+    for (uint32_t i = 0; i < l->nkept; i++) {
+        const KOp *o = &g->k->ops[l->kept[i]];
+        uint32_t bytes = row_kept_bytes(l, i);
+        HV to = hop_add(e, shared_at(l, l->slot[i]), hop_muli(e, lo, bytes));
+        HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
+        hop_bulk_load(e, to, from, hop_muli(e, vectors, bytes), bar);
+    }
+}
+
+void row_copy(const Long *l, LLVMValueRef room) {
+    Gpu *g = l->r->team.g;
+    Emit *e = g->e;
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), "");
+    init_barriers(l, first);
+    EmitIf one;
+    EmitLoop loop = emit_loop(e, 0);
+    emit_if_begin(e, &one, first);
+    emit_loop_begin(e, &loop, "copy", emit_i64(e, 0), room, emit_i64(e, l->chunk), false);
+    LLVMValueRef n[2] = {LLVMBuildSub(e->b, room, loop.i, ""), emit_i64(e, l->chunk)};
+    n[0] = emit_intrinsic(e, "llvm.smin", e->i64, n, 2);
+    copy_chunk(l, loop.i, LLVMBuildTrunc(e->b, n[0], e->i32, ""));
+    emit_loop_end(e, &loop);
+    emit_if_end(e, &one);
+}
+
+void row_wait_copied(const Long *l, LLVMValueRef at) {
+    Emit *e = l->r->team.g->e;
+    hop_barrier_wait(e, barrier_at(l, at), hop_i(e, 0));
+}
