@@ -394,7 +394,8 @@ static int64_t split_room(const Gpu *g, int64_t blocks, uint32_t splits) {
 
 /* A tile's sums may be shared by so many blocks: each has some, and all tiles are computed at once.
  */
-static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t splits, int64_t m) {
+static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t splits, int64_t m,
+                      bool crowded) {
     int64_t k, taps, cols = t->n / g->k->dot.nacc;
     if (t->pingpong || p->promoted || p->addend || p->nterms) return false;
     if (!expr_is_const(g->e->exprs, p->k, &k) || !expr_is_const(g->e->exprs, p->taps, &taps))
@@ -405,7 +406,7 @@ static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t spl
     int64_t ring = t->stages * (int64_t)(t->m + t->n) * HOP_ROW_BYTES; /* that sums go through */
     if ((splits - 1) * (int64_t)sizeof(float) * t->m * t->n > ring) return false;
     return blocks >= SPLIT_LEAST * splits && (splits - 1) * ceil_div(blocks, splits) < blocks &&
-           count * splits <= split_room(g, blocks, splits);
+           count * splits <= (crowded ? g->m->processors : split_room(g, blocks, splits));
 }
 
 /* Nanoseconds of the whole product: blocks work through whole tiles. */
@@ -449,14 +450,16 @@ typedef struct Way {
 
 enum { WAYS = 2 + SPLITS, MAX_WAYS = (int)(sizeof tiles / sizeof *tiles) * WAYS };
 
-/* False: not possible for m rows. */
-static bool way_of(Gpu *g, const GemmPlan *p, uint32_t i, int64_t m, uint32_t shrink, Way *out) {
+/* False: not possible for m rows. Crowded: clusters may fill the machine, which is slow as a rule. */
+static bool way_of(Gpu *g, const GemmPlan *p, uint32_t i, int64_t m, uint32_t shrink, bool crowded,
+                   Way *out) {
     const GemmTile *t = &tiles[i / WAYS];
     uint32_t way = i % WAYS;
     *out = (Way){.tile = t, .twin = way == 1, .splits = way < 2 ? 1 : 1u << (way - 1)};
     if (!possible(g, p, t, shrink) || (out->twin && m <= t->m)) return false;
-    if (out->splits > 1 && !can_split(g, p, t, out->splits, m)) return false;
-    out->time = time_of(g, p, t, out->twin, out->splits, m);
+    bool usual = out->splits == 1 || can_split(g, p, t, out->splits, m, false);
+    if (!usual && (!crowded || !can_split(g, p, t, out->splits, m, true))) return false;
+    out->time = time_of(g, p, t, out->twin, out->splits, m) * (usual ? 1 : 2);
     return true;
 }
 
@@ -473,7 +476,7 @@ static int64_t choose(Gpu *g, GemmPlan *p, int64_t m, uint32_t shrink) {
     p->tile = NULL;
     p->rows = m;
     for (uint32_t i = 0; i < MAX_WAYS; i++) {
-        if (!way_of(g, p, i, m, shrink, &w) || w.time >= least) continue;
+        if (!way_of(g, p, i, m, shrink, false, &w) || w.time >= least) continue;
         least = w.time;
         take_way(p, &w);
     }
@@ -487,7 +490,7 @@ static uint32_t sorted_ways(Gpu *g, const GemmPlan *p, int64_t m, Way *out) {
     uint32_t n = 0;
     Way w;
     for (uint32_t i = 0; i < MAX_WAYS; i++) {
-        if (!way_of(g, p, i, m, g->j->shrink, &w)) continue;
+        if (!way_of(g, p, i, m, g->j->shrink, true, &w)) continue;
         uint32_t at = n++;
         for (; at && out[at - 1].time > w.time; at--) out[at] = out[at - 1];
         out[at] = w;
