@@ -10,6 +10,12 @@ static uint32_t chunks_of(const Long *l) {
     return (uint32_t)((l->room + l->chunk - 1) / l->chunk);
 }
 
+/* Of a vector of kept value i. */
+static uint32_t kept_bytes(const Long *l, uint32_t i) {
+    const Gpu *g = l->r->team.g;
+    return row_bytes(g, l->kept[i]) * g->e->lanes;
+}
+
 /* Neighbours of the row lie side by side where the row's vectors begin. */
 static bool can_copy(const Long *l, uint32_t i) {
     Emit *e = l->r->team.g->e;
@@ -19,7 +25,7 @@ static bool can_copy(const Long *l, uint32_t i) {
     Expr coef, rest;
     if (o->op != K_kload || o->in[0] || o->mask || k->params[o->buf].dtype != (DType)o->dtype)
         return false;
-    if (row_kept_bytes(l, i) % COPY_ALIGN) return false;
+    if (kept_bytes(l, i) % COPY_ALIGN) return false;
     if (!expr_affine(p, o->index, k->axes[l->axis].sym, &coef, &rest) ||
         !expr_is_value(p, coef, 1))
         return false;
@@ -32,7 +38,7 @@ bool row_copies(Long *l) {
     if (!g->e->isa->warpgroups || !l->nkept) return false;
     for (uint32_t i = 0; i < l->nkept; i++)
         if (!can_copy(l, i)) return false;
-    l->chunk = row_long_turn(l);
+    l->chunk = row_long_steps(l) * l->r->team.size;
     l->bars = (g->j->shared_bytes + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
     return true;
 }
@@ -70,12 +76,12 @@ static void copy_chunk(const Long *l, LLVMValueRef at, HV vectors) {
     Emit *e = g->e;
     HV bar = barrier_at(l, at), lo = LLVMBuildTrunc(e->b, at, e->i32, "");
     uint32_t all = 0;
-    for (uint32_t i = 0; i < l->nkept; i++) all += row_kept_bytes(l, i);
+    for (uint32_t i = 0; i < l->nkept; i++) all += kept_bytes(l, i);
     hop_barrier_expect(e, bar, hop_muli(e, vectors, all));
     row_bind_long(l, at);
     for (uint32_t i = 0; i < l->nkept; i++) {
         const KOp *o = &g->k->ops[l->kept[i]];
-        uint32_t bytes = row_kept_bytes(l, i);
+        uint32_t bytes = kept_bytes(l, i);
         HV to = hop_add(e, shared_at(l, l->slot[i]), hop_muli(e, lo, bytes));
         HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
         hop_bulk_load(e, to, from, hop_muli(e, vectors, bytes), bar);

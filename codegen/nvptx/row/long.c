@@ -87,18 +87,13 @@ static bool is_softmax(Long *l, uint32_t i) {
 
 /* --- What is kept ----------------------------------------------------------------------------- */
 
-static uint32_t bytes_of(const Gpu *g, KVal v) {
-    const KOp *o = &g->k->ops[v];
-    return (uint32_t)dtype_bytes(o->op == K_kload ? g->k->params[o->buf].dtype : (DType)o->dtype);
-}
-
 /* Bytes of an element over the row's loads that computing v takes, but for what `stop` holds. */
 static uint32_t loads_under(const Long *l, KVal v, const bool *stop, bool *seen) {
     const Gpu *g = l->r->team.g;
     const KOp *o = &g->k->ops[v];
     if (!v || seen[v] || (stop && stop[v])) return 0;
     seen[v] = true;
-    if (is_row_load(l, v)) return bytes_of(g, v);
+    if (is_row_load(l, v)) return row_bytes(g, v);
     if (rows_in_pass(g->rows, v)) return 0;
     uint32_t n = 0;
     for (int i = 0; i < 3; i++) n += loads_under(l, o->in[i], stop, seen);
@@ -134,7 +129,7 @@ static int32_t gain(const Long *l, KVal v, uint32_t left, bool *keep) {
     keep[v] = true;
     uint32_t after = left_to_load(l, l->first, keep, seen_new(l));
     keep[v] = false;
-    return after < left ? (int32_t)(left - after) - (int32_t)bytes_of(g, v) : -1;
+    return after < left ? (int32_t)(left - after) - (int32_t)row_bytes(g, v) : -1;
 }
 
 /* What passes behind the first walk need of the row: narrow values that it computes, or loads. The
@@ -156,7 +151,7 @@ static uint32_t choose_kept(Long *l) {
         if (!best) break;
         l->kept[l->nkept++] = best;
         keep[best] = true;
-        bytes += bytes_of(g, best);
+        bytes += row_bytes(g, best);
         left = left_to_load(l, l->first, keep, seen_new(l));
     }
     return bytes;
@@ -180,7 +175,7 @@ static void choose_room(Long *l, uint32_t bytes) {
     if (l->all_kept) l->room = most / n;
     for (uint32_t i = 0; i < l->nkept; i++) {
         l->slot[i] = g->j->shared_bytes;
-        g->j->shared_bytes += (uint32_t)(l->room * n) * bytes_of(g, l->kept[i]);
+        g->j->shared_bytes += (uint32_t)(l->room * n) * row_bytes(g, l->kept[i]);
     }
 }
 
@@ -268,26 +263,11 @@ static void store_here(const Long *l, LLVMValueRef live, const Pass *p) {
     if (live) emit_if_end(e, &inside);
 }
 
-void row_bind_long(const Long *l, LLVMValueRef at) {
-    Gpu *g = l->r->team.g;
-    Emit *e = g->e;
-    uint32_t sym;
-    if (!l->offset) {
-        gpu_bind_lanes(g, l->axis, at);
-        return;
-    }
-    LLVMValueRef v = LLVMBuildMul(e->b, at, emit_i64(e, e->lanes), "");
-    v = LLVMBuildAdd(e->b, LLVMBuildAdd(e->b, emit_expr(e, l->offset), l->head, ""), v, "");
-    Expr base = emit_new_sym(e, "vector", INT64_MAX >> 16, v);
-    if (expr_is_sym(e->exprs, base, &sym)) map_put(e->aligned, sym, e->lanes);
-    emit_bind_lanes(e, g->k->axes[l->axis].sym, expr_sub(e->exprs, base, l->offset), NULL, false);
-}
-
 static LLVMValueRef kept_at(const Long *l, uint32_t i, LLVMValueRef at, LLVMTypeRef *type,
                             uint32_t *align) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
-    uint32_t bytes = bytes_of(g, l->kept[i]) * e->lanes;
+    uint32_t bytes = row_bytes(g, l->kept[i]) * e->lanes;
     *type = emit_vec(emit_type(e, (DType)g->k->ops[l->kept[i]].dtype), e->lanes);
     *align = bytes < 16 ? bytes : 16;
     LLVMValueRef p = LLVMBuildMul(e->b, LLVMBuildTrunc(e->b, at, e->i32, ""), hop_i(e, bytes), "");
@@ -317,15 +297,7 @@ static void request(const Long *l, const Pass *p) {
 
 /* Shared memory answers soon. */
 static uint32_t steps_of(const Long *l, Keep keep) {
-    return keep >= KEEP_wait && l->steps > 2 ? 2 : l->steps;
-}
-
-uint32_t row_long_turn(const Long *l) {
-    return steps_of(l, KEEP_load) * l->r->team.size;
-}
-
-uint32_t row_kept_bytes(const Long *l, uint32_t i) {
-    return bytes_of(l->r->team.g, l->kept[i]) * l->r->team.g->e->lanes;
+    return keep >= KEEP_wait ? row_long_steps(l) : l->steps;
 }
 
 /* Vectors lo to hi (the same for all threads), each thread `steps` of them at a time; ragged: the

@@ -71,3 +71,29 @@ void row_store_once(const RowPlan *r, const Pass *p) {
     for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
     emit_if_end(e, &first);
 }
+
+/* --- Of long rows ----------------------------------------------------------------------------- */
+
+uint32_t row_bytes(const Gpu *g, KVal v) {
+    const KOp *o = &g->k->ops[v];
+    return (uint32_t)dtype_bytes(o->op == K_kload ? g->k->params[o->buf].dtype : (DType)o->dtype);
+}
+
+void row_bind_long(const Long *l, LLVMValueRef at) {
+    Gpu *g = l->r->team.g;
+    Emit *e = g->e;
+    uint32_t sym;
+    if (!l->offset) {
+        gpu_bind_lanes(g, l->axis, at);
+        return;
+    }
+    LLVMValueRef v = LLVMBuildMul(e->b, at, emit_i64(e, e->lanes), "");
+    v = LLVMBuildAdd(e->b, LLVMBuildAdd(e->b, emit_expr(e, l->offset), l->head, ""), v, "");
+    Expr base = emit_new_sym(e, "vector", INT64_MAX >> 16, v);
+    if (expr_is_sym(e->exprs, base, &sym)) map_put(e->aligned, sym, e->lanes);
+    emit_bind_lanes(e, g->k->axes[l->axis].sym, expr_sub(e->exprs, base, l->offset), NULL, false);
+}
+
+uint32_t row_long_steps(const Long *l) {
+    return l->steps > 2 ? 2 : l->steps;
+}

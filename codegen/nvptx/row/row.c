@@ -129,19 +129,22 @@ static void vary_team(RowPlan *r, bool held) {
     if (held) r->pieces = (uint32_t)((length + r->team.size - 1) / r->team.size);
 }
 
-/* How a long row comes into shared memory. */
-static void vary_long(Long *l) {
+/* How a long row comes into shared memory: by the copy engine where that can. */
+static void choose_long(Long *l) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
     int64_t rows, length;
     Long copied = *l;
-    if (!gpu_has_ways(g) || !expr_is_const(e->exprs, gpu_points(e, g->k, g->rows->par), &rows) ||
-        !expr_is_const(e->exprs, l->length, &length) || !row_copies(&copied))
-        return;
-    const char *const name[] = {"loaded", "copied"};
-    const char *facts = arena_printf(g->j->arena, "long row %lld of %lld lanes=%u",
-                                     (long long)rows, (long long)length, e->lanes);
-    if (gpu_ways(g, facts, name, 2)) *l = copied;
+    if (!row_copies(&copied)) return;
+    bool is = true;
+    if (expr_is_const(e->exprs, gpu_points(e, g->k, g->rows->par), &rows) &&
+        expr_is_const(e->exprs, l->length, &length)) {
+        const char *const name[] = {"copied", "loaded"};
+        const char *facts = arena_printf(g->j->arena, "long row %lld of %lld lanes=%u",
+                                         (long long)rows, (long long)length, e->lanes);
+        is = !gpu_ways(g, facts, name, 2);
+    }
+    if (is) *l = copied;
 }
 
 bool gpu_row(Gpu *g) {
@@ -157,7 +160,7 @@ bool gpu_row(Gpu *g) {
     if (!held && !is_long)
         r.team.size = length <= 512 ? 32 : length <= 2048 ? 128 : length <= 8192 ? 256 : 512;
     if (is_long)
-        vary_long(&l);
+        choose_long(&l);
     else
         vary_team(&r, held);
     if (is_long && l.chunk) g->j->shared_bytes = row_copy_end(&l);

@@ -78,11 +78,10 @@ typedef struct Long {
 /* Chooses threads, vectors and what is kept; false: the row is short, or not of that shape. */
 bool row_long(RowPlan *r, Long *l);
 void row_run_long(Long *l);
-/* The row's axis to vector number `at` of the row. */
+/* The row's axis to vector number `at` of the row (parts.c, as the next two). */
 void row_bind_long(const Long *l, LLVMValueRef at);
-/* Bytes of a vector of kept value i. */
-uint32_t row_kept_bytes(const Long *l, uint32_t i);
-uint32_t row_long_turn(const Long *l); /* vectors of the block at a time that come from shared memory */
+uint32_t row_bytes(const Gpu *g, KVal v); /* of an element of value v where it is kept */
+uint32_t row_long_steps(const Long *l);   /* vectors of a thread at a time from shared memory */
 
 /* copied.c: the copy engine brings what is kept of a row, all of it asked for at once. */
 bool row_copies(Long *l); /* from here on, if what is kept can come so */
