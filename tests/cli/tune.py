@@ -64,7 +64,11 @@ def chosen():
           f"the database: {lines()}")
 
     run("m.onnx", "-o", "plain.plan", "--target", "sm_90a", *sizes)
-    run("m.onnx", "-o", "ways.plan", "--target", "sm_90a", "--variants", "4", *sizes)
+    run("m.onnx", "-o", "ways.plan", "--target", "sm_90a", "--variants", "4", "--dump-ir", "ir", *sizes)
+    steps = [s for s in open("ir/plan.txt").read().split("\n  step ") if "matmul" in s.split("\n")[0]]
+    ways = [s.count("\n      or ") for s in steps]
+    check(len(ways) == 2 and min(ways) > 1 and all(s.count("map of parameter 1 ") == 1 + n for s, n in zip(steps, ways)),
+          f"every way of a product is on tensor cores: {ways}")
     run("m.onnx", "-o", "db.plan", "--target", "sm_90a", "--tune-db", "db", *sizes)
     check(abs(median("db.plan") - median("tuned.plan")) < 1e-6 < median("plain.plan") - median("tuned.plan"), "the database is as good as the plan")
     check(median("ways.plan") == median("plain.plan"), "variants alone change nothing")

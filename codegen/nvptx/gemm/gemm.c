@@ -627,8 +627,9 @@ static const char *leave_few_rows(Gpu *g, const GemmPlan *plan) {
     int64_t lo, hi;
     expr_range(p, plan->m, &lo, &hi);
     gemm_variants(g, plan, &v);
-    if (g->j->variant == v.n || gpu_hint(g->e, plan->m) <= FEW_ROWS) return "few rows";
+    if (gpu_hint(g->e, plan->m) <= FEW_ROWS) return "few rows";
     if (g->j->spare) return NULL; /* its variants are other ways at these sizes */
+    if (g->j->variant == v.n) return "few rows";
     g->j->nvariants = v.n - 1;
     g->j->choice = v.choice;
     if (lo > FEW_ROWS) return NULL;
