@@ -74,7 +74,8 @@ def test(d):
     j = json.loads(run("explain", "m.onnx", "--json", *size))["targets"][0]
     names = [k["name"] for k in j["entries"][0]["kernels"]]
     open("p.json", "w").write(subprocess.run([graphc, "bench", "m.onnx", "-v", "--json", "--runs", "3", *size], capture_output=True, text=True).stdout)
-    run("explain", "m.onnx", "--html", "m.html", "--dot", "m.dot", *size)
+    both = run("explain", "m.onnx", "--html", "m.html", "--dot", "m.dot", "--json", *size)
+    check(both == run("explain", "m.onnx", "--json", *size), "--json says beside --html what it says alone")
     run("explain", "m.onnx", "--html", "p.html", "--profile", "p.json", *size)
     for name in "m.html", "p.html":
         text = open(name).read()

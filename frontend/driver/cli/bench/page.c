@@ -15,7 +15,7 @@ static double total(const BenchRun *r) {
 }
 
 static void title(StrBuf *s, const BenchKernel *k) {
-    sb_printf(s, "<title>%s: %.1f us, at least %.1f us\n", k->step.kernel, k->seconds * 1e6,
+    sb_printf(s, "<title>%s: %.1f us, estimated %.1f us\n", k->step.kernel, k->seconds * 1e6,
               k->least * 1e6);
     page_text(s, k->step.nodes);
     sb_put(s, "</title>");
@@ -109,7 +109,7 @@ static void table(StrBuf *s, Arena *a, const BenchRun *r) {
     for (uint32_t i = 0; i < r->n; i++) by_time[i] = &r->kernels[i];
     if (r->n) qsort(by_time, r->n, sizeof *by_time, longest_first);
     sb_put(s, "<section><h2>Longest first</h2>\n<table><tr><th>us<th>%<th>GB/s<th>GFLOP/s"
-              "<th>at least us<th>kernel and nodes</tr>\n");
+              "<th>estimated us<th>kernel and nodes</tr>\n");
     for (uint32_t i = 0; i < r->n; i++) {
         const BenchKernel *k = by_time[i];
         double t = k->seconds > 0 ? k->seconds : 1e-9;

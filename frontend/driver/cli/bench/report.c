@@ -87,7 +87,7 @@ static void print_kernels(const Cli *c, const BenchRun *r) {
     for (uint32_t i = 0; i < r->n; i++) by_time[i] = &r->kernels[i];
     qsort(by_time, r->n, sizeof *by_time, longest_first);
     cli_print(stdout, "%10s %6s %12s %14s %10s  %s\n", "time", "%", "bytes", "operations",
-              "at least", "kernel, longest first, and its nodes");
+              "estimate", "kernel, longest first, and its nodes");
     for (uint32_t i = 0; i < r->n; i++) {
         graphc_step_profile p = by_time[i]->step;
         double x = by_time[i]->seconds > 0 ? by_time[i]->seconds : 1e-9;

@@ -15,9 +15,10 @@ static void print_nodes(const char *text) {
     }
 }
 
+/* The time is an estimate by the target's rates with data in memory: what caches hold is faster. */
 static void print_kernel(const Cli *c, const PlanView *v, const PlanTarget *t, const PlanKernel *k) {
     Bound b = explain_bound(v, t, k);
-    cli_print(stdout, "%s  %s, %s: %s-bound, at least %s\n", plan_str(&v->plan, k->name),
+    cli_print(stdout, "%s  %s, %s: %s-bound, about %s\n", plan_str(&v->plan, k->name),
               unit_bytes(c->arena, b.bytes), unit_count(c->arena, b.flops, "FLOP"),
               b.memory ? "memory" : "arithmetic", unit_seconds(c->arena, b.seconds));
     print_nodes(plan_str(&v->plan, k->nodes));
@@ -107,12 +108,13 @@ static graphc_status explain_text(Cli *c, const PlanView *v, const char *node) {
     return found ? GRAPHC_OK : explain_unknown(c, v, node);
 }
 
-/* --html and --dot. */
+/* --html and --dot, and --json beside them. */
 static graphc_status explain_pictures(Cli *c) {
     Picture p;
     graphc_status s = picture_make(c, &p);
     if (s == GRAPHC_OK && c->dot) s = picture_dot(&p, c->dot);
     if (s == GRAPHC_OK && c->html) s = picture_page(&p, c->html);
+    if (s == GRAPHC_OK && c->json) s = explain_json(c, &p.view);
     picture_close(&p);
     return s;
 }
