@@ -129,14 +129,18 @@ static void request_early(Gpu *g) {
 enum { BUSY = 1024, RESIDENT = 2048 }; /* threads that keep a multiprocessor busy; that it has */
 
 /* Loads that go element by element whatever the vector: they do not stand against one that results
- * are stored in. */
+ * are stored in. So do those with bounds inside of an axis that is one vector: they are known by
+ * lane. */
 static const bool *lookups(Gpu *g, uint32_t axis) {
+    ExprPool *p = g->e->exprs;
+    const KAxis *a = &g->k->axes[axis];
     bool *is = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
+    bool whole = expr_is_value(p, a->extent, g->e->isa->thread_lanes);
     for (KVal v = 1; v < g->k->nops; v++) {
         const KOp *o = &g->k->ops[v];
         Expr coef, rest;
-        is[v] = o->op == K_kload &&
-                !expr_affine(g->e->exprs, o->index, g->k->axes[axis].sym, &coef, &rest);
+        is[v] = o->op == K_kload && (!expr_affine(p, o->index, a->sym, &coef, &rest) ||
+                                     (whole && o->mask && expr_uses(p, o->mask, a->sym)));
     }
     return is;
 }

@@ -26,6 +26,8 @@ typedef struct Widen {
     int n;
     int64_t block[GRAPH_MAX_WINDOW]; /* pixels that become one, along each axis */
     int64_t taps[GRAPH_MAX_WINDOW], channels;
+    int64_t ahead[GRAPH_MAX_WINDOW]; /* zero taps in front, so that padding is whole blocks */
+    bool rows;                       /* zeros behind each row of a block, not behind the block */
 } Widen;
 
 static bool is_half(DType t) {
@@ -52,6 +54,23 @@ static bool match(Rewrite *r, Value v, Widen *s) {
     return s->channels > 0 && s->channels % MULTIPLE != 0;
 }
 
+/* Elements up to a multiple, at least one of them zero. */
+static int64_t with_zeros(int64_t n) {
+    return (n / MULTIPLE + 1) * MULTIPLE;
+}
+
+/* Where it costs no products: whoever stores a piece of a pixel then reads neighbours alone, which
+ * are inside of the image or outside of it together. */
+static void align_blocks(Widen *s) {
+    int64_t outer = 1, row = s->block[s->n - 1] * s->channels;
+    for (int i = 0; i + 1 < s->n; i++) outer *= s->block[i];
+    s->rows = outer * with_zeros(row) <= with_zeros(outer * row);
+    for (int i = 0; i < s->n; i++) {
+        int64_t b = s->block[i], more = (b - s->conv->attr.conv.lo[i] % b) % b;
+        if ((s->taps[i] + more + b - 1) / b == (s->taps[i] + b - 1) / b) s->ahead[i] = more;
+    }
+}
+
 static Value padded(Graph *g, Value x, const Expr *lo, const Expr *hi) {
     int64_t interior[GRAPH_MAX_RANK] = {0};
     return build_pad(g, x, build_scalar_f(g, graph_type(g, x)->dtype, 0), lo, hi, interior);
@@ -61,33 +80,45 @@ static void no_padding(Graph *g, Expr *lo, Expr *hi) {
     for (int i = 0; i < GRAPH_MAX_RANK; i++) lo[i] = hi[i] = expr_const(g->exprs, 0);
 }
 
+/* Zeros behind axis `at`, up to the multiple. It is this padding that is stored. */
+static Value filled(Graph *g, Value x, int at) {
+    Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
+    int64_t n = expr_value(g->exprs, graph_type(g, x)->dim[at]);
+    no_padding(g, lo, hi);
+    hi[at] = expr_const(g->exprs, with_zeros(n) - n);
+    return padded(g, x, lo, hi);
+}
+
 /* x with the axes from `at` on, one per window axis, in blocks that stand in front of the channels
- * behind them, [.., H/s, W/s, s*s*C, ..]; then channels up to the multiple, at least one more: it
- * is this padding that is stored. */
+ * behind them and are filled up, [.., H/s, W/s, s*s*C and zeros, ..]. */
 static Value blocks(const Widen *s, Value x, int at) {
     Graph *g = s->g;
     ExprPool *p = g->exprs;
     const Type t = *graph_type(g, x);
-    Expr split[GRAPH_MAX_RANK], joined[GRAPH_MAX_RANK], lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
-    uint8_t perm[GRAPH_MAX_RANK], n = 0;
-    int64_t width = s->channels;
+    Expr split[GRAPH_MAX_RANK], rows[GRAPH_MAX_RANK], joined[GRAPH_MAX_RANK];
+    uint8_t perm[GRAPH_MAX_RANK], n = 0, m = 0;
+    int64_t outer = 1, row = s->channels;
     for (int i = 0; i < t.rank; i++) {
         bool cut = i >= at && i < at + s->n;
         Expr size = cut ? expr_const(p, s->block[i - at]) : 0;
         joined[i] = split[n++] = cut ? expr_div(p, t.dim[i], size) : t.dim[i];
-        if (cut) split[n++] = size, width *= s->block[i - at];
+        if (!cut) continue;
+        split[n++] = size;
+        *(s->rows && i + 1 < at + s->n ? &outer : &row) *= s->block[i - at];
     }
-    joined[at + s->n] = expr_const(p, width);
     for (int i = 0; i < n; i++) perm[i] = (uint8_t)i;
     for (int i = 0; i < s->n; i++) {
         perm[at + i] = (uint8_t)(at + 2 * i);
         perm[at + s->n + i] = (uint8_t)(at + 2 * i + 1);
     }
     x = build_permute(g, build_reshape(g, x, n, split), perm);
-    x = build_reshape(g, x, t.rank, joined);
-    no_padding(g, lo, hi);
-    hi[at + s->n] = expr_const(p, MULTIPLE - width % MULTIPLE);
-    return padded(g, x, lo, hi);
+    for (int i = 0; i < t.rank; i++) {
+        if (i == at + s->n) rows[m++] = expr_const(p, outer);
+        rows[m++] = i == at + s->n ? expr_const(p, row) : joined[i];
+    }
+    x = filled(g, build_reshape(g, x, m, rows), at + s->n + 1);
+    joined[at + s->n] = expr_const(p, outer * with_zeros(row));
+    return build_reshape(g, x, t.rank, joined);
 }
 
 /* The image, as many blocks as positions and taps reach. */
@@ -98,12 +129,13 @@ static Value wide_image(const Widen *s, Value x) {
     no_padding(s->g, lo, hi);
     for (int i = 0; i < s->n; i++) {
         const Attr *a = &s->conv->attr;
-        int64_t reach = (s->taps[i] - 1) * a->conv.dilation[i] / s->block[i];
+        int64_t reach = (s->ahead[i] + s->taps[i] - 1) * a->conv.dilation[i] / s->block[i];
+        int64_t front = a->conv.lo[i] + s->ahead[i];
         Expr last = expr_muli(p, expr_addi(p, s->conv->type.dim[i + 1], -1),
                               a->conv.stride[i] / s->block[i]);
         Expr size = expr_muli(p, expr_addi(p, last, reach + 1), s->block[i]);
-        lo[i + 1] = expr_const(p, a->conv.lo[i]);
-        hi[i + 1] = expr_addi(p, expr_sub(p, size, t->dim[i + 1]), -a->conv.lo[i]);
+        lo[i + 1] = expr_const(p, front);
+        hi[i + 1] = expr_addi(p, expr_sub(p, size, t->dim[i + 1]), -front);
     }
     return blocks(s, padded(s->g, x, lo, hi), 1);
 }
@@ -112,7 +144,8 @@ static Value wide_weights(const Widen *s, Value w) {
     Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
     no_padding(s->g, lo, hi);
     for (int i = 0; i < s->n; i++) {
-        int64_t over = s->taps[i] % s->block[i];
+        int64_t over = (s->ahead[i] + s->taps[i]) % s->block[i];
+        lo[i] = expr_const(s->g->exprs, s->ahead[i]);
         hi[i] = expr_const(s->g->exprs, over ? s->block[i] - over : 0);
     }
     return blocks(s, padded(s->g, w, lo, hi), 0);
@@ -160,6 +193,7 @@ static Value conv_widen(Rewrite *r, Value v) {
     if (graph_node(r->from, v)->op == OP_conv && groups_joined(r, graph_node(r->from, v)) > 1)
         return join_groups(r, v);
     if (!match(r, v, &s)) return 0;
+    align_blocks(&s);
     Attr attr = s.conv->attr;
     for (int i = 0; i < s.n; i++) {
         attr.conv.lo[i] = attr.conv.hi[i] = 0;

@@ -192,10 +192,31 @@ static void check_depthwise(void) {
     arena_destroy(b.a);
 }
 
+/* An image in blocks of 2 x 2 pixels: each row of a block is 6 neighbours, and 2 zeros behind them.
+ */
+static const char image[] =
+    "kernel k poi n=32 y=115 x=115 r=2 c=8\n param 0 f16[4816896]\n param 1 f16[6771200] written\n"
+    " %1 f16 const 0\n"
+    " %2 f16 load p0[n*150528 + y*1344 + x*6 + r*672 + c - 2700]"
+    " if [(c < 6)*(y*2 + r < 228)*(x*2 + c/3 < 228)*(3 < (y*2 + r))*(3 < (x*2 + c/3))] else %1\n"
+    " %3 f16 store p1[n*211600 + y*1840 + x*16 + r*8 + c] %2\n"
+    " cost reads [1] writes [1] flops [1]\n end\n";
+
+static void check_image(void) {
+    Built b = built_new("image");
+    if (built_parse(&b, image)) {
+        (void)built_code(&b, target_for(PLAN_cuda));
+        CHECK(count(built_text(&b), "ld.global") == 6);
+        CHECK(count(built_text(&b), "st.global") == 1 && count(built_text(&b), ".v4") == 1);
+    }
+    arena_destroy(b.a);
+}
+
 TEST_MAIN {
     const char *only = getenv("CASE");
     for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
         if (!only || strcmp(convs[i].name, only) == 0) check_conv(&convs[i]);
     check_shared_sums();
     check_depthwise();
+    check_image();
 }
