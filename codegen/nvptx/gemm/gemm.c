@@ -62,6 +62,35 @@ static void make_maps(Gemm *x) {
     }
 }
 
+/* As many as there are tiles and shares, for the rows that the tile was chosen for. */
+static int64_t usual_blocks(const Gemm *x) {
+    int64_t twins = x->p->twin ? 2 : 1, n = gpu_hint(x->e, x->p->n);
+    int64_t rows = (x->p->rows + x->tile->m * twins - 1) / (x->tile->m * twins);
+    return rows * ((n + x->cols - 1) / x->cols) * gpu_hint(x->e, x->p->batch) * twins *
+           x->p->splits;
+}
+
+/* Of all k-blocks of B; 0: not known. */
+static uint32_t resident_bytes(const Gemm *x) {
+    int64_t k, taps;
+    if (!expr_is_const(x->e->exprs, x->p->k, &k) || !expr_is_const(x->e->exprs, x->p->taps, &taps))
+        return 0;
+    int64_t n = taps * ((k + x->bk - 1) / x->bk) * x->b_bytes;
+    return n < UINT16_MAX * (int64_t)HOP_ROW_BYTES ? (uint32_t)n : 0;
+}
+
+enum { RESIDENT_STAGES = 4 };
+
+/* All tiles of a block have the same B, and room for all of it: it is fetched once. */
+static bool resides(const Gemm *x) {
+    const GemmPlan *p = x->p;
+    int64_t n;
+    uint32_t b = resident_bytes(x), ring = x->tile->stages * (x->a_bytes + x->b_bytes);
+    if (!b || x->d->nacc > 1 || p->parts > 1 || p->nterms || p->splits > 1 || p->twin) return false;
+    if (x->d->batch || !expr_is_const(x->e->exprs, p->n, &n) || n > x->cols) return false;
+    return b + RESIDENT_STAGES * x->a_bytes <= ring && usual_blocks(x) > x->g->m->processors;
+}
+
 static void lay_out(Gemm *x) {
     const GemmTile *t = x->tile;
     uint32_t block_rows = t->pingpong ? t->m : t->m / t->groups;
@@ -70,9 +99,16 @@ static void lay_out(Gemm *x) {
     x->a_bytes = t->m * HOP_ROW_BYTES;
     x->b_bytes = x->cols * HOP_ROW_BYTES;
     x->stage_bytes = x->a_bytes + x->d->nacc * x->b_bytes;
-    x->staging = t->stages * x->stage_bytes;
+    x->stages = t->stages;
+    uint32_t ring = x->stages * x->stage_bytes;
+    if (resides(x)) {
+        x->stage_bytes = x->a_bytes;
+        x->stages = (ring - resident_bytes(x)) / x->a_bytes;
+        x->resident = x->stages * x->a_bytes;
+    }
+    x->staging = ring;
     x->barriers = x->staging + t->groups * t->slabs * t->sets * HOP_SLAB;
-    x->g->j->shared_bytes = x->barriers + 2 * t->stages * HOP_BARRIER_BYTES;
+    x->g->j->shared_bytes = x->barriers + (2 * x->stages + 1) * HOP_BARRIER_BYTES;
     x->shape = (WgmmaShape){.type = x->p->type,
                             .n = x->cols,
                             .ksteps = HOP_ROW_BYTES / 32,
@@ -88,14 +124,6 @@ static void lay_out_addend(Gemm *x) {
     uint32_t panels = x->cols / 64, most = x->stage_bytes / x->a_bytes;
     x->addend_stages = (panels + most - 1) / most;
     x->addend_panels = (panels + x->addend_stages - 1) / x->addend_stages;
-}
-
-/* As many as there are tiles and shares, for the rows that the tile was chosen for. */
-static int64_t usual_blocks(const Gemm *x) {
-    int64_t twins = x->p->twin ? 2 : 1, n = gpu_hint(x->e, x->p->n);
-    int64_t rows = (x->p->rows + x->tile->m * twins - 1) / (x->tile->m * twins);
-    return rows * ((n + x->cols - 1) / x->cols) * gpu_hint(x->e, x->p->batch) * twins *
-           x->p->splits;
 }
 
 static void count_tiles(Gemm *x) {
@@ -166,17 +194,23 @@ static void read_ids(Gemm *x) {
     x->group = hop_shr(e, x->tid, 7);
 }
 
+/* Behind those of the ring. */
+static HV resident_barrier(Gemm *x) {
+    return hop_addi(x->e, x->shared, x->barriers + 2 * x->stages * HOP_BARRIER_BYTES);
+}
+
 static void init_barriers(Gemm *x) {
     Emit *e = x->e;
     HopIf first = hop_if(e, hop_is(e, x->warp, 0));
     HopIf one = hop_if(e, hop_elect(e));
     hop_map_prefetch(e, x->map_a[0]);
     hop_map_prefetch(e, x->map_b[0][0]);
-    for (uint32_t s = 0; s < x->tile->stages; s++) {
+    for (uint32_t s = 0; s < x->stages; s++) {
         hop_barrier_init(e, gemm_barrier(x, hop_i(e, s), false), 1);
         hop_barrier_init(e, gemm_barrier(x, hop_i(e, s), true),
                          (x->tile->pingpong ? 1 : x->tile->groups) * (x->p->twin ? 2 : 1));
     }
+    if (x->resident) hop_barrier_init(e, resident_barrier(x), 1);
     hop_barrier_init_fence(e);
     hop_end(e, one);
     hop_end(e, first);
@@ -264,11 +298,26 @@ static void fetch_b(Gemm *x, const GemmPlace *at, uint32_t part, HV k, HV stage,
     HV batch[HOP_MAX_BATCH], to = gemm_stage(x, stage);
     uint32_t unfetched = (x->tile->m - fetched_rows(x)) * HOP_ROW_BYTES;
     hop_barrier_expect(e, bar, hop_i(e, x->stage_bytes - unfetched));
-    for (uint32_t s = 0; s < x->d->nacc; s++) {
+    for (uint32_t s = 0; s < x->d->nacc && !x->resident; s++) {
         HV dst = hop_addi(e, to, x->a_bytes + s * x->b_bytes);
         gemm_batch_at(&x->p->b[s].mat[0], at, batch);
         fetch_operand(x, &x->p->b[s], x->map_b[s][part], dst, bar, at->col, k, batch, x->cols,
                       x->p->twin);
+    }
+}
+
+/* All k-blocks of B, for all tiles. */
+static void fetch_resident(Gemm *x) {
+    Emit *e = x->e;
+    GemmPlace at = {.col = hop_i(e, 0)};
+    HV bar = resident_barrier(x);
+    uint32_t n = resident_bytes(x) / x->b_bytes;
+    hop_barrier_expect(e, bar, hop_i(e, resident_bytes(x)));
+    for (uint32_t i = 0; i < n; i++) {
+        HV batch[HOP_MAX_BATCH], k = block_k(x, hop_i(e, i), &at);
+        HV to = hop_addi(e, x->shared, x->resident + i * x->b_bytes);
+        gemm_batch_at(&x->p->b[0].mat[0], &at, batch);
+        fetch_operand(x, &x->p->b[0], x->map_b[0][0], to, bar, at.col, k, batch, x->cols, false);
     }
 }
 
@@ -327,7 +376,7 @@ static void fetch_early(Gemm *x) {
     Emit *e = x->e;
     HopIf one = hop_if(e, hop_elect(e));
     GemmPlace at = place_of(x, x->block);
-    for (uint32_t s = 0; s < x->tile->stages; s++) {
+    for (uint32_t s = 0; s < x->stages; s++) {
         HV stage = hop_i(e, s), block = hop_addi(e, x->first_block, s);
         HopIf in = hop_if(e, below(e, block, x->end_block));
         fetch_b(x, &at, 0, block_k(x, block, &at), stage, gemm_barrier(x, stage, false));
@@ -344,7 +393,7 @@ static void fetch_late(Gemm *x, const GemmPlace *at, HV tile, HV block, uint32_t
     if (x->early) {
         HV first = LLVMBuildICmp(e->b, LLVMIntEQ, tile, x->block, "");
         HV nth = LLVMBuildSub(e->b, block, x->first_block, "");
-        HV early = LLVMBuildAnd(e->b, first, below(e, nth, hop_i(e, x->tile->stages)), "");
+        HV early = LLVMBuildAnd(e->b, first, below(e, nth, hop_i(e, x->stages)), "");
         early = LLVMBuildAnd(e->b, early, below(e, block, x->end_block), ""); /* there may be none */
         late = hop_if(e, LLVMBuildNot(e->b, early, ""));
     }
@@ -383,6 +432,7 @@ static void fetch_all(Gemm *x) {
     if (x->early) fetch_early(x);
     if (x->dependent) hop_depend_wait(e);
     HopIf one = hop_if(e, hop_elect(e));
+    if (x->resident) fetch_resident(x);
     HopLoop *l = hop_loop_new(e);
     hop_loop_init(l, x->block);
     hop_loop_init(l, hop_i(e, 0));
@@ -409,16 +459,19 @@ static void hand_over(Gemm *x, GemmRing ring) {
     hop_arrive(e, LLVMBuildSub(e->b, hop_i(e, 3), x->group, ""), 2 * HOP_WARPGROUP);
 }
 
-/* Products of the k-block in `stage`, added to acc where `more`. */
-static void multiply_block(Gemm *x, HV member, HV stage, HV *acc, HV more) {
+/* Products of the k-block in `stage`, which is number `block`, added to acc where `more`. */
+static void multiply_block(Gemm *x, HV member, HV block, HV stage, HV *acc, HV more) {
     Emit *e = x->e;
     HV a[4], b[K_MAX_ACC], from = gemm_stage(x, stage), mine = from;
+    HV from_b = hop_addi(e, from, x->a_bytes);
+    if (x->resident)
+        from_b = hop_add(e, x->shared, hop_addi(e, hop_muli(e, block, x->b_bytes), x->resident));
     if (!x->tile->pingpong)
         mine = hop_add(e, from, hop_muli(e, member, x->shape.blocks * HOP_SLAB));
     for (uint32_t i = 0; i < x->shape.blocks; i++)
         a[i] = wgmma_descriptor(e, &x->shape.a, hop_addi(e, mine, i * HOP_SLAB));
     for (uint32_t s = 0; s < x->d->nacc; s++)
-        b[s] = wgmma_descriptor(e, &x->shape.b, hop_addi(e, from, x->a_bytes + s * x->b_bytes));
+        b[s] = wgmma_descriptor(e, &x->shape.b, hop_addi(e, from_b, s * x->b_bytes));
     wgmma_block(e, &x->shape, acc, a, b, more);
 }
 
@@ -450,7 +503,7 @@ static GemmRing multiply_parts(Gemm *x, HV member, GemmRing ring, HV *sum) {
     for (uint32_t i = 0; i < n; i++) sum[i] = LLVMGetUndef(wgmma_sum_type(e, x->p->type));
     for (uint32_t part = 0; part < x->p->parts; part++, ring = gemm_next(x, ring)) {
         hop_barrier_wait(e, gemm_barrier(x, ring.stage, false), ring.parity);
-        multiply_block(x, member, ring.stage, sum, LLVMConstInt(e->i1, part > 0, false));
+        multiply_block(x, member, NULL, ring.stage, sum, LLVMConstInt(e->i1, part > 0, false));
         if (before) {
             wgmma_wait(e, 1);
             gemm_give_back(x, before, always);
@@ -506,7 +559,7 @@ static GemmRing multiply_blocks(Gemm *x, HV member, int term, GemmRing ring, HV 
     hop_barrier_wait(e, gemm_barrier(x, at, false), l->phi[2]);
     for (uint32_t i = 0; i < n; i++) acc[i] = l->phi[4 + i];
     if (term < 0)
-        multiply_block(x, member, at, acc, more);
+        multiply_block(x, member, l->phi[0], at, acc, more);
     else
         multiply_term(x, member, (uint32_t)term, at, acc);
     wgmma_wait(e, 1);
@@ -567,8 +620,8 @@ static GemmRing compute_tile(Gemm *x, HV member, HV tile, GemmRing ring) {
 /* Pingpong counts the stages that both have taken so far. */
 static GemmRing ring_at(Gemm *x, HV taken) {
     Emit *e = x->e;
-    HV round = LLVMBuildUDiv(e->b, taken, hop_i(e, x->tile->stages), "");
-    HV stage = LLVMBuildSub(e->b, taken, hop_muli(e, round, x->tile->stages), "");
+    HV round = LLVMBuildUDiv(e->b, taken, hop_i(e, x->stages), "");
+    HV stage = LLVMBuildSub(e->b, taken, hop_muli(e, round, x->stages), "");
     return (GemmRing){stage, hop_andi(e, round, 1)};
 }
 
@@ -577,6 +630,7 @@ static void compute_all(Gemm *x) {
     const GemmTile *t = x->tile;
     if (t->regs_math) hop_registers(e, t->regs_math, true);
     if (x->dependent) hop_depend_wait(e);
+    if (x->resident) hop_barrier_wait(e, resident_barrier(x), hop_i(e, 0));
     HV member = hop_addi(e, x->group, -1), each = hop_addi(e, x->tile_blocks, x->addend_stages);
     HV first, step;
     HopLoop *l = hop_loop_new(e);

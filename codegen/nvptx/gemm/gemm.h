@@ -97,6 +97,8 @@ typedef struct Gemm {
     uint32_t cols;    /* of results in a tile ... */
     uint32_t from, to; /* ... of which these, in eights, are stored by the code at hand */
     uint32_t bk, a_bytes, b_bytes, stage_bytes, staging, barriers; /* bytes, then offsets */
+    uint32_t stages;
+    uint32_t resident; /* where all of B lies, which all tiles share; 0: it comes through the ring */
     uint32_t addend_panels, addend_stages; /* of 64 columns in a stage; stages that they take */
     bool dependent; /* launched before the kernel in front has ended, and ... */
     bool early;     /* ... fetches from B before that */

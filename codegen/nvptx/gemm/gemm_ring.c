@@ -2,7 +2,7 @@
 #include "codegen/nvptx/gemm/gemm.h"
 
 HV gemm_barrier(Gemm *x, HV stage, bool empty) {
-    uint32_t first = x->barriers + (empty ? x->tile->stages * HOP_BARRIER_BYTES : 0);
+    uint32_t first = x->barriers + (empty ? x->stages * HOP_BARRIER_BYTES : 0);
     return hop_addi(x->e, hop_add(x->e, x->shared, hop_shl(x->e, stage, 3)), first);
 }
 
@@ -12,7 +12,7 @@ HV gemm_stage(Gemm *x, HV stage) {
 
 GemmRing gemm_next(Gemm *x, GemmRing at) {
     Emit *e = x->e;
-    HV next = hop_addi(e, at.stage, 1), wrap = hop_is(e, next, x->tile->stages);
+    HV next = hop_addi(e, at.stage, 1), wrap = hop_is(e, next, x->stages);
     at.stage = LLVMBuildSelect(e->b, wrap, hop_i(e, 0), next, "");
     at.parity = LLVMBuildXor(e->b, at.parity, LLVMBuildZExt(e->b, wrap, e->i32, ""), "");
     return at;

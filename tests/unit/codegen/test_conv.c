@@ -149,6 +149,12 @@ static void check_conv(const Conv *c) {
     arena_destroy(b.a);
 }
 
+static uint32_t count(const char *text, const char *what) {
+    uint32_t n = 0;
+    for (; (text = strstr(text, what)); text += strlen(what)) n++;
+    return n;
+}
+
 /* One small image: few tiles, whose long sums the blocks of a cluster share. */
 static void check_shared_sums(void) {
     static const Conv c = {"shared", 1, 7, 7, 512, 512, {3, 3}, 1, 1, {1, 1}, {1, 1}, true};
@@ -158,6 +164,20 @@ static void check_shared_sums(void) {
         CHECK(strstr(ck->note, "shared by blocks") && ck->cluster[0] > 2);
         CHECK(strstr(built_text(&b), "st.shared::cluster") != NULL);
         CHECK(ck->shared_bytes <= 227 << 10);
+    }
+    arena_destroy(b.a);
+}
+
+/* Many positions of few results: each k-block of weights is fetched once, not in a loop. */
+static void check_resident(void) {
+    static const Conv c = {"resident", 32, 56, 56, 64, 64, {3, 3}, 1, 1, {1, 1}, {1, 1}, true};
+    Built b = built_new(c.name);
+    if (built_parse(&b, kernel_text(&c, b.a))) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        uint32_t copies = count(built_text(&b), "cp.async.bulk.tensor");
+        uint32_t images = count(built_text(&b), ".im2col.mbarrier");
+        if (!CHECK(images == 1 && copies - images >= 9 && ck->shared_bytes <= 227 << 10))
+            fprintf(stderr, "resident: %u copies, %u of the image\n", copies, images);
     }
     arena_destroy(b.a);
 }
@@ -173,12 +193,6 @@ static const char depthwise[] =
     " %6 f32 reduce sum r,s %5\n %7 f16 cast %6\n"
     " %8 f16 store p2[n*301056 + y*5376 + x*96 + c] %7\n"
     " cost reads [1] writes [1] flops [1]\n end\n";
-
-static uint32_t count(const char *text, const char *what) {
-    uint32_t n = 0;
-    for (; (text = strstr(text, what)); text += strlen(what)) n++;
-    return n;
-}
 
 /* A row of taps, for seven neighbours: 7 weights and 13 pixels, 16 bytes each, not 49 pixels. */
 static void check_depthwise(void) {
@@ -217,6 +231,7 @@ TEST_MAIN {
     for (size_t i = 0; i < sizeof convs / sizeof *convs; i++)
         if (!only || strcmp(convs[i].name, only) == 0) check_conv(&convs[i]);
     check_shared_sums();
+    check_resident();
     check_depthwise();
     check_image();
 }
