@@ -16,6 +16,7 @@ bool fuse_is_const_leaf(const Fuse *f, Value v); /* a constant through views onl
 GroupKind fuse_kind(const Fuse *f, Value v);
 bool special_is(const Fuse *f, Value v); /* ... the latter */
 
+bool fuse_fetches_f32(const Fuse *f, Value conv); /* a convolution that matrix units may take */
 bool fuse_packs(const Fuse *f, Value dot);   /* its B operand is read in packed form ... */
 bool fuse_is_wino(const Fuse *f, Value dot); /* ... in Winograd's */
 bool fuse_is_bytes(const Fuse *f, DType t);  /* what matrix units multiply as it is, of 8 bits */

@@ -291,7 +291,8 @@ static bool scattered_operand(const Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     DType t = n->type.dtype;
     uint32_t rank = n->type.rank, inner = 0;
-    if ((t != DT_bf16 && t != DT_f16) || f->m->inline_flops.half_a > 0) return false;
+    bool f32 = t == DT_f32 && f->m->digits;
+    if (!f32 && (!is_half(t) || f->m->inline_flops.half_a > 0)) return false;
     if (n->op == OP_permute && op_is_leaf((Op)graph_node(f->g, n->in[0])->op))
         inner = last_of_leaf(f, n);
     else if (n->op != OP_pad)
@@ -302,6 +303,8 @@ static bool scattered_operand(const Fuse *f, Value v) {
         if (!g->anchor || graph_node(f->g, g->anchor)->op != OP_conv) continue;
         uint32_t behind = d->use == USE_b ? 2 : 1; /* dimensions that may be the last in memory */
         bool more = n->op == OP_pad && !expr_is_value(f->p, n->attr.pad.hi[rank - behind], 0);
+        if (f32 && !fuse_fetches_f32(f, g->anchor)) continue;
+        if (f32 && d->use == USE_b && n->op == OP_permute && inner + behind != rank) return true;
         if (d->use >= USE_a && (more || (n->op == OP_permute && inner + behind < rank)))
             return true;
     }

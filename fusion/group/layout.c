@@ -227,17 +227,36 @@ static bool read_by_conv(const Fuse *f, Value v) {
     return false;
 }
 
+/* Of f32, matrix units fetch rows of channels only. */
+static bool by_channels(const Fuse *f, Value v) {
+    bool large = false;
+    if (graph_type(f->g, v)->dtype != DT_f32 || !f->m->digits) return false;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        Value anchor = f->groups.v[f->v[v].demands.v[i].group]->anchor;
+        if (!anchor || !fuse_fetches_f32(f, anchor)) return false;
+        large = true;
+    }
+    return large;
+}
+
 /* A constant that matrix units fetch keeps its order if its rows start at 16 bytes, or is turned if
  * its columns do. A convolution's lies as it reads it, so that a tap's channels are rows. */
 static bool order_of_fetches(Fuse *f, Value v) {
     const Type *t = graph_type(f->g, v);
-    bool half = t->dtype == DT_bf16 || t->dtype == DT_f16;
-    if (!half || f->m->inline_flops.half_b > 0 || !f->fact[v].const_only || t->rank < 2)
+    bool half = t->dtype == DT_bf16 || t->dtype == DT_f16, f32 = by_channels(f, v);
+    if ((!half && !f32) || f->m->inline_flops.half_b > 0 || !f->fact[v].const_only || t->rank < 2)
         return false;
     for (uint32_t i = 0; i < f->v[v].demands.n; i++)
         if (f->v[v].demands.v[i].use != USE_b) return false;
     uint8_t order[GRAPH_MAX_RANK];
     uint32_t last = t->rank - 1u;
+    if (f32) {
+        for (uint32_t i = 0; i <= last; i++) order[i] = (uint8_t)i;
+        order[last] = (uint8_t)(last - 1);
+        order[last - 1] = (uint8_t)last;
+        set_order(&f->choice[v], t->rank, order);
+        return true;
+    }
     bool read_permuted = read_by_conv(f, v) && order_of_users(f, v);
     for (uint32_t i = 0; i <= last; i++) order[i] = read_permuted ? f->v[v].order[i] : (uint8_t)i;
     if (expr_divisor(f->p, t->dim[order[last]]) % 8 != 0) {

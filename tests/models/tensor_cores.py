@@ -17,6 +17,10 @@ DIMS = {"batch": 8, "seq": 512, "dec": 128}
 MODELS = {  # name, and what tells it from another of that name -> options
     "bert_base": ["--precision", "bf16"],
     "bert_base.f32": [],
+    "convnext_tiny.f32": [],
+    "resnet50.f32": [],
+    "unet.f32": [],
+    "whisper_tiny_encoder.f32": [],
     "gpt2": ["--precision", "bf16"],
     "llama_small": ["--precision", "f16"],
     "vit_b_16": ["--precision", "bf16"],

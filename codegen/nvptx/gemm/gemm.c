@@ -86,7 +86,7 @@ static bool resides(const Gemm *x) {
     const GemmPlan *p = x->p;
     int64_t n;
     uint32_t b = resident_bytes(x), ring = x->tile->stages * (x->a_bytes + x->b_bytes);
-    if (!b || x->d->nacc > 1 || p->parts > 1 || p->nterms || p->splits > 1 || p->twin) return false;
+    if (!b || p->promoted || x->d->nacc > 1 || p->nterms || p->splits > 1 || p->twin) return false;
     if (x->d->batch || !expr_is_const(x->e->exprs, p->n, &n) || n > x->cols) return false;
     return b + RESIDENT_STAGES * x->a_bytes <= ring && usual_blocks(x) > x->g->m->processors;
 }
@@ -99,10 +99,15 @@ static void lay_out(Gemm *x) {
     x->a_bytes = t->m * HOP_ROW_BYTES;
     x->b_bytes = x->cols * HOP_ROW_BYTES;
     x->stage_bytes = x->a_bytes + x->d->nacc * x->b_bytes;
+    x->fetched = x->stage_bytes;
     x->stages = t->stages;
     uint32_t ring = x->stages * x->stage_bytes;
+    if (x->p->exact) {
+        x->stage_bytes += x->b_bytes;
+        x->stages = ring / x->stage_bytes;
+    }
     if (resides(x)) {
-        x->stage_bytes = x->a_bytes;
+        x->fetched = x->stage_bytes = x->a_bytes;
         x->stages = (ring - resident_bytes(x)) / x->a_bytes;
         x->resident = x->stages * x->a_bytes;
     }
@@ -297,7 +302,7 @@ static void fetch_b(Gemm *x, const GemmPlace *at, uint32_t part, HV k, HV stage,
     Emit *e = x->e;
     HV batch[HOP_MAX_BATCH], to = gemm_stage(x, stage);
     uint32_t unfetched = (x->tile->m - fetched_rows(x)) * HOP_ROW_BYTES;
-    hop_barrier_expect(e, bar, hop_i(e, x->stage_bytes - unfetched));
+    hop_barrier_expect(e, bar, hop_i(e, x->fetched - unfetched));
     for (uint32_t s = 0; s < x->d->nacc && !x->resident; s++) {
         HV dst = hop_addi(e, to, x->a_bytes + s * x->b_bytes);
         gemm_batch_at(&x->p->b[s].mat[0], at, batch);
@@ -520,7 +525,7 @@ static GemmRing multiply_parts(Gemm *x, HV member, GemmRing ring, HV *sum) {
 static GemmRing multiply_promoted(Gemm *x, HV member, GemmRing ring, HV *acc) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
-    HV *sum = ARENA_ARRAY(e->arena, HV, n), kept = LLVMConstReal(e->f32, 1 + 0x1p-23);
+    HV *sum = ARENA_ARRAY(e->arena, HV, n), kept = LLVMConstReal(e->f32, GEMM_KEPT);
     bool digits = x->p->parts > 1;
     HopLoop *l = hop_loop_new(e);
     hop_loop_init(l, hop_i(e, 0));
@@ -609,7 +614,9 @@ static GemmRing compute_tile(Gemm *x, HV member, HV tile, GemmRing ring) {
     GemmPlace at = place_of(x, tile);
     HV *acc = ARENA_ARRAY(e->arena, HV, wgmma_acc(&x->shape));
     if (x->tile->pingpong) hop_sync(e, x->group, 2 * HOP_WARPGROUP);
-    ring = (x->p->promoted ? multiply_promoted : multiply)(x, member, ring, acc);
+    ring = (x->p->exact      ? gemm_multiply_exact
+            : x->p->promoted ? multiply_promoted
+                             : multiply)(x, member, ring, acc);
     if (!x->tile->pingpong)
         at.row = hop_add(e, at.row, hop_muli(e, member, x->shape.blocks * HOP_SLAB_ROWS));
     if (x->p->splits == 1) return gemm_epilogue(x, &at, acc, ring);
@@ -665,7 +672,8 @@ static void note(Gpu *g, const GemmPlan *p, const char *why) {
     g->j->note = why ? arena_printf(g->j->arena, "not on tensor cores: %s", why)
                      : arena_printf(g->j->arena, "tensor cores, %stiles of %s%s%s",
                                     p->windowed ? "windows in " : "", p->tile->name,
-                                    p->parts > 1 ? ", in digits"
+                                    p->exact       ? ", f32 in two of tf32"
+                                    : p->parts > 1 ? ", in digits"
                                     : p->nterms  ? ", more products behind"
                                                  : "",
                                     p->twin         ? ", two blocks at a time"

@@ -53,6 +53,7 @@ typedef struct GemmPlan {
     uint32_t nouts;
     GemmOut out[GEMM_MAX_OUTS];
     WgmmaType type;
+    bool exact; /* f32, in two numbers of tf32 each (gemm_exact.c) */
     Expr m, n, k, batch;
     Expr taps; /* of the window; k is what each of them has */
     /* Parts of the sum, which are outside of k and have operands of their own: digits of f32. A
@@ -97,6 +98,7 @@ typedef struct Gemm {
     uint32_t cols;    /* of results in a tile ... */
     uint32_t from, to; /* ... of which these, in eights, are stored by the code at hand */
     uint32_t bk, a_bytes, b_bytes, stage_bytes, staging, barriers; /* bytes, then offsets */
+    uint32_t fetched; /* bytes of a stage that come from memory */
     uint32_t stages;
     uint32_t resident; /* where all of B lies, which all tiles share; 0: it comes through the ring */
     uint32_t addend_panels, addend_stages; /* of 64 columns in a stage; stages that they take */
@@ -125,6 +127,9 @@ typedef struct GemmRing {
     HV stage, parity;
 } GemmRing;
 
+/* What four steps of matrix units along k leave of a sum on average, inverted. */
+#define GEMM_KEPT (1 + 0x1p-23)
+
 HV gemm_barrier(Gemm *x, HV stage, bool empty);
 HV gemm_stage(Gemm *x, HV stage); /* its shared memory */
 GemmRing gemm_next(Gemm *x, GemmRing at);
@@ -134,6 +139,8 @@ void gemm_give_back(Gemm *x, HV stage, HV when);
 HV gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis);
 /* Coordinates along the batch axes of a matrix, innermost first. */
 void gemm_batch_at(const HopMatrix *m, const GemmPlace *place, HV *at);
+/* gemm_exact.c: as multiplying in gemm.c does. */
+GemmRing gemm_multiply_exact(Gemm *x, HV member, GemmRing ring, HV *acc);
 /* gemm_split.c: the sums of all blocks, where they share a tile's. By those that multiply: adds them
  * up and stores their results. By those that fetch: waits meanwhile. */
 void gemm_split_store(Gemm *x, const GemmPlace *tile, const HV *acc, GemmRing ring);

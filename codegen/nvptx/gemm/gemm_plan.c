@@ -12,6 +12,7 @@ static const struct {
     DType a, b, sum;
     WgmmaType type;
 } products[] = {
+    {DT_f32, DT_f32, DT_f32, WGMMA_tf32},
     {DT_bf16, DT_bf16, DT_f32, WGMMA_bf16},
     {DT_f16, DT_f16, DT_f32, WGMMA_f16},
     {DT_f8e4m3fn, DT_f8e4m3fn, DT_f32, WGMMA_e4m3},
@@ -125,7 +126,9 @@ static const char *plan_operands(Gpu *g, GemmPlan *p) {
         k = 1u << p->window.channel;
         batch |= p->window.taps;
     }
-    if (!is_multiplied(p->a.mat[0].t)) return "operands are not of 16 or 8 bits";
+    if (!is_multiplied(p->a.mat[0].t)) return "operands are not of 8, 16 or 32 bits";
+    p->exact = p->a.mat[0].t == DT_f32;
+    if (p->exact && (p->parts > 1 || d->nacc > 1)) return "several sums of f32";
     for (uint32_t s = 0; s < d->nacc; s++) {
         why = plan_operand(g, p, d->b[s], d->n, k, batch, &p->b[s]);
         if (why) return why;
@@ -136,7 +139,8 @@ static const char *plan_operands(Gpu *g, GemmPlan *p) {
         p->type = type;
     }
     bool narrow = dtype_is_float(p->a.mat[0].t) && dtype_bytes(p->a.mat[0].t) == 1;
-    p->promoted = narrow || p->parts > 1;
+    p->promoted = narrow || p->parts > 1 || p->exact;
+    if (p->exact && (p->a.across || p->b[0].across)) return "rows of f32 that do not lie along k";
     return NULL;
 }
 
@@ -369,6 +373,8 @@ static int64_t fetch_time(Gpu *g, const GemmOperand *o, int64_t bytes) {
     return bytes / (off_lines(g, o) ? 58 : 125);
 }
 
+enum { APART_NS = 150 }; /* to take a k-block of f32 apart */
+
 /* Of a k-block: the products, or what they need if that takes longer. Rows off lines slow the
  * products down even so, those of wide tiles more, and so does waiting for a twin: more often in
  * small tiles. */
@@ -378,11 +384,12 @@ static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twi
     int64_t slower = !off_lines(g, &p->a) ? 0 : t->pingpong ? 12 : twin ? 5 : 10;
     if (off_lines(g, &p->b[0])) slower += !twin ? 10 : t->n > 128 ? (t->n - 128) / 7 : 0;
     int64_t multiply = t->block_ns * (100 + slower) / 100;
+    if (p->exact) multiply = 3 * multiply + APART_NS;
     if (twin) multiply += t->m * t->n > 128 * 192 ? 20 : 45;
     return fetch > multiply ? fetch : multiply;
 }
 
-enum { LAST_NS = 500, SPLIT_NS = 3500, SPLIT_LEAST = 4, SPLIT_LONG = 32, SPLITS = 3 /* 2, 4, 8 */ };
+enum { LAST_NS = 500, SPLIT_LEAST = 4, SPLIT_LONG = 32, SPLITS = 3 /* 2, 4, 8 */ };
 
 /* So many blocks in clusters run at once for certain. Long sums, of a weight's gradient over all
  * rows of a batch, are worth it without: pairs fill all multiprocessors, more do but for a few. */
@@ -397,7 +404,7 @@ static int64_t split_room(const Gpu *g, int64_t blocks, uint32_t splits) {
 static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t splits, int64_t m,
                       bool crowded) {
     int64_t k, taps, cols = t->n / g->k->dot.nacc;
-    if (t->pingpong || p->promoted || p->addend || p->nterms) return false;
+    if (t->pingpong || (p->promoted && !p->exact) || p->addend || p->nterms) return false;
     if (!expr_is_const(g->e->exprs, p->k, &k) || !expr_is_const(g->e->exprs, p->taps, &taps))
         return false;
     int64_t blocks = taps * ceil_div(k * (int64_t)dtype_bytes(p->a.mat[0].t), HOP_ROW_BYTES);
@@ -407,6 +414,13 @@ static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t spl
     if ((splits - 1) * (int64_t)sizeof(float) * t->m * t->n > ring) return false;
     return blocks >= SPLIT_LEAST * splits && (splits - 1) * ceil_div(blocks, splits) < blocks &&
            count * splits <= (crowded ? g->m->processors : split_room(g, blocks, splits));
+}
+
+/* To hand a tile's sums over. Large tiles fill the machine with clusters, which wait for each other.
+ */
+static int64_t split_time(const GemmTile *t, uint32_t splits) {
+    int64_t sums = (int64_t)splits * t->m * t->n;
+    return t->m * t->n > 64 * 128 ? 3500 + sums / (t->groups * 64) : 500 + sums / 14;
 }
 
 /* Nanoseconds of the whole product: blocks work through whole tiles. */
@@ -420,7 +434,7 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, 
     for (uint32_t i = 0; i < p->nterms; i++)
         blocks += ceil_div(gpu_hint(g->e, p->term[i].k) * (int64_t)dtype_bytes(p->a.mat[0].t), HOP_ROW_BYTES);
     int64_t each = ceil_div(blocks, splits) * block_time(g, p, t, twin) + t->tile_ns;
-    if (splits > 1) each += SPLIT_NS + splits * (int64_t)t->m * t->n / (t->groups * 64);
+    if (splits > 1) each += split_time(t, splits);
     if (p->addend) each += t->addend_ns;
     each += store_time(g, t, p);
     int64_t last = t->pingpong ? LAST_NS : 0; /* nothing is multiplied while it is stored */
@@ -434,8 +448,9 @@ static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shri
     uint32_t cols = t->n / g->k->dot.nacc;
     uint32_t sums = t->m * t->n / (128 * (t->pingpong ? 1 : t->groups));
     if (p->promoted && t->pingpong) return false; /* nobody would give the turn away */
+    if (p->exact && (t->groups > 2 || t->m != t->groups * HOP_SLAB_ROWS)) return false;
     bool wide = t->n == 192 && t->groups == 2 && !t->pingpong;
-    if (wide) return p->promoted && p->parts == 1 && !shrink && g->k->dot.nacc == 1;
+    if (wide) return p->promoted && !p->exact && p->parts == 1 && !shrink && g->k->dot.nacc == 1;
     if (p->promoted) sums *= 4;
     return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> shrink;
 }
@@ -572,6 +587,16 @@ void gemm_variants(Gpu *g, const GemmPlan *p, GemmVariants *out) {
     }
 }
 
+/* Below this other kernels of f32 are as fast. */
+enum { EXACT_ROWS = 33, EXACT_COLS = 16, EXACT_PRODUCTS = 1 << 22 };
+
+static bool is_large(Gpu *g, const GemmPlan *p) {
+    int64_t m = gpu_hint(g->e, p->m), n = gpu_hint(g->e, p->n);
+    double all = (double)m * (double)n * (double)gpu_hint(g->e, p->k);
+    all *= (double)gpu_hint(g->e, p->taps) * (double)gpu_hint(g->e, p->batch);
+    return m >= EXACT_ROWS && n >= EXACT_COLS && all >= EXACT_PRODUCTS;
+}
+
 const char *gemm_plan(Gpu *g, GemmPlan *out) {
     const char *why = g->e->isa->warpgroups ? check_body(g) : "the architecture has not Hopper's";
     *out = (GemmPlan){0};
@@ -586,6 +611,7 @@ const char *gemm_plan(Gpu *g, GemmPlan *out) {
     out->k = gpu_points(g->e, g->k, k);
     out->taps = gpu_points(g->e, g->k, out->window.taps);
     out->batch = gpu_points(g->e, g->k, d->batch);
+    if (out->exact && !is_large(g, out)) return "few products of f32";
     GemmVariants v;
     gemm_variants(g, out, &v);
     uint32_t variant = g->j->variant < v.n ? g->j->variant : 0;

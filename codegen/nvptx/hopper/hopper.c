@@ -213,6 +213,11 @@ void hop_load_four(Emit *e, HV at, HV *v) {
     for (uint32_t i = 0; i < 4; i++) v[i] = LLVMBuildExtractValue(e->b, r, i, "");
 }
 
+void hop_store_four(Emit *e, HV at, const HV *v) {
+    HV args[5] = {at, v[0], v[1], v[2], v[3]};
+    hop_asm(e, e->voidt, "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r,~{memory}", args, 5);
+}
+
 /* Without .release: with it, ptxas makes all memory of the device wait. What was read here was read
  * by instructions that are over. */
 void hop_barrier_arrive_at(Emit *e, HV bar, HV rank, HV when) {

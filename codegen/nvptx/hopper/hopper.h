@@ -81,6 +81,7 @@ HV hop_cluster_load(Emit *e, HV shared, HV rank);
 /* Four f32 to 16 bytes of a block of the cluster, and from 16 bytes of this one. */
 void hop_store_in(Emit *e, HV rank, HV at, const HV *v);
 void hop_load_four(Emit *e, HV at, HV *v);
+void hop_store_four(Emit *e, HV at, const HV *v); /* i32, there */
 /* Arrives at the barrier of block `rank` of the cluster, by the threads where `when` holds. */
 void hop_barrier_arrive_at(Emit *e, HV bar, HV rank, HV when);
 

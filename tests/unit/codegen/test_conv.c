@@ -182,6 +182,36 @@ static void check_resident(void) {
     arena_destroy(b.a);
 }
 
+/* --- f32 -------------------------------------------------------------------------------------- */
+
+/* Weights [o][r][s][c], or with o innermost, which matrix units do not take of f32. */
+static const char *f32_text(bool along, Arena *a) {
+    return arena_printf(
+        a,
+        "kernel k tem dot n=2 y=28 x=28 j=64 ~r=3 ~s=3 ~c=64\n param 0 f32[100352]\n"
+        " param 1 f32[36864]\n param 2 f32[100352] written\n"
+        " %%1 f32 load p0[n*50176 + y*1792 + x*64 + r*1792 + s*64 + c - 1856]"
+        " if [(y + r < 29)*(x + s < 29)*(0 < (y + r))*(0 < (x + s))]\n"
+        " %%2 f32 load p1[%s]\n %%3 f32 mul %%1, %%2\n %%4 f32 reduce sum r,s,c %%3\n"
+        " %%5 f32 store p2[n*50176 + y*1792 + x*64 + j] %%4\n"
+        "dot batch - m n,y,x n j k r,s,c pack 0 a %%1 acc %%4 b %%2\n"
+        "cost reads [1] writes [1] flops [1]\n end\n",
+        along ? "j*576 + r*192 + s*64 + c" : "r*12288 + s*4096 + c*64 + j");
+}
+
+static void check_f32(bool along) {
+    Built b = built_new("f32");
+    if (built_parse(&b, f32_text(along, b.a))) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        const char *text = built_text(&b);
+        CHECK(!along == !strstr(text, "f32.tf32.tf32") && !along == !strstr(text, "cvt.rna.tf32"));
+        if (!CHECK(along == (strstr(ck->note, "f32 in two of tf32") != NULL)))
+            fprintf(stderr, "%s\n", ck->note);
+        if (along) CHECK(ck->maps[0].im2col && ck->maps[0].channels == 32);
+    }
+    arena_destroy(b.a);
+}
+
 /* --- Depthwise -------------------------------------------------------------------------------- */
 
 static const char depthwise[] =
@@ -232,6 +262,8 @@ TEST_MAIN {
         if (!only || strcmp(convs[i].name, only) == 0) check_conv(&convs[i]);
     check_shared_sums();
     check_resident();
+    check_f32(true);
+    check_f32(false);
     check_depthwise();
     check_image();
 }
