@@ -26,6 +26,16 @@ def mm(t, layout, m, k, n, epilogue):
     return {"cublas": lambda: torch.mm(a, b, out=out)}
 
 
+def mm8(t, m, k, n):
+    if t == "i8":
+        a, b = (torch.randint(-128, 128, s, device="cuda", dtype=torch.int8) for s in ((m, k), (n, k)))
+        return {"cublaslt": lambda: torch._int_mm(a, b.t())}
+    a, b = (draw(*s).to(torch.float8_e4m3fn) for s in ((m, k), (n, k)))
+    one = torch.ones((), device="cuda")
+    scaled = lambda fast: lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=fast)
+    return {"cublaslt": scaled(False), "cublaslt_fast": scaled(True)}
+
+
 def chain(m, k, n, count):
     sides = [(draw(m, k), draw(n, k).t(), torch.empty(m, n, device="cuda", dtype=TYPE["bf16"])) for _ in range(count)]
 
@@ -187,5 +197,5 @@ def model(name):
 
 
 def peers(spec):
-    kinds = {"mm": mm, "chain": chain, "sdpa": sdpa, "conv": conv, "rows": rows, "model": model}
+    kinds = {"mm": mm, "mm8": mm8, "chain": chain, "sdpa": sdpa, "conv": conv, "rows": rows, "model": model}
     return kinds[spec[0]](*spec[1:])

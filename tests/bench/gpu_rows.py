@@ -38,7 +38,8 @@ def add(name, graph, peer, **kw):
 
 def model(ins, nodes, outs, init=()):
     from onnx import TensorProto as T, helper as h
-    types = {"bf16": T.BFLOAT16, "f16": T.FLOAT16, "f32": T.FLOAT, "i64": T.INT64, "bool": T.BOOL}
+    types = {"bf16": T.BFLOAT16, "f16": T.FLOAT16, "f32": T.FLOAT, "i64": T.INT64, "bool": T.BOOL,
+             "i8": T.INT8, "i32": T.INT32, "f8e4m3fn": T.FLOAT8E4M3FN}
     value = lambda name, t, shape: h.make_tensor_value_info(name, types[t], shape)
     made = [h.make_node(op, i, [o], **attr) for op, i, o, attr in nodes]
     g = h.make_graph(made, "row", [value(*i) for i in ins], [value(*o) for o in outs], list(init))
@@ -77,6 +78,21 @@ def gemm(t, layout, m, k, n, epilogue="", options=()):
         bytes=z * (m * k + k * n + m * n + extra), options=tuple(options))
 
 
+def bytes_gemm(t, m, k, n):
+    """Operands of 8 bits, the right one by columns: integers into i32, floats into bf16."""
+    def graph():
+        from onnx import TensorProto
+        ins, nodes = [("a", t, [m, k]), ("b", t, [n, k])], [("Transpose", ["b"], "t", {"perm": [1, 0]})]
+        if t == "i8":
+            return model(ins, nodes + [("MatMulInteger", ["a", "t"], "c", {})], [("c", "i32", [m, n])])
+        nodes += [("Cast", ["a"], "x", cast_to_f32()), ("Cast", ["t"], "y", cast_to_f32()), ("MatMul", ["x", "y"], "z", {}),
+                  ("Cast", ["z"], "c", {"to": TensorProto.BFLOAT16})]
+        return model(ins, nodes, [("c", "bf16", [m, n])])
+
+    add(f"gemm_{t}_nt_{m}x{k}x{n}", graph, ("mm8", t, m, k, n), flops=2 * m * n * k,
+        bytes=m * k + k * n + (4 if t == "i8" else 2) * m * n)
+
+
 def gemms():
     square = [(s,) * 3 for s in (1024, 2048, 4096, 8192, 16384)]
     for t in ("bf16", "f16"):
@@ -89,6 +105,9 @@ def gemms():
             chain(m, *s)
     for s in [(4096, 4096, 4104), (4096, 4104, 4096), (3000,) * 3, (2049, 2056, 4096), (2304, 2304, 4096), (1000,) * 3]:
         gemm("bf16", "nn", *s)
+    for t in ("i8", "f8e4m3fn"):
+        for s in square[:4] + [(2048, 4096, 14336), (4096, 768, 3072), (4096, 3072, 768), (512, 768, 768)]:
+            bytes_gemm(t, *s)
     for s in [(2048,) * 3, (4096,) * 3]:
         gemm("f32", "nn", *s), gemm("tf32", "nn", *s, options=["--precision", "tf32"])
     for s in [(4096,) * 3, BIG, (8192, 4096, 1024)]:

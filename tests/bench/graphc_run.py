@@ -68,7 +68,7 @@ class Session:
     def bind(self, i, info, dims):
         import torch
         types = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64,
-                 "i32": torch.int32, "bool": torch.bool}
+                 "i32": torch.int32, "bool": torch.bool, "i8": torch.int8, "f8e4m3fn": torch.float8_e4m3fn}
         t, name = types[info.dtype_name.decode()], info.name.decode()
         text = [info.dims[k].decode() for k in range(info.rank)]
         shape = [int(d) if d.isdigit() else int(eval(d, {}, dict(dims))) for d in text]
