@@ -28,7 +28,8 @@
 enum { COLS_LEAST = 16 }; /* of a group: with fewer, fusion packs no weights */
 enum { MAX_VIEWS = 8, MAX_SIDES = 16, SHIFT = 128 };
 enum {
-    MOST_TERMS = INT32_MAX / (255 * 128) /* of a sum of (u8 - z) i8 that cannot leave 32 bits */
+    MOST_TERMS = INT32_MAX / (255 * 128), /* of a sum of (u8 - z) i8 that cannot leave 32 bits */
+    MOST_UNCENTRED = INT32_MAX / (255 * 255) /* of (u8 - z) (u8 - y) */
 };
 enum { ALIGN = 16 }; /* of rows of bytes, that matrix units read */
 
@@ -356,6 +357,7 @@ static bool match_columns(Graph *g, Value v, bool bytes, Factor *w) {
     for (uint32_t i = 0; i < n.nin; i++) {
         if (!match_weights(g, n.in[i], bytes, w) || w->zero) return false;
         q[i] = w->q;
+        if (graph_type(g, q[i])->dtype != graph_type(g, q[0])->dtype) return false;
         const Expr size = graph_type(g, w->q)->dim[n.type.rank - 1];
         if (w->scale) scale[scales++] = scale_row(g, w->scale, size);
     }
@@ -404,6 +406,8 @@ static Value to_bytes(Rewrite *r, Value v) {
         return 0;
     }
     if (x.scale && graph_type(g, x.scale)->rank) return 0;
+    const Type *t = graph_type(g, w.q);
+    if (sums_f32 && w.zero && expr_value(g->exprs, t->dim[t->rank - 2]) > MOST_UNCENTRED) return 0;
     Value sum = multiply_bytes(g, x, w), scale = both_scales(g, x, w);
     if (sums_f32 && !narrow) sum = build_cast(g, sum, DT_f32);
     return scale ? build_binary(g, OP_mul, sum, scale) : sum;

@@ -69,7 +69,7 @@ def all_cases():
         cases += [Case("dynamic", np.uint8, np.int8, 0, 0, k, n, m), Case("qdq", np.int8, np.int8, 5, 0, k, n, m, columns=True)]
     cases.append(Case("qdq", np.int8, np.int8, 4, 0, 16, 64, (8, 3, 1), columns=True, groups=2))
     cases.append(Case("qdq", np.uint8, np.int8, 9, 0, 3, 32, (11, 3, 2)))  # three channels: no groups of four
-    cases.append(Case("qdq", np.uint8, np.int8, 0, 0, 70000, 16, 2, full=True))
+    cases += [Case("qdq", np.uint8, w, 0, 0, k, 16, 2, full=True) for w, k in ((np.int8, 70000), (np.uint8, 40000))]
     return cases
 
 
