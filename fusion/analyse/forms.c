@@ -59,6 +59,10 @@ bool fuse_is_bytes(const Fuse *f, DType t) {
     return f->m->bytes && (t == DT_u8 || t == DT_i8 || t == DT_f8e4m3fn || t == DT_f8e5m2);
 }
 
+bool fuse_is_fetched(const Fuse *f, DType t) {
+    return dtype_is_half(t) || fuse_is_bytes(f, t);
+}
+
 /* Of few rows each column of B is read by itself, and once; bytes are multiplied in rows of k only.
  */
 static bool packs_columns(const Fuse *f, Value dot) {

@@ -27,7 +27,7 @@ static DType multiplied(const Fuse *f, const AttnMatch *m) {
 static double use_limit(const Fuse *f, const Demand *d, DType t) {
     const Machine *m = f->m;
     const Group *g = f->groups.v[d->group];
-    bool half = is_half(t) || fuse_is_bytes(f, t), attends = g->attn && is_half(multiplied(f, g->attn));
+    bool half = fuse_is_fetched(f, t), attends = g->attn && is_half(multiplied(f, g->attn));
     const double limit[] = {[USE_point] = 1e9,
                             [USE_data] = m->inline_flops.data,
                             [USE_query] = m->inline_flops.score,
@@ -252,7 +252,8 @@ static bool is_no_matrix(const Fuse *f, Value v, const Demand *d) {
     const Group *g = f->groups.v[d->group];
     if (d->use != USE_a || g->attn || !g->anchor || graph_node(f->g, g->anchor)->op != OP_dot)
         return false;
-    if (!is_half(graph_type(f->g, v)->dtype) || f->m->inline_flops.half_a > 0) return false;
+    if (!fuse_is_fetched(f, graph_type(f->g, v)->dtype) || f->m->inline_flops.half_a > 0)
+        return false;
     return !idx_try_fetch(f, g, v, d->idx);
 }
 

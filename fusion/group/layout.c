@@ -52,13 +52,13 @@ static bool order_of_contraction(Fuse *f, Value v, uint32_t inner) {
 /* Matrix units fetch this left operand of a contraction in the order in which it lies. */
 static bool fetched_as_is(const Fuse *f, const Group *g, Value v, Use use) {
     const Type *t = graph_type(f->g, v);
-    if (use != USE_a || !dtype_is_half(t->dtype) || f->m->inline_flops.half_a > 0) return false;
+    if (use != USE_a || !fuse_is_fetched(f, t->dtype) || f->m->inline_flops.half_a > 0) return false;
     if (!g->anchor || graph_node(f->g, g->anchor)->op != OP_dot || f->v[g->anchor].attn) return false;
-    return expr_divisor(f->p, t->dim[t->rank - 1]) % 8 == 0;
+    return expr_divisor(f->p, t->dim[t->rank - 1]) * (int64_t)dtype_bytes(t->dtype) % 16 == 0;
 }
 
 /* The axis along which a template reads this operand contiguously, as a symbol. */
-static bool inner_axis(const Fuse *f, const Group *g, Use use, IdxId read, uint32_t *sym) {
+static bool inner_axis(const Fuse *f, const Group *g, Use use, DType t, IdxId read, uint32_t *sym) {
     if (use < USE_query || g->kind == GROUP_pack) return false;
     if (use == USE_value) {
         uint32_t axes = idx_axes_used(f, g, read);
@@ -69,7 +69,7 @@ static bool inner_axis(const Fuse *f, const Group *g, Use use, IdxId read, uint3
     }
     /* A gradient of attention has two contractions inside. */
     bool second = g->k2_idx && (idx_axes_used(f, g, read) & idx_axes_used(f, g, g->k2_idx));
-    if ((!second && !g->k_idx) || use == USE_b) return false;
+    if ((!second && !g->k_idx) || (use == USE_b && !fuse_is_bytes(f, t))) return false;
     /* A depthwise convolution's lanes are its channels. */
     bool depthwise = g->anchor && fuse_is_depthwise(f, g->anchor);
     if (depthwise && !g->anchor_idx) return false;
@@ -113,13 +113,14 @@ static bool stored_axis(Fuse *f, Group *g, uint32_t *sym) {
 static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
     VState *s = &f->choice[v];
     uint32_t rank = graph_type(f->g, v)->rank;
+    DType t = graph_type(f->g, v)->dtype;
     int inner = -1;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
         Group *g = f->groups.v[d->group];
         uint32_t sym;
         if (!pointwise && fetched_as_is(f, g, v, d->use)) continue;
-        if (!(pointwise ? stored_axis(f, g, &sym) : inner_axis(f, g, d->use, d->idx, &sym)))
+        if (!(pointwise ? stored_axis(f, g, &sym) : inner_axis(f, g, d->use, t, d->idx, &sym)))
             continue;
         int at = inner_dim(f, idx_get(g, d->idx), sym);
         if (at < 0 || (inner >= 0 && at != inner)) return false;
@@ -277,8 +278,8 @@ static void align_rows(Fuse *f, Value v) {
     const uint32_t bytes = (uint32_t)dtype_bytes(t->dtype), rows = bytes ? 16 / bytes : 1;
     if (f->m->inline_flops.half_b > 0 || f->fact[v].const_only || t->rank < 2) return;
     bool fetched = dot && graph_node(f->g, dot)->op == OP_dot &&
-                   dtype_is_half(graph_type(f->g, graph_node(f->g, dot)->in[0])->dtype);
-    for (uint32_t i = 0; i < s->demands.n && dtype_is_half(t->dtype); i++)
+                   fuse_is_fetched(f, graph_type(f->g, graph_node(f->g, dot)->in[0])->dtype);
+    for (uint32_t i = 0; i < s->demands.n && fuse_is_fetched(f, t->dtype); i++)
         fetched = fetched || s->demands.v[i].use >= USE_query;
     Expr row = t->dim[s->permuted ? s->order[t->rank - 1] : t->rank - 1];
     int64_t lo, hi;
