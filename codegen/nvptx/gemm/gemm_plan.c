@@ -275,7 +275,7 @@ static bool by_threads(const GemmPlan *p, const Kernel *k, KVal v) {
 
 /* Results that go through shared memory. */
 static bool is_copied(DType t) {
-    return dtype_bytes(t) == 2;
+    return dtype_bytes(t) == 2 || t == DT_i8 || t == DT_u8;
 }
 
 static const char *plan_epilogue(Gpu *g, GemmPlan *p) {
@@ -339,7 +339,6 @@ static const GemmTile tiles[] = {
     {"192x128", 192, 128, 3, false, 5, 1, 1, 8, 32, 160, 500, 1500, 1000},
     {"192x64", 192, 64, 3, false, 6, 1, 1, 8, 32, 160, 300, 1300, 500},
     {"64x256", 64, 256, 1, false, 5, 1, 2, 8, 0, 0, 360, 1500, 800},
-    {"128x192", 128, 192, 2, false, 5, 1, 1, 16, 40, 232, 508, 1500, 2000}, /* of promoted sums of f8 */
 };
 
 /* Nanoseconds that the epilogue's arithmetic adds to a tile: where a tile is stored while another
@@ -449,8 +448,6 @@ static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shri
     uint32_t sums = t->m * t->n / (128 * (t->pingpong ? 1 : t->groups));
     if (p->promoted && t->pingpong) return false; /* nobody would give the turn away */
     if (p->exact && (t->groups > 2 || t->m != t->groups * HOP_SLAB_ROWS)) return false;
-    bool wide = t->n == 192 && t->groups == 2 && !t->pingpong;
-    if (wide) return p->promoted && !p->exact && p->parts == 1 && !shrink && g->k->dot.nacc == 1;
     if (p->promoted) sums *= 4;
     return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> shrink;
 }

@@ -114,7 +114,7 @@ static const Narrow narrow[] = {
     {"u8", "i8", "i32", ROWS_B, "i32", "k32.s32.u8.s8 {", "tiles of", 2},
     {"i8", "u8", "i32", ROWS_B, "i32", "k32.s32.s8.u8 {", "tiles of", 2},
     {"u8", "u8", "i32", ROWS_B, "i32", "k32.s32.u8.u8 {", "tiles of", 2},
-    {"i8", "i8", "i32", ROWS_B, "i8", "k32.s32.s8.s8 {", "tiles of", 2},
+    {"i8", "i8", "i32", ROWS_B, "i8", "k32.s32.s8.s8 {", "tiles of", 3},
     {"f8e4m3fn", "f8e4m3fn", "f32", ROWS_B, "f32", "k32.f32.e4m3.e4m3 {", "tiles of", 2},
     {"f8e5m2", "f8e5m2", "f32", ROWS_B, "f32", "k32.f32.e5m2.e5m2 {", "tiles of", 2},
     {"i8", "i8", "i32", "k*N + j", "i32", NULL, "rows across the sum", 0},
