@@ -3,7 +3,8 @@
  * Loop structure, outermost first:
  *   work items   (batch, span of row blocks, panel of 48 columns, block of row tiles)
  *   sub-panels   nv vectors wide, as many as the registers hold beside the rows
- *   row tiles    M cut into equal tiles of at most 8 rows
+ *   row tiles    M cut into equal tiles of at most 8 rows; where M is not known into tiles of 8
+ *                and what is left
  *   runs, k      the micro-kernel: rows x nv accumulators in registers
  *
  * The left operand is read through a table of pointers, one per row of the block and run. A run is
@@ -34,6 +35,7 @@
 #define DOT_PANEL      48  /* columns of a panel: KDot.pack of weights that the CPU takes packed */
 #define DOT_CHUNK      128 /* elements of a run that are summed in one accumulator */
 #define DOT_ROWS       8   /* rows of a tile: the unit in which M is cut, on every target */
+#define DOT_PART       4   /* rows, at most, of the parts of tiles that are no micro-kernel */
 #define DOT_MAX_NV     3
 #define DOT_MADE       8  /* steps of k that are unrolled where the right operand is made */
 #define DOT_TILE_APART 16 /* elements between tiles of a copied left operand */
@@ -93,7 +95,7 @@ typedef struct Dot {
     Expr span, spans; /* blocks that share a table: items walk them fastest, then panels */
     Expr tiles, block, blocks, panels; /* tiles of M, tiles in a block, blocks, panels */
     bool in_registers; /* the epilogue takes accumulators from registers, not from `tile` */
-    LLVMValueRef tile[K_MAX_ACC];
+    LLVMValueRef tile[K_MAX_ACC]; /* [DOT_ROWS][width] */
 
     /* Winograd: tiles are of 2x2 outputs, and the micro-kernel runs once for each of the 16 planes
      * of the transformed operands. */
@@ -173,6 +175,7 @@ void dot_ask(Dot *d, DotAhead *a); /* at each step of k */
  * off if `masked`. */
 void dot_tiles(Dot *d, uint32_t nv, bool masked);
 void dot_store_all(Dot *d);
+bool dot_in_chunks(const Dot *d); /* sums are made of chunks, which meet in `tile` */
 
 /* wino.c */
 void wino_analyse(Dot *d); /* replaces M by 2x2 tiles */

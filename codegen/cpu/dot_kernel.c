@@ -54,34 +54,52 @@ static LLVMValueRef b_row(Dot *d, const DotB *b, LLVMValueRef from, Expr rows) {
 /* One micro-kernel: `rows` rows of the table from entry `at` on against nv vectors. */
 typedef struct Micro {
     uint32_t rows, nv, nacc; /* nacc = rows * nv */
+    uint32_t live;           /* accumulators that loops carry: all, or none between parts of sums */
     const DotB *b;
     LLVMValueRef at; /* table entry of the first row's first run */
     LLVMValueRef acc[DOT_ROWS * DOT_MAX_NV];
+    LLVMValueRef tile;        /* as Dot.tile, from the first row on */
     LLVMValueRef row;         /* current row of the right operand */
     DotAhead ahead;           /* ... and what is asked for meanwhile */
     uint32_t of;              /* the right operand's number ... */
     const LLVMValueRef *mask; /* ... and columns that there are: where it is made */
 } Micro;
 
-static void micro_open(Dot *d, Micro *m, EmitLoop *l, const char *name, LLVMValueRef n) {
-    *l = emit_loop(d->e, m->nacc + 1 + (m->ahead.at != NULL));
-    for (uint32_t i = 0; i < m->nacc; i++) l->init[i] = m->acc[i];
-    l->init[m->nacc] = m->row;
-    if (m->ahead.at) l->init[m->nacc + 1] = m->ahead.at;
-    emit_loop_begin(d->e, l, name, emit_i64(d->e, 0), n, emit_i64(d->e, 1), false);
-    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = l->phi[i];
-    m->row = l->phi[m->nacc];
-    if (m->ahead.at) m->ahead.at = l->phi[m->nacc + 1];
+/* Over [first, first + n). */
+static void micro_open(Dot *d, Micro *m, EmitLoop *l, const char *name, Expr first, Expr n) {
+    Emit *e = d->e;
+    int64_t least, most;
+    expr_range(d->p, n, &least, &most);
+    *l = emit_loop(e, m->live + 1 + (m->ahead.at != NULL));
+    for (uint32_t i = 0; i < m->live; i++) l->init[i] = m->acc[i];
+    l->init[m->live] = m->row;
+    if (m->ahead.at) l->init[m->live + 1] = m->ahead.at;
+    emit_loop_begin(e, l, name, emit_expr(e, first), emit_expr(e, expr_add(d->p, first, n)),
+                    emit_i64(e, 1), least > 0);
+    for (uint32_t i = 0; i < m->live; i++) m->acc[i] = l->phi[i];
+    m->row = l->phi[m->live];
+    if (m->ahead.at) m->ahead.at = l->phi[m->live + 1];
 }
 
 static void micro_close(Dot *d, Micro *m, EmitLoop *l) {
-    for (uint32_t i = 0; i < m->nacc; i++) l->next[i] = m->acc[i];
-    l->next[m->nacc] = m->row;
-    if (m->ahead.at) l->next[m->nacc + 1] = m->ahead.at;
+    for (uint32_t i = 0; i < m->live; i++) l->next[i] = m->acc[i];
+    l->next[m->live] = m->row;
+    if (m->ahead.at) l->next[m->live + 1] = m->ahead.at;
     emit_loop_end(d->e, l);
-    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = l->out[i];
-    m->row = l->out[m->nacc];
-    if (m->ahead.at) m->ahead.at = l->out[m->nacc + 1];
+    for (uint32_t i = 0; i < m->live; i++) m->acc[i] = l->out[i];
+    m->row = l->out[m->live];
+    if (m->ahead.at) m->ahead.at = l->out[m->live + 1];
+}
+
+/* Rows of the table point to run `at` of theirs. */
+static void micro_left(Dot *d, const Micro *m, LLVMValueRef at, LLVMValueRef *left) {
+    Emit *e = d->e;
+    LLVMValueRef nruns = emit_expr(e, d->nruns);
+    for (uint32_t r = 0; r < m->rows; r++) {
+        LLVMValueRef entry = LLVMBuildMul(e->b, nruns, emit_i64(e, r), "");
+        entry = LLVMBuildAdd(e->b, at, entry, "");
+        left[r] = emit_load(e, e->ptr, emit_gep(e, e->ptr, d->table, entry), 8);
+    }
 }
 
 /* One step of k: a row of the right operand times one element of every row of the left one. */
@@ -146,26 +164,28 @@ static void micro_pair(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair) 
     dot_ask(d, &m->ahead);
 }
 
-/* Steps [first, first + n) by themselves. */
-static void micro_steps(Dot *d, Micro *m, LLVMValueRef *left, Expr first, Expr n) {
-    Emit *e = d->e;
+/* `n` steps by themselves, the first at the pointers. */
+static void micro_steps(Dot *d, Micro *m, LLVMValueRef *left, Expr n) {
     EmitLoop l;
-    micro_open(d, m, &l, "k", emit_expr(e, n));
-    micro_step(d, m, left, LLVMBuildAdd(e->b, emit_expr(e, first), l.i, ""));
+    micro_open(d, m, &l, "k", expr_const(d->p, 0), n);
+    micro_step(d, m, left, l.i);
     micro_close(d, m, &l);
 }
 
-/* ... in pairs, then what is left; first is even. */
-static void micro_pairs(Dot *d, Micro *m, LLVMValueRef *left, Expr first, Expr n) {
+/* ... in pairs, then what is left. */
+static void micro_pairs(Dot *d, Micro *m, LLVMValueRef *left, Expr n) {
     Emit *e = d->e;
     ExprPool *p = d->p;
     EmitLoop l;
     const Expr two = expr_const(p, 2), rest = expr_mod(p, n, two);
-    micro_open(d, m, &l, "pair", emit_expr(e, expr_div(p, n, two)));
-    micro_pair(d, m, left, LLVMBuildAdd(e->b, emit_expr(e, expr_div(p, first, two)), l.i, ""));
+    micro_open(d, m, &l, "pair", expr_const(p, 0), expr_div(p, n, two));
+    micro_pair(d, m, left, l.i);
     micro_close(d, m, &l);
-    if (expr_divisor(p, n) % 2)
-        micro_steps(d, m, left, expr_add(p, first, expr_sub(p, n, rest)), rest);
+    if (expr_divisor(p, n) % 2 == 0) return;
+    LLVMValueRef skip = emit_expr(e, expr_sub(p, n, rest));
+    for (uint32_t r = 0; r < m->rows; r++)
+        left[r] = emit_gep(e, emit_mem_type(e, d->left), left[r], skip);
+    micro_steps(d, m, left, rest);
 }
 
 /* Step k of a right operand that is made, with columns of vector j bound. */
@@ -198,14 +218,15 @@ static void made_steps(Dot *d, Micro *m, LLVMValueRef *left, Expr k, uint32_t n)
 static void made_run(Dot *d, Micro *m, LLVMValueRef *left, Expr first, Expr n) {
     ExprPool *p = d->p;
     EmitLoop l;
-    const Expr unit = expr_const(p, DOT_MADE), whole = expr_div(p, n, unit);
-    micro_open(d, m, &l, "word", emit_expr(d->e, whole));
+    const Expr zero = expr_const(p, 0), unit = expr_const(p, DOT_MADE);
+    const Expr whole = expr_div(p, n, unit);
+    micro_open(d, m, &l, "word", zero, whole);
     Expr at = expr_muli(p, dot_sym(d, "word", whole, l.i), DOT_MADE);
     made_steps(d, m, left, expr_add(p, first, at), DOT_MADE);
     micro_close(d, m, &l);
     if (expr_divisor(p, n) % DOT_MADE == 0) return;
     const Expr rest = expr_mod(p, n, unit);
-    micro_open(d, m, &l, "k", emit_expr(d->e, rest));
+    micro_open(d, m, &l, "k", zero, rest);
     at = expr_add(p, expr_muli(p, whole, DOT_MADE), dot_sym(d, "k", unit, l.i));
     made_steps(d, m, left, expr_add(p, first, at), 1);
     micro_close(d, m, &l);
@@ -292,11 +313,13 @@ static void micro_quad(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef quad, 
 }
 
 /* All of a run in fours, and what is left of a run that is the only one. */
-static void micro_quads(Dot *d, Micro *m, LLVMValueRef *left) {
+static void micro_quads(Dot *d, Micro *m, LLVMValueRef at) {
     Emit *e = d->e;
     EmitLoop quads;
+    LLVMValueRef left[DOT_ROWS];
+    micro_left(d, m, at, left);
     int64_t run = expr_value(d->p, d->run);
-    micro_open(d, m, &quads, "quad", emit_i64(e, run / 4));
+    micro_open(d, m, &quads, "quad", expr_const(d->p, 0), expr_const(d->p, run / 4));
     micro_quad(d, m, left, quads.i, 4);
     micro_close(d, m, &quads);
     if (run % 4) micro_quad(d, m, left, emit_i64(e, run / 4), (uint32_t)(run % 4));
@@ -304,30 +327,45 @@ static void micro_quads(Dot *d, Micro *m, LLVMValueRef *left) {
 
 /* --- Long sums ------------------------------------------------------------------------- */
 
-/* A part of a sum, from 0; the sums of the parts before wait in memory while it has the registers:
- * the rounding error of a sum grows with the root of its length. */
+/* A part of a sum, from 0, in registers. The sums of the parts before lie in memory meanwhile:
+ * there are no registers for both. The rounding error of a sum grows with the root of its length.
+ */
 typedef struct Chunk {
     EmitLoop l;
     Expr first, size; /* of the current chunk, in steps */
-    LLVMValueRef total[DOT_ROWS * DOT_MAX_NV];
 } Chunk;
+
+static LLVMValueRef load_vector(Dot *d, LLVMValueRef at) {
+    return emit_load(d->e, emit_vec(d->elem, d->lanes), at, d->bytes);
+}
+
+static LLVMValueRef micro_place(Dot *d, const Micro *m, uint32_t i) {
+    uint32_t at = i / m->nv * d->width + i % m->nv * d->lanes;
+    return emit_gep(d->e, d->elem, m->tile, emit_i64(d->e, at));
+}
+
+static void micro_zero(Dot *d, Micro *m) {
+    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = LLVMConstNull(emit_vec(d->elem, d->lanes));
+}
 
 /* `steps` steps, at most `most` a chunk. */
 static void chunk_open(Dot *d, Micro *m, Chunk *c, Expr steps, Expr most) {
     ExprPool *p = d->p;
     const Expr n = expr_ceildiv(p, steps, most);
-    micro_open(d, m, &c->l, "chunk", emit_expr(d->e, n));
+    micro_open(d, m, &c->l, "chunk", expr_const(p, 0), n);
     c->first = expr_mul(p, dot_sym(d, "chunk", n, c->l.i), most);
     c->size = expr_min(p, most, expr_sub(p, steps, c->first));
-    for (uint32_t i = 0; i < m->nacc; i++) {
-        c->total[i] = m->acc[i];
-        m->acc[i] = LLVMConstNull(LLVMTypeOf(c->total[i]));
-    }
+    micro_zero(d, m);
+    m->live = m->nacc;
 }
 
 static void chunk_close(Dot *d, Micro *m, Chunk *c) {
-    for (uint32_t i = 0; i < m->nacc; i++)
-        m->acc[i] = LLVMBuildFAdd(d->e->b, c->total[i], m->acc[i], "");
+    for (uint32_t i = 0; i < m->nacc; i++) {
+        LLVMValueRef at = micro_place(d, m, i);
+        LLVMValueRef sum = LLVMBuildFAdd(d->e->b, load_vector(d, at), m->acc[i], "");
+        emit_store_ptr(d->e, sum, at, d->bytes);
+    }
+    m->live = 0;
     micro_close(d, m, &c->l);
 }
 
@@ -337,21 +375,31 @@ static bool is_long(const Dot *d, Expr size) {
     return dtype_is_float(d->acc) && !(expr_is_const(d->p, size, &n) && n <= DOT_CHUNK * 5 / 4);
 }
 
-/* Steps [first, first + n) of a run. */
-static void micro_part(Dot *d, Micro *m, LLVMValueRef *left, Expr first, Expr n) {
-    if (m->b->mode == DOT_B_MADE)
+/* Steps [first, first + n) of run `at`. Pointers begin at the first one: they are not kept from
+ * chunk to chunk, and count with k. */
+static void micro_part(Dot *d, Micro *m, LLVMValueRef *left0, Expr first, Expr n) {
+    LLVMValueRef left[DOT_ROWS];
+    for (uint32_t r = 0; r < m->rows; r++) left[r] = left0[r];
+    if (m->b->mode == DOT_B_MADE) {
         made_run(d, m, left, first, n);
-    else if (d->pairs)
-        micro_pairs(d, m, left, first, n);
+        return;
+    }
+    LLVMValueRef skip = emit_expr(d->e, expr_mul(d->p, first, d->step));
+    for (uint32_t r = 0; r < m->rows; r++)
+        left[r] = emit_gep(d->e, emit_mem_type(d->e, d->left), left[r], skip);
+    if (d->pairs)
+        micro_pairs(d, m, left, n);
     else
-        micro_steps(d, m, left, first, n);
+        micro_steps(d, m, left, n);
 }
 
-/* All of a run. */
-static void micro_run(Dot *d, Micro *m, LLVMValueRef *left) {
+/* All of run `at`. */
+static void micro_run(Dot *d, Micro *m, LLVMValueRef at) {
     Chunk c;
+    LLVMValueRef left[DOT_ROWS];
+    if (!d->quads) micro_left(d, m, at, left);
     if (d->quads) {
-        micro_quads(d, m, left);
+        micro_quads(d, m, at);
     } else if (!is_long(d, d->run)) {
         micro_part(d, m, left, expr_const(d->p, 0), d->run);
     } else {
@@ -361,28 +409,14 @@ static void micro_run(Dot *d, Micro *m, LLVMValueRef *left) {
     }
 }
 
-/* Rows of the table point to run `at` of theirs. */
-static void micro_left(Dot *d, const Micro *m, LLVMValueRef at, LLVMValueRef *left) {
-    Emit *e = d->e;
-    LLVMValueRef nruns = emit_expr(e, d->nruns);
-    for (uint32_t r = 0; r < m->rows; r++) {
-        LLVMValueRef entry = LLVMBuildMul(e->b, nruns, emit_i64(e, r), "");
-        entry = LLVMBuildAdd(e->b, at, entry, "");
-        left[r] = emit_load(e, e->ptr, emit_gep(e, e->ptr, d->table, entry), 8);
-    }
-}
-
 /* Runs [first, first + n). */
 static void micro_runs(Dot *d, Micro *m, LLVMValueRef start, Expr first, Expr n) {
     Emit *e = d->e;
     EmitLoop runs;
-    LLVMValueRef left[DOT_ROWS];
-    micro_open(d, m, &runs, "runs", emit_expr(e, n));
-    LLVMValueRef run = LLVMBuildAdd(e->b, emit_expr(e, first), runs.i, "");
+    micro_open(d, m, &runs, "runs", first, n);
     if (d->permuted)
-        m->row = b_row(d, m->b, start, dot_run_row(d, dot_sym(d, "run", d->nruns, run)));
-    micro_left(d, m, LLVMBuildAdd(e->b, m->at, run, ""), left);
-    micro_run(d, m, left);
+        m->row = b_row(d, m->b, start, dot_run_row(d, dot_sym(d, "run", d->nruns, runs.i)));
+    micro_run(d, m, LLVMBuildAdd(e->b, m->at, runs.i, ""));
     micro_close(d, m, &runs);
 }
 
@@ -393,16 +427,22 @@ static bool joins_runs(const Dot *d) {
     return is_long(d, expr_mul(d->p, d->nruns, d->run));
 }
 
+bool dot_in_chunks(const Dot *d) {
+    return !d->quads &&
+           (is_long(d, d->run) || (!expr_is_value(d->p, d->nruns, 1) && joins_runs(d)));
+}
+
+/* Leaves the sums in accumulators; where they are made of chunks, added to what is in memory. */
 static void micro_kernel(Dot *d, Micro *m) {
     ExprPool *p = d->p;
     const Expr zero = expr_const(p, 0), one = expr_const(p, 1);
-    LLVMValueRef left[DOT_ROWS], start = m->row;
+    LLVMValueRef start = m->row;
     m->nacc = m->rows * m->nv;
-    for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = LLVMConstNull(emit_vec(d->elem, d->lanes));
+    m->live = dot_in_chunks(d) ? 0 : m->nacc;
+    micro_zero(d, m);
     if (expr_is_value(p, d->nruns, 1)) {
         if (d->permuted) m->row = b_row(d, m->b, start, dot_run_row(d, zero));
-        micro_left(d, m, m->at, left);
-        micro_run(d, m, left);
+        micro_run(d, m, m->at);
     } else if (joins_runs(d)) {
         Chunk c;
         Expr most = expr_div(p, expr_const(p, DOT_CHUNK), expr_max(p, one, d->run));
@@ -470,8 +510,7 @@ static void epilogue_memory(Dot *d, const Tile *t) {
         dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, first, l.i, "")));
         for (uint32_t i = 0; i < d->t->nacc; i++) {
             LLVMValueRef from = tile_place(d, i, l.i, j);
-            emit_override(e, d->t->acc[i],
-                          emit_load(e, emit_vec(d->elem, d->lanes), from, d->bytes));
+            emit_override(e, d->t->acc[i], load_vector(d, from));
         }
         dot_store_all(d);
         emit_loop_end(e, &l);
@@ -487,42 +526,68 @@ static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
         m.of = i;
         m.mask = t->mask;
         m.ahead = t->ahead[i];
+        if (d->wino.to || d->tile[i])
+            m.tile = tile_place(d, i, d->wino.to ? t->row : emit_i64(d->e, 0), 0);
         micro_kernel(d, &m);
-        if (d->in_registers && !d->wino.to) {
-            epilogue_registers(d, t, &m);
-            continue;
+        const bool stays = d->in_registers && !d->wino.to;
+        for (uint32_t v = 0; v < m.nacc; v++) {
+            if (stays && !m.live) m.acc[v] = load_vector(d, micro_place(d, &m, v));
+            if (!stays && m.live) emit_store_ptr(d->e, m.acc[v], micro_place(d, &m, v), d->bytes);
         }
-        for (uint32_t r = 0; r < rows; r++)
-            for (uint32_t j = 0; j < t->nv; j++) {
-                LLVMValueRef row = emit_i64(d->e, r);
-                if (d->wino.to) row = LLVMBuildAdd(d->e->b, t->row, row, "");
-                LLVMValueRef to = tile_place(d, i, row, j);
-                emit_store_ptr(d->e, m.acc[r * t->nv + j], to, d->bytes);
-            }
+        if (stays) epilogue_registers(d, t, &m);
     }
 }
 
 /* Bit r: some tile has r rows. */
 static uint32_t row_counts(Dot *d) {
     int64_t m;
-    if (!expr_is_const(d->p, d->m.size, &m)) return (2u << d->mr) - 2;
+    if (!expr_is_const(d->p, d->m.size, &m)) return (2u << DOT_ROWS) - 2;
     int64_t tiles = (m + DOT_ROWS - 1) / DOT_ROWS, low = m / tiles, more = m % tiles;
-    uint32_t set = more < tiles ? 1u << low : 0;
-    if (more) set |= 2u << low;
-    if (d->mr == DOT_ROWS) return set;
-    uint32_t halves = 0;
-    for (uint32_t r = 1; r <= DOT_ROWS; r++)
-        if (set >> r & 1) halves |= 1u << (r + 1) / 2 | 1u << r / 2;
-    return halves & ~1u;
+    return (more < tiles ? 1u << low : 0) | (more ? 2u << low : 0);
 }
 
-static void tile_any(Dot *d, const Tile *t) {
+/* Of those rows, the ones whose tiles are one micro-kernel; others are cut in two. Where M is not
+ * known only its last tile has fewer than DOT_ROWS rows, which is not worth code for each number of
+ * them, and the last columns behind whole sub-panels not for many rows, if fewer fill the pipes;
+ * but made operands are made once a micro-kernel. */
+static uint32_t whole_counts(const Dot *d, const Tile *t, uint32_t counts) {
+    int64_t m;
+    if (d->mr < DOT_ROWS) return 0;
+    if (expr_is_const(d->p, d->m.size, &m) || d->b[0].mode == DOT_B_MADE) return counts;
+    int64_t least, most;
+    expr_range(d->p, d->n.size, &least, &most);
+    const bool last = (t->nv < d->nv || t->mask[0]) && least > d->width;
+    return last && t->nv > 1 ? 0 : counts & 1u << DOT_ROWS;
+}
+
+/* Rows of the parts of tiles that have `counts` rows: see tile. */
+static uint32_t part_counts(uint32_t counts) {
+    uint32_t parts = 0;
+    for (uint32_t r = 1; r <= DOT_ROWS; r++)
+        if (counts >> r & 1) parts |= r > DOT_PART ? 1u << (r + 1) / 2 | 1u << r / 2 : 1u << r;
+    return parts;
+}
+
+/* Sums of chunks, before the first one. */
+static void zero_tile(Dot *d, const Tile *t, uint32_t acc) {
     Emit *e = d->e;
-    uint32_t set = row_counts(d);
-    bool one = (set & (set - 1)) == 0;
-    for (uint32_t r = 1; r <= d->mr; r++) {
+    EmitLoop l = {0};
+    emit_loop_begin(e, &l, "zero", emit_i64(e, 0), t->rows, emit_i64(e, 1), true);
+    LLVMValueRef row = d->wino.to ? LLVMBuildAdd(e->b, t->row, l.i, "") : l.i;
+    for (uint32_t j = 0; j < t->nv; j++)
+        emit_store_ptr(e, LLVMConstNull(emit_vec(d->elem, d->lanes)), tile_place(d, acc, row, j),
+                       d->bytes);
+    emit_loop_end(e, &l);
+}
+
+/* `counts`: the numbers that t->rows may be. */
+static void tile_any(Dot *d, const Tile *t, uint32_t counts) {
+    Emit *e = d->e;
+    bool one = (counts & (counts - 1)) == 0;
+    for (uint32_t i = 0; dot_in_chunks(d) && i < d->t->nacc; i++) zero_tile(d, t, i);
+    for (uint32_t r = 1; r <= DOT_ROWS; r++) {
         EmitIf is;
-        if (!(set >> r & 1)) continue;
+        if (!(counts >> r & 1)) continue;
         if (!one)
             emit_if_begin(e, &is, LLVMBuildICmp(e->b, LLVMIntEQ, t->rows, emit_i64(e, r), ""));
         tile_of_rows(d, t, r);
@@ -532,31 +597,42 @@ static void tile_any(Dot *d, const Tile *t) {
 }
 
 /* Rows [row, row + t->rows), counted from the block's first row. */
-static void tile_at(Dot *d, Tile *t, LLVMValueRef row) {
+static void tile_at(Dot *d, Tile *t, LLVMValueRef row, uint32_t counts) {
     Emit *e = d->e;
     t->row = row;
     t->entry = LLVMBuildMul(e->b, row, emit_expr(e, d->nruns), "");
     if (d->wino.entry) t->entry = LLVMBuildAdd(e->b, t->entry, d->wino.entry, "");
     t->base = dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
     for (uint32_t i = 0; i < d->t->nacc; i++) t->ahead[i] = dot_ahead(d, i, t->b[i], t->turn);
-    tile_any(d, t);
+    tile_any(d, t, counts);
 }
 
-/* Tiles of fewer rows than M's unit: the unit is cut into two nearly equal parts. */
-static void tile_halves(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
+/* Rows [row, row + rows), counted from the block's first row: as they are, or in two nearly equal
+ * parts. The epilogue stands in the code once. */
+static void tile(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
     Emit *e = d->e;
     EmitLoop l = {0};
+    const uint32_t counts = row_counts(d), whole = whole_counts(d, t, counts);
+    const uint32_t cut = counts & ~whole;
+    if (!cut) {
+        t->rows = rows;
+        tile_at(d, t, row, whole);
+        return;
+    }
     LLVMValueRef one = emit_i64(e, 1), zero = emit_i64(e, 0), two = emit_i64(e, 2);
-    LLVMValueRef many = LLVMBuildICmp(e->b, LLVMIntSGT, rows, one, "");
+    LLVMValueRef many = LLVMBuildICmp(e->b, LLVMIntSGT, rows, emit_i64(e, DOT_PART), "");
+    LLVMValueRef fewer = LLVMBuildICmp(e->b, LLVMIntSLT, rows, emit_i64(e, DOT_ROWS), "");
+    if (whole) many = LLVMBuildAnd(e->b, many, fewer, "");
     LLVMValueRef first = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, rows, one, ""), one, "");
-    const LLVMValueRef turn = LLVMBuildMul(e->b, t->turn.at, two, "");
-    t->turn.of = LLVMBuildMul(e->b, t->turn.of, two, "");
-    emit_loop_begin(e, &l, "half", zero, LLVMBuildSelect(e->b, many, two, one, ""), one, true);
+    first = LLVMBuildSelect(e->b, many, first, rows, "");
+    const LLVMValueRef turn = whole ? NULL : LLVMBuildMul(e->b, t->turn.at, two, "");
+    if (turn) t->turn.of = LLVMBuildMul(e->b, t->turn.of, two, "");
+    emit_loop_begin(e, &l, "part", zero, LLVMBuildSelect(e->b, many, two, one, ""), one, true);
     LLVMValueRef second = LLVMBuildICmp(e->b, LLVMIntNE, l.i, zero, "");
     t->rows = LLVMBuildSelect(e->b, second, LLVMBuildSub(e->b, rows, first, ""), first, "");
     LLVMValueRef skip = LLVMBuildSelect(e->b, second, first, zero, "");
-    t->turn.at = LLVMBuildAdd(e->b, turn, l.i, "");
-    tile_at(d, t, LLVMBuildAdd(e->b, row, skip, ""));
+    if (turn) t->turn.at = LLVMBuildAdd(e->b, turn, l.i, "");
+    tile_at(d, t, LLVMBuildAdd(e->b, row, skip, ""), whole | part_counts(cut));
     emit_loop_end(e, &l);
 }
 
@@ -588,11 +664,6 @@ void dot_tiles(Dot *d, uint32_t nv, bool masked) {
     LLVMValueRef end = dot_first_row(d, LLVMBuildAdd(e->b, l.i, emit_i64(e, 1), ""));
     LLVMValueRef rows = LLVMBuildSub(e->b, end, row, "");
     row = LLVMBuildSub(e->b, row, d->row0, "");
-    if (d->mr == DOT_ROWS) {
-        t.rows = rows;
-        tile_at(d, &t, row);
-    } else {
-        tile_halves(d, &t, row, rows);
-    }
+    tile(d, &t, row, rows);
     emit_loop_end(e, &l);
 }

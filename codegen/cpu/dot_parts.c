@@ -85,9 +85,16 @@ KVal dot_load_of(Dot *d, KVal v) {
 
 LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile) {
     Emit *e = d->e;
-    Expr low = expr_div(d->p, d->m.size, d->tiles), more = expr_mod(d->p, d->m.size, d->tiles);
+    ExprPool *p = d->p;
+    int64_t m;
+    if (!expr_is_const(p, d->m.size, &m)) {
+        LLVMValueRef whole = LLVMBuildMul(e->b, tile, emit_i64(e, DOT_ROWS), "");
+        LLVMValueRef v[2] = {whole, emit_expr(e, d->m.size)};
+        return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+    }
+    Expr low = expr_div(p, d->m.size, d->tiles), more = expr_mod(p, d->m.size, d->tiles);
     LLVMValueRef row = LLVMBuildMul(e->b, tile, emit_expr(e, low), "");
-    if (expr_is_value(d->p, more, 0)) return row;
+    if (expr_is_value(p, more, 0)) return row;
     LLVMValueRef v[2] = {tile, emit_expr(e, more)};
     return LLVMBuildAdd(e->b, row, emit_intrinsic(e, "llvm.smin", e->i64, v, 2), "");
 }

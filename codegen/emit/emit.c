@@ -221,6 +221,7 @@ LLVMValueRef emit_fma(Emit *e, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c) {
 /* --- Memory ------------------------------------------------------------------------------- */
 
 LLVMValueRef emit_gep(Emit *e, LLVMTypeRef elem, LLVMValueRef ptr, LLVMValueRef index) {
+    if (LLVMIsAConstantInt(index) && LLVMConstIntGetSExtValue(index) == 0) return ptr;
     return LLVMBuildGEP2(e->b, elem, ptr, &index, 1, "");
 }
 
@@ -301,8 +302,10 @@ void emit_loop_end(Emit *e, EmitLoop *l) {
     LLVMMoveBasicBlockAfter(l->exit, latch);
     LLVMPositionBuilderAtEnd(e->b, l->exit);
     for (uint32_t k = 0; k < l->n; k++) {
+        l->out[k] = l->next[k];
+        if (!l->guard) continue;
         l->out[k] = LLVMBuildPhi(e->b, LLVMTypeOf(l->init[k]), "");
-        if (l->guard) LLVMAddIncoming(l->out[k], &l->init[k], &l->pre, 1);
+        LLVMAddIncoming(l->out[k], &l->init[k], &l->pre, 1);
         LLVMAddIncoming(l->out[k], &l->next[k], &latch, 1);
     }
 }
