@@ -68,6 +68,9 @@ int64_t gpu_hint(Emit *e, Expr x);
 
 /* math.c: for Emit.math and Emit.rcp. */
 LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x);
+/* Of kernels that compute points: coarser where bf16 is all that they store. */
+typedef LLVMValueRef (*GpuMath)(Emit *e, Op op, LLVMValueRef x);
+GpuMath gpu_math_of(const Kernel *k);
 /* Emit.quick, for kernels in which no quotient is rounded to a whole number: an ulp would become
  * one. */
 LLVMValueRef gpu_quick(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y);

@@ -170,3 +170,23 @@ LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x) {
     default: return NULL;
     }
 }
+
+/* tanh within 2^-11, which is a quarter of what rounding to bf16 does; the rest as elsewhere. */
+static LLVMValueRef bf16_math(Emit *e, Op op, LLVMValueRef x) {
+    if (op != OP_tanh || !is_f32(e, x)) return gpu_math(e, op, x);
+    uint32_t n = emit_is_vector(x) ? LLVMGetVectorSize(LLVMTypeOf(x)) : 1;
+    for (uint32_t l = 0; l < n; l++) {
+        LLVMValueRef at = emit_i64(e, l), one = x;
+        if (emit_is_vector(x)) one = LLVMBuildExtractElement(e->b, x, at, "");
+        one = emit_intrinsic(e, "llvm.tanh", e->f32, &one, 1);
+        LLVMSetFastMathFlags(one, LLVMFastMathApproxFunc);
+        x = emit_is_vector(x) ? LLVMBuildInsertElement(e->b, x, one, at, "") : one;
+    }
+    return x;
+}
+
+GpuMath gpu_math_of(const Kernel *k) {
+    for (KVal v = 1; v < k->nops; v++)
+        if (k->ops[v].op == K_kstore && k->ops[v].dtype != DT_bf16) return gpu_math;
+    return bf16_math;
+}

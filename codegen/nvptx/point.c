@@ -204,6 +204,7 @@ void gpu_point(Gpu *g) {
     }
     emit_if_begin(e, &inside, in);
     if (!early) decode(g, par, lane, emit_new_sym(e, "point", hi > 0 ? hi - 1 : 0, at));
+    e->math = gpu_math_of(g->k);
     run_passes(g);
     emit_if_end(e, &inside);
 }

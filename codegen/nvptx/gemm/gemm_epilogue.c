@@ -521,29 +521,6 @@ static void store_by_rows(Epilogue *p, const GemmOut *o) {
     }
 }
 
-/* --- Functions where the result is bf16 --------------------------------------------------------
- */
-
-/* tanh within 2^-11, which is a quarter of what rounding to bf16 does; the rest as elsewhere. */
-static HV coarse_math(Emit *e, Op op, HV x) {
-    if (op != OP_tanh || e->lanes != 2 || !emit_is_vector(x)) return gpu_math(e, op, x);
-    if (LLVMGetElementType(LLVMTypeOf(x)) != e->f32) return gpu_math(e, op, x);
-    for (uint32_t l = 0; l < 2; l++) {
-        HV at = emit_i64(e, l), one = LLVMBuildExtractElement(e->b, x, at, "");
-        one = emit_intrinsic(e, "llvm.tanh", e->f32, &one, 1);
-        LLVMSetFastMathFlags(one, LLVMFastMathApproxFunc);
-        x = LLVMBuildInsertElement(e->b, x, one, at, "");
-    }
-    return x;
-}
-
-static bool all_bf16(const Gemm *x) {
-    bool all = true;
-    for (uint32_t i = 0; i < x->p->nouts; i++)
-        all &= x->g->k->ops[x->p->out[i].store].dtype == DT_bf16;
-    return all;
-}
-
 /* --- The tile --------------------------------------------------------------------------------- */
 
 static void find_staging(Epilogue *p) {
@@ -570,7 +547,7 @@ static void store_tile(Gemm *x, const GemmPlace *tile, const HV *acc, const Gemm
     find_staging(p);
     place_threads(p);
     e->lanes = x->p->pairs ? 2 : 1;
-    if (all_bf16(x)) e->math = coarse_math;
+    e->math = gpu_math_of(x->g->k);
     if (gpu_may_be_quick(x->g->k)) e->quick = gpu_quick;
     for (uint32_t i = 0; i < x->p->nouts; i++)
         if (x->p->out[i].copied) chunks += (each + x->tile->slabs - 1) / x->tile->slabs;
