@@ -200,6 +200,7 @@ void compile_restart(CompileJob *j) {
                       .stable = j->stable,
                       .variant = j->variant,
                       .min_blocks = j->min_blocks,
+                      .modest = j->modest,
                       .shrink = j->shrink};
 }
 

@@ -97,14 +97,17 @@ static void assemble(CompileWorker *w, CompileJob *j, Assembled *out) {
 }
 
 /* Has the job compiled so that a thread may use more registers (the assembler spills to have more
- * blocks at a time), and when it has all of them, so that it needs fewer. False: nothing is left.
- */
+ * blocks at a time), and when it has all of them, so that it needs fewer: first without what it loads
+ * ahead. False: nothing is left. */
 static bool relieve(const Machine *m, CompileJob *j, const Assembled *r) {
     if (!r->spilled || !r->registers || j->exact) return false;
     uint32_t blocks = j->min_blocks;
     if (!blocks) blocks = m->registers / (r->registers * j->block[0]);
     if (blocks <= 1 && j->shrink == MAX_SHRINK) return false;
-    if (blocks <= 1) j->shrink++;
+    if (blocks <= 1 && j->ahead && !j->modest)
+        j->modest = true;
+    else if (blocks <= 1)
+        j->shrink++;
     j->min_blocks = blocks <= 1 ? 0 : blocks - 1;
     compile_restart(j);
     return true;

@@ -10,7 +10,7 @@
 #include "codegen/nvptx/gemm/gemm.h"
 
 enum { NAMED_STAGING = 2 }; /* + the warpgroup's number */
-enum { MAX_BLOCKS = 4, MAX_ADDEND = 4, MAX_COLS = 256 / 8 };
+enum { MAX_BLOCKS = 4, MAX_ADDEND = 4, MAX_COLS = 256 / 8, MAX_LOADS = 12 };
 
 typedef struct Epilogue {
     Gemm *x;
@@ -32,6 +32,10 @@ typedef struct Epilogue {
     GemmRing addend[MAX_ADDEND]; /* the stages that hold the addend */
     uint32_t waited;             /* of them */
     HV addend_pair;              /* at the site */
+    HV *taken;                   /* all of the thread's, NULL: read when needed */
+    KVal load[MAX_LOADS];        /* of elements at the sites: fetched ahead */
+    uint32_t nloads;
+    const HV *fetched; /* of the site at hand, NULL: loaded when needed */
 } Epilogue;
 
 /* One thread's place in the tile: 64-row block, 8-column group, upper or lower row. */
@@ -130,10 +134,49 @@ static void bind_site(Epilogue *p, Site s, uint32_t z) {
         HV two[2] = {zero, zero};
         emit_override(e, x->p->term[i].sum, x->p->pairs ? LLVMConstVector(two, 2) : zero);
     }
-    if (!x->p->addend) return;
+    for (uint32_t i = 0; p->fetched && i < p->nloads; i++)
+        emit_override(e, p->load[i], p->fetched[i]);
+    if (!x->p->addend || !p->addend_pair) return;
     HV v = LLVMBuildBitCast(e->b, p->addend_pair, emit_vec(e->i16, 2), "");
     if (!x->p->pairs) v = LLVMBuildExtractElement(e->b, v, emit_i64(e, z), "");
     emit_override(e, x->p->addend, v);
+}
+
+/* --- What is loaded ahead ----------------------------------------------------------------------
+ *
+ * Nothing that is loaded moves in front of a store or a barrier by itself, and each load would be waited for:
+ * so loads of several sites are asked for before any of them is stored. A build that spilled does without. */
+
+static void find_loads(Epilogue *p) {
+    const Gemm *x = p->x;
+    const KDot *d = x->d;
+    for (KVal v = 1; !x->g->j->modest && v < x->g->k->nops && p->nloads < MAX_LOADS; v++) {
+        const KOp *o = &x->g->k->ops[v];
+        uint32_t at = x->e->domains[v];
+        if (o->op != K_kload || o->in[0] || v == x->p->addend) continue;
+        if (at & d->m && at & d->n && !(at & ~(d->m | d->n | d->batch))) p->load[p->nloads++] = v;
+    }
+    x->g->j->ahead |= p->nloads > 0;
+}
+
+/* Columns of a site are computed together, or one after the other. */
+static uint32_t turns(const Gemm *x) {
+    return x->p->pairs ? 1 : 2;
+}
+
+/* out: room for nloads of each turn. */
+static void fetch_site(Epilogue *p, Site s, HV *out) {
+    Emit *e = p->e;
+    HV pair = p->addend_pair;
+    p->addend_pair = NULL;
+    p->fetched = NULL;
+    for (uint32_t z = 0; z < turns(p->x); z++) {
+        emit_push(e);
+        bind_site(p, s, z);
+        for (uint32_t i = 0; i < p->nloads; i++) out[z * p->nloads + i] = emit_value_lanes(e, p->load[i]);
+        emit_pop(e);
+    }
+    p->addend_pair = pair;
 }
 
 /* --- What is added ---------------------------------------------------------------------------- */
@@ -171,13 +214,14 @@ static void return_addend(Epilogue *p) {
 
 /* --- Results through shared memory ------------------------------------------------------------ */
 
-/* A site's two results of 8 or 16 bits in one register. */
-static HV packed_pair(Epilogue *p, KVal v, Site s) {
+/* A site's two results of 8 or 16 bits in one register. fetched: its loads, or NULL. */
+static HV packed_pair(Epilogue *p, KVal v, Site s, const HV *fetched) {
     Emit *e = p->e;
     bool bytes = dtype_bytes((DType)p->x->g->k->ops[v].dtype) == 1;
     HV r = LLVMGetPoison(emit_vec(bytes ? e->i8 : e->i16, 2));
-    for (uint32_t z = 0; z < (p->x->p->pairs ? 1 : 2); z++) {
+    for (uint32_t z = 0; z < turns(p->x); z++) {
         emit_push(e);
+        p->fetched = fetched ? fetched + z * p->nloads : NULL;
         bind_site(p, s, z);
         HV one = emit_value_lanes(e, v);
         emit_pop(e);
@@ -193,16 +237,41 @@ typedef struct Slab {
 
 enum { SLAB_COLS = GEMM_SLAB_COLS, STEPS = 4, STEP_REGS = 4 };
 
-/* The thread's share of one step. */
-static void compute_step(Epilogue *p, KVal v, Slab s, uint32_t step, HV *r) {
-    Emit *e = p->e;
-    HV in[STEP_REGS], place = LLVMBuildXor(e->b, p->swizzle, hop_i(e, step << 5), "");
+static uint32_t slabs_of(const Gemm *x) {
+    return x->shape.blocks * x->cols / 64;
+}
+
+static Slab slab_at(const Gemm *x, uint32_t i) {
+    return (Slab){i % x->shape.blocks, i / x->shape.blocks};
+}
+
+/* The addend's share of one step. */
+static void take_step(Epilogue *p, Slab s, uint32_t step, HV *in) {
+    HV place = LLVMBuildXor(p->e->b, p->swizzle, hop_i(p->e, step << 5), "");
     await_addend(p, s.part);
     read_addend(p, s.block, s.part, place, in);
+}
+
+static Site site_of(Slab s, uint32_t step, uint32_t i) {
+    return (Site){s.block, s.part * 8 + step * 2 + i / 2, i % 2};
+}
+
+/* Loads of a step's sites. */
+static void fetch_step(Epilogue *p, Slab s, uint32_t step, HV *out) {
+    for (uint32_t i = 0; i < STEP_REGS; i++)
+        fetch_site(p, site_of(s, step, i), out + i * turns(p->x) * p->nloads);
+}
+
+/* The thread's share of one step. fetched: its loads, or NULL. */
+static void compute_step(Epilogue *p, KVal v, Slab s, uint32_t step, const HV *fetched, HV *r) {
+    HV now[STEP_REGS], *in = now;
+    if (p->taken)
+        in = p->taken + ((s.part * p->x->shape.blocks + s.block) * STEPS + step) * STEP_REGS;
+    else
+        take_step(p, s, step, in);
     for (uint32_t i = 0; i < STEP_REGS; i++) {
-        Site at = {s.block, s.part * 8 + step * 2 + i / 2, i % 2};
         p->addend_pair = p->x->p->addend ? in[i] : NULL;
-        r[i] = packed_pair(p, v, at);
+        r[i] = packed_pair(p, v, site_of(s, step, i), fetched ? fetched + i * turns(p->x) * p->nloads : NULL);
     }
 }
 
@@ -262,10 +331,6 @@ static void claim_staging(Epilogue *p, HV barrier, uint32_t chunks) {
     hop_sync(e, barrier, HOP_WARPGROUP);
 }
 
-static Slab slab_at(const Gemm *x, uint32_t i) {
-    return (Slab){i % x->shape.blocks, i / x->shape.blocks};
-}
-
 /* Has n staged slabs stored, from slab `first` of the tile on. */
 static void send(Epilogue *p, const GemmOut *o, HV map, uint32_t first, uint32_t n, uint32_t from) {
     Emit *e = p->e;
@@ -278,20 +343,40 @@ static void send(Epilogue *p, const GemmOut *o, HV map, uint32_t first, uint32_t
     hop_end(e, lead);
 }
 
-enum { AHEAD_OPS = 24 };
+enum { AHEAD_OPS = 24, AHEAD_REGS = 100, TAKEN_REGS = 40 };
 
 /* With registers to spare, and not much arithmetic in flight, all of the tile is computed before
  * anything is stored, so that the addend's stages can be filled anew while results wait for
  * staging. */
 static bool computes_ahead(const Gemm *x) {
     return x->p->addend && x->p->epilogue_ops <= AHEAD_OPS &&
-           x->tile->regs_math >= wgmma_acc(&x->shape) + 100;
+           x->tile->regs_math >= wgmma_acc(&x->shape) + AHEAD_REGS;
+}
+
+/* Else, with registers for it, the addend is read before anything is computed: its stages are given back
+ * before the arithmetic, so that the next tile's k-blocks come meanwhile. */
+static bool takes_addend(const Gemm *x) {
+    return x->p->addend && !computes_ahead(x) && !x->g->j->modest &&
+           x->tile->regs_math >= wgmma_acc(&x->shape) + slabs_of(x) * STEPS * STEP_REGS + TAKEN_REGS;
+}
+
+static void take_addend(Epilogue *p) {
+    Emit *e = p->e;
+    uint32_t slabs = slabs_of(p->x);
+    HV *r = ARENA_ARRAY(e->arena, HV, slabs * STEPS * STEP_REGS);
+    for (uint32_t i = 0; i < slabs * STEPS; i++)
+        take_step(p, slab_at(p->x, i / STEPS), i % STEPS, r + i * STEP_REGS);
+    hop_fence_async(e);
+    hop_sync(e, hop_addi(e, p->x->group, NAMED_STAGING), HOP_WARPGROUP);
+    return_addend(p);
+    p->x->g->j->ahead = true;
+    p->taken = r;
 }
 
 /* All steps of the tile; the addend is done with. */
 static void compute_ahead(Epilogue *p, KVal v, uint32_t slabs, HV barrier, HV *r) {
     for (uint32_t i = 0; i < slabs * STEPS; i++)
-        compute_step(p, v, slab_at(p->x, i / STEPS), i % STEPS, r + i * STEP_REGS);
+        compute_step(p, v, slab_at(p->x, i / STEPS), i % STEPS, NULL, r + i * STEP_REGS);
     hop_fence_async(p->e);
     hop_sync(p->e, barrier, HOP_WARPGROUP);
     return_addend(p);
@@ -309,7 +394,7 @@ static void copy_chunk(Epilogue *p, uint32_t out, uint32_t first, uint32_t n, HV
     for (uint32_t i = first * STEPS; i < (first + n) * STEPS; i++) {
         HV *regs = r + i * STEP_REGS;
         if (!computes_ahead(p->x))
-            compute_step(p, p->x->g->k->ops[o->store].in[0], slab_at(p->x, i / STEPS), i % STEPS, regs);
+            compute_step(p, p->x->g->k->ops[o->store].in[0], slab_at(p->x, i / STEPS), i % STEPS, NULL, regs);
         put(p, o, i % STEPS, regs, at + (i / STEPS - first) * HOP_SLAB);
     }
     hop_fence_async(e);
@@ -324,48 +409,67 @@ static uint32_t copied_outs(const GemmPlan *p) {
     return n;
 }
 
-/* A slab of every result, step by step: they share what they are made of, which would be loaded again or
- * spilled by the time the slab is through. */
-static void copy_together(Epilogue *p, Slab s, uint32_t first) {
-    Emit *e = p->e;
+/* Step i of a slab of every result, one behind the other in staging. */
+static void put_together(Epilogue *p, Slab s, uint32_t step, const HV *fetched) {
     const GemmPlan *plan = p->x->p;
-    HV r[STEP_REGS], barrier = hop_addi(e, p->x->group, NAMED_STAGING);
-    HopIf lead = hop_if(e, p->lead);
-    hop_tma_wait_read(e, 0);
-    hop_end(e, lead);
-    hop_sync(e, barrier, HOP_WARPGROUP);
-    for (uint32_t step = 0; step < STEPS; step++)
-        for (uint32_t i = 0, at = 0; i < plan->nouts; i++) {
-            if (!plan->out[i].copied) continue;
-            compute_step(p, p->x->g->k->ops[plan->out[i].store].in[0], s, step, r);
-            put(p, &plan->out[i], step, r, at);
-            at += HOP_SLAB;
-        }
-    hop_fence_async(e);
-    hop_sync(e, barrier, HOP_WARPGROUP);
+    HV r[STEP_REGS];
     for (uint32_t i = 0, at = 0; i < plan->nouts; i++) {
         if (!plan->out[i].copied) continue;
-        send(p, &plan->out[i], p->x->map_out[i], first, 1, at);
+        compute_step(p, p->x->g->k->ops[plan->out[i].store].in[0], s, step, fetched, r);
+        put(p, &plan->out[i], step, r, at);
         at += HOP_SLAB;
+    }
+}
+
+static void send_together(Epilogue *p, uint32_t slab) {
+    const GemmPlan *plan = p->x->p;
+    for (uint32_t i = 0, at = 0; i < plan->nouts; i++) {
+        if (!plan->out[i].copied) continue;
+        send(p, &plan->out[i], p->x->map_out[i], slab, 1, at);
+        at += HOP_SLAB;
+    }
+}
+
+/* Slab after slab of every result, step by step: they share what they are made of, which would be loaded
+ * again or spilled by the time a slab is through. Loads are a step ahead. */
+static void copy_together(Epilogue *p, uint32_t slabs) {
+    Emit *e = p->e;
+    HV barrier = hop_addi(e, p->x->group, NAMED_STAGING), loads[2][STEP_REGS * 2 * MAX_LOADS];
+    fetch_step(p, slab_at(p->x, 0), 0, loads[0]);
+    for (uint32_t i = 0; i < slabs * STEPS; i++) {
+        uint32_t next = i + 1;
+        if (next < slabs * STEPS)
+            fetch_step(p, slab_at(p->x, next / STEPS), next % STEPS, loads[next % 2]);
+        if (i % STEPS == 0) {
+            HopIf lead = hop_if(e, p->lead);
+            hop_tma_wait_read(e, 0);
+            hop_end(e, lead);
+            hop_sync(e, barrier, HOP_WARPGROUP);
+        }
+        put_together(p, slab_at(p->x, i / STEPS), i % STEPS, loads[i % 2]);
+        if (next % STEPS) continue;
+        hop_fence_async(e);
+        hop_sync(e, barrier, HOP_WARPGROUP);
+        send_together(p, i / STEPS);
     }
 }
 
 static void copy_out(Epilogue *p, uint32_t chunks) {
     const GemmPlan *plan = p->x->p;
     const GemmTile *t = p->x->tile;
-    const uint32_t total = p->x->shape.blocks * p->x->cols / 64, copied = copied_outs(plan);
+    const uint32_t total = slabs_of(p->x), copied = copied_outs(plan);
     HV *r = ARENA_ARRAY(p->e->arena, HV, total * STEPS * STEP_REGS);
     bool ahead = computes_ahead(p->x), together = copied > 1 && copied <= t->slabs * t->sets;
+    if (takes_addend(p->x)) take_addend(p);
     if (ahead) /* of the only result */
         compute_ahead(p, p->x->g->k->ops[plan->out[0].store].in[0], total,
                       hop_addi(p->e, p->x->group, NAMED_STAGING), r);
-    for (uint32_t first = 0; together && first < total; first++)
-        copy_together(p, slab_at(p->x, first), first);
+    if (together) copy_together(p, total);
     for (uint32_t first = 0; !together && first < total; first += t->slabs)
         for (uint32_t i = 0; i < plan->nouts; i++)
             if (plan->out[i].copied)
                 copy_chunk(p, i, first, total - first < t->slabs ? total - first : t->slabs, r, chunks);
-    if (!ahead) return_addend(p);
+    if (!ahead && !p->taken) return_addend(p);
 }
 
 /* --- Results from registers ------------------------------------------------------------------- */
@@ -383,7 +487,7 @@ bool gemm_stores_apart(const Gemm *x) {
 }
 
 /* All results of a site: they share what they are made of, which lives no longer than that. */
-static void store_site(Epilogue *p, Site s, uint32_t z) {
+static void store_site(Epilogue *p, Site s, uint32_t z, const HV *fetched) {
     Emit *e = p->e;
     EmitIf in;
     if (p->edge) {
@@ -392,6 +496,7 @@ static void store_site(Epilogue *p, Site s, uint32_t z) {
     } else {
         emit_push(e);
     }
+    p->fetched = fetched;
     bind_site(p, s, z);
     for (uint32_t i = 0; i < p->x->p->nouts; i++)
         if (stores_sites(p->x, &p->x->p->out[i])) emit_store(e, p->x->p->out[i].store);
@@ -401,11 +506,35 @@ static void store_site(Epilogue *p, Site s, uint32_t z) {
         emit_pop(e);
 }
 
+enum { MAX_AHEAD = 8, SPARE_REGS = 40 };
+
+/* Sites whose loads are asked for together, as registers allow. */
+static uint32_t sites_ahead(const Epilogue *p) {
+    const Gemm *x = p->x;
+    uint32_t all = x->tile->regs_math ? x->tile->regs_math : 168, live = wgmma_acc(&x->shape);
+    live = live / (x->cols / 8) * (x->to - x->from) + SPARE_REGS;
+    uint32_t each = 2 * (p->nloads + x->p->nouts), n = all > live ? (all - live) / each : 1;
+    return n < 1 || !p->nloads ? 1 : n > MAX_AHEAD ? MAX_AHEAD : n;
+}
+
+static void store_some(Epilogue *p, const Site *s, uint32_t n) {
+    uint32_t each = turns(p->x) * p->nloads;
+    HV loads[MAX_AHEAD * 2 * MAX_LOADS];
+    for (uint32_t i = 0; i < n; i++) fetch_site(p, s[i], loads + i * each);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t z = 0; z < turns(p->x); z++) store_site(p, s[i], z, loads + i * each + z * p->nloads);
+}
+
 static void store_sites(Epilogue *p) {
+    Site s[MAX_AHEAD];
+    uint32_t n = 0, most = sites_ahead(p);
     for (uint32_t j = p->x->from; j < p->x->to; j++)
-        for (uint32_t i = 0; i < 2 * p->x->shape.blocks; i++)
-            for (uint32_t z = 0; z < (p->x->p->pairs ? 1 : 2); z++)
-                store_site(p, (Site){i / 2, j, i % 2}, z);
+        for (uint32_t i = 0; i < 2 * p->x->shape.blocks; i++) {
+            s[n++] = (Site){i / 2, j, i % 2};
+            if (n == most) store_some(p, s, n);
+            n %= most;
+        }
+    if (n) store_some(p, s, n);
 }
 
 /* --- Results row by row -----------------------------------------------------------------------
@@ -466,6 +595,7 @@ static void put_chunk(const RowStore *s, uint32_t block, uint32_t chunk) {
         HV word[3] = {word_at(s, hop_addi(e, quad, site.half * 8), hop_addi(e, pair, i / 2 * 8))};
         for (uint32_t z = 0; z < 2; z++) {
             emit_push(e);
+            p->fetched = NULL;
             bind_site(p, site, z);
             word[1 + z] = as_word(e, emit_value(e, s->v));
             emit_pop(e);
@@ -542,9 +672,10 @@ static void store_tile(Gemm *x, const GemmPlace *tile, const HV *acc, const Gemm
     Emit *e = x->e;
     Epilogue *p = ARENA_NEW(e->arena, Epilogue);
     *p = (Epilogue){.x = x, .e = e, .tile = tile, .acc = acc, .edge = edge};
-    uint32_t each = x->shape.blocks * x->cols / 64, chunks = 0;
+    uint32_t each = slabs_of(x), chunks = 0;
     for (uint32_t i = 0; i < x->addend_stages; i++) p->addend[i] = addend[i];
     find_staging(p);
+    find_loads(p);
     place_threads(p);
     e->lanes = x->p->pairs ? 2 : 1;
     e->math = gpu_math_of(x->g->k);
