@@ -151,6 +151,7 @@ graphc_script(train/api/llama_small full 600 ${python} tests/train/api.py $<TARG
   $<TARGET_FILE:finetune> $<TARGET_FILE:api_tool> .cache/models/llama_small.onnx)
 graphc_script(train/updates/some quick 120 ${python} tests/train/updates.py $<TARGET_FILE:graphc_cli> --some)
 graphc_script(train/updates full 300 ${python} tests/train/updates.py $<TARGET_FILE:graphc_cli>)
+graphc_script(train/ahead quick 120 ${python} tests/train/ahead.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/split_gradient quick 120 ${python} tests/train/split_gradient.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/phases quick 120 ${python} tests/train/phases.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/real_text full 1200 ${python} tests/train/real_text.py $<TARGET_FILE:graphc_cli> .cache/models)

@@ -17,7 +17,7 @@ enum {
 
 typedef struct Column {
     Gpu *g;
-    const Pass *folds, *stores;
+    const Pass *folds, *stores, *points; /* points: stored on the way, or NULL */
     uint32_t lane, others; /* the columns' axis; parallel axes beside it */
     uint32_t lanes, parts;
     uint32_t wide, rows;                     /* a block's threads: vectors of a row times rows */
@@ -29,14 +29,32 @@ static uint32_t columns(const Column *c) {
     return c->wide * c->lanes; /* of a block */
 }
 
-/* One pass of folds over the same axes, then stores that walk nothing; no positions. */
+/* The pass stores what folds give. */
+static bool takes_folds(const Column *c, const Pass *p) {
+    for (KVal v = 1; v < c->g->k->nops; v++)
+        for (int i = 0; p->cone[v] && i < 3; i++)
+            for (uint32_t f = 0; f < c->folds->nfolds; f++)
+                if (c->g->k->ops[v].in[i] == c->folds->folds[f]) return true;
+    return false;
+}
+
+/* Passes behind the folds: one that walks nothing, and one that stores points of which folds know nothing. */
+static bool find_stores(Column *c) {
+    for (uint32_t i = 1; i < c->g->rows->npasses; i++) {
+        const Pass *p = &c->g->rows->pass[i];
+        const Pass **as = p->axes ? &c->points : &c->stores;
+        if (p->nfolds || *as || (p->axes && (p->axes != c->folds->axes || takes_folds(c, p)))) return false;
+        *as = p;
+    }
+    return c->stores != NULL;
+}
+
+/* One pass of folds over the same axes, then stores; no positions. */
 static bool has_shape(Column *c) {
     Gpu *g = c->g;
-    if (g->rows->npasses != 2 || g->k->serial || g->j->shrink) return false;
+    if (g->rows->npasses < 2 || g->k->serial || g->j->shrink) return false;
     c->folds = &g->rows->pass[0];
-    c->stores = &g->rows->pass[1];
-    if (!c->folds->nfolds || c->folds->nstores || c->stores->nfolds || c->stores->axes)
-        return false;
+    if (!c->folds->nfolds || c->folds->nstores || !find_stores(c)) return false;
     for (uint32_t f = 0; f < c->folds->nfolds; f++) {
         DType t = gpu_fold_type(g, c->folds->folds[f]);
         if (gpu_fold_width(g, c->folds->folds[f]) != 1 || dtype_bytes(t) < 4) return false;
@@ -92,6 +110,16 @@ static void choose_parts(Column *c) {
 
 /* --- A part ----------------------------------------------------------------------------------- */
 
+/* What is stored of each point on the way: threads past the columns, which repeat one, do not. */
+static void store_points(Column *c) {
+    Emit *e = c->g->e;
+    EmitIf inside;
+    if (!c->points) return;
+    emit_if_begin(e, &inside, c->inside);
+    for (uint32_t i = 0; i < c->points->nstores; i++) emit_store(e, c->points->stores[i]);
+    emit_if_end(e, &inside);
+}
+
 /* n rows: all are on their way before the first is waited for. */
 static void fold_rows(Column *c, uint32_t n, Expr row, LLVMValueRef *acc) {
     Gpu *g = c->g;
@@ -112,6 +140,7 @@ static void fold_rows(Column *c, uint32_t n, Expr row, LLVMValueRef *acc) {
             DType t = gpu_fold_type(g, c->folds->folds[f]);
             acc[f] = emit_fold_join(e, (KFold)o->fold, t, acc[f], x);
         }
+        store_points(c);
         (void)emit_switch(e, outer);
     }
 }
@@ -266,6 +295,7 @@ static void place(Column *c) {
     LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, n), emit_i64(e, 1), "");
     LLVMValueRef two[2] = {LLVMBuildAdd(e->b, v, c->lane_id, ""), last};
     c->vector = emit_intrinsic(e, "llvm.smin", e->i64, two, 2);
+    c->inside = LLVMBuildICmp(e->b, LLVMIntSLE, two[0], last, "");
 }
 
 bool gpu_column(Gpu *g) {
