@@ -39,6 +39,63 @@ static void note_stable(const Schedule *s, const SStep *st, CompileJob *j) {
     }
 }
 
+static uint32_t storage_of(const Schedule *s, uint32_t buf) {
+    while (s->buffers.v[buf].alias) buf = s->buffers.v[buf].alias - 1;
+    return buf;
+}
+
+/* Does the kernel's parameter p get rows behind the first `rows` only? Rows past the room there is
+ * are refused before a run. */
+static bool is_behind(const Kernel *k, uint32_t p, const Appended *x, ExprPool *pool) {
+    uint32_t sym;
+    if (!expr_is_sym(pool, x->rows, &sym)) return false;
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        Expr per, rest;
+        int64_t lo, hi;
+        if (o->op == K_katomic || o->op == K_kcompact) return false;
+        if (o->op != K_kstore || o->buf != p) continue;
+        if (!expr_affine(pool, o->index, sym, &per, &rest)) return false;
+        expr_range(pool, rest, &lo, &hi);
+        if (!expr_is_value(pool, per, x->inner) || lo < 0) return false;
+    }
+    return true;
+}
+
+/* What runs leave as it is of a state that grows. */
+static Appended appended_of(const Schedule *s, uint32_t buf) {
+    const SBuffer *b = &s->buffers.v[buf];
+    Appended x = {0};
+    const StateInfo *state = b->kind == BUF_state ? &s->graph->states.v[b->index] : NULL;
+    if (!state || !state->grows || !expr_is_const(s->exprs, state->room, &x.room))
+        return (Appended){0};
+    x.inner = 1;
+    for (uint32_t d = state->grows; d < state->type.rank; d++) {
+        int64_t n;
+        if (!expr_is_const(s->exprs, state->type.dim[d], &n)) return (Appended){0};
+        x.inner *= n;
+    }
+    x.rows = state->type.dim[state->grows - 1];
+    for (uint32_t i = 0; i < s->steps.n; i++) {
+        const SStep *st = &s->steps.v[i];
+        for (uint32_t p = 0; st->kind == STEP_kernel && !st->prepare && p < st->kernel->nparams;
+             p++) {
+            if (!st->kernel->params[p].written || storage_of(s, st->bufs[p]) != buf) continue;
+            if (st->bufs[p] != buf || !is_behind(st->kernel, p, &x, s->exprs)) return (Appended){0};
+        }
+    }
+    return x;
+}
+
+static void note_appended(const Schedule *s, const SStep *st, CompileJob *j, bool first) {
+    for (uint32_t i = 0; i < st->kernel->nparams; i++) {
+        Appended x = st->bufs && !st->prepare ? appended_of(s, st->bufs[i]) : (Appended){0};
+        bool same = first || (x.rows == j->appended[i].rows && x.inner == j->appended[i].inner &&
+                              x.room == j->appended[i].room);
+        j->appended[i] = same ? x : (Appended){0};
+    }
+}
+
 CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a) {
     CompileList *l = ARENA_NEW(a, CompileList);
     *l = (CompileList){.target = t, .s = s, .o = o};
@@ -57,9 +114,13 @@ CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions 
             map_put(seen, number, l->njobs);
             bool *stable = ARENA_ARRAY(a, bool, k->nparams);
             for (uint32_t p = 0; p < k->nparams; p++) stable[p] = true;
-            l->jobs[l->njobs++] = (CompileJob){.k = k, .symbol = "kernel", .stable = stable};
+            Appended *appended = ARENA_ARRAY(a, Appended, k->nparams);
+            l->jobs[l->njobs++] =
+                (CompileJob){.k = k, .symbol = "kernel", .stable = stable, .appended = appended};
+            note_appended(s, &s->steps.v[i], &l->jobs[l->njobs - 1], true);
         }
         note_stable(s, &s->steps.v[i], &l->jobs[l->job_of_step[i]]);
+        note_appended(s, &s->steps.v[i], &l->jobs[l->job_of_step[i]], false);
     }
     return l;
 }
@@ -198,6 +259,7 @@ void compile_restart(CompileJob *j) {
                       .arena = j->arena,
                       .exprs = j->exprs,
                       .stable = j->stable,
+                      .appended = j->appended,
                       .variant = j->variant,
                       .min_blocks = j->min_blocks,
                       .modest = j->modest,

@@ -25,13 +25,21 @@ typedef struct CompileKey {
 
 typedef struct CompileKept CompileKept; /* a key and what was made of it in this run */
 
+/* Of a parameter that is a state which runs only append to: row r of its `room`, `inner` elements each,
+ * is written by no kernel of a run if r < rows. rows 0: nothing is known. */
+typedef struct Appended {
+    Expr rows;
+    int64_t inner, room;
+} Appended;
+
 /* One distinct kernel: its own arena. It starts from the schedule's expression pool, whatever its
  * thread compiled before: threads share nothing, and results do not depend on which did what. */
 typedef struct CompileJob CompileJob;
 struct CompileJob {
     const Kernel *k;
     const char *symbol;
-    bool *stable; /* per parameter: in all steps memory that no kernel of a run writes */
+    bool *stable; /* per parameter: in all steps memory that no kernel of a run writes; */
+    Appended *appended; /* what of it no kernel of a run writes */
     Arena *arena;
     ExprPool *exprs; /* the thread's copy while it compiles, then where its results are */
     EmitDims dims;

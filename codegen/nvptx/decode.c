@@ -1,7 +1,10 @@
 /* Attention of few queries, one or a few per head, over many keys: reading keys and values once is
  * all the time there is. A block takes the queries that share keys and values (all heads of a
- * group) and a part of the keys; the blocks of a cluster have the parts of one group and join what
- * they found through each other's shared memory, in a fixed order.
+ * group) and a part of the keys; the blocks of a cluster have the parts of one group and write what
+ * they found into each other's shared memory, where each joins an equal share in a fixed order.
+ *
+ * Keys that the run itself does not write (all but the last, of a cache that grows in place) are
+ * asked for before the kernels in front have ended.
  *
  * A team of neighbouring threads has one key at a time, each thread a vector of its elements and,
  * of every query, the same part of q and of the sum over values. */
@@ -21,6 +24,8 @@ enum {
     MOST_ROWS = 65535,  /* of blocks along y */
     MOST_PARTS = 8,     /* blocks of a cluster */
     GROWN_KEYS = 2048,  /* expected where keys are of no fixed number: too many parts cost little */
+    LINE = 128,         /* bytes: no two keys share one of those that are read early */
+    MOST_LOADS = 8,     /* that a key and its value are made of, to be asked for early */
     SHARED_BYTES = 48 * 1024
 };
 
@@ -36,6 +41,8 @@ typedef struct Decode {
     LLVMValueRef lane, warp, rank; /* of the thread in its team */
     LLVMValueRef part;             /* of the block in its cluster */
     LLVMValueRef nj;
+    Expr
+        held; /* keys before this one are what they were before the run: asked for early; 0: none */
     Expr nq, query[HELD_QUERIES]; /* in all; of the block, kept inside */
     LLVMValueRef q[HELD_QUERIES];
 } Decode;
@@ -180,13 +187,36 @@ typedef struct Key {
     LLVMValueRef in; /* inside of the block's part */
 } Key;
 
-/* Loads that keys and values begin with. */
-static void request(Decode *t, EmitScope *at, uint32_t axis) {
-    EmitScope *outer = emit_switch(t->e, at);
-    for (KVal v = 1; v < t->g->k->nops; v++)
-        if (t->e->domains[v] & t->a->j && t->e->domains[v] & axis && gpu_is_request(t->g, v))
-            (void)emit_value(t->e, v);
-    (void)emit_switch(t->e, outer);
+/* Loads that keys (axis d) or values (axis dv) begin with. */
+static bool is_asked(const Decode *t, KVal v, uint32_t axis) {
+    uint32_t dom = t->e->domains[v];
+    return dom & t->a->j && dom & axis && gpu_is_request(t->g, v);
+}
+
+/* How many keys of the load, from the first on, the run does not write; 0: none. */
+static Expr kept_keys(const Decode *t, KVal v) {
+    const KOp *o = &t->g->k->ops[v];
+    const Appended *x = &t->g->j->appended[o->buf];
+    ExprPool *p = t->e->exprs;
+    Expr per, rest;
+    int64_t lo, hi;
+    if (!x->rows || o->mask || o->in[0] || x->inner * (int64_t)dtype_bytes((DType)o->dtype) % LINE)
+        return 0;
+    if (!expr_affine(p, o->index, t->g->k->axes[axis_of(t->a->j)].sym, &per, &rest)) return 0;
+    expr_range(p, expr_mod(p, rest, expr_const(p, x->inner * x->room)), &lo, &hi);
+    return expr_is_value(p, per, x->inner) && lo >= 0 && hi < x->inner ? x->rows : 0;
+}
+
+static Expr held_keys(const Decode *t) {
+    Expr held = 0;
+    uint32_t n = 0;
+    for (KVal v = 1; v < t->g->k->nops; v++) {
+        if (!is_asked(t, v, t->a->d | t->a->dv)) continue;
+        Expr kept = kept_keys(t, v);
+        if (!kept || (held && kept != held) || ++n > MOST_LOADS) return 0;
+        held = kept;
+    }
+    return held;
 }
 
 /* What scores need of the key beside its elements. */
@@ -203,11 +233,11 @@ static void request_of_key(Decode *t, EmitScope *at) {
     (void)emit_switch(t->e, outer);
 }
 
-static void place_key(Decode *t, Key *key, LLVMValueRef j, LLVMValueRef end) {
+/* Of keys past `last` that one is read. */
+static void place_key(Decode *t, Key *key, LLVMValueRef j, LLVMValueRef end, LLVMValueRef last) {
     Emit *e = t->e;
     Expr nj = extent_of(t, t->a->j);
     EmitScope *outer = e->scope;
-    LLVMValueRef last = LLVMBuildSub(e->b, t->nj, emit_i64(e, 1), "");
     key->in = below(e, j, end);
     key->at = emit_push(e);
     gpu_decode(e, t->g->k, t->a->j, emit_new_sym(e, "key", most_of(e, nj), smin(e, j, last)));
@@ -217,6 +247,13 @@ static void place_key(Decode *t, Key *key, LLVMValueRef j, LLVMValueRef end) {
     key->v = emit_push(e);
     gpu_bind_lanes(t->g, axis_of(t->a->dv), t->rank);
     (void)emit_switch(e, outer);
+}
+
+static LLVMValueRef value_in(Decode *t, EmitScope *at, KVal v) {
+    EmitScope *outer = emit_switch(t->e, at);
+    LLVMValueRef x = emit_value(t->e, v);
+    (void)emit_switch(t->e, outer);
+    return x;
 }
 
 static LLVMValueRef value_at(Decode *t, EmitScope *at, KVal v) {
@@ -314,25 +351,23 @@ static Partials partials(Decode *t, uint32_t n) {
                       .o = gpu_shared(g, f, n * t->queries * t->dv)};
 }
 
-/* Element `at` of what lies at p, in block n of the cluster or in this one. */
-static LLVMValueRef read_part(Decode *t, LLVMValueRef p, LLVMValueRef at, uint32_t n, bool remote) {
+static LLVMValueRef read_part(Decode *t, LLVMValueRef p, LLVMValueRef at) {
     Emit *e = t->e;
-    LLVMValueRef x = emit_gep(e, e->f32, p, at);
-    if (!remote) return LLVMBuildLoad2(e->b, e->f32, x, "");
-    return hop_cluster_load(e, LLVMBuildPtrToInt(e->b, x, e->i32, ""), hop_i(e, n));
+    return LLVMBuildLoad2(e->b, e->f32, emit_gep(e, e->f32, p, at), "");
 }
 
-/* Query i, element x of n partial results, joined in their order. */
-static Known join_partials(Decode *t, const Partials *p, uint32_t n, bool remote, LLVMValueRef i,
-                           LLVMValueRef x) {
+/* Query i of n partial results, joined in their order; its element lies at `first` of the first and
+ * `stride` further on in each other. */
+static Known join_partials(Decode *t, const Partials *p, uint32_t n, LLVMValueRef i,
+                           LLVMValueRef first, uint32_t stride) {
     Emit *e = t->e;
     LLVMValueRef m[WARPS], l[WARPS], o[WARPS];
     Known k = {.m = emit_f(e, e->f32, -INFINITY)};
     for (uint32_t w = 0; w < n; w++) {
-        LLVMValueRef at = add(e, i, emit_i64(e, remote ? 0 : (int64_t)w * t->queries));
-        m[w] = read_part(t, p->m, at, w, remote);
-        l[w] = read_part(t, p->l, at, w, remote);
-        o[w] = read_part(t, p->o, add(e, mul_c(e, at, t->dv), x), w, remote);
+        LLVMValueRef at = add(e, i, emit_i64(e, (int64_t)w * t->queries));
+        m[w] = read_part(t, p->m, at);
+        l[w] = read_part(t, p->l, at);
+        o[w] = read_part(t, p->o, add(e, first, emit_i64(e, (int64_t)w * stride)));
         k.m = emit_fold_join(e, FOLD_max, DT_f32, k.m, m[w]);
     }
     LLVMValueRef base = base_of(e, k.m);
@@ -397,36 +432,147 @@ static void for_each(Decode *t, LLVMValueRef first, uint32_t count, const Partia
     }
 }
 
-static void join_warps(Decode *t, const Partials *from, const Partials *to, LLVMValueRef i,
+static Known of_warps(Decode *t, const Partials *from, LLVMValueRef i, LLVMValueRef x) {
+    LLVMValueRef first = add(t->e, mul_c(t->e, i, t->dv), x);
+    return join_partials(t, from, WARPS, i, first, t->queries * t->dv);
+}
+
+static void finish_warps(Decode *t, const Partials *from, const Partials *to, LLVMValueRef i,
+                         LLVMValueRef x) {
+    (void)to;
+    Known k = of_warps(t, from, i, x);
+    finish(t, i, x, &k);
+}
+
+/* Elements of all queries that one block of the cluster joins. */
+static uint32_t share_of(const Decode *t) {
+    return t->queries * t->dv / t->parts;
+}
+
+/* What the block's warps know goes to the block that joins it, [parts][queries] of m, of l, and
+ * [parts][share] of o. */
+static void push_warps(Decode *t, const Partials *from, const Partials *to, LLVMValueRef i,
                        LLVMValueRef x) {
-    Known k = join_partials(t, from, WARPS, false, i, x);
-    if (to)
-        put(t, to, i, x, &k);
-    else
-        finish(t, i, x, &k);
+    Emit *e = t->e;
+    Known k = of_warps(t, from, i, x);
+    LLVMValueRef share = emit_i64(e, share_of(t)), at = add(e, mul_c(e, i, t->dv), x);
+    LLVMValueRef owner = LLVMBuildTrunc(e->b, LLVMBuildUDiv(e->b, at, share, ""), e->i32, "");
+    LLVMValueRef row = add(e, mul_c(e, t->part, t->queries), i);
+    LLVMValueRef o = add(e, mul_c(e, t->part, share_of(t)), LLVMBuildURem(e->b, at, share, ""));
+    LLVMValueRef p[3] = {emit_gep(e, e->f32, to->m, row), emit_gep(e, e->f32, to->l, row),
+                         emit_gep(e, e->f32, to->o, o)};
+    LLVMValueRef v[3] = {k.m, k.l, k.o};
+    for (int n = 0; n < 3; n++)
+        hop_cluster_store(e, LLVMBuildPtrToInt(e->b, p[n], e->i32, ""), owner, v[n]);
 }
 
 static void join_blocks(Decode *t, const Partials *from, const Partials *to, LLVMValueRef i,
                         LLVMValueRef x) {
     (void)to;
-    Known k = join_partials(t, from, t->parts, true, i, x);
+    Emit *e = t->e;
+    LLVMValueRef at = add(e, mul_c(e, i, t->dv), x);
+    LLVMValueRef first = LLVMBuildURem(e->b, at, emit_i64(e, share_of(t)), "");
+    Known k = join_partials(t, from, t->parts, i, first, share_of(t));
     finish(t, i, x, &k);
 }
 
 /* --- The kernel ------------------------------------------------------------------------------- */
 
-/* The next keys of every team: all of them are asked for, in the first round before the queries are
- * computed, then counted in. */
-static void take_keys(Decode *t, LLVMValueRef at, LLVMValueRef end, bool first, Known *known) {
+static LLVMValueRef last_key(Decode *t) {
+    return LLVMBuildSub(t->e->b, t->nj, emit_i64(t->e, 1), "");
+}
+
+static LLVMValueRef key_number(Decode *t, LLVMValueRef at, uint32_t u) {
+    return add(t->e, at, emit_i64(t->e, (int64_t)u * (WARP / t->team)));
+}
+
+static void place_keys(Decode *t, Key *key, LLVMValueRef at, LLVMValueRef end, LLVMValueRef last) {
+    for (uint32_t u = 0; u < t->keys; u++) place_key(t, &key[u], key_number(t, at, u), end, last);
+}
+
+static void pin_loads(Emit *e) {
+    hop_asm(e, e->voidt, "", "~{memory}", NULL, 0); /* code generation moves loads to their uses */
+}
+
+/* What a round's keys and values are made of, as it lies in memory: load v of key u. */
+typedef struct Round {
+    uint32_t n;
+    KVal v[MOST_LOADS];
+    LLVMValueRef x[MOST_LOADS * KEYS];
+} Round;
+
+static void list_loads(const Decode *t, Round *r) {
+    r->n = 0;
+    for (KVal v = 1; v < t->g->k->nops; v++)
+        if (r->n < MOST_LOADS && is_asked(t, v, t->a->d | t->a->dv)) r->v[r->n++] = v;
+}
+
+static EmitScope *scope_of(const Decode *t, const Key *key, KVal v) {
+    return t->e->domains[v] & t->a->d ? key->k : key->v;
+}
+
+/* All keys, then all values. */
+static void ask(Decode *t, LLVMValueRef at, LLVMValueRef end, LLVMValueRef last, Round *r) {
+    Key key[KEYS];
+    place_keys(t, key, at, end, last);
+    for (uint32_t values = 0; values < 2; values++)
+        for (uint32_t i = 0; i < r->n; i++)
+            for (uint32_t u = 0; u < t->keys; u++)
+                if ((scope_of(t, &key[u], r->v[i]) == key[u].v) == values)
+                    r->x[i * KEYS + u] = value_in(t, scope_of(t, &key[u], r->v[i]), r->v[i]);
+}
+
+/* Behind the kernels in front: what ask_early could not read. */
+static void ask_rest(Decode *t, LLVMValueRef at, LLVMValueRef end, Round *r) {
+    Emit *e = t->e;
+    EmitIf in;
+    Round late = *r;
+    LLVMValueRef held = below(e, key_number(t, at, t->keys - 1), emit_expr(e, t->held));
+    emit_if_begin(e, &in, LLVMBuildAnd(e->b, below(e, at, end), LLVMBuildNot(e->b, held, ""), ""));
+    ask(t, at, end, last_key(t), &late);
+    LLVMBasicBlockRef then = LLVMGetInsertBlock(e->b);
+    emit_if_end(e, &in);
+    for (uint32_t i = 0; i < r->n; i++)
+        for (uint32_t u = 0; u < t->keys; u++) {
+            LLVMValueRef *x = &r->x[i * KEYS + u], phi = LLVMBuildPhi(e->b, LLVMTypeOf(*x), "");
+            LLVMAddIncoming(phi, x, &in.pre, 1);
+            LLVMAddIncoming(phi, &late.x[i * KEYS + u], &then, 1);
+            *x = phi;
+        }
+}
+
+/* The first round's, while kernels in front still run as far as the run does not write them. What
+ * threads read then in place of the others is never used, and is no byte of theirs: it would stay
+ * in the cache of the multiprocessor. */
+static void ask_first(Decode *t, LLVMValueRef at, LLVMValueRef end, Round *r) {
+    Emit *e = t->e;
+    if (!t->held) {
+        ask(t, at, end, last_key(t), r);
+        return;
+    }
+    LLVMValueRef last[2] = {LLVMBuildSub(e->b, emit_expr(e, t->held), emit_i64(e, 1), ""),
+                            emit_i64(e, 0)};
+    ask(t, at, end, emit_intrinsic(e, "llvm.smax", e->i64, last, 2), r);
+    pin_loads(e);
+    gpu_wait(t->g);
+    ask_rest(t, at, end, r);
+}
+
+/* A round's keys are counted in. */
+static void take_keys(Decode *t, LLVMValueRef at, LLVMValueRef end, const Round *r, bool first,
+                      Known *known) {
     Emit *e = t->e;
     Key key[KEYS];
     LLVMValueRef k[KEYS], v[KEYS], s[KEYS];
-    for (uint32_t u = 0; u < t->keys; u++)
-        place_key(t, &key[u], add(e, at, emit_i64(e, (int64_t)u * (WARP / t->team))), end);
-    for (uint32_t u = 0; u < t->keys; u++) request(t, key[u].k, t->a->d);
-    for (uint32_t u = 0; u < t->keys; u++) request(t, key[u].v, t->a->dv);
+    place_keys(t, key, at, end, last_key(t));
+    for (uint32_t i = 0; i < r->n; i++)
+        for (uint32_t u = 0; u < t->keys; u++) {
+            EmitScope *outer = emit_switch(e, scope_of(t, &key[u], r->v[i]));
+            emit_override(e, r->v[i], r->x[i * KEYS + u]);
+            (void)emit_switch(e, outer);
+        }
     for (uint32_t u = 0; u < t->keys; u++) request_of_key(t, key[u].at);
-    hop_asm(e, e->voidt, "", "~{memory}", NULL, 0); /* code generation moves loads to their uses */
+    pin_loads(e);
     if (first) load_queries(t);
     for (uint32_t u = 0; u < t->keys; u++) k[u] = value_at(t, key[u].k, t->a->k);
     for (uint32_t u = 0; u < t->keys; u++) v[u] = value_at(t, key[u].v, t->a->v);
@@ -450,13 +596,19 @@ static void walk(Decode *t, Known *known) {
     for (uint32_t i = 0; i < t->queries; i++)
         known[i] = (Known){emit_f(e, e->f32, -INFINITY), emit_f(e, e->f32, 0),
                            LLVMConstNull(emit_vec(e->f32, e->lanes))};
-    take_keys(t, add(e, from, own), end, true, known);
+    Round round;
+    LLVMValueRef at = add(e, from, own);
+    list_loads(t, &round);
+    ask_first(t, at, end, &round);
+    take_keys(t, at, end, &round, true, known);
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     *l = emit_loop(e, 3 * t->queries);
     for (uint32_t i = 0; i < t->queries; i++) memcpy(&l->init[3 * i], &known[i], sizeof *known);
     emit_loop_begin(e, l, "keys", add(e, from, step), end, step, false);
     for (uint32_t i = 0; i < t->queries; i++) memcpy(&known[i], &l->phi[3 * i], sizeof *known);
-    take_keys(t, add(e, l->i, own), end, false, known);
+    at = add(e, l->i, own);
+    ask(t, at, end, last_key(t), &round);
+    take_keys(t, at, end, &round, false, known);
     for (uint32_t i = 0; i < t->queries; i++) memcpy(&l->next[3 * i], &known[i], sizeof *known);
     emit_loop_end(e, l);
     for (uint32_t i = 0; i < t->queries; i++) memcpy(&known[i], &l->out[3 * i], sizeof *known);
@@ -481,6 +633,7 @@ static void launch(Decode *t) {
     t->warp = shr(e, g->tid, 5);
     t->rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, t->team - 1), "");
     t->nj = emit_expr(e, extent_of(t, t->a->j));
+    if (t->parts > 1) hop_cluster_arrive(e); /* blocks write into those that have begun */
 }
 
 /* From what the warps know to stored results. */
@@ -488,7 +641,7 @@ static void join(Decode *t, Known *known) {
     Emit *e = t->e;
     EmitIf lead;
     uint32_t count = t->queries * t->dv;
-    Partials warps = partials(t, WARPS), block;
+    Partials warps = partials(t, WARPS);
     LLVMValueRef zero = emit_i64(e, 0);
     for (uint32_t i = 0; i < t->queries; i++) join_teams(t, &known[i]);
     emit_if_begin(e, &lead, below(e, t->lane, emit_i64(e, t->team)));
@@ -499,15 +652,16 @@ static void join(Decode *t, Known *known) {
     gpu_barrier(e);
     e->lanes = 1;
     if (t->parts == 1) {
-        for_each(t, zero, count, &warps, NULL, join_warps);
+        for_each(t, zero, count, &warps, NULL, finish_warps);
         return;
     }
-    block = partials(t, 1);
-    for_each(t, zero, count, &warps, &block, join_warps);
+    Partials blocks = {.m = gpu_shared(t->g, e->f32, t->parts * t->queries),
+                       .l = gpu_shared(t->g, e->f32, t->parts * t->queries),
+                       .o = gpu_shared(t->g, e->f32, count)};
+    hop_cluster_wait(e);
+    for_each(t, zero, count, &warps, &blocks, push_warps);
     hop_cluster_sync(e);
-    count /= t->parts;
-    for_each(t, mul_c(e, t->part, count), count, &block, NULL, join_blocks);
-    hop_cluster_sync(e); /* none ends while others read what it has */
+    for_each(t, mul_c(e, t->part, share_of(t)), share_of(t), &blocks, NULL, join_blocks);
 }
 
 bool gpu_decode_attention(Gpu *g) {
@@ -518,6 +672,8 @@ bool gpu_decode_attention(Gpu *g) {
         return false;
     }
     divide(&t);
+    t.held = held_keys(&t);
+    if (t.held) g->order = GPU_WAITS_LATER;
     launch(&t);
     walk(&t, known);
     join(&t, known);

@@ -145,7 +145,7 @@ static void compile_job(CompileWorker *w, CompileJob *j) {
     j->nvariants = 0;
     for (uint32_t i = 0; i < n && !j->error; i++) {
         CompileJob *v = &j->variants[j->nvariants];
-        *v = (CompileJob){.k = j->k, .arena = j->arena, .exprs = j->exprs, .stable = j->stable, .variant = i + 1};
+        *v = (CompileJob){.k = j->k, .arena = j->arena, .exprs = j->exprs, .stable = j->stable, .appended = j->appended, .variant = i + 1};
         v->symbol = arena_printf(j->arena, "%s_%u", j->symbol, i + 1);
         compile_variant(w, v);
         v->nvariants = 0; /* what it says of its siblings is variant 0's to say */

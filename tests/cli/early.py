@@ -29,12 +29,26 @@ def cache(heads, d):
     return h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=10)
 
 
-def loads(graphc, model, kernel, folder):
+def decoding(heads, group, d):
+    """One query over keys and values of a cache, which a run appends to."""
+    value = lambda name, h_, m: h.make_tensor_value_info(name, T.FLOAT16, [1, h_, m, d])
+    ins = [value("q", heads * group, 1), value("k", heads, 1), value("v", heads, 1), value("pk", heads, "past"), value("pv", heads, "past")]
+    nodes = [h.make_node("Softmax", ["q"], ["qs"]), h.make_node("Softmax", ["k"], ["ks"]), h.make_node("Softmax", ["v"], ["vs"]),
+             h.make_node("Concat", ["pk", "ks"], ["ak"], axis=2), h.make_node("Concat", ["pv", "vs"], ["av"], axis=2),
+             h.make_node("Attention", ["qs", "ak", "av"], ["o"])]
+    outs = [value("o", heads * group, 1), value("ak", heads, "all"), value("av", heads, "all")]
+    return h.make_model(h.make_graph(nodes, "g", ins, outs), opset_imports=[h.make_opsetid("", 23)], ir_version=10)
+
+
+GROWS = ["--state", "pk=ak", "--state", "pv=av", "--dim", "past=0..4095"]
+
+
+def loads(graphc, model, kernel, folder, *options):
     """(before the wait, behind it) of the kernel."""
     path, ir = os.path.join(folder, "m.onnx"), os.path.join(folder, "ir")
     onnx.save(model, path)
     subprocess.run([graphc, path, "-o", os.path.join(folder, "m.plan"), "--target", "sm_90a", "--precision", "f16",
-                    "--dump-ir", ir], check=True, capture_output=True)
+                    "--dump-ir", ir, *options], check=True, capture_output=True)
     found = sorted(glob.glob(os.path.join(ir, kernel)))
     text = open(found[0]).read().split("griddepcontrol.wait")
     return len(LOAD.findall(text[0])), len(LOAD.findall(text[1]))
@@ -44,14 +58,18 @@ def main():
     # The producer of a tile has its loads once in a loop; those that are early stand apart, one for each stage.
     apart = lambda before, behind: before + behind > 2
     first = lambda before, behind: before > 0
+    none = lambda before, behind: before == 0
+    both = lambda before, behind: before >= 16 and behind > before  # the last key is read behind the wait
     cases = [("weights of few tiles", product(16, 2048, 2048), "tem_0_*.ptx", apart),
              ("tiles shared by the blocks of a cluster", product(16, 8192, 2048), "tem_0_*.ptx", apart),
              ("columns of one row", product(1, 2048, 2048), "tem_0_*.ptx", first),
-             ("a cache", cache(8, 64), "poi_*concat*.ptx", first)]
+             ("a cache", cache(8, 64), "poi_*concat*.ptx", first),
+             ("keys that were there before the run", decoding(8, 4, 64), "tem_*attention*.ptx", both, *GROWS),
+             ("keys that the run stores again", decoding(8, 4, 64), "tem_*attention*.ptx", none)]
     failed = 0
-    for name, model, kernel, wanted in cases:
+    for name, model, kernel, wanted, *options in cases:
         with tempfile.TemporaryDirectory() as folder:
-            before, behind = loads(sys.argv[1], model, kernel, folder)
+            before, behind = loads(sys.argv[1], model, kernel, folder, *options)
         good = wanted(before, behind)
         failed += not good
         print(f"{name}: {before} before, {behind} behind{'' if good else ', FAILED'}")

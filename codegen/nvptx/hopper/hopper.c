@@ -189,12 +189,20 @@ void hop_cluster_sync(Emit *e) {
     ptx0(e, "barrier.cluster.wait.aligned;");
 }
 
-HV hop_cluster_load(Emit *e, HV shared, HV rank) {
-    HV v[2] = {shared, rank};
-    return hop_asm(e, e->f32,
-                   "{ .reg .b32 at; mapa.shared::cluster.u32 at, $1, $2; "
-                   "ld.shared::cluster.f32 $0, [at]; }",
-                   "=f,r,r,~{memory}", v, 2);
+void hop_cluster_arrive(Emit *e) {
+    ptx0(e, "barrier.cluster.arrive.relaxed.aligned;");
+}
+
+void hop_cluster_wait(Emit *e) {
+    ptx0(e, "barrier.cluster.wait.aligned;");
+}
+
+void hop_cluster_store(Emit *e, HV shared, HV rank, HV x) {
+    HV v[3] = {shared, rank, x};
+    hop_asm(e, e->voidt,
+            "{ .reg .b32 at; mapa.shared::cluster.u32 at, $0, $1; "
+            "st.shared::cluster.f32 [at], $2; }",
+            "r,r,f,~{memory}", v, 3);
 }
 
 void hop_store_in(Emit *e, HV rank, HV at, const HV *v) {

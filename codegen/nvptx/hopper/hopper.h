@@ -76,8 +76,11 @@ void hop_barrier_wait(Emit *e, HV bar, HV parity);  /* until the phase of that p
 /* Clusters: shared memory lies alike in all their blocks. */
 HV hop_cluster_rank(Emit *e);
 void hop_cluster_sync(Emit *e); /* all threads of all; what they wrote before is seen behind it */
-/* The f32 at this shared address in block `rank`. */
-HV hop_cluster_load(Emit *e, HV shared, HV rank);
+/* The two halves of a meeting that says no more than that all blocks have begun. */
+void hop_cluster_arrive(Emit *e);
+void hop_cluster_wait(Emit *e);
+/* x, an f32, to this shared address in block `rank`. */
+void hop_cluster_store(Emit *e, HV shared, HV rank, HV x);
 /* Four f32 to 16 bytes of a block of the cluster, and from 16 bytes of this one. */
 void hop_store_in(Emit *e, HV rank, HV at, const HV *v);
 void hop_load_four(Emit *e, HV at, HV *v);
