@@ -5,22 +5,27 @@
 #include "codegen/nvptx/row/row.h"
 
 enum {
-    THREADS = 256,
+    THREADS = 512,   /* or half of that, where ... */
+    SHARED = 40960,  /* ... their sums take more bytes than these */
     MOST_WIDE = 32, /* vectors side by side, and the least */
     LEAST_WIDE = 4,
     UNROLL = 8, /* rows asked for together */
-    BLOCKS = 4, /* per multiprocessor, before rows are no longer split */
+    BLOCKS = 2, /* per multiprocessor, most */
+    MANY = 4,   /* groups of a multiprocessor: blocks are small, and none is cut into parts */
+    GAIN = 2,   /* percent of multiprocessors that are worth a second block */
     MOST_PARTS = 256,
     SLOT = 8,        /* bytes kept for a result */
-    LEAST_ROWS = 64, /* of a part */
+    LEAST_ROWS = 64, /* that are worth it, and ... */
+    PART_ROWS = 512, /* ... of a part: meeting takes as long */
 };
 
 typedef struct Column {
     Gpu *g;
     const Pass *folds, *stores, *points; /* points: stored on the way, or NULL */
     uint32_t lane, others; /* the columns' axis; parallel axes beside it */
-    uint32_t lanes, parts;
-    uint32_t wide, rows;                     /* a block's threads: vectors of a row times rows */
+    uint32_t lanes, parts, blocks;           /* blocks: of a multiprocessor */
+    uint32_t threads, wide, rows;            /* of a block: vectors of a row times rows */
+    LLVMValueRef slot[ROWS_MAX_FOLDS];       /* shared memory where the rows meet */
     LLVMValueRef lane_id, row, vector, part; /* i64; vector: of the lane axis */
     LLVMValueRef inside;                     /* the thread's vector exists */
 } Column;
@@ -79,55 +84,100 @@ static bool is_wanted(Column *c) {
            points < (int64_t)g->m->processors * 2048 * 4;
 }
 
-/* A part of the rows is a multiple of this, so that no single steps are left but in the last. */
-static int64_t round_rows(const Column *c) {
-    return UNROLL * c->rows;
+static void set_wide(Column *c, uint32_t wide) {
+    c->wide = wide;
+    c->rows = c->threads / wide;
 }
 
-/* Few columns leave room for more rows. */
-static void choose_wide(Column *c) {
-    int64_t n;
-    c->wide = MOST_WIDE;
-    if (expr_is_const(c->g->e->exprs, gpu_vectors(c->g, c->lane), &n))
-        while (c->wide > LEAST_WIDE && n <= c->wide / 2) c->wide /= 2;
-    c->rows = THREADS / c->wide;
+/* Groups of columns, by the hints of sizes. */
+static int64_t count_groups(const Column *c) {
+    Gpu *g = c->g;
+    int64_t n = gpu_hint(g->e, g->k->axes[c->lane].extent);
+    n = (n + columns(c) - 1) / columns(c);
+    return n * gpu_hint(g->e, gpu_points(g->e, g->k, c->others));
 }
 
-/* Parts of the rows, by the hints of sizes: enough blocks, and not less than a few rows each. */
+/* Parts of the rows, by the hints of sizes: a block for each multiprocessor, two where that leaves
+ * fewer of them idle; none of less than a few rows. */
 static void choose_parts(Column *c) {
     Gpu *g = c->g;
-    Emit *e = g->e;
-    int64_t rows = gpu_hint(e, gpu_points(e, g->k, c->folds->axes));
-    int64_t wide = gpu_hint(e, g->k->axes[c->lane].extent);
-    int64_t groups = (wide + columns(c) - 1) / columns(c);
-    groups *= gpu_hint(e, gpu_points(e, g->k, c->others));
-    int64_t n = (int64_t)g->m->processors * BLOCKS / groups;
-    if (n > rows / LEAST_ROWS) n = rows / LEAST_ROWS;
-    n = n > MOST_PARTS ? MOST_PARTS : n < 1 ? 1 : n;
-    int64_t size = (rows / n + round_rows(c) - 1) / round_rows(c) * round_rows(c);
-    c->parts = (uint32_t)((rows + size - 1) / size);
+    int64_t rows = gpu_hint(g->e, gpu_points(g->e, g->k, c->folds->axes));
+    int64_t groups = count_groups(c), most = rows / PART_ROWS, best = 0;
+    for (uint32_t b = 1; b <= BLOCKS; b++) {
+        int64_t room = (int64_t)g->m->processors * b, n = room / groups;
+        if (n > most) n = most;
+        n = n > MOST_PARTS ? MOST_PARTS : n < 1 ? 1 : n;
+        int64_t used = n * groups * 100 / room;
+        if (used <= best + GAIN) continue;
+        best = used;
+        c->parts = (uint32_t)n;
+        c->blocks = b;
+    }
+}
+
+/* False: even few threads have more sums than shared memory holds. */
+static bool choose_threads(Column *c) {
+    uint32_t bytes = 0;
+    for (uint32_t f = 0; f < c->folds->nfolds; f++)
+        bytes += (uint32_t)dtype_bytes(gpu_fold_type(c->g, c->folds->folds[f])) * c->lanes;
+    c->threads = bytes * THREADS <= SHARED ? THREADS : THREADS / 2;
+    return bytes * c->threads <= SHARED;
+}
+
+/* Few columns leave room for more rows; of few rows, narrow groups keep all multiprocessors busy. */
+static void choose_sizes(Column *c) {
+    int64_t n;
+    set_wide(c, MOST_WIDE);
+    if (count_groups(c) > MANY * (int64_t)c->g->m->processors) {
+        c->threads = THREADS / 2;
+        set_wide(c, MOST_WIDE);
+    }
+    if (expr_is_const(c->g->e->exprs, gpu_vectors(c->g, c->lane), &n))
+        while (c->wide > LEAST_WIDE && n <= c->wide / 2) set_wide(c, c->wide / 2);
+    choose_parts(c);
+    const int64_t few = (int64_t)c->g->m->processors * 3 / 4;
+    while (c->wide > LEAST_WIDE && count_groups(c) * c->parts < few) {
+        set_wide(c, c->wide / 2);
+        choose_parts(c);
+    }
 }
 
 /* --- A part ----------------------------------------------------------------------------------- */
 
-/* What is stored of each point on the way: threads past the columns, which repeat one, do not. */
-static void store_points(Column *c) {
+/* What is stored of each point on the way: threads past the columns, which repeat one, do not, nor
+ * past the rows, where `live` is off (NULL: nowhere). */
+static void store_points(Column *c, LLVMValueRef live) {
     Emit *e = c->g->e;
     EmitIf inside;
     if (!c->points) return;
-    emit_if_begin(e, &inside, c->inside);
+    if (live) live = LLVMBuildAnd(e->b, live, c->inside, "");
+    emit_if_begin(e, &inside, live ? live : c->inside);
     for (uint32_t i = 0; i < c->points->nstores; i++) emit_store(e, c->points->stores[i]);
     emit_if_end(e, &inside);
 }
 
-/* n rows: all are on their way before the first is waited for. */
-static void fold_rows(Column *c, uint32_t n, Expr row, LLVMValueRef *acc) {
+/* n rows: all are on their way before the first is waited for. Where there may be no such row, `end`
+ * says behind which (else NULL). */
+static void fold_rows(Column *c, uint32_t n, LLVMValueRef row, LLVMValueRef end,
+                      LLVMValueRef *acc) {
     Gpu *g = c->g;
     Emit *e = g->e;
+    LLVMValueRef live[UNROLL];
     EmitScope *scope[UNROLL], *outer = e->scope;
+    int64_t least, most;
+    expr_range(e->exprs, gpu_points(e, g->k, c->folds->axes), &least, &most);
+    Expr at = emit_new_sym(e, "r", most > 0 ? most - 1 : 0, row);
     for (uint32_t u = 0; u < n; u++) {
+        Expr mine = expr_addi(e->exprs, at, (int64_t)u * c->rows);
+        if (end) {
+            LLVMValueRef i = emit_expr(e, mine);
+            LLVMValueRef last[2] = {i, LLVMBuildSub(e->b, end, emit_i64(e, 1), "")};
+            live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, i, end, "");
+            i = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
+            mine = emit_new_sym(e, "r", most > 0 ? most - 1 : 0, i);
+        }
         scope[u] = emit_push(e);
-        gpu_decode(e, g->k, c->folds->axes, expr_addi(e->exprs, row, (int64_t)u * c->rows));
+        gpu_decode(e, g->k, c->folds->axes, mine);
         for (KVal v = 1; v < g->k->nops; v++)
             if (c->folds->cone[v] && g->k->ops[v].op == K_kload) (void)emit_value(e, v);
         (void)emit_switch(e, outer);
@@ -138,46 +188,50 @@ static void fold_rows(Column *c, uint32_t n, Expr row, LLVMValueRef *acc) {
             const KOp *o = &g->k->ops[c->folds->folds[f]];
             LLVMValueRef x = emit_value_lanes(e, o->in[0]);
             DType t = gpu_fold_type(g, c->folds->folds[f]);
+            LLVMValueRef none = emit_fold_identity(e, (KFold)o->fold, t, c->lanes);
+            if (end) x = emit_select(e, live[u], x, none);
             acc[f] = emit_fold_join(e, (KFold)o->fold, t, acc[f], x);
         }
-        store_points(c);
+        store_points(c, end ? live[u] : NULL);
         (void)emit_switch(e, outer);
     }
 }
 
-static void walk(Column *c, uint32_t n, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef *acc) {
+static void walk(Column *c, LLVMValueRef lo, LLVMValueRef hi, bool ragged, LLVMValueRef *acc) {
     Emit *e = c->g->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    int64_t least, most;
-    expr_range(e->exprs, gpu_points(e, c->g->k, c->folds->axes), &least, &most);
     *l = emit_loop(e, c->folds->nfolds);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->init[f] = acc[f];
-    emit_loop_begin(e, l, "rows", lo, hi, emit_i64(e, (int64_t)n * c->rows), false);
+    emit_loop_begin(e, l, "rows", lo, hi, emit_i64(e, (int64_t)UNROLL * c->rows), false);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->next[f] = l->phi[f];
-    fold_rows(c, n, emit_new_sym(e, "r", most > 0 ? most - 1 : 0, l->i), l->next);
+    fold_rows(c, UNROLL, l->i, ragged ? hi : NULL, l->next);
     emit_loop_end(e, l);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) acc[f] = l->out[f];
+}
+
+/* First row of a part: parts differ by one row of each thread. */
+static LLVMValueRef part_begin(Column *c, LLVMValueRef part) {
+    Emit *e = c->g->e;
+    ExprPool *p = e->exprs;
+    Expr rows = gpu_points(e, c->g->k, c->folds->axes);
+    LLVMValueRef n = emit_expr(e, expr_ceildiv(p, rows, expr_const(p, c->rows)));
+    n = LLVMBuildUDiv(e->b, LLVMBuildMul(e->b, n, part, ""), emit_i64(e, c->parts), "");
+    LLVMValueRef first[2] = {LLVMBuildMul(e->b, n, emit_i64(e, c->rows), ""), emit_expr(e, rows)};
+    return emit_intrinsic(e, "llvm.smin", e->i64, first, 2);
 }
 
 /* This thread's columns over its rows of the block's part. */
 static void fold_part(Column *c, LLVMValueRef *acc) {
     Gpu *g = c->g;
     Emit *e = g->e;
-    ExprPool *p = e->exprs;
-    Expr rows = gpu_points(e, g->k, c->folds->axes);
-    Expr size = expr_ceildiv(p, rows, expr_const(p, c->parts * round_rows(c)));
-    size = expr_muli(p, size, round_rows(c));
-    LLVMValueRef first[2] = {LLVMBuildMul(e->b, c->part, emit_expr(e, size), ""),
-                             emit_expr(e, rows)};
-    LLVMValueRef lo = emit_intrinsic(e, "llvm.smin", e->i64, first, 2);
-    LLVMValueRef end[2] = {LLVMBuildAdd(e->b, lo, emit_expr(e, size), ""), emit_expr(e, rows)};
-    LLVMValueRef hi = emit_intrinsic(e, "llvm.smin", e->i64, end, 2);
+    LLVMValueRef lo = part_begin(c, c->part);
+    LLVMValueRef hi = part_begin(c, LLVMBuildAdd(e->b, c->part, emit_i64(e, 1), ""));
     LLVMValueRef n = LLVMBuildSub(e->b, hi, lo, "");
-    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -round_rows(c)), "");
+    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -(int64_t)UNROLL * c->rows), "");
     LLVMValueRef middle = LLVMBuildAdd(e->b, lo, whole, "");
     gpu_bind_lanes(g, c->lane, c->vector);
-    walk(c, UNROLL, LLVMBuildAdd(e->b, lo, c->row, ""), middle, acc);
-    walk(c, 1, LLVMBuildAdd(e->b, middle, c->row, ""), hi, acc);
+    walk(c, LLVMBuildAdd(e->b, lo, c->row, ""), middle, false, acc);
+    walk(c, LLVMBuildAdd(e->b, middle, c->row, ""), hi, true, acc);
 }
 
 /* --- Joining ---------------------------------------------------------------------------------- */
@@ -196,12 +250,11 @@ static LLVMValueRef join(Column *c, uint32_t f, LLVMValueRef a, LLVMValueRef b) 
 static void join_rows(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
     Gpu *g = c->g;
     Emit *e = g->e;
-    LLVMValueRef slot[ROWS_MAX_FOLDS];
     LLVMValueRef row = LLVMBuildMul(e->b, c->row, emit_i64(e, columns(c)), "");
     LLVMValueRef mine = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
     for (uint32_t f = 0; f < c->folds->nfolds; f++) {
-        slot[f] = gpu_shared(g, acc_type(c, f), columns(c) * c->rows);
-        LLVMValueRef p = emit_gep(e, acc_type(c, f), slot[f], LLVMBuildAdd(e->b, row, mine, ""));
+        if (!c->slot[f]) c->slot[f] = gpu_shared(g, acc_type(c, f), columns(c) * c->rows);
+        LLVMValueRef p = emit_gep(e, acc_type(c, f), c->slot[f], LLVMBuildAdd(e->b, row, mine, ""));
         emit_store_ptr(e, acc[f], p, 4 * c->lanes < 16 ? 4 * c->lanes : 16);
     }
     gpu_barrier(e);
@@ -209,7 +262,7 @@ static void join_rows(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
         for (uint32_t w = 0; w < c->rows; w++) {
             LLVMValueRef i = LLVMBuildAdd(e->b, at, emit_i64(e, (int64_t)w * columns(c)), "");
             LLVMValueRef x =
-                LLVMBuildLoad2(e->b, acc_type(c, f), emit_gep(e, acc_type(c, f), slot[f], i), "");
+                LLVMBuildLoad2(e->b, acc_type(c, f), emit_gep(e, acc_type(c, f), c->slot[f], i), "");
             acc[f] = w ? join(c, f, acc[f], x) : x;
         }
 }
@@ -238,28 +291,43 @@ static void store_columns(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
     emit_if_end(e, &inside);
 }
 
-/* Parts row, row + rows ... of this thread's columns, zeros left in their place. */
-static void add_parts(Column *c, const Parts *m, uint32_t n, LLVMValueRef lo, LLVMValueRef hi,
-                      LLVMValueRef *acc) {
+/* Of part `row` and those UNROLL - 1 that follow for this thread's columns: zeros are left in their
+ * place. Behind the last part there is nothing. */
+static void add_some(Column *c, const Parts *m, LLVMValueRef row, uint32_t f, LLVMValueRef *acc) {
+    Emit *e = c->g->e;
+    KVal v = c->folds->folds[f];
+    LLVMTypeRef t = emit_vec(acc_type(c, f), c->lanes);
+    LLVMValueRef x[UNROLL], p[UNROLL], live[UNROLL];
+    LLVMValueRef at = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
+    LLVMValueRef none =
+        emit_fold_identity(e, (KFold)c->g->k->ops[v].fold, gpu_fold_type(c->g, v), c->lanes);
+    uint32_t align = 4 * c->lanes < 16 ? 4 * c->lanes : 16;
+    for (uint32_t u = 0; u < UNROLL; u++) {
+        LLVMValueRef part = LLVMBuildAdd(e->b, row, emit_i64(e, (int64_t)u * c->rows), "");
+        LLVMValueRef last[2] = {part, emit_i64(e, c->parts - 1)};
+        live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, part, emit_i64(e, c->parts), "");
+        p[u] = part_at(c, m, emit_intrinsic(e, "llvm.smin", e->i64, last, 2), at, f);
+        x[u] = emit_load(e, t, p[u], align);
+    }
+    for (uint32_t u = 0; u < UNROLL; u++) {
+        EmitIf there;
+        *acc = join(c, f, *acc, emit_select(e, live[u], x[u], none));
+        emit_if_begin(e, &there, live[u]);
+        emit_store_ptr(e, LLVMConstNull(t), p[u], align);
+        emit_if_end(e, &there);
+    }
+}
+
+static void add_parts(Column *c, const Parts *m, LLVMValueRef *acc) {
     Emit *e = c->g->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    LLVMValueRef at = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
     *l = emit_loop(e, c->folds->nfolds);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->init[f] = acc[f];
-    emit_loop_begin(e, l, "parts", lo, hi, emit_i64(e, (int64_t)n * c->rows), false);
+    emit_loop_begin(e, l, "parts", c->row, emit_i64(e, c->parts),
+                    emit_i64(e, (int64_t)UNROLL * c->rows), false);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) {
-        LLVMTypeRef t = emit_vec(acc_type(c, f), c->lanes);
-        LLVMValueRef x[UNROLL], p[UNROLL];
-        for (uint32_t u = 0; u < n; u++) {
-            LLVMValueRef part = LLVMBuildAdd(e->b, l->i, emit_i64(e, (int64_t)u * c->rows), "");
-            p[u] = part_at(c, m, part, at, f);
-            x[u] = emit_load(e, t, p[u], 4 * c->lanes < 16 ? 4 * c->lanes : 16);
-        }
         l->next[f] = l->phi[f];
-        for (uint32_t u = 0; u < n; u++) {
-            l->next[f] = join(c, f, l->next[f], x[u]);
-            emit_store_ptr(e, LLVMConstNull(t), p[u], 4 * c->lanes < 16 ? 4 * c->lanes : 16);
-        }
+        add_some(c, m, l->i, f, &l->next[f]);
     }
     emit_loop_end(e, l);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) acc[f] = l->out[f];
@@ -271,14 +339,11 @@ static void join_parts(Column *c, LLVMValueRef at, LLVMValueRef *acc, Expr group
     int64_t bytes = (int64_t)c->folds->nfolds * columns(c) * SLOT;
     Parts m = row_parts(c->g, c->parts, bytes, groups, group);
     EmitIf last;
-    int64_t whole = c->parts / (UNROLL * c->rows) * (UNROLL * c->rows);
     for (uint32_t f = 0; f < c->folds->nfolds; f++)
         LLVMBuildStore(e->b, acc[f], part_at(c, &m, c->part, at, f));
     emit_if_begin(e, &last, row_is_last(&m));
     (void)gpu_fold_init(c->g, c->folds, c->lanes, acc);
-    add_parts(c, &m, UNROLL, c->row, emit_i64(e, whole), acc);
-    add_parts(c, &m, 1, LLVMBuildAdd(e->b, c->row, emit_i64(e, whole), ""), emit_i64(e, c->parts),
-              acc);
+    add_parts(c, &m, acc);
     join_rows(c, at, acc);
     store_columns(c, at, acc);
     emit_if_end(e, &last);
@@ -304,18 +369,18 @@ bool gpu_column(Gpu *g) {
     Column c = {.g = g};
     if (!has_shape(&c) || !is_wanted(&c)) return false;
     c.lanes = e->lanes = gpu_lanes(g, c.lane, NULL);
-    choose_wide(&c);
-    choose_parts(&c);
-    Expr across = expr_ceildiv(p, gpu_vectors(g, c.lane), expr_const(p, c.wide));
     Expr others = gpu_points(e, g->k, c.others);
     int64_t lo, hi;
     expr_range(p, others, &lo, &hi);
-    if (hi > 65535) {
+    if (hi > 65535 || !choose_threads(&c)) {
         e->lanes = 1;
         return false;
     }
-    if (!g->j->min_blocks) g->j->min_blocks = BLOCKS;
-    gpu_launch(g, THREADS, across, others, expr_const(p, c.parts));
+    choose_sizes(&c);
+    Expr across = expr_ceildiv(p, gpu_vectors(g, c.lane), expr_const(p, c.wide));
+    if (c.threads < THREADS) c.blocks *= 2;
+    if (!g->j->min_blocks) g->j->min_blocks = c.blocks;
+    gpu_launch(g, c.threads, across, others, expr_const(p, c.parts));
     c.part = g->block[2];
     gpu_decode(e, g->k, c.others, emit_new_sym(e, "other", hi > 0 ? hi - 1 : 0, g->block[1]));
     place(&c);
@@ -326,7 +391,7 @@ bool gpu_column(Gpu *g) {
     emit_pop(e);
     e->lanes = 1;
     LLVMValueRef at = g->tid;
-    if (columns(&c) < THREADS) at = LLVMBuildAnd(e->b, at, emit_i64(e, columns(&c) - 1), "");
+    if (columns(&c) < c.threads) at = LLVMBuildAnd(e->b, at, emit_i64(e, columns(&c) - 1), "");
     join_rows(&c, at, acc);
     group = LLVMBuildMul(e->b, group, emit_expr(e, across), "");
     group = LLVMBuildAdd(e->b, group, g->block[0], "");
