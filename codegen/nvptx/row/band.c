@@ -1,7 +1,8 @@
 /* Rows, and sums of columns beside them (fusion/schedule/columns.c): a block takes every n-th row
  * and keeps its sums of columns in registers until the last. Teams of a block take rows of their
- * own; a team larger than a warp is the block. What a row needs is asked for some rows ahead, by
- * every thread for itself, into shared memory that no other thread reads. */
+ * own; a team larger than a warp is the block. What a row needs is asked for some rows ahead: by one
+ * thread, of the copy engine, or, where teams are parts of a warp and rows short, by every thread
+ * for itself, into shared memory that no other thread reads. */
 #include "codegen/nvptx/hopper/hopper.h"
 #include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/row.h"
@@ -27,10 +28,13 @@ typedef struct Band {
     uint32_t turn;  /* axis: rows of a block */
     uint32_t teams; /* of a block */
     uint32_t threads;
-    uint32_t nsums, nstores, nown, nnumbers;
+    uint32_t nsums, nstores, nown, nnumbers, nfolds; /* nfolds: along rows */
     KVal sum[MOST_SUMS], store[MOST_SUMS]; /* of columns */
     KVal own[MOST_OWN], number[MOST_OWN];  /* loads: elements of a row, one for a row */
-    uint32_t stages, slots;                /* requests of a thread for a row */
+    uint32_t stages, slots;                /* slots: requests of a thread for a row */
+    bool tight;                            /* registers are short: one loop does */
+    bool whole;                            /* the copy engine brings a team's row, ... */
+    uint32_t row_bytes, bars;              /* ... so many bytes; where the stages' barriers lie */
     LLVMValueRef team, turns;              /* number of the team; turns of a block (i64) */
 } Band;
 
@@ -46,7 +50,10 @@ static bool add_fold(Band *b, KVal v) {
     const KOp *o = &g->k->ops[v];
     if (gpu_fold_width(g, v) != 1 || gpu_fold_type(g, v) != DT_f32) return false;
     uint32_t dom = g->rows->dom[v], turn = 1u << b->turn;
-    if (!is_column(b, v)) return o->axes == b->r.axes && dom == (g->rows->par | turn);
+    if (!is_column(b, v)) {
+        b->nfolds++;
+        return o->axes == b->r.axes && dom == (g->rows->par | turn);
+    }
     if (dom != (g->rows->par | b->r.axes) || o->fold != FOLD_sum || b->nsums == MOST_SUMS)
         return false;
     b->sum[b->nsums++] = v;
@@ -143,11 +150,17 @@ static bool choose_sizes(Band *b) {
         if (!pieces_of(b, b->own[i])) return false;
         b->slots += pieces_of(b, b->own[i]) * b->r.pieces;
     }
+    /* Blocks meet in the folds of a row: behind that what was read may be overwritten. */
+    b->tight = b->threads == MIDDLE_THREADS && b->nsums > 1;
+    b->whole = !b->tight && (b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds));
     uint32_t row = b->slots * b->threads * PIECE, most = blocks > 1 ? STAGES : STAGES_ALONE;
+    for (uint32_t i = 0; i < b->nown; i++) b->row_bytes += pieces_of(b, b->own[i]) * (uint32_t)n * PIECE;
+    if (b->whole) row = b->row_bytes * b->teams;
     b->stages = (g->m->shared / blocks - RESERVED) / row;
     if (b->stages > most) b->stages = most;
     if (b->stages < 2) return false;
-    g->j->shared_bytes = b->stages * row;
+    b->bars = b->stages * row;
+    g->j->shared_bytes = b->bars + (b->whole ? b->stages * b->teams * HOP_BARRIER_BYTES : 0);
     if (!g->j->min_blocks && !g->j->shrink) g->j->min_blocks = blocks;
     return true;
 }
@@ -166,17 +179,24 @@ static uint32_t choose_lanes(Band *b) {
 /* --- Rows on their way ------------------------------------------------------------------------ */
 
 /* In the current scope the team is at its row of turn `at`, or at the last one; true (i1) where
- * there is such a row. */
-static LLVMValueRef place_turn(const Band *b, LLVMValueRef at) {
+ * there is such a row. `full`: there is in every block, which NULL says, too. */
+static LLVMValueRef place_turn(const Band *b, LLVMValueRef at, bool full) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
+    uint32_t sym = g->k->axes[b->turn].sym;
     LLVMValueRef n = emit_expr(e, g->k->axes[b->turn].extent);
+    int64_t least, most;
+    expr_range(e->exprs, g->k->axes[b->turn].extent, &least, &most);
     if (b->teams > 1) {
         at = LLVMBuildMul(e->b, at, emit_i64(e, b->teams), "");
         at = LLVMBuildAdd(e->b, at, b->team, "");
     }
+    if (full) {
+        emit_bind(e, sym, emit_new_sym(e, "turn", most > 1 ? most - 2 : 0, at));
+        return NULL;
+    }
     LLVMValueRef last[2] = {at, LLVMBuildSub(e->b, n, emit_i64(e, 1), "")};
-    emit_set_sym(e, g->k->axes[b->turn].sym, emit_intrinsic(e, "llvm.smin", e->i64, last, 2));
+    emit_set_sym(e, sym, emit_intrinsic(e, "llvm.smin", e->i64, last, 2));
     return LLVMBuildICmp(e->b, LLVMIntSLT, at, n, "");
 }
 
@@ -195,13 +215,13 @@ static int64_t slot_bytes(const Band *b, uint32_t slot) {
     return (int64_t)slot * b->threads * PIECE;
 }
 
-/* Calls for all that a row needs, if there is a turn `at`. */
-static void request(Band *b, LLVMValueRef at) {
+/* Every thread calls for all that it needs of a row, if there is a turn `at`. */
+static void request_own(Band *b, LLVMValueRef at) {
     Emit *e = b->r.team.g->e;
     Held h = {.r = &b->r};
     EmitIf there;
     emit_if_begin(e, &there, LLVMBuildICmp(e->b, LLVMIntSLT, at, b->turns, ""));
-    (void)place_turn(b, at);
+    (void)place_turn(b, at, false);
     row_place(&h);
     HV to = slots_of(b, at);
     uint32_t slot = 0;
@@ -240,8 +260,96 @@ static LLVMValueRef take_vector(Band *b, KVal v, HV from, uint32_t slot) {
     return LLVMBuildShuffleVector(e->b, x[0], x[1], LLVMConstVector(order, e->lanes), "");
 }
 
-/* The row of turn `at` is there; its scopes know its elements. */
-static void take(Band *b, Held *h, LLVMValueRef at) {
+/* Shared address of what the copy engine brings at turn `at`, and the barrier that tells of it. */
+static HV row_at(const Band *b, LLVMValueRef at, HV *bar) {
+    Emit *e = b->r.team.g->e;
+    LLVMValueRef stage = LLVMBuildURem(e->b, at, emit_i64(e, b->stages), "");
+    HV n = LLVMBuildTrunc(e->b, stage, e->i32, "");
+    if (b->teams > 1) {
+        HV team = LLVMBuildTrunc(e->b, b->team, e->i32, "");
+        n = hop_add(e, n, hop_muli(e, team, b->stages));
+    }
+    *bar = hop_add(e, hop_addi(e, hop_shared(b->r.team.g), b->bars),
+                   hop_muli(e, n, HOP_BARRIER_BYTES));
+    return hop_add(e, hop_shared(b->r.team.g), hop_muli(e, n, b->row_bytes));
+}
+
+/* One thread of the team calls for its row. All of them have read what lay there before. */
+static void request_row(Band *b, LLVMValueRef at) {
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    EmitIf there;
+    HV bar, to;
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, b->r.team.rank, emit_i64(e, 0), "");
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, at, b->turns, "");
+    if (b->r.team.size == 32) hop_warp_sync(e);
+    emit_if_begin(e, &there, LLVMBuildAnd(e->b, first, is, ""));
+    (void)place_turn(b, at, false);
+    emit_set_sym(e, g->k->axes[b->r.lane].sym, emit_i64(e, 0));
+    to = row_at(b, at, &bar);
+    hop_barrier_expect(e, bar, hop_i(e, b->row_bytes));
+    int64_t n = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
+    for (uint32_t i = 0; i < b->nown; i++) {
+        const KOp *o = &e->k->ops[b->own[i]];
+        int64_t bytes = n * pieces_of(b, b->own[i]) * PIECE;
+        HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
+        hop_bulk_load(e, to, from, hop_i(e, bytes), bar);
+        to = hop_addi(e, to, bytes);
+    }
+    emit_if_end(e, &there);
+}
+
+static void request(Band *b, LLVMValueRef at) {
+    if (b->whole)
+        request_row(b, at);
+    else
+        request_own(b, at);
+}
+
+/* The row of turn `at`, which the copy engine brings, is there; its scopes know its elements. */
+static void take_row(Band *b, Held *h, LLVMValueRef at) {
+    Emit *e = b->r.team.g->e;
+    HV bar, from = row_at(b, at, &bar);
+    LLVMValueRef phase = LLVMBuildUDiv(e->b, at, emit_i64(e, b->stages), "");
+    hop_barrier_wait(e, bar, hop_andi(e, LLVMBuildTrunc(e->b, phase, e->i32, ""), 1));
+    int64_t n = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
+    for (uint32_t i = 0; i < b->nown; i++) {
+        LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[b->own[i]].buf].dtype);
+        LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
+        uint32_t bytes = pieces_of(b, b->own[i]) * PIECE;
+        for (uint32_t u = 0; u < b->r.pieces; u++) {
+            int64_t first = (int64_t)u * b->r.team.size;
+            HV v = hop_addi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), first);
+            HV last[2] = {v, hop_i(e, n - 1)};
+            if (first + b->r.team.size > n) v = emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
+            HV p = hop_add(e, from, hop_muli(e, v, bytes));
+            EmitScope *outer = emit_switch(e, h->scope[u]);
+            p = LLVMBuildIntToPtr(e->b, p, shared, "");
+            emit_override(e, b->own[i], emit_load(e, emit_vec(elem, e->lanes), p, PIECE));
+            (void)emit_switch(e, outer);
+        }
+        from = hop_addi(e, from, n * bytes);
+    }
+}
+
+static void init_barriers(Band *b) {
+    Emit *e = b->r.team.g->e;
+    EmitIf one;
+    if (!b->whole) return;
+    LLVMValueRef first =
+        LLVMBuildICmp(e->b, LLVMIntEQ, b->r.team.g->tid, emit_i64(e, 0), "");
+    emit_if_begin(e, &one, first);
+    for (uint32_t i = 0; i < b->stages * b->teams; i++)
+        hop_barrier_init(
+            e, hop_addi(e, hop_shared(b->r.team.g), b->bars + i * HOP_BARRIER_BYTES), 1);
+    hop_barrier_init_fence(e);
+    hop_fence_async(e);
+    emit_if_end(e, &one);
+    gpu_barrier(e);
+}
+
+/* The same of what every thread asked for itself. */
+static void take_own(Band *b, Held *h, LLVMValueRef at) {
     Emit *e = b->r.team.g->e;
     char text[48];
     snprintf(text, sizeof text, "cp.async.wait_group %u;", b->stages - 1);
@@ -261,7 +369,7 @@ static void take(Band *b, Held *h, LLVMValueRef at) {
 static void read_numbers(Band *b, LLVMValueRef at, LLVMValueRef *to) {
     Emit *e = b->r.team.g->e;
     emit_push(e);
-    (void)place_turn(b, at);
+    (void)place_turn(b, at, false);
     for (uint32_t i = 0; i < b->nnumbers; i++) to[i] = emit_value(e, b->number[i]);
     emit_pop(e);
 }
@@ -276,18 +384,19 @@ static void store_row(Band *b, Held *h, const Pass *p, LLVMValueRef inside) {
     Emit *e = b->r.team.g->e;
     EmitIf there;
     if (!p->axes) {
-        emit_if_begin(e, &there, inside);
+        if (inside) emit_if_begin(e, &there, inside);
         row_store_once(&b->r, p);
-        emit_if_end(e, &there);
+        if (inside) emit_if_end(e, &there);
         return;
     }
     for (uint32_t u = 0; u < b->r.pieces; u++) {
         EmitScope *outer = emit_switch(e, h->scope[u]);
         for (uint32_t i = 0; i < p->nstores; i++)
             (void)emit_value(e, e->k->ops[p->stores[i]].in[0]);
-        emit_if_begin(e, &there, both(e, inside, h->live[u]));
+        LLVMValueRef live = both(e, inside, h->live[u]);
+        if (live) emit_if_begin(e, &there, live);
         for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
-        emit_if_end(e, &there);
+        if (live) emit_if_end(e, &there);
         (void)emit_switch(e, outer);
     }
 }
@@ -301,7 +410,7 @@ static void add_columns(Band *b, Held *h, LLVMValueRef inside, LLVMValueRef *acc
             const KOp *o = &e->k->ops[b->sum[s]];
             LLVMValueRef x = emit_value_lanes(e, o->in[0]);
             LLVMValueRef none = emit_fold_identity(e, (KFold)o->fold, DT_f32, e->lanes);
-            x = emit_select(e, inside, x, none);
+            if (inside) x = emit_select(e, inside, x, none);
             *acc = emit_fold_join(e, (KFold)o->fold, DT_f32, *acc, x);
         }
         (void)emit_switch(e, outer);
@@ -309,11 +418,12 @@ static void add_columns(Band *b, Held *h, LLVMValueRef inside, LLVMValueRef *acc
 }
 
 /* fixed: what all rows read alike of the thread's vectors, [piece][op]. */
-static void run_row(Band *b, LLVMValueRef at, LLVMValueRef *const *fixed, LLVMValueRef *acc) {
+static void run_row(Band *b, LLVMValueRef at, bool full, LLVMValueRef *const *fixed,
+                    LLVMValueRef *acc) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     Held h = {.r = &b->r};
-    LLVMValueRef inside = place_turn(b, at);
+    LLVMValueRef inside = place_turn(b, at, full);
     if (b->r.team.size > 32) b->r.team.turn = LLVMBuildAnd(e->b, at, emit_i64(e, 1), "");
     row_place(&h);
     for (uint32_t u = 0; u < b->r.pieces; u++) {
@@ -322,7 +432,10 @@ static void run_row(Band *b, LLVMValueRef at, LLVMValueRef *const *fixed, LLVMVa
             if (fixed[u][v]) emit_override(e, v, fixed[u][v]);
         (void)emit_switch(e, outer);
     }
-    take(b, &h, at);
+    if (b->whole)
+        take_row(b, &h, at);
+    else
+        take_own(b, &h, at);
     uint32_t i = 0; /* folds come first */
     for (; i < g->rows->npasses && g->rows->pass[i].nfolds; i++)
         row_fold_held(&h, &g->rows->pass[i]);
@@ -350,23 +463,39 @@ static LLVMValueRef **read_fixed(Band *b) {
     return x;
 }
 
-static void walk(Band *b, LLVMValueRef *acc) {
+/* Turns lo to hi. acc: the sums, then the numbers of the first turn. */
+static void walk_turns(Band *b, LLVMValueRef lo, LLVMValueRef hi, bool full,
+                       LLVMValueRef *const *fixed, LLVMValueRef *acc) {
     Emit *e = b->r.team.g->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    uint32_t nacc = b->r.pieces * b->nsums;
-    LLVMValueRef one = emit_i64(e, 1), **fixed = read_fixed(b);
-    for (uint32_t i = 0; i + 1 < b->stages; i++) request(b, emit_i64(e, i));
-    *l = emit_loop(e, nacc + b->nnumbers);
-    for (uint32_t i = 0; i < nacc; i++) l->init[i] = acc[i];
-    read_numbers(b, emit_i64(e, 0), l->init + nacc);
-    emit_loop_begin(e, l, "turn", emit_i64(e, 0), b->turns, one, false);
+    uint32_t nacc = b->r.pieces * b->nsums, n = nacc + b->nnumbers;
+    LLVMValueRef one = emit_i64(e, 1);
+    *l = emit_loop(e, n);
+    for (uint32_t i = 0; i < n; i++) l->init[i] = acc[i];
+    emit_loop_begin(e, l, "turn", lo, hi, one, false);
     request(b, LLVMBuildAdd(e->b, l->i, emit_i64(e, b->stages - 1), ""));
     read_numbers(b, LLVMBuildAdd(e->b, l->i, one, ""), l->next + nacc);
     for (uint32_t i = 0; i < b->nnumbers; i++) emit_override(e, b->number[i], l->phi[nacc + i]);
     for (uint32_t i = 0; i < nacc; i++) l->next[i] = l->phi[i];
-    run_row(b, l->i, fixed, l->next);
+    run_row(b, l->i, full, fixed, l->next);
     emit_loop_end(e, l);
-    for (uint32_t i = 0; i < nacc; i++) acc[i] = l->out[i];
+    for (uint32_t i = 0; i < n; i++) acc[i] = l->out[i];
+}
+
+/* In all turns but the last every team has a row: nothing is asked there. */
+static void walk(Band *b, LLVMValueRef *acc) {
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    LLVMValueRef **fixed = read_fixed(b), zero = emit_i64(e, 0);
+    init_barriers(b);
+    for (uint32_t i = 0; i + 1 < b->stages; i++) request(b, emit_i64(e, i));
+    read_numbers(b, zero, acc + b->r.pieces * b->nsums);
+    Expr full = expr_addi(p, g->k->axes[b->turn].extent, -1);
+    full = expr_div(p, full, expr_const(p, b->teams));
+    LLVMValueRef middle = b->tight ? zero : emit_expr(e, full);
+    if (!b->tight) walk_turns(b, zero, middle, true, fixed, acc);
+    walk_turns(b, middle, b->turns, false, fixed, acc);
 }
 
 /* The sum of all teams' vectors, in the first team: one after the other, in few registers. */
@@ -432,7 +561,7 @@ bool gpu_band(Gpu *g) {
     }
     Expr turns = expr_ceildiv(p, g->k->axes[b.turn].extent, expr_const(p, b.teams));
     b.turns = emit_expr(e, turns);
-    LLVMValueRef acc[ROW_MAX_PIECES * MOST_SUMS];
+    LLVMValueRef acc[ROW_MAX_PIECES * MOST_SUMS + MOST_OWN];
     for (uint32_t i = 0; i < b.r.pieces * b.nsums; i++)
         acc[i] = emit_fold_identity(e, FOLD_sum, DT_f32, e->lanes);
     walk(&b, acc);
