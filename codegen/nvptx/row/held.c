@@ -32,9 +32,19 @@ static double waste(int64_t vectors, uint32_t team, uint32_t pieces) {
     return 1 - (double)vectors / ((double)team * pieces);
 }
 
+/* A vector for each lane, none idle: what a warp asks for lies side by side. */
+static bool is_even(int64_t vectors) {
+    return vectors >= LEAST_TEAM && vectors <= 32 && !(vectors & (vectors - 1));
+}
+
 /* The smallest team that holds the row with few vectors each, a larger one while rows are few. */
 static bool choose_team(RowPlan *r, int64_t vectors, uint32_t most, int64_t rows) {
     uint32_t best = 0;
+    if (is_even(vectors)) {
+        r->team.size = (uint32_t)vectors;
+        r->pieces = 1;
+        return true;
+    }
     for (uint32_t t = LEAST_TEAM; t <= MOST_TEAM; t *= 2) {
         uint32_t pieces = (uint32_t)((vectors + t - 1) / t);
         if (pieces > (t > 32 ? most : FREE_PIECES)) continue;
@@ -146,6 +156,17 @@ void row_fold_held(Held *h, const Pass *p) {
     row_results(h->r, p, acc);
 }
 
+/* What several rows store is computed before any of it is stored: loads do not pass stores. */
+static void compute_stored(Held *h, const Pass *p) {
+    Emit *e = h->r->team.g->e;
+    for (uint32_t u = 0; u < h->r->pieces; u++) {
+        EmitScope *outer = emit_switch(e, h->scope[u]);
+        for (uint32_t i = 0; i < p->nstores; i++)
+            (void)emit_value(e, e->k->ops[p->stores[i]].in[0]);
+        (void)emit_switch(e, outer);
+    }
+}
+
 static void store_pass(Held *h, const Pass *p) {
     Emit *e = h->r->team.g->e;
     for (uint32_t u = 0; u < h->r->pieces; u++) {
@@ -158,19 +179,44 @@ static void store_pass(Held *h, const Pass *p) {
     }
 }
 
-void row_run_held(RowPlan *r) {
-    Gpu *g = r->team.g;
-    Held h = {.r = r};
-    row_place(&h);
-    for (uint32_t u = 0; u < r->pieces; u++) request(&h, u, true);
-    if (g->order == GPU_WAITS_LATER) gpu_wait(g);
-    for (uint32_t u = 0; u < r->pieces; u++) request(&h, u, false);
-    for (uint32_t i = 0; i < g->rows->npasses; i++) {
-        const Pass *p = &g->rows->pass[i];
-        if (!p->axes)
-            row_store_once(r, p);
-        else if (p->nfolds)
-            row_fold_held(&h, p);
-        if (p->axes && p->nstores) store_pass(&h, p);
+/* The rows that a team takes together, in scopes beside each other. */
+typedef struct Together {
+    uint32_t n;
+    EmitScope *scope[ROW_MOST_TOGETHER];
+    Held row[ROW_MOST_TOGETHER];
+} Together;
+
+static void run_pass(Together *t, const Pass *p) {
+    Emit *e = t->row[0].r->team.g->e;
+    for (uint32_t i = 0; i < t->n; i++) {
+        EmitScope *outer = emit_switch(e, t->scope[i]);
+        if (!p->axes) row_store_once(t->row[i].r, p);
+        if (p->axes && p->nfolds) row_fold_held(&t->row[i], p);
+        if (p->axes && t->n > 1) compute_stored(&t->row[i], p);
+        (void)emit_switch(e, outer);
     }
+    for (uint32_t i = 0; i < t->n && p->axes; i++) {
+        EmitScope *outer = emit_switch(e, t->scope[i]);
+        store_pass(&t->row[i], p);
+        (void)emit_switch(e, outer);
+    }
+}
+
+void row_run_held(RowPlan *r, const Expr *row, uint32_t n) {
+    Gpu *g = r->team.g;
+    Emit *e = g->e;
+    Together t = {.n = n};
+    for (uint32_t i = 0; i < n; i++) {
+        EmitScope *outer = e->scope;
+        t.row[i].r = r;
+        t.scope[i] = emit_push(e);
+        gpu_decode(e, g->k, g->rows->par, row[i]);
+        row_place(&t.row[i]);
+        for (uint32_t u = 0; u < r->pieces; u++) request(&t.row[i], u, true);
+        (void)emit_switch(e, outer);
+    }
+    if (g->order == GPU_WAITS_LATER) gpu_wait(g);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t u = 0; u < r->pieces; u++) request(&t.row[i], u, false);
+    for (uint32_t i = 0; i < g->rows->npasses; i++) run_pass(&t, &g->rows->pass[i]);
 }

@@ -147,6 +147,41 @@ static void choose_long(Long *l) {
     if (is) *l = copied;
 }
 
+/* --- The kernel ------------------------------------------------------------------------------- */
+
+typedef struct Block {
+    uint32_t threads, teams;
+    uint32_t together; /* rows of a team, one `teams` behind the other */
+    Expr rows;         /* of all blocks */
+    bool exact;        /* every team of every block has all of its rows */
+} Block;
+
+/* Short rows of which a thread has one vector leave room for more of them. */
+static void choose_together(const RowPlan *r, Block *b, bool held) {
+    Gpu *g = r->team.g;
+    int64_t n;
+    bool known = expr_is_const(g->e->exprs, b->rows, &n);
+    b->together = 1;
+    if (held && known && r->team.size <= 32 && r->pieces == 1 &&
+        n % ((int64_t)b->teams * ROW_MOST_TOGETHER) == 0 &&
+        n >= (int64_t)g->m->processors * b->threads)
+        b->together = ROW_MOST_TOGETHER;
+    b->exact = b->teams == 1 || b->together > 1;
+}
+
+/* Of this thread's team, which knows its rank then. */
+static LLVMValueRef first_row(RowPlan *r, const Block *b) {
+    Gpu *g = r->team.g;
+    Emit *e = g->e;
+    r->team.rank = g->tid;
+    if (b->teams == 1) return g->block[0];
+    r->team.rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, r->team.size - 1), "");
+    LLVMValueRef at =
+        LLVMBuildMul(e->b, g->block[0], emit_i64(e, (int64_t)b->teams * b->together), "");
+    LLVMValueRef team = LLVMBuildLShr(e->b, g->tid, emit_i64(e, __builtin_ctz(r->team.size)), "");
+    return LLVMBuildAdd(e->b, at, team, "");
+}
+
 bool gpu_row(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
@@ -164,29 +199,28 @@ bool gpu_row(Gpu *g) {
     else
         vary_team(&r, held);
     if (is_long && l.chunk) g->j->shared_bytes = row_copy_end(&l);
-    uint32_t threads = r.team.size > 32 ? r.team.size : 128, per_block = threads / r.team.size;
-    Expr rows = gpu_points(e, g->k, g->rows->par);
-    if (held) row_occupy(&r, threads);
+    Block b = {.threads = r.team.size > 32 ? r.team.size : 128};
+    b.teams = b.threads / r.team.size;
+    b.rows = gpu_points(e, g->k, g->rows->par);
+    if (held) row_occupy(&r, b.threads);
+    choose_together(&r, &b, held);
     /* In a branch of its own a row would read what all rows share ahead of the wait. */
-    if (held && per_block == 1) g->order = GPU_WAITS_LATER;
-    gpu_launch(g, threads, expr_ceildiv(p, rows, expr_const(p, per_block)), 0, 0);
-    LLVMValueRef at = g->block[0];
-    r.team.rank = g->tid;
+    if (held && b.exact) g->order = GPU_WAITS_LATER;
+    gpu_launch(g, b.threads, expr_ceildiv(p, b.rows, expr_const(p, b.teams * b.together)), 0, 0);
+    LLVMValueRef at = first_row(&r, &b);
     EmitIf inside;
-    if (per_block > 1) {
-        r.team.rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, r.team.size - 1), "");
-        at = LLVMBuildMul(e->b, at, emit_i64(e, per_block), "");
-        LLVMValueRef shift = emit_i64(e, __builtin_ctz(r.team.size));
-        at = LLVMBuildAdd(e->b, at, LLVMBuildLShr(e->b, g->tid, shift, ""), "");
-        emit_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_expr(e, rows), ""));
-    }
-    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, at));
+    if (!b.exact)
+        emit_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_expr(e, b.rows), ""));
+    Expr row[ROW_MOST_TOGETHER] = {emit_new_sym(e, "row", INT32_MAX, at)};
+    for (uint32_t i = 1; i < b.together; i++)
+        row[i] = expr_addi(p, row[0], (int64_t)i * b.teams);
+    if (!held) gpu_decode(e, g->k, g->rows->par, row[0]);
     if (held)
-        row_run_held(&r);
+        row_run_held(&r, row, b.together);
     else if (is_long)
         row_run_long(&l);
     else
         for (uint32_t i = 0; i < g->rows->npasses; i++) walk_pass(&r, &g->rows->pass[i]);
-    if (per_block > 1) emit_if_end(e, &inside);
+    if (!b.exact) emit_if_end(e, &inside);
     return true;
 }
