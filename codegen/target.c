@@ -35,6 +35,7 @@ static const Target rows[] = {
                  .quads = true,
                  .cuts_sums = true,
                  .winograd = true,
+                 .query_lanes = true,
                  .attention_gradient = true,
                  .inline_flops = {.data = 2,
                                   .score = 10,

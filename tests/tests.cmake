@@ -196,6 +196,7 @@ graphc_script(models/tensor_cores/some quick 200 ${python} tests/models/tensor_c
   llama_small)
 graphc_script(models/tensor_cores full 600 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/rows quick 120 ${python} tests/models/rows.py $<TARGET_FILE:graphc_cli>)
+graphc_script(models/bias quick 120 ${python} tests/models/bias.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/ahead quick 120 ${python} tests/models/ahead.py $<TARGET_FILE:graphc_cli>)
 # All models in all forms take an hour: tests/models/verify.py GRAPHC.
 graphc_script(models/verify full 1200 ${python} tests/models/verify.py $<TARGET_FILE:graphc_cli>

@@ -57,8 +57,19 @@ static bool fetched_as_is(const Fuse *f, const Group *g, Value v, Use use) {
     return expr_divisor(f->p, t->dim[t->rank - 1]) * (int64_t)dtype_bytes(t->dtype) % 16 == 0;
 }
 
+/* Whether it is one of what scores are made of, of queries and of keys: a bias by their distance. */
+static bool makes_scores(const Fuse *f, const Group *g, Use use, IdxId read) {
+    if (use != USE_point || !g->attn || g->attn->gradient) return false;
+    const uint32_t axes = idx_axes_used(f, g, read);
+    return (axes & axis_bit(g, g->attn->isym)) && (axes & axis_bit(g, g->attn->jsym));
+}
+
 /* The axis along which a template reads this operand contiguously, as a symbol. */
 static bool inner_axis(const Fuse *f, const Group *g, Use use, DType t, IdxId read, uint32_t *sym) {
+    if (f->m->query_lanes && makes_scores(f, g, use, read)) {
+        *sym = g->attn->isym;
+        return true;
+    }
     if (use < USE_query || g->kind == GROUP_pack) return false;
     if (use == USE_value) {
         uint32_t axes = idx_axes_used(f, g, read);

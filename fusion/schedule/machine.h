@@ -30,6 +30,7 @@ typedef struct Machine {
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
     uint32_t terms; /* contractions whose results are added to another's may have a part in its kernel, so
                        many: one sum of products of several pairs of matrices (pass_join_sums) */
+    bool query_lanes; /* attention's scores are computed with queries side by side */
     bool attention_gradient; /* has that template, of f32 operands too */
     uint32_t half_gradient;  /* has it for operands of 16 bits: the largest head size, or 0 */
     bool joint_gradients;    /* and one for all three of an attention */

@@ -8,6 +8,7 @@
  *   x < 0 with x never negative  false: what is left of ONNX's wrapping of negative indices
  *   gather by plain coordinates  the axis itself; by affine ones, a view
  *   gather of x - f(row of x)    gather(x) - f(row of x), where it takes one element of a row
+ *   permute of a gather          the gather in that order, from a table that stays in a cache
  *   slice of a concat            slice of the one part it reads
  *   concat(a, b, c)              concat(concat(a, b), c), where the inner one exists
  *   masks that formulas decide   constants
@@ -25,7 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_DEPTH 12 /* how far an index is followed through views and maps */
+#define LOOK_DEPTH 12        /* how far an index is followed through views and maps */
+#define TABLE_MOST (1 << 14) /* elements of a table that stays in a cache */
 
 /* The constant that every element of v is; false if v is not such a value. */
 static bool uniform(const Graph *g, Value v, double *out) {
@@ -433,12 +435,36 @@ static Value canon_add(Rewrite *r, Value v) {
 }
 
 /* Repetition goes last, so that what is repeated stays small. */
-static Value canon_permute(Rewrite *r, Value v) {
+static Value permute_under(Graph *g, Value v, const uint8_t *perm, const Type *to) {
+    Node x = *graph_node(g, v);
+    if (x.op != OP_expand) return build_permute(g, v, perm);
+    return build_expand(g, build_permute(g, x.in[0], perm), to->rank, to->dim);
+}
+
+/* Elements of such a table cost the same in any order, so they are stored in the one in which they
+ * are read: a bias by relative position, whose rows are heads, by heads. */
+static Value permute_of_gather(Rewrite *r, Value v, const Node *x) {
     Graph *g = r->to;
     const Node *n = graph_node(r->from, v);
-    Node x = *graph_node(g, rewrite_in(r, v, 0));
+    const uint8_t *perm = n->attr.perm.axis;
+    const Type *data = graph_type(g, x->in[0]);
+    int8_t src[GRAPH_MAX_RANK], place[GRAPH_MAX_RANK];
+    int64_t size;
+    if (!expr_is_const(g->exprs, type_numel(g->exprs, data), &size) || size > TABLE_MOST) return 0;
+    for (int i = 0; i < n->type.rank; i++) place[perm[i]] = (int8_t)i;
+    for (int i = 0; i < data->rank; i++)
+        src[i] = x->attr.index.src[i] < 0 ? x->attr.index.src[i] : place[x->attr.index.src[i]];
+    Value table = x->in[0], *idx = ARENA_ARRAY(g->arena, Value, x->nin);
+    for (uint32_t i = 1; i < x->nin; i++) idx[i - 1] = permute_under(g, x->in[i], perm, &n->type);
+    return build_gather(g, table, src, idx, x->nin - 1, n->type.rank, n->type.dim);
+}
+
+static Value canon_permute(Rewrite *r, Value v) {
+    const Node *n = graph_node(r->from, v);
+    Node x = *graph_node(r->to, rewrite_in(r, v, 0));
+    if (x.op == OP_gather) return permute_of_gather(r, v, &x);
     if (x.op != OP_expand) return 0;
-    return build_expand(g, build_permute(g, x.in[0], n->attr.perm.axis), n->type.rank, n->type.dim);
+    return permute_under(r->to, rewrite_in(r, v, 0), n->attr.perm.axis, &n->type);
 }
 
 static const RewriteFn rules[OP_COUNT] = {
