@@ -96,6 +96,15 @@ static void note_appended(const Schedule *s, const SStep *st, CompileJob *j, boo
     }
 }
 
+/* Threads end together if what takes long does not come last: templates before other kernels. */
+static uint32_t *order_of(const CompileList *l, Arena *a) {
+    uint32_t *order = ARENA_ARRAY(a, uint32_t, l->njobs), n = 0;
+    for (int tem = 1; tem >= 0; tem--)
+        for (uint32_t i = 0; i < l->njobs; i++)
+            if ((l->jobs[i].k->tem != TEM_none) == tem) order[n++] = i;
+    return order;
+}
+
 CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a) {
     CompileList *l = ARENA_NEW(a, CompileList);
     *l = (CompileList){.target = t, .s = s, .o = o};
@@ -122,6 +131,7 @@ CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions 
         note_stable(s, &s->steps.v[i], &l->jobs[l->job_of_step[i]]);
         note_appended(s, &s->steps.v[i], &l->jobs[l->job_of_step[i]], false);
     }
+    l->order = order_of(l, a);
     return l;
 }
 
@@ -175,7 +185,7 @@ static void tell(Shared *s, uint32_t done) {
         atomic_store(&s->cancelled, true);
 }
 
-/* Whether job i is to run. That none is done was told before any thread started. */
+/* Whether the i-th job is to run. That none is done was told before any thread started. */
 static bool goes_on(const Work *work, uint32_t i) {
     if (work->tells && i) tell(work->s, i);
     return !atomic_load(&work->s->cancelled);
@@ -190,7 +200,7 @@ static void compile_jobs(void *arg) {
     for (;;) {
         uint32_t i = atomic_fetch_add(&s->next, 1);
         if (i >= s->l->njobs || !goes_on(arg, i)) break;
-        CompileJob *j = &s->l->jobs[i];
+        CompileJob *j = &s->l->jobs[s->l->order[i]];
         if (j->arena) continue;
         j->arena = arena_create();
         j->exprs = work;

@@ -79,6 +79,7 @@ typedef struct CompileList {
     const struct Assembler *assembler; /* GPUs; NULL: none */
     uint32_t njobs;
     CompileJob *jobs;
+    uint32_t *order;               /* jobs as threads take them: long ones first */
     uint32_t *job_of_step;         /* index of the step's job; UINT32_MAX for control steps */
     Arena *arena[COMPILE_THREADS]; /* of each thread's pools */
     bool cancelled;                /* not all jobs have run */
