@@ -262,10 +262,9 @@ static bool order_of_fetches(Fuse *f, Value v) {
         if (f->v[v].demands.v[i].use != USE_b) return false;
     uint8_t order[GRAPH_MAX_RANK];
     uint32_t last = t->rank - 1u;
-    if (f32) {
-        for (uint32_t i = 0; i <= last; i++) order[i] = (uint8_t)i;
-        order[last] = (uint8_t)(last - 1);
-        order[last - 1] = (uint8_t)last;
+    if (f32) { /* a column's taps side by side */
+        for (uint32_t i = 0; i < last; i++) order[i + 1] = (uint8_t)i;
+        order[0] = (uint8_t)last;
         set_order(&f->choice[v], t->rank, order);
         return true;
     }

@@ -15,6 +15,7 @@
     X(conv_phases, "convolutions between zeros become one convolution per remainder of the stride")    \
     X(patches, "convolutions whose windows lie side by side become contractions: for targets that ask")    \
     X(conv_widen, "convolutions of few channels get wider pixels: for targets that ask, see Machine")  \
+    X(conv_widen_f32, "the same of f32")                                                            \
     X(quads, "quantised contractions become sums of products of u8 by i8: for targets that ask")     \
     X(bytes, "quantised contractions become products of bytes, or of floats of 8 bits: for targets that ask") \
     X(cut_sums, "long sums with few results become sums of parts: for targets that ask, see Machine")  \

@@ -11,7 +11,8 @@
  * results of different groups the weights are zero. That is more products, but of the kind that is
  * quick.
  *
- * For targets whose matrix units fetch rows at multiples of 16 bytes (Machine.flattens_patches).
+ * For targets whose matrix units fetch rows at multiples of 16 bytes (Machine.flattens_patches);
+ * conv_widen_f32 is the same of f32, where they multiply that, too (Machine.digits).
  *
  * Needs: precision and patches. Keeps: meaning; adds zeros to sums. Breaks: nothing; leaves dead
  * nodes. */
@@ -39,11 +40,12 @@ static bool match(Rewrite *r, Value v, Widen *s) {
     const Node *c = s->conv;
     if (c->op != OP_conv || c->attr.conv.groups != 1) return false;
     const Type *x = graph_type(r->from, c->in[0]), *w = graph_type(r->from, c->in[1]);
+    const bool *f32 = r->facts;
     int64_t all = 1;
     bool dilated = false;
     s->n = c->attr.conv.n;
-    if (!is_half(x->dtype) || !expr_is_const(s->g->exprs, x->dim[s->n + 1], &s->channels))
-        return false;
+    if (*f32 ? x->dtype != DT_f32 : !is_half(x->dtype)) return false;
+    if (!expr_is_const(s->g->exprs, x->dim[s->n + 1], &s->channels)) return false;
     for (int i = 0; i < s->n; i++) {
         if (!expr_is_const(s->g->exprs, w->dim[i], &s->taps[i])) return false;
         s->block[i] = c->attr.conv.stride[i];
@@ -203,6 +205,17 @@ static Value conv_widen(Rewrite *r, Value v) {
     return build_conv(s.g, x, w, &attr);
 }
 
+static void *type_facts(const Graph *g, void *ctx) {
+    (void)g;
+    return ctx;
+}
+
 Graph *pass_conv_widen(Graph *g) {
-    return rewrite_graph(g, conv_widen, NULL, NULL);
+    bool f32 = false;
+    return rewrite_graph(g, conv_widen, type_facts, &f32);
+}
+
+Graph *pass_conv_widen_f32(Graph *g) {
+    bool f32 = true;
+    return rewrite_graph(g, conv_widen, type_facts, &f32);
 }

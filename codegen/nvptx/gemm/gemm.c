@@ -456,14 +456,6 @@ static void fetch_all(Gemm *x) {
 
 /* --- Multiplying ------------------------------------------------------------------------------ */
 
-/* In pingpong, when all that this tile takes from the ring has come: the other's turn. */
-static void hand_over(Gemm *x, GemmRing ring) {
-    Emit *e = x->e;
-    for (uint32_t i = 0; i < x->addend_stages; i++, ring = gemm_next(x, ring))
-        hop_barrier_wait(e, gemm_barrier(x, ring.stage, false), ring.parity);
-    hop_arrive(e, LLVMBuildSub(e->b, hop_i(e, 3), x->group, ""), 2 * HOP_WARPGROUP);
-}
-
 /* Products of the k-block in `stage`, which is number `block`, added to acc where `more`. */
 static void multiply_block(Gemm *x, HV member, HV block, HV stage, HV *acc, HV more) {
     Emit *e = x->e;
@@ -589,7 +581,7 @@ static GemmRing multiply(Gemm *x, HV member, GemmRing ring, HV *acc) {
     ring = multiply_blocks(x, member, -1, ring, acc, &last);
     for (uint32_t i = 0; i < x->p->nterms; i++)
         ring = multiply_blocks(x, member, (int)i, ring, acc, &last);
-    if (x->tile->pingpong) hand_over(x, ring);
+    if (x->tile->pingpong) gemm_hand_over(x, ring);
     wgmma_wait_all(e, acc, n);
     gemm_give_back(x, last, LLVMConstInt(e->i1, 1, false));
     return ring;

@@ -139,6 +139,8 @@ void gemm_give_back(Gemm *x, HV stage, HV when);
 HV gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis);
 /* Coordinates along the batch axes of a matrix, innermost first. */
 void gemm_batch_at(const HopMatrix *m, const GemmPlace *place, HV *at);
+/* In pingpong, when all that this tile takes from the ring has come, up to `ring`: the other's turn. */
+void gemm_hand_over(Gemm *x, GemmRing ring);
 /* gemm_exact.c: as multiplying in gemm.c does. */
 GemmRing gemm_multiply_exact(Gemm *x, HV member, GemmRing ring, HV *acc);
 /* gemm_split.c: the sums of all blocks, where they share a tile's. By those that multiply: adds them

@@ -3,14 +3,14 @@
  *
  *   x = high + low     a b = low high + high low + high high
  *
- * which leaves out less than 2^-22 of a product. Those who multiply take B apart in shared memory,
- * all of them together, where high comes to lie in the place of x and low behind it, and each
- * warpgroup its rows of A in registers. No more is stored or fetched than f32.
+ * which leaves out less than 2^-22 of a product. Those who multiply a tile take B apart in shared
+ * memory, all of them together, where high comes to lie in the place of x and low behind it, and
+ * each warpgroup its rows of A in registers. No more is stored or fetched than f32.
  *
  * A factor that is infinite gives NaN. */
 #include "codegen/nvptx/gemm/gemm.h"
 
-enum { NAMED_APART = 1 }; /* nobody takes turns */
+enum { NAMED_APART = 6 }; /* and the next, where warpgroups take turns */
 enum {
     STEPS = 4,
     EACH = 4,
@@ -24,11 +24,17 @@ static void take_apart(Emit *e, HV x, HV *high, HV *low) {
     *low = hop_asm(e, e->i32, "cvt.rna.tf32.f32 $0, $1;", "=r,f", &rest, 1);
 }
 
+/* Those who multiply a tile together. */
+static uint32_t threads_of(const Gemm *x) {
+    return (x->tile->pingpong ? 1 : x->tile->groups) * HOP_WARPGROUP;
+}
+
 /* B of the stage at `from`: this thread's pieces. Where they lie in their rows does not matter. */
 static void apart_b(Gemm *x, HV from) {
     Emit *e = x->e;
-    uint32_t threads = x->tile->groups * HOP_WARPGROUP, n = x->b_bytes / PIECE / threads;
+    uint32_t threads = threads_of(x), n = x->b_bytes / PIECE / threads;
     HV own = hop_addi(e, x->tid, -HOP_WARPGROUP);
+    if (x->tile->pingpong) own = hop_andi(e, x->tid, HOP_WARPGROUP - 1);
     HV at = hop_add(e, hop_addi(e, from, x->a_bytes), hop_shl(e, own, 4));
     for (uint32_t i = 0; i < n; i++) {
         HV v[EACH], high[EACH], low[EACH], to = hop_addi(e, at, i * threads * PIECE);
@@ -45,7 +51,8 @@ static void apart_a(Gemm *x, HV member, HV from, HV *high, HV *low) {
     Emit *e = x->e;
     HV quad = hop_shr(e, x->lane, 2);
     HV row = hop_add(e, hop_shl(e, hop_andi(e, x->warp, 3), 4), quad);
-    HV at = hop_add(e, hop_add(e, from, hop_muli(e, member, HOP_SLAB)), hop_shl(e, row, 7));
+    HV mine = x->tile->pingpong ? from : hop_add(e, from, hop_muli(e, member, HOP_SLAB));
+    HV at = hop_add(e, mine, hop_shl(e, row, 7));
     at = hop_add(e, at, hop_shl(e, hop_andi(e, x->lane, 3), 2));
     for (uint32_t i = 0; i < STEPS * EACH; i++) {
         uint32_t piece = i / EACH * 2 + i % EACH / 2;
@@ -56,46 +63,64 @@ static void apart_a(Gemm *x, HV member, HV from, HV *high, HV *low) {
     }
 }
 
-/* The products of a k-block, the small ones first. They are waited for. */
-static void multiply_stage(Gemm *x, HV member, HV stage, HV *sum) {
+/* When B of the stage has come: takes it apart. The copy engine's next accesses come after these.
+ */
+static void open_stage(Gemm *x, GemmRing at) {
+    Emit *e = x->e;
+    hop_barrier_wait(e, gemm_barrier(x, at.stage, false), at.parity);
+    apart_b(x, gemm_stage(x, at.stage));
+    hop_fence_async(e);
+}
+
+/* Starts the products of an opened stage, the small ones first. */
+static void start_stage(Gemm *x, HV member, HV stage, HV *sum) {
     Emit *e = x->e;
     HV high[STEPS * EACH], low[STEPS * EACH], from = gemm_stage(x, stage);
     HV no = LLVMConstInt(e->i1, 0, false), yes = LLVMConstInt(e->i1, 1, false);
-    uint32_t n = wgmma_acc(&x->shape);
-    apart_b(x, from);
-    apart_a(x, member, from, high, low);
-    hop_fence_async(e);
-    hop_sync(e, hop_i(e, NAMED_APART), x->tile->groups * HOP_WARPGROUP);
     HV high_b = wgmma_descriptor(e, &x->shape.b, hop_addi(e, from, x->a_bytes));
     HV low_b = wgmma_descriptor(e, &x->shape.b, hop_addi(e, from, x->a_bytes + x->b_bytes));
-    for (uint32_t i = 0; i < n; i++) sum[i] = LLVMGetUndef(e->f32);
+    apart_a(x, member, from, high, low);
+    hop_fence_async(e);
+    for (uint32_t i = 0; i < wgmma_acc(&x->shape); i++) sum[i] = LLVMGetUndef(e->f32);
     wgmma_block_held(e, &x->shape, sum, low, high_b, no);
     wgmma_block_held(e, &x->shape, sum, high, low_b, yes);
     wgmma_block_held(e, &x->shape, sum, high, high_b, yes);
-    wgmma_wait_all(e, sum, n);
 }
 
 /* Matrix units cut what they add, so the sums grow outside of them, and what four steps along k cut
- * off on average is given back. */
+ * off on average is given back. While they multiply, the next stage is opened. */
 GemmRing gemm_multiply_exact(Gemm *x, HV member, GemmRing ring, HV *acc) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
     HV *sum = ARENA_ARRAY(e->arena, HV, n), kept = LLVMConstReal(e->f32, GEMM_KEPT);
     HopLoop *l = hop_loop_new(e);
+    HV apart = x->tile->pingpong ? hop_addi(e, member, NAMED_APART) : hop_i(e, NAMED_APART);
+    open_stage(x, ring);
     hop_loop_init(l, x->first_block);
     hop_loop_init(l, ring.stage);
     hop_loop_init(l, ring.parity);
     for (uint32_t i = 0; i < n; i++) hop_loop_init(l, LLVMConstReal(e->f32, 0));
     hop_loop_begin(e, l, "multiply");
-    hop_barrier_wait(e, gemm_barrier(x, l->phi[1], false), l->phi[2]);
-    multiply_stage(x, member, l->phi[1], sum);
-    gemm_give_back(x, l->phi[1], LLVMConstInt(e->i1, 1, false));
-    for (uint32_t i = 0; i < n; i++) acc[i] = emit_fma(e, sum[i], kept, l->phi[3 + i]);
-    ring = gemm_next(x, (GemmRing){l->phi[1], l->phi[2]});
+    HV at = l->phi[1];
+    hop_sync(e, apart, threads_of(x));
+    start_stage(x, member, at, sum);
+    ring = gemm_next(x, (GemmRing){at, l->phi[2]});
     l->next[0] = hop_addi(e, l->phi[0], 1);
+    HV more = LLVMBuildICmp(e->b, LLVMIntULT, l->next[0], x->end_block, "");
+    HopIf next = hop_if(e, more);
+    open_stage(x, ring);
+    hop_end(e, next);
+    if (x->tile->pingpong) {
+        HopIf last = hop_if(e, LLVMBuildNot(e->b, more, ""));
+        gemm_hand_over(x, ring);
+        hop_end(e, last);
+    }
+    wgmma_wait_all(e, sum, n);
+    gemm_give_back(x, at, LLVMConstInt(e->i1, 1, false));
+    for (uint32_t i = 0; i < n; i++) acc[i] = emit_fma(e, sum[i], kept, l->phi[3 + i]);
     l->next[1] = ring.stage;
     l->next[2] = ring.parity;
     for (uint32_t i = 0; i < n; i++) l->next[3 + i] = acc[i];
-    hop_loop_end_while(e, l, LLVMBuildICmp(e->b, LLVMIntULT, l->next[0], x->end_block, ""));
+    hop_loop_end_while(e, l, more);
     return ring;
 }

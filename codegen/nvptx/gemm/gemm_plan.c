@@ -337,7 +337,9 @@ static const GemmTile tiles[] = {
     {"64x64", 64, 64, 1, false, 8, 1, 1, 8, 0, 0, 130, 1000, 500},
     {"128x64 in turns", 128, 64, 2, true, 8, 1, 2, 8, 40, 232, 215, 200, 600},
     {"192x128", 192, 128, 3, false, 5, 1, 1, 8, 32, 160, 500, 1500, 1000},
-    {"192x64", 192, 64, 3, false, 6, 1, 1, 8, 32, 160, 300, 1300, 500},
+    {"192x64", 192, 64, 3, false, 6, 1, 1, 8, 32, 160, 350, 1300, 500},
+    {"64x128 in turns", 64, 128, 2, true, 8, 1, 2, 8, 40, 232, 197, 200, 600}, /* of f32 alone, */
+    {"64x64 in turns", 64, 64, 2, true, 8, 1, 2, 8, 40, 232, 130, 200, 600},   /* both */
     {"64x256", 64, 256, 1, false, 5, 1, 2, 8, 0, 0, 360, 1500, 800},
 };
 
@@ -436,6 +438,7 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, 
     if (splits > 1) each += split_time(t, splits);
     if (p->addend) each += t->addend_ns;
     each += store_time(g, t, p);
+    if (t->pingpong && count <= g->m->processors) each += each / 8; /* nobody to take turns with */
     int64_t last = t->pingpong ? LAST_NS : 0; /* nothing is multiplied while it is stored */
     return ceil_div(count, g->m->processors / (twins * splits)) * (each + epilogue_time(t, p)) +
            last;
@@ -446,8 +449,10 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, 
 static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shrink) {
     uint32_t cols = t->n / g->k->dot.nacc;
     uint32_t sums = t->m * t->n / (128 * (t->pingpong ? 1 : t->groups));
-    if (p->promoted && t->pingpong) return false; /* nobody would give the turn away */
-    if (p->exact && (t->groups > 2 || t->m != t->groups * HOP_SLAB_ROWS)) return false;
+    uint32_t slabs = t->pingpong ? 1 : t->groups; /* of A, which f32 has registers for */
+    if (p->promoted && !p->exact && t->pingpong) return false; /* nobody would give the turn away */
+    if (p->exact && (t->groups > 2 || t->m != slabs * HOP_SLAB_ROWS)) return false;
+    if (!p->exact && t->pingpong && t->m == HOP_SLAB_ROWS) return false;
     if (p->promoted) sums *= 4;
     return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> shrink;
 }

@@ -29,6 +29,13 @@ void gemm_give_back(Gemm *x, HV stage, HV when) {
         hop_barrier_arrive(e, bar, told);
 }
 
+void gemm_hand_over(Gemm *x, GemmRing ring) {
+    Emit *e = x->e;
+    for (uint32_t i = 0; i < x->addend_stages; i++, ring = gemm_next(x, ring))
+        hop_barrier_wait(e, gemm_barrier(x, ring.stage, false), ring.parity);
+    hop_arrive(e, LLVMBuildSub(e->b, hop_i(e, 3), x->group, ""), 2 * HOP_WARPGROUP);
+}
+
 HV gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis) {
     Emit *e = x->e;
     const Kernel *k = x->g->k;

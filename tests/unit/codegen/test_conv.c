@@ -212,6 +212,24 @@ static void check_f32(bool along) {
     arena_destroy(b.a);
 }
 
+/* Many short sums: warpgroups take turns. */
+static void check_f32_turns(void) {
+    static const char text[] =
+        "kernel k tem dot m=100352 n=256 ~k=64\n param 0 f32[6422528]\n param 1 f32[16384]\n"
+        " param 2 f32[25690112]\n param 3 f32[25690112] written\n"
+        " %1 f32 load p0[m*64 + k]\n %2 f32 load p1[n*64 + k]\n %3 f32 mul %1, %2\n"
+        " %4 f32 reduce sum k %3\n %5 f32 load p2[m*256 + n]\n %6 f32 add %4, %5\n"
+        " %7 f32 store p3[m*256 + n] %6\n dot batch - m m n n k k pack 0 a %1 acc %4 b %2\n"
+        "cost reads [1] writes [1] flops [1]\n end\n";
+    Built b = built_new("f32 in turns");
+    if (built_parse(&b, text)) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        if (!CHECK(strstr(ck->note, "in turns, f32 in two of tf32")))
+            fprintf(stderr, "%s\n", ck->note);
+    }
+    arena_destroy(b.a);
+}
+
 /* --- Depthwise -------------------------------------------------------------------------------- */
 
 static const char depthwise[] =
@@ -264,6 +282,7 @@ TEST_MAIN {
     check_resident();
     check_f32(true);
     check_f32(false);
+    check_f32_turns();
     check_depthwise();
     check_image();
 }
