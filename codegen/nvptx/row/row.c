@@ -162,7 +162,7 @@ static void choose_together(const RowPlan *r, Block *b, bool held) {
     int64_t n;
     bool known = expr_is_const(g->e->exprs, b->rows, &n);
     b->together = 1;
-    if (held && known && r->team.size <= 32 && r->pieces == 1 &&
+    if (held && known && row_stores_points(r) && r->team.size <= 32 && r->pieces == 1 &&
         n % ((int64_t)b->teams * ROW_MOST_TOGETHER) == 0 &&
         n >= (int64_t)g->m->processors * b->threads)
         b->together = ROW_MOST_TOGETHER;

@@ -43,6 +43,7 @@ LLVMValueRef row_is_last(const Parts *m);
 bool row_hold(RowPlan *r);
 /* A team of that size could hold a row of so many vectors. */
 bool row_holds(const RowPlan *r, int64_t vectors, uint32_t team);
+bool row_stores_points(const RowPlan *r); /* and not only folds of the row */
 #define ROW_MOST_TOGETHER 2
 /* n rows (numbers among all) side by side: all of them are asked for before the first is waited for. */
 void row_run_held(RowPlan *r, const Expr *row, uint32_t n);
