@@ -240,7 +240,8 @@ class Model:
         a = attributes(node)
         if node.op_type == "Cast":
             to = onnx.helper.tensor_dtype_to_np_dtype(a["to"])
-            return ins[0].to(self.dtype if np.issubdtype(to, np.floating) else torch.from_numpy(np.zeros(0, to)).dtype)
+            floats = np.issubdtype(to, np.floating) or to.name == "bfloat16"  # no kind of NumPy's
+            return ins[0].to(self.dtype if floats else torch.from_numpy(np.zeros(0, to)).dtype)
         if node.op_type == "Constant":
             return self.tensor(numpy_helper.to_array(a["value"]).copy())
         if node.op_type == "ConstantOfShape":
