@@ -200,6 +200,9 @@ def check(c, folder):
     return None
 
 
+if cuda and "cuda: driver" not in subprocess.run([graphc, "doctor"], capture_output=True, text=True).stdout:
+    print("skipped: no GPU")
+    sys.exit(77)
 cases = [c for c in all_cases() if not only or only.search(c.name)]
 if "--some" in sys.argv:
     cases = cases[::6]
