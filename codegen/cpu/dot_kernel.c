@@ -420,11 +420,10 @@ static void micro_runs(Dot *d, Micro *m, LLVMValueRef start, Expr first, Expr n)
     micro_close(d, m, &runs);
 }
 
-/* Whether chunks are of whole runs. Else runs that are known to be long are cut, or nothing is. */
+/* Whether chunks are of whole runs. Else runs that are long, or not known to be short, are cut, or
+ * nothing is: never both, for a chunk's sums leave the registers where it ends. */
 static bool joins_runs(const Dot *d) {
-    int64_t run;
-    if (expr_is_const(d->p, d->run, &run) && is_long(d, d->run)) return false;
-    return is_long(d, expr_mul(d->p, d->nruns, d->run));
+    return !is_long(d, d->run) && is_long(d, expr_mul(d->p, d->nruns, d->run));
 }
 
 bool dot_in_chunks(const Dot *d) {
