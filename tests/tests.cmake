@@ -160,6 +160,7 @@ graphc_script(train/memory full 300 ${python} tests/train/memory.py $<TARGET_FIL
 graphc_script(train/peers full 600 ${python} tests/train/peers.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
   --only "(_5x13x7|7x10_3_5|conv_integer_7x10|of_one_).*_open$")
+graphc_script(oracle/joined quick 120 ${python} tests/oracle/joined.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/all full 1200 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/attention_gradients/some quick 120 ${python} tests/oracle/attention_gradients.py
   $<TARGET_FILE:graphc_cli> --only "one_query|sees_nothing")

@@ -107,13 +107,47 @@ static void lane_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef ma
     item_copies(r, ctx, n, base, mask);
 }
 
-static void item_body(Rows *r, Item *t) {
+static void item_lanes(Rows *r, Item *t) {
     emit_push(r->e);
     if (!r->lane_par)
         item_copies(r, t, 1, 0, NULL);
     else
         rows_span(r, t->lo, t->hi, t->divisor, r->lane_copies, 0, NULL, lane_step, t);
     emit_pop(r->e);
+}
+
+static void set_kernel(Rows *r, const Kernel *k) {
+    r->k = r->p.k = r->e->k = k;
+}
+
+#define MAX_PIECES 4 /* that have code of their own; what is left is computed together */
+
+/* The item as it is where it belongs to one piece of a join, then as it is elsewhere. */
+static void item_pieces(Rows *r, Item *t, uint32_t most) {
+    Emit *e = r->e;
+    Expr where;
+    KVal v = most > 1 && r->tile < 0 ? rows_piece(&r->p, r->lane, &where) : 0;
+    LLVMValueRef there = v ? emit_mask(e, where) : NULL;
+    if (!there) {
+        item_lanes(r, t);
+        return;
+    }
+    const Kernel *k = r->k;
+    EmitIf cond;
+    emit_if_begin(e, &cond, there);
+    set_kernel(r, rows_piece_kernel(&r->p, v, true));
+    item_pieces(r, t, 1);
+    emit_if_end(e, &cond);
+    set_kernel(r, k);
+    emit_if_begin(e, &cond, LLVMBuildNot(e->b, there, ""));
+    set_kernel(r, rows_piece_kernel(&r->p, v, false));
+    item_pieces(r, t, most - 1);
+    emit_if_end(e, &cond);
+    set_kernel(r, k);
+}
+
+static void item_body(Rows *r, Item *t) {
+    item_pieces(r, t, MAX_PIECES);
 }
 
 /* What is left of the tile axis from lo on: as many copies where that is known, else one by one. */

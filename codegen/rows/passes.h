@@ -40,6 +40,11 @@ EmitJoin rows_join(const Passes *r, KVal v);
  * Addresses computed from other axes stand still. */
 bool rows_stride(const Passes *r, Expr x, uint32_t axis, Expr *stride);
 bool rows_in_pass(const Passes *r, KVal v); /* a fold that has a pass of its own */
+/* pieces.c. Of a kernel that only stores: the outermost op that is one of two things, some of them
+ * loaded, as `where` says, which is one for all lanes; 0: none. */
+KVal rows_piece(const Passes *r, int lane, Expr *where);
+/* The kernel as it is where that holds, or where it does not: with the same ops by the same numbers. */
+const Kernel *rows_piece_kernel(const Passes *r, KVal v, bool there);
 bool rows_is_walk(const KOp *o); /* a scan or a sort: a pass that leaves its row behind */
 /* Joins two (position, value) pairs of an arg fold into the first. */
 void rows_arg_join(Emit *e, KFold f, DType t, LLVMValueRef *a, const LLVMValueRef *b);
