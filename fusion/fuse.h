@@ -5,8 +5,9 @@
  *   analyse     analyse/    Fact of each value: users, epilogue, cost
  *   index       index/      where a value is read, as expressions over a group's axes
  *   group       group/      VState of each value, and groups: which values each kernel computes,
- * stores and waits for body        body/       Stored of each value, and a kernel in Kernel IR for
- * each group schedule    schedule/   steps in order, lifetimes, storage that is shared
+ *                           stores and waits for
+ *   body        body/       Stored of each value, and a kernel in Kernel IR for each group
+ *   schedule    schedule/   steps in order, lifetimes, storage that is shared
  *
  * Vocabulary. A *group* becomes one kernel. It has axes and *roots*: values that it stores. Every
  * other value it computes is *inlined*: evaluated at index expressions over the group's axes. A
@@ -77,6 +78,28 @@ typedef struct FuseLimit {
     const char *last;
 } FuseLimit;
 
+/* What all graphs of a schedule count on: its entries, the bodies of loops and branches. */
+typedef struct FuseCount {
+    FuseLimit limit;
+    uint32_t kernels, prepared; /* in their names */
+    uint32_t syms;              /* of axes and of gathers, likewise */
+} FuseCount;
+
+/* Where a graph's inputs, outputs and states lie: in buffers of the schedule's own, or of the loop
+ * or branch around it. */
+typedef struct GraphIo {
+    const uint32_t *in, *out, *state;
+    const Expr *base; /* NULL, or where in its buffer an output starts (0 = at the start) */
+} GraphIo;
+
+/* demand.c: a search among groups, and who was met by it. */
+typedef struct GroupSearch {
+    uint32_t mark;       /* of this search ... */
+    VEC(uint32_t) marks; /* ... and of the last one that met a group, by its number */
+    Groups met;
+    VEC(uint32_t) numbers;
+} GroupSearch;
+
 struct Fuse {
     const Graph *g;
     ExprPool *p;
@@ -84,7 +107,8 @@ struct Fuse {
     Arena *arena;
     DiagSink *diags;
     const KindRow *kinds; /* by GroupKind */
-    FuseLimit *limit;
+    FuseCount *count;
+    const GraphIo *io;
     graphc_status (*run)(struct Fuse *f); /* all stages, for the body of a loop or branch */
     uint32_t entry; /* what is scheduled is of this one, a set; 0: of all, as in bodies */
     /* By value, or NULL: attentions and logsumexps that are computed apart from what reads them or
@@ -102,19 +126,21 @@ struct Fuse {
     const VState *v;
     VState *choice; /* the same to write: in group/ and special/ (tests/lint/circles) */
     Groups groups;
-    Groups met;            /* demand.c: by the last search among them ... */
-    VEC(uint32_t) numbers; /* ... and their numbers */
+    GroupSearch *search;
     VEC(Pack) packs;
-    uint32_t mark, naxis_syms;
     /* body, schedule */
     Stored *stored;
     Schedule *s;
-    const uint32_t *in_buf, *out_buf; /* buffers of the graph's inputs and outputs, */
-    const uint32_t *state_buf;        /* and of its states */
-    const Expr *out_base; /* NULL, or where in its buffer an output starts (0 = at the start) */
-    uint32_t *next_buf;   /* of each write: 1 + buffer of a copy of what it takes, if one is made */
-    uint32_t *number;     /* of the next kernel, of the next prepare kernel */
-    Loc place;            /* of the loop or branch whose body this is, in the outermost graph */
+    uint32_t *next_buf; /* of each write: 1 + buffer of a copy of what it takes, if one is made */
+    Loc place;          /* of the loop or branch whose body this is, in the outermost graph */
+};
+
+/* A group's axes and one position, to be followed without a trace in the group (idx_scratch). */
+struct Scratch {
+    Fuse f;
+    FuseCount count;
+    Group g;
+    IdxId idx;
 };
 
 /* Is an output or a write of these entries wanted? */

@@ -196,7 +196,7 @@ void fuse_analyse(Fuse *f) {
         Fact *s = &fact[f->g->outputs.v[i].value];
         Op op = (Op)graph_node(f->g, f->g->outputs.v[i].value)->op;
         /* Copied, see walk.c. A loop or branch stores its results at the start of buffers. */
-        const bool based = op == OP_proj && f->out_base && f->out_base[i];
+        const bool based = op == OP_proj && f->io->base && f->io->base[i];
         if (op_is_leaf(op) || s->output || s->grows || based ||
             !fuse_wants(f, f->g->outputs.v[i].entries))
             continue;

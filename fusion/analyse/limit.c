@@ -4,7 +4,7 @@
 #include "fusion/analyse/facts.h"
 
 bool fuse_may(Fuse *f, Value v, const char *what) {
-    FuseLimit *l = f->limit;
+    FuseLimit *l = &f->count->limit;
     if (l->made == l->at_most) return false;
     if (++l->made < l->at_most) return true;
     const Node *n = graph_node(f->g, v);

@@ -14,7 +14,7 @@ void fuse_bound(Fuse *f, uint32_t sym, Expr most) {
     schedule_bound_add(f->s, sym, most);
 }
 
-static Expr max_numel(Fuse *f, const Type *t) {
+static Expr max_numel(const Fuse *f, const Type *t) {
     Expr n = expr_const(f->p, 1);
     for (uint32_t i = 0; i < t->rank; i++) n = expr_mul(f->p, n, schedule_bound(f->s, t->dim[i]));
     return n;
@@ -69,7 +69,8 @@ static void find_counts(Fuse *f, const Graph *g) {
 
 /* --- Values ------------------------------------------------------------------------------- */
 
-static void own_buffers(Fuse *f) {
+GraphIo fuse_own_io(Fuse *f) {
+    find_counts(f, f->g);
     uint32_t *in = ARENA_ARRAY(f->arena, uint32_t, f->g->inputs.n);
     uint32_t *out = ARENA_ARRAY(f->arena, uint32_t, f->g->outputs.n);
     for (uint32_t i = 0; i < f->g->inputs.n; i++) {
@@ -97,9 +98,7 @@ static void own_buffers(Fuse *f) {
         b.numel = type_numel(f->p, &whole);
         state[i] = add_buffer(f, b) - 1;
     }
-    f->in_buf = in;
-    f->out_buf = out;
-    f->state_buf = state;
+    return (GraphIo){.in = in, .out = out, .state = state};
 }
 
 /* Of states that become another's next value. */
@@ -113,19 +112,18 @@ static void next_buffers(Fuse *f) {
 }
 
 static void io_buffers(Fuse *f) {
-    if (!f->in_buf) own_buffers(f);
     next_buffers(f);
     for (uint32_t i = 0; i < f->g->states.n; i++)
-        f->stored[f->g->states.v[i].value].buf = f->state_buf[i] + 1;
+        f->stored[f->g->states.v[i].value].buf = f->io->state[i] + 1;
     for (uint32_t i = 0; i < f->g->writes.n; i++) {
         const Value v = f->g->writes.v[i].value;
-        if (f->fact[v].grows) f->stored[v].buf = f->state_buf[f->fact[v].grows - 1] + 1;
+        if (f->fact[v].grows) f->stored[v].buf = f->io->state[f->fact[v].grows - 1] + 1;
     }
     for (uint32_t i = 0; i < f->g->inputs.n; i++)
-        f->stored[f->g->inputs.v[i].value].buf = f->in_buf[i] + 1;
+        f->stored[f->g->inputs.v[i].value].buf = f->io->in[i] + 1;
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         const Value v = f->g->outputs.v[i].value;
-        if (f->fact[v].output == i + 1) f->stored[v].buf = f->out_buf[i] + 1;
+        if (f->fact[v].output == i + 1) f->stored[v].buf = f->io->out[i] + 1;
     }
 }
 
@@ -147,7 +145,7 @@ uint32_t fuse_buffer_of(Fuse *f, Value v) {
 }
 
 /* The same where v's rows are aligned. */
-static Expr aligned_numel(Fuse *f, const VState *s, const Type *t) {
+static Expr aligned_numel(const Fuse *f, const VState *s, const Type *t) {
     const uint32_t last = s->permuted ? s->order[t->rank - 1] : t->rank - 1u;
     Type rest = *t;
     rest.dim[last] = expr_const(f->p, 1);

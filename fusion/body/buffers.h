@@ -5,6 +5,7 @@
 
 #include "fusion/fuse.h"
 
+GraphIo fuse_own_io(Fuse *f); /* of the whole graph: buffers that the run binds */
 void fuse_buffers(Fuse *f);
 uint32_t fuse_buffer_of(Fuse *f, Value v);              /* number; made now for a constant */
 void fuse_own_buffer(Fuse *f, Value v);                 /* as most values have: one of its own */

@@ -4,7 +4,7 @@
 
 static uint32_t root_buffer(Fuse *f, const Root *r) {
     switch (r->to) {
-    case TO_output: return f->out_buf[r->at];
+    case TO_output: return f->io->out[r->at];
     case TO_next: return f->next_buf[r->at] - 1;
     case TO_slot: return f->stored[r->into].slots[r->at] - 1;
     case TO_pack: return f->packs.v[r->at].buf - 1;
@@ -12,13 +12,13 @@ static uint32_t root_buffer(Fuse *f, const Root *r) {
     }
 }
 
-static Expr root_index(Fuse *f, Group *g, const Root *r) {
+static Expr root_index(const Fuse *f, const Group *g, const Root *r) {
     Expr at = idx_get(g, r->idx)->flat;
     switch (r->to) {
     case TO_own: return home_index(f, g, r->v, r->idx);
     case TO_part: return part_index(f, g, r->into, r->at, r->idx);
     case TO_output:
-        return f->out_base && f->out_base[r->at] ? expr_add(f->p, at, f->out_base[r->at]) : at;
+        return f->io->base && f->io->base[r->at] ? expr_add(f->p, at, f->io->base[r->at]) : at;
     default: return at;
     }
 }

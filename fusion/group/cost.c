@@ -24,7 +24,7 @@ static bool is_indirect(const Fuse *f, const Group *g, IdxId idx) {
 }
 
 /* How far out an axis is walked: by its stride in the first store, a row inside of everything. */
-static double loop_rank(Fuse *f, Group *g, uint32_t axis) {
+static double loop_rank(const Fuse *f, const Group *g, uint32_t axis) {
     if (g->axes[axis].kind == AX_RED) return -1;
     if (g->kind != GROUP_map || g->attn || !g->roots.n) return (double)(g->naxes - axis);
     const Root *r = &g->roots.v[0];
@@ -36,8 +36,8 @@ static double loop_rank(Fuse *f, Group *g, uint32_t axis) {
 
 /* How often a value is computed in g for this demand: over the axes its index uses and the ones
  * that are walked outside of them. Templates compute their operands about once per element. */
-static double evaluations(Fuse *f, Value v, const Demand *d) {
-    Group *g = f->groups.v[d->group];
+static double evaluations(const Fuse *f, Value v, const Demand *d) {
+    const Group *g = f->groups.v[d->group];
     uint32_t used = idx_axes_used(f, g, d->idx);
     if (d->use >= USE_query) return fuse_numel(f, v);
     if (is_indirect(f, g, d->idx)) used = (1u << g->naxes) - 1;
@@ -55,7 +55,7 @@ static double evaluations(Fuse *f, Value v, const Demand *d) {
 }
 
 /* Is computing v again wherever it is demanded cheaper than storing and reading it? */
-bool fuse_recompute_pays(Fuse *f, Value v, uint32_t ngroups) {
+bool fuse_recompute_pays(const Fuse *f, Value v, uint32_t ngroups) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
     const Machine *m = f->m;
@@ -74,8 +74,7 @@ bool fuse_recompute_pays(Fuse *f, Value v, uint32_t ngroups) {
         double again = (evals - numel) * extra / rate;
         return again <= 2 * fuse_bytes(f, v) / m->bytes_per_s + m->launch_s;
     }
-    IdxId idx;
-    double launch = fuse_home(f, v, &idx) ? 0 : m->launch_s;
+    double launch = fuse_try_home(f, v).g ? 0 : m->launch_s;
     double inlined = evals * extra / rate + ngroups * fact->leaf_bytes / m->bytes_per_s;
     double stored = numel * fact->flops / rate + launch +
                     (fact->leaf_bytes + (1 + ngroups) * fuse_bytes(f, v)) / m->bytes_per_s;

@@ -123,13 +123,14 @@ static IdxId single_demand(const Fuse *f, Value v, Group **g) {
 }
 
 /* v belongs to the epilogue of the group that demands it. */
-static bool in_epilogue(Fuse *f, Value v) {
+static bool in_epilogue(const Fuse *f, Value v) {
     Group *g;
     IdxId idx = single_demand(f, v, &g);
     Value dot = f->fact[v].epi;
     if (!idx || !g->want || g->prepare != f->fact[v].const_only) return false;
     if (!group_wants(g, dot) && !fuse_siblings(f, g->want, dot)) return false;
-    return fuse_native(f, g, v, dot) == idx;
+    const Idx native = fuse_try_native(f, g, v, dot);
+    return idx_is(g, &native, idx);
 }
 
 /* Attention's result is stored in the order in which the contraction behind it wants to read. */
@@ -227,13 +228,13 @@ static bool widens_bytes(const Fuse *f, Value v) {
     return false;
 }
 
-static bool inlines_map(Fuse *f, Value v, uint32_t ngroups);
+static bool inlines_map(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why);
 
-static bool inlines_epilogue(Fuse *f, Value v, uint32_t ngroups) {
+static bool inlines_epilogue(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why) {
     const Node *n = graph_node(f->g, v);
     if (in_epilogue(f, v)) return true;
     if (op_info[n->op].cls == OPC_VIEW) return !stores_permuted(f, v);
-    if (behind_permute(f, v)) return inlines_map(f, v, ngroups);
+    if (behind_permute(f, v)) return inlines_map(f, v, ngroups, why);
     /* What is little more than another value that is stored anyway need not be stored, too. */
     if (stores_less_before(f, v, ngroups) || widens_bytes(f, v)) return true;
     Value from = f->fact[v].epi_from;
@@ -312,7 +313,7 @@ static bool scattered_operand(const Fuse *f, Value v) {
     return false;
 }
 
-static bool inlines_concat(Fuse *f, Value v, uint32_t ngroups) {
+static bool inlines_concat(const Fuse *f, Value v, uint32_t ngroups) {
     const Node *n = graph_node(f->g, v);
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
@@ -342,23 +343,22 @@ static bool makes_row(const Fuse *f, Value v) {
     return norm;
 }
 
-static bool folds_rows(Fuse *f, Value v) {
-    VState *s = &f->choice[v];
+static bool folds_rows(const Fuse *f, Value v, FusionWhy *why) {
+    const VState *s = &f->v[v];
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
-        if (!idx_try_reduce(f, f->groups.v[d->group], v, d->idx, &s->why)) return false;
+        if (!idx_try_reduce(f, f->groups.v[d->group], v, d->idx, why)) return false;
     }
     return true;
 }
 
-static bool inlines_reduce(Fuse *f, Value v, uint32_t ngroups) {
-    VState *s = &f->choice[v];
+static bool inlines_reduce(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why) {
     Group *g;
     IdxId idx = single_demand(f, v, &g);
-    s->why = ngroups > 1 ? WHY_shared : WHY_recompute;
-    if (makes_row(f, v)) return folds_rows(f, v);
+    *why = ngroups > 1 ? WHY_shared : WHY_recompute;
+    if (makes_row(f, v)) return folds_rows(f, v, why);
     if (!idx || (f->fact[v].const_only && !g->prepare)) return false;
-    return idx_try_reduce(f, g, v, idx, &s->why);
+    return idx_try_reduce(f, g, v, idx, why);
 }
 
 /* Arithmetic on positions, scalars and what is small beside `points`: a number for each key. */
@@ -415,12 +415,12 @@ static bool ends_walk(const Fuse *f, Value v) {
     return false;
 }
 
-static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
-    VState *s = &f->choice[v];
+static bool inlines_map(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why) {
+    const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
-    s->why = WHY_lookups;
+    *why = WHY_lookups;
     if (ends_walk(f, v)) return false;
-    s->why = WHY_template_input;
+    *why = WHY_template_input;
     if (makes_row(f, v)) return true;
     if (masks_attention(f, v)) return true;
     if (!uses_allow(f, v, fact->flops)) return false;
@@ -429,17 +429,17 @@ static bool inlines_map(Fuse *f, Value v, uint32_t ngroups) {
         const Group *g = f->groups.v[s->demands.v[0].group];
         if (ngroups > 1 || !g->prepare) return false;
     }
-    s->why = ngroups > 1 ? WHY_shared : WHY_recompute;
+    *why = ngroups > 1 ? WHY_shared : WHY_recompute;
     return fuse_recompute_pays(f, v, ngroups) || (ngroups > 1 && belongs_to_row(f, v));
 }
 
-static bool inlines_view(Fuse *f, Value v, uint32_t ngroups) {
+static bool inlines_view(const Fuse *f, Value v, uint32_t ngroups) {
     if (graph_node(f->g, v)->op == OP_concat) return inlines_concat(f, v, ngroups);
     return !awkward_operand(f, v) && !scattered_operand(f, v);
 }
 
-bool fuse_inlines(Fuse *f, Value v) {
-    VState *s = &f->choice[v];
+bool fuse_try_inline(const Fuse *f, Value v, FusionWhy *why) {
+    const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
     const Node *n = graph_node(f->g, v);
     uint32_t groups[MAX_DEMANDERS];
@@ -447,19 +447,19 @@ bool fuse_inlines(Fuse *f, Value v) {
     OpClass c = op_info[n->op].cls;
     if (s->must) return false; /* why: see schedule.c */
     if (c == OPC_SOURCE) return true;
-    s->why = WHY_too_large;
+    *why = WHY_too_large;
     if (!fits(f, v)) return false;
-    s->why = ngroups > 1 ? WHY_shared : WHY_kind;
+    *why = ngroups > 1 ? WHY_shared : WHY_kind;
     if (casts_float(f, v, true)) return true; /* what it was made of takes less room */
     if (!fact->const_only && scales_scores(f, v)) return true;
     if (fact->epi && (v == fact->epi || !fuse_is_raw(f, fact->epi)))
-        return inlines_epilogue(f, v, ngroups);
+        return inlines_epilogue(f, v, ngroups, why);
     switch (c) {
     case OPC_VIEW: return inlines_view(f, v, ngroups);
-    case OPC_REDUCE: return inlines_reduce(f, v, ngroups);
+    case OPC_REDUCE: return inlines_reduce(f, v, ngroups, why);
     case OPC_MAP:
     case OPC_RANDOM:
-    case OPC_INDEX: return inlines_map(f, v, ngroups);
+    case OPC_INDEX: return inlines_map(f, v, ngroups, why);
     default: return false;
     }
 }

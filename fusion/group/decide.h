@@ -4,16 +4,21 @@
 
 #include "fusion/fuse.h"
 
-/* decide.c. All demands on v are known. */
-bool fuse_inlines(Fuse *f, Value v);
+/* What only asks takes const; what decides then acts.
+ *
+ * decide.c. All demands on v are known: is it inlined? *why: it is not, if that is known. */
+bool fuse_try_inline(const Fuse *f, Value v, FusionWhy *why);
 
 /* cost.c: is computing v again wherever it is demanded cheaper than storing and reading it? */
-bool fuse_recompute_pays(Fuse *f, Value v, uint32_t ngroups);
+bool fuse_recompute_pays(const Fuse *f, Value v, uint32_t ngroups);
 
-/* home.c */
-Group *fuse_home(Fuse *f, Value v, IdxId *idx); /* existing group that can store v, or NULL */
-Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx); /* horizontally, likewise */
-Group *fuse_join(Fuse *f, Value v, IdxId *idx);         /* either, as a decision */
+/* home.c. A group that can store v, which it computes at idx; 0: where fuse_native says. */
+typedef struct Home {
+    Group *g; /* NULL: there is none */
+    IdxId idx;
+} Home;
+Home fuse_try_home(const Fuse *f, Value v);     /* that demands it, or v is its epilogue */
+Group *fuse_join(Fuse *f, Value v, IdxId *idx); /* that, or one of siblings, as a decision */
 /* v, numbers of rows read at idx, comes from reductions of the rows that are all of g's points, and
  * g has no row so far: it may compute them with its points. */
 bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx);
@@ -21,6 +26,7 @@ bool fuse_siblings(const Fuse *f, Value a, Value b); /* contractions of one A op
 /* term.c. v's result is added to that of g's contraction, and can be computed with it. */
 bool fuse_is_term(const Fuse *f, const Group *g, Value v);
 /* Where g, whose axes are those of `dot`, computes v of dot's epilogue. */
+Idx fuse_try_native(const Fuse *f, const Group *g, Value v, Value dot);
 IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot);
 /* May g compute v? Its operands take v's place among what g reads. */
 bool group_has_room(const Fuse *f, const Group *g, Value v);

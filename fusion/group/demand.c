@@ -7,6 +7,7 @@ void group_begin(Fuse *f) {
     uint32_t n = f->g->nodes.n;
     f->v = f->choice = ARENA_ARRAY(f->arena, VState, n);
     for (Value v = 1; v < n; v++) f->choice[v].must = f->fact[v].must;
+    f->search = ARENA_NEW(f->arena, GroupSearch);
     f->groups.n = f->packs.n = 0;
     f->stuck = false;
 }
@@ -17,6 +18,7 @@ Group *group_new(Fuse *f, GroupKind kind) {
     g->kind = kind;
     g->index_of = map_create(f->arena);
     vec_push(f->arena, &f->groups, g);
+    if (f->search->marks.n < f->groups.n) vec_push(f->arena, &f->search->marks, 0);
     return g;
 }
 
@@ -140,21 +142,26 @@ bool fuse_is_raw(const Fuse *f, Value dot) {
  * sort algorithm), and a search for a way from one group to another looks at those between the two.
  */
 
-/* The groups that g's edges lead to, g among them, as far as number `limit`: those that g waits
+static bool is_met(const Fuse *f, const Group *g) {
+    return f->search->marks.v[g->id] == f->search->mark;
+}
+
+/* Adds to f->search->met the groups that g's edges lead to, g among them, as far as number `limit`: those that g waits
  * for, or (back) those that wait for it. They have the mark of this search. */
-static void between(Fuse *f, Group *g, bool back, uint32_t limit, Groups *out) {
+static void between(const Fuse *f, const Group *g, bool back, uint32_t limit) {
+    GroupSearch *s = f->search;
+    Groups *out = &s->met;
     uint32_t i = out->n;
-    f->mark++;
-    g->mark = f->mark;
-    vec_push(f->arena, out, g);
+    s->marks.v[g->id] = ++s->mark;
+    vec_push(f->arena, out, f->groups.v[g->id]);
     for (; i < out->n; i++) {
         const Group *at = out->v[i];
         uint32_t n = back ? at->waiting.n : at->deps.n;
         for (uint32_t k = 0; k < n; k++) {
             Group *to = f->groups.v[back ? at->waiting.v[k] : at->deps.v[k]];
             bool beyond = back ? to->order < limit : to->order > limit;
-            if (beyond || to->mark == f->mark) continue;
-            to->mark = f->mark;
+            if (beyond || is_met(f, to)) continue;
+            s->marks.v[to->id] = s->mark;
             vec_push(f->arena, out, to);
         }
     }
@@ -172,16 +179,17 @@ static int by_number(const void *a, const void *b) {
 
 /* g, numbered behind `on`, is going to wait for it. */
 static void renumber(Fuse *f, Group *g, Group *on) {
-    Groups *all = &f->met;
-    all->n = f->numbers.n = 0;
-    between(f, g, true, on->order, all);
+    GroupSearch *s = f->search;
+    Groups *all = &s->met;
+    all->n = s->numbers.n = 0;
+    between(f, g, true, on->order);
     uint32_t nbefore = all->n;
-    between(f, on, false, g->order, all);
+    between(f, on, false, g->order);
     qsort(all->v, nbefore, sizeof *all->v, by_order);
     qsort(all->v + nbefore, all->n - nbefore, sizeof *all->v, by_order);
-    for (uint32_t i = 0; i < all->n; i++) vec_push(f->arena, &f->numbers, all->v[i]->order);
-    qsort(f->numbers.v, all->n, sizeof *f->numbers.v, by_number);
-    for (uint32_t i = 0; i < all->n; i++) all->v[i]->order = f->numbers.v[i];
+    for (uint32_t i = 0; i < all->n; i++) vec_push(f->arena, &s->numbers, all->v[i]->order);
+    qsort(s->numbers.v, all->n, sizeof *s->numbers.v, by_number);
+    for (uint32_t i = 0; i < all->n; i++) all->v[i]->order = s->numbers.v[i];
 }
 
 void group_dep(Fuse *f, Group *g, uint32_t on) {
@@ -202,15 +210,15 @@ void fuse_readers_wait(Fuse *f, Value v, const Group *home) {
     }
 }
 
-bool group_reaches(Fuse *f, Group *from, Group *to) {
+bool group_reaches(const Fuse *f, const Group *from, const Group *to) {
     if (from == to) return true;
     if (from->order > to->order) return false;
-    f->met.n = 0;
-    between(f, from, false, to->order, &f->met);
-    return to->mark == f->mark;
+    f->search->met.n = 0;
+    between(f, from, false, to->order);
+    return is_met(f, to);
 }
 
-bool group_needs_reader(Fuse *f, Group *g, Value v) {
+bool group_needs_reader(const Fuse *f, const Group *g, Value v) {
     const VState *s = &f->v[v];
     uint32_t last = g->order;
     for (uint32_t i = 0; i < s->demands.n; i++) {
@@ -218,11 +226,11 @@ bool group_needs_reader(Fuse *f, Group *g, Value v) {
         if (at > last) last = at;
     }
     if (last == g->order) return false;
-    f->met.n = 0;
-    between(f, g, false, last, &f->met);
+    f->search->met.n = 0;
+    between(f, g, false, last);
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Group *reader = f->groups.v[s->demands.v[i].group];
-        if (reader != g && reader->mark == f->mark) return true;
+        if (reader != g && is_met(f, reader)) return true;
     }
     return false;
 }

@@ -168,7 +168,6 @@ struct Group {
     uint32_t nfolds;       /* reductions and contractions among them */
     uint32_t nmasks;       /* operands among them that are read under a condition */
     uint32_t nreads; /* values that it demands and does not compute, so far: buffers to read */
-    uint32_t mark;   /* of the last dependency walk */
     /* body, schedule */
     Kernel *kernel;
     uint32_t *bufs; /* of its params */
@@ -191,8 +190,9 @@ void fuse_await_sizes(Fuse *f, Group *g, Value v); /* what computes v's sizes ru
 void fuse_readers_wait(Fuse *f, Value v, const Group *g); /* who demands v waits for g */
 void fuse_tidy_demands(Fuse *f, Value v);                 /* axes may have been split since */
 void group_dep(Fuse *f, Group *g, uint32_t on);
-bool group_reaches(Fuse *f, Group *from, Group *to);
-bool group_needs_reader(Fuse *f, Group *g, Value v);       /* another group that demands v */
+bool group_reaches(const Fuse *f, const Group *from, const Group *to);
+/* ... another group that demands v */
+bool group_needs_reader(const Fuse *f, const Group *g, Value v);
 bool fuse_demands(const Fuse *f, const Group *g, Value v); /* g does */
 /* g, an attention, computes v itself when it reads it at idx (0: anywhere). */
 bool group_has_inside(const Group *g, Value v, IdxId idx);
@@ -204,8 +204,10 @@ bool fuse_is_read(const Fuse *f, Value v); /* from a buffer, when it is not comp
 bool root_is_at_home(const Root *r);
 /* The element of a buffer that holds stored value v at idx; of a concatenation, for idx of
  * its operand. */
-Expr home_index(Fuse *f, Group *g, Value v, IdxId idx);
-Expr part_index(Fuse *f, Group *g, Value concat, uint32_t part, IdxId idx);
+Expr home_index(const Fuse *f, const Group *g, Value v, IdxId idx);
+Expr part_index(const Fuse *f, const Group *g, Value concat, uint32_t part, IdxId idx);
+/* Where each operand of a concatenation begins: noted before one of them is stored into it. */
+void fuse_place_parts(Fuse *f, Value concat);
 
 /* expand.c: g computes v at idx, so it demands v's operands. */
 void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads);

@@ -57,28 +57,34 @@ bool fuse_siblings(const Fuse *f, Value a, Value b) {
     return true;
 }
 
+Idx fuse_try_native(const Fuse *f, const Group *g, Value v, Value dot) {
+    if (v == dot) return *idx_get(g, group_anchor(g, dot));
+    return idx_result(f, v, fuse_try_native(f, g, f->fact[v].epi_from, dot));
+}
+
 IdxId fuse_native(Fuse *f, Group *g, Value v, Value dot) {
-    if (v == dot) return idx_canon(g, group_anchor(g, dot));
-    return idx_result(f, g, v, fuse_native(f, g, f->fact[v].epi_from, dot));
+    const Idx at = fuse_try_native(f, g, v, dot);
+    return idx_intern(f, g, &at);
 }
 
 /* All groups but `home` that read v must not be needed by it. */
-static bool no_cycle(Fuse *f, Value v, Group *home) {
+static bool no_cycle(const Fuse *f, Value v, const Group *home) {
     return !group_needs_reader(f, home, v);
 }
 
-static Group *epilogue_home(Fuse *f, Value v, IdxId *idx) {
+static Home epilogue_home(const Fuse *f, Value v) {
+    const Home none = {0};
     Value dot = f->fact[v].epi;
     uint32_t id = f->v[dot].dot_group;
     Group *g = id ? f->groups.v[id - 1] : NULL;
     if (!g || !group_wants(g, dot) || g->prepare != f->fact[v].const_only || !no_cycle(f, v, g))
-        return NULL;
-    *idx = fuse_native(f, g, v, dot);
+        return none;
+    const Idx native = fuse_try_native(f, g, v, dot);
     for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
         const Demand *d = &f->v[v].demands.v[i];
-        if (d->group == g->id && idx_canon(g, d->idx) != *idx) return NULL;
+        if (d->group == g->id && !idx_is(g, &native, d->idx)) return none;
     }
-    return g->roots.n < MAX_ROOTS && group_has_room(f, g, v) ? g : NULL;
+    return g->roots.n < MAX_ROOTS && group_has_room(f, g, v) ? (Home){.g = g} : none;
 }
 
 static double points_of(const Fuse *f, const Group *g) {
@@ -99,7 +105,7 @@ static bool same_part(const Fuse *f, const Group *g, Value v) {
 }
 
 /* Can the group store v at this demand: once for each of its elements? */
-static bool can_store(Fuse *f, const Group *g, const Demand *d, Value v) {
+static bool can_store(const Fuse *f, const Group *g, const Demand *d, Value v) {
     if (g->kind != GROUP_map || !(d->reads & READ_plain) || d->use != USE_point ||
         g->roots.n >= MAX_ROOTS || !same_part(f, g, v))
         return false;
@@ -165,7 +171,7 @@ static bool puts_off(const Fuse *f, const Group *g, Value v) {
     return false;
 }
 
-static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
+static Home sibling_reading(const Fuse *f, Value v, Value operand) {
     const VState *s = &f->v[operand];
     uint32_t tries = 0;
     for (uint32_t i = 0; i < s->demands.n && tries < MAX_TRIES; i++) {
@@ -175,38 +181,38 @@ static Group *sibling_reading(Fuse *f, Value v, Value operand, IdxId *idx) {
         if (walks_columns(f, g, s->demands.v[i].idx)) continue;
         tries++;
         if (!no_cycle(f, v, g)) continue;
-        *idx = s->demands.v[i].idx;
-        return g;
+        return (Home){g, s->demands.v[i].idx};
     }
-    return NULL;
+    return (Home){0};
 }
 
 /* A group that reads, once and over v's whole shape, something that v is computed from: an operand,
  * or one further up through values that nobody else uses. It may not read v itself: that would be
  * elsewhere than where it stores v, so in memory that it has not written yet. */
-Group *fuse_sibling_home(Fuse *f, Value v, IdxId *idx) {
-    if (f->fact[v].epi) return NULL;
+static Home sibling_home(const Fuse *f, Value v) {
+    Home h = {0};
+    if (f->fact[v].epi) return h;
     Value at = v;
     for (int depth = 0; depth < 6; depth++) {
         const Node *n = graph_node(f->g, at);
-        if (op_info[n->op].cls != OPC_MAP) return NULL;
+        if (op_info[n->op].cls != OPC_MAP) return h;
         Value next = 0;
         for (uint32_t k = 0; k < n->nin; k++) {
             if (fuse_is_const_leaf(f, n->in[k])) continue;
             const bool apart = share_little(f, v, n->in[k]);
-            Group *g = apart ? NULL : sibling_reading(f, v, n->in[k], idx);
-            for (uint32_t u = 0; !g && !apart && u < f->fact[n->in[k]].nusers && u < 8; u++) {
+            if (!apart) h = sibling_reading(f, v, n->in[k]);
+            for (uint32_t u = 0; !h.g && !apart && u < f->fact[n->in[k]].nusers && u < 8; u++) {
                 Value user = fuse_user(f, n->in[k], u);
                 if (user == at || op_info[graph_node(f->g, user)->op].cls != OPC_MAP) continue;
-                g = sibling_reading(f, v, user, idx);
+                h = sibling_reading(f, v, user);
             }
-            if (g) return g;
+            if (h.g) return h;
             if (f->fact[n->in[k]].nusers == 1) next = n->in[k];
         }
-        if (!next) return NULL;
+        if (!next) return h;
         at = next;
     }
-    return NULL;
+    return h;
 }
 
 /* out[0..n) and what they are computed from through maps, views and reductions: so many of the last
@@ -263,7 +269,7 @@ static bool share_row(const Fuse *f, const Group *g, const Group *home) {
 
 /* Were the number v stored by g, another of its readers would wait for all that g computes, among
  * it what that reader has at hand itself: statistics of its rows. */
-static bool comes_late(Fuse *f, Value v, const Group *g) {
+static bool comes_late(const Fuse *f, Value v, const Group *g) {
     const VState *s = &f->v[v];
     if (fuse_numel(f, v) > 1) return false;
     if (graph_node(f->g, v)->late && s->demands.n > 1) return true; /* gradients wait for it */
@@ -275,15 +281,15 @@ static bool comes_late(Fuse *f, Value v, const Group *g) {
     return false;
 }
 
-Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
+Home fuse_try_home(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
-    if (fact->epi) return epilogue_home(f, v, idx);
-    Group *best = NULL;
+    if (fact->epi) return epilogue_home(f, v);
+    Home best = {0};
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
         Group *g = f->groups.v[d->group];
-        if (best && !(best->want && !g->want)) continue;
+        if (best.g && !(best.g->want && !g->want)) continue;
         uint32_t same = 0;
         for (uint32_t k = 0; k < s->demands.n; k++) same += s->demands.v[k].group == d->group;
         if (same != 1 || !no_cycle(f, v, g) || comes_late(f, v, g)) continue;
@@ -291,18 +297,18 @@ Group *fuse_home(Fuse *f, Value v, IdxId *idx) {
         FusionWhy why;
         if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_try_reduce(f, g, v, d->idx, &why))
             continue;
-        best = g;
-        *idx = d->idx;
+        best = (Home){g, d->idx};
     }
     return best;
 }
 
 Group *fuse_join(Fuse *f, Value v, IdxId *idx) {
-    Group *g = fuse_home(f, v, idx);
-    if (!g && !fuse_is_dot(f, v) && graph_node(f->g, v)->op != OP_concat)
-        g = fuse_sibling_home(f, v, idx);
+    Home h = fuse_try_home(f, v);
+    if (!h.g && !fuse_is_dot(f, v) && graph_node(f->g, v)->op != OP_concat) h = sibling_home(f, v);
+    if (!h.g) return NULL;
+    *idx = h.idx ? h.idx : fuse_native(f, h.g, v, f->fact[v].epi);
     /* An attention's kernel that has an epilogue stores all of it, or it would wait for itself. */
     bool decided = f->fact[v].epi && f->v[f->fact[v].epi].attn;
-    if (!g || decided) return g;
-    return fuse_may(f, v, "stored by a kernel that computes it or its operands") ? g : NULL;
+    if (decided) return h.g;
+    return fuse_may(f, v, "stored by a kernel that computes it or its operands") ? h.g : NULL;
 }

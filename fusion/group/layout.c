@@ -106,7 +106,7 @@ static int inner_dim(Fuse *f, const Idx *x, uint32_t sym) {
 }
 
 /* The axis along which a pointwise kernel stores its first result contiguously. */
-static bool stored_axis(Fuse *f, Group *g, uint32_t *sym) {
+static bool stored_axis(const Fuse *f, const Group *g, uint32_t *sym) {
     if (g->kind != GROUP_map || g->want || !g->roots.n || !root_is_at_home(&g->roots.v[0]))
         return false;
     if (group_axes(g, AX_RED)) return false;
@@ -149,7 +149,7 @@ static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
 
 /* Whether an axis of this template moves through two dimensions with another between them: heads that a
  * contraction wants beside each other, and that lie a sequence apart. */
-static bool reads_apart(Fuse *f, const Group *g, const Demand *d, const uint8_t *order) {
+static bool reads_apart(const Fuse *f, const Group *g, const Demand *d, const uint8_t *order) {
     const Idx *x = idx_get(g, d->idx);
     for (uint32_t a = 0; d->use >= USE_query && a < g->naxes; a++) {
         int last = -1;

@@ -113,6 +113,13 @@ static bool may_inline(Fuse *f, Value v) {
     return false;
 }
 
+static bool inlines(Fuse *f, Value v) {
+    FusionWhy why = f->v[v].why;
+    const bool is = fuse_try_inline(f, v, &why);
+    f->choice[v].why = why;
+    return is;
+}
+
 static void visit(Fuse *f, Value v) {
     VState *s = &f->choice[v];
     const Node *n = graph_node(f->g, v);
@@ -132,7 +139,7 @@ static void visit(Fuse *f, Value v) {
         f->kinds[fuse_kind(f, v)].store(f, v);
     else if (fuse_is_dot(f, v))
         visit_dot(f, v);
-    else if (fuse_inlines(f, v) && (op_info[n->op].cls == OPC_SOURCE || may_inline(f, v)))
+    else if (inlines(f, v) && (op_info[n->op].cls == OPC_SOURCE || may_inline(f, v)))
         fuse_inline(f, v);
     else
         store(f, v);
@@ -143,7 +150,7 @@ static void copy_outputs(Fuse *f) {
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         Value v = f->g->outputs.v[i].value;
         if (!fuse_wants(f, f->g->outputs.v[i].entries)) continue;
-        if (f->fact[v].output == i + 1 || (f->out_buf && f->out_buf[i] == NO_BUFFER)) continue;
+        if (f->fact[v].output == i + 1 || f->io->out[i] == NO_BUFFER) continue;
         Group *g = group_new(f, GROUP_map);
         Root r = {.v = v, .idx = idx_axes(f, g, graph_type(f->g, v)), .to = TO_output, .at = i};
         vec_push(f->arena, &g->roots, r);

@@ -6,7 +6,7 @@ Expr axis_new(Fuse *f, Group *g, Expr extent, KAxisKind kind) {
     int64_t lo, hi;
     expr_range(f->p, extent, &lo, &hi);
     int64_t hint = expr_hint(f->p, extent);
-    SymInfo s = {.name = arena_printf(f->arena, "x%u", ++f->naxis_syms),
+    SymInfo s = {.name = arena_printf(f->arena, "x%u", ++f->count->syms),
                  .kind = SYM_AXIS,
                  .hi = hi == INT64_MAX ? INT64_MAX
                        : hi > 0        ? hi - 1

@@ -16,7 +16,7 @@ uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx,
         if (n->attr.index.src[d] == -(int)operand) extent = data->dim[d];
     int64_t lo, hi;
     expr_range(f->p, extent, &lo, &hi);
-    SymInfo s = {.name = arena_printf(f->arena, "at%u", ++f->naxis_syms),
+    SymInfo s = {.name = arena_printf(f->arena, "at%u", ++f->count->syms),
                  .kind = SYM_INDIRECT,
                  .hi = hi == INT64_MAX ? hi
                        : hi > 0        ? hi - 1

@@ -12,6 +12,7 @@
 
 typedef struct Fuse Fuse;
 typedef struct Group Group;
+typedef struct Scratch Scratch;
 
 /* One expression per dimension, and the row-major position they stand for. Interned per group;
  * `type` gives the extents. */
@@ -52,8 +53,12 @@ IdxId idx_make(Fuse *f, Group *g, const Type *t, const Expr *dim, Expr flat);
 void idx_subst(Fuse *f, Group *g, uint32_t sym, Expr by); /* in every index of the group */
 IdxId idx_axes(Fuse *f, Group *g, const Type *t); /* fresh parallel axes, one per dimension */
 IdxId idx_reshape(Fuse *f, Group *g, IdxId idx, const Type *to);
-/* The group's axes and the position *idx alone, to be followed without a trace in the group. */
-void idx_scratch(Fuse *f, const Group *g, IdxId *idx, Group *copy);
+IdxId idx_intern(Fuse *f, Group *g, const Idx *x);
+bool idx_is(const Group *g, const Idx *x, IdxId id); /* x is what this one is */
+/* Through a bijective view, from its operand to v: where v's element is when that is at x. */
+Idx idx_result(const Fuse *f, Value v, Idx x);
+/* The group's axes and position idx alone, to be followed without a trace in the group. */
+void idx_scratch(const Fuse *f, const Group *g, IdxId idx, Scratch *s);
 /* Flat position of dims in a box. */
 Expr idx_join(ExprPool *p, uint32_t n, const Expr *dim, const Expr *extent);
 bool expr_exact_div(ExprPool *p, Expr a, Expr b, Expr *q);
@@ -80,8 +85,6 @@ bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx);
 /* What lies behind views and casts of v has dimensions of its own for what the group's contraction
  * walks and for what it does not: as a matrix it may be fetched. Changes nothing. */
 bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx);
-/* The other way, through a bijective view: where v's element is when its operand is at idx. */
-IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx);
 
 /* gather.c. Of the data operand of a gather. Its symbols differ by `salt`: pulls under different
  * masks bind different values. */

@@ -19,7 +19,7 @@ static bool idx_same(const Idx *a, const Idx *b) {
 }
 
 /* The map holds the newest index of a hash; a clash only costs sharing. */
-static IdxId idx_intern(Fuse *f, Group *g, const Idx *x) {
+IdxId idx_intern(Fuse *f, Group *g, const Idx *x) {
     uint64_t h = idx_hash(x);
     uint32_t id;
     if (map_get(g->index_of, h, &id) && idx_same(&g->idx.v[id - 1], x)) return id;
@@ -47,13 +47,22 @@ void idx_subst(Fuse *f, Group *g, uint32_t sym, Expr by) {
     }
 }
 
-IdxId idx_make(Fuse *f, Group *g, const Type *t, const Expr *dim, Expr flat) {
+bool idx_is(const Group *g, const Idx *x, IdxId id) {
+    return id && idx_same(idx_get(g, id), x);
+}
+
+static Idx position(ExprPool *p, const Type *t, const Expr *dim, Expr flat) {
     Idx x = {.rank = t->rank};
     for (uint32_t i = 0; i < t->rank; i++) {
         x.extent[i] = t->dim[i];
-        x.dim[i] = expr_is_value(f->p, t->dim[i], 1) ? expr_const(f->p, 0) : dim[i];
+        x.dim[i] = expr_is_value(p, t->dim[i], 1) ? expr_const(p, 0) : dim[i];
     }
-    x.flat = flat ? flat : idx_join(f->p, x.rank, x.dim, x.extent);
+    x.flat = flat ? flat : idx_join(p, x.rank, x.dim, x.extent);
+    return x;
+}
+
+IdxId idx_make(Fuse *f, Group *g, const Type *t, const Expr *dim, Expr flat) {
+    const Idx x = position(f->p, t, dim, flat);
     return idx_intern(f, g, &x);
 }
 
@@ -70,15 +79,19 @@ static IdxId copy_idx(Fuse *f, const Group *g, IdxId id, Group *to) {
     return idx_intern(f, to, &x);
 }
 
-void idx_scratch(Fuse *f, const Group *g, IdxId *idx, Group *copy) {
+void idx_scratch(const Fuse *f, const Group *g, IdxId idx, Scratch *s) {
+    Group *copy = &s->g;
+    s->f = *f;
+    s->count = *f->count; /* axes are numbered from where they were */
+    s->f.count = &s->count;
     *copy = (Group){.kind = g->kind, .naxes = g->naxes, .fixed = g->fixed};
     memcpy(copy->axes, g->axes, g->naxes * sizeof *g->axes);
     copy->index_of = map_create(f->arena);
-    *idx = copy_idx(f, g, *idx, copy);
+    s->idx = copy_idx(&s->f, g, idx, copy);
     for (uint32_t i = 0; i < g->syms.n; i++) { /* what they bind depends on axes, too */
-        SymAt s = g->syms.v[i];
-        s.idx = copy_idx(f, g, s.idx, copy);
-        vec_push(f->arena, &copy->syms, s);
+        SymAt at = g->syms.v[i];
+        at.idx = copy_idx(&s->f, g, at.idx, copy);
+        vec_push(f->arena, &copy->syms, at);
     }
 }
 
@@ -172,15 +185,28 @@ static void reshape_dims(ExprPool *p, const Shape *from, Shape *to) {
     for (; j < to->n; j++) to->dim[j] = expr_const(p, 0);
 }
 
-IdxId idx_reshape(Fuse *f, Group *g, IdxId idx, const Type *to) {
-    Idx x = *idx_get(g, idx);
-    Shape a = shape_of(f->p, x.rank, x.extent, x.dim);
-    Shape b = shape_of(f->p, to->rank, to->dim, NULL);
-    reshape_dims(f->p, &a, &b);
+static Idx reshaped(ExprPool *p, const Idx *x, const Type *to) {
+    Shape a = shape_of(p, x->rank, x->extent, x->dim);
+    Shape b = shape_of(p, to->rank, to->dim, NULL);
+    reshape_dims(p, &a, &b);
     Expr dim[GRAPH_MAX_RANK];
-    for (uint32_t i = 0; i < to->rank; i++) dim[i] = expr_const(f->p, 0);
+    for (uint32_t i = 0; i < to->rank; i++) dim[i] = expr_const(p, 0);
     for (uint32_t i = 0; i < b.n; i++) dim[b.axis[i]] = b.dim[i];
-    return idx_make(f, g, to, dim, x.flat);
+    return position(p, to, dim, x->flat);
+}
+
+IdxId idx_reshape(Fuse *f, Group *g, IdxId idx, const Type *to) {
+    const Idx x = reshaped(f->p, idx_get(g, idx), to);
+    return idx_intern(f, g, &x);
+}
+
+Idx idx_result(const Fuse *f, Value v, Idx x) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op == OP_reshape) return reshaped(f->p, &x, &n->type);
+    if (n->op != OP_permute) return x;
+    Expr dim[GRAPH_MAX_RANK];
+    for (uint32_t d = 0; d < x.rank; d++) dim[d] = x.dim[n->attr.perm.axis[d]];
+    return position(f->p, &n->type, dim, 0);
 }
 
 /* --- Masks -------------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ static bool split_at(ExprPool *p, Expr d, Expr coef, Expr *inner) {
 }
 
 /* Does `arg` taken by divisor d ask for one of the group's axes to be split, and where? */
-static bool split_wanted(Fuse *f, const Group *g, Expr arg, Expr d, SplitAt *out) {
+static bool split_wanted(const Fuse *f, const Group *g, Expr arg, Expr d, SplitAt *out) {
     if (expr_axes_used(f, g, d)) return false;
     for (uint32_t i = 0; i < g->naxes; i++) {
         if ((g->fixed >> i & 1) || !expr_uses(f->p, arg, g->axes[i].sym)) continue;
@@ -33,7 +33,7 @@ static bool split_wanted(Fuse *f, const Group *g, Expr arg, Expr d, SplitAt *out
     return false;
 }
 
-static bool find_split(Fuse *f, const Group *g, Expr e, SplitAt *out) {
+static bool find_split(const Fuse *f, const Group *g, Expr e, SplitAt *out) {
     ExprOp op = expr_op(f->p, e);
     if (op == EX_const || op == EX_sym) return false;
     if (op == EX_div || op == EX_mod) {

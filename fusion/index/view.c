@@ -90,13 +90,12 @@ static uint32_t parts_axes(const Fuse *f, const Group *g) {
 }
 
 bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx) {
-    Fuse names = *f; /* axes are numbered from where they were */
-    Group try;
+    Scratch s;
     Expr mask;
-    idx_scratch(&names, g, &idx, &try);
-    IdxId in = idx_operand(&names, &try, v, 0, idx, &mask);
-    uint32_t walked = group_axes(&try, AX_RED) | (g->attn ? try.fixed : 0);
-    return !idx_awkward(&names, &try, in, walked & ~parts_axes(f, &try));
+    idx_scratch(f, g, idx, &s);
+    IdxId in = idx_operand(&s.f, &s.g, v, 0, s.idx, &mask);
+    uint32_t walked = group_axes(&s.g, AX_RED) | (g->attn ? s.g.fixed : 0);
+    return !idx_awkward(f, &s.g, in, walked & ~parts_axes(f, &s.g));
 }
 
 static bool is_view(Op op) {
@@ -104,30 +103,19 @@ static bool is_view(Op op) {
 }
 
 bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx) {
-    Fuse names = *f;
-    Group try;
-    idx_scratch(&names, g, &idx, &try);
+    Scratch s;
+    idx_scratch(f, g, idx, &s);
     const Node *n = graph_node(f->g, v);
     for (; is_view((Op)n->op) || n->op == OP_cast; n = graph_node(f->g, v)) {
         Expr mask;
-        idx = idx_operand(&names, &try, v, 0, idx, &mask);
+        s.idx = idx_operand(&s.f, &s.g, v, 0, s.idx, &mask);
         v = n->in[0];
     }
-    const Idx *x = idx_get(&try, idx);
-    uint32_t walked = group_axes(&try, AX_RED);
+    const Idx *x = idx_get(&s.g, s.idx);
+    uint32_t walked = group_axes(&s.g, AX_RED);
     for (uint32_t d = 0; d < x->rank; d++) {
-        uint32_t used = expr_axes_used(&names, &try, x->dim[d]);
+        uint32_t used = expr_axes_used(f, &s.g, x->dim[d]);
         if ((used & walked) && (used & ~walked)) return false;
     }
     return true;
-}
-
-IdxId idx_result(Fuse *f, Group *g, Value v, IdxId idx) {
-    const Node *n = graph_node(f->g, v);
-    if (n->op == OP_reshape) return idx_reshape(f, g, idx, &n->type);
-    if (n->op != OP_permute) return idx;
-    Idx x = *idx_get(g, idx);
-    Expr dim[GRAPH_MAX_RANK];
-    for (uint32_t d = 0; d < x.rank; d++) dim[d] = x.dim[n->attr.perm.axis[d]];
-    return idx_make(f, g, &n->type, dim, 0);
 }

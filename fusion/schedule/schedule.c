@@ -108,7 +108,7 @@ static graphc_status emit_steps(Fuse *f) {
             continue;
         }
         fuse_lower(f, g);
-        g->kernel->name = fuse_kernel_name(f, g, g->kernel, f->number[g->prepare]++);
+        g->kernel->name = fuse_kernel_name(f, g, g->kernel, g->prepare ? f->count->prepared++ : f->count->kernels++);
         if (g->prepare) g->kernel->name = arena_printf(f->arena, "prepare_%s", g->kernel->name);
         SStep s = {
             .kind = STEP_kernel, .prepare = g->prepare, .kernel = g->kernel, .bufs = g->bufs};
@@ -153,9 +153,9 @@ static graphc_status verify(Fuse *f) {
 
 /* Needs an analysed pool only; appends steps, buffers and refusals. */
 graphc_status fuse_run(Fuse *f) {
-    FuseLimit before = *f->limit;
+    const FuseLimit before = f->count->limit;
     do {
-        *f->limit = before;
+        f->count->limit = before;
         fuse_analyse(f);
         group_begin(f);
     } while (!fuse_find_attention(f) || !fuse_group(f));
@@ -172,21 +172,17 @@ graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_
     s->graph = g;
     s->exprs = g->exprs;
     s->machine = m;
-    uint32_t number[2] = {0, 0};
+    FuseCount count = {.limit = {.at_most = fuse_at_most}};
     Fuse f = {.g = g, .p = g->exprs, .m = m, .arena = a, .diags = g->diags, .s = s};
-    FuseLimit limit = {.at_most = fuse_at_most};
     f.kinds = fuse_kinds;
-    f.limit = &limit;
+    f.count = &count;
     f.run = fuse_run;
-    f.number = number;
+    const GraphIo io = fuse_own_io(&f);
+    f.io = &io;
     for (uint32_t i = 0; i == 0 || i < g->entries.n; i++) {
         Fuse one = f;
         one.entry = g->entries.n ? 1u << i : 0;
         GC_TRY(fuse_run(&one));
-        f.in_buf = one.in_buf;
-        f.out_buf = one.out_buf;
-        f.state_buf = one.state_buf;
-        f.naxis_syms = one.naxis_syms;
         s->graph = one.g;
         vec_push(a, &s->ends, s->steps.n);
     }
@@ -195,8 +191,8 @@ graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_
     GC_TRY(verify(&f));
     GC_TRY(fuse_check_order(&f));
     fuse_lifetimes(&f);
-    s->decisions = limit.made;
-    s->last_decision = limit.last;
+    s->decisions = count.limit.made;
+    s->last_decision = count.limit.last;
     *out = s;
     return GRAPHC_OK;
 }

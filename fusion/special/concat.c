@@ -85,6 +85,7 @@ void concat_store(Fuse *f, Value v) {
         return;
     }
     Group *join = group_new(f, GROUP_join);
+    fuse_place_parts(f, v);
     f->choice[v].group = join->id + 1;
     fuse_readers_wait(f, v, join);
     Group *copies = NULL;

@@ -88,19 +88,14 @@ static uint32_t operand_buffer(Fuse *f, Value v, uint32_t i) {
 
 static graphc_status run_body(Fuse *f, Value v, const Graph *body, const uint32_t *in,
                               const uint32_t *out, const Expr *base) {
+    const GraphIo io = {.in = in, .out = out, .base = base};
     Fuse n = {.g = body, .p = f->p, .m = f->m, .arena = f->arena, .diags = f->diags, .s = f->s};
     n.kinds = f->kinds;
-    n.limit = f->limit;
+    n.count = f->count;
     n.run = f->run;
-    n.in_buf = in;
-    n.out_buf = out;
-    n.out_base = base;
-    n.number = f->number;
+    n.io = &io;
     n.place = f->place ? f->place : graph_node(f->g, v)->loc;
-    n.naxis_syms = f->naxis_syms;
-    graphc_status st = f->run(&n);
-    f->naxis_syms = n.naxis_syms;
-    return st;
+    return f->run(&n);
 }
 
 /* How often a loop with a run-time condition ran is counted when its stacked results need to know:

@@ -20,7 +20,7 @@ void scatter_store(Fuse *f, Value v) {
 /* A coordinate of the element to update, as a symbol, and the range check it needs. */
 static Expr coordinate(Body *b, Value index, IdxId idx, Expr extent, Expr *mask) {
     Fuse *f = b->f;
-    SymInfo s = {.name = arena_printf(f->arena, "at%u", ++f->naxis_syms),
+    SymInfo s = {.name = arena_printf(f->arena, "at%u", ++f->count->syms),
                  .kind = SYM_INDIRECT,
                  .lo = INT64_MIN,
                  .hi = INT64_MAX};

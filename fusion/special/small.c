@@ -10,7 +10,7 @@ void small_begin(Fuse *f, Small *s) {
 void small_end(Fuse *f, Small *s, const char *what) {
     body_end(&s->b);
     Kernel *k = s->b.k;
-    k->name = arena_printf(f->arena, "%s_%u_%s", kir_kind_name[k->kind], f->number[0]++, what);
+    k->name = arena_printf(f->arena, "%s_%u_%s", kir_kind_name[k->kind], f->count->kernels++, what);
     SStep step = {.kind = STEP_kernel, .kernel = k, .bufs = s->b.bufs.v};
     vec_push(f->arena, &f->s->steps, step);
 }
