@@ -49,19 +49,25 @@ enum { TILE = 4 };
         for (int r = 0; r < TILE; r++) memcpy(c + r * n, out[r], sizeof out[r]);                   \
     }                                                                                              \
     static void name(int64_t m, int64_t n, int64_t k, const T *a, const T *b, int64_t ldb, T *c) { \
+        const int64_t whole = m / TILE * TILE; /* rows in tiles */                                 \
         for (int64_t j = 0; j < n; j += TILE)                                                      \
-            for (int64_t i = 0; i < m; i += TILE) {                                                \
-                if (m - i >= TILE && n - j >= TILE) {                                              \
+            for (int64_t i = 0; i < whole; i += TILE) {                                            \
+                if (n - j >= TILE) {                                                               \
                     tile(k, a + i * k, b + j, ldb, c + i * n + j, n);                              \
                     continue;                                                                      \
                 }                                                                                  \
-                for (int64_t r = i; r < m && r < i + TILE; r++)                                    \
-                    for (int64_t q = j; q < n && q < j + TILE; q++) {                              \
+                for (int64_t r = i; r < i + TILE; r++)                                             \
+                    for (int64_t q = j; q < n; q++) {                                              \
                         T sum = 0;                                                                 \
                         for (int64_t x = 0; x < k; x++) sum += a[r * k + x] * b[x * ldb + q];      \
                         c[r * n + q] = sum;                                                        \
                     }                                                                              \
             }                                                                                      \
+        for (int64_t r = whole; r < m; r++) { /* the others row by row of b, as it lies */         \
+            for (int64_t q = 0; q < n; q++) c[r * n + q] = 0;                                      \
+            for (int64_t x = 0; x < k; x++)                                                        \
+                for (int64_t q = 0; q < n; q++) c[r * n + q] += a[r * k + x] * b[x * ldb + q];     \
+        }                                                                                          \
     }
 DEFINE_MULTIPLY(double, PairF, tile_f, multiply_f)
 DEFINE_MULTIPLY(uint64_t, PairI, tile_i, multiply_i)
@@ -81,39 +87,71 @@ static void load_row(const Tensor *x, int64_t at, int64_t stride, int64_t n, Pan
 
 /* ---- dot ---- */
 
-static void load_matrix(const Tensor *x, int64_t at, Panel p) {
-    int64_t rows = x->dim[x->rank - 2], cols = x->dim[x->rank - 1];
-    for (int64_t r = 0; r < rows; r++)
-        load_row(x, at + r * x->stride[x->rank - 2], x->stride[x->rank - 1], cols, p, r * cols);
+/* Columns [first, first + cols) of a matrix as rows of a panel; read along what lies together. */
+static void load_matrix(const Tensor *x, int64_t at, int64_t first, int64_t cols, Panel p) {
+    int64_t rows = x->dim[x->rank - 2], down = x->stride[x->rank - 2],
+            along = x->stride[x->rank - 1];
+    EvalScalar *to = p.u.p, v[EVAL_CHUNK];
+    at += first * along;
+    if (llabs(along) <= llabs(down)) {
+        for (int64_t r = 0; r < rows; r++) load_row(x, at + r * down, along, cols, p, r * cols);
+        return;
+    }
+    for (int64_t c = 0; c < cols; c++)
+        for (int64_t r = 0, n; r < rows; r += n) {
+            n = rows - r < EVAL_CHUNK ? rows - r : EVAL_CHUNK;
+            eval_load(x, at + c * along + r * down, down, n, v);
+            for (int64_t i = 0; i < n; i++) to[(r + i) * cols + c] = v[i];
+        }
+}
+
+enum { DOT_PANEL = 1 << 17 }; /* elements of the right operand that are widened at a time */
+
+typedef struct DotPanels {
+    Panel a, b, c;
+    int64_t m, k, cols; /* rows; columns at a time */
+} DotPanels;
+
+/* Columns [first, first + cols) of every product of the batch. */
+static void dot_columns(const DotPanels *p, int64_t first, int64_t cols, const Tensor *in,
+                        Tensor *out) {
+    const int64_t down = out->stride[out->rank - 2];
+    bool loaded = false;
+    int64_t b_at = 0;
+    Walk w;
+    walk_init(&w, out->rank - 2, out->dim);
+    walk_add(&w, in[0].stride);
+    walk_add(&w, in[1].stride);
+    walk_add(&w, out->stride);
+    do {
+        if (!loaded || b_at != w.off[1]) load_matrix(&in[1], w.off[1], first, cols, p->b);
+        loaded = true;
+        b_at = w.off[1];
+        load_matrix(&in[0], w.off[0], 0, p->k, p->a);
+        multiply(p->m, cols, p->k, p->a, 0, p->b, 0, cols, p->c);
+        for (int64_t r = 0; r < p->m; r++)
+            eval_store(out, w.off[2] + r * down + first, 1, cols,
+                       (EvalScalar *)p->c.u.p + r * cols);
+    } while (walk_next(&w));
 }
 
 bool eval_dot(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out) {
     if (!eval_alloc(e, out)) return false;
     if (eval_numel(out) == 0) return true;
     int r = out->rank;
-    int64_t m = out->dim[r - 2], cols = out->dim[r - 1], k = in[0].dim[r - 1];
+    int64_t all = out->dim[r - 1];
     bool is_float = dtype_is_float(graph_type(g, n->in[0])->dtype);
-    Panel a = {0}, b = {0}, c = {0};
-    bool ok = panel_alloc(e, &a, is_float, m * k) && panel_alloc(e, &b, is_float, k * cols) &&
-              panel_alloc(e, &c, is_float, m * cols);
-    Walk w;
-    walk_init(&w, r - 2, out->dim);
-    walk_add(&w, in[0].stride);
-    walk_add(&w, in[1].stride);
-    walk_add(&w, out->stride);
-    bool loaded = false;
-    int64_t b_at = 0;
-    if (ok) do {
-            if (!loaded || b_at != w.off[1]) load_matrix(&in[1], w.off[1], b);
-            loaded = true;
-            b_at = w.off[1];
-            load_matrix(&in[0], w.off[0], a);
-            multiply(m, cols, k, a, 0, b, 0, cols, c);
-            eval_store(out, w.off[2], 1, m * cols, c.u.p);
-        } while (walk_next(&w));
-    free(a.u.p);
-    free(b.u.p);
-    free(c.u.p);
+    DotPanels p = {.m = out->dim[r - 2], .k = in[0].dim[r - 1]};
+    p.cols = DOT_PANEL / (p.k + 1) < TILE ? TILE : DOT_PANEL / (p.k + 1);
+    if (p.cols > all) p.cols = all;
+    bool ok = panel_alloc(e, &p.a, is_float, p.m * p.k) &&
+              panel_alloc(e, &p.b, is_float, p.k * p.cols) &&
+              panel_alloc(e, &p.c, is_float, p.m * p.cols);
+    for (int64_t j = 0; ok && j < all; j += p.cols)
+        dot_columns(&p, j, all - j < p.cols ? all - j : p.cols, in, out);
+    free(p.a.u.p);
+    free(p.b.u.p);
+    free(p.c.u.p);
     return ok;
 }
 

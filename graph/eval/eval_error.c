@@ -3,18 +3,15 @@
  * Algorithms, 3.3) beside the evaluation. An implementation computes in f32 (f64 in f64), sums in
  * any order, and rounds what lies between to its half type or keeps it wide, as it likes.
  *
- *   map          what it gives at the ends of its operands' intervals, and a rounding of its own (of
- *                whole numbers, none)
- *   cast to few  likewise; exact where no boundary lies within the interval, else one step. So is
- *   bits, compare    every op whose result is no float
- *   sum of K     the sum of the errors, and 4 sqrt(K) u sum|x|: roundings of either sign
- *                (Higham and Mary, "A new approach to probabilistic rounding error analysis", 2019)
- *   contraction  |a| |eb| + |ea| |b| + 4 sqrt(K) u |a| |b|, Euclidean norms of a row and a column:
- *                Cauchy and Schwarz's bound of the same
- *   attention    exp(2 e) - 1 of each row's scores times a column's largest value, whose shares
- *                add up to 1
- *   view, gather the same elements of the operand's errors
- *   loop, branch one part in 2^13 of the largest: their bodies are not analysed
+ *   map          what it gives at the ends of its operands' intervals, and a rounding of its own
+ * (of whole numbers, none) cast to few  likewise; exact where no boundary lies within the interval,
+ * else one step. So is bits, compare    every op whose result is no float sum of K     the sum of
+ * the errors, and 4 sqrt(K) u sum|x|: roundings of either sign (Higham and Mary, "A new approach to
+ * probabilistic rounding error analysis", 2019) contraction  |a| |eb| + |ea| |b| + 4 sqrt(K) u |a|
+ * |b|, Euclidean norms of a row and a column: Cauchy and Schwarz's bound of the same attention
+ * exp(2 e) - 1 of each row's scores times a column's largest value, whose shares add up to 1 view,
+ * gather the same elements of the operand's errors loop, branch one part in 2^13 of the largest:
+ * their bodies are not analysed
  *
  * An infinite error says that anything may come out: where an index is uncertain, at a pole. */
 #include "graph/eval/eval_impl.h"
@@ -175,7 +172,8 @@ static void map_all(MapChunk *c, const Tensor *x, const Tensor *ex, const Tensor
         for (uint32_t k = 0; k < c->n->nin; k++) {
             eval_load(&x[k], i, 1, m, c->x[k]);
             if (ex[k].data)
-                memcpy(c->ex[k], (const double *)(const void *)ex[k].data + i, (size_t)m * sizeof(double));
+                memcpy(c->ex[k], (const double *)(const void *)ex[k].data + i,
+                       (size_t)m * sizeof(double));
         }
         eval_load(y, i, 1, m, c->y);
         map_chunk(c, m, out + i);
@@ -236,8 +234,8 @@ static bool magnitude(Eval *e, DType t, const Tensor *x, const Tensor *err, Tens
         eval_load(&flat, i, 1, m, v);
         for (int64_t k = 0; k < m; k++) {
             double a = fabs(as_double(t, v[k]));
-            to[i + k] =
-                (isfinite(a) ? a : 0) + (bound.data ? ((const double *)(const void *)bound.data)[i + k] : 0);
+            to[i + k] = (isfinite(a) ? a : 0) +
+                        (bound.data ? ((const double *)(const void *)bound.data)[i + k] : 0);
         }
     }
     eval_release(e, &flat);
@@ -318,20 +316,70 @@ static bool fold_error(Eval *e, const Graph *g, const Node *n, const Tensor *in,
 
 /* ---- Contractions ---- */
 
-/* Euclidean norms of the rows of x along its axis `along`: contiguous, that axis gone. */
+/* Axes by falling stride. */
+static void as_it_lies(const Tensor *x, int *order) {
+    for (int i = 0; i < x->rank; i++) {
+        int at = i;
+        for (; at && llabs(x->stride[order[at - 1]]) < llabs(x->stride[i]); at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+/* to[..] += x^2, over the axes of x in `order`; `stride`: of `to` per axis of x. */
+static void add_squares(DType t, const Tensor *x, const int *order, const int64_t *stride,
+                        double *to) {
+    int inner = order[x->rank - 1];
+    int64_t dim[GRAPH_MAX_RANK], from[GRAPH_MAX_RANK], out[GRAPH_MAX_RANK];
+    EvalScalar v[EVAL_CHUNK];
+    for (int i = 0; i < x->rank; i++) {
+        dim[i] = x->dim[order[i]];
+        from[i] = x->stride[order[i]];
+        out[i] = stride[order[i]];
+    }
+    Walk w;
+    walk_init(&w, x->rank - 1, dim);
+    walk_add(&w, from);
+    walk_add(&w, out);
+    do
+        for (int64_t i = 0, m; i < x->dim[inner]; i += m) {
+            m = x->dim[inner] - i < EVAL_CHUNK ? x->dim[inner] - i : EVAL_CHUNK;
+            eval_load(x, w.off[0] + i * x->stride[inner], x->stride[inner], m, v);
+            for (int64_t k = 0; k < m; k++) {
+                double a = as_double(t, v[k]);
+                to[w.off[1] + (i + k) * stride[inner]] += isfinite(a) ? a * a : 0;
+            }
+        }
+    while (walk_next(&w));
+}
+
+/* Euclidean norms of the rows of x along its axis `along`: contiguous, that axis gone. x is read
+ * once, in the order in which it lies, and axes along which it is repeated are not read at all. */
 static bool norms(Eval *e, DType t, const Tensor *x, int along, Tensor *out) {
-    Tensor all;
-    if (!magnitude(e, t, x, NULL, &all)) return false;
-    double *v = (double *)(void *)all.to;
-    for (int64_t i = 0, n = eval_numel(&all); i < n; i++) v[i] *= v[i];
-    Node sum = {.op = OP_reduce_sum, .nin = 1, .attr.reduce.axes = 1u << along};
-    Tensor shape = error_like(x);
-    for (int i = along; i + 1 < x->rank; i++) shape.dim[i] = x->dim[i + 1];
-    shape.rank--;
-    bool ok = apply(e, OP_reduce_sum, &sum, &all, &shape, out);
-    eval_release(e, &all);
-    v = (double *)(void *)out->to;
-    for (int64_t i = 0, n = ok ? eval_numel(out) : 0; i < n; i++) v[i] = sqrt(v[i]);
+    Tensor once = *x, sums = error_like(x);
+    int order[GRAPH_MAX_RANK];
+    int64_t stride[GRAPH_MAX_RANK];
+    for (int i = 0; i < x->rank; i++)
+        if (i == along || !x->stride[i]) {
+            sums.dim[i] = 1;
+            if (i != along && x->dim[i]) once.dim[i] = 1;
+        }
+    if (!eval_alloc(e, &sums)) return false;
+    double *v = (double *)(void *)sums.to;
+    for (int64_t i = 0, n = eval_numel(&sums); i < n; i++) v[i] = 0;
+    for (int i = 0; i < x->rank; i++) stride[i] = i == along ? 0 : sums.stride[i];
+    as_it_lies(&once, order);
+    if (eval_numel(&once)) add_squares(t, &once, order, stride, v);
+    for (int64_t i = 0, n = eval_numel(&sums); i < n; i++) v[i] = sqrt(v[i]);
+    Tensor whole = sums;
+    for (int i = 0, r = 0; i < x->rank; i++)
+        if (i != along) {
+            whole.dim[r] = x->dim[i];
+            whole.stride[r++] = sums.dim[i] == x->dim[i] ? sums.stride[i] : 0;
+        }
+    whole.rank--;
+    bool ok = eval_make_contiguous(e, &whole, out);
+    eval_release(e, &sums);
     return ok;
 }
 

@@ -1,5 +1,6 @@
 /* Tensors of the evaluator: memory, strides, element access. */
 #include "graph/eval/eval_impl.h"
+#include "runtime/base/dtype_rows.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,8 +116,7 @@ void eval_load(const Tensor *t, int64_t at, int64_t stride, int64_t n, EvalScala
     } else if (t->dtype == DT_f32) {
         LOAD_FLOATS(float)
     } else if (dtype_is_float(t->dtype)) {
-        for (int64_t i = 0; i < n; i++)
-            out[i].f = dtype_load_f64(t->dtype, t->data, (size_t)(at + i * stride));
+        dtype_load_row(t->dtype, t->data, at, stride, n, (double *)(void *)out);
     } else {
         for (int64_t i = 0; i < n; i++)
             out[i].i = dtype_load_i64(t->dtype, t->data, (size_t)(at + i * stride));

@@ -2,7 +2,7 @@
  * dtype.def. Rounding to nearest even happens on the exact scaled value, so nothing is rounded
  * twice. Overflow gives infinity, NaN where there is none, and the largest value where there is
  * neither. */
-#include "runtime/base/dtype.h"
+#include "runtime/base/dtype_rows.h"
 #include <math.h>
 #include <string.h>
 
@@ -46,6 +46,8 @@ bool dtype_is_half(DType t) {
     return dtype_is_float(t) && dtype_bytes(t) == 2;
 }
 
+enum { F64_MAN = 52, F64_BIAS = 1023 };
+
 static double decode(const DFormat *f, uint32_t code) {
     uint32_t sign = code & sign_bit(f), mag = code & (sign_bit(f) - 1);
     if (f->special == DSPECIAL_fnuz && sign && !mag) return NAN;
@@ -53,8 +55,15 @@ static double decode(const DFormat *f, uint32_t code) {
         bool inf = f->special == DSPECIAL_ieee && mag == max_finite(f) + 1;
         return copysign(inf ? (double)INFINITY : (double)NAN, sign ? -1.0 : 1.0);
     }
-    uint32_t e = mag >> f->man, one = 1U << f->man, m = mag & (one - 1);
-    double v = e ? ldexp(m + one, (int)e - f->bias - f->man) : ldexp(m, 1 - f->bias - f->man);
+    uint32_t e = mag >> f->man, m = mag & ((1U << f->man) - 1);
+    double v;
+    if (e) { /* f64 holds every normal number as it is */
+        uint64_t bits =
+            (uint64_t)((int)e - f->bias + F64_BIAS) << F64_MAN | (uint64_t)m << (F64_MAN - f->man);
+        memcpy(&v, &bits, sizeof v);
+    } else {
+        v = ldexp(m, 1 - f->bias - f->man);
+    }
     return sign ? -v : v;
 }
 
@@ -168,6 +177,25 @@ double dtype_load_f64(DType t, const void *p, size_t index) {
     if (dtype_is_float(t)) return load_float(t, p, index);
     int64_t v = load_int(t, p, index);
     return t == DT_u64 ? (double)(uint64_t)v : (double)v;
+}
+
+/* Rows of narrow floats: what an element's type decides is decided once. */
+#define LOAD_ROW(Code)                                                                             \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+        Code code;                                                                                 \
+        memcpy(&code, (const char *)p + (at + i * stride) * (int64_t)sizeof code, sizeof code);    \
+        out[i] = decode(&f, code);                                                                 \
+    }
+
+void dtype_load_row(DType t, const void *p, int64_t at, int64_t stride, int64_t n, double *out) {
+    const DFormat f = dtype_format[t];
+    if (!dtype_is_float(t) || f.special == DSPECIAL_power || dtype_bytes(t) > 2) {
+        for (int64_t i = 0; i < n; i++) out[i] = dtype_load_f64(t, p, (size_t)(at + i * stride));
+    } else if (dtype_bytes(t) == 2) {
+        LOAD_ROW(uint16_t)
+    } else {
+        LOAD_ROW(uint8_t)
+    }
 }
 
 void dtype_store_f64(DType t, void *p, size_t index, double v) {
