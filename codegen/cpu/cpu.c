@@ -7,11 +7,19 @@
 #include <llvm-c/Target.h>
 #include <string.h>
 
+static bool emit_template(Emit *e, EmitInfo *info) {
+    switch (e->k->tem) {
+        case TEM_dot: return emit_dot_cpu(e, info);
+        case TEM_attention: return emit_attention_cpu(e, info);
+        case TEM_attention_gradient: return emit_attention_gradient_cpu(e, info);
+        default: return false;
+    }
+}
+
 static void emit_kernel(Emit *e, EmitInfo *info) {
-    const Kernel *k = e->k;
-    if (k->tem == TEM_dot && emit_dot_cpu(e, info)) return;
-    if (k->tem == TEM_attention && emit_attention_cpu(e, info)) return;
-    if (k->tem == TEM_attention_gradient && emit_attention_gradient_cpu(e, info)) return;
+    e->steps_stay = true;
+    if (emit_template(e, info)) return;
+    e->steps_stay = false;
     emit_rows_cpu(e, info);
 }
 

@@ -291,10 +291,24 @@ void emit_loop_begin(Emit *e, EmitLoop *l, const char *name, LLVMValueRef lo, LL
     emit_push_region(e, l->pre);
 }
 
+/* v, of which LLVM's loop passes do not see what it is made from; selecting instructions drops the
+ * call. */
+static LLVMValueRef hide(Emit *e, LLVMValueRef v) {
+    LLVMValueRef same[2] = {v, v};
+    if (LLVMTypeOf(v) == e->ptr)
+        return emit_intrinsic(e, "llvm.launder.invariant.group", e->ptr, same, 1);
+    return LLVMTypeOf(v) == e->i64 ? emit_intrinsic(e, "llvm.expect", e->i64, same, 2) : v;
+}
+
 void emit_loop_end(Emit *e, EmitLoop *l) {
     emit_pop(e);
     LLVMBasicBlockRef latch = LLVMGetInsertBlock(e->b);
     LLVMValueRef next = LLVMBuildAdd(e->b, l->i, l->step, "");
+    if (e->steps_stay) {
+        next = hide(e, next);
+        for (uint32_t k = 0; k < l->n; k++)
+            if (l->next[k] != l->phi[k]) l->next[k] = hide(e, l->next[k]);
+    }
     LLVMValueRef more = LLVMBuildICmp(e->b, LLVMIntSLT, next, l->hi, "");
     LLVMBuildCondBr(e->b, more, l->body, l->exit);
     LLVMAddIncoming(l->i, &next, &latch, 1);

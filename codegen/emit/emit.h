@@ -51,6 +51,9 @@ typedef struct Emit {
                        any scope has a lane axis */
     uint32_t widest; /* most lanes among the target's instruction sets: what decides work items,
                         which all of them share, is decided as that one would */
+    /* Loops advance addresses as well as can be: LLVM's loop strength reduction, which takes a
+     * fifth of the time of such code and finds nothing, does not see that they advance. */
+    bool steps_stay;
     LLVMValueRef fn;
     LLVMBasicBlockRef entry; /* allocas and dims go here, before its terminator */
     LLVMValueRef *bufs;      /* pointer of each param */
@@ -178,7 +181,7 @@ typedef struct EmitLoop {
     uint32_t n;
     LLVMValueRef *init, *phi, *next, *out; /* n each, of the arena */
     LLVMValueRef i;
-    LLVMValueRef hi, step, iphi, guard; /* internal */
+    LLVMValueRef hi, step, guard; /* internal */
     LLVMBasicBlockRef pre, body, exit;
 } EmitLoop;
 EmitLoop emit_loop(Emit *e, uint32_t n); /* that carries n values; {0} carries none */
