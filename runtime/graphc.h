@@ -180,7 +180,7 @@ typedef struct graphc_kernel_info {
 } graphc_kernel_info;
 
 GRAPHC_API uint32_t graphc_plan_targets(const graphc_plan *p); /* how many there are */
-/* "cpu", "sm_90a"; "" when there is no such. */
+/* "cpu", "sm_90a", "sm_80"; "" when there is no such. */
 GRAPHC_API const char *graphc_plan_target(const graphc_plan *p, uint32_t target);
 /* What was not fused with what, and why: one line each. */
 GRAPHC_API const char *graphc_plan_refusals(const graphc_plan *p, uint32_t target);

@@ -133,6 +133,7 @@ FAULTS = [
      "j.parts = l->parts = (uint32_t)0 * part_count("),
     ("a misuse has the status of a broken plan", "unit/test_session", "runtime/session.c", 'GRAPHC_USAGE, "the place for the tensor is NULL"',
      'GRAPHC_INVALID, "the place for the tensor is NULL"'),
+    ("a GPU gets another architecture's code", "unit/test_cuda_launch", "runtime/resident.c", "if (rank > best) *out = t;", "if (rank) *out = t;"),
     ("a lost device is used again", "unit/test_cuda_faults", "runtime/cuda/driver.c", "if (cuda_is_fatal(r)) __atomic_store_n", "if (is_fatal(r) && 0) __atomic_store_n"),
 ]
 # Some cases of tests that take long: script and arguments.

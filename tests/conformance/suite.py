@@ -230,7 +230,7 @@ def lacks(a):
     """What this machine has not got for the device or the target, as graphc doctor says; or None."""
     said = subprocess.run([a.graphc, "doctor"], capture_output=True, text=True).stdout
     if a.compile_only:
-        return "no PTX assembler" if "sm_90a" in a.target and "PTX assembler: none" in said else None
+        return "no PTX assembler" if "sm_" in a.target and "PTX assembler: none" in said else None
     return "no GPU" if a.device == "cuda" and "cuda: driver" not in said else None
 
 

@@ -159,7 +159,7 @@ DONE(cuDevicePrimaryCtxRelease_v2, (CuDevice d), (void)d; fake_cuda.live--;)
 DONE(cuCtxPushCurrent_v2, (CuContext c), (void)c;)
 DONE(cuCtxPopCurrent_v2, (CuContext * c), *c = NULL;)
 DONE(cuModuleLoadDataEx, (CuModule * m, const void *image, unsigned n, int *o, void **v),
-     (void)image, (void)n, (void)o, (void)v;
+     (void)n, (void)o, (void)v; fake_cuda.image = image;
      return make(m);)
 DONE(cuModuleUnload, (CuModule m), return unmake(m);)
 DONE(cuModuleGetFunction, (CuFunction * f, CuModule m, const char *name), (void)m;

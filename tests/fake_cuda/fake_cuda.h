@@ -34,6 +34,7 @@ typedef struct FakeCuda {
     int locked;                                       /* ranges of host memory */
     FakeLaunch launch;                                /* the last launch or update */
     FakeMap map;                                      /* the last one encoded */
+    const void *image;                                /* the last module's code */
     void (*on_launch)(const FakeLaunch *l);
 } FakeCuda;
 

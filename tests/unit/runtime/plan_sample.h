@@ -214,10 +214,8 @@ static inline Sample sample_make_edited(bool gpu, bool positions, SampleEdit *ed
     gpu_code.kernels = arena_copy(a, code.kernels, 8 * sizeof *code.kernels);
     if (edit) edit(&gpu_code, p, eb, a);
     schedule_lifetimes(s, a);
-    Target other = *target_for(PLAN_cuda); /* another architecture, with the same code */
-    other.name = "sm_80";
     PlanTargetInput targets[] = {{target_for(PLAN_cpu), s, &code, NULL},
-                                 {&other, s, &gpu_code, NULL},
+                                 {target_find("sm_80", 5), s, &gpu_code, NULL},
                                  {target_for(PLAN_cuda), s, &gpu_code, NULL}};
     PlanBuildOptions options = {0};
     vec_push(a, &s->ends, s->steps.n);

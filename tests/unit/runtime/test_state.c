@@ -558,8 +558,9 @@ static bool runs(const uint8_t *bytes, size_t size) {
 static void hostile(Graph *g) {
     static const uint32_t values[] = {0, 1, 2, 3, 5, 12, 13, 33, 64, 0x7fffffff, 0xffffffff};
     static const PlanSectionId sections[] = {PLAN_SEC_states, PLAN_SEC_entries, PLAN_SEC_symbols};
+    const Target *cpu = target_for(PLAN_cpu);
     size_t size = 0;
-    uint8_t *good = graph_plan_bytes(g, PLAN_cpu, &size), *bytes = malloc(size);
+    uint8_t *good = graph_plan_bytes(g, &cpu, 1, &size), *bytes = malloc(size);
     uint32_t ran = 0, refused = 0;
     for (int i = 0; good && bytes && i < 3; i++) {
         PlanSection sec =
