@@ -30,8 +30,8 @@ typedef struct Isa {
                             nvptx/hopper makes use of */
     /* Intrinsics over whole registers, NULL where there is none: x * 2^n of f32; sums of two
      * neighbouring products of i16 in i32; of four, u8 by i8, added to i32; of two
-     * of bf16, added to f32. */
-    const char *scale_f32, *multiply_pairs, *multiply_quads, *multiply_bf16;
+     * of bf16, added to f32; f32 out of a table in a register, by the low bits of i32. */
+    const char *scale_f32, *multiply_pairs, *multiply_quads, *multiply_bf16, *table_f32;
 } Isa;
 
 struct Target {

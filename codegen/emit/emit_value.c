@@ -634,9 +634,53 @@ static bool divides_row(const KOp *o, const EmitVal *x) {
            !emit_is_vector(x[1].v);
 }
 
+/* (f32)(word & mask) - zero. */
+typedef struct FewBits {
+    KVal word;
+    int64_t mask;
+    float zero;
+} FewBits;
+
+static bool is_few_bits(const Emit *e, KVal v, FewBits *x) {
+    const KOp *ops = e->k->ops, *cast = &ops[v], *zero = &ops[cast->in[1]];
+    bool less = cast->op == OP_sub && zero->op == K_konst;
+    *x = (FewBits){.zero = less ? (float)zero->imm.f : 0};
+    if (less) cast = &ops[cast->in[0]];
+    const KOp *bits = &ops[cast->in[0]];
+    if (cast->op != OP_cast || cast->dtype != DT_f32 || bits->op != OP_and || bits->dtype != DT_u32)
+        return false;
+    uint32_t mask = ops[bits->in[1]].op == K_konst ? 1 : 0;
+    if (ops[bits->in[mask]].op != K_konst) return false;
+    x->word = bits->in[1 - mask];
+    x->mask = ops[bits->in[mask]].imm.i;
+    return x->mask >= 0 && x->mask < (int64_t)e->lanes;
+}
+
+/* Few bits as numbers, which a table has ready where the target can look them up; or NULL. */
+static EmitVal emit_table(Emit *e, KVal v) {
+    FewBits x;
+    EmitVal word = {0};
+    if (e->isa->table_f32 && e->lanes == e->isa->lanes && is_few_bits(e, v, &x))
+        word = emit_val(e, x.word);
+    if (!word.v || !emit_is_vector(word.v)) return (EmitVal){0};
+    EmitMemo key = {.kind = MEMO_op, .a = v, .b = (uintptr_t)word.v};
+    const EmitMemo *m = emit_memo_get(e, word.depth, key);
+    if (m) return (EmitVal){.v = m->v, .depth = word.depth};
+    EmitPlace back = emit_hoist(e, word.depth);
+    LLVMValueRef entry[64];
+    for (int64_t i = 0; i < (int64_t)e->lanes; i++)
+        entry[i] = emit_f(e, e->f32, (double)((float)(i & x.mask) - x.zero));
+    LLVMValueRef in[2] = {LLVMConstVector(entry, e->lanes), word.v};
+    key.v = emit_intrinsic(e, e->isa->table_f32, NULL, in, 2);
+    emit_memo_put(e, word.depth, key);
+    emit_unhoist(e, back);
+    return (EmitVal){.v = key.v, .depth = word.depth};
+}
+
 static EmitVal emit_kmap(Emit *e, KVal v) {
     const KOp *o = &e->k->ops[v];
-    EmitVal x[3] = {{0}, {0}, {0}};
+    EmitVal x[3] = {{0}, {0}, {0}}, known = emit_table(e, v);
+    if (known.v) return known;
     uint32_t depth = 0;
     for (int i = 0; i < 3; i++) {
         if (!o->in[i]) continue;

@@ -132,6 +132,104 @@ static Value concat_now(Rewrite *r, const Value *in, uint32_t n, int axis) {
     return build_concat(r->to, parts, n, axis);
 }
 
+/* Several values, and the axis along which they are put side by side. */
+typedef struct Beside {
+    Value v[MAX_SIBLINGS];
+    uint32_t n;
+    int axis;
+} Beside;
+
+static Beside operands(const Rewrite *r, const Beside *b, uint32_t i, int axis) {
+    Beside x = {.n = b->n, .axis = axis};
+    for (uint32_t k = 0; k < b->n; k++) x.v[k] = graph_node(r->from, b->v[k])->in[i];
+    return x;
+}
+
+/* All made by one op, of sizes that differ along the axis alone. */
+static bool alike(const Rewrite *r, const Beside *b) {
+    const Node *first = graph_node(r->from, b->v[0]);
+    for (uint32_t k = 1; k < b->n; k++) {
+        const Node *n = graph_node(r->from, b->v[k]);
+        if (n->op != first->op || n->nin != first->nin || n->type.rank != first->type.rank ||
+            n->type.dtype != first->type.dtype)
+            return false;
+        for (int i = 0; i < n->type.rank; i++)
+            if (i != b->axis && n->type.dim[i] != first->type.dim[i]) return false;
+    }
+    return true;
+}
+
+/* Views that leave the axis whole: the axis before them, or -1. */
+static int axis_before(const Rewrite *r, const Beside *b) {
+    const Graph *g = r->from;
+    const Node *first = graph_node(g, b->v[0]);
+    if (first->op == OP_permute) return first->attr.perm.axis[b->axis];
+    for (uint32_t k = 0; k < b->n; k++) {
+        const Node *n = graph_node(g, b->v[k]);
+        const Type *from = graph_type(g, n->in[0]);
+        bool whole = from->rank > b->axis && from->dim[b->axis] == n->type.dim[b->axis];
+        if (!whole || (n->op == OP_reshape ? b->axis != 0 : from->rank != n->type.rank)) return -1;
+    }
+    return b->axis;
+}
+
+/* One value that is repeated along the axis. */
+static bool repeats_one(const Rewrite *r, const Beside *b) {
+    const Graph *g = r->from;
+    Value of = graph_node(g, b->v[0])->in[0];
+    const Type *from = graph_type(g, of), *to = graph_type(g, b->v[0]);
+    for (uint32_t k = 1; k < b->n; k++)
+        if (graph_node(g, b->v[k])->in[0] != of) return false;
+    int at = b->axis - (to->rank - from->rank);
+    return at < 0 || expr_is_value(g->exprs, from->dim[at], 1);
+}
+
+static Value beside(Rewrite *r, Beside b);
+
+/* A view of operands side by side; 0: it is none of such. */
+static Value view_beside(Rewrite *r, const Beside *b) {
+    const Node *n = graph_node(r->from, b->v[0]);
+    Type t = n->type;
+    t.dim[b->axis] = expr_const(r->to->exprs, 0);
+    for (uint32_t k = 0; k < b->n; k++) {
+        Expr size = graph_type(r->from, b->v[k])->dim[b->axis];
+        t.dim[b->axis] = expr_add(r->to->exprs, t.dim[b->axis], size);
+    }
+    if (n->op == OP_expand && repeats_one(r, b))
+        return build_expand(r->to, copy_now(r, n->in[0]), t.rank, t.dim);
+    if (n->op != OP_expand && n->op != OP_reshape && n->op != OP_permute) return 0;
+    int before = axis_before(r, b);
+    Beside in = operands(r, b, 0, before);
+    if (before < 0 || !alike(r, &in)) return 0;
+    Value x = beside(r, in);
+    return n->op == OP_expand    ? build_expand(r->to, x, t.rank, t.dim)
+           : n->op == OP_reshape ? build_reshape(r->to, x, t.rank, t.dim)
+                                 : build_permute(r->to, x, n->attr.perm.axis);
+}
+
+/* Values side by side: what is computed of each alike, of operands side by side. */
+static Value beside(Rewrite *r, Beside b) {
+    const Node *n = graph_node(r->from, b.v[0]);
+    Value in[3];
+    bool same = alike(r, &b);
+    Value v = same ? view_beside(r, &b) : 0;
+    if (v) return v;
+    if (!same || !is_map(r->from, b.v[0]) || n->nin > 3) return concat_now(r, b.v, b.n, b.axis);
+    for (uint32_t i = 0; i < n->nin; i++) in[i] = beside(r, operands(r, &b, i, b.axis));
+    return build_like(r->to, n, in, n->nin);
+}
+
+/* Weights side by side. Those that are computed, as numbers of few bits times scales are, keep the
+ * form in which they are stored. */
+static Value weights_beside(Rewrite *r, const Value *weight, uint32_t n) {
+    const Graph *g = r->from;
+    Beside b = {.n = n, .axis = graph_type(g, weight[0])->rank - 1};
+    for (uint32_t i = 0; i < n; i++) b.v[i] = weight[i];
+    const Node *of = graph_node(g, weight[0]);
+    while (of->nin == 1) of = graph_node(g, of->in[0]);
+    return of->op == OP_mul ? beside(r, b) : concat_now(r, weight, n, -1);
+}
+
 /* The row that is expanded to `v`: its dimensions are 1 but for a last one of the given width. */
 static Value expanded_row(const Rewrite *r, Value v, Expr width) {
     const Graph *g = r->from;
@@ -223,7 +321,7 @@ static Value merge(Rewrite *r, Value v) {
     const MergeState *m = r->facts;
     const Node *n = graph_node(g, v);
     Siblings s = {0};
-    Value weights[MAX_SIBLINGS];
+    Value weights[MAX_SIBLINGS] = {0};
     if (n->op != OP_dot || !m->constant[n->in[1]]) return 0;
     s.n = find_siblings(r, v, s.head);
     if (s.n < 2) return 0;
@@ -235,7 +333,7 @@ static Value merge(Rewrite *r, Value v) {
         s.offset[i] = s.total;
         s.total = expr_add(g->exprs, s.total, s.width[i]);
     }
-    Value side = concat_now(r, weights, s.n, -1);
+    Value side = weights_beside(r, weights, s.n);
     stand_for(r, s.head, s.n);
     s.merged = build_dot(r->to, rewrite_in(r, v, 0), side, n->attr.cast.to);
     cut(r, &s);

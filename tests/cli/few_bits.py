@@ -1,7 +1,7 @@
 """Weights of few bits keep their bits in memory: few_bits.py GRAPHC
 
 MatMulNBits of 2, 4 and 8 bits, blocks of 16 to 256, with zero points and without: what a plan prepares at load is no larger than
-its words, scales and zero points in panels; results are those of the formula in f64; a row's bits do not depend on how many
+its words, scales and zero points in panels, also where projections of one input become one product; results are those of the formula in f64; a row's bits do not depend on how many
 rows stand beside it, though one tile of rows expands weights in registers and more rows a panel in scratch."""
 import json, os, sys
 import numpy as np
@@ -55,6 +55,40 @@ def one(bits, block, k, n, zeros):
             check((y[0] == got[1, isa][0]).all(), f"{what}: the first of {rows} rows has other bits than alone")
 
 
+def projections(zeros):
+    """Of one input, as queries, keys and values are: one product of weights side by side."""
+    k, block, widths = 96, 32, (60, 30, 30)
+    blocks, nodes, consts, parts = k // block, [], [], []
+    for i, n in enumerate(widths):
+        q = rng.integers(0, 256, (n, blocks, block // 2)).astype(np.uint8)
+        scale = rng.random((n, blocks)).astype(np.float32)
+        z = rng.integers(0, 256, (n, (blocks + 1) // 2)).astype(np.uint8)
+        names = ["x", f"q{i}", f"scale{i}", *[f"z{i}"] * zeros]
+        nodes.append(h.make_node("MatMulNBits", names, [f"y{i}"], domain="com.microsoft", bits=4, block_size=block, K=k, N=n))
+        consts += [nh.from_array(q, f"q{i}"), nh.from_array(scale.ravel(), f"scale{i}"), *[nh.from_array(z.ravel(), f"z{i}")] * zeros]
+        w = unpack(q, 4, block).reshape(n, blocks, block) - (unpack(z, 4, blocks)[..., None] if zeros else 8)
+        parts.append((w * scale[..., None].astype(np.float64)).reshape(n, k).T)
+    g = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ["rows", k])],
+                     [h.make_tensor_value_info(f"y{i}", T.FLOAT, ["rows", n]) for i, n in enumerate(widths)], consts)
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)], ir_version=10), "m.onnx")
+    run("m.onnx", "-o", "m.plan")
+    info = json.loads(run("inspect", "m.plan", "--json"))["targets"][0]
+    products = sum(kernel["name"].startswith("tem_") for kernel in info["kernels"])
+    check(products == 1, f"projections: {products} products")
+    most = -(-sum(widths) // 48) * 48 * blocks * (block // 2 + 4 + zeros)
+    held = info["memory"]["prepared"]
+    check(held <= most + 64, f"projections, {zeros} zero points: {held} bytes prepared, at most {most} wanted")
+    x = rng.standard_normal((3, k)).astype(np.float32)
+    np.save("x.npy", x)
+    run("run", "m.plan", "--input", "x=x.npy", "--output-dir", "out")
+    for i, w in enumerate(parts):
+        size = np.abs(x.astype(np.float64)) @ np.abs(w)
+        off = np.abs(np.load(f"out/y{i}.npy") - x.astype(np.float64) @ w) / size
+        check(off.max() <= 2e-6, f"projections, {zeros} zero points: {off.max():.1e} off")
+
+
+projections(0)
+projections(1)
 for block in (16, 32, 64, 128, 256):
     one(4, block, 2 * block + 8, 97, block > 32)
 one(4, 32, 333, 20, 1)
