@@ -15,7 +15,7 @@
  *
  *   sum (q - z) (w - y)  =  sum q w - z sum (w - y) - y sum q
  *
- * and floats of 8 bits, the sum of whose products is rounded to 14 bits 128 of them at a time, in
+ * and floats of 8 bits, the sum of whose products is rounded to 14 bits up to 512 of them at a time, in
  * f32 between those (codegen/nvptx/gemm). They read rows of k that begin at 16 bytes.
  *
  * Needs: transpose_sink (channels last), to run behind all that looks for f32, for targets that ask

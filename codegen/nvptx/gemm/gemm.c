@@ -58,7 +58,7 @@ static void make_maps(Gemm *x) {
     for (uint32_t i = 0; i < x->p->nouts; i++) {
         const HopMatrix *m = &x->p->out[i].mat;
         if (x->p->out[i].copied)
-            x->map_out[i] = hop_matrix_map(x->g, m, GEMM_SLAB_COLS, HOP_SLAB_ROWS);
+            x->map_out[i] = hop_matrix_map(x->g, m, x->slab_cols, HOP_SLAB_ROWS);
     }
 }
 
@@ -96,6 +96,7 @@ static void lay_out(Gemm *x) {
     uint32_t block_rows = t->pingpong ? t->m : t->m / t->groups;
     x->bk = row_elements(&x->p->a.mat[0]);
     x->cols = t->n / x->d->nacc;
+    x->slab_cols = x->cols < GEMM_SLAB_COLS ? x->cols : GEMM_SLAB_COLS;
     x->a_bytes = t->m * HOP_ROW_BYTES;
     x->b_bytes = x->cols * HOP_ROW_BYTES;
     x->stage_bytes = x->a_bytes + x->d->nacc * x->b_bytes;
@@ -131,6 +132,10 @@ static void lay_out_addend(Gemm *x) {
     x->addend_panels = (panels + x->addend_stages - 1) / x->addend_stages;
 }
 
+/* K-blocks of 8 bits that matrix units add up before their sums are added in f32, where that comes out even:
+ * 512 products in 14 bits. */
+enum { SUMMED_AT_ONCE = 4 };
+
 static void count_tiles(Gemm *x) {
     ExprPool *p = x->e->exprs;
     uint32_t twins = x->p->twin ? 2 : 1; /* a tile is theirs together */
@@ -159,8 +164,10 @@ static void count_tiles(Gemm *x) {
     x->tiles = hop_size(x->e, all);
     Expr tap = expr_ceildiv(p, x->p->k, expr_const(p, x->bk));
     x->tap_blocks = hop_size(x->e, tap);
-    x->kblocks = hop_size(x->e, expr_mul(p, tap, x->p->taps));
     Expr of_tile = expr_mul(p, tap, x->p->taps);
+    x->kblocks = hop_size(x->e, of_tile);
+    x->together = x->p->parts > 1 ? 1 : SUMMED_AT_ONCE;
+    while (expr_divisor(p, of_tile) % x->together) x->together /= 2;
     for (uint32_t i = 0; i < x->p->nterms; i++) {
         Expr term = expr_ceildiv(p, x->p->term[i].k, expr_const(p, x->bk));
         x->term_blocks[i] = hop_size(x->e, term);
@@ -492,13 +499,13 @@ static void multiply_term(Gemm *x, HV member, uint32_t i, HV stage, HV *acc) {
     wgmma_block(e, &shape, acc + t->to * wgmma_acc(&shape), a, &b, LLVMConstInt(e->i1, 1, false));
 }
 
-/* The parts of one k-block, summed by themselves: they are waited for. */
+/* Stages that are summed by themselves: the parts of a k-block, or some k-blocks. They are waited for. */
 static GemmRing multiply_parts(Gemm *x, HV member, GemmRing ring, HV *sum) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
     HV before = NULL, always = LLVMConstInt(e->i1, 1, false);
     for (uint32_t i = 0; i < n; i++) sum[i] = LLVMGetUndef(wgmma_sum_type(e, x->p->type));
-    for (uint32_t part = 0; part < x->p->parts; part++, ring = gemm_next(x, ring)) {
+    for (uint32_t part = 0; part < x->p->parts * x->together; part++, ring = gemm_next(x, ring)) {
         hop_barrier_wait(e, gemm_barrier(x, ring.stage, false), ring.parity);
         multiply_block(x, member, NULL, ring.stage, sum, LLVMConstInt(e->i1, part > 0, false));
         if (before) {
@@ -529,7 +536,7 @@ static GemmRing multiply_promoted(Gemm *x, HV member, GemmRing ring, HV *acc) {
     for (uint32_t i = 0; i < n; i++)
         acc[i] = digits ? emit_fma(e, sum[i], kept, l->phi[3 + i])
                         : LLVMBuildFAdd(e->b, sum[i], l->phi[3 + i], "");
-    l->next[0] = hop_addi(e, l->phi[0], 1);
+    l->next[0] = hop_addi(e, l->phi[0], x->together);
     l->next[1] = ring.stage;
     l->next[2] = ring.parity;
     for (uint32_t i = 0; i < n; i++) l->next[3 + i] = acc[i];
@@ -605,6 +612,7 @@ static GemmRing compute_tile(Gemm *x, HV member, HV tile, GemmRing ring) {
     Emit *e = x->e;
     GemmPlace at = place_of(x, tile);
     HV *acc = ARENA_ARRAY(e->arena, HV, wgmma_acc(&x->shape));
+    gemm_ask_columns(x, &at);
     if (x->tile->pingpong) hop_sync(e, x->group, 2 * HOP_WARPGROUP);
     ring = (x->p->exact      ? gemm_multiply_exact
             : x->p->promoted ? multiply_promoted

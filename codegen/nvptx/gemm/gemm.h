@@ -10,8 +10,9 @@
 #include "codegen/nvptx/conv/window.h"
 
 enum { GEMM_MAX_OUTS = 8, GEMM_MAX_PARTS = 4, GEMM_MAX_TERMS = 6 };
-enum { GEMM_SLAB_COLS = 64 }; /* of results that are stored at a time: rows of 128 bytes, or of 64 */
+enum { GEMM_SLAB_COLS = 64 }; /* of results that are stored at a time, at most: rows of 128 bytes, or of 64 */
 enum { FEW_ROWS = 1 }; /* that are the thin structure's */
+enum { GEMM_MAX_COLUMNS = 4 };
 
 typedef struct GemmOperand {
     HopMatrix mat[GEMM_MAX_PARTS]; /* alike but for where they begin */
@@ -59,7 +60,7 @@ typedef struct GemmPlan {
     /* Parts of the sum, which are outside of k and have operands of their own: digits of f32. A
      * k-block has all of them. */
     uint32_t parts, part_axis; /* 1 and 0: none; a mask */
-    /* A k-block is summed by itself and added to the sums in f32, where matrix units cut: to about
+    /* A k-block, or some of f8, is summed by itself and added to the sums in f32, where matrix units cut: to about
      * 24 bits of f16, of which digits notice, and to 14 of f8. */
     bool promoted;
     uint32_t nterms;
@@ -95,6 +96,7 @@ typedef struct Gemm {
     const GemmPlan *p;
     const GemmTile *tile;
     WgmmaShape shape; /* what one warpgroup multiplies per k-block */
+    uint32_t slab_cols; /* of results that are stored at a time */
     uint32_t cols;    /* of results in a tile ... */
     uint32_t from, to; /* ... of which these, in eights, are stored by the code at hand */
     uint32_t bk, a_bytes, b_bytes, stage_bytes, staging, barriers; /* bytes, then offsets */
@@ -113,6 +115,10 @@ typedef struct Gemm {
     HV rows_tiles, cols_tiles, tiles, kblocks; /* i32 */
     HV first_block, end_block;                 /* the k-blocks that this block sums */
     HV tap_blocks;                             /* k-blocks of a tap */
+    uint32_t together; /* k-blocks that matrix units sum at once where sums are promoted */
+    KVal column[GEMM_MAX_COLUMNS]; /* the epilogue's loads by columns that come before a tile's products */
+    uint32_t ncolumns;
+    HV *columns; /* this thread's, of the tile at hand: by eight columns, by one or both of a pair, by load */
 } Gemm;
 
 /* Where a tile is. */
@@ -150,6 +156,9 @@ void gemm_split_wait(Gemm *x);
 /* All results are stored by the threads that have them: blocks that share a tile's sums may store some
  * of its columns each. */
 bool gemm_stores_apart(const Gemm *x);
+/* Asks for what the tile's results need by their columns (a bias), where registers allow: it comes while
+ * products are computed, and would be waited for behind them. */
+void gemm_ask_columns(Gemm *x, const GemmPlace *tile);
 /* The results of one warpgroup: acc[] as wgmma_block left them, waited for. The stages from `ring`
  * on hold the addend; what comes after them is returned. */
 GemmRing gemm_epilogue(Gemm *x, const GemmPlace *tile, HV *acc, GemmRing ring);

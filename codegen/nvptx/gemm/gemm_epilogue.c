@@ -104,6 +104,16 @@ static void place_threads(Epilogue *p) {
                       &p->lane_col);
 }
 
+/* Columns of a site are computed together, or one after the other. */
+static uint32_t turns(const Gemm *x) {
+    return x->p->pairs ? 1 : 2;
+}
+
+/* Of x->columns: the first load at column z of an eight. */
+static uint32_t column_at(const Gemm *x, uint32_t group, uint32_t z) {
+    return (group * turns(x) + z) * x->ncolumns;
+}
+
 /* Binds the axes of m and n to a site (its column z, or both) and the folds to its sums. */
 static void bind_site(Epilogue *p, Site s, uint32_t z) {
     Emit *e = p->e;
@@ -118,7 +128,9 @@ static void bind_site(Epilogue *p, Site s, uint32_t z) {
         col = expr_sym_ref(q, p->lane_col);
     }
     gpu_decode(e, x->g->k, x->d->n, col);
-    for (uint32_t i = 0; i < x->d->nacc; i++) {
+    for (uint32_t i = 0; x->columns && i < x->ncolumns; i++)
+        emit_override(e, x->column[i], x->columns[column_at(x, s.group, z) + i]);
+    for (uint32_t i = 0; p->acc && i < x->d->nacc; i++) {
         uint32_t each = x->shape.n / 2;
         const HV *a = p->acc + (i * x->shape.blocks + s.block) * each + s.group * 4 + s.half * 2;
         HV v = a[z];
@@ -157,11 +169,6 @@ static void find_loads(Epilogue *p) {
         if (at & d->m && at & d->n && !(at & ~(d->m | d->n | d->batch))) p->load[p->nloads++] = v;
     }
     x->g->j->ahead |= p->nloads > 0;
-}
-
-/* Columns of a site are computed together, or one after the other. */
-static uint32_t turns(const Gemm *x) {
-    return x->p->pairs ? 1 : 2;
 }
 
 /* out: room for nloads of each turn. */
@@ -230,15 +237,19 @@ static HV packed_pair(Epilogue *p, KVal v, Site s, const HV *fetched) {
     return LLVMBuildBitCast(e->b, r, bytes ? e->i16 : e->i32, "");
 }
 
-/* A slab is 64 x 64 results, in four steps of a matrix store. */
+/* A slab is 64 rows of 64 results, or all of a narrower tile's, in steps of a matrix store: 16 columns. */
 typedef struct Slab {
     uint32_t block, part; /* of 64 rows, of 64 columns */
 } Slab;
 
-enum { SLAB_COLS = GEMM_SLAB_COLS, STEPS = 4, STEP_REGS = 4 };
+enum { STEP_COLS = 16, STEP_REGS = 4 };
+
+static uint32_t steps_of(const Gemm *x) {
+    return x->slab_cols / STEP_COLS;
+}
 
 static uint32_t slabs_of(const Gemm *x) {
-    return x->shape.blocks * x->cols / 64;
+    return x->shape.blocks * x->cols / x->slab_cols;
 }
 
 static Slab slab_at(const Gemm *x, uint32_t i) {
@@ -252,26 +263,26 @@ static void take_step(Epilogue *p, Slab s, uint32_t step, HV *in) {
     read_addend(p, s.block, s.part, place, in);
 }
 
-static Site site_of(Slab s, uint32_t step, uint32_t i) {
-    return (Site){s.block, s.part * 8 + step * 2 + i / 2, i % 2};
+static Site site_of(const Gemm *x, Slab s, uint32_t step, uint32_t i) {
+    return (Site){s.block, s.part * (x->slab_cols / 8) + step * 2 + i / 2, i % 2};
 }
 
 /* Loads of a step's sites. */
 static void fetch_step(Epilogue *p, Slab s, uint32_t step, HV *out) {
     for (uint32_t i = 0; i < STEP_REGS; i++)
-        fetch_site(p, site_of(s, step, i), out + i * turns(p->x) * p->nloads);
+        fetch_site(p, site_of(p->x, s, step, i), out + i * turns(p->x) * p->nloads);
 }
 
 /* The thread's share of one step. fetched: its loads, or NULL. */
 static void compute_step(Epilogue *p, KVal v, Slab s, uint32_t step, const HV *fetched, HV *r) {
     HV now[STEP_REGS], *in = now;
     if (p->taken)
-        in = p->taken + ((s.part * p->x->shape.blocks + s.block) * STEPS + step) * STEP_REGS;
+        in = p->taken + ((s.part * p->x->shape.blocks + s.block) * steps_of(p->x) + step) * STEP_REGS;
     else
         take_step(p, s, step, in);
     for (uint32_t i = 0; i < STEP_REGS; i++) {
         p->addend_pair = p->x->p->addend ? in[i] : NULL;
-        r[i] = packed_pair(p, v, site_of(s, step, i), fetched ? fetched + i * turns(p->x) * p->nloads : NULL);
+        r[i] = packed_pair(p, v, site_of(p->x, s, step, i), fetched ? fetched + i * turns(p->x) * p->nloads : NULL);
     }
 }
 
@@ -288,7 +299,7 @@ static void find_bytes(Epilogue *p) {
     HV quad = hop_shr(e, p->x->lane, 2), warp = hop_andi(e, p->x->warp, 3);
     HV row = hop_add(e, hop_shl(e, warp, 4), quad);
     HV pair = hop_shl(e, hop_andi(e, p->x->lane, 3), 1);
-    p->bytes = hop_add(e, p->staging, hop_add(e, hop_muli(e, row, SLAB_COLS), pair));
+    p->bytes = hop_add(e, p->staging, hop_add(e, hop_muli(e, row, GEMM_SLAB_COLS), pair));
     p->turn = hop_shl(e, hop_shr(e, quad, 1), 4);
 }
 
@@ -298,7 +309,7 @@ static void put_bytes(Epilogue *p, uint32_t step, const HV *r, uint32_t to) {
     HV turned = LLVMBuildXor(e->b, p->turn, hop_i(e, step << 4), "");
     HV at = hop_addi(e, hop_add(e, p->bytes, turned), to);
     for (uint32_t i = 0; i < STEP_REGS; i++) {
-        HV v[2] = {hop_addi(e, at, i % 2 * 8 * SLAB_COLS + i / 2 * 8), r[i]};
+        HV v[2] = {hop_addi(e, at, i % 2 * 8 * GEMM_SLAB_COLS + i / 2 * 8), r[i]};
         hop_asm(e, e->voidt, "st.shared.b16 [$0], $1;", "r,h,~{memory}", v, 2);
     }
 }
@@ -315,7 +326,7 @@ static void put(Epilogue *p, const GemmOut *o, uint32_t step, const HV *r, uint3
 static void store_slab(Epilogue *p, const GemmOut *o, HV map, Slab s, uint32_t from) {
     Emit *e = p->e;
     HV at[2 + HOP_MAX_BATCH];
-    at[0] = hop_addi(e, p->tile->col, s.part * 64);
+    at[0] = hop_addi(e, p->tile->col, s.part * p->x->slab_cols);
     at[1] = hop_addi(e, p->tile->row, s.block * HOP_SLAB_ROWS);
     gemm_batch_at(&o->mat, p->tile, at + 2);
     hop_tma_store(e, map, hop_addi(e, p->staging, from), at, 2 + o->mat.nbatch);
@@ -357,15 +368,15 @@ static bool computes_ahead(const Gemm *x) {
  * before the arithmetic, so that the next tile's k-blocks come meanwhile. */
 static bool takes_addend(const Gemm *x) {
     return x->p->addend && !computes_ahead(x) && !x->g->j->modest &&
-           x->tile->regs_math >= wgmma_acc(&x->shape) + slabs_of(x) * STEPS * STEP_REGS + TAKEN_REGS;
+           x->tile->regs_math >= wgmma_acc(&x->shape) + slabs_of(x) * steps_of(x) * STEP_REGS + TAKEN_REGS;
 }
 
 static void take_addend(Epilogue *p) {
     Emit *e = p->e;
-    uint32_t slabs = slabs_of(p->x);
-    HV *r = ARENA_ARRAY(e->arena, HV, slabs * STEPS * STEP_REGS);
-    for (uint32_t i = 0; i < slabs * STEPS; i++)
-        take_step(p, slab_at(p->x, i / STEPS), i % STEPS, r + i * STEP_REGS);
+    uint32_t slabs = slabs_of(p->x), steps = steps_of(p->x);
+    HV *r = ARENA_ARRAY(e->arena, HV, slabs * steps * STEP_REGS);
+    for (uint32_t i = 0; i < slabs * steps; i++)
+        take_step(p, slab_at(p->x, i / steps), i % steps, r + i * STEP_REGS);
     hop_fence_async(e);
     hop_sync(e, hop_addi(e, p->x->group, NAMED_STAGING), HOP_WARPGROUP);
     return_addend(p);
@@ -375,8 +386,9 @@ static void take_addend(Epilogue *p) {
 
 /* All steps of the tile; the addend is done with. */
 static void compute_ahead(Epilogue *p, KVal v, uint32_t slabs, HV barrier, HV *r) {
-    for (uint32_t i = 0; i < slabs * STEPS; i++)
-        compute_step(p, v, slab_at(p->x, i / STEPS), i % STEPS, NULL, r + i * STEP_REGS);
+    uint32_t steps = steps_of(p->x);
+    for (uint32_t i = 0; i < slabs * steps; i++)
+        compute_step(p, v, slab_at(p->x, i / steps), i % steps, NULL, r + i * STEP_REGS);
     hop_fence_async(p->e);
     hop_sync(p->e, barrier, HOP_WARPGROUP);
     return_addend(p);
@@ -389,13 +401,13 @@ static void copy_chunk(Epilogue *p, uint32_t out, uint32_t first, uint32_t n, HV
     const GemmTile *t = p->x->tile;
     const GemmOut *o = &p->x->p->out[out];
     HV barrier = hop_addi(e, p->x->group, NAMED_STAGING);
-    uint32_t at = p->chunk % t->sets * t->slabs * HOP_SLAB;
+    uint32_t at = p->chunk % t->sets * t->slabs * HOP_SLAB, steps = steps_of(p->x);
     claim_staging(p, barrier, chunks);
-    for (uint32_t i = first * STEPS; i < (first + n) * STEPS; i++) {
+    for (uint32_t i = first * steps; i < (first + n) * steps; i++) {
         HV *regs = r + i * STEP_REGS;
         if (!computes_ahead(p->x))
-            compute_step(p, p->x->g->k->ops[o->store].in[0], slab_at(p->x, i / STEPS), i % STEPS, NULL, regs);
-        put(p, o, i % STEPS, regs, at + (i / STEPS - first) * HOP_SLAB);
+            compute_step(p, p->x->g->k->ops[o->store].in[0], slab_at(p->x, i / steps), i % steps, NULL, regs);
+        put(p, o, i % steps, regs, at + (i / steps - first) * HOP_SLAB);
     }
     hop_fence_async(e);
     hop_sync(e, barrier, HOP_WARPGROUP);
@@ -434,23 +446,24 @@ static void send_together(Epilogue *p, uint32_t slab) {
  * again or spilled by the time a slab is through. Loads are a step ahead. */
 static void copy_together(Epilogue *p, uint32_t slabs) {
     Emit *e = p->e;
+    uint32_t steps = steps_of(p->x);
     HV barrier = hop_addi(e, p->x->group, NAMED_STAGING), loads[2][STEP_REGS * 2 * MAX_LOADS];
     fetch_step(p, slab_at(p->x, 0), 0, loads[0]);
-    for (uint32_t i = 0; i < slabs * STEPS; i++) {
+    for (uint32_t i = 0; i < slabs * steps; i++) {
         uint32_t next = i + 1;
-        if (next < slabs * STEPS)
-            fetch_step(p, slab_at(p->x, next / STEPS), next % STEPS, loads[next % 2]);
-        if (i % STEPS == 0) {
+        if (next < slabs * steps)
+            fetch_step(p, slab_at(p->x, next / steps), next % steps, loads[next % 2]);
+        if (i % steps == 0) {
             HopIf lead = hop_if(e, p->lead);
             hop_tma_wait_read(e, 0);
             hop_end(e, lead);
             hop_sync(e, barrier, HOP_WARPGROUP);
         }
-        put_together(p, slab_at(p->x, i / STEPS), i % STEPS, loads[i % 2]);
-        if (next % STEPS) continue;
+        put_together(p, slab_at(p->x, i / steps), i % steps, loads[i % 2]);
+        if (next % steps) continue;
         hop_fence_async(e);
         hop_sync(e, barrier, HOP_WARPGROUP);
-        send_together(p, i / STEPS);
+        send_together(p, i / steps);
     }
 }
 
@@ -458,7 +471,7 @@ static void copy_out(Epilogue *p, uint32_t chunks) {
     const GemmPlan *plan = p->x->p;
     const GemmTile *t = p->x->tile;
     const uint32_t total = slabs_of(p->x), copied = copied_outs(plan);
-    HV *r = ARENA_ARRAY(p->e->arena, HV, total * STEPS * STEP_REGS);
+    HV *r = ARENA_ARRAY(p->e->arena, HV, total * steps_of(p->x) * STEP_REGS);
     bool ahead = computes_ahead(p->x), together = copied > 1 && copied <= t->slabs * t->sets;
     if (takes_addend(p->x)) take_addend(p);
     if (ahead) /* of the only result */
@@ -506,12 +519,13 @@ static void store_site(Epilogue *p, Site s, uint32_t z, const HV *fetched) {
         emit_pop(e);
 }
 
-enum { MAX_AHEAD = 8, SPARE_REGS = 40 };
+enum { MAX_AHEAD = 8, SPARE_REGS = 40, COLUMN_SPARE = 60 };
+enum { SMALL_REGS = 168 }; /* of a thread of a small tile, counted on */
 
 /* Sites whose loads are asked for together, as registers allow. */
 static uint32_t sites_ahead(const Epilogue *p) {
     const Gemm *x = p->x;
-    uint32_t all = x->tile->regs_math ? x->tile->regs_math : 168, live = wgmma_acc(&x->shape);
+    uint32_t all = x->tile->regs_math ? x->tile->regs_math : SMALL_REGS, live = wgmma_acc(&x->shape);
     live = live / (x->cols / 8) * (x->to - x->from) + SPARE_REGS;
     uint32_t each = 2 * (p->nloads + x->p->nouts), n = all > live ? (all - live) / each : 1;
     return n < 1 || !p->nloads ? 1 : n > MAX_AHEAD ? MAX_AHEAD : n;
@@ -657,14 +671,16 @@ static void find_staging(Epilogue *p) {
     Emit *e = p->e;
     Gemm *x = p->x;
     HV row = hop_andi(e, x->lane, 7), warp = hop_andi(e, x->warp, 3);
+    bool narrow = x->slab_cols < GEMM_SLAB_COLS; /* rows of 64 bytes trade places every other row */
     HV half = hop_andi(e, hop_shr(e, x->lane, 3), 1);
     HV at = hop_add(e, hop_add(e, hop_shl(e, warp, 4), hop_shl(e, half, 3)), row);
     HV own = hop_muli(e, hop_addi(e, x->group, -1), x->tile->slabs * x->tile->sets * HOP_SLAB);
     p->lead = hop_is(e, warp, 0);
     p->staging = hop_add(e, hop_addi(e, x->shared, x->staging), own);
-    p->lane_row = hop_muli(e, at, HOP_ROW_BYTES);
+    p->lane_row = hop_muli(e, at, HOP_ROW_BYTES / (narrow ? 2 : 1));
     p->put = hop_add(e, p->staging, p->lane_row);
-    p->swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, x->lane, 4), row, ""), 4);
+    HV turn = narrow ? hop_shr(e, row, 1) : row;
+    p->swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, x->lane, 4), turn, ""), 4);
 }
 
 static void store_tile(Gemm *x, const GemmPlace *tile, const HV *acc, const GemmRing *addend,
@@ -696,6 +712,56 @@ static void store_tile(Gemm *x, const GemmPlace *tile, const HV *acc, const Gemm
 
 static bool divides(Gemm *x, uint32_t n, Expr extent) {
     return expr_divisor(x->e->exprs, extent) % n == 0;
+}
+
+static uint32_t registers_of(const Gemm *x) {
+    return x->tile->regs_math ? x->tile->regs_math : SMALL_REGS;
+}
+
+/* Registers that the epilogue keeps beside the sums and what it asked for by columns. */
+static uint32_t kept_registers(const Gemm *x) {
+    uint32_t n = x->p->promoted ? wgmma_acc(&x->shape) : 0;
+    if (takes_addend(x)) return n + slabs_of(x) * steps_of(x) * STEP_REGS;
+    return n + (computes_ahead(x) ? AHEAD_REGS : 0);
+}
+
+static void find_columns(Gemm *x) {
+    const KDot *d = x->d;
+    uint32_t used = wgmma_acc(&x->shape) + kept_registers(x) + COLUMN_SPARE;
+    x->ncolumns = 0;
+    for (KVal v = 1; !x->g->j->modest && v < x->g->k->nops && x->ncolumns < GEMM_MAX_COLUMNS; v++) {
+        const KOp *o = &x->g->k->ops[v];
+        uint32_t at = x->e->domains[v], each = x->p->pairs && dtype_bytes((DType)o->dtype) <= 2 ? 1 : 2;
+        if (o->op != K_kload || o->in[0] || !(at & d->n) || at & ~(d->n | d->batch)) continue;
+        used += x->cols / 8 * each;
+        if (used > registers_of(x)) return;
+        x->column[x->ncolumns++] = v;
+    }
+}
+
+void gemm_ask_columns(Gemm *x, const GemmPlace *tile) {
+    Emit *e = x->e;
+    x->columns = NULL;
+    find_columns(x);
+    if (!x->ncolumns) return;
+    x->g->j->ahead = true;
+    Epilogue *p = ARENA_NEW(e->arena, Epilogue);
+    *p = (Epilogue){.x = x, .e = e, .tile = tile, .edge = !divides(x, x->cols, x->p->n)};
+    HV *got = ARENA_ARRAY(e->arena, HV, x->cols / 8 * turns(x) * x->ncolumns);
+    e->lanes = x->p->pairs ? 2 : 1;
+    emit_push(e);
+    place_threads(p);
+    for (uint32_t i = 0; i < x->cols / 8 * turns(x); i++) {
+        Site s = {0, i / turns(x), 0};
+        emit_push(e);
+        bind_site(p, s, i % turns(x));
+        for (uint32_t z = 0; z < x->ncolumns; z++)
+            got[i * x->ncolumns + z] = emit_value_lanes(e, x->column[z]);
+        emit_pop(e);
+    }
+    emit_pop(e);
+    e->lanes = 1;
+    x->columns = got;
 }
 
 static HV fits(Gemm *x, HV first, uint32_t n, Expr extent) {

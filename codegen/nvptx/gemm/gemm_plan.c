@@ -341,6 +341,7 @@ static const GemmTile tiles[] = {
     {"64x128 in turns", 64, 128, 2, true, 8, 1, 2, 8, 40, 232, 197, 200, 600}, /* of f32 alone, */
     {"64x64 in turns", 64, 64, 2, true, 8, 1, 2, 8, 40, 232, 130, 200, 600},   /* both */
     {"64x256", 64, 256, 1, false, 5, 1, 2, 8, 0, 0, 360, 1500, 800},
+    {"64x32", 64, 32, 1, false, 8, 1, 1, 8, 0, 0, 100, 950, 500},
 };
 
 /* Nanoseconds that the epilogue's arithmetic adds to a tile: where a tile is stored while another
@@ -444,6 +445,15 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, 
            last;
 }
 
+/* Columns come and go in panels of 64. Half of one is stored by the copy engine, too, in 16 bits, and read
+ * where columns do not lie side by side. */
+static bool possible_cols(const GemmPlan *p, uint32_t cols) {
+    if (cols % GEMM_SLAB_COLS == 0) return true;
+    for (uint32_t i = 0; i < p->nouts; i++)
+        if (!p->out[i].copied || dtype_bytes(p->out[i].mat.t) != 2) return false;
+    return cols == GEMM_SLAB_COLS / 2 && !p->addend && !p->b[0].across && !p->nterms;
+}
+
 /* Every sum has its share of the columns, in panels; a build that spilled asks for fewer registers.
  * Promoted sums are two sets, and tiles of more than 64 of each are slower than smaller ones. */
 static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shrink) {
@@ -454,7 +464,7 @@ static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shri
     if (p->exact && (t->groups > 2 || t->m != slabs * HOP_SLAB_ROWS)) return false;
     if (!p->exact && t->pingpong && t->m == HOP_SLAB_ROWS) return false;
     if (p->promoted) sums *= 4;
-    return cols * g->k->dot.nacc == t->n && cols % 64 == 0 && sums <= 256u >> shrink;
+    return cols * g->k->dot.nacc == t->n && possible_cols(p, cols) && sums <= 256u >> shrink;
 }
 
 /* A tile, and who shares its work; the time that it takes by this reckoning. */
@@ -560,6 +570,22 @@ static uint32_t fastest(Gpu *g, const GemmPlan *each, uint32_t n, int64_t m, int
     return best;
 }
 
+/* The number of rows that gains most by a variant of its own; 0: none gains much. */
+static int64_t most_slowed(Gpu *g, const GemmPlan *p, const GemmPlan *each, uint32_t n, const int64_t *samples,
+                           uint32_t nsamples) {
+    GemmPlan own = *p;
+    int64_t rows = 0, time = 0;
+    double most = 0;
+    for (uint32_t i = 0; i < nsamples; i++) {
+        int64_t best = choose(g, &own, samples[i], 0);
+        (void)fastest(g, each, n, samples[i], &time);
+        if (!much_faster(best, time) || (double)time <= most * (double)best) continue;
+        most = (double)time / (double)best;
+        rows = samples[i];
+    }
+    return rows;
+}
+
 void gemm_variants(Gpu *g, const GemmPlan *p, GemmVariants *out) {
     ExprPool *q = g->e->exprs;
     GemmPlan each[GEMM_MAX_VARIANTS];
@@ -572,11 +598,12 @@ void gemm_variants(Gpu *g, const GemmPlan *p, GemmVariants *out) {
     if (!each[0].tile || lo == hi) return;
     for (int64_t m = ROWS_LEAST; m <= ROWS_MOST; m *= 2)
         if (m >= lo && m <= hi) samples[n++] = m;
-    for (uint32_t i = 0; i < n && out->n < GEMM_MAX_VARIANTS; i++) {
+    while (out->n < GEMM_MAX_VARIANTS) {
+        int64_t rows = most_slowed(g, p, each, out->n, samples, n);
+        if (!rows) break;
         each[out->n] = *p;
-        int64_t best = choose(g, &each[out->n], samples[i], 0);
-        (void)fastest(g, each, out->n, samples[i], &time);
-        if (much_faster(best, time)) out->rows[out->n++] = samples[i];
+        (void)choose(g, &each[out->n], rows, 0);
+        out->rows[out->n++] = rows;
     }
     for (uint32_t i = n; i-- > 0;) {
         uint32_t now = fastest(g, each, out->n, samples[i], &time);
