@@ -391,7 +391,11 @@ static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twi
     return fetch > multiply ? fetch : multiply;
 }
 
-enum { LAST_NS = 500, SPLIT_LEAST = 4, SPLIT_LONG = 32, SPLITS = 3 /* 2, 4, 8 */ };
+enum { LAST_NS = 500, SPLIT_LEAST = 4, SPLIT_LONG = 32, SPLITS = 4 };
+
+/* Of few rows, 32 tiles of 64x64 by 3: 96 multiprocessors fetch weights, and their clusters all
+ * run at once; those of 4 would not. */
+static const uint32_t splits_of[SPLITS] = {2, 3, 4, 8};
 
 /* So many blocks in clusters run at once for certain. Long sums, of a weight's gradient over all
  * rows of a batch, are worth it without: pairs fill all multiprocessors, more do but for a few. */
@@ -482,7 +486,7 @@ static bool way_of(Gpu *g, const GemmPlan *p, uint32_t i, int64_t m, uint32_t sh
                    Way *out) {
     const GemmTile *t = &tiles[i / WAYS];
     uint32_t way = i % WAYS;
-    *out = (Way){.tile = t, .twin = way == 1, .splits = way < 2 ? 1 : 1u << (way - 1)};
+    *out = (Way){.tile = t, .twin = way == 1, .splits = way < 2 ? 1 : splits_of[way - 2]};
     if (!possible(g, p, t, shrink) || (out->twin && m <= t->m)) return false;
     bool usual = out->splits == 1 || can_split(g, p, t, out->splits, m, false);
     if (!usual && (!crowded || !can_split(g, p, t, out->splits, m, true))) return false;
