@@ -87,6 +87,11 @@ typedef struct Team {
     LLVMValueRef rank; /* of the thread in its team, i64 */
     LLVMValueRef turn; /* NULL, or 0 and 1 by turns (i64), where one join may follow another with no
                           barrier between them */
+    uint32_t blocks;    /* of a cluster, that are one team: their folds are f32, and they have turns;
+                           0: one block */
+    LLVMValueRef block; /* number of this one in the cluster (i64), or NULL */
+    LLVMValueRef meet, phase; /* shared address of gpu_team_meets; of turns 0 and 1, 0, of 2 and 3, 1,
+                                 and so on (i32) */
 } Team;
 uint32_t gpu_fold_width(const Gpu *g,
                         KVal v); /* accumulators of a fold: 2 for position and value */
@@ -94,6 +99,8 @@ DType gpu_fold_type(const Gpu *g, KVal v);
 /* Identities of a pass's folds; the number of accumulators. */
 uint32_t gpu_fold_init(Gpu *g, const Pass *p, uint32_t lanes, LLVMValueRef *acc);
 void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc);
+/* Where the blocks of a team meet, before any of them goes on: one thread makes the barriers. */
+void gpu_team_meet(Team *t);
 
 /* lanes.c: the vector of a thread. How many lanes along the axis are worth it (1 = none); they
  * divide its extent. skip: ops that are read in another way, or NULL. */

@@ -1,6 +1,8 @@
 /* Threads that work on one row and join their folds: by shuffles inside of a warp, through shared
- * memory across the warps of a block. Every thread then knows every fold. */
+ * memory across the warps of a block, and through each other's across the blocks of a cluster. Every
+ * thread then knows every fold. */
 #include "codegen/nvptx/gpu.h"
+#include "codegen/nvptx/hopper/hopper.h"
 
 uint32_t gpu_fold_width(const Gpu *g, KVal v) {
     return g->k->ops[v].fold >= FOLD_argmax ? 2 : 1;
@@ -92,6 +94,62 @@ static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t
     }
 }
 
+/* --- Blocks of a cluster ----------------------------------------------------------------------- */
+
+/* Two barriers for each pass, of turns 0 and 1: blocks are one join apart at most. */
+static HV barrier_of(const Team *t, const Pass *p, LLVMValueRef turn) {
+    Emit *e = t->g->e;
+    HV at = hop_muli(e, LLVMBuildTrunc(e->b, turn, e->i32, ""), HOP_BARRIER_BYTES);
+    return hop_add(e, t->meet, hop_addi(e, at, 2 * HOP_BARRIER_BYTES * (p - t->g->rows->pass)));
+}
+
+void gpu_team_meet(Team *t) {
+    Emit *e = t->g->e;
+    uint32_t n = 2 * (t->g->rows->npasses + 1);
+    EmitIf one;
+    t->meet = LLVMBuildPtrToInt(e->b, gpu_shared(t->g, e->i64, n), e->i32, "");
+    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, t->rank, emit_i64(e, 0), ""));
+    for (uint32_t i = 0; i < n; i++)
+        hop_barrier_init(e, hop_addi(e, t->meet, i * HOP_BARRIER_BYTES), 1);
+    hop_barrier_init_fence(e);
+    emit_if_end(e, &one);
+    hop_cluster_sync(e);
+}
+
+/* Every block puts what it has into all blocks. Who writes to a slot again, two turns later, has
+ * met all blocks since, behind whose last join this one was read. */
+static void join_blocks(const Team *t, const Pass *p, LLVMValueRef *acc) {
+    Emit *e = t->g->e;
+    LLVMValueRef slots[ROWS_MAX_FOLDS], turn = emit_i64(e, t->blocks);
+    turn = LLVMBuildMul(e->b, t->turn, turn, "");
+    LLVMValueRef mine = LLVMBuildAdd(e->b, turn, t->block, "");
+    HV bar = barrier_of(t, p, t->turn);
+    EmitIf all, one;
+    for (uint32_t f = 0; f < p->nfolds; f++)
+        slots[f] = gpu_shared(t->g, e->f32, 2 * t->blocks);
+    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, t->rank, emit_i64(e, 0), ""));
+    hop_barrier_expect(e, bar, hop_i(e, 4 * (int64_t)p->nfolds * t->blocks));
+    emit_if_end(e, &one);
+    emit_if_begin(e, &all, LLVMBuildICmp(e->b, LLVMIntSLT, t->rank, emit_i64(e, t->blocks), ""));
+    for (uint32_t f = 0; f < p->nfolds; f++) {
+        LLVMValueRef at = emit_gep(e, e->f32, slots[f], mine);
+        at = LLVMBuildPtrToInt(e->b, at, e->i32, "");
+        hop_cluster_send(e, at, bar, LLVMBuildTrunc(e->b, t->rank, e->i32, ""), acc[f]);
+    }
+    emit_if_end(e, &all);
+    hop_barrier_wait(e, bar, t->phase);
+    for (uint32_t f = 0; f < p->nfolds; f++)
+        for (uint32_t b = 0; b < t->blocks; b++) {
+            LLVMValueRef at = LLVMBuildAdd(e->b, turn, emit_i64(e, b), "");
+            LLVMValueRef x = LLVMBuildLoad2(e->b, e->f32, emit_gep(e, e->f32, slots[f], at), "");
+            LLVMSetVolatile(x, true); /* nothing here writes them */
+            if (b)
+                join(t, p->folds[f], &acc[f], &x);
+            else
+                acc[f] = x;
+        }
+}
+
 void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc) {
     uint32_t n = 0;
     for (uint32_t f = 0; f < p->nfolds; f++) {
@@ -99,4 +157,5 @@ void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc) {
         n += gpu_fold_width(t->g, p->folds[f]);
     }
     if (t->size > 32 && n) join_warps(t, p, acc, n);
+    if (t->blocks > 1 && n) join_blocks(t, p, acc);
 }

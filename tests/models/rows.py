@@ -156,10 +156,44 @@ def long_rows(tmp):
         check(count.get("ld.shared", 0) >= count.get("st.global", 0) > 0, f"{name}: what is stored was kept: {count}")
 
 
+def ptx_of(tmp, name):
+    """What the model compiles to for sm_90a, and its plan's text; None where it does not."""
+    if not run(f"{tmp}/{name}.onnx", "-o", f"{tmp}/{name}.plan", "--target", "sm_90a", "--dump-ir", f"{tmp}/{name}"):
+        return None, None
+    folder = f"{tmp}/{name}"
+    ptx = "".join(open(f"{folder}/{f}").read() for f in os.listdir(folder) if f.endswith(".ptx"))
+    return ptx, open(dump(folder, "sm_90a", "plan.txt")).read()
+
+
+def longest_rows(tmp):
+    """A row that no block holds is brought once all the same: blocks of a cluster share it and send each other their folds."""
+    model(f"{tmp}/longest.onnx", [("Softmax", ["x"], "o", {"axis": -1})], [("o", T.BFLOAT16, [1000, 128256])],
+          [("x", T.BFLOAT16, [1000, 128256])])
+    ptx, plan = ptx_of(tmp, "longest")
+    if ptx:
+        check("cluster 2x1x1" in plan, "a row of 128256 is not shared by two blocks")
+        check("st.async" in ptx, "blocks of a cluster do not send what they have folded")
+        check(not re.search(r"ld\.global\S*\.v4", ptx), "threads read a row that the copy engine brings")
+
+
+def across_rows(tmp):
+    """Rows that start at any element read what all of them share in pieces of 16 bytes, too, not by elements."""
+    n, t = 50257, T.BFLOAT16
+    model(f"{tmp}/across.onnx", [("LayerNormalization", ["x", "w", "b"], "o", {"axis": -1})], [("o", t, [64, n])],
+          [("x", t, [64, n]), ("w", t, [n]), ("b", t, [n])])
+    ptx, _ = ptx_of(tmp, "across")
+    if ptx:
+        single = len(re.findall(r"ld\.global\S*\.[bu]16", ptx))
+        check(single <= 6, f"a norm over {n}: {single} loads of single elements, more than its edges need")
+        check(re.search(r"ld\.global\S*\.v4", ptx), f"a norm over {n}: its weights are not read in vectors")
+
+
 with tempfile.TemporaryDirectory() as folder:
     cross_entropy(folder)
     cross_entropy_gradient(folder)
     norm_gradient(folder)
     long_rows(folder)
+    longest_rows(folder)
+    across_rows(folder)
 print(f"{failures} failures")
 sys.exit(failures > 0)

@@ -205,6 +205,15 @@ void hop_cluster_store(Emit *e, HV shared, HV rank, HV x) {
             "r,r,f,~{memory}", v, 3);
 }
 
+void hop_cluster_send(Emit *e, HV shared, HV bar, HV rank, HV x) {
+    HV v[4] = {shared, bar, rank, x};
+    hop_asm(e, e->voidt,
+            "{ .reg .b32 at, bar; mapa.shared::cluster.u32 at, $0, $2; "
+            "mapa.shared::cluster.u32 bar, $1, $2; "
+            "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [at], $3, [bar]; }",
+            "r,r,r,f,~{memory}", v, 4);
+}
+
 void hop_store_in(Emit *e, HV rank, HV at, const HV *v) {
     HV arg[6] = {at, rank, v[0], v[1], v[2], v[3]};
     hop_asm(e, e->voidt,

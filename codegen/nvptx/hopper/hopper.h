@@ -81,6 +81,8 @@ void hop_cluster_arrive(Emit *e);
 void hop_cluster_wait(Emit *e);
 /* x, an f32, to this shared address in block `rank`. */
 void hop_cluster_store(Emit *e, HV shared, HV rank, HV x);
+/* The same, and tells its barrier at this address of 4 bytes. */
+void hop_cluster_send(Emit *e, HV shared, HV bar, HV rank, HV x);
 /* Four f32 to 16 bytes of a block of the cluster, and from 16 bytes of this one. */
 void hop_store_in(Emit *e, HV rank, HV at, const HV *v);
 void hop_load_four(Emit *e, HV at, HV *v);

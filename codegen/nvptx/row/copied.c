@@ -38,13 +38,10 @@ bool row_copies(Long *l) {
     if (!g->e->isa->warpgroups || !l->nkept) return false;
     for (uint32_t i = 0; i < l->nkept; i++)
         if (!can_copy(l, i)) return false;
-    l->chunk = row_long_steps(l) * l->r->team.size;
-    l->bars = (g->j->shared_bytes + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
+    l->chunk = row_long_steps(l) * l->threads;
+    l->bars = (l->shared + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
+    l->shared = l->bars + chunks_of(l) * HOP_BARRIER_BYTES;
     return true;
-}
-
-uint32_t row_copy_end(const Long *l) {
-    return l->bars + chunks_of(l) * HOP_BARRIER_BYTES;
 }
 
 static HV shared_at(const Long *l, int64_t at) {
@@ -70,6 +67,18 @@ static void init_barriers(const Long *l, LLVMValueRef first) {
     gpu_barrier(e);
 }
 
+/* Vectors of the chunk from vector `at` on (i32), as far as there are any. */
+static HV chunk_vectors(const Long *l, LLVMValueRef at) {
+    Emit *e = l->r->team.g->e;
+    LLVMValueRef last[2] = {l->count, emit_i64(e, l->room)};
+    last[0] = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
+    LLVMValueRef n[2] = {LLVMBuildSub(e->b, last[0], at, ""), emit_i64(e, l->chunk)};
+    n[0] = emit_intrinsic(e, "llvm.smin", e->i64, n, 2);
+    n[1] = emit_i64(e, 0);
+    if (l->turns) n[0] = emit_intrinsic(e, "llvm.smax", e->i64, n, 2);
+    return LLVMBuildTrunc(e->b, n[0], e->i32, "");
+}
+
 /* The chunk from vector `at` on, of so many vectors (i32). */
 static void copy_chunk(const Long *l, LLVMValueRef at, HV vectors) {
     Gpu *g = l->r->team.g;
@@ -77,7 +86,9 @@ static void copy_chunk(const Long *l, LLVMValueRef at, HV vectors) {
     HV bar = barrier_at(l, at), lo = LLVMBuildTrunc(e->b, at, e->i32, "");
     uint32_t all = 0;
     for (uint32_t i = 0; i < l->nkept; i++) all += kept_bytes(l, i);
+    EmitIf any;
     hop_barrier_expect(e, bar, hop_muli(e, vectors, all));
+    if (l->turns) emit_if_begin(e, &any, LLVMBuildICmp(e->b, LLVMIntNE, vectors, hop_i(e, 0), ""));
     row_bind_long(l, at);
     for (uint32_t i = 0; i < l->nkept; i++) {
         const KOp *o = &g->k->ops[l->kept[i]];
@@ -86,25 +97,86 @@ static void copy_chunk(const Long *l, LLVMValueRef at, HV vectors) {
         HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
         hop_bulk_load(e, to, from, hop_muli(e, vectors, bytes), bar);
     }
+    if (l->turns) emit_if_end(e, &any);
+}
+
+/* One thread asks for the chunks from vector lo to hi. */
+static void ask(const Long *l, LLVMValueRef lo, LLVMValueRef hi) {
+    Emit *e = l->r->team.g->e;
+    EmitLoop loop = emit_loop(e, 0);
+    emit_loop_begin(e, &loop, "copy", lo, hi, emit_i64(e, l->chunk), false);
+    copy_chunk(l, loop.i, chunk_vectors(l, loop.i));
+    emit_loop_end(e, &loop);
+}
+
+static LLVMValueRef is_first(const Long *l) {
+    const Gpu *g = l->r->team.g;
+    return LLVMBuildICmp(g->e->b, LLVMIntEQ, g->tid, emit_i64(g->e, 0), "");
 }
 
 void row_copy(const Long *l, LLVMValueRef room) {
-    Gpu *g = l->r->team.g;
-    Emit *e = g->e;
-    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), "");
-    init_barriers(l, first);
+    Emit *e = l->r->team.g->e;
     EmitIf one;
-    EmitLoop loop = emit_loop(e, 0);
-    emit_if_begin(e, &one, first);
-    emit_loop_begin(e, &loop, "copy", emit_i64(e, 0), room, emit_i64(e, l->chunk), false);
-    LLVMValueRef n[2] = {LLVMBuildSub(e->b, room, loop.i, ""), emit_i64(e, l->chunk)};
-    n[0] = emit_intrinsic(e, "llvm.smin", e->i64, n, 2);
-    copy_chunk(l, loop.i, LLVMBuildTrunc(e->b, n[0], e->i32, ""));
-    emit_loop_end(e, &loop);
+    init_barriers(l, is_first(l));
+    emit_if_begin(e, &one, is_first(l));
+    ask(l, emit_i64(e, 0), room);
     emit_if_end(e, &one);
 }
 
 void row_wait_copied(const Long *l, LLVMValueRef at) {
     Emit *e = l->r->team.g->e;
-    hop_barrier_wait(e, barrier_at(l, at), hop_i(e, 0));
+    HV parity = l->turn ? LLVMBuildTrunc(e->b, l->turn, e->i32, "") : hop_i(e, 0);
+    hop_barrier_wait(e, barrier_at(l, at), parity);
+}
+
+/* --- In turns: every barrier is passed once a row, whether or not the row reaches its chunk ----- */
+
+static LLVMValueRef end_of_chunks(const Long *l) {
+    return emit_i64(l->r->team.g->e, (int64_t)chunks_of(l) * l->chunk);
+}
+
+void row_copy_begin(const Long *l) {
+    init_barriers(l, is_first(l));
+}
+
+void row_copy_first(const Long *l) {
+    Emit *e = l->r->team.g->e;
+    EmitIf one;
+    emit_if_begin(e, &one, is_first(l));
+    ask(l, emit_i64(e, 0), end_of_chunks(l));
+    emit_if_end(e, &one);
+}
+
+/* In the region of one thread, where there is a next row. */
+static Long next_begin(const Long *l, EmitIf *there) {
+    Gpu *g = l->r->team.g;
+    Emit *e = g->e;
+    emit_if_begin(e, there, LLVMBuildAnd(e->b, is_first(l), l->is_next, ""));
+    gpu_decode(e, g->k, g->rows->par, l->next_row);
+    Long next = *l->next;
+    row_measure(&next);
+    return next;
+}
+
+/* What was read here by plain loads is written by the copy engine. */
+void row_copy_next(const Long *l, LLVMValueRef at) {
+    Emit *e = l->r->team.g->e;
+    EmitIf there;
+    hop_fence_async(e);
+    gpu_barrier(e);
+    Long next = next_begin(l, &there);
+    copy_chunk(&next, at, chunk_vectors(&next, at));
+    emit_if_end(e, &there);
+}
+
+void row_copy_rest(const Long *l) {
+    Emit *e = l->r->team.g->e;
+    EmitIf there;
+    int64_t n;
+    if (!l->offset && expr_is_const(e->exprs, l->length, &n) && l->cluster == 1) return;
+    LLVMValueRef lo = LLVMBuildAdd(e->b, l->count, emit_i64(e, l->chunk - 1), "");
+    lo = LLVMBuildAnd(e->b, lo, emit_i64(e, -(int64_t)l->chunk), "");
+    Long next = next_begin(l, &there);
+    ask(&next, lo, end_of_chunks(l));
+    emit_if_end(e, &there);
 }

@@ -132,12 +132,11 @@ static int32_t gain(const Long *l, KVal v, uint32_t left, bool *keep) {
     return after < left ? (int32_t)(left - after) - (int32_t)row_bytes(g, v) : -1;
 }
 
-/* What passes behind the first walk need of the row: narrow values that it computes, or loads. The
- * bytes of an element. */
-static uint32_t choose_kept(Long *l) {
+/* What passes behind the first walk need of the row: narrow values that it computes, or loads. */
+static void choose_kept(Long *l) {
     Gpu *g = l->r->team.g;
     bool *keep = seen_new(l), *need = seen_new(l), *cone = seen_new(l);
-    uint32_t left = left_to_load(l, l->first, NULL, need), bytes = 0;
+    uint32_t left = left_to_load(l, l->first, NULL, need);
     for (uint32_t i = 0; i < l->first; i++)
         for (uint32_t f = 0; f < g->rows->pass[i].nfolds; f++)
             rows_cone(g->rows, g->k->ops[g->rows->pass[i].folds[f]].in[0], cone);
@@ -151,32 +150,29 @@ static uint32_t choose_kept(Long *l) {
         if (!best) break;
         l->kept[l->nkept++] = best;
         keep[best] = true;
-        bytes += row_bytes(g, best);
         left = left_to_load(l, l->first, keep, seen_new(l));
     }
-    return bytes;
 }
 
 /* Threads, and how much of the row is kept: by blocks that share a multiprocessor if all of it fits
  * into each one's half. */
-static void choose_room(Long *l, uint32_t bytes) {
+static void choose_room(Long *l) {
     Gpu *g = l->r->team.g;
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < l->nkept; i++) bytes += row_bytes(g, l->kept[i]);
     int64_t length = gpu_hint(g->e, l->length), n = g->e->lanes, most = 0, least;
     int64_t half = g->m->shared / 2 - RESERVED, all = g->m->shared - RESERVED;
     bool alone = bytes && length > half / bytes;
-    l->r->team.size = alone ? WIDE : NARROW;
-    if (!g->j->min_blocks) g->j->min_blocks = alone ? 1 : 2;
-    g->j->shared_bytes = 0;
+    l->threads = alone ? WIDE : NARROW;
+    l->blocks = alone ? 1 : 2;
+    l->shared = 0;
     if (!bytes) return;
     const int64_t room = (alone ? all : half) / (bytes * n);
-    l->room = room / l->r->team.size * l->r->team.size;
+    l->room = room / l->threads * l->threads;
     expr_range(g->e->exprs, l->length, &least, &most);
     l->all_kept = most / n <= room; /* not multiplied: most may be all that an integer holds */
     if (l->all_kept) l->room = most / n;
-    for (uint32_t i = 0; i < l->nkept; i++) {
-        l->slot[i] = g->j->shared_bytes;
-        g->j->shared_bytes += (uint32_t)(l->room * n) * row_bytes(g, l->kept[i]);
-    }
+    row_place_kept(l);
 }
 
 static uint32_t count_loads(const Long *l) {
@@ -330,8 +326,10 @@ static void walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueR
             request(l, f->p);
         (void)emit_switch(e, outer);
     }
+    if (l->next && f->p == l->last) row_copy_next(l, loop->i);
     for (uint32_t u = 0; u < steps; u++) {
         (void)emit_switch(e, scope[u]);
+        if (l->across) row_load_across(l, f->p);
         fold_here(l, live[u], f);
         if (keep == KEEP_store) keep_here(l, keep, at[u]);
         for (uint32_t i = 0; i < f->p->nstores; i++)
@@ -361,8 +359,8 @@ static void walk_edges(const Long *l, Folds *f) {
     LLVMValueRef at = LLVMBuildSub(e->b, emit_expr(e, l->length), l->tail, "");
     at = LLVMBuildSelect(e->b, front, rank, LLVMBuildAdd(e->b, at, behind, ""), "");
     LLVMValueRef live =
-        LLVMBuildSelect(e->b, front, LLVMBuildICmp(e->b, LLVMIntSLT, rank, l->head, ""),
-                        LLVMBuildICmp(e->b, LLVMIntSLT, behind, l->tail, ""), "");
+        LLVMBuildSelect(e->b, front, LLVMBuildICmp(e->b, LLVMIntSLT, rank, l->own_head, ""),
+                        LLVMBuildICmp(e->b, LLVMIntSLT, behind, l->own_tail, ""), "");
     e->lanes = 1;
     emit_push(e);
     emit_set_sym(e, g->k->axes[l->axis].sym, LLVMBuildSelect(e->b, live, at, zero, ""));
@@ -417,34 +415,17 @@ static void run_pass(const Long *l, const Pass *p, Keep keep) {
     Folds f = folds_begin(l, p, e->lanes), edges = folds_begin(l, p, 1);
     LLVMValueRef room[2] = {emit_i64(e, keep ? l->room : 0), l->count};
     if (keep) room[0] = emit_intrinsic(e, "llvm.smin", e->i64, room, 2);
-    if (keep == KEEP_wait) row_copy(l, room[0]);
+    if (keep == KEEP_wait && !l->turns) row_copy(l, room[0]);
     if (l->offset) walk_edges(l, &edges);
     for (uint32_t i = 0; has_softmax(l, p) && i < f.n; i++)
         if (i == p->nfolds || p->folds[i] == l->max) f.acc[i] = edges.acc[i];
     if (keep) walk_range(l, &f, keep, emit_i64(e, 0), room[0]);
     if (!keep || !l->all_kept) walk_range(l, &f, KEEP_nothing, room[0], l->count);
+    if (l->next && p == l->last) row_copy_rest(l);
     if (p->nfolds) finish(l, p, &f, &edges);
 }
 
 /* --- The kernel ------------------------------------------------------------------------------- */
-
-/* Elements in front of the first vector, vectors, elements behind the last. */
-static void measure(Long *l) {
-    Emit *e = l->r->team.g->e;
-    ExprPool *p = e->exprs;
-    LLVMValueRef n = emit_i64(e, e->lanes), length = emit_expr(e, l->length);
-    l->head = emit_i64(e, 0);
-    if (l->offset) {
-        l->offset = emit_resolve(e, l->offset);
-        Expr past = expr_mod(p, l->offset, expr_const(p, e->lanes));
-        LLVMValueRef head = LLVMBuildSub(e->b, n, emit_expr(e, past), "");
-        LLVMValueRef two[2] = {LLVMBuildAnd(e->b, head, emit_i64(e, e->lanes - 1), ""), length};
-        l->head = emit_intrinsic(e, "llvm.smin", e->i64, two, 2);
-    }
-    LLVMValueRef rest = LLVMBuildSub(e->b, length, l->head, "");
-    l->count = LLVMBuildLShr(e->b, rest, emit_i64(e, __builtin_ctz(e->lanes)), "");
-    l->tail = LLVMBuildAnd(e->b, rest, emit_i64(e, e->lanes - 1), "");
-}
 
 /* Passes that walk the row, softmax's two as one. The number of the first behind the first walk. */
 static uint32_t find_softmax(Long *l) {
@@ -461,24 +442,26 @@ static bool needs_offset(const Long *l, Expr offset) {
 
 bool row_long(RowPlan *r, Long *l) {
     Gpu *g = r->team.g;
-    *l = (Long){.r = r};
+    *l = (Long){.r = r, .cluster = 1};
     if (!has_shape(l)) return false;
     Expr offset = row_offset(l);
     uint32_t loads = count_loads(l), lanes = gpu_lanes_ragged(g, l->axis);
     if (lanes == 1 || !loads) return false;
     g->e->lanes = lanes;
     if (needs_offset(l, offset)) l->offset = offset ? offset : expr_const(g->e->exprs, 0);
+    l->across = row_has_across(l);
     l->steps = MOST_LOADS / loads >> g->j->shrink;
     if (!l->steps) l->steps = 1;
     l->first = find_softmax(l);
-    choose_room(l, choose_kept(l));
+    choose_kept(l);
+    choose_room(l);
     return true;
 }
 
 void row_run_long(Long *l) {
     const Passes *rows = l->r->team.g->rows;
     const Keep here = l->chunk ? KEEP_wait : KEEP_store;
-    measure(l);
+    if (!l->turns) row_measure(l);
     for (uint32_t i = 0; i < rows->npasses; i++) {
         const Pass *p = &rows->pass[i];
         if (!p->axes)

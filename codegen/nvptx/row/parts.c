@@ -67,7 +67,12 @@ void row_bind(const RowPlan *r, uint32_t axes, Expr at) {
 void row_store_once(const RowPlan *r, const Pass *p) {
     Emit *e = r->team.g->e;
     EmitIf first;
-    emit_if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, r->team.rank, emit_i64(e, 0), ""));
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntEQ, r->team.rank, emit_i64(e, 0), "");
+    if (r->team.block) {
+        LLVMValueRef b = LLVMBuildICmp(e->b, LLVMIntEQ, r->team.block, emit_i64(e, 0), "");
+        is = LLVMBuildAnd(e->b, is, b, "");
+    }
+    emit_if_begin(e, &first, is);
     for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
     emit_if_end(e, &first);
 }
@@ -83,6 +88,7 @@ void row_bind_long(const Long *l, LLVMValueRef at) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
     uint32_t sym;
+    if (l->first_vector) at = LLVMBuildAdd(e->b, at, l->first_vector, "");
     if (!l->offset) {
         gpu_bind_lanes(g, l->axis, at);
         return;
@@ -94,6 +100,66 @@ void row_bind_long(const Long *l, LLVMValueRef at) {
     emit_bind_lanes(e, g->k->axes[l->axis].sym, expr_sub(e->exprs, base, l->offset), NULL, false);
 }
 
+void row_place_kept(Long *l) {
+    Gpu *g = l->r->team.g;
+    l->shared = 0;
+    for (uint32_t i = 0; i < l->nkept; i++) {
+        l->slot[i] = l->shared;
+        l->shared += (uint32_t)(l->room * g->e->lanes) * row_bytes(g, l->kept[i]);
+    }
+}
+
 uint32_t row_long_steps(const Long *l) {
     return l->steps > 2 ? 2 : l->steps;
+}
+
+/* The last vector is taken by elements where the aligned pieces that it lies in, in a row that starts
+ * at a vector, go on behind the end. */
+static void leave_last(Long *l) {
+    Emit *e = l->r->team.g->e;
+    LLVMValueRef n = emit_i64(e, e->lanes), zero = emit_i64(e, 0);
+    LLVMValueRef past = LLVMBuildSub(e->b, n, l->head, "");
+    LLVMValueRef over = LLVMBuildICmp(e->b, LLVMIntSGT, past, l->tail, "");
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntNE, l->head, zero, "");
+    is = LLVMBuildAnd(e->b, is, over, "");
+    is = LLVMBuildAnd(e->b, is, LLVMBuildICmp(e->b, LLVMIntSGT, l->count, zero, ""), "");
+    l->count = LLVMBuildSub(e->b, l->count, LLVMBuildZExt(e->b, is, e->i64, ""), "");
+    l->tail = LLVMBuildAdd(e->b, l->tail, LLVMBuildSelect(e->b, is, n, zero, ""), "");
+}
+
+/* Of what was measured of the row, the part of this block of the cluster. */
+static void own_part(Long *l) {
+    Emit *e = l->r->team.g->e;
+    LLVMValueRef part = emit_i64(e, l->room), zero = emit_i64(e, 0);
+    LLVMValueRef block = l->r->team.block;
+    l->first_vector = LLVMBuildMul(e->b, block, part, "");
+    LLVMValueRef n[2] = {LLVMBuildSub(e->b, l->count, l->first_vector, ""), part};
+    n[0] = emit_intrinsic(e, "llvm.smin", e->i64, n, 2);
+    n[1] = zero;
+    l->count = emit_intrinsic(e, "llvm.smax", e->i64, n, 2);
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, block, zero, "");
+    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntEQ, block, emit_i64(e, l->cluster - 1), "");
+    l->own_head = LLVMBuildSelect(e->b, first, l->head, zero, "");
+    l->own_tail = LLVMBuildSelect(e->b, last, l->tail, zero, "");
+}
+
+/* Elements in front of the first vector, vectors, elements behind the last. */
+void row_measure(Long *l) {
+    Emit *e = l->r->team.g->e;
+    ExprPool *p = e->exprs;
+    LLVMValueRef n = emit_i64(e, e->lanes), length = emit_expr(e, l->length);
+    l->head = emit_i64(e, 0);
+    if (l->offset) {
+        l->offset = emit_resolve(e, l->offset);
+        Expr past = expr_mod(p, l->offset, expr_const(p, e->lanes));
+        LLVMValueRef head = LLVMBuildSub(e->b, n, emit_expr(e, past), "");
+        LLVMValueRef two[2] = {LLVMBuildAnd(e->b, head, emit_i64(e, e->lanes - 1), ""), length};
+        l->head = emit_intrinsic(e, "llvm.smin", e->i64, two, 2);
+    }
+    LLVMValueRef rest = LLVMBuildSub(e->b, length, l->head, "");
+    l->count = LLVMBuildLShr(e->b, rest, emit_i64(e, __builtin_ctz(e->lanes)), "");
+    l->tail = LLVMBuildAnd(e->b, rest, emit_i64(e, e->lanes - 1), "");
+    if (l->across) leave_last(l);
+    l->own_head = l->head, l->own_tail = l->tail;
+    if (l->cluster > 1) own_part(l);
 }

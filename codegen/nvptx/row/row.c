@@ -129,22 +129,46 @@ static void vary_team(RowPlan *r, bool held) {
     if (held) r->pieces = (uint32_t)((length + r->team.size - 1) / r->team.size);
 }
 
-/* How a long row comes into shared memory: by the copy engine where that can. */
+enum { LONG_WAYS = 6 };
+
+/* Ways of a long row: it comes by the copy engine where it can; if no block holds all of it, a
+ * cluster of blocks does, as small a one as can. The way to take first. */
+static uint32_t long_ways(const Long *l, Long *way, const char **name) {
+    static const char *const turns[] = {"in turns", "in turns by 2", "in turns by 4",
+                                        "in turns by 8"};
+    uint32_t n = 0;
+    for (uint32_t i = 1; i < 4 && !l->all_kept; i++) {
+        way[n] = *l;
+        if (row_turns(&way[n], 1u << i)) name[n++] = turns[i];
+    }
+    way[n] = *l;
+    if (row_copies(&way[n])) name[n++] = "copied";
+    way[n] = *l, name[n++] = "loaded";
+    for (uint32_t i = 0; i < 4 && l->all_kept; i++) {
+        way[n] = *l;
+        if (row_turns(&way[n], 1u << i)) name[n++] = turns[i];
+    }
+    return n;
+}
+
 static void choose_long(Long *l) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
     int64_t rows, length;
-    Long copied = *l;
-    if (!row_copies(&copied)) return;
-    bool is = true;
-    if (expr_is_const(e->exprs, gpu_points(e, g->k, g->rows->par), &rows) &&
+    Long way[LONG_WAYS];
+    const char *name[LONG_WAYS];
+    uint32_t n = long_ways(l, way, name), at = 0;
+    if (n > 1 && expr_is_const(e->exprs, gpu_points(e, g->k, g->rows->par), &rows) &&
         expr_is_const(e->exprs, l->length, &length)) {
-        const char *const name[] = {"copied", "loaded"};
         const char *facts = arena_printf(g->j->arena, "long row %lld of %lld lanes=%u",
                                          (long long)rows, (long long)length, e->lanes);
-        is = !gpu_ways(g, facts, name, 2);
+        at = gpu_ways(g, facts, name, n);
     }
-    if (is) *l = copied;
+    *l = way[at];
+    l->r->team.size = l->threads;
+    g->j->shared_bytes = l->shared;
+    if (!g->j->min_blocks) g->j->min_blocks = l->blocks;
+    if (g->j->min_blocks < l->blocks) l->blocks = g->j->min_blocks; /* more would spill */
 }
 
 /* --- The kernel ------------------------------------------------------------------------------- */
@@ -198,7 +222,10 @@ bool gpu_row(Gpu *g) {
         choose_long(&l);
     else
         vary_team(&r, held);
-    if (is_long && l.chunk) g->j->shared_bytes = row_copy_end(&l);
+    if (is_long && l.turns) {
+        row_run_turns(&l);
+        return true;
+    }
     Block b = {.threads = r.team.size > 32 ? r.team.size : 128};
     b.teams = b.threads / r.team.size;
     b.rows = gpu_points(e, g->k, g->rows->par);

@@ -62,34 +62,63 @@ bool row_is_own(const Gpu *g, uint32_t axes, KVal v);
 
 /* long.c */
 #define ROW_MOST_KEPT 4
-typedef struct Long {
+typedef struct Long Long;
+struct Long {
     RowPlan *r;
     uint32_t axis, steps;
     Expr length,
         offset; /* elements of a row; resolved index of its first, or 0: rows are whole vectors */
     LLVMValueRef head, count, tail; /* elements in front, vectors, elements behind */
+    LLVMValueRef first_vector;      /* in turns: of the row's, the block's first; else NULL */
+    LLVMValueRef own_head, own_tail; /* of these elements, those that the block takes */
     KVal max, sum;                  /* of one walk; 0: there are none such */
     uint32_t nkept;
     KVal kept[ROW_MOST_KEPT];
     uint32_t slot[ROW_MOST_KEPT]; /* byte in shared memory of the first vector */
+    uint32_t threads, blocks, shared; /* of a block; of a multiprocessor, at least; bytes */
     int64_t room;   /* vectors that are kept; those of a thread are its own in every walk */
     bool all_kept;  /* of every row */
+    bool across;    /* row_has_across */
     uint32_t first; /* number of the first pass behind the first walk */
     uint32_t chunk; /* copied: vectors that come together; 0: threads load what is kept */
     uint32_t bars;  /* copied: byte in shared memory of the chunks' barriers */
-} Long;
+    bool turns;     /* copied: a block takes row after row; ... */
+    uint32_t cluster;     /* ... so many blocks share each of them; else 1 */
+    const Long *next;     /* in turns: the row behind, which is asked for in ... */
+    const Pass *last;     /* ... the last walk of this one, ... */
+    Expr next_row;        /* ... its number, and ... */
+    LLVMValueRef is_next; /* ... whether there is one (i1) */
+    LLVMValueRef turn;    /* 0 and 1 by turns (i64), or NULL */
+};
 /* Chooses threads, vectors and what is kept; false: the row is short, or not of that shape. */
 bool row_long(RowPlan *r, Long *l);
 void row_run_long(Long *l);
-/* The row's axis to vector number `at` of the row (parts.c, as the next two). */
+/* Elements in front of the first vector of the row that the current scope stands at, its vectors, and
+ * elements behind the last (parts.c, as the next three). */
+void row_measure(Long *l);
+/* The row's axis to vector number `at` of the row. */
 void row_bind_long(const Long *l, LLVMValueRef at);
 uint32_t row_bytes(const Gpu *g, KVal v); /* of an element of value v where it is kept */
+void row_place_kept(Long *l);             /* slots in shared memory, for `room` */
 uint32_t row_long_steps(const Long *l);   /* vectors of a thread at a time from shared memory */
 
 /* copied.c: the copy engine brings what is kept of a row, all of it asked for at once. */
 bool row_copies(Long *l); /* from here on, if what is kept can come so */
-uint32_t row_copy_end(const Long *l); /* bytes of shared memory with the barriers */
 void row_copy(const Long *l, LLVMValueRef room);  /* asks for vectors 0 to room */
 void row_wait_copied(const Long *l, LLVMValueRef at); /* for the chunk that vector `at` begins */
+void row_copy_begin(const Long *l);           /* in turns: the barriers, before all else */
+void row_copy_first(const Long *l);           /* asks for a block's first row */
+void row_copy_next(const Long *l, LLVMValueRef at); /* all threads have the chunk from vector `at`
+                                         on in registers: the next row's takes its place */
+void row_copy_rest(const Long *l); /* chunks of the next row that this one does not reach */
+
+/* across.c: what all rows read alike, where rows start at any element. Pieces of 16 bytes that have
+ * any of a vector's elements are in the buffer. */
+bool row_has_across(const Long *l);
+void row_load_across(const Long *l, const Pass *p); /* all of the pass, for the current vector */
+
+/* turns.c: blocks, or clusters of them, that stay and take row after row. */
+bool row_turns(Long *l, uint32_t cluster); /* false: not possible; l is as it was then */
+void row_run_turns(Long *l);
 
 #endif

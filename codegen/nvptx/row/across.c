@@ -1,0 +1,85 @@
+/* What all rows read alike, of long rows that start at any element: a vector of the row is no
+ * vector of that. The aligned pieces that it lies in are loaded whole, and what is wanted is
+ * shifted to their front; by how much is the same in all vectors of a row. */
+#include "codegen/nvptx/row/row.h"
+
+enum { PIECE = 16, WORD = 4, MOST_WORDS = 12 };
+
+/* Element i of it belongs to element i of the row. */
+static bool is_across(const Long *l, KVal v) {
+    Emit *e = l->r->team.g->e;
+    const Kernel *k = l->r->team.g->k;
+    const KOp *o = &k->ops[v];
+    uint32_t sym;
+    if (o->op != K_kload || o->in[0] || o->mask || !l->r->team.g->rows->need[v]) return false;
+    DType t = k->params[o->buf].dtype;
+    return t == (DType)o->dtype && (dtype_bytes(t) == 2 || dtype_bytes(t) == 4) &&
+           dtype_bytes(t) * e->lanes % PIECE == 0 &&
+           dtype_bytes(t) * e->lanes / WORD + PIECE / WORD <= MOST_WORDS &&
+           expr_is_sym(e->exprs, o->index, &sym) && sym == k->axes[l->axis].sym;
+}
+
+bool row_has_across(const Long *l) {
+    bool is = false;
+    for (KVal v = 1; l->offset && v < l->r->team.g->k->nops; v++) is |= is_across(l, v);
+    return is;
+}
+
+/* Words to + by of w become words of to, where `is`. */
+static void shift(Emit *e, LLVMValueRef *w, uint32_t n, uint32_t by, LLVMValueRef is) {
+    for (uint32_t i = 0; i < n; i++) w[i] = LLVMBuildSelect(e->b, is, w[i + by], w[i], "");
+}
+
+static LLVMValueRef is_set(Emit *e, LLVMValueRef x, int64_t bit) {
+    LLVMValueRef b = LLVMBuildAnd(e->b, x, emit_i64(e, bit), "");
+    return LLVMBuildICmp(e->b, LLVMIntNE, b, emit_i64(e, 0), "");
+}
+
+/* n words, `past` bytes behind the start of w. */
+static void shift_all(Emit *e, LLVMValueRef *w, uint32_t n, LLVMValueRef past, int64_t bytes) {
+    bool halves = bytes == 2;
+    shift(e, w, n + 1 + halves, 2, is_set(e, past, 8));
+    shift(e, w, n + halves, 1, is_set(e, past, 4));
+    if (!halves) return;
+    LLVMValueRef by =
+        LLVMBuildTrunc(e->b, LLVMBuildShl(e->b, past, emit_i64(e, 3), ""), e->i32, "");
+    by = LLVMBuildAnd(e->b, by, emit_i(e, e->i32, 16), "");
+    for (uint32_t i = 0; i < n; i++) {
+        LLVMValueRef v[3] = {w[i + 1], w[i], by};
+        w[i] = emit_intrinsic(e, "llvm.fshr", e->i32, v, 3);
+    }
+}
+
+/* The last piece is not touched where the first begins the vector: there may be none. */
+static LLVMValueRef load(const Long *l, KVal v) {
+    Emit *e = l->r->team.g->e;
+    const KOp *o = &e->k->ops[v];
+    DType t = e->k->params[o->buf].dtype;
+    const int64_t bytes = (int64_t)dtype_bytes(t);
+    uint32_t pieces = (uint32_t)bytes * e->lanes / PIECE, n = pieces * PIECE / WORD;
+    LLVMValueRef w[MOST_WORDS], at = emit_expr_uniform(e, o->index);
+    LLVMValueRef past = LLVMBuildAnd(e->b, at, emit_i64(e, PIECE / bytes - 1), "");
+    at = LLVMBuildMul(e->b, LLVMBuildSub(e->b, at, past, ""), emit_i64(e, bytes), "");
+    past = LLVMBuildMul(e->b, past, emit_i64(e, bytes), "");
+    LLVMValueRef none = LLVMBuildICmp(e->b, LLVMIntEQ, past, emit_i64(e, 0), "");
+    LLVMValueRef from = emit_gep(e, e->i8, e->bufs[o->buf], at);
+    for (uint32_t i = 0; i <= pieces; i++) {
+        LLVMValueRef by = emit_i64(e, (int64_t)i * PIECE);
+        if (i == pieces)
+            by = LLVMBuildSelect(e->b, none, emit_i64(e, (int64_t)(i - 1) * PIECE), by, "");
+        LLVMValueRef x = emit_load(e, emit_vec(e->i32, 4), emit_gep(e, e->i8, from, by), PIECE);
+        for (uint32_t c = 0; c < 4; c++)
+            w[4 * i + c] = LLVMBuildExtractElement(e->b, x, emit_i(e, e->i32, c), "");
+    }
+    shift_all(e, w, n, past, bytes);
+    LLVMValueRef out = LLVMGetUndef(emit_vec(e->i32, n));
+    for (uint32_t c = 0; c < n; c++)
+        out = LLVMBuildInsertElement(e->b, out, w[c], emit_i(e, e->i32, c), "");
+    return LLVMBuildBitCast(e->b, out, emit_vec(emit_mem_type(e, t), e->lanes), "");
+}
+
+void row_load_across(const Long *l, const Pass *p) {
+    Gpu *g = l->r->team.g;
+    for (KVal v = 1; v < g->k->nops; v++)
+        if (p->cone[v] && is_across(l, v)) emit_override(g->e, v, load(l, v));
+}

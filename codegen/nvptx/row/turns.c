@@ -1,0 +1,106 @@
+/* Long rows that a block takes in turns, or a cluster of blocks that share each of them. The copy
+ * engine is never idle: where a row is walked for the last time, the next one takes the place of
+ * what all threads have in registers. Other blocks of the multiprocessor walk meanwhile. */
+#include "codegen/nvptx/hopper/hopper.h"
+#include "codegen/nvptx/row/row.h"
+
+enum {
+    MOST_BLOCKS = 4, /* of a multiprocessor, and their threads: */
+    THREADS = 256,
+    HALF_THREADS = 512, /* where there are fewer of them */
+    ALL_THREADS = 1024, /* where one has it to itself */
+    RESERVED = 1024 + 1024,
+};
+
+static bool folds_join(const Gpu *g) {
+    for (uint32_t i = 0; i < g->rows->npasses; i++)
+        for (uint32_t f = 0; f < g->rows->pass[i].nfolds; f++) {
+            KVal v = g->rows->pass[i].folds[f];
+            if (gpu_fold_width(g, v) != 1 || gpu_fold_type(g, v) != DT_f32) return false;
+        }
+    return true;
+}
+
+bool row_turns(Long *l, uint32_t cluster) {
+    Gpu *g = l->r->team.g;
+    Emit *e = g->e;
+    int64_t least, most;
+    uint32_t bytes = 0;
+    expr_range(e->exprs, l->length, &least, &most);
+    for (uint32_t i = 0; i < l->nkept; i++) bytes += row_bytes(g, l->kept[i]);
+    if (!bytes || (cluster > 1 && !folds_join(g))) return false;
+    int64_t room = (most / e->lanes + cluster - 1) / cluster;
+    if (room > g->m->shared) return false;
+    Long t = *l;
+    t.turns = true, t.cluster = cluster, t.room = room, t.all_kept = true;
+    t.blocks = g->m->shared / ((uint32_t)(room * e->lanes) * bytes + RESERVED);
+    if (t.blocks > MOST_BLOCKS) t.blocks = MOST_BLOCKS;
+    if (!t.blocks) return false;
+    t.threads = t.blocks == MOST_BLOCKS ? THREADS : t.blocks > 1 ? HALF_THREADS : ALL_THREADS;
+    row_place_kept(&t);
+    if (!row_copies(&t)) return false;
+    *l = t;
+    return true;
+}
+
+/* The pass behind which nobody needs the row. */
+static const Pass *last_walk(const Passes *rows) {
+    const Pass *p = NULL;
+    for (uint32_t i = 0; i < rows->npasses; i++)
+        if (rows->pass[i].axes) p = &rows->pass[i];
+    return p;
+}
+
+/* Clusters, or single blocks, that run at once. Pairs fill the machine; larger clusters, whose
+ * blocks all are of one part of it, do where each could be on one multiprocessor. */
+static int64_t groups_of(const Long *l) {
+    int64_t n = (int64_t)l->r->team.g->m->processors * l->blocks / l->cluster;
+    return l->cluster > 2 && l->blocks % l->cluster ? n * 9 / 10 : n;
+}
+
+static void launch(Long *l, Expr groups) {
+    Gpu *g = l->r->team.g;
+    Emit *e = g->e;
+    for (uint32_t i = 0; i < 3 && l->cluster > 1; i++) g->j->cluster[i] = i ? 1 : l->cluster;
+    gpu_launch(g, l->r->team.size, expr_muli(e->exprs, groups, l->cluster), 0, 0);
+    l->r->team.rank = g->tid;
+    if (l->cluster == 1) return;
+    l->r->team.blocks = l->cluster;
+    l->r->team.block = LLVMBuildZExt(e->b, hop_cluster_rank(e), e->i64, "");
+}
+
+void row_run_turns(Long *l) {
+    Gpu *g = l->r->team.g;
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    Expr rows = gpu_points(e, g->k, g->rows->par);
+    Expr groups = expr_min(p, rows, expr_const(p, groups_of(l)));
+    launch(l, groups);
+    LLVMValueRef all = emit_expr(e, rows), step = emit_expr(e, groups), at = g->block[0];
+    if (l->cluster > 1) at = LLVMBuildUDiv(e->b, at, emit_i64(e, l->cluster), "");
+    row_copy_begin(l);
+    if (l->cluster > 1) gpu_team_meet(&l->r->team);
+    emit_push(e);
+    Long first = *l;
+    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, at));
+    row_measure(&first);
+    row_copy_first(&first);
+    emit_pop(e);
+    EmitLoop loop = emit_loop(e, 1);
+    loop.init[0] = emit_i64(e, 0);
+    emit_loop_begin(e, &loop, "turn", at, all, step, true);
+    Long row = *l, next = *l;
+    row.turn = LLVMBuildAnd(e->b, loop.phi[0], emit_i64(e, 1), "");
+    l->r->team.turn = row.turn;
+    HV phase = LLVMBuildLShr(e->b, loop.phi[0], emit_i64(e, 1), "");
+    l->r->team.phase = hop_andi(e, LLVMBuildTrunc(e->b, phase, e->i32, ""), 1);
+    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, loop.i));
+    row_measure(&row);
+    LLVMValueRef behind = LLVMBuildAdd(e->b, loop.i, step, "");
+    row.next = &next, row.last = last_walk(g->rows);
+    row.next_row = emit_new_sym(e, "next", INT32_MAX, behind);
+    row.is_next = LLVMBuildICmp(e->b, LLVMIntSLT, behind, all, "");
+    row_run_long(&row);
+    loop.next[0] = LLVMBuildAdd(e->b, loop.phi[0], emit_i64(e, 1), "");
+    emit_loop_end(e, &loop);
+}
