@@ -251,6 +251,7 @@ void bind_loop_left(graphc_session *s, uint32_t loop) {
 static graphc_status reserve(graphc_session *s, OwnMemory *m, uint64_t bytes) {
     const DeviceOps *ops = s->res->ops;
     if (m->p && m->bytes >= bytes) return GRAPHC_OK;
+    if (s->ahead) return GRAPHC_NO_MEMORY;
     uint64_t least = bytes ? bytes : 64, room = m->bytes + m->bytes / 2;
     if (room < least) room = least;
     if (m->p) ops->free(s->res, m->p, m->bytes);
@@ -277,7 +278,7 @@ static graphc_status reserve_workspace(graphc_session *s, uint8_t **out) {
                          (unsigned long long)s->given.bytes, (unsigned long long)bytes);
     if (!s->given.p) {
         graphc_status st = reserve(s, &s->workspace, bytes);
-        if (st == GRAPHC_NO_MEMORY && memory_is_loose(s->memory)) {
+        if (st == GRAPHC_NO_MEMORY && memory_is_loose(s->memory) && !s->ahead) {
             s->error[0] = 0;
             GC_TRY(memory_assign(s->memory, s->steps, s->slots, session_error(s)));
             return reserve_workspace(s, out);
@@ -380,10 +381,19 @@ static void fill_pointers(graphc_session *s, uint8_t *workspace) {
     }
 }
 
+static graphc_status wait_for_runs(graphc_session *s) {
+    GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
+    graphc_status st = s->res->ops->sync(s->lane, session_error(s));
+    s->res->ops->end(s->lane);
+    return st;
+}
+
 /* Counters and the like, zero before the first kernel that gets them. */
 static graphc_status reserve_zeroed(graphc_session *s) {
     uint64_t kept, bytes = launch_zeroed(s, &kept);
     if (!bytes || (kept == s->zero_kept && bytes <= s->zeroed.bytes)) return GRAPHC_OK;
+    if (s->ahead) return GRAPHC_NO_MEMORY;
+    if (s->zeroed.p) GC_TRY(wait_for_runs(s)); /* those under way count there */
     GC_TRY(reserve(s, &s->zeroed, bytes));
     s->zero_kept = kept;
     return s->res->ops->zero(s->res, s->zeroed.p, s->zeroed.bytes, session_error(s));
@@ -436,7 +446,7 @@ graphc_status bind_memory(graphc_session *s) {
     s->inputs_there = false;
     uint8_t *workspace = NULL;
     graphc_status st = reserve_all(s, &workspace);
-    if (st != GRAPHC_OK) return st == GRAPHC_NO_MEMORY ? say_need(s, st) : st;
+    if (st != GRAPHC_OK) return st == GRAPHC_NO_MEMORY && !s->ahead ? say_need(s, st) : st;
     fill_pointers(s, workspace);
     if (s->plan->nmaps) GC_TRY(encode_maps(s));
     s->generation++;

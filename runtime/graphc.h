@@ -283,6 +283,13 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_run(graphc_session *s);
  * other entries are not, the states that it writes have changed. A run that fails once it has begun
  * leaves them with anything. GRAPHC_USAGE also where there is no entry i. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_run_entry(graphc_session *s, uint32_t i);
+/* Does beforehand what the next run of entry i would do before its work starts: sizes, places in
+ * memory and what kernels are launched with, for the tensors bound now. Behind a run that a GPU is
+ * still at, this takes no time of its own: sizes that change from run to run, as a cache's that
+ * grows, cost none. The run is right without it too, and if other tensors are bound in between.
+ * What graphc_output says of the last run of that entry stays until the next. Memory that has to
+ * grow is left to the run. Statuses as of graphc_run_entry. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_prepare_run(graphc_session *s, uint32_t i);
 /* Waits for what runs have queued; nothing to wait for on the CPU. GRAPHC_RUNTIME: the device. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_sync(graphc_session *s);
 /* Runs n times in a row, n > 0, and waits; *seconds is what the device took from the start of the

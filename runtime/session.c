@@ -26,6 +26,7 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->input_bound = calloc(p->ninputs + 1, 1);
     s->input_copy = calloc(p->ninputs + 1, sizeof *s->input_copy);
     s->outputs = calloc(p->noutputs + 1, sizeof *s->outputs);
+    s->last = calloc(p->noutputs + 1, sizeof *s->last);
     s->output_own = calloc(p->noutputs + 1, sizeof *s->output_own);
     s->state = calloc(p->nstates + 1, sizeof *s->state);
     s->state_size = calloc(p->nstates + 1, sizeof *s->state_size);
@@ -41,7 +42,7 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->trip = calloc((size_t)t->nsteps + 1, sizeof *s->trip);
     s->profile = calloc((size_t)t->nsteps + 1, sizeof *s->profile);
     s->memory = memory_create(p, t);
-    bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->output_own &&
+    bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->last && s->output_own &&
               s->state && s->state_size && s->output_host && s->output_buffer && s->symbols &&
               s->slots && s->wide && s->ready && s->loop_slot && s->loop_slots && s->address &&
               s->trip && s->profile && s->memory && launch_lay_out(s);
@@ -145,6 +146,7 @@ void graphc_session_destroy(graphc_session *s) {
     free(s->inputs);
     free(s->input_bound);
     free(s->outputs);
+    free(s->last);
     free(s->output_buffer);
     free(s->symbols);
     free(s->slots);
@@ -304,7 +306,7 @@ graphc_status graphc_run(graphc_session *s) {
 
 graphc_status graphc_run_entry(graphc_session *s, uint32_t entry) {
     s->error[0] = 0;
-    s->ran = false;
+    s->ran = s->is_last = false;
     GC_TRY(choose_entry(s, entry));
     GC_TRY(bind_all(s));
     GC_TRY(bind_memory(s));
@@ -400,12 +402,7 @@ graphc_status graphc_output_shape(graphc_session *s, uint32_t entry, uint32_t i,
     return GRAPHC_OK;
 }
 
-graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
-    s->error[0] = 0;
-    GC_TRY(check_output(s, i, out));
-    if (!s->ran)
-        return error_set(session_error(s), GRAPHC_USAGE,
-                         "there is no output: no run with these bindings has succeeded");
+static graphc_status output_now(graphc_session *s, uint32_t i, graphc_tensor *out) {
     *out = output_tensor(s, i, s->address[s->output_buffer[i]]);
     uint64_t bytes;
     GC_TRY(output_shape(s, i, out->shape, &bytes));
@@ -415,6 +412,51 @@ graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
         out->device_id = s->outputs[i].device_id;
     }
     return GRAPHC_OK;
+}
+
+/* Outputs of the run behind, before sizes and addresses are another's. */
+static graphc_status keep_outputs(graphc_session *s) {
+    for (uint32_t i = 0; i < s->plan->noutputs && !s->is_last; i++)
+        if (session_gives(s, i)) GC_TRY(output_now(s, i, &s->last[i]));
+    s->is_last = true;
+    return GRAPHC_OK;
+}
+
+static graphc_status prepare_bound(graphc_session *s) {
+    GC_TRY(bind_all(s));
+    GC_TRY(bind_memory(s));
+    if (!s->res->ops->prepare || s->profiling || s->checking || s->watch) return GRAPHC_OK;
+    GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
+    graphc_status st = s->res->ops->prepare(s);
+    s->res->ops->end(s->lane);
+    return st;
+}
+
+graphc_status graphc_prepare_run(graphc_session *s, uint32_t entry) {
+    s->error[0] = 0;
+    GC_TRY(choose_entry(s, entry));
+    bool ran = s->ran;
+    if (ran) GC_TRY(keep_outputs(s));
+    s->ahead = true;
+    graphc_status st = prepare_bound(s);
+    s->ahead = false;
+    s->ran = ran;
+    if (st != GRAPHC_NO_MEMORY) return st;
+    s->error[0] = 0;
+    return GRAPHC_OK;
+}
+
+graphc_status graphc_output(graphc_session *s, uint32_t i, graphc_tensor *out) {
+    s->error[0] = 0;
+    GC_TRY(check_output(s, i, out));
+    if (!s->ran)
+        return error_set(session_error(s), GRAPHC_USAGE,
+                         "there is no output: no run with these bindings has succeeded");
+    if (s->is_last) {
+        *out = s->last[i];
+        return GRAPHC_OK;
+    }
+    return output_now(s, i, out);
 }
 
 /* Host memory for output i, grown when needed. */
@@ -433,10 +475,9 @@ static graphc_status host_reserve(graphc_session *s, uint32_t i, uint64_t bytes)
 }
 
 static graphc_status copy_to_host(graphc_session *s, uint32_t i, const graphc_tensor *from) {
-    uint64_t bytes;
-    int64_t shape[GRAPHC_MAX_RANK];
+    uint64_t bytes = 0;
     ErrorText e = session_error(s);
-    GC_TRY(output_shape(s, i, shape, &bytes));
+    tensor_bytes(plan_dtype(s->plan->outputs[i].dtype), from->shape, from->rank, &bytes);
     GC_TRY(host_reserve(s, i, bytes));
     GC_TRY(s->res->ops->begin(s->lane, e));
     graphc_status st = s->res->ops->copy(s->lane, s->output_host[i].p, from->data, bytes, e);

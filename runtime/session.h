@@ -102,6 +102,8 @@ struct DeviceOps {
     graphc_status (*sync)(Lane *l, ErrorText e);
     /* Runs the session's steps some better way than one by one; NULL if there is none. */
     graphc_status (*run)(graphc_session *s);
+    /* What `run` would do before the work starts, for what is bound. NULL: nothing. */
+    graphc_status (*prepare)(graphc_session *s);
     /* Profiling: marks 0 and 1 around a launch; the seconds between them after a sync. */
     graphc_status (*mark)(Lane *l, uint32_t i, ErrorText e);
     double (*seconds)(Lane *l);
@@ -152,6 +154,9 @@ struct graphc_session {
     uint8_t *ready; /* per symbol, then per slot: has a value; used for checks on run-time sizes */
     bool hold_inputs, inputs_there; /* copies are kept; they are made */
     bool shapes_changed, pointers_changed, has_elem, ran;
+    bool ahead;          /* a run may be under way: no memory is given back or zeroed */
+    graphc_tensor *last; /* outputs of the last run where sizes are another's by now: */
+    bool is_last;        /* so it is */
 
     MemoryPlan *memory;
     OwnMemory workspace; /* the session's own */
@@ -237,7 +242,8 @@ void resident_constant_used(const Resident *r, uint64_t c, const uint8_t *bytes)
 
 /* Symbols, expressions and memory for what is bound now (bind.c). */
 graphc_status bind_all(graphc_session *s);
-/* Memory and pointers, after bind_all. */
+/* Memory and pointers, after bind_all. Of a session that is ahead of its run GRAPHC_NO_MEMORY says
+ * that the run has to do it. */
 graphc_status bind_memory(graphc_session *s);
 /* After run-time symbols changed: expressions, dims of dynamic steps, checks that became ready. */
 graphc_status bind_runtime(graphc_session *s);

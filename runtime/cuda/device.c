@@ -371,6 +371,7 @@ const DeviceOps device_cuda = {
     .processors = cuda_processors,
     .sync = cuda_sync,
     .run = replay_run,
+    .prepare = replay_prepare,
     .mark = cuda_mark,
     .seconds = cuda_seconds,
 };

@@ -132,6 +132,7 @@ graphc_status cuda_update(Lane *l, CuGraphExec exec, CuGraphNode node, const Lau
 
 /* Runs a session's steps as one recorded graph where the plan allows it (replay.c). */
 graphc_status replay_run(graphc_session *s);
+graphc_status replay_prepare(graphc_session *s);
 
 /* arch.c: how well code for a target of that name suits a GPU of this compute capability, the most
  * special code best; 0: it does not run there. */

@@ -250,26 +250,50 @@ static graphc_status is_captured(graphc_session *s, bool *out) {
     return GRAPHC_OK;
 }
 
-graphc_status replay_run(graphc_session *s) {
-    CudaDevice *d = s->res->device;
-    Replay *r = replay_of(s);
-    Recording *rec = NULL;
+static graphc_status may_replay(graphc_session *s, const Replay *r, bool *out) {
     bool captured;
     GC_TRY(is_captured(s, &captured));
-    if (!r || !r->possible || captured) return steps_run(s, s->steps.from, s->steps.to);
+    *out = r && r->possible && !captured;
+    return GRAPHC_OK;
+}
+
+/* The recording that this run is, its kernels as the run has them; NULL: there is none. */
+static graphc_status find_recording(graphc_session *s, Replay *r, Recording **out) {
+    *out = NULL;
     if (!r->clock || r->generation != s->generation) {
         r->key = run_key(s);
         r->form = run_form(s);
         r->generation = s->generation;
     }
     r->clock++;
-    GC_TRY(recording_for(s, r, &rec));
+    GC_TRY(recording_for(s, r, out));
+    if (!*out) return GRAPHC_OK;
+    (*out)->key = r->key;
+    (*out)->form = r->form;
+    (*out)->last_use = r->clock;
+    return GRAPHC_OK;
+}
+
+/* Kernels of a recording that runs may be changed: runs that were started do not notice. */
+graphc_status replay_prepare(graphc_session *s) {
+    Replay *r = replay_of(s);
+    Recording *rec;
+    bool may;
+    GC_TRY(may_replay(s, r, &may));
+    return may ? find_recording(s, r, &rec) : GRAPHC_OK;
+}
+
+graphc_status replay_run(graphc_session *s) {
+    CudaDevice *d = s->res->device;
+    Replay *r = replay_of(s);
+    Recording *rec;
+    bool may;
+    GC_TRY(may_replay(s, r, &may));
+    if (!may) return steps_run(s, s->steps.from, s->steps.to);
+    GC_TRY(find_recording(s, r, &rec));
     note(r, r->key);
     note(r, r->form);
     if (!rec) return steps_run(s, s->steps.from, s->steps.to);
-    rec->key = r->key;
-    rec->form = r->form;
-    rec->last_use = r->clock;
     return cuda_check(d, d->driver->graph_launch(rec->exec, s->lane->stream), session_error(s),
                       "starting a recorded run");
 }

@@ -114,6 +114,31 @@ static void check_growing(graphc_session *s) {
     CHECK(cuda->updates == updates && cuda->launches == launches);
 }
 
+/* A run that was prepared behind another changes nothing when it starts, unless it is another. */
+static void check_prepared(graphc_session *s) {
+    graphc_tensor tx = {
+        .data = x, .device = GRAPHC_CUDA, .dtype = {2, 32, 1}, .rank = 2, .shape = {4, 4}};
+    graphc_tensor out;
+    CHECK(run(s, 4, 0) && graphc_bind_output(s, 0, NULL) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK);
+    CHECK(graphc_output(s, 0, &out) == GRAPHC_OK && out.shape[0] == 4);
+    const void *data = out.data;
+    int replays = cuda->replays, updates = cuda->updates, launches = cuda->launches;
+    tx.shape[0] = 2;
+    CHECK(graphc_bind_input(s, 0, &tx) == GRAPHC_OK && graphc_prepare_run(s, 0) == GRAPHC_OK);
+    CHECK(cuda->updates > updates && cuda->replays == replays);
+    CHECK(graphc_output(s, 0, &out) == GRAPHC_OK && out.shape[0] == 4 && out.data == data);
+    updates = cuda->updates;
+    CHECK(graphc_run(s) == GRAPHC_OK && cuda->updates == updates && cuda->replays == replays + 1);
+    CHECK(graphc_output(s, 0, &out) == GRAPHC_OK && out.shape[0] == 2);
+    tx.shape[0] = 1;
+    CHECK(graphc_bind_input(s, 0, &tx) == GRAPHC_OK && graphc_prepare_run(s, 0) == GRAPHC_OK);
+    tx.shape[0] = 3;
+    updates = cuda->updates;
+    CHECK(graphc_bind_input(s, 0, &tx) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK);
+    CHECK(cuda->updates > updates && cuda->replays == replays + 2 && cuda->launches == launches);
+    CHECK(graphc_output(s, 0, &out) == GRAPHC_OK && out.shape[0] == 3);
+}
+
 static void check_variant(graphc_session *s) {
     int encoded = cuda->encoded;
     if (!run(s, 64, 0)) return;
@@ -333,6 +358,7 @@ TEST_MAIN {
     if (s) {
         check_first_run(s);
         check_growing(s);
+        check_prepared(s);
         check_variant(s);
         check_tried(s);
     check_empty(s);

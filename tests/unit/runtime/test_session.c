@@ -227,6 +227,32 @@ static void test_output_shapes(const graphc_plan *p) {
     graphc_session_destroy(s);
 }
 
+/* What is prepared for the next run leaves the results of the last one as they are. */
+static void test_prepared(const graphc_plan *p) {
+    float x[64 * 4];
+    for (int i = 0; i < 64 * 4; i++) x[i] = (float)(i % 7) - 3;
+    graphc_session *s = session(p, 1);
+    graphc_tensor few = matrix(x, 4), many = matrix(x, 64), wrong = matrix(x, 4), out, again;
+    wrong.shape[1] = 3;
+    CHECK_EQ_I(graphc_prepare_run(s, 0), GRAPHC_USAGE);
+    CHECK_EQ_I(graphc_prepare_run(s, 9), GRAPHC_USAGE);
+    CHECK(run_and_check(s, x, 4));
+    CHECK(graphc_bind_input(s, 0, &few) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK);
+    CHECK_EQ_I(graphc_output(s, 0, &out), GRAPHC_OK);
+    const float first = *(const float *)out.data;
+    CHECK(graphc_bind_input(s, 0, &many) == GRAPHC_OK); /* memory has to grow: the run's to do */
+    for (int i = 0; i < 2; i++) CHECK_EQ_I(graphc_prepare_run(s, 0), GRAPHC_OK);
+    CHECK(graphc_output(s, 0, &again) == GRAPHC_OK && again.data == out.data);
+    CHECK(again.shape[0] == 4 && *(const float *)again.data == first);
+    CHECK(graphc_run(s) == GRAPHC_OK && graphc_output(s, 0, &again) == GRAPHC_OK);
+    CHECK(again.shape[0] == 64);
+    CHECK(graphc_bind_input(s, 0, &wrong) == GRAPHC_OK);
+    CHECK_EQ_I(graphc_prepare_run(s, 0), GRAPHC_INVALID);
+    CHECK(graphc_output(s, 0, &again) == GRAPHC_OK && again.shape[0] == 64);
+    CHECK(run_and_check(s, x, 4));
+    graphc_session_destroy(s);
+}
+
 /* What a plan says of itself, each kernel once per launch. */
 static void test_about(const graphc_plan *p) {
     uint32_t at_load = 0, n = graphc_plan_kernels(p, 0);
@@ -360,6 +386,7 @@ TEST_MAIN {
         test_bind_statuses(p);
         test_output_ends(p);
         test_output_shapes(p);
+        test_prepared(p);
         test_about(p);
         test_options(p);
         test_profile(p);
