@@ -10,13 +10,15 @@
  *   gather of x - f(row of x)    gather(x) - f(row of x), where it takes one element of a row
  *   permute of a gather          the gather in that order, from a table that stays in a cache
  *   slice of a concat            slice of the one part it reads
+ *   dot that sums one product    the product, where a factor is constant
  *   concat(a, b, c)              concat(concat(a, b), c), where the inner one exists
  *   masks that formulas decide   constants
  *
  * Integer tensors are seen through as formulas of their coordinates (value_expr.h), so that it does
  * not matter how an exporter spells a mask or an index.
  *
- * Needs: nothing. Keeps: values to the last bit but for pow and rsqrt (their own rounding).
+ * Needs: nothing. Keeps: values to the last bit but for pow and rsqrt (their own rounding), and the
+ * sign of a zero that a dot gives.
  * Breaks: nothing; leaves dead nodes for dce. */
 #include "graph/pass/pass.h"
 #include "graph/pass/rewrite.h"
@@ -467,10 +469,32 @@ static Value canon_permute(Rewrite *r, Value v) {
     return permute_under(r->to, rewrite_in(r, v, 0), n->attr.perm.axis, &n->type);
 }
 
+/* A constant behind views and casts. */
+static bool is_constant(const Graph *g, Value v) {
+    const Node *n = graph_node(g, v);
+    while (n->nin == 1 && (op_info[n->op].cls == OPC_VIEW || n->op == OP_cast))
+        n = graph_node(g, n->in[0]);
+    return n->op == OP_const;
+}
+
+/* Angles of rotary embeddings, frequencies times positions: what reads them computes them. Others
+ * may be part of what is raised later: gradients of attention of one query are. */
+static Value canon_dot(Rewrite *r, Value v) {
+    Graph *g = r->to;
+    const Node *n = graph_node(r->from, v);
+    Value a = rewrite_in(r, v, 0), b = rewrite_in(r, v, 1);
+    const Type *t = graph_type(g, a);
+    if (!expr_is_value(g->exprs, t->dim[t->rank - 1], 1)) return 0;
+    if (!is_constant(g, a) && !is_constant(g, b)) return 0;
+    DType to = n->type.dtype;
+    return build_binary(g, OP_mul, build_cast(g, a, to), build_cast(g, b, to));
+}
+
 static const RewriteFn rules[OP_COUNT] = {
     [OP_pow] = canon_pow,         [OP_recip] = canon_recip,   [OP_div] = canon_div,
     [OP_lt] = canon_lt,           [OP_gather] = canon_gather, [OP_slice] = canon_slice,
     [OP_permute] = canon_permute, [OP_concat] = canon_concat, [OP_add] = canon_add,
+    [OP_dot] = canon_dot,
 };
 
 /* An integer or bool result that is the same number everywhere, by its formula. */
