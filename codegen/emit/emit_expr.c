@@ -465,6 +465,21 @@ static LLVMValueRef prefix_mask(Emit *e, Expr x) {
     return emit_lanes_below(e, emit_expr_scalar(e, emit_lane_zero(e, room)).v);
 }
 
+/* lt(a, b) that changes between vectors only, since these start at multiples of their size. */
+static bool spares_vectors(Emit *e, Expr x) {
+    ExprPool *p = e->exprs;
+    Expr stride;
+    if (expr_op(p, x) != EX_lt) return false;
+    Expr room = expr_sub(p, expr_arg(p, x, 1), expr_arg(p, x, 0));
+    if (!emit_stride(e, room, &stride)) return false;
+    Expr first = emit_lane_zero(e, room);
+    if (expr_is_value(p, stride, 1))
+        first = expr_addi(p, first, -1);
+    else if (!expr_is_value(p, stride, -1))
+        return false;
+    return (uint64_t)emit_divisor(e, first) % e->lanes == 0;
+}
+
 static LLVMValueRef mask_new(Emit *e, Expr x) {
     ExprPool *p = e->exprs;
     if (expr_op(p, x) == EX_mul) {
@@ -474,7 +489,8 @@ static LLVMValueRef mask_new(Emit *e, Expr x) {
         return LLVMBuildAnd(e->b, a, b, "");
     }
     Expr stride;
-    bool uniform = emit_stride(e, x, &stride) && expr_is_value(p, stride, 0);
+    bool uniform =
+        (emit_stride(e, x, &stride) && expr_is_value(p, stride, 0)) || spares_vectors(e, x);
     LLVMValueRef v = uniform ? NULL : prefix_mask(e, x);
     if (v) return v;
     v = uniform ? emit_expr_scalar(e, emit_lane_zero(e, x)).v : emit_expr_vector(e, x).v;

@@ -20,7 +20,8 @@ enum {
     MOST_QUERIES = 16,  /* of all heads that share keys */
     HELD_QUERIES = 8,   /* of a block, and ... */
     HELD_ELEMENTS = 32, /* ... elements of theirs that a thread has */
-    KEYS = 8,           /* that a team has asked for at a time */
+    KEYS = 8,           /* that a team has asked for at a time, ... */
+    AHEAD_KEYS = 4,     /* ... and where it asks for a round while it has another */
     MOST_ROWS = 65535,  /* of blocks along y */
     MOST_PARTS = 8,     /* blocks of a cluster */
     GROWN_KEYS = 2048,  /* expected where keys are of no fixed number: too many parts cost little */
@@ -145,7 +146,8 @@ static uint32_t shared_bytes(const Decode *t) {
 static void divide(Decode *t) {
     Emit *e = t->e;
     int64_t nq = gpu_hint(e, t->nq);
-    t->keys = (uint32_t)KEYS >> (t->g->j->shrink < 2 ? t->g->j->shrink : 2);
+    uint32_t keys_of_team = t->held ? AHEAD_KEYS : KEYS;
+    t->keys = keys_of_team >> (t->g->j->shrink < 2 ? t->g->j->shrink : 2);
     t->queries = HELD_ELEMENTS / e->lanes;
     if (t->queries > HELD_QUERIES) t->queries = HELD_QUERIES;
     while (t->queries > 1 && (t->queries / 2 >= nq || shared_bytes(t) > SHARED_BYTES))
@@ -163,17 +165,39 @@ static void divide(Decode *t) {
 
 /* --- Queries ---------------------------------------------------------------------------------- */
 
+static void pin_loads(Emit *e) {
+    hop_asm(e, e->voidt, "", "~{memory}", NULL, 0); /* code generation moves loads to their uses */
+}
+
+/* What the query in the scope begins with. */
+static void request_query(Decode *t, const bool *of_query) {
+    for (KVal v = 1; v < t->g->k->nops; v++) {
+        uint32_t dom = t->e->domains[v];
+        if (of_query[v] && dom & t->a->d && !(dom & t->a->j) && gpu_is_request(t->g, v))
+            emit_request(t->e, v);
+    }
+}
+
+/* The loads of all come before the arithmetic of any: the kernels in front have only just ended. */
 static void load_queries(Decode *t) {
     Emit *e = t->e;
-    EmitScope *outer = e->scope;
+    EmitScope *outer = e->scope, *in[HELD_QUERIES];
     LLVMValueRef first = mul_c(e, t->g->block[1], t->queries);
     LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, t->nq), emit_i64(e, 1), "");
+    bool *of_query = ARENA_ARRAY(e->arena, bool, t->g->k->nops);
+    rows_cone(t->g->rows, t->a->q, of_query);
     for (uint32_t i = 0; i < t->queries; i++) {
         LLVMValueRef at = smin(e, add(e, first, emit_i64(e, i)), last);
         t->query[i] = emit_new_sym(e, "query", most_of(e, t->nq), at);
-        emit_push(e);
+        in[i] = emit_push(e);
         gpu_decode(e, t->g->k, t->shared, t->query[i]);
         gpu_bind_lanes(t->g, axis_of(t->a->d), t->rank);
+        request_query(t, of_query);
+        (void)emit_switch(e, outer);
+    }
+    pin_loads(e);
+    for (uint32_t i = 0; i < t->queries; i++) {
+        (void)emit_switch(e, in[i]);
         t->q[i] = emit_value_lanes(e, t->a->q);
         (void)emit_switch(e, outer);
     }
@@ -490,10 +514,6 @@ static void place_keys(Decode *t, Key *key, LLVMValueRef at, LLVMValueRef end, L
     for (uint32_t u = 0; u < t->keys; u++) place_key(t, &key[u], key_number(t, at, u), end, last);
 }
 
-static void pin_loads(Emit *e) {
-    hop_asm(e, e->voidt, "", "~{memory}", NULL, 0); /* code generation moves loads to their uses */
-}
-
 /* What a round's keys and values are made of, as it lies in memory: load v of key u. */
 typedef struct Round {
     uint32_t n;
@@ -522,40 +542,37 @@ static void ask(Decode *t, LLVMValueRef at, LLVMValueRef end, LLVMValueRef last,
                     r->x[i * KEYS + u] = value_in(t, scope_of(t, &key[u], r->v[i]), r->v[i]);
 }
 
-/* Behind the kernels in front: what ask_early could not read. */
-static void ask_rest(Decode *t, LLVMValueRef at, LLVMValueRef end, Round *r) {
+/* Asks anew where `again`; what was asked for before stays elsewhere. */
+static void ask_if(Decode *t, LLVMValueRef again, LLVMValueRef at, LLVMValueRef end, Round *r) {
     Emit *e = t->e;
     EmitIf in;
-    Round late = *r;
-    LLVMValueRef held = below(e, key_number(t, at, t->keys - 1), emit_expr(e, t->held));
-    emit_if_begin(e, &in, LLVMBuildAnd(e->b, below(e, at, end), LLVMBuildNot(e->b, held, ""), ""));
-    ask(t, at, end, last_key(t), &late);
+    Round more = *r;
+    emit_if_begin(e, &in, again);
+    ask(t, at, end, last_key(t), &more);
     LLVMBasicBlockRef then = LLVMGetInsertBlock(e->b);
     emit_if_end(e, &in);
     for (uint32_t i = 0; i < r->n; i++)
         for (uint32_t u = 0; u < t->keys; u++) {
             LLVMValueRef *x = &r->x[i * KEYS + u], phi = LLVMBuildPhi(e->b, LLVMTypeOf(*x), "");
             LLVMAddIncoming(phi, x, &in.pre, 1);
-            LLVMAddIncoming(phi, &late.x[i * KEYS + u], &then, 1);
+            LLVMAddIncoming(phi, &more.x[i * KEYS + u], &then, 1);
             *x = phi;
         }
 }
 
-/* The first round's, while kernels in front still run as far as the run does not write them. What
- * threads read then in place of the others is never used, and is no byte of theirs: it would stay
- * in the cache of the multiprocessor. */
-static void ask_first(Decode *t, LLVMValueRef at, LLVMValueRef end, Round *r) {
+/* Behind the kernels in front: what could not be read early. */
+static void ask_rest(Decode *t, LLVMValueRef at, LLVMValueRef end, Round *r) {
     Emit *e = t->e;
-    if (!t->held) {
-        ask(t, at, end, last_key(t), r);
-        return;
-    }
+    LLVMValueRef held = below(e, key_number(t, at, t->keys - 1), emit_expr(e, t->held));
+    ask_if(t, LLVMBuildAnd(e->b, below(e, at, end), LLVMBuildNot(e->b, held, ""), ""), at, end, r);
+}
+
+/* The last key that may be read while kernels in front still run. */
+static LLVMValueRef last_held(Decode *t) {
+    Emit *e = t->e;
     LLVMValueRef last[2] = {LLVMBuildSub(e->b, emit_expr(e, t->held), emit_i64(e, 1), ""),
                             emit_i64(e, 0)};
-    ask(t, at, end, emit_intrinsic(e, "llvm.smax", e->i64, last, 2), r);
-    pin_loads(e);
-    gpu_wait(t->g);
-    ask_rest(t, at, end, r);
+    return emit_intrinsic(e, "llvm.smax", e->i64, last, 2);
 }
 
 /* A round's keys are counted in. */
@@ -582,36 +599,97 @@ static void take_keys(Decode *t, LLVMValueRef at, LLVMValueRef end, const Round 
     }
 }
 
-/* The block's part of the keys; each round, every team takes `keys` of them. */
-static void walk(Decode *t, Known *known) {
+/* The block's part of the keys; each round, every team takes `keys` of them, from `own` on. */
+typedef struct Walk {
+    LLVMValueRef from, end, step, own;
+} Walk;
+
+static Walk walk_of(Decode *t) {
     Emit *e = t->e;
     ExprPool *p = e->exprs;
     uint32_t of_warp = WARP / t->team * t->keys;
     Expr warps = expr_ceildiv(p, extent_of(t, t->a->j), expr_const(p, t->parts * of_warp));
     LLVMValueRef size = emit_expr(e, expr_muli(p, warps, of_warp));
     LLVMValueRef from = LLVMBuildMul(e->b, t->part, size, "");
-    LLVMValueRef end = smin(e, add(e, from, size), t->nj), step = emit_i64(e, WARPS * of_warp);
     LLVMValueRef own = shr(e, t->lane, (uint32_t)__builtin_ctz(t->team));
-    own = add(e, mul_c(e, t->warp, of_warp), own);
+    return (Walk){.from = from,
+                  .end = smin(e, add(e, from, size), t->nj),
+                  .step = emit_i64(e, WARPS * of_warp),
+                  .own = add(e, mul_c(e, t->warp, of_warp), own)};
+}
+
+/* What a loop carries of queries, and of the round asked for ahead. */
+static void carry(const Decode *t, const Known *known, const Round *ahead, LLVMValueRef *to) {
+    for (uint32_t i = 0; i < t->queries; i++) memcpy(&to[3 * i], &known[i], sizeof *known);
+    to += 3 * t->queries;
+    for (uint32_t i = 0; ahead && i < ahead->n; i++)
+        memcpy(&to[i * t->keys], &ahead->x[i * KEYS], t->keys * sizeof *to);
+}
+
+static void take_carried(const Decode *t, const LLVMValueRef *from, Known *known, Round *ahead) {
+    for (uint32_t i = 0; i < t->queries; i++) memcpy(&known[i], &from[3 * i], sizeof *known);
+    from += 3 * t->queries;
+    for (uint32_t i = 0; ahead && i < ahead->n; i++)
+        memcpy(&ahead->x[i * KEYS], &from[i * t->keys], t->keys * sizeof *from);
+}
+
+static void walk(Decode *t, const Walk *w, Round *round, Known *known) {
+    Emit *e = t->e;
+    LLVMValueRef at = add(e, w->from, w->own);
+    ask(t, at, w->end, last_key(t), round);
+    take_keys(t, at, w->end, round, true, known);
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    *l = emit_loop(e, 3 * t->queries);
+    carry(t, known, NULL, l->init);
+    emit_loop_begin(e, l, "keys", add(e, w->from, w->step), w->end, w->step, false);
+    take_carried(t, l->phi, known, NULL);
+    at = add(e, l->i, w->own);
+    ask(t, at, w->end, last_key(t), round);
+    take_keys(t, at, w->end, round, false, known);
+    carry(t, known, NULL, l->next);
+    emit_loop_end(e, l);
+    take_carried(t, l->out, known, NULL);
+}
+
+/* Every round is asked for while the one in front of it is counted in, the first two while kernels
+ * in front still run, as far as the run does not write their keys. What threads read then in place
+ * of the others is never used, and is no byte of theirs: it would stay in the cache of the
+ * multiprocessor. */
+static void walk_ahead(Decode *t, const Walk *w, Round *round, Known *known) {
+    Emit *e = t->e;
+    Round next = *round;
+    LLVMValueRef at = add(e, w->from, w->own), after = add(e, at, w->step), last = last_held(t);
+    ask(t, at, w->end, last, round);
+    ask(t, after, w->end, last, &next);
+    pin_loads(e);
+    gpu_wait(t->g);
+    ask_rest(t, at, w->end, round);
+    ask_rest(t, after, w->end, &next);
+    take_keys(t, at, w->end, round, true, known);
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    *l = emit_loop(e, 3 * t->queries + next.n * t->keys);
+    carry(t, known, &next, l->init);
+    emit_loop_begin(e, l, "keys", add(e, w->from, w->step), w->end, w->step, false);
+    take_carried(t, l->phi, known, &next);
+    *round = next;
+    at = add(e, l->i, w->own), after = add(e, at, w->step);
+    ask_if(t, below(e, after, w->end), after, w->end, &next);
+    take_keys(t, at, w->end, round, false, known);
+    carry(t, known, &next, l->next);
+    emit_loop_end(e, l);
+    take_carried(t, l->out, known, NULL);
+}
+
+/* All keys of the block's part. */
+static void walk_keys(Decode *t, Known *known) {
+    Emit *e = t->e;
+    Walk w = walk_of(t);
+    Round round;
     for (uint32_t i = 0; i < t->queries; i++)
         known[i] = (Known){emit_f(e, e->f32, -INFINITY), emit_f(e, e->f32, 0),
                            LLVMConstNull(emit_vec(e->f32, e->lanes))};
-    Round round;
-    LLVMValueRef at = add(e, from, own);
     list_loads(t, &round);
-    ask_first(t, at, end, &round);
-    take_keys(t, at, end, &round, true, known);
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    *l = emit_loop(e, 3 * t->queries);
-    for (uint32_t i = 0; i < t->queries; i++) memcpy(&l->init[3 * i], &known[i], sizeof *known);
-    emit_loop_begin(e, l, "keys", add(e, from, step), end, step, false);
-    for (uint32_t i = 0; i < t->queries; i++) memcpy(&known[i], &l->phi[3 * i], sizeof *known);
-    at = add(e, l->i, own);
-    ask(t, at, end, last_key(t), &round);
-    take_keys(t, at, end, &round, false, known);
-    for (uint32_t i = 0; i < t->queries; i++) memcpy(&l->next[3 * i], &known[i], sizeof *known);
-    emit_loop_end(e, l);
-    for (uint32_t i = 0; i < t->queries; i++) memcpy(&known[i], &l->out[3 * i], sizeof *known);
+    (t->held ? walk_ahead : walk)(t, &w, &round, known);
 }
 
 static void launch(Decode *t) {
@@ -671,11 +749,11 @@ bool gpu_decode_attention(Gpu *g) {
         g->e->lanes = 1;
         return false;
     }
-    divide(&t);
     t.held = held_keys(&t);
+    divide(&t);
     if (t.held) g->order = GPU_WAITS_LATER;
     launch(&t);
-    walk(&t, known);
+    walk_keys(&t, known);
     join(&t, known);
     g->j->note = arena_printf(g->j->arena, "few queries, keys in %u parts", t.parts);
     return true;
