@@ -6,7 +6,7 @@
  *   few queries    one query at a time with keys, then value columns, over lanes (decoding)
  * Keys come in blocks with a running maximum and sum per query, so scores stay in cache for any
  * number of keys. K and V are read in place where rows are contiguous f32 (or f64), else a block is
- * computed into scratch first.
+ * computed into scratch first; a scaled or widened load is computed for each of few queries instead.
  *
  * Gradients (attention_gradient.c) are contractions over j of something computed from one or two
  * inner products: their rows run over lanes like queries, and j comes in blocks like keys. There i,
@@ -34,6 +34,7 @@ typedef struct AttnRows {
     uint32_t axis;     /* along the row: d or dv */
     Expr size, padded; /* elements; rounded up to vectors */
     bool direct;       /* read in place */
+    bool quick;        /* computed where one query needs it, as cheaply as read from a copy */
     bool whole;        /* size is a multiple of the lanes */
     LLVMValueRef copy;
 } AttnRows;
@@ -70,7 +71,7 @@ typedef struct Attn {
 
 /* attention_parts.c */
 Expr attn_sym(Attn *t, const char *name, Expr size, LLVMValueRef value);
-void attn_copy_rows(Attn *t, AttnRows *r); /* keys [key0, key0 + keys) */
+void attn_copy_rows(Attn *t, const AttnRows *r); /* keys [key0, key0 + keys) */
 /* Address of element `at` (a symbol's expression or 0) of row `row`, counted from key0. */
 LLVMValueRef attn_row(Attn *t, const AttnRows *r, LLVMValueRef row);
 LLVMValueRef attn_at(Attn *t, LLVMValueRef base, LLVMValueRef index);   /* element address */

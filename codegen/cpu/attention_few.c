@@ -19,20 +19,44 @@ static void copy_query(Attn *t) {
     emit_loop_end(e, &l);
 }
 
+/* A row of K or V, in memory or, of quick ones, by its key. */
+typedef struct FewRow {
+    LLVMValueRef at;
+    Expr j;
+} FewRow;
+
+static FewRow few_row(Attn *t, const AttnRows *r, LLVMValueRef row) {
+    if (!r->quick) return (FewRow){.at = attn_row(t, r, row)};
+    LLVMValueRef key = LLVMBuildAdd(t->e->b, t->key0, row, "");
+    return (FewRow){.j = attn_sym(t, "j", t->nj, key)};
+}
+
+static LLVMValueRef few_load(Attn *t, const AttnRows *r, FewRow row, LLVMValueRef at) {
+    Emit *e = t->e;
+    if (row.at) return attn_load(t, row.at, at);
+    emit_push(e);
+    emit_bind(e, t->sym_j, row.j);
+    emit_bind_lanes(e, t->k->axes[r->axis].sym, attn_sym(t, "at", r->size, at), NULL, true);
+    LLVMValueRef v = emit_value_lanes(e, r->v);
+    emit_pop(e);
+    return v;
+}
+
 /* Products of the query with keys first .. first + lanes - 1 of the block (the last repeats). */
 static LLVMValueRef products(Attn *t, LLVMValueRef first) {
     Emit *e = t->e;
     EmitLoop l = emit_loop(e, t->lanes);
-    LLVMValueRef key[64], size = emit_expr(e, t->kr.padded);
+    FewRow key[64];
+    LLVMValueRef size = emit_expr(e, t->kr.padded);
     for (uint32_t r = 0; r < t->lanes; r++) {
         LLVMValueRef lim[2] = {attn_add(t, first, r), attn_add(t, t->keys, -1)};
-        key[r] = attn_row(t, &t->kr, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2));
+        key[r] = few_row(t, &t->kr, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2));
         l.init[r] = LLVMConstNull(t->vec);
     }
     emit_loop_begin(e, &l, "d", emit_i64(e, 0), size, emit_i64(e, t->lanes), true);
     LLVMValueRef q = attn_load(t, t->qt, l.i);
     for (uint32_t r = 0; r < t->lanes; r++)
-        l.next[r] = emit_fma(e, attn_load(t, key[r], l.i), q, l.phi[r]);
+        l.next[r] = emit_fma(e, few_load(t, &t->kr, key[r], l.i), q, l.phi[r]);
     emit_loop_end(e, &l);
     return shuffle_sums(e, l.out, t->lanes);
 }
@@ -91,10 +115,10 @@ static void out_columns(Attn *t, LLVMValueRef column, LLVMValueRef scale, uint32
         l.init[v] = LLVMBuildFMul(e->b, o, scale, "");
     }
     emit_loop_begin(e, &l, "keys", emit_i64(e, 0), t->keys, emit_i64(e, 1), true);
-    LLVMValueRef row = attn_row(t, &t->vr, l.i);
+    FewRow row = few_row(t, &t->vr, l.i);
     LLVMValueRef w = emit_splat(e, get(t, attn_at(t, t->scores, l.i)));
     for (uint32_t v = 0; v < nv; v++) {
-        LLVMValueRef x = attn_load(t, row, attn_add(t, column, (int64_t)(v * t->lanes)));
+        LLVMValueRef x = few_load(t, &t->vr, row, attn_add(t, column, (int64_t)(v * t->lanes)));
         l.next[v] = emit_fma(e, w, x, l.phi[v]);
     }
     emit_loop_end(e, &l);
@@ -105,6 +129,8 @@ static void out_columns(Attn *t, LLVMValueRef column, LLVMValueRef scale, uint32
 static void key_block(Attn *t) {
     Emit *e = t->e;
     EmitLoop l = {0}, tail = {0};
+    if (!t->kr.quick) attn_copy_rows(t, &t->kr);
+    if (!t->vr.quick) attn_copy_rows(t, &t->vr);
     LLVMValueRef scale = emit_splat(e, exponentials(t, scores(t)));
     uint32_t wide = 4 * t->lanes;
     LLVMValueRef size = emit_expr(e, t->vr.padded), step = emit_i64(e, wide);

@@ -314,6 +314,8 @@ void attn_outputs(Attn *t) {
 }
 
 static void key_block(Attn *t) {
+    attn_copy_rows(t, &t->kr);
+    attn_copy_rows(t, &t->vr);
     scores(t);
     exponentials(t);
     attn_outputs(t);

@@ -81,7 +81,7 @@ LLVMValueRef attn_row(Attn *t, const AttnRows *r, LLVMValueRef row) {
 }
 
 /* Rounded up with zeros, so that sums over whole vectors are right. */
-void attn_copy_rows(Attn *t, AttnRows *r) {
+void attn_copy_rows(Attn *t, const AttnRows *r) {
     Emit *e = t->e;
     EmitLoop row = {0}, at = {0};
     if (r->direct) return;
@@ -100,6 +100,25 @@ void attn_copy_rows(Attn *t, AttnRows *r) {
     emit_loop_end(e, &row);
 }
 
+#define QUICK_OPS 3 /* a load widened and scaled */
+
+/* Counts ops of v, constants and what is the same all along the row aside. Every load is of
+ * neighbours. */
+static bool is_quick(Attn *t, KVal v, uint32_t axis, uint32_t *ops) {
+    const KOp *o = &t->k->ops[v];
+    Expr coef, rest;
+    if (!(t->e->domains[v] >> axis & 1)) return o->op == K_konst;
+    if (++*ops > QUICK_OPS) return false;
+    if (o->op == K_kload)
+        return !o->mask && dtype_is_float((DType)o->dtype) &&
+               expr_affine(t->p, o->index, t->k->axes[axis].sym, &coef, &rest) &&
+               expr_is_value(t->p, coef, 1);
+    if (o->op != OP_mul && o->op != OP_cast) return false;
+    for (int i = 0; i < 3; i++)
+        if (o->in[i] && !is_quick(t, o->in[i], axis, ops)) return false;
+    return true;
+}
+
 AttnRows attn_rows(Attn *t, KVal v, uint32_t axes) {
     ExprPool *p = t->p;
     uint32_t axis = (uint32_t)__builtin_ctz(axes), sym = t->k->axes[axis].sym;
@@ -110,6 +129,8 @@ AttnRows attn_rows(Attn *t, KVal v, uint32_t axes) {
     r.whole = expr_divisor(p, r.size) % t->lanes == 0;
     r.direct = r.whole && o->op == K_kload && (DType)o->dtype == t->acc && !o->mask &&
                expr_affine(p, o->index, sym, &coef, &rest) && expr_is_value(p, coef, 1);
+    uint32_t ops = 0;
+    r.quick = r.whole && !r.direct && is_quick(t, v, axis, &ops);
     return r;
 }
 
@@ -169,8 +190,6 @@ void attn_key_blocks(Attn *t, LLVMValueRef last_query, void (*body)(Attn *t)) {
     t->key0 = l.i;
     LLVMValueRef lim[2] = {LLVMBuildSub(e->b, end, l.i, ""), step};
     t->keys = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
-    attn_copy_rows(t, &t->kr);
-    attn_copy_rows(t, &t->vr);
     body(t);
     emit_loop_end(e, &l);
 }
