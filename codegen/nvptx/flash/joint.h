@@ -39,7 +39,9 @@ typedef struct JointPlan {
     double scale;
     KVal cond;
     bool cond_shows; /* what the condition is where the score counts */
-    bool edges;      /* it is b.seen: it hides nothing in most blocks */
+    KVal own, point; /* its parts: of keys alone, of keys and queries; 0: there is none such */
+    bool point_shows;
+    bool edges; /* point is b.seen: it hides nothing in most blocks */
     uint32_t ncolumns;
     KVal column[JOINT_COLUMNS]; /* f32 values of queries alone, from shared memory */
     double after[JOINT_SUMS], after_q;

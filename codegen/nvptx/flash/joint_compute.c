@@ -23,6 +23,8 @@ typedef struct Computer {
     HV row, col;       /* of the thread: of keys; in a block */
     Expr rows[HALVES]; /* kept below the end */
     HV inside[HALVES]; /* a row is one of the keys; NULL: all are */
+    HV own[HALVES];    /* the row's part of the condition; NULL: it has none */
+    HV some;           /* it does not hold for some row of the warp; NULL, too */
     HV by_row[HALVES][BACK_LOADS];
     HV x_desc[BACK_PRODUCTS];     /* the warpgroup's rows of keys and values */
     HV keys;                      /* all keys, as what queries' weights are multiplied with */
@@ -144,6 +146,10 @@ static HV is_inside(Computer *c, HV j, uint32_t i) {
     return LLVMBuildICmp(e->b, LLVMIntSGT, room, hop_i(e, back_col(i)), "");
 }
 
+static HV both(Emit *e, HV a, HV b) {
+    return a && b ? LLVMBuildAnd(e->b, a, b, "") : a ? a : b;
+}
+
 /* 0 for what is not seen, in all blocks: s of registers i. */
 static void hide(Computer *c, HV j, HV *p) {
     Emit *e = c->e;
@@ -153,21 +159,22 @@ static void hide(Computer *c, HV j, HV *p) {
     HV zero = emit_f(e, e->f32, 0);
     place_columns(c, block_start(c, j), col);
     for (uint32_t i = 0; i < c->ns; i++) {
-        HV shown = c->inside[back_half(i)];
-        if (plan->cond) {
-            HV v = body_at(c, plan->cond, col, i, &none);
-            if (!plan->cond_shows) v = LLVMBuildNot(e->b, v, "");
-            shown = shown ? LLVMBuildAnd(e->b, shown, v, "") : v;
+        HV shown = both(e, c->inside[back_half(i)], c->own[back_half(i)]);
+        if (plan->point) {
+            HV v = body_at(c, plan->point, col, i, &none);
+            if (!plan->point_shows) v = LLVMBuildNot(e->b, v, "");
+            shown = both(e, shown, v);
         }
         if (shown) p[i] = LLVMBuildSelect(e->b, shown, p[i], zero, "");
     }
 }
 
-/* Some of the block's weights may be hidden: by the mask's edge, or in the last tile. */
+/* Some of the block's weights may be hidden: by the mask's edge, of keys that do not count, or in
+ * the last tile. */
 static HV hides(Computer *c, HV j) {
     Emit *e = c->e;
     Joint *x = c->x;
-    HV cut = LLVMConstInt(e->i1, x->p->cond && !x->p->edges, false);
+    HV cut = LLVMConstInt(e->i1, x->p->point && !x->p->edges, false);
     if (x->p->edges && x->b.behind) {
         HV last = hop_addi(e, x->at.row, JOINT_KEYS - 1);
         last = LLVMBuildSub(e->b, last, x->b.behind, "");
@@ -175,6 +182,7 @@ static HV hides(Computer *c, HV j) {
     } else if (x->p->edges) {
         cut = LLVMConstInt(e->i1, 1, false);
     }
+    if (c->some) cut = LLVMBuildOr(e->b, cut, c->some, "");
     if (!c->inside[0]) return cut;
     HV end = hop_addi(e, x->at.row, JOINT_KEYS);
     return LLVMBuildOr(e->b, cut, LLVMBuildICmp(e->b, LLVMIntUGT, end, x->b.nrows, ""), "");
@@ -426,6 +434,16 @@ static void finish(Computer *c, Sums *v) {
 
 /* --- The tile --------------------------------------------------------------------------------- */
 
+static HV is_some_off(Computer *c) {
+    Emit *e = c->e;
+    HV on = LLVMBuildZExt(e->b, LLVMBuildAnd(e->b, c->own[0], c->own[1], ""), e->i32, "");
+    HV all = hop_asm(e, e->i32,
+                     "{ .reg .pred p; setp.ne.u32 p, $1, 0; vote.sync.all.pred p, p, 0xffffffff; "
+                     "selp.u32 $0, 1, 0, p; }",
+                     "=r,r", &on, 1);
+    return hop_is(e, all, 0);
+}
+
 static void bind_tile(Computer *c) {
     Emit *e = c->e;
     Joint *x = c->x;
@@ -442,8 +460,10 @@ static void bind_tile(Computer *c) {
         emit_push(e);
         emit_bind(e, sym_of(c, x->b.a->i), c->rows[h]);
         for (uint32_t k = 0; k < b->by_row.n; k++) c->by_row[h][k] = emit_value(e, b->by_row.v[k]);
+        if (x->p->own) c->own[h] = emit_value(e, x->p->own);
         emit_pop(e);
     }
+    if (x->p->own) c->some = is_some_off(c);
 }
 
 static void set_shapes(Computer *c) {

@@ -2,6 +2,8 @@
 #include "codegen/nvptx/flash/joint.h"
 #include <math.h>
 
+#define LOW (-1e30) /* and less: exp of it is 0 whatever is added */
+
 static const JointTile tiles[] = {
     {"128x128", 64, 128, 16, 24, 240},
     {"128x64", 128, 64, 16, 24, 240},
@@ -111,30 +113,73 @@ static bool is_scaled(const Gpu *g, KVal v, double *scale) {
     return back_behind_scales(g->k, v, scale) == g->k->grad.s[0];
 }
 
-static bool is_low(const Kernel *k, KVal v) {
-    return k->ops[v].op == K_konst && isinf(k->ops[v].imm.f) && k->ops[v].imm.f < 0;
+static bool is_number(const Kernel *k, KVal v, double lo, double hi) {
+    return k->ops[v].op == K_konst && k->ops[v].imm.f >= lo && k->ops[v].imm.f <= hi;
 }
 
-/* The usual weights: see JointPlan. */
+/* select(cond, v, low), or the other way round, low so that its exponential is 0: v. What is not
+ * seen then weighs nothing, also where low is finite and a query sees no key at all. */
+static KVal plan_hidden(const Kernel *k, KVal score, JointPlan *p) {
+    const KOp *o = &k->ops[score];
+    if (o->op != OP_select) return 0;
+    for (int i = 1; i <= 2; i++) {
+        if (!is_number(k, o->in[3 - i], -HUGE_VAL, LOW)) continue;
+        p->cond = o->in[0];
+        p->cond_shows = i == 1;
+        return o->in[i];
+    }
+    return 0;
+}
+
+/* The score that v is made of where the condition holds: v, or what is replaced by something low,
+ * or what that is added to. */
+static KVal plan_condition(const Kernel *k, KVal v, JointPlan *p) {
+    const KOp *o = &k->ops[v];
+    KVal kept = plan_hidden(k, v, p);
+    if (kept) return kept;
+    for (int i = 0; o->op == OP_add && i < 2; i++) {
+        JointPlan q = *p;
+        KVal zero = plan_hidden(k, o->in[i], &q);
+        if (!zero || !is_number(k, zero, 0, 0)) continue;
+        *p = q;
+        return o->in[1 - i];
+    }
+    return v;
+}
+
+static bool is_of_keys(const Gpu *g, KVal v) {
+    return !(g->e->domains[v] & ~(g->k->grad.batch | g->k->grad.i));
+}
+
+/* A key that counts for no query is found out once a tile. */
+static void split_condition(const Gpu *g, JointPlan *p) {
+    const KOp *o = &g->k->ops[p->cond];
+    p->point = p->cond, p->point_shows = p->cond_shows;
+    for (int i = 0; o->op == OP_and && p->cond_shows && i < 2; i++)
+        if (is_of_keys(g, o->in[i])) p->own = o->in[i], p->point = o->in[1 - i];
+    p->edges = p->point && p->point == p->b.seen && p->point_shows == p->b.shows;
+}
+
+/* v, or what it is where that is a number: 0 is put in place of what is none. */
+static KVal behind_guard(const Kernel *k, KVal v) {
+    const KOp *o = &k->ops[v], *is = &k->ops[o->in[0]];
+    bool guard = o->op == OP_select && is->op == OP_isnan && is->in[0] == o->in[2];
+    return guard && is_number(k, o->in[1], 0, 0) ? o->in[2] : v;
+}
+
+/* The usual weights: see JointPlan. A row without any key is -inf, and all of its keys hidden: no
+ * guard is needed. */
 static void plan_exp(Gpu *g, JointPlan *p) {
     const Kernel *k = g->k;
-    const KOp *o = &k->ops[p->pv], *sub = &k->ops[o->in[0]];
+    const KOp *o = &k->ops[behind_guard(k, p->pv)], *sub = &k->ops[o->in[0]];
     if (o->op != OP_exp || sub->op != OP_sub || !is_column(g, sub->in[1])) return;
-    const KOp *score = &k->ops[sub->in[0]];
-    KVal kept = sub->in[0];
-    if (score->op == OP_select) {
-        int side = is_low(k, score->in[2]) ? 1 : is_low(k, score->in[1]) ? 2 : 0;
-        if (!side) return;
-        p->cond = score->in[0];
-        p->cond_shows = side == 1;
-        kept = score->in[side];
-    }
+    KVal kept = plan_condition(k, sub->in[0], p);
     if (!is_scaled(g, kept, &p->scale)) {
         p->scale = 0, p->cond = 0;
         return;
     }
     p->scale *= p->b.factor[0];
-    p->edges = p->cond && p->cond == p->b.seen;
+    if (p->cond) split_condition(g, p);
     add_column(p, sub->in[1]);
 }
 

@@ -2,6 +2,7 @@
  * told, and that the assembler keeps every sum in a register. Numbers are checked where there is a
  * GPU (tests/gpu). */
 #include "tests/unit/codegen/tensor_cores.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Two of rows i against columns j, of heads of d numbers. */
@@ -104,15 +105,25 @@ typedef struct Three {
     bool taken;
     int block; /* queries of one */
     const char *note;
+    enum { LOW_instead, LOW_added, LOW_keys } low; /* how the mask is spelled */
 } Three;
 
 static const Three threes[] = {
-    {"three of 64", "bf16", 512, 512, 64, true, true, true, 128, "tiles of 128x128, all"},
-    {"three of 128", "f16", 333, 512, 128, false, true, true, 64, "tiles of 128x64, all"},
-    {"three of 80", "bf16", 200, 200, 80, true, true, true, 64, "tiles of 128x64, all"},
-    {"three, rounded", "bf16", 256, 256, 64, true, false, false, 0, "not stored as they are"},
-    {"three, odd rows", "bf16", 256, 256, 60, true, true, false, 0, "16-byte aligned"},
-    {"three, too large", "bf16", 256, 256, 192, true, true, false, 0, "larger than 128"},
+    {"three of 64", "bf16", 512, 512, 64, true, true, true, 128, "tiles of 128x128, all",
+     LOW_instead},
+    {"three of 128", "f16", 333, 512, 128, false, true, true, 64, "tiles of 128x64, all",
+     LOW_instead},
+    {"three, mask added", "bf16", 512, 512, 64, true, true, true, 128, "tiles of 128x128, all",
+     LOW_added},
+    {"three, some keys", "bf16", 300, 300, 64, true, true, true, 128, "tiles of 128x128, all",
+     LOW_keys},
+    {"three of 80", "bf16", 200, 200, 80, true, true, true, 64, "tiles of 128x64, all",
+     LOW_instead},
+    {"three, rounded", "bf16", 256, 256, 64, true, false, false, 0, "not stored as they are",
+     LOW_instead},
+    {"three, odd rows", "bf16", 256, 256, 60, true, true, false, 0, "16-byte aligned", LOW_instead},
+    {"three, too large", "bf16", 256, 256, 192, true, true, false, 0, "larger than 128",
+     LOW_instead},
 };
 
 static void put_operand(StrBuf *s, const Three *t, int v, int param, char row, char col) {
@@ -120,14 +131,31 @@ static void put_operand(StrBuf *s, const Three *t, int v, int param, char row, c
               row == 'i' ? t->keys : t->queries, row, t->d, col, v + 1, v);
 }
 
+/* The score behind its mask, %13. */
+static void put_score(StrBuf *s, const Three *t) {
+    if (t->low == LOW_instead) {
+        sb_put(s, "%12 f32 const -inf\n%13 f32 select %11, %8, %12\n");
+        return;
+    }
+    sb_put(s, "%50 f32 const 0\n%51 f32 const -3.4028234663852886e+38\n");
+    if (t->low == LOW_keys)
+        sb_printf(s, "%%52 i64 load p9[b*%d + i]\n%%53 bool cast %%52\n%%54 bool and %%53, %%11\n",
+                  t->keys);
+    sb_printf(s, "%%55 f32 select %%%d, %%50, %%51\n%%13 f32 add %%8, %%55\n",
+              t->low == LOW_keys ? 54 : 11);
+}
+
 static void put_weights(StrBuf *s, const Three *t) {
     put_operand(s, t, 1, 0, 'i', 'd'), put_operand(s, t, 3, 1, 'j', 'd');
     sb_put(s, "%5 f32 mul %2, %4\n%6 f32 reduce sum d %5\n%7 f32 const 0.125\n%8 f32 mul %6, %7\n");
     sb_printf(s, "%%9 i64 expr [i]\n%%10 i64 expr [j + %d]\n%%11 bool le %%9, %%10\n",
               t->causal ? 0 : t->keys);
-    sb_put(s, "%12 f32 const -inf\n%13 f32 select %11, %8, %12\n");
-    sb_printf(s, "%%14 f32 load p4[b*%d + j]\n%%15 f32 sub %%13, %%14\n%%16 f32 exp %%15\n",
-              t->queries);
+    put_score(s, t);
+    sb_printf(s, "%%14 f32 load p4[b*%d + j]\n%%15 f32 sub %%13, %%14\n", t->queries);
+    if (t->low == LOW_keys)
+        sb_put(s, "%57 f32 exp %15\n%58 bool isnan %57\n%16 f32 select %58, %50, %57\n");
+    else
+        sb_put(s, "%16 f32 exp %15\n");
     put_operand(s, t, 17, 2, 'i', 'e'), put_operand(s, t, 19, 3, 'j', 'e');
     sb_put(s, "%21 f32 mul %18, %20\n%22 f32 reduce sum e %21\n");
     sb_printf(s, "%%23 f32 load p5[b*%d + j]\n%%24 f32 sub %%22, %%23\n%%25 f32 mul %%16, %%24\n",
@@ -149,6 +177,23 @@ static void put_sum(StrBuf *s, const Three *t, int v, const char *p, char over, 
               param, row == 'i' ? t->keys : t->queries, row, t->d, col, raw ? v + 1 : v + 2);
 }
 
+/* The same with values numbered in their order. */
+static const char *numbered(const char *text, Arena *a) {
+    StrBuf *s = ARENA_NEW(a, StrBuf);
+    long number[64] = {0}, n = 0;
+    sb_init(s, a);
+    for (const char *c = text; *c; c++) {
+        sb_printf(s, "%c", *c);
+        if (*c != '%') continue;
+        char *end;
+        long v = strtol(c + 1, &end, 10);
+        if (!number[v]) number[v] = ++n;
+        sb_printf(s, "%ld", number[v]);
+        c = end - 1;
+    }
+    return sb_str(s);
+}
+
 static const char *three_text(const Three *t, Arena *a) {
     StrBuf *s = ARENA_NEW(a, StrBuf);
     int i = 2 * t->keys * t->d, j = 2 * t->queries * t->d;
@@ -161,6 +206,7 @@ static const char *three_text(const Three *t, Arena *a) {
               2 * t->queries, t->type, i);
     sb_printf(s, "param 7 %s[%d] written\nparam 8 %s[%d] written\n", t->type, i,
               t->raw ? "f32" : t->type, j);
+    if (t->low == LOW_keys) sb_printf(s, "param 9 i64[%d]\n", 2 * t->keys);
     put_weights(s, t);
     put_operand(s, t, 27, 1, 'j', 'n'), put_sum(s, t, 29, "%26", 'j', 'n', 6, false);
     put_operand(s, t, 33, 3, 'j', 'v'), put_sum(s, t, 35, "%16", 'j', 'v', 7, false);
@@ -170,7 +216,7 @@ static const char *three_text(const Three *t, Arena *a) {
         "attention_gradients batch b i i j j d d,e n n nv v nq q x %%2 y %%4 s %%6 x2 %%18 "
         "y2 %%20 s2 %%22 p %%26 b %%28 o %%30 pv %%16 bv %%34 ov %%36 bq %%40 oq %%42%s\nend\n",
         t->causal ? " behind [0]" : "");
-    return sb_str(s);
+    return numbered(sb_str(s), a);
 }
 
 /* Queries' sums go out through the copy engine, which adds where another tile was before: without
@@ -186,6 +232,8 @@ static void check_three(const Three *t, Built *b) {
     CHECK_EQ_I(ck->nmaps, 7);
     CHECK(strstr(text, "cp.reduce.async.bulk.tensor") && strstr(text, "ld.acquire.gpu"));
     CHECK(!strstr(text, "\tred.") && !strstr(text, "\tatom."));
+    CHECK(!strstr(text, "0fFF7FFFFF")); /* nothing low is added: what is hidden weighs 0 */
+    CHECK(!strstr(text, "vote.sync") == (t->low != LOW_keys));
     int blocks = (t->queries + t->block - 1) / t->block;
     CHECK_EQ_I(expr_value(b->p, ck->zero_bytes), 4 * 2 * blocks);
     CHECK(ck->zero_kept);
