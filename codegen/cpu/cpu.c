@@ -9,10 +9,10 @@
 
 static bool emit_template(Emit *e, EmitInfo *info) {
     switch (e->k->tem) {
-        case TEM_dot: return emit_dot_cpu(e, info);
-        case TEM_attention: return emit_attention_cpu(e, info);
-        case TEM_attention_gradient: return emit_attention_gradient_cpu(e, info);
-        default: return false;
+    case TEM_dot: return emit_dot_cpu(e, info);
+    case TEM_attention: return emit_attention_cpu(e, info);
+    case TEM_attention_gradient: return emit_attention_gradient_cpu(e, info);
+    default: return false;
     }
 }
 
