@@ -143,15 +143,18 @@ PARTS = {"part/trees": ["tests/oracle/run.py", "build/bin/graphc", "ml", "--only
          "part/llama_1b": ["tests/models/claims.py", "build/bin/graphc", "llama_1b_bf16"],
          "part/resnet50": ["tests/models/claims.py", "build/bin/graphc", "resnet50"],
          "part/quick_gelu": ["tests/oracle/run.py", "build/bin/graphc", "contrib", "--only", "quick_gelu"]}
-PROGRAMS = {"conformance_eval": ["suite_eval"], "conformance_grad/some": ["suite_grad"], "train/formats": ["train_tool"], "train/data": ["train_tool"]}
+PROGRAMS = {"conformance_eval": ["suite_eval"], "conformance_grad/some": ["suite_grad"], "train/formats": ["train_tool"], "train/data": ["train_tool"],
+            "cli/planted": ["planted"], "lint/checks": ["forks"]}
 
 
 def targets(tests):
     for t in tests:
-        if t.startswith("unit/"):
+        if t in PROGRAMS:
+            yield from PROGRAMS[t]
+        elif t.startswith("unit/"):
             yield t.split("/")[1]
         elif not t.startswith("lint/") or t == "lint/documented":
-            yield from PROGRAMS.get(t, ["graphc_cli"])
+            yield "graphc_cli"
 
 
 def sh(*args):
