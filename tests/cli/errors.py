@@ -253,6 +253,23 @@ with tempfile.TemporaryDirectory() as d:
             failures += 1
             print(f"FAILED an axis of {n} backwards")
 
+    # Integers at the end of their range, in constants that sizes and positions are made of: nothing overflows (preset asan).
+    build.text("far.onnx", """<ir_version: 10, opset_import: ["": 22]> g (float[1,1,3,2] x) => (float[1,1,1,2] y)
+        <float[1,1,2,2] grid = {9.3e33, 0.4, -1.5e38, -3.3e6}> { y = GridSample <mode = "nearest"> (x, grid) }""")
+    build.text("mod.onnx", """<ir_version: 7, opset_import: ["": 13]> g (int64[3] d) => (int64[3] y)
+        <int64[3] x = {-1, 4611686018427387904, 3}> { m = Mod <fmod = 1> (x, d) y = Mod(m, x) }""")
+    build.text("pieces.onnx", """<ir_version: 9, opset_import: ["": 17]> g (float[8] x) => (float[m] y)
+        <int64 most = {9223372036854775807}> { q = SplitToSequence(x, most) y = ConcatFromSequence <axis = 0> (q) }""")
+    np.save("eight.npy", np.arange(8, dtype=np.float32))
+    np.save("by.npy", np.array([2, -3, -(1 << 63)]))
+    for name, feed, want in (("far", [], np.zeros((1, 1, 1, 2))), ("pieces", ["--input", "x=eight.npy"], np.arange(8)),
+                             ("mod", ["--input", "d=by.npy"], [0, 1, 0])):
+        expect(0, "", f"{name}.onnx", "-o", "far.plan")
+        expect(0, "", "run", "far.plan", *feed, "--output-dir", "far")
+        if not np.array_equal(np.load("far/y.npy"), want):
+            failures += 1
+            print(f"FAILED {name}: {np.load('far/y.npy')}")
+
     # Nothing is gathered from an axis that is empty, and labels are as many as rows.
     build.text("gather.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[a] x, int64[k] i) => (float[k] y) { y = Gather(x, i) }""")
     build.text("grid.onnx", """<ir_version: 10, opset_import: ["": 20]> g (float[1,1,a,2] x, float[1,2,4,2] g) => (float[1,1,2,4] y) { y = GridSample(x, g) }""")
