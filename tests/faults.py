@@ -24,6 +24,9 @@ FAULTS = [
     ("integers are compared as floating point", "lint/checks", "tests/conformance/suite.py", 'if want.dtype.kind in "biu"', 'if want.dtype.kind in "b"'),
     ("results without a reference are not counted", "lint/checks", "tests/oracle/run.py", "if len(got) != count:", "if False:"),
     ("a benchmark whose model fails passes", "lint/checks", "tests/bench/cpu.py", "return 1 if failed else 0", "return 0"),
+    ("peers come in one order", "lint/checks", "tests/bench/cpu.py", "return order[i % len(order):] + order[:i % len(order)]", "return order"),
+    ("a benchmark does not say where", "lint/checks", "tests/bench/cpu.py", "lines = [machine(a), ", 'lines = ["", '),
+    ("a lint that reads nothing passes", "lint/checks", "tests/lint/size", 'echo "no sources to look at"; exit 1;', "exit 0;"),
     ("mixtures of experts are in both means", "lint/checks", "tests/bench/cpu.py", "if not n.startswith(EXPERTS)]", "if n]"),
     ("a message that nothing raises", "lint/dead", "runtime/base/diag.def", "DIAG(IO, 101,", 'DIAG(IO_AGAIN, 199, error, IO, "never")\nDIAG(IO, 101,'),
     ("a crash of a forked command line is an exit", "lint/checks", "tests/forks.c", ": -WTERMSIG(status)", ": WTERMSIG(status)"),
@@ -131,10 +134,12 @@ FAULTS = [
      "p->fn(p->ctx, w->part);", "p->fn(p->ctx, w->part - (w->part > 1));"),
     ("work is not split", "cli/reproducible/some", "runtime/cpu/device.c", "j.parts = l->parts = part_count(",
      "j.parts = l->parts = (uint32_t)0 * part_count("),
+    ("gaps of the arena stay empty", "part/resnet50", "runtime/memory.c", "gap < best_gap) {", "gap > best_gap) {"),
+    ("two that are alive have one place", "unit/test_memory", "runtime/memory.c", "if (p->last < it->first ||", "if (p->last <= it->first ||"),
     ("a misuse has the status of a broken plan", "unit/test_session", "runtime/session.c", 'GRAPHC_USAGE, "the place for the tensor is NULL"',
      'GRAPHC_INVALID, "the place for the tensor is NULL"'),
     ("a GPU gets another architecture's code", "unit/test_cuda_launch", "runtime/resident.c", "if (rank > best) *out = t;", "if (rank) *out = t;"),
-    ("a lost device is used again", "unit/test_cuda_faults", "runtime/cuda/driver.c", "if (cuda_is_fatal(r)) __atomic_store_n", "if (is_fatal(r) && 0) __atomic_store_n"),
+    ("a lost device is used again", "unit/test_cuda_faults", "runtime/cuda/driver.c", "if (cuda_is_fatal(r)) __atomic_store_n", "if (cuda_is_fatal(r) && 0) __atomic_store_n"),
 ]
 # Some cases of tests that take long: script and arguments.
 PARTS = {"part/trees": ["tests/oracle/run.py", "build/bin/graphc", "ml", "--only", "tree_leaves"],

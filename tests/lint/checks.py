@@ -100,6 +100,16 @@ def trees():
         check("graph has 26 files" in p.stdout, "a folder of 26 files is overlooked")
 
 
+def nothing_to_read():
+    """Lints fail where what they read is missing."""
+    with tempfile.TemporaryDirectory() as top:
+        shutil.copytree(f"{root}/tests/lint", f"{top}/tests/lint")
+        subprocess.run(["git", "init", "-q", top], check=True)
+        for name in ("circles", "dead", "layers", "size", "tree"):
+            p = subprocess.run([f"{top}/tests/lint/{name}"], capture_output=True, cwd=top)
+            check(p.returncode, f"lint/{name} passes where there is nothing")
+
+
 def benchmarks():
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/broken.onnx", "wb") as f:
@@ -107,6 +117,9 @@ def benchmarks():
         p = subprocess.run([sys.executable, f"{root}/tests/bench/cpu.py", graphc, folder, "--no-openvino", "--rounds", "1"],
                            capture_output=True, text=True)
         check(p.returncode == 1 and "broken | failed" in p.stdout, "a benchmark whose model fails passes")
+    check(re.match(r".+, \d+ cores, .*graphc .*onnxruntime \d", p.stdout), f"machine and versions: {p.stdout[:200]}")
+    rounds = [cpu.turn(["a", "b", "c"], i) for i in range(3)]
+    check([sorted(r) for r in rounds] == [["a", "b", "c"]] * 3 and sorted(r[0] for r in rounds) == ["a", "b", "c"], f"turns: {rounds}")
     said = cpu.summary("a peer", {"bert": 2.0, "mixtral_small": 8.0})
     check("2 models: 4.00" in said and "no mixture of experts: 2.00" in said, f"the mean of a benchmark: {said}")
 
@@ -151,6 +164,6 @@ def out_of_time(sh):
     return False
 
 
-suites(), numbers(), skips(), runner(), trees(), benchmarks(), warm_up(), forked()
+suites(), numbers(), skips(), runner(), trees(), nothing_to_read(), benchmarks(), warm_up(), forked()
 print(f"{failures} failures")
 sys.exit(failures != 0)
