@@ -1,5 +1,5 @@
 /* The reference evaluator's driver: frames, control flow, binding, folding. */
-#include "graph/eval/eval_impl.h"
+#include "graph/eval/eval_frame.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,27 +7,6 @@
 
 #define DEFAULT_LIMIT ((uint64_t)8 << 30)
 #define FOLD_LIMIT    ((uint64_t)256 << 20)
-
-/* One run of one graph. A value is made when the first that needs it is asked for, and dropped after
- * its last use. */
-typedef struct Frame {
-    Eval *e;
-    const Graph *g;
-    Tensor *v;            /* by value */
-    Tensor **tuple;       /* results of if and loop nodes, by value */
-    uint32_t *uses;       /* that are still to come: of roots, and of what they need */
-    uint8_t *state;       /* by value: enum FrameState */
-    Value *stack;         /* frame_make: each waits for the next */
-    Value *sizing;        /* nodes that may define the symbol of a size, in order ... */
-    uint32_t nsizing, sized; /* ... of which so many are made */
-    Tensor *in;           /* operands of the node at hand ... */
-    Tensor *err, *err_in; /* with a watch: bounds of errors, by value and of the operands */
-    const EvalWatch *watch;
-    const EvalOptions *opt; /* of the outermost graph, else NULL */
-    uint32_t made, needed;  /* nodes */
-} Frame;
-
-enum FrameState { FRAME_idle, FRAME_needed, FRAME_made };
 
 static bool run_body(Eval *e, const Graph *g, const Tensor *inputs, Tensor *outputs);
 
@@ -71,10 +50,6 @@ static bool stack_push(Eval *e, Stack *s, const Tensor *t) {
     return true;
 }
 
-static void type_dims(Eval *e, const Type *t, int64_t *dim) {
-    for (int i = 0; i < t->rank; i++) dim[i] = expr_eval(e->exprs, t->dim[i], e->sym);
-}
-
 /* Stacks result k of every iteration along a new axis 0. */
 static bool stack_result(Eval *e, const Control *c, const Stack *s, uint32_t k, Tensor *out) {
     const Type *t = &c->results[c->ncarried + k];
@@ -82,7 +57,7 @@ static bool stack_result(Eval *e, const Control *c, const Stack *s, uint32_t k, 
     uint32_t sym;
     if (!c->trip && expr_is_sym(e->exprs, t->dim[0], &sym)) e->sym[sym] = trips;
     *out = (Tensor){.dtype = eval_storage(e, t->dtype), .rank = t->rank};
-    type_dims(e, t, out->dim);
+    frame_type_dims(e, t, out->dim);
     out->dim[0] = trips;
     for (int i = 1; trips && i < t->rank; i++) out->dim[i] = s->v[k].dim[i - 1];
     if (!eval_alloc(e, out)) return false;
@@ -172,23 +147,13 @@ static bool eval_node(Frame *f, Value v, const Node *n) {
     EvalFn fn = eval_fn((Op)n->op);
     Tensor *out = &f->v[v];
     *out = (Tensor){.dtype = eval_storage(f->e, n->type.dtype), .rank = n->type.rank};
-    type_dims(f->e, &n->type, out->dim);
+    frame_type_dims(f->e, &n->type, out->dim);
     for (int i = 0; i < out->rank; i++)
         if (out->dim[i] < 0)
             return eval_fail(f->e, D_RUN, "%%%u %s: axis %d has the size %lld", v,
                              op_info[n->op].name, i, (long long)out->dim[i]);
     eval_contiguous_strides(out);
     return fn(f->e, f->g, n, f->in, out);
-}
-
-static void drop_value(Frame *f, Value v) {
-    const Node *n = graph_node(f->g, v);
-    eval_release(f->e, &f->v[v]);
-    if (f->err) eval_release(f->e, &f->err[v]);
-    if (!f->tuple[v]) return;
-    for (uint32_t i = 0; i < n->attr.control->nresults; i++) eval_release(f->e, &f->tuple[v][i]);
-    free(f->tuple[v]);
-    f->tuple[v] = NULL;
 }
 
 bool eval_sizes(const Graph *g, Value v) {
@@ -286,12 +251,15 @@ static bool make_own(Eval *e, const Tensor *x, Tensor *own) {
     return ok;
 }
 
-static bool look_at(Frame *f, Value v) {
-    Tensor flat = {0}, err = {0};
+static bool bound_errors(Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
     bool loose = f->watch->what[v] & EVAL_LOOSE;
     for (uint32_t i = 0; i < n->nin; i++) f->err_in[i] = f->err[n->in[i]];
-    if (!eval_error(f->e, f->g, n, f->in, f->err_in, &f->v[v], loose, &f->err[v])) return false;
+    return eval_error(f->e, f->g, n, f->in, f->err_in, &f->v[v], loose, &f->err[v]);
+}
+
+static bool look_at(Frame *f, Value v) {
+    Tensor flat = {0}, err = {0};
     if (!(f->watch->what[v] & EVAL_LOOK)) return true;
     bool ok = make_own(f->e, &f->v[v], &flat) &&
               (!f->err[v].data || eval_make_contiguous(f->e, &f->err[v], &err));
@@ -309,21 +277,39 @@ static bool look_at(Frame *f, Value v) {
 /* Node v, whose operands are there. */
 static bool frame_node(Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
-    f->state[v] = FRAME_made;
-    f->made++;
-    if (n->op == OP_input || n->op == OP_state) return true;
+    if (n->op == OP_input || n->op == OP_state) {
+        f->state[v] = FRAME_made;
+        f->made++;
+        return true;
+    }
     f->e->last = 0;
     for (uint32_t i = 0; i < n->nin; i++) {
         f->in[i] = f->v[n->in[i]];
         if (i < 32 && f->uses[n->in[i]] == 1) f->e->last |= 1u << i;
     }
     if (!eval_node(f, v, n)) return false;
-    if (f->watch && !look_at(f, v)) return false;
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (--f->uses[n->in[i]] == 0) drop_value(f, n->in[i]);
-    if (!f->uses[v]) drop_value(f, v);
-    if (f->opt && f->opt->progress) f->opt->progress(f->opt->ctx, f->made, f->needed);
+    if (f->watch && (!bound_errors(f, v) || !look_at(f, v))) return false;
+    frame_done(f, v);
     return true;
+}
+
+/* The top of the stack, whose operands are there, or all up to the next that is looked at, if that
+ * can be made in parts and the top is large. */
+static bool frame_top(Frame *f, uint32_t *depth) {
+    Slices s;
+    const Value top = f->stack[*depth - 1];
+    bool parts = slices_find(f, *depth, &s), ok;
+    if (parts && s.missing) {
+        f->stack[(*depth)++] = s.missing;
+        ok = true;
+    } else if (parts) {
+        ok = slices_run(f, &s) && (!f->watch || look_at(f, s.root));
+        if (ok) frame_done(f, s.root);
+    } else {
+        ok = frame_node(f, top);
+    }
+    slices_free(&s);
+    return ok;
 }
 
 /* The operand of n that is missing and was built last, 0 if all are there: what was built early and
@@ -341,11 +327,11 @@ static bool frame_make(Frame *f, Value v) {
     if (f->state[v] != FRAME_made) f->stack[depth++] = v;
     while (depth) {
         const Value top = f->stack[depth - 1], first = missing(f, graph_node(f->g, top));
-        if (first)
-            f->stack[depth++] = first;
-        else if (frame_node(f, top))
+        if (f->state[top] == FRAME_made)
             depth--;
-        else
+        else if (first)
+            f->stack[depth++] = first;
+        else if (!frame_top(f, &depth))
             return false;
     }
     return true;
@@ -389,7 +375,7 @@ static bool frame_open(Frame *f, Eval *e, const Graph *g, const EvalWatch *watch
 }
 
 static void frame_close(Frame *f) {
-    for (Value v = 1; f->v && f->tuple && v < f->g->nodes.n; v++) drop_value(f, v);
+    for (Value v = 1; f->v && f->tuple && v < f->g->nodes.n; v++) frame_drop(f, v);
     free(f->v);
     free(f->tuple);
     free(f->uses);

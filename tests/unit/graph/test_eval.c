@@ -335,6 +335,33 @@ static void test_memory(void) {
     arena_destroy(r.arena);
 }
 
+/* Softmax of large scores, times values: with the scores asked for they are made whole, else in
+ * parts, which gives the same bits within less memory than the scores take. */
+static void test_parts(void) {
+    enum { B = 2, M = 1100, K = 4, D = 3 };
+    static double values[B * M * K];
+    EvalTensor y[2];
+    Rig r[2] = {rig(), rig()};
+    for (int64_t i = 0; i < B * M * K; i++) values[i] = eval_uniform(DT_f32, 5, (uint64_t)i) - 0.25;
+    for (int whole = 0; whole < 2; whole++) {
+        Rig *x = &r[whole];
+        Value q = input(x, DT_f32, 3, DIMS(B, M, K), values);
+        Value k = input(x, DT_f32, 3, DIMS(B, K, M), values);
+        Value v = input(x, DT_f32, 3, DIMS(B, M, D), values);
+        Value s = build_dot(x->g, q, k, DT_f32);
+        Value max = build_reduce(x->g, OP_reduce_max, s, 1U << 2, true);
+        Value p = build_unary(x->g, OP_exp, build_binary(x->g, OP_sub, s, max));
+        Value sum = build_reduce(x->g, OP_reduce_sum, p, 1U << 2, true);
+        build_output(x->g, "y", build_dot(x->g, build_binary(x->g, OP_div, p, sum), v, DT_f32));
+        if (whole) build_output(x->g, "s", s);
+        EvalOptions o = {.max_bytes = whole ? 0 : (uint64_t)B * M * M * 8 * 9 / 10};
+        if (!CHECK(eval_run(x->g, x->in, &o, x->arena, x->out) == GRAPHC_OK)) return;
+        y[whole] = x->out[0];
+    }
+    CHECK(memcmp(y[0].data, y[1].data, sizeof(double) * B * M * D) == 0);
+    for (int whole = 0; whole < 2; whole++) arena_destroy(r[whole].arena);
+}
+
 TEST_MAIN {
     test_maps();
     test_casts();
@@ -348,6 +375,7 @@ TEST_MAIN {
     test_if();
     test_binding();
     test_memory();
+    test_parts();
     /* First numbers of splitmix64 from seed 0: 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4. */
     CHECK(eval_uniform(DT_f32, 0, 0) == (double)0xe220a8 / 0x1p24);
     CHECK(eval_uniform(DT_f64, 0, 1) == (double)(0x6e789e6aa1b965f4u >> 11) / 0x1p53);

@@ -1,0 +1,240 @@
+/* Large values between two that are wanted, as the scores of an attention between its queries and
+ * its result, are never made whole: an axis of the result that every node in between carries along,
+ * each element by itself, is cut, and the nodes run part by part. Sums keep their order, so that
+ * all values are the same bits.
+ *
+ * Needs: operands stand before their readers in the graph. */
+#include "graph/eval/eval_frame.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PART_BYTES = 8 << 20 }; /* of the largest value of a part */
+
+/* The axis of operand i that axis `a` of v runs along; -1: every part of v reads all of it. */
+static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
+    const Node *n = graph_node(f->g, v);
+    int64_t out[GRAPH_MAX_RANK], in[GRAPH_MAX_RANK];
+    int rank = graph_type(f->g, n->in[i])->rank, left = n->type.rank;
+    if (op_info[n->op].cls == OPC_MAP) return a;
+    if (op_info[n->op].cls == OPC_REDUCE) {
+        for (int k = 0; k < rank; k++)
+            if (!(n->attr.reduce.axes >> k & 1) && a-- == 0) return k;
+        return -1;
+    }
+    if (n->op == OP_dot || n->op == OP_attention) return a == left - (i ? 2 : 1) ? -1 : a;
+    if (n->op == OP_permute) return n->attr.perm.axis[a];
+    frame_dims(f, v, out);
+    frame_dims(f, n->in[i], in);
+    if (n->op == OP_expand) return in[a] == out[a] ? a : -1;
+    int64_t after = 1, before = 1; /* reshape: as many elements behind it */
+    for (int k = left - 1; k > a; k--) after *= out[k];
+    for (int k = rank - 1; k >= 0; before *= in[k--])
+        if (before == after && in[k] == out[a]) return k;
+    return -1;
+}
+
+static bool sliceable(const Frame *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    OpClass c = (OpClass)op_info[n->op].cls;
+    return c == OPC_MAP || c == OPC_REDUCE || n->op == OP_dot || n->op == OP_attention ||
+           n->op == OP_permute || n->op == OP_expand || n->op == OP_reshape;
+}
+
+static bool looked_at(const Frame *f, Value v) {
+    return f->watch && f->watch->what[v] & EVAL_LOOK;
+}
+
+static uint64_t bytes_of(const Frame *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    uint64_t bytes = dtype_bytes(eval_storage(f->e, n->type.dtype));
+    int64_t dim[GRAPH_MAX_RANK];
+    if (op_info[n->op].cls == OPC_VIEW) return 0;
+    frame_dims(f, v, dim);
+    for (int i = 0; i < n->type.rank; i++) bytes *= dim[i] > 0 ? (uint64_t)dim[i] : 0;
+    return bytes;
+}
+
+/* The operands of v, which is made in parts: made so, too, if all their readers are, and alike. */
+static void mark_operands(Frame *f, Slices *s, Value v) {
+    const Node *n = graph_node(f->g, v);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        Value x = n->in[i];
+        int a = operand_axis(f, v, i, s->of[v]);
+        if (f->state[x] == FRAME_made) continue;
+        if (a >= 0 && (!s->edges[x] || s->of[x] == a)) {
+            s->of[x] = (int8_t)a;
+            s->edges[x]++;
+        } else {
+            s->edges[x] = UINT32_MAX / 2; /* never as many as its readers */
+        }
+    }
+}
+
+static void find_parts(Frame *f, Slices *s) {
+    const uint32_t n = f->g->nodes.n;
+    memset(s->of, -1, n * sizeof *s->of);
+    memset(s->edges, 0, n * sizeof *s->edges);
+    s->missing = 0;
+    s->most = 0;
+    s->of[s->root] = (int8_t)s->axis;
+    s->edges[s->root] = f->uses[s->root];
+    for (Value v = s->root; v > 0; v--) {
+        if (v != s->root && !s->edges[v]) continue;
+        if (v != s->root && (s->edges[v] != f->uses[v] || looked_at(f, v) || !sliceable(f, v))) {
+            s->of[v] = -1;
+            if (v > s->missing) s->missing = v;
+            continue;
+        }
+        if (v != s->root && bytes_of(f, v) > s->most) s->most = bytes_of(f, v);
+        mark_operands(f, s, v);
+    }
+}
+
+/* The longest axis of root along which `large` can be cut. */
+static bool find_axis(Frame *f, Slices *s, Value large) {
+    int64_t dim[GRAPH_MAX_RANK];
+    int best = -1;
+    frame_dims(f, s->root, dim);
+    for (s->axis = 0; s->axis < graph_type(f->g, s->root)->rank; s->axis++) {
+        if (dim[s->axis] < 2 || (best >= 0 && dim[s->axis] <= dim[best])) continue;
+        find_parts(f, s);
+        if (s->of[large] >= 0) best = s->axis;
+    }
+    if (best < 0) return false;
+    s->axis = best;
+    find_parts(f, s);
+    return true;
+}
+
+/* The nearest value on the stack that is small enough to be whole, at most the next looked at. */
+static bool find_root(Frame *f, uint32_t at, Slices *s) {
+    const Value large = f->stack[at];
+    for (bool last = false; at-- && !last;) {
+        s->root = f->stack[at];
+        last = looked_at(f, s->root);
+        if (!sliceable(f, s->root)) return false;
+        if ((last || bytes_of(f, s->root) <= PART_BYTES) && find_axis(f, s, large)) return true;
+    }
+    return false;
+}
+
+bool slices_find(Frame *f, uint32_t depth, Slices *s) {
+    Value large = f->stack[depth - 1];
+    *s = (Slices){0};
+    if (looked_at(f, large) || !sliceable(f, large) || bytes_of(f, large) <= 2 * PART_BYTES)
+        return false;
+    s->of = malloc(f->g->nodes.n * sizeof *s->of);
+    s->edges = malloc(f->g->nodes.n * sizeof *s->edges);
+    return s->of && s->edges && find_root(f, depth - 1, s);
+}
+
+void slices_free(Slices *s) {
+    free(s->of);
+    free(s->edges);
+}
+
+/* ---- Running ---- */
+
+typedef struct Part {
+    int64_t first, count;
+    Tensor *v, *err; /* by value */
+    uint32_t *uses;  /* that are still to come in this part */
+} Part;
+
+static Tensor cut(const Tensor *x, int axis, const Part *p) {
+    Tensor t = *x;
+    if (axis < 0 || !t.data) return t;
+    t.data += p->first * t.stride[axis] * (int64_t)dtype_bytes(t.dtype);
+    t.dim[axis] = p->count;
+    t.to = NULL;
+    return t;
+}
+
+static bool part_node(Frame *f, const Slices *s, Part *p, Value v) {
+    const Node *n = graph_node(f->g, v);
+    f->e->last = 0;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        Value x = n->in[i];
+        bool part = s->of[x] >= 0;
+        int a = part ? -1 : operand_axis(f, v, i, s->of[v]);
+        f->in[i] = part ? p->v[x] : cut(&f->v[x], a, p);
+        if (f->err) f->err_in[i] = part ? p->err[x] : cut(&f->err[x], a, p);
+        if (part && i < 32 && p->uses[x] == 1) f->e->last |= 1u << i;
+    }
+    Tensor *out = &p->v[v];
+    *out = (Tensor){.dtype = eval_storage(f->e, n->type.dtype), .rank = n->type.rank};
+    frame_dims(f, v, out->dim);
+    out->dim[s->of[v]] = p->count;
+    eval_contiguous_strides(out);
+    if (!eval_fn((Op)n->op)(f->e, f->g, n, f->in, out)) return false;
+    if (f->watch && !eval_error(f->e, f->g, n, f->in, f->err_in, out,
+                                f->watch->what[v] & EVAL_LOOSE, &p->err[v]))
+        return false;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        Value x = n->in[i];
+        if (s->of[x] < 0 || --p->uses[x]) continue;
+        eval_release(f->e, &p->v[x]);
+        eval_release(f->e, &p->err[x]);
+    }
+    return true;
+}
+
+static bool put(Frame *f, const Slices *s, const Part *p, const Tensor *from, Tensor *whole) {
+    if (!from->data) return true;
+    if (!whole->data) {
+        *whole = *from;
+        whole->block = NULL;
+        frame_dims(f, s->root, whole->dim);
+        if (!eval_alloc(f->e, whole)) return false;
+        memset(whole->to, 0, (size_t)eval_numel(whole) * dtype_bytes(whole->dtype));
+    }
+    Tensor to = cut(whole, s->axis, p);
+    to.to = whole->to + (to.data - whole->data);
+    eval_copy(&to, from);
+    return true;
+}
+
+static bool run_part(Frame *f, const Slices *s, Part *p) {
+    bool ok = true;
+    Value v = 1;
+    memcpy(p->uses, s->edges, f->g->nodes.n * sizeof *p->uses);
+    for (; ok && v <= s->root; v++)
+        if (s->of[v] >= 0) ok = part_node(f, s, p, v);
+    ok = ok && put(f, s, p, &p->v[s->root], &f->v[s->root]) &&
+         (!f->err || put(f, s, p, &p->err[s->root], &f->err[s->root]));
+    for (v = 1; v <= s->root; v++) {
+        eval_release(f->e, &p->v[v]);
+        eval_release(f->e, &p->err[v]);
+    }
+    return ok;
+}
+
+static bool run_parts(Frame *f, const Slices *s, Part *p) {
+    int64_t dim[GRAPH_MAX_RANK];
+    frame_dims(f, s->root, dim);
+    int64_t all = dim[s->axis], each = (int64_t)((uint64_t)all * PART_BYTES / (s->most + 1));
+    for (p->first = 0; p->first < all; p->first += p->count) {
+        p->count = each > 1 ? each : 1;
+        if (p->count > all - p->first) p->count = all - p->first;
+        if (!run_part(f, s, p)) return false;
+    }
+    return true;
+}
+
+bool slices_run(Frame *f, const Slices *s) {
+    const uint32_t n = f->g->nodes.n;
+    Part p = {0};
+    p.v = calloc(n, sizeof *p.v);
+    p.err = calloc(n, sizeof *p.err);
+    p.uses = calloc(n, sizeof *p.uses);
+    bool ok = p.v && p.err && p.uses;
+    if (!ok) eval_fail(f->e, D_NO_MEMORY, "not enough memory: %u values", n);
+    ok = ok && run_parts(f, s, &p);
+    free(p.v);
+    free(p.err);
+    free(p.uses);
+    for (Value v = 1; ok && v < s->root; v++)
+        if (s->of[v] >= 0) frame_done(f, v);
+    return ok;
+}
