@@ -3,7 +3,7 @@
  * everything else happens as in point.c. */
 #include "codegen/nvptx/gpu.h"
 
-enum { TILE = 64, THREADS = 256, MOST_TURNED = 4, PAD = 4 /* bytes: rows start in other banks */ };
+enum { TILE = 64, THREADS = 256, MOST_ROUNDS = TILE * TILE / THREADS, MOST_TURNED = 4, PAD = 4 /* bytes: rows start in other banks */ };
 
 typedef struct Turn {
     Gpu *g;
@@ -14,6 +14,7 @@ typedef struct Turn {
     LLVMValueRef shared[MOST_TURNED];
     bool *turned;
     LLVMValueRef first[2]; /* of the tile, along from and to */
+    EmitScope *read[MOST_ROUNDS], *stored[MOST_ROUNDS]; /* of a thread's vectors */
 } Turn;
 
 /* x moves by one along the axis. */
@@ -89,6 +90,7 @@ static uint32_t read_lanes(const Turn *t) {
 /* Position of this thread's vector number u in the tile: `along` the lanes, `across` them. */
 typedef struct Spot {
     LLVMValueRef along, across; /* elements from the tile's corner */
+    LLVMValueRef to, from;      /* where it is stored: positions of those axes */
 } Spot;
 
 static Spot spot(const Turn *t, uint32_t lanes, uint32_t u) {
@@ -137,15 +139,35 @@ static LLVMValueRef to_byte(Emit *e, LLVMValueRef v, LLVMTypeRef t) {
     return LLVMTypeOf(v) == e->i1 ? LLVMBuildZExt(e->b, v, t, "") : v;
 }
 
+static uint32_t read_rounds(const Turn *t) {
+    return TILE * TILE / (THREADS * t->from_lanes);
+}
+
+static uint32_t stored_rounds(const Turn *t) {
+    return TILE * TILE / (THREADS * t->to_lanes);
+}
+
+/* All of them at once, if they are vectors: single elements would take a register each. */
+static void request_turned(Turn *t) {
+    Emit *e = t->g->e;
+    e->lanes = t->from_lanes;
+    for (uint32_t u = 0; u < read_rounds(t); u++) {
+        EmitScope *outer = e->scope;
+        Spot s = spot(t, e->lanes, u);
+        t->read[u] = emit_push(e);
+        bind(t, t->from, t->to, LLVMBuildAdd(e->b, t->first[0], s.along, ""),
+             LLVMBuildAdd(e->b, t->first[1], s.across, ""));
+        for (uint32_t i = 0; i < t->n && e->lanes > 1; i++) (void)emit_value(e, t->load[i]);
+        (void)emit_switch(e, outer);
+    }
+}
+
 static void read_tile(Turn *t) {
     Emit *e = t->g->e;
     e->lanes = t->from_lanes;
-    uint32_t rounds = TILE * TILE / (THREADS * e->lanes);
-    for (uint32_t u = 0; u < rounds; u++) {
+    for (uint32_t u = 0; u < read_rounds(t); u++) {
+        EmitScope *outer = emit_switch(e, t->read[u]);
         Spot s = spot(t, e->lanes, u);
-        emit_push(e);
-        bind(t, t->from, t->to, LLVMBuildAdd(e->b, t->first[0], s.along, ""),
-             LLVMBuildAdd(e->b, t->first[1], s.across, ""));
         for (uint32_t i = 0; i < t->n; i++) {
             LLVMValueRef v = emit_value_lanes(e, t->load[i]);
             for (uint32_t l = 0; l < e->lanes; l++) {
@@ -155,7 +177,7 @@ static void read_tile(Turn *t) {
                 LLVMBuildStore(e->b, to_byte(e, x, mem_type(t, i)), place(t, i, from, s.across));
             }
         }
-        emit_pop(e);
+        (void)emit_switch(e, outer);
     }
 }
 
@@ -170,26 +192,48 @@ static LLVMValueRef turned_value(const Turn *t, uint32_t i, const Spot *s) {
     return LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "");
 }
 
-static void write_tile(Turn *t) {
+static Spot target(const Turn *t, uint32_t u) {
+    Emit *e = t->g->e;
+    Spot s = spot(t, e->lanes, u);
+    s.to = LLVMBuildAdd(e->b, t->first[1], s.along, "");
+    s.from = LLVMBuildAdd(e->b, t->first[0], s.across, "");
+    return s;
+}
+
+/* What is read as it is stored is on its way while the others are turned. */
+static void request_direct(Turn *t) {
     Gpu *g = t->g;
     Emit *e = g->e;
     e->lanes = t->to_lanes;
-    uint32_t rounds = TILE * TILE / (THREADS * e->lanes);
-    for (uint32_t u = 0; u < rounds; u++) {
+    for (uint32_t u = 0; u < stored_rounds(t); u++) {
+        EmitScope *outer = e->scope;
+        t->stored[u] = emit_push(e);
+        Spot s = target(t, u);
+        bind(t, t->to, t->from, s.to, s.from);
+        for (KVal v = 1; v < g->k->nops && e->lanes > 1; v++)
+            if (!t->turned[v] && gpu_is_request(g, v) && !g->k->ops[v].mask) (void)emit_value(e, v);
+        (void)emit_switch(e, outer);
+    }
+}
+
+static void write_tile(Turn *t) {
+    Gpu *g = t->g;
+    Emit *e = g->e;
+    const Pass *p = &g->rows->pass[0];
+    e->lanes = t->to_lanes;
+    for (uint32_t u = 0; u < stored_rounds(t); u++) {
         EmitIf inside;
-        Spot s = spot(t, e->lanes, u);
-        LLVMValueRef to = LLVMBuildAdd(e->b, t->first[1], s.along, "");
-        LLVMValueRef from = LLVMBuildAdd(e->b, t->first[0], s.across, "");
+        EmitScope *outer = emit_switch(e, t->stored[u]);
+        Spot s = target(t, u);
+        for (uint32_t i = 0; i < t->n; i++) emit_override(e, t->load[i], turned_value(t, i, &s));
         LLVMValueRef in = LLVMBuildAnd(
-            e->b, LLVMBuildICmp(e->b, LLVMIntSLT, to, emit_expr(e, g->k->axes[t->to].extent), ""),
-            LLVMBuildICmp(e->b, LLVMIntSLT, from, emit_expr(e, g->k->axes[t->from].extent), ""),
+            e->b, LLVMBuildICmp(e->b, LLVMIntSLT, s.to, emit_expr(e, g->k->axes[t->to].extent), ""),
+            LLVMBuildICmp(e->b, LLVMIntSLT, s.from, emit_expr(e, g->k->axes[t->from].extent), ""),
             "");
         emit_if_begin(e, &inside, in);
-        bind(t, t->to, t->from, to, from);
-        for (uint32_t i = 0; i < t->n; i++) emit_override(e, t->load[i], turned_value(t, i, &s));
-        for (uint32_t i = 0; i < g->rows->pass[0].nstores; i++)
-            emit_store(e, g->rows->pass[0].stores[i]);
+        for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
         emit_if_end(e, &inside);
+        (void)emit_switch(e, outer);
     }
 }
 
@@ -209,6 +253,8 @@ bool gpu_transpose(Gpu *g) {
     t.first[1] = LLVMBuildMul(e->b, LLVMBuildURem(e->b, g->block[0], n, ""), size, "");
     for (uint32_t i = 0; i < t.n; i++)
         t.shared[i] = gpu_shared(g, mem_type(&t, i), TILE * pitch(&t, i));
+    request_turned(&t);
+    request_direct(&t);
     read_tile(&t);
     gpu_barrier(e);
     write_tile(&t);

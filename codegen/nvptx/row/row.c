@@ -206,13 +206,9 @@ static LLVMValueRef first_row(RowPlan *r, const Block *b) {
     return LLVMBuildAdd(e->b, at, team, "");
 }
 
-bool gpu_row(Gpu *g) {
+static void run_rows(Gpu *g, int64_t length) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
-    int64_t length;
-    bool folds = false;
-    for (uint32_t i = 0; i < g->rows->npasses; i++) folds |= g->rows->pass[i].nfolds > 0;
-    if (!folds || !wants_team(g, &length)) return false;
     RowPlan r = {.team.g = g, .lane = choose_lanes(g)};
     Long l;
     bool held = row_hold(&r), is_long = !held && row_long(&r, &l);
@@ -224,7 +220,7 @@ bool gpu_row(Gpu *g) {
         vary_team(&r, held);
     if (is_long && l.turns) {
         row_run_turns(&l);
-        return true;
+        return;
     }
     Block b = {.threads = r.team.size > 32 ? r.team.size : 128};
     b.teams = b.threads / r.team.size;
@@ -249,5 +245,25 @@ bool gpu_row(Gpu *g) {
     else
         for (uint32_t i = 0; i < g->rows->npasses; i++) walk_pass(&r, &g->rows->pass[i]);
     if (!b.exact) emit_if_end(e, &inside);
+}
+
+/* Statistics stand between the last element that is read and the first that is stored: where all
+ * that is stored has 16 bits, their quotients and roots need not be exact. */
+static bool is_quick(const Kernel *k) {
+    for (KVal v = 1; v < k->nops; v++) {
+        DType t = (DType)k->ops[v].dtype;
+        if (k->ops[v].op == K_kstore && (!dtype_is_float(t) || dtype_bytes(t) > 2)) return false;
+    }
+    return gpu_may_be_quick(k);
+}
+
+bool gpu_row(Gpu *g) {
+    int64_t length;
+    bool folds = false;
+    for (uint32_t i = 0; i < g->rows->npasses; i++) folds |= g->rows->pass[i].nfolds > 0;
+    if (!folds || !wants_team(g, &length)) return false;
+    if (is_quick(g->k)) g->e->quick = gpu_quick;
+    run_rows(g, length);
+    g->e->quick = NULL;
     return true;
 }
