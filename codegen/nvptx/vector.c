@@ -15,6 +15,7 @@ enum {
     MOST_PIECES = 8,   /* vectors of a thread in one column ... */
     MOST_VECTORS = 16, /* ... and in all: 256 bytes on their way */
     MOST_COLS = 8,
+    MOST_WAYS = 12,
     BUSY_WARPS = 4,   /* that a multiprocessor should have at least */
     LEAST_BLOCKS = 2, /* that a multiprocessor has registers for */
     MOST_STAGED = 8,  /* vectors of the row that a thread leaves in shared memory, and ... */
@@ -145,6 +146,36 @@ static bool plan_stage(Vector *x) {
     return true;
 }
 
+static void take_team(Vector *x, uint32_t warps, uint32_t cols) {
+    x->warps = warps;
+    x->cols = cols;
+    x->pieces = (uint32_t)(x->vectors + warps * WARP - 1) / (warps * WARP);
+    x->teams = warps * WARP < THREADS ? THREADS / (warps * WARP) : 1;
+}
+
+/* What was tuned or is to be tried: more warps for a column, other numbers of columns. */
+static void choose_team(Vector *x) {
+    Gpu *g = x->g;
+    Vector way[MOST_WAYS] = {*x};
+    const char *name[MOST_WAYS];
+    uint32_t n = 1;
+    int64_t columns;
+    if (!gpu_has_ways(g) || g->j->shrink || !expr_is_const(x->e->exprs, x->n, &columns)) return;
+    for (uint32_t warps = x->warps; warps <= MOST_WARPS && warps * WARP <= x->vectors; warps *= 2)
+        for (uint32_t cols = 1; cols <= MOST_COLS && n < MOST_WAYS; cols *= 2) {
+            way[n] = *x;
+            take_team(&way[n], warps, cols);
+            bool fits = cols * way[n].pieces * x->d->nacc <= MOST_VECTORS;
+            if (fits && (warps != x->warps || cols != x->cols)) n++;
+        }
+    for (uint32_t i = 0; i < n; i++)
+        name[i] = arena_printf(g->j->arena, "%u columns of %u warps", way[i].cols, way[i].warps);
+    const char *facts = arena_printf(g->j->arena, "one row, %lld columns of %lld lanes=%u sums=%u",
+                                     (long long)columns, (long long)x->vectors * x->e->lanes,
+                                     x->e->lanes, x->d->nacc);
+    *x = way[gpu_ways(g, facts, name, n)];
+}
+
 /* Whole columns in registers, as many as make enough bytes to be on their way at a time. */
 static bool plan(Vector *x) {
     Gpu *g = x->g;
@@ -152,15 +183,15 @@ static bool plan(Vector *x) {
     x->e->lanes = gpu_lanes(g, (uint32_t)x->row.lane, NULL);
     bool known = expr_is_const(x->e->exprs, row_vectors(&x->row, x->d->k), &x->vectors);
     if (x->e->lanes == 1 || !known || x->vectors > MOST_WARPS * WARP * MOST_PIECES) return false;
-    for (x->warps = 1; x->vectors > (int64_t)x->warps * WARP * MOST_PIECES;) x->warps *= 2;
-    x->pieces = (uint32_t)(x->vectors + x->warps * WARP - 1) / (x->warps * WARP);
+    uint32_t least = 1, cols = MOST_COLS;
+    while (x->vectors > (int64_t)least * WARP * MOST_PIECES) least *= 2;
+    take_team(x, least, cols);
     x->n = gpu_points(x->e, g->k, x->d->n);
     int64_t warps = gpu_hint(x->e, x->n) * x->warps, busy = (int64_t)g->m->processors * BUSY_WARPS;
     uint32_t most = (uint32_t)MOST_VECTORS >> g->j->shrink;
-    x->cols = MOST_COLS;
-    while (x->cols > 1 && (x->cols * x->pieces * x->d->nacc > most || warps / x->cols < busy))
-        x->cols /= 2;
-    x->teams = x->warps * WARP < THREADS ? THREADS / (x->warps * WARP) : 1;
+    while (cols > 1 && (cols * x->pieces * x->d->nacc > most || warps / cols < busy)) cols /= 2;
+    take_team(x, least, cols);
+    choose_team(x);
     return plan_stage(x);
 }
 

@@ -81,6 +81,14 @@ def chosen():
     check([k["before"] for k in first["kernels"]] == [k["after"] for k in kernels], f"what was tuned goes first: {first}")
 
 
+def one_row():
+    """Products of one row, as decoding has them, differ in columns and warps of a team."""
+    r = tune("m.onnx", "-o", "row.plan", "--dim", "rows=1", "--variants", "12")
+    products = [k for k in r["kernels"] if k["signature"].startswith("one row, ")]
+    check(len(products) == 2 and all(k["ways"] > 3 and not k["failed"] for k in products), f"two products: {r}")
+    check([k["after"] for k in products] == ["8 columns of 1 warps", "4 columns of 1 warps"] and r["after_ms"] < r["before_ms"], f"the fewest blocks: {r}")
+
+
 def refused():
     run("tune", "plain.plan", "--device", "cuda", status=4, said="[G0705]")
     run("tune", "m.onnx", "--device", "cuda", "--dim", "rows=2048", status=2, said="--tune-db")
@@ -109,6 +117,7 @@ with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     model("m.onnx")
     chosen()
+    one_row()
     refused()
     ignored()
 sys.exit(1 if failed else 0)
