@@ -9,6 +9,7 @@ import onnx
 
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "models")
 NUMPY = {1: np.float32, 7: np.int64, 6: np.int32, 9: np.bool_, 10: np.float16, 11: np.float64}
+BFLOAT16 = 16  # drawn as f32 whose lower half is zero
 VOCABULARY = 1000  # below every model's own
 
 SIZES = [
@@ -51,6 +52,11 @@ def draw(name, dtype, shape, sizes, rng):
     return rng.standard_normal(shape).astype(dtype)
 
 
+def narrowed(x):
+    bits = x.view(np.uint32)
+    return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
+
+
 def inputs(path, sizes, seed=0):
     """name -> array for the model at path; sizes of its symbols, "total" following from the others"""
     sizes = dict(sizes, total=sizes["past"] + sizes["seq"])
@@ -60,7 +66,9 @@ def inputs(path, sizes, seed=0):
     out = {}
     for v in graph.input:
         if v.name not in fixed:
-            out[v.name] = draw(v.name, np.dtype(NUMPY[v.type.tensor_type.elem_type]), shape_of(v, sizes), sizes, rng)
+            t = v.type.tensor_type.elem_type
+            x = draw(v.name, np.dtype(NUMPY.get(t, np.float32)), shape_of(v, sizes), sizes, rng)
+            out[v.name] = narrowed(x) if t == BFLOAT16 else x
     return out
 
 
