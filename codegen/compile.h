@@ -57,6 +57,7 @@ struct CompileJob {
     bool exact;        /* its registers were counted: where the assembler spills any, has a local
                           frame or warns (C75..), it fails to build */
     uint32_t spilled;  /* bytes of registers, in the end */
+    uint32_t may_spill; /* so many cost less than what would need fewer registers */
     uint32_t blob;     /* 1 + the result's blob with its machine code; 0: none */
     const char *plain; /* why it has PTX and no machine code, or NULL */
     /* The step's other kernels, for an emitter that has several: it sets nvariants and choice

@@ -101,6 +101,7 @@ static void assemble(CompileWorker *w, CompileJob *j, Assembled *out) {
  * ahead. False: nothing is left. */
 static bool relieve(const Machine *m, CompileJob *j, const Assembled *r) {
     if (!r->spilled || !r->registers || j->exact) return false;
+    if (r->spilled <= j->may_spill && (j->modest || !j->ahead)) return false;
     uint32_t blocks = j->min_blocks;
     if (!blocks) blocks = m->registers / (r->registers * j->block[0]);
     if (blocks <= 1 && j->shrink == MAX_SHRINK) return false;
@@ -116,7 +117,7 @@ static bool relieve(const Machine *m, CompileJob *j, const Assembled *r) {
 static void take(CompileJob *j, const Assembled *r) {
     j->unit[CUBIN].data = r->cubin;
     j->unit[CUBIN].size = r->size;
-    j->spilled = r->spilled;
+    j->spilled = r->spilled <= j->may_spill ? 0 : r->spilled;
     j->plain = r->error;
     if (!j->exact) return;
     if (r->error) j->error = r->error;

@@ -360,7 +360,7 @@ enum { AHEAD_OPS = 24, AHEAD_REGS = 100, TAKEN_REGS = 40 };
  * anything is stored, so that the addend's stages can be filled anew while results wait for
  * staging. */
 static bool computes_ahead(const Gemm *x) {
-    return x->p->addend && x->p->epilogue_ops <= AHEAD_OPS &&
+    return x->p->addend && x->p->nouts == 1 && x->p->epilogue_ops <= AHEAD_OPS &&
            x->tile->regs_math >= wgmma_acc(&x->shape) + AHEAD_REGS;
 }
 

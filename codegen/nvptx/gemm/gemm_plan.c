@@ -252,15 +252,32 @@ static uint32_t ops_of(Op op) {
     }
 }
 
-/* With one result through the copy engine, one 16-bit load at its places can come the same way. */
+enum { ADDEND_OUTS = 2 }; /* slabs of so many results have room side by side */
+
+/* A load at the places of results. */
+static bool is_of_tile(Gpu *g, const bool *needed, KVal v) {
+    const KDot *d = &g->k->dot;
+    bool load = needed[v] && g->k->ops[v].op == K_kload;
+    return load && g->e->domains[v] & d->m && g->e->domains[v] & d->n;
+}
+
+static bool all_copied(const GemmPlan *p) {
+    bool all = p->nouts <= ADDEND_OUTS;
+    for (uint32_t i = 0; all && i < p->nouts; i++)
+        all = p->out[i].copied && dtype_bytes(p->out[i].mat.t) == 2;
+    return all;
+}
+
+/* With results through the copy engine, one 16-bit load at their places can come the same way: with
+ * two results the only one, as others that threads make beside it are not ahead of the stores then. */
 static void plan_addend(Gpu *g, const bool *needed, GemmPlan *p) {
     const KDot *d = &g->k->dot;
-    if (p->nouts != 1 || !p->out[0].copied) return;
+    uint32_t loads = 0;
+    for (KVal v = 1; v < g->k->nops; v++) loads += is_of_tile(g, needed, v);
+    if (!all_copied(p) || (p->nouts > 1 && loads > 1)) return;
     for (KVal v = 1; v < g->k->nops && !p->addend; v++) {
         const KOp *o = &g->k->ops[v];
-        if (!needed[v] || o->op != K_kload || o->in[0] || dtype_bytes((DType)o->dtype) != 2)
-            continue;
-        if (!(g->e->domains[v] & d->m) || !(g->e->domains[v] & d->n)) continue;
+        if (!is_of_tile(g, needed, v) || o->in[0] || dtype_bytes((DType)o->dtype) != 2) continue;
         if (matrix_of(g, o, d->m, d->n, &p->addend_mat)) p->addend = v;
     }
 }
@@ -630,6 +647,25 @@ static bool is_large(Gpu *g, const GemmPlan *p) {
     return m >= EXACT_ROWS && n >= EXACT_COLS && all >= EXACT_PRODUCTS;
 }
 
+/* Where no tile is small enough for what a build that spilled asks for, the smallest: it spills, but
+ * other structures are slower by far. */
+static void choose_shrunk(Gpu *g, GemmPlan *p, int64_t m) {
+    uint32_t shrink = g->j->shrink;
+    do (void)choose(g, p, m, shrink);
+    while (!p->tile && shrink-- > 0);
+}
+
+enum { SPILL_PER_BLOCK = 4, SPILL_MOST = 128 };
+
+/* Registers are spilled where a tile is stored, not where it is multiplied: one costs each thread a
+ * store and a load a tile, about a hundredth of a k-block, where smaller tiles are slower in all k-blocks. */
+static void allow_spills(Gpu *g, const GemmPlan *p) {
+    int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat[0].t);
+    int64_t blocks = ceil_div(bytes, HOP_ROW_BYTES) * gpu_hint(g->e, p->taps) / p->splits;
+    bool half = dtype_bytes(p->a.mat[0].t) == 2;
+    g->j->may_spill = !half ? 0 : (uint32_t)(blocks < SPILL_MOST ? blocks * SPILL_PER_BLOCK : SPILL_MOST * SPILL_PER_BLOCK);
+}
+
 const char *gemm_plan(Gpu *g, GemmPlan *out) {
     const char *why = g->e->isa->warpgroups ? check_body(g) : "the architecture has not Hopper's";
     *out = (GemmPlan){0};
@@ -648,9 +684,12 @@ const char *gemm_plan(Gpu *g, GemmPlan *out) {
     GemmVariants v;
     gemm_variants(g, out, &v);
     uint32_t variant = g->j->variant < v.n ? g->j->variant : 0;
-    (void)choose(g, out, v.rows[variant], g->j->shrink);
+    choose_shrunk(g, out, v.rows[variant]);
     if (out->tile && gpu_has_ways(g) && v.rows[0] > FEW_ROWS) choose_way(g, out);
-    if (out->tile) return NULL;
+    if (out->tile) {
+        allow_spills(g, out);
+        return NULL;
+    }
     return g->j->shrink ? "the epilogue needs too many registers"
                         : "more sums than a tile has columns for";
 }
