@@ -34,7 +34,7 @@ static void free_list(void *l) {
 static void note_stable(const Schedule *s, const SStep *st, CompileJob *j) {
     for (uint32_t i = 0; i < st->kernel->nparams; i++) {
         BufKind kind = st->bufs ? s->buffers.v[st->bufs[i]].kind : BUF_temp;
-        j->stable[i] &=
+        j->stable[i % kir_body_params(st->kernel)] &=
             kind == BUF_const || kind == BUF_input || (kind == BUF_prepared && !st->prepare);
     }
 }
@@ -89,7 +89,8 @@ static Appended appended_of(const Schedule *s, uint32_t buf) {
 
 static void note_appended(const Schedule *s, const SStep *st, CompileJob *j, bool first) {
     for (uint32_t i = 0; i < st->kernel->nparams; i++) {
-        Appended x = st->bufs && !st->prepare ? appended_of(s, st->bufs[i]) : (Appended){0};
+        bool bound = st->bufs && !st->prepare && !st->kernel->more;
+        Appended x = bound ? appended_of(s, st->bufs[i]) : (Appended){0};
         bool same = first || (x.rows == j->appended[i].rows && x.inner == j->appended[i].inner &&
                               x.room == j->appended[i].room);
         j->appended[i] = same ? x : (Appended){0};

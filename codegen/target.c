@@ -82,6 +82,7 @@ static const Target rows[] = {
                  .pack_rows = 1,
                  .bytes = true,
                  .bands = 132,
+                 .repeats = true,
                  .digits = true,
                  .flattens_patches = true,
                  .half_gradient = 128,

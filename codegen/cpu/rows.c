@@ -305,10 +305,9 @@ void emit_rows_cpu(Emit *e, EmitInfo *info) {
     info->work = expr_const(e->exprs, 1);
     bool passes = rows_passes(&r->p, e, e->k);
     if (e->k->serial && !r->p.par) e->lanes = 1;
-    if (!passes || !rows_choose(r)) {
-        e->unsupported = "the kernel has too many passes";
-        return;
-    }
+    if (e->k->more) e->unsupported = "the kernel does the same again over other buffers";
+    else if (!passes || !rows_choose(r)) e->unsupported = "the kernel has too many passes";
+    if (e->unsupported) return;
     Items it = items_of(r);
     alloc_kept(r);
     make_zeros(r);

@@ -8,6 +8,7 @@
 #define PTX_KERNEL 71    /* calling convention */
 #define MAP_BYTES  128   /* of a tensor map in the parameters */
 #define MAP_ALIGN  64
+#define ZERO_ALIGN 16
 
 static void param_attr(Emit *e, uint32_t param, const char *name, uint64_t value) {
     unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
@@ -66,11 +67,21 @@ LLVMValueRef gpu_map(Gpu *g, const CodeMap *m) {
     return param_or_undef(g->e, at, g->e->ptr);
 }
 
+/* Each time has zeroed memory of its own. */
+static LLVMValueRef zeroed_of_time(Gpu *g, LLVMValueRef base) {
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    if (!g->time) return base;
+    Expr each = expr_muli(p, expr_ceildiv(p, g->j->zero_bytes, expr_const(p, ZERO_ALIGN)), ZERO_ALIGN);
+    g->j->zero_bytes = expr_muli(p, each, 1 + g->k->more);
+    return emit_gep(e, e->i8, base, LLVMBuildMul(e->b, g->time, emit_expr(e, each), ""));
+}
+
 LLVMValueRef gpu_zeroed(Gpu *g, Expr bytes, bool kept) {
     g->j->zero_bytes = bytes;
     g->j->zero_kept = kept;
     uint32_t at = g->k->nparams;
-    return param_or_undef(g->e, at, LLVMPointerTypeInContext(g->e->ctx, 1));
+    return zeroed_of_time(g, param_or_undef(g->e, at, LLVMPointerTypeInContext(g->e->ctx, 1)));
 }
 
 LLVMValueRef gpu_special(Emit *e, const char *name) {
@@ -117,6 +128,40 @@ bool gpu_is_request(const Gpu *g, KVal v) {
     return !is_computed(g, o->index) && !is_computed(g, o->mask);
 }
 
+/* The buffers of this time: blocks of one time have one number along z, so that they branch together. */
+static void choose_buffers(Gpu *g) {
+    Emit *e = g->e;
+    const uint32_t n = kir_body_params(g->k), times = 1 + g->k->more;
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(e->b), to = emit_block(e, "buffers");
+    LLVMValueRef *phi = ARENA_ARRAY(e->arena, LLVMValueRef, n), *all = e->bufs;
+    LLVMValueRef way = LLVMBuildSwitch(e->b, g->time, to, times);
+    LLVMPositionBuilderAtEnd(e->b, to);
+    e->bufs = phi;
+    for (uint32_t i = 0; i < n; i++) {
+        phi[i] = LLVMBuildPhi(e->b, LLVMTypeOf(all[i]), "");
+        LLVMAddIncoming(phi[i], &all[i], &from, 1);
+    }
+    for (uint32_t t = 1; t < times; t++) {
+        LLVMBasicBlockRef at = emit_block(e, "time");
+        LLVMAddCase(way, emit_i64(e, t), at);
+        LLVMPositionBuilderAtEnd(e->b, at);
+        LLVMBuildBr(e->b, to);
+        for (uint32_t i = 0; i < n; i++) LLVMAddIncoming(phi[i], &all[t * n + i], &at, 1);
+    }
+    LLVMPositionBuilderAtEnd(e->b, to);
+}
+
+/* A kernel that does the same several times has as many times the blocks, along z. */
+static void split_times(Gpu *g) {
+    Emit *e = g->e;
+    LLVMValueRef z = gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.z");
+    LLVMValueRef n = emit_expr(e, g->j->grid[2]);
+    g->block[2] = LLVMBuildURem(e->b, z, n, "");
+    g->time = LLVMBuildUDiv(e->b, z, n, "");
+    g->j->grid[2] = expr_muli(e->exprs, g->j->grid[2], 1 + g->k->more);
+    choose_buffers(g);
+}
+
 void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z) {
     Emit *e = g->e;
     Expr one = expr_const(e->exprs, 1);
@@ -133,6 +178,7 @@ void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z) {
     g->block[1] = y ? gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.y") : emit_i64(e, 0);
     g->block[2] = z ? gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.z") : emit_i64(e, 0);
     depend(g);
+    if (g->k->more) split_times(g);
 }
 
 void gpu_barrier(Emit *e) {

@@ -22,6 +22,7 @@ typedef struct Gpu {
     Passes *rows;
     uint32_t threads;           /* per block */
     LLVMValueRef tid, block[3]; /* i64 */
+    LLVMValueRef time;          /* i64: which of the times that the kernel does the same; NULL: one */
     uint32_t nshared;
     bool guarded;
     EmitIf in_batch; /* keeps blocks past the last batch out */

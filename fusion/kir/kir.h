@@ -183,6 +183,8 @@ typedef struct Kernel {
     KKind kind;
     KTem tem;
     bool serial; /* points whose updates may meet at one address are taken in order (scatter) */
+    uint32_t more; /* times that it does the same again, in any order, each time over further
+                      parameters: those of the first time, which the body names, come first */
     uint32_t naxes, nparams, nops;
     KAxis *axes;
     KParam *params;
@@ -199,6 +201,11 @@ typedef struct Kernel {
 extern const char *const kir_kind_name[];
 
 KFold kir_fold(Op join); /* the fold in which that op joins two values */
+
+/* Parameters that the body names. */
+static inline uint32_t kir_body_params(const Kernel *k) {
+    return k->nparams / (1 + k->more);
+}
 
 /* The parameter that a kcompact writes the count to: the one after its positions. */
 static inline uint32_t kir_count_param(const KOp *compact) {

@@ -382,8 +382,8 @@ static void eval_stores(Interp *c) {
     }
 }
 
-graphc_status kir_eval(const Kernel *k, ExprPool *p, void *const *bufs, const int64_t *sym_values,
-                       Arena *a) {
+static graphc_status eval_once(const Kernel *k, ExprPool *p, void *const *bufs,
+                               const int64_t *sym_values, Arena *a) {
     uint32_t nsym = expr_sym_count(p);
     Interp c = {.k = k,
                 .p = p,
@@ -400,8 +400,17 @@ graphc_status kir_eval(const Kernel *k, ExprPool *p, void *const *bufs, const in
         c.extent[i] = expr_eval(p, k->axes[i].extent, c.sym);
         if (c.extent[i] < 0) return GRAPHC_RUNTIME;
     }
-    for (uint32_t i = 0; i < k->nparams; i++) c.numel[i] = expr_eval(p, k->params[i].numel, c.sym);
+    for (uint32_t i = 0; i < kir_body_params(k); i++)
+        c.numel[i] = expr_eval(p, k->params[i].numel, c.sym);
     eval_folded(&c);
     eval_stores(&c);
     return c.status;
+}
+
+graphc_status kir_eval(const Kernel *k, ExprPool *p, void *const *bufs, const int64_t *sym_values,
+                       Arena *a) {
+    graphc_status st = GRAPHC_OK;
+    for (uint32_t i = 0; i <= k->more && st == GRAPHC_OK; i++)
+        st = eval_once(k, p, bufs + i * kir_body_params(k), sym_values, a);
+    return st;
 }

@@ -129,6 +129,7 @@ void kir_print(const Kernel *k, ExprPool *p, StrBuf *out) {
     sb_printf(out, "kernel %s %s", k->name ? k->name : "kernel", kir_kind_name[k->kind]);
     if (k->tem != TEM_none) sb_printf(out, " %s", kir_tem_name[k->tem]);
     if (k->serial) sb_put(out, " serial");
+    if (k->more) sb_printf(out, " more %u", k->more);
     sb_put(out, " ");
     for (uint32_t i = 0; i < k->naxes; i++) {
         sb_printf(out, " %s%s=", k->axes[i].kind == AX_RED ? "~" : "",

@@ -138,6 +138,7 @@ uint32_t kir_set_add(KirSet *set, const Kernel *k, ExprPool *p) {
     put(&s, WORD_kernel);
     put(&s, (uint64_t)k->kind << 16 | (uint64_t)k->tem << 8 | k->serial);
     put(&s, (uint64_t)k->naxes << 32 | k->nparams);
+    put(&s, k->more);
     for (uint32_t i = 0; i < k->naxes; i++) {
         put(&s, k->axes[i].kind);
         put_expr(&s, k->axes[i].extent);

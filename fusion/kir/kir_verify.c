@@ -94,7 +94,7 @@ static graphc_status check_access(Verify *v, const KOp *o) {
 #undef X
     };
     const Kernel *k = v->k;
-    CHECK_OP(v, o->buf < k->nparams, "no such parameter");
+    CHECK_OP(v, o->buf < kir_body_params(k), "no such parameter");
     CHECK_OP(v, o->dtype == k->params[o->buf].dtype, "type differs from the parameter's");
     if (o->op == K_kload) {
         CHECK_OP(v, !o->in[0] || k->ops[o->in[0]].dtype == o->dtype, "fill value of another type");
@@ -159,6 +159,21 @@ static graphc_status check_axes(Verify *v) {
         CHECK_OP(
             v, k->params[i].dtype > DT_none && k->params[i].dtype < DT_COUNT && k->params[i].numel,
             "a parameter without type or size");
+    return GRAPHC_OK;
+}
+
+static graphc_status check_more(Verify *v) {
+    const Kernel *k = v->k;
+    uint32_t n = kir_body_params(k);
+    if (!k->more) return GRAPHC_OK;
+    CHECK_OP(v, k->tem == TEM_none && !k->serial, "is not a kernel that does the same again");
+    CHECK_OP(v, n * (1 + k->more) == k->nparams, "parameters do not go round");
+    for (uint32_t i = n; i < k->nparams; i++) {
+        const KParam *p = &k->params[i], *first = &k->params[i % n];
+        CHECK_OP(v, p->dtype == first->dtype && p->written == first->written &&
+                        p->numel == first->numel,
+                 "a parameter that is not like that of the first time");
+    }
     return GRAPHC_OK;
 }
 
@@ -322,6 +337,7 @@ graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d) {
     Verify v = {.k = k, .p = p, .d = d, .domains = calloc((size_t)k->nops + 1, sizeof(uint32_t))};
     if (!v.domains) arena_out_of_memory(k->nops * sizeof(uint32_t));
     graphc_status s = check_axes(&v);
+    if (s == GRAPHC_OK) s = check_more(&v);
     /* Operand order first: domains are only meaningful with it. */
     for (v.at = 1; s == GRAPHC_OK && v.at < k->nops; v.at++)
         for (int i = 0; i < 3; i++)

@@ -25,6 +25,7 @@ typedef struct Machine {
                            with k along its rows; 0 = none */
     uint32_t bands; /* of rows, that a kernel takes which sums columns beside (columns.c), at least;
                        0 = there are no such kernels */
+    bool repeats; /* a launch can do the same over several sets of buffers (times.c) */
     bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */
     bool digits; /* multiplies f32 as f16 digits (pass_digits) */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */

@@ -188,6 +188,7 @@ graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_
     }
     hoist_prepare(s, fuse_share(s, a), a);
     fuse_columns(&f, s);
+    fuse_times(&f, s);
     GC_TRY(verify(&f));
     GC_TRY(fuse_check_order(&f));
     fuse_lifetimes(&f);

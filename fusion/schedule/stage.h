@@ -12,6 +12,8 @@ void fuse_writes(Fuse *f);
 uint32_t *fuse_share(Schedule *s, Arena *a);
 /* columns.c: kernels that walk rows, and those that sum columns of the same, in one. */
 void fuse_columns(Fuse *f, Schedule *s);
+/* times.c: small kernels that do the same over different buffers, in one launch. */
+void fuse_times(Fuse *f, Schedule *s);
 /* check.c: steps read what is there. Before fuse_lifetimes. */
 graphc_status fuse_check_order(Fuse *f);
 /* explain.c: a Refusal for each kernel that reads what it could have computed. */

@@ -125,6 +125,25 @@ static void check_case(const Case *c, bool gpu) {
     arena_destroy(a);
 }
 
+/* The same several times in a launch is for GPUs alone: points, a row per team, long folds that
+ * blocks share, which have zeroed memory, and blocks along z of their own. */
+static const Case again[] = {
+    {"again_point", "kernel again poi more 2 i=N\n"
+            "param 0 f32[N]\n param 1 f16[N] written\n param 2 f32[N]\n param 3 f16[N] written\n"
+            "param 4 f32[N]\n param 5 f16[N] written\n"
+            "%1 f32 load p0[i]\n %2 f16 cast %1\n %3 f16 store p1[i] %2\n end\n", 0},
+    {"again_row", "kernel again per more 1 i=N ~j=64\n"
+            "param 0 f32[64*N]\n param 1 f32[64*N] written\n param 2 f32[64*N]\n"
+            "param 3 f32[64*N] written\n"
+            "%1 f32 load p0[64*i + j]\n %2 f32 reduce max j %1\n %3 f32 sub %1, %2\n"
+            "%4 f32 store p1[64*i + j] %3\n end\n", 1e-6},
+    {"again_split", "kernel again red more 2 ~i=40000\n"
+            "param 0 f32[40000]\n param 1 f32[1] written\n param 2 f32[40000]\n"
+            "param 3 f32[1] written\n param 4 f32[40000]\n param 5 f32[1] written\n"
+            "%1 f32 load p0[i]\n %2 f32 mul %1, %1\n %3 f32 reduce sum i %2\n"
+            "%4 f32 store p1[0] %3\n end\n", 1e-5},
+};
+
 TEST_MAIN {
     const char *only = getenv("CASE");
     bool gpu = open_driver();
@@ -132,4 +151,6 @@ TEST_MAIN {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (only ? strstr(cases[i].name, only) != NULL : test_takes(i, 3))
             check_case(&cases[i], gpu);
+    for (size_t i = 0; i < sizeof again / sizeof *again; i++)
+        if (!only || strstr(again[i].name, only)) check_case(&again[i], gpu);
 }

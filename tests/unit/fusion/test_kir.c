@@ -152,6 +152,14 @@ static void test_verify(void) {
         " param 2 f32[30] written\n %1 f32 load p0[m*N + k]\n %2 f32 load p1[k*6 + n]\n"
         " %3 f32 mul %1, %2\n %4 f32 reduce sum k %3\n %5 f32 store p2[m*6 + n] %4\n"
         " dot batch - m m n n k k pack 0 a %2 acc %4 b %1\nend\n",
+        /* done again over parameters that are not alike, or do not go round */
+        "kernel x poi more 1 i=N\n param 0 f32[N]\n param 1 f32[N] written\n param 2 i32[N]\n"
+        " param 3 f32[N] written\n %1 f32 load p0[i]\n %2 f32 store p1[i] %1\nend\n",
+        "kernel x poi more 1 i=N\n param 0 f32[N]\n param 1 f32[N] written\n param 2 f32[N]\n"
+        " %1 f32 load p0[i]\n %2 f32 store p1[i] %1\nend\n",
+        /* the body names one of the second time */
+        "kernel x poi more 1 i=N\n param 0 f32[N] written\n param 1 f32[N] written\n"
+        " %1 f32 const 1\n %2 f32 store p1[i] %1\nend\n",
         /* a count without a place */
         "kernel x tem compact ~i=N\n param 0 bool[N]\n param 1 i64[N] written\n"
         " %1 bool load p0[i]\n %2 i64 compact i %1 p1 count n\nend\n",
@@ -232,7 +240,35 @@ static void test_empty(void) {
     CHECK(isinf(sum[0]) && sum[0] < 0);
 }
 
+static const char thrice[] = "kernel copies poi more 2  i=N\n"
+                             "  param 0 f32[N]\n"
+                             "  param 1 f32[N] written\n"
+                             "  param 2 f32[N]\n"
+                             "  param 3 f32[N] written\n"
+                             "  param 4 f32[N]\n"
+                             "  param 5 f32[N] written\n"
+                             "  %1 f32 load p0[i]\n"
+                             "  %2 f32 neg %1\n"
+                             "  %3 f32 store p1[i] %2\n"
+                             "  cost reads [] writes [] flops []\n"
+                             "end\n";
+
+static void test_more(void) {
+    Env e = env_new();
+    Kernel *k = parse(&e, thrice);
+    if (!CHECK(k != NULL)) return;
+    CHECK(kir_verify(k, e.p, e.d) == GRAPHC_OK);
+    CHECK_STR(print(&e, k), thrice);
+    CHECK_EQ_I(kir_body_params(k), 2);
+    arena_destroy(e.a);
+    float x[3][2] = {{1, 2}, {3, 4}, {5, 6}}, y[3][2] = {{0}};
+    void *bufs[] = {x[0], y[0], x[1], y[1], x[2], y[2]};
+    eval(thrice, 2, bufs);
+    for (int i = 0; i < 6; i++) CHECK_NEAR(y[i / 2][i % 2], -x[i / 2][i % 2], 0);
+}
+
 TEST_MAIN {
+    test_more();
     test_text();
     test_roles_text();
     test_roles_renumbered();

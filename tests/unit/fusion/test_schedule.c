@@ -831,7 +831,52 @@ static void rows_and_columns(int64_t rows, int64_t columns, bool more, uint32_t 
     arena_destroy(r.a);
 }
 
+/* --- One launch for many ------------------------------------------------------------------- */
+
+/* Steps of a run of the schedule for GPUs, or of one that gives each launch a kernel. */
+static void launches(Rig *r, bool repeats, uint32_t steps) {
+    Machine m = target_for(PLAN_cuda)->machine;
+    Schedule *s = NULL;
+    m.repeats = repeats;
+    if (!CHECK(schedule_build(r->g, &m, FUSE_ALL, r->a, &s) == GRAPHC_OK)) return;
+    CHECK_EQ_I(s->steps.n, steps);
+    double e = check_schedule(r->g, s, r->in, r->a);
+    CHECK(e >= 0 && e < 1e-5);
+}
+
+static Value squares(Rig *r, Value x) {
+    return build_reduce(r->g, OP_reduce_sum, build_binary(r->g, OP_mul, x, x), 3, true);
+}
+
+static Value scaled(Rig *r, Value x) {
+    return build_binary(r->g, OP_mul, x, squares(r, x));
+}
+
+/* Six states of one size, each scaled by its norm, and one of another: next values, and stores of them.
+ * Then one that waits for another, and one that stands with either. */
+static void equal_kernels(void) {
+    Rig r = rig();
+    for (uint32_t i = 0; i < 7; i++) {
+        Value w = state_of(&r, arena_printf(r.a, "w%u", i), D(12, i < 6 ? 20 : 21));
+        build_write(r.g, w, scaled(&r, w));
+    }
+    launches(&r, false, 14);
+    launches(&r, true, 4);
+    arena_destroy(r.a);
+
+    r = rig();
+    Value x = input(&r, DT_f32, D(12, 20)), y = scaled(&r, x);
+    build_output(r.g, "y", y);
+    Value t = build_matmul(r.g, y, weight(&r, D(20, 20)), DT_f32);
+    build_output(r.g, "z", scaled(&r, t));
+    build_output(r.g, "other", scaled(&r, input(&r, DT_f32, D(12, 20))));
+    launches(&r, false, 4);
+    launches(&r, true, 3);
+    arena_destroy(r.a);
+}
+
 TEST_MAIN {
+    equal_kernels();
     narrow_epilogue();
     activations_stay();
     loss_and_gradient();
