@@ -1,5 +1,13 @@
 # One ctest entry per unit-test program tests/unit/*/test_*.c and per script below.
 # Labels: quick (about a minute in all), full, gpu. Limits of time are there for what hangs.
+
+# Fifty programs are linked anew after any change: gold, which comes with binutils, takes a quarter of ld's time for each.
+include(CheckLinkerFlag)
+check_linker_flag(C -fuse-ld=gold GRAPHC_GOLD)
+if(GRAPHC_GOLD AND NOT GRAPHC_SANITIZE)
+  add_link_options(-fuse-ld=gold)
+endif()
+
 file(GLOB unit_tests CONFIGURE_DEPENDS tests/unit/test_*.c tests/unit/*/test_*.c)
 foreach(source ${unit_tests})
   get_filename_component(name ${source} NAME_WE)
