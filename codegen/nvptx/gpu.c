@@ -200,30 +200,54 @@ LLVMValueRef gpu_count(Emit *e, LLVMValueRef p, uint32_t n) {
                                        whole_gpu(e));
 }
 
-static LLVMValueRef shuffle32(Emit *e, LLVMValueRef v, uint32_t lane_xor) {
-    LLVMValueRef arg[4] = {LLVMConstInt(e->i32, 0xffffffff, false), v,
-                           LLVMConstInt(e->i32, lane_xor, false), LLVMConstInt(e->i32, 31, false)};
-    return emit_intrinsic(e, "llvm.nvvm.shfl.sync.bfly.i32", NULL, arg, 4);
+/* A shuffle of 32 bits: its kind, its lane operand and its last one. */
+typedef struct Shuffle {
+    const char *name;
+    LLVMValueRef lane;
+    uint32_t within;
+} Shuffle;
+
+static LLVMValueRef shuffle32(Emit *e, const Shuffle *s, LLVMValueRef v) {
+    LLVMValueRef arg[4] = {LLVMConstInt(e->i32, 0xffffffff, false), v, s->lane,
+                           LLVMConstInt(e->i32, s->within, false)};
+    return emit_intrinsic(e, s->name, NULL, arg, 4);
 }
 
-LLVMValueRef gpu_shuffle(Emit *e, LLVMValueRef v, uint32_t lane_xor) {
-    LLVMTypeRef t = LLVMTypeOf(v);
-    if (t == e->f32 || t == e->f64) {
-        LLVMTypeRef it = t == e->f32 ? e->i32 : e->i64;
-        LLVMValueRef r = gpu_shuffle(e, LLVMBuildBitCast(e->b, v, it, ""), lane_xor);
-        return LLVMBuildBitCast(e->b, r, t, "");
+static LLVMTypeRef bits_of(Emit *e, LLVMTypeRef t) {
+    switch (LLVMGetTypeKind(t)) {
+    case LLVMHalfTypeKind:
+    case LLVMBFloatTypeKind: return e->i16;
+    case LLVMFloatTypeKind: return e->i32;
+    case LLVMDoubleTypeKind: return e->i64;
+    default: return t;
     }
+}
+
+static LLVMValueRef shuffle(Emit *e, const Shuffle *s, LLVMValueRef v) {
+    LLVMTypeRef t = LLVMTypeOf(v), bits = bits_of(e, t);
+    if (t != bits)
+        return LLVMBuildBitCast(e->b, shuffle(e, s, LLVMBuildBitCast(e->b, v, bits, "")), t, "");
     if (t != e->i64) {
         LLVMValueRef w = t == e->i32 ? v : LLVMBuildZExt(e->b, v, e->i32, "");
-        w = shuffle32(e, w, lane_xor);
+        w = shuffle32(e, s, w);
         return t == e->i32 ? w : LLVMBuildTrunc(e->b, w, t, "");
     }
     LLVMValueRef lo = LLVMBuildTrunc(e->b, v, e->i32, "");
     LLVMValueRef hi = LLVMBuildLShr(e->b, v, emit_i64(e, 32), "");
-    lo = LLVMBuildZExt(e->b, shuffle32(e, lo, lane_xor), e->i64, "");
-    hi = shuffle32(e, LLVMBuildTrunc(e->b, hi, e->i32, ""), lane_xor);
+    lo = LLVMBuildZExt(e->b, shuffle32(e, s, lo), e->i64, "");
+    hi = shuffle32(e, s, LLVMBuildTrunc(e->b, hi, e->i32, ""));
     hi = LLVMBuildShl(e->b, LLVMBuildZExt(e->b, hi, e->i64, ""), emit_i64(e, 32), "");
     return LLVMBuildOr(e->b, lo, hi, "");
+}
+
+LLVMValueRef gpu_shuffle(Emit *e, LLVMValueRef v, uint32_t lane_xor) {
+    const Shuffle s = {"llvm.nvvm.shfl.sync.bfly.i32", LLVMConstInt(e->i32, lane_xor, false), 31};
+    return shuffle(e, &s, v);
+}
+
+LLVMValueRef gpu_shuffle_from(Emit *e, LLVMValueRef v, LLVMValueRef lane, uint32_t lanes) {
+    const Shuffle s = {"llvm.nvvm.shfl.sync.idx.i32", lane, (32 - lanes) << 8 | 31};
+    return shuffle(e, &s, v);
 }
 
 LLVMValueRef gpu_shared(Gpu *g, LLVMTypeRef elem, uint32_t n) {

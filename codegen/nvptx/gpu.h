@@ -57,6 +57,8 @@ void gpu_fence(Emit *e); /* between this thread's accesses and the whole GPU's *
  * again after the last. */
 LLVMValueRef gpu_count(Emit *e, LLVMValueRef p, uint32_t n);
 LLVMValueRef gpu_shuffle(Emit *e, LLVMValueRef v, uint32_t lane_xor);
+/* What lane number `lane` (i32) of its group of so many lanes has. */
+LLVMValueRef gpu_shuffle_from(Emit *e, LLVMValueRef v, LLVMValueRef lane, uint32_t lanes);
 /* n elements of shared memory, 16-byte aligned. */
 LLVMValueRef gpu_shared(Gpu *g, LLVMTypeRef elem, uint32_t n);
 /* Binds the axes of the mask to the digits of `flat`, outermost first. */
@@ -100,6 +102,8 @@ DType gpu_fold_type(const Gpu *g, KVal v);
 /* Identities of a pass's folds; the number of accumulators. */
 uint32_t gpu_fold_init(Gpu *g, const Pass *p, uint32_t lanes, LLVMValueRef *acc);
 void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc);
+/* The same inside of a warp alone; the number of accumulators. */
+uint32_t gpu_team_lanes(const Team *t, const Pass *p, LLVMValueRef *acc);
 /* Where the blocks of a team meet, before any of them goes on: one thread makes the barriers. */
 void gpu_team_meet(Team *t);
 

@@ -150,12 +150,17 @@ static void join_blocks(const Team *t, const Pass *p, LLVMValueRef *acc) {
         }
 }
 
-void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc) {
+uint32_t gpu_team_lanes(const Team *t, const Pass *p, LLVMValueRef *acc) {
     uint32_t n = 0;
     for (uint32_t f = 0; f < p->nfolds; f++) {
         join_lanes(t, p->folds[f], t->size < 32 ? t->size : 32, acc + n);
         n += gpu_fold_width(t->g, p->folds[f]);
     }
+    return n;
+}
+
+void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc) {
+    uint32_t n = gpu_team_lanes(t, p, acc);
     if (t->size > 32 && n) join_warps(t, p, acc, n);
     if (t->blocks > 1 && n) join_blocks(t, p, acc);
 }

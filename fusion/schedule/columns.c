@@ -96,10 +96,13 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
 }
 
 /* Few vectors a row leave registers for more blocks; sums of a block are stored and read again, and
- * blocks that share a row among all of their threads wait for each other. */
-static uint32_t choose_blocks(const Meet *m, int64_t columns) {
+ * blocks that share a row among all of their threads wait for each other. Rows that nearly fill 128
+ * threads are shared by as many where all blocks have enough of them. */
+static uint32_t choose_blocks(const Meet *m, int64_t columns, double rows) {
     int64_t vectors = columns * m->vector / VECTOR;
-    return m->f->m->bands * (vectors <= 32 ? 3 : vectors <= 128 || vectors > 512 ? 1 : 2);
+    uint32_t n = vectors <= 32 ? 3 : vectors <= 128 || vectors > 512 ? 1 : 2;
+    if (vectors > 96 && vectors <= 128 && rows >= (double)LEAST_ROWS * 4 * m->f->m->bands) n = 4;
+    return m->f->m->bands * n;
 }
 
 static bool walks_rows(Meet *m, const Member *x) {
@@ -107,9 +110,10 @@ static bool walks_rows(Meet *m, const Member *x) {
     int64_t n;
     if (!expr_is_const(m->f->p, k->axes[x->red].extent, &n)) return false;
     if (n < LEAST_COLUMNS || n % EVEN || !row_fits(m, x, n)) return false;
-    uint32_t blocks = choose_blocks(m, n);
+    const double rows = fuse_hint(m->f, k->axes[x->par].extent);
+    uint32_t blocks = choose_blocks(m, n, rows);
     m->blocks = expr_const(m->f->p, blocks);
-    return fuse_hint(m->f, k->axes[x->par].extent) >= (double)LEAST_ROWS * blocks;
+    return rows >= (double)LEAST_ROWS * blocks;
 }
 
 static bool sums_columns(const Meet *m, const Member *x) {

@@ -53,7 +53,8 @@ static void await(Computer *c, JointBar bar, HV j) {
     hop_barrier_wait(c->e, joint_bar(c->x, bar, joint_stage(c->x, j)), joint_parity(c->x, j));
 }
 
-/* What was put in shared memory can be read by others. */
+/* What was put in shared memory can be read by others, and what was read of it written. One lane
+ * arrives for its warp, which compute-sanitizer's racecheck does not take for the others' order. */
 static void hand_over(Computer *c, JointBar bar, HV j) {
     Emit *e = c->e;
     hop_fence_async(e);

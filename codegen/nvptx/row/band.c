@@ -1,42 +1,23 @@
 /* Rows, and sums of columns beside them (fusion/schedule/columns.c): a block takes every n-th row
  * and keeps its sums of columns in registers until the last. Teams of a block take rows of their
- * own; a team larger than a warp is the block. What a row needs is asked for some rows ahead: by one
- * thread, of the copy engine, or, where teams are parts of a warp and rows short, by every thread
- * for itself, into shared memory that no other thread reads. */
-#include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/ptx.h"
-#include "codegen/nvptx/row/row.h"
-#include <stdio.h>
+ * own; a team larger than a warp is the block. band_fetch.c brings rows some turns ahead. A row is
+ * finished before the next one begins, or, where folds follow each other, a turn later
+ * (band_behind.c). */
+#include "codegen/nvptx/row/band.h"
 
 enum {
-    MOST_SUMS = 8,
-    MOST_OWN = 8,     /* loads of a row, and numbers of it */
     WARP_PIECES = 4,  /* vectors of a thread where teams are no larger than a warp, */
     BLOCK_PIECES = 2, /* and where the block is the team */
     THREADS = 256,    /* of small teams; of those of ... */
     MIDDLE = 3,       /* ... so many vectors a thread: */
     MIDDLE_THREADS = 384,
     MOST_THREADS = 1024,
-    PIECE = 16,       /* bytes of one request */
-    STAGES = 4,       /* rows of a team on their way, and the one that it is at; ... */
-    STAGES_ALONE = 6, /* ... of a block that has the multiprocessor to itself */
-    RESERVED = 16384, /* of shared memory: of the system, and where teams meet */
+    QUARTER = 128,      /* of a team where ... */
+    QUARTER_BLOCKS = 4, /* ... so many blocks share a multiprocessor */
+    STAGES = 4,         /* rows of a team on their way, and the one that it is at; ... */
+    STAGES_ALONE = 6,   /* ... of a block that has the multiprocessor to itself */
+    RESERVED = 16384,   /* of shared memory: of the system, and where teams meet */
 };
-
-typedef struct Band {
-    RowPlan r;
-    uint32_t turn;  /* axis: rows of a block */
-    uint32_t teams; /* of a block */
-    uint32_t threads;
-    uint32_t nsums, nstores, nown, nnumbers, nfolds; /* nfolds: along rows */
-    KVal sum[MOST_SUMS], store[MOST_SUMS]; /* of columns */
-    KVal own[MOST_OWN], number[MOST_OWN];  /* loads: elements of a row, one for a row */
-    uint32_t stages, slots;                /* slots: requests of a thread for a row */
-    bool tight;                            /* registers are short: one loop does */
-    bool whole;                            /* the copy engine brings a team's row, ... */
-    uint32_t row_bytes, bars;              /* ... so many bytes; where the stages' barriers lie */
-    LLVMValueRef team, turns;              /* number of the team; turns of a block (i64) */
-} Band;
 
 /* --- Shape ------------------------------------------------------------------------------------ */
 
@@ -54,7 +35,7 @@ static bool add_fold(Band *b, KVal v) {
         b->nfolds++;
         return o->axes == b->r.axes && dom == (g->rows->par | turn);
     }
-    if (dom != (g->rows->par | b->r.axes) || o->fold != FOLD_sum || b->nsums == MOST_SUMS)
+    if (dom != (g->rows->par | b->r.axes) || o->fold != FOLD_sum || b->nsums == BAND_SUMS)
         return false;
     b->sum[b->nsums++] = v;
     return true;
@@ -67,7 +48,7 @@ static bool add_load(Band *b, KVal v) {
     if (!gpu_is_request(g, v)) return false;
     if (!turn) return true;
     uint32_t *n = row ? &b->nown : &b->nnumbers;
-    if (*n == MOST_OWN) return false;
+    if (*n == BAND_OWN) return false;
     (row ? b->own : b->number)[(*n)++] = v;
     return true;
 }
@@ -75,7 +56,7 @@ static bool add_load(Band *b, KVal v) {
 static bool add_store(Band *b, KVal v) {
     KVal x = b->r.team.g->k->ops[v].in[0];
     if (!is_column(b, x)) return true;
-    if (b->nstores == MOST_SUMS) return false;
+    if (b->nstores == BAND_SUMS) return false;
     b->store[b->nstores++] = v;
     return true;
 }
@@ -112,17 +93,17 @@ static bool passes(Band *b) {
 
 /* --- Sizes ------------------------------------------------------------------------------------ */
 
-static uint32_t pieces_of(const Band *b, KVal v) {
-    const Gpu *g = b->r.team.g;
-    DType t = g->k->params[g->k->ops[v].buf].dtype;
-    return (uint32_t)dtype_bytes(t) * g->e->lanes / PIECE;
+/* A thread for each vector of 97 to 128, where there are blocks enough for such small ones. */
+static bool is_quarter(int64_t n, uint32_t blocks) {
+    return n > QUARTER - 32 && n <= QUARTER && blocks >= QUARTER_BLOCKS;
 }
 
-static void choose_threads(Band *b, int64_t n) {
+static void choose_threads(Band *b, int64_t n, uint32_t blocks) {
     uint32_t t = 4;
     while (t < 32 && n > t) t *= 2;
     if (n > (int64_t)t * WARP_PIECES)
         for (t = 256; t < MOST_THREADS && n > (int64_t)t * BLOCK_PIECES;) t *= 2;
+    if (is_quarter(n, blocks)) t = QUARTER;
     b->r.team.size = t;
     b->r.pieces = (uint32_t)((n + t - 1) / t);
     b->threads = t > 32 ? t : b->r.pieces == MIDDLE ? MIDDLE_THREADS : THREADS;
@@ -139,22 +120,38 @@ static bool choose_blocks(Band *b, uint32_t *blocks) {
     return true;
 }
 
+/* Folds of a row are made of others: threads would wait for each. */
+static bool folds_follow(const Band *b) {
+    const Gpu *g = b->r.team.g;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        bool *cone = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
+        if (g->k->ops[v].op != K_kreduce || is_column(b, v)) continue;
+        rows_cone(g->rows, g->k->ops[v].in[0], cone);
+        for (KVal w = 1; w < v; w++)
+            if (cone[w] && g->k->ops[w].op == K_kreduce && !is_column(b, w)) return true;
+    }
+    return false;
+}
+
 static bool choose_sizes(Band *b) {
     Gpu *g = b->r.team.g;
     int64_t n;
     uint32_t blocks;
     if (!expr_is_const(g->e->exprs, row_vectors(&b->r, b->r.axes), &n)) return false;
-    choose_threads(b, n);
-    if (b->r.pieces > ROW_MAX_PIECES || !choose_blocks(b, &blocks)) return false;
+    if (!choose_blocks(b, &blocks)) return false;
+    choose_threads(b, n, blocks);
+    if (b->r.pieces > ROW_MAX_PIECES) return false;
+    b->behind = folds_follow(b) || b->r.team.size == QUARTER;
     for (uint32_t i = 0; i < b->nown; i++) {
-        if (!pieces_of(b, b->own[i])) return false;
-        b->slots += pieces_of(b, b->own[i]) * b->r.pieces;
+        if (!band_pieces(b, b->own[i])) return false;
+        b->slots += band_pieces(b, b->own[i]) * b->r.pieces;
     }
     /* Blocks meet in the folds of a row: behind that what was read may be overwritten. */
-    b->tight = b->threads == MIDDLE_THREADS && b->nsums > 1;
+    b->tight = !b->behind && b->threads == MIDDLE_THREADS && b->nsums > 1;
     b->whole = !b->tight && (b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds));
-    uint32_t row = b->slots * b->threads * PIECE, most = blocks > 1 ? STAGES : STAGES_ALONE;
-    for (uint32_t i = 0; i < b->nown; i++) b->row_bytes += pieces_of(b, b->own[i]) * (uint32_t)n * PIECE;
+    uint32_t row = b->slots * b->threads * BAND_PIECE, most = blocks > 1 ? STAGES : STAGES_ALONE;
+    for (uint32_t i = 0; i < b->nown; i++)
+        b->row_bytes += band_pieces(b, b->own[i]) * (uint32_t)n * BAND_PIECE;
     if (b->whole) row = b->row_bytes * b->teams;
     b->stages = (g->m->shared / blocks - RESERVED) / row;
     if (b->stages > most) b->stages = most;
@@ -176,208 +173,14 @@ static uint32_t choose_lanes(Band *b) {
     return n;
 }
 
-/* --- Rows on their way ------------------------------------------------------------------------ */
-
-/* In the current scope the team is at its row of turn `at`, or at the last one; true (i1) where
- * there is such a row. `full`: there is in every block, which NULL says, too. */
-static LLVMValueRef place_turn(const Band *b, LLVMValueRef at, bool full) {
-    Gpu *g = b->r.team.g;
-    Emit *e = g->e;
-    uint32_t sym = g->k->axes[b->turn].sym;
-    LLVMValueRef n = emit_expr(e, g->k->axes[b->turn].extent);
-    int64_t least, most;
-    expr_range(e->exprs, g->k->axes[b->turn].extent, &least, &most);
-    if (b->teams > 1) {
-        at = LLVMBuildMul(e->b, at, emit_i64(e, b->teams), "");
-        at = LLVMBuildAdd(e->b, at, b->team, "");
-    }
-    if (full) {
-        emit_bind(e, sym, emit_new_sym(e, "turn", most > 1 ? most - 2 : 0, at));
-        return NULL;
-    }
-    LLVMValueRef last[2] = {at, LLVMBuildSub(e->b, n, emit_i64(e, 1), "")};
-    emit_set_sym(e, sym, emit_intrinsic(e, "llvm.smin", e->i64, last, 2));
-    return LLVMBuildICmp(e->b, LLVMIntSLT, at, n, "");
-}
-
-/* Shared address of the thread's slot number 0 of turn `at`. */
-static HV slots_of(const Band *b, LLVMValueRef at) {
-    Gpu *g = b->r.team.g;
-    Emit *e = g->e;
-    LLVMValueRef stage = LLVMBuildURem(e->b, at, emit_i64(e, b->stages), "");
-    HV p = LLVMBuildTrunc(e->b, stage, e->i32, "");
-    p = hop_muli(e, p, (int64_t)b->slots * b->threads * PIECE);
-    HV own = hop_muli(e, LLVMBuildTrunc(e->b, g->tid, e->i32, ""), PIECE);
-    return hop_add(e, hop_add(e, hop_shared(g), p), own);
-}
-
-static int64_t slot_bytes(const Band *b, uint32_t slot) {
-    return (int64_t)slot * b->threads * PIECE;
-}
-
-/* Every thread calls for all that it needs of a row, if there is a turn `at`. */
-static void request_own(Band *b, LLVMValueRef at) {
-    Emit *e = b->r.team.g->e;
-    Held h = {.r = &b->r};
-    EmitIf there;
-    emit_if_begin(e, &there, LLVMBuildICmp(e->b, LLVMIntSLT, at, b->turns, ""));
-    (void)place_turn(b, at, false);
-    row_place(&h);
-    HV to = slots_of(b, at);
-    uint32_t slot = 0;
-    for (uint32_t u = 0; u < b->r.pieces; u++) {
-        EmitScope *outer = emit_switch(e, h.scope[u]);
-        for (uint32_t i = 0; i < b->nown; i++) {
-            const KOp *o = &e->k->ops[b->own[i]];
-            LLVMValueRef from = emit_address(e, o->buf, o->index);
-            for (uint32_t c = 0; c < pieces_of(b, b->own[i]); c++, slot++) {
-                LLVMValueRef p = emit_gep(e, e->i8, from, emit_i64(e, (int64_t)c * PIECE));
-                HV a[2] = {hop_addi(e, to, slot_bytes(b, slot)),
-                           LLVMBuildPtrToInt(e->b, p, e->i64, "")};
-                hop_asm(e, e->voidt, "cp.async.cg.shared.global [$0], [$1], 16;", "r,l,~{memory}",
-                        a, 2);
-            }
-        }
-        (void)emit_switch(e, outer);
-    }
-    emit_if_end(e, &there);
-    hop_asm(e, e->voidt, "cp.async.commit_group;", "~{memory}", NULL, 0);
-}
-
-static LLVMValueRef take_vector(Band *b, KVal v, HV from, uint32_t slot) {
-    Emit *e = b->r.team.g->e;
-    LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[v].buf].dtype);
-    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
-    uint32_t n = pieces_of(b, v), lanes = e->lanes / n;
-    LLVMValueRef x[2], order[16];
-    for (uint32_t c = 0; c < n; c++) {
-        HV p = hop_addi(e, from, slot_bytes(b, slot + c));
-        p = LLVMBuildIntToPtr(e->b, p, shared, "");
-        x[c] = emit_load(e, emit_vec(elem, lanes), p, PIECE);
-    }
-    if (n == 1) return x[0];
-    for (uint32_t i = 0; i < e->lanes; i++) order[i] = emit_i(e, e->i32, i);
-    return LLVMBuildShuffleVector(e->b, x[0], x[1], LLVMConstVector(order, e->lanes), "");
-}
-
-/* Shared address of what the copy engine brings at turn `at`, and the barrier that tells of it. */
-static HV row_at(const Band *b, LLVMValueRef at, HV *bar) {
-    Emit *e = b->r.team.g->e;
-    LLVMValueRef stage = LLVMBuildURem(e->b, at, emit_i64(e, b->stages), "");
-    HV n = LLVMBuildTrunc(e->b, stage, e->i32, "");
-    if (b->teams > 1) {
-        HV team = LLVMBuildTrunc(e->b, b->team, e->i32, "");
-        n = hop_add(e, n, hop_muli(e, team, b->stages));
-    }
-    *bar = hop_add(e, hop_addi(e, hop_shared(b->r.team.g), b->bars),
-                   hop_muli(e, n, HOP_BARRIER_BYTES));
-    return hop_add(e, hop_shared(b->r.team.g), hop_muli(e, n, b->row_bytes));
-}
-
-/* One thread of the team calls for its row. All of them have read what lay there before. */
-static void request_row(Band *b, LLVMValueRef at) {
-    Gpu *g = b->r.team.g;
-    Emit *e = g->e;
-    EmitIf there;
-    HV bar, to;
-    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, b->r.team.rank, emit_i64(e, 0), "");
-    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, at, b->turns, "");
-    if (b->r.team.size == 32) hop_warp_sync(e);
-    emit_if_begin(e, &there, LLVMBuildAnd(e->b, first, is, ""));
-    (void)place_turn(b, at, false);
-    emit_set_sym(e, g->k->axes[b->r.lane].sym, emit_i64(e, 0));
-    to = row_at(b, at, &bar);
-    hop_barrier_expect(e, bar, hop_i(e, b->row_bytes));
-    int64_t n = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
-    for (uint32_t i = 0; i < b->nown; i++) {
-        const KOp *o = &e->k->ops[b->own[i]];
-        int64_t bytes = n * pieces_of(b, b->own[i]) * PIECE;
-        HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
-        hop_bulk_load(e, to, from, hop_i(e, bytes), bar);
-        to = hop_addi(e, to, bytes);
-    }
-    emit_if_end(e, &there);
-}
-
-static void request(Band *b, LLVMValueRef at) {
-    if (b->whole)
-        request_row(b, at);
-    else
-        request_own(b, at);
-}
-
-/* The row of turn `at`, which the copy engine brings, is there; its scopes know its elements. */
-static void take_row(Band *b, Held *h, LLVMValueRef at) {
-    Emit *e = b->r.team.g->e;
-    HV bar, from = row_at(b, at, &bar);
-    LLVMValueRef phase = LLVMBuildUDiv(e->b, at, emit_i64(e, b->stages), "");
-    hop_barrier_wait(e, bar, hop_andi(e, LLVMBuildTrunc(e->b, phase, e->i32, ""), 1));
-    int64_t n = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
-    for (uint32_t i = 0; i < b->nown; i++) {
-        LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[b->own[i]].buf].dtype);
-        LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
-        uint32_t bytes = pieces_of(b, b->own[i]) * PIECE;
-        for (uint32_t u = 0; u < b->r.pieces; u++) {
-            int64_t first = (int64_t)u * b->r.team.size;
-            HV v = hop_addi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), first);
-            HV last[2] = {v, hop_i(e, n - 1)};
-            if (first + b->r.team.size > n) v = emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
-            HV p = hop_add(e, from, hop_muli(e, v, bytes));
-            EmitScope *outer = emit_switch(e, h->scope[u]);
-            p = LLVMBuildIntToPtr(e->b, p, shared, "");
-            emit_override(e, b->own[i], emit_load(e, emit_vec(elem, e->lanes), p, PIECE));
-            (void)emit_switch(e, outer);
-        }
-        from = hop_addi(e, from, n * bytes);
-    }
-}
-
-static void init_barriers(Band *b) {
-    Emit *e = b->r.team.g->e;
-    EmitIf one;
-    if (!b->whole) return;
-    LLVMValueRef first =
-        LLVMBuildICmp(e->b, LLVMIntEQ, b->r.team.g->tid, emit_i64(e, 0), "");
-    emit_if_begin(e, &one, first);
-    for (uint32_t i = 0; i < b->stages * b->teams; i++)
-        hop_barrier_init(
-            e, hop_addi(e, hop_shared(b->r.team.g), b->bars + i * HOP_BARRIER_BYTES), 1);
-    hop_barrier_init_fence(e);
-    hop_fence_async(e);
-    emit_if_end(e, &one);
-    gpu_barrier(e);
-}
-
-/* The same of what every thread asked for itself. */
-static void take_own(Band *b, Held *h, LLVMValueRef at) {
-    Emit *e = b->r.team.g->e;
-    char text[48];
-    snprintf(text, sizeof text, "cp.async.wait_group %u;", b->stages - 1);
-    hop_asm(e, e->voidt, text, "~{memory}", NULL, 0);
-    HV from = slots_of(b, at);
-    uint32_t slot = 0;
-    for (uint32_t u = 0; u < b->r.pieces; u++) {
-        EmitScope *outer = emit_switch(e, h->scope[u]);
-        for (uint32_t i = 0; i < b->nown; i++) {
-            emit_override(e, b->own[i], take_vector(b, b->own[i], from, slot));
-            slot += pieces_of(b, b->own[i]);
-        }
-        (void)emit_switch(e, outer);
-    }
-}
+/* --- A row ------------------------------------------------------------------------------------ */
 
 static void read_numbers(Band *b, LLVMValueRef at, LLVMValueRef *to) {
     Emit *e = b->r.team.g->e;
     emit_push(e);
-    (void)place_turn(b, at, false);
+    (void)band_place(b, at, false);
     for (uint32_t i = 0; i < b->nnumbers; i++) to[i] = emit_value(e, b->number[i]);
     emit_pop(e);
-}
-
-/* --- A row ------------------------------------------------------------------------------------ */
-
-static LLVMValueRef both(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return a && b ? LLVMBuildAnd(e->b, a, b, "") : a ? a : b;
 }
 
 static void store_row(Band *b, Held *h, const Pass *p, LLVMValueRef inside) {
@@ -393,7 +196,7 @@ static void store_row(Band *b, Held *h, const Pass *p, LLVMValueRef inside) {
         EmitScope *outer = emit_switch(e, h->scope[u]);
         for (uint32_t i = 0; i < p->nstores; i++)
             (void)emit_value(e, e->k->ops[p->stores[i]].in[0]);
-        LLVMValueRef live = both(e, inside, h->live[u]);
+        LLVMValueRef live = band_both(e, inside, h->live[u]);
         if (live) emit_if_begin(e, &there, live);
         for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
         if (live) emit_if_end(e, &there);
@@ -423,7 +226,7 @@ static void run_row(Band *b, LLVMValueRef at, bool full, LLVMValueRef *const *fi
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     Held h = {.r = &b->r};
-    LLVMValueRef inside = place_turn(b, at, full);
+    LLVMValueRef inside = band_place(b, at, full);
     if (b->r.team.size > 32) b->r.team.turn = LLVMBuildAnd(e->b, at, emit_i64(e, 1), "");
     row_place(&h);
     for (uint32_t u = 0; u < b->r.pieces; u++) {
@@ -432,10 +235,8 @@ static void run_row(Band *b, LLVMValueRef at, bool full, LLVMValueRef *const *fi
             if (fixed[u][v]) emit_override(e, v, fixed[u][v]);
         (void)emit_switch(e, outer);
     }
-    if (b->whole)
-        take_row(b, &h, at);
-    else
-        take_own(b, &h, at);
+    band_wait(b, at);
+    band_take(b, &h, at);
     uint32_t i = 0; /* folds come first */
     for (; i < g->rows->npasses && g->rows->pass[i].nfolds; i++)
         row_fold_held(&h, &g->rows->pass[i]);
@@ -445,23 +246,6 @@ static void run_row(Band *b, LLVMValueRef at, bool full, LLVMValueRef *const *fi
 }
 
 /* --- All rows of a block ---------------------------------------------------------------------- */
-
-static LLVMValueRef **read_fixed(Band *b) {
-    Gpu *g = b->r.team.g;
-    Emit *e = g->e;
-    Held h = {.r = &b->r};
-    LLVMValueRef **x = ARENA_ARRAY(e->arena, LLVMValueRef *, b->r.pieces);
-    row_place(&h);
-    for (uint32_t u = 0; u < b->r.pieces; u++) {
-        EmitScope *outer = emit_switch(e, h.scope[u]);
-        x[u] = ARENA_ARRAY(e->arena, LLVMValueRef, g->k->nops);
-        for (KVal v = 1; v < g->k->nops; v++)
-            if (g->k->ops[v].op == K_kload && g->rows->need[v] && g->rows->dom[v] == b->r.axes)
-                x[u][v] = emit_value(e, v);
-        (void)emit_switch(e, outer);
-    }
-    return x;
-}
 
 /* Turns lo to hi. acc: the sums, then the numbers of the first turn. */
 static void walk_turns(Band *b, LLVMValueRef lo, LLVMValueRef hi, bool full,
@@ -473,7 +257,7 @@ static void walk_turns(Band *b, LLVMValueRef lo, LLVMValueRef hi, bool full,
     *l = emit_loop(e, n);
     for (uint32_t i = 0; i < n; i++) l->init[i] = acc[i];
     emit_loop_begin(e, l, "turn", lo, hi, one, false);
-    request(b, LLVMBuildAdd(e->b, l->i, emit_i64(e, b->stages - 1), ""));
+    band_request(b, LLVMBuildAdd(e->b, l->i, emit_i64(e, b->stages - 1), ""));
     read_numbers(b, LLVMBuildAdd(e->b, l->i, one, ""), l->next + nacc);
     for (uint32_t i = 0; i < b->nnumbers; i++) emit_override(e, b->number[i], l->phi[nacc + i]);
     for (uint32_t i = 0; i < nacc; i++) l->next[i] = l->phi[i];
@@ -487,9 +271,9 @@ static void walk(Band *b, LLVMValueRef *acc) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     ExprPool *p = e->exprs;
-    LLVMValueRef **fixed = read_fixed(b), zero = emit_i64(e, 0);
-    init_barriers(b);
-    for (uint32_t i = 0; i + 1 < b->stages; i++) request(b, emit_i64(e, i));
+    LLVMValueRef **fixed = band_fixed(b), zero = emit_i64(e, 0);
+    band_init(b);
+    for (uint32_t i = 0; i + 1 < b->stages; i++) band_request(b, emit_i64(e, i));
     read_numbers(b, zero, acc + b->r.pieces * b->nsums);
     Expr full = expr_addi(p, g->k->axes[b->turn].extent, -1);
     full = expr_div(p, full, expr_const(p, b->teams));
@@ -506,13 +290,13 @@ static LLVMValueRef join_teams(Band *b, LLVMValueRef slots, LLVMValueRef x, KVal
     KFold fold = (KFold)g->k->ops[v].fold;
     LLVMTypeRef t = LLVMTypeOf(x);
     gpu_barrier(e);
-    emit_store_ptr(e, x, emit_gep(e, t, slots, g->tid), PIECE);
+    emit_store_ptr(e, x, emit_gep(e, t, slots, g->tid), BAND_PIECE);
     gpu_barrier(e);
     *l = emit_loop(e, 1);
     l->init[0] = emit_fold_identity(e, fold, DT_f32, e->lanes);
     emit_loop_begin(e, l, "team", b->r.team.rank, emit_i64(e, b->threads),
                     emit_i64(e, b->r.team.size), true);
-    LLVMValueRef y = emit_load(e, t, emit_gep(e, t, slots, l->i), PIECE);
+    LLVMValueRef y = emit_load(e, t, emit_gep(e, t, slots, l->i), BAND_PIECE);
     l->next[0] = emit_fold_join(e, fold, DT_f32, l->phi[0], y);
     emit_loop_end(e, l);
     return l->out[0];
@@ -532,7 +316,7 @@ static void store_columns(Band *b, LLVMValueRef *acc) {
         EmitScope *outer = emit_switch(e, h.scope[u]);
         for (uint32_t s = 0; s < b->nsums; s++, acc++)
             emit_override(e, b->sum[s], slots ? join_teams(b, slots, *acc, b->sum[s]) : *acc);
-        LLVMValueRef mine = both(e, first, h.live[u]);
+        LLVMValueRef mine = band_both(e, first, h.live[u]);
         EmitIf there;
         if (mine) emit_if_begin(e, &there, mine);
         for (uint32_t i = 0; i < b->nstores; i++) emit_store(e, b->store[i]);
@@ -561,10 +345,13 @@ bool gpu_band(Gpu *g) {
     }
     Expr turns = expr_ceildiv(p, g->k->axes[b.turn].extent, expr_const(p, b.teams));
     b.turns = emit_expr(e, turns);
-    LLVMValueRef acc[ROW_MAX_PIECES * MOST_SUMS + MOST_OWN];
+    LLVMValueRef acc[BAND_CARRIED];
     for (uint32_t i = 0; i < b.r.pieces * b.nsums; i++)
         acc[i] = emit_fold_identity(e, FOLD_sum, DT_f32, e->lanes);
-    walk(&b, acc);
+    if (b.behind)
+        band_walk_behind(&b, acc);
+    else
+        walk(&b, acc);
     store_columns(&b, acc);
     return true;
 }

@@ -1,0 +1,60 @@
+/* Rows with sums of columns beside them: who shares a row, and which rows are finished a turn
+ * behind their first folds. Their numbers come in batches, of which shuffles pick. */
+#include "tests/unit/codegen/tensor_cores.h"
+#include <string.h>
+
+typedef struct Band {
+    const char *name;
+    int blocks, turns, columns;
+    bool follows; /* a fold is made of another */
+    bool behind;
+    int threads;
+} Band;
+
+static const Band bands[] = {
+    {"one fold", 132, 32, 768, false, false, 384},
+    {"a fold behind a fold", 132, 32, 768, true, true, 384},
+    {"by blocks", 264, 32, 4096, false, false, 256},
+    {"by blocks, a fold behind a fold", 264, 32, 2048, true, true, 256},
+    {"128 threads a row", 528, 16, 1000, false, true, 128},
+    {"few blocks", 132, 32, 1000, false, false, 256},
+};
+
+static const char *kernel_text(const Band *t, Arena *a) {
+    StrBuf *s = ARENA_NEW(a, StrBuf);
+    int n = t->blocks * t->turns * t->columns;
+    sb_init(s, a);
+    sb_printf(s, "kernel k per b=%d ~t=%d ~c=%d\n", t->blocks, t->turns, t->columns);
+    sb_printf(s, "param 0 bf16[%d]\nparam 1 bf16[%d]\nparam 2 f32[%d]\n", n, n,
+              t->blocks * t->turns);
+    sb_printf(s, "param 3 bf16[%d] written\nparam 4 f32[%d] written\n", n, t->blocks * t->columns);
+    for (int i = 0; i < 2; i++)
+        sb_printf(s, "%%%d bf16 load p%d[(b + t*%d)*%d + c]\n%%%d f32 cast %%%d\n", 2 * i + 1, i,
+                  t->blocks, t->columns, 2 * i + 2, 2 * i + 1);
+    sb_printf(s, "%%5 f32 load p2[b + t*%d]\n%%6 f32 mul %%2, %%5\n", t->blocks);
+    sb_put(s, "%7 f32 mul %4, %6\n%8 f32 reduce sum c %7\n%9 f32 mul %6, %8\n%10 f32 sub %4, %9\n");
+    sb_printf(s, "%%11 f32 reduce sum c %%%d\n", t->follows ? 10 : 4);
+    sb_put(s, "%12 f32 sub %10, %11\n%13 bf16 cast %12\n");
+    sb_printf(s, "%%14 bf16 store p3[(b + t*%d)*%d + c] %%13\n", t->blocks, t->columns);
+    sb_printf(s, "%%15 f32 reduce sum t %%7\n%%16 f32 store p4[b*%d + c] %%15\nend\n", t->columns);
+    return sb_str(s);
+}
+
+static void check(const Band *t, Built *b) {
+    const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
+    const char *text = built_text(b);
+    int failed = test_failures;
+    CHECK(strstr(text, "cp.async.bulk.shared") != NULL);
+    CHECK_EQ_I(expr_value(b->p, ck->grid[0]), t->blocks);
+    CHECK_EQ_I(ck->block[0], t->threads);
+    CHECK(!strstr(text, "shfl.sync.idx") == !t->behind);
+    if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", t->name);
+}
+
+TEST_MAIN {
+    for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
+        Built b = built_new(bands[i].name);
+        if (built_parse(&b, kernel_text(&bands[i], b.a))) check(&bands[i], &b);
+        arena_destroy(b.a);
+    }
+}
