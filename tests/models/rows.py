@@ -188,6 +188,21 @@ def across_rows(tmp):
         check(re.search(r"ld\.global\S*\.v4", ptx), f"a norm over {n}: its weights are not read in vectors")
 
 
+def quotients(tmp):
+    """Rows of 16 bits divide by their length quickly, but not by what may be above 2^126, where the quick quotient is 0."""
+    model(f"{tmp}/share.onnx", [("ReduceSum", ["x", "last"], "s", {}), ("Mul", ["y", "s"], "d", {}),
+                                    ("Div", ["x", "d"], "o", {})], [("o", T.BFLOAT16, [500, 1024])],
+          [("x", T.BFLOAT16, [500, 1024]), ("y", T.BFLOAT16, [500, 1024])], [nh.from_array(np.array([1]), "last")])
+    ptx, _ = ptx_of(tmp, "share")
+    if ptx:
+        check("div.full" not in ptx and re.search(r"(div|rcp)\.rn", ptx), "a row over its sum is divided quickly")
+    model(f"{tmp}/mean.onnx", [("LayerNormalization", ["x", "w"], "o", {"axis": -1})], [("o", T.BFLOAT16, [500, 1000])],
+          [("x", T.BFLOAT16, [500, 1000]), ("w", T.BFLOAT16, [1000])])
+    ptx, _ = ptx_of(tmp, "mean")
+    if ptx:
+        check("div.full" in ptx and "div.rn" not in ptx, "a row's mean is divided exactly")
+
+
 with tempfile.TemporaryDirectory() as folder:
     cross_entropy(folder)
     cross_entropy_gradient(folder)
@@ -195,5 +210,6 @@ with tempfile.TemporaryDirectory() as folder:
     long_rows(folder)
     longest_rows(folder)
     across_rows(folder)
+    quotients(folder)
 print(f"{failures} failures")
 sys.exit(failures > 0)

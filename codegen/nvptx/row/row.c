@@ -257,12 +257,18 @@ static bool is_quick(const Kernel *k) {
     return gpu_may_be_quick(k);
 }
 
+/* By what is no constant they are exact all the same: the quick one is 0 where the divisor is above
+ * 2^126. */
+static LLVMValueRef quick(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y) {
+    return op == OP_div && !LLVMIsConstant(y) ? NULL : gpu_quick(e, op, x, y);
+}
+
 bool gpu_row(Gpu *g) {
     int64_t length;
     bool folds = false;
     for (uint32_t i = 0; i < g->rows->npasses; i++) folds |= g->rows->pass[i].nfolds > 0;
     if (!folds || !wants_team(g, &length)) return false;
-    if (is_quick(g->k)) g->e->quick = gpu_quick;
+    if (is_quick(g->k)) g->e->quick = quick;
     run_rows(g, length);
     g->e->quick = NULL;
     return true;
