@@ -27,6 +27,7 @@ typedef struct CodeBlob {
 typedef struct CodeMap {
     uint32_t param; /* the kernel's buffer */
     DType dtype;    /* of the elements it moves; may differ from the buffer's */
+    bool tf32; /* f32 arrive rounded to the 11 bits that tensor cores multiply */
     bool im2col;
     uint32_t rank;    /* 1 to 5; im2col: 3 to 5 */
     Expr base;        /* elements from the buffer's start; 0 = none. 16-byte aligned there */
@@ -93,6 +94,7 @@ typedef struct CodeOptions {
      * NULL; called from the thread that compiles. */
     bool (*progress)(void *ctx, uint32_t done, uint32_t of);
     void *progress_ctx;
+    bool tf32;         /* products of f32 may be of factors rounded to 11 bits */
     uint32_t variants; /* ways that a kernel of known sizes is offered in, for tuning; 0, 1: one */
     /* The way that was the fastest for a kernel of this signature on this target; NULL: nobody
      * knows. May be NULL; called from all threads. */

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  8u
+#define PLAN_VERSION  9u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
@@ -269,6 +269,7 @@ typedef struct PlanMap {
     uint32_t dtype; /* ONNX code of the elements it moves */
     uint32_t kind;  /* PlanMapKind */
     uint32_t rank;
+    uint32_t tf32; /* 1: f32 that arrive rounded to 11 bits, as tensor cores multiply them */
     PlanSlot base;                      /* elements from the buffer's start */
     PlanSlot size[PLAN_MAP_RANK];       /* elements */
     PlanSlot stride[PLAN_MAP_RANK - 1]; /* bytes, of dims 1 to rank - 1 */
@@ -329,7 +330,7 @@ PLAN_RECORD_SIZE(PlanNote, 8);
 PLAN_RECORD_SIZE(PlanTarget, 56);
 PLAN_RECORD_SIZE(PlanBuffer, 32);
 PLAN_RECORD_SIZE(PlanKernel, 152);
-PLAN_RECORD_SIZE(PlanMap, 136);
+PLAN_RECORD_SIZE(PlanMap, 140);
 PLAN_RECORD_SIZE(PlanStep, 52);
 PLAN_RECORD_SIZE(PlanBlob, 24);
 

@@ -268,6 +268,7 @@ static uint32_t put_maps(Builder *b, const CodeKernel *c) {
                      .dtype = dtype_code(m->dtype),
                      .kind = m->im2col ? PLAN_MAP_im2col : PLAN_MAP_tiled,
                      .rank = m->rank,
+                     .tf32 = m->tf32,
                      .base = plan_write_expr(&b->w, b->exprs, m->base),
                      .channels = m->im2col ? m->channels : 0,
                      .pixels = m->im2col ? m->pixels : 0,

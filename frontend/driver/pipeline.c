@@ -289,6 +289,7 @@ static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
         GC_TRY(schedule_build(g, m, p->fuse_at_most, p->arena, &s));
     dump_schedule(&d, "post-fusion.kir", s);
     CodeOptions co = {.threads = o->threads, .cache_dir = o->cache_dir};
+    co.tf32 = p->tf32;
     co.variants = p->variants;
     co.tuned = p->tuned;
     co.tuned_ctx = p->tuned_ctx;

@@ -82,7 +82,8 @@ enum {
     CU_MAP_U64 = 4,
     CU_MAP_F16 = 6,
     CU_MAP_F32 = 7,
-    CU_MAP_BF16 = 9
+    CU_MAP_BF16 = 9,
+    CU_MAP_TF32 = 11
 };
 
 typedef struct Driver {

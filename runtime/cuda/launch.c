@@ -103,10 +103,11 @@ graphc_status cuda_update(Lane *l, CuGraphExec exec, CuGraphNode node, const Lau
 /* --- Tensor maps ------------------------------------------------------------------------------ */
 
 /* The driver's CUtensorMapDataType; what is only moved is moved as bits. */
-static int map_type(DType t) {
+static int map_type(const PlanMap *m) {
     static const int by_bytes[9] = {
         [1] = CU_MAP_U8, [2] = CU_MAP_U16, [4] = CU_MAP_U32, [8] = CU_MAP_U64};
-    if (t == DT_f32) return CU_MAP_F32;
+    const DType t = plan_dtype(m->dtype);
+    if (t == DT_f32) return m->tf32 ? CU_MAP_TF32 : CU_MAP_F32;
     if (t == DT_f16) return CU_MAP_F16;
     if (t == DT_bf16) return CU_MAP_BF16;
     return by_bytes[dtype_bytes(t)];
@@ -130,9 +131,9 @@ static graphc_status encode_one(Lane *l, const Launch *k, const PlanMap *m, void
     int swizzle = step_of(m->swizzle, 32), promotion = step_of(m->promotion, 64);
     CuResult r =
         m->kind == PLAN_MAP_tiled
-            ? v->map_tiled(out, map_type(t), m->rank, at, size, stride, m->box, m->step, 0, swizzle,
+            ? v->map_tiled(out, map_type(m), m->rank, at, size, stride, m->box, m->step, 0, swizzle,
                            promotion, 0)
-            : v->map_im2col(out, map_type(t), m->rank, at, size, stride, m->lower, m->upper,
+            : v->map_im2col(out, map_type(m), m->rank, at, size, stride, m->lower, m->upper,
                             m->channels, m->pixels, m->step, 0, swizzle, promotion, 0);
     if (r == CU_OK) return GRAPHC_OK;
     char what[160];

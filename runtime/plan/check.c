@@ -326,6 +326,7 @@ static graphc_status check_map(const Checker *c, uint32_t i, const PlanKernel *k
     const PlanMap *m = &p->maps[i];
     NEED(m->kind < PLAN_MAP_COUNT && m->param < k->nbufs, what, i, "kind or buffer");
     NEED(plan_dtype(m->dtype) != DT_none, what, i, "unknown element type");
+    NEED(m->tf32 <= (plan_dtype(m->dtype) == DT_f32), what, i, "rounded elements that are not f32");
     NEED(m->rank <= PLAN_MAP_RANK && m->rank >= (m->kind == PLAN_MAP_im2col ? 3 : 1), what, i,
          "rank");
     NEED(slot_ok(c, m->base, PLAN_STAGE_bound), what, i, "start");

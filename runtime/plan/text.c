@@ -192,7 +192,8 @@ static void put_launch(const Printer *w, const PlanKernel *k) {
 
 /* map b2  f16 [64, 128] of [n, m]  pitch 2*n  swizzle 128: boxes of what, dims innermost first */
 static void put_map(const Printer *w, const PlanMap *m) {
-    sb_printf(w->out, "      map of parameter %u  %s [", m->param, dtype_text(m->dtype));
+    sb_printf(w->out, "      map of parameter %u  %s [", m->param,
+              m->tf32 ? "tf32" : dtype_text(m->dtype));
     for (uint32_t d = 0; d < m->rank; d++) {
         if (m->kind == PLAN_MAP_tiled) sb_printf(w->out, "%s%u", d ? ", " : "", m->box[d]);
         if (m->step[d] != 1) sb_printf(w->out, " step %u", m->step[d]);

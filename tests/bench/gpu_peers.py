@@ -60,15 +60,15 @@ def sdpa(b, h, kv, s, d, causal, mask):
     return {"cudnn": via(SDPBackend.CUDNN_ATTENTION), **other}
 
 
-def conv(b, c, o, k, stride, size, group, residual):
-    torch.backends.cudnn.benchmark = True
+def conv(b, c, o, k, stride, size, group, residual, t):
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, t == "tf32"
     p = (size + 2 * (k // 2) - k) // stride + 1
     last = lambda x: x.to(memory_format=torch.channels_last)
-    x, bias = last(draw(b, c, size, size, t="f16")), draw(o, t="f16")
-    w = last(draw(o, c // group, k, k, t="f16") / (c // group * k * k) ** 0.5)
+    x, bias = last(draw(b, c, size, size, t=t)), draw(o, t=t)
+    w = last(draw(o, c // group, k, k, t=t) / (c // group * k * k) ** 0.5)
     a = ([stride] * 2, [k // 2] * 2, [1, 1], group)
     if residual:
-        r = last(draw(b, o, p, p, t="f16"))
+        r = last(draw(b, o, p, p, t=t))
         return {"cudnn": lambda: torch.cudnn_convolution_add_relu(x, w, r, 1.0, bias, *a),
                 "inductor": compiled(lambda: torch.relu(F.conv2d(x, w, bias, *a) + r))}
     return {"cudnn": lambda: torch.cudnn_convolution_relu(x, w, bias, *a),

@@ -263,40 +263,43 @@ def memory_bound():
 # --- Convolutions ---------------------------------------------------------------------------------
 
 
-def external(row, name, shape, offset):
+def external(row, t, name, shape, offset):
     from onnx import TensorProto, StringStringEntryProto
-    t = TensorProto(name=name, data_type=TensorProto.FLOAT16, dims=shape, data_location=TensorProto.EXTERNAL)
-    place = {"location": f"{row}.weights", "offset": str(offset), "length": str(2 * int(np.prod(shape)))}
+    place = {"location": f"{row}.weights", "offset": str(offset), "length": str(SIZE[t] * int(np.prod(shape)))}
+    t = TensorProto(name=name, data_type=TensorProto.FLOAT16 if t == "f16" else TensorProto.FLOAT, dims=shape,
+                    data_location=TensorProto.EXTERNAL)
     t.external_data.extend(StringStringEntryProto(key=k, value=v) for k, v in place.items())
     return t
 
 
-def conv(tag, b, c, o, k, stride, size, group=1, residual=False):
+def conv(tag, b, c, o, k, stride, size, group=1, residual=False, t="f16"):
+    s, z, kind = "f16" if t == "f16" else "f32", SIZE[t], tag if t == "f16" else t
     p = (size + 2 * (k // 2) - k) // stride + 1
-    name = f"conv_{tag}_b{b}_{c}_{o}_k{k}s{stride}_{size}" + ("_residual" if residual else "")
+    name = f"conv_{kind}_b{b}_{c}_{o}_k{k}s{stride}_{size}" + ("_residual" if residual else "")
     weights = (("w", (o, c // group, k, k)), ("b", (o,)))
 
     def graph():
-        ins = [("x", "f16", [b, size, size, c])]
+        ins = [("x", s, [b, size, size, c])]
         nodes = [("Transpose", ["x"], "xc", {"perm": [0, 3, 1, 2]}),
                  ("Conv", ["xc", "w", "b"], "c", {"kernel_shape": [k, k], "strides": [stride] * 2, "group": group,
                                                   "pads": [k // 2] * 4})]
         last = "c"
         if residual:
-            ins.append(("r", "f16", [b, p, p, o]))
-            nodes += [("Transpose", ["r"], "rc", {"perm": [0, 3, 1, 2]}), ("Add", ["c", "rc"], "s", {})]
-            last = "s"
+            ins.append(("r", s, [b, p, p, o]))
+            nodes += [("Transpose", ["r"], "rc", {"perm": [0, 3, 1, 2]}), ("Add", ["c", "rc"], "sum", {})]
+            last = "sum"
         nodes += [("Relu", [last], "u", {}), ("Transpose", ["u"], "o", {"perm": [0, 2, 3, 1]})]
-        init = [external(name, "w", weights[0][1], 0), external(name, "b", weights[1][1], align(weights[0][1]))]
-        return model(ins, nodes, [("o", "f16", [b, p, p, o])], init)
+        init = [external(name, s, "w", weights[0][1], 0), external(name, s, "b", weights[1][1], align(weights[0][1], z))]
+        return model(ins, nodes, [("o", s, [b, p, p, o])], init)
 
     per = c // group * k * k
-    add(name, graph, ("conv", b, c, o, k, stride, size, group, residual), flops=2 * b * p * p * o * per,
-        bytes=2 * (b * size * size * c + b * p * p * o * (2 if residual else 1) + o * per), weights=weights)
+    add(name, graph, ("conv", b, c, o, k, stride, size, group, residual, t), flops=2 * b * p * p * o * per,
+        bytes=z * (b * size * size * c + b * p * p * o * (2 if residual else 1) + o * per), weights=weights,
+        options=["--precision", t] if t == "tf32" else ())
 
 
-def align(shape):
-    return (2 * int(np.prod(shape)) + 63) // 64 * 64
+def align(shape, size):
+    return (size * int(np.prod(shape)) + 63) // 64 * 64
 
 
 def convolutions():
@@ -310,6 +313,9 @@ def convolutions():
         for c, size in [(16, 112), (240, 28), (960, 7)]:
             conv("depthwise", b, c, c, 3, 1, size, group=c)
         conv("grouped", b, 128, 128, 3, 1, 56, group=32)
+        for t in ("f32", "tf32"):
+            for s in RESNET[:5] + RESNET[9:11] + RESNET[13:14] + RESNET[16:17] + RESNET[21:]:
+                conv("dense", b, *s, t=t)
 
 
 # --- Models ---------------------------------------------------------------------------------------
@@ -341,7 +347,8 @@ def write_weights(row, folder):
         for name, shape in row.weights:
             rng = np.random.Generator(np.random.PCG64(zlib.crc32(f"{row.name}.{name}".encode())))
             fan = int(np.prod(shape[1:])) if len(shape) > 1 else 1
-            f.write((rng.standard_normal(shape, dtype=np.float32) / np.sqrt(fan)).astype(np.float16).tobytes())
+            kept = np.float16 if row.peer[-1] == "f16" else np.float32
+            f.write((rng.standard_normal(shape, dtype=np.float32) / np.sqrt(fan)).astype(kept).tobytes())
             f.write(b"\0" * (-f.tell() % 64))
 
 

@@ -247,6 +247,7 @@ HV window_map(Gpu *g, const Window *w, uint32_t rows) {
     int64_t bytes = (int64_t)dtype_bytes(w->t);
     CodeMap c = {.param = w->buf,
                  .dtype = w->t,
+                 .tf32 = w->tf32,
                  .im2col = true,
                  .rank = 1 + w->ndims,
                  .base = w->base,

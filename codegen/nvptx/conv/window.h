@@ -28,6 +28,7 @@ typedef struct WindowDim {
 typedef struct Window {
     uint32_t buf;
     DType t;
+    bool tf32;        /* f32 that arrive rounded */
     Expr index, base; /* the load's; elements to place 0 */
     uint32_t channel; /* axis of k */
     Expr channels;    /* with those of other batches */

@@ -673,6 +673,7 @@ static void note(Gpu *g, const GemmPlan *p, const char *why) {
                      : arena_printf(g->j->arena, "tensor cores, %stiles of %s%s%s",
                                     p->windowed ? "windows in " : "", p->tile->name,
                                     p->exact       ? ", f32 in two of tf32"
+                                    : p->tf32      ? ", of tf32"
                                     : p->parts > 1 ? ", in digits"
                                     : p->nterms  ? ", more products behind"
                                                  : "",

@@ -55,6 +55,7 @@ typedef struct GemmPlan {
     GemmOut out[GEMM_MAX_OUTS];
     WgmmaType type;
     bool exact; /* f32, in two numbers of tf32 each (gemm_exact.c) */
+    bool tf32;  /* f32, rounded where they come from memory */
     Expr m, n, k, batch;
     Expr taps; /* of the window; k is what each of them has */
     /* Parts of the sum, which are outside of k and have operands of their own: digits of f32. A

@@ -127,8 +127,11 @@ static const char *plan_operands(Gpu *g, GemmPlan *p) {
         batch |= p->window.taps;
     }
     if (!is_multiplied(p->a.mat[0].t)) return "operands are not of 8, 16 or 32 bits";
-    p->exact = p->a.mat[0].t == DT_f32;
-    if (p->exact && (p->parts > 1 || d->nacc > 1)) return "several sums of f32";
+    bool f32 = p->a.mat[0].t == DT_f32;
+    p->tf32 = f32 && g->o->tf32;
+    p->exact = f32 && !p->tf32;
+    p->window.tf32 = p->tf32;
+    if (f32 && (p->parts > 1 || d->nacc > 1)) return "several sums of f32";
     for (uint32_t s = 0; s < d->nacc; s++) {
         why = plan_operand(g, p, d->b[s], d->n, k, batch, &p->b[s]);
         if (why) return why;
@@ -140,7 +143,8 @@ static const char *plan_operands(Gpu *g, GemmPlan *p) {
     }
     bool narrow = dtype_is_float(p->a.mat[0].t) && dtype_bytes(p->a.mat[0].t) == 1;
     p->promoted = narrow || p->parts > 1 || p->exact;
-    if (p->exact && (p->a.across || p->b[0].across)) return "rows of f32 that do not lie along k";
+    if (f32 && (p->a.across || p->b[0].across)) return "rows of f32 that do not lie along k";
+    p->a.mat[0].tf32 = p->b[0].mat[0].tf32 = p->tf32;
     return NULL;
 }
 
@@ -195,6 +199,7 @@ static const char *plan_term(Gpu *g, GemmPlan *p, KVal v) {
     if (!why) why = plan_operand(g, p, m->in[1], d->n, o->axes, d->batch, &t.b);
     if (!why && (t.a.mat[0].t != p->a.mat[0].t || t.b.mat[0].t != p->a.mat[0].t))
         why = "operands differ in type";
+    t.a.mat[0].tf32 = t.b.mat[0].tf32 = p->tf32;
     p->term[p->nterms++] = t;
     return why;
 }
@@ -565,7 +570,7 @@ static void choose_way(Gpu *g, GemmPlan *p) {
     const char *facts = arena_printf(
         g->j->arena, "gemm %lldx%lldx%lld batch=%lld taps=%lld parts=%u sums=%u %s%s%s%s",
         (long long)v[0], (long long)v[1], (long long)v[2], (long long)v[3], (long long)v[4],
-        p->parts, g->k->dot.nacc, dtype_info[p->a.mat[0].t].name, p->a.across ? " a-across" : "",
+        p->parts, g->k->dot.nacc, p->tf32 ? "tf32" : dtype_info[p->a.mat[0].t].name, p->a.across ? " a-across" : "",
         p->b[0].across ? " b-across" : "", p->addend ? " addend" : "");
     if (n) take_way(p, &ways[gpu_ways(g, facts, names, n)]);
 }
@@ -641,6 +646,7 @@ void gemm_variants(Gpu *g, const GemmPlan *p, GemmVariants *out) {
 enum { EXACT_ROWS = 33, EXACT_COLS = 16, EXACT_PRODUCTS = 1 << 22 };
 
 static bool is_large(Gpu *g, const GemmPlan *p) {
+    if (!p->exact && !p->tf32) return true;
     int64_t m = gpu_hint(g->e, p->m), n = gpu_hint(g->e, p->n);
     double all = (double)m * (double)n * (double)gpu_hint(g->e, p->k);
     all *= (double)gpu_hint(g->e, p->taps) * (double)gpu_hint(g->e, p->batch);
@@ -680,7 +686,7 @@ const char *gemm_plan(Gpu *g, GemmPlan *out) {
     out->k = gpu_points(g->e, g->k, k);
     out->taps = gpu_points(g->e, g->k, out->window.taps);
     out->batch = gpu_points(g->e, g->k, d->batch);
-    if (out->exact && !is_large(g, out)) return "few products of f32";
+    if (!is_large(g, out)) return "few products of f32";
     GemmVariants v;
     gemm_variants(g, out, &v);
     uint32_t variant = g->j->variant < v.n ? g->j->variant : 0;

@@ -100,6 +100,7 @@ enum { HOP_MAX_BATCH = 3 };
 typedef struct HopMatrix {
     uint32_t buf;
     DType t;
+    bool tf32;                    /* f32 that arrive rounded */
     Expr base, rows, cols, pitch; /* in elements */
     uint32_t nbatch, axis[HOP_MAX_BATCH];
     Expr stride[HOP_MAX_BATCH];

@@ -68,6 +68,7 @@ HV hop_matrix_map(Gpu *g, const HopMatrix *m, uint32_t box_cols, uint32_t box_ro
     int64_t bytes = (int64_t)dtype_bytes(m->t);
     CodeMap c = {.param = m->buf,
                  .dtype = m->t,
+                 .tf32 = m->tf32,
                  .rank = 2 + m->nbatch,
                  .base = m->base,
                  .size = {m->cols, m->rows},

@@ -284,6 +284,23 @@ static void check_product(const Product *c) {
     arena_destroy(b.a);
 }
 
+/* f32 by f32: in two numbers of tf32 each or, where less will do, rounded by the copy engine. */
+static void check_f32(bool tf32) {
+    Built b = built_new(tf32 ? "tf32" : "f32");
+    b.tf32 = tf32;
+    if (built_parse(&b, "kernel k tem dot i=512 j=512 ~k=512\n param 0 f32[262144]\n param 1 f32[262144]\n"
+                        "param 2 f32[262144] written\n %1 f32 load p0[i*512 + k]\n %2 f32 load p1[j*512 + k]\n"
+                        "%3 f32 mul %1, %2\n %4 f32 reduce sum k %3\n %5 f32 store p2[i*512 + j] %4\n"
+                        "dot batch - m i n j k k pack 0 a %1 acc %4 b %2\n cost reads [1] writes [1] flops [1]\n end\n")) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        CHECK(ck->nmaps == 2 && ck->maps[0].tf32 == tf32 && ck->maps[1].tf32 == tf32);
+        CHECK(strstr(built_text(&b), "k8.f32.tf32.tf32"));
+        CHECK(tf32 != (strstr(built_text(&b), "cvt.rna.tf32.f32") != NULL));
+        CHECK(strstr(ck->note, tf32 ? "of tf32" : "in two of tf32"));
+    }
+    arena_destroy(b.a);
+}
+
 /* An architecture without them gets the other structures. */
 static void check_other_architecture(const Product *c) {
     Built b = built_new("sm_80");
@@ -308,5 +325,6 @@ TEST_MAIN {
         check_term("%13 f32 neg %12\n %14 f32 add %6, %13", false);
     }
     if (!only || strcmp(only, "variants") == 0) check_variants();
+    if (!only) check_f32(false), check_f32(true);
     check_other_architecture(&products[0]);
 }

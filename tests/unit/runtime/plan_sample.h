@@ -245,6 +245,7 @@ static inline void sample_launch_facts(CodeResult *gpu, ExprPool *p, Expr batch,
                         .swizzle = 32,
                         .promotion = 128};
     maps[1] = (CodeMap){.dtype = DT_f32,
+                        .tf32 = true,
                         .im2col = true,
                         .rank = 4,
                         .size = {four, batch, batch, batch},

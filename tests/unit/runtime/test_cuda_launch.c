@@ -145,7 +145,7 @@ static void check_variant(graphc_session *s) {
     CHECK_EQ_I(cuda->encoded - encoded, 2);
     CHECK(nseen == 3 && strcmp(seen[1].launch.name, "sample_wide") == 0);
     const FakeMap *m = &cuda->map;
-    CHECK(m->rank == 4 && m->channels == 4 && m->pixels == 64 && m->lower[0] == -1);
+    CHECK(m->type == 11 && m->rank == 4 && m->channels == 4 && m->pixels == 64 && m->lower[0] == -1);
     CHECK(m->upper[1] == -2 && m->step[1] == 2 && m->size[3] == 64 && m->swizzle == 0);
     CHECK(run(s, 31, 0) && nseen && strcmp(seen[1].launch.name, "sample_relu") == 0);
 }
