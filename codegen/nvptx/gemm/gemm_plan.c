@@ -655,12 +655,11 @@ static bool is_large(Gpu *g, const GemmPlan *p) {
     return m >= EXACT_ROWS && n >= EXACT_COLS && all >= EXACT_PRODUCTS;
 }
 
-/* Where no tile is small enough for what a build that spilled asks for, the smallest: it spills, but
+/* Where no tile is small enough for what a build that spilled asks for, the fastest: it spills, but
  * other structures are slower by far. */
 static void choose_shrunk(Gpu *g, GemmPlan *p, int64_t m) {
-    uint32_t shrink = g->j->shrink;
-    do (void)choose(g, p, m, shrink);
-    while (!p->tile && shrink-- > 0);
+    (void)choose(g, p, m, g->j->shrink);
+    if (!p->tile && g->j->shrink) (void)choose(g, p, m, 0);
 }
 
 enum { SPILL_PER_BLOCK = 4, SPILL_MOST = 128 };
