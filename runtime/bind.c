@@ -3,9 +3,11 @@
 #include "runtime/base/check.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MOST_SCRATCH (1ull << 48) /* bytes of one thread */
+#define PACK_LEAST   64           /* bytes of a packed input's place, and its alignment */
 
 static const char *input_name(const graphc_session *s, uint64_t i) {
     return plan_str(s->plan, s->plan->inputs[i].name);
@@ -327,14 +329,68 @@ static graphc_status check_output_shape(graphc_session *s, uint64_t i) {
     return GRAPHC_OK;
 }
 
-static graphc_status place_io(graphc_session *s) {
+static uint64_t input_bytes(const graphc_session *s, uint64_t i) {
+    const graphc_tensor *t = &s->inputs[i];
+    uint64_t bytes = 0;
+    tensor_bytes(plan_dtype(s->plan->inputs[i].dtype), t->shape, t->rank, &bytes);
+    return bytes;
+}
+
+/* What an input of that size takes among the packed ones: in steps of an eighth at most, so that
+ * sizes that rise from run to run seldom move those behind it. */
+static uint64_t packed_room(uint64_t bytes) {
+    uint64_t step = PACK_LEAST;
+    while (step * 16 < bytes) step *= 2;
+    return bytes ? (bytes + step - 1) / step * step : step;
+}
+
+/* The two memories of packed inputs. The host's has pages of its own: none is ever locked with what
+ * lies beside it. */
+static graphc_status reserve_packed(graphc_session *s) {
+    size_t bytes = s->res->ops->packed;
+    if (s->packed.p) return GRAPHC_OK;
+    if (s->ahead) return GRAPHC_NO_MEMORY;
+    if (!s->packing) s->packing = aligned_alloc(bytes, bytes);
+    if (!s->packing) return GRAPHC_NO_MEMORY;
+    memset(s->packing, 0, bytes);
+    return reserve(s, &s->packed, bytes);
+}
+
+/* Where small inputs in host memory go that are to be one copy. */
+static void lay_out_packed(graphc_session *s) {
+    uint64_t at = 0, n = 0, most = s->packs ? s->res->ops->packed : 0;
     for (uint64_t i = 0; i < s->plan->ninputs; i++) {
-        uint64_t bytes = 0;
-        const graphc_tensor *t = &s->inputs[i];
-        if (!session_takes(s, i) || !bind_input_copied(s, i)) continue;
-        tensor_bytes(plan_dtype(s->plan->inputs[i].dtype), t->shape, t->rank, &bytes);
-        GC_TRY(reserve(s, &s->input_copy[i], bytes));
+        s->packed_at[i] = 0;
+        if (!session_takes(s, i) || s->inputs[i].device != GRAPHC_CPU) continue;
+        uint64_t bytes = input_bytes(s, i);
+        if (bytes > most || packed_room(bytes) > most - at) continue;
+        s->packed_at[i] = 1 + at;
+        at += packed_room(bytes);
+        n++;
     }
+    s->packed_bytes = n > 1 ? at : 0;
+    if (n == 1) memset(s->packed_at, 0, s->plan->ninputs * sizeof *s->packed_at);
+}
+
+/* Without memory for packed inputs each is a copy of its own, which costs time only. */
+static graphc_status place_inputs(graphc_session *s) {
+    lay_out_packed(s);
+    graphc_status st = s->packed_bytes ? reserve_packed(s) : GRAPHC_OK;
+    if (st == GRAPHC_NO_MEMORY && !s->ahead) {
+        s->error[0] = 0;
+        s->packs = false;
+        lay_out_packed(s);
+        st = GRAPHC_OK;
+    }
+    GC_TRY(st);
+    for (uint64_t i = 0; i < s->plan->ninputs; i++)
+        if (session_takes(s, i) && bind_input_copied(s, i) && !s->packed_at[i])
+            GC_TRY(reserve(s, &s->input_copy[i], input_bytes(s, i)));
+    return GRAPHC_OK;
+}
+
+static graphc_status place_io(graphc_session *s) {
+    GC_TRY(place_inputs(s));
     for (uint64_t i = 0; i < s->plan->noutputs; i++) {
         if (!session_gives(s, i)) continue;
         if (s->outputs[i].data) GC_TRY(check_output_shape(s, i));
@@ -345,13 +401,16 @@ static graphc_status place_io(graphc_session *s) {
     return GRAPHC_OK;
 }
 
+static void *input_address(const graphc_session *s, uint64_t i) {
+    if (s->packed_at[i]) return (uint8_t *)s->packed.p + s->packed_at[i] - 1;
+    return bind_input_copied(s, i) ? s->input_copy[i].p : s->inputs[i].data;
+}
+
 static void *root_address(const graphc_session *s, uint32_t i, uint8_t *workspace) {
     const PlanBuffer *b = &s->res->buffers[i];
     void *p = NULL;
     switch ((PlanBufferKind)b->kind) {
-    case PLAN_BUF_input:
-        p = bind_input_copied(s, b->index) ? s->input_copy[b->index].p : s->inputs[b->index].data;
-        break;
+    case PLAN_BUF_input: p = input_address(s, b->index); break;
     case PLAN_BUF_output:
         p = bind_output_direct(s, b->index) ? s->outputs[b->index].data : s->output_own[b->index].p;
         break;

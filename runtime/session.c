@@ -25,6 +25,7 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->inputs = calloc(p->ninputs + 1, sizeof *s->inputs);
     s->input_bound = calloc(p->ninputs + 1, 1);
     s->input_copy = calloc(p->ninputs + 1, sizeof *s->input_copy);
+    s->packed_at = calloc(p->ninputs + 1, sizeof *s->packed_at);
     s->outputs = calloc(p->noutputs + 1, sizeof *s->outputs);
     s->last = calloc(p->noutputs + 1, sizeof *s->last);
     s->output_own = calloc(p->noutputs + 1, sizeof *s->output_own);
@@ -42,10 +43,11 @@ static graphc_status make_arrays(graphc_session *s, ErrorText e) {
     s->trip = calloc((size_t)t->nsteps + 1, sizeof *s->trip);
     s->profile = calloc((size_t)t->nsteps + 1, sizeof *s->profile);
     s->memory = memory_create(p, t);
-    bool ok = s->inputs && s->input_bound && s->input_copy && s->outputs && s->last && s->output_own &&
-              s->state && s->state_size && s->output_host && s->output_buffer && s->symbols &&
-              s->slots && s->wide && s->ready && s->loop_slot && s->loop_slots && s->address &&
-              s->trip && s->profile && s->memory && launch_lay_out(s);
+    bool ok = s->inputs && s->input_bound && s->input_copy && s->packed_at && s->outputs &&
+              s->last && s->output_own && s->state && s->state_size && s->output_host &&
+              s->output_buffer && s->symbols && s->slots && s->wide && s->ready && s->loop_slot &&
+              s->loop_slots && s->address && s->trip && s->profile && s->memory &&
+              launch_lay_out(s);
     if (!ok) return error_set(e, GRAPHC_NO_MEMORY, "not enough memory for a session");
     for (uint64_t i = 0; i < p->nsymbols; i++) s->has_elem |= p->symbols[i].kind == PLAN_SYM_elem;
     return find_output_buffers(s, e);
@@ -66,6 +68,8 @@ static graphc_status fill_session(graphc_session *s, const graphc_session_option
     graphc_status st = s->res->ops->lane_open(s->res, o, &s->lane, e);
     if (st == GRAPHC_OK) st = state_open(s, e);
     pthread_mutex_unlock(&s->owner->lock);
+    /* A stream of the caller's he may record: then it is his memory that a replay has to read. */
+    s->packs = s->res->ops->packed && !o->cuda_stream;
     enter(s, 0);
     return st;
 }
@@ -132,8 +136,8 @@ static void free_device_things(graphc_session *s) {
     free(s->output_host);
     free_memory(s, s->kept, s->plan->nstates);
     state_close(s);
-    OwnMemory own[] = {s->workspace, s->zeroed, s->swept};
-    for (int i = 0; i < 3; i++)
+    OwnMemory own[] = {s->workspace, s->zeroed, s->swept, s->packed};
+    for (int i = 0; i < 4; i++)
         if (own[i].p) s->res->ops->free(s->res, own[i].p, own[i].bytes);
     s->res->ops->lane_close(s->lane);
 }
@@ -145,6 +149,8 @@ void graphc_session_destroy(graphc_session *s) {
     free(s->kept_size);
     free(s->inputs);
     free(s->input_bound);
+    free(s->packed_at);
+    free(s->packing);
     free(s->outputs);
     free(s->last);
     free(s->output_buffer);
@@ -238,17 +244,23 @@ static graphc_status choose_entry(graphc_session *s, uint32_t entry) {
     return GRAPHC_OK;
 }
 
+/* Each copy costs the host more than a few kilobytes take. From pageable memory, as `packing` is, a
+ * copy returns when the bytes are staged: the next run may write there. */
 static graphc_status copy_inputs(graphc_session *s) {
+    ErrorText e = session_error(s);
     if (s->hold_inputs && s->inputs_there) return GRAPHC_OK;
     for (uint64_t i = 0; i < s->plan->ninputs; i++) {
         const graphc_tensor *t = &s->inputs[i];
         uint64_t bytes = 0;
         if (!session_takes(s, i) || !bind_input_copied(s, i)) continue;
         tensor_bytes(plan_dtype(s->plan->inputs[i].dtype), t->shape, t->rank, &bytes);
-        if (bytes)
-            GC_TRY(
-                s->res->ops->copy(s->lane, s->input_copy[i].p, t->data, bytes, session_error(s)));
+        if (bytes && s->packed_at[i])
+            memcpy(s->packing + s->packed_at[i] - 1, t->data, bytes);
+        else if (bytes)
+            GC_TRY(s->res->ops->copy(s->lane, s->input_copy[i].p, t->data, bytes, e));
     }
+    if (s->packed_bytes)
+        GC_TRY(s->res->ops->copy(s->lane, s->packed.p, s->packing, s->packed_bytes, e));
     s->inputs_there = true;
     return GRAPHC_OK;
 }

@@ -65,6 +65,7 @@ struct DeviceOps {
     graphc_device_kind kind;
     bool own_memory; /* tensors in host memory have to be copied */
     uint32_t align;  /* of tensors that kernels may use where they are, beyond their elements' */
+    uint32_t packed; /* bytes: so much of a run's inputs is copied at once, small ones together; 0: no */
     /* Which of a plan's targets for this kind of device the session's device runs best: *rank of
      * one name, 0 = not at all. NULL: there is only one such target. */
     graphc_status (*rank)(const char *target, const graphc_session_options *o, uint32_t *rank,
@@ -141,6 +142,9 @@ struct graphc_session {
     graphc_tensor *inputs, *outputs; /* the caller's; data NULL = not bound. outputs: bound ones */
     uint8_t *input_bound;
     OwnMemory *input_copy, *output_own; /* device copies of host inputs; outputs of the session */
+    OwnMemory packed;                   /* small inputs in host memory beside each other, and */
+    uint8_t *packing;                   /* the same in host memory, ops->packed bytes each; */
+    uint64_t *packed_at, packed_bytes;  /* per input: 1 + where, 0: not there. What is in use */
     OwnMemory *state;                   /* what the plan's states hold; */
     OwnMemory gradients;                /* of those that are gradients parts of this */
     int64_t *state_size;                /* of those that grow: how much along that axis */
@@ -153,6 +157,7 @@ struct graphc_session {
     PlanWide *wide; /* of the slots */
     uint8_t *ready; /* per symbol, then per slot: has a value; used for checks on run-time sizes */
     bool hold_inputs, inputs_there; /* copies are kept; they are made */
+    bool packs;                     /* small inputs, where there are several */
     bool shapes_changed, pointers_changed, has_elem, ran;
     bool ahead;          /* a run may be under way: no memory is given back or zeroed */
     graphc_tensor *last; /* outputs of the last run where sizes are another's by now: */

@@ -27,13 +27,14 @@ foreach(name test_codegen test_templates test_flash test_flash_gradient test_nvp
     ENVIRONMENT "GRAPHC_TEST_SOURCE=${PROJECT_SOURCE_DIR};GRAPHC_TEST_ALL=1")
 endforeach()
 
-# Drivers that unit/test_cuda_faults and unit/test_cuda_launch open in place of the real one.
+# Drivers that unit/test_cuda_faults, test_cuda_inputs and test_cuda_launch open in place of the real one.
 foreach(fake cuda_fake cuda_old)
   add_library(${fake} MODULE tests/fake_cuda/fake_cuda.c)
   set_target_properties(${fake} PROPERTIES PREFIX lib OUTPUT_NAME cuda SUFFIX .so.1
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/${fake} LINK_FLAGS -Wl,-soname,libcuda.so.1)
   target_link_libraries(${fake} PRIVATE gc_flags)
   add_dependencies(test_cuda_faults ${fake})
+  add_dependencies(test_cuda_inputs ${fake})
   add_dependencies(test_cuda_launch ${fake})
 endforeach()
 target_compile_definitions(cuda_old PRIVATE FAKE_CUDA_OLD)

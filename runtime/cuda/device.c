@@ -10,6 +10,7 @@
 #define NOWHERE      256                  /* bytes of device memory behind pointers to nothing */
 #define ALIGN        16                   /* of vector accesses and tensor maps */
 #define LEAST_LOCKED (UINT64_C(64) << 10) /* bytes of host memory that are worth locking, ... */
+#define PACKED       (UINT32_C(64) << 10) /* bytes of pageable memory that are staged without waiting */
 #define MOST_LOCKED  (UINT64_C(16) << 20) /* ... and that are not too many */
 
 static bool is_lost(const CudaDevice *d) {
@@ -349,6 +350,7 @@ const DeviceOps device_cuda = {
     .kind = GRAPHC_CUDA,
     .own_memory = true,
     .align = ALIGN,
+    .packed = PACKED,
     .rank = cuda_rank,
     .open = cuda_open,
     .close = cuda_close,

@@ -17,6 +17,7 @@ static CuResult enter(const char *name) {
     if (lost) return lost;
     if (!fake_cuda.fail || strcmp(fake_cuda.fail, name) != 0 || fake_cuda.skip-- > 0) return CU_OK;
     CuResult r = fake_cuda.result;
+    if (fake_cuda.fail_once) fake_cuda.fail = NULL, fake_cuda.fail_once = 0;
     if (r == CU_ILLEGAL_ADDRESS || (r >= CU_FIRST_FATAL && r <= CU_LAST_FATAL)) lost = r;
     return r;
 }
@@ -185,7 +186,7 @@ CuResult cuMemHostUnregister(void *p) {
     return CU_OK;
 }
 DONE(cuMemcpyAsync, (CuAddress to, CuAddress from, size_t bytes, CuStream s), (void)s;
-     memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);)
+     fake_cuda.copies++; memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);)
 DONE(cuMemcpyHtoD_v2, (CuAddress to, const void *from, size_t bytes),
      memcpy((void *)(uintptr_t)to, from, bytes);)
 DONE(cuStreamCreate, (CuStream * s, unsigned flags), (void)flags; return make(s);)

@@ -24,6 +24,7 @@ typedef struct FakeMap {
 typedef struct FakeCuda {
     const char *fail; /* name of the function that fails; NULL: none */
     int skip;         /* how many of its calls succeed before */
+    int fail_once;    /* only one call fails, then fail is NULL */
     int result;       /* what it returns then; fatal codes are returned by all later calls, too */
     int devices;
     int major;                                        /* compute capability */
@@ -31,6 +32,7 @@ typedef struct FakeCuda {
     int live;                                         /* objects made and not freed */
     int capturing;                                    /* what the driver says of every stream */
     int launches, replays, updates, encoded, memsets; /* how many there were; updates: of nodes */
+    int copies;                                       /* cuMemcpyAsync */
     int locked;                                       /* ranges of host memory */
     FakeLaunch launch;                                /* the last launch or update */
     FakeMap map;                                      /* the last one encoded */
