@@ -284,7 +284,7 @@ static void item(Dot *d, EmitLoop *l) {
     d->span0 = first;
     d->span1 = last;
     d->row0 = dot_first_row(d, first);
-    LLVMValueRef rows = LLVMBuildSub(e->b, dot_first_row(d, last), d->row0, "");
+    LLVMValueRef rows = LLVMBuildSub(e->b, dot_end_row(d, last), d->row0, "");
 
     LLVMValueRef a_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, spans, ""), span, "");
     LLVMValueRef b_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, panels, ""), at, "");

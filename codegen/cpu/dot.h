@@ -133,6 +133,7 @@ bool dot_moves_indirectly(Dot *d, const DotGroup *g, Expr x);
 /* A load in v's body that moves along the contracted axes, or 0. */
 KVal dot_load_of(Dot *d, KVal v);
 LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
+LLVMValueRef dot_end_row(Dot *d, LLVMValueRef tile);   /* ... at which the one before it ends */
 
 /* Whether both sides are bf16 as they are stored, the right one in panels. */
 bool dot_is_bf16(const Kernel *k);

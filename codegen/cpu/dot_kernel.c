@@ -606,11 +606,31 @@ static void tile_at(Dot *d, Tile *t, LLVMValueRef row, uint32_t counts) {
     tile_any(d, t, counts);
 }
 
+/* Rows of the first part of a tile, and how many parts. Most tiles are whole: that they are is
+ * a branch, which is predicted, and no condition that the sums wait for. */
+static LLVMValueRef first_part(Emit *e, LLVMValueRef rows, bool whole, LLVMValueRef *parts) {
+    EmitIf fewer = {0};
+    LLVMValueRef one = emit_i64(e, 1), all = emit_i64(e, DOT_ROWS);
+    if (whole) emit_if_begin(e, &fewer, LLVMBuildICmp(e->b, LLVMIntSLT, rows, all, ""));
+    LLVMValueRef many = LLVMBuildICmp(e->b, LLVMIntSGT, rows, emit_i64(e, DOT_PART), "");
+    LLVMValueRef half = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, rows, one, ""), one, "");
+    half = LLVMBuildSelect(e->b, many, half, rows, "");
+    *parts = LLVMBuildSelect(e->b, many, emit_i64(e, 2), one, "");
+    if (!whole) return half;
+    LLVMBasicBlockRef from[2] = {fewer.pre, LLVMGetInsertBlock(e->b)};
+    LLVMValueRef rows_of[2] = {all, half}, parts_of[2] = {one, *parts};
+    emit_if_end(e, &fewer);
+    LLVMValueRef first = LLVMBuildPhi(e->b, e->i64, "");
+    LLVMAddIncoming(first, rows_of, from, 2);
+    *parts = LLVMBuildPhi(e->b, e->i64, "");
+    LLVMAddIncoming(*parts, parts_of, from, 2);
+    return first;
+}
+
 /* Rows [row, row + rows), counted from the block's first row: as they are, or in two nearly equal
  * parts. The epilogue stands in the code once. */
 static void tile(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
     Emit *e = d->e;
-    EmitLoop l = {0};
     const uint32_t counts = row_counts(d), whole = whole_counts(d, t, counts);
     const uint32_t cut = counts & ~whole;
     if (!cut) {
@@ -619,19 +639,18 @@ static void tile(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
         return;
     }
     LLVMValueRef one = emit_i64(e, 1), zero = emit_i64(e, 0), two = emit_i64(e, 2);
-    LLVMValueRef many = LLVMBuildICmp(e->b, LLVMIntSGT, rows, emit_i64(e, DOT_PART), "");
-    LLVMValueRef fewer = LLVMBuildICmp(e->b, LLVMIntSLT, rows, emit_i64(e, DOT_ROWS), "");
-    if (whole) many = LLVMBuildAnd(e->b, many, fewer, "");
-    LLVMValueRef first = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, rows, one, ""), one, "");
-    first = LLVMBuildSelect(e->b, many, first, rows, "");
     const LLVMValueRef turn = whole ? NULL : LLVMBuildMul(e->b, t->turn.at, two, "");
     if (turn) t->turn.of = LLVMBuildMul(e->b, t->turn.of, two, "");
-    emit_loop_begin(e, &l, "part", zero, LLVMBuildSelect(e->b, many, two, one, ""), one, true);
-    LLVMValueRef second = LLVMBuildICmp(e->b, LLVMIntNE, l.i, zero, "");
-    t->rows = LLVMBuildSelect(e->b, second, LLVMBuildSub(e->b, rows, first, ""), first, "");
-    LLVMValueRef skip = LLVMBuildSelect(e->b, second, first, zero, "");
+    LLVMValueRef parts, first = first_part(e, rows, whole, &parts);
+    EmitLoop l = emit_loop(e, 2);
+    l.init[0] = row;
+    l.init[1] = first;
+    emit_loop_begin(e, &l, "part", zero, parts, one, true);
+    t->rows = l.phi[1];
+    l.next[0] = LLVMBuildAdd(e->b, l.phi[0], l.phi[1], "");
+    l.next[1] = LLVMBuildSub(e->b, rows, first, "");
     if (turn) t->turn.at = LLVMBuildAdd(e->b, turn, l.i, "");
-    tile_at(d, t, LLVMBuildAdd(e->b, row, skip, ""), whole | part_counts(cut));
+    tile_at(d, t, l.phi[0], whole | part_counts(cut));
     emit_loop_end(e, &l);
 }
 
@@ -660,7 +679,7 @@ void dot_tiles(Dot *d, uint32_t nv, bool masked) {
     emit_loop_begin(e, &l, "tile", d->tile0, d->tile1, emit_i64(e, 1), true);
     t.turn = turn_of(d, l.i);
     LLVMValueRef row = dot_first_row(d, l.i);
-    LLVMValueRef end = dot_first_row(d, LLVMBuildAdd(e->b, l.i, emit_i64(e, 1), ""));
+    LLVMValueRef end = dot_end_row(d, LLVMBuildAdd(e->b, l.i, emit_i64(e, 1), ""));
     LLVMValueRef rows = LLVMBuildSub(e->b, end, row, "");
     row = LLVMBuildSub(e->b, row, d->row0, "");
     tile(d, &t, row, rows);

@@ -87,16 +87,20 @@ LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile) {
     Emit *e = d->e;
     ExprPool *p = d->p;
     int64_t m;
-    if (!expr_is_const(p, d->m.size, &m)) {
-        LLVMValueRef whole = LLVMBuildMul(e->b, tile, emit_i64(e, DOT_ROWS), "");
-        LLVMValueRef v[2] = {whole, emit_expr(e, d->m.size)};
-        return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
-    }
+    if (!expr_is_const(p, d->m.size, &m))
+        return LLVMBuildMul(e->b, tile, emit_i64(e, DOT_ROWS), "");
     Expr low = expr_div(p, d->m.size, d->tiles), more = expr_mod(p, d->m.size, d->tiles);
     LLVMValueRef row = LLVMBuildMul(e->b, tile, emit_expr(e, low), "");
     if (expr_is_value(p, more, 0)) return row;
     LLVMValueRef v[2] = {tile, emit_expr(e, more)};
     return LLVMBuildAdd(e->b, row, emit_intrinsic(e, "llvm.smin", e->i64, v, 2), "");
+}
+
+LLVMValueRef dot_end_row(Dot *d, LLVMValueRef tile) {
+    LLVMValueRef v[2] = {dot_first_row(d, tile), emit_expr(d->e, d->m.size)};
+    int64_t m;
+    return expr_is_const(d->p, d->m.size, &m) ? v[0]
+                                              : emit_intrinsic(d->e, "llvm.smin", d->e->i64, v, 2);
 }
 
 static bool is_widened_bf16(const Kernel *k, KVal v) {
