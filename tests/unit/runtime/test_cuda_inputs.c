@@ -2,10 +2,8 @@
  * kernels are given holds what the caller's memory held when the run started. */
 #include "runtime/cuda/driver.h"
 #include "runtime/session.h"
-#include "tests/fake_cuda/fake_cuda.h"
+#include "tests/fake_cuda/open.h"
 #include "tests/unit/graph_plan.h"
-#include <dlfcn.h>
-#include <unistd.h>
 
 enum { INPUTS = 3, MOST = 20000 }; /* floats: more than are packed */
 
@@ -13,13 +11,7 @@ static FakeCuda *cuda;
 static float host[INPUTS][MOST];
 
 static void open_fake(void) {
-    char path[512];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
-    path[n < 0 ? 0 : n] = 0;
-    char *slash = strrchr(path, '/');
-    snprintf(slash ? slash : path, 64, "/cuda_fake/libcuda.so.1");
-    void *lib = dlopen(path, RTLD_NOW);
-    cuda = lib ? dlsym(lib, FAKE_CUDA_STATE) : NULL;
+    cuda = fake_cuda_open();
     if (!CHECK(cuda)) exit(1);
 }
 

@@ -7,10 +7,8 @@
 #include "runtime/session.h"
 #include "tests/unit/graph_plan.h"
 #include "tests/unit/test.h"
-#include "tests/fake_cuda/fake_cuda.h"
-#include <dlfcn.h>
+#include "tests/fake_cuda/open.h"
 #include <math.h>
-#include <unistd.h>
 
 #define MAX_SEEN 64
 
@@ -31,13 +29,7 @@ static void on_launch(const FakeLaunch *l) {
 }
 
 static void open_fake(void) {
-    char path[512];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
-    path[n < 0 ? 0 : n] = 0;
-    char *slash = strrchr(path, '/');
-    snprintf(slash ? slash : path, 64, "/cuda_fake/libcuda.so.1");
-    void *lib = dlopen(path, RTLD_NOW);
-    cuda = lib ? dlsym(lib, FAKE_CUDA_STATE) : NULL;
+    cuda = fake_cuda_open();
     if (!CHECK(cuda)) exit(1);
     cuda->on_launch = on_launch;
 }
