@@ -51,13 +51,14 @@ _graphc() {
         COMPREPLY=($(compgen -d -- "$cur"))
         ;;
     --loss | --dim | --seed | --runs | --threads | --fuse-at-most | --rtol | --atol) ;;
+    help) COMPREPLY=($(compgen -W "$verbs" -- "$cur")) ;;
     *)
         if [[ $cur == -* ]]; then
             COMPREPLY=($(compgen -W "$(_graphc_options "$verb")" -- "$cur"))
         else
             compopt -o filenames 2>/dev/null
             COMPREPLY=($(compgen -f -- "${cur#*=}"))
-            [[ $COMP_CWORD -eq 1 ]] && COMPREPLY+=($(compgen -W "$verbs" -- "$cur"))
+            [[ $COMP_CWORD -eq 1 ]] && COMPREPLY+=($(compgen -W "$verbs help version" -- "$cur"))
         fi
         ;;
     esac
