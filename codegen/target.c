@@ -34,6 +34,7 @@ static const Target rows[] = {
                  .launch_s = 2e-6,
                  .pack_width = DOT_PANEL,
                  .quads = true,
+                 .pairs = true,
                  .cuts_sums = true,
                  .winograd = true,
                  .query_lanes = true,

@@ -18,12 +18,12 @@
  * Where weights of 8 bits lie in groups of four rows (KDot.quads) they are taken in fours: runs are
  * of u8, and hold whole groups, or there is one run.
  *
+ * Panels of bf16 hold two rows at a time (KDot.pairs), which are multiplied one after the other as
+ * f32; or both at once, where an instruction adds two products of bf16 to an f32 (AVX512-BF16).
+ *
  * A right operand that is computed from what lies side by side along the columns (weights of few
  * bits and their scales) is computed in registers where M is one tile, so that it is read once as
  * it lies in memory; a panel of it is computed into scratch where there are more.
- *
- * So are products of bf16 where an instruction adds two of them to an f32 (AVX512-BF16); elsewhere
- * both are widened.
  *
  * Every sum runs over k in one fixed order, in chunks of DOT_CHUNK elements of a run, so results
  * depend neither on the number of threads nor on tile sizes. */
@@ -137,6 +137,9 @@ LLVMValueRef dot_end_row(Dot *d, LLVMValueRef tile);   /* ... at which the one b
 
 /* Whether both sides are bf16 as they are stored, the right one in panels. */
 bool dot_is_bf16(const Kernel *k);
+
+/* Rows of the right operand that lie side by side in panels: whole groups of them are walked. */
+uint32_t dot_group_rows(const Dot *d);
 
 /* dot_operand.c */
 void dot_analyse_a(Dot *d);

@@ -141,16 +141,53 @@ static LLVMValueRef pair_add(Dot *d, LLVMValueRef acc, LLVMValueRef a, LLVMValue
     return emit_intrinsic(e, e->isa->multiply_bf16, NULL, x, 3);
 }
 
+/* Two rows of the right operand, the columns of vector j, as they lie in panels of pairs. */
+static LLVMValueRef load_both(Dot *d, const Micro *m, uint32_t j) {
+    Emit *e = d->e;
+    LLVMValueRef at = emit_gep(e, e->i32, m->row, emit_i64(e, (int64_t)(j * d->lanes)));
+    return emit_load(e, emit_vec(e->i32, d->lanes), at, 4);
+}
+
+/* Row `half` of the two. */
+static LLVMValueRef load_half(Dot *d, const Micro *m, uint32_t j, uint32_t half) {
+    Emit *e = d->e;
+    const uint32_t by = half ? 0xffff0000 : 16;
+    LLVMValueRef x = load_both(d, m, j), c = emit_splat(e, LLVMConstInt(e->i32, by, false));
+    x = half ? LLVMBuildAnd(e->b, x, c, "") : LLVMBuildShl(e->b, x, c, "");
+    x = LLVMBuildBitCast(e->b, x, emit_vec(LLVMFloatTypeInContext(e->ctx), d->lanes), "");
+    return emit_cast(e, DT_f32, d->acc, x);
+}
+
+/* `n` steps of k, at 2 * pair: a pair, or the one that is left. */
+static void micro_halves(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair, uint32_t n) {
+    Emit *e = d->e;
+    LLVMValueRef b[DOT_MAX_NV];
+    for (uint32_t half = 0; half < n; half++) {
+        for (uint32_t j = 0; j < m->nv; j++) b[j] = load_half(d, m, j, half);
+        LLVMValueRef at = LLVMBuildMul(e->b, pair, emit_i64(e, 2), "");
+        at = LLVMBuildAdd(e->b, at, emit_i64(e, half), "");
+        at = LLVMBuildMul(e->b, at, emit_expr(e, d->step), "");
+        for (uint32_t r = 0; r < m->rows; r++) {
+            LLVMValueRef all = load_a(d, left[r], at);
+            for (uint32_t j = 0; j < m->nv; j++)
+                m->acc[r * m->nv + j] = multiply_add(d, all, b[j], m->acc[r * m->nv + j]);
+        }
+    }
+    m->row = emit_gep(e, e->i32, m->row, emit_i64(e, DOT_PANEL));
+    dot_ask(d, &m->ahead);
+}
+
 /* Two steps of k, which both operands have at 2 * pair. */
 static void micro_pair(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair) {
     Emit *e = d->e;
     LLVMValueRef b[DOT_MAX_NV];
     LLVMTypeRef type = emit_vec(e->i16, 2 * d->lanes);
-    DType t = d->bf16 ? DT_bf16 : DT_i16;
     Expr step = d->rows[d->ka.n - 1];
-    LLVMValueRef second = b_row(d, m->b, m->row, step);
+    LLVMValueRef second = d->bf16 ? m->row : b_row(d, m->b, m->row, step);
     for (uint32_t j = 0; j < m->nv; j++)
-        b[j] = interleave(d, load_b(d, m->b, m->row, j, t), load_b(d, m->b, second, j, t));
+        b[j] = d->bf16 ? load_both(d, m, j)
+                       : interleave(d, load_b(d, m->b, m->row, j, DT_i16),
+                                    load_b(d, m->b, second, j, DT_i16));
     for (uint32_t r = 0; r < m->rows; r++) {
         LLVMValueRef at = emit_gep(e, e->i32, left[r], pair);
         LLVMValueRef a = emit_splat(e, emit_load(e, e->i32, at, sizeof(int16_t)));
@@ -160,7 +197,8 @@ static void micro_pair(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef pair) 
             *acc = pair_add(d, *acc, a, b[j]);
         }
     }
-    m->row = b_row(d, m->b, second, step);
+    m->row = d->bf16 ? emit_gep(e, e->i32, m->row, emit_i64(e, DOT_PANEL))
+                     : b_row(d, m->b, second, step);
     dot_ask(d, &m->ahead);
 }
 
@@ -179,13 +217,22 @@ static void micro_pairs(Dot *d, Micro *m, LLVMValueRef *left, Expr n) {
     EmitLoop l;
     const Expr two = expr_const(p, 2), rest = expr_mod(p, n, two);
     micro_open(d, m, &l, "pair", expr_const(p, 0), expr_div(p, n, two));
-    micro_pair(d, m, left, l.i);
+    if (d->pairs)
+        micro_pair(d, m, left, l.i);
+    else
+        micro_halves(d, m, left, l.i, 2);
     micro_close(d, m, &l);
     if (expr_divisor(p, n) % 2 == 0) return;
-    LLVMValueRef skip = emit_expr(e, expr_sub(p, n, rest));
+    LLVMValueRef skip = emit_expr(e, expr_mul(p, expr_sub(p, n, rest), d->step));
     for (uint32_t r = 0; r < m->rows; r++)
         left[r] = emit_gep(e, emit_mem_type(e, d->left), left[r], skip);
-    micro_steps(d, m, left, rest);
+    if (!d->t->pairs) {
+        micro_steps(d, m, left, rest);
+        return;
+    }
+    micro_open(d, m, &l, "last", expr_const(p, 0), rest);
+    micro_halves(d, m, left, l.i, 1);
+    micro_close(d, m, &l);
 }
 
 /* Step k of a right operand that is made, with columns of vector j bound. */
@@ -387,7 +434,7 @@ static void micro_part(Dot *d, Micro *m, LLVMValueRef *left0, Expr first, Expr n
     LLVMValueRef skip = emit_expr(d->e, expr_mul(d->p, first, d->step));
     for (uint32_t r = 0; r < m->rows; r++)
         left[r] = emit_gep(d->e, emit_mem_type(d->e, d->left), left[r], skip);
-    if (d->pairs)
+    if (d->pairs || d->t->pairs)
         micro_pairs(d, m, left, n);
     else
         micro_steps(d, m, left, n);

@@ -93,11 +93,12 @@ static void choose_left(Dot *d) {
 }
 
 /* Whether runs along the last n axes of ka are made of whole groups of rows. */
-static bool fits_quads(Dot *d, uint32_t n) {
-    int64_t size = 1;
+static bool fits_groups(Dot *d, uint32_t n) {
+    const int64_t rows = dot_group_rows(d);
+    bool whole = false;
     for (uint32_t i = 0; i < n; i++)
-        size *= expr_divisor(d->p, d->k->axes[d->ka.axis[d->ka.n - 1 - i]].extent) % 4 ? 1 : 4;
-    return !d->quads || (!d->permuted && (n == d->ka.n || size > 1));
+        whole |= expr_divisor(d->p, d->k->axes[d->ka.axis[d->ka.n - 1 - i]].extent) % rows == 0;
+    return rows == 1 || (!d->permuted && (n == d->ka.n || whole));
 }
 
 /* Runs of bf16 are copied, as other instruction sets copy what they widen: blocks are the same. */
@@ -125,14 +126,14 @@ void dot_analyse_a(Dot *d) {
         bool whole = !o->mask || (expr_is_value(d->p, step, 1) && is_box(d, o->mask, n) &&
                                   !dot_moves_indirectly(d, &d->ka, o->mask));
         bool near = expr_is_value(d->p, step, 1);
-        if (n && whole && (near || !(d->pairs || d->quads)) && fits_quads(d, n)) {
+        if (n && whole && (near || !(d->pairs || d->quads)) && fits_groups(d, n)) {
             d->direct = true;
             d->guarded = o->mask != 0;
             d->nrun = n;
             d->step = step;
         }
     }
-    if (d->quads && !d->direct) { /* one run, in the right operand's order */
+    if (dot_group_rows(d) > 1 && !d->direct) { /* one run, in the right operand's order */
         d->ka = d->kk;
         d->permuted = false;
         d->nrun = d->ka.n;

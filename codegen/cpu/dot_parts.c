@@ -110,8 +110,11 @@ static bool is_widened_bf16(const Kernel *k, KVal v) {
 
 bool dot_is_bf16(const Kernel *k) {
     const KDot *t = &k->dot;
-    bool all = t->pack == DOT_PANEL && !t->wino && is_widened_bf16(k, t->a);
-    for (uint32_t i = 0; i < t->nacc; i++)
-        all = all && is_widened_bf16(k, t->b[i]) && k->ops[k->ops[t->b[i]].in[0]].op == K_kload;
+    bool all = t->pairs && t->pack == DOT_PANEL && is_widened_bf16(k, t->a);
+    for (uint32_t i = 0; i < t->nacc; i++) all = all && is_widened_bf16(k, t->b[i]);
     return all;
+}
+
+uint32_t dot_group_rows(const Dot *d) {
+    return d->t->quads ? 4 : d->t->pairs ? 2 : 1;
 }

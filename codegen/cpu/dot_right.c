@@ -231,7 +231,13 @@ void dot_copy_panel(Dot *d, uint32_t i) {
 enum { LINE_BYTES = 64, SHARES_MOST = 12, TILES_LEAST = 2, TILES_MANY = 64, CACHE_BYTES = 1 << 19 };
 
 static uint32_t rows_per_step(const Dot *d) {
-    return d->quads ? 4 : d->pairs ? 2 : 1;
+    return d->pairs ? 2 : dot_group_rows(d);
+}
+
+/* Of a panel, with those that fill its last group. */
+static Expr rows_of_panel(Dot *d) {
+    const int64_t unit = d->t->pairs ? K_PAIR_STEP : dot_group_rows(d);
+    return expr_muli(d->p, expr_ceildiv(d->p, d->kk.size, expr_const(d->p, unit)), unit);
 }
 
 static uint32_t memory_bytes(const Dot *d, uint32_t i) {
@@ -265,7 +271,7 @@ static uint32_t lines_a_step(Dot *d) {
 
 /* Bytes from where a panel begins to its columns from n0 on, at the first step of k. */
 static Expr into_panel(Dot *d, uint32_t i) {
-    const int64_t bytes = memory_bytes(d, i) * (d->quads ? 4 : 1);
+    const int64_t bytes = (int64_t)memory_bytes(d, i) * dot_group_rows(d);
     return expr_muli(d->p, expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL)), bytes);
 }
 
@@ -282,7 +288,8 @@ DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, DotTurn turn) {
     LLVMValueRef asks = LLVMBuildICmp(e->b, LLVMIntSLT, turn.at, shares, "");
     LLVMValueRef fits = LLVMBuildICmp(e->b, LLVMIntSLE, pace, emit_i64(e, lines * LINE_BYTES), "");
     asks = LLVMBuildAnd(e->b, asks, fits, "");
-    Expr behind = expr_sub(p, expr_muli(p, steps, step), into_panel(d, i));
+    Expr behind = expr_muli(p, rows_of_panel(d), (int64_t)DOT_PANEL * memory_bytes(d, i));
+    behind = expr_sub(p, behind, into_panel(d, i));
     LLVMValueRef share = LLVMBuildMul(e->b, turn.at, emit_expr(e, steps), "");
     share = LLVMBuildAdd(e->b, emit_expr(e, behind), LLVMBuildMul(e->b, share, pace, ""), "");
     LLVMValueRef none = emit_i64(e, 0);

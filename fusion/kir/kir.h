@@ -122,6 +122,7 @@ typedef struct KParam {
 } KParam;
 
 #define K_MAX_ACC 4
+#define K_PAIR_STEP 32 /* rows of B of which panels in pairs (KDot.pairs) are made */
 
 /* Templates. Every member that is an op, a mask of axes, a parameter or an expression has a row in
  * template.def. */
@@ -139,6 +140,8 @@ typedef struct KDot {
                       (zero filled to NR); 0 = B as it comes. B's load index says the same. */
     bool quads;    /* operands are u8 and i8 behind casts that widen them, K is known, and rows of B's
                       panels lie in fours: [batch][N/NR][ceil(K/4)][NR][4], zero filled */
+    bool pairs;    /* operands of B are bf16 behind a cast, and rows of its panels lie in pairs, as
+                      many as fill K_PAIR_STEP rows: [batch][N/NR][ceil(K/32)*16][NR][2], zero filled */
     uint32_t wino; /* 0, or 1 + the param that holds B transformed for Winograd F(2,3), f32
                       [ceil(N/NR)][16][C][NR]: a 3x3 convolution of stride 1, m = .., oh, ow and
                       k = kh, kw, c. The body does not mention that param. */

@@ -170,9 +170,9 @@ static graphc_status check_more(Verify *v) {
     CHECK_OP(v, n * (1 + k->more) == k->nparams, "parameters do not go round");
     for (uint32_t i = n; i < k->nparams; i++) {
         const KParam *p = &k->params[i], *first = &k->params[i % n];
-        CHECK_OP(v, p->dtype == first->dtype && p->written == first->written &&
-                        p->numel == first->numel,
-                 "a parameter that is not like that of the first time");
+        CHECK_OP(
+            v, p->dtype == first->dtype && p->written == first->written && p->numel == first->numel,
+            "a parameter that is not like that of the first time");
     }
     return GRAPHC_OK;
 }
@@ -196,22 +196,26 @@ static int64_t walk_length(const Verify *v, uint32_t axes, const int64_t *value)
 }
 
 /* Is B laid out in panels, as t->pack says? Columns of a panel side by side, its rows behind each
- * other, and then the next panel; in quads, four rows of a column side by side. Seen at typical
- * sizes, which also refutes what holds for some. */
+ * other, and then the next panel; in quads, four rows of a column side by side, in pairs two. Seen
+ * at typical sizes, which also refutes what holds for some. */
 static bool in_panels(const Verify *v, KVal b, int64_t *value) {
     const KDot *t = &v->k->dot;
     const KOp *load = &v->k->ops[b];
     while (load->op == OP_cast) load = &v->k->ops[load->in[0]];
     if (load->op != K_kload || load->mask || (t->quads && load->dtype != DT_i8)) return false;
-    int64_t q = t->quads ? 4 : 1, rows = walk_length(v, t->k, value),
-            columns = walk_length(v, t->n, value);
+    if (t->pairs && load->dtype != DT_bf16) return false;
+    int64_t q = t->quads   ? 4
+                : t->pairs ? 2
+                           : 1,
+            unit = t->pairs ? K_PAIR_STEP : q, rows = walk_length(v, t->k, value),
+            columns = walk_length(v, t->n, value), deep = (rows + unit - 1) / unit * (unit / q);
     int64_t start = expr_eval(v->p, load->index, value), nr = t->pack;
     bool ok = true;
     for (int64_t c = 0; c < columns && c <= 2 * nr; c++) {
         int64_t row = (c * 7) % rows;
         set_axes(v, t->n, c, value);
         set_axes(v, t->k, row, value);
-        int64_t above = c / nr * ((rows + q - 1) / q) + row / q;
+        int64_t above = c / nr * deep + row / q;
         ok &= expr_eval(v->p, load->index, value) - start == (above * nr + c % nr) * q + row % q;
     }
     set_axes(v, t->n | t->k, 0, value);
@@ -235,6 +239,7 @@ static graphc_status check_pack(Verify *v) {
     uint32_t n = expr_sym_count(v->p);
     bool ok = true;
     CHECK_OP(v, !t->quads || (t->pack && has_bytes(v)), "dot: quads of something else");
+    CHECK_OP(v, !t->pairs || (t->pack && !t->quads), "dot: pairs of something else");
     if (!t->pack) return GRAPHC_OK;
     int64_t *value = calloc((size_t)n + 1, sizeof *value);
     if (!value) arena_out_of_memory(n * sizeof *value);

@@ -18,6 +18,7 @@ typedef struct Machine {
     double launch_s;                 /* cost of one more kernel */
     /* Forms of prepared weights. */
     bool quads;          /* of u8 by i8: panels of rows in fours (KDot.quads) */
+    bool pairs;          /* of bf16: panels of rows in pairs (KDot.pairs) */
     bool bytes;          /* matrix units multiply integers and floats of 8 bits, in rows of k */
     uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */
     bool flattens_patches; /* convolutions over few channels are contractions (pass_patches, pass_conv_widen) */

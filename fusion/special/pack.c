@@ -1,7 +1,8 @@
 /* Constant B operands in a prepared form, which a step writes once. In panels: [batch][group]
  * [ceil(N/NR)][K][NR], zero filled to NR columns; contractions then stream whole panels. In quads:
  * panels of four rows at a time, [ceil(K/4)][NR][4], of 8 bits whatever they are widened to. In
- * columns: [batch][N][K]; with one row, each column is a sum over what lies side by side. */
+ * pairs: panels of bf16, two rows at a time, [ceil(K/32)*16][NR][2]. In columns: [batch][N][K];
+ * with one row, each column is a sum over what lies side by side. */
 #include "fusion/analyse/facts.h"
 #include "fusion/special/special.h"
 
@@ -159,6 +160,56 @@ static KVal quads_read(Body *b, const Pack *k, Value operand, IdxId idx) {
 
 static const PackForm pack_quads = {"pack", quads_numel, quads_axes, pack_copy, quads_read};
 
+/* --- Pairs -------------------------------------------------------------------------------- */
+
+static Expr pairs_of(Fuse *f, Expr rows) {
+    return expr_muli(f->p, expr_ceildiv(f->p, rows, expr_const(f->p, K_PAIR_STEP)),
+                     K_PAIR_STEP / 2);
+}
+
+static Expr pairs_numel(Fuse *f, const Pack *k) {
+    Expr e = expr_mul(f->p, expr_mul(f->p, k->batch, k->ngroup), panels(f, k));
+    return expr_muli(f->p, expr_mul(f->p, e, pairs_of(f, k->k)), 2 * (int64_t)k->nr);
+}
+
+/* One axis for each of batch, group, panel, pair of rows, column and row of a pair. */
+static void pairs_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
+    ExprPool *p = f->p;
+    const Type *t = graph_type(f->g, k->b);
+    Expr group = expr_const(p, 0), panel = group, inner = expr_const(p, 1);
+    uint32_t d = 0;
+    for (; d < k->nbatch; d++)
+        if (!expr_is_value(p, t->dim[d], 1)) dim[d] = axis_new(f, g, t->dim[d], AX_PAR);
+    if (!expr_is_value(p, k->ngroup, 1)) group = axis_new(f, g, k->ngroup, AX_PAR);
+    if (!expr_is_value(p, panels(f, k), 1)) panel = axis_new(f, g, panels(f, k), AX_PAR);
+    Expr pair = axis_new(f, g, pairs_of(f, k->k), AX_PAR);
+    Expr lane = axis_new(f, g, expr_const(p, k->nr), AX_PAR);
+    Expr row = expr_add(p, expr_muli(p, pair, 2), axis_new(f, g, expr_const(p, 2), AX_PAR));
+    for (d = t->rank - 1u; d-- > k->nbatch; inner = expr_mul(p, inner, t->dim[d])) {
+        dim[d] = expr_div(p, row, inner);
+        if (d > k->nbatch) dim[d] = expr_mod(p, dim[d], t->dim[d]);
+    }
+    g->pack_mask = expr_lt(p, row, k->k);
+    *column = expr_add(p, expr_muli(p, panel, k->nr), lane);
+    dim[t->rank - 1] = expr_add(p, expr_mul(p, group, k->n), *column);
+}
+
+static KVal pairs_read(Body *b, const Pack *k, Value operand, IdxId idx) {
+    ExprPool *p = b->f->p;
+    KOp o = body_blank(K_kload, k->dtype);
+    o.buf = body_param(b, k->buf - 1, false);
+    PanelPlace x = panels_place(b->f, k, b->g, operand, idx);
+    Expr two = expr_const(p, 2), pair = expr_mul(p, x.panel, pairs_of(b->f, k->k));
+    pair = expr_add(p, pair, expr_div(p, x.row, two));
+    Expr at = expr_add(p, expr_muli(p, pair, k->nr), x.column);
+    o.index = expr_add(p, expr_muli(p, at, 2), expr_mod(p, x.row, two));
+    b->k->dot.pack = k->nr;
+    b->k->dot.pairs = true;
+    return body_cast(b, body_op(b, o), body_type(k->dtype));
+}
+
+static const PackForm pack_pairs = {"pack", pairs_numel, pairs_axes, pack_copy, pairs_read};
+
 /* --- Columns ------------------------------------------------------------------------------ */
 
 static Expr columns_numel(Fuse *f, const Pack *k) {
@@ -206,7 +257,10 @@ void pack_store(Fuse *f, Value dot) {
              : fuse_is_quads(f, dot) && k.dtype == DT_i8 ? &pack_quads
                                                          : &pack_panels;
     uint32_t i;
-    if (k.form != &pack_panels || !pack_bits(f, &k, &i)) i = pack_make(f, &k);
+    if (k.form != &pack_panels || !pack_bits(f, &k, &i)) {
+        if (k.form == &pack_panels && k.dtype == DT_bf16 && f->m->pairs) k.form = &pack_pairs;
+        i = pack_make(f, &k);
+    }
     f->choice[dot].pack = i + 1;
 }
 

@@ -130,7 +130,8 @@ static void check(Env *e, double tol) {
 
 /* --- Matrix products ---------------------------------------------------------------------- */
 
-typedef enum BForm { PACKED, ROWS, COLUMNS } BForm; /* in panels, [K][N], [N][K] */
+/* In panels, in panels of pairs of rows, [K][N], [N][K]. */
+typedef enum BForm { PACKED, PAIRS, ROWS, COLUMNS } BForm;
 
 typedef struct Gemm {
     int m, n, k; /* m == 0: symbol si; k == 0: symbol sj */
@@ -152,21 +153,31 @@ static const Gemm gemms[] = {
     {0, 64, 33, ROWS, "f32", "f32", 4},    {19, 55, 70, PACKED, "i16", "i32", 1},
     {9, 100, 37, PACKED, "i16", "i32", 4}, {0, 70, 0, PACKED, "i16", "i32", 2},
     {0, 64, 0, ROWS, "u8", "i32", 0},      {33, 48, 1, PACKED, "i16", "i32", 0},
+    {50, 60, 17, PAIRS, "bf16", "f32", 1}, {1, 200, 50, PAIRS, "bf16", "f32", 2},
+    {64, 96, 64, PAIRS, "bf16", "f32", 0}, {19, 70, 333, PAIRS, "bf16", "f32", 4},
+    {0, 100, 96, PAIRS, "bf16", "f32", 2}, {0, 49, 0, PAIRS, "bf16", "f32", 0},
+    {33, 48, 1, PAIRS, "bf16", "f32", 3},  {600, 50, 20, PAIRS, "bf16", "f32", 1},
 };
 
 static void gemm_text(Env *e, const Gemm *g) {
     const char *m = g->m ? arena_printf(e->a, "%d", g->m) : "si";
     const char *k = g->k ? arena_printf(e->a, "%d", g->k) : "sj";
     int n = g->n, nb = g->epilogue == 4 ? 2 : 1, v = 1;
-    const char *at = g->b == ROWS     ? arena_printf(e->a, "k*%d + n", n)
-                     : g->b == PACKED ? arena_printf(e->a, "n/48*48*%s + k*48 + n%%48", k)
-                                      : arena_printf(e->a, "n*%s + k", k);
+    const char *at =
+        g->b == ROWS     ? arena_printf(e->a, "k*%d + n", n)
+        : g->b == PACKED ? arena_printf(e->a, "n/48*48*%s + k*48 + n%%48", k)
+        : g->b == PAIRS
+            ? arena_printf(e->a, "((n/48*((%s + 31)/32*16) + k/2)*48 + n%%48)*2 + k%%2", k)
+            : arena_printf(e->a, "n*%s + k", k);
+    const char *deep = g->b == PAIRS ? arena_printf(e->a, "((%s + 31)/32*32)", k) : k;
+    bool panels = g->b == PACKED || g->b == PAIRS;
+    int wide = panels ? (n + 47) / 48 * 48 : n;
     sb_printf(&e->text, "kernel g tem dot  m=%s n=%d ~k=%s\n", m, n, k);
     sb_printf(&e->text, "param 0 %s[%s*%s]\n", g->in, m, k);
-    sb_printf(&e->text, "param 1 %s[%s*%d]\n", g->in, k, g->b == PACKED ? (n + 47) / 48 * 48 : n);
+    sb_printf(&e->text, "param 1 %s[%s*%d]\n", g->in, deep, wide);
     sb_printf(&e->text, "param 2 %s[%s*%d] written\n", g->acc, m, n);
     sb_printf(&e->text, "param 3 %s[%d]\nparam 4 %s[%s*%d]\n", g->acc, n, g->acc, m, n);
-    sb_printf(&e->text, "param 5 %s[%s*%d]\n", g->in, k, g->b == PACKED ? (n + 47) / 48 * 48 : n);
+    sb_printf(&e->text, "param 5 %s[%s*%d]\n", g->in, deep, wide);
     sb_printf(&e->text, "%%1 %s load p0[m*%s + k]\n", g->in, k);
     int a = v++, b[2], acc[2];
     bool cast = strcmp(g->in, g->acc) != 0;
@@ -195,7 +206,8 @@ static void gemm_text(Env *e, const Gemm *g) {
     if (g->epilogue == 4)
         sb_printf(&e->text, "%%%d %s mul %%%d, %%%d\n", v, g->acc, out, acc[1]), out = v++;
     sb_printf(&e->text, "%%%d %s store p2[m*%d + n] %%%d\n", v, g->acc, n, out);
-    sb_printf(&e->text, "dot batch - m m n n k k pack %d a %%%d", g->b == PACKED ? 48 : 0, a);
+    sb_printf(&e->text, "dot batch - m m n n k k pack %d%s a %%%d", panels ? 48 : 0,
+              g->b == PAIRS ? " pairs" : "", a);
     for (int i = 0; i < nb; i++) sb_printf(&e->text, " acc %%%d b %%%d", acc[i], b[i]);
     sb_put(&e->text, "\nend\n");
 }
