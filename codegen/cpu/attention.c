@@ -30,12 +30,25 @@ static bool analyse(Attn *t) {
     return lo > 0;
 }
 
+#define KEPT_BYTES (1 << 20)
+
+/* Where several blocks of queries read what has to be copied, it is copied once for all of them, if
+ * that is known to be little. */
+static void keep(Attn *t, AttnRows *r) {
+    int64_t queries, least, most;
+    if (!expr_is_const(t->p, t->ni, &queries)) return;
+    expr_range(t->p, expr_mul(t->p, t->nj, r->padded), &least, &most);
+    r->kept = !r->direct && queries > ATTN_UNIT * ATTN_UNITS && most <= KEPT_BYTES / t->bytes;
+}
+
 static void set_rows(Attn *t) {
     uint32_t d = (uint32_t)__builtin_ctz(t->t->d);
     t->sym_d = t->k->axes[d].sym;
     t->nd = t->k->axes[d].extent;
     t->kr = attn_rows(t, t->t->k, t->t->d);
     t->vr = attn_rows(t, t->t->v, t->t->dv);
+    keep(t, &t->kr);
+    keep(t, &t->vr);
 }
 
 static void reserve_all(Attn *t) {
@@ -49,8 +62,11 @@ static void reserve_all(Attn *t) {
     t->sum = attn_reserve(t, row);
     t->scale = attn_reserve(t, expr_addi(p, row, t->out_rows));
     t->block_max = attn_reserve(t, row);
-    if (!t->kr.direct) t->kr.copy = attn_reserve(t, expr_mul(p, keys, t->kr.padded));
-    if (!t->vr.direct) t->vr.copy = attn_reserve(t, expr_mul(p, keys, t->vr.padded));
+    AttnRows *rows[2] = {&t->kr, &t->vr};
+    for (int i = 0; i < 2; i++)
+        if (!rows[i]->direct)
+            rows[i]->copy =
+                attn_reserve(t, expr_mul(p, rows[i]->kept ? t->nj : keys, rows[i]->padded));
 }
 
 static void both_forms(Attn *t) {

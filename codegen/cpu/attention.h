@@ -34,6 +34,7 @@ typedef struct AttnRows {
     uint32_t axis;     /* along the row: d or dv */
     Expr size, padded; /* elements; rounded up to vectors */
     bool direct;       /* read in place */
+    bool kept;         /* copied once for all blocks of queries of a head */
     bool quick;        /* computed where one query needs it, as cheaply as read from a copy */
     bool whole;        /* size is a multiple of the lanes */
     LLVMValueRef copy;
@@ -64,6 +65,7 @@ typedef struct Attn {
     LLVMValueRef max, sum, scale, block_max; /* [nq] each; NULL of a gradient */
 
     /* current block */
+    LLVMValueRef fresh;           /* whether it is the first of its batch that the call works on */
     LLVMValueRef query0, queries; /* first query, their number */
     LLVMValueRef vectors;         /* query vectors of this block */
     LLVMValueRef key0, keys;      /* current block of keys */
@@ -71,7 +73,8 @@ typedef struct Attn {
 
 /* attention_parts.c */
 Expr attn_sym(Attn *t, const char *name, Expr size, LLVMValueRef value);
-void attn_copy_rows(Attn *t, const AttnRows *r); /* keys [key0, key0 + keys) */
+void attn_copy_rows(Attn *t, const AttnRows *r); /* keys [key0, key0 + keys), unless kept */
+void attn_keep_rows(Attn *t);                    /* all keys of what is kept */
 /* Address of element `at` (a symbol's expression or 0) of row `row`, counted from key0. */
 LLVMValueRef attn_row(Attn *t, const AttnRows *r, LLVMValueRef row);
 LLVMValueRef attn_at(Attn *t, LLVMValueRef base, LLVMValueRef index);   /* element address */

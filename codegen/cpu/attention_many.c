@@ -269,34 +269,25 @@ static void out_tile(Attn *t, LLVMValueRef row, LLVMValueRef column, uint32_t nv
     }
 }
 
-/* All keys of the block, in chunks; what was there before is scaled once. */
-static void out_chunks(Attn *t, LLVMValueRef row, LLVMValueRef column, uint32_t nv) {
+/* Columns [column, column + nv vectors) of O over keys [from, to). */
+static void out_columns(Attn *t, LLVMValueRef column, uint32_t nv, LLVMValueRef from,
+                        LLVMValueRef to, bool scaled) {
     Emit *e = t->e;
     EmitLoop l = {0};
-    LLVMValueRef scale[8], zero = emit_i64(e, 0), step = emit_i64(e, ATTN_CHUNK_KEYS);
-    for (uint32_t r = 0; t->scale && r < t->out_rows; r++)
-        scale[r] = emit_splat(
-            e, emit_load(e, t->elem, attn_at(t, t->scale, attn_add(t, row, r)), t->bytes));
-    LLVMValueRef lim[2] = {step, t->keys};
-    out_tile(t, row, column, nv, zero, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2),
-             t->scale ? scale : NULL);
-    emit_loop_begin(e, &l, "chunk", step, t->keys, step, false);
-    lim[0] = LLVMBuildAdd(e->b, l.i, step, "");
-    out_tile(t, row, column, nv, l.i, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2), NULL);
-    emit_loop_end(e, &l);
-}
-
-static void out_columns(Attn *t, LLVMValueRef column, uint32_t nv) {
-    Emit *e = t->e;
-    EmitLoop l = {0};
+    LLVMValueRef scale[8];
     emit_loop_begin(e, &l, "out", emit_i64(e, 0), t->queries, emit_i64(e, t->out_rows), true);
-    out_chunks(t, l.i, column, nv);
+    for (uint32_t r = 0; scaled && r < t->out_rows; r++) {
+        LLVMValueRef at = attn_at(t, t->scale, attn_add(t, l.i, r));
+        scale[r] = emit_splat(e, emit_load(e, t->elem, at, t->bytes));
+    }
+    out_tile(t, l.i, column, nv, from, to, scaled ? scale : NULL);
     emit_loop_end(e, &l);
 }
 
-void attn_outputs(Attn *t) {
+/* All of O over keys [from, to). */
+static void out_keys(Attn *t, LLVMValueRef from, LLVMValueRef to, bool scaled) {
     Emit *e = t->e;
-    EmitLoop l = {0};
+    EmitLoop l = {0}, tail = {0};
     uint32_t wide = t->out_nv * t->lanes;
     LLVMValueRef zero = emit_i64(e, 0), step = emit_i64(e, wide);
     LLVMValueRef size = emit_expr(e, t->vr.padded);
@@ -304,13 +295,26 @@ void attn_outputs(Attn *t) {
     LLVMValueRef rest =
         even ? size : LLVMBuildSub(e->b, size, LLVMBuildURem(e->b, size, step, ""), "");
     emit_loop_begin(e, &l, "columns", zero, rest, step, false);
-    out_columns(t, l.i, t->out_nv);
+    out_columns(t, l.i, t->out_nv, from, to, scaled);
     emit_loop_end(e, &l);
     if (even) return;
-    EmitLoop tail = {0};
     emit_loop_begin(e, &tail, "columns", rest, size, emit_i64(e, t->lanes), false);
-    out_columns(t, tail.i, 1);
+    out_columns(t, tail.i, 1, from, to, scaled);
     emit_loop_end(e, &tail);
+}
+
+/* All keys of the block, chunk by chunk: a chunk of P, its values and O stay in the first cache.
+ * What was there before is scaled once. */
+void attn_outputs(Attn *t) {
+    Emit *e = t->e;
+    EmitLoop l = {0};
+    LLVMValueRef zero = emit_i64(e, 0), step = emit_i64(e, ATTN_CHUNK_KEYS);
+    LLVMValueRef lim[2] = {step, t->keys};
+    out_keys(t, zero, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2), t->scale != NULL);
+    emit_loop_begin(e, &l, "chunk", step, t->keys, step, false);
+    lim[0] = LLVMBuildAdd(e->b, l.i, step, "");
+    out_keys(t, l.i, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2), false);
+    emit_loop_end(e, &l);
 }
 
 static void key_block(Attn *t) {
@@ -371,5 +375,6 @@ void attn_parts(Attn *t, void (*body)(Attn *t)) {
 }
 
 void attn_many(Attn *t) {
+    attn_keep_rows(t);
     attn_parts(t, part);
 }

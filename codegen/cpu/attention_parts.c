@@ -69,6 +69,7 @@ LLVMValueRef attn_inverse(Attn *t, LLVMValueRef max, LLVMValueRef sum) {
 
 LLVMValueRef attn_row(Attn *t, const AttnRows *r, LLVMValueRef row) {
     Emit *e = t->e;
+    if (r->kept) row = LLVMBuildAdd(e->b, t->key0, row, "");
     if (!r->direct) return attn_at(t, r->copy, attn_mul(t, row, emit_expr(e, r->padded)));
     const KOp *load = &t->k->ops[r->v];
     emit_push(e);
@@ -81,10 +82,9 @@ LLVMValueRef attn_row(Attn *t, const AttnRows *r, LLVMValueRef row) {
 }
 
 /* Rounded up with zeros, so that sums over whole vectors are right. */
-void attn_copy_rows(Attn *t, const AttnRows *r) {
+static void copy_rows(Attn *t, const AttnRows *r) {
     Emit *e = t->e;
     EmitLoop row = {0}, at = {0};
-    if (r->direct) return;
     LLVMValueRef zero = emit_i64(e, 0), size = emit_expr(e, r->size);
     emit_loop_begin(e, &row, "copy", zero, t->keys, emit_i64(e, 1), false);
     emit_bind(e, t->sym_j, attn_sym(t, "j", t->nj, LLVMBuildAdd(e->b, t->key0, row.i, "")));
@@ -98,6 +98,21 @@ void attn_copy_rows(Attn *t, const AttnRows *r) {
     attn_store(t, v, r->copy, LLVMBuildAdd(e->b, to, at.i, ""));
     emit_loop_end(e, &at);
     emit_loop_end(e, &row);
+}
+
+void attn_copy_rows(Attn *t, const AttnRows *r) {
+    if (!r->direct && !r->kept) copy_rows(t, r);
+}
+
+void attn_keep_rows(Attn *t) {
+    EmitIf fresh;
+    if (!t->kr.kept && !t->vr.kept) return;
+    emit_if_begin(t->e, &fresh, t->fresh);
+    t->key0 = emit_i64(t->e, 0);
+    t->keys = emit_expr(t->e, t->nj);
+    if (t->kr.kept) copy_rows(t, &t->kr);
+    if (t->vr.kept) copy_rows(t, &t->vr);
+    emit_if_end(t->e, &fresh);
 }
 
 #define QUICK_OPS 3 /* a load widened and scaled */
@@ -242,8 +257,9 @@ static Expr batch_size(Attn *t) {
     return n;
 }
 
-/* Queries [query0, query0 + queries) of the item, cut so that blocks differ by one unit at most. */
-static void item(Attn *t, LLVMValueRef number, Expr blocks, Expr units) {
+/* Queries [query0, query0 + queries) of the item, cut so that blocks differ by one unit at most.
+ * Gives its batch. */
+static LLVMValueRef item(Attn *t, LLVMValueRef number, Expr blocks, Expr units) {
     Emit *e = t->e;
     LLVMValueRef nb = emit_expr(e, blocks), nu = emit_expr(e, units);
     LLVMValueRef b = LLVMBuildUDiv(e->b, number, nb, "");
@@ -256,6 +272,7 @@ static void item(Attn *t, LLVMValueRef number, Expr blocks, Expr units) {
     LLVMValueRef lim[2] = {attn_mul(t, last, unit), emit_expr(e, t->ni)};
     LLVMValueRef end = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
     t->queries = LLVMBuildSub(e->b, end, t->query0, "");
+    return b;
 }
 
 void attn_items(Attn *t, EmitInfo *info, Expr macs, void (*body)(Attn *t)) {
@@ -266,9 +283,11 @@ void attn_items(Attn *t, EmitInfo *info, Expr macs, void (*body)(Attn *t)) {
     info->work = expr_mul(p, batch_size(t), blocks);
     macs = expr_mul(p, expr_mul(p, t->ni, t->nj), macs);
     info->cost = expr_div(p, expr_mul(p, batch_size(t), macs), expr_const(p, 45));
-    EmitLoop l = {0};
+    EmitLoop l = emit_loop(e, 1);
+    l.init[0] = emit_i64(e, -1);
     emit_loop_begin(e, &l, "item", e->begin, e->end, emit_i64(e, 1), false);
-    item(t, l.i, blocks, units);
+    l.next[0] = item(t, l.i, blocks, units);
+    t->fresh = LLVMBuildICmp(e->b, LLVMIntNE, l.next[0], l.phi[0], "");
     body(t);
     emit_loop_end(e, &l);
 }

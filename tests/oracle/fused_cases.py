@@ -117,7 +117,7 @@ for shape in ((3, 5, 33), (2, 17, 64), (1, 1, 130)):
          c.op("Sigmoid", c.op("Slice", "x", c.add("s1", i64(shape[2] - shape[2] // 2)), c.add("e1", i64(2 ** 62)), "ax")))], free=free, x=f32(*shape))
 
 # ---- attention as exports write it, with positions picked and masks -----------------------------------------
-for s, t in ((1, 9), (7, 7), (17, 33)):
+for s, t in ((1, 9), (7, 7), (17, 33), (130, 300)):
     free = {"q": {0: "b", 2: "s"}, "k": {0: "b", 2: "t"}, "v": {0: "b", 2: "t"}, "mask": {0: "b", 3: "t"}}
     def attention(c):
         scores = c.op("Mul", c.op("MatMul", "q", c.op("Transpose", "k", perm=[0, 1, 3, 2])), c.add("scale", np.float32(.25)))
