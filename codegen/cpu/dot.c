@@ -36,7 +36,7 @@ static void cut(Dot *d) {
         /* Columns are read as one stream, which the next cache keeps up with; and the more rows
          * there are, the fewer copies of the right operand. */
         bool many = d->columns || dot_costly_copy(d, 0);
-        int64_t budget = d->t->wino ? (96 << 10) / 16 : many ? 1 << 20 : 256 << 10;
+        int64_t budget = d->t->wino ? (128 << 10) / 16 : many ? 1 << 20 : 256 << 10;
         fit = expr_div(p, expr_const(p, budget / DOT_ROWS), expr_max(p, one, d->kk.size));
         d->block = expr_max(p, one, expr_min(p, d->block, fit));
     }
@@ -139,8 +139,9 @@ static void reserve(Dot *d) {
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         if (d->b[i].mode == DOT_B_COPIED && is_made(d) != 1)
             d->b[i].copy = emit_scratch(e, copy_bytes(d));
+        Expr held = dot_may_slice(d) ? expr_muli(p, d->block, DOT_ROWS) : expr_const(p, DOT_ROWS);
         if (!d->in_registers || dot_in_chunks(d))
-            d->tile[i] = emit_scratch(e, expr_const(p, DOT_ROWS * d->width * d->bytes));
+            d->tile[i] = emit_scratch(e, expr_muli(p, held, d->width * d->bytes));
     }
 }
 

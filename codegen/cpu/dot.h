@@ -6,6 +6,7 @@
  *   row tiles    M cut into equal tiles of at most 8 rows; where M is not known into tiles of 8
  *                and what is left
  *   runs, k      the micro-kernel: rows x nv accumulators in registers
+ * Where k is long, sums are walked in slices of it outside of the row tiles: see dot_kernel.c.
  *
  * The left operand is read through a table of pointers, one per row of the block and run. A run is
  * the longest stretch of contracted axes along which the operand moves by one stride: all of K in a
@@ -95,7 +96,7 @@ typedef struct Dot {
     Expr span, spans; /* blocks that share a table: items walk them fastest, then panels */
     Expr tiles, block, blocks, panels; /* tiles of M, tiles in a block, blocks, panels */
     bool in_registers; /* the epilogue takes accumulators from registers, not from `tile` */
-    LLVMValueRef tile[K_MAX_ACC]; /* [DOT_ROWS][width] */
+    LLVMValueRef tile[K_MAX_ACC]; /* [DOT_ROWS][width]; where sums are sliced all rows of a block */
 
     /* Winograd: tiles are of 2x2 outputs, and the micro-kernel runs once for each of the 16 planes
      * of the transformed operands. */
@@ -112,6 +113,7 @@ typedef struct Dot {
     /* current work item and sub-panel */
     LLVMValueRef tile0, tile1;       /* tiles of M */
     LLVMValueRef span0, span1, row0; /* those that share a table; the first row of span0 */
+    LLVMValueRef slice_row;          /* the block's first row, counted from row0 */
     Expr panel, n0;                  /* panel number; first column */
 } Dot;
 
@@ -170,8 +172,9 @@ typedef struct DotTurn {
     LLVMValueRef at, of;
 } DotTurn;
 
-/* What it asks for, of right operand i, whose columns from d->n0 on begin at `start`. */
-DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, DotTurn turn);
+/* What it asks for while right operand i is walked, `rows` rows whose columns from d->n0 on begin at
+ * `start`: what lies behind them. */
+DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, Expr rows, DotTurn turn);
 void dot_ask(Dot *d, DotAhead *a); /* at each step of k */
 
 /* dot_kernel.c */
@@ -180,6 +183,7 @@ void dot_ask(Dot *d, DotAhead *a); /* at each step of k */
 void dot_tiles(Dot *d, uint32_t nv, bool masked);
 void dot_store_all(Dot *d);
 bool dot_in_chunks(const Dot *d); /* sums are made of chunks, which meet in `tile` */
+bool dot_may_slice(const Dot *d); /* ... and are walked chunk by chunk where nothing is made */
 
 /* wino.c */
 void wino_analyse(Dot *d); /* replaces M by 2x2 tiles */

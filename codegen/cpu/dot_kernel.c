@@ -406,13 +406,17 @@ static void chunk_open(Dot *d, Micro *m, Chunk *c, Expr steps, Expr most) {
     m->live = m->nacc;
 }
 
-static void chunk_close(Dot *d, Micro *m, Chunk *c) {
+static void add_to_tile(Dot *d, Micro *m) {
     for (uint32_t i = 0; i < m->nacc; i++) {
         LLVMValueRef at = micro_place(d, m, i);
         LLVMValueRef sum = LLVMBuildFAdd(d->e->b, load_vector(d, at), m->acc[i], "");
         emit_store_ptr(d->e, sum, at, d->bytes);
     }
     m->live = 0;
+}
+
+static void chunk_close(Dot *d, Micro *m, Chunk *c) {
+    add_to_tile(d, m);
     micro_close(d, m, &c->l);
 }
 
@@ -500,6 +504,88 @@ static void micro_kernel(Dot *d, Micro *m) {
     }
 }
 
+/* --- Slices -------------------------------------------------------------------------------
+ *
+ * Sums that are made of chunks may be walked chunk by chunk, each by all tiles of the block: a
+ * slice of a panel, DOT_CHUNK of its rows, stays in the first cache, and what is asked for ahead is
+ * the next slice, however long k is. Where the block's part of the left operand turns out not to
+ * stay in the cache, a slice is all of k. Every sum is made in the same order. */
+
+/* Panels of which two leave a cache of 1 MB no room for more; what a block may read again. */
+enum { SLICED_BYTES = 320 << 10, SLICED_LEFT = 1 << 20 };
+
+static Expr left_bytes(const Dot *d) {
+    return expr_mul(d->p, expr_muli(d->p, d->block, (int64_t)DOT_ROWS * d->bytes), d->kk.size);
+}
+
+bool dot_may_slice(const Dot *d) {
+    int64_t least, most, fewest, tiles;
+    if (!dot_in_chunks(d) || d->width < DOT_PANEL) return false;
+    expr_range(d->p, left_bytes(d), &least, &most);
+    expr_range(d->p, d->block, &fewest, &tiles);
+    const bool large = expr_hint(d->p, d->kk.size) * DOT_PANEL * d->bytes >= SLICED_BYTES;
+    return tiles > 1 && (d->t->wino || (large && least <= SLICED_LEFT));
+}
+
+typedef struct Slice {
+    EmitLoop runs, chunks;
+    Expr run, first, size; /* steps of one run; or runs, where chunks are of whole runs */
+    Expr chunk;            /* ... in parts of so many */
+} Slice;
+
+static void slices_open(Dot *d, Slice *s) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    const Expr one = expr_const(p, 1), join = expr_div(p, expr_const(p, DOT_CHUNK), d->run);
+    const Expr all = joins_runs(d) ? d->nruns : d->run;
+    s->chunk = joins_runs(d) ? expr_max(p, one, join) : expr_const(p, DOT_CHUNK);
+    const Expr stays = expr_le(p, left_bytes(d), expr_const(p, SLICED_LEFT));
+    const Expr most = d->t->wino ? s->chunk : expr_select(p, stays, s->chunk, all);
+    const Expr n = expr_ceildiv(p, all, expr_max(p, one, most));
+    LLVMValueRef zero = emit_i64(e, 0), by = emit_i64(e, 1);
+    s->runs = s->chunks = (EmitLoop){0};
+    if (!joins_runs(d)) {
+        emit_loop_begin(e, &s->runs, "runs", zero, emit_expr(e, d->nruns), by, false);
+        s->run = dot_sym(d, "run", d->nruns, s->runs.i);
+    }
+    emit_loop_begin(e, &s->chunks, "slice", zero, emit_expr(e, n), by, false);
+    s->first = expr_mul(p, dot_sym(d, "slice", n, s->chunks.i), most);
+    s->size = expr_min(p, most, expr_sub(p, all, s->first));
+}
+
+static void slices_close(Dot *d, Slice *s) {
+    emit_loop_end(d->e, &s->chunks);
+    if (!joins_runs(d)) emit_loop_end(d->e, &s->runs);
+}
+
+/* The right operand's rows where the slice begins, and how many it has. */
+static Expr slice_row(Dot *d, const Slice *s) {
+    ExprPool *p = d->p;
+    if (joins_runs(d)) return dot_run_row(d, s->first);
+    return expr_add(p, dot_run_row(d, s->run), expr_mul(p, s->first, d->rows[d->ka.n - 1]));
+}
+
+static Expr slice_rows(Dot *d, const Slice *s) {
+    return joins_runs(d) ? expr_mul(d->p, s->size, d->run) : s->size;
+}
+
+/* Adds the slice's products to what is in memory. */
+static void micro_slice(Dot *d, Micro *m, const Slice *s) {
+    Chunk c;
+    LLVMValueRef left[DOT_ROWS], start = m->row;
+    m->live = 0;
+    m->row = b_row(d, m->b, start, slice_row(d, s));
+    if (!joins_runs(d))
+        micro_left(d, m, LLVMBuildAdd(d->e->b, m->at, emit_expr(d->e, s->run), ""), left);
+    chunk_open(d, m, &c, s->size, s->chunk);
+    const Expr first = expr_add(d->p, s->first, c.first);
+    if (joins_runs(d))
+        micro_runs(d, m, start, first, c.size);
+    else
+        micro_part(d, m, left, first, c.size);
+    chunk_close(d, m, &c);
+}
+
 /* --- Epilogue ----------------------------------------------------------------------------- */
 
 /* A tile: rows [row, row + rows) of M, known as expression `base`. */
@@ -513,7 +599,16 @@ typedef struct Tile {
     LLVMValueRef b[K_MAX_ACC];
     DotTurn turn;
     DotAhead ahead[K_MAX_ACC];
+    const Slice *slice; /* whose products are added up; or */
+    bool finish;        /* sums are in memory; only the epilogue is left */
 } Tile;
+
+/* Where the tile's sums lie from its first row on. */
+static LLVMValueRef tile_sums(Dot *d, const Tile *t) {
+    return d->wino.to              ? t->row
+           : t->slice || t->finish ? LLVMBuildSub(d->e->b, t->row, d->slice_row, "")
+                                   : emit_i64(d->e, 0);
+}
 
 void dot_store_all(Dot *d) {
     for (KVal v = 1; v < d->k->nops; v++)
@@ -555,7 +650,8 @@ static void epilogue_memory(Dot *d, const Tile *t) {
         emit_loop_begin(e, &l, "epilogue", emit_i64(e, 0), t->rows, emit_i64(e, 1), true);
         dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, first, l.i, "")));
         for (uint32_t i = 0; i < d->t->nacc; i++) {
-            LLVMValueRef from = tile_place(d, i, l.i, j);
+            LLVMValueRef row = LLVMBuildAdd(e->b, tile_sums(d, t), l.i, "");
+            LLVMValueRef from = tile_place(d, i, row, j);
             emit_override(e, d->t->acc[i], load_vector(d, from));
         }
         dot_store_all(d);
@@ -572,9 +668,13 @@ static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
         m.of = i;
         m.mask = t->mask;
         m.ahead = t->ahead[i];
-        if (d->wino.to || d->tile[i])
-            m.tile = tile_place(d, i, d->wino.to ? t->row : emit_i64(d->e, 0), 0);
-        micro_kernel(d, &m);
+        if (d->wino.to || d->tile[i]) m.tile = tile_place(d, i, tile_sums(d, t), 0);
+        m.nacc = rows * t->nv;
+        if (t->slice) {
+            micro_slice(d, &m, t->slice);
+            continue;
+        }
+        if (!t->finish) micro_kernel(d, &m);
         const bool stays = d->in_registers && !d->wino.to;
         for (uint32_t v = 0; v < m.nacc; v++) {
             if (stays && !m.live) m.acc[v] = load_vector(d, micro_place(d, &m, v));
@@ -619,7 +719,7 @@ static void zero_tile(Dot *d, const Tile *t, uint32_t acc) {
     Emit *e = d->e;
     EmitLoop l = {0};
     emit_loop_begin(e, &l, "zero", emit_i64(e, 0), t->rows, emit_i64(e, 1), true);
-    LLVMValueRef row = d->wino.to ? LLVMBuildAdd(e->b, t->row, l.i, "") : l.i;
+    LLVMValueRef row = LLVMBuildAdd(e->b, tile_sums(d, t), l.i, "");
     for (uint32_t j = 0; j < t->nv; j++)
         emit_store_ptr(e, LLVMConstNull(emit_vec(d->elem, d->lanes)), tile_place(d, acc, row, j),
                        d->bytes);
@@ -629,17 +729,17 @@ static void zero_tile(Dot *d, const Tile *t, uint32_t acc) {
 /* `counts`: the numbers that t->rows may be. */
 static void tile_any(Dot *d, const Tile *t, uint32_t counts) {
     Emit *e = d->e;
-    bool one = (counts & (counts - 1)) == 0;
-    for (uint32_t i = 0; dot_in_chunks(d) && i < d->t->nacc; i++) zero_tile(d, t, i);
+    bool one = (counts & (counts - 1)) == 0, whole = !t->slice && !t->finish;
+    for (uint32_t i = 0; whole && dot_in_chunks(d) && i < d->t->nacc; i++) zero_tile(d, t, i);
     for (uint32_t r = 1; r <= DOT_ROWS; r++) {
         EmitIf is;
-        if (!(counts >> r & 1)) continue;
+        if (!(counts >> r & 1) || (t->finish && !d->in_registers)) continue;
         if (!one)
             emit_if_begin(e, &is, LLVMBuildICmp(e->b, LLVMIntEQ, t->rows, emit_i64(e, r), ""));
         tile_of_rows(d, t, r);
         if (!one) emit_if_end(e, &is);
     }
-    if (!d->in_registers && !d->wino.to) epilogue_memory(d, t);
+    if (!d->in_registers && !d->wino.to && !t->slice) epilogue_memory(d, t);
 }
 
 /* Rows [row, row + t->rows), counted from the block's first row. */
@@ -649,7 +749,12 @@ static void tile_at(Dot *d, Tile *t, LLVMValueRef row, uint32_t counts) {
     t->entry = LLVMBuildMul(e->b, row, emit_expr(e, d->nruns), "");
     if (d->wino.entry) t->entry = LLVMBuildAdd(e->b, t->entry, d->wino.entry, "");
     t->base = dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
-    for (uint32_t i = 0; i < d->t->nacc; i++) t->ahead[i] = dot_ahead(d, i, t->b[i], t->turn);
+    for (uint32_t i = 0; i < d->t->nacc; i++) {
+        LLVMValueRef from = t->b[i];
+        if (t->slice) from = b_row(d, &d->b[i], from, slice_row(d, t->slice));
+        const Expr rows = t->slice ? slice_rows(d, t->slice) : d->kk.size;
+        t->ahead[i] = t->finish ? (DotAhead){0} : dot_ahead(d, i, from, rows, t->turn);
+    }
     tile_any(d, t, counts);
 }
 
@@ -701,12 +806,15 @@ static void tile(Dot *d, Tile *t, LLVMValueRef row, LLVMValueRef rows) {
     emit_loop_end(e, &l);
 }
 
-/* Of a tile: a panel is walked part by part, and in each all tiles of the span. */
-static DotTurn turn_of(Dot *d, LLVMValueRef tile) {
+/* Of a tile: a panel is walked part by part, and in each all tiles of the span; a slice, which is
+ * all columns wide, by the tiles of the block. */
+static DotTurn turn_of(Dot *d, const Tile *t, LLVMValueRef tile) {
     Emit *e = d->e;
     const int64_t parts = DOT_PANEL / d->width;
-    LLVMValueRef tiles = LLVMBuildSub(e->b, d->span1, d->span0, "");
-    LLVMValueRef here = LLVMBuildSub(e->b, tile, d->span0, "");
+    const bool sliced = t->slice != NULL;
+    LLVMValueRef first = sliced ? d->tile0 : d->span0, last = sliced ? d->tile1 : d->span1;
+    LLVMValueRef tiles = LLVMBuildSub(e->b, last, first, "");
+    LLVMValueRef here = LLVMBuildSub(e->b, tile, first, "");
     if (parts == 1) return (DotTurn){here, tiles};
     Expr column = expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL));
     LLVMValueRef part = emit_expr(e, expr_div(d->p, column, expr_const(d->p, d->width)));
@@ -714,21 +822,53 @@ static DotTurn turn_of(Dot *d, LLVMValueRef tile) {
                      LLVMBuildMul(e->b, tiles, emit_i64(e, parts), "")};
 }
 
-void dot_tiles(Dot *d, uint32_t nv, bool masked) {
+static void all_tiles(Dot *d, Tile *t) {
     Emit *e = d->e;
     EmitLoop l = {0};
+    emit_loop_begin(e, &l, "tile", d->tile0, d->tile1, emit_i64(e, 1), true);
+    t->turn = turn_of(d, t, l.i);
+    LLVMValueRef row = dot_first_row(d, l.i);
+    LLVMValueRef end = dot_end_row(d, LLVMBuildAdd(e->b, l.i, emit_i64(e, 1), ""));
+    LLVMValueRef rows = LLVMBuildSub(e->b, end, row, "");
+    row = LLVMBuildSub(e->b, row, d->row0, "");
+    tile(d, t, row, rows);
+    emit_loop_end(e, &l);
+}
+
+/* Sums of the block's rows, before the first slice. */
+static void zero_block(Dot *d, Tile *t) {
+    Emit *e = d->e;
+    LLVMValueRef first = dot_first_row(d, d->tile0);
+    d->slice_row = LLVMBuildSub(e->b, first, d->row0, "");
+    t->row = d->slice_row;
+    t->rows = LLVMBuildSub(e->b, dot_end_row(d, d->tile1), first, "");
+    t->finish = true;
+    for (uint32_t i = 0; i < d->t->nacc; i++) zero_tile(d, t, i);
+    t->finish = false;
+}
+
+static void in_slices(Dot *d, Tile *t) {
+    Slice s;
+    zero_block(d, t);
+    slices_open(d, &s);
+    t->slice = &s;
+    all_tiles(d, t);
+    slices_close(d, &s);
+    t->slice = NULL;
+    t->finish = true;
+    if (!d->wino.to) all_tiles(d, t);
+}
+
+void dot_tiles(Dot *d, uint32_t nv, bool masked) {
+    Emit *e = d->e;
     Tile t = {.nv = nv};
     for (uint32_t j = 0; masked && j < nv; j++) {
         Expr base = expr_addi(d->p, d->n0, (int64_t)(j * d->lanes));
         t.mask[j] = emit_lanes_below(e, emit_expr(e, expr_sub(d->p, d->n.size, base)));
     }
     for (uint32_t i = 0; i < d->t->nacc; i++) t.b[i] = b_start(d, i);
-    emit_loop_begin(e, &l, "tile", d->tile0, d->tile1, emit_i64(e, 1), true);
-    t.turn = turn_of(d, l.i);
-    LLVMValueRef row = dot_first_row(d, l.i);
-    LLVMValueRef end = dot_end_row(d, LLVMBuildAdd(e->b, l.i, emit_i64(e, 1), ""));
-    LLVMValueRef rows = LLVMBuildSub(e->b, end, row, "");
-    row = LLVMBuildSub(e->b, row, d->row0, "");
-    tile(d, &t, row, rows);
-    emit_loop_end(e, &l);
+    if (dot_may_slice(d) && d->b[0].mode != DOT_B_MADE)
+        in_slices(d, &t);
+    else
+        all_tiles(d, &t);
 }

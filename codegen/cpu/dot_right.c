@@ -275,13 +275,13 @@ static Expr into_panel(Dot *d, uint32_t i) {
     return expr_muli(d->p, expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL)), bytes);
 }
 
-DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, DotTurn turn) {
+DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, Expr size, DotTurn turn) {
     if (!looks_ahead(d, i)) return (DotAhead){0};
     Emit *e = d->e;
     ExprPool *p = d->p;
     const uint32_t rows = rows_per_step(d);
     const uint32_t step = DOT_PANEL * memory_bytes(d, i) * rows, lines = lines_a_step(d);
-    Expr steps = expr_ceildiv(p, d->kk.size, expr_const(p, rows));
+    Expr steps = expr_ceildiv(p, size, expr_const(p, rows));
     LLVMValueRef most[2] = {turn.of, emit_i64(e, SHARES_MOST)};
     LLVMValueRef shares = emit_intrinsic(e, "llvm.smin", e->i64, most, 2);
     LLVMValueRef pace = LLVMBuildUDiv(e->b, emit_i64(e, step), shares, "");

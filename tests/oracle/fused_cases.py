@@ -145,6 +145,22 @@ for k, st, pads in ((4, 2, [0, 0, 0, 0]), (4, 1, [0, 0, 0, 0]), (6, 2, [0, 0, 0,
         both(f"short_{op}_{k}_{st}_{len(kw)}", lambda c: c.op(op, "x", kernel_shape=[k, 2], strides=[st, 1], pads=pads, **kw),
              free={"x": {0: "b", 2: "h", 3: "w"}}, x=f32(2, 3, 3, 5))
 
+# ---- long sums: panels of which two leave a cache little room are walked slice by slice -----------------------
+small = lambda *shape: f32(*shape) * np.float32(.05)
+for m in (9, 70):
+    free = {"x": {0: "m"}}
+    both(f"long_matmul_{m}", lambda c: c.op("Relu", c.op("Add", c.op("MatMul", "x", "w"), "b")), free=free, x=f32(m, 2050), w=small(2050, 100), b=f32(100),
+         const=("w", "b"))
+    both(f"long_matmul_gelu_{m}", lambda c: c.op("Gelu", c.op("Add", c.op("MatMul", "x", "w"), "b")), free=free, x=f32(m, 2050), w=small(2050, 50), b=f32(50),
+         const=("w", "b"))
+    both(f"long_matmul_fed_{m}", lambda c: c.op("MatMul", "x", "w"), free=free | {"w": {0: "k"}}, x=f32(m, 2050), w=small(2050, 96))
+    both(f"long_matmul_pair_{m}", lambda c: c.op("Mul", c.op("Sigmoid", c.op("MatMul", "x", "w")), c.op("MatMul", "x", "v")), free=free,
+         x=f32(m, 1800), w=small(1800, 60), v=small(1800, 60), const=("w", "v"))
+for tag, channels, kw in (("runs", 200, {"strides": [2, 2]}), ("joined", 80, {"dilations": [2, 2], "kernel_shape": [5, 5]}), ("winograd", 330, {})):
+    side = kw.get("kernel_shape", [3, 3])
+    both(f"long_conv_{tag}", lambda c: c.op("Relu", c.op("Conv", "x", "w", "b", pads=[1, 1, 1, 1], **kw)), free={"x": {0: "n"}}, x=f32(2, channels, 11, 11),
+         w=small(50, channels, *side), b=f32(50), const=("w", "b"))
+
 # ---- contractions that share an operand, some of the others constant and some fed ----------------------------
 for m, k, n in ((1, 16, 33), (17, 9, 50), (5, 40, 96)):
     for tag, const in (("wv", ("v",)), ("vw", ("w",))):
