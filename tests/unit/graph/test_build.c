@@ -96,6 +96,24 @@ static void test_constants(void) {
     arena_destroy(g->arena);
 }
 
+static Value turned(Graph *g, int64_t rows, int64_t cols) {
+    Type t = {.dtype = DT_f32, .rank = 2, .dim = {num(g, rows), num(g, cols)}};
+    size_t bytes = (size_t)(rows * cols) * sizeof(float);
+    float *v = arena_alloc(g->arena, bytes);
+    for (int64_t i = 0; i < rows * cols; i++) v[i] = (float)i;
+    Value c = build_const(g, t, (Constant){.data = v, .bytes = bytes});
+    return build_permute(g, c, (uint8_t[]){1, 0});
+}
+
+/* Weights that are turned stay as they lie; what is no matrix, or a few numbers, is folded. */
+static void test_turned_weights(void) {
+    Graph *g = new_graph();
+    CHECK_EQ_I(graph_node(g, turned(g, 64, 64))->op, OP_permute);
+    CHECK(graph_node(g, turned(g, 1, 256))->op != OP_permute);
+    CHECK_EQ_I(graph_node(g, turned(g, 2, 3))->op, OP_const);
+    arena_destroy(g->arena);
+}
+
 /* reshape(x, concat(shape(x)[0:1], [-1 resolved], shape(x)[2:3] / 2)) leaves one reshape. */
 static void test_shape_chain(void) {
     Graph *g = new_graph();
@@ -289,6 +307,7 @@ TEST_MAIN {
     test_operands_of_layers();
     test_identities();
     test_constants();
+    test_turned_weights();
     test_shape_chain();
     test_shape_inputs();
     test_tracked_arithmetic();
