@@ -21,6 +21,7 @@
     .attrs = X86_ATTRS("x86-64-v4", "512", more), .lanes = 16, .vector_regs = 32,                  \
     .mask_registers = true, .scale_f32 = "llvm.x86.avx512.mask.scalef.ps.512",                     \
     .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512",                                              \
+    .multiply_bytes = "llvm.x86.avx512.pmaddubs.w.512",                                            \
     .table_f32 = "llvm.x86.avx512.permvar.sf.512"
 
 static const Target rows[] = {
@@ -57,7 +58,8 @@ static const Target rows[] = {
               .attrs = X86_ATTRS("x86-64-v3", "256", NO_MORE),
               .lanes = 8,
               .vector_regs = 16,
-              .multiply_pairs = "llvm.x86.avx2.pmadd.wd"},
+              .multiply_pairs = "llvm.x86.avx2.pmadd.wd",
+              .multiply_bytes = "llvm.x86.avx2.pmadd.ub.sw"},
              {.dump = "", .form = CODE_x86_64_v4, AVX512(NO_MORE)},
              {.dump = "vnni.",
               .form = CODE_x86_64_vnni,
@@ -104,9 +106,9 @@ static const Target rows[] = {
               .warpgroups = true,
               .buffer_space = PTX_GLOBAL}},
      .compile = nvptx_compile},
-    /* NVIDIA A100, and later GPUs without a row of their own, through PTX. No structure of Hopper's:
-     * contractions and attention run in f32 units, so of 16 bits, too, what is cheap is computed
-     * where it is read. */
+    /* NVIDIA A100, and later GPUs without a row of their own, through PTX. No structure of
+     * Hopper's: contractions and attention run in f32 units, so of 16 bits, too, what is cheap is
+     * computed where it is read. */
     {.name = "sm_80",
      .device = PLAN_cuda,
      .machine = {.processors = 108,

@@ -29,9 +29,10 @@ typedef struct Isa {
     bool warpgroups;     /* products of warpgroups, and the copy engine that feeds them: what
                             nvptx/hopper makes use of */
     /* Intrinsics over whole registers, NULL where there is none: x * 2^n of f32; sums of two
-     * neighbouring products of i16 in i32; of four, u8 by i8, added to i32; of two
-     * of bf16, added to f32; f32 out of a table in a register, by the low bits of i32. */
-    const char *scale_f32, *multiply_pairs, *multiply_quads, *multiply_bf16, *table_f32;
+     * neighbouring products of i16 in i32; of u8 by i8 in i16; of four of those, added to i32; of
+     * two of bf16, added to f32; f32 out of a table in a register, by the low bits of i32. */
+    const char *scale_f32, *multiply_pairs, *multiply_bytes, *multiply_quads, *multiply_bf16,
+        *table_f32;
 } Isa;
 
 struct Target {

@@ -119,6 +119,17 @@ static Expr copy_bytes(Dot *d) {
     return d->makes ? expr_select(p, expr_le(p, d->tiles, one), expr_const(p, 0), bytes) : bytes;
 }
 
+/* The table, and what rows are copied to. */
+static void reserve_left(Dot *d, Expr tiles, Expr rows) {
+    Emit *e = d->e;
+    ExprPool *p = d->p;
+    d->table = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->nruns), 8));
+    if (d->direct && !d->guarded) return;
+    Expr size = expr_addi(p, expr_mul(p, rows, d->kk.size), d->lanes);
+    if (d->columns) size = expr_add(p, size, expr_muli(p, tiles, DOT_TILE_APART));
+    d->packed = emit_scratch(e, expr_muli(p, size, (int64_t)dtype_bytes(d->left)));
+}
+
 static void reserve(Dot *d) {
     Emit *e = d->e;
     if (d->t->wino) {
@@ -130,12 +141,10 @@ static void reserve(Dot *d) {
      * of scratch small where M is known in the run only. */
     Expr tiles = expr_min(p, expr_mul(p, d->block, d->span), expr_add(p, d->tiles, d->block));
     Expr rows = expr_muli(p, tiles, DOT_ROWS);
-    d->table = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->nruns), 8));
-    if (!d->direct || d->guarded) {
-        Expr size = expr_addi(p, expr_mul(p, rows, d->kk.size), d->lanes);
-        if (d->columns) size = expr_add(p, size, expr_muli(p, tiles, DOT_TILE_APART));
-        d->packed = emit_scratch(e, expr_muli(p, size, (int64_t)dtype_bytes(d->left)));
-    }
+    if (d->scaled.size)
+        d->packed = emit_scratch(e, dot_blocks_bytes(d, rows));
+    else
+        reserve_left(d, tiles, rows);
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         if (d->b[i].mode == DOT_B_COPIED && is_made(d) != 1)
             d->b[i].copy = emit_scratch(e, copy_bytes(d));
@@ -229,28 +238,65 @@ static LLVMValueRef at_most(Emit *e, LLVMValueRef x, LLVMValueRef limit) {
 }
 
 static void left(Dot *d, LLVMValueRef rows) {
-    if (d->columns)
+    if (d->scaled.size)
+        dot_copy_blocks(d, rows);
+    else if (d->columns)
         dot_copy_columns(d);
     else
         dot_fill_table(d, rows);
 }
 
-/* Of the item, with right operands copied if `key` is another than `last`. The last span may have
- * fewer blocks. */
-static void copied_products(Dot *d, LLVMValueRef key, LLVMValueRef last) {
+/* The last span may have fewer blocks. */
+static void panel_if_any(Dot *d) {
     Emit *e = d->e;
     EmitIf any;
-    set_made(d, false);
-    emit_when_new(d, key, last, copy_panels, NULL);
     LLVMValueRef inside = LLVMBuildICmp(e->b, LLVMIntSLT, d->tile0, emit_expr(e, d->tiles), "");
     emit_if_begin(e, &any, inside);
     panel(d);
     emit_if_end(e, &any);
 }
 
+/* Of the item, with right operands copied if `key` is another than `last`. */
+static void copied_products(Dot *d, LLVMValueRef key, LLVMValueRef last) {
+    set_made(d, false);
+    emit_when_new(d, key, last, copy_panels, NULL);
+    panel_if_any(d);
+}
+
+static void set_vectors(Dot *d, uint32_t nv) {
+    d->nv = nv;
+    d->width = nv * d->lanes;
+}
+
+/* Of operands in blocks: sub-panels are as wide as the number of rows leaves registers. */
+static void block_products(Dot *d) {
+    Emit *e = d->e;
+    EmitIf is;
+    int64_t least, most;
+    expr_range(d->p, d->m.size, &least, &most);
+    const bool open = least <= d->scaled.few && most > d->scaled.few;
+    LLVMValueRef few =
+        LLVMBuildICmp(e->b, LLVMIntSLE, emit_expr(e, d->m.size), emit_i64(e, d->scaled.few), "");
+    LLVMValueRef many = LLVMBuildNot(e->b, few, "");
+    if (open) emit_if_begin(e, &is, few);
+    if (least <= d->scaled.few) panel_if_any(d);
+    if (open) emit_if_end(e, &is);
+    if (most <= d->scaled.few) return;
+    if (open) emit_if_begin(e, &is, many);
+    const uint32_t nv = d->nv;
+    set_vectors(d, 1);
+    panel_if_any(d);
+    set_vectors(d, nv);
+    if (open) emit_if_end(e, &is);
+}
+
 static void products(Dot *d, LLVMValueRef key, LLVMValueRef last) {
     Emit *e = d->e;
     EmitIf few, many;
+    if (d->scaled.size) {
+        block_products(d);
+        return;
+    }
     if (!is_made(d)) {
         copied_products(d, key, last);
         return;
@@ -302,13 +348,16 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
     set_widths(d);
     if (d->t->wino) {
         wino_analyse(d);
+    } else if (d->t->block) {
+        dot_analyse_blocks(d);
     } else {
         for (uint32_t i = 0; i < d->t->nacc; i++) dot_analyse_b(d, i);
         dot_analyse_a(d);
     }
     cut(d);
-    d->makes = !d->t->wino;
-    for (uint32_t i = 0; !d->t->wino && i < d->t->nacc; i++) {
+    const bool own = d->t->wino || d->t->block; /* operands have a form of their own */
+    d->makes = !own;
+    for (uint32_t i = 0; !own && i < d->t->nacc; i++) {
         dot_gather_far(d, i);
         d->makes &= dot_may_make(d, i);
     }

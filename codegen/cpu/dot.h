@@ -26,6 +26,9 @@
  * bits and their scales) is computed in registers where M is one tile, so that it is read once as
  * it lies in memory; a panel of it is computed into scratch where there are more.
  *
+ * Where both operands are integers with a scale for each block of k (KDot.block), each block is
+ * summed in integers: see blocks/blocks.c.
+ *
  * Every sum runs over k in one fixed order, in chunks of DOT_CHUNK elements of a run, so results
  * depend neither on the number of threads nor on tile sizes. */
 #ifndef CODEGEN_TEMPLATES_DOT_H
@@ -51,7 +54,8 @@ typedef struct DotGroup {
 typedef enum DotBMode {
     DOT_B_DIRECT, /* vectors are loaded where they are, one row every `step` elements */
     DOT_B_COPIED, /* a panel at a time is computed into scratch */
-    DOT_B_MADE    /* each vector is computed where it is used: of one tile of rows */
+    DOT_B_MADE,   /* each vector is computed where it is used: of one tile of rows */
+    DOT_B_BLOCKS  /* words of integers, taken apart where they are used */
 } DotBMode;
 
 typedef struct DotB {
@@ -61,6 +65,16 @@ typedef struct DotB {
     Expr step;
     LLVMValueRef copy; /* copied: the scratch panel */
 } DotB;
+
+/* Of a contraction in blocks. */
+typedef struct DotBlocks {
+    uint32_t size; /* rows of k in one; 0: it is not */
+    uint32_t few;  /* rows of M, at most, that are multiplied by all columns of a panel at a time */
+    KScaled a, b[K_MAX_ACC];
+    bool zeros; /* there are zero points other than one number, which is ... */
+    int64_t zero;
+    Expr count;
+} DotBlocks;
 
 typedef struct Dot {
     Emit *e;
@@ -73,9 +87,10 @@ typedef struct Dot {
     DotGroup batch, m, n, kk; /* kk: in the order of the right operand's rows */
 
     /* left operand */
-    bool quads;            /* u8 by i8, in groups of four rows */
-    bool pairs;            /* both operands are integers of 16 bits or less, summed in 32; or ... */
-    bool bf16;             /* ... of bf16, summed in f32 */
+    bool quads; /* u8 by i8, in groups of four rows */
+    bool pairs; /* both operands are integers of 16 bits or less, summed in 32; or ... */
+    bool bf16;  /* ... of bf16, summed in f32 */
+    DotBlocks scaled;
     KVal a;                /* what runs hold: the operand or, in pairs, what it is widened from */
     DType left;            /* a run's element type */
     bool direct;           /* runs may be read in place ... */
@@ -152,6 +167,17 @@ Expr dot_run_row(Dot *d, Expr run);
 /* dot_columns.c */
 bool dot_analyse_columns(Dot *d); /* false: the operand is not of that kind */
 void dot_copy_columns(Dot *d);    /* of the span, and its table */
+
+/* blocks/blocks.c */
+typedef struct DotBlockTile {
+    uint32_t rows, nv, of;    /* of: the right operand's number */
+    LLVMValueRef row;         /* the first, counted from that of the block of rows */
+    const LLVMValueRef *mask; /* of each vector of columns; NULL: all are there */
+} DotBlockTile;
+void dot_analyse_blocks(Dot *d);
+Expr dot_blocks_bytes(Dot *d, Expr rows);        /* of the copy of so many rows */
+void dot_copy_blocks(Dot *d, LLVMValueRef rows); /* the left operand */
+void dot_block_sums(Dot *d, const DotBlockTile *t, LLVMValueRef *acc);
 
 /* dot_right.c */
 void dot_analyse_b(Dot *d, uint32_t i);

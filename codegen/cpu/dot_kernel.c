@@ -29,7 +29,7 @@ static LLVMValueRef b_start(Dot *d, uint32_t i) {
     Emit *e = d->e;
     const DotB *b = &d->b[i];
     if (d->wino.b) return d->wino.b;
-    if (b->mode == DOT_B_MADE) return LLVMConstNull(e->ptr);
+    if (b->mode == DOT_B_MADE || b->mode == DOT_B_BLOCKS) return LLVMConstNull(e->ptr);
     if (b->mode == DOT_B_COPIED) {
         Expr in_panel = expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL));
         return emit_gep(e, d->elem, b->copy, emit_expr(e, in_panel));
@@ -478,7 +478,7 @@ static bool joins_runs(const Dot *d) {
 }
 
 bool dot_in_chunks(const Dot *d) {
-    return !d->quads &&
+    return !d->quads && !d->scaled.size &&
            (is_long(d, d->run) || (!expr_is_value(d->p, d->nruns, 1) && joins_runs(d)));
 }
 
@@ -662,6 +662,12 @@ static void epilogue_memory(Dot *d, const Tile *t) {
 
 /* --- Tiles -------------------------------------------------------------------------------- */
 
+static void micro_blocks(Dot *d, const Tile *t, Micro *m) {
+    m->nacc = m->live = m->rows * m->nv;
+    const DotBlockTile tile = {m->rows, m->nv, m->of, t->row, m->mask};
+    dot_block_sums(d, &tile, m->acc);
+}
+
 static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         Micro m = {.rows = rows, .nv = t->nv, .b = &d->b[i], .at = t->entry, .row = t->b[i]};
@@ -674,7 +680,10 @@ static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
             micro_slice(d, &m, t->slice);
             continue;
         }
-        if (!t->finish) micro_kernel(d, &m);
+        if (d->scaled.size)
+            micro_blocks(d, t, &m);
+        else if (!t->finish)
+            micro_kernel(d, &m);
         const bool stays = d->in_registers && !d->wino.to;
         for (uint32_t v = 0; v < m.nacc; v++) {
             if (stays && !m.live) m.acc[v] = load_vector(d, micro_place(d, &m, v));
@@ -687,7 +696,10 @@ static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
 /* Bit r: some tile has r rows. */
 static uint32_t row_counts(Dot *d) {
     int64_t m;
-    if (!expr_is_const(d->p, d->m.size, &m)) return (2u << DOT_ROWS) - 2;
+    if (!expr_is_const(d->p, d->m.size, &m)) {
+        const bool few = d->scaled.size && d->nv > 1;
+        return (2u << (few ? d->scaled.few : DOT_ROWS)) - 2;
+    }
     int64_t tiles = (m + DOT_ROWS - 1) / DOT_ROWS, low = m / tiles, more = m % tiles;
     return (more < tiles ? 1u << low : 0) | (more ? 2u << low : 0);
 }
@@ -700,6 +712,7 @@ static uint32_t whole_counts(const Dot *d, const Tile *t, uint32_t counts) {
     int64_t m;
     if (d->mr < DOT_ROWS) return 0;
     if (expr_is_const(d->p, d->m.size, &m) || d->b[0].mode == DOT_B_MADE) return counts;
+    if (d->scaled.size) return d->nv > 1 ? counts : counts & 1u << DOT_ROWS;
     int64_t least, most;
     expr_range(d->p, d->n.size, &least, &most);
     const bool last = (t->nv < d->nv || t->mask[0]) && least > d->width;

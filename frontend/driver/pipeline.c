@@ -175,8 +175,9 @@ static graphc_status add_training(Pipeline *p, const graphc_training *t, Dump *d
 static graphc_status choose_adapters(Pipeline *p, const graphc_compile_options *o) {
     if (!o->adapters && !o->lora) return GRAPHC_OK;
     if (!o->adapters || o->training || p->lora)
-        return diag(p->diags, D_USAGE, "--adapters", o->adapters ? "goes with no other adapter or training"
-                                                                 : "--lora says of which layers, not how many");
+        return diag(p->diags, D_USAGE, "--adapters",
+                    o->adapters ? "goes with no other adapter or training"
+                                : "--lora says of which layers, not how many");
     LoraSpec *s = ARENA_NEW(p->arena, LoraSpec);
     GC_TRY(lora_parse(p->arena, p->diags, o->lora ? o->lora : "r=16", s));
     if (s->dora || s->dropout > 0 || s->bias || s->save.n)
@@ -219,6 +220,13 @@ static void fix_sizes(Pipeline *p, const char *path, const graphc_compile_option
     import_close(model);
 }
 
+/* Whether a target is the faster for bytes in blocks. */
+static bool multiplies_bytes(const Pipeline *p) {
+    bool any = false;
+    for (uint32_t i = 0; i < p->ntargets; i++) any |= p->targets[i].target->machine.quads;
+    return any;
+}
+
 graphc_status pipeline_import(Pipeline *p, const char *model_path,
                               const graphc_compile_options *o) {
     GC_TRY(check_options(p, o));
@@ -241,6 +249,7 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
                              .links = {.anywhere = o->allow_links, .root = o->weights_root}};
     io.dims = dims;
     io.ndims = o->ndims;
+    io.rounds_to_bytes = !o->training && !p->lora && !p->trained && multiplies_bytes(p);
     if (o->training) fix_sizes(p, model_path, o, &io);
     GC_TRY(import_model(p->arena, p->diags, model_path, &io, &p->model, &p->imported));
     for (uint32_t i = 0; i < o->nstates; i++)
@@ -318,7 +327,8 @@ graphc_status pipeline_targets(Pipeline *p, const graphc_compile_options *o) {
 
 graphc_status pipeline_plan(Pipeline *p, const graphc_compile_options *o) {
     GC_TRY(tell(p, o, "plan", 0, 1));
-    PlanBuildOptions po = {.embed = o->embed, .imported = p->imported, .weights_dir = o->weights_dir};
+    PlanBuildOptions po = {
+        .embed = o->embed, .imported = p->imported, .weights_dir = o->weights_dir};
     if (o->training || p->lora) GC_TRY(train_facts(p, o->training, &po));
     origin_notes(p, &po);
     GC_TRY(plan_build(p->graph, p->targets, p->ntargets, &po, p->arena, p->diags, &p->plan,
@@ -428,7 +438,8 @@ const char *graphc_compiled_message(const graphc_compiled *c, uint32_t i) {
 }
 
 graphc_diagnostic graphc_compiled_diagnostic(const graphc_compiled *c, uint32_t i) {
-    if (i >= graphc_compiled_messages(c)) return (graphc_diagnostic){.place = "", .text = "", .hint = ""};
+    if (i >= graphc_compiled_messages(c))
+        return (graphc_diagnostic){.place = "", .text = "", .hint = ""};
     static const Diag no_memory = {D_NO_MEMORY, "", "", NULL};
     const Diag *d = c->no_memory[0] ? &no_memory : diag_at(c->pipe.diags, i);
     const DiagInfo *info = &diag_info[d->id];

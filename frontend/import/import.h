@@ -22,7 +22,8 @@ typedef enum ImportPhase {
 typedef struct ImportSource {
     const void *bytes; /* the model; NULL: the file */
     size_t size;
-    /* External data by its location, which is a plain relative path: bytes that outlive the Model. NULL: files. */
+    /* External data by its location, which is a plain relative path: bytes that outlive the Model.
+     * NULL: files. */
     graphc_status (*external)(void *ctx, const char *location, const void **data, size_t *size);
     void *ctx;
     FileLinks links; /* among files of external data */
@@ -34,12 +35,15 @@ typedef struct ImportOptions {
                               numbers a value lies; an unknown name is an error */
     uint32_t ndims;
     /* Initializers of the main graph that become states of their names, so that nothing is computed
-     * from their elements beforehand: floats of these names, and with `weights` all of rank 1 and more.
-     * Names that no initializer has are ignored. */
+     * from their elements beforehand: floats of these names, and with `weights` all of rank 1 and
+     * more. Names that no initializer has are ignored. */
     const char *const *trained;
     uint32_t ntrained;
     bool weights;
     ImportPhase batch_norm, dropout;
+    /* A target multiplies bytes: what a model allows to be rounded to them in blocks is. Nothing
+     * that trains does: a rounded value has no gradient. */
+    bool rounds_to_bytes;
 } ImportOptions;
 
 typedef struct Model Model; /* keeps the file mappings that constants point into */
@@ -57,8 +61,8 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
 void import_close(Model *m);
 uint64_t import_hash(const Model *m); /* XXH3 of the file; while it is open */
 
-/* One tensor from a .pb file (an ONNX TensorProto) or its bytes (from; NULL: the file), in graphc's memory
- * form, copied into the arena. */
+/* One tensor from a .pb file (an ONNX TensorProto) or its bytes (from; NULL: the file), in graphc's
+ * memory form, copied into the arena. */
 typedef struct ImportTensor {
     const char *name;
     DType dtype;

@@ -17,11 +17,13 @@ GroupKind fuse_kind(const Fuse *f, Value v);
 bool special_is(const Fuse *f, Value v); /* ... the latter */
 
 bool fuse_fetches_f32(const Fuse *f, Value conv); /* a convolution that matrix units may take */
-bool fuse_packs(const Fuse *f, Value dot);   /* its B operand is read in packed form ... */
-bool fuse_is_wino(const Fuse *f, Value dot); /* ... in Winograd's */
-bool fuse_is_bytes(const Fuse *f, DType t);  /* what matrix units multiply as it is, of 8 bits */
+bool fuse_packs(const Fuse *f, Value dot);        /* its B operand is read in packed form ... */
+bool fuse_is_wino(const Fuse *f, Value dot);      /* ... in Winograd's */
+bool fuse_is_bytes(const Fuse *f, DType t);   /* what matrix units multiply as it is, of 8 bits */
 bool fuse_is_fetched(const Fuse *f, DType t); /* ... or of 16 */
 bool fuse_is_quads(const Fuse *f, Value dot); /* ... in fours of rows: u8 by i8 */
+/* Whether v stands between dot and the integers and scales of blocks that its A operand is. */
+bool fuse_makes_blocks(const Fuse *f, Value v, Value dot);
 /* Its rows are so few that reading B once, column by column, is all the time there is. */
 bool fuse_streams(const Fuse *f, Value dot);
 

@@ -48,6 +48,40 @@ bool fuse_is_quads(const Fuse *f, Value dot) {
     return true;
 }
 
+/* f32 of integers times what repeats along blocks of its last dimension. */
+static bool is_scaled(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op != OP_mul || n->type.dtype != DT_f32) return false;
+    for (int side = 0; side < 2; side++) {
+        const Node *q = graph_node(f->g, n->in[side]), *s = graph_node(f->g, n->in[1 - side]);
+        if (q->op != OP_cast || graph_type(f->g, q->in[0])->dtype != DT_i8) continue;
+        if (s->op == OP_reshape && graph_node(f->g, s->in[0])->op == OP_expand) return true;
+    }
+    return false;
+}
+
+/* Whether v is x or what x is made of by views and by casts to f32. */
+static bool is_seen_through(const Fuse *f, Value v, Value x) {
+    for (const Node *n; x != v; x = n->in[0]) {
+        n = graph_node(f->g, x);
+        const bool cast = n->op == OP_cast && n->type.dtype == DT_f32;
+        if (!cast && (op_info[n->op].cls != OPC_VIEW || n->nin != 1)) return false;
+    }
+    return true;
+}
+
+bool fuse_makes_blocks(const Fuse *f, Value v, Value dot) {
+    const Node *n = graph_node(f->g, dot);
+    if (!f->m->quads || n->op != OP_dot || n->type.dtype != DT_f32) return false;
+    if (!f->fact[n->in[1]].const_only) return false;
+    Value a = n->in[0];
+    while (graph_node(f->g, a)->op == OP_reshape) a = graph_node(f->g, a)->in[0];
+    const Node *mul = graph_node(f->g, a);
+    return is_scaled(f, a) &&
+           (is_seen_through(f, v, n->in[0]) || is_seen_through(f, v, mul->in[0]) ||
+            is_seen_through(f, v, mul->in[1]));
+}
+
 /* B's columns lie apart in memory as it is. */
 static bool has_rows(const Fuse *f, Value b) {
     const Node *n = graph_node(f->g, b);

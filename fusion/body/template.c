@@ -43,6 +43,7 @@ void dot_facts(Body *b) {
     }
     k->kind = KERNEL_tem;
     k->tem = TEM_dot;
+    if (d->block && !kir_in_blocks(k, b->f->p)) d->block = 0;
 }
 
 /* The part that each axis plays in attention or a gradient of it. */

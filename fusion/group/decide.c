@@ -2,17 +2,17 @@
 #include "fusion/analyse/facts.h"
 #include "fusion/group/decide.h"
 
-#define MAX_DEMANDERS  64
-#define MAX_INLINED    400 /* values in one group */
-#define MAX_MASKS      32  /* conditions under which it reads: each stands in those inside of it */
-#define MAX_INDEX      200 /* parts of an index: each view of a view may double it */
-#define MAX_PARTS      8   /* operands of a concatenation that is inlined */
-#define MAX_MASK_FLOPS 4   /* of a mask that is computed with the scores, */
-#define MAX_MASK_DEPTH 16  /* and ops one behind the other */
-#define MIN_SPREAD     128 /* elements of a mask for each that is loaded */
-#define MIN_LOOKUPS    4   /* one behind the other, that are a walk */
-#define MAX_ROW_BYTES  32768 /* of a row that contractions make themselves */
-#define MAX_WIDEN_FLOPS 4  /* that make a number of a byte where it is read */
+#define MAX_DEMANDERS   64
+#define MAX_INLINED     400 /* values in one group */
+#define MAX_MASKS       32  /* conditions under which it reads: each stands in those inside of it */
+#define MAX_INDEX       200 /* parts of an index: each view of a view may double it */
+#define MAX_PARTS       8   /* operands of a concatenation that is inlined */
+#define MAX_MASK_FLOPS  4   /* of a mask that is computed with the scores, */
+#define MAX_MASK_DEPTH  16  /* and ops one behind the other */
+#define MIN_SPREAD      128 /* elements of a mask for each that is loaded */
+#define MIN_LOOKUPS     4   /* one behind the other, that are a walk */
+#define MAX_ROW_BYTES   32768 /* of a row that contractions make themselves */
+#define MAX_WIDEN_FLOPS 4     /* that make a number of a byte where it is read */
 
 static bool is_half(DType t) {
     return t == DT_bf16 || t == DT_f16;
@@ -37,6 +37,17 @@ static double use_limit(const Fuse *f, const Demand *d, DType t) {
                             [USE_a] = half ? m->inline_flops.half_a : m->inline_flops.a,
                             [USE_b] = half ? m->inline_flops.half_b : m->inline_flops.b};
     return limit[d->use];
+}
+
+/* Of the left operand of contractions in blocks, which read integers and scales. */
+static bool is_of_blocks(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Group *g = f->groups.v[s->demands.v[i].group];
+        const Value dot = g->anchor ? g->anchor : g->want;
+        if (s->demands.v[i].use != USE_a || !dot || !fuse_makes_blocks(f, v, dot)) return false;
+    }
+    return s->demands.n > 0;
 }
 
 static bool uses_allow(const Fuse *f, Value v, double flops) {
@@ -422,7 +433,7 @@ static bool inlines_map(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why
     if (ends_walk(f, v)) return false;
     *why = WHY_template_input;
     if (makes_row(f, v)) return true;
-    if (masks_attention(f, v)) return true;
+    if (masks_attention(f, v) || is_of_blocks(f, v)) return true;
     if (!uses_allow(f, v, fact->flops)) return false;
     if (fact->const_only && (fact->flops >= 1 || casts_float(f, v, false)) &&
         fuse_numel(f, v) > 1) {
@@ -435,7 +446,7 @@ static bool inlines_map(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why
 
 static bool inlines_view(const Fuse *f, Value v, uint32_t ngroups) {
     if (graph_node(f->g, v)->op == OP_concat) return inlines_concat(f, v, ngroups);
-    return !awkward_operand(f, v) && !scattered_operand(f, v);
+    return is_of_blocks(f, v) || (!awkward_operand(f, v) && !scattered_operand(f, v));
 }
 
 bool fuse_try_inline(const Fuse *f, Value v, FusionWhy *why) {

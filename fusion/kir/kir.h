@@ -10,8 +10,8 @@
  * row axes) after using reductions over the same row axes. The emitter derives loop passes from
  * domains; they are not stored.
  *
- * Element types in the body: arithmetic happens in f64, f32, i64, i32, i16, i8, their unsigned twins
- * and bool only. Narrow floats are loaded, cast, computed in f32, cast and stored. */
+ * Element types in the body: arithmetic happens in f64, f32, i64, i32, i16, i8, their unsigned
+ * twins and bool only. Narrow floats are loaded, cast, computed in f32, cast and stored. */
 #ifndef FUSION_KIR_H
 #define FUSION_KIR_H
 
@@ -20,7 +20,9 @@
 #define K_MAX_AXES   24
 #define K_MAX_PARAMS 64
 #define K_MAX_FOLDS  16 /* reductions, and ... */
-#define K_MAX_STORES 8  /* ... axes sets of stores: without a template, each may take its own pass */
+#define K_MAX_STORES                                                                               \
+    8 /* ... axes sets of stores: without a template, each may take its own pass                   \
+       */
 
 typedef uint32_t KVal; /* index into Kernel.ops; 0 = none */
 
@@ -65,17 +67,17 @@ typedef struct KAxis {
 /* Ops of the body beside the MAP core ops (same numbers as enum Op, so a MAP op is its own code).
  * X(name, operands): */
 #define KIR_OPS(X)                                                                                 \
-    X(konst, 0)  /* imm (of OP_cast: bit 0 = do not saturate, bits 1-2 = round) */                \
-    X(kexpr, 0)  /* i64 value of `index` */                                                        \
-    X(kload, 1)  /* param `buf` at element `index`; where `mask` is 0: in[0] (or 0 if none) */     \
-    X(kstore, 1) /* in[0] to param `buf` at `index` where mask != 0; domain = own axes */          \
+    X(konst, 0)   /* imm (of OP_cast: bit 0 = do not saturate, bits 1-2 = round) */                \
+    X(kexpr, 0)   /* i64 value of `index` */                                                       \
+    X(kload, 1)   /* param `buf` at element `index`; where `mask` is 0: in[0] (or 0 if none) */    \
+    X(kstore, 1)  /* in[0] to param `buf` at `index` where mask != 0; domain = own axes */         \
     X(katomic, 1) /* buf[index] = mode(buf[index], in[0]); only in serial kernels */               \
-    X(kbind, 1)  /* symbol `sym` (SYM_INDIRECT) = in[0] in later index expressions */              \
+    X(kbind, 1)   /* symbol `sym` (SYM_INDIRECT) = in[0] in later index expressions */             \
     X(kreduce, 1) /* fold in[0] over `axes` with `fold`; argmax/argmin give the i64 position along \
                      the single axis */                                                            \
-    X(kscan, 1)  /* running fold over the single axis in `axes`; imm: bit 0 exclusive, 1 reverse */ \
-    X(ksort, 1)  /* i64 stable order along the axis: position of the value that belongs at the     \
-                    axis's index; imm bit 1: descending */                                         \
+    X(kscan, 1) /* running fold over the single axis in `axes`; imm: bit 0 exclusive, 1 reverse */ \
+    X(ksort, 1) /* i64 stable order along the axis: position of the value that belongs at the      \
+                   axis's index; imm bit 1: descending */                                          \
     X(kcompact, 1) /* template: buf[..] = indices of true values; their count to symbol `sym` and  \
                       to the i64 parameter kir_count_param */
 typedef enum KOpCode {
@@ -111,7 +113,10 @@ typedef struct KOp {
     uint32_t axes;
     uint32_t buf, sym;
     Expr index, mask; /* mask 0 = always */
-    union { double f; int64_t i; } imm; /* konst: f for float types, i otherwise */
+    union {
+        double f;
+        int64_t i;
+    } imm;      /* konst: f for float types, i otherwise */
     Value node; /* the graph node this came from, for dumps; 0 = made by lowering */
 } KOp;
 
@@ -121,7 +126,7 @@ typedef struct KParam {
     Expr numel; /* elements of the buffer it will be bound to: what accesses must stay within */
 } KParam;
 
-#define K_MAX_ACC 4
+#define K_MAX_ACC   4
 #define K_PAIR_STEP 32 /* rows of B of which panels in pairs (KDot.pairs) are made */
 
 /* Templates. Every member that is an op, a mask of axes, a parameter or an expression has a row in
@@ -138,32 +143,36 @@ typedef struct KDot {
     KVal acc[K_MAX_ACC], a, b[K_MAX_ACC];
     uint32_t pack; /* panel width NR when B was packed by a prepare step into [batch][N/NR][K][NR]
                       (zero filled to NR); 0 = B as it comes. B's load index says the same. */
-    bool quads;    /* operands are u8 and i8 behind casts that widen them, K is known, and rows of B's
-                      panels lie in fours: [batch][N/NR][ceil(K/4)][NR][4], zero filled */
-    bool pairs;    /* operands of B are bf16 behind a cast, and rows of its panels lie in pairs, as
-                      many as fill K_PAIR_STEP rows: [batch][N/NR][ceil(K/32)*16][NR][2], zero filled */
-    uint32_t wino; /* 0, or 1 + the param that holds B transformed for Winograd F(2,3), f32
-                      [ceil(N/NR)][16][C][NR]: a 3x3 convolution of stride 1, m = .., oh, ow and
-                      k = kh, kw, c. The body does not mention that param. */
+    bool quads; /* operands are u8 and i8 behind casts that widen them, K is known, and rows of B's
+                   panels lie in fours: [batch][N/NR][ceil(K/4)][NR][4], zero filled */
+    bool
+        pairs;      /* operands of B are bf16 behind a cast, and rows of its panels lie in pairs, as
+                       many as fill K_PAIR_STEP rows: [batch][N/NR][ceil(K/32)*16][NR][2], zero filled */
+    uint32_t block; /* 0, or rows of k under one scale: a and each b are integers of 8 bits or less
+                       times what does not change along a block (kir_scaled), those of b words of
+                       several rows each. K is known and made of whole blocks */
+    uint32_t wino;  /* 0, or 1 + the param that holds B transformed for Winograd F(2,3), f32
+                       [ceil(N/NR)][16][C][NR]: a 3x3 convolution of stride 1, m = .., oh, ow and
+                       k = kh, kw, c. The body does not mention that param. */
 } KDot;
 
 /* tem attention: o[.., i, dv] = sum_j softmax_j(score(sum_d q*k)) * v. Scores are never stored.
  * Axes: batch (batch and heads), i (one query axis), j (one key axis), d, dv (one each). */
 typedef struct KAttn {
     uint32_t batch, i, j, d, dv;
-    KVal q, k;      /* domains {batch, i, d} and {batch, j, d} */
-    KVal s;         /* the kreduce over d of mul(q, k) */
-    KVal score;     /* what softmax sees: s after scale, mask, bias; domain {batch, i, j} */
-    KVal m, e, l;   /* kreduce max of score over j, exp(score - m), kreduce sum of e over j */
-    KVal v;         /* domain {batch, j, dv} */
-    KVal o;         /* kreduce over j of mul(p, v), p = e / l possibly guarded */
-    bool guarded;   /* rows without any finite score give 0, not NaN */
-    Expr causal;    /* 0, or how far ahead: score is masked wherever j > i + causal */
+    KVal q, k;    /* domains {batch, i, d} and {batch, j, d} */
+    KVal s;       /* the kreduce over d of mul(q, k) */
+    KVal score;   /* what softmax sees: s after scale, mask, bias; domain {batch, i, j} */
+    KVal m, e, l; /* kreduce max of score over j, exp(score - m), kreduce sum of e over j */
+    KVal v;       /* domain {batch, j, dv} */
+    KVal o;       /* kreduce over j of mul(p, v), p = e / l possibly guarded */
+    bool guarded; /* rows without any finite score give 0, not NaN */
+    Expr causal;  /* 0, or how far ahead: score is masked wherever j > i + causal */
 } KAttn;
 
 /* tem attention_gradient: o[.., i, n] = sum_j p(s[0], s[1])[i, j] * b[j, n], where s[k] = sum_d
- * x[k]*y[k] are never stored. With queries as i and keys as j, or the other way round. Where there is
- * one s, s[1] and its factors are those of s[0]. */
+ * x[k]*y[k] are never stored. With queries as i and keys as j, or the other way round. Where there
+ * is one s, s[1] and its factors are those of s[0]. */
 typedef struct KAttnGrad {
     uint32_t batch, i, j, d, n; /* d: of both s */
     KVal x[2], y[2], s[2];      /* domains {batch, i, d}, {batch, j, d}, {batch, i, j} */
@@ -172,8 +181,8 @@ typedef struct KAttnGrad {
     Expr ahead, behind;         /* 0, or p is 0 wherever j > i + ahead, j < i - behind */
 } KAttnGrad;
 
-/* tem attention_gradients: all three of one attention, with keys as i and queries as j. Keys' is the
- * template above (Kernel.grad); v: values', sum_j p(s[0])[i, j] * b[j, n]; q: queries', sum_i
+/* tem attention_gradients: all three of one attention, with keys as i and queries as j. Keys' is
+ * the template above (Kernel.grad); v: values', sum_j p(s[0])[i, j] * b[j, n]; q: queries', sum_i
  * grad.p[i, j] * b[i, n], which is stored as it is and nowhere else. i and j are both folded, and
  * walked by stores. */
 typedef struct KAttnGrads {
@@ -185,7 +194,7 @@ typedef struct Kernel {
     const char *name; /* poi_3_add_relu */
     KKind kind;
     KTem tem;
-    bool serial; /* points whose updates may meet at one address are taken in order (scatter) */
+    bool serial;   /* points whose updates may meet at one address are taken in order (scatter) */
     uint32_t more; /* times that it does the same again, in any order, each time over further
                       parameters: those of the first time, which the body names, come first */
     uint32_t naxes, nparams, nops;
@@ -223,6 +232,17 @@ void kir_renumber_roles(Kernel *k, const KVal *to);
 graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d);
 void kir_print(const Kernel *k, ExprPool *p, StrBuf *out);
 Kernel *kir_parse(Arena *a, ExprPool *p, DiagSink *d, const char *text, const char **end);
+/* Numbers that integers stand for: (q - zero) * scale, where q is i8, or `bits` of a word of u32,
+ * the first of several neighbours' lowest. */
+typedef struct KScaled {
+    KVal q, zero, scale; /* zero: 0 = none */
+    KVal word, shift;    /* 0, or q is word >> shift & (1 << bits) - 1 */
+    uint32_t bits;
+} KScaled;
+bool kir_scaled(const Kernel *k, KVal v, KScaled *x);
+/* Whether the operands of a dot are in blocks of k->dot.block rows as KDot says. Needs k's axes to
+ * have their roles. */
+bool kir_in_blocks(const Kernel *k, ExprPool *p);
 /* Reference interpreter: bufs[i] has params[i].dtype elements. sym_values: all non-axis symbols. */
 graphc_status kir_eval(const Kernel *k, ExprPool *p, void *const *bufs, const int64_t *sym_values,
                        Arena *a);

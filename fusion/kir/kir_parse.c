@@ -236,7 +236,8 @@ static void take_role(Parser *s, const KRole *r, uint32_t i) {
     case KR_VALUE:
     case KR_EACH: v = take_val(s); break;
     case KR_PARAM: v = 1 + take_param(s); break;
-    case KR_NUMBER: v = (uint32_t)take_int(s); break;
+    case KR_NUMBER:
+    case KR_COUNT: v = (uint32_t)take_int(s); break;
     case KR_EXPR: v = take_bracketed(s); break;
     case KR_FLAG: break;
     }
@@ -247,7 +248,7 @@ static void take_roles(Parser *s) {
     uint32_t n, first = 0;
     const KRole *r = kir_roles(s->k->tem, &n);
     for (uint32_t j = 0; j < n; j++) {
-        bool optional = r[j].kind == KR_PARAM || r[j].kind == KR_FLAG || r[j].kind == KR_EXPR;
+        const bool optional = kir_role_is_optional(&r[j]);
         if (r[j].kind == KR_EACH) continue;
         if (optional && !accept(s, r[j].name)) continue;
         if (!optional) expect(s, r[j].name);

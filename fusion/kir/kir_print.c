@@ -96,15 +96,15 @@ static void print_op(const Kernel *k, ExprPool *p, KVal v, StrBuf *out) {
 
 static void print_role(const Kernel *k, ExprPool *p, const KRole *r, uint32_t i, StrBuf *out) {
     uint32_t v = kir_role_get(k, r, i);
-    bool optional = r->kind == KR_PARAM || r->kind == KR_FLAG || r->kind == KR_EXPR;
-    if (optional && !v) return;
+    if (kir_role_is_optional(r) && !v) return;
     sb_printf(out, " %s", r->name);
     if (r->kind == KR_FLAG) return;
     sb_put(out, " ");
     switch ((KRoleKind)r->kind) {
     case KR_AXES: print_axes(k, p, v, out); break;
     case KR_PARAM: sb_printf(out, "p%u", v - 1); break;
-    case KR_NUMBER: sb_printf(out, "%u", v); break;
+    case KR_NUMBER:
+    case KR_COUNT: sb_printf(out, "%u", v); break;
     case KR_EXPR: print_bracketed(p, v, out); break;
     default: sb_printf(out, "%%%u", v);
     }

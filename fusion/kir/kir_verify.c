@@ -177,24 +177,6 @@ static graphc_status check_more(Verify *v) {
     return GRAPHC_OK;
 }
 
-/* Sets column (n axes) or row (k axes) `at`, counted through the axes of the mask. */
-static void set_axes(const Verify *v, uint32_t axes, int64_t at, int64_t *value) {
-    for (uint32_t i = v->k->naxes; i-- > 0;) {
-        const KAxis *a = &v->k->axes[i];
-        if (!(axes >> i & 1)) continue;
-        int64_t size = expr_eval(v->p, a->extent, value);
-        value[a->sym] = size > 0 ? at % size : 0;
-        at = size > 0 ? at / size : 0;
-    }
-}
-
-static int64_t walk_length(const Verify *v, uint32_t axes, const int64_t *value) {
-    int64_t n = 1;
-    for (uint32_t i = 0; i < v->k->naxes; i++)
-        if (axes >> i & 1) n *= expr_eval(v->p, v->k->axes[i].extent, value);
-    return n;
-}
-
 /* Is B laid out in panels, as t->pack says? Columns of a panel side by side, its rows behind each
  * other, and then the next panel; in quads, four rows of a column side by side, in pairs two. Seen
  * at typical sizes, which also refutes what holds for some. */
@@ -207,18 +189,19 @@ static bool in_panels(const Verify *v, KVal b, int64_t *value) {
     int64_t q = t->quads   ? 4
                 : t->pairs ? 2
                            : 1,
-            unit = t->pairs ? K_PAIR_STEP : q, rows = walk_length(v, t->k, value),
-            columns = walk_length(v, t->n, value), deep = (rows + unit - 1) / unit * (unit / q);
+            unit = t->pairs ? K_PAIR_STEP : q, rows = kir_walk_length(v->k, v->p, t->k, value),
+            columns = kir_walk_length(v->k, v->p, t->n, value),
+            deep = (rows + unit - 1) / unit * (unit / q);
     int64_t start = expr_eval(v->p, load->index, value), nr = t->pack;
     bool ok = true;
     for (int64_t c = 0; c < columns && c <= 2 * nr; c++) {
         int64_t row = (c * 7) % rows;
-        set_axes(v, t->n, c, value);
-        set_axes(v, t->k, row, value);
+        kir_set_axes(v->k, v->p, t->n, c, value);
+        kir_set_axes(v->k, v->p, t->k, row, value);
         int64_t above = c / nr * deep + row / q;
         ok &= expr_eval(v->p, load->index, value) - start == (above * nr + c % nr) * q + row % q;
     }
-    set_axes(v, t->n | t->k, 0, value);
+    kir_set_axes(v->k, v->p, t->n | t->k, 0, value);
     return ok;
 }
 
@@ -240,6 +223,7 @@ static graphc_status check_pack(Verify *v) {
     bool ok = true;
     CHECK_OP(v, !t->quads || (t->pack && has_bytes(v)), "dot: quads of something else");
     CHECK_OP(v, !t->pairs || (t->pack && !t->quads), "dot: pairs of something else");
+    CHECK_OP(v, !t->block || kir_in_blocks(v->k, v->p), "dot: blocks of something else");
     if (!t->pack) return GRAPHC_OK;
     int64_t *value = calloc((size_t)n + 1, sizeof *value);
     if (!value) arena_out_of_memory(n * sizeof *value);

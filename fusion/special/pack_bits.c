@@ -160,6 +160,7 @@ static KVal words_read(Body *b, const Pack *k, Value operand, IdxId idx) {
         idx = idx_operand(f, b->g, operand, 0, idx, &mask);
     }
     const Idx x = *idx_get(b->g, idx);
+    b->k->dot.block = (uint32_t)expr_value(p, k->block); /* if A is in blocks, too: dot_facts */
     Expr row = x.dim[0], column = x.dim[1], per = expr_const(p, k->per);
     DType half;
     Value mul = block_product(f, k->of, &half);

@@ -281,6 +281,77 @@ static void test_quads(void) {
     }
 }
 
+/* --- Blocks ------------------------------------------------------------------------------- */
+
+/* Integers of 8 bits, and of few, with a scale for each block of k. m: 0 = a symbol; two: a second
+ * right operand of the same left one. zeros: a zero point for each block, else one number. */
+typedef struct Blocks {
+    int m, n, k, block, bits;
+    bool zeros, two;
+} Blocks;
+
+static const Blocks blocks[] = {
+    {1, 100, 64, 32, 4, false, false}, {13, 100, 96, 32, 4, false, false},
+    {3, 48, 64, 16, 4, true, false},   {9, 17, 256, 128, 4, true, true},
+    {4, 70, 64, 64, 8, false, false},  {20, 50, 128, 32, 8, true, false},
+    {5, 64, 64, 32, 2, false, true},   {8, 33, 96, 16, 2, true, false},
+    {0, 100, 128, 64, 4, false, true}, {0, 49, 64, 32, 8, true, false}};
+
+static void right_text(Env *e, const Blocks *b, int p, int v) {
+    int per = 32 / b->bits, first = v;
+    sb_printf(&e->text, "%%%d u32 load p%d[n/48*%d + k/%d*48 + n%%48]\n", v, p, b->k / per * 48,
+              per);
+    sb_printf(&e->text, "%%%d i64 expr [k%%%d*%d]\n%%%d u32 cast %%%d\n", v + 1, per, b->bits,
+              v + 2, v + 1);
+    sb_printf(&e->text, "%%%d u32 shr %%%d, %%%d\n%%%d u32 const %d\n", v + 3, v, v + 2, v + 4,
+              (1 << b->bits) - 1);
+    sb_printf(&e->text, "%%%d u32 and %%%d, %%%d\n%%%d f32 cast %%%d\n", v + 5, v + 3, v + 4, v + 6,
+              v + 5);
+    const char *at =
+        arena_printf(e->a, "n/48*%d + k/%d*48 + n%%48", b->k / b->block * 48, b->block);
+    v += 7;
+    if (b->zeros)
+        sb_printf(&e->text, "%%%d u8 load p%d[%s]\n%%%d f32 cast %%%d\n", v, p + 2, at, v + 1, v);
+    if (!b->zeros)
+        sb_printf(&e->text, "%%%d f32 const 3\n%%%d f32 const %d\n", v, v + 1, 1 << (b->bits - 1));
+    sb_printf(&e->text, "%%%d f32 sub %%%d, %%%d\n%%%d f32 load p%d[%s]\n", v + 2, first + 6, v + 1,
+              v + 3, p + 1, at);
+    sb_printf(&e->text, "%%%d f32 mul %%%d, %%%d\n%%%d f32 mul %%4, %%%d\n", v + 4, v + 2, v + 3,
+              v + 5, v + 4);
+    sb_printf(&e->text, "%%%d f32 reduce sum k %%%d\n", v + 6, v + 5);
+}
+
+static void blocks_text(Env *e, const Blocks *b) {
+    const char *m = b->m ? arena_printf(e->a, "%d", b->m) : "si";
+    int panels = (b->n + 47) / 48, rights = b->two ? 2 : 1, scales = b->k / b->block;
+    sb_printf(&e->text, "kernel b tem dot  m=%s n=%d ~k=%d\n", m, b->n, b->k);
+    sb_printf(&e->text, "param 0 i8[%s*%d]\nparam 1 f32[%s*%d]\nparam 2 f32[%s*%d] written\n", m,
+              b->k, m, scales, m, b->n);
+    for (int i = 0; i < rights; i++)
+        sb_printf(&e->text, "param %d u32[%d]\nparam %d f32[%d]\nparam %d u8[%d]\n", 3 * i + 3,
+                  panels * b->k * b->bits / 32 * 48, 3 * i + 4, panels * scales * 48, 3 * i + 5,
+                  panels * scales * 48);
+    sb_printf(&e->text, "%%1 i8 load p0[m*%d + k]\n%%2 f32 cast %%1\n", b->k);
+    sb_printf(&e->text, "%%3 f32 load p1[m*%d + k/%d]\n%%4 f32 mul %%2, %%3\n", scales, b->block);
+    for (int i = 0; i < rights; i++) right_text(e, b, 3 * i + 3, 14 * i + 5);
+    sb_printf(&e->text, "%%%d f32 %s %%18, %%%d\n", 14 * rights + 5, b->two ? "sub" : "add",
+              b->two ? 32 : 18);
+    sb_printf(&e->text, "%%%d f32 store p2[m*%d + n] %%%d\n", 14 * rights + 6, b->n,
+              14 * rights + 5);
+    sb_printf(&e->text, "dot batch - m m n n k k pack 0 block %d a %%4 acc %%18 b %%16", b->block);
+    sb_printf(&e->text, "%s\nend\n", b->two ? " acc %32 b %30" : "");
+}
+
+static void test_blocks(void) {
+    static const int64_t rows[] = {1, 4, 7, 21};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        for (size_t s = 0; s < (blocks[i].m ? 1 : sizeof rows / sizeof *rows); s++) {
+            Env e = env_new(rows[s], 0);
+            blocks_text(&e, &blocks[i]);
+            check(&e, blocks[i].bits == 8 ? 1e-3 : 3e-5); /* terms are larger than their sum */
+        }
+}
+
 /* --- Convolutions ------------------------------------------------------------------------- */
 
 typedef struct Conv {
@@ -490,6 +561,7 @@ static void test_gradients(void) {
 TEST_MAIN {
     test_gemms();
     test_quads();
+    test_blocks();
     test_convs();
     test_attention();
     test_gradients();

@@ -179,6 +179,48 @@ static void test_verify(void) {
     }
 }
 
+/* Operands in blocks of 32 rows: as they should be, and with one part of them another. */
+static void test_blocks(void) {
+    static const struct {
+        const char *scale, *shift, *mask, *a, *block;
+        bool holds;
+    } cases[] = {
+        {"k/32", "k%8*4", "15", "i8", "32", true},
+        {"k/64", "k%8*4", "15", "i8", "32", true},
+        {"k/16", "k%8*4", "15", "i8", "32", false},
+        {"k/32", "k%8*4", "15", "i8", "16", true},
+        {"k/32", "7*4 - k%8*4", "15", "i8", "32", false},
+        {"k/32", "k%8*4", "7", "i8", "32", false},
+        {"k/32", "k%8*4", "15", "i16", "32", false},
+        {"k/32", "k%8*4", "15", "i8", "48", false},
+        {"k/32", "k%8*4", "15", "i8", "128", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Env e = env_new();
+        const char *text = arena_printf(
+            e.a,
+            "kernel x tem dot  m=5 n=48 ~k=64\n param 0 %s[320]\n param 1 f32[10]\n param 2 "
+            "u32[384]\n"
+            " param 3 f32[192]\n param 4 f32[240] written\n %%1 %s load p0[m*64 + k]\n"
+            " %%2 f32 cast %%1\n %%3 f32 load p1[m*2 + k/32]\n %%4 f32 mul %%2, %%3\n"
+            " %%5 u32 load p2[k/8*48 + n]\n %%6 i64 expr [%s]\n %%7 u32 cast %%6\n"
+            " %%8 u32 shr %%5, %%7\n %%9 u32 const %s\n %%10 u32 and %%8, %%9\n"
+            " %%11 f32 cast %%10\n %%12 f32 load p3[(%s)*48 + n]\n %%13 f32 mul %%11, %%12\n"
+            " %%14 f32 mul %%4, %%13\n %%15 f32 reduce sum k %%14\n"
+            " %%16 f32 store p4[m*48 + n] %%15\n"
+            "  dot batch - m m n n k k pack 0 block %s a %%4 acc %%15 b %%13\nend\n",
+            cases[i].a, cases[i].a, cases[i].shift, cases[i].mask, cases[i].scale, cases[i].block);
+        Kernel *k = parse(&e, text);
+        if (!CHECK(k && (kir_verify(k, e.p, e.d) == GRAPHC_OK) == cases[i].holds))
+            fprintf(stderr, "case %zu of blocks\n", i);
+        StrBuf out;
+        sb_init(&out, e.a);
+        if (k) kir_print(k, e.p, &out);
+        CHECK(strstr(sb_str(&out), arena_printf(e.a, " pack 0 block %s a ", cases[i].block)));
+        arena_destroy(e.a);
+    }
+}
+
 /* Runs text with N = n on bufs. */
 static void eval(const char *text, int64_t n, void *const *bufs) {
     Env e = env_new();
@@ -275,6 +317,7 @@ TEST_MAIN {
     test_set(UINT64_MAX);
     test_set(0); /* all hashes meet */
     test_verify();
+    test_blocks();
     test_rows();
     test_addresses();
     test_empty();
