@@ -17,7 +17,8 @@ static Expr span_of(Dot *d, Expr fit) {
     return expr_max(p, one, expr_ceildiv(p, d->blocks, spans));
 }
 
-/* Sizes of the cut: rows in blocks, blocks and panels as work items. A block is small enough that
+/* Sizes of the cut: rows in blocks, blocks and panels as work items. A deep panel takes long enough
+ * to come that all rows are wanted beside it: fewer items do. A block is small enough that
  * its table and packed rows stay in L2, and large enough that a panel read once serves many rows.
  * All of it is the same on every target. */
 static void cut(Dot *d) {
@@ -26,7 +27,7 @@ static void cut(Dot *d) {
     d->panels = expr_ceildiv(p, d->n.size, expr_const(p, DOT_PANEL));
     d->tiles = expr_ceildiv(p, m, expr_const(p, DOT_ROWS));
     Expr others = expr_max(p, one, expr_mul(p, d->batch.size, d->panels));
-    Expr want = expr_ceildiv(p, expr_const(p, 24), others);
+    Expr want = expr_ceildiv(p, expr_const(p, dot_is_deep(d) ? 8 : 24), others);
     Expr most = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 32)));
     Expr least = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 512)));
     Expr blocks = expr_max(p, least, expr_min(p, most, want));

@@ -209,6 +209,7 @@ void dot_ask(Dot *d, DotAhead *a); /* at each step of k */
 void dot_tiles(Dot *d, uint32_t nv, bool masked);
 void dot_store_all(Dot *d);
 bool dot_in_chunks(const Dot *d); /* sums are made of chunks, which meet in `tile` */
+bool dot_is_deep(const Dot *d);   /* k is so long that two panels leave the cache no room */
 bool dot_may_slice(const Dot *d); /* ... and are walked chunk by chunk where nothing is made */
 
 /* wino.c */

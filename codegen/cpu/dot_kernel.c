@@ -511,11 +511,15 @@ static void micro_kernel(Dot *d, Micro *m) {
  * the next slice, however long k is. Where the block's part of the left operand turns out not to
  * stay in the cache, a slice is all of k. Every sum is made in the same order. */
 
-/* Panels of which two leave a cache of 1 MB no room for more; what a block may read again. */
+/* Panels of which two leave a cache of 1 MB little room; what a block may read again. */
 enum { SLICED_BYTES = 320 << 10, SLICED_LEFT = 1 << 20 };
 
 static Expr left_bytes(const Dot *d) {
     return expr_mul(d->p, expr_muli(d->p, d->block, (int64_t)DOT_ROWS * d->bytes), d->kk.size);
+}
+
+bool dot_is_deep(const Dot *d) {
+    return expr_hint(d->p, d->kk.size) * DOT_PANEL * d->bytes >= SLICED_BYTES;
 }
 
 bool dot_may_slice(const Dot *d) {
@@ -523,8 +527,7 @@ bool dot_may_slice(const Dot *d) {
     if (!dot_in_chunks(d) || d->width < DOT_PANEL) return false;
     expr_range(d->p, left_bytes(d), &least, &most);
     expr_range(d->p, d->block, &fewest, &tiles);
-    const bool large = expr_hint(d->p, d->kk.size) * DOT_PANEL * d->bytes >= SLICED_BYTES;
-    return tiles > 1 && (d->t->wino || (large && least <= SLICED_LEFT));
+    return tiles > 1 && (d->t->wino || (dot_is_deep(d) && least <= SLICED_LEFT));
 }
 
 typedef struct Slice {

@@ -288,7 +288,8 @@ DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, Expr size, DotTurn tu
     LLVMValueRef asks = LLVMBuildICmp(e->b, LLVMIntSLT, turn.at, shares, "");
     LLVMValueRef fits = LLVMBuildICmp(e->b, LLVMIntSLE, pace, emit_i64(e, lines * LINE_BYTES), "");
     asks = LLVMBuildAnd(e->b, asks, fits, "");
-    Expr behind = expr_muli(p, rows_of_panel(d), (int64_t)DOT_PANEL * memory_bytes(d, i));
+    Expr behind = size == d->kk.size ? rows_of_panel(d) : expr_muli(p, steps, rows);
+    behind = expr_muli(p, behind, (int64_t)DOT_PANEL * memory_bytes(d, i));
     behind = expr_sub(p, behind, into_panel(d, i));
     LLVMValueRef share = LLVMBuildMul(e->b, turn.at, emit_expr(e, steps), "");
     share = LLVMBuildAdd(e->b, emit_expr(e, behind), LLVMBuildMul(e->b, share, pace, ""), "");
