@@ -1,5 +1,6 @@
-/* Few long folds: norms of gradients, means of a whole tensor. Each is cut into parts, one a block,
- * so that all multiprocessors read; the last block joins the parts (last.c). */
+/* Few long folds: norms of gradients, means of a whole tensor, the best of a vocabulary. Each is
+ * cut into parts, one a block, so that all multiprocessors read; the last block joins the parts
+ * (last.c). */
 #include "codegen/nvptx/row/row.h"
 
 enum {
@@ -7,7 +8,7 @@ enum {
     UNROLL = 4, /* vectors of a thread asked for together; single elements: */
     UNROLL_SINGLE = 16,
     BLOCKS = 2, /* per multiprocessor */
-    SLOT = 8,   /* bytes kept for a result */
+    SLOT = 8,   /* bytes kept for an accumulator */
 };
 
 typedef struct Split {
@@ -16,6 +17,7 @@ typedef struct Split {
     uint32_t lane; /* the axis whose elements lie side by side */
     uint32_t unroll;
     uint32_t parts;
+    uint32_t nacc; /* accumulators of all folds: positions have two */
     Team team;
 } Split;
 
@@ -24,7 +26,7 @@ static int64_t stride(const Split *s) {
     return (int64_t)THREADS * s->unroll;
 }
 
-/* One pass of folds over the same axes, then stores that walk nothing; no positions. */
+/* One pass of folds over the same axes, then stores that walk nothing. */
 static bool has_shape(Split *s) {
     Gpu *g = s->g;
     if (g->rows->npasses != 2 || g->k->serial || g->j->shrink) return false;
@@ -34,7 +36,7 @@ static bool has_shape(Split *s) {
     if (s->stores->nfolds || s->stores->axes) return false;
     for (uint32_t f = 0; f < s->folds->nfolds; f++) {
         KVal v = s->folds->folds[f];
-        if (gpu_fold_width(g, v) != 1 || dtype_bytes(gpu_fold_type(g, v)) < 4) return false;
+        if (dtype_bytes(gpu_fold_type(g, v)) < 4) return false;
     }
     return true;
 }
@@ -60,12 +62,21 @@ static Expr length(const Split *s) {
                     gpu_vectors(g, s->lane));
 }
 
-/* By the hints of sizes: as many as fill the machine, none shorter than one step of a block. */
+/* Vectors know no positions: a position is folded element by element. */
+static bool finds_positions(const Split *s) {
+    for (uint32_t f = 0; f < s->folds->nfolds; f++)
+        if (gpu_fold_width(s->g, s->folds->folds[f]) > 1) return true;
+    return false;
+}
+
+/* By the hints of sizes: as many as fill the machine, none shorter than one step of a block, which
+ * asks for less at a time where that occupies more of the machine. */
 static bool choose_parts(Split *s) {
     Gpu *g = s->g;
     int64_t folds = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par));
-    int64_t n = (int64_t)g->m->processors * BLOCKS / folds;
-    int64_t most = gpu_hint(g->e, length(s)) / stride(s);
+    int64_t n = (int64_t)g->m->processors * BLOCKS / folds, all = gpu_hint(g->e, length(s));
+    while (s->unroll > 1 && all / stride(s) < n / (2 * BLOCKS)) s->unroll /= 2;
+    int64_t most = all / stride(s);
     if (n > most) n = most;
     if (n > THREADS) n = THREADS;
     s->parts = n > 1 ? (uint32_t)n : 1;
@@ -104,8 +115,11 @@ static void fold(Split *s, uint32_t n, Expr at, LLVMValueRef *acc) {
     }
     for (uint32_t u = 0; u < n; u++) {
         (void)emit_switch(e, scope[u]);
-        for (uint32_t f = 0; f < s->folds->nfolds; f++)
-            row_fold(&r, s->folds->folds[f], NULL, &acc[f]);
+        LLVMValueRef *a = acc;
+        for (uint32_t f = 0; f < s->folds->nfolds; f++) {
+            row_fold(&r, s->folds->folds[f], NULL, a);
+            a += gpu_fold_width(g, s->folds->folds[f]);
+        }
         (void)emit_switch(e, outer);
     }
 }
@@ -115,13 +129,13 @@ static void walk(Split *s, uint32_t n, LLVMValueRef lo, LLVMValueRef hi, LLVMVal
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     int64_t least, most;
     expr_range(e->exprs, length(s), &least, &most);
-    *l = emit_loop(e, s->folds->nfolds);
-    for (uint32_t f = 0; f < s->folds->nfolds; f++) l->init[f] = acc[f];
+    *l = emit_loop(e, s->nacc);
+    for (uint32_t i = 0; i < s->nacc; i++) l->init[i] = acc[i];
     emit_loop_begin(e, l, "part", lo, hi, emit_i64(e, (int64_t)n * THREADS), false);
-    for (uint32_t f = 0; f < s->folds->nfolds; f++) l->next[f] = l->phi[f];
+    for (uint32_t i = 0; i < s->nacc; i++) l->next[i] = l->phi[i];
     fold(s, n, emit_new_sym(e, "at", most > 0 ? most - 1 : 0, l->i), l->next);
     emit_loop_end(e, l);
-    for (uint32_t f = 0; f < s->folds->nfolds; f++) acc[f] = l->out[f];
+    for (uint32_t i = 0; i < s->nacc; i++) acc[i] = l->out[i];
 }
 
 /* A part is a multiple of the block's steps, so that single ones are left in the last only. */
@@ -144,10 +158,6 @@ static void fold_part(Split *s, LLVMValueRef *acc) {
 
 /* --- Joining ---------------------------------------------------------------------------------- */
 
-static LLVMTypeRef acc_type(const Split *s, uint32_t f) {
-    return emit_type(s->g->e, gpu_fold_type(s->g, s->folds->folds[f]));
-}
-
 /* One lane of each thread to the block's results, which every thread knows then. */
 static void join_block(Split *s, LLVMValueRef *acc) {
     gpu_team_join(&s->team, s->folds, acc);
@@ -160,36 +170,39 @@ static void read_parts(Split *s, const Parts *m, LLVMValueRef *acc) {
     LLVMValueRef last[2] = {g->tid, emit_i64(e, s->parts - 1)};
     LLVMValueRef at = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
     LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, emit_i64(e, s->parts), "");
-    for (uint32_t f = 0; f < s->folds->nfolds; f++) {
-        KVal v = s->folds->folds[f];
-        LLVMValueRef p = row_part(m, at, (int64_t)f * SLOT);
-        LLVMValueRef x = emit_load(e, acc_type(s, f), p, SLOT);
-        KFold fold = (KFold)g->k->ops[v].fold;
-        acc[f] = emit_select(e, is, x, emit_fold_identity(e, fold, gpu_fold_type(g, v), 1));
+    LLVMValueRef none[ROWS_MAX_FOLDS * 2];
+    (void)gpu_fold_init(g, s->folds, 1, none);
+    for (uint32_t i = 0; i < s->nacc; i++) {
+        LLVMValueRef p = row_part(m, at, (int64_t)i * SLOT);
+        acc[i] = emit_select(e, is, emit_load(e, LLVMTypeOf(none[i]), p, SLOT), none[i]);
     }
     gpu_barrier(e); /* all have read before anybody leaves zeros */
     EmitIf mine;
     emit_if_begin(e, &mine, is);
-    for (uint32_t f = 0; f < s->folds->nfolds; f++)
-        emit_store_ptr(e, LLVMConstNull(acc_type(s, f)), row_part(m, at, (int64_t)f * SLOT), SLOT);
+    for (uint32_t i = 0; i < s->nacc; i++)
+        emit_store_ptr(e, LLVMConstNull(LLVMTypeOf(none[i])), row_part(m, at, (int64_t)i * SLOT),
+                       SLOT);
     emit_if_end(e, &mine);
 }
 
 static void store_result(Split *s, LLVMValueRef *acc) {
     Emit *e = s->g->e;
     RowPlan r = {.team = s->team};
-    for (uint32_t f = 0; f < s->folds->nfolds; f++) emit_override(e, s->folds->folds[f], acc[f]);
+    for (uint32_t f = 0; f < s->folds->nfolds; f++) {
+        emit_override(e, s->folds->folds[f], acc[0]);
+        acc += gpu_fold_width(s->g, s->folds->folds[f]);
+    }
     row_store_once(&r, s->stores);
 }
 
 static void join_parts(Split *s, Expr groups, LLVMValueRef *acc) {
     Gpu *g = s->g;
     Emit *e = g->e;
-    Parts m = row_parts(g, s->parts, (int64_t)s->folds->nfolds * SLOT, groups, g->block[1]);
+    Parts m = row_parts(g, s->parts, (int64_t)s->nacc * SLOT, groups, g->block[1]);
     EmitIf first, last;
     emit_if_begin(e, &first, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
-    for (uint32_t f = 0; f < s->folds->nfolds; f++)
-        emit_store_ptr(e, acc[f], row_part(&m, g->block[0], (int64_t)f * SLOT), SLOT);
+    for (uint32_t i = 0; i < s->nacc; i++)
+        emit_store_ptr(e, acc[i], row_part(&m, g->block[0], (int64_t)i * SLOT), SLOT);
     emit_if_end(e, &first);
     emit_if_begin(e, &last, row_is_last(&m));
     read_parts(s, &m, acc);
@@ -207,7 +220,7 @@ bool gpu_split(Gpu *g) {
     expr_range(e->exprs, folds, &lo, &hi);
     if (hi > 65535 || gpu_hint(e, folds) > g->m->processors / BLOCKS) return false;
     s.lane = choose_lane(&s);
-    e->lanes = gpu_lanes(g, s.lane, NULL);
+    e->lanes = finds_positions(&s) ? 1 : gpu_lanes(g, s.lane, NULL);
     s.unroll = e->lanes > 1 ? UNROLL : UNROLL_SINGLE;
     if (!choose_parts(&s)) {
         e->lanes = 1;
@@ -217,15 +230,16 @@ bool gpu_split(Gpu *g) {
     gpu_launch(g, THREADS, expr_const(e->exprs, s.parts), folds, 0);
     s.team = (Team){.g = g, .size = THREADS, .rank = g->tid};
     gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "fold", hi > 0 ? hi - 1 : 0, g->block[1]));
-    LLVMValueRef acc[ROWS_MAX_FOLDS];
-    (void)gpu_fold_init(g, s.folds, e->lanes, acc);
+    LLVMValueRef acc[ROWS_MAX_FOLDS * 2], *a = acc;
+    s.nacc = gpu_fold_init(g, s.folds, e->lanes, acc);
     emit_push(e);
     fold_part(&s, acc);
     emit_pop(e);
     for (uint32_t f = 0; f < s.folds->nfolds; f++) {
         KVal v = s.folds->folds[f];
-        acc[f] = emit_fold_lanes_by(e, (KFold)g->k->ops[v].fold, gpu_fold_type(g, v), acc[f],
-                                    rows_join(g->rows, v));
+        a[0] = emit_fold_lanes_by(e, (KFold)g->k->ops[v].fold, gpu_fold_type(g, v), a[0],
+                                  rows_join(g->rows, v));
+        a += gpu_fold_width(g, v);
     }
     e->lanes = 1;
     join_block(&s, acc);

@@ -112,6 +112,7 @@ static void check_case(const Case *c, bool gpu) {
     if (!CHECK(codegen_run(target_for(PLAN_cuda), &s, &o, a, d, &r) == GRAPHC_OK))
         fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
     check_rounding(c, &r);
+    CHECK(!strstr(c->name, "_split") || r.kernels[0].zero_bytes); /* parts are left in memory */
     if (codegen_assembler(a) &&
         !CHECK(r.nblobs == 2 && r.kernels[0].cubin == 2 && diag_count(d) == 0))
         fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
@@ -142,6 +143,15 @@ static const Case again[] = {
             "param 3 f32[1] written\n param 4 f32[40000]\n param 5 f32[1] written\n"
             "%1 f32 load p0[i]\n %2 f32 mul %1, %1\n %3 f32 reduce sum i %2\n"
             "%4 f32 store p1[0] %3\n end\n", 1e-5},
+    /* The first, and the last, of many that are equal, which blocks look for in parts. */
+    {"best_split", "kernel best red i=2 ~j=40000\n"
+            "param 0 i32[80000]\n param 1 i64[2] written\n"
+            "%1 i32 load p0[40000*i + j]\n %2 i64 reduce argmax j %1\n"
+            "%3 i64 store p1[i] %2\n end\n", 0},
+    {"least_split", "kernel least red ~j=40001\n"
+            "param 0 bool[40001]\n param 1 i64[1] written\n param 2 f32[1] written\n"
+            "%1 bool load p0[j]\n %2 f32 cast %1\n %3 i64 reduce argmin_last j %2\n"
+            "%4 f32 reduce sum j %2\n %5 i64 store p1[0] %3\n %6 f32 store p2[0] %4\n end\n", 1e-5},
 };
 
 TEST_MAIN {
