@@ -10,6 +10,7 @@ typedef enum CodeForm {
     CODE_x86_64_v4,
     CODE_x86_64_vnni,
     CODE_x86_64_bf16,
+    CODE_x86_64_amx,
     CODE_ptx, /* NUL-terminated text */
     CODE_cubin,
     CODE_FORMS

@@ -7,7 +7,7 @@
 #include "codegen/codegen.h"
 #include "runtime/plan.h"
 
-#define TARGET_MAX_ISAS  4
+#define TARGET_MAX_ISAS  5
 #define TARGET_MAX_ATTRS 6
 
 /* One instruction set: what the emitter needs to know of it. */
@@ -26,6 +26,8 @@ typedef struct Isa {
     bool mask_registers; /* lane masks are bits in registers of their own */
     bool nan_minmax;     /* max and min instructions that keep NaN */
     bool bf16_round;     /* an instruction that rounds two f32 to bf16 */
+    bool tiles;          /* eight registers of 16 rows of 64 bytes, and products of bf16 in them:
+                            what cpu/dot_amx.c makes use of */
     bool warpgroups;     /* products of warpgroups, and the copy engine that feeds them: what
                             nvptx/hopper makes use of */
     /* Intrinsics over whole registers, NULL where there is none: x * 2^n of f32; sums of two

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  9u
+#define PLAN_VERSION  10u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
@@ -228,11 +228,12 @@ typedef enum PlanForm {
     PLAN_x86_64_v4,
     PLAN_x86_64_vnni, /* v4 and AVX512-VNNI */
     PLAN_x86_64_bf16, /* v4 and AVX512-BF16 */
+    PLAN_x86_64_amx,  /* v4 and AMX: tiles of bf16 and of bytes */
     PLAN_ptx,
     PLAN_cubin,
     PLAN_FORMS
 } PlanForm;
-#define PLAN_CPU_FORMS 4
+#define PLAN_CPU_FORMS 5
 #define PLAN_CPU_WHOLE 2
 
 typedef struct PlanKernel {
@@ -329,7 +330,7 @@ PLAN_RECORD_SIZE(PlanEntry, 32);
 PLAN_RECORD_SIZE(PlanNote, 8);
 PLAN_RECORD_SIZE(PlanTarget, 56);
 PLAN_RECORD_SIZE(PlanBuffer, 32);
-PLAN_RECORD_SIZE(PlanKernel, 152);
+PLAN_RECORD_SIZE(PlanKernel, 160);
 PLAN_RECORD_SIZE(PlanMap, 140);
 PLAN_RECORD_SIZE(PlanStep, 52);
 PLAN_RECORD_SIZE(PlanBlob, 24);

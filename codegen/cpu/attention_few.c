@@ -1,7 +1,7 @@
 /* Attention one query at a time, keys over lanes: K and V are read once, nothing is wasted on lanes
  * without a query. */
 #include "codegen/cpu/attention.h"
-#include "codegen/cpu/shuffle.h"
+#include "codegen/emit/shuffle.h"
 #include <math.h>
 
 /* The query as a row, rounded up with zeros. */

@@ -1,6 +1,6 @@
 /* Attention with queries over lanes. */
 #include "codegen/cpu/attention.h"
-#include "codegen/cpu/shuffle.h"
+#include "codegen/emit/shuffle.h"
 #include <math.h>
 
 void attn_transpose(Attn *t, KVal v, uint32_t sym, Expr size, LLVMValueRef to) {

@@ -137,6 +137,10 @@ static void reserve(Dot *d) {
         wino_reserve(d);
         return;
     }
+    if (d->amx.on) {
+        dot_amx_reserve(d);
+        return;
+    }
     ExprPool *p = d->p;
     /* A span has no more tiles than there are, but for the last block's end. Saying so keeps bounds
      * of scratch small where M is known in the run only. */
@@ -164,7 +168,9 @@ static LLVMValueRef divide(Emit *e, LLVMValueRef *x, LLVMValueRef by) {
 
 /* The sub-panel at d->n0, in the form with or without columns to mask off. */
 static void tiles(Dot *d, uint32_t nv, bool masked) {
-    if (d->t->wino)
+    if (d->amx.on)
+        dot_amx_tiles(d, nv, masked);
+    else if (d->t->wino)
         wino_tiles(d, nv, masked);
     else
         dot_tiles(d, nv, masked);
@@ -241,6 +247,8 @@ static LLVMValueRef at_most(Emit *e, LLVMValueRef x, LLVMValueRef limit) {
 static void left(Dot *d, LLVMValueRef rows) {
     if (d->scaled.size)
         dot_copy_blocks(d, rows);
+    else if (d->amx.on)
+        dot_amx_left(d, rows);
     else if (d->columns)
         dot_copy_columns(d);
     else
@@ -376,5 +384,6 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
     emit_loop_begin(e, &l, "item", e->begin, e->end, emit_i64(e, 1), false);
     item(d, &l);
     emit_loop_end(e, &l);
+    if (d->amx.on) dot_amx_release(d);
     return true;
 }

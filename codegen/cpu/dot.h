@@ -91,6 +91,12 @@ typedef struct Dot {
     bool pairs; /* both operands are integers of 16 bits or less, summed in 32; or ... */
     bool bf16;  /* ... of bf16, summed in f32 */
     DotBlocks scaled;
+    struct {    /* in tile registers: dot_amx.c */
+        bool on;
+        bool in_place; /* rows of the left operand are read where they lie */
+        Expr stride;   /* elements from one to the next */
+        LLVMValueRef config, rows; /* of the registers; i64: rows of a tile in it, 0 = none yet */
+    } amx;
     KVal a;                /* what runs hold: the operand or, in pairs, what it is widened from */
     DType left;            /* a run's element type */
     bool direct;           /* runs may be read in place ... */
@@ -161,6 +167,8 @@ uint32_t dot_group_rows(const Dot *d);
 /* dot_operand.c */
 void dot_analyse_a(Dot *d);
 void dot_fill_table(Dot *d, LLVMValueRef rows);
+/* Computes one run into `slot`, for the bound row and outer contracted axes. */
+void dot_pack_run(Dot *d, LLVMValueRef slot);
 /* Row of the right operand with which a run begins. */
 Expr dot_run_row(Dot *d, Expr run);
 
@@ -202,6 +210,7 @@ typedef struct DotTurn {
  * `start`: what lies behind them. */
 DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, Expr rows, DotTurn turn);
 void dot_ask(Dot *d, DotAhead *a); /* at each step of k */
+void dot_ask_line(Dot *d, LLVMValueRef at);
 
 /* dot_kernel.c */
 /* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked
@@ -211,6 +220,19 @@ void dot_store_all(Dot *d);
 bool dot_in_chunks(const Dot *d); /* sums are made of chunks, which meet in `tile` */
 bool dot_is_deep(const Dot *d);   /* k is so long that two panels leave the cache no room */
 bool dot_may_slice(const Dot *d); /* ... and are walked chunk by chunk where nothing is made */
+/* Of nv vectors of columns from d->n0 on, those that there are; NULL: all. */
+void dot_column_masks(Dot *d, uint32_t nv, bool masked, LLVMValueRef *mask);
+/* First element of right operand i's sub-panel: row 0, column n0. */
+LLVMValueRef dot_panel_start(Dot *d, uint32_t i);
+/* Stores what becomes of `rows` rows of d->tile, the first of which is row `first` of M. */
+void dot_epilogue(Dot *d, uint32_t nv, const LLVMValueRef *mask, LLVMValueRef first,
+                  LLVMValueRef rows);
+
+/* dot_amx.c */
+void dot_amx_reserve(Dot *d);
+void dot_amx_left(Dot *d, LLVMValueRef rows); /* of the span */
+void dot_amx_tiles(Dot *d, uint32_t nv, bool masked);
+void dot_amx_release(Dot *d); /* at the kernel's end */
 
 /* wino.c */
 void wino_analyse(Dot *d); /* replaces M by 2x2 tiles */

@@ -24,8 +24,7 @@ static LLVMValueRef multiply_add(Dot *d, LLVMValueRef a, LLVMValueRef b, LLVMVal
     return LLVMBuildAdd(d->e->b, LLVMBuildMul(d->e->b, a, b, ""), c, "");
 }
 
-/* First element of the right operand's sub-panel: row 0, column n0. */
-static LLVMValueRef b_start(Dot *d, uint32_t i) {
+LLVMValueRef dot_panel_start(Dot *d, uint32_t i) {
     Emit *e = d->e;
     const DotB *b = &d->b[i];
     if (d->wino.b) return d->wino.b;
@@ -663,6 +662,13 @@ static void epilogue_memory(Dot *d, const Tile *t) {
     }
 }
 
+void dot_epilogue(Dot *d, uint32_t nv, const LLVMValueRef *mask, LLVMValueRef first,
+                  LLVMValueRef rows) {
+    Tile t = {.nv = nv, .rows = rows, .base = dot_sym(d, "row", d->m.size, first)};
+    for (uint32_t j = 0; j < nv; j++) t.mask[j] = mask[j];
+    epilogue_memory(d, &t);
+}
+
 /* --- Tiles -------------------------------------------------------------------------------- */
 
 static void micro_blocks(Dot *d, const Tile *t, Micro *m) {
@@ -838,6 +844,15 @@ static DotTurn turn_of(Dot *d, const Tile *t, LLVMValueRef tile) {
                      LLVMBuildMul(e->b, tiles, emit_i64(e, parts), "")};
 }
 
+void dot_column_masks(Dot *d, uint32_t nv, bool masked, LLVMValueRef *mask) {
+    for (uint32_t j = 0; j < nv; j++) {
+        mask[j] = NULL;
+        if (!masked) continue;
+        Expr base = expr_addi(d->p, d->n0, (int64_t)(j * d->lanes));
+        mask[j] = emit_lanes_below(d->e, emit_expr(d->e, expr_sub(d->p, d->n.size, base)));
+    }
+}
+
 static void all_tiles(Dot *d, Tile *t) {
     Emit *e = d->e;
     EmitLoop l = {0};
@@ -876,13 +891,9 @@ static void in_slices(Dot *d, Tile *t) {
 }
 
 void dot_tiles(Dot *d, uint32_t nv, bool masked) {
-    Emit *e = d->e;
     Tile t = {.nv = nv};
-    for (uint32_t j = 0; masked && j < nv; j++) {
-        Expr base = expr_addi(d->p, d->n0, (int64_t)(j * d->lanes));
-        t.mask[j] = emit_lanes_below(e, emit_expr(e, expr_sub(d->p, d->n.size, base)));
-    }
-    for (uint32_t i = 0; i < d->t->nacc; i++) t.b[i] = b_start(d, i);
+    dot_column_masks(d, nv, masked, t.mask);
+    for (uint32_t i = 0; i < d->t->nacc; i++) t.b[i] = dot_panel_start(d, i);
     if (dot_may_slice(d) && d->b[0].mode != DOT_B_MADE)
         in_slices(d, &t);
     else

@@ -103,10 +103,12 @@ static bool fits_groups(Dot *d, uint32_t n) {
 
 /* Runs of bf16 are copied, as other instruction sets copy what they widen: blocks are the same. */
 static void choose_bf16(Dot *d) {
-    if (!d->e->isa->multiply_bf16 || !dot_is_bf16(d->k)) return;
+    const Isa *isa = d->e->isa;
+    if ((!isa->multiply_bf16 && !isa->tiles) || !dot_is_bf16(d->k)) return;
     for (uint32_t i = 0; i < d->t->nacc; i++)
         if (d->b[i].mode != DOT_B_DIRECT) return;
     d->pairs = d->bf16 = true;
+    d->amx.on = isa->tiles;
     d->a = d->k->ops[d->t->a].in[0];
     d->left = DT_bf16;
 }
@@ -179,8 +181,7 @@ static LLVMValueRef inside_along(Dot *d, Expr mask, uint32_t count) {
     return v ? v : LLVMConstInt(e->i1, 1, false);
 }
 
-/* Computes one run into `slot`. */
-static void pack_run(Dot *d, LLVMValueRef slot) {
+void dot_pack_run(Dot *d, LLVMValueRef slot) {
     Emit *e = d->e;
     EmitLoop loops[K_MAX_AXES];
     uint32_t first = d->ka.n - d->nrun, last = d->ka.n - 1;
@@ -202,6 +203,7 @@ static void pack_run(Dot *d, LLVMValueRef slot) {
         emit_bind_lanes(e, axis->sym, base, ragged ? emit_lanes_below(e, left) : NULL, true);
         LLVMValueRef v = emit_value_lanes(e, d->a);
         v = emit_cast(e, (DType)d->k->ops[d->a].dtype, d->left, v);
+        if (d->amx.on && ragged) v = emit_select(e, emit_lane_mask(e), v, LLVMConstNull(LLVMTypeOf(v)));
         LLVMTypeRef t = emit_mem_type(e, d->left);
         emit_store_ptr(e, v, emit_gep(e, t, slot, at), (uint32_t)dtype_bytes(d->left));
     }
@@ -226,7 +228,7 @@ static LLVMValueRef run_pointer(Dot *d, LLVMValueRef slot) {
     Emit *e = d->e;
     const KOp *o = &d->k->ops[d->a];
     if (!d->direct) {
-        pack_run(d, slot);
+        dot_pack_run(d, slot);
         return slot;
     }
     LLVMValueRef place = run_place(d);
@@ -235,7 +237,7 @@ static LLVMValueRef run_pointer(Dot *d, LLVMValueRef slot) {
     LLVMValueRef entry = LLVMBuildSelect(e->b, inside, place, slot, "");
     EmitIf border;
     emit_if_begin(e, &border, LLVMBuildNot(e->b, inside, ""));
-    pack_run(d, slot);
+    dot_pack_run(d, slot);
     emit_if_end(e, &border);
     return entry;
 }

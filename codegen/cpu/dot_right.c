@@ -1,7 +1,7 @@
 /* The right operand of a contraction: how it can be read, copies of what cannot, and what is asked
  * for ahead. */
 #include "codegen/cpu/dot.h"
-#include "codegen/cpu/shuffle.h"
+#include "codegen/emit/shuffle.h"
 
 /* True when columns end on a vector boundary in every sub-panel: nothing beyond is read. */
 static bool columns_even(Dot *d, uint32_t lanes) {
@@ -298,14 +298,17 @@ DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, Expr size, DotTurn tu
                       LLVMBuildSelect(e->b, asks, pace, none, ""), lines};
 }
 
+void dot_ask_line(Dot *d, LLVMValueRef at) {
+    Emit *e = d->e;
+    LLVMValueRef read = LLVMConstInt(e->i32, 0, false), into_l2 = LLVMConstInt(e->i32, 2, false);
+    LLVMValueRef x[4] = {at, read, into_l2, LLVMConstInt(e->i32, 1, false)}; /* data, not code */
+    emit_intrinsic(e, "llvm.prefetch", e->ptr, x, 4);
+}
+
 void dot_ask(Dot *d, DotAhead *a) {
     Emit *e = d->e;
     if (!a->at) return;
-    LLVMValueRef read = LLVMConstInt(e->i32, 0, false), into_l2 = LLVMConstInt(e->i32, 2, false);
-    LLVMValueRef x[4] = {a->at, read, into_l2, LLVMConstInt(e->i32, 1, false)}; /* data, not code */
-    for (uint32_t i = 0; i < a->lines; i++) {
-        x[0] = emit_gep(e, e->i8, a->at, emit_i64(e, i * LINE_BYTES));
-        emit_intrinsic(e, "llvm.prefetch", e->ptr, x, 4);
-    }
+    for (uint32_t i = 0; i < a->lines; i++)
+        dot_ask_line(d, emit_gep(e, e->i8, a->at, emit_i64(e, i * LINE_BYTES)));
     a->at = emit_gep(e, e->i8, a->at, a->pace);
 }

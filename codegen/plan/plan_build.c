@@ -297,7 +297,6 @@ static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
         .kind = plan_write_str(&b->w, kir_kind_name[k->kind]),
         .nodes = plan_write_str(&b->w, covered_nodes(b, k)),
         .symbol = plan_write_str(&b->w, c->symbol ? c->symbol : ""),
-        .entry = {PLAN_NO_ENTRY, PLAN_NO_ENTRY, PLAN_NO_ENTRY, PLAN_NO_ENTRY},
         .nbufs = k->nparams,
         .ndims = c->ndims,
         .dims = plan_write_list(&b->w, dims, c->ndims),
@@ -313,6 +312,7 @@ static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
         .nmaps = c->nmaps,
         .maps = put_maps(b, c),
         .cubin = c->cubin};
+    for (uint32_t f = 0; f < PLAN_CPU_FORMS; f++) r.entry[f] = PLAN_NO_ENTRY;
     for (uint32_t i = 0; i < k->nparams; i++)
         if (k->params[i].written) r.written |= UINT64_C(1) << i;
     for (uint32_t i = 0; i < b->code->nblobs; i++)
@@ -389,7 +389,8 @@ static void put_blobs(Builder *b) {
     _Static_assert((int)CODE_FORMS == (int)PLAN_FORMS && (int)CODE_x86_64_v3 == PLAN_x86_64_v3 &&
                        (int)CODE_x86_64_v4 == PLAN_x86_64_v4 &&
                        (int)CODE_x86_64_vnni == PLAN_x86_64_vnni &&
-                       (int)CODE_x86_64_bf16 == PLAN_x86_64_bf16 && (int)CODE_ptx == PLAN_ptx &&
+                       (int)CODE_x86_64_bf16 == PLAN_x86_64_bf16 &&
+                       (int)CODE_x86_64_amx == PLAN_x86_64_amx && (int)CODE_ptx == PLAN_ptx &&
                        (int)CODE_cubin == PLAN_cubin,
                    "plan files number code forms alike");
     static const uint8_t zero[PLAN_ALIGN];

@@ -4,6 +4,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 typedef struct Feature {
     uint32_t leaf, reg, bit; /* reg: 0 eax, 1 ebx, 2 ecx, 3 edx */
@@ -37,6 +39,12 @@ static const Feature bf16_features[] = {
     {7, 0, 5, 1}, /* avx512_bf16 */
 };
 
+static const Feature amx_features[] = {
+    {7, 3, 22, 0}, /* amx_bf16 */
+    {7, 3, 24, 0}, /* amx_tile */
+    {7, 3, 25, 0}, /* amx_int8 */
+};
+
 static bool has_all(const Feature *f, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint32_t r[4];
@@ -48,11 +56,18 @@ static bool has_all(const Feature *f, size_t n) {
 
 #define HAS_ALL(f) has_all(f, sizeof f / sizeof *f)
 
-/* Register state that the operating system saves: bits 1, 2 = SSE, AVX; 5-7 = AVX-512. */
+/* Register state that the operating system saves: bits 1, 2 = SSE, AVX; 5-7 = AVX-512; 17, 18 =
+ * AMX. */
 static uint32_t saved_state(void) {
     uint32_t lo, hi;
     __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
     return lo;
+}
+
+/* Linux grants the registers' 8 KB to a process that asks, for all of its threads. */
+static bool may_use_tiles(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
 bool isa_supports(PlanForm form) {
@@ -63,6 +78,8 @@ bool isa_supports(PlanForm form) {
     if (form == PLAN_x86_64_v3) return true;
     if ((saved & 0xe0) != 0xe0 || !HAS_ALL(v4_features)) return false;
     if (form == PLAN_x86_64_bf16) return HAS_ALL(bf16_features);
+    if (form == PLAN_x86_64_amx)
+        return (saved & 0x60000) == 0x60000 && HAS_ALL(amx_features) && may_use_tiles();
     return form == PLAN_x86_64_v4 || HAS_ALL(vnni_features);
 }
 #else

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 
 /* True if code of this form runs here: every feature of the psABI level, and the operating system
- * saves the registers. */
+ * saves the registers. Asks it for those of AMX, which are the process's from then on. */
 bool isa_supports(PlanForm form);
 
 /* Executable copy of an image: written once, then read and execute only. NULL: out of memory. */

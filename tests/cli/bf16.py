@@ -2,7 +2,7 @@
 
 Products, convolutions and several products of one operand at sizes that are no multiple of anything, by AVX2 code, AVX-512 code
 and what the processor adds to it: within f32's rounding of the same sums of rounded operands in f64. Where the processor has
-AVX512-BF16, that code is what runs; a plan in f32 has none of it."""
+AMX or AVX512-BF16, that code is what runs; a plan in f32 has none of either."""
 import json, os, sys
 import numpy as np
 import onnx
@@ -64,19 +64,28 @@ for m, k, n in [(1, 64, 48), (1, 333, 97), (7, 129, 50), (64, 256, 96), (19, 100
 case("rows left open", [h.make_node("MatMul", ["x", "w"], ["y"])], draw(11, 150), {"w": draw(150, 64)}, ["y"], ["rows", 150])
 case("two products of one operand", [h.make_node("MatMul", ["x", "v"], ["y"]), h.make_node("MatMul", ["x", "w"], ["z"])],
      draw(13, 77), {"v": draw(77, 64), "w": draw(77, 64)}, ["y", "z"])
+# rows of one and two tiles, of chunks that differ; rows of a left operand that are read where the product before stored them,
+# which are small integers: bf16 has them
+for m, k, n in [(16, 64, 16), (17, 96, 40), (33, 40, 48), (130, 64, 112), (197, 32, 64)]:
+    case(f"{m} x {k} x {n} and on", [h.make_node("MatMul", ["x", "v"], ["y"]), h.make_node("MatMul", ["y", "w"], ["z"])],
+         rng.integers(-2, 3, (m, k)).astype(np.float32),
+         {"v": rng.integers(-1, 2, (k, n)).astype(np.float32), "w": draw(n, 50)}, ["z"])
 for c, o, size, kernel, stride in [(3, 32, 19, 3, 2), (16, 48, 9, 3, 1), (33, 20, 8, 1, 1), (5, 17, 12, 5, 1)]:
     case(f"convolution {c} to {o}, {kernel} x {kernel}, stride {stride}",
          [h.make_node("Conv", ["x", "w"], ["y"], strides=[stride] * 2, pads=[kernel // 2] * 4)],
          draw(2, c, size, size), {"w": draw(o, c, kernel, kernel)}, ["y"])
 
-has = json.loads(run("doctor", "--json"))["cpu"]["code"].get("AVX512-BF16")
+has = json.loads(run("doctor", "--json"))["cpu"]["code"]
 save("m.onnx", [h.make_node("MatMul", ["x", "w"], ["y"])], draw(8, 64), {"w": draw(64, 64)}, ["y"])
 run("m.onnx", "-o", "f32.plan")
 run("m.onnx", "--precision", "bf16", "-o", "bf16.plan")
-check("bf16" not in code_of("f32.plan"), "a plan in f32 has code for AVX512-BF16")
-if has:
-    check(code_of("bf16.plan") == "x86-64-v4+bf16", "AVX512-BF16 is not used")
-    check(code_of("bf16.plan", "--isa", "4") == "x86-64-v4", "--isa 4 uses AVX512-BF16")
-else:
-    print("skipped: this processor has no AVX512-BF16")
+check(code_of("f32.plan") in ("x86-64-v3", "x86-64-v4"), "a plan in f32 has code for AMX or AVX512-BF16")
+best = [name for name in ("AMX", "AVX512-BF16") if has[name]]
+if best:
+    form = {"AMX": "x86-64-v4+amx", "AVX512-BF16": "x86-64-v4+bf16"}[best[0]]
+    check(code_of("bf16.plan") == form, f"{best[0]} is not used")
+    check(code_of("bf16.plan", "--isa", "4") == "x86-64-v4", f"--isa 4 uses {best[0]}")
+for name in ("AMX", "AVX512-BF16"):
+    if not has[name]:
+        print(f"skipped: this processor has no {name}")
 sys.exit(tool.bad != 0)

@@ -16,7 +16,8 @@ static json_t *cpu_facts(void) {
     const IsaLevel isa[] = {{"x86-64-v3 (AVX2, FMA)", isa_supports(PLAN_x86_64_v3)},
                             {"x86-64-v4 (AVX-512)", isa_supports(PLAN_x86_64_v4)},
                             {"AVX512-VNNI", isa_supports(PLAN_x86_64_vnni)},
-                            {"AVX512-BF16", isa_supports(PLAN_x86_64_bf16)}};
+                            {"AVX512-BF16", isa_supports(PLAN_x86_64_bf16)},
+                            {"AMX", isa_supports(PLAN_x86_64_amx)}};
     json_t *j = json_object();
     json_add(j, "threads", json_integer(cores_threads(0)));
     json_t *levels = json_add(j, "code", json_object());

@@ -1,5 +1,5 @@
 /* Both work bit by bit on lane numbers, in log2(n) rounds. */
-#include "codegen/cpu/shuffle.h"
+#include "codegen/emit/shuffle.h"
 
 #define MAX_LANES 64
 

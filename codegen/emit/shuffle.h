@@ -1,6 +1,6 @@
 /* Rearranging vectors in registers. */
-#ifndef CODEGEN_TEMPLATES_SHUFFLE_H
-#define CODEGEN_TEMPLATES_SHUFFLE_H
+#ifndef CODEGEN_EMIT_SHUFFLE_H
+#define CODEGEN_EMIT_SHUFFLE_H
 
 #include "codegen/emit/emit.h"
 
