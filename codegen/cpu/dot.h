@@ -91,10 +91,10 @@ typedef struct Dot {
     bool pairs; /* both operands are integers of 16 bits or less, summed in 32; or ... */
     bool bf16;  /* ... of bf16, summed in f32 */
     DotBlocks scaled;
-    struct {    /* in tile registers: dot_amx.c */
+    struct { /* in tile registers: dot_amx.c */
         bool on;
-        bool in_place; /* rows of the left operand are read where they lie */
-        Expr stride;   /* elements from one to the next */
+        bool in_place;             /* rows of the left operand are read where they lie */
+        Expr stride;               /* elements from one to the next */
         LLVMValueRef config, rows; /* of the registers; i64: rows of a tile in it, 0 = none yet */
     } amx;
     KVal a;                /* what runs hold: the operand or, in pairs, what it is widened from */
@@ -158,7 +158,7 @@ KVal dot_load_of(Dot *d, KVal v);
 LLVMValueRef dot_first_row(Dot *d, LLVMValueRef tile); /* row at which a tile of M begins */
 LLVMValueRef dot_end_row(Dot *d, LLVMValueRef tile);   /* ... at which the one before it ends */
 
-/* Whether both sides are bf16 as they are stored, the right one in panels. */
+/* Whether both sides have bf16's digits, the right one in panels of pairs. */
 bool dot_is_bf16(const Kernel *k);
 
 /* Rows of the right operand that lie side by side in panels: whole groups of them are walked. */
@@ -206,8 +206,8 @@ typedef struct DotTurn {
     LLVMValueRef at, of;
 } DotTurn;
 
-/* What it asks for while right operand i is walked, `rows` rows whose columns from d->n0 on begin at
- * `start`: what lies behind them. */
+/* What it asks for while right operand i is walked, `rows` rows whose columns from d->n0 on begin
+ * at `start`: what lies behind them. */
 DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, Expr rows, DotTurn turn);
 void dot_ask(Dot *d, DotAhead *a); /* at each step of k */
 void dot_ask_line(Dot *d, LLVMValueRef at);

@@ -19,8 +19,9 @@ enum {
     STEP = K_PAIR_STEP, /* elements of k in a tile */
     LEFT = 6,           /* registers: accumulators come first */
     RIGHT = 7,
-    SHARES_MOST = 12,  /* chunks that ask for a part of the next panel */
-    CONFIG_BYTES = 64, /* palette, 15 bytes of zeros, bytes per row of each, ... */
+    SCATTERED_MOST = 256, /* elements of a run that is put together without a loop */
+    SHARES_MOST = 12,     /* chunks that ask for a part of the next panel */
+    CONFIG_BYTES = 64,    /* palette, 15 bytes of zeros, bytes per row of each, ... */
     CONFIG_WIDTH = 16,
     CONFIG_ROWS = 48, /* ... and rows of each */
     REGISTERS = 8
@@ -97,6 +98,29 @@ static void configure(Dot *d, LLVMValueRef rows) {
 
 /* --- The left operand --------------------------------------------------------------------- */
 
+/* Whether what lies side by side is so short (three channels of an image) that a run is better put
+ * together from wherever its elements are, all of it at once. */
+static bool is_scattered(Dot *d, int64_t *k) {
+    const KAxis *last = &d->k->axes[d->kk.axis[d->kk.n - 1]];
+    int64_t size;
+    return d->kk.n > 1 && expr_is_const(d->p, d->kk.size, k) && *k <= SCATTERED_MOST &&
+           expr_is_const(d->p, last->extent, &size) && size < d->lanes / 2;
+}
+
+static void pack_scattered(Dot *d, LLVMValueRef slot, int64_t k) {
+    Emit *e = d->e;
+    const DType t = (DType)d->k->ops[d->a].dtype;
+    for (int64_t i = 0; i < k; i += d->lanes) {
+        LLVMValueRef mask = k - i < d->lanes ? emit_lanes_below(e, emit_i64(e, k - i)) : NULL;
+        emit_push(e);
+        dot_bind_lanes(d, &d->kk, expr_const(d->p, i), mask, true);
+        LLVMValueRef v = emit_cast(e, t, DT_bf16, emit_value_lanes(e, d->a));
+        if (mask) v = emit_select(e, mask, v, LLVMConstNull(LLVMTypeOf(v)));
+        emit_store_ptr(e, v, emit_gep(e, e->i16, slot, emit_i64(e, i)), 2);
+        emit_pop(e);
+    }
+}
+
 void dot_amx_left(Dot *d, LLVMValueRef rows) {
     Emit *e = d->e;
     EmitLoop l = {0};
@@ -111,7 +135,11 @@ void dot_amx_left(Dot *d, LLVMValueRef rows) {
         last = emit_gep(e, e->i16, slot, last);
         emit_store_ptr(e, LLVMConstNull(emit_vec(e->i16, STEP)), last, 2);
     }
-    dot_pack_run(d, slot);
+    int64_t k;
+    if (is_scattered(d, &k))
+        pack_scattered(d, slot, k);
+    else
+        dot_pack_run(d, slot);
     emit_loop_end(e, &l);
 }
 

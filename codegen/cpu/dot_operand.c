@@ -109,7 +109,8 @@ static void choose_bf16(Dot *d) {
         if (d->b[i].mode != DOT_B_DIRECT) return;
     d->pairs = d->bf16 = true;
     d->amx.on = isa->tiles;
-    d->a = d->k->ops[d->t->a].in[0];
+    const KOp *a = &d->k->ops[d->t->a];
+    d->a = a->op == OP_cast ? a->in[0] : d->t->a;
     d->left = DT_bf16;
 }
 
@@ -203,7 +204,8 @@ void dot_pack_run(Dot *d, LLVMValueRef slot) {
         emit_bind_lanes(e, axis->sym, base, ragged ? emit_lanes_below(e, left) : NULL, true);
         LLVMValueRef v = emit_value_lanes(e, d->a);
         v = emit_cast(e, (DType)d->k->ops[d->a].dtype, d->left, v);
-        if (d->amx.on && ragged) v = emit_select(e, emit_lane_mask(e), v, LLVMConstNull(LLVMTypeOf(v)));
+        if (d->amx.on && ragged)
+            v = emit_select(e, emit_lane_mask(e), v, LLVMConstNull(LLVMTypeOf(v)));
         LLVMTypeRef t = emit_mem_type(e, d->left);
         emit_store_ptr(e, v, emit_gep(e, t, slot, at), (uint32_t)dtype_bytes(d->left));
     }

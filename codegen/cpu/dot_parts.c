@@ -1,6 +1,7 @@
 /* What the operands of a contraction have in common: groups of axes that are walked as one, and how
  * an index moves along them. */
 #include "codegen/cpu/dot.h"
+#include <math.h>
 
 void dot_group(Dot *d, DotGroup *g, uint32_t axes) {
     *g = (DotGroup){.size = expr_const(d->p, 1)};
@@ -108,9 +109,17 @@ static bool is_widened_bf16(const Kernel *k, KVal v) {
     return o->op == OP_cast && o->dtype == DT_f32 && k->ops[o->in[0]].dtype == DT_bf16;
 }
 
+/* An f32 that has no more digits than bf16: widened, perhaps only where padding leaves it. */
+static bool is_like_bf16(const Kernel *k, KVal v) {
+    const KOp *o = &k->ops[v];
+    if (o->op == OP_select) return is_like_bf16(k, o->in[1]) && is_like_bf16(k, o->in[2]);
+    return is_widened_bf16(k, v) ||
+           (o->op == K_konst && o->dtype == DT_f32 && fpclassify(o->imm.f) == FP_ZERO);
+}
+
 bool dot_is_bf16(const Kernel *k) {
     const KDot *t = &k->dot;
-    bool all = t->pairs && t->pack == DOT_PANEL && is_widened_bf16(k, t->a);
+    bool all = t->pairs && t->pack == DOT_PANEL && is_like_bf16(k, t->a);
     for (uint32_t i = 0; i < t->nacc; i++) all = all && is_widened_bf16(k, t->b[i]);
     return all;
 }
