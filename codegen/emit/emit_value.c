@@ -589,8 +589,29 @@ static LLVMValueRef bitcast(Emit *e, DType from, DType to, LLVMValueRef x) {
     return from_memory(e, to, emit_bits(e, x, emit_mem_type(e, to)));
 }
 
+/* One number beside those that count the lanes up (a label among classes): the lane that it is at,
+ * compared in 32 bits; or NULL. */
+static LLVMValueRef is_at_lane(Emit *e, const KOp *o, const EmitVal *x) {
+    int n = emit_is_vector(x[0].v) ? 0 : 1;
+    const KOp *count = &e->k->ops[o->in[n]];
+    Expr stride, lanes;
+    LLVMValueRef order[64];
+    if (o->op != OP_eq || count->op != K_kexpr || count->dtype != DT_i64) return NULL;
+    if (!emit_is_vector(x[n].v) || emit_is_vector(x[1 - n].v)) return NULL;
+    lanes = emit_resolve(e, count->index);
+    if (!emit_stride(e, lanes, &stride) || !expr_is_value(e->exprs, stride, 1)) return NULL;
+    LLVMValueRef first = emit_expr_scalar(e, emit_lane_zero(e, lanes)).v;
+    LLVMValueRef at[2] = {LLVMBuildSub(e->b, x[1 - n].v, first, ""), emit_i64(e, e->lanes)};
+    at[0] = emit_intrinsic(e, "llvm.umin", e->i64, at, 2);
+    at[0] = emit_splat(e, LLVMBuildTrunc(e->b, at[0], e->i32, ""));
+    for (uint32_t i = 0; i < e->lanes; i++) order[i] = emit_i(e, e->i32, i);
+    return emit_map(e, OP_eq, DT_i32, at[0], LLVMConstVector(order, e->lanes), NULL);
+}
+
 static LLVMValueRef map_new(Emit *e, const KOp *o, const EmitVal *x) {
     DType t = (DType)e->k->ops[o->in[0]].dtype;
+    LLVMValueRef at = o->op == OP_eq ? is_at_lane(e, o, x) : NULL;
+    if (at) return at;
     if (o->op == OP_cast)
         return emit_cast_round(e, t, (DType)o->dtype, !(o->imm.i & 1), (int)(o->imm.i >> 1 & 3),
                                x[0].v);

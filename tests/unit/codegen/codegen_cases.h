@@ -182,6 +182,12 @@ static const Case cases[] = {
             "param 0 i64[N*M] written\n param 1 f32[N*M] written\n"
             "%1 i64 expr [i*3 + j/2]\n %2 i64 store p0[i*M + j] %1\n %3 f32 cast %1\n"
             "%4 f32 store p1[i*M + j] %3\n end\n", 0},
+    {"label", "kernel label poi i=N j=M\n"
+            "param 0 i64[N]\n param 1 f32[N*M] written\n param 2 f32[N*M] written\n"
+            "%1 i64 load p0[i]\n %2 i64 const 5\n %3 i64 mul %1, %2\n %4 i64 expr [j]\n"
+            "%5 bool eq %3, %4\n %6 f32 cast %5\n %7 f32 store p1[i*M + j] %6\n"
+            "%8 i64 const 4294967296\n %9 i64 mul %1, %8\n %10 i64 expr [j + i]\n"
+            "%11 bool eq %10, %9\n %12 f32 cast %11\n %13 f32 store p2[i*M + j] %12\n end\n", 0},
     {"row_of_sums", "kernel rowsums per i=N ~j=M ~k=4\n"
             "param 0 f32[N*4]\n param 1 f32[M*4]\n param 2 f32[N*M] written\n"
             "%1 f32 load p0[i*4 + k]\n %2 f32 load p1[j*4 + k]\n %3 f32 mul %1, %2\n"
