@@ -22,7 +22,7 @@ typedef struct Gpu {
     Passes *rows;
     uint32_t threads;           /* per block */
     LLVMValueRef tid, block[3]; /* i64 */
-    LLVMValueRef time;          /* i64: which of the times that the kernel does the same; NULL: one */
+    LLVMValueRef time; /* i64: which of the times that the kernel does the same; NULL: one */
     uint32_t nshared;
     bool guarded;
     EmitIf in_batch; /* keeps blocks past the last batch out */
@@ -84,17 +84,23 @@ LLVMValueRef gpu_coarse_exp(Emit *e, LLVMValueRef x);
 bool *gpu_coarse(Arena *a, const Kernel *k);
 
 /* team.c: threads that work on one row. */
+#define TEAM_MOST_BLOCKS 16 /* of a cluster */
 typedef struct Team {
     Gpu *g;
     uint32_t size;     /* a power of two; above 32 it is the whole block */
     LLVMValueRef rank; /* of the thread in its team, i64 */
     LLVMValueRef turn; /* NULL, or 0 and 1 by turns (i64), where one join may follow another with no
                           barrier between them */
-    uint32_t blocks;    /* of a cluster, that are one team: their folds are f32, and they have turns;
-                           0: one block */
+    uint32_t blocks;   /* of a cluster, that are one team: their folds are f32, and they have turns;
+                          0: one block */
     LLVMValueRef block; /* number of this one in the cluster (i64), or NULL */
-    LLVMValueRef meet, phase; /* shared address of gpu_team_meets; of turns 0 and 1, 0, of 2 and 3, 1,
-                                 and so on (i32) */
+    /* A maximum and a sum under it that is scaled when it grows, or 0. The sum's parts stand behind
+     * the folds of the pass that has the maximum, and meet when they do. scale: s, a sum under
+     * maximum m, as one under maximum `to`. */
+    KVal max, sum;
+    LLVMValueRef (*scale)(Emit *e, LLVMValueRef s, LLVMValueRef m, LLVMValueRef to);
+    LLVMValueRef meet, phase; /* shared address of gpu_team_meets; of turns 0 and 1, 0, of 2 and 3,
+                                 1, and so on (i32) */
 } Team;
 uint32_t gpu_fold_width(const Gpu *g,
                         KVal v); /* accumulators of a fold: 2 for position and value */
@@ -102,6 +108,9 @@ DType gpu_fold_type(const Gpu *g, KVal v);
 /* Identities of a pass's folds; the number of accumulators. */
 uint32_t gpu_fold_init(Gpu *g, const Pass *p, uint32_t lanes, LLVMValueRef *acc);
 void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc);
+/* The same of several rows, which meet at one barrier: acc has `each` values of every row. */
+void gpu_team_join_rows(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t each,
+                        uint32_t rows);
 /* The same inside of a warp alone; the number of accumulators. */
 uint32_t gpu_team_lanes(const Team *t, const Pass *p, LLVMValueRef *acc);
 /* Where the blocks of a team meet, before any of them goes on: one thread makes the barriers. */
@@ -117,9 +126,9 @@ void gpu_bind_lanes(Gpu *g, uint32_t axis, LLVMValueRef vector);
 Expr gpu_vectors(Gpu *g, uint32_t axis); /* how many vectors the axis has */
 
 /* ways.c: the structure has n ways to compute the kernel at the sizes that it has, which are known;
- * ways[0] is what it would take, then others, the likeliest first. Returns the way to emit now: what
- * was tuned before goes first, and further ones are the kernel's variants, as far as they are asked
- * for. `facts`: what the time depends on, beside the body. */
+ * ways[0] is what it would take, then others, the likeliest first. Returns the way to emit now:
+ * what was tuned before goes first, and further ones are the kernel's variants, as far as they are
+ * asked for. `facts`: what the time depends on, beside the body. */
 uint32_t gpu_ways(Gpu *g, const char *facts, const char *const *ways, uint32_t n);
 bool gpu_has_ways(const Gpu *g); /* anybody asks for them */
 
@@ -129,15 +138,15 @@ bool gpu_sort(Gpu *g);
 bool gpu_compact(Gpu *g);
 bool gpu_serial(Gpu *g);
 bool gpu_scatter(Gpu *g); /* of many rows, in order */
-bool gpu_gemm(Gpu *g);  /* on tensor cores */
-bool gpu_flash(Gpu *g); /* attention on tensor cores */
+bool gpu_gemm(Gpu *g);    /* on tensor cores */
+bool gpu_flash(Gpu *g);   /* attention on tensor cores */
 bool gpu_flash_gradient(Gpu *g);
 bool gpu_flash_gradients(Gpu *g);
 bool gpu_contract(Gpu *g);
 bool gpu_decode_attention(Gpu *g); /* few queries, many keys */
 bool gpu_attention(Gpu *g);
 bool gpu_strip(Gpu *g); /* folds over windows */
-bool gpu_band(Gpu *g); /* rows, and sums of columns beside */
+bool gpu_band(Gpu *g);  /* rows, and sums of columns beside */
 bool gpu_column(Gpu *g);
 bool gpu_split(Gpu *g); /* few long folds */
 bool gpu_transpose(Gpu *g);

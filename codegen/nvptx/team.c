@@ -1,6 +1,6 @@
 /* Threads that work on one row and join their folds: by shuffles inside of a warp, through shared
- * memory across the warps of a block, and through each other's across the blocks of a cluster. Every
- * thread then knows every fold. */
+ * memory across the warps of a block, and through each other's across the blocks of a cluster.
+ * Every thread then knows every fold. */
 #include "codegen/nvptx/gpu.h"
 #include "codegen/nvptx/hopper/hopper.h"
 
@@ -49,6 +49,30 @@ static void join_lanes(const Team *t, KVal v, uint32_t size, LLVMValueRef *acc) 
     }
 }
 
+/* Where the sum of the pass's maximum stands, or NULL; *max: the maximum's place. */
+static LLVMValueRef *sum_of(const Team *t, const Pass *p, LLVMValueRef *acc, LLVMValueRef **max) {
+    bool has = false;
+    for (uint32_t f = 0; t->sum && f < p->nfolds; f++) {
+        if (p->folds[f] == t->max) *max = acc, has = true;
+        acc += gpu_fold_width(t->g, p->folds[f]);
+    }
+    return has ? acc : NULL;
+}
+
+/* All folds of a pass; the number of accumulators. */
+static uint32_t join_all_lanes(const Team *t, const Pass *p, uint32_t size, LLVMValueRef *acc) {
+    uint32_t n = 0;
+    LLVMValueRef *max, *sum = sum_of(t, p, acc, &max), own = sum ? *max : NULL;
+    for (uint32_t f = 0; f < p->nfolds; f++) {
+        join_lanes(t, p->folds[f], size, acc + n);
+        n += gpu_fold_width(t->g, p->folds[f]);
+    }
+    if (!sum) return n;
+    *sum = t->scale(t->g->e, *sum, own, *max);
+    join_lanes(t, t->sum, size, sum);
+    return n + 1;
+}
+
 static LLVMTypeRef stored_type(Emit *e, LLVMValueRef v) {
     return LLVMTypeOf(v) == e->i1 ? e->i8 : LLVMTypeOf(v);
 }
@@ -77,24 +101,26 @@ static LLVMValueRef take(const Team *t, LLVMValueRef slots, LLVMTypeRef own, LLV
     return own == type ? x : LLVMBuildTrunc(e->b, x, own, "");
 }
 
-/* All folds of a pass meet at one barrier. */
-static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t nacc) {
+/* All folds of a pass, of all rows, meet at one barrier. */
+static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t nacc,
+                       uint32_t each, uint32_t rows) {
     Emit *e = t->g->e;
-    LLVMValueRef slots[ROWS_MAX_FOLDS * 2];
-    for (uint32_t i = 0; i < nacc; i++) {
-        slots[i] = gpu_shared(t->g, stored_type(e, acc[i]), (t->turn ? 2 : 1) * t->size / 32);
-        put(t, slots[i], acc[i]);
+    LLVMValueRef *slots = ARENA_ARRAY(e->arena, LLVMValueRef, nacc * rows);
+    for (uint32_t i = 0; i < nacc * rows; i++) {
+        LLVMValueRef v = acc[i / nacc * each + i % nacc];
+        slots[i] = gpu_shared(t->g, stored_type(e, v), (t->turn ? 2 : 1) * t->size / 32);
+        put(t, slots[i], v);
     }
     gpu_barrier(e);
-    for (uint32_t i = 0; i < nacc; i++)
-        acc[i] = take(t, slots[i], LLVMTypeOf(acc[i]), stored_type(e, acc[i]));
-    for (uint32_t f = 0; f < p->nfolds; f++) {
-        join_lanes(t, p->folds[f], t->size / 32, acc);
-        acc += gpu_fold_width(t->g, p->folds[f]);
+    for (uint32_t i = 0; i < nacc * rows; i++) {
+        LLVMValueRef *v = &acc[i / nacc * each + i % nacc];
+        *v = take(t, slots[i], LLVMTypeOf(*v), stored_type(e, *v));
     }
+    for (uint32_t i = 0; i < rows; i++) (void)join_all_lanes(t, p, t->size / 32, acc + i * each);
 }
 
-/* --- Blocks of a cluster ----------------------------------------------------------------------- */
+/* --- Blocks of a cluster -----------------------------------------------------------------------
+ */
 
 /* Two barriers for each pass, of turns 0 and 1: blocks are one join apart at most. */
 static HV barrier_of(const Team *t, const Pass *p, LLVMValueRef turn) {
@@ -116,51 +142,67 @@ void gpu_team_meet(Team *t) {
     hop_cluster_sync(e);
 }
 
-/* Every block puts what it has into all blocks. Who writes to a slot again, two turns later, has
- * met all blocks since, behind whose last join this one was read. */
-static void join_blocks(const Team *t, const Pass *p, LLVMValueRef *acc) {
+/* Every block puts n values into all blocks. Who writes to a slot again, two turns later, has met
+ * all blocks since, behind whose last join this one was read. Gives block b's value i in at[i][b].
+ */
+static void exchange(const Team *t, const Pass *p, const LLVMValueRef *v, uint32_t n,
+                     LLVMValueRef (*at)[TEAM_MOST_BLOCKS]) {
     Emit *e = t->g->e;
-    LLVMValueRef slots[ROWS_MAX_FOLDS], turn = emit_i64(e, t->blocks);
+    LLVMValueRef slots[ROWS_MAX_FOLDS + 1], turn = emit_i64(e, t->blocks);
     turn = LLVMBuildMul(e->b, t->turn, turn, "");
     LLVMValueRef mine = LLVMBuildAdd(e->b, turn, t->block, "");
     HV bar = barrier_of(t, p, t->turn);
     EmitIf all, one;
-    for (uint32_t f = 0; f < p->nfolds; f++)
-        slots[f] = gpu_shared(t->g, e->f32, 2 * t->blocks);
+    for (uint32_t i = 0; i < n; i++) slots[i] = gpu_shared(t->g, e->f32, 2 * t->blocks);
     emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, t->rank, emit_i64(e, 0), ""));
-    hop_barrier_expect(e, bar, hop_i(e, 4 * (int64_t)p->nfolds * t->blocks));
+    hop_barrier_expect(e, bar, hop_i(e, 4 * (int64_t)n * t->blocks));
     emit_if_end(e, &one);
     emit_if_begin(e, &all, LLVMBuildICmp(e->b, LLVMIntSLT, t->rank, emit_i64(e, t->blocks), ""));
-    for (uint32_t f = 0; f < p->nfolds; f++) {
-        LLVMValueRef at = emit_gep(e, e->f32, slots[f], mine);
-        at = LLVMBuildPtrToInt(e->b, at, e->i32, "");
-        hop_cluster_send(e, at, bar, LLVMBuildTrunc(e->b, t->rank, e->i32, ""), acc[f]);
+    for (uint32_t i = 0; i < n; i++) {
+        LLVMValueRef to = emit_gep(e, e->f32, slots[i], mine);
+        to = LLVMBuildPtrToInt(e->b, to, e->i32, "");
+        hop_cluster_send(e, to, bar, LLVMBuildTrunc(e->b, t->rank, e->i32, ""), v[i]);
     }
     emit_if_end(e, &all);
     hop_barrier_wait(e, bar, t->phase);
-    for (uint32_t f = 0; f < p->nfolds; f++)
+    for (uint32_t i = 0; i < n; i++)
         for (uint32_t b = 0; b < t->blocks; b++) {
-            LLVMValueRef at = LLVMBuildAdd(e->b, turn, emit_i64(e, b), "");
-            LLVMValueRef x = LLVMBuildLoad2(e->b, e->f32, emit_gep(e, e->f32, slots[f], at), "");
-            LLVMSetVolatile(x, true); /* nothing here writes them */
-            if (b)
-                join(t, p->folds[f], &acc[f], &x);
-            else
-                acc[f] = x;
+            LLVMValueRef from = LLVMBuildAdd(e->b, turn, emit_i64(e, b), "");
+            from = emit_gep(e, e->f32, slots[i], from);
+            at[i][b] = LLVMBuildLoad2(e->b, e->f32, from, "");
+            LLVMSetVolatile(at[i][b], true); /* nothing here writes them */
         }
 }
 
-uint32_t gpu_team_lanes(const Team *t, const Pass *p, LLVMValueRef *acc) {
-    uint32_t n = 0;
+static void join_blocks(const Team *t, const Pass *p, LLVMValueRef *acc) {
+    Emit *e = t->g->e;
+    LLVMValueRef *max, *sum = sum_of(t, p, acc, &max), at[ROWS_MAX_FOLDS + 1][TEAM_MOST_BLOCKS];
+    exchange(t, p, acc, p->nfolds + (sum ? 1 : 0), at);
     for (uint32_t f = 0; f < p->nfolds; f++) {
-        join_lanes(t, p->folds[f], t->size < 32 ? t->size : 32, acc + n);
-        n += gpu_fold_width(t->g, p->folds[f]);
+        acc[f] = at[f][0];
+        for (uint32_t b = 1; b < t->blocks; b++) join(t, p->folds[f], &acc[f], &at[f][b]);
     }
-    return n;
+    for (uint32_t b = 0; sum && b < t->blocks; b++) {
+        LLVMValueRef s = t->scale(e, at[p->nfolds][b], at[max - acc][b], *max);
+        if (b)
+            join(t, t->sum, sum, &s);
+        else
+            *sum = s;
+    }
+}
+
+uint32_t gpu_team_lanes(const Team *t, const Pass *p, LLVMValueRef *acc) {
+    return join_all_lanes(t, p, t->size < 32 ? t->size : 32, acc);
+}
+
+void gpu_team_join_rows(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t each,
+                        uint32_t rows) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < rows; i++) n = gpu_team_lanes(t, p, acc + i * each);
+    if (t->size > 32 && n) join_warps(t, p, acc, n, each, rows);
 }
 
 void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc) {
-    uint32_t n = gpu_team_lanes(t, p, acc);
-    if (t->size > 32 && n) join_warps(t, p, acc, n);
-    if (t->blocks > 1 && n) join_blocks(t, p, acc);
+    gpu_team_join_rows(t, p, acc, 0, 1);
+    if (t->blocks > 1 && p->nfolds) join_blocks(t, p, acc);
 }

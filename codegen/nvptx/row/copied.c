@@ -26,11 +26,20 @@ static bool can_copy(const Long *l, uint32_t i) {
     if (o->op != K_kload || o->in[0] || o->mask || k->params[o->buf].dtype != (DType)o->dtype)
         return false;
     if (kept_bytes(l, i) % COPY_ALIGN) return false;
-    if (!expr_affine(p, o->index, k->axes[l->axis].sym, &coef, &rest) ||
-        !expr_is_value(p, coef, 1))
+    if (!expr_affine(p, o->index, k->axes[l->axis].sym, &coef, &rest) || !expr_is_value(p, coef, 1))
         return false;
     if (l->offset) rest = expr_sub(p, rest, l->offset);
     return expr_divisor(p, rest) % e->lanes == 0;
+}
+
+/* In turns, what a row leaves of the memory has room for chunks of rows behind. */
+static void widen_ring(Long *l) {
+    const Gpu *g = l->r->team.g;
+    uint32_t bytes = HOP_BARRIER_BYTES, all = (uint32_t)g->m->shared / l->blocks - ROW_RESERVED;
+    for (uint32_t i = 0; i < l->nkept; i++) bytes += kept_bytes(l, i) * l->chunk;
+    if (all / bytes <= l->ring) return;
+    l->ring = all / bytes;
+    row_place_kept(l, (int64_t)l->ring * l->chunk);
 }
 
 bool row_copies(Long *l) {
@@ -39,8 +48,10 @@ bool row_copies(Long *l) {
     for (uint32_t i = 0; i < l->nkept; i++)
         if (!can_copy(l, i)) return false;
     l->chunk = row_long_steps(l) * l->threads;
+    l->ring = chunks_of(l);
+    if (l->turns) widen_ring(l);
     l->bars = (l->shared + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
-    l->shared = l->bars + chunks_of(l) * HOP_BARRIER_BYTES;
+    l->shared = l->bars + l->ring * HOP_BARRIER_BYTES;
     return true;
 }
 
@@ -48,18 +59,46 @@ static HV shared_at(const Long *l, int64_t at) {
     return hop_addi(l->r->team.g->e, hop_shared(l->r->team.g), at);
 }
 
-static HV barrier_at(const Long *l, LLVMValueRef at) {
+static LLVMValueRef chunk_number(const Long *l, LLVMValueRef at) {
     Emit *e = l->r->team.g->e;
     LLVMValueRef i = LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(l->chunk)), "");
-    HV by = hop_muli(e, LLVMBuildTrunc(e->b, i, e->i32, ""), HOP_BARRIER_BYTES);
-    return hop_add(e, shared_at(l, l->bars), by);
+    return LLVMBuildTrunc(e->b, i, e->i32, "");
+}
+
+/* So many chunks behind one at *place, whose barrier has *phase: less than twice round. */
+static void advance(const Long *l, HV by, HV *place, HV *phase) {
+    Emit *e = l->r->team.g->e;
+    HV at = hop_add(e, *place, by), ring = hop_i(e, l->ring);
+    HV past = LLVMBuildICmp(e->b, LLVMIntUGE, at, ring, "");
+    *place = LLVMBuildSelect(e->b, past, LLVMBuildSub(e->b, at, ring, ""), at, "");
+    *phase = LLVMBuildXor(e->b, *phase, LLVMBuildZExt(e->b, past, e->i32, ""), "");
+}
+
+LLVMValueRef row_chunk_place(const Long *l, LLVMValueRef at, LLVMValueRef *parity) {
+    Emit *e = l->r->team.g->e;
+    HV place = l->place, phase = l->phase;
+    if (parity) *parity = hop_i(e, 0);
+    if (!place) return chunk_number(l, at);
+    advance(l, chunk_number(l, at), &place, &phase);
+    if (parity) *parity = phase;
+    return place;
+}
+
+void row_chunks_behind(const Long *l, LLVMValueRef *place, LLVMValueRef *phase) {
+    advance(l, hop_i(l->r->team.g->e, chunks_of(l)), place, phase);
+}
+
+/* Of the chunk in that place. */
+static HV barrier_at(const Long *l, HV place) {
+    Emit *e = l->r->team.g->e;
+    return hop_add(e, shared_at(l, l->bars), hop_muli(e, place, HOP_BARRIER_BYTES));
 }
 
 static void init_barriers(const Long *l, LLVMValueRef first) {
     Emit *e = l->r->team.g->e;
     EmitIf one;
     emit_if_begin(e, &one, first);
-    for (uint32_t i = 0; i < chunks_of(l); i++)
+    for (uint32_t i = 0; i < l->ring; i++)
         hop_barrier_init(e, shared_at(l, l->bars + i * HOP_BARRIER_BYTES), 1);
     hop_barrier_init_fence(e);
     hop_fence_async(e);
@@ -79,11 +118,11 @@ static HV chunk_vectors(const Long *l, LLVMValueRef at) {
     return LLVMBuildTrunc(e->b, n[0], e->i32, "");
 }
 
-/* The chunk from vector `at` on, of so many vectors (i32). */
-static void copy_chunk(const Long *l, LLVMValueRef at, HV vectors) {
+/* The chunk from vector `at` on, of so many vectors (i32), to a place in the ring. */
+static void copy_chunk(const Long *l, LLVMValueRef at, HV vectors, HV place) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
-    HV bar = barrier_at(l, at), lo = LLVMBuildTrunc(e->b, at, e->i32, "");
+    HV bar = barrier_at(l, place), lo = hop_muli(e, place, l->chunk);
     uint32_t all = 0;
     for (uint32_t i = 0; i < l->nkept; i++) all += kept_bytes(l, i);
     EmitIf any;
@@ -100,15 +139,6 @@ static void copy_chunk(const Long *l, LLVMValueRef at, HV vectors) {
     if (l->turns) emit_if_end(e, &any);
 }
 
-/* One thread asks for the chunks from vector lo to hi. */
-static void ask(const Long *l, LLVMValueRef lo, LLVMValueRef hi) {
-    Emit *e = l->r->team.g->e;
-    EmitLoop loop = emit_loop(e, 0);
-    emit_loop_begin(e, &loop, "copy", lo, hi, emit_i64(e, l->chunk), false);
-    copy_chunk(l, loop.i, chunk_vectors(l, loop.i));
-    emit_loop_end(e, &loop);
-}
-
 static LLVMValueRef is_first(const Long *l) {
     const Gpu *g = l->r->team.g;
     return LLVMBuildICmp(g->e->b, LLVMIntEQ, g->tid, emit_i64(g->e, 0), "");
@@ -116,67 +146,88 @@ static LLVMValueRef is_first(const Long *l) {
 
 void row_copy(const Long *l, LLVMValueRef room) {
     Emit *e = l->r->team.g->e;
+    EmitLoop loop = emit_loop(e, 0);
     EmitIf one;
     init_barriers(l, is_first(l));
     emit_if_begin(e, &one, is_first(l));
-    ask(l, emit_i64(e, 0), room);
+    emit_loop_begin(e, &loop, "copy", emit_i64(e, 0), room, emit_i64(e, l->chunk), false);
+    copy_chunk(l, loop.i, chunk_vectors(l, loop.i), row_chunk_place(l, loop.i, NULL));
+    emit_loop_end(e, &loop);
     emit_if_end(e, &one);
 }
 
 void row_wait_copied(const Long *l, LLVMValueRef at) {
-    Emit *e = l->r->team.g->e;
-    HV parity = l->turn ? LLVMBuildTrunc(e->b, l->turn, e->i32, "") : hop_i(e, 0);
-    hop_barrier_wait(e, barrier_at(l, at), parity);
+    LLVMValueRef parity, place = row_chunk_place(l, at, &parity);
+    hop_barrier_wait(l->r->team.g->e, barrier_at(l, place), parity);
 }
 
-/* --- In turns: every barrier is passed once a row, whether or not the row reaches its chunk ----- */
-
-static LLVMValueRef end_of_chunks(const Long *l) {
-    return emit_i64(l->r->team.g->e, (int64_t)chunks_of(l) * l->chunk);
-}
+/* --- In turns: every barrier is passed once a row, whether or not the row reaches its chunk -----
+ */
 
 void row_copy_begin(const Long *l) {
     init_barriers(l, is_first(l));
 }
 
+/* One thread asks for chunk number n (i32) from the current row's first on, which may be one of a
+ * row behind, if there is such a row. It comes to that place. */
+static void ask(const Long *l, HV n, HV place) {
+    Gpu *g = l->r->team.g;
+    Emit *e = g->e;
+    HV chunks = hop_i(e, chunks_of(l)), turn = LLVMBuildUDiv(e->b, n, chunks, "");
+    HV at = LLVMBuildSub(e->b, n, LLVMBuildMul(e->b, turn, chunks, ""), "");
+    EmitIf there;
+    LLVMValueRef row = LLVMBuildMul(e->b, LLVMBuildZExt(e->b, turn, e->i64, ""), l->step, "");
+    row = LLVMBuildAdd(e->b, l->at, row, "");
+    emit_if_begin(e, &there, LLVMBuildICmp(e->b, LLVMIntSLT, row, l->end, ""));
+    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "next", INT32_MAX, row));
+    Long next = *l->next;
+    row_measure(&next);
+    LLVMValueRef first = LLVMBuildZExt(e->b, hop_muli(e, at, l->chunk), e->i64, "");
+    copy_chunk(&next, first, chunk_vectors(&next, first), place);
+    emit_if_end(e, &there);
+}
+
 void row_copy_first(const Long *l) {
     Emit *e = l->r->team.g->e;
+    EmitLoop loop = emit_loop(e, 0);
     EmitIf one;
     emit_if_begin(e, &one, is_first(l));
-    ask(l, emit_i64(e, 0), end_of_chunks(l));
+    emit_loop_begin(e, &loop, "copy", emit_i64(e, 0), emit_i64(e, l->ring), emit_i64(e, 1), false);
+    HV n = LLVMBuildTrunc(e->b, loop.i, e->i32, "");
+    ask(l, n, n);
+    emit_loop_end(e, &loop);
     emit_if_end(e, &one);
 }
 
-/* In the region of one thread, where there is a next row. */
-static Long next_begin(const Long *l, EmitIf *there) {
-    Gpu *g = l->r->team.g;
-    Emit *e = g->e;
-    emit_if_begin(e, there, LLVMBuildAnd(e->b, is_first(l), l->is_next, ""));
-    gpu_decode(e, g->k, g->rows->par, l->next_row);
-    Long next = *l->next;
-    row_measure(&next);
-    return next;
+/* What comes to the place of this row's chunk from vector `at` on. */
+static void ask_behind(const Long *l, LLVMValueRef at) {
+    Emit *e = l->r->team.g->e;
+    ask(l, hop_addi(e, chunk_number(l, at), l->ring), row_chunk_place(l, at, NULL));
 }
 
 /* What was read here by plain loads is written by the copy engine. */
 void row_copy_next(const Long *l, LLVMValueRef at) {
     Emit *e = l->r->team.g->e;
-    EmitIf there;
+    EmitIf one;
     hop_fence_async(e);
     gpu_barrier(e);
-    Long next = next_begin(l, &there);
-    copy_chunk(&next, at, chunk_vectors(&next, at));
-    emit_if_end(e, &there);
+    emit_if_begin(e, &one, is_first(l));
+    ask_behind(l, at);
+    emit_if_end(e, &one);
 }
 
 void row_copy_rest(const Long *l) {
     Emit *e = l->r->team.g->e;
-    EmitIf there;
+    EmitLoop loop = emit_loop(e, 0);
+    EmitIf one;
     int64_t n;
     if (!l->offset && expr_is_const(e->exprs, l->length, &n) && l->cluster == 1) return;
     LLVMValueRef lo = LLVMBuildAdd(e->b, l->count, emit_i64(e, l->chunk - 1), "");
     lo = LLVMBuildAnd(e->b, lo, emit_i64(e, -(int64_t)l->chunk), "");
-    Long next = next_begin(l, &there);
-    ask(&next, lo, end_of_chunks(l));
-    emit_if_end(e, &there);
+    LLVMValueRef hi = emit_i64(e, (int64_t)chunks_of(l) * l->chunk);
+    emit_if_begin(e, &one, is_first(l));
+    emit_loop_begin(e, &loop, "copy", lo, hi, emit_i64(e, l->chunk), false);
+    ask_behind(l, loop.i);
+    emit_loop_end(e, &loop);
+    emit_if_end(e, &one);
 }

@@ -11,11 +11,10 @@
 #include <math.h>
 
 enum {
-    LEAST = 2048,           /* elements of a row */
-    MOST_LOADS = 8,         /* vectors of a thread that are asked for together */
-    WIDE = 1024,            /* threads of a block that has a multiprocessor to itself */
-    NARROW = 512,           /* of one that shares it with another */
-    RESERVED = 1024 + 1024, /* bytes of shared memory: of the system, and where teams meet */
+    LEAST = 2048,   /* elements of a row */
+    MOST_LOADS = 8, /* vectors of a thread that are asked for together */
+    WIDE = 1024,    /* threads of a block that has a multiprocessor to itself */
+    NARROW = 512,   /* of one that shares it with another */
 };
 
 /* --- What shape a kernel has ------------------------------------------------------------------ */
@@ -161,7 +160,7 @@ static void choose_room(Long *l) {
     uint32_t bytes = 0;
     for (uint32_t i = 0; i < l->nkept; i++) bytes += row_bytes(g, l->kept[i]);
     int64_t length = gpu_hint(g->e, l->length), n = g->e->lanes, most = 0, least;
-    int64_t half = g->m->shared / 2 - RESERVED, all = g->m->shared - RESERVED;
+    int64_t half = g->m->shared / 2 - ROW_RESERVED, all = g->m->shared - ROW_RESERVED;
     bool alone = bytes && length > half / bytes;
     l->threads = alone ? WIDE : NARROW;
     l->blocks = alone ? 1 : 2;
@@ -172,7 +171,7 @@ static void choose_room(Long *l) {
     expr_range(g->e->exprs, l->length, &least, &most);
     l->all_kept = most / n <= room; /* not multiplied: most may be all that an integer holds */
     if (l->all_kept) l->room = most / n;
-    row_place_kept(l);
+    row_place_kept(l, l->room);
 }
 
 static uint32_t count_loads(const Long *l) {
@@ -225,29 +224,53 @@ static LLVMValueRef scaled(Emit *e, LLVMValueRef s, LLVMValueRef m, LLVMValueRef
     return LLVMBuildFMul(e->b, s, gpu_coarse_exp(e, d), "");
 }
 
-/* The current scope's elements join maximum and sum. */
-static void fold_softmax(const Long *l, LLVMValueRef live, LLVMValueRef *max, LLVMValueRef *sum) {
+/* The same where `to` may be -inf. */
+static LLVMValueRef scaled_within(Emit *e, LLVMValueRef s, LLVMValueRef m, LLVMValueRef to) {
+    return scaled(e, s, m, within(e, to));
+}
+
+/* The elements of n scopes join maximum and sum; live[u]: NULL, or where vector u counts. */
+static void fold_softmax(const Long *l, EmitScope **scope, LLVMValueRef *live, uint32_t n,
+                         LLVMValueRef *max, LLVMValueRef *sum) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
     EmitJoin join = rows_join(g->rows, l->max);
-    LLVMValueRef x = emit_value_lanes(e, g->k->ops[l->max].in[0]);
-    x = emit_fold_lanes_by(e, FOLD_max, DT_f32, x, join);
-    if (live) x = emit_select(e, live, x, emit_fold_identity(e, FOLD_max, DT_f32, 1));
-    LLVMValueRef m = join(e, FOLD_max, DT_f32, *max, x), from = within(e, m);
-    emit_override(e, l->max, from);
-    x = emit_value_lanes(e, g->k->ops[l->sum].in[0]);
-    x = emit_fold_lanes(e, FOLD_sum, DT_f32, x);
-    if (live) x = emit_select(e, live, x, emit_f(e, e->f32, 0));
-    *sum = LLVMBuildFAdd(e->b, scaled(e, *sum, *max, from), x, "");
+    EmitScope *outer = e->scope;
+    LLVMValueRef m = *max, all = NULL;
+    for (uint32_t u = 0; u < n; u++) {
+        (void)emit_switch(e, scope[u]);
+        LLVMValueRef x = emit_value_lanes(e, g->k->ops[l->max].in[0]);
+        x = emit_fold_lanes_by(e, FOLD_max, DT_f32, x, join);
+        if (live[u]) x = emit_select(e, live[u], x, emit_fold_identity(e, FOLD_max, DT_f32, 1));
+        m = join(e, FOLD_max, DT_f32, m, x);
+    }
+    LLVMValueRef from = within(e, m);
+    for (uint32_t u = 0; u < n; u++) {
+        (void)emit_switch(e, scope[u]);
+        emit_override(e, l->max, from);
+        LLVMValueRef x = emit_value_lanes(e, g->k->ops[l->sum].in[0]);
+        x = emit_fold_lanes(e, FOLD_sum, DT_f32, x);
+        if (live[u]) x = emit_select(e, live[u], x, emit_f(e, e->f32, 0));
+        all = all ? LLVMBuildFAdd(e->b, all, x, "") : x;
+    }
+    (void)emit_switch(e, outer);
+    *sum = LLVMBuildFAdd(e->b, scaled(e, *sum, *max, from), all, "");
     *max = m;
 }
 
-static void fold_here(const Long *l, LLVMValueRef live, Folds *f) {
-    for (uint32_t i = 0; i < f->p->nfolds; i++)
-        if (f->p->folds[i] != l->max) row_fold(l->r, f->p->folds[i], live, &f->acc[i]);
+/* The elements of n scopes join the pass's folds. */
+static void fold_here(const Long *l, EmitScope **scope, LLVMValueRef *live, uint32_t n, Folds *f) {
+    Emit *e = l->r->team.g->e;
+    for (uint32_t u = 0; u < n; u++) {
+        EmitScope *outer = emit_switch(e, scope[u]);
+        for (uint32_t i = 0; i < f->p->nfolds; i++)
+            if (f->p->folds[i] != l->max) row_fold(l->r, f->p->folds[i], live[u], &f->acc[i]);
+        (void)emit_switch(e, outer);
+    }
     if (!has_softmax(l, f->p)) return;
     for (uint32_t i = 0; i < f->p->nfolds; i++)
-        if (f->p->folds[i] == l->max) fold_softmax(l, live, &f->acc[i], &f->acc[f->n - 1]);
+        if (f->p->folds[i] == l->max)
+            fold_softmax(l, scope, live, n, &f->acc[i], &f->acc[f->n - 1]);
 }
 
 static void store_here(const Long *l, LLVMValueRef live, const Pass *p) {
@@ -259,6 +282,7 @@ static void store_here(const Long *l, LLVMValueRef live, const Pass *p) {
     if (live) emit_if_end(e, &inside);
 }
 
+/* at: i32, from the first vector in shared memory on. */
 static LLVMValueRef kept_at(const Long *l, uint32_t i, LLVMValueRef at, LLVMTypeRef *type,
                             uint32_t *align) {
     Gpu *g = l->r->team.g;
@@ -266,13 +290,20 @@ static LLVMValueRef kept_at(const Long *l, uint32_t i, LLVMValueRef at, LLVMType
     uint32_t bytes = row_bytes(g, l->kept[i]) * e->lanes;
     *type = emit_vec(emit_type(e, (DType)g->k->ops[l->kept[i]].dtype), e->lanes);
     *align = bytes < 16 ? bytes : 16;
-    LLVMValueRef p = LLVMBuildMul(e->b, LLVMBuildTrunc(e->b, at, e->i32, ""), hop_i(e, bytes), "");
+    LLVMValueRef p = LLVMBuildMul(e->b, at, hop_i(e, bytes), "");
     p = hop_add(e, hop_addi(e, hop_shared(g), l->slot[i]), p);
     return LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
 }
 
-static void keep_here(const Long *l, Keep keep, LLVMValueRef at) {
+/* Vector `at`, one of those that are walked from `from` on. */
+static void keep_here(const Long *l, Keep keep, LLVMValueRef at, LLVMValueRef from) {
     Emit *e = l->r->team.g->e;
+    at = LLVMBuildTrunc(e->b, at, e->i32, "");
+    if (l->place) {
+        HV first = hop_muli(e, row_chunk_place(l, from, NULL), l->chunk);
+        at = LLVMBuildSub(e->b, at, LLVMBuildTrunc(e->b, from, e->i32, ""), "");
+        at = hop_add(e, at, first);
+    }
     for (uint32_t i = 0; i < l->nkept && keep; i++) {
         LLVMTypeRef type;
         uint32_t align;
@@ -321,7 +352,7 @@ static void walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueR
         scope[u] = emit_push(e);
         row_bind_long(l, at[u]);
         if (keep >= KEEP_wait)
-            keep_here(l, keep, at[u]);
+            keep_here(l, keep, at[u], loop->i);
         else
             request(l, f->p);
         (void)emit_switch(e, outer);
@@ -330,8 +361,12 @@ static void walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueR
     for (uint32_t u = 0; u < steps; u++) {
         (void)emit_switch(e, scope[u]);
         if (l->across) row_load_across(l, f->p);
-        fold_here(l, live[u], f);
-        if (keep == KEEP_store) keep_here(l, keep, at[u]);
+        (void)emit_switch(e, outer);
+    }
+    fold_here(l, scope, live, steps, f);
+    for (uint32_t u = 0; u < steps; u++) {
+        (void)emit_switch(e, scope[u]);
+        if (keep == KEEP_store) keep_here(l, keep, at[u], loop->i);
         for (uint32_t i = 0; i < f->p->nstores; i++)
             (void)emit_value(e, g->k->ops[f->p->stores[i]].in[0]);
         (void)emit_switch(e, outer);
@@ -362,9 +397,9 @@ static void walk_edges(const Long *l, Folds *f) {
         LLVMBuildSelect(e->b, front, LLVMBuildICmp(e->b, LLVMIntSLT, rank, l->own_head, ""),
                         LLVMBuildICmp(e->b, LLVMIntSLT, behind, l->own_tail, ""), "");
     e->lanes = 1;
-    emit_push(e);
+    EmitScope *here = emit_push(e);
     emit_set_sym(e, g->k->axes[l->axis].sym, LLVMBuildSelect(e->b, live, at, zero, ""));
-    fold_here(l, live, f);
+    fold_here(l, &here, &live, 1, f);
     store_here(l, live, f->p);
     emit_pop(e);
     e->lanes = n;
@@ -375,25 +410,22 @@ static void walk_edges(const Long *l, Folds *f) {
 static void finish(const Long *l, const Pass *p, Folds *f, Folds *edges) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
-    bool softmax = has_softmax(l, p);
-    LLVMValueRef own = NULL;
     for (uint32_t i = 0; i < p->nfolds; i++) {
         KVal v = p->folds[i];
         KFold fold = (KFold)g->k->ops[v].fold;
         DType t = gpu_fold_type(g, v);
-        if (v == l->max) own = f->acc[i];
-        if (v != l->max)
-            f->acc[i] = emit_fold_lanes_by(e, fold, t, f->acc[i], rows_join(g->rows, v));
-        if (v != l->max) f->acc[i] = rows_join(g->rows, v)(e, fold, t, f->acc[i], edges->acc[i]);
+        if (v == l->max) continue;
+        f->acc[i] = emit_fold_lanes_by(e, fold, t, f->acc[i], rows_join(g->rows, v));
+        f->acc[i] = rows_join(g->rows, v)(e, fold, t, f->acc[i], edges->acc[i]);
     }
-    gpu_team_join(&l->r->team, p, f->acc);
+    Team team = l->r->team;
+    if (has_softmax(l, p)) team.max = l->max, team.sum = l->sum, team.scale = scaled_within;
+    gpu_team_join(&team, p, f->acc);
     for (uint32_t i = 0; i < p->nfolds; i++) {
         emit_override(e, p->folds[i], f->acc[i]);
-        if (!softmax || p->folds[i] != l->max) continue;
-        LLVMValueRef m = f->acc[i], from = within(e, m);
-        LLVMValueRef s = scaled(e, f->acc[p->nfolds], own, from);
-        gpu_team_join(&l->r->team, p + 1, &s);
-        LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealUNE, m, from, "");
+        if (!team.sum || p->folds[i] != l->max) continue;
+        LLVMValueRef m = f->acc[i], s = f->acc[p->nfolds];
+        LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealUNE, m, within(e, m), "");
         s = LLVMBuildSelect(e->b, none, emit_f(e, e->f32, NAN), s, "");
         emit_override(e, l->sum, s);
     }

@@ -100,12 +100,12 @@ void row_bind_long(const Long *l, LLVMValueRef at) {
     emit_bind_lanes(e, g->k->axes[l->axis].sym, expr_sub(e->exprs, base, l->offset), NULL, false);
 }
 
-void row_place_kept(Long *l) {
+void row_place_kept(Long *l, int64_t vectors) {
     Gpu *g = l->r->team.g;
     l->shared = 0;
     for (uint32_t i = 0; i < l->nkept; i++) {
         l->slot[i] = l->shared;
-        l->shared += (uint32_t)(l->room * g->e->lanes) * row_bytes(g, l->kept[i]);
+        l->shared += (uint32_t)(vectors * g->e->lanes) * row_bytes(g, l->kept[i]);
     }
 }
 
@@ -113,8 +113,8 @@ uint32_t row_long_steps(const Long *l) {
     return l->steps > 2 ? 2 : l->steps;
 }
 
-/* The last vector is taken by elements where the aligned pieces that it lies in, in a row that starts
- * at a vector, go on behind the end. */
+/* The last vector is taken by elements where the aligned pieces that it lies in, in a row that
+ * starts at a vector, go on behind the end. */
 static void leave_last(Long *l) {
     Emit *e = l->r->team.g->e;
     LLVMValueRef n = emit_i64(e, e->lanes), zero = emit_i64(e, 0);

@@ -34,8 +34,8 @@ typedef struct Parts {
 } Parts;
 Parts row_parts(Gpu *g, uint32_t n, int64_t bytes, Expr groups, LLVMValueRef group);
 LLVMValueRef row_part(const Parts *m, LLVMValueRef part, int64_t offset);
-/* After the block's stores: true (i1) in the block that came last, which sees all parts. The counter
- * is zero again after that. */
+/* After the block's stores: true (i1) in the block that came last, which sees all parts. The
+ * counter is zero again after that. */
 LLVMValueRef row_is_last(const Parts *m);
 
 /* held.c. Needs the lanes; chooses team and pieces, or gives false: the row is not of known
@@ -45,7 +45,8 @@ bool row_hold(RowPlan *r);
 bool row_holds(const RowPlan *r, int64_t vectors, uint32_t team);
 bool row_stores_points(const RowPlan *r); /* and not only folds of the row */
 #define ROW_MOST_TOGETHER 2
-/* n rows (numbers among all) side by side: all of them are asked for before the first is waited for. */
+/* n rows (numbers among all) side by side: all of them are asked for before the first is waited
+ * for. */
 void row_run_held(RowPlan *r, const Expr *row, uint32_t n);
 void row_occupy(const RowPlan *r, uint32_t threads); /* how many blocks should run at once */
 /* The pieces of a row: scopes beside each other in the current one. */
@@ -62,55 +63,62 @@ bool row_is_own(const Gpu *g, uint32_t axes, KVal v);
 
 /* long.c */
 #define ROW_MOST_KEPT 4
+#define ROW_RESERVED  2048 /* bytes of shared memory: of the system, and where teams meet */
 typedef struct Long Long;
 struct Long {
     RowPlan *r;
     uint32_t axis, steps;
     Expr length,
         offset; /* elements of a row; resolved index of its first, or 0: rows are whole vectors */
-    LLVMValueRef head, count, tail; /* elements in front, vectors, elements behind */
-    LLVMValueRef first_vector;      /* in turns: of the row's, the block's first; else NULL */
+    LLVMValueRef head, count, tail;  /* elements in front, vectors, elements behind */
+    LLVMValueRef first_vector;       /* in turns: of the row's, the block's first; else NULL */
     LLVMValueRef own_head, own_tail; /* of these elements, those that the block takes */
-    KVal max, sum;                  /* of one walk; 0: there are none such */
+    KVal max, sum;                   /* of one walk; 0: there are none such */
     uint32_t nkept;
     KVal kept[ROW_MOST_KEPT];
-    uint32_t slot[ROW_MOST_KEPT]; /* byte in shared memory of the first vector */
+    uint32_t slot[ROW_MOST_KEPT];     /* byte in shared memory of the first vector */
     uint32_t threads, blocks, shared; /* of a block; of a multiprocessor, at least; bytes */
-    int64_t room;   /* vectors that are kept; those of a thread are its own in every walk */
-    bool all_kept;  /* of every row */
-    bool across;    /* row_has_across */
-    uint32_t first; /* number of the first pass behind the first walk */
-    uint32_t chunk; /* copied: vectors that come together; 0: threads load what is kept */
-    uint32_t bars;  /* copied: byte in shared memory of the chunks' barriers */
-    bool turns;     /* copied: a block takes row after row; ... */
-    uint32_t cluster;     /* ... so many blocks share each of them; else 1 */
-    const Long *next;     /* in turns: the row behind, which is asked for in ... */
-    const Pass *last;     /* ... the last walk of this one, ... */
-    Expr next_row;        /* ... its number, and ... */
-    LLVMValueRef is_next; /* ... whether there is one (i1) */
-    LLVMValueRef turn;    /* 0 and 1 by turns (i64), or NULL */
+    int64_t room;     /* vectors that are kept; those of a thread are its own in every walk */
+    bool all_kept;    /* of every row */
+    bool across;      /* row_has_across */
+    uint32_t first;   /* number of the first pass behind the first walk */
+    uint32_t chunk;   /* copied: vectors that come together; 0: threads load what is kept */
+    uint32_t bars;    /* copied: byte in shared memory of the chunks' barriers */
+    bool turns;       /* copied: a block takes row after row; ... */
+    uint32_t ring;    /* ... its memory holds so many chunks, a row's at least; ... */
+    uint32_t cluster; /* ... so many blocks share each of them; else 1 */
+    const Long *next; /* in turns: rows behind, which are asked for in ... */
+    const Pass *last; /* ... the last walk of this one, ... */
+    LLVMValueRef at, step, end; /* ... its number, how far apart they are, and how many there are */
+    LLVMValueRef place, phase;  /* of the row's first chunk: where in the ring it is, and the parity
+                                   of  its barrier (i32); NULL: 0 */
 };
 /* Chooses threads, vectors and what is kept; false: the row is short, or not of that shape. */
 bool row_long(RowPlan *r, Long *l);
 void row_run_long(Long *l);
-/* Elements in front of the first vector of the row that the current scope stands at, its vectors, and
- * elements behind the last (parts.c, as the next three). */
+/* Elements in front of the first vector of the row that the current scope stands at, its vectors,
+ * and elements behind the last (parts.c, as the next three). */
 void row_measure(Long *l);
 /* The row's axis to vector number `at` of the row. */
 void row_bind_long(const Long *l, LLVMValueRef at);
-uint32_t row_bytes(const Gpu *g, KVal v); /* of an element of value v where it is kept */
-void row_place_kept(Long *l);             /* slots in shared memory, for `room` */
-uint32_t row_long_steps(const Long *l);   /* vectors of a thread at a time from shared memory */
+uint32_t row_bytes(const Gpu *g, KVal v);      /* of an element of value v where it is kept */
+void row_place_kept(Long *l, int64_t vectors); /* slots in shared memory */
+uint32_t row_long_steps(const Long *l); /* vectors of a thread at a time from shared memory */
 
 /* copied.c: the copy engine brings what is kept of a row, all of it asked for at once. */
-bool row_copies(Long *l); /* from here on, if what is kept can come so */
-void row_copy(const Long *l, LLVMValueRef room);  /* asks for vectors 0 to room */
+bool row_copies(Long *l);                        /* from here on, if what is kept can come so */
+void row_copy(const Long *l, LLVMValueRef room); /* asks for vectors 0 to room */
 void row_wait_copied(const Long *l, LLVMValueRef at); /* for the chunk that vector `at` begins */
-void row_copy_begin(const Long *l);           /* in turns: the barriers, before all else */
-void row_copy_first(const Long *l);           /* asks for a block's first row */
+void row_copy_begin(const Long *l);                   /* in turns: the barriers, before all else */
+void row_copy_first(const Long *l); /* asks for as much of a block's first rows as it holds */
 void row_copy_next(const Long *l, LLVMValueRef at); /* all threads have the chunk from vector `at`
-                                         on in registers: the next row's takes its place */
-void row_copy_rest(const Long *l); /* chunks of the next row that this one does not reach */
+                                         on in registers: one of a row behind takes its place */
+void row_copy_rest(const Long *l); /* in the places of chunks that this row does not reach */
+/* Place in the ring of the chunk from vector `at` on (i32); *parity, where asked for: its
+ * barrier's. */
+LLVMValueRef row_chunk_place(const Long *l, LLVMValueRef at, LLVMValueRef *parity);
+/* In turns: place and phase of the row behind one that has these. */
+void row_chunks_behind(const Long *l, LLVMValueRef *place, LLVMValueRef *phase);
 
 /* across.c: what all rows read alike, where rows start at any element. Pieces of 16 bytes that have
  * any of a vector's elements are in the buffer. */

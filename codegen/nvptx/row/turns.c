@@ -7,9 +7,7 @@
 enum {
     MOST_BLOCKS = 4, /* of a multiprocessor, and their threads: */
     THREADS = 256,
-    HALF_THREADS = 512, /* where there are fewer of them */
-    ALL_THREADS = 1024, /* where one has it to itself */
-    RESERVED = 1024 + 1024,
+    MOST_THREADS = 512, /* where there are fewer of them */
 };
 
 static bool folds_join(const Gpu *g) {
@@ -33,11 +31,11 @@ bool row_turns(Long *l, uint32_t cluster) {
     if (room > g->m->shared) return false;
     Long t = *l;
     t.turns = true, t.cluster = cluster, t.room = room, t.all_kept = true;
-    t.blocks = g->m->shared / ((uint32_t)(room * e->lanes) * bytes + RESERVED);
+    t.blocks = g->m->shared / ((uint32_t)(room * e->lanes) * bytes + ROW_RESERVED);
     if (t.blocks > MOST_BLOCKS) t.blocks = MOST_BLOCKS;
     if (!t.blocks) return false;
-    t.threads = t.blocks == MOST_BLOCKS ? THREADS : t.blocks > 1 ? HALF_THREADS : ALL_THREADS;
-    row_place_kept(&t);
+    t.threads = t.blocks == MOST_BLOCKS ? THREADS : MOST_THREADS;
+    row_place_kept(&t, t.room);
     if (!row_copies(&t)) return false;
     *l = t;
     return true;
@@ -80,27 +78,23 @@ void row_run_turns(Long *l) {
     if (l->cluster > 1) at = LLVMBuildUDiv(e->b, at, emit_i64(e, l->cluster), "");
     row_copy_begin(l);
     if (l->cluster > 1) gpu_team_meet(&l->r->team);
-    emit_push(e);
-    Long first = *l;
-    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, at));
-    row_measure(&first);
-    row_copy_first(&first);
-    emit_pop(e);
-    EmitLoop loop = emit_loop(e, 1);
+    Long row = *l;
+    row.next = l, row.last = last_walk(g->rows);
+    row.at = at, row.step = step, row.end = all;
+    row_copy_first(&row);
+    EmitLoop loop = emit_loop(e, 3);
     loop.init[0] = emit_i64(e, 0);
+    loop.init[1] = loop.init[2] = hop_i(e, 0);
     emit_loop_begin(e, &loop, "turn", at, all, step, true);
-    Long row = *l, next = *l;
-    row.turn = LLVMBuildAnd(e->b, loop.phi[0], emit_i64(e, 1), "");
-    l->r->team.turn = row.turn;
+    l->r->team.turn = LLVMBuildAnd(e->b, loop.phi[0], emit_i64(e, 1), "");
     HV phase = LLVMBuildLShr(e->b, loop.phi[0], emit_i64(e, 1), "");
     l->r->team.phase = hop_andi(e, LLVMBuildTrunc(e->b, phase, e->i32, ""), 1);
     gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, loop.i));
+    row.at = loop.i, row.place = loop.phi[1], row.phase = loop.phi[2];
     row_measure(&row);
-    LLVMValueRef behind = LLVMBuildAdd(e->b, loop.i, step, "");
-    row.next = &next, row.last = last_walk(g->rows);
-    row.next_row = emit_new_sym(e, "next", INT32_MAX, behind);
-    row.is_next = LLVMBuildICmp(e->b, LLVMIntSLT, behind, all, "");
     row_run_long(&row);
     loop.next[0] = LLVMBuildAdd(e->b, loop.phi[0], emit_i64(e, 1), "");
+    for (uint32_t i = 1; i < 3; i++) loop.next[i] = loop.phi[i];
+    row_chunks_behind(&row, &loop.next[1], &loop.next[2]);
     emit_loop_end(e, &loop);
 }
