@@ -88,8 +88,7 @@ static void place(Graph *g, const char *what, const char *of, LocPart part) {
 }
 
 /* One parameter's step: what the optimizer keeps of it are states beside it. */
-static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step, const Guard *guard,
-                   uint32_t number, Value grad) {
+static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step, uint32_t number, Value grad) {
     Graph *g = t->g;
     const Value param = t->params.v[number];
     const Type type = *graph_type(g, param);
@@ -102,9 +101,8 @@ static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step,
         vec_push(g->arena, &t->moments, ((TrainState){name, number + 1}));
     }
     optimizer_update(g, o, step, build_cast(g, param, DT_f32), grad, state, next);
-    build_write(g, param, guard_choose(g, guard, build_cast(g, next[0], type.dtype), param));
-    for (uint32_t i = 0; i < n; i++)
-        build_write(g, state[i], guard_choose(g, guard, next[i + 1], state[i]));
+    build_write(g, param, optimizer_choose(g, step, build_cast(g, next[0], type.dtype), param));
+    for (uint32_t i = 0; i < n; i++) build_write(g, state[i], next[i + 1]);
 }
 
 /* Which parameters' weights decay. */
@@ -201,6 +199,7 @@ static graphc_status updates(TrainGraph *t, const TrainSpec *s, const Guard *gua
     const Optimizer *o = &s->optimizer;
     Value lr = scalar_input(g, "lr", DT_f32), number = scalar_input(g, "step", DT_i64);
     OptimizerStep step = optimizer_step(g, o, lr, guard_number(g, guard, number));
+    step.fine = guard->fine;
     Decay decay;
     GC_TRY(decay_open(t, s->no_decay, &decay));
     for (uint32_t i = 0; i < t->params.n; i++) {
@@ -208,7 +207,7 @@ static graphc_status updates(TrainGraph *t, const TrainSpec *s, const Guard *gua
         Optimizer own = *o;
         if (!decays(t, &decay, i)) own.weight_decay = 0;
         Value d = factor ? build_binary(g, OP_mul, grad[i], factor) : grad[i];
-        update(t, &own, &step, guard, i, d);
+        update(t, &own, &step, i, d);
     }
     if (decay.some) regfree(&decay.not);
     return GRAPHC_OK;

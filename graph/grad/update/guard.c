@@ -75,7 +75,3 @@ Value guard_factor(Graph *g, const Guard *k, Value factor) {
     if (!factor) factor = build_scalar_f(g, DT_f32, 1);
     return build_select(g, k->fine, factor, build_scalar_f(g, DT_f32, 0));
 }
-
-Value guard_choose(Graph *g, const Guard *k, Value next, Value before) {
-    return build_select(g, k->fine, next, before);
-}

@@ -41,6 +41,5 @@ Value guard_number(Graph *g, const Guard *k, Value step);
 /* What gradients are multiplied by besides, given what they are (0: nothing). Where all updates wait
  * for all gradients it says so: next values of everything would be stored until then, otherwise. */
 Value guard_factor(Graph *g, const Guard *k, Value factor);
-Value guard_choose(Graph *g, const Guard *k, Value next, Value before);
 
 #endif

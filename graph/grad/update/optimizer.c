@@ -105,6 +105,10 @@ OptimizerStep optimizer_step(Graph *g, const Optimizer *o, Value lr, Value step)
     return s;
 }
 
+Value optimizer_choose(Graph *g, const OptimizerStep *s, Value next, Value before) {
+    return s->fine ? build_select(g, s->fine, next, before) : next;
+}
+
 /* x c + y (1 - c) */
 static Value blend(Graph *g, Value x, double c, Value y) {
     return add(g, times(g, x, c), times(g, y, 1 - c));
@@ -123,6 +127,7 @@ static void sgd(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, V
     if (o->weight_decay != 0) d = add(g, d, times(g, p, o->weight_decay));
     if (o->momentum != 0) {
         next[1] = add(g, times(g, moment[0], o->momentum), d);
+        next[1] = optimizer_choose(g, s, next[1], moment[0]);
         d = o->nesterov ? add(g, d, times(g, next[1], o->momentum)) : next[1];
     }
     next[0] = build_binary(g, OP_sub, p, mul(g, d, s->lr));
@@ -136,8 +141,8 @@ static Value adam_move(Graph *g, const Optimizer *o, const OptimizerStep *s, Val
 
 static void adamw(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, Value d,
                   const Value *moment, Value *next) {
-    next[1] = blend(g, moment[0], o->beta1, d);
-    next[2] = blend(g, moment[1], o->beta2, mul(g, d, d));
+    next[1] = optimizer_choose(g, s, blend(g, moment[0], o->beta1, d), moment[0]);
+    next[2] = optimizer_choose(g, s, blend(g, moment[1], o->beta2, mul(g, d, d)), moment[1]);
     Value move = adam_move(g, o, s, next[1], next[2]);
     next[0] = build_binary(g, OP_sub, decayed(g, o, s->lr, p), move);
 }
@@ -157,14 +162,14 @@ static void adamw8bit(Graph *g, const Optimizer *o, const OptimizerStep *s, Valu
     Value moved = build_binary(g, OP_sub, blockwise_rows(g, p), adam_move(g, o, s, m, v));
     next[0] = blockwise_unrow(g, decayed(g, o, s->lr, moved), &t);
     const Blockwise m8 = blockwise_pack(g, m, true), v8 = blockwise_pack(g, v, false);
-    next[1] = m8.code, next[2] = m8.scale;
-    next[3] = v8.code, next[4] = v8.scale;
+    const Value made[] = {m8.code, m8.scale, v8.code, v8.scale};
+    for (uint32_t i = 0; i < 4; i++) next[i + 1] = optimizer_choose(g, s, made[i], state[i]);
 }
 
 static void lion(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, Value d,
                  const Value *moment, Value *next) {
     Value way = build_unary(g, OP_sign, blend(g, moment[0], o->beta1, d));
-    next[1] = blend(g, moment[0], o->beta2, d);
+    next[1] = optimizer_choose(g, s, blend(g, moment[0], o->beta2, d), moment[0]);
     next[0] = build_binary(g, OP_sub, decayed(g, o, s->lr, p), mul(g, way, s->lr));
 }
 

@@ -48,11 +48,15 @@ typedef struct OptimizerStep {
     Value lr;     /* f32 */
     Value rate;   /* f32: adamw's lr / (1 - beta1^step) */
     Value unbias; /* f32: adamw's 1 / sqrt(1 - beta2^step) */
+    Value fine;   /* bool: the step counts, or everything stays as it was; 0: it always does */
 } OptimizerStep;
 OptimizerStep optimizer_step(Graph *g, const Optimizer *o, Value lr, Value step);
+/* `next` where the step counts. */
+Value optimizer_choose(Graph *g, const OptimizerStep *s, Value next, Value before);
 
 /* state: as optimizer_states lists them. next[0] is the parameter's next value, f32 as param and grad
- * are, next[1..] those of its states. */
+ * are, if the step counts; next[1..] those of its states, chosen. The former is made of the latter: one
+ * kernel stores them all. */
 void optimizer_update(Graph *g, const Optimizer *o, const OptimizerStep *s, Value param, Value grad,
                       const Value *state, Value *next);
 
