@@ -91,6 +91,7 @@ static const Target rows[] = {
                  .bytes = true,
                  .bands = 132,
                  .repeats = true,
+                 .apart_bytes = 1 << 20,
                  .digits = true,
                  .flattens_patches = true,
                  .half_gradient = 128,

@@ -29,6 +29,7 @@ typedef struct Fact {
     uint32_t first_user, nusers;
     uint32_t readers;    /* users, a view's counted in place of the view */
     Value epi, epi_from; /* the contraction, and the operand through which it is reached */
+    bool alone;          /* a contraction whose kernel computes nothing that is made of its result */
     bool const_only;     /* depends on constants only, static shape */
     bool must;           /* has to be stored whatever the demands are */
     bool written;        /* a state takes it */

@@ -162,6 +162,7 @@ graphc_script(train/updates/some quick 120 ${python} tests/train/updates.py $<TA
 graphc_script(train/updates full 300 ${python} tests/train/updates.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/ahead quick 120 ${python} tests/train/ahead.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/split_gradient quick 120 ${python} tests/train/split_gradient.py $<TARGET_FILE:graphc_cli>)
+graphc_script(train/apart quick 120 ${python} tests/train/apart.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/phases full 120 ${python} tests/train/phases.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/real_text full 1200 ${python} tests/train/real_text.py $<TARGET_FILE:graphc_cli> .cache/models)
 graphc_script(train/kills full 600 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli> --kills)

@@ -99,7 +99,7 @@ static void find_epilogue(const Fuse *f, Fact *fact, Value v) {
     if (n->late && !graph_node(f->g, best)->late) best = 0;
     for (uint32_t i = 0; i < n->nin && best; i++)
         if (fact[n->in[i]].epi != best && fuse_depends(f, n->in[i], best)) best = 0;
-    if (f->apart && f->apart[best]) best = 0;
+    if ((f->apart && f->apart[best]) || fact[best].alone) best = 0;
     s->epi = best;
     s->epi_from = best ? from : 0;
 }
@@ -183,6 +183,32 @@ static void find_growing(const Fuse *f, Fact *fact) {
     }
 }
 
+/* Counts one more update of the contractions that v is made of, element for element. seen: those of this
+ * update have its number. */
+static void count_update(const Fuse *f, Value v, uint32_t number, uint32_t *seen, uint32_t *updates) {
+    const Node *n = graph_node(f->g, v);
+    if (seen[v] == number) return;
+    seen[v] = number;
+    if (n->op == OP_dot) updates[v]++;
+    if (op_info[n->op].cls != OPC_MAP && n->op != OP_reshape && n->op != OP_permute) return;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (fuse_numel(f, n->in[i]) == fuse_numel(f, v))
+            count_update(f, n->in[i], number, seen, updates);
+}
+
+/* Contractions that several large states move by: a gradient, of a weight and its moments. */
+static void find_updates(const Fuse *f, Fact *fact) {
+    uint32_t *seen = ARENA_ARRAY(f->arena, uint32_t, f->g->nodes.n);
+    uint32_t *updates = ARENA_ARRAY(f->arena, uint32_t, f->g->nodes.n);
+    if (f->m->apart_bytes <= 0) return;
+    for (uint32_t i = 0; i < f->g->writes.n; i++) {
+        const StateWrite *w = &f->g->writes.v[i];
+        if (fuse_wants(f, w->entries) && fuse_bytes(f, w->value) >= f->m->apart_bytes)
+            count_update(f, w->value, i + 1, seen, updates);
+    }
+    for (Value v = 1; v < f->g->nodes.n; v++) fact[v].alone = updates[v] > 1;
+}
+
 void fuse_analyse(Fuse *f) {
     uint32_t n = f->g->nodes.n;
     Fact *fact = ARENA_ARRAY(f->arena, Fact, n);
@@ -192,6 +218,7 @@ void fuse_analyse(Fuse *f) {
     count_readers(f, fact);
     find_reach(f);
     find_growing(f, fact);
+    find_updates(f, fact);
     for (uint32_t i = 0; i < f->g->outputs.n; i++) {
         Fact *s = &fact[f->g->outputs.v[i].value];
         Op op = (Op)graph_node(f->g, f->g->outputs.v[i].value)->op;

@@ -27,6 +27,8 @@ typedef struct Machine {
     uint32_t bands; /* of rows, that a kernel takes which sums columns beside (columns.c), at least;
                        0 = there are no such kernels */
     bool repeats; /* a launch can do the same over several sets of buffers (times.c) */
+    double apart_bytes; /* states of so many bytes that move by a contraction's result are moved by a kernel of its
+                           own: an epilogue reads and writes them at a third of memory's rate; 0 = never */
     bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */
     bool digits; /* multiplies f32 as f16 digits (pass_digits) */
     bool winograd;       /* worth raising 3x3 stride-1 convolutions */
