@@ -18,22 +18,15 @@ static bool is_half(DType t) {
     return t == DT_bf16 || t == DT_f16;
 }
 
-/* The type that attention multiplies. */
-static DType multiplied(const Fuse *f, const AttnMatch *m) {
-    return graph_type(f->g, graph_node(f->g, m->s[0])->in[0])->dtype;
-}
-
 /* Most arithmetic that may be inlined for this demand, in a value of type t. */
 static double use_limit(const Fuse *f, const Demand *d, DType t) {
     const Machine *m = f->m;
-    const Group *g = f->groups.v[d->group];
-    bool half = fuse_is_fetched(f, t), attends = g->attn && is_half(multiplied(f, g->attn));
+    bool half = fuse_is_fetched(f, t);
     const double limit[] = {[USE_point] = 1e9,
                             [USE_data] = m->inline_flops.data,
-                            [USE_query] = m->inline_flops.score,
-                            [USE_key] = attends ? m->inline_flops.half_key : m->inline_flops.score,
-                            [USE_value] =
-                                attends ? m->inline_flops.half_value : m->inline_flops.value,
+                            [USE_query] = m->inline_flops.query,
+                            [USE_key] = m->inline_flops.key,
+                            [USE_value] = m->inline_flops.value,
                             [USE_a] = half ? m->inline_flops.half_a : m->inline_flops.a,
                             [USE_b] = half ? m->inline_flops.half_b : m->inline_flops.b};
     return limit[d->use];

@@ -39,10 +39,10 @@ typedef struct Machine {
     uint32_t half_gradient;  /* has it for operands of 16 bits: the largest head size, or 0 */
     bool joint_gradients;    /* and one for all three of an attention */
     /* Most arithmetic per element with which a value is still computed where it is read: as data
-     * that moves elements, in attention's scores and values, as a contraction's operand, and as keys,
-     * values or operands of 16 bits: 0 where matrix units fetch those from memory themselves. */
+     * that moves elements, as attention's queries, keys and values, as a contraction's operand, and as
+     * such an operand of 16 bits: 0 where what feeds matrix units is fetched from memory. */
     struct {
-        double data, score, value, a, b, half_key, half_value, half_a, half_b;
+        double data, query, key, value, a, b, half_a, half_b;
     } inline_flops;
 } Machine;
 

@@ -6,17 +6,18 @@
 #include "codegen/nvptx/flash/flash.h"
 
 enum { COUNTER_BYTES = 16 };
+enum { MAY_SPILL = 64 }; /* of f32, whose products are no instructions with all sums: once a tile */
 
 /* --- Set-up ----------------------------------------------------------------------------------- */
 
 static void lay_out(Flash *x) {
     x->rows = x->t->groups * FLASH_GROUP_ROWS;
-    x->k_bytes = x->t->keys * x->p->d * 2;
-    x->v_bytes = x->t->keys * x->p->dv * 2;
-    x->at_k = x->rows * x->p->d * 2;
+    x->k_bytes = x->t->keys * x->p->d * x->p->size;
+    x->v_bytes = x->t->keys * x->p->dv * x->p->size;
+    x->at_k = x->rows * x->p->d * x->p->size;
     x->at_v = x->at_k + x->t->stages * x->k_bytes;
     x->at_o = x->at_v + x->t->stages * x->v_bytes;
-    x->at_bar = x->at_o + x->rows * x->p->dv * 2;
+    x->at_bar = x->at_o + x->rows * x->p->dv * x->p->size;
     x->at_key = x->at_bar + BAR_COUNT * HOP_BARRIER_BYTES + 2 * FLASH_SLOT_BYTES;
     x->g->j->shared_bytes = x->at_key + x->t->groups * 2 * x->p->nper_key * x->t->keys * FLASH_WORD;
 }
@@ -41,10 +42,11 @@ static void count_tiles(Flash *x) {
 }
 
 static void make_maps(Flash *x) {
-    if (!x->p->computes_q) x->map_q = hop_matrix_map(x->g, &x->p->q, FLASH_PANEL, x->rows);
-    x->map_k = hop_matrix_map(x->g, &x->p->k, FLASH_PANEL, x->t->keys);
-    x->map_v = hop_matrix_map(x->g, &x->p->v, FLASH_PANEL, x->t->keys);
-    x->map_o = hop_matrix_map(x->g, &x->p->o, FLASH_PANEL, FLASH_GROUP_ROWS);
+    uint32_t panel = x->p->panel;
+    if (!x->p->computes_q) x->map_q = hop_matrix_map(x->g, &x->p->q, panel, x->rows);
+    x->map_k = hop_matrix_map(x->g, &x->p->k, panel, x->t->keys);
+    x->map_v = hop_matrix_map(x->g, &x->p->v, panel, x->t->keys);
+    x->map_o = hop_matrix_map(x->g, &x->p->o, panel, FLASH_GROUP_ROWS);
 }
 
 /* The warp's number comes from its first thread, so that it is known to be the same in all. */
@@ -65,16 +67,18 @@ static void init_stages(Flash *x, FlashBar bar, uint32_t n, uint32_t count) {
 static void init_barriers(Flash *x) {
     Emit *e = x->e;
     uint32_t groups = x->t->groups, stages = x->t->stages;
+    uint32_t users =
+        groups * (x->p->exact ? HOP_WARPGROUP / 32 : 1); /* who tells of what is read */
     HopIf first = hop_if(e, hop_is(e, x->warp, 0));
     HopIf one = hop_if(e, hop_elect(e));
     const HV maps[] = {x->map_k, x->map_v, x->map_o, x->map_q};
     for (int i = 0; i < 4 - x->p->computes_q; i++) hop_map_prefetch(e, maps[i]);
     hop_barrier_init(e, flash_bar(x, BAR_q_full, NULL), 1);
-    hop_barrier_init(e, flash_bar(x, BAR_q_empty, NULL), groups);
+    hop_barrier_init(e, flash_bar(x, BAR_q_empty, NULL), users);
     init_stages(x, BAR_k_full, stages, 1);
-    init_stages(x, BAR_k_empty, stages, groups);
+    init_stages(x, BAR_k_empty, stages, users);
     init_stages(x, BAR_v_full, stages, 1);
-    init_stages(x, BAR_v_empty, stages, groups);
+    init_stages(x, BAR_v_empty, stages, users);
     init_stages(x, BAR_tile_full, 2, 1);
     init_stages(x, BAR_tile_empty, 2, groups * HOP_WARPGROUP);
     hop_barrier_init_fence(e);
@@ -92,10 +96,10 @@ static void fetch(Flash *x, const HopMatrix *m, HV map, const HV *head, uint32_t
     HV at[2 + HOP_MAX_BATCH];
     for (uint32_t i = 0; i < m->nbatch; i++) at[2 + i] = head[i];
     at[1] = row;
-    hop_barrier_expect(e, bar, hop_i(e, rows * cols * 2));
-    for (uint32_t c = 0; c < cols; c += FLASH_PANEL) {
+    hop_barrier_expect(e, bar, hop_i(e, rows * cols * x->p->size));
+    for (uint32_t c = 0; c < cols; c += x->p->panel) {
         at[0] = hop_i(e, c);
-        hop_tma_load(e, hop_addi(e, to, c / FLASH_PANEL * rows * HOP_ROW_BYTES), bar, map, at,
+        hop_tma_load(e, hop_addi(e, to, c / x->p->panel * rows * HOP_ROW_BYTES), bar, map, at,
                      2 + m->nbatch);
     }
 }
@@ -207,10 +211,12 @@ static void fetch_all(Flash *x) {
 static void note(Gpu *g, const FlashPlan *p, const char *why) {
     Arena *a = g->j->arena;
     if (g->k->tem != TEM_attention) return;
-    g->j->note = why ? arena_printf(a, "not on tensor cores: %s", why)
-                     : arena_printf(a, "tensor cores, tiles of %s%s%s%s", p->tile->name,
-                                    p->causal ? ", causal" : "", p->body ? ", scores masked" : "",
-                                    p->computes_q ? ", queries computed" : "");
+    g->j->note =
+        why ? arena_printf(a, "not on tensor cores: %s", why)
+            : arena_printf(a, "tensor cores, %stiles of %s%s%s%s",
+                           p->exact ? g->o->tf32 ? "tf32, " : "three of tf32, " : "", p->tile->name,
+                           p->causal ? ", causal" : "", p->body ? ", scores masked" : "",
+                           p->computes_q ? ", queries computed" : "");
 }
 
 bool gpu_flash(Gpu *g) {
@@ -231,6 +237,7 @@ bool gpu_flash(Gpu *g) {
     hop_role_next(e, roles);
     flash_compute(&x);
     hop_roles_end(e, roles);
-    g->j->exact = !plan.body;
+    g->j->exact = !plan.body && !plan.exact;
+    if (plan.exact) g->j->may_spill = MAY_SPILL;
     return true;
 }

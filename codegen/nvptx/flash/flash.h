@@ -5,19 +5,20 @@
  *
  * flash_plan.c says which kernels it takes; flash_tile.c where its barriers and tiles are; flash.c
  * has the roles and what is fetched, flash_compute.c what a warpgroup computes, flash_query.c its
- * queries where they are not fetched. */
+ * queries where they are not fetched, flash_exact.c its products of f32. */
 #ifndef CODEGEN_NVPTX_FLASH_FLASH_H
 #define CODEGEN_NVPTX_FLASH_FLASH_H
 
 #include "codegen/nvptx/hopper/hopper.h"
 
 enum { FLASH_PANEL = 64, FLASH_GROUP_ROWS = 64, FLASH_MAX_STAGES = 4, FLASH_SLOT_BYTES = 4 };
-enum { FLASH_VECTOR = 8 }; /* of 16-bit numbers: 16 bytes */
+enum { FLASH_VECTOR = 16 }; /* bytes */
 enum { FLASH_MAX_TESTS = 4, FLASH_MAX_PER_KEY = 2, FLASH_WORD = 4 };
 enum { FLASH_NAMED_STAGING = 3 }; /* named barriers: + the warpgroup's number */
 
 typedef struct FlashTile {
     const char *name;
+    bool exact;      /* of f32 */
     uint32_t d;      /* head sizes up to this */
     uint32_t groups; /* of 64 queries */
     uint32_t keys;   /* in a block */
@@ -29,12 +30,14 @@ typedef struct FlashTile {
 
 typedef struct FlashPlan {
     HopMatrix q, k, v, o;
+    bool exact; /* f32 are multiplied in products of tf32 (flash_exact.c); else: */
     WgmmaType type;
-    uint32_t d, dv;  /* in whole panels */
-    bool computes_q; /* queries are computed from what is loaded; q is not set */
-    double factor;   /* constant scales of queries and keys, which are multiplied without */
-    bool body;       /* scores are computed by the kernel's body; else they are s * scale ... */
-    double scale;    /* factor and all */
+    uint32_t size, panel; /* bytes of a number; numbers of a row of a panel */
+    uint32_t d, dv;       /* in whole panels */
+    bool computes_q;      /* queries are computed from what is loaded; q is not set */
+    double factor;        /* constant scales of queries and keys, which are multiplied without */
+    bool body;    /* scores are computed by the kernel's body; else they are s * scale ... */
+    double scale; /* factor and all */
     Expr causal; /* ... masked where j > i + causal; 0 = nowhere. With a body: what it leaves out */
     /* With a body: compares that tell what is causal, and what they say of keys in sight; ... */
     uint32_t ntests;
@@ -108,6 +111,13 @@ HV flash_blocks(Flash *x, HV row, uint32_t rows, HV *whole);
  * put them: rounded to the type that is multiplied, zeros past the head's size. The batch axes are
  * bound. `member`: number of the warpgroup. All of its threads call this, and may multiply then. */
 void flash_queries(Flash *x, const FlashPlace *at, HV member);
+
+/* flash_exact.c: s = Q K of the warpgroup's queries and a block of keys, o = o alpha + p V (alpha
+ * of a thread's two rows; NULL: o = p V) and the results' way to where they are stored from, which
+ * are shared addresses. s and p lie as sums do. */
+void flash_exact_scores(Flash *x, HV queries, HV keys, HV *s);
+void flash_exact_values(Flash *x, HV values, const HV *p, const HV *alpha, HV *o);
+void flash_exact_store(Flash *x, HV staging, const HV *o);
 
 /* Tiles until there are no more. */
 void flash_compute(Flash *x);

@@ -23,11 +23,11 @@ typedef struct Computer {
     HV start;    /* number of the first block that the warpgroup's own queries see */
     HV masked;   /* blocks up to here need masks */
     HV member;   /* of the warpgroups that compute, from 0 */
-    HV one;      /* a thread of the warpgroup */
+    HV one;      /* a thread of the warpgroup; of each warp, where these go their own ways */
     HV lead;     /* its first warp */
     HV first;    /* number of the tile's first block among all */
     HV row, col; /* of the thread: in memory; in a block */
-    HV queries;  /* descriptor of the warpgroup's queries */
+    HV own_queries, queries; /* the warpgroup's queries in shared memory; their descriptor */
     HV staging, put, swizzle;
     WgmmaShape qk, pv;
     uint32_t ns, np, no; /* registers of scores, probabilities, results */
@@ -307,21 +307,29 @@ static void release(Computer *c, FlashBar empty, HV j) {
     hop_barrier_arrive(c->e, flash_bar(c->x, empty, stage), c->one);
 }
 
+static HV keys_at(Computer *c, HV j) {
+    Emit *e = c->e;
+    HV at = hop_muli(e, flash_stage(c->x, number_of(c, j)), c->x->k_bytes);
+    return hop_addi(e, hop_add(e, c->x->shared, at), c->x->at_k);
+}
+
+static HV values_at(Computer *c, HV j) {
+    Emit *e = c->e;
+    HV at = hop_muli(e, flash_stage(c->x, number_of(c, j)), c->x->v_bytes);
+    return hop_addi(e, hop_add(e, c->x->shared, at), c->x->at_v);
+}
+
 static void start_scores(Computer *c, HV j, HV *s) {
     Emit *e = c->e;
-    Flash *x = c->x;
-    HV stage = flash_stage(x, number_of(c, j)), never = LLVMConstInt(e->i1, 0, false);
-    HV keys = hop_addi(e, hop_add(e, x->shared, hop_muli(e, stage, x->k_bytes)), x->at_k);
-    HV k = wgmma_descriptor(e, &c->qk.b, keys);
+    HV never = LLVMConstInt(e->i1, 0, false);
+    HV k = wgmma_descriptor(e, &c->qk.b, keys_at(c, j));
     for (uint32_t i = 0; i < c->ns; i++) s[i] = LLVMGetUndef(e->f32);
     wgmma_block(e, &c->qk, s, &c->queries, &k, never);
 }
 
 static void start_values(Computer *c, HV j, const HV *p, HV *o) {
     Emit *e = c->e;
-    Flash *x = c->x;
-    HV stage = flash_stage(x, number_of(c, j));
-    HV values = hop_addi(e, hop_add(e, x->shared, hop_muli(e, stage, x->v_bytes)), x->at_v);
+    HV values = values_at(c, j);
     HV more = LLVMBuildICmp(e->b, LLVMIntNE, j, c->start, "");
     wgmma_block_held(e, &c->pv, o, p, wgmma_descriptor(e, &c->pv.b, values), more);
 }
@@ -387,9 +395,34 @@ static void skip_blocks(Computer *c) {
     hop_loop_end(e, l);
 }
 
+/* Of f32, where every product is over when the next instruction begins: other warps have something
+ * to multiply meanwhile. */
+static void exact_block(Computer *c, HV j, Carried *v, bool first, bool masked) {
+    Emit *e = c->e;
+    HV s[MAX_S], alpha[HALVES];
+    Softmax now;
+    if (first) compute_per_key(c, j, v->key);
+    put_per_key(c, j, v->key);
+    await(c, BAR_k_full, j);
+    flash_exact_scores(c->x, c->own_queries, keys_at(c, j), s);
+    release(c, BAR_k_empty, j);
+    compute_per_key(c, hop_addi(e, j, 1), v->key);
+    share_per_key(c);
+    finish_scores(c, j, s, masked);
+    softmax(c, s, first ? NULL : &v->m, &now, alpha);
+    await(c, BAR_v_full, j);
+    flash_exact_values(c->x, values_at(c, j), s, first ? NULL : alpha, v->o);
+    release(c, BAR_v_empty, j);
+    v->m = now;
+}
+
 static void first_block(Computer *c, Carried *v) {
     Emit *e = c->e;
     HV s[MAX_S];
+    if (c->x->p->exact) {
+        exact_block(c, c->start, v, true, masks_first(c));
+        return;
+    }
     compute_per_key(c, c->start, v->key);
     put_per_key(c, c->start, v->key);
     await(c, BAR_k_full, c->start);
@@ -408,6 +441,10 @@ static void next_block(Computer *c, HV j, Carried *v, bool masked) {
     Emit *e = c->e;
     HV s[MAX_S], alpha[HALVES], before = hop_addi(e, j, -1);
     Softmax now;
+    if (c->x->p->exact) {
+        exact_block(c, j, v, false, masked);
+        return;
+    }
     put_per_key(c, j, v->key);
     await(c, BAR_k_full, j);
     take_turn(c);
@@ -495,8 +532,8 @@ static void send(Computer *c) {
     HopIf one = hop_if(e, hop_elect(e));
     flash_head_at(x, m, c->at.head, at + 2);
     at[1] = hop_add(e, c->at.row, hop_muli(e, c->member, FLASH_GROUP_ROWS));
-    for (uint32_t i = 0; i < x->p->dv / FLASH_PANEL; i++) {
-        at[0] = hop_i(e, i * FLASH_PANEL);
+    for (uint32_t i = 0; i < x->p->dv / x->p->panel; i++) {
+        at[0] = hop_i(e, i * x->p->panel);
         hop_tma_store(e, x->map_o, hop_addi(e, c->staging, i * HOP_SLAB), at, 2 + m->nbatch);
     }
     hop_tma_commit(e);
@@ -528,12 +565,17 @@ static void finish_tile(Computer *c, Carried *v) {
     Emit *e = c->e;
     HV last = hop_addi(e, c->at.blocks, -1), scale[HALVES];
     HV staged = hop_addi(e, c->member, FLASH_NAMED_STAGING + 1);
+    bool exact = c->x->p->exact;
     if (!c->x->p->computes_q) hop_barrier_arrive(e, flash_bar(c->x, BAR_q_empty, NULL), c->one);
-    await(c, BAR_v_full, last);
-    start_values(c, last, v->p, v->o);
+    if (!exact) {
+        await(c, BAR_v_full, last);
+        start_values(c, last, v->p, v->o);
+    }
     for (uint32_t h = 0; h < HALVES; h++) scale[h] = inverse(c, v->m.sum[h]);
-    wgmma_wait_all(e, v->o, c->no);
-    release(c, BAR_v_empty, last);
+    if (!exact) {
+        wgmma_wait_all(e, v->o, c->no);
+        release(c, BAR_v_empty, last);
+    }
     store_statistics(c, &v->m);
     HopIf lead = hop_if(e, c->lead);
     hop_tma_wait_read(e, 0);
@@ -541,7 +583,8 @@ static void finish_tile(Computer *c, Carried *v) {
     hop_sync(e, staged, HOP_WARPGROUP);
     for (uint32_t i = 0; i < c->no; i++)
         v->o[i] = LLVMBuildFMul(e->b, v->o[i], scale[half_of(i)], "");
-    for (uint32_t i = 0; i < c->x->p->dv / FLASH_PANEL; i++) store_panel(c, v->o, i);
+    if (exact) flash_exact_store(c->x, c->staging, v->o);
+    for (uint32_t i = 0; i < c->x->p->dv / FLASH_PANEL && !exact; i++) store_panel(c, v->o, i);
     hop_fence_async(e);
     hop_sync(e, staged, HOP_WARPGROUP);
     send(c);
@@ -599,7 +642,7 @@ static void find_staging(Computer *c) {
     HV row = hop_andi(e, x->lane, 7), warp = hop_andi(e, x->warp, 3);
     HV half = hop_andi(e, hop_shr(e, x->lane, 3), 1);
     HV at = hop_add(e, hop_add(e, hop_shl(e, warp, 4), hop_shl(e, half, 3)), row);
-    HV own = hop_muli(e, c->member, x->p->dv / FLASH_PANEL * HOP_SLAB);
+    HV own = hop_muli(e, c->member, x->p->dv / x->p->panel * HOP_SLAB);
     c->staging = hop_add(e, hop_addi(e, x->shared, x->at_o), own);
     c->put = hop_add(e, c->staging, hop_muli(e, at, HOP_ROW_BYTES));
     c->swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, x->lane, 4), row, ""), 4);
@@ -610,7 +653,7 @@ static void set_up(Computer *c) {
     Flash *x = c->x;
     uint32_t q_panel = x->rows * HOP_ROW_BYTES, panel = x->t->keys * HOP_ROW_BYTES;
     c->member = hop_addi(e, x->group, -1);
-    c->one = hop_is(e, hop_andi(e, x->tid, HOP_WARPGROUP - 1), 0);
+    c->one = hop_is(e, hop_andi(e, x->tid, x->p->exact ? 31 : HOP_WARPGROUP - 1), 0);
     c->lead = hop_is(e, hop_andi(e, x->warp, 3), 0);
     c->col = hop_shl(e, hop_andi(e, x->lane, 3), 1);
     c->qk = (WgmmaShape){.type = x->p->type,
@@ -627,11 +670,12 @@ static void set_up(Computer *c) {
                          .sums = 1,
                          .b = {true, panel}};
     c->ns = x->t->keys / 2;
-    c->np = c->ns / 2;
+    c->np = x->p->exact ? 0 : c->ns / 2;
     c->no = x->p->dv / 2;
     GC_ASSERT(c->ns <= MAX_S && c->no <= MAX_O);
     HV mine = hop_muli(e, c->member, FLASH_GROUP_ROWS * HOP_ROW_BYTES);
-    c->queries = wgmma_descriptor(e, &c->qk.a, hop_add(e, x->shared, mine));
+    c->own_queries = hop_add(e, x->shared, mine);
+    c->queries = wgmma_descriptor(e, &c->qk.a, c->own_queries);
     find_staging(c);
 }
 

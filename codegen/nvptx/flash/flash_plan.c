@@ -6,9 +6,11 @@ enum { FEW_QUERIES = 16 }; /* below it most of a tile would be idle */
 
 /* From the fastest on. */
 static const FlashTile tiles[] = {
-    {"192x128", 64, 3, 128, 2, 8, true, 32, 160},
-    {"128x128", 128, 2, 128, 2, 8, true, 24, 240},
-    {"128x64", 128, 2, 64, 4, 8, true, 24, 240},
+    {"192x128", false, 64, 3, 128, 2, 8, true, 32, 160},
+    {"128x128", false, 128, 2, 128, 2, 8, true, 24, 240},
+    {"128x64", false, 128, 2, 64, 4, 8, true, 24, 240},
+    {"128x64", true, 64, 2, 64, 2, 8, false, 24, 240},
+    {"128x32", true, 128, 2, 32, 2, 8, false, 24, 240},
 };
 
 /* Scores by a body take registers of their own; a build that spilled takes the next tile. */
@@ -17,7 +19,7 @@ static const FlashTile *choose(const Gpu *g, const FlashPlan *p) {
     uint32_t skip = g->j->shrink;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
         const FlashTile *t = &tiles[i];
-        if (p->d > t->d || p->dv > t->d) continue;
+        if (p->exact != t->exact || p->d > t->d || p->dv > t->d) continue;
         best = t;
         if (!skip--) break;
     }
@@ -53,7 +55,8 @@ static const char *plan_queries(Gpu *g, FlashPlan *p) {
     p->computes_q = true;
     if (k->ops[a->q].dtype != DT_f32 || (g->e->domains[a->q] & ~(a->batch | a->i | a->d)))
         return "queries are not computed from numbers of their own rows";
-    if ((a->d & (a->d - 1)) || !expr_is_const(g->e->exprs, p->k.cols, &d) || d % FLASH_VECTOR)
+    if ((a->d & (a->d - 1)) || !expr_is_const(g->e->exprs, p->k.cols, &d) ||
+        d * p->size % FLASH_VECTOR)
         return "computed queries are not of whole vectors";
     return NULL;
 }
@@ -69,13 +72,18 @@ static const char *plan_operands(Gpu *g, FlashPlan *p) {
     if (!hop_matrix(g, key, a->j, a->d, a->batch, &p->k) ||
         !hop_matrix(g, v, a->j, a->dv, a->batch, &p->v))
         return "an operand's rows are not 16-byte aligned, or not evenly spaced";
-    if (p->k.t != DT_bf16 && p->k.t != DT_f16) return "operands are not bf16 or f16";
+    if (p->k.t != DT_bf16 && p->k.t != DT_f16 && p->k.t != DT_f32)
+        return "operands are not bf16, f16 or f32";
     if (p->v.t != p->k.t) return "operands differ in type";
+    p->exact = p->k.t == DT_f32;
     p->type = p->k.t == DT_bf16 ? WGMMA_bf16 : WGMMA_f16;
+    p->size = (uint32_t)dtype_bytes(p->k.t);
+    p->panel = HOP_ROW_BYTES / p->size;
     return plan_queries(g, p);
 }
 
-/* The one result is o as it is, in 16 bits. Beside it a query's statistics may be stored. */
+/* The one result is o as it is, in the operands' size. Beside it a query's statistics may be
+ * stored. */
 static const char *plan_result(Gpu *g, FlashPlan *p) {
     const Kernel *k = g->k;
     const KAttn *a = &k->attn;
@@ -95,8 +103,9 @@ static const char *plan_result(Gpu *g, FlashPlan *p) {
             store = o;
     }
     const KOp *value = store ? &k->ops[store->in[0]] : NULL;
-    if (!value || value->op != OP_cast || value->in[0] != a->o || dtype_bytes(store->dtype) != 2)
-        return "the result is computed further, or is not in 16 bits";
+    if (!value || dtype_bytes(store->dtype) != p->size) return "the result has another type";
+    if (p->exact ? store->in[0] != a->o : value->op != OP_cast || value->in[0] != a->o)
+        return "the result is computed further";
     if (!hop_matrix(g, store, a->i, a->dv, a->batch, &p->o))
         return "the result's rows are not 16-byte aligned, or not evenly spaced";
     return NULL;
@@ -194,8 +203,9 @@ static const char *plan_sizes(Gpu *g, FlashPlan *p) {
     if (!expr_is_const(e->exprs, p->k.cols, &d) || !expr_is_const(e->exprs, p->v.cols, &dv) ||
         d > 128 || dv > 128)
         return "heads are larger than 128";
-    p->d = (uint32_t)(d + FLASH_PANEL - 1) / FLASH_PANEL * FLASH_PANEL;
-    p->dv = (uint32_t)(dv + FLASH_PANEL - 1) / FLASH_PANEL * FLASH_PANEL;
+    p->d = (uint32_t)(d + p->panel - 1) / p->panel * p->panel;
+    p->dv = (uint32_t)(dv + p->panel - 1) / p->panel * p->panel;
+    while (p->computes_q && (p->d & (p->d - 1))) p->d += p->panel; /* threads share rows evenly */
     p->queries = gpu_points(e, g->k, a->i);
     p->keys = gpu_points(e, g->k, a->j);
     p->heads = gpu_points(e, g->k, a->batch);

@@ -3,14 +3,14 @@
  * 16 bytes; neighbouring threads those of a row. */
 #include "codegen/nvptx/flash/flash.h"
 
-enum { MAX_EACH = 8, VECTOR_REGS = FLASH_VECTOR / 2 };
+enum { MAX_EACH = 16, VECTOR_REGS = FLASH_VECTOR / 4 };
 
 typedef struct Queries {
     Flash *x;
     Emit *e;
-    uint32_t vectors, each; /* of a row; of a thread */
-    HV vector, row;         /* the thread's; its first row among the warpgroup's */
-    HV inside;              /* NULL, or whether the vector is not past the head's size */
+    uint32_t width, vectors, each; /* numbers of a vector; vectors of a row; of a thread */
+    HV vector, row;                /* the thread's; its first row among the warpgroup's */
+    HV inside;                     /* NULL, or whether the vector is not past the head's size */
 } Queries;
 
 static int64_t head_size(const Flash *x) {
@@ -31,15 +31,15 @@ static HV wide(Emit *e, HV v) {
 /* The head's axis runs over the lanes of the thread's vector. */
 static void bind_columns(Queries *q) {
     Emit *e = q->e;
-    int64_t d = head_size(q->x), last = d - FLASH_VECTOR;
+    int64_t d = head_size(q->x), last = d - q->width;
     uint32_t sym, axis = (uint32_t)__builtin_ctz(q->x->a->d);
-    HV col = hop_shl(e, q->vector, 3);
+    HV col = hop_muli(e, q->vector, q->width);
     if (d < q->x->p->d) {
         q->inside = LLVMBuildICmp(e->b, LLVMIntSLE, col, hop_i(e, last), "");
         col = smaller(e, col, hop_i(e, last));
     }
     Expr base = emit_new_sym(e, "d", last, wide(e, col));
-    if (expr_is_sym(e->exprs, base, &sym)) map_put(e->aligned, sym, FLASH_VECTOR);
+    if (expr_is_sym(e->exprs, base, &sym)) map_put(e->aligned, sym, q->width);
     emit_bind_lanes(e, q->x->g->k->axes[axis].sym, base, NULL, true);
 }
 
@@ -57,7 +57,7 @@ static void compute(Queries *q, HV row, HV *r) {
     emit_pop(e);
     bool bf16 = x->p->type == WGMMA_bf16;
     LLVMTypeRef half = bf16 ? LLVMBFloatTypeInContext(e->ctx) : LLVMHalfTypeInContext(e->ctx);
-    v = LLVMBuildFPTrunc(e->b, v, LLVMVectorType(half, FLASH_VECTOR), "");
+    if (!x->p->exact) v = LLVMBuildFPTrunc(e->b, v, LLVMVectorType(half, q->width), "");
     v = LLVMBuildBitCast(e->b, v, LLVMVectorType(e->i32, VECTOR_REGS), "");
     for (uint32_t n = 0; n < VECTOR_REGS; n++) {
         r[n] = LLVMBuildExtractElement(e->b, v, emit_i64(e, n), "");
@@ -80,7 +80,8 @@ static void put(Queries *q, HV member, HV row, const HV *r) {
 
 void flash_queries(Flash *x, const FlashPlace *at, HV member) {
     Emit *e = x->e;
-    Queries q = {.x = x, .e = e, .vectors = x->p->d / FLASH_VECTOR};
+    uint32_t width = FLASH_VECTOR / x->p->size;
+    Queries q = {.x = x, .e = e, .width = width, .vectors = x->p->d / width};
     HV tid = hop_andi(e, x->tid, HOP_WARPGROUP - 1), r[MAX_EACH][VECTOR_REGS];
     HV first = hop_add(e, at->row, hop_muli(e, member, FLASH_GROUP_ROWS));
     uint32_t step = HOP_WARPGROUP / q.vectors;
@@ -88,7 +89,7 @@ void flash_queries(Flash *x, const FlashPlace *at, HV member) {
     GC_ASSERT(q.each <= MAX_EACH);
     q.vector = hop_andi(e, tid, q.vectors - 1);
     q.row = hop_shr(e, tid, __builtin_ctz(q.vectors));
-    e->lanes = FLASH_VECTOR;
+    e->lanes = width;
     emit_push(e);
     bind_columns(&q);
     for (uint32_t n = 0; n < q.each; n++)

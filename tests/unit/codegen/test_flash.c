@@ -16,9 +16,10 @@ typedef enum Mask {
 
 typedef enum Extra {
     PLAIN,
-    SCALED = 1,  /* queries and keys are scaled and rounded once more */
-    LSE = 2,     /* the log of the exponentials' sum is stored, too */
-    COMPUTED = 4 /* queries are more than loads */
+    SCALED = 1,   /* queries and keys are scaled and rounded once more */
+    LSE = 2,      /* the log of the exponentials' sum is stored, too */
+    COMPUTED = 4, /* queries are more than loads */
+    NEAT = 8      /* of f32: nothing is computed of keys, values and results */
 } Extra;
 
 /* Two by `heads` of queries i and keys j, of d numbers. */
@@ -57,6 +58,14 @@ static const Heads cases[] = {
      COMPUTED},
     {"computed, odd", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned", COMPUTED},
     {"f32", "f32", 4, 1, 512, 512, 64, MASK_none, 0, false, "computed", PLAIN},
+    {"f32, plain", "f32", 4, 1, 512, 512, 64, MASK_none, 0, true, "three of tf32, tiles of 1",
+     NEAT},
+    {"f32, causal", "f32", 4, 2, 300, 300, 128, MASK_causal, 0, true, "128x32, causal", NEAT},
+    {"f32, masked", "f32", 4, 1, 300, 512, 96, MASK_both, 2, true, "scores masked", NEAT},
+    {"f32, short heads", "f32", 4, 1, 100, 307, 32, MASK_key, 0, true, "scores masked", NEAT},
+    {"f32, lse", "f32", 4, 1, 300, 512, 128, MASK_none, 0, true, "128x32", NEAT | LSE},
+    {"f32, computed", "f32", 4, 1, 512, 512, 96, MASK_none, 0, true, "queries computed",
+     NEAT | COMPUTED},
     {"large heads", "bf16", 4, 1, 512, 512, 256, MASK_none, 0, false, "larger than 128", PLAIN},
     {"odd rows", "bf16", 4, 1, 512, 512, 60, MASK_none, 0, false, "16-byte aligned", PLAIN},
     {"decoding", "bf16", 4, 1, 4, 512, 64, MASK_none, 0, false, "few queries", PLAIN},
@@ -106,6 +115,7 @@ static const char *key_at(Text *t, const char *col) {
 
 static int load(Text *t, int param, const char *at) {
     int v = put(t, arena_printf(t->a, "%s load p%d[%s]", t->c->type, param, at));
+    if (t->c->extra & NEAT) return v;
     const char *f32 = strcmp(t->c->type, "f32") == 0 ? "neg" : "cast";
     v = put(t, arena_printf(t->a, "f32 %s %%%d", f32, v));
     if (!(t->c->extra & SCALED) || param == 2) return v;
@@ -161,7 +171,9 @@ static const char *kernel_text(const Heads *c, Arena *a) {
     int pv = put(t, arena_printf(a, "f32 mul %%%d, %%%d", p, v));
     int o = put(t, arena_printf(a, "f32 reduce sum j %%%d", pv));
     bool f32 = strcmp(c->type, "f32") == 0;
-    int r = put(t, arena_printf(a, "%s %s %%%d", c->type, f32 ? "neg" : "cast", o));
+    int r = o;
+    if (!(c->extra & NEAT))
+        r = put(t, arena_printf(a, "%s %s %%%d", c->type, f32 ? "neg" : "cast", o));
     put(t, arena_printf(a, "%s store p4[%s] %%%d", c->type, query_at(t, "w"), r));
     if (c->extra & LSE) put_lse(t, base, l);
     sb_printf(&t->s,
@@ -178,28 +190,57 @@ static void check_causal(const Heads *c, const Kernel *k, ExprPool *p) {
         fprintf(stderr, "%s: causal %d\n", c->name, found);
 }
 
+static uint32_t count(const char *text, const char *what) {
+    uint32_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++) n++;
+    return n;
+}
+
+#define SYNC "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
+
+/* Three products of f32, where one of tf32 is not what was asked for. */
+static void check_products(const Heads *c, const Built *b) {
+    Built one = built_new(c->name);
+    one.tf32 = true;
+    if (built_parse(&one, kernel_text(c, one.a))) {
+        one.k->attn.causal = body_find_causal(one.k, one.p);
+        (void)built_code(&one, target_for(PLAN_cuda));
+        CHECK(count(built_text(&one), SYNC) > 0);
+        CHECK_EQ_I(count(built_text(b), SYNC), 3 * count(built_text(&one), SYNC));
+    }
+    arena_destroy(one.a);
+}
+
+/* Probabilities and results are rounded, not cut. */
+static void check_rounding(const Heads *c, const Built *b) {
+    bool bf16 = strcmp(c->type, "bf16") == 0;
+    CHECK(strstr(built_text(b), bf16 ? "cvt.rn.bf16x2.f32" : "cvt.rn.f16x2.f32"));
+    CHECK(!strstr(built_text(b), "prmt.b32"));
+    CHECK(!(c->extra & COMPUTED) == !(strstr(built_text(b), "st.shared.v4.b32") != NULL));
+}
+
 static void check_code(const Heads *c, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
-    bool taken = strstr(built_text(b), "wgmma.mma_async") != NULL;
+    bool exact = c->extra & NEAT;
+    bool taken = strstr(built_text(b), exact ? SYNC : "wgmma.mma_async") != NULL;
     if (!CHECK(taken == c->taken && strstr(ck->note, c->note)))
         fprintf(stderr, "%s: %s\n", c->name, ck->note);
     if (!taken) return;
     CHECK(ck->shared_bytes > 48 << 10 && ck->shared_bytes <= 227 << 10);
     CHECK(ck->zero_kept && ck->zero_bytes);
-    /* Probabilities and results are rounded, not cut. */
-    bool bf16 = strcmp(c->type, "bf16") == 0;
-    CHECK(strstr(built_text(b), bf16 ? "cvt.rn.bf16x2.f32" : "cvt.rn.f16x2.f32"));
-    CHECK(!strstr(built_text(b), "prmt.b32"));
+    if (exact)
+        check_products(c, b);
+    else
+        check_rounding(c, b);
     /* What a mask says of keys is computed once for a block. */
     bool per_key = c->mask == MASK_key || c->mask == MASK_both;
     CHECK(per_key == (strstr(built_text(b), "ld.shared.v2.b32") != NULL));
     CHECK_EQ_I(ck->nmaps, c->extra & COMPUTED ? 3 : 4);
-    CHECK(!(c->extra & COMPUTED) == !(strstr(built_text(b), "st.shared.v4.b32") != NULL));
     for (uint32_t i = 0; i < ck->nmaps; i++) {
         const CodeMap *m = &ck->maps[i];
         bool keys = m->param == 1 || m->param == 2;
         CHECK_EQ_I(m->rank, keys ? 4 : 5); /* a group's heads share their keys */
-        CHECK_EQ_I(m->box[0], 64);
+        CHECK_EQ_I(m->box[0], exact ? 32 : 64);
         CHECK_EQ_I(expr_value(b->p, m->size[1]), keys ? c->keys : c->queries);
     }
 }
