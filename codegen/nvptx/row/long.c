@@ -337,6 +337,8 @@ static void walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueR
     EmitScope *scope[MOST_LOADS];
     LLVMValueRef at[MOST_LOADS], live[MOST_LOADS];
     uint32_t steps = steps_of(l, keep);
+    /* Few vectors, which nobody loads in between: the sum is scaled once for all of them. */
+    const bool together = keep == KEEP_wait && has_softmax(l, f->p);
     *loop = emit_loop(e, f->n);
     for (uint32_t i = 0; i < f->n; i++) loop->init[i] = f->acc[i];
     emit_loop_begin(e, loop, "row", lo, hi, emit_i64(e, (int64_t)steps * l->r->team.size), false);
@@ -358,14 +360,11 @@ static void walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueR
         (void)emit_switch(e, outer);
     }
     if (l->next && f->p == l->last) row_copy_next(l, loop->i);
+    if (together) fold_here(l, scope, live, steps, f);
     for (uint32_t u = 0; u < steps; u++) {
         (void)emit_switch(e, scope[u]);
         if (l->across) row_load_across(l, f->p);
-        (void)emit_switch(e, outer);
-    }
-    fold_here(l, scope, live, steps, f);
-    for (uint32_t u = 0; u < steps; u++) {
-        (void)emit_switch(e, scope[u]);
+        if (!together) fold_here(l, &scope[u], &live[u], 1, f);
         if (keep == KEEP_store) keep_here(l, keep, at[u], loop->i);
         for (uint32_t i = 0; i < f->p->nstores; i++)
             (void)emit_value(e, g->k->ops[f->p->stores[i]].in[0]);
