@@ -29,6 +29,14 @@ static uint32_t fetched_rows(const Gemm *x) {
     return few ? (uint32_t)(hi + 7) / 8 * 8 : x->tile->m;
 }
 
+/* Rows of A that a stage has room for. Past those that are fetched, matrix units read some of the stage's B in place of
+ * rows that nobody stores. */
+static uint32_t staged_rows(const Gemm *x) {
+    uint32_t rows = fetched_rows(x), m = x->tile->m, n = x->tile->n;
+    if (x->p->exact || x->p->nterms) return m;
+    return m > n && rows < m - n ? m - n : rows;
+}
+
 /* One for each part; parts that are the same matrix share theirs. */
 static void operand_maps(Gemm *x, const GemmOperand *o, uint32_t rows, bool shared, HV *maps) {
     uint32_t n = (o->across ? x->bk : rows) / (shared ? 2 : 1);
@@ -53,7 +61,7 @@ static void make_maps(Gemm *x) {
     }
     if (x->p->addend) {
         const HopMatrix *m = &x->p->addend_mat;
-        x->map_addend = hop_matrix_map(x->g, m, row_elements(m), x->tile->m);
+        x->map_addend = hop_matrix_map(x->g, m, row_elements(m), staged_rows(x));
     }
     for (uint32_t i = 0; i < x->p->nouts; i++) {
         const HopMatrix *m = &x->p->out[i].mat;
@@ -91,17 +99,28 @@ static bool resides(const Gemm *x) {
     return b + RESIDENT_STAGES * x->a_bytes <= ring && usual_blocks(x) > x->g->m->processors;
 }
 
+static uint32_t staging_bytes(const GemmTile *t) {
+    return t->groups * t->slabs * t->sets * HOP_SLAB;
+}
+
+/* Of few rows, B comes from memory as fast as many bytes are on their way: as many stages as there is room for. */
+static uint32_t count_stages(const Gemm *x) {
+    const GemmTile *t = x->tile;
+    uint32_t room = (uint32_t)x->g->m->shared - staging_bytes(t) - HOP_BARRIER_BYTES;
+    return staged_rows(x) == t->m ? t->stages : room / (x->stage_bytes + 2 * HOP_BARRIER_BYTES);
+}
+
 static void lay_out(Gemm *x) {
     const GemmTile *t = x->tile;
     uint32_t block_rows = t->pingpong ? t->m : t->m / t->groups;
     x->bk = row_elements(&x->p->a.mat[0]);
     x->cols = t->n / x->d->nacc;
     x->slab_cols = x->cols < GEMM_SLAB_COLS ? x->cols : GEMM_SLAB_COLS;
-    x->a_bytes = t->m * HOP_ROW_BYTES;
+    x->a_bytes = staged_rows(x) * HOP_ROW_BYTES;
     x->b_bytes = x->cols * HOP_ROW_BYTES;
     x->stage_bytes = x->a_bytes + x->d->nacc * x->b_bytes;
     x->fetched = x->stage_bytes;
-    x->stages = t->stages;
+    x->stages = count_stages(x);
     uint32_t ring = x->stages * x->stage_bytes;
     if (x->p->exact) {
         x->stage_bytes += x->b_bytes;
@@ -113,7 +132,7 @@ static void lay_out(Gemm *x) {
         x->resident = x->stages * x->a_bytes;
     }
     x->staging = ring;
-    x->barriers = x->staging + t->groups * t->slabs * t->sets * HOP_SLAB;
+    x->barriers = x->staging + staging_bytes(t);
     x->g->j->shared_bytes = x->barriers + (2 * x->stages + 1) * HOP_BARRIER_BYTES;
     x->shape = (WgmmaShape){.type = x->p->type,
                             .n = x->cols,
@@ -211,6 +230,12 @@ static HV resident_barrier(Gemm *x) {
     return hop_addi(x->e, x->shared, x->barriers + 2 * x->stages * HOP_BARRIER_BYTES);
 }
 
+/* The next kernel starts when the last of B has been asked for, not when all blocks are there: clusters of few
+ * rows that come earlier take room that those of this kernel wait for. */
+static bool lets_start_late(const Gemm *x) {
+    return x->p->splits > 1 && staged_rows(x) < x->tile->m;
+}
+
 static void init_barriers(Gemm *x) {
     Emit *e = x->e;
     HopIf first = hop_if(e, hop_is(e, x->warp, 0));
@@ -226,7 +251,7 @@ static void init_barriers(Gemm *x) {
     hop_barrier_init_fence(e);
     hop_end(e, one);
     hop_end(e, first);
-    if (x->dependent) hop_depend_launch(e);
+    if (x->dependent && !lets_start_late(x)) hop_depend_launch(e);
     if (x->p->twin)
         hop_cluster_sync(e);
     else
@@ -308,7 +333,7 @@ static void fetch_a(Gemm *x, const GemmPlace *at, uint32_t part, HV k, HV stage,
 static void fetch_b(Gemm *x, const GemmPlace *at, uint32_t part, HV k, HV stage, HV bar) {
     Emit *e = x->e;
     HV batch[HOP_MAX_BATCH], to = gemm_stage(x, stage);
-    uint32_t unfetched = (x->tile->m - fetched_rows(x)) * HOP_ROW_BYTES;
+    uint32_t unfetched = (staged_rows(x) - fetched_rows(x)) * HOP_ROW_BYTES;
     hop_barrier_expect(e, bar, hop_i(e, x->fetched - unfetched));
     for (uint32_t s = 0; s < x->d->nacc && !x->resident; s++) {
         HV dst = hop_addi(e, to, x->a_bytes + s * x->b_bytes);
@@ -456,6 +481,7 @@ static void fetch_all(Gemm *x) {
     l->next[2] = ring.parity;
     l->next[0] = hop_add(e, l->phi[0], x->nblocks);
     hop_loop_end(e, l);
+    if (x->dependent && lets_start_late(x)) hop_depend_launch(e);
     hop_end(e, one);
     hop_end(e, first);
     if (x->p->splits > 1) gemm_split_wait(x);
