@@ -116,6 +116,7 @@ static void lay_out(Gemm *x) {
     x->bk = row_elements(&x->p->a.mat[0]);
     x->cols = t->n / x->d->nacc;
     x->slab_cols = x->cols < GEMM_SLAB_COLS ? x->cols : GEMM_SLAB_COLS;
+    if (x->words) x->slab_cols = GEMM_SLAB_COLS / 2;
     x->a_bytes = staged_rows(x) * HOP_ROW_BYTES;
     x->b_bytes = x->cols * HOP_ROW_BYTES;
     x->stage_bytes = x->a_bytes + x->d->nacc * x->b_bytes;
@@ -728,6 +729,32 @@ static const char *leave_few_rows(Gpu *g, const GemmPlan *plan) {
     return NULL;
 }
 
+/* A load at the places of results, which threads ask for several places ahead where they store themselves. */
+static bool loads_at_results(Gpu *g) {
+    const KDot *d = &g->k->dot;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        uint32_t at = g->e->domains[v];
+        if (g->k->ops[v].op == K_kload && at & d->m && at & d->n) return true;
+    }
+    return false;
+}
+
+enum { SHORT_BLOCKS = 8 };
+
+/* Results of 32 bits go through shared memory, too, in rows of 128 bytes where threads write 32 bytes at a time: where a block has all
+ * of a tile's sums. f32 in two numbers gains by it where sums are short. */
+static bool copies_words(Gpu *g, GemmPlan *p) {
+    GemmOut *o = &p->out[0];
+    const KOp *s = &g->k->ops[o->store];
+    int64_t k = 0, taps = 0;
+    bool known = expr_is_const(g->e->exprs, p->k, &k) && expr_is_const(g->e->exprs, p->taps, &taps);
+    if (p->exact && (!known || k * taps > SHORT_BLOCKS * HOP_ROW_BYTES / (int64_t)sizeof(float))) return false;
+    if ((p->promoted && !p->exact) || p->splits > 1 || loads_at_results(g)) return false;
+    if (p->nouts > 1 || o->copied || dtype_bytes((DType)s->dtype) != 4) return false;
+    o->copied = hop_matrix(g, s, g->k->dot.m, g->k->dot.n, g->k->dot.batch, &o->mat);
+    return o->copied;
+}
+
 bool gpu_gemm(Gpu *g) {
     Emit *e = g->e;
     GemmPlan plan;
@@ -736,6 +763,7 @@ bool gpu_gemm(Gpu *g) {
     note(g, &plan, why);
     if (why) return false;
     Gemm x = {.g = g, .e = e, .d = &g->k->dot, .p = &plan, .tile = plan.tile};
+    x.words = copies_words(g, &plan);
     lay_out(&x);
     lay_out_addend(&x);
     x.to = x.cols / 8;

@@ -21,7 +21,7 @@ typedef struct GemmOperand {
 
 typedef struct GemmOut {
     KVal store;
-    bool copied; /* of 16 or 8 bits, by the copy engine through shared memory; else element by element */
+    bool copied; /* by the copy engine through shared memory; else element by element */
     HopMatrix mat;
 } GemmOut;
 
@@ -97,6 +97,7 @@ typedef struct Gemm {
     const GemmPlan *p;
     const GemmTile *tile;
     WgmmaShape shape; /* what one warpgroup multiplies per k-block */
+    bool words;         /* the only result is of 32 bits, and copied */
     uint32_t slab_cols; /* of results that are stored at a time */
     uint32_t cols;    /* of results in a tile ... */
     uint32_t from, to; /* ... of which these, in eights, are stored by the code at hand */

@@ -3,7 +3,7 @@
  * at these places with the sums in place of its folds.
  *
  * 16-bit results go through shared memory, where matrix stores put them under the copy engine's
- * swizzle, 64 x 64 at a time, and bytes, which threads put there themselves; others are stored by the threads that have them, or, in rows that the
+ * swizzle, 64 x 64 at a time, and bytes and words of 32 bits, which threads put there themselves; others are stored by the threads that have them, or, in rows that the
  * engine cannot address and pairs do not fit, row by row by the warp that has them. Where a tile
  * may stick out, there are two copies of the code: inside nothing is checked; at the edge rows and
  * columns past the end repeat the last one for what is read, and are not stored. */
@@ -27,7 +27,7 @@ typedef struct Epilogue {
     HV staging, put;   /* of the warpgroup; where this lane's row of a matrix store goes */
     HV swizzle;        /* the lane's 16-byte place in the row */
     HV lane_row;       /* bytes to that row from the start of a slab */
-    HV bytes, turn;    /* of 8-bit results: where the lane's first go, their 16 bytes' place in the row */
+    HV bytes, turn;    /* of results of 8 or 32 bits: where the lane's first go, their 16 bytes' place in the row */
     uint32_t chunk;    /* stored so far in this tile */
     GemmRing addend[MAX_ADDEND]; /* the stages that hold the addend */
     uint32_t waited;             /* of them */
@@ -224,17 +224,18 @@ static void return_addend(Epilogue *p) {
 /* A site's two results of 8 or 16 bits in one register. fetched: its loads, or NULL. */
 static HV packed_pair(Epilogue *p, KVal v, Site s, const HV *fetched) {
     Emit *e = p->e;
-    bool bytes = dtype_bytes((DType)p->x->g->k->ops[v].dtype) == 1;
-    HV r = LLVMGetPoison(emit_vec(bytes ? e->i8 : e->i16, 2));
+    bool bytes = dtype_bytes((DType)p->x->g->k->ops[v].dtype) == 1, words = p->x->words;
+    HV r = LLVMGetPoison(emit_vec(words ? e->i32 : bytes ? e->i8 : e->i16, 2));
     for (uint32_t z = 0; z < turns(p->x); z++) {
         emit_push(e);
         p->fetched = fetched ? fetched + z * p->nloads : NULL;
         bind_site(p, s, z);
         HV one = emit_value_lanes(e, v);
         emit_pop(e);
+        if (words && !p->x->p->pairs) one = LLVMBuildBitCast(e->b, one, e->i32, "");
         r = p->x->p->pairs ? one : LLVMBuildInsertElement(e->b, r, one, emit_i64(e, z), "");
     }
-    return LLVMBuildBitCast(e->b, r, bytes ? e->i16 : e->i32, "");
+    return LLVMBuildBitCast(e->b, r, words ? e->i64 : bytes ? e->i16 : e->i32, "");
 }
 
 /* A slab is 64 rows of 64 results, or all of a narrower tile's, in steps of a matrix store: 16 columns. */
@@ -314,7 +315,30 @@ static void put_bytes(Epilogue *p, uint32_t step, const HV *r, uint32_t to) {
     }
 }
 
+/* Where the lane's results of 32 bits go in a slab: two neighbours are half of 16 bytes, which trade places with the row. */
+static void find_words(Epilogue *p) {
+    Emit *e = p->e;
+    HV quad = hop_shr(e, p->x->lane, 2), pair = hop_andi(e, p->x->lane, 3), warp = hop_andi(e, p->x->warp, 3);
+    HV at = hop_muli(e, hop_add(e, hop_shl(e, warp, 4), quad), HOP_ROW_BYTES);
+    p->bytes = hop_add(e, p->staging, hop_add(e, at, hop_shl(e, hop_andi(e, pair, 1), 3)));
+    p->turn = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, pair, 1), quad, ""), 4);
+}
+
+static void put_words(Epilogue *p, uint32_t step, const HV *r, uint32_t to) {
+    Emit *e = p->e;
+    for (uint32_t i = 0; i < STEP_REGS; i++) {
+        HV place = LLVMBuildXor(e->b, p->turn, hop_i(e, (step * 4 + i / 2 * 2) << 4), "");
+        HV v[2] = {hop_addi(e, hop_add(e, p->bytes, place), to + i % 2 * 8 * HOP_ROW_BYTES), r[i]};
+        hop_asm(e, e->voidt, "st.shared.b64 [$0], $1;", "r,l,~{memory}", v, 2);
+    }
+}
+
 static void put(Epilogue *p, const GemmOut *o, uint32_t step, const HV *r, uint32_t to) {
+    if (p->x->words) {
+        if (!p->bytes) find_words(p);
+        put_words(p, step, r, to);
+        return;
+    }
     if (dtype_bytes(o->mat.t) > 1) {
         put_step(p, step, r, to);
         return;
@@ -671,7 +695,7 @@ static void find_staging(Epilogue *p) {
     Emit *e = p->e;
     Gemm *x = p->x;
     HV row = hop_andi(e, x->lane, 7), warp = hop_andi(e, x->warp, 3);
-    bool narrow = x->slab_cols < GEMM_SLAB_COLS; /* rows of 64 bytes trade places every other row */
+    bool narrow = x->slab_cols < GEMM_SLAB_COLS && !x->words; /* rows of 64 bytes trade places every other row */
     HV half = hop_andi(e, hop_shr(e, x->lane, 3), 1);
     HV at = hop_add(e, hop_add(e, hop_shl(e, warp, 4), hop_shl(e, half, 3)), row);
     HV own = hop_muli(e, hop_addi(e, x->group, -1), x->tile->slabs * x->tile->sets * HOP_SLAB);
