@@ -85,10 +85,13 @@ bool *gpu_coarse(Arena *a, const Kernel *k);
 
 /* team.c: threads that work on one row. */
 #define TEAM_MOST_BLOCKS 16 /* of a cluster */
+#define TEAM_MOST_READ   16 /* warps */
 typedef struct Team {
     Gpu *g;
     uint32_t size;     /* a power of two; above 32 it is the whole block */
     LLVMValueRef rank; /* of the thread in its team, i64 */
+    bool reads; /* one row, and no turns: every thread reads what all warps have folded, where these
+                   are few; it takes less time than shuffles */
     LLVMValueRef turn; /* NULL, or 0 and 1 by turns (i64), where one join may follow another with no
                           barrier between them */
     uint32_t blocks;   /* of a cluster, that are one team: their folds are f32, and they have turns;

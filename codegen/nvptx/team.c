@@ -101,6 +101,29 @@ static LLVMValueRef take(const Team *t, LLVMValueRef slots, LLVMTypeRef own, LLV
     return own == type ? x : LLVMBuildTrunc(e->b, x, own, "");
 }
 
+/* The results of all warps, read by every thread. */
+static LLVMValueRef read_all(const Team *t, KVal v, LLVMValueRef slots) {
+    Emit *e = t->g->e;
+    LLVMValueRef x[TEAM_MOST_READ];
+    uint32_t n = t->size / 32, per = n < 4 ? n : 4;
+    for (uint32_t i = 0; i < n; i += per) {
+        LLVMValueRef at = emit_gep(e, e->f32, slots, emit_i64(e, i));
+        LLVMValueRef w = emit_load(e, emit_vec(e->f32, per), at, 4 * per);
+        for (uint32_t c = 0; c < per; c++)
+            x[i + c] = LLVMBuildExtractElement(e->b, w, emit_i(e, e->i32, c), "");
+    }
+    for (uint32_t s = 1; s < n; s *= 2)
+        for (uint32_t i = 0; i + s < n; i += 2 * s) join(t, v, &x[i], &x[i + s]);
+    return x[0];
+}
+
+static bool reads_all(const Team *t, const Pass *p, const LLVMValueRef *acc) {
+    bool is = t->reads && t->size <= TEAM_MOST_READ * 32;
+    for (uint32_t f = 0; f < p->nfolds && is; f++)
+        is = gpu_fold_width(t->g, p->folds[f]) == 1 && LLVMTypeOf(acc[f]) == t->g->e->f32;
+    return is;
+}
+
 /* All folds of a pass, of all rows, meet at one barrier. */
 static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t nacc,
                        uint32_t each, uint32_t rows) {
@@ -112,6 +135,10 @@ static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t
         put(t, slots[i], v);
     }
     gpu_barrier(e);
+    if (reads_all(t, p, acc)) {
+        for (uint32_t f = 0; f < p->nfolds; f++) acc[f] = read_all(t, p->folds[f], slots[f]);
+        return;
+    }
     for (uint32_t i = 0; i < nacc * rows; i++) {
         LLVMValueRef *v = &acc[i / nacc * each + i % nacc];
         *v = take(t, slots[i], LLVMTypeOf(*v), stored_type(e, *v));

@@ -226,6 +226,7 @@ static void run_rows(Gpu *g, int64_t length) {
     b.teams = b.threads / r.team.size;
     b.rows = gpu_points(e, g->k, g->rows->par);
     if (held) row_occupy(&r, b.threads);
+    r.team.reads = held;
     choose_together(&r, &b, held);
     /* In a branch of its own a row would read what all rows share ahead of the wait. */
     if (held && b.exact) g->order = GPU_WAITS_LATER;

@@ -20,6 +20,11 @@ typedef struct Want {
     "] written\n %1 bf16 load p0[i]\n %2 f32 cast %1\n %3 bf16 load p1[i]\n %4 f32 cast %3\n"      \
     " %5 f32 add %2, %4\n %6 f32 const 0\n %7 f32 max %5, %6\n %8 bf16 cast %7\n"                  \
     " %9 bf16 store p2[i] %8\nend\n"
+#define BIAS_EXP(rows)                                                                             \
+    "kernel k poi i=" rows " j=4096\n param 0 bf16[" rows "*4096]\n param 1 bf16[4096]\n"          \
+    " param 2 bf16[" rows "*4096] written\n %1 bf16 load p0[i*4096 + j]\n %2 f32 cast %1\n"        \
+    " %3 bf16 load p1[j]\n %4 f32 cast %3\n %5 f32 add %2, %4\n %6 f32 exp %5\n"                   \
+    " %7 bf16 cast %6\n %8 bf16 store p2[i*4096 + j] %7\nend\n"
 #define SOFTMAX(t, rows, n)                                                                        \
     "kernel k per i=" rows " ~j=" n "\n param 0 " t "[" rows "*" n "]\n param 1 " t "[" rows "*" n \
     "] written\n %1 " t " load p0[i*" n " + j]\n %2 f32 cast %1\n %3 f32 reduce max j %2\n"        \
@@ -33,9 +38,11 @@ typedef struct Want {
 static const Want wants[] = {
     {"add, relu", ADD_RELU("16777216"), 2, 2, 1, 1},
     {"of odd length", ADD_RELU("16777217"), 0, 2, 0, 1},
+    {"of one operand and what all rows share, by pairs", BIAS_EXP("16384"), 4, 4, 2, 2},
+    {"too few for pairs", BIAS_EXP("512"), 2, 2, 1, 1},
     {"too few for vectors", ADD_RELU("4096"), 0, 2, 0, 1},
     {"softmax by warps", SOFTMAX("bf16", "16384", "768"), 3, 3, 3, 3},
-    {"softmax by blocks", SOFTMAX("bf16", "16384", "4096"), 4, 4, 4, 4},
+    {"softmax by blocks", SOFTMAX("bf16", "16384", "4096"), 2, 2, 2, 2},
     {"softmax in parts of a warp, two rows together", SOFTMAX("bf16", "65536", "128"), 2, 2, 2, 2},
     {"softmax in parts of a warp", SOFTMAX("bf16", "65537", "128"), 1, 1, 1, 1},
     {"softmax with a short end", SOFTMAX("f16", "16384", "1000"), 4, 4, 4, 4},
@@ -90,8 +97,7 @@ static void check_blocks(const char *text, int64_t least) {
     vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
     CHECK(codegen_run(target_for(PLAN_cuda), &s, &o, a, d, &r) == GRAPHC_OK);
     int64_t blocks = 1, n;
-    for (int i = 0; i < 3; i++)
-        blocks *= expr_is_const(p, r.kernels[0].grid[i], &n) ? n : 0;
+    for (int i = 0; i < 3; i++) blocks *= expr_is_const(p, r.kernels[0].grid[i], &n) ? n : 0;
     CHECK(blocks >= least);
     arena_destroy(a);
 }
