@@ -199,6 +199,7 @@ typedef struct DotAhead {
     LLVMValueRef at;   /* what is asked for next; NULL: nothing is */
     LLVMValueRef pace; /* bytes a step */
     uint32_t lines;    /* ... which are so many lines of the cache at most */
+    bool near;         /* the rows that come next are asked for, too */
 } DotAhead;
 
 /* A micro-kernel's number among all that run over a panel. */
@@ -211,6 +212,8 @@ typedef struct DotTurn {
 DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, Expr rows, DotTurn turn);
 void dot_ask(Dot *d, DotAhead *a); /* at each step of k */
 void dot_ask_line(Dot *d, LLVMValueRef at);
+/* ... and into the first cache nv vectors some rows behind `row` of right operand i. */
+void dot_ask_near(Dot *d, const DotAhead *a, uint32_t i, LLVMValueRef row, uint32_t nv);
 
 /* dot_kernel.c */
 /* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked

@@ -113,6 +113,7 @@ static void micro_step(Dot *d, Micro *m, LLVMValueRef *left, LLVMValueRef k) {
         for (uint32_t j = 0; j < m->nv; j++)
             m->acc[r * m->nv + j] = multiply_add(d, all, b[j], m->acc[r * m->nv + j]);
     }
+    if (!d->permuted) dot_ask_near(d, &m->ahead, m->of, m->row, m->nv);
     m->row = b_row(d, m->b, m->row, d->rows[d->ka.n - 1]);
     dot_ask(d, &m->ahead);
 }

@@ -226,9 +226,11 @@ void dot_copy_panel(Dot *d, uint32_t i) {
  * and the others, which find it in the cache, leave memory idle. So each of the first micro-kernels
  * of a panel asks for a share of the panel behind it, a line or less at every step of k. Panels lie
  * one behind the other, and work items walk them in that order; what is asked for behind the last
- * one is of no use, and no harm. */
+ * one is of no use, and no harm. Where a panel is not walked in slices, which stay in the first
+ * cache, each micro-kernel asks for the rows that it comes to next, too. */
 
 enum { LINE_BYTES = 64, SHARES_MOST = 12, TILES_LEAST = 2, TILES_MANY = 64, CACHE_BYTES = 1 << 19 };
+enum { INTO_L2 = 2, INTO_L1 = 3, NEAR_ROWS = 8 }; /* llvm.prefetch's localities; ... */
 
 static uint32_t rows_per_step(const Dot *d) {
     return d->pairs ? 2 : dot_group_rows(d);
@@ -295,14 +297,18 @@ DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, Expr size, DotTurn tu
     share = LLVMBuildAdd(e->b, emit_expr(e, behind), LLVMBuildMul(e->b, share, pace, ""), "");
     LLVMValueRef none = emit_i64(e, 0);
     return (DotAhead){emit_gep(e, e->i8, start, LLVMBuildSelect(e->b, asks, share, none, "")),
-                      LLVMBuildSelect(e->b, asks, pace, none, ""), lines};
+                      LLVMBuildSelect(e->b, asks, pace, none, ""), lines,
+                      d->t->wino || size == d->kk.size};
+}
+
+static void prefetch(Emit *e, LLVMValueRef at, uint32_t level) {
+    LLVMValueRef read = LLVMConstInt(e->i32, 0, false), data = LLVMConstInt(e->i32, 1, false);
+    LLVMValueRef x[4] = {at, read, LLVMConstInt(e->i32, level, false), data};
+    emit_intrinsic(e, "llvm.prefetch", e->ptr, x, 4);
 }
 
 void dot_ask_line(Dot *d, LLVMValueRef at) {
-    Emit *e = d->e;
-    LLVMValueRef read = LLVMConstInt(e->i32, 0, false), into_l2 = LLVMConstInt(e->i32, 2, false);
-    LLVMValueRef x[4] = {at, read, into_l2, LLVMConstInt(e->i32, 1, false)}; /* data, not code */
-    emit_intrinsic(e, "llvm.prefetch", e->ptr, x, 4);
+    prefetch(d->e, at, INTO_L2);
 }
 
 void dot_ask(Dot *d, DotAhead *a) {
@@ -311,4 +317,12 @@ void dot_ask(Dot *d, DotAhead *a) {
     for (uint32_t i = 0; i < a->lines; i++)
         dot_ask_line(d, emit_gep(e, e->i8, a->at, emit_i64(e, i * LINE_BYTES)));
     a->at = emit_gep(e, e->i8, a->at, a->pace);
+}
+
+void dot_ask_near(Dot *d, const DotAhead *a, uint32_t i, LLVMValueRef row, uint32_t nv) {
+    Emit *e = d->e;
+    if (!a->at || !a->near) return;
+    const uint32_t bytes = memory_bytes(d, i), on = NEAR_ROWS * DOT_PANEL * bytes;
+    for (uint32_t at = 0; at < nv * d->lanes * bytes; at += LINE_BYTES)
+        prefetch(e, emit_gep(e, e->i8, row, emit_i64(e, on + at)), INTO_L1);
 }
