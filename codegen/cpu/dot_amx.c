@@ -2,12 +2,12 @@
  * instruction adds the product of 16 x 32 elements and 32 x 16, whose rows are in pairs as panels
  * have them (KDot.pairs), to 16 x 16 f32.
  *
- * An item's rows are cut into equal chunks of at most 32. A chunk is one tile of rows or two, which
- * have as many rows each, so that one may begin at the last row of the other; against them stand
- * the panel's tiles of 16 columns: six accumulators, a tile of the left operand and one of the
- * right one. A row of the left operand is read where it lies, or is copied with zeros up to a whole
- * number of steps, as panels have them. The sums, all of k in one accumulator, go to Dot.tile, from
- * where the epilogue takes them.
+ * An item's rows are cut into chunks of 32 and what is left. A chunk is two tiles of rows, or one
+ * if that is enough. All tiles have as many rows: the last one begins so early that it is whole, if
+ * need be with rows of the chunk before. Against them stand the panel's tiles of 16 columns: six
+ * accumulators, a tile of the left operand and one of the right one. A row of the left operand is
+ * read where it lies, or is copied with zeros up to a whole number of steps, as panels have them.
+ * The sums, all of k in one accumulator, go to Dot.tile, from where the epilogue takes them.
  *
  * The operating system must have granted the registers (runtime/cpu/isa.c). No call may stand
  * between their configuration and their release: none is in emitted code. */
@@ -20,6 +20,7 @@ enum {
     LEFT = 6,           /* registers: accumulators come first */
     RIGHT = 7,
     SCATTERED_MOST = 256, /* elements of a run that is put together without a loop */
+    STEPS_AHEAD = 64,     /* of panels that are not so deep that the next one finds no room in L2 */
     SHARES_MOST = 12,     /* chunks that ask for a part of the next panel */
     CONFIG_BYTES = 64,    /* palette, 15 bytes of zeros, bytes per row of each, ... */
     CONFIG_WIDTH = 16,
@@ -67,8 +68,11 @@ void dot_amx_reserve(Dot *d) {
         d->packed = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->amx.stride), 2));
     }
     GC_ASSERT(d->width == DOT_PANEL);
-    for (uint32_t i = 0; i < d->t->nacc; i++)
-        d->tile[i] = emit_scratch(e, expr_const(p, 2 * TILE_ROWS * DOT_PANEL * sizeof(float)));
+    for (uint32_t i = 0; i < d->t->nacc; i++) {
+        const int64_t tile = (int64_t)TILE_ROWS * DOT_PANEL;
+        LLVMValueRef sums = emit_scratch(e, expr_const(p, 3 * tile * (int64_t)sizeof(float)));
+        d->tile[i] = emit_gep(e, d->elem, sums, emit_i64(e, tile)); /* a last tile begins before */
+    }
     d->amx.config = emit_alloca(e, e->i8, CONFIG_BYTES, CONFIG_BYTES);
     d->amx.rows = emit_alloca(e, e->i64, 1, 8);
     emit_store_ptr(e, emit_i64(e, 0), d->amx.rows, 8);
@@ -163,7 +167,7 @@ static LLVMValueRef left_rows(Dot *d, LLVMValueRef row) {
 typedef struct Chunk {
     uint32_t nv, tiles;           /* of columns, of rows */
     LLVMValueRef left[2], stride; /* of tiles of rows; bytes */
-    LLVMValueRef second;          /* row with which the second one begins */
+    LLVMValueRef last;            /* row with which the last of them begins, of the chunk's */
     LLVMValueRef lines;           /* of the next panel, asked for at each step */
     LLVMValueRef share;           /* ... from where on, in bytes */
 } Chunk;
@@ -185,10 +189,10 @@ static void multiply(Dot *d, uint32_t sum) {
 static void store_sums(Dot *d, const Chunk *c, uint32_t acc) {
     Emit *e = d->e;
     const int64_t row = DOT_PANEL * sizeof(float);
+    LLVMValueRef last = LLVMBuildMul(e->b, c->last, emit_i64(e, row), "");
     for (uint32_t i = 0; i < c->tiles * c->nv; i++) {
         LLVMValueRef at = emit_gep(e, e->i8, d->tile[acc], emit_i64(e, i % c->nv * TILE_BYTES));
-        if (i >= c->nv)
-            at = emit_gep(e, e->i8, at, LLVMBuildMul(e->b, c->second, emit_i64(e, row), ""));
+        if (i / c->nv + 1 == c->tiles) at = emit_gep(e, e->i8, at, last);
         LLVMValueRef x[3] = {number(d, i), at, emit_i64(e, row)};
         emit_intrinsic(e, "llvm.x86.tilestored64", NULL, x, 3);
     }
@@ -234,19 +238,14 @@ static void sum(Dot *d, const Chunk *c, uint32_t acc, LLVMValueRef panel) {
     store_sums(d, c, acc);
 }
 
-/* Rows [row, row + rows) of the span; two tiles if `two`. */
-static void chunk(Dot *d, Chunk c, LLVMValueRef row, LLVMValueRef rows, bool two,
-                  LLVMValueRef *panel) {
+/* Rows from `row` of the span on. */
+static void chunk(Dot *d, Chunk c, LLVMValueRef row, uint32_t tiles, LLVMValueRef *panel) {
     Emit *e = d->e;
-    LLVMValueRef each = rows, one = emit_i64(e, 1);
-    c.tiles = two ? 2 : 1;
-    if (two) each = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, rows, one, ""), one, "");
-    configure(d, each);
-    c.second = LLVMBuildSub(e->b, rows, each, "");
+    c.tiles = tiles;
     c.stride = emit_expr(e, expr_muli(d->p, d->amx.stride, 2));
     c.left[0] = left_rows(d, row);
-    LLVMValueRef skip = LLVMBuildMul(e->b, c.second, c.stride, "");
-    c.left[1] = emit_gep(e, e->i8, c.left[0], skip);
+    LLVMValueRef last = emit_gep(e, e->i8, c.left[0], LLVMBuildMul(e->b, c.last, c.stride, ""));
+    c.left[tiles - 1] = last;
     for (uint32_t i = 0; i < d->t->nacc; i++) sum(d, &c, i, panel[i]);
 }
 
@@ -259,6 +258,8 @@ static void look_ahead(Dot *d, Chunk *c, LLVMValueRef i, LLVMValueRef n) {
     LLVMValueRef shares = emit_intrinsic(e, "llvm.smin", e->i64, x, 2);
     LLVMValueRef all = LLVMBuildAdd(e->b, emit_i64(e, lines - 1), shares, "");
     LLVMValueRef asks = LLVMBuildICmp(e->b, LLVMIntSLT, i, shares, "");
+    Expr few = expr_le(p, steps_of(d), expr_const(p, STEPS_AHEAD));
+    asks = LLVMBuildAnd(e->b, asks, LLVMBuildTrunc(e->b, emit_expr(e, few), e->i1, ""), "");
     c->lines =
         LLVMBuildSelect(e->b, asks, LLVMBuildUDiv(e->b, all, shares, ""), emit_i64(e, 0), "");
     Expr bytes = expr_muli(p, steps_of(d), step);
@@ -267,33 +268,46 @@ static void look_ahead(Dot *d, Chunk *c, LLVMValueRef i, LLVMValueRef n) {
     c->share = LLVMBuildAdd(e->b, emit_expr(e, bytes), each, "");
 }
 
+/* `rows` rows from `row` of the span on. */
+static void chunk_at(Dot *d, Chunk c, LLVMValueRef row, LLVMValueRef rows, LLVMValueRef *panel) {
+    Emit *e = d->e;
+    EmitIf one, two;
+    LLVMValueRef few = LLVMBuildICmp(e->b, LLVMIntSLE, rows, emit_i64(e, TILE_ROWS), "");
+    LLVMValueRef many = LLVMBuildNot(e->b, few, "");
+    emit_if_begin(e, &one, few);
+    chunk(d, c, row, 1, panel);
+    emit_if_end(e, &one);
+    emit_if_begin(e, &two, many);
+    chunk(d, c, row, 2, panel);
+    emit_if_end(e, &two);
+}
+
+static LLVMValueRef smaller(Emit *e, LLVMValueRef x, LLVMValueRef y) {
+    LLVMValueRef v[2] = {x, y};
+    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+}
+
 void dot_amx_tiles(Dot *d, uint32_t nv, bool masked) {
     Emit *e = d->e;
     EmitLoop l = {0};
-    EmitIf one, two;
     Chunk c = {.nv = nv};
     LLVMValueRef panel[K_MAX_ACC], mask[DOT_MAX_NV], most = emit_i64(e, 2 * TILE_ROWS);
     dot_column_masks(d, nv, masked, mask);
     for (uint32_t i = 0; i < d->t->nacc; i++) panel[i] = dot_panel_start(d, i);
     LLVMValueRef first = dot_first_row(d, d->tile0), end = dot_end_row(d, d->tile1);
     LLVMValueRef all = LLVMBuildSub(e->b, end, first, "");
+    LLVMValueRef each = smaller(e, all, emit_i64(e, TILE_ROWS));
     LLVMValueRef n = LLVMBuildAdd(e->b, all, emit_i64(e, 2 * TILE_ROWS - 1), "");
     n = LLVMBuildUDiv(e->b, n, most, "");
+    configure(d, each);
     first = LLVMBuildSub(e->b, first, d->row0, "");
     emit_loop_begin(e, &l, "chunk", emit_i64(e, 0), n, emit_i64(e, 1), true);
-    LLVMValueRef next = LLVMBuildAdd(e->b, l.i, emit_i64(e, 1), "");
-    LLVMValueRef from = LLVMBuildUDiv(e->b, LLVMBuildMul(e->b, all, l.i, ""), n, "");
-    LLVMValueRef to = LLVMBuildUDiv(e->b, LLVMBuildMul(e->b, all, next, ""), n, "");
-    LLVMValueRef rows = LLVMBuildSub(e->b, to, from, ""), row = LLVMBuildAdd(e->b, first, from, "");
+    LLVMValueRef from = LLVMBuildMul(e->b, most, l.i, "");
+    LLVMValueRef rows = smaller(e, LLVMBuildSub(e->b, all, from, ""), most);
+    LLVMValueRef row = LLVMBuildAdd(e->b, first, from, "");
+    c.last = LLVMBuildSub(e->b, rows, each, "");
     look_ahead(d, &c, l.i, n);
-    LLVMValueRef few = LLVMBuildICmp(e->b, LLVMIntSLE, rows, emit_i64(e, TILE_ROWS), "");
-    LLVMValueRef many = LLVMBuildNot(e->b, few, "");
-    emit_if_begin(e, &one, few);
-    chunk(d, c, row, rows, false, panel);
-    emit_if_end(e, &one);
-    emit_if_begin(e, &two, many);
-    chunk(d, c, row, rows, true, panel);
-    emit_if_end(e, &two);
+    chunk_at(d, c, row, rows, panel);
     dot_epilogue(d, nv, mask, LLVMBuildAdd(e->b, d->row0, row, ""), rows);
     emit_loop_end(e, &l);
 }

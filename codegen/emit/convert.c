@@ -184,6 +184,9 @@ LLVMValueRef emit_f32_to_narrow(Emit *e, DType to, bool saturate, int round, LLV
     if (to == DT_f16)
         return emit_bits(e, LLVMBuildFPTrunc(e->b, x, emit_like(x, e->f16), ""), e->i16);
     if (to == DT_bf16 && e->isa->bf16_round) return bf16_pairs(e, x);
+    if (to == DT_bf16 && e->isa->round_bf16 && emit_is_vector(x) &&
+        LLVMGetVectorSize(LLVMTypeOf(x)) == e->isa->lanes)
+        return emit_bits(e, emit_intrinsic(e, e->isa->round_bf16, NULL, &x, 1), e->i16);
     EV u = emit_bits(e, x, e->i32);
     if (to == DT_bf16) return f32_to_bf16(e, u);
     if (dtype_format[to].special == DSPECIAL_power) return f32_to_e8m0(e, saturate, round, u);

@@ -43,6 +43,7 @@ static const Feature amx_features[] = {
     {7, 3, 22, 0}, /* amx_bf16 */
     {7, 3, 24, 0}, /* amx_tile */
     {7, 3, 25, 0}, /* amx_int8 */
+    {7, 0, 5, 1},  /* avx512_bf16 */
 };
 
 static bool has_all(const Feature *f, size_t n) {
