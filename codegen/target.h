@@ -26,7 +26,7 @@ typedef struct Isa {
     bool mask_registers; /* lane masks are bits in registers of their own */
     bool nan_minmax;     /* max and min instructions that keep NaN */
     bool bf16_round;     /* an instruction that rounds two f32 to bf16 */
-    bool tiles;          /* eight registers of 16 rows of 64 bytes, and products of bf16 in them:
+    bool tiles;          /* eight registers of 16 rows of 64 bytes, and products of bf16 and bytes in them:
                             what cpu/dot_amx.c makes use of */
     bool warpgroups;     /* products of warpgroups, and the copy engine that feeds them: what
                             nvptx/hopper makes use of */

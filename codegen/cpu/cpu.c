@@ -54,7 +54,8 @@ static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
 static bool has_code(const Isa *isa, const Kernel *k) {
     if (!isa->extends) return true;
     if (k->tem != TEM_dot) return false;
-    return isa->multiply_bf16 || isa->tiles ? dot_is_bf16(k) : k->dot.quads || k->dot.block;
+    if (isa->tiles || isa->multiply_bf16) return dot_is_bf16(k) || (isa->tiles && k->dot.quads);
+    return k->dot.quads || k->dot.block;
 }
 
 static void compile_job(CompileWorker *w, CompileJob *j) {

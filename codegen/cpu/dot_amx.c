@@ -1,6 +1,7 @@
-/* Contractions of bf16 in tile registers (AMX): eight of them, 16 rows of 64 bytes each. One
- * instruction adds the product of 16 x 32 elements and 32 x 16, whose rows are in pairs as panels
- * have them (KDot.pairs), to 16 x 16 f32.
+/* Contractions of bf16, and of u8 by i8, in tile registers (AMX): eight of them, 16 rows of 64
+ * bytes each. One instruction adds the product of 16 x 32 elements and 32 x 16, whose rows are in
+ * pairs as panels have them (KDot.pairs), to 16 x 16 f32; of bytes twice as many, in fours
+ * (KDot.quads), to i32.
  *
  * An item's rows are cut into chunks of 32 and what is left. A chunk is two tiles of rows, or one
  * if that is enough. All tiles have as many rows: the last one begins so early that it is whole, if
@@ -16,8 +17,7 @@
 enum {
     TILE_ROWS = 16,
     TILE_BYTES = 64,
-    STEP = K_PAIR_STEP, /* elements of k in a tile */
-    LEFT = 6,           /* registers: accumulators come first */
+    LEFT = 6, /* registers: accumulators come first */
     RIGHT = 7,
     SCATTERED_MOST = 256, /* elements of a run that is put together without a loop */
     STEPS_AHEAD = 64,     /* of panels that are not so deep that the next one finds no room in L2 */
@@ -28,8 +28,22 @@ enum {
     REGISTERS = 8
 };
 
+static int64_t element_bytes(const Dot *d) {
+    return (int64_t)dtype_bytes(d->left);
+}
+
+/* Elements of k in a tile. */
+static int64_t step_of(const Dot *d) {
+    return TILE_BYTES / element_bytes(d);
+}
+
+/* An element of the left operand in memory. */
+static LLVMTypeRef left_type(Dot *d) {
+    return emit_mem_type(d->e, d->left);
+}
+
 static Expr steps_of(Dot *d) {
-    return expr_ceildiv(d->p, d->kk.size, expr_const(d->p, STEP));
+    return expr_ceildiv(d->p, d->kk.size, expr_const(d->p, step_of(d)));
 }
 
 /* Elements from row to row of a copied left operand: an odd number of lines of the cache, so that
@@ -37,15 +51,15 @@ static Expr steps_of(Dot *d) {
 static Expr copied_stride(Dot *d) {
     ExprPool *p = d->p;
     Expr steps = steps_of(d), even = expr_mod(p, expr_addi(p, steps, 1), expr_const(p, 2));
-    return expr_muli(p, expr_add(p, steps, even), STEP);
+    return expr_muli(p, expr_add(p, steps, even), step_of(d));
 }
 
 /* Whether rows lie in memory as tiles take them; *stride: elements from one to the next. */
 static bool lies_in_rows(Dot *d, Expr *stride) {
     const KOp *o = &d->k->ops[d->a];
     Expr step = 0;
-    if (o->op != K_kload || o->dtype != DT_bf16 || o->mask) return false;
-    if (expr_divisor(d->p, d->kk.size) % STEP) return false;
+    if (o->op != K_kload || (DType)o->dtype != d->left || o->mask) return false;
+    if (expr_divisor(d->p, d->kk.size) % step_of(d)) return false;
     if (dot_uniform_stride(d, &d->kk, o->index, &step) != d->kk.n) return false;
     if (!expr_is_value(d->p, step, 1)) return false;
     return dot_uniform_stride(d, &d->m, o->index, stride) == d->m.n;
@@ -65,7 +79,8 @@ void dot_amx_reserve(Dot *d) {
         d->amx.stride = copied_stride(d);
         Expr tiles = expr_min(p, expr_mul(p, d->block, d->span), expr_add(p, d->tiles, d->block));
         Expr rows = expr_addi(p, expr_muli(p, tiles, DOT_ROWS), 1);
-        d->packed = emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->amx.stride), 2));
+        d->packed =
+            emit_scratch(e, expr_muli(p, expr_mul(p, rows, d->amx.stride), element_bytes(d)));
     }
     GC_ASSERT(d->width == DOT_PANEL);
     for (uint32_t i = 0; i < d->t->nacc; i++) {
@@ -118,9 +133,10 @@ static void pack_scattered(Dot *d, LLVMValueRef slot, int64_t k) {
         LLVMValueRef mask = k - i < d->lanes ? emit_lanes_below(e, emit_i64(e, k - i)) : NULL;
         emit_push(e);
         dot_bind_lanes(d, &d->kk, expr_const(d->p, i), mask, true);
-        LLVMValueRef v = emit_cast(e, t, DT_bf16, emit_value_lanes(e, d->a));
+        LLVMValueRef v = emit_cast(e, t, d->left, emit_value_lanes(e, d->a));
         if (mask) v = emit_select(e, mask, v, LLVMConstNull(LLVMTypeOf(v)));
-        emit_store_ptr(e, v, emit_gep(e, e->i16, slot, emit_i64(e, i)), 2);
+        emit_store_ptr(e, v, emit_gep(e, left_type(d), slot, emit_i64(e, i)),
+                       (uint32_t)element_bytes(d));
         emit_pop(e);
     }
 }
@@ -130,14 +146,15 @@ void dot_amx_left(Dot *d, LLVMValueRef rows) {
     EmitLoop l = {0};
     if (d->amx.in_place) return;
     LLVMValueRef stride = emit_expr(e, d->amx.stride);
-    const bool ragged = expr_divisor(d->p, d->kk.size) % STEP != 0;
+    const bool ragged = expr_divisor(d->p, d->kk.size) % step_of(d) != 0;
     emit_loop_begin(e, &l, "row", emit_i64(e, 0), rows, emit_i64(e, 1), true);
     dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, l.i, "")));
-    LLVMValueRef slot = emit_gep(e, e->i16, d->packed, LLVMBuildMul(e->b, l.i, stride, ""));
+    LLVMValueRef slot = emit_gep(e, left_type(d), d->packed, LLVMBuildMul(e->b, l.i, stride, ""));
     if (ragged) {
-        LLVMValueRef last = emit_expr(e, expr_muli(d->p, expr_addi(d->p, steps_of(d), -1), STEP));
-        last = emit_gep(e, e->i16, slot, last);
-        emit_store_ptr(e, LLVMConstNull(emit_vec(e->i16, STEP)), last, 2);
+        LLVMValueRef last =
+            emit_expr(e, expr_muli(d->p, expr_addi(d->p, steps_of(d), -1), step_of(d)));
+        last = emit_gep(e, left_type(d), slot, last);
+        emit_store_ptr(e, LLVMConstNull(emit_vec(e->i8, TILE_BYTES)), last, 1);
     }
     int64_t k;
     if (is_scattered(d, &k))
@@ -152,7 +169,7 @@ static LLVMValueRef left_rows(Dot *d, LLVMValueRef row) {
     Emit *e = d->e;
     LLVMValueRef stride = emit_expr(e, d->amx.stride);
     if (!d->amx.in_place)
-        return emit_gep(e, e->i16, d->packed, LLVMBuildMul(e->b, row, stride, ""));
+        return emit_gep(e, left_type(d), d->packed, LLVMBuildMul(e->b, row, stride, ""));
     const KOp *o = &d->k->ops[d->a];
     emit_push(e);
     dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, "")));
@@ -183,7 +200,7 @@ static void load_tile(Dot *d, uint32_t i, LLVMValueRef at, LLVMValueRef stride) 
 
 static void multiply(Dot *d, uint32_t sum) {
     LLVMValueRef x[3] = {number(d, sum), number(d, LEFT), number(d, RIGHT)};
-    emit_intrinsic(d->e, "llvm.x86.tdpbf16ps", NULL, x, 3);
+    emit_intrinsic(d->e, d->quads ? "llvm.x86.tdpbusd" : "llvm.x86.tdpbf16ps", NULL, x, 3);
 }
 
 static void store_sums(Dot *d, const Chunk *c, uint32_t acc) {
@@ -220,9 +237,9 @@ static void sum(Dot *d, const Chunk *c, uint32_t acc, LLVMValueRef panel) {
     l.init[0] = emit_gep(e, e->i8, panel, c->share);
     emit_loop_begin(e, &l, "k", emit_i64(e, 0), emit_expr(e, steps_of(d)), emit_i64(e, 1), false);
     LLVMValueRef b = emit_gep(e, e->i8, panel, LLVMBuildMul(e->b, l.i, emit_i64(e, step), ""));
-    LLVMValueRef at = LLVMBuildMul(e->b, l.i, emit_i64(e, STEP), "");
+    LLVMValueRef at = LLVMBuildMul(e->b, l.i, emit_i64(e, step_of(d)), "");
     for (uint32_t t = 0; t < c->tiles; t++) {
-        load_tile(d, LEFT, emit_gep(e, e->i16, c->left[t], at), c->stride);
+        load_tile(d, LEFT, emit_gep(e, left_type(d), c->left[t], at), c->stride);
         for (uint32_t i = 0; i < c->nv; i++) {
             uint32_t j = t ? c->nv - 1 - i : i;
             if (!t || i)
@@ -242,7 +259,7 @@ static void sum(Dot *d, const Chunk *c, uint32_t acc, LLVMValueRef panel) {
 static void chunk(Dot *d, Chunk c, LLVMValueRef row, uint32_t tiles, LLVMValueRef *panel) {
     Emit *e = d->e;
     c.tiles = tiles;
-    c.stride = emit_expr(e, expr_muli(d->p, d->amx.stride, 2));
+    c.stride = emit_expr(e, expr_muli(d->p, d->amx.stride, element_bytes(d)));
     c.left[0] = left_rows(d, row);
     LLVMValueRef last = emit_gep(e, e->i8, c.left[0], LLVMBuildMul(e->b, c.last, c.stride, ""));
     c.left[tiles - 1] = last;

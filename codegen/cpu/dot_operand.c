@@ -136,7 +136,8 @@ void dot_analyse_a(Dot *d) {
             d->step = step;
         }
     }
-    if (dot_group_rows(d) > 1 && !d->direct) { /* one run, in the right operand's order */
+    d->amx.on |= d->quads && d->e->isa->tiles;
+    if (d->amx.on || (dot_group_rows(d) > 1 && !d->direct)) { /* one run, in the right operand's order */
         d->ka = d->kk;
         d->permuted = false;
         d->nrun = d->ka.n;

@@ -238,7 +238,7 @@ static uint32_t rows_per_step(const Dot *d) {
 
 /* Of a panel, with those that fill its last group. */
 static Expr rows_of_panel(Dot *d) {
-    const int64_t unit = d->t->pairs ? K_PAIR_STEP : dot_group_rows(d);
+    const int64_t group = dot_group_rows(d), unit = group > 1 ? group * K_PANEL_GROUPS : 1;
     return expr_muli(d->p, expr_ceildiv(d->p, d->kk.size, expr_const(d->p, unit)), unit);
 }
 

@@ -126,8 +126,8 @@ typedef struct KParam {
     Expr numel; /* elements of the buffer it will be bound to: what accesses must stay within */
 } KParam;
 
-#define K_MAX_ACC   4
-#define K_PAIR_STEP 32 /* rows of B of which panels in pairs (KDot.pairs) are made */
+#define K_MAX_ACC      4
+#define K_PANEL_GROUPS 16 /* of pairs or fours of rows of B, of which such panels are made */
 
 /* Templates. Every member that is an op, a mask of axes, a parameter or an expression has a row in
  * template.def. */
@@ -144,10 +144,10 @@ typedef struct KDot {
     uint32_t pack; /* panel width NR when B was packed by a prepare step into [batch][N/NR][K][NR]
                       (zero filled to NR); 0 = B as it comes. B's load index says the same. */
     bool quads; /* operands are u8 and i8 behind casts that widen them, K is known, and rows of B's
-                   panels lie in fours: [batch][N/NR][ceil(K/4)][NR][4], zero filled */
-    bool
-        pairs;      /* operands of B are bf16 behind a cast, and rows of its panels lie in pairs, as
-                       many as fill K_PAIR_STEP rows: [batch][N/NR][ceil(K/32)*16][NR][2], zero filled */
+                   panels lie in fours, a multiple of K_PANEL_GROUPS of those:
+                      [batch][N/NR][ceil(K/64)*16][NR][4], zero filled */
+    bool pairs; /* operands of B are bf16 behind a cast, and rows of its panels lie in pairs,
+                   likewise: [batch][N/NR][ceil(K/32)*16][NR][2], zero filled */
     uint32_t block; /* 0, or rows of k under one scale: a and each b are integers of 8 bits or less
                        times what does not change along a block (kir_scaled), those of b words of
                        several rows each. K is known and made of whole blocks */

@@ -189,7 +189,7 @@ static bool in_panels(const Verify *v, KVal b, int64_t *value) {
     int64_t q = t->quads   ? 4
                 : t->pairs ? 2
                            : 1,
-            unit = t->pairs ? K_PAIR_STEP : q, rows = kir_walk_length(v->k, v->p, t->k, value),
+            unit = q > 1 ? q * K_PANEL_GROUPS : 1, rows = kir_walk_length(v->k, v->p, t->k, value),
             columns = kir_walk_length(v->k, v->p, t->n, value),
             deep = (rows + unit - 1) / unit * (unit / q);
     int64_t start = expr_eval(v->p, load->index, value), nr = t->pack;

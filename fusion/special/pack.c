@@ -1,6 +1,6 @@
 /* Constant B operands in a prepared form, which a step writes once. In panels: [batch][group]
  * [ceil(N/NR)][K][NR], zero filled to NR columns; contractions then stream whole panels. In quads:
- * panels of four rows at a time, [ceil(K/4)][NR][4], of 8 bits whatever they are widened to. In
+ * panels of four rows at a time, [ceil(K/64)*16][NR][4], of 8 bits whatever they are widened to. In
  * pairs: panels of bf16, two rows at a time, [ceil(K/32)*16][NR][2]. In columns: [batch][N][K];
  * with one row, each column is a sum over what lies side by side. */
 #include "fusion/analyse/facts.h"
@@ -111,80 +111,39 @@ static KVal panels_read(Body *b, const Pack *k, Value operand, IdxId idx) {
 
 static const PackForm pack_panels = {"pack", panels_numel, panels_axes, pack_copy, panels_read};
 
-/* --- Quads -------------------------------------------------------------------------------- */
+/* --- Quads and pairs ---------------------------------------------------------------------- */
 
-static Expr quads_of(Fuse *f, Expr rows) {
-    return expr_ceildiv(f->p, rows, expr_const(f->p, 4));
+/* Rows side by side: as many as fill 32 bits. */
+static uint32_t group_rows(const Pack *k) {
+    return 4 / (uint32_t)dtype_bytes(k->dtype);
 }
 
-static Expr quads_numel(Fuse *f, const Pack *k) {
+/* Of a panel. */
+static Expr groups_of(Fuse *f, const Pack *k) {
+    Expr step = expr_const(f->p, group_rows(k) * K_PANEL_GROUPS);
+    return expr_muli(f->p, expr_ceildiv(f->p, k->k, step), K_PANEL_GROUPS);
+}
+
+static Expr groups_numel(Fuse *f, const Pack *k) {
     Expr e = expr_mul(f->p, expr_mul(f->p, k->batch, k->ngroup), panels(f, k));
-    return expr_muli(f->p, expr_mul(f->p, e, quads_of(f, k->k)), 4 * (int64_t)k->nr);
+    return expr_muli(f->p, expr_mul(f->p, e, groups_of(f, k)), (int64_t)group_rows(k) * k->nr);
 }
 
-/* One axis for each of batch, group, panel, contracted dimension, the last in quads, column and row
- * of a quad. Several contracted dimensions: the last is made of whole quads. */
-static void quads_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
-    ExprPool *p = f->p;
-    const Type *t = graph_type(f->g, k->b);
-    Expr group = expr_const(p, 0), panel = group;
-    uint32_t d = 0, last = t->rank - 2u;
-    for (; d < k->nbatch; d++)
-        if (!expr_is_value(p, t->dim[d], 1)) dim[d] = axis_new(f, g, t->dim[d], AX_PAR);
-    if (!expr_is_value(p, k->ngroup, 1)) group = axis_new(f, g, k->ngroup, AX_PAR);
-    if (!expr_is_value(p, panels(f, k), 1)) panel = axis_new(f, g, panels(f, k), AX_PAR);
-    for (; d < last; d++)
-        if (!expr_is_value(p, t->dim[d], 1)) dim[d] = axis_new(f, g, t->dim[d], AX_PAR);
-    Expr quad = axis_new(f, g, quads_of(f, t->dim[last]), AX_PAR);
-    Expr lane = axis_new(f, g, expr_const(p, k->nr), AX_PAR);
-    dim[last] = expr_add(p, expr_muli(p, quad, 4), axis_new(f, g, expr_const(p, 4), AX_PAR));
-    g->pack_mask = expr_lt(p, dim[last], t->dim[last]);
-    *column = expr_add(p, expr_muli(p, panel, k->nr), lane);
-    dim[last + 1] = expr_add(p, expr_mul(p, group, k->n), *column);
-}
-
-static KVal quads_read(Body *b, const Pack *k, Value operand, IdxId idx) {
-    ExprPool *p = b->f->p;
-    KOp o = body_blank(K_kload, DT_i8);
-    o.buf = body_param(b, k->buf - 1, false);
-    PanelPlace x = panels_place(b->f, k, b->g, operand, idx);
-    Expr four = expr_const(p, 4);
-    Expr quad = expr_mul(p, x.panel, quads_of(b->f, k->k));
-    quad = expr_add(p, quad, expr_div(p, x.row, four));
-    Expr at = expr_add(p, expr_muli(p, quad, k->nr), x.column);
-    o.index = expr_add(p, expr_muli(p, at, 4), expr_mod(p, x.row, four));
-    b->k->dot.pack = k->nr;
-    b->k->dot.quads = true;
-    return body_op(b, o);
-}
-
-static const PackForm pack_quads = {"pack", quads_numel, quads_axes, pack_copy, quads_read};
-
-/* --- Pairs -------------------------------------------------------------------------------- */
-
-static Expr pairs_of(Fuse *f, Expr rows) {
-    return expr_muli(f->p, expr_ceildiv(f->p, rows, expr_const(f->p, K_PAIR_STEP)),
-                     K_PAIR_STEP / 2);
-}
-
-static Expr pairs_numel(Fuse *f, const Pack *k) {
-    Expr e = expr_mul(f->p, expr_mul(f->p, k->batch, k->ngroup), panels(f, k));
-    return expr_muli(f->p, expr_mul(f->p, e, pairs_of(f, k->k)), 2 * (int64_t)k->nr);
-}
-
-/* One axis for each of batch, group, panel, pair of rows, column and row of a pair. */
-static void pairs_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
+/* One axis for each of batch, convolution group, panel, group of rows, column and row of a group.
+ */
+static void groups_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
     ExprPool *p = f->p;
     const Type *t = graph_type(f->g, k->b);
     Expr group = expr_const(p, 0), panel = group, inner = expr_const(p, 1);
+    const Expr rows = expr_const(p, group_rows(k));
     uint32_t d = 0;
     for (; d < k->nbatch; d++)
         if (!expr_is_value(p, t->dim[d], 1)) dim[d] = axis_new(f, g, t->dim[d], AX_PAR);
     if (!expr_is_value(p, k->ngroup, 1)) group = axis_new(f, g, k->ngroup, AX_PAR);
     if (!expr_is_value(p, panels(f, k), 1)) panel = axis_new(f, g, panels(f, k), AX_PAR);
-    Expr pair = axis_new(f, g, pairs_of(f, k->k), AX_PAR);
+    Expr first = expr_mul(p, axis_new(f, g, groups_of(f, k), AX_PAR), rows);
     Expr lane = axis_new(f, g, expr_const(p, k->nr), AX_PAR);
-    Expr row = expr_add(p, expr_muli(p, pair, 2), axis_new(f, g, expr_const(p, 2), AX_PAR));
+    Expr row = expr_add(p, first, axis_new(f, g, rows, AX_PAR));
     for (d = t->rank - 1u; d-- > k->nbatch; inner = expr_mul(p, inner, t->dim[d])) {
         dim[d] = expr_div(p, row, inner);
         if (d > k->nbatch) dim[d] = expr_mod(p, dim[d], t->dim[d]);
@@ -194,21 +153,33 @@ static void pairs_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
     dim[t->rank - 1] = expr_add(p, expr_mul(p, group, k->n), *column);
 }
 
-static KVal pairs_read(Body *b, const Pack *k, Value operand, IdxId idx) {
+/* As it is stored. */
+static KVal group_load(Body *b, const Pack *k, Value operand, IdxId idx) {
     ExprPool *p = b->f->p;
     KOp o = body_blank(K_kload, k->dtype);
     o.buf = body_param(b, k->buf - 1, false);
     PanelPlace x = panels_place(b->f, k, b->g, operand, idx);
-    Expr two = expr_const(p, 2), pair = expr_mul(p, x.panel, pairs_of(b->f, k->k));
-    pair = expr_add(p, pair, expr_div(p, x.row, two));
-    Expr at = expr_add(p, expr_muli(p, pair, k->nr), x.column);
-    o.index = expr_add(p, expr_muli(p, at, 2), expr_mod(p, x.row, two));
+    const Expr rows = expr_const(p, group_rows(k));
+    Expr group = expr_mul(p, x.panel, groups_of(b->f, k));
+    group = expr_add(p, group, expr_div(p, x.row, rows));
+    Expr at = expr_add(p, expr_muli(p, group, k->nr), x.column);
+    o.index = expr_add(p, expr_mul(p, at, rows), expr_mod(p, x.row, rows));
     b->k->dot.pack = k->nr;
-    b->k->dot.pairs = true;
-    return body_cast(b, body_op(b, o), body_type(k->dtype));
+    return body_op(b, o);
 }
 
-static const PackForm pack_pairs = {"pack", pairs_numel, pairs_axes, pack_copy, pairs_read};
+static KVal quads_read(Body *b, const Pack *k, Value operand, IdxId idx) {
+    b->k->dot.quads = true;
+    return group_load(b, k, operand, idx);
+}
+
+static KVal pairs_read(Body *b, const Pack *k, Value operand, IdxId idx) {
+    b->k->dot.pairs = true;
+    return body_cast(b, group_load(b, k, operand, idx), body_type(k->dtype));
+}
+
+static const PackForm pack_quads = {"pack", groups_numel, groups_axes, pack_copy, quads_read};
+static const PackForm pack_pairs = {"pack", groups_numel, groups_axes, pack_copy, pairs_read};
 
 /* --- Columns ------------------------------------------------------------------------------ */
 

@@ -234,14 +234,15 @@ typedef struct Quads {
 } Quads;
 
 static const Quads quads[] = {
-    {13, 100, 37, 0, 0, false}, {64, 96, 64, 0, 0, false}, {1, 49, 3, 0, 0, false},
-    {9, 17, 130, 0, 0, false},  {21, 70, 38, 0, 0, true},  {7, 48, 1, 0, 0, false},
-    {8, 50, 4, 3, 1, false},    {9, 33, 20, 3, 2, false},  {6, 64, 8, 1, 1, false},
-    {8, 20, 12, 3, 1, true},    {600, 50, 20, 0, 0, false}};
+    {13, 100, 37, 0, 0, false}, {64, 96, 64, 0, 0, false},  {1, 49, 3, 0, 0, false},
+    {9, 17, 130, 0, 0, false},  {21, 70, 38, 0, 0, true},   {7, 48, 1, 0, 0, false},
+    {8, 50, 4, 3, 1, false},    {9, 33, 20, 3, 2, false},   {6, 64, 8, 1, 1, false},
+    {8, 20, 12, 3, 1, true},    {600, 50, 20, 0, 0, false}, {33, 64, 128, 0, 0, false},
+    {19, 50, 192, 0, 0, false}, {9, 48, 64, 1, 1, false}};
 
 static void quads_text(Env *e, const Quads *q) {
     int out = q->taps ? (q->m - 1) / q->stride + 1 : 0, pad = q->taps / 2;
-    int k = q->taps ? q->taps * q->taps * q->c : q->c, fours = (k + 3) / 4;
+    int k = q->taps ? q->taps * q->taps * q->c : q->c, fours = (k + 63) / 64 * 16;
     int rows = q->taps ? out * out : q->m, size = q->taps ? q->m * q->m * q->c : q->m * k;
     const char *row = "c", *at = arena_printf(e->a, "m*%d + c", k), *mask = "";
     if (q->taps) {
