@@ -6,7 +6,6 @@
 #include "codegen/nvptx/flash/flash.h"
 
 enum { COUNTER_BYTES = 16 };
-enum { MAY_SPILL = 64 }; /* of f32, whose products are no instructions with all sums: once a tile */
 
 /* --- Set-up ----------------------------------------------------------------------------------- */
 
@@ -211,12 +210,11 @@ static void fetch_all(Flash *x) {
 static void note(Gpu *g, const FlashPlan *p, const char *why) {
     Arena *a = g->j->arena;
     if (g->k->tem != TEM_attention) return;
-    g->j->note =
-        why ? arena_printf(a, "not on tensor cores: %s", why)
-            : arena_printf(a, "tensor cores, %stiles of %s%s%s%s",
-                           p->exact ? g->o->tf32 ? "tf32, " : "three of tf32, " : "", p->tile->name,
-                           p->causal ? ", causal" : "", p->body ? ", scores masked" : "",
-                           p->computes_q ? ", queries computed" : "");
+    g->j->note = why ? arena_printf(a, "not on tensor cores: %s", why)
+                     : arena_printf(a, "tensor cores, %stiles of %s%s%s%s",
+                                    p->exact ? "three of tf32, " : "", p->tile->name,
+                                    p->causal ? ", causal" : "", p->body ? ", scores masked" : "",
+                                    p->computes_q ? ", queries computed" : "");
 }
 
 bool gpu_flash(Gpu *g) {
@@ -238,6 +236,6 @@ bool gpu_flash(Gpu *g) {
     flash_compute(&x);
     hop_roles_end(e, roles);
     g->j->exact = !plan.body && !plan.exact;
-    if (plan.exact) g->j->may_spill = MAY_SPILL;
+    g->j->may_spill = plan.tile->may_spill;
     return true;
 }

@@ -26,6 +26,7 @@ typedef struct FlashTile {
     uint32_t heads;  /* whose tiles are walked together, so that keys and values stay in L2 */
     bool turns;      /* warpgroups start their products one after the other */
     uint32_t regs_load, regs_math;
+    uint32_t may_spill; /* bytes, once a tile */
 } FlashTile;
 
 typedef struct FlashPlan {

@@ -14,8 +14,9 @@
 #include "codegen/nvptx/flash/flash.h"
 
 enum { FOUR = 4, STEPS = 4, PLACE = 16, EIGHT = 8 }; /* STEPS of 8 along k are a panel */
-enum { OVERLOOKED = 0x1fff };                        /* of the bits of an f32 */
-enum { TOGETHER = 4 }; /* sums of scores, for more than one in flight */
+enum { TERMS = 3 };
+enum { OVERLOOKED = 0x1fff }; /* of the bits of an f32 */
+enum { TOGETHER = 2 };        /* sums of scores, for more than one in flight */
 
 /* A number, or four, in two parts. */
 typedef struct Parts {
@@ -27,8 +28,6 @@ typedef struct Parts {
  * either direction. An infinite number and one that is none leave one that is none. */
 static Parts apart(const Flash *x, HV v) {
     Emit *e = x->e;
-    if (x->g->o->tf32)
-        return (Parts){hop_asm(e, e->i32, "cvt.rna.tf32.f32 $0, $1;", "=r,f", &v, 1), NULL};
     Parts p = {hop_addi(e, LLVMBuildBitCast(e->b, v, e->i32, ""), (OVERLOOKED + 1) / 2), NULL};
     HV near = hop_andi(e, p.high, ~(int64_t)OVERLOOKED);
     p.low = LLVMBuildFSub(e->b, v, LLVMBuildBitCast(e->b, near, e->f32, ""), "");
@@ -59,10 +58,6 @@ static void multiply_parts(Emit *e, uint32_t term, HV *sum, const Parts *a, cons
     for (uint32_t i = 0; i < FOUR; i++) l[i] = term == 0 ? a[i].low : a[i].high;
     for (uint32_t i = 0; i < 2; i++) r[i] = term == 1 ? b[i].low : b[i].high;
     multiply(e, sum, l, r);
-}
-
-static uint32_t first_term(const Flash *x) {
-    return x->g->o->tf32 ? 2 : 0;
 }
 
 static void clear(Emit *e, HV *sum, uint32_t n) {
@@ -118,7 +113,7 @@ static void add_panel(Flash *x, Parts a[STEPS][FOUR], HV keys, HV own, bool firs
     for (uint32_t n = 0; n < TOGETHER; n++)
         take_keys(x, hop_addi(e, keys, n * EIGHT * HOP_ROW_BYTES), own, b[n]);
     clear(e, sum, TOGETHER * FOUR);
-    for (uint32_t term = first_term(x); term < 3; term++)
+    for (uint32_t term = 0; term < TERMS; term++)
         for (uint32_t k = 0; k < STEPS; k++)
             for (uint32_t n = 0; n < TOGETHER; n++)
                 multiply_parts(e, term, sum + n * FOUR, a[k], b[n][k]);
@@ -163,7 +158,7 @@ static void add_values(Flash *x, const HV *p, HV from, HV own, HV *sum) {
         Parts a[FOUR], b[FOUR][2];
         for (uint32_t i = 0; i < FOUR; i++) a[i] = apart(x, p[k * FOUR + place[i]]);
         take_values(x, hop_addi(e, from, k * EIGHT * HOP_ROW_BYTES), own, b);
-        for (uint32_t term = first_term(x); term < 3; term++)
+        for (uint32_t term = 0; term < TERMS; term++)
             for (uint32_t n = 0; n < FOUR; n++) multiply_parts(e, term, sum + n * FOUR, a, b[n]);
     }
 }
