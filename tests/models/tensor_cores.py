@@ -1,6 +1,6 @@
-"""Every contraction above 64 M multiply-adds of some example models, compiled for sm_90a, runs on tensor cores or is
-named in off_tensor_cores.txt with its reason; that list may only shrink. Nothing runs, so weights are sparse files and
-no GPU or assembler is needed.
+"""Every contraction above 64 M multiply-adds of some example models, compiled for sm_90a, runs on tensor cores by
+warpgroups (wgmma) or is named in off_tensor_cores.txt with its reason; that list may only shrink. Nothing runs, so
+weights are sparse files and no GPU or assembler is needed.
 
     tensor_cores.py GRAPHC [NAME...]
 
@@ -62,7 +62,7 @@ def compiled(graphc, name, options, tmp):
 
 
 def off(graphc, name, options):
-    """How many large contractions were seen; the lines of those without tensor cores."""
+    """How many large contractions were seen; the lines of those without wgmma."""
     seen, lines = 0, []
     with tempfile.TemporaryDirectory() as tmp:
         compiled(graphc, name.split(".")[0], options, tmp)
@@ -72,9 +72,10 @@ def off(graphc, name, options):
             if products < LEAST or not os.path.exists(code):
                 continue
             seen += 1
-            if "wgmma.mma_async" not in open(code).read():
+            text = open(code).read()
+            if "wgmma.mma_async" not in text:
                 what = re.sub(r"_\d+_", " ", kernel, count=1)
-                lines.append(f"{name} {what}: {notes.get(kernel, 'attention' if 'attention' in kernel else 'no reason')}")
+                lines.append(f"{name} {what}: {notes.get(kernel, 'by a warp, mma.sync' if 'mma.sync' in text else 'no reason')}")
     return seen, lines
 
 
@@ -85,7 +86,7 @@ def main():
     for name in sys.argv[2:] or MODELS:
         options = MODELS[name]
         seen, lines = off(graphc, name, options)
-        print(f"{name}: {seen} large contractions, {len(lines)} not on tensor cores", flush=True)
+        print(f"{name}: {seen} large contractions, {len(lines)} without wgmma", flush=True)
         bad += not seen
         got = collections.Counter(lines)
         for l in sorted({*got, *(w for w in want if w.startswith(name + " "))}):
