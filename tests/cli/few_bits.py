@@ -22,15 +22,20 @@ def unpack(x, bits, count):
     return parts.reshape(*x.shape[:-1], -1)[..., :count].astype(np.float64)
 
 
-def one(bits, block, k, n, zeros):
-    what = f"{bits} bits, blocks of {block}, {k} x {n}, {'with' if zeros else 'without'} zero points"
+def weights(bits, block, k, n, zeros):
+    """Of a node MatMulNBits: their parts and the number of blocks; its inputs' names, and those that are constant."""
     blocks = -(-k // block)
     q = rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
     scale = rng.random((n, blocks)).astype(np.float32)
     z = rng.integers(0, 256, (n, (blocks * bits + 7) // 8)).astype(np.uint8)
-    names = ["x", "q", "scale", *["z"] * zeros]
-    node = h.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", bits=bits, block_size=block, K=k, N=n)
     consts = [nh.from_array(q, "q"), nh.from_array(scale.ravel(), "scale"), *[nh.from_array(z.ravel(), "z")] * zeros]
+    return q, scale, z, blocks, ["x", "q", "scale", *["z"] * zeros], consts
+
+
+def one(bits, block, k, n, zeros):
+    what = f"{bits} bits, blocks of {block}, {k} x {n}, {'with' if zeros else 'without'} zero points"
+    q, scale, z, blocks, names, consts = weights(bits, block, k, n, zeros)
+    node = h.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", bits=bits, block_size=block, K=k, N=n)
     g = h.make_graph([node], "g", [h.make_tensor_value_info("x", T.FLOAT, ["rows", k])],
                      [h.make_tensor_value_info("y", T.FLOAT, ["rows", n])], consts)
     onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)], ir_version=10), "m.onnx")
@@ -99,13 +104,8 @@ def rounded(x, block):
 def bytes_in_blocks(bits, block, k, n, zeros):
     """accuracy_level 4: sums of integers, block by block; where blocks do not fill k, and for gradients, f32 as at other levels."""
     what = f"level 4, {bits} bits, blocks of {block}, {k} x {n}, {'with' if zeros else 'without'} zero points"
-    blocks = -(-k // block)
-    q = rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
-    scale = rng.random((n, blocks)).astype(np.float32)
-    z = rng.integers(0, 256, (n, (blocks * bits + 7) // 8)).astype(np.uint8)
-    names = ["x", "q", "scale", *["z"] * zeros]
+    q, scale, z, blocks, names, consts = weights(bits, block, k, n, zeros)
     node = h.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", bits=bits, block_size=block, K=k, N=n, accuracy_level=4)
-    consts = [nh.from_array(q, "q"), nh.from_array(scale.ravel(), "scale"), *[nh.from_array(z.ravel(), "z")] * zeros]
     g = h.make_graph([node], "g", [h.make_tensor_value_info("x", T.FLOAT, ["batch", "rows", k])],
                      [h.make_tensor_value_info("y", T.FLOAT, ["batch", "rows", n])], consts)
     onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)], ir_version=10), "m.onnx")
