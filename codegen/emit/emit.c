@@ -50,6 +50,22 @@ static void index_binds(Emit *e) {
         if (e->k->ops[v].op == K_kbind) map_put(e->indirect, e->k->ops[v].sym, v);
 }
 
+static bool is_step(const Kernel *k, const KOp *o) {
+    return o->op == OP_floor || o->op == OP_ceil || o->op == OP_round || o->op == OP_trunc ||
+           (o->op == OP_cast && dtype_is_float((DType)k->ops[o->in[0]].dtype) &&
+            !dtype_is_float((DType)o->dtype));
+}
+
+static const bool *find_stepped(Arena *a, const Kernel *k) {
+    bool *stepped = ARENA_ARRAY(a, bool, k->nops + 1);
+    for (KVal v = k->nops; v-- > 1;) {
+        const KOp *o = &k->ops[v];
+        if (o->op >= OP_COUNT || !(stepped[v] || is_step(k, o))) continue;
+        for (uint32_t i = 0; i < 3; i++) stepped[o->in[i]] = true;
+    }
+    return stepped;
+}
+
 void emit_body_begin(Emit *e, const Kernel *k, EmitDims *dims) {
     e->k = k;
     e->dims = dims;
@@ -60,6 +76,7 @@ void emit_body_begin(Emit *e, const Kernel *k, EmitDims *dims) {
     uint32_t *domains = ARENA_ARRAY(e->arena, uint32_t, k->nops + 1);
     kir_domains(k, e->exprs, domains);
     e->domains = domains;
+    e->stepped = find_stepped(e->arena, k);
     e->indirect = map_create(e->arena);
     e->dim_values = map_create(e->arena);
     index_binds(e);
@@ -177,7 +194,8 @@ EV emit_bits(Emit *e, EV v, LLVMTypeRef elem) {
 
 EV emit_fbin(Emit *e, LLVMOpcode op, EV a, EV b) {
     EV r = LLVMBuildBinOp(e->b, op, a, b, "");
-    if (LLVMIsAInstruction(r)) LLVMSetFastMathFlags(r, LLVMFastMathAllowContract);
+    if (LLVMIsAInstruction(r) && !e->stepped[e->now])
+        LLVMSetFastMathFlags(r, LLVMFastMathAllowContract);
     return r;
 }
 

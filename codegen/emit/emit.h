@@ -47,8 +47,8 @@ typedef struct Emit {
     LLVMModuleRef mod;
     LLVMBuilderRef b;
     LLVMTypeRef voidt, i1, i8, i16, i32, i64, f16, f32, f64, ptr;
-    uint32_t lanes; /* lanes of a varying value: isa->lanes unless a template changes it before
-                       any scope has a lane axis */
+    uint32_t lanes;  /* lanes of a varying value: isa->lanes unless a template changes it before
+                        any scope has a lane axis */
     uint32_t widest; /* most lanes among the target's instruction sets: what decides work items,
                         which all of them share, is decided as that one would */
     /* Loops advance addresses as well as can be: LLVM's loop strength reduction, which takes a
@@ -72,8 +72,10 @@ typedef struct Emit {
     MapU64 *indirect;   /* SYM_INDIRECT -> its kbind op */
     MapU64 *dim_values; /* Expr of dims -> index into dim_loaded */
     VEC(LLVMValueRef) dim_loaded;
-    KVal now;           /* the map op that is being emitted, */
-    const bool *coarse; /* and, for the target's math, of which ops 11 bits are enough */
+    KVal now;            /* the map op that is being emitted, */
+    const bool *stepped; /* of which ops the last bit decides, since a step follows: no product is
+                            joined with a sum there, where each back end may take another; */
+    const bool *coarse;  /* and, for the target's math, of which ops 11 bits are enough */
     /* The target's own way with an op over f32, or NULL from it: the neutral one is taken. */
     LLVMValueRef (*math)(struct Emit *e, Op op, LLVMValueRef x);
     /* Quotients and roots of f32 within 2 ulp, where that will do; NULL: nowhere. */
@@ -129,8 +131,8 @@ LLVMValueRef emit_value_lanes(Emit *e, KVal v); /* the same, splatted if uniform
 /* Makes the access of load v here; its value, also what stands for it where the mask is off, is
  * computed when it is needed. Masks that differ from lane to lane are left. */
 void emit_request(Emit *e, KVal v);
-bool emit_varies(Emit *e, KVal v); /* op v depends on the current lane axis */
-void emit_store(Emit *e, KVal store);           /* one kstore or katomic op */
+bool emit_varies(Emit *e, KVal v);    /* op v depends on the current lane axis */
+void emit_store(Emit *e, KVal store); /* one kstore or katomic op */
 /* Value of an expression: i64, or <lanes x i64> when it varies. */
 LLVMValueRef emit_expr(Emit *e, Expr x);
 LLVMValueRef emit_expr_uniform(Emit *e, Expr x); /* at lane 0 when it varies */

@@ -305,10 +305,15 @@ for t in ("f32", "f64"):
 special = plain("f32", 9, 20)
 special[2, 3], special[4, 5], special[6, 7], special[8, :] = np.nan, np.inf, -np.inf, 0
 both("matmul_special", lambda c: c.op("MatMul", "a", "b"), a=special, b=np.abs(plain("f32", 20, 18)) + np.float32(.1), tolerance=(1e-4, 1e-5))
+def integer_product(a, b, za=0, zb=0):
+    """onnxruntime's u8 by i8 saturates pairs at 16 bits where AVX2 is all there is."""
+    return ((a.astype(np.int64) - za) @ (b.astype(np.int64) - zb)).astype(np.int32)
+
+
 for ta in ("u8", "i8"):
     for tb in ("u8", "i8"):
         za, zb = np.array(3, DTYPES[ta]), np.array(5, DTYPES[tb])
-        both(f"matmul_integer_{ta}_{tb}", lambda c: [c.op("MatMulInteger", "a", "b"), c.op("MatMulInteger", "a", "b", "za", "zb")],
+        both(f"matmul_integer_{ta}_{tb}", lambda c: [c.op("MatMulInteger", "a", "b", ref=integer_product), c.op("MatMulInteger", "a", "b", "za", "zb", ref=integer_product)],
              a=rng.integers(info(ta).min, info(ta).max + 1, (11, 37)).astype(DTYPES[ta]),
              b=rng.integers(info(tb).min, info(tb).max + 1, (37, 21)).astype(DTYPES[tb]), za=za, zb=zb, const=("za", "zb"))
 
