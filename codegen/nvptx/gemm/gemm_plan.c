@@ -481,6 +481,14 @@ static bool possible_cols(const GemmPlan *p, uint32_t cols) {
     return cols == GEMM_SLAB_COLS / 2 && !p->addend && !p->b[0].across && !p->nterms;
 }
 
+enum { ALL_REGS = 255, SPARE_REGS = 100 };
+
+/* What spilled wants registers beside its sums, too, of which threads have few where they are many. */
+static bool has_spare(const GemmTile *t, uint32_t sums) {
+    uint32_t all = t->regs_math ? t->regs_math : ALL_REGS;
+    return all >= sums + SPARE_REGS;
+}
+
 /* Every sum has its share of the columns, in panels; a build that spilled asks for fewer registers.
  * Promoted sums are two sets, and tiles of more than 64 of each are slower than smaller ones. */
 static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shrink) {
@@ -490,6 +498,7 @@ static bool possible(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t shri
     if (p->promoted && !p->exact && t->pingpong) return false; /* nobody would give the turn away */
     if (p->exact && (t->groups > 2 || t->m != slabs * HOP_SLAB_ROWS)) return false;
     if (!p->exact && t->pingpong && t->m == HOP_SLAB_ROWS) return false;
+    if (shrink && !p->promoted && !has_spare(t, sums)) return false;
     if (p->promoted) sums *= 4;
     return cols * g->k->dot.nacc == t->n && possible_cols(p, cols) && sums <= 256u >> shrink;
 }
