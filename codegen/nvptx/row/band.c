@@ -9,7 +9,9 @@ enum {
     WARP_PIECES = 4,  /* vectors of a thread where teams are no larger than a warp, */
     BLOCK_PIECES = 2, /* and where the block is the team */
     THREADS = 256,    /* of small teams; of those of ... */
-    MIDDLE = 3,       /* ... so many vectors a thread: */
+    PAIR = 2,         /* ... so many vectors a thread: */
+    PAIR_THREADS = 512,
+    MIDDLE = 3, /* or so many: */
     MIDDLE_THREADS = 384,
     MOST_THREADS = 1024,
     QUARTER = 128,      /* of a team where ... */
@@ -98,6 +100,10 @@ static bool is_quarter(int64_t n, uint32_t blocks) {
     return n > QUARTER - 32 && n <= QUARTER && blocks >= QUARTER_BLOCKS;
 }
 
+static uint32_t small_teams(uint32_t pieces) {
+    return pieces == PAIR ? PAIR_THREADS : pieces == MIDDLE ? MIDDLE_THREADS : THREADS;
+}
+
 static void choose_threads(Band *b, int64_t n, uint32_t blocks) {
     uint32_t t = 4;
     while (t < 32 && n > t) t *= 2;
@@ -106,7 +112,7 @@ static void choose_threads(Band *b, int64_t n, uint32_t blocks) {
     if (is_quarter(n, blocks)) t = QUARTER;
     b->r.team.size = t;
     b->r.pieces = (uint32_t)((n + t - 1) / t);
-    b->threads = t > 32 ? t : b->r.pieces == MIDDLE ? MIDDLE_THREADS : THREADS;
+    b->threads = t > 32 ? t : small_teams(b->r.pieces);
     b->teams = b->threads / t;
 }
 
@@ -118,6 +124,12 @@ static bool choose_blocks(Band *b, uint32_t *blocks) {
     n = (n + g->m->processors - 1) / g->m->processors;
     *blocks = n < 8 ? (uint32_t)n : 8;
     return true;
+}
+
+/* Registers are short: of many threads that keep several sums, in pairs where one vector lies past the row's end. */
+static bool is_tight(const Band *b, int64_t n) {
+    bool ragged = b->teams > 1 && b->r.pieces == PAIR && n % b->r.team.size != 0;
+    return !b->behind && b->nsums > 1 && (b->threads == MIDDLE_THREADS || ragged);
 }
 
 /* Folds of a row are made of others: threads would wait for each. */
@@ -147,7 +159,7 @@ static bool choose_sizes(Band *b) {
         b->slots += band_pieces(b, b->own[i]) * b->r.pieces;
     }
     /* Blocks meet in the folds of a row: behind that what was read may be overwritten. */
-    b->tight = !b->behind && b->threads == MIDDLE_THREADS && b->nsums > 1;
+    b->tight = is_tight(b, n);
     b->whole = !b->tight && (b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds));
     uint32_t row = b->slots * b->threads * BAND_PIECE, most = blocks > 1 ? STAGES : STAGES_ALONE;
     for (uint32_t i = 0; i < b->nown; i++)
