@@ -17,6 +17,13 @@ static Expr span_of(Dot *d, Expr fit) {
     return expr_max(p, one, expr_ceildiv(p, d->blocks, spans));
 }
 
+/* Blocks that may be more are an even number: threads take ranges of items, in which blocks come last, and
+ * the last panel is narrower than others. */
+static Expr even_above(ExprPool *p, Expr blocks, Expr least) {
+    Expr odd = expr_and(p, expr_lt(p, least, blocks), expr_mod(p, blocks, expr_const(p, 2)));
+    return expr_add(p, blocks, odd);
+}
+
 /* Sizes of the cut: rows in blocks, blocks and panels as work items. A deep panel takes long enough
  * to come that all rows are wanted beside it: fewer items do. A block is small enough that
  * its table and packed rows stay in L2, and large enough that a panel read once serves many rows.
@@ -30,8 +37,7 @@ static void cut(Dot *d) {
     Expr want = expr_ceildiv(p, expr_const(p, dot_is_deep(d) ? 8 : 24), others);
     Expr most = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 32)));
     Expr least = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 512)));
-    Expr blocks = expr_max(p, least, expr_min(p, most, want));
-    d->block = expr_ceildiv(p, d->tiles, blocks);
+    d->blocks = even_above(p, expr_max(p, least, expr_min(p, most, want)), least);
     Expr fit = 0; /* tiles whose packed rows stay in L2 */
     if (!d->direct || d->guarded) {
         /* Columns are read as one stream, which the next cache keeps up with; and the more rows
@@ -39,9 +45,10 @@ static void cut(Dot *d) {
         bool many = d->columns || dot_costly_copy(d, 0);
         int64_t budget = d->t->wino ? (128 << 10) / 16 : many ? 1 << 20 : 256 << 10;
         fit = expr_div(p, expr_const(p, budget / DOT_ROWS), expr_max(p, one, d->kk.size));
-        d->block = expr_max(p, one, expr_min(p, d->block, fit));
+        fit = expr_max(p, one, fit);
+        d->blocks = expr_max(p, d->blocks, expr_ceildiv(p, d->tiles, fit));
     }
-    d->blocks = expr_ceildiv(p, d->tiles, d->block);
+    d->block = expr_ceildiv(p, d->tiles, d->blocks);
     d->span = span_of(d, fit);
     d->spans = expr_ceildiv(p, d->blocks, d->span);
 }
@@ -322,6 +329,13 @@ static void products(Dot *d, LLVMValueRef key, LLVMValueRef last) {
     emit_if_end(e, &many);
 }
 
+/* Of block number `block`; all have as many tiles as others, or one more. There may be numbers behind the last. */
+static LLVMValueRef first_tile(Dot *d, LLVMValueRef block) {
+    Emit *e = d->e;
+    LLVMValueRef tiles = emit_expr(e, d->tiles), at = LLVMBuildMul(e->b, block, tiles, "");
+    return at_most(e, LLVMBuildUDiv(e->b, at, emit_expr(e, d->blocks), ""), tiles);
+}
+
 /* Item number -> batch, span, panel, block; what the last item prepared is kept when it fits. */
 static void item(Dot *d, EmitLoop *l) {
     Emit *e = d->e;
@@ -331,16 +345,15 @@ static void item(Dot *d, EmitLoop *l) {
     dot_bind(d, &d->batch, dot_sym(d, "batch", d->batch.size, x));
     d->panel = dot_sym(d, "panel", d->panels, at);
 
-    LLVMValueRef size = emit_expr(e, d->block), tiles = emit_expr(e, d->tiles);
-    LLVMValueRef whole = emit_expr(e, expr_mul(d->p, d->block, d->span));
-    LLVMValueRef first = LLVMBuildMul(e->b, span, whole, "");
-    LLVMValueRef last = at_most(e, LLVMBuildAdd(e->b, first, whole, ""), tiles);
-    d->tile0 = LLVMBuildAdd(e->b, first, LLVMBuildMul(e->b, in_span, size, ""), "");
-    d->tile1 = at_most(e, LLVMBuildAdd(e->b, d->tile0, size, ""), tiles);
-    d->span0 = first;
-    d->span1 = last;
-    d->row0 = dot_first_row(d, first);
-    LLVMValueRef rows = LLVMBuildSub(e->b, dot_end_row(d, last), d->row0, "");
+    LLVMValueRef one = emit_i64(e, 1), wide = emit_expr(e, d->span);
+    LLVMValueRef first = LLVMBuildMul(e->b, span, wide, "");
+    LLVMValueRef block = LLVMBuildAdd(e->b, first, in_span, "");
+    d->tile0 = first_tile(d, block);
+    d->tile1 = first_tile(d, LLVMBuildAdd(e->b, block, one, ""));
+    d->span0 = first_tile(d, first);
+    d->span1 = first_tile(d, LLVMBuildAdd(e->b, first, wide, ""));
+    d->row0 = dot_first_row(d, d->span0);
+    LLVMValueRef rows = LLVMBuildSub(e->b, dot_end_row(d, d->span1), d->row0, "");
 
     LLVMValueRef a_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, spans, ""), span, "");
     LLVMValueRef b_key = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, x, panels, ""), at, "");

@@ -683,7 +683,7 @@ static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
         Micro m = {.rows = rows, .nv = t->nv, .b = &d->b[i], .at = t->entry, .row = t->b[i]};
         m.of = i;
         m.mask = t->mask;
-        m.ahead = t->ahead[i];
+        if (rows > 1) m.ahead = t->ahead[i]; /* a single one loads as often as it multiplies */
         if (d->wino.to || d->tile[i]) m.tile = tile_place(d, i, tile_sums(d, t), 0);
         m.nacc = rows * t->nv;
         if (t->slice) {
