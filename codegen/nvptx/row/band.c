@@ -247,7 +247,6 @@ static void run_row(Band *b, LLVMValueRef at, bool full, LLVMValueRef *const *fi
             if (fixed[u][v]) emit_override(e, v, fixed[u][v]);
         (void)emit_switch(e, outer);
     }
-    band_wait(b, at);
     band_take(b, &h, at);
     uint32_t i = 0; /* folds come first */
     for (; i < g->rows->npasses && g->rows->pass[i].nfolds; i++)
@@ -259,21 +258,28 @@ static void run_row(Band *b, LLVMValueRef at, bool full, LLVMValueRef *const *fi
 
 /* --- All rows of a block ---------------------------------------------------------------------- */
 
-/* Turns lo to hi. acc: the sums, then the numbers of the first turn. */
+/* Turns lo to hi. acc: the sums, then the numbers of the first turn. What the next turn reads is asked for
+ * behind the wait for this one's row: what comes before it, all of the block's warps wait for. */
 static void walk_turns(Band *b, LLVMValueRef lo, LLVMValueRef hi, bool full,
                        LLVMValueRef *const *fixed, LLVMValueRef *acc) {
     Emit *e = b->r.team.g->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     uint32_t nacc = b->r.pieces * b->nsums, n = nacc + b->nnumbers;
     LLVMValueRef one = emit_i64(e, 1);
-    *l = emit_loop(e, n);
+    *l = emit_loop(e, n + 2);
     for (uint32_t i = 0; i < n; i++) l->init[i] = acc[i];
+    band_stage(b, lo, &l->init[n], &l->init[n + 1]);
     emit_loop_begin(e, l, "turn", lo, hi, one, false);
-    band_request(b, LLVMBuildAdd(e->b, l->i, emit_i64(e, b->stages - 1), ""));
+    b->at = l->i, b->stage = l->phi[n], b->round = l->phi[n + 1];
+    b->asked = LLVMBuildAdd(e->b, l->i, emit_i64(e, b->stages - 1), "");
+    band_request(b, b->asked);
+    band_wait(b, l->i);
     read_numbers(b, LLVMBuildAdd(e->b, l->i, one, ""), l->next + nacc);
     for (uint32_t i = 0; i < b->nnumbers; i++) emit_override(e, b->number[i], l->phi[nacc + i]);
     for (uint32_t i = 0; i < nacc; i++) l->next[i] = l->phi[i];
     run_row(b, l->i, full, fixed, l->next);
+    band_next_stage(b, &l->next[n], &l->next[n + 1]);
+    b->at = b->asked = NULL;
     emit_loop_end(e, l);
     for (uint32_t i = 0; i < n; i++) acc[i] = l->out[i];
 }

@@ -25,6 +25,10 @@ typedef struct Band {
     bool whole;               /* the copy engine brings a team's row, ... */
     uint32_t row_bytes, bars; /* ... so many bytes; where the stages' barriers lie */
     LLVMValueRef team, turns; /* number of the team; turns of a block (i64) */
+    /* Of the turn that the loop is at, and the one that it asks for, stages - 1 behind it: carried from
+     * turn to turn, as what a division takes would be waited for in each. */
+    LLVMValueRef at, asked;    /* i64; NULL: not known */
+    LLVMValueRef stage, round; /* i32: at % stages; at / stages % 2 */
 } Band;
 
 /* band_behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
@@ -44,6 +48,9 @@ LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b); /* and; NULL is
  * other one reads. */
 uint32_t band_pieces(const Band *b, KVal v); /* requests for a vector of load v */
 void band_init(Band *b);
+/* Stage and round of a turn, by division; and those of the turn behind Band.at. */
+void band_stage(const Band *b, LLVMValueRef at, LLVMValueRef *stage, LLVMValueRef *round);
+void band_next_stage(const Band *b, LLVMValueRef *stage, LLVMValueRef *round);
 /* What turn `at` needs, if there is one. The team has met since it read turn at - stages. */
 void band_request(Band *b, LLVMValueRef at);
 /* Turn `at` is there: stages - 1 turns at most were asked for behind it, one less where rows are
