@@ -137,7 +137,8 @@ graphc_script(cli/tune full 200 ${python} tests/cli/tune.py $<TARGET_FILE:graphc
 graphc_script(cli/reproducible full 200 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli>)
 graphc_script(conformance_grad/some quick 120 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad> --some)
 graphc_script(conformance_grad full 300 ${python} tests/conformance/grad.py $<TARGET_FILE:suite_grad>)
-graphc_script(conformance_eval quick 300 ${python} tests/conformance/eval.py $<TARGET_FILE:suite_eval>)
+graphc_script(conformance_eval/some quick 300 ${python} tests/conformance/eval.py $<TARGET_FILE:suite_eval> --some)
+graphc_script(conformance_eval full 300 ${python} tests/conformance/eval.py $<TARGET_FILE:suite_eval>)
 foreach(model mlp conv attention tensors)
   graphc_script(fuzz/${model} quick 600 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
     $<TARGET_FILE:mutate> ${model})
@@ -226,8 +227,8 @@ set_tests_properties(conformance dtypes models PROPERTIES RUN_SERIAL TRUE)
 # The evaluator's cases, templates and mutants take a minute or two under sanitizers.
 set(costs oracle/all 300 models/claims 100 models/explain 100 models/tensor_cores 85 cli/fetch 70 cli/contributing 65
   models/verify 60 oracle/attention_gradients 50 cli/static 45 cli/documents 30 train/loop 25 unit/test_templates/all 20
-  conformance_grad 18 cli/bounds 15 train/page 12 conformance_eval 10 unit/test_templates 10 fuzz/attention 9
-  fuzz/mlp 8 fuzz/conv 8 oracle/some 6 cli/errors 6 cli/bounds/some 6 train/loop/some 6 train/phases 5
+  conformance_grad 18 cli/bounds 15 train/page 12 conformance_eval 10 unit/test_templates 7 fuzz/attention 6
+  fuzz/mlp 5 fuzz/conv 5 oracle/some 6 cli/errors 6 cli/bounds/some 6 train/loop/some 6 train/phases 5
   cli/verify 5 train/api 4 oracle/attention_gradients/some 4
   cli/reproducible/some 3 unit/test_codegen 3 unit/test_flash 3)
 while(costs)

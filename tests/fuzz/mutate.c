@@ -2,7 +2,7 @@
  *
  *     mutate FILE...       models (.onnx), tensors (.npy, .npz, .pb, .safetensors), tokens (.jsonl),
  *                          configurations of adapters (.json) and plans (any other name); every
- *                          seventh mutant, or with GRAPHC_TEST_ALL=1 in the environment all
+ *                          eleventh mutant, or with GRAPHC_TEST_ALL=1 in the environment all
  *     mutate -n N FILE     mutant number N only, with its messages
  *
  * Mutants 2k and 2k+1 of a file change byte k by its lowest and by all bits; those after them cut
@@ -471,7 +471,7 @@ static void try_file(const char *path, size_t first, size_t end) {
     if (!CHECK(file_open(&f, path))) return;
     if (end > 3 * f.size) end = 3 * f.size;
     for (size_t n = first; n < end; n++)
-        if (test_takes(n - first, 7)) try_mutant(&f, n, &seen, &t);
+        if (test_takes(n - first, 11)) try_mutant(&f, n, &seen, &t);
     printf("%s: %u mutants, %u accepted, %u compiled, %u run\n", path, t.mutants, t.accepted,
            t.distinct, t.ran);
     close(f.fd);

@@ -109,7 +109,7 @@ static void compare(Env *e, const Kernel *k, const CodeResult *r, double tol) {
 /* Compiles the kernel in e->text and compares. */
 static void check(Env *e, double tol) {
     static size_t number;
-    if (!test_takes(number++, 5)) {
+    if (!test_takes(number++, 9)) {
         arena_destroy(e->a);
         return;
     }
