@@ -91,12 +91,13 @@ static bool is_scalar(const Fuse *f, Value v) {
     return n->op == OP_const && fuse_numel(f, v) == 1;
 }
 
-/* A 16-bit value times constants, rounded again or not. */
+/* A 16-bit value times constants, rounded again or not; or one of f32 that stays f32, where matrix
+ * units multiply it in parts. */
 static bool is_scaled(const Fuse *f, Value v) {
-    bool scaled = false;
+    bool scaled = false, f32 = f->m->digits && graph_type(f->g, v)->dtype == DT_f32;
     for (;;) {
         const Node *n = graph_node(f->g, v);
-        if (scaled && is_half(n->type.dtype)) return true;
+        if (scaled && (is_half(n->type.dtype) || (f32 && n->type.dtype == DT_f32))) return true;
         bool right = n->op == OP_mul && is_scalar(f, n->in[0]);
         if (n->op == OP_mul && right != is_scalar(f, n->in[1]))
             scaled = true;
