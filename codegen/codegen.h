@@ -63,6 +63,7 @@ struct CodeKernel {
      * it has ended, and executes griddepcontrol.wait before its first write and before its first
      * read of anything that any kernel of the run writes. */
     bool dependent;
+    bool waits_first; /* it reads nothing at all before that */
     Expr zero_bytes; /* zeroed memory passed as one more pointer; 0 = none */
     bool zero_kept;  /* the kernel leaves it zero, so it is zeroed once */
     uint32_t nmaps;

@@ -39,6 +39,24 @@ static void note_stable(const Schedule *s, const SStep *st, CompileJob *j) {
     }
 }
 
+/* A run's first kernel has nothing in front of it but what its caller put there, which may write all
+ * that the kernel reads: it asks for nothing early, so that it may start early (PLAN_WAITS_FIRST). Not
+ * where other steps, which gain by asking, are the same kernel. */
+static void note_first(const Schedule *s, CompileList *l) {
+    uint32_t step = 0;
+    for (uint32_t i = 0; i < s->ends.n; i++) {
+        uint32_t uses = 0;
+        while (step < s->ends.v[i] &&
+               (s->steps.v[step].kind != STEP_kernel || s->steps.v[step].prepare))
+            step++;
+        if (step == s->ends.v[i]) continue;
+        const CompileJob *j = &l->jobs[l->job_of_step[step]];
+        for (uint32_t o = 0; o < s->steps.n; o++) uses += l->job_of_step[o] == l->job_of_step[step];
+        for (uint32_t p = 0; uses == 1 && p < j->k->nparams; p++) j->stable[p] = false;
+        step = s->ends.v[i];
+    }
+}
+
 static uint32_t storage_of(const Schedule *s, uint32_t buf) {
     while (s->buffers.v[buf].alias) buf = s->buffers.v[buf].alias - 1;
     return buf;
@@ -132,6 +150,7 @@ CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions 
         note_stable(s, &s->steps.v[i], &l->jobs[l->job_of_step[i]]);
         note_appended(s, &s->steps.v[i], &l->jobs[l->job_of_step[i]], false);
     }
+    note_first(s, l);
     l->order = order_of(l, a);
     return l;
 }

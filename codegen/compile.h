@@ -50,7 +50,7 @@ struct CompileJob {
     /* GPU */
     Expr grid[3];
     uint32_t block[3], shared_bytes, cluster[3];
-    bool dependent, zero_kept;
+    bool dependent, waits_first, zero_kept;
     Expr zero_bytes;
     VEC(CodeMap) maps;
     const char *note;  /* how it is computed, or why not better, for explain; NULL = nothing */

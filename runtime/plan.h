@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  10u
+#define PLAN_VERSION  11u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
@@ -260,7 +260,10 @@ typedef enum PlanKernelFlag {
     PLAN_DEPENDENT = 1,
     /* Leaves its zeroed memory zero: it is zeroed once, not before every launch. */
     PLAN_ZERO_KEPT = 2,
-    PLAN_KERNEL_FLAGS = 3
+    /* Reads nothing at all before it waits. A run of such kernels alone may start before what its
+     * caller put in front of it has ended. */
+    PLAN_WAITS_FIRST = 4,
+    PLAN_KERNEL_FLAGS = 7
 } PlanKernelFlag;
 
 /* A tensor map, the GPU's copy engine's view of a buffer; dims innermost first. All slots are known

@@ -100,9 +100,17 @@ void gpu_wait(Gpu *g) {
     if (g->e->isa->warpgroups) emit_intrinsic(g->e, "llvm.nvvm.griddepcontrol.wait", NULL, NULL, 0);
 }
 
+/* Parameters of which a kernel may read something before it waits. */
+static bool has_stable(const Gpu *g) {
+    for (uint32_t p = 0; p < g->k->nparams; p++)
+        if (g->j->stable[p % kir_body_params(g->k)] || g->j->appended[p].rows) return true;
+    return false;
+}
+
 /* Every kernel lets the next one start at once: that one waits for the end of this one, and so of
  * all in front of it. */
 static void depend(Gpu *g) {
+    g->j->waits_first = g->order == GPU_WAITS_FIRST || !has_stable(g);
     if (!g->e->isa->warpgroups || g->order == GPU_OWN_ORDER) return;
     g->j->dependent = true;
     emit_intrinsic(g->e, "llvm.nvvm.griddepcontrol.launch.dependents", NULL, NULL, 0);

@@ -200,6 +200,7 @@ static CodeKernel describe(CompileList *l, const CompileJob *j, Arena *a) {
                     .dims = compile_import_dims(l, j, a),
                     .shared_bytes = j->shared_bytes,
                     .dependent = j->dependent,
+                    .waits_first = j->waits_first,
                     .zero_bytes = j->zero_bytes ? compile_import(l, j, j->zero_bytes) : 0,
                     .zero_kept = j->zero_kept,
                     .nmaps = j->maps.n,

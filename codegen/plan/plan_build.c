@@ -307,7 +307,8 @@ static uint32_t put_kernel(Builder *b, const Kernel *k, const CodeKernel *c) {
         .bytes_written = plan_write_expr(&b->w, b->exprs, k->bytes_written),
         .flops = plan_write_expr(&b->w, b->exprs, k->flops),
         .shared = c->shared_bytes,
-        .flags = (c->dependent ? PLAN_DEPENDENT : 0u) | (c->zero_kept ? PLAN_ZERO_KEPT : 0u),
+        .flags = (c->dependent ? PLAN_DEPENDENT : 0u) | (c->zero_kept ? PLAN_ZERO_KEPT : 0u) |
+                 (c->dependent && c->waits_first ? PLAN_WAITS_FIRST : 0u),
         .zero = plan_write_expr(&b->w, b->exprs, c->zero_bytes),
         .nmaps = c->nmaps,
         .maps = put_maps(b, c),

@@ -194,6 +194,15 @@ static graphc_status cuda_zero(Resident *r, void *p, uint64_t bytes, ErrorText e
     return cuda_check(d, res, e, "zeroing GPU memory");
 }
 
+/* Kernels that may overlap read nothing before they have waited for what is in front. */
+static bool all_wait_first(const Resident *r) {
+    for (uint32_t i = 0; i < r->target->nkernels; i++) {
+        uint32_t flags = r->kernels[i].flags;
+        if (flags & PLAN_DEPENDENT && !(flags & PLAN_WAITS_FIRST)) return false;
+    }
+    return true;
+}
+
 static graphc_status cuda_open(Resident *r, const graphc_session_options *o, ErrorText e) {
     const Driver *driver;
     GC_TRY(driver_open(&driver, e));
@@ -204,6 +213,7 @@ static graphc_status cuda_open(Resident *r, const graphc_session_options *o, Err
     GC_TRY(find_device(d, o->device_id, e));
     GC_TRY(enter(d, e));
     graphc_status st = find_functions(r, e);
+    d->waits_first = all_wait_first(r);
     leave(d);
     return st == GRAPHC_OK ? cuda_alloc(r, NOWHERE, &r->nowhere, e) : st;
 }
@@ -310,7 +320,7 @@ static void cuda_lane_set_scratch(Lane *l, void *p, uint64_t scratch) {
 }
 
 static graphc_status cuda_begin(Lane *l, ErrorText e) {
-    l->behind_kernel = false;
+    l->behind_kernel = l->dev->waits_first;
     return enter(l->dev, e);
 }
 static void cuda_end(Lane *l) {

@@ -106,6 +106,7 @@ typedef struct CudaDevice {
     CuContext context;
     CuModule *module;     /* per blob of the target; NULL: not loaded */
     CuFunction *function; /* per kernel */
+    bool waits_first;     /* no kernel reads anything before it has waited for those in front */
     CuResult lost;        /* the fatal error that ended the context; written with any thread's */
 } CudaDevice;
 
@@ -114,7 +115,8 @@ struct Lane {
     CudaDevice *dev;
     CuStream stream;
     bool own_stream, checking; /* of the session: each kernel is waited for */
-    bool behind_kernel;        /* the last thing on the stream is a kernel of this run */
+    bool behind_kernel;        /* the last thing on the stream is a kernel of this run, or its caller's
+                                  work, which all kernels of the run wait for */
     CuEvent event[2];
     void **params; /* room for any kernel's */
 };

@@ -34,7 +34,8 @@ static void fill_params(Lane *l, const Launch *k) {
 }
 
 /* Launch attributes; how many there are. A kernel that may overlap with what is in front of it
- * only does so behind a kernel: in front of the first one are copies, or the caller's work. */
+ * only does so behind a kernel, not behind a copy of this run. In front of the first one is the
+ * caller's work, which writes what the run reads: see Lane.behind_kernel. */
 static uint32_t attributes(const Lane *l, const PlanKernel *k, CuLaunchAttribute *a) {
     uint32_t n = 0;
     if (k->cluster[0]) {

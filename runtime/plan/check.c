@@ -365,6 +365,7 @@ static graphc_status check_launch(const Checker *c, uint32_t i) {
     NEED(!(k->flags & ~(uint32_t)PLAN_KERNEL_FLAGS), what, i, "flags");
     NEED(k->shared <= PLAN_MAX_SHARED, what, i, "shared memory");
     NEED(slot_ok(c, k->zero, PLAN_STAGE_bound), what, i, "zeroed memory");
+    NEED(k->flags & PLAN_DEPENDENT || !(k->flags & PLAN_WAITS_FIRST), what, i, "waits for nothing");
     NEED(k->zero || !(k->flags & PLAN_ZERO_KEPT), what, i, "keeps zeroed memory it has not");
     NEED(k->cubin == 0 || (k->cubin <= c->t->nblobs && c->blobs[k->cubin - 1].form == PLAN_cubin),
          what, i, "no such cubin");

@@ -187,6 +187,7 @@ static void put_launch(const Printer *w, const PlanKernel *k) {
     if (k->cluster[0])
         sb_printf(w->out, "  cluster %ux%ux%u", k->cluster[0], k->cluster[1], k->cluster[2]);
     if (k->flags & PLAN_DEPENDENT) sb_put(w->out, "  dependent");
+    if (k->flags & PLAN_WAITS_FIRST) sb_put(w->out, "  waits first");
     put_field(w, k->flags & PLAN_ZERO_KEPT ? "zeroed once" : "zeroed", k->zero);
 }
 

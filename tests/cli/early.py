@@ -1,5 +1,5 @@
 """What kernels of a GPU ask for before the kernel in front of them has ended: memory that no kernel of the run writes,
-and nothing else. Read in the PTX of graphs of two products.
+and nothing else; a run's first kernel asks for nothing. Read in the PTX of graphs of two products.
 
     early.py GRAPHC
 """
@@ -11,12 +11,13 @@ LOAD = re.compile(r"ld\.global|cp\.async\.bulk\.tensor")
 
 
 def product(rows, k, n):
-    """Of rows and a constant matrix."""
-    w = np.random.default_rng(0).standard_normal((k, n)).astype(np.float16)
-    init = [h.make_tensor("w", T.FLOAT16, [k, n], w.tobytes(), raw=True)]
-    nodes = [h.make_node("MatMul", ["x", "w"], ["y"]), h.make_node("Softmax", ["y"], ["z"], axis=0)]
+    """Of rows, which another product makes, and a constant matrix."""
+    def matrix(name, *shape):
+        w = np.random.default_rng(0).standard_normal(shape).astype(np.float16)
+        return h.make_tensor(name, T.FLOAT16, shape, w.tobytes(), raw=True)
+    nodes = [h.make_node("MatMul", ["x", "v"], ["y"]), h.make_node("MatMul", ["y", "w"], ["z"])]
     value = lambda name, m, c: h.make_tensor_value_info(name, T.FLOAT16, [m, c])
-    g = h.make_graph(nodes, "g", [value("x", rows, k)], [value("z", rows, n)], init)
+    g = h.make_graph(nodes, "g", [value("x", rows, 64)], [value("z", rows, n)], [matrix("v", 64, k), matrix("w", k, n)])
     return h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=10)
 
 
@@ -60,9 +61,10 @@ def main():
     first = lambda before, behind: before > 0
     none = lambda before, behind: before == 0
     both = lambda before, behind: before >= 16 and behind > before  # the last key is read behind the wait
-    cases = [("weights of few tiles", product(16, 2048, 2048), "tem_0_*.ptx", apart),
-             ("tiles shared by the blocks of a cluster", product(16, 8192, 2048), "tem_0_*.ptx", apart),
-             ("columns of one row", product(1, 2048, 2048), "tem_0_*.ptx", first),
+    cases = [("a first kernel's weights", product(16, 2048, 2048), "tem_0_*.ptx", none),
+             ("weights of few tiles", product(16, 2048, 2048), "tem_1_*.ptx", apart),
+             ("tiles shared by the blocks of a cluster", product(16, 8192, 2048), "tem_1_*.ptx", apart),
+             ("columns of one row", product(1, 2048, 2048), "tem_1_*.ptx", first),
              ("a cache", cache(8, 64), "poi_*concat*.ptx", first),
              ("keys that were there before the run", decoding(8, 4, 64), "tem_*attention*.ptx", both, *GROWS),
              ("keys that the run stores again", decoding(8, 4, 64), "tem_*attention*.ptx", none)]

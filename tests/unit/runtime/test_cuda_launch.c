@@ -216,6 +216,64 @@ static void check_captured(const graphc_plan *p) {
     graphc_session_destroy(s);
 }
 
+static void waiting_facts(CodeResult *gpu, ExprPool *p, Expr batch, Arena *a) {
+    sample_launch_facts(gpu, p, batch, a);
+    gpu->kernels[1].waits_first = gpu->kernels[3].waits_first = true;
+}
+
+/* The first kernel may overlap with its caller's work where all kernels wait before they read, also
+ * those behind it, which may start before that work has ended, too; not with copies of the run. */
+static void check_overlap(void) {
+    Sample sample = sample_make_edited(true, false, waiting_facts);
+    char why[512] = "";
+    graphc_plan *p = NULL;
+    bool ok = graphc_plan_load_memory(sample.bytes, sample.size, NULL, &p, why, sizeof why) == GRAPHC_OK;
+    graphc_session *s = CHECK(ok) ? session(p, NULL) : NULL;
+    if (s && run(s, 3, 0) && CHECK(nseen == 3)) CHECK(seen[0].launch.dependent && !seen[2].launch.dependent);
+    if (s && run(s, 5, 1) && CHECK(nseen == 3)) CHECK(!seen[0].launch.dependent);
+    graphc_session_destroy(s);
+    graphc_plan_destroy(p);
+    arena_destroy(sample.arena);
+}
+
+/* Products of one row. */
+static Graph *products(Arena *arena, int n) {
+    static const float weights[2][256 * 256] = {{1, 2}, {3}};
+    Graph *g = graph_create(arena, expr_pool_create(arena), diag_create(arena, NULL), "products");
+    Expr side = expr_const(g->exprs, 256);
+    Type row = {.dtype = DT_f32, .rank = 2, .dim = {expr_const(g->exprs, 1), side}};
+    Type w = {.dtype = DT_f32, .rank = 2, .dim = {side, side}};
+    Value v = build_input(g, "x", row);
+    for (int i = 0; i < n; i++)
+        v = build_dot(g, v, build_const(g, w, (Constant){.data = weights[i], .bytes = sizeof weights[i]}), DT_f32);
+    build_output(g, "y", v);
+    return g;
+}
+
+static void note_launch(const FakeLaunch *l) {
+    seen[nseen++].launch = *l;
+}
+
+/* A kernel alone asks for nothing early. Behind another it asks for its weights, and no kernel of that
+ * run overlaps with what its caller does. */
+static void check_alone(void) {
+    const Target *const rows[] = {target_find("sm_90a", 6)};
+    cuda->on_launch = note_launch;
+    for (int n = 1; n <= 2; n++) {
+        Arena *a = arena_create();
+        graphc_plan *p = graph_plan_load_for(products(a, n), rows, 1, NULL);
+        graphc_session *s = p ? session(p, NULL) : NULL;
+        graphc_tensor t = {.data = x, .device = GRAPHC_CUDA, .dtype = {2, 32, 1}, .rank = 2, .shape = {1, 256}};
+        nseen = 0;
+        if (s && CHECK(graphc_bind_input(s, 0, &t) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK && nseen == n))
+            CHECK(seen[0].launch.dependent == (n == 1) && (n == 1 || seen[1].launch.dependent));
+        graphc_session_destroy(s);
+        graphc_plan_destroy(p);
+        arena_destroy(a);
+    }
+    cuda->on_launch = on_launch;
+}
+
 /* What the driver does not change in place is an error of that run; the next one records anew. */
 static void check_failed_change(graphc_session *s) {
     CHECK(run(s, 6, 0));
@@ -360,6 +418,8 @@ TEST_MAIN {
     }
     graphc_session_destroy(s);
     check_captured(p);
+    check_overlap();
+    check_alone();
     check_choice();
     check_states();
     CHECK_EQ_I(cuda->live, 0);
