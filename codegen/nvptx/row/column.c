@@ -103,6 +103,7 @@ static void choose_parts(Column *c) {
     Gpu *g = c->g;
     int64_t rows = gpu_hint(g->e, gpu_points(g->e, g->k, c->folds->axes));
     int64_t groups = count_groups(c), most = rows / PART_ROWS, best = 0;
+    c->parts = c->blocks = 1;
     for (uint32_t b = 1; b <= BLOCKS; b++) {
         int64_t room = (int64_t)g->m->processors * b, n = room / groups;
         if (n > most) n = most;

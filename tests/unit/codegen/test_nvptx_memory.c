@@ -35,6 +35,11 @@ typedef struct Want {
     "kernel k poi i=" n " j=" rows "\n param 0 " t "[" rows "*" n "]\n param 1 " t "[" rows "*" n  \
     "] written\n %1 " t " load p0[j*" n " + i]\n %2 " t " store p1[i*" rows " + j] %1\nend\n"
 
+#define COLUMNS(t, rows, n)                                                                        \
+    "kernel k red j=" n " ~i=" rows "\n param 0 " t "[" rows "*" n "]\n param 1 f32[" n "] written\n"  \
+    " %1 " t " load p0[i*" n " + j]\n %2 f32 cast %1\n %3 f32 reduce sum i %2\n"                      \
+    " %4 f32 store p1[j] %3\nend\n"
+
 static const Want wants[] = {
     {"add, relu", ADD_RELU("16777216"), 2, 2, 1, 1},
     {"of odd length", ADD_RELU("16777217"), 0, 2, 0, 1},
@@ -83,6 +88,9 @@ static const Want wants[] = {
     {"softmax of odd length", SOFTMAX("bf16", "16384", "33"), 0, 3, 0, 3},
 };
 
+/* Few groups of columns of few rows: a block each. */
+static const char few_columns[] = COLUMNS("f32", "100", "32");
+
 /* Few long sums are read by all multiprocessors, updates of many rows made by all of them. */
 static void check_blocks(const char *text, int64_t least) {
     Arena *a = arena_create();
@@ -130,6 +138,7 @@ static void check(const Want *w) {
 
 TEST_MAIN {
     for (size_t i = 0; i < sizeof wants / sizeof *wants; i++) check(&wants[i]);
+    check_blocks(few_columns, 1);
     check_blocks("kernel k red ~j=2359296\n param 0 f32[2359296]\n param 1 f32[1] written\n"
                  " %1 f32 load p0[j]\n %2 f32 mul %1, %1\n %3 f32 reduce sum j %2\n"
                  " %4 f32 store p1[0] %3\nend\n",
