@@ -9,7 +9,8 @@ enum {
     SHARED = 40960,  /* ... their sums take more bytes than these */
     MOST_WIDE = 32, /* vectors side by side, and the least */
     LEAST_WIDE = 4,
-    UNROLL = 8, /* rows asked for together */
+    UNROLL = 8, /* rows asked for together; of shifted vectors, of which fewer threads have any, ... */
+    MOST_UNROLL = 16, /* ... as many if only one value is read of each */
     BLOCKS = 2, /* per multiprocessor, most */
     MANY = 4,   /* groups of a multiprocessor: blocks are small, and none is cut into parts */
     GAIN = 2,   /* percent of multiprocessors that are worth a second block */
@@ -25,13 +26,33 @@ typedef struct Column {
     uint32_t lane, others; /* the columns' axis; parallel axes beside it */
     uint32_t lanes, parts, blocks;           /* blocks: of a multiprocessor */
     uint32_t threads, wide, rows;            /* of a block: vectors of a row times rows */
+    uint32_t together;                       /* rows of a thread that are asked for together */
     LLVMValueRef slot[ROWS_MAX_FOLDS];       /* shared memory where the rows meet */
     LLVMValueRef lane_id, row, vector, part; /* i64; vector: of the lane axis */
     LLVMValueRef inside;                     /* the thread's vector exists */
+    /* Rows that lie no whole number of vectors apart, or 0: this one and every classes-th behind it
+     * begin at the same element of a vector, and are one thread's. Its vectors begin `shift` columns
+     * (i64) in front of those of the first row; class: their number. */
+    uint32_t classes;
+    int64_t pitch; /* elements between rows, of the first load */
+    LLVMValueRef shift;
+    Expr class;
 } Column;
 
 static uint32_t columns(const Column *c) {
     return c->wide * c->lanes; /* of a block */
+}
+
+/* Of these, what no other block has: shifted vectors leave some of the last one's out. */
+static uint32_t own_columns(const Column *c) {
+    return c->classes ? columns(c) - c->lanes : columns(c);
+}
+
+static Expr vectors(const Column *c) {
+    ExprPool *p = c->g->e->exprs;
+    if (!c->classes) return gpu_vectors(c->g, c->lane);
+    Expr n = expr_ceildiv(p, c->g->k->axes[c->lane].extent, expr_const(p, c->lanes));
+    return expr_addi(p, n, 1);
 }
 
 /* The pass stores what folds give. */
@@ -93,7 +114,7 @@ static void set_wide(Column *c, uint32_t wide) {
 static int64_t count_groups(const Column *c) {
     Gpu *g = c->g;
     int64_t n = gpu_hint(g->e, g->k->axes[c->lane].extent);
-    n = (n + columns(c) - 1) / columns(c);
+    n = (n + own_columns(c) - 1) / own_columns(c);
     return n * gpu_hint(g->e, gpu_points(g->e, g->k, c->others));
 }
 
@@ -133,7 +154,7 @@ static void choose_sizes(Column *c) {
         c->threads = THREADS / 2;
         set_wide(c, MOST_WIDE);
     }
-    if (expr_is_const(c->g->e->exprs, gpu_vectors(c->g, c->lane), &n))
+    if (expr_is_const(c->g->e->exprs, vectors(c), &n))
         while (c->wide > LEAST_WIDE && n <= c->wide / 2) set_wide(c, c->wide / 2);
     choose_parts(c);
     const int64_t few = (int64_t)c->g->m->processors * 3 / 4;
@@ -141,6 +162,71 @@ static void choose_sizes(Column *c) {
         set_wide(c, c->wide / 2);
         choose_parts(c);
     }
+}
+
+/* --- Rows of any pitch -------------------------------------------------------------------------- */
+
+/* The load moves by one along the columns and by a known number of elements along the rows, and starts
+ * at a vector. */
+static bool has_pitch(const Column *c, const KOp *o, uint32_t lanes, int64_t *pitch) {
+    Gpu *g = c->g;
+    Expr coef, rest, at;
+    uint32_t row = (uint32_t)__builtin_ctz(c->folds->axes);
+    return !o->mask && expr_affine(g->e->exprs, o->index, g->k->axes[c->lane].sym, &coef, &rest) &&
+           expr_is_value(g->e->exprs, coef, 1) &&
+           expr_affine(g->e->exprs, rest, g->k->axes[row].sym, &coef, &at) &&
+           expr_is_const(g->e->exprs, coef, pitch) && *pitch > 0 && *pitch < INT32_MAX &&
+           emit_divisor(g->e, at) % lanes == 0;
+}
+
+/* Vectors of columns whose number is no multiple of the lanes: all that is read along them lies alike
+ * in the same rows. */
+static bool find_classes(Column *c) {
+    Gpu *g = c->g;
+    if (c->points || c->folds->axes & (c->folds->axes - 1)) return false;
+    uint32_t lanes = gpu_lanes_ragged(g, c->lane);
+    int64_t pitch;
+    uint32_t loads = 0;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        const KOp *o = &g->k->ops[v];
+        if (!c->folds->cone[v] || o->op != K_kload || !(g->rows->dom[v] >> c->lane & 1)) continue;
+        if (!has_pitch(c, o, lanes, &pitch)) return false;
+        if (loads && (pitch - c->pitch) % lanes) return false;
+        if (!loads++) c->pitch = pitch;
+    }
+    if (lanes == 1 || !loads) return false;
+    for (c->classes = 1; c->pitch * c->classes % lanes; c->classes *= 2) {}
+    if (c->classes > THREADS / 2 / MOST_WIDE) return false;
+    c->lanes = lanes;
+    c->together = loads == 1 ? MOST_UNROLL : UNROLL;
+    return true;
+}
+
+/* Rows are classes * i + class, columns what is left of the index when the class's rows are taken off:
+ * so it is seen that both together stand at whole vectors. */
+static void bind_class(Column *c) {
+    Gpu *g = c->g;
+    Emit *e = g->e;
+    ExprPool *p = e->exprs;
+    uint32_t sym;
+    int64_t lo, hi;
+    expr_range(p, g->k->axes[c->lane].extent, &lo, &hi);
+    LLVMValueRef class = LLVMBuildAnd(e->b, c->row, emit_i64(e, c->classes - 1), "");
+    c->class = emit_new_sym(e, "class", c->classes - 1, class);
+    LLVMValueRef at = LLVMBuildMul(e->b, class, emit_i64(e, c->pitch), "");
+    at = LLVMBuildSub(e->b, at, c->shift, "");
+    at = LLVMBuildAdd(e->b, at, LLVMBuildMul(e->b, c->vector, emit_i64(e, c->lanes), ""), "");
+    Expr base = emit_new_sym(e, "vector", c->pitch * c->classes + hi, at);
+    if (expr_is_sym(p, base, &sym)) map_put(e->aligned, sym, c->lanes);
+    Expr column = expr_sub(p, base, expr_muli(p, c->class, c->pitch));
+    emit_bind_lanes(e, g->k->axes[c->lane].sym, column, NULL, false);
+}
+
+/* The last row is taken by elements, where rows meet: its last vector would end behind it. */
+static Expr walked_rows(const Column *c) {
+    ExprPool *p = c->g->e->exprs;
+    Expr n = gpu_points(c->g->e, c->g->k, c->folds->axes);
+    return c->classes ? expr_max(p, expr_addi(p, n, -1), expr_const(p, 0)) : n;
 }
 
 /* --- A part ----------------------------------------------------------------------------------- */
@@ -157,25 +243,41 @@ static void store_points(Column *c, LLVMValueRef live) {
     emit_if_end(e, &inside);
 }
 
+/* Row number `at` (i64), which is of this thread's class. */
+static Expr row_at(Column *c, LLVMValueRef at) {
+    Emit *e = c->g->e;
+    int64_t least, most;
+    expr_range(e->exprs, gpu_points(e, c->g->k, c->folds->axes), &least, &most);
+    if (!c->classes) return emit_new_sym(e, "r", most > 0 ? most - 1 : 0, at);
+    at = LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(c->classes)), "");
+    Expr i = emit_new_sym(e, "r", most > 0 ? most / c->classes : 0, at);
+    return expr_add(e->exprs, expr_muli(e->exprs, i, c->classes), c->class);
+}
+
+/* What is read where there is no row. */
+static LLVMValueRef other_row(const Column *c, LLVMValueRef first, LLVMValueRef at,
+                              LLVMValueRef live, LLVMValueRef end) {
+    Emit *e = c->g->e;
+    if (c->classes) return LLVMBuildSelect(e->b, live, at, first, "");
+    LLVMValueRef last[2] = {at, LLVMBuildSub(e->b, end, emit_i64(e, 1), "")};
+    return emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
+}
+
 /* n rows: all are on their way before the first is waited for. Where there may be no such row, `end`
  * says behind which (else NULL). */
 static void fold_rows(Column *c, uint32_t n, LLVMValueRef row, LLVMValueRef end,
                       LLVMValueRef *acc) {
     Gpu *g = c->g;
     Emit *e = g->e;
-    LLVMValueRef live[UNROLL];
-    EmitScope *scope[UNROLL], *outer = e->scope;
-    int64_t least, most;
-    expr_range(e->exprs, gpu_points(e, g->k, c->folds->axes), &least, &most);
-    Expr at = emit_new_sym(e, "r", most > 0 ? most - 1 : 0, row);
+    LLVMValueRef live[MOST_UNROLL];
+    EmitScope *scope[MOST_UNROLL], *outer = e->scope;
+    Expr at = row_at(c, row);
     for (uint32_t u = 0; u < n; u++) {
         Expr mine = expr_addi(e->exprs, at, (int64_t)u * c->rows);
         if (end) {
             LLVMValueRef i = emit_expr(e, mine);
-            LLVMValueRef last[2] = {i, LLVMBuildSub(e->b, end, emit_i64(e, 1), "")};
             live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, i, end, "");
-            i = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
-            mine = emit_new_sym(e, "r", most > 0 ? most - 1 : 0, i);
+            mine = row_at(c, other_row(c, row, i, live[u], end));
         }
         scope[u] = emit_push(e);
         gpu_decode(e, g->k, c->folds->axes, mine);
@@ -203,9 +305,9 @@ static void walk(Column *c, LLVMValueRef lo, LLVMValueRef hi, bool ragged, LLVMV
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     *l = emit_loop(e, c->folds->nfolds);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->init[f] = acc[f];
-    emit_loop_begin(e, l, "rows", lo, hi, emit_i64(e, (int64_t)UNROLL * c->rows), false);
+    emit_loop_begin(e, l, "rows", lo, hi, emit_i64(e, (int64_t)c->together * c->rows), false);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) l->next[f] = l->phi[f];
-    fold_rows(c, UNROLL, l->i, ragged ? hi : NULL, l->next);
+    fold_rows(c, c->together, l->i, ragged ? hi : NULL, l->next);
     emit_loop_end(e, l);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) acc[f] = l->out[f];
 }
@@ -214,7 +316,7 @@ static void walk(Column *c, LLVMValueRef lo, LLVMValueRef hi, bool ragged, LLVMV
 static LLVMValueRef part_begin(Column *c, LLVMValueRef part) {
     Emit *e = c->g->e;
     ExprPool *p = e->exprs;
-    Expr rows = gpu_points(e, c->g->k, c->folds->axes);
+    Expr rows = walked_rows(c);
     LLVMValueRef n = emit_expr(e, expr_ceildiv(p, rows, expr_const(p, c->rows)));
     n = LLVMBuildUDiv(e->b, LLVMBuildMul(e->b, n, part, ""), emit_i64(e, c->parts), "");
     LLVMValueRef first[2] = {LLVMBuildMul(e->b, n, emit_i64(e, c->rows), ""), emit_expr(e, rows)};
@@ -228,9 +330,12 @@ static void fold_part(Column *c, LLVMValueRef *acc) {
     LLVMValueRef lo = part_begin(c, c->part);
     LLVMValueRef hi = part_begin(c, LLVMBuildAdd(e->b, c->part, emit_i64(e, 1), ""));
     LLVMValueRef n = LLVMBuildSub(e->b, hi, lo, "");
-    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -(int64_t)UNROLL * c->rows), "");
+    LLVMValueRef whole = LLVMBuildAnd(e->b, n, emit_i64(e, -(int64_t)c->together * c->rows), "");
     LLVMValueRef middle = LLVMBuildAdd(e->b, lo, whole, "");
-    gpu_bind_lanes(g, c->lane, c->vector);
+    if (c->classes)
+        bind_class(c);
+    else
+        gpu_bind_lanes(g, c->lane, c->vector);
     walk(c, LLVMBuildAdd(e->b, lo, c->row, ""), middle, false, acc);
     walk(c, LLVMBuildAdd(e->b, middle, c->row, ""), hi, true, acc);
 }
@@ -246,24 +351,81 @@ static LLVMValueRef join(Column *c, uint32_t f, LLVMValueRef a, LLVMValueRef b) 
     return emit_fold_join(c->g->e, (KFold)c->g->k->ops[v].fold, gpu_fold_type(c->g, v), a, b);
 }
 
-/* The block's rows meet: thread t gets column t of the block. Threads past the columns repeat one.
- */
-static void join_rows(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
+/* Number `at` of the block's columns, among all. */
+static LLVMValueRef column_of(const Column *c, LLVMValueRef at) {
+    Emit *e = c->g->e;
+    LLVMValueRef first = LLVMBuildMul(e->b, c->g->block[0], emit_i64(e, own_columns(c)), "");
+    return LLVMBuildAdd(e->b, first, at, "");
+}
+
+/* The column is there, and this thread's to store. */
+static LLVMValueRef owns(const Column *c, LLVMValueRef column) {
     Gpu *g = c->g;
     Emit *e = g->e;
-    LLVMValueRef row = LLVMBuildMul(e->b, c->row, emit_i64(e, columns(c)), "");
-    LLVMValueRef mine = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
-    for (uint32_t f = 0; f < c->folds->nfolds; f++) {
-        if (!c->slot[f]) c->slot[f] = gpu_shared(g, acc_type(c, f), columns(c) * c->rows);
-        LLVMValueRef p = emit_gep(e, acc_type(c, f), c->slot[f], LLVMBuildAdd(e->b, row, mine, ""));
-        emit_store_ptr(e, acc[f], p, 4 * c->lanes < 16 ? 4 * c->lanes : 16);
+    LLVMValueRef end = emit_expr(e, g->k->axes[c->lane].extent);
+    LLVMValueRef own = LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, emit_i64(e, own_columns(c)), "");
+    return LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, column, end, ""), own, "");
+}
+
+/* Where the rows of a block meet: room in front of each row for what is shifted. */
+static LLVMValueRef slot(Column *c, uint32_t f, LLVMValueRef row, LLVMValueRef at) {
+    Emit *e = c->g->e;
+    uint32_t room = c->classes ? c->lanes : 0;
+    if (!c->slot[f]) c->slot[f] = gpu_shared(c->g, acc_type(c, f), (room + columns(c)) * c->rows);
+    LLVMValueRef i = LLVMBuildMul(e->b, row, emit_i64(e, room + columns(c)), "");
+    i = LLVMBuildAdd(e->b, LLVMBuildAdd(e->b, i, emit_i64(e, room), ""), at, "");
+    return emit_gep(e, acc_type(c, f), c->slot[f], i);
+}
+
+/* What this thread has of fold f goes where its row's columns are. */
+static void put_row(Column *c, uint32_t f, LLVMValueRef shift, LLVMValueRef v) {
+    Emit *e = c->g->e;
+    LLVMValueRef at = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
+    if (!shift) {
+        emit_store_ptr(e, v, slot(c, f, c->row, at), 4 * c->lanes < 16 ? 4 * c->lanes : 16);
+        return;
     }
+    LLVMValueRef p = slot(c, f, c->row, LLVMBuildSub(e->b, at, shift, ""));
+    for (uint32_t i = 0; i < c->lanes; i++) {
+        LLVMValueRef x = LLVMBuildExtractElement(e->b, v, emit_i(e, e->i32, i), "");
+        LLVMBuildStore(e->b, x, emit_gep(e, acc_type(c, f), p, emit_i64(e, i)));
+    }
+}
+
+/* The row that was not walked joins the first of the block, column by column. */
+static void add_last_row(Column *c, LLVMValueRef at) {
+    Gpu *g = c->g;
+    Emit *e = g->e;
+    EmitIf is;
+    LLVMValueRef rows = emit_expr(e, gpu_points(e, g->k, c->folds->axes)), one = emit_i64(e, 1);
+    LLVMValueRef column = column_of(c, at);
+    LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSGE, rows, one, "");
+    LLVMValueRef last = LLVMBuildICmp(e->b, LLVMIntEQ, c->part, emit_i64(e, c->parts - 1), "");
+    LLVMValueRef in = owns(c, column);
+    emit_if_begin(e, &is, LLVMBuildAnd(e->b, LLVMBuildAnd(e->b, in, some, ""), last, ""));
+    emit_push(e);
+    emit_set_sym(e, g->k->axes[c->lane].sym, column);
+    emit_set_sym(e, g->k->axes[__builtin_ctz(c->folds->axes)].sym, LLVMBuildSub(e->b, rows, one, ""));
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) {
+        LLVMValueRef p = slot(c, f, emit_i64(e, 0), at);
+        LLVMValueRef x = emit_value(e, g->k->ops[c->folds->folds[f]].in[0]);
+        LLVMBuildStore(e->b, join(c, f, LLVMBuildLoad2(e->b, acc_type(c, f), p, ""), x), p);
+    }
+    emit_pop(e);
+    emit_if_end(e, &is);
+    gpu_barrier(e); /* for threads that repeat the column */
+}
+
+/* The block's rows meet: thread t gets column t of the block. Threads past the columns repeat one.
+ * shift: of what is in acc, or NULL. */
+static void join_rows(Column *c, LLVMValueRef at, LLVMValueRef shift, LLVMValueRef *acc) {
+    Emit *e = c->g->e;
+    for (uint32_t f = 0; f < c->folds->nfolds; f++) put_row(c, f, shift, acc[f]);
     gpu_barrier(e);
+    if (shift) add_last_row(c, at);
     for (uint32_t f = 0; f < c->folds->nfolds; f++)
         for (uint32_t w = 0; w < c->rows; w++) {
-            LLVMValueRef i = LLVMBuildAdd(e->b, at, emit_i64(e, (int64_t)w * columns(c)), "");
-            LLVMValueRef x =
-                LLVMBuildLoad2(e->b, acc_type(c, f), emit_gep(e, acc_type(c, f), c->slot[f], i), "");
+            LLVMValueRef x = LLVMBuildLoad2(e->b, acc_type(c, f), slot(c, f, emit_i64(e, w), at), "");
             acc[f] = w ? join(c, f, acc[f], x) : x;
         }
 }
@@ -279,13 +441,8 @@ static void store_columns(Column *c, LLVMValueRef at, LLVMValueRef *acc) {
     Gpu *g = c->g;
     Emit *e = g->e;
     EmitIf inside;
-    LLVMValueRef group = g->block[0];
-    LLVMValueRef column = LLVMBuildMul(e->b, group, emit_i64(e, columns(c)), "");
-    column = LLVMBuildAdd(e->b, column, at, "");
-    LLVMValueRef fits =
-        LLVMBuildICmp(e->b, LLVMIntSLT, column, emit_expr(e, g->k->axes[c->lane].extent), "");
-    LLVMValueRef own = LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, emit_i64(e, columns(c)), "");
-    emit_if_begin(e, &inside, LLVMBuildAnd(e->b, fits, own, ""));
+    LLVMValueRef column = column_of(c, at);
+    emit_if_begin(e, &inside, owns(c, column));
     emit_set_sym(e, g->k->axes[c->lane].sym, column);
     for (uint32_t f = 0; f < c->folds->nfolds; f++) emit_override(e, c->folds->folds[f], acc[f]);
     for (uint32_t i = 0; i < c->stores->nstores; i++) emit_store(e, c->stores->stores[i]);
@@ -345,20 +502,34 @@ static void join_parts(Column *c, LLVMValueRef at, LLVMValueRef *acc, Expr group
     emit_if_begin(e, &last, row_is_last(&m));
     (void)gpu_fold_init(c->g, c->folds, c->lanes, acc);
     add_parts(c, &m, acc);
-    join_rows(c, at, acc);
+    join_rows(c, at, NULL, acc);
     store_columns(c, at, acc);
     emit_if_end(e, &last);
 }
 
 /* --- The kernel ------------------------------------------------------------------------------- */
 
+/* Elements that rows of this thread's class start past a vector. */
+static LLVMValueRef shift_of(const Column *c) {
+    Emit *e = c->g->e;
+    LLVMValueRef x = LLVMBuildMul(e->b, c->row, emit_i64(e, c->pitch % c->lanes), "");
+    return LLVMBuildAnd(e->b, x, emit_i64(e, c->lanes - 1), "");
+}
+
 static void place(Column *c) {
     Emit *e = c->g->e;
-    Expr n = gpu_vectors(c->g, c->lane);
+    LLVMValueRef one = emit_i64(e, 1), last;
     c->lane_id = LLVMBuildAnd(e->b, c->g->tid, emit_i64(e, c->wide - 1), "");
     c->row = LLVMBuildLShr(e->b, c->g->tid, emit_i64(e, __builtin_ctz(c->wide)), "");
-    LLVMValueRef v = LLVMBuildMul(e->b, c->g->block[0], emit_i64(e, c->wide), "");
-    LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, n), emit_i64(e, 1), "");
+    LLVMValueRef v = LLVMBuildMul(e->b, c->g->block[0], emit_i64(e, own_columns(c) / c->lanes), "");
+    if (c->classes) {
+        c->shift = shift_of(c);
+        last = LLVMBuildAdd(e->b, emit_expr(e, c->g->k->axes[c->lane].extent), c->shift, "");
+        last = LLVMBuildSub(e->b, last, one, "");
+        last = LLVMBuildLShr(e->b, last, emit_i64(e, __builtin_ctz(c->lanes)), "");
+    } else {
+        last = LLVMBuildSub(e->b, emit_expr(e, vectors(c)), one, "");
+    }
     LLVMValueRef two[2] = {LLVMBuildAdd(e->b, v, c->lane_id, ""), last};
     c->vector = emit_intrinsic(e, "llvm.smin", e->i64, two, 2);
     c->inside = LLVMBuildICmp(e->b, LLVMIntSLE, two[0], last, "");
@@ -369,7 +540,10 @@ bool gpu_column(Gpu *g) {
     ExprPool *p = e->exprs;
     Column c = {.g = g};
     if (!has_shape(&c) || !is_wanted(&c)) return false;
-    c.lanes = e->lanes = gpu_lanes(g, c.lane, NULL);
+    c.lanes = gpu_lanes(g, c.lane, NULL);
+    c.together = UNROLL;
+    if (c.lanes == 1 && !find_classes(&c)) c.classes = 0;
+    e->lanes = c.lanes;
     Expr others = gpu_points(e, g->k, c.others);
     int64_t lo, hi;
     expr_range(p, others, &lo, &hi);
@@ -378,7 +552,8 @@ bool gpu_column(Gpu *g) {
         return false;
     }
     choose_sizes(&c);
-    Expr across = expr_ceildiv(p, gpu_vectors(g, c.lane), expr_const(p, c.wide));
+    Expr across = expr_ceildiv(p, c.classes ? g->k->axes[c.lane].extent : vectors(&c),
+                               expr_const(p, c.classes ? own_columns(&c) : c.wide));
     if (c.threads < THREADS) c.blocks *= 2;
     if (!g->j->min_blocks) g->j->min_blocks = c.blocks;
     gpu_launch(g, c.threads, across, others, expr_const(p, c.parts));
@@ -393,7 +568,7 @@ bool gpu_column(Gpu *g) {
     e->lanes = 1;
     LLVMValueRef at = g->tid;
     if (columns(&c) < c.threads) at = LLVMBuildAnd(e->b, at, emit_i64(e, columns(&c) - 1), "");
-    join_rows(&c, at, acc);
+    join_rows(&c, at, c.shift, acc);
     group = LLVMBuildMul(e->b, group, emit_expr(e, across), "");
     group = LLVMBuildAdd(e->b, group, g->block[0], "");
     if (c.parts > 1)

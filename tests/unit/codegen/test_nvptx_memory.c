@@ -87,6 +87,8 @@ static const Want wants[] = {
      "written\n %1 i64 load p0[i]\n %2 i64 bind at %1\n %3 f32 load p1[at*131072 + j]\n"
      " %4 f32 neg %3\n %5 f32 store p2[i*131072 + j] %4\nend\n",
      1, 2, 1, 1},
+    /* Aligned vectors of rows that begin anywhere; the last row goes by elements. */
+    {"sums of an odd number of columns", COLUMNS("bf16", "1024", "50257"), 32, 33, 0, 1},
     {"softmax of odd length", SOFTMAX("bf16", "16384", "33"), 0, 3, 0, 3},
 };
 
