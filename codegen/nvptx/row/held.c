@@ -4,15 +4,21 @@
 #include "codegen/nvptx/row/row.h"
 
 enum {
+    WARP = 32,
     LEAST_TEAM = 4,
     MOST_TEAM = 1024,
     FREE_PIECES = 4,  /* vectors of a thread before a larger team pays, inside of a warp */
     BLOCK_PIECES = 2, /* and in a block: others are busy while one waits for its sums (layernorm over
                          4096: 66.5 us, not 67.8, in f32 65.5, not 66.6) */
+    EVEN_PIECES = 6,  /* of a thread where none idles, of so many threads at most */
+    MOST_EVEN = 256,
     HELD_VALUES = 64, /* elements that a thread may keep of one value */
     BUSY = 1024,      /* threads that keep a multiprocessor busy */
-    IN_FLIGHT =
-        65536, /* bytes asked for at once by a multiprocessor that has memory's full speed */
+    /* Bytes asked for at once by a multiprocessor that has memory's full speed, and where no warp
+     * waits for another, so that some always ask (three or four vectors of one operand have no use for
+     * the registers that this leaves them: layernorm over 896 67.8 us, not 65.0). */
+    IN_FLIGHT = 65536,
+    ALONE_IN_FLIGHT = 49152,
     LEAST_REGISTERS = 40, /* of a thread; of a large block, which rounds more away: */
     LARGE = 512,
     LARGE_REGISTERS = 32,
@@ -62,6 +68,26 @@ static bool is_even(const RowPlan *r, int64_t vectors) {
            row_stores_points(r);
 }
 
+static bool is_busy(const RowPlan *r, int64_t rows, uint32_t team) {
+    return rows * team >= (int64_t)r->team.g->m->processors * BUSY;
+}
+
+/* Of a row that leaves threads idle, or takes a block of which few run at a time, teams that divide it
+ * evenly with a few vectors more each (layernorm over 2560: 65.7 us, not 78.6; over 3072 65.5, not 71.9;
+ * rows of two operands, which ask for enough all the same, gain where more idle in larger blocks: with
+ * residual over 5120 129.5, not 156.4). */
+static void choose_even(RowPlan *r, int64_t vectors, int64_t rows) {
+    bool two = row_loads(r->team.g, r->axes) > 1;
+    double idle = waste(vectors, r->team.size, r->pieces);
+    if ((two && r->team.size < MOST_EVEN) || idle <= (two && r->team.size < LARGE ? 0.3 : 0.125)) return;
+    for (uint32_t t = MOST_EVEN; t >= WARP / 2; t /= 2)
+        if (vectors % t == 0 && vectors / t <= EVEN_PIECES && is_busy(r, rows, t)) {
+            r->team.size = t;
+            r->pieces = (uint32_t)(vectors / t);
+            return;
+        }
+}
+
 /* The smallest team that holds the row with few vectors each, a larger one while rows are few. */
 static bool choose_team(RowPlan *r, int64_t vectors, uint32_t most, int64_t rows) {
     uint32_t best = 0;
@@ -73,13 +99,14 @@ static bool choose_team(RowPlan *r, int64_t vectors, uint32_t most, int64_t rows
     for (uint32_t t = LEAST_TEAM; t <= MOST_TEAM; t *= 2) {
         uint32_t pieces = (uint32_t)((vectors + t - 1) / t);
         if (pieces > (t > 32 ? most : FREE_PIECES)) continue;
-        bool busy = rows * t >= (int64_t)r->team.g->m->processors * BUSY || pieces == 1;
+        bool busy = is_busy(r, rows, t) || pieces == 1;
         if (best && (busy || waste(vectors, t, pieces) > 0.25)) break;
         best = t;
         r->pieces = pieces;
         if (busy && waste(vectors, t, pieces) <= 0.125) break;
     }
     r->team.size = best;
+    if (best) choose_even(r, vectors, rows);
     return best != 0;
 }
 
@@ -112,6 +139,16 @@ bool row_holds(const RowPlan *r, int64_t vectors, uint32_t team) {
            vectors >= team;
 }
 
+uint32_t row_traffic(const RowPlan *r) {
+    const Gpu *g = r->team.g;
+    uint32_t bytes = 0;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        bool stored = g->k->ops[v].op == K_kstore && g->rows->dom[v] & r->axes;
+        if (stored || row_is_own(g, r->axes, v)) bytes += row_bytes(g, v);
+    }
+    return bytes * (uint32_t)expr_value(g->e->exprs, row_vectors(r, r->axes)) * g->e->lanes;
+}
+
 /* So many blocks per multiprocessor that enough is asked for at once. */
 void row_occupy(const RowPlan *r, uint32_t threads) {
     Gpu *g = r->team.g;
@@ -125,7 +162,9 @@ void row_occupy(const RowPlan *r, uint32_t threads) {
     uint32_t least = threads < LARGE ? LEAST_REGISTERS : LARGE_REGISTERS;
     uint32_t most = g->m->registers / (threads * least);
     if (most > MOST_THREADS / threads) most = MOST_THREADS / threads;
-    g->j->min_blocks = (IN_FLIGHT + bytes - 1) / bytes;
+    bool some = r->pieces > BLOCK_PIECES && r->pieces <= FREE_PIECES && row_loads(g, r->axes) == 1;
+    uint32_t wanted = r->team.size <= WARP && !some ? ALONE_IN_FLIGHT : IN_FLIGHT;
+    g->j->min_blocks = (wanted + bytes - 1) / bytes;
     if (g->j->min_blocks > most) g->j->min_blocks = most;
 }
 
@@ -151,12 +190,21 @@ void row_place(Held *h) {
     for (uint32_t u = 0; u < h->r->pieces; u++) place_piece(h, u, vectors);
 }
 
-/* Of few rows, and where a warp has one of many vectors to itself, what all rows read alike is asked
- * for with the rest, too (layernorm over 1000: 64.7 us, not 65.2). */
+/* No warp of the row waits for another, and threads gain by asking for the rest: of two vectors, of four
+ * or of two operands (over 768, three vectors of one operand, it is the same). */
+static bool is_alone(const RowPlan *r) {
+    bool few = r->pieces == BLOCK_PIECES && r->team.size > LEAST_TEAM;
+    return r->team.size <= WARP &&
+           (few || r->pieces == FREE_PIECES || row_loads(r->team.g, r->axes) > 1);
+}
+
+/* Of few rows, and where no warp waits for another, what all rows read alike is asked for with the
+ * rest, too (rmsnorm with residual over 1000: 126.7 us, not 128.4; layernorm over 512 64.6, not
+ * 65.8). */
 static bool is_asked(const Held *h, KVal v) {
     const Gpu *g = h->r->team.g;
     bool few = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par)) < g->m->processors;
-    few |= h->r->team.size == 32 && h->r->pieces == FREE_PIECES && row_loads(g, h->r->axes) == 1;
+    few |= is_alone(h->r) && h->r->pieces <= FREE_PIECES;
     uint32_t dom = g->rows->dom[v], axes = h->r->axes;
     if (!gpu_is_request(g, v)) return false;
     return row_is_own(g, axes, v) || (few && dom & axes && !(dom & ~(axes | g->rows->par)));
@@ -182,6 +230,22 @@ void row_fold_held(Held *h, const Pass *p) {
         (void)emit_switch(g->e, outer);
     }
     row_results(h->r, p, acc);
+}
+
+/* What all rows read alike is asked for before the first vector is stored, behind which no load passes:
+ * of f32, whose vectors are few (layernorm over 3072: 64.7 us, not 65.1; of 16 bits 65.7, not 65.5). */
+static void request_shared(Held *h) {
+    const RowPlan *r = h->r;
+    Gpu *g = r->team.g;
+    if (g->e->lanes > 4 || r->team.size <= WARP || r->pieces <= BLOCK_PIECES) return;
+    if (row_loads(g, r->axes) > 1) return;
+    for (uint32_t u = 0; u < r->pieces; u++) {
+        EmitScope *outer = emit_switch(g->e, h->scope[u]);
+        for (KVal v = 1; v < g->k->nops; v++)
+            if (gpu_is_request(g, v) && g->rows->dom[v] & r->axes && !(g->rows->dom[v] & g->rows->par))
+                (void)emit_value(g->e, v);
+        (void)emit_switch(g->e, outer);
+    }
 }
 
 /* What several rows store is computed before any of it is stored: loads do not pass stores. */
@@ -220,6 +284,7 @@ static void run_pass(Together *t, const Pass *p) {
         EmitScope *outer = emit_switch(e, t->scope[i]);
         if (!p->axes) row_store_once(t->row[i].r, p);
         if (p->axes && p->nfolds) row_fold_held(&t->row[i], p);
+        if (p->axes && p->nstores) request_shared(&t->row[i]);
         if (p->axes && t->n > 1) compute_stored(&t->row[i], p);
         (void)emit_switch(e, outer);
     }

@@ -48,6 +48,7 @@ bool row_stores_points(const RowPlan *r); /* and not only folds of the row */
 /* n rows (numbers among all) side by side: all of them are asked for before the first is waited
  * for. */
 void row_run_held(RowPlan *r, const Expr *row, uint32_t n);
+uint32_t row_traffic(const RowPlan *r); /* bytes that are read and stored of a row alone */
 void row_occupy(const RowPlan *r, uint32_t threads); /* how many blocks should run at once */
 /* The pieces of a row: scopes beside each other in the current one. */
 typedef struct Held {

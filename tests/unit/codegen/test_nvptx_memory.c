@@ -89,6 +89,8 @@ static const Want wants[] = {
      1, 2, 1, 1},
     /* Aligned vectors of rows that begin anywhere; the last row goes by elements. */
     {"sums of an odd number of columns", COLUMNS("bf16", "1024", "50257"), 32, 33, 0, 1},
+    {"softmax of rows that 64 threads divide evenly", SOFTMAX("bf16", "65536", "2560"), 5, 5, 5, 5},
+    {"softmax of few of them", SOFTMAX("bf16", "256", "2560"), 2, 2, 2, 2},
     {"softmax of odd length", SOFTMAX("bf16", "16384", "33"), 0, 3, 0, 3},
 };
 
