@@ -6,6 +6,8 @@
 #include <limits.h>
 #include <string.h>
 
+#define PART_ALIGN 256u /* of prepared buffers, on any device */
+
 static const PlanConstant *constant_of(const Resident *r, uint32_t buffer) {
     return &r->owner->plan.constants[r->buffers[buffer].index];
 }
@@ -100,9 +102,35 @@ static graphc_status load_constant(Resident *r, uint32_t i, ErrorText e) {
     return GRAPHC_OK;
 }
 
+static bool is_left(const Resident *r, uint32_t i) {
+    return is_kind(r, i, PLAN_BUF_prepared) && r->buffers[i].last >= r->target->nprepare;
+}
+
+static uint64_t part_bytes(const Resident *r, uint32_t i) {
+    int64_t bytes = r->slots[r->buffers[i].bytes];
+    return ((uint64_t)(bytes > 0 ? bytes : 1) + PART_ALIGN - 1) / PART_ALIGN * PART_ALIGN;
+}
+
+/* Of the memory in which all lie that stay: one piece, which a CPU has on huge pages however small
+ * its parts are. */
+static graphc_status take_part(Resident *r, uint32_t i, ErrorText e) {
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; !r->left.p && k < r->target->nbuffers; k++)
+        if (is_left(r, k) && !check_add(bytes, part_bytes(r, k), &bytes))
+            return error_set(e, GRAPHC_NO_MEMORY, "the weights do not fit into memory");
+    if (!r->left.p) {
+        GC_TRY(r->ops->alloc(r, bytes, &r->left.p, e));
+        r->left.bytes = bytes;
+    }
+    r->address[i] = (uint8_t *)r->left.p + r->filled;
+    r->filled += part_bytes(r, i);
+    return GRAPHC_OK;
+}
+
 static graphc_status make_room(Resident *r, uint32_t i, ErrorText e) {
     int64_t bytes = r->slots[r->buffers[i].bytes];
     if (bytes < 0) return error_set(e, GRAPHC_INVALID, "buffer b%u has a negative size", i);
+    if (is_left(r, i)) return take_part(r, i, e);
     GC_TRY(r->ops->alloc(r, (uint64_t)bytes, &r->address[i], e));
     r->owned[i] = 1;
     return GRAPHC_OK;
@@ -211,6 +239,7 @@ static void resident_destroy(Resident *r) {
     const Plan *p = &r->owner->plan;
     if (r->address && r->owned)
         for (uint32_t i = 0; i < r->target->nbuffers; i++) drop(r, i);
+    if (r->left.p) r->ops->free(r, r->left.p, r->left.bytes);
     r->ops->close(r);
     for (uint64_t i = 0; r->mapped && i < p->nconstants; i++)
         if (r->mapped[i]) file_unmap(&r->files[i]);

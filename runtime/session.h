@@ -13,6 +13,11 @@
 
 typedef struct DeviceOps DeviceOps;
 
+typedef struct OwnMemory {
+    void *p;
+    uint64_t bytes;
+} OwnMemory;
+
 typedef struct Resident {
     struct Resident *next;
     const graphc_plan *owner;
@@ -29,6 +34,8 @@ typedef struct Resident {
     void *nowhere;   /* what pointers to no bytes point to, set by open */
     void **address;  /* per buffer: constants and prepared buffers, else NULL */
     uint8_t *owned;  /* per buffer: address was allocated here */
+    OwnMemory left;  /* prepared buffers that runs read, one behind another; */
+    uint64_t filled; /* bytes of it that have been given to them */
     int64_t *slots;  /* of stage plan; the others are not meaningful */
     FileMap *files;  /* per constant: its mapped file, shared between equal names */
     uint8_t *mapped; /* per constant: this entry of files is to be unmapped */
@@ -114,11 +121,6 @@ struct DeviceOps {
     uint32_t (*parts)(const Lane *l);
 };
 extern const DeviceOps device_cpu, device_cuda;
-
-typedef struct OwnMemory {
-    void *p;
-    uint64_t bytes;
-} OwnMemory;
 
 typedef struct StepState {
     uint32_t pointers, dims, maps; /* starts in the session's arrays */
