@@ -227,25 +227,16 @@ static void cpu_end(Lane *l) {
     l->has_pool = false;
 }
 
-/* A kernel's work cut into equal ranges. */
 typedef struct Job {
     graphc_cpu_kernel *entry;
     const Launch *launch;
-    int64_t work;
-    uint32_t parts;
     uint8_t *scratch;
     uint64_t stride;
 } Job;
 
-static int64_t part_start(const Job *j, uint32_t part) {
-    int64_t n = j->work / j->parts, rest = j->work % j->parts;
-    return n * part + (part < rest ? part : rest);
-}
-
-static void run_part(void *ctx, uint32_t part) {
+static void run_items(void *ctx, uint32_t thread, int64_t begin, int64_t end) {
     const Job *j = ctx;
-    j->entry(j->launch->pointers, j->launch->dims, part_start(j, part), part_start(j, part + 1),
-             j->scratch + j->stride * part);
+    j->entry(j->launch->pointers, j->launch->dims, begin, end, j->scratch + j->stride * thread);
 }
 
 static uint32_t part_count(const Lane *l, int64_t work, int64_t cost_ns) {
@@ -255,21 +246,29 @@ static uint32_t part_count(const Lane *l, int64_t work, int64_t cost_ns) {
     return n > l->threads ? l->threads : (uint32_t)(n < 1 ? 1 : n);
 }
 
+/* Of a thread's range: the last one is still worth a call. */
+static uint32_t piece_count(const Lane *l, uint32_t parts, int64_t cost_ns) {
+    uint32_t n = 1;
+    while (n < POOL_MAX_PIECES && cost_ns / parts >> n >= l->grain_ns) n++;
+    return n;
+}
+
 static graphc_status cpu_launch(Lane *l, const Launch *k, ErrorText e) {
     (void)e;
     const CpuDevice *d = l->res->device;
     const PlanKernel *kernel = &l->res->kernels[k->kernel];
-    Job j = {
-        .launch = k, .work = k->slots[kernel->work], .scratch = l->scratch, .stride = l->stride};
+    Job j = {.launch = k, .scratch = l->scratch, .stride = l->stride};
+    const int64_t work = k->slots[kernel->work], cost = k->slots[kernel->cost];
     l->parts = 0;
-    if (j.work <= 0) return GRAPHC_OK;
+    if (work <= 0) return GRAPHC_OK;
     const void *entry = entry_of(d, kernel);
     memcpy(&j.entry, &entry, sizeof entry);
-    j.parts = l->parts = part_count(l, j.work, k->slots[kernel->cost]);
-    if (j.parts == 1)
-        run_part(&j, 0);
+    l->parts = part_count(l, work, cost);
+    if (l->parts == 1)
+        run_items(&j, 0, 0, work);
     else
-        pool_run(d->pool, j.parts, run_part, &j);
+        pool_run(d->pool,
+                 &(PoolJob){run_items, &j, work, l->parts, piece_count(l, l->parts, cost)});
     return GRAPHC_OK;
 }
 

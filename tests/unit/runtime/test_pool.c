@@ -1,37 +1,68 @@
-/* The thread pool: every part runs exactly once, whether workers spin or sleep. How many threads
- * there are by default. */
+/* The thread pool: every item runs exactly once, whether workers spin or sleep, and a thread that
+ * is held up holds up no more than a piece. How many threads there are by default. */
 #include "runtime/base/cores.h"
 #include "runtime/cpu/pool.h"
 #include "tests/unit/test.h"
+#include <sched.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-typedef struct Sum {
-    long part[8];
-} Sum;
+#define ITEMS 64
 
-static void add_one(void *ctx, uint32_t part) {
-    ((Sum *)ctx)->part[part]++;
+typedef struct Counts {
+    _Atomic long item[ITEMS];
+    _Atomic long done, first; /* thread 0's */
+    bool held;                /* thread 1 ends its first piece behind all others */
+    _Atomic long largest;     /* of that piece */
+} Counts;
+
+static void add_one(void *ctx, uint32_t thread, int64_t begin, int64_t end) {
+    Counts *c = ctx;
+    for (int64_t i = begin; i < end; i++) c->item[i]++;
+    if (thread == 0) c->first += end - begin;
+    if (thread == 1 && c->held && !c->largest) {
+        c->largest = end - begin;
+        time_t until = time(NULL) + 10;
+        while (c->done < ITEMS - (end - begin) && time(NULL) < until) sched_yield();
+    }
+    c->done += end - begin;
 }
 
 static void run_jobs(uint32_t spin_us, int jobs, long pause_ns) {
-    Sum sum = {0};
-    long want[8] = {0};
+    Counts c = {0};
+    long want[ITEMS] = {0};
     Pool *p = pool_create(spin_us);
     CHECK(pool_grow(p, 4) && pool_try_acquire(p));
     CHECK(!pool_try_acquire(p));
     for (int i = 0; i < jobs; i++) {
-        uint32_t parts = 2 + (uint32_t)i % 3;
-        pool_run(p, parts, add_one, &sum);
-        for (uint32_t k = 0; k < parts; k++) want[k]++;
+        const int items = 1 + i % ITEMS;
+        pool_run(p, &(PoolJob){add_one, &c, items, 2 + (uint32_t)i % 3,
+                               1 + (uint32_t)i % POOL_MAX_PIECES});
+        for (int k = 0; k < items; k++) want[k]++;
         if (pause_ns) nanosleep(&(struct timespec){0, pause_ns}, NULL);
     }
     pool_release(p);
-    for (int k = 0; k < 8; k++) CHECK_EQ_I(sum.part[k], want[k]);
+    for (int k = 0; k < ITEMS; k++) CHECK_EQ_I(c.item[k], want[k]);
     CHECK(pool_grow(p, 7) && pool_try_acquire(p));
-    pool_run(p, 7, add_one, &sum);
-    CHECK_EQ_I(sum.part[6], 1);
+    pool_run(p, &(PoolJob){add_one, &c, ITEMS, 7, 1});
+    CHECK_EQ_I(c.item[ITEMS - 1], want[ITEMS - 1] + 1);
+    pool_destroy(p);
+}
+
+/* Of two ranges of 32, the held one's first piece is 16: the other thread does what is left of
+ * both. */
+static void run_held(void) {
+    Pool *p = pool_create(1000);
+    CHECK(pool_grow(p, 2) && pool_try_acquire(p));
+    for (int i = 0; i < 200; i++) {
+        Counts c = {.held = true};
+        pool_run(p, &(PoolJob){add_one, &c, ITEMS, 2, POOL_MAX_PIECES});
+        CHECK(c.largest <= ITEMS / 4);
+        if (!CHECK(c.first == ITEMS - c.largest)) break;
+        for (int k = 0; k < ITEMS; k++) CHECK_EQ_I(c.item[k], 1);
+    }
     pool_destroy(p);
 }
 
@@ -103,5 +134,6 @@ TEST_MAIN {
     run_jobs(1000, 2000, 0);       /* workers spin */
     run_jobs(0, 2000, 0);          /* workers sleep at once: every wake-up race */
     run_jobs(50, 300, 100 * 1000); /* workers fall asleep between jobs */
+    run_held();
     pool_destroy(NULL);
 }
