@@ -20,6 +20,7 @@
     .triple = "x86_64-unknown-linux-gnu", .cpu = "x86-64", .features = "",                         \
     .attrs = X86_ATTRS("x86-64-v4", "512", more), .lanes = 16, .vector_regs = 32,                  \
     .mask_registers = true, .scale_f32 = "llvm.x86.avx512.mask.scalef.ps.512",                     \
+    .rest_f32 = "llvm.x86.avx512.mask.reduce.ps.512",                                              \
     .multiply_pairs = "llvm.x86.avx512.pmaddw.d.512",                                              \
     .multiply_bytes = "llvm.x86.avx512.pmaddubs.w.512",                                            \
     .table_f32 = "llvm.x86.avx512.permvar.sf.512"

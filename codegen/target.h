@@ -30,12 +30,13 @@ typedef struct Isa {
                             what cpu/dot_amx.c makes use of */
     bool warpgroups;     /* products of warpgroups, and the copy engine that feeds them: what
                             nvptx/hopper makes use of */
-    /* Intrinsics over whole registers, NULL where there is none: x * 2^n of f32; sums of two
-     * neighbouring products of i16 in i32; of u8 by i8 in i16; of four of those, added to i32; of
-     * two of bf16, added to f32; f32 out of a table in a register, by the low bits of i32; f32
-     * rounded to bf16, where the smallest, denormal ones become 0. */
-    const char *scale_f32, *multiply_pairs, *multiply_bytes, *multiply_quads, *multiply_bf16,
-        *table_f32, *round_bf16;
+    /* Intrinsics over whole registers, NULL where there is none: x * 2^floor(n) of f32; what a
+     * rounding leaves of f32, 0 of infinities; sums of two neighbouring products of i16 in i32; of
+     * u8 by i8 in i16; of four of those, added to i32; of two of bf16, added to f32; f32 out of a
+     * table in a register, by the low bits of i32; f32 rounded to bf16, where the smallest,
+     * denormal ones become 0. */
+    const char *scale_f32, *rest_f32, *multiply_pairs, *multiply_bytes, *multiply_quads,
+        *multiply_bf16, *table_f32, *round_bf16;
 } Isa;
 
 struct Target {

@@ -83,7 +83,7 @@ void attn_store(Attn *t, LLVMValueRef v, LLVMValueRef base, LLVMValueRef index);
 LLVMValueRef attn_add(Attn *t, LLVMValueRef x, int64_t c);
 LLVMValueRef attn_mul(Attn *t, LLVMValueRef x, LLVMValueRef y);
 LLVMValueRef attn_max(Attn *t, LLVMValueRef x, LLVMValueRef y);
-LLVMValueRef attn_exp(Attn *t, LLVMValueRef x);
+LLVMValueRef attn_exp(Attn *t, LLVMValueRef x); /* of x <= 0 */
 LLVMValueRef attn_finite(Attn *t, LLVMValueRef max); /* -inf -> 0 */
 /* 1/sum, or 0 for guarded rows without a score. */
 LLVMValueRef attn_inverse(Attn *t, LLVMValueRef max, LLVMValueRef sum);

@@ -39,7 +39,7 @@ LLVMValueRef attn_max(Attn *t, LLVMValueRef x, LLVMValueRef y) {
 }
 
 LLVMValueRef attn_exp(Attn *t, LLVMValueRef x) {
-    return emit_math(t->e, OP_exp, x, NULL);
+    return emit_exp_below(t->e, x);
 }
 
 static LLVMValueRef no_score(Attn *t, LLVMValueRef max) {

@@ -165,6 +165,9 @@ LLVMValueRef emit_cast_round(Emit *e, DType from, DType to, bool saturate, int r
                              LLVMValueRef x);
 /* math.c: transcendental functions over f32 or f64, scalar or vector; NULL: op is not one. */
 LLVMValueRef emit_math(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y);
+/* exp(x) for x <= 0, -inf too; within an ulp and |x| half ulps. What is summed up and divided by
+ * the sum has as much of an error already if x is a difference. */
+LLVMValueRef emit_exp_below(Emit *e, LLVMValueRef x);
 
 /* Sums, products, max, min; not the arg folds. */
 LLVMValueRef emit_fold_identity(Emit *e, KFold f, DType t, uint32_t lanes);

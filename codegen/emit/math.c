@@ -36,6 +36,11 @@ static EV own_type(Math *m, Op op, EV x, EV y) {
     }
 }
 
+LLVMValueRef emit_exp_below(Emit *e, LLVMValueRef x) {
+    Math m = math_of(e, LLVMTypeOf(x));
+    return math_exp_below(&m, x);
+}
+
 LLVMValueRef emit_math(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y) {
     LLVMTypeRef t = LLVMTypeOf(x);
     Math m = math_of(e, t);

@@ -46,6 +46,7 @@ EV m_ldexp(Math *m, EV x, EV n); /* x * 2^n, n an integer within twice the expon
 #define X(op)       EV math_##op(Math *m, EV x);
 MATH_OWN(X)
 #undef X
+EV math_exp_below(Math *m, EV x);
 void math_log_reduce(Math *m, EV x, EV *n, EV *f); /* x = 2^n (1 + f) */
 EV math_log_poly(Math *m, EV t);
 

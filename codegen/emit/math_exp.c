@@ -31,13 +31,17 @@ static Reduced exp_reduce(Math *m, EV x) {
     return d;
 }
 
+static bool has_scale(const Math *m) {
+    const Isa *isa = m->e->isa;
+    return !m->wide && isa->scale_f32 && LLVMGetTypeKind(m->t) == LLVMVectorTypeKind &&
+           LLVMGetVectorSize(m->t) == isa->lanes;
+}
+
 /* One instruction where the vector unit has it. */
 static EV scale_by(Math *m, EV p, EV n, EV ni) {
-    const Isa *isa = m->e->isa;
-    if (m->wide || !isa->scale_f32 || !emit_is_vector(p) || LLVMGetVectorSize(m->t) != isa->lanes)
-        return m_ldexp(m, p, ni);
+    if (!has_scale(m)) return m_ldexp(m, p, ni);
     EV v[5] = {p, n, p, emit_i(m->e, m->e->i16, -1), emit_i(m->e, m->e->i32, 4)};
-    return emit_intrinsic(m->e, isa->scale_f32, NULL, v, 5);
+    return emit_intrinsic(m->e, m->e->isa->scale_f32, NULL, v, 5);
 }
 
 EV math_exp(Math *m, EV x) {
@@ -45,6 +49,19 @@ EV math_exp(Math *m, EV x) {
     Reduced d = exp_reduce(m, x);
     EV p = m_fma(m, m_mul(m, d.r, d.r), d.q, d.r);
     return scale_by(m, m_add(m, p, m_c(m, 1)), d.n, d.ni);
+}
+
+/* 2^floor(y) 2^(y - floor(y)) for y = x log2(e), each of them few instructions, which need no
+ * limits: half as many as exp. */
+EV math_exp_below(Math *m, EV x) {
+    if (!has_scale(m) || !m->e->isa->rest_f32) return math_exp(m, x);
+    Emit *e = m->e;
+    EV y = m_mul(m, x, m_c(m, 0x1.715476p+0));
+    EV v[5] = {y, emit_i(e, e->i32, 9), y, emit_i(e, e->i16, -1), emit_i(e, e->i32, 4)};
+    EV r = emit_intrinsic(e, e->isa->rest_f32, NULL, v, 5); /* 9: of floor, without exceptions */
+    EV p = M_POLY(m, r, 1, 0.6931470632553101, 0.24022908508777618, 0.05548618361353874,
+                  0.009673775173723698, 0.0012482289457693696, 0.000215659718378447);
+    return scale_by(m, p, y, NULL);
 }
 
 /* 2^n (exp(r) - 1) + (2^n - 1), with half of 2^n so that n may be one past the exponent range. */

@@ -1,5 +1,6 @@
 /* Largest error, in units in the last place, of every transcendental function of the code generator
- * against long double libm; prints the table. Inputs go through all exponents. */
+ * against long double libm; prints the table. Inputs go through all exponents. The weights of
+ * attention, whose exponentials are of their own. */
 #include "codegen/target.h"
 #include "runtime/abi.h"
 #include "tests/unit/test.h"
@@ -29,6 +30,17 @@ static const struct {
 };
 #define NFNS (sizeof fns / sizeof *fns)
 
+/* Scores are products of one element and values make a unit matrix: results are the weights. */
+#define KEYS 64
+static const char weights[] =
+    "kernel w tem attention b=1 i=64 ~j=64 ~d=1 dv=64\n"
+    "param 0 f32[64]\nparam 1 f32[64]\nparam 2 f32[64*64]\nparam 3 f32[64*64] written\n"
+    "%1 f32 load p0[i + d]\n%2 f32 load p1[j + d]\n%3 f32 load p2[j*64 + dv]\n%4 f32 mul %1, %2\n"
+    "%5 f32 reduce sum d %4\n%6 f32 reduce max j %5\n%7 f32 sub %5, %6\n%8 f32 exp %7\n"
+    "%9 f32 reduce sum j %8\n%10 f32 div %8, %9\n%11 f32 mul %10, %3\n%12 f32 reduce sum j %11\n"
+    "%13 f32 store p3[i*64 + dv] %12\n"
+    "attention batch b i i j j d d dv dv q %1 k %2 s %5 score %5 m %6 e %8 l %9 v %3 o %12\nend\n";
+
 typedef struct Code {
     Arena *a;
     ExprPool *p;
@@ -55,6 +67,10 @@ static Code compile(void) {
         CHECK(k != NULL);
         vec_push(c.a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
     }
+    const char *end;
+    Kernel *k = kir_parse(c.a, c.p, d, weights, &end);
+    CHECK(k != NULL);
+    vec_push(c.a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
     CodeOptions o = {0};
     CHECK(codegen_run(target_for(PLAN_cpu), &s, &o, c.a, d, &c.r) == GRAPHC_OK);
     for (int v = 0; v < 2; v++) {
@@ -171,6 +187,38 @@ static void check_pow(Code *c, bool wide, int v, int64_t n) {
     CHECK(worst <= (wide ? 4 : 1));
 }
 
+/* Of the greatest score, 0: off by an ulp, one of the division and what rounding x log2(e) makes of
+ * it. */
+static void check_weights(Code *c, int v) {
+    static float q[KEYS], k[KEYS], unit[KEYS * KEYS], w[KEYS * KEYS];
+    static uint8_t scratch[1 << 18] __attribute__((aligned(64)));
+    const CodeKernel *kernel = &c->r.kernels[2 * NFNS + 2];
+    graphc_cpu_kernel *fn;
+    const uint8_t *entry = c->image[v] + kernel->entry[v ? CODE_x86_64_v4 : CODE_x86_64_v3];
+    memcpy(&fn, &entry, sizeof fn);
+    int64_t n = 0;
+    GC_ASSERT(kernel->ndims == 0 &&
+              expr_eval(c->p, kernel->scratch_bytes, &n) <= (int64_t)sizeof scratch);
+    for (int i = 0; i < KEYS; i++) {
+        unit[i * KEYS + i] = 1;
+        q[i] = 0.02f * (float)(i + 1);
+        k[i] = i == 1 ? -INFINITY : i == 2 ? -3.4e38f : (float)-i;
+    }
+    k[0] = 0;
+    q[KEYS - 1] = 3e38f; /* all but the first are as good as -inf */
+    fn((void *[]){q, k, unit, w}, NULL, 0, expr_eval(c->p, kernel->work, &n), scratch);
+    double worst = 0;
+    for (int i = 0; i < KEYS; i++)
+        for (int j = 0; j < KEYS; j++) {
+            double x = (double)(q[i] * k[j]), want = (double)expl((long double)x);
+            double got = (double)w[i * KEYS + j] / (double)w[i * KEYS];
+            double off = want ? fabs(got - want) / want / (2 + fabs(x)) * 0x1p23 : got * 1e30;
+            if (!(off <= worst)) worst = off;
+        }
+    printf("weights  f32 %s %8.2f of 2 + |x| ulp\n", v ? "v4" : "v3", worst);
+    CHECK(worst <= 1);
+}
+
 TEST_MAIN {
     Code c = compile();
     if (test_failures) return;
@@ -182,6 +230,7 @@ TEST_MAIN {
         }
         check_pow(&c, false, v, 50000);
         check_pow(&c, true, v, 50000);
+        check_weights(&c, v);
     }
     arena_destroy(c.a);
 }
