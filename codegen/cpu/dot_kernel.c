@@ -1,5 +1,6 @@
 /* The micro-kernel, and what becomes of its accumulators. */
 #include "codegen/cpu/dot.h"
+#include <string.h>
 
 /* One vector of the right operand's current row, widened to type `to`. */
 static LLVMValueRef load_b(Dot *d, const DotB *b, LLVMValueRef row, uint32_t j, DType to) {
@@ -379,7 +380,8 @@ static void micro_quads(Dot *d, Micro *m, LLVMValueRef at) {
  */
 typedef struct Chunk {
     EmitLoop l;
-    Expr first, size; /* of the current chunk, in steps */
+    Expr first, size;   /* of the current chunk, in steps */
+    LLVMValueRef after; /* i1: there is another chunk behind it; NULL: sums always go to memory */
 } Chunk;
 
 static LLVMValueRef load_vector(Dot *d, LLVMValueRef at) {
@@ -395,28 +397,64 @@ static void micro_zero(Dot *d, Micro *m) {
     for (uint32_t i = 0; i < m->nacc; i++) m->acc[i] = LLVMConstNull(emit_vec(d->elem, d->lanes));
 }
 
-/* `steps` steps, at most `most` a chunk. */
-static void chunk_open(Dot *d, Micro *m, Chunk *c, Expr steps, Expr most) {
+/* `steps` steps, at most `most` a chunk. whole: they are all of the sum, which is left in
+ * registers. */
+static void chunk_open(Dot *d, Micro *m, Chunk *c, Expr steps, Expr most, bool whole) {
     ExprPool *p = d->p;
     const Expr n = expr_ceildiv(p, steps, most);
+    micro_zero(d, m);
+    m->live = whole ? m->nacc : 0;
     micro_open(d, m, &c->l, "chunk", expr_const(p, 0), n);
-    c->first = expr_mul(p, dot_sym(d, "chunk", n, c->l.i), most);
+    Expr at = dot_sym(d, "chunk", n, c->l.i);
+    c->after = NULL;
+    if (whole)
+        c->after = LLVMBuildICmp(d->e->b, LLVMIntSLT, emit_expr(d->e, expr_addi(p, at, 1)),
+                                 emit_expr(d->e, n), "");
+    c->first = expr_mul(p, at, most);
     c->size = expr_min(p, most, expr_sub(p, steps, c->first));
     micro_zero(d, m);
     m->live = m->nacc;
 }
 
-static void add_to_tile(Dot *d, Micro *m) {
+static void load_and_add(Dot *d, Micro *m) {
+    for (uint32_t i = 0; i < m->nacc; i++)
+        m->acc[i] = LLVMBuildFAdd(d->e->b, load_vector(d, micro_place(d, m, i)), m->acc[i], "");
+}
+
+static void store_sums(Dot *d, const Micro *m) {
+    for (uint32_t i = 0; i < m->nacc; i++)
+        emit_store_ptr(d->e, m->acc[i], micro_place(d, m, i), d->bytes);
+}
+
+/* ... if there are some. */
+static void add_chunks_before(Dot *d, Micro *m, const Chunk *c) {
+    Emit *e = d->e;
+    EmitIf some;
+    LLVMValueRef without[DOT_ROWS * DOT_MAX_NV];
+    memcpy(without, m->acc, sizeof without);
+    emit_if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntNE, c->l.i, emit_i64(e, 0), ""));
+    load_and_add(d, m);
+    LLVMBasicBlockRef from[2] = {some.pre, LLVMGetInsertBlock(e->b)};
+    emit_if_end(e, &some);
     for (uint32_t i = 0; i < m->nacc; i++) {
-        LLVMValueRef at = micro_place(d, m, i);
-        LLVMValueRef sum = LLVMBuildFAdd(d->e->b, load_vector(d, at), m->acc[i], "");
-        emit_store_ptr(d->e, sum, at, d->bytes);
+        LLVMValueRef x[2] = {without[i], m->acc[i]};
+        m->acc[i] = LLVMBuildPhi(e->b, LLVMTypeOf(x[0]), "");
+        LLVMAddIncoming(m->acc[i], x, from, 2);
     }
-    m->live = 0;
 }
 
 static void chunk_close(Dot *d, Micro *m, Chunk *c) {
-    add_to_tile(d, m);
+    EmitIf more;
+    if (c->after) {
+        add_chunks_before(d, m, c);
+        emit_if_begin(d->e, &more, c->after);
+        store_sums(d, m);
+        emit_if_end(d->e, &more);
+    } else {
+        load_and_add(d, m);
+        store_sums(d, m);
+        m->live = 0;
+    }
     micro_close(d, m, &c->l);
 }
 
@@ -444,6 +482,17 @@ static void micro_part(Dot *d, Micro *m, LLVMValueRef *left0, Expr first, Expr n
         micro_steps(d, m, left, n);
 }
 
+/* Whether chunks are of whole runs. Else runs that are long, or not known to be short, are cut, or
+ * nothing is: never both, for a chunk's sums leave the registers where it ends. */
+static bool joins_runs(const Dot *d) {
+    return !is_long(d, d->run) && is_long(d, expr_mul(d->p, d->nruns, d->run));
+}
+
+/* Chunks are parts of the whole sum, and not of one run of several. */
+static bool in_one_walk(const Dot *d) {
+    return expr_is_value(d->p, d->nruns, 1) || joins_runs(d);
+}
+
 /* All of run `at`. */
 static void micro_run(Dot *d, Micro *m, LLVMValueRef at) {
     Chunk c;
@@ -454,7 +503,7 @@ static void micro_run(Dot *d, Micro *m, LLVMValueRef at) {
     } else if (!is_long(d, d->run)) {
         micro_part(d, m, left, expr_const(d->p, 0), d->run);
     } else {
-        chunk_open(d, m, &c, d->run, expr_const(d->p, DOT_CHUNK));
+        chunk_open(d, m, &c, d->run, expr_const(d->p, DOT_CHUNK), in_one_walk(d));
         micro_part(d, m, left, c.first, c.size);
         chunk_close(d, m, &c);
     }
@@ -471,18 +520,13 @@ static void micro_runs(Dot *d, Micro *m, LLVMValueRef start, Expr first, Expr n)
     micro_close(d, m, &runs);
 }
 
-/* Whether chunks are of whole runs. Else runs that are long, or not known to be short, are cut, or
- * nothing is: never both, for a chunk's sums leave the registers where it ends. */
-static bool joins_runs(const Dot *d) {
-    return !is_long(d, d->run) && is_long(d, expr_mul(d->p, d->nruns, d->run));
-}
-
 bool dot_in_chunks(const Dot *d) {
     return !d->quads && !d->scaled.size &&
            (is_long(d, d->run) || (!expr_is_value(d->p, d->nruns, 1) && joins_runs(d)));
 }
 
-/* Leaves the sums in accumulators; where they are made of chunks, added to what is in memory. */
+/* Leaves the sums in accumulators; where they are made of chunks of several runs, added to what is
+ * in memory. */
 static void micro_kernel(Dot *d, Micro *m) {
     ExprPool *p = d->p;
     const Expr zero = expr_const(p, 0), one = expr_const(p, 1);
@@ -496,7 +540,7 @@ static void micro_kernel(Dot *d, Micro *m) {
     } else if (joins_runs(d)) {
         Chunk c;
         Expr most = expr_div(p, expr_const(p, DOT_CHUNK), expr_max(p, one, d->run));
-        chunk_open(d, m, &c, d->nruns, expr_max(p, one, most));
+        chunk_open(d, m, &c, d->nruns, expr_max(p, one, most), true);
         micro_runs(d, m, start, c.first, c.size);
         chunk_close(d, m, &c);
     } else {
@@ -580,7 +624,7 @@ static void micro_slice(Dot *d, Micro *m, const Slice *s) {
     m->row = b_row(d, m->b, start, slice_row(d, s));
     if (!joins_runs(d))
         micro_left(d, m, LLVMBuildAdd(d->e->b, m->at, emit_expr(d->e, s->run), ""), left);
-    chunk_open(d, m, &c, s->size, s->chunk);
+    chunk_open(d, m, &c, s->size, s->chunk, false);
     const Expr first = expr_add(d->p, s->first, c.first);
     if (joins_runs(d))
         micro_runs(d, m, start, first, c.size);
@@ -753,7 +797,8 @@ static void zero_tile(Dot *d, const Tile *t, uint32_t acc) {
 static void tile_any(Dot *d, const Tile *t, uint32_t counts) {
     Emit *e = d->e;
     bool one = (counts & (counts - 1)) == 0, whole = !t->slice && !t->finish;
-    for (uint32_t i = 0; whole && dot_in_chunks(d) && i < d->t->nacc; i++) zero_tile(d, t, i);
+    whole &= dot_in_chunks(d) && !in_one_walk(d);
+    for (uint32_t i = 0; whole && i < d->t->nacc; i++) zero_tile(d, t, i);
     for (uint32_t r = 1; r <= DOT_ROWS; r++) {
         EmitIf is;
         if (!(counts >> r & 1) || (t->finish && !d->in_registers)) continue;
