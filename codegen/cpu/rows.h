@@ -43,6 +43,7 @@ typedef struct Rows {
     bool lane_par;
     int tile; /* axis whose neighbours are copies, or -1 */
     uint32_t tile_copies, lane_copies;
+    bool chained;           /* copies wait for their loads together */
     Expr chunk;             /* lane_par: elements of the lane axis per item */
     uint32_t nkept, filled; /* filled: bit mask of those that hold their values now */
     Kept kept[ROWS_MAX_KEPT];

@@ -213,12 +213,44 @@ static uint32_t fit_copies(const Rows *r, uint32_t axis, uint32_t most) {
     return n < best ? (uint32_t)n : best;
 }
 
+/* Loads whose address waits for the load before, at most. */
+static uint32_t chain_length(const Rows *r) {
+    const Kernel *k = r->k;
+    uint32_t *after = ARENA_ARRAY(r->e->arena, uint32_t, k->nops), most = 0;
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        for (int i = 0; i < 3; i++)
+            if (after[o->in[i]] > after[v]) after[v] = after[o->in[i]];
+        if (o->op != K_kload) continue;
+        for (KVal b = 1; b < v; b++)
+            if (k->ops[b].op == K_kbind && after[b] > after[v] &&
+                expr_uses(r->e->exprs, o->index, k->ops[b].sym))
+                after[v] = after[b];
+        if (++after[v] > most) most = after[v];
+    }
+    return most;
+}
+
+/* A row that walks from one load to the next, as through a tree, leaves the processor waiting: as
+ * many rows go side by side as it takes to keep it busy. */
+static void choose_chains(Rows *r) {
+    enum { LONG_CHAIN = 4, MOST_COST = 1024 };
+    if (r->p.ordered || body_cost(r) > MOST_COST || chain_length(r) < LONG_CHAIN) return;
+    r->tile = tile_axis(r, ROWS_MAX_COPIES);
+    r->chained = r->tile >= 0;
+    if (r->chained) r->tile_copies = ROWS_MAX_COPIES;
+}
+
 static void choose_copies(Rows *r) {
     uint32_t cost = body_cost(r), folds = max_folds(r);
     r->tile = -1;
     r->tile_copies = r->lane_copies = 1;
     if (r->p.ordered && r->lane_par) r->lane_copies = 4;
-    if (r->k->serial || has_row_op(r) || any_arg_fold(r) || r->lane < 0) return;
+    if (r->k->serial || has_row_op(r) || any_arg_fold(r)) return;
+    if (r->lane < 0) {
+        choose_chains(r);
+        return;
+    }
     if (r->lane_par) {
         if (!folds) {
             r->lane_copies = cost <= 8 ? 4 : cost <= 40 ? 2 : 1;
@@ -266,6 +298,7 @@ bool rows_choose(Rows *r) {
     if (r->lane >= 0 && r->lane_par) choose_chunk(r);
     if (!keep_rows(r)) return false;
     plan_kept(r);
+    r->chained &= !r->nkept;
     for (uint32_t i = 0; i < r->nkept; i++)
         r->kept[i].varies = r->lane_par && r->dom[r->kept[i].v] >> r->lane & 1;
     return true;

@@ -152,11 +152,33 @@ static void fold_step(Walk *w, LLVMValueRef mask, LLVMValueRef *acc) {
     }
 }
 
+/* The copies' scopes, in which each load of the pass is there for all copies before the next. */
+static void start_chains(const Walk *w, EmitScope **of) {
+    Rows *r = w->r;
+    Emit *e = r->e;
+    EmitScope *around = e->scope;
+    for (uint32_t c = 0; c < r->ncopies; c++) {
+        rows_enter(r, c);
+        of[c] = emit_switch(e, around);
+    }
+    for (KVal v = 1; v < r->k->nops; v++)
+        for (uint32_t c = 0; w->p->cone[v] && r->k->ops[v].op == K_kload && c < r->ncopies; c++) {
+            emit_switch(e, of[c]);
+            (void)emit_value(e, v);
+        }
+    emit_switch(e, around);
+}
+
 /* What one point of the walk (or one block of lanes) does, for every copy. */
 static void pass_point(Walk *w, LLVMValueRef mask, LLVMValueRef *acc) {
     Rows *r = w->r;
+    EmitScope *of[ROWS_MAX_COPIES];
+    if (r->chained) start_chains(w, of);
     for (uint32_t c = 0; c < r->ncopies; c++) {
-        rows_enter(r, c);
+        if (r->chained)
+            emit_switch(r->e, of[c]);
+        else
+            rows_enter(r, c);
         for (uint32_t i = 0; i < r->nkept; i++)
             if (r->filled >> i & 1 && w->p->axes >> r->kept[i].axis & 1)
                 kept_load(r, &r->kept[i], c);

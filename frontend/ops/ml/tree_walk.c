@@ -107,7 +107,7 @@ static Value walk_steps(Graph *g, const Walk *w, Value at, uint32_t n) {
     return at;
 }
 
-/* Many steps as rounds of some; more than needed do no harm. */
+/* Many steps as rounds of some; more than needed do no harm, but they are few. */
 static Value walk_rounds(Lower *l, const Walk *w, Value at, uint32_t steps) {
     Graph *g = lower_graph(l);
     uint32_t iter;
@@ -123,11 +123,11 @@ static Value walk_rounds(Lower *l, const Walk *w, Value at, uint32_t steps) {
     Value *to[] = {&inner.rows, &inner.child, &inner.feature, &inner.value};
     for (uint32_t i = 0; i < 4; i++)
         *to[i] = build_input(body, arena_printf(g->arena, "in.%u", i), *graph_type(g, captures[i]));
-    const Value out = walk_steps(body, &inner, in, STEPS_UNROLLED);
+    const uint32_t rounds = (steps + STEPS_UNROLLED - 1) / STEPS_UNROLLED;
+    const Value out = walk_steps(body, &inner, in, (steps + rounds - 1) / rounds);
     if (!out) return 0;
     build_output(body, "cond", build_scalar_i(body, DT_bool, 1));
     build_output(body, "at", out);
-    const int64_t rounds = (steps + STEPS_UNROLLED - 1) / STEPS_UNROLLED;
     const Value loop = build_loop(g, build_scalar_i(g, DT_i64, rounds),
                                   build_scalar_i(g, DT_bool, 1), &at, 1, captures, 4, body, iter);
     return build_proj(g, loop, 0);

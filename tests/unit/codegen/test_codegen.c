@@ -118,9 +118,42 @@ static void check_spills(void) {
     arena_destroy(a);
 }
 
+/* Rows that walk from load to load: those of eight rows wait together. */
+static void check_chains(void *ctx, const char *kernel, const char *ext, const char *text,
+                         size_t n) {
+    const char *store = strcmp(ext, "ll") ? NULL : memmem(text, n, "store i32", 9), *load = text;
+    int loads = 0;
+    (void)kernel;
+    if (!store) return;
+    while ((load = memmem(load, (size_t)(store - load), "load i32", 8)) != NULL) loads++, load++;
+    *(int *)ctx = loads;
+}
+
+static const Case *case_of(const char *name) {
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (strcmp(cases[i].name, name) == 0) return &cases[i];
+    return NULL;
+}
+
+static void check_walk(void) {
+    int loads = 0;
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    Schedule s = {.exprs = p, .machine = NULL};
+    Kernel *k = parse_case(case_of("walk"), a, p, d);
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CodeOptions o = {.threads = 1, .dump = check_chains, .dump_ctx = &loads};
+    CodeResult r = {0};
+    CHECK(k && codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &r) == GRAPHC_OK);
+    CHECK(loads == 8 * 6);
+    arena_destroy(a);
+}
+
 TEST_MAIN {
     const char *only = getenv("CASE");
     check_spills();
+    check_walk();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (only ? strstr(cases[i].name, only) != NULL : test_takes(i, 3)) check_case(&cases[i]);
 }
