@@ -133,7 +133,7 @@ def main():
     for name, value in (("trees", 500), ("rows", 1000), ("features", 20), ("threads", 2), ("rounds", 3)):
         p.add_argument(f"--{name}", type=int, default=value)
     a = p.parse_intermixed_args()
-    a.graphc, a.isa, a.dim, a.no_openvino = os.path.abspath(a.graphc), None, [], True
+    a.graphc, a.isa, a.dim, a.no_openvino, a.precision = os.path.abspath(a.graphc), None, [], True, "f32"
     warnings.simplefilter("ignore")
     import lightgbm, sklearn
     lines = [f"{a.trees} trees, {a.rows} rows of {a.features} features. {cpu.machine(a).split(', Linux')[0].split(', f32')[0]}, "
