@@ -42,6 +42,22 @@ r.bodyWide = document.body.scrollWidth - document.documentElement.clientWidth;
 document.title = JSON.stringify(r);
 """
 
+# What the plots of the other pages say: words that are cut or lie over others, and how small they are.
+PLOTS = """
+const hidden = [], box = e => e.getBoundingClientRect();
+let least = 1e9;
+for (const plot of document.querySelectorAll('svg:not(.time)')) {
+  const words = [...plot.querySelectorAll('text')], whole = box(plot);
+  words.forEach((w, i) => {
+    const a = box(w), over = words.some((v, k) => k > i && (b => a.left < b.right && b.left < a.right && a.top < b.bottom - 3 && b.top < a.bottom - 3)(box(v)));
+    if (over || a.left < whole.left || a.right > whole.right || a.bottom > whole.bottom || a.top < whole.top) hidden.push(w.textContent);
+    least = Math.min(least, a.height);
+  });
+}
+document.title = JSON.stringify({wide: document.body.scrollWidth - document.documentElement.clientWidth, hidden, least,
+  marks: document.querySelectorAll('circle').length});
+"""
+
 
 def check(ok, what):
     global failures
@@ -108,9 +124,9 @@ def test(d):
         text = open(f"{name}.html").read()
         check(text.count("<tr>") >= len(names) and "http" not in text and "<script" not in text, f"{name}: rows, and nothing fetched")
         for width in 1280, 390:
-            r, said = browser.probe(d, text, "document.title = JSON.stringify({wide: document.body.scrollWidth - "
-                                    "document.documentElement.clientWidth, marks: document.querySelectorAll('circle').length});", width)
+            r, said = browser.probe(d, text, PLOTS, width)
             check(r and r["wide"] <= 0 and r["marks"] > 0 and not said, f"{name} at {width}: {r} {said}")
+            check(r and not r["hidden"] and r["least"] >= 8, f"{name} at {width}: what plots say is {r['least']} pixels high, cut or covered: {r['hidden']}")
 
     dot = open("m.dot").read()
     check(dot.count(" -> ") == 7 and all(f'label="{n}"' in dot for n in names if not n.startswith("prepare")), "dot: " + dot[:400])

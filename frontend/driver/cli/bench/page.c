@@ -5,8 +5,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The roofline's plot: powers of two of operations a byte, powers of ten of operations a second. */
-enum { LEFT = -6, RIGHT = 13, LOW = 6, HIGH = 16, WIDTH = 760, HEIGHT = 400 };
+enum { WIDTH = 760, HEIGHT = 412 };
+
+/* The roofline's plot: powers of two of operations a byte, powers of ten of operations a second;
+ * as far as the target's rates and all kernels lie. */
+typedef struct Plot {
+    int left, right, low, high;
+} Plot;
 
 static double total(const BenchRun *r) {
     double sum = 0;
@@ -37,60 +42,95 @@ static void timeline(StrBuf *s, const BenchRun *r) {
               "class=\"tem\">template</span></p></section>\n");
 }
 
-static double clamp(double v, double lo, double hi) {
-    return v < lo ? lo : v > hi ? hi : v;
+static void include(Plot *p, double flops_per_byte, double flops_per_s) {
+    int x = (int)floor(log2(flops_per_byte)), y = (int)floor(log10(flops_per_s));
+    if (x < p->left) p->left = x;
+    if (x >= p->right) p->right = x + 1;
+    if (y < p->low) p->low = y;
+    if (y >= p->high) p->high = y + 1;
 }
 
-static double x_of(double flops_per_byte) {
-    return 50 + (WIDTH - 60) * (clamp(log2(flops_per_byte), LEFT, RIGHT) - LEFT) / (RIGHT - LEFT);
+static bool is_drawn(const BenchKernel *k) {
+    return k->step.flops > 0 && k->step.bytes > 0 && k->seconds > 0;
 }
 
-static double y_of(double flops_per_s) {
-    return 10 + (HEIGHT - 40) * (HIGH - clamp(log10(flops_per_s), LOW, HIGH)) / (HIGH - LOW);
+static Plot plot_of(const BenchRun *r, double cores) {
+    const Machine *m = r->machine;
+    const double bytes = m->bytes_per_s * cores, flops = m->flops_per_s * cores;
+    Plot p = {.left = -2, .right = 4, .low = 9, .high = 9};
+    include(&p, flops / bytes, flops);
+    if (m->matrix_flops_per_s > 0)
+        include(&p, m->matrix_flops_per_s * cores / bytes, m->matrix_flops_per_s * cores);
+    for (uint32_t i = 0; i < r->n; i++) {
+        const BenchKernel *k = &r->kernels[i];
+        if (is_drawn(k)) include(&p, k->step.flops / k->step.bytes, k->step.flops / k->seconds);
+    }
+    return p;
 }
 
-/* Memory's slope up to a rate of arithmetic, and from there on that rate. */
-static void roof(StrBuf *s, double bytes_per_s, double flops_per_s, const char *name) {
-    double bend = flops_per_s / bytes_per_s, first = exp2(LEFT);
-    sb_printf(s, "<path class=\"roof\" d=\"M%.1f %.1fL%.1f %.1fL%.1f %.1f\"/>", x_of(first),
-              y_of(first * bytes_per_s), x_of(bend), y_of(flops_per_s), x_of(exp2(RIGHT)),
-              y_of(flops_per_s));
+static double x_of(const Plot *p, double flops_per_byte) {
+    return 50 + (WIDTH - 60) * (log2(flops_per_byte) - p->left) / (p->right - p->left);
+}
+
+static double y_of(const Plot *p, double flops_per_s) {
+    return 10 + (HEIGHT - 56) * (p->high - log10(flops_per_s)) / (p->high - p->low);
+}
+
+/* Memory's slope, as far as it is in the plot, up to a rate of arithmetic, and from there on that
+ * rate. */
+static void roof(StrBuf *s, const Plot *p, double bytes_per_s, double flops_per_s,
+                 const char *name) {
+    double bend = flops_per_s / bytes_per_s;
+    double first = fmax(exp2(p->left), pow(10, p->low) / bytes_per_s);
+    sb_printf(s, "<path class=\"roof\" d=\"M%.1f %.1fL%.1f %.1fH%d\"/>", x_of(p, first),
+              y_of(p, first * bytes_per_s), x_of(p, bend), y_of(p, flops_per_s), WIDTH - 10);
     sb_printf(s, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", WIDTH - 10,
-              y_of(flops_per_s) - 4, name);
+              y_of(p, flops_per_s) - 4, name);
 }
 
-static void roofline(StrBuf *s, const BenchRun *r) {
-    static const char *const unit[] = {"M", "G", "T", "P"};
-    double cores = r->threads ? r->threads : 1, all = total(r);
-    sb_printf(s,
-              "<section><h2>Against the target's rates</h2>\n<svg role=\"img\" aria-label="
-              "\"roofline\" viewBox=\"0 0 %d %d\">\n",
-              WIDTH, HEIGHT);
-    for (int e = LOW; e <= HIGH; e++)
+static void put_rate(StrBuf *s, double v) {
+    static const char unit[] = " kMGTPE";
+    int e = 0;
+    for (; v >= 999.5 && unit[e + 1]; e++) v /= 1000;
+    sb_printf(s, "%g%.*s", v, e > 0, &unit[e]);
+}
+
+static void grid(StrBuf *s, const Plot *p) {
+    for (int e = p->low; e <= p->high; e++) {
+        double y = y_of(p, pow(10, e));
         sb_printf(s,
                   "<path class=\"grid\" d=\"M50 %.1fH%d\"/><text x=\"46\" y=\"%.1f\" text-anchor="
-                  "\"end\">%d%s</text>\n",
-                  y_of(pow(10, e)), WIDTH - 10, y_of(pow(10, e)) + 4,
-                  e % 3 == 0   ? 1
-                  : e % 3 == 1 ? 10
-                               : 100,
-                  unit[e / 3 - 2]);
-    for (int e = LEFT; e <= RIGHT; e += 2)
-        sb_printf(s, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n", x_of(exp2(e)),
-                  HEIGHT - 12, exp2(e));
+                  "\"end\">",
+                  y, WIDTH - 10, y + 4);
+        put_rate(s, pow(10, e));
+        sb_put(s, "</text>\n");
+    }
+    for (int e = p->left; e <= p->right; e += 2)
+        sb_printf(s, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%g</text>\n",
+                  x_of(p, exp2(e)), HEIGHT - 26, exp2(e));
     sb_printf(s,
               "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">operations a byte; upwards: "
               "operations a second</text>\n",
-              WIDTH / 2, HEIGHT - 1);
+              WIDTH / 2, HEIGHT - 6);
+}
+
+static void roofline(StrBuf *s, const BenchRun *r) {
+    double cores = r->threads ? r->threads : 1, all = total(r);
     const Machine *m = r->machine;
-    roof(s, m->bytes_per_s * cores, m->flops_per_s * cores, "arithmetic");
+    const Plot p = plot_of(r, cores);
+    sb_printf(s,
+              "<section><h2>Against the target's rates</h2>\n<svg class=\"plot\" role=\"img\" "
+              "aria-label=\"roofline\" viewBox=\"0 0 %d %d\">\n",
+              WIDTH, HEIGHT);
+    grid(s, &p);
+    roof(s, &p, m->bytes_per_s * cores, m->flops_per_s * cores, "arithmetic");
     if (m->matrix_flops_per_s > 0)
-        roof(s, m->bytes_per_s * cores, m->matrix_flops_per_s * cores, "matrix units");
+        roof(s, &p, m->bytes_per_s * cores, m->matrix_flops_per_s * cores, "matrix units");
     for (uint32_t i = 0; i < r->n; i++) {
         const BenchKernel *k = &r->kernels[i];
-        if (!(k->step.flops > 0 && k->step.bytes > 0 && k->seconds > 0)) continue;
+        if (!is_drawn(k)) continue;
         sb_printf(s, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\">", k->step.kind,
-                  x_of(k->step.flops / k->step.bytes), y_of(k->step.flops / k->seconds),
+                  x_of(&p, k->step.flops / k->step.bytes), y_of(&p, k->step.flops / k->seconds),
                   3 + 20 * sqrt(k->seconds / all));
         title(s, k);
         sb_put(s, "</circle>\n");

@@ -31,7 +31,8 @@ static void put_plot(StrBuf *s, const Verdict *v, const Trial *t) {
     double step = v->nrows ? (double)(WIDTH - LEFT - 10) / v->nrows : 0;
     sb_printf(s,
               "<section><h2>Stored values in launch order: the largest error over what rounding "
-              "explains</h2>\n<svg role=\"img\" aria-label=\"errors\" viewBox=\"0 0 %d %d\">\n",
+              "explains</h2>\n<svg class=\"plot\" role=\"img\" aria-label=\"errors\" viewBox=\"0 0 "
+              "%d %d\">\n",
               WIDTH, HEIGHT);
     for (int e = LOW; e <= HIGH; e++)
         sb_printf(s,
