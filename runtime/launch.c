@@ -83,14 +83,14 @@ void launch_gather(graphc_session *s, uint32_t from, uint32_t to, bool dynamic_o
 Launch launch_of_step(const graphc_session *s, uint32_t step) {
     const StepState *at = &s->step[step];
     const PlanKernel *k = &s->res->kernels[at->kernel];
-    void *zero = (uint8_t *)s->zeroed.p + (k->flags & PLAN_ZERO_KEPT ? 0 : s->zero_kept);
+    const uint64_t zero = k->flags & PLAN_ZERO_KEPT ? 0 : s->zero_kept;
     return (Launch){.kernel = at->kernel,
                     .npointers = k->nbufs,
                     .pointers = s->pointers + at->pointers,
                     .dims = s->dims + at->dims,
                     .slots = s->slots,
                     .maps = s->maps + (size_t)at->maps * PLAN_MAP_BYTES,
-                    .zero = k->zero ? zero : NULL};
+                    .zero = k->zero ? (uint8_t *)s->zeroed.p + zero : NULL};
 }
 
 graphc_status launch_encode(graphc_session *s, uint32_t step) {

@@ -236,7 +236,8 @@ typedef struct Job {
 
 static void run_items(void *ctx, uint32_t thread, int64_t begin, int64_t end) {
     const Job *j = ctx;
-    j->entry(j->launch->pointers, j->launch->dims, begin, end, j->scratch + j->stride * thread);
+    j->entry(j->launch->pointers, j->launch->dims, begin, end,
+             j->scratch ? j->scratch + j->stride * thread : NULL);
 }
 
 static uint32_t part_count(const Lane *l, int64_t work, int64_t cost_ns) {

@@ -175,7 +175,7 @@ static LLVMValueRef add_quads(Dot *d, LLVMValueRef acc, LLVMValueRef b, LLVMValu
 static LLVMValueRef quad_of(Dot *d, LLVMValueRef word, uint32_t at) {
     Emit *e = d->e;
     const uint32_t bits = d->scaled.b[0].bits;
-    const int64_t mask = 0x01010101 * ((1LL << bits) - 1);
+    const int64_t mask = 0x01010101 * ((INT64_C(1) << bits) - 1);
     LLVMValueRef by = emit_splat(e, LLVMConstInt(e->i32, (uint64_t)at * bits, false));
     if (at) word = LLVMBuildLShr(e->b, word, by, "");
     return bits == 8 ? word : LLVMBuildAnd(e->b, word, emit_splat(e, emit_i(e, e->i32, mask)), "");
