@@ -14,6 +14,10 @@ bool lower_is_fed(const Lower *l, Expr e) {
 }
 
 static const char *equation(const Lower *l, Expr a, Expr b, const char *relation) {
+    int64_t lo, hi;
+    expr_range(l->im->exprs, b, &lo, &hi);
+    if (expr_is_value(l->im->exprs, a, 1) && lo == 0 && hi == 1) /* a condition says it itself */
+        return expr_brief(l->im->exprs, b, l->im->arena);
     return arena_printf(l->im->arena, "%s %s %s", expr_brief(l->im->exprs, a, l->im->arena),
                         relation, expr_brief(l->im->exprs, b, l->im->arena));
 }

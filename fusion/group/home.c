@@ -5,6 +5,7 @@
 
 #define MAX_READS  44 /* buffers that one group reads: of K_MAX_PARAMS, roots want some, too */
 #define MAX_TRIES  8  /* groups that one operand proposes: each takes a walk over groups */
+#define MAX_READERS 64 /* of a value that propose themselves: each looks at all of them */
 #define LEAST_ROWS 16 /* that a kernel which also stores their reductions has */
 #define MAX_LOOK   64 /* values that are looked at, of what a group computes */
 #define LARGE      (64 << 20) /* bytes of a value; a part of 1 / LITTLE of it is little */
@@ -286,10 +287,12 @@ Home fuse_try_home(const Fuse *f, Value v) {
     const Fact *fact = &f->fact[v];
     if (fact->epi) return epilogue_home(f, v);
     Home best = {0};
-    for (uint32_t i = 0; i < s->demands.n; i++) {
+    uint32_t tries = 0;
+    for (uint32_t i = 0; i < s->demands.n && tries < MAX_READERS; i++) {
         const Demand *d = &s->demands.v[i];
         Group *g = f->groups.v[d->group];
         if (best.g && !(best.g->want && !g->want)) continue;
+        tries++;
         uint32_t same = 0;
         for (uint32_t k = 0; k < s->demands.n; k++) same += s->demands.v[k].group == d->group;
         if (same != 1 || !no_cycle(f, v, g) || comes_late(f, v, g)) continue;

@@ -202,6 +202,11 @@ def sequence_grows_in_front():
                  inits=[h.make_tensor("z", T.INT64, [], [0])])
 
 
+@case(long=True)
+def outputs_of_one_value():
+    return model([h.make_node("Relu", ["x"], ["y"])], outputs=[tensor("y", 4)] * 60000)
+
+
 # ---- Formulas of sizes ------------------------------------------------------------------------
 
 def expand(nodes, size, *inits, ins=None):

@@ -225,6 +225,12 @@ with tempfile.TemporaryDirectory() as d:
     expect(0, "", "outer.onnx", "-o", "size.plan")
     run(3, "would have more than", "size.plan", "--dim", "a=2097152", "--dim", "b=2097152", "--dim", "c=1048576")
 
+    # Which axes go may not depend on what is fed.
+    build.text("squeeze.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[3,s,1] x) => (float[3,s] y) { y = Squeeze(x) }""")
+    expect(0, "Squeeze: 1 < s", "squeeze.onnx", "-o", "squeeze.plan")
+    run(0, "", "squeeze.plan", "--dim", "s=2")
+    run(3, "needs 1 < s", "squeeze.plan", "--dim", "s=1")
+
     # A computed size that a run finds to be 1 is broadcast; any third size is refused.
     build.text("one.onnx", """<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[7] y)
         <float[7] w = {1, 2, 3, 4, 5, 6, 7}, int64[1] four = {4}, int64[1] end = {2147483647}> {

@@ -26,7 +26,7 @@ except ImportError:  # check alone does without
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import motifs  # its steps
-from maker import BOOL, DOUBLE, FLOAT, INT64, NP, OPSET, STEPS, Maker, Refused, Value, step
+from maker import BOOL, DOUBLE, FLOAT, HALF, INT64, NP, OPSET, STEPS, Maker, Refused, Value, step
 
 
 # --- steps: each takes the maker and adds one value or more -------------------------------------------------
@@ -41,7 +41,7 @@ def map_one(m):
     if kind in ("Sqrt", "Log", "Reciprocal"):
         v = m.op("Add", [m.op("Abs", [v], v.shape), m.scalar(0.5)], v.shape)
         return m.keep(m.op(kind, [v], v.shape))
-    if m.float == DOUBLE and kind not in ONNXRUNTIME_F64 or kind == "ThresholdedRelu" and not v.exact:
+    if m.float == DOUBLE and kind not in ONNXRUNTIME_F64 or m.float == HALF and kind == "Celu" or kind == "ThresholdedRelu" and not v.exact:
         kind = "Relu"  # where onnxruntime has no kernel, or where the function jumps
     exact = v.exact and kind in ("Relu", "Neg", "Abs")
     return m.keep(m.op(kind, [v], v.shape, exact=exact, low=-60.0 if kind == "Exp" else -5.0, high=60.0 if kind == "Exp" else 5.0))
@@ -83,6 +83,8 @@ def binary_int(m):
 
 @step(1.5)
 def choose(m):
+    if m.float == HALF:
+        raise Refused
     a = m.some(exact=True)
     b, shape = m.partner(a)
     if not b.exact:
@@ -367,7 +369,7 @@ def scatter(m):
     if not all(isinstance(d, int) for d in v.shape):
         raise Refused
     shape = [m.r.randint(1, d) for d in v.shape]
-    add = m.r.random() < 0.5
+    add = m.r.random() < 0.5 and m.float != HALF
     if not add:  # one writer an element
         shape[a] = m.r.randint(1, v.shape[a])
         ids = np.stack([m.np.permutation(v.shape[a])[:shape[a]] for _ in range(int(np.prod(shape)) // shape[a])], -1)
@@ -406,7 +408,7 @@ def loop(m):
 
 
 def make(seed):
-    """The model, the inputs of each run, what chose them, and whether it rounds to few bits."""
+    """The model, the inputs of each run, what chose them, and what is said of it: whether values of few bits lie between, and sizes that may be 0."""
     m = Maker(seed)
     names, weights = list(STEPS), [w for _, w in STEPS.values()]
     want = m.r.choice([m.r.randint(2, 8), m.r.randint(6, 16), m.r.randint(15, 40)])
@@ -438,7 +440,8 @@ def make(seed):
             x = m.np.uniform(-2, 2, shape) if v.dtype == m.float else m.np.integers(-3, 4, shape)
             feed[v.name] = np.asarray(x, NP[v.dtype])
         runs.append(feed)
-    return model, runs, m.r, m.rough
+    dims = [w for n, values in m.sizes.items() if 0 in values for w in ("--dim", f"{n}=0..64")]  # at least 1, where nothing is said
+    return model, runs, m.r, dict(rough=m.rough, dims=dims)
 
 
 # --- running ------------------------------------------------------------------------------------------------
@@ -460,9 +463,9 @@ def write(seed, folder, of):
     """Gives why there is no reference, or nothing."""
     if of == "table":
         import table
-        model, runs, r, rough = *table.make(seed), False
+        model, runs, r, about = *table.make(seed), dict(rough=False, dims=[])
     else:
-        model, runs, r, rough = make(seed)
+        model, runs, r, about = make(seed)
     try:
         want = reference(model, runs)
     except Exception as e:
@@ -474,7 +477,7 @@ def write(seed, folder, of):
             np.save(f"{folder}/{n}.{k}.npy", x)
         for n, x in outs.items():
             np.save(f"{folder}/want.{n}.{k}.npy", x)
-    how = dict(inputs=list(runs[0]), outputs=list(want[0]), rough=rough, compile=["--fuse-at-most", str(r.randint(0, 6))] if r.random() < 0.2 else [],
+    how = dict(inputs=list(runs[0]), outputs=list(want[0]), **about, compile=["--fuse-at-most", str(r.randint(0, 6))] if r.random() < 0.2 else [],
                run=[["--threads", r.choice(["1", "3"]), "--isa", r.choice(["3", "4"])] for _ in runs])
     json.dump(how, open(f"{folder}/how.json", "w"))
 
@@ -529,7 +532,7 @@ def check(a, d):
     path, plan, made = f"{d}/model.onnx", f"{d}/model.plan", None
     for compile, options, k in ways(a, how):
         if compile != made:
-            p, made = run([a.graphc, path, "-o", plan, "--target", a.target, *compile]), compile
+            p, made = run([a.graphc, path, "-o", plan, "--target", a.target, *how["dims"], *compile]), compile
         if p.returncode == UNSUPPORTED and a.of == "table":
             return "unsupported", failed(p)
         if p.returncode:

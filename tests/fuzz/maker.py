@@ -42,7 +42,7 @@ class Maker:
         self.count = 0
         self.float = self.r.choice([FLOAT] * 12 + [DOUBLE] * 2 + [HALF])
         self.rough = self.float == HALF  # whether other roundings are allowed than the reference's
-        self.shared, self.fresh = {}, []  # constants that later nodes read, too, by shape; those of this step
+        self.shared, self.fresh = {}, []  # constants that later nodes read, too, by type and shape; those of this step
         self.begin()
 
     # --- naming, constants, nodes ----------------------------------------------------------------------
@@ -65,11 +65,11 @@ class Maker:
         return self.const(np.array(v, np.int64))
 
     def reals(self, *shape, scale=1.0):
-        if shape in self.shared and self.r.random() < 0.25:
-            return self.shared[shape]
+        if (self.float, shape) in self.shared and self.r.random() < 0.25:
+            return self.shared[self.float, shape]
         c = self.const((self.np.standard_normal(shape) * scale).astype(NP[self.float]))
         if self.inits and self.inits[-1].name == c:  # one that stays where it is when this step is refused
-            self.fresh.append((shape, c))
+            self.fresh.append(((self.float, shape), c))
         return c
 
     def scalar(self, v):

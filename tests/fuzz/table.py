@@ -342,6 +342,7 @@ def forms(n, kind):
         return [n.x(s, x)], {}
     if kind == "Squeeze":
         ones = [i - (r if n.chance(0.3) else 0) for i, d in enumerate(s) if d == 1 and n.chance(0.7)]
+        n.fixed = not ones  # which go may not depend on what is fed
         return [n.x(s, x)] + ([n.const(ones)] if ones else []), {}
     k = n.r.randint(1, 2)
     return [n.x(s, x), n.const([a - (r + k if n.chance(0.4) else 0) for a in n.r.sample(range(r + k), k)])], {}
@@ -787,7 +788,7 @@ def samples(n, kind):
         return [n.x([b, c, y, x], "f32"), n.put(boxes), n.put(n.rng.integers(0, b, [4]).astype("int64"))], {
             k: v for k, v in dict(output_height=n.pick(1, 3), output_width=n.pick(2, 4), sampling_ratio=n.pick(1, 2), spatial_scale=n.pick(0.5, 1.0),
                                   mode="avg", coordinate_transformation_mode=n.pick("half_pixel", "output_half_pixel")).items() if n.chance(0.7)}
-    return [n.x([b, c, y, x], "f32"), n.put(np.concatenate([n.rng.integers(0, b, [4, 1]), np.floor(boxes)], 1).astype("float32"))], {"pooled_shape": [n.pick(1, 2), n.pick(2, 3)], "spatial_scale": n.pick(0.5, 1.0)}
+    return [n.x([b, c, y, x], "f32"), n.put(np.concatenate([n.rng.integers(0, b, [4, 1]), np.floor(boxes)], 1).astype("float32"))], {"pooled_shape": [n.pick(1, 2), n.pick(2, 4)], "spatial_scale": n.pick(0.5, 1.0)}  # bins that no rounding moves
 
 
 # --- recurrence, attention, losses ---------------------------------------------------------------------------------------------------

@@ -138,6 +138,15 @@ static bool lower_flatten(Lower *l) {
     return true;
 }
 
+/* Without axes all of size 1 go: how many may not depend on what is fed. */
+static void stays(Lower *l, Expr dim) {
+    ExprPool *p = lower_exprs(l);
+    const Expr one = expr_const(p, 1);
+    int64_t lo, hi;
+    expr_range(p, dim, &lo, &hi);
+    lower_assume(l, one, lo < 1 ? expr_not(p, expr_eq(p, dim, one)) : expr_lt(p, one, dim));
+}
+
 static Value squeeze(Lower *l, const Axes *axes) {
     ExprPool *p = lower_exprs(l);
     const Type *t = lower_type(l, 0);
@@ -152,6 +161,7 @@ static Value squeeze(Lower *l, const Axes *axes) {
             }
             if (!one) lower_assume(l, t->dim[i], expr_const(p, 1));
         } else {
+            if (!axes->given) stays(l, t->dim[i]);
             out.dim[out.rank++] = t->dim[i];
         }
     }
