@@ -6,8 +6,13 @@
 
 bool tensor_bytes(DType t, const int64_t *shape, int32_t rank, uint64_t *bytes) {
     uint64_t n = dtype_bytes(t);
+    *bytes = 0;
     for (int32_t i = 0; i < rank; i++)
-        if (shape[i] < 0 || !check_mul(n, (uint64_t)shape[i], &n)) return false;
+        if (shape[i] < 0) return false;
+    for (int32_t i = 0; i < rank; i++)
+        if (shape[i] == 0) return true; /* however large others are */
+    for (int32_t i = 0; i < rank; i++)
+        if (!check_mul(n, (uint64_t)shape[i], &n)) return false;
     *bytes = n;
     return n <= INT64_MAX;
 }

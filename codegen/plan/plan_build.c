@@ -17,7 +17,8 @@ typedef struct Builder {
     ExprPool *exprs;
     const bool *computed;
     const char *target;
-    MapStr *ways; /* keys of notes that put_ways has written */
+    MapU64 *sizes; /* those that put_sizes has written a check of */
+    MapStr *ways;  /* keys of notes that put_ways has written */
     uint32_t nkernels;
 } Builder;
 
@@ -137,6 +138,36 @@ static bool counted_in(const Graph *g, const MapU64 *definer, Expr e) {
     return c.found;
 }
 
+static void put_check(Builder *b, const Graph *g, Expr x, Expr y, Loc loc) {
+    int64_t lo, hi;
+    expr_range(g->exprs, y, &lo, &hi);
+    const bool condition = expr_is_value(g->exprs, x, 1) && lo == 0 && hi == 1;
+    const char *text = arena_printf(b->arena, "%s needs %s%s%s", graph_place(g, loc, b->arena),
+                                    condition ? "" : expr_brief(g->exprs, x, b->arena),
+                                    condition ? "" : " == ", expr_brief(g->exprs, y, b->arena));
+    PlanCheck c = {.a = plan_write_expr(&b->w, g->exprs, x),
+                   .b = plan_write_expr(&b->w, g->exprs, y),
+                   .text = plan_write_str(&b->w, text)};
+    PLAN_PUT(&b->w, checks, c);
+}
+
+/* Sizes that elements of inputs and differences give may be negative: two of them make a number of
+ * elements that looks right. In branches, too, taken or not: nothing less keeps their kernels inside. */
+static void put_sizes(Builder *b, const Graph *g) {
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        for (int d = 0; d < n->type.rank; d++) {
+            int64_t lo, hi;
+            uint32_t unused;
+            expr_range(g->exprs, n->type.dim[d], &lo, &hi);
+            if (lo >= 0 || map_get(b->sizes, n->type.dim[d], &unused)) continue;
+            map_put(b->sizes, n->type.dim[d], 1);
+            const Expr holds = expr_le(g->exprs, expr_const(g->exprs, 0), n->type.dim[d]);
+            put_check(b, g, expr_const(g->exprs, 1), holds, n->loc);
+        }
+    }
+}
+
 /* What holds whenever g's nodes run. Of a branch (not `always`) only what its own counts decide:
  * those are known in no run that does not take it. The session checks each pair once both sides are
  * known. */
@@ -145,18 +176,9 @@ static void put_checks(Builder *b, const Graph *g, bool always) {
     for (uint32_t i = 0; i < g->nassume; i++) {
         Expr x = g->assume[i].a, y = g->assume[i].b;
         if (!always && !counted_in(g, definer, x) && !counted_in(g, definer, y)) continue;
-        int64_t lo, hi;
-        expr_range(g->exprs, y, &lo, &hi);
-        bool condition = expr_is_value(g->exprs, x, 1) && lo == 0 && hi == 1;
-        const char *text =
-            arena_printf(b->arena, "%s needs %s%s%s", graph_place(g, g->assume[i].loc, b->arena),
-                         condition ? "" : expr_brief(g->exprs, x, b->arena),
-                         condition ? "" : " == ", expr_brief(g->exprs, y, b->arena));
-        PlanCheck c = {.a = plan_write_expr(&b->w, g->exprs, x),
-                       .b = plan_write_expr(&b->w, g->exprs, y),
-                       .text = plan_write_str(&b->w, text)};
-        PLAN_PUT(&b->w, checks, c);
+        put_check(b, g, x, y, g->assume[i].loc);
     }
+    put_sizes(b, g);
     for (Value v = 1; v < g->nodes.n; v++) {
         const Node *n = graph_node(g, v);
         if (n->op != OP_loop && n->op != OP_if) continue;
@@ -478,6 +500,7 @@ graphc_status plan_build(const Graph *g, const PlanTargetInput *targets, uint32_
                  .options = o,
                  .arena = a,
                  .diags = d,
+                 .sizes = map_create(a),
                  .ways = mapstr_create(a)};
     plan_write_init(&b.w, g, o->embed, a);
     b.w.weights = plan_write_str(&b.w, o->weights_dir ? o->weights_dir : "");

@@ -222,6 +222,12 @@ with tempfile.TemporaryDirectory() as d:
         for k, v in feed.items():
             np.save(f"{k}.npy", np.array(v))
             run(3, "would have more than", "size.plan", "--input", f"{k}={k}.npy")
+    # Two negative sizes make a number of elements that looks right.
+    for name, feed in (("tile", {"p": [-1, -1]}), ("tile", {"p": [-1, 0]}), ("full", {"s": [-2, -3]}), ("pad", {"p": [-9, 0, 0, -9]})):
+        expect(0, "", f"{name}.onnx", "-o", "size.plan")
+        for k, v in feed.items():
+            np.save(f"{k}.npy", np.array(v))
+            run(3, "needs 0 < (", "size.plan", "--input", f"{k}={k}.npy", *(["--dim", "a=2", "--dim", "b=3"] if k == "p" else []))
     expect(0, "", "outer.onnx", "-o", "size.plan")
     run(3, "would have more than", "size.plan", "--dim", "a=2097152", "--dim", "b=2097152", "--dim", "c=1048576")
 
