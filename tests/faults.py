@@ -55,6 +55,12 @@ FAULTS = [
     # ---- the command line ----------------------------------------------------------------------------
     ("a stopped compile leaves its assembler", "cli/stopped", "codegen/nvptx/assembler.c", "prctl(PR_SET_PDEATHSIG, SIGKILL);", "(void)prctl;"),
     ("a field of JSON is not described", "cli/json", "frontend/driver/cli/cmd_inspect.c", 'json_object_set_new(j, "plan_hash",', 'json_object_set_new(j, "hash",'),
+    ("a full disk goes unnoticed", "cli/faulty", "runtime/base/file.c",
+     'if (!write_all(w->fd, data, size)) return fail_errno(why, "cannot be written");\n    w->size', "(void)write_all(w->fd, data, size);\n    (void)why;\n    w->size"),
+    ("sizes may be negative", "cli/errors", "codegen/plan/plan_build.c", "if (lo >= 0 || map_get(b->sizes,", "if (lo != 0 || map_get(b->sizes,"),
+    ("a plan's lists lie anywhere", "fuzz/corpus", "runtime/plan/check.c", "return check_span(start, n, c->plan->nlists);",
+     "(void)n;\n    return c && start != UINT32_MAX - 1;"),
+    ("the first session to end takes the plan's memory along", "fuzz/soak", "runtime/resident.c", "if (--r->refs == 0) {", "if (--r->refs <= 1) {"),
     ("the reference without roundings is not asked", "cli/verify", "frontend/driver/cli/verify/cmd_verify.c",
      "return v->ok || !evaluated ? GRAPHC_OK : compare_between(v, t, c);", "(void)compare_between;\n    (void)evaluated;\n    return GRAPHC_OK;"),
     ("verify names what a bad node feeds", "cli/planted", "frontend/driver/cli/verify/cmd_verify.c", "if (wrong) bad = x;", "(void)x;"),
