@@ -104,7 +104,7 @@ set_target_properties(api_tool PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BIN
 
 # Of graphc's own calls one fails. A sanitizer's library would have to come before it.
 if(NOT GRAPHC_SANITIZE)
-  add_library(faulty MODULE tests/cli/faulty.c)
+  add_library(faulty MODULE tests/cli/faulty/faulty.c)
   set_target_properties(faulty PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(faulty PRIVATE gc_flags ${CMAKE_DL_LIBS})
 endif()
@@ -149,7 +149,7 @@ graphc_script(cli/terminal full 200 ${python} tests/cli/terminal.py $<TARGET_FIL
 graphc_script(cli/pages full 300 ${python} tests/cli/pages.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/stopped quick 60 ${python} tests/cli/stopped.py $<TARGET_FILE:graphc_cli>)
 if(NOT GRAPHC_SANITIZE)
-  graphc_script(cli/faulty full 300 ${python} tests/cli/faulty.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE:faulty>)
+  graphc_script(cli/faulty full 300 ${python} tests/cli/faulty/faulty.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE:faulty>)
 endif()
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/reproducible/some quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli> --some)

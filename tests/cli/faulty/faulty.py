@@ -7,7 +7,7 @@ the output's place before is whole, or the new one is, and no other file is left
 """
 import os, shutil, signal, subprocess, sys, tempfile, time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fuzz"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "fuzz"))
 import models
 
 graphc, faulty = map(os.path.abspath, sys.argv[1:3])
