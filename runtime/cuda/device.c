@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARED_FREE  49152                /* dynamic shared memory that needs no asking */
 #define CLUSTER_FREE 8                    /* blocks of a cluster that need no asking */
 #define NOWHERE      256                  /* bytes of device memory behind pointers to nothing */
 #define ALIGN        16                   /* of vector accesses and tensor maps */
@@ -79,10 +78,11 @@ static graphc_status load_kernel(Resident *r, uint32_t kernel, CuModule *out, Er
     return driver_error(d->driver, res, e, "loading the plan's GPU code");
 }
 
+/* Dynamic shared memory needs asking where it and the kernel's own, which the plan does not say,
+ * are more than 48 KiB. */
 static CuResult set_attributes(const Driver *v, CuFunction f, const PlanKernel *k) {
     CuResult res = CU_OK;
-    if (k->shared > SHARED_FREE)
-        res = v->function_set(f, CU_FUNCTION_DYNAMIC_SHARED, (int)k->shared);
+    if (k->shared) res = v->function_set(f, CU_FUNCTION_DYNAMIC_SHARED, (int)k->shared);
     if (res == CU_OK && k->cluster[0] * k->cluster[1] * k->cluster[2] > CLUSTER_FREE)
         res = v->function_set(f, CU_FUNCTION_LARGE_CLUSTER, 1);
     return res;

@@ -68,7 +68,7 @@ static void check_first_run(graphc_session *s) {
     if (!run(s, 3, 0) || !CHECK(nseen == 3)) return;
     const Seen *a = &seen[0], *b = &seen[1], *c = &seen[2];
     CHECK(strcmp(a->launch.name, "sample_relu") == 0 && a->launch.grid[0] == 3);
-    CHECK(a->launch.cluster[0] == 2 && a->launch.cluster[1] == 1 && a->launch.shared == 100000);
+    CHECK(a->launch.cluster[0] == 2 && a->launch.cluster[1] == 1 && a->launch.shared == 48000);
     CHECK(!a->launch.dependent); /* nothing of this run is in front of it */
     CHECK(a->param[0] == (uintptr_t)x);
     CHECK(a->param[3] && c->param[2] &&
@@ -111,7 +111,8 @@ static void check_prepared(graphc_session *s) {
     graphc_tensor tx = {
         .data = x, .device = GRAPHC_CUDA, .dtype = {2, 32, 1}, .rank = 2, .shape = {4, 4}};
     graphc_tensor out;
-    CHECK(run(s, 4, 0) && graphc_bind_output(s, 0, NULL) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK);
+    CHECK(run(s, 4, 0) && graphc_bind_output(s, 0, NULL) == GRAPHC_OK &&
+          graphc_run(s) == GRAPHC_OK);
     CHECK(graphc_output(s, 0, &out) == GRAPHC_OK && out.shape[0] == 4);
     const void *data = out.data;
     int replays = cuda->replays, updates = cuda->updates, launches = cuda->launches;
@@ -137,7 +138,8 @@ static void check_variant(graphc_session *s) {
     CHECK_EQ_I(cuda->encoded - encoded, 2);
     CHECK(nseen == 3 && strcmp(seen[1].launch.name, "sample_wide") == 0);
     const FakeMap *m = &cuda->map;
-    CHECK(m->type == 11 && m->rank == 4 && m->channels == 4 && m->pixels == 64 && m->lower[0] == -1);
+    CHECK(m->type == 11 && m->rank == 4 && m->channels == 4 && m->pixels == 64 &&
+          m->lower[0] == -1);
     CHECK(m->upper[1] == -2 && m->step[1] == 2 && m->size[3] == 64 && m->swizzle == 0);
     CHECK(run(s, 31, 0) && nseen && strcmp(seen[1].launch.name, "sample_relu") == 0);
 }
@@ -355,7 +357,8 @@ static Graph *product(Arena *arena) {
 }
 
 static void runs_product(graphc_session *s) {
-    graphc_tensor t = {.data = x, .device = GRAPHC_CUDA, .dtype = {2, 16, 1}, .rank = 2, .shape = {128, 64}};
+    graphc_tensor t = {
+        .data = x, .device = GRAPHC_CUDA, .dtype = {2, 16, 1}, .rank = 2, .shape = {128, 64}};
     CHECK(graphc_bind_input(s, 0, &t) == GRAPHC_OK);
     t.shape[0] = 64, t.shape[1] = 128;
     bool ok = graphc_bind_input(s, 1, &t) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK;
@@ -411,7 +414,7 @@ TEST_MAIN {
         check_prepared(s);
         check_variant(s);
         check_tried(s);
-    check_empty(s);
+        check_empty(s);
         check_misaligned(s);
         check_failed_change(s);
         check_held(s);
