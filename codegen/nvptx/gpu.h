@@ -78,6 +78,8 @@ GpuMath gpu_math_of(const Kernel *k);
  * one. */
 LLVMValueRef gpu_quick(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y);
 bool gpu_may_be_quick(const Kernel *k);
+/* Emit.quick of quotients by constants, which are exact: without a branch to a division. */
+LLVMValueRef gpu_by_constant(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y);
 LLVMValueRef gpu_rcp(Emit *e, LLVMValueRef x);
 LLVMValueRef gpu_coarse_exp(Emit *e, LLVMValueRef x);
 /* For Emit.coarse: by op, whether its functions may be right in 11 bits only. */
@@ -88,10 +90,13 @@ bool *gpu_coarse(Arena *a, const Kernel *k);
 #define TEAM_MOST_READ   16 /* warps */
 typedef struct Team {
     Gpu *g;
-    uint32_t size;     /* a power of two; above 32 it is the whole block */
-    LLVMValueRef rank; /* of the thread in its team, i64 */
-    bool reads; /* one row, and no turns: every thread reads what all warps have folded, where these
-                   are few; it takes less time than shuffles */
+    uint32_t size;       /* a power of two; above 32 it is the whole block, or one of several */
+    LLVMValueRef number; /* of several such teams of a block, i64; NULL: there is one */
+    LLVMValueRef rank;   /* of the thread in its team, i64 */
+    bool reads; /* one row: every thread reads what all warps have folded, where these are few; it
+                   takes less time than shuffles */
+    LLVMValueRef room; /* shared address of memory for what warps have folded (gpu_team_room); NULL:
+                          it is the team's own */
     LLVMValueRef turn; /* NULL, or 0 and 1 by turns (i64), where one join may follow another with no
                           barrier between them */
     uint32_t blocks;   /* of a cluster, that are one team: their folds are f32, and they have turns;
@@ -111,6 +116,10 @@ DType gpu_fold_type(const Gpu *g, KVal v);
 /* Identities of a pass's folds; the number of accumulators. */
 uint32_t gpu_fold_init(Gpu *g, const Pass *p, uint32_t lanes, LLVMValueRef *acc);
 void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc);
+/* Bytes of Team.room for n folds of f32 that meet at once. */
+uint32_t gpu_team_room(const Team *t, uint32_t threads, uint32_t n);
+/* All threads of the team meet. */
+void gpu_team_sync(const Team *t);
 /* The same of several rows, which meet at one barrier: acc has `each` values of every row. */
 void gpu_team_join_rows(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t each,
                         uint32_t rows);

@@ -2,6 +2,8 @@
  * and flush subnormals to zero, as the results here do. Seen on an H200: kernels of softmax, gelu
  * and swiglu in f32 within 2e-7 of f64, over all elements; single arguments were not tabulated. */
 #include "codegen/nvptx/gpu.h"
+#include <math.h>
+#include <stdlib.h>
 
 /* One instruction per lane, of n operands; overloaded intrinsics name their type. */
 static LLVMValueRef each(Emit *e, const char *name, LLVMTypeRef over, LLVMValueRef *x, uint32_t n) {
@@ -147,6 +149,20 @@ LLVMValueRef gpu_quick(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y) {
     case OP_rsqrt: return each(e, "llvm.nvvm.rsqrt.approx.f", NULL, v, 1);
     default: return NULL;
     }
+}
+
+/* q = x (1/y) is within 1.5 ulp; one step of remainder makes it what the division gives. Where that
+ * is no number, q is already the right zero, infinity or NaN. */
+LLVMValueRef gpu_by_constant(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y) {
+    LLVMBool lost;
+    int power;
+    if (op != OP_div || LLVMTypeOf(x) != e->f32 || !LLVMIsAConstantFP(y)) return NULL;
+    double d = LLVMConstRealGetDouble(y, &lost), m = frexp(fabs(d), &power);
+    if (!(m > 0.5) || abs(power) > 64) return NULL; /* LLVM multiplies where that is exact */
+    LLVMValueRef r = emit_f(e, e->f32, 1 / d), q = mul(e, x, r);
+    LLVMValueRef rest = emit_fma(e, LLVMBuildFNeg(e->b, q, ""), y, x);
+    LLVMValueRef z = emit_fma(e, rest, r, q);
+    return LLVMBuildSelect(e->b, emit_map(e, OP_isnan, DT_f32, z, NULL, NULL), q, z, "");
 }
 
 bool gpu_may_be_quick(const Kernel *k) {

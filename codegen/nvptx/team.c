@@ -3,6 +3,7 @@
  * Every thread then knows every fold. */
 #include "codegen/nvptx/gpu.h"
 #include "codegen/nvptx/hopper/hopper.h"
+#include "codegen/nvptx/ptx.h"
 
 uint32_t gpu_fold_width(const Gpu *g, KVal v) {
     return g->k->ops[v].fold >= FOLD_argmax ? 2 : 1;
@@ -77,12 +78,28 @@ static LLVMTypeRef stored_type(Emit *e, LLVMValueRef v) {
     return LLVMTypeOf(v) == e->i1 ? e->i8 : LLVMTypeOf(v);
 }
 
-/* Number `at` of this turn's slots. */
+static uint32_t turns(const Team *t) {
+    return t->turn ? 2 : 1;
+}
+
+/* Number `at` of this team's slots of this turn. */
 static LLVMValueRef slot(const Team *t, LLVMValueRef at) {
     Emit *e = t->g->e;
-    if (!t->turn) return at;
-    LLVMValueRef first = LLVMBuildMul(e->b, t->turn, emit_i64(e, t->size / 32), "");
-    return LLVMBuildAdd(e->b, first, at, "");
+    LLVMValueRef n = t->turn;
+    if (t->number) {
+        LLVMValueRef first = LLVMBuildMul(e->b, t->number, emit_i64(e, turns(t)), "");
+        n = n ? LLVMBuildAdd(e->b, first, n, "") : first;
+    }
+    if (!n) return at;
+    return LLVMBuildAdd(e->b, LLVMBuildMul(e->b, n, emit_i64(e, t->size / 32), ""), at, "");
+}
+
+void gpu_team_sync(const Team *t) {
+    Emit *e = t->g->e;
+    if (t->number)
+        hop_sync(e, hop_addi(e, LLVMBuildTrunc(e->b, t->number, e->i32, ""), 1), t->size);
+    else
+        gpu_barrier(e);
 }
 
 static void put(const Team *t, LLVMValueRef slots, LLVMValueRef v) {
@@ -105,9 +122,9 @@ static LLVMValueRef take(const Team *t, LLVMValueRef slots, LLVMTypeRef own, LLV
 static LLVMValueRef read_all(const Team *t, KVal v, LLVMValueRef slots) {
     Emit *e = t->g->e;
     LLVMValueRef x[TEAM_MOST_READ];
-    uint32_t n = t->size / 32, per = n < 4 ? n : 4;
+    const uint32_t n = t->size / 32, per = n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1;
     for (uint32_t i = 0; i < n; i += per) {
-        LLVMValueRef at = emit_gep(e, e->f32, slots, emit_i64(e, i));
+        LLVMValueRef at = emit_gep(e, e->f32, slots, slot(t, emit_i64(e, i)));
         LLVMValueRef w = emit_load(e, emit_vec(e->f32, per), at, 4 * per);
         for (uint32_t c = 0; c < per; c++)
             x[i + c] = LLVMBuildExtractElement(e->b, w, emit_i(e, e->i32, c), "");
@@ -124,6 +141,20 @@ static bool reads_all(const Team *t, const Pass *p, const LLVMValueRef *acc) {
     return is;
 }
 
+uint32_t gpu_team_room(const Team *t, uint32_t threads, uint32_t n) {
+    return t->size > 32 ? n * 2 * threads / 32 * 4 : 0;
+}
+
+/* Memory of all teams for value i of those that meet. */
+static LLVMValueRef slots_for(const Team *t, uint32_t i, LLVMTypeRef type) {
+    Emit *e = t->g->e;
+    const uint32_t n = (t->number ? t->g->threads : t->size) / 32 * turns(t);
+    if (!t->room) return gpu_shared(t->g, type, n);
+    GC_ASSERT(type == e->f32 && t->turn);
+    HV at = hop_addi(e, t->room, (int64_t)i * n * 4);
+    return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+}
+
 /* All folds of a pass, of all rows, meet at one barrier. */
 static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t nacc,
                        uint32_t each, uint32_t rows) {
@@ -131,10 +162,10 @@ static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t
     LLVMValueRef *slots = ARENA_ARRAY(e->arena, LLVMValueRef, nacc * rows);
     for (uint32_t i = 0; i < nacc * rows; i++) {
         LLVMValueRef v = acc[i / nacc * each + i % nacc];
-        slots[i] = gpu_shared(t->g, stored_type(e, v), (t->turn ? 2 : 1) * t->size / 32);
+        slots[i] = slots_for(t, i, stored_type(e, v));
         put(t, slots[i], v);
     }
-    gpu_barrier(e);
+    gpu_team_sync(t);
     if (reads_all(t, p, acc)) {
         for (uint32_t f = 0; f < p->nfolds; f++) acc[f] = read_all(t, p->folds[f], slots[f]);
         return;

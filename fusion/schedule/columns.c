@@ -18,7 +18,7 @@ enum {
     EVEN = 8,         /* columns are multiples of this: rows are read in vectors */
     VECTOR = 16,      /* bytes of a vector of the narrowest type, ... */
     MOST_VECTOR = 48, /* ... of all that is read of as many columns, ... */
-    MOST_ROW = 32 * 1024 /* ... and of a row: several are on their way at once */,
+    MOST_ROW = 64 * 1024 /* ... and of a row: several are on their way at once */,
     MOST_PARAMS = K_MAX_PARAMS - 8,
 };
 
@@ -95,14 +95,29 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
     return sum && VECTOR / least * sum <= MOST_VECTOR && columns * sum <= MOST_ROW;
 }
 
-/* Few vectors a row leave registers for more blocks; sums of a block are stored and read again, and
- * blocks that share a row among all of their threads wait for each other. Rows that nearly fill 128
- * threads are shared by as many where all blocks have enough of them. */
-static uint32_t choose_blocks(const Meet *m, int64_t columns, double rows) {
+/* One for each multiprocessor. Where folds follow each other: few vectors a row leave registers for
+ * more blocks; sums of a block are stored and read again, and blocks that share a row among all of
+ * their threads wait for each other. Rows that nearly fill 128 threads are shared by as many where
+ * all blocks have enough of them. */
+static uint32_t choose_blocks(const Meet *m, int64_t columns, double rows, bool follows) {
+    if (!follows) return m->f->m->bands;
     int64_t vectors = columns * m->vector / VECTOR;
     uint32_t n = vectors <= 32 ? 3 : vectors <= 128 || vectors > 512 ? 1 : 2;
     if (vectors > 96 && vectors <= 128 && rows >= (double)LEAST_ROWS * 4 * m->f->m->bands) n = 4;
     return m->f->m->bands * n;
+}
+
+/* Folds of a row are made of others. */
+static bool folds_follow(const Meet *m, const Member *x) {
+    const Kernel *k = kernel(m, x);
+    bool *made = ARENA_ARRAY(m->f->arena, bool, k->nops), follows = false;
+    for (KVal v = 1; v < k->nops; v++) {
+        for (int i = 0; i < 3; i++) made[v] |= made[k->ops[v].in[i]];
+        if (k->ops[v].op != K_kreduce) continue;
+        follows |= made[v];
+        made[v] = true;
+    }
+    return follows;
 }
 
 static bool walks_rows(Meet *m, const Member *x) {
@@ -111,7 +126,7 @@ static bool walks_rows(Meet *m, const Member *x) {
     if (!expr_is_const(m->f->p, k->axes[x->red].extent, &n)) return false;
     if (n < LEAST_COLUMNS || n % EVEN || !row_fits(m, x, n)) return false;
     const double rows = fuse_hint(m->f, k->axes[x->par].extent);
-    uint32_t blocks = choose_blocks(m, n, rows);
+    uint32_t blocks = choose_blocks(m, n, rows, folds_follow(m, x));
     m->blocks = expr_const(m->f->p, blocks);
     return rows >= (double)LEAST_ROWS * blocks;
 }

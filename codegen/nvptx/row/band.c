@@ -1,24 +1,27 @@
-/* Rows, and sums of columns beside them (fusion/schedule/columns.c): a block takes every n-th row
- * and keeps its sums of columns in registers until the last. Teams of a block take rows of their
- * own; a team larger than a warp is the block. band_fetch.c brings rows some turns ahead. A row is
- * finished before the next one begins, or, where folds follow each other, a turn later
- * (band_behind.c). */
+/* Rows, and sums of columns beside them (fusion/schedule/columns.c): a block keeps sums of columns
+ * in registers until its last row. Teams of a block take rows of their own, each finished before
+ * the next one begins (band_turns.c), or, where folds follow each other, a turn later
+ * (band_behind.c, with band_fetch.c, which brings such rows; there a team larger than a warp is the
+ * block). band_sums.c is what rows and blocks leave. */
 #include "codegen/nvptx/row/band.h"
 
 enum {
-    WARP_PIECES = 4,  /* vectors of a thread where teams are no larger than a warp, */
-    BLOCK_PIECES = 2, /* and where the block is the team */
-    THREADS = 256,    /* of small teams; of those of ... */
-    PAIR = 2,         /* ... so many vectors a thread: */
-    PAIR_THREADS = 512,
-    MIDDLE = 3, /* or so many: */
-    MIDDLE_THREADS = 384,
+    THREADS = 512,     /* of a multiprocessor */
+    LEAST_TEAM = 8,    /* threads that read shared memory without conflicts */
+    ONE_VECTOR = 256,  /* vectors of a row that has a thread for each: two rows at once, at least */
+    IN_FLIGHT = 65536, /* bytes of rows that are asked for at once: more of them make memory slower
+                          (layernorm's gradient over 768: 76.7 us, with half as much again 77.9) */
+    /* Of rows that are finished a turn behind: */
+    MIDDLE_THREADS = 384, /* where threads have three vectors each */
+    WARP_PIECES = 4,      /* vectors of a thread where teams are no larger than a warp, */
+    BLOCK_PIECES = 2,     /* and where the block is the team */
+    SMALL = 256,
     MOST_THREADS = 1024,
     QUARTER = 128,      /* of a team where ... */
     QUARTER_BLOCKS = 4, /* ... so many blocks share a multiprocessor */
     STAGES = 4,         /* rows of a team on their way, and the one that it is at; ... */
     STAGES_ALONE = 6,   /* ... of a block that has the multiprocessor to itself */
-    RESERVED = 16384,   /* of shared memory: of the system, and where teams meet */
+    RESERVED = 4096,    /* of shared memory: of the system, and where teams meet */
 };
 
 /* --- Shape ------------------------------------------------------------------------------------ */
@@ -93,27 +96,108 @@ static bool passes(Band *b) {
     return true;
 }
 
+/* --- Rows ------------------------------------------------------------------------------------- */
+
+/* What there is in the kernel for rows that do not exist. */
+static Expr row_mask(const Band *b) {
+    const Kernel *k = b->r.team.g->k;
+    for (KVal v = 1; v < k->nops; v++)
+        if (k->ops[v].op == K_kstore && k->ops[v].mask) return k->ops[v].mask;
+    return 0;
+}
+
+/* x, of the kernel, at a row below `end`: *row. */
+static Expr at_row(const Band *b, Expr x, int64_t end, Expr *row) {
+    const Gpu *g = b->r.team.g;
+    ExprPool *p = g->e->exprs;
+    const KAxis *a = g->k->axes;
+    *row = expr_sym_new(p, (SymInfo){.name = "row", .kind = SYM_AXIS, .hi = end - 1});
+    uint32_t sym[2] = {a[0].sym, a[b->turn].sym};
+    Expr by[2] = {expr_mod(p, *row, a[0].extent), expr_div(p, *row, a[0].extent)};
+    return expr_subst(p, x, sym, by, 2);
+}
+
+/* The kernel takes row block + turn * blocks, if it is below a number of rows: that number. */
+static bool find_rows(Band *b) {
+    const Gpu *g = b->r.team.g;
+    ExprPool *p = g->e->exprs;
+    Expr live = row_mask(b), row;
+    b->rows = expr_mul(p, g->k->axes[0].extent, g->k->axes[b->turn].extent);
+    if (!live) return true;
+    Expr is = at_row(b, live, INT32_MAX, &row);
+    if (expr_op(p, is) != EX_lt || expr_arg(p, is, 0) != row) return false;
+    b->rows = expr_arg(p, is, 1);
+    return true;
+}
+
+/* As no other row is taken, what asks for it is left out. */
+static void forget_mask(Band *b) {
+    Gpu *g = b->r.team.g;
+    Expr live = row_mask(b);
+    if (!live) return;
+    Kernel *k = arena_copy(g->e->arena, g->k, sizeof *k);
+    k->ops = arena_copy(g->e->arena, k->ops, k->nops * sizeof *k->ops);
+    for (KVal v = 1; v < k->nops; v++) {
+        KOp *o = &k->ops[v];
+        if (o->mask == live) o->mask = 0;
+        if (o->op == K_kexpr && o->index == live) o->index = expr_const(g->e->exprs, 1);
+    }
+    g->k = g->e->k = k;
+}
+
+/* Neighbouring rows of all loads lie side by side: one request is for several of them. */
+static bool rows_touch(const Band *b) {
+    const Gpu *g = b->r.team.g;
+    ExprPool *p = g->e->exprs;
+    int64_t least, end;
+    uint32_t sym;
+    expr_range(p, b->rows, &least, &end);
+    for (uint32_t i = 0; i < b->nown; i++) {
+        Expr row, coef, rest, x = at_row(b, g->k->ops[b->own[i]].index, end, &row);
+        if (!expr_is_sym(p, row, &sym) || !expr_affine(p, x, sym, &coef, &rest)) return false;
+        if (coef != g->k->axes[b->r.lane].extent) return false;
+    }
+    return true;
+}
+
 /* --- Sizes ------------------------------------------------------------------------------------ */
 
-/* A thread for each vector of 97 to 128, where there are blocks enough for such small ones. */
-static bool is_quarter(int64_t n, uint32_t blocks) {
-    return n > QUARTER - 32 && n <= QUARTER && blocks >= QUARTER_BLOCKS;
-}
-
-static uint32_t small_teams(uint32_t pieces) {
-    return pieces == PAIR ? PAIR_THREADS : pieces == MIDDLE ? MIDDLE_THREADS : THREADS;
-}
-
-static void choose_threads(Band *b, int64_t n, uint32_t blocks) {
+/* Of rows that are finished a turn behind: */
+static void choose_behind(Band *b, int64_t n, uint32_t blocks) {
     uint32_t t = 4;
     while (t < 32 && n > t) t *= 2;
     if (n > (int64_t)t * WARP_PIECES)
         for (t = 256; t < MOST_THREADS && n > (int64_t)t * BLOCK_PIECES;) t *= 2;
-    if (is_quarter(n, blocks)) t = QUARTER;
+    /* A thread for each vector of 97 to 128, where there are blocks enough for such small ones. */
+    if (n > QUARTER - 32 && n <= QUARTER && blocks >= QUARTER_BLOCKS) t = QUARTER;
     b->r.team.size = t;
     b->r.pieces = (uint32_t)((n + t - 1) / t);
-    b->threads = t > 32 ? t : small_teams(b->r.pieces);
+    b->threads = t > 32             ? t
+                 : b->r.pieces == 2 ? THREADS
+                 : b->r.pieces == 3 ? MIDDLE_THREADS
+                                    : SMALL;
     b->teams = b->threads / t;
+}
+
+/* Threads of a row with so many vectors each: at most THREADS. */
+static uint32_t team_of(int64_t n, uint32_t pieces) {
+    uint32_t t = LEAST_TEAM;
+    while (t < THREADS && n > (int64_t)pieces * t) t *= 2;
+    return t;
+}
+
+/* One vector a thread, two where there is one sum only and so little to compute, where that leaves
+ * too many idle, or threads are too few; then as many as it takes. */
+static void choose_threads(Band *b, int64_t n, uint32_t blocks) {
+    uint32_t t = team_of(n, 1);
+    if (b->nsums < 2 || n * 8 < (int64_t)t * 7 || n > ONE_VECTOR) t = team_of(n, 2);
+    if (t < 32 && !rows_touch(b)) t = 32;
+    b->r.team.size = t;
+    b->r.pieces = (uint32_t)((n + t - 1) / t);
+    b->threads = THREADS / blocks < t ? t : THREADS / blocks;
+    if (b->threads < 32) b->threads = 32;
+    b->teams = b->threads / t;
+    b->side = t < 32 ? 32 / t : 1;
 }
 
 /* Blocks of a multiprocessor: the kernel says how many there are. */
@@ -124,12 +208,6 @@ static bool choose_blocks(Band *b, uint32_t *blocks) {
     n = (n + g->m->processors - 1) / g->m->processors;
     *blocks = n < 8 ? (uint32_t)n : 8;
     return true;
-}
-
-/* Registers are short: of many threads that keep several sums, in pairs where one vector lies past the row's end. */
-static bool is_tight(const Band *b, int64_t n) {
-    bool ragged = b->teams > 1 && b->r.pieces == PAIR && n % b->r.team.size != 0;
-    return !b->behind && b->nsums > 1 && (b->threads == MIDDLE_THREADS || ragged);
 }
 
 /* Folds of a row are made of others: threads would wait for each. */
@@ -145,33 +223,47 @@ static bool folds_follow(const Band *b) {
     return false;
 }
 
+/* Of so many bytes each, and `beside` bytes of barriers and numbers, which lie behind all of them.
+ */
+static bool choose_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blocks) {
+    Gpu *g = b->r.team.g;
+    const uint32_t most =
+        b->behind ? blocks > 1 ? STAGES : STAGES_ALONE : IN_FLIGHT / blocks / bytes;
+    b->stages = (g->m->shared / blocks - RESERVED) / (bytes + beside);
+    const uint32_t least = b->again ? 3 : 2; /* what is read again stays a turn longer */
+    if (b->stages > most) b->stages = most < least && b->stages >= least ? least : most;
+    if (b->stages < 2) return false;
+    b->bars = b->stages * bytes;
+    b->room = (b->stages * (bytes + beside) + BAND_PIECE - 1) / BAND_PIECE * BAND_PIECE;
+    g->j->shared_bytes = b->room + gpu_team_room(&b->r.team, b->threads, b->nfolds);
+    if (!g->j->min_blocks && !g->j->shrink) g->j->min_blocks = blocks;
+    return true;
+}
+
 static bool choose_sizes(Band *b) {
     Gpu *g = b->r.team.g;
     int64_t n;
     uint32_t blocks;
     if (!expr_is_const(g->e->exprs, row_vectors(&b->r, b->r.axes), &n)) return false;
     if (!choose_blocks(b, &blocks)) return false;
-    choose_threads(b, n, blocks);
+    b->behind = folds_follow(b);
+    if (b->behind)
+        choose_behind(b, n, blocks);
+    else
+        choose_threads(b, n, blocks);
     if (b->r.pieces > ROW_MAX_PIECES) return false;
-    b->behind = folds_follow(b) || b->r.team.size == QUARTER;
     for (uint32_t i = 0; i < b->nown; i++) {
-        if (!band_pieces(b, b->own[i])) return false;
-        b->slots += band_pieces(b, b->own[i]) * b->r.pieces;
+        uint32_t pieces = band_pieces(b, b->own[i]);
+        if (!pieces) return false;
+        b->slots += pieces * b->r.pieces;
+        b->row_bytes += pieces * (uint32_t)n * BAND_PIECE;
     }
     /* Blocks meet in the folds of a row: behind that what was read may be overwritten. */
-    b->tight = is_tight(b, n);
-    b->whole = !b->tight && (b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds));
-    uint32_t row = b->slots * b->threads * BAND_PIECE, most = blocks > 1 ? STAGES : STAGES_ALONE;
-    for (uint32_t i = 0; i < b->nown; i++)
-        b->row_bytes += band_pieces(b, b->own[i]) * (uint32_t)n * BAND_PIECE;
-    if (b->whole) row = b->row_bytes * b->teams;
-    b->stages = (g->m->shared / blocks - RESERVED) / row;
-    if (b->stages > most) b->stages = most;
-    if (b->stages < 2) return false;
-    b->bars = b->stages * row;
-    g->j->shared_bytes = b->bars + (b->whole ? b->stages * b->teams * HOP_BARRIER_BYTES : 0);
-    if (!g->j->min_blocks && !g->j->shrink) g->j->min_blocks = blocks;
-    return true;
+    b->whole = !b->behind || b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds);
+    uint32_t row = b->whole ? b->row_bytes * b->teams : b->slots * b->threads * BAND_PIECE;
+    b->again = !b->behind && b->r.pieces > 2;
+    uint32_t beside = b->teams * (HOP_BARRIER_BYTES + b->nnumbers * BAND_NUMBER);
+    return choose_stages(b, row, b->whole ? beside : 0, blocks);
 }
 
 /* Vectors there are whatever the assembler spills: walked in another way, the kernel would compute
@@ -185,163 +277,7 @@ static uint32_t choose_lanes(Band *b) {
     return n;
 }
 
-/* --- A row ------------------------------------------------------------------------------------ */
-
-static void read_numbers(Band *b, LLVMValueRef at, LLVMValueRef *to) {
-    Emit *e = b->r.team.g->e;
-    emit_push(e);
-    (void)band_place(b, at, false);
-    for (uint32_t i = 0; i < b->nnumbers; i++) to[i] = emit_value(e, b->number[i]);
-    emit_pop(e);
-}
-
-static void store_row(Band *b, Held *h, const Pass *p, LLVMValueRef inside) {
-    Emit *e = b->r.team.g->e;
-    EmitIf there;
-    if (!p->axes) {
-        if (inside) emit_if_begin(e, &there, inside);
-        row_store_once(&b->r, p);
-        if (inside) emit_if_end(e, &there);
-        return;
-    }
-    for (uint32_t u = 0; u < b->r.pieces; u++) {
-        EmitScope *outer = emit_switch(e, h->scope[u]);
-        for (uint32_t i = 0; i < p->nstores; i++)
-            (void)emit_value(e, e->k->ops[p->stores[i]].in[0]);
-        LLVMValueRef live = band_both(e, inside, h->live[u]);
-        if (live) emit_if_begin(e, &there, live);
-        for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
-        if (live) emit_if_end(e, &there);
-        (void)emit_switch(e, outer);
-    }
-}
-
-/* Vectors past the row's end are added, too, and never stored. */
-static void add_columns(Band *b, Held *h, LLVMValueRef inside, LLVMValueRef *acc) {
-    Emit *e = b->r.team.g->e;
-    for (uint32_t u = 0; u < b->r.pieces; u++) {
-        EmitScope *outer = emit_switch(e, h->scope[u]);
-        for (uint32_t s = 0; s < b->nsums; s++, acc++) {
-            const KOp *o = &e->k->ops[b->sum[s]];
-            LLVMValueRef x = emit_value_lanes(e, o->in[0]);
-            LLVMValueRef none = emit_fold_identity(e, (KFold)o->fold, DT_f32, e->lanes);
-            if (inside) x = emit_select(e, inside, x, none);
-            *acc = emit_fold_join(e, (KFold)o->fold, DT_f32, *acc, x);
-        }
-        (void)emit_switch(e, outer);
-    }
-}
-
-/* fixed: what all rows read alike of the thread's vectors, [piece][op]. */
-static void run_row(Band *b, LLVMValueRef at, bool full, LLVMValueRef *const *fixed,
-                    LLVMValueRef *acc) {
-    Gpu *g = b->r.team.g;
-    Emit *e = g->e;
-    Held h = {.r = &b->r};
-    LLVMValueRef inside = band_place(b, at, full);
-    if (b->r.team.size > 32) b->r.team.turn = LLVMBuildAnd(e->b, at, emit_i64(e, 1), "");
-    row_place(&h);
-    for (uint32_t u = 0; u < b->r.pieces; u++) {
-        EmitScope *outer = emit_switch(e, h.scope[u]);
-        for (KVal v = 1; v < g->k->nops; v++)
-            if (fixed[u][v]) emit_override(e, v, fixed[u][v]);
-        (void)emit_switch(e, outer);
-    }
-    band_take(b, &h, at);
-    uint32_t i = 0; /* folds come first */
-    for (; i < g->rows->npasses && g->rows->pass[i].nfolds; i++)
-        row_fold_held(&h, &g->rows->pass[i]);
-    add_columns(b, &h, inside, acc);
-    for (; i < g->rows->npasses; i++)
-        if (g->rows->pass[i].nstores) store_row(b, &h, &g->rows->pass[i], inside);
-}
-
-/* --- All rows of a block ---------------------------------------------------------------------- */
-
-/* Turns lo to hi. acc: the sums, then the numbers of the first turn. What the next turn reads is asked for
- * behind the wait for this one's row: what comes before it, all of the block's warps wait for. */
-static void walk_turns(Band *b, LLVMValueRef lo, LLVMValueRef hi, bool full,
-                       LLVMValueRef *const *fixed, LLVMValueRef *acc) {
-    Emit *e = b->r.team.g->e;
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    uint32_t nacc = b->r.pieces * b->nsums, n = nacc + b->nnumbers;
-    LLVMValueRef one = emit_i64(e, 1);
-    *l = emit_loop(e, n + 2);
-    for (uint32_t i = 0; i < n; i++) l->init[i] = acc[i];
-    band_stage(b, lo, &l->init[n], &l->init[n + 1]);
-    emit_loop_begin(e, l, "turn", lo, hi, one, false);
-    b->at = l->i, b->stage = l->phi[n], b->round = l->phi[n + 1];
-    b->asked = LLVMBuildAdd(e->b, l->i, emit_i64(e, b->stages - 1), "");
-    band_request(b, b->asked);
-    band_wait(b, l->i);
-    read_numbers(b, LLVMBuildAdd(e->b, l->i, one, ""), l->next + nacc);
-    for (uint32_t i = 0; i < b->nnumbers; i++) emit_override(e, b->number[i], l->phi[nacc + i]);
-    for (uint32_t i = 0; i < nacc; i++) l->next[i] = l->phi[i];
-    run_row(b, l->i, full, fixed, l->next);
-    band_next_stage(b, &l->next[n], &l->next[n + 1]);
-    b->at = b->asked = NULL;
-    emit_loop_end(e, l);
-    for (uint32_t i = 0; i < n; i++) acc[i] = l->out[i];
-}
-
-/* In all turns but the last every team has a row: nothing is asked there. */
-static void walk(Band *b, LLVMValueRef *acc) {
-    Gpu *g = b->r.team.g;
-    Emit *e = g->e;
-    ExprPool *p = e->exprs;
-    LLVMValueRef **fixed = band_fixed(b), zero = emit_i64(e, 0);
-    band_init(b);
-    for (uint32_t i = 0; i + 1 < b->stages; i++) band_request(b, emit_i64(e, i));
-    read_numbers(b, zero, acc + b->r.pieces * b->nsums);
-    Expr full = expr_addi(p, g->k->axes[b->turn].extent, -1);
-    full = expr_div(p, full, expr_const(p, b->teams));
-    LLVMValueRef middle = b->tight ? zero : emit_expr(e, full);
-    if (!b->tight) walk_turns(b, zero, middle, true, fixed, acc);
-    walk_turns(b, middle, b->turns, false, fixed, acc);
-}
-
-/* The sum of all teams' vectors, in the first team: one after the other, in few registers. */
-static LLVMValueRef join_teams(Band *b, LLVMValueRef slots, LLVMValueRef x, KVal v) {
-    Gpu *g = b->r.team.g;
-    Emit *e = g->e;
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    KFold fold = (KFold)g->k->ops[v].fold;
-    LLVMTypeRef t = LLVMTypeOf(x);
-    gpu_barrier(e);
-    emit_store_ptr(e, x, emit_gep(e, t, slots, g->tid), BAND_PIECE);
-    gpu_barrier(e);
-    *l = emit_loop(e, 1);
-    l->init[0] = emit_fold_identity(e, fold, DT_f32, e->lanes);
-    emit_loop_begin(e, l, "team", b->r.team.rank, emit_i64(e, b->threads),
-                    emit_i64(e, b->r.team.size), true);
-    LLVMValueRef y = emit_load(e, t, emit_gep(e, t, slots, l->i), BAND_PIECE);
-    l->next[0] = emit_fold_join(e, fold, DT_f32, l->phi[0], y);
-    emit_loop_end(e, l);
-    return l->out[0];
-}
-
-static void store_columns(Band *b, LLVMValueRef *acc) {
-    Gpu *g = b->r.team.g;
-    Emit *e = g->e;
-    Held h = {.r = &b->r};
-    LLVMValueRef slots = NULL, first = NULL;
-    row_place(&h);
-    if (b->teams > 1) {
-        slots = gpu_shared(g, emit_vec(e->f32, e->lanes), b->threads);
-        first = LLVMBuildICmp(e->b, LLVMIntEQ, b->team, emit_i64(e, 0), "");
-    }
-    for (uint32_t u = 0; u < b->r.pieces; u++) {
-        EmitScope *outer = emit_switch(e, h.scope[u]);
-        for (uint32_t s = 0; s < b->nsums; s++, acc++)
-            emit_override(e, b->sum[s], slots ? join_teams(b, slots, *acc, b->sum[s]) : *acc);
-        LLVMValueRef mine = band_both(e, first, h.live[u]);
-        EmitIf there;
-        if (mine) emit_if_begin(e, &there, mine);
-        for (uint32_t i = 0; i < b->nstores; i++) emit_store(e, b->store[i]);
-        if (mine) emit_if_end(e, &there);
-        (void)emit_switch(e, outer);
-    }
-}
+/* --- The kernel ------------------------------------------------------------------------------- */
 
 bool gpu_band(Gpu *g) {
     Emit *e = g->e;
@@ -350,26 +286,30 @@ bool gpu_band(Gpu *g) {
     if (!e->isa->warpgroups || !has_shape(&b)) return false;
     uint32_t part = (uint32_t)__builtin_ctz(g->rows->par), lanes = e->lanes;
     e->lanes = choose_lanes(&b);
-    if (e->lanes == 1 || !choose_sizes(&b) || !passes(&b)) {
+    if (e->lanes == 1 || !find_rows(&b) || !choose_sizes(&b) || !passes(&b)) {
         e->lanes = lanes;
         return false;
     }
+    if (!b.behind) forget_mask(&b);
     gpu_launch(g, b.threads, g->k->axes[part].extent, 0, 0);
     emit_set_sym(e, g->k->axes[part].sym, g->block[0]);
     b.r.team.rank = g->tid;
+    b.r.team.reads = !b.behind;
     if (b.teams > 1) {
-        b.r.team.rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, b.r.team.size - 1), "");
-        b.team = LLVMBuildLShr(e->b, g->tid, emit_i64(e, __builtin_ctz(b.r.team.size)), "");
+        b.r.team.rank = LLVMBuildURem(e->b, g->tid, emit_i64(e, b.r.team.size), "");
+        b.team = LLVMBuildUDiv(e->b, g->tid, emit_i64(e, b.r.team.size), "");
     }
     Expr turns = expr_ceildiv(p, g->k->axes[b.turn].extent, expr_const(p, b.teams));
     b.turns = emit_expr(e, turns);
     LLVMValueRef acc[BAND_CARRIED];
     for (uint32_t i = 0; i < b.r.pieces * b.nsums; i++)
         acc[i] = emit_fold_identity(e, FOLD_sum, DT_f32, e->lanes);
+    e->quick = gpu_by_constant;
     if (b.behind)
         band_walk_behind(&b, acc);
     else
-        walk(&b, acc);
-    store_columns(&b, acc);
+        band_walk(&b, acc);
+    e->quick = NULL;
+    band_store_columns(&b, acc);
     return true;
 }

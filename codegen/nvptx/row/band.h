@@ -9,6 +9,7 @@ enum {
     BAND_SUMS = 8,
     BAND_OWN = 8,    /* loads of a row, and numbers of it */
     BAND_PIECE = 16, /* bytes of one request */
+    BAND_NUMBER = 8, /* of a row's number in shared memory */
 };
 
 typedef struct Band {
@@ -21,20 +22,28 @@ typedef struct Band {
     KVal own[BAND_OWN], number[BAND_OWN];            /* loads: elements of a row, one for a row */
     uint32_t stages, slots;                          /* slots: requests of a thread for a row */
     bool behind;              /* rows are finished a turn behind their first folds */
-    bool tight;               /* registers are short: one loop does */
     bool whole;               /* the copy engine brings a team's row, ... */
     uint32_t row_bytes, bars; /* ... so many bytes; where the stages' barriers lie */
+    uint32_t room;            /* where teams meet */
     LLVMValueRef team, turns; /* number of the team; turns of a block (i64) */
-    /* Of the turn that the loop is at, and the one that it asks for, stages - 1 behind it: carried from
-     * turn to turn, as what a division takes would be waited for in each. */
-    LLVMValueRef at, asked;    /* i64; NULL: not known */
-    LLVMValueRef stage, round; /* i32: at % stages; at / stages % 2 */
+    Expr rows;                /* of the kernel */
+    bool again;               /* rows are read again behind their folds */
+    uint32_t side;            /* of them, that a warp's teams take side by side */
 } Band;
 
 /* band_behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
  * from turn to turn. */
 #define BAND_CARRIED (ROW_MAX_PIECES * BAND_SUMS + 2 * BAND_OWN + ROWS_MAX_FOLDS)
 void band_walk_behind(Band *b, LLVMValueRef *acc);
+/* band_turns.c: the same, each finished before the next. */
+void band_walk(Band *b, LLVMValueRef *acc);
+/* band_sums.c: of a row whose folds are known, where `inside` holds (NULL: everywhere): the sums of
+ * columns of the thread's vector u, and what is stored of it; what is stored once. Vectors past the
+ * row's end are added, too, and never stored. */
+void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc);
+void band_store_once(Band *b, LLVMValueRef inside);
+/* The block's sums, when all of its rows are done. */
+void band_store_columns(Band *b, LLVMValueRef *acc);
 
 /* band_fetch.c. In the current scope the team is at its row of turn `at`, or at the last one; true
  * (i1) where there is such a row. `full`: there is in every block, which NULL says, too. */
@@ -48,13 +57,9 @@ LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b); /* and; NULL is
  * other one reads. */
 uint32_t band_pieces(const Band *b, KVal v); /* requests for a vector of load v */
 void band_init(Band *b);
-/* Stage and round of a turn, by division; and those of the turn behind Band.at. */
-void band_stage(const Band *b, LLVMValueRef at, LLVMValueRef *stage, LLVMValueRef *round);
-void band_next_stage(const Band *b, LLVMValueRef *stage, LLVMValueRef *round);
 /* What turn `at` needs, if there is one. The team has met since it read turn at - stages. */
 void band_request(Band *b, LLVMValueRef at);
-/* Turn `at` is there: stages - 1 turns at most were asked for behind it, one less where rows are
- * finished a turn behind. */
+/* Turn `at` is there: stages - 2 turns at most were asked for behind it. */
 void band_wait(Band *b, LLVMValueRef at);
 void band_take(Band *b, Held *h, LLVMValueRef at); /* its elements are known in the row's scopes */
 

@@ -137,56 +137,6 @@ static LLVMValueRef met(const Behind *x, LLVMValueRef at, uint32_t f) {
 /* --- The rest ----------------------------------------------------------------------------------
  */
 
-/* Vectors past the row's end are added, too, and never stored. */
-static void add_columns(Band *b, LLVMValueRef inside, LLVMValueRef *acc) {
-    Emit *e = b->r.team.g->e;
-    for (uint32_t s = 0; s < b->nsums; s++) {
-        const KOp *o = &e->k->ops[b->sum[s]];
-        LLVMValueRef x = emit_value_lanes(e, o->in[0]);
-        LLVMValueRef none = emit_fold_identity(e, (KFold)o->fold, DT_f32, e->lanes);
-        if (inside) x = emit_select(e, inside, x, none);
-        acc[s] = emit_fold_join(e, (KFold)o->fold, DT_f32, acc[s], x);
-    }
-}
-
-/* Of the vector that stands here. */
-static void store_vector(Band *b, LLVMValueRef live) {
-    const Passes *rows = b->r.team.g->rows;
-    Emit *e = b->r.team.g->e;
-    EmitIf there;
-    for (uint32_t i = 0; i < rows->npasses; i++) {
-        const Pass *p = &rows->pass[i];
-        if (!p->axes || !p->nstores) continue;
-        for (uint32_t s = 0; s < p->nstores; s++)
-            (void)emit_value(e, e->k->ops[p->stores[s]].in[0]);
-        if (live) emit_if_begin(e, &there, live);
-        for (uint32_t s = 0; s < p->nstores; s++) emit_store(e, p->stores[s]);
-        if (live) emit_if_end(e, &there);
-    }
-}
-
-static void store_numbers(Band *b, LLVMValueRef inside) {
-    const Passes *rows = b->r.team.g->rows;
-    Emit *e = b->r.team.g->e;
-    EmitIf there;
-    if (inside) emit_if_begin(e, &there, inside);
-    for (uint32_t i = 0; i < rows->npasses; i++)
-        if (!rows->pass[i].axes) row_store_once(&b->r, &rows->pass[i]);
-    if (inside) emit_if_end(e, &there);
-}
-
-/* The sums of columns of a row whose folds are known, and what is stored of it. */
-static void store_row(Band *b, Held *h, LLVMValueRef inside, LLVMValueRef *acc) {
-    Emit *e = b->r.team.g->e;
-    for (uint32_t u = 0; u < b->r.pieces; u++) {
-        EmitScope *outer = emit_switch(e, h->scope[u]);
-        add_columns(b, inside, acc + u * b->nsums);
-        store_vector(b, band_both(e, inside, h->live[u]));
-        (void)emit_switch(e, outer);
-    }
-    store_numbers(b, inside);
-}
-
 /* The row of a turn behind its first folds: number, and its folds, [op]; NULL: not known yet. */
 typedef struct Rest {
     Behind *x;
@@ -232,7 +182,8 @@ static void finish_row(Behind *x, LLVMValueRef at, bool full, const LLVMValueRef
         if (g->rows->pass[i].nfolds && &g->rows->pass[i] != x->first)
             more_folds(&r, &g->rows->pass[i]);
     LLVMValueRef inside = rest_begin(&r, &h);
-    store_row(b, &h, inside, acc);
+    for (uint32_t u = 0; u < b->r.pieces; u++) band_finish(b, &h, u, inside, acc);
+    band_store_once(b, inside);
     emit_pop(e);
 }
 

@@ -1,0 +1,418 @@
+/* Rows of a band that are finished one after the other, each by a group of threads: a team, or the
+ * teams of a warp, whose rows lie side by side. The copy engine brings a group's rows some turns
+ * ahead; as soon as all of the group has read what is there, it is asked for the next. Groups go
+ * through their rows at their own pace: which row comes when is known before, so that none is asked
+ * whether it exists but in a warp's last turn. */
+#include "codegen/nvptx/ptx.h"
+#include "codegen/nvptx/row/band.h"
+
+typedef struct Turns {
+    Band *b;
+    Expr rows;                           /* of the kernel */
+    int64_t most;                        /* rows at most */
+    uint32_t side;                       /* rows of a group */
+    LLVMValueRef group, own;             /* number of the group, and of the team in it (i64) */
+    LLVMValueRef step, first;            /* rows between turns; the group's first one (i64) */
+    LLVMValueRef **fixed;                /* of band_fixed */
+    uint32_t nacc, ncopied;              /* sums; numbers that are copied with their rows */
+    LLVMValueRef row, stage, round, odd; /* of the turn: the group's first row (i64); i32; i64 */
+    LLVMValueRef number[BAND_OWN];       /* of the thread's row; NULL: read where it is needed */
+} Turns;
+
+enum { STATE = 4 }; /* row, stage, round, odd: what goes from turn to turn beside the sums */
+
+/* --- What a turn stands on -------------------------------------------------------------------- */
+
+/* In the current scope the kernel's axes stand at this row: it is the block's, whatever the
+ * number of blocks. */
+static void bind_row(const Turns *t, LLVMValueRef row) {
+    Gpu *g = t->b->r.team.g;
+    ExprPool *p = g->e->exprs;
+    Expr blocks = g->k->axes[0].extent, r = emit_new_sym(g->e, "row", t->most - 1, row);
+    emit_bind(g->e, g->k->axes[0].sym, expr_mod(p, r, blocks));
+    emit_bind(g->e, g->k->axes[t->b->turn].sym, expr_div(p, r, blocks));
+}
+
+static LLVMValueRef last_row(const Turns *t) {
+    Emit *e = t->b->r.team.g->e;
+    return LLVMBuildSub(e->b, emit_expr(e, t->rows), emit_i64(e, 1), "");
+}
+
+/* The thread's own row of the group's first one, or the last row. */
+static LLVMValueRef own_row(const Turns *t, LLVMValueRef row, bool full) {
+    Emit *e = t->b->r.team.g->e;
+    if (t->side > 1) row = LLVMBuildAdd(e->b, row, t->own, "");
+    LLVMValueRef v[2] = {row, last_row(t)};
+    return full ? row : emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+}
+
+/* The asynchronous copies take 4 or 8 bytes. */
+static bool is_copied(const Turns *t, KVal v) {
+    const Kernel *k = t->b->r.team.g->k;
+    const KOp *o = &k->ops[v];
+    size_t bytes = dtype_bytes(k->params[o->buf].dtype);
+    return !o->mask && !o->in[0] && (bytes == 4 || bytes == 8);
+}
+
+static uint32_t group_bytes(const Turns *t) {
+    return t->b->row_bytes * t->side;
+}
+
+static uint32_t group_threads(const Turns *t) {
+    uint32_t n = t->b->r.team.size;
+    return n < 32 ? 32 : n;
+}
+
+static uint32_t groups(const Turns *t) {
+    return t->b->threads / group_threads(t);
+}
+
+/* Shared addresses of a stage: its rows, its numbers, and the barrier that tells of both. */
+typedef struct Stage {
+    HV rows, numbers, bar;
+} Stage;
+
+static Stage stage_at(const Turns *t, LLVMValueRef stage) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    HV n = stage, at = hop_shared(b->r.team.g);
+    if (groups(t) > 1)
+        n = hop_add(e, n, hop_muli(e, LLVMBuildTrunc(e->b, t->group, e->i32, ""), b->stages));
+    HV bar = hop_add(e, at, hop_muli(e, n, HOP_BARRIER_BYTES));
+    HV numbers = hop_add(e, at, hop_muli(e, n, (int64_t)b->nnumbers * t->side * BAND_NUMBER));
+    uint32_t bars = b->stages * groups(t) * HOP_BARRIER_BYTES;
+    return (Stage){.rows = hop_add(e, at, hop_muli(e, n, group_bytes(t))),
+                   .numbers = hop_addi(e, numbers, b->bars + bars),
+                   .bar = hop_addi(e, bar, b->bars)};
+}
+
+/* --- Requests --------------------------------------------------------------------------------- */
+
+static int64_t vectors(const Band *b) {
+    return expr_value(b->r.team.g->e->exprs, row_vectors(&b->r, b->r.axes));
+}
+
+/* Rows of the group from `row` on, as many as there are. */
+static LLVMValueRef count_rows(const Turns *t, LLVMValueRef row) {
+    Emit *e = t->b->r.team.g->e;
+    LLVMValueRef v[2] = {LLVMBuildSub(e->b, emit_expr(e, t->rows), row, ""), emit_i64(e, t->side)};
+    return LLVMBuildTrunc(e->b, emit_intrinsic(e, "llvm.smin", e->i64, v, 2), e->i32, "");
+}
+
+/* Of the team's row, by one of its threads: they come with the rows. */
+static void request_numbers(const Turns *t, LLVMValueRef row, const Stage *to) {
+    Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    if (!t->ncopied) return;
+    emit_push(e);
+    bind_row(t, own_row(t, row, t->side == 1));
+    HV at = to->numbers;
+    if (t->side > 1)
+        at = hop_add(e, at, hop_muli(e, LLVMBuildTrunc(e->b, t->own, e->i32, ""), BAND_NUMBER));
+    for (uint32_t i = 0; i < b->nnumbers; i++) {
+        const KOp *o = &e->k->ops[b->number[i]];
+        if (!is_copied(t, b->number[i])) continue;
+        HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
+        HV a[2] = {hop_addi(e, at, (int64_t)i * t->side * BAND_NUMBER), from};
+        bool wide = dtype_bytes(e->k->params[o->buf].dtype) == 8;
+        hop_asm(e, e->voidt,
+                wide ? "cp.async.ca.shared.global [$0], [$1], 8;"
+                     : "cp.async.ca.shared.global [$0], [$1], 4;",
+                "r,l,~{memory}", a, 2);
+    }
+    HV bar = to->bar;
+    hop_asm(e, e->voidt, "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", "r,~{memory}",
+            &bar, 1);
+    emit_pop(e);
+}
+
+/* By one thread of the group. */
+static void request_rows(const Turns *t, LLVMValueRef row, const Stage *s) {
+    Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    HV to = s->rows, n = t->side > 1 ? count_rows(t, row) : hop_i(e, 1);
+    bind_row(t, row);
+    emit_set_sym(e, g->k->axes[b->r.lane].sym, emit_i64(e, 0));
+    hop_barrier_expect(e, s->bar, hop_muli(e, n, b->row_bytes));
+    for (uint32_t i = 0; i < b->nown; i++) {
+        const KOp *o = &e->k->ops[b->own[i]];
+        int64_t bytes = vectors(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
+        HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
+        hop_bulk_load(e, to, from, hop_muli(e, n, bytes), s->bar);
+        to = hop_addi(e, to, bytes * t->side);
+    }
+}
+
+/* The group asks for the rows from `row` on, if there are. */
+static void request(const Turns *t, LLVMValueRef row, LLVMValueRef stage) {
+    Gpu *g = t->b->r.team.g;
+    Emit *e = g->e;
+    EmitIf there, one;
+    LLVMValueRef zero = emit_i64(e, 0);
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, t->b->r.team.rank, zero, "");
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, row, emit_expr(e, t->rows), "");
+    emit_if_begin(e, &there, LLVMBuildAnd(e->b, first, is, ""));
+    Stage s = stage_at(t, stage);
+    if (t->side > 1) emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, t->own, zero, ""));
+    request_rows(t, row, &s);
+    if (t->side > 1) emit_if_end(e, &one);
+    request_numbers(t, row, &s);
+    emit_if_end(e, &there);
+}
+
+static void wait(const Turns *t) {
+    hop_barrier_wait(t->b->r.team.g->e, stage_at(t, t->stage).bar, t->round);
+}
+
+static void take_numbers(Turns *t) {
+    Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
+    HV at = stage_at(t, t->stage).numbers;
+    if (t->side > 1)
+        at = hop_add(e, at, hop_muli(e, LLVMBuildTrunc(e->b, t->own, e->i32, ""), BAND_NUMBER));
+    for (uint32_t i = 0; i < b->nnumbers; i++) {
+        if (!is_copied(t, b->number[i])) continue;
+        DType type = e->k->params[e->k->ops[b->number[i]].buf].dtype;
+        HV p = hop_addi(e, at, (int64_t)i * t->side * BAND_NUMBER);
+        p = LLVMBuildIntToPtr(e->b, p, shared, "");
+        t->number[i] = emit_load(e, emit_mem_type(e, type), p, (uint32_t)dtype_bytes(type));
+    }
+}
+
+/* The thread's vectors lo to hi become known in the row's scopes. */
+static void take(const Turns *t, Held *h, uint32_t lo, uint32_t hi) {
+    Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    HV from = stage_at(t, t->stage).rows, rank, own = NULL;
+    const int64_t n = vectors(b);
+    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
+    rank = LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, "");
+    if (t->side > 1) own = LLVMBuildTrunc(e->b, t->own, e->i32, "");
+    for (uint32_t i = 0; i < b->nown; i++) {
+        LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[b->own[i]].buf].dtype);
+        uint32_t bytes = band_pieces(b, b->own[i]) * BAND_PIECE;
+        HV mine = own ? hop_add(e, from, hop_muli(e, own, n * bytes)) : from;
+        for (uint32_t u = lo; u < hi; u++) {
+            int64_t first = (int64_t)u * b->r.team.size;
+            HV v = hop_addi(e, rank, first), last[2] = {v, hop_i(e, n - 1)};
+            if (first + b->r.team.size > n) v = emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
+            HV p = hop_add(e, mine, hop_muli(e, v, bytes));
+            EmitScope *outer = emit_switch(e, h->scope[u]);
+            p = LLVMBuildIntToPtr(e->b, p, shared, "");
+            emit_override(e, b->own[i], emit_load(e, emit_vec(elem, e->lanes), p, BAND_PIECE));
+            (void)emit_switch(e, outer);
+        }
+        from = hop_addi(e, from, n * bytes * t->side);
+    }
+}
+
+/* --- A turn ----------------------------------------------------------------------------------- */
+
+static void meet(const Turns *t) {
+    Emit *e = t->b->r.team.g->e;
+    if (t->b->r.team.size <= 32)
+        hop_warp_sync(e);
+    else if (!t->b->nfolds)
+        gpu_team_sync(&t->b->r.team);
+}
+
+/* What was read of this turn's rows, or, where they are read again, of those before, is read by all
+ * of the group: the rows that come there next. */
+static void request_next(const Turns *t) {
+    Emit *e = t->b->r.team.g->e;
+    const uint32_t stages = t->b->stages - t->b->again;
+    HV stage = t->stage;
+    if (t->b->again) {
+        HV last = hop_i(e, stages), before = hop_addi(e, stage, -1);
+        stage = LLVMBuildSelect(e->b, hop_is(e, stage, 0), last, before, "");
+    }
+    LLVMValueRef ahead = LLVMBuildMul(e->b, t->step, emit_i64(e, stages), "");
+    request(t, LLVMBuildAdd(e->b, t->row, ahead, ""), stage);
+}
+
+/* A scope in which the turn's row stands. True (i1) where there is such a
+ * row; NULL: everywhere. */
+static LLVMValueRef begin_row(const Turns *t, bool full, Held *h) {
+    Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    LLVMValueRef inside = NULL, row = own_row(t, t->row, true);
+    if (!full) {
+        inside = LLVMBuildICmp(e->b, LLVMIntSLT, row, emit_expr(e, t->rows), "");
+        row = own_row(t, t->row, false);
+    }
+    *h = (Held){.r = &b->r};
+    emit_push(e);
+    bind_row(t, row);
+    for (uint32_t i = 0; i < b->nnumbers; i++)
+        if (t->number[i]) emit_override(e, b->number[i], t->number[i]);
+    row_place(h);
+    for (uint32_t u = 0; u < b->r.pieces; u++) {
+        EmitScope *outer = emit_switch(e, h->scope[u]);
+        for (KVal v = 1; v < g->k->nops; v++)
+            if (t->fixed[u][v]) emit_override(e, v, t->fixed[u][v]);
+        (void)emit_switch(e, outer);
+    }
+    return inside;
+}
+
+/* The same in a new scope, in which nothing but the folds is remembered. */
+static LLVMValueRef begin_again(const Turns *t, bool full, Held *h) {
+    Gpu *g = t->b->r.team.g;
+    Emit *e = g->e;
+    LLVMValueRef *fold = ARENA_ARRAY(e->arena, LLVMValueRef, g->k->nops);
+    for (uint32_t i = 0; i < g->rows->npasses; i++)
+        for (uint32_t f = 0; f < g->rows->pass[i].nfolds; f++)
+            fold[g->rows->pass[i].folds[f]] = emit_value(e, g->rows->pass[i].folds[f]);
+    emit_pop(e);
+    LLVMValueRef inside = begin_row(t, full, h);
+    for (KVal v = 1; v < g->k->nops; v++)
+        if (fold[v]) emit_override(e, v, fold[v]);
+    return inside;
+}
+
+/* Vector u alone: those behind it are not read ahead, as registers are short. */
+static void take_one(const Turns *t, Held *h, uint32_t u) {
+    Emit *e = t->b->r.team.g->e;
+    hop_asm(e, e->voidt, "", "~{memory}", NULL, 0);
+    take(t, h, u, u + 1);
+}
+
+/* Where the vector is past the row's end, what changes no fold. */
+static LLVMValueRef fold_operand(const Turns *t, LLVMValueRef live, KVal v) {
+    Emit *e = t->b->r.team.g->e;
+    const KOp *o = &e->k->ops[v];
+    LLVMValueRef x = emit_value_lanes(e, o->in[0]);
+    return live ? emit_select(e, live, x, emit_fold_identity(e, (KFold)o->fold, DT_f32, e->lanes))
+                : x;
+}
+
+/* The first vector is what the second is joined to: identities would cost as much as a vector. */
+static void fold_row(const Turns *t, Held *h, const Pass *p) {
+    const RowPlan *r = &t->b->r;
+    Emit *e = r->team.g->e;
+    LLVMValueRef acc[ROWS_MAX_FOLDS];
+    for (uint32_t u = 0; u < r->pieces; u++) {
+        EmitScope *outer = emit_switch(e, h->scope[u]);
+        if (t->b->again) take_one(t, h, u);
+        for (uint32_t f = 0; f < p->nfolds; f++) {
+            LLVMValueRef x = fold_operand(t, h->live[u], p->folds[f]);
+            KFold fold = (KFold)e->k->ops[p->folds[f]].fold;
+            acc[f] = u ? rows_join(r->team.g->rows, p->folds[f])(e, fold, DT_f32, acc[f], x) : x;
+        }
+        (void)emit_switch(e, outer);
+    }
+    row_results(r, p, acc);
+}
+
+/* The row of the turn: its folds, the sums of columns, what is stored of it. Where
+ * registers are short it is read again behind the folds. */
+static void run_row(Turns *t, bool full, LLVMValueRef *acc) {
+    Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    Held h;
+    b->r.team.turn = b->r.team.size > 32 ? t->odd : NULL;
+    wait(t);
+    take_numbers(t);
+    LLVMValueRef inside = begin_row(t, full, &h);
+    if (!b->again) take(t, &h, 0, b->r.pieces);
+    for (uint32_t i = 0; i < g->rows->npasses && g->rows->pass[i].nfolds; i++)
+        fold_row(t, &h, &g->rows->pass[i]);
+    meet(t);
+    request_next(t);
+    if (b->again) inside = begin_again(t, full, &h);
+    for (uint32_t u = 0; u < b->r.pieces; u++) {
+        if (b->again) take_one(t, &h, u);
+        band_finish(b, &h, u, inside, acc);
+    }
+    band_store_once(b, inside);
+    emit_pop(e);
+}
+
+/* Row, stage, round and parity of the turn behind this one. */
+static void next_turn(const Turns *t, LLVMValueRef *to) {
+    Emit *e = t->b->r.team.g->e;
+    HV next = hop_addi(e, t->stage, 1);
+    HV wraps = LLVMBuildICmp(e->b, LLVMIntEQ, next, hop_i(e, t->b->stages), "");
+    to[0] = LLVMBuildAdd(e->b, t->row, t->step, "");
+    to[1] = LLVMBuildSelect(e->b, wraps, hop_i(e, 0), next, "");
+    to[2] = LLVMBuildXor(e->b, t->round, LLVMBuildZExt(e->b, wraps, e->i32, ""), "");
+    to[3] = LLVMBuildXor(e->b, t->odd, emit_i64(e, 1), "");
+}
+
+/* Turns while the group's first row is below `end`. x: the sums, and the first turn's state. */
+static void walk_turns(Turns *t, LLVMValueRef end, bool full, LLVMValueRef *x) {
+    Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    uint32_t state = t->nacc, n = state + STATE;
+    *l = emit_loop(e, n);
+    for (uint32_t i = 0; i < n; i++) l->init[i] = x[i];
+    emit_loop_begin(e, l, "turn", x[state], end, t->step, false);
+    t->row = l->phi[state], t->stage = l->phi[state + 1];
+    t->round = l->phi[state + 2], t->odd = l->phi[state + 3];
+    next_turn(t, l->next + state);
+    for (uint32_t i = 0; i < t->nacc; i++) l->next[i] = l->phi[i];
+    run_row(t, full, l->next);
+    emit_loop_end(e, l);
+    for (uint32_t i = 0; i < n; i++) x[i] = l->out[i];
+}
+
+/* --- All rows of a block ---------------------------------------------------------------------- */
+
+static void place_group(Turns *t) {
+    Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    uint32_t n = groups(t), threads = group_threads(t);
+    LLVMValueRef blocks = emit_expr(e, g->k->axes[0].extent);
+    t->group = LLVMBuildUDiv(e->b, g->tid, emit_i64(e, threads), "");
+    t->own = LLVMBuildLShr(e->b, LLVMBuildAnd(e->b, g->tid, emit_i64(e, 31), ""),
+                           emit_i64(e, __builtin_ctz(b->r.team.size)), "");
+    t->first = LLVMBuildMul(e->b, g->block[0], emit_i64(e, n), "");
+    t->first = LLVMBuildAdd(e->b, t->first, t->group, "");
+    t->first = LLVMBuildMul(e->b, t->first, emit_i64(e, t->side), "");
+    t->step = LLVMBuildMul(e->b, blocks, emit_i64(e, (int64_t)n * t->side), "");
+    if (b->r.team.size > 32 && n > 1) b->r.team.number = t->group;
+    b->r.team.room = hop_addi(e, hop_shared(g), b->room);
+}
+
+static void init_barriers(const Turns *t) {
+    Gpu *g = t->b->r.team.g;
+    Emit *e = g->e;
+    EmitIf one;
+    LLVMValueRef n = emit_i64(e, t->b->stages * groups(t));
+    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, n, ""));
+    HV own = hop_muli(e, LLVMBuildTrunc(e->b, g->tid, e->i32, ""), HOP_BARRIER_BYTES);
+    hop_barrier_init(e, hop_add(e, hop_addi(e, hop_shared(g), t->b->bars), own),
+                     t->ncopied ? 1 + t->side : 1);
+    hop_barrier_init_fence(e);
+    hop_fence_async(e);
+    emit_if_end(e, &one);
+    gpu_barrier(e);
+}
+
+void band_walk(Band *b, LLVMValueRef *acc) {
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    int64_t least;
+    Turns t = {.b = b, .rows = b->rows, .side = b->side, .nacc = b->r.pieces * b->nsums};
+    expr_range(e->exprs, t.rows, &least, &t.most);
+    for (uint32_t i = 0; i < b->nnumbers; i++) t.ncopied += is_copied(&t, b->number[i]);
+    place_group(&t);
+    t.fixed = band_fixed(b);
+    init_barriers(&t);
+    LLVMValueRef row = t.first, *state = acc + t.nacc;
+    for (uint32_t i = 0; i + b->again < b->stages; i++) {
+        request(&t, row, hop_i(e, i));
+        row = LLVMBuildAdd(e->b, row, t.step, "");
+    }
+    state[0] = t.first, state[1] = state[2] = hop_i(e, 0), state[3] = emit_i64(e, 0);
+    LLVMValueRef rows = emit_expr(e, t.rows), full = emit_i64(e, t.side - 1);
+    walk_turns(&t, LLVMBuildSub(e->b, rows, full, ""), true, acc);
+    Expr rest = expr_mod(e->exprs, t.rows, expr_const(e->exprs, t.side));
+    if (!expr_is_value(e->exprs, rest, 0)) walk_turns(&t, rows, false, acc);
+}
