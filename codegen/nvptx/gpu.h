@@ -88,6 +88,9 @@ bool *gpu_coarse(Arena *a, const Kernel *k);
 /* team.c: threads that work on one row. */
 #define TEAM_MOST_BLOCKS 16 /* of a cluster */
 #define TEAM_MOST_READ   16 /* warps */
+typedef struct TeamPair {
+    LLVMValueRef lead, under, count;
+} TeamPair;
 typedef struct Team {
     Gpu *g;
     uint32_t size;       /* a power of two; above 32 it is the whole block, or one of several */
@@ -102,11 +105,13 @@ typedef struct Team {
     uint32_t blocks;   /* of a cluster, that are one team: their folds are f32, and they have turns;
                           0: one block */
     LLVMValueRef block; /* number of this one in the cluster (i64), or NULL */
-    /* A maximum and a sum under it that is scaled when it grows, or 0. The sum's parts stand behind
-     * the folds of the pass that has the maximum, and meet when they do. scale: s, a sum under
-     * maximum m, as one under maximum `to`. */
-    KVal max, sum;
-    LLVMValueRef (*scale)(Emit *e, LLVMValueRef s, LLVMValueRef m, LLVMValueRef to);
+    /* A fold and one that is made under it, or 0: what a part has of the second one is scaled to
+     * what the first one is for all. counts: by how many elements it has, too. The second one's
+     * parts, and these numbers behind them, stand behind the folds of the pass that has the first
+     * one, and meet when they do. */
+    KVal lead, under;
+    bool counts;
+    LLVMValueRef (*scale)(Emit *e, const TeamPair *own, const TeamPair *all); /* all.under: none */
     LLVMValueRef meet, phase; /* shared address of gpu_team_meets; of turns 0 and 1, 0, of 2 and 3,
                                  1, and so on (i32) */
 } Team;

@@ -50,11 +50,12 @@ static void join_lanes(const Team *t, KVal v, uint32_t size, LLVMValueRef *acc) 
     }
 }
 
-/* Where the sum of the pass's maximum stands, or NULL; *max: the maximum's place. */
-static LLVMValueRef *sum_of(const Team *t, const Pass *p, LLVMValueRef *acc, LLVMValueRef **max) {
+/* Where what is under one of the pass's folds stands, or NULL; *lead: that fold's place. */
+static LLVMValueRef *under_of(const Team *t, const Pass *p, LLVMValueRef *acc,
+                              LLVMValueRef **lead) {
     bool has = false;
-    for (uint32_t f = 0; t->sum && f < p->nfolds; f++) {
-        if (p->folds[f] == t->max) *max = acc, has = true;
+    for (uint32_t f = 0; t->under && f < p->nfolds; f++) {
+        if (p->folds[f] == t->lead) *lead = acc, has = true;
         acc += gpu_fold_width(t->g, p->folds[f]);
     }
     return has ? acc : NULL;
@@ -63,15 +64,19 @@ static LLVMValueRef *sum_of(const Team *t, const Pass *p, LLVMValueRef *acc, LLV
 /* All folds of a pass; the number of accumulators. */
 static uint32_t join_all_lanes(const Team *t, const Pass *p, uint32_t size, LLVMValueRef *acc) {
     uint32_t n = 0;
-    LLVMValueRef *max, *sum = sum_of(t, p, acc, &max), own = sum ? *max : NULL;
+    LLVMValueRef *lead, *under = under_of(t, p, acc, &lead);
+    TeamPair own = {0}, all;
+    if (under) own = (TeamPair){*lead, *under, t->counts ? under[1] : NULL};
     for (uint32_t f = 0; f < p->nfolds; f++) {
         join_lanes(t, p->folds[f], size, acc + n);
         n += gpu_fold_width(t->g, p->folds[f]);
     }
-    if (!sum) return n;
-    *sum = t->scale(t->g->e, *sum, own, *max);
-    join_lanes(t, t->sum, size, sum);
-    return n + 1;
+    if (!under) return n;
+    if (t->counts) join_lanes(t, t->under, size, under + 1); /* both are sums */
+    all = (TeamPair){.lead = *lead, .count = t->counts ? under[1] : NULL};
+    *under = t->scale(t->g->e, &own, &all);
+    join_lanes(t, t->under, size, under);
+    return n + 1 + t->counts;
 }
 
 static LLVMTypeRef stored_type(Emit *e, LLVMValueRef v) {
@@ -234,18 +239,21 @@ static void exchange(const Team *t, const Pass *p, const LLVMValueRef *v, uint32
 
 static void join_blocks(const Team *t, const Pass *p, LLVMValueRef *acc) {
     Emit *e = t->g->e;
-    LLVMValueRef *max, *sum = sum_of(t, p, acc, &max), at[ROWS_MAX_FOLDS + 1][TEAM_MOST_BLOCKS];
-    exchange(t, p, acc, p->nfolds + (sum ? 1 : 0), at);
+    LLVMValueRef *lead, *under = under_of(t, p, acc, &lead);
+    LLVMValueRef at[ROWS_MAX_FOLDS + 1][TEAM_MOST_BLOCKS];
+    GC_ASSERT(!under || !t->counts);
+    exchange(t, p, acc, p->nfolds + (under ? 1 : 0), at);
     for (uint32_t f = 0; f < p->nfolds; f++) {
         acc[f] = at[f][0];
         for (uint32_t b = 1; b < t->blocks; b++) join(t, p->folds[f], &acc[f], &at[f][b]);
     }
-    for (uint32_t b = 0; sum && b < t->blocks; b++) {
-        LLVMValueRef s = t->scale(e, at[p->nfolds][b], at[max - acc][b], *max);
+    for (uint32_t b = 0; under && b < t->blocks; b++) {
+        const TeamPair own = {.lead = at[lead - acc][b], .under = at[p->nfolds][b]};
+        LLVMValueRef s = t->scale(e, &own, &(TeamPair){.lead = *lead});
         if (b)
-            join(t, t->sum, sum, &s);
+            join(t, t->under, under, &s);
         else
-            *sum = s;
+            *under = s;
     }
 }
 

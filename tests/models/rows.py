@@ -181,11 +181,13 @@ def across_rows(tmp):
     n, t = 50257, T.BFLOAT16
     model(f"{tmp}/across.onnx", [("LayerNormalization", ["x", "w", "b"], "o", {"axis": -1})], [("o", t, [64, n])],
           [("x", t, [64, n]), ("w", t, [n]), ("b", t, [n])])
-    ptx, _ = ptx_of(tmp, "across")
+    ptx, plan = ptx_of(tmp, "across")
     if ptx:
         single = len(re.findall(r"ld\.global\S*\.[bu]16", ptx))
         check(single <= 6, f"a norm over {n}: {single} loads of single elements, more than its edges need")
         check(re.search(r"ld\.global\S*\.v4", ptx), f"a norm over {n}: its weights are not read in vectors")
+        check("cluster 2x1x1" in plan, f"a norm over {n}: no two blocks keep its weights")
+        check("cp.async.bulk.global.shared" in ptx, f"a norm over {n}: threads store what the copy engine could")
 
 
 def quotients(tmp):

@@ -126,6 +126,7 @@ void hop_tma_load_window(Emit *e, HV shared, HV bar, HV map, const HV *at, const
                          uint32_t rank);
 /* `bytes` from global address `from` (i64); both addresses and bytes are multiples of 16. */
 void hop_bulk_load(Emit *e, HV shared, HV from, HV bytes, HV bar);
+void hop_bulk_store(Emit *e, HV to, HV shared, HV bytes); /* likewise, of the group in the making */
 void hop_tma_store(Emit *e, HV map, HV shared, const HV *at, uint32_t rank);
 void hop_tma_add(Emit *e, HV map, HV shared, const HV *at, uint32_t rank); /* to what is there */
 void hop_tma_commit(Emit *e);

@@ -67,9 +67,16 @@ void hop_tma_load_window(Emit *e, HV shared, HV bar, HV map, const HV *at, const
 
 void hop_bulk_load(Emit *e, HV shared, HV from, HV bytes, HV bar) {
     HV v[4] = {shared, from, bytes, bar};
-    hop_asm(e, e->voidt,
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
-            "r,l,r,r,~{memory}", v, 4);
+    hop_asm(
+        e, e->voidt,
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$0], [$1], $2, [$3];",
+        "r,l,r,r,~{memory}", v, 4);
+}
+
+void hop_bulk_store(Emit *e, HV to, HV shared, HV bytes) {
+    HV v[3] = {to, shared, bytes};
+    hop_asm(e, e->voidt, "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2;",
+            "l,r,r,~{memory}", v, 3);
 }
 
 static void store(Emit *e, bool adds, HV map, HV shared, const HV *at, uint32_t rank) {

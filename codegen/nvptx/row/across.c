@@ -1,12 +1,14 @@
 /* What all rows read alike, of long rows that start at any element: a vector of the row is no
  * vector of that. The aligned pieces that it lies in are loaded whole, and what is wanted is
  * shifted to their front; by how much is the same in all vectors of a row. */
+#include "codegen/nvptx/hopper/hopper.h"
+#include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/row.h"
 
 enum { PIECE = 16, WORD = 4, MOST_WORDS = 12 };
 
 /* Element i of it belongs to element i of the row. */
-static bool is_across(const Long *l, KVal v) {
+bool row_is_across(const Long *l, KVal v) {
     Emit *e = l->r->team.g->e;
     const Kernel *k = l->r->team.g->k;
     const KOp *o = &k->ops[v];
@@ -21,7 +23,7 @@ static bool is_across(const Long *l, KVal v) {
 
 bool row_has_across(const Long *l) {
     bool is = false;
-    for (KVal v = 1; l->offset && v < l->r->team.g->k->nops; v++) is |= is_across(l, v);
+    for (KVal v = 1; l->offset && v < l->r->team.g->k->nops; v++) is |= row_is_across(l, v);
     return is;
 }
 
@@ -51,7 +53,7 @@ static void shift_all(Emit *e, LLVMValueRef *w, uint32_t n, LLVMValueRef past, i
 }
 
 /* The last piece is not touched where the first begins the vector: there may be none. */
-static LLVMValueRef load(const Long *l, KVal v) {
+LLVMValueRef row_across(const Long *l, KVal v) {
     Emit *e = l->r->team.g->e;
     const KOp *o = &e->k->ops[v];
     DType t = e->k->params[o->buf].dtype;
@@ -81,5 +83,27 @@ static LLVMValueRef load(const Long *l, KVal v) {
 void row_load_across(const Long *l, const Pass *p) {
     Gpu *g = l->r->team.g;
     for (KVal v = 1; v < g->k->nops; v++)
-        if (p->cone[v] && is_across(l, v)) emit_override(g->e, v, load(l, v));
+        if (p->cone[v] && row_is_across(l, v)) emit_override(g->e, v, row_across(l, v));
+}
+
+/* --- By roles: the block's part of it is in shared memory ---------------------------------------
+ */
+
+LLVMValueRef row_fixed_at(const Long *l, uint32_t i, LLVMValueRef at) {
+    Gpu *g = l->r->team.g;
+    Emit *e = g->e;
+    HV p = LLVMBuildTrunc(e->b, at, e->i32, "");
+    p = hop_muli(e, p, (int64_t)row_bytes(g, l->fixed[i]) * e->lanes);
+    p = hop_add(e, hop_addi(e, hop_shared(g), l->fixed_at[i]), p);
+    return LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+}
+
+void row_take_fixed(const Long *l, const Pass *p, LLVMValueRef at) {
+    Emit *e = l->r->team.g->e;
+    for (uint32_t i = 0; i < l->nfixed; i++) {
+        const KOp *o = &e->k->ops[l->fixed[i]];
+        LLVMTypeRef t = emit_vec(emit_mem_type(e, (DType)o->dtype), e->lanes);
+        if (p->cone[l->fixed[i]])
+            emit_override(e, l->fixed[i], emit_load(e, t, row_fixed_at(l, i, at), PIECE));
+    }
 }

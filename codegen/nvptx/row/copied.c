@@ -4,9 +4,9 @@
 #include "codegen/nvptx/hopper/hopper.h"
 #include "codegen/nvptx/row/row.h"
 
-enum { COPY_ALIGN = 16 }; /* of addresses and sizes */
+enum { COPY_ALIGN = 16 /* of addresses and sizes */, WARP = 32 };
 
-static uint32_t chunks_of(const Long *l) {
+uint32_t row_chunks(const Long *l) {
     return (uint32_t)((l->room + l->chunk - 1) / l->chunk);
 }
 
@@ -17,19 +17,22 @@ static uint32_t kept_bytes(const Long *l, uint32_t i) {
 }
 
 /* Neighbours of the row lie side by side where the row's vectors begin. */
-static bool can_copy(const Long *l, uint32_t i) {
+static bool is_side_by_side(const Long *l, const KOp *o) {
     Emit *e = l->r->team.g->e;
     ExprPool *p = e->exprs;
-    const Kernel *k = l->r->team.g->k;
-    const KOp *o = &k->ops[l->kept[i]];
     Expr coef, rest;
-    if (o->op != K_kload || o->in[0] || o->mask || k->params[o->buf].dtype != (DType)o->dtype)
-        return false;
-    if (kept_bytes(l, i) % COPY_ALIGN) return false;
-    if (!expr_affine(p, o->index, k->axes[l->axis].sym, &coef, &rest) || !expr_is_value(p, coef, 1))
-        return false;
+    uint32_t axis = e->k->axes[l->axis].sym;
+    if (!expr_affine(p, o->index, axis, &coef, &rest) || !expr_is_value(p, coef, 1)) return false;
     if (l->offset) rest = expr_sub(p, rest, l->offset);
     return expr_divisor(p, rest) % e->lanes == 0;
+}
+
+static bool can_copy(const Long *l, uint32_t i) {
+    const Kernel *k = l->r->team.g->k;
+    const KOp *o = &k->ops[l->kept[i]];
+    if (o->op != K_kload || o->in[0] || o->mask || k->params[o->buf].dtype != (DType)o->dtype)
+        return false;
+    return kept_bytes(l, i) % COPY_ALIGN == 0 && is_side_by_side(l, o);
 }
 
 /* In turns, what a row leaves of the memory has room for chunks of rows behind. */
@@ -42,13 +45,17 @@ static void widen_ring(Long *l) {
     row_place_kept(l, (int64_t)l->ring * l->chunk);
 }
 
-bool row_copies(Long *l) {
-    Gpu *g = l->r->team.g;
-    if (!g->e->isa->warpgroups || !l->nkept) return false;
+bool row_can_copy(const Long *l) {
+    if (!l->r->team.g->e->isa->warpgroups) return false;
     for (uint32_t i = 0; i < l->nkept; i++)
         if (!can_copy(l, i)) return false;
+    return l->nkept > 0;
+}
+
+bool row_copies(Long *l) {
+    if (!row_can_copy(l)) return false;
     l->chunk = row_long_steps(l) * l->threads;
-    l->ring = chunks_of(l);
+    l->ring = row_chunks(l);
     if (l->turns) widen_ring(l);
     l->bars = (l->shared + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
     l->shared = l->bars + l->ring * HOP_BARRIER_BYTES;
@@ -85,7 +92,7 @@ LLVMValueRef row_chunk_place(const Long *l, LLVMValueRef at, LLVMValueRef *parit
 }
 
 void row_chunks_behind(const Long *l, LLVMValueRef *place, LLVMValueRef *phase) {
-    advance(l, hop_i(l->r->team.g->e, chunks_of(l)), place, phase);
+    advance(l, hop_i(l->r->team.g->e, row_chunks(l)), place, phase);
 }
 
 /* Of the chunk in that place. */
@@ -116,6 +123,17 @@ static HV chunk_vectors(const Long *l, LLVMValueRef at) {
     n[1] = emit_i64(e, 0);
     if (l->turns) n[0] = emit_intrinsic(e, "llvm.smax", e->i64, n, 2);
     return LLVMBuildTrunc(e->b, n[0], e->i32, "");
+}
+
+/* The first vector of the first chunk that the row does not reach, and the end of all chunks. */
+static LLVMValueRef rest_of(const Long *l) {
+    Emit *e = l->r->team.g->e;
+    LLVMValueRef at = LLVMBuildAdd(e->b, l->count, emit_i64(e, l->chunk - 1), "");
+    return LLVMBuildAnd(e->b, at, emit_i64(e, -(int64_t)l->chunk), "");
+}
+
+static LLVMValueRef chunks_end(const Long *l) {
+    return emit_i64(l->r->team.g->e, (int64_t)row_chunks(l) * l->chunk);
 }
 
 /* The chunk from vector `at` on, of so many vectors (i32), to a place in the ring. */
@@ -173,7 +191,7 @@ void row_copy_begin(const Long *l) {
 static void ask(const Long *l, HV n, HV place) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
-    HV chunks = hop_i(e, chunks_of(l)), turn = LLVMBuildUDiv(e->b, n, chunks, "");
+    HV chunks = hop_i(e, row_chunks(l)), turn = LLVMBuildUDiv(e->b, n, chunks, "");
     HV at = LLVMBuildSub(e->b, n, LLVMBuildMul(e->b, turn, chunks, ""), "");
     EmitIf there;
     LLVMValueRef row = LLVMBuildMul(e->b, LLVMBuildZExt(e->b, turn, e->i64, ""), l->step, "");
@@ -222,12 +240,99 @@ void row_copy_rest(const Long *l) {
     EmitIf one;
     int64_t n;
     if (!l->offset && expr_is_const(e->exprs, l->length, &n) && l->cluster == 1) return;
-    LLVMValueRef lo = LLVMBuildAdd(e->b, l->count, emit_i64(e, l->chunk - 1), "");
-    lo = LLVMBuildAnd(e->b, lo, emit_i64(e, -(int64_t)l->chunk), "");
-    LLVMValueRef hi = emit_i64(e, (int64_t)chunks_of(l) * l->chunk);
+    LLVMValueRef lo = rest_of(l), hi = chunks_end(l);
     emit_if_begin(e, &one, is_first(l));
     emit_loop_begin(e, &loop, "copy", lo, hi, emit_i64(e, l->chunk), false);
     ask_behind(l, loop.i);
     emit_loop_end(e, &loop);
     emit_if_end(e, &one);
+}
+
+/* --- By roles: a place has a barrier that says that what was there is not needed any more -------
+ */
+
+static HV other_at(const Long *l, uint32_t bars, HV place) {
+    Emit *e = l->r->team.g->e;
+    return hop_add(e, shared_at(l, bars), hop_muli(e, place, HOP_BARRIER_BYTES));
+}
+
+void row_copy_to_left(const Long *l) {
+    Emit *e = l->r->team.g->e;
+    EmitLoop loop = emit_loop(e, 0);
+    LLVMValueRef parity;
+    emit_loop_begin(e, &loop, "copy", emit_i64(e, 0), chunks_end(l), emit_i64(e, l->chunk), true);
+    HV place = row_chunk_place(l, loop.i, &parity);
+    hop_barrier_wait(e, other_at(l, l->left, place), LLVMBuildXor(e->b, parity, hop_i(e, 1), ""));
+    copy_chunk(l, loop.i, chunk_vectors(l, loop.i), place);
+    emit_loop_end(e, &loop);
+}
+
+void row_leave_chunk(const Long *l, LLVMValueRef at) {
+    Emit *e = l->r->team.g->e;
+    if (l->back) hop_fence_async(e);
+    hop_warp_sync(e);
+    LLVMValueRef lane = LLVMBuildAnd(e->b, l->r->team.rank, emit_i64(e, WARP - 1), "");
+    LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, lane, emit_i64(e, 0), "");
+    HV place = row_chunk_place(l, at, NULL);
+    hop_barrier_arrive(e, other_at(l, l->back ? l->made : l->left, place), one);
+}
+
+void row_leave_rest(const Long *l) {
+    Emit *e = l->r->team.g->e;
+    EmitLoop loop = emit_loop(e, 0);
+    emit_loop_begin(e, &loop, "leave", rest_of(l), chunks_end(l), emit_i64(e, l->chunk), false);
+    row_leave_chunk(l, loop.i);
+    emit_loop_end(e, &loop);
+}
+
+/* --- By roles: results that the copy engine takes away ------------------------------------------
+ */
+
+bool row_can_store(const Long *l, const Pass *p) {
+    const Gpu *g = l->r->team.g;
+    if (p->nstores > l->nkept) return false;
+    for (uint32_t i = 0; i < p->nstores; i++) {
+        const KOp *o = &g->k->ops[p->stores[i]];
+        DType t = g->k->params[o->buf].dtype;
+        if (o->op != K_kstore || o->mask || t != (DType)g->k->ops[o->in[0]].dtype) return false;
+        if (!dtype_is_float(t) || dtype_bytes(t) != row_bytes(g, l->kept[i])) return false;
+        if (!is_side_by_side(l, o)) return false;
+    }
+    return true;
+}
+
+/* The results of the chunk from vector `at` on, in that place. */
+static void store_chunk(const Long *l, const Pass *p, LLVMValueRef at, HV place) {
+    Emit *e = l->r->team.g->e;
+    EmitIf any;
+    HV vectors = chunk_vectors(l, at), lo = hop_muli(e, place, l->chunk);
+    emit_if_begin(e, &any, LLVMBuildICmp(e->b, LLVMIntNE, vectors, hop_i(e, 0), ""));
+    row_bind_long(l, at);
+    for (uint32_t i = 0; i < p->nstores; i++) {
+        const KOp *o = &e->k->ops[p->stores[i]];
+        uint32_t bytes = kept_bytes(l, i);
+        HV from = hop_add(e, shared_at(l, l->slot[i]), hop_muli(e, lo, bytes));
+        HV to = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
+        hop_bulk_store(e, to, from, hop_muli(e, vectors, bytes));
+    }
+    emit_if_end(e, &any);
+    hop_tma_commit(e);
+}
+
+void row_copy_back(const Long *l, const Pass *p, LLVMValueRef first) {
+    Emit *e = l->r->team.g->e;
+    EmitLoop loop = emit_loop(e, 0);
+    LLVMValueRef parity;
+    emit_loop_begin(e, &loop, "back", emit_i64(e, 0), chunks_end(l), emit_i64(e, l->chunk), true);
+    HV place = row_chunk_place(l, loop.i, &parity);
+    hop_barrier_wait(e, other_at(l, l->made, place), parity);
+    store_chunk(l, p, loop.i, place);
+    hop_tma_wait_read(e, 1);
+    LLVMValueRef none = LLVMBuildICmp(e->b, LLVMIntEQ, loop.i, emit_i64(e, 0), "");
+    none = LLVMBuildAnd(e->b, none, first, "");
+    LLVMValueRef is_zero = hop_is(e, place, 0);
+    HV before = LLVMBuildSelect(e->b, is_zero, hop_i(e, l->ring), place, "");
+    before = hop_addi(e, before, -1);
+    hop_barrier_arrive(e, other_at(l, l->left, before), LLVMBuildNot(e->b, none, ""));
+    emit_loop_end(e, &loop);
 }

@@ -110,7 +110,7 @@ void row_place_kept(Long *l, int64_t vectors) {
 }
 
 uint32_t row_long_steps(const Long *l) {
-    return l->steps > 2 ? 2 : l->steps;
+    return l->folders || l->steps < 2 ? l->steps : 2;
 }
 
 /* The last vector is taken by elements where the aligned pieces that it lies in, in a row that

@@ -122,21 +122,42 @@ static void vary_team(RowPlan *r, bool held) {
             size[n++] = size[i];
     for (uint32_t i = 0; i < n; i++)
         name[i] = arena_printf(g->j->arena, "%s by %u", held ? "held" : "walked", size[i]);
-    const char *facts =
-        arena_printf(g->j->arena, "row %lld of %lld lanes=%u", (long long)rows,
-                     (long long)length * e->lanes, e->lanes);
+    const char *facts = arena_printf(g->j->arena, "row %lld of %lld lanes=%u", (long long)rows,
+                                     (long long)length * e->lanes, e->lanes);
     r->team.size = size[gpu_ways(g, facts, name, n)];
     if (held) r->pieces = (uint32_t)((length + r->team.size - 1) / r->team.size);
 }
 
-enum { LONG_WAYS = 6 };
+enum { LONG_WAYS = 9 };
 
-/* Ways of a long row: it comes by the copy engine where it can; if no block holds all of it, a
- * cluster of blocks does, as small a one as can. The way to take first. */
+/* What all rows read alike is as much as a row, so that reading it again for each would hold caches
+ * up longer than memory takes. */
+static bool reads_much_again(const Long *l) {
+    const Gpu *g = l->r->team.g;
+    uint32_t kept = 0, fixed = 0;
+    for (uint32_t i = 0; i < l->nkept; i++) kept += row_bytes(g, l->kept[i]);
+    for (uint32_t i = 0; i < l->nfixed; i++) fixed += row_bytes(g, l->fixed[i]);
+    return fixed > kept;
+}
+
+/* By roles, in a block or else in two that share the row. */
+static uint32_t roles_ways(const Long *l, bool first, Long *way, const char **name) {
+    static const char *const names[] = {"by roles", "by roles of 2"};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        way[n] = *l;
+        if (row_roles(&way[n], 1u << i) && reads_much_again(&way[n]) == first) name[n++] = names[i];
+    }
+    return n;
+}
+
+/* Ways of a long row: where blocks gain by keeping what all rows read alike, warps have roles; it
+ * comes by the copy engine where it can; if no block holds all of it, a cluster of blocks does, as
+ * small a one as can. The way to take first. */
 static uint32_t long_ways(const Long *l, Long *way, const char **name) {
     static const char *const turns[] = {"in turns", "in turns by 2", "in turns by 4",
                                         "in turns by 8"};
-    uint32_t n = 0;
+    uint32_t n = roles_ways(l, true, way, name);
     for (uint32_t i = 1; i < 4 && !l->all_kept; i++) {
         way[n] = *l;
         if (row_turns(&way[n], 1u << i)) name[n++] = turns[i];
@@ -148,7 +169,7 @@ static uint32_t long_ways(const Long *l, Long *way, const char **name) {
         way[n] = *l;
         if (row_turns(&way[n], 1u << i)) name[n++] = turns[i];
     }
-    return n;
+    return n + roles_ways(l, false, way + n, name + n);
 }
 
 static void choose_long(Long *l) {
@@ -230,7 +251,7 @@ static void run_rows(Gpu *g, int64_t length) {
     else
         vary_team(&r, held);
     if (is_long && l.turns) {
-        row_run_turns(&l);
+        (l.folders ? row_run_roles : row_run_turns)(&l);
         return;
     }
     Block b = {.threads = block_threads(&r, held)};
@@ -247,8 +268,7 @@ static void run_rows(Gpu *g, int64_t length) {
     if (!b.exact)
         emit_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_expr(e, b.rows), ""));
     Expr row[ROW_MOST_TOGETHER] = {emit_new_sym(e, "row", INT32_MAX, at)};
-    for (uint32_t i = 1; i < b.together; i++)
-        row[i] = expr_addi(p, row[0], (int64_t)i * b.teams);
+    for (uint32_t i = 1; i < b.together; i++) row[i] = expr_addi(p, row[0], (int64_t)i * b.teams);
     if (!held) gpu_decode(e, g->k, g->rows->par, row[0]);
     if (held)
         row_run_held(&r, row, b.together);

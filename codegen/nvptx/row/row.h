@@ -63,8 +63,10 @@ void row_fold_held(Held *h, const Pass *p);
 bool row_is_own(const Gpu *g, uint32_t axes, KVal v);
 
 /* long.c */
-#define ROW_MOST_KEPT 4
-#define ROW_RESERVED  2048 /* bytes of shared memory: of the system, and where teams meet */
+#define ROW_MOST_STEPS 8 /* vectors of a thread that are asked for together */
+#define ROW_MOST_KEPT  4
+#define ROW_MOST_FIXED 4
+#define ROW_RESERVED   2048 /* bytes of shared memory: of the system, and where teams meet */
 typedef struct Long Long;
 struct Long {
     RowPlan *r;
@@ -74,7 +76,8 @@ struct Long {
     LLVMValueRef head, count, tail;  /* elements in front, vectors, elements behind */
     LLVMValueRef first_vector;       /* in turns: of the row's, the block's first; else NULL */
     LLVMValueRef own_head, own_tail; /* of these elements, those that the block takes */
-    KVal max, sum;                   /* of one walk; 0: there are none such */
+    KVal lead, under;                /* folds of one walk; 0: there are none such */
+    KVal mean;                       /* squares around it are under its sum; 0: another pair */
     uint32_t nkept;
     KVal kept[ROW_MOST_KEPT];
     uint32_t slot[ROW_MOST_KEPT];     /* byte in shared memory of the first vector */
@@ -93,10 +96,21 @@ struct Long {
     LLVMValueRef at, step, end; /* ... its number, how far apart they are, and how many there are */
     LLVMValueRef place, phase;  /* of the row's first chunk: where in the ring it is, and the parity
                                    of  its barrier (i32); NULL: 0 */
+    uint32_t folders, finishers; /* by roles: warps that fold rows, and warps that finish them; else
+                                    0: all threads do both */
+    uint32_t
+        left; /* by roles: byte in shared memory of the barriers of places that are left, ... */
+    uint32_t made; /* ... and of those that have results, where ... */
+    bool back;     /* ... these take the place of what they are made from, and are copied out */
+    bool leaves;   /* by roles: behind this walk nobody needs a chunk */
+    uint32_t nfixed;
+    KVal fixed[ROW_MOST_FIXED];        /* by roles: what all rows read alike, and ... */
+    uint32_t fixed_at[ROW_MOST_FIXED]; /* ... the byte where the block's part of it is kept */
 };
 /* Chooses threads, vectors and what is kept; false: the row is short, or not of that shape. */
 bool row_long(RowPlan *r, Long *l);
-void row_run_long(Long *l);
+/* An access that is made anew for every row, and walks it. */
+bool row_is_load(const Long *l, KVal v);
 /* Elements in front of the first vector of the row that the current scope stands at, its vectors,
  * and elements behind the last (parts.c, as the next three). */
 void row_measure(Long *l);
@@ -106,7 +120,45 @@ uint32_t row_bytes(const Gpu *g, KVal v);      /* of an element of value v where
 void row_place_kept(Long *l, int64_t vectors); /* slots in shared memory */
 uint32_t row_long_steps(const Long *l); /* vectors of a thread at a time from shared memory */
 
+/* walk.c: the row, pass by pass. What a walk does with what is kept; KEEP_wait: it loads what the
+ * copy engine brings. */
+typedef enum Keep { KEEP_nothing, KEEP_store, KEEP_wait, KEEP_load } Keep;
+void row_run_long(Long *l);
+/* What a thread has folded so far: of each fold of the pass, then what is under one of them and how
+ * many elements it has. Vectors, but for such a pair. */
+typedef struct Folds {
+    const Pass *p;
+    uint32_t n;
+    LLVMValueRef acc[ROWS_MAX_FOLDS + 2];
+} Folds;
+Folds row_folds_begin(const Long *l, const Pass *p, uint32_t lanes);
+void row_put_pair(const Long *l, Folds *f, TeamPair t);
+void row_fold_own_lanes(const Long *l, Folds *f);     /* vectors become scalars */
+void row_long_results(const Long *l, const Folds *f); /* known in the current scope */
+/* Vectors lo to hi: whole turns of the team, and what is left. */
+void row_walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueRef hi);
+/* The single elements, a thread each, in a scope that they are bound in. */
+typedef struct RowEdges {
+    EmitScope *scope;
+    LLVMValueRef live;
+    uint32_t lanes; /* of what is no single element */
+} RowEdges;
+RowEdges row_edges_begin(const Long *l);
+void row_edges_request(const Long *l, const Pass *p); /* the row's own loads */
+void row_edges_walk(const Long *l, RowEdges *x, Folds *f);
+void row_edges_end(const Long *l, const RowEdges *x);
+
+/* under.c: two folds in one walk. */
+void row_find_under(Long *l, bool squares); /* and the number of the first pass behind the walk */
+bool row_has_under(const Long *l, const Pass *p);
+TeamPair row_under_begin(const Long *l);
+/* The elements of n scopes join t; live[u]: NULL, or where vector u counts. */
+void row_fold_under(const Long *l, EmitScope **scope, LLVMValueRef *live, uint32_t n, TeamPair *t);
+Team row_team_under(const Long *l, const Pass *p); /* the row's team, which joins such pairs */
+LLVMValueRef row_under_result(const Long *l, LLVMValueRef lead, LLVMValueRef under);
+
 /* copied.c: the copy engine brings what is kept of a row, all of it asked for at once. */
+bool row_can_copy(const Long *l);
 bool row_copies(Long *l);                        /* from here on, if what is kept can come so */
 void row_copy(const Long *l, LLVMValueRef room); /* asks for vectors 0 to room */
 void row_wait_copied(const Long *l, LLVMValueRef at); /* for the chunk that vector `at` begins */
@@ -120,11 +172,30 @@ void row_copy_rest(const Long *l); /* in the places of chunks that this row does
 LLVMValueRef row_chunk_place(const Long *l, LLVMValueRef at, LLVMValueRef *parity);
 /* In turns: place and phase of the row behind one that has these. */
 void row_chunks_behind(const Long *l, LLVMValueRef *place, LLVMValueRef *phase);
+uint32_t row_chunks(const Long *l);   /* of a row */
+void row_copy_to_left(const Long *l); /* by roles: one thread asks for the row's chunks, each as
+                                         soon as its place is left */
+void row_leave_chunk(const Long *l, LLVMValueRef at); /* by a warp that needs its part no more */
+void row_leave_rest(const Long *l);                   /* chunks that this row does not reach */
+bool row_can_store(const Long *l, const Pass *p);     /* its results in the place of what is kept */
+/* One thread copies the row's results out, chunk by chunk as they are made, and leaves each one's
+ * place when the next one is on its way. first (i1): no row was before. */
+void row_copy_back(const Long *l, const Pass *p, LLVMValueRef first);
 
 /* across.c: what all rows read alike, where rows start at any element. Pieces of 16 bytes that have
  * any of a vector's elements are in the buffer. */
 bool row_has_across(const Long *l);
 void row_load_across(const Long *l, const Pass *p); /* all of the pass, for the current vector */
+
+bool row_is_across(const Long *l, KVal v);
+LLVMValueRef row_across(const Long *l, KVal v); /* of the current vector */
+/* By roles: where vector `at` of number i of what is fixed is kept, and all of it that p takes. */
+LLVMValueRef row_fixed_at(const Long *l, uint32_t i, LLVMValueRef at);
+void row_take_fixed(const Long *l, const Pass *p, LLVMValueRef at);
+
+/* roles.c: warps of a block with roles of their own. */
+bool row_roles(Long *l, uint32_t cluster); /* false: not possible; l is as it was then */
+void row_run_roles(Long *l);
 
 /* turns.c: blocks, or clusters of them, that stay and take row after row. */
 bool row_turns(Long *l, uint32_t cluster); /* false: not possible; l is as it was then */

@@ -1,0 +1,529 @@
+/* Long rows of known length that blocks, or pairs of them that share each row, take in turns, and
+ * whose warps have roles: one asks the copy engine for chunk after chunk, some fold them as they
+ * come, one joins what all have folded, others finish the row behind those that the first ones are
+ * at, and one has the copy engine take away what they leave in the place of what they read. No
+ * thread of a block waits for all others, and memory never waits for any. What all rows read alike
+ * is read once: a block keeps its part of it in shared memory. All rows of a block then
+ * have to start at the same remainder of a vector. */
+#include "codegen/nvptx/hopper/hopper.h"
+#include "codegen/nvptx/ptx.h"
+#include "codegen/nvptx/row/row.h"
+
+enum {
+    WARP = 32,
+    FOLDERS = 8,
+    FINISHERS = 8,
+    STEPS = 2,    /* vectors of a folder's thread in a chunk, of all that is kept */
+    AHEAD = 4,    /* rows of which chunks may be in shared memory */
+    SLOTS = 16,   /* rows of which folds may be: see row_roles */
+    APART = 1021, /* vectors between what neighbouring blocks first read of what all read alike */
+    TOGETHER = 4, /* vectors of what all rows read alike that a thread asks for at once */
+};
+
+/* What the roles have in common. Bytes in shared memory, of: */
+typedef struct Roles {
+    Long *l;
+    const Pass *first, *last;      /* the walk that folds, and the one that stores */
+    uint32_t parts_come, are_done; /* barriers of each slot, */
+    uint32_t parts, results;       /* f32 of [slot][value][warp], [slot][value], */
+    uint32_t values;               /* of a row */
+    HV warp;                       /* of the block, i32 */
+    Expr groups, rows;
+} Roles;
+
+/* --- What shape a kernel has ------------------------------------------------------------------ */
+
+/* One walk that folds numbers that blocks can send each other, one that stores; between them and
+ * behind, what walks nothing. */
+static bool has_walks(const Long *l) {
+    const Gpu *g = l->r->team.g;
+    const Passes *rows = g->rows;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < rows->npasses; i++) {
+        const Pass *p = &rows->pass[i];
+        for (uint32_t f = 0; f < p->nfolds; f++)
+            if (gpu_fold_width(g, p->folds[f]) != 1 || gpu_fold_type(g, p->folds[f]) != DT_f32)
+                return false;
+        if (i < l->first ? !p->axes || p->nstores : p->nfolds > 0) return false;
+        n += i >= l->first && p->axes;
+    }
+    return n == 1;
+}
+
+static const Pass *last_walk(const Passes *rows) {
+    const Pass *p = &rows->pass[rows->npasses - 1];
+    while (!p->axes) p--;
+    return p;
+}
+
+/* Rows that are so many apart start at the same remainder of a vector: a multiple of that many. */
+static uint32_t row_period(const Long *l) {
+    const Gpu *g = l->r->team.g;
+    Expr coef, rest;
+    uint32_t par = g->rows->par;
+    if (!l->offset || !l->nfixed) return 1;
+    if (par & (par - 1)) return 0;
+    if (!expr_affine(g->e->exprs, l->offset, g->k->axes[__builtin_ctz(par)].sym, &coef, &rest))
+        return 0;
+    return g->e->lanes;
+}
+
+/* Loads that all rows share and only the last walk needs; false: something else is left to load. */
+static bool find_fixed(Long *l, const Pass *last) {
+    const Gpu *g = l->r->team.g;
+    uint32_t kept = 0;
+    l->nfixed = 0;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        if (g->k->ops[v].op != K_kload || !g->rows->need[v]) continue;
+        if (!(g->rows->dom[v] >> l->axis & 1)) continue;
+        if (row_is_load(l, v)) {
+            for (uint32_t i = 0; i < l->nkept; i++) kept += l->kept[i] == v;
+            continue;
+        }
+        if (!row_is_across(l, v) || l->nfixed == ROW_MOST_FIXED || !last->cone[v]) return false;
+        for (uint32_t i = 0; i < l->first; i++)
+            if (g->rows->pass[i].cone[v]) return false;
+        l->fixed[l->nfixed++] = v;
+    }
+    return kept == l->nkept;
+}
+
+/* --- Shared memory -----------------------------------------------------------------------------
+ */
+
+static uint32_t vector_bytes(const Long *l, const KVal *v, uint32_t n) {
+    const Gpu *g = l->r->team.g;
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++) bytes += row_bytes(g, v[i]) * g->e->lanes;
+    return bytes;
+}
+
+/* Warps that ask for chunks, that join folds, and that take results away. */
+enum { FETCHER = FOLDERS + FINISHERS, JOINER, STORER };
+
+static uint32_t values_of(const Long *l) {
+    return l->r->team.g->rows->pass[0].nfolds + (l->lead ? 1 : 0) + (l->mean ? 1 : 0);
+}
+
+/* What slots take, and their barriers. */
+static uint32_t slots_bytes(const Long *l) {
+    return SLOTS * (2 * HOP_BARRIER_BYTES + values_of(l) * (WARP + 1) * 4);
+}
+
+/* The ring takes what is left beside the rest: as many chunks as there is room for, or as rows need
+ * whose folds have a slot. */
+static bool place(Long *l) {
+    const Gpu *g = l->r->team.g;
+    uint32_t each = vector_bytes(l, l->kept, l->nkept) * l->chunk + 3 * HOP_BARRIER_BYTES;
+    int64_t fixed = vector_bytes(l, l->fixed, l->nfixed) * l->room, chunks = row_chunks(l);
+    int64_t room = (int64_t)g->m->shared - ROW_RESERVED - slots_bytes(l) - fixed;
+    int64_t most = l->threads, ring = room < 0 ? 0 : room / each;
+    if (ring > AHEAD * chunks) ring = AHEAD * chunks;
+    if (ring > most) ring = most;
+    if (ring * 5 < chunks * 6) return false;
+    l->ring = (uint32_t)ring;
+    row_place_kept(l, ring * l->chunk);
+    for (uint32_t i = 0; i < l->nfixed; i++) {
+        l->fixed_at[i] = l->shared;
+        l->shared += vector_bytes(l, &l->fixed[i], 1) * (uint32_t)l->room;
+    }
+    l->bars = l->shared;
+    l->left = l->bars + l->ring * HOP_BARRIER_BYTES;
+    l->made = l->left + l->ring * HOP_BARRIER_BYTES;
+    l->shared = l->made + l->ring * HOP_BARRIER_BYTES + slots_bytes(l);
+    return true;
+}
+
+/* Folders may be AHEAD rows and two more in front of a block's finishers; those of the other block
+ * may be as many in front of its own, which are at most one row behind the folders here. A slot is
+ * taken again when nobody needs what it had. */
+bool row_roles(Long *l, uint32_t cluster) {
+    Gpu *g = l->r->team.g;
+    Long t = *l;
+    int64_t length;
+    if (!expr_is_const(g->e->exprs, l->length, &length) || !row_can_copy(l)) return false;
+    t.lead = t.under = t.mean = 0;
+    row_find_under(&t, true);
+    if (!has_walks(&t) || !find_fixed(&t, last_walk(g->rows)) || !row_period(&t)) return false;
+    t.turns = true, t.cluster = cluster, t.blocks = 1, t.all_kept = true;
+    t.folders = FOLDERS, t.finishers = FINISHERS;
+    t.back = row_can_store(&t, last_walk(g->rows));
+    t.threads = (t.back ? STORER + 1 : STORER) * WARP;
+    t.room = (length / g->e->lanes + cluster - 1) / cluster;
+    t.steps = STEPS;
+    while (t.steps > 1 && t.steps * vector_bytes(&t, t.kept, t.nkept) > STEPS * 16) t.steps /= 2;
+    t.chunk = t.steps * FOLDERS * WARP;
+    if (!place(&t)) return false;
+    *l = t;
+    return true;
+}
+
+/* --- A role ------------------------------------------------------------------------------------
+ */
+
+typedef struct Turn {
+    EmitLoop loop; /* carries the turn's number, the row's place and phase */
+    RowPlan role;  /* its threads as a team */
+    Long row;
+    HV slot, phase; /* i32; of the slot's barriers */
+} Turn;
+
+/* All rows of the block, by n warps from number `first` on, which walk a chunk together. */
+static void turns_begin(const Roles *x, Turn *t, uint32_t first, uint32_t n) {
+    Gpu *g = x->l->r->team.g;
+    Emit *e = g->e;
+    LLVMValueRef at = g->block[0], all = emit_expr(e, x->rows), step = emit_expr(e, x->groups);
+    if (x->l->cluster > 1) at = LLVMBuildUDiv(e->b, at, emit_i64(e, x->l->cluster), "");
+    t->role = *x->l->r;
+    t->role.team.size = n * WARP;
+    t->role.team.rank = LLVMBuildSub(e->b, g->tid, emit_i64(e, first * WARP), "");
+    t->row = *x->l;
+    t->row.r = &t->role;
+    if (n > 1) t->row.steps = x->l->chunk / t->role.team.size;
+    t->loop = emit_loop(e, 3);
+    for (uint32_t i = 0; i < 3; i++) t->loop.init[i] = hop_i(e, 0);
+    emit_loop_begin(e, &t->loop, "turn", at, all, step, true);
+    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, t->loop.i));
+    t->row.place = t->loop.phi[1], t->row.phase = t->loop.phi[2];
+    row_measure(&t->row);
+    t->slot = hop_andi(e, t->loop.phi[0], SLOTS - 1);
+    t->phase = hop_andi(e, hop_shr(e, t->loop.phi[0], __builtin_ctz(SLOTS)), 1);
+}
+
+static void turns_end(const Roles *x, Turn *t) {
+    Emit *e = x->l->r->team.g->e;
+    t->loop.next[0] = hop_addi(e, t->loop.phi[0], 1);
+    for (uint32_t i = 1; i < 3; i++) t->loop.next[i] = t->loop.phi[i];
+    row_chunks_behind(&t->row, &t->loop.next[1], &t->loop.next[2]);
+    emit_loop_end(e, &t->loop);
+}
+
+static HV shared_at(const Roles *x, uint32_t at) {
+    Gpu *g = x->l->r->team.g;
+    return hop_addi(g->e, hop_shared(g), at);
+}
+
+static HV slot_barrier(const Roles *x, uint32_t bars, const Turn *t) {
+    Emit *e = x->l->r->team.g->e;
+    return hop_add(e, shared_at(x, bars), hop_muli(e, t->slot, HOP_BARRIER_BYTES));
+}
+
+/* Address of value number i of the slot's: what warp `warp` of all blocks' folders has of it, or
+ * NULL: the result. */
+static HV value_at(const Roles *x, const Turn *t, uint32_t i, HV warp) {
+    Emit *e = x->l->r->team.g->e;
+    HV n = hop_addi(e, hop_muli(e, t->slot, x->values), i);
+    if (!warp) return hop_add(e, shared_at(x, x->results), hop_muli(e, n, 4));
+    n = hop_add(e, hop_muli(e, n, WARP), warp);
+    return hop_add(e, shared_at(x, x->parts), hop_muli(e, n, 4));
+}
+
+static LLVMValueRef pointer(Emit *e, HV at) {
+    return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+}
+
+/* Nothing that this thread does writes it. */
+static LLVMValueRef read_value(Emit *e, HV at) {
+    LLVMValueRef v = LLVMBuildLoad2(e->b, e->f32, pointer(e, at), "");
+    LLVMSetVolatile(v, true);
+    return v;
+}
+
+static HV lane_of(const Roles *x) {
+    Gpu *g = x->l->r->team.g;
+    return hop_andi(g->e, LLVMBuildTrunc(g->e->b, g->tid, g->e->i32, ""), WARP - 1);
+}
+
+/* Where the warp is one of n from number `first` on. */
+static LLVMValueRef is_role(const Roles *x, uint32_t first, uint32_t n) {
+    Emit *e = x->l->r->team.g->e;
+    return LLVMBuildICmp(e->b, LLVMIntULT, hop_addi(e, x->warp, -(int64_t)first), hop_i(e, n), "");
+}
+
+/* --- Who fetches, takes away, folds
+ * -------------------------------------------------------------------- */
+
+static void fetch(const Roles *x) {
+    Emit *e = x->l->r->team.g->e;
+    EmitIf one;
+    Turn t;
+    LLVMValueRef is = is_role(x, FETCHER, 1);
+    is = LLVMBuildAnd(e->b, is, hop_is(e, lane_of(x), 0), "");
+    emit_if_begin(e, &one, is);
+    turns_begin(x, &t, FETCHER, 1);
+    row_copy_to_left(&t.row);
+    turns_end(x, &t);
+    emit_if_end(e, &one);
+}
+
+static void take_away(const Roles *x) {
+    Emit *e = x->l->r->team.g->e;
+    EmitIf one;
+    Turn t;
+    if (!x->l->back) return;
+    LLVMValueRef is = LLVMBuildAnd(e->b, is_role(x, STORER, 1), hop_is(e, lane_of(x), 0), "");
+    emit_if_begin(e, &one, is);
+    turns_begin(x, &t, STORER, 1);
+    row_copy_back(&t.row, x->last, hop_is(e, t.loop.phi[0], 0));
+    turns_end(x, &t);
+    hop_tma_wait(e);
+    emit_if_end(e, &one);
+}
+
+/* Where the warp's part of value i goes: blocks number theirs one behind the other. */
+static HV part_at(const Roles *x, const Turn *t, uint32_t i) {
+    Emit *e = x->l->r->team.g->e;
+    HV warp = x->warp;
+    if (x->l->cluster > 1) {
+        HV block = LLVMBuildTrunc(e->b, x->l->r->team.block, e->i32, "");
+        warp = hop_add(e, warp, hop_muli(e, block, FOLDERS));
+    }
+    return value_at(x, t, i, warp);
+}
+
+/* What the warp has folded goes to the blocks that share the row, this one among them. */
+static void send(const Roles *x, const Turn *t, const LLVMValueRef *v) {
+    Emit *e = x->l->r->team.g->e;
+    EmitIf some;
+    HV lane = lane_of(x), bar = slot_barrier(x, x->parts_come, t);
+    emit_if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntULT, lane, hop_i(e, x->l->cluster), ""));
+    for (uint32_t i = 0; i < x->values; i++)
+        if (x->l->cluster > 1)
+            hop_cluster_send(e, part_at(x, t, i), bar, lane, v[i]);
+        else
+            LLVMBuildStore(e->b, v[i], pointer(e, part_at(x, t, i)));
+    if (x->l->cluster == 1) hop_barrier_arrive(e, bar, LLVMConstInt(e->i1, 1, false));
+    emit_if_end(e, &some);
+}
+
+static void fold(const Roles *x) {
+    Emit *e = x->l->r->team.g->e;
+    EmitIf mine;
+    Turn t;
+    emit_if_begin(e, &mine, is_role(x, 0, FOLDERS));
+    turns_begin(x, &t, 0, FOLDERS);
+    Folds f = row_folds_begin(&t.row, x->first, e->lanes);
+    row_walk(&t.row, &f, KEEP_wait, emit_i64(e, 0), t.row.count);
+    row_fold_own_lanes(&t.row, &f);
+    const Team team = row_team_under(&t.row, x->first);
+    gpu_team_lanes(&team, x->first, f.acc);
+    send(x, &t, f.acc);
+    turns_end(x, &t);
+    emit_if_end(e, &mine);
+}
+
+/* --- Who joins ---------------------------------------------------------------------------------
+ */
+
+/* What all warps have folded, a lane each. */
+static Folds receive(const Roles *x, const Turn *t) {
+    Emit *e = x->l->r->team.g->e;
+    Folds f = row_folds_begin(&t->row, x->first, 1);
+    HV lane = lane_of(x), bar = slot_barrier(x, x->parts_come, t);
+    const uint32_t n = x->l->cluster * FOLDERS;
+    EmitIf one;
+    if (x->l->cluster > 1) {
+        emit_if_begin(e, &one, hop_is(e, lane, 0));
+        hop_barrier_expect(e, bar, hop_i(e, (int64_t)4 * x->values * n));
+        emit_if_end(e, &one);
+    }
+    hop_barrier_wait(e, bar, t->phase);
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntULT, lane, hop_i(e, n), "");
+    LLVMValueRef last[2] = {lane, hop_i(e, n - 1)};
+    HV from = emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
+    for (uint32_t i = 0; i < x->values; i++) {
+        LLVMValueRef v = read_value(e, value_at(x, t, i, from));
+        f.acc[i] = LLVMBuildSelect(e->b, is, v, f.acc[i], "");
+    }
+    return f;
+}
+
+static void publish(const Roles *x, const Turn *t, const Folds *f) {
+    Emit *e = x->l->r->team.g->e;
+    LLVMValueRef first = hop_is(e, lane_of(x), 0);
+    EmitIf one;
+    emit_if_begin(e, &one, first);
+    for (uint32_t i = 0; i < x->values; i++)
+        LLVMBuildStore(e->b, f->acc[i], pointer(e, value_at(x, t, i, NULL)));
+    emit_if_end(e, &one);
+    hop_barrier_arrive(e, slot_barrier(x, x->are_done, t), first);
+}
+
+/* Passes behind the folds, of single elements and of what walks nothing. */
+static void finish_edges(const Roles *x, const Turn *t) {
+    const Long *l = x->l;
+    Emit *e = l->r->team.g->e;
+    const Passes *rows = l->r->team.g->rows;
+    Folds none = {.p = x->last};
+    RowEdges edges = row_edges_begin(&t->row);
+    if (l->cluster > 1) {
+        LLVMValueRef b = LLVMBuildICmp(e->b, LLVMIntEQ, l->r->team.block, emit_i64(e, 0), "");
+        edges.live = LLVMBuildAnd(e->b, edges.live, b, "");
+    }
+    for (uint32_t i = l->first; i < rows->npasses; i++)
+        if (!rows->pass[i].axes)
+            row_store_once(t->row.r, &rows->pass[i]);
+        else if (l->offset)
+            row_edges_walk(&t->row, &edges, &none);
+    row_edges_end(&t->row, &edges);
+}
+
+/* Every block joins the row's single elements to the rest, which are few; one stores theirs. They
+ * are on their way before the folds are waited for. */
+static void join(const Roles *x) {
+    Emit *e = x->l->r->team.g->e;
+    EmitIf mine;
+    Turn t;
+    emit_if_begin(e, &mine, is_role(x, JOINER, 1));
+    turns_begin(x, &t, JOINER, 1);
+    t.row.own_head = t.row.head, t.row.own_tail = t.row.tail;
+    RowEdges edges = row_edges_begin(&t.row);
+    if (x->l->offset) row_edges_request(&t.row, x->first);
+    Folds f = receive(x, &t);
+    if (x->l->offset) row_edges_walk(&t.row, &edges, &f);
+    row_edges_end(&t.row, &edges);
+    const Team team = row_team_under(&t.row, x->first);
+    gpu_team_lanes(&team, x->first, f.acc);
+    publish(x, &t, &f);
+    row_long_results(&t.row, &f);
+    finish_edges(x, &t);
+    turns_end(x, &t);
+    emit_if_end(e, &mine);
+}
+
+/* --- Who finishes ------------------------------------------------------------------------------
+ */
+
+/* Vectors `at` on, those of a thread `by` apart, where they are there; `turned` round by so many:
+ * blocks do not all ask for the same pieces at the same time. */
+static void keep_some(const Long *row, LLVMValueRef at, int64_t by, LLVMValueRef turned) {
+    Emit *e = row->r->team.g->e;
+    LLVMValueRef v[TOGETHER][ROW_MOST_FIXED], to[TOGETHER], there[TOGETHER];
+    for (uint32_t u = 0; u < TOGETHER; u++) {
+        LLVMValueRef n = LLVMBuildAdd(e->b, at, emit_i64(e, u * by), "");
+        there[u] = LLVMBuildICmp(e->b, LLVMIntSLT, n, row->count, "");
+        n = LLVMBuildSelect(e->b, there[u], n, emit_i64(e, 0), "");
+        n = LLVMBuildAdd(e->b, n, turned, "");
+        LLVMValueRef past = LLVMBuildICmp(e->b, LLVMIntSGE, n, row->count, "");
+        to[u] = LLVMBuildSelect(e->b, past, LLVMBuildSub(e->b, n, row->count, ""), n, "");
+        emit_push(e);
+        row_bind_long(row, to[u]);
+        for (uint32_t i = 0; i < row->nfixed; i++) v[u][i] = row_across(row, row->fixed[i]);
+        emit_pop(e);
+    }
+    for (uint32_t u = 0; u < TOGETHER; u++) {
+        EmitIf inside;
+        emit_if_begin(e, &inside, there[u]);
+        for (uint32_t i = 0; i < row->nfixed; i++)
+            emit_store_ptr(e, v[u][i], row_fixed_at(row, i, to[u]), 16);
+        emit_if_end(e, &inside);
+    }
+}
+
+/* The block's part of what all rows read alike, as it lies under its first row. */
+static void keep_fixed(const Roles *x) {
+    Gpu *g = x->l->r->team.g;
+    Emit *e = g->e;
+    Long row = *x->l;
+    if (!row.nfixed) return;
+    LLVMValueRef at = g->block[0];
+    if (row.cluster > 1) at = LLVMBuildUDiv(e->b, at, emit_i64(e, row.cluster), "");
+    emit_push(e);
+    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, at));
+    row_measure(&row);
+    LLVMValueRef first = LLVMBuildSub(e->b, g->tid, emit_i64(e, FOLDERS * WARP), "");
+    const int64_t by = FINISHERS * WARP;
+    LLVMValueRef turned = LLVMBuildMul(e->b, at, emit_i64(e, APART), "");
+    turned = LLVMBuildURem(e->b, turned, row.count, "");
+    EmitLoop loop = emit_loop(e, 0);
+    emit_loop_begin(e, &loop, "fixed", first, row.count, emit_i64(e, by * TOGETHER), false);
+    keep_some(&row, loop.i, by, turned);
+    emit_loop_end(e, &loop);
+    emit_pop(e);
+    hop_sync(e, hop_i(e, 1), FINISHERS * WARP);
+}
+
+static void finish(const Roles *x) {
+    Emit *e = x->l->r->team.g->e;
+    EmitIf mine;
+    Turn t;
+    emit_if_begin(e, &mine, is_role(x, FOLDERS, FINISHERS));
+    keep_fixed(x);
+    turns_begin(x, &t, FOLDERS, FINISHERS);
+    Folds f = row_folds_begin(&t.row, x->first, 1), none = {.p = x->last};
+    hop_barrier_wait(e, slot_barrier(x, x->are_done, &t), t.phase);
+    for (uint32_t i = 0; i < x->values; i++) f.acc[i] = read_value(e, value_at(x, &t, i, NULL));
+    row_long_results(&t.row, &f);
+    t.row.leaves = true;
+    row_walk(&t.row, &none, KEEP_wait, emit_i64(e, 0), t.row.count);
+    row_leave_rest(&t.row);
+    turns_end(x, &t);
+    emit_if_end(e, &mine);
+}
+
+/* --- The kernel --------------------------------------------------------------------------------
+ */
+
+/* Blocks, or pairs of them, that run at once: such that the rows of each start alike. */
+static int64_t groups_of(const Long *l) {
+    int64_t n = l->r->team.g->m->processors / l->cluster;
+    return n - n % row_period(l);
+}
+
+static void launch(Roles *x) {
+    Gpu *g = x->l->r->team.g;
+    Emit *e = g->e;
+    Team *team = &x->l->r->team;
+    for (uint32_t i = 0; i < 3 && x->l->cluster > 1; i++) g->j->cluster[i] = i ? 1 : x->l->cluster;
+    gpu_launch(g, x->l->threads, expr_muli(e->exprs, x->groups, x->l->cluster), 0, 0);
+    if (x->l->cluster > 1) team->block = LLVMBuildZExt(e->b, hop_cluster_rank(e), e->i64, "");
+    x->warp = hop_shr(e, LLVMBuildTrunc(e->b, g->tid, e->i32, ""), 5);
+}
+
+/* The n barriers from this byte on, one behind the other, each passed by so many arrivals. */
+static void init_some(const Roles *x, uint32_t at, uint32_t n, uint32_t count) {
+    Gpu *g = x->l->r->team.g;
+    Emit *e = g->e;
+    EmitIf some;
+    HV tid = LLVMBuildTrunc(e->b, g->tid, e->i32, "");
+    emit_if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntULT, tid, hop_i(e, n), ""));
+    HV bar = hop_add(e, shared_at(x, at), hop_muli(e, tid, HOP_BARRIER_BYTES));
+    hop_barrier_init(e, bar, count);
+    hop_barrier_init_fence(e);
+    hop_fence_async(e);
+    emit_if_end(e, &some);
+}
+
+/* Places have results when all warps that finish have theirs, and are left by these, or by who
+ * takes results away; parts come from all that fold, or, across a cluster, as
+ * bytes that one thread expects. */
+static void init_barriers(const Roles *x) {
+    Emit *e = x->l->r->team.g->e;
+    init_some(x, x->l->bars, x->l->ring, 1);
+    init_some(x, x->l->left, x->l->ring, x->l->back ? 1 : FINISHERS);
+    init_some(x, x->l->made, x->l->ring, FINISHERS);
+    init_some(x, x->parts_come, SLOTS, x->l->cluster > 1 ? 1 : FOLDERS);
+    init_some(x, x->are_done, SLOTS, 1);
+    gpu_barrier(e);
+    if (x->l->cluster > 1) hop_cluster_sync(e);
+}
+
+void row_run_roles(Long *l) {
+    Gpu *g = l->r->team.g;
+    ExprPool *p = g->e->exprs;
+    Roles x = {.l = l, .first = &g->rows->pass[0], .last = last_walk(g->rows)};
+    x.rows = gpu_points(g->e, g->k, g->rows->par);
+    x.groups = expr_min(p, x.rows, expr_const(p, groups_of(l)));
+    x.values = values_of(l);
+    x.parts_come = l->made + l->ring * HOP_BARRIER_BYTES;
+    x.are_done = x.parts_come + SLOTS * HOP_BARRIER_BYTES;
+    x.parts = x.are_done + SLOTS * HOP_BARRIER_BYTES;
+    x.results = x.parts + SLOTS * x.values * WARP * 4;
+    launch(&x);
+    init_barriers(&x);
+    fetch(&x);
+    take_away(&x);
+    fold(&x);
+    join(&x);
+    finish(&x);
+}
