@@ -22,24 +22,32 @@ typedef struct Band {
     KVal own[BAND_OWN], number[BAND_OWN];            /* loads: elements of a row, one for a row */
     uint32_t stages, slots;                          /* slots: requests of a thread for a row */
     bool behind;              /* rows are finished a turn behind their first folds */
+    bool ahead;               /* all of a block takes a row; its numbers are loaded a turn ahead */
     bool whole;               /* the copy engine brings a team's row, ... */
     uint32_t row_bytes, bars; /* ... so many bytes; where the stages' barriers lie */
     uint32_t room;            /* where teams meet */
     LLVMValueRef team, turns; /* number of the team; turns of a block (i64) */
-    Expr rows;                /* of the kernel */
-    bool again;               /* rows are read again behind their folds */
-    uint32_t side;            /* of them, that a warp's teams take side by side */
+    /* Of the turn that a walk of rows ahead is at, and the one that it asks for, stages - 1 behind
+     * it: carried from turn to turn, as what a division takes would be waited for in each. */
+    LLVMValueRef at, asked;    /* i64; NULL: not known */
+    LLVMValueRef stage, round; /* i32: at % stages; at / stages % 2 */
+    Expr rows;                 /* of the kernel */
+    bool again;                /* rows are read again behind their folds */
+    uint32_t side;             /* of them, that a warp's teams take side by side */
 } Band;
 
 /* band_behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
  * from turn to turn. */
 #define BAND_CARRIED (ROW_MAX_PIECES * BAND_SUMS + 2 * BAND_OWN + ROWS_MAX_FOLDS)
 void band_walk_behind(Band *b, LLVMValueRef *acc);
-/* band_turns.c: the same, each finished before the next. */
+/* band_turns.c: the same, each finished before the next; band_ahead.c: by all of the block. */
 void band_walk(Band *b, LLVMValueRef *acc);
+void band_walk_ahead(Band *b, LLVMValueRef *acc);
 /* band_sums.c: of a row whose folds are known, where `inside` holds (NULL: everywhere): the sums of
- * columns of the thread's vector u, and what is stored of it; what is stored once. Vectors past the
- * row's end are added, too, and never stored. */
+ * columns of the thread's vector u, what is stored of it, or both; what is stored once. Vectors
+ * past the row's end are added, too, and never stored. */
+void band_add_columns(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc);
+void band_store_vector(Band *b, Held *h, uint32_t u, LLVMValueRef inside);
 void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc);
 void band_store_once(Band *b, LLVMValueRef inside);
 /* The block's sums, when all of its rows are done. */
@@ -57,9 +65,13 @@ LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b); /* and; NULL is
  * other one reads. */
 uint32_t band_pieces(const Band *b, KVal v); /* requests for a vector of load v */
 void band_init(Band *b);
+/* Stage and round of a turn, by division; and those of the turn behind Band.at. */
+void band_stage(const Band *b, LLVMValueRef at, LLVMValueRef *stage, LLVMValueRef *round);
+void band_next_stage(const Band *b, LLVMValueRef *stage, LLVMValueRef *round);
 /* What turn `at` needs, if there is one. The team has met since it read turn at - stages. */
 void band_request(Band *b, LLVMValueRef at);
-/* Turn `at` is there: stages - 2 turns at most were asked for behind it. */
+/* Turn `at` is there: of what threads ask for themselves, stages - 2 turns at most were asked for
+ * behind it. */
 void band_wait(Band *b, LLVMValueRef at);
 void band_take(Band *b, Held *h, LLVMValueRef at); /* its elements are known in the row's scopes */
 

@@ -56,19 +56,38 @@ LLVMValueRef **band_fixed(Band *b) {
 /* --- Requests ----------------------------------------------------------------------------------
  */
 
-static void stage_of(const Band *b, LLVMValueRef at, LLVMValueRef *stage, LLVMValueRef *round) {
+void band_stage(const Band *b, LLVMValueRef at, LLVMValueRef *stage, LLVMValueRef *round) {
     Emit *e = b->r.team.g->e;
     HV n = hop_i(e, b->stages), x = LLVMBuildTrunc(e->b, at, e->i32, "");
     *stage = LLVMBuildURem(e->b, x, n, "");
     *round = hop_andi(e, LLVMBuildUDiv(e->b, x, n, ""), 1);
 }
 
+void band_next_stage(const Band *b, LLVMValueRef *stage, LLVMValueRef *round) {
+    Emit *e = b->r.team.g->e;
+    HV next = hop_addi(e, b->stage, 1);
+    HV wraps = LLVMBuildICmp(e->b, LLVMIntEQ, next, hop_i(e, b->stages), "");
+    *stage = LLVMBuildSelect(e->b, wraps, hop_i(e, 0), next, "");
+    *round = LLVMBuildXor(e->b, b->round, LLVMBuildZExt(e->b, wraps, e->i32, ""), "");
+}
+
+static HV stage_of(const Band *b, LLVMValueRef at) {
+    Emit *e = b->r.team.g->e;
+    HV stage, round;
+    if (at == b->at) return b->stage;
+    if (at != b->asked) {
+        band_stage(b, at, &stage, &round);
+        return stage;
+    }
+    HV first = LLVMBuildICmp(e->b, LLVMIntEQ, b->stage, hop_i(e, 0), "");
+    return LLVMBuildSelect(e->b, first, hop_i(e, b->stages - 1), hop_addi(e, b->stage, -1), "");
+}
+
 /* Shared address of the thread's slot number 0 of turn `at`. */
 static HV slots_of(const Band *b, LLVMValueRef at) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
-    HV p, round;
-    stage_of(b, at, &p, &round);
+    HV p = stage_of(b, at);
     p = hop_muli(e, p, (int64_t)b->slots * b->threads * BAND_PIECE);
     HV own = hop_muli(e, LLVMBuildTrunc(e->b, g->tid, e->i32, ""), BAND_PIECE);
     return hop_add(e, hop_add(e, hop_shared(g), p), own);
@@ -126,8 +145,7 @@ static LLVMValueRef take_vector(Band *b, KVal v, HV from, uint32_t slot) {
 /* Shared address of what the copy engine brings at turn `at`, and the barrier that tells of it. */
 static HV row_at(const Band *b, LLVMValueRef at, HV *bar) {
     Emit *e = b->r.team.g->e;
-    HV n, round;
-    stage_of(b, at, &n, &round);
+    HV n = stage_of(b, at);
     if (b->teams > 1) {
         HV team = LLVMBuildTrunc(e->b, b->team, e->i32, "");
         n = hop_add(e, n, hop_muli(e, team, b->stages));
@@ -180,8 +198,8 @@ void band_wait(Band *b, LLVMValueRef at) {
         return;
     }
     (void)row_at(b, at, &bar);
-    HV stage, round;
-    stage_of(b, at, &stage, &round);
+    HV stage, round = b->round;
+    if (at != b->at) band_stage(b, at, &stage, &round);
     hop_barrier_wait(e, bar, round);
 }
 
@@ -242,7 +260,7 @@ static void take_own(Band *b, Held *h, LLVMValueRef at) {
  * is least of. */
 void band_take(Band *b, Held *h, LLVMValueRef at) {
     Emit *e = b->r.team.g->e;
-    hop_asm(e, e->voidt, "", "~{memory}", NULL, 0);
+    if (b->behind) hop_asm(e, e->voidt, "", "~{memory}", NULL, 0);
     if (b->whole)
         take_row(b, h, at);
     else

@@ -5,9 +5,10 @@
 
 /* --- A row ------------------------------------------------------------------------------------ */
 
-/* Of the vector that stands here. */
-static void add_columns(Band *b, LLVMValueRef inside, LLVMValueRef *acc) {
+void band_add_columns(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc) {
     Emit *e = b->r.team.g->e;
+    EmitScope *outer = emit_switch(e, h->scope[u]);
+    acc += u * b->nsums;
     for (uint32_t s = 0; s < b->nsums; s++) {
         const KOp *o = &e->k->ops[b->sum[s]];
         LLVMValueRef x = emit_value_lanes(e, o->in[0]);
@@ -15,11 +16,14 @@ static void add_columns(Band *b, LLVMValueRef inside, LLVMValueRef *acc) {
         if (inside) x = emit_select(e, inside, x, none);
         acc[s] = emit_fold_join(e, (KFold)o->fold, DT_f32, acc[s], x);
     }
+    (void)emit_switch(e, outer);
 }
 
-static void store_vector(Band *b, LLVMValueRef live) {
+void band_store_vector(Band *b, Held *h, uint32_t u, LLVMValueRef inside) {
     const Passes *rows = b->r.team.g->rows;
     Emit *e = b->r.team.g->e;
+    EmitScope *outer = emit_switch(e, h->scope[u]);
+    LLVMValueRef live = band_both(e, inside, h->live[u]);
     EmitIf there;
     for (uint32_t i = 0; i < rows->npasses; i++) {
         const Pass *p = &rows->pass[i];
@@ -30,14 +34,12 @@ static void store_vector(Band *b, LLVMValueRef live) {
         for (uint32_t s = 0; s < p->nstores; s++) emit_store(e, p->stores[s]);
         if (live) emit_if_end(e, &there);
     }
+    (void)emit_switch(e, outer);
 }
 
 void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc) {
-    Emit *e = b->r.team.g->e;
-    EmitScope *outer = emit_switch(e, h->scope[u]);
-    add_columns(b, inside, acc + u * b->nsums);
-    store_vector(b, band_both(e, inside, h->live[u]));
-    (void)emit_switch(e, outer);
+    band_add_columns(b, h, u, inside, acc);
+    band_store_vector(b, h, u, inside);
 }
 
 void band_store_once(Band *b, LLVMValueRef inside) {

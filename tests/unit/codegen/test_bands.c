@@ -1,29 +1,36 @@
-/* Rows with sums of columns beside them: who shares a row, and which rows are finished a turn
- * behind their first folds. Numbers of those come in batches, of which shuffles pick, those of
- * others with their rows. Only rows that exist are taken: nothing is masked but in the last turn of
- * a warp that takes several. */
+/* Rows with sums of columns beside them: who shares a row, which rows are finished a turn behind
+ * their first folds, and which are taken by all of a block. Numbers of rows that are finished
+ * behind come in batches, of which shuffles pick, those of a block's are loaded a turn ahead, those
+ * of others come with their rows. These others are exactly the rows that exist: nothing is masked
+ * but in the last turn of a warp that takes several. */
 #include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
+typedef enum Way { TURNS, BEHIND, AHEAD } Way;
+
 typedef struct Band {
-    const char *name;
+    const char *name, *type;
     int blocks, turns, columns;
     bool follows; /* a fold is made of another */
-    bool behind;
+    Way way;
     int threads;
     bool named;  /* teams of several warps meet at barriers of their own */
     bool masked; /* some threads have no vector, or no row */
 } Band;
 
 static const Band bands[] = {
-    {"two vectors a thread", 132, 32, 768, false, false, 512, true, true},
-    {"a fold behind a fold", 132, 32, 768, true, true, 384, false, true},
-    {"by blocks", 264, 32, 4096, false, false, 256, false, false},
-    {"by blocks, a fold behind a fold", 264, 32, 2048, true, true, 256, false, true},
-    {"one sum", 132, 32, 1000, false, false, 512, true, true},
-    {"two teams of a block", 132, 32, 4096, false, false, 512, true, false},
-    {"a row a block", 132, 32, 8192, false, false, 512, false, false},
-    {"rows of a warp side by side", 132, 32, 128, false, false, 512, false, true},
+    {"two vectors a thread", "bf16", 132, 32, 768, false, TURNS, 512, true, true},
+    {"a fold behind a fold", "bf16", 132, 32, 768, true, BEHIND, 384, false, true},
+    {"by two blocks", "bf16", 264, 32, 4096, false, AHEAD, 256, false, true},
+    {"by blocks, few vectors", "bf16", 264, 32, 2048, false, TURNS, 256, true, false},
+    {"by blocks, a fold behind a fold", "bf16", 264, 32, 2048, true, BEHIND, 256, false, true},
+    {"one sum", "bf16", 132, 32, 1000, false, TURNS, 512, true, true},
+    {"two teams of a block", "bf16", 132, 32, 4096, false, TURNS, 512, true, false},
+    {"a row a block", "bf16", 132, 32, 8192, false, TURNS, 512, false, false},
+    {"a row a block, f32", "f32", 132, 32, 4096, false, AHEAD, 512, false, true},
+    {"as many vectors of bf16 by two blocks", "bf16", 264, 32, 8192, false, TURNS, 512, false,
+     false},
+    {"rows of a warp side by side", "bf16", 132, 32, 128, false, TURNS, 512, false, true},
 };
 
 /* The last five rows of the last turn do not exist. */
@@ -33,17 +40,19 @@ static const char *kernel_text(const Band *t, Arena *a) {
     const char *at = arena_printf(a, "min(b + t*%d, %d)", t->blocks, rows - 1);
     sb_init(s, a);
     sb_printf(s, "kernel k per b=%d ~t=%d ~c=%d\n", t->blocks, t->turns, t->columns);
-    sb_printf(s, "param 0 bf16[%d]\nparam 1 bf16[%d]\nparam 2 f32[%d]\n", n, n, rows);
-    sb_printf(s, "param 3 bf16[%d] written\nparam 4 f32[%d] written\n", n, t->blocks * t->columns);
+    for (int i = 0; i < 2; i++) sb_printf(s, "param %d %s[%d]\n", i, t->type, n);
+    sb_printf(s, "param 2 f32[%d]\nparam 3 %s[%d] written\n", rows, t->type, n);
+    sb_printf(s, "param 4 f32[%d] written\n", t->blocks * t->columns);
     for (int i = 0; i < 2; i++)
-        sb_printf(s, "%%%d bf16 load p%d[%s*%d + c]\n%%%d f32 cast %%%d\n", 2 * i + 1, i, at,
+        sb_printf(s, "%%%d %s load p%d[%s*%d + c]\n%%%d f32 cast %%%d\n", 2 * i + 1, t->type, i, at,
                   t->columns, 2 * i + 2, 2 * i + 1);
     sb_printf(s, "%%5 f32 load p2[%s]\n%%6 f32 mul %%2, %%5\n", at);
     sb_put(s, "%7 f32 mul %4, %6\n%8 f32 reduce sum c %7\n%9 f32 mul %6, %8\n%10 f32 sub %4, %9\n");
     sb_printf(s, "%%11 f32 reduce sum c %%%d\n", t->follows ? 10 : 4);
-    sb_put(s, "%12 f32 sub %10, %11\n%13 bf16 cast %12\n");
+    sb_printf(s, "%%12 f32 sub %%10, %%11\n%%13 %s cast %%12\n", t->type);
     const char *is = arena_printf(a, "[b + t*%d < %d]", t->blocks, rows);
-    sb_printf(s, "%%14 bf16 store p3[(b + t*%d)*%d + c] %%13 if %s\n", t->blocks, t->columns, is);
+    sb_printf(s, "%%14 %s store p3[(b + t*%d)*%d + c] %%13 if %s\n", t->type, t->blocks, t->columns,
+              is);
     sb_printf(s, "%%15 i64 expr %s\n%%16 i64 const 0\n%%17 bool ne %%15, %%16\n", is);
     sb_put(s, "%18 f32 const 0\n%19 f32 select %17, %7, %18\n");
     sb_printf(s, "%%20 f32 reduce sum t %%19\n%%21 f32 store p4[b*%d + c] %%20\nend\n", t->columns);
@@ -57,8 +66,8 @@ static void check(const Band *t, Built *b) {
     CHECK(strstr(text, "cp.async.bulk.shared") != NULL);
     CHECK_EQ_I(expr_value(b->p, ck->grid[0]), t->blocks);
     CHECK_EQ_I(ck->block[0], t->threads);
-    CHECK(!strstr(text, "shfl.sync.idx") == !t->behind);
-    CHECK(!strstr(text, "cp.async.mbarrier.arrive.noinc") == t->behind);
+    CHECK(!strstr(text, "shfl.sync.idx") == (t->way != BEHIND));
+    CHECK(!strstr(text, "cp.async.mbarrier.arrive.noinc") == (t->way != TURNS));
     CHECK(!strstr(text, "bar.sync \t%r") == !t->named);
     CHECK(!strstr(text, "selp.f32") == !t->masked);
     if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", t->name);
