@@ -293,6 +293,7 @@ void compile_restart(CompileJob *j) {
                       .variant = j->variant,
                       .min_blocks = j->min_blocks,
                       .modest = j->modest,
+                      .yielded = j->yielded,
                       .shrink = j->shrink};
 }
 

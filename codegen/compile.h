@@ -70,6 +70,7 @@ struct CompileJob {
     bool stale;                  /* a way was tuned that there is not */
     uint32_t min_blocks; /* that a multiprocessor must hold at a time; 0: the assembler decides */
     bool ahead, modest;  /* its code loads what it needs later; a build that spilled does without */
+    bool yields, yielded; /* another structure would do; a build that spilled is left to that one */
     uint32_t shrink;     /* how many sizes smaller than usual a thread's share of the work is */
 };
 

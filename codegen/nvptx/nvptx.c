@@ -98,7 +98,8 @@ static void assemble(CompileWorker *w, CompileJob *j, Assembled *out) {
 
 /* Has the job compiled so that a thread may use more registers (the assembler spills to have more
  * blocks at a time), and when it has all of them, so that it needs fewer: without what it loads ahead,
- * then with smaller shares of the work, of each size first ahead. False: nothing is left. */
+ * then in another structure that takes it, then with smaller shares of the work, of each size first
+ * ahead. False: nothing is left. */
 static bool relieve(const Machine *m, CompileJob *j, const Assembled *r) {
     if (!r->spilled || !r->registers || j->exact) return false;
     if (r->spilled <= j->may_spill && (j->modest || !j->ahead)) return false;
@@ -107,6 +108,8 @@ static bool relieve(const Machine *m, CompileJob *j, const Assembled *r) {
     if (blocks <= 1 && j->shrink == MAX_SHRINK) return false;
     if (blocks <= 1 && j->ahead && !j->modest)
         j->modest = true;
+    else if (blocks <= 1 && j->yields && !j->yielded)
+        j->yielded = true;
     else if (blocks <= 1) {
         j->shrink++;
         j->modest = false;

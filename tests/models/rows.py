@@ -190,6 +190,16 @@ def across_rows(tmp):
         check("cp.async.bulk.global.shared" in ptx, f"a norm over {n}: threads store what the copy engine could")
 
 
+def whole_rows(tmp):
+    """Rows of whole vectors that take more registers than a block has, as an assembler finds out, are not walked by elements."""
+    for n in (50304, 65536):
+        model(f"{tmp}/whole_{n}.onnx", [("Softmax", ["x"], "o", {"axis": -1})], [("o", T.BFLOAT16, [1000, n])],
+              [("x", T.BFLOAT16, [1000, n])])
+        ptx, _ = ptx_of(tmp, f"whole_{n}")
+        if ptx:
+            check(not re.search(r"ld\.global\S*\.[bu]16", ptx), f"a row of {n} is read by elements")
+
+
 def quotients(tmp):
     """Rows of 16 bits divide by their length quickly, but not by what may be above 2^126, where the quick quotient is 0."""
     model(f"{tmp}/share.onnx", [("ReduceSum", ["x", "last"], "s", {}), ("Mul", ["y", "s"], "d", {}),
@@ -212,6 +222,7 @@ with tempfile.TemporaryDirectory() as folder:
     long_rows(folder)
     longest_rows(folder)
     across_rows(folder)
+    whole_rows(folder)
     quotients(folder)
 print(f"{failures} failures")
 sys.exit(failures > 0)

@@ -144,6 +144,7 @@ static bool reads_much_again(const Long *l) {
 static uint32_t roles_ways(const Long *l, bool first, Long *way, const char **name) {
     static const char *const names[] = {"by roles", "by roles of 2"};
     uint32_t n = 0;
+    if (!l->offset) return 0; /* whole vectors: not measured */
     for (uint32_t i = 0; i < 2; i++) {
         way[n] = *l;
         if (row_roles(&way[n], 1u << i) && reads_much_again(&way[n]) == first) name[n++] = names[i];
@@ -243,7 +244,8 @@ static void run_rows(Gpu *g, int64_t length) {
     ExprPool *p = e->exprs;
     RowPlan r = {.team.g = g, .lane = choose_lanes(g)};
     Long l;
-    bool held = row_hold(&r), is_long = !held && row_long(&r, &l);
+    bool held = !g->j->yielded && row_hold(&r), is_long = !held && row_long(&r, &l);
+    g->j->yields = held; /* if that takes too many registers */
     if (!held && !is_long)
         r.team.size = length <= 512 ? 32 : length <= 2048 ? 128 : length <= 8192 ? 256 : 512;
     if (is_long)
