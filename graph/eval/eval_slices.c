@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_BYTES = 8 << 20 }; /* of the largest value of a part */
+enum { PART_BYTES = 2 << 20 }; /* of the largest value of a part */
 
 /* The axis of operand i that axis `a` of v runs along; -1: every part of v reads all of it. */
 static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
@@ -45,14 +45,19 @@ static bool looked_at(const Frame *f, Value v) {
     return f->watch && f->watch->what[v] & EVAL_LOOK;
 }
 
-static uint64_t bytes_of(const Frame *f, Value v) {
+static uint64_t bytes_whole(const Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
     uint64_t bytes = dtype_bytes(eval_storage(f->e, n->type.dtype));
     int64_t dim[GRAPH_MAX_RANK];
-    if (op_info[n->op].cls == OPC_VIEW) return 0;
     frame_dims(f, v, dim);
     for (int i = 0; i < n->type.rank; i++) bytes *= dim[i] > 0 ? (uint64_t)dim[i] : 0;
     return bytes;
+}
+
+/* A view takes nothing beside its operand. */
+static uint64_t bytes_of(const Frame *f, Value v) {
+    bool view = op_info[graph_node(f->g, v)->op].cls == OPC_VIEW;
+    return view ? 0 : bytes_whole(f, v);
 }
 
 /* The operands of v, which is made in parts: made so, too, if all their readers are, and alike. */
@@ -107,14 +112,15 @@ static bool find_axis(Frame *f, Slices *s, Value large) {
     return true;
 }
 
-/* The nearest value on the stack that is small enough to be whole, at most the next looked at. */
+/* The nearest value on the stack that is much smaller, at most the next looked at. */
 static bool find_root(Frame *f, uint32_t at, Slices *s) {
     const Value large = f->stack[at];
+    const uint64_t most = bytes_of(f, large) / 4;
     for (bool last = false; at-- && !last;) {
         s->root = f->stack[at];
         last = looked_at(f, s->root);
         if (!sliceable(f, s->root)) return false;
-        if ((last || bytes_of(f, s->root) <= PART_BYTES) && find_axis(f, s, large)) return true;
+        if ((last || bytes_whole(f, s->root) <= most) && find_axis(f, s, large)) return true;
     }
     return false;
 }
