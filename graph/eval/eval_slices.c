@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_BYTES = 2 << 20 }; /* of the largest value of a part */
+enum { PART_BYTES = 4 << 20 }; /* of the largest value of a part, with its bound */
 
 /* The axis of operand i that axis `a` of v runs along; -1: every part of v reads all of it. */
 static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
@@ -45,9 +45,10 @@ static bool looked_at(const Frame *f, Value v) {
     return f->watch && f->watch->what[v] & EVAL_LOOK;
 }
 
+/* With a watch, each element has a bound of its error beside it, an f64. */
 static uint64_t bytes_whole(const Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
-    uint64_t bytes = dtype_bytes(eval_storage(f->e, n->type.dtype));
+    uint64_t bytes = dtype_bytes(eval_storage(f->e, n->type.dtype)) + (f->watch ? 8 : 0);
     int64_t dim[GRAPH_MAX_RANK];
     frame_dims(f, v, dim);
     for (int i = 0; i < n->type.rank; i++) bytes *= dim[i] > 0 ? (uint64_t)dim[i] : 0;

@@ -364,8 +364,8 @@ static void test_parts(void) {
 
 /* A view of what is large is as large: the parts go on to what is behind it. */
 static void test_parts_of_views(void) {
-    enum { M = 1100, N = 1000, K = 4 };
-    static double values[M * K];
+    enum { M = 1100, N = 2000, K = 4 };
+    static double values[N * K];
     Rig r = rig();
     Value x = input(&r, DT_f32, 2, DIMS(M, K), values),
           y = input(&r, DT_f32, 2, DIMS(K, N), values);
