@@ -39,9 +39,9 @@ def tune(*args):
 
 def model(path):
     rng = np.random.default_rng(0)
-    w = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float16), n) for n, s in (("a", (512, 1024)), ("b", (1024, 512)))]
+    w = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float16), n) for n, s in (("a", (512, 1024)), ("b", (1024, 256)))]
     g = h.make_graph([h.make_node("MatMul", ["x", "a"], ["t"]), h.make_node("MatMul", ["t", "b"], ["u"]), h.make_node("Softmax", ["u"], ["y"])],
-                     "g", [h.make_tensor_value_info("x", T.FLOAT16, ["rows", 512])], [h.make_tensor_value_info("y", T.FLOAT16, ["rows", 512])], w)
+                     "g", [h.make_tensor_value_info("x", T.FLOAT16, ["rows", 512])], [h.make_tensor_value_info("y", T.FLOAT16, ["rows", 256])], w)
     onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 17)], ir_version=8), path)
 
 
