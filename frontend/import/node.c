@@ -92,7 +92,7 @@ static void report_unknown_op(Lower *l) {
     }
     lower_error(l, D_UNSUPPORTED_OP, "%s is not supported (domain %s, opset %d)",
                 text_or_empty(name), domain, l->opset);
-    for (int v = l->opset; v++ < MAX_OPSET;)
+    for (int v = l->opset < MAX_OPSET ? l->opset + 1 : MAX_OPSET + 1; v <= MAX_OPSET; v++)
         if (onnx_op_find(l->domain, text_or_empty(name), v)) {
             diag_hint(l->im->diags, "convert the model to opset %d or a later one", v);
             return;
