@@ -51,6 +51,8 @@ FAULTS = [
     ("two files of a room use each other", "lint/circles", "codegen/nvptx/tile.c", '#include "codegen/nvptx/contract.h"',
      '#include "codegen/nvptx/contract.h"\nvoid later(Gpu *g) { (void)gpu_contract(g); }'),
     ("a README names a file that is gone", "lint/tree", "graph/README.md", "Start with `ir/core_ops.def`", "Start with `ir/core_opz.def`"),
+    ("a function for others that nobody calls", "lint/exports", "graph/grad/walk.c", "bool grad_wants(const Walk *w, Value x) {",
+     "int grad_nobody(void);\nint grad_nobody(void) { return 1; }\n\nbool grad_wants(const Walk *w, Value x) {"),
     ("an option is not in the manual page", "lint/documented", "frontend/driver/graphc.1", "\\-\\-fuse\\-at\\-most", "\\-\\-fuse\\-most"),
     # ---- the command line ----------------------------------------------------------------------------
     ("a stopped compile leaves its assembler", "cli/stopped", "codegen/nvptx/assembler.c", "prctl(PR_SET_PDEATHSIG, SIGKILL);", "(void)prctl;"),
@@ -167,7 +169,7 @@ def targets(tests):
             yield from PROGRAMS[t]
         elif t.startswith("unit/"):
             yield t.split("/")[1]
-        elif not t.startswith("lint/") or t == "lint/documented":
+        elif not t.startswith("lint/") or t in ("lint/documented", "lint/exports"):
             yield "graphc_cli"
 
 

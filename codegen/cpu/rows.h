@@ -58,7 +58,6 @@ static inline uint32_t rows_keeps(const Rows *r, const Pass *p) {
 }
 /* rows_walk.c */
 void rows_run_passes(Rows *r);
-void rows_enter(Rows *r, uint32_t copy); /* pushes a scope with the copy's bindings */
 /* One step of a walk along an axis over lanes: `n` neighbouring blocks of e->lanes elements, the
  * first at `base`. */
 typedef void (*RowsStep)(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mask,

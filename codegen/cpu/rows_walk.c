@@ -1,7 +1,8 @@
 /* Passes of the row emitter: loops over the axes that they walk, carrying every copy's folds. */
 #include "codegen/cpu/rows.h"
 
-void rows_enter(Rows *r, uint32_t copy) {
+/* Pushes a scope with the copy's bindings. */
+static void enter(Rows *r, uint32_t copy) {
     const Copy *c = &r->copy[copy];
     emit_push(r->e);
     for (uint32_t i = 0; i < c->nbinds; i++) {
@@ -158,7 +159,7 @@ static void start_chains(const Walk *w, EmitScope **of) {
     Emit *e = r->e;
     EmitScope *around = e->scope;
     for (uint32_t c = 0; c < r->ncopies; c++) {
-        rows_enter(r, c);
+        enter(r, c);
         of[c] = emit_switch(e, around);
     }
     for (KVal v = 1; v < r->k->nops; v++)
@@ -178,7 +179,7 @@ static void pass_point(Walk *w, LLVMValueRef mask, LLVMValueRef *acc) {
         if (r->chained)
             emit_switch(r->e, of[c]);
         else
-            rows_enter(r, c);
+            enter(r, c);
         for (uint32_t i = 0; i < r->nkept; i++)
             if (r->filled >> i & 1 && w->p->axes >> r->kept[i].axis & 1)
                 kept_load(r, &r->kept[i], c);
@@ -477,7 +478,7 @@ static void run_row_op(Rows *r, const Pass *p) {
     KVal v = p->folds[0];
     for (uint32_t i = 0; i < r->nkept; i++) {
         if (!(rows_keeps(r, p) >> i & 1)) continue;
-        rows_enter(r, 0);
+        enter(r, 0);
         if (r->k->ops[v].op == K_kscan)
             rows_scan(r, v, &r->kept[i]);
         else

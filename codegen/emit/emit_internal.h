@@ -58,7 +58,6 @@ struct EmitScope {
 };
 
 const EmitBind *emit_find_bind(Emit *e, uint32_t sym, uint32_t *depth);
-EmitScope *emit_scope_at(Emit *e, uint32_t depth); /* in the current chain */
 /* Moves the builder to where code of that depth belongs and makes that scope current. */
 typedef struct EmitPlace {
     EmitScope *scope;

@@ -115,7 +115,8 @@ const EmitBind *emit_find_bind(Emit *e, uint32_t sym, uint32_t *depth) {
     return NULL;
 }
 
-EmitScope *emit_scope_at(Emit *e, uint32_t depth) {
+/* In the current chain. */
+static EmitScope *scope_at(Emit *e, uint32_t depth) {
     EmitScope *s = e->scope;
     while (s->depth > depth) s = s->outer;
     return s;
@@ -153,7 +154,7 @@ static uint64_t memo_hash(const EmitMemo *m) {
 }
 
 const EmitMemo *emit_memo_get(Emit *e, uint32_t depth, EmitMemo key) {
-    EmitScope *s = emit_scope_at(e, depth);
+    EmitScope *s = scope_at(e, depth);
     uint32_t i;
     if (!s->memo_map || !map_get(s->memo_map, memo_hash(&key), &i)) return NULL;
     for (; i; i = s->memos.v[i - 1].next) {
@@ -165,7 +166,7 @@ const EmitMemo *emit_memo_get(Emit *e, uint32_t depth, EmitMemo key) {
 }
 
 void emit_memo_put(Emit *e, uint32_t depth, EmitMemo key) {
-    EmitScope *s = emit_scope_at(e, depth);
+    EmitScope *s = scope_at(e, depth);
     if (!s->memo_map) s->memo_map = map_create(e->arena);
     uint64_t h = memo_hash(&key);
     key.next = 0;

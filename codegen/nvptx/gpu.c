@@ -84,7 +84,8 @@ LLVMValueRef gpu_zeroed(Gpu *g, Expr bytes, bool kept) {
     return zeroed_of_time(g, param_or_undef(g->e, at, LLVMPointerTypeInContext(g->e->ctx, 1)));
 }
 
-LLVMValueRef gpu_special(Emit *e, const char *name) {
+/* As i64. */
+static LLVMValueRef special_register(Emit *e, const char *name) {
     return LLVMBuildZExt(e->b, emit_intrinsic(e, name, NULL, NULL, 0), e->i64, "");
 }
 
@@ -162,7 +163,7 @@ static void choose_buffers(Gpu *g) {
 /* A kernel that does the same several times has as many times the blocks, along z. */
 static void split_times(Gpu *g) {
     Emit *e = g->e;
-    LLVMValueRef z = gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.z");
+    LLVMValueRef z = special_register(e, "llvm.nvvm.read.ptx.sreg.ctaid.z");
     LLVMValueRef n = emit_expr(e, g->j->grid[2]);
     g->block[2] = LLVMBuildURem(e->b, z, n, "");
     g->time = LLVMBuildUDiv(e->b, z, n, "");
@@ -181,10 +182,10 @@ void gpu_launch(Gpu *g, uint32_t threads, Expr x, Expr y, Expr z) {
     g->j->grid[2] = z ? z : one;
     launch_attr(e, "nvvm.maxntid", threads);
     if (g->j->min_blocks) launch_attr(e, "nvvm.minctasm", g->j->min_blocks);
-    g->tid = gpu_special(e, "llvm.nvvm.read.ptx.sreg.tid.x");
-    g->block[0] = gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.x");
-    g->block[1] = y ? gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.y") : emit_i64(e, 0);
-    g->block[2] = z ? gpu_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.z") : emit_i64(e, 0);
+    g->tid = special_register(e, "llvm.nvvm.read.ptx.sreg.tid.x");
+    g->block[0] = special_register(e, "llvm.nvvm.read.ptx.sreg.ctaid.x");
+    g->block[1] = y ? special_register(e, "llvm.nvvm.read.ptx.sreg.ctaid.y") : emit_i64(e, 0);
+    g->block[2] = z ? special_register(e, "llvm.nvvm.read.ptx.sreg.ctaid.z") : emit_i64(e, 0);
     depend(g);
     if (g->k->more) split_times(g);
 }

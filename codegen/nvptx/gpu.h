@@ -50,7 +50,6 @@ bool gpu_is_request(const Gpu *g, KVal v);
  * can take, along z. The region between the two is where blocks have a point. */
 void gpu_batch_begin(Gpu *g, uint32_t threads, Expr x, uint32_t axes);
 void gpu_batch_end(Gpu *g);
-LLVMValueRef gpu_special(Emit *e, const char *name); /* special register as i64 */
 void gpu_barrier(Emit *e);
 void gpu_fence(Emit *e); /* between this thread's accesses and the whole GPU's */
 /* One thread of each of n blocks calls it: how many did before, of the counter at p. It is zero
@@ -121,15 +120,12 @@ DType gpu_fold_type(const Gpu *g, KVal v);
 /* Identities of a pass's folds; the number of accumulators. */
 uint32_t gpu_fold_init(Gpu *g, const Pass *p, uint32_t lanes, LLVMValueRef *acc);
 void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc);
+/* The same inside of a warp alone; the number of accumulators. */
+uint32_t gpu_team_lanes(const Team *t, const Pass *p, LLVMValueRef *acc);
 /* Bytes of Team.room for n folds of f32 that meet at once. */
 uint32_t gpu_team_room(const Team *t, uint32_t threads, uint32_t n);
 /* All threads of the team meet. */
 void gpu_team_sync(const Team *t);
-/* The same of several rows, which meet at one barrier: acc has `each` values of every row. */
-void gpu_team_join_rows(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t each,
-                        uint32_t rows);
-/* The same inside of a warp alone; the number of accumulators. */
-uint32_t gpu_team_lanes(const Team *t, const Pass *p, LLVMValueRef *acc);
 /* Where the blocks of a team meet, before any of them goes on: one thread makes the barriers. */
 void gpu_team_meet(Team *t);
 

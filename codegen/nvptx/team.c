@@ -160,26 +160,22 @@ static LLVMValueRef slots_for(const Team *t, uint32_t i, LLVMTypeRef type) {
     return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
 }
 
-/* All folds of a pass, of all rows, meet at one barrier. */
-static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t nacc,
-                       uint32_t each, uint32_t rows) {
+/* All folds of a pass meet at one barrier. */
+static void join_warps(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t nacc) {
     Emit *e = t->g->e;
-    LLVMValueRef *slots = ARENA_ARRAY(e->arena, LLVMValueRef, nacc * rows);
-    for (uint32_t i = 0; i < nacc * rows; i++) {
-        LLVMValueRef v = acc[i / nacc * each + i % nacc];
-        slots[i] = slots_for(t, i, stored_type(e, v));
-        put(t, slots[i], v);
+    LLVMValueRef *slots = ARENA_ARRAY(e->arena, LLVMValueRef, nacc);
+    for (uint32_t i = 0; i < nacc; i++) {
+        slots[i] = slots_for(t, i, stored_type(e, acc[i]));
+        put(t, slots[i], acc[i]);
     }
     gpu_team_sync(t);
     if (reads_all(t, p, acc)) {
         for (uint32_t f = 0; f < p->nfolds; f++) acc[f] = read_all(t, p->folds[f], slots[f]);
         return;
     }
-    for (uint32_t i = 0; i < nacc * rows; i++) {
-        LLVMValueRef *v = &acc[i / nacc * each + i % nacc];
-        *v = take(t, slots[i], LLVMTypeOf(*v), stored_type(e, *v));
-    }
-    for (uint32_t i = 0; i < rows; i++) (void)join_all_lanes(t, p, t->size / 32, acc + i * each);
+    for (uint32_t i = 0; i < nacc; i++)
+        acc[i] = take(t, slots[i], LLVMTypeOf(acc[i]), stored_type(e, acc[i]));
+    (void)join_all_lanes(t, p, t->size / 32, acc);
 }
 
 /* --- Blocks of a cluster -----------------------------------------------------------------------
@@ -261,14 +257,8 @@ uint32_t gpu_team_lanes(const Team *t, const Pass *p, LLVMValueRef *acc) {
     return join_all_lanes(t, p, t->size < 32 ? t->size : 32, acc);
 }
 
-void gpu_team_join_rows(const Team *t, const Pass *p, LLVMValueRef *acc, uint32_t each,
-                        uint32_t rows) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < rows; i++) n = gpu_team_lanes(t, p, acc + i * each);
-    if (t->size > 32 && n) join_warps(t, p, acc, n, each, rows);
-}
-
 void gpu_team_join(const Team *t, const Pass *p, LLVMValueRef *acc) {
-    gpu_team_join_rows(t, p, acc, 0, 1);
+    uint32_t n = gpu_team_lanes(t, p, acc);
+    if (t->size > 32 && n) join_warps(t, p, acc, n);
     if (t->blocks > 1 && p->nfolds) join_blocks(t, p, acc);
 }

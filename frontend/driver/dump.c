@@ -11,7 +11,7 @@ graphc_status dump_open(Dump *d) {
     return diag(d->diags, D_IO, d->dir, "%s", why);
 }
 
-void dump_text(Dump *d, const char *file, const char *text, size_t n) {
+static void put_text(Dump *d, const char *file, const char *text, size_t n) {
     char why[256];
     if (!d->dir) return;
     const char *path = arena_printf(d->arena, "%s/%s", d->dir, file);
@@ -19,7 +19,7 @@ void dump_text(Dump *d, const char *file, const char *text, size_t n) {
 }
 
 static void dump_buf(Dump *d, const char *file, const StrBuf *s) {
-    dump_text(d, file, sb_str(s), s->n);
+    put_text(d, file, sb_str(s), s->n);
 }
 
 void dump_graph(Dump *d, const char *file, const Graph *g) {
@@ -62,5 +62,5 @@ void dump_code(void *ctx, const char *kernel, const char *ext, const char *text,
     Dump *d = ctx;
     if (d->reader) d->reader->code(d->reader->ctx, d->code_of, kernel, ext, text, n);
     const char *prefix = d->target ? arena_printf(d->arena, "%s.", d->target) : "";
-    dump_text(d, arena_printf(d->arena, "%s%s.%s", prefix, kernel, ext), text, n);
+    put_text(d, arena_printf(d->arena, "%s%s.%s", prefix, kernel, ext), text, n);
 }

@@ -24,7 +24,6 @@ graphc_status dump_open(Dump *d); /* makes the folder */
 void dump_graph(Dump *d, const char *file, const Graph *g);
 void dump_schedule(Dump *d, const char *file, const Schedule *s);
 void dump_plan(Dump *d, const char *file, const void *plan, size_t size);
-void dump_text(Dump *d, const char *file, const char *text, size_t n);
 /* Matches PassDump.fn and CodeOptions.dump; ctx is the Dump. */
 void dump_pass(void *ctx, int index, const char *pass, const Graph *g);
 void dump_code(void *ctx, const char *kernel, const char *ext, const char *text, size_t n);

@@ -26,8 +26,7 @@ typedef struct OnnxOp {
     bool (*lower)(Lower *l); /* false after reporting with lower_error */
 } OnnxOp;
 
-/* All families, NULL-terminated: the only list of them (frontend/ops/onnx_ops.c). */
-extern const OnnxOp *const onnx_op_families[];
+/* The row that the opset has; NULL: none. The list of all is in frontend/ops/onnx_ops.c. */
 const OnnxOp *onnx_op_find(const char *domain, const char *name, int opset);
 
 Graph *lower_graph(Lower *l);

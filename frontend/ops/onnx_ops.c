@@ -42,7 +42,7 @@
 FAMILIES(X)
 #undef X
 
-const OnnxOp *const onnx_op_families[] = {
+static const OnnxOp *const families[] = {
 #define X(family) family,
     FAMILIES(X)
 #undef X
@@ -51,7 +51,7 @@ const OnnxOp *const onnx_op_families[] = {
 
 const OnnxOp *onnx_op_find(const char *domain, const char *name, int opset) {
     const OnnxOp *best = NULL;
-    for (const OnnxOp *const *f = onnx_op_families; *f; f++)
+    for (const OnnxOp *const *f = families; *f; f++)
         for (const OnnxOp *op = *f; op->name; op++) {
             if (strcmp(op->name, name) || strcmp(op->domain, domain)) continue;
             if (op->since > opset || (op->until && op->until < opset)) continue;

@@ -76,8 +76,10 @@ static void add_sym(void *ctx, uint32_t sym) {
     if (bind) c->axes |= c->domains[bind];
 }
 
-uint32_t kir_expr_domain(const Kernel *k, const ExprPool *p, Expr e, const uint32_t *domains,
-                         KVal before) {
+/* Axes that an expression depends on; an indirect symbol depends on what its kbind depends on,
+ * looked up among the ops before `before` with their known domains. */
+static uint32_t domain_of(const Kernel *k, const ExprPool *p, Expr e, const uint32_t *domains,
+                          KVal before) {
     ExprDomain c = {.k = k, .domains = domains, .before = before};
     if (e) expr_each_sym(p, e, add_sym, &c);
     return c.axes;
@@ -93,8 +95,8 @@ void kir_domains(const Kernel *k, ExprPool *p, uint32_t *domains) {
         uint32_t d = 0;
         for (int i = 0; i < 3; i++)
             if (o->in[i]) d |= domains[o->in[i]];
-        d |= kir_expr_domain(k, p, o->index, domains, v);
-        d |= kir_expr_domain(k, p, o->mask, domains, v);
+        d |= domain_of(k, p, o->index, domains, v);
+        d |= domain_of(k, p, o->mask, domains, v);
         if (o->op == K_kreduce || o->op == K_kcompact) d &= ~o->axes;
         if (o->op == K_kscan || o->op == K_ksort) d |= o->axes;
         if (o->op == K_katomic) d |= all; /* equal updates count as often as they come */

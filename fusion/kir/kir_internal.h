@@ -45,10 +45,6 @@ const char *kir_op_name(uint32_t op); /* MAP ops by their core name, the others 
 uint32_t kir_op_arity(uint32_t op);   /* most operands it takes */
 int kir_axis_of(const Kernel *k, uint32_t sym); /* axis number or -1 */
 
-/* Axes that an expression depends on; an indirect symbol depends on what its kbind depends on,
- * looked up among the ops before `before` with their known domains. */
-uint32_t kir_expr_domain(const Kernel *k, const ExprPool *p, Expr e, const uint32_t *domains,
-                         KVal before);
 /* Sets the axes of the mask, walked as one, to position `at`; their number of positions. */
 void kir_set_axes(const Kernel *k, ExprPool *p, uint32_t axes, int64_t at, int64_t *value);
 int64_t kir_walk_length(const Kernel *k, ExprPool *p, uint32_t axes, const int64_t *value);

@@ -151,8 +151,8 @@ static graphc_status verify(Fuse *f) {
     return GRAPHC_OK;
 }
 
-/* Needs an analysed pool only; appends steps, buffers and refusals. */
-graphc_status fuse_run(Fuse *f) {
+/* Appends the graph's steps, buffers and refusals to the schedule, by all stages in turn. */
+static graphc_status run_stages(Fuse *f) {
     const FuseLimit before = f->count->limit;
     do {
         f->count->limit = before;
@@ -176,13 +176,13 @@ graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_
     Fuse f = {.g = g, .p = g->exprs, .m = m, .arena = a, .diags = g->diags, .s = s};
     f.kinds = fuse_kinds;
     f.count = &count;
-    f.run = fuse_run;
+    f.run = run_stages;
     const GraphIo io = fuse_own_io(&f);
     f.io = &io;
     for (uint32_t i = 0; i == 0 || i < g->entries.n; i++) {
         Fuse one = f;
         one.entry = g->entries.n ? 1u << i : 0;
-        GC_TRY(fuse_run(&one));
+        GC_TRY(run_stages(&one));
         s->graph = one.g;
         vec_push(a, &s->ends, s->steps.n);
     }

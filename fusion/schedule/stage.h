@@ -4,8 +4,6 @@
 
 #include "fusion/fuse.h"
 
-/* schedule.c: appends the graph's steps to the schedule, by all stages in turn. */
-graphc_status fuse_run(Fuse *f);
 /* writes.c: states take their next values, behind all other steps of the graph or in place. */
 void fuse_writes(Fuse *f);
 /* share.c: what several entries prepare alike is prepared once. Gives the step that stands for each. */

@@ -81,9 +81,6 @@ bool build_require(Graph *g, Expr cond);
  * of an input is assumed to be the constant instead: its name says that it is a size, and the user
  * is told. */
 bool build_maybe_one(Graph *g, Expr dim, Expr to);
-/* x with n elements along the axis, of which it has n or, repeated, one: the runtime checks that.
- */
-Value build_repeat_if_one(Graph *g, Value x, int axis, Expr n);
 /* x under a shape whose dimensions are the same or assumed equal, axis by axis. */
 Value build_retype(Graph *g, Value x, const Expr *dim);
 /* Rows of x[0] by columns of x[1]: batch axes and inner sizes become one; *out: the product's type.
@@ -94,11 +91,8 @@ bool build_unify_axes(Graph *g, Value *in, uint32_t n, uint32_t axes, const char
 
 /* fold_map.c: the value that an element-wise op with these operands is equal to; 0 if none. */
 Value fold_map(Graph *g, Op op, const Value *in, uint32_t n, const Attr *attr);
-/* fold_const.c: a constant or OP_exprs node that equals n; 0 if none. */
-Value fold_node(Graph *g, const Node *n);
-/* The value that all elements share, if constant. */
+/* fold_const.c: the value that all elements share, if constant. */
 bool fold_splat(const Graph *g, Value v, double *f, int64_t *i);
-bool fold_is_splat(const Graph *g, Value v, int64_t value);
 /* fold_elems.c: elements of a node that need not be in the graph; NULL if not known. */
 const Expr *fold_elems(Graph *g, const Node *n, bool want_symbols, uint32_t depth);
 

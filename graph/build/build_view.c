@@ -118,6 +118,19 @@ static Value add_leading_axes(Graph *g, Value x, int rank) {
     return build_reshape(g, x, (uint8_t)rank, dim);
 }
 
+/* x with n elements along the axis, of which it has n or, repeated, one: the runtime checks that. */
+static Value repeat_if_one(Graph *g, Value x, int axis, Expr n) {
+    ExprPool *p = g->exprs;
+    Type t = *graph_type(g, x);
+    Expr dim = t.dim[axis], one = expr_const(p, 1);
+    Expr fits = expr_max(p, expr_eq(p, dim, one), expr_eq(p, dim, n));
+    if (!build_require(g, fits)) return 0;
+    Value first = build_slice_axis(g, x, axis, expr_const(p, 0), one, 1);
+    t.dim[axis] = expr_sub(p, n, dim);
+    Value rest = build_expand(g, first, t.rank, t.dim);
+    return rest ? build_concat(g, (Value[]){x, rest}, 2, axis) : 0;
+}
+
 Value build_expand(Graph *g, Value x, uint8_t rank, const Expr *dim) {
     if (!x || !check_dims(g, rank, dim, "expand")) return 0;
     Type given = *graph_type(g, x), want = build_type(given.dtype, rank, dim);
@@ -131,7 +144,7 @@ Value build_expand(Graph *g, Value x, uint8_t rank, const Expr *dim) {
             continue;
         }
         if (build_maybe_one(g, from.dim[i], dim[i])) {
-            if (!(x = build_repeat_if_one(g, x, i, dim[i]))) return 0;
+            if (!(x = repeat_if_one(g, x, i, dim[i]))) return 0;
             from.dim[i] = dim[i];
             continue;
         }
@@ -336,18 +349,6 @@ Value build_full(Graph *g, Value scalar, uint8_t rank, const Expr *dim) {
 }
 
 /* ---- Views that make sizes agree ---- */
-
-Value build_repeat_if_one(Graph *g, Value x, int axis, Expr n) {
-    ExprPool *p = g->exprs;
-    Type t = *graph_type(g, x);
-    Expr dim = t.dim[axis], one = expr_const(p, 1);
-    Expr fits = expr_max(p, expr_eq(p, dim, one), expr_eq(p, dim, n));
-    if (!build_require(g, fits)) return 0;
-    Value first = build_slice_axis(g, x, axis, expr_const(p, 0), one, 1);
-    t.dim[axis] = expr_sub(p, n, dim);
-    Value rest = build_expand(g, first, t.rank, t.dim);
-    return rest ? build_concat(g, (Value[]){x, rest}, 2, axis) : 0;
-}
 
 Value build_retype(Graph *g, Value x, const Expr *dim) {
     const Type *t = graph_type(g, x);

@@ -109,7 +109,8 @@ static bool turns_weights(const Graph *g, const Node *n) {
     return long_axes > 1;
 }
 
-Value fold_node(Graph *g, const Node *n) {
+/* A constant or OP_exprs node that equals n; 0 if none. */
+static Value fold_node(Graph *g, const Node *n) {
     OpClass cls = op_info[n->op].cls;
     int64_t count = build_count(g, &n->type, BUILD_MAX_FOLDED);
     if (count < 0 || cls == OPC_CONTROL || cls == OPC_RANDOM) return 0;

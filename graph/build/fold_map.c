@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-bool fold_is_splat(const Graph *g, Value v, int64_t value) {
+static bool is_splat(const Graph *g, Value v, int64_t value) {
     double f;
     int64_t i;
     if (!fold_splat(g, v, &f, &i)) return false;
@@ -14,7 +14,7 @@ bool fold_is_splat(const Graph *g, Value v, int64_t value) {
 
 /* Every bit of the type is set (true for bool). */
 static bool is_all_ones(const Graph *g, Value v) {
-    return fold_is_splat(g, v, graph_type(g, v)->dtype == DT_bool ? 1 : -1);
+    return is_splat(g, v, graph_type(g, v)->dtype == DT_bool ? 1 : -1);
 }
 
 static Value full_like(Graph *g, Value like, DType t, int64_t value) {
@@ -69,31 +69,31 @@ static Value fold_unary(Graph *g, Op op, Value x) {
 }
 
 static Value fold_add(Graph *g, const Value *in) {
-    return fold_is_splat(g, in[1], 0) ? in[0] : 0;
+    return is_splat(g, in[1], 0) ? in[0] : 0;
 }
 
 static Value fold_sub(Graph *g, const Value *in) {
-    if (fold_is_splat(g, in[1], 0)) return in[0];
+    if (is_splat(g, in[1], 0)) return in[0];
     if (is_exact(g, in[0]) && in[0] == in[1])
         return full_like(g, in[0], graph_type(g, in[0])->dtype, 0);
-    if (fold_is_splat(g, in[0], 0)) return build_unary(g, OP_neg, in[1]);
+    if (is_splat(g, in[0], 0)) return build_unary(g, OP_neg, in[1]);
     return 0;
 }
 
 static Value fold_mul(Graph *g, const Value *in) {
-    if (fold_is_splat(g, in[1], 1)) return in[0];
-    if (is_exact(g, in[0]) && fold_is_splat(g, in[1], 0)) return in[1];
+    if (is_splat(g, in[1], 1)) return in[0];
+    if (is_exact(g, in[0]) && is_splat(g, in[1], 0)) return in[1];
     return 0;
 }
 
 static Value fold_div(Graph *g, const Value *in) {
-    return fold_is_splat(g, in[1], 1) ? in[0] : 0;
+    return is_splat(g, in[1], 1) ? in[0] : 0;
 }
 
 static Value fold_pow(Graph *g, const Value *in) {
-    if (fold_is_splat(g, in[1], 1)) return in[0];
-    if (fold_is_splat(g, in[1], 2)) return build_binary(g, OP_mul, in[0], in[0]);
-    if (!is_exact(g, in[0]) && fold_is_splat(g, in[1], -1)) return build_unary(g, OP_recip, in[0]);
+    if (is_splat(g, in[1], 1)) return in[0];
+    if (is_splat(g, in[1], 2)) return build_binary(g, OP_mul, in[0], in[0]);
+    if (!is_exact(g, in[0]) && is_splat(g, in[1], -1)) return build_unary(g, OP_recip, in[0]);
     return 0;
 }
 
@@ -104,41 +104,41 @@ static Value fold_minmax(Graph *g, const Value *in) {
 
 static Value fold_and(Graph *g, const Value *in) {
     if (in[0] == in[1] || is_all_ones(g, in[1])) return in[0];
-    return fold_is_splat(g, in[1], 0) ? in[1] : 0;
+    return is_splat(g, in[1], 0) ? in[1] : 0;
 }
 
 static Value fold_or(Graph *g, const Value *in) {
-    if (in[0] == in[1] || fold_is_splat(g, in[1], 0)) return in[0];
+    if (in[0] == in[1] || is_splat(g, in[1], 0)) return in[0];
     return is_all_ones(g, in[1]) ? in[1] : 0;
 }
 
 static Value fold_xor(Graph *g, const Value *in) {
-    if (fold_is_splat(g, in[1], 0)) return in[0];
+    if (is_splat(g, in[1], 0)) return in[0];
     if (in[0] == in[1]) return full_like(g, in[0], graph_type(g, in[0])->dtype, 0);
     return is_all_ones(g, in[1]) ? build_unary(g, OP_not, in[0]) : 0;
 }
 
 static Value fold_shift(Graph *g, const Value *in) {
-    return fold_is_splat(g, in[1], 0) ? in[0] : 0;
+    return is_splat(g, in[1], 0) ? in[0] : 0;
 }
 
 static Value fold_eq(Graph *g, const Value *in) {
     if (in[0] == in[1] && is_exact(g, in[0])) return full_like(g, in[0], DT_bool, 1);
     bool boolean = graph_type(g, in[0])->dtype == DT_bool;
-    if (boolean && fold_is_splat(g, in[1], 1)) return in[0];
-    return boolean && fold_is_splat(g, in[1], 0) ? build_unary(g, OP_not, in[0]) : 0;
+    if (boolean && is_splat(g, in[1], 1)) return in[0];
+    return boolean && is_splat(g, in[1], 0) ? build_unary(g, OP_not, in[0]) : 0;
 }
 
 static Value fold_ne(Graph *g, const Value *in) {
     if (in[0] == in[1] && is_exact(g, in[0])) return full_like(g, in[0], DT_bool, 0);
     bool boolean = graph_type(g, in[0])->dtype == DT_bool;
-    if (boolean && fold_is_splat(g, in[1], 0)) return in[0];
-    return boolean && fold_is_splat(g, in[1], 1) ? build_unary(g, OP_not, in[0]) : 0;
+    if (boolean && is_splat(g, in[1], 0)) return in[0];
+    return boolean && is_splat(g, in[1], 1) ? build_unary(g, OP_not, in[0]) : 0;
 }
 
 static Value fold_select(Graph *g, const Value *in) {
-    if (in[1] == in[2] || fold_is_splat(g, in[0], 1)) return in[1];
-    if (fold_is_splat(g, in[0], 0)) return in[2];
+    if (in[1] == in[2] || is_splat(g, in[0], 1)) return in[1];
+    if (is_splat(g, in[0], 0)) return in[2];
     const Node *c = graph_node(g, in[0]);
     if (c->op == OP_not) return build_select(g, c->in[0], in[2], in[1]);
     return 0;

@@ -23,8 +23,6 @@ typedef void (*GradRule)(Walk *w, Value v, Value dy);
 bool grad_wants(const Walk *w, Value x);
 /* dx has the type of x, whose sizes may go by other names. A dx that is not wanted is dropped. */
 void grad_add(Walk *w, Value x, Value dx);
-/* Reports that nothing is known of v's derivative. */
-void grad_refuse(Walk *w, Value v, const char *why);
 
 /* From the values that are marked to all that are computed from them through floats; what is no
  * float loses its mark, and so does what is held (by value; NULL: nothing is). */

@@ -4,8 +4,13 @@
 #include <string.h>
 
 static void no_rule(Walk *w, Value v, Value dy) {
+    const Graph *g = w->g;
+    const Node *n = graph_node(g, v);
     (void)dy;
-    grad_refuse(w, v, "it has no derivative");
+    (void)diag(g->diags, D_GRADIENT, graph_place(g, n->loc, g->arena),
+               "%s lies between the result and a value whose gradient is wanted: it has no derivative",
+               op_info[n->op].name);
+    w->failed = true;
 }
 
 /* NULL: nothing flows back. */
@@ -49,15 +54,6 @@ bool grad_wants(const Walk *w, Value x) {
 Value grad_full(Graph *g, Value x, double c) {
     const Type t = *graph_type(g, x);
     return build_full(g, build_scalar_f(g, t.dtype, c), t.rank, t.dim);
-}
-
-void grad_refuse(Walk *w, Value v, const char *why) {
-    const Graph *g = w->g;
-    const Node *n = graph_node(g, v);
-    (void)diag(g->diags, D_GRADIENT, graph_place(g, n->loc, g->arena),
-               "%s lies between the result and a value whose gradient is wanted: %s",
-               op_info[n->op].name, why);
-    w->failed = true;
 }
 
 /* x repeats what comes from outside, a weight, in every row. */

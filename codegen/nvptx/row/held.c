@@ -25,7 +25,9 @@ enum {
     MOST_THREADS = 2048,
 };
 
-bool row_is_own(const Gpu *g, uint32_t axes, KVal v) {
+/* An access of its own for every row: what all rows read alike comes from caches, and what a fold
+ * inside of the row walks is not read once. */
+static bool is_own(const Gpu *g, uint32_t axes, KVal v) {
     uint32_t dom = g->rows->dom[v];
     return g->k->ops[v].op == K_kload && g->rows->need[v] && dom & axes && dom & g->rows->par &&
            !(dom & ~(axes | g->rows->par));
@@ -33,7 +35,7 @@ bool row_is_own(const Gpu *g, uint32_t axes, KVal v) {
 
 static uint32_t row_loads(const Gpu *g, uint32_t axes) {
     uint32_t n = 0;
-    for (KVal v = 1; v < g->k->nops; v++) n += row_is_own(g, axes, v);
+    for (KVal v = 1; v < g->k->nops; v++) n += is_own(g, axes, v);
     return n;
 }
 
@@ -144,7 +146,7 @@ uint32_t row_traffic(const RowPlan *r) {
     uint32_t bytes = 0;
     for (KVal v = 1; v < g->k->nops; v++) {
         bool stored = g->k->ops[v].op == K_kstore && g->rows->dom[v] & r->axes;
-        if (stored || row_is_own(g, r->axes, v)) bytes += row_bytes(g, v);
+        if (stored || is_own(g, r->axes, v)) bytes += row_bytes(g, v);
     }
     return bytes * (uint32_t)expr_value(g->e->exprs, row_vectors(r, r->axes)) * g->e->lanes;
 }
@@ -155,7 +157,7 @@ void row_occupy(const RowPlan *r, uint32_t threads) {
     uint32_t bytes = 0;
     for (KVal v = 1; v < g->k->nops; v++) {
         const DType t = g->k->params[g->k->ops[v].buf].dtype;
-        if (row_is_own(g, r->axes, v)) bytes += (uint32_t)dtype_bytes(t);
+        if (is_own(g, r->axes, v)) bytes += (uint32_t)dtype_bytes(t);
     }
     bytes *= r->pieces * g->e->lanes * threads;
     if (g->j->min_blocks || !bytes) return;
@@ -207,7 +209,7 @@ static bool is_asked(const Held *h, KVal v) {
     few |= is_alone(h->r) && h->r->pieces <= FREE_PIECES;
     uint32_t dom = g->rows->dom[v], axes = h->r->axes;
     if (!gpu_is_request(g, v)) return false;
-    return row_is_own(g, axes, v) || (few && dom & axes && !(dom & ~(axes | g->rows->par)));
+    return is_own(g, axes, v) || (few && dom & axes && !(dom & ~(axes | g->rows->par)));
 }
 
 /* All of the row is on its way before anything waits for it: first what no kernel of the run

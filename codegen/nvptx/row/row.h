@@ -58,9 +58,6 @@ typedef struct Held {
 } Held;
 void row_place(Held *h);
 void row_fold_held(Held *h, const Pass *p);
-/* An access of its own for every row: what all rows read alike comes from caches, and what a fold
- * inside of the row walks is not read once. */
-bool row_is_own(const Gpu *g, uint32_t axes, KVal v);
 
 /* long.c */
 #define ROW_MOST_STEPS 8 /* vectors of a thread that are asked for together */
@@ -132,7 +129,6 @@ typedef struct Folds {
     LLVMValueRef acc[ROWS_MAX_FOLDS + 2];
 } Folds;
 Folds row_folds_begin(const Long *l, const Pass *p, uint32_t lanes);
-void row_put_pair(const Long *l, Folds *f, TeamPair t);
 void row_fold_own_lanes(const Long *l, Folds *f);     /* vectors become scalars */
 void row_long_results(const Long *l, const Folds *f); /* known in the current scope */
 /* Vectors lo to hi: whole turns of the team, and what is left. */

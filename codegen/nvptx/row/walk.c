@@ -7,13 +7,6 @@
 /* --- Folds and stores --------------------------------------------------------------------------
  */
 
-Folds row_folds_begin(const Long *l, const Pass *p, uint32_t lanes) {
-    Folds f = {.p = p};
-    f.n = gpu_fold_init(l->r->team.g, p, lanes, f.acc);
-    if (row_has_under(l, p)) row_put_pair(l, &f, row_under_begin(l));
-    return f;
-}
-
 static uint32_t lead_of(const Long *l, const Pass *p) {
     uint32_t i = 0;
     while (p->folds[i] != l->lead) i++;
@@ -25,12 +18,19 @@ static TeamPair pair_of(const Long *l, const Folds *f) {
     return (TeamPair){f->acc[lead_of(l, f->p)], f->acc[n], l->mean ? f->acc[n + 1] : NULL};
 }
 
-void row_put_pair(const Long *l, Folds *f, TeamPair t) {
+static void put_pair(const Long *l, Folds *f, TeamPair t) {
     uint32_t n = f->p->nfolds;
     f->acc[lead_of(l, f->p)] = t.lead;
     f->acc[n++] = t.under;
     if (l->mean) f->acc[n++] = t.count;
     f->n = n;
+}
+
+Folds row_folds_begin(const Long *l, const Pass *p, uint32_t lanes) {
+    Folds f = {.p = p};
+    f.n = gpu_fold_init(l->r->team.g, p, lanes, f.acc);
+    if (row_has_under(l, p)) put_pair(l, &f, row_under_begin(l));
+    return f;
 }
 
 /* The elements of n scopes join the pass's folds. */
@@ -45,7 +45,7 @@ static void fold_here(const Long *l, EmitScope **scope, LLVMValueRef *live, uint
     if (!row_has_under(l, f->p)) return;
     TeamPair t = pair_of(l, f);
     row_fold_under(l, scope, live, n, &t);
-    row_put_pair(l, f, t);
+    put_pair(l, f, t);
 }
 
 static void store_here(const Long *l, LLVMValueRef live, const Pass *p) {
@@ -287,7 +287,7 @@ static void run_pass(const Long *l, const Pass *p, Keep keep) {
         row_edges_walk(l, &x, &edges);
         row_edges_end(l, &x);
     }
-    if (row_has_under(l, p)) row_put_pair(l, &f, pair_of(l, &edges));
+    if (row_has_under(l, p)) put_pair(l, &f, pair_of(l, &edges));
     if (keep) row_walk(l, &f, keep, emit_i64(e, 0), room[0]);
     if (!keep || !l->all_kept) row_walk(l, &f, KEEP_nothing, room[0], l->count);
     if (l->next && p == l->last) row_copy_rest(l);

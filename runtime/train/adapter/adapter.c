@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const AdapterPart adapter_parts[ADAPTER_PARTS] = {
+/* Written with the first suffix that fits. */
+static const AdapterPart parts[] = {
     {".lora_A.weight", ADAPTER_linear, PART_a},
     {".lora_B.weight", ADAPTER_linear, PART_b},
     {".lora_embedding_A", ADAPTER_embedding, PART_a},
@@ -14,14 +15,15 @@ const AdapterPart adapter_parts[ADAPTER_PARTS] = {
     {".lora_magnitude_vector", ADAPTER_linear, PART_magnitude},
     {".lora_magnitude_vector.weight", ADAPTER_linear, PART_magnitude},
     {".lora_B.bias", ADAPTER_linear, PART_bias}};
+enum { PARTS = sizeof parts / sizeof *parts };
 
 const AdapterPart *adapter_part_of(const char *name, size_t *path_size) {
     size_t n = strlen(name);
-    for (size_t i = 0; i < ADAPTER_PARTS; i++) {
-        size_t m = strlen(adapter_parts[i].suffix);
-        if (n <= m || strcmp(name + n - m, adapter_parts[i].suffix)) continue;
+    for (size_t i = 0; i < PARTS; i++) {
+        size_t m = strlen(parts[i].suffix);
+        if (n <= m || strcmp(name + n - m, parts[i].suffix)) continue;
         *path_size = n - m;
-        return &adapter_parts[i];
+        return &parts[i];
     }
     return NULL;
 }
@@ -36,9 +38,9 @@ SafeTensor *adapter_tensor(AdapterModule *m, AdapterPartKind part) {
 const char *adapter_suffix(AdapterPartKind part, AdapterKind kind) {
     AdapterKind as =
         kind == ADAPTER_embedding && (part == PART_a || part == PART_b) ? kind : ADAPTER_linear;
-    for (size_t i = 0; i < ADAPTER_PARTS; i++)
-        if (adapter_parts[i].part == part && adapter_parts[i].kind == as)
-            return adapter_parts[i].suffix;
+    for (size_t i = 0; i < PARTS; i++)
+        if (parts[i].part == part && parts[i].kind == as)
+            return parts[i].suffix;
     return "";
 }
 

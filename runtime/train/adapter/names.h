@@ -16,14 +16,12 @@ typedef enum AdapterPartKind {
     PART_COUNT
 } AdapterPartKind;
 
-/* What comes after a module's path; written with the first suffix that fits. */
+/* What comes after a module's path. */
 typedef struct AdapterPart {
     const char *suffix;
     AdapterKind kind;
     AdapterPartKind part;
 } AdapterPart;
-enum { ADAPTER_PARTS = 7 };
-extern const AdapterPart adapter_parts[ADAPTER_PARTS];
 /* The part that a name ends as, and how long the module's path in front of it is; NULL: none. */
 const AdapterPart *adapter_part_of(const char *name, size_t *path_size);
 const char *adapter_suffix(AdapterPartKind part, AdapterKind kind);

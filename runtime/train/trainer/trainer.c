@@ -19,7 +19,7 @@ graphc_tensor trainer_state(const graphc_plan *p, uint32_t state) {
     return t;
 }
 
-uint64_t trainer_numel(const graphc_tensor *t) {
+static uint64_t numel(const graphc_tensor *t) {
     uint64_t n = 1;
     for (int32_t i = 0; i < t->rank; i++) n *= (uint64_t)t->shape[i];
     return n;
@@ -56,7 +56,7 @@ static graphc_status start_parameters(graphc_trainer *t) {
         double spread = graphc_plan_state_info(t->plan, i).spread;
         if (spread <= 0) continue;
         graphc_tensor x = trainer_state(t->plan, i);
-        uint64_t n = trainer_numel(&x);
+        uint64_t n = numel(&x);
         x.data = malloc(n * sizeof(float) + 1);
         if (!x.data) return error_set(trainer_error(t), GRAPHC_NO_MEMORY, "not enough memory");
         bool normal = is_normal(graphc_plan_state(t->plan, i).name);

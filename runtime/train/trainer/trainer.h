@@ -36,8 +36,7 @@ graphc_status trainer_failed(graphc_trainer *t, graphc_status st);
 /* The mean loss over the rows of f, each once. */
 GRAPHC_MUST_USE graphc_status trainer_evaluate(graphc_trainer *t, Feed *f, double *loss);
 bool trainer_scaled(const graphc_trainer *t); /* Are gradients of the plan scaled? */
-/* A state as a tensor without data; how many elements one has. */
+/* A state as a tensor without data. */
 graphc_tensor trainer_state(const graphc_plan *p, uint32_t state);
-uint64_t trainer_numel(const graphc_tensor *t);
 
 #endif
