@@ -102,10 +102,10 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
  * shared by as many where all blocks have enough of them. */
 static uint32_t choose_blocks(const Meet *m, int64_t columns, double rows, bool follows) {
     int64_t vectors = columns * m->vector / VECTOR;
-    if (!follows) return m->f->m->bands * (vectors == 512 ? 2 : 1);
+    if (!follows) return m->f->m->processors * (vectors == 512 ? 2 : 1);
     uint32_t n = vectors <= 32 ? 3 : vectors <= 128 || vectors > 512 ? 1 : 2;
-    if (vectors > 96 && vectors <= 128 && rows >= (double)LEAST_ROWS * 4 * m->f->m->bands) n = 4;
-    return m->f->m->bands * n;
+    if (vectors > 96 && vectors <= 128 && rows >= (double)LEAST_ROWS * 4 * m->f->m->processors) n = 4;
+    return m->f->m->processors * n;
 }
 
 /* Folds of a row are made of others. */

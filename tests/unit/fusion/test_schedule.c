@@ -808,7 +808,7 @@ static void rows_and_columns(int64_t rows, int64_t columns, bool more, uint32_t 
     Rig r = rig();
     Machine m = target_for(PLAN_cuda)->machine;
     Schedule *s = NULL;
-    m.bands = 2;
+    m.processors = 2;
     Value x = input(&r, DT_f32, D(rows, columns)), dy = input(&r, DT_f32, D(rows, columns));
     Value w = input(&r, DT_f32, D(columns)), scale = input(&r, DT_f32, D(rows, 1));
     Value h = build_binary(r.g, OP_mul, x, scale), g = build_binary(r.g, OP_mul, dy, w);
