@@ -111,6 +111,8 @@ EmitScope *emit_switch(Emit *e, EmitScope *s); /* makes s current, returns the p
 void emit_set_sym(Emit *e, uint32_t sym, LLVMValueRef value);
 /* A fresh SYM_AXIS symbol with range [0, hi] bound to value in the current scope: tile bases. */
 Expr emit_new_sym(Emit *e, const char *name, int64_t hi, LLVMValueRef value);
+/* The same for a position inside of `extent`. */
+Expr emit_position(Emit *e, const char *name, Expr extent, LLVMValueRef value);
 /* In the current scope axis symbol `sym` stands for expression `by` (base + 3, a constant tap ...);
  * equal loads of unrolled copies are then recognised as equal. */
 void emit_bind(Emit *e, uint32_t sym, Expr by);

@@ -49,6 +49,12 @@ Expr emit_new_sym(Emit *e, const char *name, int64_t hi, LLVMValueRef value) {
     return ref;
 }
 
+Expr emit_position(Emit *e, const char *name, Expr extent, LLVMValueRef value) {
+    int64_t lo, hi;
+    expr_range(e->exprs, extent, &lo, &hi);
+    return emit_new_sym(e, name, hi > 0 ? hi - 1 : 0, value);
+}
+
 void emit_bind(Emit *e, uint32_t sym, Expr by) {
     add_bind(e, (EmitBind){.sym = sym, .by = by});
 }

@@ -16,24 +16,18 @@ bool contract_by_k(const Contract *c, KVal v) {
     return false;
 }
 
-static int64_t range_of(Emit *e, Expr extent) {
-    int64_t lo, hi;
-    expr_range(e->exprs, extent, &lo, &hi);
-    return hi > 0 ? hi - 1 : 0;
-}
-
 Expr contract_row(Contract *c, Expr extent, LLVMValueRef at) {
     Emit *e = c->e;
     LLVMValueRef v[2] = {at, LLVMBuildSub(e->b, emit_expr(e, extent), emit_i64(e, 1), "")};
     LLVMValueRef row = emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
-    return emit_new_sym(e, "r", range_of(e, extent), row);
+    return emit_position(e, "r", extent, row);
 }
 
 ContractK contract_k(Contract *c, LLVMValueRef k) {
     Emit *e = c->e;
     LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, k, emit_expr(e, c->k), "");
     LLVMValueRef at = LLVMBuildSelect(e->b, in, k, emit_i64(e, 0), "");
-    return (ContractK){emit_new_sym(e, "c", range_of(e, c->k), at), in};
+    return (ContractK){emit_position(e, "c", c->k, at), in};
 }
 
 LLVMValueRef contract_element(Contract *c, KVal v, uint32_t axes, Expr row, ContractK k) {
@@ -57,8 +51,8 @@ void contract_store(Contract *c, LLVMValueRef row, LLVMValueRef col, const LLVMV
     in = LLVMBuildAnd(e->b, in, LLVMBuildICmp(e->b, LLVMIntSLT, col, emit_expr(e, c->n), ""), "");
     EmitIf inside;
     emit_if_begin(e, &inside, in);
-    gpu_decode(e, c->g->k, c->d->m, emit_new_sym(e, "m", range_of(e, c->m), row));
-    gpu_decode(e, c->g->k, c->d->n, emit_new_sym(e, "n", range_of(e, c->n), col));
+    gpu_decode(e, c->g->k, c->d->m, emit_position(e, "m", c->m, row));
+    gpu_decode(e, c->g->k, c->d->n, emit_position(e, "n", c->n, col));
     for (uint32_t s = 0; s < c->d->nacc; s++) emit_override(e, c->d->acc[s], acc[s]);
     for (KVal v = 1; v < c->g->k->nops; v++)
         if (c->g->k->ops[v].op == K_kstore) emit_store(e, v);

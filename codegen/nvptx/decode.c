@@ -79,12 +79,6 @@ static LLVMValueRef exp_of(Emit *e, LLVMValueRef x) {
     return emit_math(e, OP_exp, x, NULL);
 }
 
-static int64_t most_of(Emit *e, Expr extent) {
-    int64_t lo, hi;
-    expr_range(e->exprs, extent, &lo, &hi);
-    return hi > 0 ? hi - 1 : 0;
-}
-
 static uint32_t axis_of(uint32_t mask) {
     return (uint32_t)__builtin_ctz(mask);
 }
@@ -121,7 +115,7 @@ static uint32_t lanes_of(const Decode *t, KVal root, uint32_t axis) {
 static bool fits(Decode *t) {
     const Gpu *g = t->g;
     const KAttn *a = t->a;
-    int64_t d, dv;
+    int64_t d, dv, lo, hi;
     if (!t->e->isa->warpgroups || g->k->tem != TEM_attention || !roles_only(t)) return false;
     if (!expr_is_const(t->e->exprs, extent_of(t, a->d), &d) || d > 256 ||
         !expr_is_const(t->e->exprs, extent_of(t, a->dv), &dv) || dv != d)
@@ -131,7 +125,8 @@ static bool fits(Decode *t) {
     t->own = a->batch & keys;
     t->shared = (a->batch & ~keys) | a->i;
     t->nq = gpu_points(t->e, g->k, t->shared);
-    if (gpu_hint(t->e, t->nq) > MOST_QUERIES || most_of(t->e, t->nq) >= MOST_ROWS) return false;
+    expr_range(t->e->exprs, t->nq, &lo, &hi);
+    if (gpu_hint(t->e, t->nq) > MOST_QUERIES || hi > MOST_ROWS) return false;
     t->e->lanes = lanes_of(t, a->k, axis_of(a->d));
     t->team = t->d / t->e->lanes;
     return t->e->lanes > 1 && lanes_of(t, a->v, axis_of(a->dv)) == t->e->lanes && t->team <= WARP &&
@@ -188,7 +183,7 @@ static void load_queries(Decode *t) {
     rows_cone(t->g->rows, t->a->q, of_query);
     for (uint32_t i = 0; i < t->queries; i++) {
         LLVMValueRef at = smin(e, add(e, first, emit_i64(e, i)), last);
-        t->query[i] = emit_new_sym(e, "query", most_of(e, t->nq), at);
+        t->query[i] = emit_position(e, "query", t->nq, at);
         in[i] = emit_push(e);
         gpu_decode(e, t->g->k, t->shared, t->query[i]);
         gpu_bind_lanes(t->g, axis_of(t->a->d), t->rank);
@@ -264,7 +259,7 @@ static void place_key(Decode *t, Key *key, LLVMValueRef j, LLVMValueRef end, LLV
     EmitScope *outer = e->scope;
     key->in = below(e, j, end);
     key->at = emit_push(e);
-    gpu_decode(e, t->g->k, t->a->j, emit_new_sym(e, "key", most_of(e, nj), smin(e, j, last)));
+    gpu_decode(e, t->g->k, t->a->j, emit_position(e, "key", nj, smin(e, j, last)));
     key->k = emit_push(e);
     gpu_bind_lanes(t->g, axis_of(t->a->d), t->rank);
     (void)emit_switch(e, key->at);
@@ -420,7 +415,7 @@ static void finish(Decode *t, LLVMValueRef i, LLVMValueRef x, const Known *k) {
     EmitIf in, first;
     LLVMValueRef q = add(e, mul_c(e, t->g->block[1], t->queries), i), zero = emit_f(e, e->f32, 0);
     emit_if_begin(e, &in, below(e, q, emit_expr(e, t->nq)));
-    gpu_decode(e, t->g->k, t->shared, emit_new_sym(e, "q", most_of(e, t->nq), q));
+    gpu_decode(e, t->g->k, t->shared, emit_position(e, "q", t->nq, q));
     gpu_decode(e, t->g->k, t->a->dv, emit_new_sym(e, "x", t->dv - 1, x));
     LLVMValueRef o = LLVMBuildFDiv(e->b, k->o, k->l, "");
     LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealOEQ, k->l, zero, "");
@@ -706,7 +701,7 @@ static void launch(Decode *t) {
     uint32_t bits = (uint32_t)__builtin_ctz(t->parts);
     t->part = LLVMBuildAnd(e->b, g->block[0], emit_i64(e, t->parts - 1), "");
     LLVMValueRef group = shr(e, g->block[0], bits);
-    gpu_decode(e, g->k, t->own, emit_new_sym(e, "group", most_of(e, groups), group));
+    gpu_decode(e, g->k, t->own, emit_position(e, "group", groups, group));
     t->lane = LLVMBuildAnd(e->b, g->tid, emit_i64(e, WARP - 1), "");
     t->warp = shr(e, g->tid, 5);
     t->rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, t->team - 1), "");

@@ -78,11 +78,9 @@ uint32_t gpu_lanes_ragged(Gpu *g, uint32_t axis) {
 
 void gpu_bind_lanes(Gpu *g, uint32_t axis, LLVMValueRef vector) {
     Emit *e = g->e;
-    int64_t lo, hi;
     uint32_t sym;
-    expr_range(e->exprs, g->k->axes[axis].extent, &lo, &hi);
     LLVMValueRef first = LLVMBuildMul(e->b, vector, emit_i64(e, e->lanes), "");
-    Expr base = emit_new_sym(e, "vector", hi > 0 ? hi - 1 : 0, first);
+    Expr base = emit_position(e, "vector", g->k->axes[axis].extent, first);
     if (expr_is_sym(e->exprs, base, &sym)) map_put(e->aligned, sym, e->lanes);
     emit_bind_lanes(e, g->k->axes[axis].sym, base, NULL, true);
 }

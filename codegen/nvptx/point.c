@@ -33,12 +33,10 @@ static LLVMValueRef fold_loop(Gpu *g, const KOp *o, uint32_t axis, uint32_t rest
                               LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef acc) {
     Emit *e = g->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    int64_t first, last;
-    expr_range(e->exprs, g->k->axes[axis].extent, &first, &last);
     *l = emit_loop(e, 1);
     l->init[0] = acc;
     emit_loop_begin(e, l, "fold", lo, hi, emit_i64(e, step), false);
-    Expr at = emit_new_sym(e, "step", last > 0 ? last - 1 : 0, l->i);
+    Expr at = emit_position(e, "step", g->k->axes[axis].extent, l->i);
     l->next[0] = l->phi[0];
     for (uint32_t u = 0; u < step; u++)
         l->next[0] = fold_at(g, o, axis, expr_addi(e->exprs, at, u), rest, l->next[0]);
@@ -261,17 +259,15 @@ void gpu_point(Gpu *g) {
     LLVMValueRef first = LLVMBuildMul(e->b, g->block[0], emit_i64(e, BLOCK), "");
     LLVMValueRef at = LLVMBuildAdd(e->b, first, g->tid, "");
     EmitIf inside;
-    int64_t lo, hi;
-    expr_range(p, n, &lo, &hi);
     LLVMValueRef end = emit_expr(e, n), in = LLVMBuildICmp(e->b, LLVMIntSLT, at, end, "");
     if (early) { /* threads past the end have the last point up to there: all of them wait */
         LLVMValueRef kept[2] = {at, LLVMBuildSub(e->b, end, emit_i64(e, 1), "")};
         at = emit_intrinsic(e, "llvm.smin", e->i64, kept, 2);
-        decode(g, par, lane, emit_new_sym(e, "point", hi > 0 ? hi - 1 : 0, at));
+        decode(g, par, lane, emit_position(e, "point", n, at));
         request_early(g);
     }
     emit_if_begin(e, &inside, in);
-    if (!early) decode(g, par, lane, emit_new_sym(e, "point", hi > 0 ? hi - 1 : 0, at));
+    if (!early) decode(g, par, lane, emit_position(e, "point", n, at));
     e->math = gpu_math_of(g->k);
     run_passes(g);
     emit_if_end(e, &inside);

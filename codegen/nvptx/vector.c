@@ -220,11 +220,8 @@ static void place(Vector *x) {
     EmitScope *outer = e->scope;
     Expr col[MOST_COLS];
     LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, x->n), emit_i64(e, 1), "");
-    int64_t lo, hi;
-    expr_range(e->exprs, x->n, &lo, &hi);
     for (uint32_t c = 0; c < x->cols; c++)
-        col[c] = emit_new_sym(e, "column", hi > 0 ? hi - 1 : 0,
-                              smin(e, add(e, x->first, emit_i64(e, c)), last));
+        col[c] = emit_position(e, "column", x->n, smin(e, add(e, x->first, emit_i64(e, c)), last));
     for (uint32_t u = 0; u < x->pieces; u++) {
         EmitScope *piece = place_piece(x, u, x->warps * WARP, x->rank, &x->live[u], &x->where[u]);
         (void)emit_switch(e, piece);
@@ -264,12 +261,10 @@ static void request_own(Vector *x) {
     Gpu *g = x->g;
     Emit *e = x->e;
     EmitScope *outer = e->scope;
-    int64_t lo, hi;
-    expr_range(e->exprs, x->n, &lo, &hi);
     LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, x->n), emit_i64(e, 1), "");
     LLVMValueRef col = smin(e, add(e, x->first, smin(e, x->rank, emit_i64(e, x->cols - 1))), last);
     x->own = emit_push(e);
-    gpu_decode(e, g->k, x->d->n, emit_new_sym(e, "n", hi > 0 ? hi - 1 : 0, col));
+    gpu_decode(e, g->k, x->d->n, emit_position(e, "n", x->n, col));
     for (KVal v = 1; v < g->k->nops; v++)
         if (!(g->rows->dom[v] & x->d->k) && gpu_is_request(g, v)) (void)emit_value(e, v);
     (void)emit_switch(e, outer);

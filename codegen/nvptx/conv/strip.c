@@ -163,9 +163,7 @@ bool gpu_strip(Gpu *g) {
     LLVMValueRef at = LLVMBuildAdd(e->b, first, g->tid, "");
     EmitIf inside;
     emit_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_expr(e, n), ""));
-    int64_t lo, hi;
-    expr_range(p, n, &lo, &hi);
-    place(&s, emit_new_sym(e, "strip", hi > 0 ? hi - 1 : 0, at));
+    place(&s, emit_position(e, "strip", n, at));
     LLVMValueRef acc[MAX_POSITIONS];
     DType t = (DType)g->k->ops[s.o->in[0]].dtype;
     for (uint32_t i = 0; i < s.n; i++)

@@ -101,12 +101,6 @@ static void mask_half(Computer *c, HV *s, HV start, uint32_t half) {
     }
 }
 
-static int64_t last_of(Emit *e, Expr extent) {
-    int64_t lo, hi;
-    expr_range(e->exprs, extent, &lo, &hi);
-    return hi > 0 ? hi - 1 : 0;
-}
-
 static HV wide(Emit *e, HV v) {
     return LLVMBuildSExt(e->b, v, e->i64, "");
 }
@@ -117,7 +111,7 @@ static Expr place(Emit *e, const char *name, Expr extent, HV at, bool clamp) {
         HV v[2] = {at, LLVMBuildSub(e->b, emit_expr(e, extent), emit_i64(e, 1), "")};
         at = emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
     }
-    return emit_new_sym(e, name, last_of(e, extent), at);
+    return emit_position(e, name, extent, at);
 }
 
 static uint32_t sym_of(const Computer *c, uint32_t axis) {

@@ -47,11 +47,9 @@ static void bind_columns(Queries *q) {
 static void compute(Queries *q, HV row, HV *r) {
     Emit *e = q->e;
     Flash *x = q->x;
-    int64_t lo, hi;
-    expr_range(e->exprs, x->p->queries, &lo, &hi);
     HV end = LLVMBuildSub(e->b, emit_expr(e, x->p->queries), emit_i64(e, 1), "");
     emit_push(e);
-    Expr i = emit_new_sym(e, "i", hi > 0 ? hi - 1 : 0, smaller(e, wide(e, row), end));
+    Expr i = emit_position(e, "i", x->p->queries, smaller(e, wide(e, row), end));
     gpu_decode(e, x->g->k, x->a->i, i);
     HV v = emit_value_lanes(e, x->a->q);
     emit_pop(e);

@@ -54,15 +54,9 @@ static HV smin(Emit *e, HV a, HV b) {
     return emit_intrinsic(e, "llvm.smin", LLVMTypeOf(a), v, 2);
 }
 
-static int64_t range_of(Emit *e, Expr extent) {
-    int64_t lo, hi;
-    expr_range(e->exprs, extent, &lo, &hi);
-    return hi > 0 ? hi - 1 : 0;
-}
-
 static Expr symbol(Emit *e, const char *name, Expr extent, HV value, uint32_t multiple) {
     uint32_t sym;
-    Expr x = emit_new_sym(e, name, range_of(e, extent), value);
+    Expr x = emit_position(e, name, extent, value);
     if (multiple > 1 && expr_is_sym(e->exprs, x, &sym)) map_put(e->aligned, sym, multiple);
     return x;
 }
@@ -100,7 +94,7 @@ static void place_threads(Epilogue *p) {
         gpu_decode(e, x->g->k, x->d->batch,
                    symbol(e, "batch", x->p->batch, wide(e, p->tile->batch), 1));
     if (p->edge) place_edge(p);
-    (void)expr_is_sym(e->exprs, emit_new_sym(e, "pair", range_of(e, x->p->n), emit_i64(e, 0)),
+    (void)expr_is_sym(e->exprs, emit_position(e, "pair", x->p->n, emit_i64(e, 0)),
                       &p->lane_col);
 }
 
