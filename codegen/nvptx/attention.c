@@ -28,26 +28,6 @@ static uint32_t state_size(const Attn *t) {
     return ST_o + t->ndv;
 }
 
-static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildAdd(e->b, a, b, "");
-}
-
-static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
-    return LLVMBuildMul(e->b, a, emit_i64(e, c), "");
-}
-
-static uint32_t axis_of(uint32_t mask) {
-    return (uint32_t)__builtin_ctz(mask);
-}
-
-static uint32_t sym_of(const Attn *t, uint32_t mask) {
-    return t->g->k->axes[axis_of(mask)].sym;
-}
-
-static Expr extent_of(const Attn *t, uint32_t mask) {
-    return t->g->k->axes[axis_of(mask)].extent;
-}
-
 /* Of a part of n dimensions: neighbours in memory. */
 static uint32_t vector_of(uint32_t n) {
     return n % VECTOR ? 1 : VECTOR;
@@ -56,13 +36,13 @@ static uint32_t vector_of(uint32_t n) {
 /* Dimension number i of this thread's part of n. */
 static LLVMValueRef dim_at(Attn *t, uint32_t n, uint32_t i) {
     uint32_t vec = vector_of(n);
-    LLVMValueRef first = mul_c(t->e, t->part, vec);
-    return add(t->e, first, emit_i64(t->e, (int64_t)(i / vec * vec * t->team + i % vec)));
+    LLVMValueRef first = gpu_muli(t->e, t->part, vec);
+    return gpu_add(t->e, first, emit_i64(t->e, (int64_t)(i / vec * vec * t->team + i % vec)));
 }
 
-static LLVMValueRef below(Emit *e, LLVMValueRef x, LLVMValueRef n) {
-    LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, x, n, "");
-    return LLVMBuildSelect(e->b, in, x, emit_i64(e, 0), "");
+/* x, or 0 from n on. */
+static LLVMValueRef inside_or_first(Emit *e, LLVMValueRef x, LLVMValueRef n) {
+    return LLVMBuildSelect(e->b, gpu_below(e, x, n), x, emit_i64(e, 0), "");
 }
 
 /* shared[key][dim] = op v for the tile's keys; keys past the end repeat key 0. */
@@ -73,9 +53,9 @@ static void fill(Attn *t, KVal v, uint32_t axis, uint32_t size, LLVMValueRef sha
     LLVMValueRef count = emit_i64(e, (int64_t)t->keys * size);
     emit_loop_begin(e, l, "fill", t->g->tid, count, emit_i64(e, THREADS), false);
     LLVMValueRef n = emit_i64(e, size);
-    LLVMValueRef key = add(e, j0, LLVMBuildUDiv(e->b, l->i, n, ""));
-    emit_set_sym(e, sym_of(t, t->a->j), below(e, key, t->nj));
-    emit_set_sym(e, sym_of(t, axis), LLVMBuildURem(e->b, l->i, n, ""));
+    LLVMValueRef key = gpu_add(e, j0, LLVMBuildUDiv(e->b, l->i, n, ""));
+    emit_set_sym(e, gpu_axis(t->g, t->a->j)->sym, inside_or_first(e, key, t->nj));
+    emit_set_sym(e, gpu_axis(t->g, axis)->sym, LLVMBuildURem(e->b, l->i, n, ""));
     LLVMBuildStore(e->b, emit_value(e, v), emit_gep(e, e->f32, shared, l->i));
     emit_loop_end(e, l);
 }
@@ -86,7 +66,7 @@ static void shared_part(Attn *t, LLVMValueRef base, LLVMValueRef key, uint32_t s
     Emit *e = t->e;
     uint32_t vec = vector_of(n);
     for (uint32_t i = 0; i < n; i += vec) {
-        LLVMValueRef at = add(e, mul_c(e, key, size), dim_at(t, n, i));
+        LLVMValueRef at = gpu_add(e, gpu_muli(e, key, size), dim_at(t, n, i));
         LLVMTypeRef type = vec > 1 ? emit_vec(e->f32, vec) : e->f32;
         LLVMValueRef x = LLVMBuildLoad2(e->b, type, emit_gep(e, e->f32, base, at), "");
         LLVMSetAlignment(x, 4 * vec);
@@ -101,8 +81,8 @@ static LLVMValueRef score(Attn *t, uint32_t row, LLVMValueRef j, LLVMValueRef s)
     for (uint32_t off = 1; off < t->team; off *= 2)
         s = LLVMBuildFAdd(e->b, s, gpu_shuffle(e, s, off), "");
     emit_push(e);
-    emit_set_sym(e, sym_of(t, t->a->i), t->at[row]);
-    emit_set_sym(e, sym_of(t, t->a->j), below(e, j, t->nj));
+    emit_set_sym(e, gpu_axis(t->g, t->a->i)->sym, t->at[row]);
+    emit_set_sym(e, gpu_axis(t->g, t->a->j)->sym, inside_or_first(e, j, t->nj));
     emit_override(e, t->a->s, s);
     LLVMValueRef x = emit_value(e, t->a->score);
     emit_pop(e);
@@ -118,7 +98,7 @@ static void scores(Attn *t, LLVMValueRef j0, LLVMValueRef key, LLVMValueRef *out
     for (uint32_t r = 0; r < t->rows; r++) {
         LLVMValueRef s = emit_f(e, e->f32, 0);
         for (uint32_t n = 0; n < t->nd; n++) s = emit_fma(e, t->q[r][n], k[n], s);
-        out[r] = score(t, r, add(e, j0, key), s);
+        out[r] = score(t, r, gpu_add(e, j0, key), s);
     }
 }
 
@@ -151,7 +131,7 @@ static void group_step(Attn *t, LLVMValueRef j0, LLVMValueRef first, LLVMValueRe
     LLVMValueRef p[MAX_ROWS][GROUP], s[MAX_ROWS], v[MAX_PART];
     LLVMValueRef scale[MAX_ROWS], sum[MAX_ROWS][MAX_PART];
     for (uint32_t u = 0; u < GROUP; u++) {
-        scores(t, j0, add(e, first, emit_i64(e, u)), s);
+        scores(t, j0, gpu_add(e, first, emit_i64(e, u)), s);
         for (uint32_t r = 0; r < t->rows; r++) p[r][u] = s[r];
     }
     for (uint32_t r = 0; r < t->rows; r++) {
@@ -159,7 +139,7 @@ static void group_step(Attn *t, LLVMValueRef j0, LLVMValueRef first, LLVMValueRe
         for (uint32_t n = 0; n < t->ndv; n++) sum[r][n] = emit_f(e, e->f32, 0);
     }
     for (uint32_t u = 0; u < GROUP; u++) {
-        shared_part(t, t->v, add(e, first, emit_i64(e, u)), t->dv, t->ndv, v);
+        shared_part(t, t->v, gpu_add(e, first, emit_i64(e, u)), t->dv, t->ndv, v);
         for (uint32_t r = 0; r < t->rows; r++)
             for (uint32_t n = 0; n < t->ndv; n++)
                 sum[r][n] = emit_fma(e, p[r][u], v[n], sum[r][n]);
@@ -195,7 +175,7 @@ static LLVMValueRef last_key(Attn *t, LLVMValueRef i0) {
     Emit *e = t->e;
     if (!t->a->causal) return t->nj;
     LLVMValueRef shift = emit_expr(e, t->a->causal);
-    LLVMValueRef end = add(e, add(e, i0, emit_i64(e, queries_of(t))), shift);
+    LLVMValueRef end = gpu_add(e, gpu_add(e, i0, emit_i64(e, queries_of(t))), shift);
     LLVMValueRef v[2] = {end, t->nj};
     return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
 }
@@ -204,7 +184,7 @@ static void finish(Attn *t, uint32_t row, LLVMValueRef n_queries, const LLVMValu
     Emit *e = t->e;
     EmitIf in;
     emit_if_begin(e, &in, LLVMBuildICmp(e->b, LLVMIntSLT, t->i[row], n_queries, ""));
-    emit_set_sym(e, sym_of(t, t->a->i), t->i[row]);
+    emit_set_sym(e, gpu_axis(t->g, t->a->i)->sym, t->i[row]);
     LLVMValueRef zero = emit_f(e, e->f32, 0);
     LLVMValueRef none = LLVMBuildFCmp(e->b, LLVMRealOEQ, st[ST_l], zero, "");
     emit_override(e, t->a->m, st[ST_m]);
@@ -213,7 +193,7 @@ static void finish(Attn *t, uint32_t row, LLVMValueRef n_queries, const LLVMValu
         LLVMValueRef o = LLVMBuildFDiv(e->b, st[ST_o + n], st[ST_l], "");
         if (t->a->guarded) o = LLVMBuildSelect(e->b, none, zero, o, "");
         emit_push(e);
-        emit_set_sym(e, sym_of(t, t->a->dv), dim_at(t, t->ndv, n));
+        emit_set_sym(e, gpu_axis(t->g, t->a->dv)->sym, dim_at(t, t->ndv, n));
         emit_override(e, t->a->o, o);
         for (KVal v = 1; v < t->g->k->nops; v++) {
             bool statistics = !(e->domains[v] & t->a->dv);
@@ -232,8 +212,9 @@ static bool fits(Attn *t) {
     const Gpu *g = t->g;
     const KAttn *a = t->a;
     int64_t d, dv;
-    if (g->k->tem != TEM_attention || !expr_is_const(t->e->exprs, extent_of(t, a->d), &d) ||
-        !expr_is_const(t->e->exprs, extent_of(t, a->dv), &dv) || d > 256 || dv > 256)
+    if (g->k->tem != TEM_attention ||
+        !expr_is_const(t->e->exprs, gpu_axis(t->g, a->d)->extent, &d) ||
+        !expr_is_const(t->e->exprs, gpu_axis(t->g, a->dv)->extent, &dv) || d > 256 || dv > 256)
         return false;
     t->d = (uint32_t)d;
     t->dv = (uint32_t)dv;
@@ -267,8 +248,8 @@ static void load_query(Attn *t, uint32_t row) {
     Emit *e = t->e;
     for (uint32_t n = 0; n < t->nd; n++) {
         emit_push(e);
-        emit_set_sym(e, sym_of(t, t->a->i), t->at[row]);
-        emit_set_sym(e, sym_of(t, t->a->d), dim_at(t, t->nd, n));
+        emit_set_sym(e, gpu_axis(t->g, t->a->i)->sym, t->at[row]);
+        emit_set_sym(e, gpu_axis(t->g, t->a->d)->sym, dim_at(t, t->nd, n));
         t->q[row][n] = emit_value(e, t->a->q);
         emit_pop(e);
     }
@@ -279,8 +260,8 @@ static void load_queries(Attn *t, LLVMValueRef i0, LLVMValueRef n) {
     Emit *e = t->e;
     LLVMValueRef first = LLVMBuildLShr(e->b, t->g->tid, emit_i64(e, __builtin_ctz(t->team)), "");
     for (uint32_t r = 0; r < t->rows; r++) {
-        t->i[r] = add(e, add(e, i0, first), emit_i64(e, (int64_t)r * (THREADS / t->team)));
-        t->at[r] = below(e, t->i[r], n);
+        t->i[r] = gpu_add(e, gpu_add(e, i0, first), emit_i64(e, (int64_t)r * (THREADS / t->team)));
+        t->at[r] = inside_or_first(e, t->i[r], n);
         load_query(t, r);
     }
 }
@@ -290,13 +271,13 @@ bool gpu_attention(Gpu *g) {
     ExprPool *p = e->exprs;
     Attn t = {.g = g, .e = e, .a = &g->k->attn};
     if (!fits(&t)) return false;
-    Expr ni = extent_of(&t, t.a->i);
+    Expr ni = gpu_axis(t.g, t.a->i)->extent;
     spread_rows(&t, ni);
     uint32_t queries = queries_of(&t), each = state_size(&t);
     gpu_batch_begin(g, THREADS, expr_ceildiv(p, ni, expr_const(p, queries)), t.a->batch);
     t.part = LLVMBuildAnd(e->b, g->tid, emit_i64(e, t.team - 1), "");
-    t.nj = emit_expr(e, extent_of(&t, t.a->j));
-    LLVMValueRef i0 = mul_c(e, g->block[0], queries), n = emit_expr(e, ni);
+    t.nj = emit_expr(e, gpu_axis(t.g, t.a->j)->extent);
+    LLVMValueRef i0 = gpu_muli(e, g->block[0], queries), n = emit_expr(e, ni);
     load_queries(&t, i0, n);
     t.k = gpu_shared(g, e->f32, t.keys * t.d);
     t.v = gpu_shared(g, e->f32, t.keys * t.dv);

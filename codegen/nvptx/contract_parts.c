@@ -16,13 +16,6 @@ bool contract_by_k(const Contract *c, KVal v) {
     return false;
 }
 
-Expr contract_row(Contract *c, Expr extent, LLVMValueRef at) {
-    Emit *e = c->e;
-    LLVMValueRef v[2] = {at, LLVMBuildSub(e->b, emit_expr(e, extent), emit_i64(e, 1), "")};
-    LLVMValueRef row = emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
-    return emit_position(e, "r", extent, row);
-}
-
 ContractK contract_k(Contract *c, LLVMValueRef k) {
     Emit *e = c->e;
     LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, k, emit_expr(e, c->k), "");

@@ -54,25 +54,8 @@ typedef struct Known {
     LLVMValueRef m, l, o;
 } Known;
 
-static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildAdd(e->b, a, b, "");
-}
-
-static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
-    return LLVMBuildMul(e->b, a, emit_i64(e, c), "");
-}
-
 static LLVMValueRef shr(Emit *e, LLVMValueRef a, uint32_t by) {
     return LLVMBuildLShr(e->b, a, emit_i64(e, by), "");
-}
-
-static LLVMValueRef below(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildICmp(e->b, LLVMIntSLT, a, b, "");
-}
-
-static LLVMValueRef smin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    LLVMValueRef v[2] = {a, b};
-    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
 }
 
 static LLVMValueRef exp_of(Emit *e, LLVMValueRef x) {
@@ -81,10 +64,6 @@ static LLVMValueRef exp_of(Emit *e, LLVMValueRef x) {
 
 static uint32_t axis_of(uint32_t mask) {
     return (uint32_t)__builtin_ctz(mask);
-}
-
-static Expr extent_of(const Decode *t, uint32_t mask) {
-    return t->g->k->axes[axis_of(mask)].extent;
 }
 
 /* --- The kernel's shape ----------------------------------------------------------------------- */
@@ -117,8 +96,8 @@ static bool fits(Decode *t) {
     const KAttn *a = t->a;
     int64_t d, dv, lo, hi;
     if (!t->e->isa->warpgroups || g->k->tem != TEM_attention || !roles_only(t)) return false;
-    if (!expr_is_const(t->e->exprs, extent_of(t, a->d), &d) || d > 256 ||
-        !expr_is_const(t->e->exprs, extent_of(t, a->dv), &dv) || dv != d)
+    if (!expr_is_const(t->e->exprs, gpu_axis(t->g, a->d)->extent, &d) || d > 256 ||
+        !expr_is_const(t->e->exprs, gpu_axis(t->g, a->dv)->extent, &dv) || dv != d)
         return false;
     t->d = t->dv = (uint32_t)d;
     uint32_t keys = t->e->domains[a->k] | t->e->domains[a->v];
@@ -149,8 +128,8 @@ static void divide(Decode *t) {
         t->queries /= 2;
     int64_t groups =
         gpu_hint(e, gpu_points(e, t->g->k, t->own)) * ((nq + t->queries - 1) / t->queries);
-    int64_t keys = gpu_hint(e, extent_of(t, t->a->j)), known;
-    if (!expr_is_const(e->exprs, extent_of(t, t->a->j), &known) && keys < GROWN_KEYS)
+    int64_t keys = gpu_hint(e, gpu_axis(t->g, t->a->j)->extent), known;
+    if (!expr_is_const(e->exprs, gpu_axis(t->g, t->a->j)->extent, &known) && keys < GROWN_KEYS)
         keys = GROWN_KEYS;
     int64_t rounds = keys / (WARPS * (WARP / t->team) * t->keys / 2);
     for (t->parts = 1; t->parts < MOST_PARTS && t->parts < rounds &&
@@ -177,12 +156,12 @@ static void request_query(Decode *t, const bool *of_query) {
 static void load_queries(Decode *t) {
     Emit *e = t->e;
     EmitScope *outer = e->scope, *in[HELD_QUERIES];
-    LLVMValueRef first = mul_c(e, t->g->block[1], t->queries);
+    LLVMValueRef first = gpu_muli(e, t->g->block[1], t->queries);
     LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, t->nq), emit_i64(e, 1), "");
     bool *of_query = ARENA_ARRAY(e->arena, bool, t->g->k->nops);
     rows_cone(t->g->rows, t->a->q, of_query);
     for (uint32_t i = 0; i < t->queries; i++) {
-        LLVMValueRef at = smin(e, add(e, first, emit_i64(e, i)), last);
+        LLVMValueRef at = gpu_smaller(e, gpu_add(e, first, emit_i64(e, i)), last);
         t->query[i] = emit_position(e, "query", t->nq, at);
         in[i] = emit_push(e);
         gpu_decode(e, t->g->k, t->shared, t->query[i]);
@@ -221,7 +200,7 @@ static Expr kept_keys(const Decode *t, KVal v) {
     int64_t lo, hi;
     if (!x->rows || o->mask || o->in[0] || x->inner * (int64_t)dtype_bytes((DType)o->dtype) % LINE)
         return 0;
-    if (!expr_affine(p, o->index, t->g->k->axes[axis_of(t->a->j)].sym, &per, &rest)) return 0;
+    if (!expr_affine(p, o->index, gpu_axis(t->g, t->a->j)->sym, &per, &rest)) return 0;
     expr_range(p, expr_mod(p, rest, expr_const(p, x->inner * x->room)), &lo, &hi);
     return expr_is_value(p, per, x->inner) && lo >= 0 && hi < x->inner ? x->rows : 0;
 }
@@ -255,11 +234,11 @@ static void request_of_key(Decode *t, EmitScope *at) {
 /* Of keys past `last` that one is read. */
 static void place_key(Decode *t, Key *key, LLVMValueRef j, LLVMValueRef end, LLVMValueRef last) {
     Emit *e = t->e;
-    Expr nj = extent_of(t, t->a->j);
+    Expr nj = gpu_axis(t->g, t->a->j)->extent;
     EmitScope *outer = e->scope;
-    key->in = below(e, j, end);
+    key->in = gpu_below(e, j, end);
     key->at = emit_push(e);
-    gpu_decode(e, t->g->k, t->a->j, emit_position(e, "key", nj, smin(e, j, last)));
+    gpu_decode(e, t->g->k, t->a->j, emit_position(e, "key", nj, gpu_smaller(e, j, last)));
     key->k = emit_push(e);
     gpu_bind_lanes(t->g, axis_of(t->a->d), t->rank);
     (void)emit_switch(e, key->at);
@@ -383,10 +362,10 @@ static Known join_partials(Decode *t, const Partials *p, uint32_t n, LLVMValueRe
     LLVMValueRef m[WARPS], l[WARPS], o[WARPS];
     Known k = {.m = emit_f(e, e->f32, -INFINITY)};
     for (uint32_t w = 0; w < n; w++) {
-        LLVMValueRef at = add(e, i, emit_i64(e, (int64_t)w * t->queries));
+        LLVMValueRef at = gpu_add(e, i, emit_i64(e, (int64_t)w * t->queries));
         m[w] = read_part(t, p->m, at);
         l[w] = read_part(t, p->l, at);
-        o[w] = read_part(t, p->o, add(e, first, emit_i64(e, (int64_t)w * stride)));
+        o[w] = read_part(t, p->o, gpu_add(e, first, emit_i64(e, (int64_t)w * stride)));
         k.m = emit_fold_join(e, FOLD_max, DT_f32, k.m, m[w]);
     }
     LLVMValueRef base = base_of(e, k.m);
@@ -401,7 +380,7 @@ static Known join_partials(Decode *t, const Partials *p, uint32_t n, LLVMValueRe
 
 static void put(Decode *t, const Partials *p, LLVMValueRef at, LLVMValueRef x, const Known *k) {
     Emit *e = t->e;
-    LLVMValueRef to = add(e, mul_c(e, at, t->dv), x);
+    LLVMValueRef to = gpu_add(e, gpu_muli(e, at, t->dv), x);
     LLVMBuildStore(e->b, k->m, emit_gep(e, e->f32, p->m, at));
     LLVMBuildStore(e->b, k->l, emit_gep(e, e->f32, p->l, at));
     emit_store_ptr(e, k->o, emit_gep(e, e->f32, p->o, to), emit_is_vector(k->o) ? 16 : 4);
@@ -413,8 +392,9 @@ static void put(Decode *t, const Partials *p, LLVMValueRef at, LLVMValueRef x, c
 static void finish(Decode *t, LLVMValueRef i, LLVMValueRef x, const Known *k) {
     Emit *e = t->e;
     EmitIf in, first;
-    LLVMValueRef q = add(e, mul_c(e, t->g->block[1], t->queries), i), zero = emit_f(e, e->f32, 0);
-    emit_if_begin(e, &in, below(e, q, emit_expr(e, t->nq)));
+    LLVMValueRef q = gpu_add(e, gpu_muli(e, t->g->block[1], t->queries), i),
+                 zero = emit_f(e, e->f32, 0);
+    emit_if_begin(e, &in, gpu_below(e, q, emit_expr(e, t->nq)));
     gpu_decode(e, t->g->k, t->shared, emit_position(e, "q", t->nq, q));
     gpu_decode(e, t->g->k, t->a->dv, emit_new_sym(e, "x", t->dv - 1, x));
     LLVMValueRef o = LLVMBuildFDiv(e->b, k->o, k->l, "");
@@ -443,16 +423,16 @@ static void for_each(Decode *t, LLVMValueRef first, uint32_t count, const Partia
     Emit *e = t->e;
     for (uint32_t n = 0; n < count; n += THREADS) {
         EmitIf in;
-        LLVMValueRef own = add(e, t->g->tid, emit_i64(e, n));
-        emit_if_begin(e, &in, below(e, own, emit_i64(e, count)));
-        LLVMValueRef at = add(e, first, own), dv = emit_i64(e, t->dv);
+        LLVMValueRef own = gpu_add(e, t->g->tid, emit_i64(e, n));
+        emit_if_begin(e, &in, gpu_below(e, own, emit_i64(e, count)));
+        LLVMValueRef at = gpu_add(e, first, own), dv = emit_i64(e, t->dv);
         fn(t, from, to, LLVMBuildUDiv(e->b, at, dv, ""), LLVMBuildURem(e->b, at, dv, ""));
         emit_if_end(e, &in);
     }
 }
 
 static Known of_warps(Decode *t, const Partials *from, LLVMValueRef i, LLVMValueRef x) {
-    LLVMValueRef first = add(t->e, mul_c(t->e, i, t->dv), x);
+    LLVMValueRef first = gpu_add(t->e, gpu_muli(t->e, i, t->dv), x);
     return join_partials(t, from, WARPS, i, first, t->queries * t->dv);
 }
 
@@ -474,10 +454,11 @@ static void push_warps(Decode *t, const Partials *from, const Partials *to, LLVM
                        LLVMValueRef x) {
     Emit *e = t->e;
     Known k = of_warps(t, from, i, x);
-    LLVMValueRef share = emit_i64(e, share_of(t)), at = add(e, mul_c(e, i, t->dv), x);
+    LLVMValueRef share = emit_i64(e, share_of(t)), at = gpu_add(e, gpu_muli(e, i, t->dv), x);
     LLVMValueRef owner = LLVMBuildTrunc(e->b, LLVMBuildUDiv(e->b, at, share, ""), e->i32, "");
-    LLVMValueRef row = add(e, mul_c(e, t->part, t->queries), i);
-    LLVMValueRef o = add(e, mul_c(e, t->part, share_of(t)), LLVMBuildURem(e->b, at, share, ""));
+    LLVMValueRef row = gpu_add(e, gpu_muli(e, t->part, t->queries), i);
+    LLVMValueRef o =
+        gpu_add(e, gpu_muli(e, t->part, share_of(t)), LLVMBuildURem(e->b, at, share, ""));
     LLVMValueRef p[3] = {emit_gep(e, e->f32, to->m, row), emit_gep(e, e->f32, to->l, row),
                          emit_gep(e, e->f32, to->o, o)};
     LLVMValueRef v[3] = {k.m, k.l, k.o};
@@ -489,7 +470,7 @@ static void join_blocks(Decode *t, const Partials *from, const Partials *to, LLV
                         LLVMValueRef x) {
     (void)to;
     Emit *e = t->e;
-    LLVMValueRef at = add(e, mul_c(e, i, t->dv), x);
+    LLVMValueRef at = gpu_add(e, gpu_muli(e, i, t->dv), x);
     LLVMValueRef first = LLVMBuildURem(e->b, at, emit_i64(e, share_of(t)), "");
     Known k = join_partials(t, from, t->parts, i, first, share_of(t));
     finish(t, i, x, &k);
@@ -502,7 +483,7 @@ static LLVMValueRef last_key(Decode *t) {
 }
 
 static LLVMValueRef key_number(Decode *t, LLVMValueRef at, uint32_t u) {
-    return add(t->e, at, emit_i64(t->e, (int64_t)u * (WARP / t->team)));
+    return gpu_add(t->e, at, emit_i64(t->e, (int64_t)u * (WARP / t->team)));
 }
 
 static void place_keys(Decode *t, Key *key, LLVMValueRef at, LLVMValueRef end, LLVMValueRef last) {
@@ -558,8 +539,9 @@ static void ask_if(Decode *t, LLVMValueRef again, LLVMValueRef at, LLVMValueRef 
 /* Behind the kernels in front: what could not be read early. */
 static void ask_rest(Decode *t, LLVMValueRef at, LLVMValueRef end, Round *r) {
     Emit *e = t->e;
-    LLVMValueRef held = below(e, key_number(t, at, t->keys - 1), emit_expr(e, t->held));
-    ask_if(t, LLVMBuildAnd(e->b, below(e, at, end), LLVMBuildNot(e->b, held, ""), ""), at, end, r);
+    LLVMValueRef held = gpu_below(e, key_number(t, at, t->keys - 1), emit_expr(e, t->held));
+    ask_if(t, LLVMBuildAnd(e->b, gpu_below(e, at, end), LLVMBuildNot(e->b, held, ""), ""), at, end,
+           r);
 }
 
 /* The last key that may be read while kernels in front still run. */
@@ -603,14 +585,15 @@ static Walk walk_of(Decode *t) {
     Emit *e = t->e;
     ExprPool *p = e->exprs;
     uint32_t of_warp = WARP / t->team * t->keys;
-    Expr warps = expr_ceildiv(p, extent_of(t, t->a->j), expr_const(p, t->parts * of_warp));
+    Expr warps =
+        expr_ceildiv(p, gpu_axis(t->g, t->a->j)->extent, expr_const(p, t->parts * of_warp));
     LLVMValueRef size = emit_expr(e, expr_muli(p, warps, of_warp));
     LLVMValueRef from = LLVMBuildMul(e->b, t->part, size, "");
     LLVMValueRef own = shr(e, t->lane, (uint32_t)__builtin_ctz(t->team));
     return (Walk){.from = from,
-                  .end = smin(e, add(e, from, size), t->nj),
+                  .end = gpu_smaller(e, gpu_add(e, from, size), t->nj),
                   .step = emit_i64(e, WARPS * of_warp),
-                  .own = add(e, mul_c(e, t->warp, of_warp), own)};
+                  .own = gpu_add(e, gpu_muli(e, t->warp, of_warp), own)};
 }
 
 /* What a loop carries of queries, and of the round asked for ahead. */
@@ -630,15 +613,15 @@ static void take_carried(const Decode *t, const LLVMValueRef *from, Known *known
 
 static void walk(Decode *t, const Walk *w, Round *round, Known *known) {
     Emit *e = t->e;
-    LLVMValueRef at = add(e, w->from, w->own);
+    LLVMValueRef at = gpu_add(e, w->from, w->own);
     ask(t, at, w->end, last_key(t), round);
     take_keys(t, at, w->end, round, true, known);
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     *l = emit_loop(e, 3 * t->queries);
     carry(t, known, NULL, l->init);
-    emit_loop_begin(e, l, "keys", add(e, w->from, w->step), w->end, w->step, false);
+    emit_loop_begin(e, l, "keys", gpu_add(e, w->from, w->step), w->end, w->step, false);
     take_carried(t, l->phi, known, NULL);
-    at = add(e, l->i, w->own);
+    at = gpu_add(e, l->i, w->own);
     ask(t, at, w->end, last_key(t), round);
     take_keys(t, at, w->end, round, false, known);
     carry(t, known, NULL, l->next);
@@ -653,7 +636,8 @@ static void walk(Decode *t, const Walk *w, Round *round, Known *known) {
 static void walk_ahead(Decode *t, const Walk *w, Round *round, Known *known) {
     Emit *e = t->e;
     Round next = *round;
-    LLVMValueRef at = add(e, w->from, w->own), after = add(e, at, w->step), last = last_held(t);
+    LLVMValueRef at = gpu_add(e, w->from, w->own), after = gpu_add(e, at, w->step),
+                 last = last_held(t);
     ask(t, at, w->end, last, round);
     ask(t, after, w->end, last, &next);
     pin_loads(e);
@@ -664,11 +648,11 @@ static void walk_ahead(Decode *t, const Walk *w, Round *round, Known *known) {
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     *l = emit_loop(e, 3 * t->queries + next.n * t->keys);
     carry(t, known, &next, l->init);
-    emit_loop_begin(e, l, "keys", add(e, w->from, w->step), w->end, w->step, false);
+    emit_loop_begin(e, l, "keys", gpu_add(e, w->from, w->step), w->end, w->step, false);
     take_carried(t, l->phi, known, &next);
     *round = next;
-    at = add(e, l->i, w->own), after = add(e, at, w->step);
-    ask_if(t, below(e, after, w->end), after, w->end, &next);
+    at = gpu_add(e, l->i, w->own), after = gpu_add(e, at, w->step);
+    ask_if(t, gpu_below(e, after, w->end), after, w->end, &next);
     take_keys(t, at, w->end, round, false, known);
     carry(t, known, &next, l->next);
     emit_loop_end(e, l);
@@ -705,7 +689,7 @@ static void launch(Decode *t) {
     t->lane = LLVMBuildAnd(e->b, g->tid, emit_i64(e, WARP - 1), "");
     t->warp = shr(e, g->tid, 5);
     t->rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, t->team - 1), "");
-    t->nj = emit_expr(e, extent_of(t, t->a->j));
+    t->nj = emit_expr(e, gpu_axis(t->g, t->a->j)->extent);
     if (t->parts > 1) hop_cluster_arrive(e); /* blocks write into those that have begun */
 }
 
@@ -717,10 +701,10 @@ static void join(Decode *t, Known *known) {
     Partials warps = partials(t, WARPS);
     LLVMValueRef zero = emit_i64(e, 0);
     for (uint32_t i = 0; i < t->queries; i++) join_teams(t, &known[i]);
-    emit_if_begin(e, &lead, below(e, t->lane, emit_i64(e, t->team)));
+    emit_if_begin(e, &lead, gpu_below(e, t->lane, emit_i64(e, t->team)));
     for (uint32_t i = 0; i < t->queries; i++)
-        put(t, &warps, add(e, mul_c(e, t->warp, t->queries), emit_i64(e, i)),
-            mul_c(e, t->rank, e->lanes), &known[i]);
+        put(t, &warps, gpu_add(e, gpu_muli(e, t->warp, t->queries), emit_i64(e, i)),
+            gpu_muli(e, t->rank, e->lanes), &known[i]);
     emit_if_end(e, &lead);
     gpu_barrier(e);
     e->lanes = 1;
@@ -734,7 +718,7 @@ static void join(Decode *t, Known *known) {
     hop_cluster_wait(e);
     for_each(t, zero, count, &warps, &blocks, push_warps);
     hop_cluster_sync(e);
-    for_each(t, mul_c(e, t->part, share_of(t)), share_of(t), &blocks, NULL, join_blocks);
+    for_each(t, gpu_muli(e, t->part, share_of(t)), share_of(t), &blocks, NULL, join_blocks);
 }
 
 bool gpu_decode_attention(Gpu *g) {

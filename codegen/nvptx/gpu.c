@@ -277,6 +277,32 @@ Expr gpu_points(Emit *e, const Kernel *k, uint32_t axes) {
     return n;
 }
 
+const KAxis *gpu_axis(const Gpu *g, uint32_t axis) {
+    return &g->k->axes[__builtin_ctz(axis)];
+}
+
+LLVMValueRef gpu_add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildAdd(e->b, a, b, "");
+}
+
+LLVMValueRef gpu_muli(Emit *e, LLVMValueRef a, int64_t b) {
+    return LLVMBuildMul(e->b, a, emit_i64(e, b), "");
+}
+
+LLVMValueRef gpu_below(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    return LLVMBuildICmp(e->b, LLVMIntSLT, a, b, "");
+}
+
+LLVMValueRef gpu_smaller(Emit *e, LLVMValueRef a, LLVMValueRef b) {
+    LLVMValueRef v[2] = {a, b};
+    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
+}
+
+Expr gpu_kept_inside(Emit *e, const char *name, Expr extent, LLVMValueRef at) {
+    LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, extent), emit_i64(e, 1), "");
+    return emit_position(e, name, extent, gpu_smaller(e, at, last));
+}
+
 void gpu_decode(Emit *e, const Kernel *k, uint32_t axes, Expr flat) {
     ExprPool *p = e->exprs;
     Expr rest = flat;

@@ -67,6 +67,15 @@ Expr gpu_points(Emit *e, const Kernel *k, uint32_t axes);
  * done anew for every point of an axis of `inner`. */
 int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t inner, uint32_t axis);
 int64_t gpu_hint(Emit *e, Expr x);
+/* The axis of a mask of one. */
+const KAxis *gpu_axis(const Gpu *g, uint32_t axis);
+/* Arithmetic on i64. */
+LLVMValueRef gpu_add(Emit *e, LLVMValueRef a, LLVMValueRef b);
+LLVMValueRef gpu_muli(Emit *e, LLVMValueRef a, int64_t b);
+LLVMValueRef gpu_below(Emit *e, LLVMValueRef a, LLVMValueRef b); /* a < b */
+LLVMValueRef gpu_smaller(Emit *e, LLVMValueRef a, LLVMValueRef b);
+/* A position inside of `extent`: `at`, or the last one where that is past the end. */
+Expr gpu_kept_inside(Emit *e, const char *name, Expr extent, LLVMValueRef at);
 
 /* math.c: for Emit.math and Emit.rcp. */
 LLVMValueRef gpu_math(Emit *e, Op op, LLVMValueRef x);
@@ -153,8 +162,8 @@ bool gpu_serial(Gpu *g);
 bool gpu_scatter(Gpu *g); /* of many rows, in order */
 bool gpu_gemm(Gpu *g);    /* on tensor cores */
 bool gpu_flash(Gpu *g);   /* attention on tensor cores */
-bool gpu_flash_gradient(Gpu *g);
-bool gpu_flash_gradients(Gpu *g);
+bool gpu_flash_gradient(Gpu *g); /* one of its gradients */
+bool gpu_flash_gradients(Gpu *g);    /* all of them */
 bool gpu_contract(Gpu *g);
 bool gpu_decode_attention(Gpu *g); /* few queries, many keys */
 bool gpu_attention(Gpu *g);

@@ -15,14 +15,6 @@ typedef struct Thin {
     Expr row[THIN_ROWS], col;
 } Thin;
 
-static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildAdd(e->b, a, b, "");
-}
-
-static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
-    return LLVMBuildMul(e->b, a, emit_i64(e, c), "");
-}
-
 /* Each warp takes UNROLL neighbouring k of every WARPS * UNROLL, summed by themselves first: the
  * error of a sum grows with its length. */
 static void k_loop(Thin *t, LLVMValueRef *acc, uint32_t n) {
@@ -30,11 +22,11 @@ static void k_loop(Thin *t, LLVMValueRef *acc, uint32_t n) {
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     *l = emit_loop(e, n);
     for (uint32_t i = 0; i < n; i++) l->init[i] = acc[i];
-    LLVMValueRef first = mul_c(e, t->warp, UNROLL);
+    LLVMValueRef first = gpu_muli(e, t->warp, UNROLL);
     emit_loop_begin(e, l, "k", first, emit_expr(e, t->c->k), emit_i64(e, WARPS * UNROLL), false);
     LLVMValueRef a[THIN_ROWS][UNROLL], b[K_MAX_ACC][UNROLL];
     for (uint32_t u = 0; u < UNROLL; u++) {
-        ContractK k = contract_k(t->c, add(e, l->i, emit_i64(e, u)));
+        ContractK k = contract_k(t->c, gpu_add(e, l->i, emit_i64(e, u)));
         for (uint32_t s = 0; s < t->d->nacc; s++)
             b[s][u] = contract_element(t->c, t->d->b[s], t->d->n, t->col, k);
         for (uint32_t r = 0; r < t->rows; r++)
@@ -57,9 +49,9 @@ static void join_and_store(Thin *t, LLVMValueRef *acc, uint32_t n) {
     Emit *e = t->e;
     LLVMTypeRef ty = LLVMTypeOf(acc[0]);
     LLVMValueRef shared = contract_shared(t->c, ty, n * WARPS * COLS);
-    LLVMValueRef own = add(e, mul_c(e, t->warp, COLS), t->lane);
+    LLVMValueRef own = gpu_add(e, gpu_muli(e, t->warp, COLS), t->lane);
     for (uint32_t i = 0; i < n; i++) {
-        LLVMValueRef at = add(e, own, emit_i64(e, (int64_t)i * WARPS * COLS));
+        LLVMValueRef at = gpu_add(e, own, emit_i64(e, (int64_t)i * WARPS * COLS));
         LLVMBuildStore(e->b, acc[i], emit_gep(e, ty, shared, at));
     }
     gpu_barrier(e);
@@ -69,15 +61,15 @@ static void join_and_store(Thin *t, LLVMValueRef *acc, uint32_t n) {
     LLVMValueRef sum[K_MAX_ACC];
     for (uint32_t s = 0; s < t->d->nacc; s++) {
         DType dt = (DType)t->g->k->ops[t->d->acc[s]].dtype;
-        LLVMValueRef i = add(e, t->warp, emit_i64(e, (int64_t)s * t->rows));
-        LLVMValueRef base = add(e, mul_c(e, i, WARPS * COLS), t->lane);
+        LLVMValueRef i = gpu_add(e, t->warp, emit_i64(e, (int64_t)s * t->rows));
+        LLVMValueRef base = gpu_add(e, gpu_muli(e, i, WARPS * COLS), t->lane);
         for (uint32_t w = 0; w < WARPS; w++) {
-            LLVMValueRef at = add(e, base, emit_i64(e, (int64_t)w * COLS));
+            LLVMValueRef at = gpu_add(e, base, emit_i64(e, (int64_t)w * COLS));
             LLVMValueRef x = LLVMBuildLoad2(e->b, ty, emit_gep(e, ty, shared, at), "");
             sum[s] = w ? emit_fold_join(e, FOLD_sum, dt, sum[s], x) : x;
         }
     }
-    contract_store(t->c, add(e, t->m0, t->warp), add(e, t->n0, t->lane), sum);
+    contract_store(t->c, gpu_add(e, t->m0, t->warp), gpu_add(e, t->n0, t->lane), sum);
     emit_if_end(e, &mine);
 }
 
@@ -101,13 +93,13 @@ void thin_emit(Contract *c) {
     Gpu *g = c->g;
     Thin t = {.g = g, .e = e, .d = c->d, .c = c, .rows = thin_rows(c)};
     LLVMValueRef nn = emit_expr(e, expr_ceildiv(p, c->n, expr_const(p, COLS)));
-    t.m0 = mul_c(e, LLVMBuildUDiv(e->b, g->block[0], nn, ""), t.rows);
-    t.n0 = mul_c(e, LLVMBuildURem(e->b, g->block[0], nn, ""), COLS);
+    t.m0 = gpu_muli(e, LLVMBuildUDiv(e->b, g->block[0], nn, ""), t.rows);
+    t.n0 = gpu_muli(e, LLVMBuildURem(e->b, g->block[0], nn, ""), COLS);
     t.lane = LLVMBuildAnd(e->b, g->tid, emit_i64(e, 31), "");
     t.warp = LLVMBuildLShr(e->b, g->tid, emit_i64(e, 5), "");
-    t.col = contract_row(c, c->n, add(e, t.n0, t.lane));
+    t.col = gpu_kept_inside(e, "r", c->n, gpu_add(e, t.n0, t.lane));
     for (uint32_t r = 0; r < t.rows; r++)
-        t.row[r] = contract_row(c, c->m, add(e, t.m0, emit_i64(e, r)));
+        t.row[r] = gpu_kept_inside(e, "r", c->m, gpu_add(e, t.m0, emit_i64(e, r)));
     LLVMValueRef acc[K_MAX_ACC * THIN_ROWS];
     LLVMTypeRef ty = emit_type(e, (DType)g->k->ops[t.d->acc[0]].dtype);
     uint32_t n = t.d->nacc * t.rows;

@@ -33,14 +33,6 @@ typedef struct Tile {
     LLVMValueRef m0, n0, tx, ty;
 } Tile;
 
-static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildAdd(e->b, a, b, "");
-}
-
-static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
-    return LLVMBuildMul(e->b, a, emit_i64(e, c), "");
-}
-
 /* Which elements of the tile this thread brings, and where they go. */
 static void side_init(Tile *t, Side *s, KVal v, uint32_t axes, Expr extent, LLVMValueRef first,
                       uint32_t size, uint32_t per) {
@@ -54,20 +46,21 @@ static void side_init(Tile *t, Side *s, KVal v, uint32_t axes, Expr extent, LLVM
     s->step = CONTRACT_THREADS / fast_size;
     LLVMValueRef fast = LLVMBuildAnd(e->b, t->g->tid, emit_i64(e, fast_size - 1), "");
     LLVMValueRef slow = LLVMBuildLShr(e->b, t->g->tid, emit_i64(e, __builtin_ctz(fast_size)), "");
-    LLVMValueRef row = add(e, first, s->by_k ? slow : fast);
+    LLVMValueRef row = gpu_add(e, first, s->by_k ? slow : fast);
     s->col = s->by_k ? fast : slow;
-    s->place = add(e, mul_c(e, s->col, size + PAD), s->by_k ? slow : fast);
+    s->place = gpu_add(e, gpu_muli(e, s->col, size + PAD), s->by_k ? slow : fast);
     for (uint32_t i = 0; i < (s->by_k ? s->nloads : 1); i++)
-        s->row[i] = contract_row(t->c, extent, add(e, row, emit_i64(e, (int64_t)i * s->step)));
+        s->row[i] =
+            gpu_kept_inside(e, "r", extent, gpu_add(e, row, emit_i64(e, (int64_t)i * s->step)));
 }
 
 /* Reads the tile's elements at k0 into out[]. */
 static void side_load(Tile *t, Side *s, LLVMValueRef k0, LLVMValueRef *out) {
     Emit *e = t->e;
-    LLVMValueRef k = add(e, k0, s->col);
+    LLVMValueRef k = gpu_add(e, k0, s->col);
     ContractK at = {0};
     for (uint32_t i = 0; i < s->nloads; i++) {
-        if (!i || !s->by_k) at = contract_k(t->c, add(e, k, emit_i64(e, (int64_t)i * s->step)));
+        if (!i || !s->by_k) at = contract_k(t->c, gpu_add(e, k, emit_i64(e, (int64_t)i * s->step)));
         LLVMValueRef x = contract_element(t->c, s->v, s->axes, s->row[s->by_k ? i : 0], at);
         out[i] = LLVMTypeOf(x) == s->type ? x : LLVMBuildZExt(e->b, x, s->type, "");
     }
@@ -86,8 +79,8 @@ static void side_put(Tile *t, Side *s, LLVMValueRef *v) {
 static LLVMValueRef own_row(Tile *t, const Side *s, LLVMValueRef rank, uint32_t i) {
     Emit *e = t->e;
     uint32_t run = s->per < 4 ? s->per : 4, groups = s->per / run;
-    LLVMValueRef base = mul_c(e, rank, run);
-    return add(e, base, emit_i64(e, (int64_t)(i / run) * (s->size / groups) + i % run));
+    LLVMValueRef base = gpu_muli(e, rank, run);
+    return gpu_add(e, base, emit_i64(e, (int64_t)(i / run) * (s->size / groups) + i % run));
 }
 
 static void side_read(Tile *t, const Side *s, LLVMValueRef rank, uint32_t kk, LLVMValueRef *out) {
@@ -96,7 +89,7 @@ static void side_read(Tile *t, const Side *s, LLVMValueRef rank, uint32_t kk, LL
     bool wide = s->type == e->f32 || s->type == e->i32;
     for (uint32_t i = 0; i < s->per; i += run) {
         LLVMValueRef at = own_row(t, s, rank, i);
-        at = add(e, at, emit_i64(e, (int64_t)kk * (s->size + PAD)));
+        at = gpu_add(e, at, emit_i64(e, (int64_t)kk * (s->size + PAD)));
         LLVMValueRef p = emit_gep(e, s->type, s->shared, at);
         LLVMValueRef v = wide ? emit_load(e, LLVMVectorType(s->type, run), p, run * 4) : NULL;
         for (uint32_t j = 0; j < run; j++) {
@@ -148,7 +141,7 @@ static void k_steps(Tile *t, LLVMValueRef from, LLVMValueRef to, LLVMValueRef *a
         next += t->side[s].nloads;
     }
     gpu_barrier(e);
-    load_all(t, add(e, l->i, emit_i64(e, t->s.tk)), l->next + nacc);
+    load_all(t, gpu_add(e, l->i, emit_i64(e, t->s.tk)), l->next + nacc);
     for (uint32_t i = 0; i < nacc; i++) l->next[i] = l->phi[i];
     accumulate(t, l->next);
     gpu_barrier(e);
@@ -162,7 +155,7 @@ static DType acc_type(const Tile *t, uint32_t i) {
 }
 
 static LLVMValueRef part_end(Emit *e, LLVMValueRef from, LLVMValueRef k) {
-    LLVMValueRef v[2] = {add(e, from, emit_i64(e, PART)), k};
+    LLVMValueRef v[2] = {gpu_add(e, from, emit_i64(e, PART)), k};
     return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
 }
 
@@ -199,8 +192,8 @@ static void store_all(Tile *t, const LLVMValueRef *acc) {
     for (uint32_t i = 0; i < per; i++) {
         LLVMValueRef one[K_MAX_ACC];
         for (uint32_t s = 0; s < t->d->nacc; s++) one[s] = acc[s * per + i];
-        LLVMValueRef row = add(e, t->m0, own_row(t, &t->side[0], t->ty, i / t->s.pn));
-        LLVMValueRef col = add(e, t->n0, own_row(t, &t->side[1], t->tx, i % t->s.pn));
+        LLVMValueRef row = gpu_add(e, t->m0, own_row(t, &t->side[0], t->ty, i / t->s.pn));
+        LLVMValueRef col = gpu_add(e, t->n0, own_row(t, &t->side[1], t->tx, i % t->s.pn));
         contract_store(t->c, row, col, one);
     }
 }
@@ -217,8 +210,8 @@ void tile_emit(Contract *c, const TileShape *shape) {
     ExprPool *p = e->exprs;
     Tile t = {.g = c->g, .e = e, .d = c->d, .s = *shape, .c = c};
     LLVMValueRef nn = emit_expr(e, expr_ceildiv(p, c->n, expr_const(p, t.s.tn)));
-    t.m0 = mul_c(e, LLVMBuildUDiv(e->b, c->g->block[0], nn, ""), t.s.tm);
-    t.n0 = mul_c(e, LLVMBuildURem(e->b, c->g->block[0], nn, ""), t.s.tn);
+    t.m0 = gpu_muli(e, LLVMBuildUDiv(e->b, c->g->block[0], nn, ""), t.s.tm);
+    t.n0 = gpu_muli(e, LLVMBuildURem(e->b, c->g->block[0], nn, ""), t.s.tn);
     uint32_t across = t.s.tn / t.s.pn;
     t.tx = LLVMBuildAnd(e->b, c->g->tid, emit_i64(e, across - 1), "");
     t.ty = LLVMBuildLShr(e->b, c->g->tid, emit_i64(e, __builtin_ctz(across)), "");

@@ -47,23 +47,6 @@ typedef struct Vector {
     LLVMValueRef acc[K_MAX_ACC][MOST_COLS];
 } Vector;
 
-static LLVMValueRef add(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildAdd(e->b, a, b, "");
-}
-
-static LLVMValueRef mul_c(Emit *e, LLVMValueRef a, int64_t c) {
-    return LLVMBuildMul(e->b, a, emit_i64(e, c), "");
-}
-
-static LLVMValueRef below(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    return LLVMBuildICmp(e->b, LLVMIntSLT, a, b, "");
-}
-
-static LLVMValueRef smin(Emit *e, LLVMValueRef a, LLVMValueRef b) {
-    LLVMValueRef v[2] = {a, b};
-    return emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
-}
-
 static DType acc_type(const Vector *x, uint32_t s) {
     return (DType)x->g->k->ops[x->d->acc[s]].dtype;
 }
@@ -204,10 +187,10 @@ static EmitScope *place_piece(Vector *x, uint32_t u, uint32_t threads, LLVMValue
     Emit *e = x->e;
     EmitScope *outer = e->scope;
     int64_t from = (int64_t)u * threads;
-    *where = add(e, rank, emit_i64(e, from));
+    *where = gpu_add(e, rank, emit_i64(e, from));
     if (from + threads > x->vectors) {
-        *live = below(e, *where, emit_i64(e, x->vectors));
-        *where = smin(e, *where, emit_i64(e, x->vectors - 1));
+        *live = gpu_below(e, *where, emit_i64(e, x->vectors));
+        *where = gpu_smaller(e, *where, emit_i64(e, x->vectors - 1));
     }
     EmitScope *piece = emit_push(e);
     row_bind(&x->row, x->d->k, emit_new_sym(e, "piece", x->vectors - 1, *where));
@@ -221,7 +204,8 @@ static void place(Vector *x) {
     Expr col[MOST_COLS];
     LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, x->n), emit_i64(e, 1), "");
     for (uint32_t c = 0; c < x->cols; c++)
-        col[c] = emit_position(e, "column", x->n, smin(e, add(e, x->first, emit_i64(e, c)), last));
+        col[c] = emit_position(e, "column", x->n,
+                               gpu_smaller(e, gpu_add(e, x->first, emit_i64(e, c)), last));
     for (uint32_t u = 0; u < x->pieces; u++) {
         EmitScope *piece = place_piece(x, u, x->warps * WARP, x->rank, &x->live[u], &x->where[u]);
         (void)emit_switch(e, piece);
@@ -262,7 +246,8 @@ static void request_own(Vector *x) {
     Emit *e = x->e;
     EmitScope *outer = e->scope;
     LLVMValueRef last = LLVMBuildSub(e->b, emit_expr(e, x->n), emit_i64(e, 1), "");
-    LLVMValueRef col = smin(e, add(e, x->first, smin(e, x->rank, emit_i64(e, x->cols - 1))), last);
+    LLVMValueRef col = gpu_smaller(
+        e, gpu_add(e, x->first, gpu_smaller(e, x->rank, emit_i64(e, x->cols - 1))), last);
     x->own = emit_push(e);
     gpu_decode(e, g->k, x->d->n, emit_position(e, "n", x->n, col));
     for (KVal v = 1; v < g->k->nops; v++)
@@ -293,7 +278,7 @@ static void fold_row(Vector *x, const Pass *p) {
 }
 
 static LLVMValueRef staged_at(Vector *x, LLVMTypeRef elem, LLVMValueRef where) {
-    return emit_gep(x->e, elem, x->stage.shared, mul_c(x->e, where, x->e->lanes));
+    return emit_gep(x->e, elem, x->stage.shared, gpu_muli(x->e, where, x->e->lanes));
 }
 
 static void stage_row(Vector *x) {
@@ -382,22 +367,24 @@ static void join_warps(Vector *x, LLVMValueRef *out) {
     EmitIf lead;
     LLVMValueRef slots[K_MAX_ACC], warp = LLVMBuildLShr(e->b, x->rank, emit_i64(e, 5), "");
     LLVMValueRef lane = LLVMBuildAnd(e->b, x->rank, emit_i64(e, WARP - 1), "");
-    LLVMValueRef base = mul_c(e, x->team, (int64_t)x->cols * x->warps);
+    LLVMValueRef base = gpu_muli(e, x->team, (int64_t)x->cols * x->warps);
     for (uint32_t s = 0; s < x->d->nacc; s++)
         slots[s] = gpu_shared(x->g, LLVMTypeOf(x->acc[s][0]), x->teams * x->cols * x->warps);
     emit_if_begin(e, &lead, LLVMBuildICmp(e->b, LLVMIntEQ, lane, emit_i64(e, 0), ""));
     for (uint32_t s = 0; s < x->d->nacc; s++)
         for (uint32_t c = 0; c < x->cols; c++) {
-            LLVMValueRef at = add(e, add(e, base, warp), emit_i64(e, (int64_t)c * x->warps));
+            LLVMValueRef at =
+                gpu_add(e, gpu_add(e, base, warp), emit_i64(e, (int64_t)c * x->warps));
             LLVMBuildStore(e->b, x->acc[s][c], emit_gep(e, LLVMTypeOf(x->acc[s][c]), slots[s], at));
         }
     emit_if_end(e, &lead);
     gpu_barrier(e);
-    LLVMValueRef col = smin(e, x->rank, emit_i64(e, x->cols - 1));
+    LLVMValueRef col = gpu_smaller(e, x->rank, emit_i64(e, x->cols - 1));
     for (uint32_t s = 0; s < x->d->nacc; s++)
         for (uint32_t w = 0; w < x->warps; w++) {
             LLVMTypeRef t = LLVMTypeOf(x->acc[s][0]);
-            LLVMValueRef at = add(e, add(e, base, mul_c(e, col, x->warps)), emit_i64(e, w));
+            LLVMValueRef at =
+                gpu_add(e, gpu_add(e, base, gpu_muli(e, col, x->warps)), emit_i64(e, w));
             LLVMValueRef one = LLVMBuildLoad2(e->b, t, emit_gep(e, t, slots[s], at), "");
             out[s] = w ? emit_fold_join(e, FOLD_sum, acc_type(x, s), out[s], one) : one;
         }
@@ -406,8 +393,8 @@ static void join_warps(Vector *x, LLVMValueRef *out) {
 static void store(Vector *x, const LLVMValueRef *sum) {
     Emit *e = x->e;
     EmitIf inside;
-    LLVMValueRef col = add(e, x->first, x->rank), in = below(e, col, emit_expr(e, x->n));
-    in = LLVMBuildAnd(e->b, in, below(e, x->rank, emit_i64(e, x->cols)), "");
+    LLVMValueRef col = gpu_add(e, x->first, x->rank), in = gpu_below(e, col, emit_expr(e, x->n));
+    in = LLVMBuildAnd(e->b, in, gpu_below(e, x->rank, emit_i64(e, x->cols)), "");
     EmitScope *outer = emit_switch(e, x->own);
     emit_if_begin(e, &inside, in);
     for (uint32_t s = 0; s < x->d->nacc; s++) emit_override(e, x->d->acc[s], sum[s]);
@@ -429,7 +416,7 @@ static void launch(Vector *x) {
     gpu_launch(g, threads, expr_ceildiv(p, x->n, expr_const(p, x->cols * x->teams)), 0, 0);
     x->team = LLVMBuildLShr(e->b, g->tid, emit_i64(e, __builtin_ctz(x->warps * WARP)), "");
     x->rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, x->warps * WARP - 1), "");
-    x->first = mul_c(e, add(e, mul_c(e, g->block[0], x->teams), x->team), x->cols);
+    x->first = gpu_muli(e, gpu_add(e, gpu_muli(e, g->block[0], x->teams), x->team), x->cols);
     x->row.team = (Team){.g = g, .size = threads, .rank = g->tid};
     gpu_decode(e, g->k, x->d->m, expr_const(p, 0));
 }

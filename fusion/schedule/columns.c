@@ -104,7 +104,8 @@ static uint32_t choose_blocks(const Meet *m, int64_t columns, double rows, bool 
     int64_t vectors = columns * m->vector / VECTOR;
     if (!follows) return m->f->m->processors * (vectors == 512 ? 2 : 1);
     uint32_t n = vectors <= 32 ? 3 : vectors <= 128 || vectors > 512 ? 1 : 2;
-    if (vectors > 96 && vectors <= 128 && rows >= (double)LEAST_ROWS * 4 * m->f->m->processors) n = 4;
+    if (vectors > 96 && vectors <= 128 && rows >= (double)LEAST_ROWS * 4 * m->f->m->processors)
+        n = 4;
     return m->f->m->processors * n;
 }
 

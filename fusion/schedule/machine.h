@@ -24,7 +24,8 @@ typedef struct Machine {
     bool flattens_patches; /* convolutions over few channels are contractions (pass_patches, pass_conv_widen) */
     uint32_t pack_rows; /* without panels: contractions of at most so many rows have constant B
                            with k along its rows; 0 = none */
-    bool bands; /* kernels walk rows and sum columns beside, a band of rows for each processor (columns.c) */
+    bool bands;   /* kernels walk rows and sum columns beside, a band of rows for each processor
+                     (columns.c) */
     bool repeats; /* a launch can do the same over several sets of buffers (times.c) */
     double apart_bytes; /* states of so many bytes that move by a contraction's result are moved by a kernel of its
                            own: an epilogue reads and writes them at a third of memory's rate; 0 = never */

@@ -7,9 +7,10 @@ static void no_rule(Walk *w, Value v, Value dy) {
     const Graph *g = w->g;
     const Node *n = graph_node(g, v);
     (void)dy;
-    (void)diag(g->diags, D_GRADIENT, graph_place(g, n->loc, g->arena),
-               "%s lies between the result and a value whose gradient is wanted: it has no derivative",
-               op_info[n->op].name);
+    (void)diag(
+        g->diags, D_GRADIENT, graph_place(g, n->loc, g->arena),
+        "%s lies between the result and a value whose gradient is wanted: it has no derivative",
+        op_info[n->op].name);
     w->failed = true;
 }
 

@@ -9,16 +9,6 @@ enum { SHARED_BYTES = 227 * 1024 };
 
 /* --- Places ----------------------------------------------------------------------------------- */
 
-void back_head_at(Back *x, const HopMatrix *m, HV head, HV *at) {
-    Emit *e = x->e;
-    HV rest = head;
-    for (uint32_t i = x->g->k->naxes, n = 0; i-- > 0 && n < m->nbatch;) {
-        if (!x->extent[i]) continue;
-        if (m->axis[n] == i) at[n++] = LLVMBuildURem(e->b, rest, x->extent[i], "");
-        rest = LLVMBuildUDiv(e->b, rest, x->extent[i], "");
-    }
-}
-
 /* --- Set-up ----------------------------------------------------------------------------------- */
 
 static void lay_out(Back *x) {
@@ -57,8 +47,7 @@ static void count_tiles(Back *x) {
     x->tiles = hop_size(e, all);
     x->grid = hop_special(e, "llvm.nvvm.read.ptx.sreg.nctaid.x");
     x->block = hop_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.x");
-    for (uint32_t i = 0; i < x->g->k->naxes; i++)
-        if (x->a->batch >> i & 1) x->extent[i] = hop_size(e, x->g->k->axes[i].extent);
+    hop_batch_extents(x->g, x->a->batch, x->extent);
 }
 
 static void make_maps(Back *x) {
@@ -104,7 +93,7 @@ static void fetch(Back *x, const HopMatrix *m, HV map, HV head, uint32_t cols, H
                   uint32_t rows, HV to, HV bar) {
     Emit *e = x->e;
     HV at[2 + HOP_MAX_BATCH];
-    back_head_at(x, m, head, at + 2);
+    hop_batch_at(x->g, x->extent, m, head, at + 2);
     at[1] = row;
     for (uint32_t c = 0; c < cols; c += FLASH_PANEL) {
         at[0] = hop_i(e, c);

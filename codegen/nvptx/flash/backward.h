@@ -103,7 +103,6 @@ typedef enum BackBar {
 HV back_bar(Back *x, BackBar bar, HV stage); /* NULL: it has no stages */
 HV back_stage(Back *x, HV block);            /* of the block with that number */
 HV back_parity(Back *x, HV block);
-void back_head_at(Back *x, const HopMatrix *m, HV head, HV *at);
 BackPlace back_place(Back *x, HV tile);
 
 /* Two numbers as a register of 16-bit ones. */
@@ -113,7 +112,6 @@ HV back_pack(Emit *e, WgmmaType type, HV a, HV b);
 uint32_t back_half(uint32_t i);
 uint32_t back_col(uint32_t i);
 HV back_scaled(Emit *e, HV v, double by);
-Expr back_at(Emit *e, const char *name, Expr extent, HV at, bool clamp);
 /* Of sums o, those of one row, which is bound; col: the thread's first. */
 void back_store(Gpu *g, const BackResult *r, HV col, const HV *o, uint32_t half);
 

@@ -58,17 +58,8 @@ HV back_scaled(Emit *e, HV v, double by) {
 
 /* --- Where the body is ------------------------------------------------------------------------ */
 
-Expr back_at(Emit *e, const char *name, Expr extent, HV at, bool clamp) {
-    at = LLVMBuildSExt(e->b, at, e->i64, "");
-    if (clamp) {
-        HV v[2] = {at, LLVMBuildSub(e->b, emit_expr(e, extent), emit_i64(e, 1), "")};
-        at = emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
-    }
-    return emit_position(e, name, extent, at);
-}
-
 static uint32_t sym_of(const Computer *c, uint32_t axis) {
-    return c->x->g->k->axes[__builtin_ctz(axis)].sym;
+    return gpu_axis(c->x->g, axis)->sym;
 }
 
 static bool ragged(const Computer *c) {
@@ -83,11 +74,12 @@ static HV block_start(Computer *c, HV j) {
 static void place_columns(Computer *c, HV start, Expr *col) {
     Emit *e = c->e;
     HV first = hop_add(e, start, c->col);
-    Expr at = ragged(c) ? 0 : back_at(e, "j", c->x->p->columns, first, false);
+    Expr at = ragged(c) ? 0 : flash_position(e, "j", c->x->p->columns, first, false);
     for (uint32_t i = 0, n = 0; i < MAX_S; i++) {
         if (back_half(i)) continue;
-        col[n++] = at ? expr_addi(e->exprs, at, back_col(i))
-                      : back_at(e, "j", c->x->p->columns, hop_addi(e, first, back_col(i)), true);
+        col[n++] =
+            at ? expr_addi(e->exprs, at, back_col(i))
+               : flash_position(e, "j", c->x->p->columns, hop_addi(e, first, back_col(i)), true);
     }
 }
 
@@ -261,7 +253,7 @@ static void all_blocks(Computer *c, Carried *v) {
 
 void back_store(Gpu *g, const BackResult *r, HV col, const HV *o, uint32_t half) {
     Emit *e = g->e;
-    Expr n = gpu_points(e, g->k, r->n), at = back_at(e, "n", n, col, false);
+    Expr n = gpu_points(e, g->k, r->n), at = flash_position(e, "n", n, col, false);
     uint32_t sym = g->k->axes[__builtin_ctz(r->n)].sym;
     HV size = hop_size(e, n);
     bool whole = expr_divisor(e->exprs, n) % FLASH_PANEL == 0;
@@ -310,9 +302,10 @@ static void bind_tile(Computer *c) {
     own = hop_add(e, own, hop_muli(e, c->member, FLASH_GROUP_ROWS));
     c->row = hop_add(e, c->at.row, own);
     if (x->a->batch)
-        gpu_decode(e, x->g->k, x->a->batch, back_at(e, "head", x->p->heads, c->at.head, false));
+        gpu_decode(e, x->g->k, x->a->batch,
+                   flash_position(e, "head", x->p->heads, c->at.head, false));
     for (uint32_t h = 0; h < HALVES; h++) {
-        c->rows[h] = back_at(e, "i", x->p->rows, hop_addi(e, c->row, 8 * h), true);
+        c->rows[h] = flash_position(e, "i", x->p->rows, hop_addi(e, c->row, 8 * h), true);
         emit_push(e);
         emit_bind(e, sym_of(c, x->a->i), c->rows[h]);
         for (uint32_t k = 0; k < l->n; k++) c->by_row[h][k] = emit_value(e, l->v[k]);

@@ -36,8 +36,7 @@ static void count_tiles(Flash *x) {
     x->row_tiles = hop_size(x->e, rows);
     x->heads = hop_size(x->e, x->p->heads);
     x->tiles = hop_size(x->e, all);
-    for (uint32_t i = 0; i < x->g->k->naxes; i++)
-        if (x->a->batch >> i & 1) x->extent[i] = hop_size(x->e, x->g->k->axes[i].extent);
+    hop_batch_extents(x->g, x->a->batch, x->extent);
 }
 
 static void make_maps(Flash *x) {
@@ -133,7 +132,7 @@ static void fetch_block(Fetcher *f, bool values, HV j) {
 static void fetch_queries(Fetcher *f, HV parity) {
     Flash *x = f->x;
     HV head[HOP_MAX_BATCH], full = flash_bar(x, BAR_q_full, NULL);
-    flash_head_at(x, &x->p->q, f->at.head, head);
+    hop_batch_at(x->g, x->extent, &x->p->q, f->at.head, head);
     hop_barrier_wait(x->e, flash_bar(x, BAR_q_empty, NULL), parity);
     fetch(x, &x->p->q, x->map_q, head, x->p->d, f->at.row, x->rows, x->shared, full);
 }
@@ -142,8 +141,8 @@ static void fetch_queries(Fetcher *f, HV parity) {
 static void fetch_tile(Fetcher *f, HV q_parity) {
     Flash *x = f->x;
     Emit *e = x->e;
-    flash_head_at(x, &x->p->k, f->at.head, f->k_head);
-    flash_head_at(x, &x->p->v, f->at.head, f->v_head);
+    hop_batch_at(x->g, x->extent, &x->p->k, f->at.head, f->k_head);
+    hop_batch_at(x->g, x->extent, &x->p->v, f->at.head, f->v_head);
     if (!x->p->computes_q) fetch_queries(f, q_parity);
     fetch_block(f, false, hop_i(e, 0));
     HopLoop *l = hop_loop_new(e);

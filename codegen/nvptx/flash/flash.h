@@ -101,9 +101,9 @@ HV flash_bar(Flash *x, FlashBar bar, HV stage); /* NULL: it has no stages */
 HV flash_stage(Flash *x, HV block);             /* of the block with that number */
 HV flash_parity(Flash *x, HV block);
 HV flash_slot(Flash *x, HV stage); /* where the tile's number is */
-/* Coordinates along the batch axes of a matrix. */
-void flash_head_at(Flash *x, const HopMatrix *m, HV head, HV *at);
 FlashPlace flash_place(Flash *x, HV tile);
+/* A position along an axis from an i32; clamp: it may be past the end, and is the last one then. */
+Expr flash_position(Emit *e, const char *name, Expr extent, HV at, bool clamp);
 /* Of `rows` queries from `row` on: how many blocks of keys any of them sees, at least one; and how
  * many they all see whole (NULL: not asked for). */
 HV flash_blocks(Flash *x, HV row, uint32_t rows, HV *whole);

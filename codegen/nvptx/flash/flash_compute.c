@@ -101,21 +101,8 @@ static void mask_half(Computer *c, HV *s, HV start, uint32_t half) {
     }
 }
 
-static HV wide(Emit *e, HV v) {
-    return LLVMBuildSExt(e->b, v, e->i64, "");
-}
-
-static Expr place(Emit *e, const char *name, Expr extent, HV at, bool clamp) {
-    at = wide(e, at);
-    if (clamp) {
-        HV v[2] = {at, LLVMBuildSub(e->b, emit_expr(e, extent), emit_i64(e, 1), "")};
-        at = emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
-    }
-    return emit_position(e, name, extent, at);
-}
-
 static uint32_t sym_of(const Computer *c, uint32_t axis) {
-    return c->x->g->k->axes[__builtin_ctz(axis)].sym;
+    return gpu_axis(c->x->g, axis)->sym;
 }
 
 /* Whatever keys a causal test would leave out is masked here. */
@@ -148,7 +135,7 @@ static void compute_per_key(Computer *c, HV j, HV *word) {
     HV v[2] = {hop_add(e, block_start(c, j), hop_andi(e, x->tid, x->t->keys - 1)), hop_i(e, 0)};
     HV at = emit_intrinsic(e, "llvm.smax", e->i32, v, 2);
     emit_push(e);
-    emit_bind(e, sym_of(c, x->a->j), place(e, "j", x->p->keys, at, true));
+    emit_bind(e, sym_of(c, x->a->j), flash_position(e, "j", x->p->keys, at, true));
     know_tests(c);
     for (uint32_t i = 0; i < x->p->nper_key; i++)
         word[i] = as_word(e, emit_value(e, x->p->per_key[i]));
@@ -197,14 +184,14 @@ static void body_scores(Computer *c, HV *s, HV j, bool clamp) {
     Flash *x = c->x;
     const FlashPlan *p = x->p;
     HV first = hop_add(e, block_start(c, j), c->col), word[FLASH_MAX_PER_KEY][2];
-    Expr col = clamp ? 0 : place(e, "j", p->keys, first, false);
+    Expr col = clamp ? 0 : flash_position(e, "j", p->keys, first, false);
     emit_push(e);
     know_tests(c);
     for (uint32_t i = 0; i < c->ns; i++) {
         if (half_of(i)) continue;
         if (i % 2 == 0) read_per_key(c, j, col_of(i), word);
         emit_push(e);
-        Expr at = clamp ? place(e, "j", p->keys, hop_addi(e, first, col_of(i)), true)
+        Expr at = clamp ? flash_position(e, "j", p->keys, hop_addi(e, first, col_of(i)), true)
                         : expr_addi(e->exprs, col, col_of(i));
         emit_bind(e, sym_of(c, x->a->j), at);
         for (uint32_t k = 0; k < p->nper_key; k++) {
@@ -524,7 +511,7 @@ static void send(Computer *c) {
     HV at[2 + HOP_MAX_BATCH];
     HopIf lead = hop_if(e, c->lead);
     HopIf one = hop_if(e, hop_elect(e));
-    flash_head_at(x, m, c->at.head, at + 2);
+    hop_batch_at(x->g, x->extent, m, c->at.head, at + 2);
     at[1] = hop_add(e, c->at.row, hop_muli(e, c->member, FLASH_GROUP_ROWS));
     for (uint32_t i = 0; i < x->p->dv / x->p->panel; i++) {
         at[0] = hop_i(e, i * x->p->panel);
@@ -608,9 +595,10 @@ static void bind_tile(Computer *c) {
     c->masked = LLVMBuildSub(e->b, c->at.blocks, whole, "");
     if (!x->p->body && !x->p->statistics && !x->p->computes_q) return;
     for (uint32_t h = 0; h < HALVES; h++)
-        c->rows[h] = place(e, "i", x->p->queries, hop_addi(e, c->row, 8 * h), true);
+        c->rows[h] = flash_position(e, "i", x->p->queries, hop_addi(e, c->row, 8 * h), true);
     if (x->a->batch)
-        gpu_decode(e, x->g->k, x->a->batch, place(e, "head", x->p->heads, c->at.head, false));
+        gpu_decode(e, x->g->k, x->a->batch,
+                   flash_position(e, "head", x->p->heads, c->at.head, false));
 }
 
 static void compute_tile(Computer *c, HV tile, HV q_parity) {

@@ -62,12 +62,7 @@ FlashPlace flash_place(Flash *x, HV tile) {
     return at;
 }
 
-void flash_head_at(Flash *x, const HopMatrix *m, HV head, HV *at) {
-    Emit *e = x->e;
-    HV rest = head;
-    for (uint32_t i = x->g->k->naxes, n = 0; i-- > 0 && n < m->nbatch;) {
-        if (!x->extent[i]) continue;
-        if (m->axis[n] == i) at[n++] = LLVMBuildURem(e->b, rest, x->extent[i], "");
-        rest = LLVMBuildUDiv(e->b, rest, x->extent[i], "");
-    }
+Expr flash_position(Emit *e, const char *name, Expr extent, HV at, bool clamp) {
+    at = LLVMBuildSExt(e->b, at, e->i64, "");
+    return clamp ? gpu_kept_inside(e, name, extent, at) : emit_position(e, name, extent, at);
 }

@@ -75,8 +75,7 @@ static void count_tiles(Joint *x) {
     x->blocks = hop_size(e, blocks);
     x->b.heads = hop_size(e, b->heads);
     x->b.block = hop_special(e, "llvm.nvvm.read.ptx.sreg.ctaid.x");
-    for (uint32_t i = 0; i < x->b.g->k->naxes; i++)
-        if (x->b.a->batch >> i & 1) x->b.extent[i] = hop_size(e, x->b.g->k->axes[i].extent);
+    hop_batch_extents(x->b.g, x->b.a->batch, x->b.extent);
 }
 
 static void make_maps(Joint *x) {
@@ -128,7 +127,7 @@ static void init_barriers(Joint *x) {
 static void fetch(Joint *x, const HopMatrix *m, HV map, HV row, uint32_t rows, HV to, HV bar) {
     Emit *e = x->b.e;
     HV at[2 + HOP_MAX_BATCH];
-    back_head_at(&x->b, m, x->at.head, at + 2);
+    hop_batch_at(x->b.g, x->b.extent, m, x->at.head, at + 2);
     at[1] = row;
     for (uint32_t c = 0; c < x->t->d; c += FLASH_PANEL) {
         at[0] = hop_i(e, c);
@@ -194,7 +193,7 @@ static HV column_value(Joint *x, uint32_t i, HV row) {
     uint32_t sym = x->b.g->k->axes[__builtin_ctz(x->b.a->j)].sym;
     bool exponent = i == 0 && x->p->scale != 0;
     emit_push(e);
-    emit_bind(e, sym, back_at(e, "j", b->columns, row, true));
+    emit_bind(e, sym, flash_position(e, "j", b->columns, row, true));
     HV v = emit_value(e, x->p->column[i]);
     emit_pop(e);
     v = exponent ? back_scaled(e, v, -LOG2E) : v;
@@ -208,7 +207,7 @@ static void compute_columns(Joint *x) {
     if (!x->p->ncolumns) return;
     if (x->b.a->batch)
         gpu_decode(e, x->b.g->k, x->b.a->batch,
-                   back_at(e, "head", x->p->b.heads, x->at.head, false));
+                   flash_position(e, "head", x->p->b.heads, x->at.head, false));
     HopLoop *l = each_block(x, "columns");
     emit_push_region(e, l->pre);
     HV j = l->phi[0], stage = joint_stage(x, j);

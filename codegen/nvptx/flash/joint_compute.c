@@ -79,7 +79,7 @@ static void read_columns(Computer *c, HV j, uint32_t k, HV *v) {
 /* --- Where the body is ------------------------------------------------------------------------ */
 
 static uint32_t sym_of(const Computer *c, uint32_t axis) {
-    return c->x->b.g->k->axes[__builtin_ctz(axis)].sym;
+    return gpu_axis(c->x->b.g, axis)->sym;
 }
 
 static HV block_start(Computer *c, HV j) {
@@ -96,11 +96,12 @@ static void place_columns(Computer *c, HV start, Expr *col) {
     const BackPlan *b = &c->x->p->b;
     HV first = hop_add(e, start, c->col);
     bool whole = expr_divisor(e->exprs, b->columns) % c->x->t->block == 0;
-    Expr at = whole ? back_at(e, "j", b->columns, first, false) : 0;
+    Expr at = whole ? flash_position(e, "j", b->columns, first, false) : 0;
     for (uint32_t i = 0; i < c->ns; i++) {
         if (back_half(i)) continue;
-        col[column_of(i)] = at ? expr_addi(e->exprs, at, back_col(i))
-                               : back_at(e, "j", b->columns, hop_addi(e, first, back_col(i)), true);
+        col[column_of(i)] =
+            at ? expr_addi(e->exprs, at, back_col(i))
+               : flash_position(e, "j", b->columns, hop_addi(e, first, back_col(i)), true);
     }
 }
 
@@ -387,7 +388,7 @@ static void send(Computer *c, uint32_t which) {
     const HopMatrix *m = &x->p->out[which];
     HV at[2 + HOP_MAX_BATCH], own = hop_muli(e, c->member, HOP_SLAB);
     HV from = hop_addi(e, hop_add(e, x->b.shared, own), x->b.at_x[which]);
-    back_head_at(&x->b, m, x->at.head, at + 2);
+    hop_batch_at(x->b.g, x->b.extent, m, x->at.head, at + 2);
     at[1] = hop_add(e, x->at.row, hop_muli(e, c->member, FLASH_GROUP_ROWS));
     for (uint32_t i = 0; i < x->t->d / FLASH_PANEL; i++) {
         at[0] = hop_i(e, i * FLASH_PANEL);
@@ -453,10 +454,11 @@ static void bind_tile(Computer *c) {
     c->row = hop_add(e, hop_add(e, x->at.row, own), hop_muli(e, c->member, FLASH_GROUP_ROWS));
     bool whole = expr_divisor(e->exprs, b->rows) % JOINT_KEYS == 0;
     if (x->b.a->batch)
-        gpu_decode(e, x->b.g->k, x->b.a->batch, back_at(e, "head", b->heads, x->at.head, false));
+        gpu_decode(e, x->b.g->k, x->b.a->batch,
+                   flash_position(e, "head", b->heads, x->at.head, false));
     for (uint32_t h = 0; h < HALVES; h++) {
         HV row = hop_addi(e, c->row, 8 * h);
-        c->rows[h] = back_at(e, "i", b->rows, row, true);
+        c->rows[h] = flash_position(e, "i", b->rows, row, true);
         c->inside[h] = whole ? NULL : LLVMBuildICmp(e->b, LLVMIntULT, row, x->b.nrows, "");
         emit_push(e);
         emit_bind(e, sym_of(c, x->b.a->i), c->rows[h]);

@@ -53,7 +53,7 @@ static void send(Joint *x, HV m, HV from, bool adds) {
     const HopMatrix *q = &x->p->q;
     HV at[2 + HOP_MAX_BATCH], row = hop_muli(e, m, x->t->block);
     uint32_t across = x->t->d / JOINT_BOX_COLS;
-    back_head_at(&x->b, q, x->at.head, at + 2);
+    hop_batch_at(x->b.g, x->b.extent, q, x->at.head, at + 2);
     for (uint32_t i = 0; i < x->sums_bytes / JOINT_BOX; i++) {
         at[0] = hop_i(e, i % across * JOINT_BOX_COLS);
         at[1] = hop_addi(e, row, i / across * HOP_SLAB_ROWS);

@@ -94,8 +94,7 @@ static void place_threads(Epilogue *p) {
         gpu_decode(e, x->g->k, x->d->batch,
                    symbol(e, "batch", x->p->batch, wide(e, p->tile->batch), 1));
     if (p->edge) place_edge(p);
-    (void)expr_is_sym(e->exprs, emit_position(e, "pair", x->p->n, emit_i64(e, 0)),
-                      &p->lane_col);
+    (void)expr_is_sym(e->exprs, emit_position(e, "pair", x->p->n, emit_i64(e, 0)), &p->lane_col);
 }
 
 /* Columns of a site are computed together, or one after the other. */

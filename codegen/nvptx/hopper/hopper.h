@@ -113,6 +113,10 @@ bool hop_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t bat
 HV hop_matrix_map(Gpu *g, const HopMatrix *m, uint32_t box_cols, uint32_t box_rows);
 
 HV hop_size(Emit *e, Expr v); /* an expression of sizes as i32 */
+/* Of the batch axes of a kernel, by axis (NULL: not one of them); where point number `flat` of them
+ * is in a matrix: its coordinates behind row and column. */
+void hop_batch_extents(Gpu *g, uint32_t batch, HV *extent);
+void hop_batch_at(Gpu *g, const HV *extent, const HopMatrix *m, HV flat, HV *at);
 
 /* --- tma.c ------------------------------------------------------------------------------------ */
 

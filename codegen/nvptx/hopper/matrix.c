@@ -87,3 +87,17 @@ HV hop_matrix_map(Gpu *g, const HopMatrix *m, uint32_t box_cols, uint32_t box_ro
 HV hop_size(Emit *e, Expr v) {
     return LLVMBuildTrunc(e->b, emit_expr(e, v), e->i32, "");
 }
+
+void hop_batch_extents(Gpu *g, uint32_t batch, HV *extent) {
+    for (uint32_t i = 0; i < g->k->naxes; i++)
+        extent[i] = batch >> i & 1 ? hop_size(g->e, g->k->axes[i].extent) : NULL;
+}
+
+void hop_batch_at(Gpu *g, const HV *extent, const HopMatrix *m, HV flat, HV *at) {
+    Emit *e = g->e;
+    for (uint32_t i = g->k->naxes, n = 0; i-- > 0 && n < m->nbatch;) {
+        if (!extent[i]) continue;
+        if (m->axis[n] == i) at[n++] = LLVMBuildURem(e->b, flat, extent[i], "");
+        flat = LLVMBuildUDiv(e->b, flat, extent[i], "");
+    }
+}

@@ -39,8 +39,7 @@ const char *adapter_suffix(AdapterPartKind part, AdapterKind kind) {
     AdapterKind as =
         kind == ADAPTER_embedding && (part == PART_a || part == PART_b) ? kind : ADAPTER_linear;
     for (size_t i = 0; i < PARTS; i++)
-        if (parts[i].part == part && parts[i].kind == as)
-            return parts[i].suffix;
+        if (parts[i].part == part && parts[i].kind == as) return parts[i].suffix;
     return "";
 }
 
