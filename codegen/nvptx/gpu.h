@@ -162,8 +162,8 @@ bool gpu_serial(Gpu *g);
 bool gpu_scatter(Gpu *g); /* of many rows, in order */
 bool gpu_gemm(Gpu *g);    /* on tensor cores */
 bool gpu_flash(Gpu *g);   /* attention on tensor cores */
-bool gpu_flash_gradient(Gpu *g); /* one of its gradients */
-bool gpu_flash_gradients(Gpu *g);    /* all of them */
+bool gpu_flash_backward(Gpu *g); /* one of its gradients */
+bool gpu_flash_joint(Gpu *g);    /* all of them */
 bool gpu_contract(Gpu *g);
 bool gpu_decode_attention(Gpu *g); /* few queries, many keys */
 bool gpu_attention(Gpu *g);

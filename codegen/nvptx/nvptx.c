@@ -9,7 +9,7 @@
 static void emit_kernel(Gpu *g) {
     if (gpu_scatter(g) || gpu_serial(g) || gpu_scan(g) || gpu_sort(g) || gpu_compact(g)) return;
     if (gpu_vector_matrix(g) || gpu_gemm(g) || gpu_flash(g)) return;
-    if (gpu_flash_gradient(g) || gpu_flash_gradients(g) || gpu_strip(g)) return;
+    if (gpu_flash_backward(g) || gpu_flash_joint(g) || gpu_strip(g)) return;
     if (gpu_contract(g) || gpu_decode_attention(g) || gpu_attention(g)) return;
     if (gpu_band(g) || gpu_column(g) || gpu_split(g) || gpu_row(g)) return;
     if (gpu_transpose(g)) return;

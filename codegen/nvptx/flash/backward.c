@@ -170,7 +170,7 @@ static void note(Gpu *g, const BackPlan *p, const char *why) {
                                     p->tile->name, p->products);
 }
 
-bool gpu_flash_gradient(Gpu *g) {
+bool gpu_flash_backward(Gpu *g) {
     Emit *e = g->e;
     BackPlan plan;
     const char *why = back_plan(g, &plan);

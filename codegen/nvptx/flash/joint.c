@@ -255,7 +255,7 @@ static void other_warps(Joint *x) {
     hop_roles_end(e, first);
 }
 
-bool gpu_flash_gradients(Gpu *g) {
+bool gpu_flash_joint(Gpu *g) {
     Emit *e = g->e;
     JointPlan plan;
     const char *why = joint_plan(g, &plan);
