@@ -1,6 +1,7 @@
 """What scripts that try the command line on models of their own share: a folder to work in, commands that must not fail,
 and a count of what was not as it should be. Sets the working directory."""
-import os, subprocess, sys, tempfile
+import os, sys, tempfile
+import forks
 
 
 class Tool:
@@ -14,7 +15,7 @@ class Tool:
             print(f"FAILED: {what}")
 
     def run(self, *args):
-        p = subprocess.run([self.graphc, *args], capture_output=True, text=True, timeout=100)
+        p = forks.run([self.graphc, *args], timeout=100)
         if p.returncode:
             sys.exit(f"FAILED {args}: exit {p.returncode}\n{p.stdout}{p.stderr}")
         return p.stdout
