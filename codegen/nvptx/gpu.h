@@ -120,7 +120,7 @@ typedef struct Team {
     KVal lead, under;
     bool counts;
     LLVMValueRef (*scale)(Emit *e, const TeamPair *own, const TeamPair *all); /* all.under: none */
-    LLVMValueRef meet, phase; /* shared address of gpu_team_meets; of turns 0 and 1, 0, of 2 and 3,
+    LLVMValueRef meet, phase; /* shared address, by gpu_team_meet; of turns 0 and 1, 0, of 2 and 3,
                                  1, and so on (i32) */
 } Team;
 uint32_t gpu_fold_width(const Gpu *g,

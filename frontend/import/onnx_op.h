@@ -1,9 +1,9 @@
 /* What a lowering of one ONNX operator sees. An operator is one row beside its lowering in an
  * ops_*.c file; adding one touches that file and its test only.
  *
- *   static bool lower_softplus(Lower *l) { ... lower_out(l, 0, v); return true; }
- *   const OnnxOp ops_activation[] = {
- *       {"", "Softplus", 1, 0, 1, 1, 1, 1, NULL, lower_softplus}, ... {0}};
+ *   static bool lower_flatten(Lower *l) { ... lower_out(l, 0, v); return true; }
+ *   const OnnxOp ops_shape[] = {
+ *       {"", "Flatten", 1, 0, 1, 1, 1, 1, flatten_attrs, lower_flatten}, ... {0}};
  *
  * The row with the highest `since` that is <= the model's opset for the domain is used. `until` is
  * the last opset it holds for (0 = no end). Before `lower` runs, input and output counts and

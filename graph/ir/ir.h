@@ -1,9 +1,9 @@
 /* The graph of core ops: one growing node array in topological order.
  *
  * A value is the number of the node that makes it: survives growth, prints as %12, serialises.
- * Nodes are made through graph/build.h only (type rule, fold, CSE, append); a node without a type
- * cannot exist. Passes rewrite by making new nodes and redirecting uses, then dropping dead ones
- * (graph/pass.h). Shapes are lists of expressions (graph/expr.h). */
+ * Nodes are made through graph/build/build.h only (type rule, fold, CSE, append); a node without a
+ * type cannot exist. Passes rewrite by making new nodes and redirecting uses, then dropping dead
+ * ones (graph/pass/pass.h). Shapes are lists of expressions (graph/expr/expr.h). */
 #ifndef GRAPH_IR_H
 #define GRAPH_IR_H
 
