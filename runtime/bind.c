@@ -9,18 +9,15 @@
 #define MOST_SCRATCH (1ull << 48) /* bytes of one thread */
 #define PACK_LEAST   64           /* bytes of a packed input's place, and its alignment */
 
-static const char *input_name(const graphc_session *s, uint64_t i) {
-    return plan_str(s->plan, s->plan->inputs[i].name);
-}
-
 static graphc_status set_symbol(graphc_session *s, uint64_t i, int64_t v) {
     const PlanSymbol *sym = &s->plan->symbols[i];
     if (v < sym->lo || v > sym->hi)
         return error_set(session_error(s), GRAPHC_INVALID,
                          "input \"%s\": %s %u is %" PRId64
                          ", but the plan was made for %s in %" PRId64 "..%" PRId64,
-                         input_name(s, sym->a), sym->kind == PLAN_SYM_dim ? "dimension" : "element",
-                         sym->b, v, plan_str(s->plan, sym->name), sym->lo, sym->hi);
+                         plan_input_name(s->plan, sym->a),
+                         sym->kind == PLAN_SYM_dim ? "dimension" : "element", sym->b, v,
+                         plan_str(s->plan, sym->name), sym->lo, sym->hi);
     if (s->symbols[i] != v || !s->ready[i]) s->shapes_changed = true;
     s->symbols[i] = v;
     s->ready[i] = 1;
@@ -31,7 +28,7 @@ static graphc_status need_inputs(graphc_session *s) {
     for (uint64_t i = 0; i < s->plan->ninputs; i++)
         if (!s->input_bound[i] && session_takes(s, i))
             return error_set(session_error(s), GRAPHC_USAGE, "input \"%s\" is not bound",
-                             input_name(s, i));
+                             plan_input_name(s->plan, i));
     return GRAPHC_OK;
 }
 
@@ -44,8 +41,8 @@ static graphc_status take_held(graphc_session *s, uint64_t i) {
                          "state \"%s\" holds %" PRId64
                          " along axis %u, but the plan was made for %s in "
                          "%" PRId64 "..%" PRId64,
-                         plan_str(s->plan, s->plan->states[sym->a].io.name), v, sym->b,
-                         plan_str(s->plan, sym->name), sym->lo, sym->hi);
+                         plan_state_name(s->plan, sym->a), v, sym->b, plan_str(s->plan, sym->name),
+                         sym->lo, sym->hi);
     s->symbols[i] = v;
     s->ready[i] = 1;
     return GRAPHC_OK;
@@ -78,7 +75,8 @@ static graphc_status read_elems(graphc_session *s) {
             !check_span(sym->b * size, size, bytes))
             return error_set(session_error(s), GRAPHC_INVALID,
                              "input \"%s\": element %u is needed, but the tensor has %llu",
-                             input_name(s, sym->a), sym->b, (unsigned long long)(bytes / size));
+                             plan_input_name(s->plan, sym->a), sym->b,
+                             (unsigned long long)(bytes / size));
         const uint8_t *at = (const uint8_t *)t->data + sym->b * size;
         if (t->device == GRAPHC_CPU)
             memcpy(&raw, at, size);
@@ -99,7 +97,8 @@ static graphc_status dim_error(graphc_session *s, uint64_t i, uint32_t axis, int
     snprintf(value, sizeof value, "%" PRId64, want);
     bool plain = strcmp(text, value) == 0;
     return error_set(session_error(s), GRAPHC_INVALID,
-                     "input \"%s\" has shape %s: dimension %u must be %s%s%s", input_name(s, i),
+                     "input \"%s\" has shape %s: dimension %u must be %s%s%s",
+                     plan_input_name(s->plan, i),
                      tensor_shape_text(s->inputs[i].shape, s->inputs[i].rank, shape, sizeof shape),
                      axis, text, plain ? "" : " = ", plain ? "" : value);
 }

@@ -188,7 +188,7 @@ int32_t graphc_plan_find_output(const graphc_plan *p, const char *name) {
 
 int32_t graphc_plan_find_state(const graphc_plan *p, const char *name) {
     for (uint64_t i = 0; name && i < p->plan.nstates; i++)
-        if (strcmp(plan_str(&p->plan, p->plan.states[i].io.name), name) == 0) return (int32_t)i;
+        if (strcmp(plan_state_name(&p->plan, i), name) == 0) return (int32_t)i;
     return -1;
 }
 

@@ -358,6 +358,9 @@ graphc_status plan_parse(const void *bytes, uint64_t size, Plan *out, ErrorText 
 void plan_release(Plan *p);
 
 const char *plan_str(const Plan *p, PlanStr s);
+const char *plan_input_name(const Plan *p, uint64_t i);
+const char *plan_output_name(const Plan *p, uint64_t i);
+const char *plan_state_name(const Plan *p, uint64_t i);
 DType plan_dtype(uint32_t onnx_code); /* DT_none if unknown */
 /* Kernel i of a step: its own, or variant i - 1. */
 uint32_t plan_step_kernel(const Plan *p, const PlanStep *s, uint32_t i);

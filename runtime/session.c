@@ -13,7 +13,7 @@ static graphc_status find_output_buffers(graphc_session *s, ErrorText e) {
             b++;
         if (b == s->res->target->nbuffers)
             return error_set(e, GRAPHC_INVALID, "not a valid plan: nothing makes output \"%s\"",
-                             plan_str(s->plan, s->plan->outputs[i].name));
+                             plan_output_name(s->plan, i));
         s->output_buffer[i] = b;
     }
     return GRAPHC_OK;
@@ -290,7 +290,7 @@ static graphc_status copy_outputs(graphc_session *s) {
         if (memcmp(shape, t->shape, (size_t)t->rank * sizeof *shape) != 0) {
             char text[256];
             return error_set(session_error(s), GRAPHC_INVALID, "output \"%s\" has shape %s",
-                             plan_str(s->plan, s->plan->outputs[i].name),
+                             plan_output_name(s->plan, i),
                              tensor_shape_text(shape, t->rank, text, sizeof text));
         }
         if (bytes)
@@ -384,8 +384,7 @@ static graphc_status check_output(graphc_session *s, uint32_t i, const graphc_te
                          (unsigned long long)s->plan->noutputs, i);
     if (session_gives(s, i)) return GRAPHC_OK;
     return error_set(session_error(s), GRAPHC_USAGE, "entry \"%s\" does not give output \"%s\"",
-                     plan_str(s->plan, session_entry(s)->name),
-                     plan_str(s->plan, s->plan->outputs[i].name));
+                     plan_str(s->plan, session_entry(s)->name), plan_output_name(s->plan, i));
 }
 
 /* Without a shape. */

@@ -59,7 +59,7 @@ static graphc_status check_buffers(const graphc_session *s, ErrorText e) {
 
 static graphc_status impossible(const graphc_session *s, uint64_t i, ErrorText e) {
     return error_set(e, GRAPHC_INVALID, "not a valid plan: state \"%s\" has an impossible shape",
-                     plan_str(s->plan, s->plan->states[i].io.name));
+                     plan_state_name(s->plan, i));
 }
 
 static graphc_status fill(graphc_session *s, uint64_t i, ErrorText e) {

@@ -5,6 +5,18 @@ const char *plan_str(const Plan *p, PlanStr s) {
     return p->strings + s;
 }
 
+const char *plan_input_name(const Plan *p, uint64_t i) {
+    return plan_str(p, p->inputs[i].name);
+}
+
+const char *plan_output_name(const Plan *p, uint64_t i) {
+    return plan_str(p, p->outputs[i].name);
+}
+
+const char *plan_state_name(const Plan *p, uint64_t i) {
+    return plan_str(p, p->states[i].io.name);
+}
+
 DType plan_dtype(uint32_t onnx_code) {
     DType t;
     return onnx_code <= INT32_MAX && dtype_from_onnx((int)onnx_code, &t) ? t : DT_none;

@@ -65,9 +65,9 @@ static void put_symbols(const Printer *w) {
         const PlanSymbol *s = &w->p->symbols[i];
         sb_printf(w->out, "symbol %s  %s", plan_str(w->p, s->name), kinds[s->kind]);
         if (s->kind == PLAN_SYM_dim || s->kind == PLAN_SYM_elem)
-            sb_printf(w->out, " %u of input %s", s->b, plan_str(w->p, w->p->inputs[s->a].name));
+            sb_printf(w->out, " %u of input %s", s->b, plan_input_name(w->p, s->a));
         if (s->kind == PLAN_SYM_state)
-            sb_printf(w->out, " %u of state %s", s->b, plan_str(w->p, w->p->states[s->a].io.name));
+            sb_printf(w->out, " %u of state %s", s->b, plan_state_name(w->p, s->a));
         sb_printf(w->out, "  in %lld..%lld", (long long)s->lo, (long long)s->hi);
         if (s->hint) sb_printf(w->out, "  typical %lld", (long long)s->hint);
         sb_put(w->out, "\n");
@@ -97,7 +97,7 @@ static void put_states(const Printer *w) {
     for (uint64_t i = 0; i < w->p->nstates; i++) {
         const PlanState *s = &w->p->states[i];
         put_shape(w, role_text(s->role), &s->io);
-        if (s->of) sb_printf(w->out, "  of %s", plan_str(w->p, w->p->states[s->of - 1].io.name));
+        if (s->of) sb_printf(w->out, "  of %s", plan_state_name(w->p, s->of - 1));
         if (s->spread > 0) sb_printf(w->out, "  drawn within %g", (double)s->spread);
         put_field(w, "room for", w->p->states[i].room);
         put_field(w, "then", w->p->states[i].next);
@@ -109,28 +109,18 @@ static void put_states(const Printer *w) {
 }
 
 static void put_names(const Printer *w, const char *what,
-                      const char *(*name)(const Plan *p, uint32_t i), PlanList list, uint32_t n) {
+                      const char *(*name)(const Plan *p, uint64_t i), PlanList list, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         sb_printf(w->out, "%s%s", i ? ", " : what, name(w->p, w->p->lists[list + i]));
-}
-
-static const char *input_name(const Plan *p, uint32_t i) {
-    return plan_str(p, p->inputs[i].name);
-}
-static const char *output_name(const Plan *p, uint32_t i) {
-    return plan_str(p, p->outputs[i].name);
-}
-static const char *state_name(const Plan *p, uint32_t i) {
-    return plan_str(p, p->states[i].io.name);
 }
 
 static void put_entries(const Printer *w) {
     for (uint64_t i = 0; i < w->p->nentries; i++) {
         const PlanEntry *e = &w->p->entries[i];
         sb_printf(w->out, "entry %s", plan_str(w->p, e->name));
-        put_names(w, "  takes ", input_name, e->inputs, e->ninputs);
-        put_names(w, "  gives ", output_name, e->outputs, e->noutputs);
-        put_names(w, "  writes ", state_name, e->states, e->nstates);
+        put_names(w, "  takes ", plan_input_name, e->inputs, e->ninputs);
+        put_names(w, "  gives ", plan_output_name, e->outputs, e->noutputs);
+        put_names(w, "  writes ", plan_state_name, e->states, e->nstates);
         sb_put(w->out, "\n");
     }
 }

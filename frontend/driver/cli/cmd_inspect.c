@@ -59,17 +59,7 @@ static json_t *states_json(const PlanView *v) {
     return list;
 }
 
-static const char *input_name(const Plan *p, uint32_t i) {
-    return plan_str(p, p->inputs[i].name);
-}
-static const char *output_name(const Plan *p, uint32_t i) {
-    return plan_str(p, p->outputs[i].name);
-}
-static const char *state_name(const Plan *p, uint32_t i) {
-    return plan_str(p, p->states[i].io.name);
-}
-
-static json_t *names_json(const Plan *p, const char *(*name)(const Plan *p, uint32_t i),
+static json_t *names_json(const Plan *p, const char *(*name)(const Plan *p, uint64_t i),
                           PlanList list, uint32_t n) {
     json_t *j = json_array();
     for (uint32_t i = 0; i < n; i++)
@@ -83,9 +73,9 @@ static json_t *entries_json(const Plan *p) {
         const PlanEntry *e = &p->entries[i];
         json_t *j = json_object();
         json_object_set_new(j, "name", json_string(plan_str(p, e->name)));
-        json_object_set_new(j, "inputs", names_json(p, input_name, e->inputs, e->ninputs));
-        json_object_set_new(j, "outputs", names_json(p, output_name, e->outputs, e->noutputs));
-        json_object_set_new(j, "states", names_json(p, state_name, e->states, e->nstates));
+        json_object_set_new(j, "inputs", names_json(p, plan_input_name, e->inputs, e->ninputs));
+        json_object_set_new(j, "outputs", names_json(p, plan_output_name, e->outputs, e->noutputs));
+        json_object_set_new(j, "states", names_json(p, plan_state_name, e->states, e->nstates));
         json_array_append_new(list, j);
     }
     return list;
@@ -144,7 +134,7 @@ static void print_io(const PlanView *v, const char *what, const PlanIo *io, cons
 }
 
 static void print_names(const PlanView *v, const char *what,
-                        const char *(*name)(const Plan *p, uint32_t i), PlanList list, uint32_t n) {
+                        const char *(*name)(const Plan *p, uint64_t i), PlanList list, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         cli_print(stdout, "%s %s", i ? "," : what, name(&v->plan, v->plan.lists[list + i]));
 }
@@ -155,9 +145,9 @@ static void print_entries(const PlanView *v) {
     for (uint64_t i = 0; i < p->nentries && p->nentries > 1; i++) {
         const PlanEntry *e = &p->entries[i];
         cli_print(stdout, "entry  %s", plan_str(p, e->name));
-        print_names(v, "  takes", input_name, e->inputs, e->ninputs);
-        print_names(v, "  gives", output_name, e->outputs, e->noutputs);
-        print_names(v, "  writes", state_name, e->states, e->nstates);
+        print_names(v, "  takes", plan_input_name, e->inputs, e->ninputs);
+        print_names(v, "  gives", plan_output_name, e->outputs, e->noutputs);
+        print_names(v, "  writes", plan_state_name, e->states, e->nstates);
         cli_print(stdout, "\n");
     }
 }
