@@ -3,299 +3,404 @@
 #define TESTS_UNIT_CODEGEN_CASES_H
 
 static const Case cases[] = {
-    {"add", "kernel add poi i=N\n"
-            "param 0 f32[N]\n param 1 f32[N]\n param 2 f32[N] written\n"
-            "%1 f32 load p0[i]\n %2 f32 load p1[i]\n %3 f32 add %1, %2\n"
-            "%4 f32 store p2[i] %3\n end\n", 1e-6},
-    {"bias_gelu", "kernel gelu poi i=N j=96\n"
-            "param 0 f32[96*N]\n param 1 f32[96]\n param 2 f32[96*N] written\n"
-            "%1 f32 load p0[96*i + j]\n %2 f32 load p1[j]\n %3 f32 add %1, %2\n"
-            "%4 f32 const 0.70710678\n %5 f32 mul %3, %4\n %6 f32 erf %5\n %7 f32 const 1\n"
-            "%8 f32 add %6, %7\n %9 f32 mul %3, %8\n"
-            "%10 f32 store p2[96*i + j] %9\n end\n", 1e-6},
-    {"heads", "kernel heads poi b=N h=3 s=5 c=32\n"
-            "param 0 f32[480*N]\n param 1 f32[480*N] written\n"
-            "%1 f32 load p0[480*b + 96*s + 32*h + c]\n %2 f32 neg %1\n"
-            "%3 f32 store p1[480*b + 160*h + 32*s + c] %2\n end\n", 0},
-    {"split_axis", "kernel split poi i=N c=96\n"
-            "param 0 f32[96*N]\n param 1 f32[96*N] written\n"
-            "%1 f32 load p0[96*i + 48*(c%2) + c/2]\n"
-            "%2 f32 load p0[96*i + 32*((c/32 + 1)%3) + c%32]\n %3 f32 sub %1, %2\n"
-            "%4 f32 store p1[96*i + c] %3\n end\n", 0},
-    {"transpose", "kernel transpose poi i=N j=M\n"
-            "param 0 f32[N*M]\n param 1 f32[N*M] written\n"
-            "%1 f32 load p0[j*N + i]\n %2 f32 store p1[i*M + j] %1\n end\n", 0},
-    {"reverse", "kernel reverse poi i=N\n"
-            "param 0 f32[N]\n param 1 f32[N] written\n"
-            "%1 f32 load p0[N - 1 - i]\n %2 f32 store p1[i] %1\n end\n", 0},
-    {"pad", "kernel pad poi i=N + 5\n"
-            "param 0 f32[N]\n param 1 f32[N + 5] written\n %1 f32 const 7\n"
-            "%2 f32 load p0[i - 2] if [(1 < i)*(i < N + 2)] else %1\n"
-            "%3 f32 store p1[i] %2\n end\n", 0},
-    {"concat", "kernel concat poi i=3 j=N + M\n"
-            "param 0 f32[3*N]\n param 1 f32[3*M]\n param 2 f32[3*(N + M)] written\n"
-            "%1 f32 load p1[i*M + j - N] if [N < j + 1]\n"
-            "%2 f32 load p0[i*N + j] if [j < N] else %1\n"
-            "%3 f32 store p2[i*(N + M) + j] %2\n end\n", 0},
-    {"softmax", "kernel softmax per i=N ~j=M\n"
-            "param 0 f32[N*M]\n param 1 f32[N*M] written\n"
-            "%1 f32 load p0[i*M + j]\n %2 f32 reduce max j %1\n %3 f32 sub %1, %2\n"
-            "%4 f32 exp %3\n %5 f32 reduce sum j %4\n %6 f32 div %4, %5\n"
-            "%7 f32 store p1[i*M + j] %6\n end\n", 1e-6},
-    {"softmax64", "kernel softmax per i=N ~j=64\n"
-            "param 0 f32[N*64]\n param 1 f32[N*64] written\n"
-            "%1 f32 load p0[i*64 + j]\n %2 f32 reduce max j %1\n %3 f32 sub %1, %2\n"
-            "%4 f32 exp %3\n %5 f32 reduce sum j %4\n %6 f32 div %4, %5\n"
-            "%7 f32 store p1[i*64 + j] %6\n end\n", 1e-6},
-    {"layernorm", "kernel layernorm per i=N ~j=100\n"
-            "param 0 f32[N*100]\n param 1 f32[100]\n param 2 f32[100]\n param 3 f32[N*100] written\n"
-            "param 4 f32[N] written\n"
-            "%1 f32 load p0[i*100 + j]\n %2 f32 reduce sum j %1\n %3 f32 const 0.01\n"
-            "%4 f32 mul %2, %3\n %5 f32 sub %1, %4\n %6 f32 mul %5, %5\n %7 f32 reduce sum j %6\n"
-            "%8 f32 mul %7, %3\n %9 f32 const 1e-5\n %10 f32 add %8, %9\n %11 f32 rsqrt %10\n"
-            "%12 f32 mul %5, %11\n %13 f32 load p1[j]\n %14 f32 mul %12, %13\n"
-            "%15 f32 load p2[j]\n %16 f32 add %14, %15\n %17 f32 store p3[i*100 + j] %16\n"
-            "%18 f32 store p4[i] %4\n end\n", 2e-6},
-    {"rms_long", "kernel rms per i=N ~j=1003\n"
-            "param 0 f32[N*1003]\n param 1 f32[N*1003] written\n"
-            "%1 f32 load p0[i*1003 + j]\n %2 f32 mul %1, %1\n %3 f32 reduce sum j %2\n"
-            "%4 f32 sqrt %3\n %5 f32 div %1, %4\n %6 f32 store p1[i*1003 + j] %5\n end\n", 2e-6},
-    {"column_long", "kernel column red ~i=203 j=M\n"
-            "param 0 f32[203*M]\n param 1 f32[M] written\n param 2 f32[M] written\n"
-            "%1 f32 load p0[i*M + j]\n %2 f32 reduce sum i %1\n %3 f32 store p1[j] %2\n"
-            "%4 f32 reduce max i %1\n %5 f32 store p2[j] %4\n end\n", 2e-6},
-    {"folds", "kernel folds red i=N ~j=M\n"
-              "param 0 f32[N*M]\n param 1 i32[N*M]\n param 2 f32[N] written\n"
-              "param 3 i32[N] written\n param 4 f32[N] written\n"
-              "%1 f32 load p0[i*M + j]\n %2 f32 reduce min j %1\n %3 f32 store p2[i] %2\n"
-              "%4 i32 load p1[i*M + j]\n %5 i32 reduce min j %4\n %6 i32 store p3[i] %5\n"
-              "%7 f32 const 0.25\n %8 f32 mul %1, %7\n %9 f32 reduce prod j %8\n"
-              "%10 f32 store p4[i] %9\n end\n", 2e-5},
-    {"column_folds", "kernel column red ~i=203 j=M\n"
-                     "param 0 f32[203*M]\n param 1 f32[M] written\n"
-                     "%1 f32 load p0[i*M + j]\n %2 f32 reduce min i %1\n %3 f32 store p1[j] %2\n"
-                     " end\n", 0},
-    {"instance_norm", "kernel inorm per g=M ~x=N ~y=4\n"
-            "param 0 f32[4*N*M]\n param 1 f32[4*N*M] written\n"
-            "%1 f32 load p0[g*4 + y + x*4*M]\n %2 f32 reduce sum x,y %1\n %3 f32 sub %1, %2\n"
-            "%4 f32 mul %3, %3\n %5 f32 reduce sum x,y %4\n %6 f32 rsqrt %5\n %7 f32 mul %3, %6\n"
-            "%8 f32 store p1[g*4 + y + x*4*M] %7\n end\n", 4e-6},
-    {"sum_two", "kernel sum red i=N ~j=M ~k=3\n"
-            "param 0 f32[N*M*3]\n param 1 f32[N] written\n param 2 f32[N] written\n"
-            "%1 f32 load p0[(i*M + j)*3 + k]\n %2 f32 mul %1, %1\n %3 f32 reduce sum j,k %1\n"
-            "%4 f32 reduce sum j,k %2\n %5 f32 store p1[i] %3\n %6 f32 store p2[i] %4\n end\n", 2e-6},
-    {"column_sum", "kernel column red ~i=N j=M\n"
-            "param 0 f32[N*M]\n param 1 f32[M] written\n"
-            "%1 f32 load p0[i*M + j]\n %2 f32 reduce sum i %1\n %3 f32 store p1[j] %2\n end\n", 2e-6},
-    {"depthwise", "kernel depthwise red h=6 w=N c=M ~r=3 ~s=3\n"
-            "param 0 f32[6*N*M]\n param 1 f32[9*M]\n param 2 f32[6*N*M] written\n"
-            "%1 f32 load p0[((h + r - 1)*N + w + s - 1)*M + c] if "
-            "[(0 < h + r)*(h + r < 7)*(0 < w + s)*(w + s < N + 1)]\n"
-            "%2 f32 load p1[(3*r + s)*M + c]\n %3 f32 mul %1, %2\n %4 f32 reduce sum r,s %3\n"
-            "%5 f32 const 0\n %6 f32 max %4, %5\n %7 f32 store p2[(h*N + w)*M + c] %6\n end\n", 2e-6},
-    {"maxpool_nchw", "kernel maxpool red c=3 h=4 w=N ~r=2 ~s=2\n"
-            "param 0 f32[3*8*2*N]\n param 1 f32[12*N] written\n"
-            "%1 f32 load p0[(c*8 + 2*h + r)*2*N + 2*w + s]\n %2 f32 reduce max r,s %1\n"
-            "%3 f32 store p1[(c*4 + h)*N + w] %2\n end\n", 0},
-    {"argmax", "kernel argmax red i=N ~j=M\n"
-            "param 0 f32[N*M]\n param 1 i64[N] written\n param 2 i64[N] written\n"
-            "%1 f32 load p0[i*M + j]\n %2 f32 round %1\n %3 i64 reduce argmax j %2\n"
-            "%4 i64 reduce argmin_last j %2\n"
-            "%5 i64 store p1[i] %3\n %6 i64 store p2[i] %4\n end\n", 0},
-    {"argmax_outer", "kernel argmax red ~j=M i=N\n"
-            "param 0 i32[N*M]\n param 1 i64[N] written\n"
-            "%1 i32 load p0[j*N + i]\n %2 i64 reduce argmax_last j %1\n"
-            "%3 i64 store p1[i] %2\n end\n", 0},
-    {"matmul_plain", "kernel matmul red m=N n=M ~k=19\n"
-            "param 0 f32[N*19]\n param 1 f32[19*M]\n param 2 f32[N*M] written\n"
-            "%1 f32 load p0[m*19 + k]\n %2 f32 load p1[k*M + n]\n %3 f32 mul %1, %2\n"
-            "%4 f32 reduce sum k %3\n %5 f32 store p2[m*M + n] %4\n end\n", 2e-6},
-    {"gather", "kernel gather poi i=N j=M\n"
-            "param 0 f32[10*M]\n param 1 i64[N]\n param 2 f32[N*M] written\n"
-            "%1 i64 load p1[i]\n %2 i64 const 3\n %3 i64 add %1, %2\n %4 i64 bind t %3\n"
-            "%5 f32 load p0[t*M + j]\n %6 f32 store p2[i*M + j] %5\n end\n", 0},
-    {"gather_elements", "kernel gathere poi i=N\n"
-            "param 0 f32[10]\n param 1 i32[N]\n param 2 f32[N] written\n"
-            "%1 i32 load p1[i]\n %2 i32 const 3\n %3 i32 add %1, %2\n %4 i64 cast %3\n"
-            "%5 i64 bind t %4\n"
-            "%6 f32 load p0[t]\n %7 f32 store p2[i] %6\n end\n", 0},
-    {"walk", "kernel walk poi i=M j=N\n"
-            "param 0 i32[M*N]\n param 1 i32[50]\n param 2 i32[M*N] written\n"
-            "%1 i32 load p0[i*N + j]\n %2 i64 const 49\n %3 i64 const 0\n"
-            "%4 i64 cast %1\n %5 i64 min %4, %2\n %6 i64 max %5, %3\n"
-            "%7 i64 bind t0 %6\n %8 i32 load p1[t0]\n %9 i64 cast %8\n"
-            "%10 i64 min %9, %2\n %11 i64 max %10, %3\n %12 i64 bind t1 %11\n"
-            "%13 i32 load p1[t1]\n %14 i64 cast %13\n %15 i64 min %14, %2\n"
-            "%16 i64 max %15, %3\n %17 i64 bind t2 %16\n %18 i32 load p1[t2]\n"
-            "%19 i64 cast %18\n %20 i64 min %19, %2\n %21 i64 max %20, %3\n"
-            "%22 i64 bind t3 %21\n %23 i32 load p1[t3]\n %24 i64 cast %23\n"
-            "%25 i64 min %24, %2\n %26 i64 max %25, %3\n %27 i64 bind t4 %26\n"
-            "%28 i32 load p1[t4]\n %29 i32 store p2[i*N + j] %28\n end\n", 0},
-    {"walk_sum", "kernel walksum red j=N ~i=M\n"
-            "param 0 i32[M*N]\n param 1 i32[50]\n param 2 f32[50]\n param 3 f32[N] written\n"
-            "%1 i32 load p0[i*N + j]\n %2 i64 const 49\n %3 i64 const 0\n"
-            "%4 i64 cast %1\n %5 i64 min %4, %2\n %6 i64 max %5, %3\n"
-            "%7 i64 bind t0 %6\n %8 i32 load p1[t0]\n %9 i64 cast %8\n"
-            "%10 i64 min %9, %2\n %11 i64 max %10, %3\n %12 i64 bind t1 %11\n"
-            "%13 i32 load p1[t1]\n %14 i64 cast %13\n %15 i64 min %14, %2\n"
-            "%16 i64 max %15, %3\n %17 i64 bind t2 %16\n %18 i32 load p1[t2]\n"
-            "%19 i64 cast %18\n %20 i64 min %19, %2\n %21 i64 max %20, %3\n"
-            "%22 i64 bind t3 %21\n %23 i32 load p1[t3]\n %24 i64 cast %23\n"
-            "%25 i64 min %24, %2\n %26 i64 max %25, %3\n %27 i64 bind t4 %26\n"
-            "%28 i32 load p1[t4]\n %29 i64 cast %28\n %30 i64 min %29, %2\n"
-            "%31 i64 max %30, %3\n %32 i64 bind w %31\n %33 f32 load p2[w]\n"
-            "%34 f32 reduce sum i %33\n %35 f32 store p3[j] %34\n end\n", 4e-6},
-    {"scatter_add", "kernel scatter poi serial i=N j=M\n"
-            "param 0 i64[N]\n param 1 f32[N*M]\n param 2 f32[10*M] written\n"
-            "%1 i64 load p0[i]\n %2 i64 abs %1\n %3 i64 bind t %2\n %4 f32 load p1[i*M + j]\n"
-            "%5 f32 atomic add p2[t*M + j] %4 if [t < 3]\n end\n", 2e-6},
-    {"cumsum", "kernel cumsum tem scan i=N ~j=M\n"
-            "param 0 f32[N*M]\n param 1 f32[N*M] written\n"
-            "%1 f32 load p0[i*M + j]\n %2 f32 scan sum j %1\n %3 f32 store p1[i*M + j] %2\n end\n",
-            4e-6},
-    {"cumprod_reverse", "kernel cumprod tem scan i=N ~j=7\n"
-            "param 0 f64[N*7]\n param 1 f64[N*7] written\n"
-            "%1 f64 load p0[i + N*j]\n %2 f64 scan prod j %1 exclusive reverse\n"
-            "%3 f64 store p1[i + N*j] %2\n end\n", 1e-14},
-    {"sort", "kernel sort tem sort i=5 ~j=M\n"
-            "param 0 f32[5*M]\n param 1 i64[5*M] written\n param 2 f32[5*M] written\n"
-            "%1 f32 load p0[i*M + j]\n %2 f32 round %1\n %3 i64 sort j %2 reverse\n"
-            "%4 i64 store p1[i*M + j] %3\n %5 i64 bind t %3\n %6 f32 load p0[i*M + t]\n"
-            "%7 f32 store p2[i*M + j] %6\n end\n", 0},
-    {"sort_outer", "kernel sort tem sort ~j=M i=6\n"
-            "param 0 f32[6*M]\n param 1 i64[6*M] written\n"
-            "%1 f32 load p0[j*6 + i]\n %2 f32 round %1\n %3 i64 sort j %2\n"
-            "%4 i64 store p1[j*6 + i] %3\n end\n", 0},
-    {"saturate", "kernel cast poi i=N\n"
-            "param 0 f32[N]\n param 1 i64[N] written\n param 2 i32[N] written\n"
-            "%1 f32 load p0[i]\n %2 f32 const 0x1p64\n %3 f32 mul %1, %2\n %4 i64 cast %3\n"
-            "%5 i64 store p1[i] %4\n %6 f32 const 0x1p30\n %7 f32 mul %1, %6\n %8 i32 cast %7\n"
-            "%9 i32 store p2[i] %8\n end\n", 0},
-    {"compact", "kernel compact tem compact ~i=N\n"
-            "param 0 f32[N]\n param 1 i64[N] written\n param 2 i64[1] written\n"
-            "%1 f32 load p0[i]\n %2 f32 const 0\n %3 bool lt %2, %1\n"
-            "%4 i64 compact i %3 p1 count cnt\n end\n", 0},
-    {"ints", "kernel ints poi i=N\n"
-            "param 0 i32[N]\n param 1 i32[N]\n param 2 i32[N] written\n param 3 i32[N] written\n"
-            "param 4 bool[N] written\n param 5 i32[N] written\n"
-            "%1 i32 load p0[i]\n %2 i32 load p1[i]\n %3 i32 div %1, %2\n %4 i32 mod %1, %2\n"
-            "%5 i32 rem %1, %2\n %6 bool le %1, %2\n %7 i32 store p2[i] %3\n %8 i32 mul %4, %5\n"
-            "%9 i32 store p3[i] %8\n %10 bool store p4[i] %6\n %11 i32 pow %1, %2\n"
-            "%12 i32 store p5[i] %11\n end\n", 0},
-    {"bools", "kernel bools poi i=N\n"
-            "param 0 bool[N]\n param 1 u8[N]\n param 2 f32[N]\n param 3 f32[N] written\n"
-            "%1 bool load p0[i]\n %2 u8 load p1[i]\n %3 f32 load p2[i]\n %4 f32 cast %2\n"
-            "%5 bool not %1\n %6 f32 select %5, %3, %4\n %7 f32 store p3[i] %6\n end\n", 0},
-    {"narrow", "kernel narrow poi i=N\n"
-            "param 0 f16[N]\n param 1 bf16[N]\n param 2 f8e4m3fn[N]\n param 3 f16[N] written\n"
-            "param 4 bf16[N] written\n param 5 f8e5m2[N] written\n param 6 f8e4m3fnuz[N] written\n"
-            "%1 f16 load p0[i]\n %2 f32 cast %1\n %3 bf16 load p1[i]\n %4 f32 cast %3\n"
-            "%5 f8e4m3fn load p2[i]\n %6 f32 cast %5\n %7 f32 mul %2, %4\n %8 f32 add %7, %6\n"
-            "%9 f16 cast %7\n %10 f16 store p3[i] %9\n %11 bf16 cast %7\n"
-            "%12 bf16 store p4[i] %11\n %13 f8e5m2 cast %4\n %14 f8e5m2 store p5[i] %13\n"
-            "%15 f8e4m3fnuz cast %2\n %16 f8e4m3fnuz store p6[i] %15\n end\n", 0},
-    {"casts", "kernel casts poi i=N\n"
-            "param 0 f32[N]\n param 1 i8[N] written\n param 2 i64[N] written\n param 3 u8[N]\n"
-            "param 4 f64[N] written\n param 5 bool[N] written\n"
-            "%1 f32 load p0[i]\n %2 i8 cast %1\n %3 i8 store p1[i] %2\n %4 i64 cast %1\n"
-            "%5 i64 store p2[i] %4\n %6 u8 load p3[i]\n %7 f64 cast %6\n %8 f64 sqrt %7\n"
-            "%9 f64 store p4[i] %8\n %10 bool cast %2\n %11 bool store p5[i] %10\n end\n", 1e-15},
-    {"powf", "kernel powf poi i=N\n"
-             "param 0 f32[N]\n param 1 f32[N]\n param 2 f32[N] written\n"
-             "%1 f32 load p0[i]\n %2 f32 load p1[i]\n %3 f32 abs %1\n %4 f32 pow %3, %2\n"
-             "%5 f32 store p2[i] %4\n end\n", 1e-6},
-    {"iota", "kernel iota poi i=N j=M\n"
-            "param 0 i64[N*M] written\n param 1 f32[N*M] written\n"
-            "%1 i64 expr [i*3 + j/2]\n %2 i64 store p0[i*M + j] %1\n %3 f32 cast %1\n"
-            "%4 f32 store p1[i*M + j] %3\n end\n", 0},
-    {"label", "kernel label poi i=N j=M\n"
-            "param 0 i64[N]\n param 1 f32[N*M] written\n param 2 f32[N*M] written\n"
-            "%1 i64 load p0[i]\n %2 i64 const 5\n %3 i64 mul %1, %2\n %4 i64 expr [j]\n"
-            "%5 bool eq %3, %4\n %6 f32 cast %5\n %7 f32 store p1[i*M + j] %6\n"
-            "%8 i64 const 4294967296\n %9 i64 mul %1, %8\n %10 i64 expr [j + i]\n"
-            "%11 bool eq %10, %9\n %12 f32 cast %11\n %13 f32 store p2[i*M + j] %12\n end\n", 0},
-    {"row_of_sums", "kernel rowsums per i=N ~j=M ~k=4\n"
-            "param 0 f32[N*4]\n param 1 f32[M*4]\n param 2 f32[N*M] written\n"
-            "%1 f32 load p0[i*4 + k]\n %2 f32 load p1[j*4 + k]\n %3 f32 mul %1, %2\n"
-            "%4 f32 reduce sum k %3\n %5 f32 reduce max j %4\n %6 f32 sub %4, %5\n %7 f32 exp %6\n"
-            "%8 f32 reduce sum j %7\n %9 f32 div %7, %8\n %10 f32 store p2[i*M + j] %9\n end\n", 4e-6},
-    {"f64_norm", "kernel f64norm per i=N ~j=M\n"
-            "param 0 f64[N*M]\n param 1 f64[N*M] written\n"
-            "%1 f64 load p0[i*M + j]\n %2 f64 mul %1, %1\n %3 f64 reduce sum j %2\n"
-            "%4 f64 sqrt %3\n %5 f64 div %1, %4\n %6 f64 tanh %5\n %7 f64 log %4\n"
-            "%8 f64 add %6, %7\n %9 f64 store p1[i*M + j] %8\n end\n", 1e-14},
-    {"total", "kernel total red ~i=N ~j=M\n"
-            "param 0 f32[N*M]\n param 1 f32[1] written\n"
-            "%1 f32 load p0[i*M + j]\n %2 f32 abs %1\n %3 f32 reduce sum i,j %2\n"
-            "%4 f32 store p1[0] %3\n end\n", 4e-6},
-    {"dot_bias", "kernel dotb tem dot m=N n=70 ~k=33\n"
-            "param 0 f32[N*33]\n param 1 f32[33*70]\n param 2 f32[70]\n param 3 f32[N*70] written\n"
-            "%1 f32 load p0[m*33 + k]\n %2 f32 load p1[k*70 + n]\n %3 f32 mul %1, %2\n"
-            "%4 f32 reduce sum k %3\n %5 f32 load p2[n]\n %6 f32 add %4, %5\n %7 f32 const 0\n"
-            "%8 f32 max %6, %7\n %9 f32 store p3[m*70 + n] %8\n"
-            "dot batch - m m n n k k pack 0 a %1 acc %4 b %2\n end\n", 4e-6},
-    {"dot_batch", "kernel dotbt tem dot b=3 h=2 m=N n=M ~k=32\n"
-            "param 0 f32[3*N*64]\n param 1 f32[3*M*64]\n param 2 f32[6*N*M] written\n"
-            "%1 f32 load p0[(b*N + m)*64 + h*32 + k]\n %2 f32 load p1[(b*M + n)*64 + h*32 + k]\n"
-            "%3 f32 mul %1, %2\n %4 f32 reduce sum k %3\n"
-            "%5 f32 store p2[((b*2 + h)*N + m)*M + n] %4\n"
-            "dot batch b,h m m n n k k pack 0 a %1 acc %4 b %2\n end\n", 4e-6},
-    {"dot_gated", "kernel dotg tem dot m=N n=40 ~k=M\n"
-            "param 0 f16[N*M]\n param 1 f32[M*40]\n param 2 f32[M*40]\n param 3 f16[N*40] written\n"
-            "%1 f16 load p0[m*M + k]\n %2 f32 cast %1\n %3 f32 load p1[k*40 + n]\n"
-            "%4 f32 load p2[k*40 + n]\n %5 f32 mul %2, %3\n %6 f32 mul %2, %4\n"
-            "%7 f32 reduce sum k %5\n %8 f32 reduce sum k %6\n %9 f32 sigmoid %7\n"
-            "%10 f32 mul %7, %9\n %11 f32 mul %10, %8\n %12 f16 cast %11\n"
-            "%13 f16 store p3[m*40 + n] %12\n"
-            "dot batch - m m n n k k pack 0 a %2 acc %7 b %3 acc %8 b %4\n end\n", 1e-3},
-    {"row_short", "kernel row_short tem dot n=N ~k=52\n"
-            "param 0 f32[52]\n param 1 f32[52*N]\n param 2 f32[N]\n param 3 f32[N] written\n"
-            "%1 f32 load p0[k]\n %2 f32 load p1[n*52 + k]\n %3 f32 mul %1, %2\n"
-            "%4 f32 reduce sum k %3\n %5 f32 load p2[n]\n %6 f32 add %4, %5\n"
-            "%7 f32 store p3[n] %6\n"
-            "dot batch - m - n n k k pack 0 a %1 acc %4 b %2\n end\n", 1e-4},
-    {"row_long", "kernel row_long tem dot n=N ~k=4100\n"
-            "param 0 f32[4100]\n param 1 f32[4100*N]\n param 2 f32[N]\n param 3 f32[N] written\n"
-            "%1 f32 load p0[k]\n %2 f32 load p1[n*4100 + k]\n %3 f32 mul %1, %2\n"
-            "%4 f32 reduce sum k %3\n %5 f32 load p2[n]\n %6 f32 add %4, %5\n"
-            "%7 f32 store p3[n] %6\n"
-            "dot batch - m - n n k k pack 0 a %1 acc %4 b %2\n end\n", 1e-4},
-    {"conv", "kernel conv tem dot b=2 h=5 w=N n=24 ~r=3 ~s=3 ~c=7\n"
-            "param 0 f32[70*N]\n param 1 f32[9*7*24]\n param 2 f32[240*N] written\n"
-            "%1 f32 load p0[((b*5 + h + r - 1)*N + w + s - 1)*7 + c] if "
-            "[(0 < h + r)*(h + r < 6)*(0 < w + s)*(w + s < N + 1)]\n"
-            "%2 f32 load p1[((r*3 + s)*7 + c)*24 + n]\n %3 f32 mul %1, %2\n"
-            "%4 f32 reduce sum r,s,c %3\n %5 f32 store p2[((b*5 + h)*N + w)*24 + n] %4\n"
-            "dot batch - m b,h,w n n k r,s,c pack 0 a %1 acc %4 b %2\n end\n", 4e-6},
-    {"dot_i32", "kernel doti tem dot m=N n=M ~k=21\n"
-            "param 0 i8[N*21]\n param 1 u8[21*M]\n param 2 i32[N*M] written\n"
-            "%1 i8 load p0[m*21 + k]\n %2 i32 cast %1\n %3 u8 load p1[k*M + n]\n %4 i32 cast %3\n"
-            "%5 i32 mul %2, %4\n %6 i32 reduce sum k %5\n %7 i32 store p2[m*M + n] %6\n"
-            "dot batch - m m n n k k pack 0 a %2 acc %6 b %4\n end\n", 0},
-    {"attention", "kernel attn tem attention b=2 h=2 i=N ~j=M ~d=32 dv=32\n"
-            "param 0 f32[128*N]\n param 1 f32[128*M]\n param 2 f32[128*M]\n"
-            "param 3 f32[128*N] written\n param 4 f32[2*M]\n"
-            "%1 f32 load p0[(b*N + i)*64 + h*32 + d]\n %2 f32 load p1[(b*M + j)*64 + h*32 + d]\n"
-            "%3 f32 mul %1, %2\n %4 f32 reduce sum d %3\n %5 f32 const 0.17\n %6 f32 mul %4, %5\n"
-            "%7 f32 load p4[b*M + j]\n %8 f32 add %6, %7\n %9 f32 reduce max j %8\n"
-            "%10 f32 sub %8, %9\n %11 f32 exp %10\n %12 f32 reduce sum j %11\n"
-            "%13 f32 div %11, %12\n %14 f32 load p2[(b*M + j)*64 + h*32 + dv]\n"
-            "%15 f32 mul %13, %14\n %16 f32 reduce sum j %15\n"
-            "%17 f32 store p3[(b*N + i)*64 + h*32 + dv] %16\n"
-            "attention batch b,h i i j j d d dv dv q %1 k %2 s %4 score %8 m %9 e %11 l %12 v %14 "
-            "o %16\n end\n", 4e-6},
-    {"causal", "kernel causal tem attention b=3 i=N ~j=N ~d=64 dv=64\n"
-            "param 0 f32[192*N]\n param 1 f32[192*N]\n param 2 f32[192*N]\n"
-            "param 3 f32[192*N] written\n"
-            "%1 f32 load p0[(b*N + i)*64 + d]\n %2 f32 load p1[(b*N + j)*64 + d]\n"
-            "%3 f32 mul %1, %2\n %4 f32 reduce sum d %3\n %5 f32 const 0.125\n %6 f32 mul %4, %5\n"
-            "%7 i64 expr [i < j]\n %8 bool cast %7\n %9 f32 const -inf\n"
-            "%10 f32 select %8, %9, %6\n %11 f32 reduce max j %10\n %12 f32 sub %10, %11\n"
-            "%13 f32 exp %12\n %14 f32 reduce sum j %13\n %15 f32 div %13, %14\n"
-            "%16 f32 load p2[(b*N + j)*64 + dv]\n %17 f32 mul %15, %16\n %18 f32 reduce sum j %17\n"
-            "%19 f32 store p3[(b*N + i)*64 + dv] %18\n"
-            "attention batch b i i j j d d dv dv q %1 k %2 s %4 score %10 m %11 e %13 l %14 v %16 "
-            "o %18 causal [0]\n end\n", 4e-6},
+    {"add",
+     "kernel add poi i=N\n"
+     "param 0 f32[N]\n param 1 f32[N]\n param 2 f32[N] written\n"
+     "%1 f32 load p0[i]\n %2 f32 load p1[i]\n %3 f32 add %1, %2\n"
+     "%4 f32 store p2[i] %3\n end\n",
+     1e-6},
+    {"bias_gelu",
+     "kernel gelu poi i=N j=96\n"
+     "param 0 f32[96*N]\n param 1 f32[96]\n param 2 f32[96*N] written\n"
+     "%1 f32 load p0[96*i + j]\n %2 f32 load p1[j]\n %3 f32 add %1, %2\n"
+     "%4 f32 const 0.70710678\n %5 f32 mul %3, %4\n %6 f32 erf %5\n %7 f32 const 1\n"
+     "%8 f32 add %6, %7\n %9 f32 mul %3, %8\n"
+     "%10 f32 store p2[96*i + j] %9\n end\n",
+     1e-6},
+    {"heads",
+     "kernel heads poi b=N h=3 s=5 c=32\n"
+     "param 0 f32[480*N]\n param 1 f32[480*N] written\n"
+     "%1 f32 load p0[480*b + 96*s + 32*h + c]\n %2 f32 neg %1\n"
+     "%3 f32 store p1[480*b + 160*h + 32*s + c] %2\n end\n",
+     0},
+    {"split_axis",
+     "kernel split poi i=N c=96\n"
+     "param 0 f32[96*N]\n param 1 f32[96*N] written\n"
+     "%1 f32 load p0[96*i + 48*(c%2) + c/2]\n"
+     "%2 f32 load p0[96*i + 32*((c/32 + 1)%3) + c%32]\n %3 f32 sub %1, %2\n"
+     "%4 f32 store p1[96*i + c] %3\n end\n",
+     0},
+    {"transpose",
+     "kernel transpose poi i=N j=M\n"
+     "param 0 f32[N*M]\n param 1 f32[N*M] written\n"
+     "%1 f32 load p0[j*N + i]\n %2 f32 store p1[i*M + j] %1\n end\n",
+     0},
+    {"reverse",
+     "kernel reverse poi i=N\n"
+     "param 0 f32[N]\n param 1 f32[N] written\n"
+     "%1 f32 load p0[N - 1 - i]\n %2 f32 store p1[i] %1\n end\n",
+     0},
+    {"pad",
+     "kernel pad poi i=N + 5\n"
+     "param 0 f32[N]\n param 1 f32[N + 5] written\n %1 f32 const 7\n"
+     "%2 f32 load p0[i - 2] if [(1 < i)*(i < N + 2)] else %1\n"
+     "%3 f32 store p1[i] %2\n end\n",
+     0},
+    {"concat",
+     "kernel concat poi i=3 j=N + M\n"
+     "param 0 f32[3*N]\n param 1 f32[3*M]\n param 2 f32[3*(N + M)] written\n"
+     "%1 f32 load p1[i*M + j - N] if [N < j + 1]\n"
+     "%2 f32 load p0[i*N + j] if [j < N] else %1\n"
+     "%3 f32 store p2[i*(N + M) + j] %2\n end\n",
+     0},
+    {"softmax",
+     "kernel softmax per i=N ~j=M\n"
+     "param 0 f32[N*M]\n param 1 f32[N*M] written\n"
+     "%1 f32 load p0[i*M + j]\n %2 f32 reduce max j %1\n %3 f32 sub %1, %2\n"
+     "%4 f32 exp %3\n %5 f32 reduce sum j %4\n %6 f32 div %4, %5\n"
+     "%7 f32 store p1[i*M + j] %6\n end\n",
+     1e-6},
+    {"softmax64",
+     "kernel softmax per i=N ~j=64\n"
+     "param 0 f32[N*64]\n param 1 f32[N*64] written\n"
+     "%1 f32 load p0[i*64 + j]\n %2 f32 reduce max j %1\n %3 f32 sub %1, %2\n"
+     "%4 f32 exp %3\n %5 f32 reduce sum j %4\n %6 f32 div %4, %5\n"
+     "%7 f32 store p1[i*64 + j] %6\n end\n",
+     1e-6},
+    {"layernorm",
+     "kernel layernorm per i=N ~j=100\n"
+     "param 0 f32[N*100]\n param 1 f32[100]\n param 2 f32[100]\n param 3 f32[N*100] written\n"
+     "param 4 f32[N] written\n"
+     "%1 f32 load p0[i*100 + j]\n %2 f32 reduce sum j %1\n %3 f32 const 0.01\n"
+     "%4 f32 mul %2, %3\n %5 f32 sub %1, %4\n %6 f32 mul %5, %5\n %7 f32 reduce sum j %6\n"
+     "%8 f32 mul %7, %3\n %9 f32 const 1e-5\n %10 f32 add %8, %9\n %11 f32 rsqrt %10\n"
+     "%12 f32 mul %5, %11\n %13 f32 load p1[j]\n %14 f32 mul %12, %13\n"
+     "%15 f32 load p2[j]\n %16 f32 add %14, %15\n %17 f32 store p3[i*100 + j] %16\n"
+     "%18 f32 store p4[i] %4\n end\n",
+     2e-6},
+    {"rms_long",
+     "kernel rms per i=N ~j=1003\n"
+     "param 0 f32[N*1003]\n param 1 f32[N*1003] written\n"
+     "%1 f32 load p0[i*1003 + j]\n %2 f32 mul %1, %1\n %3 f32 reduce sum j %2\n"
+     "%4 f32 sqrt %3\n %5 f32 div %1, %4\n %6 f32 store p1[i*1003 + j] %5\n end\n",
+     2e-6},
+    {"column_long",
+     "kernel column red ~i=203 j=M\n"
+     "param 0 f32[203*M]\n param 1 f32[M] written\n param 2 f32[M] written\n"
+     "%1 f32 load p0[i*M + j]\n %2 f32 reduce sum i %1\n %3 f32 store p1[j] %2\n"
+     "%4 f32 reduce max i %1\n %5 f32 store p2[j] %4\n end\n",
+     2e-6},
+    {"folds",
+     "kernel folds red i=N ~j=M\n"
+     "param 0 f32[N*M]\n param 1 i32[N*M]\n param 2 f32[N] written\n"
+     "param 3 i32[N] written\n param 4 f32[N] written\n"
+     "%1 f32 load p0[i*M + j]\n %2 f32 reduce min j %1\n %3 f32 store p2[i] %2\n"
+     "%4 i32 load p1[i*M + j]\n %5 i32 reduce min j %4\n %6 i32 store p3[i] %5\n"
+     "%7 f32 const 0.25\n %8 f32 mul %1, %7\n %9 f32 reduce prod j %8\n"
+     "%10 f32 store p4[i] %9\n end\n",
+     4e-6},
+    {"column_folds",
+     "kernel column red ~i=203 j=M\n"
+     "param 0 f32[203*M]\n param 1 f32[M] written\n"
+     "%1 f32 load p0[i*M + j]\n %2 f32 reduce min i %1\n %3 f32 store p1[j] %2\n"
+     " end\n",
+     0},
+    {"instance_norm",
+     "kernel inorm per g=M ~x=N ~y=4\n"
+     "param 0 f32[4*N*M]\n param 1 f32[4*N*M] written\n"
+     "%1 f32 load p0[g*4 + y + x*4*M]\n %2 f32 reduce sum x,y %1\n %3 f32 sub %1, %2\n"
+     "%4 f32 mul %3, %3\n %5 f32 reduce sum x,y %4\n %6 f32 rsqrt %5\n %7 f32 mul %3, %6\n"
+     "%8 f32 store p1[g*4 + y + x*4*M] %7\n end\n",
+     4e-6},
+    {"sum_two",
+     "kernel sum red i=N ~j=M ~k=3\n"
+     "param 0 f32[N*M*3]\n param 1 f32[N] written\n param 2 f32[N] written\n"
+     "%1 f32 load p0[(i*M + j)*3 + k]\n %2 f32 mul %1, %1\n %3 f32 reduce sum j,k %1\n"
+     "%4 f32 reduce sum j,k %2\n %5 f32 store p1[i] %3\n %6 f32 store p2[i] %4\n end\n",
+     2e-6},
+    {"column_sum",
+     "kernel column red ~i=N j=M\n"
+     "param 0 f32[N*M]\n param 1 f32[M] written\n"
+     "%1 f32 load p0[i*M + j]\n %2 f32 reduce sum i %1\n %3 f32 store p1[j] %2\n end\n",
+     2e-6},
+    {"depthwise",
+     "kernel depthwise red h=6 w=N c=M ~r=3 ~s=3\n"
+     "param 0 f32[6*N*M]\n param 1 f32[9*M]\n param 2 f32[6*N*M] written\n"
+     "%1 f32 load p0[((h + r - 1)*N + w + s - 1)*M + c] if "
+     "[(0 < h + r)*(h + r < 7)*(0 < w + s)*(w + s < N + 1)]\n"
+     "%2 f32 load p1[(3*r + s)*M + c]\n %3 f32 mul %1, %2\n %4 f32 reduce sum r,s %3\n"
+     "%5 f32 const 0\n %6 f32 max %4, %5\n %7 f32 store p2[(h*N + w)*M + c] %6\n end\n",
+     2e-6},
+    {"maxpool_nchw",
+     "kernel maxpool red c=3 h=4 w=N ~r=2 ~s=2\n"
+     "param 0 f32[3*8*2*N]\n param 1 f32[12*N] written\n"
+     "%1 f32 load p0[(c*8 + 2*h + r)*2*N + 2*w + s]\n %2 f32 reduce max r,s %1\n"
+     "%3 f32 store p1[(c*4 + h)*N + w] %2\n end\n",
+     0},
+    {"argmax",
+     "kernel argmax red i=N ~j=M\n"
+     "param 0 f32[N*M]\n param 1 i64[N] written\n param 2 i64[N] written\n"
+     "%1 f32 load p0[i*M + j]\n %2 f32 round %1\n %3 i64 reduce argmax j %2\n"
+     "%4 i64 reduce argmin_last j %2\n"
+     "%5 i64 store p1[i] %3\n %6 i64 store p2[i] %4\n end\n",
+     0},
+    {"argmax_outer",
+     "kernel argmax red ~j=M i=N\n"
+     "param 0 i32[N*M]\n param 1 i64[N] written\n"
+     "%1 i32 load p0[j*N + i]\n %2 i64 reduce argmax_last j %1\n"
+     "%3 i64 store p1[i] %2\n end\n",
+     0},
+    {"matmul_plain",
+     "kernel matmul red m=N n=M ~k=19\n"
+     "param 0 f32[N*19]\n param 1 f32[19*M]\n param 2 f32[N*M] written\n"
+     "%1 f32 load p0[m*19 + k]\n %2 f32 load p1[k*M + n]\n %3 f32 mul %1, %2\n"
+     "%4 f32 reduce sum k %3\n %5 f32 store p2[m*M + n] %4\n end\n",
+     2e-6},
+    {"gather",
+     "kernel gather poi i=N j=M\n"
+     "param 0 f32[10*M]\n param 1 i64[N]\n param 2 f32[N*M] written\n"
+     "%1 i64 load p1[i]\n %2 i64 const 3\n %3 i64 add %1, %2\n %4 i64 bind t %3\n"
+     "%5 f32 load p0[t*M + j]\n %6 f32 store p2[i*M + j] %5\n end\n",
+     0},
+    {"gather_elements",
+     "kernel gathere poi i=N\n"
+     "param 0 f32[10]\n param 1 i32[N]\n param 2 f32[N] written\n"
+     "%1 i32 load p1[i]\n %2 i32 const 3\n %3 i32 add %1, %2\n %4 i64 cast %3\n"
+     "%5 i64 bind t %4\n"
+     "%6 f32 load p0[t]\n %7 f32 store p2[i] %6\n end\n",
+     0},
+    {"walk",
+     "kernel walk poi i=M j=N\n"
+     "param 0 i32[M*N]\n param 1 i32[50]\n param 2 i32[M*N] written\n"
+     "%1 i32 load p0[i*N + j]\n %2 i64 const 49\n %3 i64 const 0\n"
+     "%4 i64 cast %1\n %5 i64 min %4, %2\n %6 i64 max %5, %3\n"
+     "%7 i64 bind t0 %6\n %8 i32 load p1[t0]\n %9 i64 cast %8\n"
+     "%10 i64 min %9, %2\n %11 i64 max %10, %3\n %12 i64 bind t1 %11\n"
+     "%13 i32 load p1[t1]\n %14 i64 cast %13\n %15 i64 min %14, %2\n"
+     "%16 i64 max %15, %3\n %17 i64 bind t2 %16\n %18 i32 load p1[t2]\n"
+     "%19 i64 cast %18\n %20 i64 min %19, %2\n %21 i64 max %20, %3\n"
+     "%22 i64 bind t3 %21\n %23 i32 load p1[t3]\n %24 i64 cast %23\n"
+     "%25 i64 min %24, %2\n %26 i64 max %25, %3\n %27 i64 bind t4 %26\n"
+     "%28 i32 load p1[t4]\n %29 i32 store p2[i*N + j] %28\n end\n",
+     0},
+    {"walk_sum",
+     "kernel walksum red j=N ~i=M\n"
+     "param 0 i32[M*N]\n param 1 i32[50]\n param 2 f32[50]\n param 3 f32[N] written\n"
+     "%1 i32 load p0[i*N + j]\n %2 i64 const 49\n %3 i64 const 0\n"
+     "%4 i64 cast %1\n %5 i64 min %4, %2\n %6 i64 max %5, %3\n"
+     "%7 i64 bind t0 %6\n %8 i32 load p1[t0]\n %9 i64 cast %8\n"
+     "%10 i64 min %9, %2\n %11 i64 max %10, %3\n %12 i64 bind t1 %11\n"
+     "%13 i32 load p1[t1]\n %14 i64 cast %13\n %15 i64 min %14, %2\n"
+     "%16 i64 max %15, %3\n %17 i64 bind t2 %16\n %18 i32 load p1[t2]\n"
+     "%19 i64 cast %18\n %20 i64 min %19, %2\n %21 i64 max %20, %3\n"
+     "%22 i64 bind t3 %21\n %23 i32 load p1[t3]\n %24 i64 cast %23\n"
+     "%25 i64 min %24, %2\n %26 i64 max %25, %3\n %27 i64 bind t4 %26\n"
+     "%28 i32 load p1[t4]\n %29 i64 cast %28\n %30 i64 min %29, %2\n"
+     "%31 i64 max %30, %3\n %32 i64 bind w %31\n %33 f32 load p2[w]\n"
+     "%34 f32 reduce sum i %33\n %35 f32 store p3[j] %34\n end\n",
+     4e-6},
+    {"scatter_add",
+     "kernel scatter poi serial i=N j=M\n"
+     "param 0 i64[N]\n param 1 f32[N*M]\n param 2 f32[10*M] written\n"
+     "%1 i64 load p0[i]\n %2 i64 abs %1\n %3 i64 bind t %2\n %4 f32 load p1[i*M + j]\n"
+     "%5 f32 atomic add p2[t*M + j] %4 if [t < 3]\n end\n",
+     2e-6},
+    {"cumsum",
+     "kernel cumsum tem scan i=N ~j=M\n"
+     "param 0 f32[N*M]\n param 1 f32[N*M] written\n"
+     "%1 f32 load p0[i*M + j]\n %2 f32 scan sum j %1\n %3 f32 store p1[i*M + j] %2\n end\n",
+     4e-6},
+    {"cumprod_reverse",
+     "kernel cumprod tem scan i=N ~j=7\n"
+     "param 0 f64[N*7]\n param 1 f64[N*7] written\n"
+     "%1 f64 load p0[i + N*j]\n %2 f64 scan prod j %1 exclusive reverse\n"
+     "%3 f64 store p1[i + N*j] %2\n end\n",
+     1e-14},
+    {"sort",
+     "kernel sort tem sort i=5 ~j=M\n"
+     "param 0 f32[5*M]\n param 1 i64[5*M] written\n param 2 f32[5*M] written\n"
+     "%1 f32 load p0[i*M + j]\n %2 f32 round %1\n %3 i64 sort j %2 reverse\n"
+     "%4 i64 store p1[i*M + j] %3\n %5 i64 bind t %3\n %6 f32 load p0[i*M + t]\n"
+     "%7 f32 store p2[i*M + j] %6\n end\n",
+     0},
+    {"sort_outer",
+     "kernel sort tem sort ~j=M i=6\n"
+     "param 0 f32[6*M]\n param 1 i64[6*M] written\n"
+     "%1 f32 load p0[j*6 + i]\n %2 f32 round %1\n %3 i64 sort j %2\n"
+     "%4 i64 store p1[j*6 + i] %3\n end\n",
+     0},
+    {"saturate",
+     "kernel cast poi i=N\n"
+     "param 0 f32[N]\n param 1 i64[N] written\n param 2 i32[N] written\n"
+     "%1 f32 load p0[i]\n %2 f32 const 0x1p64\n %3 f32 mul %1, %2\n %4 i64 cast %3\n"
+     "%5 i64 store p1[i] %4\n %6 f32 const 0x1p30\n %7 f32 mul %1, %6\n %8 i32 cast %7\n"
+     "%9 i32 store p2[i] %8\n end\n",
+     0},
+    {"compact",
+     "kernel compact tem compact ~i=N\n"
+     "param 0 f32[N]\n param 1 i64[N] written\n param 2 i64[1] written\n"
+     "%1 f32 load p0[i]\n %2 f32 const 0\n %3 bool lt %2, %1\n"
+     "%4 i64 compact i %3 p1 count cnt\n end\n",
+     0},
+    {"ints",
+     "kernel ints poi i=N\n"
+     "param 0 i32[N]\n param 1 i32[N]\n param 2 i32[N] written\n param 3 i32[N] written\n"
+     "param 4 bool[N] written\n param 5 i32[N] written\n"
+     "%1 i32 load p0[i]\n %2 i32 load p1[i]\n %3 i32 div %1, %2\n %4 i32 mod %1, %2\n"
+     "%5 i32 rem %1, %2\n %6 bool le %1, %2\n %7 i32 store p2[i] %3\n %8 i32 mul %4, %5\n"
+     "%9 i32 store p3[i] %8\n %10 bool store p4[i] %6\n %11 i32 pow %1, %2\n"
+     "%12 i32 store p5[i] %11\n end\n",
+     0},
+    {"bools",
+     "kernel bools poi i=N\n"
+     "param 0 bool[N]\n param 1 u8[N]\n param 2 f32[N]\n param 3 f32[N] written\n"
+     "%1 bool load p0[i]\n %2 u8 load p1[i]\n %3 f32 load p2[i]\n %4 f32 cast %2\n"
+     "%5 bool not %1\n %6 f32 select %5, %3, %4\n %7 f32 store p3[i] %6\n end\n",
+     0},
+    {"narrow",
+     "kernel narrow poi i=N\n"
+     "param 0 f16[N]\n param 1 bf16[N]\n param 2 f8e4m3fn[N]\n param 3 f16[N] written\n"
+     "param 4 bf16[N] written\n param 5 f8e5m2[N] written\n param 6 f8e4m3fnuz[N] written\n"
+     "%1 f16 load p0[i]\n %2 f32 cast %1\n %3 bf16 load p1[i]\n %4 f32 cast %3\n"
+     "%5 f8e4m3fn load p2[i]\n %6 f32 cast %5\n %7 f32 mul %2, %4\n %8 f32 add %7, %6\n"
+     "%9 f16 cast %7\n %10 f16 store p3[i] %9\n %11 bf16 cast %7\n"
+     "%12 bf16 store p4[i] %11\n %13 f8e5m2 cast %4\n %14 f8e5m2 store p5[i] %13\n"
+     "%15 f8e4m3fnuz cast %2\n %16 f8e4m3fnuz store p6[i] %15\n end\n",
+     0},
+    {"casts",
+     "kernel casts poi i=N\n"
+     "param 0 f32[N]\n param 1 i8[N] written\n param 2 i64[N] written\n param 3 u8[N]\n"
+     "param 4 f64[N] written\n param 5 bool[N] written\n"
+     "%1 f32 load p0[i]\n %2 i8 cast %1\n %3 i8 store p1[i] %2\n %4 i64 cast %1\n"
+     "%5 i64 store p2[i] %4\n %6 u8 load p3[i]\n %7 f64 cast %6\n %8 f64 sqrt %7\n"
+     "%9 f64 store p4[i] %8\n %10 bool cast %2\n %11 bool store p5[i] %10\n end\n",
+     1e-15},
+    {"powf",
+     "kernel powf poi i=N\n"
+     "param 0 f32[N]\n param 1 f32[N]\n param 2 f32[N] written\n"
+     "%1 f32 load p0[i]\n %2 f32 load p1[i]\n %3 f32 abs %1\n %4 f32 pow %3, %2\n"
+     "%5 f32 store p2[i] %4\n end\n",
+     1e-6},
+    {"iota",
+     "kernel iota poi i=N j=M\n"
+     "param 0 i64[N*M] written\n param 1 f32[N*M] written\n"
+     "%1 i64 expr [i*3 + j/2]\n %2 i64 store p0[i*M + j] %1\n %3 f32 cast %1\n"
+     "%4 f32 store p1[i*M + j] %3\n end\n",
+     0},
+    {"label",
+     "kernel label poi i=N j=M\n"
+     "param 0 i64[N]\n param 1 f32[N*M] written\n param 2 f32[N*M] written\n"
+     "%1 i64 load p0[i]\n %2 i64 const 5\n %3 i64 mul %1, %2\n %4 i64 expr [j]\n"
+     "%5 bool eq %3, %4\n %6 f32 cast %5\n %7 f32 store p1[i*M + j] %6\n"
+     "%8 i64 const 4294967296\n %9 i64 mul %1, %8\n %10 i64 expr [j + i]\n"
+     "%11 bool eq %10, %9\n %12 f32 cast %11\n %13 f32 store p2[i*M + j] %12\n end\n",
+     0},
+    {"row_of_sums",
+     "kernel rowsums per i=N ~j=M ~k=4\n"
+     "param 0 f32[N*4]\n param 1 f32[M*4]\n param 2 f32[N*M] written\n"
+     "%1 f32 load p0[i*4 + k]\n %2 f32 load p1[j*4 + k]\n %3 f32 mul %1, %2\n"
+     "%4 f32 reduce sum k %3\n %5 f32 reduce max j %4\n %6 f32 sub %4, %5\n %7 f32 exp %6\n"
+     "%8 f32 reduce sum j %7\n %9 f32 div %7, %8\n %10 f32 store p2[i*M + j] %9\n end\n",
+     4e-6},
+    {"f64_norm",
+     "kernel f64norm per i=N ~j=M\n"
+     "param 0 f64[N*M]\n param 1 f64[N*M] written\n"
+     "%1 f64 load p0[i*M + j]\n %2 f64 mul %1, %1\n %3 f64 reduce sum j %2\n"
+     "%4 f64 sqrt %3\n %5 f64 div %1, %4\n %6 f64 tanh %5\n %7 f64 log %4\n"
+     "%8 f64 add %6, %7\n %9 f64 store p1[i*M + j] %8\n end\n",
+     1e-14},
+    {"total",
+     "kernel total red ~i=N ~j=M\n"
+     "param 0 f32[N*M]\n param 1 f32[1] written\n"
+     "%1 f32 load p0[i*M + j]\n %2 f32 abs %1\n %3 f32 reduce sum i,j %2\n"
+     "%4 f32 store p1[0] %3\n end\n",
+     4e-6},
+    {"dot_bias",
+     "kernel dotb tem dot m=N n=70 ~k=33\n"
+     "param 0 f32[N*33]\n param 1 f32[33*70]\n param 2 f32[70]\n param 3 f32[N*70] written\n"
+     "%1 f32 load p0[m*33 + k]\n %2 f32 load p1[k*70 + n]\n %3 f32 mul %1, %2\n"
+     "%4 f32 reduce sum k %3\n %5 f32 load p2[n]\n %6 f32 add %4, %5\n %7 f32 const 0\n"
+     "%8 f32 max %6, %7\n %9 f32 store p3[m*70 + n] %8\n"
+     "dot batch - m m n n k k pack 0 a %1 acc %4 b %2\n end\n",
+     4e-6},
+    {"dot_batch",
+     "kernel dotbt tem dot b=3 h=2 m=N n=M ~k=32\n"
+     "param 0 f32[3*N*64]\n param 1 f32[3*M*64]\n param 2 f32[6*N*M] written\n"
+     "%1 f32 load p0[(b*N + m)*64 + h*32 + k]\n %2 f32 load p1[(b*M + n)*64 + h*32 + k]\n"
+     "%3 f32 mul %1, %2\n %4 f32 reduce sum k %3\n"
+     "%5 f32 store p2[((b*2 + h)*N + m)*M + n] %4\n"
+     "dot batch b,h m m n n k k pack 0 a %1 acc %4 b %2\n end\n",
+     4e-6},
+    {"dot_gated",
+     "kernel dotg tem dot m=N n=40 ~k=M\n"
+     "param 0 f16[N*M]\n param 1 f32[M*40]\n param 2 f32[M*40]\n param 3 f16[N*40] written\n"
+     "%1 f16 load p0[m*M + k]\n %2 f32 cast %1\n %3 f32 load p1[k*40 + n]\n"
+     "%4 f32 load p2[k*40 + n]\n %5 f32 mul %2, %3\n %6 f32 mul %2, %4\n"
+     "%7 f32 reduce sum k %5\n %8 f32 reduce sum k %6\n %9 f32 sigmoid %7\n"
+     "%10 f32 mul %7, %9\n %11 f32 mul %10, %8\n %12 f16 cast %11\n"
+     "%13 f16 store p3[m*40 + n] %12\n"
+     "dot batch - m m n n k k pack 0 a %2 acc %7 b %3 acc %8 b %4\n end\n",
+     1e-3},
+    {"row_short",
+     "kernel row_short tem dot n=N ~k=52\n"
+     "param 0 f32[52]\n param 1 f32[52*N]\n param 2 f32[N]\n param 3 f32[N] written\n"
+     "%1 f32 load p0[k]\n %2 f32 load p1[n*52 + k]\n %3 f32 mul %1, %2\n"
+     "%4 f32 reduce sum k %3\n %5 f32 load p2[n]\n %6 f32 add %4, %5\n"
+     "%7 f32 store p3[n] %6\n"
+     "dot batch - m - n n k k pack 0 a %1 acc %4 b %2\n end\n",
+     4e-6},
+    {"row_long",
+     "kernel row_long tem dot n=N ~k=4100\n"
+     "param 0 f32[4100]\n param 1 f32[4100*N]\n param 2 f32[N]\n param 3 f32[N] written\n"
+     "%1 f32 load p0[k]\n %2 f32 load p1[n*4100 + k]\n %3 f32 mul %1, %2\n"
+     "%4 f32 reduce sum k %3\n %5 f32 load p2[n]\n %6 f32 add %4, %5\n"
+     "%7 f32 store p3[n] %6\n"
+     "dot batch - m - n n k k pack 0 a %1 acc %4 b %2\n end\n",
+     4e-6},
+    {"conv",
+     "kernel conv tem dot b=2 h=5 w=N n=24 ~r=3 ~s=3 ~c=7\n"
+     "param 0 f32[70*N]\n param 1 f32[9*7*24]\n param 2 f32[240*N] written\n"
+     "%1 f32 load p0[((b*5 + h + r - 1)*N + w + s - 1)*7 + c] if "
+     "[(0 < h + r)*(h + r < 6)*(0 < w + s)*(w + s < N + 1)]\n"
+     "%2 f32 load p1[((r*3 + s)*7 + c)*24 + n]\n %3 f32 mul %1, %2\n"
+     "%4 f32 reduce sum r,s,c %3\n %5 f32 store p2[((b*5 + h)*N + w)*24 + n] %4\n"
+     "dot batch - m b,h,w n n k r,s,c pack 0 a %1 acc %4 b %2\n end\n",
+     4e-6},
+    {"dot_i32",
+     "kernel doti tem dot m=N n=M ~k=21\n"
+     "param 0 i8[N*21]\n param 1 u8[21*M]\n param 2 i32[N*M] written\n"
+     "%1 i8 load p0[m*21 + k]\n %2 i32 cast %1\n %3 u8 load p1[k*M + n]\n %4 i32 cast %3\n"
+     "%5 i32 mul %2, %4\n %6 i32 reduce sum k %5\n %7 i32 store p2[m*M + n] %6\n"
+     "dot batch - m m n n k k pack 0 a %2 acc %6 b %4\n end\n",
+     0},
+    {"attention",
+     "kernel attn tem attention b=2 h=2 i=N ~j=M ~d=32 dv=32\n"
+     "param 0 f32[128*N]\n param 1 f32[128*M]\n param 2 f32[128*M]\n"
+     "param 3 f32[128*N] written\n param 4 f32[2*M]\n"
+     "%1 f32 load p0[(b*N + i)*64 + h*32 + d]\n %2 f32 load p1[(b*M + j)*64 + h*32 + d]\n"
+     "%3 f32 mul %1, %2\n %4 f32 reduce sum d %3\n %5 f32 const 0.17\n %6 f32 mul %4, %5\n"
+     "%7 f32 load p4[b*M + j]\n %8 f32 add %6, %7\n %9 f32 reduce max j %8\n"
+     "%10 f32 sub %8, %9\n %11 f32 exp %10\n %12 f32 reduce sum j %11\n"
+     "%13 f32 div %11, %12\n %14 f32 load p2[(b*M + j)*64 + h*32 + dv]\n"
+     "%15 f32 mul %13, %14\n %16 f32 reduce sum j %15\n"
+     "%17 f32 store p3[(b*N + i)*64 + h*32 + dv] %16\n"
+     "attention batch b,h i i j j d d dv dv q %1 k %2 s %4 score %8 m %9 e %11 l %12 v %14 "
+     "o %16\n end\n",
+     4e-6},
+    {"causal",
+     "kernel causal tem attention b=3 i=N ~j=N ~d=64 dv=64\n"
+     "param 0 f32[192*N]\n param 1 f32[192*N]\n param 2 f32[192*N]\n"
+     "param 3 f32[192*N] written\n"
+     "%1 f32 load p0[(b*N + i)*64 + d]\n %2 f32 load p1[(b*N + j)*64 + d]\n"
+     "%3 f32 mul %1, %2\n %4 f32 reduce sum d %3\n %5 f32 const 0.125\n %6 f32 mul %4, %5\n"
+     "%7 i64 expr [i < j]\n %8 bool cast %7\n %9 f32 const -inf\n"
+     "%10 f32 select %8, %9, %6\n %11 f32 reduce max j %10\n %12 f32 sub %10, %11\n"
+     "%13 f32 exp %12\n %14 f32 reduce sum j %13\n %15 f32 div %13, %14\n"
+     "%16 f32 load p2[(b*N + j)*64 + dv]\n %17 f32 mul %15, %16\n %18 f32 reduce sum j %17\n"
+     "%19 f32 store p3[(b*N + i)*64 + dv] %18\n"
+     "attention batch b i i j j d d dv dv q %1 k %2 s %4 score %10 m %11 e %13 l %14 v %16 "
+     "o %18 causal [0]\n end\n",
+     4e-6},
 };
 
 #endif

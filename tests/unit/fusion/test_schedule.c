@@ -70,7 +70,7 @@ static void expect_any_limit(Rig *r, uint32_t decisions) {
         CHECK_EQ_I(s->decisions, n);
         CHECK(n == 0 ? !s->last_decision : s->last_decision != NULL);
         double e = check_schedule(r->g, s, r->in, r->a);
-        if (CHECK(e >= 0 && e < 1e-4)) continue;
+        if (CHECK(e >= 0 && e < 1e-5)) continue;
         printf("%u of %u decisions: difference %g; the last: %s\n", n, decisions, e,
                s->last_decision ? s->last_decision : "");
     }
@@ -90,7 +90,7 @@ static void expect(Rig *r, Value y, uint32_t kernels) {
         double e = check_schedule(r->g, s, r->in, r->a);
         uint32_t n = 0;
         for (uint32_t i = 0; i < s->steps.n; i++) n += !s->steps.v[i].prepare;
-        bool ok = CHECK(e >= 0 && e < 1e-4);
+        bool ok = CHECK(e >= 0 && e < 1e-5);
         if (kernels && !gpu) {
             CHECK_EQ_I(n, kernels);
             ok = ok && n == kernels;
@@ -149,7 +149,7 @@ static graphc_status ask_planted(void *ctx, uint32_t n, bool *wrong) {
     GC_TRY(schedule_build(p->r->g, &target_for(PLAN_cpu)->machine, n, p->r->a, &p->s));
     plant(p->s, p->v);
     double e = check_schedule(p->r->g, p->s, p->r->in, p->r->a);
-    *wrong = !(e >= 0 && e < 1e-4);
+    *wrong = !(e >= 0 && e < 1e-5);
     return GRAPHC_OK;
 }
 
@@ -300,7 +300,7 @@ static uint32_t prepared(int64_t rows) {
     build_output(r.g, "y", build_matmul(r.g, x, w, DT_f32));
     CHECK(schedule_build(r.g, &target_for(PLAN_cuda)->machine, FUSE_ALL, r.a, &s) == GRAPHC_OK);
     double e = check_schedule(r.g, s, r.in, r.a);
-    CHECK(e >= 0 && e < 1e-4);
+    CHECK(e >= 0 && e < 1e-5);
     for (uint32_t i = 0; i < s->steps.n; i++) n += s->steps.v[i].prepare;
     arena_destroy(r.a);
     return n;
@@ -327,7 +327,7 @@ static uint32_t kernels_behind_norm(int64_t rows, bool shared) {
     if (shared) build_output(r.g, "norm", norm);
     CHECK(schedule_build(r.g, &target_for(PLAN_cuda)->machine, FUSE_ALL, r.a, &s) == GRAPHC_OK);
     double e = check_schedule(r.g, s, r.in, r.a);
-    CHECK(e >= 0 && e < 1e-4);
+    CHECK(e >= 0 && e < 1e-5);
     for (uint32_t i = 0; i < s->steps.n; i++) n += !s->steps.v[i].prepare;
     arena_destroy(r.a);
     return n;
@@ -527,7 +527,7 @@ static void joint_gradients(bool shared, bool causal) {
         CHECK_EQ_I(kernels[TEM_attention_gradients], 1);
         CHECK_EQ_I(kernels[TEM_attention_gradient], 0);
         double e = check_schedule(r.g, s, r.in, r.a);
-        if (!CHECK(e >= 0 && e < 2e-3)) printf("difference %g\n", e);
+        if (!CHECK(e >= 0 && e < 1e-5)) printf("difference %g\n", e);
     }
     arena_destroy(r.a);
 }
@@ -826,7 +826,7 @@ static void rows_and_columns(int64_t rows, int64_t columns, bool more, uint32_t 
     if (CHECK(st == GRAPHC_OK)) {
         if (kernels) CHECK_EQ_I(s->steps.n, kernels);
         double e = check_schedule(r.g, s, r.in, r.a);
-        CHECK(e >= 0 && e < 1e-4);
+        CHECK(e >= 0 && e < 1e-5);
     }
     arena_destroy(r.a);
 }

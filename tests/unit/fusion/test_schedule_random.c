@@ -334,7 +334,7 @@ static void check_seed(uint32_t seed, bool states) {
         graphc_status st = schedule_build(r.g, &target_for(gpu ? PLAN_cuda : PLAN_cpu)->machine,
                                           FUSE_ALL, r.a, &s);
         double e = st == GRAPHC_OK ? check_schedule(r.g, s, r.in, r.a) : -1;
-        if (!CHECK(e >= 0 && e < 2e-3))
+        if (!CHECK(e >= 0 && e < 1e-5))
             printf("seed %u%s: difference %g\n", seed, states ? " with states" : "", e);
     }
     arena_destroy(r.a);
