@@ -1,5 +1,6 @@
 # One ctest entry per unit-test program tests/unit/*/test_*.c and per script below.
-# Labels: quick (about a minute in all), full, gpu. Limits of time are there for what hangs.
+# Labels: quick (about a minute in all), full, gpu; part: quick, of what another entry does whole. Limits of time are there
+# for what hangs.
 
 # Fifty programs are linked anew after any change: gold, which comes with binutils, takes a quarter of ld's time for each.
 include(CheckLinkerFlag)
@@ -23,6 +24,7 @@ endforeach()
 # All cases of those that take one of several in the quick set (test_takes in test.h).
 foreach(name test_codegen test_templates test_flash test_flash_gradient test_nvptx test_check test_schedule_random)
   add_test(NAME unit/${name}/all COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(unit/${name} PROPERTIES LABELS "quick;part")
   set_tests_properties(unit/${name}/all PROPERTIES LABELS full TIMEOUT 3000
     ENVIRONMENT "GRAPHC_TEST_SOURCE=${PROJECT_SOURCE_DIR};GRAPHC_TEST_ALL=1")
 endforeach()
@@ -119,8 +121,11 @@ set(python ${PROJECT_SOURCE_DIR}/.cache/venv/bin/python)
 # seconds: what it may take by itself; beside other work, or on a slow machine, five times of that.
 function(graphc_script name label seconds)
   math(EXPR timeout "5 * ${seconds}")
+  if(name MATCHES "/some$")
+    list(APPEND label part)
+  endif()
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
+  set_tests_properties(${name} PROPERTIES LABELS "${label}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
 endfunction()
 
 graphc_script(lint/layers quick 60 tests/lint/layers)
@@ -164,6 +169,7 @@ foreach(model mlp conv attention tensors)
     $<TARGET_FILE:mutate> ${model})
   graphc_script(fuzz/${model}/all full 1200 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
     $<TARGET_FILE:mutate> ${model})
+  set_tests_properties(fuzz/${model} PROPERTIES LABELS "quick;part")
   set_tests_properties(fuzz/${model}/all PROPERTIES ENVIRONMENT GRAPHC_TEST_ALL=1)
 endforeach()
 graphc_script(fuzz/corpus quick 120 ${python} tests/fuzz/corpus.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE_DIR:soak>)
