@@ -188,6 +188,8 @@ def across_rows(tmp):
         check(re.search(r"ld\.global\S*\.v4", ptx), f"a norm over {n}: its weights are not read in vectors")
         check("cluster 2x1x1" in plan, f"a norm over {n}: no two blocks keep its weights")
         check("cp.async.bulk.global.shared" in ptx, f"a norm over {n}: threads store what the copy engine could")
+        order = re.search(r"st\.async.*\n(.*\n){0,8}.*mbarrier\.arrive\.release\.cta", ptx)
+        check(order, f"a norm over {n}: results go over what no barrier says is read")
 
 
 def whole_rows(tmp):

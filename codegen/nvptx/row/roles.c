@@ -281,18 +281,20 @@ static HV part_at(const Roles *x, const Turn *t, uint32_t i) {
     return value_at(x, t, i, warp);
 }
 
-/* What the warp has folded goes to the blocks that share the row, this one among them. */
+/* What the warp has folded goes to the blocks that share the row, this one among them, where the warp
+ * arrives besides: who finishes writes over what it has read. */
 static void send(const Roles *x, const Turn *t, const LLVMValueRef *v) {
     Emit *e = x->l->r->team.g->e;
     EmitIf some;
     HV lane = lane_of(x), bar = slot_barrier(x, x->parts_come, t);
+    hop_warp_sync(e);
     emit_if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntULT, lane, hop_i(e, x->l->cluster), ""));
     for (uint32_t i = 0; i < x->values; i++)
         if (x->l->cluster > 1)
             hop_cluster_send(e, part_at(x, t, i), bar, lane, v[i]);
         else
             LLVMBuildStore(e->b, v[i], pointer(e, part_at(x, t, i)));
-    if (x->l->cluster == 1) hop_barrier_arrive(e, bar, LLVMConstInt(e->i1, 1, false));
+    hop_barrier_arrive(e, bar, hop_is(e, lane, 0));
     emit_if_end(e, &some);
 }
 
@@ -495,14 +497,14 @@ static void init_some(const Roles *x, uint32_t at, uint32_t n, uint32_t count) {
 }
 
 /* Places have results when all warps that finish have theirs, and are left by these, or by who
- * takes results away; parts come from all that fold, or, across a cluster, as
- * bytes that one thread expects. */
+ * takes results away; parts come from all of the block that fold, and, across a
+ * cluster, as bytes that one thread more expects. */
 static void init_barriers(const Roles *x) {
     Emit *e = x->l->r->team.g->e;
     init_some(x, x->l->bars, x->l->ring, 1);
     init_some(x, x->l->left, x->l->ring, x->l->back ? 1 : FINISHERS);
     init_some(x, x->l->made, x->l->ring, FINISHERS);
-    init_some(x, x->parts_come, SLOTS, x->l->cluster > 1 ? 1 : FOLDERS);
+    init_some(x, x->parts_come, SLOTS, FOLDERS + (x->l->cluster > 1 ? 1 : 0));
     init_some(x, x->are_done, SLOTS, 1);
     gpu_barrier(e);
     if (x->l->cluster > 1) hop_cluster_sync(e);
