@@ -192,6 +192,15 @@ def across_rows(tmp):
         check(order, f"a norm over {n}: results go over what no barrier says is read")
 
 
+def lines(tmp):
+    """Vectors of rows that start at any element begin with a line of memory: 64 elements of 16 bits, 32 of f32."""
+    for t, n in ((T.BFLOAT16, 64), (T.FLOAT, 32)):
+        model(f"{tmp}/lines.onnx", [("Softmax", ["x"], "o", {"axis": -1})], [("o", t, [1000, 20001])], [("x", t, [1000, 20001])])
+        ptx, _ = ptx_of(tmp, "lines")
+        if ptx:
+            check(re.search(rf"and\.b(32|64)\s.*, {n - 1};", ptx), f"a row's vectors do not begin with {n} elements' line")
+
+
 def whole_rows(tmp):
     """Rows of whole vectors that take more registers than a block has, as an assembler finds out, are not walked by elements."""
     for n in (50304, 65536):
@@ -224,6 +233,7 @@ with tempfile.TemporaryDirectory() as folder:
     long_rows(folder)
     longest_rows(folder)
     across_rows(folder)
+    lines(folder)
     whole_rows(folder)
     quotients(folder)
 print(f"{failures} failures")

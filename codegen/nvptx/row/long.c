@@ -10,6 +10,7 @@ enum {
     LEAST = 2048, /* elements of a row */
     WIDE = 1024,  /* threads of a block that has a multiprocessor to itself */
     NARROW = 512, /* of one that shares it with another */
+    LINE = 128,   /* bytes of memory */
 };
 
 /* --- What shape a kernel has ------------------------------------------------------------------ */
@@ -160,6 +161,16 @@ static bool needs_offset(const Long *l, Expr offset) {
     return expr_divisor(p, l->length) % n || (offset && expr_divisor(p, offset) % n);
 }
 
+/* Elements of the row's widest load that a line of memory has: what a warp asks for or stores is whole
+ * lines where rows may start at any element, too. A thread each takes those in front and behind. */
+static uint32_t line_of(const Long *l) {
+    const Gpu *g = l->r->team.g;
+    uint32_t bytes = 1;
+    for (KVal v = 1; v < g->k->nops; v++)
+        if (row_is_load(l, v) && row_bytes(g, v) > bytes) bytes = row_bytes(g, v);
+    return LINE / bytes > g->e->lanes ? LINE / bytes : g->e->lanes;
+}
+
 bool row_long(RowPlan *r, Long *l) {
     Gpu *g = r->team.g;
     *l = (Long){.r = r, .cluster = 1};
@@ -169,6 +180,7 @@ bool row_long(RowPlan *r, Long *l) {
     if (lanes == 1 || !loads) return false;
     g->e->lanes = lanes;
     if (needs_offset(l, offset)) l->offset = offset ? offset : expr_const(g->e->exprs, 0);
+    l->line = line_of(l);
     l->across = row_has_across(l);
     l->steps = ROW_MOST_STEPS / loads >> g->j->shrink;
     if (!l->steps) l->steps = 1;

@@ -118,9 +118,10 @@ uint32_t row_long_steps(const Long *l) {
 static void leave_last(Long *l) {
     Emit *e = l->r->team.g->e;
     LLVMValueRef n = emit_i64(e, e->lanes), zero = emit_i64(e, 0);
-    LLVMValueRef past = LLVMBuildSub(e->b, n, l->head, "");
+    LLVMValueRef head = LLVMBuildAnd(e->b, l->head, emit_i64(e, e->lanes - 1), "");
+    LLVMValueRef past = LLVMBuildSub(e->b, n, head, "");
     LLVMValueRef over = LLVMBuildICmp(e->b, LLVMIntSGT, past, l->tail, "");
-    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntNE, l->head, zero, "");
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntNE, head, zero, "");
     is = LLVMBuildAnd(e->b, is, over, "");
     is = LLVMBuildAnd(e->b, is, LLVMBuildICmp(e->b, LLVMIntSGT, l->count, zero, ""), "");
     l->count = LLVMBuildSub(e->b, l->count, LLVMBuildZExt(e->b, is, e->i64, ""), "");
@@ -147,13 +148,13 @@ static void own_part(Long *l) {
 void row_measure(Long *l) {
     Emit *e = l->r->team.g->e;
     ExprPool *p = e->exprs;
-    LLVMValueRef n = emit_i64(e, e->lanes), length = emit_expr(e, l->length);
+    LLVMValueRef length = emit_expr(e, l->length);
     l->head = emit_i64(e, 0);
     if (l->offset) {
         l->offset = emit_resolve(e, l->offset);
-        Expr past = expr_mod(p, l->offset, expr_const(p, e->lanes));
-        LLVMValueRef head = LLVMBuildSub(e->b, n, emit_expr(e, past), "");
-        LLVMValueRef two[2] = {LLVMBuildAnd(e->b, head, emit_i64(e, e->lanes - 1), ""), length};
+        Expr past = expr_mod(p, l->offset, expr_const(p, l->line));
+        LLVMValueRef head = LLVMBuildSub(e->b, emit_i64(e, l->line), emit_expr(e, past), "");
+        LLVMValueRef two[2] = {LLVMBuildAnd(e->b, head, emit_i64(e, l->line - 1), ""), length};
         l->head = emit_intrinsic(e, "llvm.smin", e->i64, two, 2);
     }
     LLVMValueRef rest = LLVMBuildSub(e->b, length, l->head, "");

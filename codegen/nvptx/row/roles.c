@@ -145,6 +145,7 @@ bool row_roles(Long *l, uint32_t cluster) {
     t.lead = t.under = t.mean = 0;
     row_find_under(&t, true);
     if (!has_walks(&t) || !find_fixed(&t, last_walk(g->rows)) || !row_period(&t)) return false;
+    t.line = g->e->lanes; /* the warp that joins has a thread for each single element */
     t.turns = true, t.cluster = cluster, t.blocks = 1, t.all_kept = true;
     t.folders = FOLDERS, t.finishers = FINISHERS;
     t.back = row_can_store(&t, last_walk(g->rows));

@@ -70,6 +70,7 @@ struct Long {
     uint32_t axis, steps;
     Expr length,
         offset; /* elements of a row; resolved index of its first, or 0: rows are whole vectors */
+    uint32_t line; /* elements of what the first vector begins: a line of memory, or a vector */
     LLVMValueRef head, count, tail;  /* elements in front, vectors, elements behind */
     LLVMValueRef first_vector;       /* in turns: of the row's, the block's first; else NULL */
     LLVMValueRef own_head, own_tail; /* of these elements, those that the block takes */

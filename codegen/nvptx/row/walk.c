@@ -212,9 +212,9 @@ RowEdges row_edges_begin(const Long *l) {
     Emit *e = g->e;
     uint32_t n = e->lanes;
     RowEdges x = {.lanes = n};
-    LLVMValueRef rank = l->r->team.rank, zero = emit_i64(e, 0), lanes = emit_i64(e, n);
-    LLVMValueRef front = LLVMBuildICmp(e->b, LLVMIntSLT, rank, lanes, "");
-    LLVMValueRef behind = LLVMBuildSub(e->b, rank, lanes, "");
+    LLVMValueRef rank = l->r->team.rank, zero = emit_i64(e, 0), line = emit_i64(e, l->line);
+    LLVMValueRef front = LLVMBuildICmp(e->b, LLVMIntSLT, rank, line, "");
+    LLVMValueRef behind = LLVMBuildSub(e->b, rank, line, "");
     LLVMValueRef at = LLVMBuildSub(e->b, emit_expr(e, l->length), l->tail, "");
     at = LLVMBuildSelect(e->b, front, rank, LLVMBuildAdd(e->b, at, behind, ""), "");
     x.live = LLVMBuildSelect(e->b, front, LLVMBuildICmp(e->b, LLVMIntSLT, rank, l->own_head, ""),
