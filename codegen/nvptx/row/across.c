@@ -52,32 +52,56 @@ static void shift_all(Emit *e, LLVMValueRef *w, uint32_t n, LLVMValueRef past, i
     }
 }
 
-/* The last piece is not touched where the first begins the vector: there may be none. */
-LLVMValueRef row_across(const Long *l, KVal v) {
+/* The pieces that load v's part of the current vector lies in. */
+typedef struct Pieces {
+    DType t;
+    uint32_t n;             /* of a vector that begins one; else one more */
+    LLVMValueRef at, past;  /* byte of the first in its buffer, bytes from there to the vector */
+    LLVMValueRef none_past; /* i1 */
+} Pieces;
+
+static Pieces pieces_of(const Long *l, KVal v) {
     Emit *e = l->r->team.g->e;
     const KOp *o = &e->k->ops[v];
-    DType t = e->k->params[o->buf].dtype;
-    const int64_t bytes = (int64_t)dtype_bytes(t);
-    uint32_t pieces = (uint32_t)bytes * e->lanes / PIECE, n = pieces * PIECE / WORD;
-    LLVMValueRef w[MOST_WORDS], at = emit_expr_uniform(e, o->index);
+    Pieces p = {.t = e->k->params[o->buf].dtype};
+    const int64_t bytes = (int64_t)dtype_bytes(p.t);
+    LLVMValueRef at = emit_expr_uniform(e, o->index);
     LLVMValueRef past = LLVMBuildAnd(e->b, at, emit_i64(e, PIECE / bytes - 1), "");
-    at = LLVMBuildMul(e->b, LLVMBuildSub(e->b, at, past, ""), emit_i64(e, bytes), "");
-    past = LLVMBuildMul(e->b, past, emit_i64(e, bytes), "");
-    LLVMValueRef none = LLVMBuildICmp(e->b, LLVMIntEQ, past, emit_i64(e, 0), "");
-    LLVMValueRef from = emit_gep(e, e->i8, e->bufs[o->buf], at);
-    for (uint32_t i = 0; i <= pieces; i++) {
-        LLVMValueRef by = emit_i64(e, (int64_t)i * PIECE);
-        if (i == pieces)
-            by = LLVMBuildSelect(e->b, none, emit_i64(e, (int64_t)(i - 1) * PIECE), by, "");
-        LLVMValueRef x = emit_load(e, emit_vec(e->i32, 4), emit_gep(e, e->i8, from, by), PIECE);
-        for (uint32_t c = 0; c < 4; c++)
-            w[4 * i + c] = LLVMBuildExtractElement(e->b, x, emit_i(e, e->i32, c), "");
-    }
-    shift_all(e, w, n, past, bytes);
+    p.n = (uint32_t)bytes * e->lanes / PIECE;
+    p.at = LLVMBuildMul(e->b, LLVMBuildSub(e->b, at, past, ""), emit_i64(e, bytes), "");
+    p.past = LLVMBuildMul(e->b, past, emit_i64(e, bytes), "");
+    p.none_past = LLVMBuildICmp(e->b, LLVMIntEQ, p.past, emit_i64(e, 0), "");
+    return p;
+}
+
+static void load_piece(Emit *e, LLVMValueRef from, LLVMValueRef *w) {
+    LLVMValueRef x = emit_load(e, emit_vec(e->i32, 4), from, PIECE);
+    for (uint32_t c = 0; c < 4; c++)
+        w[c] = LLVMBuildExtractElement(e->b, x, emit_i(e, e->i32, c), "");
+}
+
+/* The vector in the words of its pieces. */
+static LLVMValueRef from_words(Emit *e, const Pieces *p, LLVMValueRef *w) {
+    const uint32_t n = p->n * PIECE / WORD;
+    shift_all(e, w, n, p->past, (int64_t)dtype_bytes(p->t));
     LLVMValueRef out = LLVMGetUndef(emit_vec(e->i32, n));
     for (uint32_t c = 0; c < n; c++)
         out = LLVMBuildInsertElement(e->b, out, w[c], emit_i(e, e->i32, c), "");
-    return LLVMBuildBitCast(e->b, out, emit_vec(emit_mem_type(e, t), e->lanes), "");
+    return LLVMBuildBitCast(e->b, out, emit_vec(emit_mem_type(e, p->t), e->lanes), "");
+}
+
+/* The last piece is not touched where the first begins the vector: there may be none. */
+LLVMValueRef row_across(const Long *l, KVal v) {
+    Emit *e = l->r->team.g->e;
+    const Pieces p = pieces_of(l, v);
+    LLVMValueRef w[MOST_WORDS], from = emit_gep(e, e->i8, e->bufs[e->k->ops[v].buf], p.at);
+    for (uint32_t i = 0; i <= p.n; i++) {
+        LLVMValueRef by = emit_i64(e, (int64_t)i * PIECE);
+        if (i == p.n)
+            by = LLVMBuildSelect(e->b, p.none_past, emit_i64(e, (int64_t)(i - 1) * PIECE), by, "");
+        load_piece(e, emit_gep(e, e->i8, from, by), &w[i * PIECE / WORD]);
+    }
+    return from_words(e, &p, w);
 }
 
 void row_load_across(const Long *l, const Pass *p) {
@@ -87,7 +111,43 @@ void row_load_across(const Long *l, const Pass *p) {
 }
 
 /* --- By roles: the block's part of it is in shared memory ---------------------------------------
- */
+ * The copy engine brings its pieces; threads put vectors in their place. */
+
+static uint32_t fixed_bytes(const Long *l, uint32_t i) {
+    return row_bytes(l->r->team.g, l->fixed[i]) * l->r->team.g->e->lanes;
+}
+
+LLVMValueRef row_ask_fixed(const Long *l, uint32_t i, LLVMValueRef at, LLVMValueRef n,
+                           LLVMValueRef bar) {
+    Emit *e = l->r->team.g->e;
+    HV vectors = LLVMBuildTrunc(e->b, n, e->i32, "");
+    emit_push(e);
+    row_bind_long(l, at);
+    const Pieces p = pieces_of(l, l->fixed[i]);
+    LLVMValueRef end = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildAdd(e->b, at, n, ""), l->count, "");
+    LLVMValueRef more = LLVMBuildAnd(e->b, end, LLVMBuildNot(e->b, p.none_past, ""), "");
+    HV bytes = hop_muli(e, vectors, fixed_bytes(l, i));
+    bytes = hop_add(e, bytes, LLVMBuildSelect(e->b, more, hop_i(e, PIECE), hop_i(e, 0), ""));
+    if (bar) {
+        LLVMValueRef from = emit_gep(e, e->i8, e->bufs[e->k->ops[l->fixed[i]].buf], p.at);
+        from = LLVMBuildPtrToInt(e->b, from, e->i64, "");
+        LLVMValueRef to = row_fixed_at(l, i, at);
+        hop_bulk_load(e, LLVMBuildPtrToInt(e->b, to, e->i32, ""), from, bytes, bar);
+    }
+    emit_pop(e);
+    return bytes;
+}
+
+LLVMValueRef row_fixed_pieces(const Long *l, uint32_t i, LLVMValueRef at) {
+    Emit *e = l->r->team.g->e;
+    LLVMValueRef w[MOST_WORDS], from = row_fixed_at(l, i, at);
+    const Pieces p = pieces_of(l, l->fixed[i]);
+    for (uint32_t c = 0; c <= p.n; c++) {
+        LLVMValueRef by = emit_i(e, e->i32, (int64_t)c * PIECE);
+        load_piece(e, LLVMBuildGEP2(e->b, e->i8, from, &by, 1, ""), &w[c * PIECE / WORD]);
+    }
+    return from_words(e, &p, w);
+}
 
 LLVMValueRef row_fixed_at(const Long *l, uint32_t i, LLVMValueRef at) {
     Gpu *g = l->r->team.g;

@@ -109,6 +109,13 @@ void row_place_kept(Long *l, int64_t vectors) {
     }
 }
 
+int64_t row_room(const Long *l, int64_t length) {
+    const int64_t lanes = l->r->team.g->e->lanes, line = l->offset ? l->line / lanes : 1;
+    if (l->cluster == 1) return length / lanes;
+    const int64_t n = (length / lanes + l->cluster - 1) / l->cluster;
+    return (n + line - 1) / line * line;
+}
+
 uint32_t row_long_steps(const Long *l) {
     return l->folders || l->steps < 2 ? l->steps : 2;
 }

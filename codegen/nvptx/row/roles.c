@@ -13,11 +13,11 @@ enum {
     WARP = 32,
     FOLDERS = 8,
     FINISHERS = 8,
-    STEPS = 2,    /* vectors of a folder's thread in a chunk, of all that is kept */
-    AHEAD = 4,    /* rows of which chunks may be in shared memory */
-    SLOTS = 16,   /* rows of which folds may be: see row_roles */
-    APART = 1021, /* vectors between what neighbouring blocks first read of what all read alike */
-    TOGETHER = 4, /* vectors of what all rows read alike that a thread asks for at once */
+    STEPS = 2,      /* vectors of a folder's thread in a chunk, of all that is kept */
+    AHEAD = 4,      /* rows of which chunks may be in shared memory */
+    SLOTS = 16,     /* rows of which folds may be: see row_roles */
+    MOST_EDGES = 4, /* single elements of a thread */
+    TOGETHER = 4,   /* vectors of what all rows read alike that a thread puts in place at once */
 };
 
 /* What the roles have in common. Bytes in shared memory, of: */
@@ -25,6 +25,7 @@ typedef struct Roles {
     Long *l;
     const Pass *first, *last;      /* the walk that folds, and the one that stores */
     uint32_t parts_come, are_done; /* barriers of each slot, */
+    uint32_t fixed_comes;          /* one barrier, */
     uint32_t parts, results;       /* f32 of [slot][value][warp], [slot][value], */
     uint32_t values;               /* of a row */
     HV warp;                       /* of the block, i32 */
@@ -56,7 +57,7 @@ static const Pass *last_walk(const Passes *rows) {
     return p;
 }
 
-/* Rows that are so many apart start at the same remainder of a vector: a multiple of that many. */
+/* Rows that are so many apart start at the same remainder of a line: a multiple of that many. */
 static uint32_t row_period(const Long *l) {
     const Gpu *g = l->r->team.g;
     Expr coef, rest;
@@ -65,7 +66,21 @@ static uint32_t row_period(const Long *l) {
     if (par & (par - 1)) return 0;
     if (!expr_affine(g->e->exprs, l->offset, g->k->axes[__builtin_ctz(par)].sym, &coef, &rest))
         return 0;
-    return g->e->lanes;
+    return l->line;
+}
+
+/* The row's single elements, so many for each thread of the warp that joins: those behind the last
+ * vector may be a vector more. */
+static uint32_t edges_of(const Long *l) {
+    return l->offset ? (l->line + 2 * l->r->team.g->e->lanes + WARP - 1) / WARP : 0;
+}
+
+/* Rows begin with vectors where lines would leave multiprocessors idle, or too much to a thread. */
+static void choose_line(Long *l) {
+    const Gpu *g = l->r->team.g;
+    const uint32_t n = (uint32_t)g->m->processors / l->cluster;
+    const bool idle = l->nfixed && n % l->line > n % g->e->lanes;
+    if (idle || edges_of(l) > MOST_EDGES) l->line = g->e->lanes;
 }
 
 /* Loads that all rows share and only the last walk needs; false: something else is left to load. */
@@ -105,9 +120,15 @@ static uint32_t values_of(const Long *l) {
     return l->r->team.g->rows->pass[0].nfolds + (l->lead ? 1 : 0) + (l->mean ? 1 : 0);
 }
 
-/* What slots take, and their barriers. */
+/* Warps that fold a row. */
+static uint32_t parts_of(const Long *l) {
+    return l->cluster * FOLDERS;
+}
+
+/* What slots take, their barriers, and that of what all rows read alike. */
 static uint32_t slots_bytes(const Long *l) {
-    return SLOTS * (2 * HOP_BARRIER_BYTES + values_of(l) * (WARP + 1) * 4);
+    return SLOTS * (2 * HOP_BARRIER_BYTES + values_of(l) * (parts_of(l) + 1) * 4) +
+           HOP_BARRIER_BYTES;
 }
 
 /* The ring takes what is left beside the rest: as many chunks as there is room for, or as rows need
@@ -116,7 +137,7 @@ static uint32_t slots_bytes(const Long *l) {
 static bool place(Long *l) {
     const Gpu *g = l->r->team.g;
     uint32_t each = vector_bytes(l, l->kept, l->nkept) * l->chunk + 3 * HOP_BARRIER_BYTES;
-    int64_t fixed = vector_bytes(l, l->fixed, l->nfixed) * l->room, chunks = row_chunks(l);
+    int64_t fixed = vector_bytes(l, l->fixed, l->nfixed) * (l->room + 1), chunks = row_chunks(l);
     int64_t room = (int64_t)g->m->shared - ROW_RESERVED - slots_bytes(l) - fixed;
     int64_t most = l->threads, ring = room < 0 ? 0 : room / each;
     if (ring > AHEAD * chunks) ring = AHEAD * chunks;
@@ -126,7 +147,7 @@ static bool place(Long *l) {
     row_place_kept(l, ring * l->chunk);
     for (uint32_t i = 0; i < l->nfixed; i++) {
         l->fixed_at[i] = l->shared;
-        l->shared += vector_bytes(l, &l->fixed[i], 1) * (uint32_t)l->room;
+        l->shared += vector_bytes(l, &l->fixed[i], 1) * (uint32_t)(l->room + 1);
     }
     l->bars = l->shared;
     l->left = l->bars + l->ring * HOP_BARRIER_BYTES;
@@ -146,12 +167,13 @@ bool row_roles(Long *l, uint32_t cluster) {
     t.lead = t.under = t.mean = 0;
     row_find_under(&t, true);
     if (!has_walks(&t) || !find_fixed(&t, last_walk(g->rows)) || !row_period(&t)) return false;
-    t.line = g->e->lanes; /* the warp that joins has a thread for each single element */
-    t.turns = true, t.cluster = cluster, t.blocks = 1, t.all_kept = true;
+    t.cluster = cluster;
+    choose_line(&t);
+    t.turns = true, t.blocks = 1, t.all_kept = true;
     t.folders = FOLDERS, t.finishers = FINISHERS;
     t.back = row_can_store(&t, last_walk(g->rows));
     t.threads = (t.back ? STORER + 1 : STORER) * WARP;
-    t.room = (length / g->e->lanes + cluster - 1) / cluster;
+    t.room = row_room(&t, length);
     t.steps = STEPS;
     while (t.steps > 1 && t.steps * vector_bytes(&t, t.kept, t.nkept) > STEPS * 16) t.steps /= 2;
     t.chunk = t.steps * FOLDERS * WARP;
@@ -216,7 +238,7 @@ static HV value_at(const Roles *x, const Turn *t, uint32_t i, HV warp) {
     Emit *e = x->l->r->team.g->e;
     HV n = hop_addi(e, hop_muli(e, t->slot, x->values), i);
     if (!warp) return hop_add(e, shared_at(x, x->results), hop_muli(e, n, 4));
-    n = hop_add(e, hop_muli(e, n, WARP), warp);
+    n = hop_add(e, hop_muli(e, n, parts_of(x->l)), warp);
     return hop_add(e, shared_at(x, x->parts), hop_muli(e, n, 4));
 }
 
@@ -316,6 +338,53 @@ static void fold(const Roles *x) {
     emit_if_end(e, &mine);
 }
 
+/* --- What all rows read alike
+ * -------------------------------------------------------------------- */
+
+/* The block's first row, in a scope of its own: what all rows read alike lies under it as under all
+ * that are to come. Returns the number of the block, or of those that share rows. */
+static LLVMValueRef first_row(const Roles *x, Long *row) {
+    Gpu *g = x->l->r->team.g;
+    Emit *e = g->e;
+    LLVMValueRef at = g->block[0];
+    *row = *x->l;
+    if (row->cluster > 1) at = LLVMBuildUDiv(e->b, at, emit_i64(e, row->cluster), "");
+    emit_push(e);
+    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, at));
+    row_measure(row);
+    return at;
+}
+
+/* One thread asks for the block's part of it, in chunks, blocks beginning with different ones: they
+ * do not all ask for the same at the same time. */
+static void ask_fixed(const Roles *x) {
+    Emit *e = x->l->r->team.g->e;
+    EmitIf one, any;
+    Long row;
+    if (!x->l->nfixed) return;
+    const HV bar = shared_at(x, x->fixed_comes);
+    const LLVMValueRef zero = emit_i64(e, 0), chunks = emit_i64(e, row_chunks(x->l));
+    emit_if_begin(e, &one, hop_is(e, lane_of(x), 0));
+    LLVMValueRef group = first_row(x, &row);
+    HV all = hop_i(e, 0);
+    for (uint32_t i = 0; i < row.nfixed; i++)
+        all = hop_add(e, all, row_ask_fixed(&row, i, zero, row.count, NULL));
+    LLVMValueRef some = LLVMBuildICmp(e->b, LLVMIntSGT, row.count, zero, "");
+    hop_barrier_expect(e, bar, LLVMBuildSelect(e->b, some, all, hop_i(e, 0), ""));
+    EmitLoop loop = emit_loop(e, 0);
+    emit_loop_begin(e, &loop, "fixed", zero, chunks, emit_i64(e, 1), true);
+    LLVMValueRef at = LLVMBuildURem(e->b, LLVMBuildAdd(e->b, loop.i, group, ""), chunks, "");
+    at = LLVMBuildMul(e->b, at, emit_i64(e, row.chunk), "");
+    LLVMValueRef n[2] = {LLVMBuildSub(e->b, row.count, at, ""), emit_i64(e, row.chunk)};
+    n[0] = emit_intrinsic(e, "llvm.smin", e->i64, n, 2);
+    emit_if_begin(e, &any, LLVMBuildICmp(e->b, LLVMIntSGT, n[0], zero, ""));
+    for (uint32_t i = 0; i < row.nfixed; i++) (void)row_ask_fixed(&row, i, at, n[0], bar);
+    emit_if_end(e, &any);
+    emit_loop_end(e, &loop);
+    emit_pop(e);
+    emit_if_end(e, &one);
+}
+
 /* --- Who joins ---------------------------------------------------------------------------------
  */
 
@@ -324,7 +393,7 @@ static Folds receive(const Roles *x, const Turn *t) {
     Emit *e = x->l->r->team.g->e;
     Folds f = row_folds_begin(&t->row, x->first, 1);
     HV lane = lane_of(x), bar = slot_barrier(x, x->parts_come, t);
-    const uint32_t n = x->l->cluster * FOLDERS;
+    const uint32_t n = parts_of(x->l);
     EmitIf one;
     if (x->l->cluster > 1) {
         emit_if_begin(e, &one, hop_is(e, lane, 0));
@@ -359,33 +428,37 @@ static void finish_edges(const Roles *x, const Turn *t) {
     Emit *e = l->r->team.g->e;
     const Passes *rows = l->r->team.g->rows;
     Folds none = {.p = x->last};
-    RowEdges edges = row_edges_begin(&t->row);
-    if (l->cluster > 1) {
-        LLVMValueRef b = LLVMBuildICmp(e->b, LLVMIntEQ, l->r->team.block, emit_i64(e, 0), "");
-        edges.live = LLVMBuildAnd(e->b, edges.live, b, "");
-    }
-    for (uint32_t i = l->first; i < rows->npasses; i++)
-        if (!rows->pass[i].axes)
-            row_store_once(t->row.r, &rows->pass[i]);
-        else if (l->offset)
+    for (uint32_t i = l->first; i < rows->npasses; i++) {
+        if (!rows->pass[i].axes) row_store_once(t->row.r, &rows->pass[i]);
+        for (uint32_t u = 0; u < edges_of(l) && rows->pass[i].axes; u++) {
+            RowEdges edges = row_edges(&t->row, u * WARP);
+            if (l->cluster > 1) {
+                LLVMValueRef b =
+                    LLVMBuildICmp(e->b, LLVMIntEQ, l->r->team.block, emit_i64(e, 0), "");
+                edges.live = LLVMBuildAnd(e->b, edges.live, b, "");
+            }
             row_edges_walk(&t->row, &edges, &none);
-    row_edges_end(&t->row, &edges);
+        }
+    }
 }
 
 /* Every block joins the row's single elements to the rest, which are few; one stores theirs. They
  * are on their way before the folds are waited for. */
 static void join(const Roles *x) {
     Emit *e = x->l->r->team.g->e;
+    RowEdges edges[MOST_EDGES];
     EmitIf mine;
     Turn t;
     emit_if_begin(e, &mine, is_role(x, JOINER, 1));
+    ask_fixed(x);
     turns_begin(x, &t, JOINER, 1);
     t.row.own_head = t.row.head, t.row.own_tail = t.row.tail;
-    RowEdges edges = row_edges_begin(&t.row);
-    if (x->l->offset) row_edges_request(&t.row, x->first);
+    for (uint32_t u = 0; u < edges_of(x->l); u++) {
+        edges[u] = row_edges(&t.row, u * WARP);
+        row_edges_request(&t.row, &edges[u], x->first);
+    }
     Folds f = receive(x, &t);
-    if (x->l->offset) row_edges_walk(&t.row, &edges, &f);
-    row_edges_end(&t.row, &edges);
+    for (uint32_t u = 0; u < edges_of(x->l); u++) row_edges_walk(&t.row, &edges[u], &f);
     const Team team = row_team_under(&t.row, x->first);
     gpu_team_lanes(&team, x->first, f.acc);
     publish(x, &t, &f);
@@ -398,23 +471,21 @@ static void join(const Roles *x) {
 /* --- Who finishes ------------------------------------------------------------------------------
  */
 
-/* Vectors `at` on, those of a thread `by` apart, where they are there; `turned` round by so many:
- * blocks do not all ask for the same pieces at the same time. */
-static void keep_some(const Long *row, LLVMValueRef at, int64_t by, LLVMValueRef turned) {
+/* Vectors `at` on, those of a thread `by` apart, where they are there, take the place of the pieces
+ * that they lie in. Nobody has yet written what is read here: see keep_fixed. */
+static void keep_some(const Long *row, LLVMValueRef at, int64_t by) {
     Emit *e = row->r->team.g->e;
     LLVMValueRef v[TOGETHER][ROW_MOST_FIXED], to[TOGETHER], there[TOGETHER];
     for (uint32_t u = 0; u < TOGETHER; u++) {
-        LLVMValueRef n = LLVMBuildAdd(e->b, at, emit_i64(e, u * by), "");
-        there[u] = LLVMBuildICmp(e->b, LLVMIntSLT, n, row->count, "");
-        n = LLVMBuildSelect(e->b, there[u], n, emit_i64(e, 0), "");
-        n = LLVMBuildAdd(e->b, n, turned, "");
-        LLVMValueRef past = LLVMBuildICmp(e->b, LLVMIntSGE, n, row->count, "");
-        to[u] = LLVMBuildSelect(e->b, past, LLVMBuildSub(e->b, n, row->count, ""), n, "");
+        to[u] = LLVMBuildAdd(e->b, at, emit_i64(e, u * by), "");
+        there[u] = LLVMBuildICmp(e->b, LLVMIntSLT, to[u], row->count, "");
+        to[u] = LLVMBuildSelect(e->b, there[u], to[u], emit_i64(e, 0), "");
         emit_push(e);
         row_bind_long(row, to[u]);
-        for (uint32_t i = 0; i < row->nfixed; i++) v[u][i] = row_across(row, row->fixed[i]);
+        for (uint32_t i = 0; i < row->nfixed; i++) v[u][i] = row_fixed_pieces(row, i, to[u]);
         emit_pop(e);
     }
+    hop_sync(e, hop_i(e, 1), FINISHERS * WARP);
     for (uint32_t u = 0; u < TOGETHER; u++) {
         EmitIf inside;
         emit_if_begin(e, &inside, there[u]);
@@ -424,24 +495,20 @@ static void keep_some(const Long *row, LLVMValueRef at, int64_t by, LLVMValueRef
     }
 }
 
-/* The block's part of what all rows read alike, as it lies under its first row. */
+/* Vectors take the place of pieces, from the front on: what a turn writes ends where the next one's
+ * reads begin, and the last piece that a turn reads is not written before the next turn has met. */
 static void keep_fixed(const Roles *x) {
-    Gpu *g = x->l->r->team.g;
-    Emit *e = g->e;
-    Long row = *x->l;
-    if (!row.nfixed) return;
-    LLVMValueRef at = g->block[0];
-    if (row.cluster > 1) at = LLVMBuildUDiv(e->b, at, emit_i64(e, row.cluster), "");
-    emit_push(e);
-    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, at));
-    row_measure(&row);
-    LLVMValueRef first = LLVMBuildSub(e->b, g->tid, emit_i64(e, FOLDERS * WARP), "");
+    Emit *e = x->l->r->team.g->e;
     const int64_t by = FINISHERS * WARP;
-    LLVMValueRef turned = LLVMBuildMul(e->b, at, emit_i64(e, APART), "");
-    turned = LLVMBuildURem(e->b, turned, row.count, "");
+    Long row;
+    if (!x->l->nfixed) return;
+    (void)first_row(x, &row);
+    hop_barrier_wait(e, shared_at(x, x->fixed_comes), hop_i(e, 0));
+    LLVMValueRef rank = LLVMBuildSub(e->b, x->l->r->team.g->tid, emit_i64(e, FOLDERS * WARP), "");
     EmitLoop loop = emit_loop(e, 0);
-    emit_loop_begin(e, &loop, "fixed", first, row.count, emit_i64(e, by * TOGETHER), false);
-    keep_some(&row, loop.i, by, turned);
+    emit_loop_begin(e, &loop, "fixed", emit_i64(e, 0), row.count, emit_i64(e, by * TOGETHER),
+                    false);
+    keep_some(&row, LLVMBuildAdd(e->b, loop.i, rank, ""), by);
     emit_loop_end(e, &loop);
     emit_pop(e);
     hop_sync(e, hop_i(e, 1), FINISHERS * WARP);
@@ -508,6 +575,7 @@ static void init_barriers(const Roles *x) {
     init_some(x, x->l->made, x->l->ring, FINISHERS);
     init_some(x, x->parts_come, SLOTS, FOLDERS + (x->l->cluster > 1 ? 1 : 0));
     init_some(x, x->are_done, SLOTS, 1);
+    init_some(x, x->fixed_comes, 1, 1);
     gpu_barrier(e);
     if (x->l->cluster > 1) hop_cluster_sync(e);
 }
@@ -521,8 +589,9 @@ void row_run_roles(Long *l) {
     x.values = values_of(l);
     x.parts_come = l->made + l->ring * HOP_BARRIER_BYTES;
     x.are_done = x.parts_come + SLOTS * HOP_BARRIER_BYTES;
-    x.parts = x.are_done + SLOTS * HOP_BARRIER_BYTES;
-    x.results = x.parts + SLOTS * x.values * WARP * 4;
+    x.fixed_comes = x.are_done + SLOTS * HOP_BARRIER_BYTES;
+    x.parts = x.fixed_comes + HOP_BARRIER_BYTES;
+    x.results = x.parts + SLOTS * x.values * parts_of(l) * 4;
     launch(&x);
     init_barriers(&x);
     fetch(&x);

@@ -114,6 +114,8 @@ bool row_is_load(const Long *l, KVal v);
 void row_measure(Long *l);
 /* The row's axis to vector number `at` of the row. */
 void row_bind_long(const Long *l, LLVMValueRef at);
+/* Vectors of a block's part of a row of that length, as many as may be: whole lines. */
+int64_t row_room(const Long *l, int64_t length);
 uint32_t row_bytes(const Gpu *g, KVal v);      /* of an element of value v where it is kept */
 void row_place_kept(Long *l, int64_t vectors); /* slots in shared memory */
 uint32_t row_long_steps(const Long *l); /* vectors of a thread at a time from shared memory */
@@ -134,16 +136,14 @@ void row_fold_own_lanes(const Long *l, Folds *f);     /* vectors become scalars 
 void row_long_results(const Long *l, const Folds *f); /* known in the current scope */
 /* Vectors lo to hi: whole turns of the team, and what is left. */
 void row_walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueRef hi);
-/* The single elements, a thread each, in a scope that they are bound in. */
+/* Single elements, from number `from` on, a thread each, in a scope that they are bound in. */
 typedef struct RowEdges {
     EmitScope *scope;
     LLVMValueRef live;
-    uint32_t lanes; /* of what is no single element */
 } RowEdges;
-RowEdges row_edges_begin(const Long *l);
-void row_edges_request(const Long *l, const Pass *p); /* the row's own loads */
-void row_edges_walk(const Long *l, RowEdges *x, Folds *f);
-void row_edges_end(const Long *l, const RowEdges *x);
+RowEdges row_edges(const Long *l, uint32_t from);
+void row_edges_request(const Long *l, const RowEdges *x, const Pass *p); /* the row's own loads */
+void row_edges_walk(const Long *l, const RowEdges *x, Folds *f);
 
 /* under.c: two folds in one walk. */
 void row_find_under(Long *l, bool squares); /* and the number of the first pass behind the walk */
@@ -186,7 +186,13 @@ void row_load_across(const Long *l, const Pass *p); /* all of the pass, for the 
 
 bool row_is_across(const Long *l, KVal v);
 LLVMValueRef row_across(const Long *l, KVal v); /* of the current vector */
-/* By roles: where vector `at` of number i of what is fixed is kept, and all of it that p takes. */
+/* By roles: the copy engine brings n vectors of number i of what is fixed, from number `at` on, in
+ * the pieces that they lie in; the bytes of these (i32). bar: NULL: nothing is asked for. */
+LLVMValueRef row_ask_fixed(const Long *l, uint32_t i, LLVMValueRef at, LLVMValueRef n,
+                           LLVMValueRef bar);
+/* The current vector, number `at`, of the pieces that came. */
+LLVMValueRef row_fixed_pieces(const Long *l, uint32_t i, LLVMValueRef at);
+/* Where vector `at` of number i of what is fixed is kept, and all of it that p takes. */
 LLVMValueRef row_fixed_at(const Long *l, uint32_t i, LLVMValueRef at);
 void row_take_fixed(const Long *l, const Pass *p, LLVMValueRef at);
 

@@ -27,10 +27,11 @@ bool row_turns(Long *l, uint32_t cluster) {
     expr_range(e->exprs, l->length, &least, &most);
     for (uint32_t i = 0; i < l->nkept; i++) bytes += row_bytes(g, l->kept[i]);
     if (!bytes || (cluster > 1 && !folds_join(g))) return false;
-    int64_t room = (most / e->lanes + cluster - 1) / cluster;
-    if (room > g->m->shared) return false;
     Long t = *l;
-    t.turns = true, t.cluster = cluster, t.room = room, t.all_kept = true;
+    t.cluster = cluster;
+    const int64_t room = row_room(&t, most);
+    if (room > g->m->shared) return false;
+    t.turns = true, t.room = room, t.all_kept = true;
     t.blocks = g->m->shared / ((uint32_t)(room * e->lanes) * bytes + ROW_RESERVED);
     if (t.blocks > MOST_BLOCKS) t.blocks = MOST_BLOCKS;
     if (!t.blocks) return false;

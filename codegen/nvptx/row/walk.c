@@ -207,36 +207,44 @@ void row_walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueRef 
 /* --- Single elements ---------------------------------------------------------------------------
  */
 
-RowEdges row_edges_begin(const Long *l) {
+RowEdges row_edges(const Long *l, uint32_t from) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
-    uint32_t n = e->lanes;
-    RowEdges x = {.lanes = n};
-    LLVMValueRef rank = l->r->team.rank, zero = emit_i64(e, 0), line = emit_i64(e, l->line);
+    RowEdges x;
+    LLVMValueRef rank = LLVMBuildAdd(e->b, l->r->team.rank, emit_i64(e, from), "");
+    LLVMValueRef zero = emit_i64(e, 0), line = emit_i64(e, l->line);
     LLVMValueRef front = LLVMBuildICmp(e->b, LLVMIntSLT, rank, line, "");
     LLVMValueRef behind = LLVMBuildSub(e->b, rank, line, "");
     LLVMValueRef at = LLVMBuildSub(e->b, emit_expr(e, l->length), l->tail, "");
     at = LLVMBuildSelect(e->b, front, rank, LLVMBuildAdd(e->b, at, behind, ""), "");
     x.live = LLVMBuildSelect(e->b, front, LLVMBuildICmp(e->b, LLVMIntSLT, rank, l->own_head, ""),
                              LLVMBuildICmp(e->b, LLVMIntSLT, behind, l->own_tail, ""), "");
-    e->lanes = 1;
     x.scope = emit_push(e);
     emit_set_sym(e, g->k->axes[l->axis].sym, LLVMBuildSelect(e->b, x.live, at, zero, ""));
+    emit_pop(e);
     return x;
 }
 
-void row_edges_request(const Long *l, const Pass *p) {
+void row_edges_request(const Long *l, const RowEdges *x, const Pass *p) {
+    Emit *e = l->r->team.g->e;
+    const uint32_t lanes = e->lanes;
+    EmitScope *outer = emit_switch(e, x->scope);
+    e->lanes = 1;
     request(l, p);
+    e->lanes = lanes;
+    (void)emit_switch(e, outer);
 }
 
-void row_edges_walk(const Long *l, RowEdges *x, Folds *f) {
-    fold_here(l, &x->scope, &x->live, 1, f);
-    store_here(l, x->live, f->p);
-}
-
-void row_edges_end(const Long *l, const RowEdges *x) {
-    emit_pop(l->r->team.g->e);
-    l->r->team.g->e->lanes = x->lanes;
+void row_edges_walk(const Long *l, const RowEdges *x, Folds *f) {
+    Emit *e = l->r->team.g->e;
+    const uint32_t lanes = e->lanes;
+    EmitScope *scope = x->scope, *outer = emit_switch(e, scope);
+    LLVMValueRef live = x->live;
+    e->lanes = 1;
+    fold_here(l, &scope, &live, 1, f);
+    store_here(l, live, f->p);
+    e->lanes = lanes;
+    (void)emit_switch(e, outer);
 }
 
 /* --- A pass ------------------------------------------------------------------------------------
@@ -283,9 +291,8 @@ static void run_pass(const Long *l, const Pass *p, Keep keep) {
     if (keep) room[0] = emit_intrinsic(e, "llvm.smin", e->i64, room, 2);
     if (keep == KEEP_wait && !l->turns) row_copy(l, room[0]);
     if (l->offset) {
-        RowEdges x = row_edges_begin(l);
+        const RowEdges x = row_edges(l, 0);
         row_edges_walk(l, &x, &edges);
-        row_edges_end(l, &x);
     }
     if (row_has_under(l, p)) put_pair(l, &f, pair_of(l, &edges));
     if (keep) row_walk(l, &f, keep, emit_i64(e, 0), room[0]);
