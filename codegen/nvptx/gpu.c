@@ -203,10 +203,13 @@ void gpu_fence(Emit *e) {
     LLVMBuildFenceSyncScope(e->b, LLVMAtomicOrderingAcquireRelease, whole_gpu(e), "");
 }
 
+LLVMValueRef gpu_count_to(Emit *e, LLVMValueRef p, LLVMValueRef last) {
+    return LLVMBuildAtomicRMWSyncScope(e->b, LLVMAtomicRMWBinOpUIncWrap, p, last,
+                                       LLVMAtomicOrderingMonotonic, whole_gpu(e));
+}
+
 LLVMValueRef gpu_count(Emit *e, LLVMValueRef p, uint32_t n) {
-    return LLVMBuildAtomicRMWSyncScope(e->b, LLVMAtomicRMWBinOpUIncWrap, p,
-                                       emit_i(e, e->i32, n - 1), LLVMAtomicOrderingMonotonic,
-                                       whole_gpu(e));
+    return gpu_count_to(e, p, emit_i(e, e->i32, n - 1));
 }
 
 /* A shuffle of 32 bits: its kind, its lane operand and its last one. */

@@ -55,6 +55,8 @@ void gpu_fence(Emit *e); /* between this thread's accesses and the whole GPU's *
 /* One thread of each of n blocks calls it: how many did before, of the counter at p. It is zero
  * again after the last. */
 LLVMValueRef gpu_count(Emit *e, LLVMValueRef p, uint32_t n);
+/* From 0 to `last` (i32), and then from 0 again. */
+LLVMValueRef gpu_count_to(Emit *e, LLVMValueRef p, LLVMValueRef last);
 LLVMValueRef gpu_shuffle(Emit *e, LLVMValueRef v, uint32_t lane_xor);
 /* What lane number `lane` (i32) of its group of so many lanes has. */
 LLVMValueRef gpu_shuffle_from(Emit *e, LLVMValueRef v, LLVMValueRef lane, uint32_t lanes);

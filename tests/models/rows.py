@@ -189,6 +189,7 @@ def across_rows(tmp):
         check(bulk == 3, f"a norm over {n}: the copy engine brings {bulk} operands, not the row and its weights")
         check("cluster 2x1x1" in plan, f"a norm over {n}: no two blocks keep its weights")
         check("cp.async.bulk.global.shared" in ptx, f"a norm over {n}: threads store what the copy engine could")
+        check("atom.global.inc" in ptx, f"a norm over {n}: blocks do not ask for their rows")
         order = re.search(r"st\.async.*\n(.*\n){0,8}.*mbarrier\.arrive\.release\.cta", ptx)
         check(order, f"a norm over {n}: results go over what no barrier says is read")
 

@@ -158,8 +158,12 @@ LLVMValueRef row_fixed_at(const Long *l, uint32_t i, LLVMValueRef at) {
     return LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
 }
 
+/* It was put in place under rows that start with a vector; this one has some in front of its first
+ * line. */
 void row_take_fixed(const Long *l, const Pass *p, LLVMValueRef at) {
     Emit *e = l->r->team.g->e;
+    LLVMValueRef before = LLVMBuildLShr(e->b, l->head, emit_i64(e, __builtin_ctz(e->lanes)), "");
+    at = LLVMBuildAdd(e->b, at, before, "");
     for (uint32_t i = 0; i < l->nfixed; i++) {
         const KOp *o = &e->k->ops[l->fixed[i]];
         LLVMTypeRef t = emit_vec(emit_mem_type(e, (DType)o->dtype), e->lanes);

@@ -26,6 +26,8 @@ typedef struct Roles {
     const Pass *first, *last;      /* the walk that folds, and the one that stores */
     uint32_t parts_come, are_done; /* barriers of each slot, */
     uint32_t fixed_comes;          /* one barrier, */
+    uint32_t next_comes, next;     /* barriers of each slot, i32 of [slot]: the row behind, */
+    LLVMValueRef counter;          /* i32 of [remainder]: rows that blocks have asked for */
     uint32_t parts, results;       /* f32 of [slot][value][warp], [slot][value], */
     uint32_t values;               /* of a row */
     HV warp;                       /* of the block, i32 */
@@ -57,7 +59,7 @@ static const Pass *last_walk(const Passes *rows) {
     return p;
 }
 
-/* Rows that are so many apart start at the same remainder of a line: a multiple of that many. */
+/* Rows that are so many apart start at the same remainder of a vector: a multiple of that many. */
 static uint32_t row_period(const Long *l) {
     const Gpu *g = l->r->team.g;
     Expr coef, rest;
@@ -66,7 +68,7 @@ static uint32_t row_period(const Long *l) {
     if (par & (par - 1)) return 0;
     if (!expr_affine(g->e->exprs, l->offset, g->k->axes[__builtin_ctz(par)].sym, &coef, &rest))
         return 0;
-    return l->line;
+    return g->e->lanes;
 }
 
 /* The row's single elements, so many for each thread of the warp that joins: those behind the last
@@ -75,12 +77,9 @@ static uint32_t edges_of(const Long *l) {
     return l->offset ? (l->line + 2 * l->r->team.g->e->lanes + WARP - 1) / WARP : 0;
 }
 
-/* Rows begin with vectors where lines would leave multiprocessors idle, or too much to a thread. */
-static void choose_line(Long *l) {
-    const Gpu *g = l->r->team.g;
-    const uint32_t n = (uint32_t)g->m->processors / l->cluster;
-    const bool idle = l->nfixed && n % l->line > n % g->e->lanes;
-    if (idle || edges_of(l) > MOST_EDGES) l->line = g->e->lanes;
+/* Vectors by which what all rows read alike may lie further on under one row than under another. */
+static uint32_t most_shift(const Long *l) {
+    return l->offset ? l->line / l->r->team.g->e->lanes - 1 : 0;
 }
 
 /* Loads that all rows share and only the last walk needs; false: something else is left to load. */
@@ -127,8 +126,13 @@ static uint32_t parts_of(const Long *l) {
 
 /* What slots take, their barriers, and that of what all rows read alike. */
 static uint32_t slots_bytes(const Long *l) {
-    return SLOTS * (2 * HOP_BARRIER_BYTES + values_of(l) * (parts_of(l) + 1) * 4) +
-           HOP_BARRIER_BYTES;
+    const uint32_t values = values_of(l) * (parts_of(l) + 1) * 4;
+    return SLOTS * (3 * HOP_BARRIER_BYTES + 4 + values) + HOP_BARRIER_BYTES;
+}
+
+/* Vectors of the block's part of what all rows read alike, and a piece more. */
+static int64_t fixed_room(const Long *l) {
+    return l->room + most_shift(l) + 1;
 }
 
 /* The ring takes what is left beside the rest: as many chunks as there is room for, or as rows need
@@ -137,7 +141,7 @@ static uint32_t slots_bytes(const Long *l) {
 static bool place(Long *l) {
     const Gpu *g = l->r->team.g;
     uint32_t each = vector_bytes(l, l->kept, l->nkept) * l->chunk + 3 * HOP_BARRIER_BYTES;
-    int64_t fixed = vector_bytes(l, l->fixed, l->nfixed) * (l->room + 1), chunks = row_chunks(l);
+    int64_t fixed = vector_bytes(l, l->fixed, l->nfixed) * fixed_room(l), chunks = row_chunks(l);
     int64_t room = (int64_t)g->m->shared - ROW_RESERVED - slots_bytes(l) - fixed;
     int64_t most = l->threads, ring = room < 0 ? 0 : room / each;
     if (ring > AHEAD * chunks) ring = AHEAD * chunks;
@@ -147,7 +151,7 @@ static bool place(Long *l) {
     row_place_kept(l, ring * l->chunk);
     for (uint32_t i = 0; i < l->nfixed; i++) {
         l->fixed_at[i] = l->shared;
-        l->shared += vector_bytes(l, &l->fixed[i], 1) * (uint32_t)(l->room + 1);
+        l->shared += vector_bytes(l, &l->fixed[i], 1) * (uint32_t)fixed_room(l);
     }
     l->bars = l->shared;
     l->left = l->bars + l->ring * HOP_BARRIER_BYTES;
@@ -168,7 +172,7 @@ bool row_roles(Long *l, uint32_t cluster) {
     row_find_under(&t, true);
     if (!has_walks(&t) || !find_fixed(&t, last_walk(g->rows)) || !row_period(&t)) return false;
     t.cluster = cluster;
-    choose_line(&t);
+    if (edges_of(&t) > MOST_EDGES) t.line = g->e->lanes;
     t.turns = true, t.blocks = 1, t.all_kept = true;
     t.folders = FOLDERS, t.finishers = FINISHERS;
     t.back = row_can_store(&t, last_walk(g->rows));
@@ -190,14 +194,21 @@ typedef struct Turn {
     RowPlan role;  /* its threads as a team */
     Long row;
     HV slot, phase; /* i32; of the slot's barriers */
+    HV claimed;     /* i32; rows of this remainder that were asked for before: of who fetches */
 } Turn;
+
+/* Number of the block, or of those that share rows, and of the first row that they take. */
+static LLVMValueRef first_of(const Roles *x) {
+    Gpu *g = x->l->r->team.g;
+    if (x->l->cluster == 1) return g->block[0];
+    return LLVMBuildUDiv(g->e->b, g->block[0], emit_i64(g->e, x->l->cluster), "");
+}
 
 /* All rows of the block, by n warps from number `first` on, which walk a chunk together. */
 static void turns_begin(const Roles *x, Turn *t, uint32_t first, uint32_t n) {
     Gpu *g = x->l->r->team.g;
     Emit *e = g->e;
-    LLVMValueRef at = g->block[0], all = emit_expr(e, x->rows), step = emit_expr(e, x->groups);
-    if (x->l->cluster > 1) at = LLVMBuildUDiv(e->b, at, emit_i64(e, x->l->cluster), "");
+    LLVMValueRef at = first_of(x), all = emit_expr(e, x->rows);
     t->role = *x->l->r;
     t->role.team.size = n * WARP;
     t->role.team.rank = LLVMBuildSub(e->b, g->tid, emit_i64(e, first * WARP), "");
@@ -206,20 +217,12 @@ static void turns_begin(const Roles *x, Turn *t, uint32_t first, uint32_t n) {
     if (n > 1) t->row.steps = x->l->chunk / t->role.team.size;
     t->loop = emit_loop(e, 3);
     for (uint32_t i = 0; i < 3; i++) t->loop.init[i] = hop_i(e, 0);
-    emit_loop_begin(e, &t->loop, "turn", at, all, step, true);
+    emit_loop_begin(e, &t->loop, "turn", at, all, emit_i64(e, 1), true);
     gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, t->loop.i));
     t->row.place = t->loop.phi[1], t->row.phase = t->loop.phi[2];
     row_measure(&t->row);
     t->slot = hop_andi(e, t->loop.phi[0], SLOTS - 1);
     t->phase = hop_andi(e, hop_shr(e, t->loop.phi[0], __builtin_ctz(SLOTS)), 1);
-}
-
-static void turns_end(const Roles *x, Turn *t) {
-    Emit *e = x->l->r->team.g->e;
-    t->loop.next[0] = hop_addi(e, t->loop.phi[0], 1);
-    for (uint32_t i = 1; i < 3; i++) t->loop.next[i] = t->loop.phi[i];
-    row_chunks_behind(&t->row, &t->loop.next[1], &t->loop.next[2]);
-    emit_loop_end(e, &t->loop);
 }
 
 static HV shared_at(const Roles *x, uint32_t at) {
@@ -232,6 +235,29 @@ static HV slot_barrier(const Roles *x, uint32_t bars, const Turn *t) {
     return hop_add(e, shared_at(x, bars), hop_muli(e, t->slot, HOP_BARRIER_BYTES));
 }
 
+static LLVMValueRef pointer(Emit *e, HV at) {
+    return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+}
+
+/* Where the row behind is. */
+static HV next_at(const Roles *x, const Turn *t) {
+    Emit *e = x->l->r->team.g->e;
+    return hop_add(e, shared_at(x, x->next), hop_muli(e, t->slot, 4));
+}
+
+/* The row behind is the one that who fetches has asked for. */
+static void turns_end(const Roles *x, Turn *t) {
+    Emit *e = x->l->r->team.g->e;
+    hop_barrier_wait(e, slot_barrier(x, x->next_comes, t), t->phase);
+    LLVMValueRef next = LLVMBuildLoad2(e->b, e->i32, pointer(e, next_at(x, t)), "");
+    LLVMSetVolatile(next, true);
+    t->loop.step = LLVMBuildSub(e->b, LLVMBuildZExt(e->b, next, e->i64, ""), t->loop.i, "");
+    t->loop.next[0] = hop_addi(e, t->loop.phi[0], 1);
+    for (uint32_t i = 1; i < 3; i++) t->loop.next[i] = t->loop.phi[i];
+    row_chunks_behind(&t->row, &t->loop.next[1], &t->loop.next[2]);
+    emit_loop_end(e, &t->loop);
+}
+
 /* Address of value number i of the slot's: what warp `warp` of all blocks' folders has of it, or
  * NULL: the result. */
 static HV value_at(const Roles *x, const Turn *t, uint32_t i, HV warp) {
@@ -240,10 +266,6 @@ static HV value_at(const Roles *x, const Turn *t, uint32_t i, HV warp) {
     if (!warp) return hop_add(e, shared_at(x, x->results), hop_muli(e, n, 4));
     n = hop_add(e, hop_muli(e, n, parts_of(x->l)), warp);
     return hop_add(e, shared_at(x, x->parts), hop_muli(e, n, 4));
-}
-
-static LLVMValueRef pointer(Emit *e, HV at) {
-    return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
 }
 
 /* Nothing that this thread does writes it. */
@@ -267,6 +289,51 @@ static LLVMValueRef is_role(const Roles *x, uint32_t first, uint32_t n) {
 /* --- Who fetches, takes away, folds
  * -------------------------------------------------------------------- */
 
+/* One of the blocks that share rows asks for their next one, of rows of the same remainder: how
+ * many of these were asked for before. The count starts again behind the last of them. The others,
+ * which get no answer that they need, count elsewhere. */
+static HV claim(const Roles *x) {
+    const Long *l = x->l;
+    Emit *e = l->r->team.g->e;
+    const int64_t period = row_period(l);
+    LLVMValueRef own = LLVMBuildAnd(e->b, first_of(x), emit_i64(e, period - 1), "");
+    LLVMValueRef left = LLVMBuildSub(e->b, emit_expr(e, x->rows), own, "");
+    left = LLVMBuildAdd(e->b, left, emit_i64(e, period - 1), "");
+    left = LLVMBuildLShr(e->b, left, emit_i64(e, __builtin_ctzll((uint64_t)period)), "");
+    HV last = hop_addi(e, LLVMBuildTrunc(e->b, left, e->i32, ""), -1);
+    if (l->cluster > 1) {
+        LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntEQ, l->r->team.block, emit_i64(e, 0), "");
+        own = LLVMBuildSelect(e->b, is, own, emit_i64(e, period), "");
+        last = LLVMBuildSelect(e->b, is, last, hop_i(e, 0), "");
+    }
+    return gpu_count_to(e, emit_gep(e, e->i32, x->counter, own), last);
+}
+
+/* The row goes to all blocks that share it, this one among them. */
+static void give(const Roles *x, const Turn *t) {
+    const Long *l = x->l;
+    Emit *e = l->r->team.g->e;
+    const int64_t period = row_period(l);
+    EmitIf leads;
+    LLVMValueRef own = LLVMBuildAnd(e->b, first_of(x), emit_i64(e, period - 1), "");
+    LLVMValueRef all = LLVMBuildAdd(e->b, emit_expr(e, x->groups), emit_i64(e, period - 1), "");
+    all = LLVMBuildAdd(e->b, LLVMBuildAnd(e->b, all, emit_i64(e, -period), ""), own, "");
+    HV next = hop_add(e, LLVMBuildTrunc(e->b, all, e->i32, ""), hop_muli(e, t->claimed, period));
+    HV bar = slot_barrier(x, x->next_comes, t);
+    if (l->cluster == 1) {
+        LLVMBuildStore(e->b, next, pointer(e, next_at(x, t)));
+        hop_barrier_arrive(e, bar, LLVMConstInt(e->i1, 1, false));
+        return;
+    }
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntEQ, l->r->team.block, emit_i64(e, 0), "");
+    emit_if_begin(e, &leads, is);
+    next = LLVMBuildBitCast(e->b, next, e->f32, "");
+    for (uint32_t i = 0; i < l->cluster; i++)
+        hop_cluster_send(e, next_at(x, t), bar, hop_i(e, i), next);
+    emit_if_end(e, &leads);
+    hop_barrier_expect(e, bar, hop_i(e, 4));
+}
+
 static void fetch(const Roles *x) {
     Emit *e = x->l->r->team.g->e;
     EmitIf one;
@@ -275,7 +342,9 @@ static void fetch(const Roles *x) {
     is = LLVMBuildAnd(e->b, is, hop_is(e, lane_of(x), 0), "");
     emit_if_begin(e, &one, is);
     turns_begin(x, &t, FETCHER, 1);
+    t.claimed = claim(x);
     row_copy_to_left(&t.row);
+    give(x, &t);
     turns_end(x, &t);
     emit_if_end(e, &one);
 }
@@ -341,18 +410,24 @@ static void fold(const Roles *x) {
 /* --- What all rows read alike
  * -------------------------------------------------------------------- */
 
-/* The block's first row, in a scope of its own: what all rows read alike lies under it as under all
- * that are to come. Returns the number of the block, or of those that share rows. */
-static LLVMValueRef first_row(const Roles *x, Long *row) {
+/* What all rows read alike, as it lies under rows of this remainder that start with a vector, and
+ * the block's part of it: in a scope of its own. */
+static void fixed_row(const Roles *x, Long *row) {
     Gpu *g = x->l->r->team.g;
     Emit *e = g->e;
-    LLVMValueRef at = g->block[0];
     *row = *x->l;
-    if (row->cluster > 1) at = LLVMBuildUDiv(e->b, at, emit_i64(e, row->cluster), "");
+    row->line = e->lanes, row->cluster = 1;
     emit_push(e);
-    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, at));
+    gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, first_of(x)));
     row_measure(row);
-    return at;
+    LLVMValueRef n[2] = {row->count, emit_i64(e, row->room + most_shift(x->l))};
+    if (x->l->cluster > 1) {
+        row->first_vector = LLVMBuildMul(e->b, x->l->r->team.block, emit_i64(e, row->room), "");
+        n[0] = LLVMBuildSub(e->b, n[0], row->first_vector, "");
+    }
+    n[0] = emit_intrinsic(e, "llvm.smin", e->i64, n, 2);
+    n[1] = emit_i64(e, 0);
+    row->count = emit_intrinsic(e, "llvm.smax", e->i64, n, 2);
 }
 
 /* One thread asks for the block's part of it, in chunks, blocks beginning with different ones: they
@@ -363,9 +438,11 @@ static void ask_fixed(const Roles *x) {
     Long row;
     if (!x->l->nfixed) return;
     const HV bar = shared_at(x, x->fixed_comes);
-    const LLVMValueRef zero = emit_i64(e, 0), chunks = emit_i64(e, row_chunks(x->l));
+    const LLVMValueRef zero = emit_i64(e, 0);
+    const int64_t most = x->l->room + most_shift(x->l);
+    const LLVMValueRef chunks = emit_i64(e, (most + x->l->chunk - 1) / x->l->chunk);
     emit_if_begin(e, &one, hop_is(e, lane_of(x), 0));
-    LLVMValueRef group = first_row(x, &row);
+    fixed_row(x, &row);
     HV all = hop_i(e, 0);
     for (uint32_t i = 0; i < row.nfixed; i++)
         all = hop_add(e, all, row_ask_fixed(&row, i, zero, row.count, NULL));
@@ -373,7 +450,7 @@ static void ask_fixed(const Roles *x) {
     hop_barrier_expect(e, bar, LLVMBuildSelect(e->b, some, all, hop_i(e, 0), ""));
     EmitLoop loop = emit_loop(e, 0);
     emit_loop_begin(e, &loop, "fixed", zero, chunks, emit_i64(e, 1), true);
-    LLVMValueRef at = LLVMBuildURem(e->b, LLVMBuildAdd(e->b, loop.i, group, ""), chunks, "");
+    LLVMValueRef at = LLVMBuildURem(e->b, LLVMBuildAdd(e->b, loop.i, first_of(x), ""), chunks, "");
     at = LLVMBuildMul(e->b, at, emit_i64(e, row.chunk), "");
     LLVMValueRef n[2] = {LLVMBuildSub(e->b, row.count, at, ""), emit_i64(e, row.chunk)};
     n[0] = emit_intrinsic(e, "llvm.smin", e->i64, n, 2);
@@ -502,7 +579,7 @@ static void keep_fixed(const Roles *x) {
     const int64_t by = FINISHERS * WARP;
     Long row;
     if (!x->l->nfixed) return;
-    (void)first_row(x, &row);
+    fixed_row(x, &row);
     hop_barrier_wait(e, shared_at(x, x->fixed_comes), hop_i(e, 0));
     LLVMValueRef rank = LLVMBuildSub(e->b, x->l->r->team.g->tid, emit_i64(e, FOLDERS * WARP), "");
     EmitLoop loop = emit_loop(e, 0);
@@ -576,6 +653,7 @@ static void init_barriers(const Roles *x) {
     init_some(x, x->parts_come, SLOTS, FOLDERS + (x->l->cluster > 1 ? 1 : 0));
     init_some(x, x->are_done, SLOTS, 1);
     init_some(x, x->fixed_comes, 1, 1);
+    init_some(x, x->next_comes, SLOTS, 1);
     gpu_barrier(e);
     if (x->l->cluster > 1) hop_cluster_sync(e);
 }
@@ -590,9 +668,12 @@ void row_run_roles(Long *l) {
     x.parts_come = l->made + l->ring * HOP_BARRIER_BYTES;
     x.are_done = x.parts_come + SLOTS * HOP_BARRIER_BYTES;
     x.fixed_comes = x.are_done + SLOTS * HOP_BARRIER_BYTES;
-    x.parts = x.fixed_comes + HOP_BARRIER_BYTES;
+    x.next_comes = x.fixed_comes + HOP_BARRIER_BYTES;
+    x.next = x.next_comes + SLOTS * HOP_BARRIER_BYTES;
+    x.parts = x.next + SLOTS * 4;
     x.results = x.parts + SLOTS * x.values * parts_of(l) * 4;
     launch(&x);
+    x.counter = gpu_zeroed(g, expr_const(p, 4 * ((int64_t)row_period(l) + 1)), true);
     init_barriers(&x);
     fetch(&x);
     take_away(&x);
