@@ -235,8 +235,20 @@ static LLVMTypeRef bits_of(Emit *e, LLVMTypeRef t) {
     }
 }
 
+static LLVMValueRef shuffle(Emit *e, const Shuffle *s, LLVMValueRef v);
+
+static LLVMValueRef shuffle_elements(Emit *e, const Shuffle *s, LLVMValueRef v) {
+    LLVMValueRef all = LLVMGetUndef(LLVMTypeOf(v));
+    for (uint32_t i = 0; i < LLVMGetVectorSize(LLVMTypeOf(v)); i++) {
+        LLVMValueRef at = emit_i(e, e->i32, i), x = LLVMBuildExtractElement(e->b, v, at, "");
+        all = LLVMBuildInsertElement(e->b, all, shuffle(e, s, x), at, "");
+    }
+    return all;
+}
+
 static LLVMValueRef shuffle(Emit *e, const Shuffle *s, LLVMValueRef v) {
     LLVMTypeRef t = LLVMTypeOf(v), bits = bits_of(e, t);
+    if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) return shuffle_elements(e, s, v);
     if (t != bits)
         return LLVMBuildBitCast(e->b, shuffle(e, s, LLVMBuildBitCast(e->b, v, bits, "")), t, "");
     if (t != e->i64) {

@@ -367,22 +367,40 @@ static LLVMValueRef owns(const Column *c, LLVMValueRef column) {
     return LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, column, end, ""), own, "");
 }
 
+/* Threads of a warp that have the same columns join what they have before the block's rows meet:
+ * shifted vectors do not, as rows of a warp begin at different columns. */
+static uint32_t joined_lanes(const Column *c) {
+    return c->classes || c->wide >= 32 ? 1 : 32 / c->wide;
+}
+
+static uint32_t meeting_rows(const Column *c) {
+    return c->rows / joined_lanes(c);
+}
+
 /* Where the rows of a block meet: room in front of each row for what is shifted. */
 static LLVMValueRef slot(Column *c, uint32_t f, LLVMValueRef row, LLVMValueRef at) {
     Emit *e = c->g->e;
     uint32_t room = c->classes ? c->lanes : 0;
-    if (!c->slot[f]) c->slot[f] = gpu_shared(c->g, acc_type(c, f), (room + columns(c)) * c->rows);
+    if (!c->slot[f]) c->slot[f] = gpu_shared(c->g, acc_type(c, f), (room + columns(c)) * meeting_rows(c));
     LLVMValueRef i = LLVMBuildMul(e->b, row, emit_i64(e, room + columns(c)), "");
     i = LLVMBuildAdd(e->b, LLVMBuildAdd(e->b, i, emit_i64(e, room), ""), at, "");
     return emit_gep(e, acc_type(c, f), c->slot[f], i);
 }
 
-/* What this thread has of fold f goes where its row's columns are. */
+/* What the thread's rows have of fold f goes where their columns are. */
 static void put_row(Column *c, uint32_t f, LLVMValueRef shift, LLVMValueRef v) {
     Emit *e = c->g->e;
     LLVMValueRef at = LLVMBuildMul(e->b, c->lane_id, emit_i64(e, c->lanes), "");
+    const uint32_t n = joined_lanes(c);
     if (!shift) {
-        emit_store_ptr(e, v, slot(c, f, c->row, at), 4 * c->lanes < 16 ? 4 * c->lanes : 16);
+        EmitIf first;
+        LLVMValueRef row = LLVMBuildUDiv(e->b, c->row, emit_i64(e, n), "");
+        LLVMValueRef rest = LLVMBuildAnd(e->b, c->row, emit_i64(e, n - 1), "");
+        for (uint32_t i = 1; i < n; i *= 2) v = join(c, f, v, gpu_shuffle(e, v, i * c->wide));
+        LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntEQ, rest, emit_i64(e, 0), "");
+        if (n > 1) emit_if_begin(e, &first, is);
+        emit_store_ptr(e, v, slot(c, f, row, at), 4 * c->lanes < 16 ? 4 * c->lanes : 16);
+        if (n > 1) emit_if_end(e, &first);
         return;
     }
     LLVMValueRef p = slot(c, f, c->row, LLVMBuildSub(e->b, at, shift, ""));
@@ -424,7 +442,7 @@ static void join_rows(Column *c, LLVMValueRef at, LLVMValueRef shift, LLVMValueR
     gpu_barrier(e);
     if (shift) add_last_row(c, at);
     for (uint32_t f = 0; f < c->folds->nfolds; f++)
-        for (uint32_t w = 0; w < c->rows; w++) {
+        for (uint32_t w = 0; w < meeting_rows(c); w++) {
             LLVMValueRef x = LLVMBuildLoad2(e->b, acc_type(c, f), slot(c, f, emit_i64(e, w), at), "");
             acc[f] = w ? join(c, f, acc[f], x) : x;
         }

@@ -2,7 +2,8 @@
  * their first folds, and which are taken by all of a block. Numbers of rows that are finished
  * behind come in batches, of which shuffles pick, those of a block's are loaded a turn ahead, those
  * of others come with their rows. These others are exactly the rows that exist: nothing is masked
- * but in the last turn of a warp that takes several. */
+ * but in the last turn of a warp that takes several. Then the kernel that joins the
+ * blocks' sums: rows of a warp meet in registers. */
 #include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
@@ -33,6 +34,12 @@ static const Band bands[] = {
     {"rows of a warp side by side", "bf16", 132, 32, 128, false, TURNS, 512, false, true},
 };
 
+static const char joins[] =
+    "kernel k red c=768 ~b=132\n"
+    "param 0 f32[101376]\nparam 1 f32[768] written\nparam 2 f32[101376]\nparam 3 f32[768] written\n"
+    "%1 f32 load p0[b*768 + c]\n%2 f32 reduce sum b %1\n%3 f32 store p1[c] %2\n"
+    "%4 f32 load p2[b*768 + c]\n%5 f32 reduce sum b %4\n%6 f32 store p3[c] %5\nend\n";
+
 /* The last five rows of the last turn do not exist. */
 static const char *kernel_text(const Band *t, Arena *a) {
     StrBuf *s = ARENA_NEW(a, StrBuf);
@@ -59,6 +66,12 @@ static const char *kernel_text(const Band *t, Arena *a) {
     return sb_str(s);
 }
 
+static uint32_t count(const char *text, const char *what) {
+    uint32_t n = 0;
+    for (; (text = strstr(text, what)); text++) n++;
+    return n;
+}
+
 static void check(const Band *t, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
@@ -73,10 +86,25 @@ static void check(const Band *t, Built *b) {
     if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", t->name);
 }
 
+/* A warp's eight rows of four vectors meet in three steps; then sixteen warps do. */
+static void check_joins(Built *b) {
+    const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
+    CHECK_EQ_I(ck->block[0], 512);
+    CHECK_EQ_I(count(built_text(b), "shfl.sync.bfly"), 2 * 4 * 3);
+    CHECK_EQ_I(count(built_text(b), "ld.shared"), 2 * 16);
+}
+
+static void check_text(const char *text, void (*check_one)(Built *)) {
+    Built b = built_new(text);
+    if (built_parse(&b, text)) check_one(&b);
+    arena_destroy(b.a);
+}
+
 TEST_MAIN {
     for (size_t i = 0; i < sizeof bands / sizeof *bands; i++) {
         Built b = built_new(bands[i].name);
         if (built_parse(&b, kernel_text(&bands[i], b.a))) check(&bands[i], &b);
         arena_destroy(b.a);
     }
+    check_text(joins, check_joins);
 }
