@@ -61,53 +61,104 @@ static void store_sum(Band *b, uint32_t s, LLVMValueRef x) {
         if (g->k->ops[b->store[i]].in[0] == b->sum[s]) emit_store(g->e, b->store[i]);
 }
 
-/* Where teams leave their vectors of a sum: where rows came before. */
-static LLVMValueRef slot_at(Band *b, LLVMValueRef team, LLVMValueRef vector) {
-    Gpu *g = b->r.team.g;
-    Emit *e = g->e;
-    LLVMTypeRef t = emit_vec(e->f32, e->lanes);
-    int64_t n = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
-    LLVMValueRef at = LLVMBuildMul(e->b, team, emit_i64(e, n), "");
-    LLVMValueRef p =
-        LLVMBuildIntToPtr(e->b, hop_shared(g), LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
-    return emit_gep(e, t, p, LLVMBuildAdd(e->b, at, vector, ""));
+/* Where a block's warps meet, or its teams where they are larger: each leaves a row of every sum,
+ * where rows came before. */
+typedef struct Meeting {
+    Band *b;
+    uint32_t n, lanes;      /* rows of a sum; elements of a thread's vector */
+    int64_t vectors, bytes; /* of a row; of all rows of a sum */
+} Meeting;
+
+static Meeting meeting(Band *b) {
+    const Emit *e = b->r.team.g->e;
+    uint32_t side = b->r.team.size < 32 ? 32 / b->r.team.size : 1;
+    Meeting m = {.b = b, .n = b->teams / side, .lanes = e->lanes};
+    m.vectors = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
+    m.bytes = (int64_t)m.n * m.vectors * m.lanes * 4;
+    return m;
 }
 
-static void leave_sum(Band *b, uint32_t s, const LLVMValueRef *acc) {
-    Gpu *g = b->r.team.g;
+/* Row `row` of sum s, from element `at` on. */
+static LLVMValueRef meeting_at(const Meeting *m, uint32_t s, LLVMValueRef row, LLVMValueRef at) {
+    Gpu *g = m->b->r.team.g;
     Emit *e = g->e;
-    int64_t n = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
+    LLVMValueRef n = LLVMBuildMul(e->b, row, emit_i64(e, m->vectors * m->lanes), "");
+    HV p = hop_addi(e, hop_shared(g), s * m->bytes);
+    p = LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+    return emit_gep(e, e->f32, p, LLVMBuildAdd(e->b, n, at, ""));
+}
+
+/* Teams of a warp have the same columns. */
+static LLVMValueRef join_teams(const Band *b, uint32_t s, LLVMValueRef v) {
+    Emit *e = b->r.team.g->e;
+    KFold fold = (KFold)e->k->ops[b->sum[s]].fold;
+    for (uint32_t off = b->r.team.size; off < 32; off *= 2)
+        v = emit_fold_join(e, fold, DT_f32, v, gpu_shuffle(e, v, off));
+    return v;
+}
+
+static void leave_sum(const Meeting *m, uint32_t s, const LLVMValueRef *acc) {
+    const Band *b = m->b;
+    Emit *e = b->r.team.g->e;
+    const uint32_t side = b->r.team.size < 32 ? 32 / b->r.team.size : 1;
+    LLVMValueRef row = LLVMBuildUDiv(e->b, b->team, emit_i64(e, side), "");
+    LLVMValueRef own = LLVMBuildURem(e->b, b->team, emit_i64(e, side), "");
+    LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, own, emit_i64(e, 0), "");
     for (uint32_t u = 0; u < b->r.pieces; u++) {
-        int64_t first = (int64_t)u * b->r.team.size;
         EmitIf there;
-        LLVMValueRef v = LLVMBuildAdd(e->b, b->r.team.rank, emit_i64(e, first), "");
-        bool ragged = first + b->r.team.size > n;
-        if (ragged)
-            emit_if_begin(e, &there, LLVMBuildICmp(e->b, LLVMIntSLT, v, emit_i64(e, n), ""));
-        emit_store_ptr(e, acc[u * b->nsums + s], slot_at(b, b->team, v), BAND_PIECE);
-        if (ragged) emit_if_end(e, &there);
+        int64_t begin = (int64_t)u * b->r.team.size;
+        LLVMValueRef v = LLVMBuildAdd(e->b, b->r.team.rank, emit_i64(e, begin), ""), is = NULL;
+        LLVMValueRef x = join_teams(b, s, acc[u * b->nsums + s]);
+        if (side > 1) is = first;
+        if (begin + b->r.team.size > m->vectors) {
+            LLVMValueRef in = LLVMBuildICmp(e->b, LLVMIntSLT, v, emit_i64(e, m->vectors), "");
+            is = band_both(e, is, in);
+        }
+        if (is) emit_if_begin(e, &there, is);
+        v = LLVMBuildMul(e->b, v, emit_i64(e, m->lanes), "");
+        emit_store_ptr(e, x, meeting_at(m, s, row, v), BAND_PIECE);
+        if (is) emit_if_end(e, &there);
     }
 }
 
-/* Thread v takes vector v, one team after the other. */
-static void join_sum(Band *b, uint32_t s) {
+/* Every thread takes as many elements as one request has, of one row after the other. */
+static void join_sum(const Meeting *m, uint32_t s) {
+    Band *b = m->b;
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
     KFold fold = (KFold)g->k->ops[b->sum[s]].fold;
-    LLVMValueRef n = emit_i64(e, expr_value(e->exprs, row_vectors(&b->r, b->r.axes))), all = NULL;
+    LLVMValueRef all = NULL;
+    const uint32_t lanes = e->lanes;
+    e->lanes = BAND_PIECE / 4;
+    int64_t n = m->vectors * m->lanes / e->lanes;
     *l = emit_loop(e, 0);
-    emit_loop_begin(e, l, "vector", g->tid, n, emit_i64(e, b->threads), false);
-    for (uint32_t i = 0; i < b->teams; i++) {
-        LLVMValueRef p = slot_at(b, emit_i64(e, i), l->i);
+    emit_loop_begin(e, l, "vector", g->tid, emit_i64(e, n), emit_i64(e, b->threads), false);
+    LLVMValueRef at = LLVMBuildMul(e->b, l->i, emit_i64(e, e->lanes), "");
+    for (uint32_t i = 0; i < m->n; i++) {
+        LLVMValueRef p = meeting_at(m, s, emit_i64(e, i), at);
         LLVMValueRef x = emit_load(e, emit_vec(e->f32, e->lanes), p, BAND_PIECE);
         all = all ? emit_fold_join(e, fold, DT_f32, all, x) : x;
     }
-    row_bind(
-        &b->r, b->r.axes,
-        emit_new_sym(e, "piece", expr_value(e->exprs, row_vectors(&b->r, b->r.axes)) - 1, l->i));
+    row_bind(&b->r, b->r.axes, emit_new_sym(e, "piece", n - 1, l->i));
     store_sum(b, s, all);
     emit_loop_end(e, l);
+    e->lanes = lanes;
+}
+
+/* All sums at once, if there is room for them. */
+static void join_sums(Band *b, const LLVMValueRef *acc) {
+    Gpu *g = b->r.team.g;
+    Meeting m = meeting(b);
+    const bool together = m.bytes * b->nsums <= b->bars;
+    if (!together) m.bytes = 0;
+    for (uint32_t s = 0; s < b->nsums; s += together ? b->nsums : 1) {
+        const uint32_t end = together ? b->nsums : s + 1;
+        gpu_barrier(g->e);
+        for (uint32_t i = s; i < end; i++) leave_sum(&m, i, acc);
+        gpu_barrier(g->e);
+        for (uint32_t i = s; i < end; i++) join_sum(&m, i);
+    }
 }
 
 void band_store_columns(Band *b, LLVMValueRef *acc) {
@@ -115,13 +166,10 @@ void band_store_columns(Band *b, LLVMValueRef *acc) {
     Emit *e = g->e;
     Held h = {.r = &b->r};
     EmitIf there;
-    for (uint32_t s = 0; b->teams > 1 && s < b->nsums; s++) {
-        gpu_barrier(e);
-        leave_sum(b, s, acc);
-        gpu_barrier(e);
-        join_sum(b, s);
+    if (b->teams > 1) {
+        join_sums(b, acc);
+        return;
     }
-    if (b->teams > 1) return;
     row_place(&h);
     for (uint32_t u = 0; u < b->r.pieces; u++) {
         EmitScope *outer = emit_switch(e, h.scope[u]);

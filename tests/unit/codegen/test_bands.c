@@ -83,6 +83,8 @@ static void check(const Band *t, Built *b) {
     CHECK(!strstr(text, "cp.async.mbarrier.arrive.noinc") == (t->way != TURNS));
     CHECK(!strstr(text, "bar.sync \t%r") == !t->named);
     CHECK(!strstr(text, "selp.f32") == !t->masked);
+    /* Sums of a block: of its 16 warps or fewer teams, each read in one request. */
+    CHECK(t->way != TURNS || count(text, "ld.shared") <= 32);
     if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", t->name);
 }
 
