@@ -23,6 +23,7 @@ enum {
     QUARTER_BLOCKS = 4, /* ... so many blocks share a multiprocessor */
     STAGES = 4,         /* rows of a team on their way, and the one that it is at; ... */
     STAGES_ALONE = 6,   /* ... of a block that has the multiprocessor to itself */
+    KEPT_PIECES = 4,    /* vectors of a thread whose sums, two a column, leave few registers */
     RESERVED = 4096,    /* of shared memory: of the system, and where teams meet */
 };
 
@@ -257,6 +258,19 @@ static bool choose_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blo
     return true;
 }
 
+/* Where registers are short, threads keep what all rows read alike in shared memory, if it has
+ * room. */
+static void choose_kept(Band *b, uint32_t blocks) {
+    Gpu *g = b->r.team.g;
+    uint32_t bytes = 0, at = (g->j->shared_bytes + BAND_PIECE - 1) / BAND_PIECE * BAND_PIECE;
+    if (!b->again || b->r.pieces < KEPT_PIECES || b->nsums < 2) return;
+    for (KVal v = 1; v < g->k->nops; v++)
+        if (band_is_fixed(b, v)) bytes += band_vector_bytes(b, v) * b->r.pieces * b->threads;
+    if (!bytes || at + bytes > g->m->shared / blocks) return;
+    b->kept = at;
+    g->j->shared_bytes = at + bytes;
+}
+
 static bool choose_sizes(Band *b) {
     Gpu *g = b->r.team.g;
     int64_t n;
@@ -281,7 +295,9 @@ static bool choose_sizes(Band *b) {
     uint32_t row = b->whole ? b->row_bytes * b->teams : b->slots * b->threads * BAND_PIECE;
     b->again = !b->behind && b->r.pieces > 2;
     uint32_t beside = b->teams * (HOP_BARRIER_BYTES + (b->ahead ? 0 : b->nnumbers * BAND_NUMBER));
-    return choose_stages(b, row, b->whole ? beside : 0, blocks);
+    if (!choose_stages(b, row, b->whole ? beside : 0, blocks)) return false;
+    choose_kept(b, blocks);
+    return true;
 }
 
 /* Vectors there are whatever the assembler spills: walked in another way, the kernel would compute

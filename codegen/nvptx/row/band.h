@@ -26,6 +26,7 @@ typedef struct Band {
     bool whole;               /* the copy engine brings a team's row, ... */
     uint32_t row_bytes, bars; /* ... so many bytes; where the stages' barriers lie */
     uint32_t room;            /* where teams meet */
+    uint32_t kept;            /* where threads keep what all rows read alike; 0: in registers */
     LLVMValueRef team, turns; /* number of the team; turns of a block (i64) */
     /* Of the turn that a walk of rows ahead is at, and the one that it asks for, stages - 1 behind
      * it: carried from turn to turn, as what a division takes would be waited for in each. */
@@ -57,6 +58,8 @@ void band_store_columns(Band *b, LLVMValueRef *acc);
  * (i1) where there is such a row. `full`: there is in every block, which NULL says, too. */
 LLVMValueRef band_place(const Band *b, LLVMValueRef at, bool full);
 /* What all rows read alike of the thread's vectors: [piece][op]. */
+bool band_is_fixed(const Band *b, KVal v);
+uint32_t band_vector_bytes(const Band *b, KVal v);
 LLVMValueRef **band_fixed(Band *b);
 LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b); /* and; NULL is true */
 

@@ -36,6 +36,16 @@ LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b) {
     return a && b ? LLVMBuildAnd(e->b, a, b, "") : a ? a : b;
 }
 
+bool band_is_fixed(const Band *b, KVal v) {
+    const Gpu *g = b->r.team.g;
+    return g->k->ops[v].op == K_kload && g->rows->need[v] && g->rows->dom[v] == b->r.axes;
+}
+
+uint32_t band_vector_bytes(const Band *b, KVal v) {
+    const Gpu *g = b->r.team.g;
+    return (uint32_t)dtype_bytes(g->k->params[g->k->ops[v].buf].dtype) * g->e->lanes;
+}
+
 LLVMValueRef **band_fixed(Band *b) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
@@ -46,8 +56,7 @@ LLVMValueRef **band_fixed(Band *b) {
         EmitScope *outer = emit_switch(e, h.scope[u]);
         x[u] = ARENA_ARRAY(e->arena, LLVMValueRef, g->k->nops);
         for (KVal v = 1; v < g->k->nops; v++)
-            if (g->k->ops[v].op == K_kload && g->rows->need[v] && g->rows->dom[v] == b->r.axes)
-                x[u][v] = emit_value(e, v);
+            if (band_is_fixed(b, v)) x[u][v] = emit_value(e, v);
         (void)emit_switch(e, outer);
     }
     return x;

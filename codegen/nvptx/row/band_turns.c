@@ -208,6 +208,47 @@ static void take(const Turns *t, Held *h, uint32_t lo, uint32_t hi) {
     }
 }
 
+/* --- What all rows read alike ----------------------------------------------------------------- */
+
+/* Shared memory of the thread's vector u of load v. No other thread reads it. */
+static LLVMValueRef kept_at(const Turns *t, uint32_t u, KVal v) {
+    const Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    int64_t at = b->kept;
+    for (uint32_t i = 0; i <= u; i++)
+        for (KVal w = 1; w < (i < u ? g->k->nops : v); w++)
+            if (t->fixed[i][w]) at += (int64_t)band_vector_bytes(b, w) * b->threads;
+    HV own = hop_muli(e, LLVMBuildTrunc(e->b, g->tid, e->i32, ""), band_vector_bytes(b, v));
+    HV p = hop_addi(e, hop_add(e, hop_shared(g), own), at);
+    return LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+}
+
+static uint32_t kept_align(const Turns *t, KVal v) {
+    uint32_t bytes = band_vector_bytes(t->b, v);
+    return bytes < BAND_PIECE ? bytes : BAND_PIECE;
+}
+
+static void keep_fixed(const Turns *t) {
+    const Gpu *g = t->b->r.team.g;
+    for (uint32_t u = 0; u < t->b->r.pieces; u++)
+        for (KVal v = 1; v < g->k->nops; v++)
+            if (t->fixed[u][v])
+                emit_store_ptr(g->e, t->fixed[u][v], kept_at(t, u, v), kept_align(t, v));
+}
+
+/* Of vector u, in its scope. */
+static void take_fixed(const Turns *t, uint32_t u) {
+    const Gpu *g = t->b->r.team.g;
+    Emit *e = g->e;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        LLVMValueRef x = t->fixed[u][v];
+        if (!x) continue;
+        if (t->b->kept) x = emit_load(e, LLVMTypeOf(x), kept_at(t, u, v), kept_align(t, v));
+        emit_override(e, v, x);
+    }
+}
+
 /* --- A turn ----------------------------------------------------------------------------------- */
 
 static void meet(const Turns *t) {
@@ -249,10 +290,9 @@ static LLVMValueRef begin_row(const Turns *t, bool full, Held *h) {
     for (uint32_t i = 0; i < b->nnumbers; i++)
         if (t->number[i]) emit_override(e, b->number[i], t->number[i]);
     row_place(h);
-    for (uint32_t u = 0; u < b->r.pieces; u++) {
+    for (uint32_t u = 0; u < b->r.pieces && !b->kept; u++) {
         EmitScope *outer = emit_switch(e, h->scope[u]);
-        for (KVal v = 1; v < g->k->nops; v++)
-            if (t->fixed[u][v]) emit_override(e, v, t->fixed[u][v]);
+        take_fixed(t, u);
         (void)emit_switch(e, outer);
     }
     return inside;
@@ -278,6 +318,10 @@ static void take_one(const Turns *t, Held *h, uint32_t u) {
     Emit *e = t->b->r.team.g->e;
     hop_asm(e, e->voidt, "", "~{memory}", NULL, 0);
     take(t, h, u, u + 1);
+    if (!t->b->kept) return;
+    EmitScope *outer = emit_switch(e, h->scope[u]);
+    take_fixed(t, u);
+    (void)emit_switch(e, outer);
 }
 
 /* Where the vector is past the row's end, what changes no fold. */
@@ -410,6 +454,7 @@ void band_walk(Band *b, LLVMValueRef *acc) {
         request(&t, row, hop_i(e, i));
         row = LLVMBuildAdd(e->b, row, t.step, "");
     }
+    if (b->kept) keep_fixed(&t);
     state[0] = t.first, state[1] = state[2] = hop_i(e, 0), state[3] = emit_i64(e, 0);
     LLVMValueRef rows = emit_expr(e, t.rows), full = emit_i64(e, t.side - 1);
     walk_turns(&t, LLVMBuildSub(e->b, rows, full, ""), true, acc);

@@ -2,8 +2,9 @@
  * their first folds, and which are taken by all of a block. Numbers of rows that are finished
  * behind come in batches, of which shuffles pick, those of a block's are loaded a turn ahead, those
  * of others come with their rows. These others are exactly the rows that exist: nothing is masked
- * but in the last turn of a warp that takes several. Then the kernel that joins the
- * blocks' sums: rows of a warp meet in registers. */
+ * but in the last turn of a warp that takes several. They keep weights in shared memory where
+ * registers are short. Then the kernel that joins the blocks' sums: rows of a warp meet in
+ * registers. */
 #include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
@@ -33,6 +34,20 @@ static const Band bands[] = {
      false},
     {"rows of a warp side by side", "bf16", 132, 32, 128, false, TURNS, 512, false, true},
 };
+
+/* Four vectors of weights a thread beside three rows on their way: 32 KB. */
+static const char kept[] =
+    "kernel k per b=132 ~t=32 ~c=16384\n"
+    "param 0 bf16[69206016]\nparam 1 bf16[69206016]\nparam 2 bf16[16384]\n"
+    "param 3 bf16[69206016] written\nparam 4 f32[2162688] written\nparam 5 f32[2162688] written\n"
+    "%1 bf16 load p0[(b + t*132)*16384 + c]\n%2 f32 cast %1\n"
+    "%3 bf16 load p1[(b + t*132)*16384 + c]\n%4 f32 cast %3\n"
+    "%5 bf16 load p2[c]\n%6 f32 cast %5\n%7 f32 mul %4, %6\n%8 f32 mul %2, %7\n"
+    "%9 f32 reduce sum c %8\n%10 f32 mul %2, %9\n%11 f32 sub %7, %10\n%12 bf16 cast %11\n"
+    "%13 bf16 store p3[(b + t*132)*16384 + c] %12\n%14 f32 mul %2, %4\n"
+    "%15 f32 reduce sum t %14\n%16 f32 store p4[b*16384 + c] %15\n"
+    "%17 f32 reduce sum t %2\n%18 f32 store p5[b*16384 + c] %17\nend\n";
+enum { KEPT_ROW = 16384 * 2 * 2, KEPT_WEIGHTS = 512 * 4 * 8 * 2 };
 
 static const char joins[] =
     "kernel k red c=768 ~b=132\n"
@@ -88,6 +103,11 @@ static void check(const Band *t, Built *b) {
     if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", t->name);
 }
 
+static void check_kept(Built *b) {
+    const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
+    CHECK(ck->shared_bytes >= 3 * KEPT_ROW + KEPT_WEIGHTS);
+}
+
 /* A warp's eight rows of four vectors meet in three steps; then sixteen warps do. */
 static void check_joins(Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
@@ -108,5 +128,6 @@ TEST_MAIN {
         if (built_parse(&b, kernel_text(&bands[i], b.a))) check(&bands[i], &b);
         arena_destroy(b.a);
     }
+    check_text(kept, check_kept);
     check_text(joins, check_joins);
 }
