@@ -142,6 +142,7 @@ FAULTS = [
     ("a part of the work is left out", "unit/test_pool cli/reproducible/some part/threads", "runtime/cpu/pool.c",
      "j->fn(j->ctx, me, end - (n >> k), end - left);", "j->fn(j->ctx, me, end - (n >> k), end - left - (i > 1));"),
     ("who is held up keeps all waiting", "unit/test_pool", "runtime/cpu/pool.c", "i < n; i++) work_at(", "i < 1; i++) work_at("),
+    ("who does not come keeps all waiting", "unit/test_pool", "runtime/cpu/pool.c", "work(p, &x, 0);", "work_at(p, &x, 0, 0);"),
     ("work is not split", "cli/reproducible/some", "runtime/cpu/device.c", "l->parts = part_count(l, work, cost);",
      "l->parts = (uint32_t)0 * part_count(l, work, cost) + 1;"),
     ("gaps of the arena stay empty", "part/resnet50", "runtime/memory.c", "gap < best_gap) {", "gap > best_gap) {"),

@@ -1,10 +1,12 @@
 /* The thread pool: every item runs exactly once, whether workers spin or sleep, and a thread that
- * is held up holds up no more than a piece. How many threads there are by default. */
+ * is held up holds up no more than a piece, one that is late nothing. How many threads there are by
+ * default. */
 #include "runtime/base/cores.h"
 #include "runtime/cpu/pool.h"
 #include "tests/unit/test.h"
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,6 +66,39 @@ static void run_held(void) {
         for (int k = 0; k < ITEMS; k++) CHECK_EQ_I(c.item[k], 1);
     }
     pool_destroy(p);
+}
+
+static void add_all(void *ctx, uint32_t thread, int64_t begin, int64_t end) {
+    (void)thread;
+    atomic_fetch_add((_Atomic long *)ctx, end - begin);
+}
+
+static long switches(void) {
+    struct rusage u;
+    getrusage(RUSAGE_THREAD, &u);
+    return u.ru_nvcsw + u.ru_nivcsw;
+}
+
+/* On one core the worker runs only when the caller gives way, which it does while it waits: it
+ * need not wait for a worker that has begun with nothing. */
+static void run_late(void) {
+    enum { JOBS = 1000 };
+    cpu_set_t all, one;
+    CPU_ZERO(&one);
+    CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
+    for (size_t i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    Pool *p = pool_create(1000);
+    CHECK(pool_grow(p, 3) && pool_try_acquire(p));
+    _Atomic long n = 0;
+    long before = switches();
+    for (int i = 0; i < JOBS; i++)
+        pool_run(p, &(PoolJob){add_all, &n, ITEMS, 3 - (uint32_t)i % 2, 1 + (uint32_t)i % 3});
+    CHECK(switches() - before < JOBS / 2);
+    CHECK_EQ_I(n, JOBS * ITEMS);
+    pool_destroy(p);
+    CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
 }
 
 /* A file below the test's folder, with the folders that it lies in. */
@@ -135,5 +170,6 @@ TEST_MAIN {
     run_jobs(0, 2000, 0);          /* workers sleep at once: every wake-up race */
     run_jobs(50, 300, 100 * 1000); /* workers fall asleep between jobs */
     run_held();
+    run_late();
     pool_destroy(NULL);
 }
