@@ -1,5 +1,6 @@
 #include "frontend/driver/check.h"
 #include "graph/eval/eval_scalar.h"
+#include "runtime/base/dtype_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -180,16 +181,16 @@ static bool take(Kept *k, const SBuffer *b, const Type *type, const EvalTensor *
 }
 
 typedef struct Tolerance {
-    double rtol, atol;
+    double rtol, atol, unit;
     bool exact; /* the value is rounded as the reference rounds it */
 } Tolerance;
 
+/* w is rounded to the type. */
 static void compare_float(CheckRow *r, const Tolerance *t, double g, double w, double error) {
-    double unit = eval_unit(r->dtype), bound = error, d;
-    w = eval_round_to(r->dtype, w);
+    double bound = error, d;
     if (error == INFINITY || g == w || (isnan(g) && isnan(w))) return;
     d = isfinite(g) && isfinite(w) ? fabs(g - w) : INFINITY;
-    if (!t->exact && (error > 0 || dtype_bytes(r->dtype) >= 4)) bound += 2 * unit * fabs(w);
+    if (!t->exact && (error > 0 || dtype_bytes(r->dtype) >= 4)) bound += 2 * t->unit * fabs(w);
     if (isfinite(d)) {
         r->mean_abs += d;
         if (d > r->max_abs) r->max_abs = d;
@@ -208,15 +209,32 @@ static void compare_int(CheckRow *r, int64_t g, int64_t w, double error) {
     r->bad += of > 1;
 }
 
+enum { COMPARE_ROW = 256 };
+
+static void compare_floats(CheckRow *r, const Tolerance *t, const EvalTensor *got,
+                           const EvalTensor *want, const double *error) {
+    double g[COMPARE_ROW], w[COMPARE_ROW];
+    for (int64_t i = 0, m, n = (int64_t)r->count; i < n; i += m) {
+        m = n - i < COMPARE_ROW ? n - i : COMPARE_ROW;
+        dtype_load_row(got->dtype, got->data, i, 1, m, g);
+        dtype_load_row(want->dtype, want->data, i, 1, m, w);
+        eval_round_row(r->dtype, m, w);
+        for (int64_t k = 0; k < m; k++) compare_float(r, t, g[k], w[k], error ? error[i + k] : 0);
+    }
+}
+
 static void compare(const Check *c, CheckRow *r, const EvalTensor *got, const EvalTensor *want,
                     const double *error) {
-    Tolerance t = {c->opt.rtol, c->opt.atol, graph_node(c->s->graph, r->value)->op == OP_cast};
+    bool is_float = dtype_is_float(r->dtype);
+    Tolerance t = {.rtol = c->opt.rtol,
+                   .atol = c->opt.atol,
+                   .unit = is_float ? eval_unit(r->dtype) : 0,
+                   .exact = graph_node(c->s->graph, r->value)->op == OP_cast};
     r->count = count_of(want);
-    for (uint64_t i = 0; i < r->count; i++)
-        if (dtype_is_float(r->dtype))
-            compare_float(r, &t, dtype_load_f64(got->dtype, got->data, i),
-                          dtype_load_f64(want->dtype, want->data, i), error ? error[i] : 0);
-        else
+    if (is_float)
+        compare_floats(r, &t, got, want, error);
+    else
+        for (uint64_t i = 0; i < r->count; i++)
             compare_int(r, dtype_load_i64(got->dtype, got->data, i),
                         dtype_load_i64(want->dtype, want->data, i), error ? error[i] : 0);
     if (r->count) r->mean_abs /= (double)r->count;

@@ -1,5 +1,5 @@
 /* Reference evaluator: every core op, straightforwardly, in f64 (integers in i64). The oracle for
- * tests, constant folding and `graphc verify`. Speed is no aim; memory is checked. */
+ * tests, constant folding and `graphc verify`. Memory is checked. */
 #ifndef GRAPH_EVAL_H
 #define GRAPH_EVAL_H
 

@@ -22,28 +22,34 @@ static double exponentials(EvalScalar *x, int64_t n, bool finite, double *max) {
     return sum;
 }
 
-/* One matrix: rows of scores at `at`, values v[n][d] read already. */
+enum { ATTEND_ROWS = 32 }; /* of scores that are multiplied together */
+
+/* One matrix: rows of scores, values v[n][d] read already. */
 typedef struct Rows {
     const Tensor *scores;
     int64_t m, n, d;
-    const EvalScalar *v;
-    EvalScalar *p, *o; /* one row each */
+    EvalScalar *v, *p, *o, *strip; /* p, o: ATTEND_ROWS rows each */
     bool guarded;
 } Rows;
 
+/* Shares of one row of scores. */
+static void shares(const Rows *r, int64_t at, EvalScalar *p) {
+    double max, sum;
+    eval_load(r->scores, at, r->scores->stride[r->scores->rank - 1], r->n, p);
+    sum = exponentials(p, r->n, false, &max);
+    for (int64_t j = 0; j < r->n; j++) {
+        p[j].f /= sum;
+        if (r->guarded && isnan(p[j].f)) p[j].f = 0;
+    }
+}
+
 static void attend(const Rows *r, int64_t at, Tensor *out, int64_t to) {
-    const Tensor *s = r->scores;
-    for (int64_t i = 0; i < r->m; i++) {
-        double max, sum;
-        eval_load(s, at + i * s->stride[s->rank - 2], s->stride[s->rank - 1], r->n, r->p);
-        sum = exponentials(r->p, r->n, false, &max);
-        for (int64_t c = 0; c < r->d; c++) r->o[c].f = 0;
-        for (int64_t j = 0; j < r->n; j++) {
-            double p = r->p[j].f / sum;
-            if (r->guarded && isnan(p)) p = 0;
-            for (int64_t c = 0; c < r->d; c++) r->o[c].f += p * r->v[j * r->d + c].f;
-        }
-        eval_store(out, to + i * r->d, 1, r->d, r->o);
+    const int64_t down = r->scores->stride[r->scores->rank - 2];
+    for (int64_t i = 0, rows; i < r->m; i += rows) {
+        rows = r->m - i < ATTEND_ROWS ? r->m - i : ATTEND_ROWS;
+        for (int64_t k = 0; k < rows; k++) shares(r, at + (i + k) * down, r->p + k * r->n);
+        eval_multiply_f(rows, r->d, r->n, &r->p->f, &r->v->f, r->d, &r->o->f, &r->strip->f);
+        eval_store(out, to + i * r->d, 1, rows * r->d, r->o);
     }
 }
 
@@ -54,11 +60,11 @@ bool eval_attention(Eval *e, const Graph *g, const Node *n, const Tensor *in, Te
     int r = out->rank;
     Rows x = {.scores = &in[0], .m = out->dim[r - 2], .n = in[0].dim[r - 1], .d = out->dim[r - 1]};
     x.guarded = n->attr.attention.guarded;
-    EvalScalar *v = alloc_scalars(e, x.n * x.d);
-    x.v = v;
-    x.p = alloc_scalars(e, x.n);
-    x.o = alloc_scalars(e, x.d);
-    bool ok = v && x.p && x.o;
+    x.v = alloc_scalars(e, x.n * x.d);
+    x.p = alloc_scalars(e, ATTEND_ROWS * x.n);
+    x.o = alloc_scalars(e, ATTEND_ROWS * x.d);
+    x.strip = alloc_scalars(e, EVAL_STRIP * x.n);
+    bool ok = x.v && x.p && x.o && x.strip;
     Walk w;
     walk_init(&w, r - 2, out->dim);
     walk_add(&w, in[0].stride);
@@ -67,12 +73,13 @@ bool eval_attention(Eval *e, const Graph *g, const Node *n, const Tensor *in, Te
     if (ok) do {
             for (int64_t j = 0; j < x.n; j++)
                 eval_load(&in[1], w.off[1] + j * in[1].stride[r - 2], in[1].stride[r - 1], x.d,
-                          v + j * x.d);
+                          x.v + j * x.d);
             attend(&x, w.off[0], out, w.off[2]);
         } while (walk_next(&w));
-    free(v);
+    free(x.v);
     free(x.p);
     free(x.o);
+    free(x.strip);
     return ok;
 }
 
@@ -129,33 +136,42 @@ static bool score_errors(Eval *e, const Tensor *x, const Tensor *err, double *ou
 /* What exp of a difference and a division cost in f32, relative to a share. */
 #define SHARE_ERROR (64 * 0x1p-24)
 
+/* to[d] = the largest |x| of each column of a matrix. */
+static void column_most(const Tensor *x, int64_t at, EvalScalar *row, double *to) {
+    const int64_t n = x->dim[x->rank - 2], d = x->dim[x->rank - 1];
+    for (int64_t c = 0; c < d; c++) to[c] = 0;
+    for (int64_t j = 0; j < n; j++) {
+        eval_load(x, at + j * x->stride[x->rank - 2], x->stride[x->rank - 1], d, row);
+        for (int64_t c = 0; c < d; c++) to[c] = fabs(row[c].f) > to[c] ? fabs(row[c].f) : to[c];
+    }
+}
+
 /* Shares of a row add up to 1, so a column's largest value bounds their sum with its values. */
-static void attention_errors(const Node *n, const Tensor *v, const Tensor *ev, const Tensor *y,
-                             double *rows, double *out) {
+static bool attention_errors(Eval *e, const Node *n, const Tensor *v, const Tensor *ev,
+                             const Tensor *y, double *rows, double *out) {
     int r = y->rank;
     int64_t m = y->dim[r - 2], d = y->dim[r - 1], depth = v->dim[r - 2];
     double rounding = SHARE_ERROR + 4 * sqrt((double)depth) * 0x1p-24;
     if (dtype_is_half(n->type.dtype)) rounding += 2 * eval_unit(n->type.dtype);
+    EvalScalar *row = alloc_scalars(e, 3 * d);
     Walk w;
     walk_init(&w, r - 2, y->dim);
     walk_add(&w, v->stride);
     walk_add(&w, ev->stride);
-    do {
-        for (int64_t c = 0; c < d; c++) {
-            double most = 0, error = 0;
-            EvalScalar x;
-            for (int64_t j = 0; j < depth; j++) {
-                eval_load(v, w.off[0] + j * v->stride[r - 2] + c * v->stride[r - 1], 1, 1, &x);
-                most = fmax(most, fabs(x.f));
-                eval_load(ev, w.off[1] + j * ev->stride[r - 2] + c * ev->stride[r - 1], 1, 1, &x);
-                error = fmax(error, x.f);
+    if (row) do {
+            double *most = &row[d].f, *error = most + d;
+            column_most(v, w.off[0], row, most);
+            column_most(ev, w.off[1], row, error);
+            for (int64_t i = 0; i < m; i++) {
+                const double share = expm1(2 * rows[i]) + rounding;
+                for (int64_t c = 0; c < d; c++)
+                    out[i * d + c] = share * most[c] + error[c] + 0x1p-126;
             }
-            for (int64_t i = 0; i < m; i++)
-                out[i * d + c] = (expm1(2 * rows[i]) + rounding) * most + error + 0x1p-126;
-        }
-        rows += m;
-        out += m * d;
-    } while (walk_next(&w));
+            rows += m;
+            out += m * d;
+        } while (walk_next(&w));
+    free(row);
+    return row != NULL;
 }
 
 bool eval_composite_error(Eval *e, const Node *n, const Tensor *in, const Tensor *err,
@@ -175,7 +191,7 @@ bool eval_composite_error(Eval *e, const Node *n, const Tensor *in, const Tensor
     }
     double *row = (double *)alloc_scalars(e, rows);
     bool ok = row && score_errors(e, &in[0], &err[0], row);
-    if (ok) attention_errors(n, &in[1], &err[1], y, row, to);
+    ok = ok && attention_errors(e, n, &in[1], &err[1], y, row, to);
     free(row);
     return ok;
 }

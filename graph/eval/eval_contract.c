@@ -1,5 +1,5 @@
-/* dot and conv: operands are widened into contiguous f64 or i64 panels, multiplied by one loop nest
- * per number class, and stored. */
+/* dot and conv: operands are widened into contiguous f64 or i64 panels, part by part, multiplied
+ * and stored. */
 #include "graph/eval/eval_impl.h"
 
 #include <stdlib.h>
@@ -16,68 +16,17 @@ typedef struct Panel {
 
 static bool panel_alloc(Eval *e, Panel *p, bool is_float, int64_t n) {
     p->is_float = is_float;
-    p->u.p = calloc((size_t)(n ? n : 1), sizeof(double));
+    p->u.p = malloc((size_t)(n ? n : 1) * sizeof(double));
     return p->u.p ? true
                   : eval_fail(e, D_NO_MEMORY, "not enough memory: %lld operands", (long long)n);
 }
 
-/* c[m, n] = a[m, k] * b[k, n], rows of b `ldb` apart; each sum in the order of k. Tiles of c stay
- * in registers while k runs; the strip of b that a tile reads is reused by the tiles below. */
-enum { TILE = 4 };
-#define DEFINE_MULTIPLY(T, Pair, tile, name)                                                       \
-    typedef T Pair __attribute__((vector_size(16)));                                               \
-    static void tile(int64_t k, const T *a, const T *b, int64_t ldb, T *c, int64_t n) {            \
-        Pair lo, hi, l0 = {0}, l1 = {0}, l2 = {0}, l3 = {0}, h0 = {0}, h1 = {0}, h2 = {0},         \
-                     h3 = {0};                                                                     \
-        for (int64_t i = 0; i < k; i++) {                                                          \
-            memcpy(&lo, b + i * ldb, sizeof lo);                                                   \
-            memcpy(&hi, b + i * ldb + 2, sizeof hi);                                               \
-            const Pair a0 = {a[i], a[i]};                                                          \
-            l0 += a0 * lo;                                                                         \
-            h0 += a0 * hi;                                                                         \
-            const Pair a1 = {a[k + i], a[k + i]};                                                  \
-            l1 += a1 * lo;                                                                         \
-            h1 += a1 * hi;                                                                         \
-            const Pair a2 = {a[2 * k + i], a[2 * k + i]};                                          \
-            l2 += a2 * lo;                                                                         \
-            h2 += a2 * hi;                                                                         \
-            const Pair a3 = {a[3 * k + i], a[3 * k + i]};                                          \
-            l3 += a3 * lo;                                                                         \
-            h3 += a3 * hi;                                                                         \
-        }                                                                                          \
-        const Pair out[TILE][2] = {{l0, h0}, {l1, h1}, {l2, h2}, {l3, h3}};                        \
-        for (int r = 0; r < TILE; r++) memcpy(c + r * n, out[r], sizeof out[r]);                   \
-    }                                                                                              \
-    static void name(int64_t m, int64_t n, int64_t k, const T *a, const T *b, int64_t ldb, T *c) { \
-        const int64_t whole = m / TILE * TILE; /* rows in tiles */                                 \
-        for (int64_t j = 0; j < n; j += TILE)                                                      \
-            for (int64_t i = 0; i < whole; i += TILE) {                                            \
-                if (n - j >= TILE) {                                                               \
-                    tile(k, a + i * k, b + j, ldb, c + i * n + j, n);                              \
-                    continue;                                                                      \
-                }                                                                                  \
-                for (int64_t r = i; r < i + TILE; r++)                                             \
-                    for (int64_t q = j; q < n; q++) {                                              \
-                        T sum = 0;                                                                 \
-                        for (int64_t x = 0; x < k; x++) sum += a[r * k + x] * b[x * ldb + q];      \
-                        c[r * n + q] = sum;                                                        \
-                    }                                                                              \
-            }                                                                                      \
-        for (int64_t r = whole; r < m; r++) { /* the others row by row of b, as it lies */         \
-            for (int64_t q = 0; q < n; q++) c[r * n + q] = 0;                                      \
-            for (int64_t x = 0; x < k; x++)                                                        \
-                for (int64_t q = 0; q < n; q++) c[r * n + q] += a[r * k + x] * b[x * ldb + q];     \
-        }                                                                                          \
-    }
-DEFINE_MULTIPLY(double, PairF, tile_f, multiply_f)
-DEFINE_MULTIPLY(uint64_t, PairI, tile_i, multiply_i)
-
-static void multiply(int64_t m, int64_t n, int64_t k, Panel a, int64_t a_at, Panel b, int64_t b_at,
-                     int64_t ldb, Panel c) {
+static void multiply(int64_t m, int64_t n, int64_t k, Panel a, Panel b, int64_t b_at, int64_t ldb,
+                     Panel c, Panel strip) {
     if (a.is_float)
-        multiply_f(m, n, k, a.u.f + a_at, b.u.f + b_at, ldb, c.u.f);
+        eval_multiply_f(m, n, k, a.u.f, b.u.f + b_at, ldb, c.u.f, strip.u.f);
     else
-        multiply_i(m, n, k, a.u.i + a_at, b.u.i + b_at, ldb, c.u.i);
+        eval_multiply_i(m, n, k, a.u.i, b.u.i + b_at, ldb, c.u.i, strip.u.i);
 }
 
 /* EvalScalar is a union of double and int64: rows of it are rows of a panel. */
@@ -87,12 +36,12 @@ static void load_row(const Tensor *x, int64_t at, int64_t stride, int64_t n, Pan
 
 /* ---- dot ---- */
 
-/* Columns [first, first + cols) of a matrix as rows of a panel; read along what lies together. */
-static void load_matrix(const Tensor *x, int64_t at, int64_t first, int64_t cols, Panel p) {
-    int64_t rows = x->dim[x->rank - 2], down = x->stride[x->rank - 2],
-            along = x->stride[x->rank - 1];
+/* Rows [r0, r0 + rows) and columns [c0, c0 + cols) of a matrix; read along what lies together. */
+static void load_matrix(const Tensor *x, int64_t at, int64_t r0, int64_t rows, int64_t c0,
+                        int64_t cols, Panel p) {
+    const int64_t down = x->stride[x->rank - 2], along = x->stride[x->rank - 1];
     EvalScalar *to = p.u.p, v[EVAL_CHUNK];
-    at += first * along;
+    at += r0 * down + c0 * along;
     if (llabs(along) <= llabs(down)) {
         for (int64_t r = 0; r < rows; r++) load_row(x, at + r * down, along, cols, p, r * cols);
         return;
@@ -105,17 +54,17 @@ static void load_matrix(const Tensor *x, int64_t at, int64_t first, int64_t cols
         }
 }
 
-enum { DOT_PANEL = 1 << 17 }; /* elements of the right operand that are widened at a time */
+enum { DOT_PANEL = 1 << 17 }; /* elements of an operand that are widened at a time */
 
 typedef struct DotPanels {
-    Panel a, b, c;
-    int64_t m, k, cols; /* rows; columns at a time */
+    Panel a, b, c, strip;
+    int64_t k, rows, cols; /* of panels: rows of a, columns of b */
 } DotPanels;
 
 /* Columns [first, first + cols) of every product of the batch. */
 static void dot_columns(const DotPanels *p, int64_t first, int64_t cols, const Tensor *in,
                         Tensor *out) {
-    const int64_t down = out->stride[out->rank - 2];
+    const int64_t down = out->stride[out->rank - 2], m = out->dim[out->rank - 2];
     bool loaded = false;
     int64_t b_at = 0;
     Walk w;
@@ -124,34 +73,43 @@ static void dot_columns(const DotPanels *p, int64_t first, int64_t cols, const T
     walk_add(&w, in[1].stride);
     walk_add(&w, out->stride);
     do {
-        if (!loaded || b_at != w.off[1]) load_matrix(&in[1], w.off[1], first, cols, p->b);
+        if (!loaded || b_at != w.off[1]) load_matrix(&in[1], w.off[1], 0, p->k, first, cols, p->b);
         loaded = true;
         b_at = w.off[1];
-        load_matrix(&in[0], w.off[0], 0, p->k, p->a);
-        multiply(p->m, cols, p->k, p->a, 0, p->b, 0, cols, p->c);
-        for (int64_t r = 0; r < p->m; r++)
-            eval_store(out, w.off[2] + r * down + first, 1, cols,
-                       (EvalScalar *)p->c.u.p + r * cols);
+        for (int64_t i = 0, rows; i < m; i += rows) {
+            rows = m - i < p->rows ? m - i : p->rows;
+            load_matrix(&in[0], w.off[0], i, rows, 0, p->k, p->a);
+            multiply(rows, cols, p->k, p->a, p->b, 0, cols, p->c, p->strip);
+            for (int64_t r = 0; r < rows; r++)
+                eval_store(out, w.off[2] + (i + r) * down + first, 1, cols,
+                           (EvalScalar *)p->c.u.p + r * cols);
+        }
     } while (walk_next(&w));
+}
+
+/* So many of `all` rows or columns of k elements as fill a panel. */
+static int64_t panel_width(int64_t k, int64_t all) {
+    const int64_t n = DOT_PANEL / (k + 1) / EVAL_STRIP * EVAL_STRIP;
+    return n > all ? all : n < EVAL_STRIP ? EVAL_STRIP : n;
 }
 
 bool eval_dot(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out) {
     if (!eval_alloc(e, out)) return false;
     if (eval_numel(out) == 0) return true;
     int r = out->rank;
-    int64_t all = out->dim[r - 1];
+    const int64_t all = out->dim[r - 1], k = in[0].dim[r - 1];
     bool is_float = dtype_is_float(graph_type(g, n->in[0])->dtype);
-    DotPanels p = {.m = out->dim[r - 2], .k = in[0].dim[r - 1]};
-    p.cols = DOT_PANEL / (p.k + 1) < TILE ? TILE : DOT_PANEL / (p.k + 1);
-    if (p.cols > all) p.cols = all;
-    bool ok = panel_alloc(e, &p.a, is_float, p.m * p.k) &&
-              panel_alloc(e, &p.b, is_float, p.k * p.cols) &&
-              panel_alloc(e, &p.c, is_float, p.m * p.cols);
+    DotPanels p = {.k = k, .rows = panel_width(k, out->dim[r - 2]), .cols = panel_width(k, all)};
+    bool ok = panel_alloc(e, &p.a, is_float, p.rows * k) &&
+              panel_alloc(e, &p.b, is_float, k * p.cols) &&
+              panel_alloc(e, &p.c, is_float, p.rows * p.cols) &&
+              panel_alloc(e, &p.strip, is_float, k * EVAL_STRIP);
     for (int64_t j = 0; ok && j < all; j += p.cols)
         dot_columns(&p, j, all - j < p.cols ? all - j : p.cols, in, out);
     free(p.a.u.p);
     free(p.b.u.p);
     free(p.c.u.p);
+    free(p.strip.u.p);
     return ok;
 }
 
@@ -206,7 +164,7 @@ static void load_patch(const Node *n, const ConvSizes *s, const Tensor *x, const
 enum { CONV_ROWS = 32 }; /* output positions that are multiplied together */
 
 typedef struct ConvPanels {
-    Panel patch, weights, y;
+    Panel patch, weights, y, strip;
 } ConvPanels;
 
 static void conv_rows(const Node *n, const ConvSizes *s, const Tensor *in, Tensor *out,
@@ -218,7 +176,7 @@ static void conv_rows(const Node *n, const ConvSizes *s, const Tensor *in, Tenso
         coordinates(first + r, out->dim + 1, s->n, o);
         load_patch(n, s, &in[0], &in[1], base, o, p->patch, r * depth);
     }
-    multiply(rows, s->og, depth, p->patch, 0, p->weights, group * s->og, oc, p->y);
+    multiply(rows, s->og, depth, p->patch, p->weights, group * s->og, oc, p->y, p->strip);
     for (int64_t r = 0; r < rows; r++)
         eval_store(out, (image * s->positions + first + r) * oc + group * s->og, 1, s->og,
                    (EvalScalar *)p->y.u.p + r * s->og);
@@ -234,7 +192,8 @@ bool eval_conv(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor 
     if (!eval_make_contiguous(e, &in[1], &w)) return false;
     bool ok = panel_alloc(e, &p.patch, is_float, CONV_ROWS * s.taps * s.cg) &&
               panel_alloc(e, &p.weights, is_float, eval_numel(&w)) &&
-              panel_alloc(e, &p.y, is_float, CONV_ROWS * s.og);
+              panel_alloc(e, &p.y, is_float, CONV_ROWS * s.og) &&
+              panel_alloc(e, &p.strip, is_float, s.taps * s.cg * EVAL_STRIP);
     if (ok) load_row(&w, 0, 1, eval_numel(&w), p.weights, 0);
     for (int64_t image = 0; ok && image < out->dim[0]; image++)
         for (int64_t group = 0; group < n->attr.conv.groups; group++)
@@ -244,6 +203,7 @@ bool eval_conv(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor 
     free(p.patch.u.p);
     free(p.weights.u.p);
     free(p.y.u.p);
+    free(p.strip.u.p);
     eval_release(e, &w);
     return ok;
 }

@@ -14,7 +14,7 @@
  * their bodies are not analysed
  *
  * An infinite error says that anything may come out: where an index is uncertain, at a pole. */
-#include "graph/eval/eval_impl.h"
+#include "graph/eval/eval_error.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,6 @@
 #define SUM_SLACK     4.0
 #define CONTROL_ERROR 0x1p-13
 
-/* Errors are f64 tensors; one without data is 0 everywhere. */
 static const double zero;
 
 static Tensor error_like(const Tensor *x) {
@@ -36,168 +35,6 @@ static Tensor zeros_like(const Tensor *x) {
     Tensor t = error_like(x);
     t.data = (const char *)(const void *)&zero; /* at stride 0 */
     return t;
-}
-
-/* What arithmetic of this type happens in. */
-static double compute_unit(DType t) {
-    return eval_unit(t == DT_f64 ? DT_f64 : DT_f32);
-}
-
-static bool is_exact(Op op) {
-    switch (op) {
-    case OP_neg:
-    case OP_abs:
-    case OP_sign:
-    case OP_floor:
-    case OP_ceil:
-    case OP_round:
-    case OP_trunc:
-    case OP_min:
-    case OP_max:
-    case OP_select:
-    case OP_bitcast: return true;
-    default: return false;
-    }
-}
-
-/* What a result is rounded by: the function's own inexactness and the rounding to a half type, of
- * which the former is relative and the latter has a floor. */
-typedef struct Rounding {
-    double relative, floor;
-} Rounding;
-
-static Rounding rounding_of(Op op, DType t) {
-    double units = op_is_long(op) ? 8 : op_info[op].cost >= 5 ? 4 : 1;
-    Rounding r = {units * compute_unit(t), 0x1p-126}; /* f32's subnormals may be flushed */
-    if (dtype_bytes(t) >= 4) return r;
-    r.relative += eval_unit(t);
-    r.floor += ldexp(1, -dtype_format[t].bias - dtype_format[t].man);
-    return r;
-}
-
-/* ---- Maps ---- */
-
-static double distance(double a, double b) {
-    return a == b || (isnan(a) && isnan(b)) ? 0 : isnan(a) || isnan(b) ? INFINITY : fabs(a - b);
-}
-
-static double as_double(DType t, EvalScalar x) {
-    return dtype_is_float(t) ? x.f : t == DT_u64 ? (double)(uint64_t)x.i : (double)x.i;
-}
-
-/* A map on up to EVAL_CHUNK elements. */
-typedef struct MapChunk {
-    const Node *n;
-    DType from[3], to;
-    bool rounds, halves; /* has a rounding of its own; is a cast that rounds to a half type */
-    Rounding own;
-    uint32_t uncertain; /* bit k: operand k has errors */
-    EvalScalar x[3][EVAL_CHUNK], y[EVAL_CHUNK];
-    double ex[3][EVAL_CHUNK];
-} MapChunk;
-
-/* Operand k at one end of its intervals; the other value of a bool. */
-static void move_operand(const MapChunk *c, uint32_t k, bool up, int64_t n, EvalScalar *to) {
-    memcpy(to, c->x[k], (size_t)n * sizeof *to);
-    if (!(c->uncertain >> k & 1)) return;
-    const double *e = c->ex[k];
-    if (dtype_is_float(c->from[k])) {
-        for (int64_t i = 0; i < n; i++) to[i].f += up ? e[i] : -e[i];
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        if (e[i] > 0 && c->from[k] == DT_bool)
-            to[i].i = up;
-        else if (e[i] > 0 && isfinite(e[i]))
-            to[i].i += up ? llround(e[i]) : -llround(e[i]);
-}
-
-/* Adds the largest distance of the corners' results from y. */
-static void add_corners(const MapChunk *c, int64_t n, double *out) {
-    EvalScalar x[3][EVAL_CHUNK], z[EVAL_CHUNK];
-    double most[EVAL_CHUNK] = {0}, y[EVAL_CHUNK];
-    for (int64_t i = 0; i < n; i++) y[i] = as_double(c->to, c->y[i]);
-    bool is_float = dtype_is_float(c->to);
-    for (uint32_t s = 0; s < 1u << c->n->nin; s++) {
-        if (s & ~c->uncertain) continue;
-        for (uint32_t k = 0; k < c->n->nin; k++) move_operand(c, k, s >> k & 1, n, x[k]);
-        eval_map_chunk(c->n, c->from[c->n->op == OP_select ? 1 : 0], x, n, z);
-        for (int64_t i = 0; i < n; i++) {
-            double v = is_float ? z[i].f : as_double(c->to, z[i]);
-            double d = distance(c->halves ? eval_round_to(c->to, v) : v, y[i]);
-            if (d > most[i]) most[i] = d;
-        }
-    }
-    for (int64_t i = 0; i < n; i++) out[i] += most[i];
-}
-
-static bool is_whole(double x) {
-    return x == floor(x);
-}
-
-/* Sums and products of whole numbers, of which the type has all up to the result, are exact. */
-static bool is_counted(const MapChunk *c, int64_t i) {
-    Op op = (Op)c->n->op;
-    double y = c->y[i].f;
-    return (op == OP_add || op == OP_sub || op == OP_mul) && fabs(y) * eval_unit(c->to) <= 1 &&
-           is_whole(y) && is_whole(c->x[0][i].f) && is_whole(c->x[1][i].f);
-}
-
-static void map_chunk(const MapChunk *c, int64_t n, double *out) {
-    for (int64_t i = 0; i < n; i++) {
-        double v = c->rounds ? c->y[i].f : 0;
-        bool rounds = c->rounds && isfinite(v) && !is_counted(c, i);
-        out[i] = rounds ? c->own.relative * fabs(v) + c->own.floor : 0;
-    }
-    if (c->uncertain) add_corners(c, n, out);
-}
-
-static void map_begin(MapChunk *c, const Graph *g, const Node *n, const Tensor *err, bool loose) {
-    bool cast = n->op == OP_cast;
-    c->n = n;
-    c->to = n->type.dtype;
-    c->halves = cast && dtype_is_float(c->to) && dtype_bytes(c->to) < 4 && !loose;
-    c->rounds = dtype_is_float(c->to) && !is_exact((Op)n->op) && !c->halves;
-    c->own = rounding_of((Op)n->op, c->to);
-    c->uncertain = 0;
-    for (uint32_t k = 0; k < n->nin; k++) {
-        c->from[k] = graph_type(g, n->in[k])->dtype;
-        c->uncertain |= err[k].data ? 1u << k : 0;
-    }
-}
-
-static void map_all(MapChunk *c, const Tensor *x, const Tensor *ex, const Tensor *y, double *out) {
-    for (int64_t i = 0, m, total = eval_numel(y); i < total; i += m) {
-        m = total - i < EVAL_CHUNK ? total - i : EVAL_CHUNK;
-        for (uint32_t k = 0; k < c->n->nin; k++) {
-            eval_load(&x[k], i, 1, m, c->x[k]);
-            if (ex[k].data)
-                memcpy(c->ex[k], (const double *)(const void *)ex[k].data + i,
-                       (size_t)m * sizeof(double));
-        }
-        eval_load(y, i, 1, m, c->y);
-        map_chunk(c, m, out + i);
-    }
-}
-
-/* Chunks of contiguous operands: they are copied where they are not. */
-static bool map_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
-                      const Tensor *y, bool loose, Tensor *out) {
-    MapChunk c;
-    Tensor x[3] = {{0}}, ex[3] = {{0}}, flat = {0};
-    map_begin(&c, g, n, err, loose);
-    if (!c.rounds && !c.uncertain) return true;
-    bool ok = eval_alloc_over(e, err, n->nin, out) && eval_make_contiguous(e, y, &flat);
-    for (uint32_t k = 0; ok && k < n->nin; k++)
-        ok = eval_make_contiguous(e, &in[k], &x[k]) &&
-             (!err[k].data || eval_make_contiguous(e, &err[k], &ex[k]));
-    if (ok) map_all(&c, x, ex, &flat, (double *)(void *)out->to);
-    for (uint32_t k = 0; k < n->nin; k++) {
-        eval_release(e, &x[k]);
-        eval_release(e, &ex[k]);
-    }
-    eval_release(e, &flat);
-    return ok;
 }
 
 /* ---- By other ops, on errors and magnitudes ---- */
@@ -233,7 +70,7 @@ static bool magnitude(Eval *e, DType t, const Tensor *x, const Tensor *err, Tens
         m = n - i < EVAL_CHUNK ? n - i : EVAL_CHUNK;
         eval_load(&flat, i, 1, m, v);
         for (int64_t k = 0; k < m; k++) {
-            double a = fabs(as_double(t, v[k]));
+            double a = fabs(eval_as_double(t, v[k]));
             to[i + k] = (isfinite(a) ? a : 0) +
                         (bound.data ? ((const double *)(const void *)bound.data)[i + k] : 0);
         }
@@ -262,7 +99,7 @@ static bool sum_error(Eval *e, Op op, DType t, const Node *n, const Tensor *in, 
     if (!apply(e, op, n, &x, out, out)) return false;
     if (!dtype_is_float(t)) return true;
     bool ok = magnitude(e, t, &in[0], NULL, &all) && apply(e, op, n, &all, out, &own);
-    if (ok) add_scaled(out, SUM_SLACK * sqrt(count) * compute_unit(t), &own);
+    if (ok) add_scaled(out, SUM_SLACK * sqrt(count) * eval_compute_unit(t), &own);
     eval_release(e, &all);
     eval_release(e, &own);
     return ok;
@@ -274,7 +111,7 @@ static bool product_error(Eval *e, Op op, DType t, const Node *n, const Tensor *
     Tensor far = {0}, near = {0}, low = {0};
     bool ok = magnitude(e, t, &in[0], err, &far) && magnitude(e, t, &in[0], NULL, &near) &&
               apply(e, op, n, &far, out, out) && apply(e, op, n, &near, out, &low);
-    if (ok) add_scaled(out, dtype_is_float(t) ? count * compute_unit(t) - 1 : -1, &low);
+    if (ok) add_scaled(out, dtype_is_float(t) ? count * eval_compute_unit(t) - 1 : -1, &low);
     eval_release(e, &far);
     eval_release(e, &near);
     eval_release(e, &low);
@@ -346,7 +183,7 @@ static void add_squares(DType t, const Tensor *x, const int *order, const int64_
             m = x->dim[inner] - i < EVAL_CHUNK ? x->dim[inner] - i : EVAL_CHUNK;
             eval_load(x, w.off[0] + i * x->stride[inner], x->stride[inner], m, v);
             for (int64_t k = 0; k < m; k++) {
-                double a = as_double(t, v[k]);
+                double a = eval_as_double(t, v[k]);
                 to[w.off[1] + (i + k) * stride[inner]] += isfinite(a) ? a * a : 0;
             }
         }
@@ -414,11 +251,12 @@ static bool dot_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, 
               norms(e, t, &in[1], r - 2, &x.b) &&
               (!err[0].data || norms(e, DT_f64, &err[0], r - 1, &x.ea)) &&
               (!err[1].data || norms(e, DT_f64, &err[1], r - 2, &x.eb));
-    double own = is_float ? SUM_SLACK * sqrt((double)in[0].dim[r - 1]) * compute_unit(t) : 0;
+    double own = is_float ? SUM_SLACK * sqrt((double)in[0].dim[r - 1]) * eval_compute_unit(t) : 0;
     int64_t rows = y->dim[r - 2], cols = y->dim[r - 1], n_out = ok ? eval_numel(y) : 0;
     double *to = (double *)(void *)out->to;
-    for (int64_t i = 0; i < n_out; i++)
-        to[i] = product_bound(&x, i / cols, i / (rows * cols) * cols + i % cols, own);
+    for (int64_t i = 0; i < n_out / (cols ? cols : 1); i++)
+        for (int64_t j = 0; j < cols; j++)
+            to[i * cols + j] = product_bound(&x, i, i / rows * cols + j, own);
     norms_free(e, &x);
     return ok;
 }
@@ -459,7 +297,7 @@ static bool channel_norms(DType t, const Tensor *w, double *out) {
                 eval_load(&row, at_w.off[0] + c * w->stride[w->rank - 1], w->stride[w->rank - 1], m,
                           v);
                 for (int64_t k = 0; k < m; k++) {
-                    double x = as_double(t, v[k]);
+                    double x = eval_as_double(t, v[k]);
                     out[c + k] += x * x;
                 }
             }
@@ -486,7 +324,7 @@ static bool conv_error(Eval *e, const Graph *g, const Node *n, const Tensor *in,
     int64_t oc = y->dim[y->rank - 1], groups = n->attr.conv.groups, per = groups ? oc / groups : oc;
     double depth = (double)(eval_numel(&in[1]) / (oc ? oc : 1));
     /* Transformed convolutions (Winograd) sum what is some ten times larger. */
-    double own = is_float ? 8 * SUM_SLACK * sqrt(depth) * compute_unit(t) : 0;
+    double own = is_float ? 8 * SUM_SLACK * sqrt(depth) * eval_compute_unit(t) : 0;
     double *to = (double *)(void *)out->to;
     for (int64_t i = 0, m = ok ? eval_numel(y) : 0; i < m; i++)
         to[i] = product_bound(&x, i / oc * groups + i % oc / per, i % oc, own);
@@ -541,7 +379,7 @@ static bool scatter_error(Eval *e, const Graph *g, const Node *n, const Tensor *
     if (sums && ok) {
         ok = magnitude(e, t, &in[0], NULL, &x[0]) && magnitude(e, t, &in[1], NULL, &x[1]) &&
              apply(e, OP_scatter, n, x, y, &own);
-        if (ok) add_scaled(out, SUM_SLACK * sqrt(64) * compute_unit(t), &own);
+        if (ok) add_scaled(out, SUM_SLACK * sqrt(64) * eval_compute_unit(t), &own);
         eval_release(e, &x[0]);
         eval_release(e, &x[1]);
         eval_release(e, &own);
@@ -588,12 +426,14 @@ static bool control_error(Eval *e, const Graph *g, const Tensor *y, DType t, Ten
 static void add_rounding(const Node *n, const Tensor *y, Tensor *out) {
     DType t = n->type.dtype;
     if (!out->data || !dtype_is_float(t) || dtype_bytes(t) >= 4) return;
-    EvalScalar v;
-    Rounding r = rounding_of(OP_add, t);
+    EvalScalar v[EVAL_CHUNK];
+    Rounding r = eval_rounding(OP_add, t);
     double *to = (double *)(void *)out->to;
-    for (int64_t i = 0, m = eval_numel(y); i < m; i++) {
-        eval_load(y, i, 1, 1, &v);
-        if (isfinite(v.f)) to[i] += r.relative * fabs(v.f) + r.floor;
+    for (int64_t i = 0, m, count = eval_numel(y); i < count; i += m) {
+        m = count - i < EVAL_CHUNK ? count - i : EVAL_CHUNK;
+        eval_load(y, i, 1, m, v);
+        for (int64_t k = 0; k < m; k++)
+            if (isfinite(v[k].f)) to[i + k] += r.relative * fabs(v[k].f) + r.floor;
     }
 }
 
@@ -602,7 +442,7 @@ bool eval_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const 
     *out = error_like(y);
     bool ok = true;
     switch (op_info[n->op].cls) {
-    case OPC_MAP: ok = map_error(e, g, n, in, err, y, loose, out); break;
+    case OPC_MAP: ok = eval_map_error(e, g, n, in, err, y, loose, out); break;
     case OPC_VIEW: ok = view_error(e, n, in, err, y, out); break;
     case OPC_REDUCE:
     case OPC_SCAN:

@@ -28,8 +28,8 @@ typedef struct Eval {
     bool round, round_halves; /* results: all, or those of less than 32 bits */
     uint64_t used, limit;     /* bytes in blocks */
     bool errors;              /* bounds of errors are made, too, of the operands */
-    uint32_t last;            /* operands of the node at hand that nobody reads after it, by bit: a map
-                                 may write over them, over errors where those are wanted */
+    uint32_t last; /* operands of the node at hand that nobody reads after it, by bit: a map
+                      may write over them, over errors where those are wanted */
     DiagSink *diags;
     graphc_status status; /* of the first failure; later work is skipped */
 } Eval;
@@ -75,6 +75,14 @@ bool walk_next(Walk *w); /* false after the last coordinate */
 enum { EVAL_CHUNK = 256 };
 void eval_map_chunk(const Node *n, DType from, EvalScalar x[3][EVAL_CHUNK], int64_t count,
                     EvalScalar *y);
+
+/* c[m, n] = a[m, k] * b[k, n], rows of b `ldb` apart; strip: EVAL_STRIP * k elements of the
+ * function's own. Integers modulo 2^64. */
+enum { EVAL_STRIP = 8 };
+void eval_multiply_f(int64_t m, int64_t n, int64_t k, const double *a, const double *b, int64_t ldb,
+                     double *c, double *strip);
+void eval_multiply_i(int64_t m, int64_t n, int64_t k, const uint64_t *a, const uint64_t *b,
+                     int64_t ldb, uint64_t *c, uint64_t *strip);
 
 /* eval_error.c: bounds `err` of the operands' errors give that of y, an f64 tensor without data
  * where there is none. loose: a cast to a half type may be left out. */

@@ -44,8 +44,10 @@ static EvalScalar fold_row(Op fold, DType t, EvalScalar acc, const Tensor *x, in
     for (int64_t i = 0, m; i < count; i += m) {
         m = count - i < CHUNK ? count - i : CHUNK;
         eval_load(x, at + i * stride, stride, m, v);
-        if (fold == OP_add && dtype_is_float(t)) {
-            for (int64_t k = 0; k < m; k++) acc.f += v[k].f;
+        if (dtype_is_float(t) && (fold == OP_add || fold == OP_max)) {
+            for (int64_t k = 0; k < m && fold == OP_add; k++) acc.f += v[k].f;
+            for (int64_t k = 0; k < m && fold == OP_max; k++) /* a NaN stays */
+                acc = acc.f >= v[k].f || isnan(acc.f) ? acc : v[k];
             continue;
         }
         for (int64_t k = 0; k < m; k++) acc = eval_scalar(fold, t, t, (EvalScalar[]){acc, v[k]});

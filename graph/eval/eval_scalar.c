@@ -208,38 +208,6 @@ EvalScalar eval_scalar(Op op, DType in, DType out, const EvalScalar *x) {
     return (EvalScalar){.i = float_test(op, x[0].f, arity == 2 ? x[1].f : 0)};
 }
 
-#define EACH(result)                                                                               \
-    for (int64_t i = 0; i < n; i++) y[i] = (EvalScalar) { .f = result }
-
-/* Of floats to floats; false: op is none of these. */
-static bool float_row(Op op, const EvalScalar *a, const EvalScalar *b, int64_t n, EvalScalar *y) {
-    const F1 f1 = float_unary[op];
-    const F2 f2 = float_binary[op];
-    switch (op) {
-    case OP_add: EACH(a[i].f + b[i].f); return true;
-    case OP_sub: EACH(a[i].f - b[i].f); return true;
-    case OP_mul: EACH(a[i].f * b[i].f); return true;
-    case OP_div: EACH(a[i].f / b[i].f); return true;
-    default: break;
-    }
-    if (f1)
-        EACH(f1(a[i].f));
-    else if (f2)
-        EACH(f2(a[i].f, b[i].f));
-    return f1 || f2;
-}
-
-void eval_scalars(Op op, DType in, DType out, const EvalScalar *a, const EvalScalar *b,
-                  const EvalScalar *c, int64_t n, EvalScalar *y) {
-    if (op == OP_select) {
-        for (int64_t i = 0; i < n; i++) y[i] = a[i].i ? b[i] : c[i];
-        return;
-    }
-    if (dtype_is_float(in) && float_row(op, a, b, n, y)) return;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = eval_scalar(op, in, out, (EvalScalar[]){a[i], b[i], c[i]});
-}
-
 double eval_saturate(DType t, double v) {
     if (dtype_bytes(t) > 1 || isnan(v)) return v;
     uint32_t code = dtype_max_code(t);

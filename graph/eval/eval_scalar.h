@@ -20,6 +20,7 @@ void eval_scalars(Op op, DType in, DType out, const EvalScalar *a, const EvalSca
 
 /* v rounded to the nearest value of a float type. */
 double eval_round_to(DType t, double v);
+void eval_round_row(DType t, int64_t n, double *v);
 /* Applied before rounding to a one-byte float type by a saturating cast: clamps to the largest
  * finite value. NaN stays. */
 double eval_saturate(DType t, double v);

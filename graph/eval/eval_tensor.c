@@ -102,41 +102,19 @@ double eval_unit(DType t) {
     return ldexp(1, -(int)dtype_format[t].man - 1);
 }
 
-/* Constants lie in mapped files at any address: elements are read by memcpy. */
-#define LOAD_FLOATS(T)                                                                             \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        T v;                                                                                       \
-        memcpy(&v, t->data + (at + i * stride) * (int64_t)sizeof v, sizeof v);                     \
-        out[i].f = (double)v;                                                                      \
-    }
-
+/* EvalScalar is a union of double and int64: a row of them is one of either. */
 void eval_load(const Tensor *t, int64_t at, int64_t stride, int64_t n, EvalScalar *out) {
-    if (t->dtype == DT_f64) {
-        LOAD_FLOATS(double)
-    } else if (t->dtype == DT_f32) {
-        LOAD_FLOATS(float)
-    } else if (dtype_is_float(t->dtype)) {
-        dtype_load_row(t->dtype, t->data, at, stride, n, (double *)(void *)out);
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            out[i].i = dtype_load_i64(t->dtype, t->data, (size_t)(at + i * stride));
-    }
+    if (dtype_is_float(t->dtype))
+        dtype_load_row(t->dtype, t->data, at, stride, n, &out->f);
+    else
+        dtype_load_ints(t->dtype, t->data, at, stride, n, &out->i);
 }
 
 void eval_store(Tensor *t, int64_t at, int64_t stride, int64_t n, const EvalScalar *v) {
-    if (t->dtype == DT_f64) {
-        double *p = (double *)(void *)t->to + at;
-        for (int64_t i = 0; i < n; i++) p[i * stride] = v[i].f;
-    } else if (t->dtype == DT_f32) {
-        float *p = (float *)(void *)t->to + at;
-        for (int64_t i = 0; i < n; i++) p[i * stride] = (float)v[i].f;
-    } else if (dtype_is_float(t->dtype)) {
-        for (int64_t i = 0; i < n; i++)
-            dtype_store_f64(t->dtype, t->to, (size_t)(at + i * stride), v[i].f);
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            dtype_store_i64(t->dtype, t->to, (size_t)(at + i * stride), v[i].i);
-    }
+    if (dtype_is_float(t->dtype))
+        dtype_store_row(t->dtype, t->to, at, stride, n, &v->f);
+    else
+        dtype_store_ints(t->dtype, t->to, at, stride, n, &v->i);
 }
 
 int64_t eval_int(const Tensor *t, int64_t at) {

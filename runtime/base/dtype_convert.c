@@ -2,7 +2,7 @@
  * dtype.def. Rounding to nearest even happens on the exact scaled value, so nothing is rounded
  * twice. Overflow gives infinity, NaN where there is none, and the largest value where there is
  * neither. */
-#include "runtime/base/dtype_rows.h"
+#include "runtime/base/dtype.h"
 #include <math.h>
 #include <string.h>
 
@@ -177,25 +177,6 @@ double dtype_load_f64(DType t, const void *p, size_t index) {
     if (dtype_is_float(t)) return load_float(t, p, index);
     int64_t v = load_int(t, p, index);
     return t == DT_u64 ? (double)(uint64_t)v : (double)v;
-}
-
-/* Rows of narrow floats: what an element's type decides is decided once. */
-#define LOAD_ROW(Code)                                                                             \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-        Code code;                                                                                 \
-        memcpy(&code, (const char *)p + (at + i * stride) * (int64_t)sizeof code, sizeof code);    \
-        out[i] = decode(&f, code);                                                                 \
-    }
-
-void dtype_load_row(DType t, const void *p, int64_t at, int64_t stride, int64_t n, double *out) {
-    const DFormat f = dtype_format[t];
-    if (!dtype_is_float(t) || f.special == DSPECIAL_power || dtype_bytes(t) > 2) {
-        for (int64_t i = 0; i < n; i++) out[i] = dtype_load_f64(t, p, (size_t)(at + i * stride));
-    } else if (dtype_bytes(t) == 2) {
-        LOAD_ROW(uint16_t)
-    } else {
-        LOAD_ROW(uint8_t)
-    }
 }
 
 void dtype_store_f64(DType t, void *p, size_t index, double v) {

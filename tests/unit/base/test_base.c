@@ -1,6 +1,6 @@
 /* Containers, element types and file rules of runtime/base. */
 #include "runtime/base/diag.h"
-#include "runtime/base/dtype.h"
+#include "runtime/base/dtype_rows.h"
 #include "runtime/base/file.h"
 #include "runtime/base/map.h"
 #include "runtime/base/strbuf.h"
@@ -44,6 +44,58 @@ static void check_dtypes(void) {
     uint64_t hi;
     dtype_int_range(DT_i64, &lo, &hi);
     CHECK(lo == INT64_MIN && hi == INT64_MAX);
+}
+
+/* Rows are what elements are: every code, and numbers around every boundary, at two strides. */
+static void check_row(DType t, const double *v, size_t n) {
+    uint16_t one[192], row[192];
+    double back[96];
+    for (size_t i = 0; i < n; i++) dtype_store_f64(t, one, i, v[i]);
+    for (int64_t stride = 1; stride < 3; stride++) {
+        dtype_store_row(t, row, 1, stride, (int64_t)n, v);
+        dtype_load_row(t, row, 1, stride, (int64_t)n, back);
+        for (size_t i = 0; i < n; i++) {
+            double want = dtype_load_f64(t, one, i);
+            CHECK(want == back[i] ? !signbit(want) == !signbit(back[i])
+                                  : isnan(want) && isnan(back[i]));
+            CHECK(one[i] == row[1 + i * (size_t)stride]);
+        }
+    }
+}
+
+static void check_halves(DType t) {
+    double v[95];
+    for (uint32_t code = 0; code < 0x10000; code += 19)
+        for (uint32_t i = 0; i < 19; i++) {
+            uint16_t c = (uint16_t)(code + i), above = (uint16_t)(c + 1);
+            double x = dtype_load_f64(t, &c, 0), y = dtype_load_f64(t, &above, 0);
+            double half = x + (y - x) / 2; /* a tie, and its neighbours */
+            v[i * 5] = x;
+            v[i * 5 + 1] = half;
+            v[i * 5 + 2] = nextafter(half, INFINITY);
+            v[i * 5 + 3] = nextafter(half, -INFINITY);
+            v[i * 5 + 4] = x * 0x1p40;
+            if (i == 18) check_row(t, v, 95);
+        }
+}
+
+static void check_ints(DType t) {
+    static const int64_t v[] = {0, 1, -1, 2, 127, 128, 255, 256, -129, 40000, INT64_MIN, INT64_MAX};
+    enum { N = sizeof v / sizeof *v };
+    int64_t one[N] = {0}, row[2 * N + 1] = {0}, back[N];
+    for (size_t i = 0; i < N; i++) dtype_store_i64(t, one, i, v[i]);
+    for (int64_t stride = 1; stride < 3; stride++) {
+        dtype_store_ints(t, row, 1, stride, N, v);
+        dtype_load_ints(t, row, 1, stride, N, back);
+        for (size_t i = 0; i < N; i++) CHECK_EQ_I(back[i], dtype_load_i64(t, one, i));
+    }
+}
+
+static void check_rows(void) {
+    check_halves(DT_f16);
+    check_halves(DT_bf16);
+    for (int t = 1; t < DT_COUNT; t++)
+        if (!dtype_is_float((DType)t)) check_ints((DType)t);
 }
 
 static void check_diag(Arena *a) {
@@ -94,8 +146,8 @@ static void check_files(Arena *a) {
     CHECK(rmdir(sub) == 0 && unlink(link) == 0 && unlink(base) == 0 && rmdir(dir) == 0);
 }
 
-/* As caches of downloads lie: snapshots/model.onnx -> ../blobs/m, snapshots/w -> ../blobs/w, and a link to
- * a third folder. What counts is where the file lies that is opened. */
+/* As caches of downloads lie: snapshots/model.onnx -> ../blobs/m, snapshots/w -> ../blobs/w, and a
+ * link to a third folder. What counts is where the file lies that is opened. */
 static void check_links(Arena *a) {
     char dir[] = "/tmp/graphc_linksXXXXXX", why[256] = "";
     if (!CHECK(mkdtemp(dir) != NULL)) return;
@@ -105,30 +157,42 @@ static void check_links(Arena *a) {
                                            {"../blobs/w", "snapshots/w"},
                                            {"../else/v", "snapshots/v"},
                                            {"../blobs", "snapshots/sub"}};
-    for (size_t i = 0; i < 3; i++) CHECK(mkdir(arena_printf(a, "%s/%s", dir, folders[i]), 0700) == 0);
+    for (size_t i = 0; i < 3; i++)
+        CHECK(mkdir(arena_printf(a, "%s/%s", dir, folders[i]), 0700) == 0);
     for (size_t i = 0; i < 4; i++)
         CHECK(file_write(arena_printf(a, "%s/%s", dir, files[i]), "abc", 3, why) == GRAPHC_OK);
     for (size_t i = 0; i < 4; i++)
         CHECK(symlink(links[i][0], arena_printf(a, "%s/%s", dir, links[i][1])) == 0);
-    CHECK(symlink(arena_printf(a, "%s/snapshots/in", dir), arena_printf(a, "%s/snapshots/abs", dir)) == 0);
+    CHECK(symlink(arena_printf(a, "%s/snapshots/in", dir),
+                  arena_printf(a, "%s/snapshots/abs", dir)) == 0);
     const char *base = arena_printf(a, "%s/snapshots/model.onnx", dir);
     const FileLinks none = {0}, cache = {.of_base = true}, any = {.anywhere = true};
-    const FileLinks rooted = {.root = arena_printf(a, "%s/else", dir)}, wrong = {.root = "/tmp/nowhere"};
+    const FileLinks rooted = {.root = arena_printf(a, "%s/else", dir)},
+                    wrong = {.root = "/tmp/nowhere"};
     const struct {
         const char *name;
         FileLinks links;
         graphc_status want;
-    } cases[] = {{"abs", none, GRAPHC_OK},     {"w", none, GRAPHC_INVALID},   {"w", cache, GRAPHC_OK},
-                 {"sub/w", none, GRAPHC_INVALID}, {"sub/w", cache, GRAPHC_OK}, {"v", cache, GRAPHC_INVALID},
-                 {"v", rooted, GRAPHC_OK},     {"w", rooted, GRAPHC_INVALID}, {"v", wrong, GRAPHC_INVALID},
-                 {"v", any, GRAPHC_OK},        {"../else/v", any, GRAPHC_INVALID}, {"sub", any, GRAPHC_IO}};
+    } cases[] = {{"abs", none, GRAPHC_OK},
+                 {"w", none, GRAPHC_INVALID},
+                 {"w", cache, GRAPHC_OK},
+                 {"sub/w", none, GRAPHC_INVALID},
+                 {"sub/w", cache, GRAPHC_OK},
+                 {"v", cache, GRAPHC_INVALID},
+                 {"v", rooted, GRAPHC_OK},
+                 {"w", rooted, GRAPHC_INVALID},
+                 {"v", wrong, GRAPHC_INVALID},
+                 {"v", any, GRAPHC_OK},
+                 {"../else/v", any, GRAPHC_INVALID},
+                 {"sub", any, GRAPHC_IO}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         FileMap m;
         CHECK_EQ_I(file_map_beneath(base, cases[i].name, cases[i].links, &m, why), cases[i].want);
         if (cases[i].want == GRAPHC_OK) CHECK(m.size == 3);
         file_unmap(&m);
     }
-    CHECK(file_map_beneath(base, "v", none, &(FileMap){0}, why) == GRAPHC_INVALID && strstr(why, "/else/v"));
+    CHECK(file_map_beneath(base, "v", none, &(FileMap){0}, why) == GRAPHC_INVALID &&
+          strstr(why, "/else/v"));
     for (size_t i = 0; i < 4; i++) CHECK(unlink(arena_printf(a, "%s/%s", dir, links[i][1])) == 0);
     CHECK(unlink(arena_printf(a, "%s/snapshots/abs", dir)) == 0);
     for (size_t i = 0; i < 4; i++) CHECK(unlink(arena_printf(a, "%s/%s", dir, files[i])) == 0);
@@ -147,6 +211,7 @@ TEST_MAIN {
     Arena *a = arena_create();
     check_maps(a);
     check_dtypes();
+    check_rows();
     check_diag(a);
     check_files(a);
     check_links(a);

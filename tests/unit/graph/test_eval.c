@@ -1,8 +1,7 @@
 /* The reference evaluator on hand-checked values, edge cases first. Operands are graph inputs, so
  * that nothing folds. */
 #include "graph/build/build.h"
-#include "graph/eval/eval.h"
-#include "graph/eval/eval_scalar.h"
+#include "graph/eval/eval_impl.h"
 #include "graph/pass/pass.h"
 #include "tests/unit/test.h"
 
@@ -378,7 +377,111 @@ static void test_parts_of_views(void) {
     arena_destroy(r.arena);
 }
 
+/* ---- Rows ---- */
+
+static uint64_t row_state = 1;
+static uint64_t row_random(void) {
+    return row_state = row_state * 6364136223846793005u + 1442695040888963407u;
+}
+
+/* Ordinary numbers, edges, and whatever bits give. */
+static EvalScalar row_operand(DType t) {
+    static const double edges[] = {0,      -0.0,    1,        -1,        0.5,     -2.5,     127.5,
+                                   -128.5, 0x1p31,  -0x1p31,  0x1p63,    -0x1p63, 0x1p64,   1e300,
+                                   5e-324, 0x1p-24, INFINITY, -INFINITY, NAN,     0x1.8p-25};
+    uint64_t bits = row_random(), r = bits >> 40;
+    uint64_t cell = 0;
+    EvalScalar x;
+    if (dtype_is_float(t)) {
+        if (r % 3 == 0)
+            x.f = edges[r / 3 % (sizeof edges / sizeof *edges)];
+        else if (r % 3 == 1)
+            x.f = (double)(int64_t)bits * 0x1p-60;
+        else
+            memcpy(&x.f, &bits, sizeof bits);
+        return x;
+    }
+    dtype_store_i64(t, &cell, 0, r % 2 ? (int64_t)bits >> (r % 60) : (int64_t)(r % 5) - 2);
+    x.i = dtype_load_i64(t, &cell, 0);
+    return x;
+}
+
+/* Bit by bit, but that a NaN is a NaN. */
+static bool same_scalar(DType t, EvalScalar a, EvalScalar b) {
+    return a.i == b.i || (dtype_is_float(t) && isnan(a.f) && isnan(b.f));
+}
+
+static void check_rows(Op op, DType in, DType out) {
+    enum { N = 203 };
+    EvalScalar x[3][N], y[N];
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < 3; k++) x[k][i] = row_operand(op == OP_select && k == 0 ? DT_bool : in);
+    eval_scalars(op, in, out, x[0], x[1], x[2], N, y);
+    for (int i = 0; i < N; i++) {
+        EvalScalar want = eval_scalar(op, in, out, (EvalScalar[]){x[0][i], x[1][i], x[2][i]});
+        if (same_scalar(out, want, y[i])) continue;
+        CHECK_STR(op_info[op].name, "the same by rows and by elements");
+        return;
+    }
+}
+
+/* What evaluates rows is what evaluates elements. */
+static void test_rows(void) {
+    for (int o = 0; o < OP_COUNT; o++) {
+        Op op = (Op)o;
+        if (op_info[op].cls != OPC_MAP || op == OP_bitcast) continue;
+        for (int t = 1; t < DT_COUNT; t++) {
+            DType in = (DType)t;
+            bool ok = dtype_is_float(in) ? strchr(op_info[op].domain, 'f') != NULL
+                      : in == DT_bool    ? strchr(op_info[op].domain, 'b') != NULL
+                                         : strchr(op_info[op].domain, 'i') != NULL;
+            ok |= strchr(op_info[op].domain, '*') != NULL;
+            bool tests = op_info[op].dtype_rule == 'B';
+            if (op == OP_cast)
+                for (int to = 1; to < DT_COUNT; to++) check_rows(op, in, (DType)to);
+            else if (ok)
+                check_rows(op, in, tests ? DT_bool : in);
+        }
+    }
+}
+
+/* Tiles, strips and what fills none, against sums one by one. */
+static void test_multiply(void) {
+    enum { M = 11, N = 29, K = 37 };
+    static double a[M * K], b[K * N], c[M * N], strip[K * EVAL_STRIP];
+    for (int i = 0; i < M * K; i++) a[i] = (double)row_operand(DT_i32).i * 0x1p-31 + i;
+    for (int i = 0; i < K * N; i++) b[i] = (double)row_operand(DT_i32).i * 0x1p-31 - i;
+    eval_multiply_f(M, N, K, a, b, N, c, strip);
+    bool same = true;
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++) {
+            double sum = 0;
+            for (int k = 0; k < K; k++) sum += a[i * K + k] * b[k * N + j];
+            same &= sum == c[i * N + j];
+        }
+    CHECK(same);
+}
+
+/* Operands that are widened part by part. */
+static void test_large_dot(void) {
+    enum { M = 45, N = 50, K = 4096 };
+    static double x[M * K], y[K * N], want[M * N];
+    for (int i = 0; i < M * K; i++) x[i] = i * 7 % 11 - 5;
+    for (int i = 0; i < K * N; i++) y[i] = i * 5 % 13 - 6;
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N; j++)
+            for (int k = 0; k < K; k++) want[i * N + j] += x[i * K + k] * y[k * N + j];
+    Rig r = rig();
+    Value a = input(&r, DT_f32, 2, DIMS(M, K), x), b = input(&r, DT_f32, 2, DIMS(K, N), y);
+    build_output(r.g, "y", build_dot(r.g, a, b, DT_f32));
+    expect(&r, 0, M * N, want);
+    arena_destroy(r.arena);
+}
+
 TEST_MAIN {
+    test_rows();
+    test_multiply();
+    test_large_dot();
     test_maps();
     test_casts();
     test_rounding();

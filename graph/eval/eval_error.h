@@ -1,0 +1,22 @@
+/* What the bounds of errors share (eval_error.c, eval_map_error.c). Errors are f64 tensors; one
+ * without data is 0 everywhere. */
+#ifndef GRAPH_EVAL_ERROR_H
+#define GRAPH_EVAL_ERROR_H
+
+#include "graph/eval/eval_impl.h"
+
+/* What a result is rounded by: the function's own inexactness and the rounding to a half type, of
+ * which the former is relative and the latter has a floor. */
+typedef struct Rounding {
+    double relative, floor;
+} Rounding;
+Rounding eval_rounding(Op op, DType t);
+/* What arithmetic of this type happens in. */
+double eval_compute_unit(DType t);
+double eval_as_double(DType t, EvalScalar x);
+
+/* Row-wise ops; `out` has y's dimensions and no data, and stays without where results are exact. */
+bool eval_map_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
+                    const Tensor *y, bool loose, Tensor *out);
+
+#endif
