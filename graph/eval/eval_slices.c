@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_BYTES = 4 << 20 }; /* of the largest value of a part, with its bound */
+enum { PART_BYTES = 1 << 20 }; /* of the largest value of a part, with its bound */
 
 /* The axis of operand i that axis `a` of v runs along; -1: every part of v reads all of it. */
 static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
@@ -113,15 +113,24 @@ static bool find_axis(Frame *f, Slices *s, Value large) {
     return true;
 }
 
-/* The nearest value on the stack that is much smaller, at most the next looked at. */
+static bool waits(const Frame *f, uint32_t depth, Value v) {
+    while (depth && f->stack[depth - 1] != v) depth--;
+    return depth > 0;
+}
+
+/* The nearest value on the stack that is much smaller, at most the next looked at. What is missing
+ * may itself wait for the large value, as each of two large operands for the other: then the one
+ * that came later is made whole. */
 static bool find_root(Frame *f, uint32_t at, Slices *s) {
     const Value large = f->stack[at];
     const uint64_t most = bytes_of(f, large) / 4;
+    const uint32_t depth = at + 1;
     for (bool last = false; at-- && !last;) {
         s->root = f->stack[at];
         last = looked_at(f, s->root);
         if (!sliceable(f, s->root)) return false;
-        if ((last || bytes_whole(f, s->root) <= most) && find_axis(f, s, large)) return true;
+        if ((last || bytes_whole(f, s->root) <= most) && find_axis(f, s, large))
+            return !waits(f, depth, s->missing);
     }
     return false;
 }

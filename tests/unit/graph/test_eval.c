@@ -377,6 +377,23 @@ static void test_parts_of_views(void) {
     arena_destroy(r.arena);
 }
 
+/* Each of two large operands could be cut if the other was there: one is made whole. */
+static void test_parts_of_both(void) {
+    enum { M = 12, K = 200000 };
+    static double values[M * K], want[M * M];
+    for (int i = 0; i < M * K; i++) values[i] = i % 7 - 3;
+    for (int i = 0; i < M * M; i++)
+        for (int k = 0; k < K; k++)
+            want[i] += fabs(values[i / M * K + k]) * fabs(values[k * M + i % M]);
+    Rig r = rig();
+    Value x = input(&r, DT_f32, 2, DIMS(M, K), values),
+          y = input(&r, DT_f32, 2, DIMS(K, M), values);
+    build_output(r.g, "y",
+                 build_dot(r.g, build_unary(r.g, OP_abs, x), build_unary(r.g, OP_abs, y), DT_f32));
+    expect(&r, 0, M * M, want);
+    arena_destroy(r.arena);
+}
+
 /* ---- Rows ---- */
 
 static uint64_t row_state = 1;
@@ -496,6 +513,7 @@ TEST_MAIN {
     test_memory();
     test_parts();
     test_parts_of_views();
+    test_parts_of_both();
     /* First numbers of splitmix64 from seed 0: 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4. */
     CHECK(eval_uniform(DT_f32, 0, 0) == (double)0xe220a8 / 0x1p24);
     CHECK(eval_uniform(DT_f64, 0, 1) == (double)(0x6e789e6aa1b965f4u >> 11) / 0x1p53);
