@@ -108,6 +108,8 @@ typedef struct Target Target; /* target.h */
 /* Makes code for every kernel of a schedule that was built for t's machine. */
 graphc_status codegen_run(const Target *t, const Schedule *s, const CodeOptions *o, Arena *a,
                           DiagSink *d, CodeResult *out);
+/* Whoever goes on without compiling: memory that it leaves behind is given back. */
+void codegen_rest(void);
 const char *codegen_llvm_version(void);
 const char *codegen_ptx_version(void); /* of the PTX in plans: what the driver has to know */
 /* The PTX assembler in use, "ptxas 13.0 (/usr/local/cuda/bin/ptxas)", or NULL: plans for GPUs carry

@@ -8,7 +8,7 @@
  * This says when outputs are worth a complaint; what single kernels may do is known far better
  * (graph/eval/eval_error.c). */
 #include "frontend/driver/bound.h"
-#include "graph/eval/eval.h"
+#include "runtime/base/dtype_rows.h"
 
 #include <math.h>
 
@@ -91,4 +91,86 @@ OutputBound *bound_outputs(const Graph *g, DType precision, Arena *a) {
         out[i].step = !dtype_is_float(t) && w->variance > 0 ? 1 : 0;
     }
     return out;
+}
+
+/* ---- Terms that cancel ---- */
+
+typedef struct Terms {
+    const Graph *g;
+    uint8_t *look;
+    double *rms, *size; /* by value */
+    double *count;      /* elements */
+} Terms;
+
+/* What passes on errors of its operands as they are, or times another operand. */
+static bool passes_on(const Graph *g, const Node *n) {
+    Op op = (Op)n->op;
+    return op == OP_add || op == OP_sub || op == OP_mul || op == OP_div || op == OP_reduce_sum ||
+           (op == OP_cast && dtype_is_float(graph_type(g, n->in[0])->dtype)) ||
+           (op_info[op].cls != OPC_SOURCE && moves_only(n));
+}
+
+static void mark_terms(Terms *t, Value v) {
+    const Node *n = graph_node(t->g, v);
+    if (t->look[v] || !dtype_is_float(n->type.dtype)) return;
+    t->look[v] = EVAL_LOOK;
+    for (uint32_t i = 0; i < n->nin && passes_on(t->g, n); i++) mark_terms(t, n->in[i]);
+}
+
+static void measure(Terms *t, Value v, const EvalTensor *x) {
+    double row[256], sum = 0;
+    int64_t n = 1, finite = 0;
+    for (int i = 0; i < x->rank; i++) n *= x->dim[i];
+    for (int64_t i = 0, m; i < n; i += m) {
+        m = n - i < 256 ? n - i : 256;
+        dtype_load_row(x->dtype, x->data, i, 1, m, row);
+        for (int64_t k = 0; k < m; k++)
+            if (isfinite(row[k])) sum += squared(row[k]), finite++;
+    }
+    t->count[v] = (double)n;
+    t->rms[v] = finite ? sqrt(sum / (double)finite) : 0;
+}
+
+static const EvalTensor *look_at_term(void *ctx, Value v, const EvalTensor *want,
+                                      const double *error) {
+    (void)error;
+    measure(ctx, v, want);
+    return NULL;
+}
+
+/* Operands stand before their readers. */
+static double size_of(const Terms *t, Value v) {
+    const Node *n = graph_node(t->g, v);
+    double size = t->rms[v];
+    if (!passes_on(t->g, n)) return size;
+    const Value a = n->in[0], b = n->in[n->nin > 1];
+    switch (n->op) {
+    case OP_mul: return fmax(size, fmax(t->size[a] * t->rms[b], t->rms[a] * t->size[b]));
+    case OP_div: return fmax(size, t->rms[b] > 0 ? t->size[a] / t->rms[b] : 0);
+    case OP_reduce_sum: return fmax(size, t->size[a] * sqrt(t->count[a] / fmax(t->count[v], 1)));
+    default: break;
+    }
+    for (uint32_t i = 0; i < n->nin; i++) size = fmax(size, t->size[n->in[i]]);
+    return size;
+}
+
+graphc_status bound_terms(const Graph *g, const EvalTensor *inputs, uint32_t i, Arena *a,
+                          double *size) {
+    const Value out = g->outputs.v[i].value;
+    Terms t = {.g = g, .look = ARENA_ARRAY(a, uint8_t, g->nodes.n)};
+    t.rms = ARENA_ARRAY(a, double, g->nodes.n);
+    t.size = ARENA_ARRAY(a, double, g->nodes.n);
+    t.count = ARENA_ARRAY(a, double, g->nodes.n);
+    mark_terms(&t, out);
+    for (uint32_t k = 0; k < g->inputs.n; k++)
+        if (t.look[g->inputs.v[k].value]) measure(&t, g->inputs.v[k].value, &inputs[k]);
+    EvalWatch watch = {t.look, look_at_term, &t};
+    EvalRun *run = NULL;
+    graphc_status s = eval_open(g, inputs, NULL, a, &watch, &run);
+    if (s == GRAPHC_OK) s = eval_reach(run, out);
+    eval_close(run);
+    for (Value v = 1; v <= out; v++)
+        if (t.look[v]) t.size[v] = size_of(&t, v);
+    *size = t.size[out];
+    return s;
 }

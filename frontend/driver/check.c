@@ -1,6 +1,7 @@
 #include "frontend/driver/check.h"
 #include "graph/eval/eval_scalar.h"
 #include "runtime/base/dtype_rows.h"
+#include "runtime/base/file.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -33,6 +34,10 @@ struct Check {
     uint32_t nrows;
     EvalTensor other; /* what the evaluator goes on with */
 };
+
+void check_used(const Constant *c) {
+    if (c->file) file_rest(c->data, c->bytes);
+}
 
 /* ---- During the run ---- */
 
@@ -283,7 +288,8 @@ Check *check_begin(const Schedule *s, graphc_session *session, const EvalTensor 
     Arena *a = arena_create();
     Check *c = ARENA_NEW(a, Check);
     *c = (Check){.arena = a, .s = s, .session = session, .opt = *opt};
-    EvalOptions o = {.round_halves = true, .progress = opt->progress, .ctx = opt->ctx};
+    EvalOptions o = {
+        .round_halves = true, .progress = opt->progress, .ctx = opt->ctx, .used = check_used};
     find_kept(c);
     find_looks(c);
     find_due(c);

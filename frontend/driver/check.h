@@ -39,5 +39,7 @@ Check *check_begin(const Schedule *s, graphc_session *session, const EvalTensor 
 /* After the run, and of one that failed: rows in launch order, in the arena. */
 graphc_status check_rows(Check *c, Arena *a, CheckRow **rows, uint32_t *n);
 void check_end(Check *c);
+/* EvalOptions.used of a graph that was imported from files: weights that were read are not held. */
+void check_used(const Constant *c);
 
 #endif

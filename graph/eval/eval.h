@@ -22,6 +22,8 @@ typedef struct EvalOptions {
     uint32_t entry;           /* ... as a run of this entry; outputs are those of all */
     void (*progress)(void *ctx, uint32_t done, uint32_t of); /* nodes of the outermost graph */
     void *ctx;
+    /* A constant of the outermost graph was read, perhaps for the last time; NULL is allowed. */
+    void (*used)(const Constant *c);
 } EvalOptions;
 
 /* Looking at values of the outermost graph as they are made, and going on with others. */

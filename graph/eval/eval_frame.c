@@ -20,12 +20,20 @@ void frame_drop(Frame *f, Value v) {
     f->tuple[v] = NULL;
 }
 
+/* Whoever reads a view reads what it looks at. */
+static void used_up(Frame *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    frame_drop(f, v);
+    while (op_info[n->op].cls == OPC_VIEW) n = graph_node(f->g, n->in[0]);
+    if (n->op == OP_const && f->opt && f->opt->used) f->opt->used(&n->attr.constant);
+}
+
 void frame_done(Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
     f->state[v] = FRAME_made;
     f->made++;
     for (uint32_t i = 0; i < n->nin; i++)
-        if (--f->uses[n->in[i]] == 0) frame_drop(f, n->in[i]);
-    if (!f->uses[v]) frame_drop(f, v);
+        if (--f->uses[n->in[i]] == 0) used_up(f, n->in[i]);
+    if (!f->uses[v]) used_up(f, v);
     if (f->opt && f->opt->progress) f->opt->progress(f->opt->ctx, f->made, f->needed);
 }

@@ -59,6 +59,13 @@ void file_unmap(FileMap *m) {
     *m = (FileMap){0};
 }
 
+void file_rest(const void *p, uint64_t bytes) {
+    const uintptr_t page = 4096;
+    uintptr_t from = ((uintptr_t)p + page - 1) / page * page;
+    uintptr_t to = ((uintptr_t)p + bytes) / page * page;
+    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 const char *file_path_fault(const char *relative) {
     if (!*relative) return "has an empty name";
     if (*relative == '/') return "is an absolute path";

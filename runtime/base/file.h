@@ -33,6 +33,8 @@ graphc_status file_map_beneath(const char *base_path, const char *relative, File
 /* NULL if `relative` is such a path, else what is wrong with it. */
 const char *file_path_fault(const char *relative);
 void file_unmap(FileMap *m);
+/* Whole pages of these bytes of a mapping count no more: they come back from the file when read. */
+void file_rest(const void *p, uint64_t bytes);
 
 /* Writes a new file in the same folder, fsync and rename: readers see the old file or the whole new
  * one, and a process that is killed leaves no part and, unless it was just replacing a file, no

@@ -2,6 +2,7 @@
  * caller's share of the resident's thread pool. */
 #include "runtime/abi.h"
 #include "runtime/base/cores.h"
+#include "runtime/base/file.h"
 #include "runtime/cpu/isa.h"
 #include "runtime/cpu/pool.h"
 #include "runtime/session.h"
@@ -160,14 +161,6 @@ static graphc_status cpu_constant(Resident *r, const void *host, uint64_t bytes,
     return GRAPHC_OK;
 }
 
-/* After packing, the original's pages would count twice; they come back from the file if needed. */
-static void cpu_constant_used(const void *host, uint64_t bytes) {
-    const uintptr_t page = 4096;
-    uintptr_t from = ((uintptr_t)host + page - 1) / page * page;
-    uintptr_t to = ((uintptr_t)host + bytes) / page * page;
-    if (to > from) madvise((void *)from, to - from, MADV_DONTNEED);
-}
-
 static uint32_t thread_count(const graphc_session_options *o) {
     uint32_t n = cores_threads(o->threads);
     return n > POOL_MAX_THREADS ? POOL_MAX_THREADS : n;
@@ -307,7 +300,7 @@ const DeviceOps device_cpu = {
     .free = cpu_free,
     .zero = cpu_zero,
     .constant = cpu_constant,
-    .constant_used = cpu_constant_used,
+    .constant_used = file_rest,
     .lane_open = cpu_lane_open,
     .lane_close = cpu_lane_close,
     .lane_threads = cpu_lane_threads,

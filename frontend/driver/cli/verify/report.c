@@ -24,14 +24,14 @@ static void print_output(const Verdict *v, const Trial *t, uint32_t i) {
     if (x->unlike)
         cli_print(stdout, "; %llu are finite on one side only", (unsigned long long)x->unlike);
     if (v->files || v->tolerances)
-        cli_print(stdout, "; allowed: %.3g + %.3g |value|\n", v->atol, v->rtol);
+        cli_print(stdout, "; allowed: %.3g + %.3g |value|", v->atol, v->rtol);
     else if (b->depth)
-        cli_print(stdout, "; allowed: %.2g std, %u roundings deep, to %s at worst%s\n", b->std,
-                  b->depth, dtype_name(b->coarsest),
-                  v->between[i] ? "; it lies between the reference with and without these roundings"
-                                : "");
-    else
-        cli_print(stdout, "\n");
+        cli_print(stdout, "; allowed: %.2g std, %u roundings deep, to %s at worst", b->std,
+                  b->depth, dtype_name(b->coarsest));
+    if (v->between[i])
+        cli_print(stdout, "; it lies between the reference with and without these roundings");
+    if (b->terms > 1) cli_print(stdout, "; it is a sum of terms %.2g times as large", b->terms);
+    cli_print(stdout, "\n");
 }
 
 static void print_rows(const Verdict *v, const Trial *t, const Cli *c) {
