@@ -34,6 +34,11 @@ static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
     return -1;
 }
 
+/* Whether parts of v along its axis `a` are made of parts: a reshape has to have had that axis. */
+static bool divides(const Frame *f, Value v, int a) {
+    return graph_node(f->g, v)->op != OP_reshape || operand_axis(f, v, 0, a) >= 0;
+}
+
 static bool sliceable(const Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
     OpClass c = (OpClass)op_info[n->op].cls;
@@ -87,7 +92,8 @@ static void find_parts(Frame *f, Slices *s) {
     s->edges[s->root] = f->uses[s->root];
     for (Value v = s->root; v > 0; v--) {
         if (v != s->root && !s->edges[v]) continue;
-        if (v != s->root && (s->edges[v] != f->uses[v] || looked_at(f, v) || !sliceable(f, v))) {
+        if (v != s->root && (s->edges[v] != f->uses[v] || looked_at(f, v) || !sliceable(f, v) ||
+                             !divides(f, v, s->of[v]))) {
             s->of[v] = -1;
             if (v > s->missing) s->missing = v;
             continue;
@@ -104,6 +110,7 @@ static bool find_axis(Frame *f, Slices *s, Value large) {
     frame_dims(f, s->root, dim);
     for (s->axis = 0; s->axis < graph_type(f->g, s->root)->rank; s->axis++) {
         if (dim[s->axis] < 2 || (best >= 0 && dim[s->axis] <= dim[best])) continue;
+        if (!divides(f, s->root, s->axis)) continue;
         find_parts(f, s);
         if (s->of[large] >= 0) best = s->axis;
     }

@@ -377,6 +377,30 @@ static void test_parts_of_views(void) {
     arena_destroy(r.arena);
 }
 
+/* A reshape that has no such axis before it is made whole. */
+static void test_parts_of_split(void) {
+    enum { H = 6, N = 100000 };
+    static double values[H * N], want[H * 2];
+    for (int i = 0; i < H * N; i++) values[i] = i % 5 - i / N;
+    for (int i = 0; i < H * 2; i++)
+        for (int k = 0; k < N; k++)
+            want[i] += fabs(values[i / 2 * N + k]) * values[(i / 2 * N + k) / 2 * 2 + i % 2];
+    Rig r = rig();
+    r.exact = true;
+    Value x = input(&r, DT_f32, 3, DIMS(H, 1, N), values),
+          y = input(&r, DT_f32, 1, DIMS(H * N), values);
+    const Expr rows[] = {expr_const(r.g->exprs, H), expr_const(r.g->exprs, N / 2),
+                         expr_const(r.g->exprs, 1), expr_const(r.g->exprs, 2)};
+    const Expr twice[] = {rows[0], rows[1], rows[3], rows[3]};
+    const Expr all[] = {rows[0], expr_const(r.g->exprs, N), rows[3]};
+    Value each = build_reshape(r.g, build_unary(r.g, OP_neg, y), 4, rows);
+    each = build_reshape(r.g, build_expand(r.g, each, 4, twice), 3, all);
+    Value large = build_unary(r.g, OP_abs, x);
+    build_output(r.g, "y", build_unary(r.g, OP_neg, build_dot(r.g, large, each, DT_f32)));
+    expect(&r, 0, H * 2, want);
+    arena_destroy(r.arena);
+}
+
 /* Each of two large operands could be cut if the other was there: one is made whole. */
 static void test_parts_of_both(void) {
     enum { M = 12, K = 200000 };
@@ -514,6 +538,7 @@ TEST_MAIN {
     test_parts();
     test_parts_of_views();
     test_parts_of_both();
+    test_parts_of_split();
     /* First numbers of splitmix64 from seed 0: 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4. */
     CHECK(eval_uniform(DT_f32, 0, 0) == (double)0xe220a8 / 0x1p24);
     CHECK(eval_uniform(DT_f64, 0, 1) == (double)(0x6e789e6aa1b965f4u >> 11) / 0x1p53);
