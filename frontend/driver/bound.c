@@ -131,8 +131,7 @@ static void measure(Terms *t, Value v, const EvalTensor *x) {
     t->rms[v] = finite ? sqrt(sum / (double)finite) : 0;
 }
 
-static const EvalTensor *look_at_term(void *ctx, Value v, const EvalTensor *want,
-                                      const double *error) {
+static EvalTensor *look_at_term(void *ctx, Value v, const EvalTensor *want, const double *error) {
     (void)error;
     measure(ctx, v, want);
     return NULL;

@@ -245,7 +245,7 @@ static void compare(const Check *c, CheckRow *r, const EvalTensor *got, const Ev
     if (r->count) r->mean_abs /= (double)r->count;
 }
 
-static const EvalTensor *look(void *ctx, Value v, const EvalTensor *want, const double *error) {
+static EvalTensor *look(void *ctx, Value v, const EvalTensor *want, const double *error) {
     Check *c = ctx;
     Kept *k = &c->kept[c->of[v] - 1];
     const Type *type = graph_type(c->s->graph, v);

@@ -34,6 +34,7 @@ static int is_safetensors(const uint8_t *data, uint64_t size) {
 }
 
 const char *file_kind(const uint8_t *data, uint64_t size) {
+    if (!size) return "an empty one";
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++) {
         const struct Beginning *b = &beginnings[i];
         if (size < b->at + b->n || memcmp(data + b->at, b->bytes, b->n) != 0) continue;

@@ -219,13 +219,16 @@ static Tensor from_public(const EvalTensor *t) {
 
 /* Evaluation goes on with x. What its kernel computes further may start from the value before it
  * was rounded to a half type. */
-static bool replace(Frame *f, Value v, const EvalTensor *x) {
+static bool replace(Frame *f, Value v, EvalTensor *x) {
     const Node *n = graph_node(f->g, v);
     Tensor seen = from_public(x), now = seen;
     eval_release(f->e, &f->v[v]);
     eval_release(f->e, &f->err[v]);
-    if (!eval_alloc(f->e, &now)) return false;
-    eval_copy(&now, &seen);
+    bool ok = eval_alloc(f->e, &now);
+    if (ok) eval_copy(&now, &seen);
+    free(x->data);
+    x->data = NULL;
+    if (!ok) return false;
     f->v[v] = now;
     if (!dtype_is_half(x->dtype) || n->op == OP_cast) return true;
     Tensor *err = &f->err[v];
@@ -263,7 +266,7 @@ static bool look_at(Frame *f, Value v) {
     if (!(f->watch->what[v] & EVAL_LOOK)) return true;
     bool ok = make_own(f->e, &f->v[v], &flat) &&
               (!f->err[v].data || eval_make_contiguous(f->e, &f->err[v], &err));
-    const EvalTensor *other = NULL;
+    EvalTensor *other = NULL;
     if (ok) {
         EvalTensor want = {.dtype = flat.dtype, .rank = flat.rank, .data = flat.to};
         memcpy(want.dim, flat.dim, sizeof want.dim);

@@ -35,8 +35,8 @@ typedef struct EvalWatch {
     const uint8_t *what; /* per node */
     /* error: how far from each element a correct implementation may be that starts from the values
      * returned before (eval_error.c); NULL: nowhere. Returns NULL or what evaluation goes on with: of
-     * the node's own type and shape, copied before the next call. */
-    const EvalTensor *(*look)(void *ctx, Value v, const EvalTensor *want, const double *error);
+     * the node's own type and shape; its data, which malloc gave, is copied and freed at once. */
+    EvalTensor *(*look)(void *ctx, Value v, const EvalTensor *want, const double *error);
     void *ctx;
 } EvalWatch;
 /* Of a float type: half the distance of neighbours around 1. */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_BYTES = 1 << 21 }; /* of the largest value of a part, with its bound */
+enum { PART_BYTES = 1 << 20 }; /* of the largest value of a part, with its bound */
 
 /* The axis of operand i that axis `a` of v runs along; -1: every part of v reads all of it. */
 static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {

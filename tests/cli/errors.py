@@ -160,12 +160,15 @@ with tempfile.TemporaryDirectory() as d:
     expect(2, "is not a number from 1", "bench", "mlp.plan", "--runs", "0")
     expect(2, 'did you mean "graphc verify"?', "verfy", "mlp.onnx")
     expect(2, 'did you mean "graphc bench"?', "help", "banch")
+    expect(2, "did you mean --percentiles?", "bench", "mlp.plan", "--percentile")
+    expect(2, '"graphc bench --help" lists them', "bench", "mlp.plan", "--nothing-like-it")
+    expect(2, "mlp.plan and 50,99 are compared", "bench", "mlp.plan", "50,99", "--percentiles")
     for words in (["help"], ["help", "verify"], ["version"]):
         expect(0, "", *words)
     expect(3, 'its inputs are "x"', "run", "mlp.plan", "--output-dir", "out", "--input", "y=x.npy")
     for name, head, kind in (("lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "Git LFS pointer"),
                              ("page", b"<!DOCTYPE html>\n<html><body>404</body></html>", "HTML page"),
-                             ("packed", b"\x1f\x8b\x08\0\0\0\0\0\0\x03", "gzip"),
+                             ("nothing", b"", "an empty one"), ("packed", b"\x1f\x8b\x08\0\0\0\0\0\0\x03", "gzip"),
                              ("weights", (40).to_bytes(8, "little") + b'{"a":{}}' + b" " * 60, "safetensors"),
                              ("plan", open("mlp.plan", "rb").read(), "graphc plan")):
         open(name + ".onnx", "wb").write(head)

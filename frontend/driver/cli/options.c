@@ -1,5 +1,6 @@
 /* Options: a row each, parsed and documented from the same table. */
 #include "frontend/driver/cli/cli.h"
+#include "frontend/driver/cli/near.h"
 #include "frontend/driver/cli/tune/database.h"
 #include "runtime/plan.h"
 #include "runtime/cpu/pool.h"
@@ -62,9 +63,13 @@ typedef enum OptKind {
 static const struct Range {
     uint64_t lo, hi;
 } ranges[] = {
-    [OPT_SEED] = {0, UINT64_MAX},          [OPT_RUNS] = {1, 1000000},       [OPT_ISA] = {3, 4},
-    [OPT_THREADS] = {1, POOL_MAX_THREADS}, [OPT_COUNT] = {0, FUSE_ALL - 1},
-    [OPT_SIZE] = {1, INT32_MAX},             [OPT_WAYS] = {1, PLAN_MAX_VARIANTS},
+    [OPT_SEED] = {0, UINT64_MAX},
+    [OPT_RUNS] = {1, 1000000},
+    [OPT_ISA] = {3, 4},
+    [OPT_THREADS] = {1, POOL_MAX_THREADS},
+    [OPT_COUNT] = {0, FUSE_ALL - 1},
+    [OPT_SIZE] = {1, INT32_MAX},
+    [OPT_WAYS] = {1, PLAN_MAX_VARIANTS},
 };
 
 typedef struct OptRow {
@@ -85,7 +90,8 @@ static const OptRow opt_rows[] = {
     {"--output", "-o", OPT_TEXT, FIELD(output), TRAIN_VERBS, "DIR",
      "where weights or the adapter, checkpoints and logs go; with --plan-only the plan"},
     {"--output", "-o", OPT_TEXT, FIELD(output), "merge", "FILE",
-     "where the merged model goes: OUT.onnx, with OUT.onnx.data if it is large, or OUT.safetensors"},
+     "where the merged model goes: OUT.onnx, with OUT.onnx.data if it is large, or "
+     "OUT.safetensors"},
     {"--target", NULL, OPT_TEXT, FIELD(target), TUNE_VERBS, "LIST",
      "what to make code for, with commas: cpu (default), a GPU architecture like sm_90a"},
     {"--precision", NULL, OPT_TEXT, FIELD(precision), TUNE_VERBS, "P",
@@ -114,7 +120,8 @@ static const OptRow opt_rows[] = {
     {"--adapters", NULL, OPT_COUNT, FIELD(adapters), "compile", "N",
      "places for so many adapters that are loaded later, of the layers that --lora says"},
     {"--lora", NULL, OPT_TEXT, FIELD(train.lora), "compile", "r=N,targets=...",
-     "layers that get places for adapters, and their largest rank (default r=16,targets=all-linear)"},
+     "layers that get places for adapters, and their largest rank (default "
+     "r=16,targets=all-linear)"},
     {"--cache", NULL, OPT_TEXT, FIELD(cache_dir), TUNE_VERBS, "DIR",
      "keeps compiled kernels there, and takes them from there"},
     {"--variants", NULL, OPT_WAYS, FIELD(variants), "compile tune", "N",
@@ -123,9 +130,10 @@ static const OptRow opt_rows[] = {
      "takes what \"graphc tune\" found to be the fastest from there"},
     {"--tune-db", NULL, OPT_TEXT, FIELD(tune_db), "tune", "FILE",
      "keeps what is found there, for later compiles"},
-    {"--seconds", NULL, OPT_SIZE, FIELD(seconds), "tune", "N", "takes at most so long (default 60)"},
-    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune tune", "cpu|cuda[:N]",
-     "where to run (default cpu)"},
+    {"--seconds", NULL, OPT_SIZE, FIELD(seconds), "tune", "N",
+     "takes at most so long (default 60)"},
+    {"--device", NULL, OPT_TEXT, FIELD(device), "run bench verify grad train finetune tune",
+     "cpu|cuda[:N]", "where to run (default cpu)"},
     {"--input", NULL, OPT_INPUT, 0, "run bench verify grad tune", "NAME=FILE",
      "an input from a .npy, .npz, .pb (ONNX TensorProto) or safetensors file; - is standard input"},
     {"--output-dir", NULL, OPT_TEXT, FIELD(output_dir), "run grad", "DIR",
@@ -156,9 +164,9 @@ static const OptRow opt_rows[] = {
      "norms take the batch's statistics and move the running ones (default), or leave them"},
     {"--dropout", NULL, OPT_TEXT, FIELD(train.dropout), TRAIN_VERBS, "on|off",
      "whether the model's Dropout nodes drop in steps (default on), never in evaluations"},
-    {"--batch", NULL, OPT_SIZE, FIELD(train.batch), TRAIN_VERBS, "N", "rows of a batch (default 8)"},
-    {"--seq", NULL, OPT_SIZE, FIELD(train.seq), TRAIN_VERBS, "N",
-     "tokens of a row (default 128)"},
+    {"--batch", NULL, OPT_SIZE, FIELD(train.batch), TRAIN_VERBS, "N",
+     "rows of a batch (default 8)"},
+    {"--seq", NULL, OPT_SIZE, FIELD(train.seq), TRAIN_VERBS, "N", "tokens of a row (default 128)"},
     {"--checkpoint", NULL, OPT_TEXT, FIELD(train.checkpoint), TRAIN_VERBS, "auto|layers|none",
      "what backward computes again, not kept: what is cheap (default), whole layers, or nothing"},
     {"--memory-budget", NULL, OPT_TEXT, FIELD(train.memory_budget), TRAIN_VERBS, "SIZE",
@@ -195,13 +203,15 @@ static const OptRow opt_rows[] = {
     {"--clip", NULL, OPT_REAL, FIELD(train.clip), TRAIN_VERBS, "X",
      "bound of the gradients' norm (default none)"},
     {"--head-rows", NULL, OPT_COUNT, FIELD(train.head_rows), TRAIN_VERBS, "N",
-     "rows of cross entropy's logits that exist at once (default: 256 MiB of them, 1024 at least, and what fills a GPU)"},
+     "rows of cross entropy's logits that exist at once (default: 256 MiB of them, 1024 at least, "
+     "and what fills a GPU)"},
     {"--loss-scale", NULL, OPT_REAL, FIELD(train.loss_scale), TRAIN_VERBS, "X",
      "of f16, the first one (default 65536 with --precision f16); 0: none"},
     {"--scale-every", NULL, OPT_SIZE, FIELD(train.scale_every), TRAIN_VERBS, "N",
      "the scale doubles after so many steps without overflow (default 2000)"},
     {"--on-nan", NULL, OPT_TEXT, FIELD(train.on_nan), TRAIN_VERBS, "stop|skip",
-     "a loss or gradient that is no finite number ends the run (default), or its step changes nothing"},
+     "a loss or gradient that is no finite number ends the run (default), or its step changes "
+     "nothing"},
     {"--eval-every", NULL, OPT_SIZE, FIELD(train.eval_every), TRAIN_VERBS, "N",
      "steps between measurements of what is held out (default: at the end)"},
     {"--patience", NULL, OPT_SIZE, FIELD(train.patience), TRAIN_VERBS, "N",
@@ -211,7 +221,8 @@ static const OptRow opt_rows[] = {
     {"--resume", NULL, OPT_FLAG, FIELD(train.resume), TRAIN_VERBS, "",
      "goes on with the run in -o's folder from its last checkpoint"},
     {"--config", NULL, OPT_TEXT, FIELD(train.config), TRAIN_VERBS, "FILE",
-     "more options, JSON {\"batch\": 8, ...} or .yaml; those given here go before. The run leaves its own in -o"},
+     "more options, JSON {\"batch\": 8, ...} or .yaml; those given here go before. The run leaves "
+     "its own in -o"},
     {"--plan-only", NULL, OPT_FLAG, FIELD(train.plan_only), TRAIN_VERBS, "",
      "writes the training plan, for the C API, and stops"},
     {"--wrt", NULL, OPT_TEXT, FIELD(wrt), "grad", "weights|inputs|NAME,...",
@@ -254,7 +265,8 @@ static const OptRow opt_rows[] = {
      "at most this x86-64 level: v3 is AVX2, v4 AVX-512"},
     {"--threads", NULL, OPT_THREADS, FIELD(threads), TUNE_VERBS, "N",
      "threads (default GRAPHC_THREADS, else the cores it may use)"},
-    {"--json", NULL, OPT_FLAG, FIELD(json), "compile run bench explain inspect verify grad train finetune tune doctor", "",
+    {"--json", NULL, OPT_FLAG, FIELD(json),
+     "compile run bench explain inspect verify grad train finetune tune doctor", "",
      "results as JSON, no notes; train: a line a step"},
     {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "run bench explain verify", "",
      "more detail; bench: the time of every kernel; explain: what became of the nodes that are in "
@@ -380,7 +392,13 @@ static graphc_status parse_option(Cli *c, int argc, char **argv, int *i) {
         const char *verb = c->verb == c->verbs ? "" : c->verb->name, *space = *verb ? " " : "";
         (void)diag(c->diags, D_USAGE, "", "graphc%s%s has no option %.*s", space, verb, (int)n,
                    arg);
-        diag_hint(c->diags, "\"graphc%s%s --help\" lists them", space, verb);
+        Near near = {.name = arena_strndup(c->arena, arg, n)};
+        for (size_t k = 0; k < sizeof opt_rows / sizeof *opt_rows; k++)
+            if (takes(&opt_rows[k], c->verb->name)) near_try(&near, opt_rows[k].name);
+        if (near.best)
+            diag_hint(c->diags, "did you mean %s?", near.best);
+        else
+            diag_hint(c->diags, "\"graphc%s%s --help\" lists them", space, verb);
         return GRAPHC_USAGE;
     }
     const char *value = eq ? eq + 1 : NULL;
@@ -399,7 +417,8 @@ graphc_status cli_option_set(Cli *c, const char *file, const char *name, const c
     if (!row)
         return diag(c->diags, D_USAGE, file, "graphc %s has no option %s", c->verb->name, name);
     if (!value != (row->kind == OPT_FLAG))
-        return diag(c->diags, D_USAGE, file, value ? "%s takes no value" : "%s needs a value", name);
+        return diag(c->diags, D_USAGE, file, value ? "%s takes no value" : "%s needs a value",
+                    name);
     return apply(c, row, value) ? GRAPHC_OK : malformed(c, file, row, value);
 }
 
@@ -431,9 +450,19 @@ static graphc_status threads_by_default(Cli *c) {
 }
 
 /* Negative: not given. */
-static const TrainArgs cli_train_defaults = {
-    .lr = -1, .min_lr = -1, .warmup = -1, .decay = -1, .epochs = -1, .hold_out = -1, .beta1 = -1, .beta2 = -1, .eps = -1,
-    .weight_decay = -1, .momentum = -1, .loss_scale = -1, .end_token = UINT64_MAX};
+static const TrainArgs cli_train_defaults = {.lr = -1,
+                                             .min_lr = -1,
+                                             .warmup = -1,
+                                             .decay = -1,
+                                             .epochs = -1,
+                                             .hold_out = -1,
+                                             .beta1 = -1,
+                                             .beta2 = -1,
+                                             .eps = -1,
+                                             .weight_decay = -1,
+                                             .momentum = -1,
+                                             .loss_scale = -1,
+                                             .end_token = UINT64_MAX};
 
 graphc_status cli_parse(Cli *c, int argc, char **argv) {
     bool options = true; /* until "--" */
@@ -453,8 +482,8 @@ graphc_status cli_parse(Cli *c, int argc, char **argv) {
     return threads_by_default(c);
 }
 
-/* Lines of at most 79 characters: words of the text behind `left`, which stand in the column; a left
- * side that reaches it has a line of its own. */
+/* Lines of at most 79 characters: words of the text behind `left`, which stand in the column; a
+ * left side that reaches it has a line of its own. */
 static void help_lines(const char *left, int column, const char *text) {
     enum { WIDTH = 79 };
     int at = printf("%s", left);
@@ -505,17 +534,19 @@ void cli_help(const Verb *verbs, const Verb *verb) {
         help_lines("", 2, v->usage);
         help_lines("", 6, v->summary);
     }
-    printf(
-        "\n\"graphc VERB --help\" explains a verb by example. A verb that takes MODEL.onnx\n"
-        "for a plan compiles it first. Without a verb, or with \"compile\", a model becomes\n"
-        "a plan:\n");
+    printf("\n\"graphc VERB --help\" explains a verb by example. A verb that takes MODEL.onnx\n"
+           "for a plan compiles it first. Without a verb, or with \"compile\", a model becomes\n"
+           "a plan:\n");
     help_options("compile");
     printf("\nExamples:\n%s", verbs[0].examples);
     printf("\n");
-    help_lines("", 0, "Plans are checked before use, but they hold machine code: run only those that "
-                      "you built or trust. Models are data, and safe to compile whatever they hold.");
+    help_lines("", 0,
+               "Plans are checked before use, but they hold machine code: run only those that "
+               "you built or trust. Models are data, and safe to compile whatever they hold.");
     printf("\n");
-    help_lines("", 0, "Exit status: 0 done, 1 a comparison failed, 2 usage, 3 invalid file, 4 unsupported, "
-                      "5 device or run-time failure, 6 out of memory, 7 input/output failure, 8 cancelled.");
+    help_lines(
+        "", 0,
+        "Exit status: 0 done, 1 a comparison failed, 2 usage, 3 invalid file, 4 unsupported, "
+        "5 device or run-time failure, 6 out of memory, 7 input/output failure, 8 cancelled.");
     help_lines("", 0, "Environment: GRAPHC_THREADS, GRAPHC_CHECK, NO_COLOR. Manual: man graphc.");
 }

@@ -72,7 +72,7 @@ graphc_status cli_load_failed(Cli *c, const char *path, graphc_status status, co
     const char *kind = NULL;
     if (status == GRAPHC_INVALID && file_map(path, &m, why) == GRAPHC_OK)
         kind = file_kind(m.data, m.size);
-    if (kind && memcmp(m.data, PLAN_MAGIC, 8) != 0)
+    if (kind && (m.size < 8 || memcmp(m.data, PLAN_MAGIC, 8) != 0))
         diag_hint(c->diags, "it is %s", kind);
     else if (status == GRAPHC_INVALID && !(dot && strcmp(dot, ".plan") == 0))
         diag_hint(c->diags, "a model is compiled first if its name ends in .onnx");

@@ -105,7 +105,10 @@ graphc_status bench_pair(Cli *c) {
     BenchRun r[2];
     Ratio ratio;
     if (c->verbose || c->trace || c->html || c->csv || c->percentiles)
-        return cli_usage(c, "two plans are compared by their ratio alone");
+        return cli_usage(c, arena_printf(c->arena,
+                                         "%s and %s are compared by their ratio alone: without -v, "
+                                         "--trace, --html, --csv and --percentiles",
+                                         c->args.v[0], c->args.v[1]));
     graphc_status st = open_one(c, &s[0], &r[0], 0);
     if (st == GRAPHC_OK) st = open_one(c, &s[1], &r[1], 1);
     if (st == GRAPHC_OK) st = measure(c, r, &ratio);

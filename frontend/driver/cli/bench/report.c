@@ -199,7 +199,7 @@ static void print_csv(const Cli *c, const BenchRun *r) {
         cli_print(stdout, "kernel,kind,ms,least_ms,bytes,flops,threads,nodes\n");
         for (uint32_t i = 0; i < r->n; i++) {
             graphc_step_profile p = r->kernels[i].step;
-            cli_print(stdout, "%s,%s,%.9g,%.9g,%.9g,%.9g,%u,", p.kernel, p.kind,
+            cli_print(stdout, "%s,%s,%.6g,%.6g,%.6g,%.6g,%u,", p.kernel, p.kind,
                       r->kernels[i].seconds * 1e3, r->kernels[i].least * 1e3, p.bytes, p.flops,
                       p.threads);
             put_field(p.nodes, "\n");
@@ -213,11 +213,11 @@ static void print_csv(const Cli *c, const BenchRun *r) {
     put_field(r->plan, ",");
     cli_print(stdout, "%016llx,", (unsigned long long)r->session->plan_hash);
     put_field(sizes_text(r), ",");
-    cli_print(stdout, "%s,%s,%u,%u,%.9g,%.9g,%.9g,%.9g", r->device, r->code, r->threads,
+    cli_print(stdout, "%s,%s,%u,%u,%.6g,%.6g,%.6g,%.6g", r->device, r->code, r->threads,
               r->times.n * r->times.in_row, r->median * 1e3, r->times.v[0] * 1e3,
               r->times.v[r->times.n - 1] * 1e3, mean(r) * 1e3);
     for (size_t i = 0; i < PERCENTILES; i++)
-        cli_print(stdout, ",%.9g", at(r, percentiles[i].q) * 1e3);
+        cli_print(stdout, ",%.6g", at(r, percentiles[i].q) * 1e3);
     cli_print(stdout, "\n");
 }
 
