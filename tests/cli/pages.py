@@ -55,6 +55,7 @@ for (const plot of document.querySelectorAll('svg:not(.time)')) {
   });
 }
 document.title = JSON.stringify({wide: document.body.scrollWidth - document.documentElement.clientWidth, hidden, least,
+  cut: [...document.querySelectorAll('td:last-child')].filter(c => box(c).right > box(c.closest('section')).right + 1).length,
   marks: document.querySelectorAll('circle').length});
 """
 
@@ -126,6 +127,7 @@ def test(d):
         for width in 1280, 390:
             r, said = browser.probe(d, text, PLOTS, width)
             check(r and r["wide"] <= 0 and r["marks"] > 0 and not said, f"{name} at {width}: {r} {said}")
+            check(r and not r["cut"], f"{name} at {width}: {r and r['cut']} names of rows lie outside of their table")
             check(r and not r["hidden"] and r["least"] >= 8, f"{name} at {width}: what plots say is {r['least']} pixels high, cut or covered: {r['hidden']}")
 
     dot = open("m.dot").read()

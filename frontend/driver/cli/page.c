@@ -33,6 +33,11 @@ static const char head[] =
     "tr+tr td{border-top:1px solid var(--grid)}pre{margin:.2rem 0;white-space:pre-wrap;"
     "color:var(--dim);font-size:.8rem}.bad{fill:#d1242f;color:#d1242f;font-weight:600}.ok{fill:var("
     "--red)}"
+    /* On a phone each row's name stands above its numbers. */
+    "\n@media(max-width:40rem){table,tbody{display:block}tr{display:flex;flex-wrap:wrap}"
+    "tr+tr{border-top:1px solid var(--grid)}tr+tr td{border:0}"
+    "td,th{flex:1 0 0;padding:.15rem .2rem}th{white-space:normal}"
+    "td:last-child,th:last-child{flex:1 0 100%;order:-1;min-width:0}}"
     "\n</style>\n<title>";
 
 void page_text(StrBuf *s, const char *text) {
@@ -49,11 +54,14 @@ void page_text(StrBuf *s, const char *text) {
 }
 
 void page_begin(StrBuf *s, Arena *a, const char *title) {
+    const char *folder = strrchr(title, '/'), *name = folder ? folder + 1 : title;
     sb_init(s, a);
     sb_put(s, head);
+    page_text(s, name);
+    sb_put(s, "</title></head><body><h1 title=\"");
     page_text(s, title);
-    sb_put(s, "</title></head><body><h1>");
-    page_text(s, title);
+    sb_put(s, "\">");
+    page_text(s, name);
     sb_put(s, "</h1>");
 }
 

@@ -5,8 +5,8 @@
 
 #include "frontend/driver/cli/cli.h"
 
-void page_begin(StrBuf *s, Arena *a, const char *title);     /* up to and with the heading */
-void page_text(StrBuf *s, const char *text);                 /* as text, whatever it holds */
+void page_begin(StrBuf *s, Arena *a, const char *title); /* to its heading: a file by its name */
+void page_text(StrBuf *s, const char *text);             /* as text, whatever it holds */
 graphc_status page_end(Cli *c, StrBuf *s, const char *path); /* writes it */
 
 #endif
