@@ -29,6 +29,7 @@ def reference(x):
 
 def signature():
     assert plan.inputs == (graphc.Tensor("x", "f32", ("batch", 32)),)
+    assert repr(plan).startswith("<graphc.Plan (x: f32[batch, 32]) -> (") and repr(plan).endswith(" for cpu>"), repr(plan)
     assert plan.outputs == (graphc.Tensor("y", "f32", ("batch", 50)),)
     assert plan.symbols == {"batch": (1, 2147483647)} and plan.targets == ("cpu",) and plan.entries == ("run",)
 

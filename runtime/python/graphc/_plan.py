@@ -145,6 +145,10 @@ class Plan:
         if hasattr(self, "_loaded"):
             self._loaded.drop()
 
+    def __repr__(self) -> str:
+        sides = [", ".join(f"{t.name}: {t.dtype}[{', '.join(map(str, t.shape))}]" for t in side) for side in (self.inputs, self.outputs)]
+        return f"<graphc.Plan ({sides[0]}) -> ({sides[1]}) for {', '.join(self.targets)}>"
+
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         return tuple(Tensor(s.name, s.dtype_name, s.dims) for s in self._inputs)
