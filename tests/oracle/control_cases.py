@@ -250,3 +250,11 @@ each("appended", """(float[n, 4] x) => (float[k, 4] joined, float[4, k] stacked,
     count = SequenceLength(list)
     second = SequenceAt(lines, i1)
 }""", odd=dict(x=x), even=dict(x=x[:4]))
+
+# The axis that rows of results are put along, counted from the back: unrolled, and as a loop.
+for size in ("3", "n"):
+    each(f"scan_from_the_back_{size}", f"""(float[{size}, 4] x, float[4] start) => (float[4] last, float[4, {size}] sums) {{
+    last, sums = Scan(start, x) <num_scan_inputs = 1, scan_output_axes = [-1],
+        body = turn(float[4] s, float[4] row) => (float[4] s2, float[4] out) {{ s2 = Add(s, row)
+                                                                            out = Tanh(s2) }}>
+}}""", three=dict(x=x[:3], start=x[3]))

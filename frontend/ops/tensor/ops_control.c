@@ -408,13 +408,19 @@ typedef struct Scan {
     uint32_t nstates, nscans, nouts; /* nouts: scan outputs */
     Value *state, *scan;
     Expr length;
-    int *in_axis, *out_axis;
+    int *in_axis;
+    const int64_t *out_axis; /* as written: from the back, too; NULL: all in front */
     bool *in_reverse, *out_reverse;
 } Scan;
 
 static Value scan_slice(Graph *g, Value x, int axis, bool reverse, Expr length, Expr i) {
     Expr at = reverse ? expr_sub(g->exprs, expr_addi(g->exprs, length, -1), i) : i;
     return v_at(g, x, axis, at);
+}
+
+/* The axis that an output has its rows along, of this rank: negative when it is out of range. */
+static int scan_out_axis(Lower *l, const Scan *s, uint32_t i, int rank) {
+    return lower_axis(l, s->out_axis ? s->out_axis[i] : 0, rank);
 }
 
 static bool scan_unrolled(Lower *l, const Scan *s, int64_t length, Value *out) {
@@ -438,9 +444,12 @@ static bool scan_unrolled(Lower *l, const Scan *s, int64_t length, Value *out) {
         }
     }
     l->im->copies = copies;
-    for (uint32_t i = 0; i < s->nouts; i++)
-        out[s->nstates + i] =
-            stack(g, rows + (int64_t)i * length, (uint32_t)length, s->out_axis[i]);
+    for (uint32_t i = 0; i < s->nouts; i++) {
+        const Value *row = rows + (int64_t)i * length;
+        const int axis = *row ? scan_out_axis(l, s, i, v_rank(g, *row) + 1) : 0;
+        if (axis < 0) return false;
+        out[s->nstates + i] = stack(g, row, (uint32_t)length, axis);
+    }
     return true;
 }
 
@@ -487,10 +496,9 @@ static bool scan_rolled(Lower *l, const Scan *s, Value *out) {
     for (uint32_t i = 0; i < s->nouts; i++) {
         Value y = build_proj(g, tuple, s->nstates + i);
         if (s->out_reverse[i]) y = flip_front(g, y);
-        if (y && s->out_axis[i] >= v_rank(g, y))
-            return lower_error(l, D_ATTRIBUTE, "output axis %d is out of range for rank %d",
-                               s->out_axis[i], v_rank(g, y));
-        out[s->nstates + i] = v_move_axis(g, y, 0, s->out_axis[i]);
+        const int axis = y ? scan_out_axis(l, s, i, v_rank(g, y)) : 0;
+        if (axis < 0) return false;
+        out[s->nstates + i] = v_move_axis(g, y, 0, axis);
     }
     return true;
 }
@@ -537,7 +545,6 @@ static bool scan_read(Lower *l, Scan *s, uint32_t skip) {
     s->scan = s->state + s->nstates;
     s->in_axis = ARENA_ARRAY(g->arena, int, s->nscans);
     s->in_reverse = ARENA_ARRAY(g->arena, bool, s->nscans);
-    s->out_axis = ARENA_ARRAY(g->arena, int, s->nouts);
     s->out_reverse = ARENA_ARRAY(g->arena, bool, s->nouts);
     for (uint32_t i = 0; i < all; i++)
         if (!(s->state[i] = lower_need(l, skip + i))) return false;
@@ -547,21 +554,15 @@ static bool scan_read(Lower *l, Scan *s, uint32_t skip) {
 static bool lower_scan(Lower *l) {
     Graph *g = lower_graph(l);
     Scan s = {0};
-    const int64_t *in_axes, *out_axes;
+    const int64_t *in_axes;
     if (!scan_read(l, &s, 0) || !scan_list(l, "scan_input_axes", s.nscans, &in_axes) ||
         !scan_directions(l, "scan_input_directions", s.nscans, s.in_reverse) ||
-        !scan_list(l, "scan_output_axes", s.nouts, &out_axes) ||
+        !scan_list(l, "scan_output_axes", s.nouts, &s.out_axis) ||
         !scan_directions(l, "scan_output_directions", s.nouts, s.out_reverse))
         return false;
     for (uint32_t i = 0; i < s.nscans; i++) {
         s.in_axis[i] = lower_axis(l, in_axes ? in_axes[i] : 0, v_rank(g, s.scan[i]));
         if (s.in_axis[i] < 0) return false;
-    }
-    for (uint32_t i = 0; i < s.nouts; i++) {
-        if (out_axes && out_axes[i] < 0)
-            return lower_unsupported(l, "count the axis from the front",
-                                     "scan_output_axes with negative values");
-        s.out_axis[i] = out_axes ? (int)out_axes[i] : 0;
     }
     s.length = v_dim(g, s.scan[0], s.in_axis[0]);
     for (uint32_t i = 1; i < s.nscans; i++)
