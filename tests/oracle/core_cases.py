@@ -391,6 +391,15 @@ for t in ("f32", "i64", "i32", "f64"):
             c.op("CumSum", "x", ax), c.op("CumSum", "x", ax, exclusive=1, reverse=1)
         c.op("TopK", "x", c.add("k", i64(3)), nout=2, largest=0), c.op("Unique", "x", nout=4)
     both(f"scan_{t}", scans, x=np.round(plain(t, 4, 5, 33, scale=3)) if is_float(t) else plain(t, 4, 5, 33), tolerance=tol(t, 1e-5))
+both("unique_of_nothing", lambda c: [c.op("Unique", "x", nout=4), c.op("Unique", "x", nout=4, axis=0), c.op("Unique", "x", nout=4, sorted=0)], still=("x",),
+     x=np.zeros((0, 3), np.float32))
+both("band_far_off", lambda c: [c.op("Trilu", "x", c.add(f"k{upper}{k}", np.array(k, np.int64)), upper=upper) for upper in (0, 1) for k in (2 ** 63 - 1, -2 ** 63, 2, -1)],
+     x=np.ones((3, 5), np.float32))
+both("powers_of_two", lambda c: [c.op("Cast", c.op("Cast", "x", to=24, **mode), to=1) for mode in ({}, {"round_mode": "up"}, {"round_mode": "down"}, {"round_mode": "nearest"})],
+     opset=24, x=np.array([1, 1.25, 1.5, 1.75, 2, 3.5, 460, 1e-9, 1e9], np.float32))
+both("suppressed_nan", lambda c: [c.op("NonMaxSuppression", "boxes", "scores", c.add("most", i64(3)), c.add("limit", np.array([.5], np.float32)),
+     ref=lambda *_: np.array([[0, 0, 2], [0, 0, 3], [0, 0, 0]]))],  # which onnxruntime puts anywhere
+     still=("boxes", "scores"), boxes=np.array([[[0, 0, 1, 1], [0, 0, 1, 1.1], [2, 0, 3, 1], [5, 0, 6, 1]]], np.float32), scores=np.array([[[.5, np.nan, .9, .8]]], np.float32))
 both("one_hot", lambda c: [c.op("OneHot", "i", "depth", "v"), c.op("OneHot", "i", "depth", "v", axis=0)],
      i=i64(0, 5, -1, -6, 3), depth=np.array(6, np.int64), v=np.array([.5, 2], np.float32), const=("depth",))
 both("range", lambda c: [c.op("Range", "a", "b", "s"), c.op("Range", "fa", "fb", "fs")], a=np.array(3, np.int64), b=np.array(-20, np.int64),

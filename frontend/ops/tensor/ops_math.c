@@ -177,7 +177,7 @@ static bool cast_to(Lower *l, DType to) {
     if (!lower_choice(l, "round_mode", modes, &round)) return false;
     lower_out(l, 0,
               build_cast_ex(lower_graph(l), lower_in(l, 0), to, lower_i(l, "saturate") != 0,
-                            (uint8_t)round));
+                            to == DT_f8e8m0 ? (uint8_t)round : 0));
     return true;
 }
 
@@ -203,8 +203,8 @@ static const char *const mod_attrs[] = {"fmod:i=0", NULL};
 static const char *const shift_attrs[] = {"direction:s!", NULL};
 static const char *const clip_attrs[] = {"min:f", "max:f", "consumed_inputs:I", NULL};
 static const char *const inf_attrs[] = {"detect_negative:i=1", "detect_positive:i=1", NULL};
-static const char *const cast_attrs[] = {"to:i!", "saturate:i=1", "round_mode:s=nearest", NULL};
-static const char *const like_attrs[] = {"saturate:i=1", "round_mode:s=nearest", NULL};
+static const char *const cast_attrs[] = {"to:i!", "saturate:i=1", "round_mode:s=up", NULL};
+static const char *const like_attrs[] = {"saturate:i=1", "round_mode:s=up", NULL};
 static const char *const bit_cast_attrs[] = {"to:i!", NULL};
 
 #define UNARY(name, since)                                                                         \

@@ -63,24 +63,22 @@ static Value row_order(Graph *g, Value rows, int64_t m) {
     return order;
 }
 
-/* True where a row of the sorted rows starts a group. */
-static Value group_starts(Graph *g, Value sorted) {
-    ExprPool *p = g->exprs;
-    if (!sorted) return 0;
-    const Expr rest = expr_addi(p, graph_type(g, sorted)->dim[0], -1), one = expr_const(p, 1);
-    Value before = build_slice_axis(g, sorted, 0, expr_const(p, 0), rest, 1);
-    Value after = build_slice_axis(g, sorted, 0, one, rest, 1);
-    Value differs = build_reduce(g, OP_reduce_max, build_binary(g, OP_ne, before, after), 2, false);
-    const Value parts[2] = {build_full(g, build_scalar_i(g, DT_bool, 1), 1, &one), differs};
-    return build_concat(g, parts, 2, 0);
-}
-
 static Value zeros(Graph *g, Value like) {
     return like ? build_full(g, build_scalar_i(g, DT_i64, 0), 1, graph_type(g, like)->dim) : 0;
 }
 
 static Value positions(Graph *g, Value like) {
     return like ? build_iota(g, DT_i64, 1, graph_type(g, like)->dim, 0) : 0;
+}
+
+/* True where a row of the sorted rows starts a group; there may be no rows. */
+static Value group_starts(Graph *g, Value sorted) {
+    if (!sorted) return 0;
+    Value at = positions(g, sorted), previous = build_binary_f(g, OP_sub, at, 1);
+    Value before = build_take(g, sorted, build_binary_f(g, OP_max, previous, 0), 0);
+    Value differs =
+        build_reduce(g, OP_reduce_max, build_binary(g, OP_ne, before, sorted), 2, false);
+    return v_or(g, build_binary_f(g, OP_eq, at, 0), differs);
 }
 
 /* out[at[i]] = v[i] */
@@ -93,10 +91,10 @@ static Value put(Graph *g, Value v, Value at) {
 static Value group_sizes(Graph *g, Value starts, Expr n) {
     ExprPool *p = g->exprs;
     if (!starts) return 0;
-    const Expr rest = expr_addi(p, graph_type(g, starts)->dim[0], -1);
-    const Value ends[2] = {build_slice_axis(g, starts, 0, expr_const(p, 1), rest, 1),
-                           build_exprs(g, DT_i64, &n, 1)};
-    return v_sub(g, build_concat(g, ends, 2, 0), starts);
+    const Value parts[2] = {starts, build_exprs(g, DT_i64, &n, 1)};
+    Value ends = build_slice_axis(g, build_concat(g, parts, 2, 0), 0, expr_const(p, 1),
+                                  graph_type(g, starts)->dim[0], 1);
+    return v_sub(g, ends, starts);
 }
 
 static bool lower_unique(Lower *l) {
@@ -250,11 +248,12 @@ static bool lower_non_max_suppression(Lower *l) {
     if (lower_has_in(l, 2) && !lower_number_in(l, 2, &most)) return false;
     lower_assume(l, lower_type(l, 0)->dim[2], expr_const(p, 4));
     const Expr rounds = expr_max(p, expr_min(p, most, t.dim[2]), zero);
-    Value scores = lower_in(l, 1);
-    if (lower_has_in(l, 4)) {
+    Value scores = lower_in(l, 1), never = build_scalar_f(g, t.dtype, -__builtin_inf());
+    if (lower_has_in(l, 4)) { /* which NaN does not pass */
         Value least = build_reshape(g, lower_in(l, 4), 0, NULL);
-        scores = build_select(g, v_lt(g, least, scores), scores,
-                              build_scalar_f(g, t.dtype, -__builtin_inf()));
+        scores = build_select(g, v_lt(g, least, scores), scores, never);
+    } else {
+        scores = build_select(g, build_unary(g, OP_isnan, scores), never, scores);
     }
     Value limit = lower_has_in(l, 3) ? build_reshape(g, lower_in(l, 3), 0, NULL)
                                      : build_scalar_f(g, t.dtype, 0);

@@ -159,6 +159,8 @@ static bool lower_trilu(Lower *l) {
     Value row = build_iota(g, DT_i64, 2, dim, 0), column = build_iota(g, DT_i64, 2, dim, 1);
     Value k = lower_has_in(l, 1) ? build_reshape(g, build_cast(g, lower_in(l, 1), DT_i64), 0, NULL)
                                  : build_scalar_i(g, DT_i64, 0);
+    /* Beyond all sizes k means the same however far, and row + k must not overflow. */
+    k = build_binary_f(g, OP_min, build_binary_f(g, OP_max, k, -0x1p40), 0x1p40);
     row = build_binary(g, OP_add, row, k);
     Value keep = lower_i(l, "upper") ? build_binary(g, OP_le, row, column)
                                      : build_binary(g, OP_le, column, row);
