@@ -756,10 +756,14 @@ def resize(n, kind):
         more.update({k: v for k, v in dict(cubic_coeff_a=n.pick(-0.5, -0.75), exclude_outside=n.r.randint(0, 1)).items() if n.chance()})
     if n.opset >= 18 and mode != "nearest" and n.chance(0.3):
         more["antialias"] = 1
+    by_one = lambda out: more["coordinate_transformation_mode"] == "pytorch_half_pixel" and any(t == 1 < d for d, t in zip(s, out))
     if n.chance(0.5):
+        if by_one(to) and mode == "cubic":  # position 0, says ONNX; onnxruntime's cubic looks elsewhere
+            raise Refused
         return [n.x(s, "f32"), "", "", n.side(to)], more
     scales = [1.0 if i < rank - 2 else n.pick(0.5, 0.6, 1.0, 1.5, 2.0, 3.0) for i in range(rank)]
-    if any(int(np.floor(d * f)) < 1 for d, f in zip(s, scales)):
+    to = [int(np.floor(d * f)) for d, f in zip(s, scales)]
+    if min(to) < 1 or by_one(to):  # of 3 by half, ONNX's reference takes 1.5 for the length, onnxruntime 1
         raise Refused
     return [n.x(s, "f32"), "", n.const(scales, "f32")], more
 
