@@ -60,6 +60,8 @@ FAULTS = [
     ("a full disk goes unnoticed", "cli/faulty", "runtime/base/file.c",
      'if (!write_all(w->fd, data, size)) return fail_errno(why, "cannot be written");\n    w->size', "(void)write_all(w->fd, data, size);\n    (void)why;\n    w->size"),
     ("sizes may be negative", "cli/errors", "codegen/plan/plan_build.c", "if (lo >= 0 || map_get(b->sizes,", "if (lo != 0 || map_get(b->sizes,"),
+    ("a text without an expected token is refused without a word", "fuzz/corpus", "graph/ir/parse.c",
+     'return eat(r, token) || fail(r, arena_printf(r->arena, "\\"%s\\" expected", token));', "return eat(r, token);"),
     ("a workspace does not grow", "fuzz/soak", "runtime/bind.c", "if (m->p && m->bytes >= bytes) return GRAPHC_OK;", "if (m->p) return GRAPHC_OK;"),
     ("the reference without roundings is not asked", "cli/verify", "frontend/driver/cli/verify/cmd_verify.c",
      "return v->ok || !evaluated ? GRAPHC_OK : compare_between(v, t, c);", "(void)compare_between;\n    (void)evaluated;\n    return GRAPHC_OK;"),
