@@ -157,7 +157,7 @@ def with_alpha(n, kind):
     t = n.float() if kind != "Shrink" else n.pick("f32", "i32", "i64", "u8", "i8")  # f64: onnxruntime's is f32
     more = {k: n.pick(0.3, 0.5, 1.5, 2.0) for k in ALPHA[kind] if n.chance(0.7)}
     if kind == "Gelu" and n.chance():
-        more = {"approximate": n.pick("none", "tanh")}
+        more = {"approximate": n.pick("none", "tanh") if t != "f64" else "none"}  # onnxruntime's constants are of f32
     whole = True if kind in ("ThresholdedRelu", "Shrink") else None
     if whole:
         more = {k: v + 0.2 if k != "bias" else v for k, v in more.items()} if t[0] == "f" else {k: float(round(v)) for k, v in more.items()}
@@ -556,6 +556,8 @@ def gemm(n, kind):
     ins = [n.x([k, m] if ta else [m, k], t), n.x([w, k] if tb else [k, w], t)]
     if n.chance(0.7):
         ins.append(n.x(n.pick([w], [m, w], [m, 1], [1, w], [], [1]), t))
+    if not k and len(ins) > 2:  # onnxruntime then forgets beta
+        raise Refused
     return ins, {"transA": ta, "transB": tb, **{k: n.pick(0.5, 2.0, 0.0) for k in ("alpha", "beta") if n.chance(0.4)}}
 
 
@@ -912,6 +914,7 @@ def microsoft(n, kind):
         if n.chance(0.4):
             ins += [""] * (4 - len(ins)) + [n.put(np.maximum(n.rng.integers(0, 2, [b, k]), np.arange(k) == 0).astype("int32"))]
         elif n.chance(0.4):
+            n.broadcasts = True  # over the batch
             ins += [""] * (5 - len(ins)) + [n.x([1, heads, q, k], t)]
         return ins, {"num_heads": heads, **({"unidirectional": 1} if n.chance(0.3) and q == k else {})}
     if kind == "GroupQueryAttention":
