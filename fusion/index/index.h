@@ -83,7 +83,8 @@ IdxId idx_operand(Fuse *f, Group *g, Value v, uint32_t i, IdxId idx, Expr *mask)
  * Changes nothing. */
 bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx);
 /* What lies behind views and casts of v has dimensions of its own for what the group's contraction
- * walks and for what it does not: as a matrix it may be fetched. Changes nothing. */
+ * walks and for what it does not, none of which is walked in windows: as a matrix it may be fetched.
+ * Changes nothing. */
 bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx);
 
 /* gather.c. Of the data operand of a gather. Its symbols differ by `salt`: pulls under different

@@ -102,6 +102,17 @@ static bool is_view(Op op) {
     return op == OP_reshape || op == OP_permute || op == OP_expand || op == OP_slice;
 }
 
+static uint32_t summands(const Fuse *f, const Group *g, Expr e, uint32_t axes) {
+    if (expr_op(f->p, e) != EX_add) return (expr_axes_used(f, g, e) & axes) != 0;
+    return summands(f, g, expr_arg(f->p, e, 0), axes) + summands(f, g, expr_arg(f->p, e, 1), axes);
+}
+
+/* Whether what is walked along these axes jumps within one dimension: rows cut out of it in windows. No order
+ * of dimensions makes a matrix of that. */
+static bool jumps(const Fuse *f, const Group *g, Expr dim, uint32_t axes) {
+    return summands(f, g, dim, axes) > 1 && expr_awkward(f, g, dim, axes);
+}
+
 bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx) {
     Scratch s;
     idx_scratch(f, g, idx, &s);
@@ -116,6 +127,7 @@ bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx) {
     for (uint32_t d = 0; d < x->rank; d++) {
         uint32_t used = expr_axes_used(f, &s.g, x->dim[d]);
         if ((used & walked) && (used & ~walked)) return false;
+        if (jumps(f, &s.g, x->dim[d], used)) return false;
     }
     return true;
 }
