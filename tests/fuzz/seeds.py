@@ -33,5 +33,5 @@ with tempfile.TemporaryDirectory() as d:
         for k, text in enumerate(kernels):
             open(f"{folder}/{i}.{k}", "w").write("kernel " + text.split("\nend\n")[0] + "\nend\n")
     if format == "gir":
-        for p in glob.glob(root + "/gir/*.gir"):
+        for p in glob.glob(root + "/gir/**/*.gir", recursive=True):
             shutil.copy(p, folder)

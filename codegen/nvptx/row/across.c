@@ -90,8 +90,8 @@ static LLVMValueRef from_words(Emit *e, const Pieces *p, LLVMValueRef *w) {
     return LLVMBuildBitCast(e->b, out, emit_vec(emit_mem_type(e, p->t), e->lanes), "");
 }
 
-/* The last piece is not touched where the first begins the vector: there may be none. */
-LLVMValueRef row_across(const Long *l, KVal v) {
+/* The current vector. The last piece is not touched where the first begins it: there may be none. */
+static LLVMValueRef across(const Long *l, KVal v) {
     Emit *e = l->r->team.g->e;
     const Pieces p = pieces_of(l, v);
     LLVMValueRef w[MOST_WORDS], from = emit_gep(e, e->i8, e->bufs[e->k->ops[v].buf], p.at);
@@ -107,7 +107,7 @@ LLVMValueRef row_across(const Long *l, KVal v) {
 void row_load_across(const Long *l, const Pass *p) {
     Gpu *g = l->r->team.g;
     for (KVal v = 1; v < g->k->nops; v++)
-        if (p->cone[v] && row_is_across(l, v)) emit_override(g->e, v, row_across(l, v));
+        if (p->cone[v] && row_is_across(l, v)) emit_override(g->e, v, across(l, v));
 }
 
 /* --- By roles: the block's part of it is in shared memory ---------------------------------------

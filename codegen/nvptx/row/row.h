@@ -185,7 +185,6 @@ bool row_has_across(const Long *l);
 void row_load_across(const Long *l, const Pass *p); /* all of the pass, for the current vector */
 
 bool row_is_across(const Long *l, KVal v);
-LLVMValueRef row_across(const Long *l, KVal v); /* of the current vector */
 /* By roles: the copy engine brings n vectors of number i of what is fixed, from number `at` on, in
  * the pieces that they lie in; the bytes of these (i32). bar: NULL: nothing is asked for. */
 LLVMValueRef row_ask_fixed(const Long *l, uint32_t i, LLVMValueRef at, LLVMValueRef n,

@@ -1,6 +1,6 @@
-/* Golden tests of graph text, passes and kernels: every tests/gir/NAME.gir holds a graph, a line
- * `==== pass pass ...`, and the graph expected after those passes and dce; or a line `==== kir cpu`
- * (or sm_90a) and the kernels expected of the optimised graph. Several such sections may follow
+/* Golden tests of graph text, passes and kernels: every .gir file in tests/gir and its folders
+ * holds a graph, a line `==== pass pass ...`, and the graph expected after those passes and dce; or
+ * a line `==== kir cpu` (or sm_90a) and the kernels expected of the optimised graph. Several such sections may follow
  * each other in one file, each starting from the file's first graph. Apart from the text, both
  * graphs must compute the same on random inputs. Every pass must occur. GRAPHC_UPDATE=1 rewrites
  * the expectations. */
@@ -206,24 +206,30 @@ static void check_file(const char *path) {
     arena_destroy(c.arena);
 }
 
-static int is_gir(const struct dirent *d) {
-    size_t n = strlen(d->d_name);
-    return n > 4 && !strcmp(d->d_name + n - 4, ".gir");
+static int is_shown(const struct dirent *d) { return d->d_name[0] != '.'; }
+
+/* The files of a folder and of those in it, by name. */
+static int check_folder(const char *dir) {
+    struct dirent **entry;
+    const int n = scandir(dir, &entry, is_shown, alphasort);
+    int files = 0;
+    for (int i = 0; i < n; i++) {
+        char path[4096];
+        const char *end = strrchr(entry[i]->d_name, '.');
+        snprintf(path, sizeof path, "%s/%s", dir, entry[i]->d_name);
+        if (!end) files += check_folder(path);
+        if (end && !strcmp(end, ".gir")) check_file(path), files++;
+        free(entry[i]);
+    }
+    if (n >= 0) free(entry);
+    return files;
 }
 
 TEST_MAIN {
     const char *root = getenv("GRAPHC_TEST_SOURCE");
-    char dir[4096], path[8192];
+    char dir[2048];
     snprintf(dir, sizeof dir, "%s/tests/gir", root ? root : ".");
-    struct dirent **file;
-    int n = scandir(dir, &file, is_gir, alphasort);
-    CHECK(n > 0);
-    for (int i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, file[i]->d_name);
-        check_file(path);
-        free(file[i]);
-    }
+    CHECK(check_folder(dir) > 0);
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
         if (!CHECK(seen[i])) fprintf(stderr, "no golden text of the pass %s\n", passes[i].name);
-    if (n >= 0) free(file);
 }
