@@ -59,15 +59,17 @@ int main(int argc, char **argv) {
     graphc_plan *plan;
     graphc_trainer *t;
     graphc_data *d;
-    if (argc < 5) return fail("usage", "finetune MODEL.onnx OUT STEPS FILE ...");
-    if (compile(argv[1], &plan) != GRAPHC_OK) return fail(argv[1], why);
+    int steps = argc < 5 ? 0 : atoi(argv[3]);
+    if (steps < 1) return fail("usage", "finetune MODEL.onnx OUT STEPS FILE ...");
+    graphc_status st = compile(argv[1], &plan);
+    if (st != GRAPHC_OK) return fail(argv[1], why[0] ? why : graphc_status_name(st));
     graphc_data_options data = GRAPHC_DATA_OPTIONS_INIT;
     data.files = (const char *const *)argv + 4;
     data.nfiles = (uint32_t)argc - 4;
     if (graphc_data_open(plan, &data, &d, why, sizeof why) != GRAPHC_OK) return fail("data", why);
     if (graphc_trainer_create(plan, NULL, 0, &t, why, sizeof why) != GRAPHC_OK)
         return fail(argv[1], why);
-    int failed = learn(t, d, atoi(argv[3]));
+    int failed = learn(t, d, steps);
     if (!failed && graphc_trainer_export(t, argv[2]) != GRAPHC_OK)
         failed = fail(argv[2], graphc_trainer_error(t));
     graphc_data_destroy(d);

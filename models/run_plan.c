@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
     graphc_session *s;
     if (argc < 2) return fail("usage", "run_plan PLAN [SYMBOL=VALUE ...]");
     if (graphc_plan_load(argv[1], &plan, error, sizeof error) != GRAPHC_OK)
-        return fail(argv[1], error);
+        return fail("plan", error);
     graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
     if (graphc_session_create(plan, &o, &s, error, sizeof error) != GRAPHC_OK)
         return fail(argv[1], error);

@@ -38,6 +38,10 @@ def same_as_command_line(model, steps):
     check(lines[-1]["loss"] < lines[0]["loss"], f"the loss does not fall: {lines[0]['loss']}, {lines[-1]['loss']}")
     for f in ("adapter_model.safetensors", "adapter_config.json"):
         check(open(f"by_c/{f}", "rb").read() == open(f"by_cli/{f}", "rb").read(), f"{f} of C and of the command line")
+    check("usage" in call(finetune, model, "none", "many", "t.txt", status=1), "steps that are no number")
+    with open("bad.onnx", "w") as f:
+        f.write("x")
+    check("bad.onnx: invalid file" in call(finetune, "bad.onnx", "none", 1, "t.txt", status=1), "a model that is none")
 
 
 def parts():
