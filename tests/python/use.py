@@ -67,6 +67,7 @@ def errors():
     raises(graphc.InvalidError, "dimension 1 must be 32", plan.run, x=x[:, :5].copy())
     raises(graphc.UsageError, "not bound", plan.session().run)
     raises(graphc.UsageError, "neither", plan.session, "tpu")
+    raises(graphc.UsageError, "Plan.load takes a path", graphc.Plan, "model.plan")
     raises(graphc.FileError, "none.plan", graphc.load, "none.plan")
     raises(graphc.InvalidError, "", graphc.Plan, b"no plan")
     e = raises(graphc.InvalidError, "protobuf", graphc.compile, b"no model")

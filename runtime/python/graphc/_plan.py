@@ -111,6 +111,8 @@ class Plan:
     def __init__(self, data: bytes, base_path: str | os.PathLike[str] | None = None):
         """A plan's bytes. base_path: where it would lie as a file, if its weights are in others."""
         self._loaded = _Loaded()
+        if not isinstance(data, bytes):
+            raise UsageError(f"a plan's bytes are bytes, not {type(data).__name__}; Plan.load takes a path")
         self.diagnostics: tuple[Diagnostic, ...] = ()  #: what the compiler said
         self._data: bytes | None = data
         base = os.fsencode(base_path) if base_path is not None else None
