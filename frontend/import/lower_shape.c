@@ -85,33 +85,31 @@ static Expr element(Lower *l, Value x, Expr most, bool wrap) {
     return b.lo && b.hi ? counted_within(l, x, b, nclaims != 0) : 0;
 }
 
-/* A list of positions whose length is not known is taken to be one number: a place in a loop cuts
- * one out of a table, and only a run can tell that it lies within. */
-static bool length_of_list(Lower *l, Value v, bool positions, int64_t *n) {
+/* A list of positions whose length is not known is taken to have as many as the reader needs: a
+ * place in a loop cuts one out of a table, and only a run can tell that it lies within. */
+static bool length_of_list(Lower *l, Value v, uint32_t positions, int64_t *n) {
     const Type *t = graph_type(l->g, v);
     *n = 1;
     if (t->rank == 0) return true;
     if (!expr_is_const(l->im->exprs, t->dim[0], n)) {
-        if (positions) lower_assume(l, t->dim[0], v_int(l->g, 1));
-        *n = 1;
-        return positions;
+        if (positions) lower_assume(l, t->dim[0], v_int(l->g, positions));
+        *n = positions;
     }
     return *n > 0 && *n <= GRAPH_MAX_RANK * 2;
 }
 
-static const Expr *elements(Lower *l, uint32_t i, const Expr *most, uint32_t nmost, bool wrap,
-                            uint32_t *n) {
+static const Expr *elements(Lower *l, uint32_t i, const Expr *most, uint32_t nmost,
+                            uint32_t positions, uint32_t *n) {
     Graph *g = l->g;
     int64_t length;
-    if (!length_of_list(l, lower_in(l, i), wrap, &length)) return NULL;
+    if (!length_of_list(l, lower_in(l, i), positions, &length)) return NULL;
     *n = (uint32_t)length;
     Expr *e = ARENA_ARRAY(l->im->arena, Expr, *n);
     const Value list = v_flat(g, build_cast(g, lower_in(l, i), DT_i64));
     for (uint32_t k = 0; k < *n; k++) {
         int left = MAX_PICKED;
         const Value x = pick(g, list, k, MAX_PICK, &left);
-        if (!(e[k] = element(l, x, k < nmost ? most[k] : 0, wrap)))
-            return NULL;
+        if (!(e[k] = element(l, x, k < nmost ? most[k] : 0, positions != 0))) return NULL;
     }
     return e;
 }
@@ -125,8 +123,8 @@ static const char *hint_bound(const Lower *l, uint32_t i) {
                         l->node->input[i]);
 }
 
-const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nmost, bool wrap,
-                             uint32_t *n) {
+const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nmost,
+                             uint32_t positions, uint32_t *n) {
     static const Expr none[1];
     *n = 0;
     const Value v = lower_in(l, i);
@@ -139,7 +137,7 @@ const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nm
     if (is_empty(l, graph_type(l->g, v))) return none;
     const Expr *e = build_elems(l->g, v, true, n);
     const bool large = !e && build_elems_large(l->g, v);
-    if (!e && !large) e = elements(l, i, most, nmost, wrap, n);
+    if (!e && !large) e = elements(l, i, most, nmost, positions, n);
     if (large)
         lower_error(l, D_LIMIT, "input %u is a formula of sizes with more than %d parts", i,
                     EXPR_MAX_SIZE);
@@ -150,7 +148,7 @@ const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nm
 }
 
 const Expr *lower_shape_in(Lower *l, uint32_t i, uint32_t *n) {
-    return lower_bounded_in(l, i, NULL, 0, false, n);
+    return lower_bounded_in(l, i, NULL, 0, 0, n);
 }
 
 bool lower_number_in(Lower *l, uint32_t i, Expr *out) {

@@ -70,10 +70,10 @@ const Expr *lower_shape_in(Lower *l, uint32_t i, uint32_t *n);
 /* The same for an input of exactly one element. False after an error, or if it is absent. */
 bool lower_number_in(Lower *l, uint32_t i, Expr *out);
 /* The same where element k counts only from 0 to most[k] (k < nmost): others are clamped. With
- * `wrap`, elements are positions on axes of most[k] elements, and negative ones count from the end.
- */
-const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nmost, bool wrap,
-                             uint32_t *n);
+ * `positions`, elements are positions on axes of most[k] elements, negative ones count from the
+ * end, and a list whose length is not known has that many. */
+const Expr *lower_bounded_in(Lower *l, uint32_t i, const Expr *most, uint32_t nmost,
+                             uint32_t positions, uint32_t *n);
 /* Constant integers of an input or, before it moved there, of an attribute: axes, pads ... */
 bool lower_const_ints(Lower *l, uint32_t in, const char *attr, int64_t *out, uint32_t max,
                       uint32_t *n);

@@ -42,6 +42,7 @@ def each(name, text, **sets):
 
 
 x = rng.standard_normal((7, 4)).astype(np.float32)
+cells = np.arange(24, dtype=np.int32).reshape(8, 3)
 some, none = dict(x=x), dict(x=-np.abs(x))
 
 # Nothing left, or what is left in another form: the branches agree on rank and type alone.
@@ -137,6 +138,20 @@ each("sizes_by_value", """(float[n, 4] x, int64[n] expert) => (float[a, 4] y0, f
     mid = Slice(x, starts, ends)
 }""", mixed=dict(x=x, expert=np.array([2, 0, 1, 0, 2, 0, 1])), one=dict(x=x[:3], expert=np.array([2, 2, 0])),
      empty=dict(x=x, expert=np.array([2, 1, 1, 2, 2, 2, 1])))
+
+
+# Lists of positions that are fed, of a length that another list tells.
+each("slice_lists", """(int32[8, 3] x, int64[k] from, int64[k] to) => (int32[a, b] y, int32[c, d] z, int32[e, f] w, int32[g, h] v) {
+    axes = Constant<value_ints = [-2, 1]>()
+    steps = Constant<value_ints = [2, 1]>()
+    ends = Constant<value_ints = [-1, 5]>()
+    starts = Constant<value_ints = [1, 0]>()
+    y = Slice(x, from, ends, axes, steps)
+    z = Slice(x, from, ends)
+    w = Slice(x, starts, to)
+    v = Slice(x, from, to, axes)
+}""", ahead=dict(x=cells, **{"from": np.array([2, 1]), "to": np.array([7, 2])}),
+     behind=dict(x=cells, **{"from": np.array([-7, -2]), "to": np.array([-1, 9])}))
 
 
 # Sizes that values decide where nothing but the arithmetic bounds them: a sum of a mask, and durations

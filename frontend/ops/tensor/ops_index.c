@@ -227,7 +227,7 @@ static bool top_k_count(Lower *l, Expr size, Expr *k) {
     ExprPool *p = lower_exprs(l);
     const Expr most = expr_addi(p, size, 1);
     uint32_t n;
-    const Expr *e = lower_bounded_in(l, 1, &most, 1, false, &n);
+    const Expr *e = lower_bounded_in(l, 1, &most, 1, 0, &n);
     if (!e) return false;
     if (n != 1) return lower_error(l, D_SHAPE, "input 1 must be one number, and has %u", n);
     *k = e[0];

@@ -266,7 +266,7 @@ static bool split_sizes(Lower *l, Expr size, uint32_t parts, Expr *out) {
     }
     if (lower_has_in(l, 1)) {
         for (uint32_t i = 0; i < parts; i++) out[i] = expr_addi(p, size, 1);
-        const Expr *e = lower_bounded_in(l, 1, out, parts, false, &n);
+        const Expr *e = lower_bounded_in(l, 1, out, parts, 0, &n);
         if (!e) return false;
         if (lower_opset(l) >= 18 && lower_has_attr(l, "num_outputs"))
             return lower_error(l, D_ATTRIBUTE, "both num_outputs and sizes are given");
@@ -463,6 +463,20 @@ static bool slice_fed(Lower *l, const SliceArgs *a, const Expr *axes, const Expr
     return true;
 }
 
+/* How many axes are cut: as many as any of the lists has, which are of one length; one where none
+ * has a known length. */
+static uint32_t slice_count(Lower *l, const SliceArgs *a) {
+    if (a->n != UINT32_MAX) return a->n;
+    for (uint32_t i = 1; i <= 2; i++) {
+        int64_t n;
+        const Type *t = lower_in(l, i) ? lower_type(l, i) : NULL;
+        if (t && t->rank == 1 && expr_is_const(lower_exprs(l), t->dim[0], &n) &&
+            n <= GRAPH_MAX_RANK)
+            return (uint32_t)n;
+    }
+    return 1;
+}
+
 /* Starts and ends. On axes known here, walked forwards, they may be positions that only values
  * decide. */
 static bool slice_ends(Lower *l, SliceArgs *a, bool fixed) {
@@ -476,8 +490,9 @@ static bool slice_ends(Lower *l, SliceArgs *a, bool fixed) {
         fixed = a->step[i] > 0;
     }
     if (!fixed) nmost = 0;
-    a->start = lower_bounded_in(l, 1, most, nmost, true, &a->n);
-    a->end = lower_bounded_in(l, 2, most, nmost, true, &nend);
+    const uint32_t count = slice_count(l, a);
+    a->start = lower_bounded_in(l, 1, most, nmost, count, &a->n);
+    a->end = lower_bounded_in(l, 2, most, nmost, count, &nend);
     if (!a->start || !a->end) return false;
     return (a->n == nend && a->n <= t->rank) ||
            lower_error(l, D_SHAPE, "%u starts and %u ends for rank %u", a->n, nend, t->rank);
