@@ -14,10 +14,10 @@ rng = np.random.default_rng(11)
 cases = Cases()
 
 
-def each(name, op, *inputs, ml=3, nout=1, tolerance=(1e-5, 1e-6), keep=None, **attrs):
+def each(name, op, *inputs, ml=3, nout=1, tolerance=(1e-5, 1e-6), keep=None, ref=None, **attrs):
     feeds = {f"x{i}": x for i, x in enumerate(inputs)}
     c = cases.new(name, ml=ml, tolerance=tolerance, free={n: {0: "n"} for n in feeds}, keep=keep, **feeds)
-    c.op(op, *feeds, domain=ML, nout=nout, **attrs)
+    c.op(op, *feeds, domain=ML, nout=nout, ref=ref, **attrs)
 
 
 def rows(n=17, f=5, dtype=np.float32):
@@ -43,6 +43,10 @@ for t, v in same.items():
             each(f"linear_classifier_{k}_{post}_{t}", "LinearClassifier", v, nout=2, classlabels_ints=labels,
                  coefficients=rng.standard_normal(5 * k).tolist(), intercepts=rng.standard_normal(k).tolist(),
                  post_transform=post)
+ends = [v for t in ("i32", "i64") for v in [np.array([np.iinfo(same[t].dtype).min, -3, -2, 0, 2, 3, np.iinfo(same[t].dtype).max], same[t].dtype)]]
+for v, threshold in itertools.product([*same.values(), *ends], (0.5, -2.5, 3e9, -3e9, 1e30, -1e30)):
+    each(f"binarizer_{v.dtype}_{v.size}_{threshold:g}", "Binarizer", v, threshold=threshold,
+         ref=lambda v, threshold=np.float32(threshold): (v > np.float64(threshold)).astype(v.dtype))
 each("scaler_one", "Scaler", x, offset=[0.5], scale=[2.0])
 each("imputer_nan", "Imputer", holes, imputed_value_floats=[1.0, 2.0, 3.0, 4.0, 5.0], replaced_value_float=float("nan"))
 each("imputer_one", "Imputer", holes, imputed_value_floats=[7.0], replaced_value_float=float("nan"))

@@ -2,13 +2,25 @@
 #include "frontend/ops/ml/ml.h"
 #include <math.h>
 
+/* Where an integer exceeds a number: where it exceeds the number's floor. */
+static Value integer_above(Graph *g, Value x, double number) {
+    const DType t = v_dtype(g, x);
+    int64_t lo;
+    uint64_t hi;
+    dtype_int_range(t, &lo, &hi);
+    if (number < (double)lo) return v_le(g, build_scalar_i(g, t, lo), x);
+    if (!(number < (double)hi)) return v_lt(g, build_scalar_i(g, t, (int64_t)hi), x);
+    const int64_t limit = number < 0 ? (int64_t)floor(number) : (int64_t)(uint64_t)number;
+    return v_lt(g, build_scalar_i(g, t, limit), x);
+}
+
 static bool lower_binarizer(Lower *l) {
     Graph *g = lower_graph(l);
     const DType t = lower_type(l, 0)->dtype;
-    const double threshold = lower_f(l, "threshold"); /* an integer exceeds it where it exceeds */
-    Value limit = dtype_is_float(t) ? build_scalar_f(g, t, threshold) /* its floor */
-                                    : build_scalar_i(g, t, (int64_t)floor(threshold));
-    Value above = v_lt(g, limit, lower_in(l, 0));
+    const double threshold = lower_f(l, "threshold");
+    Value x = lower_in(l, 0);
+    Value above = dtype_is_float(t) ? v_lt(g, build_scalar_f(g, t, threshold), x)
+                                    : integer_above(g, x, threshold);
     lower_out(l, 0, build_cast(g, above, t));
     return true;
 }
