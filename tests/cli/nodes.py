@@ -189,6 +189,8 @@ def sampling():
     bad("Resize", [image, None, None, c([1, 1, -8, 8])], "size 2 is negative")
     for scale in (-2, 0, np.nan, np.inf, 1e30):
         bad("Resize", [image, None, cf([1, 1, scale, 2])], "scale 2 is")
+    for scale in (1e-9, 1e-40):
+        bad("Resize", [image, None, cf([1, 1, scale, 2])], "less than 1/16", {"mode": "cubic", "antialias": 1}, status=4)
     bad("Resize", [image, None, cf(2)], "as many scales as axes")
     bad("Resize", [image, None, None, c([8, 8])], "given twice", {"axes": [2, 2]})
     bad("Upsample", [image, cf([1, 1, 2, 2])], "supported up to opset 9", opset=10, status=4)

@@ -150,8 +150,9 @@ static bool kernel_stretch(Graph *g, const Resize *r, const AxisResize *a, doubl
 static Value weighted_taps(Graph *g, const Resize *r, const AxisResize *a, Value data, Value x,
                            double stretch) {
     enum { MAX_TAPS = 64 };
-    int first = (int)floor(-(r->mode == IP_cubic ? 2 : 1) * stretch) + 1, n = 2 - 2 * first;
-    if (n > MAX_TAPS) return 0;
+    double reach = ceil((r->mode == IP_cubic ? 2 : 1) * stretch);
+    if (2 * reach > MAX_TAPS) return 0;
+    int first = 1 - (int)reach, n = 2 * (int)reach;
     Value base = v_addf(g, build_unary(g, OP_ceil, x), -1);
     Value ratio = v_sub(g, x, base); /* in (0, 1] */
     Value shrink = r->antialias ? v_minf(g, a->scale, 1) : v_const(g, x, 1);
