@@ -356,7 +356,8 @@ def repeat(n, kind):
     if kind == "Tile":
         return [x, n.side([n.pick(1, 1, 2, 3, 0) for _ in s])], {}
     to = [n.pick(2, 3, 5, 0) if d == 1 and n.chance() else 1 if n.chance(0.2) else d for d in s]
-    return [x, n.side(n.shape(0, 1) + to if n.chance(0.3) else to)], {}
+    more = n.shape(0, 1) if n.chance(0.3) else []
+    return [x, n.side(more + to) if all(d in (1, t) for d, t in zip(s, to)) else n.const(more + to)], {}  # a 1 that is fed never broadcasts
 
 
 @rows("Concat")
@@ -639,6 +640,8 @@ def pools(n, kind):
     more = window(n, rank, size, kernel)
     if kind != "MaxPool" and n.opset < (19 if kind == "AveragePool" else 18):
         more.pop("dilations", 0)
+    if "SAME" in more.get("auto_pad", "") and max(more.get("dilations", [1])) > 1:  # onnxruntime pads for a window without them
+        raise Refused
     more["kernel_shape"] = kernel
     if n.chance(0.3) and (kind != "LpPool" or n.opset >= 18) and more.get("auto_pad", "NOTSET") == "NOTSET":
         more["ceil_mode"] = 1
