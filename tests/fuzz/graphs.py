@@ -493,7 +493,7 @@ def differs(want, got, rough=False):
         return "infinite or NaN elsewhere"
     if not finite.any():
         return None
-    scale = max(float(np.abs(want[finite]).max()), 1e-3)
+    scale = max(float(np.abs(want[finite]).max()), 1e-2)  # less may be roundings of larger values alone
     worst = float(np.abs(want[finite].astype(np.float64) - got[finite]).max()) / scale
     return None if worst <= (2e-2 if rough else {2: 8e-3, 4: 2e-4, 8: 1e-9}[want.dtype.itemsize]) else f"{worst:.1e} of the largest element"
 
