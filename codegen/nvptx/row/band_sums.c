@@ -66,6 +66,7 @@ static void store_sum(Band *b, uint32_t s, LLVMValueRef x) {
 typedef struct Meeting {
     Band *b;
     uint32_t n, lanes;      /* rows of a sum; elements of a thread's vector */
+    uint32_t unit;          /* elements of what positions in a row count */
     int64_t vectors, bytes; /* of a row; of all rows of a sum */
 } Meeting;
 
@@ -75,17 +76,18 @@ static Meeting meeting(Band *b) {
     Meeting m = {.b = b, .n = b->teams / side, .lanes = e->lanes};
     m.vectors = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
     m.bytes = (int64_t)m.n * m.vectors * m.lanes * 4;
+    m.unit = 1;
     return m;
 }
 
-/* Row `row` of sum s, from element `at` on. */
+/* Row `row` of sum s, from position `at` on. */
 static LLVMValueRef meeting_at(const Meeting *m, uint32_t s, LLVMValueRef row, LLVMValueRef at) {
     Gpu *g = m->b->r.team.g;
     Emit *e = g->e;
-    LLVMValueRef n = LLVMBuildMul(e->b, row, emit_i64(e, m->vectors * m->lanes), "");
+    LLVMValueRef n = LLVMBuildMul(e->b, row, emit_i64(e, m->vectors * m->lanes / m->unit), "");
     HV p = hop_addi(e, hop_shared(g), s * m->bytes);
     p = LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
-    return emit_gep(e, e->f32, p, LLVMBuildAdd(e->b, n, at, ""));
+    return emit_gep(e, emit_vec(e->f32, m->unit), p, LLVMBuildAdd(e->b, n, at, ""));
 }
 
 /* Teams of a warp have the same columns. */
@@ -115,7 +117,7 @@ static void leave_sum(const Meeting *m, uint32_t s, const LLVMValueRef *acc) {
             is = band_both(e, is, in);
         }
         if (is) emit_if_begin(e, &there, is);
-        v = LLVMBuildMul(e->b, v, emit_i64(e, m->lanes), "");
+        v = LLVMBuildMul(e->b, v, emit_i64(e, m->lanes / m->unit), "");
         emit_store_ptr(e, x, meeting_at(m, s, row, v), BAND_PIECE);
         if (is) emit_if_end(e, &there);
     }
@@ -134,7 +136,7 @@ static void join_sum(const Meeting *m, uint32_t s) {
     int64_t n = m->vectors * m->lanes / e->lanes;
     *l = emit_loop(e, 0);
     emit_loop_begin(e, l, "vector", g->tid, emit_i64(e, n), emit_i64(e, b->threads), false);
-    LLVMValueRef at = LLVMBuildMul(e->b, l->i, emit_i64(e, e->lanes), "");
+    LLVMValueRef at = LLVMBuildMul(e->b, l->i, emit_i64(e, e->lanes / m->unit), "");
     for (uint32_t i = 0; i < m->n; i++) {
         LLVMValueRef p = meeting_at(m, s, emit_i64(e, i), at);
         LLVMValueRef x = emit_load(e, emit_vec(e->f32, e->lanes), p, BAND_PIECE);
@@ -146,11 +148,15 @@ static void join_sum(const Meeting *m, uint32_t s) {
     e->lanes = lanes;
 }
 
-/* All sums at once, if there is room for them. */
+/* All sums at once, if there is room for them. Teams of whole warps whose vectors are one request
+ * (f32) would read as many requests by as many threads as one sum after the other does, and the
+ * assembler's order of the loop over rows was worse: these take sums in turn, in whole vectors. */
 static void join_sums(Band *b, const LLVMValueRef *acc) {
     Gpu *g = b->r.team.g;
     Meeting m = meeting(b);
-    const bool together = m.bytes * b->nsums <= b->bars;
+    const bool plain = m.n == b->teams && m.lanes * 4 == BAND_PIECE;
+    const bool together = !plain && m.bytes * b->nsums <= b->bars;
+    if (plain) m.unit = m.lanes;
     if (!together) m.bytes = 0;
     for (uint32_t s = 0; s < b->nsums; s += together ? b->nsums : 1) {
         const uint32_t end = together ? b->nsums : s + 1;

@@ -3,8 +3,8 @@
  * behind come in batches, of which shuffles pick, those of a block's are loaded a turn ahead, those
  * of others come with their rows. These others are exactly the rows that exist: nothing is masked
  * but in the last turn of a warp that takes several. They keep weights in shared memory where
- * registers are short. Then the kernel that joins the blocks' sums: rows of a warp meet in
- * registers. */
+ * registers are short. Sums of f32 are joined in turn. Then the kernel that joins the blocks' sums:
+ * rows of a warp meet in registers. */
 #include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
@@ -48,6 +48,17 @@ static const char kept[] =
     "%15 f32 reduce sum t %14\n%16 f32 store p4[b*16384 + c] %15\n"
     "%17 f32 reduce sum t %2\n%18 f32 store p5[b*16384 + c] %17\nend\n";
 enum { KEPT_ROW = 16384 * 2 * 2, KEPT_WEIGHTS = 512 * 4 * 8 * 2 };
+
+/* Two sums of vectors that are one request each, of two teams. */
+static const char in_turn[] =
+    "kernel k per b=132 ~t=32 ~c=1024\n"
+    "param 0 f32[4325376]\nparam 1 f32[4325376]\nparam 2 f32[4325376] written\n"
+    "param 3 f32[135168] written\nparam 4 f32[135168] written\n"
+    "%1 f32 load p0[(b + t*132)*1024 + c]\n%2 f32 load p1[(b + t*132)*1024 + c]\n"
+    "%3 f32 mul %1, %2\n%4 f32 reduce sum c %3\n%5 f32 mul %1, %4\n%6 f32 sub %2, %5\n"
+    "%7 f32 store p2[(b + t*132)*1024 + c] %6\n"
+    "%8 f32 reduce sum t %3\n%9 f32 store p3[b*1024 + c] %8\n"
+    "%10 f32 reduce sum t %2\n%11 f32 store p4[b*1024 + c] %10\nend\n";
 
 static const char joins[] =
     "kernel k red c=768 ~b=132\n"
@@ -108,6 +119,12 @@ static void check_kept(Built *b) {
     CHECK(ck->shared_bytes >= 3 * KEPT_ROW + KEPT_WEIGHTS);
 }
 
+/* Once where barriers begin, twice for each sum. */
+static void check_in_turn(Built *b) {
+    CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 512);
+    CHECK_EQ_I(count(built_text(b), "bar.sync \t0"), 1 + 2 * 2);
+}
+
 /* A warp's eight rows of four vectors meet in three steps; then sixteen warps do. */
 static void check_joins(Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
@@ -129,5 +146,6 @@ TEST_MAIN {
         arena_destroy(b.a);
     }
     check_text(kept, check_kept);
+    check_text(in_turn, check_in_turn);
     check_text(joins, check_joins);
 }
