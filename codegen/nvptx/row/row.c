@@ -130,14 +130,15 @@ static void vary_team(RowPlan *r, bool held) {
 
 enum { LONG_WAYS = 9 };
 
-/* What all rows read alike is as much as a row, so that reading it again for each would hold caches
- * up longer than memory takes. */
-static bool reads_much_again(const Long *l) {
+/* What all rows read alike is more than a row, so that reading it again for each would hold caches
+ * up longer than memory takes. Half of a row is enough where a block that holds a row has a
+ * multiprocessor to itself: while it finishes one, it asks memory for nothing. */
+static bool reads_much_again(const Long *l, bool alone) {
     const Gpu *g = l->r->team.g;
     uint32_t kept = 0, fixed = 0;
     for (uint32_t i = 0; i < l->nkept; i++) kept += row_bytes(g, l->kept[i]);
     for (uint32_t i = 0; i < l->nfixed; i++) fixed += row_bytes(g, l->fixed[i]);
-    return fixed > kept;
+    return fixed > kept || (alone && fixed && 2 * fixed >= kept);
 }
 
 /* By roles, in a block or else in two that share the row. */
@@ -147,7 +148,8 @@ static uint32_t roles_ways(const Long *l, bool first, Long *way, const char **na
     if (!l->offset) return 0; /* whole vectors: not measured */
     for (uint32_t i = 0; i < 2; i++) {
         way[n] = *l;
-        if (row_roles(&way[n], 1u << i) && reads_much_again(&way[n]) == first) name[n++] = names[i];
+        if (row_roles(&way[n], 1u << i) && reads_much_again(&way[n], l->blocks == 1) == first)
+            name[n++] = names[i];
     }
     return n;
 }
