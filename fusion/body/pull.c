@@ -160,12 +160,22 @@ static KVal reduce_op(Body *b, DType t, KFold fold, KVal x, uint32_t axes) {
     return body_op(b, o);
 }
 
+/* What a mask asks of other axes than these: what holds together is a product of zeros and ones. */
+static Expr mask_without(const Body *b, Expr mask, uint32_t axes) {
+    ExprPool *p = b->f->p;
+    if (!(expr_axes_used(b->f, b->g, mask) & axes)) return mask;
+    if (expr_op(p, mask) != EX_mul) return 0;
+    Expr left = mask_without(b, expr_arg(p, mask, 0), axes);
+    return expr_mask_and(p, left, mask_without(b, expr_arg(p, mask, 1), axes));
+}
+
+/* A row is reduced whole, also for those of its elements whose result nobody looks at: what the
+ * mask asks of the row's axes is about the element, not about what is reduced. */
 static KVal pull_reduce(Body *b, Value v, IdxId idx, Expr mask) {
     const Node *n = graph_node(b->f->g, v);
-    IdxId in = idx_reduce(b->f, b->g, v, idx);
-    KVal x = pull(b, n->in[0], in, mask);
-    IdxId row = idx_row(b->g, v, idx);
+    IdxId in = idx_reduce(b->f, b->g, v, idx), row = idx_row(b->g, v, idx);
     uint32_t axes = row ? idx_axes_used(b->f, b->g, row) : 0;
+    KVal x = pull(b, n->in[0], in, mask_without(b, mask, axes));
     KFold fold = fold_of(n);
     if (!axes) return fold >= FOLD_argmax ? body_const_i(b, DT_i64, 0) : x;
     return reduce_op(b, fold >= FOLD_argmax ? DT_i64 : body_type_of(b, x), fold, x, axes);

@@ -236,3 +236,13 @@ for tag, shape in (("value", (1, 1)), ("row", (1, 50)), ("column", (19, 1))):
          free={"x": {0: "m"}}, x=f32(7, 19), w=f32(*shape), const=("w",))
 both("conv_of_one_value", lambda c: c.op("Conv", "x", c.op("Expand", "w", c.add("s", i64(64, 16, 3, 3)))), free={"x": {2: "h"}},
      x=f32(1, 16, 9, 7), w=f32(1, 1, 1, 1), const=("w",))
+
+# ---- a row's norm, read at another of its places: the row is reduced whole for each element -----------------
+for rows, n in ((5, 4), (7, 48), (3, 200)):
+    def turned(c, n=n):
+        x = c.op("LayerNormalization", "a", "s", "z")
+        part = lambda a, b: c.op("Slice", x, c.add(f"from{a}", i64(a)), c.add(f"to{b}", i64(b)), c.add("last", i64(-1)))
+        other = c.op("Concat", c.op("Neg", part(n // 2, n)), part(0, n // 2), axis=-1)
+        return c.op("Add", c.op("Mul", x, "cos"), c.op("Mul", other, "sin"))
+
+    both(f"norm_turned_{rows}x{n}", turned, free={"a": {0: "m"}}, a=f32(rows, n), s=f32(n), z=f32(n), cos=f32(n), sin=f32(n), const=("s", "z"))
