@@ -2,6 +2,18 @@
 #ifndef TESTS_UNIT_CODEGEN_CASES_H
 #define TESTS_UNIT_CODEGEN_CASES_H
 
+/* From table p1 of 50 places, five loads in a row, each of where the next one reads: t0 to t4. */
+#define FIVE_STEPS                                                                                 \
+    "%1 i32 load p0[i*N + j]\n %2 i64 const 49\n %3 i64 const 0\n"                                 \
+    "%4 i64 cast %1\n %5 i64 min %4, %2\n %6 i64 max %5, %3\n"                                     \
+    "%7 i64 bind t0 %6\n %8 i32 load p1[t0]\n %9 i64 cast %8\n"                                    \
+    "%10 i64 min %9, %2\n %11 i64 max %10, %3\n %12 i64 bind t1 %11\n"                             \
+    "%13 i32 load p1[t1]\n %14 i64 cast %13\n %15 i64 min %14, %2\n"                               \
+    "%16 i64 max %15, %3\n %17 i64 bind t2 %16\n %18 i32 load p1[t2]\n"                            \
+    "%19 i64 cast %18\n %20 i64 min %19, %2\n %21 i64 max %20, %3\n"                               \
+    "%22 i64 bind t3 %21\n %23 i32 load p1[t3]\n %24 i64 cast %23\n"                               \
+    "%25 i64 min %24, %2\n %26 i64 max %25, %3\n %27 i64 bind t4 %26\n"
+
 static const Case cases[] = {
     {"add",
      "kernel add poi i=N\n"
@@ -172,29 +184,13 @@ static const Case cases[] = {
     {"walk",
      "kernel walk poi i=M j=N\n"
      "param 0 i32[M*N]\n param 1 i32[50]\n param 2 i32[M*N] written\n"
-     "%1 i32 load p0[i*N + j]\n %2 i64 const 49\n %3 i64 const 0\n"
-     "%4 i64 cast %1\n %5 i64 min %4, %2\n %6 i64 max %5, %3\n"
-     "%7 i64 bind t0 %6\n %8 i32 load p1[t0]\n %9 i64 cast %8\n"
-     "%10 i64 min %9, %2\n %11 i64 max %10, %3\n %12 i64 bind t1 %11\n"
-     "%13 i32 load p1[t1]\n %14 i64 cast %13\n %15 i64 min %14, %2\n"
-     "%16 i64 max %15, %3\n %17 i64 bind t2 %16\n %18 i32 load p1[t2]\n"
-     "%19 i64 cast %18\n %20 i64 min %19, %2\n %21 i64 max %20, %3\n"
-     "%22 i64 bind t3 %21\n %23 i32 load p1[t3]\n %24 i64 cast %23\n"
-     "%25 i64 min %24, %2\n %26 i64 max %25, %3\n %27 i64 bind t4 %26\n"
+     FIVE_STEPS
      "%28 i32 load p1[t4]\n %29 i32 store p2[i*N + j] %28\n end\n",
      0},
     {"walk_sum",
      "kernel walksum red j=N ~i=M\n"
      "param 0 i32[M*N]\n param 1 i32[50]\n param 2 f32[50]\n param 3 f32[N] written\n"
-     "%1 i32 load p0[i*N + j]\n %2 i64 const 49\n %3 i64 const 0\n"
-     "%4 i64 cast %1\n %5 i64 min %4, %2\n %6 i64 max %5, %3\n"
-     "%7 i64 bind t0 %6\n %8 i32 load p1[t0]\n %9 i64 cast %8\n"
-     "%10 i64 min %9, %2\n %11 i64 max %10, %3\n %12 i64 bind t1 %11\n"
-     "%13 i32 load p1[t1]\n %14 i64 cast %13\n %15 i64 min %14, %2\n"
-     "%16 i64 max %15, %3\n %17 i64 bind t2 %16\n %18 i32 load p1[t2]\n"
-     "%19 i64 cast %18\n %20 i64 min %19, %2\n %21 i64 max %20, %3\n"
-     "%22 i64 bind t3 %21\n %23 i32 load p1[t3]\n %24 i64 cast %23\n"
-     "%25 i64 min %24, %2\n %26 i64 max %25, %3\n %27 i64 bind t4 %26\n"
+     FIVE_STEPS
      "%28 i32 load p1[t4]\n %29 i64 cast %28\n %30 i64 min %29, %2\n"
      "%31 i64 max %30, %3\n %32 i64 bind w %31\n %33 f32 load p2[w]\n"
      "%34 f32 reduce sum i %33\n %35 f32 store p3[j] %34\n end\n",
