@@ -28,7 +28,7 @@ typedef struct CodeBlob {
 typedef struct CodeMap {
     uint32_t param; /* the kernel's buffer */
     DType dtype;    /* of the elements it moves; may differ from the buffer's */
-    bool tf32; /* f32 arrive rounded to the 11 bits that tensor cores multiply */
+    bool tf32;      /* f32 arrive rounded to the 11 bits that tensor cores multiply */
     bool im2col;
     uint32_t rank;    /* 1 to 5; im2col: 3 to 5 */
     Expr base;        /* elements from the buffer's start; 0 = none. 16-byte aligned there */
@@ -64,8 +64,8 @@ struct CodeKernel {
      * read of anything that any kernel of the run writes. */
     bool dependent;
     bool waits_first; /* it reads nothing at all before that */
-    Expr zero_bytes; /* zeroed memory passed as one more pointer; 0 = none */
-    bool zero_kept;  /* the kernel leaves it zero, so it is zeroed once */
+    Expr zero_bytes;  /* zeroed memory passed as one more pointer; 0 = none */
+    bool zero_kept;   /* the kernel leaves it zero, so it is zeroed once */
     uint32_t nmaps;
     const CodeMap *maps;
     uint32_t cubin; /* 1 + the blob that holds it; 0: none */

@@ -39,9 +39,9 @@ static void note_stable(const Schedule *s, const SStep *st, CompileJob *j) {
     }
 }
 
-/* A run's first kernel has nothing in front of it but what its caller put there, which may write all
- * that the kernel reads: it asks for nothing early, so that it may start early (PLAN_WAITS_FIRST). Not
- * where other steps, which gain by asking, are the same kernel. */
+/* A run's first kernel has nothing in front of it but what its caller put there, which may write
+ * all that the kernel reads: it asks for nothing early, so that it may start early
+ * (PLAN_WAITS_FIRST). Not where other steps, which gain by asking, are the same kernel. */
 static void note_first(const Schedule *s, CompileList *l) {
     uint32_t step = 0;
     for (uint32_t i = 0; i < s->ends.n; i++) {

@@ -25,8 +25,8 @@ typedef struct CompileKey {
 
 typedef struct CompileKept CompileKept; /* a key and what was made of it in this run */
 
-/* Of a parameter that is a state which runs only append to: row r of its `room`, `inner` elements each,
- * is written by no kernel of a run if r < rows. rows 0: nothing is known. */
+/* Of a parameter that is a state which runs only append to: row r of its `room`, `inner` elements
+ * each, is written by no kernel of a run if r < rows. rows 0: nothing is known. */
 typedef struct Appended {
     Expr rows;
     int64_t inner, room;
@@ -38,7 +38,7 @@ typedef struct CompileJob CompileJob;
 struct CompileJob {
     const Kernel *k;
     const char *symbol;
-    bool *stable; /* per parameter: in all steps memory that no kernel of a run writes; */
+    bool *stable;       /* per parameter: in all steps memory that no kernel of a run writes; */
     Appended *appended; /* what of it no kernel of a run writes */
     Arena *arena;
     ExprPool *exprs; /* the thread's copy while it compiles, then where its results are */
@@ -53,13 +53,13 @@ struct CompileJob {
     bool dependent, waits_first, zero_kept;
     Expr zero_bytes;
     VEC(CodeMap) maps;
-    const char *note;  /* how it is computed, or why not better, for explain; NULL = nothing */
-    bool exact;        /* its registers were counted: where the assembler spills any, has a local
-                          frame or warns (C75..), it fails to build */
-    uint32_t spilled;  /* bytes of registers, in the end */
+    const char *note;   /* how it is computed, or why not better, for explain; NULL = nothing */
+    bool exact;         /* its registers were counted: where the assembler spills any, has a local
+                           frame or warns (C75..), it fails to build */
+    uint32_t spilled;   /* bytes of registers, in the end */
     uint32_t may_spill; /* so many cost less than what would need fewer registers */
-    uint32_t blob;     /* 1 + the result's blob with its machine code; 0: none */
-    const char *plain; /* why it has PTX and no machine code, or NULL */
+    uint32_t blob;      /* 1 + the result's blob with its machine code; 0: none */
+    const char *plain;  /* why it has PTX and no machine code, or NULL */
     /* The step's other kernels, for an emitter that has several: it sets nvariants and choice
      * (CodeKernel) when it emits variant 0, and is called again for each of the others. */
     uint32_t variant, nvariants;
@@ -71,7 +71,7 @@ struct CompileJob {
     uint32_t min_blocks; /* that a multiprocessor must hold at a time; 0: the assembler decides */
     bool ahead, modest;  /* its code loads what it needs later; a build that spilled does without */
     bool yields, yielded; /* another structure would do; a build that spilled is left to that one */
-    uint32_t shrink;     /* how many sizes smaller than usual a thread's share of the work is */
+    uint32_t shrink;      /* how many sizes smaller than usual a thread's share of the work is */
 };
 
 typedef struct CompileList {
@@ -108,9 +108,9 @@ CompileList *compile_list(const Target *t, const Schedule *s, const CodeOptions 
 bool compile_run(CompileList *l, void (*fn)(CompileWorker *w, CompileJob *j));
 /* Forgets what the running job has made so far, to make it differently. */
 void compile_restart(CompileJob *j);
-/* What was made of that before, and keeping what was made now: in this run, since kernels that differ
- * in their sizes alone mostly come to the same code, and in the cache's folder, if there is one.
- * The key's and the unit's bytes are the job's. */
+/* What was made of that before, and keeping what was made now: in this run, since kernels that
+ * differ in their sizes alone mostly come to the same code, and in the cache's folder, if there is
+ * one. The key's and the unit's bytes are the job's. */
 bool compile_cached(CompileWorker *w, CompileJob *j, CompileKey key, CompileUnit *u);
 void compile_keep(CompileWorker *w, CompileJob *j, CompileKey key, const CompileUnit *u);
 /* Verifies the module and compiles it to an object or (PTX) text in the job's arena, through the

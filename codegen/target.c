@@ -1,5 +1,4 @@
-/* The targets. A new one is a row here; a new kind of machine has a compile hook of its own, too.
- */
+/* The targets. A new one is a row here; a new kind of machine has a compile hook of its own, too */
 #include "codegen/target.h"
 #include "codegen/cpu/dot.h"
 #include "codegen/nvptx/ptx.h"

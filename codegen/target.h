@@ -26,10 +26,10 @@ typedef struct Isa {
     bool mask_registers; /* lane masks are bits in registers of their own */
     bool nan_minmax;     /* max and min instructions that keep NaN */
     bool bf16_round;     /* an instruction that rounds two f32 to bf16 */
-    bool tiles;          /* eight registers of 16 rows of 64 bytes, and products of bf16 and bytes in them:
-                            what cpu/dot_amx.c makes use of */
-    bool warpgroups;     /* products of warpgroups, and the copy engine that feeds them: what
-                            nvptx/hopper makes use of */
+    bool tiles; /* eight registers of 16 rows of 64 bytes, and products of bf16 and bytes in them:
+                   what cpu/dot_amx.c makes use of */
+    bool warpgroups; /* products of warpgroups, and the copy engine that feeds them: what
+                        nvptx/hopper makes use of */
     /* Intrinsics over whole registers, NULL where there is none: x * 2^floor(n) of f32; what a
      * rounding leaves of f32, 0 of infinities; sums of two neighbouring products of i16 in i32; of
      * u8 by i8 in i16; of four of those, added to i32; of two of bf16, added to f32; f32 out of a

@@ -29,14 +29,14 @@ typedef struct Fact {
     uint32_t first_user, nusers;
     uint32_t readers;    /* users, a view's counted in place of the view */
     Value epi, epi_from; /* the contraction, and the operand through which it is reached */
-    bool alone;          /* a contraction whose kernel computes nothing that is made of its result */
-    bool const_only;     /* depends on constants only, static shape */
-    bool must;           /* has to be stored whatever the demands are */
-    bool written;        /* a state takes it */
-    uint32_t output;     /* 1 + graph output that it is stored to */
-    uint32_t grows;      /* lies in a state's buffer, with room along an axis: 1 + state */
-    Value stat;          /* the reduction that v is one value per row of, or 0 */
-    bool folds;          /* computed, through maps and views, from a reduction to one number */
+    bool alone;        /* a contraction whose kernel computes nothing that is made of its result */
+    bool const_only;   /* depends on constants only, static shape */
+    bool must;         /* has to be stored whatever the demands are */
+    bool written;      /* a state takes it */
+    uint32_t output;   /* 1 + graph output that it is stored to */
+    uint32_t grows;    /* lies in a state's buffer, with room along an axis: 1 + state */
+    Value stat;        /* the reduction that v is one value per row of, or 0 */
+    bool folds;        /* computed, through maps and views, from a reduction to one number */
     uint32_t lookups;  /* gathers one after the other, each at a position that the last one found */
     double flops;      /* per element, everything cheap inlined */
     double leaf_bytes; /* read to compute all of it then */

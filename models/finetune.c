@@ -5,8 +5,7 @@
  *
  * The same as graphc finetune MODEL.onnx --loss "cross_entropy(logits, labels)" --lora
  * r=8,targets=all-linear --data FILE ... --batch 2 --seq 64 --lr 1e-3 --steps STEPS -o OUT: the
- * same bits, too.
- */
+ * same bits, too */
 #include "graphc_compile.h"
 #include "graphc_train.h"
 

@@ -17,8 +17,7 @@ static int fail(const char *what, const char *why) {
     return 1;
 }
 
-/* A dimension is a number, or a symbol whose value stands on the command line (1 if it does not).
- */
+/* A dimension is a number, or a symbol whose value stands on the command line (1 if it does not) */
 static int64_t dim_value(const char *dim, int argc, char **argv) {
     char *end;
     long long v = strtoll(dim, &end, 10);

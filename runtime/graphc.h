@@ -116,7 +116,8 @@ typedef enum graphc_state_role {
     GRAPHC_STATE_PARAMETER, /* what is learnt: a weight, or a matrix of an adapter */
     GRAPHC_STATE_MOMENT,    /* the optimizer's */
     GRAPHC_STATE_GRADIENT,  /* sums over batches: of gradients, and of what they are divided by */
-    GRAPHC_STATE_BUFFER     /* the model's own, which goes along and is saved with its weights: running statistics */
+    GRAPHC_STATE_BUFFER /* the model's own, which goes along and is saved with its weights: running
+                           statistics */
 } graphc_state_role;
 typedef struct graphc_state_info {
     graphc_state_role role;
@@ -175,8 +176,8 @@ GRAPHC_API const char *graphc_plan_note(const graphc_plan *p, const char *key);
 typedef struct graphc_kernel_info {
     const char *name, *kind; /* "tem_5_matmul_add"; "poi", "red", "per" or "tem" */
     const char *entry;       /* that runs it; "" when it runs once, at load */
-    const char *nodes;       /* the ONNX nodes that it covers, one a line; one that it only looks through, as
-                                a view, ends in " (a view: only where it is read)" */
+    const char *nodes; /* the ONNX nodes that it covers, one a line; one that it only looks through,
+                          as a view, ends in " (a view: only where it is read)" */
 } graphc_kernel_info;
 
 GRAPHC_API uint32_t graphc_plan_targets(const graphc_plan *p); /* how many there are */
@@ -204,10 +205,10 @@ typedef struct graphc_session_options {
     void *cuda_stream;       /* CUstream to use; NULL: the session's own */
     uint32_t isa_limit;      /* 0: best the CPU has; 3 or 4: x86-64-v3 or -v4 at most */
     const char *weights_dir; /* where constants by reference lie; NULL: as the plan says */
-    uint32_t check;          /* 1: each kernel of a run is waited for, so that a fault on a GPU comes
-                                from the call that ran into it and names the kernel and its nodes;
-                                slow, and not while the caller records a CUDA graph. 0: only where
-                                GRAPHC_CHECK is set to something else than 0 */
+    uint32_t check; /* 1: each kernel of a run is waited for, so that a fault on a GPU comes
+                       from the call that ran into it and names the kernel and its nodes;
+                       slow, and not while the caller records a CUDA graph. 0: only where
+                       GRAPHC_CHECK is set to something else than 0 */
 } graphc_session_options;
 #define GRAPHC_SESSION_OPTIONS_INIT                                                                \
     { sizeof(graphc_session_options), GRAPHC_CPU, 0, 0, NULL, 0, NULL, 0 }
@@ -225,8 +226,7 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_session_create(const graphc_plan
 /* Waits for queued work; NULL is allowed. */
 GRAPHC_API void graphc_session_destroy(graphc_session *s);
 GRAPHC_API const graphc_plan *graphc_session_plan(const graphc_session *s); /* it was made of */
-/* What went wrong in the last call on this session; "" if nothing did. Valid until the next call.
- */
+/* What went wrong in the last call on this session; "" if nothing did. Valid until the next call */
 GRAPHC_API const char *graphc_session_error(const graphc_session *s);
 GRAPHC_API uint32_t graphc_session_threads(const graphc_session *s); /* 1 on CUDA */
 /* What the session picked from the plan: "x86-64-v3", "x86-64-v4", "x86-64-v4+vnni",
@@ -257,10 +257,10 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_bind_output(graphc_session *s, u
  * run, ends what graphc_output says of it. GRAPHC_INVALID: the shapes do not go together, or are
  * not those that the plan was made for. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_workspace_size(graphc_session *s, size_t *bytes);
-/* Type and shape that output i will have in a run of that entry (0 of most plans) with the inputs bound
- * now, so that memory can be made for graphc_bind_output; data is NULL. A dimension that only the run
- * finds out is -1. Statuses and effects as of graphc_workspace_size, which is about that entry from then
- * on; GRAPHC_USAGE also where there is no such entry or it gives no output i. */
+/* Type and shape that output i will have in a run of that entry (0 of most plans) with the inputs
+ * bound now, so that memory can be made for graphc_bind_output; data is NULL. A dimension that only
+ * the run finds out is -1. Statuses and effects as of graphc_workspace_size, which is about that
+ * entry from then on; GRAPHC_USAGE also where there is no such entry or it gives no output i. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output_shape(graphc_session *s, uint32_t entry,
                                                              uint32_t i, graphc_tensor *out);
 /* Gives the session that workspace: 64-byte aligned, device memory on CUDA, used by nothing else

@@ -53,8 +53,7 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_trainer_create(const graphc_plan
                                                                uint64_t seed, graphc_trainer **out,
                                                                char *error, size_t error_size);
 GRAPHC_API void graphc_trainer_destroy(graphc_trainer *t); /* NULL is allowed */
-/* What went wrong in the last call on this trainer; "" if nothing did. Valid until the next call.
- */
+/* What went wrong in the last call on this trainer; "" if nothing did. Valid until the next call */
 GRAPHC_API const char *graphc_trainer_error(const graphc_trainer *t);
 /* For binding batches (the model's inputs and the loss's target), profiling and outputs; its runs
  * are the trainer's to make. It lives as long as the trainer. */
@@ -62,17 +61,17 @@ GRAPHC_API graphc_session *graphc_trainer_session(graphc_trainer *t);
 GRAPHC_API uint64_t graphc_trainer_steps(const graphc_trainer *t); /* how many are done */
 
 typedef struct graphc_train_result {
-    double loss;      /* mean over what was supervised */
-    double grad_norm; /* of all gradients, before clipping */
+    double loss;       /* mean over what was supervised */
+    double grad_norm;  /* of all gradients, before clipping */
     double loss_scale; /* that gradients of f16 were computed with; 0: there is none */
 } graphc_train_result;
 
 /* One update at learning rate lr, from the batch that is bound; of a plan that accumulates, from
  * all that was accumulated since the last update. Waits for it. out: may be NULL. Numbers that are
  * not finite are no failure: a loss that is none changes no state, gradients that are none change
- * none of a plan with graphc_training.guard. GRAPHC_USAGE: an input is not bound; nothing was accumulated; lr is
- * negative or no number. Statuses else as graphc_run's; after GRAPHC_RUNTIME the states hold
- * anything. */
+ * none of a plan with graphc_training.guard. GRAPHC_USAGE: an input is not bound; nothing was
+ * accumulated; lr is negative or no number. Statuses else as graphc_run's; after GRAPHC_RUNTIME the
+ * states hold anything. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_trainer_step(graphc_trainer *t, double lr,
                                                              graphc_train_result *out);
 /* Of a plan that accumulates (graphc_training.accumulate): adds the bound batch's gradients to
@@ -134,18 +133,18 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_adapter_open(const char *folder,
                                                              size_t error_size);
 GRAPHC_API void graphc_adapter_destroy(graphc_adapter *a); /* NULL is allowed */
 /* The session's adapter is `a` from its next run on: a copy into its states, without compiling. A
- * module of the plan that `a` lacks adds nothing; a == NULL: none does. Parameters of the model that
- * the plan has as states and `a` lacks are the model's again. Any number of adapters of
- * one plan may be open at once. GRAPHC_USAGE: the plan has no adapters; GRAPHC_INVALID: `a` has
- * modules or sizes that the plan lacks, and then nothing has changed; GRAPHC_UNSUPPORTED. The
- * message goes to the buffer. */
+ * module of the plan that `a` lacks adds nothing; a == NULL: none does. Parameters of the model
+ * that the plan has as states and `a` lacks are the model's again. Any number of adapters of one
+ * plan may be open at once. GRAPHC_USAGE: the plan has no adapters; GRAPHC_INVALID: `a` has modules
+ * or sizes that the plan lacks, and then nothing has changed; GRAPHC_UNSUPPORTED. The message goes
+ * to the buffer. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_adapter_apply(const graphc_adapter *a,
                                                               graphc_session *s, char *error,
                                                               size_t error_size);
-/* The same for one place of a plan that was compiled for several (graphc_compile_options.adapters). Its
- * input "adapter", i64, one for each row of a batch, says which place a row goes through, a negative number
- * none: bind other numbers to switch between adapters that are there. They may be of any rank up to the
- * plan's. GRAPHC_USAGE also where there is no such place. */
+/* The same for one place of a plan that was compiled for several (graphc_compile_options.adapters).
+ * Its input "adapter", i64, one for each row of a batch, says which place a row goes through, a
+ * negative number none: bind other numbers to switch between adapters that are there. They may be
+ * of any rank up to the plan's. GRAPHC_USAGE also where there is no such place. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_adapter_place(const graphc_adapter *a,
                                                               graphc_session *s, uint32_t slot,
                                                               char *error, size_t error_size);

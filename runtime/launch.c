@@ -72,8 +72,8 @@ void launch_gather(graphc_session *s, uint32_t from, uint32_t to, bool dynamic_o
         const PlanStep *st = &s->res->steps[i];
         if (st->kind != PLAN_STEP_kernel || (dynamic_only && !s->step[i].dynamic)) continue;
         uint32_t tried = s->step[i].tried;
-        s->step[i].kernel = tried ? plan_step_kernel(s->plan, st, tried - 1)
-                                  : launch_choice(s->plan, st, s->slots);
+        s->step[i].kernel =
+            tried ? plan_step_kernel(s->plan, st, tried - 1) : launch_choice(s->plan, st, s->slots);
         const PlanKernel *k = &s->res->kernels[s->step[i].kernel];
         for (uint32_t d = 0; d < k->ndims; d++)
             s->dims[s->step[i].dims + d] = s->slots[s->plan->lists[k->dims + d]];
@@ -128,12 +128,14 @@ static void list_nodes(const char *nodes, char *out, size_t size) {
     for (const char *line = nodes; *line; line += *line == '\n') {
         size_t length = strcspn(line, "\n");
         if (seen++ == put && put < FIRST && n + length + TAIL < size) {
-            n += (size_t)snprintf(out + n, size - n, "%s%.*s", put ? ", " : " (", (int)length, line);
+            n +=
+                (size_t)snprintf(out + n, size - n, "%s%.*s", put ? ", " : " (", (int)length, line);
             put++;
         }
         line += length;
     }
-    if (put < seen) n += (size_t)snprintf(out + n, size - n, "%s%d more", put ? ", " : " (", seen - put);
+    if (put < seen)
+        n += (size_t)snprintf(out + n, size - n, "%s%d more", put ? ", " : " (", seen - put);
     if (seen) snprintf(out + n, size - n, ")");
 }
 

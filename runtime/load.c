@@ -39,7 +39,8 @@ static graphc_status finish_load(graphc_plan *p, const void *bytes, uint64_t siz
         p->dim_text = calloc((nio + 1) * PLAN_MAX_RANK, sizeof *p->dim_text);
         p->sizes = calloc((nio + 1) * PLAN_MAX_RANK, sizeof *p->sizes);
         p->base_path = base_path ? strdup(base_path) : NULL;
-        if (!p->dim_text || !p->sizes || (base_path && !p->base_path) || pthread_mutex_init(&p->lock, NULL) != 0)
+        if (!p->dim_text || !p->sizes || (base_path && !p->base_path) ||
+            pthread_mutex_init(&p->lock, NULL) != 0)
             st = error_set(e, GRAPHC_NO_MEMORY, "not enough memory to load the plan");
     }
     if (st != GRAPHC_OK) {

@@ -12,8 +12,8 @@ void memory_destroy(MemoryPlan *m);
 /* Places the temporaries of these steps for these slot values; allocates nothing. */
 graphc_status memory_assign(MemoryPlan *m, PlanRange steps, const int64_t *slots, ErrorText e);
 /* The same for sizes that follow others: what still fits stays where it is, and what grew has room
- * for an eighth more, so that sizes that rise from run to run seldom move anything. The arena may be
- * larger than memory_assign's then (is loose). */
+ * for an eighth more, so that sizes that rise from run to run seldom move anything. The arena may
+ * be larger than memory_assign's then (is loose). */
 graphc_status memory_reassign(MemoryPlan *m, PlanRange steps, const int64_t *slots, ErrorText e);
 bool memory_is_loose(const MemoryPlan *m);
 uint64_t memory_offset(const MemoryPlan *m, uint32_t buffer); /* of a temporary that owns storage */

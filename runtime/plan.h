@@ -274,7 +274,7 @@ typedef struct PlanMap {
     uint32_t kind;  /* PlanMapKind */
     uint32_t rank;
     uint32_t tf32; /* 1: f32 that arrive rounded to 11 bits, as tensor cores multiply them */
-    PlanSlot base;                      /* elements from the buffer's start */
+    PlanSlot base; /* elements from the buffer's start */
     PlanSlot size[PLAN_MAP_RANK];       /* elements */
     PlanSlot stride[PLAN_MAP_RANK - 1]; /* bytes, of dims 1 to rank - 1 */
     uint32_t box[PLAN_MAP_RANK];        /* tiled: elements */

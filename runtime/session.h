@@ -72,7 +72,8 @@ struct DeviceOps {
     graphc_device_kind kind;
     bool own_memory; /* tensors in host memory have to be copied */
     uint32_t align;  /* of tensors that kernels may use where they are, beyond their elements' */
-    uint32_t packed; /* bytes: so much of a run's inputs is copied at once, small ones together; 0: no */
+    /* bytes: so much of a run's inputs is copied at once, small ones together; 0: no */
+    uint32_t packed;
     /* Which of a plan's targets for this kind of device the session's device runs best: *rank of
      * one name, 0 = not at all. NULL: there is only one such target. */
     graphc_status (*rank)(const char *target, const graphc_session_options *o, uint32_t *rank,
@@ -83,8 +84,8 @@ struct DeviceOps {
     graphc_status (*alloc)(Resident *r, uint64_t bytes, void **out, ErrorText e);
     void (*free)(Resident *r, void *p, uint64_t bytes);
     graphc_status (*zero)(Resident *r, void *p, uint64_t bytes, ErrorText e); /* and waits */
-    /* Host memory that results are copied to again and again: the device may reach it by itself, if it
-     * can, until it is unlocked, with the same size. NULL: nothing to do. */
+    /* Host memory that results are copied to again and again: the device may reach it by itself, if
+     * it can, until it is unlocked, with the same size. NULL: nothing to do. */
     void (*host_lock)(Resident *r, void *p, uint64_t bytes);
     void (*host_unlock)(Resident *r, void *p, uint64_t bytes);
     /* Address of a constant for kernels; *owned if it has to be freed. */
@@ -182,8 +183,8 @@ struct graphc_session {
     uint64_t npointers, ndims;
     uint32_t generation; /* counts changes of slots, pointers and dims */
 
-    OwnMemory swept;  /* tune.c: what is written to empty the device's caches, */
-    OwnMemory *kept;  /* and what the states held, or NULL */
+    OwnMemory swept; /* tune.c: what is written to empty the device's caches, */
+    OwnMemory *kept; /* and what the states held, or NULL */
     int64_t *kept_size;
     WatchStep watch; /* NULL: none */
     void *watch_ctx;

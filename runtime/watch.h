@@ -1,5 +1,5 @@
-/* Looking at buffers between the steps of a run, for `graphc verify`, and trying the variants of steps,
- * for `graphc tune` (tune.c). Not part of the public API. */
+/* Looking at buffers between the steps of a run, for `graphc verify`, and trying the variants of
+ * steps, for `graphc tune` (tune.c). Not part of the public API. */
 #ifndef RUNTIME_WATCH_H
 #define RUNTIME_WATCH_H
 
@@ -14,8 +14,8 @@ void watch_steps(graphc_session *s, WatchStep fn, void *ctx);
 uint64_t watch_bytes(const graphc_session *s, uint32_t buffer);
 graphc_status watch_read(graphc_session *s, uint32_t buffer, void *to, uint64_t bytes);
 
-/* Which of the plan's targets the session runs, and how many multiprocessors its device has (of a CPU
- * 1): what is the fastest on one machine need not be on another. */
+/* Which of the plan's targets the session runs, and how many multiprocessors its device has (of a
+ * CPU 1): what is the fastest on one machine need not be on another. */
 uint32_t tune_target(const graphc_session *s);
 uint32_t tune_processors(const graphc_session *s);
 

@@ -6,7 +6,8 @@
  *   few queries    one query at a time with keys, then value columns, over lanes (decoding)
  * Keys come in blocks with a running maximum and sum per query, so scores stay in cache for any
  * number of keys. K and V are read in place where rows are contiguous f32 (or f64), else a block is
- * computed into scratch first; a scaled or widened load is computed for each of few queries instead.
+ * computed into scratch first; a scaled or widened load is computed for each of few queries
+ * instead.
  *
  * Gradients (attention_gradient.c) are contractions over j of something computed from one or two
  * inner products: their rows run over lanes like queries, and j comes in blocks like keys. There i,
@@ -83,7 +84,7 @@ void attn_store(Attn *t, LLVMValueRef v, LLVMValueRef base, LLVMValueRef index);
 LLVMValueRef attn_add(Attn *t, LLVMValueRef x, int64_t c);
 LLVMValueRef attn_mul(Attn *t, LLVMValueRef x, LLVMValueRef y);
 LLVMValueRef attn_max(Attn *t, LLVMValueRef x, LLVMValueRef y);
-LLVMValueRef attn_exp(Attn *t, LLVMValueRef x); /* of x <= 0 */
+LLVMValueRef attn_exp(Attn *t, LLVMValueRef x);      /* of x <= 0 */
 LLVMValueRef attn_finite(Attn *t, LLVMValueRef max); /* -inf -> 0 */
 /* 1/sum, or 0 for guarded rows without a score. */
 LLVMValueRef attn_inverse(Attn *t, LLVMValueRef max, LLVMValueRef sum);

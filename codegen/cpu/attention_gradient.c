@@ -1,7 +1,6 @@
 /* Gradients of attention on CPUs. Work items are (batch and head, block of rows of the result):
  * each stores its own rows, so nothing is added across threads. Scores are computed again, tile by
- * tile, with rows over lanes; a block of them becomes p in place, and O += P^T B as in attention.
- */
+ * tile, with rows over lanes; a block of them becomes p in place, and O += P^T B as in attention */
 #include "codegen/cpu/attention.h"
 
 typedef struct Gradient {

@@ -17,8 +17,8 @@ static Expr span_of(Dot *d, Expr fit) {
     return expr_max(p, one, expr_ceildiv(p, d->blocks, spans));
 }
 
-/* Blocks that may be more are an even number: threads take ranges of items, in which blocks come last, and
- * the last panel is narrower than others. */
+/* Blocks that may be more are an even number: threads take ranges of items, in which blocks come
+ * last, and the last panel is narrower than others. */
 static Expr even_above(ExprPool *p, Expr blocks, Expr least) {
     Expr odd = expr_and(p, expr_lt(p, least, blocks), expr_mod(p, blocks, expr_const(p, 2)));
     return expr_add(p, blocks, odd);
@@ -329,7 +329,8 @@ static void products(Dot *d, LLVMValueRef key, LLVMValueRef last) {
     emit_if_end(e, &many);
 }
 
-/* Of block number `block`; all have as many tiles as others, or one more. There may be numbers behind the last. */
+/* Of block number `block`; all have as many tiles as others, or one more. There may be numbers
+ * behind the last. */
 static LLVMValueRef first_tile(Dot *d, LLVMValueRef block) {
     Emit *e = d->e;
     LLVMValueRef tiles = emit_expr(e, d->tiles), at = LLVMBuildMul(e->b, block, tiles, "");

@@ -376,8 +376,7 @@ static void micro_quads(Dot *d, Micro *m, LLVMValueRef at) {
 /* --- Long sums ------------------------------------------------------------------------- */
 
 /* A part of a sum, from 0, in registers. The sums of the parts before lie in memory meanwhile:
- * there are no registers for both. The rounding error of a sum grows with the root of its length.
- */
+ * there are no registers for both. The rounding error of a sum grows with the root of its length */
 typedef struct Chunk {
     EmitLoop l;
     Expr first, size;   /* of the current chunk, in steps */

@@ -2,8 +2,7 @@
  * place is computed into scratch. */
 #include "codegen/cpu/dot.h"
 
-/* A product of comparisons, each affine in the run's axes: true within a run if true at its ends.
- */
+/* A product of comparisons, each affine in the run's axes: true within a run if true at its ends */
 static bool is_box(Dot *d, Expr mask, uint32_t nrun) {
     ExprPool *p = d->p;
     Expr coef, rest;
@@ -75,8 +74,7 @@ static KVal widened_from(Dot *d, KVal v, DType t) {
 }
 
 /* What runs hold: the same on every variant, for it decides blocks. Needs the right operands'
- * modes.
- */
+ * modes */
 static void choose_left(Dot *d) {
     d->quads = d->t->quads;
     if (d->quads) {
@@ -137,7 +135,8 @@ void dot_analyse_a(Dot *d) {
         }
     }
     d->amx.on |= d->quads && d->e->isa->tiles;
-    if (d->amx.on || (dot_group_rows(d) > 1 && !d->direct)) { /* one run, in the right operand's order */
+    if (d->amx.on ||
+        (dot_group_rows(d) > 1 && !d->direct)) { /* one run, in the right operand's order */
         d->ka = d->kk;
         d->permuted = false;
         d->nrun = d->ka.n;

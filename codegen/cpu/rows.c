@@ -265,8 +265,7 @@ static bool folds_walk(const Rows *r) {
     return false;
 }
 
-/* Zeros for the walks over a parallel lane axis, if some loads in them are masked off as a whole.
- */
+/* Zeros for the walks over a parallel lane axis, if some loads in them are masked off as a whole */
 static void make_zeros(Rows *r) {
     Emit *e = r->e;
     int64_t n, bytes = 0;
@@ -305,8 +304,10 @@ void emit_rows_cpu(Emit *e, EmitInfo *info) {
     info->work = expr_const(e->exprs, 1);
     bool passes = rows_passes(&r->p, e, e->k);
     if (e->k->serial && !r->p.par) e->lanes = 1;
-    if (e->k->more) e->unsupported = "the kernel does the same again over other buffers";
-    else if (!passes || !rows_choose(r)) e->unsupported = "the kernel has too many passes";
+    if (e->k->more)
+        e->unsupported = "the kernel does the same again over other buffers";
+    else if (!passes || !rows_choose(r))
+        e->unsupported = "the kernel has too many passes";
     if (e->unsupported) return;
     Items it = items_of(r);
     alloc_kept(r);

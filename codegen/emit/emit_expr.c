@@ -243,8 +243,7 @@ static Expr join(Emit *e, ExprOp op, Expr a, Expr b) {
     return op == EX_add ? expr_add(e->exprs, a, b) : expr_mul(e->exprs, a, b);
 }
 
-/* Parts of a sum or product: what only dims decide, what outer scopes decide, the innermost rest.
- */
+/* Parts of a sum or product: what only dims decide, what outer scopes decide, the innermost rest */
 typedef struct Split {
     Expr outer;
     Terms inner;

@@ -89,7 +89,7 @@ EmitVal emit_mask_resolved(Emit *e, Expr resolved);
 EmitVal emit_val(Emit *e, KVal v);
 EmitVal *emit_val_slot(Emit *e, KVal v); /* with an outer override filled in */
 
-uint32_t emit_lane_depth(Emit *e);    /* depth of the scope that bound the lane axis */
+uint32_t emit_lane_depth(Emit *e); /* depth of the scope that bound the lane axis */
 /* True where x replaces `best` in an arg fold. */
 LLVMValueRef emit_arg_beats(Emit *e, KFold f, DType t, LLVMValueRef x, LLVMValueRef best);
 

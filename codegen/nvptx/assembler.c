@@ -74,8 +74,7 @@ static const char *find_program(Arena *a) {
 }
 
 /* What goes in and comes out lies in memory: files without a name, which are gone with the
- * processes that have them open, however those end. The assembler finds them under these numbers.
- */
+ * processes that have them open, however those end. The assembler finds them under these numbers */
 enum { IN_FD = 3, OUT_FD, FREE_FD };
 #define IN_NAME  "/proc/self/fd/3"
 #define OUT_NAME "/proc/self/fd/4"

@@ -141,8 +141,7 @@ static void group_step(Attn *t, LLVMValueRef j0, LLVMValueRef first, LLVMValueRe
     for (uint32_t u = 0; u < GROUP; u++) {
         shared_part(t, t->v, gpu_add(e, first, emit_i64(e, u)), t->dv, t->ndv, v);
         for (uint32_t r = 0; r < t->rows; r++)
-            for (uint32_t n = 0; n < t->ndv; n++)
-                sum[r][n] = emit_fma(e, p[r][u], v[n], sum[r][n]);
+            for (uint32_t n = 0; n < t->ndv; n++) sum[r][n] = emit_fma(e, p[r][u], v[n], sum[r][n]);
     }
     for (uint32_t r = 0; r < t->rows; r++) {
         LLVMValueRef *o = st + r * state_size(t) + ST_o;

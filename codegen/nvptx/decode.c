@@ -42,8 +42,8 @@ typedef struct Decode {
     LLVMValueRef lane, warp, rank; /* of the thread in its team */
     LLVMValueRef part;             /* of the block in its cluster */
     LLVMValueRef nj;
-    Expr
-        held; /* keys before this one are what they were before the run: asked for early; 0: none */
+    /* keys before this one are what they were before the run: asked for early; 0: none */
+    Expr held;
     Expr nq, query[HELD_QUERIES]; /* in all; of the block, kept inside */
     LLVMValueRef q[HELD_QUERIES];
 } Decode;

@@ -72,7 +72,8 @@ static LLVMValueRef zeroed_of_time(Gpu *g, LLVMValueRef base) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
     if (!g->time) return base;
-    Expr each = expr_muli(p, expr_ceildiv(p, g->j->zero_bytes, expr_const(p, ZERO_ALIGN)), ZERO_ALIGN);
+    Expr each =
+        expr_muli(p, expr_ceildiv(p, g->j->zero_bytes, expr_const(p, ZERO_ALIGN)), ZERO_ALIGN);
     g->j->zero_bytes = expr_muli(p, each, 1 + g->k->more);
     return emit_gep(e, e->i8, base, LLVMBuildMul(e->b, g->time, emit_expr(e, each), ""));
 }
@@ -137,7 +138,8 @@ bool gpu_is_request(const Gpu *g, KVal v) {
     return !is_computed(g, o->index) && !is_computed(g, o->mask);
 }
 
-/* The buffers of this time: blocks of one time have one number along z, so that they branch together. */
+/* The buffers of this time: blocks of one time have one number along z, so that they branch
+ * together. */
 static void choose_buffers(Gpu *g) {
     Emit *e = g->e;
     const uint32_t n = kir_body_params(g->k), times = 1 + g->k->more;

@@ -161,9 +161,9 @@ bool gpu_scan(Gpu *g);
 bool gpu_sort(Gpu *g);
 bool gpu_compact(Gpu *g);
 bool gpu_serial(Gpu *g);
-bool gpu_scatter(Gpu *g); /* of many rows, in order */
-bool gpu_gemm(Gpu *g);    /* on tensor cores */
-bool gpu_flash(Gpu *g);   /* attention on tensor cores */
+bool gpu_scatter(Gpu *g);        /* of many rows, in order */
+bool gpu_gemm(Gpu *g);           /* on tensor cores */
+bool gpu_flash(Gpu *g);          /* attention on tensor cores */
 bool gpu_flash_backward(Gpu *g); /* one of its gradients */
 bool gpu_flash_joint(Gpu *g);    /* all of them */
 bool gpu_contract(Gpu *g);

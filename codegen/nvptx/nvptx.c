@@ -41,8 +41,13 @@ static LLVMModuleRef emit_module(CompileWorker *w, CompileJob *j) {
         e.coarse = gpu_coarse(j->arena, j->k);
         gpu_fn_begin(&e, j);
         Passes *r = ARENA_NEW(j->arena, Passes);
-        Gpu g = {.e = &e, .j = j, .k = j->k, .m = &w->target->machine, .target = w->target,
-                 .o = w->o, .rows = r};
+        Gpu g = {.e = &e,
+                 .j = j,
+                 .k = j->k,
+                 .m = &w->target->machine,
+                 .target = w->target,
+                 .o = w->o,
+                 .rows = r};
         if (rows_passes(r, &e, j->k))
             emit_kernel(&g);
         else
@@ -97,9 +102,9 @@ static void assemble(CompileWorker *w, CompileJob *j, Assembled *out) {
 }
 
 /* Has the job compiled so that a thread may use more registers (the assembler spills to have more
- * blocks at a time), and when it has all of them, so that it needs fewer: without what it loads ahead,
- * then in another structure that takes it, then with smaller shares of the work, of each size first
- * ahead. False: nothing is left. */
+ * blocks at a time), and when it has all of them, so that it needs fewer: without what it loads
+ * ahead, then in another structure that takes it, then with smaller shares of the work, of each
+ * size first ahead. False: nothing is left. */
 static bool relieve(const Machine *m, CompileJob *j, const Assembled *r) {
     if (!r->spilled || !r->registers || j->exact) return false;
     if (r->spilled <= j->may_spill && (j->modest || !j->ahead)) return false;
@@ -151,7 +156,12 @@ static void compile_job(CompileWorker *w, CompileJob *j) {
     j->nvariants = 0;
     for (uint32_t i = 0; i < n && !j->error; i++) {
         CompileJob *v = &j->variants[j->nvariants];
-        *v = (CompileJob){.k = j->k, .arena = j->arena, .exprs = j->exprs, .stable = j->stable, .appended = j->appended, .variant = i + 1};
+        *v = (CompileJob){.k = j->k,
+                          .arena = j->arena,
+                          .exprs = j->exprs,
+                          .stable = j->stable,
+                          .appended = j->appended,
+                          .variant = i + 1};
         v->symbol = arena_printf(j->arena, "%s_%u", j->symbol, i + 1);
         compile_variant(w, v);
         v->nvariants = 0; /* what it says of its siblings is variant 0's to say */
@@ -277,8 +287,10 @@ static void note_stale(const CompileList *l, DiagSink *d) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < l->njobs; i++) n += l->jobs[i].stale;
     if (n)
-        (void)!diag(d, D_TUNED, "", "%u kernels were tuned to ways that this graphc has not; the cost "
-                    "model decides for them", n);
+        (void)!diag(d, D_TUNED, "",
+                    "%u kernels were tuned to ways that this graphc has not; the cost "
+                    "model decides for them",
+                    n);
 }
 
 static void put_code(CompileList *l, Arena *a, DiagSink *d, CodeResult *out) {

@@ -190,7 +190,7 @@ static void decode(Gpu *g, uint32_t par, int lane, Expr flat) {
 enum {
     PAIR = 2,
     PAIR_BLOCK = 128,
-    PAIR_BLOCKS = 10, /* of a multiprocessor */
+    PAIR_BLOCKS = 10,  /* of a multiprocessor */
     IN_FLIGHT = 65536, /* bytes that one asks for at once when it has memory's full speed */
 };
 
@@ -207,9 +207,9 @@ static uint32_t own_bytes(const Gpu *g, uint32_t par) {
     return n;
 }
 
-/* A vector of each thread that a multiprocessor has is less than it should ask for, and there is work
- * enough for two: both are asked for before the first is computed (bias + GELU over 67 M elements of
- * bf16: 65.9 us, not 68.6; of two operands, which are enough, nothing changes). */
+/* A vector of each thread that a multiprocessor has is less than it should ask for, and there is
+ * work enough for two: both are asked for before the first is computed (bias + GELU over 67 M
+ * elements of bf16: 65.9 us, not 68.6; of two operands, which are enough, nothing changes). */
 static bool takes_pairs(const Gpu *g, uint32_t par, Expr n) {
     int64_t vectors;
     uint32_t asked = own_bytes(g, par) * g->e->lanes * RESIDENT;

@@ -1,6 +1,5 @@
 /* Contractions with few rows: reading B once is all the time there is. A block has 32 columns, one
- * per lane; its warps share the k axis out among themselves and join their sums in a fixed order.
- */
+ * per lane; its warps share the k axis out among themselves and join their sums in a fixed order */
 #include "codegen/nvptx/contract.h"
 
 enum { WARPS = CONTRACT_THREADS / 32, UNROLL = 8, COLS = THIN_COLS };
@@ -36,8 +35,7 @@ static void k_loop(Thin *t, LLVMValueRef *acc, uint32_t n) {
         uint32_t s = i / t->rows, r = i % t->rows;
         DType ty = (DType)t->g->k->ops[t->d->acc[s]].dtype;
         LLVMValueRef sum = LLVMConstNull(LLVMTypeOf(acc[i]));
-        for (uint32_t u = 0; u < UNROLL; u++)
-            sum = contract_fma(e, ty, a[r][u], b[s][u], sum);
+        for (uint32_t u = 0; u < UNROLL; u++) sum = contract_fma(e, ty, a[r][u], b[s][u], sum);
         l->next[i] = emit_fold_join(e, FOLD_sum, ty, l->phi[i], sum);
     }
     emit_loop_end(e, l);

@@ -125,8 +125,8 @@ static void load_all(Tile *t, LLVMValueRef k0, LLVMValueRef *out) {
     }
 }
 
-/* Sums from `from` to `to`, which is tk times a number, or the end. `load` holds the operands of the
- * first step, and then of the step behind the last. */
+/* Sums from `from` to `to`, which is tk times a number, or the end. `load` holds the operands of
+ * the first step, and then of the step behind the last. */
 static void k_steps(Tile *t, LLVMValueRef from, LLVMValueRef to, LLVMValueRef *acc, uint32_t nacc,
                     LLVMValueRef *load, uint32_t nloads) {
     Emit *e = t->e;

@@ -6,13 +6,13 @@
 enum {
     SIDE = 64, /* of a tile; as many vectors of 2 bytes as there are of 4 take ... */
     WIDE = 128,
-    THREADS = 256, /* of a tile of SIDE */
+    THREADS = 256,   /* of a tile of SIDE */
     LEAST_TILES = 4, /* of a multiprocessor, that wide ones leave */
     MOST_ROUNDS = SIDE * SIDE / THREADS,
     MOST_TURNED = 4,
-    PIECE = 16, /* bytes of a thread's vector ... */
+    PIECE = 16,      /* bytes of a thread's vector ... */
     MOST_PACKED = 4, /* ... of whose rows so many are turned together */
-    PAD = 4 /* bytes: rows start in other banks */
+    PAD = 4          /* bytes: rows start in other banks */
 };
 
 typedef struct Turn {
@@ -20,13 +20,13 @@ typedef struct Turn {
     uint32_t from, to; /* axes: read along, stored along */
     uint32_t from_lanes, to_lanes, others;
     uint32_t side, threads; /* of a tile, elements; of its block */
-    uint32_t packed; /* so many rows of a thread's are neighbours and turned in registers; 0: elements are
-                        stored one by one */
+    uint32_t packed;        /* so many rows of a thread's are neighbours and turned in registers; 0:
+                               elements are stored one by one */
     uint32_t n;
     KVal load[MOST_TURNED];
     LLVMValueRef shared[MOST_TURNED];
     bool *turned;
-    LLVMValueRef first[2]; /* of the tile, along from and to */
+    LLVMValueRef first[2];                              /* of the tile, along from and to */
     EmitScope *read[MOST_ROUNDS], *stored[MOST_ROUNDS]; /* of a thread's vectors */
 } Turn;
 
@@ -135,7 +135,8 @@ static uint32_t rounds(const Turn *t, uint32_t lanes) {
     return t->side * t->side / (t->threads * lanes);
 }
 
-/* Where all vectors are whole pieces of memory, as many rows of them as make a piece, or half of one. */
+/* Where all vectors are whole pieces of memory, as many rows of them as make a piece, or half of
+ * one. */
 static void choose_packed(Turn *t) {
     const Gpu *g = t->g;
     t->packed = MOST_PACKED;
@@ -160,7 +161,8 @@ typedef struct Spot {
 static Spot spot(const Turn *t, uint32_t lanes, uint32_t u, uint32_t near) {
     Emit *e = t->g->e;
     uint32_t per_row = t->side / lanes;
-    LLVMValueRef at = LLVMBuildAdd(e->b, t->g->tid, emit_i64(e, (int64_t)(u / near) * t->threads), "");
+    LLVMValueRef at =
+        LLVMBuildAdd(e->b, t->g->tid, emit_i64(e, (int64_t)(u / near) * t->threads), "");
     LLVMValueRef v = LLVMBuildAnd(e->b, at, emit_i64(e, per_row - 1), "");
     LLVMValueRef row = LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(per_row)), "");
     row = LLVMBuildMul(e->b, row, emit_i64(e, near), "");
@@ -198,8 +200,9 @@ static LLVMTypeRef mem_type(const Turn *t, uint32_t i) {
     return emit_mem_type(t->g->e, t->g->k->params[t->g->k->ops[t->load[i]].buf].dtype);
 }
 
-/* Element (from, to) of the tile. Packed, rows begin in the same bank: each of a vector's length changes
- * the places of its vectors in another way, so that neighbours write and read different banks. */
+/* Element (from, to) of the tile. Packed, rows begin in the same bank: each of a vector's length
+ * changes the places of its vectors in another way, so that neighbours write and read different
+ * banks. */
 static LLVMValueRef place(const Turn *t, uint32_t i, LLVMValueRef from, LLVMValueRef to) {
     Emit *e = t->g->e;
     if (t->packed) {
@@ -239,7 +242,8 @@ static LLVMValueRef element(Emit *e, LLVMValueRef v, uint32_t l) {
 static void store_turned(const Turn *t, uint32_t i, const Spot *s, LLVMValueRef *v, uint32_t rows) {
     Emit *e = t->g->e;
     LLVMTypeRef m = mem_type(t, i);
-    uint32_t bytes = rows * (uint32_t)dtype_bytes(t->g->k->params[t->g->k->ops[t->load[i]].buf].dtype);
+    uint32_t bytes =
+        rows * (uint32_t)dtype_bytes(t->g->k->params[t->g->k->ops[t->load[i]].buf].dtype);
     for (uint32_t l = 0; l < e->lanes; l++) {
         LLVMValueRef p = place(t, i, LLVMBuildAdd(e->b, s->along, emit_i64(e, l), ""), s->across);
         LLVMValueRef x = to_byte(e, element(e, v[0], l), m);
@@ -288,8 +292,8 @@ static Spot target(const Turn *t, uint32_t u) {
     return s;
 }
 
-/* What is read as it is stored is asked for once the others are turned: by then other blocks wait for
- * theirs (f32: 94.2 us, not 94.8; 16 bits 95.1, not 95.5). */
+/* What is read as it is stored is asked for once the others are turned: by then other blocks wait
+ * for theirs (f32: 94.2 us, not 94.8; 16 bits 95.1, not 95.5). */
 static void request_direct(Turn *t) {
     Gpu *g = t->g;
     Emit *e = g->e;

@@ -19,7 +19,8 @@ enum {
     BUSY_WARPS = 4,   /* that a multiprocessor should have at least */
     LEAST_BLOCKS = 2, /* that a multiprocessor has registers for */
     MOST_STAGED = 8,  /* vectors of the row that a thread leaves in shared memory, and ... */
-    STAGED_BYTES = 32 * 1024 /* ... bytes of it there: a longer row is read where it is multiplied */
+    STAGED_BYTES =
+        32 * 1024 /* ... bytes of it there: a longer row is read where it is multiplied */
 };
 
 /* A in shared memory. */

@@ -152,7 +152,8 @@ static void put_check(Builder *b, const Graph *g, Expr x, Expr y, Loc loc) {
 }
 
 /* Sizes that elements of inputs and differences give may be negative: two of them make a number of
- * elements that looks right. In branches, too, taken or not: nothing less keeps their kernels inside. */
+ * elements that looks right. In branches, too, taken or not: nothing less keeps their kernels
+ * inside. */
 static void put_sizes(Builder *b, const Graph *g) {
     for (Value v = 1; v < g->nodes.n; v++) {
         const Node *n = graph_node(g, v);
@@ -409,13 +410,12 @@ static void put_step(Builder *b, uint32_t i) {
 }
 
 static void put_blobs(Builder *b) {
-    _Static_assert((int)CODE_FORMS == (int)PLAN_FORMS && (int)CODE_x86_64_v3 == PLAN_x86_64_v3 &&
-                       (int)CODE_x86_64_v4 == PLAN_x86_64_v4 &&
-                       (int)CODE_x86_64_vnni == PLAN_x86_64_vnni &&
-                       (int)CODE_x86_64_bf16 == PLAN_x86_64_bf16 &&
-                       (int)CODE_x86_64_amx == PLAN_x86_64_amx && (int)CODE_ptx == PLAN_ptx &&
-                       (int)CODE_cubin == PLAN_cubin,
-                   "plan files number code forms alike");
+    _Static_assert(
+        (int)CODE_FORMS == (int)PLAN_FORMS && (int)CODE_x86_64_v3 == PLAN_x86_64_v3 &&
+            (int)CODE_x86_64_v4 == PLAN_x86_64_v4 && (int)CODE_x86_64_vnni == PLAN_x86_64_vnni &&
+            (int)CODE_x86_64_bf16 == PLAN_x86_64_bf16 && (int)CODE_x86_64_amx == PLAN_x86_64_amx &&
+            (int)CODE_ptx == PLAN_ptx && (int)CODE_cubin == PLAN_cubin,
+        "plan files number code forms alike");
     static const uint8_t zero[PLAN_ALIGN];
     PlanBytes *code = &b->w.section[PLAN_SEC_code];
     for (uint32_t i = 0; i < b->code->nblobs; i++) {

@@ -27,8 +27,8 @@ typedef struct Passes {
     Pass pass[ROWS_MAX_PASSES];
 } Passes;
 
-/* False: there are too many. walked: axes that the structure walks outside of all passes; folds over
- * these have none. */
+/* False: there are too many. walked: axes that the structure walks outside of all passes; folds
+ * over these have none. */
 bool rows_passes(Passes *r, Emit *e, const Kernel *k);
 bool rows_passes_inside(Passes *r, Emit *e, const Kernel *k, uint32_t walked);
 uint32_t rows_cost(const Passes *r, const bool *cone); /* of one element, about flops */
@@ -43,7 +43,8 @@ bool rows_in_pass(const Passes *r, KVal v); /* a fold that has a pass of its own
 /* pieces.c. Of a kernel that only stores: the outermost op that is one of two things, some of them
  * loaded, as `where` says, which is one for all lanes; 0: none. */
 KVal rows_piece(const Passes *r, int lane, Expr *where);
-/* The kernel as it is where that holds, or where it does not: with the same ops by the same numbers. */
+/* The kernel as it is where that holds, or where it does not: with the same ops by the same
+ * numbers. */
 const Kernel *rows_piece_kernel(const Passes *r, KVal v, bool there);
 bool rows_is_walk(const KOp *o); /* a scan or a sort: a pass that leaves its row behind */
 /* Joins two (position, value) pairs of an arg fold into the first. */

@@ -18,9 +18,9 @@ typedef struct CheckRow {
     bool prepared; /* once at load */
     uint64_t count, bad;
     double max_abs, mean_abs;
-    double
-        of_bound; /* the largest error in units of what rounding explains (graph/eval/eval_error.c);
-                     more than 1: bad, unless rtol and atol allow it */
+    /* the largest error in units of what rounding explains (graph/eval/eval_error.c); more than 1:
+     * bad, unless rtol and atol allow it */
+    double of_bound;
 } CheckRow;
 
 typedef struct CheckOptions {
@@ -31,9 +31,9 @@ typedef struct CheckOptions {
 
 typedef struct Check Check;
 
-/* Watches the session's next run of a plan made from this schedule, on these inputs, which are bound;
- * what a kernel stored is evaluated and compared as soon as it is whole, so that no more is held
- * than evaluation goes on with. Ends with check_end. */
+/* Watches the session's next run of a plan made from this schedule, on these inputs, which are
+ * bound; what a kernel stored is evaluated and compared as soon as it is whole, so that no more is
+ * held than evaluation goes on with. Ends with check_end. */
 Check *check_begin(const Schedule *s, graphc_session *session, const EvalTensor *inputs,
                    const CheckOptions *opt);
 /* After the run, and of one that failed: rows in launch order, in the arena. */

@@ -8,7 +8,7 @@ typedef struct Dump {
     const char *dir; /* NULL: nothing is dumped and every call returns at once */
     Arena *arena;
     DiagSink *diags;
-    const char *target; /* prefixes per-target files when a plan has several targets */
+    const char *target;              /* prefixes per-target files when a plan has several targets */
     const struct DumpReader *reader; /* also gets the code; NULL: nobody */
     const char *code_of;             /* ... with the name of the target that it is for */
 } Dump;

@@ -48,8 +48,9 @@ typedef struct graphc_compile_dim {
 typedef struct graphc_training {
     uint32_t size;         /* sizeof(graphc_training), set by GRAPHC_TRAINING_INIT */
     const char *loss;      /* an output's name (its sum), or "cross_entropy(logits, labels)", with
-                              parameters "ignore=-100, smoothing=0.1, z=1e-4, weights=INPUT" (or a file's,
-                              of a name that ends in .npy); mse, l1, huber, bce, kl likewise. A target that the model lacks becomes an input */
+                              parameters "ignore=-100, smoothing=0.1, z=1e-4, weights=INPUT" (or a
+                              file's, of a name that ends in .npy); mse, l1, huber, bce, kl
+                              likewise. A target that the model lacks becomes an input */
     const char *optimizer; /* "adamw" (default), "sgd", "lion", "adamw8bit" */
     double beta1, beta2, eps, weight_decay, momentum;
     bool nesterov;
@@ -58,49 +59,55 @@ typedef struct graphc_training {
     const char *freeze; /* match: these alone are learnt; these are not */
     const char *lora;   /* "r=16,alpha=32,targets=all-linear": adapters alone are learnt, states
                            "MODULE.lora_A.weight" and "MODULE.lora_B.weight"; NULL: weights */
-    bool accumulate;     /* a step over several batches: entries "accumulate" and "step" */
-    bool documents;      /* several documents in a row of tokens: an input "document_ids", i64 [batch, seq],
-                            and no attention from one to another */
+    bool accumulate;    /* a step over several batches: entries "accumulate" and "step" */
+    bool documents; /* several documents in a row of tokens: an input "document_ids", i64 [batch,
+                       seq], and no attention from one to another */
     uint32_t batch, seq; /* first sizes of all inputs, and second ones of tokens (integers, rank 2);
                             0: as the model has them */
-    const char *no_decay; /* "vectors" (parameters of one axis: norms, biases), or an expression like freeze:
-                             no weight decay of these; NULL: all decay */
-    bool guard;           /* a step whose gradients are no finite numbers changes nothing, as one whose loss
-                             is none always does; every update then waits for all gradients */
-    double loss_scale;    /* of f16, the first one: state "loss_scale", output "loss_scale" of a step, and guard;
-                             0: none; below 0: 65536 with precision "f16" or a model of f16, else none */
+    const char *no_decay; /* "vectors" (parameters of one axis: norms, biases), or an expression
+                             like freeze: no weight decay of these; NULL: all decay */
+    bool guard; /* a step whose gradients are no finite numbers changes nothing, as one whose loss
+                   is none always does; every update then waits for all gradients */
+    double loss_scale; /* of f16, the first one: state "loss_scale", output "loss_scale" of a step,
+                          and guard; 0: none; below 0: 65536 with precision "f16" or a model of f16,
+                          else none */
     uint32_t scale_every; /* it doubles after so many steps without overflow; 0: 2000 */
-    /* Norms take the batch's statistics and move the running ones along, states of the names of those
-     * initializers, and the model's Dropout nodes drop, whatever either is marked as: in steps, where the
-     * plan's input "generator" is not negative. Adapters leave the model's statistics as they are. */
+    /* Norms take the batch's statistics and move the running ones along, states of the names of
+     * those initializers, and the model's Dropout nodes drop, whatever either is marked as: in
+     * steps, where the plan's input "generator" is not negative. Adapters leave the model's
+     * statistics as they are. */
     bool frozen_batch_norm, no_dropout;
-    uint32_t head_rows;   /* of cross entropy's logits that exist at once; 0: 256 MiB of them, 1024 at least,
-                             and what fills a GPU */
-    const char *checkpoint; /* what backward computes again: "auto" (default) what is cheap, and more where
-                               a budget asks for it; "layers" all between values that a layer hands to
-                               the next; "none" */
-    uint64_t memory_budget; /* bytes that weights, states and temporaries of a step may take at most; 0: any */
+    uint32_t head_rows; /* of cross entropy's logits that exist at once; 0: 256 MiB of them, 1024 at
+                           least, and what fills a GPU */
+    const char *checkpoint; /* what backward computes again: "auto" (default) what is cheap, and
+                               more where a budget asks for it; "layers" all between values that a
+                               layer hands to the next; "none" */
+    uint64_t memory_budget; /* bytes that weights, states and temporaries of a step may take at
+                               most; 0: any */
 } graphc_training;
 #define GRAPHC_TRAINING_INIT                                                                       \
-    { sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL, false, false, 0, 0, NULL, false, -1, 0, \
-      false, false, 0, NULL, 0 }
+    {                                                                                              \
+        sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL,       \
+            false, false, 0, 0, NULL, false, -1, 0, false, false, 0, NULL, 0                       \
+    }
 
-/* An input and an output that become one state (graphc.h), which each run leaves to the next: of equal
- * types, or a cache that the output has longer along one axis, whose size in the input is a symbol that
- * may be 0 and has a declared most: the room that it gets. */
+/* An input and an output that become one state (graphc.h), which each run leaves to the next: of
+ * equal types, or a cache that the output has longer along one axis, whose size in the input is a
+ * symbol that may be 0 and has a declared most: the room that it gets. */
 typedef struct graphc_compile_state {
     const char *input, *output; /* names of the model; the state has the input's */
 } graphc_compile_state;
 
-/* How far compiling has come: `done` of `of` in a stage: "import", "passes", "kernels" (of each target
- * anew), "plan". Called from one thread, one of graphc's own, at least once a stage and before kernels; not
- * to be left by longjmp or an exception. false: compiling stops with GRAPHC_CANCELLED. */
+/* How far compiling has come: `done` of `of` in a stage: "import", "passes", "kernels" (of each
+ * target anew), "plan". Called from one thread, one of graphc's own, at least once a stage and
+ * before kernels; not to be left by longjmp or an exception. false: compiling stops with
+ * GRAPHC_CANCELLED. */
 typedef bool (*graphc_progress)(void *ctx, const char *stage, uint32_t done, uint32_t of);
 
 /* External data of a model that does not lie in files: sets *data and *size to what the model calls
- * `location`, a relative path without "..". The bytes are the callback's; they stay as they are until
- * graphc_compiled_destroy. May be asked for the same again. Another status than GRAPHC_OK fails the
- * compile. Called like graphc_progress. */
+ * `location`, a relative path without "..". The bytes are the callback's; they stay as they are
+ * until graphc_compiled_destroy. May be asked for the same again. Another status than GRAPHC_OK
+ * fails the compile. Called like graphc_progress. */
 typedef graphc_status (*graphc_external)(void *ctx, const char *location, const void **data,
                                          size_t *size);
 
@@ -128,28 +135,33 @@ typedef struct graphc_compile_options {
     void *progress_ctx;
     graphc_external external; /* instead of files; NULL: files */
     void *external_ctx;
-    /* External data is opened in the model's folder and below, and where the model's file really lies if
-     * its path is a symbolic link. Such links among external data may also lead into this folder: */
+    /* External data is opened in the model's folder and below, and where the model's file really
+     * lies if its path is a symbolic link. Such links among external data may also lead into this
+     * folder: */
     const char *weights_root;
-    bool allow_links; /* or anywhere */
-    uint32_t adapters; /* places for so many LoRA adapters beside each other (graphc_adapter_place in
-                          graphc_train.h), of the layers and up to the rank that `lora` says */
+    bool allow_links;  /* or anywhere */
+    uint32_t adapters; /* places for so many LoRA adapters beside each other (graphc_adapter_place
+                          in graphc_train.h), of the layers and up to the rank that `lora` says */
     const char *lora;  /* "r=16,targets=all-linear"; NULL: that */
 } graphc_compile_options;
 #define GRAPHC_COMPILE_OPTIONS_INIT                                                                \
-    { sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false, NULL, NULL, NULL, 0,  \
-      NULL, NULL, NULL, NULL, NULL, false, 0, NULL }
+    {                                                                                              \
+        sizeof(graphc_compile_options), "cpu", "f32", NULL, 0, NULL, NULL, 0, false, NULL, NULL,   \
+            NULL, 0, NULL, NULL, NULL, NULL, NULL, false, 0, NULL                                  \
+    }
 
-/* A training plan's first entry, "step", takes the model's inputs, the loss's target, "lr" (f32) and "step"
- * (i64, 1 in the first), and gives "loss" (the mean over what is supervised), "grad_norm", "loss_sum" and
- * "loss_weight"; entry "evaluate" gives the last two and changes nothing. With `accumulate` there is an
- * entry "accumulate" like it, which adds gradients and loss to what the next step takes in, and "step"
- * takes no batch: a step over several batches, in which each supervised element counts alike. Weights or
- * adapters, the optimizer's moments ("NAME.m", "NAME.v"; of adamw8bit u8, with scales "NAME.m.absmax") and held gradients ("NAME.grad") are its states. A step
- * whose loss is no finite number leaves them as they were, but for held gradients.
- * Where a model drops or normalises by batches, entries that take a batch take "generator" (i64), too, which
- * says what random numbers are drawn and is negative where the model is to run as in inference: in
- * evaluations. Statistics of its norms are states then. graphc_train.h takes care of all that. */
+/* A training plan's first entry, "step", takes the model's inputs, the loss's target, "lr" (f32)
+ * and "step" (i64, 1 in the first), and gives "loss" (the mean over what is supervised),
+ * "grad_norm", "loss_sum" and "loss_weight"; entry "evaluate" gives the last two and changes
+ * nothing. With `accumulate` there is an entry "accumulate" like it, which adds gradients and loss
+ * to what the next step takes in, and "step" takes no batch: a step over several batches, in which
+ * each supervised element counts alike. Weights or adapters, the optimizer's moments ("NAME.m",
+ * "NAME.v"; of adamw8bit u8, with scales "NAME.m.absmax") and held gradients ("NAME.grad") are its
+ * states. A step whose loss is no finite number leaves them as they were, but for held gradients.
+ * Where a model drops or normalises by batches, entries that take a batch take "generator" (i64),
+ * too, which says what random numbers are drawn and is negative where the model is to run as in
+ * inference: in evaluations. Statistics of its norms are states then. graphc_train.h takes care of
+ * all that. */
 
 typedef struct graphc_compiled graphc_compiled;
 
@@ -159,17 +171,15 @@ typedef struct graphc_compiled graphc_compiled;
  * GRAPHC_NO_MEMORY.) GRAPHC_USAGE: the options are wrong; GRAPHC_IO: a file cannot be read, or a
  * dump not be written; GRAPHC_INVALID: the model is malformed; GRAPHC_UNSUPPORTED: it uses what
  * graphc does not have; GRAPHC_NO_MEMORY: compiling it takes more memory than there is;
- * GRAPHC_RUNTIME: generating code failed, a defect of graphc; GRAPHC_CANCELLED: a callback said so. */
+ * GRAPHC_RUNTIME: generating code failed, graphc's defect; GRAPHC_CANCELLED: a callback said so. */
 GRAPHC_COMPILE_API GRAPHC_MUST_USE graphc_status graphc_compile(const char *model_path,
                                                                 const graphc_compile_options *o,
                                                                 graphc_compiled **out);
-/* The same of a model in memory, which stays as it is until graphc_compiled_destroy. Its external data
- * comes from options->external; what is not embedded is looked for, when the plan is loaded, in files of
- * these names. */
-GRAPHC_COMPILE_API GRAPHC_MUST_USE graphc_status graphc_compile_memory(const void *model,
-                                                                       size_t size,
-                                                                       const graphc_compile_options *o,
-                                                                       graphc_compiled **out);
+/* The same of a model in memory, which stays as it is until graphc_compiled_destroy. Its external
+ * data comes from options->external; what is not embedded is looked for, when the plan is loaded,
+ * in files of these names. */
+GRAPHC_COMPILE_API GRAPHC_MUST_USE graphc_status graphc_compile_memory(
+    const void *model, size_t size, const graphc_compile_options *o, graphc_compiled **out);
 GRAPHC_COMPILE_API void graphc_compiled_destroy(graphc_compiled *c); /* NULL is allowed */
 /* The plan's bytes and their number, owned by c; NULL and 0 if compilation failed. Written to a
  * file where weights_dir (or the model's folder) is found from, or given to graphc_plan_load_memory

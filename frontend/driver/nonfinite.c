@@ -20,7 +20,8 @@ static Count count(DType t, const void *data, uint64_t bytes) {
     return c;
 }
 
-/* The last node of the model that the kernel computes on the way to what is of none: a loss, a step. */
+/* The last node of the model that the kernel computes on the way to what is of none: a loss, a
+ * step. */
 static const char *on_the_way(const Graph *g, Loc own, const Kernel *k, Arena *a) {
     Loc last = 0;
     for (uint32_t i = 0; i < k->ncomputed; i++)
@@ -34,7 +35,8 @@ static void tell(const NonFinite *n, const SStep *st, const SBuffer *b, const Co
     const Value v = b->holds ? b->holds : b->node;
     Arena *a = arena_create();
     const Loc l = v ? graph_node(g, v)->loc : 0;
-    snprintf(n->out, n->size, "first in kernel %s: %llu NaN and %llu inf among %llu numbers of %s%s",
+    snprintf(n->out, n->size,
+             "first in kernel %s: %llu NaN and %llu inf among %llu numbers of %s%s",
              st->kernel->name, (unsigned long long)c->nans, (unsigned long long)c->infs,
              (unsigned long long)c->all, v ? graph_place(g, l, a) : "what it computes",
              on_the_way(n->schedule->graph, l, st->kernel, a));

@@ -1,5 +1,5 @@
-/* Which kernel of a run first writes what is no finite number. -inf alone is what masks are made of: it
- * counts once it has become NaN or inf. */
+/* Which kernel of a run first writes what is no finite number. -inf alone is what masks are made
+ * of: it counts once it has become NaN or inf. */
 #ifndef FRONTEND_DRIVER_NONFINITE_H
 #define FRONTEND_DRIVER_NONFINITE_H
 

@@ -8,8 +8,8 @@
 typedef struct OutlineNode {
     const char *name, *op, *output; /* never NULL; output: the first */
     uint32_t nin;
-    const uint32_t
-        *in; /* what it takes values of, its subgraphs included: numbers in Outline.nodes */
+    /* what it takes values of, its subgraphs included: numbers in Outline.nodes */
+    const uint32_t *in;
 } OutlineNode;
 
 /* The model's nodes by their numbers, then its inputs (op "input") without initializers, then its

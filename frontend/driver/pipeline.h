@@ -15,19 +15,20 @@ typedef struct Pipeline {
     const void *bytes; /* of a model in memory (set before importing); NULL: it is a file */
     size_t size;
     Model *model;
-    Graph *imported;          /* as the frontend made it; of a training plan with all that it adds */
-    TrainGraph training;      /* of a training plan: its states */
-    Graph *graph;             /* after the graph passes */
-    DType precision;          /* of the options, from pipeline_import on */
-    bool tf32;                /* of f32: 11 bits of each factor, where that is faster */
-    uint32_t ntargets;        /* likewise */
+    Graph *imported;     /* as the frontend made it; of a training plan with all that it adds */
+    TrainGraph training; /* of a training plan: its states */
+    Graph *graph;        /* after the graph passes */
+    DType precision;     /* of the options, from pipeline_import on */
+    bool tf32;           /* of f32: 11 bits of each factor, where that is faster */
+    uint32_t ntargets;   /* likewise */
     PlanTargetInput *targets; /* their schedules and code from pipeline_targets on */
     void *plan;
     size_t plan_size;
-    const ImportOptions *trained; /* which initializers are states (set before importing), or NULL */
-    const LoraSpec *lora;  /* adapters' places in a plan that runs (set before importing), or NULL */
+    const ImportOptions
+        *trained;         /* which initializers are states (set before importing), or NULL */
+    const LoraSpec *lora; /* adapters' places in a plan that runs (set before importing), or NULL */
     const struct DumpReader *reader; /* of kernels' code (set before pipeline_targets), or NULL */
-    uint32_t variants; /* as in CodeOptions (set before pipeline_targets), as are: */
+    uint32_t variants;               /* as in CodeOptions (set before pipeline_targets), as are: */
     const char *(*tuned)(void *ctx, const char *target, const char *signature);
     void *tuned_ctx;
     uint32_t fuse_at_most; /* FUSE_ALL, or what schedule_build is to stop at (set before it runs) */

@@ -4,7 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* PEFT's start: A uniform within 1 / sqrt(in), B zeros; of an embedding A zeros, B normal of deviation 1. */
+/* PEFT's start: A uniform within 1 / sqrt(in), B zeros; of an embedding A zeros, B normal of
+ * deviation 1. */
 static float spread_of(const TrainGraph *t, Value param) {
     for (uint32_t i = 0; i < t->lora.v.n; i++) {
         const LoraLayer *l = &t->lora.v.v[i];

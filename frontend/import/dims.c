@@ -205,7 +205,8 @@ void dims_check_options(Importer *im) {
              "the model has no symbolic dimension \"%s\", and no value of that name",
              im->options->dims[i].name);
         const char *known = symbol_names(im);
-        diag_hint(im->diags, *known ? "its symbolic dimensions are %s" : "it has no symbolic dimension%s",
+        diag_hint(im->diags,
+                  *known ? "its symbolic dimensions are %s" : "it has no symbolic dimension%s",
                   known);
     }
 }

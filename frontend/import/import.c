@@ -163,8 +163,8 @@ graphc_status import_model(Arena *a, DiagSink *d, const char *path, const Import
 
 graphc_status import_tensor(Arena *a, DiagSink *d, const char *path, const ImportSource *from,
                             ImportTensor *out) {
-    Model *m = model_open(a, d, path, from ? *from : (ImportSource){0},
-                          &onnx__tensor_proto__descriptor);
+    Model *m =
+        model_open(a, d, path, from ? *from : (ImportSource){0}, &onnx__tensor_proto__descriptor);
     if (!m) return diag_status(d);
     Constant c;
     const Onnx__TensorProto *t = (const void *)prescan_root(m->message);

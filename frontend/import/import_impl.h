@@ -1,6 +1,5 @@
 /* The importer's own types, shared by its files and by the lowerings that handle more than tensors
- * (sequences, optionals). Lowerings of ordinary operators include frontend/import/onnx_op.h only.
- */
+ * (sequences, optionals). Lowerings of ordinary operators include frontend/import/onnx_op.h only */
 #ifndef FRONTEND_IMPORT_IMPL_H
 #define FRONTEND_IMPORT_IMPL_H
 
@@ -179,8 +178,7 @@ void inputs_import(Scope *s);
 bool *nodes_needed(Arena *a, const Onnx__GraphProto *g);
 const uint32_t *order_nodes(Arena *a, size_t n, Onnx__NodeProto *const *nodes);
 
-/* module.c: the path of the exporter's module that the node lies in; "" if the file does not say.
- */
+/* module.c: the path of the exporter's module that the node lies in; "" if the file does not say */
 const char *module_path(Arena *a, const Onnx__NodeProto *node);
 
 /* lower.c */

@@ -1,5 +1,5 @@
-/* What a lowering reads of its node (frontend/import/onnx_op.h): attributes, and the checks that a row
- * cannot state. */
+/* What a lowering reads of its node (frontend/import/onnx_op.h): attributes, and the checks that a
+ * row cannot state. */
 #include "frontend/import/import_impl.h"
 #include <stdlib.h>
 #include <string.h>

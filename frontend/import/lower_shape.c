@@ -1,12 +1,16 @@
-/* Numbers that fix shapes, as lowerings ask for them (frontend/import/onnx_op.h): constants, expressions
- * over sizes, elements that are fed, and what only a kernel can find out but something bounds. */
+/* Numbers that fix shapes, as lowerings ask for them (frontend/import/onnx_op.h): constants,
+ * expressions over sizes, elements that are fed, and what only a kernel can find out but something
+ * bounds. */
 #include "frontend/import/axes.h"
 #include "frontend/import/formula.h"
 #include "frontend/import/import_impl.h"
 #include <string.h>
 
-enum { MAX_PICK = 24, MAX_PICKED = 256 }; /* nodes that one element is followed through: in a row, and
-                                             in all */
+enum {
+    MAX_PICK = 24,
+    MAX_PICKED = 256
+}; /* nodes that one element is followed through: in a row, and
+      in all */
 
 /* A static rank-1 or rank-0 integer tensor without elements counts as known. */
 static bool is_empty(const Lower *l, const Type *t) {

@@ -2,8 +2,8 @@
 #include "frontend/import/import_impl.h"
 #include <string.h>
 
-/* The last but one name of "['', 'm', 'm.layers.0', 'linear']", which torch.onnx's exporter writes into
- * pkg.torch.onnx.name_scopes: the modules that a node lies in, and then the node itself. */
+/* The last but one name of "['', 'm', 'm.layers.0', 'linear']", which torch.onnx's exporter writes
+ * into pkg.torch.onnx.name_scopes: the modules that a node lies in, and then the node itself. */
 static const char *last_scope(Arena *a, const char *list) {
     const char *from = "", *last = "";
     size_t n = 0, nlast = 0;
@@ -19,8 +19,8 @@ static const char *last_scope(Arena *a, const char *list) {
     return arena_strndup(a, from, n);
 }
 
-/* "/model/layers.0/mlp/up_proj/MatMul", as torch's older exporter names nodes: what lies above the last
- * slash, with dots. */
+/* "/model/layers.0/mlp/up_proj/MatMul", as torch's older exporter names nodes: what lies above the
+ * last slash, with dots. */
 static const char *named_scope(Arena *a, const char *name) {
     const char *end = strrchr(name, '/');
     if (*name != '/' || end == name) return "";
@@ -38,4 +38,3 @@ const char *module_path(Arena *a, const Onnx__NodeProto *node) {
     }
     return named_scope(a, text_or_empty(node->name));
 }
-

@@ -42,10 +42,10 @@ const Type *lower_type(Lower *l, uint32_t i);
 void lower_out(Lower *l, uint32_t i, Value v); /* v == 0 is allowed: an error was reported */
 
 const ImportOptions *lower_options(const Lower *l); /* never NULL */
-/* Of a model that trains (IMPORT_trains): a plan runs it both ways, a step and an evaluation, from one
- * set of kernels. A node that has another meaning in training is both, and takes its pick as the run
- * says: its generator (build_generator), and whether it trains, a bool scalar. 0 after an error; the
- * hint goes with it. */
+/* Of a model that trains (IMPORT_trains): a plan runs it both ways, a step and an evaluation, from
+ * one set of kernels. A node that has another meaning in training is both, and takes its pick as
+ * the run says: its generator (build_generator), and whether it trains, a bool scalar. 0 after an
+ * error; the hint goes with it. */
 Value lower_generator(Lower *l, const char *hint);
 Value lower_trains(Lower *l, const char *hint);
 

@@ -183,9 +183,10 @@ static void find_growing(const Fuse *f, Fact *fact) {
     }
 }
 
-/* Counts one more update of the contractions that v is made of, element for element. seen: those of this
- * update have its number. */
-static void count_update(const Fuse *f, Value v, uint32_t number, uint32_t *seen, uint32_t *updates) {
+/* Counts one more update of the contractions that v is made of, element for element. seen: those of
+ * this update have its number. */
+static void count_update(const Fuse *f, Value v, uint32_t number, uint32_t *seen,
+                         uint32_t *updates) {
     const Node *n = graph_node(f->g, v);
     if (seen[v] == number) return;
     seen[v] = number;

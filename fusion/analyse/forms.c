@@ -14,8 +14,7 @@ bool fuse_is_wino(const Fuse *f, Value dot) {
         expr_range(f->p, n->type.dim[1 + i], &lo, &hi);
         if (lo < 2) return false;
     }
-    /* Below that the transforms cost what they save, or 16/9 of the weights are too much to read.
-     */
+    /* Below that the transforms cost what they save, or 16/9 of the weights are too much to read */
     double pixels = fuse_hint(f, expr_mul(f->p, n->type.dim[1], n->type.dim[2]));
     return fuse_hint(f, w->dim[2]) >= 16 && fuse_hint(f, w->dim[3]) >= 16 && pixels >= 36;
 }

@@ -4,8 +4,7 @@
  * Recognised: a score that depends on the product by constants only, and is either replaced by, or
  * added to, a constant so low that the exponential is 0 wherever j > i + shift, perhaps among other
  * conditions. A finite constant counts only if every query sees some key: otherwise it cancels out.
- * Around it there may be documents: -inf unless query and key are of one.
- */
+ * Around it there may be documents: -inf unless query and key are of one */
 #include "fusion/body/body.h"
 #include <math.h>
 

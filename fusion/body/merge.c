@@ -196,8 +196,7 @@ void body_merge(Body *b) {
     Finish s = {.b = b};
     if (b->k->serial || b->k->tem != TEM_none) return;
     collect(&s);
-    while (merge_one(&s)) {
-    }
+    while (merge_one(&s)) {}
     bool depthwise = b->g->anchor && fuse_is_depthwise(b->f, b->g->anchor);
     if (b->g->kind == GROUP_map || depthwise) reorder(b);
 }

@@ -1,5 +1,4 @@
-/* Drops ops that no store needs: casts around loads that are passed on as they are, and the like.
- */
+/* Drops ops that no store needs: casts around loads that are passed on as they are, and the like */
 #include "fusion/body/body.h"
 
 typedef struct Prune {

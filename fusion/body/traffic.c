@@ -96,8 +96,7 @@ void body_places(Body *b) {
     k->ncomputed = n = settle(k->locs, 0, n);
     for (uint32_t i = 0; i < g->inlined.n; i++) {
         Value v = g->inlined.v[i];
-        if (!works[v] && (g->prepare || !f->fact[v].const_only))
-            n = add_places(f, v, k->locs, n);
+        if (!works[v] && (g->prepare || !f->fact[v].const_only)) n = add_places(f, v, k->locs, n);
     }
     k->nlocs = settle(k->locs, k->ncomputed, n);
 }

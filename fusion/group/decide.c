@@ -277,8 +277,7 @@ static bool awkward_operand(const Fuse *f, Value v) {
 }
 
 /* Where a leaf's last dimension of more than one element is in its permutation v; the rank:
- * nowhere.
- */
+ * nowhere */
 static uint32_t last_of_leaf(const Fuse *f, const Node *permute) {
     uint32_t at = permute->type.rank;
     for (uint32_t d = 0, last = 0; d < permute->type.rank; d++) {

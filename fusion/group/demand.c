@@ -128,7 +128,8 @@ void group_want(Group *g, Value dot, bool wanted) {
 
 bool group_is_column(const Group *g, uint32_t sym) {
     const AttnMatch *m = g->attn;
-    return m && (sym == m->nsym || (m->with[0] && (sym == m->with[0]->nsym || sym == m->with[1]->nsym)));
+    return m &&
+           (sym == m->nsym || (m->with[0] && (sym == m->with[0]->nsym || sym == m->with[1]->nsym)));
 }
 
 bool fuse_is_raw(const Fuse *f, Value dot) {
@@ -146,8 +147,8 @@ static bool is_met(const Fuse *f, const Group *g) {
     return f->search->marks.v[g->id] == f->search->mark;
 }
 
-/* Adds to f->search->met the groups that g's edges lead to, g among them, as far as number `limit`: those that g waits
- * for, or (back) those that wait for it. They have the mark of this search. */
+/* Adds to f->search->met the groups that g's edges lead to, g among them, as far as number `limit`:
+ * those that g waits for, or (back) those that wait for it. They have the mark of this search. */
 static void between(const Fuse *f, const Group *g, bool back, uint32_t limit) {
     GroupSearch *s = f->search;
     Groups *out = &s->met;

@@ -69,8 +69,7 @@ void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) 
 }
 
 /* Inlines v wherever it is demanded. The list may not be walked by pointer: splitting an axis never
- * changes demands, but expanding may not touch this value's own list either (graphs are acyclic).
- */
+ * changes demands, but expanding may not touch this value's own list either (graphs are acyclic) */
 void fuse_inline(Fuse *f, Value v) {
     const VState *s = &f->v[v];
     for (uint32_t i = 0; fuse_is_read(f, v) && i < s->demands.n; i++) {

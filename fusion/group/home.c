@@ -3,16 +3,16 @@
 #include "fusion/group/decide.h"
 #include <string.h>
 
-#define MAX_READS  44 /* buffers that one group reads: of K_MAX_PARAMS, roots want some, too */
-#define MAX_TRIES  8  /* groups that one operand proposes: each takes a walk over groups */
+#define MAX_READS   44 /* buffers that one group reads: of K_MAX_PARAMS, roots want some, too */
+#define MAX_TRIES   8  /* groups that one operand proposes: each takes a walk over groups */
 #define MAX_READERS 64 /* of a value that propose themselves: each looks at all of them */
-#define LEAST_ROWS 16 /* that a kernel which also stores their reductions has */
-#define MAX_LOOK   64 /* values that are looked at, of what a group computes */
-#define LARGE      (64 << 20) /* bytes of a value; a part of 1 / LITTLE of it is little */
-#define LITTLE     8
-#define LONG_FOLD  (1 << 20) /* elements of a reduction that is worth a kernel */
-#define MAX_DEPTH  12        /* values one above the other that are looked through */
-#define MAX_ROOTS  K_MAX_STORES /* values that one group stores */
+#define LEAST_ROWS  16 /* that a kernel which also stores their reductions has */
+#define MAX_LOOK    64 /* values that are looked at, of what a group computes */
+#define LARGE       (64 << 20) /* bytes of a value; a part of 1 / LITTLE of it is little */
+#define LITTLE      8
+#define LONG_FOLD   (1 << 20)    /* elements of a reduction that is worth a kernel */
+#define MAX_DEPTH   12           /* values one above the other that are looked through */
+#define MAX_ROOTS   K_MAX_STORES /* values that one group stores */
 
 /* g reads v, or as large a value that it is made of for nobody else. */
 static bool reads_some(const Fuse *f, const Group *g, Value v, double least, int depth) {
@@ -20,7 +20,8 @@ static bool reads_some(const Fuse *f, const Group *g, Value v, double least, int
     OpClass c = op_info[n->op].cls;
     if (fuse_numel(f, v) < least) return false;
     if (fuse_demands(f, g, v)) return true;
-    if (depth == MAX_DEPTH || (c != OPC_MAP && c != OPC_VIEW) || f->fact[v].nusers > 1) return false;
+    if (depth == MAX_DEPTH || (c != OPC_MAP && c != OPC_VIEW) || f->fact[v].nusers > 1)
+        return false;
     for (uint32_t i = 0; i < n->nin; i++)
         if (reads_some(f, g, n->in[i], least, depth + 1)) return true;
     return false;
@@ -156,15 +157,15 @@ static double elements_behind(const Fuse *f, Value v) {
     return n->op == OP_iota || n->op == OP_exprs ? 0 : fuse_numel(f, v);
 }
 
-/* Large values that share next to nothing save a launch if one kernel stores both: less than it costs
- * that what each is made of has to be there at once. */
+/* Large values that share next to nothing save a launch if one kernel stores both: less than it
+ * costs that what each is made of has to be there at once. */
 static bool share_little(const Fuse *f, Value v, Value operand) {
     const double bytes = fuse_numel(f, v) * (double)dtype_bytes(graph_type(f->g, v)->dtype);
     return bytes >= LARGE && elements_behind(f, operand) * LITTLE < fuse_numel(f, v);
 }
 
-/* In backward much is alive: what is computed there is not put off beyond a contraction for the sake
- * of a kernel that reads the same. */
+/* In backward much is alive: what is computed there is not put off beyond a contraction for the
+ * sake of a kernel that reads the same. */
 static bool puts_off(const Fuse *f, const Group *g, Value v) {
     if (!graph_node(f->g, v)->late || !g->roots.n) return false;
     for (Value w = v + 1; w < g->roots.v[0].v; w++)

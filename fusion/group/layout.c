@@ -34,8 +34,8 @@ static void order_of_anchor(Fuse *f, Value v) {
     set_order(&f->choice[v], rank, at);
 }
 
-/* What a contraction wants permuted, with dimension `inner` last: in the order of that permute, which
- * others read as it is. */
+/* What a contraction wants permuted, with dimension `inner` last: in the order of that permute,
+ * which others read as it is. */
 static bool order_of_contraction(Fuse *f, Value v, uint32_t inner) {
     const Fact *fact = &f->fact[v];
     const uint8_t *order = NULL;
@@ -52,12 +52,14 @@ static bool order_of_contraction(Fuse *f, Value v, uint32_t inner) {
 /* Matrix units fetch this left operand of a contraction in the order in which it lies. */
 static bool fetched_as_is(const Fuse *f, const Group *g, Value v, Use use) {
     const Type *t = graph_type(f->g, v);
-    if (use != USE_a || !fuse_is_fetched(f, t->dtype) || f->m->inline_flops.half_a > 0) return false;
-    if (!g->anchor || graph_node(f->g, g->anchor)->op != OP_dot || f->v[g->anchor].attn) return false;
+    if (use != USE_a || !fuse_is_fetched(f, t->dtype) || f->m->inline_flops.half_a > 0)
+        return false;
+    if (!g->anchor || graph_node(f->g, g->anchor)->op != OP_dot || f->v[g->anchor].attn)
+        return false;
     return expr_divisor(f->p, t->dim[t->rank - 1]) * (int64_t)dtype_bytes(t->dtype) % 16 == 0;
 }
 
-/* Whether it is one of what scores are made of, of queries and of keys: a bias by their distance. */
+/* Whether it is one of what scores are made of, of queries and of keys: a bias by their distance */
 static bool makes_scores(const Fuse *f, const Group *g, Use use, IdxId read) {
     if (use != USE_point || !g->attn || g->attn->gradient) return false;
     const uint32_t axes = idx_axes_used(f, g, read);
@@ -147,8 +149,8 @@ static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
     return true;
 }
 
-/* Whether an axis of this template moves through two dimensions with another between them: heads that a
- * contraction wants beside each other, and that lie a sequence apart. */
+/* Whether an axis of this template moves through two dimensions with another between them: heads
+ * that a contraction wants beside each other, and that lie a sequence apart. */
 static bool reads_apart(const Fuse *f, const Group *g, const Demand *d, const uint8_t *order) {
     const Idx *x = idx_get(g, d->idx);
     for (uint32_t a = 0; d->use >= USE_query && a < g->naxes; a++) {
@@ -168,21 +170,23 @@ static bool moves_first(const Fuse *f, Expr dim, uint32_t sym) {
     return expr_subst(f->p, dim, &sym, &zero, 1) != expr_subst(f->p, dim, &sym, &one, 1);
 }
 
-/* Dimensions that x walks along axes of this kind (or none), slow ones first, behind those in order[0..n). */
-static uint32_t add_walked(const Fuse *f, const Group *g, const Idx *x, KAxisKind kind, uint8_t *order,
-                           uint32_t n) {
+/* Dimensions that x walks along axes of this kind (or none), slow ones first, behind those in
+ * order[0..n). */
+static uint32_t add_walked(const Fuse *f, const Group *g, const Idx *x, KAxisKind kind,
+                           uint8_t *order, uint32_t n) {
     for (uint32_t a = 0; a < g->naxes; a++)
         for (uint32_t fast = 0; g->axes[a].kind == kind && fast < 2; fast++)
             for (uint8_t d = 0; d < x->rank; d++) {
                 uint32_t sym = g->axes[a].sym;
-                bool there = !expr_uses(f->p, x->dim[d], sym) || moves_first(f, x->dim[d], sym) != fast;
+                bool there =
+                    !expr_uses(f->p, x->dim[d], sym) || moves_first(f, x->dim[d], sym) != fast;
                 for (uint32_t i = 0; i < n; i++) there |= order[i] == d;
                 if (!there) order[n++] = d;
             }
     return n;
 }
 
-/* The rows and columns of the matrix as which a contraction reads v, with dimension `inner` last. */
+/* The rows and columns of the matrix as which a contraction reads v, with dimension `inner` last */
 static bool order_of_matrix(Fuse *f, Value v, uint32_t inner) {
     for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
         const Demand *d = &f->v[v].demands.v[i];
@@ -203,13 +207,13 @@ static bool order_of_matrix(Fuse *f, Value v, uint32_t inner) {
     return false;
 }
 
-/* Then the order of the permute that brings them together, or of the matrix that they are read as. */
+/* Then the order of the permute that brings them together, or of the matrix they are read as. */
 static void order_of_merged(Fuse *f, Value v) {
     const VState *s = &f->choice[v];
     bool apart = false;
     for (uint32_t i = 0; i < s->demands.n; i++)
-        apart = apart ||
-                reads_apart(f, f->groups.v[s->demands.v[i].group], &s->demands.v[i], s->order);
+        apart =
+            apart || reads_apart(f, f->groups.v[s->demands.v[i].group], &s->demands.v[i], s->order);
     const uint32_t inner = s->order[graph_type(f->g, v)->rank - 1];
     if (apart && !order_of_contraction(f, v, inner)) (void)order_of_matrix(f, v, inner);
 }

@@ -25,7 +25,8 @@ static Group *new_home(Fuse *f, Value v, IdxId *idx) {
     if (s->epi && !f->v[s->epi].dot_group && (own || !fuse_is_raw(f, s->epi)) &&
         (own || fuse_may(f, v, "laid out as the epilogue of its contraction"))) {
         Group *g = new_epilogue_group(f, s->epi);
-        if (g->attn && g->attn->with[0] && group_needs_reader(f, g, v)) fuse_set_apart(f, g->attn->o);
+        if (g->attn && g->attn->with[0] && group_needs_reader(f, g, v))
+            fuse_set_apart(f, g->attn->o);
         g->prepare = s->const_only;
         *idx = fuse_native(f, g, v, s->epi);
         if (storable_order(f, g, *idx)) return g;
@@ -71,7 +72,8 @@ static void visit_dot(Fuse *f, Value v) {
         g && g->want && idx == idx_canon(g, group_anchor(g, v)) && g->prepare == fact->const_only;
     bool wanted = native && (group_wants(g, v) || (g->anchor && fuse_siblings(f, g->want, v)));
     bool term = native && !wanted && fuse_is_term(f, g, v);
-    if (!s->must && (wanted || term) && (s->attn || fuse_may(f, v, "computed where its epilogue is"))) {
+    if (!s->must && (wanted || term) &&
+        (s->attn || fuse_may(f, v, "computed where its epilogue is"))) {
         if (group_wants(g, v)) g->anchor = v;
         if (term) vec_push(f->arena, &g->terms, ((Term){.dot = v}));
         fuse_expand(f, g, v, idx, USE_point, READ_plain);

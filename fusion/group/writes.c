@@ -21,7 +21,8 @@ void fuse_writers_wait(Fuse *f) {
     for (uint32_t i = 0; i < f->g->writes.n; i++) {
         const StateWrite *w = &f->g->writes.v[i];
         const VState *old = &f->v[f->g->states.v[w->state].value];
-        if (!f->v[w->value].group || !fuse_wants(f, w->entries) || f->fact[w->value].grows) continue;
+        if (!f->v[w->value].group || !fuse_wants(f, w->entries) || f->fact[w->value].grows)
+            continue;
         Group *writer = f->groups.v[f->v[w->value].group - 1];
         for (uint32_t k = 0; k < old->demands.n && !writer->prepare; k++) {
             Group *reader = f->groups.v[old->demands.v[k].group];

@@ -23,8 +23,7 @@ typedef struct Idx {
 } Idx;
 typedef uint32_t IdxId; /* 1-based */
 
-/* These remember indices by number; look-ups compare them as they are now, after axes were split.
- */
+/* These remember indices by number; look-ups compare them as they are now, after axes were split */
 typedef struct RowAt {
     Value v;
     IdxId idx, at; /* read at idx, reduction v walks its folded dimensions at `at` */
@@ -83,21 +82,20 @@ IdxId idx_operand(Fuse *f, Group *g, Value v, uint32_t i, IdxId idx, Expr *mask)
  * Changes nothing. */
 bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx);
 /* What lies behind views and casts of v has dimensions of its own for what the group's contraction
- * walks and for what it does not, none of which is walked in windows: as a matrix it may be fetched.
- * Changes nothing. */
+ * walks and for what it does not, none of which is walked in windows: as a matrix it may be
+ * fetched. Changes nothing. */
 bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx);
 
 /* gather.c. Of the data operand of a gather. Its symbols differ by `salt`: pulls under different
  * masks bind different values. */
 IdxId idx_gather(Fuse *f, Group *g, Value v, IdxId idx, uint32_t salt);
 uint32_t idx_gather_sym(Fuse *f, Group *g, Value v, uint32_t operand, IdxId idx, uint32_t salt);
-/* Where there is something to gather from: an axis may be empty, though then nothing is asked of the
- * gather unless it stands in a branch that is not taken. 0 = always. */
+/* Where there is something to gather from: an axis may be empty, though then nothing is asked of
+ * the gather unless it stands in a branch that is not taken. 0 = always. */
 Expr idx_gather_mask(const Fuse *f, Value v);
 bool idx_known(const Fuse *f, Value v, Expr extent, Expr *at); /* constant index operand */
 
-/* row.c. Can the group fold reduce v, read at idx, along a row? *why: it cannot. Changes nothing.
- */
+/* row.c. Can the group fold reduce v, read at idx, along a row? *why: it cannot. Changes nothing */
 bool idx_try_reduce(const Fuse *f, const Group *g, Value v, IdxId idx, FusionWhy *why);
 /* Index of the input of v then; the group's row axes run over the folded dimensions (they are made
  * when it has none). Needs idx_try_reduce. */

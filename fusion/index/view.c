@@ -107,8 +107,8 @@ static uint32_t summands(const Fuse *f, const Group *g, Expr e, uint32_t axes) {
     return summands(f, g, expr_arg(f->p, e, 0), axes) + summands(f, g, expr_arg(f->p, e, 1), axes);
 }
 
-/* Whether what is walked along these axes jumps within one dimension: rows cut out of it in windows. No order
- * of dimensions makes a matrix of that. */
+/* Whether what is walked along these axes jumps within one dimension: rows cut out of it in
+ * windows. No order of dimensions makes a matrix of that. */
 static bool jumps(const Fuse *f, const Group *g, Expr dim, uint32_t axes) {
     return summands(f, g, dim, axes) > 1 && expr_awkward(f, g, dim, axes);
 }

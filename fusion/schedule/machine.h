@@ -1,5 +1,4 @@
-/* What fusion and scheduling may know of a target: numbers only. They stand in the targets' rows.
- */
+/* What fusion and scheduling may know of a target: numbers only. They stand in the targets' rows */
 #ifndef FUSION_MACHINE_H
 #define FUSION_MACHINE_H
 
@@ -17,30 +16,33 @@ typedef struct Machine {
     double matrix_flops_per_s;       /* of contractions on units of their own; 0 = there are none */
     double launch_s;                 /* cost of one more kernel */
     /* Forms of prepared weights. */
-    bool quads;          /* of u8 by i8: panels of rows in fours (KDot.quads) */
-    bool pairs;          /* of bf16: panels of rows in pairs (KDot.pairs) */
-    bool bytes;          /* matrix units multiply integers and floats of 8 bits, in rows of k */
-    uint32_t pack_width; /* NR of packed constant B operands; 0 = never pack */
-    bool flattens_patches; /* convolutions over few channels are contractions (pass_patches, pass_conv_widen) */
-    uint32_t pack_rows; /* without panels: contractions of at most so many rows have constant B
-                           with k along its rows; 0 = none */
+    bool quads;            /* of u8 by i8: panels of rows in fours (KDot.quads) */
+    bool pairs;            /* of bf16: panels of rows in pairs (KDot.pairs) */
+    bool bytes;            /* matrix units multiply integers and floats of 8 bits, in rows of k */
+    uint32_t pack_width;   /* NR of packed constant B operands; 0 = never pack */
+    bool flattens_patches; /* convolutions over few channels are contractions (pass_patches,
+                              pass_conv_widen) */
+    uint32_t pack_rows;    /* without panels: contractions of at most so many rows have constant B
+                              with k along its rows; 0 = none */
     bool bands;   /* kernels walk rows and sum columns beside, a band of rows for each processor
                      (columns.c) */
     bool repeats; /* a launch can do the same over several sets of buffers (times.c) */
-    double apart_bytes; /* states of so many bytes that move by a contraction's result are moved by a kernel of its
-                           own: an epilogue reads and writes them at a third of memory's rate; 0 = never */
-    bool cuts_sums; /* long sums with few results are cut by the graph (pass_cut_sums) */
-    bool digits; /* multiplies f32 as f16 digits (pass_digits) */
-    bool winograd;       /* worth raising 3x3 stride-1 convolutions */
-    uint32_t terms; /* contractions whose results are added to another's may have a part in its kernel, so
-                       many: one sum of products of several pairs of matrices (pass_join_sums) */
-    bool query_lanes; /* attention's scores are computed with queries side by side */
+    double apart_bytes; /* states of so many bytes that move by a contraction's result are moved by
+                           a kernel of its own: an epilogue reads and writes them at a third of
+                           memory's rate; 0 = never */
+    bool cuts_sums;     /* long sums with few results are cut by the graph (pass_cut_sums) */
+    bool digits;        /* multiplies f32 as f16 digits (pass_digits) */
+    bool winograd;      /* worth raising 3x3 stride-1 convolutions */
+    /* contractions whose results are added to another's may have a part in its kernel, so many: one
+     * sum of products of several pairs of matrices (pass_join_sums) */
+    uint32_t terms;
+    bool query_lanes;        /* attention's scores are computed with queries side by side */
     bool attention_gradient; /* has that template, of f32 operands too */
     uint32_t half_gradient;  /* has it for operands of 16 bits: the largest head size, or 0 */
     bool joint_gradients;    /* and one for all three of an attention */
     /* Most arithmetic per element with which a value is still computed where it is read: as data
-     * that moves elements, as attention's queries, keys and values, as a contraction's operand, and as
-     * such an operand of 16 bits: 0 where what feeds matrix units is fetched from memory. */
+     * that moves elements, as attention's queries, keys and values, as a contraction's operand, and
+     * as such an operand of 16 bits: 0 where what feeds matrix units is fetched from memory. */
     struct {
         double data, query, key, value, a, b, half_a, half_b;
     } inline_flops;

@@ -40,8 +40,8 @@ static bool leaves_little(const Fuse *f, const Group *g) {
     return true;
 }
 
-/* Where a group stands in the graph: its contraction or first fold, since what they read may be much
- * and is done with then; else its last root. 0: anywhere. */
+/* Where a group stands in the graph: its contraction or first fold, since what they read may be
+ * much and is done with then; else its last root. 0: anywhere. */
 static Value place_in_graph(const Fuse *f, const Group *g) {
     Value fold = g->anchor, last = 0;
     if (leaves_little(f, g)) return 0;
@@ -90,8 +90,7 @@ static void order_groups(Fuse *f, Order *o) {
     *o = (Order){.f = f,
                  .state = ARENA_ARRAY(f->arena, uint8_t, n),
                  .rank = ARENA_ARRAY(f->arena, Value, n)};
-    for (uint32_t i = 0; i < n; i++)
-        r[i] = (Ranked){rank_of(o, f->groups.v[i]), f->groups.v[i]};
+    for (uint32_t i = 0; i < n; i++) r[i] = (Ranked){rank_of(o, f->groups.v[i]), f->groups.v[i]};
     if (n) qsort(r, n, sizeof *r, by_rank);
     for (uint32_t i = 0; i < n; i++)
         if (r[i].g->prepare) place(o, r[i].g);
@@ -108,7 +107,8 @@ static graphc_status emit_steps(Fuse *f) {
             continue;
         }
         fuse_lower(f, g);
-        g->kernel->name = fuse_kernel_name(f, g, g->kernel, g->prepare ? f->count->prepared++ : f->count->kernels++);
+        g->kernel->name = fuse_kernel_name(f, g, g->kernel,
+                                           g->prepare ? f->count->prepared++ : f->count->kernels++);
         if (g->prepare) g->kernel->name = arena_printf(f->arena, "prepare_%s", g->kernel->name);
         SStep s = {
             .kind = STEP_kernel, .prepare = g->prepare, .kernel = g->kernel, .bufs = g->bufs};

@@ -1,4 +1,4 @@
-/* Fusion's result: kernels in launch order over buffers. Target-neutral but for Machine's numbers. */
+/* Fusion's result: kernels in launch order over buffers. Target-neutral but for Machine. */
 #ifndef FUSION_SCHEDULE_H
 #define FUSION_SCHEDULE_H
 
@@ -6,44 +6,50 @@
 #include "fusion/schedule/machine.h"
 
 typedef enum BufKind {
-    BUF_input,   /* graph input `index` */
-    BUF_output,  /* graph output `index` */
-    BUF_const,   /* constant of graph node `node` */
-    BUF_prepared,/* written by a prepare step at load, kept */
-    BUF_temp,    /* arena */
-    BUF_state    /* graph state `index`: the session's, from run to run */
+    BUF_input,    /* graph input `index` */
+    BUF_output,   /* graph output `index` */
+    BUF_const,    /* constant of graph node `node` */
+    BUF_prepared, /* written by a prepare step at load, kept */
+    BUF_temp,     /* arena */
+    BUF_state     /* graph state `index`: the session's, from run to run */
 } BufKind;
 
 typedef struct SBuffer {
     BufKind kind;
     DType dtype;
-    Expr numel;      /* elements to allocate: an upper bound where sizes are data-dependent */
-    uint32_t index;  /* input, output or state number */
-    Value node;      /* what it holds, for dumps and BUF_const ... */
-    const Graph *graph; /* ... in this graph: the schedule's or a loop's or branch's body */
-    Value holds;     /* value of the schedule's graph that lies in it whole, 0 = none ... */
+    Expr numel;           /* elements to allocate: an upper bound where sizes are data-dependent */
+    uint32_t index;       /* input, output or state number */
+    Value node;           /* what it holds, for dumps and BUF_const ... */
+    const Graph *graph;   /* ... in this graph: the schedule's or a loop's or branch's body */
+    Value holds;          /* value of the schedule's graph that lies in it whole, 0 = none ... */
     const uint8_t *order; /* ... with dimension order[i] at position i; NULL: as in its type */
-    uint32_t alias;  /* 0, or 1 + number of the buffer whose storage it uses (in place, or a part of a
-                        concatenation) ... */
-    Expr alias_offset; /* ... at this element offset */
+    uint32_t alias; /* 0, or 1 + number of the buffer whose storage it uses (in place, or a part of
+                       a concatenation) ... */
+    Expr alias_offset;    /* ... at this element offset */
     uint32_t first, last; /* steps (indices into Schedule.steps) from which and up to which it keeps
                              what it holds; of the owner of storage for all that share it, loops
                              taken into account. first > last: no step uses it */
 } SBuffer;
 
-typedef enum StepKind { STEP_kernel, STEP_loop_begin, STEP_loop_end, STEP_if_begin, STEP_if_else,
-                        STEP_if_end } StepKind;
+typedef enum StepKind {
+    STEP_kernel,
+    STEP_loop_begin,
+    STEP_loop_end,
+    STEP_if_begin,
+    STEP_if_else,
+    STEP_if_end
+} StepKind;
 
 typedef struct SStep {
     StepKind kind;
-    bool prepare;   /* depends on constants only: run once at load */
+    bool prepare; /* depends on constants only: run once at load */
     Kernel *kernel;
-    uint32_t *bufs; /* kernel->nparams buffer numbers */
-    uint32_t iter;  /* loop: iteration symbol */
-    Expr trip;      /* loop: trip count, or 0: read from i64 buffer `trip_buf` */
+    uint32_t *bufs;              /* kernel->nparams buffer numbers */
+    uint32_t iter;               /* loop: iteration symbol */
+    Expr trip;                   /* loop: trip count, or 0: read from i64 buffer `trip_buf` */
     uint32_t trip_buf, cond_buf; /* 1 + buffer number, 0 = none; cond: bool, tested before each
                                     iteration / by if */
-    uint32_t match; /* begin <-> end (if: begin -> else -> end) */
+    uint32_t match;              /* begin <-> end (if: begin -> else -> end) */
 } SStep;
 
 /* Reasons why two nodes were not fused: WHY(id, text, what would change it). */
@@ -91,12 +97,13 @@ typedef struct Schedule {
     ExprPool *exprs;
     const Machine *machine;
     VEC(SBuffer) buffers;
-    VEC(SStep) steps; /* prepare steps first, then those of each entry of the graph */
+    VEC(SStep) steps;   /* prepare steps first, then those of each entry of the graph */
     VEC(uint32_t) ends; /* of each entry: the step behind its last; of a graph without, of all */
     VEC(Refusal) refusals;
     struct RunBounds *bounds; /* of symbols that the run gives a value; NULL: none is known */
-    uint32_t decisions;        /* that fusion made ... */
-    const char *last_decision; /* ... and the last that it was allowed, in words; NULL: none, or all */
+    uint32_t decisions;       /* that fusion made ... */
+    /* ... and the last that it was allowed, in words; NULL: none, or all */
+    const char *last_decision;
 } Schedule;
 
 /* Needs an optimised graph. Deterministic. fuse_at_most: fusion stops after as many decisions, so

@@ -6,7 +6,8 @@
 
 /* writes.c: states take their next values, behind all other steps of the graph or in place. */
 void fuse_writes(Fuse *f);
-/* share.c: what several entries prepare alike is prepared once. Gives the step that stands for each. */
+/* share.c: what several entries prepare alike is prepared once. Gives the step that stands for
+ * each. */
 uint32_t *fuse_share(Schedule *s, Arena *a);
 /* columns.c: kernels that walk rows, and those that sum columns of the same, in one. */
 void fuse_columns(Fuse *f, Schedule *s);
@@ -16,8 +17,7 @@ void fuse_times(Fuse *f, Schedule *s);
 graphc_status fuse_check_order(Fuse *f);
 /* explain.c: a Refusal for each kernel that reads what it could have computed. */
 void fuse_explain(Fuse *f);
-/* memory.c: first and last use of each buffer; what is overwritten in place. All steps are known.
- */
+/* memory.c: first and last use of each buffer; what is overwritten in place. All steps are known */
 void fuse_lifetimes(Fuse *f);
 /* Calls fn for what step t uses. */
 typedef void UseFn(Schedule *s, uint32_t t, uint32_t buf, bool written, void *ctx);

@@ -10,22 +10,23 @@
 #include "fusion/schedule/stage.h"
 #include <string.h>
 
-enum { MOST_LAUNCHES = 2 }; /* a kernel whose traffic takes longer than so many launches stays alone */
+/* a kernel whose traffic takes longer than so many launches stays alone */
+enum { MOST_LAUNCHES = 2 };
 
 typedef struct Times {
     Fuse *f;
     Schedule *s;
-    uint32_t *number; /* by step: of its kernel, 0: it stays alone */
-    uint32_t *owner;  /* by buffer: whose storage it uses */
-    uint32_t lo, hi;  /* the steps in hand, without control */
+    uint32_t *number;  /* by step: of its kernel, 0: it stays alone */
+    uint32_t *owner;   /* by buffer: whose storage it uses */
+    uint32_t lo, hi;   /* the steps in hand, without control */
     uint32_t from, to; /* between these the members can stand: before a step of [from, to] */
     uint32_t member[K_MAX_PARAMS], nmembers;
-    double peak;    /* bytes alive at a time, at most */
-    SStep *old;     /* the steps before, */
-    uint32_t *now;  /* ... and where what stood at one of them, or behind the last, begins */
+    double peak;   /* bytes alive at a time, at most */
+    SStep *old;    /* the steps before, */
+    uint32_t *now; /* ... and where what stood at one of them, or behind the last, begins */
 } Times;
 
-/* --- Which steps can stand together ------------------------------------------------------------ */
+/* --- Which steps can stand together ----------------------------------------------------------- */
 
 static bool is_plain(const Kernel *k) {
     for (KVal v = 1; v < k->nops; v++)
@@ -79,7 +80,7 @@ static void drop_half(Times *x) {
         if (narrow(x, x->member[i])) x->nmembers++;
 }
 
-/* --- Their step -------------------------------------------------------------------------------- */
+/* --- Their step ------------------------------------------------------------------------------- */
 
 static void add_places(Times *x, Kernel *k, const Kernel *other) {
     Loc *locs = ARENA_ARRAY(x->f->arena, Loc, k->nlocs + other->nlocs);
@@ -150,7 +151,7 @@ static uint32_t place(Times *x, SStep all) {
     return put;
 }
 
-/* --- What is alive ------------------------------------------------------------------------------ */
+/* --- What is alive ---------------------------------------------------------------------------- */
 
 static double most_alive(const Times *x) {
     Schedule *s = x->s;
@@ -170,7 +171,7 @@ static double most_alive(const Times *x) {
     return most;
 }
 
-/* --- The stage ---------------------------------------------------------------------------------- */
+/* --- The stage -------------------------------------------------------------------------------- */
 
 /* What it computes last. */
 static Value node_of(const Times *x, const Kernel *k) {

@@ -70,8 +70,7 @@ static void panels_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
     dim[d] = expr_add(p, expr_mul(p, group, k->n), *column);
 }
 
-/* Where position idx of the contraction's B operand lies: panel, contracted row and column of it.
- */
+/* Where position idx of the contraction's B operand lies: panel, contracted row and column of it */
 typedef struct PanelPlace {
     Expr panel, row, column;
 } PanelPlace;
@@ -129,8 +128,7 @@ static Expr groups_numel(Fuse *f, const Pack *k) {
     return expr_muli(f->p, expr_mul(f->p, e, groups_of(f, k)), (int64_t)group_rows(k) * k->nr);
 }
 
-/* One axis for each of batch, convolution group, panel, group of rows, column and row of a group.
- */
+/* One axis for each of batch, convolution group, panel, group of rows, column and row of a group */
 static void groups_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
     ExprPool *p = f->p;
     const Type *t = graph_type(f->g, k->b);

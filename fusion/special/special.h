@@ -16,8 +16,7 @@ extern const PackForm pack_winograd; /* winograd.c */
 uint32_t pack_make(Fuse *f, Pack *k);
 void pack_put(Body *b, const Root *r, KVal x);
 void pack_copy(Body *b, const Root *r);
-/* pack_bits.c: `whole`, a B of few bits with scales, as what it is made of; false: it is not one.
- */
+/* pack_bits.c: `whole`, a B of few bits with scales, as what it is made of; false: it is not one */
 bool pack_bits(Fuse *f, const Pack *whole, uint32_t *out);
 
 /* concat.c: producers store into their part of the whole, or one kernel selects */

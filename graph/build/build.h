@@ -48,9 +48,9 @@ Value build_uniform_draw(Graph *g, DType t, uint8_t rank, const Expr *dim, uint6
 Value build_generator(Graph *g);
 /* Whether the run trains not, a bool scalar. */
 Value build_draws_nothing(Graph *g, Value generator);
-/* Of x each element is 0 with probability `ratio`, an f32 scalar below 1, else 1 / (1 - ratio) times
- * as large; x itself where nothing is drawn. Backward asks for the same numbers again. kept, unless
- * NULL: of each element whether it stays. */
+/* Of x each element is 0 with probability `ratio`, an f32 scalar below 1, else 1 / (1 - ratio)
+ * times as large; x itself where nothing is drawn. Backward asks for the same numbers again. kept,
+ * unless NULL: of each element whether it stays. */
 Value build_dropout(Graph *g, Value x, Value ratio, uint64_t stream, Value *kept);
 #define BUILD_MODEL_STREAMS (UINT64_C(1) << 32) /* of a model's own nodes; of adapters from 0 */
 
@@ -122,8 +122,8 @@ Value build_if(Graph *g, Value cond, Graph *then_g, Graph *else_g, const Value *
 Value build_loop(Graph *g, Value trip, Value cond, const Value *carried, uint32_t ncarried,
                  const Value *captures, uint32_t ncaptures, Graph *body, uint32_t iter); /* tuple */
 Value build_proj(Graph *g, Value tuple, uint32_t index);
-/* Stacks `inner`, a value of the loop's body, as one more result of the loop: its projection. Changes
- * the node, whose other results keep their numbers. */
+/* Stacks `inner`, a value of the loop's body, as one more result of the loop: its projection.
+ * Changes the node, whose other results keep their numbers. */
 Value build_loop_stack(Graph *g, Value loop, Value inner);
 /* Copies body's nodes into g, inputs in place of its own, and, unless by is 0, `by` in place of the
  * symbol sym. False after an error. */
@@ -138,7 +138,7 @@ void build_output(Graph *g, const char *name, Value v);
  * shape; its bytes match, or are 0: zeros). Of another name than the others. */
 Value build_state(Graph *g, const char *name, Type t, Constant initial);
 Value build_state_like(Graph *g, const StateInfo *s); /* one of another graph */
-/* After the run, the state holds v, which has its type. Appends to g->writes; the last one counts. */
+/* After the run, the state holds v, which has its type. Appends to g->writes: the last counts. */
 void build_write(Graph *g, Value state, Value v);
 /* One more way to run the graph: gives the set of it alone. A graph has none, or at most
  * GRAPH_MAX_ENTRIES; what an entry computes is what its outputs and writes need. */
@@ -151,8 +151,8 @@ void build_in(Graph *g, uint32_t entries);
  * most 64 elements, asking makes SYM_ELEM symbols: only lowerings that need a value to fix a shape
  * ask with want_symbols. */
 const Expr *build_elems(Graph *g, Value v, bool want_symbols, uint32_t *n);
-/* Whether build_elems does not know v because a formula of it, or of what it is made of, would exceed
- * EXPR_MAX_SIZE. */
+/* Whether build_elems does not know v because a formula of it, or of what it is made of, would
+ * exceed EXPR_MAX_SIZE. */
 bool build_elems_large(Graph *g, Value v);
 /* The one element of a constant scalar-like value, as double; false if not constant. */
 bool build_const_f64(const Graph *g, Value v, double *out);

@@ -118,8 +118,7 @@ static Value add_leading_axes(Graph *g, Value x, int rank) {
     return build_reshape(g, x, (uint8_t)rank, dim);
 }
 
-/* x with n elements along the axis, of which it has n or, repeated, one: the runtime checks that.
- */
+/* x with n elements along the axis, of which it has n or, repeated, one: the runtime checks that */
 static Value repeat_if_one(Graph *g, Value x, int axis, Expr n) {
     ExprPool *p = g->exprs;
     Type t = *graph_type(g, x);

@@ -100,12 +100,15 @@ static bool widens_weights(const Graph *g, const Node *n) {
     return byte && t->rank > 1 && build_count(g, t, MAX_SCALES) < 0;
 }
 
-/* Weights that are turned stay as they lie, however few they are: the view costs nothing, and a contraction may
- * take rows along its sum alone. */
+/* Weights that are turned stay as they lie, however few they are: the view costs nothing, and a
+ * contraction may take rows along its sum alone. */
 static bool turns_weights(const Graph *g, const Node *n) {
-    if (n->op != OP_permute || !dtype_is_float(n->type.dtype) || build_count(g, &n->type, MAX_SCALES) >= 0) return false;
+    if (n->op != OP_permute || !dtype_is_float(n->type.dtype) ||
+        build_count(g, &n->type, MAX_SCALES) >= 0)
+        return false;
     uint32_t long_axes = 0;
-    for (uint32_t i = 0; i < n->type.rank; i++) long_axes += !expr_is_value(g->exprs, n->type.dim[i], 1);
+    for (uint32_t i = 0; i < n->type.rank; i++)
+        long_axes += !expr_is_value(g->exprs, n->type.dim[i], 1);
     return long_axes > 1;
 }
 
@@ -117,7 +120,8 @@ static Value fold_node(Graph *g, const Node *n) {
     if (count == 0) return build_const(g, n->type, (Constant){.data = ""});
     /* An expand of a constant says more than its copies do. */
     if (n->op == OP_expand) return 0;
-    Value v = cls == OPC_SOURCE || widens_weights(g, n) || turns_weights(g, n) ? 0 : fold_constant(g, n);
+    Value v =
+        cls == OPC_SOURCE || widens_weights(g, n) || turns_weights(g, n) ? 0 : fold_constant(g, n);
     if (v || count > BUILD_MAX_SYMBOLS) return v;
     return fold_tracked(g, n, (uint32_t)count);
 }

@@ -13,13 +13,14 @@ typedef struct EvalTensor {
 } EvalTensor;
 
 typedef struct EvalOptions {
-    bool round_f32; /* true: round every result to its own dtype (what a naive runtime gives);
-                       false: floats are carried in f64 from input to output */
+    bool round_f32;     /* true: round every result to its own dtype (what a naive runtime gives);
+                           false: floats are carried in f64 from input to output */
     bool round_halves;  /* true: only results of less than 32 bits are rounded */
     uint64_t max_bytes; /* 0 = 8 GiB */
-    const EvalTensor *states; /* what the graph's states hold before the run; NULL: initial values */
-    EvalTensor *next;         /* if not NULL: receives what they hold after it ... */
-    uint32_t entry;           /* ... as a run of this entry; outputs are those of all */
+    const EvalTensor
+        *states;      /* what the graph's states hold before the run; NULL: initial values */
+    EvalTensor *next; /* if not NULL: receives what they hold after it ... */
+    uint32_t entry;   /* ... as a run of this entry; outputs are those of all */
     void (*progress)(void *ctx, uint32_t done, uint32_t of); /* nodes of the outermost graph */
     void *ctx;
     /* A constant of the outermost graph was read, perhaps for the last time; NULL is allowed. */
@@ -34,8 +35,8 @@ typedef enum EvalLook {
 typedef struct EvalWatch {
     const uint8_t *what; /* per node */
     /* error: how far from each element a correct implementation may be that starts from the values
-     * returned before (eval_error.c); NULL: nowhere. Returns NULL or what evaluation goes on with: of
-     * the node's own type and shape; its data, which malloc gave, is copied and freed at once. */
+     * returned before (eval_error.c); NULL: nowhere. Returns NULL or what evaluation goes on with:
+     * of the node's own type and shape; its data, which malloc gave, is copied and freed at once */
     EvalTensor *(*look)(void *ctx, Value v, const EvalTensor *want, const double *error);
     void *ctx;
 } EvalWatch;
@@ -50,9 +51,10 @@ EvalTensor eval_initial(const Graph *g, uint32_t state, Arena *a);
 graphc_status eval_run(const Graph *g, const EvalTensor *inputs, const EvalOptions *opt, Arena *a,
                        EvalTensor *outputs);
 
-/* The same piece by piece, for a watch: values are made in the order in which they are asked for, each
- * after what it needs, and held until the last that needs it, of those that the watch looks at, is
- * made. inputs, opt's states and watch outlive the run. eval_close follows whatever came of it. */
+/* The same piece by piece, for a watch: values are made in the order in which they are asked for,
+ * each after what it needs, and held until the last that needs it, of those that the watch looks
+ * at, is made. inputs, opt's states and watch outlive the run. eval_close follows whatever came of
+ * it. */
 typedef struct EvalRun EvalRun;
 graphc_status eval_open(const Graph *g, const EvalTensor *inputs, const EvalOptions *opt, Arena *a,
                         const EvalWatch *watch, EvalRun **out);

@@ -10,8 +10,7 @@ static EvalScalar *alloc_scalars(Eval *e, int64_t n) {
     return p;
 }
 
-/* x[n] = exp(x - max) in place; the result is their sum. finite: an infinite maximum counts as 0.
- */
+/* x[n] = exp(x - max) in place; the result is their sum. finite: an infinite maximum counts as 0 */
 static double exponentials(EvalScalar *x, int64_t n, bool finite, double *max) {
     double sum = 0;
     *max = -INFINITY;

@@ -8,15 +8,15 @@
 typedef struct Frame {
     Eval *e;
     const Graph *g;
-    Tensor *v;            /* by value */
-    Tensor **tuple;       /* results of if and loop nodes, by value */
-    uint32_t *uses;       /* that are still to come: of roots, and of what they need */
-    uint8_t *state;       /* by value: enum FrameState */
-    Value *stack;         /* frame_make: each waits for the next */
-    Value *sizing;        /* nodes that may define the symbol of a size, in order ... */
+    Tensor *v;               /* by value */
+    Tensor **tuple;          /* results of if and loop nodes, by value */
+    uint32_t *uses;          /* that are still to come: of roots, and of what they need */
+    uint8_t *state;          /* by value: enum FrameState */
+    Value *stack;            /* frame_make: each waits for the next */
+    Value *sizing;           /* nodes that may define the symbol of a size, in order ... */
     uint32_t nsizing, sized; /* ... of which so many are made */
-    Tensor *in;           /* operands of the node at hand ... */
-    Tensor *err, *err_in; /* with a watch: bounds of errors, by value and of the operands */
+    Tensor *in;              /* operands of the node at hand ... */
+    Tensor *err, *err_in;    /* with a watch: bounds of errors, by value and of the operands */
     const EvalWatch *watch;
     const EvalOptions *opt; /* of the outermost graph, else NULL */
     uint32_t made, needed;  /* nodes */
@@ -31,8 +31,8 @@ void frame_drop(Frame *f, Value v);
 /* v is made: its operands were read once more, and what the run wants of it is done. */
 void frame_done(Frame *f, Value v);
 
-/* eval_slices.c: values that are large and that nobody looks at are made part by part, together with
- * all up to the next that is looked at or asked for. */
+/* eval_slices.c: values that are large and that nobody looks at are made part by part, together
+ * with all up to the next that is looked at or asked for. */
 typedef struct Slices {
     Value root;      /* what is made whole */
     int axis;        /* of root: cut into parts */
@@ -42,7 +42,7 @@ typedef struct Slices {
     uint64_t most;   /* bytes of the largest, whole */
 } Slices;
 
-/* Whether `large`, the top of the stack of `depth` values, whose operands are there, is worth it. */
+/* Whether `large`, the top of the stack of `depth` values, whose operands are there, is worth it */
 bool slices_find(Frame *f, uint32_t depth, Slices *s);
 /* Makes root and all that is made in parts for it. */
 bool slices_run(Frame *f, const Slices *s);

@@ -7,7 +7,7 @@
  *
  * Simplification: sums are kept as a sorted linear combination of products of atoms, so
  * expr_add/mul give a canonical form; div and mod use symbol ranges ((a*n + b) / n = a when
- * 0 <= b < n). A pool belongs to one thread; clone it to read and extend it elsewhere (ids stay). */
+ * 0 <= b < n). A pool belongs to one thread; clone it to read and extend it elsewhere (ids stay) */
 #ifndef GRAPH_EXPR_H
 #define GRAPH_EXPR_H
 
@@ -69,7 +69,7 @@ Expr expr_import(ExprPool *to, const ExprPool *from, Expr e);
 /* Symbols of a graph get names of their own: info.name, or that with a number. */
 Expr expr_sym_new(ExprPool *p, SymInfo info);
 const char *expr_free_name(ExprPool *p, const char *name); /* the name that one would get now */
-uint32_t expr_sym_count(const ExprPool *p);      /* symbols are numbered from 0 */
+uint32_t expr_sym_count(const ExprPool *p);                /* symbols are numbered from 0 */
 const SymInfo *expr_sym_info(const ExprPool *p, uint32_t s);
 SymInfo *expr_sym_edit(ExprPool *p, uint32_t s); /* a range may change later: it only helps
                                                     expressions made afterwards */

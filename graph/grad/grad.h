@@ -21,8 +21,8 @@ graphc_status grad_build(Graph *g, uint32_t n, const Value *y, const Value *dy, 
 graphc_status grad_build_held(Graph *g, uint32_t n, const Value *y, const Value *dy, uint32_t nwrt,
                               const Value *wrt, Value *dwrt, uint32_t nheld, const Value *held);
 
-/* Why x has no gradient from y: the first node on the way to y at which what floats carry of x ends,
- * since its derivative is zero or its result no float. 0: y does not depend on x at all. */
+/* Why x has no gradient from y: the first node on the way to y at which what floats carry of x
+ * ends, since its derivative is zero or its result no float. 0: y does not depend on x at all. */
 Value grad_end(const Graph *g, Value y, Value x);
 
 #endif

@@ -94,7 +94,8 @@ static Value logits_of(Graph *g, const Head *h, Value z, Value *at) {
     for (uint32_t i = h->nsteps; i-- > 0;) {
         const HeadStep *s = &h->step[i];
         const Node n = *graph_node(g, s->node);
-        if (!s->row) z = build_like(g, &n, &z, 1);
+        if (!s->row)
+            z = build_like(g, &n, &z, 1);
         else
             z = s->row_left ? build_binary(g, (Op)n.op, s->row, z)
                             : build_binary(g, (Op)n.op, z, s->row);
@@ -115,7 +116,8 @@ static Value picked_of(Graph *g, const Head *h, Value x, Value label) {
         Value row = s->row;
         if (row && !expr_is_value(g->exprs, graph_type(g, row)->dim[0], 1))
             row = build_take(g, row, label, 0);
-        if (!row) z = build_like(g, &n, &z, 1);
+        if (!row)
+            z = build_like(g, &n, &z, 1);
         else
             z = s->row_left ? build_binary(g, (Op)n.op, row, z) : build_binary(g, (Op)n.op, z, row);
     }
@@ -135,11 +137,13 @@ static void add_gradients(Graph *g, const Head *h, Value x, Value z, const Value
         vec_push(g->arena, &sums->dx, build_cast(g, dx, t));
     }
     if (h->dw)
-        sums->dw = sum_of(g, sums->dw, h->turned ? build_dot(g, grad_transposed(g, dz), x, to)
-                                                 : build_dot(g, grad_transposed(g, x), dz, to));
+        sums->dw = sum_of(g, sums->dw,
+                          h->turned ? build_dot(g, grad_transposed(g, dz), x, to)
+                                    : build_dot(g, grad_transposed(g, x), dz, to));
     for (uint32_t i = 0; i < h->nsteps; i++)
         if (h->step[i].trained)
-            sums->row[i] = sum_of(g, sums->row[i], build_reduce(g, OP_reduce_sum, d[i + 1], 1, false));
+            sums->row[i] =
+                sum_of(g, sums->row[i], build_reduce(g, OP_reduce_sum, d[i + 1], 1, false));
 }
 
 static void seed_all(Graph *g, const Head *h, const Sums *sums, LossSeeds *seeds) {

@@ -1,5 +1,5 @@
-/* What of a graph stands for layers of the model that it came from: which values are initializers, and
- * which are the results of linear layers and embeddings. */
+/* What of a graph stands for layers of the model that it came from: which values are initializers,
+ * and which are the results of linear layers and embeddings. */
 #ifndef GRAPH_GRAD_LAYER_H
 #define GRAPH_GRAD_LAYER_H
 
@@ -31,15 +31,15 @@ typedef enum LayerKind { LAYER_linear, LAYER_embedding } LayerKind;
 typedef struct Layer {
     const char *path; /* its module below the root: "model.layers.0.self_attn.q_proj" */
     LayerKind kind;
-    Value source;     /* the initializer */
-    Value matrix;     /* W as a matrix [in, out], somewhere above it; 0: it is not used as one */
-    bool plain;       /* between the two are only casts and transpositions, ... */
-    bool transposed;  /* ... an odd number of them: the initializer is [out, in] */
-    int64_t in, out;  /* of an embedding: rows, and their size */
+    Value source;    /* the initializer */
+    Value matrix;    /* W as a matrix [in, out], somewhere above it; 0: it is not used as one */
+    bool plain;      /* between the two are only casts and transpositions, ... */
+    bool transposed; /* ... an odd number of them: the initializer is [out, in] */
+    int64_t in, out; /* of an embedding: rows, and their size */
 } Layer;
 
-/* The module that a model was wrapped in to be exported: where all linear layers lie in one module and it
- * holds one of transformers' heads ("m.lm_head"). "" if there is none to be seen. */
+/* The module that a model was wrapped in to be exported: where all linear layers lie in one module
+ * and it holds one of transformers' heads ("m.lm_head"). "" if there is none to be seen. */
 const char *layer_root(const Graph *g);
 /* name without the root and its dot, where it begins so. */
 const char *layer_below(const char *root, const char *name);

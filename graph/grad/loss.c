@@ -114,8 +114,8 @@ static Value log_sum_exp(Graph *g, Value x) {
 static void weigh_rows(Graph *g, const LossSpec *s, const LossOperands *o, Rows *r) {
     r->label = build_cast(g, o->target, DT_i64);
     r->counts = build_binary(g, OP_ne, r->label, build_scalar_i(g, DT_i64, s->ignore));
-    Value kept = o->weights ? build_take(g, f32(g, o->weights), r->label, 0)
-                            : build_scalar_f(g, DT_f32, 1);
+    Value kept =
+        o->weights ? build_take(g, f32(g, o->weights), r->label, 0) : build_scalar_f(g, DT_f32, 1);
     r->weight = build_select(g, r->counts, kept, build_scalar_f(g, DT_f32, 0));
 }
 
@@ -175,9 +175,8 @@ static Loss cross_entropy(Graph *g, const LossSpec *s, const LossOperands *o) {
     if (s->z != 0)
         row = build_binary(g, OP_add, row,
                            build_binary_f(g, OP_mul, build_binary(g, OP_mul, lse, lse), s->z));
-    return (Loss){.sum = total(g, weighted(g, row, r.counts, r.weight)),
-                  .y = o->y,
-                  .dy = slope(g, s, &r)};
+    return (Loss){
+        .sum = total(g, weighted(g, row, r.counts, r.weight)), .y = o->y, .dy = slope(g, s, &r)};
 }
 
 /* --- Operands -------------------------------------------------------------------------------- */
@@ -232,9 +231,8 @@ static graphc_status given_weights(Graph *g, const LossSpec *s, const Type *t, V
         return diag(g->diags, D_SHAPE, "loss", "%s: %u weights for the classes of %s",
                     s->class_weights, s->nclass_weights, type_text(g->exprs, t, g->arena));
     const Type row = {.dtype = DT_f32, .rank = 1, .dim = {t->dim[t->rank - 1]}};
-    const Constant c = {.data = s->class_weight,
-                        .bytes = s->nclass_weights * sizeof(float),
-                        .name = ""};
+    const Constant c = {
+        .data = s->class_weight, .bytes = s->nclass_weights * sizeof(float), .name = ""};
     return *out = build_const(g, row, c), GRAPHC_OK;
 }
 

@@ -33,8 +33,8 @@ typedef struct LossSpec {
 
 typedef struct LossOperands {
     Value y, target, weights; /* weights: of classes, or 0 */
-    Value picked; /* y[label], where it is known without y, which then need not last until the loss is
-                     summed; 0: from y */
+    Value picked; /* y[label], where it is known without y, which then need not last until the loss
+                     is summed; 0: from y */
 } LossOperands;
 
 typedef struct Loss {
@@ -57,11 +57,13 @@ typedef struct LossWeight {
  * exist is loss_operands' to say. D_USAGE where the text is none of that. */
 graphc_status loss_parse(Arena *a, DiagSink *d, const char *text, LossSpec *out);
 
-/* Looks up operands, and appends what the model lacks. The second one may be an output, an input, or a name that is new: then
- * it becomes an input of the shape and type that the loss needs (labels: i64, one for each row).
- * D_USAGE or D_SHAPE where operands are missing or do not fit together. */
+/* Looks up operands, and appends what the model lacks. The second one may be an output, an input,
+ * or a name that is new: then it becomes an input of the shape and type that the loss needs
+ * (labels: i64, one for each row). D_USAGE or D_SHAPE where operands are missing or do not fit
+ * together. */
 graphc_status loss_operands(Graph *g, const LossSpec *s, LossOperands *out);
-/* Appends the weight, for which y is not computed; and the loss, of operands that may be some of all rows. */
+/* Appends the weight, for which y is not computed; and the loss, of operands that may be some of
+ * all rows. */
 LossWeight loss_weigh(Graph *g, const LossSpec *s, const LossOperands *o);
 Loss loss_of(Graph *g, const LossSpec *s, const LossOperands *o);
 /* d sum / d y times `factor` (0: 1), of y's type. */

@@ -18,7 +18,8 @@ static bool keeps_matrices(const Type *a, const Type *b) {
            a->dim[a->rank - 2] == b->dim[b->rank - 2];
 }
 
-/* x is a permute that exchanges its last two dimensions with each other, perhaps cast or scaled since. */
+/* x is a permute that exchanges its last two dimensions with each other, perhaps cast or scaled
+ * since. */
 static bool turns(const Graph *g, Value x) {
     const Node *n = graph_node(g, x);
     for (int i = 0; i < TURN_DEPTH; i++) {
@@ -27,7 +28,8 @@ static bool turns(const Graph *g, Value x) {
         n = graph_node(g, n->in[n->op == OP_mul && graph_node(g, n->in[0])->op == OP_expand]);
     }
     const int r = n->type.rank;
-    return r >= 2 && n->op == OP_permute && n->attr.perm.axis[r - 1] == r - 2 && n->attr.perm.axis[r - 2] == r - 1;
+    return r >= 2 && n->op == OP_permute && n->attr.perm.axis[r - 1] == r - 2 &&
+           n->attr.perm.axis[r - 2] == r - 1;
 }
 
 /* Operands are multiplied in their own type, dy too; sums are as wide as the node's. */

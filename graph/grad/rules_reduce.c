@@ -78,8 +78,7 @@ void grad_of_cumsum(Walk *w, Value v, Value dy) {
 }
 
 /* dx_i = sum over k >= i of dy_k y_k / x_i, which the first zero of a row ends: products after it
- * are 0. Only that zero's own gradient is made of products without it; what follows it gets none.
- */
+ * are 0. Only that zero's own gradient is made of products without it; what follows it gets none */
 void grad_of_cumprod(Walk *w, Value v, Value dy) {
     Graph *g = w->g;
     const Node n = *graph_node(g, v);

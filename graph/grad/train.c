@@ -35,8 +35,8 @@ const char *train_name(const TrainGraph *t, uint32_t i) {
     return state_name(t->g, t->params.v[i]);
 }
 
-/* What the model itself writes, the first `n` of all writes, moves in what these entries run, if the
- * batch came to a number. */
+/* What the model itself writes, the first `n` of all writes, moves in what these entries run, if
+ * the batch came to a number. */
 static void keep_buffers(TrainGraph *t, uint32_t n, Value loss, uint32_t entries) {
     Graph *g = t->g;
     Value number = build_binary_f(g, OP_lt, build_unary(g, OP_abs, loss), INFINITY);
@@ -84,11 +84,15 @@ static graphc_status gradients(TrainGraph *t, const LossSeeds *s, Value *grad) {
 
 /* Nodes that are made from now on are of no ONNX node. */
 static void place(Graph *g, const char *what, const char *of, LocPart part) {
-    build_at(g, build_loc_new(g, (LocInfo){.node = -1, .op = what, .name = of, .output = "", .part = (uint8_t)part}));
+    build_at(
+        g,
+        build_loc_new(
+            g, (LocInfo){.node = -1, .op = what, .name = of, .output = "", .part = (uint8_t)part}));
 }
 
 /* One parameter's step: what the optimizer keeps of it are states beside it. */
-static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step, uint32_t number, Value grad) {
+static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step, uint32_t number,
+                   Value grad) {
     Graph *g = t->g;
     const Value param = t->params.v[number];
     const Type type = *graph_type(g, param);
@@ -108,20 +112,19 @@ static void update(TrainGraph *t, const Optimizer *o, const OptimizerStep *step,
 /* Which parameters' weights decay. */
 typedef struct Decay {
     bool vectors, some;
-    regex_t not;
+    regex_t spared;
 } Decay;
 
 static graphc_status decay_open(const TrainGraph *t, const char *no_decay, Decay *out) {
     *out = (Decay){.vectors = no_decay && !strcmp(no_decay, "vectors")};
     if (!no_decay || out->vectors) return GRAPHC_OK;
-    out->some = !regcomp(&out->not, no_decay, REG_EXTENDED);
-    return out->some ? GRAPHC_OK
-                     : diag(t->g->diags, D_USAGE, no_decay, "is no regular expression");
+    out->some = !regcomp(&out->spared, no_decay, REG_EXTENDED);
+    return out->some ? GRAPHC_OK : diag(t->g->diags, D_USAGE, no_decay, "is no regular expression");
 }
 
 static bool decays(const TrainGraph *t, const Decay *d, uint32_t i) {
     if (d->vectors) return graph_type(t->g, t->params.v[i])->rank > 1;
-    return !d->some || !layer_matches(&d->not, train_name(t, i));
+    return !d->some || !layer_matches(&d->spared, train_name(t, i));
 }
 
 /* Names a parameter that has no gradient, and why. */
@@ -209,7 +212,7 @@ static graphc_status updates(TrainGraph *t, const TrainSpec *s, const Guard *gua
         Value d = factor ? build_binary(g, OP_mul, grad[i], factor) : grad[i];
         update(t, &own, &step, i, d);
     }
-    if (decay.some) regfree(&decay.not);
+    if (decay.some) regfree(&decay.spared);
     return GRAPHC_OK;
 }
 

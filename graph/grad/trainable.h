@@ -1,5 +1,5 @@
-/* Which initializers of a model are its weights. The importer makes states of them all, so that nothing is
- * computed from them beforehand; those that are not trained become constants again.
+/* Which initializers of a model are its weights. The importer makes states of them all, so that
+ * nothing is computed from them beforehand; those that are not trained become constants again.
  *
  * An initializer is a weight if it is of a floating type and what is learnt in one of the usual
  * places: the right operand of a contraction, the weights of a convolution, the table of a gather,

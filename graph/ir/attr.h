@@ -5,16 +5,44 @@
 #include "graph/ir/ir.h"
 
 typedef enum AttrKind {
-    AK_FLAG, AK_NUMBER, AK_MODE, AK_AXES, AK_LIST, AK_EXPRS, AK_ELEMENTS, AK_TYPE, AK_INPUT,
-    AK_CONSTANT, AK_STATE, AK_CONTROL
+    AK_FLAG,
+    AK_NUMBER,
+    AK_MODE,
+    AK_AXES,
+    AK_LIST,
+    AK_EXPRS,
+    AK_ELEMENTS,
+    AK_TYPE,
+    AK_INPUT,
+    AK_CONSTANT,
+    AK_STATE,
+    AK_CONTROL
 } AttrKind;
 
 typedef enum AttrCount { AN_ONE, AN_RANK, AN_IN0, AN_WINDOW, AN_CONV } AttrCount;
 
 /* The lists that attr.def has rows of. */
 typedef enum AttrList {
-    AT_none, AT_input, AT_constant, AT_state, AT_exprs, AT_axis, AT_result, AT_to, AT_cast, AT_perm, AT_slice,
-    AT_pad, AT_window, AT_reduce, AT_conv, AT_gather, AT_scatter, AT_scan, AT_random, AT_attention,
+    AT_none,
+    AT_input,
+    AT_constant,
+    AT_state,
+    AT_exprs,
+    AT_axis,
+    AT_result,
+    AT_to,
+    AT_cast,
+    AT_perm,
+    AT_slice,
+    AT_pad,
+    AT_window,
+    AT_reduce,
+    AT_conv,
+    AT_gather,
+    AT_scatter,
+    AT_scan,
+    AT_random,
+    AT_attention,
     AT_control
 } AttrList;
 

@@ -25,8 +25,17 @@ typedef enum Op {
 } Op;
 
 typedef enum OpClass {
-    OPC_SOURCE, OPC_MAP, OPC_VIEW, OPC_REDUCE, OPC_CONTRACT, OPC_INDEX, OPC_SCAN, OPC_SORT,
-    OPC_RANDOM, OPC_COMPOSITE, OPC_CONTROL
+    OPC_SOURCE,
+    OPC_MAP,
+    OPC_VIEW,
+    OPC_REDUCE,
+    OPC_CONTRACT,
+    OPC_INDEX,
+    OPC_SCAN,
+    OPC_SORT,
+    OPC_RANDOM,
+    OPC_COMPOSITE,
+    OPC_CONTROL
 } OpClass;
 
 typedef struct OpInfo {
@@ -75,6 +84,7 @@ typedef struct Constant {
 
 #define GRAPH_MAX_WINDOW 3
 
+// clang-format off
 typedef union Attr {
     struct { uint32_t index; } input;   /* input, state */
     Constant constant;
@@ -117,36 +127,45 @@ typedef union Attr {
     struct { DType to; bool guarded; } attention;
     struct Control *control;
 } Attr;
+// clang-format on
 
-typedef enum ScatterMode { SCATTER_set, SCATTER_add, SCATTER_mul, SCATTER_min, SCATTER_max } ScatterMode;
+typedef enum ScatterMode {
+    SCATTER_set,
+    SCATTER_add,
+    SCATTER_mul,
+    SCATTER_min,
+    SCATTER_max
+} ScatterMode;
 
 /* Loop and if carry their bodies as graphs over the same expression pool.
  * if:   operands = cond, captures...; bodies [then, else]; body inputs = captures in order;
- *       results = body outputs, of the same dtypes and ranks in both; where sizes differ, the result
- *       has a run-time symbol of its own (control_own_size).
- * loop: operands = trip count (i64 scalar), cond (bool scalar), carried..., captures...;
- *       body inputs = cond, carried..., captures...; the iteration number is symbol `iter`;
- *       body outputs = cond, carried..., scanned...; results = final carried..., scanned stacked
- *       along a new axis 0. `most` is known when the trip count is an expression, `trip`, which is the same
- *       then, if the body's cond stays true, too: then scanned sizes are known. */
+ *       results = body outputs, of the same dtypes and ranks in both; where sizes differ, the
+ * result has a run-time symbol of its own (control_own_size). loop: operands = trip count (i64
+ * scalar), cond (bool scalar), carried..., captures...; body inputs = cond, carried...,
+ * captures...; the iteration number is symbol `iter`; body outputs = cond, carried..., scanned...;
+ * results = final carried..., scanned stacked along a new axis 0. `most` is known when the trip
+ * count is an expression, `trip`, which is the same then, if the body's cond stays true, too: then
+ * scanned sizes are known. */
 typedef struct Control {
     struct Graph *body[2];
     uint32_t ncarried, nscanned;
-    uint32_t iter;      /* symbol number */
-    Expr trip, most;    /* iterations, and the most that there can be; 0 when data-dependent */
+    uint32_t iter;   /* symbol number */
+    Expr trip, most; /* iterations, and the most that there can be; 0 when data-dependent */
     uint32_t nresults;
     Type *results;
 } Control;
 
 typedef uint32_t Loc; /* index into Graph.locs; 0 = unknown */
 
-/* What a training graph computes of an ONNX node, or for it. PART(name, text): the text stands before the
- * node's place. */
+/* What a training graph computes of an ONNX node, or for it. PART(name, text): the text stands
+ * before the node's place. */
+// clang-format off
 #define LOC_PARTS(PART)                                                                            \
     PART(forward, "")                                                                              \
     PART(again, "again ")            /* forward once more, for backward */                         \
     PART(backward, "backward of ")                                                                 \
     PART(update, "update of ")       /* the optimizer's, of a parameter */
+// clang-format on
 typedef enum LocPart {
 #define PART(name, text) PART_##name,
     LOC_PARTS(PART)
@@ -156,21 +175,21 @@ typedef enum LocPart {
 
 /* An ONNX node, as users know it. */
 typedef struct LocInfo {
-    int32_t node; /* index in the model's main graph; -1 inside a function body */
+    int32_t node;                   /* index in the model's main graph; -1 inside a function body */
     const char *op, *name, *output; /* never NULL */
-    const char *module; /* where in the exporter's tree of modules: "model.layers.0.mlp.up_proj"; "" or
-                           NULL where the model does not say */
-    bool unneeded; /* no output of the model depends on it */
-    uint8_t part;  /* LocPart */
-    Loc parent;    /* the call that an inlined node came from */
-    uint32_t nalso; /* of a value that stands for several nodes: all of them, ... */
-    const Loc *also; /* ... the one that the other members tell of included */
+    const char *module; /* where in the exporter's tree of modules: "model.layers.0.mlp.up_proj"; ""
+                           or NULL where the model does not say */
+    bool unneeded;      /* no output of the model depends on it */
+    uint8_t part;       /* LocPart */
+    Loc parent;         /* the call that an inlined node came from */
+    uint32_t nalso;     /* of a value that stands for several nodes: all of them, ... */
+    const Loc *also;    /* ... the one that the other members tell of included */
 } LocInfo;
 
 typedef struct Node {
     uint8_t op; /* Op */
-    bool late;  /* of backward: an equal node of forward is another value, and a kernel that stores the
-                   one stores none of the other */
+    bool late;  /* of backward: an equal node of forward is another value, and a kernel that stores
+                   the one stores none of the other */
     uint32_t nin;
     const Value *in;
     Attr attr;
@@ -180,8 +199,8 @@ typedef struct Node {
 
 typedef struct IoInfo {
     const char *name;
-    Value value;    /* input: the OP_input node; output: the value returned */
-    Type type;      /* as declared; for inputs every dimension is an expression over symbols */
+    Value value;      /* input: the OP_input node; output: the value returned */
+    Type type;        /* as declared; for inputs every dimension is an expression over symbols */
     uint32_t entries; /* output: those that give it, a set; 0: all */
 } IoInfo;
 
@@ -218,25 +237,32 @@ typedef struct Graph {
     ExprPool *exprs;
     DiagSink *diags;
     const char *name;
-    bool is_body; /* body of a Control: its inputs are not the model's */
+    bool is_body;    /* body of a Control: its inputs are not the model's */
     VEC(Node) nodes; /* nodes.v[0] is a placeholder; a node's inputs have smaller numbers */
     VEC(IoInfo) inputs;
     VEC(IoInfo) outputs;
-    VEC(StateInfo) states;     /* none in a body: there they are captured */
+    VEC(StateInfo) states; /* none in a body: there they are captured */
     VEC(StateWrite) writes;
-    VEC(const char *) entries; /* names of what may be run, each with its outputs and writes; none:
-                                  all of it at once, "run" */
-    VEC(LocInfo) locs;         /* locs.v[0] is the unknown place */
-    VEC(const char *) files;   /* external data files, relative to the model */
-    VEC(Expr) elem_cache;      /* see build.h */
+    VEC(const char *)
+    entries;                 /* names of what may be run, each with its outputs and writes; none:
+                                all of it at once, "run" */
+    VEC(LocInfo) locs;       /* locs.v[0] is the unknown place */
+    VEC(const char *) files; /* external data files, relative to the model */
+    VEC(Expr) elem_cache;    /* see build.h */
     /* Pairs of expressions assumed equal by broadcasting; the runtime checks them when bound. */
+    // clang-format off
     struct { Expr a, b; Loc loc; } *assume;
+    // clang-format on
     uint32_t nassume, assume_cap;
-    struct BuildState *build;  /* CSE table and element tracking, owned by build.c */
+    struct BuildState *build; /* CSE table and element tracking, owned by build.c */
 } Graph;
 
-static inline const Node *graph_node(const Graph *g, Value v) { return &g->nodes.v[v]; }
-static inline const Type *graph_type(const Graph *g, Value v) { return &g->nodes.v[v].type; }
+static inline const Node *graph_node(const Graph *g, Value v) {
+    return &g->nodes.v[v];
+}
+static inline const Type *graph_type(const Graph *g, Value v) {
+    return &g->nodes.v[v].type;
+}
 
 Graph *graph_create(Arena *a, ExprPool *p, DiagSink *d, const char *name);
 Expr type_numel(ExprPool *p, const Type *t);
@@ -246,7 +272,8 @@ bool type_is_static(const ExprPool *p, const Type *t);
 void type_print(const ExprPool *p, const Type *t, StrBuf *out);
 const char *type_text(const ExprPool *p, const Type *t, Arena *a);
 /* The symbol that an if gives to a size in which its branches differ. */
-bool control_own_size(const ExprPool *p, const Control *c, uint32_t result, int axis, uint32_t *sym);
+bool control_own_size(const ExprPool *p, const Control *c, uint32_t result, int axis,
+                      uint32_t *sym);
 extern const char *const loc_part_text[PART_COUNT];
 /* node 17 "val_12" Conv, with the call chain for inlined nodes. */
 const char *graph_place(const Graph *g, Loc l, Arena *a);

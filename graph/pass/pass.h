@@ -1,28 +1,30 @@
-/* Graph passes. Each takes a verified graph and gives a verified graph; what a pass needs, keeps and
- * breaks is stated above its definition. Passes build a new graph (same pool, same arena). */
+/* Graph passes. Each takes a verified graph and gives a verified graph; what a pass needs, keeps
+ * and breaks is stated above its definition. Passes build a new graph (same pool, same arena). */
 #ifndef GRAPH_PASS_H
 #define GRAPH_PASS_H
 
 #include "graph/build/build.h"
 
 /* X(name, what it does); graph_optimise says in which order, some of them twice. */
-#define GRAPH_PASSES(X)                                                                            \
-    X(canon, "algebra: guards, spellings of one meaning, views pushed towards inputs")             \
-    X(transpose_sink, "permutes move through maps and reductions until they cancel")               \
-    X(bn_fold, "per-channel scale and shift after a convolution move into its weights and bias")   \
-    X(merge_dots, "contractions that share an input become one with concatenated weights")         \
-    X(raise, "softmax between two contractions becomes an attention")                              \
-    X(conv_phases, "convolutions between zeros become one convolution per remainder of the stride")    \
-    X(patches, "convolutions whose windows lie side by side become contractions: for targets that ask")    \
-    X(conv_widen, "convolutions of few channels get wider pixels: for targets that ask, see Machine")  \
-    X(conv_widen_f32, "the same of f32")                                                            \
-    X(quads, "quantised contractions become sums of products of u8 by i8: for targets that ask")     \
-    X(bytes, "quantised contractions become products of bytes, or of floats of 8 bits: for targets that ask") \
-    X(cut_sums, "long sums with few results become sums of parts: for targets that ask, see Machine")  \
-    X(join_sums, "sums of contractions are rounded once: for targets that ask, see Machine.terms")       \
-    X(digits, "products of f32 become sums of products of f16 digits: for targets that ask")         \
-    X(high_digits, "products of f32 become products of their high f16 digits: tf32")                \
+// clang-format off
+#define GRAPH_PASSES(X)                                                                                     \
+    X(canon, "algebra: guards, spellings of one meaning, views pushed towards inputs")                      \
+    X(transpose_sink, "permutes move through maps and reductions until they cancel")                        \
+    X(bn_fold, "per-channel scale and shift after a convolution move into its weights and bias")            \
+    X(merge_dots, "contractions that share an input become one with concatenated weights")                  \
+    X(raise, "softmax between two contractions becomes an attention")                                       \
+    X(conv_phases, "convolutions between zeros become one convolution per remainder of the stride")         \
+    X(patches, "convolutions whose windows lie side by side become contractions: for targets that ask")     \
+    X(conv_widen, "convolutions of few channels get wider pixels: for targets that ask, see Machine")       \
+    X(conv_widen_f32, "the same of f32")                                                                    \
+    X(quads, "quantised contractions become sums of products of u8 by i8: for targets that ask")            \
+    X(bytes, "quantised contractions become products of bytes, or of floats of 8 bits: for targets that ask")\
+    X(cut_sums, "long sums with few results become sums of parts: for targets that ask, see Machine")       \
+    X(join_sums, "sums of contractions are rounded once: for targets that ask, see Machine.terms")          \
+    X(digits, "products of f32 become sums of products of f16 digits: for targets that ask")                \
+    X(high_digits, "products of f32 become products of their high f16 digits: tf32")                        \
     X(dce, "dead nodes are dropped and numbers compacted")
+// clang-format on
 
 #define X(name, what) Graph *pass_##name(Graph *g);
 GRAPH_PASSES(X)
@@ -39,21 +41,21 @@ typedef struct PassDump {
     void *ctx;
 } PassDump;
 
-/* What has a gradient of its own is raised, as graph_optimise does too; values get other numbers. */
+/* What has a gradient of its own is raised, as graph_optimise does too; values get other numbers */
 graphc_status graph_before_gradients(Graph **g);
 
 /* All passes in order, to a fixpoint where it pays; verifies after each in debug builds. precision:
  * DT_f32 leaves the model's own types. */
 graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump);
 
-/* documents.c: rows of tokens [batch, seq] hold several documents, which an input `document_ids`, i64 of
- * that shape, tells apart: no attention from one to another. D_UNSUPPORTED where attention is not over
- * [batch, .., seq, seq]: the message names it. */
+/* documents.c: rows of tokens [batch, seq] hold several documents, which an input `document_ids`,
+ * i64 of that shape, tells apart: no attention from one to another. D_UNSUPPORTED where attention
+ * is not over [batch, .., seq, seq]: the message names it. */
 graphc_status graph_keep_documents(const Graph *g, const Graph **out);
 
-/* tie.c: an input and an output of the model become one state, which the output is written to: a cache
- * that grows along the axis in which they differ, up to the most that its size may be; of equal types,
- * a state of that type. Errors name both. */
+/* tie.c: an input and an output of the model become one state, which the output is written to: a
+ * cache that grows along the axis in which they differ, up to the most that its size may be; of
+ * equal types, a state of that type. Errors name both. */
 graphc_status graph_tie(Graph *g, const char *input, const char *output);
 
 #endif

@@ -198,16 +198,16 @@ Graph *pass_cut_sums(Graph *g) {
 }
 
 /* join_sums: contractions whose results are added up are added before they are rounded, so that one
- * kernel can sum up all of their products (an adapter beside its layer, the gradient of what several
- * layers read).
+ * kernel can sum up all of their products (an adapter beside its layer, the gradient of what
+ * several layers read).
  *
  *   add(cast(dot), cast(dot))    cast(add(dot, dot)), in f32, whatever was rounded in between
  *   reshape(cast(x)) cast        where casts go there and back: reshape(x)
  *
  * For targets whose kernels take several pairs of operands (Machine.terms).
  *
- * Needs: to come after precision, which makes the casts. Keeps: meaning; sums are rounded less often.
- * Breaks: nothing; leaves dead nodes for dce. */
+ * Needs: to come after precision, which makes the casts. Keeps: meaning; sums are rounded less
+ * often. Breaks: nothing; leaves dead nodes for dce. */
 
 #define MOST_JOINED 6 /* contractions in one sum */
 
@@ -228,20 +228,23 @@ static bool is_float_cast(const Graph *g, Value v) {
            dtype_is_float(graph_type(g, n->in[0])->dtype);
 }
 
-/* The contractions that v is the sum of before anything was rounded; none where someone else reads it, too. */
+/* The contractions that v is the sum of before anything was rounded; none where someone else reads
+ * it, too. */
 static Sum sum_of(const Rewrite *r, Value v) {
     const Sums *s = r->facts;
     while (r->uses[v] == 1 && is_float_cast(r->from, v)) v = graph_node(r->from, v)->in[0];
     const Node *x = graph_node(r->from, v);
     if (r->uses[v] != 1) return (Sum){0};
-    if (x->op == OP_dot && x->type.dtype == DT_f32 && x->type.rank == 2) return (Sum){1, {r->map[v]}};
+    if (x->op == OP_dot && x->type.dtype == DT_f32 && x->type.rank == 2)
+        return (Sum){1, {r->map[v]}};
     return s->of[v];
 }
 
 static Sum both(const Sum *a, const Sum *b) {
     Sum all = {0};
     for (uint32_t i = 0, k = 0; i < a->n || k < b->n;)
-        all.dot[all.n++] = k == b->n || (i < a->n && a->dot[i] > b->dot[k]) ? a->dot[i++] : b->dot[k++];
+        all.dot[all.n++] =
+            k == b->n || (i < a->n && a->dot[i] > b->dot[k]) ? a->dot[i++] : b->dot[k++];
     return all;
 }
 
@@ -268,7 +271,8 @@ static Value there_and_back(Rewrite *r, Value v) {
     if (view.op != OP_reshape) return 0;
     const Node wide = *graph_node(g, view.in[0]);
     if (wide.op != OP_cast || wide.type.dtype != DT_f32) return 0;
-    if (graph_type(g, wide.in[0])->dtype != n->type.dtype || !dtype_is_half(n->type.dtype)) return 0;
+    if (graph_type(g, wide.in[0])->dtype != n->type.dtype || !dtype_is_half(n->type.dtype))
+        return 0;
     return build_reshape(g, wide.in[0], view.type.rank, view.type.dim);
 }
 

@@ -4,9 +4,9 @@
  * axis, cast, a constant row added) is done once, before the slices.
  *
  * Dots whose results meet in one element-wise chain (the gate and up projections of a gated unit)
- * stay apart: fusion makes one kernel with several accumulators of them, which needs no slices. So do
- * weights that something else reads as well, as backward does: side by side they would be in memory a
- * second time.
+ * stay apart: fusion makes one kernel with several accumulators of them, which needs no slices. So
+ * do weights that something else reads as well, as backward does: side by side they would be in
+ * memory a second time.
  *
  * Needs: canonical spelling (pass_canon). Keeps: meaning, bit for bit. Breaks: nothing; leaves dead
  * nodes for dce. */

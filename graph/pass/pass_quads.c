@@ -15,8 +15,8 @@
  *
  *   sum (q - z) (w - y)  =  sum q w - z sum (w - y) - y sum q
  *
- * and floats of 8 bits, the sum of whose products is rounded to 14 bits up to 512 of them at a time, in
- * f32 between those (codegen/nvptx/gemm). They read rows of k that begin at 16 bytes.
+ * and floats of 8 bits, the sum of whose products is rounded to 14 bits up to 512 of them at a
+ * time, in f32 between those (codegen/nvptx/gemm). They read rows of k that begin at 16 bytes.
  *
  * Needs: transpose_sink (channels last), to run behind all that looks for f32, for targets that ask
  * (Machine.quads, Machine.bytes). Keeps: meaning, up to that rounding. Breaks: nothing; leaves dead
@@ -28,7 +28,7 @@
 enum { COLS_LEAST = 16 }; /* of a group: with fewer, fusion packs no weights */
 enum { MAX_VIEWS = 8, MAX_SIDES = 16, SHIFT = 128 };
 enum {
-    MOST_TERMS = INT32_MAX / (255 * 128), /* of a sum of (u8 - z) i8 that cannot leave 32 bits */
+    MOST_TERMS = INT32_MAX / (255 * 128),    /* of a sum of (u8 - z) i8 that cannot leave 32 bits */
     MOST_UNCENTRED = INT32_MAX / (255 * 255) /* of (u8 - z) (u8 - y) */
 };
 enum { ALIGN = 16 }; /* of rows of bytes, that matrix units read */
@@ -286,8 +286,7 @@ static Value column_sums(Graph *g, Value w, bool conv) {
     return build_reduce(g, OP_reduce_sum, build_cast(g, w, DT_i32), axes, !conv);
 }
 
-/* The same of the weights less their zero point, by the one of x; and of each row of x by theirs.
- */
+/* The same of the weights less their zero point, by the one of x; and of each row of x by theirs */
 static Value less_zeros(Graph *g, Value sum, Factor x, Factor w) {
     const Type *tw = graph_type(g, w.q), *tx = graph_type(g, x.q);
     uint32_t last = 1u << (tx->rank - 1);

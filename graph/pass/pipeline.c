@@ -57,7 +57,7 @@ static void narrow(Graph *g) {
         if (limit > s->hi || limit <= s->lo) continue;
         s->hi = limit - 1;
         (void)diag(g->diags, D_ASSUME, graph_place(g, g->assume[i].loc, g->arena), "%s <= %lld",
-                    s->name, (long long)s->hi);
+                   s->name, (long long)s->hi);
     }
 }
 

@@ -36,15 +36,17 @@ static inline Value rewrite_in(const Rewrite *r, Value v, uint32_t i) {
 /* Calls fn for the symbols of a node's type, attributes and bodies. */
 void graph_node_syms(const Graph *g, const Node *n, void (*fn)(void *ctx, uint32_t sym), void *ctx);
 
-/* Symbol of kind SYM_DATA -> the node of this graph whose run gives it its value. A symbol has to be
- * computed before it is used, as an operand has. */
+/* Symbol of kind SYM_DATA -> the node of this graph whose run gives it its value. A symbol has to
+ * be computed before it is used, as an operand has. */
 MapU64 *graph_definers(const Graph *g);
 
-/* By value: whether outputs or writes need it. Inputs and states stay, since they are the signature. */
+/* By value: whether outputs or writes need it. Inputs and states stay, since they are the
+ * signature. */
 bool *graph_live(const Graph *g);
 /* By value: whether what these entries give and write needs it (0: all entries). */
 bool *graph_needed(const Graph *g, uint32_t entries);
-/* By number: whether a run of these entries has to be given the input, for its elements or its sizes. */
+/* By number: whether a run of these entries has to be given the input, for its elements or its
+ * sizes. */
 bool *graph_inputs_of(const Graph *g, uint32_t entries);
 
 /* True if v depends on constants alone (weights, and what is computed from them). flags has

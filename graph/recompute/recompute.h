@@ -11,8 +11,7 @@
  * marked (Node.late), so that no kernel of forward takes any of it over.
  *
  * Needs: the last graph, since what is equal is shared no more. Keeps: every value, to the bit;
- * sums over them may be taken in another order, as kernels are others. Leaves dead nodes for dce.
- */
+ * sums over them may be taken in another order, as kernels are others. Leaves dead nodes for dce */
 #ifndef GRAPH_RECOMPUTE_H
 #define GRAPH_RECOMPUTE_H
 

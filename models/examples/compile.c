@@ -1,5 +1,6 @@
-/* Compiles a model that lies in memory, in this process, and says which kernels it became: external data
- * comes from a callback, progress is shown, messages are data, and the plan never touches a disk.
+/* Compiles a model that lies in memory, in this process, and says which kernels it became: external
+ * data comes from a callback, progress is shown, messages are data, and the plan never touches a
+ * disk.
  *
  *   compile MODEL.onnx
  */
@@ -35,8 +36,8 @@ static Bytes read_file(const char *path) {
     return b;
 }
 
-/* graphc asks for each location once; the bytes stay until the plan is made. `location` comes from the
- * model: graphc has checked that it is relative and without "..". */
+/* graphc asks for each location once; the bytes stay until the plan is made. `location` comes from
+ * the model: graphc has checked that it is relative and without "..". */
 static graphc_status external(void *ctx, const char *location, const void **data, size_t *size) {
     Store *s = ctx;
     char path[8192];
@@ -60,7 +61,8 @@ static void print_messages(const graphc_compiled *c) {
     static const char *const name[] = {"note", "warning", "error"};
     for (uint32_t i = 0; i < graphc_compiled_messages(c); i++) {
         graphc_diagnostic d = graphc_compiled_diagnostic(c, i);
-        fprintf(stderr, "%s G%04u %s: %s %s\n", name[d.severity], d.number, d.place, d.text, d.hint);
+        fprintf(stderr, "%s G%04u %s: %s %s\n", name[d.severity], d.number, d.place, d.text,
+                d.hint);
     }
 }
 
@@ -81,7 +83,8 @@ int main(int argc, char **argv) {
     Bytes model = read_file(argv[1]);
     if (!model.data) return fprintf(stderr, "%s cannot be read\n", argv[1]), 1;
     const char *slash = strrchr(argv[1], '/');
-    snprintf(store.folder, sizeof store.folder, "%.*s", slash ? (int)(slash - argv[1]) + 1 : 0, argv[1]);
+    snprintf(store.folder, sizeof store.folder, "%.*s", slash ? (int)(slash - argv[1]) + 1 : 0,
+             argv[1]);
 
     graphc_compile_options o = GRAPHC_COMPILE_OPTIONS_INIT;
     o.embed = true; /* the plan is to need no files */

@@ -1,5 +1,6 @@
-/* A program that holds its plan, and with libgraphc.a the run library too: one file, nothing to install.
- * PLAN is the plan's path when this is compiled, made with --embed so that the weights are inside.
+/* A program that holds its plan, and with libgraphc.a the run library too: one file, nothing to
+ * install. PLAN is the plan's path when this is compiled, made with --embed so that the weights are
+ * inside.
  *
  *   graphc model.onnx -o model.plan --embed
  *   cc -DPLAN='"model.plan"' embedded.c -o embedded -l:libgraphc.a -lpthread -ldl -lm
@@ -40,8 +41,8 @@ int main(void) {
     void *data[MOST_INPUTS] = {0};
     graphc_plan *plan;
     graphc_session *s;
-    if (graphc_plan_load_memory(plan_begin, (size_t)(plan_end - plan_begin), NULL, &plan, why, sizeof why) !=
-            GRAPHC_OK ||
+    if (graphc_plan_load_memory(plan_begin, (size_t)(plan_end - plan_begin), NULL, &plan, why,
+                                sizeof why) != GRAPHC_OK ||
         graphc_session_create(plan, NULL, &s, why, sizeof why) != GRAPHC_OK)
         return fail(why);
     for (uint32_t i = 0; i < graphc_plan_inputs(plan) && i < MOST_INPUTS; i++) {
@@ -55,7 +56,8 @@ int main(void) {
         graphc_tensor out;
         if (graphc_output(s, i, &out) != GRAPHC_OK) return fail(graphc_session_error(s));
         printf("%s %s[", graphc_plan_output(plan, i).name, graphc_plan_output(plan, i).dtype_name);
-        for (int32_t d = 0; d < out.rank; d++) printf("%s%lld", d ? ", " : "", (long long)out.shape[d]);
+        for (int32_t d = 0; d < out.rank; d++)
+            printf("%s%lld", d ? ", " : "", (long long)out.shape[d]);
         printf("]\n");
     }
     graphc_session_destroy(s);

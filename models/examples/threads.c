@@ -1,5 +1,5 @@
-/* Several sessions of one plan, each on a thread of its own, as a server would have them: constants and
- * code are there once, what a session adds is its workspace.
+/* Several sessions of one plan, each on a thread of its own, as a server would have them: constants
+ * and code are there once, what a session adds is its workspace.
  *
  *   threads PLAN [THREADS [RUNS]]      every open size is the smallest that the plan takes
  */
@@ -16,7 +16,7 @@ typedef struct Worker {
     const graphc_plan *plan;
     int runs;
     void *data[MOST_INPUTS]; /* of the inputs: the session reads it in every run */
-    double sum; /* over the first output, to be compared between threads */
+    double sum;              /* over the first output, to be compared between threads */
     graphc_status status;
     char why[512];
 } Worker;
@@ -25,7 +25,8 @@ typedef struct Worker {
 static int64_t least(const graphc_plan *p, const graphc_io_info *io, int32_t d) {
     if (io->sizes[d] >= 0) return io->sizes[d];
     for (uint32_t i = 0; i < graphc_plan_symbols(p); i++)
-        if (strcmp(graphc_plan_symbol(p, i).name, io->dims[d]) == 0) return graphc_plan_symbol(p, i).lo;
+        if (strcmp(graphc_plan_symbol(p, i).name, io->dims[d]) == 0)
+            return graphc_plan_symbol(p, i).lo;
     return 1;
 }
 
@@ -77,15 +78,19 @@ int main(int argc, char **argv) {
     static Worker w[MOST_THREADS];
     pthread_t thread[MOST_THREADS];
     int n = argc > 2 ? atoi(argv[2]) : 4, bad = 0;
-    if (argc < 2 || n < 1 || n > MOST_THREADS) return fputs("threads PLAN [THREADS [RUNS]]\n", stderr), 2;
-    if (graphc_plan_load(argv[1], &plan, why, sizeof why) != GRAPHC_OK) return fprintf(stderr, "%s\n", why), 1;
+    if (argc < 2 || n < 1 || n > MOST_THREADS)
+        return fputs("threads PLAN [THREADS [RUNS]]\n", stderr), 2;
+    if (graphc_plan_load(argv[1], &plan, why, sizeof why) != GRAPHC_OK)
+        return fprintf(stderr, "%s\n", why), 1;
     for (int i = 0; i < n; i++) {
         w[i] = (Worker){.plan = plan, .runs = argc > 3 ? atoi(argv[3]) : 100};
-        if (pthread_create(&thread[i], NULL, work, &w[i]) != 0) return fputs("no thread\n", stderr), 1;
+        if (pthread_create(&thread[i], NULL, work, &w[i]) != 0)
+            return fputs("no thread\n", stderr), 1;
     }
     for (int i = 0; i < n; i++) pthread_join(thread[i], NULL);
     for (int i = 0; i < n; i++) {
-        if (w[i].status != GRAPHC_OK) fprintf(stderr, "thread %d: %s: %s\n", i, graphc_status_name(w[i].status), w[i].why);
+        if (w[i].status != GRAPHC_OK)
+            fprintf(stderr, "thread %d: %s: %s\n", i, graphc_status_name(w[i].status), w[i].why);
         bad |= w[i].status != GRAPHC_OK || w[i].sum != w[0].sum;
     }
     graphc_plan_destroy(plan);

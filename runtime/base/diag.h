@@ -1,5 +1,5 @@
-/* Diagnostics are data: id, severity, place, text, hint, collected in a sink. Libraries never print;
- * the command line renders. A sink is used by one thread. */
+/* Diagnostics are data: id, severity, place, text, hint, collected in a sink. Libraries never
+ * print; the command line renders. A sink is used by one thread. */
 #ifndef BASE_DIAG_H
 #define BASE_DIAG_H
 

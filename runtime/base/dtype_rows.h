@@ -9,7 +9,7 @@
  * and no product is contracted into a sum (graphc_rows in CMakeLists.txt): results are the same
  * bits whichever is picked. Only glibc picks; sanitizers are not ready yet when it does, and clang
  * knows no such targets. */
-#if defined(__GLIBC__) && defined(__x86_64__) && __GNUC__ >= 12 && !defined(__clang__) &&       \
+#if defined(__GLIBC__) && defined(__x86_64__) && __GNUC__ >= 12 && !defined(__clang__) &&          \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else

@@ -78,8 +78,8 @@ const char *file_path_fault(const char *relative) {
     return NULL;
 }
 
-/* For kernels without openat2: every component is opened on its own without following links; where one is,
- * map_led_out judges. */
+/* For kernels without openat2: every component is opened on its own without following links; where
+ * one is, map_led_out judges. */
 static int open_by_component(int dir, const char *relative, int flags) {
     int at = dup(dir);
     for (const char *c = relative; at >= 0;) {

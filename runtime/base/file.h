@@ -17,17 +17,17 @@ typedef struct FileMap {
 typedef struct FileLinks {
     bool anywhere;
     const char *root; /* into this folder and below; NULL: none */
-    bool of_base;     /* into the folder in which the base file really lies, being a link itself, and below: how
-                         caches lay out downloads */
+    bool of_base; /* into the folder in which the base file really lies, being a link itself, and
+                     below: how caches lay out downloads */
 } FileLinks;
 
 /* Maps a whole regular file read-only and private. On failure `why` (256 bytes) says what is wrong
  * without the path. */
 graphc_status file_map(const char *path, FileMap *out, char why[256]);
 /* Opens `relative` beneath the folder of `base_path` and maps it. Symbolic links are followed where
- * the file that is opened lies beneath that folder or where `links` lets them lead. Absolute paths, "..",
- * backslashes and other links are GRAPHC_INVALID, as a file may name them to reach others; what cannot
- * be read is GRAPHC_IO. */
+ * the file that is opened lies beneath that folder or where `links` lets them lead. Absolute paths,
+ * "..", backslashes and other links are GRAPHC_INVALID, as a file may name them to reach others;
+ * what cannot be read is GRAPHC_IO. */
 graphc_status file_map_beneath(const char *base_path, const char *relative, FileLinks links,
                                FileMap *out, char why[256]);
 /* NULL if `relative` is such a path, else what is wrong with it. */

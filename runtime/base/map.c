@@ -131,4 +131,3 @@ void mapstr_put(MapStr *m, const char *key, uint32_t value) {
     index_insert(&m->index, hash, m->e.n);
     vec_push(m->arena, &m->e, ((EntryStr){arena_strdup(m->arena, key), hash, value}));
 }
-

@@ -1,5 +1,5 @@
-/* Hash maps in an arena: u64 -> u32 and string -> u32. They cannot be walked, so that nothing depends
- * on hash values. */
+/* Hash maps in an arena: u64 -> u32 and string -> u32. They cannot be walked, so that nothing
+ * depends on hash values. */
 #ifndef BASE_MAP_H
 #define BASE_MAP_H
 

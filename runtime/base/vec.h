@@ -14,7 +14,7 @@
 #define vec_push(arena, vec, x)                                                                    \
     do {                                                                                           \
         if ((vec)->n == (vec)->cap)                                                                \
-            (vec)->v = vec_grow((arena), (vec)->v, &(vec)->cap, sizeof *(vec)->v);                  \
+            (vec)->v = vec_grow((arena), (vec)->v, &(vec)->cap, sizeof *(vec)->v);                 \
         (vec)->v[(vec)->n++] = (x);                                                                \
     } while (0)
 

@@ -9,8 +9,8 @@
  * half of it, half of the rest and so on. Who is through with its own range takes what is left of
  * others', so that a thread that the system or the core's other half slows down keeps nobody
  * waiting for longer than its last piece, and one that does not come at all (it is being woken, or
- * another process has its core) for no time: a job ends with its last item. Items do not depend on each other nor on who computes
- * them: results do not depend on timing. */
+ * another process has its core) for no time: a job ends with its last item. Items do not depend on
+ * each other nor on who computes them: results do not depend on timing. */
 #ifndef RUNTIME_CPU_POOL_H
 #define RUNTIME_CPU_POOL_H
 

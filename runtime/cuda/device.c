@@ -1,5 +1,4 @@
-/* A GPU as a device: one module per resident in the device's primary context, a lane is a stream.
- */
+/* A GPU as a device: one module per resident in the device's primary context, a lane is a stream */
 #include "runtime/cuda/driver.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -115,8 +115,8 @@ struct Lane {
     CudaDevice *dev;
     CuStream stream;
     bool own_stream, checking; /* of the session: each kernel is waited for */
-    bool behind_kernel;        /* the last thing on the stream is a kernel of this run, or its caller's
-                                  work, which all kernels of the run wait for */
+    bool behind_kernel; /* the last thing on the stream is a kernel of this run, or its caller's
+                           work, which all kernels of the run wait for */
     CuEvent event[2];
     void **params; /* room for any kernel's */
 };

@@ -1,8 +1,7 @@
 /* Whole runs as CUDA graphs. A run whose launches are all known beforehand is recorded when its
  * like comes for the second time; later ones are one call. Runs are alike in two ways: with equal
  * keys they are the same work, and the recording is started as it is; with equal forms they differ
- * in sizes, pointers or variants only, and the recording's kernels that differ are changed first.
- */
+ * in sizes, pointers or variants only, and the recording's kernels that differ are changed first */
 #include "runtime/base/map.h"
 #include "runtime/cuda/driver.h"
 #include <stdlib.h>

@@ -161,8 +161,7 @@ static graphc_status check_constants(const Checker *c) {
     return GRAPHC_OK;
 }
 
-/* Moments and gradients are a parameter's; gradients are f32, so that they can lie in one tensor.
- */
+/* Moments and gradients are a parameter's; gradients are f32, so that they can lie in one tensor */
 static graphc_status check_role(const Checker *c, uint64_t i) {
     const Plan *p = c->plan;
     const PlanState *s = &p->states[i];

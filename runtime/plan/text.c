@@ -10,8 +10,9 @@ typedef struct Printer {
 } Printer;
 
 const char *plan_form_name(PlanForm f) {
-    static const char *const names[PLAN_FORMS] = {"x86-64-v3",      "x86-64-v4", "x86-64-v4+vnni",
-                                                  "x86-64-v4+bf16", "x86-64-v4+amx", "ptx", "cubin"};
+    static const char *const names[PLAN_FORMS] = {
+        "x86-64-v3",     "x86-64-v4", "x86-64-v4+vnni", "x86-64-v4+bf16",
+        "x86-64-v4+amx", "ptx",       "cubin"};
     return names[f];
 }
 

@@ -307,8 +307,7 @@ bool jr_skip(JsonRead *r) {
             enter(r, k == JR_object);
         else
             skip_scalar(r);
-        while (!r->fault && r->depth > from && !(in_object(r) ? jr_key(r, &key) : jr_item(r))) {
-        }
+        while (!r->fault && r->depth > from && !(in_object(r) ? jr_key(r, &key) : jr_item(r))) {}
     } while (!r->fault && r->depth > from);
     return !r->fault;
 }

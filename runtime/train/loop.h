@@ -39,8 +39,8 @@ typedef struct LoopModel {
     /* All state, written through file.h. */
     graphc_status (*save)(void *self, const char *path, ErrorText e);
     graphc_status (*load)(void *self, const char *path, ErrorText e);
-    /* Of a step whose loss or norm is not finite: what first made such a number, in words of at most
-     * `size` bytes; none where it cannot be told. NULL: nobody looks. */
+    /* Of a step whose loss or norm is not finite: what first made such a number, in words of at
+     * most `size` bytes; none where it cannot be told. NULL: nobody looks. */
     void (*blame)(void *self, const LoopStep *s, const LoopResult *r, char *out, size_t size);
 } LoopModel;
 

@@ -60,8 +60,7 @@ GRAPHC_MUST_USE graphc_status safetensors_check(const Safetensors *s, bool requi
 
 /* Begin with names, types and shapes of all tensors, put their bytes one after the other in the
  * order that `order` says, in pieces of any size, then commit: the file appears whole or not at
- * all. Tensors lie at multiples of their element's size. After a failure, or to give up: abandon.
- */
+ * all. Tensors lie at multiples of their element's size. After a failure, or to give up: abandon */
 typedef struct SafetensorsWriter {
     FileWriter file;
     uint32_t *order;  /* numbers of tensors: which one is next in the file */

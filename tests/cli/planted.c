@@ -44,8 +44,7 @@ static bool covers(const Graph *g, const Kernel *k, const char *node) {
     return false;
 }
 
-/* The first op of the code that is of the node, else the first that is of none; 0: there is none.
- */
+/* The first op of the code that is of the node, else the first that is of none; 0: there is none */
 static KVal find(const Graph *g, const Kernel *k, const char *node, uint16_t op, How how) {
     KVal of_none = 0;
     for (KVal v = 1; v < k->nops; v++) {

@@ -9,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What waitpid() says of a process that ran fn(folder) for at most so many seconds of processor time, whatever else the
- * machine does, and ended with what it gave. */
+/* What waitpid() says of a process that ran fn(folder) for at most so many seconds of processor
+ * time, whatever else the machine does, and ended with what it gave. */
 static int run_apart(int (*fn)(const char *folder), const char *folder, unsigned seconds) {
     int status;
     fflush(stdout);
@@ -24,8 +24,7 @@ static int run_apart(int (*fn)(const char *folder), const char *folder, unsigned
         if (setrlimit(RLIMIT_CPU, &most)) exit(2);
         exit(fn(folder));
     }
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     return status;
 }
 

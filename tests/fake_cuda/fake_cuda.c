@@ -102,8 +102,8 @@ static CuResult make(void *out) {
     return make_of(out, 1);
 }
 
-/* Time: a microsecond a block, of kernels that are launched and of those in recordings. Launches are
- * numbered; a recording has those from `first` to `last`. */
+/* Time: a microsecond a block, of kernels that are launched and of those in recordings. Launches
+ * are numbered; a recording has those from `first` to `last`. */
 enum { LAUNCHES = 1 << 16 };
 typedef struct FakeGraph {
     int first, last;
@@ -153,15 +153,17 @@ DONE(cuDeviceGet, (CuDevice * device, int number), *device = number;)
 DONE(cuDeviceGetName, (char *name, int size, CuDevice d), (void)d, (void)size,
      strcpy(name, "fake");)
 DONE(cuDeviceGetAttribute, (int *value, int a, CuDevice d), (void)d;
-     *value = a == CU_COMPUTE_MAJOR ? fake_cuda.major : a == CU_MULTIPROCESSORS ? 132 : 0;)
+     *value = a == CU_COMPUTE_MAJOR     ? fake_cuda.major
+              : a == CU_MULTIPROCESSORS ? 132
+                                        : 0;)
 DONE(cuDevicePrimaryCtxRetain, (CuContext * c, CuDevice d), (void)d; *c = (CuContext)&fake_cuda;
      fake_cuda.live++;)
 DONE(cuDevicePrimaryCtxRelease_v2, (CuDevice d), (void)d; fake_cuda.live--;)
 DONE(cuCtxPushCurrent_v2, (CuContext c), (void)c;)
 DONE(cuCtxPopCurrent_v2, (CuContext * c), *c = NULL;)
-DONE(cuModuleLoadDataEx, (CuModule * m, const void *image, unsigned n, int *o, void **v),
-     (void)n, (void)o, (void)v; fake_cuda.image = image;
-     return make(m);)
+DONE(cuModuleLoadDataEx, (CuModule * m, const void *image, unsigned n, int *o, void **v), (void)n,
+     (void)o, (void)v;
+     fake_cuda.image = image; return make(m);)
 DONE(cuModuleUnload, (CuModule m), return unmake(m);)
 DONE(cuModuleGetFunction, (CuFunction * f, CuModule m, const char *name), (void)m;
      *f = (CuFunction)(uintptr_t)name;) /* its name, which the plan holds */

@@ -1,6 +1,5 @@
-/* A CUDA driver without a GPU: memory is the host's, copies are done, kernels are not run but take a
- * microsecond a block. One call
- * can be made to fail. */
+/* A CUDA driver without a GPU: memory is the host's, copies are done, kernels are not run but take
+ * a microsecond a block. One call can be made to fail. */
 #ifndef TESTS_FAKE_CUDA_H
 #define TESTS_FAKE_CUDA_H
 

@@ -1,4 +1,4 @@
-/* libFuzzer: a graph's text is refused with a message, or printed the same once it was read back. */
+/* libFuzzer: a graph's text is refused with a message, or printed the same once it was read back */
 #include "tests/fuzz/coverage.h"
 
 /* Large constants are printed as hashes of what the text does not hold: those may differ. */

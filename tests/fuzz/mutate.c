@@ -1,9 +1,9 @@
 /* Every truncation of a file and every byte of it changed, in process, for sanitizer builds:
  *
- *     mutate FILE...       models (.onnx), tensors (.npy, .npz, .pb, .safetensors), tokens (.jsonl),
- *                          configurations of adapters (.json) and plans (any other name); every
- *                          eleventh mutant, or with GRAPHC_TEST_ALL=1 in the environment all
- *     mutate -n N FILE     mutant number N only, with its messages
+ *     mutate FILE...       models (.onnx), tensors (.npy, .npz, .pb, .safetensors), tokens
+ * (.jsonl), configurations of adapters (.json) and plans (any other name); every eleventh mutant,
+ * or with GRAPHC_TEST_ALL=1 in the environment all mutate -n N FILE     mutant number N only, with
+ * its messages
  *
  * Mutants 2k and 2k+1 of a file change byte k by its lowest and by all bits; those after them cut
  * it. A model is imported and optimised; if its kernels are ones that were not seen before, it is
@@ -243,7 +243,8 @@ static void try_model(const File *f, size_t size, Seen *seen, Totals *t) {
         StrBuf text;
         t->accepted++;
         sb_init(&text, p.arena);
-        if (schedule_build(p.graph, &target_for(PLAN_cpu)->machine, FUSE_ALL, p.arena, &s) == GRAPHC_OK)
+        if (schedule_build(p.graph, &target_for(PLAN_cpu)->machine, FUSE_ALL, p.arena, &s) ==
+            GRAPHC_OK)
             schedule_print(s, &text);
         if (!seen_before(seen, hash_bytes(sb_str(&text), text.n, 0))) {
             t->distinct++;
@@ -377,7 +378,8 @@ static void try_tokens(const File *f, size_t size, Totals *t) {
     for (uint64_t i = 0; i < tokens.ntokens; i++) {
         int64_t id, label;
         tokens_copy(&tokens, i, 1, &id, &label);
-        if (id < 0 || id >= o.vocabulary || label >= o.vocabulary || (label < 0 && label != TOKENS_IGNORE))
+        if (id < 0 || id >= o.vocabulary || label >= o.vocabulary ||
+            (label < 0 && label != TOKENS_IGNORE))
             (void)wrong("an id or label beyond the vocabulary");
     }
     t->accepted += st == GRAPHC_OK;

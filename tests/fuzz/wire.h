@@ -1,6 +1,5 @@
 /* libFuzzer changes protobuf messages field by field, so that the lengths around a change stay
- * right: bytes changed at random end a message's reading at the first length that no longer fits.
- */
+ * right: bytes changed at random end a message's reading at the first length that no longer fits */
 #ifndef TESTS_FUZZ_WIRE_H
 #define TESTS_FUZZ_WIRE_H
 #include <stdbool.h>

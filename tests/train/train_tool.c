@@ -100,10 +100,10 @@ static graphc_status print_order(char **arg) {
 
 static graphc_status print_schedule(char **arg) {
     RateSchedule s = {.lr = atof(arg[1]),
-                  .min = atof(arg[2]),
-                  .warmup = strtoull(arg[3], NULL, 10),
-                  .decay = strtoull(arg[4], NULL, 10),
-                  .steps = strtoull(arg[5], NULL, 10)};
+                      .min = atof(arg[2]),
+                      .warmup = strtoull(arg[3], NULL, 10),
+                      .decay = strtoull(arg[4], NULL, 10),
+                      .steps = strtoull(arg[5], NULL, 10)};
     if (!schedule_from_name(arg[0], &s.kind)) return error_set(e, GRAPHC_USAGE, "unknown schedule");
     GC_TRY(schedule_check(&s, e));
     for (uint64_t i = 0; i < s.steps + 2; i++) printf("%.17g\n", schedule_rate(&s, i));

@@ -1,6 +1,6 @@
 /* The whole unit-test vocabulary: a test program is a C file with TEST_MAIN. A failed check prints
- * its place and values and the program goes on, so that one run shows every failure; the exit status
- * is 1 if any check failed, 77 if the test skipped itself. */
+ * its place and values and the program goes on, so that one run shows every failure; the exit
+ * status is 1 if any check failed, 77 if the test skipped itself. */
 #ifndef TESTS_UNIT_TEST_H
 #define TESTS_UNIT_TEST_H
 
@@ -47,8 +47,8 @@ static inline bool test_report(bool ok, const char *file, int line, const char *
             fprintf(stderr, "    %.17g, expected %.17g\n", test_a_, test_b_);                      \
     } while (0)
 
-/* Of a long list of cases, case i: all of them with GRAPHC_TEST_ALL in the environment (tests.cmake: the
- * test's entry in the full set), one of `every` else. */
+/* Of a long list of cases, case i: all of them with GRAPHC_TEST_ALL in the environment
+ * (tests.cmake: the test's entry in the full set), one of `every` else. */
 static inline bool test_takes(size_t i, size_t every) {
     return i % every == 0 || getenv("GRAPHC_TEST_ALL");
 }

@@ -46,8 +46,7 @@ static void pass_turn(Joint *x, HV turn, HV m) {
 }
 
 /* In boxes of 64 rows of 32 numbers: of a block of 64 rows by columns, of 128 by rows, then
- * columns.
- */
+ * columns */
 static void send(Joint *x, HV m, HV from, bool adds) {
     Emit *e = x->b.e;
     const HopMatrix *q = &x->p->q;

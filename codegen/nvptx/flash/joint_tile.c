@@ -1,4 +1,4 @@
-/* Where the barriers of a kernel of all gradients of an attention are, and the blocks of its tile. */
+/* Where the barriers of a kernel of all gradients of an attention are, and its tile's blocks. */
 #include "codegen/nvptx/flash/joint.h"
 
 HV joint_bar(Joint *x, JointBar bar, HV stage) {

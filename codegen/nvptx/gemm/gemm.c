@@ -29,8 +29,8 @@ static uint32_t fetched_rows(const Gemm *x) {
     return few ? (uint32_t)(hi + 7) / 8 * 8 : x->tile->m;
 }
 
-/* Rows of A that a stage has room for. Past those that are fetched, matrix units read some of the stage's B in place of
- * rows that nobody stores. */
+/* Rows of A that a stage has room for. Past those that are fetched, matrix units read some of the
+ * stage's B in place of rows that nobody stores. */
 static uint32_t staged_rows(const Gemm *x) {
     uint32_t rows = fetched_rows(x), m = x->tile->m, n = x->tile->n;
     if (x->p->exact || x->p->nterms) return m;
@@ -103,7 +103,8 @@ static uint32_t staging_bytes(const GemmTile *t) {
     return t->groups * t->slabs * t->sets * HOP_SLAB;
 }
 
-/* Of few rows, B comes from memory as fast as many bytes are on their way: as many stages as there is room for. */
+/* Of few rows, B comes from memory as fast as many bytes are on their way: as many stages as there
+ * is room for. */
 static uint32_t count_stages(const Gemm *x) {
     const GemmTile *t = x->tile;
     uint32_t room = (uint32_t)x->g->m->shared - staging_bytes(t) - HOP_BARRIER_BYTES;
@@ -152,8 +153,8 @@ static void lay_out_addend(Gemm *x) {
     x->addend_panels = (panels + x->addend_stages - 1) / x->addend_stages;
 }
 
-/* K-blocks of 8 bits that matrix units add up before their sums are added in f32, where that comes out even:
- * 512 products in 14 bits. */
+/* K-blocks of 8 bits that matrix units add up before their sums are added in f32, where that comes
+ * out even: 512 products in 14 bits. */
 enum { SUMMED_AT_ONCE = 4 };
 
 static void count_tiles(Gemm *x) {
@@ -165,7 +166,8 @@ static void count_tiles(Gemm *x) {
     Expr all = expr_mul(p, expr_mul(p, rows, cols), x->p->batch);
     x->dependent = usual_blocks(x) <= x->g->m->processors;
     x->g->j->dependent = x->dependent;
-    /* Twins fetch for each other. Blocks that share a convolution's sums gain nothing (6.43 and 6.80 us). */
+    /* Twins fetch for each other. Blocks that share a convolution's sums gain nothing (6.43
+     * and 6.80 us). */
     x->early = x->dependent && x->p->parts == 1 && !x->p->twin;
     x->early = x->early && (x->p->splits == 1 || !x->p->windowed);
     for (uint32_t s = 0; s < x->d->nacc; s++) x->early &= x->g->j->stable[x->p->b[s].mat[0].buf];
@@ -231,8 +233,8 @@ static HV resident_barrier(Gemm *x) {
     return hop_addi(x->e, x->shared, x->barriers + 2 * x->stages * HOP_BARRIER_BYTES);
 }
 
-/* The next kernel starts when the last of B has been asked for, not when all blocks are there: clusters of few
- * rows that come earlier take room that those of this kernel wait for. */
+/* The next kernel starts when the last of B has been asked for, not when all blocks are there:
+ * clusters of few rows that come earlier take room that those of this kernel wait for. */
 static bool lets_start_late(const Gemm *x) {
     return x->p->splits > 1 && staged_rows(x) < x->tile->m;
 }
@@ -432,7 +434,8 @@ static void fetch_late(Gemm *x, const GemmPlace *at, HV tile, HV block, uint32_t
         HV first = LLVMBuildICmp(e->b, LLVMIntEQ, tile, x->block, "");
         HV nth = LLVMBuildSub(e->b, block, x->first_block, "");
         HV early = LLVMBuildAnd(e->b, first, below(e, nth, hop_i(e, x->stages)), "");
-        early = LLVMBuildAnd(e->b, early, below(e, block, x->end_block), ""); /* there may be none */
+        early =
+            LLVMBuildAnd(e->b, early, below(e, block, x->end_block), ""); /* there may be none */
         late = hop_if(e, LLVMBuildNot(e->b, early, ""));
     }
     hop_barrier_wait(e, gemm_barrier(x, ring.stage, true), ring.parity);
@@ -518,15 +521,15 @@ static void multiply_term(Gemm *x, HV member, uint32_t i, HV stage, HV *acc) {
     shape.b.across = t->b.across;
     if (expr_is_const(e->exprs, t->k, &k) && k < (int64_t)x->bk)
         shape.ksteps = (uint32_t)((k * shape.ksteps + x->bk - 1) / x->bk);
-    if (!x->tile->pingpong)
-        mine = hop_add(e, from, hop_muli(e, member, shape.blocks * HOP_SLAB));
+    if (!x->tile->pingpong) mine = hop_add(e, from, hop_muli(e, member, shape.blocks * HOP_SLAB));
     for (uint32_t z = 0; z < shape.blocks; z++)
         a[z] = wgmma_descriptor(e, &shape.a, hop_addi(e, mine, z * HOP_SLAB));
     HV b = wgmma_descriptor(e, &shape.b, hop_addi(e, from, x->a_bytes));
     wgmma_block(e, &shape, acc + t->to * wgmma_acc(&shape), a, &b, LLVMConstInt(e->i1, 1, false));
 }
 
-/* Stages that are summed by themselves: the parts of a k-block, or some k-blocks. They are waited for. */
+/* Stages that are summed by themselves: the parts of a k-block, or some k-blocks. They are waited
+ * for. */
 static GemmRing multiply_parts(Gemm *x, HV member, GemmRing ring, HV *sum) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
@@ -547,7 +550,7 @@ static GemmRing multiply_parts(Gemm *x, HV member, GemmRing ring, HV *sum) {
 }
 
 /* As multiply, where matrix units cut what they add, so that sums grow outside of them. What four
- * steps along k of each digit cut off is 2^-23 of the block's sum on average: that is given back. */
+ * steps along k of each digit cut off is 2^-23 of the block's sum on average: that is given back */
 static GemmRing multiply_promoted(Gemm *x, HV member, GemmRing ring, HV *acc) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
@@ -571,8 +574,8 @@ static GemmRing multiply_promoted(Gemm *x, HV member, GemmRing ring, HV *acc) {
     return ring;
 }
 
-/* Adds the products of the k-blocks from `ring` on, those of all sums or of term `term`; returns what
- * comes after the last, which is in *last. */
+/* Adds the products of the k-blocks from `ring` on, those of all sums or of term `term`; returns
+ * what comes after the last, which is in *last. */
 static GemmRing multiply_blocks(Gemm *x, HV member, int term, GemmRing ring, HV *acc, HV *last) {
     Emit *e = x->e;
     uint32_t n = wgmma_acc(&x->shape);
@@ -702,8 +705,8 @@ static void note(Gpu *g, const GemmPlan *p, const char *why) {
                                     p->exact       ? ", f32 in two of tf32"
                                     : p->tf32      ? ", of tf32"
                                     : p->parts > 1 ? ", in digits"
-                                    : p->nterms  ? ", more products behind"
-                                                 : "",
+                                    : p->nterms    ? ", more products behind"
+                                                   : "",
                                     p->twin         ? ", two blocks at a time"
                                     : p->splits > 1 ? ", sums shared by blocks"
                                                     : "");
@@ -729,7 +732,8 @@ static const char *leave_few_rows(Gpu *g, const GemmPlan *plan) {
     return NULL;
 }
 
-/* A load at the places of results, which threads ask for several places ahead where they store themselves. */
+/* A load at the places of results, which threads ask for several places ahead where they store
+ * themselves. */
 static bool loads_at_results(Gpu *g) {
     const KDot *d = &g->k->dot;
     for (KVal v = 1; v < g->k->nops; v++) {
@@ -741,14 +745,16 @@ static bool loads_at_results(Gpu *g) {
 
 enum { SHORT_BLOCKS = 8 };
 
-/* Results of 32 bits go through shared memory, too, in rows of 128 bytes where threads write 32 bytes at a time: where a block has all
- * of a tile's sums. f32 in two numbers gains by it where sums are short. */
+/* Results of 32 bits go through shared memory, too, in rows of 128 bytes where threads write 32
+ * bytes at a time: where a block has all of a tile's sums. f32 in two numbers gains by it where
+ * sums are short. */
 static bool copies_words(Gpu *g, GemmPlan *p) {
     GemmOut *o = &p->out[0];
     const KOp *s = &g->k->ops[o->store];
     int64_t k = 0, taps = 0;
     bool known = expr_is_const(g->e->exprs, p->k, &k) && expr_is_const(g->e->exprs, p->taps, &taps);
-    if (p->exact && (!known || k * taps > SHORT_BLOCKS * HOP_ROW_BYTES / (int64_t)sizeof(float))) return false;
+    if (p->exact && (!known || k * taps > SHORT_BLOCKS * HOP_ROW_BYTES / (int64_t)sizeof(float)))
+        return false;
     if ((p->promoted && !p->exact) || p->splits > 1 || loads_at_results(g)) return false;
     if (p->nouts > 1 || o->copied || dtype_bytes((DType)s->dtype) != 4) return false;
     o->copied = hop_matrix(g, s, g->k->dot.m, g->k->dot.n, g->k->dot.batch, &o->mat);

@@ -10,7 +10,8 @@
 #include "codegen/nvptx/conv/window.h"
 
 enum { GEMM_MAX_OUTS = 8, GEMM_MAX_PARTS = 4, GEMM_MAX_TERMS = 6 };
-enum { GEMM_SLAB_COLS = 64 }; /* of results that are stored at a time, at most: rows of 128 bytes, or of 64 */
+/* of results that are stored at a time, at most: rows of 128 bytes, or of 64 */
+enum { GEMM_SLAB_COLS = 64 };
 enum { FEW_ROWS = 1 }; /* that are the thin structure's */
 enum { GEMM_MAX_COLUMNS = 4 };
 
@@ -25,8 +26,8 @@ typedef struct GemmOut {
     HopMatrix mat;
 } GemmOut;
 
-/* Another sum of products that is added to one of the kernel's: its k-blocks come behind those of the
- * others. */
+/* Another sum of products that is added to one of the kernel's: its k-blocks come behind those of
+ * the others. */
 typedef struct GemmTerm {
     KVal sum;
     uint32_t to; /* which it is added to */
@@ -61,8 +62,8 @@ typedef struct GemmPlan {
     /* Parts of the sum, which are outside of k and have operands of their own: digits of f32. A
      * k-block has all of them. */
     uint32_t parts, part_axis; /* 1 and 0: none; a mask */
-    /* A k-block, or some of f8, is summed by itself and added to the sums in f32, where matrix units cut: to about
-     * 24 bits of f16, of which digits notice, and to 14 of f8. */
+    /* A k-block, or some of f8, is summed by itself and added to the sums in f32, where matrix
+     * units cut: to about 24 bits of f16, of which digits notice, and to 14 of f8. */
     bool promoted;
     uint32_t nterms;
     GemmTerm term[GEMM_MAX_TERMS];
@@ -96,19 +97,21 @@ typedef struct Gemm {
     const KDot *d;
     const GemmPlan *p;
     const GemmTile *tile;
-    WgmmaShape shape; /* what one warpgroup multiplies per k-block */
+    WgmmaShape shape;   /* what one warpgroup multiplies per k-block */
     bool words;         /* the only result is of 32 bits, and copied */
     uint32_t slab_cols; /* of results that are stored at a time */
-    uint32_t cols;    /* of results in a tile ... */
-    uint32_t from, to; /* ... of which these, in eights, are stored by the code at hand */
+    uint32_t cols;      /* of results in a tile ... */
+    uint32_t from, to;  /* ... of which these, in eights, are stored by the code at hand */
     uint32_t bk, a_bytes, b_bytes, stage_bytes, staging, barriers; /* bytes, then offsets */
     uint32_t fetched; /* bytes of a stage that come from memory */
     uint32_t stages;
-    uint32_t resident; /* where all of B lies, which all tiles share; 0: it comes through the ring */
+    /* where all of B lies, which all tiles share; 0: it comes through the ring */
+    uint32_t resident;
     uint32_t addend_panels, addend_stages; /* of 64 columns in a stage; stages that they take */
     bool dependent; /* launched before the kernel in front has ended, and ... */
     bool early;     /* ... fetches from B before that */
-    HV map_term[GEMM_MAX_TERMS][2], term_blocks[GEMM_MAX_TERMS], tile_blocks; /* of both; of a tile */
+    HV map_term[GEMM_MAX_TERMS][2], term_blocks[GEMM_MAX_TERMS],
+        tile_blocks; /* of both; of a tile */
     HV shared, map_a[GEMM_MAX_PARTS], map_b[K_MAX_ACC][GEMM_MAX_PARTS], map_addend,
         map_out[GEMM_MAX_OUTS];
     HV tid, lane, warp, group;
@@ -118,9 +121,11 @@ typedef struct Gemm {
     HV first_block, end_block;                 /* the k-blocks that this block sums */
     HV tap_blocks;                             /* k-blocks of a tap */
     uint32_t together; /* k-blocks that matrix units sum at once where sums are promoted */
-    KVal column[GEMM_MAX_COLUMNS]; /* the epilogue's loads by columns that come before a tile's products */
+    KVal column[GEMM_MAX_COLUMNS]; /* the epilogue's loads by columns that come before a tile's
+                                      products */
     uint32_t ncolumns;
-    HV *columns; /* this thread's, of the tile at hand: by eight columns, by one or both of a pair, by load */
+    HV *columns; /* this thread's, of the tile at hand: by eight columns, by one or both of a pair,
+                    by load */
 } Gemm;
 
 /* Where a tile is. */
@@ -147,19 +152,20 @@ void gemm_give_back(Gemm *x, HV stage, HV when);
 HV gemm_digits(Gemm *x, uint32_t axes, HV flat, HV *axis);
 /* Coordinates along the batch axes of a matrix, innermost first. */
 void gemm_batch_at(const HopMatrix *m, const GemmPlace *place, HV *at);
-/* In pingpong, when all that this tile takes from the ring has come, up to `ring`: the other's turn. */
+/* In pingpong, when all that this tile takes from the ring has come, up to `ring`: the other's
+ * turn. */
 void gemm_hand_over(Gemm *x, GemmRing ring);
 /* gemm_exact.c: as multiplying in gemm.c does. */
 GemmRing gemm_multiply_exact(Gemm *x, HV member, GemmRing ring, HV *acc);
-/* gemm_split.c: the sums of all blocks, where they share a tile's. By those that multiply: adds them
- * up and stores their results. By those that fetch: waits meanwhile. */
+/* gemm_split.c: the sums of all blocks, where they share a tile's. By those that multiply: adds
+ * them up and stores their results. By those that fetch: waits meanwhile. */
 void gemm_split_store(Gemm *x, const GemmPlace *tile, const HV *acc, GemmRing ring);
 void gemm_split_wait(Gemm *x);
-/* All results are stored by the threads that have them: blocks that share a tile's sums may store some
- * of its columns each. */
+/* All results are stored by the threads that have them: blocks that share a tile's sums may store
+ * some of its columns each. */
 bool gemm_stores_apart(const Gemm *x);
-/* Asks for what the tile's results need by their columns (a bias), where registers allow: it comes while
- * products are computed, and would be waited for behind them. */
+/* Asks for what the tile's results need by their columns (a bias), where registers allow: it comes
+ * while products are computed, and would be waited for behind them. */
 void gemm_ask_columns(Gemm *x, const GemmPlace *tile);
 /* The results of one warpgroup: acc[] as wgmma_block left them, waited for. The stages from `ring`
  * on hold the addend; what comes after them is returned. */

@@ -3,10 +3,11 @@
  * at these places with the sums in place of its folds.
  *
  * 16-bit results go through shared memory, where matrix stores put them under the copy engine's
- * swizzle, 64 x 64 at a time, and bytes and words of 32 bits, which threads put there themselves; others are stored by the threads that have them, or, in rows that the
- * engine cannot address and pairs do not fit, row by row by the warp that has them. Where a tile
- * may stick out, there are two copies of the code: inside nothing is checked; at the edge rows and
- * columns past the end repeat the last one for what is read, and are not stored. */
+ * swizzle, 64 x 64 at a time, and bytes and words of 32 bits, which threads put there themselves;
+ * others are stored by the threads that have them, or, in rows that the engine cannot address and
+ * pairs do not fit, row by row by the warp that has them. Where a tile may stick out, there are two
+ * copies of the code: inside nothing is checked; at the edge rows and columns past the end repeat
+ * the last one for what is read, and are not stored. */
 #include "codegen/nvptx/gemm/gemm.h"
 
 enum { NAMED_STAGING = 2 }; /* + the warpgroup's number */
@@ -27,8 +28,9 @@ typedef struct Epilogue {
     HV staging, put;   /* of the warpgroup; where this lane's row of a matrix store goes */
     HV swizzle;        /* the lane's 16-byte place in the row */
     HV lane_row;       /* bytes to that row from the start of a slab */
-    HV bytes, turn;    /* of results of 8 or 32 bits: where the lane's first go, their 16 bytes' place in the row */
-    uint32_t chunk;    /* stored so far in this tile */
+    HV bytes, turn; /* of results of 8 or 32 bits: where the lane's first go, their 16 bytes' place
+                       in the row */
+    uint32_t chunk; /* stored so far in this tile */
     GemmRing addend[MAX_ADDEND]; /* the stages that hold the addend */
     uint32_t waited;             /* of them */
     HV addend_pair;              /* at the site */
@@ -149,8 +151,9 @@ static void bind_site(Epilogue *p, Site s, uint32_t z) {
 
 /* --- What is loaded ahead ----------------------------------------------------------------------
  *
- * Nothing that is loaded moves in front of a store or a barrier by itself, and each load would be waited for:
- * so loads of several sites are asked for before any of them is stored. A build that spilled does without. */
+ * Nothing that is loaded moves in front of a store or a barrier by itself, and each load would be
+ * waited for: so loads of several sites are asked for before any of them is stored. A build that
+ * spilled does without. */
 
 static void find_loads(Epilogue *p) {
     const Gemm *x = p->x;
@@ -173,7 +176,8 @@ static void fetch_site(Epilogue *p, Site s, HV *out) {
     for (uint32_t z = 0; z < turns(p->x); z++) {
         emit_push(e);
         bind_site(p, s, z);
-        for (uint32_t i = 0; i < p->nloads; i++) out[z * p->nloads + i] = emit_value_lanes(e, p->load[i]);
+        for (uint32_t i = 0; i < p->nloads; i++)
+            out[z * p->nloads + i] = emit_value_lanes(e, p->load[i]);
         emit_pop(e);
     }
     p->addend_pair = pair;
@@ -231,7 +235,8 @@ static HV packed_pair(Epilogue *p, KVal v, Site s, const HV *fetched) {
     return LLVMBuildBitCast(e->b, r, words ? e->i64 : bytes ? e->i16 : e->i32, "");
 }
 
-/* A slab is 64 rows of 64 results, or all of a narrower tile's, in steps of a matrix store: 16 columns. */
+/* A slab is 64 rows of 64 results, or all of a narrower tile's, in steps of a matrix store: 16
+ * columns. */
 typedef struct Slab {
     uint32_t block, part; /* of 64 rows, of 64 columns */
 } Slab;
@@ -271,12 +276,14 @@ static void fetch_step(Epilogue *p, Slab s, uint32_t step, HV *out) {
 static void compute_step(Epilogue *p, KVal v, Slab s, uint32_t step, const HV *fetched, HV *r) {
     HV now[STEP_REGS], *in = now;
     if (p->taken)
-        in = p->taken + ((s.part * p->x->shape.blocks + s.block) * steps_of(p->x) + step) * STEP_REGS;
+        in = p->taken +
+             ((s.part * p->x->shape.blocks + s.block) * steps_of(p->x) + step) * STEP_REGS;
     else
         take_step(p, s, step, in);
     for (uint32_t i = 0; i < STEP_REGS; i++) {
         p->addend_pair = p->x->p->addend ? in[i] : NULL;
-        r[i] = packed_pair(p, v, site_of(p->x, s, step, i), fetched ? fetched + i * turns(p->x) * p->nloads : NULL);
+        r[i] = packed_pair(p, v, site_of(p->x, s, step, i),
+                           fetched ? fetched + i * turns(p->x) * p->nloads : NULL);
     }
 }
 
@@ -308,10 +315,12 @@ static void put_bytes(Epilogue *p, uint32_t step, const HV *r, uint32_t to) {
     }
 }
 
-/* Where the lane's results of 32 bits go in a slab: two neighbours are half of 16 bytes, which trade places with the row. */
+/* Where the lane's results of 32 bits go in a slab: two neighbours are half of 16 bytes, which
+ * trade places with the row. */
 static void find_words(Epilogue *p) {
     Emit *e = p->e;
-    HV quad = hop_shr(e, p->x->lane, 2), pair = hop_andi(e, p->x->lane, 3), warp = hop_andi(e, p->x->warp, 3);
+    HV quad = hop_shr(e, p->x->lane, 2), pair = hop_andi(e, p->x->lane, 3),
+       warp = hop_andi(e, p->x->warp, 3);
     HV at = hop_muli(e, hop_add(e, hop_shl(e, warp, 4), quad), HOP_ROW_BYTES);
     p->bytes = hop_add(e, p->staging, hop_add(e, at, hop_shl(e, hop_andi(e, pair, 1), 3)));
     p->turn = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, pair, 1), quad, ""), 4);
@@ -381,11 +390,12 @@ static bool computes_ahead(const Gemm *x) {
            x->tile->regs_math >= wgmma_acc(&x->shape) + AHEAD_REGS;
 }
 
-/* Else, with registers for it, the addend is read before anything is computed: its stages are given back
- * before the arithmetic, so that the next tile's k-blocks come meanwhile. */
+/* Else, with registers for it, the addend is read before anything is computed: its stages are given
+ * back before the arithmetic, so that the next tile's k-blocks come meanwhile. */
 static bool takes_addend(const Gemm *x) {
     return x->p->addend && !computes_ahead(x) && !x->g->j->modest &&
-           x->tile->regs_math >= wgmma_acc(&x->shape) + slabs_of(x) * steps_of(x) * STEP_REGS + TAKEN_REGS;
+           x->tile->regs_math >=
+               wgmma_acc(&x->shape) + slabs_of(x) * steps_of(x) * STEP_REGS + TAKEN_REGS;
 }
 
 static void take_addend(Epilogue *p) {
@@ -411,9 +421,10 @@ static void compute_ahead(Epilogue *p, KVal v, uint32_t slabs, HV barrier, HV *r
     return_addend(p);
 }
 
-/* Slabs `first` to `first` + n of one result. r: what was computed ahead, or room for it. `chunks`: of the
- * tile, all results together. */
-static void copy_chunk(Epilogue *p, uint32_t out, uint32_t first, uint32_t n, HV *r, uint32_t chunks) {
+/* Slabs `first` to `first` + n of one result. r: what was computed ahead, or room for it. `chunks`:
+ * of the tile, all results together. */
+static void copy_chunk(Epilogue *p, uint32_t out, uint32_t first, uint32_t n, HV *r,
+                       uint32_t chunks) {
     Emit *e = p->e;
     const GemmTile *t = p->x->tile;
     const GemmOut *o = &p->x->p->out[out];
@@ -423,7 +434,8 @@ static void copy_chunk(Epilogue *p, uint32_t out, uint32_t first, uint32_t n, HV
     for (uint32_t i = first * steps; i < (first + n) * steps; i++) {
         HV *regs = r + i * STEP_REGS;
         if (!computes_ahead(p->x))
-            compute_step(p, p->x->g->k->ops[o->store].in[0], slab_at(p->x, i / steps), i % steps, NULL, regs);
+            compute_step(p, p->x->g->k->ops[o->store].in[0], slab_at(p->x, i / steps), i % steps,
+                         NULL, regs);
         put(p, o, i % steps, regs, at + (i / steps - first) * HOP_SLAB);
     }
     hop_fence_async(e);
@@ -459,8 +471,8 @@ static void send_together(Epilogue *p, uint32_t slab) {
     }
 }
 
-/* Slab after slab of every result, step by step: they share what they are made of, which would be loaded
- * again or spilled by the time a slab is through. Loads are a step ahead. */
+/* Slab after slab of every result, step by step: they share what they are made of, which would be
+ * loaded again or spilled by the time a slab is through. Loads are a step ahead. */
 static void copy_together(Epilogue *p, uint32_t slabs) {
     Emit *e = p->e;
     uint32_t steps = steps_of(p->x);
@@ -498,7 +510,8 @@ static void copy_out(Epilogue *p, uint32_t chunks) {
     for (uint32_t first = 0; !together && first < total; first += t->slabs)
         for (uint32_t i = 0; i < plan->nouts; i++)
             if (plan->out[i].copied)
-                copy_chunk(p, i, first, total - first < t->slabs ? total - first : t->slabs, r, chunks);
+                copy_chunk(p, i, first, total - first < t->slabs ? total - first : t->slabs, r,
+                           chunks);
     if (!ahead && !p->taken) return_addend(p);
 }
 
@@ -542,7 +555,8 @@ enum { SMALL_REGS = 168 }; /* of a thread of a small tile, counted on */
 /* Sites whose loads are asked for together, as registers allow. */
 static uint32_t sites_ahead(const Epilogue *p) {
     const Gemm *x = p->x;
-    uint32_t all = x->tile->regs_math ? x->tile->regs_math : SMALL_REGS, live = wgmma_acc(&x->shape);
+    uint32_t all = x->tile->regs_math ? x->tile->regs_math : SMALL_REGS,
+             live = wgmma_acc(&x->shape);
     live = live / (x->cols / 8) * (x->to - x->from) + SPARE_REGS;
     uint32_t each = 2 * (p->nloads + x->p->nouts), n = all > live ? (all - live) / each : 1;
     return n < 1 || !p->nloads ? 1 : n > MAX_AHEAD ? MAX_AHEAD : n;
@@ -553,7 +567,8 @@ static void store_some(Epilogue *p, const Site *s, uint32_t n) {
     HV loads[MAX_AHEAD * 2 * MAX_LOADS];
     for (uint32_t i = 0; i < n; i++) fetch_site(p, s[i], loads + i * each);
     for (uint32_t i = 0; i < n; i++)
-        for (uint32_t z = 0; z < turns(p->x); z++) store_site(p, s[i], z, loads + i * each + z * p->nloads);
+        for (uint32_t z = 0; z < turns(p->x); z++)
+            store_site(p, s[i], z, loads + i * each + z * p->nloads);
 }
 
 static void store_sites(Epilogue *p) {
@@ -572,8 +587,7 @@ static void store_sites(Epilogue *p) {
  *
  * Rows of odd pitch start anywhere, so two columns are no aligned access: stored by the threads
  * that have them, 8 rows would be written a few bytes at a time. A warp hands 16 rows of 32 columns
- * over to itself through its part of the staging and stores them a row, 32 neighbours, at a time.
- */
+ * over to itself through its part of the staging and stores them a row, 32 neighbours, at a time */
 
 enum { WARP_ROWS = 16, CHUNK = 32, WORD = 4, WARP_STAGING = WARP_ROWS * CHUNK * WORD };
 
@@ -688,7 +702,8 @@ static void find_staging(Epilogue *p) {
     Emit *e = p->e;
     Gemm *x = p->x;
     HV row = hop_andi(e, x->lane, 7), warp = hop_andi(e, x->warp, 3);
-    bool narrow = x->slab_cols < GEMM_SLAB_COLS && !x->words; /* rows of 64 bytes trade places every other row */
+    bool narrow = x->slab_cols < GEMM_SLAB_COLS &&
+                  !x->words; /* rows of 64 bytes trade places every other row */
     HV half = hop_andi(e, hop_shr(e, x->lane, 3), 1);
     HV at = hop_add(e, hop_add(e, hop_shl(e, warp, 4), hop_shl(e, half, 3)), row);
     HV own = hop_muli(e, hop_addi(e, x->group, -1), x->tile->slabs * x->tile->sets * HOP_SLAB);
@@ -748,7 +763,8 @@ static void find_columns(Gemm *x) {
     x->ncolumns = 0;
     for (KVal v = 1; !x->g->j->modest && v < x->g->k->nops && x->ncolumns < GEMM_MAX_COLUMNS; v++) {
         const KOp *o = &x->g->k->ops[v];
-        uint32_t at = x->e->domains[v], each = x->p->pairs && dtype_bytes((DType)o->dtype) <= 2 ? 1 : 2;
+        uint32_t at = x->e->domains[v],
+                 each = x->p->pairs && dtype_bytes((DType)o->dtype) <= 2 ? 1 : 2;
         if (o->op != K_kload || o->in[0] || !(at & d->n) || at & ~(d->n | d->batch)) continue;
         used += x->cols / 8 * each;
         if (used > registers_of(x)) return;

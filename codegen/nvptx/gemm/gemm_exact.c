@@ -63,8 +63,7 @@ static void apart_a(Gemm *x, HV member, HV from, HV *high, HV *low) {
     }
 }
 
-/* When B of the stage has come: takes it apart. The copy engine's next accesses come after these.
- */
+/* When B of the stage has come: takes it apart. The copy engine's next accesses come after these */
 static void open_stage(Gemm *x, GemmRing at) {
     Emit *e = x->e;
     hop_barrier_wait(e, gemm_barrier(x, at.stage, false), at.parity);
@@ -87,9 +86,9 @@ static void start_stage(Gemm *x, HV member, HV stage, HV *sum) {
     wgmma_block_held(e, &x->shape, sum, high, high_b, yes);
 }
 
-/* Of three sums, or of three k-blocks of one, two get back 2^-23: four steps along k cut off 0.52 to 0.72 of it on
- * average, by the kind of numbers. An f32 cannot say 1 + 2/3 2^-23, and what is off in one direction in all results grows with
- * the layers of a model that has no norms. */
+/* Of three sums, or of three k-blocks of one, two get back 2^-23: four steps along k cut off 0.52
+ * to 0.72 of it on average, by the kind of numbers. An f32 cannot say 1 + 2/3 2^-23, and what is
+ * off in one direction in all results grows with the layers of a model that has no norms. */
 enum { TURNS = 3 };
 
 static void start_turns(Emit *e, HopLoop *l) {

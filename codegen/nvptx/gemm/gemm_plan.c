@@ -8,6 +8,7 @@ static bool matrix_of(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, HopMat
 /* --- The kernel ------------------------------------------------------------------------------- */
 
 /* What is multiplied, and what the sums are. */
+// clang-format off
 static const struct {
     DType a, b, sum;
     WgmmaType type;
@@ -22,6 +23,7 @@ static const struct {
     {DT_u8, DT_i8, DT_i32, WGMMA_u8_s8},
     {DT_u8, DT_u8, DT_i32, WGMMA_u8},
 };
+// clang-format on
 
 /* NULL, or why matrix units have no such product. */
 static const char *wgmma_type(DType a, DType b, DType sum, WgmmaType *out) {
@@ -211,7 +213,7 @@ static const char *plan_terms(Gpu *g, GemmPlan *p) {
     return why;
 }
 
-/* --- The epilogue ------------------------------------------------------------------------------ */
+/* --- The epilogue ----------------------------------------------------------------------------- */
 
 /* Ops that the epilogue evaluates: what the stores need up to the sums. */
 static void mark_epilogue(const Kernel *k, const GemmPlan *p, bool *needed) {
@@ -274,7 +276,7 @@ static bool all_copied(const GemmPlan *p) {
 }
 
 /* With results through the copy engine, one 16-bit load at their places can come the same way: with
- * two results the only one, as others that threads make beside it are not ahead of the stores then. */
+ * two results the only one, as others that threads make beside it are not ahead of stores then. */
 static void plan_addend(Gpu *g, const bool *needed, GemmPlan *p) {
     const KDot *d = &g->k->dot;
     uint32_t loads = 0;
@@ -347,8 +349,9 @@ static const char *check_body(const Gpu *g) {
 /* --- Tiles ------------------------------------------------------------------------------------ */
 
 /* Times were measured on an H200: of a k-block of 128 bytes, of what a tile costs beside, and of an
- * addend. Tiles of 128 rows stand to each other as they do under full power, where clocks follow from what a product draws
- * (790 ns of 128x256, 388 and 588 of those in turns), which large products are; 2048^3, which is over before, likes the same. */
+ * addend. Tiles of 128 rows stand to each other as they do under full power, where clocks follow
+ * from what a product draws (790 ns of 128x256, 388 and 588 of those in turns), which large
+ * products are; 2048^3, which is over before, likes the same. */
 static const GemmTile tiles[] = {
     {"128x256", 128, 256, 2, false, 4, 2, 1, 16, 40, 232, 655, 1500, 2000},
     {"128x192 in turns", 128, 192, 2, true, 4, 1, 2, 16, 24, 240, 489, 200, 2400},
@@ -375,8 +378,8 @@ static int64_t epilogue_time(const GemmTile *t, const GemmPlan *p) {
 
 enum { STORED_PER_NS = 32 }; /* bytes, of one of all multiprocessors */
 
-/* And the stores of results that threads make, as long as nothing is multiplied meanwhile. Measured of products of 8 bits;
- * the other times are of products of 16 bits with such results, too. */
+/* And the stores of results that threads make, as long as nothing is multiplied meanwhile. Measured
+ * of products of 8 bits; the other times are of products of 16 bits with such results, too. */
 static int64_t store_time(Gpu *g, const GemmTile *t, const GemmPlan *p) {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < p->nouts; i++)
@@ -401,13 +404,14 @@ static int64_t fetch_time(Gpu *g, const GemmOperand *o, int64_t bytes) {
 enum { APART_NS = 150 }; /* to take a k-block of f32 apart */
 
 /* Of a k-block: the products, or what they need if that takes longer. Rows off lines slow the
- * products down even so, those of wide tiles more, of tiles in turns most, and so does waiting for a twin: more often in
- * small tiles. */
+ * products down even so, those of wide tiles more, of tiles in turns most, and so does waiting for
+ * a twin: more often in small tiles. */
 static int64_t block_time(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin) {
     int64_t fetch = fetch_time(g, &p->a, t->m * HOP_ROW_BYTES) +
                     fetch_time(g, &p->b[0], t->n * HOP_ROW_BYTES / (twin ? 2 : 1));
     int64_t slower = !off_lines(g, &p->a) ? 0 : t->pingpong ? 32 : twin ? 5 : 10;
-    if (off_lines(g, &p->b[0])) slower += !twin ? (t->pingpong ? 18 : 10) : t->n > 128 ? (t->n - 128) / 7 : 0;
+    if (off_lines(g, &p->b[0]))
+        slower += !twin ? (t->pingpong ? 18 : 10) : t->n > 128 ? (t->n - 128) / 7 : 0;
     int64_t multiply = t->block_ns * (100 + slower) / 100;
     if (p->exact) multiply = 3 * multiply + APART_NS;
     if (twin) multiply += t->m * t->n > 128 * 192 ? 20 : 45;
@@ -445,8 +449,8 @@ static bool can_split(Gpu *g, const GemmPlan *p, const GemmTile *t, uint32_t spl
            count * splits <= (crowded ? g->m->processors : split_room(g, blocks, splits));
 }
 
-/* To hand a tile's sums over. Large tiles fill the machine with clusters, which wait for each other.
- */
+/* To hand a tile's sums over. Large tiles fill the machine with clusters, which wait for each
+ * other */
 static int64_t split_time(const GemmTile *t, uint32_t splits) {
     int64_t sums = (int64_t)splits * t->m * t->n;
     return t->m * t->n > 64 * 128 ? 3500 + sums / (t->groups * 64) : 500 + sums / 14;
@@ -461,7 +465,8 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, 
     int64_t count = ceil_div(m, t->m * twins) * ceil_div(n, cols) * gpu_hint(g->e, p->batch);
     int64_t blocks = gpu_hint(g->e, p->taps) * ceil_div(bytes, HOP_ROW_BYTES) * p->parts;
     for (uint32_t i = 0; i < p->nterms; i++)
-        blocks += ceil_div(gpu_hint(g->e, p->term[i].k) * (int64_t)dtype_bytes(p->a.mat[0].t), HOP_ROW_BYTES);
+        blocks += ceil_div(gpu_hint(g->e, p->term[i].k) * (int64_t)dtype_bytes(p->a.mat[0].t),
+                           HOP_ROW_BYTES);
     int64_t each = ceil_div(blocks, splits) * block_time(g, p, t, twin) + t->tile_ns;
     if (splits > 1) each += split_time(t, splits);
     if (p->addend) each += t->addend_ns;
@@ -472,8 +477,8 @@ static int64_t time_of(Gpu *g, const GemmPlan *p, const GemmTile *t, bool twin, 
            last;
 }
 
-/* Columns come and go in panels of 64. Half of one is stored by the copy engine, too, in 16 bits, and read
- * where columns do not lie side by side. */
+/* Columns come and go in panels of 64. Half of one is stored by the copy engine, too, in 16 bits,
+ * and read where columns do not lie side by side. */
 static bool possible_cols(const GemmPlan *p, uint32_t cols) {
     if (cols % GEMM_SLAB_COLS == 0) return true;
     for (uint32_t i = 0; i < p->nouts; i++)
@@ -483,7 +488,7 @@ static bool possible_cols(const GemmPlan *p, uint32_t cols) {
 
 enum { ALL_REGS = 255, SPARE_REGS = 100 };
 
-/* What spilled wants registers beside its sums, too, of which threads have few where they are many. */
+/* What spilled wants registers beside its sums, of which threads have few where they are many. */
 static bool has_spare(const GemmTile *t, uint32_t sums) {
     uint32_t all = t->regs_math ? t->regs_math : ALL_REGS;
     return all >= sums + SPARE_REGS;
@@ -511,10 +516,11 @@ typedef struct Way {
     int64_t time;
 } Way;
 
-enum { NARROW_ROWS = 33 }; /* of fewer, B comes from memory, in wider pieces faster: by 7 and 17 % */
+/* of fewer, B comes from memory, in wider pieces faster: by 7 and 17 % */
+enum { NARROW_ROWS = 33 };
 enum { WAYS = 2 + SPLITS, MAX_WAYS = (int)(sizeof tiles / sizeof *tiles) * WAYS };
 
-/* False: not possible for m rows. Crowded: clusters may fill the machine, which is slow as a rule. */
+/* False: not possible for m rows. Crowded: clusters may fill the machine, mostly slow. */
 static bool way_of(Gpu *g, const GemmPlan *p, uint32_t i, int64_t m, uint32_t shrink, bool crowded,
                    Way *out) {
     const GemmTile *t = &tiles[i / WAYS];
@@ -564,8 +570,7 @@ static uint32_t sorted_ways(Gpu *g, const GemmPlan *p, int64_t m, Way *out) {
 }
 
 static const char *way_name(Gpu *g, const Way *w) {
-    if (w->splits > 1)
-        return arena_printf(g->j->arena, "%s, split %u", w->tile->name, w->splits);
+    if (w->splits > 1) return arena_printf(g->j->arena, "%s, split %u", w->tile->name, w->splits);
     return w->twin ? arena_printf(g->j->arena, "%s, twins", w->tile->name) : w->tile->name;
 }
 
@@ -582,8 +587,9 @@ static void choose_way(Gpu *g, GemmPlan *p) {
     const char *facts = arena_printf(
         g->j->arena, "gemm %lldx%lldx%lld batch=%lld taps=%lld parts=%u sums=%u %s%s%s%s",
         (long long)v[0], (long long)v[1], (long long)v[2], (long long)v[3], (long long)v[4],
-        p->parts, g->k->dot.nacc, p->tf32 ? "tf32" : dtype_info[p->a.mat[0].t].name, p->a.across ? " a-across" : "",
-        p->b[0].across ? " b-across" : "", p->addend ? " addend" : "");
+        p->parts, g->k->dot.nacc, p->tf32 ? "tf32" : dtype_info[p->a.mat[0].t].name,
+        p->a.across ? " a-across" : "", p->b[0].across ? " b-across" : "",
+        p->addend ? " addend" : "");
     if (n) take_way(p, &ways[gpu_ways(g, facts, names, n)]);
 }
 
@@ -609,8 +615,8 @@ static uint32_t fastest(Gpu *g, const GemmPlan *each, uint32_t n, int64_t m, int
 }
 
 /* The number of rows that gains most by a variant of its own; 0: none gains much. */
-static int64_t most_slowed(Gpu *g, const GemmPlan *p, const GemmPlan *each, uint32_t n, const int64_t *samples,
-                           uint32_t nsamples) {
+static int64_t most_slowed(Gpu *g, const GemmPlan *p, const GemmPlan *each, uint32_t n,
+                           const int64_t *samples, uint32_t nsamples) {
     GemmPlan own = *p;
     int64_t rows = 0, time = 0;
     double most = 0;
@@ -675,12 +681,15 @@ static void choose_shrunk(Gpu *g, GemmPlan *p, int64_t m) {
 enum { SPILL_PER_BLOCK = 4, SPILL_MOST = 128 };
 
 /* Registers are spilled where a tile is stored, not where it is multiplied: one costs each thread a
- * store and a load a tile, about a hundredth of a k-block, where smaller tiles are slower in all k-blocks. */
+ * store and a load a tile, about a hundredth of a k-block, where smaller tiles are slower in all
+ * k-blocks. */
 static void allow_spills(Gpu *g, const GemmPlan *p) {
     int64_t bytes = gpu_hint(g->e, p->k) * (int64_t)dtype_bytes(p->a.mat[0].t);
     int64_t blocks = ceil_div(bytes, HOP_ROW_BYTES) * gpu_hint(g->e, p->taps) / p->splits;
     bool half = dtype_bytes(p->a.mat[0].t) == 2;
-    g->j->may_spill = !half ? 0 : (uint32_t)(blocks < SPILL_MOST ? blocks * SPILL_PER_BLOCK : SPILL_MOST * SPILL_PER_BLOCK);
+    g->j->may_spill = !half ? 0
+                            : (uint32_t)(blocks < SPILL_MOST ? blocks * SPILL_PER_BLOCK
+                                                             : SPILL_MOST * SPILL_PER_BLOCK);
 }
 
 const char *gemm_plan(Gpu *g, GemmPlan *out) {

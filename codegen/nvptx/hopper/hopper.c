@@ -232,7 +232,8 @@ void hop_load_four(Emit *e, HV at, HV *v) {
 
 void hop_store_four(Emit *e, HV at, const HV *v) {
     HV args[5] = {at, v[0], v[1], v[2], v[3]};
-    hop_asm(e, e->voidt, "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r,~{memory}", args, 5);
+    hop_asm(e, e->voidt, "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r,~{memory}", args,
+            5);
 }
 
 /* Without .release: with it, ptxas makes all memory of the device wait. What was read here was read

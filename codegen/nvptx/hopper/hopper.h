@@ -155,8 +155,7 @@ typedef enum WgmmaType {
 } WgmmaType;
 
 /* How an operand tile of 128-byte rows under the 128-byte swizzle lies in shared memory: rows of m
- * (n) with k along the row, or, 16-bit types only, rows of k with m (n) along it in panels of 64.
- */
+ * (n) with k along the row, or, 16-bit types only, rows of k with m (n) along it in panels of 64 */
 typedef struct WgmmaOperand {
     bool across;    /* m (n) along the row */
     uint32_t panel; /* bytes from one panel of 64 to the next, in the row's direction */

@@ -90,7 +90,7 @@ static LLVMValueRef from_words(Emit *e, const Pieces *p, LLVMValueRef *w) {
     return LLVMBuildBitCast(e->b, out, emit_vec(emit_mem_type(e, p->t), e->lanes), "");
 }
 
-/* The current vector. The last piece is not touched where the first begins it: there may be none. */
+/* The current vector. The last piece is not touched where the first begins it: there may be none */
 static LLVMValueRef across(const Long *l, KVal v) {
     Emit *e = l->r->team.g->e;
     const Pieces p = pieces_of(l, v);

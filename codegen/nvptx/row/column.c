@@ -5,15 +5,16 @@
 #include "codegen/nvptx/row/row.h"
 
 enum {
-    THREADS = 512,   /* or half of that, where ... */
-    SHARED = 40960,  /* ... their sums take more bytes than these */
+    THREADS = 512,  /* or half of that, where ... */
+    SHARED = 40960, /* ... their sums take more bytes than these */
     MOST_WIDE = 32, /* vectors side by side, and the least */
     LEAST_WIDE = 4,
-    UNROLL = 8, /* rows asked for together; of shifted vectors, of which fewer threads have any, ... */
+    UNROLL =
+        8, /* rows asked for together; of shifted vectors, of which fewer threads have any, ... */
     MOST_UNROLL = 16, /* ... as many if only one value is read of each */
-    BLOCKS = 2, /* per multiprocessor, most */
-    MANY = 4,   /* groups of a multiprocessor: blocks are small, and none is cut into parts */
-    GAIN = 2,   /* percent of multiprocessors that are worth a second block */
+    BLOCKS = 2,       /* per multiprocessor, most */
+    MANY = 4,         /* groups of a multiprocessor: blocks are small, and none is cut into parts */
+    GAIN = 2,         /* percent of multiprocessors that are worth a second block */
     MOST_PARTS = 256,
     SLOT = 8,        /* bytes kept for a result */
     LEAST_ROWS = 64, /* that are worth it, and ... */
@@ -22,8 +23,8 @@ enum {
 
 typedef struct Column {
     Gpu *g;
-    const Pass *folds, *stores, *points; /* points: stored on the way, or NULL */
-    uint32_t lane, others; /* the columns' axis; parallel axes beside it */
+    const Pass *folds, *stores, *points;     /* points: stored on the way, or NULL */
+    uint32_t lane, others;                   /* the columns' axis; parallel axes beside it */
     uint32_t lanes, parts, blocks;           /* blocks: of a multiprocessor */
     uint32_t threads, wide, rows;            /* of a block: vectors of a row times rows */
     uint32_t together;                       /* rows of a thread that are asked for together */
@@ -31,8 +32,8 @@ typedef struct Column {
     LLVMValueRef lane_id, row, vector, part; /* i64; vector: of the lane axis */
     LLVMValueRef inside;                     /* the thread's vector exists */
     /* Rows that lie no whole number of vectors apart, or 0: this one and every classes-th behind it
-     * begin at the same element of a vector, and are one thread's. Its vectors begin `shift` columns
-     * (i64) in front of those of the first row; class: their number. */
+     * begin at the same element of a vector, and are one thread's. Its vectors begin `shift`
+     * columns (i64) in front of those of the first row; class: their number. */
     uint32_t classes;
     int64_t pitch; /* elements between rows, of the first load */
     LLVMValueRef shift;
@@ -64,12 +65,14 @@ static bool takes_folds(const Column *c, const Pass *p) {
     return false;
 }
 
-/* Passes behind the folds: one that walks nothing, and one that stores points of which folds know nothing. */
+/* Passes behind the folds: one that walks nothing, and one that stores points of which folds know
+ * nothing. */
 static bool find_stores(Column *c) {
     for (uint32_t i = 1; i < c->g->rows->npasses; i++) {
         const Pass *p = &c->g->rows->pass[i];
         const Pass **as = p->axes ? &c->points : &c->stores;
-        if (p->nfolds || *as || (p->axes && (p->axes != c->folds->axes || takes_folds(c, p)))) return false;
+        if (p->nfolds || *as || (p->axes && (p->axes != c->folds->axes || takes_folds(c, p))))
+            return false;
         *as = p;
     }
     return c->stores != NULL;
@@ -146,7 +149,7 @@ static bool choose_threads(Column *c) {
     return bytes * c->threads <= SHARED;
 }
 
-/* Few columns leave room for more rows; of few rows, narrow groups keep all multiprocessors busy. */
+/* Few columns leave room for more rows; of few rows, narrow groups keep all multiprocessors busy */
 static void choose_sizes(Column *c) {
     int64_t n;
     set_wide(c, MOST_WIDE);
@@ -164,10 +167,10 @@ static void choose_sizes(Column *c) {
     }
 }
 
-/* --- Rows of any pitch -------------------------------------------------------------------------- */
+/* --- Rows of any pitch ------------------------------------------------------------------------ */
 
-/* The load moves by one along the columns and by a known number of elements along the rows, and starts
- * at a vector. */
+/* The load moves by one along the columns and by a known number of elements along the rows, and
+ * starts at a vector. */
 static bool has_pitch(const Column *c, const KOp *o, uint32_t lanes, int64_t *pitch) {
     Gpu *g = c->g;
     Expr coef, rest, at;
@@ -179,8 +182,8 @@ static bool has_pitch(const Column *c, const KOp *o, uint32_t lanes, int64_t *pi
            emit_divisor(g->e, at) % lanes == 0;
 }
 
-/* Vectors of columns whose number is no multiple of the lanes: all that is read along them lies alike
- * in the same rows. */
+/* Vectors of columns whose number is no multiple of the lanes: all that is read along them lies
+ * alike in the same rows. */
 static bool find_classes(Column *c) {
     Gpu *g = c->g;
     if (c->points || c->folds->axes & (c->folds->axes - 1)) return false;
@@ -202,8 +205,8 @@ static bool find_classes(Column *c) {
     return true;
 }
 
-/* Rows are classes * i + class, columns what is left of the index when the class's rows are taken off:
- * so it is seen that both together stand at whole vectors. */
+/* Rows are classes * i + class, columns what is left of the index when the class's rows are taken
+ * off: so it is seen that both together stand at whole vectors. */
 static void bind_class(Column *c) {
     Gpu *g = c->g;
     Emit *e = g->e;
@@ -263,8 +266,8 @@ static LLVMValueRef other_row(const Column *c, LLVMValueRef first, LLVMValueRef 
     return emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
 }
 
-/* n rows: all are on their way before the first is waited for. Where there may be no such row, `end`
- * says behind which (else NULL). */
+/* n rows: all are on their way before the first is waited for. Where there may be no such row,
+ * `end` says behind which (else NULL). */
 static void fold_rows(Column *c, uint32_t n, LLVMValueRef row, LLVMValueRef end,
                       LLVMValueRef *acc) {
     Gpu *g = c->g;
@@ -381,7 +384,8 @@ static uint32_t meeting_rows(const Column *c) {
 static LLVMValueRef slot(Column *c, uint32_t f, LLVMValueRef row, LLVMValueRef at) {
     Emit *e = c->g->e;
     uint32_t room = c->classes ? c->lanes : 0;
-    if (!c->slot[f]) c->slot[f] = gpu_shared(c->g, acc_type(c, f), (room + columns(c)) * meeting_rows(c));
+    if (!c->slot[f])
+        c->slot[f] = gpu_shared(c->g, acc_type(c, f), (room + columns(c)) * meeting_rows(c));
     LLVMValueRef i = LLVMBuildMul(e->b, row, emit_i64(e, room + columns(c)), "");
     i = LLVMBuildAdd(e->b, LLVMBuildAdd(e->b, i, emit_i64(e, room), ""), at, "");
     return emit_gep(e, acc_type(c, f), c->slot[f], i);
@@ -423,7 +427,8 @@ static void add_last_row(Column *c, LLVMValueRef at) {
     emit_if_begin(e, &is, LLVMBuildAnd(e->b, LLVMBuildAnd(e->b, in, some, ""), last, ""));
     emit_push(e);
     emit_set_sym(e, g->k->axes[c->lane].sym, column);
-    emit_set_sym(e, g->k->axes[__builtin_ctz(c->folds->axes)].sym, LLVMBuildSub(e->b, rows, one, ""));
+    emit_set_sym(e, g->k->axes[__builtin_ctz(c->folds->axes)].sym,
+                 LLVMBuildSub(e->b, rows, one, ""));
     for (uint32_t f = 0; f < c->folds->nfolds; f++) {
         LLVMValueRef p = slot(c, f, emit_i64(e, 0), at);
         LLVMValueRef x = emit_value(e, g->k->ops[c->folds->folds[f]].in[0]);
@@ -443,7 +448,8 @@ static void join_rows(Column *c, LLVMValueRef at, LLVMValueRef shift, LLVMValueR
     if (shift) add_last_row(c, at);
     for (uint32_t f = 0; f < c->folds->nfolds; f++)
         for (uint32_t w = 0; w < meeting_rows(c); w++) {
-            LLVMValueRef x = LLVMBuildLoad2(e->b, acc_type(c, f), slot(c, f, emit_i64(e, w), at), "");
+            LLVMValueRef x =
+                LLVMBuildLoad2(e->b, acc_type(c, f), slot(c, f, emit_i64(e, w), at), "");
             acc[f] = w ? join(c, f, acc[f], x) : x;
         }
 }

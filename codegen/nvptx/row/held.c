@@ -8,15 +8,15 @@ enum {
     LEAST_TEAM = 4,
     MOST_TEAM = 1024,
     FREE_PIECES = 4,  /* vectors of a thread before a larger team pays, inside of a warp */
-    BLOCK_PIECES = 2, /* and in a block: others are busy while one waits for its sums (layernorm over
-                         4096: 66.5 us, not 67.8, in f32 65.5, not 66.6) */
+    BLOCK_PIECES = 2, /* and in a block: others are busy while one waits for its sums (layernorm
+                         over 4096: 66.5 us, not 67.8, in f32 65.5, not 66.6) */
     EVEN_PIECES = 6,  /* of a thread where none idles, of so many threads at most */
     MOST_EVEN = 256,
     HELD_VALUES = 64, /* elements that a thread may keep of one value */
     BUSY = 1024,      /* threads that keep a multiprocessor busy */
     /* Bytes asked for at once by a multiprocessor that has memory's full speed, and where no warp
-     * waits for another, so that some always ask (three or four vectors of one operand have no use for
-     * the registers that this leaves them: layernorm over 896 67.8 us, not 65.0). */
+     * waits for another, so that some always ask (three or four vectors of one operand have no use
+     * for the registers that this leaves them: layernorm over 896 67.8 us, not 65.0). */
     IN_FLIGHT = 65536,
     ALONE_IN_FLIGHT = 49152,
     LEAST_REGISTERS = 40, /* of a thread; of a large block, which rounds more away: */
@@ -39,9 +39,9 @@ static uint32_t row_loads(const Gpu *g, uint32_t axes) {
     return n;
 }
 
-/* What all rows read alike is more than a row reads of its own: half as many threads a row, with two
- * vectors each, meet in fewer steps (layernorm over 128: 65.4 us, not 66.3; rmsnorm with residual,
- * which reads two rows and one weight, 130.5, not 128.4). */
+/* What all rows read alike is more than a row reads of its own: half as many threads a row, with
+ * two vectors each, meet in fewer steps (layernorm over 128: 65.4 us, not 66.3; rmsnorm with
+ * residual, which reads two rows and one weight, 130.5, not 128.4). */
 static bool shares_most(const Gpu *g, uint32_t axes) {
     uint32_t n = 0;
     for (KVal v = 1; v < g->k->nops; v++) {
@@ -74,14 +74,15 @@ static bool is_busy(const RowPlan *r, int64_t rows, uint32_t team) {
     return rows * team >= (int64_t)r->team.g->m->processors * BUSY;
 }
 
-/* Of a row that leaves threads idle, or takes a block of which few run at a time, teams that divide it
- * evenly with a few vectors more each (layernorm over 2560: 65.7 us, not 78.6; over 3072 65.5, not 71.9;
- * rows of two operands, which ask for enough all the same, gain where more idle in larger blocks: with
- * residual over 5120 129.5, not 156.4). */
+/* Of a row that leaves threads idle, or takes a block of which few run at a time, teams that divide
+ * it evenly with a few vectors more each (layernorm over 2560: 65.7 us, not 78.6; over 3072 65.5,
+ * not 71.9; rows of two operands, which ask for enough all the same, gain where more idle in larger
+ * blocks: with residual over 5120 129.5, not 156.4). */
 static void choose_even(RowPlan *r, int64_t vectors, int64_t rows) {
     bool two = row_loads(r->team.g, r->axes) > 1;
     double idle = waste(vectors, r->team.size, r->pieces);
-    if ((two && r->team.size < MOST_EVEN) || idle <= (two && r->team.size < LARGE ? 0.3 : 0.125)) return;
+    if ((two && r->team.size < MOST_EVEN) || idle <= (two && r->team.size < LARGE ? 0.3 : 0.125))
+        return;
     for (uint32_t t = MOST_EVEN; t >= WARP / 2; t /= 2)
         if (vectors % t == 0 && vectors / t <= EVEN_PIECES && is_busy(r, rows, t)) {
             r->team.size = t;
@@ -192,8 +193,8 @@ void row_place(Held *h) {
     for (uint32_t u = 0; u < h->r->pieces; u++) place_piece(h, u, vectors);
 }
 
-/* No warp of the row waits for another, and threads gain by asking for the rest: of two vectors, of four
- * or of two operands (over 768, three vectors of one operand, it is the same). */
+/* No warp of the row waits for another, and threads gain by asking for the rest: of two vectors, of
+ * four or of two operands (over 768, three vectors of one operand, it is the same). */
 static bool is_alone(const RowPlan *r) {
     bool few = r->pieces == BLOCK_PIECES && r->team.size > LEAST_TEAM;
     return r->team.size <= WARP &&
@@ -234,8 +235,9 @@ void row_fold_held(Held *h, const Pass *p) {
     row_results(h->r, p, acc);
 }
 
-/* What all rows read alike is asked for before the first vector is stored, behind which no load passes:
- * of f32, whose vectors are few (layernorm over 3072: 64.7 us, not 65.1; of 16 bits 65.7, not 65.5). */
+/* What all rows read alike is asked for before the first vector is stored, behind which no load
+ * passes: of f32, whose vectors are few (layernorm over 3072: 64.7 us, not 65.1; of 16 bits 65.7,
+ * not 65.5). */
 static void request_shared(Held *h) {
     const RowPlan *r = h->r;
     Gpu *g = r->team.g;
@@ -244,7 +246,8 @@ static void request_shared(Held *h) {
     for (uint32_t u = 0; u < r->pieces; u++) {
         EmitScope *outer = emit_switch(g->e, h->scope[u]);
         for (KVal v = 1; v < g->k->nops; v++)
-            if (gpu_is_request(g, v) && g->rows->dom[v] & r->axes && !(g->rows->dom[v] & g->rows->par))
+            if (gpu_is_request(g, v) && g->rows->dom[v] & r->axes &&
+                !(g->rows->dom[v] & g->rows->par))
                 (void)emit_value(g->e, v);
         (void)emit_switch(g->e, outer);
     }

@@ -161,8 +161,9 @@ static bool needs_offset(const Long *l, Expr offset) {
     return expr_divisor(p, l->length) % n || (offset && expr_divisor(p, offset) % n);
 }
 
-/* Elements of the row's widest load that a line of memory has: what a warp asks for or stores is whole
- * lines where rows may start at any element, too. A thread each takes those in front and behind. */
+/* Elements of the row's widest load that a line of memory has: what a warp asks for or stores is
+ * whole lines where rows may start at any element, too. A thread each takes those in front and
+ * behind. */
 static uint32_t line_of(const Long *l) {
     const Gpu *g = l->r->team.g;
     uint32_t bytes = 1;

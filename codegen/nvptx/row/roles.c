@@ -136,8 +136,9 @@ static int64_t fixed_room(const Long *l) {
 }
 
 /* The ring takes what is left beside the rest: as many chunks as there is room for, or as rows need
- * whose folds have a slot. Two rows at least where a pair of blocks would have room for more: one comes
- * while the other is finished (layernorm over 33,335 columns, 1.2 rows: 100.4 us, by all threads 94.6). */
+ * whose folds have a slot. Two rows at least where a pair of blocks would have room for more: one
+ * comes while the other is finished (layernorm over 33,335 columns, 1.2 rows: 100.4 us, by all
+ * threads 94.6). */
 static bool place(Long *l) {
     const Gpu *g = l->r->team.g;
     uint32_t each = vector_bytes(l, l->kept, l->nkept) * l->chunk + 3 * HOP_BARRIER_BYTES;
@@ -374,8 +375,8 @@ static HV part_at(const Roles *x, const Turn *t, uint32_t i) {
     return value_at(x, t, i, warp);
 }
 
-/* What the warp has folded goes to the blocks that share the row, this one among them, where the warp
- * arrives besides: who finishes writes over what it has read. */
+/* What the warp has folded goes to the blocks that share the row, this one among them, where the
+ * warp arrives besides: who finishes writes over what it has read. */
 static void send(const Roles *x, const Turn *t, const LLVMValueRef *v) {
     Emit *e = x->l->r->team.g->e;
     EmitIf some;

@@ -204,9 +204,10 @@ typedef struct Block {
     bool exact;        /* every team of every block has all of its rows */
 } Block;
 
-/* Threads of a block of teams inside of warps, or half as many, which end sooner, if these move so many
- * bytes: a GPU starts 0.8 blocks in a nanosecond (layernorm over 1000: 64.1 us, not 64.7; rmsnorm with
- * residual over 768 96.0, not 96.4; sums of 768, of which nothing is stored, 40, not 24). */
+/* Threads of a block of teams inside of warps, or half as many, which end sooner, if these move so
+ * many bytes: a GPU starts 0.8 blocks in a nanosecond (layernorm over 1000: 64.1 us, not 64.7;
+ * rmsnorm with residual over 768 96.0, not 96.4; sums of 768, of which nothing is stored, 40, not
+ * 24). */
 enum { SHORT_BLOCK = 128, LEAST_TRAFFIC = 8000 };
 
 static uint32_t block_threads(const RowPlan *r, bool held) {

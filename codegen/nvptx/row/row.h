@@ -96,8 +96,8 @@ struct Long {
                                    of  its barrier (i32); NULL: 0 */
     uint32_t folders, finishers; /* by roles: warps that fold rows, and warps that finish them; else
                                     0: all threads do both */
-    uint32_t
-        left; /* by roles: byte in shared memory of the barriers of places that are left, ... */
+    /* by roles: byte in shared memory of the barriers of places that are left, ... */
+    uint32_t left;
     uint32_t made; /* ... and of those that have results, where ... */
     bool back;     /* ... these take the place of what they are made from, and are copied out */
     bool leaves;   /* by roles: behind this walk nobody needs a chunk */

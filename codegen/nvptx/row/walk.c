@@ -143,7 +143,7 @@ static void walk_vectors(const Long *l, Folds *f, Keep keep, LLVMValueRef first,
         at[u] = LLVMBuildAdd(e->b, first, LLVMBuildAdd(e->b, l->r->team.rank, by, ""), "");
         live[u] = ragged ? LLVMBuildICmp(e->b, LLVMIntSLT, at[u], hi, "") : NULL;
         LLVMValueRef last[2] = {at[u], LLVMBuildSub(e->b, hi, emit_i64(e, 1), "")};
-        /* What takes no place of its own would read the last vector while its results go over it. */
+        /* What takes no place of its own would read the last vector while its results go over it */
         LLVMValueRef own = at[u];
         if (ragged) at[u] = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
         scope[u] = emit_push(e);

@@ -1,6 +1,6 @@
-/* --adapter: PEFT folders beside a model. A model is compiled with states where their matrices go, of one
- * adapter or of several side by side, and they are filled when a session is made; a plan has such states
- * already. Other adapters of the same layers fit the same plan. */
+/* --adapter: PEFT folders beside a model. A model is compiled with states where their matrices go,
+ * of one adapter or of several side by side, and they are filled when a session is made; a plan has
+ * such states already. Other adapters of the same layers fit the same plan. */
 #include "frontend/driver/cli/session.h"
 #include "runtime/base/map.h"
 #include "runtime/graphc_train.h"
@@ -31,7 +31,7 @@ static graphc_status bad(Cli *c, graphc_status st, const char *why) {
     return diag(c->diags, id, "--adapter", "%s", why);
 }
 
-/* --- Reading ------------------------------------------------------------------------------------ */
+/* --- Reading ---------------------------------------------------------------------------------- */
 
 /* NAME=DIR, or DIR, whose name is its number. */
 static CliFolder folder_of(Cli *c, const char *text, uint32_t i) {
@@ -53,7 +53,7 @@ static graphc_status read_folder(Cli *c, CliFolder *f) {
     return GRAPHC_OK;
 }
 
-/* --- What a model is compiled with -------------------------------------------------------------- */
+/* --- What a model is compiled with ------------------------------------------------------------ */
 
 typedef VEC(LoraModule) Modules;
 typedef VEC(LoraParameter) Parameters;
@@ -61,8 +61,9 @@ typedef VEC(LoraParameter) Parameters;
 static graphc_status add_module(Cli *c, const AdapterModule *m, MapStr *seen, Modules *out) {
     uint32_t i;
     if (m->kind == ADAPTER_convolution)
-        return bad(c, GRAPHC_UNSUPPORTED,
-                   arena_printf(c->arena, "%s: adapters of convolutions are not supported", m->path));
+        return bad(
+            c, GRAPHC_UNSUPPORTED,
+            arena_printf(c->arena, "%s: adapters of convolutions are not supported", m->path));
     LoraModule one = {.path = m->path,
                       .kind = m->kind == ADAPTER_linear ? LAYER_linear : LAYER_embedding,
                       .rank = (uint32_t)m->a.dim[0],
@@ -149,7 +150,7 @@ const Adapter *cli_adapter_first(const Cli *c) {
     return c->adapted->v.v[0].adapter;
 }
 
-/* --- Into a session ----------------------------------------------------------------------------- */
+/* --- Into a session --------------------------------------------------------------------------- */
 
 graphc_status cli_adapter_load(CliSession *s) {
     const CliAdapter *a = s->cli->adapted;
@@ -183,7 +184,8 @@ graphc_status cli_adapter_bind(CliSession *s, int64_t rows) {
         return diag(c->diags, D_USAGE, "--adapter-rows", "the plan has a place for one adapter");
     if (!a || at < 0 || s->inputs[at].data) return GRAPHC_OK;
     if (!c->adapter_rows && a->v.n > 1)
-        return diag(c->diags, D_USAGE, "--adapter-rows", "is missing: there are %u adapters", a->v.n);
+        return diag(c->diags, D_USAGE, "--adapter-rows", "is missing: there are %u adapters",
+                    a->v.n);
     int64_t n = c->adapter_rows ? 1 : rows, slot = 0;
     for (const char *p = c->adapter_rows; p && *p; p++) n += *p == ',';
     int64_t *v = arena_array(c->arena, (size_t)n + 1, sizeof *v);
@@ -191,7 +193,8 @@ graphc_status cli_adapter_bind(CliSession *s, int64_t rows) {
     for (int64_t i = 0; i < n; i++) {
         size_t size = p ? strcspn(p, ",") : 0;
         if (p && !slot_of(a, p, size, &slot))
-            return diag(c->diags, D_USAGE, "--adapter-rows", "\"%.*s\" is no adapter's name", (int)size, p);
+            return diag(c->diags, D_USAGE, "--adapter-rows", "\"%.*s\" is no adapter's name",
+                        (int)size, p);
         v[i] = slot;
         if (p) p += size + (p[size] == ',');
     }

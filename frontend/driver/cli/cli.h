@@ -14,13 +14,15 @@ typedef VEC(const char *) TextList;
 
 /* What train and finetune ask for. Numbers that were not given are negative, counts 0. */
 typedef struct TrainArgs {
-    const char *optimizer, *schedule, *learn, *freeze, *lora, *config, *token_type, *no_decay, *on_nan;
+    const char *optimizer, *schedule, *learn, *freeze, *lora, *config, *token_type, *no_decay,
+        *on_nan;
     uint64_t end_token; /* UINT64_MAX: not given */
     const char *batch_norm, *dropout, *checkpoint, *memory_budget;
     TextList data, eval_data; /* FILE, or NAME=FILE for arrays */
     uint64_t patience;
     bool resume;
-    double lr, min_lr, warmup, decay, epochs, hold_out, beta1, beta2, eps, weight_decay, momentum, clip, loss_scale;
+    double lr, min_lr, warmup, decay, epochs, hold_out, beta1, beta2, eps, weight_decay, momentum,
+        clip, loss_scale;
     uint64_t budget; /* of memory, in bytes; 0: none */
     uint64_t batch, seq, steps, accumulate, eval_every, save_every, scale_every, head_rows;
     bool plan_only, nesterov, no_packing, no_shuffle;
@@ -50,11 +52,11 @@ typedef struct Cli {
     TrainArgs train;
     GivenOptions given;
     const char *trace, *html, *dot, *profile; /* files: what is written, what was measured */
-    TextList adapter;            /* --adapter: DIR or NAME=DIR, */
-    const char *adapter_rows;    /* names, with commas, */
-    struct CliAdapter *adapted;  /* and what was read there */
-    bool percentiles, csv;       /* bench */
-    uint64_t adapters;           /* places for others */
+    TextList adapter;                         /* --adapter: DIR or NAME=DIR, */
+    const char *adapter_rows;                 /* names, with commas, */
+    struct CliAdapter *adapted;               /* and what was read there */
+    bool percentiles, csv;                    /* bench */
+    uint64_t adapters;                        /* places for others */
     bool json, verbose, embed, allow_links, help, version, bisect;
 } Cli;
 
@@ -66,7 +68,6 @@ typedef struct Verb {
     uint32_t min_args, max_args; /* what is not an option */
     const char *usage, *summary, *examples;
 } Verb;
-
 
 graphc_status cli_parse(Cli *c, int argc, char **argv);
 /* Sets an option by its long name, said to stand in `file`; value NULL: none is given. */
@@ -91,18 +92,19 @@ graphc_status cmd_inspect(Cli *c);
 graphc_status cmd_verify(Cli *c);
 graphc_status cmd_grad(Cli *c);
 graphc_status cmd_merge(Cli *c);
-graphc_status cmd_train(Cli *c);    /* train and finetune */
+graphc_status cmd_train(Cli *c); /* train and finetune */
 graphc_status cmd_doctor(Cli *c);
 graphc_status cmd_tune(Cli *c);
 
-/* Whether --dim, one value, fits a plan's symbol of that range; name NULL: it has no such symbol, but
- * those in the list. */
+/* Whether --dim, one value, fits a plan's symbol of that range; name NULL: it has no such symbol,
+ * but those in the list. */
 graphc_status cli_check_dim(Cli *c, const graphc_compile_dim *dim, const char *name, int64_t lo,
                             int64_t hi, const TextList *known);
 /* Refuses options of compiling where the file is a plan already. */
 graphc_status cli_check_plan_options(Cli *c);
 graphc_compile_options cli_compile_options(const Cli *c);
-void cli_pipeline_init(const Cli *c, Pipeline *p, const char *model); /* with what is no such option */
+void cli_pipeline_init(const Cli *c, Pipeline *p,
+                       const char *model); /* with what is no such option */
 /* Reads what --adapter names, if anything. */
 graphc_status cli_adapter_read(Cli *c);
 const LoraSpec *cli_adapter_spec(const Cli *c); /* NULL: there is none */
@@ -110,7 +112,9 @@ const struct Adapter *cli_adapter_first(const Cli *c);
 /* The bytes of a plan: read as they are, or compiled when the path is a model's (NAME.onnx). */
 bool cli_is_model(const char *path);
 graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size);
-/* The plan of a model, to lie at `output`, from where its weights are found; NULL: beside the model. */
-graphc_status cli_compile(Cli *c, const char *model, const char *output, const void **bytes, size_t *size);
+/* The plan of a model, to lie at `output`, from where its weights are found; NULL: beside the
+ * model. */
+graphc_status cli_compile(Cli *c, const char *model, const char *output, const void **bytes,
+                          size_t *size);
 
 #endif

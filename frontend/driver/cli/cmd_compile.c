@@ -79,7 +79,8 @@ static graphc_status unknown_dim(Cli *c, const char *name, const TextList *known
     for (uint32_t i = 0; i < known->n; i++)
         sb_printf(&list, "%s\"%s\"", i ? ", " : "", known->v[i]);
     (void)diag(c->diags, D_USAGE, "--dim", "the plan has no symbol \"%s\"", name);
-    diag_hint(c->diags, known->n ? "its symbols are %s" : "all its sizes are fixed%s", sb_str(&list));
+    diag_hint(c->diags, known->n ? "its symbols are %s" : "all its sizes are fixed%s",
+              sb_str(&list));
     return GRAPHC_USAGE;
 }
 
@@ -211,7 +212,8 @@ graphc_status cli_compile(Cli *c, const char *model, const char *output, const v
 graphc_status cmd_compile(Cli *c) {
     if (!c->output) return cli_usage(c, "-o is missing");
     if (c->train.lora && !c->adapters)
-        return diag(c->diags, D_USAGE, "--lora", "says which layers --adapters are for, and how many is not said");
+        return diag(c->diags, D_USAGE, "--lora",
+                    "says which layers --adapters are for, and how many is not said");
     if (same_file(c->args.v[0], c->output))
         return diag(c->diags, D_USAGE, c->output, "the plan would replace the model");
     char why[256];

@@ -107,9 +107,9 @@ static json_t *plan_json(Cli *c, const PlanView *v) {
     json_object_set_new(j, "states", states_json(v));
     json_object_set_new(j, "entries", entries_json(p));
     json_object_set_new(j, "plan_bytes", json_integer((json_int_t)v->size));
-    json_object_set_new(j, "plan_hash",
-                        json_string(arena_printf(c->arena, "%016llx",
-                                                 (unsigned long long)p->header->hash)));
+    json_object_set_new(
+        j, "plan_hash",
+        json_string(arena_printf(c->arena, "%016llx", (unsigned long long)p->header->hash)));
     json_object_set_new(j, "made_by", json_string(planview_note(v, ORIGIN_MADE_BY)));
     json_object_set_new(j, "model_hash", json_string(planview_note(v, ORIGIN_MODEL)));
     /* The first target's facts stand at the top, so that plans of one target read simply. */
@@ -163,8 +163,7 @@ static void print_target(Cli *c, const PlanView *v, const PlanTarget *t) {
     cli_print(stdout, "  memory: arena %s (largest live set %s), prepared %s, constants %s\n",
               unit_bytes(a, (double)m.arena), unit_bytes(a, (double)m.live),
               unit_bytes(a, (double)m.prepared), unit_bytes(a, (double)m.constants));
-    if (m.states)
-        cli_print(stdout, "  a session's states %s\n", unit_bytes(a, (double)m.states));
+    if (m.states) cli_print(stdout, "  a session's states %s\n", unit_bytes(a, (double)m.states));
     for (uint32_t e = 0; e < v->plan.nentries; e++) {
         PlanRange r = plan_range(&v->plan, t, e);
         if (planview_entry(v, e)) cli_print(stdout, " entry %s\n", planview_entry(v, e));

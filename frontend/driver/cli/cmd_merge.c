@@ -19,7 +19,8 @@ static graphc_status check_args(Cli *c) {
     if (!c->output) return cli_usage(c, "-o is missing");
     if (c->adapter.n != 1) return cli_usage(c, "--adapter is given once");
     if (!ends_in(c->output, ".onnx") && !ends_in(c->output, ".safetensors"))
-        return diag(c->diags, D_USAGE, "-o", "\"%s\" ends neither in .onnx nor in .safetensors", c->output);
+        return diag(c->diags, D_USAGE, "-o", "\"%s\" ends neither in .onnx nor in .safetensors",
+                    c->output);
     if (same_file(c->args.v[0], c->output))
         return diag(c->diags, D_USAGE, c->output, "the merged model would replace the model");
     return GRAPHC_OK;

@@ -150,7 +150,8 @@ static bool size_of(const char *s, uint64_t *out) {
 static graphc_status check_args(Cli *c) {
     TrainArgs *a = &c->train;
     if (a->memory_budget && !size_of(a->memory_budget, &a->budget))
-        return diag(c->diags, D_USAGE, "--memory-budget", "\"%s\" is no size like 8GB", a->memory_budget);
+        return diag(c->diags, D_USAGE, "--memory-budget", "\"%s\" is no size like 8GB",
+                    a->memory_budget);
     bool lora = strcmp(c->verb->name, "finetune") == 0;
     GC_TRY(check_word(c, "--batch-norm", a->batch_norm, "train", "frozen"));
     GC_TRY(check_word(c, "--dropout", a->dropout, "on", "off"));
@@ -173,7 +174,8 @@ static graphc_status check_args(Cli *c) {
     if (a->hold_out >= 0 && a->eval_data.n)
         return cli_usage(c, "--hold-out and --eval-data are both given");
     if (a->token_type && strcmp(a->token_type, "u16") && strcmp(a->token_type, "u32"))
-        return diag(c->diags, D_USAGE, "--token-type", "\"%s\" is neither u16 nor u32", a->token_type);
+        return diag(c->diags, D_USAGE, "--token-type", "\"%s\" is neither u16 nor u32",
+                    a->token_type);
     if (a->steps && a->epochs >= 0) return cli_usage(c, "--steps and --epochs are both given");
     return GRAPHC_OK;
 }
@@ -201,7 +203,7 @@ static graphc_status failed(Cli *c, graphc_status st, const char *why) {
     return diag(c->diags, id, "", "%s", why);
 }
 
-/* --- Ctrl-C: the loop ends after the step at hand, with a checkpoint ----------------------------- */
+/* --- Ctrl-C: the loop ends after the step at hand, with a checkpoint -------------------------- */
 
 typedef struct Interrupts {
     sigset_t before;
@@ -228,8 +230,10 @@ static void interrupts_release(const Interrupts *i) {
 static void say_end(const Cli *c, const LoopEnd *end) {
     unsigned long long steps = end->step;
     if (end->early)
-        fprintf(stderr, "graphc: ended after step %llu: %llu measurements in a row were no lower than %.4f\n",
-                steps, (unsigned long long)c->train.patience, end->best_loss);
+        fprintf(
+            stderr,
+            "graphc: ended after step %llu: %llu measurements in a row were no lower than %.4f\n",
+            steps, (unsigned long long)c->train.patience, end->best_loss);
     if (end->stopped)
         fprintf(stderr, "graphc: interrupted after step %llu; --resume goes on\n", steps);
 }
@@ -240,12 +244,12 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     char why[1024];
     CliSession s = {.cli = c};
     RunOptions o = {.steps = a->steps,
-                        .epochs = a->epochs >= 0 ? a->epochs : 1,
-                        .warmup = a->warmup >= 0 ? a->warmup : 0,
-                        .decay = a->decay >= 0 ? a->decay : 0,
-                        .seed = c->seed,
-                        .folder = c->output,
-                        .json = c->json};
+                    .epochs = a->epochs >= 0 ? a->epochs : 1,
+                    .warmup = a->warmup >= 0 ? a->warmup : 0,
+                    .decay = a->decay >= 0 ? a->decay : 0,
+                    .seed = c->seed,
+                    .folder = c->output,
+                    .json = c->json};
     o.feed = (FeedOptions){.files = a->data.v,
                            .nfiles = a->data.n,
                            .batch = (uint32_t)a->batch,
@@ -272,7 +276,8 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     GC_TRY(schedule_of(c, &o.schedule));
     list_said(c, &o);
     if (folder_make(c->output, why) != GRAPHC_OK) return diag(c->diags, D_IO, c->output, "%s", why);
-    if (!a->resume) GC_TRY(cli_config_write(c, arena_printf(c->arena, "%s/config.json", c->output)));
+    if (!a->resume)
+        GC_TRY(cli_config_write(c, arena_printf(c->arena, "%s/config.json", c->output)));
     Interrupts kept;
     interrupts_hold(&kept); /* threads of the session do as this one */
     graphc_status st = cli_session_make(&s, c, c->args.v[0], p->plan, p->plan_size);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of what frontend/driver/schema.json describes. It grows by fields; what a field means changes with
- * this number. */
+/* Of what frontend/driver/schema.json describes. It grows by fields; what a field means changes
+ * with this number. */
 #define JSON_SCHEMA 1
 
 /* What a verb prints begins like this. */

@@ -13,7 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const Verb verbs[] = { /* ends with a NULL name; the first is compiling, without a verb */
+static const Verb verbs[] = {
+    /* ends with a NULL name; the first is compiling, without a verb */
     {"compile", cmd_compile, 1, 1, "graphc [compile] MODEL.onnx -o PLAN [options]",
      "compiles a model into a plan, one file of fused kernels and constants",
      "  graphc bert.onnx -o bert.plan\n"
@@ -43,12 +44,14 @@ static const Verb verbs[] = { /* ends with a NULL name; the first is compiling, 
      "  graphc verify model.onnx --dim batch=2\n  graphc verify model.onnx --data "
      "test_data_set_0\n"},
     {"grad", cmd_grad, 1, 1,
-     "graphc grad MODEL.onnx --loss OUTPUT --output-dir DIR [--wrt LIST] [--input NAME=FILE ...] [options]",
+     "graphc grad MODEL.onnx --loss OUTPUT --output-dir DIR [--wrt LIST] [--input NAME=FILE ...] "
+     "[options]",
      "computes the gradients of an output with respect to weights or inputs",
      "  graphc grad gpt2.onnx --loss logits --cotangent dlogits.npy \\\n"
      "      --input input_ids=ids.npy --output-dir grads\n"
      "  graphc grad model.onnx --loss y --wrt inputs --output-dir grads   of sum(y)\n"},
-    {"train", cmd_train, 1, 1, "graphc train MODEL.onnx --loss SPEC --data FILE ... -o DIR [options]",
+    {"train", cmd_train, 1, 1,
+     "graphc train MODEL.onnx --loss SPEC --data FILE ... -o DIR [options]",
      "trains a model's weights",
      "  graphc train gpt2.onnx --loss \"cross_entropy(logits, labels)\" \\\n"
      "      --data text.txt --seq 256 --steps 200 -o out\n"
@@ -59,7 +62,8 @@ static const Verb verbs[] = { /* ends with a NULL name; the first is compiling, 
      "trains low-rank adapters beside a model's frozen weights",
      "  graphc finetune llama.onnx --loss \"cross_entropy(logits, labels)\" \\\n"
      "      --lora r=16,alpha=32,targets=all-linear --data chat.jsonl -o adapter\n"},
-    {"merge", cmd_merge, 1, 1, "graphc merge MODEL.onnx --adapter DIR -o OUT.onnx|OUT.safetensors [options]",
+    {"merge", cmd_merge, 1, 1,
+     "graphc merge MODEL.onnx --adapter DIR -o OUT.onnx|OUT.safetensors [options]",
      "adds an adapter to a model's weights",
      "  graphc merge llama.onnx --adapter chat -o llama_chat.onnx\n"
      "  graphc merge llama.onnx --adapter chat -o model.safetensors   by module names\n"},
@@ -176,7 +180,11 @@ static void program(void *arg) {
     const Verb *verb = argc > 1 ? find_verb(argv[1]) : NULL;
     int skip = verb ? 2 : 1;
     bool overview = !verb;
-    Cli c = {.arena = arena_create(), .verbs = verbs, .verb = verb ? verb : verbs, .rtol = -1, .atol = -1};
+    Cli c = {.arena = arena_create(),
+             .verbs = verbs,
+             .verb = verb ? verb : verbs,
+             .rtol = -1,
+             .atol = -1};
     c.diags = diag_create(c.arena, NULL);
     bool help = is_word(p, "help", 3), version = is_word(p, "version", 2);
     graphc_status s = help || version ? GRAPHC_OK : cli_parse(&c, argc - skip, argv + skip);

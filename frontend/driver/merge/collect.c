@@ -84,11 +84,13 @@ static graphc_status add_module(Collect *c, const AdapterModule *m) {
     if (m->kind == ADAPTER_convolution)
         return cannot(c, m->path, "adapters of convolutions are not supported");
     if (!f || (f->at.kind == LAYER_linear) != linear)
-        return bad(c, m->path, linear ? "the model has no such linear layer"
-                                      : "the model has no such embedding");
+        return bad(c, m->path,
+                   linear ? "the model has no such linear layer"
+                          : "the model has no such embedding");
     if (m->a.dim[1] != f->at.in || m->b.dim[0] != f->at.out)
         return bad(c, m->path,
-                   arena_printf(c->out->arena, "from %lld to %lld in the adapter, %lld to %lld in the model",
+                   arena_printf(c->out->arena,
+                                "from %lld to %lld in the adapter, %lld to %lld in the model",
                                 (long long)m->a.dim[1], (long long)m->b.dim[0], (long long)f->at.in,
                                 (long long)f->at.out));
     if (!f->at.plain) return cannot(c, m->path, "its weight is not used as a matrix");
@@ -107,7 +109,8 @@ static graphc_status add_module(Collect *c, const AdapterModule *m) {
 
 static graphc_status add_whole(Collect *c, const SafeTensor *t) {
     const char *dot = strrchr(t->name, '.');
-    const Found *f = dot && !strcmp(dot, ".weight") ? layer_at(c, t->name, (size_t)(dot - t->name)) : NULL;
+    const Found *f =
+        dot && !strcmp(dot, ".weight") ? layer_at(c, t->name, (size_t)(dot - t->name)) : NULL;
     Value v = f ? 0 : initializer(c, t->name);
     if (!adapter_trains(&c->a->config, t->name)) return GRAPHC_OK; /* the base's own */
     if (!f && !v) return bad(c, t->name, "the model has no such parameter");

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The product is up [rows, rank] times across [rank, columns], as the initializer lies in the file. */
+/* The product is up [rows, rank] times across [rank, columns], as the initializer lies there */
 typedef struct Product {
     const MergeItem *m;
     int64_t rows, columns, rank;
@@ -19,8 +19,7 @@ static double element(const SafeTensor *t, int64_t i) {
 /* One row of W + s B A. */
 static const double *row_of(const Product *p, int64_t i) {
     for (int64_t k = 0; k < p->columns; k++)
-        p->row[k] =
-            dtype_load_f64(p->m->dtype, p->m->from->data, (size_t)(i * p->columns + k));
+        p->row[k] = dtype_load_f64(p->m->dtype, p->m->from->data, (size_t)(i * p->columns + k));
     for (int64_t r = 0; r < p->rank; r++) {
         const double u = p->up[i * p->rank + r], *v = p->across + r * p->columns;
         for (int64_t k = 0; k < p->columns; k++) p->row[k] += u * v[k];
@@ -34,7 +33,8 @@ static void fill_factors(Product *p) {
     const int64_t in = m->a.dim[1], out = m->b.dim[0];
     for (int64_t r = 0; r < p->rank; r++) {
         for (int64_t i = 0; i < in; i++)
-            *(turned ? &p->across[r * in + i] : &p->up[i * p->rank + r]) = element(&m->a, r * in + i);
+            *(turned ? &p->across[r * in + i] : &p->up[i * p->rank + r]) =
+                element(&m->a, r * in + i);
         for (int64_t i = 0; i < out; i++)
             *(turned ? &p->up[i * p->rank + r] : &p->across[r * out + i]) =
                 m->scale * element(&m->b, i * p->rank + r);

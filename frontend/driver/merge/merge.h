@@ -29,8 +29,9 @@ typedef struct Merge {
     uint32_t nchanged;
 } Merge;
 
-/* Needs a graph as imported with ImportOptions.weights. D_ADAPTER: the adapter has modules or sizes that
- * the model lacks; D_UNSUPPORTED: an initializer that stands for more than the module's weight. */
+/* Needs a graph as imported with ImportOptions.weights. D_ADAPTER: the adapter has modules or sizes
+ * that the model lacks; D_UNSUPPORTED: an initializer that stands for more than the module's
+ * weight. */
 graphc_status merge_collect(const Graph *g, const Adapter *a, Merge *out);
 
 static inline bool merge_changes(const MergeItem *m) {
@@ -43,8 +44,8 @@ static inline uint64_t merge_count(const MergeItem *m) {
  * there; D_NO_MEMORY. */
 graphc_status merge_elements(const Merge *all, const MergeItem *m, void *out);
 
-/* The model with the changed initializers, in a file of its own; what the model keeps in external files,
- * or all large ones where they are more than a file can hold, goes to OUT.data beside it. */
+/* The model with the changed initializers, in a file of its own; what the model keeps in external
+ * files, or all large ones where they are more than a file can hold, goes to OUT.data beside it. */
 graphc_status merge_write_onnx(const Merge *all, const char *model, const char *out);
 /* All parameters, by the names and in the layouts that modules have them. */
 graphc_status merge_write_safetensors(const Merge *all, const char *out);

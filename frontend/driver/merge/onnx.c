@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LARGE     ((uint64_t)1 << 10) /* bytes of a tensor that moves to the side file, if there is one */
-#define MOST      ((uint64_t)3 << 29) /* bytes of tensors that one file may hold; protobuf ends at 2^31 */
-#define SIDE_LINE 64                  /* tensors begin at multiples of it there */
+#define LARGE                                                                                      \
+    ((uint64_t)1 << 10) /* bytes of a tensor that moves to the side file, if there is one */
+#define MOST                                                                                       \
+    ((uint64_t)3 << 29) /* bytes of tensors that one file may hold; protobuf ends at 2^31 */
+#define SIDE_LINE 64    /* tensors begin at multiples of it there */
 
 typedef struct Onnx {
     const Merge *all;
@@ -26,7 +28,7 @@ static graphc_status failed(Onnx *o, DiagId id, const char *place) {
     return diag(o->all->diags, id, place, "%s", id == D_NO_MEMORY ? "not enough memory" : o->why);
 }
 
-/* --- Bytes of tensors --------------------------------------------------------------------------- */
+/* --- Bytes of tensors ------------------------------------------------------------------------- */
 
 static const char *external(const Onnx__TensorProto *t, const char *key) {
     for (size_t i = 0; i < t->n_external_data; i++)
@@ -39,13 +41,16 @@ static bool is_external(const Onnx__TensorProto *t) {
 }
 
 /* What the import has checked already. */
-static graphc_status external_bytes(Onnx *o, const Onnx__TensorProto *t, const uint8_t **out, uint64_t *n) {
+static graphc_status external_bytes(Onnx *o, const Onnx__TensorProto *t, const uint8_t **out,
+                                    uint64_t *n) {
     const char *name = external(t, "location"), *offset = external(t, "offset"),
                *length = external(t, "length");
     if (!o->side_name || strcmp(o->side_name, name)) {
         file_unmap(&o->side_in);
         o->side_name = NULL;
-        if (file_map_beneath(o->model, name, (FileLinks){.of_base = true}, &o->side_in, o->why) != GRAPHC_OK) return failed(o, D_IO, name);
+        if (file_map_beneath(o->model, name, (FileLinks){.of_base = true}, &o->side_in, o->why) !=
+            GRAPHC_OK)
+            return failed(o, D_IO, name);
         o->side_name = name;
     }
     uint64_t at = offset ? strtoull(offset, NULL, 10) : 0;
@@ -54,7 +59,7 @@ static graphc_status external_bytes(Onnx *o, const Onnx__TensorProto *t, const u
     return GRAPHC_OK;
 }
 
-/* --- Into the message --------------------------------------------------------------------------- */
+/* --- Into the message ------------------------------------------------------------------------- */
 
 /* Elements in another form than raw bytes are dropped: those are the initializer from here on. */
 static void forget_elements(Onnx__TensorProto *t) {
@@ -119,7 +124,8 @@ static graphc_status put_same(Onnx *o, Onnx__TensorProto *t) {
 }
 
 /* A tensor that one node alone has in another form: a new initializer, which the node reads. */
-static graphc_status put_apart(Onnx *o, Onnx__GraphProto *g, const Onnx__TensorProto *old, const MergeItem *m) {
+static graphc_status put_apart(Onnx *o, Onnx__GraphProto *g, const Onnx__TensorProto *old,
+                               const MergeItem *m) {
     Arena *a = o->all->arena;
     Onnx__NodeProto *n = m->reader < (int32_t)g->n_node ? g->node[m->reader] : NULL;
     bool reads = false;
@@ -130,7 +136,8 @@ static graphc_status put_apart(Onnx *o, Onnx__GraphProto *g, const Onnx__TensorP
     }
     if (!reads)
         return diag(o->all->diags, D_UNSUPPORTED, m->name,
-                    "\"%s\" is the weight of other modules too: it can be merged as safetensors", m->initializer);
+                    "\"%s\" is the weight of other modules too: it can be merged as safetensors",
+                    m->initializer);
     Onnx__TensorProto *t = arena_copy(a, old, sizeof *old);
     t->name = (char *)(uintptr_t)m->name;
     Onnx__TensorProto **all = ARENA_ARRAY(a, Onnx__TensorProto *, g->n_initializer + 1);
@@ -159,7 +166,7 @@ static graphc_status put_initializers(Onnx *o) {
     return GRAPHC_OK;
 }
 
-/* --- Files -------------------------------------------------------------------------------------- */
+/* --- Files ------------------------------------------------------------------------------------ */
 
 static bool needs_side(const Onnx *o) {
     const Onnx__GraphProto *g = o->proto->graph;

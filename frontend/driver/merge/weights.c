@@ -45,5 +45,6 @@ graphc_status merge_write_safetensors(const Merge *all, const char *out) {
         safetensors_abandon(&w);
         return st;
     }
-    return safetensors_commit(&w, e) == GRAPHC_OK ? GRAPHC_OK : diag(all->diags, D_IO, out, "%s", why);
+    return safetensors_commit(&w, e) == GRAPHC_OK ? GRAPHC_OK
+                                                  : diag(all->diags, D_IO, out, "%s", why);
 }

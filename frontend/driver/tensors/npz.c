@@ -47,8 +47,8 @@ static bool find_directory(const uint8_t *b, uint64_t n, Directory *d) {
     return true;
 }
 
-/* Of a record's three numbers those that do not fit into 32 bits stand in an extra field, in this order:
- * size, packed, offset. */
+/* Of a record's three numbers those that do not fit into 32 bits stand in an extra field, in this
+ * order: size, packed, offset. */
 static bool read_zip64(const uint8_t *extra, uint64_t n, uint64_t *v[3]) {
     for (uint64_t at = 0; at + 4 <= n;) {
         uint64_t id = number(extra + at, 2), size = number(extra + at + 2, 2), used = 0;
@@ -137,11 +137,14 @@ static graphc_status damaged(const NpzEntry *entry, ErrorText e) {
 graphc_status npz_unpack(Arena *a, const NpzEntry *entry, const uint8_t **out, ErrorText e) {
     *out = entry->data;
     if (entry->method == STORED)
-        return entry->packed == entry->size && whole(entry->data, entry) ? GRAPHC_OK : damaged(entry, e);
+        return entry->packed == entry->size && whole(entry->data, entry) ? GRAPHC_OK
+                                                                         : damaged(entry, e);
     if (entry->method != DEFLATED)
-        return error_set(e, GRAPHC_UNSUPPORTED, "array \"%s\" is packed by method %u; stored and deflated are known",
+        return error_set(e, GRAPHC_UNSUPPORTED,
+                         "array \"%s\" is packed by method %u; stored and deflated are known",
                          entry->name, entry->method);
-    uint8_t *to = entry->size / MOST_RATIO <= entry->packed ? arena_alloc(a, (size_t)entry->size + 1) : NULL;
+    uint8_t *to =
+        entry->size / MOST_RATIO <= entry->packed ? arena_alloc(a, (size_t)entry->size + 1) : NULL;
     *out = to;
     return to && inflate_all(entry, to) && whole(to, entry) ? GRAPHC_OK : damaged(entry, e);
 }

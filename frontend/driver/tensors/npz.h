@@ -1,5 +1,5 @@
-/* NumPy's .npz: a zip archive of .npy files, stored or deflated. Every offset and size is checked before use;
- * what is unpacked is no more than deflate can have packed. */
+/* NumPy's .npz: a zip archive of .npy files, stored or deflated. Every offset and size is checked
+ * before use; what is unpacked is no more than deflate can have packed. */
 #ifndef FRONTEND_DRIVER_NPZ_H
 #define FRONTEND_DRIVER_NPZ_H
 

@@ -1,4 +1,5 @@
-/* Tensors in files: .npy (NumPy format 1.0 to 3.0), .pb (an ONNX TensorProto), .npz and safetensors. */
+/* Tensors in files: .npy (NumPy format 1.0 to 3.0), .pb (an ONNX TensorProto), .npz and
+ * safetensors. */
 #ifndef FRONTEND_DRIVER_TENSOR_FILE_H
 #define FRONTEND_DRIVER_TENSOR_FILE_H
 
@@ -6,8 +7,8 @@
 #include "graph/eval/eval.h"
 
 /* Elements in graphc's memory form (dtype.def: sub-byte types one per byte), in the arena. The
- * form is told by the file's first bytes, not its name; path "-" is standard input. Of a file of several
- * tensors it is the one called `name`, or the only one. */
+ * form is told by the file's first bytes, not its name; path "-" is standard input. Of a file of
+ * several tensors it is the one called `name`, or the only one. */
 graphc_status tensor_file_read(Arena *a, DiagSink *d, const char *path, const char *name,
                                EvalTensor *out);
 /* Replaces `path` by rename; "-" is standard output. name: stored in a .pb. */

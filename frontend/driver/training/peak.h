@@ -6,11 +6,11 @@
 
 typedef struct Peak {
     double states, constants, prepared; /* all the time */
-    double kept;        /* values of forward that backward reads */
-    double gradients;   /* what updates read */
-    double temporaries; /* all else */
+    double kept;                        /* values of forward that backward reads */
+    double gradients;                   /* what updates read */
+    double temporaries;                 /* all else */
     uint32_t step;
-    uint32_t backward;  /* the first step that stores anything late */
+    uint32_t backward; /* the first step that stores anything late */
 } Peak;
 
 /* At sizes as they are expected. */

@@ -151,10 +151,12 @@ static bool lower_qgemm(Lower *l) {
 static const char *const leaky_attrs[] = {"alpha:f=0.01", NULL};
 static const char *const softmax_attrs[] = {"axis:i=-1", "opset:i!", NULL};
 static const char *const pool_attrs[] = {"channels_last:i=0", NULL};
+// clang-format off
 static const char *const average_attrs[] = {
     "auto_pad:s=NOTSET",     "ceil_mode:i=0", "channels_last:i=0", "count_include_pad:i=0",
     "kernel_shape:I!",       "pads:I",        "strides:I",         "dilations:I",
     NULL};
+// clang-format on
 static const char *const concat_attrs[] = {"axis:i!", NULL};
 static const char *const gemm_attrs[] = {"alpha:f=1.0", "transA:i=0", "transB:i=0", NULL};
 

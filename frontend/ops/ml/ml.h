@@ -35,8 +35,7 @@ typedef enum MlFirst { ML_COMPLEMENT, ML_NEGATED } MlFirst;
 Value ml_two_classes(Graph *g, Value score, MlFirst first);
 
 /* The labels as constant i64 [n]; 0 after an error: labels may be strings, which graphc has none
- * of.
- */
+ * of */
 Value ml_labels(Lower *l, const char *ints, const char *strings, int64_t *n);
 /* Output 0: the labels at positions [n]. */
 void ml_out_label(Lower *l, Value labels, Value position);

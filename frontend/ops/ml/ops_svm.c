@@ -170,8 +170,7 @@ static Value coupling_loop(const Pairs *s, Value q) {
     return build_proj(g, loop, 0);
 }
 
-/* r[i][j] of class i against j is the decision's sigmoid, and Q of the paper what the loop takes.
- */
+/* r[i][j] of class i against j is the decision's sigmoid, and Q of the paper what the loop takes */
 static Value coupled(const Pairs *s, Value decision, const double *a, const double *b) {
     Graph *g = s->g;
     const int64_t k = s->classes;

@@ -24,16 +24,15 @@ Expr nn_window_count(Graph *g, Value x, const Window *w, int i);
 /* x NC... padded with `fill`. */
 Value nn_pad_spatial(Graph *g, Value x, Value fill, const Window *w);
 
-/* Reads an attribute list of exactly n integers, each at least `least`; `absent` where not given.
- */
+/* Reads an attribute list of exactly n integers, each at least `least`; `absent` where not given */
 bool nn_read_ints(Lower *l, const char *name, int n, int64_t absent, int64_t least, int64_t *out);
 
 /* x [N, C, S...] with w [OC, C/groups, K...]: [N, O..., OC], accumulated in `to`. */
 Value nn_conv_last(Graph *g, Value x, Value w, const Window *win, int64_t groups, DType to);
 /* Checks w against x and reads the window for a convolution. */
 bool nn_conv_read(Lower *l, Value x, Value w, Window *win, int64_t *groups);
-/* x NC..., in a type to compute in, by the attributes of AveragePool; 0 after an error. stretch: where
- * padding counts, that of ceil_mode does, too. */
+/* x NC..., in a type to compute in, by the attributes of AveragePool; 0 after an error. stretch:
+ * where padding counts, that of ceil_mode does, too. */
 Value nn_average_pool(Lower *l, Value x, bool stretch);
 /* The attributes of every convolution, for OnnxOp.attrs. */
 extern const char *const nn_conv_attrs[];

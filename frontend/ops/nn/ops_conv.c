@@ -96,8 +96,7 @@ bool nn_conv_read(Lower *l, Value x, Value w, Window *win, int64_t *groups) {
     return nn_window_read(l, x, size, false, win) && nn_window_fits(l, x, win);
 }
 
-/* Adds a bias of [C] to channels-last y in y's type; the result in the type of x, channels first.
- */
+/* Adds a bias of [C] to channels-last y in y's type; the result in the type of x, channels first */
 static Value finish(Graph *g, Value y, Value bias, Value x) {
     if (!y) return 0;
     if (bias) y = v_add(g, y, v_cast_like(g, bias, y));

@@ -9,7 +9,8 @@ typedef enum Outside { OUT_zeros, OUT_border, OUT_reflection } Outside;
 static const char *const outside_names[] = {"zeros", "border", "reflection", NULL};
 typedef enum Mode { MODE_nearest, MODE_linear, MODE_cubic } Mode;
 
-enum { MAX_TAPS = 4, MAX_SAMPLES = 1024, MAX_ADAPTIVE = 1 << 15 }; /* samples: along an axis of a bin */
+/* samples: along an axis of a bin */
+enum { MAX_TAPS = 4, MAX_SAMPLES = 1024, MAX_ADAPTIVE = 1 << 15 };
 
 typedef struct Sampler {
     Mode mode;
@@ -281,8 +282,8 @@ static Value roi_bin(Graph *g, Value lo, Value hi, bool force, int64_t bins) {
     return v_divf(g, size, (double)bins);
 }
 
-/* Sample positions along one axis: regions along axis 0, bins along 2 + axis, and what `in`, the place
- * in a bin from 0 to 1, has. */
+/* Sample positions along one axis: regions along axis 0, bins along 2 + axis, and what `in`, the
+ * place in a bin from 0 to 1, has. */
 static Value roi_positions(Graph *g, Value lo, Value size, int64_t bins, Value in, int axis) {
     if (!in) return 0;
     int rank = v_rank(g, in);
@@ -329,7 +330,8 @@ static bool roi_align_read(Lower *l, RoiAlign *r) {
     return true;
 }
 
-/* Sums, or the largest, of the four taps around each sample: rank and sizes as those of the samples. */
+/* Sums, or the largest, of the four taps around each sample: rank and sizes as those of the
+ * samples. */
 static Value roi_sample(Graph *g, const RoiAlign *r, Value x, Value batch, Value rows,
                         Value columns, int rank, const Expr *dim) {
     Taps th = roi_taps(g, rows, v_dim(g, x, 2)), tw = roi_taps(g, columns, v_dim(g, x, 3));
@@ -357,7 +359,8 @@ enum { REGIONS = sizeof(Regions) / sizeof(Value) };
 static Value roi_fixed(Graph *g, const RoiAlign *r, const Regions *in) {
     const int64_t bins[] = {r->oh, r->ow};
     Expr s = v_int(g, r->samples);
-    Expr dim[6] = {v_dim(g, in->batch, 0), v_dim(g, in->x, 1), v_int(g, r->oh), v_int(g, r->ow), s, s};
+    Expr dim[6] = {
+        v_dim(g, in->batch, 0), v_dim(g, in->x, 1), v_int(g, r->oh), v_int(g, r->ow), s, s};
     Value at[2];
     for (int i = 0; i < 2; i++) {
         Value k = v_addf(g, v_iota(g, v_dtype(g, in->x), s), 0.5);

@@ -1,5 +1,5 @@
-/* ai.onnx.preview.training: optimizer steps and Gradient. Steps' inputs and outputs come in groups of equal size: all
- * X, then all gradients, then all states. */
+/* ai.onnx.preview.training: optimizer steps and Gradient. Steps' inputs and outputs come in groups
+ * of equal size: all X, then all gradients, then all states. */
 #include "frontend/import/formula.h"
 #include "frontend/import/import_impl.h"
 #include "graph/grad/grad.h"
@@ -106,7 +106,8 @@ static bool lower_momentum(Lower *l) {
     return true;
 }
 
-/* ---- Gradient: of the tensor y of this graph by the tensors xs, at the values that inputs give ---- */
+/* ---- Gradient: of the tensor y of this graph by the tensors xs, at the values that inputs give
+ * ---- */
 
 /* Input i, which must be the tensor that the graph computed y from: it is not computed again. */
 static bool is_tensor(Lower *l, uint32_t i, const char *name) {
@@ -128,7 +129,8 @@ static bool lower_gradient(Lower *l) {
     for (uint32_t i = 0; i < nx + nz; i++)
         if (!is_tensor(l, i, i < nx ? xs[i] : zs[i - nx])) return false;
     if (!scope_find(l->scope, lower_s(l, "y"), &y) || y.kind != ITEM_TENSOR)
-        return lower_error(l, D_NAME, "there is no tensor \"%s\" before this node", lower_s(l, "y"));
+        return lower_error(l, D_NAME, "there is no tensor \"%s\" before this node",
+                           lower_s(l, "y"));
     for (uint32_t i = 0; i < nx; i++) x[i] = lower_in(l, i);
     if (grad_build(g, 1, &y.v, NULL, nx, x, dx) != GRAPHC_OK) return false;
     for (uint32_t i = 0; i < nx; i++) {

@@ -41,8 +41,7 @@ static bool lower_scan(Lower *l) {
     return for_axis(l, 1, scan_axis);
 }
 
-/* An index outside its axis is the model's mistake, but harmless in a branch that is never taken.
- */
+/* An index outside its axis is the model's mistake, but harmless in a branch that is never taken */
 static void warn_outside(Lower *l, int axis) {
     ExprPool *p = lower_exprs(l);
     uint32_t n;

@@ -133,8 +133,7 @@ static bool lower_unique(Lower *l) {
 }
 
 /* NonMaxSuppression: a loop that takes the best box of every class that is left and drops what
- * overlaps it. Boxes are y1, x1, y2, x2 with y1 <= y2 and x1 <= x2, each [batch, classes, boxes].
- */
+ * overlaps it. Boxes are y1, x1, y2, x2 with y1 <= y2 and x1 <= x2, each [batch, classes, boxes] */
 
 typedef struct Boxes {
     Value side[4], area;
@@ -219,8 +218,7 @@ static Graph *suppression_body(Lower *l, const Type *t, const Type *threshold) {
     return g;
 }
 
-/* Rows batch, class, box of what was selected, in that order. best, left: [rounds, batch, class].
- */
+/* Rows batch, class, box of what was selected, in that order. best, left: [rounds, batch, class] */
 static Value selected_rows(Graph *g, Value best, Value left) {
     if (!best || !left) return 0;
     const Type t = *graph_type(g, best);

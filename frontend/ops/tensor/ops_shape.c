@@ -348,8 +348,7 @@ static void slice_axis(Lower *l, Expr size, Expr start, Expr end, int64_t step, 
     if (step > 0) {
         const Expr first = expr_max(p, start, zero);
         start = expr_min(p, first, size);
-        /* A table of fixed size that is cut to the length of an input: the input is taken to fit.
-         */
+        /* A table of fixed size that is cut to the length of an input: the input is taken to fit */
         if (is_size_symbol(p, end) && expr_is_const(p, size, &c))
             lower_assume(l, expr_min(p, end, size), end);
         else

@@ -14,8 +14,8 @@ Value quant_unpack_bits(Graph *g, Value x, int64_t bits);
 Value quant_to(Graph *g, Value x, Value zero, DType t, bool saturate);
 /* x as u8 over its own range: { quantised, scale, zero point }. */
 bool quant_dynamic(Graph *g, Value x, Value out[3]);
-/* a and b less their zero points, in 16 bits; 8-bit operands of one type stay as they are where there
- * is nothing to subtract. */
+/* a and b less their zero points, in 16 bits; 8-bit operands of one type stay as they are where
+ * there is nothing to subtract. */
 void quant_centre(Graph *g, Value *a, Value za, Value *b, Value zb);
 
 #endif

@@ -18,19 +18,20 @@ typedef struct Lora {
     LoraLayers *layers;
     const Graph *g;
     const char *root;
-    const bool *last;   /* by value: feeds an output through views and maps alone */
-    Choice **choice;    /* by value; NULL: no layer */
-    Value *low;         /* by value: x A' in the new graph, once a layer that reads the same x asked for it */
-    bool *weight;       /* by value: an initializer that is some layer's */
-    MapStr *adapted;    /* path -> a layer of it that is adapted, by value */
-    MapStr *by_path;    /* path -> number in layers->v */
-    MapStr *by_name;    /* parameter -> number in layers->whole */
+    const bool *last; /* by value: feeds an output through views and maps alone */
+    Choice **choice;  /* by value; NULL: no layer */
+    /* by value: x A' in the new graph, once a layer that reads the same x asked for it */
+    Value *low;
+    bool *weight;    /* by value: an initializer that is some layer's */
+    MapStr *adapted; /* path -> a layer of it that is adapted, by value */
+    MapStr *by_path; /* path -> number in layers->v */
+    MapStr *by_name; /* parameter -> number in layers->whole */
     MapStr *listed;
-    StrBuf all;         /* every layer's path, for messages */
+    StrBuf all; /* every layer's path, for messages */
     regex_t regex;
     bool is_regex;
-    uint64_t streams;   /* of random numbers that are drawn */
-    Value rows;         /* input "adapter", or 0 */
+    uint64_t streams; /* of random numbers that are drawn */
+    Value rows;       /* input "adapter", or 0 */
 } Lora;
 
 /* --- Which layers ----------------------------------------------------------------------------- */
@@ -87,7 +88,8 @@ static bool is_same(const Lora *l, const LoraParameter *p, Value source) {
     const uint64_t n = c->bytes / dtype_bytes(t->dtype);
     if (!p->copy || p->bytes / dtype_bytes(p->dtype) != n) return false;
     for (uint64_t i = 0; i < n; i++)
-        if (dtype_load_f64(t->dtype, c->data, i) != dtype_load_f64(p->dtype, p->copy, i)) return false;
+        if (dtype_load_f64(t->dtype, c->data, i) != dtype_load_f64(p->dtype, p->copy, i))
+            return false;
     return true;
 }
 
@@ -138,7 +140,7 @@ static graphc_status choose_all(Lora *l) {
     return GRAPHC_OK;
 }
 
-/* --- Parameters that are learnt as a whole ------------------------------------------------------ */
+/* --- Parameters that are learnt as a whole ---------------------------------------------------- */
 
 /* A bias, and the one of a layer that has an adapter. */
 static bool is_learnt_bias(const Lora *l, const char *name, bool *adapted) {
@@ -158,8 +160,8 @@ static Value whole_state(Lora *l, Graph *g, const char *name, Type t, Constant i
     return w.state;
 }
 
-/* An initializer becomes a state if it is learnt, else a constant. Those of layers are looked at where
- * they are used: one may be the weight of several. */
+/* An initializer becomes a state if it is learnt, else a constant. Those of layers are looked at
+ * where they are used: one may be the weight of several. */
 static Value initializer(Rewrite *r, Value v) {
     Lora *l = r->facts;
     bool adapted;
@@ -176,8 +178,8 @@ static Value swapped(Graph *g, Value m) {
     return build_permute(g, m, swap);
 }
 
-/* Of an initializer that is a module's weight turned, as exporters leave it: the state is as the module has
- * it, [out, in], and the graph turns it. */
+/* Of an initializer that is a module's weight turned, as exporters leave it: the state is as the
+ * module has it, [out, in], and the graph turns it. */
 static Value turned_state(Lora *l, Graph *g, const char *name, const Layer *at) {
     const Constant *c = layer_elements(l->g, at->source);
     Type t = *graph_type(l->g, at->source);
@@ -206,7 +208,8 @@ static Value saved(Rewrite *r, Value v, const Choice *c) {
     bool turned = !own && c->at.transposed != linear;
     if (!own && (!c->at.plain || (turned && !linear)))
         return (void)diag(r->to->diags, D_UNSUPPORTED, "--lora",
-                          "%s: its weight is not stored as the module has it", c->at.path), 0;
+                          "%s: its weight is not stored as the module has it", c->at.path),
+               0;
     Value in[2], state = turned ? turned_state(l, r->to, name, &c->at)
                                 : whole_state(l, r->to, name, *graph_type(l->g, c->at.source),
                                               *layer_elements(l->g, c->at.source));
@@ -215,11 +218,11 @@ static Value saved(Rewrite *r, Value v, const Choice *c) {
     return build_like(r->to, n, in, 2);
 }
 
-/* --- States of a layer -------------------------------------------------------------------------- */
+/* --- States of a layer ------------------------------------------------------------------------ */
 
 /* [slots, rows, columns], of one adapter [rows, columns]. */
-static Value matrix_state(const Lora *l, Graph *g, const char *path, const char *which, int64_t rows,
-                          int64_t columns) {
+static Value matrix_state(const Lora *l, Graph *g, const char *path, const char *which,
+                          int64_t rows, int64_t columns) {
     const Expr dim[] = {expr_const(g->exprs, l->spec->slots), expr_const(g->exprs, rows),
                         expr_const(g->exprs, columns)};
     bool one = !l->spec->slots;
@@ -265,7 +268,7 @@ static LoraLayer *layer_of(Lora *l, Graph *g, const Choice *c) {
     return &l->layers->v.v[l->layers->v.n - 1];
 }
 
-/* --- What an adapter computes ------------------------------------------------------------------- */
+/* --- What an adapter computes ----------------------------------------------------------------- */
 
 /* Of all adapters one below the other: [in, slots * r]. */
 static Value down(const Lora *l, Graph *g, const LoraLayer *layer) {
@@ -290,7 +293,8 @@ static Value dropped(Lora *l, Graph *g, Value x) {
     return build_dropout(g, x, build_scalar_f(g, DT_f32, ratio), l->streams++, NULL);
 }
 
-/* The input that says which adapter each row goes through: rows are those of the model's first input. */
+/* The input that says which adapter each row goes through: rows are those of the model's first
+ * input. */
 static Value rows_of(Lora *l, Graph *g) {
     const Type *t = l->g->inputs.n ? &l->g->inputs.v[0].type : NULL;
     if (!l->rows && t && t->rank)
@@ -301,13 +305,13 @@ static Value rows_of(Lora *l, Graph *g) {
 /* Whether a column of slots * r belongs to the adapter of a row: [batch, columns]. */
 static Value own_columns(const Lora *l, Graph *g, Expr columns, uint32_t rank) {
     const Expr dim[] = {graph_type(g, l->rows)->dim[0], columns};
-    Value slot = build_binary(g, OP_div, build_iota(g, DT_i64, 2, dim, 1),
-                              build_scalar_i(g, DT_i64, rank));
+    Value slot =
+        build_binary(g, OP_div, build_iota(g, DT_i64, 2, dim, 1), build_scalar_i(g, DT_i64, rank));
     return build_binary(g, OP_eq, slot, build_unsqueeze(g, l->rows, 1));
 }
 
-/* x A' with zeros in the columns of other adapters. Rows of x may be those of a batch, or of a batch and
- * more in one axis. 0: neither. */
+/* x A' with zeros in the columns of other adapters. Rows of x may be those of a batch, or of a
+ * batch and more in one axis. 0: neither. */
 static Value chosen(Lora *l, Graph *g, Value low, uint32_t rank) {
     const Type t = *graph_type(g, low);
     if (!rows_of(l, g)) return 0;
@@ -344,8 +348,9 @@ static Value delta(Lora *l, Graph *g, const Choice *c, const LoraLayer *layer, V
 static Value dora_scale(Lora *l, Rewrite *r, const Choice *c, const LoraLayer *layer) {
     Graph *g = r->to;
     if (!c->at.matrix || !c->at.plain)
-        return (void)diag(g->diags, D_UNSUPPORTED, "--lora", "%s: its weight is not a matrix, which DoRA needs",
-                          c->at.path), 0;
+        return (void)diag(g->diags, D_UNSUPPORTED, "--lora",
+                          "%s: its weight is not a matrix, which DoRA needs", c->at.path),
+               0;
     Value w = build_cast(g, r->map[c->at.matrix], DT_f32), a = layer->a, b = swapped(g, layer->b);
     Value aw = build_matmul(g, a, w, DT_f32);
     Value aab = build_matmul(g, build_matmul(g, a, swapped(g, a), DT_f32), b, DT_f32);
@@ -378,8 +383,8 @@ static uint32_t siblings(Lora *l, Graph *g, Value v, Value *out, Value *a) {
     return n;
 }
 
-/* x A' of layer v. Layers that read the same x multiply it once, by their As one below the other: x is
- * long and a rank is not, so that is what reading it costs, in backward as well. */
+/* x A' of layer v. Layers that read the same x multiply it once, by their As one below the other: x
+ * is long and a rank is not, so that is what reading it costs, in backward as well. */
 static Value lowered(Lora *l, Graph *g, Value v, Value x, const LoraLayer *layer) {
     Value to[MOST_SIBLINGS], a[MOST_SIBLINGS];
     if (l->low[v]) return l->low[v];
@@ -430,8 +435,8 @@ static Value embedding(Rewrite *r, Value v, const Choice *c, const LoraLayer *la
     Value row = build_slice_axis(g, rewrite_in(r, v, 1), last, expr_const(g->exprs, 0),
                                  expr_const(g->exprs, 1), 1);
     row = build_expand(g, row, n->type.rank, dim);
-    Value d = delta(l, g, c, layer,
-                    build_gather(g, a, n->attr.index.src, &row, 1, n->type.rank, dim));
+    Value d =
+        delta(l, g, c, layer, build_gather(g, a, n->attr.index.src, &row, 1, n->type.rank, dim));
     if (!layer->magnitude) return sum_of(g, y, d, n->type.dtype);
     Value whole = build_binary(g, OP_add, build_cast(g, y, DT_f32), d);
     return build_cast(g, build_binary(g, OP_mul, dora_scale(l, r, c, layer), whole), n->type.dtype);
@@ -447,11 +452,12 @@ static Value adapt(Rewrite *r, Value v) {
     const LoraLayer layer = *layer_of(l, r->to, c);
     if (layer.in != c->at.in || layer.out != c->at.out || layer.kind != c->at.kind)
         return (void)diag(r->to->diags, D_UNSUPPORTED, "--lora",
-                          "%s: two layers of different sizes have that path", c->at.path), 0;
+                          "%s: two layers of different sizes have that path", c->at.path),
+               0;
     return c->at.kind == LAYER_linear ? linear(r, v, c, &layer) : embedding(r, v, c, &layer);
 }
 
-/* --- Was all found that was asked for? ---------------------------------------------------------- */
+/* --- Was all found that was asked for? -------------------------------------------------------- */
 
 static graphc_status lacks(Lora *l, const char *what, const char *name) {
     return diag(l->g->diags, l->spec->nmodules || l->spec->nwhole ? D_ADAPTER : D_USAGE, "--lora",
@@ -476,10 +482,9 @@ static graphc_status check_found(Lora *l) {
         if (!found) return lacks(l, "module with weights", s->save.v[k]);
     }
     if (l->layers->v.n || s->nmodules || s->nwhole) return GRAPHC_OK;
-    return diag(l->g->diags, D_USAGE, "--lora", "no layer matches \"%s\"; there are: %s", s->targets,
-                l->all.n ? sb_str(&l->all) : "none");
+    return diag(l->g->diags, D_USAGE, "--lora", "no layer matches \"%s\"; there are: %s",
+                s->targets, l->all.n ? sb_str(&l->all) : "none");
 }
-
 
 graphc_status lora_apply(const Graph *g, const LoraSpec *s, Graph **out, LoraLayers *layers) {
     Arena *a = g->arena;

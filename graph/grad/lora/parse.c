@@ -117,8 +117,7 @@ graphc_status lora_scale(const LoraSpec *s, DiagSink *d, const char *path, uint3
     double r = s->rank, alpha = s->alpha;
     GC_TRY(by_pattern(&s->ranks, d, path, &r));
     GC_TRY(by_pattern(&s->alphas, d, path, &alpha));
-    if (!rank_from(r, rank))
-        return diag(d, D_USAGE, "--lora", "a rank of %g for %s", r, path);
+    if (!rank_from(r, rank)) return diag(d, D_USAGE, "--lora", "a rank of %g for %s", r, path);
     *scale = alpha / (s->rslora ? sqrt(r) : r);
     return GRAPHC_OK;
 }

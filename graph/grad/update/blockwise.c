@@ -6,7 +6,7 @@
 
 enum { DECADES = 7, CODES = 256, ZERO = 127 /* the code of 0 where there are signs */ };
 
-/* One decade [scale / 10, scale]: in `parts` equal parts. `before`: codes above 0 of those below. */
+/* One decade [scale / 10, scale]: in `parts` equal parts. `before`: codes above 0 of those below */
 typedef struct Decade {
     double scale, parts, before;
 } Decade;
@@ -35,8 +35,7 @@ Value blockwise_rows(Graph *g, Value x) {
     const Expr rest = expr_sub(p, all, n);
     const Expr dim[] = {blocks, expr_const(p, BLOCKWISE_BLOCK)};
     Value flat = build_reshape(g, x, 1, &n);
-    if (rest != none)
-        flat = build_pad(g, flat, build_scalar_f(g, t.dtype, 0), &none, &rest, NULL);
+    if (rest != none) flat = build_pad(g, flat, build_scalar_f(g, t.dtype, 0), &none, &rest, NULL);
     return build_reshape(g, flat, 2, dim);
 }
 

@@ -17,7 +17,8 @@ typedef struct Blockwise {
 
 /* How many blocks hold a tensor of this static type. */
 Expr blockwise_blocks(ExprPool *p, const Type *t);
-/* A float tensor as f32 [blocks, BLOCK], filled up with zeros; and back to a type of as many elements. */
+/* A float tensor as f32 [blocks, BLOCK], filled up with zeros; and back to a type of as many
+ * elements. */
 Value blockwise_rows(Graph *g, Value x);
 Value blockwise_unrow(Graph *g, Value rows, const Type *t);
 /* signs: false where no number is below 0, and twice as many codes are above it. A number keeps its

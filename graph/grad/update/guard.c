@@ -52,8 +52,7 @@ static void write_scale(Graph *g, const Guard *k) {
     Value next = build_select(g, early, k->scale, twice);
     build_write(g, k->scale,
                 build_select(g, k->fine, next, build_binary_f(g, OP_mul, k->scale, 0.5)));
-    build_write(g, k->good,
-                build_select(g, build_binary(g, OP_and, k->fine, early), good, zero));
+    build_write(g, k->good, build_select(g, build_binary(g, OP_and, k->fine, early), good, zero));
 }
 
 void guard_judge(Graph *g, Guard *k, Value loss, Value norm) {

@@ -1,5 +1,5 @@
-/* Steps that must not count: those whose loss or gradients are no numbers. Everything here is graph:
- * the states that remember are saved and go on with the rest.
+/* Steps that must not count: those whose loss or gradients are no numbers. Everything here is
+ * graph: the states that remember are saved and go on with the rest.
  *
  * Always: a step whose loss is no finite number leaves parameters and moments as they were. With
  * `norm` so does one whose gradients are not finite; then every update waits for all gradients.
@@ -7,7 +7,7 @@
  * f16 holds gradients down to 6e-8: the loss's cotangent is multiplied by a scale, gradients are
  * divided by it in f32. State "loss_scale" is halved by a step whose gradients are not finite, and
  * doubled after `every` steps without one (Micikevicius et al. 2018, "Mixed Precision Training";
- * torch.amp.GradScaler). State "skipped" counts steps that changed nothing: they are none to AdamW. */
+ * torch.amp.GradScaler). State "skipped" counts steps that changed nothing: none to AdamW. */
 #ifndef GRAPH_GRAD_GUARD_H
 #define GRAPH_GRAD_GUARD_H
 
@@ -38,8 +38,9 @@ Value guard_unscaled(Graph *g, const Guard *k, Value factor);
 void guard_judge(Graph *g, Guard *k, Value loss, Value norm);
 /* The number of the step among those that count: i64 scalar, 1 in the first. */
 Value guard_number(Graph *g, const Guard *k, Value step);
-/* What gradients are multiplied by besides, given what they are (0: nothing). Where all updates wait
- * for all gradients it says so: next values of everything would be stored until then, otherwise. */
+/* What gradients are multiplied by besides, given what they are (0: nothing). Where all updates
+ * wait for all gradients it says so: next values of everything would be stored until then,
+ * otherwise. */
 Value guard_factor(Graph *g, const Guard *k, Value factor);
 
 #endif

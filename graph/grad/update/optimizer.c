@@ -53,8 +53,8 @@ uint32_t optimizer_states(const Optimizer *o, ExprPool *p, const Type *param, Op
     for (uint32_t i = 0; i < moments; i++) {
         out[n++] = (OptimizerState){moment[i], blocks ? code : wide};
         if (blocks)
-            out[n++] = (OptimizerState){
-                scale[i], {.dtype = DT_f32, .rank = 1, .dim = {code.dim[0]}}};
+            out[n++] =
+                (OptimizerState){scale[i], {.dtype = DT_f32, .rank = 1, .dim = {code.dim[0]}}};
     }
     return n;
 }
@@ -173,13 +173,16 @@ static void lion(Graph *g, const Optimizer *o, const OptimizerStep *s, Value p, 
     next[0] = build_binary(g, OP_sub, decayed(g, o, s->lr, p), mul(g, way, s->lr));
 }
 
+typedef void (*Update)(Graph *, const Optimizer *, const OptimizerStep *, Value, Value,
+                       const Value *, Value *);
+
 void optimizer_update(Graph *g, const Optimizer *o, const OptimizerStep *s, Value param, Value grad,
                       const Value *state, Value *next) {
-    static void (*const update[OPTIMIZER_KINDS])(Graph *, const Optimizer *, const OptimizerStep *,
-                                                 Value, Value, const Value *, Value *) = {
+    static const Update update[OPTIMIZER_KINDS] = {
         [OPTIMIZER_sgd] = sgd,
         [OPTIMIZER_adamw] = adamw,
         [OPTIMIZER_lion] = lion,
-        [OPTIMIZER_adamw8bit] = adamw8bit};
+        [OPTIMIZER_adamw8bit] = adamw8bit,
+    };
     update[o->kind](g, o, s, param, grad, state, next);
 }

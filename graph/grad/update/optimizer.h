@@ -3,9 +3,9 @@
  * one plan serves every schedule.
  *
  * Sources: SGD as torch.optim.SGD (Sutskever et al. 2013, without dampening); AdamW as Loshchilov
- * and Hutter 2019, with torch's order of operations; Lion, Chen et al. 2023; AdamW with moments in 8 bits
- * as bitsandbytes has it (blockwise.h), which decays weights behind the step, not before. Parameters of fewer
- * than OPTIMIZER_LEAST_8BIT elements keep moments of f32 there, as it does. */
+ * and Hutter 2019, with torch's order of operations; Lion, Chen et al. 2023; AdamW with moments in
+ * 8 bits as bitsandbytes has it (blockwise.h), which decays weights behind the step, not before.
+ * Parameters of fewer than OPTIMIZER_LEAST_8BIT elements keep moments of f32 there, as it does. */
 #ifndef GRAPH_GRAD_OPTIMIZER_H
 #define GRAPH_GRAD_OPTIMIZER_H
 
@@ -54,9 +54,9 @@ OptimizerStep optimizer_step(Graph *g, const Optimizer *o, Value lr, Value step)
 /* `next` where the step counts. */
 Value optimizer_choose(Graph *g, const OptimizerStep *s, Value next, Value before);
 
-/* state: as optimizer_states lists them. next[0] is the parameter's next value, f32 as param and grad
- * are, if the step counts; next[1..] those of its states, chosen. The former is made of the latter: one
- * kernel stores them all. */
+/* state: as optimizer_states lists them. next[0] is the parameter's next value, f32 as param and
+ * grad are, if the step counts; next[1..] those of its states, chosen. The former is made of the
+ * latter: one kernel stores them all. */
 void optimizer_update(Graph *g, const Optimizer *o, const OptimizerStep *s, Value param, Value grad,
                       const Value *state, Value *next);
 

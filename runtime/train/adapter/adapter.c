@@ -49,8 +49,8 @@ static int by_path(const void *a, const void *b) {
 
 /* --- sorting tensors ------------------------------------------------------------------------- */
 
-/* Is it in one of the modules that are kept as a whole? As PEFT has it a module is one if its path ends
- * so, "norm" stands for input_layernorm too. */
+/* Is it in one of the modules that are kept as a whole? As PEFT has it a module is one if its path
+ * ends so, "norm" stands for input_layernorm too. */
 static bool in_list(const AdapterList *l, const char *name) {
     for (uint32_t i = 0; i < l->n; i++) {
         size_t n = strlen(l->v[i]);
@@ -199,7 +199,8 @@ static graphc_status check_module(const AdapterConfig *c, AdapterModule *m, Erro
                          c->dora ? "a bias of B" : "a magnitude or a bias of B");
     GC_TRY(adapter_scale(c, m->path, &rank, &m->scale, e));
     GC_TRY(check_shapes(m, rank, e));
-    for (int p = 0; p < PART_COUNT; p++) GC_TRY(check_finite(adapter_tensor(m, (AdapterPartKind)p), e));
+    for (int p = 0; p < PART_COUNT; p++)
+        GC_TRY(check_finite(adapter_tensor(m, (AdapterPartKind)p), e));
     return GRAPHC_OK;
 }
 

@@ -85,8 +85,8 @@ typedef struct Adapter {
  * type, or not finite, by name. The message begins with the file's name. */
 GRAPHC_MUST_USE graphc_status adapter_read(const char *folder, Adapter *out, ErrorText e);
 void adapter_free(Adapter *a);
-/* Whether the adapter was meant to learn this parameter of the model. PEFT keeps others too: embeddings
- * and heads as the model had them. */
+/* Whether the adapter was meant to learn this parameter of the model. PEFT keeps others too:
+ * embeddings and heads as the model had them. */
 bool adapter_trains(const AdapterConfig *c, const char *name);
 /* Writes a folder, which is made: tensors, then the configuration. GRAPHC_USAGE unless PEFT would
  * find every module: its path is a target's and its rank what the configuration says. */

@@ -11,7 +11,7 @@ typedef struct Place {
     uint32_t state;
     const char *name;
     DType type;
-    graphc_tensor whole;         /* the state's shape */
+    graphc_tensor whole; /* the state's shape */
     uint64_t elements;
     const AdapterPart *part;     /* NULL: a parameter of the model */
     const AdapterModule *module; /* NULL: the adapter has none there */
@@ -41,7 +41,7 @@ static const SafeTensor *whole_named(const Adapter *a, const char *name) {
     return NULL;
 }
 
-/* --- What goes where ---------------------------------------------------------------------------- */
+/* --- What goes where -------------------------------------------------------------------------- */
 
 static void find_part(const Placing *w, size_t path_size, Place *out) {
     const int32_t rank = out->whole.rank;
@@ -88,7 +88,8 @@ static graphc_status check_matrix(const Placing *w, const Place *p) {
 static graphc_status check_place(const Placing *w, const Place *p) {
     bool matrix = p->part && (p->part->part == PART_a || p->part->part == PART_b);
     if (p->part && w->slot >= p->slots)
-        return error_set(w->e, GRAPHC_USAGE, "the plan has places for %lld adapters, there is no %u",
+        return error_set(w->e, GRAPHC_USAGE,
+                         "the plan has places for %lld adapters, there is no %u",
                          (long long)p->slots, w->slot);
     if (matrix) return p->from ? check_matrix(w, p) : GRAPHC_OK;
     if (!p->from && w->a && p->part && p->part->part == PART_magnitude)
@@ -124,7 +125,7 @@ static graphc_status check_all_placed(const Placing *w) {
     return GRAPHC_OK;
 }
 
-/* --- Into states -------------------------------------------------------------------------------- */
+/* --- Into states ------------------------------------------------------------------------------ */
 
 static void put_matrix(const Place *p, double factor, float *to) {
     const SafeTensor *t = p->from;
@@ -140,10 +141,12 @@ static void put_matrix(const Place *p, double factor, float *to) {
 
 static void put_elements(const SafeTensor *t, DType type, void *to) {
     const size_t n = t->bytes / dtype_bytes(t->dtype);
-    for (size_t i = 0; i < n; i++) dtype_store_f64(type, to, i, dtype_load_f64(t->dtype, t->data, i));
+    for (size_t i = 0; i < n; i++)
+        dtype_store_f64(type, to, i, dtype_load_f64(t->dtype, t->data, i));
 }
 
-/* What B, and its bias, are multiplied by for a plan that multiplies their products by its own scale. */
+/* What B, and its bias, are multiplied by for a plan that multiplies their products by its own
+ * scale. */
 static graphc_status factor_of(const Placing *w, const Place *p, double *out) {
     int64_t rank;
     double scale;

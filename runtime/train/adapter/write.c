@@ -71,7 +71,8 @@ static void add_module(Names *o, const AdapterModule *m) {
 }
 
 /* A parameter of the model: of an adapted module's own it is told that it is the base's. */
-static void add_whole(Names *o, const AdapterModule *modules, uint32_t nmodules, const SafeTensor *t) {
+static void add_whole(Names *o, const AdapterModule *modules, uint32_t nmodules,
+                      const SafeTensor *t) {
     const char *dot = strrchr(t->name, '.');
     size_t n = dot ? (size_t)(dot - t->name) : 0;
     uint32_t i = 0;

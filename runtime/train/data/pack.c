@@ -94,8 +94,7 @@ static uint64_t bins_take(Bins *b, uint64_t room) {
     return sequence;
 }
 
-/* Longest first, else as they come: counted, since lengths are bounded. head is used as counters.
- */
+/* Longest first, else as they come: counted, since lengths are bounded. head is used as counters */
 static void order_pieces(Bins *b, const Pieces *p) {
     for (uint32_t i = 0; i < b->length + 2; i++) b->head[i] = 0;
     for (uint64_t i = 0; i < p->n; i++) b->head[b->length - p->v[i].length + 1]++;

@@ -183,14 +183,12 @@ static const Case cases[] = {
      0},
     {"walk",
      "kernel walk poi i=M j=N\n"
-     "param 0 i32[M*N]\n param 1 i32[50]\n param 2 i32[M*N] written\n"
-     FIVE_STEPS
+     "param 0 i32[M*N]\n param 1 i32[50]\n param 2 i32[M*N] written\n" FIVE_STEPS
      "%28 i32 load p1[t4]\n %29 i32 store p2[i*N + j] %28\n end\n",
      0},
     {"walk_sum",
      "kernel walksum red j=N ~i=M\n"
-     "param 0 i32[M*N]\n param 1 i32[50]\n param 2 f32[50]\n param 3 f32[N] written\n"
-     FIVE_STEPS
+     "param 0 i32[M*N]\n param 1 i32[50]\n param 2 f32[50]\n param 3 f32[N] written\n" FIVE_STEPS
      "%28 i32 load p1[t4]\n %29 i64 cast %28\n %30 i64 min %29, %2\n"
      "%31 i64 max %30, %3\n %32 i64 bind w %31\n %33 f32 load p2[w]\n"
      "%34 f32 reduce sum i %33\n %35 f32 store p3[j] %34\n end\n",

@@ -104,8 +104,8 @@ static void check_digits(void) {
     arena_destroy(b.a);
 }
 
-/* Products of 8 bits: what is multiplied, in what the sums are, how B lies; `ptx` is in the text of those that go to tensor
- * cores, `note` in what explain says. */
+/* Products of 8 bits: what is multiplied, in what the sums are, how B lies; `ptx` is in the text of
+ * those that go to tensor cores, `note` in what explain says. */
 typedef struct Narrow {
     const char *a, *b, *sum, *at, *out, *ptx, *note;
     uint32_t maps;
@@ -127,13 +127,19 @@ static const char *narrow_text(const Narrow *t, Arena *a) {
     const Product size = {.m = 1024, .n = 1024, .k = 1024};
     StrBuf s;
     sb_init(&s, a);
-    sb_printf(&s, "kernel k tem dot i=1024 j=1024 ~k=1024\n param 0 %s[1048576]\n param 1 %s[1048576]\n", t->a, t->b);
-    sb_printf(&s, "param 2 %s[1048576] written\n %%1 %s load p0[i*1024 + k]\n %%2 %s cast %%1\n", t->out, t->a, t->sum);
+    sb_printf(
+        &s, "kernel k tem dot i=1024 j=1024 ~k=1024\n param 0 %s[1048576]\n param 1 %s[1048576]\n",
+        t->a, t->b);
+    sb_printf(&s, "param 2 %s[1048576] written\n %%1 %s load p0[i*1024 + k]\n %%2 %s cast %%1\n",
+              t->out, t->a, t->sum);
     sb_printf(&s, "%%3 %s load p1[", t->b);
     put_sizes(&s, t->at, &size);
-    sb_printf(&s, "]\n %%4 %s cast %%3\n %%5 %s mul %%2, %%4\n %%6 %s reduce sum k %%5\n", t->sum, t->sum, t->sum);
-    sb_printf(&s, "%%7 %s cast %%6\n %%8 %s store p2[i*1024 + j] %%%d\n", t->out, t->out, strcmp(t->out, t->sum) ? 7 : 6);
-    sb_put(&s, "dot batch - m i n j k k pack 0 a %2 acc %6 b %4\n cost reads [1] writes [1] flops [1]\n end\n");
+    sb_printf(&s, "]\n %%4 %s cast %%3\n %%5 %s mul %%2, %%4\n %%6 %s reduce sum k %%5\n", t->sum,
+              t->sum, t->sum);
+    sb_printf(&s, "%%7 %s cast %%6\n %%8 %s store p2[i*1024 + j] %%%d\n", t->out, t->out,
+              strcmp(t->out, t->sum) ? 7 : 6);
+    sb_put(&s, "dot batch - m i n j k k pack 0 a %2 acc %6 b %4\n cost reads [1] writes [1] flops "
+               "[1]\n end\n");
     return sb_str(&s);
 }
 
@@ -151,7 +157,8 @@ static void check_narrow(const Narrow *t) {
         bool as_said = t->ptx ? strstr(text, t->ptx) != NULL : !strstr(text, "wgmma.mma_async");
         if (!CHECK(as_said && strstr(ck->note, t->note) && ck->nmaps == t->maps))
             fprintf(stderr, "%s by %s: %u maps, %s\n", t->a, t->b, ck->nmaps, ck->note);
-        /* Narrow floats are promoted: every k-block has sums of its own, which f32 additions follow. */
+        /* Narrow floats are promoted: every k-block has sums of its own, which f32 additions
+         * follow. */
         CHECK(!t->ptx || (strstr(text, "add.rn.f32") != NULL) == (t->a[0] == 'f'));
         if (t->a[0] == 'f' && t->ptx) /* 512 products are summed at once */
             CHECK(count_of(text, "wgmma.mma_async") % 16 == 0);
@@ -164,16 +171,20 @@ static void check_narrow(const Narrow *t) {
     arena_destroy(b.a);
 }
 
-/* A product and, added to its sums, one over 16 whose operands lie otherwise; of which nothing or its negative is added. */
+/* A product and, added to its sums, one over 16 whose operands lie otherwise; of which nothing or
+ * its negative is added. */
 static const char term[] =
     "kernel k tem dot i=4096 j=2048 ~k=2048 ~r=16\n param 0 bf16[8388608]\n param 1 bf16[4194304]\n"
     "param 2 bf16[65536]\n param 3 bf16[32768]\n param 4 bf16[8388608] written\n"
-    "%%1 bf16 load p0[i*2048 + k]\n %%2 f32 cast %%1\n %%3 bf16 load p1[k*2048 + j]\n %%4 f32 cast %%3\n"
+    "%%1 bf16 load p0[i*2048 + k]\n %%2 f32 cast %%1\n %%3 bf16 load p1[k*2048 + j]\n %%4 f32 cast "
+    "%%3\n"
     "%%5 f32 mul %%2, %%4\n %%6 f32 reduce sum k %%5\n"
-    "%%7 bf16 load p2[i*16 + r]\n %%8 f32 cast %%7\n %%9 bf16 load p3[j*16 + r]\n %%10 f32 cast %%9\n"
+    "%%7 bf16 load p2[i*16 + r]\n %%8 f32 cast %%7\n %%9 bf16 load p3[j*16 + r]\n %%10 f32 cast "
+    "%%9\n"
     "%%11 f32 mul %%8, %%10\n %%12 f32 reduce sum r %%11\n %s\n"
     "%%15 bf16 cast %%14\n %%16 bf16 store p4[i*2048 + j] %%15\n"
-    "dot batch - m i n j k k pack 0 a %%2 acc %%6 b %%4\n cost reads [1] writes [1] flops [1]\n end\n";
+    "dot batch - m i n j k k pack 0 a %%2 acc %%6 b %%4\n cost reads [1] writes [1] flops [1]\n "
+    "end\n";
 
 /* Sums that are added are one, on tensor cores; what is done to one of them before is no sum. */
 static void check_term(const char *sum, bool taken) {
@@ -292,10 +303,13 @@ static void check_product(const Product *c) {
 static void check_f32(bool tf32) {
     Built b = built_new(tf32 ? "tf32" : "f32");
     b.tf32 = tf32;
-    if (built_parse(&b, "kernel k tem dot i=512 j=512 ~k=512\n param 0 f32[262144]\n param 1 f32[262144]\n"
-                        "param 2 f32[262144] written\n %1 f32 load p0[i*512 + k]\n %2 f32 load p1[j*512 + k]\n"
-                        "%3 f32 mul %1, %2\n %4 f32 reduce sum k %3\n %5 f32 store p2[i*512 + j] %4\n"
-                        "dot batch - m i n j k k pack 0 a %1 acc %4 b %2\n cost reads [1] writes [1] flops [1]\n end\n")) {
+    if (built_parse(
+            &b,
+            "kernel k tem dot i=512 j=512 ~k=512\n param 0 f32[262144]\n param 1 f32[262144]\n"
+            "param 2 f32[262144] written\n %1 f32 load p0[i*512 + k]\n %2 f32 load p1[j*512 + k]\n"
+            "%3 f32 mul %1, %2\n %4 f32 reduce sum k %3\n %5 f32 store p2[i*512 + j] %4\n"
+            "dot batch - m i n j k k pack 0 a %1 acc %4 b %2\n cost reads [1] writes [1] flops "
+            "[1]\n end\n")) {
         const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
         /* Results of long sums in two numbers are stored by threads. */
         CHECK(ck->nmaps == (tf32 ? 3 : 2) && ck->maps[0].tf32 == tf32 && ck->maps[1].tf32 == tf32);

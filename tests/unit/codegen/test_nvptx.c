@@ -129,29 +129,39 @@ static void check_case(const Case *c, bool gpu) {
 /* The same several times in a launch is for GPUs alone: points, a row per team, long folds that
  * blocks share, which have zeroed memory, and blocks along z of their own. */
 static const Case again[] = {
-    {"again_point", "kernel again poi more 2 i=N\n"
-            "param 0 f32[N]\n param 1 f16[N] written\n param 2 f32[N]\n param 3 f16[N] written\n"
-            "param 4 f32[N]\n param 5 f16[N] written\n"
-            "%1 f32 load p0[i]\n %2 f16 cast %1\n %3 f16 store p1[i] %2\n end\n", 0},
-    {"again_row", "kernel again per more 1 i=N ~j=64\n"
-            "param 0 f32[64*N]\n param 1 f32[64*N] written\n param 2 f32[64*N]\n"
-            "param 3 f32[64*N] written\n"
-            "%1 f32 load p0[64*i + j]\n %2 f32 reduce max j %1\n %3 f32 sub %1, %2\n"
-            "%4 f32 store p1[64*i + j] %3\n end\n", 1e-6},
-    {"again_split", "kernel again red more 2 ~i=40000\n"
-            "param 0 f32[40000]\n param 1 f32[1] written\n param 2 f32[40000]\n"
-            "param 3 f32[1] written\n param 4 f32[40000]\n param 5 f32[1] written\n"
-            "%1 f32 load p0[i]\n %2 f32 mul %1, %1\n %3 f32 reduce sum i %2\n"
-            "%4 f32 store p1[0] %3\n end\n", 1e-5},
+    {"again_point",
+     "kernel again poi more 2 i=N\n"
+     "param 0 f32[N]\n param 1 f16[N] written\n param 2 f32[N]\n param 3 f16[N] written\n"
+     "param 4 f32[N]\n param 5 f16[N] written\n"
+     "%1 f32 load p0[i]\n %2 f16 cast %1\n %3 f16 store p1[i] %2\n end\n",
+     0},
+    {"again_row",
+     "kernel again per more 1 i=N ~j=64\n"
+     "param 0 f32[64*N]\n param 1 f32[64*N] written\n param 2 f32[64*N]\n"
+     "param 3 f32[64*N] written\n"
+     "%1 f32 load p0[64*i + j]\n %2 f32 reduce max j %1\n %3 f32 sub %1, %2\n"
+     "%4 f32 store p1[64*i + j] %3\n end\n",
+     1e-6},
+    {"again_split",
+     "kernel again red more 2 ~i=40000\n"
+     "param 0 f32[40000]\n param 1 f32[1] written\n param 2 f32[40000]\n"
+     "param 3 f32[1] written\n param 4 f32[40000]\n param 5 f32[1] written\n"
+     "%1 f32 load p0[i]\n %2 f32 mul %1, %1\n %3 f32 reduce sum i %2\n"
+     "%4 f32 store p1[0] %3\n end\n",
+     1e-5},
     /* The first, and the last, of many that are equal, which blocks look for in parts. */
-    {"best_split", "kernel best red i=2 ~j=40000\n"
-            "param 0 i32[80000]\n param 1 i64[2] written\n"
-            "%1 i32 load p0[40000*i + j]\n %2 i64 reduce argmax j %1\n"
-            "%3 i64 store p1[i] %2\n end\n", 0},
-    {"least_split", "kernel least red ~j=40001\n"
-            "param 0 bool[40001]\n param 1 i64[1] written\n param 2 f32[1] written\n"
-            "%1 bool load p0[j]\n %2 f32 cast %1\n %3 i64 reduce argmin_last j %2\n"
-            "%4 f32 reduce sum j %2\n %5 i64 store p1[0] %3\n %6 f32 store p2[0] %4\n end\n", 1e-5},
+    {"best_split",
+     "kernel best red i=2 ~j=40000\n"
+     "param 0 i32[80000]\n param 1 i64[2] written\n"
+     "%1 i32 load p0[40000*i + j]\n %2 i64 reduce argmax j %1\n"
+     "%3 i64 store p1[i] %2\n end\n",
+     0},
+    {"least_split",
+     "kernel least red ~j=40001\n"
+     "param 0 bool[40001]\n param 1 i64[1] written\n param 2 f32[1] written\n"
+     "%1 bool load p0[j]\n %2 f32 cast %1\n %3 i64 reduce argmin_last j %2\n"
+     "%4 f32 reduce sum j %2\n %5 i64 store p1[0] %3\n %6 f32 store p2[0] %4\n end\n",
+     1e-5},
 };
 
 TEST_MAIN {

@@ -36,8 +36,9 @@ typedef struct Want {
     "] written\n %1 " t " load p0[j*" n " + i]\n %2 " t " store p1[i*" rows " + j] %1\nend\n"
 
 #define COLUMNS(t, rows, n)                                                                        \
-    "kernel k red j=" n " ~i=" rows "\n param 0 " t "[" rows "*" n "]\n param 1 f32[" n "] written\n"  \
-    " %1 " t " load p0[i*" n " + j]\n %2 f32 cast %1\n %3 f32 reduce sum i %2\n"                      \
+    "kernel k red j=" n " ~i=" rows "\n param 0 " t "[" rows "*" n "]\n param 1 f32[" n            \
+    "] written\n"                                                                                  \
+    " %1 " t " load p0[i*" n " + j]\n %2 f32 cast %1\n %3 f32 reduce sum i %2\n"                   \
     " %4 f32 store p1[j] %3\nend\n"
 
 static const Want wants[] = {

@@ -1,5 +1,5 @@
-/* graphc_compile.h on a model in memory: external data and progress by callbacks, cancelling, messages as
- * data, the plan as the run library takes it. */
+/* graphc_compile.h on a model in memory: external data and progress by callbacks, cancelling,
+ * messages as data, the plan as the run library takes it. */
 #include "frontend/driver/graphc_compile.h"
 #include "runtime/session.h"
 #include "tests/unit/test.h"
@@ -74,12 +74,14 @@ static void run(const void *plan, size_t size) {
     graphc_tensor t = {x, GRAPHC_CPU, 0, {2, 32, 1}, 2, {2, 4}}, out;
     CHECK_EQ_I(graphc_plan_load_memory(plan, size, NULL, &p, NULL, 0), GRAPHC_OK);
     if (!p || !CHECK(graphc_session_create(p, NULL, &s, NULL, 0) == GRAPHC_OK)) return;
-    CHECK(graphc_bind_input(s, 0, &t) == GRAPHC_OK && graphc_output_shape(s, 0, 0, &out) == GRAPHC_OK);
+    CHECK(graphc_bind_input(s, 0, &t) == GRAPHC_OK &&
+          graphc_output_shape(s, 0, 0, &out) == GRAPHC_OK);
     out.data = y;
     CHECK(graphc_bind_output(s, 0, &out) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK);
     for (int i = 0; i < 8; i++) CHECK(y[i] == x[i] + weights[i % 4]);
     char said[64] = "bad";
-    CHECK_EQ_I(launch_named(s->res, 0, GRAPHC_RUNTIME, (ErrorText){said, sizeof said}), GRAPHC_RUNTIME);
+    CHECK_EQ_I(launch_named(s->res, 0, GRAPHC_RUNTIME, (ErrorText){said, sizeof said}),
+               GRAPHC_RUNTIME);
     CHECK_STR(said, "kernel poi_0_add (node 0 \"y\" Add): bad");
     graphc_session_destroy(s);
     graphc_plan_destroy(p);

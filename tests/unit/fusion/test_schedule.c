@@ -262,7 +262,8 @@ static Value product(Rig *r, int64_t rows, int64_t columns) {
     return build_cast(r->g, build_matmul(r->g, x, w, DT_f32), DT_bf16);
 }
 
-/* Products whose results are added, rounded or not: kernels on a GPU. `computed`: operands of the second. */
+/* Products whose results are added, rounded or not: kernels on a GPU. `computed`: operands of the
+ * second. */
 static uint32_t summed(bool between, uint32_t computed) {
     Rig r = rig();
     Schedule *s = NULL;
@@ -513,15 +514,16 @@ static void attention_gradients(bool shared, bool causal) {
     expect(&r, derive_gradients(&r, DT_f32, shared, causal), shared ? 7 : 5);
 }
 
-/* A GPU makes all three in one kernel, of 16-bit operands; what is scaled behind queries' is done by
- * another, for it is summed in memory. */
+/* A GPU makes all three in one kernel, of 16-bit operands; what is scaled behind queries' is done
+ * by another, for it is summed in memory. */
 static void joint_gradients(bool shared, bool causal) {
     Rig r = rig();
     Schedule *s = NULL;
     uint32_t kernels[TEM_COUNT] = {0};
     (void)derive_gradients(&r, DT_f16, shared, causal);
     r.g = pass_raise(pass_dce(r.g));
-    if (CHECK(schedule_build(r.g, &target_for(PLAN_cuda)->machine, FUSE_ALL, r.a, &s) == GRAPHC_OK)) {
+    if (CHECK(schedule_build(r.g, &target_for(PLAN_cuda)->machine, FUSE_ALL, r.a, &s) ==
+              GRAPHC_OK)) {
         for (uint32_t i = 0; i < s->steps.n; i++)
             if (s->steps.v[i].kernel) kernels[s->steps.v[i].kernel->tem]++;
         CHECK_EQ_I(kernels[TEM_attention_gradients], 1);
@@ -741,8 +743,7 @@ static void narrow_epilogue(void) {
     arena_destroy(r.a);
 }
 
-/* Matrix units fetch rows or columns: what a weight's gradient reads is stored as it is computed.
- */
+/* Matrix units fetch rows or columns: what a weight's gradient reads is stored as it is computed */
 static void activations_stay(void) {
     Rig r = rig();
     Value x = input(&r, DT_bf16, D(16, 32, 64)), dy = input(&r, DT_bf16, D(512, 128));
@@ -852,8 +853,8 @@ static Value scaled(Rig *r, Value x) {
     return build_binary(r->g, OP_mul, x, squares(r, x));
 }
 
-/* Six states of one size, each scaled by its norm, and one of another: next values, and stores of them.
- * Then one that waits for another, and one that stands with either. */
+/* Six states of one size, each scaled by its norm, and one of another: next values, and stores of
+ * them. Then one that waits for another, and one that stands with either. */
 static void equal_kernels(void) {
     Rig r = rig();
     for (uint32_t i = 0; i < 7; i++) {

@@ -1,6 +1,5 @@
 /* The expression algebra: named identities that fusion relies on, and random expressions whose
- * simplified form must evaluate like the plain tree, for floor semantics, at every sampled point.
- */
+ * simplified form must evaluate like the plain tree, for floor semantics, at every sampled point */
 #include "graph/expr/expr.h"
 #include "tests/unit/test.h"
 #include <time.h>

@@ -1,9 +1,9 @@
 /* Golden tests of graph text, passes and kernels: every .gir file in tests/gir and its folders
  * holds a graph, a line `==== pass pass ...`, and the graph expected after those passes and dce; or
- * a line `==== kir cpu` (or sm_90a) and the kernels expected of the optimised graph. Several such sections may follow
- * each other in one file, each starting from the file's first graph. Apart from the text, both
- * graphs must compute the same on random inputs. Every pass must occur. GRAPHC_UPDATE=1 rewrites
- * the expectations. */
+ * a line `==== kir cpu` (or sm_90a) and the kernels expected of the optimised graph. Several such
+ * sections may follow each other in one file, each starting from the file's first graph. Apart from
+ * the text, both graphs must compute the same on random inputs. Every pass must occur.
+ * GRAPHC_UPDATE=1 rewrites the expectations. */
 #include "codegen/target.h"
 #include "graph/eval/eval.h"
 #include "graph/pass/pass.h"
@@ -206,7 +206,9 @@ static void check_file(const char *path) {
     arena_destroy(c.arena);
 }
 
-static int is_shown(const struct dirent *d) { return d->d_name[0] != '.'; }
+static int is_shown(const struct dirent *d) {
+    return d->d_name[0] != '.';
+}
 
 /* The files of a folder and of those in it, by name. */
 static int check_folder(const char *dir) {

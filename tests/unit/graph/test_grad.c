@@ -948,8 +948,7 @@ static void test_shared_weight(void) {
     arena_destroy(a);
 }
 
-/* Attention of 16 bits: its gradient reads the result that the model keeps, rounded, not another.
- */
+/* Attention of 16 bits: its gradient reads the result that the model keeps, rounded, not another */
 static void test_attention_keeps(void) {
     Arena *a = arena_create();
     Graph *g = new_graph(a);

@@ -229,9 +229,11 @@ static void check_overlap(void) {
     Sample sample = sample_make_edited(true, false, waiting_facts);
     char why[512] = "";
     graphc_plan *p = NULL;
-    bool ok = graphc_plan_load_memory(sample.bytes, sample.size, NULL, &p, why, sizeof why) == GRAPHC_OK;
+    bool ok =
+        graphc_plan_load_memory(sample.bytes, sample.size, NULL, &p, why, sizeof why) == GRAPHC_OK;
     graphc_session *s = CHECK(ok) ? session(p, NULL) : NULL;
-    if (s && run(s, 3, 0) && CHECK(nseen == 3)) CHECK(seen[0].launch.dependent && !seen[2].launch.dependent);
+    if (s && run(s, 3, 0) && CHECK(nseen == 3))
+        CHECK(seen[0].launch.dependent && !seen[2].launch.dependent);
     if (s && run(s, 5, 1) && CHECK(nseen == 3)) CHECK(!seen[0].launch.dependent);
     graphc_session_destroy(s);
     graphc_plan_destroy(p);
@@ -247,7 +249,9 @@ static Graph *products(Arena *arena, int n) {
     Type w = {.dtype = DT_f32, .rank = 2, .dim = {side, side}};
     Value v = build_input(g, "x", row);
     for (int i = 0; i < n; i++)
-        v = build_dot(g, v, build_const(g, w, (Constant){.data = weights[i], .bytes = sizeof weights[i]}), DT_f32);
+        v = build_dot(g, v,
+                      build_const(g, w, (Constant){.data = weights[i], .bytes = sizeof weights[i]}),
+                      DT_f32);
     build_output(g, "y", v);
     return g;
 }
@@ -256,8 +260,8 @@ static void note_launch(const FakeLaunch *l) {
     seen[nseen++].launch = *l;
 }
 
-/* A kernel alone asks for nothing early. Behind another it asks for its weights, and no kernel of that
- * run overlaps with what its caller does. */
+/* A kernel alone asks for nothing early. Behind another it asks for its weights, and no kernel of
+ * that run overlaps with what its caller does. */
 static void check_alone(void) {
     const Target *const rows[] = {target_find("sm_90a", 6)};
     cuda->on_launch = note_launch;
@@ -265,9 +269,11 @@ static void check_alone(void) {
         Arena *a = arena_create();
         graphc_plan *p = graph_plan_load_for(products(a, n), rows, 1, NULL);
         graphc_session *s = p ? session(p, NULL) : NULL;
-        graphc_tensor t = {.data = x, .device = GRAPHC_CUDA, .dtype = {2, 32, 1}, .rank = 2, .shape = {1, 256}};
+        graphc_tensor t = {
+            .data = x, .device = GRAPHC_CUDA, .dtype = {2, 32, 1}, .rank = 2, .shape = {1, 256}};
         nseen = 0;
-        if (s && CHECK(graphc_bind_input(s, 0, &t) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK && nseen == n))
+        if (s && CHECK(graphc_bind_input(s, 0, &t) == GRAPHC_OK && graphc_run(s) == GRAPHC_OK &&
+                       nseen == n))
             CHECK(seen[0].launch.dependent == (n == 1) && (n == 1 || seen[1].launch.dependent));
         graphc_session_destroy(s);
         graphc_plan_destroy(p);

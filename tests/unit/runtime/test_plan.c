@@ -186,7 +186,8 @@ static void test_choose(void) {
         variant[i] = before.steps[i].nvariants ? 1 : UINT32_MAX;
         if (before.steps[i].nvariants) at = i;
     }
-    CHECK(before.steps[at].nvariants == 1 && before.stage[before.steps[at].choice] == PLAN_STAGE_bound);
+    CHECK(before.steps[at].nvariants == 1 &&
+          before.stage[before.steps[at].choice] == PLAN_STAGE_bound);
     CHECK(plan_choose(&before, variant, &bytes, &size) == GRAPHC_OK);
     if (CHECK(plan_parse(bytes, size, &after, (ErrorText){0}) == GRAPHC_OK)) {
         const PlanExpr *e = &after.exprs[after.steps[at].choice];

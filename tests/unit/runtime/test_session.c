@@ -266,7 +266,8 @@ static void test_about(const graphc_plan *p) {
         at_load += load;
     }
     CHECK(!*graphc_plan_kernel(p, 0, n).name && !*graphc_plan_kernel(p, 99, 0).name);
-    CHECK(!*graphc_plan_target(p, 99) && !*graphc_plan_refusals(p, 99) && !*graphc_plan_uncovered(p, 99));
+    CHECK(!*graphc_plan_target(p, 99) && !*graphc_plan_refusals(p, 99) &&
+          !*graphc_plan_uncovered(p, 99));
 }
 
 static graphc_status create(const graphc_plan *p, const graphc_session_options *o, char *why,

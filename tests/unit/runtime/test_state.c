@@ -651,7 +651,7 @@ static void files(void) {
     rmdir(dir);
 }
 
-/* However often a run is timed: states are as they were when they were kept, and then one run on. */
+/* However often a run is timed: states are as they were when they were kept, and then one run on */
 static void timed(void) {
     Rig r = rig("counter");
     Value w = build_state(r.g, "w", matrix(r.g), (Constant){.data = start, .bytes = sizeof start});

@@ -113,8 +113,7 @@ graphc_status bench_copies(CliSession *s, BenchTimes *t) {
     return GRAPHC_OK;
 }
 
-/* Per-step times from further runs with profiling on: medians of a few, since profiling disturbs.
- */
+/* Per-step times from further runs with profiling on: medians of a few, since profiling disturbs */
 #define PROFILE_RUNS 11
 static graphc_status profiled_run(CliSession *s) {
     graphc_status st = graphc_run(s->session);

@@ -42,7 +42,8 @@ static graphc_status parse(Cli *c, const FileMap *file, json_t **out) {
     const char *path = c->train.config, *dot = strrchr(path, '.'), *text = (const char *)file->data;
     json_error_t e;
     YamlError y;
-    if (file->size > CONFIG_BYTES) return diag(c->diags, D_DATA, path, "this is no list of options");
+    if (file->size > CONFIG_BYTES)
+        return diag(c->diags, D_DATA, path, "this is no list of options");
     bool yaml = dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
     *out = yaml ? yaml_load(text, file->size, &y)
                 : json_loadb(text, file->size, JSON_REJECT_DUPLICATES, &e);

@@ -16,7 +16,8 @@ static void print_nodes(const char *text) {
 }
 
 /* The time is an estimate by the target's rates with data in memory: what caches hold is faster. */
-static void print_kernel(const Cli *c, const PlanView *v, const PlanTarget *t, const PlanKernel *k) {
+static void print_kernel(const Cli *c, const PlanView *v, const PlanTarget *t,
+                         const PlanKernel *k) {
     Bound b = explain_bound(v, t, k);
     cli_print(stdout, "%s  %s, %s: %s-bound, about %s\n", plan_str(&v->plan, k->name),
               unit_bytes(c->arena, b.bytes), unit_count(c->arena, b.flops, "FLOP"),

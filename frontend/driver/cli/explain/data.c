@@ -56,7 +56,8 @@ static json_t *kernel_json(const Picture *p, const PictureTarget *t, const Pictu
     json_add(j, "kir", text_within(a, sb_str(&kir), kir.n, KIR_ROOM / t->n / p->pipe.ntargets));
     if (code.text) {
         json_add(j, "code_is", json_string(code.ext));
-        json_add(j, "code", text_within(a, code.text, code.size, CODE_ROOM / t->n / p->pipe.ntargets));
+        json_add(j, "code",
+                 text_within(a, code.text, code.size, CODE_ROOM / t->n / p->pipe.ntargets));
     }
     return j;
 }

@@ -80,8 +80,7 @@ static graphc_status checked_run(Verdict *v, Trial *t, Cli *c) {
 }
 
 /* The model as imported; with `round` each value is rounded where the graph rounds to less than
- * f32.
- */
+ * f32 */
 static graphc_status evaluate_outputs(Trial *t, const Cli *c, bool round, EvalTensor **out) {
     const Graph *g = t->pipe.imported;
     Progress p = {.what = "reference", .quiet = c->json};
@@ -232,8 +231,7 @@ static bool covers(const Kernel *k, Loc loc) {
     return false;
 }
 
-/* The last core node of each ONNX node, in order: what a user can name. Of one kernel, or of all.
- */
+/* The last core node of each ONNX node, in order: what a user can name. Of one kernel, or of all */
 static uint32_t candidates(const Graph *g, const Kernel *of, Arena *a, Value **out) {
     uint32_t n = 0;
     Value *v = ARENA_ARRAY(a, Value, g->nodes.n);

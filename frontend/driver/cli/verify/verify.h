@@ -12,9 +12,9 @@ typedef struct Trial {
     Pipeline pipe;
     CliSession session;
     EvalTensor *want, *got; /* outputs of the reference and of the run */
-    Arena *memory;         /* of what is only wanted for this trial */
-    Value extra;           /* also made an output; 0 = none */
-    uint32_t fuse_at_most; /* FUSE_ALL: as the command line says */
+    Arena *memory;          /* of what is only wanted for this trial */
+    Value extra;            /* also made an output; 0 = none */
+    uint32_t fuse_at_most;  /* FUSE_ALL: as the command line says */
 } Trial;
 
 /* What a run of verify has found, for text and JSON. */
