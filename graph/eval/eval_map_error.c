@@ -178,7 +178,7 @@ static CLONES void spare_whole(const EvalScalar *a, const EvalScalar *b, const E
     for (int64_t i = 0; i < n; i++) {
         const double v = y[i].f;
         const bool whole = (v == floor(v)) & (a[i].f == floor(a[i].f)) & (b[i].f == floor(b[i].f));
-        out[i] = whole & (fabs(v) * unit <= 1) ? 0 : out[i];
+        out[i] = (whole & (fabs(v) * unit <= 1)) ? 0 : out[i];
     }
 }
 
