@@ -145,7 +145,8 @@ static Value weights_transposed(Graph *g, Value w, int64_t groups, const Window 
     return build_reshape(g, w, t.rank, dim);
 }
 
-/* Padding that a given output_shape or SAME asks for; win->lo/hi then crop the full result. */
+/* Padding that a given output_shape or SAME asks for; win->lo/hi then crop the full result. Pads
+ * are not negative: what output_shape has more than the full result follows it, as zeros. */
 static bool crop_read(Lower *l, Value x, Window *win, const int64_t *extra) {
     Graph *g = lower_graph(l);
     ExprPool *p = g->exprs;
@@ -162,12 +163,10 @@ static bool crop_read(Lower *l, Value x, Window *win, const int64_t *extra) {
         Expr full = expr_mul(p, expr_addi(p, in, -1), stride);
         full = expr_addi(p, full, nn_window_span(win, i) + extra[i]);
         Expr out = shape ? expr_const(p, shape[i]) : expr_mul(p, in, stride);
-        Expr total = expr_sub(p, full, out);
-        if (!shape) total = expr_max(p, total, expr_const(p, 0));
-        Expr small = expr_div(p, total, expr_const(p, 2)), large = expr_sub(p, total, small);
-        bool upper = !strcmp(mode, "SAME_UPPER");
-        win->lo[i] = upper ? small : large;
-        win->hi[i] = upper ? large : small;
+        Expr total = expr_sub(p, full, out), cut = expr_max(p, total, expr_const(p, 0));
+        Expr small = expr_div(p, cut, expr_const(p, 2)), large = expr_sub(p, cut, small);
+        win->lo[i] = !strcmp(mode, "SAME_UPPER") ? small : large;
+        win->hi[i] = expr_sub(p, shape ? total : cut, win->lo[i]);
     }
     return true;
 }
