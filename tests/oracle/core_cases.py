@@ -73,7 +73,7 @@ softplus = lambda x: np.logaddexp(0, x)
 erf = np.vectorize(math.erf, otypes=[np.float64])
 # Where onnxruntime computes f64 in f32, overflows on the way, or has rules of its own for NaN.
 EXACT = {"Erf": erf, "Gelu": lambda x: np.where(x == -np.inf, np.nan, .5 * x * (1 + erf(x / 2 ** .5))), "Softplus": softplus,
-         "Mish": lambda x: x * np.tanh(softplus(x)), "HardSwish": lambda x: x * np.clip(x / 6 + .5, 0, 1), "Sign": np.sign,
+         "Mish": lambda x: x * np.tanh(softplus(x)), "HardSwish": lambda x: x * np.clip(x * float(np.float32(1 / 6)) + .5, 0, 1), "Sign": np.sign,
          "Softsign": lambda x: x / (1 + np.abs(x))}
 SHAPES = {"edges": None, "scalar": (), "empty": (3, 0, 2), "one": (1, 1), "cube": (3, 5, 7)}
 

@@ -56,10 +56,12 @@ static bool lower_gelu(Lower *l) {
     return true;
 }
 
+/* As the operator's function body has it, where alpha is an attribute: a sixth in f32, whatever the
+ * type. */
 static bool lower_hard_swish(Lower *l) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0);
-    lower_out(l, 0, v_mul(g, x, activation_hard_sigmoid(g, x, 1.0 / 6, 0.5)));
+    lower_out(l, 0, v_mul(g, x, activation_hard_sigmoid(g, x, (double)(1.0f / 6), 0.5)));
     return true;
 }
 

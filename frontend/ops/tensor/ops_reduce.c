@@ -1,5 +1,6 @@
 /* Reductions over axes. */
 #include "frontend/import/axes.h"
+#include "frontend/import/formula.h"
 #include <string.h>
 
 typedef enum Before { PRE_NONE, PRE_ABS, PRE_SQUARE, PRE_EXP } Before;
@@ -59,6 +60,7 @@ static Value reduce_axes(Lower *l, const Axes *axes) {
     const DType t = lower_type(l, 0)->dtype;
     Value x = lower_in(l, 0), v;
     if (leaves_integers(k, t)) x = build_cast(g, x, DT_f64);
+    if (kinds[k].after == POST_SQRT) x = v_widen(g, x); /* the root may fit where squares do not */
     if (kinds[k].before == PRE_EXP) return build_cast(g, log_sum_exp(g, x, mask, keep), t);
     if (kinds[k].before == PRE_ABS) x = build_unary(g, OP_abs, x);
     if (kinds[k].before == PRE_SQUARE) x = build_binary(g, OP_mul, x, x);
@@ -66,7 +68,7 @@ static Value reduce_axes(Lower *l, const Axes *axes) {
                                             : reduce(g, kinds[k].op, x, mask, keep);
     if (kinds[k].after == POST_SQRT) v = build_unary(g, OP_sqrt, v);
     if (kinds[k].after == POST_LOG) v = build_unary(g, OP_log, v);
-    return leaves_integers(k, t) ? build_cast(g, v, t) : v;
+    return build_cast(g, v, t);
 }
 
 /* Axes became an input with opset 13 for ReduceSum and 18 for the others. */
