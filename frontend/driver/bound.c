@@ -102,10 +102,16 @@ typedef struct Terms {
     double *count;      /* elements */
 } Terms;
 
+/* No steeper than 1. */
+static bool is_gentle(Op op) {
+    return op == OP_tanh || op == OP_sigmoid || op == OP_sin || op == OP_cos || op == OP_erf;
+}
+
 /* What passes on errors of its operands as they are, or times another operand. */
 static bool passes_on(const Graph *g, const Node *n) {
     Op op = (Op)n->op;
     return op == OP_add || op == OP_sub || op == OP_mul || op == OP_div || op == OP_reduce_sum ||
+           is_gentle(op) || op == OP_exp || op_info[op].cls == OPC_CONTRACT || op == OP_attention ||
            (op == OP_cast && dtype_is_float(graph_type(g, n->in[0])->dtype)) ||
            (op_info[op].cls != OPC_SOURCE && moves_only(n));
 }
@@ -137,14 +143,22 @@ static EvalTensor *look_at_term(void *ctx, Value v, const EvalTensor *want, cons
     return NULL;
 }
 
+static double size_of_product(const Terms *t, Value a, Value b) {
+    return fmax(t->size[a] * t->rms[b], t->rms[a] * t->size[b]);
+}
+
 /* Operands stand before their readers. */
 static double size_of(const Terms *t, Value v) {
     const Node *n = graph_node(t->g, v);
     double size = t->rms[v];
     if (!passes_on(t->g, n)) return size;
     const Value a = n->in[0], b = n->in[n->nin > 1];
+    if (op_info[n->op].cls == OPC_CONTRACT)
+        return fmax(size, size_of_product(t, a, b) * sqrt(products(t->g, n)));
     switch (n->op) {
-    case OP_mul: return fmax(size, fmax(t->size[a] * t->rms[b], t->rms[a] * t->size[b]));
+    case OP_mul: return fmax(size, size_of_product(t, a, b));
+    case OP_exp: return fmax(size, t->rms[v] * t->size[a]);
+    case OP_attention: return fmax(size, fmax(t->size[b], t->size[a] * t->rms[b]));
     case OP_div: return fmax(size, t->rms[b] > 0 ? t->size[a] / t->rms[b] : 0);
     case OP_reduce_sum: return fmax(size, t->size[a] * sqrt(t->count[a] / fmax(t->count[v], 1)));
     default: break;

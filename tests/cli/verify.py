@@ -76,6 +76,20 @@ for seed in range(3):
     said = run("verify", "cancels.onnx", "--seed", str(seed))
     expect(f"a sum that cancels: {said}", re.search(r"ok +y: .* it is a sum of terms [\de+.]+ times as large", said))
 
+# The same through a norm and a product.
+nodes = [h.make_node("Exp", ["x"], ["e"]), h.make_node("Log", ["e"], ["l"]), h.make_node("Sub", ["x", "l"], ["d"]),
+         h.make_node("Mul", ["d", "d"], ["s"]), h.make_node("ReduceMean", ["s", "last"], ["m"]), h.make_node("Add", ["m", "small"], ["a"]),
+         h.make_node("Sqrt", ["a"], ["r"]), h.make_node("Div", ["d", "r"], ["n"]), h.make_node("MatMul", ["n", "w"], ["y"])]
+w = h.make_tensor("w", T.FLOAT, (64, 64), rng.standard_normal(4096).astype(np.float32))
+save("cancels_before", nodes, [h.make_tensor("last", T.INT64, [1], [-1]), h.make_tensor("small", T.FLOAT, [], [1e-2]), w],
+     (T.FLOAT, (64, 64)), (T.FLOAT, (64, 64)))
+said = run("verify", "cancels_before.onnx")
+expect(f"a sum that cancels before a product: {said}", re.search(r"ok +y: .* it is a sum of terms [\de+.]+ times as large", said))
+
+# Squares of halves need not fit a half where their root does.
+save("root", [h.make_node("ReduceL2", ["x"], ["r"], keepdims=1), h.make_node("Mul", ["x", "r"], ["y"])], [], (T.FLOAT16, (300, 300)), (T.FLOAT16, (300, 300)))
+run("verify", "root.onnx")
+
 # A step of the quantiser is no error. Values of a sum fall on all sides of the boundaries between codes.
 nodes, inits = [], [h.make_tensor("s", T.FLOAT, (), [0.02]), h.make_tensor("z", T.INT8, (), [3])]
 for i in range(4):
