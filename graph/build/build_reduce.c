@@ -228,7 +228,10 @@ static bool tap_meets(int64_t offset, int64_t stride, int64_t steps, int64_t siz
 }
 
 /* Taps at the window's ends that only ever meet padding are left out, as under a dilation that is
- * larger than the input: the part of the weights that is needed, the padding in `a` to match. */
+ * larger than the input: the part of the weights that is needed, the padding in `a` to match. A
+ * window may have 2^40 taps: at most LIVE_TAPS_TRIED of each end are looked at. */
+enum { LIVE_TAPS_TRIED = 4096 };
+
 static Value live_taps(Graph *g, const Type *x, const Type *y, Value w, Attr *a) {
     ExprPool *p = g->exprs;
     for (int i = 0; w && i < a->conv.n; i++) {
@@ -236,12 +239,14 @@ static Value live_taps(Graph *g, const Type *x, const Type *y, Value w, Attr *a)
         if (!expr_is_const(p, graph_type(g, w)->dim[i], &taps) ||
             !expr_is_const(p, x->dim[i + 1], &size) || !expr_is_const(p, y->dim[i + 1], &steps))
             continue;
-        int64_t *lo = &a->conv.lo[i], *hi = &a->conv.hi[i], first = 0, n = taps;
-        for (; n > 1 && *lo >= dilation && !tap_meets(-*lo, stride, steps, size); n--, first++)
+        int64_t *lo = &a->conv.lo[i], *hi = &a->conv.hi[i], first = 0, last = 0, n = taps;
+        for (; n > 1 && first < LIVE_TAPS_TRIED && *lo >= dilation &&
+               !tap_meets(-*lo, stride, steps, size);
+             n--, first++)
             *lo -= dilation;
-        for (;
-             n > 1 && *hi >= dilation && !tap_meets((n - 1) * dilation - *lo, stride, steps, size);
-             n--)
+        for (; n > 1 && last < LIVE_TAPS_TRIED && *hi >= dilation &&
+               !tap_meets((n - 1) * dilation - *lo, stride, steps, size);
+             n--, last++)
             *hi -= dilation;
         if (n < taps) w = build_slice_axis(g, w, i, expr_const(p, first), expr_const(p, n), 1);
     }

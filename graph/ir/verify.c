@@ -15,14 +15,28 @@ static bool is_tuple(const Node *n) {
     return n->op == OP_if || n->op == OP_loop;
 }
 
+/* Are a and b joined by what the graph assumes, over any number of pairs? */
+static bool assumed_same(const Graph *g, Expr a, Expr b) {
+    Expr *same = ARENA_ARRAY(g->arena, Expr, g->nassume + 1);
+    uint32_t n = 0;
+    same[n++] = a;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < g->nassume; k++) {
+            const Expr x = g->assume[k].a, y = g->assume[k].b;
+            if (x != same[i] && y != same[i]) continue;
+            const Expr other = x == same[i] ? y : x;
+            uint32_t known = 0;
+            while (known < n && same[known] != other) known++;
+            if (other == b) return true;
+            if (known == n) same[n++] = other;
+        }
+    return false;
+}
+
 /* Sizes are equal as expressions, or because the graph assumes so. */
 static bool same_size(const Graph *g, Expr a, Expr b) {
-    if (a == b || expr_is_value(g->exprs, expr_sub(g->exprs, a, b), 0)) return true;
-    for (uint32_t i = 0; i < g->nassume; i++)
-        if ((g->assume[i].a == a && g->assume[i].b == b) ||
-            (g->assume[i].a == b && g->assume[i].b == a))
-            return true;
-    return false;
+    return a == b || expr_is_value(g->exprs, expr_sub(g->exprs, a, b), 0) ||
+           (g->nassume && assumed_same(g, a, b));
 }
 
 static const char *same_dims(const Graph *g, const Type *a, const Type *b) {
