@@ -227,11 +227,14 @@ static bool read_elements(Reader *r, DType t, void *data, size_t count) {
 }
 
 static void draw_elements(uint64_t seed, DType t, void *data, size_t count) {
+    uint64_t drawn[256]; /* elements are one of 256 */
+    const size_t size = dtype_bytes(t);
+    for (int k = 0; k < 256; k++)
+        dtype_store_f64(t, &drawn[k], 0,
+                        dtype_is_float(t) ? (double)(k - 128) / 1024.0 : (double)(k & 1));
     for (size_t i = 0; i < count; i++) {
         seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        int64_t k = (int64_t)(seed >> 56);
-        dtype_store_f64(t, data, i,
-                        dtype_is_float(t) ? (double)(k - 128) / 1024.0 : (double)(k & 1));
+        memcpy((char *)data + i * size, &drawn[seed >> 56], size);
     }
 }
 
@@ -251,6 +254,7 @@ static bool read_constant(Reader *r, const Type *type, Constant *c) {
     uint64_t count;
     int64_t file = 0, offset = 0;
     DType t = type->dtype;
+    if (t == DT_none) return fail(r, "a constant is no tuple");
     if (!static_count(r, type, &count)) return false;
     void *data = arena_array(r->arena, count, dtype_bytes(t));
     if (eat(r, "0x")) {
