@@ -25,7 +25,7 @@ except ImportError:  # check alone does without
         raise
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import motifs  # its steps
+import motifs, places  # their steps
 from maker import BOOL, DOUBLE, FLOAT, HALF, INT64, NP, OPSET, STEPS, Maker, Refused, Value, step
 
 

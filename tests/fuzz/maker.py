@@ -1,6 +1,6 @@
 """What random graphs are made with: values that know their sizes, types and bounds, and a maker that adds nodes.
 
-A step is a function that takes the maker and adds one value or more; graphs.py has those of one operator, motifs.py those of several.
+A step is a function that takes the maker and adds one value or more; graphs.py has those of one operator, motifs.py those of several, places.py reductions that are read elsewhere.
 """
 import random
 
@@ -100,7 +100,7 @@ class Maker:
     # --- what there is at first -------------------------------------------------------------------------
 
     def size(self):
-        return self.r.choice([1, 1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 33])
+        return self.r.choice([1, 1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 33] * 4 + [65, 130, 300])
 
     def begin(self):
         r = self.r
