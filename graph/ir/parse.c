@@ -159,6 +159,7 @@ static bool read_symbol(Reader *r) {
     if (*r->at != '.' && !read_int(r, &s.lo)) return false;
     if (!expect(r, "..")) return false;
     if ((isdigit((unsigned char)*r->at) || *r->at == '-') && !read_int(r, &s.hi)) return false;
+    if (s.lo > s.hi) return fail(r, "no number lies between these");
     if (eat(r, "hint") && !read_int(r, &s.hint)) return false;
     expr_sym_new(r->exprs, s);
     return true;
