@@ -199,15 +199,15 @@ static void fix_dim(const Graph *g, ImportOptions *io, ImportDim *dims, Expr d, 
 }
 
 /* Sizes that a training plan has once and for all: kernels of known sizes are better ones, and
- * compile sooner. The model is read for the names of its sizes; what is wrong with it is said when
- * it is read again. */
-static void fix_sizes(Pipeline *p, const char *path, const graphc_compile_options *o,
-                      ImportOptions *io) {
+ * compile sooner. The model is read for the names of its sizes; what there is to say of it is said
+ * when it is read again, at once if it cannot be. */
+static graphc_status fix_sizes(Pipeline *p, const char *path, const graphc_compile_options *o,
+                               ImportOptions *io) {
     Model *model;
     Graph *g;
-    if (!o->training->batch && !o->training->seq) return;
+    if (!o->training->batch && !o->training->seq) return GRAPHC_OK;
     if (import_model(p->arena, diag_create(p->arena, path), path, io, &model, &g) != GRAPHC_OK)
-        return;
+        GC_TRY(import_model(p->arena, p->diags, path, io, &model, &g));
     ImportDim *dims = ARENA_ARRAY(p->arena, ImportDim, io->ndims + 2 * g->inputs.n);
     for (uint32_t i = 0; i < io->ndims; i++) dims[i] = io->dims[i];
     for (uint32_t i = 0; i < g->inputs.n; i++) {
@@ -218,6 +218,7 @@ static void fix_sizes(Pipeline *p, const char *path, const graphc_compile_option
     }
     io->dims = dims;
     import_close(model);
+    return GRAPHC_OK;
 }
 
 /* Whether a target is the faster for bytes in blocks. */
@@ -250,7 +251,7 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
     io.dims = dims;
     io.ndims = o->ndims;
     io.rounds_to_bytes = !o->training && !p->lora && !p->trained && multiplies_bytes(p);
-    if (o->training) fix_sizes(p, model_path, o, &io);
+    if (o->training) GC_TRY(fix_sizes(p, model_path, o, &io));
     GC_TRY(import_model(p->arena, p->diags, model_path, &io, &p->model, &p->imported));
     for (uint32_t i = 0; i < o->nstates; i++)
         GC_TRY(graph_tie(p->imported, o->states[i].input, o->states[i].output));

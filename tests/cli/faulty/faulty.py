@@ -9,6 +9,7 @@ import os, shutil, signal, subprocess, sys, tempfile, time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "fuzz"))
 import models
+import numpy as np
 
 graphc, faulty = map(os.path.abspath, sys.argv[1:3])
 SAMPLE = 1 << 30 if "--all" in sys.argv else 8 if "--some" in sys.argv else 60  # allocations that are tried, of each command
@@ -128,10 +129,19 @@ with tempfile.TemporaryDirectory() as d:
     plan = {"mlp.plan": open("mlp.plan", "rb").read()}
     compile = Trial("compile", ["attention.onnx", "-o", "p.plan"], given, {"p.plan": OLD})
     cached = Trial("compile with a cache", ["mlp.onnx", "-o", "p.plan", "--cache", "c"], given, {"p.plan": OLD})
-    trials = [compile, cached, Trial("run", ["run", "mlp.plan", "--dim", "batch=3", "--threads", "2", "--output-dir", "o"], plan, {"o/y.npy": OLD})]
+    loss = ["--loss", "mse(y, target)", "--batch", "2"]
+    np.save("x.npy", np.ones((4, 5), np.float32)), np.save("t.npy", np.zeros((4, 3), np.float32))
+    subprocess.run([graphc, "finetune", "models/mlp.onnx", *loss, "--lora", "r=2,targets=all-linear", "--data", "x=x.npy", "--data", "target=t.npy", "--steps", "1", "-o", "a"],
+                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    adapter = {f"a/{f}": open(f"a/{f}", "rb").read() for f in os.listdir("a") if f.startswith("adapter")}
+    training = Trial("training plan", ["train", "mlp.onnx", *loss, "--plan-only", "-o", "p.plan"], given, {"p.plan": OLD})
+    merge = Trial("merge", ["merge", "mlp.onnx", "--adapter", "a", "-o", "m.onnx"], {**given, **adapter}, {"m.onnx": OLD})
+    trials = [compile, cached, Trial("run", ["run", "mlp.plan", "--dim", "batch=3", "--threads", "2", "--output-dir", "o"], plan, {"o/y.npy": OLD}),
+              Trial("run with an adapter", ["run", "mlp.onnx", "--adapter", "a", "--dim", "batch=3", "--output-dir", "o"], {**given, **adapter}, {"o/y.npy": OLD}),
+              training, merge, Trial("verify", ["verify", "mlp.onnx", "--dim", "batch=3"], given, {})]
     for t in trials:
         t.run()
-    compile.kill()
-    cached.kill()
+    for t in (compile, cached, training, merge):
+        t.kill()
 print(f"{failures} failures")
 sys.exit(failures != 0)
