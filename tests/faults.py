@@ -58,6 +58,10 @@ FAULTS = [
     # ---- the command line ----------------------------------------------------------------------------
     ("a stopped compile leaves its assembler", "cli/stopped", "codegen/nvptx/assembler.c", "prctl(PR_SET_PDEATHSIG, SIGKILL);", "(void)prctl;"),
     ("a field of JSON is not described", "cli/json", "frontend/driver/cli/cmd_inspect.c", 'json_object_set_new(j, "made_by",', 'json_object_set_new(j, "maker",'),
+    ("a training plan is another where the model cannot be read for a moment", "cli/faulty", "frontend/driver/pipeline.c",
+     "        GC_TRY(import_model(p->arena, p->diags, path, io, &model, &g));", "        return GRAPHC_OK;"),
+    ("terms that cancel before a product are not seen", "cli/verify", "frontend/driver/bound.c",
+     "op_info[op].cls == OPC_CONTRACT || op == OP_attention", "op == OP_attention"),
     ("a full disk goes unnoticed", "cli/faulty", "runtime/base/file.c",
      'if (!write_all(w->fd, data, size)) return fail_errno(why, "cannot be written");\n    w->size', "(void)write_all(w->fd, data, size);\n    (void)why;\n    w->size"),
     ("sizes may be negative", "cli/errors", "codegen/plan/plan_build.c", "if (lo >= 0 || map_get(b->sizes,", "if (lo != 0 || map_get(b->sizes,"),
