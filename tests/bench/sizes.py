@@ -61,6 +61,15 @@ def outputs(n):
 
 
 @family
+def concat(n):
+    """Operands of one node, each of a node of its own."""
+    nodes = [h.make_node("Neg" if i % 2 else "Abs", ["x"], [f"v{i}"]) for i in range(n)]
+    m = model(nodes + [h.make_node("Concat", [f"v{i}" for i in range(n)], ["y"], axis=1)], ["y"])
+    m.graph.output[0].CopyFrom(tensor("y", "n", 8 * n))
+    return m
+
+
+@family
 def functions(n):
     """A chain of calls, each of a function of its own."""
     v, sets = names(n), [h.make_opsetid("", 17)]
