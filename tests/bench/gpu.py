@@ -42,7 +42,7 @@ class Timed:
 
     def __init__(self, fn, stream):
         import torch
-        self.stream = stream
+        self.stream, self.before = stream, getattr(fn, "before", None)
         with torch.cuda.stream(stream):
             fn(), fn()
             stream.synchronize()
@@ -52,13 +52,14 @@ class Timed:
             with torch.cuda.graph(self.graph, stream=stream):
                 for _ in range(self.inner):
                     fn()
-            self.graph.replay()
-            stream.synchronize()
+            self.events(self.graph.replay)
 
     def events(self, fn):
         import torch
         a, b = torch.cuda.Event(True), torch.cuda.Event(True)
         with torch.cuda.stream(self.stream):
+            if self.before:
+                self.before()
             a.record(), fn(), b.record()
         b.synchronize()
         return a.elapsed_time(b)
