@@ -1,10 +1,10 @@
 /* Runs a plan that has both targets on the CPU and on a GPU with the same inputs and compares.
  *
- *   plan_compare PLAN [--weights DIR] [--tolerance T] [SYMBOL=VALUE ...]
+ *   plan_compare PLAN [--weights DIR] [--tolerance T] [--runs N] [SYMBOL=VALUE ...]
  *
- * Per output: largest difference over the standard deviation of the CPU's result. Then the time of
- * a run on the GPU (replayed, tensors in place) and on the CPU. Exit status 1 if a difference is
- * above the tolerance (1e-4), 77 if there is no GPU. */
+ * Per output: largest difference over the standard deviation of the CPU's result. Then the best
+ * time of N (30) runs on the GPU (replayed, tensors in place) and on the CPU. Exit status 1 if a
+ * difference is above the tolerance (1e-4), 77 if there is no GPU. */
 #include "runtime/graphc.h"
 #include <math.h>
 #include <stdint.h>
@@ -13,13 +13,11 @@
 #include <string.h>
 #include <time.h>
 
-#define RUNS 30
-
 typedef struct Options {
     const char *plan, *weights;
     double tolerance;
     char **symbols;
-    int nsymbols;
+    int nsymbols, runs;
 } Options;
 
 static int64_t symbol_value(const Options *o, const char *dim) {
@@ -43,7 +41,22 @@ static size_t count(const graphc_tensor *t) {
     return n;
 }
 
-/* Masks are ones, other integers small ids, floats uniform in [-1, 1). */
+/* f as 16 bits of IEEE: below 2^-14 in steps of 2^-24, else in 1,024 steps of its power of two. */
+static uint16_t half_of(float f) {
+    int e;
+    double m = frexp(fabs(f), &e);
+    long bits = e < -13 || m < 0.5 ? lrint(ldexp(fabs(f), 24))
+                                   : (e + 14) * 1024 + lrint((2 * m - 1) * 1024);
+    return (uint16_t)(bits | (f < 0 ? 0x8000 : 0));
+}
+
+static double of_half(uint16_t bits) {
+    int e = bits >> 10 & 31, m = bits & 1023;
+    double v = !e ? ldexp(m, -24) : e < 31 ? ldexp(1024 + m, e - 25) : m ? NAN : INFINITY;
+    return bits & 0x8000 ? -v : v;
+}
+
+/* Masks are ones, other integers small ids, floats uniform in [-1, 1), those of 8 bits below 2. */
 static void fill(const graphc_tensor *t, const char *name) {
     uint32_t state = 12345;
     size_t n = count(t);
@@ -55,10 +68,14 @@ static void fill(const graphc_tensor *t, const char *name) {
         memcpy(&bits, &f, 4);
         int64_t id = strstr(name, "mask") ? 1 : (int64_t)(state >> 8) % 97;
         if (t->dtype.code == 2 && t->dtype.bits == 32) ((float *)t->data)[i] = f;
+        if (t->dtype.code == 2 && t->dtype.bits == 16) ((uint16_t *)t->data)[i] = half_of(f);
         if (t->dtype.code == 4) ((uint16_t *)t->data)[i] = (uint16_t)(bits >> 16);
+        if (t->dtype.code == 0 && t->dtype.bits == 8) ((int8_t *)t->data)[i] = (int8_t)(id - 48);
         if (t->dtype.code == 0 && t->dtype.bits == 64) ((int64_t *)t->data)[i] = id;
         if (t->dtype.code == 0 && t->dtype.bits == 32) ((int32_t *)t->data)[i] = (int32_t)id;
         if (t->dtype.code == 6) ((uint8_t *)t->data)[i] = 1;
+        if (t->dtype.code > 6 && t->dtype.bits == 8)
+            ((uint8_t *)t->data)[i] = (uint8_t)(state >> 8 & 0xbf);
     }
 }
 
@@ -75,6 +92,7 @@ static double value(const graphc_tensor *t, size_t i) {
     float f = 0;
     if (t->dtype.code == 2 && t->dtype.bits == 32) return ((const float *)t->data)[i];
     if (t->dtype.code == 2 && t->dtype.bits == 64) return ((const double *)t->data)[i];
+    if (t->dtype.code == 2 && t->dtype.bits == 16) return of_half(((const uint16_t *)t->data)[i]);
     if (t->dtype.code == 4) {
         uint32_t bits = (uint32_t)((const uint16_t *)t->data)[i] << 16;
         memcpy(&f, &bits, 4);
@@ -118,9 +136,9 @@ static int run_once(graphc_session *s, const graphc_plan *p, const Options *o) {
     return graphc_run(s) || graphc_sync(s) ? fail(s, "run") : 0;
 }
 
-static double time_runs(graphc_session *s) {
+static double time_runs(graphc_session *s, int runs) {
     double best = INFINITY;
-    for (int i = 0; i < RUNS; i++) {
+    for (int i = 0; i < runs; i++) {
         double t = now();
         if (graphc_run(s) || graphc_sync(s)) return NAN;
         t = now() - t;
@@ -155,12 +173,14 @@ static graphc_session *session(const graphc_plan *p, graphc_device_kind device, 
 }
 
 int main(int argc, char **argv) {
-    Options o = {.tolerance = 1e-4, .symbols = argv, .nsymbols = argc};
+    Options o = {.tolerance = 1e-4, .symbols = argv, .nsymbols = argc, .runs = 30};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc)
             o.weights = argv[++i];
         else if (strcmp(argv[i], "--tolerance") == 0 && i + 1 < argc)
             o.tolerance = strtod(argv[++i], NULL);
+        else if (strcmp(argv[i], "--runs") == 0 && i + 1 < argc)
+            o.runs = atoi(argv[++i]);
         else if (!o.plan)
             o.plan = argv[i];
     }
@@ -177,9 +197,11 @@ int main(int argc, char **argv) {
     if (!status) status = run_once(cpu, p, &o);
     if (!status) status = run_once(gpu, p, &o);
     if (!status) status = compare(cpu, gpu, p, &o);
-    if (status <= 1)
-        printf("  GPU %.3f ms, CPU %.3f ms\n", 1e3 * time_runs(gpu), 1e3 * time_runs(cpu));
-    if (status == 0) status = compare(cpu, gpu, p, &o); /* what replay gives */
+    if (status <= 1 && o.runs) {
+        printf("  GPU %.3f ms, CPU %.3f ms\n", 1e3 * time_runs(gpu, o.runs),
+               1e3 * time_runs(cpu, o.runs));
+        if (status == 0) status = compare(cpu, gpu, p, &o); /* what replay gives */
+    }
     graphc_session_destroy(gpu);
     graphc_session_destroy(cpu);
     graphc_plan_destroy(p);

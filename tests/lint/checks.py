@@ -2,13 +2,13 @@
 
     checks.py GRAPHC
 """
-import os, re, shutil, subprocess, sys, tempfile, types
+import contextlib, json, os, re, shutil, subprocess, sys, tempfile, types
 import numpy as np
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [f"{root}/tests/{d}" for d in ("oracle", "conformance", "models", "bench")]
 import run as oracle  # each folder has a run.py, the first is meant
-import compare, cpu, forks, suite
+import compare, cpu, forks, gpu, suite
 
 graphc, failures = sys.argv[1], 0
 
@@ -164,6 +164,46 @@ def out_of_time(sh):
     return False
 
 
-suites(), numbers(), skips(), runner(), trees(), nothing_to_read(), benchmarks(), warm_up(), forked()
+def put_back():
+    """A peer that leaves something behind is put back before each timing, outside of it. (PyTorch is not there.)"""
+    seen, alone = [], lambda *a, **k: contextlib.nullcontext()
+    event = types.SimpleNamespace(record=lambda: seen.append("event"), synchronize=lambda: None, elapsed_time=lambda end: 1.0)
+    graph = types.SimpleNamespace(replay=lambda: seen.append("run"))
+    cuda = types.SimpleNamespace(stream=alone, graph=alone, Event=lambda timed: event, CUDAGraph=lambda: graph)
+    peer = lambda: None
+    peer.before = lambda: seen.append("before")
+    sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
+    side = gpu.Timed(peer, types.SimpleNamespace(synchronize=lambda: None))
+    seen.clear()
+    side.ms()
+    del sys.modules["torch"]
+    check(seen == ["before", "event", "run", "event"] * gpu.REPLAYS, f"a peer that counts is timed as {seen[:6]}")
+
+
+RAGGED = {"compare": "case $1 in *good*) exit 0;; *bad*) exit 1;; *slow*) exec sleep 9;; esac; exit 77",
+          "compute-sanitizer": 'case "$*" in *hazard*) exit 42;; esac; exit 0'}
+
+
+def ragged():
+    """What runs on a GPU came to: results that differ and what a sanitizer reports fail, no GPU is no success."""
+    with tempfile.TemporaryDirectory() as d:
+        for name, text in RAGGED.items():
+            with open(f"{d}/{name}", "w") as f:
+                f.write(f"#!/bin/sh\n{text}\n")
+            os.chmod(f"{d}/{name}", 0o755)
+
+        def run(names, *more):
+            with open(f"{d}/near.json", "w") as f:
+                json.dump(dict.fromkeys(names, 0.1), f)
+            return subprocess.run([sys.executable, f"{root}/tests/gpu/ragged.py", "run", f"{d}/compare", d, "--seconds", "1", *more],
+                                  capture_output=True, env={**os.environ, "PATH": f"{d}:{os.environ['PATH']}"}).returncode
+        check(run(["good", "slow"]) == 0 and run(["good"], "--tool", "memcheck") == 0, "plans that agree fail")
+        check(run(["good", "bad"]) == 1, "a plan whose results differ passes")
+        check(run(["good", "hazard"], "--tool", "racecheck") == 1, "what a sanitizer reports passes")
+        check(run(["none"]) == 77 and run(["good", "none"]) == 1, "no GPU is a success")
+        check(run([]) == 1 and run(["slow"]) == 1, "nothing that came to an end passes")
+
+
+suites(), numbers(), skips(), runner(), trees(), nothing_to_read(), benchmarks(), warm_up(), put_back(), ragged(), forked()
 print(f"{failures} failures")
 sys.exit(failures != 0)

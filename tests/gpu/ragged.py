@@ -1,0 +1,196 @@
+"""Each of the GPU's templates at ragged sizes: results beside the CPU's, and nothing that compute-sanitizer reports.
+
+    ragged.py plans GRAPHC FOLDER [PATTERN...]      compiles for both targets; needs onnx, no GPU
+    ragged.py run PLAN_COMPARE FOLDER [PATTERN...] [--tool memcheck,racecheck,synccheck] [--jobs 8] [--seconds S]
+    ragged.py test GRAPHC PLAN_COMPARE              both, with every tool that there is
+
+`plans` may run on another machine than `run`, which needs the folder, plan_compare and CUDA's compute-sanitizer alone.
+Without --tool results are compared and nothing else. What has not ended within --seconds is named and no failure, unless nothing has:
+racecheck takes a thousand times of what a kernel takes.
+"""
+import argparse, concurrent.futures, fnmatch, json, os, re, shutil, subprocess, sys, tempfile
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(1, os.path.join(here, "..", "bench"))
+
+NEAR = {"f32": 1e-4, "tf32": 2e-2, "f16": 1e-2, "bf16": 6e-2, "i8": 0, "f8e4m3fn": 6e-2}  # of the results' deviation
+TOOLS = ["memcheck", "racecheck", "synccheck"]
+FOUND = 42  # what compute-sanitizer leaves with when it reports something
+
+
+def products(rows):
+    for t, layout, m, k, n, epilogue in [
+            ("bf16", "nn", 300, 328, 1040, "bias_gelu"), ("bf16", "nn", 193, 520, 264, "residual"), ("bf16", "nt", 65, 136, 160, ""),
+            ("f16", "nt", 257, 200, 520, ""), ("f16", "nn", 130, 130, 131, ""), ("bf16", "nt", 1, 520, 1040, ""),
+            ("bf16", "nt", 8, 1032, 520, ""), ("bf16", "nt", 33, 512, 776, ""), ("bf16", "nt", 4500, 64, 48, ""),
+            ("bf16", "nn", 64, 4096, 136, ""), ("bf16", "nn", 3, 2048, 100, "bias_gelu"), ("f32", "nn", 200, 520, 264, ""),
+            ("f32", "nt", 100, 2000, 72, ""), ("f32", "nn", 1, 700, 300, ""), ("f32", "nn", 33, 100, 70, "residual")]:
+        rows.gemm(t, layout, m, k, n, epilogue)
+    rows.gemm("tf32", "nn", 200, 520, 264, options=["--precision", "tf32"])
+    rows.gemm("tf32", "nt", 1000, 136, 72, options=["--precision", "tf32"])
+    for t in ("i8", "f8e4m3fn"):
+        rows.bytes_gemm(t, 333, 336, 1040), rows.bytes_gemm(t, 65, 96, 160)
+
+
+def attentions(rows):
+    for d, s, causal, rest in [(64, 333, True, dict(group=4)), (64, 197, False, {}), (128, 200, True, {}), (64, 130, False, dict(mask=True)),
+                               (128, 77, False, dict(group=8))]:
+        rows.attention(d, s, causal, batch=1, **rest)
+    for t, heads, kv, queries, keys, d in [("bf16", 8, 2, 1, 333, 64), ("f16", 4, 4, 3, 70, 128), ("f32", 2, 2, 70, 70, 64),
+                                           ("f32", 2, 1, 1, 300, 128), ("bf16", 2, 2, 40, 40, 256), ("f32", 2, 2, 33, 90, 20)]:
+        def graph(t=t, heads=heads, kv=kv, queries=queries, keys=keys, d=d):
+            ins = [("q", t, [2, heads, queries, d]), ("k", t, [2, kv, keys, d]), ("v", t, [2, kv, keys, d])]
+            return rows.model(ins, [("Attention", ["q", "k", "v"], "o", {})], [("o", t, [2, heads, queries, d])])
+        rows.add(f"attention_{t}_{heads}_{kv}_{queries}x{keys}x{d}", graph, ("sdpa", t))
+
+
+def convolutions(rows):
+    for t in ("f16", "f32", "tf32"):
+        for tag, b, c, o, k, stride, size, rest in [
+                ("dense", 2, 3, 64, 7, 2, 37, {}), ("dense", 3, 64, 64, 3, 1, 13, {}), ("dense", 2, 64, 72, 1, 2, 15, {}),
+                ("dense", 1, 64, 136, 1, 1, 9, dict(residual=True)), ("dense", 1, 256, 64, 3, 1, 7, {}), ("dense", 2, 24, 40, 5, 1, 11, {})]:
+            rows.conv(tag, b, c, o, k, stride, size, t=t, **rest)
+    for c, k, stride, size in [(24, 7, 1, 15), (40, 3, 2, 29), (96, 3, 1, 7)]:
+        rows.conv("depthwise", 2, c, c, k, stride, size, group=c)
+    rows.conv("grouped", 2, 64, 64, 3, 1, 14, group=8), rows.conv("grouped", 1, 48, 48, 3, 1, 9, group=2)
+
+
+def long_rows(rows):
+    for t in ("bf16", "f16", "f32"):
+        for n, cols in [(133, 40), (37, 128), (70, 1000), (19, 4099), (5, 16392), (3, 50257), (140, 12001)]:
+            rows.pointwise(f"_{t}_{n}x{cols}", t, n, cols)
+        for n, cols in [(70, 264), (133, 1000), (19, 4096), (9, 8200)]:
+            rows.norm_grad("layernorm", f"_{t}_{n}x{cols}", t, n, cols), rows.norm_grad("rmsnorm", f"_{t}_{n}x{cols}", t, n, cols)
+    for n, cols in [(37, 5003), (3, 50257)]:
+        rows.cross_entropy(n, cols), rows.cross_entropy_grad(n, cols)
+
+
+def points(rows):
+    for t in ("f32", "f16", "bf16"):
+        n, m = 130, 77
+        x, y, w = ("x", t, [n, m]), ("y", t, [n, m]), ("w", t, [m])
+        out = ("o", t, [n, m])
+        put = lambda name, ins, nodes, outs, init=lambda: (): rows.add(
+            f"{name}_{t}", lambda: rows.model(ins, nodes, outs, init()), ("rows", t))
+        put("add_relu", [x, y], [("Add", ["x", "y"], "t", {}), ("Relu", ["t"], "o", {})], [out])
+        put("bias_gelu", [x, w], [("Add", ["x", "w"], "t", {}), ("Gelu", ["t"], "o", {})], [out])
+        put("transpose_add", [x, ("z", t, [m, n])], [("Transpose", ["x"], "t", {"perm": [1, 0]}), ("Add", ["t", "z"], "o", {})],
+            [("o", t, [m, n])])
+        put("cumsum", [x], [("CumSum", ["x", "axis"], "o", {})], [out], lambda: [ints("axis", [], 1)])
+        put("topk", [x], [("TopK", ["x", "k"], "o", {})], [("o", t, [n, 5])], lambda: [ints("k", [1], 5)])
+        put("argmax", [("x", t, [3, 9001])], [("ArgMax", ["x"], "o", {"axis": 1, "keepdims": 0})], [("o", "i64", [3])])
+        put("gather", [("x", t, [97, m]), ("at", "i64", [n])], [("Gather", ["x", "at"], "o", {})], [out])
+        put("scatter", [("x", t, [97, m]), ("at", "i64", [n, 1]), y], [("ScatterND", ["x", "at", "y"], "o", {"reduction": "add"})],
+            [("o", t, [97, m])])
+        put("pool", [("x", t, [2, 13, 17, 19])], [("MaxPool", ["x"], "o", {"kernel_shape": [3, 3], "strides": [2, 2]})],
+            [("o", t, [2, 13, 8, 9])])
+
+
+def ints(name, dims, *values):
+    from onnx import TensorProto, helper
+    return helper.make_tensor(name, TensorProto.INT64, dims, values)
+
+
+def all_rows():
+    import gpu_rows as rows
+    rows.ROWS.clear()
+    for part in (products, attentions, convolutions, long_rows, points):
+        part(rows)
+    return rows.ROWS
+
+
+def kind_of(row):
+    return next(t for t in (*row.peer, "bf16") if t in NEAR)
+
+
+def compile_one(a, row):
+    import onnx, gpu_rows
+    path = f"{a.folder}/{row.name}.onnx"
+    gpu_rows.write_weights(row, a.folder)
+    onnx.save(row.graph(), path)
+    p = subprocess.run([a.graphc, path, "-o", f"{a.folder}/{row.name}.plan", "--target", "cpu,sm_90a", "--embed", *row.options],
+                       capture_output=True, text=True)
+    for f in (path, f"{a.folder}/{row.name}.weights"):
+        if os.path.exists(f):
+            os.remove(f)
+    if p.returncode:
+        print(f"{row.name}: {p.stderr.strip()[-300:]}", flush=True)
+    return p.returncode == 0
+
+
+def plans(a):
+    os.makedirs(a.folder, exist_ok=True)
+    todo = [r for k, r in all_rows().items() if wanted(a, k)]
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        made = list(pool.map(lambda r: compile_one(a, r), todo))
+    with open(f"{a.folder}/near.json", "w") as f:
+        json.dump({r.name: NEAR[kind_of(r)] for r, ok in zip(todo, made) if ok}, f)
+    print(f"{sum(made)} of {len(todo)} compiled")
+    return 0 if all(made) else 1
+
+
+def wanted(a, name):
+    return not a.patterns or any(fnmatch.fnmatch(name, p) for p in a.patterns)
+
+
+def one(a, name, near, tool):
+    """What came of it: ok, late, no GPU, or what is wrong."""
+    command = [a.plan_compare, f"{a.folder}/{name}.plan", "--tolerance", str(near), "--runs", "0" if tool else "2"]
+    if tool:
+        command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(FOUND), *command]
+    try:
+        p = subprocess.run(command, capture_output=True, text=True, timeout=a.seconds)
+    except subprocess.TimeoutExpired:
+        return "late", ""
+    if p.returncode in (0, 77):
+        return ("no GPU" if p.returncode == 77 else "ok"), p.stdout
+    return ("reported" if p.returncode == FOUND else f"exit {p.returncode}"), p.stdout + p.stderr
+
+
+def run(a):
+    with open(f"{a.folder}/near.json") as f:
+        todo = [(n, near, tool) for tool in a.tool for n, near in json.load(f).items() if wanted(a, n)]
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        got = list(pool.map(lambda t: one(a, *t), todo))
+    if got and all(state == "no GPU" for state, _ in got):
+        return 77
+    for (name, _, tool), (state, text) in zip(todo, got):
+        if state != "ok":
+            print(f"{tool or 'results'} {name}: {state}")
+            lines = [l for l in text.splitlines() if re.search(r"TOO LARGE|=+ (?!COMPUTE)\S|[a-z]: ", l)]
+            print("\n".join(f"    {l[:160]}" for l in lines[:12]), flush=True)
+    for tool in a.tool:
+        states = [state for (_, _, t), (state, _) in zip(todo, got) if t == tool]
+        print(f"{tool or 'results'}: {len(states)} plans, " + ", ".join(f"{states.count(s)} {s}" for s in sorted(set(states))))
+    states = {state for state, _ in got}
+    return 0 if "ok" in states and states <= {"ok", "late"} else 1
+
+
+def test(a):
+    doctor = subprocess.run([a.graphc, "doctor"], capture_output=True, text=True).stdout
+    if "cuda: driver" not in doctor:
+        print("skipped: no GPU")
+        return 77
+    with tempfile.TemporaryDirectory() as a.folder:
+        a.patterns, a.jobs, a.seconds = [], 8, 100
+        a.tool = ["", *TOOLS] if shutil.which("compute-sanitizer") else [""]
+        return plans(a) or run(a)
+
+
+def main():
+    p = argparse.ArgumentParser()
+    sub = p.add_subparsers(dest="verb", required=True)
+    for verb, first, second in (("plans", "graphc", "folder"), ("run", "plan_compare", "folder"), ("test", "graphc", "plan_compare")):
+        s = sub.add_parser(verb)
+        s.add_argument(first), s.add_argument(second)
+        if verb != "test":
+            s.add_argument("patterns", nargs="*"), s.add_argument("--jobs", type=int, default=2 if verb == "plans" else 8)
+        if verb == "run":
+            s.add_argument("--tool", type=lambda text: text.split(","), default=[""])
+            s.add_argument("--seconds", type=float, default=100)
+    a = p.parse_args()
+    return {"plans": plans, "run": run, "test": test}[a.verb](a)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
