@@ -1,14 +1,14 @@
 """Each of the GPU's templates at ragged sizes: results beside the CPU's, and nothing that compute-sanitizer reports.
 
     ragged.py plans GRAPHC FOLDER [PATTERN...]      compiles for both targets; needs onnx, no GPU
-    ragged.py run PLAN_COMPARE FOLDER [PATTERN...] [--tool memcheck,racecheck,synccheck] [--jobs 8] [--seconds S]
+    ragged.py run PLAN_COMPARE FOLDER [PATTERN...] [--tool memcheck,racecheck,synccheck] [--jobs 8] [--seconds S] [--budget S]
     ragged.py test GRAPHC PLAN_COMPARE              both, with every tool that there is
 
 `plans` may run on another machine than `run`, which needs the folder, plan_compare and CUDA's compute-sanitizer alone.
-Without --tool results are compared and nothing else. What has not ended within --seconds is named and no failure, unless nothing has:
-racecheck takes a thousand times of what a kernel takes.
+Without --tool results are compared and nothing else. What has not ended within --seconds, or before all of --budget
+is used up, is named and no failure, unless nothing has: racecheck takes a thousand times of what a kernel takes.
 """
-import argparse, concurrent.futures, fnmatch, json, os, re, shutil, subprocess, sys, tempfile
+import argparse, concurrent.futures, fnmatch, json, os, re, shutil, subprocess, sys, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(here, "..", "bench"))
@@ -134,12 +134,13 @@ def wanted(a, name):
 
 
 def one(a, name, near, tool):
-    """What came of it: ok, late, no GPU, or what is wrong."""
+    """What came of it: ok, late, no GPU, or what is wrong. The CPU's side takes one thread: many of these run at once."""
     command = [a.plan_compare, f"{a.folder}/{name}.plan", "--tolerance", str(near), "--runs", "0" if tool else "2"]
     if tool:
         command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(FOUND), *command]
+    left = min(a.seconds, a.end - time.monotonic())
     try:
-        p = subprocess.run(command, capture_output=True, text=True, timeout=a.seconds)
+        p = subprocess.run(command, capture_output=True, text=True, timeout=max(left, 0), env={**os.environ, "GRAPHC_THREADS": "1"})
     except subprocess.TimeoutExpired:
         return "late", ""
     if p.returncode in (0, 77):
@@ -147,23 +148,27 @@ def one(a, name, near, tool):
     return ("reported" if p.returncode == FOUND else f"exit {p.returncode}"), p.stdout + p.stderr
 
 
+def say(name, tool, state, text):
+    print(f"{tool or 'results'} {name}: {state}")
+    lines = [l for l in text.splitlines() if re.search(r"TOO LARGE|=+ (?!COMPUTE)\S|[a-z]: ", l)]
+    print("".join(f"    {l[:160]}\n" for l in lines[:12]), end="", flush=True)
+
+
 def run(a):
+    a.end, states = time.monotonic() + a.budget, {tool: [] for tool in a.tool}
     with open(f"{a.folder}/near.json") as f:
         todo = [(n, near, tool) for tool in a.tool for n, near in json.load(f).items() if wanted(a, n)]
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        got = list(pool.map(lambda t: one(a, *t), todo))
-    if got and all(state == "no GPU" for state, _ in got):
+        for (name, _, tool), (state, text) in zip(todo, pool.map(lambda t: one(a, *t), todo)):
+            states[tool].append(state)
+            if state not in ("ok", "no GPU"):
+                say(name, tool, state, text)
+    for tool, came in states.items():
+        print(f"{tool or 'results'}: {len(came)} plans, " + ", ".join(f"{came.count(s)} {s}" for s in sorted(set(came))))
+    found = {state for came in states.values() for state in came}
+    if found == {"no GPU"}:
         return 77
-    for (name, _, tool), (state, text) in zip(todo, got):
-        if state != "ok":
-            print(f"{tool or 'results'} {name}: {state}")
-            lines = [l for l in text.splitlines() if re.search(r"TOO LARGE|=+ (?!COMPUTE)\S|[a-z]: ", l)]
-            print("\n".join(f"    {l[:160]}" for l in lines[:12]), flush=True)
-    for tool in a.tool:
-        states = [state for (_, _, t), (state, _) in zip(todo, got) if t == tool]
-        print(f"{tool or 'results'}: {len(states)} plans, " + ", ".join(f"{states.count(s)} {s}" for s in sorted(set(states))))
-    states = {state for state, _ in got}
-    return 0 if "ok" in states and states <= {"ok", "late"} else 1
+    return 0 if "ok" in found and found <= {"ok", "late"} else 1
 
 
 def test(a):
@@ -172,7 +177,7 @@ def test(a):
         print("skipped: no GPU")
         return 77
     with tempfile.TemporaryDirectory() as a.folder:
-        a.patterns, a.jobs, a.seconds = [], 8, 100
+        a.patterns, a.jobs, a.seconds, a.budget = [], 8, 100, 900
         a.tool = ["", *TOOLS] if shutil.which("compute-sanitizer") else [""]
         return plans(a) or run(a)
 
@@ -187,7 +192,7 @@ def main():
             s.add_argument("patterns", nargs="*"), s.add_argument("--jobs", type=int, default=2 if verb == "plans" else 8)
         if verb == "run":
             s.add_argument("--tool", type=lambda text: text.split(","), default=[""])
-            s.add_argument("--seconds", type=float, default=100)
+            s.add_argument("--seconds", type=float, default=100), s.add_argument("--budget", type=float, default=1e9)
     a = p.parse_args()
     return {"plans": plans, "run": run, "test": test}[a.verb](a)
 
