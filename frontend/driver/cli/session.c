@@ -2,6 +2,7 @@
 #include "frontend/driver/cli/json.h"
 #include "codegen/target.h"
 #include "runtime/base/check.h"
+#include "runtime/base/cores.h"
 #include "runtime/base/file.h"
 #include "runtime/base/map.h"
 #include "runtime/base/vec.h"
@@ -244,7 +245,7 @@ static graphc_status draw_input(CliSession *s, const Sizes *z, uint32_t i) {
                         info.name);
     }
     t->data = arena_array(c->arena, tensor_numel(t) + 1, dtype_bytes(t->dtype));
-    tensor_fill_random(t, c->seed, i, INT_HIGH);
+    tensor_fill_random(t, c->seed, i, INT_HIGH, cores_threads((uint32_t)c->threads));
     s->drawn[i] = true;
     return GRAPHC_OK;
 }

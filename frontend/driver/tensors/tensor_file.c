@@ -8,6 +8,8 @@
 #include "runtime/train/safetensors.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -198,15 +200,49 @@ static double draw_normal(uint64_t key, uint64_t i) {
     return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 
-void tensor_fill_random(EvalTensor *t, uint64_t seed, uint64_t stream, int64_t hi) {
-    uint64_t n = tensor_numel(t), key = mix(seed ^ mix(stream + 1));
-    for (uint64_t i = 0; i < n; i++) {
-        if (t->dtype == DT_bool) {
-            dtype_store_i64(t->dtype, t->data, i, (int64_t)(draw(key, i) >> 63));
-        } else if (dtype_is_float(t->dtype)) {
-            dtype_store_f64(t->dtype, t->data, i, draw_normal(key, i));
-        } else {
-            dtype_store_i64(t->dtype, t->data, i, (int64_t)(draw(key, i) % (uint64_t)(hi + 1)));
-        }
+/* A thread's part of a tensor. */
+typedef struct Fill {
+    const EvalTensor *t;
+    uint64_t key, lo, hi;
+    int64_t high;
+} Fill;
+
+static void *fill_part(void *ctx) {
+    const Fill *f = ctx;
+    const DType t = f->t->dtype;
+    void *data = f->t->data;
+    for (uint64_t i = f->lo; i < f->hi; i++) {
+        if (t == DT_bool)
+            dtype_store_i64(t, data, i, (int64_t)(draw(f->key, i) >> 63));
+        else if (dtype_is_float(t))
+            dtype_store_f64(t, data, i, draw_normal(f->key, i));
+        else
+            dtype_store_i64(t, data, i, (int64_t)(draw(f->key, i) % (uint64_t)(f->high + 1)));
     }
+    return NULL;
+}
+
+/* Elements are drawn each for itself, so that it is all the same who draws which. A part that gets
+ * no thread is drawn by the caller's. */
+void tensor_fill_random(EvalTensor *t, uint64_t seed, uint64_t stream, int64_t hi,
+                        uint32_t threads) {
+    enum { MOST = 64, LEAST = 1 << 16 }; /* elements that pay for a thread */
+    const uint64_t n = tensor_numel(t), key = mix(seed ^ mix(stream + 1));
+    uint64_t parts = n / LEAST < threads ? n / LEAST : threads;
+    parts = parts < 1 ? 1 : parts > MOST ? MOST : parts;
+    Fill f[MOST];
+    pthread_t thread[MOST];
+    bool started[MOST] = {false};
+    sigset_t all, before;
+    sigfillset(&all); /* signals are for the caller's thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (uint64_t k = 0; k < parts; k++) {
+        f[k] = (Fill){t, key, n / parts * k, k + 1 < parts ? n / parts * (k + 1) : n, hi};
+        if (k) started[k] = pthread_create(&thread[k], NULL, fill_part, &f[k]) == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    for (uint64_t k = 0; k < parts; k++)
+        if (!started[k]) fill_part(&f[k]);
+    for (uint64_t k = 0; k < parts; k++)
+        if (started[k]) pthread_join(thread[k], NULL);
 }

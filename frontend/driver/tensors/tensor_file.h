@@ -17,7 +17,8 @@ graphc_status tensor_file_write_pb(Arena *a, DiagSink *d, const char *path, cons
                                    const EvalTensor *t);
 
 /* Fills t (dtype, shape and data set) from a seed: floats N(0, 1), integers in [0, hi], bool fair
- * coin. The same seed and stream give the same bytes everywhere. */
-void tensor_fill_random(EvalTensor *t, uint64_t seed, uint64_t stream, int64_t hi);
+ * coin. The same seed and stream give the same bytes everywhere, with any number of threads. */
+void tensor_fill_random(EvalTensor *t, uint64_t seed, uint64_t stream, int64_t hi,
+                        uint32_t threads);
 
 #endif
