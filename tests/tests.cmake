@@ -183,6 +183,7 @@ graphc_script(train/page full 120 ${python} tests/train/page.py $<TARGET_FILE:tr
 graphc_script(train/peft full 300 ${python} tests/train/peft_files.py $<TARGET_FILE:train_tool>)
 graphc_script(train/adapters full 600 ${python} tests/train/adapters.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/data quick 120 ${python} tests/train/data.py $<TARGET_FILE:train_tool>)
+graphc_script(train/mistaken quick 120 ${python} tests/train/mistaken.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/loop/some quick 120 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli> --some)
 graphc_script(train/loop full 300 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/api quick 120 ${python} tests/train/api.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE:finetune>

@@ -1,4 +1,5 @@
 #include "frontend/driver/train_facts.h"
+#include "graph/grad/positions.h"
 #include "runtime/train/adapter/adapter.h"
 
 #include <math.h>
@@ -83,21 +84,31 @@ static const char *adapter_text(Pipeline *p, const LoraSpec *spec) {
     return kept;
 }
 
-/* Classes of the loss's first operand; NULL: of other losses ids are not bounded by it. */
-static const char *vocabulary(const Pipeline *p) {
-    const Type *t = graph_type(p->training.g, p->training.loss);
-    int64_t n;
-    if (!t->rank || !expr_is_const(p->training.g->exprs, t->dim[t->rank - 1], &n)) return NULL;
-    return arena_printf(p->arena, "%lld", (long long)n);
-}
-
 static void note(PlanNoteText *notes, uint32_t *n, const char *key, const char *text) {
     if (text) notes[(*n)++] = (PlanNoteText){key, text};
 }
 
+static const char *number(Arena *a, int64_t n) {
+    return arena_printf(a, "%lld", (long long)n);
+}
+
+/* What data of integers has to look like. */
+static void note_integers(Pipeline *p, PlanNoteText *notes, uint32_t *n) {
+    const TrainGraph *t = &p->training;
+    const Positions *of = positions_of_inputs(t->g);
+    note(notes, n, "labels", t->target);
+    note(notes, n, "vocabulary", t->classes ? number(p->arena, t->classes) : NULL);
+    note(notes, n, "ignored", t->labels ? number(p->arena, t->ignored) : NULL);
+    for (uint32_t i = 0; i < t->g->inputs.n; i++)
+        if (of[i].lo <= of[i].hi)
+            note(notes, n, arena_printf(p->arena, "range of %s", t->g->inputs.v[i].name),
+                 arena_printf(p->arena, "%lld..%lld", (long long)of[i].lo, (long long)of[i].hi));
+}
+
 graphc_status train_facts(Pipeline *p, const graphc_training *t, PlanBuildOptions *out) {
-    enum { MOST = 3 };
-    PlanNoteText *notes = ARENA_ARRAY(p->arena, PlanNoteText, MOST);
+    enum { MOST = 4 }; /* besides ranges */
+    PlanNoteText *notes =
+        ARENA_ARRAY(p->arena, PlanNoteText, MOST + (t ? p->training.g->inputs.n : 0));
     uint32_t n = 0;
     LoraSpec spec;
     const LoraSpec *adapters = p->lora;
@@ -112,8 +123,7 @@ graphc_status train_facts(Pipeline *p, const graphc_training *t, PlanBuildOption
     if (!t) list_whole(p, out);
     if (t) {
         list_states(p, out);
-        note(notes, &n, "labels", p->training.target);
-        note(notes, &n, "vocabulary", vocabulary(p));
+        note_integers(p, notes, &n);
     }
     out->notes = notes;
     out->nnotes = n;

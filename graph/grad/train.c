@@ -27,6 +27,16 @@ static graphc_status parameters(const Graph *model, const TrainSpec *s, TrainGra
     return GRAPHC_OK;
 }
 
+/* What the target holds where it holds labels. */
+static void name_target(TrainGraph *t, const LossSpec *s) {
+    const Type *y = graph_type(t->g, t->loss);
+    t->target = s->operand[1];
+    t->labels = s->kind == LOSS_cross_entropy;
+    if (!t->labels) return;
+    t->ignored = s->ignore;
+    if (!expr_is_const(t->g->exprs, y->dim[y->rank - 1], &t->classes)) t->classes = 0;
+}
+
 static const char *state_name(const Graph *g, Value state) {
     return g->states.v[graph_node(g, state)->attr.input.index].name;
 }
@@ -259,7 +269,7 @@ graphc_status train_build(const Graph *model, const TrainSpec *s, TrainGraph *ou
     place(g, "Loss", "", PART_forward);
     GC_TRY(loss_operands(g, &s->loss, &o));
     out->loss = o.y;
-    out->target = s->loss.operand[1];
+    name_target(out, &s->loss);
     const Entries e = entries_of(g, s);
     out->forward = e.evaluate;
     const uint32_t nwrites = g->writes.n;

@@ -50,6 +50,9 @@ typedef struct TrainGraph {
     Graph *g;
     Value loss;         /* what the loss is of: its first operand */
     const char *target; /* the input or output that its second operand is; NULL: there is none */
+    bool labels;        /* it holds labels: */
+    int64_t classes;    /* ... below it; 0: how many there are is open */
+    int64_t ignored;    /* ... or this one, which counts for nothing */
     uint32_t forward;   /* entries that give the loss and learn nothing, a set */
     VEC(Value) params;  /* states that are trained */
     VEC(TrainState) moments, gradients; /* gradients: of `accumulate`, and of what divides them */

@@ -4,6 +4,7 @@
 """
 import fcntl, json, os, random, resource, signal, subprocess, sys, tempfile, time
 import numpy as np
+import onnx
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from small import attention_model, byte_model, perceptron, tensors
@@ -209,6 +210,32 @@ def text(tmp):
     check("<svg" in page and "http" not in page.replace("http://www.w3.org", ""), "the page")
 
 
+def other_data(tmp):
+    """A run goes on with the rows, model and weights that it began with, and with no others, wherever the files lie."""
+    np.save(f"{tmp}/ids.npy", rng.integers(0, 256, (20, 9)))
+    args = lambda model, data, steps, *more: ["train", model, "--loss", "cross_entropy(logits, labels)", "--data", data, "--batch", 2,
+                                              "--seq", 8, "--steps", steps, *more, "-o", f"{tmp}/kept"]
+    run(*args(f"{tmp}/b.onnx", f"{tmp}/ids.npy", 3), "--json")
+    os.rename(f"{tmp}/ids.npy", f"{tmp}/moved.npy")
+    run(*args(f"{tmp}/b.onnx", f"{tmp}/moved.npy", 3, "--resume"), "--json")
+    ids = np.load(f"{tmp}/moved.npy")
+    ids[3, 3] ^= 1
+    np.save(f"{tmp}/other.npy", ids)
+    for model, data, word in ((f"{tmp}/b.onnx", f"{tmp}/other.npy", "data was 20 rows, hash "),
+                              (f"{tmp}/b.onnx", f"{tmp}/t.txt", "data was 20 rows, hash "),
+                              (f"{tmp}/c.onnx", f"{tmp}/moved.npy", "the model's hash was ")):
+        if model.endswith("c.onnx"):
+            byte_model(model)
+        err = run(*args(model, data, 3, "--resume"), status=2)
+        check(word in err, f"{word!r} is not said of {model}, {data}: {err}")
+    for name in ("one", "two"):  # weights beside one model
+        byte_model(f"{tmp}/d.onnx")
+        m = onnx.load(f"{tmp}/d.onnx")
+        onnx.save(m, f"{tmp}/d.onnx", save_as_external_data=True, location="d.weights", size_threshold=0)
+        err = run(*args(f"{tmp}/d.onnx", f"{tmp}/moved.npy", 3, "--resume")[:-1], f"{tmp}/beside", status=2 if name == "two" else 0)
+    check("the weights' hash was " in err, f"other weights: {err}")
+
+
 def killed(tmp):
     """A run that is killed again and again goes on with the same losses, and ends with the same weights."""
     args = ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt", "--batch", 4, "--seq", 64,
@@ -374,6 +401,7 @@ with tempfile.TemporaryDirectory() as tmp:
         accumulated(tmp)
         dropped(tmp, data)
         packed(tmp)
+        other_data(tmp)
         killed(tmp)
         disk_full(tmp)
         interrupted(tmp)

@@ -1,7 +1,10 @@
 /* graphc train and finetune: a training plan of the model, then the loop over it. */
 #include "frontend/driver/cli/session.h"
 #include "frontend/driver/nonfinite.h"
+#include "graph/grad/layer.h"
 #include "runtime/base/file.h"
+#include "runtime/base/map.h"
+#include "runtime/plan.h"
 #include "runtime/train/trainer/run.h"
 
 #include <signal.h>
@@ -72,21 +75,31 @@ static const char *given_text(Cli *c, double v) {
     return v >= 0 ? real_text(c, v) : "the optimizer's";
 }
 
+/* Of weights in files of their own, as far as a plan recognises them. */
+static const char *weights_text(Cli *c, const Graph *g) {
+    uint64_t h = 0;
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Op op = (Op)graph_node(g, v)->op;
+        const Constant *k = op == OP_const || op == OP_state ? layer_elements(g, v) : NULL;
+        if (!k || !k->file) continue;
+        const uint64_t pair[] = {h, plan_probe_hash(k->data, k->bytes)};
+        h = hash_bytes(pair, sizeof pair, 0);
+    }
+    return h ? arena_printf(c->arena, "%016llx", (unsigned long long)h) : "";
+}
+
 /* What a run that goes on has to have been started with. */
-static void list_said(Cli *c, RunOptions *o) {
+static void list_said(Cli *c, const Graph *model, RunOptions *o) {
     const TrainArgs *a = &c->train;
-    StrBuf files;
-    sb_init(&files, c->arena);
-    for (uint32_t i = 0; i < a->data.n; i++) sb_printf(&files, "%s%s", i ? " " : "", a->data.v[i]);
     const SafePair said[] = {
         {"--loss", c->loss},
+        {"the weights' hash", weights_text(c, model)},
         {"--lora", a->lora},
         {"--train", a->learn},
         {"--freeze", a->freeze},
         {"--batch-norm", a->batch_norm},
         {"--dropout", a->dropout},
         {"--optimizer", a->optimizer},
-        {"--data", sb_str(&files)},
         {"--token-type", a->token_type},
         {"--end-token", a->end_token == UINT64_MAX ? NULL : count_text(c, a->end_token)},
         {"--batch", count_text(c, a->batch)},
@@ -274,7 +287,7 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     o.look_context = &seen;
     o.resume = a->resume;
     GC_TRY(schedule_of(c, &o.schedule));
-    list_said(c, &o);
+    list_said(c, p->imported, &o);
     if (folder_make(c->output, why) != GRAPHC_OK) return diag(c->diags, D_IO, c->output, "%s", why);
     if (!a->resume)
         GC_TRY(cli_config_write(c, arena_printf(c->arena, "%s/config.json", c->output)));

@@ -1,6 +1,8 @@
 #include "runtime/train/trainer/feed.h"
 
+#include "runtime/base/map.h"
 #include "runtime/train/safetensors.h"
+#include "runtime/train/trainer/range.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,12 +23,6 @@ static graphc_status in_file(ErrorText e, graphc_status st, const char *file, co
     return error_set(e, st, "%s: %s", file, why);
 }
 
-/* Ids are below it; where the plan does not say, below 2^31. */
-static int64_t vocabulary(const graphc_plan *plan) {
-    const char *text = graphc_plan_note(plan, "vocabulary");
-    return text ? strtoll(text, NULL, 10) : INT32_MAX;
-}
-
 static bool is_bin(const char *path) {
     const char *dot = strrchr(path, '.');
     return dot && strcmp(dot, ".bin") == 0;
@@ -41,12 +37,12 @@ static graphc_status add_file(Feed *f, const FeedOptions *o, const graphc_plan *
         graphc_status st = arrays_add(&f->arrays, name, path, inner);
         return st == GRAPHC_OK ? st : in_file(e, st, path, why);
     }
-    if (o->end >= vocabulary(plan))
+    const int64_t vocabulary = range_of_ids(plan);
+    if (o->end >= vocabulary)
         return error_set(e, GRAPHC_USAGE, "documents end with id %lld; the vocabulary has %lld",
-                         (long long)o->end, (long long)vocabulary(plan));
-    TokenOptions t = {.vocabulary = vocabulary(plan),
-                      .end = o->end,
-                      .format = is_bin(text) ? o->format : TOKENS_auto};
+                         (long long)o->end, (long long)vocabulary);
+    TokenOptions t = {
+        .vocabulary = vocabulary, .end = o->end, .format = is_bin(text) ? o->format : TOKENS_auto};
     graphc_status st = tokens_add(&f->tokens, text, &t, inner);
     return st == GRAPHC_OK ? st : in_file(e, st, text, why);
 }
@@ -103,8 +99,8 @@ static uint64_t elements(const graphc_tensor *t) {
     return n;
 }
 
-static graphc_status take_array(FeedSlot *s, const Array *a, const graphc_io_info *io,
-                                uint32_t batch, ErrorText e) {
+static graphc_status take_array(FeedSlot *s, const Array *a, const graphc_plan *plan,
+                                const graphc_io_info *io, uint32_t batch, ErrorText e) {
     const NpyView *v = &a->view;
     if (strcmp(dtype_name(v->dtype), io->dtype_name) != 0 || (int32_t)v->rank != io->rank)
         return error_set(e, GRAPHC_INVALID,
@@ -118,21 +114,26 @@ static graphc_status take_array(FeedSlot *s, const Array *a, const graphc_io_inf
                              "%s: rows of the file have %lld along axis %d, the model takes %lld",
                              io->name, (long long)v->dim[d], d, (long long)want);
     }
+    GC_TRY(range_check(plan, io->name, v, e));
     s->array = a;
     for (int32_t d = 0; d < io->rank; d++) s->tensor.shape[d] = v->dim[d];
     s->tensor.shape[0] = batch;
     return GRAPHC_OK;
 }
 
-static graphc_status take_tokens(FeedSlot *s, const int64_t *ids, const graphc_io_info *io,
-                                 const Feed *f, ErrorText e) {
+static graphc_status take_tokens(FeedSlot *s, const int64_t *ids, const graphc_plan *plan,
+                                 const graphc_io_info *io, const Feed *f, ErrorText e) {
     const char *t = io->dtype_name;
+    const Range positions = range_of(plan, io->name);
     if (io->rank != 2 ||
         (strcmp(t, "i64") && strcmp(t, "i32") && strcmp(t, "bool") && strcmp(t, "f32")))
         return error_set(e, GRAPHC_UNSUPPORTED,
                          "input \"%s\" is %s of rank %d; tokens fill rank 2 of i64, i32, "
                          "bool or f32",
                          io->name, t, io->rank);
+    if (ids == f->now.positions && positions.hi < f->seq - 1)
+        return error_set(e, GRAPHC_USAGE, "rows of %u tokens; \"%s\" counts to %lld", f->seq,
+                         io->name, (long long)positions.hi);
     s->ids = ids;
     s->tensor.shape[0] = f->batch;
     s->tensor.shape[1] = f->seq;
@@ -148,7 +149,7 @@ static graphc_status make_slot(Feed *f, const graphc_plan *plan, uint32_t i, Err
     const Array *a = arrays_find(&f->arrays, io.name);
     const int64_t *ids = f->tokens.ntokens ? token_field(f, plan, io.name) : NULL;
     if (!a && !ids) return error_set(e, GRAPHC_USAGE, "nothing is given for input \"%s\"", io.name);
-    GC_TRY(a ? take_array(s, a, &io, f->batch, e) : take_tokens(s, ids, &io, f, e));
+    GC_TRY(a ? take_array(s, a, plan, &io, f->batch, e) : take_tokens(s, ids, plan, &io, f, e));
     f->nslots++;
     uint64_t bytes = elements(&s->tensor) * (io.dtype.bits < 8 ? 1u : io.dtype.bits / 8u);
     s->tensor.data = aligned_alloc(64, (bytes + 64) / 64 * 64);
@@ -166,7 +167,7 @@ static graphc_status check_used(const Feed *f, const graphc_plan *plan, ErrorTex
 }
 
 graphc_status feed_open(Feed *f, const FeedOptions *o, const graphc_plan *plan, ErrorText e) {
-    *f = (Feed){.batch = o->batch, .seq = o->seq};
+    *f = (Feed){.batch = o->batch, .seq = o->seq, .ignored = range_ignored(plan)};
     tokens_init(&f->tokens);
     arrays_init(&f->arrays);
     for (uint32_t i = 0; i < o->nfiles; i++) GC_TRY(add_file(f, o, plan, o->files[i], e));
@@ -204,6 +205,23 @@ uint64_t feed_batches(const Feed *f) {
     return f->tokens.ntokens ? (n + f->batch - 1) / f->batch : n / f->batch;
 }
 
+uint64_t feed_hash(const Feed *f) {
+    uint64_t h = feed_rows(f);
+    for (uint64_t i = 0; i < f->tokens.nsources; i++) {
+        const TokenSource *s = &f->tokens.sources[i];
+        h = hash_bytes(s->ids, s->length * dtype_bytes(s->dtype), h);
+        if (s->labels) h = hash_bytes(s->labels, s->length * sizeof *s->labels, h);
+    }
+    if (f->tokens.ntokens)
+        h = hash_bytes(f->tokens.documents, f->tokens.ndocuments * sizeof *f->tokens.documents, h);
+    for (uint32_t i = 0; i < f->arrays.n; i++) {
+        const Array *a = &f->arrays.v[i];
+        h = hash_bytes(a->name, strlen(a->name), h);
+        h = hash_bytes(a->view.data, a->view.bytes, h);
+    }
+    return h;
+}
+
 void feed_rewind(Feed *f) {
     f->at = 0;
 }
@@ -230,7 +248,11 @@ graphc_status feed_next(Feed *f, graphc_session *s) {
 }
 
 graphc_status feed_take(Feed *f, graphc_session *s, const uint64_t *rows) {
-    if (f->tokens.ntokens) pack_batch(&f->pack, rows, f->batch, 0, &f->now);
+    if (f->tokens.ntokens) {
+        pack_batch(&f->pack, rows, f->batch, 0, &f->now);
+        for (size_t i = 0; i < (size_t)f->batch * f->seq; i++)
+            if (f->now.labels[i] == TOKENS_IGNORE) f->now.labels[i] = f->ignored;
+    }
     for (uint32_t i = 0; i < f->nslots; i++) {
         FeedSlot *slot = &f->slots[i];
         if (slot->ids)

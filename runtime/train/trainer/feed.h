@@ -30,6 +30,7 @@ typedef struct FeedSlot {
 
 typedef struct Feed {
     uint32_t batch, seq;
+    int64_t ignored; /* the label of what is not learnt */
     Tokens tokens;
     TokenSplit split;
     Pack pack;
@@ -48,6 +49,7 @@ GRAPHC_MUST_USE graphc_status feed_open(Feed *f, const FeedOptions *o, const gra
 void feed_close(Feed *f); /* also one that failed to open */
 uint64_t feed_rows(const Feed *f);
 uint64_t feed_batches(const Feed *f); /* that hold every row once; the last one may be filled up */
+uint64_t feed_hash(const Feed *f);    /* of all data, wherever it lies */
 /* Makes a batch of these rows and binds it. */
 GRAPHC_MUST_USE graphc_status feed_take(Feed *f, graphc_session *s, const uint64_t *rows);
 /* Back to the first row; the next ones as they lie in the files, each once, and then padding. */

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 
 #define SETTLING 32 /* halvings of a loss scale, from 65536 to nothing that f16 could hold */
@@ -13,6 +15,8 @@ typedef struct Run {
     graphc_trainer t;
     Feed feed, eval;
     RateSchedule schedule;
+    SafePair *said; /* what the caller says, and what its data and model are */
+    char data[64];
     volatile sig_atomic_t stop; /* SIGINT came */
 } Run;
 
@@ -120,12 +124,26 @@ static graphc_status all_steps(Run *r, LoopEnd *end, ErrorText e) {
                               .folder = o->folder,
                               .title = "graphc train",
                               .resume = o->resume,
-                              .options = o->said,
-                              .noptions = o->nsaid,
+                              .options = r->said,
+                              .noptions = o->nsaid + 2,
                               .json = o->json ? stdout : NULL,
                               .progress = o->json ? NULL : stderr,
                               .stop = &r->stop};
     return loop_run(&model, &loop, end, e);
+}
+
+/* A run goes on with the same rows and weights, wherever they lie by now. */
+static graphc_status say_what(Run *r, const graphc_plan *plan, ErrorText e) {
+    const RunOptions *o = r->o;
+    const char *model = graphc_plan_note(plan, "model");
+    r->said = calloc(o->nsaid + 2, sizeof *r->said);
+    if (!r->said) return error_set(e, GRAPHC_NO_MEMORY, "the options of a run");
+    snprintf(r->data, sizeof r->data, "%llu rows, hash %016llx",
+             (unsigned long long)feed_rows(&r->feed), (unsigned long long)feed_hash(&r->feed));
+    if (o->nsaid) memcpy(r->said, o->said, o->nsaid * sizeof *r->said);
+    r->said[o->nsaid] = (SafePair){"data", r->data};
+    r->said[o->nsaid + 1] = (SafePair){"the model's hash", model ? model : ""};
+    return GRAPHC_OK;
 }
 
 /* How many steps there are is known once the data is read. */
@@ -152,9 +170,11 @@ graphc_status train_run(const RunOptions *o, const graphc_plan *plan, graphc_ses
         st = error_set(e, GRAPHC_INVALID, "%llu held-out rows do not fill a batch of %u",
                        (unsigned long long)feed_rows(&r.eval), o->eval.batch);
     if (st == GRAPHC_OK) st = plan_steps(&r, e);
+    if (st == GRAPHC_OK) st = say_what(&r, plan, e);
     if (st == GRAPHC_OK) st = all_steps(&r, end, e);
     if (st == GRAPHC_OK) st = told(&r, graphc_trainer_export(&r.t, o->folder), e);
     feed_close(&r.feed);
     feed_close(&r.eval);
+    free(r.said);
     return st;
 }

@@ -1,0 +1,124 @@
+"""Data that does not fit the model: said before the first step, by file, row and number, and nothing is learnt.
+
+    mistaken.py GRAPHC
+"""
+import json, os, sys, tempfile
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from small import byte_model, perceptron
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
+
+graphc, failures = os.path.abspath(sys.argv[1]), 0
+rng = np.random.default_rng(5)
+CROSS = "cross_entropy(logits, labels)"
+
+
+def check(ok, what):
+    global failures
+    if not ok:
+        failures += 1
+        print("FAILED", what)
+
+
+def train(model, loss, *args, status=0, says=None):
+    """Losses of three steps; or what is said."""
+    p = forks.run([graphc, "train", model, "--loss", loss, *args, "--steps", 3, "--no-shuffle", "--json", "-o", f"o{rng.integers(1 << 40)}"])
+    check(p.returncode == status and (says or "") in p.stderr, f"{model} {args}: {p.returncode}, {says!r} is not said: {p.stderr[-300:]}")
+    return [json.loads(l)["loss"] for l in p.stdout.splitlines()]
+
+
+def two_tables(path, ids=256, places=64):
+    """Logits of a token and its place."""
+    n = helper.make_node
+    w = {"embed": rng.standard_normal((ids, 8)), "place": rng.standard_normal((places, 8)), "head": rng.standard_normal((8, 256))}
+    nodes = [n("Cast", ["input_ids"], ["i"], to=6), n("Gather", ["embed", "i"], ["e"]), n("Transpose", ["position_ids"], ["t"]),
+             n("Gather", ["place", "t"], ["q"]), n("Transpose", ["q"], ["p"], perm=[1, 0, 2]), n("Add", ["e", "p"], ["h"]),
+             n("MatMul", ["h", "head"], ["logits"])]
+    g = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(i, 7, ["batch", "seq"]) for i in ("input_ids", "position_ids")],
+                          [helper.make_tensor_value_info("logits", 1, ["batch", "seq", 256])],
+                          [numpy_helper.from_array(v.astype(np.float32), k) for k, v in w.items()])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def changed(name, x, at, v):
+    x = x.copy()
+    x[at] = v
+    np.save(name, x)
+    return name
+
+
+def classes():
+    """Labels of a classifier."""
+    x, t = rng.standard_normal((40, 16)).astype(np.float32), rng.integers(0, 3, 40)
+    np.save("x.npy", x)
+    given = lambda t: ("--data", "x=x.npy", "--data", f"t={t}", "--batch", 8)
+    loss = "cross_entropy(y, t)"
+    train("m.onnx", loss, *given(changed("t.npy", t, 0, 2)))
+    train("m.onnx", loss, *given(changed("t.npy", t, 7, 3)), status=3,
+          says="t: row 7, element 0 is 3; the model takes 0 to 2, or -100 for what does not count")
+    train("m.onnx", loss, *given(changed("t.npy", t, 39, -1)), status=3, says="row 39, element 0 is -1")
+    train("m.onnx", loss, *given(changed("t.npy", t, 7, -100)))
+    train("m.onnx", "cross_entropy(y, t, ignore=7)", *given(changed("t.npy", t, 7, 7)))
+    train("m.onnx", "cross_entropy(y, t, ignore=7)", *given(changed("t.npy", t, 7, -100)), status=3, says="or 7 for what does not count")
+    np.save("t.npy", t)
+    train("m.onnx", loss, *given("t.npy"), "--eval-data", "x=x.npy", "--eval-data", "t=" + changed("e.npy", t, 3, 5), status=3,
+          says="row 3, element 0 is 5")
+
+
+def positions():
+    """Ids of embeddings: of arrays, and of tokens, whose places are counted."""
+    two_tables("p.onnx")
+    two_tables("few.onnx", ids=100)
+    ids, place = rng.integers(0, 100, (40, 12)), np.tile(np.arange(12), (40, 1))
+    np.save("l.npy", ids), np.save("place.npy", place)
+    given = lambda i, p="place.npy": ("--data", f"input_ids={i}", "--data", f"position_ids={p}", "--data", "labels=l.npy", "--batch", 8)
+    train("few.onnx", CROSS, *given(changed("i.npy", ids, (2, 3), 99)))
+    train("few.onnx", CROSS, *given(changed("i.npy", ids, (2, 3), 100)), status=3,
+          says="input_ids: row 2, element 3 is 100; the model takes -100 to 99")
+    a = train("few.onnx", CROSS, *given(changed("i.npy", ids, (2, 3), -1)))
+    check(a == train("few.onnx", CROSS, *given(changed("i.npy", ids, (2, 3), 99))), "an id that counts from the end")
+    train("few.onnx", CROSS, *given("l.npy", changed("q.npy", place, (39, 0), 64)), status=3, says="position_ids: row 39, element 0 is 64")
+    np.save("tokens.npy", rng.integers(0, 100, (4, 80)))
+    train("p.onnx", CROSS, "--data", "tokens.npy", "--batch", 2, "--seq", 64)
+    train("p.onnx", CROSS, "--data", "tokens.npy", "--batch", 2, "--seq", 65, status=2, says='rows of 65 tokens; "position_ids" counts to 63')
+    np.save("tokens.npy", np.full((4, 80), 100))
+    train("few.onnx", CROSS, "--data", "tokens.npy", "--batch", 2, "--seq", 64, status=3, says="id 100; the vocabulary has 100")
+
+
+def ignored():
+    """Padding counts for nothing, whichever label the loss ignores."""
+    with open("s.jsonl", "w") as f:
+        for n in (3, 5, 9, 12):
+            print(json.dumps({"input_ids": rng.integers(1, 200, n).tolist()}), file=f)
+    given = ("--data", "s.jsonl", "--no-packing", "--batch", 4, "--seq", 16)
+    want = train("b.onnx", CROSS, *given)
+    for label in (0, -7, 255):
+        check(train("b.onnx", f"cross_entropy(logits, labels, ignore={label})", *given) == want, f"padding is learnt where {label} is ignored")
+
+
+def other_losses():
+    """Targets that are no labels leave ids alone: the classes of mse are none."""
+    n = helper.make_node
+    w = {"embed": rng.standard_normal((50, 8)), "head": rng.standard_normal((8, 1))}
+    g = helper.make_graph([n("Gather", ["embed", "input_ids"], ["e"]), n("MatMul", ["e", "head"], ["s"]), n("Squeeze", ["s", "last"], ["y"])], "g",
+                          [helper.make_tensor_value_info("input_ids", 7, ["batch", 6])], [helper.make_tensor_value_info("y", 1, ["batch", 6])],
+                          [*(numpy_helper.from_array(v.astype(np.float32), k) for k, v in w.items()), numpy_helper.from_array(np.array([-1]), "last")])
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "s.onnx")
+    np.save("tokens.npy", rng.integers(0, 50, (8, 7)))
+    train("s.onnx", "mse(y, labels)", "--data", "tokens.npy", "--batch", 4, "--seq", 6)
+    np.save("tokens.npy", np.full((8, 7), 50))
+    train("s.onnx", "mse(y, labels)", "--data", "tokens.npy", "--batch", 4, "--seq", 6, status=3, says="id 50; the vocabulary has 50")
+
+
+with tempfile.TemporaryDirectory() as tmp:
+    os.chdir(tmp)
+    perceptron("m.onnx"), byte_model("b.onnx")
+    classes()
+    positions()
+    ignored()
+    other_losses()
+sys.exit(failures > 0)
