@@ -96,6 +96,8 @@ typedef struct CodeOptions {
      * NULL; called from the thread that compiles. */
     bool (*progress)(void *ctx, uint32_t done, uint32_t of);
     void *progress_ctx;
+    uint32_t forms;    /* CPU: those that are made, a set of CodeForm; 0: all. Code is the same in a
+                          plan of all */
     bool tf32;         /* products of f32 may be of factors rounded to 11 bits */
     uint32_t variants; /* ways that a kernel of known sizes is offered in, for tuning; 0, 1: one */
     /* The way that was the fastest for a kernel of this signature on this target; NULL: nobody

@@ -39,8 +39,9 @@ static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
     emit_kernel(&e, &info);
     emit_fn_end(&e);
     LLVMDisposeBuilder(e.b);
-    j->scratch = v ? expr_max(j->exprs, j->scratch, e.scratch_bytes) : e.scratch_bytes;
-    if (!v)
+    const bool first = !j->info.work;
+    j->scratch = first ? e.scratch_bytes : expr_max(j->exprs, j->scratch, e.scratch_bytes);
+    if (first)
         j->info = info;
     else
         GC_ASSERT(info.work == j->info.work);
@@ -50,8 +51,13 @@ static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
     return ok;
 }
 
+static bool is_wanted(const CodeOptions *o, const Isa *isa) {
+    return !o->forms || o->forms >> isa->form & 1;
+}
+
 /* Whether the kernel has code of its own there. */
-static bool has_code(const Isa *isa, const Kernel *k) {
+static bool has_code(const CodeOptions *o, const Isa *isa, const Kernel *k) {
+    if (!is_wanted(o, isa)) return false;
     if (!isa->extends) return true;
     if (k->tem != TEM_dot) return false;
     if (isa->tiles || isa->multiply_bf16) return dot_is_bf16(k) || (isa->tiles && k->dot.quads);
@@ -60,7 +66,7 @@ static bool has_code(const Isa *isa, const Kernel *k) {
 
 static void compile_job(CompileWorker *w, CompileJob *j) {
     for (uint32_t v = 0; v < w->target->nisas; v++)
-        if (has_code(&w->target->isa[v], j->k) && !emit_variant(w, j, v)) return;
+        if (has_code(w->o, &w->target->isa[v], j->k) && !emit_variant(w, j, v)) return;
 }
 
 static void init_llvm(void) {
@@ -101,11 +107,12 @@ static graphc_status link_variant(const CompileList *l, uint32_t v, Arena *a, Di
     uint64_t *at = ARENA_ARRAY(a, uint64_t, n);
     Image image;
     for (uint32_t i = 0; i < l->njobs; i++) entry[i] = PLAN_NO_ENTRY;
-    if (!n && l->target->isa[v].extends) return GRAPHC_OK;
+    const Isa *isa = &l->target->isa[v];
+    if (!n && (isa->extends || !is_wanted(l->o, isa))) return GRAPHC_OK;
     GC_TRY(image_link(a, d, obj, n, symbol, at, &image));
     for (uint32_t i = 0; i < l->njobs; i++)
         if (l->jobs[i].unit[v].data) entry[i] = at[of[i]];
-    out->blobs[out->nblobs++] = (CodeBlob){l->target->isa[v].form, image.bytes, image.size};
+    out->blobs[out->nblobs++] = (CodeBlob){isa->form, image.bytes, image.size};
     return GRAPHC_OK;
 }
 

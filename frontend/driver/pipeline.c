@@ -300,6 +300,7 @@ static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
     dump_schedule(&d, "post-fusion.kir", s);
     CodeOptions co = {.threads = o->threads, .cache_dir = o->cache_dir};
     co.tf32 = p->tf32;
+    co.forms = p->forms;
     co.variants = p->variants;
     co.tuned = p->tuned;
     co.tuned_ctx = p->tuned_ctx;

@@ -28,7 +28,7 @@ typedef struct Pipeline {
         *trained;         /* which initializers are states (set before importing), or NULL */
     const LoraSpec *lora; /* adapters' places in a plan that runs (set before importing), or NULL */
     const struct DumpReader *reader; /* of kernels' code (set before pipeline_targets), or NULL */
-    uint32_t variants;               /* as in CodeOptions (set before pipeline_targets), as are: */
+    uint32_t forms, variants;        /* as in CodeOptions (set before pipeline_targets), as are: */
     const char *(*tuned)(void *ctx, const char *target, const char *signature);
     void *tuned_ctx;
     uint32_t fuse_at_most; /* FUSE_ALL, or what schedule_build is to stop at (set before it runs) */

@@ -49,6 +49,7 @@ typedef struct Cli {
     const char *tune_db;
     struct Tuned *tuned; /* what is in it, or NULL */
     uint64_t seed, threads, runs, isa, fuse_at_most, variants, seconds;
+    uint32_t forms; /* of code for a CPU that is made, as in CodeOptions */
     TrainArgs train;
     GivenOptions given;
     const char *trace, *html, *dot, *profile; /* files: what is written, what was measured */

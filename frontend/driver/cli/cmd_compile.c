@@ -35,6 +35,7 @@ void cli_pipeline_init(const Cli *c, Pipeline *p, const char *model) {
     pipeline_init(p, model);
     p->fuse_at_most = (uint32_t)c->fuse_at_most;
     p->lora = cli_adapter_spec(c);
+    p->forms = c->forms;
     p->variants = (uint32_t)c->variants;
     if (c->tuned) p->tuned = tuned_way;
     p->tuned_ctx = c->tuned;

@@ -102,6 +102,7 @@ static graphc_status compile(Cli *c, const Wrt *wrt, Pipeline *p) {
     const Cli for_device = cli_for_device(c, &device);
     graphc_compile_options o = cli_compile_options(&for_device);
     p->trained = &trained;
+    p->forms = for_device.forms;
     GC_TRY(pipeline_import(p, c->args.v[0], &o));
     GC_TRY(graph_before_gradients(&p->imported));
     GC_TRY(differentiate(c, p->imported, wrt));

@@ -316,7 +316,7 @@ graphc_status cmd_train(Cli *c) {
     const Cli for_device = cli_for_device(c, &device);
     graphc_compile_options o = cli_compile_options(&for_device);
     o.training = &training;
-    cli_pipeline_init(c, &p, c->args.v[0]);
+    cli_pipeline_init(c->train.plan_only ? c : &for_device, &p, c->args.v[0]);
     graphc_status st = pipeline_run(&p, c->args.v[0], &o);
     cli_print_diags(p.diags);
     if (st == GRAPHC_OK) st = c->train.plan_only ? write_plan(c, &p) : loop(c, &p);

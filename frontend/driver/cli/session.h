@@ -26,6 +26,7 @@ typedef struct CliSize {
 
 /* Fills in what --device says; compiling then targets it unless --target says otherwise. */
 graphc_status cli_session_device(CliSession *s, graphc_session_options *o);
+/* What is compiled to run here at once, and not kept, has code for this processor alone. */
 Cli cli_for_device(const Cli *c, const graphc_session_options *o);
 /* Loads a plan (compiling a model first) and makes a session on --device. */
 graphc_status cli_session_open(CliSession *s, Cli *c, const char *path);

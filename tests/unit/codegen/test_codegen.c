@@ -150,10 +150,36 @@ static void check_walk(void) {
     arena_destroy(a);
 }
 
+/* Of fewer instruction sets the same code: what is not wanted is not there. */
+static void check_forms(void) {
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    Schedule s = {.exprs = p, .machine = NULL};
+    Kernel *k = parse_case(&spilling, a, p, d);
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CodeResult all = {0};
+    CodeOptions o = {.threads = 1};
+    CHECK(k && codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &all) == GRAPHC_OK);
+    for (uint32_t form = CODE_x86_64_v3; form <= CODE_x86_64_v4; form++) {
+        CodeResult one = {0};
+        o.forms = 1u << form;
+        CHECK(codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &one) == GRAPHC_OK);
+        CHECK(one.nblobs == 1 && one.blobs[0].form == form &&
+              one.blobs[0].size == all.blobs[form].size);
+        CHECK(!memcmp(one.blobs[0].data, all.blobs[form].data, all.blobs[form].size));
+        CHECK(one.kernels[0].entry[form] == all.kernels[0].entry[form]);
+        CHECK(one.kernels[0].entry[CODE_x86_64_v4 - form] == PLAN_NO_ENTRY);
+        CHECK(one.kernels[0].work && one.kernels[0].scratch_bytes);
+    }
+    arena_destroy(a);
+}
+
 TEST_MAIN {
     const char *only = getenv("CASE");
     check_spills();
     check_walk();
+    check_forms();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (only ? strstr(cases[i].name, only) != NULL : test_takes(i, 3)) check_case(&cases[i]);
 }
