@@ -37,6 +37,7 @@ static const Target rows[] = {
                  .quads = true,
                  .pairs = true,
                  .cuts_sums = true,
+                 .turns_convolutions = true,
                  .winograd = true,
                  .query_lanes = true,
                  .attention_gradient = true,

@@ -16,14 +16,15 @@ typedef struct Machine {
     double matrix_flops_per_s;       /* of contractions on units of their own; 0 = there are none */
     double launch_s;                 /* cost of one more kernel */
     /* Forms of prepared weights. */
-    bool quads;            /* of u8 by i8: panels of rows in fours (KDot.quads) */
-    bool pairs;            /* of bf16: panels of rows in pairs (KDot.pairs) */
-    bool bytes;            /* matrix units multiply integers and floats of 8 bits, in rows of k */
-    uint32_t pack_width;   /* NR of packed constant B operands; 0 = never pack */
-    bool flattens_patches; /* convolutions over few channels are contractions (pass_patches,
-                              pass_conv_widen) */
-    uint32_t pack_rows;    /* without panels: contractions of at most so many rows have constant B
-                              with k along its rows; 0 = none */
+    bool quads;              /* of u8 by i8: panels of rows in fours (KDot.quads) */
+    bool pairs;              /* of bf16: panels of rows in pairs (KDot.pairs) */
+    bool bytes;              /* matrix units multiply integers and floats of 8 bits, in rows of k */
+    uint32_t pack_width;     /* NR of packed constant B operands; 0 = never pack */
+    bool flattens_patches;   /* convolutions over few channels are contractions (pass_patches,
+                                pass_conv_widen) */
+    bool turns_convolutions; /* of what lies side by side along their first axis (pass_turn_conv) */
+    uint32_t pack_rows;      /* without panels: contractions of at most so many rows have constant B
+                                with k along its rows; 0 = none */
     bool bands;   /* kernels walk rows and sum columns beside, a band of rows for each processor
                      (columns.c) */
     bool repeats; /* a launch can do the same over several sets of buffers (times.c) */
