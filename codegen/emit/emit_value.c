@@ -4,6 +4,8 @@
  * remembered by their operands, loads by their address, so copies of the body that differ in one
  * axis only share what does not depend on it. */
 #include "codegen/emit/emit_internal.h"
+#include <math.h>
+#include <string.h>
 
 static EmitVal emit_op(Emit *e, KVal v);
 
@@ -698,9 +700,80 @@ static EmitVal emit_table(Emit *e, KVal v) {
     return (EmitVal){.v = key.v, .depth = word.depth};
 }
 
+/* min(max(x, lo), hi) + plus, of whole numbers. */
+typedef struct Clamp {
+    KVal x;
+    double lo, hi, plus;
+} Clamp;
+
+/* The operand of v beside a constant, if v is that op of f32; or 0. */
+static KVal beside_konst(const Emit *e, KVal v, Op op, double *c) {
+    const KOp *o = &e->k->ops[v];
+    for (int i = 0; o->op == op && o->dtype == DT_f32 && i < 2; i++) {
+        const KOp *k = &e->k->ops[o->in[i]];
+        *c = k->imm.f;
+        if (k->op == K_konst && *c == rint(*c)) return o->in[1 - i];
+    }
+    return 0;
+}
+
+static bool is_clamp(const Emit *e, KVal v, Clamp *c) {
+    KVal x = beside_konst(e, v, OP_add, &c->plus);
+    if (!x) c->plus = 0, x = v;
+    x = beside_konst(e, x, OP_min, &c->hi);
+    if (x) x = beside_konst(e, x, OP_max, &c->lo);
+    c->x = x;
+    return x && c->lo <= c->hi;
+}
+
+/* To i32, to the nearest even, of what fits. */
+static LLVMValueRef round_to_i32(Emit *e, LLVMValueRef x) {
+    LLVMTypeRef over[2] = {emit_vec(e->i32, LLVMGetVectorSize(LLVMTypeOf(x))), LLVMTypeOf(x)};
+    LLVMValueRef fn = LLVMGetIntrinsicDeclaration(
+        e->mod, LLVMLookupIntrinsicID("llvm.lrint", strlen("llvm.lrint")), over, 2);
+    return LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, &x, 1, "");
+}
+
+/* x between lo and hi; what is no number becomes lo. */
+static LLVMValueRef between(Emit *e, LLVMValueRef x, double lo, double hi) {
+    LLVMValueRef a = emit_f(e, LLVMTypeOf(x), lo), b = emit_f(e, LLVMTypeOf(x), hi);
+    x = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, x, a, ""), x, a, "");
+    return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, x, b, ""), x, b, "");
+}
+
+/* What is clamped to an integer type from 0 on: nothing is left to saturate, and what is no number
+ * gives 0, as the lower end does; a maximum that drops NaN takes no more than one that keeps it.
+ * What was rounded before is rounded by the conversion. */
+static EmitVal emit_clamped(Emit *e, KVal v) {
+    Clamp c;
+    const KOp *o = &e->k->ops[v];
+    const DType t = (DType)o->dtype;
+    if (o->op != OP_cast || (t != DT_u8 && t != DT_i8) || !is_clamp(e, o->in[0], &c))
+        return (EmitVal){0};
+    if (c.lo + c.plus != 0 || c.hi + c.plus > (t == DT_u8 ? UINT8_MAX : INT8_MAX))
+        return (EmitVal){0};
+    const KOp *round = &e->k->ops[c.x];
+    const bool rounds = round->op == OP_round;
+    EmitVal x = emit_val(e, rounds ? round->in[0] : c.x);
+    if (!emit_is_vector(x.v)) return (EmitVal){0};
+    EmitMemo key = {.kind = MEMO_op, .a = v, .b = (uintptr_t)x.v};
+    const EmitMemo *m = emit_memo_get(e, x.depth, key);
+    if (m) return (EmitVal){.v = m->v, .depth = x.depth};
+    EmitPlace back = emit_hoist(e, x.depth);
+    LLVMTypeRef i32 = emit_vec(e->i32, LLVMGetVectorSize(LLVMTypeOf(x.v)));
+    LLVMValueRef y = between(e, x.v, c.lo, c.hi);
+    y = rounds ? round_to_i32(e, y) : LLVMBuildFPToSI(e->b, y, i32, "");
+    if (c.plus != 0) y = LLVMBuildAdd(e->b, y, emit_i(e, i32, (int64_t)c.plus), "");
+    key.v = emit_cast(e, DT_i32, t, y);
+    emit_memo_put(e, x.depth, key);
+    emit_unhoist(e, back);
+    return (EmitVal){.v = key.v, .depth = x.depth};
+}
+
 static EmitVal emit_kmap(Emit *e, KVal v) {
     const KOp *o = &e->k->ops[v];
     EmitVal x[3] = {{0}, {0}, {0}}, known = emit_table(e, v);
+    if (!known.v) known = emit_clamped(e, v);
     if (known.v) return known;
     uint32_t depth = 0;
     for (int i = 0; i < 3; i++) {

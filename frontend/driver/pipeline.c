@@ -278,7 +278,7 @@ static Graph *for_machine(const Pipeline *p, const Machine *m) {
     if (m->flattens_patches) g = pass_conv_widen(pass_patches(g));
     if (m->flattens_patches && m->digits) g = pass_conv_widen_f32(g);
     if (m->turns_convolutions) g = pass_turn_conv(g);
-    if (m->quads) g = pass_quads(g);
+    if (m->quads) g = pass_requantise(pass_dce(pass_quads(g)));
     if (m->bytes) g = pass_bytes(g);
     if (m->terms) g = pass_join_sums(g);
     if (m->cuts_sums) g = pass_cut_sums(g);

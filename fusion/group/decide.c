@@ -291,14 +291,15 @@ static uint32_t last_of_leaf(const Fuse *f, const Node *permute) {
 
 /* Matrix units fetch a convolution's operands from memory: channels next to each other, and of its
  * weights channels or columns. What the model brings in another order is stored anew, and so is
- * what was padded to more channels. */
+ * what was padded to more channels; that of bytes also where vector units take them in fours. */
 static bool scattered_operand(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     const Node *n = graph_node(f->g, v);
     DType t = n->type.dtype;
     uint32_t rank = n->type.rank, inner = 0;
-    bool f32 = t == DT_f32 && f->m->digits;
-    if (!f32 && (!is_half(t) || f->m->inline_flops.half_a > 0)) return false;
+    const bool f32 = t == DT_f32 && f->m->digits;
+    const bool quads = t == DT_u8 && f->m->quads && n->op == OP_pad; /* rows in fours */
+    if (!f32 && !quads && (!is_half(t) || f->m->inline_flops.half_a > 0)) return false;
     if (n->op == OP_permute && op_is_leaf((Op)graph_node(f->g, n->in[0])->op))
         inner = last_of_leaf(f, n);
     else if (n->op != OP_pad)

@@ -20,6 +20,7 @@
     X(conv_widen_f32, "the same of f32")                                                                    \
     X(quads, "quantised contractions become sums of products of u8 by i8: for targets that ask")            \
     X(bytes, "quantised contractions become products of bytes, or of floats of 8 bits: for targets that ask")\
+    X(requantise, "scales between integers become one constant, and what integers cannot be is not asked: behind quads")\
     X(cut_sums, "long sums with few results become sums of parts: for targets that ask, see Machine")       \
     X(join_sums, "sums of contractions are rounded once: for targets that ask, see Machine.terms")          \
     X(digits, "products of f32 become sums of products of f16 digits: for targets that ask")                \

@@ -3,12 +3,13 @@
 
 #include <string.h>
 
-static void count_uses(Rewrite *r) {
-    const Graph *g = r->from;
+uint32_t *graph_uses(const Graph *g) {
+    uint32_t *uses = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n);
     for (Value v = 1; v < g->nodes.n; v++)
-        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) r->uses[graph_node(g, v)->in[i]]++;
-    for (uint32_t i = 0; i < g->outputs.n; i++) r->uses[g->outputs.v[i].value]++;
-    for (uint32_t i = 0; i < g->writes.n; i++) r->uses[g->writes.v[i].value]++;
+        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) uses[graph_node(g, v)->in[i]]++;
+    for (uint32_t i = 0; i < g->outputs.n; i++) uses[g->outputs.v[i].value]++;
+    for (uint32_t i = 0; i < g->writes.n; i++) uses[g->writes.v[i].value]++;
+    return uses;
 }
 
 typedef void (*SymFn)(void *ctx, uint32_t sym);
@@ -211,8 +212,7 @@ Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx
     vec_reserve(r.to->arena, &r.to->nodes, g->nodes.n + g->nodes.n / 4);
     vec_reserve(r.to->arena, &r.to->inputs, g->inputs.n);
     r.map = ARENA_ARRAY(g->arena, Value, g->nodes.n);
-    r.uses = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n);
-    count_uses(&r);
+    r.uses = graph_uses(g);
     copy_facts(&r, fn);
     bool *live = graph_live(g);
     for (Value v = 1; v < g->nodes.n; v++) {

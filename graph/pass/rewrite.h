@@ -49,6 +49,9 @@ bool *graph_needed(const Graph *g, uint32_t entries);
  * sizes. */
 bool *graph_inputs_of(const Graph *g, uint32_t entries);
 
+/* By value: how many operands it is; an output or a write counts as one. */
+uint32_t *graph_uses(const Graph *g);
+
 /* True if v depends on constants alone (weights, and what is computed from them). flags has
  * g->nodes.n entries. */
 void graph_mark_constant(const Graph *g, bool *flags);

@@ -39,7 +39,7 @@ class Case:
         size = "x".join(map(str, m)) if isinstance(m, tuple) else m
         self.name = f"{form}_{x.__name__}{zx:+d}_{w.__name__}{zw:+d}_{size}x{n}x{k}" + "_columns" * columns + f"_g{groups}" * (groups > 1)
         few = k * n <= 64  # folded when compiling
-        self.bytes = not full and form != "narrow" and zw == (128 if w is np.uint8 else 0) and n >= 16 * groups and not few and (not self.conv() or k % 4 == 0)
+        self.bytes = not full and form != "narrow" and zw == (128 if w is np.uint8 else 0) and n >= 16 * groups and not few and (not self.conv() or k % 4 == 0 or (groups == 1 and k > 1))
         self.units = not full and not self.conv() and k % 16 == 0 and n >= 16 and not few and m > 1
 
     def conv(self):
@@ -68,7 +68,9 @@ def all_cases():
     for k, n, m in ((1, 16, 1), (3, 48, 9), (130, 100, 33), (256, 64, 1)):
         cases += [Case("dynamic", np.uint8, np.int8, 0, 0, k, n, m), Case("qdq", np.int8, np.int8, 5, 0, k, n, m, columns=True)]
     cases.append(Case("qdq", np.int8, np.int8, 4, 0, 16, 64, (8, 3, 1), columns=True, groups=2))
-    cases.append(Case("qdq", np.uint8, np.int8, 9, 0, 3, 32, (11, 3, 2)))  # three channels: no groups of four
+    cases.append(Case("qdq", np.uint8, np.int8, 9, 0, 3, 32, (11, 3, 2)))  # three channels: a fourth of zeros
+    cases += [Case("qdq", x, w, z, 128 if w is np.uint8 else 0, k, 40, (10, t, s), columns=z > 0) for x, w, z, k, t, s in
+              ((np.int8, np.int8, -9, 3, 7, 2), (np.uint8, np.uint8, 77, 2, 5, 1), (np.int8, np.uint8, 127, 6, 3, 1), (np.uint8, np.int8, 255, 1, 3, 1))]
     cases += [Case("qdq", np.uint8, w, 0, 0, k, 16, 2, full=True) for w, k in ((np.int8, 70000), (np.uint8, 40000))]
     return cases
 

@@ -258,7 +258,25 @@ static bool fits(const Rewrite *r, const Node *n) {
     if (expr_hint(g->exprs, w->dim[w->rank - 1]) < COLS_LEAST * groups) return false;
     if (conv && groups > 1 && expr_is_value(g->exprs, x->dim[x->rank - 1], groups)) return false;
     if (!expr_is_const(g->exprs, w->dim[w->rank - 2], &k) || !sum_fits(g, n, w, k)) return false;
-    return !conv || k % 4 == 0;
+    return !conv || k % 4 == 0 || (groups == 1 && k > 1);
+}
+
+/* Channels of both sides in whole groups of four; what is new multiplies zeros. Fusion stores what
+ * is so padded (scattered_operand). */
+static void fill_channels(Graph *g, Factor *x, Factor *w) {
+    Factor *side[2] = {x, w};
+    const int rank = graph_type(g, w->q)->rank;
+    for (int i = 0; i < 2; i++) {
+        Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
+        const Type *t = graph_type(g, side[i]->q);
+        const int at = rank - 1 - i;
+        const int64_t k = expr_value(g->exprs, t->dim[at]);
+        if (k % 4 == 0) return;
+        for (int j = 0; j < rank; j++) lo[j] = hi[j] = expr_const(g->exprs, 0);
+        hi[at] = expr_const(g->exprs, 4 - k % 4);
+        Value zero = build_scalar_i(g, t->dtype, 0);
+        side[i]->q = build_pad(g, side[i]->q, zero, lo, hi, NULL);
+    }
 }
 
 /* x with z around it instead of the convolution's padding. */
@@ -424,6 +442,7 @@ static Value contraction(Rewrite *r, Value v) {
     if (scaled != (x.scale != 0) || scaled != (w.scale != 0)) return 0;
     if (scaled && graph_type(g, x.scale)->rank) return 0;
     drop_sign(g, &x);
+    if (n.op == OP_conv && n.attr.conv.groups == 1) fill_channels(g, &x, &w);
     Value sum = multiply(g, n, x, w);
     if (!scaled) return sum;
     Value scale = build_binary(g, OP_mul, x.scale, w.scale);
