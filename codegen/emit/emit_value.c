@@ -770,10 +770,35 @@ static EmitVal emit_clamped(Emit *e, KVal v) {
     return (EmitVal){.v = key.v, .depth = x.depth};
 }
 
+static bool used_once(const Emit *e, KVal v) {
+    uint32_t uses = 0;
+    for (KVal u = 1; u < e->k->nops; u++)
+        for (int i = 0; i < 3; i++) uses += e->k->ops[u].in[i] == v;
+    return uses == 1;
+}
+
+/* 1 + erf(x), in vectors: GELU's. */
+static EmitVal emit_erf_beside_one(Emit *e, KVal v) {
+    double one;
+    const KVal erf = beside_konst(e, v, OP_add, &one);
+    if (!erf || one != 1 || e->k->ops[erf].op != OP_erf || !used_once(e, erf)) return (EmitVal){0};
+    EmitVal x = emit_val(e, e->k->ops[erf].in[0]);
+    if (!emit_is_vector(x.v)) return (EmitVal){0};
+    EmitMemo key = {.kind = MEMO_op, .a = v, .b = (uintptr_t)x.v};
+    const EmitMemo *m = emit_memo_get(e, x.depth, key);
+    if (m) return (EmitVal){.v = m->v, .depth = x.depth};
+    EmitPlace back = emit_hoist(e, x.depth);
+    key.v = emit_one_and_erf(e, x.v);
+    emit_memo_put(e, x.depth, key);
+    emit_unhoist(e, back);
+    return (EmitVal){.v = key.v, .depth = x.depth};
+}
+
 static EmitVal emit_kmap(Emit *e, KVal v) {
     const KOp *o = &e->k->ops[v];
     EmitVal x[3] = {{0}, {0}, {0}}, known = emit_table(e, v);
     if (!known.v) known = emit_clamped(e, v);
+    if (!known.v) known = emit_erf_beside_one(e, v);
     if (known.v) return known;
     uint32_t depth = 0;
     for (int i = 0; i < 3; i++) {

@@ -41,6 +41,11 @@ LLVMValueRef emit_exp_below(Emit *e, LLVMValueRef x) {
     return math_exp_below(&m, x);
 }
 
+LLVMValueRef emit_one_and_erf(Emit *e, LLVMValueRef x) {
+    Math m = math_of(e, LLVMTypeOf(x));
+    return math_one_and_erf(&m, x);
+}
+
 LLVMValueRef emit_math(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y) {
     LLVMTypeRef t = LLVMTypeOf(x);
     Math m = math_of(e, t);

@@ -47,6 +47,7 @@ EV m_ldexp(Math *m, EV x, EV n); /* x * 2^n, n an integer within twice the expon
 MATH_OWN(X)
 #undef X
 EV math_exp_below(Math *m, EV x);
+EV math_one_and_erf(Math *m, EV x);                /* f32: 1 + erf(x), within 1.5 ulp of 1 */
 void math_log_reduce(Math *m, EV x, EV *n, EV *f); /* x = 2^n (1 + f) */
 EV math_log_poly(Math *m, EV t);
 

@@ -51,17 +51,28 @@ EV math_exp(Math *m, EV x) {
     return scale_by(m, m_add(m, p, m_c(m, 1)), d.n, d.ni);
 }
 
-/* 2^floor(y) 2^(y - floor(y)) for y = x log2(e), each of them few instructions, which need no
- * limits: half as many as exp. */
-EV math_exp_below(Math *m, EV x) {
-    if (!has_scale(m) || !m->e->isa->rest_f32) return math_exp(m, x);
+static bool has_rest(const Math *m) {
+    return has_scale(m) && m->e->isa->rest_f32;
+}
+
+/* 2^r, 0 <= r <= 1; 1 at 0. */
+static EV exp2_of_rest(Math *m, EV r) {
+    return M_POLY(m, r, 1, 0.6931470632553101, 0.24022908508777618, 0.05548618361353874,
+                  0.009673775173723698, 0.0012482289457693696, 0.000215659718378447);
+}
+
+/* 2^floor(y) 2^(y - floor(y)), each of them few instructions, which need no limits. */
+static EV exp2_by_rest(Math *m, EV y) {
     Emit *e = m->e;
-    EV y = m_mul(m, x, m_c(m, 0x1.715476p+0));
     EV v[5] = {y, emit_i(e, e->i32, 9), y, emit_i(e, e->i16, -1), emit_i(e, e->i32, 4)};
     EV r = emit_intrinsic(e, e->isa->rest_f32, NULL, v, 5); /* 9: of floor, without exceptions */
-    EV p = M_POLY(m, r, 1, 0.6931470632553101, 0.24022908508777618, 0.05548618361353874,
-                  0.009673775173723698, 0.0012482289457693696, 0.000215659718378447);
-    return scale_by(m, p, y, NULL);
+    return scale_by(m, exp2_of_rest(m, r), y, NULL);
+}
+
+/* Half as many instructions as exp. */
+EV math_exp_below(Math *m, EV x) {
+    if (!has_rest(m)) return math_exp(m, x);
+    return exp2_by_rest(m, m_mul(m, x, m_c(m, 0x1.715476p+0)));
 }
 
 /* 2^n (exp(r) - 1) + (2^n - 1), with half of 2^n so that n may be one past the exponent range. */
@@ -216,6 +227,23 @@ static EV erf64(Math *m, EV x) {
     EV large = m_sub(m, m_c(m, 1), m_mul(m, math_exp(m, m_neg(m, t)), tail));
     EV r = m_sel(m, m_lt(m, a, m_c(m, 1)), m_mul(m, a, small), large);
     return m_sign(m, m_sel(m, m_nan(m, x), x, r), x);
+}
+
+/* 2^Q(|x|) where x < 0, else 2 less that: two thirds of what erf takes. Q goes to -inf. */
+EV math_one_and_erf(Math *m, EV x) {
+    EV a = m_abs(m, x), n, ni, t;
+    EV q = m_mul(m, a,
+                 M_POLY(m, a, -1.6279085874557495, -0.918416440486908, -0.14848148822784424,
+                        0.028253551572561264, -0.0007746086921542883, -0.0014893938787281513,
+                        0.0004454779264051467, -4.5353543100645766e-05));
+    if (has_rest(m)) {
+        t = exp2_by_rest(m, q);
+    } else {
+        q = m_max(m, q, -126);
+        m_round(m, m_sub(m, q, m_c(m, 0.5)), &n, &ni);
+        t = m_mul(m, exp2_of_rest(m, m_sub(m, q, n)), m_pow2(m, ni));
+    }
+    return m_sel(m, m_lt(m, x, m_c(m, 0)), t, m_sub(m, m_c(m, 2), t));
 }
 
 EV math_erf(Math *m, EV x) {
