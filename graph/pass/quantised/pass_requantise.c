@@ -54,7 +54,7 @@ static Range of_const(const Graph *g, const Node *n) {
     Range r = {INFINITY, -INFINITY, false, true};
     for (int64_t i = 0; i < count; i++) {
         const double x = dtype_load_f64(t, n->attr.constant.data, (size_t)i);
-        if (!isfinite(x)) return anything();
+        if (isnan(x)) return anything();
         r.lo = fmin(r.lo, x);
         r.hi = fmax(r.hi, x);
         r.whole &= x == rint(x);
@@ -102,6 +102,10 @@ static Range of_binary(Op op, Range a, Range b) {
     }
 }
 
+static Range either(Range a, Range b) {
+    return (Range){fmin(a.lo, b.lo), fmax(a.hi, b.hi), a.nan || b.nan, a.whole && b.whole};
+}
+
 static Range of_float(Walk *w, const Node *n) {
     Range r;
     switch ((Op)n->op) {
@@ -110,13 +114,14 @@ static Range of_float(Walk *w, const Node *n) {
     case OP_reshape:
     case OP_permute:
     case OP_expand:
+    case OP_window:
     case OP_slice: return of(w, n->in[0]);
+    case OP_reduce_max: /* of nothing: -inf */
+        r = of(w, n->in[0]);
+        return (Range){-INFINITY, r.hi, r.nan, r.whole};
+    case OP_pad: return either(of(w, n->in[0]), of(w, n->in[1]));
     case OP_round: r = of(w, n->in[0]); return (Range){rint(r.lo), rint(r.hi), r.nan, true};
-    case OP_select: {
-        Range b = of(w, n->in[2]);
-        r = of(w, n->in[1]);
-        return (Range){fmin(r.lo, b.lo), fmax(r.hi, b.hi), r.nan || b.nan, r.whole && b.whole};
-    }
+    case OP_select: return either(of(w, n->in[1]), of(w, n->in[2]));
     case OP_add:
     case OP_sub:
     case OP_mul:
@@ -291,6 +296,8 @@ static Value divided(Division *d, Value v) {
     case OP_select: return divided_both(d, n, 1);
     case OP_reshape:
     case OP_permute:
+    case OP_window: /* as pools have them */
+    case OP_pad:
     case OP_reduce_max: return divided_both(d, n, 0);
     default: return 0;
     }
