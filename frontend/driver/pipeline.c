@@ -100,20 +100,35 @@ static graphc_status check_options(Pipeline *p, const graphc_compile_options *o)
     return diag(p->diags, D_IO, o->cache_dir, "%s", why);
 }
 
+static graphc_status check_option(Pipeline *p, const Optimizer *o, const char *option) {
+    if (optimizer_reads(o, option + 2)) return GRAPHC_OK;
+    return diag(p->diags, D_USAGE, option, "%s has no such parameter", optimizer_name(o));
+}
+
 /* The optimizer's own parameters where the options leave them. */
 static graphc_status choose_optimizer(Pipeline *p, const graphc_training *t, Optimizer *out) {
     const char *name = t->optimizer ? t->optimizer : "adamw";
     if (!optimizer_default(name, out))
         return diag(p->diags, D_USAGE, "--optimizer", "there is no optimizer \"%s\"", name);
     const struct {
+        const char *option;
         double given, *field;
-    } fields[] = {{t->beta1, &out->beta1},
-                  {t->beta2, &out->beta2},
-                  {t->eps, &out->eps},
-                  {t->weight_decay, &out->weight_decay},
-                  {t->momentum, &out->momentum}};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (fields[i].given >= 0) *fields[i].field = fields[i].given;
+        bool below_one;
+    } fields[] = {{"--beta1", t->beta1, &out->beta1, true},
+                  {"--beta2", t->beta2, &out->beta2, true},
+                  {"--eps", t->eps, &out->eps, false},
+                  {"--weight-decay", t->weight_decay, &out->weight_decay, false},
+                  {"--momentum", t->momentum, &out->momentum, false}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        if (!(fields[i].given >= 0)) continue;
+        GC_TRY(check_option(p, out, fields[i].option));
+        if (fields[i].below_one && fields[i].given >= 1)
+            return diag(p->diags, D_USAGE, fields[i].option, "%g is not below 1", fields[i].given);
+        *fields[i].field = fields[i].given;
+    }
+    if (t->nesterov) GC_TRY(check_option(p, out, "--nesterov"));
+    if (t->nesterov && out->momentum == 0)
+        return diag(p->diags, D_USAGE, "--nesterov", "there is no --momentum");
     out->nesterov = t->nesterov;
     out->clip = t->clip;
     return GRAPHC_OK;

@@ -69,6 +69,7 @@ typedef struct LoopEnd {
     double loss;   /* of the last evaluation, else of the last step; NaN: there was none */
     double best_loss;
     bool early, stopped; /* ended by patience; by request */
+    uint64_t left_out;   /* held-out rows that no evaluation took (train_run) */
 } LoopEnd;
 
 /* Runs to the end. Writes folder/log.jsonl, folder/log.html and folder/checkpoints. GRAPHC_USAGE:

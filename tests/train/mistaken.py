@@ -28,7 +28,7 @@ def train(model, loss, *args, status=0, says=None):
     """Losses of three steps; or what is said."""
     p = forks.run([graphc, "train", model, "--loss", loss, *args, "--steps", 3, "--no-shuffle", "--json", "-o", f"o{rng.integers(1 << 40)}"])
     check(p.returncode == status and (says or "") in p.stderr, f"{model} {args}: {p.returncode}, {says!r} is not said: {p.stderr[-300:]}")
-    return [json.loads(l)["loss"] for l in p.stdout.splitlines()]
+    return [l["loss"] for l in map(json.loads, p.stdout.splitlines()) if "loss" in l]
 
 
 def two_tables(path, ids=256, places=64):
@@ -64,7 +64,12 @@ def classes():
     train("m.onnx", loss, *given(changed("t.npy", t, 7, -100)))
     train("m.onnx", "cross_entropy(y, t, ignore=7)", *given(changed("t.npy", t, 7, 7)))
     train("m.onnx", "cross_entropy(y, t, ignore=7)", *given(changed("t.npy", t, 7, -100)), status=3, says="or 7 for what does not count")
+    np.save("none.npy", np.full(40, -100))
+    train("m.onnx", loss, *given("none.npy"), status=3, says="t: every label is -100, which does not count")
     np.save("t.npy", t)
+    train("m.onnx", loss, *given("t.npy"), "--eval-data", "x=x.npy", "--eval-data", "t=none.npy", status=3, says="every label is -100")
+    train("m.onnx", loss, *given("t.npy"), "--batch", 32, "--eval-data", "x=x.npy", "--eval-data", "t=t.npy",
+          says="8 of the held-out rows are left out: they fill no batch of 32")
     train("m.onnx", loss, *given("t.npy"), "--eval-data", "x=x.npy", "--eval-data", "t=" + changed("e.npy", t, 3, 5), status=3,
           says="row 3, element 0 is 5")
 
@@ -114,6 +119,17 @@ def other_losses():
     train("s.onnx", "mse(y, labels)", "--data", "tokens.npy", "--batch", 4, "--seq", 6, status=3, says="id 50; the vocabulary has 50")
 
 
+def options():
+    """What the optimizer would not look at."""
+    given = ("--data", "x=x.npy", "--data", "t=t.npy", "--batch", 8)
+    for more, says in ((("--momentum", 0.9), "--momentum: adamw has no such parameter"), (("--nesterov",), "--nesterov: adamw has no such"),
+                       (("--optimizer", "sgd", "--beta2", 0.9), "--beta2: sgd has no such parameter"),
+                       (("--optimizer", "lion", "--eps", 1e-6), "--eps: lion has no such parameter"),
+                       (("--optimizer", "sgd", "--nesterov"), "--nesterov: there is no --momentum"),
+                       (("--beta1", 1), "--beta1: 1 is not below 1"), (("--optimizer", "lion", "--beta2", 1.5), "--beta2: 1.5 is not below 1")):
+        train("m.onnx", "cross_entropy(y, t)", *given, *more, status=2, says=says)
+
+
 with tempfile.TemporaryDirectory() as tmp:
     os.chdir(tmp)
     perceptron("m.onnx"), byte_model("b.onnx")
@@ -121,4 +137,5 @@ with tempfile.TemporaryDirectory() as tmp:
     positions()
     ignored()
     other_losses()
+    options()
 sys.exit(failures > 0)

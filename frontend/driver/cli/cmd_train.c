@@ -249,6 +249,10 @@ static void say_end(const Cli *c, const LoopEnd *end) {
             steps, (unsigned long long)c->train.patience, end->best_loss);
     if (end->stopped)
         fprintf(stderr, "graphc: interrupted after step %llu; --resume goes on\n", steps);
+    if (end->left_out)
+        fprintf(stderr,
+                "graphc: %llu of the held-out rows are left out: they fill no batch of %llu\n",
+                (unsigned long long)end->left_out, (unsigned long long)c->train.batch);
 }
 
 static graphc_status loop(Cli *c, const Pipeline *p) {

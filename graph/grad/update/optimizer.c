@@ -7,8 +7,9 @@
 static const struct {
     const char *name;
     uint32_t moments;
+    const char *options;
 } optimizer_info[OPTIMIZER_KINDS] = {
-#define OPTIMIZER(name, moments, params) [OPTIMIZER_##name] = {#name, moments},
+#define OPTIMIZER(name, moments, options) [OPTIMIZER_##name] = {#name, moments, options},
 #include "graph/grad/update/optimizer.def"
 #undef OPTIMIZER
 };
@@ -30,6 +31,20 @@ bool optimizer_default(const char *name, Optimizer *out) {
     };
     for (uint32_t k = 0; k < OPTIMIZER_KINDS; k++)
         if (strcmp(name, optimizer_info[k].name) == 0) return *out = usual[k], true;
+    return false;
+}
+
+const char *optimizer_name(const Optimizer *o) {
+    return optimizer_info[o->kind].name;
+}
+
+bool optimizer_reads(const Optimizer *o, const char *option) {
+    const size_t n = strlen(option);
+    for (const char *at = optimizer_info[o->kind].options; *at; at += *at == ' ') {
+        const size_t word = strcspn(at, " ");
+        if (word == n && strncmp(at, option, n) == 0) return true;
+        at += word;
+    }
     return false;
 }
 

@@ -12,7 +12,7 @@
 #include "graph/ir/ir.h"
 
 typedef enum OptimizerKind {
-#define OPTIMIZER(name, states, params) OPTIMIZER_##name,
+#define OPTIMIZER(name, states, options) OPTIMIZER_##name,
 #include "graph/grad/update/optimizer.def"
 #undef OPTIMIZER
     OPTIMIZER_KINDS
@@ -30,6 +30,9 @@ typedef struct Optimizer {
 
 /* The optimizer's own defaults; false if there is none of that name. */
 bool optimizer_default(const char *name, Optimizer *out);
+const char *optimizer_name(const Optimizer *o);
+/* Whether it is one that this optimizer has: "beta1", "weight-decay". */
+bool optimizer_reads(const Optimizer *o, const char *option);
 /* What an optimizer keeps of a parameter, all of it zeros in the beginning. */
 typedef struct OptimizerState {
     const char *name; /* "m", "v"; their scales, where they have 8 bits: "m.absmax", "v.absmax" */

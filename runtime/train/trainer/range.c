@@ -43,11 +43,14 @@ graphc_status range_check(const graphc_plan *p, const char *input, const NpyView
     const uint64_t n = v->bytes / dtype_bytes(v->dtype),
                    row = v->dim[0] ? n / (uint64_t)v->dim[0] : 1;
     Range r = range_of(p, input);
+    bool counts = !labels;
     if (labels && r.lo < 0) r.lo = 0;
     if (r.hi >= classes) r.hi = classes - 1;
     for (uint64_t i = 0; i < n; i++) {
         const int64_t x = dtype_load_i64(v->dtype, v->data, i);
-        if ((x >= r.lo && x <= r.hi) || (labels && x == ignored)) continue;
+        const bool is_ignored = labels && x == ignored;
+        counts |= !is_ignored;
+        if ((x >= r.lo && x <= r.hi) || is_ignored) continue;
         char or [64] = "";
         if (labels)
             snprintf(or, sizeof or, ", or %lld for what does not count", (long long)ignored);
@@ -56,5 +59,7 @@ graphc_status range_check(const graphc_plan *p, const char *input, const NpyView
                          input, (unsigned long long)(i / row), (unsigned long long)(i % row),
                          (long long)x, (long long)r.lo, (long long)r.hi, or);
     }
-    return GRAPHC_OK;
+    if (counts || !n) return GRAPHC_OK;
+    return error_set(e, GRAPHC_INVALID, "%s: every label is %lld, which does not count", input,
+                     (long long)ignored);
 }

@@ -18,8 +18,8 @@ Range range_of(const graphc_plan *p, const char *input);
 int64_t range_of_ids(const graphc_plan *p);
 /* The label that counts for nothing. */
 int64_t range_ignored(const graphc_plan *p);
-/* Integers that are to be an input's: GRAPHC_INVALID names the first one that is none of its. Other
- * elements are right. */
+/* Integers that are to be an input's: GRAPHC_INVALID names the first one that is none of its, or
+ * says that all are labels that count for nothing. Other elements are right. */
 GRAPHC_MUST_USE graphc_status range_check(const graphc_plan *p, const char *input, const NpyView *v,
                                           ErrorText e);
 

@@ -172,6 +172,7 @@ graphc_status train_run(const RunOptions *o, const graphc_plan *plan, graphc_ses
     if (st == GRAPHC_OK) st = plan_steps(&r, e);
     if (st == GRAPHC_OK) st = say_what(&r, plan, e);
     if (st == GRAPHC_OK) st = all_steps(&r, end, e);
+    if (o->eval.nfiles && r.eval.arrays.n) end->left_out = feed_rows(&r.eval) % o->eval.batch;
     if (st == GRAPHC_OK) st = told(&r, graphc_trainer_export(&r.t, o->folder), e);
     feed_close(&r.feed);
     feed_close(&r.eval);
