@@ -175,7 +175,7 @@ bool row_roles(Long *l, uint32_t cluster) {
     t.cluster = cluster;
     if (edges_of(&t) > MOST_EDGES) t.line = g->e->lanes;
     t.turns = true, t.blocks = 1, t.all_kept = true;
-    t.folders = FOLDERS, t.finishers = FINISHERS;
+    t.folders = FOLDERS;
     t.back = row_can_store(&t, last_walk(g->rows));
     t.threads = (t.back ? STORER + 1 : STORER) * WARP;
     t.room = row_room(&t, length);

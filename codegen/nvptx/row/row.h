@@ -94,8 +94,7 @@ struct Long {
     LLVMValueRef at, step, end; /* ... its number, how far apart they are, and how many there are */
     LLVMValueRef place, phase;  /* of the row's first chunk: where in the ring it is, and the parity
                                    of  its barrier (i32); NULL: 0 */
-    uint32_t folders, finishers; /* by roles: warps that fold rows, and warps that finish them; else
-                                    0: all threads do both */
+    uint32_t folders; /* by roles: warps that fold rows; else 0: all threads fold and finish them */
     /* by roles: byte in shared memory of the barriers of places that are left, ... */
     uint32_t left;
     uint32_t made; /* ... and of those that have results, where ... */
