@@ -5,7 +5,7 @@
  * Per output: largest difference over the standard deviation of the CPU's result. Then the best
  * time of N (30) runs on the GPU (replayed, tensors in place) and on the CPU. Exit status 1 if a
  * difference is above the tolerance (1e-4), 77 if there is no GPU. */
-#include "runtime/graphc.h"
+#include "tests/gpu/plan_inputs.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,29 +16,12 @@
 typedef struct Options {
     const char *plan, *weights;
     double tolerance;
-    char **symbols;
-    int nsymbols, runs;
+    Symbols symbols;
+    int runs;
 } Options;
-
-static int64_t symbol_value(const Options *o, const char *dim) {
-    char *end;
-    long long v = strtoll(dim, &end, 10);
-    if (end != dim && !*end) return v;
-    size_t n = strlen(dim);
-    for (int i = 0; i < o->nsymbols; i++)
-        if (strncmp(o->symbols[i], dim, n) == 0 && o->symbols[i][n] == '=')
-            return strtoll(o->symbols[i] + n + 1, NULL, 10);
-    return 1;
-}
 
 static size_t element_bytes(graphc_dtype t) {
     return t.bits < 8 ? 1 : t.bits / 8u;
-}
-
-static size_t count(const graphc_tensor *t) {
-    size_t n = 1;
-    for (int32_t i = 0; i < t->rank; i++) n *= (size_t)t->shape[i];
-    return n;
 }
 
 /* f as 16 bits of IEEE: below 2^-14 in steps of 2^-24, else in 1,024 steps of its power of two. */
@@ -59,7 +42,7 @@ static double of_half(uint16_t bits) {
 /* Masks are ones, other integers small ids, floats uniform in [-1, 1), those of 8 bits below 2. */
 static void fill(const graphc_tensor *t, const char *name) {
     uint32_t state = 12345;
-    size_t n = count(t);
+    size_t n = tensor_count(t);
     memset(t->data, 0, n * element_bytes(t->dtype));
     for (size_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
@@ -81,9 +64,8 @@ static void fill(const graphc_tensor *t, const char *name) {
 
 static graphc_tensor make_input(const graphc_plan *p, uint32_t i, const Options *o) {
     graphc_io_info info = graphc_plan_input(p, i);
-    graphc_tensor t = {.device = GRAPHC_CPU, .dtype = info.dtype, .rank = info.rank};
-    for (int32_t k = 0; k < info.rank; k++) t.shape[k] = symbol_value(o, info.dims[k]);
-    t.data = aligned_alloc(64, (count(&t) * element_bytes(t.dtype) + 64) / 64 * 64);
+    graphc_tensor t = input_tensor(p, i, &o->symbols);
+    t.data = aligned_alloc(64, (tensor_count(&t) * element_bytes(t.dtype) + 64) / 64 * 64);
     if (t.data) fill(&t, info.name);
     return t;
 }
@@ -105,7 +87,7 @@ static double value(const graphc_tensor *t, size_t i) {
 
 /* Largest difference over the standard deviation of a; infinite where one is not a number. */
 static double difference(const graphc_tensor *a, const graphc_tensor *b) {
-    size_t n = count(a);
+    size_t n = tensor_count(a);
     double mean = 0, var = 0, worst = 0;
     for (size_t i = 0; i < n; i++) mean += value(a, i) / (double)n;
     for (size_t i = 0; i < n; i++) var += (value(a, i) - mean) * (value(a, i) - mean) / (double)n;
@@ -173,7 +155,7 @@ static graphc_session *session(const graphc_plan *p, graphc_device_kind device, 
 }
 
 int main(int argc, char **argv) {
-    Options o = {.tolerance = 1e-4, .symbols = argv, .nsymbols = argc, .runs = 30};
+    Options o = {.tolerance = 1e-4, .symbols = {argv, argc}, .runs = 30};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc)
             o.weights = argv[++i];

@@ -11,7 +11,7 @@
  * bits. --alone: a plan for GPUs only, losses have to be numbers. --time: runs N more steps on the
  * GPU, prints the time of one and of its kernels, the longest first (kernels of equal names but for
  * their number as one); --each: every launch, too, in order. */
-#include "runtime/graphc.h"
+#include "tests/gpu/plan_inputs.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -27,31 +27,13 @@ typedef struct Options {
     int steps, timed;
     bool alone, each, twice;
     int64_t ids;
-    char **symbols;
-    int nsymbols;
+    Symbols symbols;
 } Options;
-
-static int64_t symbol_value(const Options *o, const char *dim) {
-    char *end;
-    long long v = strtoll(dim, &end, 10);
-    if (end != dim && !*end) return v;
-    size_t n = strlen(dim);
-    for (int i = 0; i < o->nsymbols; i++)
-        if (strncmp(o->symbols[i], dim, n) == 0 && o->symbols[i][n] == '=')
-            return strtoll(o->symbols[i] + n + 1, NULL, 10);
-    return 1;
-}
-
-static size_t count(const graphc_tensor *t) {
-    size_t n = 1;
-    for (int32_t i = 0; i < t->rank; i++) n *= (size_t)t->shape[i];
-    return n;
-}
 
 /* The rate, the number of the step, ids in a fixed order; everything else is between 0 and 1. */
 static void fill(const graphc_tensor *t, const char *name, const Options *o, int step) {
     uint32_t state = 12345u + 77u * (uint32_t)step;
-    size_t n = count(t);
+    size_t n = tensor_count(t);
     bool mask = strstr(name, "mask") != NULL;
     for (size_t i = 0; i < n; i++) {
         state = state * 1664525u + 1013904223u;
@@ -77,9 +59,8 @@ static int fail(const graphc_session *s, const char *what) {
 static int bind(graphc_session *s, const graphc_plan *p, const Options *o, int step) {
     for (uint32_t i = 0; i < graphc_plan_inputs(p); i++) {
         graphc_io_info info = graphc_plan_input(p, i);
-        graphc_tensor t = {.device = GRAPHC_CPU, .dtype = info.dtype, .rank = info.rank};
-        for (int32_t k = 0; k < info.rank; k++) t.shape[k] = symbol_value(o, info.dims[k]);
-        t.data = calloc(count(&t) + 8, 8); /* kept: runs read it */
+        graphc_tensor t = input_tensor(p, i, &o->symbols);
+        t.data = calloc(tensor_count(&t) + 8, 8); /* kept: runs read it */
         if (!t.data) return fail(s, "memory");
         fill(&t, info.name, o, step);
         if (graphc_bind_input(s, i, &t)) return fail(s, info.name);
@@ -114,7 +95,7 @@ static float *state_of(graphc_session *s, const graphc_plan *p, uint32_t i, grap
     *t = (graphc_tensor){.device = GRAPHC_CPU, .dtype = info.dtype, .rank = info.rank};
     bool half = info.dtype.code == 4, single = info.dtype.code == 2 && info.dtype.bits == 32;
     for (int32_t k = 0; k < info.rank; k++) t->shape[k] = strtoll(info.dims[k], NULL, 10);
-    size_t n = count(t);
+    size_t n = tensor_count(t);
     float *v = half || single ? calloc(n + 1, 4) : NULL;
     t->data = v && half ? (char *)v + 2 * n : (char *)v;
     if (v && graphc_state_read(s, i, t)) {
@@ -132,7 +113,7 @@ static float *state_of(graphc_session *s, const graphc_plan *p, uint32_t i, grap
 
 /* The state holds v, which is lost. */
 static graphc_status set_state(graphc_session *s, uint32_t i, graphc_tensor *t, float *v) {
-    size_t n = count(t);
+    size_t n = tensor_count(t);
     for (size_t k = 0; t->dtype.code == 4 && k < n; k++) {
         uint32_t bits;
         memcpy(&bits, v + k, 4);
@@ -148,8 +129,8 @@ static int fill_states(graphc_session *s, const graphc_plan *p, double size) {
     for (uint32_t i = 0; i < graphc_plan_states(p) && size > 0; i++) {
         graphc_tensor t;
         float *v = is_moment(graphc_plan_state(p, i).name) ? NULL : state_of(s, p, i, &t), any = 0;
-        for (size_t k = 0; v && k < count(&t); k++) any += fabsf(v[k]);
-        for (size_t k = 0; v && !(any > 0) && k < count(&t); k++) {
+        for (size_t k = 0; v && k < tensor_count(&t); k++) any += fabsf(v[k]);
+        for (size_t k = 0; v && !(any > 0) && k < tensor_count(&t); k++) {
             random = random * 1664525u + 1013904223u;
             v[k] = (float)size * ((float)(random >> 8) / 8388608.0f - 1.0f);
         }
@@ -180,7 +161,7 @@ static int compare_states(graphc_session *gpu, graphc_session *cpu, const graphc
     for (uint32_t i = 0; i < graphc_plan_states(p); i++) {
         graphc_tensor t;
         float *a = state_of(gpu, p, i, &t), *b = state_of(cpu, p, i, &t);
-        double d = a && b ? largest_difference(a, b, count(&t)) : 0;
+        double d = a && b ? largest_difference(a, b, tensor_count(&t)) : 0;
         if (!(d <= worst)) {
             worst = d;
             name = graphc_plan_state(p, i).name;
@@ -310,7 +291,7 @@ static int compare(graphc_session *gpu, graphc_session *cpu, const graphc_plan *
 
 static Options options(int argc, char **argv) {
     Options o = {.tolerance = 1e-3, .rate = 1e-3, .steps = 3, .ids = 97};
-    o.symbols = argv, o.nsymbols = argc;
+    o.symbols = (Symbols){argv, argc};
     for (int i = 1; i < argc; i++) {
         const char *next = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--weights") == 0)
