@@ -186,7 +186,92 @@ class Detector(nn.Module):
         return torch.stack([focal.sum(), (1 - both / union + (hull - union) / hull).sum()])
 
 
-MODELS = {m.__name__: m for m in (Recurrent, SelectiveScan, ScannedState, Windows, Experts, Chosen, Detector)}
+class Convolutions(nn.Module):
+    """Over wide channels: of a stride and dilation that leave a rest, in groups, transposed, over one and three axes, with weights
+    of a norm of their own; and the norms of convolutions."""
+    inputs = [(2, 3, 15, 17)]
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.strided = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 24, (3, 4), (2, 3), (1, 2), (2, 1))
+        self.groups, self.apart = nn.Conv2d(24, 32, 3, padding=1, groups=4), nn.Conv2d(32, 32, 5, padding=2, groups=32)
+        self.back = nn.ConvTranspose2d(32, 16, 3, 2, 1, output_padding=1, bias=False)
+        self.long = nn.utils.parametrizations.weight_norm(nn.Conv1d(16, 20, 5, dilation=3, padding=6))
+        self.deep = nn.Conv3d(20, 16, (2, 3, 1), (1, 2, 1), (1, 0, 0))
+        self.norm, self.of_each = nn.GroupNorm(4, 32), nn.InstanceNorm2d(16, affine=True)
+
+    def forward(self, x):
+        x = F.gelu(self.strided(F.relu(self.stem(x) + 3)))
+        x = F.silu(self.norm(self.apart(self.groups(x))))
+        x = F.silu(self.of_each(self.back(x)))
+        x = torch.tanh(self.long(x.flatten(2)))
+        return self.deep(x.view(*x.shape[:2], 4, -1, 2).flatten(3)[..., None])
+
+
+class Neighbours(nn.Module):
+    """A graph network: messages along edges, weighed by a softmax over each node's own, added where they go."""
+    inputs = [(9, 6), (14, 3)]
+
+    def __init__(self):
+        super().__init__()
+        self.out, self.into, self.edge = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(3, 8)
+        self.weigh, self.last = nn.Linear(8, 1, bias=False), nn.Linear(8, 2)
+        rng = np.random.default_rng(4)
+        self.register_buffer("ends", torch.tensor(rng.integers(0, 9, (2, 14))))
+
+    def forward(self, x, e):
+        start, end = self.ends[0], self.ends[1]
+        m = self.out(x)[start] + self.into(x)[end] + self.edge(e)
+        w = self.weigh(F.leaky_relu(m, 0.2))[:, 0].exp()
+        total = torch.zeros_like(x[:, 0]).index_add(0, end, w)
+        m = m * (w / total[end])[:, None]
+        return self.last(torch.tanh(torch.zeros(9, 8, dtype=x.dtype).index_add(0, end, m)))
+
+
+class Decaying(nn.Module):
+    """Linear attention: keys and values are summed along the sequence, in two spellings; a mix of each token with the one before."""
+    inputs = [(2, 9, 8)]
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Parameter(torch.rand(3, 8))
+        self.q, self.k, self.v, self.o = (nn.Linear(8, 8, bias=False) for _ in range(4))
+        self.decay = nn.Parameter(torch.randn(2) / 2)
+
+    def forward(self, x):
+        before = F.pad(x, (0, 0, 1, -1))
+        q, k, v = (w(x * m + before * (1 - m)) for w, m in zip((self.q, self.k, self.v), self.mix))
+        k = F.elu(k) + 1
+        part = torch.cumsum(k[..., None] * v[:, :, None], 1)
+        one = torch.einsum("btk,btkv->btv", q, part) / torch.cumsum(k, 1).sum(-1, keepdim=True)
+        q, k, v = (t.view(2, 9, 2, 4).transpose(1, 2) for t in (q, k, v))
+        far = (torch.arange(9)[:, None] - torch.arange(9)).to(x.dtype)
+        gone = torch.where(far >= 0, torch.exp(-F.softplus(self.decay)[:, None, None] * far.clamp(min=0)), 0.0)
+        two = ((q @ k.transpose(-1, -2)) * gone.to(x.dtype)) @ v
+        return self.o(one + F.layer_norm(two, (4,)).transpose(1, 2).flatten(2))
+
+
+class Sampled(nn.Module):
+    """An image read where a network says, a sorted pool, and the nearest codes of a book."""
+    inputs = [(8, 4, 7, 7)]
+
+    def __init__(self):
+        super().__init__()
+        self.where, self.after = nn.Conv2d(4, 2, 3, padding=1), nn.Conv2d(4, 16, 1)
+        self.book, self.last = nn.Parameter(torch.randn(11, 16)), nn.Linear(16, 3)
+
+    def forward(self, x):
+        y, z = torch.meshgrid(torch.linspace(-1, 1, 7), torch.linspace(-1, 1, 7), indexing="ij")
+        grid = torch.stack([z, y], -1).to(x.dtype) + 0.3 * torch.tanh(self.where(x)).permute(0, 2, 3, 1)
+        x = self.after(F.grid_sample(x, grid, align_corners=True, padding_mode="border")).flatten(2).transpose(1, 2)
+        near = ((x[:, :, None] - self.book) ** 2).sum(-1).argmin(-1)
+        code = self.book[near]
+        x = x + 0.25 * (code - x) ** 2
+        return self.last(torch.sort(x, 1).values[:, -5:].mean(1))
+
+
+MODELS = {m.__name__: m for m in (Recurrent, SelectiveScan, ScannedState, Windows, Experts, Chosen, Detector, Convolutions, Neighbours,
+                                  Decaying, Sampled)}
 
 
 def draw(shapes, seed):
