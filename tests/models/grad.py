@@ -14,14 +14,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-try:
-    import torch
-except ImportError:
-    other = os.environ.get("GRAPHC_TORCH") or ".cache/torch/bin/python"
-    if not os.path.exists(other) or os.path.abspath(other) == sys.executable:
-        print("skipped: no Python with torch (GRAPHC_TORCH)")
-        sys.exit(77)
-    os.execve(other, [other, *sys.argv], dict(os.environ, OMP_NUM_THREADS="1"))
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import beside_torch
+
+beside_torch.go_on(("torch",))
+import torch
 import cases
 import torch_onnx
 

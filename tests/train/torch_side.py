@@ -3,21 +3,12 @@
 Import it first. A test whose Python lacks one of the modules goes on in $GRAPHC_TORCH or .cache/torch/bin/python, and is
 skipped where that does not have them either.
 """
-import importlib.util, os, subprocess, sys, warnings
+import os, sys, warnings
 
-MODULES = ("onnx", "onnxscript", "peft", "torch", "transformers")
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import beside_torch
 
-
-def go_on_elsewhere():
-    other = os.environ.get("GRAPHC_TORCH") or ".cache/torch/bin/python"
-    if not os.path.exists(other) or subprocess.run([other, "-c", "import " + ", ".join(MODULES)], capture_output=True).returncode:
-        print(f"skipped: no Python with {', '.join(MODULES)} (GRAPHC_TORCH)")
-        sys.exit(77)
-    os.execve(other, [other, *sys.argv], dict(os.environ, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1"))
-
-
-if not all(importlib.util.find_spec(m) for m in MODULES):
-    go_on_elsewhere()
+beside_torch.go_on(("onnx", "onnxscript", "peft", "torch", "transformers"))
 import torch
 
 warnings.simplefilter("ignore")

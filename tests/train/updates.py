@@ -8,9 +8,12 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import beside_torch
 import forks
 from small import tensors
 
+if "--some" not in sys.argv:
+    beside_torch.go_on(("torch", "onnx"), needed=False)
 try:
     import torch
     torch.set_num_threads(1)
