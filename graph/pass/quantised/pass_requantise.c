@@ -383,6 +383,10 @@ static void *casts_to_drop(const Graph *g, void *ctx) {
 /* --- The pass ----------------------------------------------------------------------------------
  */
 
+static bool may_be_simpler(Op op) {
+    return op == OP_add || op == OP_sub || op == OP_min || op == OP_select || op == OP_cast;
+}
+
 /* Node v of the new graph; 0: nothing is simpler. */
 static Value simpler(Graph *g, Value v) {
     switch ((Op)graph_node(g, v)->op) {
@@ -391,18 +395,17 @@ static Value simpler(Graph *g, Value v) {
     case OP_min: return clamp_below_shift(g, v);
     case OP_select: return number_for_sure(g, v);
     case OP_cast: return as_it_was(g, v);
-    default: return 0;
+    default: return 0; /* folded */
     }
 }
 
 static Value requantise(Rewrite *r, Value v) {
     const Node *n = graph_node(r->from, v);
     const bool *drop = r->facts;
-    Value x = n->op == OP_round ? requantised(r, v) : 0;
-    if (x || n->type.dtype != DT_f32) return x;
+    if (n->op == OP_round) return requantised(r, v);
+    if (n->type.dtype != DT_f32 || !may_be_simpler((Op)n->op)) return 0;
     if (n->op == OP_cast && !drop[v]) return 0;
-    x = rewrite_copy(r, v);
-    Value y = simpler(r->to, x);
+    const Value x = rewrite_copy(r, v), y = simpler(r->to, x);
     return y ? y : x;
 }
 
