@@ -192,7 +192,7 @@ static void tile_outputs(Dot *d, const Place *t, LLVMValueRef row, uint32_t j) {
 
 static void outputs(Dot *d, uint32_t nv, bool masked) {
     Emit *e = d->e;
-    LLVMValueRef rows = LLVMBuildSub(e->b, dot_first_row(d, d->tile1), d->row0, "");
+    LLVMValueRef rows = LLVMBuildSub(e->b, dot_end_row(d, d->tile1), d->row0, "");
     for (uint32_t j = 0; j < nv; j++) {
         EmitLoop l = {0};
         Expr base = expr_addi(d->p, d->n0, (int64_t)(j * d->lanes));

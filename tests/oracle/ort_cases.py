@@ -359,6 +359,8 @@ standard("long_lstm_lengths", "LSTM",
 
 
 def write_all(folder, skipped):
+    for n, ci, co, size in ((2, 33, 50, 6), (5, 33, 50, 6), (9, 64, 64, 9), (30, 64, 64, 9)):  # tiles of Winograd's form, of which the last is not full
+        standard(f"conv_open_{n}_{ci}x{co}x{size}", "Conv", [f32(n, ci, size, size), f32(co, ci, 3, 3)], fixed=(1,), free={0: {0: "n"}}, pads=[1, 1, 1, 1])
     for c in cases:
         try:
             write(folder, *c)
