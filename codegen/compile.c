@@ -249,6 +249,7 @@ static void work_as(Shared *s, bool tells) {
     size_t wanted = arena_guard(compile_jobs, &work);
     if (wanted) atomic_store(&s->wanted, wanted);
     if (work.w.ctx) LLVMContextDispose(work.w.ctx);
+    if (work.w.scratch) arena_destroy(work.w.scratch);
     LLVMDisposeTargetMachine(work.w.machine);
 }
 

@@ -97,6 +97,7 @@ struct CompileWorker {
     const CodeOptions *o;
     const struct Assembler *assembler;
     _Atomic(CompileKept *) *kept;
+    Arena *scratch;    /* of an emitter while it is at work, else NULL */
     char message[512]; /* last error that LLVM reported */
 };
 

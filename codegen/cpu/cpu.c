@@ -32,7 +32,8 @@ static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
     LLVMDisposeTargetData(layout);
     Emit e;
     EmitInfo info = {0};
-    emit_init(&e, &w->target->isa[v], w->ctx, mod, j->arena, j->exprs);
+    w->scratch = arena_create(); /* far more than what is made of it, and there are many kernels */
+    emit_init(&e, &w->target->isa[v], w->ctx, mod, w->scratch, j->exprs);
     for (uint32_t i = 0; i < w->target->nisas; i++)
         if (w->target->isa[i].lanes > e.widest) e.widest = w->target->isa[i].lanes;
     emit_fn_begin_cpu(&e, j->k, j->symbol, &j->dims);
@@ -46,6 +47,10 @@ static bool emit_variant(CompileWorker *w, CompileJob *j, uint32_t v) {
     else
         GC_ASSERT(info.work == j->info.work);
     j->error = e.unsupported;
+    j->dims.v.v = arena_copy(j->arena, j->dims.v.v, j->dims.v.n * sizeof *j->dims.v.v);
+    j->dims.v.cap = j->dims.v.n;
+    arena_destroy(w->scratch);
+    w->scratch = NULL;
     bool ok = !j->error && compile_module(w, j, mod, v, LLVMObjectFile);
     LLVMDisposeModule(mod);
     return ok;
