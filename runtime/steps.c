@@ -138,6 +138,10 @@ uint64_t watch_bytes(const graphc_session *s, uint32_t buffer) {
     return there ? buffer_bytes(s, buffer) : 0; /* only other prepare steps needed it */
 }
 
+void *watch_host(const graphc_session *s, uint32_t buffer) {
+    return s->res->ops->own_memory ? NULL : s->address[buffer];
+}
+
 graphc_status watch_read(graphc_session *s, uint32_t buffer, void *to, uint64_t bytes) {
     if (!bytes) return GRAPHC_OK;
     GC_TRY(s->res->ops->copy(s->lane, to, s->address[buffer], bytes, session_error(s)));

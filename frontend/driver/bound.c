@@ -98,8 +98,8 @@ OutputBound *bound_outputs(const Graph *g, DType precision, Arena *a) {
 typedef struct Terms {
     const Graph *g;
     uint8_t *look;
-    double *rms, *size; /* by value */
-    double *count;      /* elements */
+    double *squares, *finite, *count; /* by value: sum of squares, of so many elements; of all */
+    double *size;
 } Terms;
 
 /* No steeper than 1. */
@@ -124,42 +124,45 @@ static void mark_terms(Terms *t, Value v) {
 }
 
 static void measure(Terms *t, Value v, const EvalTensor *x) {
-    double row[256], sum = 0;
-    int64_t n = 1, finite = 0;
+    double row[256];
+    int64_t n = 1;
     for (int i = 0; i < x->rank; i++) n *= x->dim[i];
     for (int64_t i = 0, m; i < n; i += m) {
         m = n - i < 256 ? n - i : 256;
         dtype_load_row(x->dtype, x->data, i, 1, m, row);
         for (int64_t k = 0; k < m; k++)
-            if (isfinite(row[k])) sum += squared(row[k]), finite++;
+            if (isfinite(row[k])) t->squares[v] += squared(row[k]), t->finite[v]++;
     }
-    t->count[v] = (double)n;
-    t->rms[v] = finite ? sqrt(sum / (double)finite) : 0;
+    t->count[v] += (double)n;
 }
 
-static EvalTensor *look_at_term(void *ctx, Value v, const EvalTensor *want, const double *error) {
-    (void)error;
+static double rms(const Terms *t, Value v) {
+    return t->finite[v] > 0 ? sqrt(t->squares[v] / t->finite[v]) : 0;
+}
+
+static void look_at_term(void *ctx, Value v, EvalPart part, const EvalTensor *want,
+                         const double *error) {
+    (void)part, (void)error;
     measure(ctx, v, want);
-    return NULL;
 }
 
 static double size_of_product(const Terms *t, Value a, Value b) {
-    return fmax(t->size[a] * t->rms[b], t->rms[a] * t->size[b]);
+    return fmax(t->size[a] * rms(t, b), rms(t, a) * t->size[b]);
 }
 
 /* Operands stand before their readers. */
 static double size_of(const Terms *t, Value v) {
     const Node *n = graph_node(t->g, v);
-    double size = t->rms[v];
+    double size = rms(t, v);
     if (!passes_on(t->g, n)) return size;
     const Value a = n->in[0], b = n->in[n->nin > 1];
     if (op_info[n->op].cls == OPC_CONTRACT)
         return fmax(size, size_of_product(t, a, b) * sqrt(products(t->g, n)));
     switch (n->op) {
     case OP_mul: return fmax(size, size_of_product(t, a, b));
-    case OP_exp: return fmax(size, t->rms[v] * t->size[a]);
-    case OP_attention: return fmax(size, fmax(t->size[b], t->size[a] * t->rms[b]));
-    case OP_div: return fmax(size, t->rms[b] > 0 ? t->size[a] / t->rms[b] : 0);
+    case OP_exp: return fmax(size, rms(t, v) * t->size[a]);
+    case OP_attention: return fmax(size, fmax(t->size[b], t->size[a] * rms(t, b)));
+    case OP_div: return fmax(size, rms(t, b) > 0 ? t->size[a] / rms(t, b) : 0);
     case OP_reduce_sum: return fmax(size, t->size[a] * sqrt(t->count[a] / fmax(t->count[v], 1)));
     default: break;
     }
@@ -171,13 +174,14 @@ graphc_status bound_terms(const Graph *g, const EvalTensor *inputs, uint32_t i, 
                           double *size) {
     const Value out = g->outputs.v[i].value;
     Terms t = {.g = g, .look = ARENA_ARRAY(a, uint8_t, g->nodes.n)};
-    t.rms = ARENA_ARRAY(a, double, g->nodes.n);
+    t.squares = ARENA_ARRAY(a, double, g->nodes.n);
+    t.finite = ARENA_ARRAY(a, double, g->nodes.n);
     t.size = ARENA_ARRAY(a, double, g->nodes.n);
     t.count = ARENA_ARRAY(a, double, g->nodes.n);
     mark_terms(&t, out);
     for (uint32_t k = 0; k < g->inputs.n; k++)
         if (t.look[g->inputs.v[k].value]) measure(&t, g->inputs.v[k].value, &inputs[k]);
-    EvalWatch watch = {t.look, look_at_term, &t};
+    EvalWatch watch = {.what = t.look, .look = look_at_term, .ctx = &t};
     EvalRun *run = NULL;
     graphc_status s = eval_open(g, inputs, NULL, a, &watch, &run);
     if (s == GRAPHC_OK) s = eval_reach(run, out);

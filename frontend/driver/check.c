@@ -12,6 +12,8 @@ typedef struct Kept {
     uint32_t buffer, step; /* the last kernel that writes it */
     uint32_t ready;        /* the step after which it is whole: the end of an outermost loop */
     uint32_t due;          /* the step after which all that it is computed from is, too */
+    uint32_t intact;       /* the last step up to which its buffer keeps it */
+    uint32_t need;         /* the step after which all is due that is computed from it */
     bool lasting;          /* a run's kernels read what a prepare step wrote: it stays as it is */
     void *bytes;           /* NULL: as yet in its buffer */
     uint64_t n;
@@ -32,7 +34,8 @@ struct Check {
     graphc_status status;
     CheckRow *rows;
     uint32_t nrows;
-    EvalTensor other; /* what the evaluator goes on with */
+    CheckRow *row;   /* of the value at hand, NULL: none */
+    EvalOther other; /* what the evaluator goes on with in its place */
 };
 
 void check_used(const Constant *c) {
@@ -41,8 +44,14 @@ void check_used(const Constant *c) {
 
 /* ---- During the run ---- */
 
+/* Whether its bytes lie in this process until the evaluator is through with them: then they are
+ * never copied. */
+static bool stays(const Check *c, const Kept *k) {
+    return k->need <= k->intact && watch_host(c->session, k->buffer);
+}
+
 static graphc_status copy_out(Check *c, Kept *k) {
-    if (k->bytes || !k->n) return GRAPHC_OK;
+    if (k->bytes || !k->n || stays(c, k)) return GRAPHC_OK;
     k->bytes = malloc(k->n + 1);
     return k->bytes ? watch_read(c->session, k->buffer, k->bytes, k->n) : GRAPHC_NO_MEMORY;
 }
@@ -96,9 +105,35 @@ static int by_due(const void *a, const void *b) {
     return x->due != y->due ? by_number(x->due, y->due) : x < y ? -1 : x > y;
 }
 
+static uint32_t owner_of(const Schedule *s, uint32_t b) {
+    while (s->buffers.v[b].alias) b = s->buffers.v[b].alias - 1;
+    return b;
+}
+
+/* For each buffer the last step up to which it keeps what the last of its writers left. */
+static uint32_t *intact_until(const Schedule *s, Arena *a) {
+    uint32_t *until = ARENA_ARRAY(a, uint32_t, s->buffers.n + 1);
+    uint32_t *written = ARENA_ARRAY(a, uint32_t, s->buffers.n + 1); /* owners: 1 + next step */
+    bool *seen = ARENA_ARRAY(a, bool, s->buffers.n + 1);
+    for (uint32_t i = s->steps.n; i-- > 0;) {
+        const SStep *st = &s->steps.v[i];
+        for (int note = 0; note < 2; note++)
+            for (uint32_t k = 0; st->kernel && k < st->kernel->nparams; k++) {
+                const uint32_t b = st->bufs[k], root = owner_of(s, b);
+                if (!st->kernel->params[k].written) continue;
+                if (note) written[root] = i + 1;
+                if (note || seen[b]) continue;
+                seen[b] = true;
+                until[b] = s->buffers.v[root].last;
+                if (written[root] && written[root] - 2 < until[b]) until[b] = written[root] - 2;
+            }
+    }
+    return until;
+}
+
 static void find_kept(Check *c) {
     const Schedule *s = c->s;
-    const uint32_t *ready = ready_after(s, c->arena);
+    const uint32_t *ready = ready_after(s, c->arena), *until = intact_until(s, c->arena);
     uint32_t *writer = ARENA_ARRAY(c->arena, uint32_t, s->buffers.n + 1); /* 1 + the last */
     bool *read = ARENA_ARRAY(c->arena, bool, s->buffers.n + 1);           /* by a run */
     for (uint32_t i = 0; i < s->steps.n; i++)
@@ -108,13 +143,30 @@ static void find_kept(Check *c) {
             else if (!s->steps.v[i].prepare)
                 read[s->steps.v[i].bufs[k]] = true;
     c->kept = ARENA_ARRAY(c->arena, Kept, s->buffers.n + 1);
-    for (uint32_t b = 0; b < s->buffers.n; b++)
-        if (s->buffers.v[b].holds && writer[b])
-            c->kept[c->nkept++] = (Kept){.buffer = b,
-                                         .step = writer[b] - 1,
-                                         .ready = ready[writer[b] - 1],
-                                         .lasting = s->steps.v[writer[b] - 1].prepare && read[b]};
+    for (uint32_t b = 0; b < s->buffers.n; b++) {
+        if (!s->buffers.v[b].holds || !writer[b]) continue;
+        Kept *k = &c->kept[c->nkept++];
+        *k = (Kept){.buffer = b, .step = writer[b] - 1, .ready = ready[writer[b] - 1]};
+        k->lasting = s->steps.v[k->step].prepare && read[b];
+        k->intact = k->lasting ? UINT32_MAX : until[b];
+    }
     qsort(c->kept, c->nkept, sizeof *c->kept, by_ready);
+}
+
+/* What is computed from a value reads it until it is due itself, or, if it is not looked at, until
+ * all is that is computed from it. */
+static void find_need(Check *c, const uint32_t *due) {
+    const Graph *g = c->s->graph;
+    uint32_t *need = ARENA_ARRAY(c->arena, uint32_t, g->nodes.n);
+    for (Value v = g->nodes.n; --v > 0;) {
+        const Node *n = graph_node(g, v);
+        Kept *k = c->of[v] ? &c->kept[c->of[v] - 1] : NULL;
+        if (due[v] > need[v]) need[v] = due[v];
+        if (k) k->need = need[v];
+        const uint32_t until = k ? due[v] : need[v];
+        for (uint32_t i = 0; i < n->nin; i++)
+            if (need[n->in[i]] < until) need[n->in[i]] = until;
+    }
 }
 
 /* A stored value may be computed anew in a kernel that runs before the one which stores it. */
@@ -131,6 +183,7 @@ static void find_due(Check *c) {
         if (eval_sizes(g, v)) sizes = due[v];
         if (k) k->due = due[v];
     }
+    find_need(c, due);
     for (uint32_t i = 0; i < c->nkept; i++) c->due[i] = &c->kept[i];
     qsort(c->due, c->nkept, sizeof(Kept *), by_due);
 }
@@ -153,35 +206,21 @@ static uint64_t count_of(const EvalTensor *t) {
     return n;
 }
 
-/* The buffer's elements in the order of the value's own dimensions: takes over what was kept. */
-static bool take(Kept *k, const SBuffer *b, const Type *type, const EvalTensor *want,
-                 EvalTensor *out) {
-    uint64_t n = count_of(want);
-    size_t size = dtype_bytes(type->dtype);
-    *out = *want;
-    out->dtype = type->dtype;
-    if (n > k->n / size) return false;
-    out->data = k->bytes;
+/* What the kernel stored, as it lies there; of what was copied the copy. */
+static bool take(const Check *c, Kept *k, const Type *type, const EvalTensor *shape,
+                 EvalOther *out) {
+    const uint8_t *order = c->s->buffers.v[k->buffer].order;
+    const size_t size = dtype_bytes(type->dtype);
+    int64_t step = 1;
+    if (count_of(shape) > k->n / size) return false;
+    out->bytes = k->bytes ? k->n : 0;
+    out->data = k->bytes ? k->bytes : watch_host(c->session, k->buffer);
     k->bytes = NULL;
-    if (!b->order || !n) return true;
-    int64_t stride[GRAPH_MAX_RANK], step = 1, at[GRAPH_MAX_RANK] = {0}, from = 0;
-    for (int i = want->rank - 1; i >= 0; i--) {
-        stride[b->order[i]] = step;
-        step *= want->dim[b->order[i]];
+    for (int i = shape->rank - 1; i >= 0; i--) {
+        const int d = order ? order[i] : i;
+        out->stride[d] = step;
+        step *= shape->dim[d];
     }
-    char *turned = malloc((size_t)n * size), *in = out->data;
-    if (!turned) return false;
-    for (uint64_t i = 0; i < n; i++) {
-        memcpy(turned + i * size, in + (uint64_t)from * size, size);
-        for (int d = want->rank - 1; d >= 0; d--) {
-            from += stride[d];
-            if (++at[d] < want->dim[d]) break;
-            from -= stride[d] * want->dim[d];
-            at[d] = 0;
-        }
-    }
-    free(in);
-    out->data = turned;
     return true;
 }
 
@@ -216,55 +255,93 @@ static void compare_int(CheckRow *r, int64_t g, int64_t w, double error) {
 
 enum { COMPARE_ROW = 256 };
 
-static void compare_floats(CheckRow *r, const Tolerance *t, const EvalTensor *got,
-                           const EvalTensor *want, const double *error) {
-    double g[COMPARE_ROW], w[COMPARE_ROW];
-    for (int64_t i = 0, m, n = (int64_t)r->count; i < n; i += m) {
+/* n elements of `other` from offset `at`, `stride` apart, and as many of `want` from w on. */
+static void compare_row(const Check *c, const Tolerance *t, int64_t at, int64_t stride, int64_t n,
+                        const EvalTensor *want, int64_t w, const double *error) {
+    CheckRow *r = c->row;
+    double g[COMPARE_ROW], x[COMPARE_ROW];
+    const bool is_float = dtype_is_float(r->dtype);
+    for (int64_t i = 0, m; i < n; i += m, at += m * stride, w += m) {
         m = n - i < COMPARE_ROW ? n - i : COMPARE_ROW;
-        dtype_load_row(got->dtype, got->data, i, 1, m, g);
-        dtype_load_row(want->dtype, want->data, i, 1, m, w);
-        eval_round_row(r->dtype, m, w);
-        for (int64_t k = 0; k < m; k++) compare_float(r, t, g[k], w[k], error ? error[i + k] : 0);
+        if (is_float) {
+            dtype_load_row(r->dtype, c->other.data, at, stride, m, g);
+            dtype_load_row(want->dtype, want->data, w, 1, m, x);
+            eval_round_row(r->dtype, m, x);
+        }
+        for (int64_t k = 0; k < m; k++)
+            if (is_float)
+                compare_float(r, t, g[k], x[k], error ? error[w + k] : 0);
+            else
+                compare_int(r, dtype_load_i64(r->dtype, c->other.data, (size_t)(at + k * stride)),
+                            dtype_load_i64(want->dtype, want->data, (size_t)(w + k)),
+                            error ? error[w + k] : 0);
     }
 }
 
-static void compare(const Check *c, CheckRow *r, const EvalTensor *got, const EvalTensor *want,
-                    const double *error) {
-    bool is_float = dtype_is_float(r->dtype);
-    Tolerance t = {.rtol = c->opt.rtol,
-                   .atol = c->opt.atol,
-                   .unit = is_float ? eval_unit(r->dtype) : 0,
-                   .exact = graph_node(c->s->graph, r->value)->op == OP_cast};
-    r->count = count_of(want);
-    if (is_float)
-        compare_floats(r, &t, got, want, error);
-    else
-        for (uint64_t i = 0; i < r->count; i++)
-            compare_int(r, dtype_load_i64(got->dtype, got->data, i),
-                        dtype_load_i64(want->dtype, want->data, i), error ? error[i] : 0);
-    if (r->count) r->mean_abs /= (double)r->count;
+/* The part's axes, of which neighbours are one where `other` has no gaps. */
+static int join_axes(const EvalTensor *want, const int64_t *stride, int64_t *dim, int64_t *step) {
+    int n = 0;
+    for (int i = 0; i < want->rank; i++) {
+        if (want->dim[i] == 1) continue;
+        if (n && step[n - 1] == stride[i] * want->dim[i]) {
+            dim[n - 1] *= want->dim[i];
+        } else {
+            dim[n++] = want->dim[i];
+        }
+        step[n - 1] = stride[i];
+    }
+    if (!n) dim[0] = step[0] = 1;
+    return n ? n : 1;
 }
 
-static EvalTensor *look(void *ctx, Value v, const EvalTensor *want, const double *error) {
+static void compare(const Check *c, EvalPart part, const EvalTensor *want, const double *error) {
+    CheckRow *r = c->row;
+    const uint64_t count = count_of(want);
+    int64_t dim[GRAPH_MAX_RANK + 1], step[GRAPH_MAX_RANK + 1], at[GRAPH_MAX_RANK + 1] = {0};
+    Tolerance t = {.rtol = c->opt.rtol,
+                   .atol = c->opt.atol,
+                   .unit = dtype_is_float(r->dtype) ? eval_unit(r->dtype) : 0,
+                   .exact = graph_node(c->s->graph, r->value)->op == OP_cast};
+    const int rank = join_axes(want, c->other.stride, dim, step), last = rank - 1;
+    int64_t from = want->rank ? part.first * c->other.stride[part.axis] : 0;
+    for (int64_t w = 0; w < (int64_t)count; w += dim[last]) {
+        compare_row(c, &t, from, step[last], dim[last], want, w, error);
+        for (int d = last - 1; d >= 0; d--) {
+            from += step[d];
+            if (++at[d] < dim[d]) break;
+            from -= step[d] * dim[d];
+            at[d] = 0;
+        }
+    }
+    r->count += count;
+}
+
+static bool other(void *ctx, Value v, const EvalTensor *shape, EvalOther *out) {
     Check *c = ctx;
     Kept *k = &c->kept[c->of[v] - 1];
     const Type *type = graph_type(c->s->graph, v);
     const SStep *st = &c->s->steps.v[k->step];
-    free(c->other.data);
-    c->other.data = NULL;
-    if (!k->n) return NULL; /* empty, or of prepare steps alone */
-    if ((c->status = copy_out(c, k)) != GRAPHC_OK) return NULL;
+    c->row = NULL;
+    if (!k->n) return false; /* empty, or of prepare steps alone */
+    if ((c->status = copy_out(c, k)) != GRAPHC_OK) return false;
     CheckRow *r = &c->rows[c->nrows++];
     *r = (CheckRow){.kernel = st->kernel->name, .step = k->step, .value = v, .dtype = type->dtype};
     r->loc = graph_node(c->s->graph, v)->loc;
     r->prepared = st->prepare;
-    if (!take(k, &c->s->buffers.v[k->buffer], type, want, &c->other)) {
-        r->bad = r->count = count_of(want);
+    if (!take(c, k, type, shape, &c->other)) {
+        r->bad = r->count = count_of(shape);
         r->of_bound = INFINITY;
-        return NULL;
+        return false;
     }
-    compare(c, r, &c->other, want, error);
-    return &c->other;
+    c->row = r;
+    *out = c->other;
+    return true;
+}
+
+static void look(void *ctx, Value v, EvalPart part, const EvalTensor *want, const double *error) {
+    const Check *c = ctx;
+    (void)v;
+    if (c->row) compare(c, part, want, error);
 }
 
 /* ---- A run ---- */
@@ -294,7 +371,7 @@ Check *check_begin(const Schedule *s, graphc_session *session, const EvalTensor 
     find_looks(c);
     find_due(c);
     c->rows = ARENA_ARRAY(a, CheckRow, c->nkept + 1);
-    c->watch = (EvalWatch){c->look, look, c};
+    c->watch = (EvalWatch){.what = c->look, .other = other, .look = look, .ctx = c};
     c->status = eval_open(s->graph, inputs, &o, a, &c->watch, &c->run);
     if (c->status == GRAPHC_OK) watch_steps(session, keep, c);
     return c;
@@ -304,7 +381,6 @@ void check_end(Check *c) {
     watch_steps(c->session, NULL, NULL);
     eval_close(c->run);
     for (uint32_t i = 0; i < c->nkept; i++) free(c->kept[i].bytes);
-    free(c->other.data);
     arena_destroy(c->arena);
 }
 
@@ -319,6 +395,8 @@ graphc_status check_rows(Check *c, Arena *a, CheckRow **rows, uint32_t *n) {
         if (c->kept[i].lasting)
             GC_TRY(eval_reach(c->run, c->s->buffers.v[c->kept[i].buffer].holds));
     GC_TRY(c->status);
+    for (uint32_t i = 0; i < c->nrows; i++)
+        if (c->rows[i].count) c->rows[i].mean_abs /= (double)c->rows[i].count;
     qsort(c->rows, c->nrows, sizeof *c->rows, by_step);
     *rows = arena_copy(a, c->rows, c->nrows * sizeof *c->rows);
     *n = c->nrows;

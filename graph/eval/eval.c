@@ -217,64 +217,11 @@ static Tensor from_public(const EvalTensor *t) {
     return x;
 }
 
-/* Evaluation goes on with x. What its kernel computes further may start from the value before it
- * was rounded to a half type. */
-static bool replace(Frame *f, Value v, EvalTensor *x) {
-    const Node *n = graph_node(f->g, v);
-    Tensor seen = from_public(x), now = seen;
-    eval_release(f->e, &f->v[v]);
-    eval_release(f->e, &f->err[v]);
-    bool ok = eval_alloc(f->e, &now);
-    if (ok) eval_copy(&now, &seen);
-    free(x->data);
-    x->data = NULL;
-    if (!ok) return false;
-    f->v[v] = now;
-    if (!dtype_is_half(x->dtype) || n->op == OP_cast) return true;
-    Tensor *err = &f->err[v];
-    *err = now;
-    err->dtype = DT_f64;
-    if (!eval_alloc(f->e, err)) return false;
-    eval_copy(err, &now);
-    double *to = (double *)(void *)err->to, unit = eval_unit(x->dtype);
-    for (int64_t i = 0, m = eval_numel(err); i < m; i++)
-        to[i] = to[i] < 0 ? -unit * to[i] : unit * to[i];
-    return true;
-}
-
-/* The elements of x, one after the other, where they may be shown as anybody's. */
-static bool make_own(Eval *e, const Tensor *x, Tensor *own) {
-    if (!eval_make_contiguous(e, x, own)) return false;
-    if (own->to) return true;
-    Tensor read = *own;
-    own->block = NULL;
-    bool ok = eval_alloc(e, own);
-    if (ok) eval_copy(own, &read);
-    eval_release(e, &read);
-    return ok;
-}
-
 static bool bound_errors(Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
     bool loose = f->watch->what[v] & EVAL_LOOSE;
     for (uint32_t i = 0; i < n->nin; i++) f->err_in[i] = f->err[n->in[i]];
     return eval_error(f->e, f->g, n, f->in, f->err_in, &f->v[v], loose, &f->err[v]);
-}
-
-static bool look_at(Frame *f, Value v) {
-    Tensor flat = {0}, err = {0};
-    if (!(f->watch->what[v] & EVAL_LOOK)) return true;
-    bool ok = make_own(f->e, &f->v[v], &flat) &&
-              (!f->err[v].data || eval_make_contiguous(f->e, &f->err[v], &err));
-    EvalTensor *other = NULL;
-    if (ok) {
-        EvalTensor want = {.dtype = flat.dtype, .rank = flat.rank, .data = flat.to};
-        memcpy(want.dim, flat.dim, sizeof want.dim);
-        other = f->watch->look(f->watch->ctx, v, &want, (const double *)(const void *)err.data);
-    }
-    eval_release(f->e, &flat);
-    eval_release(f->e, &err);
-    return ok && (!other || replace(f, v, other));
 }
 
 /* Node v, whose operands are there. */
@@ -290,8 +237,8 @@ static bool frame_node(Frame *f, Value v) {
         f->in[i] = f->v[n->in[i]];
         if (i < 32 && f->uses[n->in[i]] == 1) f->e->last |= 1u << i;
     }
-    if (!eval_node(f, v, n)) return false;
-    if (f->watch && (!bound_errors(f, v) || !look_at(f, v))) return false;
+    if (!eval_node(f, v, n) || (f->watch && !bound_errors(f, v))) return false;
+    if (looked_at(f, v) && !look_at_whole(f, v)) return false;
     frame_done(f, v);
     return true;
 }
@@ -306,7 +253,7 @@ static bool frame_top(Frame *f, uint32_t *depth) {
         f->stack[(*depth)++] = s.missing;
         ok = true;
     } else if (parts) {
-        ok = slices_run(f, &s) && (!f->watch || look_at(f, s.root));
+        ok = slices_run(f, &s);
         if (ok) frame_done(f, s.root);
     } else {
         ok = frame_node(f, top);

@@ -32,12 +32,28 @@ typedef enum EvalLook {
     EVAL_LOOK = 1, /* at this value */
     EVAL_LOOSE = 2 /* a cast to a half type may be left out */
 } EvalLook;
+/* A value that evaluation goes on with in place of its own: of the node's type and shape. */
+typedef struct EvalOther {
+    int64_t stride[GRAPH_MAX_RANK]; /* in elements */
+    void *data;
+    uint64_t bytes; /* if malloc gave `data`, which evaluation frees then; 0: it lasts as long as
+                       any that is computed from it is looked at */
+} EvalOther;
+/* Those elements of a value whose coordinate along `axis` is at least `first`: as many as there
+ * are. A large value comes in such parts, in order, and is never whole; else one part is all of it.
+ */
+typedef struct EvalPart {
+    int axis;
+    int64_t first;
+} EvalPart;
 typedef struct EvalWatch {
     const uint8_t *what; /* per node */
-    /* error: how far from each element a correct implementation may be that starts from the values
-     * returned before (eval_error.c); NULL: nowhere. Returns NULL or what evaluation goes on with:
-     * of the node's own type and shape; its data, which malloc gave, is copied and freed at once */
-    EvalTensor *(*look)(void *ctx, Value v, const EvalTensor *want, const double *error);
+    /* Before a value of this type and shape is looked at (it has no data): whether there is another
+     * to go on with. It stays as it is while parts are looked at. NULL: there never is. */
+    bool (*other)(void *ctx, Value v, const EvalTensor *shape, EvalOther *other);
+    /* error: how far from each element a correct implementation may be that starts from the others
+     * given before (eval_error.c); NULL: nowhere. */
+    void (*look)(void *ctx, Value v, EvalPart part, const EvalTensor *want, const double *error);
     void *ctx;
 } EvalWatch;
 /* Of a float type: half the distance of neighbours around 1. */

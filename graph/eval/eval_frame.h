@@ -31,10 +31,25 @@ void frame_drop(Frame *f, Value v);
 /* v is made: its operands were read once more, and what the run wants of it is done. */
 void frame_done(Frame *f, Value v);
 
-/* eval_slices.c: values that are large and that nobody looks at are made part by part, together
- * with all up to the next that is looked at or asked for. */
+/* eval_look.c: a value that the watch looks at, part by part: begin, each part, end. Then it holds
+ * what evaluation goes on with. look_free follows whatever came of it. */
+typedef struct Look {
+    Value value;
+    bool has_other; /* parts need not be kept */
+    Tensor other;
+} Look;
+
+bool looked_at(const Frame *f, Value v);
+bool look_begin(Frame *f, Value v, Look *l);
+bool look_part(Frame *f, const Look *l, EvalPart part, const Tensor *x, const Tensor *error);
+bool look_end(Frame *f, Look *l);
+void look_free(Frame *f, Look *l);
+bool look_at_whole(Frame *f, Value v); /* which was made whole */
+
+/* eval_slices.c: values that are large are made part by part, together with all up to the next that
+ * is looked at, which is by parts, or asked for, which is made whole. */
 typedef struct Slices {
-    Value root;      /* what is made whole */
+    Value root;      /* what is looked at or made whole */
     int axis;        /* of root: cut into parts */
     int8_t *of;      /* by value: the axis that is cut there; -1: not made in parts */
     uint32_t *edges; /* by value: readers that are made in parts */

@@ -5,9 +5,11 @@
 #include "graph/eval/eval.h"
 #include "graph/eval/eval_scalar.h"
 
-/* Elements, shared by the tensors that view them; freed with the last. */
+/* Elements, shared by the tensors that view them; freed with the last. They lie behind it, or are
+ * another's that it took over. */
 typedef struct EvalBlock {
     uint64_t refs, bytes;
+    void *taken;
 } EvalBlock;
 
 /* A strided view. `dtype` is how elements are stored, not the node's type: floats are f64 unless
@@ -43,6 +45,9 @@ bool eval_fail(Eval *e, DiagId id, const char *fmt, ...) __attribute__((format(p
 
 DType eval_storage(const Eval *e, DType t);
 bool eval_alloc(Eval *e, Tensor *t); /* block for t's dimensions, contiguous strides */
+/* t's elements, whose strides stand, are x's, whose memory is freed with them if it is malloc's; at
+ * once if this fails. */
+bool eval_take(Eval *e, const EvalOther *x, Tensor *t);
 /* The same over the elements of one of x[n], the operands of a map of t's dimensions, that is read
  * for the last time (e->last), alone with them and stored as t is. */
 bool eval_alloc_over(Eval *e, const Tensor *x, uint32_t n, Tensor *t);

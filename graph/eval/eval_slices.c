@@ -1,7 +1,7 @@
 /* Large values between two that are wanted, as the scores of an attention between its queries and
- * its result, are never made whole: an axis of the result that every node in between carries along,
- * each element by itself, is cut, and the nodes run part by part. Sums keep their order, so that
- * all values are the same bits.
+ * its result, and those that a watch looks at and gives another for, are never made whole: an axis
+ * of the result that every node in between carries along, each element by itself, is cut, and the
+ * nodes run part by part. Sums keep their order, so that all values are the same bits.
  *
  * Needs: operands stand before their readers in the graph. */
 #include "graph/eval/eval_frame.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_BYTES = 1 << 20 }; /* of the largest value of a part, with its bound */
+enum { PART_BYTES = 1 << 21 }; /* of the largest value of a part, with its bound */
 
 /* The axis of operand i that axis `a` of v runs along; -1: every part of v reads all of it. */
 static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
@@ -23,6 +23,7 @@ static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
         return -1;
     }
     if (n->op == OP_dot || n->op == OP_attention) return a == left - (i ? 2 : 1) ? -1 : a;
+    if (n->op == OP_conv) return i == 0 && a == 0 ? 0 : -1;
     if (n->op == OP_permute) return n->attr.perm.axis[a];
     frame_dims(f, v, out);
     frame_dims(f, n->in[i], in);
@@ -34,20 +35,20 @@ static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
     return -1;
 }
 
-/* Whether parts of v along its axis `a` are made of parts: a reshape has to have had that axis. */
+/* Whether parts of v along its axis `a` are made of parts: a reshape has to have had that axis, the
+ * channels of a convolution come in groups. */
 static bool divides(const Frame *f, Value v, int a) {
-    return graph_node(f->g, v)->op != OP_reshape || operand_axis(f, v, 0, a) >= 0;
+    const Node *n = graph_node(f->g, v);
+    if (n->op == OP_conv) return a < n->type.rank - 1;
+    return n->op != OP_reshape || operand_axis(f, v, 0, a) >= 0;
 }
 
 static bool sliceable(const Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
     OpClass c = (OpClass)op_info[n->op].cls;
-    return c == OPC_MAP || c == OPC_REDUCE || n->op == OP_dot || n->op == OP_attention ||
-           n->op == OP_permute || n->op == OP_expand || n->op == OP_reshape;
-}
-
-static bool looked_at(const Frame *f, Value v) {
-    return f->watch && f->watch->what[v] & EVAL_LOOK;
+    return c == OPC_MAP || c == OPC_REDUCE || n->op == OP_dot || n->op == OP_conv ||
+           n->op == OP_attention || n->op == OP_permute || n->op == OP_expand ||
+           n->op == OP_reshape;
 }
 
 /* With a watch, each element has a bound of its error beside it, an f64. */
@@ -98,7 +99,7 @@ static void find_parts(Frame *f, Slices *s) {
             if (v > s->missing) s->missing = v;
             continue;
         }
-        if (v != s->root && bytes_of(f, v) > s->most) s->most = bytes_of(f, v);
+        if ((v != s->root || looked_at(f, v)) && bytes_of(f, v) > s->most) s->most = bytes_of(f, v);
         mark_operands(f, s, v);
     }
 }
@@ -144,12 +145,12 @@ static bool find_root(Frame *f, uint32_t at, Slices *s) {
 
 bool slices_find(Frame *f, uint32_t depth, Slices *s) {
     Value large = f->stack[depth - 1];
-    *s = (Slices){0};
-    if (looked_at(f, large) || !sliceable(f, large) || bytes_of(f, large) <= 2 * PART_BYTES)
-        return false;
+    *s = (Slices){.root = large};
+    if (!sliceable(f, large) || bytes_of(f, large) <= 2 * PART_BYTES) return false;
     s->of = malloc(f->g->nodes.n * sizeof *s->of);
     s->edges = malloc(f->g->nodes.n * sizeof *s->edges);
-    return s->of && s->edges && find_root(f, depth - 1, s);
+    if (!s->of || !s->edges) return false;
+    return looked_at(f, large) ? find_axis(f, s, large) : find_root(f, depth - 1, s);
 }
 
 void slices_free(Slices *s) {
@@ -163,19 +164,44 @@ typedef struct Part {
     int64_t first, count;
     Tensor *v, *err; /* by value */
     uint32_t *uses;  /* that are still to come in this part */
+    Look look;       /* at the root, if anybody does */
 } Part;
 
-static Tensor cut(const Tensor *x, int axis, const Part *p) {
+static Tensor cut_at(const Tensor *x, int axis, int64_t first, int64_t count) {
     Tensor t = *x;
     if (axis < 0 || !t.data) return t;
-    t.data += p->first * t.stride[axis] * (int64_t)dtype_bytes(t.dtype);
-    t.dim[axis] = p->count;
+    t.data += first * t.stride[axis] * (int64_t)dtype_bytes(t.dtype);
+    t.dim[axis] = count;
     t.to = NULL;
     return t;
 }
 
+static Tensor cut(const Tensor *x, int axis, const Part *p) {
+    return cut_at(x, axis, p->first, p->count);
+}
+
+static int64_t clamp(int64_t x, int64_t lo, int64_t hi) {
+    return x < lo ? lo : x > hi ? hi : x;
+}
+
+/* Of a convolution's image, which is whole, what the windows of a part along `axis` see: the image
+ * begins elsewhere then. */
+static void cut_image(const Frame *f, const Part *p, int axis, Node *n) {
+    const int i = axis - 1;
+    Tensor *x = &f->in[0];
+    const int64_t size = x->dim[axis], step = n->attr.conv.stride[i];
+    const int64_t reach = (f->in[1].dim[i] - 1) * n->attr.conv.dilation[i] + 1;
+    const int64_t begin = p->first * step - n->attr.conv.lo[i];
+    const int64_t from = clamp(begin, 0, size);
+    const int64_t to = clamp(begin + (p->count - 1) * step + reach, from, size);
+    *x = cut_at(x, axis, from, to - from);
+    if (f->err) f->err_in[0] = cut_at(&f->err_in[0], axis, from, to - from);
+    n->attr.conv.lo[i] = from - begin;
+}
+
 static bool part_node(Frame *f, const Slices *s, Part *p, Value v) {
     const Node *n = graph_node(f->g, v);
+    Node shifted;
     f->e->last = 0;
     for (uint32_t i = 0; i < n->nin; i++) {
         Value x = n->in[i];
@@ -184,6 +210,11 @@ static bool part_node(Frame *f, const Slices *s, Part *p, Value v) {
         f->in[i] = part ? p->v[x] : cut(&f->v[x], a, p);
         if (f->err) f->err_in[i] = part ? p->err[x] : cut(&f->err[x], a, p);
         if (part && i < 32 && p->uses[x] == 1) f->e->last |= 1u << i;
+    }
+    if (n->op == OP_conv && s->of[v] > 0) {
+        shifted = *n;
+        cut_image(f, p, s->of[v], &shifted);
+        n = &shifted;
     }
     Tensor *out = &p->v[v];
     *out = (Tensor){.dtype = eval_storage(f->e, n->type.dtype), .rank = n->type.rank};
@@ -218,14 +249,22 @@ static bool put(Frame *f, const Slices *s, const Part *p, const Tensor *from, Te
     return true;
 }
 
+/* The root's part is there. */
+static bool part_done(Frame *f, const Slices *s, Part *p) {
+    const EvalPart part = {s->axis, p->first};
+    const Tensor *x = &p->v[s->root], *err = &p->err[s->root];
+    if (looked_at(f, s->root) && !look_part(f, &p->look, part, x, err)) return false;
+    return p->look.has_other ||
+           (put(f, s, p, x, &f->v[s->root]) && (!f->err || put(f, s, p, err, &f->err[s->root])));
+}
+
 static bool run_part(Frame *f, const Slices *s, Part *p) {
     bool ok = true;
     Value v = 1;
     memcpy(p->uses, s->edges, f->g->nodes.n * sizeof *p->uses);
     for (; ok && v <= s->root; v++)
         if (s->of[v] >= 0) ok = part_node(f, s, p, v);
-    ok = ok && put(f, s, p, &p->v[s->root], &f->v[s->root]) &&
-         (!f->err || put(f, s, p, &p->err[s->root], &f->err[s->root]));
+    ok = ok && part_done(f, s, p);
     for (v = 1; v <= s->root; v++) {
         eval_release(f->e, &p->v[v]);
         eval_release(f->e, &p->err[v]);
@@ -235,6 +274,7 @@ static bool run_part(Frame *f, const Slices *s, Part *p) {
 
 static bool run_parts(Frame *f, const Slices *s, Part *p) {
     int64_t dim[GRAPH_MAX_RANK];
+    if (looked_at(f, s->root) && !look_begin(f, s->root, &p->look)) return false;
     frame_dims(f, s->root, dim);
     int64_t all = dim[s->axis], each = (int64_t)((uint64_t)all * PART_BYTES / (s->most + 1));
     for (p->first = 0; p->first < all; p->first += p->count) {
@@ -242,7 +282,7 @@ static bool run_parts(Frame *f, const Slices *s, Part *p) {
         if (p->count > all - p->first) p->count = all - p->first;
         if (!run_part(f, s, p)) return false;
     }
-    return true;
+    return !looked_at(f, s->root) || look_end(f, &p->look);
 }
 
 bool slices_run(Frame *f, const Slices *s) {
@@ -254,6 +294,7 @@ bool slices_run(Frame *f, const Slices *s) {
     bool ok = p.v && p.err && p.uses;
     if (!ok) eval_fail(f->e, D_NO_MEMORY, "not enough memory: %u values", n);
     ok = ok && run_parts(f, s, &p);
+    look_free(f, &p.look);
     free(p.v);
     free(p.err);
     free(p.uses);

@@ -63,11 +63,28 @@ bool eval_alloc(Eval *e, Tensor *t) {
     if (!b)
         return eval_fail(e, D_NO_MEMORY, "not enough memory: %llu bytes",
                          (unsigned long long)bytes);
-    *b = (EvalBlock){1, bytes};
+    *b = (EvalBlock){.refs = 1, .bytes = bytes};
     e->used += bytes;
     t->block = b;
     t->data = t->to = (char *)(b + 1);
     eval_contiguous_strides(t);
+    return true;
+}
+
+bool eval_take(Eval *e, const EvalOther *x, Tensor *t) {
+    t->data = x->data;
+    if (!x->bytes) return true;
+    EvalBlock *b = malloc(sizeof *b);
+    if (!b || x->bytes > e->limit - e->used) {
+        free(b);
+        free(x->data);
+        return eval_fail(e, D_NO_MEMORY, "not enough memory: %llu bytes",
+                         (unsigned long long)x->bytes);
+    }
+    *b = (EvalBlock){.refs = 1, .bytes = x->bytes, .taken = x->data};
+    e->used += x->bytes;
+    t->block = b;
+    t->to = x->data;
     return true;
 }
 
@@ -91,6 +108,7 @@ void eval_retain(const Tensor *t) {
 void eval_release(Eval *e, Tensor *t) {
     if (t->block && --t->block->refs == 0) {
         e->used -= t->block->bytes;
+        free(t->block->taken);
         free(t->block);
     }
     *t = (Tensor){0};

@@ -8,8 +8,8 @@
 #include "tests/unit/test.h"
 
 /* A residual with its norm, a linear layer with an activation and a scale; masked attention; a
- * slice, a padded part and a concatenation; casts that lose; a quantiser; rows of a table; a
- * running sum. */
+ * slice, a padded part and a concatenation; casts that lose; a quantiser; rows of a table; running
+ * sums, of which one becomes its sines where it lies. */
 static const char text[] = "graph \"faults\"\n"
                            "  %1 f32[16, 96] input 0 \"x\"\n"
                            "  %2 f32[16, 96] input 1 \"r\"\n"
@@ -82,7 +82,12 @@ static const char text[] = "graph \"faults\"\n"
                            "  %60 bool[8, 24] lt %36, %57\n"
                            "  output \"less\" %60\n"
                            "  %61 f32[8] reduce_min %36 axes=[1]\n"
-                           "  output \"least\" %61\n";
+                           "  output \"least\" %61\n"
+                           "  %62 f32[8, 24] cumsum %36 axis=0\n"
+                           "  %63 f32[8, 24] sin %62\n"
+                           "  %64 f32[24, 8] const 0x3 \"last\"\n"
+                           "  %65 f32[8, 8] dot %63, %64\n"
+                           "  output \"twice\" %65\n";
 
 /* The nth op of a code, over all kernels of a run. */
 typedef struct Fault {

@@ -25,6 +25,7 @@ static graphc_status trial_compile(Trial *t, Cli *c) {
     GC_TRY(cli_session_device(&probe, &device));
     Cli compile = cli_for_device(c, &device);
     graphc_compile_options o = cli_compile_options(&compile);
+    codegen_rest(); /* of LLVM what loading it read */
     cli_pipeline_init(&compile, &t->pipe, c->args.v[0]);
     t->memory = arena_create();
     if (t->fuse_at_most != FUSE_ALL) t->pipe.fuse_at_most = t->fuse_at_most;
