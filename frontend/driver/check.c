@@ -192,10 +192,12 @@ static void find_due(Check *c) {
  */
 static void loosen(Check *c, Value v) {
     const Node *n = graph_node(c->s->graph, v);
-    if (c->look[v] & EVAL_LOOSE) return;
-    c->look[v] |= EVAL_LOOSE;
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (!c->of[n->in[i]]) loosen(c, n->in[i]);
+    for (uint32_t i = 0; i < n->nin; i++) {
+        const Value x = n->in[i];
+        if (c->of[x] || c->look[x] & EVAL_LOOSE) continue;
+        c->look[x] |= EVAL_LOOSE;
+        loosen(c, x);
+    }
 }
 
 /* ---- One value ---- */
