@@ -255,7 +255,7 @@ static bool lead(Lower *l, const Forest *f, int64_t to, int64_t is_leaf, uint32_
 /* Values up to the next NaN are a node's members. */
 static bool read_members(Lower *l, TreeNode *n, const double *member, uint32_t nmember,
                          uint32_t *at) {
-    n->members = member + *at;
+    if (*at < nmember) n->members = member + *at;
     while (*at < nmember && member[*at] == member[*at]) (*at)++, n->nmembers++;
     if (*at == nmember)
         return lower_error(l, D_ATTRIBUTE, "'membership_values' lacks the values of some node");
