@@ -155,7 +155,7 @@ graphc_script(cli/terminal full 200 ${python} tests/cli/terminal.py $<TARGET_FIL
 graphc_script(cli/pages full 300 ${python} tests/cli/pages.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/stopped quick 60 ${python} tests/cli/stopped.py $<TARGET_FILE:graphc_cli>)
 if(NOT GRAPHC_SANITIZE)
-  graphc_script(cli/faulty full 300 ${python} tests/cli/faulty/faulty.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE:faulty>)
+  graphc_script(cli/faulty full 900 ${python} tests/cli/faulty/faulty.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE:faulty>)
 endif()
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/reproducible/some quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli> --some)

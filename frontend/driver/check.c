@@ -50,10 +50,15 @@ static bool stays(const Check *c, const Kept *k) {
     return k->need <= k->intact && watch_host(c->session, k->buffer);
 }
 
+static graphc_status no_copy(const Check *c, uint64_t bytes) {
+    return diag(c->s->graph->diags, D_NO_MEMORY, "", "a copy of %llu bytes of a stored value",
+                (unsigned long long)bytes);
+}
+
 static graphc_status copy_out(Check *c, Kept *k) {
     if (k->bytes || !k->n || stays(c, k)) return GRAPHC_OK;
     k->bytes = malloc(k->n + 1);
-    return k->bytes ? watch_read(c->session, k->buffer, k->bytes, k->n) : GRAPHC_NO_MEMORY;
+    return k->bytes ? watch_read(c->session, k->buffer, k->bytes, k->n) : no_copy(c, k->n);
 }
 
 /* What waits for others is copied before its buffer is used again. What lasts waits until something

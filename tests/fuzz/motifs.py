@@ -364,7 +364,10 @@ def info(m, name, t, shape):
 def step_body(m, x, y, width):
     """Nodes from x to y, of one shape; their constants are the graph's own."""
     a, b = m.name("l"), m.name("l")
-    way = m.r.choice(["square", "norm", "gate"]) if isinstance(width, int) and width else "gate"
+    way = m.r.choice(["square", "norm", "gate", "turn"]) if isinstance(width, int) and width else "gate"
+    if way == "turn":  # shares of a row, from the back
+        turned = h.make_node("Slice", [a, m.ints(width - 1), m.ints(-width - 1), m.ints(-1), m.ints(-1)], [a + "t"])
+        return [h.make_node("Softmax", [x], [a], axis=-1), turned, h.make_node("Sub", [a + "t", x], [b]), h.make_node("Tanh", [b], [y])]
     if way == "square":
         w = m.reals(width, width, scale=width ** -0.5)
         return [h.make_node("MatMul", [x, w], [a]), h.make_node("Tanh", [a], [b]), h.make_node("Add", [b, x], [a + "s"]), h.make_node("Tanh", [a + "s"], [y])]
