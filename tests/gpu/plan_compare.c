@@ -1,7 +1,8 @@
 /* Runs a plan that has both targets on the CPU and on a GPU with the same inputs and compares.
  *
- *   plan_compare PLAN [--weights DIR] [--tolerance T] [--runs N] [SYMBOL=VALUE ...]
+ *   plan_compare [--weights DIR] [--tolerance T] [--runs N] PLAN ... [SYMBOL=VALUE ...]
  *
+ * Options hold for the plans behind them; sizes for all.
  * Per output: largest difference over the standard deviation of the CPU's result. Then the best
  * time of N (30) runs on the GPU (replayed, tensors in place) and on the CPU. Exit status 1 if a
  * difference is above the tolerance (1e-4), 77 if there is no GPU. */
@@ -40,8 +41,8 @@ static double of_half(uint16_t bits) {
 }
 
 /* Masks are ones, other integers small ids, floats uniform in [-1, 1), those of 8 bits below 2. */
-static void fill(const graphc_tensor *t, const char *name) {
-    uint32_t state = 12345;
+static void fill(const graphc_tensor *t, const char *name, uint32_t seed) {
+    uint32_t state = 12345 + seed * 2654435761u;
     size_t n = tensor_count(t);
     memset(t->data, 0, n * element_bytes(t->dtype));
     for (size_t i = 0; i < n; i++) {
@@ -66,7 +67,7 @@ static graphc_tensor make_input(const graphc_plan *p, uint32_t i, const Options 
     graphc_io_info info = graphc_plan_input(p, i);
     graphc_tensor t = input_tensor(p, i, &o->symbols);
     t.data = aligned_alloc(64, (tensor_count(&t) * element_bytes(t.dtype) + 64) / 64 * 64);
-    if (t.data) fill(&t, info.name);
+    if (t.data) fill(&t, info.name, i);
     return t;
 }
 
@@ -154,8 +155,37 @@ static graphc_session *session(const graphc_plan *p, graphc_device_kind device, 
     return s;
 }
 
+/* The exit status of one plan, which is said in the last line about it. */
+static int compare_plan(const Options *o) {
+    char error[512];
+    graphc_plan *p = NULL;
+    printf("%s\n", o->plan);
+    fflush(stdout);
+    if (graphc_plan_load(o->plan, &p, error, sizeof error)) {
+        fprintf(stderr, "%s\n", error);
+        return 2;
+    }
+    graphc_session *gpu = session(p, GRAPHC_CUDA, o), *cpu = gpu ? session(p, GRAPHC_CPU, o) : NULL;
+    int status = !gpu ? 77 : !cpu ? 5 : 0;
+    if (!status) status = run_once(cpu, p, o);
+    if (!status) status = run_once(gpu, p, o);
+    if (!status) status = compare(cpu, gpu, p, o);
+    if (status <= 1 && o->runs) {
+        printf("  GPU %.3f ms, CPU %.3f ms\n", 1e3 * time_runs(gpu, o->runs),
+               1e3 * time_runs(cpu, o->runs));
+        if (status == 0) status = compare(cpu, gpu, p, o); /* what replay gives */
+    }
+    graphc_session_destroy(gpu);
+    graphc_session_destroy(cpu);
+    graphc_plan_destroy(p);
+    printf("  status %d\n", status);
+    fflush(stdout);
+    return status;
+}
+
 int main(int argc, char **argv) {
     Options o = {.tolerance = 1e-4, .symbols = {argv, argc}, .runs = 30};
+    int status = 0;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc)
             o.weights = argv[++i];
@@ -163,29 +193,14 @@ int main(int argc, char **argv) {
             o.tolerance = strtod(argv[++i], NULL);
         else if (strcmp(argv[i], "--runs") == 0 && i + 1 < argc)
             o.runs = atoi(argv[++i]);
-        else if (!o.plan)
+        else if (!strchr(argv[i], '='))
             o.plan = argv[i];
+        else
+            continue;
+        if (o.plan != argv[i]) continue;
+        int one = compare_plan(&o);
+        if (!status) status = one;
     }
-    char error[512];
-    graphc_plan *p = NULL;
-    if (!o.plan || graphc_plan_load(o.plan, &p, error, sizeof error)) {
-        fprintf(stderr, "%s\n", o.plan ? error : "plan_compare PLAN [SYMBOL=VALUE ...]");
-        return 2;
-    }
-    graphc_session *gpu = session(p, GRAPHC_CUDA, &o),
-                   *cpu = gpu ? session(p, GRAPHC_CPU, &o) : NULL;
-    int status = !gpu ? 77 : !cpu ? 5 : 0;
-    printf("%s\n", o.plan);
-    if (!status) status = run_once(cpu, p, &o);
-    if (!status) status = run_once(gpu, p, &o);
-    if (!status) status = compare(cpu, gpu, p, &o);
-    if (status <= 1 && o.runs) {
-        printf("  GPU %.3f ms, CPU %.3f ms\n", 1e3 * time_runs(gpu, o.runs),
-               1e3 * time_runs(cpu, o.runs));
-        if (status == 0) status = compare(cpu, gpu, p, &o); /* what replay gives */
-    }
-    graphc_session_destroy(gpu);
-    graphc_session_destroy(cpu);
-    graphc_plan_destroy(p);
-    return status;
+    if (!o.plan) fprintf(stderr, "plan_compare [OPTION ...] PLAN ... [SYMBOL=VALUE ...]\n");
+    return o.plan ? status : 2;
 }

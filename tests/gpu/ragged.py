@@ -1,14 +1,14 @@
 """Each of the GPU's templates at ragged sizes: results beside the CPU's, and nothing that compute-sanitizer reports.
 
     ragged.py plans GRAPHC FOLDER [PATTERN...]      compiles for both targets; needs onnx, no GPU
-    ragged.py run PLAN_COMPARE FOLDER [PATTERN...] [--tool memcheck,racecheck,synccheck] [--jobs 8] [--seconds S] [--budget S]
+    ragged.py run PLAN_COMPARE FOLDER [PATTERN...] [--tool memcheck,racecheck,synccheck] [--jobs 8] [--budget S]
     ragged.py test GRAPHC PLAN_COMPARE              both, with every tool that there is
 
 `plans` may run on another machine than `run`, which needs the folder, plan_compare and CUDA's compute-sanitizer alone.
-Without --tool results are compared and nothing else. What has not ended within --seconds, or before all of --budget
-is used up, is named and no failure, unless nothing has: racecheck takes a thousand times of what a kernel takes.
+Without --tool results are compared and nothing else. What has not ended within --budget seconds is named and no
+failure, unless nothing has: racecheck takes a thousand times of what a kernel takes.
 """
-import argparse, concurrent.futures, fnmatch, json, os, re, shutil, subprocess, sys, tempfile, time
+import argparse, concurrent.futures, fnmatch, json, os, re, shutil, signal, subprocess, sys, tempfile, time
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(1, os.path.join(here, "..", "bench"))
@@ -133,36 +133,69 @@ def wanted(a, name):
     return not a.patterns or any(fnmatch.fnmatch(name, p) for p in a.patterns)
 
 
-def one(a, name, near, tool):
-    """What came of it: ok, late, no GPU, or what is wrong. The CPU's side takes one thread: many of these run at once."""
-    command = [a.plan_compare, f"{a.folder}/{name}.plan", "--tolerance", str(near), "--runs", "0" if tool else "2"]
-    if tool:
-        command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(FOUND), *command]
-    left = min(a.seconds, a.end - time.monotonic())
+def output_of(command, seconds):
+    """(what it printed, its exit status or None where it was stopped)"""
+    # the CPU's side takes one thread: many of these run at once
+    p = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                         env={**os.environ, "GRAPHC_THREADS": "1"})
     try:
-        p = subprocess.run(command, capture_output=True, text=True, timeout=max(left, 0), env={**os.environ, "GRAPHC_THREADS": "1"})
+        return p.communicate(timeout=max(seconds, 0))[0], p.returncode
     except subprocess.TimeoutExpired:
-        return "late", ""
-    if p.returncode in (0, 77):
-        return ("no GPU" if p.returncode == 77 else "ok"), p.stdout
-    return ("reported" if p.returncode == FOUND else f"exit {p.returncode}"), p.stdout + p.stderr
+        os.killpg(p.pid, signal.SIGKILL)
+        return p.communicate()[0], None
 
 
-def say(name, tool, state, text):
+def parts(folder, names, text):
+    """name -> the lines about it"""
+    found, at = {}, []
+    for line in text.splitlines():
+        name = line.removeprefix(f"{folder}/").removesuffix(".plan")
+        if name in names and line == f"{folder}/{name}.plan":
+            at = found[name] = []
+        at.append(line)
+    return found
+
+
+def verdict(lines, status):
+    """ok, late, no GPU, or what is wrong"""
+    if any(re.match(r"=+ (?!(ERROR|RACECHECK) SUMMARY|COMPUTE|Target)\S", l) for l in lines):
+        return "reported"
+    said = [l.split()[1] for l in lines if l.startswith("  status ")]
+    if said:
+        return {"0": "ok", "77": "no GPU"}.get(said[0], f"exit {said[0]}")
+    return "late" if status is None or not lines else f"exit {status}"
+
+
+def batch(a, tool, some):
+    """What came of these plans, in one process: name -> (verdict, lines)."""
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", str(FOUND)] if tool else []
+    command += [a.plan_compare, "--runs", "0" if tool else "2"]
+    for name, near in some.items():
+        command += ["--tolerance", str(near), f"{a.folder}/{name}.plan"]
+    text, status = output_of(command, a.end - time.monotonic())
+    found = parts(a.folder, some, text)
+    got = {n: (verdict(found.get(n, []), status), found.get(n, [])) for n in some}
+    if status == FOUND and all(state != "reported" for state, _ in got.values()):
+        got |= {n: ("reported", text.splitlines()[-12:]) for n in list(found)[-1:]}
+    return got
+
+
+def say(name, tool, state, lines):
     print(f"{tool or 'results'} {name}: {state}")
-    lines = [l for l in text.splitlines() if re.search(r"TOO LARGE|=+ (?!COMPUTE)\S|[a-z]: ", l)]
-    print("".join(f"    {l[:160]}\n" for l in lines[:12]), end="", flush=True)
+    print("".join(f"    {l[:160]}\n" for l in lines[1:12] if "TOO LARGE" in l or l[0] != " "), end="", flush=True)
 
 
 def run(a):
     a.end, states = time.monotonic() + a.budget, {tool: [] for tool in a.tool}
     with open(f"{a.folder}/near.json") as f:
-        todo = [(n, near, tool) for tool in a.tool for n, near in json.load(f).items() if wanted(a, n)]
+        chosen = [(n, near) for n, near in json.load(f).items() if wanted(a, n)]
+    todo = [(tool, dict(chosen[i::a.jobs])) for tool in a.tool for i in range(min(a.jobs, len(chosen)))]
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
-        for (name, _, tool), (state, text) in zip(todo, pool.map(lambda t: one(a, *t), todo)):
-            states[tool].append(state)
-            if state not in ("ok", "no GPU"):
-                say(name, tool, state, text)
+        for (tool, _), got in zip(todo, pool.map(lambda t: batch(a, *t), todo)):
+            for name, (state, lines) in got.items():
+                states[tool].append(state)
+                if state not in ("ok", "no GPU"):
+                    say(name, tool, state, lines)
     for tool, came in states.items():
         print(f"{tool or 'results'}: {len(came)} plans, " + ", ".join(f"{came.count(s)} {s}" for s in sorted(set(came))))
     found = {state for came in states.values() for state in came}
@@ -177,7 +210,7 @@ def test(a):
         print("skipped: no GPU")
         return 77
     with tempfile.TemporaryDirectory() as a.folder:
-        a.patterns, a.jobs, a.seconds, a.budget = [], 8, 100, 900
+        a.patterns, a.jobs, a.budget = [], 8, 900
         a.tool = ["", *TOOLS] if shutil.which("compute-sanitizer") else [""]
         return plans(a) or run(a)
 
@@ -192,7 +225,7 @@ def main():
             s.add_argument("patterns", nargs="*"), s.add_argument("--jobs", type=int, default=2 if verb == "plans" else 8)
         if verb == "run":
             s.add_argument("--tool", type=lambda text: text.split(","), default=[""])
-            s.add_argument("--seconds", type=float, default=100), s.add_argument("--budget", type=float, default=1e9)
+            s.add_argument("--budget", type=float, default=1e6)
     a = p.parse_args()
     return {"plans": plans, "run": run, "test": test}[a.verb](a)
 

@@ -180,8 +180,11 @@ def put_back():
     check(seen == ["before", "event", "run", "event"] * gpu.REPLAYS, f"a peer that counts is timed as {seen[:6]}")
 
 
-RAGGED = {"compare": "case $1 in *good*) exit 0;; *bad*) exit 1;; *slow*) exec sleep 9;; esac; exit 77",
-          "compute-sanitizer": 'case "$*" in *hazard*) exit 42;; esac; exit 0'}
+RAGGED = {"compare": """for p; do
+  case $p in *.plan) echo $p ;; *) continue ;; esac
+  case $p in *good*) echo "  status 0" ;; *bad*) echo "  status 1" ;; *slow*) exec sleep 9 ;; *crash*) kill -SEGV $$ ;;
+  *hazard*) [ "$TOOL" ] && echo "========= Error: Race"; echo "  status 0" ;; *) echo "  status 77" ;; esac
+done""", "compute-sanitizer": 'export TOOL=$2; shift 4; exec "$@"'}
 
 
 def ragged():
@@ -195,10 +198,11 @@ def ragged():
         def run(names, *more):
             with open(f"{d}/near.json", "w") as f:
                 json.dump(dict.fromkeys(names, 0.1), f)
-            return subprocess.run([sys.executable, f"{root}/tests/gpu/ragged.py", "run", f"{d}/compare", d, "--seconds", "1", *more],
+            return subprocess.run([sys.executable, f"{root}/tests/gpu/ragged.py", "run", f"{d}/compare", d, "--budget", "1", *more],
                                   capture_output=True, env={**os.environ, "PATH": f"{d}:{os.environ['PATH']}"}).returncode
         check(run(["good", "slow"]) == 0 and run(["good"], "--tool", "memcheck") == 0, "plans that agree fail")
         check(run(["good", "bad"]) == 1, "a plan whose results differ passes")
+        check(run(["good", "crash"]) == 1, "a plan that crashes passes")
         check(run(["good", "hazard"], "--tool", "racecheck") == 1, "what a sanitizer reports passes")
         check(run(["none"]) == 77 and run(["good", "none"]) == 1, "no GPU is a success")
         check(run([]) == 1 and run(["slow"]) == 1, "nothing that came to an end passes")
