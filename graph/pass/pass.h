@@ -12,6 +12,7 @@
     X(transpose_sink, "permutes move through maps and reductions until they cancel")                        \
     X(bn_fold, "per-channel scale and shift after a convolution move into its weights and bias")            \
     X(merge_dots, "contractions that share an input become one with concatenated weights")                  \
+    X(gates, "a contraction whose halves meet again element by element becomes two, for one kernel")        \
     X(raise, "softmax between two contractions becomes an attention")                                       \
     X(conv_phases, "convolutions between zeros become one convolution per remainder of the stride")         \
     X(patches, "convolutions whose windows lie side by side become contractions: for targets that ask")     \

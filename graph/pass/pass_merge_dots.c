@@ -10,16 +10,10 @@
  *
  * Needs: canonical spelling (pass_canon). Keeps: meaning, bit for bit. Breaks: nothing; leaves dead
  * nodes for dce. */
+#include "graph/pass/meet.h"
 #include "graph/pass/pass.h"
-#include "graph/pass/rewrite.h"
 
 #define MAX_SIBLINGS 16
-#define MAX_CHAIN    16 /* maps that are followed to see where dots meet */
-
-typedef struct MergeState {
-    bool *constant;
-    Value *user; /* the reader of each value that has exactly one */
-} MergeState;
 
 typedef struct Siblings {
     uint32_t n;
@@ -29,59 +23,18 @@ typedef struct Siblings {
 } Siblings;
 
 static Value single_user(const Rewrite *r, Value v) {
-    return r->uses[v] == 1 ? ((MergeState *)r->facts)->user[v] : 0;
+    return r->uses[v] == 1 ? ((MeetFacts *)r->facts)->user[v] : 0;
 }
 
 static bool is_map(const Graph *g, Value v) {
     return op_info[graph_node(g, v)->op].cls == OPC_MAP;
 }
 
-static uint32_t varying_operands(const Rewrite *r, Value v) {
-    const MergeState *m = r->facts;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < graph_node(r->from, v)->nin; i++)
-        n += !m->constant[graph_node(r->from, v)->in[i]];
-    return n;
-}
-
-/* The first map with several non-constant operands that v's only readers lead to; 0 if there is
- * none. A reader of its own input twice (silu) still counts as one way. */
-static Value meeting_point(const Rewrite *r, Value v) {
-    const Graph *g = r->from;
-    for (int i = 0; i < MAX_CHAIN; i++) {
-        Value u = 0;
-        const MergeState *m = r->facts;
-        if (r->uses[v] == 1) {
-            u = m->user[v];
-        } else if (r->uses[v] == 2) { /* x * sigmoid(x): one of the readers reads the other */
-            for (Value w = v + 1; w < g->nodes.n && !u; w++) {
-                const Node *n = graph_node(g, w);
-                if (n->nin == 2 && is_map(g, w) && (n->in[0] == v || n->in[1] == v)) {
-                    Value other = n->in[0] == v ? n->in[1] : n->in[0];
-                    const Node *o = graph_node(g, other);
-                    if (o->nin == 1 && o->in[0] == v && r->uses[other] == 1) u = w;
-                }
-            }
-            if (u) {
-                v = u;
-                continue;
-            }
-        }
-        if (!u) return 0;
-        if (is_map(g, u)) {
-            if (varying_operands(r, u) > 1) return u;
-        } else if (graph_node(g, u)->op != OP_reshape) {
-            return 0;
-        }
-        v = u;
-    }
-    return 0;
-}
-
 static Value meets_another(const Rewrite *r, const Value *dots, uint32_t n, uint32_t i) {
-    Value at = meeting_point(r, dots[i]);
+    const MeetFacts *m = r->facts;
+    Value at = meet_point(r, m, dots[i]);
     for (uint32_t k = 0; at && k < n; k++)
-        if (k != i && meeting_point(r, dots[k]) == at) return at;
+        if (k != i && meet_point(r, m, dots[k]) == at) return at;
     return 0;
 }
 
@@ -101,7 +54,7 @@ static bool is_own(const Rewrite *r, Value weight) {
 
 static uint32_t find_siblings(const Rewrite *r, Value first, Value *out) {
     const Graph *g = r->from;
-    const MergeState *m = r->facts;
+    const MeetFacts *m = r->facts;
     const Node *f = graph_node(g, first);
     Value all[MAX_SIBLINGS];
     uint32_t n = 0, kept = 0;
@@ -233,7 +186,7 @@ static Value weights_beside(Rewrite *r, const Value *weight, uint32_t n) {
 /* The row that is expanded to `v`: its dimensions are 1 but for a last one of the given width. */
 static Value expanded_row(const Rewrite *r, Value v, Expr width) {
     const Graph *g = r->from;
-    const MergeState *m = r->facts;
+    const MeetFacts *m = r->facts;
     const Node *n = graph_node(g, v);
     if (n->op != OP_expand || !m->constant[n->in[0]]) return 0;
     const Type *t = graph_type(g, n->in[0]);
@@ -318,7 +271,7 @@ static void cut(Rewrite *r, const Siblings *s) {
 
 static Value merge(Rewrite *r, Value v) {
     const Graph *g = r->from;
-    const MergeState *m = r->facts;
+    const MeetFacts *m = r->facts;
     const Node *n = graph_node(g, v);
     Siblings s = {0};
     Value weights[MAX_SIBLINGS] = {0};
@@ -342,12 +295,8 @@ static Value merge(Rewrite *r, Value v) {
 }
 
 static void *facts(const Graph *g, void *ctx) {
-    MergeState *m = ARENA_NEW(g->arena, MergeState);
-    *m = (MergeState){ARENA_ARRAY(g->arena, bool, g->nodes.n),
-                      ARENA_ARRAY(g->arena, Value, g->nodes.n)};
-    graph_mark_constant(g, m->constant);
-    for (Value v = 1; v < g->nodes.n; v++)
-        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) m->user[graph_node(g, v)->in[i]] = v;
+    MeetFacts *m = ARENA_NEW(g->arena, MeetFacts);
+    *m = meet_facts(g);
     return (void)ctx, m;
 }
 
