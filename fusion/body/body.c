@@ -1,6 +1,7 @@
 /* Ops of a body, each made once, and the buffers that they touch. */
 #include "fusion/body/body.h"
 #include "fusion/body/buffers.h"
+#include <math.h>
 #include <string.h>
 
 DType body_type(DType t) {
@@ -127,13 +128,20 @@ uint32_t body_param(Body *b, uint32_t buf, bool written) {
     return i;
 }
 
+/* Which a masked load gives anyway. */
+static bool is_zero(const Body *b, KVal x) {
+    const KOp *o = &b->ops.v[x];
+    if (o->op != K_konst) return false;
+    return dtype_is_float((DType)o->dtype) ? o->imm.f == 0 && !signbit(o->imm.f) : o->imm.i == 0;
+}
+
 KVal body_load(Body *b, Value v, IdxId idx, Expr mask, KVal fill) {
     DType t = graph_type(b->f->g, v)->dtype;
     KOp o = body_blank(K_kload, t);
     o.buf = body_param(b, fuse_buffer_of(b->f, v), false);
     o.index = home_index(b->f, b->g, v, idx);
     o.mask = mask;
-    if (mask && fill) o.in[0] = body_cast(b, fill, t);
+    if (mask && fill && !is_zero(b, fill)) o.in[0] = body_cast(b, fill, t);
     return body_cast(b, body_op(b, o), body_type(t));
 }
 

@@ -91,9 +91,29 @@ static bool pays(const Phases *s) {
            expr_hint(p, products) / s->phases * (s->phases - 1) >= MIN_SAVED;
 }
 
+/* The padding that x is, or is a permutation of: then that of the permuted. Nothing is built unless
+ * it is one. */
+static const Node *padding_of(Graph *g, Value x) {
+    const Node *n = graph_node(g, x), *pad = n;
+    if (n->op != OP_permute) return n;
+    pad = graph_node(g, n->in[0]);
+    if (pad->op != OP_pad) return n;
+    Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
+    int64_t interior[GRAPH_MAX_RANK];
+    for (int i = 0; i < n->type.rank; i++) {
+        uint8_t at = n->attr.perm.axis[i];
+        lo[i] = pad->attr.pad.lo[at];
+        hi[i] = pad->attr.pad.hi[at];
+        interior[i] = pad->attr.pad.interior[at];
+    }
+    Value of = pad->in[0], fill = pad->in[1];
+    return graph_node(
+        g, build_pad(g, build_permute(g, of, n->attr.perm.axis), fill, lo, hi, interior));
+}
+
 static bool match(Rewrite *r, Value v, Phases *s) {
     *s = (Phases){.g = r->to, .conv = graph_node(r->from, v), .phases = 1};
-    const Node *pad = graph_node(r->to, rewrite_in(r, v, 0));
+    const Node *pad = padding_of(r->to, rewrite_in(r, v, 0));
     double fill;
     s->n = s->conv->attr.conv.n;
     if (pad->op != OP_pad || !build_const_f64(s->g, pad->in[1], &fill) || fill != 0) return false;
