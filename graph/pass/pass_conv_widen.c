@@ -7,9 +7,9 @@
  *
  *   conv(x [N, H, W, C], w, stride s)  =  conv(x' [N, H/s, W/s, s*s*C and zeros], w', stride 1)
  *
- * Groups of few channels become fewer groups of as many as are fetched; between channels and
- * results of different groups the weights are zero. That is more products, but of the kind that is
- * quick.
+ * Groups of few channels become fewer groups of as many as are fetched, or of as many as begin
+ * where rows may; between channels and results of different groups the weights are zero. That is
+ * more products, but of the kind that is quick.
  *
  * For targets whose matrix units fetch rows at multiples of 16 bytes (Machine.flattens_patches);
  * conv_widen_f32 is the same of f32, where they multiply that, too (Machine.digits).
@@ -20,6 +20,7 @@
 #include "graph/pass/rewrite.h"
 
 enum { MULTIPLE = 8, WIDE = 64 }; /* elements: of a pixel; that one copy fetches */
+enum { MOST_JOINED = 512 };       /* channels of groups that become one */
 
 typedef struct Widen {
     Graph *g;
@@ -155,14 +156,30 @@ static Value wide_weights(const Widen *s, Value w) {
 
 /* --- Groups ----------------------------------------------------------------------------------- */
 
+/* What a group costs matrix units: its channels in pieces of WIDE, each beside tiles of results.
+ * The first 64 columns of a tile take 130 ns, 64 more 82 (codegen/nvptx/gemm/gemm_plan.c). */
+static int64_t group_cost(int64_t channels, int64_t results) {
+    int64_t pieces = (channels + WIDE - 1) / WIDE, columns = (results + WIDE - 1) / WIDE;
+    return pieces * (48 + 82 * columns);
+}
+
 /* How many groups become one; 1: they stay. Depthwise ones are no products of matrices. */
 static int64_t groups_joined(const Rewrite *r, const Node *c) {
     const Type *w = graph_type(r->from, c->in[1]);
-    int64_t channels;
-    if (c->attr.conv.groups == 1 || !is_half(w->dtype)) return 1;
-    if (!expr_is_const(r->to->exprs, w->dim[c->attr.conv.n], &channels)) return 1;
-    if (channels < 2 || channels >= WIDE || WIDE % channels) return 1;
-    return c->attr.conv.groups % (WIDE / channels) ? 1 : WIDE / channels;
+    const int64_t groups = c->attr.conv.groups;
+    int64_t channels, results, best = 1, least = INT64_MAX;
+    if (groups == 1 || !is_half(w->dtype)) return 1;
+    if (!expr_is_const(r->to->exprs, w->dim[c->attr.conv.n], &channels) || channels < 2) return 1;
+    if (!expr_is_const(r->to->exprs, w->dim[c->attr.conv.n + 1], &results)) return 1;
+    results /= groups;
+    for (int64_t n = 1; n <= groups && n * channels <= MOST_JOINED; n++) {
+        bool aligned = n * channels % MULTIPLE == 0 && n * results % MULTIPLE == 0;
+        int64_t cost = groups / n * group_cost(n * channels, n * results);
+        if (groups % n || !aligned || cost >= least) continue;
+        least = cost;
+        best = n;
+    }
+    return best;
 }
 
 /* [joined, 1, O]: whether a result is of this group among those that became one. */
@@ -185,7 +202,7 @@ static Value join_groups(Rewrite *r, Value v) {
     Attr attr = c->attr;
     Value mine = of_group(g, joined, attr.conv.groups, t.dim[t.rank - 1]);
     w = build_select(g, mine, build_unsqueeze(g, w, t.rank - 2), build_scalar_f(g, t.dtype, 0));
-    t.dim[t.rank - 2] = expr_const(g->exprs, WIDE);
+    t.dim[t.rank - 2] = expr_muli(g->exprs, t.dim[t.rank - 2], joined);
     attr.conv.groups /= joined;
     return build_conv(g, rewrite_in(r, v, 0), build_reshape(g, w, t.rank, t.dim), &attr);
 }

@@ -26,8 +26,9 @@ static bool read_index(Reader *r, Expr index) {
     return true;
 }
 
-/* The axis of k along which elements are neighbours. A copy reads on into other batches' channels
- * where a block of channels is not full. */
+/* The axis of k along which elements are neighbours. Where a block of channels is not full, a copy
+ * reads on into other batches' channels; the right operand's rows, which are matrices of this batch
+ * alone, are zeros there. */
 static bool read_channels(Reader *r, uint32_t batch) {
     r->w.channel = NO_AXIS;
     for (uint32_t i = 0; i < r->k->naxes; i++)
@@ -36,14 +37,11 @@ static bool read_channels(Reader *r, uint32_t batch) {
     r->taps &= ~(1u << r->w.channel);
     r->w.taps = r->taps;
     r->w.channels = r->k->axes[r->w.channel].extent;
-    uint32_t block = HOP_ROW_BYTES / (uint32_t)dtype_bytes(r->w.t);
-    bool full = expr_divisor(r->p, r->w.channels) % block == 0;
     for (uint32_t i = 0; i < r->k->naxes; i++) {
         if (!(batch >> i & 1) || expr_is_value(r->p, r->coef[i], 0)) continue;
         Expr last = expr_addi(r->p, r->k->axes[i].extent, -1);
         r->w.batch |= 1u << i;
         r->w.channels = expr_add(r->p, r->w.channels, expr_mul(r->p, last, r->coef[i]));
-        if (!full) return false;
     }
     return true;
 }
