@@ -116,6 +116,38 @@ static bool scales_scores(const Fuse *f, Value v) {
     return op_info[graph_node(f->g, v)->op].cls == OPC_MAP && is_scaled(f, v);
 }
 
+/* --- What matrix units fetch -------------------------------------------------------------- */
+
+/* They fetch v, as the left operand of the group's contraction. */
+static bool is_fetched(const Fuse *f, Value v, const Demand *d) {
+    const Group *g = f->groups.v[d->group];
+    if (d->use != USE_a || g->attn || !g->anchor || fuse_is_depthwise(f, g->anchor)) return false;
+    return fuse_is_fetched(f, graph_type(f->g, v)->dtype) && f->m->inline_flops.half_a <= 0;
+}
+
+/* It has to be a matrix where it lies, or the windows of a convolution. */
+static bool is_no_matrix(const Fuse *f, Value v, const Demand *d) {
+    const Group *g = f->groups.v[d->group];
+    if (!is_fetched(f, v, d)) return false;
+    bool conv = graph_node(f->g, g->anchor)->op == OP_conv;
+    return conv ? !idx_try_window(f, g, v, d->idx) : !idx_try_fetch(f, g, v, d->idx);
+}
+
+/* So does what another contraction stores: a batch of results may have to be put together again. */
+static bool stores_no_matrix(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    if (graph_node(f->g, v)->op != OP_reshape) return false;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Demand *d = &s->demands.v[i];
+        const Group *g = f->groups.v[d->group];
+        if (is_no_matrix(f, v, d)) return true;
+        if (is_fetched(f, v, d) && graph_node(f->g, g->anchor)->op == OP_dot &&
+            idx_try_apart(f, g, v, d->idx))
+            return true;
+    }
+    return false;
+}
+
 /* --- Epilogues ---------------------------------------------------------------------------- */
 
 /* The one index at which the one group demands v, or 0. */
@@ -238,7 +270,7 @@ static bool inlines_map(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why
 static bool inlines_epilogue(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why) {
     const Node *n = graph_node(f->g, v);
     if (in_epilogue(f, v)) return true;
-    if (op_info[n->op].cls == OPC_VIEW) return !stores_permuted(f, v);
+    if (op_info[n->op].cls == OPC_VIEW) return !stores_permuted(f, v) && !stores_no_matrix(f, v);
     if (behind_permute(f, v)) return inlines_map(f, v, ngroups, why);
     /* What is little more than another value that is stored anyway need not be stored, too. */
     if (stores_less_before(f, v, ngroups) || widens_bytes(f, v)) return true;
@@ -253,14 +285,21 @@ static bool inlines_epilogue(const Fuse *f, Value v, uint32_t ngroups, FusionWhy
 
 /* --- Classes ------------------------------------------------------------------------------ */
 
-/* What matrix units fetch has to be a matrix where it lies. */
-static bool is_no_matrix(const Fuse *f, Value v, const Demand *d) {
-    const Group *g = f->groups.v[d->group];
-    if (d->use != USE_a || g->attn || !g->anchor || graph_node(f->g, g->anchor)->op != OP_dot)
-        return false;
-    if (!fuse_is_fetched(f, graph_type(f->g, v)->dtype) || f->m->inline_flops.half_a > 0)
-        return false;
-    return !idx_try_fetch(f, g, v, d->idx);
+/* Constant weights of a convolution whose taps are some of those that the model has, each so many
+ * apart: what lies in memory has all of them side by side. */
+static bool is_cut_weight(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    if (graph_node(f->g, v)->op != OP_slice || !f->fact[v].const_only) return false;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Demand *d = &s->demands.v[i];
+        const Group *g = f->groups.v[d->group];
+        if (d->use != USE_b || !g->k_idx || !g->anchor ||
+            graph_node(f->g, g->anchor)->op != OP_conv)
+            continue;
+        if (fuse_is_depthwise(f, g->anchor) || !is_half(graph_type(f->g, v)->dtype)) continue;
+        if (f->m->inline_flops.half_b <= 0 && idx_try_taps_last(f, g, v, d->idx)) return true;
+    }
+    return false;
 }
 
 /* A contraction's operand has to be affine in what it walks. */
@@ -440,7 +479,8 @@ static bool inlines_map(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why
 
 static bool inlines_view(const Fuse *f, Value v, uint32_t ngroups) {
     if (graph_node(f->g, v)->op == OP_concat) return inlines_concat(f, v, ngroups);
-    return is_of_blocks(f, v) || (!awkward_operand(f, v) && !scattered_operand(f, v));
+    if (is_of_blocks(f, v)) return true;
+    return !awkward_operand(f, v) && !scattered_operand(f, v) && !is_cut_weight(f, v);
 }
 
 bool fuse_try_inline(const Fuse *f, Value v, FusionWhy *why) {

@@ -14,12 +14,12 @@ static void set_order(VState *s, uint32_t rank, const uint8_t *order) {
 }
 
 /* An epilogue stores in the order of its contraction, if only permutations lie between. */
-static void order_of_anchor(Fuse *f, Value v) {
+static bool order_of_anchor(Fuse *f, Value v) {
     Value chain[64];
     uint32_t n = 0;
     uint8_t at[GRAPH_MAX_RANK]; /* dimension of v that each of the contraction's dimensions is */
     for (Value w = v; f->fact[w].epi_from; w = f->fact[w].epi_from) {
-        if (n == 64 || graph_node(f->g, w)->op == OP_reshape) return;
+        if (n == 64 || graph_node(f->g, w)->op == OP_reshape) return false;
         chain[n++] = w;
     }
     uint32_t rank = graph_type(f->g, v)->rank;
@@ -32,6 +32,7 @@ static void order_of_anchor(Fuse *f, Value v) {
         for (uint32_t i = 0; i < rank; i++) at[i] = to[at[i]];
     }
     set_order(&f->choice[v], rank, at);
+    return true;
 }
 
 /* What a contraction wants permuted, with dimension `inner` last: in the order of that permute,
@@ -309,7 +310,11 @@ void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
     if (s->must || s->home) return;
     if (fuse_is_raw(f, v)) return;
     if (fact->epi && group_wants(g, fact->epi)) {
-        if (!f->v[fact->epi].attn || !order_of_contraction(f, v, last)) order_of_anchor(f, v);
+        bool done = f->v[fact->epi].attn && order_of_contraction(f, v, last);
+        /* Split or merged on the way, it is stored as it is fetched. */
+        if (!done && !order_of_anchor(f, v) && fuse_is_fetched(f, graph_type(f->g, v)->dtype) &&
+            f->m->inline_flops.half_a <= 0)
+            (void)order_of_readers(f, v, false);
     } else if (!order_of_fetches(f, v)) {
         if (order_of_readers(f, v, false))
             order_of_merged(f, v);

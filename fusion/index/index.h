@@ -85,6 +85,17 @@ bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx);
  * walks and for what it does not, none of which is walked in windows: as a matrix it may be
  * fetched. Changes nothing. */
 bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx);
+/* No dimension of what lies behind views and casts of v is read in steps that are no sum over axes,
+ * as a resized image or folded patches are: as a convolution's windows it may be fetched. Changes
+ * nothing. */
+bool idx_try_window(const Fuse *f, const Group *g, Value v, IdxId idx);
+/* The last dimension of what lies behind views and casts of v, the right operand of the group's
+ * convolution, is walked by its taps: neither channels nor columns are rows there. Changes nothing.
+ */
+bool idx_try_taps_last(const Fuse *f, const Group *g, Value v, IdxId idx);
+/* An axis moves through two dimensions of what lies behind views and casts of v, with one between
+ * them that others walk: in this order of dimensions that is no matrix. Changes nothing. */
+bool idx_try_apart(const Fuse *f, const Group *g, Value v, IdxId idx);
 
 /* gather.c. Of the data operand of a gather. Its symbols differ by `salt`: pulls under different
  * masks bind different values. */

@@ -113,16 +113,55 @@ static bool jumps(const Fuse *f, const Group *g, Expr dim, uint32_t axes) {
     return summands(f, g, dim, axes) > 1 && expr_awkward(f, g, dim, axes);
 }
 
-bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx) {
-    Scratch s;
-    idx_scratch(f, g, idx, &s);
+/* Where what lies behind views and casts of v is read, in a copy of the group. */
+static const Idx *behind_views(const Fuse *f, const Group *g, Value v, IdxId idx, Scratch *s) {
+    idx_scratch(f, g, idx, s);
     const Node *n = graph_node(f->g, v);
     for (; is_view((Op)n->op) || n->op == OP_cast; n = graph_node(f->g, v)) {
         Expr mask;
-        s.idx = idx_operand(&s.f, &s.g, v, 0, s.idx, &mask);
+        s->idx = idx_operand(&s->f, &s->g, v, 0, s->idx, &mask);
         v = n->in[0];
     }
-    const Idx *x = idx_get(&s.g, s.idx);
+    return idx_get(&s->g, s->idx);
+}
+
+bool idx_try_window(const Fuse *f, const Group *g, Value v, IdxId idx) {
+    Scratch s;
+    const Idx *x = behind_views(f, g, v, idx, &s);
+    for (uint32_t d = 0; d < x->rank; d++)
+        if (expr_awkward(f, &s.g, x->dim[d], expr_axes_used(f, &s.g, x->dim[d]))) return false;
+    return true;
+}
+
+bool idx_try_taps_last(const Fuse *f, const Group *g, Value v, IdxId idx) {
+    Scratch s;
+    const Idx *x = behind_views(f, g, v, idx, &s), *k = idx_get(g, g->k_idx);
+    uint32_t last = x->rank;
+    while (last && expr_is_value(f->p, x->extent[last - 1], 1)) last--;
+    uint32_t walked = last ? expr_axes_used(f, &s.g, x->dim[last - 1]) : 0;
+    for (uint32_t d = 0; d + 1 < k->rank; d++)
+        if (walked & expr_axes_used(f, g, k->dim[d])) return true;
+    return false;
+}
+
+bool idx_try_apart(const Fuse *f, const Group *g, Value v, IdxId idx) {
+    Scratch s;
+    const Idx *x = behind_views(f, g, v, idx, &s);
+    for (uint32_t a = 0; a < s.g.naxes; a++) {
+        bool walked = false, others = false;
+        for (uint32_t d = 0; d < x->rank; d++) {
+            bool uses = expr_uses(f->p, x->dim[d], s.g.axes[a].sym);
+            if (uses && walked && others) return true;
+            walked |= uses;
+            others = walked && (others || (!uses && expr_axes_used(f, &s.g, x->dim[d])));
+        }
+    }
+    return false;
+}
+
+bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx) {
+    Scratch s;
+    const Idx *x = behind_views(f, g, v, idx, &s);
     uint32_t walked = group_axes(&s.g, AX_RED);
     for (uint32_t d = 0; d < x->rank; d++) {
         uint32_t used = expr_axes_used(f, &s.g, x->dim[d]);

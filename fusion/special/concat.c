@@ -86,6 +86,9 @@ void concat_store(Fuse *f, Value v) {
     }
     Group *join = group_new(f, GROUP_join);
     fuse_place_parts(f, v);
+    /* Matrix units fetch rows of what their readers walk. */
+    if (!grows && fuse_is_fetched(f, n->type.dtype) && f->m->inline_flops.half_a <= 0)
+        fuse_choose_layout(f, join, v);
     f->choice[v].group = join->id + 1;
     fuse_readers_wait(f, v, join);
     Group *copies = NULL;
