@@ -7,7 +7,8 @@
  * asked for before the kernels in front have ended.
  *
  * A team of neighbouring threads has one key at a time, each thread a vector of its elements and,
- * of every query, the same part of q and of the sum over values. */
+ * of every query, the same part of q and of the sum over values. Teams are powers of two; of a head
+ * of another size, threads past its elements read the last ones again and add nothing. */
 #include "codegen/nvptx/gpu.h"
 #include "codegen/nvptx/hopper/hopper.h"
 #include <math.h>
@@ -35,12 +36,14 @@ typedef struct Decode {
     Emit *e;
     const KAttn *a;
     uint32_t d, dv, team; /* sizes; threads of a team */
+    uint32_t used;        /* of these, the ones that have elements */
     uint32_t own, shared; /* batch axes that keys depend on, and those that they do not, and i */
     uint32_t queries;     /* of a block */
     uint32_t keys;        /* of a team at a time */
     uint32_t parts;
-    LLVMValueRef lane, warp, rank; /* of the thread in its team */
-    LLVMValueRef part;             /* of the block in its cluster */
+    LLVMValueRef lane, warp,
+        rank;          /* of the thread in its team, or of the last one that has elements */
+    LLVMValueRef part; /* of the block in its cluster */
     LLVMValueRef nj;
     /* keys before this one are what they were before the run: asked for early; 0: none */
     Expr held;
@@ -107,9 +110,10 @@ static bool fits(Decode *t) {
     expr_range(t->e->exprs, t->nq, &lo, &hi);
     if (gpu_hint(t->e, t->nq) > MOST_QUERIES || hi > MOST_ROWS) return false;
     t->e->lanes = lanes_of(t, a->k, axis_of(a->d));
-    t->team = t->d / t->e->lanes;
-    return t->e->lanes > 1 && lanes_of(t, a->v, axis_of(a->dv)) == t->e->lanes && t->team <= WARP &&
-           !(t->team & (t->team - 1));
+    if (t->e->lanes <= 1 || lanes_of(t, a->v, axis_of(a->dv)) != t->e->lanes) return false;
+    t->used = t->d / t->e->lanes;
+    for (t->team = 1; t->team < t->used;) t->team *= 2;
+    return t->team <= WARP;
 }
 
 static uint32_t shared_bytes(const Decode *t) {
@@ -133,7 +137,8 @@ static void divide(Decode *t) {
         keys = GROWN_KEYS;
     int64_t rounds = keys / (WARPS * (WARP / t->team) * t->keys / 2);
     for (t->parts = 1; t->parts < MOST_PARTS && t->parts < rounds &&
-                       groups * t->parts * 2 <= 2 * (int64_t)t->g->m->processors;)
+                       groups * t->parts * 2 <= 2 * (int64_t)t->g->m->processors &&
+                       t->queries * t->dv % (t->parts * 2) == 0;)
         t->parts *= 2;
 }
 
@@ -268,6 +273,11 @@ static LLVMValueRef score(Decode *t, const Key *key, LLVMValueRef k, uint32_t i)
     for (uint32_t n = 0; n < e->lanes; n++) {
         LLVMValueRef at = emit_i64(e, n), x = LLVMBuildExtractElement(e->b, t->q[i], at, "");
         s = emit_fma(e, x, LLVMBuildExtractElement(e->b, k, at, ""), s);
+    }
+    if (t->used < t->team) {
+        LLVMValueRef own = LLVMBuildAnd(e->b, t->lane, emit_i64(e, t->team - 1), "");
+        s = LLVMBuildSelect(e->b, gpu_below(e, own, emit_i64(e, t->used)), s, emit_f(e, e->f32, 0),
+                            "");
     }
     for (uint32_t off = 1; off < t->team; off *= 2)
         s = LLVMBuildFAdd(e->b, s, gpu_shuffle(e, s, off), "");
@@ -689,6 +699,7 @@ static void launch(Decode *t) {
     t->lane = LLVMBuildAnd(e->b, g->tid, emit_i64(e, WARP - 1), "");
     t->warp = shr(e, g->tid, 5);
     t->rank = LLVMBuildAnd(e->b, g->tid, emit_i64(e, t->team - 1), "");
+    if (t->used < t->team) t->rank = gpu_smaller(e, t->rank, emit_i64(e, t->used - 1));
     t->nj = emit_expr(e, gpu_axis(t->g, t->a->j)->extent);
     if (t->parts > 1) hop_cluster_arrive(e); /* blocks write into those that have begun */
 }
@@ -701,7 +712,7 @@ static void join(Decode *t, Known *known) {
     Partials warps = partials(t, WARPS);
     LLVMValueRef zero = emit_i64(e, 0);
     for (uint32_t i = 0; i < t->queries; i++) join_teams(t, &known[i]);
-    emit_if_begin(e, &lead, gpu_below(e, t->lane, emit_i64(e, t->team)));
+    emit_if_begin(e, &lead, gpu_below(e, t->lane, emit_i64(e, t->used)));
     for (uint32_t i = 0; i < t->queries; i++)
         put(t, &warps, gpu_add(e, gpu_muli(e, t->warp, t->queries), emit_i64(e, i)),
             gpu_muli(e, t->rank, e->lanes), &known[i]);
