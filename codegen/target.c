@@ -96,6 +96,7 @@ static const Target rows[] = {
                  .apart_bytes = 1 << 20,
                  .digits = true,
                  .flattens_patches = true,
+                 .half_attention = 128,
                  .half_gradient = 128,
                  .joint_gradients = true,
                  .terms = 6,

@@ -187,6 +187,27 @@ static Value find_lse(const Fuse *f, Value o) {
     return 0;
 }
 
+enum { MANY_QUERIES = 64 };   /* fewer are no work for matrix units */
+#define MOST_SCORES (1 << 28) /* of an attention that stores them */
+
+static bool is_wide(const Fuse *f, Expr size) {
+    int64_t n;
+    return expr_is_const(f->p, size, &n) && n > (int64_t)f->m->half_attention;
+}
+
+/* Heads of 16 bits that the target's matrix units have no attention for: as two products and a
+ * softmax they run there, as long as scores are not too many to be stored. */
+static bool is_products(const Fuse *f, const AttnMatch *m) {
+    const Node *o = node(f, m->o), *s = node(f, m->s[0]);
+    const Type *q = graph_type(f->g, s->in[0]);
+    if (!f->m->half_attention || m->lse || !dtype_is_half(q->dtype)) return false;
+    if (!dtype_is_half(graph_type(f->g, o->in[1])->dtype)) return false;
+    if (!is_wide(f, q->dim[q->rank - 1]) && !is_wide(f, o->type.dim[o->type.rank - 1]))
+        return false;
+    return fuse_hint(f, o->type.dim[o->type.rank - 2]) >= MANY_QUERIES &&
+           fuse_numel(f, m->s[0]) <= MOST_SCORES;
+}
+
 static bool match(Fuse *f, AttnMatch *m, Inside *in) {
     const Node *n = node(f, m->o);
     bool any;
@@ -195,7 +216,7 @@ static bool match(Fuse *f, AttnMatch *m, Inside *in) {
     if (n->type.dtype != DT_f32 || fuse_depends(f, n->in[1], m->o)) return false;
     if (!gather(f, n->in[0], in, &any) || in->ndots != 1 || is_in(in, n->in[1])) return false;
     m->s[0] = in->dot[0];
-    return dry_run(f, m, in);
+    return !is_products(f, m) && dry_run(f, m, in);
 }
 
 /* Rows of 16-bit numbers that are moved as they are: whole multiples of 16 bytes, no more than the

@@ -38,6 +38,8 @@ typedef struct Machine {
      * sum of products of several pairs of matrices (pass_join_sums) */
     uint32_t terms;
     bool query_lanes;        /* attention's scores are computed with queries side by side */
+    uint32_t half_attention; /* has attention on matrix units for operands of 16 bits: the largest
+                                head size; 0: has no such units, or any size */
     bool attention_gradient; /* has that template, of f32 operands too */
     uint32_t half_gradient;  /* has it for operands of 16 bits: the largest head size, or 0 */
     bool joint_gradients;    /* and one for all three of an attention */
