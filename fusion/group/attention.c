@@ -187,7 +187,7 @@ static Value find_lse(const Fuse *f, Value o) {
     return 0;
 }
 
-enum { MANY_QUERIES = 64 };   /* fewer are no work for matrix units */
+enum { MANY_QUERIES = 17 };   /* fewer are no work for matrix units */
 #define MOST_SCORES (1 << 28) /* of an attention that stores them */
 
 static bool is_wide(const Fuse *f, Expr size) {

@@ -459,12 +459,25 @@ static bool ends_walk(const Fuse *f, Value v) {
     return false;
 }
 
+/* Scores are looked up, as distances of tokens say (DeBERTa): matrix units' attention reads what
+ * lies at its places. */
+static bool looks_up_scores(const Fuse *f, Value v) {
+    if (graph_node(f->g, v)->op != OP_gather || !f->m->half_attention) return false;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        const Demand *d = &f->v[v].demands.v[i];
+        const AttnMatch *m = f->groups.v[d->group]->attn;
+        if (m && !m->gradient && d->use == USE_point) return true;
+    }
+    return false;
+}
+
 static bool inlines_map(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
     *why = WHY_lookups;
     if (ends_walk(f, v)) return false;
     *why = WHY_template_input;
+    if (looks_up_scores(f, v)) return false;
     if (makes_row(f, v)) return true;
     if (masks_attention(f, v) || is_of_blocks(f, v)) return true;
     if (!uses_allow(f, v, fact->flops)) return false;

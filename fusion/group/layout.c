@@ -123,17 +123,35 @@ static bool stored_axis(const Fuse *f, const Group *g, uint32_t *sym) {
     return false;
 }
 
+/* Whether an axis of this template moves through two dimensions with another between them: heads
+ * that a contraction wants beside each other, and that lie a sequence apart. */
+static bool reads_apart(const Fuse *f, const Group *g, const Demand *d, const uint8_t *order) {
+    const Idx *x = idx_get(g, d->idx);
+    for (uint32_t a = 0; d->use >= USE_query && a < g->naxes; a++) {
+        int last = -1;
+        for (uint32_t k = 0; k < x->rank; k++) {
+            if (!expr_uses(f->p, x->dim[order[k]], g->axes[a].sym)) continue;
+            if (last >= 0 && (int)k > last + 1) return true;
+            last = (int)k;
+        }
+    }
+    return false;
+}
+
 /* The dimension that all templates, or else all pointwise kernels, read contiguously goes last. */
 static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
     VState *s = &f->choice[v];
     uint32_t rank = graph_type(f->g, v)->rank;
     DType t = graph_type(f->g, v)->dtype;
     int inner = -1;
+    uint8_t in_order[GRAPH_MAX_RANK];
+    for (uint32_t d = 0; d < rank; d++) in_order[d] = (uint8_t)d;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
         Group *g = f->groups.v[d->group];
         uint32_t sym;
-        if (!pointwise && fetched_as_is(f, g, v, d->use)) continue;
+        if (!pointwise && fetched_as_is(f, g, v, d->use) && !reads_apart(f, g, d, in_order))
+            continue;
         if (!(pointwise ? stored_axis(f, g, &sym) : inner_axis(f, g, d->use, t, d->idx, &sym)))
             continue;
         int at = inner_dim(f, idx_get(g, d->idx), sym);
@@ -148,21 +166,6 @@ static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
     order[n] = (uint8_t)inner;
     set_order(s, rank, order);
     return true;
-}
-
-/* Whether an axis of this template moves through two dimensions with another between them: heads
- * that a contraction wants beside each other, and that lie a sequence apart. */
-static bool reads_apart(const Fuse *f, const Group *g, const Demand *d, const uint8_t *order) {
-    const Idx *x = idx_get(g, d->idx);
-    for (uint32_t a = 0; d->use >= USE_query && a < g->naxes; a++) {
-        int last = -1;
-        for (uint32_t k = 0; k < x->rank; k++) {
-            if (!expr_uses(f->p, x->dim[order[k]], g->axes[a].sym)) continue;
-            if (last >= 0 && (int)k > last + 1) return true;
-            last = (int)k;
-        }
-    }
-    return false;
 }
 
 /* Which dimensions of x an axis moves through faster than through the others: at its first step. */

@@ -127,9 +127,15 @@ static const Idx *behind_views(const Fuse *f, const Group *g, Value v, IdxId idx
 
 bool idx_try_window(const Fuse *f, const Group *g, Value v, IdxId idx) {
     Scratch s;
-    const Idx *x = behind_views(f, g, v, idx, &s);
-    for (uint32_t d = 0; d < x->rank; d++)
-        if (expr_awkward(f, &s.g, x->dim[d], expr_axes_used(f, &s.g, x->dim[d]))) return false;
+    const Idx *x = behind_views(f, g, v, idx, &s), *k = idx_get(g, g->k_idx),
+              *at = idx_get(g, g->anchor_idx);
+    uint32_t channel = expr_axes_used(f, &s.g, k->dim[k->rank - 1]), positions = 0;
+    for (uint32_t d = 0; d + 1 < at->rank; d++) positions |= expr_axes_used(f, &s.g, at->dim[d]);
+    for (uint32_t d = 0; d < x->rank; d++) {
+        uint32_t used = expr_axes_used(f, &s.g, x->dim[d]);
+        if ((used & channel) && (used & positions)) return false;
+        if (expr_awkward(f, &s.g, x->dim[d], used)) return false;
+    }
     return true;
 }
 
@@ -159,9 +165,31 @@ bool idx_try_apart(const Fuse *f, const Group *g, Value v, IdxId idx) {
     return false;
 }
 
+/* Whether the axis moves through several dimensions of x, not as through one: rows of a part of
+ * each image, say. */
+static bool skips(Scratch *s, const Idx *x, uint32_t axis) {
+    Expr dim[2][GRAPH_MAX_RANK], extent[2][GRAPH_MAX_RANK];
+    uint32_t n = 0;
+    for (uint32_t d = 0; d < x->rank; d++) n += expr_uses(s->f.p, x->dim[d], s->g.axes[axis].sym);
+    for (uint32_t d = 0, i = 0; d < x->rank; d++) {
+        if (!expr_uses(s->f.p, x->dim[d], s->g.axes[axis].sym)) continue;
+        dim[0][i] = dim[1][n - 1 - i] = x->dim[d];
+        extent[0][i] = extent[1][n - 1 - i] = x->extent[d];
+        i++;
+    }
+    for (int way = 0; way < 2; way++) { /* or in the other order: so it may lie in memory, too */
+        Expr at = idx_join(s->f.p, n, dim[way], extent[way]);
+        if (n < 2 || !expr_awkward(&s->f, &s->g, at, expr_axes_used(&s->f, &s->g, at)))
+            return false;
+    }
+    return true;
+}
+
 bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx) {
     Scratch s;
     const Idx *x = behind_views(f, g, v, idx, &s);
+    for (uint32_t a = 0; a < s.g.naxes; a++)
+        if (skips(&s, x, a)) return false;
     uint32_t walked = group_axes(&s.g, AX_RED);
     for (uint32_t d = 0; d < x->rank; d++) {
         uint32_t used = expr_axes_used(f, &s.g, x->dim[d]);
