@@ -236,6 +236,7 @@ graphc_script(cli/release full 300 tests/release ${PROJECT_BINARY_DIR}/release $
 graphc_script(cli/contributing full 1800 ${python} tests/cli/contributing.py ${PROJECT_BINARY_DIR}/contributing)
 graphc_script(cli/static full 900 ${python} tests/cli/install.py --static ${PROJECT_SOURCE_DIR})
 graphc_script(models/claims full 900 ${python} tests/models/claims.py $<TARGET_FILE:graphc_cli>)
+graphc_script(models/tensor_cores_small quick 120 ${python} tests/models/tensor_cores_small.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/tensor_cores full 600 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/rows quick 120 ${python} tests/models/rows.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/bias quick 120 ${python} tests/models/bias.py $<TARGET_FILE:graphc_cli>)
