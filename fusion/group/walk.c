@@ -18,6 +18,23 @@ static bool storable_order(const Fuse *f, const Group *g, IdxId idx) {
     return g->attn || !expr_awkward(f, g, idx_get(g, idx)->flat, last);
 }
 
+enum { LEAST_TURNED = 1 << 18 }; /* elements of an output that is worth a kernel to turn it */
+
+/* Matrix units' kernels store rows of columns. An output that has columns apart, as images with
+ * channels first have, is turned by a kernel of its own: several times sooner, where it is large */
+static bool stores_across(const Fuse *f, const Group *g, Value v, IdxId idx) {
+    Value dot = f->fact[v].epi;
+    if (!f->fact[v].output || f->m->inline_flops.half_a > 0 || fuse_numel(f, v) < LEAST_TURNED)
+        return false;
+    if (g->attn || !dtype_is_half(graph_type(f->g, graph_node(f->g, dot)->in[0])->dtype))
+        return false;
+    const Idx *at = idx_get(g, g->anchor_idx), *x = idx_get(g, idx);
+    uint32_t last = x->rank;
+    while (last && expr_is_value(f->p, x->extent[last - 1], 1)) last--;
+    uint32_t columns = expr_axes_used(f, g, at->dim[at->rank - 1]);
+    return last && columns && !(expr_axes_used(f, g, x->dim[last - 1]) & columns);
+}
+
 /* A group for v alone: the epilogue of its contraction, or a map over its own shape. */
 static Group *new_home(Fuse *f, Value v, IdxId *idx) {
     const Fact *s = &f->fact[v];
@@ -29,7 +46,7 @@ static Group *new_home(Fuse *f, Value v, IdxId *idx) {
             fuse_set_apart(f, g->attn->o);
         g->prepare = s->const_only;
         *idx = fuse_native(f, g, v, s->epi);
-        if (storable_order(f, g, *idx)) return g;
+        if (storable_order(f, g, *idx) && !stores_across(f, g, v, *idx)) return g;
         f->choice[s->epi].dot_group = 0;
     }
     Group *g = group_new(f, GROUP_map);
