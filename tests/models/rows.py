@@ -228,7 +228,19 @@ def quotients(tmp):
         check("div.full" in ptx and "div.rn" not in ptx, "a row's mean is divided exactly")
 
 
+def readers(tmp):
+    """Many rows of which nothing is kept are read by small blocks, few of them by large ones."""
+    for rows, threads in ((4096, 128), (64, 512)):
+        model(f"{tmp}/readers.onnx", [("Cast", ["x"], "f", {"to": T.FLOAT}),
+                                      ("SoftmaxCrossEntropyLoss", ["f", "t"], "o", {"reduction": "none"})], [("o", T.FLOAT, [rows])],
+              [("x", T.BFLOAT16, [rows, 12001]), ("t", T.INT64, [rows])])
+        _, plan = ptx_of(tmp, "readers")
+        if plan:
+            check(f"block {threads}x1x1" in plan, f"{rows} rows of which nothing is kept are not read by {threads} threads each")
+
+
 with tempfile.TemporaryDirectory() as folder:
+    readers(folder)
     cross_entropy(folder)
     cross_entropy_gradient(folder)
     norm_gradient(folder)

@@ -10,6 +10,8 @@ enum {
     LEAST = 2048, /* elements of a row */
     WIDE = 1024,  /* threads of a block that has a multiprocessor to itself */
     NARROW = 512, /* of one that shares it with another */
+    SHORT = 128,  /* of one of READERS that do, */
+    READERS = 8,  /* where nothing is kept */
     LINE = 128,   /* bytes of memory */
 };
 
@@ -125,6 +127,16 @@ static void choose_kept(Long *l) {
     }
 }
 
+/* Where nothing is kept, blocks that are many and small begin and end at any time, so that others
+ * read meanwhile (cross entropy over 4,096 rows of 12,001 elements of 16 bits: 62.9 us in blocks of
+ * 512 threads, 30.3 in these). */
+static void choose_readers(Long *l) {
+    const Gpu *g = l->r->team.g;
+    const int64_t rows = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par));
+    if (rows < (int64_t)g->m->processors * READERS / 2) return;
+    l->threads = SHORT, l->blocks = READERS;
+}
+
 /* Threads, and how much of the row is kept: by blocks that share a multiprocessor if all of it fits
  * into each one's half. */
 static void choose_room(Long *l) {
@@ -137,7 +149,10 @@ static void choose_room(Long *l) {
     l->threads = alone ? WIDE : NARROW;
     l->blocks = alone ? 1 : 2;
     l->shared = 0;
-    if (!bytes) return;
+    if (!bytes) {
+        choose_readers(l);
+        return;
+    }
     const int64_t room = (alone ? all : half) / (bytes * n);
     l->room = room / l->threads * l->threads;
     expr_range(g->e->exprs, l->length, &least, &most);
