@@ -186,8 +186,14 @@ static bool lower_unsqueeze(Lower *l) {
     return axes_lower(l, 1, lower_opset(l) < 13 ? "axes" : NULL, AXES_INSERT, unsqueeze);
 }
 
+/* A number that is fed, as it is. */
+static bool is_fed(const ExprPool *p, Expr e) {
+    uint32_t sym;
+    return expr_is_sym(p, e, &sym) && expr_sym_info(p, sym)->kind == SYM_ELEM;
+}
+
 /* Size that results from broadcasting `have` against the wanted size. A wanted size that is only
- * known at run time is taken to agree with what the input has, unless that is 1. */
+ * known at run time is taken to agree with what the input has, unless that is 1; or to be 1. */
 static Expr expanded_dim(Lower *l, Expr have, Expr want) {
     ExprPool *p = lower_exprs(l);
     const Expr one = expr_const(p, 1);
@@ -195,7 +201,7 @@ static Expr expanded_dim(Lower *l, Expr have, Expr want) {
     if (want == one || have == want) return have;
     if (have == one) return want;
     expr_range(p, want, &lo, &hi);
-    if (lo > 1 || expr_is_const(p, have, &lo)) {
+    if (lo > 1 || is_fed(p, want) || expr_is_const(p, have, &lo)) {
         if (lo > 1 && !expr_is_const(p, have, &hi)) return want;
         lower_assume(l, expr_select(p, expr_eq(p, want, one), have, want), have);
         return have;
