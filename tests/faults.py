@@ -59,6 +59,8 @@ FAULTS = [
      "int grad_nobody(void);\nint grad_nobody(void) { return 1; }\n\nbool grad_wants(const Walk *w, Value x) {"),
     ("an option is not in the manual page", "lint/documented", "frontend/driver/graphc.1", "\\-\\-fuse\\-at\\-most", "\\-\\-fuse\\-most"),
     # ---- the command line ----------------------------------------------------------------------------
+    ("lists of targets are not completed", "cli/completions", "frontend/driver/completions/graphc.bash",
+     """sed -n 's/^targets //p')" -- "${cur##*,}")""", """sed -n 's/^targets //p')" -- "$cur")"""),
     ("a stopped compile leaves its assembler", "cli/stopped", "codegen/nvptx/assembler.c", "prctl(PR_SET_PDEATHSIG, SIGKILL);", "(void)prctl;"),
     ("a field of JSON is not described", "cli/json", "frontend/driver/cli/cmd_inspect.c", 'json_object_set_new(j, "made_by",', 'json_object_set_new(j, "maker",'),
     ("a training plan is another where the model cannot be read for a moment", "cli/faulty", "frontend/driver/pipeline.c",

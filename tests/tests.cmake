@@ -151,6 +151,7 @@ graphc_script(cli/bf16 quick 120 ${python} tests/cli/bf16.py $<TARGET_FILE:graph
 graphc_script(cli/few_bits full 120 ${python} tests/cli/few_bits.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/verify quick 200 ${python} tests/cli/verify.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/planted full 300 ${python} tests/cli/planted.py $<TARGET_FILE:planted>)
+graphc_script(cli/completions full 200 ${python} tests/lint/completions.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/terminal full 200 ${python} tests/cli/terminal.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/pages full 300 ${python} tests/cli/pages.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/stopped quick 60 ${python} tests/cli/stopped.py $<TARGET_FILE:graphc_cli>)
