@@ -102,14 +102,23 @@ static graphc_status check_options(Pipeline *p, const graphc_compile_options *o)
 
 static graphc_status check_option(Pipeline *p, const Optimizer *o, const char *option) {
     if (optimizer_reads(o, option + 2)) return GRAPHC_OK;
-    return diag(p->diags, D_USAGE, option, "%s has no such parameter", optimizer_name(o));
+    return diag(p->diags, D_USAGE, option, "%s has no such parameter", optimizer_name(o->kind));
+}
+
+static graphc_status unknown_optimizer(Pipeline *p, const char *name) {
+    StrBuf names;
+    sb_init(&names, p->arena);
+    for (uint32_t k = 0; k < OPTIMIZER_KINDS; k++)
+        sb_printf(&names, "%s%s", k ? ", " : "", optimizer_name((OptimizerKind)k));
+    (void)diag(p->diags, D_USAGE, "--optimizer", "there is no optimizer \"%s\"", name);
+    diag_hint(p->diags, "there are %s", sb_str(&names));
+    return diag_info[D_USAGE].status;
 }
 
 /* The optimizer's own parameters where the options leave them. */
 static graphc_status choose_optimizer(Pipeline *p, const graphc_training *t, Optimizer *out) {
     const char *name = t->optimizer ? t->optimizer : "adamw";
-    if (!optimizer_default(name, out))
-        return diag(p->diags, D_USAGE, "--optimizer", "there is no optimizer \"%s\"", name);
+    if (!optimizer_default(name, out)) return unknown_optimizer(p, name);
     const struct {
         const char *option;
         double given, *field;

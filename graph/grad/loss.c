@@ -212,8 +212,11 @@ static graphc_status check_target(Graph *g, const LossSpec *s, Value y, Value ta
 
 static graphc_status find_operands(Graph *g, const LossSpec *s, Value *y, Value *target) {
     *y = named(g, s->operand[0]);
-    if (!*y)
-        return diag(g->diags, D_USAGE, "loss", "the model has no output \"%s\"", s->operand[0]);
+    if (!*y) {
+        (void)diag(g->diags, D_USAGE, "loss", "the model has no output \"%s\"", s->operand[0]);
+        graph_hint_outputs(g, g->diags);
+        return diag_info[D_USAGE].status;
+    }
     const Type *t = graph_type(g, *y);
     if (!dtype_is_float(t->dtype) || (s->kind == LOSS_cross_entropy && !t->rank))
         return diag(g->diags, D_SHAPE, "loss", "%s is %s, which has no such loss", s->operand[0],
@@ -358,6 +361,16 @@ static graphc_status call(Text *t, LossSpec *s) {
     return GRAPHC_OK;
 }
 
+static graphc_status unknown_loss(const Text *t) {
+    StrBuf names;
+    sb_init(&names, t->arena);
+    for (uint32_t k = LOSS_output + 1; k < LOSS_KINDS; k++)
+        sb_printf(&names, "%s%s", k > LOSS_output + 1 ? ", " : "", loss_info[k].name);
+    (void)bad(t, "there is no such loss");
+    diag_hint(t->diags, "there are %s, and outputs of the model", sb_str(&names));
+    return diag_info[D_USAGE].status;
+}
+
 graphc_status loss_parse(Arena *a, DiagSink *d, const char *text, LossSpec *out) {
     Text t = {a, d, text, text};
     *out = (LossSpec){.ignore = -100, .delta = 1};
@@ -365,6 +378,6 @@ graphc_status loss_parse(Arena *a, DiagSink *d, const char *text, LossSpec *out)
     if (!*t.at && *name) return out->operand[0] = name, GRAPHC_OK;
     for (uint32_t k = LOSS_output + 1; k < LOSS_KINDS; k++)
         if (*t.at == '(' && strcmp(name, loss_info[k].name) == 0) out->kind = (LossKind)k;
-    if (out->kind == LOSS_output) return bad(&t, "there is no such loss");
+    if (out->kind == LOSS_output) return unknown_loss(&t);
     return call(&t, out);
 }

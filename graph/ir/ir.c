@@ -94,6 +94,14 @@ static void put_loc(const LocInfo *l, StrBuf *s) {
     sb_put(s, l->op);
 }
 
+void graph_hint_outputs(const Graph *g, DiagSink *d) {
+    StrBuf names;
+    sb_init(&names, g->arena);
+    for (uint32_t i = 0; i < g->outputs.n && i < 32; i++)
+        sb_printf(&names, "%s\"%s\"", i ? ", " : "", g->outputs.v[i].name);
+    diag_hint(d, "its outputs are %s", sb_str(&names));
+}
+
 const char *graph_place(const Graph *g, Loc l, Arena *a) {
     StrBuf s;
     sb_init(&s, a);

@@ -277,6 +277,8 @@ bool control_own_size(const ExprPool *p, const Control *c, uint32_t result, int 
 extern const char *const loc_part_text[PART_COUNT];
 /* node 17 "val_12" Conv, with the call chain for inlined nodes. */
 const char *graph_place(const Graph *g, Loc l, Arena *a);
+/* To the message that an output of the model is not there: those that are. */
+void graph_hint_outputs(const Graph *g, DiagSink *d);
 
 /* .gir text out and in (DESIGN: one fact a line). Printing then parsing gives an equal graph, apart
  * from constants above 64 unequal elements: they print as a hash, and reading draws stand-in values

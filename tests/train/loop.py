@@ -362,8 +362,9 @@ def refused(tmp, data):
     for args, status, word in (
             (["train", model, "-o", "o"], 2, "--loss is missing"),
             (["train", model, *data], 2, "-o is missing"),
-            (["train", model, *data, "--loss", "hinge(y, t)", "-o", "o"], 2, "no such loss"),
-            (["train", model, *data, "--optimizer", "adam", "-o", "o"], 2, 'no optimizer "adam"'),
+            (["train", model, *data, "--loss", "hinge(y, t)", "-o", "o"], 2, "there are cross_entropy, mse"),
+            (["train", model, *data, "--loss", "mse(z, target)", "-o", "o"], 2, "its outputs are \""),
+            (["train", model, *data, "--optimizer", "adam", "-o", "o"], 2, "there are sgd, adamw"),
             (["train", model, *data, "--train", "nothing", "-o", "o"], 2, "no weight"),
             (["finetune", model, *data, "--lora", "targets=sideways", "-o", "o"], 2, "there are: up, down"),
             (["train", model, *data[:4], "-o", f"{tmp}/o"], 2, 'nothing is given for input "target"'),

@@ -80,7 +80,11 @@ static void give(Graph *g, const Wanted *w, Value dx) {
 static graphc_status differentiate(Cli *c, Graph *g, const Wrt *wrt) {
     const IoInfo *loss = find_io(g->outputs.v, g->outputs.n, c->loss);
     WantedList list = {0};
-    if (!loss) return diag(c->diags, D_USAGE, "--loss", "the model has no output \"%s\"", c->loss);
+    if (!loss) {
+        (void)diag(c->diags, D_USAGE, "--loss", "the model has no output \"%s\"", c->loss);
+        graph_hint_outputs(g, c->diags);
+        return diag_info[D_USAGE].status;
+    }
     const Value y = loss->value;
     Value dy = 0;
     GC_TRY(find_wanted(c, g, wrt, &list));

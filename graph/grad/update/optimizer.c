@@ -34,8 +34,8 @@ bool optimizer_default(const char *name, Optimizer *out) {
     return false;
 }
 
-const char *optimizer_name(const Optimizer *o) {
-    return optimizer_info[o->kind].name;
+const char *optimizer_name(OptimizerKind kind) {
+    return optimizer_info[kind].name;
 }
 
 bool optimizer_reads(const Optimizer *o, const char *option) {

@@ -30,7 +30,7 @@ typedef struct Optimizer {
 
 /* The optimizer's own defaults; false if there is none of that name. */
 bool optimizer_default(const char *name, Optimizer *out);
-const char *optimizer_name(const Optimizer *o);
+const char *optimizer_name(OptimizerKind kind);
 /* Whether it is one that this optimizer has: "beta1", "weight-decay". */
 bool optimizer_reads(const Optimizer *o, const char *option);
 /* What an optimizer keeps of a parameter, all of it zeros in the beginning. */

@@ -13,7 +13,7 @@ from typing import Any, Mapping
 import numpy as np
 
 from . import _native as n
-from ._compile import Size
+from ._compile import Model, Size
 from ._error import error
 
 PROGRAM = os.environ.get("GRAPHC_PROGRAM") or os.path.join(n.HERE, "bin", "graphc")
@@ -30,11 +30,11 @@ class Verification:
         return self.ok
 
 
-def verify(model: str | os.PathLike[str], inputs: Mapping[str, Any] | None = None, *, dims: Mapping[str, Size] | None = None,
+def verify(model: Model, inputs: Mapping[str, Any] | None = None, *, dims: Mapping[str, Size] | None = None,
            rtol: float | None = None, atol: float | None = None, device: str = "cpu", seed: int = 0) -> Verification:  # fmt: skip
-    """Compiles a model file and compares its outputs, and every value that its kernels store, with the reference
-    evaluator. Inputs that are not given are drawn from the seed. The bound follows type and depth unless rtol and atol say."""
-    args = [PROGRAM, "verify", os.fspath(model), "--json", "--device", device, "--seed", str(seed)]
+    """Compiles a model (a file, its bytes, or an onnx.ModelProto) and compares its outputs, and every value that its kernels
+    store, with the reference evaluator. Inputs that are not given are drawn from the seed. The bound follows type and depth unless rtol and atol say."""
+    args = ["--json", "--device", device, "--seed", str(seed)]
     for name, size in (dims or {}).items():
         args += ["--dim", f"{name}={size}" if isinstance(size, int) else f"{name}={size[0]}..{size[1]}"]
     for option, value in (("--rtol", rtol), ("--atol", atol)):
@@ -43,10 +43,19 @@ def verify(model: str | os.PathLike[str], inputs: Mapping[str, Any] | None = Non
         for i, (name, x) in enumerate((inputs or {}).items()):
             np.save(f"{folder}/{i}.npy", np.asarray(x))
             args += ["--input", f"{name}={folder}/{i}.npy"]
-        p = subprocess.run(args, capture_output=True, text=True)
+        p = subprocess.run([PROGRAM, "verify", _file(model, folder), *args], capture_output=True, text=True)
     if p.returncode not in (0, 1):
         raise error(p.returncode, p.stderr.strip())
     return Verification(p.returncode == 0, json.loads(p.stdout))
+
+
+def _file(model: Model, folder: str) -> str | os.PathLike[str]:
+    if isinstance(model, (str, os.PathLike)):
+        return model
+    path = f"{folder}/model.onnx"
+    with open(path, "wb") as f:
+        f.write(model if isinstance(model, bytes) else model.SerializeToString())
+    return path
 
 
 def main() -> int:
