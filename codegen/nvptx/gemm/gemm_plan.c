@@ -83,6 +83,9 @@ static const char *plan_operand(Gpu *g, const GemmPlan *p, KVal v, uint32_t rows
     if (part_matrices(g, p, o, k, rows, batch, out->mat))
         return dtype_bytes((DType)o->dtype) > 1 ? NULL
                                                 : "an operand of 8 bits has rows across the sum";
+    /* A convolution's only result: of a product, other structures read B as fast. */
+    out->across = false;
+    if (p->windowed && p->parts == 1 && hop_row(g, o, rows, k, batch, out->mat)) return NULL;
     return "an operand's rows are not 16-byte aligned, or not evenly spaced";
 }
 

@@ -109,6 +109,8 @@ typedef struct HopMatrix {
 /* The access of a load or store as a matrix of `rows` x `cols` axes per point of the batch axes;
  * false: not one that the copy engine can address. */
 bool hop_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch, HopMatrix *out);
+/* The same of one row. */
+bool hop_row(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch, HopMatrix *out);
 /* Its tensor map, moved in boxes of rows of 128 or 64 bytes, which are the swizzle. */
 HV hop_matrix_map(Gpu *g, const HopMatrix *m, uint32_t box_cols, uint32_t box_rows);
 

@@ -43,22 +43,40 @@ static Expr at_origin(Emit *e, const Kernel *k, Expr index) {
     return index;
 }
 
-bool hop_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch,
-                HopMatrix *out) {
+/* All but the pitch, which *m has. */
+static bool read_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch,
+                        HopMatrix *m) {
     Emit *e = g->e;
     const Kernel *k = g->k;
-    HopMatrix m = {.buf = o->buf, .t = (DType)o->dtype};
     Expr step;
+    m->buf = o->buf;
+    m->t = (DType)o->dtype;
     if (o->mask && !expr_is_value(e->exprs, o->mask, 1)) return false;
-    if (!flat_stride(e, k, o->index, rows, &m.pitch)) return false;
     if (!flat_stride(e, k, o->index, cols, &step) || !expr_is_value(e->exprs, step, 1))
         return false;
-    if (expr_is_value(e->exprs, m.pitch, 0) || !aligned(e, m.pitch, m.t)) return false;
-    if (!batch_strides(e, k, o->index, batch, &m)) return false;
-    m.base = at_origin(e, k, o->index);
-    m.rows = gpu_points(e, k, rows);
-    m.cols = gpu_points(e, k, cols);
-    if (!expr_is_value(e->exprs, m.base, 0) && !aligned(e, m.base, m.t)) return false;
+    if (expr_is_value(e->exprs, m->pitch, 0) || !aligned(e, m->pitch, m->t)) return false;
+    if (!batch_strides(e, k, o->index, batch, m)) return false;
+    m->base = at_origin(e, k, o->index);
+    m->rows = gpu_points(e, k, rows);
+    m->cols = gpu_points(e, k, cols);
+    return expr_is_value(e->exprs, m->base, 0) || aligned(e, m->base, m->t);
+}
+
+bool hop_matrix(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch,
+                HopMatrix *out) {
+    HopMatrix m = {0};
+    if (!flat_stride(g->e, g->k, o->index, rows, &m.pitch)) return false;
+    if (!read_matrix(g, o, rows, cols, batch, &m)) return false;
+    *out = m;
+    return true;
+}
+
+enum { ANY_PITCH = 64 }; /* elements, to a row that is not there */
+
+bool hop_row(Gpu *g, const KOp *o, uint32_t rows, uint32_t cols, uint32_t batch, HopMatrix *out) {
+    HopMatrix m = {.pitch = expr_const(g->e->exprs, ANY_PITCH)};
+    if (!expr_is_value(g->e->exprs, gpu_points(g->e, g->k, rows), 1)) return false;
+    if (!read_matrix(g, o, rows, cols, batch, &m)) return false;
     *out = m;
     return true;
 }
