@@ -97,7 +97,7 @@ FAULTS = [
      "case OP_mod: return modulo(t, a, b);", "case OP_mod: return a - modulo(t, a, b);"),
     ("a resized image is fetched as it lies", "models/tensor_cores_small", "fusion/group/decide.c",
      "return conv ? !idx_try_window(f, g, v, d->idx) : ", "return conv ? false : "),
-    ("halves of a gated unit stay one product", "unit/test_gir models/tensor_cores_small", "graph/pass/pass_gates.c",
+    ("halves of a gated unit stay one product", "unit/test_gir models/tensor_cores_small", "graph/pass/gates/pass_gates.c",
      "if (!at || meet_point(r, r->facts, other) != at) return 0;", "return 0;"),
     ("a pass does nothing", "unit/test_gir", "graph/pass/pass_bn_fold.c", "return rewrite_graph(g, fold, facts, NULL);",
      "(void)fold;\n    return rewrite_graph(g, NULL, facts, NULL);"),

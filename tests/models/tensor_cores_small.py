@@ -28,14 +28,14 @@ def conv(x, w, y, k=3, groups=1):
 
 
 IMAGE = "float[2,64,32,32] x"
-case("resized", 2, f"{IMAGE}, float[64,64,3,3] w_c, float[4] w_s", """
+case("resized", 3, f"{IMAGE}, float[64,64,3,3] w_c, float[4] w_s", """
     r = Resize<mode="nearest",coordinate_transformation_mode="asymmetric",nearest_mode="floor">(x, , w_s)
     """ + conv("r", "w_c", "y"))
-case("pixel_shuffle", 4, f"{IMAGE}, float[256,64,3,3] w_a, float[64,64,3,3] w_b",
+case("pixel_shuffle", 5, f"{IMAGE}, float[256,64,3,3] w_a, float[64,64,3,3] w_b",
      conv("x", "w_a", "a") + 'b = DepthToSpace<blocksize=2,mode="CRD">(a)\n' + conv("b", "w_b", "y"))
 for groups, channels in ((8, 10), (9, 24), (13, 16), (2, 100), (3, 48), (4, 112)):
     n = groups * channels
-    case(f"groups_{groups}x{channels}", 2, f"float[4,{n},28,28] x, float[{n},{channels},3,3] w_c",
+    case(f"groups_{groups}x{channels}", 3, f"float[4,{n},28,28] x, float[{n},{channels},3,3] w_c",
          conv("x", "w_c", "y", groups=groups))
 case("geglu", 2, "float[512,320] x, float[320,1024] w_a, float[1024] w_b, float[] w_two, float[] w_one", """
     a = MatMul(x, w_a)

@@ -10,7 +10,7 @@
  *
  * Needs: canonical spelling (pass_canon). Keeps: meaning, bit for bit. Breaks: nothing; leaves dead
  * nodes for dce. */
-#include "graph/pass/meet.h"
+#include "graph/pass/gates/meet.h"
 #include "graph/pass/pass.h"
 
 #define MAX_SIBLINGS 16

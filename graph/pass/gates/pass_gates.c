@@ -13,7 +13,7 @@
  *
  * Needs: to be behind merge_dots, which keeps apart what meets, and behind precision. Keeps:
  * meaning, bit for bit. Breaks: nothing; leaves dead nodes for dce. */
-#include "graph/pass/meet.h"
+#include "graph/pass/gates/meet.h"
 #include "graph/pass/pass.h"
 
 enum { MAX_CHAIN = 8 }; /* values from the contraction to its halves */

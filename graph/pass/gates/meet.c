@@ -1,4 +1,4 @@
-#include "graph/pass/meet.h"
+#include "graph/pass/gates/meet.h"
 
 enum {
     MAX_CONE = 24,  /* values that are followed */
