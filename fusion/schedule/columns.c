@@ -20,6 +20,13 @@ enum {
     MOST_VECTOR = 48, /* ... of all that is read of as many columns, ... */
     MOST_ROW = 64 * 1024 /* ... and of a row: several are on their way at once */,
     MOST_PARAMS = K_MAX_PARAMS - 8,
+    /* Vectors of a row, and blocks of a multiprocessor: */
+    PAIR = 512,         /* two a thread of 256, ... */
+    PAIR_BLOCKS = 2,    /* of so many blocks */
+    WARP = 32,          /* one a thread of a warp, ... */
+    WARP_BLOCKS = 3,    /* where folds follow each other */
+    QUARTER = 128,      /* one a thread of 128, which a warp less has not, ... */
+    QUARTER_BLOCKS = 4, /* where folds follow each other and all blocks have rows enough */
 };
 
 /* A kernel over one parallel and one reduced axis. */
@@ -101,12 +108,14 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
  * a row among all of their threads wait for each other. Rows that nearly fill 128 threads are
  * shared by as many where all blocks have enough of them. */
 static uint32_t choose_blocks(const Meet *m, int64_t columns, double rows, bool follows) {
-    int64_t vectors = columns * m->vector / VECTOR;
-    if (!follows) return m->f->m->processors * (vectors == 512 ? 2 : 1);
-    uint32_t n = vectors <= 32 ? 3 : vectors <= 128 || vectors > 512 ? 1 : 2;
-    if (vectors > 96 && vectors <= 128 && rows >= (double)LEAST_ROWS * 4 * m->f->m->processors)
-        n = 4;
-    return m->f->m->processors * n;
+    const uint32_t processors = m->f->m->processors;
+    const int64_t vectors = columns * m->vector / VECTOR;
+    const double enough = (double)LEAST_ROWS * QUARTER_BLOCKS * processors;
+    if (!follows) return processors * (vectors == PAIR ? PAIR_BLOCKS : 1);
+    if (vectors <= WARP) return processors * WARP_BLOCKS;
+    if (vectors > QUARTER - WARP && vectors <= QUARTER && rows >= enough)
+        return processors * QUARTER_BLOCKS;
+    return processors * (vectors > QUARTER && vectors <= PAIR ? PAIR_BLOCKS : 1);
 }
 
 /* Folds of a row are made of others. */

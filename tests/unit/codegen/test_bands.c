@@ -21,18 +21,18 @@ typedef struct Band {
 } Band;
 
 static const Band bands[] = {
-    {"two vectors a thread", "bf16", 132, 32, 768, false, TURNS, 512, true, true},
+    {"two vectors a thread", "bf16", 132, 32, 768, false, TURNS, 256, true, true},
     {"a fold behind a fold", "bf16", 132, 32, 768, true, BEHIND, 384, false, true},
     {"by two blocks", "bf16", 264, 32, 4096, false, AHEAD, 256, false, true},
-    {"by blocks, few vectors", "bf16", 264, 32, 2048, false, TURNS, 256, true, false},
+    {"by blocks, few vectors", "bf16", 264, 32, 2048, false, TURNS, 128, false, false},
     {"by blocks, a fold behind a fold", "bf16", 264, 32, 2048, true, BEHIND, 256, false, true},
-    {"one sum", "bf16", 132, 32, 1000, false, TURNS, 512, true, true},
-    {"two teams of a block", "bf16", 132, 32, 4096, false, TURNS, 512, true, false},
+    {"threads without a second vector", "bf16", 132, 32, 1000, false, TURNS, 256, true, true},
+    {"two teams of a block", "bf16", 132, 32, 2048, false, TURNS, 256, true, false},
     {"a row a block", "bf16", 132, 32, 8192, false, TURNS, 512, false, false},
     {"a row a block, f32", "f32", 132, 32, 4096, false, AHEAD, 512, false, true},
     {"as many vectors of bf16 by two blocks", "bf16", 264, 32, 8192, false, TURNS, 512, false,
      false},
-    {"rows of a warp side by side", "bf16", 132, 32, 128, false, TURNS, 512, false, true},
+    {"rows of a warp side by side", "bf16", 132, 32, 128, false, TURNS, 256, false, true},
 };
 
 /* Four vectors of weights a thread beside three rows on their way: 32 KB. */
@@ -49,7 +49,20 @@ static const char kept[] =
     "%17 f32 reduce sum t %2\n%18 f32 store p5[b*16384 + c] %17\nend\n";
 enum { KEPT_ROW = 16384 * 2 * 2, KEPT_WEIGHTS = 512 * 4 * 8 * 2 };
 
-/* Two sums of vectors that are one request each, of two teams. */
+/* Two sums over 512 columns: a vector a thread, and three rows of a team on their way. */
+static const char two_sums[] =
+    "kernel k per b=132 ~t=32 ~c=512\n"
+    "param 0 bf16[2162688]\nparam 1 bf16[2162688]\nparam 2 bf16[2162688] written\n"
+    "param 3 f32[67584] written\nparam 4 f32[67584] written\n"
+    "%1 bf16 load p0[(b + t*132)*512 + c]\n%2 f32 cast %1\n"
+    "%3 bf16 load p1[(b + t*132)*512 + c]\n%4 f32 cast %3\n"
+    "%5 f32 mul %2, %4\n%6 f32 reduce sum c %5\n%7 f32 mul %2, %6\n%8 f32 sub %4, %7\n"
+    "%9 bf16 cast %8\n%10 bf16 store p2[(b + t*132)*512 + c] %9\n"
+    "%11 f32 reduce sum t %5\n%12 f32 store p3[b*512 + c] %11\n"
+    "%13 f32 reduce sum t %4\n%14 f32 store p4[b*512 + c] %13\nend\n";
+enum { STAGES = 3, LOADS = 2 };
+
+/* Two sums of vectors that are one request each. */
 static const char in_turn[] =
     "kernel k per b=132 ~t=32 ~c=1024\n"
     "param 0 f32[4325376]\nparam 1 f32[4325376]\nparam 2 f32[4325376] written\n"
@@ -98,6 +111,9 @@ static uint32_t count(const char *text, const char *what) {
     return n;
 }
 
+/* Shared memory of a multiprocessor, and what the system takes of it for each block. */
+enum { PROCESSORS = 132, OF_PROCESSOR = 228 * 1024, OF_BLOCK = 1024 };
+
 static void check(const Band *t, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
@@ -109,6 +125,9 @@ static void check(const Band *t, Built *b) {
     CHECK(!strstr(text, "cp.async.mbarrier.arrive.noinc") == (t->way != TURNS));
     CHECK(!strstr(text, "bar.sync \t%r") == !t->named);
     CHECK(!strstr(text, "selp.f32") == !t->masked);
+    /* A block more would fit nowhere. */
+    const int64_t a_block = (int64_t)ck->shared_bytes + OF_BLOCK;
+    CHECK((t->blocks / PROCESSORS + 1) * a_block > OF_PROCESSOR);
     /* Sums of a block: of its 16 warps or fewer teams, each read in one request. */
     CHECK(t->way != TURNS || count(text, "ld.shared") <= 32);
     if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", t->name);
@@ -117,6 +136,12 @@ static void check(const Band *t, Built *b) {
 static void check_kept(Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     CHECK(ck->shared_bytes >= 3 * KEPT_ROW + KEPT_WEIGHTS);
+}
+
+/* Requests of the first rows, and of the next in the loop. */
+static void check_two_sums(Built *b) {
+    CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 512);
+    CHECK_EQ_I(count(built_text(b), "cp.async.bulk.shared"), (STAGES + 1) * LOADS);
 }
 
 /* Once where barriers begin, twice for each sum. */
@@ -146,6 +171,7 @@ TEST_MAIN {
         arena_destroy(b.a);
     }
     check_text(kept, check_kept);
+    check_text(two_sums, check_two_sums);
     check_text(in_turn, check_in_turn);
     check_text(joins, check_joins);
 }
