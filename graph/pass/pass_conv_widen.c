@@ -157,10 +157,12 @@ static Value wide_weights(const Widen *s, Value w) {
 /* --- Groups ----------------------------------------------------------------------------------- */
 
 /* What a group costs matrix units: its channels in pieces of WIDE, each beside tiles of results.
- * The first 64 columns of a tile take 130 ns, 64 more 82 (codegen/nvptx/gemm/gemm_plan.c). */
+ * The first 64 columns of a tile take 130 ns, 64 more 82 (codegen/nvptx/gemm/gemm_plan.c); 55 are a
+ * tap's share of what a tile costs beside: measured, nine groups of 24 channels take 57 us, three
+ * of 72 take 40, one of 216 about 50. */
 static int64_t group_cost(int64_t channels, int64_t results) {
     int64_t pieces = (channels + WIDE - 1) / WIDE, columns = (results + WIDE - 1) / WIDE;
-    return pieces * (48 + 82 * columns);
+    return pieces * (48 + 82 * columns) + 55;
 }
 
 /* How many groups become one; 1: they stay. Depthwise ones are no products of matrices. */
