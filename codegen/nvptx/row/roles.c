@@ -550,14 +550,16 @@ static void join(const Roles *x) {
  */
 
 /* Vectors `at` on, those of a thread `by` apart, where they are there, take the place of the pieces
- * that they lie in. Nobody has yet written what is read here: see keep_fixed. */
+ * that they lie in. Nobody has yet written what is read here: see keep_fixed; nor the last vector,
+ * which who has none reads in its stead. */
 static void keep_some(const Long *row, LLVMValueRef at, int64_t by) {
     Emit *e = row->r->team.g->e;
     LLVMValueRef v[TOGETHER][ROW_MOST_FIXED], to[TOGETHER], there[TOGETHER];
+    LLVMValueRef last = LLVMBuildSub(e->b, row->count, emit_i64(e, 1), "");
     for (uint32_t u = 0; u < TOGETHER; u++) {
         to[u] = LLVMBuildAdd(e->b, at, emit_i64(e, u * by), "");
         there[u] = LLVMBuildICmp(e->b, LLVMIntSLT, to[u], row->count, "");
-        to[u] = LLVMBuildSelect(e->b, there[u], to[u], emit_i64(e, 0), "");
+        to[u] = LLVMBuildSelect(e->b, there[u], to[u], last, "");
         emit_push(e);
         row_bind_long(row, to[u]);
         for (uint32_t i = 0; i < row->nfixed; i++) v[u][i] = row_fixed_pieces(row, i, to[u]);
