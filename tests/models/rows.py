@@ -228,6 +228,16 @@ def quotients(tmp):
         check("div.full" in ptx and "div.rn" not in ptx, "a row's mean is divided exactly")
 
 
+def whole_norms(tmp):
+    """Norms of rows of whole vectors keep their weights in shared memory like others where two rows have room beside them."""
+    for n, pairs in ((73736, False), (50312, True)):
+        model(f"{tmp}/norm_{n}.onnx", [("LayerNormalization", ["x", "w", "b"], "o", {"axis": -1})], [("o", T.BFLOAT16, [1000, n])],
+              [("x", T.BFLOAT16, [1000, n]), ("w", T.BFLOAT16, [n]), ("b", T.BFLOAT16, [n])])
+        ptx, plan = ptx_of(tmp, f"norm_{n}")
+        if ptx and "cp.async.bulk" in ptx:
+            check(("atom.global.inc" in ptx and "cluster 2x1x1" in plan) == pairs, f"a norm over {n}: {'no ' if pairs else ''}pairs of blocks")
+
+
 def readers(tmp):
     """Many rows of which nothing is kept are read by small blocks, few of them by large ones."""
     for rows, threads in ((4096, 128), (64, 512)):
@@ -241,6 +251,7 @@ def readers(tmp):
 
 with tempfile.TemporaryDirectory() as folder:
     readers(folder)
+    whole_norms(folder)
     cross_entropy(folder)
     cross_entropy_gradient(folder)
     norm_gradient(folder)

@@ -145,7 +145,6 @@ static bool reads_much_again(const Long *l, bool alone) {
 static uint32_t roles_ways(const Long *l, bool first, Long *way, const char **name) {
     static const char *const names[] = {"by roles", "by roles of 2"};
     uint32_t n = 0;
-    if (!l->offset) return 0; /* whole vectors: not measured */
     for (uint32_t i = 0; i < 2; i++) {
         way[n] = *l;
         if (row_roles(&way[n], 1u << i) && reads_much_again(&way[n], l->blocks == 1) == first)
