@@ -700,7 +700,7 @@ static EmitVal emit_table(Emit *e, KVal v) {
     return (EmitVal){.v = key.v, .depth = word.depth};
 }
 
-/* min(max(x, lo), hi) + plus, of whole numbers. */
+/* min(max(x, lo), hi) + plus; these three are whole. */
 typedef struct Clamp {
     KVal x;
     double lo, hi, plus;
@@ -748,6 +748,8 @@ static EmitVal emit_clamped(Emit *e, KVal v) {
     Clamp c;
     const KOp *o = &e->k->ops[v];
     const DType t = (DType)o->dtype;
+    if (e->isa->thread_lanes)
+        return (EmitVal){0}; /* its conversions round and saturate themselves */
     if (o->op != OP_cast || (t != DT_u8 && t != DT_i8) || !is_clamp(e, o->in[0], &c))
         return (EmitVal){0};
     if (c.lo + c.plus != 0 || c.hi + c.plus > (t == DT_u8 ? UINT8_MAX : INT8_MAX))
@@ -762,8 +764,10 @@ static EmitVal emit_clamped(Emit *e, KVal v) {
     EmitPlace back = emit_hoist(e, x.depth);
     LLVMTypeRef i32 = emit_vec(e->i32, LLVMGetVectorSize(LLVMTypeOf(x.v)));
     LLVMValueRef y = between(e, x.v, c.lo, c.hi);
+    if (!rounds && c.plus != 0) /* a fraction is cut towards 0 behind the sum */
+        y = LLVMBuildFAdd(e->b, y, emit_f(e, LLVMTypeOf(y), c.plus), "");
     y = rounds ? round_to_i32(e, y) : LLVMBuildFPToSI(e->b, y, i32, "");
-    if (c.plus != 0) y = LLVMBuildAdd(e->b, y, emit_i(e, i32, (int64_t)c.plus), "");
+    if (rounds && c.plus != 0) y = LLVMBuildAdd(e->b, y, emit_i(e, i32, (int64_t)c.plus), "");
     key.v = emit_cast(e, DT_i32, t, y);
     emit_memo_put(e, x.depth, key);
     emit_unhoist(e, back);

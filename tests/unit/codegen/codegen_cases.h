@@ -65,10 +65,10 @@ static const Case cases[] = {
      "%2 f32 load p0[i*N + j] if [j < N] else %1\n"
      "%3 f32 store p2[i*(N + M) + j] %2\n end\n",
      0},
-    {"to_bytes", /* what is clamped, with middles of two, no numbers and infinities among them */
+    {"to_bytes", /* what is clamped: middles of two, no numbers, infinities, fractions below 0 */
      "kernel to_bytes poi i=7*N\n"
      "param 0 f32[7*N]\n param 1 u8[7*N] written\n param 2 u8[7*N] written\n"
-     "param 3 i8[7*N] written\n param 4 i8[7*N] written\n"
+     "param 3 i8[7*N] written\n param 4 i8[7*N] written\n param 5 u8[7*N] written\n"
      "%1 f32 load p0[i]\n %2 f32 const 400\n %3 f32 mul %1, %2\n %4 f32 round %3\n"
      "%5 f32 const 0.5\n %6 f32 mul %4, %5\n %7 f32 const 150\n %8 bool lt %7, %6\n"
      "%9 f32 const nan\n %10 f32 select %8, %9, %6\n %11 f32 const -150\n %12 bool lt %6, %11\n"
@@ -80,7 +80,9 @@ static const Case cases[] = {
      "%31 u8 cast %30\n %32 u8 store p2[i] %31\n"
      "%33 f32 const 127\n %34 f32 max %18, %27\n %35 f32 min %34, %33\n %36 i8 cast %35\n"
      "%37 i8 store p3[i] %36\n %38 f32 const -128\n %39 f32 max %18, %38\n %40 f32 min %39, %33\n"
-     "%41 i8 cast %40\n %42 i8 store p4[i] %41\n end\n",
+     "%41 i8 cast %40\n %42 i8 store p4[i] %41\n"
+     "%43 f32 const 20\n %44 f32 mul %1, %43\n %45 f32 max %44, %19\n %46 f32 min %45, %20\n"
+     "%47 f32 add %46, %21\n %48 u8 cast %47\n %49 u8 store p5[i] %48\n end\n",
      0},
     {"softmax",
      "kernel softmax per i=N ~j=M\n"

@@ -127,7 +127,8 @@ static void check_case(const Case *c, bool gpu) {
 }
 
 /* The same several times in a launch is for GPUs alone: points, a row per team, long folds that
- * blocks share, which have zeroed memory, and blocks along z of their own. */
+ * blocks share, which have zeroed memory, and blocks along z of their own. So are vectors of a
+ * thread. */
 static const Case again[] = {
     {"again_point",
      "kernel again poi more 2 i=N\n"
@@ -162,6 +163,14 @@ static const Case again[] = {
      "%1 bool load p0[j]\n %2 f32 cast %1\n %3 i64 reduce argmin_last j %2\n"
      "%4 f32 reduce sum j %2\n %5 i64 store p1[0] %3\n %6 f32 store p2[0] %4\n end\n",
      1e-5},
+    /* Rounded and clamped, in vectors. */
+    {"bytes",
+     "kernel bytes poi i=64*N\n"
+     "param 0 f32[64*N]\n param 1 u8[64*N] written\n"
+     "%1 f32 load p0[i]\n %2 f32 const 40\n %3 f32 mul %1, %2\n %4 f32 round %3\n"
+     "%5 f32 const -14\n %6 f32 const 241\n %7 f32 max %4, %5\n %8 f32 min %7, %6\n"
+     "%9 f32 const 14\n %10 f32 add %8, %9\n %11 u8 cast %10\n %12 u8 store p1[i] %11\n end\n",
+     0},
 };
 
 TEST_MAIN {
