@@ -8,7 +8,8 @@
  *
  * The first is the usual form of requantisation, with all scales in one constant that is made at
  * load: it rounds once less, and moves a result by one step where it was at the middle of two, as
- * quads does. All others are exact, for integers below 2^24.
+ * quads does; it is for what becomes an integer of few bits and nothing else. All others are exact,
+ * for integers below 2^24.
  *
  * Needs: to run behind quads, whose sums of integers these are. Keeps: meaning, up to that
  * rounding. Breaks: nothing; leaves dead nodes. */
@@ -148,6 +149,43 @@ static Range range_of(const Graph *g, Value v) {
 /* Whole, and so small that sums with others like it are exact in f32. */
 static bool is_small(Range r) {
     return r.whole && !r.nan && r.lo > -EXACT / 4 && r.hi < EXACT / 4;
+}
+
+/* --- What is known of the old graph ------------------------------------------------------------
+ */
+
+typedef struct Facts {
+    bool *drop;      /* an integer as f32 that need not have been one */
+    bool *quantised; /* all that is made of it is an integer of few bits */
+} Facts;
+
+/* Between what is rounded and that integer: zero points, clamps, and what is no number. */
+static bool is_of_quantiser(const Node *n) {
+    switch ((Op)n->op) {
+    case OP_add:
+    case OP_sub:
+    case OP_min:
+    case OP_max:
+    case OP_select:
+    case OP_isnan: return true;
+    default: return op_info[n->op].cls == OPC_VIEW;
+    }
+}
+
+static bool is_few_bits(DType t) {
+    return dtype_is_int(t) && dtype_bytes(t) <= 2;
+}
+
+/* Readers stand behind what they read. */
+static void find_quantised(const Graph *g, const uint32_t *uses, bool *quantised) {
+    uint32_t *ends = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n); /* uses that end in integers */
+    for (Value v = g->nodes.n; --v > 0;) {
+        const Node *n = graph_node(g, v);
+        quantised[v] = uses[v] && ends[v] == uses[v];
+        const bool ends_here = n->op == OP_cast && is_few_bits(n->type.dtype);
+        if (!ends_here && !(quantised[v] && is_of_quantiser(n))) continue;
+        for (uint32_t i = 0; i < n->nin; i++) ends[n->in[i]]++;
+    }
 }
 
 /* --- One number as often as it likes ---------------------------------------------------------- */
@@ -303,12 +341,13 @@ static Value divided(Division *d, Value v) {
     }
 }
 
-/* What is rounded to integers. */
+/* What is rounded to integers of few bits. */
 static Value requantised(Rewrite *r, Value v) {
     const Value q = graph_node(r->from, v)->in[0];
     const Node *n = graph_node(r->from, q);
     double s;
     if (n->op != OP_div || n->type.dtype != DT_f32 || r->uses[q] > 1) return 0;
+    if (!((const Facts *)r->facts)->quantised[v]) return 0;
     if (!is_number(r->to, r->map[n->in[1]], &s) || s < 0x1p-64 || s > 0x1p64) return 0;
     Division d = {r, s, MAX_TERMS};
     Value x = divided(&d, n->in[0]);
@@ -367,17 +406,23 @@ static void look_for_latest(Latest *l, Value v) {
     }
 }
 
-/* By value: whether it is an integer as f32 that need not have been one. */
-static void *casts_to_drop(const Graph *g, void *ctx) {
-    bool *drop = ARENA_ARRAY(g->arena, bool, g->nodes.n);
-    const uint32_t *uses = graph_uses(g);
+static void find_casts_to_drop(const Graph *g, const uint32_t *uses, bool *drop) {
     for (Value v = 1; v < g->nodes.n; v++) {
         if (graph_node(g, v)->op != OP_round) continue;
         Latest l = {.g = g, .uses = uses, .visits = MAX_VISITS};
         look_for_latest(&l, graph_node(g, v)->in[0]);
         if (l.cast) drop[l.cast] = true;
     }
-    return (void)ctx, drop;
+}
+
+static void *facts(const Graph *g, void *ctx) {
+    Facts *f = ARENA_NEW(g->arena, Facts);
+    const uint32_t *uses = graph_uses(g);
+    f->drop = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    f->quantised = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    find_casts_to_drop(g, uses, f->drop);
+    find_quantised(g, uses, f->quantised);
+    return (void)ctx, f;
 }
 
 /* --- The pass ----------------------------------------------------------------------------------
@@ -401,14 +446,14 @@ static Value simpler(Graph *g, Value v) {
 
 static Value requantise(Rewrite *r, Value v) {
     const Node *n = graph_node(r->from, v);
-    const bool *drop = r->facts;
+    const Facts *f = r->facts;
     if (n->op == OP_round) return requantised(r, v);
     if (n->type.dtype != DT_f32 || !may_be_simpler((Op)n->op)) return 0;
-    if (n->op == OP_cast && !drop[v]) return 0;
+    if (n->op == OP_cast && !f->drop[v]) return 0;
     const Value x = rewrite_copy(r, v), y = simpler(r->to, x);
     return y ? y : x;
 }
 
 Graph *pass_requantise(Graph *g) {
-    return rewrite_graph(g, requantise, casts_to_drop, NULL);
+    return rewrite_graph(g, requantise, facts, NULL);
 }
