@@ -21,7 +21,8 @@ static bool storable_order(const Fuse *f, const Group *g, IdxId idx) {
 enum { LEAST_TURNED = 1 << 18 }; /* elements of an output that is worth a kernel to turn it */
 
 /* Matrix units' kernels store rows of columns. An output that has columns apart, as images with
- * channels first have, is turned by a kernel of its own: several times sooner, where it is large */
+ * channels first have, is turned by a kernel of its own: several times sooner, where it is large.
+ */
 static bool stores_across(const Fuse *f, const Group *g, Value v, IdxId idx) {
     Value dot = f->fact[v].epi;
     if (!f->fact[v].output || f->m->inline_flops.half_a > 0 || fuse_numel(f, v) < LEAST_TURNED)

@@ -218,8 +218,7 @@ static Value plus(Graph *g, Value x, double c) {
     return c == 0 ? x : build_binary_f(g, OP_add, x, c);
 }
 
-/* --- Exact rules, on a node as it was copied ---------------------------------------------------
- */
+/* --- Exact rules, on a node as it was copied ------------------------------------------------- */
 
 static Value sum_of_shifts(Graph *g, Value v) {
     const Shifted outer = shifted_of(g, v);
@@ -265,8 +264,7 @@ static Value as_it_was(const Graph *g, Value v) {
     return is_small(have) && have.lo >= fits.lo && have.hi <= fits.hi ? x : 0;
 }
 
-/* --- x / s -------------------------------------------------------------------------------------
- */
+/* --- x / s ----------------------------------------------------------------------------------- */
 
 /* Made of constants by a few views and products. */
 static bool is_constant(const Graph *g, Value v, int depth) {
@@ -425,8 +423,7 @@ static void *facts(const Graph *g, void *ctx) {
     return (void)ctx, f;
 }
 
-/* --- The pass ----------------------------------------------------------------------------------
- */
+/* --- The pass -------------------------------------------------------------------------------- */
 
 static bool may_be_simpler(Op op) {
     return op == OP_add || op == OP_sub || op == OP_min || op == OP_select || op == OP_cast;
