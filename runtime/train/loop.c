@@ -207,6 +207,9 @@ static graphc_status begin(Loop *l) {
     if (!l->checkpoints || !l->lines || !l->page || !l->rows) return no_memory(l);
     GC_TRY(order_init(&l->order, o->rows, o->seed, o->shuffle, l->e));
     GC_TRY(find_run(l));
+    if (l->step > o->schedule.steps)
+        return error_set(l->e, GRAPHC_USAGE, "%llu steps are done already, %llu are asked for",
+                         (unsigned long long)l->step, (unsigned long long)o->schedule.steps);
     return log_open(&l->log, l->lines, o->json, o->progress, l->step, o->schedule.steps, l->e);
 }
 

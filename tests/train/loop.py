@@ -232,7 +232,7 @@ def other_data(tmp):
         byte_model(f"{tmp}/d.onnx")
         m = onnx.load(f"{tmp}/d.onnx")
         onnx.save(m, f"{tmp}/d.onnx", save_as_external_data=True, location="d.weights", size_threshold=0)
-        err = run(*args(f"{tmp}/d.onnx", f"{tmp}/moved.npy", 3, "--resume")[:-1], f"{tmp}/beside", status=2 if name == "two" else 0)
+        err = run(*args(f"{tmp}/d.onnx", f"{tmp}/moved.npy", 3, "--resume", "--json")[:-1], f"{tmp}/beside", status=2 if name == "two" else 0)
     check("the weights' hash was " in err, f"other weights: {err}")
 
 
@@ -316,7 +316,7 @@ json: true
 """)
     said = run("train", f"{tmp}/b.onnx", "--config", f"{tmp}/o.yaml", "-o", f"{tmp}/yaml")
     check([l["loss"] for l in said] == [l["loss"] for l in one], "losses from YAML")
-    run(*args, "--data", f"{tmp}/t.txt", "--steps", 2, "--min-lr", "0.00012345678901234567", "--beta1", "0.1", "-o", f"{tmp}/digits")
+    run(*args, "--data", f"{tmp}/t.txt", "--steps", 2, "--schedule", "linear", "--min-lr", "0.00012345678901234567", "--beta1", "0.1", "-o", f"{tmp}/digits")
     kept = open(f"{tmp}/digits/config.json").read()
     check('"min-lr": "0.00012345678901234567"' in kept and '"beta1": 0.1,' in kept, f"digits of {kept}")
     open(f"{tmp}/two.yml", "w").write(f"data:\n  - {tmp}/t.txt\n- '{tmp}/t.txt'\n\nsteps: 2\n")
@@ -354,6 +354,42 @@ def interrupted(tmp):
     check(losses(f"{tmp}/stopped") == losses(f"{tmp}/through"), "losses after Ctrl-C")
 
 
+def prolonged(tmp):
+    """A run may get more steps than it was to have, where no rate follows from how many there are; bit for bit."""
+    args = lambda steps, name, *more: ["train", f"{tmp}/b.onnx", "--loss", "cross_entropy(logits, labels)", "--data", f"{tmp}/t.txt",
+                                       "--batch", 4, "--seq", 64, "--lr", "1e-2", "--warmup", 2, *more, *steps, "-o", f"{tmp}/{name}"]
+    steps, weights = lambda n: ["--steps", n], lambda d: open(f"{tmp}/{d}/model.safetensors", "rb").read()
+    run(*args(steps(9), "at_once"), "--json")
+    run(*args(steps(3), "longer"), "--json")
+    check(weights("longer") != weights("at_once"), "3 steps are 9")
+    run(*args(steps(5), "longer"), "--resume", "--json")
+    lines = run(*args(steps(9), "longer"), "--resume", "--json")
+    check([l["step"] for l in lines] == [6, 7, 8, 9] and weights("longer") == weights("at_once"), f"a run of 3, 5, then 9 steps: {lines}")
+    check(json.load(open(f"{tmp}/longer/config.json"))["steps"] == 9, "config.json of a run that got more steps")
+    err = run(*args(steps(8), "longer"), "--resume", status=2)
+    check("9 steps are done already, 8 are asked for" in err, f"fewer steps than are done: {err}")
+    run(*args(["--epochs", "0.05"], "epochs"), "--json")
+    check(len(run(*args(["--epochs", "0.2"], "epochs"), "--resume", "--json")) > 1, "more epochs")
+    for name, more in ("falls", ["--schedule", "linear"]), ("rises", ["--warmup", "0.5"]):
+        run(*args(steps(3), name, *more), "--json")
+        err = run(*args(steps(9), name, *more), "--resume", status=2)
+        check("--steps was 3, is 9" in err and "with --schedule constant" in err, f"more steps, {more}: {err}")
+
+
+def last_line(tmp, data):
+    """Where nothing is a terminal a run says once what lies where."""
+    ran = lambda *args: forks.run([graphc, *args])
+    plain = [a for a in data if a != "--json"]
+    for verb, what in ("train", "weights"), ("finetune", "adapter"):
+        for held in [], ["--eval-data", f"x={tmp}/x.npy", "--eval-data", f"target={tmp}/t.npy"]:
+            folder = f"{tmp}/quiet_{what}{len(held)}"
+            p = ran(verb, f"{tmp}/m.onnx", *plain, "--batch", 16, "--steps", 2, *held, "-o", folder)
+            loss = [l for l in map(json.loads, open(f"{folder}/log.jsonl"))][-1]["eval_loss" if held else "loss"]
+            want = f"{folder}: {what} learnt in 2 steps, {'held-out ' if held else ''}loss {loss:.4f}\n"
+            check((p.returncode, p.stdout, p.stderr) == (0, want, ""), f"{verb} {held}: {p.returncode} {p.stdout!r} {p.stderr!r}, not {want!r}")
+    check("[--lora SPEC]" in ran("help", "finetune").stdout, "finetune's usage: adapters have a default")
+
+
 def refused(tmp, data):
     model, bytes_ = f"{tmp}/m.onnx", ["--loss", "cross_entropy(logits, labels)", "--batch", 2, "--seq", 8, "--steps", 1]
     np.arange(1, 60, dtype=np.uint32).tofile(f"{tmp}/w.bin")
@@ -376,6 +412,8 @@ def refused(tmp, data):
             (["train", model, *data, "--hold-out", 0, "-o", f"{tmp}/o"], 2, "holds nothing out"),
             (["train", model, *data, "--patience", 2, "-o", f"{tmp}/o"], 2, "need --eval-data"),
             (["train", model, *data, "--decay", 2, "-o", f"{tmp}/o"], 2, "for --schedule wsd"),
+            (["train", model, *data, "--min-lr", "1e-6", "-o", f"{tmp}/o"], 2, "for --schedule linear"),
+            (["train", model, *data, "--min-lr", 0, "--schedule", "constant", "-o", f"{tmp}/o"], 2, "for --schedule linear"),
             (["train", model, *data, "--steps", 0, "-o", f"{tmp}/o"], 2, "not a number from 1"),
             (["train", model, *data, "--warmup", 9, "--steps", 3, "-o", f"{tmp}/o"], 2, "9 steps of warm-up"),
             (["train", f"{tmp}/b.onnx", *bytes_, "--data", f"{tmp}/w.bin", "-o", f"{tmp}/o"], 3, "every second id"),
@@ -396,6 +434,8 @@ with tempfile.TemporaryDirectory() as tmp:
     data = against_numpy(tmp)
     text(tmp)
     refused(tmp, data)
+    last_line(tmp, data)
+    prolonged(tmp)
     if "--some" not in sys.argv:
         narrow(tmp, data)
         same_bits(tmp, data)

@@ -7,6 +7,7 @@
 #include "runtime/plan.h"
 #include "runtime/train/trainer/run.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +89,13 @@ static const char *weights_text(Cli *c, const Graph *g) {
     return h ? arena_printf(c->arena, "%016llx", (unsigned long long)h) : "";
 }
 
-/* What a run that goes on has to have been started with. */
+/* Whether a step's rate depends on how many there are in all. */
+static bool rates_follow_steps(const RunOptions *o) {
+    return o->schedule.kind != SCHEDULE_constant || (o->warmup > 0 && o->warmup < 1);
+}
+
+/* What a run that goes on has to have been started with. Where nothing that a step computes depends
+ * on how many there are, it may go on for longer than it was to. */
 static void list_said(Cli *c, const Graph *model, RunOptions *o) {
     const TrainArgs *a = &c->train;
     const SafePair said[] = {
@@ -127,14 +134,14 @@ static void list_said(Cli *c, const Graph *model, RunOptions *o) {
         {"--momentum", given_text(c, a->momentum)},
         {"--nesterov", a->nesterov ? "given" : "not given"},
         {"--precision", c->precision},
-        {"--steps", count_text(c, a->steps)},
+        {"--steps", count_text(c, a->steps)}, /* these at the end: see below */
         {"--epochs", real_text(c, a->epochs)}};
-    enum { COUNT = sizeof said / sizeof *said };
+    enum { COUNT = sizeof said / sizeof *said, LENGTHS = 2 };
     SafePair *v = arena_copy(c->arena, said, sizeof said);
     for (uint32_t i = 0; i < COUNT; i++)
         if (!v[i].value) v[i].value = "";
     o->said = v;
-    o->nsaid = COUNT;
+    o->nsaid = rates_follow_steps(o) ? COUNT : COUNT - LENGTHS;
 }
 
 /* One of two words, or not given. */
@@ -184,6 +191,9 @@ static graphc_status check_args(Cli *c) {
         return cli_usage(c, "--eval-every and --patience need --eval-data or --hold-out");
     if (a->decay >= 0 && (!a->schedule || strcmp(a->schedule, "wsd") != 0))
         return cli_usage(c, "--decay is for --schedule wsd");
+    if (a->min_lr >= 0 &&
+        (!a->schedule || strcmp(a->schedule, schedule_name(SCHEDULE_constant)) == 0))
+        return cli_usage(c, "--min-lr is for --schedule linear, cosine or wsd");
     if (a->hold_out >= 0 && a->eval_data.n)
         return cli_usage(c, "--hold-out and --eval-data are both given");
     if (a->token_type && strcmp(a->token_type, "u16") && strcmp(a->token_type, "u32"))
@@ -205,6 +215,10 @@ static graphc_status write_plan(Cli *c, const Pipeline *p) {
     return diag(c->diags, D_IO, c->output, "%s", why);
 }
 
+static graphc_status write_config(Cli *c) {
+    return cli_config_write(c, arena_printf(c->arena, "%s/config.json", c->output));
+}
+
 static graphc_status failed(Cli *c, graphc_status st, const char *why) {
     DiagId id = st == GRAPHC_NO_MEMORY     ? D_NO_MEMORY
                 : st == GRAPHC_IO          ? D_IO
@@ -213,7 +227,12 @@ static graphc_status failed(Cli *c, graphc_status st, const char *why) {
                 : st == GRAPHC_MISMATCH    ? D_USAGE
                 : st == GRAPHC_UNSUPPORTED ? D_UNSUPPORTED
                                            : D_RUN;
-    return diag(c->diags, id, "", "%s", why);
+    (void)diag(c->diags, id, "", "%s", why);
+    if (st == GRAPHC_MISMATCH)
+        diag_hint(c->diags,
+                  "a run may get other --steps or --epochs, with --schedule constant and "
+                  "no --warmup below 1: other rates follow from how many steps there are");
+    return diag_info[id].status;
 }
 
 /* --- Ctrl-C: the loop ends after the step at hand, with a checkpoint -------------------------- */
@@ -255,6 +274,17 @@ static void say_end(const Cli *c, const LoopEnd *end) {
                 (unsigned long long)end->left_out, (unsigned long long)c->train.batch);
 }
 
+/* The last line: what lies where. Lines of JSON have said all of it. */
+static void say_done(const Cli *c, const LoopEnd *end) {
+    const bool held = c->train.hold_out >= 0 || c->train.eval_data.n;
+    if (c->json) return;
+    cli_print(stdout, "%s: %s learnt in %llu steps", c->output,
+              c->train.lora ? "adapter" : "weights", (unsigned long long)end->step);
+    if (!isnan(end->loss))
+        cli_print(stdout, ", %s %.4f", held ? "held-out loss" : "loss", end->loss);
+    cli_print(stdout, "\n");
+}
+
 static graphc_status loop(Cli *c, const Pipeline *p) {
     LoopEnd end;
     const TrainArgs *a = &c->train;
@@ -293,8 +323,7 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
     GC_TRY(schedule_of(c, &o.schedule));
     list_said(c, p->imported, &o);
     if (folder_make(c->output, why) != GRAPHC_OK) return diag(c->diags, D_IO, c->output, "%s", why);
-    if (!a->resume)
-        GC_TRY(cli_config_write(c, arena_printf(c->arena, "%s/config.json", c->output)));
+    if (!a->resume) GC_TRY(write_config(c));
     Interrupts kept;
     interrupts_hold(&kept); /* threads of the session do as this one */
     graphc_status st = cli_session_make(&s, c, c->args.v[0], p->plan, p->plan_size);
@@ -303,8 +332,9 @@ static graphc_status loop(Cli *c, const Pipeline *p) {
         if (st != GRAPHC_OK)
             st = failed(c, st, why);
         else
-            say_end(c, &end);
+            say_end(c, &end), say_done(c, &end);
     }
+    if (st == GRAPHC_OK && a->resume) st = write_config(c); /* what the run is by now */
     cli_session_close(&s);
     interrupts_release(&kept);
     return st;

@@ -58,7 +58,7 @@ static const Verb verbs[] = {
      "  graphc train mlp.onnx --loss \"mse(y, target)\" --data x=x.npy \\\n"
      "      --data target=t.npy --epochs 3 -o out\n"},
     {"finetune", cmd_train, 1, 1,
-     "graphc finetune MODEL.onnx --loss SPEC --lora SPEC --data FILE ... -o DIR [options]",
+     "graphc finetune MODEL.onnx --loss SPEC --data FILE ... -o DIR [--lora SPEC] [options]",
      "trains low-rank adapters beside a model's frozen weights",
      "  graphc finetune llama.onnx --loss \"cross_entropy(logits, labels)\" \\\n"
      "      --lora r=16,alpha=32,targets=all-linear --data chat.jsonl -o adapter\n"},
