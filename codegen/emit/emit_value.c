@@ -153,11 +153,16 @@ static LLVMValueRef vector_intrinsic(Emit *e, const char *name, LLVMTypeRef v, L
     return c;
 }
 
+/* A vector of two registers: LLVM 22 reads the second without a mask for AVX2 if the mask is one
+ * for all lanes but for some that are off for good, all of the second register's among them. Where
+ * what is off is chosen once more, it does not. */
 static LLVMValueRef masked_load(Emit *e, const Access *a, LLVMValueRef ptr, LLVMValueRef mask,
                                 LLVMValueRef other) {
     LLVMTypeRef v = emit_vec(a->elem, e->lanes);
     LLVMValueRef args[3] = {ptr, mask, other};
-    return vector_intrinsic(e, "llvm.masked.load", v, e->ptr, args, 3, 1, a->align);
+    LLVMValueRef x = vector_intrinsic(e, "llvm.masked.load", v, e->ptr, args, 3, 1, a->align);
+    bool split = dtype_bytes(a->t) * e->lanes > sizeof(float) * e->isa->lanes;
+    return split ? LLVMBuildSelect(e->b, mask, x, other, "") : x;
 }
 
 static LLVMValueRef gather(Emit *e, const Access *a, LLVMValueRef mask, LLVMValueRef other) {

@@ -414,6 +414,14 @@ static const Case cases[] = {
      "attention batch b i i j j d d dv dv q %1 k %2 s %4 score %10 m %11 e %13 l %14 v %16 "
      "o %18 causal [0]\n end\n",
      4e-6},
+    {"behind_the_row", /* vectors of two registers, the second of which is off for good */
+     "kernel pad poi i=4 j=13\n param 0 i64[36]\n param 1 i64[52] written\n"
+     "%1 i64 load p0[i*12 + j] if [(i < 3)*(j < 12)]\n %2 i64 store p1[i*13 + j] %1\n end\n",
+     0},
+    {"behind_the_row_f64",
+     "kernel pad poi i=4 j=13\n param 0 f64[36]\n param 1 f64[52] written\n"
+     "%1 f64 load p0[i*12 + j] if [(i < 3)*(j < 12)]\n %2 f64 store p1[i*13 + j] %1\n end\n",
+     0},
 };
 
 #endif
