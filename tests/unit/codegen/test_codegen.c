@@ -82,6 +82,18 @@ static void check_case(const Case *c) {
     arena_destroy(a);
 }
 
+/* The code of a case's kernel alone; all of it lives in `a`. */
+static CodeResult compiled(const Case *c, const CodeOptions *o, Arena *a) {
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    Schedule s = {.exprs = p, .machine = NULL};
+    Kernel *k = parse_case(c, a, p, d);
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CodeResult r = {0};
+    CHECK(k && codegen_run(target_for(PLAN_cpu), &s, o, a, d, &r) == GRAPHC_OK);
+    return r;
+}
+
 /* More sums than registers: parts of sums wait on the stack. */
 static const Case spilling = {
     "spilling",
@@ -106,14 +118,8 @@ static void check_stack(void *ctx, const char *kernel, const char *ext, const ch
 static void check_spills(void) {
     int seen = 0;
     Arena *a = arena_create();
-    ExprPool *p = expr_pool_create(a);
-    DiagSink *d = diag_create(a, NULL);
-    Schedule s = {.exprs = p, .machine = NULL};
-    Kernel *k = parse_case(&spilling, a, p, d);
-    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
     CodeOptions o = {.threads = 1, .dump = check_stack, .dump_ctx = &seen};
-    CodeResult r = {0};
-    CHECK(k && codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &r) == GRAPHC_OK);
+    (void)compiled(&spilling, &o, a);
     CHECK(seen == 2);
     arena_destroy(a);
 }
@@ -138,14 +144,8 @@ static const Case *case_of(const char *name) {
 static void check_walk(void) {
     int loads = 0;
     Arena *a = arena_create();
-    ExprPool *p = expr_pool_create(a);
-    DiagSink *d = diag_create(a, NULL);
-    Schedule s = {.exprs = p, .machine = NULL};
-    Kernel *k = parse_case(case_of("walk"), a, p, d);
-    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
     CodeOptions o = {.threads = 1, .dump = check_chains, .dump_ctx = &loads};
-    CodeResult r = {0};
-    CHECK(k && codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &r) == GRAPHC_OK);
+    (void)compiled(case_of("walk"), &o, a);
     CHECK(loads == 8 * 6);
     arena_destroy(a);
 }
@@ -153,18 +153,11 @@ static void check_walk(void) {
 /* Of fewer instruction sets the same code: what is not wanted is not there. */
 static void check_forms(void) {
     Arena *a = arena_create();
-    ExprPool *p = expr_pool_create(a);
-    DiagSink *d = diag_create(a, NULL);
-    Schedule s = {.exprs = p, .machine = NULL};
-    Kernel *k = parse_case(&spilling, a, p, d);
-    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
-    CodeResult all = {0};
     CodeOptions o = {.threads = 1};
-    CHECK(k && codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &all) == GRAPHC_OK);
+    CodeResult all = compiled(&spilling, &o, a);
     for (uint32_t form = CODE_x86_64_v3; form <= CODE_x86_64_v4; form++) {
-        CodeResult one = {0};
         o.forms = 1u << form;
-        CHECK(codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &one) == GRAPHC_OK);
+        CodeResult one = compiled(&spilling, &o, a);
         CHECK(one.nblobs == 1 && one.blobs[0].form == form &&
               one.blobs[0].size == all.blobs[form].size);
         CHECK(!memcmp(one.blobs[0].data, all.blobs[form].data, all.blobs[form].size));
