@@ -298,15 +298,23 @@ graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o) {
 
 /* What only some targets ask for. */
 static Graph *for_machine(const Pipeline *p, const Machine *m) {
+    const struct {
+        bool asked;
+        Graph *(*pass)(Graph *g);
+    } steps[] = {{m->flattens_patches, pass_patches},
+                 {m->flattens_patches, pass_conv_widen},
+                 {m->flattens_patches && m->digits, pass_conv_widen_f32},
+                 {m->turns_convolutions, pass_turn_conv},
+                 {m->quads, pass_quads},
+                 {m->quads, pass_dce},
+                 {m->quads, pass_requantise},
+                 {m->bytes, pass_bytes},
+                 {m->terms, pass_join_sums},
+                 {m->cuts_sums, pass_cut_sums},
+                 {m->digits, p->tf32 ? pass_high_digits : pass_digits}};
     Graph *g = p->graph;
-    if (m->flattens_patches) g = pass_conv_widen(pass_patches(g));
-    if (m->flattens_patches && m->digits) g = pass_conv_widen_f32(g);
-    if (m->turns_convolutions) g = pass_turn_conv(g);
-    if (m->quads) g = pass_requantise(pass_dce(pass_quads(g)));
-    if (m->bytes) g = pass_bytes(g);
-    if (m->terms) g = pass_join_sums(g);
-    if (m->cuts_sums) g = pass_cut_sums(g);
-    if (m->digits) g = p->tf32 ? pass_high_digits(g) : pass_digits(g);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
+        if (steps[i].asked) graph_replace(&g, steps[i].pass(g), p->graph);
     return g;
 }
 

@@ -6,12 +6,12 @@
 
 BuildState *builder_of(Graph *g) {
     if (!g->build) {
-        g->build = ARENA_NEW(g->arena, BuildState);
-        g->build->cse = map_create(g->arena);
-        g->build->equal = map_create(g->arena);
-        g->build->assumed = map_create(g->arena);
-        g->build->parts = map_create(g->arena);
-        g->build->places = map_create(g->arena);
+        g->build = ARENA_NEW(g->own, BuildState);
+        g->build->cse = map_create(g->own);
+        g->build->equal = map_create(g->own);
+        g->build->assumed = map_create(g->own);
+        g->build->parts = map_create(g->own);
+        g->build->places = map_create(g->own);
     }
     return g->build;
 }
@@ -51,7 +51,7 @@ Loc build_loc_new(Graph *g, LocInfo info) {
     const uint64_t key = info.nalso ? 0 : place_hash(&info);
     uint32_t found;
     if (key && map_get(places, key, &found) && same_place(&g->locs.v[found], &info)) return found;
-    vec_push(g->arena, &g->locs, info);
+    vec_push(g->own, &g->locs, info);
     if (key) map_put(places, key, g->locs.n - 1);
     return g->locs.n - 1;
 }
@@ -212,8 +212,8 @@ Value build_append(Graph *g, Op op, const Value *in, uint32_t nin, const Attr *a
     uint32_t at;
     for (; map_get(s->cse, h, &at); h++)
         if (same_node(g, graph_node(g, at), &n)) return at;
-    n.in = nin ? arena_copy(g->arena, in, nin * sizeof(Value)) : NULL;
-    vec_push(g->arena, &g->nodes, n);
+    n.in = nin ? arena_copy(g->own, in, nin * sizeof(Value)) : NULL;
+    vec_push(g->own, &g->nodes, n);
     map_put(s->cse, h, g->nodes.n - 1);
     return g->nodes.n - 1;
 }

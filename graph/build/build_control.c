@@ -166,7 +166,7 @@ static Value known_if(Graph *g, Value tuple, const Graph *taken, const Value *ca
     Value *results = ARENA_ARRAY(g->arena, Value, taken->outputs.n);
     if (!build_inline(g, taken, captures, 0, 0, results)) return 0;
     InlinedIf known = {tuple, results};
-    vec_push(g->arena, &builder_of(g)->inlined, known);
+    vec_push(g->own, &builder_of(g)->inlined, known);
     return tuple;
 }
 

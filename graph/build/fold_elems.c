@@ -482,7 +482,7 @@ const Expr *fold_elems(Graph *g, const Node *n, bool want, uint32_t depth) {
 
 static ElemTrack *track_of(Graph *g, Value v) {
     BuildState *s = builder_of(g);
-    while (s->elems.n <= v) vec_push(g->arena, &s->elems, (ElemTrack){0});
+    while (s->elems.n <= v) vec_push(g->own, &s->elems, (ElemTrack){0});
     return &s->elems.v[v];
 }
 

@@ -30,14 +30,34 @@ Op op_join(Op op) {
     return OP_none;
 }
 
+static void destroy_own(void *graph) {
+    Graph *g = graph;
+    arena_destroy(g->own);
+    g->own = NULL;
+}
+
+void graph_own(Graph *g) {
+    g->own = NULL; /* if memory runs out here */
+    arena_at_destroy(g->arena, destroy_own, g);
+    g->own = arena_create();
+}
+
+void graph_release(Graph *g) {
+    if (g->own == g->arena) return;
+    destroy_own(g);
+    g->build = NULL;
+    g->nodes.v = NULL, g->nodes.n = 0;
+    g->locs.v = NULL, g->locs.n = 0;
+}
+
 Graph *graph_create(Arena *a, ExprPool *p, DiagSink *d, const char *name) {
     Graph *g = ARENA_NEW(a, Graph);
-    g->arena = a;
+    g->arena = g->own = a;
     g->exprs = p;
     g->diags = d;
     g->name = arena_strdup(a, name ? name : "");
-    vec_push(a, &g->nodes, (Node){0});
-    vec_push(a, &g->locs, ((LocInfo){.node = -1, .op = "", .name = "", .output = ""}));
+    vec_push(g->own, &g->nodes, (Node){0});
+    vec_push(g->own, &g->locs, ((LocInfo){.node = -1, .op = "", .name = "", .output = ""}));
     return g;
 }
 

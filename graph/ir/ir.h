@@ -233,7 +233,8 @@ static inline bool entries_meet(uint32_t a, uint32_t b) {
 bool state_takes(const StateInfo *s, const Type *t);
 
 typedef struct Graph {
-    Arena *arena;
+    Arena *arena; /* what other graphs may point to: names, constants, expressions, bodies */
+    Arena *own;   /* what only this one does: nodes, operands, places, tables; see graph_own */
     ExprPool *exprs;
     DiagSink *diags;
     const char *name;
@@ -265,6 +266,11 @@ static inline const Type *graph_type(const Graph *g, Value v) {
 }
 
 Graph *graph_create(Arena *a, ExprPool *p, DiagSink *d, const char *name);
+/* A new graph's `own` is its arena. From here on it is another one, which goes with that arena, or
+ * before: graph_release gives it back. Graphs made of g do not need it; nobody may look at g or at
+ * its nodes any more. Nothing happens where `own` is the arena. */
+void graph_own(Graph *g);
+void graph_release(Graph *g);
 Expr type_numel(ExprPool *p, const Type *t);
 bool type_equal(const Type *a, const Type *b);
 bool type_is_static(const ExprPool *p, const Type *t);

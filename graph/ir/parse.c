@@ -521,7 +521,7 @@ static bool read_node(Reader *r, Graph *g, MapU64 *numbers) {
     if (!read_op(r, &n) || !read_operands(r, numbers, &n) || !read_attributes(r, g, &n))
         return false;
     map_put(numbers, (uint64_t)number, g->nodes.n);
-    vec_push(g->arena, &g->nodes, n);
+    vec_push(g->own, &g->nodes, n);
     return at_end(r) || fail(r, "end of line expected");
 }
 

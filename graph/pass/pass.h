@@ -1,5 +1,6 @@
 /* Graph passes. Each takes a verified graph and gives a verified graph; what a pass needs, keeps
- * and breaks is stated above its definition. Passes build a new graph (same pool, same arena). */
+ * and breaks is stated above its definition. Passes build a new graph (same pool, same arena) that
+ * points to nothing that the old one alone has. */
 #ifndef GRAPH_PASS_H
 #define GRAPH_PASS_H
 
@@ -38,6 +39,10 @@ Graph *pass_precision(Graph *g, DType to);
 
 /* The composites of g itself that `which` has, by value, as core ops (pass_raise.c). */
 Graph *pass_decompose(const Graph *g, const bool *which);
+
+/* *g becomes `next`, which was made of it, and is given back: but not `kept`, of which somebody
+ * else knows, nor where a pass gave what it took. */
+void graph_replace(Graph **g, Graph *next, const Graph *kept);
 
 typedef struct PassDump {
     void (*fn)(void *ctx, int index, const char *pass, const Graph *g); /* called when it changed */

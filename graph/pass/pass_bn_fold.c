@@ -93,7 +93,7 @@ static Value fold(Rewrite *r, Value v) {
 
 static void *facts(const Graph *g, void *ctx) {
     FoldState *s = ARENA_NEW(g->arena, FoldState);
-    s->constant = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    s->constant = ARENA_ARRAY(g->own, bool, g->nodes.n);
     graph_mark_constant(g, s->constant);
     return (void)ctx, s;
 }

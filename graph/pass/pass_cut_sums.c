@@ -183,9 +183,9 @@ static Value cut_sums(Rewrite *r, Value v) {
 static void *make_facts(const Graph *g, void *ctx) {
     (void)ctx;
     CutFacts *f = ARENA_NEW(g->arena, CutFacts);
-    f->constant = ARENA_ARRAY(g->arena, bool, g->nodes.n);
-    f->spread = ARENA_ARRAY(g->arena, bool, g->nodes.n);
-    f->seen = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n);
+    f->constant = ARENA_ARRAY(g->own, bool, g->nodes.n);
+    f->spread = ARENA_ARRAY(g->own, bool, g->nodes.n);
+    f->seen = ARENA_ARRAY(g->own, uint32_t, g->nodes.n);
     graph_mark_constant(g, f->constant);
     for (Value v = 1; v < g->nodes.n; v++)
         if (graph_node(g, v)->op == OP_expand)
@@ -282,7 +282,7 @@ static Value join_rule(Rewrite *r, Value v) {
 
 static void *join_facts(const Graph *g, void *ctx) {
     Sums *s = ARENA_NEW(g->arena, Sums);
-    *s = (Sums){ARENA_ARRAY(g->arena, Sum, g->nodes.n)};
+    *s = (Sums){ARENA_ARRAY(g->own, Sum, g->nodes.n)};
     return (void)ctx, s;
 }
 

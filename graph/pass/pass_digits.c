@@ -201,9 +201,9 @@ static Value split_product(Rewrite *r, Value v) {
 
 static void *make_facts(const Graph *g, void *ctx) {
     Facts *f = ARENA_NEW(g->arena, Facts);
-    f->constant = ARENA_ARRAY(g->arena, bool, g->nodes.n);
-    f->weighs = ARENA_ARRAY(g->arena, bool, g->nodes.n);
-    f->inside = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    f->constant = ARENA_ARRAY(g->own, bool, g->nodes.n);
+    f->weighs = ARENA_ARRAY(g->own, bool, g->nodes.n);
+    f->inside = ARENA_ARRAY(g->own, bool, g->nodes.n);
     find_inside(g, f);
     graph_mark_constant(g, f->constant);
     f->one = *(const bool *)ctx;

@@ -97,7 +97,7 @@ static bool from_integers(const Graph *g, const Facts *f, Value v) {
 
 /* What new states are made of, and whether a contraction reads it on the way. */
 static void find_last(const Graph *g, Facts *f) {
-    bool *multiplied = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    bool *multiplied = ARENA_ARRAY(g->own, bool, g->nodes.n);
     for (uint32_t i = 0; i < g->writes.n; i++) f->last[g->writes.v[i].value] = true;
     for (Value v = g->nodes.n; v-- > 1;) {
         const Node *n = graph_node(g, v);

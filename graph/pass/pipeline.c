@@ -9,18 +9,24 @@ Graph *pass_dce(Graph *g) {
 
 static bool same_graph(const Graph *a, const Graph *b) {
     StrBuf x, y;
-    sb_init(&x, a->arena);
-    sb_init(&y, a->arena);
+    sb_init(&x, a->own);
+    sb_init(&y, a->own);
     graph_print(a, &x);
     graph_print(b, &y);
     return x.n == y.n && hash_bytes(sb_str(&x), x.n, 0) == hash_bytes(sb_str(&y), y.n, 0);
 }
 
 typedef struct Passes {
+    const Graph *given; /* the caller's */
     Graph *g;
     const PassDump *dump;
     int index;
 } Passes;
+
+void graph_replace(Graph **g, Graph *next, const Graph *kept) {
+    if (*g != next && *g != kept) graph_release(*g);
+    *g = next;
+}
 
 /* Most passes leave nothing behind, and a copy of 10^5 nodes takes 40 MB. */
 static bool has_dead(const Graph *g) {
@@ -32,13 +38,15 @@ static bool has_dead(const Graph *g) {
 
 static graphc_status finish(Passes *p, const char *name, Graph *after) {
     Graph *before = p->g;
-    p->g = has_dead(after) ? pass_dce(after) : after;
+    p->g = after;
+    if (has_dead(after)) graph_replace(&p->g, pass_dce(after), before);
     if (diag_errors(p->g->diags)) return diag_status(p->g->diags);
 #ifndef NDEBUG
     GC_TRY(graph_verify(p->g));
 #endif
     p->index++;
     if (p->dump && !same_graph(before, p->g)) p->dump->fn(p->dump->ctx, p->index, name, p->g);
+    graph_replace(&before, p->g, p->given);
     return GRAPHC_OK;
 }
 
@@ -63,7 +71,7 @@ static void narrow(Graph *g) {
 
 #define RUN(name) GC_TRY(finish(&p, #name, pass_##name(p.g)))
 graphc_status graph_before_gradients(Graph **g) {
-    Passes p = {.g = *g};
+    Passes p = {.given = *g, .g = *g};
     RUN(dce);
     RUN(raise);
     *g = p.g;
@@ -71,7 +79,7 @@ graphc_status graph_before_gradients(Graph **g) {
 }
 
 graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump) {
-    Passes p = {*g, dump, 0};
+    Passes p = {.given = *g, .g = *g, .dump = dump};
     narrow(p.g);
     RUN(dce);
     RUN(canon);

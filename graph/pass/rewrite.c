@@ -4,7 +4,7 @@
 #include <string.h>
 
 uint32_t *graph_uses(const Graph *g) {
-    uint32_t *uses = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n);
+    uint32_t *uses = ARENA_ARRAY(g->own, uint32_t, g->nodes.n);
     for (Value v = 1; v < g->nodes.n; v++)
         for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) uses[graph_node(g, v)->in[i]]++;
     for (uint32_t i = 0; i < g->outputs.n; i++) uses[g->outputs.v[i].value]++;
@@ -73,7 +73,7 @@ static void note_own_sizes(const Graph *g, const Control *c, Liveness *l) {
 /* compact defines its length, a loop of unknown length the sizes of its stacked results, an if
  * those that its branches do not agree on. */
 MapU64 *graph_definers(const Graph *g) {
-    Liveness own = {.g = g, .definer = map_create(g->arena)}, *l = &own;
+    Liveness own = {.g = g, .definer = map_create(g->own)}, *l = &own;
     for (l->v = 1; l->v < g->nodes.n; l->v++) {
         const Node *n = graph_node(g, l->v);
         if (n->op == OP_compact) syms_of(g, n->type.dim, 1, note_definer, l);
@@ -87,7 +87,7 @@ MapU64 *graph_definers(const Graph *g) {
 
 /* Operands and definers of symbols have smaller numbers, so one walk backwards does it. */
 bool *graph_needed(const Graph *g, uint32_t entries) {
-    Liveness l = {.g = g, .live = ARENA_ARRAY(g->arena, bool, g->nodes.n)};
+    Liveness l = {.g = g, .live = ARENA_ARRAY(g->own, bool, g->nodes.n)};
     l.definer = graph_definers(g);
     for (uint32_t i = 0; i < g->outputs.n; i++)
         if (entries_meet(g->outputs.v[i].entries, entries)) l.live[g->outputs.v[i].value] = true;
@@ -144,7 +144,7 @@ bool *graph_inputs_of(const Graph *g, uint32_t entries) {
 static void copy_facts(Rewrite *r, RewriteFn fn) {
     Graph *to = r->to;
     const Graph *g = r->from;
-    for (uint32_t i = 1; i < g->locs.n; i++) vec_push(to->arena, &to->locs, g->locs.v[i]);
+    for (uint32_t i = 1; i < g->locs.n; i++) vec_push(to->own, &to->locs, g->locs.v[i]);
     for (uint32_t i = 0; i < g->files.n; i++) vec_push(to->arena, &to->files, g->files.v[i]);
     to->assume = arena_copy(to->arena, g->assume, g->nassume * sizeof *g->assume);
     to->nassume = to->assume_cap = g->nassume;
@@ -192,7 +192,7 @@ static Control *copy_bodies(const Control *c, const Way *w, Arena *a) {
 Value rewrite_copy(Rewrite *r, Value v) {
     if (r->map[v]) return r->map[v];
     const Node *n = graph_node(r->from, v);
-    Value *in = ARENA_ARRAY(r->to->arena, Value, n->nin);
+    Value *in = ARENA_ARRAY(r->from->own, Value, n->nin);
     for (uint32_t i = 0; i < n->nin; i++) in[i] = r->map[n->in[i]];
     return build_like(r->to, n, in, n->nin);
 }
@@ -200,7 +200,7 @@ Value rewrite_copy(Rewrite *r, Value v) {
 static Value copy_control(Rewrite *r, const Way *w, Value v) {
     Node n = *graph_node(r->from, v);
     n.attr.control = copy_bodies(n.attr.control, w, r->to->arena);
-    Value *in = ARENA_ARRAY(r->to->arena, Value, n.nin);
+    Value *in = ARENA_ARRAY(r->from->own, Value, n.nin);
     for (uint32_t i = 0; i < n.nin; i++) in[i] = r->map[n.in[i]];
     return build_like(r->to, &n, in, n.nin);
 }
@@ -209,9 +209,10 @@ Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx
     Rewrite r = {.from = g, .to = graph_create(g->arena, g->exprs, g->diags, g->name)};
     r.facts = facts ? facts(g, ctx) : ctx;
     r.to->is_body = g->is_body;
-    vec_reserve(r.to->arena, &r.to->nodes, g->nodes.n + g->nodes.n / 4);
+    if (!g->is_body) graph_own(r.to); /* bodies are small and many */
+    vec_reserve(r.to->own, &r.to->nodes, g->nodes.n + g->nodes.n / 4);
     vec_reserve(r.to->arena, &r.to->inputs, g->inputs.n);
-    r.map = ARENA_ARRAY(g->arena, Value, g->nodes.n);
+    r.map = ARENA_ARRAY(g->own, Value, g->nodes.n);
     r.uses = graph_uses(g);
     copy_facts(&r, fn);
     bool *live = graph_live(g);

@@ -47,7 +47,9 @@ static Graph *on_way(const Pipeline *p, Graph *g, const Machine *m, const Way *w
                            .matrix_flops_per_s = m->matrix_flops_per_s,
                            .moves = w->moves,
                            .layers = w->layers};
-    return pass_dce(recompute(g, &how));
+    Graph *out = recompute(g, &how);
+    graph_replace(&out, pass_dce(out), g);
+    return out;
 }
 
 static graphc_status schedule(Pipeline *p, const Graph *g, const Machine *m, Schedule **s,

@@ -6,8 +6,7 @@ enum {
 };
 
 MeetFacts meet_facts(const Graph *g) {
-    MeetFacts m = {ARENA_ARRAY(g->arena, bool, g->nodes.n),
-                   ARENA_ARRAY(g->arena, Value, g->nodes.n)};
+    MeetFacts m = {ARENA_ARRAY(g->own, bool, g->nodes.n), ARENA_ARRAY(g->own, Value, g->nodes.n)};
     graph_mark_constant(g, m.constant);
     for (Value v = 1; v < g->nodes.n; v++)
         for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) m.user[graph_node(g, v)->in[i]] = v;

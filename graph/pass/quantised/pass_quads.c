@@ -458,7 +458,7 @@ static Value to_quads(Rewrite *r, Value v) {
 }
 
 static void *facts(const Graph *g, void *ctx) {
-    bool *constant = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    bool *constant = ARENA_ARRAY(g->own, bool, g->nodes.n);
     graph_mark_constant(g, constant);
     return (void)ctx, constant;
 }

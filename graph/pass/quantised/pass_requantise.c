@@ -178,7 +178,7 @@ static bool is_few_bits(DType t) {
 
 /* Readers stand behind what they read. */
 static void find_quantised(const Graph *g, const uint32_t *uses, bool *quantised) {
-    uint32_t *ends = ARENA_ARRAY(g->arena, uint32_t, g->nodes.n); /* uses that end in integers */
+    uint32_t *ends = ARENA_ARRAY(g->own, uint32_t, g->nodes.n); /* uses that end in integers */
     for (Value v = g->nodes.n; --v > 0;) {
         const Node *n = graph_node(g, v);
         quantised[v] = uses[v] && ends[v] == uses[v];
@@ -416,8 +416,8 @@ static void find_casts_to_drop(const Graph *g, const uint32_t *uses, bool *drop)
 static void *facts(const Graph *g, void *ctx) {
     Facts *f = ARENA_NEW(g->arena, Facts);
     const uint32_t *uses = graph_uses(g);
-    f->drop = ARENA_ARRAY(g->arena, bool, g->nodes.n);
-    f->quantised = ARENA_ARRAY(g->arena, bool, g->nodes.n);
+    f->drop = ARENA_ARRAY(g->own, bool, g->nodes.n);
+    f->quantised = ARENA_ARRAY(g->own, bool, g->nodes.n);
     find_casts_to_drop(g, uses, f->drop);
     find_quantised(g, uses, f->quantised);
     return (void)ctx, f;

@@ -1,7 +1,9 @@
 /* The builder: type rules and their diagnostics, sharing, folding, symbolic shapes. */
 #include "graph/build/build.h"
 #include "graph/eval/eval_scalar.h"
+#include "graph/pass/pass.h"
 #include "tests/unit/test.h"
+#include <malloc.h>
 
 static Graph *new_graph(void) {
     Arena *a = arena_create();
@@ -302,7 +304,31 @@ static void test_contractions(void) {
     arena_destroy(g->arena);
 }
 
+static size_t in_use(void) {
+    const struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* Passes leave one graph behind, however many they are (a sanitizer's allocator counts nothing). */
+static void test_passes_give_back(void) {
+    enum { NODES = 4000 };
+    const size_t before = in_use();
+    Graph *given = new_graph(), *g = given;
+    Value v = input(g, DT_f32, 1, SHAPE(symbol(g, "n", 1, 64)));
+    for (int i = 0; i < NODES; i++) v = build_unary(g, OP_tanh, v);
+    build_output(g, "y", v);
+    const size_t one = in_use() - before;
+    CHECK(graph_optimise(&g, DT_f32, NULL) == GRAPHC_OK);
+    const size_t all = in_use() - before;
+    if (!CHECK(all <= 3 * one))
+        fprintf(stderr, "    %zu bytes, of the given graph %zu\n", all, one);
+    CHECK_EQ_I(count_ops(g, OP_tanh), NODES);
+    CHECK_EQ_I(count_ops(given, OP_tanh), NODES);
+    arena_destroy(given->arena);
+}
+
 TEST_MAIN {
+    test_passes_give_back();
     test_sharing();
     test_operands_of_layers();
     test_identities();
