@@ -266,22 +266,26 @@ enum { COMPARE_ROW = 256 };
 static void compare_row(const Check *c, const Tolerance *t, int64_t at, int64_t stride, int64_t n,
                         const EvalTensor *want, int64_t w, const double *error) {
     CheckRow *r = c->row;
-    double g[COMPARE_ROW], x[COMPARE_ROW];
     const bool is_float = dtype_is_float(r->dtype);
+    union {
+        double f[COMPARE_ROW];
+        int64_t i[COMPARE_ROW];
+    } g, x;
     for (int64_t i = 0, m; i < n; i += m, at += m * stride, w += m) {
         m = n - i < COMPARE_ROW ? n - i : COMPARE_ROW;
         if (is_float) {
-            dtype_load_row(r->dtype, c->other.data, at, stride, m, g);
-            dtype_load_row(want->dtype, want->data, w, 1, m, x);
-            eval_round_row(r->dtype, m, x);
+            dtype_load_row(r->dtype, c->other.data, at, stride, m, g.f);
+            dtype_load_row(want->dtype, want->data, w, 1, m, x.f);
+            eval_round_row(r->dtype, m, x.f);
+        } else {
+            dtype_load_ints(r->dtype, c->other.data, at, stride, m, g.i);
+            dtype_load_ints(want->dtype, want->data, w, 1, m, x.i);
         }
         for (int64_t k = 0; k < m; k++)
             if (is_float)
-                compare_float(r, t, g[k], x[k], error ? error[w + k] : 0);
+                compare_float(r, t, g.f[k], x.f[k], error ? error[w + k] : 0);
             else
-                compare_int(r, dtype_load_i64(r->dtype, c->other.data, (size_t)(at + k * stride)),
-                            dtype_load_i64(want->dtype, want->data, (size_t)(w + k)),
-                            error ? error[w + k] : 0);
+                compare_int(r, g.i[k], x.i[k], error ? error[w + k] : 0);
     }
 }
 

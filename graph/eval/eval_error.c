@@ -69,8 +69,9 @@ static bool magnitude(Eval *e, DType t, const Tensor *x, const Tensor *err, Tens
     for (int64_t i = 0, m, n = ok ? eval_numel(x) : 0; i < n; i += m) {
         m = n - i < EVAL_CHUNK ? n - i : EVAL_CHUNK;
         eval_load(&flat, i, 1, m, v);
+        eval_as_doubles(t, m, v);
         for (int64_t k = 0; k < m; k++) {
-            double a = fabs(eval_as_double(t, v[k]));
+            double a = fabs(v[k].f);
             to[i + k] = (isfinite(a) ? a : 0) +
                         (bound.data ? ((const double *)(const void *)bound.data)[i + k] : 0);
         }
@@ -182,10 +183,10 @@ static void add_squares(DType t, const Tensor *x, const int *order, const int64_
         for (int64_t i = 0, m; i < x->dim[inner]; i += m) {
             m = x->dim[inner] - i < EVAL_CHUNK ? x->dim[inner] - i : EVAL_CHUNK;
             eval_load(x, w.off[0] + i * x->stride[inner], x->stride[inner], m, v);
-            for (int64_t k = 0; k < m; k++) {
-                double a = eval_as_double(t, v[k]);
-                to[w.off[1] + (i + k) * stride[inner]] += isfinite(a) ? a * a : 0;
-            }
+            eval_as_doubles(t, m, v);
+            double *sum = to + w.off[1] + i * stride[inner];
+            for (int64_t k = 0; k < m; k++)
+                sum[k * stride[inner]] += isfinite(v[k].f) ? v[k].f * v[k].f : 0;
         }
     while (walk_next(&w));
 }
@@ -296,10 +297,8 @@ static bool channel_norms(DType t, const Tensor *w, double *out) {
                 m = oc - c < EVAL_CHUNK ? oc - c : EVAL_CHUNK;
                 eval_load(&row, at_w.off[0] + c * w->stride[w->rank - 1], w->stride[w->rank - 1], m,
                           v);
-                for (int64_t k = 0; k < m; k++) {
-                    double x = eval_as_double(t, v[k]);
-                    out[c + k] += x * x;
-                }
+                eval_as_doubles(t, m, v);
+                for (int64_t k = 0; k < m; k++) out[c + k] += v[k].f * v[k].f;
             }
         while (walk_next(&at_w));
     for (int64_t c = 0; c < oc; c++) out[c] = sqrt(out[c]);

@@ -13,7 +13,8 @@ typedef struct Rounding {
 Rounding eval_rounding(Op op, DType t);
 /* What arithmetic of this type happens in. */
 double eval_compute_unit(DType t);
-double eval_as_double(DType t, EvalScalar x);
+/* A row of elements of this type, as numbers. */
+void eval_as_doubles(DType t, int64_t n, EvalScalar *x);
 
 /* Row-wise ops; `out` has y's dimensions and no data, and stays without where results are exact. */
 bool eval_map_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,

@@ -10,8 +10,20 @@ double eval_compute_unit(DType t) {
     return eval_unit(t == DT_f64 ? DT_f64 : DT_f32);
 }
 
-double eval_as_double(DType t, EvalScalar x) {
-    return dtype_is_float(t) ? x.f : t == DT_u64 ? (double)(uint64_t)x.i : (double)x.i;
+static CLONES void signed_row(int64_t n, EvalScalar *x) {
+    for (int64_t i = 0; i < n; i++) x[i].f = (double)x[i].i;
+}
+
+static CLONES void unsigned_row(int64_t n, EvalScalar *x) {
+    for (int64_t i = 0; i < n; i++) x[i].f = (double)(uint64_t)x[i].i;
+}
+
+void eval_as_doubles(DType t, int64_t n, EvalScalar *x) {
+    if (dtype_is_float(t)) return;
+    if (t == DT_u64)
+        unsigned_row(n, x);
+    else
+        signed_row(n, x);
 }
 
 static bool is_exact(Op op) {
@@ -96,23 +108,18 @@ static CLONES void keep_most(const EvalScalar *z, const EvalScalar *y, int64_t n
     }
 }
 
-static void numbers(DType t, int64_t n, EvalScalar *x) {
-    if (!dtype_is_float(t))
-        for (int64_t i = 0; i < n; i++) x[i].f = eval_as_double(t, x[i]);
-}
-
 /* The largest distance of the corners' results from y. */
 static void corners(const MapChunk *c, int64_t n, double *most) {
     EvalScalar x[3][EVAL_CHUNK], z[EVAL_CHUNK], y[EVAL_CHUNK];
     memcpy(y, c->y, (size_t)n * sizeof *y);
-    numbers(c->to, n, y);
+    eval_as_doubles(c->to, n, y);
     for (int64_t i = 0; i < n; i++) most[i] = 0;
     for (uint32_t s = 0; s < 1u << c->n->nin; s++) {
         if (s & ~c->uncertain) continue;
         for (uint32_t k = 0; k < c->n->nin; k++) move_operand(c, k, s >> k & 1, n, x[k]);
         eval_map_chunk(c->n, c->from[c->n->op == OP_select ? 1 : 0], x, n, z);
         if (c->halves) eval_round_row(c->to, n, &z->f);
-        numbers(c->to, n, z);
+        eval_as_doubles(c->to, n, z);
         keep_most(z, y, n, most);
     }
 }

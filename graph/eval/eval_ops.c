@@ -72,13 +72,14 @@ void eval_map_chunk(const Node *n, DType from, EvalScalar x[3][EVAL_CHUNK], int6
         prepare_cast(&n->attr, from, count, x[0]);
         if (dtype_is_float(n->attr.cast.to) && dtype_bytes(n->attr.cast.to) == 1) from = DT_f64;
     }
-    eval_scalars((Op)n->op, from, n->type.dtype, x[0], x[1], x[2], count, y);
+    const EvalScalar *b = n->nin > 1 ? x[1] : x[0], *c = n->nin > 2 ? x[2] : x[0];
+    eval_scalars((Op)n->op, from, n->type.dtype, x[0], b, c, count, y);
 }
 
 /* One row of the last axis; `at` holds element offsets of out and the operands. */
 static void map_row(const Node *n, DType from, const Tensor *in, Tensor *out, const int64_t *at,
                     int64_t count, const int64_t *stride) {
-    EvalScalar x[3][EVAL_CHUNK] = {0}, y[EVAL_CHUNK];
+    EvalScalar x[3][EVAL_CHUNK], y[EVAL_CHUNK];
     for (int64_t i = 0, m; i < count; i += m) {
         m = count - i < EVAL_CHUNK ? count - i : EVAL_CHUNK;
         for (uint32_t k = 0; k < n->nin; k++)

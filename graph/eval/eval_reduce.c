@@ -50,6 +50,12 @@ static EvalScalar fold_row(Op fold, DType t, EvalScalar acc, const Tensor *x, in
                 acc = acc.f >= v[k].f || isnan(acc.f) ? acc : v[k];
             continue;
         }
+        if (fold == OP_add) { /* of integers: what is too much wraps */
+            EvalScalar sum = {.i = 0};
+            for (int64_t k = 0; k < m; k++) sum.i = (int64_t)((uint64_t)sum.i + (uint64_t)v[k].i);
+            acc = eval_scalar(fold, t, t, (EvalScalar[]){acc, sum});
+            continue;
+        }
         for (int64_t k = 0; k < m; k++) acc = eval_scalar(fold, t, t, (EvalScalar[]){acc, v[k]});
     }
     return acc;

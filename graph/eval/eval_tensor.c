@@ -180,6 +180,8 @@ static void copy_row(Tensor *dst, int64_t to, int64_t ds, const Tensor *src, int
             eval_load(src, from + i * ss, ss, m, v);
             eval_store(dst, to + i * ds, ds, m, v);
         }
+    } else if (ds == 1 && ss == 1) {
+        memcpy(d, s, (size_t)(n * size));
     } else if (size == 8) {
         COPY_ROW(8);
     } else if (size == 4) {
