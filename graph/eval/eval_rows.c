@@ -120,12 +120,22 @@ static bool cast_row(const Row *r) {
     return true;
 }
 
+/* Between integers of one width, as signed ones become unsigned. */
+static bool bitcast_row(const Row *r) {
+    if (!dtype_is_int(r->in) || !dtype_is_int(r->out)) return false;
+    if (dtype_info[r->in].bits != dtype_info[r->out].bits) return false;
+    for (int64_t i = 0; i < r->n; i++) r->y[i] = r->a[i];
+    wrap_row(r->out, r->n, r->y);
+    return true;
+}
+
 static bool known_row(Op op, const Row *r) {
     if (op == OP_select) {
         select_row(r->a, r->b, r->c, r->n, r->y);
         return true;
     }
     if (op == OP_cast) return cast_row(r);
+    if (op == OP_bitcast) return bitcast_row(r);
     if (dtype_is_float(r->in)) return float_row(op, r->a, r->b, r->n, r->y);
     if (r->in == DT_u64 || r->in == DT_bool) return false;
     if (int_row(op, r->a, r->b, r->n, r->y)) return true;

@@ -1,6 +1,8 @@
 """No false alarm of verify: the graphs of models/ in the forms that people use and that onnxruntime's and onnxconverter's
 tools make of them, each within four times the memory of the f32 model, whatever the form's own size is (the reference is f64),
-beside what the tool itself takes, which is what it takes for a model of one node:
+beside what the tool itself takes, which is what it takes for a model of one node. That is the peak of all that is in memory, as
+getrusage has it: nine tenths of the tool's own are pages of LLVM, which are the file's, shared with whoever uses it and dropped
+when memory is short. --table says what of a peak is the process's own, too (RssAnon):
 
     verify.py GRAPHC [MODEL ...] [--form FORM ...] [--table]    --table: lines of Markdown
 
@@ -168,39 +170,43 @@ def size_of(path):
     return os.path.getsize(path) + sum(os.path.getsize(f"{os.path.dirname(path)}/{f}") for f in files)
 
 
-# By a process that is small itself: what a parent takes counts as its child's.
-RUNNER = """import json, resource, subprocess, sys
-status = subprocess.call(sys.argv[2:])
+# By a process that is small itself: what a parent takes counts as its child's. The kernel keeps no peak of RssAnon.
+RUNNER = """import json, re, resource, subprocess, sys, time
+p, own = subprocess.Popen(sys.argv[2:]), 0
+while p.poll() is None:
+    now = re.search(r"RssAnon:\\s+(\\d+)", open(f"/proc/{p.pid}/status").read())
+    own = max(own, int(now[1]) if now else 0)
+    time.sleep(0.01)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
-json.dump([status, used.ru_utime + used.ru_stime, used.ru_maxrss << 10], open(sys.argv[1], "w"))"""
+json.dump([p.returncode, used.ru_utime + used.ru_stime, own << 10, used.ru_maxrss << 10], open(sys.argv[1], "w"))"""
 
 
 def measured(command):
-    """exit status, output, messages, seconds, of processors, peak in bytes"""
+    """exit status, output, messages, seconds, of processors, peaks in bytes: the process's own, with pages of files"""
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
         p = subprocess.run([sys.executable, "-c", RUNNER, f"{folder}/used", *command], capture_output=True, text=True, check=True)
         seconds = time.monotonic() - begin
         with open(f"{folder}/used") as f:
-            status, cpu, peak = json.load(f)
-    return status, p.stdout, p.stderr, seconds, cpu, peak
+            status, cpu, *peaks = json.load(f)
+    return status, p.stdout, p.stderr, seconds, cpu, peaks
 
 
 def own_memory(graphc):
-    """What a compiler and the reference take without a model."""
+    """What a compiler and the reference take without a model, as `measured` says it."""
     from onnx import TensorProto, helper as h
     x, y = (h.make_tensor_value_info(n, TensorProto.FLOAT, [16]) for n in "xy")
     with tempfile.TemporaryDirectory() as folder:
         cases.onnx.save(h.make_model(h.make_graph([h.make_node("Relu", ["x"], ["y"])], "one", [x], [y])), f"{folder}/one.onnx")
-        status, _, err, _, _, peak = measured([graphc, "verify", f"{folder}/one.onnx"])
+        status, _, err, _, _, peaks = measured([graphc, "verify", f"{folder}/one.onnx"])
     if status:
         sys.exit("a model of one node: " + err)
-    return peak
+    return peaks
 
 
 def verify(a, name, form, path, dims, size):
     global failures
-    status, out, err, seconds, cpu, peak = measured([a.graphc, "verify", path, "--json", *FORMS[form][0], *dims])
+    status, out, err, seconds, cpu, peaks = measured([a.graphc, "verify", path, "--json", *FORMS[form][0], *dims])
     if status == 4:  # an operator of the tool's own that graphc has not
         raise Skipped(err.strip().splitlines()[0][:200])
     try:
@@ -209,14 +215,14 @@ def verify(a, name, form, path, dims, size):
         outputs = max((o["max_std"] / o["bound_std"] for o in j["outputs"] if o.get("bound_std") and not o["between_references"]), default=0)
     except ValueError:
         j, stored, outputs = {"ok": False}, float("nan"), float("nan")
-    ok, small = status == 0 and j["ok"], peak <= 4 * size + a.own
+    ok, small = status == 0 and j["ok"], peaks[1] <= 4 * size + a.own[1]
     failures += not ok or not small
     verdict = "ok" if ok and small else "too much memory" if ok else "FAILED"
     if a.table:
-        print(f"| {name} | {form} | {verdict} | {stored:.2f} | {outputs:.2f} | {cpu:.1f} | {peak / 1e6:.0f} | {peak / size:.1f} |", flush=True)
+        print(f"| {name} | {form} | {verdict} | {stored:.2f} | {outputs:.2f} | {cpu:.1f} | {peaks[1] / 1e6:.0f} | {peaks[1] / size:.1f} | {peaks[0] / 1e6:.0f} | {peaks[0] / size:.1f} |", flush=True)
     else:
         print(f"{verdict:6} {name} {form}: stored values at {stored:.2f} of what rounding explains, outputs at {outputs:.2f}; {seconds:.1f} s "
-              f"({cpu:.1f} of processors), {peak / 1e6:.0f} MB = {peak / size:.1f} times the model", flush=True)
+              f"({cpu:.1f} of processors), {peaks[1] / 1e6:.0f} MB = {peaks[1] / size:.1f} times the model, {peaks[0] / 1e6:.0f} of it the process's own", flush=True)
     if not ok:
         print(f"  exit {status}, first bad: {j.get('first_bad')}\n  " + err[-1500:], flush=True)
 
@@ -228,7 +234,7 @@ def main():
     a = p.parse_args()
     a.graphc = os.path.abspath(a.graphc)
     a.own = own_memory(a.graphc)
-    print(f"{a.own / 1e6:.0f} MB are the tool's own", flush=True)
+    print(f"a model of one node takes {a.own[1] / 1e6:.0f} MB, of which {a.own[0] / 1e6:.0f} are the process's own", flush=True)
     for name in a.models or sorted(n[:-5] for n in os.listdir(cases.MODELS) if n.endswith(".onnx") and "llama_1b" not in n):
         path = f"{cases.filled([name])}/{name}.onnx"
         symbols = json.loads(subprocess.check_output([a.graphc, "inspect", path, "--json"], stderr=subprocess.DEVNULL))["symbols"]

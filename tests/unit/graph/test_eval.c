@@ -470,7 +470,7 @@ static void check_rows(Op op, DType in, DType out) {
 static void test_rows(void) {
     for (int o = 0; o < OP_COUNT; o++) {
         Op op = (Op)o;
-        if (op_info[op].cls != OPC_MAP || op == OP_bitcast) continue;
+        if (op_info[op].cls != OPC_MAP) continue;
         for (int t = 1; t < DT_COUNT; t++) {
             DType in = (DType)t;
             bool ok = dtype_is_float(in) ? strchr(op_info[op].domain, 'f') != NULL
@@ -478,8 +478,11 @@ static void test_rows(void) {
                                          : strchr(op_info[op].domain, 'i') != NULL;
             ok |= strchr(op_info[op].domain, '*') != NULL;
             bool tests = op_info[op].dtype_rule == 'B';
-            if (op == OP_cast)
-                for (int to = 1; to < DT_COUNT; to++) check_rows(op, in, (DType)to);
+            if (op == OP_cast || op == OP_bitcast)
+                for (int to = 1; to < DT_COUNT; to++) {
+                    bool fits = op == OP_cast || dtype_bytes(in) == dtype_bytes((DType)to);
+                    if (fits) check_rows(op, in, (DType)to);
+                }
             else if (ok)
                 check_rows(op, in, tests ? DT_bool : in);
         }
