@@ -93,6 +93,7 @@ def refused():
     run("tune", "plain.plan", "--device", "cuda", status=4, said="[G0705]")
     run("tune", "m.onnx", "--device", "cuda", "--dim", "rows=2048", status=2, said="--tune-db")
     run("m.onnx", "-o", "x.plan", "--tune-db", "none", status=7, said="none")
+    run("run", "ways.plan", "--tune-db", "db", "--output-dir", "o", status=2, said="--tune-db: is for models")
     for text in ("", "tuned", "graphc-tuned x", "graphc-tuned 1\nsm_90a/132 gemm", "graphc-tuned 1\na\t\tb", "graphc-tuned 1\na\tb\tc\td", "\0"):
         with open("bad", "w") as f:
             f.write(text)

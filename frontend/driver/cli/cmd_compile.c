@@ -96,24 +96,6 @@ graphc_status cli_check_dim(Cli *c, const graphc_compile_dim *dim, const char *n
                 name, (long long)dim->lo, (long long)lo, (long long)hi);
 }
 
-graphc_status cli_check_plan_options(Cli *c) {
-    const struct {
-        const char *name, *value;
-    } of_models[] = {{"--target", c->target},
-                     {"--precision", c->precision},
-                     {"--dump-ir", c->dump_ir},
-                     {"--cache", c->cache_dir},
-                     {"--state", c->states.n ? "given" : NULL},
-                     {"--weights-root", c->weights_root},
-                     {"--allow-links", c->allow_links ? "given" : NULL},
-                     {"--fuse-at-most", c->fuse_at_most == FUSE_ALL ? NULL : "given"}};
-    for (size_t i = 0; i < sizeof of_models / sizeof *of_models; i++)
-        if (of_models[i].value)
-            return diag(c->diags, D_USAGE, of_models[i].name,
-                        "is for models (NAME.onnx); a plan is compiled already");
-    return GRAPHC_OK;
-}
-
 static double seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

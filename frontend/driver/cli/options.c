@@ -268,11 +268,13 @@ static const OptRow opt_rows[] = {
     {"--threads", NULL, OPT_THREADS, FIELD(threads), TUNE_VERBS, "N",
      "threads (default GRAPHC_THREADS, else the cores it may use)"},
     {"--json", NULL, OPT_FLAG, FIELD(json),
-     "compile run bench explain inspect verify grad train finetune tune doctor", "",
-     "results as JSON, no notes; train: a line a step"},
-    {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "run bench explain verify", "",
-     "more detail; bench: the time of every kernel; explain: what became of the nodes that are in "
-     "none; verify: every stored value"},
+     "compile run bench explain inspect verify grad tune doctor", "", "results as JSON, no notes"},
+    {"--json", NULL, OPT_FLAG, FIELD(json), TRAIN_VERBS, "", "a line of JSON a step, no notes"},
+    {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "run", "", "says where outputs are"},
+    {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "bench", "", "also the time of every kernel"},
+    {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "explain", "",
+     "also what became of the nodes that are in no kernel"},
+    {"--verbose", "-v", OPT_FLAG, FIELD(verbose), "verify", "", "also every stored value"},
     {"--help", "-h", OPT_FLAG, FIELD(help), "*", "", "this text"},
     {"--version", NULL, OPT_FLAG, FIELD(version), "compile", "",
      "versions of graphc, LLVM, PTX and CUDA's assembler"},
@@ -284,6 +286,16 @@ static bool takes(const OptRow *row, const char *verb) {
     size_t n = strlen(verb);
     for (const char *p = row->verbs; (p = strstr(p, verb)); p += n)
         if ((p == row->verbs || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return true;
+    return false;
+}
+
+/* Whether it decides what a model becomes: it says nothing to a plan. */
+static bool compiles(const OptRow *row) {
+    static const char *const names[] = {"--target",       "--precision",   "--state",
+                                        "--dump-ir",      "--cache",       "--tune-db",
+                                        "--weights-root", "--allow-links", "--fuse-at-most"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(row->name, names[i]) == 0) return takes(row, "compile");
     return false;
 }
 
@@ -424,6 +436,16 @@ graphc_status cli_option_set(Cli *c, const char *file, const char *name, const c
     return apply(c, row, value) ? GRAPHC_OK : malformed(c, file, row, value);
 }
 
+graphc_status cli_check_plan_options(Cli *c) {
+    for (uint32_t i = 0; i < c->given.n; i++) {
+        const char *name = c->given.v[i].name;
+        if (compiles(find(name, strlen(name), c->verb->name)))
+            return diag(c->diags, D_USAGE, name,
+                        "is for models (NAME.onnx); a plan is compiled already");
+    }
+    return GRAPHC_OK;
+}
+
 static graphc_status check_dims(Cli *c) {
     for (uint32_t i = 0; i < c->dims.n; i++)
         for (uint32_t k = 0; k < i; k++)
@@ -508,11 +530,15 @@ static void help_lines(const char *left, int column, const char *text) {
     printf("\n");
 }
 
-static void help_options(const char *verb) {
-    printf("\nOptions:\n");
+/* Those of the verb, or those that it hands on to the compiler. */
+static void help_options(const char *title, const char *verb, bool of_compiling) {
+    bool any = false;
     for (size_t i = 0; i < sizeof opt_rows / sizeof *opt_rows; i++) {
         const OptRow *r = &opt_rows[i];
-        if (!takes(r, verb)) continue;
+        const bool own = !compiles(r) || strcmp(verb, "compile") == 0;
+        if (!takes(r, verb) || own == of_compiling) continue;
+        if (!any) printf("\n%s:\n", title);
+        any = true;
         char left[64];
         snprintf(left, sizeof left, "  %s%s%s %s", r->shortname ? r->shortname : "",
                  r->shortname ? ", " : "", r->name, r->arg);
@@ -527,7 +553,8 @@ void cli_help(const Verb *verbs, const Verb *verb) {
         help_lines(left, (int)strlen(left) + 1, verb->summary);
         printf("\nUsage:\n");
         help_lines("", 2, verb->usage);
-        help_options(verb->name);
+        help_options("Options", verb->name, false);
+        help_options("Options of compiling, where the file is a model", verb->name, true);
         printf("\nExamples:\n%s", verb->examples);
         return;
     }
@@ -539,7 +566,7 @@ void cli_help(const Verb *verbs, const Verb *verb) {
     printf("\n\"graphc VERB --help\" explains a verb by example. A verb that takes MODEL.onnx\n"
            "for a plan compiles it first. Without a verb, or with \"compile\", a model becomes\n"
            "a plan:\n");
-    help_options("compile");
+    help_options("Options", "compile", false);
     printf("\nExamples:\n%s", verbs[0].examples);
     printf("\n");
     help_lines("", 0,
