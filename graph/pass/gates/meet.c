@@ -5,12 +5,14 @@ enum {
     MAX_AHEAD = 512 /* nodes that are looked at, from the first one on */
 };
 
-MeetFacts meet_facts(const Graph *g) {
-    MeetFacts m = {ARENA_ARRAY(g->own, bool, g->nodes.n), ARENA_ARRAY(g->own, Value, g->nodes.n)};
-    graph_mark_constant(g, m.constant);
+void *meet_facts(const Graph *g, void *ctx) {
+    MeetFacts *m = ARENA_NEW(g->own, MeetFacts);
+    m->constant = ARENA_ARRAY(g->own, bool, g->nodes.n);
+    m->user = ARENA_ARRAY(g->own, Value, g->nodes.n);
+    graph_mark_constant(g, m->constant);
     for (Value v = 1; v < g->nodes.n; v++)
-        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) m.user[graph_node(g, v)->in[i]] = v;
-    return m;
+        for (uint32_t i = 0; i < graph_node(g, v)->nin; i++) m->user[graph_node(g, v)->in[i]] = v;
+    return (void)ctx, m;
 }
 
 /* What is made of one value, and how many of its readers are still ahead. */

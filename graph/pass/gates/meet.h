@@ -10,7 +10,8 @@ typedef struct MeetFacts {
     Value *user;    /* the last reader of each value that has any */
 } MeetFacts;
 
-MeetFacts meet_facts(const Graph *g);
+/* RewriteFacts of passes that ask for meet_point. */
+void *meet_facts(const Graph *g, void *ctx);
 
 /* The first map that reads something else, too, and is the only way from v to any result: what lies
  * between are maps of v alone (with constants), however often each is read. 0: there is none. */

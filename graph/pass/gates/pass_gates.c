@@ -133,12 +133,6 @@ static Value gates(Rewrite *r, Value v) {
     return half_of(r, graph_node(r->from, v)->in[0], &h);
 }
 
-static void *facts(const Graph *g, void *ctx) {
-    MeetFacts *m = ARENA_NEW(g->arena, MeetFacts);
-    *m = meet_facts(g);
-    return (void)ctx, m;
-}
-
 Graph *pass_gates(Graph *g) {
-    return rewrite_graph(g, gates, facts, NULL);
+    return rewrite_graph(g, gates, meet_facts, NULL);
 }

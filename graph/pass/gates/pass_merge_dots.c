@@ -294,12 +294,6 @@ static Value merge(Rewrite *r, Value v) {
     return r->map[v];
 }
 
-static void *facts(const Graph *g, void *ctx) {
-    MeetFacts *m = ARENA_NEW(g->arena, MeetFacts);
-    *m = meet_facts(g);
-    return (void)ctx, m;
-}
-
 Graph *pass_merge_dots(Graph *g) {
-    return rewrite_graph(g, merge, facts, NULL);
+    return rewrite_graph(g, merge, meet_facts, NULL);
 }

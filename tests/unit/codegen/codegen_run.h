@@ -75,4 +75,33 @@ static Kernel *parse_case(const Case *c, Arena *a, ExprPool *p, DiagSink *d) {
     return NULL;
 }
 
+/* A case's kernel and its code alone; all of it lives in the arena. */
+typedef struct Compiled {
+    Arena *a;
+    ExprPool *p;
+    DiagSink *d;
+    Kernel *k;
+    CodeResult r;
+} Compiled;
+
+/* With DUMP in the environment, texts of every level go to that folder. */
+static inline CodeOptions case_options(void) {
+    char *folder = getenv("DUMP");
+    return (CodeOptions){.threads = 1, .dump = folder ? dump : NULL, .dump_ctx = folder};
+}
+
+/* False, with a failed check: there is none. The arena is the caller's either way. */
+static inline bool compile_case(const Case *c, PlanDevice device, const CodeOptions *o,
+                                Compiled *out) {
+    Arena *a = arena_create();
+    *out = (Compiled){.a = a, .p = expr_pool_create(a), .d = diag_create(a, NULL)};
+    out->k = parse_case(c, a, out->p, out->d);
+    if (!out->k) return false;
+    Schedule s = {.exprs = out->p};
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = out->k}));
+    if (CHECK(codegen_run(target_for(device), &s, o, a, out->d, &out->r) == GRAPHC_OK)) return true;
+    fprintf(stderr, "%s: %s\n", c->name, diag_count(out->d) ? diag_at(out->d, 0)->text : "?");
+    return false;
+}
+
 #endif

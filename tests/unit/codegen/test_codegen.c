@@ -55,43 +55,17 @@ static void check_sizes(const Case *c, const Kernel *k, ExprPool *p, const CodeR
 }
 
 static void check_case(const Case *c) {
-    Arena *a = arena_create();
-    ExprPool *p = expr_pool_create(a);
-    DiagSink *d = diag_create(a, NULL);
-    Kernel *k = parse_case(c, a, p, d);
-    if (!k) {
-        arena_destroy(a);
-        return;
-    }
-    Schedule s = {.exprs = p, .machine = NULL};
-    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
-    CodeOptions o = {
-        .threads = 1, .dump = getenv("DUMP") ? dump : NULL, .dump_ctx = getenv("DUMP")};
-    CodeResult r = {0};
-    if (!CHECK(codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &r) == GRAPHC_OK)) {
-        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
-        arena_destroy(a);
-        return;
-    }
-    void *code[2] = {map_code(&r.blobs[0]), map_code(&r.blobs[1])};
     static const int64_t sizes[] = {1, 3, 16, 37, 64, 130};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        check_sizes(c, k, p, &r, code, sizes[i], a);
-    munmap(code[0], r.blobs[0].size);
-    munmap(code[1], r.blobs[1].size);
-    arena_destroy(a);
-}
-
-/* The code of a case's kernel alone; all of it lives in `a`. */
-static CodeResult compiled(const Case *c, const CodeOptions *o, Arena *a) {
-    ExprPool *p = expr_pool_create(a);
-    DiagSink *d = diag_create(a, NULL);
-    Schedule s = {.exprs = p, .machine = NULL};
-    Kernel *k = parse_case(c, a, p, d);
-    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
-    CodeResult r = {0};
-    CHECK(k && codegen_run(target_for(PLAN_cpu), &s, o, a, d, &r) == GRAPHC_OK);
-    return r;
+    const CodeOptions o = case_options();
+    Compiled x;
+    if (compile_case(c, PLAN_cpu, &o, &x)) {
+        void *code[2] = {map_code(&x.r.blobs[0]), map_code(&x.r.blobs[1])};
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+            check_sizes(c, x.k, x.p, &x.r, code, sizes[i], x.a);
+        munmap(code[0], x.r.blobs[0].size);
+        munmap(code[1], x.r.blobs[1].size);
+    }
+    arena_destroy(x.a);
 }
 
 /* More sums than registers: parts of sums wait on the stack. */
@@ -117,11 +91,11 @@ static void check_stack(void *ctx, const char *kernel, const char *ext, const ch
 
 static void check_spills(void) {
     int seen = 0;
-    Arena *a = arena_create();
-    CodeOptions o = {.threads = 1, .dump = check_stack, .dump_ctx = &seen};
-    (void)compiled(&spilling, &o, a);
+    const CodeOptions o = {.threads = 1, .dump = check_stack, .dump_ctx = &seen};
+    Compiled x;
+    (void)compile_case(&spilling, PLAN_cpu, &o, &x);
     CHECK(seen == 2);
-    arena_destroy(a);
+    arena_destroy(x.a);
 }
 
 /* Rows that walk from load to load: those of eight rows wait together. */
@@ -143,29 +117,32 @@ static const Case *case_of(const char *name) {
 
 static void check_walk(void) {
     int loads = 0;
-    Arena *a = arena_create();
-    CodeOptions o = {.threads = 1, .dump = check_chains, .dump_ctx = &loads};
-    (void)compiled(case_of("walk"), &o, a);
+    const CodeOptions o = {.threads = 1, .dump = check_chains, .dump_ctx = &loads};
+    Compiled x;
+    (void)compile_case(case_of("walk"), PLAN_cpu, &o, &x);
     CHECK(loads == 8 * 6);
-    arena_destroy(a);
+    arena_destroy(x.a);
 }
 
 /* Of fewer instruction sets the same code: what is not wanted is not there. */
 static void check_forms(void) {
-    Arena *a = arena_create();
     CodeOptions o = {.threads = 1};
-    CodeResult all = compiled(&spilling, &o, a);
-    for (uint32_t form = CODE_x86_64_v3; form <= CODE_x86_64_v4; form++) {
+    Compiled all, one;
+    const bool ok = compile_case(&spilling, PLAN_cpu, &o, &all);
+    for (uint32_t form = CODE_x86_64_v3; ok && form <= CODE_x86_64_v4; form++) {
         o.forms = 1u << form;
-        CodeResult one = compiled(&spilling, &o, a);
-        CHECK(one.nblobs == 1 && one.blobs[0].form == form &&
-              one.blobs[0].size == all.blobs[form].size);
-        CHECK(!memcmp(one.blobs[0].data, all.blobs[form].data, all.blobs[form].size));
-        CHECK(one.kernels[0].entry[form] == all.kernels[0].entry[form]);
-        CHECK(one.kernels[0].entry[CODE_x86_64_v4 - form] == PLAN_NO_ENTRY);
-        CHECK(one.kernels[0].work && one.kernels[0].scratch_bytes);
+        if (compile_case(&spilling, PLAN_cpu, &o, &one)) {
+            const CodeKernel *k = &one.r.kernels[0];
+            const CodeBlob *blob = &one.r.blobs[0], *same = &all.r.blobs[form];
+            CHECK(one.r.nblobs == 1 && blob->form == form && blob->size == same->size);
+            CHECK(!memcmp(blob->data, same->data, same->size));
+            CHECK(k->entry[form] == all.r.kernels[0].entry[form]);
+            CHECK(k->entry[CODE_x86_64_v4 - form] == PLAN_NO_ENTRY);
+            CHECK(k->work && k->scratch_bytes);
+        }
+        arena_destroy(one.a);
     }
-    arena_destroy(a);
+    arena_destroy(all.a);
 }
 
 TEST_MAIN {

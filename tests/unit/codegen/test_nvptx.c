@@ -94,36 +94,34 @@ static void check_rounding(const Case *c, const CodeResult *r) {
             fprintf(stderr, "%s: no %s\n", c->name, names[i][1]);
 }
 
-static void check_case(const Case *c, bool gpu) {
-    Arena *a = arena_create();
-    ExprPool *p = expr_pool_create(a);
-    DiagSink *d = diag_create(a, NULL);
-    Kernel *k = parse_case(c, a, p, d);
-    if (!k) {
-        arena_destroy(a);
-        return;
-    }
-    Schedule s = {.exprs = p, .machine = NULL};
-    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
-    CodeOptions o = {
-        .threads = 1, .dump = getenv("DUMP") ? dump : NULL, .dump_ctx = getenv("DUMP")};
-    CodeResult r = {0};
+/* A cubin, made without a word, where there is an assembler. */
+static void check_code(const Case *c, const Compiled *x) {
+    check_rounding(c, &x->r);
+    CHECK(!strstr(c->name, "_split") || x->r.kernels[0].zero_bytes); /* parts are left in memory */
+    if (!codegen_assembler(x->a)) return;
+    if (!CHECK(x->r.nblobs == 2 && x->r.kernels[0].cubin == 2 && diag_count(x->d) == 0))
+        fprintf(stderr, "%s: %s\n", c->name, diag_count(x->d) ? diag_at(x->d, 0)->text : "?");
+}
+
+static void check_runs(const Case *c, const Compiled *x) {
+    static const int64_t sizes[] = {1, 3, 16, 37, 64, 130, 300};
+    const CodeKernel *k = &x->r.kernels[0];
     void *mod = NULL, *fn = NULL;
-    if (!CHECK(codegen_run(target_for(PLAN_cuda), &s, &o, a, d, &r) == GRAPHC_OK))
-        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
-    check_rounding(c, &r);
-    CHECK(!strstr(c->name, "_split") || r.kernels[0].zero_bytes); /* parts are left in memory */
-    if (codegen_assembler(a) &&
-        !CHECK(r.nblobs == 2 && r.kernels[0].cubin == 2 && diag_count(d) == 0))
-        fprintf(stderr, "%s: %s\n", c->name, diag_count(d) ? diag_at(d, 0)->text : "?");
-    else if (gpu && CHECK(cu.load(&mod, r.blobs[r.nblobs - 1].data) == 0) &&
-             CHECK(cu.function(&fn, mod, r.kernels[0].symbol) == 0)) {
-        static const int64_t sizes[] = {1, 3, 16, 37, 64, 130, 300};
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            check_sizes(c, k, p, &r.kernels[0], fn, sizes[i], a);
-        cu.unload(mod);
+    if (!CHECK(cu.load(&mod, x->r.blobs[x->r.nblobs - 1].data) == 0)) return;
+    const bool found = CHECK(cu.function(&fn, mod, k->symbol) == 0);
+    for (size_t i = 0; found && i < sizeof sizes / sizeof *sizes; i++)
+        check_sizes(c, x->k, x->p, k, fn, sizes[i], x->a);
+    cu.unload(mod);
+}
+
+static void check_case(const Case *c, bool gpu) {
+    const CodeOptions o = case_options();
+    Compiled x;
+    if (compile_case(c, PLAN_cuda, &o, &x)) {
+        check_code(c, &x);
+        if (gpu) check_runs(c, &x);
     }
-    arena_destroy(a);
+    arena_destroy(x.a);
 }
 
 /* The same several times in a launch is for GPUs alone: points, a row per team, long folds that

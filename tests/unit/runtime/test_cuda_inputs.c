@@ -10,11 +10,6 @@ enum { INPUTS = 3, MOST = 20000 }; /* floats: more than are packed */
 static FakeCuda *cuda;
 static float host[INPUTS][MOST];
 
-static void open_fake(void) {
-    cuda = fake_cuda_open();
-    if (!CHECK(cuda)) exit(1);
-}
-
 /* y = sum(a) + b + sum(c): sizes of their own. */
 static graphc_plan *plan(Arena *arena) {
     static const char *const name[] = {"a", "b", "c"};
@@ -28,17 +23,6 @@ static graphc_plan *plan(Arena *arena) {
     }
     build_output(g, "y", sum);
     return graph_plan_load(g, PLAN_cuda, NULL);
-}
-
-static graphc_session *session(const graphc_plan *p, void *stream) {
-    char why[512] = "";
-    graphc_session *s = NULL;
-    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
-    o.device = GRAPHC_CUDA;
-    o.cuda_stream = stream;
-    if (!CHECK(graphc_session_create(p, &o, &s, why, sizeof why) == GRAPHC_OK))
-        fprintf(stderr, "    %s\n", why);
-    return s;
 }
 
 /* Binds so many floats of each, from float `shift` on; of input `there` on the device. */
@@ -134,7 +118,7 @@ static void check_held(graphc_session *s) {
 
 /* Without memory for all of them, each has its own. */
 static void check_no_memory(const graphc_plan *p) {
-    graphc_session *s = session(p, NULL);
+    graphc_session *s = fake_cuda_session(p, NULL);
     if (!s) return;
     bind(s, (int64_t[]){1, 1, 1}, 0, -1);
     size_t bytes = 0;
@@ -153,7 +137,7 @@ static void check_no_memory(const graphc_plan *p) {
 /* A caller's recording has to read the caller's memory when it is replayed. */
 static void check_stream(const graphc_plan *p) {
     int stream;
-    graphc_session *s = session(p, &stream);
+    graphc_session *s = fake_cuda_session(p, &stream);
     if (!s) return;
     bind(s, (int64_t[]){1, 1, 1}, 0, -1);
     check_run(s, 3);
@@ -162,10 +146,10 @@ static void check_stream(const graphc_plan *p) {
 
 TEST_MAIN {
     setenv("GRAPHC_PTXAS", "none", 1); /* nothing here runs the code */
-    open_fake();
+    cuda = fake_cuda_open();
     Arena *a = arena_create();
     graphc_plan *p = plan(a);
-    graphc_session *s = p ? session(p, NULL) : NULL;
+    graphc_session *s = p ? fake_cuda_session(p, NULL) : NULL;
     if (s) {
         check_sizes(s);
         check_growing(s);

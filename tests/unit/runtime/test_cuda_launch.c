@@ -30,19 +30,7 @@ static void on_launch(const FakeLaunch *l) {
 
 static void open_fake(void) {
     cuda = fake_cuda_open();
-    if (!CHECK(cuda)) exit(1);
     cuda->on_launch = on_launch;
-}
-
-static graphc_session *session(const graphc_plan *p, void *stream) {
-    char why[512] = "";
-    graphc_session *s = NULL;
-    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
-    o.device = GRAPHC_CUDA;
-    o.cuda_stream = stream;
-    if (!CHECK(graphc_session_create(p, &o, &s, why, sizeof why) == GRAPHC_OK))
-        fprintf(stderr, "    %s\n", why);
-    return s;
 }
 
 static _Alignas(64) float x[4 * 1024 + 16], y[4 * 1024 + 16];
@@ -206,7 +194,7 @@ static void check_held(graphc_session *s) {
 /* On a stream that its caller records, launches go into that recording. */
 static void check_captured(const graphc_plan *p) {
     int stream;
-    graphc_session *s = session(p, &stream);
+    graphc_session *s = fake_cuda_session(p, &stream);
     if (!s) return;
     for (int i = 0; i < 3; i++) CHECK(run(s, 4, 0));
     int replays = cuda->replays;
@@ -231,7 +219,7 @@ static void check_overlap(void) {
     graphc_plan *p = NULL;
     bool ok =
         graphc_plan_load_memory(sample.bytes, sample.size, NULL, &p, why, sizeof why) == GRAPHC_OK;
-    graphc_session *s = CHECK(ok) ? session(p, NULL) : NULL;
+    graphc_session *s = CHECK(ok) ? fake_cuda_session(p, NULL) : NULL;
     if (s && run(s, 3, 0) && CHECK(nseen == 3))
         CHECK(seen[0].launch.dependent && !seen[2].launch.dependent);
     if (s && run(s, 5, 1) && CHECK(nseen == 3)) CHECK(!seen[0].launch.dependent);
@@ -268,7 +256,7 @@ static void check_alone(void) {
     for (int n = 1; n <= 2; n++) {
         Arena *a = arena_create();
         graphc_plan *p = graph_plan_load_for(products(a, n), rows, 1, NULL);
-        graphc_session *s = p ? session(p, NULL) : NULL;
+        graphc_session *s = p ? fake_cuda_session(p, NULL) : NULL;
         graphc_tensor t = {
             .data = x, .device = GRAPHC_CUDA, .dtype = {2, 32, 1}, .rank = 2, .shape = {1, 256}};
         nseen = 0;
@@ -323,7 +311,7 @@ static void check_states(void) {
     float host[8];
     Arena *a = arena_create();
     graphc_plan *p = graph_plan_load(counter(a, start), PLAN_cuda, NULL);
-    graphc_session *s = p ? session(p, NULL) : NULL;
+    graphc_session *s = p ? fake_cuda_session(p, NULL) : NULL;
     graphc_tensor t = {
         .data = host, .device = GRAPHC_CPU, .dtype = {2, 32, 1}, .rank = 1, .shape = {8}};
     int replays = cuda->replays;
@@ -381,7 +369,7 @@ static void check_choice(void) {
     if (!p) return;
     cuda->on_launch = NULL;
     for (cuda->major = 8; cuda->major <= 10; cuda->major++) {
-        graphc_session *s = session(p, NULL);
+        graphc_session *s = fake_cuda_session(p, NULL);
         if (s) runs_product(s);
         if (s) CHECK_STR(plan_str(&p->plan, s->res->target->name), want[cuda->major]);
         const char *of = arena_printf(a, ".target %s\n", want[cuda->major]);
@@ -413,7 +401,7 @@ TEST_MAIN {
     if (!CHECK(sample.bytes && graphc_plan_load_memory(sample.bytes, sample.size, NULL, &p, why,
                                                        sizeof why) == GRAPHC_OK))
         exit(1);
-    graphc_session *s = session(p, NULL);
+    graphc_session *s = fake_cuda_session(p, NULL);
     if (s) {
         check_first_run(s);
         check_growing(s);

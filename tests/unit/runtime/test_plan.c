@@ -2,6 +2,7 @@
 #include "tests/unit/runtime/plan_sample.h"
 #include "runtime/base/map.h"
 #include "runtime/memory.h"
+#include "tests/fuzz/rehash.h"
 #include "tests/unit/test.h"
 
 static bool accepts(const void *bytes, size_t size) {
@@ -37,14 +38,6 @@ static void test_flips(const Sample *s) {
     }
     CHECK(accepts(p, s->size));
     free(p);
-}
-
-static void rehash(uint8_t *bytes) {
-    PlanHeader *h = (PlanHeader *)(void *)bytes;
-    PlanSection *t = (PlanSection *)(void *)(h + 1);
-    for (uint32_t i = 0; i < PLAN_SEC_COUNT; i++)
-        t[i].hash = hash_bytes(bytes + t[i].offset, t[i].size, i);
-    h->hash = plan_header_hash(h, t);
 }
 
 /* What a fuzzer does that knows the hashes: whatever is accepted must print and bind safely. */

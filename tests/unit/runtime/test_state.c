@@ -5,6 +5,7 @@
 #include "runtime/base/map.h"
 #include "runtime/plan.h"
 #include "runtime/watch.h"
+#include "tests/fuzz/rehash.h"
 #include "tests/unit/graph_plan.h"
 #include <math.h>
 #include <stdlib.h>
@@ -515,14 +516,6 @@ static void from_file(void) {
 }
 
 /* --- Hostile plans ------------------------------------------------------------------------- */
-
-static void rehash(uint8_t *bytes) {
-    PlanHeader *h = (PlanHeader *)(void *)bytes;
-    PlanSection *t = (PlanSection *)(void *)(h + 1);
-    for (uint32_t i = 0; i < PLAN_SEC_COUNT; i++)
-        t[i].hash = hash_bytes(bytes + t[i].offset, t[i].size, i);
-    h->hash = plan_header_hash(h, t);
-}
 
 /* Binds what there is to bind, runs twice, and reads what states hold. */
 static bool runs_twice(graphc_session *s, const graphc_plan *p) {
