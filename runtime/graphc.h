@@ -311,8 +311,7 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output(graphc_session *s, uint32
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_output_host(graphc_session *s, uint32_t i,
                                                             graphc_tensor *out);
 
-/* --- States -------------------------------------------------------------------------------------
- */
+/* --- States ----------------------------------------------------------------------------------- */
 
 /* A state is a tensor that the session keeps from run to run: weights in training, moments, caches.
  * Each session has its own. In a new one they hold what the plan says: weights of the model, read

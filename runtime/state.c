@@ -132,8 +132,7 @@ void state_close(graphc_session *s) {
     free(s->state);
 }
 
-/* --- States that grow --------------------------------------------------------------------------
- */
+/* --- States that grow ------------------------------------------------------------------------- */
 
 /* All that share a size have it, and have room for what the run adds. */
 graphc_status state_bind(graphc_session *s) {
@@ -168,8 +167,7 @@ void state_grown(graphc_session *s) {
     }
 }
 
-/* --- To and from the host ----------------------------------------------------------------------
- */
+/* --- To and from the host --------------------------------------------------------------------- */
 
 /* Bytes [at, at + n) of what state i holds, as host memory has it: without gaps. */
 static graphc_status copy_piece(graphc_session *s, uint64_t i, uint64_t at, uint64_t n,

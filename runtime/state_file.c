@@ -23,8 +23,7 @@ static void describe(const graphc_session *s, SafeTensor *tensors, int64_t *dims
     }
 }
 
-/* --- Saving ------------------------------------------------------------------------------------
- */
+/* --- Saving ----------------------------------------------------------------------------------- */
 
 static graphc_status put_state(graphc_session *s, SafetensorsWriter *w, uint32_t i, void *chunk,
                                ErrorText why) {
@@ -50,8 +49,7 @@ static graphc_status save(graphc_session *s, const char *path, const SafeTensor 
     return st;
 }
 
-/* --- Loading -----------------------------------------------------------------------------------
- */
+/* --- Loading ---------------------------------------------------------------------------------- */
 
 /* Each state is there as it has to be, and nothing else. */
 static graphc_status check_states(const graphc_session *s, const Safetensors *file,
@@ -86,8 +84,7 @@ static graphc_status load(graphc_session *s, const char *path, const SafeTensor 
     return st;
 }
 
-/* --- Both --------------------------------------------------------------------------------------
- */
+/* --- Both ------------------------------------------------------------------------------------- */
 
 static graphc_status with_states(graphc_session *s, const char *path, bool saving) {
     char text[sizeof s->error] = "";

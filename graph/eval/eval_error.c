@@ -3,15 +3,18 @@
  * Algorithms, 3.3) beside the evaluation. An implementation computes in f32 (f64 in f64), sums in
  * any order, and rounds what lies between to its half type or keeps it wide, as it likes.
  *
- *   map          what it gives at the ends of its operands' intervals, and a rounding of its own
- * (of whole numbers, none) cast to few  likewise; exact where no boundary lies within the interval,
- * else one step. So is bits, compare    every op whose result is no float sum of K     the sum of
- * the errors, and 4 sqrt(K) u sum|x|: roundings of either sign (Higham and Mary, "A new approach to
- * probabilistic rounding error analysis", 2019) contraction  |a| |eb| + |ea| |b| + 4 sqrt(K) u |a|
- * |b|, Euclidean norms of a row and a column: Cauchy and Schwarz's bound of the same attention
- * exp(2 e) - 1 of each row's scores times a column's largest value, whose shares add up to 1 view,
- * gather the same elements of the operand's errors loop, branch one part in 2^13 of the largest:
- * their bodies are not analysed
+ *   map            what it gives at the ends of its operands' intervals, and a rounding of its own
+ *                  (of whole numbers, none)
+ *   cast to few    likewise; exact where no boundary lies within the interval, else one step; so
+ *   bits, compare  is every op whose result is no float
+ *   sum of K       the sum of the errors, and 4 sqrt(K) u sum|x|: roundings of either sign (Higham
+ *                  and Mary, "A new approach to probabilistic rounding error analysis", 2019)
+ *   contraction    |a| |eb| + |ea| |b| + 4 sqrt(K) u |a| |b|, Euclidean norms of a row and a
+ *                  column: Cauchy and Schwarz's bound of the same
+ *   attention      exp(2 e) - 1 of each row's scores times a column's largest value, whose shares
+ *                  add up to 1
+ *   view, gather   the same elements of the operand's errors
+ *   loop, branch   one part in 2^13 of the largest: their bodies are not analysed
  *
  * An infinite error says that anything may come out: where an index is uncertain, at a pole. */
 #include "graph/eval/eval_error.h"

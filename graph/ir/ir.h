@@ -138,14 +138,17 @@ typedef enum ScatterMode {
 } ScatterMode;
 
 /* Loop and if carry their bodies as graphs over the same expression pool.
- * if:   operands = cond, captures...; bodies [then, else]; body inputs = captures in order;
- *       results = body outputs, of the same dtypes and ranks in both; where sizes differ, the
- * result has a run-time symbol of its own (control_own_size). loop: operands = trip count (i64
- * scalar), cond (bool scalar), carried..., captures...; body inputs = cond, carried...,
- * captures...; the iteration number is symbol `iter`; body outputs = cond, carried..., scanned...;
- * results = final carried..., scanned stacked along a new axis 0. `most` is known when the trip
- * count is an expression, `trip`, which is the same then, if the body's cond stays true, too: then
- * scanned sizes are known. */
+ *
+ *   if    operands = cond, captures...; bodies [then, else]; body inputs = captures in order;
+ *         results = body outputs, of the same dtypes and ranks in both; where sizes differ, the
+ *         result has a run-time symbol of its own (control_own_size).
+ *   loop  operands = trip count (i64 scalar), cond (bool scalar), carried..., captures...; body
+ *         inputs = cond, carried..., captures...; the iteration number is symbol `iter`; body
+ *         outputs = cond, carried..., scanned...; results = final carried..., scanned stacked
+ *         along a new axis 0.
+ *
+ * `most` is known when the trip count is an expression, `trip`, which is the same then, if the
+ * body's cond stays true, too: then scanned sizes are known. */
 typedef struct Control {
     struct Graph *body[2];
     uint32_t ncarried, nscanned;

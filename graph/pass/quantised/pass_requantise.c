@@ -151,8 +151,7 @@ static bool is_small(Range r) {
     return r.whole && !r.nan && r.lo > -EXACT / 4 && r.hi < EXACT / 4;
 }
 
-/* --- What is known of the old graph ------------------------------------------------------------
- */
+/* --- What is known of the old graph ----------------------------------------------------------- */
 
 typedef struct Facts {
     bool *drop;      /* an integer as f32 that need not have been one */

@@ -23,8 +23,7 @@ static graphc_status no_memory(graphc_trainer *t) {
     return error_set(trainer_error(t), GRAPHC_NO_MEMORY, "not enough memory to write files");
 }
 
-/* --- Weights -----------------------------------------------------------------------------------
- */
+/* --- Weights ---------------------------------------------------------------------------------- */
 
 typedef struct Weights {
     SafeTensor *v;
@@ -103,8 +102,7 @@ graphc_status graphc_trainer_export(graphc_trainer *t, const char *folder) {
     return st;
 }
 
-/* --- Checkpoints -------------------------------------------------------------------------------
- */
+/* --- Checkpoints ------------------------------------------------------------------------------ */
 
 graphc_status graphc_trainer_save(graphc_trainer *t, const graphc_data *d, const char *folder) {
     CheckpointWriter w;

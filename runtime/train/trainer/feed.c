@@ -76,8 +76,7 @@ static graphc_status pack_tokens(Feed *f, const FeedOptions *o, ErrorText e) {
     return GRAPHC_OK;
 }
 
-/* --- What each input is given -------------------------------------------------------------------
- */
+/* --- What each input is given ----------------------------------------------------------------- */
 
 static const int64_t *token_field(const Feed *f, const graphc_plan *plan, const char *name) {
     const struct {
@@ -226,8 +225,7 @@ void feed_rewind(Feed *f) {
     f->at = 0;
 }
 
-/* --- Batches ------------------------------------------------------------------------------------
- */
+/* --- Batches ---------------------------------------------------------------------------------- */
 
 static void convert(const int64_t *from, uint64_t n, const graphc_tensor *to) {
     if (to->dtype.code == 2) {

@@ -37,8 +37,7 @@ static bool interrupted(void) {
     return sigpending(&came) == 0 && sigismember(&came, SIGINT) == 1;
 }
 
-/* --- What the loop calls -----------------------------------------------------------------------
- */
+/* --- What the loop calls ---------------------------------------------------------------------- */
 
 /* The trainer's message is the loop's. */
 static graphc_status told(Run *r, graphc_status st, ErrorText e) {

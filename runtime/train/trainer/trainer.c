@@ -25,8 +25,7 @@ static uint64_t numel(const graphc_tensor *t) {
     return n;
 }
 
-/* --- Beginning ---------------------------------------------------------------------------------
- */
+/* --- Beginning -------------------------------------------------------------------------------- */
 
 /* Uniform in +-spread, 53 bits each. */
 static void draw(float *p, uint64_t n, double spread, uint64_t *random) {
@@ -140,8 +139,7 @@ uint64_t graphc_trainer_steps(const graphc_trainer *t) {
     return t->steps;
 }
 
-/* --- Steps -------------------------------------------------------------------------------------
- */
+/* --- Steps ------------------------------------------------------------------------------------ */
 
 static graphc_status read_scalar(graphc_trainer *t, const char *name, double *out) {
     int32_t i = graphc_plan_find_output(t->plan, name);
@@ -225,8 +223,7 @@ graphc_status graphc_trainer_evaluate(graphc_trainer *t, graphc_data *d, double 
     return trainer_evaluate(t, &d->feed, loss);
 }
 
-/* --- Parameters --------------------------------------------------------------------------------
- */
+/* --- Parameters ------------------------------------------------------------------------------- */
 
 typedef graphc_status (*StateCopy)(graphc_session *s, uint32_t i, const graphc_tensor *t);
 

@@ -312,8 +312,7 @@ static void test_optimizers(void) {
     CHECK(optimizer_default("lion", &o)), check_optimizer(&o);
 }
 
-/* --- Whole training graphs ----------------------------------------------------------------------
- */
+/* --- Whole training graphs -------------------------------------------------------------------- */
 
 #define IN  6
 #define MID 9
