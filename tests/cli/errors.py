@@ -9,7 +9,7 @@ import build
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
 
-graphc, failures = sys.argv[1], 0
+graphc, failures = os.path.abspath(sys.argv[1]), 0
 
 
 def expect(status, text, *args, absent=None):
@@ -142,6 +142,8 @@ with tempfile.TemporaryDirectory() as d:
     run(7, "gone.plan", "gone.plan")
     run(3, '"x"', "mlp.plan", "--input", "x=wide.npy")
     run(3, '"x"', "mlp.plan", "--input", "x=double.npy")
+    np.save("flat.npy", np.zeros(32, np.float32))
+    run(3, '"x" has 2 axes, what the file holds has 1', "mlp.plan", "--input", "x=flat.npy")
     run(3, '"z"', "mlp.plan", "--input", "z=x.npy")
     run(7, "gone.npy", "mlp.plan", "--input", "x=gone.npy")
     run(2, "no symbol", "mlp.plan", "--dim", "sequence=3")

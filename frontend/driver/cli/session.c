@@ -209,12 +209,30 @@ static graphc_status check_dims(CliSession *s) {
     return GRAPHC_OK;
 }
 
+/* What is given is of the type and rank that the plan asks for: sizes of others follow from it. */
+static graphc_status check_given(CliSession *s) {
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++) {
+        const graphc_io_info info = graphc_plan_input(s->plan, i);
+        const EvalTensor *t = &s->inputs[i];
+        if (!t->data) continue;
+        if (t->dtype != cli_dtype(info.dtype_name))
+            return diag(s->cli->diags, D_RUN_INPUT, "--input",
+                        "input \"%s\" is %s, the file holds %s", info.name, info.dtype_name,
+                        dtype_name(t->dtype));
+        if (t->rank != info.rank)
+            return diag(s->cli->diags, D_RUN_INPUT, "--input",
+                        "input \"%s\" has %d axes, what the file holds has %d", info.name,
+                        (int)info.rank, (int)t->rank);
+    }
+    return GRAPHC_OK;
+}
+
 /* A size that files determine is not for --dim to change. */
 static graphc_status check_given_dims(CliSession *s) {
     for (uint32_t i = 0; !s->compiled && i < graphc_plan_inputs(s->plan); i++) {
         graphc_io_info info = graphc_plan_input(s->plan, i);
         const EvalTensor *t = &s->inputs[i];
-        for (int32_t d = 0; t->data && d < info.rank && d < t->rank; d++)
+        for (int32_t d = 0; t->data && d < info.rank; d++)
             for (uint32_t k = 0; k < s->cli->dims.n; k++)
                 if (strcmp(s->cli->dims.v[k].name, info.dims[d]) == 0 &&
                     s->cli->dims.v[k].lo != t->dim[d])
@@ -286,9 +304,6 @@ static graphc_status draw_inputs(CliSession *s, const Sizes *z) {
 static graphc_status bind(CliSession *s, uint32_t i) {
     graphc_io_info info = graphc_plan_input(s->plan, i);
     EvalTensor *t = &s->inputs[i];
-    if (t->dtype != cli_dtype(info.dtype_name))
-        return diag(s->cli->diags, D_RUN_INPUT, "--input", "input \"%s\" is %s, the file holds %s",
-                    info.name, info.dtype_name, dtype_name(t->dtype));
     graphc_tensor b = {.data = t->data, .device = GRAPHC_CPU, .dtype = info.dtype, .rank = t->rank};
     memcpy(b.shape, t->dim, sizeof *t->dim * t->rank);
     graphc_status st = graphc_bind_input(s->session, i, &b);
@@ -384,6 +399,7 @@ graphc_status cli_session_bind(CliSession *s) {
     if (first) s->drawn = ARENA_ARRAY(s->cli->arena, bool, n + 1);
     GC_TRY(check_dims(s));
     GC_TRY(read_given(s));
+    GC_TRY(check_given(s));
     GC_TRY(check_given_dims(s));
     Sizes known = known_sizes(s);
     const graphc_io_info rows = graphc_plan_input(s->plan, 0);
