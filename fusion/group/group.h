@@ -91,8 +91,9 @@ typedef struct Body Body;
 typedef struct PackForm {
     const char *word; /* in the name of the prepare step */
     Expr (*numel)(Fuse *f, const Pack *k);
-    /* Axes of the prepare step, and the element of b that each point of theirs stores; *column: of
-     * b, which may be one of those that only fill the last panel. */
+    /* Axes of the prepare step, and the element of b that each point of theirs stores, or the first
+     * of several, which it demands itself; *column: of b, which may be one of those that only fill
+     * the last panel. */
     void (*axes)(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column);
     void (*lower)(Body *b, const Root *r);                          /* the prepare step */
     KVal (*read)(Body *b, const Pack *k, Value operand, IdxId idx); /* in a contraction */
@@ -107,7 +108,6 @@ struct Pack {
     Expr batch, k, n, ngroup; /* extents: of each; ngroup: convolution groups inside the last
                                  dimension (1 = none) */
     DType dtype;              /* of what is stored */
-    uint32_t wino_axis;       /* of Winograd's prepare step: the first of the two plane axes */
     /* Of integers of few bits (special/pack_bits.c): the operand that they stand for; rows of k in
      * an element and under one scale; 1 + the packs of scales and zero points, 0: none; the operand
      * of the product with the scale that they are in. */

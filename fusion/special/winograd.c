@@ -4,6 +4,8 @@
  * g), so the kernel means the same whether or not its target has a Winograd loop structure. */
 #include "fusion/special/special.h"
 
+enum { TAPS = 9, PLANES = 16 };
+
 static Expr wino_numel(Fuse *f, const Pack *k) {
     const Type *w = graph_type(f->g, k->b);
     Expr panels = expr_ceildiv(f->p, k->n, expr_const(f->p, k->nr));
@@ -18,52 +20,58 @@ static Expr wino_index(Fuse *f, const Pack *k, Expr ti, Expr tj, Expr c, Expr pa
     return expr_add(p, expr_muli(p, at, k->nr), lane);
 }
 
-/* Axes panel, ti, tj, c, column of the panel; folded: kh, kw. */
-static void wino_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
-    ExprPool *p = f->p;
-    const Type *w = graph_type(f->g, k->b);
-    Expr three = expr_const(p, 3), four = expr_const(p, 4), nr = expr_const(p, k->nr);
-    Expr panel = axis_new(f, g, expr_ceildiv(p, k->n, nr), AX_PAR);
-    k->wino_axis = g->naxes;
-    axis_new(f, g, four, AX_PAR);
-    axis_new(f, g, four, AX_PAR);
-    dim[2] = axis_new(f, g, w->dim[2], AX_PAR);
-    *column = expr_add(p, expr_muli(p, panel, k->nr), axis_new(f, g, nr, AX_PAR));
-    dim[0] = axis_new(f, g, three, AX_RED);
-    dim[1] = axis_new(f, g, three, AX_RED);
-    dim[3] = *column;
+/* Where the weight of tap (kh, kw) is, of what the step's point, at `origin`, prepares. */
+static IdxId wino_tap(Fuse *f, Group *g, const Pack *k, const Expr *origin, uint32_t tap) {
+    Expr dim[4] = {expr_const(f->p, tap / 3), expr_const(f->p, tap % 3), origin[2], origin[3]};
+    return idx_make(f, g, graph_type(f->g, k->b), dim, 0);
 }
 
-/* 2 G[t][k] for G = 1 0 0; 1/2 1/2 1/2; 1/2 -1/2 1/2; 0 0 1. */
-static Expr twice_g(ExprPool *p, Expr t, Expr k) {
-    Expr c[4], is[4];
-    for (int i = 0; i < 4; i++) {
-        c[i] = expr_const(p, i);
-        is[i] = expr_eq(p, t, c[i]);
+/* Axes panel, c, column of the panel: each point of theirs reads nine weights, each of them once,
+ * and stores one element of every plane. */
+static void wino_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
+    ExprPool *p = f->p;
+    Expr nr = expr_const(p, k->nr);
+    Expr panel = axis_new(f, g, expr_ceildiv(p, k->n, nr), AX_PAR);
+    dim[0] = dim[1] = expr_const(p, 0);
+    dim[2] = axis_new(f, g, graph_type(f->g, k->b)->dim[2], AX_PAR);
+    *column = expr_add(p, expr_muli(p, panel, k->nr), axis_new(f, g, nr, AX_PAR));
+    dim[3] = *column;
+    for (uint32_t i = 0; i < TAPS; i++)
+        fuse_demand(f, g, k->b, wino_tap(f, g, k, dim, i), USE_point, READ_masked);
+}
+
+/* G[t][k], times two in its middle rows: 1 0 0; 1 1 1; 1 -1 1; 0 0 1. */
+static const int scaled_g[4][3] = {{1, 0, 0}, {1, 1, 1}, {1, -1, 1}, {0, 0, 1}};
+
+/* U's element (ti, tj): the sum of those weights that are in it, tap by tap. */
+static KVal wino_plane(Body *b, const KVal *w, uint32_t ti, uint32_t tj) {
+    const bool mid[2] = {ti == 1 || ti == 2, tj == 1 || tj == 2};
+    KVal u = 0; /* its first weight has a plus in all of them */
+    for (uint32_t i = 0; i < TAPS; i++) {
+        int sign = scaled_g[ti][i / 3] * scaled_g[tj][i % 3];
+        if (sign && !u)
+            u = w[i];
+        else if (sign)
+            u = body_op2(b, sign > 0 ? OP_add : OP_sub, DT_f32, u, w[i]);
     }
-    Expr first = expr_muli(p, expr_eq(p, k, c[0]), 2), last = expr_muli(p, expr_eq(p, k, c[2]), 2);
-    Expr sign = expr_sub(p, c[1], expr_muli(p, expr_mul(p, is[2], expr_eq(p, k, c[1])), 2));
-    return expr_select(p, is[0], first, expr_select(p, is[3], last, sign));
+    const double scale = (mid[0] ? 0.5 : 1) * (mid[1] ? 0.5 : 1);
+    return scale < 1 ? body_op2(b, OP_mul, DT_f32, u, body_const_f(b, DT_f32, scale)) : u;
 }
 
 static void wino_lower(Body *b, const Root *r) {
     Fuse *f = b->f;
-    Group *g = b->g;
     ExprPool *p = f->p;
     const Pack *k = &f->packs.v[r->at];
-    const Idx *x = idx_get(g, r->idx);
-    Expr kh = x->dim[0], kw = x->dim[1], c = x->dim[2], column = x->dim[3];
-    Expr t[2];
-    for (uint32_t i = 0; i < 2; i++) t[i] = expr_sym_ref(p, g->axes[k->wino_axis + i].sym);
-    KVal w = body_or_zero(b, pull(b, r->v, r->idx, g->pack_mask), g->pack_mask);
-    Expr coef = expr_mul(p, twice_g(p, t[0], kh), twice_g(p, t[1], kw));
-    KVal term = body_op2(b, OP_mul, DT_f32, w, body_expr(b, coef, DT_f32));
-    KOp sum = {.op = K_kreduce, .dtype = DT_f32, .fold = FOLD_sum, .in[0] = term};
-    sum.axes = group_axes(g, AX_RED);
-    KVal u = body_op2(b, OP_mul, DT_f32, body_op(b, sum), body_const_f(b, DT_f32, 0.25));
-    Expr nr = expr_const(p, k->nr);
-    Expr at = wino_index(f, k, t[0], t[1], c, expr_div(p, column, nr), expr_mod(p, column, nr));
-    body_store(b, DT_f32, u, k->buf - 1, at, 0);
+    const Idx x = *idx_get(b->g, r->idx);
+    const Expr nr = expr_const(p, k->nr), mask = b->g->pack_mask;
+    KVal w[TAPS];
+    for (uint32_t i = 0; i < TAPS; i++)
+        w[i] = body_or_zero(b, pull(b, r->v, wino_tap(f, b->g, k, x.dim, i), mask), mask);
+    for (uint32_t i = 0; i < PLANES; i++) {
+        Expr at = wino_index(f, k, expr_const(p, i / 4), expr_const(p, i % 4), x.dim[2],
+                             expr_div(p, x.dim[3], nr), expr_mod(p, x.dim[3], nr));
+        body_store(b, DT_f32, wino_plane(b, w, i / 4, i % 4), k->buf - 1, at, 0);
+    }
 }
 
 /* U's element where `when` holds (0 = always), else 0. */

@@ -351,6 +351,41 @@ static Attr conv_attr(int64_t stride, int64_t pad, int64_t groups) {
     return a;
 }
 
+/* Weights as they are, as an exporter leaves them, and scaled at load. */
+typedef enum WinoWeights { WINO_plain, WINO_turned, WINO_scaled } WinoWeights;
+
+static Value wino_weights(Rig *r, WinoWeights form) {
+    const uint8_t order[4] = {2, 3, 1, 0};
+    if (form == WINO_turned) return build_permute(r->g, weight(r, D(50, 20, 3, 3)), order);
+    Value w = weight(r, D(3, 3, 20, 50));
+    return form == WINO_plain ? w : build_binary(r->g, OP_mul, w, weight(r, D(50)));
+}
+
+/* In Winograd's form: each weight is read once, whatever it is made of, for all 16 planes. */
+static void winograd_weights(WinoWeights form) {
+    Rig r = rig();
+    Schedule *s = NULL;
+    uint32_t loads = 0, stores = 0, folds = 0;
+    Attr a = conv_attr(1, 1, 1);
+    Value x = input(&r, DT_f32, D(1, 8, 9, 20));
+    build_output(r.g, "y", build_conv(r.g, x, wino_weights(&r, form), &a));
+    CHECK(schedule_build(r.g, &target_for(PLAN_cpu)->machine, FUSE_ALL, r.a, &s) == GRAPHC_OK);
+    double e = check_schedule(r.g, s, r.in, r.a);
+    CHECK(e >= 0 && e < 1e-5);
+    CHECK(s->steps.n == 2 && s->steps.v[0].prepare);
+    const Kernel *k = s->steps.v[0].kernel;
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        loads += o->op == K_kload && k->params[o->buf].numel == k->params[0].numel;
+        stores += o->op == K_kstore;
+        folds += o->op == K_kreduce;
+    }
+    CHECK_EQ_I(loads, 9);
+    CHECK_EQ_I(stores, 16);
+    CHECK_EQ_I(folds, 0);
+    arena_destroy(r.a);
+}
+
 static void convolutions(void) {
     for (int64_t groups = 1; groups <= 16; groups *= 4) {
         Rig r = rig();
@@ -896,6 +931,7 @@ TEST_MAIN {
     norm_of_row();
     sums_of_products();
     convolutions();
+    for (WinoWeights w = WINO_plain; w <= WINO_scaled; w++) winograd_weights(w);
     attention(false);
     attention(true);
     statistics();
