@@ -150,11 +150,12 @@ static void item_body(Rows *r, Item *t) {
     item_pieces(r, t, MAX_PIECES);
 }
 
-/* What is left of the tile axis from lo on: as many copies where that is known, else one by one. */
+/* What is left of the tile axis from lo on: as many copies where that is known, and they are few;
+ * else one by one. */
 static void short_tile(Rows *r, Item *t, LLVMValueRef lo, LLVMValueRef end) {
     Emit *e = r->e;
     int64_t n;
-    if (expr_is_const(e->exprs, r->k->axes[r->tile].extent, &n)) {
+    if (!r->turned && expr_is_const(e->exprs, r->k->axes[r->tile].extent, &n)) {
         t->ntile = (uint32_t)(n % r->tile_copies);
         t->tile = emit_new_sym(e, "t", INT64_MAX / 4, lo);
         item_body(r, t);

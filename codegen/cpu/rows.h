@@ -12,7 +12,7 @@
 
 #include "codegen/rows/passes.h"
 
-#define ROWS_MAX_COPIES 8
+#define ROWS_MAX_COPIES 16
 #define ROWS_MAX_KEPT   8
 
 /* A row value held in scratch: element `axis value` of it, times the lanes when it varies over a
@@ -44,6 +44,7 @@ typedef struct Rows {
     int tile; /* axis whose neighbours are copies, or -1 */
     uint32_t tile_copies, lane_copies;
     bool chained;           /* copies wait for their loads together */
+    bool turned;            /* copies are neighbours where lanes are rows (rows_turn.c) */
     Expr chunk;             /* lane_par: elements of the lane axis per item */
     uint32_t nkept, filled; /* filled: bit mask of those that hold their values now */
     Kept kept[ROWS_MAX_KEPT];
@@ -56,6 +57,10 @@ bool rows_choose(Rows *r);
 static inline uint32_t rows_keeps(const Rows *r, const Pass *p) {
     return r->keeps[p - r->p.pass];
 }
+/* rows_turn.c: whether some load's neighbours are along that axis, lanes' elements far apart; such
+ * loads of all copies, ahead of the pass. */
+bool rows_turns(const Rows *r, uint32_t axis);
+void rows_turn(Rows *r);
 /* rows_walk.c */
 void rows_run_passes(Rows *r);
 /* One step of a walk along an axis over lanes: `n` neighbouring blocks of e->lanes elements, the

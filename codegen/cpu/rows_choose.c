@@ -234,11 +234,29 @@ static uint32_t chain_length(const Rows *r) {
 /* A row that walks from one load to the next, as through a tree, leaves the processor waiting: as
  * many rows go side by side as it takes to keep it busy. */
 static void choose_chains(Rows *r) {
-    enum { LONG_CHAIN = 4, MOST_COST = 1024 };
+    enum { LONG_CHAIN = 4, MOST_COST = 1024, CHAINS = 8 };
     if (r->p.ordered || body_cost(r) > MOST_COST || chain_length(r) < LONG_CHAIN) return;
-    r->tile = tile_axis(r, ROWS_MAX_COPIES);
+    r->tile = tile_axis(r, CHAINS);
     r->chained = r->tile >= 0;
-    if (r->chained) r->tile_copies = ROWS_MAX_COPIES;
+    if (r->chained) r->tile_copies = CHAINS;
+}
+
+/* Copies of which loads are turned: as many as the widest vectors have lanes. */
+static void choose_turn(Rows *r, uint32_t cost) {
+    enum { MOST_COST = 16 };
+    const uint32_t n = r->e->widest;
+    Expr where;
+    if (n < 2 || n > ROWS_MAX_COPIES || cost > MOST_COST || axis_size(r, (uint32_t)r->lane) < n)
+        return;
+    if (rows_piece(&r->p, r->lane, &where)) return;
+    for (uint32_t i = r->k->naxes; i-- > 0 && !r->turned;) {
+        if (!(r->p.par >> i & 1) || (int)i == r->lane || axis_size(r, i) < n) continue;
+        r->turned = rows_turns(r, i);
+        if (r->turned) r->tile = (int)i;
+    }
+    if (!r->turned) return;
+    r->tile_copies = n;
+    r->lane_copies = 1;
 }
 
 static void choose_copies(Rows *r) {
@@ -254,6 +272,7 @@ static void choose_copies(Rows *r) {
     if (r->lane_par) {
         if (!folds) {
             r->lane_copies = cost <= 8 ? 4 : cost <= 40 ? 2 : 1;
+            choose_turn(r, cost);
         } else if (folds <= 2 && cost <= 60) {
             r->tile = tile_axis(r, 4);
             if (r->tile >= 0 && axis_size(r, (uint32_t)r->lane) >= 64 &&

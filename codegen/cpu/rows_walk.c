@@ -506,6 +506,7 @@ static void run_pass(Rows *r, const Pass *p) {
 void rows_run_passes(Rows *r) {
     r->filled = 0;
     for (uint32_t c = 0; c < r->ncopies; c++) r->copy[c].known.n = 0;
+    rows_turn(r);
     for (uint32_t p = 0; p < r->p.npasses; p++) {
         run_pass(r, &r->p.pass[p]);
         r->filled |= r->keeps[p];

@@ -47,6 +47,31 @@ static const Case cases[] = {
      "param 0 f32[N*M]\n param 1 f32[N*M] written\n"
      "%1 f32 load p0[j*N + i]\n %2 f32 store p1[i*M + j] %1\n end\n",
      0},
+    {"turn_panels", /* of 70 columns with 48 rows side by side in each */
+     "kernel panels poi p=2 k=48 j=64\n"
+     "param 0 f32[3360]\n param 1 f32[6144] written\n"
+     "%1 f32 load p0[(p*64 + j)*48 + k] if [p*64 + j < 70]\n"
+     "%2 f32 store p1[(p*48 + k)*64 + j] %1\n end\n",
+     0},
+    {"turn_ragged",
+     "kernel ragged poi i=37 j=50\n"
+     "param 0 f32[1850]\n param 1 f32[1850]\n param 2 f32[50]\n param 3 f32[1850] written\n"
+     "%1 f32 load p0[j*37 + i]\n %2 f32 load p1[i*50 + j]\n %3 f32 load p2[j]\n"
+     "%4 f32 mul %1, %3\n %5 f32 add %4, %2\n %6 f32 store p3[i*50 + j] %5\n end\n",
+     1e-6},
+    {"turn_two",
+     "kernel two poi b=3 i=N j=M\n"
+     "param 0 bf16[3*N*M]\n param 1 i64[3*N*M]\n param 2 f32[3*N*M] written\n"
+     "%1 bf16 load p0[(b*M + j)*N + i]\n %2 f32 cast %1\n"
+     "%3 i64 load p1[(b*M + j)*N + N - 1 - i]\n %4 f32 cast %3\n %5 f32 add %2, %4\n"
+     "%6 f32 store p2[(b*N + i)*M + j] %5\n end\n",
+     1e-6},
+    {"turn_bytes",
+     "kernel bytes poi i=N j=M\n"
+     "param 0 u8[N*M]\n param 1 f64[N*M]\n param 2 f64[N*M] written\n"
+     "%1 u8 load p0[j*N + i]\n %2 f64 cast %1\n %3 f64 load p1[j*N + i] if [j < 20]\n"
+     "%4 f64 add %2, %3\n %5 f64 store p2[i*M + j] %4\n end\n",
+     1e-12},
     {"reverse",
      "kernel reverse poi i=N\n"
      "param 0 f32[N]\n param 1 f32[N] written\n"

@@ -124,6 +124,31 @@ static void check_walk(void) {
     arena_destroy(x.a);
 }
 
+/* What lies side by side for copies and not for lanes is loaded so, and turned in registers. */
+static void check_no_gather(void *ctx, const char *kernel, const char *ext, const char *text,
+                            size_t n) {
+    (void)kernel;
+    if (strcmp(ext, "ll") != 0 && strcmp(ext, "v3.ll") != 0) return;
+    ++*(int *)ctx;
+    CHECK(!memmem(text, n, "llvm.masked.gather", 18));
+    CHECK(memmem(text, n, "shufflevector", 13));
+}
+
+static void check_turned(void) {
+    int seen = 0;
+    Arena *a = arena_create();
+    ExprPool *p = expr_pool_create(a);
+    DiagSink *d = diag_create(a, NULL);
+    Schedule s = {.exprs = p, .machine = NULL};
+    Kernel *k = parse_case(case_of("turn_panels"), a, p, d);
+    vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
+    CodeOptions o = {.threads = 1, .dump = check_no_gather, .dump_ctx = &seen};
+    CodeResult r = {0};
+    CHECK(k && codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &r) == GRAPHC_OK);
+    CHECK(seen == 2);
+    arena_destroy(a);
+}
+
 /* Of fewer instruction sets the same code: what is not wanted is not there. */
 static void check_forms(void) {
     CodeOptions o = {.threads = 1};
@@ -149,6 +174,7 @@ TEST_MAIN {
     const char *only = getenv("CASE");
     check_spills();
     check_walk();
+    check_turned();
     check_forms();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (only ? strstr(cases[i].name, only) != NULL : test_takes(i, 3)) check_case(&cases[i]);
