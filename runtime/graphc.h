@@ -224,6 +224,13 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_session_create(const graphc_plan
                                                                const graphc_session_options *o,
                                                                graphc_session **out, char *error,
                                                                size_t error_size);
+/* Writes a plan that does what the session's does and has nothing left to prepare on its device:
+ * prepared weights, and the constants that runs read beside them, lie in the file "PATH.prepared",
+ * which sessions map and use as it is. They start at once, and processes share its memory. It takes
+ * the place of the model's weights, and belongs to this plan: the two move together. Each file
+ * appears whole or not at all. GRAPHC_UNSUPPORTED: the session is a GPU's. GRAPHC_IO,
+ * GRAPHC_INVALID: a file cannot be written, or weights not be read. */
+GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_prepared_save(graphc_session *s, const char *path);
 /* Waits for queued work; NULL is allowed. */
 GRAPHC_API void graphc_session_destroy(graphc_session *s);
 GRAPHC_API const graphc_plan *graphc_session_plan(const graphc_session *s); /* it was made of */

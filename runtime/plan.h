@@ -379,10 +379,20 @@ const PlanTarget *plan_find_target(const Plan *p, PlanDevice device);
  * 64 KiB and the length, so that loading does not read gigabytes of weights twice. */
 uint64_t plan_probe_hash(const void *data, uint64_t length);
 /* Hash of a header and its section table, as PlanHeader.hash. */
+uint64_t plan_header_hash(const PlanHeader *h, const PlanSection *sections);
+
+/* The bytes of every section, and a plan's bytes, from malloc, with others in their place;
+ * `weights` as in the header. */
+typedef struct PlanPart {
+    const void *p;
+    uint64_t bytes;
+} PlanPart;
+void plan_parts(const Plan *p, PlanPart out[PLAN_SEC_COUNT]);
+graphc_status plan_join(const Plan *p, PlanStr weights, const PlanPart part[PLAN_SEC_COUNT],
+                        void **out, uint64_t *size);
 /* The plan's bytes, from malloc, with variant[i] for step i of all targets; a number that the step
  * has not: it chooses as before. */
 graphc_status plan_choose(const Plan *p, const uint32_t *variant, void **out, uint64_t *size);
-uint64_t plan_header_hash(const PlanHeader *h, const PlanSection *sections);
 
 /* A slot's exact value; `slots` has the nearest that 64 bits hold. Both have nexprs elements. */
 __extension__ typedef __int128 PlanWide;

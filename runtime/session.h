@@ -11,6 +11,8 @@
 #include "runtime/watch.h"
 #include <pthread.h>
 
+#define PART_ALIGN 256u /* of prepared buffers, on any device */
+
 typedef struct DeviceOps DeviceOps;
 
 typedef struct OwnMemory {

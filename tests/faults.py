@@ -87,6 +87,8 @@ FAULTS = [
     ("links lead anywhere", "unit/test_base cli/files", "runtime/base/file.c", "if (links.anywhere) return true;", "if (*base_path) return true;"),
     ("a damaged array is taken", "cli/files", "frontend/driver/tensors/npz.c", "return crc == entry->crc;", "return crc == entry->crc || entry->size;"),
     ("a cancelled compile goes on", "unit/test_compile", "codegen/compile.c", "atomic_store(&s->cancelled, true);", "(void)s;"),
+    ("a prepared plan's buffers live as if steps still were there", "models/prepared", "runtime/resident/prepared.c", "    b->last -= skipped;\n", ""),
+    ("of two constants in a prepared plan one is the other", "models/prepared", "runtime/resident/prepared.c", "m->end = c.offset + n;", "m->end += n;"),
     ("nobody hears that no kernel is done yet", "unit/test_compile", "codegen/compile.c", "    tell(&s, 0);\n", ""),
     ("a size that a run finds out is told before", "unit/test_session", "runtime/session.c",
      "s->plan->stage[slot] == PLAN_STAGE_run ? -1 : s->slots[slot]", "s->slots[slot]"),
@@ -173,7 +175,7 @@ FAULTS = [
     ("two that are alive have one place", "unit/test_memory", "runtime/memory.c", "if (p->last < it->first ||", "if (p->last <= it->first ||"),
     ("a misuse has the status of a broken plan", "unit/test_session", "runtime/session.c", 'GRAPHC_USAGE, "the place for the tensor is NULL"',
      'GRAPHC_INVALID, "the place for the tensor is NULL"'),
-    ("a GPU gets another architecture's code", "unit/test_cuda_launch", "runtime/resident.c", "if (rank > best) *out = t;", "if (rank) *out = t;"),
+    ("a GPU gets another architecture's code", "unit/test_cuda_launch", "runtime/resident/resident.c", "if (rank > best) *out = t;", "if (rank) *out = t;"),
     ("a lost device is used again", "unit/test_cuda_faults", "runtime/cuda/driver.c", "if (cuda_is_fatal(r)) __atomic_store_n", "if (cuda_is_fatal(r) && 0) __atomic_store_n"),
 ]
 # Some cases of tests that take long: script and arguments.

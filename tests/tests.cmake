@@ -239,6 +239,7 @@ graphc_script(cli/static full 900 ${python} tests/cli/install.py --static ${PROJ
 graphc_script(models/claims full 900 ${python} tests/models/claims.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/tensor_cores_small quick 120 ${python} tests/models/tensor_cores_small.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/tensor_cores full 600 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>)
+graphc_script(models/prepared quick 120 ${python} tests/models/prepared.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/rows quick 120 ${python} tests/models/rows.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/bias quick 120 ${python} tests/models/bias.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/ahead full 120 ${python} tests/models/ahead.py $<TARGET_FILE:graphc_cli>)

@@ -145,6 +145,9 @@ def states():
     assert np.array_equal(s.run(x=one)["y"], -11 * one)
     s.load_states("s.safetensors")
     assert np.array_equal(s.run(x=one)["y"], -4 * one)
+    s.save_prepared("s.plan")
+    again = graphc.load("s.plan").session()
+    assert np.array_equal(again.run(x=one)["y"], -one) and again.run(x=one)["y"][0] == -2
 
 
 def threads():

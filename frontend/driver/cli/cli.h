@@ -58,7 +58,7 @@ typedef struct Cli {
     struct CliAdapter *adapted;               /* and what was read there */
     bool percentiles, csv;                    /* bench */
     uint64_t adapters;                        /* places for others */
-    bool json, verbose, embed, allow_links, help, version, bisect;
+    bool json, verbose, embed, prepared, allow_links, help, version, bisect;
 } Cli;
 
 typedef struct CliAdapter CliAdapter;
@@ -106,6 +106,12 @@ graphc_status cli_check_plan_options(Cli *c);
 graphc_compile_options cli_compile_options(const Cli *c);
 void cli_pipeline_init(const Cli *c, Pipeline *p,
                        const char *model); /* with what is no such option */
+/* The whole pipeline, with its progress on a terminal. */
+graphc_status cli_pipeline_run(const Cli *c, Pipeline *p, const char *model,
+                               graphc_compile_options o);
+/* The model's folder seen from the plan's, so that a plan finds weights by reference wherever the
+ * two lie together; NULL when they are one folder. */
+const char *cli_weights_dir(Arena *a, const char *model, const char *plan);
 /* Reads what --adapter names, if anything. */
 graphc_status cli_adapter_read(Cli *c);
 const LoraSpec *cli_adapter_spec(const Cli *c); /* NULL: there is none */

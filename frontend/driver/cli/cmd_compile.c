@@ -1,100 +1,13 @@
 #include "frontend/driver/cli/cli.h"
-#include "frontend/driver/cli/tune/database.h"
 #include "runtime/base/file.h"
 
 #include "frontend/driver/cli/json.h"
-#include "frontend/driver/cli/progress.h"
+#include "frontend/driver/cli/session.h"
 #include "frontend/driver/cli/units.h"
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-
-graphc_compile_options cli_compile_options(const Cli *c) {
-    graphc_compile_options o = GRAPHC_COMPILE_OPTIONS_INIT;
-    if (c->target) o.target = c->target;
-    if (c->precision) o.precision = c->precision;
-    o.dims = c->dims.v;
-    o.ndims = c->dims.n;
-    o.states = c->states.v;
-    o.nstates = c->states.n;
-    o.dump_dir = c->dump_ir;
-    o.cache_dir = c->cache_dir;
-    o.threads = (uint32_t)c->threads;
-    o.embed = c->embed;
-    o.weights_root = c->weights_root;
-    o.allow_links = c->allow_links;
-    o.adapters = (uint32_t)c->adapters;
-    if (c->adapters) o.lora = c->train.lora;
-    return o;
-}
-
-void cli_pipeline_init(const Cli *c, Pipeline *p, const char *model) {
-    pipeline_init(p, model);
-    p->fuse_at_most = (uint32_t)c->fuse_at_most;
-    p->lora = cli_adapter_spec(c);
-    p->forms = c->forms;
-    p->variants = (uint32_t)c->variants;
-    if (c->tuned) p->tuned = tuned_way;
-    p->tuned_ctx = c->tuned;
-}
-
-bool cli_is_model(const char *path) {
-    size_t n = strlen(path);
-    return n > 5 && strcmp(path + n - 5, ".onnx") == 0;
-}
-
-static bool show_stage(void *progress, const char *stage, uint32_t done, uint32_t of) {
-    Progress *p = progress;
-    p->what = stage;
-    progress_show(p, done, of);
-    return true;
-}
-
-/* The whole pipeline, with its progress on a terminal. */
-static graphc_status run_pipeline(const Cli *c, Pipeline *p, const char *model,
-                                  graphc_compile_options o) {
-    Progress progress = {.quiet = c->json};
-    o.progress = show_stage;
-    o.progress_ctx = &progress;
-    graphc_status s = pipeline_run(p, model, &o);
-    progress_end(&progress);
-    return s;
-}
-
-graphc_status cli_load_plan(Cli *c, const char *path, const void **bytes, size_t *size) {
-    char why[256];
-    if (cli_is_model(path)) return cli_compile(c, path, NULL, bytes, size);
-    FileMap m;
-    if (file_map(path, &m, why) != GRAPHC_OK) return diag(c->diags, D_IO, path, "%s", why);
-    *bytes = arena_copy(c->arena, m.data, *size = m.size);
-    file_unmap(&m);
-    return GRAPHC_OK;
-}
-
-static graphc_status unknown_dim(Cli *c, const char *name, const TextList *known) {
-    StrBuf list;
-    sb_init(&list, c->arena);
-    for (uint32_t i = 0; i < known->n; i++)
-        sb_printf(&list, "%s\"%s\"", i ? ", " : "", known->v[i]);
-    (void)diag(c->diags, D_USAGE, "--dim", "the plan has no symbol \"%s\"", name);
-    diag_hint(c->diags, known->n ? "its symbols are %s" : "all its sizes are fixed%s",
-              sb_str(&list));
-    return GRAPHC_USAGE;
-}
-
-graphc_status cli_check_dim(Cli *c, const graphc_compile_dim *dim, const char *name, int64_t lo,
-                            int64_t hi, const TextList *known) {
-    if (!name) return unknown_dim(c, dim->name, known);
-    if (dim->lo != dim->hi)
-        return diag(c->diags, D_USAGE, "--dim", "a plan needs one value of \"%s\", not a range",
-                    name);
-    if (dim->lo >= lo && dim->lo <= hi) return GRAPHC_OK;
-    return diag(c->diags, D_USAGE, "--dim", "%s is %lld, but the plan was made for %lld to %lld",
-                name, (long long)dim->lo, (long long)lo, (long long)hi);
-}
 
 static double seconds(void) {
     struct timespec t;
@@ -102,19 +15,23 @@ static double seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void count_steps(const Schedule *s, uint32_t *kernels, uint32_t *prepare) {
+/* Kernels of a run, and those at load, of which --prepared leaves none to a CPU. */
+static void count_steps(const Cli *c, const PlanTargetInput *t, uint32_t *kernels,
+                        uint32_t *prepare) {
+    const Schedule *s = t->schedule;
     *kernels = *prepare = 0;
     for (uint32_t i = 0; i < s->steps.n; i++) {
         const SStep *step = &s->steps.v[i];
         if (step->kind == STEP_kernel) ++*(step->prepare ? prepare : kernels);
     }
+    if (c->prepared && t->target->device == PLAN_cpu) *prepare = 0;
 }
 
-static void summary_json(const Pipeline *p, double took, FILE *to) {
+static void summary_json(const Cli *c, const Pipeline *p, double took, FILE *to) {
     json_t *j = json_begin("compile"), *targets = json_add(j, "targets", json_array());
     for (uint32_t i = 0; i < p->ntargets; i++) {
         uint32_t kernels, prepare;
-        count_steps(p->targets[i].schedule, &kernels, &prepare);
+        count_steps(c, &p->targets[i], &kernels, &prepare);
         json_t *t = json_object();
         json_add(t, "target", json_string(p->targets[i].target->name));
         json_add(t, "kernels", json_integer(kernels));
@@ -132,12 +49,12 @@ static void summary_json(const Pipeline *p, double took, FILE *to) {
 static void print_summary(Cli *c, const Pipeline *p, double took) {
     FILE *to = strcmp(c->output, "-") == 0 ? stderr : stdout;
     if (c->json) {
-        summary_json(p, took, to);
+        summary_json(c, p, took, to);
         return;
     }
     for (uint32_t i = 0; i < p->ntargets; i++) {
         uint32_t kernels, prepare;
-        count_steps(p->targets[i].schedule, &kernels, &prepare);
+        count_steps(c, &p->targets[i], &kernels, &prepare);
         const char *assembler = p->targets[i].code->assembler;
         fprintf(to, "%s: %u kernels a run, %u at load, %u fusions refused (graphc explain)%s%s\n",
                 p->targets[i].target->name, kernels, prepare, p->targets[i].schedule->refusals.n,
@@ -147,67 +64,48 @@ static void print_summary(Cli *c, const Pipeline *p, double took) {
             unit_seconds(c->arena, took));
 }
 
-/* The folder of `path`, resolved; NULL if there is none. */
-static char *folder_of(Arena *a, const char *path) {
-    const char *slash = strrchr(path, '/');
-    const char *dir = slash ? arena_strndup(a, path, (size_t)(slash - path) + 1) : ".";
-    char real[PATH_MAX];
-    return realpath(dir, real) ? arena_strdup(a, real) : NULL;
-}
-
-/* The model's folder seen from the plan's, so that a plan finds weights by reference wherever the
- * two lie together; NULL when they are one folder. */
-static const char *weights_dir(Arena *a, const char *model, const char *plan) {
-    const char *from = folder_of(a, plan), *to = folder_of(a, model);
-    if (!from || !to || strcmp(plan, "-") == 0 || strcmp(from, to) == 0) return NULL;
-    size_t common = 0;
-    for (size_t i = 0; from[i] && from[i] == to[i]; i++)
-        if (from[i] == '/') common = i;
-    size_t n = strlen(from), m = strlen(to);
-    if (strncmp(from, to, n) == 0 && to[n] == '/') common = n;
-    if (strncmp(from, to, m) == 0 && from[m] == '/') common = m;
-    StrBuf s;
-    sb_init(&s, a);
-    for (const char *p = from + common; *p; p++)
-        if (*p == '/' && p[1]) sb_put(&s, s.n ? "/.." : "..");
-    if (to[common] && to[common + 1]) sb_printf(&s, "%s%s", s.n ? "/" : "", to + common + 1);
-    return sb_str(&s);
-}
-
 static bool same_file(const char *a, const char *b) {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-graphc_status cli_compile(Cli *c, const char *model, const char *output, const void **bytes,
-                          size_t *size) {
-    graphc_compile_options o = cli_compile_options(c);
-    if (output) o.weights_dir = weights_dir(c->arena, model, output);
-    Pipeline p;
-    cli_pipeline_init(c, &p, model);
-    graphc_status s = run_pipeline(c, &p, model, o);
-    cli_print_diags(p.diags);
-    if (s == GRAPHC_OK) *bytes = arena_copy(c->arena, p.plan, *size = p.plan_size);
-    pipeline_free(&p);
-    return s;
+/* With weights beside it that are prepared now. */
+static graphc_status write_prepared(Cli *c, Pipeline *p) {
+    CliSession s = {0};
+    struct stat file;
+    graphc_status st = cli_session_make(&s, c, c->output, p->plan, p->plan_size);
+    if (st == GRAPHC_OK) {
+        st = graphc_prepared_save(s.session, c->output);
+        if (st != GRAPHC_OK) st = cli_session_failed(&s, st);
+    }
+    if (st == GRAPHC_OK && stat(c->output, &file) == 0) p->plan_size = (size_t)file.st_size;
+    cli_session_close(&s);
+    return st;
+}
+
+static graphc_status write_result(Cli *c, Pipeline *p) {
+    char why[256];
+    if (c->prepared) return write_prepared(c, p);
+    if (file_write(c->output, p->plan, p->plan_size, why) == GRAPHC_OK) return GRAPHC_OK;
+    return diag(p->diags, D_IO, c->output, "%s", why);
 }
 
 graphc_status cmd_compile(Cli *c) {
     if (!c->output) return cli_usage(c, "-o is missing");
+    if (c->prepared && strcmp(c->output, "-") == 0)
+        return diag(c->diags, D_USAGE, "--prepared", "needs a file: weights lie beside the plan");
     if (c->train.lora && !c->adapters)
         return diag(c->diags, D_USAGE, "--lora",
                     "says which layers --adapters are for, and how many is not said");
     if (same_file(c->args.v[0], c->output))
         return diag(c->diags, D_USAGE, c->output, "the plan would replace the model");
-    char why[256];
     graphc_compile_options o = cli_compile_options(c);
-    o.weights_dir = weights_dir(c->arena, c->args.v[0], c->output);
+    o.weights_dir = cli_weights_dir(c->arena, c->args.v[0], c->output);
     Pipeline p;
     cli_pipeline_init(c, &p, c->args.v[0]);
     double start = seconds();
-    graphc_status s = run_pipeline(c, &p, c->args.v[0], o);
-    if (s == GRAPHC_OK && file_write(c->output, p.plan, p.plan_size, why) != GRAPHC_OK)
-        s = diag(p.diags, D_IO, c->output, "%s", why);
+    graphc_status s = cli_pipeline_run(c, &p, c->args.v[0], o);
+    if (s == GRAPHC_OK) s = write_result(c, &p);
     cli_print_diags(p.diags);
     if (s == GRAPHC_OK) print_summary(c, &p, seconds() - start);
     pipeline_free(&p);

@@ -106,6 +106,8 @@ static const OptRow opt_rows[] = {
      "stops fusion after N decisions, to find one that is wrong"},
     {"--embed", NULL, OPT_FLAG, FIELD(embed), "compile", "",
      "copies constants of external files into the plan"},
+    {"--prepared", NULL, OPT_FLAG, FIELD(prepared), "compile", "",
+     "prepares weights for the CPU now, into PLAN.prepared: sessions start at once"},
     {"--weights-root", NULL, OPT_TEXT, FIELD(weights_root), TUNE_VERBS, "DIR",
      "lets symbolic links among the model's weight files lead into this folder"},
     {"--allow-links", NULL, OPT_FLAG, FIELD(allow_links), TUNE_VERBS, "",

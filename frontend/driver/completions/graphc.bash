@@ -8,7 +8,7 @@ _graphc_options() { # of a verb
         --dropout --no-decay --on-nan --head-rows --loss-scale --scale-every
         --eval-every --patience --save-every --resume --config --plan-only --seed --output --json'
     case $1 in
-    compile) echo "--output $model --variants --embed --adapters --lora --json --version" ;;
+    compile) echo "--output $model --variants --embed --prepared --adapters --lora --json --version" ;;
     run) echo "$model $run --weights --adapter --adapter-rows --output-dir --output-format --json --verbose" ;;
     bench) echo "$model $run --weights --adapter --adapter-rows --runs --percentiles --csv --trace --html --json --verbose" ;;
     explain) echo "$model --html --dot --profile --json --verbose" ;;

@@ -161,6 +161,7 @@ _RUN: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "state_read": (c.c_int, (P, U, T)),
     "state_write": (c.c_int, (P, U, T)),
     "state_shape": (c.c_int, (P, U, T)),
+    "prepared_save": (c.c_int, (P, S)),
     "states_save": (c.c_int, (P, S)),
     "states_load": (c.c_int, (P, S)),
     "session_profile": (None, (P, c.c_bool)),

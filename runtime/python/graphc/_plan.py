@@ -392,6 +392,11 @@ class Session:
         with self._lock:
             self._check(run.states_load(self._live(), os.fsencode(path)))
 
+    def save_prepared(self, path: str | os.PathLike[str]) -> None:
+        """The plan with nothing left to prepare on the CPU, and its weights beside it in PATH.prepared."""
+        with self._lock:
+            self._check(run.prepared_save(self._live(), os.fsencode(path)))
+
     def states(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         """Names and copies of all states."""
         for name in self._numbers[2]:

@@ -324,6 +324,7 @@ static void check_states(void) {
     CHECK(adds == 2 && cuda->replays > replays);
     for (int i = 0; i < 8; i++) host[i] = (float)-i;
     CHECK(s && graphc_state_write(s, 0, &t) == GRAPHC_OK && state_memory[7] == -7);
+    CHECK(s && graphc_prepared_save(s, "nowhere/x") == GRAPHC_UNSUPPORTED);
     cuda->on_launch = on_launch;
     graphc_session_destroy(s);
     graphc_plan_destroy(p);

@@ -98,6 +98,8 @@ static void test_own_memory(const graphc_plan *p) {
     CHECK_EQ_I(graphc_bind_output(s, 2, &tp), GRAPHC_OK);
     CHECK_EQ_I(graphc_run(s), GRAPHC_INVALID);
     CHECK_EQ_I(graphc_bind_input(s, 0, &tx), GRAPHC_OK);
+    CHECK_EQ_I(graphc_prepared_save(s, NULL), GRAPHC_USAGE);
+    CHECK(*graphc_session_error(s));
     free(work);
     graphc_session_destroy(s);
 }

@@ -6,8 +6,6 @@
 #include <limits.h>
 #include <string.h>
 
-#define PART_ALIGN 256u /* of prepared buffers, on any device */
-
 static const PlanConstant *constant_of(const Resident *r, uint32_t buffer) {
     return &r->owner->plan.constants[r->buffers[buffer].index];
 }
