@@ -1,13 +1,19 @@
 /* Contractions on CPUs: matrix products and convolutions with prologues and epilogues. */
 #include "codegen/cpu/dot.h"
 
+/* Right operands of which every thread's cache keeps a copy. */
+#define KEPT_RIGHT (512 << 10)
+
 /* Row blocks that share a table and are walked before the next panel: all of M where the right
- * operand is the larger one, so that threads share out panels and each reads its own part only. */
+ * operand is the larger one, so that threads share out panels and each reads its own part only. But
+ * a small one is read by all, so that rows stay with the thread which has written them. */
 static Expr span_of(Dot *d, Expr fit) {
     ExprPool *p = d->p;
     Expr one = expr_const(p, 1), span = d->blocks;
     if (d->t->wino) return one;
-    Expr wide = expr_le(p, d->m.size, d->n.size);
+    Expr right = expr_muli(p, expr_mul(p, d->n.size, d->kk.size), dot_right_bytes(d));
+    Expr wide =
+        expr_and(p, expr_le(p, d->m.size, d->n.size), expr_lt(p, expr_const(p, KEPT_RIGHT), right));
     if (fit) {
         span = expr_min(p, span, expr_max(p, one, expr_div(p, fit, d->block)));
         wide = expr_and(p, wide, expr_le(p, expr_const(p, 384), d->n.size));

@@ -220,9 +220,10 @@ void dot_ask_near(Dot *d, const DotAhead *a, uint32_t i, LLVMValueRef row, uint3
  * off if `masked`. */
 void dot_tiles(Dot *d, uint32_t nv, bool masked);
 void dot_store_all(Dot *d);
-bool dot_in_chunks(const Dot *d); /* sums are made of chunks, which meet in `tile` */
-bool dot_is_deep(const Dot *d);   /* k is so long that two panels leave the cache no room */
-bool dot_may_slice(const Dot *d); /* ... and are walked chunk by chunk where nothing is made */
+bool dot_in_chunks(const Dot *d);      /* sums are made of chunks, which meet in `tile` */
+int64_t dot_right_bytes(const Dot *d); /* of an element of the right operand, as panels hold it */
+bool dot_is_deep(const Dot *d);        /* k is so long that two panels leave the cache no room */
+bool dot_may_slice(const Dot *d);      /* ... and are walked chunk by chunk where nothing is made */
 /* Of nv vectors of columns from d->n0 on, those that there are; NULL: all. */
 void dot_column_masks(Dot *d, uint32_t nv, bool masked, LLVMValueRef *mask);
 /* First element of right operand i's sub-panel: row 0, column n0. */

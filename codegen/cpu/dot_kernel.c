@@ -561,8 +561,12 @@ static Expr left_bytes(const Dot *d) {
     return expr_mul(d->p, expr_muli(d->p, d->block, (int64_t)DOT_ROWS * d->bytes), d->kk.size);
 }
 
+int64_t dot_right_bytes(const Dot *d) {
+    return d->t->quads ? 1 : d->bytes;
+}
+
 bool dot_is_deep(const Dot *d) {
-    return expr_hint(d->p, d->kk.size) * DOT_PANEL * d->bytes >= SLICED_BYTES;
+    return expr_hint(d->p, d->kk.size) * DOT_PANEL * dot_right_bytes(d) >= SLICED_BYTES;
 }
 
 bool dot_may_slice(const Dot *d) {
