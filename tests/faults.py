@@ -157,6 +157,7 @@ FAULTS = [
     ("angles beyond 2^30 lose their bits", "unit/test_math", "codegen/emit/math_trig.c", "#define NEAR   0x1p30", "#define NEAR   0x1p60"),
     ("walks from load to load wait one after the other", "unit/test_codegen", "codegen/cpu/rows_choose.c",
      "if (r->chained) r->tile_copies = CHAINS;", "if (r->chained) r->tile_copies = 1;"),
+    ("planes become pixels one element at a time", "unit/test_codegen", "codegen/cpu/rows_choose.c", "r->joined = true;", "r->joined = n < 0;"),
     ("AVX2 takes the other side of a condition", "unit/test_codegen/all unit/test_templates/all part/avx2", "codegen/emit/emit.c",
      "LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), \"\");\n}\n\nLLVMValueRef emit_select",
      "LLVMBuildICmp(e->b, LLVMIntEQ, v, LLVMConstNull(LLVMTypeOf(v)), \"\");\n}\n\nLLVMValueRef emit_select"),

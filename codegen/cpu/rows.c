@@ -174,6 +174,7 @@ static void item_tile(Rows *r, Item *t, LLVMValueRef block) {
     Emit *e = r->e;
     Expr extent = r->k->axes[r->tile].extent;
     uint32_t n = r->tile_copies;
+    if (expr_is_value(e->exprs, extent, n)) block = emit_i64(e, 0);
     LLVMValueRef lo = LLVMBuildMul(e->b, block, emit_i64(e, n), "");
     bool even = expr_divisor(e->exprs, extent) % n == 0;
     LLVMValueRef end = emit_expr(e, extent);

@@ -45,6 +45,7 @@ typedef struct Rows {
     uint32_t tile_copies, lane_copies;
     bool chained;           /* copies wait for their loads together */
     bool turned;            /* copies are neighbours where lanes are rows (rows_turn.c) */
+    bool joined;            /* copies are all neighbours, with lanes behind them (rows_turn.c) */
     Expr chunk;             /* lane_par: elements of the lane axis per item */
     uint32_t nkept, filled; /* filled: bit mask of those that hold their values now */
     Kept kept[ROWS_MAX_KEPT];
@@ -61,6 +62,11 @@ static inline uint32_t rows_keeps(const Rows *r, const Pass *p) {
  * loads of all copies, ahead of the pass. */
 bool rows_turns(const Rows *r, uint32_t axis);
 void rows_turn(Rows *r);
+/* ... whether all stores put n neighbours along that axis side by side, and lanes n apart; one of
+ * all copies, whose lanes are all there. */
+bool rows_joins(const Rows *r, uint32_t axis, int64_t n);
+void rows_join_store(Rows *r, KVal store);
+void rows_enter(Rows *r, uint32_t copy); /* pushes a scope with the copy's bindings */
 /* rows_walk.c */
 void rows_run_passes(Rows *r);
 /* One step of a walk along an axis over lanes: `n` neighbouring blocks of e->lanes elements, the

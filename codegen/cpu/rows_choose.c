@@ -259,6 +259,25 @@ static void choose_turn(Rows *r, uint32_t cost) {
     r->lane_copies = 1;
 }
 
+/* All of a short axis as copies, where that puts what is stored side by side. Pieces of a join
+ * along that axis are copies then. */
+static void choose_join(Rows *r, uint32_t cost) {
+    enum { MOST_COST = 256 };
+    int64_t n;
+    Expr where;
+    const bool pieces = rows_piece(&r->p, r->lane, &where);
+    for (uint32_t i = 0; i < r->k->naxes && !r->joined && !r->turned; i++) {
+        if (!(r->p.par >> i & 1) || (int)i == r->lane) continue;
+        if (pieces && !expr_uses(r->e->exprs, where, r->k->axes[i].sym)) continue;
+        if (!expr_is_const(r->e->exprs, r->k->axes[i].extent, &n)) continue;
+        if ((n != 2 && n != 4 && n != 8) || cost * n > MOST_COST || !rows_joins(r, i, n)) continue;
+        r->joined = true;
+        r->tile = (int)i;
+        r->tile_copies = (uint32_t)n;
+        r->lane_copies = 1;
+    }
+}
+
 static void choose_copies(Rows *r) {
     uint32_t cost = body_cost(r), folds = max_folds(r);
     r->tile = -1;
@@ -273,6 +292,7 @@ static void choose_copies(Rows *r) {
         if (!folds) {
             r->lane_copies = cost <= 8 ? 4 : cost <= 40 ? 2 : 1;
             choose_turn(r, cost);
+            choose_join(r, cost);
         } else if (folds <= 2 && cost <= 60) {
             r->tile = tile_axis(r, 4);
             if (r->tile >= 0 && axis_size(r, (uint32_t)r->lane) >= 64 &&

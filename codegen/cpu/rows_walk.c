@@ -1,19 +1,6 @@
 /* Passes of the row emitter: loops over the axes that they walk, carrying every copy's folds. */
 #include "codegen/cpu/rows.h"
 
-/* Pushes a scope with the copy's bindings. */
-static void enter(Rows *r, uint32_t copy) {
-    const Copy *c = &r->copy[copy];
-    emit_push(r->e);
-    for (uint32_t i = 0; i < c->nbinds; i++) {
-        if (c->lanes[i])
-            emit_bind_lanes(r->e, c->sym[i], c->by[i], c->mask, true);
-        else
-            emit_bind(r->e, c->sym[i], c->by[i]);
-    }
-    for (uint32_t i = 0; i < c->known.n; i++) emit_override_at(r->e, c->known.v[i]);
-}
-
 /* --- Spans -------------------------------------------------------------------------------- */
 
 typedef struct Span {
@@ -159,7 +146,7 @@ static void start_chains(const Walk *w, EmitScope **of) {
     Emit *e = r->e;
     EmitScope *around = e->scope;
     for (uint32_t c = 0; c < r->ncopies; c++) {
-        enter(r, c);
+        rows_enter(r, c);
         of[c] = emit_switch(e, around);
     }
     for (KVal v = 1; v < r->k->nops; v++)
@@ -174,21 +161,23 @@ static void start_chains(const Walk *w, EmitScope **of) {
 static void pass_point(Walk *w, LLVMValueRef mask, LLVMValueRef *acc) {
     Rows *r = w->r;
     EmitScope *of[ROWS_MAX_COPIES];
+    const bool joined = r->joined && !r->copy[0].mask;
     if (r->chained) start_chains(w, of);
     for (uint32_t c = 0; c < r->ncopies; c++) {
         if (r->chained)
             emit_switch(r->e, of[c]);
         else
-            enter(r, c);
+            rows_enter(r, c);
         for (uint32_t i = 0; i < r->nkept; i++)
             if (r->filled >> i & 1 && w->p->axes >> r->kept[i].axis & 1)
                 kept_load(r, &r->kept[i], c);
         fold_step(w, mask, acc + c * w->per_copy);
         for (uint32_t i = 0; i < r->nkept; i++)
             if (rows_keeps(w->r, w->p) >> i & 1) kept_store(r, &r->kept[i], c);
-        for (uint32_t i = 0; i < w->p->nstores; i++) emit_store(r->e, w->p->stores[i]);
+        for (uint32_t i = 0; !joined && i < w->p->nstores; i++) emit_store(r->e, w->p->stores[i]);
         emit_pop(r->e);
     }
+    for (uint32_t i = 0; joined && i < w->p->nstores; i++) rows_join_store(r, w->p->stores[i]);
 }
 
 static void row_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mask,
@@ -478,7 +467,7 @@ static void run_row_op(Rows *r, const Pass *p) {
     KVal v = p->folds[0];
     for (uint32_t i = 0; i < r->nkept; i++) {
         if (!(rows_keeps(r, p) >> i & 1)) continue;
-        enter(r, 0);
+        rows_enter(r, 0);
         if (r->k->ops[v].op == K_kscan)
             rows_scan(r, v, &r->kept[i]);
         else

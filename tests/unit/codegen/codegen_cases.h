@@ -72,6 +72,31 @@ static const Case cases[] = {
      "%1 u8 load p0[j*N + i]\n %2 f64 cast %1\n %3 f64 load p1[j*N + i] if [j < 20]\n"
      "%4 f64 add %2, %3\n %5 f64 store p2[i*M + j] %4\n end\n",
      1e-12},
+    {"join_pixels",
+     "kernel pixels poi c=4 i=N\n"
+     "param 0 f32[3*N]\n param 1 u8[4*N] written\n"
+     "%1 u8 const 0\n %2 f32 load p0[c*N + i] if [c < 3]\n %3 f32 round %2\n"
+     "%4 f32 const 7\n %5 f32 add %3, %4\n %6 f32 const 0\n %7 f32 max %5, %6\n"
+     "%8 u8 cast %7\n %9 i64 expr [c < 3]\n %10 i64 const 0\n %11 bool ne %9, %10\n"
+     "%12 u8 select %11, %8, %1\n %13 u8 store p1[c + i*4] %12\n end\n",
+     0},
+    {"join_known",
+     "kernel known poi c=4 i=96\n"
+     "param 0 f32[384]\n param 1 u8[384] written\n"
+     "%1 f32 load p0[c*96 + i]\n %2 u8 cast %1\n %3 u8 store p1[c + i*4] %2\n end\n",
+     0},
+    {"join_two", /* of which one is read side by side as well */
+     "kernel two poi b=3 i=N c=2\n"
+     "param 0 f32[2*N]\n param 1 f64[6*N]\n param 2 f64[6*N] written\n param 3 f32[6*N] written\n"
+     "%1 f32 load p0[c*N + i]\n %2 f64 cast %1\n %3 f64 load p1[b*2*N + c + 2*i]\n"
+     "%4 f64 add %2, %3\n %5 f64 store p2[(b*N + i)*2 + c] %4\n"
+     "%6 f32 neg %1\n %7 f32 store p3[c + (b*N + i)*2] %6\n end\n",
+     1e-12},
+    {"join_eight",
+     "kernel eight poi c=8 i=M\n"
+     "param 0 f32[8*M]\n param 1 f32[8*M] written\n"
+     "%1 f32 load p0[c*M + i]\n %2 f32 neg %1\n %3 f32 store p1[c + i*8] %2\n end\n",
+     0},
     {"reverse",
      "kernel reverse poi i=N\n"
      "param 0 f32[N]\n param 1 f32[N] written\n"

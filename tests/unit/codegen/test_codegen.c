@@ -124,25 +124,27 @@ static void check_walk(void) {
     arena_destroy(x.a);
 }
 
-/* What lies side by side for copies and not for lanes is loaded so, and turned in registers. */
-static void check_no_gather(void *ctx, const char *kernel, const char *ext, const char *text,
-                            size_t n) {
+/* What lies side by side for copies and not for lanes is loaded and stored so, and turned or joined
+ * in registers. */
+static void check_no_elements(void *ctx, const char *kernel, const char *ext, const char *text,
+                              size_t n) {
     (void)kernel;
     if (strcmp(ext, "ll") != 0 && strcmp(ext, "v3.ll") != 0) return;
     ++*(int *)ctx;
     CHECK(!memmem(text, n, "llvm.masked.gather", 18));
+    CHECK(!memmem(text, n, "llvm.masked.scatter", 19));
     CHECK(memmem(text, n, "shufflevector", 13));
 }
 
-static void check_turned(void) {
+static void check_side_by_side(const char *name) {
     int seen = 0;
     Arena *a = arena_create();
     ExprPool *p = expr_pool_create(a);
     DiagSink *d = diag_create(a, NULL);
     Schedule s = {.exprs = p, .machine = NULL};
-    Kernel *k = parse_case(case_of("turn_panels"), a, p, d);
+    Kernel *k = parse_case(case_of(name), a, p, d);
     vec_push(a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = k}));
-    CodeOptions o = {.threads = 1, .dump = check_no_gather, .dump_ctx = &seen};
+    CodeOptions o = {.threads = 1, .dump = check_no_elements, .dump_ctx = &seen};
     CodeResult r = {0};
     CHECK(k && codegen_run(target_for(PLAN_cpu), &s, &o, a, d, &r) == GRAPHC_OK);
     CHECK(seen == 2);
@@ -174,7 +176,8 @@ TEST_MAIN {
     const char *only = getenv("CASE");
     check_spills();
     check_walk();
-    check_turned();
+    check_side_by_side("turn_panels");
+    check_side_by_side("join_known");
     check_forms();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (only ? strstr(cases[i].name, only) != NULL : test_takes(i, 3)) check_case(&cases[i]);
