@@ -121,6 +121,12 @@ static graphc_status link_variant(const CompileList *l, uint32_t v, Arena *a, Di
     return GRAPHC_OK;
 }
 
+static const char *how(const Kernel *k, Arena *a) {
+    if (!k->dot.block) return NULL;
+    return arena_printf(a, "integers of 8 bits and of few are multiplied, sums of %u scaled",
+                        k->dot.block);
+}
+
 static graphc_status link_all(CompileList *l, Arena *a, DiagSink *d, CodeResult *out) {
     const Target *t = l->target;
     uint64_t *entry[TARGET_MAX_ISAS];
@@ -136,7 +142,8 @@ static graphc_status link_all(CompileList *l, Arena *a, DiagSink *d, CodeResult 
         if (n == UINT32_MAX) continue;
         const CompileJob *j = &l->jobs[n];
         CodeKernel *k = &out->kernels[i];
-        *k = (CodeKernel){.symbol = l->s->steps.v[i].kernel->name, .ndims = j->dims.v.n};
+        const Kernel *kernel = l->s->steps.v[i].kernel;
+        *k = (CodeKernel){.symbol = kernel->name, .ndims = j->dims.v.n, .note = how(kernel, a)};
         k->dims = compile_import_dims(l, j, a);
         k->work = compile_import(l, j, j->info.work);
         k->cost = compile_import(l, j, j->info.cost);

@@ -12,11 +12,14 @@ const char *origin_release(Arena *a) {
                         *GRAPHC_COMMIT ? " " : "", GRAPHC_COMMIT);
 }
 
-void origin_notes(const Pipeline *p, PlanBuildOptions *o) {
-    PlanNoteText *notes = ARENA_ARRAY(p->arena, PlanNoteText, o->nnotes + 2);
+void origin_notes(const Pipeline *p, uint32_t accuracy_level, PlanBuildOptions *o) {
+    PlanNoteText *notes = ARENA_ARRAY(p->arena, PlanNoteText, o->nnotes + 3);
     if (o->nnotes) memcpy(notes, o->notes, o->nnotes * sizeof *notes);
     notes[o->nnotes++] = (PlanNoteText){ORIGIN_MADE_BY, origin_release(p->arena)};
     notes[o->nnotes++] = (PlanNoteText){
         ORIGIN_MODEL, arena_printf(p->arena, "%016llx", (unsigned long long)import_hash(p->model))};
+    if (accuracy_level)
+        notes[o->nnotes++] =
+            (PlanNoteText){ORIGIN_LEVEL, arena_printf(p->arena, "%u", accuracy_level)};
     o->notes = notes;
 }

@@ -10,8 +10,11 @@
 /* XXH3 of the model's file, 16 digits; weights in files of their own are not part of it. */
 #define ORIGIN_MODEL "model"
 
+/* --accuracy-level, where it was given. */
+#define ORIGIN_LEVEL "accuracy_level"
+
 const char *origin_release(Arena *a);
-/* Adds the two to the notes that are there. */
-void origin_notes(const Pipeline *p, PlanBuildOptions *o);
+/* Adds them to the notes that are there. */
+void origin_notes(const Pipeline *p, uint32_t accuracy_level, PlanBuildOptions *o);
 
 #endif

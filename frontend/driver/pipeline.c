@@ -95,6 +95,8 @@ static graphc_status check_options(Pipeline *p, const graphc_compile_options *o)
     GC_TRY(choose_targets(p, o->target ? o->target : target_at(0)->name));
     GC_TRY(choose_precision(p, o->precision ? o->precision : "f32"));
     GC_TRY(check_dims(p, o));
+    if (o->accuracy_level > 4)
+        return diag(p->diags, D_USAGE, "--accuracy-level", "there are levels 1 to 4");
     char why[256];
     if (!o->cache_dir || folder_make(o->cache_dir, why) == GRAPHC_OK) return GRAPHC_OK;
     return diag(p->diags, D_IO, o->cache_dir, "%s", why);
@@ -274,6 +276,7 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
                              .links = {.anywhere = o->allow_links, .root = o->weights_root}};
     io.dims = dims;
     io.ndims = o->ndims;
+    io.accuracy_level = o->accuracy_level;
     io.rounds_to_bytes = !o->training && !p->lora && !p->trained && multiplies_bytes(p);
     if (o->training) GC_TRY(fix_sizes(p, model_path, o, &io));
     GC_TRY(import_model(p->arena, p->diags, model_path, &io, &p->model, &p->imported));
@@ -365,7 +368,7 @@ graphc_status pipeline_plan(Pipeline *p, const graphc_compile_options *o) {
     PlanBuildOptions po = {
         .embed = o->embed, .imported = p->imported, .weights_dir = o->weights_dir};
     if (o->training || p->lora) GC_TRY(train_facts(p, o->training, &po));
-    origin_notes(p, &po);
+    origin_notes(p, o->accuracy_level, &po);
     GC_TRY(plan_build(p->graph, p->targets, p->ntargets, &po, p->arena, p->diags, &p->plan,
                       &p->plan_size));
     Dump d = dump_for(p, o);

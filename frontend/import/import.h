@@ -44,6 +44,7 @@ typedef struct ImportOptions {
     /* A target multiplies bytes: what a model allows to be rounded to them in blocks is. Nothing
      * that trains does: a rounded value has no gradient. */
     bool rounds_to_bytes;
+    uint32_t accuracy_level; /* instead of MatMulNBits' attribute; 0: as each says */
 } ImportOptions;
 
 typedef struct Model Model; /* keeps the file mappings that constants point into */

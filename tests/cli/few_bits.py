@@ -136,8 +136,33 @@ def bytes_in_blocks(bits, block, k, n, zeros):
         check(np.allclose(np.load("out/x.npy"), want, rtol=1e-4, atol=1e-3), f"{what}: the gradient is another")
 
 
+def level_of_the_user():
+    """--accuracy-level goes before what the model says, either way: a model of that level's code and bits; the plan says so."""
+    q, scale, z, blocks, names, consts = weights(4, 32, 96, 97, 0)
+    x = rng.standard_normal((5, 96)).astype(np.float32)
+    np.save("x.npy", x)
+    y = {}
+    for level in (0, 1, 4):
+        node = h.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", bits=4, block_size=32, K=96, N=97, accuracy_level=level)
+        g = h.make_graph([node], "g", [h.make_tensor_value_info("x", T.FLOAT, ["rows", 96])],
+                         [h.make_tensor_value_info("y", T.FLOAT, ["rows", 97])], consts)
+        onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)], ir_version=10), "m.onnx")
+        for given in (0, 1, 4):
+            run("m.onnx", "-o", "m.plan", *["--accuracy-level", str(given)] * (given > 0))
+            run("run", "m.plan", "--input", "x=x.npy", "--output-dir", "out")
+            y.setdefault(given or level, []).append(np.load("out/y.npy"))
+            said = json.loads(run("inspect", "m.plan", "--json")).get("accuracy_level")
+            check(said == (given or None), f"level {given} given: the plan says {said}")
+            why = run("explain", "m.plan", "y")
+            check(("sums of 32 scaled" in why) == ((given or level) == 4), f"level {level}, {given} given: explain says {why}")
+    exact = (y[0] + y[1])[0]
+    check(all((v == exact).all() for v in y[0] + y[1]), "levels 0 and 1 differ")
+    check(all((v == y[4][0]).all() for v in y[4]) and (y[4][0] != exact).any(), "level 4 is not that of the model")
+
+
 projections(0)
 projections(1)
+level_of_the_user()
 for bits, block, k, zeros in ((4, 32, 96, 0), (4, 16, 48, 1), (4, 128, 256, 1), (8, 32, 64, 0), (2, 64, 128, 1), (4, 32, 80, 0)):
     bytes_in_blocks(bits, block, k, 97, zeros)
 for block in (16, 32, 64, 128, 256):

@@ -48,7 +48,7 @@ typedef struct Cli {
     VEC(graphc_compile_state) states;
     const char *tune_db;
     struct Tuned *tuned; /* what is in it, or NULL */
-    uint64_t seed, threads, runs, isa, fuse_at_most, variants, seconds;
+    uint64_t seed, threads, runs, isa, fuse_at_most, variants, seconds, accuracy_level;
     uint32_t forms; /* of code for a CPU that is made, as in CodeOptions */
     TrainArgs train;
     GivenOptions given;

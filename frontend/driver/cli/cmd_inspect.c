@@ -4,6 +4,7 @@
 #include "frontend/driver/cli/units.h"
 #include "frontend/driver/origin.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static json_t *io_json(const PlanView *v, const PlanIo *io) {
@@ -112,6 +113,8 @@ static json_t *plan_json(Cli *c, const PlanView *v) {
         json_string(arena_printf(c->arena, "%016llx", (unsigned long long)p->header->hash)));
     json_object_set_new(j, "made_by", json_string(planview_note(v, ORIGIN_MADE_BY)));
     json_object_set_new(j, "model_hash", json_string(planview_note(v, ORIGIN_MODEL)));
+    const char *level = planview_said(v, ORIGIN_LEVEL);
+    if (level) json_object_set_new(j, "accuracy_level", json_integer(strtol(level, NULL, 10)));
     /* The first target's facts stand at the top, so that plans of one target read simply. */
     if (p->ntargets) target_json(c, v, &p->targets[0], j);
     json_t *targets = json_add(j, "targets", json_array());
@@ -188,6 +191,8 @@ static void print_text(Cli *c, const PlanView *v) {
     cli_print(stdout, "plan %s, %016llx, made by %s from model %s\n",
               unit_bytes(c->arena, (double)v->size), (unsigned long long)p->header->hash,
               planview_note(v, ORIGIN_MADE_BY), planview_note(v, ORIGIN_MODEL));
+    const char *level = planview_said(v, ORIGIN_LEVEL);
+    if (level) cli_print(stdout, "weights of few bits at accuracy level %s\n", level);
     for (uint64_t i = 0; i < p->ntargets; i++) print_target(c, v, &p->targets[i]);
 }
 

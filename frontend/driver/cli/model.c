@@ -12,6 +12,7 @@ graphc_compile_options cli_compile_options(const Cli *c) {
     graphc_compile_options o = GRAPHC_COMPILE_OPTIONS_INIT;
     if (c->target) o.target = c->target;
     if (c->precision) o.precision = c->precision;
+    o.accuracy_level = (uint32_t)c->accuracy_level;
     o.dims = c->dims.v;
     o.ndims = c->dims.n;
     o.states = c->states.v;

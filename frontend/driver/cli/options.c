@@ -57,7 +57,8 @@ typedef enum OptKind {
     OPT_THREADS,
     OPT_COUNT,
     OPT_SIZE,
-    OPT_WAYS
+    OPT_WAYS,
+    OPT_LEVEL
 } OptKind;
 
 static const struct Range {
@@ -70,6 +71,7 @@ static const struct Range {
     [OPT_COUNT] = {0, FUSE_ALL - 1},
     [OPT_SIZE] = {1, INT32_MAX},
     [OPT_WAYS] = {1, PLAN_MAX_VARIANTS},
+    [OPT_LEVEL] = {1, 4},
 };
 
 typedef struct OptRow {
@@ -96,6 +98,10 @@ static const OptRow opt_rows[] = {
      "what to make code for, with commas: cpu (default), a GPU architecture like sm_90a"},
     {"--precision", NULL, OPT_TEXT, FIELD(precision), TUNE_VERBS, "P",
      "what f32 models multiply and store between kernels: f32 (default), tf32, bf16, f16"},
+    {"--accuracy-level", NULL, OPT_LEVEL, FIELD(accuracy_level),
+     "compile run bench explain inspect verify tune", "1|2|3|4",
+     "what weights of few bits may have activations rounded to, whatever the model says: f32, f16, "
+     "bf16, integers of 8 bits"},
     {"--dim", NULL, OPT_DIM, 0, TUNE_VERBS, "NAME=N | NAME=LO..HI",
      "fixes or bounds a symbolic size, or bounds a value that decides sizes; of a plan: its value"},
     {"--state", NULL, OPT_STATE, 0, "compile run bench explain inspect verify tune", "INPUT=OUTPUT",

@@ -59,11 +59,16 @@ graphc_status planview_open(Cli *c, const char *path, PlanView *v) {
     return planview_make(c, path, bytes, size, v);
 }
 
-const char *planview_note(const PlanView *v, const char *key) {
+const char *planview_said(const PlanView *v, const char *key) {
     for (uint64_t i = 0; i < v->plan.nnotes; i++)
         if (strcmp(plan_str(&v->plan, v->plan.notes[i].key), key) == 0)
             return plan_str(&v->plan, v->plan.notes[i].text);
-    return "unknown";
+    return NULL;
+}
+
+const char *planview_note(const PlanView *v, const char *key) {
+    const char *said = planview_said(v, key);
+    return said ? said : "unknown";
 }
 
 void planview_close(PlanView *v) {

@@ -30,7 +30,9 @@ PlanMemory planview_memory(Cli *c, const PlanView *v, const PlanTarget *t);
  * memory decides. */
 double planview_least(const Machine *m, const char *kind, double bytes, double flops, bool *memory);
 
-/* What the compiler says of the plan under that name; "unknown" if nothing. */
+/* What the compiler says of the plan under that name; "unknown", or of the first NULL, if nothing.
+ */
+const char *planview_said(const PlanView *v, const char *key);
 const char *planview_note(const PlanView *v, const char *key);
 /* Its name, or NULL where it is the only one and goes without saying. */
 static inline const char *planview_entry(const PlanView *v, uint32_t e) {

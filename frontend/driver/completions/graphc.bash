@@ -22,7 +22,7 @@ _graphc_options() { # of a verb
     verify) echo "$model $run --data --against --rtol --atol --bisect --html --json --verbose" ;;
     esac
     [[ $1 == doctor || $1 == merge ]] || echo --dim --threads
-    [[ $1 == doctor || $1 == merge || $1 == grad || $1 == train || $1 == finetune ]] || echo --state
+    [[ $1 == doctor || $1 == merge || $1 == grad || $1 == train || $1 == finetune ]] || echo --state --accuracy-level
     echo --help
 }
 
@@ -36,6 +36,7 @@ _graphc() {
     --target) # a list with commas: its last word is completed
         COMPREPLY=($(compgen -P "${cur%"${cur##*,}"}" -W "$(graphc --version 2>/dev/null | sed -n 's/^targets //p')" -- "${cur##*,}")) ;;
     --precision) COMPREPLY=($(compgen -W "f32 tf32 bf16 f16" -- "$cur")) ;;
+    --accuracy-level) COMPREPLY=($(compgen -W '1 2 3 4' -- "$cur")) ;;
     --device) COMPREPLY=($(compgen -W 'cpu cuda' -- "$cur")) ;;
     --output-format) COMPREPLY=($(compgen -W 'npy pb' -- "$cur")) ;;
     --isa) COMPREPLY=($(compgen -W '3 4' -- "$cur")) ;;

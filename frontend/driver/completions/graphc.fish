@@ -28,4 +28,5 @@ complete -c graphc -n 'test "$(commandline -opc | string join \x20)" = "graphc h
 complete -c graphc -n 'string match -q -- "-*" (commandline -ct)' -f -a '(__graphc_options)'
 complete -c graphc -n '__graphc_takes device' -l device -x -a 'cpu cuda'
 complete -c graphc -n '__graphc_takes target' -l target -x -a '(__graphc_targets)'
+complete -c graphc -n '__graphc_takes accuracy-level' -l accuracy-level -x -a '1 2 3 4'
 complete -c graphc -n '__graphc_takes precision' -l precision -x -a 'f32 tf32 bf16 f16'

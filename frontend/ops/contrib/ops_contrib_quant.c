@@ -2,7 +2,7 @@
  * in front of the operator that reads the weights. */
 #include "frontend/ops/tensor/quant.h"
 
-enum { MAX_BLOCK = 1 << 16 };
+enum { MAX_BLOCK = 1 << 16, ACCURACY_BYTES = 4 };
 
 /* ---- MatMulNBits --------------------------------------------------------------------------- */
 
@@ -70,8 +70,10 @@ static Value round_in_blocks(Graph *g, Value x, int64_t block) {
 /* Whether x, by the model and by what it is compiled for, may be rounded. */
 static bool may_round(Lower *l, Value x, int64_t k, int64_t block) {
     const Type *t = graph_type(lower_graph(l), x);
-    return lower_i(l, "accuracy_level") == 4 && lower_options(l)->rounds_to_bytes &&
-           k % block == 0 && expr_is_value(lower_graph(l)->exprs, t->dim[t->rank - 1], k);
+    const ImportOptions *o = lower_options(l);
+    const int64_t level = o->accuracy_level ? o->accuracy_level : lower_i(l, "accuracy_level");
+    return level == ACCURACY_BYTES && o->rounds_to_bytes && k % block == 0 &&
+           expr_is_value(lower_graph(l)->exprs, t->dim[t->rank - 1], k);
 }
 
 /* y = a * ((q - zero) * scale)^T, the weights [N, K] dequantised block by block along K. */

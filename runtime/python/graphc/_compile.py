@@ -92,13 +92,15 @@ def compile(
     dump_ir: str | os.PathLike[str] | None = None,
     weights_root: str | os.PathLike[str] | None = None,
     allow_links: bool = False,
+    accuracy_level: int = 0,
 ) -> Plan:
     """Compiles an ONNX model: a file, its bytes, or an onnx.ModelProto.
 
     target: "cpu", "sm_90a" or both with a comma. precision: "f32", "tf32", "bf16", "f16". dims: sizes that the plan is
     for, {"batch": 1, "seq": (1, 512)}. states: {input: output} that become one state. embed: copies external weights into
     the plan; by default those of a model that is not a file. external: gives the bytes of external data by name.
-    progress(stage, done, of): False stops. cache: a folder that keeps compiled kernels.
+    progress(stage, done, of): False stops. cache: a folder that keeps compiled kernels. accuracy_level: 4 lets activations
+    be rounded to 8 bits beside weights of few bits, whatever the model says, 1 never; 0 does as it says.
 
     Raises graphc.Error, with the compiler's diagnostics; the plan has those of a success.
     """
@@ -108,7 +110,8 @@ def compile(
     embeds = bool(embed) if embed is not None else not is_file or external is not None
     o = _options({"target": target.encode(), "precision": precision.encode(), "dump_dir": _text(dump_ir),
                   "cache_dir": _text(cache), "threads": threads, "embed": embeds, "progress": calls.progress,
-                  "external": calls.external, "weights_root": _text(weights_root), "allow_links": allow_links},
+                  "external": calls.external, "weights_root": _text(weights_root), "allow_links": allow_links,
+                  "accuracy_level": accuracy_level},
                  dims, states)  # fmt: skip
     handle = c.c_void_p()
     if isinstance(model, (str, os.PathLike)):

@@ -114,6 +114,9 @@ class CompileOptions(c.Structure):
         ("external_ctx", c.c_void_p),
         ("weights_root", c.c_char_p),
         ("allow_links", c.c_bool),
+        ("adapters", c.c_uint32),
+        ("lora", c.c_char_p),
+        ("accuracy_level", c.c_uint32),
     ]
 
 
