@@ -34,7 +34,7 @@ static graphc_status fail_errno(char why[WHY], const char *what) {
 static graphc_status map_fd(int fd, FileMap *out, char why[WHY]) {
     struct stat st;
     graphc_status s = GRAPHC_OK;
-    void *p = NULL;
+    const void *p = "";
     if (fstat(fd, &st) != 0)
         s = fail_errno(why, "cannot be examined");
     else if (!S_ISREG(st.st_mode))

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 typedef struct FileMap {
-    const uint8_t *data; /* NULL when size is 0 */
+    const uint8_t *data; /* of an empty file, too, no NULL */
     uint64_t size;
     bool lent; /* the bytes are another's, and stay when it is unmapped */
 } FileMap;

@@ -288,7 +288,7 @@ graphc_status safetensors_open(const char *path, Safetensors *out, ErrorText e) 
     *out = (Safetensors){0};
     graphc_status st = file_map(path, &m, why);
     if (st != GRAPHC_OK) return error_set(e, st, "%s", why);
-    st = safetensors_parse(m.data ? m.data : (const uint8_t *)"", m.size, out, e);
+    st = safetensors_parse(m.data, m.size, out, e);
     if (st == GRAPHC_OK)
         out->map = m;
     else

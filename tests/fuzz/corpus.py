@@ -5,8 +5,10 @@ mutants of each. Under the preset asan each is seen with its sanitizers.
 """
 import os, subprocess, sys, tempfile
 
+from seeds import FORMATS
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-graphc, programs, formats = sys.argv[1], sys.argv[2], sys.argv[3:] or ["onnx", "gir", "kir", "plan", "tensor", "safetensors"]
+graphc, programs, formats = sys.argv[1], sys.argv[2], sys.argv[3:] or FORMATS
 MUTANTS, bad = 100 if os.environ.get("GRAPHC_TEST_ALL") else 10, 0
 for format in formats:
     with tempfile.TemporaryDirectory() as d:

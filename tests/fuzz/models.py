@@ -1,4 +1,5 @@
 """The models whose mutants are tried: small, because every byte is."""
+import json
 import numpy as np
 from onnx import TensorProto as T, helper as h, numpy_helper, save
 from safetensors.numpy import save_file
@@ -63,3 +64,43 @@ def write_tensors(folder):
     paths.append(f"{folder}/x.safetensors")
     save_file({"a.weight": x, "b": x > 3, "empty": x[:0], "step": np.array(7)}, paths[-1], {"format": "np"})
     return paths
+
+
+ADAPTER = """{"peft_type": "LORA", "r": 2, "lora_alpha": 8, "lora_dropout": 0.1, "bias": "none", "use_rslora": false,
+ "target_modules": ["q_proj", "up"], "modules_to_save": null, "rank_pattern": {"up": 1}, "alpha_pattern": {"layers\\\\.\\\\d+\\\\.up": 3},
+ "base_model_name_or_path": "b\\u00e9", "task_type": "CAUSAL_LM", "layer_replication": null, "use_dora": %s}"""
+CHECKPOINT = """step-00000007
+ "version": 1, "step": 7, "tokens": 900, "epoch": 1, "position": 3, "waiting": 0, "loss": 2.5e-1, "best_loss": null,
+ "options": {"lr": "0.1", "batch": "8"}, "files": {}}
+"""
+LOG = [dict(step=k, loss=3.0 / k, lr=1e-3, grad_norm=k, tokens=64 * k, tokens_per_s=1e4, peak_bytes=1 << 20) for k in (1, 2, 3)]
+YAML = """---
+lr: 1e-3   # comment
+data: [a.jsonl, 'b''c.npy', "d\\n"]
+betas:
+  - 0.9
+  - "0.95"
+resume: true
+seed: null
+"""
+TUNED = "graphc-tuned 1\n# comment\nsm_90a/132\tgemm f16 128\t64x128x3\nsm_80/108\tgemm\t32\n"
+
+
+def write_training(folder):
+    """What training reads, by fuzzers' formats: bytes, some."""
+    def adapter(dora, **tensors):
+        save_file(tensors, f"{folder}/a.safetensors", {"format": "pt"})
+        return (ADAPTER % dora).encode() + b"\0" + open(f"{folder}/a.safetensors", "rb").read()
+    z = lambda *shape: np.full(shape, 0.5, np.float32)
+    q, up = "base_model.model.layers.0.q_proj.", "base_model.model.layers.0.up."
+    pairs = {q + "lora_A.weight": z(2, 4), q + "lora_B.weight": z(4, 2), up + "lora_A.weight": z(1, 4), up + "lora_B.weight": z(6, 1)}
+    norms = {q + "lora_magnitude_vector": z(4), up + "lora_magnitude_vector": z(6)}
+    np.save(f"{folder}/i.npy", np.arange(40, dtype=np.uint16).reshape(5, 8))
+    np.save(f"{folder}/f.npy", np.arange(12, dtype=np.float32).reshape(3, 4))
+    npy = [open(f"{folder}/{n}.npy", "rb").read() for n in "if"]
+    lines = b'{"input_ids": [1, 22, 3], "labels": [-100, 2, 3], "attention_mask": [0, 1, 1]}\n\n{"text": "\\u00e9", "input_ids": [99, 7]}\n'
+    log = "".join(json.dumps(l) + "\n" for l in LOG) + '{"step": 3, "eval_loss": 0.5}\n'
+    return {"adapter": [adapter("false", **pairs), adapter("true", **pairs, **norms)],
+            "data": [b"\x01" + np.arange(50, dtype=np.uint16).tobytes(), b"\x0a" + np.arange(50, dtype=np.uint32).tobytes(),
+                     b"\x03" + npy[0], b"\x13" + npy[1], b"\x04" + lines, b"\x14" + lines, b"\x05some text\n" * 9],
+            "checkpoint": [CHECKPOINT.encode()], "log": [log.encode()], "options": [YAML.encode(), TUNED.encode()]}

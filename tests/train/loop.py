@@ -324,7 +324,7 @@ json: true
     check(json.load(open(f"{tmp}/two/config.json"))["data"] == [f"{tmp}/t.txt"] * 2, "a list in YAML")
     for text, status, word in (("no-shuffle: yes\n", 2, "takes no value"), ("a:\n  b: 1\n", 3, "line 2: a mapping in a mapping"),
                                ("batch: 4\nbatch: 5\n", 3, "line 2: a name that is there twice"), ("batch: *x\n", 3, "beyond"),
-                               ("batch: [1\n", 3, "not closed"), ("batch: 'x\n", 3, "not closed"), ("\tbatch: 1\n", 3, "a tab"),
+                               ("batch: [1\n", 3, "not closed"), ("batch: [1 # 2\n", 3, "not closed"), ("batch: 'x\n", 3, "not closed"), ("\tbatch: 1\n", 3, "a tab"),
                                ("- 1\n", 3, "an item"), ("just text\n", 3, "no \"name: value\""), ("steps:\n", 2, "no text"),
                                ("batch: \"a\\q\"\n", 3, "JSON would not"), ("bach: 4\n", 2, "no option --bach")):
         open(f"{tmp}/bad.yaml", "w").write(text)

@@ -104,7 +104,7 @@ static json_t *scalar(Yaml *y, bool in_list) {
 /* "[a, b]", on one line. */
 static json_t *flow_list(Yaml *y) {
     json_t *list = json_array(), *v = NULL;
-    for (y->p++;;) {
+    for (y->p++; !y->wrong;) {
         skip_blanks(y);
         if (y->p < y->stop && *y->p == ']') break;
         v = y->p < y->stop ? scalar(y, true) : refuse(y, "a [ that is not closed on its line");
