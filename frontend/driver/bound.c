@@ -191,3 +191,53 @@ graphc_status bound_terms(const Graph *g, const EvalTensor *inputs, uint32_t i, 
     *size = t.size[out];
     return s;
 }
+
+/* ---- Element by element ---- */
+
+typedef struct Errors {
+    const EvalTensor *got;
+    double of_bound;
+} Errors;
+
+/* `got` is rounded to the type of the output once more. */
+static double part_of_bound(DType t, double got, double want, double error) {
+    if (got == want || (isnan(got) && isnan(want))) return 0;
+    if (!isfinite(error) || !isfinite(got) || !isfinite(want)) return INFINITY;
+    const double own = dtype_is_float(t) ? 2 * eval_unit(t) * fabs(want) : 0, bound = error + own;
+    return bound > 0 ? fabs(got - want) / bound : INFINITY;
+}
+
+static void look_at_errors(void *ctx, Value v, EvalPart part, const EvalTensor *want,
+                           const double *error) {
+    Errors *x = ctx;
+    const DType t = x->got->dtype;
+    int64_t inner = 1, count = 1; /* elements behind an index of the part's axis, and of it */
+    (void)v;
+    for (int d = 0; d < want->rank; d++) count *= want->dim[d];
+    for (int d = part.axis + 1; d < want->rank; d++) inner *= want->dim[d];
+    const int64_t rows = want->rank ? want->dim[part.axis] * inner : 1,
+                  all = want->rank ? x->got->dim[part.axis] * inner : 1;
+    for (int64_t k = 0; k < count; k++) {
+        const int64_t at = k / rows * all + part.first * inner + k % rows;
+        const double of =
+            part_of_bound(t, dtype_load_f64(t, x->got->data, (size_t)at),
+                          dtype_load_f64(want->dtype, want->data, (size_t)k), error ? error[k] : 0);
+        x->of_bound = fmax(x->of_bound, of);
+    }
+}
+
+graphc_status bound_errors(const Graph *g, const EvalTensor *inputs, uint32_t i,
+                           const EvalTensor *got, Arena *a, double *of_bound) {
+    const Value out = g->outputs.v[i].value;
+    Errors x = {.got = got};
+    uint8_t *look = ARENA_ARRAY(a, uint8_t, g->nodes.n);
+    const EvalOptions o = {.round_halves = true};
+    look[out] = EVAL_LOOK;
+    EvalWatch watch = {.what = look, .look = look_at_errors, .ctx = &x};
+    EvalRun *run = NULL;
+    graphc_status s = eval_open(g, inputs, &o, a, &watch, &run);
+    if (s == GRAPHC_OK) s = eval_reach(run, out);
+    eval_close(run);
+    *of_bound = x.of_bound;
+    return s;
+}

@@ -11,6 +11,8 @@ typedef struct OutputBound {
     DType coarsest; /* the type of those that round most */
     double terms;   /* how much larger what it is a sum of is (bound_terms), which `std` allows for;
                        0: not asked */
+    double errors;  /* the largest difference as a part of what rounding explains (bound_errors);
+                       0: not asked */
 } OutputBound;
 
 /* One per output. precision: what contractions multiply (--precision). */
@@ -20,5 +22,12 @@ OutputBound *bound_outputs(const Graph *g, DType precision, Arena *a);
  * that follow: what roundings of terms leave where the terms cancel. Evaluates the graph. */
 graphc_status bound_terms(const Graph *g, const EvalTensor *inputs, uint32_t i, Arena *a,
                           double *size);
+/* The largest difference of `got` from output i as a part of what rounding explains, from the
+ * inputs on, element by element (graph/eval/eval_error.c): a value whose operand lies at a tie may
+ * be a step off, an order of near values another. No more than 1: all of it. Far more than `std`
+ * knows, where errors do not grow from layer to layer; where they may be anything, infinite.
+ * Evaluates the graph. */
+graphc_status bound_errors(const Graph *g, const EvalTensor *inputs, uint32_t i,
+                           const EvalTensor *got, Arena *a, double *of_bound);
 
 #endif

@@ -3,18 +3,19 @@
  * Algorithms, 3.3) beside the evaluation. An implementation computes in f32 (f64 in f64), sums in
  * any order, and rounds what lies between to its half type or keeps it wide, as it likes.
  *
- *   map            what it gives at the ends of its operands' intervals, and a rounding of its own
- *                  (of whole numbers, none)
- *   cast to few    likewise; exact where no boundary lies within the interval, else one step; so
- *   bits, compare  is every op whose result is no float
- *   sum of K       the sum of the errors, and 4 sqrt(K) u sum|x|: roundings of either sign (Higham
- *                  and Mary, "A new approach to probabilistic rounding error analysis", 2019)
- *   contraction    |a| |eb| + |ea| |b| + 4 sqrt(K) u |a| |b|, Euclidean norms of a row and a
- *                  column: Cauchy and Schwarz's bound of the same
- *   attention      exp(2 e) - 1 of each row's scores times a column's largest value, whose shares
- *                  add up to 1
- *   view, gather   the same elements of the operand's errors
- *   loop, branch   one part in 2^13 of the largest: their bodies are not analysed
+ * - map: what it gives at the ends of its operands' intervals, and a rounding of its own (of whole
+ *   numbers, none).
+ * - cast to few bits, compare and every op whose result is no float: likewise; exact where no
+ *   boundary lies within the interval, else one step.
+ * - sum of K: the sum of the errors, and 4 sqrt(K) u sum|x|: roundings of either sign (Higham and
+ *   Mary, "A new approach to probabilistic rounding error analysis", 2019).
+ * - contraction: |a| |eb| + |ea| |b| + 4 sqrt(K) u |a| |b|, Euclidean norms of a row and a column:
+ *   Cauchy and Schwarz's bound of the same.
+ * - attention: exp(2 e) - 1 of each row's scores times a column's largest value, whose shares add
+ *   up to 1.
+ * - view, gather: the same elements of the operand's errors.
+ * - position (argmax, argsort): as far as others are whose intervals overlap.
+ * - loop, branch: one part in 2^13 of the largest: their bodies are not analysed.
  *
  * An infinite error says that anything may come out: where an index is uncertain, at a pole. */
 #include "graph/eval/eval_error.h"
@@ -130,27 +131,13 @@ static double folded(const Node *n, const Tensor *x) {
     return count;
 }
 
-/* A position is one of those that any order of the candidates' intervals allows; without looking
- * further than whether there are intervals: all, or the one. */
-static bool position_error(Eval *e, const Node *n, const Tensor *in, const Tensor *err,
-                           Tensor *out) {
-    int64_t size = 1;
-    if (!err->data) return true;
-    for (int i = 0; i < in->rank; i++)
-        if (n->op == OP_argsort ? i == n->attr.scan.axis : n->attr.reduce.axes >> i & 1)
-            size = in->dim[i];
-    if (!eval_alloc(e, out)) return false;
-    fill(out, (double)size);
-    return true;
-}
-
 static bool fold_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
-                       Tensor *out) {
+                       const Tensor *y, Tensor *out) {
     DType t = graph_type(g, n->in[0])->dtype;
     switch (op_join((Op)n->op)) {
     case OP_add: return sum_error(e, (Op)n->op, t, n, in, err, folded(n, in), out);
     case OP_mul: return product_error(e, (Op)n->op, t, n, in, err, folded(n, in), out);
-    case OP_none: return position_error(e, n, in, err, out);
+    case OP_none: return eval_position_error(e, g, n, in, err, y, out);
     default: return !err->data || apply(e, OP_reduce_max, n, err, out, out);
     }
 }
@@ -448,7 +435,7 @@ bool eval_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const 
     case OPC_VIEW: ok = view_error(e, n, in, err, y, out); break;
     case OPC_REDUCE:
     case OPC_SCAN:
-    case OPC_SORT: ok = fold_error(e, g, n, in, err, out); break;
+    case OPC_SORT: ok = fold_error(e, g, n, in, err, y, out); break;
     case OPC_CONTRACT:
         ok = n->op == OP_dot ? dot_error(e, g, n, in, err, y, out)
                              : conv_error(e, g, n, in, err, y, out);

@@ -1,5 +1,5 @@
-/* What the bounds of errors share (eval_error.c, eval_map_error.c). Errors are f64 tensors; one
- * without data is 0 everywhere. */
+/* What the bounds of errors share (eval_error.c, eval_map_error.c, eval_position_error.c). Errors
+ * are f64 tensors; one without data is 0 everywhere. */
 #ifndef GRAPH_EVAL_ERROR_H
 #define GRAPH_EVAL_ERROR_H
 
@@ -19,5 +19,8 @@ void eval_as_doubles(DType t, int64_t n, EvalScalar *x);
 /* Row-wise ops; `out` has y's dimensions and no data, and stays without where results are exact. */
 bool eval_map_error(Eval *e, const Graph *g, const Node *n, const Tensor *in, const Tensor *err,
                     const Tensor *y, bool loose, Tensor *out);
+/* Positions: argmax, argmin, argsort. */
+bool eval_position_error(Eval *e, const Graph *g, const Node *n, const Tensor *in,
+                         const Tensor *err, const Tensor *y, Tensor *out);
 
 #endif

@@ -47,8 +47,15 @@ bool look_part(Frame *f, const Look *l, EvalPart part, const Tensor *x, const Te
     return ok;
 }
 
-/* What the other's kernel computes further may start from the value before it was rounded to a half
- * type. */
+/* What the other's kernel computes further may start from the value before it was rounded: to a
+ * half type, or, of a product, by an addition that takes it whole (fma). */
+static bool starts_before_rounding(const Frame *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    while (op_info[n->op].cls == OPC_VIEW && n->nin == 1) n = graph_node(f->g, n->in[0]);
+    return n->op == OP_mul ? dtype_is_float(f->v[v].dtype)
+                           : n->op != OP_cast && dtype_is_half(f->v[v].dtype);
+}
+
 static bool bound_rounding(Frame *f, const Tensor *x, Tensor *err) {
     const double unit = eval_unit(x->dtype);
     *err = *x;
@@ -69,7 +76,7 @@ bool look_end(Frame *f, Look *l) {
     eval_release(f->e, &f->err[v]);
     f->v[v] = l->other;
     l->other = (Tensor){0};
-    if (!dtype_is_half(f->v[v].dtype) || graph_node(f->g, v)->op == OP_cast) return true;
+    if (!starts_before_rounding(f, v)) return true;
     return bound_rounding(f, &f->v[v], &f->err[v]);
 }
 

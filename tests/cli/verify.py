@@ -111,6 +111,17 @@ save("quantised", nodes, inits, (T.FLOAT, (64, 64)), (T.FLOAT, (64, 64)))
 for seed in range(6):
     run("verify", "quantised.onnx", "--seed", str(seed))
 
+# Nor is a step where a sum lies at a tie, which an order of its terms decides: each row but for roundings comes to a whole and a half.
+rows = rng.standard_normal((256, 64)).astype(np.float32)
+exact = lambda: rows.astype(np.float64).sum(1)
+for _ in range(3):
+    rows[:, -1] += (np.floor(exact()) + 0.5 - exact()).astype(np.float32)
+np.save("rows.npy", rows)
+last = h.make_tensor("last", T.INT64, [1], [-1])
+save("tie", [h.make_node("ReduceSum", ["x", "last"], ["s"], keepdims=0), h.make_node("Round", ["s"], ["y"])], [last], (T.FLOAT, (256, 64)), (T.FLOAT, (256,)))
+said = run("verify", "tie.onnx", "--input", "x=rows.npy")
+expect(f"a tie: {said}", "element by element" in said)
+
 # JSON and the table of stored values.
 j = json.loads(run("verify", "f32.onnx", "--json"))
 expect("--json: outputs", j["ok"] and j["outputs"][0]["name"] == "y" and 0 < j["outputs"][0]["max_std"] < j["outputs"][0]["bound_std"])

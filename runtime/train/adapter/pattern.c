@@ -5,7 +5,7 @@
 #include <regex.h>
 #include <string.h>
 
-enum { MAX_PATTERN = 1000 };
+enum { MAX_PATTERN = 1000, MAX_PLUSES = 4 };
 
 static bool is_plain(const char *pattern) {
     return !pattern[strcspn(pattern, "\\^$*+?()[]{}|")];
@@ -18,27 +18,103 @@ static bool same(const char *pattern, const char *text) {
     return !pattern[i] && !text[i];
 }
 
-/* As POSIX writes it; false: it cannot. Counted repetition is left out, since a few characters of
- * it can take all memory. */
-static bool translate(const char *p, Text *out) {
-    for (; *p; p++) {
-        if (*p == '{' || (*p == '\\' && (isdigit((unsigned char)p[1]) || !p[1]))) return false;
-        if (strncmp(p, "(?", 2) == 0 && p[2] != ':') return false;
-        if (strchr("*+?", *p) && p[1] == '?') return false; /* the shortest match */
-        if (strncmp(p, "(?:", 3) == 0) {
-            text_put(out, "(");
-            p += 2;
-        } else if (*p == '\\' && strchr("dDZAzG", p[1])) {
-            if (p[1] != 'd') return false;
-            text_put(out, "[0-9]");
-            p++;
-        } else if (*p == '\\') {
-            text_putn(out, p++, 2);
+/* A pattern on its way to POSIX. A C library copies what a + repeats: every + around another
+ * doubles it, so that few of them would take all memory. */
+typedef struct Reading {
+    const char *p;
+    Text *out;
+    uint8_t pluses[MAX_PATTERN + 2]; /* by group that is open: the most of them in each other */
+    uint32_t depth;
+    uint8_t last; /* the same of what a repetition that comes now would repeat */
+} Reading;
+
+static bool is_repetition(char c) {
+    return c && strchr("*+?", c);
+}
+
+/* Behind a backslash stands a class, a boundary, or a character that is no letter; in brackets, in
+ * which POSIX has no backslash, a class, or a character that means nothing there. */
+static bool take_escape(Reading *r, bool in_brackets) {
+    const char c = r->p[1], itself[3] = {'\\', c, 0};
+    const char *text = itself;
+    if (c == 'd')
+        text = in_brackets ? "0-9" : "[0-9]";
+    else if (in_brackets && (c == 'w' || c == 's'))
+        text = c == 'w' ? "[:alnum:]_" : "[:space:]";
+    else if (isalpha((unsigned char)c) ? in_brackets || !strchr("wWsSbB", c)
+                                       : isdigit((unsigned char)c) || !c)
+        return false;
+    else if (in_brackets && strchr("\\^-[]", c))
+        return false;
+    else if (in_brackets)
+        text = itself + 1;
+    text_put(r->out, text);
+    r->p += 2;
+    return true;
+}
+
+static bool take_brackets(Reading *r) {
+    const char *first = r->p + 1 + (r->p[1] == '^');
+    text_putn(r->out, r->p, (size_t)(first - r->p));
+    for (r->p = first; *r->p && (*r->p != ']' || r->p == first);) {
+        if (*r->p == '\\') {
+            if (!take_escape(r, true)) return false;
+        } else if (*r->p == '[') {
+            return false; /* to POSIX the beginning of a class */
         } else {
-            text_putn(out, p, 1);
+            text_putn(r->out, r->p++, 1);
         }
     }
+    if (!*r->p) return false;
+    text_putn(r->out, r->p++, 1);
     return true;
+}
+
+static bool take_repetition(Reading *r) {
+    if (is_repetition(r->p[1])) return false; /* the shortest match, or all or nothing */
+    if (*r->p == '+') r->last++;
+    if (r->last > r->pluses[r->depth]) r->pluses[r->depth] = r->last;
+    text_putn(r->out, r->p++, 1);
+    return r->last <= MAX_PLUSES;
+}
+
+static bool take_group(Reading *r) {
+    if (r->p[1] == '?' && r->p[2] != ':') return false;
+    r->pluses[++r->depth] = 0;
+    text_put(r->out, "(");
+    r->p += r->p[1] == '?' ? 3 : 1;
+    return true;
+}
+
+static bool end_group(Reading *r) {
+    if (!r->depth) return false;
+    r->last = r->pluses[r->depth--];
+    if (r->last > r->pluses[r->depth]) r->pluses[r->depth] = r->last;
+    text_putn(r->out, r->p++, 1);
+    return true;
+}
+
+/* As POSIX writes it; false: it cannot. Counted repetition is left out, since a few characters of
+ * it can take all memory, too. */
+static bool translate(const char *pattern, Text *out) {
+    Reading r = {.p = pattern, .out = out};
+    bool ok = true;
+    while (ok && *r.p) {
+        const char c = *r.p;
+        if (c != ')' && !is_repetition(c)) r.last = 0;
+        switch (c) {
+        case '{': ok = false; break;
+        case '(': ok = take_group(&r); break;
+        case ')': ok = end_group(&r); break;
+        case '[': ok = take_brackets(&r); break;
+        case '\\': ok = take_escape(&r, false); break;
+        case '*':
+        case '+':
+        case '?': ok = take_repetition(&r); break;
+        default: text_putn(out, r.p++, 1);
+        }
+    }
+    return ok && !r.depth;
 }
 
 static graphc_status run(const char *pattern, const char *path, bool *out, ErrorText e) {

@@ -159,7 +159,58 @@ static void test_other(bool borrowed) {
     arena_destroy(w.a);
 }
 
+/* ---- A product that is stored, and that an addition takes before it is rounded ---- */
+
+typedef struct Product {
+    Value product, difference;
+    float stored[1];
+    double error;
+} Product;
+
+static bool stored_product(void *ctx, Value v, const EvalTensor *shape, EvalOther *out) {
+    Product *p = ctx;
+    CHECK(shape->rank == 1);
+    if (v != p->product) return false;
+    *out = (EvalOther){.stride = {1}, .data = p->stored};
+    return true;
+}
+
+static void look_at_difference(void *ctx, Value v, EvalPart part, const EvalTensor *want,
+                               const double *error) {
+    Product *p = ctx;
+    (void)part, (void)want;
+    if (v == p->difference) p->error = error ? error[0] : 0;
+}
+
+static void test_product(void) {
+    Arena *a = arena_create();
+    Graph *g = graph_create(a, expr_pool_create(a), diag_create(a, NULL), "product");
+    Type t = {.dtype = DT_f32, .rank = 1};
+    float x = 0.1f, y;
+    Product p = {.stored = {x * x}};
+    t.dim[0] = expr_const(g->exprs, 1);
+    y = p.stored[0];
+    const Value in[2] = {build_input(g, "x", t), build_input(g, "y", t)};
+    p.product = build_binary(g, OP_mul, in[0], in[0]);
+    p.difference = build_binary(g, OP_sub, p.product, in[1]);
+    build_output(g, "d", p.difference);
+    const EvalTensor inputs[2] = {{.dtype = DT_f32, .rank = 1, .dim = {1}, .data = &x},
+                                  {.dtype = DT_f32, .rank = 1, .dim = {1}, .data = &y}};
+    uint8_t *what = ARENA_ARRAY(a, uint8_t, g->nodes.n);
+    what[p.product] = what[p.difference] = EVAL_LOOK;
+    const EvalWatch watch = {
+        .what = what, .other = stored_product, .look = look_at_difference, .ctx = &p};
+    EvalRun *run = NULL;
+    CHECK(eval_open(g, inputs, NULL, a, &watch, &run) == GRAPHC_OK);
+    CHECK(eval_reach(run, p.difference) == GRAPHC_OK);
+    eval_close(run);
+    const double left = fabs((double)x * (double)x - (double)y); /* of fma(x, x, -y) */
+    CHECK(left > 0 && p.error >= left && p.error < 4 * eval_unit(DT_f32) * (double)y);
+    arena_destroy(a);
+}
+
 TEST_MAIN {
+    test_product();
     test_same();
     test_other(false);
     test_other(true);

@@ -102,8 +102,12 @@ static void check_patterns(void) {
     CHECK(!matches("layers\\.\\d+\\.(?:q|v)_proj", "model.layers.x.v_proj", true));
     CHECK(matches(".*[02468]\\.q", "layers.4.q", false) &&
           !matches(".*[02468]\\.q", "layers.5.q", false));
-    static const char *const unknown[] = {"(?=a)b", "a{1000}", "(a)\\1", "a*?",
-                                          "(",      "a\\Z",    "[",      "a\\"};
+    static const char *const unknown[] = {
+        "(?=a)b", "a{1000}", "(a)\\1",      "a*?",   "(",     "a\\Z", "[",    "a\\",
+        "a++b",   "a*+",     "[[:alpha:]]", "[\\n]", "a\\nb", "[ab",  "a)(b", "(((((a+)+)+)+)+)"};
+    CHECK(matches("[\\w.]+_proj", "a.b_proj", false) && !matches("[\\w]+", "a\\", false));
+    CHECK(matches("[\\d\\.]+", "1.5", false) && !matches("[\\d\\.]+", "a", false));
+    CHECK(matches("[]+?]x", "+x", false) && matches("((a+)b)+", "aabab", false));
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         CHECK(pattern_matches(unknown[i], "a", true, &out, e) == GRAPHC_UNSUPPORTED);
 }

@@ -148,6 +148,15 @@ static graphc_status allow_terms(Verdict *v, const Trial *t, uint32_t i) {
     return GRAPHC_OK;
 }
 
+/* Element by element more is known: of what is divided by little, and of steps and orders at a tie.
+ */
+static graphc_status allow_errors(Verdict *v, const Trial *t, uint32_t i) {
+    OutputBound *b = &v->bound[i];
+    GC_TRY(bound_errors(t->pipe.imported, t->session.inputs, i, &t->got[i], t->memory, &b->errors));
+    v->fine[i] = b->errors <= 1;
+    return GRAPHC_OK;
+}
+
 /* A model may make much of its own roundings: sums of numbers near the largest, rows that are
  * masked as a whole. A value between the reference with and without them is as right as either. */
 static graphc_status compare_between(Verdict *v, Trial *t, const Cli *c) {
@@ -163,6 +172,7 @@ static graphc_status compare_between(Verdict *v, Trial *t, const Cli *c) {
             v->fine[i] = v->between[i] = passes(v, &eased, &v->bound[i]);
         }
         if (!v->fine[i] && x->same_type && x->is_float) GC_TRY(allow_terms(v, t, i));
+        if (!v->fine[i] && x->same_type) GC_TRY(allow_errors(v, t, i));
         v->ok &= v->fine[i];
     }
     return GRAPHC_OK;

@@ -31,6 +31,9 @@ static void print_output(const Verdict *v, const Trial *t, uint32_t i) {
     if (v->between[i])
         cli_print(stdout, "; it lies between the reference with and without these roundings");
     if (b->terms > 1) cli_print(stdout, "; it is a sum of terms %.2g times as large", b->terms);
+    if (b->errors > 0)
+        cli_print(stdout, "; element by element it is at %.2g of what rounding explains",
+                  b->errors);
     cli_print(stdout, "\n");
 }
 

@@ -1,6 +1,6 @@
 /* libFuzzer: a kernel's text is refused with a message, or read. */
 #include "fusion/kir/kir.h"
-#include "tests/fuzz/coverage.h"
+#include "tests/fuzz/targets/coverage.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     Arena *a = arena_create();

@@ -1,6 +1,6 @@
 /* libFuzzer: a file of weights is refused with a reason, or every tensor is found by its name. */
 #include "runtime/train/safetensors.h"
-#include "tests/fuzz/coverage.h"
+#include "tests/fuzz/targets/coverage.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     uint8_t *exact = malloc(size + !size);

@@ -3,8 +3,8 @@
  * too. */
 #include "runtime/base/map.h"
 #include "runtime/train/checkpoint_internal.h"
-#include "tests/fuzz/coverage.h"
-#include "tests/fuzz/folder.h"
+#include "tests/fuzz/targets/coverage.h"
+#include "tests/fuzz/targets/folder.h"
 
 static void put(const uint8_t *bytes, size_t size) {
     uint8_t *all = malloc(CHECKPOINT_FIRST_BYTES + size + 1);

@@ -2,8 +2,8 @@
  * database of tune is refused with a message, or written and read the same again. */
 #include "frontend/driver/cli/config/yaml.h"
 #include "frontend/driver/cli/tune/database.h"
-#include "tests/fuzz/coverage.h"
-#include "tests/fuzz/folder.h"
+#include "tests/fuzz/targets/coverage.h"
+#include "tests/fuzz/targets/folder.h"
 
 static void yaml(const uint8_t *bytes, size_t size) {
     char *exact = malloc(size + !size);

@@ -1,7 +1,7 @@
 /* libFuzzer: a file of a tensor (.npy, .npz, .pb, .safetensors: its bytes say which) is refused
  * with a message, or has all its elements. */
 #include "frontend/driver/tensors/tensor_file.h"
-#include "tests/fuzz/coverage.h"
+#include "tests/fuzz/targets/coverage.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     Arena *a = arena_create();

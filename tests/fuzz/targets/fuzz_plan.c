@@ -2,7 +2,7 @@
  * reason, or loaded, printed and run at small sizes. The bytes are machine code, too: every kernel
  * is made to return at once, so that what runs is graphc's own. */
 #include "runtime/watch.h"
-#include "tests/fuzz/coverage.h"
+#include "tests/fuzz/targets/coverage.h"
 #include "tests/fuzz/rehash.h"
 
 enum { RETURN = 0xc3, SMALL = 1 << 20, STEPS = 2000 };

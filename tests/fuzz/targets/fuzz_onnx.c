@@ -1,7 +1,7 @@
 /* libFuzzer: a model is refused with a message, or imported and optimised. */
 #include "frontend/driver/pipeline.h"
-#include "tests/fuzz/coverage.h"
-#include "tests/fuzz/wire.h"
+#include "tests/fuzz/targets/coverage.h"
+#include "tests/fuzz/targets/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     Pipeline p;

@@ -1,8 +1,8 @@
 /* libFuzzer: the lines of a run are refused with a reason, or a page is made of them; a run that
  * goes on from step 2 keeps whole lines of those steps. */
 #include "runtime/train/log.h"
-#include "tests/fuzz/coverage.h"
-#include "tests/fuzz/folder.h"
+#include "tests/fuzz/targets/coverage.h"
+#include "tests/fuzz/targets/folder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     char lines[128], page[128], why[256] = "";

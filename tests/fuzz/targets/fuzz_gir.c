@@ -1,5 +1,5 @@
 /* libFuzzer: a graph's text is refused with a message, or printed the same once it was read back */
-#include "tests/fuzz/coverage.h"
+#include "tests/fuzz/targets/coverage.h"
 
 /* Large constants are printed as hashes of what the text does not hold: those may differ. */
 static bool same_text(const char *a, const char *b) {

@@ -3,7 +3,7 @@
  * vocabulary. */
 #include "runtime/train/data/arrays.h"
 #include "runtime/train/data/pack.h"
-#include "tests/fuzz/coverage.h"
+#include "tests/fuzz/targets/coverage.h"
 
 enum { VOCABULARY = 1000, LENGTH = 16 };
 

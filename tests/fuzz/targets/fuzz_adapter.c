@@ -1,8 +1,8 @@
 /* libFuzzer: an adapter's folder, its configuration and behind a zero its tensors, is refused with
  * a reason, or read; a configuration that is read is written, and read the same again. */
 #include "runtime/train/adapter/adapter.h"
-#include "tests/fuzz/coverage.h"
-#include "tests/fuzz/folder.h"
+#include "tests/fuzz/targets/coverage.h"
+#include "tests/fuzz/targets/folder.h"
 
 static void config(const char *text, size_t n) {
     char why[256] = "", *first = NULL, *second = NULL;
