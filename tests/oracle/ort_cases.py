@@ -303,8 +303,8 @@ standard("open_conv_transpose_tiling", "ConvTranspose", [image, f32(3, 4, 2, 2)]
          free=hw, strides=[2, 2])
 standard("conv_transpose_longer", "ConvTranspose", [f32(1, 2, 4, 5), f32(2, 3, 1, 2)], strides=[2, 3],
          output_shape=[8, 16])  # than the full result: by zeros behind it
-for wanted in ([2, 1], [1, 1], [2, 8]):
-    standard(f"open_expand_{wanted[0]}{wanted[1]}", "Expand", [f32(2, 8), np.array(wanted, np.int64)], free={0: {0: "n", 1: "m"}})
+for have, wanted in (((2, 8), [2, 1]), ((2, 8), [1, 1]), ((2, 8), [2, 8]), ((1, 8), [3, 1]), ((1, 1), [3, 4]), ((3, 1), [2, 3, 4]), ((1, 8), [0, 8])):
+    standard("open_expand_" + "".join(map(str, (*have, *wanted))), "Expand", [f32(*have), np.array(wanted, np.int64)], free={0: {0: "n", 1: "m"}})
 standard("open_max_pool_ceil", "MaxPool", [image], 2, free=hw, kernel_shape=[3, 3],
          strides=[2, 2], ceil_mode=1, pads=[1, 1, 1, 1])
 for include in (0, 1):

@@ -193,7 +193,8 @@ static bool is_fed(const ExprPool *p, Expr e) {
 }
 
 /* Size that results from broadcasting `have` against the wanted size. A wanted size that is only
- * known at run time is taken to agree with what the input has, unless that is 1; or to be 1. */
+ * known at run time is taken to agree with what the input has, unless that is 1; one that is fed
+ * may be 1, too, and with what is fed what the input has. */
 static Expr expanded_dim(Lower *l, Expr have, Expr want) {
     ExprPool *p = lower_exprs(l);
     const Expr one = expr_const(p, 1);
@@ -201,7 +202,12 @@ static Expr expanded_dim(Lower *l, Expr have, Expr want) {
     if (want == one || have == want) return have;
     if (have == one) return want;
     expr_range(p, want, &lo, &hi);
-    if (lo > 1 || is_fed(p, want) || expr_is_const(p, have, &lo)) {
+    if (is_fed(p, want) && !expr_is_const(p, have, &hi)) {
+        const Expr stays = expr_select(p, expr_eq(p, have, one), have, want);
+        lower_assume(l, expr_select(p, expr_eq(p, want, one), have, stays), have);
+        return expr_select(p, expr_eq(p, have, one), want, have);
+    }
+    if (lo > 1 || expr_is_const(p, have, &lo)) {
         if (lo > 1 && !expr_is_const(p, have, &hi)) return want;
         lower_assume(l, expr_select(p, expr_eq(p, want, one), have, want), have);
         return have;
@@ -209,22 +215,36 @@ static Expr expanded_dim(Lower *l, Expr have, Expr want) {
     return want;
 }
 
+/* Along an axis whose size only a run finds to be 1, its one element lies at every index. */
+static Value expand_by_index(Lower *l, Value x, int axis, Expr want) {
+    Graph *g = lower_graph(l);
+    const Expr most = expr_addi(g->exprs, graph_type(g, x)->dim[axis], -1);
+    Value last = build_expand(g, build_expr(g, DT_i64, most), 1, &want);
+    return build_take(g, x, build_binary(g, OP_min, build_iota(g, DT_i64, 1, &want, 0), last),
+                      axis);
+}
+
 static bool lower_expand(Lower *l) {
     uint32_t n;
     const Expr *e = lower_shape_in(l, 1, &n);
     const Type t = *lower_type(l, 0);
+    Value x = lower_in(l, 0);
     if (!e) return false;
     const uint32_t rank = n > t.rank ? n : t.rank;
     if (rank > GRAPH_MAX_RANK)
         return lower_error(l, D_LIMIT, "rank %u exceeds %d", rank, GRAPH_MAX_RANK);
     Expr dim[GRAPH_MAX_RANK];
+    int64_t size;
     for (uint32_t i = 0; i < rank; i++) {
         const bool has = i + t.rank >= rank, wants = i + n >= rank;
         dim[i] = !has     ? e[i + n - rank]
                  : !wants ? t.dim[i + t.rank - rank]
                           : expanded_dim(l, t.dim[i + t.rank - rank], e[i + n - rank]);
+        const bool open = has && wants && is_fed(lower_exprs(l), e[i + n - rank]);
+        if (open && !expr_is_const(lower_exprs(l), t.dim[i + t.rank - rank], &size))
+            x = expand_by_index(l, x, (int)(i + t.rank - rank), dim[i]);
     }
-    lower_out(l, 0, build_expand(lower_graph(l), lower_in(l, 0), (uint8_t)rank, dim));
+    lower_out(l, 0, build_expand(lower_graph(l), x, (uint8_t)rank, dim));
     return true;
 }
 
