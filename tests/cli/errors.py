@@ -321,11 +321,12 @@ with tempfile.TemporaryDirectory() as d:
         failures += 1
         print("FAILED a column-major input")
 
-    # No name from a file reaches a terminal as a command to it.
+    # No name, from a file or of one, reaches a terminal as a command to it.
     build.one("escape.onnx", "Neg", [("x\x1b[2J", T.FLOAT, ["n\x07"])], [("y\x1b", T.FLOAT, ["n\x07"])], name="\x1b]0;")
     expect(0, "", "escape.onnx", "-o", "escape.plan")
-    for command in (["inspect"], ["explain"], ["bench", "-v", "--runs", "1"], ["run", "-v", "--output-dir", "out"]):
-        p = subprocess.run([graphc, command[0], "escape.plan", *command[1:]], capture_output=True)
+    for command in (["inspect", "escape.plan"], ["explain", "escape.plan"], ["bench", "escape.plan", "-v", "--runs", "1"],
+                    ["run", "escape.plan", "-v", "--output-dir", "out\x1b"], ["escape.onnx", "-o", "\x1b.plan"]):
+        p = subprocess.run([graphc, *command], capture_output=True)
         if p.returncode or b"\x1b" in p.stdout + p.stderr or b"\x07" in p.stdout + p.stderr:
             failures += 1
             print(f"FAILED {command}: exit {p.returncode}, control characters")

@@ -60,8 +60,8 @@ static void print_summary(Cli *c, const Pipeline *p, double took) {
                 p->targets[i].target->name, kernels, prepare, p->targets[i].schedule->refusals.n,
                 assembler ? ", assembled by " : "", assembler ? assembler : "");
     }
-    fprintf(to, "%s: %s in %s\n", c->output, unit_bytes(c->arena, (double)p->plan_size),
-            unit_seconds(c->arena, took));
+    cli_print(to, "%s: %s in %s\n", c->output, unit_bytes(c->arena, (double)p->plan_size),
+              unit_seconds(c->arena, took));
 }
 
 static bool same_file(const char *a, const char *b) {

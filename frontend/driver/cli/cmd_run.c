@@ -111,7 +111,8 @@ graphc_status cli_session_run(CliSession *s) {
     for (uint32_t i = 0; i < graphc_plan_outputs(s->plan); i++) GC_TRY(write_output(s, i));
     if (c->json) return report_json(s);
     if (c->verbose)
-        fprintf(stderr, "graphc: %u outputs in %s\n", graphc_plan_outputs(s->plan), c->output_dir);
+        cli_print(stderr, "graphc: %u outputs in %s\n", graphc_plan_outputs(s->plan),
+                  c->output_dir);
     return GRAPHC_OK;
 }
 
