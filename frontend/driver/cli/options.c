@@ -299,9 +299,9 @@ static bool takes(const OptRow *row, const char *verb) {
 
 /* Whether it decides what a model becomes: it says nothing to a plan. */
 static bool compiles(const OptRow *row) {
-    static const char *const names[] = {"--target",       "--precision",   "--state",
-                                        "--dump-ir",      "--cache",       "--tune-db",
-                                        "--weights-root", "--allow-links", "--fuse-at-most"};
+    static const char *const names[] = {
+        "--accuracy-level", "--target",  "--precision",    "--state",       "--dump-ir",
+        "--cache",          "--tune-db", "--weights-root", "--allow-links", "--fuse-at-most"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(row->name, names[i]) == 0) return takes(row, "compile");
     return false;
