@@ -170,7 +170,7 @@ LLVMValueRef emit_math(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y);
 /* exp(x) for x <= 0, -inf too; within an ulp and |x| half ulps. What is summed up and divided by
  * the sum has as much of an error already if x is a difference. */
 LLVMValueRef emit_exp_below(Emit *e, LLVMValueRef x);
-/* 1 + erf(x), of f32. */
+/* 1 + erf(x), of f32; with the target's own erf where it has one. */
 LLVMValueRef emit_one_and_erf(Emit *e, LLVMValueRef x);
 
 /* Sums, products, max, min; not the arg folds. */

@@ -797,6 +797,7 @@ static EmitVal emit_erf_beside_one(Emit *e, KVal v) {
     const EmitMemo *m = emit_memo_get(e, x.depth, key);
     if (m) return (EmitVal){.v = m->v, .depth = x.depth};
     EmitPlace back = emit_hoist(e, x.depth);
+    e->now = erf;
     key.v = emit_one_and_erf(e, x.v);
     emit_memo_put(e, x.depth, key);
     emit_unhoist(e, back);

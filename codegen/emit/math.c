@@ -43,7 +43,8 @@ LLVMValueRef emit_exp_below(Emit *e, LLVMValueRef x) {
 
 LLVMValueRef emit_one_and_erf(Emit *e, LLVMValueRef x) {
     Math m = math_of(e, LLVMTypeOf(x));
-    return math_one_and_erf(&m, x);
+    EV erf = e->math ? e->math(e, OP_erf, x) : NULL;
+    return erf ? m_add(&m, erf, m_c(&m, 1)) : math_one_and_erf(&m, x);
 }
 
 LLVMValueRef emit_math(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y) {

@@ -29,6 +29,10 @@ static const Product products[] = {
      "%7 bf16 load p2[j]\n %8 f32 cast %7\n %9 f32 add %6, %8\n %10 f32 tanh %9\n"
      "%11 bf16 cast %10\n %12 bf16 store p3[i*N + j] %11\n" DOT,
      300, 4096, 512, 3, "tiles of"},
+    {"gelu", "bf16", ROWS_A, ROWS_B,
+     "%7 f32 const 1\n %8 f32 erf %6\n %9 f32 add %8, %7\n %10 f32 mul %6, %9\n"
+     "%11 bf16 cast %10\n %12 bf16 store p3[i*N + j] %11\n" DOT,
+     512, 512, 256, 3, "tiles of"},
     {"added", "bf16", ROWS_A, ROWS_B,
      "%7 bf16 load p2[i*N + j]\n %8 f32 cast %7\n %9 f32 add %6, %8\n"
      "%10 bf16 cast %9\n %11 bf16 store p3[i*N + j] %10\n" DOT,
@@ -277,6 +281,14 @@ static void check_ahead(const char *text) {
     CHECK(product && !strstr(product, "ld.global"));
 }
 
+/* In 16 bits 1 + erf(x) comes from the special function unit: a quotient and a power for each
+ * result, nothing that is chosen by sign. */
+static void check_gelu(const char *text) {
+    int results = count_of(text, "rcp.approx.ftz.f32");
+    CHECK(results && count_of(text, "ex2.approx.ftz.f32") == results);
+    CHECK(!strstr(text, "selp.f32"));
+}
+
 static void check_product(const Product *c) {
     Built b = built_new(c->name);
     if (built_parse(&b, kernel_text(c, b.a))) {
@@ -291,6 +303,7 @@ static void check_product(const Product *c) {
         bool odd = strcmp(c->name, "odd columns") == 0;
         CHECK(odd == (strstr(built_text(&b), "bar.warp.sync") != NULL));
         if (strcmp(c->name, "bias") == 0) check_ahead(built_text(&b));
+        if (strcmp(c->name, "gelu") == 0) check_gelu(built_text(&b));
         CHECK(!taken || (ck->shared_bytes > 48 << 10 && ck->shared_bytes <= 227 << 10));
         /* Nearly all of shared memory is stages, most of what is in them B. */
         if (strcmp(c->name, "few rows") == 0) CHECK(ck->shared_bytes > 215 << 10);
