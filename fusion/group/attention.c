@@ -187,8 +187,13 @@ static Value find_lse(const Fuse *f, Value o) {
     return 0;
 }
 
-enum { MANY_QUERIES = 17 };   /* fewer are no work for matrix units */
+enum { MANY_QUERIES = 17 };
 #define MOST_SCORES (1 << 28) /* of an attention that stores them */
+
+bool group_has_queries(const Fuse *f, const AttnMatch *m) {
+    const Type *t = graph_type(f->g, m->o);
+    return fuse_hint(f, t->dim[t->rank - 2]) >= MANY_QUERIES;
+}
 
 static bool is_wide(const Fuse *f, Expr size) {
     int64_t n;
@@ -204,8 +209,7 @@ static bool is_products(const Fuse *f, const AttnMatch *m) {
     if (!dtype_is_half(graph_type(f->g, o->in[1])->dtype)) return false;
     if (!is_wide(f, q->dim[q->rank - 1]) && !is_wide(f, o->type.dim[o->type.rank - 1]))
         return false;
-    return fuse_hint(f, o->type.dim[o->type.rank - 2]) >= MANY_QUERIES &&
-           fuse_numel(f, m->s[0]) <= MOST_SCORES;
+    return group_has_queries(f, m) && fuse_numel(f, m->s[0]) <= MOST_SCORES;
 }
 
 static bool match(Fuse *f, AttnMatch *m, Inside *in) {

@@ -460,13 +460,13 @@ static bool ends_walk(const Fuse *f, Value v) {
 }
 
 /* Scores are looked up, as distances of tokens say (DeBERTa): matrix units' attention reads what
- * lies at its places. */
+ * lies at its places. That of few queries, on other units, looks up as it goes. */
 static bool looks_up_scores(const Fuse *f, Value v) {
     if (graph_node(f->g, v)->op != OP_gather || !f->m->half_attention) return false;
     for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
         const Demand *d = &f->v[v].demands.v[i];
         const AttnMatch *m = f->groups.v[d->group]->attn;
-        if (m && !m->gradient && d->use == USE_point) return true;
+        if (m && !m->gradient && d->use == USE_point && group_has_queries(f, m)) return true;
     }
     return false;
 }

@@ -194,6 +194,8 @@ bool group_reaches(const Fuse *f, const Group *from, const Group *to);
 /* ... another group that demands v */
 bool group_needs_reader(const Fuse *f, const Group *g, Value v);
 bool fuse_demands(const Fuse *f, const Group *g, Value v); /* g does */
+/* An attention of so many queries that they are work for matrix units. */
+bool group_has_queries(const Fuse *f, const AttnMatch *m);
 /* g, an attention, computes v itself when it reads it at idx (0: anywhere). */
 bool group_has_inside(const Group *g, Value v, IdxId idx);
 /* Distinct groups that demand v, up to max; the number found. */
