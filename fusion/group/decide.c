@@ -133,15 +133,18 @@ static bool is_no_matrix(const Fuse *f, Value v, const Demand *d) {
     return conv ? !idx_try_window(f, g, v, d->idx) : !idx_try_fetch(f, g, v, d->idx);
 }
 
-/* So does what another contraction stores: a batch of results may have to be put together again. */
+/* So does what another contraction stores: a batch of results may have to be put together again.
+ * Attention's are in their place as they are (stores_permuted, order_of_readers): kept for
+ * gradients, too, they would be stored twice. */
 static bool stores_no_matrix(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     if (graph_node(f->g, v)->op != OP_reshape) return false;
+    const bool dot = !f->v[f->fact[v].epi].attn;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
         const Group *g = f->groups.v[d->group];
         if (is_no_matrix(f, v, d)) return true;
-        if (is_fetched(f, v, d) && graph_node(f->g, g->anchor)->op == OP_dot &&
+        if (dot && is_fetched(f, v, d) && graph_node(f->g, g->anchor)->op == OP_dot &&
             idx_try_apart(f, g, v, d->idx))
             return true;
     }
