@@ -12,11 +12,12 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tensor_cores import kernels
 
 LEAST = 8e6
-CASES = {}  # name -> most kernels of a run, inputs, nodes; what begins with w_ is a weight
+CASES = {}  # name -> most kernels of a run, inputs, nodes, arguments; what begins with w_ is a weight
+STEP = ["train", "--loss", "mse(y, target)", "--batch", "4", "--plan-only"]
 
 
-def case(name, most, inputs, nodes):
-    CASES[name] = most, inputs, nodes
+def case(name, most, inputs, nodes, arguments=()):
+    CASES[name] = most, inputs, nodes, arguments
 
 
 def attr(name, values):
@@ -85,7 +86,19 @@ case("tokens", 3, "float[2,300,256] x, float[256,256] w_o, int64[1] w_first, int
     a = Slice(x, w_first, w_last, w_axis)
     y = MatMul(a, w_o)
     """)
-INTS = {"w_rows": [256, 512], "w_first": [44], "w_last": [300], "w_axis": [1]}
+case("attention_step", 29, "float[4,256,256] x, float[256,768] w_qkv, float[256,256] w_o, int64[4] w_heads, int64[3] w_joined", """
+    a = MatMul(x, w_qkv)
+    q, k, v = Split<axis=2,num_outputs=3>(a)
+    """ + "".join(f"{t}s = Reshape({t}, w_heads)\n{t}h = Transpose<perm=[0,2,1,3]>({t}s)\n" for t in "qkv") + """
+    kt = Transpose<perm=[0,1,3,2]>(kh)
+    s = MatMul(qh, kt)
+    p = Softmax<axis=-1>(s)
+    o = MatMul(p, vh)
+    ot = Transpose<perm=[0,2,1,3]>(o)
+    r = Reshape(ot, w_joined)
+    y = MatMul(r, w_o)
+    """, STEP)
+INTS = {"w_heads": [4, 256, 4, 64], "w_joined": [4, 256, 256], "w_rows": [256, 512], "w_first": [44], "w_last": [300], "w_axis": [1]}
 FLOATS = {"w_s": [1, 1, 2, 2], "w_two": 1.4142135, "w_one": 1, "w_c": 0.044715}
 
 
@@ -100,7 +113,7 @@ def weight(value, rng):
 
 
 def write(name, path):
-    _, inputs, nodes = CASES[name]
+    _, inputs, nodes, _ = CASES[name]
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]> {name} ({inputs}) => (float y) {{{nodes}}}')
     g, rng = model.graph, np.random.default_rng(0)
     g.output[0].type.tensor_type.ClearField("shape")
@@ -114,8 +127,8 @@ def write(name, path):
 def wrong(graphc, name, precision):
     with tempfile.TemporaryDirectory() as tmp:
         write(name, f"{tmp}/m.onnx")
-        p = subprocess.run([graphc, f"{tmp}/m.onnx", "-o", f"{tmp}/m.plan", "--target", "sm_90a", "--precision", precision,
-                            "--dump-ir", f"{tmp}/dump"], capture_output=True, text=True)
+        p = subprocess.run([graphc, *CASES[name][3], f"{tmp}/m.onnx", "-o", f"{tmp}/m.plan", "--target", "sm_90a",
+                            "--precision", precision, "--dump-ir", f"{tmp}/dump"], capture_output=True, text=True)
         if p.returncode:
             return [f"exit {p.returncode}: {p.stderr.strip()[-300:]}"]
         text, bad, seen = open(f"{tmp}/dump/post-fusion.kir").read(), [], 0
