@@ -17,6 +17,7 @@ enum {
     GAIN = 2,         /* percent of multiprocessors that are worth a second block */
     MOST_PARTS = 256,
     SLOT = 8,        /* bytes kept for a result */
+    MOST_WORDS = 96, /* of a thread's registers that wait for what was asked for together */
     LEAST_ROWS = 64, /* that are worth it, and ... */
     PART_ROWS = 512, /* ... of a part: meeting takes as long */
 };
@@ -147,6 +148,19 @@ static bool choose_threads(Column *c) {
         bytes += (uint32_t)dtype_bytes(gpu_fold_type(c->g, c->folds->folds[f])) * c->lanes;
     c->threads = bytes * THREADS <= SHARED ? THREADS : THREADS / 2;
     return bytes * c->threads <= SHARED;
+}
+
+/* Words that come to a thread for each row. */
+static uint32_t words_of_row(const Column *c) {
+    const Gpu *g = c->g;
+    uint32_t bytes = 0;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        const KOp *o = &g->k->ops[v];
+        if (o->op != K_kload || !(g->rows->dom[v] >> c->lane & 1)) continue;
+        if (g->rows->dom[v] & c->folds->axes)
+            bytes += (uint32_t)dtype_bytes(g->k->params[o->buf].dtype) * c->lanes;
+    }
+    return (bytes + 3) / 4;
 }
 
 /* Few columns leave room for more rows; of few rows, narrow groups keep all multiprocessors busy */
@@ -575,6 +589,7 @@ bool gpu_column(Gpu *g) {
         e->lanes = 1;
         return false;
     }
+    while (c.together > 1 && c.together * words_of_row(&c) > MOST_WORDS) c.together /= 2;
     choose_sizes(&c);
     Expr across = expr_ceildiv(p, c.classes ? g->k->axes[c.lane].extent : vectors(&c),
                                expr_const(p, c.classes ? own_columns(&c) : c.wide));

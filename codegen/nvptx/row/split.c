@@ -9,6 +9,7 @@ enum {
     UNROLL_SINGLE = 16,
     BLOCKS = 2, /* per multiprocessor */
     SLOT = 8,   /* bytes kept for an accumulator */
+    MOST_ACC = ROWS_MAX_FOLDS * 2 + 2,
 };
 
 typedef struct Split {
@@ -18,7 +19,8 @@ typedef struct Split {
     uint32_t unroll;
     uint32_t parts;
     uint32_t nacc; /* accumulators of all folds: positions have two */
-    Team team;
+    RowPlan row;
+    Long pair; /* lead and under: two folds of the walk, one under the other; or 0 */
 } Split;
 
 /* Vectors that a block asks for together. */
@@ -26,12 +28,15 @@ static int64_t stride(const Split *s) {
     return (int64_t)THREADS * s->unroll;
 }
 
-/* One pass of folds over the same axes, then stores that walk nothing. */
+/* Folds over the same axes that take one walk, then stores that walk nothing. */
 static bool has_shape(Split *s) {
     Gpu *g = s->g;
-    if (g->rows->npasses != 2 || g->k->serial || g->j->shrink) return false;
+    if (g->k->serial || g->j->shrink || !g->rows->npasses) return false;
     s->folds = &g->rows->pass[0];
-    s->stores = &g->rows->pass[1];
+    s->pair = (Long){.r = &s->row, .length = gpu_points(g->e, g->k, s->folds->axes)};
+    row_find_under(&s->pair, true);
+    if (s->pair.first + 1 != g->rows->npasses) return false;
+    s->stores = &g->rows->pass[s->pair.first];
     if (!s->folds->nfolds || !s->folds->axes || s->folds->nstores) return false;
     if (s->stores->nfolds || s->stores->axes) return false;
     for (uint32_t f = 0; f < s->folds->nfolds; f++) {
@@ -99,11 +104,41 @@ static void bind(const Split *s, Expr at) {
     gpu_decode(e, g->k, others, others ? expr_div(p, at, n) : at);
 }
 
+/* Of folds one under the other: the place of the first; behind all folds of the pass stand what is
+ * under it and, of squares, how many elements it has. */
+static LLVMValueRef *lead_of(const Split *s, LLVMValueRef *acc) {
+    for (uint32_t f = 0; s->folds->folds[f] != s->pair.lead; f++)
+        acc += gpu_fold_width(s->g, s->folds->folds[f]);
+    return acc;
+}
+
+static uint32_t put_pair(const Split *s, const TeamPair *t, LLVMValueRef *acc, uint32_t n) {
+    *lead_of(s, acc) = t->lead;
+    acc[n++] = t->under;
+    if (t->count) acc[n++] = t->count;
+    return n;
+}
+
+static void fold_pair(Split *s, EmitScope **scope, uint32_t n, LLVMValueRef *acc) {
+    LLVMValueRef always[UNROLL_SINGLE] = {0};
+    const uint32_t at = s->nacc - (s->pair.mean ? 2 : 1);
+    TeamPair t = {*lead_of(s, acc), acc[at], s->pair.mean ? acc[at + 1] : NULL};
+    row_fold_under(&s->pair, scope, always, n, &t);
+    (void)put_pair(s, &t, acc, at);
+}
+
+/* Nothing so far: vectors, but for a pair. */
+static uint32_t begin(const Split *s, uint32_t lanes, LLVMValueRef *acc) {
+    const uint32_t n = gpu_fold_init(s->g, s->folds, lanes, acc);
+    if (!s->pair.lead) return n;
+    const TeamPair t = row_under_begin(&s->pair);
+    return put_pair(s, &t, acc, n);
+}
+
 /* n vectors of this thread: all are on their way before the first is waited for. */
 static void fold(Split *s, uint32_t n, Expr at, LLVMValueRef *acc) {
     Gpu *g = s->g;
     Emit *e = g->e;
-    RowPlan r = {.team = s->team};
     EmitScope *scope[UNROLL_SINGLE], *outer = e->scope;
     for (uint32_t u = 0; u < n; u++) {
         scope[u] = emit_push(e);
@@ -117,11 +152,12 @@ static void fold(Split *s, uint32_t n, Expr at, LLVMValueRef *acc) {
         (void)emit_switch(e, scope[u]);
         LLVMValueRef *a = acc;
         for (uint32_t f = 0; f < s->folds->nfolds; f++) {
-            row_fold(&r, s->folds->folds[f], NULL, a);
+            if (s->folds->folds[f] != s->pair.lead) row_fold(&s->row, s->folds->folds[f], NULL, a);
             a += gpu_fold_width(g, s->folds->folds[f]);
         }
         (void)emit_switch(e, outer);
     }
+    if (s->pair.lead) fold_pair(s, scope, n, acc);
 }
 
 static void walk(Split *s, uint32_t n, LLVMValueRef lo, LLVMValueRef hi, LLVMValueRef *acc) {
@@ -160,7 +196,8 @@ static void fold_part(Split *s, LLVMValueRef *acc) {
 
 /* One lane of each thread to the block's results, which every thread knows then. */
 static void join_block(Split *s, LLVMValueRef *acc) {
-    gpu_team_join(&s->team, s->folds, acc);
+    const Team team = row_team_under(&s->pair, s->folds);
+    gpu_team_join(&team, s->folds, acc);
 }
 
 /* Thread t gets part t; behind the last part there is nothing. */
@@ -170,8 +207,8 @@ static void read_parts(Split *s, const Parts *m, LLVMValueRef *acc) {
     LLVMValueRef last[2] = {g->tid, emit_i64(e, s->parts - 1)};
     LLVMValueRef at = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
     LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, emit_i64(e, s->parts), "");
-    LLVMValueRef none[ROWS_MAX_FOLDS * 2];
-    (void)gpu_fold_init(g, s->folds, 1, none);
+    LLVMValueRef none[MOST_ACC];
+    (void)begin(s, 1, none);
     for (uint32_t i = 0; i < s->nacc; i++) {
         LLVMValueRef p = row_part(m, at, (int64_t)i * SLOT);
         acc[i] = emit_select(e, is, emit_load(e, LLVMTypeOf(none[i]), p, SLOT), none[i]);
@@ -187,12 +224,14 @@ static void read_parts(Split *s, const Parts *m, LLVMValueRef *acc) {
 
 static void store_result(Split *s, LLVMValueRef *acc) {
     Emit *e = s->g->e;
-    RowPlan r = {.team = s->team};
+    LLVMValueRef *a = acc;
     for (uint32_t f = 0; f < s->folds->nfolds; f++) {
-        emit_override(e, s->folds->folds[f], acc[0]);
-        acc += gpu_fold_width(s->g, s->folds->folds[f]);
+        emit_override(e, s->folds->folds[f], a[0]);
+        a += gpu_fold_width(s->g, s->folds->folds[f]);
     }
-    row_store_once(&r, s->stores);
+    if (s->pair.lead)
+        emit_override(e, s->pair.under, row_under_result(&s->pair, *lead_of(s, acc), a[0]));
+    row_store_once(&s->row, s->stores);
 }
 
 static void join_parts(Split *s, Expr groups, LLVMValueRef *acc) {
@@ -213,12 +252,12 @@ static void join_parts(Split *s, Expr groups, LLVMValueRef *acc) {
 
 bool gpu_split(Gpu *g) {
     Emit *e = g->e;
-    Split s = {.g = g};
+    Split s = {.g = g, .row.team.g = g};
     if (!has_shape(&s)) return false;
     int64_t lo, hi;
     Expr folds = gpu_points(e, g->k, g->rows->par);
     expr_range(e->exprs, folds, &lo, &hi);
-    if (hi > 65535 || gpu_hint(e, folds) > g->m->processors / BLOCKS) return false;
+    if (hi > 65535 || gpu_hint(e, folds) > g->m->processors) return false;
     s.lane = choose_lane(&s);
     e->lanes = finds_positions(&s) ? 1 : gpu_lanes(g, s.lane, NULL);
     s.unroll = e->lanes > 1 ? UNROLL : UNROLL_SINGLE;
@@ -228,17 +267,18 @@ bool gpu_split(Gpu *g) {
     }
     if (!g->j->min_blocks) g->j->min_blocks = BLOCKS;
     gpu_launch(g, THREADS, expr_const(e->exprs, s.parts), folds, 0);
-    s.team = (Team){.g = g, .size = THREADS, .rank = g->tid};
+    s.row.team.size = THREADS, s.row.team.rank = g->tid;
     gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "fold", hi > 0 ? hi - 1 : 0, g->block[1]));
-    LLVMValueRef acc[ROWS_MAX_FOLDS * 2], *a = acc;
-    s.nacc = gpu_fold_init(g, s.folds, e->lanes, acc);
+    LLVMValueRef acc[MOST_ACC], *a = acc;
+    s.nacc = begin(&s, e->lanes, acc);
     emit_push(e);
     fold_part(&s, acc);
     emit_pop(e);
     for (uint32_t f = 0; f < s.folds->nfolds; f++) {
         KVal v = s.folds->folds[f];
-        a[0] = emit_fold_lanes_by(e, (KFold)g->k->ops[v].fold, gpu_fold_type(g, v), a[0],
-                                  rows_join(g->rows, v));
+        if (v != s.pair.lead)
+            a[0] = emit_fold_lanes_by(e, (KFold)g->k->ops[v].fold, gpu_fold_type(g, v), a[0],
+                                      rows_join(g->rows, v));
         a += gpu_fold_width(g, v);
     }
     e->lanes = 1;
