@@ -405,7 +405,9 @@ static bool inlines_reduce(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *
     *why = ngroups > 1 ? WHY_shared : WHY_recompute;
     if (makes_row(f, v)) return folds_rows(f, v, why);
     if (!idx || (f->fact[v].const_only && !g->prepare)) return false;
-    return idx_try_reduce(f, g, v, idx, why);
+    if (!idx_try_reduce(f, g, v, idx, why)) return false;
+    *why = WHY_few_rows;
+    return !fuse_folds_apart(f, g, v, idx);
 }
 
 /* Arithmetic on positions, scalars and what is small beside `points`: a number for each key. */

@@ -22,6 +22,12 @@ Group *fuse_join(Fuse *f, Value v, IdxId *idx); /* that, or one of siblings, as 
 /* v, numbers of rows read at idx, comes from reductions of the rows that are all of g's points, and
  * g has no row so far: it may compute them with its points. */
 bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx);
+
+/* few.c. Rows so long and so few that a kernel has to cut them: reduction v of such rows, read at
+ * idx, is not computed where their points are, nor where another fold waits for it. */
+bool fuse_folds_apart(const Fuse *f, const Group *g, Value v, IdxId idx);
+bool fuse_few_rows(const Fuse *f, const Group *g);   /* g folds such rows: it stores none of their
+                                                        points */
 bool fuse_siblings(const Fuse *f, Value a, Value b); /* contractions of one A operand */
 /* term.c. v's result is added to that of g's contraction, and can be computed with it. */
 bool fuse_is_term(const Fuse *f, const Group *g, Value v);

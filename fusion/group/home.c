@@ -115,7 +115,7 @@ static bool can_store(const Fuse *f, const Group *g, const Demand *d, Value v) {
     uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
     if (g->want && graph_node(f->g, v)->op == OP_concat) return false;
     if (idx_covers(f, g, d->idx, par)) return true;
-    if (!row || !idx_covers(f, g, d->idx, par | row)) return false;
+    if (!row || !idx_covers(f, g, d->idx, par | row) || fuse_few_rows(f, g)) return false;
     /* The windows of pooling are no rows to store. */
     const Idx *x = idx_get(g, d->idx);
     bool window = false;
@@ -299,7 +299,8 @@ Home fuse_try_home(const Fuse *f, Value v) {
         if (same != 1 || !no_cycle(f, v, g) || comes_late(f, v, g)) continue;
         if (!can_store(f, g, d, v) && !can_store_fold(f, g, d, v)) continue;
         FusionWhy why;
-        if (op_is_reduce((Op)graph_node(f->g, v)->op) && !idx_try_reduce(f, g, v, d->idx, &why))
+        if (op_is_reduce((Op)graph_node(f->g, v)->op) &&
+            (!idx_try_reduce(f, g, v, d->idx, &why) || fuse_folds_apart(f, g, v, d->idx)))
             continue;
         best = (Home){g, d->idx};
     }

@@ -61,6 +61,8 @@ typedef struct SStep {
       "a value with one reader is not stored, nor is one that costs less to compute than to read") \
     X(row_mismatch, "the reduction walks another row",                                             \
       "reductions over the same axes of the same sizes share a kernel")                            \
+    X(few_rows, "its rows are few and long: a kernel of its own takes them with all processors",   \
+      "more rows, or shorter ones")                                                                \
     X(recompute, "inlining would compute it more than once",                                       \
       "fewer readers per element, or less arithmetic in it")                                       \
     X(template_input, "a contraction reads it more than once per element",                         \

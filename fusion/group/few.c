@@ -1,0 +1,91 @@
+/* Few long rows. Kernels whose rows are kept or walked have a block for each, so that where there
+ * are fewer rows than processors, most of these would wait: reductions of such rows are stored by
+ * kernels that cut each row into parts, and what is computed of rows and results takes all
+ * processors. */
+#include "fusion/analyse/facts.h"
+#include "fusion/group/decide.h"
+
+enum {
+    BYTES = 4,      /* that an element of a row moves */
+    LAUNCHES = 2,   /* more, where the row is read again */
+    MOST_DEPTH = 12 /* values one above the other that are looked through */
+};
+
+/* One processor would take so much longer for a row along these axes than its part of all of them
+ * takes, were they cut, as two launches do. */
+static bool is_narrow(const Fuse *f, const Group *g, uint32_t par, uint32_t row) {
+    const Machine *m = f->m;
+    const double rows = fuse_hint(f, group_extent(f, g, par));
+    if (g->kind != GROUP_map || g->want || g->attn || rows >= m->processors) return false;
+    const double bytes = fuse_hint(f, group_extent(f, g, row)) * BYTES;
+    const double idle = 1 - rows / m->processors;
+    return bytes * m->processors / m->bytes_per_s * idle > LAUNCHES * m->launch_s;
+}
+
+bool fuse_few_rows(const Fuse *f, const Group *g) {
+    const uint32_t row = group_axes(g, AX_RED);
+    return row && is_narrow(f, g, group_axes(g, AX_PAR), row);
+}
+
+static bool stores_points(const Fuse *f, const Group *g, uint32_t row) {
+    for (uint32_t i = 0; i < g->roots.n; i++)
+        if (idx_axes_used(f, g, g->roots.v[i].idx) & row) return true;
+    return false;
+}
+
+/* --- Two folds of one walk ----------------------------------------------------------------------
+ */
+
+/* v is computed with what reduction `of` gives, of the same row. */
+static bool is_made_of(const Fuse *f, Value v, Value of, int depth) {
+    const Node *n = graph_node(f->g, v);
+    const OpClass c = op_info[n->op].cls;
+    if (v == of) return true;
+    if (depth == MOST_DEPTH || (c != OPC_MAP && c != OPC_VIEW) || v < of) return false;
+    for (uint32_t i = 0; i < n->nin; i++)
+        if (is_made_of(f, n->in[i], of, depth + 1)) return true;
+    return false;
+}
+
+static Value source(const Fuse *f, Value v) {
+    while (op_info[graph_node(f->g, v)->op].cls == OPC_VIEW && graph_node(f->g, v)->nin == 1)
+        v = graph_node(f->g, v)->in[0];
+    return v;
+}
+
+static const Node *source_node(const Fuse *f, Value v) {
+    return graph_node(f->g, source(f, v));
+}
+
+/* sum is that of squares around a mean that is made of fold `under`, or of exponentials below the
+ * maximum that it is: folds that kernels make in one walk. */
+static bool is_pair(const Fuse *f, Value sum, Value under) {
+    const Node *s = graph_node(f->g, sum), *u = graph_node(f->g, under),
+               *x = source_node(f, s->in[0]);
+    if (s->op != OP_reduce_sum || (x->op != OP_exp && x->op != OP_mul)) return false;
+    if (x->op == OP_mul && x->in[0] != x->in[1]) return false;
+    const Node *d = source_node(f, x->in[0]);
+    if (d->op != OP_sub || source(f, d->in[0]) != source(f, u->in[0])) return false;
+    Value by = source(f, d->in[1]);
+    if (x->op == OP_exp) return u->op == OP_reduce_max && by == under;
+    const Node *mean = graph_node(f->g, by);
+    return u->op == OP_reduce_sum && mean->op == OP_div && source(f, mean->in[0]) == under &&
+           source_node(f, mean->in[1])->op == OP_const;
+}
+
+/* Another fold of the group needs the result of reduction v, and not in the same walk. */
+static bool takes_turns(const Fuse *f, const Group *g, Value v) {
+    for (uint32_t i = 0; i < g->rows.n; i++) {
+        const Value other = g->rows.v[i].v;
+        if (other == v || !is_made_of(f, graph_node(f->g, other)->in[0], v, 0)) continue;
+        if (!is_pair(f, other, v)) return true;
+    }
+    return false;
+}
+
+bool fuse_folds_apart(const Fuse *f, const Group *g, Value v, IdxId at) {
+    const uint32_t row = group_axes(g, AX_RED), par = group_axes(g, AX_PAR);
+    const uint32_t axes = row ? row : par & ~idx_axes_used(f, g, at);
+    if (!axes || !is_narrow(f, g, par & ~axes, axes)) return false;
+    return !row || stores_points(f, g, row) || takes_turns(f, g, v);
+}
