@@ -188,7 +188,8 @@ def across_rows(tmp):
         bulk = len(re.findall(r"cp\.async\.bulk\.shared", ptx))
         check(bulk == 3, f"a norm over {n}: the copy engine brings {bulk} operands, not the row and its weights")
         check("cluster 2x1x1" in plan, f"a norm over {n}: no two blocks keep its weights")
-        check("cp.async.bulk.global.shared" in ptx, f"a norm over {n}: threads store what the copy engine could")
+        check("setmaxnreg.inc" in ptx, f"a norm over {n}: no team of warps has the registers to hold rows in")
+        check("cp.async.bulk.global.shared" not in ptx, f"a norm over {n}: rows wait in shared memory for their results")
         check("atom.global.inc" in ptx, f"a norm over {n}: blocks do not ask for their rows")
         order = re.search(r"st\.async.*\n(.*\n){0,8}.*mbarrier\.arrive\.release\.cta", ptx)
         check(order, f"a norm over {n}: results go over what no barrier says is read")
@@ -238,6 +239,17 @@ def whole_norms(tmp):
             check(("atom.global.inc" in ptx and "cluster 2x1x1" in plan) == pairs, f"a norm over {n}: {'no ' if pairs else ''}pairs of blocks")
 
 
+def norms(tmp):
+    """A block that can hold two rows beside what all of them read alike does so alone; else two blocks share each row."""
+    for n, blocks in ((50257, 2), (33335, 2), (12001, 1)):
+        model(f"{tmp}/norm_{n}.onnx", [("LayerNormalization", ["x", "w", "b"], "o", {"axis": -1})], [("o", T.BFLOAT16, [1000, n])],
+              [("x", T.BFLOAT16, [1000, n]), ("w", T.BFLOAT16, [n]), ("b", T.BFLOAT16, [n])])
+        ptx, plan = ptx_of(tmp, f"norm_{n}")
+        if ptx:
+            check("setmaxnreg.inc" in ptx, f"a norm over {n}: no team of warps holds rows")
+            check((f"cluster {blocks}x1x1" in plan) == (blocks > 1), f"a norm over {n} is not by {blocks} blocks")
+
+
 def readers(tmp):
     """Many rows of which nothing is kept are read by small blocks, few of them by large ones."""
     for rows, threads in ((4096, 128), (64, 512)):
@@ -276,6 +288,7 @@ with tempfile.TemporaryDirectory() as folder:
     few_rows(folder)
     readers(folder)
     whole_norms(folder)
+    norms(folder)
     cross_entropy(folder)
     cross_entropy_gradient(folder)
     norm_gradient(folder)

@@ -68,7 +68,7 @@ static HV shared_at(const Long *l, int64_t at) {
 
 static LLVMValueRef chunk_number(const Long *l, LLVMValueRef at) {
     Emit *e = l->r->team.g->e;
-    LLVMValueRef i = LLVMBuildLShr(e->b, at, emit_i64(e, __builtin_ctz(l->chunk)), "");
+    LLVMValueRef i = LLVMBuildUDiv(e->b, at, emit_i64(e, l->chunk), "");
     return LLVMBuildTrunc(e->b, i, e->i32, "");
 }
 
@@ -269,7 +269,7 @@ void row_copy_to_left(const Long *l) {
 
 void row_leave_chunk(const Long *l, LLVMValueRef at) {
     Emit *e = l->r->team.g->e;
-    if (l->back) hop_fence_async(e);
+    if (l->back || l->teams) hop_fence_async(e);
     hop_warp_sync(e);
     LLVMValueRef lane = LLVMBuildAnd(e->b, l->r->team.rank, emit_i64(e, WARP - 1), "");
     LLVMValueRef one = LLVMBuildICmp(e->b, LLVMIntEQ, lane, emit_i64(e, 0), "");

@@ -7,32 +7,16 @@
  * have to start at the same remainder of a vector. */
 #include "codegen/nvptx/hopper/hopper.h"
 #include "codegen/nvptx/ptx.h"
-#include "codegen/nvptx/row/row.h"
+#include "codegen/nvptx/row/roles.h"
 
 enum {
-    WARP = 32,
     FOLDERS = 8,
     FINISHERS = 8,
     STEPS = 2,      /* vectors of a folder's thread in a chunk, of all that is kept */
     AHEAD = 4,      /* rows of which chunks may be in shared memory */
-    SLOTS = 16,     /* rows of which folds may be: see row_roles */
     MOST_EDGES = 4, /* single elements of a thread */
-    TOGETHER = 4,   /* vectors of what all rows read alike that a thread puts in place at once */
+    TOGETHER = 2,   /* vectors of what all rows read alike that a thread puts in place at once */
 };
-
-/* What the roles have in common. Bytes in shared memory, of: */
-typedef struct Roles {
-    Long *l;
-    const Pass *first, *last;      /* the walk that folds, and the one that stores */
-    uint32_t parts_come, are_done; /* barriers of each slot, */
-    uint32_t fixed_comes;          /* one barrier, */
-    uint32_t next_comes, next;     /* barriers of each slot, i32 of [slot]: the row behind, */
-    LLVMValueRef counter;          /* i32 of [remainder]: rows that blocks have asked for */
-    uint32_t parts, results;       /* f32 of [slot][value][warp], [slot][value], */
-    uint32_t values;               /* of a row */
-    HV warp;                       /* of the block, i32 */
-    Expr groups, rows;
-} Roles;
 
 /* --- What shape a kernel has ------------------------------------------------------------------ */
 
@@ -68,13 +52,15 @@ static uint32_t row_period(const Long *l) {
     if (par & (par - 1)) return 0;
     if (!expr_affine(g->e->exprs, l->offset, g->k->axes[__builtin_ctz(par)].sym, &coef, &rest))
         return 0;
-    return g->e->lanes;
+    int64_t step = expr_divisor(g->e->exprs, coef), n = g->e->lanes;
+    while (n > 1 && step % 2 == 0) n /= 2, step /= 2;
+    return (uint32_t)n;
 }
 
 /* The row's single elements, so many for each thread of the warp that joins: those behind the last
  * vector may be a vector more. */
 static uint32_t edges_of(const Long *l) {
-    return l->offset ? (l->line + 2 * l->r->team.g->e->lanes + WARP - 1) / WARP : 0;
+    return l->offset ? (l->line + 2 * l->r->team.g->e->lanes + ROLE_WARP - 1) / ROLE_WARP : 0;
 }
 
 /* Vectors by which what all rows read alike may lie further on under one row than under another. */
@@ -121,13 +107,13 @@ static uint32_t values_of(const Long *l) {
 
 /* Warps that fold a row. */
 static uint32_t parts_of(const Long *l) {
-    return l->cluster * FOLDERS;
+    return l->cluster * l->folders;
 }
 
 /* What slots take, their barriers, and that of what all rows read alike. */
 static uint32_t slots_bytes(const Long *l) {
     const uint32_t values = values_of(l) * (parts_of(l) + 1) * 4;
-    return SLOTS * (3 * HOP_BARRIER_BYTES + 4 + values) + HOP_BARRIER_BYTES;
+    return ROLE_SLOTS * (3 * HOP_BARRIER_BYTES + 4 + values) + HOP_BARRIER_BYTES;
 }
 
 /* Vectors of the block's part of what all rows read alike, and a piece more. */
@@ -135,12 +121,21 @@ static int64_t fixed_room(const Long *l) {
     return l->room + most_shift(l) + 1;
 }
 
+/* Teams read what all rows read alike as if each of their threads had as many vectors as the first:
+ * the byte behind what the last one reads. */
+static uint32_t fixed_end(const Long *l) {
+    if (!l->teams || !l->nfixed) return 0;
+    const int64_t team = (int64_t)l->folders * ROLE_WARP, held = (l->room + team - 1) / team;
+    const uint32_t bytes = vector_bytes(l, &l->fixed[l->nfixed - 1], 1);
+    return l->fixed_at[l->nfixed - 1] + (uint32_t)(held * team + most_shift(l)) * bytes;
+}
+
 /* The ring takes what is left beside the rest: as many chunks as there is room for, or as rows need
  * whose folds have a slot. Two rows at least where a pair of blocks would have room for more: one
  * comes while the other is finished (layernorm over 33,335 columns, 1.2 rows: 100.4 us, by all
  * threads 94.6). Rows of whole vectors, which all threads finish sooner, take more (65,536 columns,
  * 1.4 rows: 89.7 us, by all threads 82.1; 50,304, 2.3 rows: 58.4 and 64.0). */
-static bool place(Long *l) {
+bool role_place(Long *l, uint32_t least) {
     const Gpu *g = l->r->team.g;
     uint32_t each = vector_bytes(l, l->kept, l->nkept) * l->chunk + 3 * HOP_BARRIER_BYTES;
     int64_t fixed = vector_bytes(l, l->fixed, l->nfixed) * fixed_room(l), chunks = row_chunks(l);
@@ -148,7 +143,7 @@ static bool place(Long *l) {
     int64_t most = l->threads, ring = room < 0 ? 0 : room / each;
     if (ring > AHEAD * chunks) ring = AHEAD * chunks;
     if (ring > most) ring = most;
-    if (ring * 5 < chunks * (l->cluster == 1 ? 10 : l->offset ? 6 : 8)) return false;
+    if (ring * 10 < chunks * least) return false;
     l->ring = (uint32_t)ring;
     row_place_kept(l, ring * l->chunk);
     for (uint32_t i = 0; i < l->nfixed; i++) {
@@ -159,45 +154,52 @@ static bool place(Long *l) {
     l->left = l->bars + l->ring * HOP_BARRIER_BYTES;
     l->made = l->left + l->ring * HOP_BARRIER_BYTES;
     l->shared = l->made + l->ring * HOP_BARRIER_BYTES + slots_bytes(l);
-    return true;
+    const uint32_t end = fixed_end(l);
+    if (l->shared < end) l->shared = end;
+    return l->shared + ROW_RESERVED <= g->m->shared;
 }
 
 /* Folders may be AHEAD rows and two more in front of a block's finishers; those of the other block
  * may be as many in front of its own, which are at most one row behind the folders here. A slot is
  * taken again when nobody needs what it had. */
+bool role_shape(Long *t, uint32_t cluster) {
+    Gpu *g = t->r->team.g;
+    int64_t length;
+    if (!expr_is_const(g->e->exprs, t->length, &length) || !row_can_copy(t)) return false;
+    t->lead = t->under = t->mean = 0;
+    row_find_under(t, true);
+    if (!has_walks(t) || !find_fixed(t, last_walk(g->rows)) || !row_period(t)) return false;
+    t->cluster = cluster;
+    t->turns = true, t->blocks = 1, t->all_kept = true;
+    return true;
+}
+
+/* Vectors of a block's part of the row, whose length is known. */
+void role_room(Long *t) {
+    int64_t length = 0;
+    (void)expr_is_const(t->r->team.g->e->exprs, t->length, &length);
+    t->room = row_room(t, length);
+}
+
 bool row_roles(Long *l, uint32_t cluster) {
     Gpu *g = l->r->team.g;
     Long t = *l;
-    int64_t length;
-    if (!expr_is_const(g->e->exprs, l->length, &length) || !row_can_copy(l)) return false;
-    t.lead = t.under = t.mean = 0;
-    row_find_under(&t, true);
-    if (!has_walks(&t) || !find_fixed(&t, last_walk(g->rows)) || !row_period(&t)) return false;
-    t.cluster = cluster;
+    if (!role_shape(&t, cluster)) return false;
     if (edges_of(&t) > MOST_EDGES) t.line = g->e->lanes;
-    t.turns = true, t.blocks = 1, t.all_kept = true;
     t.folders = FOLDERS;
     t.back = row_can_store(&t, last_walk(g->rows));
-    t.threads = (t.back ? STORER + 1 : STORER) * WARP;
-    t.room = row_room(&t, length);
+    t.threads = (t.back ? STORER + 1 : STORER) * ROLE_WARP;
+    role_room(&t);
     t.steps = STEPS;
     while (t.steps > 1 && t.steps * vector_bytes(&t, t.kept, t.nkept) > STEPS * 16) t.steps /= 2;
-    t.chunk = t.steps * FOLDERS * WARP;
-    if (!place(&t)) return false;
+    t.chunk = t.steps * FOLDERS * ROLE_WARP;
+    if (!role_place(&t, cluster == 1 ? 20 : 12)) return false;
     *l = t;
     return true;
 }
 
 /* --- A role ------------------------------------------------------------------------------------
  */
-
-typedef struct Turn {
-    EmitLoop loop; /* carries the turn's number, the row's place and phase */
-    RowPlan role;  /* its threads as a team */
-    Long row;
-    HV slot, phase; /* i32; of the slot's barriers */
-    HV claimed;     /* i32; rows of this remainder that were asked for before: of who fetches */
-} Turn;
 
 /* Number of the block, or of those that share rows, and of the first row that they take. */
 static LLVMValueRef first_of(const Roles *x) {
@@ -206,14 +208,13 @@ static LLVMValueRef first_of(const Roles *x) {
     return LLVMBuildUDiv(g->e->b, g->block[0], emit_i64(g->e, x->l->cluster), "");
 }
 
-/* All rows of the block, by n warps from number `first` on, which walk a chunk together. */
-static void turns_begin(const Roles *x, Turn *t, uint32_t first, uint32_t n) {
+void role_turns_begin(const Roles *x, Turn *t, LLVMValueRef rank, uint32_t n) {
     Gpu *g = x->l->r->team.g;
     Emit *e = g->e;
     LLVMValueRef at = first_of(x), all = emit_expr(e, x->rows);
     t->role = *x->l->r;
-    t->role.team.size = n * WARP;
-    t->role.team.rank = LLVMBuildSub(e->b, g->tid, emit_i64(e, first * WARP), "");
+    t->role.team.size = n * ROLE_WARP;
+    t->role.team.rank = rank;
     t->row = *x->l;
     t->row.r = &t->role;
     if (n > 1) t->row.steps = x->l->chunk / t->role.team.size;
@@ -223,18 +224,25 @@ static void turns_begin(const Roles *x, Turn *t, uint32_t first, uint32_t n) {
     gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, t->loop.i));
     t->row.place = t->loop.phi[1], t->row.phase = t->loop.phi[2];
     row_measure(&t->row);
-    t->slot = hop_andi(e, t->loop.phi[0], SLOTS - 1);
-    t->phase = hop_andi(e, hop_shr(e, t->loop.phi[0], __builtin_ctz(SLOTS)), 1);
+    t->slot = hop_andi(e, t->loop.phi[0], ROLE_SLOTS - 1);
+    t->phase = hop_andi(e, hop_shr(e, t->loop.phi[0], __builtin_ctz(ROLE_SLOTS)), 1);
 }
 
-static HV shared_at(const Roles *x, uint32_t at) {
+/* The same by n warps from number `first` on. */
+static void turns_begin(const Roles *x, Turn *t, uint32_t first, uint32_t n) {
+    const Gpu *g = x->l->r->team.g;
+    LLVMValueRef from = emit_i64(g->e, (int64_t)first * ROLE_WARP);
+    role_turns_begin(x, t, LLVMBuildSub(g->e->b, g->tid, from, ""), n);
+}
+
+HV role_shared(const Roles *x, uint32_t at) {
     Gpu *g = x->l->r->team.g;
     return hop_addi(g->e, hop_shared(g), at);
 }
 
 static HV slot_barrier(const Roles *x, uint32_t bars, const Turn *t) {
     Emit *e = x->l->r->team.g->e;
-    return hop_add(e, shared_at(x, bars), hop_muli(e, t->slot, HOP_BARRIER_BYTES));
+    return hop_add(e, role_shared(x, bars), hop_muli(e, t->slot, HOP_BARRIER_BYTES));
 }
 
 static LLVMValueRef pointer(Emit *e, HV at) {
@@ -244,11 +252,11 @@ static LLVMValueRef pointer(Emit *e, HV at) {
 /* Where the row behind is. */
 static HV next_at(const Roles *x, const Turn *t) {
     Emit *e = x->l->r->team.g->e;
-    return hop_add(e, shared_at(x, x->next), hop_muli(e, t->slot, 4));
+    return hop_add(e, role_shared(x, x->next), hop_muli(e, t->slot, 4));
 }
 
 /* The row behind is the one that who fetches has asked for. */
-static void turns_end(const Roles *x, Turn *t) {
+void role_turns_end(const Roles *x, Turn *t) {
     Emit *e = x->l->r->team.g->e;
     hop_barrier_wait(e, slot_barrier(x, x->next_comes, t), t->phase);
     LLVMValueRef next = LLVMBuildLoad2(e->b, e->i32, pointer(e, next_at(x, t)), "");
@@ -265,9 +273,9 @@ static void turns_end(const Roles *x, Turn *t) {
 static HV value_at(const Roles *x, const Turn *t, uint32_t i, HV warp) {
     Emit *e = x->l->r->team.g->e;
     HV n = hop_addi(e, hop_muli(e, t->slot, x->values), i);
-    if (!warp) return hop_add(e, shared_at(x, x->results), hop_muli(e, n, 4));
+    if (!warp) return hop_add(e, role_shared(x, x->results), hop_muli(e, n, 4));
     n = hop_add(e, hop_muli(e, n, parts_of(x->l)), warp);
-    return hop_add(e, shared_at(x, x->parts), hop_muli(e, n, 4));
+    return hop_add(e, role_shared(x, x->parts), hop_muli(e, n, 4));
 }
 
 /* Nothing that this thread does writes it. */
@@ -277,13 +285,13 @@ static LLVMValueRef read_value(Emit *e, HV at) {
     return v;
 }
 
-static HV lane_of(const Roles *x) {
+HV role_lane(const Roles *x) {
     Gpu *g = x->l->r->team.g;
-    return hop_andi(g->e, LLVMBuildTrunc(g->e->b, g->tid, g->e->i32, ""), WARP - 1);
+    return hop_andi(g->e, LLVMBuildTrunc(g->e->b, g->tid, g->e->i32, ""), ROLE_WARP - 1);
 }
 
 /* Where the warp is one of n from number `first` on. */
-static LLVMValueRef is_role(const Roles *x, uint32_t first, uint32_t n) {
+LLVMValueRef role_is(const Roles *x, uint32_t first, uint32_t n) {
     Emit *e = x->l->r->team.g->e;
     return LLVMBuildICmp(e->b, LLVMIntULT, hop_addi(e, x->warp, -(int64_t)first), hop_i(e, n), "");
 }
@@ -336,18 +344,18 @@ static void give(const Roles *x, const Turn *t) {
     hop_barrier_expect(e, bar, hop_i(e, 4));
 }
 
-static void fetch(const Roles *x) {
+void role_fetch(const Roles *x, uint32_t warp) {
     Emit *e = x->l->r->team.g->e;
     EmitIf one;
     Turn t;
-    LLVMValueRef is = is_role(x, FETCHER, 1);
-    is = LLVMBuildAnd(e->b, is, hop_is(e, lane_of(x), 0), "");
+    LLVMValueRef is = role_is(x, warp, 1);
+    is = LLVMBuildAnd(e->b, is, hop_is(e, role_lane(x), 0), "");
     emit_if_begin(e, &one, is);
-    turns_begin(x, &t, FETCHER, 1);
+    turns_begin(x, &t, warp, 1);
     t.claimed = claim(x);
     row_copy_to_left(&t.row);
     give(x, &t);
-    turns_end(x, &t);
+    role_turns_end(x, &t);
     emit_if_end(e, &one);
 }
 
@@ -356,11 +364,11 @@ static void take_away(const Roles *x) {
     EmitIf one;
     Turn t;
     if (!x->l->back) return;
-    LLVMValueRef is = LLVMBuildAnd(e->b, is_role(x, STORER, 1), hop_is(e, lane_of(x), 0), "");
+    LLVMValueRef is = LLVMBuildAnd(e->b, role_is(x, STORER, 1), hop_is(e, role_lane(x), 0), "");
     emit_if_begin(e, &one, is);
     turns_begin(x, &t, STORER, 1);
     row_copy_back(&t.row, x->last, hop_is(e, t.loop.phi[0], 0));
-    turns_end(x, &t);
+    role_turns_end(x, &t);
     hop_tma_wait(e);
     emit_if_end(e, &one);
 }
@@ -368,20 +376,20 @@ static void take_away(const Roles *x) {
 /* Where the warp's part of value i goes: blocks number theirs one behind the other. */
 static HV part_at(const Roles *x, const Turn *t, uint32_t i) {
     Emit *e = x->l->r->team.g->e;
-    HV warp = x->warp;
+    HV warp = hop_shr(e, LLVMBuildTrunc(e->b, t->role.team.rank, e->i32, ""), 5);
     if (x->l->cluster > 1) {
         HV block = LLVMBuildTrunc(e->b, x->l->r->team.block, e->i32, "");
-        warp = hop_add(e, warp, hop_muli(e, block, FOLDERS));
+        warp = hop_add(e, warp, hop_muli(e, block, x->l->folders));
     }
     return value_at(x, t, i, warp);
 }
 
 /* What the warp has folded goes to the blocks that share the row, this one among them, where the
  * warp arrives besides: who finishes writes over what it has read. */
-static void send(const Roles *x, const Turn *t, const LLVMValueRef *v) {
+void role_send(const Roles *x, const Turn *t, const LLVMValueRef *v) {
     Emit *e = x->l->r->team.g->e;
     EmitIf some;
-    HV lane = lane_of(x), bar = slot_barrier(x, x->parts_come, t);
+    HV lane = role_lane(x), bar = slot_barrier(x, x->parts_come, t);
     hop_warp_sync(e);
     emit_if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntULT, lane, hop_i(e, x->l->cluster), ""));
     for (uint32_t i = 0; i < x->values; i++)
@@ -397,15 +405,15 @@ static void fold(const Roles *x) {
     Emit *e = x->l->r->team.g->e;
     EmitIf mine;
     Turn t;
-    emit_if_begin(e, &mine, is_role(x, 0, FOLDERS));
+    emit_if_begin(e, &mine, role_is(x, 0, FOLDERS));
     turns_begin(x, &t, 0, FOLDERS);
     Folds f = row_folds_begin(&t.row, x->first, e->lanes);
     row_walk(&t.row, &f, KEEP_wait, emit_i64(e, 0), t.row.count);
     row_fold_own_lanes(&t.row, &f);
     const Team team = row_team_under(&t.row, x->first);
     gpu_team_lanes(&team, x->first, f.acc);
-    send(x, &t, f.acc);
-    turns_end(x, &t);
+    role_send(x, &t, f.acc);
+    role_turns_end(x, &t);
     emit_if_end(e, &mine);
 }
 
@@ -434,16 +442,16 @@ static void fixed_row(const Roles *x, Long *row) {
 
 /* One thread asks for the block's part of it, in chunks, blocks beginning with different ones: they
  * do not all ask for the same at the same time. */
-static void ask_fixed(const Roles *x) {
+void role_ask_fixed(const Roles *x) {
     Emit *e = x->l->r->team.g->e;
     EmitIf one, any;
     Long row;
     if (!x->l->nfixed) return;
-    const HV bar = shared_at(x, x->fixed_comes);
+    const HV bar = role_shared(x, x->fixed_comes);
     const LLVMValueRef zero = emit_i64(e, 0);
     const int64_t most = x->l->room + most_shift(x->l);
     const LLVMValueRef chunks = emit_i64(e, (most + x->l->chunk - 1) / x->l->chunk);
-    emit_if_begin(e, &one, hop_is(e, lane_of(x), 0));
+    emit_if_begin(e, &one, hop_is(e, role_lane(x), 0));
     fixed_row(x, &row);
     HV all = hop_i(e, 0);
     for (uint32_t i = 0; i < row.nfixed; i++)
@@ -468,14 +476,14 @@ static void ask_fixed(const Roles *x) {
  */
 
 /* What all warps have folded, a lane each. */
-static Folds receive(const Roles *x, const Turn *t) {
+Folds role_receive(const Roles *x, const Turn *t, LLVMValueRef leads) {
     Emit *e = x->l->r->team.g->e;
     Folds f = row_folds_begin(&t->row, x->first, 1);
-    HV lane = lane_of(x), bar = slot_barrier(x, x->parts_come, t);
+    HV lane = role_lane(x), bar = slot_barrier(x, x->parts_come, t);
     const uint32_t n = parts_of(x->l);
     EmitIf one;
     if (x->l->cluster > 1) {
-        emit_if_begin(e, &one, hop_is(e, lane, 0));
+        emit_if_begin(e, &one, leads);
         hop_barrier_expect(e, bar, hop_i(e, (int64_t)4 * x->values * n));
         emit_if_end(e, &one);
     }
@@ -492,7 +500,7 @@ static Folds receive(const Roles *x, const Turn *t) {
 
 static void publish(const Roles *x, const Turn *t, const Folds *f) {
     Emit *e = x->l->r->team.g->e;
-    LLVMValueRef first = hop_is(e, lane_of(x), 0);
+    LLVMValueRef first = hop_is(e, role_lane(x), 0);
     EmitIf one;
     emit_if_begin(e, &one, first);
     for (uint32_t i = 0; i < x->values; i++)
@@ -510,7 +518,7 @@ static void finish_edges(const Roles *x, const Turn *t) {
     for (uint32_t i = l->first; i < rows->npasses; i++) {
         if (!rows->pass[i].axes) row_store_once(t->row.r, &rows->pass[i]);
         for (uint32_t u = 0; u < edges_of(l) && rows->pass[i].axes; u++) {
-            RowEdges edges = row_edges(&t->row, u * WARP);
+            RowEdges edges = row_edges(&t->row, u * ROLE_WARP);
             if (l->cluster > 1) {
                 LLVMValueRef b =
                     LLVMBuildICmp(e->b, LLVMIntEQ, l->r->team.block, emit_i64(e, 0), "");
@@ -528,22 +536,22 @@ static void join(const Roles *x) {
     RowEdges edges[MOST_EDGES];
     EmitIf mine;
     Turn t;
-    emit_if_begin(e, &mine, is_role(x, JOINER, 1));
-    ask_fixed(x);
+    emit_if_begin(e, &mine, role_is(x, JOINER, 1));
+    role_ask_fixed(x);
     turns_begin(x, &t, JOINER, 1);
     t.row.own_head = t.row.head, t.row.own_tail = t.row.tail;
     for (uint32_t u = 0; u < edges_of(x->l); u++) {
-        edges[u] = row_edges(&t.row, u * WARP);
+        edges[u] = row_edges(&t.row, u * ROLE_WARP);
         row_edges_request(&t.row, &edges[u], x->first);
     }
-    Folds f = receive(x, &t);
+    Folds f = role_receive(x, &t, hop_is(e, role_lane(x), 0));
     for (uint32_t u = 0; u < edges_of(x->l); u++) row_edges_walk(&t.row, &edges[u], &f);
     const Team team = row_team_under(&t.row, x->first);
     gpu_team_lanes(&team, x->first, f.acc);
     publish(x, &t, &f);
     row_long_results(&t.row, &f);
     finish_edges(x, &t);
-    turns_end(x, &t);
+    role_turns_end(x, &t);
     emit_if_end(e, &mine);
 }
 
@@ -551,14 +559,14 @@ static void join(const Roles *x) {
  */
 
 /* Vectors `at` on, those of a thread `by` apart, where they are there, take the place of the pieces
- * that they lie in. Nobody has yet written what is read here: see keep_fixed; nor the last vector,
- * which who has none reads in its stead. */
-static void keep_some(const Long *row, LLVMValueRef at, int64_t by) {
+ * that they lie in. Nobody has yet written what is read here: see role_keep_fixed; nor the last
+ * vector, which who has none reads in its stead. */
+static void keep_some(const Long *row, LLVMValueRef at, uint32_t by) {
     Emit *e = row->r->team.g->e;
     LLVMValueRef v[TOGETHER][ROW_MOST_FIXED], to[TOGETHER], there[TOGETHER];
     LLVMValueRef last = LLVMBuildSub(e->b, row->count, emit_i64(e, 1), "");
     for (uint32_t u = 0; u < TOGETHER; u++) {
-        to[u] = LLVMBuildAdd(e->b, at, emit_i64(e, u * by), "");
+        to[u] = LLVMBuildAdd(e->b, at, emit_i64(e, (int64_t)u * by), "");
         there[u] = LLVMBuildICmp(e->b, LLVMIntSLT, to[u], row->count, "");
         to[u] = LLVMBuildSelect(e->b, there[u], to[u], last, "");
         emit_push(e);
@@ -566,7 +574,7 @@ static void keep_some(const Long *row, LLVMValueRef at, int64_t by) {
         for (uint32_t i = 0; i < row->nfixed; i++) v[u][i] = row_fixed_pieces(row, i, to[u]);
         emit_pop(e);
     }
-    hop_sync(e, hop_i(e, 1), FINISHERS * WARP);
+    hop_sync(e, hop_i(e, 1), by);
     for (uint32_t u = 0; u < TOGETHER; u++) {
         EmitIf inside;
         emit_if_begin(e, &inside, there[u]);
@@ -578,29 +586,29 @@ static void keep_some(const Long *row, LLVMValueRef at, int64_t by) {
 
 /* Vectors take the place of pieces, from the front on: what a turn writes ends where the next one's
  * reads begin, and the last piece that a turn reads is not written before the next turn has met. */
-static void keep_fixed(const Roles *x) {
+void role_keep_fixed(const Roles *x, LLVMValueRef rank, uint32_t by) {
     Emit *e = x->l->r->team.g->e;
-    const int64_t by = FINISHERS * WARP;
     Long row;
     if (!x->l->nfixed) return;
     fixed_row(x, &row);
-    hop_barrier_wait(e, shared_at(x, x->fixed_comes), hop_i(e, 0));
-    LLVMValueRef rank = LLVMBuildSub(e->b, x->l->r->team.g->tid, emit_i64(e, FOLDERS * WARP), "");
+    hop_barrier_wait(e, role_shared(x, x->fixed_comes), hop_i(e, 0));
     EmitLoop loop = emit_loop(e, 0);
-    emit_loop_begin(e, &loop, "fixed", emit_i64(e, 0), row.count, emit_i64(e, by * TOGETHER),
-                    false);
+    emit_loop_begin(e, &loop, "fixed", emit_i64(e, 0), row.count,
+                    emit_i64(e, (int64_t)by * TOGETHER), false);
     keep_some(&row, LLVMBuildAdd(e->b, loop.i, rank, ""), by);
     emit_loop_end(e, &loop);
     emit_pop(e);
-    hop_sync(e, hop_i(e, 1), FINISHERS * WARP);
+    hop_sync(e, hop_i(e, 1), by);
 }
 
 static void finish(const Roles *x) {
     Emit *e = x->l->r->team.g->e;
     EmitIf mine;
     Turn t;
-    emit_if_begin(e, &mine, is_role(x, FOLDERS, FINISHERS));
-    keep_fixed(x);
+    emit_if_begin(e, &mine, role_is(x, FOLDERS, FINISHERS));
+    LLVMValueRef from = emit_i64(e, FOLDERS * ROLE_WARP);
+    from = LLVMBuildSub(e->b, x->l->r->team.g->tid, from, "");
+    role_keep_fixed(x, from, FINISHERS * ROLE_WARP);
     turns_begin(x, &t, FOLDERS, FINISHERS);
     Folds f = row_folds_begin(&t.row, x->first, 1), none = {.p = x->last};
     hop_barrier_wait(e, slot_barrier(x, x->are_done, &t), t.phase);
@@ -609,7 +617,7 @@ static void finish(const Roles *x) {
     t.row.leaves = true;
     row_walk(&t.row, &none, KEEP_wait, emit_i64(e, 0), t.row.count);
     row_leave_rest(&t.row);
-    turns_end(x, &t);
+    role_turns_end(x, &t);
     emit_if_end(e, &mine);
 }
 
@@ -633,36 +641,40 @@ static void launch(Roles *x) {
 }
 
 /* The n barriers from this byte on, one behind the other, each passed by so many arrivals. */
-static void init_some(const Roles *x, uint32_t at, uint32_t n, uint32_t count) {
+void role_init(const Roles *x, uint32_t at, uint32_t n, uint32_t count) {
     Gpu *g = x->l->r->team.g;
     Emit *e = g->e;
     EmitIf some;
     HV tid = LLVMBuildTrunc(e->b, g->tid, e->i32, "");
     emit_if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntULT, tid, hop_i(e, n), ""));
-    HV bar = hop_add(e, shared_at(x, at), hop_muli(e, tid, HOP_BARRIER_BYTES));
+    HV bar = hop_add(e, role_shared(x, at), hop_muli(e, tid, HOP_BARRIER_BYTES));
     hop_barrier_init(e, bar, count);
     hop_barrier_init_fence(e);
     hop_fence_async(e);
     emit_if_end(e, &some);
 }
 
-/* Places have results when all warps that finish have theirs, and are left by these, or by who
- * takes results away; parts come from all of the block that fold, and, across a
- * cluster, as bytes that one thread more expects. */
-static void init_barriers(const Roles *x) {
+void role_init_rest(const Roles *x) {
     Emit *e = x->l->r->team.g->e;
-    init_some(x, x->l->bars, x->l->ring, 1);
-    init_some(x, x->l->left, x->l->ring, x->l->back ? 1 : FINISHERS);
-    init_some(x, x->l->made, x->l->ring, FINISHERS);
-    init_some(x, x->parts_come, SLOTS, FOLDERS + (x->l->cluster > 1 ? 1 : 0));
-    init_some(x, x->are_done, SLOTS, 1);
-    init_some(x, x->fixed_comes, 1, 1);
-    init_some(x, x->next_comes, SLOTS, 1);
+    role_init(x, x->parts_come, ROLE_SLOTS, x->l->folders + (x->l->cluster > 1 ? 1 : 0));
+    role_init(x, x->fixed_comes, 1, 1);
+    role_init(x, x->next_comes, ROLE_SLOTS, 1);
     gpu_barrier(e);
     if (x->l->cluster > 1) hop_cluster_sync(e);
 }
 
-void row_run_roles(Long *l) {
+/* Places have results when all warps that finish have theirs, and are left by these, or by who
+ * takes results away; parts come from all of the block that fold, and, across a
+ * cluster, as bytes that one thread more expects. */
+static void init_barriers(const Roles *x) {
+    role_init(x, x->l->bars, x->l->ring, 1);
+    role_init(x, x->l->left, x->l->ring, x->l->back ? 1 : FINISHERS);
+    role_init(x, x->l->made, x->l->ring, FINISHERS);
+    role_init(x, x->are_done, ROLE_SLOTS, 1);
+    role_init_rest(x);
+}
+
+Roles role_begin(Long *l) {
     Gpu *g = l->r->team.g;
     ExprPool *p = g->e->exprs;
     Roles x = {.l = l, .first = &g->rows->pass[0], .last = last_walk(g->rows)};
@@ -670,16 +682,21 @@ void row_run_roles(Long *l) {
     x.groups = expr_min(p, x.rows, expr_const(p, groups_of(l)));
     x.values = values_of(l);
     x.parts_come = l->made + l->ring * HOP_BARRIER_BYTES;
-    x.are_done = x.parts_come + SLOTS * HOP_BARRIER_BYTES;
-    x.fixed_comes = x.are_done + SLOTS * HOP_BARRIER_BYTES;
+    x.are_done = x.parts_come + ROLE_SLOTS * HOP_BARRIER_BYTES;
+    x.fixed_comes = x.are_done + ROLE_SLOTS * HOP_BARRIER_BYTES;
     x.next_comes = x.fixed_comes + HOP_BARRIER_BYTES;
-    x.next = x.next_comes + SLOTS * HOP_BARRIER_BYTES;
-    x.parts = x.next + SLOTS * 4;
-    x.results = x.parts + SLOTS * x.values * parts_of(l) * 4;
+    x.next = x.next_comes + ROLE_SLOTS * HOP_BARRIER_BYTES;
+    x.parts = x.next + ROLE_SLOTS * 4;
+    x.results = x.parts + ROLE_SLOTS * x.values * parts_of(l) * 4;
     launch(&x);
     x.counter = gpu_zeroed(g, expr_const(p, 4 * ((int64_t)row_period(l) + 1)), true);
+    return x;
+}
+
+void row_run_roles(Long *l) {
+    const Roles x = role_begin(l);
     init_barriers(&x);
-    fetch(&x);
+    role_fetch(&x, FETCHER);
     take_away(&x);
     fold(&x);
     join(&x);

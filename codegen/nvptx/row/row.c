@@ -128,7 +128,7 @@ static void vary_team(RowPlan *r, bool held) {
     if (held) r->pieces = (uint32_t)((length + r->team.size - 1) / r->team.size);
 }
 
-enum { LONG_WAYS = 9 };
+enum { LONG_WAYS = 12 };
 
 /* What all rows read alike is more than a row, so that reading it again for each would hold caches
  * up longer than memory takes. Half of a row is enough where a block that holds a row has a
@@ -141,14 +141,23 @@ static bool reads_much_again(const Long *l, bool alone) {
     return fixed > kept || (alone && fixed && 2 * fixed >= kept);
 }
 
-/* By roles, in a block or else in two that share the row. */
+/* By warps with roles, which hold rows in registers or leave them in shared memory, in a block or
+ * else in two that share the row. */
 static uint32_t roles_ways(const Long *l, bool first, Long *way, const char **name) {
-    static const char *const names[] = {"by roles", "by roles of 2"};
+    static const struct {
+        bool (*take)(Long *, uint32_t);
+        uint32_t cluster;
+        const char *name;
+    } ways[] = {{row_teams, 1, "by teams"},
+                {row_teams, 2, "by teams of 2"},
+                {row_roles, 1, "by roles"},
+                {row_roles, 2, "by roles of 2"}};
     uint32_t n = 0;
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 4; i++) {
         way[n] = *l;
-        if (row_roles(&way[n], 1u << i) && reads_much_again(&way[n], l->blocks == 1) == first)
-            name[n++] = names[i];
+        if (ways[i].take(&way[n], ways[i].cluster) &&
+            reads_much_again(&way[n], l->blocks == 1) == first)
+            name[n++] = ways[i].name;
     }
     return n;
 }
@@ -255,7 +264,7 @@ static void run_rows(Gpu *g, int64_t length) {
     else
         vary_team(&r, held);
     if (is_long && l.turns) {
-        (l.folders ? row_run_roles : row_run_turns)(&l);
+        (l.teams ? row_run_teams : l.folders ? row_run_roles : row_run_turns)(&l);
         return;
     }
     Block b = {.threads = block_threads(&r, held)};

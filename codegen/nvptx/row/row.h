@@ -95,6 +95,7 @@ struct Long {
     LLVMValueRef place, phase;  /* of the row's first chunk: where in the ring it is, and the parity
                                    of  its barrier (i32); NULL: 0 */
     uint32_t folders; /* by roles: warps that fold rows; else 0: all threads fold and finish them */
+    uint32_t teams;   /* of that many warps, which fold and finish; else 0 */
     /* by roles: byte in shared memory of the barriers of places that are left, ... */
     uint32_t left;
     uint32_t made; /* ... and of those that have results, where ... */
@@ -135,6 +136,11 @@ void row_fold_own_lanes(const Long *l, Folds *f);     /* vectors become scalars 
 void row_long_results(const Long *l, const Folds *f); /* known in the current scope */
 /* Vectors lo to hi: whole turns of the team, and what is left. */
 void row_walk(const Long *l, Folds *f, Keep keep, LLVMValueRef lo, LLVMValueRef hi);
+/* Vectors that came, in scopes of their own: what is kept of vector `at`, one of the chunk from
+ * `first` on; n of them join folds; one is stored where `live` is not NULL and off. */
+void row_take_kept(const Long *l, LLVMValueRef at, LLVMValueRef first);
+void row_fold_vectors(const Long *l, EmitScope **scope, LLVMValueRef *live, uint32_t n, Folds *f);
+void row_store_vector(const Long *l, LLVMValueRef live, const Pass *p);
 /* Single elements, from number `from` on, a thread each, in a scope that they are bound in. */
 typedef struct RowEdges {
     EmitScope *scope;
@@ -197,6 +203,10 @@ void row_take_fixed(const Long *l, const Pass *p, LLVMValueRef at);
 /* roles.c: warps of a block with roles of their own. */
 bool row_roles(Long *l, uint32_t cluster); /* false: not possible; l is as it was then */
 void row_run_roles(Long *l);
+
+/* teams.c: teams of warps that take rows in turns and hold them in registers. */
+bool row_teams(Long *l, uint32_t cluster); /* false: not possible; l is as it was then */
+void row_run_teams(Long *l);
 
 /* turns.c: blocks, or clusters of them, that stay and take row after row. */
 bool row_turns(Long *l, uint32_t cluster); /* false: not possible; l is as it was then */

@@ -34,7 +34,7 @@ Folds row_folds_begin(const Long *l, const Pass *p, uint32_t lanes) {
 }
 
 /* The elements of n scopes join the pass's folds. */
-static void fold_here(const Long *l, EmitScope **scope, LLVMValueRef *live, uint32_t n, Folds *f) {
+void row_fold_vectors(const Long *l, EmitScope **scope, LLVMValueRef *live, uint32_t n, Folds *f) {
     Emit *e = l->r->team.g->e;
     for (uint32_t u = 0; u < n; u++) {
         EmitScope *outer = emit_switch(e, scope[u]);
@@ -48,7 +48,7 @@ static void fold_here(const Long *l, EmitScope **scope, LLVMValueRef *live, uint
     put_pair(l, f, t);
 }
 
-static void store_here(const Long *l, LLVMValueRef live, const Pass *p) {
+void row_store_vector(const Long *l, LLVMValueRef live, const Pass *p) {
     Emit *e = l->r->team.g->e;
     EmitIf inside;
     if (!p->nstores) return;
@@ -95,6 +95,10 @@ static void keep_here(const Long *l, Keep keep, LLVMValueRef at, LLVMValueRef fr
         else
             emit_store_ptr(e, emit_value_lanes(e, l->kept[i]), p, align);
     }
+}
+
+void row_take_kept(const Long *l, LLVMValueRef at, LLVMValueRef first) {
+    keep_here(l, KEEP_wait, at, first);
 }
 
 /* Results take the place of what they were made from. */
@@ -155,14 +159,14 @@ static void walk_vectors(const Long *l, Folds *f, Keep keep, LLVMValueRef first,
         (void)emit_switch(e, outer);
     }
     if (l->next && f->p == l->last) row_copy_next(l, first);
-    if (together) fold_here(l, scope, live, steps, f);
+    if (together) row_fold_vectors(l, scope, live, steps, f);
     for (uint32_t u = 0; u < steps; u++) {
         (void)emit_switch(e, scope[u]);
         if (l->folders)
             row_take_fixed(l, f->p, at[u]);
         else if (l->across)
             row_load_across(l, f->p);
-        if (!together) fold_here(l, &scope[u], &live[u], 1, f);
+        if (!together) row_fold_vectors(l, &scope[u], &live[u], 1, f);
         if (keep == KEEP_store) keep_here(l, keep, at[u], first);
         for (uint32_t i = 0; i < f->p->nstores; i++)
             (void)emit_value(e, g->k->ops[f->p->stores[i]].in[0]);
@@ -173,7 +177,7 @@ static void walk_vectors(const Long *l, Folds *f, Keep keep, LLVMValueRef first,
         if (l->leaves && l->back)
             put_back(l, f->p, live[u], at[u], first);
         else
-            store_here(l, live[u], f->p);
+            row_store_vector(l, live[u], f->p);
         (void)emit_switch(e, outer);
     }
     if (l->leaves) row_leave_chunk(l, first); /* what was read has gone into what was stored */
@@ -243,8 +247,8 @@ void row_edges_walk(const Long *l, const RowEdges *x, Folds *f) {
     EmitScope *scope = x->scope, *outer = emit_switch(e, scope);
     LLVMValueRef live = x->live;
     e->lanes = 1;
-    fold_here(l, &scope, &live, 1, f);
-    store_here(l, live, f->p);
+    row_fold_vectors(l, &scope, &live, 1, f);
+    row_store_vector(l, live, f->p);
     e->lanes = lanes;
     (void)emit_switch(e, outer);
 }
