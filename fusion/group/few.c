@@ -57,30 +57,54 @@ static const Node *source_node(const Fuse *f, Value v) {
     return graph_node(f->g, source(f, v));
 }
 
-/* sum is that of squares around a mean that is made of fold `under`, or of exponentials below the
- * maximum that it is: folds that kernels make in one walk. */
-static bool is_pair(const Fuse *f, Value sum, Value under) {
-    const Node *s = graph_node(f->g, sum), *u = graph_node(f->g, under),
-               *x = source_node(f, s->in[0]);
-    if (s->op != OP_reduce_sum || (x->op != OP_exp && x->op != OP_mul)) return false;
-    if (x->op == OP_mul && x->in[0] != x->in[1]) return false;
-    const Node *d = source_node(f, x->in[0]);
-    if (d->op != OP_sub || source(f, d->in[0]) != source(f, u->in[0])) return false;
-    Value by = source(f, d->in[1]);
-    if (x->op == OP_exp) return u->op == OP_reduce_max && by == under;
-    const Node *mean = graph_node(f->g, by);
-    return u->op == OP_reduce_sum && mean->op == OP_div && source(f, mean->in[0]) == under &&
+/* What sum adds up, if it does. */
+static const Node *summed(const Fuse *f, Value sum, Op op) {
+    const Node *s = graph_node(f->g, sum), *x;
+    if (s->op != OP_reduce_sum) return NULL;
+    x = source_node(f, s->in[0]);
+    return x->op == op ? x : NULL;
+}
+
+/* The difference that v is, from what reduction `under` folds. */
+static const Node *difference(const Fuse *f, Value v, const Node *under) {
+    const Node *d = source_node(f, v);
+    return d->op == OP_sub && source(f, d->in[0]) == source(f, under->in[0]) ? d : NULL;
+}
+
+/* sum is that of exponentials below the maximum that `under` is. */
+static bool is_below(const Fuse *f, Value sum, Value under) {
+    const Node *u = graph_node(f->g, under), *x = summed(f, sum, OP_exp);
+    if (!x || u->op != OP_reduce_max) return false;
+    const Node *d = difference(f, x->in[0], u);
+    return d && source(f, d->in[1]) == under;
+}
+
+/* sum is that of squares around the mean that is made of sum `under`. */
+static bool is_around(const Fuse *f, Value sum, Value under) {
+    const Node *u = graph_node(f->g, under), *x = summed(f, sum, OP_mul);
+    if (!x || u->op != OP_reduce_sum || x->in[0] != x->in[1]) return false;
+    const Node *d = difference(f, x->in[0], u), *mean = d ? source_node(f, d->in[1]) : NULL;
+    return mean && mean->op == OP_div && source(f, mean->in[0]) == under &&
            source_node(f, mean->in[1])->op == OP_const;
 }
 
-/* Another fold of the group needs the result of reduction v, and not in the same walk. */
+/* The group has a fold around the mean of another, which takes all of a walk. */
+static bool has_squares(const Fuse *f, const Group *g) {
+    for (uint32_t i = 0; i < g->rows.n; i++)
+        for (uint32_t k = 0; k < g->rows.n; k++)
+            if (is_around(f, g->rows.v[i].v, g->rows.v[k].v)) return true;
+    return false;
+}
+
+/* Another fold of the group needs the result of reduction v, and kernels do not make both in one
+ * walk. */
 static bool takes_turns(const Fuse *f, const Group *g, Value v) {
     for (uint32_t i = 0; i < g->rows.n; i++) {
         const Value other = g->rows.v[i].v;
         if (other == v || !is_made_of(f, graph_node(f->g, other)->in[0], v, 0)) continue;
-        if (!is_pair(f, other, v)) return true;
+        if (!is_below(f, other, v) && !(g->rows.n == 1 && is_around(f, other, v))) return true;
     }
-    return false;
+    return has_squares(f, g);
 }
 
 bool fuse_folds_apart(const Fuse *f, const Group *g, Value v, IdxId at) {
