@@ -285,7 +285,7 @@ static LLVMValueRef read_value(Emit *e, HV at) {
     return v;
 }
 
-HV role_lane(const Roles *x) {
+static HV lane_of(const Roles *x) {
     Gpu *g = x->l->r->team.g;
     return hop_andi(g->e, LLVMBuildTrunc(g->e->b, g->tid, g->e->i32, ""), ROLE_WARP - 1);
 }
@@ -349,7 +349,7 @@ void role_fetch(const Roles *x, uint32_t warp) {
     EmitIf one;
     Turn t;
     LLVMValueRef is = role_is(x, warp, 1);
-    is = LLVMBuildAnd(e->b, is, hop_is(e, role_lane(x), 0), "");
+    is = LLVMBuildAnd(e->b, is, hop_is(e, lane_of(x), 0), "");
     emit_if_begin(e, &one, is);
     turns_begin(x, &t, warp, 1);
     t.claimed = claim(x);
@@ -364,7 +364,7 @@ static void take_away(const Roles *x) {
     EmitIf one;
     Turn t;
     if (!x->l->back) return;
-    LLVMValueRef is = LLVMBuildAnd(e->b, role_is(x, STORER, 1), hop_is(e, role_lane(x), 0), "");
+    LLVMValueRef is = LLVMBuildAnd(e->b, role_is(x, STORER, 1), hop_is(e, lane_of(x), 0), "");
     emit_if_begin(e, &one, is);
     turns_begin(x, &t, STORER, 1);
     row_copy_back(&t.row, x->last, hop_is(e, t.loop.phi[0], 0));
@@ -389,7 +389,7 @@ static HV part_at(const Roles *x, const Turn *t, uint32_t i) {
 void role_send(const Roles *x, const Turn *t, const LLVMValueRef *v) {
     Emit *e = x->l->r->team.g->e;
     EmitIf some;
-    HV lane = role_lane(x), bar = slot_barrier(x, x->parts_come, t);
+    HV lane = lane_of(x), bar = slot_barrier(x, x->parts_come, t);
     hop_warp_sync(e);
     emit_if_begin(e, &some, LLVMBuildICmp(e->b, LLVMIntULT, lane, hop_i(e, x->l->cluster), ""));
     for (uint32_t i = 0; i < x->values; i++)
@@ -451,7 +451,7 @@ void role_ask_fixed(const Roles *x) {
     const LLVMValueRef zero = emit_i64(e, 0);
     const int64_t most = x->l->room + most_shift(x->l);
     const LLVMValueRef chunks = emit_i64(e, (most + x->l->chunk - 1) / x->l->chunk);
-    emit_if_begin(e, &one, hop_is(e, role_lane(x), 0));
+    emit_if_begin(e, &one, hop_is(e, lane_of(x), 0));
     fixed_row(x, &row);
     HV all = hop_i(e, 0);
     for (uint32_t i = 0; i < row.nfixed; i++)
@@ -479,7 +479,7 @@ void role_ask_fixed(const Roles *x) {
 Folds role_receive(const Roles *x, const Turn *t, LLVMValueRef leads) {
     Emit *e = x->l->r->team.g->e;
     Folds f = row_folds_begin(&t->row, x->first, 1);
-    HV lane = role_lane(x), bar = slot_barrier(x, x->parts_come, t);
+    HV lane = lane_of(x), bar = slot_barrier(x, x->parts_come, t);
     const uint32_t n = parts_of(x->l);
     EmitIf one;
     if (x->l->cluster > 1) {
@@ -500,7 +500,7 @@ Folds role_receive(const Roles *x, const Turn *t, LLVMValueRef leads) {
 
 static void publish(const Roles *x, const Turn *t, const Folds *f) {
     Emit *e = x->l->r->team.g->e;
-    LLVMValueRef first = hop_is(e, role_lane(x), 0);
+    LLVMValueRef first = hop_is(e, lane_of(x), 0);
     EmitIf one;
     emit_if_begin(e, &one, first);
     for (uint32_t i = 0; i < x->values; i++)
@@ -544,7 +544,7 @@ static void join(const Roles *x) {
         edges[u] = row_edges(&t.row, u * ROLE_WARP);
         row_edges_request(&t.row, &edges[u], x->first);
     }
-    Folds f = role_receive(x, &t, hop_is(e, role_lane(x), 0));
+    Folds f = role_receive(x, &t, hop_is(e, lane_of(x), 0));
     for (uint32_t u = 0; u < edges_of(x->l); u++) row_edges_walk(&t.row, &edges[u], &f);
     const Team team = row_team_under(&t.row, x->first);
     gpu_team_lanes(&team, x->first, f.acc);

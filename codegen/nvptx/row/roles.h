@@ -50,7 +50,6 @@ void role_init_rest(const Roles *x);
 void role_turns_begin(const Roles *x, Turn *t, LLVMValueRef rank, uint32_t n);
 void role_turns_end(const Roles *x, Turn *t);
 HV role_shared(const Roles *x, uint32_t at);
-HV role_lane(const Roles *x);
 /* Where the warp is one of n from number `first` on. */
 LLVMValueRef role_is(const Roles *x, uint32_t first, uint32_t n);
 void role_fetch(const Roles *x, uint32_t warp); /* by one thread of that warp: all chunks */
