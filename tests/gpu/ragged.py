@@ -65,6 +65,16 @@ def long_rows(rows):
         rows.cross_entropy(n, cols), rows.cross_entropy_grad(n, cols)
 
 
+def few_rows(rows):
+    """Rows so few and long that blocks take parts of them."""
+    for t in ("f32", "f16", "bf16"):
+        x, w, b, y = ("x", t, [2, 6, 81, 643]), ("w", t, [6]), ("b", t, [6]), ("x", t, [3, 250007])
+        rows.add(f"few_groupnorm_{t}", lambda x=x, w=w, b=b, t=t: rows.model(
+            [x, w, b], [("GroupNormalization", ["x", "w", "b"], "o", {"num_groups": 1})], [("o", t, x[2])]), ("rows", t))
+        rows.add(f"few_logsoftmax_{t}", lambda y=y, t=t: rows.model(
+            [y], [("LogSoftmax", ["x"], "o", {"axis": -1})], [("o", t, y[2])]), ("rows", t))
+
+
 def points(rows):
     for t in ("f32", "f16", "bf16"):
         n, m = 130, 77
@@ -94,7 +104,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, attentions, convolutions, long_rows, points):
+    for part in (products, attentions, convolutions, long_rows, few_rows, points):
         part(rows)
     return rows.ROWS
 
