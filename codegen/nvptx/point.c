@@ -241,13 +241,66 @@ static void run_pairs(Gpu *g, uint32_t par, int lane, int64_t vectors) {
     }
 }
 
+/* --- Vectors and what is left ------------------------------------------------------------------
+ */
+
+/* All points lie along one axis, whose length is no multiple of a vector: the axis; or -1. Of what
+ * several axes make, rows would begin at any element. Gives the lanes. */
+static int find_ragged(Gpu *g, uint32_t par) {
+    Emit *e = g->e;
+    int64_t n;
+    uint32_t axes = 0;
+    for (uint32_t i = 0; i < g->k->naxes; i++)
+        if (par >> i & 1 && !expr_is_value(e->exprs, g->k->axes[i].extent, 1)) axes |= 1u << i;
+    if (!axes || axes & (axes - 1) || !is_straight(g)) return -1;
+    const uint32_t axis = (uint32_t)__builtin_ctz(axes);
+    if (!expr_is_const(e->exprs, g->k->axes[axis].extent, &n)) return -1;
+    uint32_t lanes = gpu_lanes_ragged(g, axis);
+    while (lanes > 1 && n / lanes < (int64_t)g->m->processors * BUSY) lanes /= 2;
+    if (lanes == 1 || n % lanes == 0) return -1;
+    e->lanes = lanes;
+    return (int)axis;
+}
+
+/* A thread has a vector, or one of the elements behind the last. */
+static void run_ragged(Gpu *g, uint32_t par, uint32_t axis) {
+    Emit *e = g->e;
+    const int64_t all = expr_value(e->exprs, g->k->axes[axis].extent), n = all / e->lanes;
+    const int64_t rest = all % e->lanes, blocks = (n + rest + BLOCK - 1) / BLOCK;
+    EmitIf whole, single;
+    gpu_launch(g, BLOCK, expr_const(e->exprs, blocks), 0, 0);
+    e->math = gpu_math_of(g->k);
+    LLVMValueRef at = LLVMBuildMul(e->b, g->block[0], emit_i64(e, BLOCK), "");
+    at = LLVMBuildAdd(e->b, at, g->tid, "");
+    emit_if_begin(e, &whole, LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_i64(e, n), ""));
+    emit_push(e);
+    gpu_bind_lanes(g, axis, at);
+    run_passes(g);
+    emit_pop(e);
+    emit_if_end(e, &whole);
+    at = LLVMBuildAdd(e->b, at, emit_i64(e, n * e->lanes - n), "");
+    LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSGE, at, emit_i64(e, all - rest), "");
+    is = LLVMBuildAnd(e->b, is, LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_i64(e, all), ""), "");
+    e->lanes = 1;
+    emit_if_begin(e, &single, is);
+    emit_push(e);
+    gpu_decode(e, g->k, par, emit_position(e, "point", g->k->axes[axis].extent, at));
+    run_passes(g);
+    emit_pop(e);
+    emit_if_end(e, &single);
+}
+
 /* --- The kernel ------------------------------------------------------------------------------- */
 
 void gpu_point(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
     uint32_t par = g->rows->par;
-    int lane = choose_lanes(g, par);
+    int lane = choose_lanes(g, par), ragged = lane < 0 ? find_ragged(g, par) : -1;
+    if (ragged >= 0) {
+        run_ragged(g, par, (uint32_t)ragged);
+        return;
+    }
     Expr n = work_of(g, par, lane);
     if (takes_pairs(g, par, n)) {
         run_pairs(g, par, lane, expr_value(p, n));

@@ -73,6 +73,8 @@ def few_rows(rows):
             [x, w, b], [("GroupNormalization", ["x", "w", "b"], "o", {"num_groups": 1})], [("o", t, x[2])]), ("rows", t))
         rows.add(f"few_logsoftmax_{t}", lambda y=y, t=t: rows.model(
             [y], [("LogSoftmax", ["x"], "o", {"axis": -1})], [("o", t, y[2])]), ("rows", t))
+        best = [("Abs", ["x"], "a", {}), ("ReduceMax", ["a"], "m", {}), ("Div", ["x", "m"], "o", {})]
+        rows.add(f"few_divided_{t}", lambda y=y, t=t, best=best: rows.model([y], best, [("o", t, y[2])]), ("rows", t))
 
 
 def points(rows):

@@ -283,6 +283,10 @@ def few_rows(tmp):
         plan = open(dump(f"{tmp}/few_{name}", "sm_90a", "plan.txt")).read()
         parts = [int(x) * int(y) for x, y in re.findall(r"grid (\d+) +x (\d+)", plan[plan.index("sm_90a"):])]
         check(not cut or all(n >= 66 for n in parts), f"few rows, {name}: blocks {parts}")
+        if name == "best":  # an odd number of points that lie side by side
+            folder = f"{tmp}/few_best"
+            ptx = "".join(open(f"{at}/{f}").read() for at, _, files in os.walk(folder) for f in files if f.endswith(".ptx") and "poi" in f)
+            check(re.search(r"st\.global\.v4", ptx), "few rows: points go one by one since they are odd in number")
 
 
 with tempfile.TemporaryDirectory() as folder:
