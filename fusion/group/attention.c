@@ -10,6 +10,7 @@
  * too: then others store them. An attention that has no kernel is decomposed. */
 #include "fusion/analyse/facts.h"
 #include "graph/pass/pass.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -187,7 +188,8 @@ static Value find_lse(const Fuse *f, Value o) {
     return 0;
 }
 
-enum { MANY_QUERIES = 17 };
+enum { MANY_QUERIES = 17 }; /* fewer are no work for matrix units */
+enum { WIDE_HEAD = 128, TILE_QUERIES = 128, TILE_COLUMNS = 256 }; /* of attention on them */
 #define MOST_SCORES (1 << 28) /* of an attention that stores them */
 
 bool group_has_queries(const Fuse *f, const AttnMatch *m) {
@@ -195,21 +197,44 @@ bool group_has_queries(const Fuse *f, const AttnMatch *m) {
     return fuse_hint(f, t->dim[t->rank - 2]) >= MANY_QUERIES;
 }
 
-static bool is_wide(const Fuse *f, Expr size) {
+static bool is_wider(const Fuse *f, Expr size, int64_t than) {
     int64_t n;
-    return expr_is_const(f->p, size, &n) && n > (int64_t)f->m->half_attention;
+    return expr_is_const(f->p, size, &n) && n > than;
 }
 
-/* Heads of 16 bits that the target's matrix units have no attention for: as two products and a
- * softmax they run there, as long as scores are not too many to be stored. */
+/* Of the largest sizes that there may be, not of typical ones. */
+static bool is_bounded(const Fuse *f, const Type *t, double most) {
+    double n = 1;
+    for (uint32_t i = 0; i < t->rank; i++) {
+        int64_t lo, hi;
+        expr_range(f->p, t->dim[i], &lo, &hi);
+        n *= (double)hi;
+    }
+    return n <= most;
+}
+
+/* Tiles of queries, and of so many columns, that its template would share out. */
+static double tiles_of(const Fuse *f, const Type *o) {
+    double queries = fuse_hint(f, o->dim[o->rank - 2]), columns = fuse_hint(f, o->dim[o->rank - 1]);
+    double n = ceil(queries / TILE_QUERIES) * ceil(columns / TILE_COLUMNS);
+    for (uint32_t i = 0; i + 2u < o->rank; i++) n *= fuse_hint(f, o->dim[i]);
+    return n;
+}
+
+/* Wide heads of 16 bits whose scores can never be too many to be stored, as two products and a
+ * softmax: where attention on matrix units has no room for such heads, or would keep less than half
+ * of the processors busy, as products have more and smaller tiles. */
 static bool is_products(const Fuse *f, const AttnMatch *m) {
     const Node *o = node(f, m->o), *s = node(f, m->s[0]);
     const Type *q = graph_type(f->g, s->in[0]);
-    if (!f->m->half_attention || m->lse || !dtype_is_half(q->dtype)) return false;
+    const uint32_t most = f->m->half_attention;
+    if (!most || m->lse || !dtype_is_half(q->dtype)) return false;
     if (!dtype_is_half(graph_type(f->g, o->in[1])->dtype)) return false;
-    if (!is_wide(f, q->dim[q->rank - 1]) && !is_wide(f, o->type.dim[o->type.rank - 1]))
-        return false;
-    return group_has_queries(f, m) && fuse_numel(f, m->s[0]) <= MOST_SCORES;
+    const Expr d = q->dim[q->rank - 1], dv = o->type.dim[o->type.rank - 1];
+    if (!is_wider(f, d, WIDE_HEAD) && !is_wider(f, dv, WIDE_HEAD)) return false;
+    if (!group_has_queries(f, m)) return false;
+    if (!is_wider(f, d, most) && 2 * tiles_of(f, &o->type) > f->m->processors) return false;
+    return is_bounded(f, graph_type(f->g, m->s[0]), MOST_SCORES);
 }
 
 static bool match(Fuse *f, AttnMatch *m, Inside *in) {

@@ -10,13 +10,18 @@ enum { COUNTER_BYTES = 16 };
 /* --- Set-up ----------------------------------------------------------------------------------- */
 
 static void lay_out(Flash *x) {
+    uint32_t wide = x->p->d, slabs = x->p->dv / x->p->panel * HOP_SLAB;
+    if (x->t->shares && x->p->dv > wide) wide = x->p->dv;
     x->rows = x->t->groups * FLASH_GROUP_ROWS;
+    x->o_panel = x->t->shares ? x->rows * HOP_ROW_BYTES : HOP_SLAB;
+    x->o_group = x->t->shares ? HOP_SLAB : slabs;
     x->k_bytes = x->t->keys * x->p->d * x->p->size;
     x->v_bytes = x->t->keys * x->p->dv * x->p->size;
-    x->at_k = x->rows * x->p->d * x->p->size;
+    x->at_k = x->rows * wide * x->p->size;
     x->at_v = x->at_k + x->t->stages * x->k_bytes;
-    x->at_o = x->at_v + x->t->stages * x->v_bytes;
-    x->at_bar = x->at_o + x->rows * x->p->dv * x->p->size;
+    x->at_bar = x->at_v + x->t->stages * x->v_bytes;
+    x->at_o = x->t->shares ? 0 : x->at_bar;
+    if (!x->t->shares) x->at_bar += x->t->groups * slabs;
     x->at_key = x->at_bar + BAR_COUNT * HOP_BARRIER_BYTES + 2 * FLASH_SLOT_BYTES;
     x->g->j->shared_bytes = x->at_key + x->t->groups * 2 * x->p->nper_key * x->t->keys * FLASH_WORD;
 }
@@ -25,7 +30,7 @@ static void count_tiles(Flash *x) {
     Emit *e = x->e;
     ExprPool *p = e->exprs;
     Expr rows = expr_ceildiv(p, x->p->queries, expr_const(p, x->rows));
-    Expr all = expr_mul(p, rows, x->p->heads);
+    Expr heads = expr_muli(p, x->p->heads, x->p->cuts), all = expr_mul(p, rows, heads);
     x->g->j->min_blocks = 1;
     gpu_launch(x->g, HOP_WARPGROUP * (x->t->groups + 1),
                expr_min(p, all, expr_const(p, x->g->m->processors)), 0, 0);
@@ -34,7 +39,7 @@ static void count_tiles(Flash *x) {
     x->nkeys = hop_size(x->e, x->p->keys);
     x->shift = x->p->causal ? hop_size(x->e, x->p->causal) : NULL;
     x->row_tiles = hop_size(x->e, rows);
-    x->heads = hop_size(x->e, x->p->heads);
+    x->heads = hop_size(x->e, heads);
     x->tiles = hop_size(x->e, all);
     hop_batch_extents(x->g, x->a->batch, x->extent);
 }
@@ -44,7 +49,7 @@ static void make_maps(Flash *x) {
     if (!x->p->computes_q) x->map_q = hop_matrix_map(x->g, &x->p->q, panel, x->rows);
     x->map_k = hop_matrix_map(x->g, &x->p->k, panel, x->t->keys);
     x->map_v = hop_matrix_map(x->g, &x->p->v, panel, x->t->keys);
-    x->map_o = hop_matrix_map(x->g, &x->p->o, panel, FLASH_GROUP_ROWS);
+    if (!x->p->store) x->map_o = hop_matrix_map(x->g, &x->p->o, panel, FLASH_GROUP_ROWS);
 }
 
 /* The warp's number comes from its first thread, so that it is known to be the same in all. */
@@ -70,7 +75,8 @@ static void init_barriers(Flash *x) {
     HopIf first = hop_if(e, hop_is(e, x->warp, 0));
     HopIf one = hop_if(e, hop_elect(e));
     const HV maps[] = {x->map_k, x->map_v, x->map_o, x->map_q};
-    for (int i = 0; i < 4 - x->p->computes_q; i++) hop_map_prefetch(e, maps[i]);
+    for (int i = 0; i < 4; i++)
+        if (maps[i]) hop_map_prefetch(e, maps[i]);
     hop_barrier_init(e, flash_bar(x, BAR_q_full, NULL), 1);
     hop_barrier_init(e, flash_bar(x, BAR_q_empty, NULL), users);
     init_stages(x, BAR_k_full, stages, 1);
@@ -87,16 +93,17 @@ static void init_barriers(Flash *x) {
 
 /* --- Fetching --------------------------------------------------------------------------------- */
 
-/* `rows` rows from `row` on, in panels one behind the other. */
-static void fetch(Flash *x, const HopMatrix *m, HV map, const HV *head, uint32_t cols, HV row,
-                  uint32_t rows, HV to, HV bar) {
+/* `rows` rows and `cols` columns from `from` on (a column, a row), in panels one behind the other.
+ */
+static void fetch(Flash *x, const HopMatrix *m, HV map, const HV *head, uint32_t cols,
+                  const HV *from, uint32_t rows, HV to, HV bar) {
     Emit *e = x->e;
     HV at[2 + HOP_MAX_BATCH];
     for (uint32_t i = 0; i < m->nbatch; i++) at[2 + i] = head[i];
-    at[1] = row;
+    at[1] = from[1];
     hop_barrier_expect(e, bar, hop_i(e, rows * cols * x->p->size));
     for (uint32_t c = 0; c < cols; c += x->p->panel) {
-        at[0] = hop_i(e, c);
+        at[0] = hop_addi(e, from[0], c);
         hop_tma_load(e, hop_addi(e, to, c / x->p->panel * rows * HOP_ROW_BYTES), bar, map, at,
                      2 + m->nbatch);
     }
@@ -121,11 +128,12 @@ static void fetch_block(Fetcher *f, bool values, HV j) {
     hop_barrier_wait(e, empty, LLVMBuildXor(e->b, flash_parity(x, number), hop_i(e, 1), ""));
     uint32_t bytes = values ? x->v_bytes : x->k_bytes;
     HV to = hop_add(e, x->shared, hop_muli(e, stage, bytes));
+    const HV from[2] = {values ? f->at.column : hop_i(e, 0), row};
     if (values)
-        fetch(x, &x->p->v, x->map_v, f->v_head, x->p->dv, row, x->t->keys, hop_addi(e, to, x->at_v),
-              full);
+        fetch(x, &x->p->v, x->map_v, f->v_head, x->p->dv, from, x->t->keys,
+              hop_addi(e, to, x->at_v), full);
     else
-        fetch(x, &x->p->k, x->map_k, f->k_head, x->p->d, row, x->t->keys, hop_addi(e, to, x->at_k),
+        fetch(x, &x->p->k, x->map_k, f->k_head, x->p->d, from, x->t->keys, hop_addi(e, to, x->at_k),
               full);
 }
 
@@ -134,7 +142,8 @@ static void fetch_queries(Fetcher *f, HV parity) {
     HV head[HOP_MAX_BATCH], full = flash_bar(x, BAR_q_full, NULL);
     hop_batch_at(x->g, x->extent, &x->p->q, f->at.head, head);
     hop_barrier_wait(x->e, flash_bar(x, BAR_q_empty, NULL), parity);
-    fetch(x, &x->p->q, x->map_q, head, x->p->d, f->at.row, x->rows, x->shared, full);
+    const HV from[2] = {hop_i(x->e, 0), f->at.row};
+    fetch(x, &x->p->q, x->map_q, head, x->p->d, from, x->rows, x->shared, full);
 }
 
 /* Keys run one block ahead of values. */
@@ -182,7 +191,7 @@ static void tell_tile(Flash *x, HV tile, HV round) {
 
 static void fetch_all(Flash *x) {
     Emit *e = x->e;
-    hop_registers(e, x->t->regs_load, false);
+    if (x->t->regs_load) hop_registers(e, x->t->regs_load, false);
     HopIf first = hop_if(e, hop_is(e, x->warp, 0));
     HopIf one = hop_if(e, hop_elect(e));
     HopLoop *l = hop_loop_new(e);
@@ -210,10 +219,12 @@ static void note(Gpu *g, const FlashPlan *p, const char *why) {
     Arena *a = g->j->arena;
     if (g->k->tem != TEM_attention) return;
     g->j->note = why ? arena_printf(a, "not on tensor cores: %s", why)
-                     : arena_printf(a, "tensor cores, %stiles of %s%s%s%s",
+                     : arena_printf(a, "tensor cores, %stiles of %s%s%s%s%s%s",
                                     p->exact ? "three of tf32, " : "", p->tile->name,
-                                    p->causal ? ", causal" : "", p->body ? ", scores masked" : "",
-                                    p->computes_q ? ", queries computed" : "");
+                                    p->cuts > 1 ? ", values cut" : "", p->causal ? ", causal" : "",
+                                    p->body ? ", scores masked" : "",
+                                    p->computes_q ? ", queries computed" : "",
+                                    p->store ? ", results one by one" : "");
 }
 
 bool gpu_flash(Gpu *g) {
@@ -234,7 +245,7 @@ bool gpu_flash(Gpu *g) {
     hop_role_next(e, roles);
     flash_compute(&x);
     hop_roles_end(e, roles);
-    g->j->exact = !plan.body && !plan.exact;
+    g->j->exact = !plan.body && !plan.exact && !plan.tile->may_spill;
     g->j->may_spill = plan.tile->may_spill;
     return true;
 }

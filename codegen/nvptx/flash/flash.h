@@ -1,4 +1,4 @@
-/* Attention on tensor cores: a persistent kernel of one warpgroup that fetches and two or three
+/* Attention on tensor cores: a persistent kernel of one warpgroup that fetches and one to three
  * that each own 64 queries of a tile. Scores and probabilities stay in registers; the exponential
  * is a power of two with the scale in its argument; keys come in blocks from the last one to the
  * first, so that the blocks that a causal mask cuts through come first and the others need none.
@@ -12,21 +12,25 @@
 #include "codegen/nvptx/hopper/hopper.h"
 
 enum { FLASH_PANEL = 64, FLASH_GROUP_ROWS = 64, FLASH_MAX_STAGES = 4, FLASH_SLOT_BYTES = 4 };
-enum { FLASH_VECTOR = 16 }; /* bytes */
+enum { FLASH_VECTOR = 16 };  /* bytes */
+enum { FLASH_WIDEST = 512 }; /* head of queries and keys */
 enum { FLASH_MAX_TESTS = 4, FLASH_MAX_PER_KEY = 2, FLASH_WORD = 4 };
 enum { FLASH_NAMED_STAGING = 3 }; /* named barriers: + the warpgroup's number */
 
 typedef struct FlashTile {
     const char *name;
     bool exact;      /* of f32 */
-    uint32_t d;      /* head sizes up to this */
+    uint32_t d;      /* head sizes of queries and keys up to this, */
+    uint32_t values; /* and columns of values */
+    bool cuts;       /* more columns are several tiles, each with its scores computed again */
     uint32_t groups; /* of 64 queries */
     uint32_t keys;   /* in a block */
     uint32_t stages; /* of keys, and of values: a power of two */
     uint32_t heads;  /* whose tiles are walked together, so that keys and values stay in L2 */
     bool turns;      /* warpgroups start their products one after the other */
-    uint32_t regs_load, regs_math;
-    uint32_t may_spill; /* bytes, once a tile */
+    bool shares;     /* results leave from where the queries were: there is no room for both */
+    uint32_t regs_load, regs_math; /* 0: as many as there are for so few warps */
+    uint32_t may_spill;            /* bytes, once a tile */
 } FlashTile;
 
 typedef struct FlashPlan {
@@ -34,7 +38,8 @@ typedef struct FlashPlan {
     bool exact; /* f32 are multiplied in products of tf32 (flash_exact.c); else: */
     WgmmaType type;
     uint32_t size, panel; /* bytes of a number; numbers of a row of a panel */
-    uint32_t d, dv;       /* in whole panels */
+    uint32_t d, dv;       /* in whole panels; dv: of a cut */
+    uint32_t cuts;        /* of the values' columns */
     bool computes_q;      /* queries are computed from what is loaded; q is not set */
     double factor;        /* constant scales of queries and keys, which are multiplied without */
     bool body;    /* scores are computed by the kernel's body; else they are s * scale ... */
@@ -47,6 +52,7 @@ typedef struct FlashPlan {
     uint32_t nper_key; /* ... and what it takes from a key alone, f32 or bool */
     KVal per_key[FLASH_MAX_PER_KEY];
     KVal statistics; /* 0, or the store of what is made of a query's maximum and sum */
+    KVal store;      /* 0: results leave as a matrix, `o`; or their store, one by one */
     Expr queries, keys, heads;
     const FlashTile *tile;
 } FlashPlan;
@@ -66,15 +72,18 @@ typedef struct Flash {
     uint32_t rows;                             /* queries of a tile */
     uint32_t k_bytes, v_bytes;                 /* of a block */
     uint32_t at_k, at_v, at_o, at_bar, at_key; /* in shared memory; queries are at 0 */
+    uint32_t o_panel, o_group; /* bytes from a panel of results to the next, and from a warpgroup's
+                                  to the next one's */
     HV shared, map_q, map_k, map_v, map_o, counter;
     HV tid, lane, warp, group;
-    HV nqueries, nkeys, shift, row_tiles, heads, tiles; /* i32 */
+    HV nqueries, nkeys, shift, row_tiles, heads, tiles; /* i32; heads: times cuts */
     HV extent[K_MAX_AXES];                              /* of the batch axes */
 } Flash;
 
 /* One tile. Its block number j of keys is the one that starts at key (blocks - 1 - j) * keys. */
 typedef struct FlashPlace {
     HV row, head; /* first query; flat batch index */
+    HV column;    /* first one of the values */
     HV blocks;
 } FlashPlace;
 

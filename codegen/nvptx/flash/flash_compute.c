@@ -8,7 +8,16 @@
 #include <math.h>
 
 enum { HALVES = 2, NAMED_TURN = 0 }; /* + the warpgroup's number */
-enum { CHAINS = 4, STEPS = 4, STEP_REGS = 4, MAX_S = 64, MAX_P = MAX_S / 2, MAX_O = 64 };
+enum {
+    CHAINS = 4,
+    STEPS = 4,
+    STEP_REGS = 4,
+    STEP_KEYS = 16,
+    MAX_S = 64,
+    MAX_P = MAX_S / 2,
+    MAX_O = 128
+};
+enum { LONG = 8, PIECE = 4 }; /* steps along the head: more are started in pieces */
 
 #define LOG2E 1.4426950408889634
 
@@ -303,9 +312,13 @@ static HV values_at(Computer *c, HV j) {
 static void start_scores(Computer *c, HV j, HV *s) {
     Emit *e = c->e;
     HV never = LLVMConstInt(e->i1, 0, false);
-    HV k = wgmma_descriptor(e, &c->qk.b, keys_at(c, j));
+    HV keys = wgmma_descriptor(e, &c->qk.b, keys_at(c, j));
+    uint32_t steps = c->x->p->d / STEP_KEYS;
     for (uint32_t i = 0; i < c->ns; i++) s[i] = LLVMGetUndef(e->f32);
-    wgmma_block(e, &c->qk, s, &c->queries, &k, never);
+    for (uint32_t i = 0; i < steps; i += c->qk.ksteps) {
+        HV q = wgmma_step(e, &c->qk.a, c->queries, i), k = wgmma_step(e, &c->qk.b, keys, i);
+        wgmma_block(e, &c->qk, s, &q, &k, i ? LLVMConstInt(e->i1, 1, false) : never);
+    }
 }
 
 static void start_values(Computer *c, HV j, const HV *p, HV *o) {
@@ -500,7 +513,7 @@ static void store_panel(Computer *c, const HV *o, uint32_t panel) {
             const HV *two = o + (panel * 8 + step * 2 + i / 2) * 4 + i % 2 * 2;
             r[i] = pack(c, two[0], two[1]);
         }
-        hop_stmatrix(e, hop_addi(e, hop_add(e, c->put, at), panel * HOP_SLAB), r);
+        hop_stmatrix(e, hop_addi(e, hop_add(e, c->put, at), panel * c->x->o_panel), r);
     }
 }
 
@@ -514,15 +527,16 @@ static void send(Computer *c) {
     hop_batch_at(x->g, x->extent, m, c->at.head, at + 2);
     at[1] = hop_add(e, c->at.row, hop_muli(e, c->member, FLASH_GROUP_ROWS));
     for (uint32_t i = 0; i < x->p->dv / x->p->panel; i++) {
-        at[0] = hop_i(e, i * x->p->panel);
-        hop_tma_store(e, x->map_o, hop_addi(e, c->staging, i * HOP_SLAB), at, 2 + m->nbatch);
+        at[0] = hop_addi(e, c->at.column, i * x->p->panel);
+        hop_tma_store(e, x->map_o, hop_addi(e, c->staging, i * x->o_panel), at, 2 + m->nbatch);
     }
     hop_tma_commit(e);
     hop_end(e, one);
     hop_end(e, lead);
 }
 
-/* By one of the four threads that share a row. A row that saw no key has -inf and 0. */
+/* By one of the four threads that share a row, of the first columns' tile. A row that saw no key
+ * has -inf and 0. */
 static void store_statistics(Computer *c, const Softmax *m) {
     Emit *e = c->e;
     Flash *x = c->x;
@@ -532,6 +546,7 @@ static void store_statistics(Computer *c, const Softmax *m) {
         HV sum = over_quad(e, m->sum[h], plus);
         HV inside = below(e, hop_addi(e, c->row, 8 * h), x->nqueries);
         HV first = hop_is(e, hop_andi(e, x->lane, 3), 0);
+        first = LLVMBuildAnd(e->b, first, hop_is(e, c->at.column, 0), "");
         emit_if_begin(e, &is, LLVMBuildAnd(e->b, inside, first, ""));
         emit_bind(e, sym_of(c, x->a->i), c->rows[h]);
         emit_override(e, x->a->m, LLVMBuildFMul(e->b, m->max[h], num(e, x->p->scale), ""));
@@ -541,13 +556,51 @@ static void store_statistics(Computer *c, const Softmax *m) {
     }
 }
 
+/* A thread's results by the kernel's body: where they are no rows that the copy engine stores, of
+ * another type, or computed further. */
+static void store_results(Computer *c, const HV *o) {
+    Emit *e = c->e;
+    Flash *x = c->x;
+    const uint32_t sym = sym_of(c, x->a->dv);
+    const Expr columns = x->p->v.cols;
+    const HV end = hop_size(e, columns), first = hop_add(e, c->at.column, c->col);
+    for (uint32_t h = 0; h < HALVES; h++) {
+        EmitIf row;
+        emit_if_begin(e, &row, below(e, hop_addi(e, c->row, 8 * h), x->nqueries));
+        emit_bind(e, sym_of(c, x->a->i), c->rows[h]);
+        for (uint32_t i = 0; i < c->no; i++) {
+            EmitIf column;
+            HV at = hop_addi(e, first, col_of(i));
+            if (half_of(i) != h) continue;
+            emit_if_begin(e, &column, below(e, at, end));
+            emit_bind(e, sym, flash_position(e, "dv", columns, at, false));
+            emit_override(e, x->a->o, o[i]);
+            emit_store(e, x->p->store);
+            emit_if_end(e, &column);
+        }
+        emit_if_end(e, &row);
+    }
+}
+
+static void await_sent(Computer *c, HV staged) {
+    HopIf lead = hop_if(c->e, c->lead);
+    hop_tma_wait_read(c->e, 0);
+    hop_end(c->e, lead);
+    hop_sync(c->e, staged, HOP_WARPGROUP);
+}
+
+static void release_queries(Computer *c) {
+    if (c->x->p->computes_q) return;
+    hop_barrier_arrive(c->e, flash_bar(c->x, BAR_q_empty, NULL), c->one);
+}
+
 /* The last block's values, then what was summed is scaled and stored. */
 static void finish_tile(Computer *c, Carried *v) {
     Emit *e = c->e;
     HV last = hop_addi(e, c->at.blocks, -1), scale[HALVES];
     HV staged = hop_addi(e, c->member, FLASH_NAMED_STAGING + 1);
-    bool exact = c->x->p->exact;
-    if (!c->x->p->computes_q) hop_barrier_arrive(e, flash_bar(c->x, BAR_q_empty, NULL), c->one);
+    bool exact = c->x->p->exact, shares = c->x->t->shares && !c->x->p->store;
+    if (!shares) release_queries(c);
     if (!exact) {
         await(c, BAR_v_full, last);
         start_values(c, last, v->p, v->o);
@@ -558,17 +611,21 @@ static void finish_tile(Computer *c, Carried *v) {
         release(c, BAR_v_empty, last);
     }
     store_statistics(c, &v->m);
-    HopIf lead = hop_if(e, c->lead);
-    hop_tma_wait_read(e, 0);
-    hop_end(e, lead);
-    hop_sync(e, staged, HOP_WARPGROUP);
     for (uint32_t i = 0; i < c->no; i++)
         v->o[i] = LLVMBuildFMul(e->b, v->o[i], scale[half_of(i)], "");
+    if (c->x->p->store) {
+        store_results(c, v->o);
+        return;
+    }
+    await_sent(c, staged);
     if (exact) flash_exact_store(c->x, c->staging, v->o);
     for (uint32_t i = 0; i < c->x->p->dv / FLASH_PANEL && !exact; i++) store_panel(c, v->o, i);
     hop_fence_async(e);
     hop_sync(e, staged, HOP_WARPGROUP);
     send(c);
+    if (!shares) return;
+    await_sent(c, staged);
+    release_queries(c);
 }
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
@@ -593,7 +650,7 @@ static void bind_tile(Computer *c) {
     HV blocks = flash_blocks(x, first, FLASH_GROUP_ROWS, &whole);
     c->start = LLVMBuildSub(e->b, c->at.blocks, blocks, "");
     c->masked = LLVMBuildSub(e->b, c->at.blocks, whole, "");
-    if (!x->p->body && !x->p->statistics && !x->p->computes_q) return;
+    if (!x->p->body && !x->p->statistics && !x->p->computes_q && !x->p->store) return;
     for (uint32_t h = 0; h < HALVES; h++)
         c->rows[h] = flash_position(e, "i", x->p->queries, hop_addi(e, c->row, 8 * h), true);
     if (x->a->batch)
@@ -624,7 +681,7 @@ static void find_staging(Computer *c) {
     HV row = hop_andi(e, x->lane, 7), warp = hop_andi(e, x->warp, 3);
     HV half = hop_andi(e, hop_shr(e, x->lane, 3), 1);
     HV at = hop_add(e, hop_add(e, hop_shl(e, warp, 4), hop_shl(e, half, 3)), row);
-    HV own = hop_muli(e, c->member, x->p->dv / x->p->panel * HOP_SLAB);
+    HV own = hop_muli(e, c->member, x->o_group);
     c->staging = hop_add(e, hop_addi(e, x->shared, x->at_o), own);
     c->put = hop_add(e, c->staging, hop_muli(e, at, HOP_ROW_BYTES));
     c->swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, x->lane, 4), row, ""), 4);
@@ -640,14 +697,14 @@ static void set_up(Computer *c) {
     c->col = hop_shl(e, hop_andi(e, x->lane, 3), 1);
     c->qk = (WgmmaShape){.type = x->p->type,
                          .n = x->t->keys,
-                         .ksteps = x->p->d / 16,
+                         .ksteps = x->p->d > LONG * STEP_KEYS ? PIECE : x->p->d / STEP_KEYS,
                          .blocks = 1,
                          .sums = 1,
                          .a = {false, q_panel},
                          .b = {false, panel}};
     c->pv = (WgmmaShape){.type = x->p->type,
                          .n = x->p->dv,
-                         .ksteps = x->t->keys / 16,
+                         .ksteps = x->t->keys / STEP_KEYS,
                          .blocks = 1,
                          .sums = 1,
                          .b = {true, panel}};
@@ -673,7 +730,7 @@ static void first_turn(Computer *c) {
 void flash_compute(Flash *x) {
     Emit *e = x->e;
     Computer c = {.x = x, .e = e};
-    hop_registers(e, x->t->regs_math, true);
+    if (x->t->regs_math) hop_registers(e, x->t->regs_math, true);
     set_up(&c);
     first_turn(&c);
     /* What the body keeps for all tiles is computed here, where only this role comes by. */

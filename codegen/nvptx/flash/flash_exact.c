@@ -190,7 +190,7 @@ void flash_exact_store(Flash *x, HV staging, const HV *o) {
         for (uint32_t half = 0; half < 2; half++)
             for (uint32_t p = 0; p < 2; p++) {
                 HV v[FOUR], at = hop_add(e, to, p ? next_place(x, own) : own);
-                at = hop_addi(e, at, c / x->p->panel * HOP_SLAB + half * EIGHT * HOP_ROW_BYTES);
+                at = hop_addi(e, at, c / x->p->panel * x->o_panel + half * EIGHT * HOP_ROW_BYTES);
                 for (uint32_t i = 0; i < FOUR; i++)
                     v[i] = LLVMBuildBitCast(e->b, o[i * FOUR + half * 2 + p], e->i32, "");
                 hop_store_four(e, at, v);

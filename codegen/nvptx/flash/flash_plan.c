@@ -6,11 +6,15 @@ enum { FEW_QUERIES = 16 }; /* below it most of a tile would be idle */
 
 /* From the fastest on. */
 static const FlashTile tiles[] = {
-    {"192x128", false, 64, 3, 128, 2, 8, true, 32, 160, 0},
-    {"128x128", false, 128, 2, 128, 2, 8, true, 24, 240, 0},
-    {"128x64", false, 128, 2, 64, 4, 8, true, 24, 240, 0},
-    {"128x64", true, 64, 2, 64, 2, 8, false, 24, 240, 0},
-    {"128x32", true, 128, 2, 32, 2, 8, false, 24, 240, 16},
+    {"192x128", false, 64, 64, false, 3, 128, 2, 8, true, false, 32, 160, 0},
+    {"128x128", false, 128, 128, false, 2, 128, 2, 8, true, false, 24, 240, 0},
+    {"128x64", false, 128, 128, false, 2, 64, 4, 8, true, false, 24, 240, 0},
+    {"128x64", false, 256, 256, false, 2, 64, 2, 8, true, true, 24, 240, 128},
+    {"128x32", false, 512, 256, true, 2, 32, 2, 8, true, true, 24, 240, 128},
+    {"128x64", true, 64, 64, false, 2, 64, 2, 8, false, false, 24, 240, 0},
+    {"128x32", true, 128, 128, false, 2, 32, 2, 8, false, false, 24, 240, 16},
+    {"128x32", true, 256, 128, true, 2, 32, 2, 8, false, true, 24, 240, 16},
+    {"64x32", true, 512, 128, true, 1, 32, 1, 8, false, true, 0, 0, 16},
 };
 
 /* Scores by a body take registers of their own; a build that spilled takes the next tile. */
@@ -19,7 +23,7 @@ static const FlashTile *choose(const Gpu *g, const FlashPlan *p) {
     uint32_t skip = g->j->shrink;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
         const FlashTile *t = &tiles[i];
-        if (p->exact != t->exact || p->d > t->d || p->dv > t->d) continue;
+        if (p->exact != t->exact || p->d > t->d || (p->dv > t->values && !t->cuts)) continue;
         best = t;
         if (!skip--) break;
     }
@@ -82,12 +86,21 @@ static const char *plan_operands(Gpu *g, FlashPlan *p) {
     return plan_queries(g, p);
 }
 
-/* The one result is o as it is, in the operands' size. Beside it a query's statistics may be
- * stored. */
+/* o as it is, in the operands' size, in rows that the copy engine stores. */
+static bool is_matrix(Gpu *g, FlashPlan *p, const KOp *store) {
+    const KAttn *a = &g->k->attn;
+    const KOp *value = &g->k->ops[store->in[0]];
+    if (dtype_bytes(store->dtype) != p->size) return false;
+    if (p->exact ? store->in[0] != a->o : value->op != OP_cast || value->in[0] != a->o)
+        return false;
+    return hop_matrix(g, store, a->i, a->dv, a->batch, &p->o);
+}
+
+/* The one result, whatever it is made of. Beside it a query's statistics may be stored. */
 static const char *plan_result(Gpu *g, FlashPlan *p) {
     const Kernel *k = g->k;
     const KAttn *a = &k->attn;
-    const KOp *store = NULL;
+    KVal store = 0;
     uint32_t query = a->batch | a->i;
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
@@ -96,18 +109,17 @@ static const char *plan_result(Gpu *g, FlashPlan *p) {
             return "other folds in the kernel";
         if (o->op != K_kstore) continue;
         bool statistics = g->e->domains[v] == query;
-        if (statistics ? p->statistics != 0 : store != NULL) return "several results";
+        if (statistics ? p->statistics != 0 : store != 0) return "several results";
         if (statistics)
             p->statistics = v;
         else
-            store = o;
+            store = v;
     }
-    const KOp *value = store ? &k->ops[store->in[0]] : NULL;
-    if (!value || dtype_bytes(store->dtype) != p->size) return "the result has another type";
-    if (p->exact ? store->in[0] != a->o : value->op != OP_cast || value->in[0] != a->o)
-        return "the result is computed further";
-    if (!hop_matrix(g, store, a->i, a->dv, a->batch, &p->o))
-        return "the result's rows are not 16-byte aligned, or not evenly spaced";
+    if (!store) return "nothing is stored";
+    if (is_matrix(g, p, &k->ops[store])) return NULL;
+    if (p->exact) return "the result is no matrix of f32 that is stored as it was summed";
+    if (g->e->domains[store] != (query | a->dv)) return "results are not stored one by one";
+    p->store = store;
     return NULL;
 }
 
@@ -201,8 +213,8 @@ static const char *plan_sizes(Gpu *g, FlashPlan *p) {
     const KAttn *a = &g->k->attn;
     int64_t d, dv;
     if (!expr_is_const(e->exprs, p->k.cols, &d) || !expr_is_const(e->exprs, p->v.cols, &dv) ||
-        d > 128 || dv > 128)
-        return "heads are larger than 128";
+        d > FLASH_WIDEST || dv > UINT16_MAX)
+        return "heads are larger than 512";
     p->d = (uint32_t)(d + p->panel - 1) / p->panel * p->panel;
     p->dv = (uint32_t)(dv + p->panel - 1) / p->panel * p->panel;
     while (p->computes_q && (p->d & (p->d - 1))) p->d += p->panel; /* threads share rows evenly */
@@ -211,6 +223,12 @@ static const char *plan_sizes(Gpu *g, FlashPlan *p) {
     p->heads = gpu_points(e, g->k, a->batch);
     if (gpu_hint(e, p->queries) < FEW_QUERIES) return "few queries";
     return NULL;
+}
+
+/* The values' columns in as few tiles as have room for them, all alike. */
+static void cut_values(FlashPlan *p) {
+    p->cuts = (p->dv + p->tile->values - 1) / p->tile->values;
+    p->dv = (p->dv / p->panel + p->cuts - 1) / p->cuts * p->panel;
 }
 
 const char *flash_plan(Gpu *g, FlashPlan *out) {
@@ -227,5 +245,7 @@ const char *flash_plan(Gpu *g, FlashPlan *out) {
     plan_score(k, out);
     if (out->body) plan_body(g, out);
     out->tile = choose(g, out);
-    return out->tile ? NULL : "no tile has registers for such heads";
+    if (!out->tile) return "no tile has registers for such heads";
+    cut_values(out);
+    return NULL;
 }

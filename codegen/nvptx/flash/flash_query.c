@@ -3,7 +3,7 @@
  * 16 bytes; neighbouring threads those of a row. */
 #include "codegen/nvptx/flash/flash.h"
 
-enum { MAX_EACH = 16, VECTOR_REGS = FLASH_VECTOR / 4 };
+enum { TOGETHER = 16, VECTOR_REGS = FLASH_VECTOR / 4 };
 
 typedef struct Queries {
     Flash *x;
@@ -80,21 +80,24 @@ void flash_queries(Flash *x, const FlashPlace *at, HV member) {
     Emit *e = x->e;
     uint32_t width = FLASH_VECTOR / x->p->size;
     Queries q = {.x = x, .e = e, .width = width, .vectors = x->p->d / width};
-    HV tid = hop_andi(e, x->tid, HOP_WARPGROUP - 1), r[MAX_EACH][VECTOR_REGS];
+    HV tid = hop_andi(e, x->tid, HOP_WARPGROUP - 1), r[TOGETHER][VECTOR_REGS];
     HV first = hop_add(e, at->row, hop_muli(e, member, FLASH_GROUP_ROWS));
     uint32_t step = HOP_WARPGROUP / q.vectors;
     q.each = FLASH_GROUP_ROWS / step;
-    GC_ASSERT(q.each <= MAX_EACH);
     q.vector = hop_andi(e, tid, q.vectors - 1);
     q.row = hop_shr(e, tid, __builtin_ctz(q.vectors));
-    e->lanes = width;
-    emit_push(e);
-    bind_columns(&q);
-    for (uint32_t n = 0; n < q.each; n++)
-        compute(&q, hop_add(e, first, hop_addi(e, q.row, n * step)), r[n]);
-    emit_pop(e);
-    e->lanes = 1;
-    for (uint32_t n = 0; n < q.each; n++) put(&q, member, hop_addi(e, q.row, n * step), r[n]);
+    for (uint32_t from = 0; from < q.each; from += TOGETHER) {
+        uint32_t end = from + TOGETHER < q.each ? from + TOGETHER : q.each;
+        e->lanes = width;
+        emit_push(e);
+        bind_columns(&q);
+        for (uint32_t n = from; n < end; n++)
+            compute(&q, hop_add(e, first, hop_addi(e, q.row, n * step)), r[n - from]);
+        emit_pop(e);
+        e->lanes = 1;
+        for (uint32_t n = from; n < end; n++)
+            put(&q, member, hop_addi(e, q.row, n * step), r[n - from]);
+    }
     hop_fence_async(e);
     hop_sync(e, hop_addi(e, member, FLASH_NAMED_STAGING + 1), HOP_WARPGROUP);
 }

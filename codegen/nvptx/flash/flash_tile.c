@@ -58,6 +58,9 @@ FlashOrder flash_order(Emit *e, HV tile, HV row_tiles, HV heads, int64_t band, b
 FlashPlace flash_place(Flash *x, HV tile) {
     const FlashOrder o = flash_order(x->e, tile, x->row_tiles, x->heads, x->t->heads, x->p->causal);
     FlashPlace at = {.row = hop_muli(x->e, o.row, x->rows), .head = o.head};
+    HV cuts = hop_i(x->e, x->p->cuts), cut = LLVMBuildURem(x->e->b, o.head, cuts, "");
+    at.column = hop_muli(x->e, cut, x->p->dv);
+    if (x->p->cuts > 1) at.head = LLVMBuildUDiv(x->e->b, o.head, cuts, "");
     at.blocks = flash_blocks(x, at.row, x->rows, NULL);
     return at;
 }

@@ -176,6 +176,8 @@ uint32_t wgmma_acc(const WgmmaShape *s);                /* sums per thread */
 LLVMTypeRef wgmma_sum_type(const Emit *e, WgmmaType t); /* i32 of integers, else f32 */
 /* Descriptor of the operand tile at a shared address. */
 HV wgmma_descriptor(Emit *e, const WgmmaOperand *o, HV shared);
+/* Of step `i` along k from it on: 32 bytes on in the row of 128, or 16 rows of k. */
+HV wgmma_step(Emit *e, const WgmmaOperand *o, HV desc, uint32_t i);
 /* acc = A B (+ acc, where `more`) for one k-block, as one group in flight: a[blocks] and b[sums]
  * are descriptors. Until it was waited for, acc may go to the next product only. */
 void wgmma_block(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, const HV *b, HV more);

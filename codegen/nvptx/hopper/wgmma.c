@@ -41,8 +41,7 @@ HV wgmma_descriptor(Emit *e, const WgmmaOperand *o, HV shared) {
                        "");
 }
 
-/* Descriptor of step `i` along k: 32 bytes on in the row of 128, or 16 rows of k. */
-static HV step_of(Emit *e, const WgmmaOperand *o, HV desc, uint32_t i) {
+HV wgmma_step(Emit *e, const WgmmaOperand *o, HV desc, uint32_t i) {
     uint32_t at = o->across ? i * 16 * 128 : i / 4 * o->panel + i % 4 * 32;
     return at ? LLVMBuildAdd(e->b, desc, LLVMConstInt(e->i64, at >> 4, false), "") : desc;
 }
@@ -100,8 +99,8 @@ void wgmma_block(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, const HV *b
     sb_init(&rest, e->arena);
     for (; args < n; args++) v[args] = acc[args];
     for (uint32_t k = 0; k < s->ksteps; k++) {
-        for (uint32_t i = 0; i < s->blocks; i++) v[args++] = step_of(e, &s->a, a[i], k);
-        for (uint32_t i = 0; i < s->sums; i++) v[args++] = step_of(e, &s->b, b[i], k);
+        for (uint32_t i = 0; i < s->blocks; i++) v[args++] = wgmma_step(e, &s->a, a[i], k);
+        for (uint32_t i = 0; i < s->sums; i++) v[args++] = wgmma_step(e, &s->b, b[i], k);
     }
     for (uint32_t i = n; i < args; i++) sb_put(&rest, ",l");
     sb_put(&rest, ",b,b,~{memory}");
@@ -139,7 +138,7 @@ void wgmma_block_held(Emit *e, const WgmmaShape *s, HV *acc, const HV *a, HV b, 
     for (; args < n; args++) v[args] = acc[args];
     for (uint32_t i = 0; i < 4 * s->ksteps; i++) v[args++] = a[i];
     for (uint32_t i = 0; i < 4 * s->ksteps; i++) sb_put(&rest, ",r");
-    for (uint32_t k = 0; k < s->ksteps; k++) v[args++] = step_of(e, &s->b, b, k);
+    for (uint32_t k = 0; k < s->ksteps; k++) v[args++] = wgmma_step(e, &s->b, b, k);
     for (uint32_t k = 0; k < s->ksteps; k++) sb_put(&rest, ",l");
     sb_put(&rest, ",b,b,~{memory}");
     v[args++] = more;
