@@ -2,6 +2,8 @@
 #include "fusion/analyse/facts.h"
 #include "fusion/body/body.h"
 
+enum { MANY = 16 }; /* rows and columns: fewer are walked by kernels of their own */
+
 void map_facts(Body *b) {
     Kernel *k = b->k;
     uint32_t *dom = ARENA_ARRAY(b->f->arena, uint32_t, k->nops);
@@ -13,6 +15,37 @@ void map_facts(Body *b) {
     k->kind = row ? KERNEL_red : KERNEL_poi;
     for (uint32_t i = 1; i < k->nops; i++)
         if (k->ops[i].op == K_kstore && (dom[i] & row)) k->kind = KERNEL_per;
+}
+
+/* Every result lies side by side along this axis. */
+static bool stores_along(const Body *b, uint32_t axis) {
+    const Kernel *k = b->k;
+    for (uint32_t i = 1; i < k->nops; i++) {
+        Expr coef, rest;
+        if (k->ops[i].op != K_kstore) continue;
+        if (!expr_affine(b->f->p, k->ops[i].index, k->axes[axis].sym, &coef, &rest) ||
+            !expr_is_value(b->f->p, coef, 1))
+            return false;
+    }
+    return true;
+}
+
+/* Matrix units store rows: where results lie in columns, of that many rows, A and B trade places.
+ */
+static void turn_columns(Body *b) {
+    const Fuse *f = b->f;
+    KDot *d = &b->k->dot;
+    const uint32_t m = d->m, n = d->n;
+    if (f->m->matrix_flops_per_s <= 0 || d->nacc != 1 || d->pack || !m || (m & (m - 1)) || !n)
+        return;
+    const uint32_t row = (uint32_t)__builtin_ctz(m), column = (uint32_t)__builtin_ctz(n);
+    if (fuse_hint(f, b->k->axes[row].extent) < MANY ||
+        fuse_hint(f, b->k->axes[column].extent) < MANY)
+        return;
+    if (!stores_along(b, row) || stores_along(b, column)) return;
+    const KVal a = d->a;
+    d->a = d->b[0], d->b[0] = a;
+    d->m = n, d->n = m;
 }
 
 void dot_facts(Body *b) {
@@ -43,6 +76,7 @@ void dot_facts(Body *b) {
     }
     k->kind = KERNEL_tem;
     k->tem = TEM_dot;
+    if (b->g->anchor && graph_node(b->f->g, b->g->anchor)->op == OP_dot) turn_columns(b);
     if (d->block && !kir_in_blocks(k, b->f->p)) d->block = 0;
 }
 

@@ -12,6 +12,7 @@
 #define MIN_SPREAD      128 /* elements of a mask for each that is loaded */
 #define MIN_LOOKUPS     4   /* one behind the other, that are a walk */
 #define MAX_ROW_BYTES   32768 /* of a row that contractions make themselves */
+#define HEAD_UNIT       8     /* numbers of 16 bits, in 16 bytes */
 #define MAX_WIDEN_FLOPS 4     /* that make a number of a byte where it is read */
 
 static bool is_half(DType t) {
@@ -43,11 +44,46 @@ static bool is_of_blocks(const Fuse *f, Value v) {
     return s->demands.n > 0;
 }
 
+/* Elements of a head, as the demand reads them for attention on matrix units; 0: not for that. */
+static int64_t head_read(const Fuse *f, const Demand *d, uint32_t *sym) {
+    const Group *g = f->groups.v[d->group];
+    int64_t n = 0;
+    if (d->use < USE_query || d->use > USE_value || !g->attn || g->attn->gradient) return 0;
+    *sym = d->use == USE_value ? g->attn->nsym : g->attn->dsym[0];
+    for (uint32_t a = 0; a < g->naxes; a++)
+        if (g->axes[a].sym == *sym && !expr_is_const(f->p, g->axes[a].extent, &n)) return 0;
+    return n;
+}
+
+/* Of attention on matrix units whose heads are no whole vectors: it fetches queries, keys and
+ * values that lie in rows of their own, and computes none. */
+static bool is_odd_head(const Fuse *f, Value v, const Demand *d, uint32_t *sym) {
+    const int64_t n = head_read(f, d, sym);
+    return n % HEAD_UNIT && n >= HEAD_UNIT && n <= f->m->half_attention &&
+           is_half(graph_type(f->g, v)->dtype);
+}
+
+/* Rows of an odd head that lie beside each other in what it is a view of. */
+static bool is_cut_head(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        uint32_t sym;
+        const Demand *d = &s->demands.v[i];
+        if (is_odd_head(f, v, d, &sym) &&
+            !idx_try_rows(f, f->groups.v[d->group], v, d->idx, sym, HEAD_UNIT))
+            return true;
+    }
+    return false;
+}
+
 static bool uses_allow(const Fuse *f, Value v, double flops) {
     const VState *s = &f->v[v];
     DType t = graph_type(f->g, v)->dtype;
-    for (uint32_t i = 0; i < s->demands.n; i++)
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        uint32_t sym;
         if (flops > use_limit(f, &s->demands.v[i], t)) return false;
+        if (flops > 0 && is_odd_head(f, v, &s->demands.v[i], &sym)) return false;
+    }
     return true;
 }
 
@@ -498,7 +534,8 @@ static bool inlines_map(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why
 static bool inlines_view(const Fuse *f, Value v, uint32_t ngroups) {
     if (graph_node(f->g, v)->op == OP_concat) return inlines_concat(f, v, ngroups);
     if (is_of_blocks(f, v)) return true;
-    return !awkward_operand(f, v) && !scattered_operand(f, v) && !is_cut_weight(f, v);
+    return !awkward_operand(f, v) && !scattered_operand(f, v) && !is_cut_weight(f, v) &&
+           !is_cut_head(f, v);
 }
 
 bool fuse_try_inline(const Fuse *f, Value v, FusionWhy *why) {

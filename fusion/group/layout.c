@@ -50,10 +50,11 @@ static bool order_of_contraction(Fuse *f, Value v, uint32_t inner) {
     return order != NULL;
 }
 
-/* Matrix units fetch this left operand of a contraction in the order in which it lies. */
+/* Matrix units fetch this operand of a contraction in the order in which it lies. */
 static bool fetched_as_is(const Fuse *f, const Group *g, Value v, Use use) {
     const Type *t = graph_type(f->g, v);
-    if (use != USE_a || !fuse_is_fetched(f, t->dtype) || f->m->inline_flops.half_a > 0)
+    if ((use != USE_a && use != USE_b) || !fuse_is_fetched(f, t->dtype) ||
+        f->m->inline_flops.half_a > 0)
         return false;
     if (!g->anchor || graph_node(f->g, g->anchor)->op != OP_dot || f->v[g->anchor].attn)
         return false;
@@ -65,6 +66,15 @@ static bool makes_scores(const Fuse *f, const Group *g, Use use, IdxId read) {
     if (use != USE_point || !g->attn || g->attn->gradient) return false;
     const uint32_t axes = idx_axes_used(f, g, read);
     return (axes & axis_bit(g, g->attn->isym)) && (axes & axis_bit(g, g->attn->jsym));
+}
+
+/* Right operands whose rows are of what is summed: bytes always, a convolution's of 16 bits so that
+ * a tap's channels lie side by side. */
+static bool fetched_by_channels(const Fuse *f, const Group *g, DType t) {
+    if (fuse_is_bytes(f, t)) return true;
+    const bool conv = g->anchor && graph_node(f->g, g->anchor)->op == OP_conv;
+    return conv && !fuse_is_depthwise(f, g->anchor) && dtype_is_half(t) &&
+           f->m->inline_flops.half_b <= 0;
 }
 
 /* The axis along which a template reads this operand contiguously, as a symbol. */
@@ -83,7 +93,7 @@ static bool inner_axis(const Fuse *f, const Group *g, Use use, DType t, IdxId re
     }
     /* A gradient of attention has two contractions inside. */
     bool second = g->k2_idx && (idx_axes_used(f, g, read) & idx_axes_used(f, g, g->k2_idx));
-    if ((!second && !g->k_idx) || (use == USE_b && !fuse_is_bytes(f, t))) return false;
+    if ((!second && !g->k_idx) || (use == USE_b && !fetched_by_channels(f, g, t))) return false;
     /* A depthwise convolution's lanes are its channels. */
     bool depthwise = g->anchor && fuse_is_depthwise(f, g->anchor);
     if (depthwise && !g->anchor_idx) return false;
@@ -222,6 +232,23 @@ static void order_of_merged(Fuse *f, Value v) {
     if (apart && !order_of_contraction(f, v, inner)) (void)order_of_matrix(f, v, inner);
 }
 
+/* Rows or columns of 16 bits that everybody fetches as they are, of at least a panel's half. */
+static bool all_fetch_as_is(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    const Type *t = graph_type(f->g, v);
+    uint8_t in_order[GRAPH_MAX_RANK];
+    for (uint32_t d = 0; d < t->rank; d++) in_order[d] = (uint8_t)d;
+    if (!dtype_is_half(t->dtype) || t->rank < 2 ||
+        fuse_hint(f, t->dim[t->rank - 1]) < ALIGNED_ROWS / 2)
+        return false;
+    for (uint32_t i = 0; i < s->demands.n; i++) {
+        const Demand *d = &s->demands.v[i];
+        const Group *g = f->groups.v[d->group];
+        if (!fetched_as_is(f, g, v, d->use) || reads_apart(f, g, d, in_order)) return false;
+    }
+    return s->demands.n > 0;
+}
+
 /* What everybody reads permuted is stored permuted. */
 static bool order_of_users(Fuse *f, Value v) {
     VState *s = &f->choice[v];
@@ -297,12 +324,18 @@ static void align_rows(Fuse *f, Value v) {
     if (f->m->inline_flops.half_b > 0 || f->fact[v].const_only || t->rank < 2) return;
     bool fetched = dot && graph_node(f->g, dot)->op == OP_dot &&
                    fuse_is_fetched(f, graph_type(f->g, graph_node(f->g, dot)->in[0])->dtype);
-    for (uint32_t i = 0; i < s->demands.n && fuse_is_fetched(f, t->dtype); i++)
-        fetched = fetched || s->demands.v[i].use >= USE_query;
+    bool heads = false; /* whose scores are worth more than their rows */
+    for (uint32_t i = 0; i < s->demands.n && fuse_is_fetched(f, t->dtype); i++) {
+        const Use use = s->demands.v[i].use;
+        fetched = fetched || use >= USE_query;
+        heads = heads || use == USE_query || use == USE_key || use == USE_value;
+    }
     Expr row = t->dim[s->permuted ? s->order[t->rank - 1] : t->rank - 1];
     int64_t lo, hi;
     expr_range(f->p, row, &lo, &hi);
-    if (!fetched || lo < (int64_t)ALIGNED_ROWS || expr_divisor(f->p, row) % rows == 0) return;
+    if (!fetched || lo < (int64_t)(heads ? rows : ALIGNED_ROWS) ||
+        expr_divisor(f->p, row) % rows == 0)
+        return;
     if (fuse_may(f, v, "stored in rows that begin at 16 bytes")) s->align = rows;
 }
 
@@ -318,7 +351,7 @@ void fuse_choose_layout(Fuse *f, const Group *g, Value v) {
         if (!done && !order_of_anchor(f, v) && fuse_is_fetched(f, graph_type(f->g, v)->dtype) &&
             f->m->inline_flops.half_a <= 0)
             (void)order_of_readers(f, v, false);
-    } else if (!order_of_fetches(f, v)) {
+    } else if (!order_of_fetches(f, v) && !all_fetch_as_is(f, v)) {
         if (order_of_readers(f, v, false))
             order_of_merged(f, v);
         else if (!order_of_users(f, v))

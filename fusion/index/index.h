@@ -86,13 +86,17 @@ bool idx_try_walk(const Fuse *f, const Group *g, Value v, IdxId idx);
  * fetched. Changes nothing. */
 bool idx_try_fetch(const Fuse *f, const Group *g, Value v, IdxId idx);
 /* No dimension of what lies behind views and casts of v is read in steps that are no sum over axes,
- * as a resized image or folded patches are: as a convolution's windows it may be fetched. Changes
- * nothing. */
+ * as a resized image or folded patches are, and channels are not shuffled: as a convolution's
+ * windows it may be fetched. Changes nothing. */
 bool idx_try_window(const Fuse *f, const Group *g, Value v, IdxId idx);
 /* The last dimension of what lies behind views and casts of v, the right operand of the group's
  * convolution, is walked by its taps: neither channels nor columns are rows there. Changes nothing.
  */
 bool idx_try_taps_last(const Fuse *f, const Group *g, Value v, IdxId idx);
+/* What lies behind views and casts of v has, along axis `sym` (its symbol), rows of neighbours that
+ * begin at multiples of `unit` elements: in its last dimension, whose other summands are multiples;
+ * of a leaf that dimension is one, too. Changes nothing. */
+bool idx_try_rows(const Fuse *f, const Group *g, Value v, IdxId idx, uint32_t sym, uint32_t unit);
 /* An axis moves through two dimensions of what lies behind views and casts of v, with one between
  * them that others walk: in this order of dimensions that is no matrix. Changes nothing. */
 bool idx_try_apart(const Fuse *f, const Group *g, Value v, IdxId idx);

@@ -88,6 +88,7 @@ void idx_scratch(const Fuse *f, const Group *g, IdxId idx, Scratch *s) {
     memcpy(copy->axes, g->axes, g->naxes * sizeof *g->axes);
     copy->index_of = map_create(f->arena);
     s->idx = copy_idx(&s->f, g, idx, copy);
+    if (g->k_idx) copy->k_idx = copy_idx(&s->f, g, g->k_idx, copy);
     for (uint32_t i = 0; i < g->syms.n; i++) { /* what they bind depends on axes, too */
         SymAt at = g->syms.v[i];
         at.idx = copy_idx(&s->f, g, at.idx, copy);

@@ -125,11 +125,28 @@ static const Idx *behind_views(const Fuse *f, const Group *g, Value v, IdxId idx
     return idx_get(&s->g, s->idx);
 }
 
+/* Neighbouring channels are neighbours in the one dimension of x that they move through, not a
+ * shuffle's length apart. Through several they may still be, as merged axes are. */
+static bool in_channels(const Scratch *s, const Idx *x) {
+    const Idx *k = idx_get(&s->g, s->g.k_idx);
+    const Expr channel = k->dim[k->rank - 1];
+    const uint32_t axes = expr_axes_used(&s->f, &s->g, channel);
+    uint32_t moved = 0, apart = 0;
+    for (uint32_t d = 0; d < x->rank; d++) {
+        if (!(expr_axes_used(&s->f, &s->g, x->dim[d]) & axes)) continue;
+        Expr rest = expr_sub(s->f.p, x->dim[d], channel);
+        moved++;
+        apart += (expr_axes_used(&s->f, &s->g, rest) & axes) != 0;
+    }
+    return moved != 1 || !apart;
+}
+
 bool idx_try_window(const Fuse *f, const Group *g, Value v, IdxId idx) {
     Scratch s;
     const Idx *x = behind_views(f, g, v, idx, &s), *k = idx_get(g, g->k_idx),
               *at = idx_get(g, g->anchor_idx);
     uint32_t channel = expr_axes_used(f, &s.g, k->dim[k->rank - 1]), positions = 0;
+    if (!in_channels(&s, x)) return false;
     for (uint32_t d = 0; d + 1 < at->rank; d++) positions |= expr_axes_used(f, &s.g, at->dim[d]);
     for (uint32_t d = 0; d < x->rank; d++) {
         uint32_t used = expr_axes_used(f, &s.g, x->dim[d]);
@@ -148,6 +165,17 @@ bool idx_try_taps_last(const Fuse *f, const Group *g, Value v, IdxId idx) {
     for (uint32_t d = 0; d + 1 < k->rank; d++)
         if (walked & expr_axes_used(f, g, k->dim[d])) return true;
     return false;
+}
+
+bool idx_try_rows(const Fuse *f, const Group *g, Value v, IdxId idx, uint32_t sym, uint32_t unit) {
+    Scratch s;
+    Expr coef, rest;
+    const Idx *x = behind_views(f, g, v, idx, &s);
+    uint32_t last = x->rank;
+    while (last && expr_is_value(f->p, x->extent[last - 1], 1)) last--;
+    if (!last || !expr_affine(f->p, x->dim[last - 1], sym, &coef, &rest)) return false;
+    return expr_is_value(f->p, coef, 1) && expr_divisor(f->p, rest) % unit == 0 &&
+           expr_divisor(f->p, x->extent[last - 1]) % unit == 0;
 }
 
 bool idx_try_apart(const Fuse *f, const Group *g, Value v, IdxId idx) {

@@ -33,13 +33,15 @@ MODELS = {  # name, and what tells it from another of that name -> options
     "unet": ["--precision", "f16"],
     "whisper_tiny_encoder": ["--precision", "bf16"],
 }
+OPEN = 512
 
 
 def kernels(text):
-    """Name and multiply-adds of each contraction and attention of a run, of all its products."""
+    """Name and multiply-adds of each contraction and attention of a run, of all its products; an open size counts as
+    OPEN."""
     for part in re.split(r"\n(?=kernel )", text)[1:]:
         head = part.split("\n", 1)[0].split()
-        axes = dict(re.findall(r"~?(x\d+)=(\d+)", " ".join(head)))
+        axes = dict(re.findall(r"~?(x\d+)=(\S+)", " ".join(head)))
         dot = re.search(r"^  dot batch (\S+) m (\S+) n (\S+) k (\S+)", part, re.M)
         attention = re.search(r"^  attention batch (\S+) i (\S+) j (\S+) d (\S+)", part, re.M)
         m = dot or attention
@@ -48,7 +50,7 @@ def kernels(text):
         names = [a for group in m.groups() for a in group.split(",") if a != "-"]
         products = len(re.findall(r" acc ", part)) if dot else 2
         for a in names:
-            products *= int(axes[a])
+            products *= int(axes[a]) if axes[a].isdigit() else OPEN
         yield head[1], products
 
 

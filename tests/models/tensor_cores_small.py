@@ -14,6 +14,7 @@ from tensor_cores import kernels
 LEAST = 8e6
 CASES = {}  # name -> most kernels of a run, inputs, nodes, arguments; what begins with w_ is a weight
 STEP = ["train", "--loss", "mse(y, target)", "--batch", "4", "--plan-only"]
+INTS = {}  # those of whole numbers
 
 
 def case(name, most, inputs, nodes, arguments=()):
@@ -98,7 +99,44 @@ case("attention_step", 29, "float[4,256,256] x, float[256,768] w_qkv, float[256,
     r = Reshape(ot, w_joined)
     y = MatMul(r, w_o)
     """, STEP)
-INTS = {"w_heads": [4, 256, 4, 64], "w_joined": [4, 256, 256], "w_rows": [256, 512], "w_first": [44], "w_last": [300], "w_axis": [1]}
+case("wide_heads_open", 5, "float[2,n,256] q, float[2,n,256] k, float[2,n,256] v, float[256,256] w_o", """
+    t = Transpose<perm=[0,2,1]>(k)
+    s = MatMul(q, t)
+    p = Softmax(s)
+    o = MatMul(p, v)
+    y = MatMul(o, w_o)
+    """)
+case("shuffled", 4, "float[4,64,32,32] x, float[4,64,32,32] z, float[128,128,1,1] w_c, int64[5] w_apart, int64[4] w_together",
+     """
+    a = Concat<axis=1>(x, z)
+    b = Reshape(a, w_apart)
+    c = Transpose<perm=[0,2,1,3,4]>(b)
+    d = Reshape(c, w_together)
+    """ + conv("d", "w_c", "y", k=1))
+case("modulated", 6, "float[2,64,32,32] x, float[2,1,64,1,1] style, float[1,64,64,3,3] w_m, int64[4] w_wide, int64[4] w_all",
+     """
+    a = Mul(w_m, style)
+    b = Reshape(a, w_all)
+    c = Reshape(x, w_wide)
+    """ + conv("c", "b", "y", groups=2))
+for size in (36, 20, 100):
+    case(f"heads_of_{size}", 6, f"float[2,512,{12 * size}] x, int64[5] w_heads_{size}, int64[1] w_axis, float[{4 * size},64] w_o, "
+         f"int64[2] w_back_{size}", f"""
+    a = Reshape(x, w_heads_{size})
+    b = Transpose<perm=[2,0,3,1,4]>(a)
+    q, k, v = Split<axis=0,num_outputs=3>(b)
+    t = Transpose<perm=[0,1,2,4,3]>(k)
+    s = MatMul(q, t)
+    p = Softmax(s)
+    o = MatMul(p, v)
+    c = Transpose<perm=[0,1,3,2,4]>(o)
+    d = Reshape(c, w_back_{size})
+    y = MatMul(d, w_o)
+    """)
+    INTS |= {f"w_heads_{size}": [2, 512, 3, 4, size], f"w_back_{size}": [1024, 4 * size]}
+INTS |= {"w_heads": [4, 256, 4, 64], "w_joined": [4, 256, 256],
+         "w_rows": [256, 512], "w_first": [44], "w_last": [300], "w_axis": [1],
+         "w_apart": [4, 2, 64, 32, 32], "w_together": [4, 128, 32, 32], "w_wide": [1, 128, 32, 32], "w_all": [128, 64, 3, 3]}
 FLOATS = {"w_s": [1, 1, 2, 2], "w_two": 1.4142135, "w_one": 1, "w_c": 0.044715}
 
 
