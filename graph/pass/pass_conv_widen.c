@@ -7,6 +7,9 @@
  *
  *   conv(x [N, H, W, C], w, stride s)  =  conv(x' [N, H/s, W/s, s*s*C and zeros], w', stride 1)
  *
+ * Along one axis pixels of a part of the stride may fill such rows exactly: a signal's frames, say,
+ * that lie a whole number of such pixels apart, are read where they are.
+ *
  * Groups of few channels become fewer groups of as many as are fetched, or of as many as begin
  * where rows may; between channels and results of different groups the weights are zero. That is
  * more products, but of the kind that is quick.
@@ -29,11 +32,20 @@ typedef struct Widen {
     int64_t block[GRAPH_MAX_WINDOW]; /* pixels that become one, along each axis */
     int64_t taps[GRAPH_MAX_WINDOW], channels;
     int64_t ahead[GRAPH_MAX_WINDOW]; /* zero taps in front, so that padding is whole blocks */
+    bool whole;                      /* blocks that need no zeros behind them */
     bool rows;                       /* zeros behind each row of a block, not behind the block */
 } Widen;
 
 static bool is_half(DType t) {
     return t == DT_bf16 || t == DT_f16;
+}
+
+/* Pixels that fill rows which may be fetched and that a stride is a number of: as many as one copy
+ * fetches; 0: there are none. */
+static int64_t whole_block(int64_t stride, int64_t channels) {
+    int64_t n = WIDE / channels;
+    while (n > 0 && (stride % n || n * channels % MULTIPLE)) n--;
+    return n;
 }
 
 static bool match(Rewrite *r, Value v, Widen *s) {
@@ -54,11 +66,16 @@ static bool match(Rewrite *r, Value v, Widen *s) {
         all *= s->block[i];
     }
     for (int i = 0; i < s->n && (dilated || all * s->channels > WIDE); i++) s->block[i] = 1;
-    return s->channels > 0 && s->channels % MULTIPLE != 0;
+    if (s->channels <= 0 || s->channels % MULTIPLE == 0) return false;
+    int64_t whole = s->n == 1 && !dilated ? whole_block(c->attr.conv.stride[0], s->channels) : 0;
+    s->whole = whole > 0;
+    if (s->whole) s->block[0] = whole;
+    return true;
 }
 
 /* Elements up to a multiple, at least one of them zero. */
-static int64_t with_zeros(int64_t n) {
+static int64_t with_zeros(const Widen *s, int64_t n) {
+    if (s->whole) return n;
     return (n / MULTIPLE + 1) * MULTIPLE;
 }
 
@@ -67,7 +84,7 @@ static int64_t with_zeros(int64_t n) {
 static void align_blocks(Widen *s) {
     int64_t outer = 1, row = s->block[s->n - 1] * s->channels;
     for (int i = 0; i + 1 < s->n; i++) outer *= s->block[i];
-    s->rows = outer * with_zeros(row) <= with_zeros(outer * row);
+    s->rows = outer * with_zeros(s, row) <= with_zeros(s, outer * row);
     for (int i = 0; i < s->n; i++) {
         int64_t b = s->block[i], more = (b - s->conv->attr.conv.lo[i] % b) % b;
         if ((s->taps[i] + more + b - 1) / b == (s->taps[i] + b - 1) / b) s->ahead[i] = more;
@@ -84,11 +101,12 @@ static void no_padding(Graph *g, Expr *lo, Expr *hi) {
 }
 
 /* Zeros behind axis `at`, up to the multiple. It is this padding that is stored. */
-static Value filled(Graph *g, Value x, int at) {
+static Value filled(const Widen *s, Value x, int at) {
+    Graph *g = s->g;
     Expr lo[GRAPH_MAX_RANK], hi[GRAPH_MAX_RANK];
     int64_t n = expr_value(g->exprs, graph_type(g, x)->dim[at]);
     no_padding(g, lo, hi);
-    hi[at] = expr_const(g->exprs, with_zeros(n) - n);
+    hi[at] = expr_const(g->exprs, with_zeros(s, n) - n);
     return padded(g, x, lo, hi);
 }
 
@@ -119,8 +137,8 @@ static Value blocks(const Widen *s, Value x, int at) {
         if (i == at + s->n) rows[m++] = expr_const(p, outer);
         rows[m++] = i == at + s->n ? expr_const(p, row) : joined[i];
     }
-    x = filled(g, build_reshape(g, x, m, rows), at + s->n + 1);
-    joined[at + s->n] = expr_const(p, outer * with_zeros(row));
+    x = filled(s, build_reshape(g, x, m, rows), at + s->n + 1);
+    joined[at + s->n] = expr_const(p, outer * with_zeros(s, row));
     return build_reshape(g, x, t.rank, joined);
 }
 
