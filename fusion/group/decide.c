@@ -13,6 +13,7 @@
 #define MIN_LOOKUPS     4   /* one behind the other, that are a walk */
 #define MAX_ROW_BYTES   32768 /* of a row that contractions make themselves */
 #define HEAD_UNIT       8     /* numbers of 16 bits, in 16 bytes */
+#define LONG_ROW        64    /* of them: shorter ones are not worth a copy */
 #define MAX_WIDEN_FLOPS 4     /* that make a number of a byte where it is read */
 
 static bool is_half(DType t) {
@@ -341,6 +342,20 @@ static bool is_cut_weight(const Fuse *f, Value v) {
     return false;
 }
 
+/* Merged rows that begin anywhere, of what matrix units fetch: stored as they are, they begin at 16
+ * bytes (layout.c). */
+static bool is_ragged(const Fuse *f, Value v, const Demand *d) {
+    const Group *g = f->groups.v[d->group];
+    const Type *t = graph_type(f->g, v), *from = graph_type(f->g, graph_node(f->g, v)->in[0]);
+    if ((d->use != USE_a && d->use != USE_b) || g->kind == GROUP_pack || g->attn || !g->anchor)
+        return false;
+    if (graph_node(f->g, g->anchor)->op != OP_dot || !is_half(t->dtype) || t->rank < 2)
+        return false;
+    const Expr row = t->dim[t->rank - 1];
+    return f->m->inline_flops.half_a <= 0 && from->rank && from->dim[from->rank - 1] != row &&
+           expr_divisor(f->p, row) % HEAD_UNIT && fuse_hint(f, row) >= LONG_ROW;
+}
+
 /* A contraction's operand has to be affine in what it walks. */
 static bool awkward_operand(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
@@ -349,7 +364,7 @@ static bool awkward_operand(const Fuse *f, Value v) {
         const Group *g = f->groups.v[s->demands.v[i].group];
         if (s->demands.v[i].use < USE_query || g->kind == GROUP_pack) continue;
         if (!idx_try_walk(f, g, v, s->demands.v[i].idx)) return true;
-        if (is_no_matrix(f, v, &s->demands.v[i])) return true;
+        if (is_no_matrix(f, v, &s->demands.v[i]) || is_ragged(f, v, &s->demands.v[i])) return true;
     }
     return false;
 }

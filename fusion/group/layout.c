@@ -321,7 +321,7 @@ static void align_rows(Fuse *f, Value v) {
     const Type *t = graph_type(f->g, v);
     Value dot = f->fact[v].epi;
     const uint32_t bytes = (uint32_t)dtype_bytes(t->dtype), rows = bytes ? 16 / bytes : 1;
-    if (f->m->inline_flops.half_b > 0 || f->fact[v].const_only || t->rank < 2) return;
+    if (f->m->inline_flops.half_b > 0 || t->rank < 2) return;
     bool fetched = dot && graph_node(f->g, dot)->op == OP_dot &&
                    fuse_is_fetched(f, graph_type(f->g, graph_node(f->g, dot)->in[0])->dtype);
     bool heads = false; /* whose scores are worth more than their rows */

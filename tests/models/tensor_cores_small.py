@@ -119,6 +119,14 @@ case("modulated", 6, "float[2,64,32,32] x, float[2,1,64,1,1] style, float[1,64,6
     b = Reshape(a, w_all)
     c = Reshape(x, w_wide)
     """ + conv("c", "b", "y", groups=2))
+case("frames", 3, "float[4,1,8192] x, float[258,1,512] w_c", "y = Conv<strides=[128]>(x, w_c)\n")
+case("odd_weights", 2, "float[512,180] x, float[180,540] w_a", "y = MatMul(x, w_a)\n")
+case("all_pairs", 3, "float[1,64,18,22] x, float[1,64,18,22] z, int64[3] w_pairs", """
+    a = Reshape(x, w_pairs)
+    b = Reshape(z, w_pairs)
+    t = Transpose<perm=[0,2,1]>(a)
+    y = MatMul(t, b)
+    """)
 for size in (36, 20, 100):
     case(f"heads_of_{size}", 6, f"float[2,512,{12 * size}] x, int64[5] w_heads_{size}, int64[1] w_axis, float[{4 * size},64] w_o, "
          f"int64[2] w_back_{size}", f"""
@@ -136,7 +144,8 @@ for size in (36, 20, 100):
     INTS |= {f"w_heads_{size}": [2, 512, 3, 4, size], f"w_back_{size}": [1024, 4 * size]}
 INTS |= {"w_heads": [4, 256, 4, 64], "w_joined": [4, 256, 256],
          "w_rows": [256, 512], "w_first": [44], "w_last": [300], "w_axis": [1],
-         "w_apart": [4, 2, 64, 32, 32], "w_together": [4, 128, 32, 32], "w_wide": [1, 128, 32, 32], "w_all": [128, 64, 3, 3]}
+         "w_apart": [4, 2, 64, 32, 32], "w_together": [4, 128, 32, 32], "w_wide": [1, 128, 32, 32],
+         "w_pairs": [1, 64, 396], "w_all": [128, 64, 3, 3]}
 FLOATS = {"w_s": [1, 1, 2, 2], "w_two": 1.4142135, "w_one": 1, "w_c": 0.044715}
 
 
