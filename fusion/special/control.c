@@ -132,9 +132,11 @@ static void count_marks(Fuse *f, Expr n, uint32_t marks, uint32_t sym) {
     small_end(f, &s, "count");
 }
 
-/* Passing a carried value through unchanged needs no store at all. */
-static bool unchanged(const Graph *body, uint32_t i) {
-    return body->outputs.v[i].value == body->inputs.v[i].value;
+/* Passing a carried value through unchanged needs no store at all; nor does a condition that no
+ * iteration waits for, because their number is known. */
+static bool is_kept(const Control *c, uint32_t i) {
+    const Graph *body = c->body[0];
+    return (i == 0 && c->trip) || body->outputs.v[i].value == body->inputs.v[i].value;
 }
 
 /* Where the body leaves its results: carried ones in buffers of its own, stacked ones in their
@@ -145,7 +147,7 @@ static void body_outputs(Fuse *f, Value v, uint32_t *out, Expr *base) {
     for (uint32_t i = 0; i < body->outputs.n; i++) {
         const Type *t = &body->outputs.v[i].type;
         if (i <= c->ncarried) {
-            out[i] = unchanged(body, i) ? NO_BUFFER : fuse_temp(f, t, v) - 1;
+            out[i] = is_kept(c, i) ? NO_BUFFER : fuse_temp(f, t, v) - 1;
             continue;
         }
         out[i] = f->stored[v].results[i - 1] - 1;

@@ -119,6 +119,7 @@ case("modulated", 6, "float[2,64,32,32] x, float[2,1,64,1,1] style, float[1,64,6
     b = Reshape(a, w_all)
     c = Reshape(x, w_wide)
     """ + conv("c", "b", "y", groups=2))
+case("lstm", 11, "float[100,16,128] x, float[1,512,128] w_w, float[1,512,128] w_r", "y = LSTM<hidden_size=128>(x, w_w, w_r)\n")
 case("frames", 3, "float[4,1,8192] x, float[258,1,512] w_c", "y = Conv<strides=[128]>(x, w_c)\n")
 case("odd_weights", 2, "float[512,180] x, float[180,540] w_a", "y = MatMul(x, w_a)\n")
 case("all_pairs", 3, "float[1,64,18,22] x, float[1,64,18,22] z, int64[3] w_pairs", """
