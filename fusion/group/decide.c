@@ -12,6 +12,8 @@
 #define MIN_SPREAD      128 /* elements of a mask for each that is loaded */
 #define MIN_LOOKUPS     4   /* one behind the other, that are a walk */
 #define MAX_ROW_BYTES   32768 /* of a row that contractions make themselves */
+#define MIN_COLUMNS     32    /* that threads read side by side, */
+#define MIN_FOLDED      64    /* of so many elements each */
 #define HEAD_UNIT       8     /* numbers of 16 bits, in 16 bytes */
 #define LONG_ROW        64    /* of them: shorter ones are not worth a copy */
 #define MAX_WIDEN_FLOPS 4     /* that make a number of a byte where it is read */
@@ -450,12 +452,26 @@ static bool folds_rows(const Fuse *f, Value v, FusionWhy *why) {
     return true;
 }
 
+/* Folds many rows into one that is as long as threads read together. */
+static bool folds_columns(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    const Type *t = graph_type(f->g, n->in[0]);
+    const uint32_t last = t->rank - 1u;
+    return !(n->attr.reduce.axes >> last & 1) && fuse_hint(f, t->dim[last]) >= MIN_COLUMNS &&
+           fuse_numel(f, n->in[0]) >= MIN_FOLDED * fuse_numel(f, v);
+}
+
 static bool inlines_reduce(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why) {
     Group *g;
     IdxId idx = single_demand(f, v, &g);
     *why = ngroups > 1 ? WHY_shared : WHY_recompute;
     if (makes_row(f, v)) return folds_rows(f, v, why);
     if (!idx || (f->fact[v].const_only && !g->prepare)) return false;
+    if (f->m->registers && idx_axes_used(f, g, idx) != group_axes(g, AX_PAR) &&
+        folds_columns(f, v)) {
+        *why = WHY_columns;
+        return false;
+    }
     if (!idx_try_reduce(f, g, v, idx, why)) return false;
     *why = WHY_few_rows;
     return !fuse_folds_apart(f, g, v, idx);

@@ -63,6 +63,8 @@ typedef struct SStep {
       "reductions over the same axes of the same sizes share a kernel")                            \
     X(few_rows, "its rows are few and long: a kernel of its own takes them with all processors",   \
       "more rows, or shorter ones")                                                                \
+    X(columns, "it folds columns, which neighbouring threads read side by side",                   \
+      "little: a thread that came back to a column would read it alone")                           \
     X(recompute, "inlining would compute it more than once",                                       \
       "fewer readers per element, or less arithmetic in it")                                       \
     X(template_input, "a contraction reads it more than once per element",                         \
