@@ -552,12 +552,14 @@ static void store_site(Epilogue *p, Site s, uint32_t z, const HV *fetched) {
 enum { MAX_AHEAD = 8, SPARE_REGS = 40, COLUMN_SPARE = 60 };
 enum { SMALL_REGS = 168 }; /* of a thread of a small tile, counted on */
 
-/* Sites whose loads are asked for together, as registers allow. */
-static uint32_t sites_ahead(const Epilogue *p) {
+/* Sites whose loads are asked for together, as registers allow: the sums of what was stored need
+ * none any more. */
+static uint32_t sites_ahead(const Epilogue *p, uint32_t stored) {
     const Gemm *x = p->x;
     uint32_t all = x->tile->regs_math ? x->tile->regs_math : SMALL_REGS,
              live = wgmma_acc(&x->shape);
-    live = live / (x->cols / 8) * (x->to - x->from) + SPARE_REGS;
+    live = live / (x->cols / 8) * (x->to - x->from);
+    live = live - 2 * x->shape.sums * stored + SPARE_REGS;
     uint32_t each = 2 * (p->nloads + x->p->nouts), n = all > live ? (all - live) / each : 1;
     return n < 1 || !p->nloads ? 1 : n > MAX_AHEAD ? MAX_AHEAD : n;
 }
@@ -573,12 +575,15 @@ static void store_some(Epilogue *p, const Site *s, uint32_t n) {
 
 static void store_sites(Epilogue *p) {
     Site s[MAX_AHEAD];
-    uint32_t n = 0, most = sites_ahead(p);
+    uint32_t n = 0, stored = 0, most = sites_ahead(p, 0);
     for (uint32_t j = p->x->from; j < p->x->to; j++)
         for (uint32_t i = 0; i < 2 * p->x->shape.blocks; i++) {
             s[n++] = (Site){i / 2, j, i % 2};
-            if (n == most) store_some(p, s, n);
-            n %= most;
+            if (n < most) continue;
+            store_some(p, s, n);
+            stored += n;
+            most = sites_ahead(p, stored);
+            n = 0;
         }
     if (n) store_some(p, s, n);
 }
