@@ -17,7 +17,8 @@ static void read_line(Line *l, DType t, const Tensor *x, const double *err, int6
     for (int64_t i = 0; i < l->n; i++) {
         EvalScalar v;
         eval_load(x, at + i * stride, 1, 1, &v);
-        const double e = err[at + i * stride], d = eval_as_double(t, v), a = falling ? -d : d;
+        eval_as_doubles(t, 1, &v);
+        const double e = err[at + i * stride], a = falling ? -v.f : v.f;
         l->lo[i] = e == INFINITY ? -INFINITY : a - e;
         l->hi[i] = e == INFINITY ? INFINITY : a + e;
     }
