@@ -35,31 +35,47 @@ static bool takes_labels(const graphc_plan *p, const char *input) {
     return labels && strcmp(labels, input) == 0;
 }
 
+/* What an input's elements may be; labels: or `ignored`, which counts for nothing. */
+typedef struct Accepted {
+    Range range;
+    bool labels;
+    int64_t ignored;
+} Accepted;
+
+static Accepted accepted(const graphc_plan *p, const char *input) {
+    Accepted a = {range_of(p, input), takes_labels(p, input), range_ignored(p)};
+    const int64_t classes = a.labels ? number(p, "vocabulary", INT64_MAX) : INT64_MAX;
+    if (a.labels && a.range.lo < 0) a.range.lo = 0;
+    if (a.range.hi >= classes) a.range.hi = classes - 1;
+    return a;
+}
+
+static graphc_status refuse(const char *input, const NpyView *v, uint64_t at, uint64_t row,
+                            const Accepted *a, ErrorText e) {
+    char besides[64] = "";
+    if (a->labels)
+        snprintf(besides, sizeof besides, ", or %lld for what does not count",
+                 (long long)a->ignored);
+    return error_set(e, GRAPHC_INVALID,
+                     "%s: row %llu, element %llu is %lld; the model takes %lld to %lld%s", input,
+                     (unsigned long long)(at / row), (unsigned long long)(at % row),
+                     (long long)dtype_load_i64(v->dtype, v->data, at), (long long)a->range.lo,
+                     (long long)a->range.hi, besides);
+}
+
 graphc_status range_check(const graphc_plan *p, const char *input, const NpyView *v, ErrorText e) {
     if (!dtype_is_int(v->dtype)) return GRAPHC_OK;
-    const bool labels = takes_labels(p, input);
-    const int64_t ignored = range_ignored(p),
-                  classes = labels ? number(p, "vocabulary", INT64_MAX) : INT64_MAX;
+    const Accepted a = accepted(p, input);
     const uint64_t n = v->bytes / dtype_bytes(v->dtype),
                    row = v->dim[0] ? n / (uint64_t)v->dim[0] : 1;
-    Range r = range_of(p, input);
-    bool counts = !labels;
-    if (labels && r.lo < 0) r.lo = 0;
-    if (r.hi >= classes) r.hi = classes - 1;
+    bool counts = !a.labels || !n;
     for (uint64_t i = 0; i < n; i++) {
         const int64_t x = dtype_load_i64(v->dtype, v->data, i);
-        const bool is_ignored = labels && x == ignored;
-        counts |= !is_ignored;
-        if ((x >= r.lo && x <= r.hi) || is_ignored) continue;
-        char or [64] = "";
-        if (labels)
-            snprintf(or, sizeof or, ", or %lld for what does not count", (long long)ignored);
-        return error_set(e, GRAPHC_INVALID,
-                         "%s: row %llu, element %llu is %lld; the model takes %lld to %lld%s",
-                         input, (unsigned long long)(i / row), (unsigned long long)(i % row),
-                         (long long)x, (long long)r.lo, (long long)r.hi, or);
+        if (a.labels && x == a.ignored) continue;
+        if (x < a.range.lo || x > a.range.hi) return refuse(input, v, i, row, &a, e);
+        counts = true;
     }
-    if (counts || !n) return GRAPHC_OK;
+    if (counts) return GRAPHC_OK;
     return error_set(e, GRAPHC_INVALID, "%s: every label is %lld, which does not count", input,
-                     (long long)ignored);
+                     (long long)a.ignored);
 }
