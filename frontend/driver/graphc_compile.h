@@ -143,10 +143,10 @@ typedef struct graphc_compile_options {
     uint32_t adapters; /* places for so many LoRA adapters beside each other (graphc_adapter_place
                           in graphc_train.h), of the layers and up to the rank that `lora` says */
     const char *lora;  /* "r=16,targets=all-linear"; NULL: that */
-    /* What activations may be rounded to where weights of few bits (MatMulNBits) multiply them,
-     * whatever the model says, numbered as its accuracy_level: 1 f32, 2 f16, 3 bf16, 4 integers of
-     * 8 bits with a scale for each block; 0: as the model says. A level allows and does not ask:
-     * what is faster is done. Noted in the plan as "accuracy_level". */
+    /* What activations may be rounded to where weights of few bits (MatMulNBits, DequantizeLinear)
+     * multiply them, whatever the model says, numbered as its accuracy_level: 1 f32, 2 f16, 3 bf16,
+     * 4 integers of 8 bits with a scale for each block; 0: as the model says. A level allows and
+     * does not ask: what is faster is done. Noted in the plan as "accuracy_level". */
     uint32_t accuracy_level;
 } graphc_compile_options;
 #define GRAPHC_COMPILE_OPTIONS_INIT                                                                \

@@ -278,6 +278,7 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
     io.ndims = o->ndims;
     io.accuracy_level = o->accuracy_level;
     io.rounds_to_bytes = !o->training && !p->lora && !p->trained && multiplies_bytes(p);
+    p->rounds_to_bytes = io.rounds_to_bytes && o->accuracy_level == IMPORT_LEVEL_BYTES;
     if (o->training) GC_TRY(fix_sizes(p, model_path, o, &io));
     GC_TRY(import_model(p->arena, p->diags, model_path, &io, &p->model, &p->imported));
     for (uint32_t i = 0; i < o->nstates; i++)
@@ -311,6 +312,7 @@ static Graph *for_machine(const Pipeline *p, const Machine *m) {
                  {m->quads, pass_quads},
                  {m->quads, pass_dce},
                  {m->quads, pass_requantise},
+                 {m->pack_width, p->rounds_to_bytes ? pass_few_bits_rounded : pass_few_bits},
                  {m->bytes, pass_bytes},
                  {m->terms, pass_join_sums},
                  {m->cuts_sums, pass_cut_sums},

@@ -15,12 +15,13 @@ typedef struct Pipeline {
     const void *bytes; /* of a model in memory (set before importing); NULL: it is a file */
     size_t size;
     Model *model;
-    Graph *imported;     /* as the frontend made it; of a training plan with all that it adds */
-    TrainGraph training; /* of a training plan: its states */
-    Graph *graph;        /* after the graph passes */
-    DType precision;     /* of the options, from pipeline_import on */
-    bool tf32;           /* of f32: 11 bits of each factor, where that is faster */
-    uint32_t ntargets;   /* likewise */
+    Graph *imported;      /* as the frontend made it; of a training plan with all that it adds */
+    TrainGraph training;  /* of a training plan: its states */
+    Graph *graph;         /* after the graph passes */
+    DType precision;      /* of the options, from pipeline_import on */
+    bool tf32;            /* of f32: 11 bits of each factor, where that is faster */
+    bool rounds_to_bytes; /* what weights of few bits multiply, whatever the model says */
+    uint32_t ntargets;    /* likewise */
     PlanTargetInput *targets; /* their schedules and code from pipeline_targets on */
     void *plan;
     size_t plan_size;

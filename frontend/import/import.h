@@ -29,6 +29,8 @@ typedef struct ImportSource {
     FileLinks links; /* among files of external data */
 } ImportSource;
 
+enum { IMPORT_LEVEL_BYTES = 4 }; /* accuracy_level: integers of 8 bits */
+
 typedef struct ImportOptions {
     ImportSource from;
     const ImportDim *dims; /* --dim: fixes or bounds symbols, or says between which

@@ -5,8 +5,12 @@
  *   q      u32 [ceil(N/NR)][K/per][NR]: `per` = 32/bits rows of one column in a word, first lowest
  *   zero   u8  [ceil(N/NR)][blocks][NR]
  *   scale  f32 [ceil(N/NR)][blocks][NR]
- * Needs B = (cast) of permute of (slice of) reshape to [N, K] of mul(sub(cast(q), zero), scale)
- * over [N, blocks, block]; B in any other spelling is packed as it is. */
+ * Integers with a sign, and their zero points, are stored as such without one, more by half of what
+ * their bits can hold.
+ *
+ * Needs B = (cast) of permute of (slice of) reshape to [N, K] of mul(sub(cast(q), zero), scale), or
+ * of mul(cast(q), scale), over [N, blocks, block], as MatMulNBits and pass few_bits spell it; B in
+ * any other spelling is packed as it is. */
 #include "fusion/analyse/facts.h"
 #include "fusion/special/special.h"
 
@@ -26,13 +30,23 @@ static bool is_number(const Fuse *f, Value v, int64_t *out) {
     return true;
 }
 
-/* Bits of the values that v, unsigned bytes, can have. */
+/* Bits of the values that v, integers of 8 bits at most, can have. */
 static uint32_t bits_of(const Fuse *f, Value v) {
     const Node *n = strip_views(f, graph_node(f->g, v));
     int64_t mask;
+    if (n->type.dtype != DT_u8) return dtype_info[n->type.dtype].bits;
     if (n->op == OP_and && (is_number(f, n->in[1], &mask) || is_number(f, n->in[0], &mask)))
         return mask == 3 ? 2 : mask == 15 ? 4 : 8;
     return 8;
+}
+
+static bool is_narrow_int(DType t) {
+    return dtype_is_int(t) && dtype_bytes(t) == 1;
+}
+
+/* What is added to values of t where they are stored without a sign. */
+static int64_t shift_of(DType t) {
+    return dtype_is_signed(t) ? INT64_C(1) << (dtype_info[t].bits - 1) : 0;
 }
 
 /* What an expand along the last of three dimensions repeats, or 0. */
@@ -41,7 +55,9 @@ static Value once_a_block(const Fuse *f, Value v) {
     if (n->op != OP_expand) return 0;
     const Type *to = &n->type, *from = graph_type(f->g, n->in[0]);
     if (from->rank != 3 || !expr_is_value(f->p, from->dim[2], 1)) return 0;
-    return from->dim[0] == to->dim[0] && from->dim[1] == to->dim[1] ? n->in[0] : 0;
+    for (int d = 0; d < 2; d++)
+        if (from->dim[d] != to->dim[d] && !expr_is_value(f->p, from->dim[d], 1)) return 0;
+    return n->in[0];
 }
 
 /* [N, blocks] bytes below a cast to float and views that keep the order, or v. */
@@ -52,7 +68,7 @@ static Value narrow_zero(const Fuse *f, Value v) {
     if (graph_node(f->g, x)->op != OP_cast) return v;
     x = graph_node(f->g, x)->in[0];
     const Type *u = graph_type(f->g, x);
-    bool same = u->dtype == DT_u8 && u->rank >= 2 && u->dim[0] == t->dim[0] &&
+    bool same = is_narrow_int(u->dtype) && u->rank >= 2 && u->dim[0] == t->dim[0] &&
                 u->dim[1] == t->dim[1] && (u->rank == 2 || expr_is_value(f->p, u->dim[2], 1));
     return same && u->rank <= 3 ? x : v;
 }
@@ -104,13 +120,16 @@ static KVal load_row(Body *b, const Pack *k, Expr row, Expr column) {
     return body_op(b, o);
 }
 
-/* Panel, block, column: of [N, blocks, ..]. */
+/* Panel, block, column: of [N, blocks, ..], or of what is the same for all of either. */
 static void once_axes(Fuse *f, Group *g, Pack *k, Expr *dim, Expr *column) {
+    const Type *t = graph_type(f->g, k->b);
     Expr panel = axis_new(f, g, panels(f, k), AX_PAR);
     dim[1] = axis_new(f, g, k->k, AX_PAR);
     dim[2] = expr_const(f->p, 0);
     Expr lane = axis_new(f, g, expr_const(f->p, k->nr), AX_PAR);
     dim[0] = *column = expr_add(f->p, expr_muli(f->p, panel, k->nr), lane);
+    for (int d = 0; d < 2; d++)
+        if (expr_is_value(f->p, t->dim[d], 1)) dim[d] = expr_const(f->p, 0);
 }
 
 static const PackForm pack_once = {"pack_blocks", rows_numel, once_axes, pack_copy, NULL};
@@ -131,11 +150,13 @@ static void words_lower(Body *b, const Root *r) {
     Group *g = b->g;
     const Pack *k = &f->packs.v[r->at];
     const Idx first = *idx_get(g, r->idx);
+    const int64_t shift = shift_of(graph_type(f->g, k->b)->dtype);
     KVal word = 0;
     for (uint32_t i = 0; i < k->per; i++) {
         Expr dim[3] = {first.dim[0], first.dim[1], expr_addi(f->p, first.dim[2], i)};
         IdxId at = idx_make(f, g, graph_type(f->g, k->b), dim, 0);
         KVal x = body_cast(b, pull(b, r->v, at, g->pack_mask), DT_u32);
+        if (shift) x = body_op2(b, OP_add, DT_u32, x, body_const_i(b, DT_u32, shift));
         KVal by = body_const_i(b, DT_u32, i * 32 / k->per);
         if (i) x = body_op2(b, OP_shl, DT_u32, x, by);
         word = word ? body_op2(b, OP_or, DT_u32, word, x) : x;
@@ -143,13 +164,20 @@ static void words_lower(Body *b, const Root *r) {
     pack_put(b, r, word);
 }
 
+/* 0: nothing is subtracted. */
 static KVal zero_read(Body *b, const Pack *k, Expr block, Expr column, Value mul) {
-    if (k->zero)
-        return body_cast(b, load_row(b, &b->f->packs.v[k->zero - 1], block, column), DT_f32);
-    /* one number */
-    Value zero = graph_node(b->f->g, graph_node(b->f->g, mul)->in[k->scaled])->in[1];
-    const Node *n = strip_views(b->f, graph_node(b->f->g, zero));
-    return body_const_f(b, DT_f32, dtype_load_f64(n->type.dtype, n->attr.constant.data, 0));
+    const Graph *g = b->f->g;
+    const double shift = (double)shift_of(graph_type(g, k->b)->dtype);
+    if (k->zero) {
+        KVal z = load_row(b, &b->f->packs.v[k->zero - 1], block, column);
+        z = body_cast(b, z, DT_f32);
+        return shift > 0 ? body_op2(b, OP_add, DT_f32, z, body_const_f(b, DT_f32, shift)) : z;
+    }
+    const Node *sub = graph_node(g, graph_node(g, mul)->in[k->scaled]);
+    if (sub->op != OP_sub) return shift > 0 ? body_const_f(b, DT_f32, shift) : 0;
+    const Node *n = strip_views(b->f, graph_node(g, sub->in[1])); /* one number */
+    double zero = dtype_load_f64(n->type.dtype, n->attr.constant.data, 0);
+    return body_const_f(b, DT_f32, zero + shift);
 }
 
 static KVal words_read(Body *b, const Pack *k, Value operand, IdxId idx) {
@@ -170,7 +198,8 @@ static KVal words_read(Body *b, const Pack *k, Value operand, IdxId idx) {
     word = body_op2(b, OP_and, DT_u32, word, body_const_i(b, DT_u32, (1 << 32 / k->per) - 1));
     Expr block = expr_div(p, row, k->block);
     KVal q = body_cast(b, word, DT_f32);
-    q = body_op2(b, OP_sub, DT_f32, q, zero_read(b, k, block, column, mul));
+    KVal zero = zero_read(b, k, block, column, mul);
+    if (zero) q = body_op2(b, OP_sub, DT_f32, q, zero);
     KVal w = body_op2(b, OP_mul, DT_f32, q, load_row(b, &f->packs.v[k->scale - 1], block, column));
     if (dtype_is_half(half)) w = body_cast(b, body_op1(b, OP_cast, half, w), DT_f32);
     return w;
@@ -185,18 +214,23 @@ typedef struct Parts {
     uint32_t scaled;           /* operand of mul that is q - zero */
 } Parts;
 
+/* Below a subtraction, if there is one, and a conversion; or 0. */
+static Value integers(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op == OP_sub) n = graph_node(f->g, n->in[0]);
+    return n->op == OP_cast && is_narrow_int(graph_type(f->g, n->in[0])->dtype) ? n->in[0] : 0;
+}
+
 static bool find_parts(const Fuse *f, Value b, Parts *x) {
     DType half;
     x->mul = block_product(f, b, &half);
     if (!x->mul) return false;
     const Node *m = graph_node(f->g, x->mul);
-    x->scaled = graph_node(f->g, m->in[0])->op == OP_sub ? 0 : 1;
-    const Node *sub = graph_node(f->g, m->in[x->scaled]);
+    for (uint32_t i = 0; i < 2 && !x->q; i++) x->q = integers(f, m->in[i]), x->scaled = i;
     x->scale = once_a_block(f, m->in[1 - x->scaled]);
-    if (sub->op != OP_sub || !x->scale) return false;
-    const Node *cast = graph_node(f->g, sub->in[0]);
-    if (cast->op != OP_cast || graph_type(f->g, cast->in[0])->dtype != DT_u8) return false;
-    x->q = cast->in[0];
+    if (!x->q || !x->scale) return false;
+    const Node *sub = graph_node(f->g, m->in[x->scaled]);
+    if (sub->op != OP_sub) return true;
     const Node *one = strip_views(f, graph_node(f->g, sub->in[1]));
     if (one->op == OP_const && expr_is_value(f->p, type_numel(f->p, &one->type), 1)) return true;
     x->zero = once_a_block(f, sub->in[1]);

@@ -37,7 +37,10 @@ static void pack_group(Fuse *f, Pack *k) {
 uint32_t pack_make(Fuse *f, Pack *k) {
     for (uint32_t i = 0; i < f->packs.n; i++) {
         const Pack *o = &f->packs.v[i];
-        if (o->b == k->b && o->k == k->k && o->ngroup == k->ngroup && o->form == k->form) return i;
+        /* n: what is the same for all columns may be that of several operands */
+        if (o->b == k->b && o->k == k->k && o->n == k->n && o->ngroup == k->ngroup &&
+            o->form == k->form)
+            return i;
     }
     pack_group(f, k);
     return f->packs.n - 1;

@@ -130,6 +130,11 @@ Value build_loop_stack(Graph *g, Value loop, Value inner);
 bool build_inline(Graph *g, const Graph *body, const Value *inputs, uint32_t sym, Expr by,
                   Value *outputs);
 
+/* f32 x as integers of 8 bits times a scale for each block of its last dimension, the largest
+ * number of the block being 127 of them: what MatMulNBits' accuracy_level 4 allows. Blocks fill the
+ * dimension, which is static. */
+Value build_rounded(Graph *g, Value x, int64_t block);
+
 /* Any node again with other operands: what passes use to copy. */
 Value build_like(Graph *g, const Node *n, const Value *in, uint32_t nin);
 

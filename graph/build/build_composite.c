@@ -67,3 +67,26 @@ static Value decomposed_logsumexp(Graph *g, const Node *n, const Value *in) {
 Value build_decomposed(Graph *g, const Node *n, const Value *in) {
     return n->op == OP_attention ? decomposed_attention(g, n, in) : decomposed_logsumexp(g, n, in);
 }
+
+/* --- Rounded ------------------------------------------------------------------------------ */
+
+Value build_rounded(Graph *g, Value x, int64_t block) {
+    if (!x) return 0;
+    const Type t = *graph_type(g, x);
+    const int last = t.rank - 1;
+    const Expr size = expr_const(g->exprs, block);
+    Type cut = t;
+    cut.dim[last] = expr_div(g->exprs, t.dim[last], size);
+    cut.dim[cut.rank++] = size;
+    const Value y = build_reshape(g, x, cut.rank, cut.dim);
+    const Value most =
+        build_reduce(g, OP_reduce_max, build_unary(g, OP_abs, y), 1u << t.rank, true);
+    const Value all = build_scalar_f(g, DT_f32, 127), none = build_scalar_f(g, DT_f32, 0);
+    const Value by = build_select(g, build_binary(g, OP_eq, most, none), most,
+                                  build_binary(g, OP_div, all, most));
+    Value q = build_unary(g, OP_round, build_binary(g, OP_mul, y, by));
+    q = build_reshape(g, build_cast(g, q, DT_i8), t.rank, t.dim);
+    Value scale = build_binary_f(g, OP_mul, most, 1.0 / 127);
+    scale = build_reshape(g, build_expand(g, scale, cut.rank, cut.dim), t.rank, t.dim);
+    return build_binary(g, OP_mul, build_cast(g, q, DT_f32), scale);
+}

@@ -23,6 +23,7 @@
     X(quads, "quantised contractions become sums of products of u8 by i8: for targets that ask")            \
     X(bytes, "quantised contractions become products of bytes, or of floats of 8 bits: for targets that ask")\
     X(requantise, "scales between integers become one constant, and what integers cannot be is not asked: behind quads")\
+    X(few_bits, "weights that contractions dequantise are spelled as rows of blocks: behind quads")          \
     X(cut_sums, "long sums with few results become sums of parts: for targets that ask, see Machine")       \
     X(join_sums, "sums of contractions are rounded once: for targets that ask, see Machine.terms")          \
     X(digits, "products of f32 become sums of products of f16 digits: for targets that ask")                \
@@ -36,6 +37,10 @@ GRAPH_PASSES(X)
 
 /* What is multiplied and stored between kernels: DT_bf16 or DT_f16. Runs last. */
 Graph *pass_precision(Graph *g, DType to);
+
+/* few_bits, and what these weights multiply is rounded to 8 bits in their blocks: accuracy level 4.
+ */
+Graph *pass_few_bits_rounded(Graph *g);
 
 /* The composites of g itself that `which` has, by value, as core ops (pass_raise.c). */
 Graph *pass_decompose(const Graph *g, const bool *which);

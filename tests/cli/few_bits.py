@@ -1,6 +1,7 @@
 """Weights of few bits keep their bits in memory: few_bits.py GRAPHC
 
-MatMulNBits of 2, 4 and 8 bits, blocks of 16 to 256, with zero points and without: what a plan prepares at load is no larger than
+MatMulNBits of 2, 4 and 8 bits, blocks of 16 to 256, with zero points and without, and DequantizeLinear of 4 and 8 bits in front of a
+product: what a plan prepares at load is no larger than
 its words, scales and zero points in panels, also where projections of one input become one product; results are those of the formula in f64; a row's bits do not depend on how many
 rows stand beside it, though one tile of rows expands weights in registers and more rows a panel in scratch."""
 import json, os, sys
@@ -92,15 +93,6 @@ def projections(zeros):
         check(off.max() <= 2e-6, f"projections, {zeros} zero points: {off.max():.1e} off")
 
 
-def rounded(x, block):
-    """As accuracy_level 4 allows: integers of 8 bits, of which the largest of each block is 127."""
-    cut = x.reshape(*x.shape[:-1], -1, block)
-    most = np.abs(cut).max(-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        q = np.rint(cut * np.where(most == 0, np.float32(0), np.float32(127) / most))
-    return (q * (most * np.float32(1 / 127))).reshape(x.shape).astype(np.float64)
-
-
 def bytes_in_blocks(bits, block, k, n, zeros):
     """accuracy_level 4: sums of integers, block by block; where blocks do not fill k, and for gradients, f32 as at other levels."""
     what = f"level 4, {bits} bits, blocks of {block}, {k} x {n}, {'with' if zeros else 'without'} zero points"
@@ -136,6 +128,108 @@ def bytes_in_blocks(bits, block, k, n, zeros):
         check(np.allclose(np.load("out/x.npy"), want, rtol=1e-4, atol=1e-3), f"{what}: the gradient is another")
 
 
+def rounded(x, block):
+    """As accuracy_level 4 allows: integers of 8 bits, of which the largest of each block is 127."""
+    cut = x.reshape(*x.shape[:-1], -1, block)
+    most = np.abs(cut).max(-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        q = np.rint(cut * np.where(most == 0, np.float32(0), np.float32(127) / most))
+    return (q * (most * np.float32(1 / 127))).reshape(x.shape).astype(np.float64)
+
+
+KINDS = {T.INT4: (4, -8), T.UINT4: (4, 0), T.INT8: (8, -128), T.UINT8: (8, 0)}
+
+
+def integers(name, kind, shape):
+    """A tensor of random ones, and they in f64."""
+    bits, least = KINDS[kind]
+    x = rng.integers(least, least + (1 << bits), shape)
+    low = (x & (1 << bits) - 1).astype(np.uint8).ravel()
+    if bits == 4:
+        low = np.append(low, [0] * (low.size % 2)).astype(np.uint8)
+        low = low[::2] | low[1::2] << 4
+    return h.make_tensor(name, kind, shape, low.tobytes(), raw=True), x.astype(np.float64)
+
+
+def dequantised(kind, k, ns, turned, block=0, zeros=False, scalar=False, half=False):
+    """DequantizeLinear in front of MatMul, or, turned, of Gemm with transB: the same as MatMulNBits. block: along k; 0: a scale for
+    each column, or one. Of several ns: products of one input."""
+    what = f"DequantizeLinear, {KINDS[kind][0]} bits from {KINDS[kind][1]}, {k} x {ns}, turned {turned}, block {block}, zero points {zeros}, scalar {scalar}, half {half}"
+    nodes, consts, ws = [], [], []
+    real = np.float16 if half else np.float32
+    along = 1 if turned else 0  # k
+    for i, n in enumerate(ns):
+        shape = (n, k) if turned else (k, n)
+        of = () if scalar else tuple(-(-d // block) if j == along else d for j, d in enumerate(shape)) if block else (n,)
+        q, x = integers(f"q{i}", kind, shape)
+        scale = np.asarray(rng.random(of) + 0.01).astype(real)
+        consts += [q, nh.from_array(scale, f"s{i}")]
+        spread = lambda p: p if not block and (scalar or not turned) else p[:, None] if not block else np.repeat(p, block, along)[:shape[0], :shape[1]]
+        if zeros:
+            z, zero = integers(f"z{i}", kind, of)
+            consts.append(z)
+            x = x - spread(zero)
+        w = (np.float32(x) * np.float32(spread(scale))).astype(real).astype(np.float64)
+        ws.append(w.T if turned else w)
+        attrs = {"axis": along if block else 1 - along} | ({"block_size": block} if block else {})
+        nodes += [h.make_node("DequantizeLinear", [f"q{i}", f"s{i}", *[f"z{i}"] * zeros], [f"w{i}"], **attrs),
+                  h.make_node("Gemm", ["x", f"w{i}"], [f"y{i}"], transB=1) if turned else h.make_node("MatMul", ["x", f"w{i}"], [f"y{i}"])]
+    t = T.FLOAT16 if half else T.FLOAT
+    g = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", t, ["rows", k])],
+                     [h.make_tensor_value_info(f"y{i}", t, ["rows", n]) for i, n in enumerate(ns)], consts)
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21)], ir_version=10), "m.onnx")
+    run("m.onnx", "-o", "m.plan")
+    info = json.loads(run("inspect", "m.plan", "--json"))["targets"][0]
+    products = sum(kernel["name"].startswith("tem_") for kernel in info["kernels"])
+    check(products == 1, f"{what}: {products} products")
+    bits, size = KINDS[kind][0], block or -(-k * KINDS[kind][0] // 32) * 32 // KINDS[kind][0]
+    most = -(-sum(ns) // 48) * 48 * -(-k // size) * (size * bits // 8 + 4 + zeros * 4)  # zero points may be cast while they are constants
+    held = info["memory"]["prepared"]
+    check(held <= most + 64, f"{what}: {held} bytes prepared, at most {most} wanted")
+    x = rng.standard_normal((21, k)).astype(real)
+    first = {}
+    for rows in (1, 8, 21):
+        np.save("x.npy", x[:rows])
+        for isa in ("3", "4"):
+            run("run", "m.plan", "--isa", isa, "--input", "x=x.npy", "--output-dir", "out")
+            for i, w in enumerate(ws):
+                y = np.load(f"out/y{i}.npy")
+                off = np.abs(y - x[:rows].astype(np.float64) @ w) / (np.abs(x[:rows].astype(np.float64)) @ np.abs(w))
+                check(off.max() <= (1e-3 if half else 2e-6), f"{what}: {rows} rows are off by {off.max():.1e}")
+                check((y[0] == first.setdefault((i, isa), y[0])).all(), f"{what}: the first of {rows} rows has other bits than alone")
+    cut = block if block and k % block == 0 else 0 if block else next((b for b in (128, 64, 32, 16) if k % b == 0), 0)
+    run("m.onnx", "-o", "m.plan", "--accuracy-level", "4", "--dump-ir", "ir")
+    said = open("ir/post-fusion.kir").read()
+    check((f" block {cut} " in said) == (cut > 0) and said.count(" block ") == (cut > 0), f"{what}: at level 4 no blocks of {cut}")
+    run("run", "m.plan", "--input", "x=x.npy", "--output-dir", "out")
+    exact = rounded(x.astype(np.float32), cut) if cut else x.astype(np.float64)
+    for i, w in enumerate(ws):
+        off = np.abs(np.load(f"out/y{i}.npy") - exact @ w) / (np.abs(x.astype(np.float64)) @ np.abs(w))
+        # A number in the middle of two steps may go to either, which moves its row.
+        check(off.max() < 0.01 and (off <= (1e-3 if half else 2e-6)).mean() > 0.9, f"{what}: at level 4 off by {off.max():.1e}")
+
+
+def one_scale():
+    """Weights of different widths with one scale, the same constant: each has it for all of its columns."""
+    k, widths = 128, (300, 40)
+    x = rng.standard_normal((3, k)).astype(np.float32)
+    np.save("x.npy", x)
+    nodes, consts, want, h_in = [], [nh.from_array(np.float32(0.25), "s")], [], "x"
+    for i, n in enumerate(widths):
+        q, w = integers(f"q{i}", T.INT8, (k, n))
+        consts.append(q)
+        nodes += [h.make_node(op, [h_in], [f"x{i}"]) for op in (["Neg"] if i else ["Identity"])]
+        nodes += [h.make_node("DequantizeLinear", [f"q{i}", "s"], [f"w{i}"]), h.make_node("MatMul", [f"x{i}", f"w{i}"], [f"y{i}"])]
+        want.append((-x if i else x).astype(np.float64) @ w * 0.25)
+    g = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ["rows", k])],
+                     [h.make_tensor_value_info(f"y{i}", T.FLOAT, ["rows", n]) for i, n in enumerate(widths)], consts)
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21)], ir_version=10), "m.onnx")
+    run("m.onnx", "-o", "m.plan")
+    run("run", "m.plan", "--input", "x=x.npy", "--output-dir", "out")
+    for i, y in enumerate(want):
+        check(np.allclose(np.load(f"out/y{i}.npy"), y, rtol=1e-4, atol=1e-2), f"one scale: product {i} is another")
+
+
 def level_of_the_user():
     """--accuracy-level goes before what the model says, either way: a model of that level's code and bits; the plan says so."""
     q, scale, z, blocks, names, consts = weights(4, 32, 96, 97, 0)
@@ -163,6 +257,20 @@ def level_of_the_user():
 projections(0)
 projections(1)
 level_of_the_user()
+one_scale()
+for kind in KINDS:  # of more elements than are computed when compiling
+    dequantised(kind, 96, (97,), turned=False, block=32, zeros=True)
+    dequantised(kind, 128, (60, 34, 34), turned=True, block=64)
+    dequantised(kind, 104, (50,), turned=kind == T.INT4, zeros=kind in (T.UINT4, T.INT8))
+dequantised(T.INT4, 100, (97,), turned=False, block=32, zeros=True)
+dequantised(T.UINT4, 100, (97,), turned=True, block=16)
+dequantised(T.INT8, 333, (40,), turned=False)
+dequantised(T.INT8, 128, (40, 34), turned=True, scalar=True)
+dequantised(T.UINT8, 384, (40,), turned=False, zeros=True)
+dequantised(T.INT4, 96, (50,), turned=True, scalar=True)
+dequantised(T.INT4, 128, (60, 40), turned=False, block=32, zeros=True)
+dequantised(T.INT8, 128, (60, 40), turned=False)
+dequantised(T.INT4, 128, (40,), turned=False, block=32, half=True)
 for bits, block, k, zeros in ((4, 32, 96, 0), (4, 16, 48, 1), (4, 128, 256, 1), (8, 32, 64, 0), (2, 64, 128, 1), (4, 32, 80, 0)):
     bytes_in_blocks(bits, block, k, 97, zeros)
 for block in (16, 32, 64, 128, 256):

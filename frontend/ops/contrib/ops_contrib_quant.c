@@ -2,7 +2,7 @@
  * in front of the operator that reads the weights. */
 #include "frontend/ops/tensor/quant.h"
 
-enum { MAX_BLOCK = 1 << 16, ACCURACY_BYTES = 4 };
+enum { MAX_BLOCK = 1 << 16 };
 
 /* ---- MatMulNBits --------------------------------------------------------------------------- */
 
@@ -45,34 +45,12 @@ static bool nbits_check(Lower *l, int64_t bits, int64_t block, int64_t k, int64_
     return true;
 }
 
-/* x as integers of 8 bits times a scale for each block of its last dimension, the largest number of
- * the block being 127 of them: what accuracy_level 4 allows. */
-static Value round_in_blocks(Graph *g, Value x, int64_t block) {
-    x = build_cast(g, x, DT_f32);
-    if (!x) return 0;
-    const Type t = *graph_type(g, x);
-    const int last = t.rank - 1;
-    Type cut = t;
-    cut.dim[last] = expr_div(g->exprs, t.dim[last], v_int(g, block));
-    Type scales = cut;
-    cut.dim[cut.rank++] = v_int(g, block);
-    Value y = build_reshape(g, x, cut.rank, cut.dim);
-    Value most = build_reduce(g, OP_reduce_max, v_abs(g, y), 1u << t.rank, true);
-    Value none = build_binary(g, OP_eq, most, v_const(g, most, 0));
-    Value by = build_select(g, none, most, v_div(g, v_const(g, most, 127), most));
-    Value q = build_cast(g, build_unary(g, OP_round, v_mul(g, y, by)), DT_i8);
-    q = build_reshape(g, q, t.rank, t.dim);
-    Value scale = build_reshape(g, v_mulf(g, most, 1.0 / 127), scales.rank, scales.dim);
-    scale = quant_spread_blocks(g, scale, t.dim[last], last, block);
-    return v_mul(g, build_cast(g, q, DT_f32), scale);
-}
-
 /* Whether x, by the model and by what it is compiled for, may be rounded. */
 static bool may_round(Lower *l, Value x, int64_t k, int64_t block) {
     const Type *t = graph_type(lower_graph(l), x);
     const ImportOptions *o = lower_options(l);
     const int64_t level = o->accuracy_level ? o->accuracy_level : lower_i(l, "accuracy_level");
-    return level == ACCURACY_BYTES && o->rounds_to_bytes && k % block == 0 &&
+    return level == IMPORT_LEVEL_BYTES && o->rounds_to_bytes && k % block == 0 &&
            expr_is_value(lower_graph(l)->exprs, t->dim[t->rank - 1], k);
 }
 
@@ -97,7 +75,7 @@ static bool lower_matmul_nbits(Lower *l) {
     w = build_slice_axis(g, w, 1, v_int(g, 0), v_int(g, k), 1);
     Value x = a;
     if (wide == DT_f32 && v_rank(g, a) && may_round(l, a, k, block))
-        x = round_in_blocks(g, a, block);
+        x = build_rounded(g, build_cast(g, a, DT_f32), block);
     else
         w = v_cast_like(g, w, a);
     Value y = build_matmul(g, x, v_transpose(g, w), wide);
