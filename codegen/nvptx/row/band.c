@@ -2,8 +2,8 @@
  * in registers until its last row. Teams of a block take rows of their own, each finished before
  * the next one begins (band_turns.c), or, where folds follow each other, a turn later
  * (band_behind.c; there a team larger than a warp is the block). Some rows are taken by all of a
- * block (band_ahead.c). band_fetch.c brings rows of the last two; band_sums.c is what rows and
- * blocks leave. */
+ * block (band_ahead.c). Blocks keep pace where rows are long (band_pace.c). band_fetch.c brings
+ * rows of the last two; band_sums.c is what rows and blocks leave. */
 #include "codegen/nvptx/row/band.h"
 
 enum {
@@ -306,6 +306,10 @@ static bool choose_sizes(Band *b) {
     b->whole = !b->behind || b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds);
     uint32_t row = b->whole ? b->row_bytes * b->teams : b->slots * b->threads * BAND_PIECE;
     b->again = !b->behind && b->r.pieces > 2;
+    /* Two rows of 96 KB and more are on their way then: over 16,384 columns rmsnorm's gradient
+     * takes 104.2 us in step and 111.9 without. Less is shared out evenly enough: 8,192
+     * columns 99.4 and 100.4, layernorm's 108.3 and 104.6; teams of a block lose 2 to 12 us. */
+    b->paced = b->again && b->teams == 1;
     uint32_t beside = b->teams * (HOP_BARRIER_BYTES + (b->ahead ? 0 : b->nnumbers * BAND_NUMBER));
     if (!choose_stages(b, row, b->whole ? beside : 0, blocks)) return false;
     choose_kept(b, blocks);

@@ -34,6 +34,7 @@ typedef struct Band {
     LLVMValueRef stage, round; /* i32: at % stages; at / stages % 2 */
     Expr rows;                 /* of the kernel */
     bool again;                /* rows are read again behind their folds */
+    bool paced;                /* blocks keep pace with each other */
     uint32_t side;             /* of them, that a warp's teams take side by side */
 } Band;
 
@@ -62,6 +63,18 @@ bool band_is_fixed(const Band *b, KVal v);
 uint32_t band_vector_bytes(const Band *b, KVal v);
 LLVMValueRef **band_fixed(Band *b);
 LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b); /* and; NULL is true */
+
+/* band_pace.c: of a block that is one team. Called by all threads, then by one, in each of the
+ * block's turns (i32) before anything else, and behind the last, with their number. */
+typedef struct Pace {
+    Gpu *g;
+    int64_t blocks;
+    LLVMValueRef counter, cells; /* address of the count (i64); shared memory of the block */
+    LLVMValueRef turns, last;    /* i32: of a block at most; the count that is followed by zero */
+} Pace;
+Pace band_pace(const Band *b, Expr turns);
+void band_pace_turn(const Pace *p, LLVMValueRef turn);
+void band_pace_end(const Pace *p, LLVMValueRef turns);
 
 /* Requests. One thread of a team asks the copy engine for its row, or, where teams are parts of
  * a warp and rows short, every thread asks for what it needs itself, into shared memory that no

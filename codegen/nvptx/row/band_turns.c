@@ -17,9 +17,13 @@ typedef struct Turns {
     uint32_t nacc, ncopied;              /* sums; numbers that are copied with their rows */
     LLVMValueRef row, stage, round, odd; /* of the turn: the group's first row (i64); i32; i64 */
     LLVMValueRef number[BAND_OWN];       /* of the thread's row; NULL: read where it is needed */
+    Pace pace;                           /* where Band.paced, which goes by */
+    LLVMValueRef turn;                   /* ... turns before this one (i32) */
 } Turns;
 
-enum { STATE = 4 }; /* row, stage, round, odd: what goes from turn to turn beside the sums */
+/* Row, stage, round, and odd, or, where blocks keep pace, turn: what goes from turn to turn beside
+ * the sums. */
+enum { STATE = 4 };
 
 /* --- What a turn stands on -------------------------------------------------------------------- */
 
@@ -351,6 +355,25 @@ static void fold_row(const Turns *t, Held *h, const Pass *p) {
     row_results(r, p, acc);
 }
 
+/* In front of the wait for a row, where registers hold the sums of columns and little else. */
+static void keep_pace(const Turns *t) {
+    Emit *e = t->b->r.team.g->e;
+    EmitIf one;
+    if (!t->b->paced) return;
+    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, t->b->r.team.rank, emit_i64(e, 0), ""));
+    band_pace_turn(&t->pace, t->turn);
+    emit_if_end(e, &one);
+}
+
+static void end_pace(const Turns *t, LLVMValueRef *const state) {
+    Emit *e = t->b->r.team.g->e;
+    EmitIf one;
+    if (!t->b->paced) return;
+    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, t->b->r.team.rank, emit_i64(e, 0), ""));
+    band_pace_end(&t->pace, state[3]);
+    emit_if_end(e, &one);
+}
+
 /* The row of the turn: its folds, the sums of columns, what is stored of it. Where
  * registers are short it is read again behind the folds. */
 static void run_row(Turns *t, bool full, LLVMValueRef *acc) {
@@ -359,6 +382,7 @@ static void run_row(Turns *t, bool full, LLVMValueRef *acc) {
     Emit *e = g->e;
     Held h;
     b->r.team.turn = b->r.team.size > 32 ? t->odd : NULL;
+    keep_pace(t);
     wait(t);
     take_numbers(t);
     LLVMValueRef inside = begin_row(t, full, &h);
@@ -376,7 +400,7 @@ static void run_row(Turns *t, bool full, LLVMValueRef *acc) {
     emit_pop(e);
 }
 
-/* Row, stage, round and parity of the turn behind this one. */
+/* What goes from turn to turn, of the turn behind this one. */
 static void next_turn(const Turns *t, LLVMValueRef *to) {
     Emit *e = t->b->r.team.g->e;
     HV next = hop_addi(e, t->stage, 1);
@@ -384,7 +408,7 @@ static void next_turn(const Turns *t, LLVMValueRef *to) {
     to[0] = LLVMBuildAdd(e->b, t->row, t->step, "");
     to[1] = LLVMBuildSelect(e->b, wraps, hop_i(e, 0), next, "");
     to[2] = LLVMBuildXor(e->b, t->round, LLVMBuildZExt(e->b, wraps, e->i32, ""), "");
-    to[3] = LLVMBuildXor(e->b, t->odd, emit_i64(e, 1), "");
+    to[3] = t->b->paced ? hop_addi(e, t->turn, 1) : LLVMBuildXor(e->b, t->odd, emit_i64(e, 1), "");
 }
 
 /* Turns while the group's first row is below `end`. x: the sums, and the first turn's state. */
@@ -398,6 +422,10 @@ static void walk_turns(Turns *t, LLVMValueRef end, bool full, LLVMValueRef *x) {
     emit_loop_begin(e, l, "turn", x[state], end, t->step, false);
     t->row = l->phi[state], t->stage = l->phi[state + 1];
     t->round = l->phi[state + 2], t->odd = l->phi[state + 3];
+    if (b->paced) {
+        t->turn = t->odd;
+        t->odd = LLVMBuildZExt(e->b, hop_andi(e, t->turn, 1), e->i64, "");
+    }
     next_turn(t, l->next + state);
     for (uint32_t i = 0; i < t->nacc; i++) l->next[i] = l->phi[i];
     run_row(t, full, l->next);
@@ -448,6 +476,7 @@ void band_walk(Band *b, LLVMValueRef *acc) {
     for (uint32_t i = 0; i < b->nnumbers; i++) t.ncopied += is_copied(&t, b->number[i]);
     place_group(&t);
     t.fixed = band_fixed(b);
+    if (b->paced) t.pace = band_pace(b, expr_ceildiv(e->exprs, t.rows, g->k->axes[0].extent));
     init_barriers(&t);
     LLVMValueRef row = t.first, *state = acc + t.nacc;
     for (uint32_t i = 0; i + b->again < b->stages; i++) {
@@ -456,8 +485,10 @@ void band_walk(Band *b, LLVMValueRef *acc) {
     }
     if (b->kept) keep_fixed(&t);
     state[0] = t.first, state[1] = state[2] = hop_i(e, 0), state[3] = emit_i64(e, 0);
+    if (b->paced) state[3] = hop_i(e, 0);
     LLVMValueRef rows = emit_expr(e, t.rows), full = emit_i64(e, t.side - 1);
     walk_turns(&t, LLVMBuildSub(e->b, rows, full, ""), true, acc);
     Expr rest = expr_mod(e->exprs, t.rows, expr_const(e->exprs, t.side));
     if (!expr_is_value(e->exprs, rest, 0)) walk_turns(&t, rows, false, acc);
+    end_pace(&t, state);
 }

@@ -3,8 +3,8 @@
  * behind come in batches, of which shuffles pick, those of a block's are loaded a turn ahead, those
  * of others come with their rows. These others are exactly the rows that exist: nothing is masked
  * but in the last turn of a warp that takes several. They keep weights in shared memory where
- * registers are short. Sums of f32 are joined in turn. Then the kernel that joins the blocks' sums:
- * rows of a warp meet in registers. */
+ * registers are short, and blocks of such long rows keep pace. Sums of f32 are joined in turn. Then
+ * the kernel that joins the blocks' sums: rows of a warp meet in registers. */
 #include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
@@ -48,6 +48,8 @@ static const char kept[] =
     "%15 f32 reduce sum t %14\n%16 f32 store p4[b*16384 + c] %15\n"
     "%17 f32 reduce sum t %2\n%18 f32 store p5[b*16384 + c] %17\nend\n";
 enum { KEPT_ROW = 16384 * 2 * 2, KEPT_WEIGHTS = 512 * 4 * 8 * 2 };
+/* Each of 132 blocks counts its 32 turns, and once more at its end: zero follows this count. */
+static const char last_count[] = "4355";
 
 /* Two sums over 512 columns: a vector a thread, and three rows of a team on their way. */
 static const char two_sums[] =
@@ -114,6 +116,9 @@ static uint32_t count(const char *text, const char *what) {
 /* Shared memory of a multiprocessor, and what the system takes of it for each block. */
 enum { PROCESSORS = 132, OF_PROCESSOR = 228 * 1024, OF_BLOCK = 1024 };
 
+/* Turns that blocks count together. */
+static const char counts[] = "red.relaxed.gpu.global.inc";
+
 static void check(const Band *t, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
@@ -125,6 +130,7 @@ static void check(const Band *t, Built *b) {
     CHECK(!strstr(text, "cp.async.mbarrier.arrive.noinc") == (t->way != TURNS));
     CHECK(!strstr(text, "bar.sync \t%r") == !t->named);
     CHECK(!strstr(text, "selp.f32") == !t->masked);
+    CHECK(!strstr(text, counts));
     /* A block more would fit nowhere. */
     const int64_t a_block = (int64_t)ck->shared_bytes + OF_BLOCK;
     CHECK((t->blocks / PROCESSORS + 1) * a_block > OF_PROCESSOR);
@@ -135,7 +141,14 @@ static void check(const Band *t, Built *b) {
 
 static void check_kept(Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
+    const char *text = built_text(b);
     CHECK(ck->shared_bytes >= 3 * KEPT_ROW + KEPT_WEIGHTS);
+    /* In a turn, and behind the last: of a block that has one less, too. */
+    CHECK_EQ_I(count(text, counts), 3);
+    CHECK(strstr(text, last_count) != NULL);
+    CHECK(strstr(text, "ld.relaxed.gpu.global") != NULL);
+    CHECK_EQ_I(expr_value(b->p, ck->zero_bytes), 16);
+    CHECK(ck->zero_kept);
 }
 
 /* Requests of the first rows, and of the next in the loop. */
