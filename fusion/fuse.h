@@ -49,6 +49,7 @@ typedef struct VState {
     uint32_t group; /* 1 + group that stores it */
     bool permuted;  /* stored in another order of dimensions than its type's: */
     uint8_t order[GRAPH_MAX_RANK]; /* position i of the buffer is this dimension of v */
+    bool wide;                     /* a float of 16 bits, stored as the f32 that is computed */
     uint32_t align;                /* rows begin at multiples of so many elements; 0: dense */
     Value home;                    /* concatenation whose buffer it is stored into ... */
     uint32_t home_part;            /* ... as this operand */

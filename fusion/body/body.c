@@ -136,7 +136,7 @@ static bool is_zero(const Body *b, KVal x) {
 }
 
 KVal body_load(Body *b, Value v, IdxId idx, Expr mask, KVal fill) {
-    DType t = graph_type(b->f->g, v)->dtype;
+    DType t = fuse_stored_type(b->f, v);
     KOp o = body_blank(K_kload, t);
     o.buf = body_param(b, fuse_buffer_of(b->f, v), false);
     o.index = home_index(b->f, b->g, v, idx);

@@ -153,11 +153,15 @@ static Expr aligned_numel(const Fuse *f, const VState *s, const Type *t) {
                     vstate_row(f->p, s, schedule_bound(f->s, t->dim[last])));
 }
 
+DType fuse_stored_type(const Fuse *f, Value v) {
+    return f->v[v].wide ? DT_f32 : graph_type(f->g, v)->dtype;
+}
+
 void fuse_own_buffer(Fuse *f, Value v) {
     Stored *at = &f->stored[v];
     if (f->v[v].home || at->buf) return;
     const Type *t = graph_type(f->g, v);
-    SBuffer b = {.dtype = t->dtype, .node = v, .graph = f->g};
+    SBuffer b = {.dtype = fuse_stored_type(f, v), .node = v, .graph = f->g};
     b.kind = f->fact[v].const_only ? BUF_prepared : BUF_temp;
     b.numel = max_numel(f, t);
     if (f->v[v].align) b.numel = aligned_numel(f, &f->v[v], t);
@@ -174,7 +178,7 @@ static void note_held(Fuse *f) {
     for (Value v = 1; f->g == f->s->graph && v < f->g->nodes.n; v++) {
         const VState *s = &f->v[v];
         const uint32_t buf = f->stored[v].buf;
-        if (!buf || s->align || graph_node(f->g, v)->op == OP_state) continue;
+        if (!buf || s->align || s->wide || graph_node(f->g, v)->op == OP_state) continue;
         SBuffer *b = &f->s->buffers.v[buf - 1];
         b->holds = v;
         b->order = s->permuted ? s->order : NULL;

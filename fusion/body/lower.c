@@ -26,7 +26,8 @@ static Expr root_index(const Fuse *f, const Group *g, const Root *r) {
 static void lower_root(Body *b, const Root *r) {
     KVal x = pull(b, r->v, r->idx, 0);
     Expr at = root_index(b->f, b->g, r);
-    body_store(b, graph_type(b->f->g, r->v)->dtype, x, root_buffer(b->f, r), at, 0);
+    DType t = r->to == TO_own ? fuse_stored_type(b->f, r->v) : graph_type(b->f->g, r->v)->dtype;
+    body_store(b, t, x, root_buffer(b->f, r), at, 0);
 }
 
 void body_begin(Body *b) {

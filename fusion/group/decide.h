@@ -26,6 +26,7 @@ bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx);
 /* few.c. Rows so long and so few that a kernel has to cut them: reduction v of such rows, read at
  * idx, is not computed where their points are, nor where another fold waits for it. */
 bool fuse_folds_apart(const Fuse *f, const Group *g, Value v, IdxId idx);
+bool fuse_is_statistic(const Fuse *f, Value v); /* of such rows, for other kernels' points alone */
 bool fuse_few_rows(const Fuse *f, const Group *g);   /* g folds such rows: it stores none of their
                                                         points */
 bool fuse_siblings(const Fuse *f, Value a, Value b); /* contractions of one A operand */

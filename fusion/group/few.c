@@ -113,3 +113,15 @@ bool fuse_folds_apart(const Fuse *f, const Group *g, Value v, IdxId at) {
     if (!axes || !is_narrow(f, g, par & ~axes, axes)) return false;
     return !row || stores_points(f, g, row) || takes_turns(f, g, v);
 }
+
+/* In 16 bits sums of a long row would be rounded, or infinite, which they are not where one kernel
+ * goes on with them. */
+bool fuse_is_statistic(const Fuse *f, Value v) {
+    const VState *s = &f->v[v];
+    const Node *n = graph_node(f->g, v);
+    if (!op_is_reduce((Op)n->op) || !dtype_is_half(n->type.dtype) || s->must) return false;
+    if (f->fact[v].const_only || fuse_numel(f, v) >= f->m->processors) return false;
+    for (uint32_t i = 0; i < s->demands.n; i++)
+        if (s->demands.v[i].use != USE_point) return false;
+    return true;
+}

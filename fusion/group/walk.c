@@ -67,6 +67,7 @@ static void store(Fuse *f, Value v) {
     if (!g) g = new_home(f, v, &idx);
     if (op_is_reduce((Op)n->op)) idx_reduce(f, g, v, idx); /* the layout looks at the row */
     fuse_choose_layout(f, g, v);
+    f->choice[v].wide = fuse_is_statistic(f, v);
     fuse_add_root(f, g, v, idx);
 }
 

@@ -25,6 +25,7 @@
     X(requantise, "scales between integers become one constant, and what integers cannot be is not asked: behind quads")\
     X(few_bits, "weights that contractions dequantise are spelled as rows of blocks: behind quads")          \
     X(cut_sums, "long sums with few results become sums of parts: for targets that ask, see Machine")       \
+    X(cut_dots, "contractions of long sums with few results become sums of parts: for targets that ask")      \
     X(join_sums, "sums of contractions are rounded once: for targets that ask, see Machine.terms")          \
     X(digits, "products of f32 become sums of products of f16 digits: for targets that ask")                \
     X(high_digits, "products of f32 become products of their high f16 digits: tf32")                        \

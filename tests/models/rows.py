@@ -271,9 +271,10 @@ def few_rows(tmp):
            ("ReduceMax", ["x"], "a", {}), ("Add", ["v", "a"], "o", {})]  # a third fold takes a walk of its own
     for name, nodes, shape, cut in (("norm", [norm], [2, 8, 65537], ["red", "poi"]), ("soft", [soft], [3, 250007], ["red", "poi"]),
                                     ("best", best, [5, 300007], ["red", "poi"]), ("far", far, [5, 300007], ["red", "red"]),
-                                    ("many", [soft], [300, 250007], None), ("short", [soft], [3, 4099], None)):
-        sizes = [("x", T.FLOAT, shape)] + [(i, T.FLOAT, [8]) for i in "wb" if nodes == [norm]]
-        model(f"{tmp}/few_{name}.onnx", nodes, [("o", T.FLOAT, [1, 1] if nodes == far else shape)], sizes)
+                                    ("half", [soft], [3, 250007], ["red", "poi"]), ("many", [soft], [300, 250007], None), ("short", [soft], [3, 4099], None)):
+        t = T.FLOAT16 if name == "half" else T.FLOAT
+        sizes = [("x", t, shape)] + [(i, t, [8]) for i in "wb" if nodes == [norm]]
+        model(f"{tmp}/few_{name}.onnx", nodes, [("o", t, [1, 1] if nodes == far else shape)], sizes)
         if not run(f"{tmp}/few_{name}.onnx", "-o", f"{tmp}/few.plan", "--target", "cpu,sm_90a", "--dump-ir", f"{tmp}/few_{name}"):
             continue
         kinds = {t: re.findall(r"^kernel \S+ (\w+)", open(dump(f"{tmp}/few_{name}", t, "post-fusion.kir")).read(), re.M)
@@ -283,6 +284,9 @@ def few_rows(tmp):
         plan = open(dump(f"{tmp}/few_{name}", "sm_90a", "plan.txt")).read()
         parts = [int(x) * int(y) for x, y in re.findall(r"grid (\d+) +x (\d+)", plan[plan.index("sm_90a"):])]
         check(not cut or all(n >= 66 for n in parts), f"few rows, {name}: blocks {parts}")
+        if name == "half":
+            kir = open(dump(f"{tmp}/few_half", "sm_90a", "post-fusion.kir")).read()
+            check(not re.search(r"temp f16", kir), "few rows: what other kernels go on with is rounded to 16 bits")
         if name == "best":  # an odd number of points that lie side by side
             folder = f"{tmp}/few_best"
             ptx = "".join(open(f"{at}/{f}").read() for at, _, files in os.walk(folder) for f in files if f.endswith(".ptx") and "poi" in f)
