@@ -316,6 +316,7 @@ static Graph *for_machine(const Pipeline *p, const Machine *m) {
                  {m->bytes, pass_bytes},
                  {m->terms, pass_join_sums},
                  {m->cuts_sums, pass_cut_sums},
+                 {m->cuts_dots, pass_cut_dots},
                  {m->digits, p->tf32 ? pass_high_digits : pass_digits}};
     Graph *g = p->graph;
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)

@@ -32,8 +32,10 @@ typedef struct Machine {
                            a kernel of its own: an epilogue reads and writes them at a third of
                            memory's rate; 0 = never */
     bool cuts_sums;     /* long sums with few results are cut by the graph (pass_cut_sums) */
-    bool digits;        /* multiplies f32 as f16 digits (pass_digits) */
-    bool winograd;      /* worth raising 3x3 stride-1 convolutions */
+    bool cuts_dots; /* and long contractions with few results, where a kernel fills the machine by
+                       its results alone (pass_cut_dots) */
+    bool digits;    /* multiplies f32 as f16 digits (pass_digits) */
+    bool winograd;  /* worth raising 3x3 stride-1 convolutions */
     /* contractions whose results are added to another's may have a part in its kernel, so many: one
      * sum of products of several pairs of matrices (pass_join_sums) */
     uint32_t terms;

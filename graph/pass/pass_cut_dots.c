@@ -19,8 +19,10 @@ enum {
     PART = 1 << 12,    /* and its parts, at least */
     WHOLE = 64,        /* that parts are multiples of */
     TILE = 64,         /* of a result: a measure of parallel work, of sizes alone */
-    FEW = 16,          /* tiles, which do not fill a machine where blocks share sums, */
+    FEW = 16,          /* tiles, which do not fill a machine, */
+    FEW_HALF = 4,      /* or where blocks share the sums of a tile, as of 16 bits, */
     ENOUGH = 256,      /* and those that do */
+    VECTOR = 8,        /* elements of 16 bits that such rows are whole numbers of */
     MOST_COLUMNS = 64, /* beside one row */
     LOOK_DEPTH = 12,
 };
@@ -65,8 +67,19 @@ static Value rest(Graph *g, Value x, int at, int64_t from, int64_t k) {
     return build_slice_axis(g, x, at, expr_const(p, from), expr_const(p, k - from), 1);
 }
 
-static Value in_parts(Graph *g, Value a, Value b, DType to, int64_t k, int64_t parts) {
+/* Most parts, or so few less, half as many at least, that little is left. */
+static int64_t choose_parts(int64_t k, int64_t most) {
+    int64_t best = most, least = k;
+    for (int64_t n = most; n >= 2 && n >= most / 2; n--) {
+        const int64_t left = k - k / n / WHOLE * WHOLE * n;
+        if (left < least) best = n, least = left;
+    }
+    return best;
+}
+
+static Value in_parts(Graph *g, Value a, Value b, DType to, int64_t k, int64_t most) {
     const int m = graph_type(g, a)->rank - 2; /* the axis of a's rows, and of b's */
+    const int64_t parts = choose_parts(k, most);
     const int64_t size = k / parts / WHOLE * WHOLE, from = parts * size;
     Value x = turn(g, cut(g, a, m + 1, parts, size), m), y = cut(g, b, m, parts, size);
     Value sum = build_reduce(g, OP_reduce_sum, build_dot(g, x, y, to), 1u << m, false);
@@ -106,7 +119,8 @@ static Value cut_dot(Rewrite *r, Value v) {
     int64_t columns = expr_hint(g->exprs, tb.dim[tb.rank - 1]);
     for (int i = 0; i + 2 < ta.rank; i++) batch *= expr_hint(g->exprs, ta.dim[i]);
     const int64_t tiles = ceil_div(rows, TILE) * ceil_div(columns, TILE) * batch;
-    if (tiles > FEW || tiles < 1) return 0;
+    const bool shared = dtype_is_half(ta.dtype) && rows % VECTOR == 0 && columns % VECTOR == 0;
+    if (tiles > (shared ? FEW_HALF : FEW) || tiles < 1) return 0;
     const bool row = expr_is_value(g->exprs, ta.dim[ta.rank - 2], 1);
     const bool column = expr_is_value(g->exprs, tb.dim[tb.rank - 1], 1);
     if ((row && columns <= MOST_COLUMNS) || (column && rows <= MOST_COLUMNS))
