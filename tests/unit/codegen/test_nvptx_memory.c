@@ -43,7 +43,7 @@ typedef struct Want {
 
 static const Want wants[] = {
     {"add, relu", ADD_RELU("16777216"), 2, 2, 1, 1},
-    {"of odd length", ADD_RELU("16777217"), 0, 2, 0, 1},
+    {"of odd length: vectors, and what is behind them", ADD_RELU("16777217"), 2, 4, 1, 2},
     {"of one operand and what all rows share, by pairs", BIAS_EXP("16384"), 4, 4, 2, 2},
     {"too few for pairs", BIAS_EXP("512"), 2, 2, 1, 1},
     {"too few for vectors", ADD_RELU("4096"), 0, 2, 0, 1},
