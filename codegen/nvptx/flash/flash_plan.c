@@ -14,7 +14,7 @@ static const FlashTile tiles[] = {
     {"128x64", true, 64, 64, false, 2, 64, 2, 8, false, false, 24, 240, 0},
     {"128x32", true, 128, 128, false, 2, 32, 2, 8, false, false, 24, 240, 16},
     {"128x32", true, 256, 128, true, 2, 32, 2, 8, false, true, 24, 240, 16},
-    {"64x32", true, 512, 128, true, 1, 32, 1, 8, false, true, 0, 0, 16},
+    {"64x32", true, 512, 128, true, 1, 32, 1, 8, false, true, 0, 0, 32},
 };
 
 /* Scores by a body take registers of their own; a build that spilled takes the next tile. */
