@@ -67,12 +67,13 @@ static Value rest(Graph *g, Value x, int at, int64_t from, int64_t k) {
     return build_slice_axis(g, x, at, expr_const(p, from), expr_const(p, k - from), 1);
 }
 
-/* Most parts, or so few less, half as many at least, that little is left. */
+/* Half of the most parts at least: a block takes one in the time of its size, and then what is left
+ * behind them, alone, in twice that. */
 static int64_t choose_parts(int64_t k, int64_t most) {
-    int64_t best = most, least = k;
+    int64_t best = most, least = INT64_MAX;
     for (int64_t n = most; n >= 2 && n >= most / 2; n--) {
-        const int64_t left = k - k / n / WHOLE * WHOLE * n;
-        if (left < least) best = n, least = left;
+        const int64_t size = k / n / WHOLE * WHOLE, time = size + 2 * (k - n * size);
+        if (time < least) best = n, least = time;
     }
     return best;
 }
