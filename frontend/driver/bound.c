@@ -226,8 +226,8 @@ static void look_at_errors(void *ctx, Value v, EvalPart part, const EvalTensor *
     }
 }
 
-graphc_status bound_errors(const Graph *g, const EvalTensor *inputs, uint32_t i,
-                           const EvalTensor *got, Arena *a, double *of_bound) {
+graphc_status bound_elements(const Graph *g, const EvalTensor *inputs, uint32_t i,
+                             const EvalTensor *got, Arena *a, double *of_bound) {
     const Value out = g->outputs.v[i].value;
     Errors x = {.got = got};
     uint8_t *look = ARENA_ARRAY(a, uint8_t, g->nodes.n);

@@ -11,7 +11,7 @@ typedef struct OutputBound {
     DType coarsest; /* the type of those that round most */
     double terms;   /* how much larger what it is a sum of is (bound_terms), which `std` allows for;
                        0: not asked */
-    double errors;  /* the largest difference as a part of what rounding explains (bound_errors);
+    double errors;  /* the largest difference as a part of what rounding explains (bound_elements);
                        0: not asked */
 } OutputBound;
 
@@ -27,7 +27,7 @@ graphc_status bound_terms(const Graph *g, const EvalTensor *inputs, uint32_t i, 
  * be a step off, an order of near values another. No more than 1: all of it. Far more than `std`
  * knows, where errors do not grow from layer to layer; where they may be anything, infinite.
  * Evaluates the graph. */
-graphc_status bound_errors(const Graph *g, const EvalTensor *inputs, uint32_t i,
-                           const EvalTensor *got, Arena *a, double *of_bound);
+graphc_status bound_elements(const Graph *g, const EvalTensor *inputs, uint32_t i,
+                             const EvalTensor *got, Arena *a, double *of_bound);
 
 #endif

@@ -40,7 +40,7 @@ static double part(Bounded *b, Value out, DType t, int64_t n, const double *got)
     EvalTensor y = {.dtype = t, .rank = 1, .dim = {n}, .data = t == DT_f32 ? (void *)f : whole};
     for (int64_t i = 0; i < n; i++) f[i] = (float)got[i], whole[i] = (int64_t)got[i];
     build_output(b->g, "y", out);
-    CHECK(bound_errors(b->g, &in, b->g->outputs.n - 1, &y, b->a, &of) == GRAPHC_OK);
+    CHECK(bound_elements(b->g, &in, b->g->outputs.n - 1, &y, b->a, &of) == GRAPHC_OK);
     return of;
 }
 

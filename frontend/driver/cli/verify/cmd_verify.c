@@ -152,7 +152,8 @@ static graphc_status allow_terms(Verdict *v, const Trial *t, uint32_t i) {
  */
 static graphc_status allow_errors(Verdict *v, const Trial *t, uint32_t i) {
     OutputBound *b = &v->bound[i];
-    GC_TRY(bound_errors(t->pipe.imported, t->session.inputs, i, &t->got[i], t->memory, &b->errors));
+    GC_TRY(
+        bound_elements(t->pipe.imported, t->session.inputs, i, &t->got[i], t->memory, &b->errors));
     v->fine[i] = b->errors <= 1;
     return GRAPHC_OK;
 }
