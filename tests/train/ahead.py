@@ -59,7 +59,7 @@ def in_front(s, load, store):
 
 def main():
     cases = [("a product's step", step(768, 16384, 768), "tem_*.ptx", lambda s: in_front(s, r"ld\.global\.v2", r"st\.global\.v2"), 12),
-             ("what is added to a product", slope(16384, 768, 3072), "tem_*.ptx", lambda s: in_front(s, "ldmatrix", "stmatrix"), 16),
+             ("a slab of what is added to a product", slope(16384, 768, 3072), "tem_*.ptx", lambda s: in_front(s, "ldmatrix", "stmatrix"), 8),
              ("sums of columns and their points", columns(16384, 768), "*.ptx", lambda s: in_front(s, r"ld\.global\.v4", r"st\.global\.v4"), 8),
              ("tanh of bf16", points(1 << 20), "poi_*.ptx", lambda s: len(re.findall(r"tanh\.approx", s)), 1)]
     failed = 0
