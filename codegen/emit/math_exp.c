@@ -187,10 +187,15 @@ EV math_tanh(Math *m, EV x) {
     return m->wide ? tanh64(m, x) : tanh32(m, x);
 }
 
+/* exp(-|x|) or 1 by 1 + exp(-|x|). What rounding that sum loses is taken off: where the quotient
+ * lies just below a power of two, it alone is an ulp. */
 EV math_sigmoid(Math *m, EV x) {
     EV t = math_exp(m, m_neg(m, m_abs(m, x)));
     EV top = m_sel(m, m_lt(m, x, m_c(m, 0)), t, m_c(m, 1));
-    return m_div(m, top, m_add(m, t, m_c(m, 1)));
+    EV den = m_add(m, t, m_c(m, 1)), q = m_div(m, top, den);
+    if (m->wide) return q;
+    EV lost = m_add(m, m_sub(m, m_c(m, 1), den), t);
+    return m_fma(m, m_neg(m, q), lost, q);
 }
 
 /* Below 0.9: x + x P(x^2). Above: 1 - 2^Q(|x|), at most 0.21 of it subtracted. */
