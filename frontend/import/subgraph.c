@@ -93,10 +93,12 @@ static bool body_outputs(Lower *l, Scope *s, const char *attr) {
         else if (out[i].kind != ITEM_TENSOR)
             ok = lower_unsupported(l, NULL, "'%s' returns a sequence", attr);
         else
-            build_output(s->g, arena_strdup(l->im->arena, p->output[i]->name), out[i].v);
+            build_output(s->g, arena_strdup(l->im->arena, text_or_empty(p->output[i]->name)),
+                         out[i].v);
     }
     for (uint32_t i = 0; ok && i < appended.n; i++)
-        build_output(s->g, arena_strdup(l->im->arena, p->output[appended.v[i]]->name),
+        build_output(s->g,
+                     arena_strdup(l->im->arena, text_or_empty(p->output[appended.v[i]]->name)),
                      out[appended.v[i]].list[0]);
     return ok;
 }
