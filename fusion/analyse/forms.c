@@ -1,6 +1,8 @@
 /* Which contractions read their right operand in a prepared form. */
 #include "fusion/analyse/facts.h"
 
+enum { MIN_TURNED_ROWS = 16 };
+
 bool fuse_is_wino(const Fuse *f, Value dot) {
     const Node *n = graph_node(f->g, dot);
     if (!f->m->winograd || n->op != OP_conv || n->attr.conv.n != 2 || n->attr.conv.groups != 1)
@@ -125,10 +127,18 @@ bool fuse_fetches_f32(const Fuse *f, Value conv) {
     return expr_divisor(f->p, w->dim[w->rank - 2]) % 4 == 0 && products >= 1 << 22;
 }
 
+/* Bytes that the run gives are turned in each run, for rows enough to pay for that. */
+static bool turns_bytes(const Fuse *f, Value dot) {
+    const Node *n = graph_node(f->g, dot);
+    return n->op == OP_dot && fuse_is_quads(f, dot) &&
+           fuse_hint(f, n->type.dim[n->type.rank - 2]) >= MIN_TURNED_ROWS;
+}
+
 bool fuse_packs(const Fuse *f, Value dot) {
     const Node *n = graph_node(f->g, dot);
     const Type *t = graph_type(f->g, n->in[1]);
-    if (fuse_is_depthwise(f, dot) || !f->fact[n->in[1]].const_only) return false;
+    if (fuse_is_depthwise(f, dot)) return false;
+    if (!f->fact[n->in[1]].const_only && !turns_bytes(f, dot)) return false;
     if (!f->m->pack_width) return packs_columns(f, dot);
     double groups = n->op == OP_conv ? (double)n->attr.conv.groups : 1;
     return fuse_hint(f, t->dim[t->rank - 1]) >= 16 * groups;

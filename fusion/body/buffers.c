@@ -193,8 +193,8 @@ void fuse_buffers(Fuse *f) {
         if (f->v[v].group) value_buffer(f, v);
     for (uint32_t i = 0; i < f->packs.n; i++) {
         Pack *k = &f->packs.v[i];
-        SBuffer b = {.kind = BUF_prepared, .dtype = k->dtype, .node = k->b};
-        b.graph = f->g;
+        SBuffer b = {.dtype = k->dtype, .node = k->b, .graph = f->g};
+        b.kind = f->fact[k->b].const_only ? BUF_prepared : BUF_temp;
         b.numel = k->form->numel(f, k);
         k->buf = add_buffer(f, b);
     }

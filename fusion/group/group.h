@@ -33,7 +33,7 @@ typedef enum GroupKind {
     GROUP_attention,
     GROUP_attention_gradient,
     GROUP_attention_gradients,
-    GROUP_pack, /* stores a constant B operand in panels */
+    GROUP_pack, /* stores a B operand in panels */
     GROUP_join, /* no kernel: a concatenation whose parts are stored by their producers */
     GROUP_scan,
     GROUP_sort,

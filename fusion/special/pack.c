@@ -1,4 +1,5 @@
-/* Constant B operands in a prepared form, which a step writes once. In panels: [batch][group]
+/* B operands in a prepared form, which a step writes: once, or in each run where they are not
+ * constant, in quads. In panels: [batch][group]
  * [ceil(N/NR)][K][NR], zero filled to NR columns; contractions then stream whole panels. In quads:
  * panels of four rows at a time, [ceil(K/64)*16][NR][4], of 8 bits whatever they are widened to. In
  * pairs: panels of bf16, two rows at a time, [ceil(K/32)*16][NR][2]. In columns: [batch][N][K];

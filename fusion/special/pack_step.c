@@ -23,7 +23,7 @@ static void pack_group(Fuse *f, Pack *k) {
     Expr dim[GRAPH_MAX_RANK], column;
     k->form->axes(f, g, k, dim, &column);
     g->fixed = (1u << g->naxes) - 1;
-    g->prepare = true;
+    g->prepare = f->fact[k->b].const_only;
     k->group = g->id;
     Root r = {.v = k->b, .to = TO_pack, .at = f->packs.n};
     r.idx = idx_make(f, g, graph_type(f->g, k->b), dim, 0);

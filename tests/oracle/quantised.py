@@ -4,8 +4,9 @@
     quantised.py GRAPHC [--only REGEX] [--some] [--units | --device cuda]
 
 Every case is one contraction in one of the forms that quantisers write: between QuantizeLinear and DequantizeLinear, as
-QLinearConv or QLinearMatMul, or of integers alone behind DynamicQuantizeLinear. Operands of u8 and i8, all zero points
-at the ends of their range and inside, a scale for each column, sizes that fill no tile and group of four. Checked: within
+QLinearConv or QLinearMatMul, or of integers alone behind DynamicQuantizeLinear. The right operand is a weight or, as in attention, comes
+from the run, too. Operands of u8 and i8, all zero points at the ends of their range and inside, a scale for each
+column, sizes that fill no tile and group of four. Checked: within
 one quantiser step of both (floats of 8 bits: within what sums of 14 bits may be off, where matrix units add them; not beside
 onnxruntime, which lacks them); where the sums are integers, equal; the same bits for each instruction set and for 1 and 3
 threads; that bytes are multiplied as such, unless Case.bytes says why not.
@@ -32,15 +33,20 @@ onnxruntime.set_default_logger_severity(3)
 
 class Case:
     """form: qdq, qlinear, dynamic, or narrow (qdq of floats of 8 bits). m: rows, or side and taps and stride of a convolution. full: the largest
-    numbers, whose sum leaves 32 bits (in which onnxruntime adds)."""
+    numbers, whose sum leaves 32 bits (in which onnxruntime adds). batch: matrices of each operand, of which the right one is an input, too, as
+    attention's are; turned: that lies by columns."""
 
-    def __init__(self, form, x, w, zx, zw, k, n, m, columns=False, groups=1, full=False):
-        self.__dict__.update(form=form, x=x, w=w, zx=zx, zw=zw, k=k, n=n, m=m, columns=columns, groups=groups, full=full)
+    def __init__(self, form, x, w, zx, zw, k, n, m, columns=False, groups=1, full=False, batch=0, turned=False):
+        self.__dict__.update(form=form, x=x, w=w, zx=zx, zw=zw, k=k, n=n, m=m, columns=columns, groups=groups, full=full, batch=batch, turned=turned)
         size = "x".join(map(str, m)) if isinstance(m, tuple) else m
         self.name = f"{form}_{x.__name__}{zx:+d}_{w.__name__}{zw:+d}_{size}x{n}x{k}" + "_columns" * columns + f"_g{groups}" * (groups > 1)
+        self.name += f"_of{batch}" * (batch > 0) + "_turned" * turned
         few = k * n <= 64  # folded when compiling
         self.bytes = not full and form != "narrow" and zw == (128 if w is np.uint8 else 0) and n >= 16 * groups and not few and (not self.conv() or k % 4 == 0 or (groups == 1 and k > 1))
         self.units = not full and not self.conv() and k % 16 == 0 and n >= 16 and not few and m > 1
+        if batch:
+            # Matrix units read a right operand of the run as it lies: columns side by side, signed (constants are made so beforehand).
+            self.bytes, self.units = n >= 16 and m >= 16, self.units and turned and w is np.int8
 
     def conv(self):
         return isinstance(self.m, tuple)
@@ -72,11 +78,19 @@ def all_cases():
     cases += [Case("qdq", x, w, z, 128 if w is np.uint8 else 0, k, 40, (10, t, s), columns=z > 0) for x, w, z, k, t, s in
               ((np.int8, np.int8, -9, 3, 7, 2), (np.uint8, np.uint8, 77, 2, 5, 1), (np.int8, np.uint8, 127, 6, 3, 1), (np.uint8, np.int8, 255, 1, 3, 1))]
     cases += [Case("qdq", np.uint8, w, 0, 0, k, 16, 2, full=True) for w, k in ((np.int8, 70000), (np.uint8, 40000))]
+    for i, (x, w) in enumerate(itertools.product(RANGE, RANGE)):  # of two activations
+        for zx, zw in ((RANGE[x][0], 3 - 9 * i), (7, 128 if w is np.uint8 else 0), (11 * i, RANGE[w][1])):
+            zw = max(zw, RANGE[w][0])
+            cases.append(Case("qdq", x, w, zx, zw, 21 + i, 16 + 40 * i, 16 + 7 * i, batch=1 + i))
+            cases.append(Case("qdq", x, w, zx, zw, 64, 50, 33, batch=3, turned=True))
+    cases += [Case("qdq", np.uint8, np.int8, 0, 4, 40, n, m, batch=2) for n, m in ((24, 1), (8, 40))]  # nothing to be gained
     return cases
 
 
 def model(c):
     shape = (c.n, c.k // c.groups, c.m[1], c.m[1]) if c.conv() else (c.k, c.n)
+    if c.batch:
+        shape = (c.batch, c.k, c.n)
     lo, hi = RANGE.get(c.w, (0, 0))
     w = rng.standard_normal(shape).astype(c.w) if c.form == "narrow" else rng.integers(lo, hi + 1, shape).astype(c.w)
     if c.full:
@@ -85,7 +99,7 @@ def model(c):
     sw = (rng.uniform(0.5, 2, c.n if rows else ()) * 0.01).astype(np.float32)
     c.weights, c.sw, c.sx = w, sw, np.float32(0.03)
     c.axis = 0 if c.conv() else 1
-    c.sy = np.float32(2e-3 * 128 * np.sqrt(np.prod(shape) / c.n))
+    c.sy = np.float32(2e-3 * 128 * np.sqrt(np.prod(shape[-2:] if c.batch else shape) / c.n))
     if c.full:
         c.sy = c.sx * sw * np.float32(c.k * 255 * hi / 200)
     k = {"w": w, "sw": sw, "zw": np.full(sw.shape, c.zw, c.w), "sx": c.sx, "zx": np.array(c.zx, c.x), "sy": c.sy, "zy": np.array(c.zx, c.x)}
@@ -93,7 +107,7 @@ def model(c):
         attrs = dict(pads=[c.m[1] // 2] * 4, strides=[c.m[2]] * 2, group=c.groups)
         ins = (2, c.k, c.m[0], c.m[0])
     else:
-        attrs, ins = {}, (c.m, c.k)
+        attrs, ins = {}, (c.batch, c.m, c.k) if c.batch else (c.m, c.k)
     nodes, out = [], T.FLOAT
     add = lambda op, i, o, **a: nodes.append(h.make_node(op, i, o, **a))
     if c.form == "dynamic":
@@ -105,7 +119,9 @@ def model(c):
         if c.form in ("qdq", "narrow"):
             add("DequantizeLinear", ["xq", "sx", "zx"], ["xd"])
             add("DequantizeLinear", ["w", "sw", "zw"], ["wd"], **({"axis": c.axis} if rows else {}))
-            add("Conv" if c.conv() else "MatMul", ["xd", "wd"], ["yd"], **attrs)
+            if c.turned:
+                add("Transpose", ["wd"], ["wt"], perm=[0, 2, 1])
+            add("Conv" if c.conv() else "MatMul", ["xd", "wt" if c.turned else "wd"], ["yd"], **attrs)
             if c.form != "narrow":
                 add("QuantizeLinear", ["yd", "sy", "zy"], ["yq"])
         else:
@@ -113,7 +129,13 @@ def model(c):
         add(*(("DequantizeLinear", ["yq", "sy", "zy"], ["y"]) if c.form != "narrow" else ("Identity", ["yd"], ["y"])))
     tensor = lambda v, n: (h.make_tensor(n, ONNX[type(v.flat[0])], v.shape, v.tobytes(), raw=True) if v.dtype in (E4M3, E5M2)
                            else numpy_helper.from_array(v, n))
-    graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ins)], [h.make_tensor_value_info("y", out, None)],
+    given = [h.make_tensor_value_info("x", T.FLOAT, ins)]
+    c.given = {}
+    if c.batch:
+        c.given["w"] = np.ascontiguousarray(w.swapaxes(1, 2)) if c.turned else k["w"]
+        given.append(h.make_tensor_value_info("w", ONNX[c.w], c.given["w"].shape))
+        del k["w"]
+    graph = h.make_graph(nodes, "g", given, [h.make_tensor_value_info("y", out, None)],
                          [tensor(v, n) for n, v in k.items()])
     opset, ir = (19, 9) if c.form == "narrow" else (17, 8)
     return h.make_model(graph, opset_imports=[h.make_opsetid("", opset)], ir_version=ir), rng.standard_normal(ins).astype(np.float32) * 2 + (1e3 if c.full else 0)
@@ -155,26 +177,28 @@ def expected(c, x):
 
 def run(plan, folder, *args):
     out = f"{folder}/out"
-    p = subprocess.run([graphc, "run", plan, *(["--device", "cuda"] if cuda else []), "--input", f"x={folder}/x.npy", "--output-dir", out, *args], capture_output=True, text=True)
+    p = subprocess.run([graphc, "run", plan, *(["--device", "cuda"] if cuda else []), *(a for f in os.listdir(folder) if f.endswith(".npy") for a in ("--input", f"{f[:-4]}={folder}/{f}")), "--output-dir", out, *args], capture_output=True, text=True)
     if p.returncode:
         raise RuntimeError(p.stderr)
     return np.load(f"{out}/y.npy")
 
 
-def peers(proto, x):
+def peers(proto, inputs):
     options = onnxruntime.SessionOptions()  # where no instruction adds four products, its pairs saturate at 16 bits unless asked not to
     options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         s = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:  # QLinearConv of i8 by u8
         return []
-    return [("onnxruntime", s.run(None, {"x": x})[0])]
+    return [("onnxruntime", s.run(None, inputs)[0])]
 
 
 def check(c, folder):
     proto, x = model(c)
     onnx.save(proto, f"{folder}/m.onnx")
-    np.save(f"{folder}/x.npy", x)
+    inputs = {"x": x, **c.given}
+    for name, v in inputs.items():
+        np.save(f"{folder}/{name}.npy", v)
     plan, target = f"{folder}/m.plan", "sm_90a" if units else "cpu"
     p = subprocess.run([graphc, f"{folder}/m.onnx", "-o", plan, "--target", target, "--dump-ir", f"{folder}/ir"], capture_output=True, text=True)
     if p.returncode:
@@ -193,7 +217,7 @@ def check(c, folder):
         if not np.array_equal(got, run(plan, folder, *args)):
             return f"other bits with {args}"
     want, step = expected(c, x)
-    for name, y in [("the definition", want)] + ([] if c.full or c.form == "narrow" else peers(proto, x)):
+    for name, y in [("the definition", want)] + ([] if c.full or c.form == "narrow" else peers(proto, inputs)):
         if got.shape != y.shape:
             return f"shape {got.shape}, {y.shape} by {name}"
         apart = np.abs(got.astype(np.float64) - y).max()
@@ -212,8 +236,9 @@ if "--some" in sys.argv:
     cases = cases[::6]
 failures = 0
 with tempfile.TemporaryDirectory() as folder:
-    for c in cases:
-        why = check(c, folder)
+    for i, c in enumerate(cases):
+        os.mkdir(f"{folder}/{i}")
+        why = check(c, f"{folder}/{i}")
         failures += why is not None
         print("ok" if why is None else "FAILED", c.name, why or "", flush=True)
 print(f"{len(cases) - failures} of {len(cases)}")

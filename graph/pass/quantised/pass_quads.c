@@ -1,11 +1,14 @@
-/* quads: contractions of dequantised numbers, and of integers less their zero points, by constant
- * weights become sums of products of u8 by i8 in 32 bits, which vector units take in fours along k:
+/* quads: contractions of dequantised numbers, and of integers less their zero points, become sums
+ * of products of u8 by i8 in 32 bits, which vector units take in fours along k; by constant
+ * weights:
  *
  *   sum (q - z) s (w t[n])  =  (sum q' w - z' sum w) (s t[n])      q' = q, or q + 128 where q is i8
  *
  * The sums of weights are computed at load. Integers are exact; of f32 the sum is exact and rounded
  * once, which moves a result by at most what the order of an f32 sum does: behind a quantiser, by
  * one step where it was at the middle of two. What a convolution reads beside its input becomes z'.
+ * What multiplies is not constant where both sides were quantised, as attention's are: its zero
+ * point takes the sums of rows, too, as below, and fusion turns it in each run.
  *
  * What was rounded and clamped to i8 becomes u8 for all its readers, so that nothing is stored
  * twice.
@@ -26,6 +29,7 @@
 #include <string.h>
 
 enum { COLS_LEAST = 16 }; /* of a group: with fewer, fusion packs no weights */
+enum { ROWS_LEAST = 16 }; /* of a product of two activations: with fewer, fusion turns none */
 enum { MAX_VIEWS = 8, MAX_SIDES = 16, SHIFT = 128 };
 enum {
     MOST_TERMS = INT32_MAX / (255 * 128),    /* of a sum of (u8 - z) i8 that cannot leave 32 bits */
@@ -247,14 +251,27 @@ static bool fits_units(const Rewrite *r, const Node *n) {
     return sum_fits(g, n, t, k);
 }
 
+static bool is_weight(const Rewrite *r, const Node *n) {
+    const bool *constant = r->facts;
+    return constant[n->in[1]];
+}
+
+/* The right operand is turned in each run, which many rows have to pay for. */
+static bool fits_activations(const Graph *g, const Node *n) {
+    const Type *x = graph_type(g, n->in[0]), *w = graph_type(g, n->in[1]);
+    int64_t k;
+    if (expr_hint(g->exprs, x->dim[x->rank - 2]) < ROWS_LEAST) return false;
+    return expr_is_const(g->exprs, w->dim[w->rank - 2], &k) && k <= MOST_UNCENTRED;
+}
+
 static bool fits(const Rewrite *r, const Node *n) {
     const Graph *g = r->from;
-    const bool *constant = r->facts;
     bool conv = n->op == OP_conv;
     if (n->op != OP_dot && !conv) return false;
+    if (!is_weight(r, n) && (conv || !fits_activations(r->from, n))) return false;
     const Type *x = graph_type(g, n->in[0]), *w = graph_type(g, n->in[1]);
     int64_t groups = conv ? n->attr.conv.groups : 1, k;
-    if (!constant[n->in[1]] || (n->type.dtype != DT_f32 && n->type.dtype != DT_i32)) return false;
+    if (n->type.dtype != DT_f32 && n->type.dtype != DT_i32) return false;
     if (expr_hint(g->exprs, w->dim[w->rank - 1]) < COLS_LEAST * groups) return false;
     if (conv && groups > 1 && expr_is_value(g->exprs, x->dim[x->rank - 1], groups)) return false;
     if (!expr_is_const(g->exprs, w->dim[w->rank - 2], &k) || !sum_fits(g, n, w, k)) return false;
@@ -343,15 +360,19 @@ static bool centre_weights(Graph *g, Factor *w) {
     return true;
 }
 
+static void drop_no_zero(Graph *g, Factor *f) {
+    double z;
+    if (f->zero && build_const_f64(g, f->zero, &z) && z == 0) f->zero = 0;
+}
+
 /* Weights as i8 or narrow floats, with the zero point that this takes. */
 static bool sign_weights(Graph *g, Factor *w) {
-    double z;
     if (graph_type(g, w->q)->dtype == DT_u8) {
         Value shift = build_scalar_i(g, DT_i32, SHIFT);
         w->q = build_bitcast(g, build_binary_f(g, OP_xor, w->q, SHIFT), DT_i8);
         w->zero = build_binary(g, OP_sub, w->zero ? w->zero : build_scalar_i(g, DT_i32, 0), shift);
     }
-    if (w->zero && build_const_f64(g, w->zero, &z) && z == 0) w->zero = 0;
+    drop_no_zero(g, w);
     return true;
 }
 
@@ -435,15 +456,17 @@ static Value contraction(Rewrite *r, Value v) {
     Node n = *graph_node(r->from, v);
     Factor x, w;
     if (!fits(r, &n)) return 0;
-    if (!match(g, rewrite_in(r, v, 0), &x) || !match_columns(g, rewrite_in(r, v, 1), false, &w))
-        return 0;
+    const bool weight = is_weight(r, &n);
+    if (!match(g, rewrite_in(r, v, 0), &x)) return 0;
+    if (!match_columns(g, rewrite_in(r, v, 1), !weight, &w)) return 0;
     bool scaled = n.type.dtype == DT_f32;
     if (is_narrow(g, x.q) || is_narrow(g, w.q)) return 0;
     if (scaled != (x.scale != 0) || scaled != (w.scale != 0)) return 0;
     if (scaled && graph_type(g, x.scale)->rank) return 0;
     drop_sign(g, &x);
+    drop_no_zero(g, &x);
     if (n.op == OP_conv && n.attr.conv.groups == 1) fill_channels(g, &x, &w);
-    Value sum = multiply(g, n, x, w);
+    Value sum = weight ? multiply(g, n, x, w) : multiply_bytes(g, x, w);
     if (!scaled) return sum;
     Value scale = build_binary(g, OP_mul, x.scale, w.scale);
     return build_binary(g, OP_mul, build_cast(g, sum, DT_f32), scale);
