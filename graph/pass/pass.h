@@ -43,6 +43,10 @@ Graph *pass_precision(Graph *g, DType to);
  */
 Graph *pass_few_bits_rounded(Graph *g);
 
+/* Whether maps and views lead from exponentials to v: the weights of attention, whose products
+ * cut_sums and cut_dots leave alone, as fusion looks for them. */
+bool pass_weighs(const Graph *g, Value v);
+
 /* The composites of g itself that `which` has, by value, as core ops (pass_raise.c). */
 Graph *pass_decompose(const Graph *g, const bool *which);
 

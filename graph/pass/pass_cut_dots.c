@@ -24,19 +24,7 @@ enum {
     ENOUGH = 256,      /* and those that do */
     VECTOR = 8,        /* elements of 16 bits that such rows are whole numbers of */
     MOST_COLUMNS = 64, /* beside one row */
-    LOOK_DEPTH = 12,
 };
-
-/* Exponentials on the way: the weights of attention. */
-static bool weighs(const Graph *g, Value v, int depth) {
-    const Node *n = graph_node(g, v);
-    OpClass c = op_info[n->op].cls;
-    if (n->op == OP_exp) return true;
-    if ((c != OPC_MAP && c != OPC_VIEW) || !depth) return false;
-    for (uint32_t i = 0; i < n->nin; i++)
-        if (weighs(g, n->in[i], depth - 1)) return true;
-    return false;
-}
 
 /* x with axes `from` and from + 1 in each other's place. */
 static Value turn(Graph *g, Value x, int from) {
@@ -115,7 +103,7 @@ static Value cut_dot(Rewrite *r, Value v) {
     if (!expr_is_const(g->exprs, ta.dim[ta.rank - 1], &k) || k < LONG) return 0;
     if (!dtype_is_float(ta.dtype) || dtype_bytes(ta.dtype) < 2 || !dtype_is_float(n->type.dtype))
         return 0;
-    if (ta.rank == GRAPH_MAX_RANK || weighs(g, a, LOOK_DEPTH)) return 0;
+    if (ta.rank == GRAPH_MAX_RANK || pass_weighs(g, a)) return 0;
     int64_t rows = expr_hint(g->exprs, ta.dim[ta.rank - 2]), batch = 1;
     int64_t columns = expr_hint(g->exprs, tb.dim[tb.rank - 1]);
     for (int i = 0; i + 2 < ta.rank; i++) batch *= expr_hint(g->exprs, ta.dim[i]);

@@ -83,7 +83,6 @@ static void mark_spread(const Graph *g, CutFacts *f, Value v, Value wide, int de
 
 /* --- Contractions ------------------------------------------------------------------------- */
 
-/* Exponentials on the way: the weights of attention. */
 static bool weighs(const Graph *g, Value v, int depth) {
     const Node *n = graph_node(g, v);
     OpClass c = op_info[n->op].cls;
@@ -92,6 +91,10 @@ static bool weighs(const Graph *g, Value v, int depth) {
     for (uint32_t i = 0; i < n->nin; i++)
         if (weighs(g, n->in[i], depth - 1)) return true;
     return false;
+}
+
+bool pass_weighs(const Graph *g, Value v) {
+    return weighs(g, v, LOOK_DEPTH);
 }
 
 static int64_t parts_of_dot(const Rewrite *r, const Type *a, const Type *b, int64_t k) {
@@ -123,7 +126,7 @@ static Value cut_dot(Rewrite *r, Value v) {
     int64_t k;
     if (constant[n->in[0]] || constant[n->in[1]] || !dtype_is_float(ta.dtype)) return 0;
     if (!expr_is_const(g->exprs, ta.dim[ta.rank - 1], &k) || ta.rank == GRAPH_MAX_RANK) return 0;
-    if (weighs(g, a, LOOK_DEPTH)) return 0;
+    if (pass_weighs(g, a)) return 0;
     Cut cut = cut_into(k, parts_of_dot(r, &ta, &tb, k));
     if (cut.parts < 2) return 0;
     a = forward(g, split(g, a, ta.rank - 1, cut), ta.rank - 1);
