@@ -116,8 +116,7 @@ static void find_stat(const Fuse *f, Fact *fact, Value v) {
         if (fact[n->in[i]].stat) fact[v].stat = fact[n->in[i]].stat;
 }
 
-/* Will surely be in memory, so that reading it costs its bytes only. */
-static bool is_boundary(const Fuse *f, Value v) {
+bool fuse_is_boundary(const Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
     const Fact *s = &f->fact[v];
     OpClass c = op_info[n->op].cls;
@@ -140,7 +139,7 @@ static void estimate(const Fuse *f, Fact *fact, Value v) {
     for (uint32_t i = 0; i < n->nin; i++) {
         Value w = n->in[i];
         double share = fuse_numel(f, w) / numel;
-        if (is_boundary(f, w)) {
+        if (fuse_is_boundary(f, w)) {
             s->leaf_bytes += fuse_bytes(f, w);
             continue;
         }

@@ -36,6 +36,10 @@ double fuse_hint(const Fuse *f, Expr e);
 double fuse_numel(const Fuse *f, Value v); /* at least 1 */
 double fuse_bytes(const Fuse *f, Value v);
 
+/* v will surely be in memory: what is made of it counts its bytes, not its arithmetic. While facts
+ * are gathered, of operands only. */
+bool fuse_is_boundary(const Fuse *f, Value v);
+
 /* After fuse_analyse. */
 Value fuse_user(const Fuse *f, Value v, uint32_t i);
 bool fuse_depends(const Fuse *f, Value v, Value dot);

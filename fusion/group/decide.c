@@ -321,7 +321,7 @@ static bool inlines_epilogue(const Fuse *f, Value v, uint32_t ngroups, FusionWhy
     if (!read_elsewhere(f, v, from, &same_group)) {
         return n->op == OP_cast && f->fact[from].nusers > 1 && uses_allow(f, v, 0.5);
     }
-    double own = f->fact[v].flops - f->fact[from].flops;
+    double own = f->fact[v].flops - (fuse_is_boundary(f, from) ? 0 : f->fact[from].flops);
     return uses_allow(f, v, own < 0 ? 0 : own) && (own <= 1 || (same_group && ngroups == 1));
 }
 
