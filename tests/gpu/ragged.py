@@ -42,6 +42,14 @@ def attentions(rows):
             ins = [("q", t, [2, heads, queries, d]), ("k", t, [2, kv, keys, d]), ("v", t, [2, kv, keys, d])]
             return rows.model(ins, [("Attention", ["q", "k", "v"], "o", {})], [("o", t, [2, heads, queries, d])])
         rows.add(f"attention_{t}_{heads}_{kv}_{queries}x{keys}x{d}", graph, ("sdpa", t))
+    for t, heads, kv, queries, keys, d, causal in [("f32", 2, 2, 70, 90, 64, 0), ("f32", 2, 1, 133, 133, 96, 1), ("f32", 1, 1, 65, 200, 300, 0),
+                                                   ("bf16", 2, 2, 133, 133, 64, 1), ("f16", 2, 1, 70, 90, 192, 0)]:
+        def gated(t=t, heads=heads, kv=kv, queries=queries, keys=keys, d=d, causal=causal):
+            shape = [2, heads, queries, d]
+            ins = [("q", t, shape), ("k", t, [2, kv, keys, d]), ("v", t, [2, kv, keys, d]), ("g", t, shape)]
+            nodes = [("Attention", ["q", "k", "v"], "o", {"is_causal": causal}), ("Mul", ["o", "g"], "y", {})]
+            return rows.model(ins, nodes, [("o", t, shape), ("y", t, shape)])
+        rows.add(f"attention_gated_{t}_{heads}_{kv}_{queries}x{keys}x{d}", gated, ("sdpa", t))
 
 
 def convolutions(rows):

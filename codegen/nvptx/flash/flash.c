@@ -49,7 +49,7 @@ static void make_maps(Flash *x) {
     if (!x->p->computes_q) x->map_q = hop_matrix_map(x->g, &x->p->q, panel, x->rows);
     x->map_k = hop_matrix_map(x->g, &x->p->k, panel, x->t->keys);
     x->map_v = hop_matrix_map(x->g, &x->p->v, panel, x->t->keys);
-    if (!x->p->store) x->map_o = hop_matrix_map(x->g, &x->p->o, panel, FLASH_GROUP_ROWS);
+    if (!x->p->nstores) x->map_o = hop_matrix_map(x->g, &x->p->o, panel, FLASH_GROUP_ROWS);
 }
 
 /* The warp's number comes from its first thread, so that it is known to be the same in all. */
@@ -224,7 +224,7 @@ static void note(Gpu *g, const FlashPlan *p, const char *why) {
                                     p->cuts > 1 ? ", values cut" : "", p->causal ? ", causal" : "",
                                     p->body ? ", scores masked" : "",
                                     p->computes_q ? ", queries computed" : "",
-                                    p->store ? ", results one by one" : "");
+                                    p->nstores ? ", results one by one" : "");
 }
 
 bool gpu_flash(Gpu *g) {

@@ -14,6 +14,7 @@
 enum { FLASH_PANEL = 64, FLASH_GROUP_ROWS = 64, FLASH_MAX_STAGES = 4, FLASH_SLOT_BYTES = 4 };
 enum { FLASH_VECTOR = 16 };  /* bytes */
 enum { FLASH_WIDEST = 512 }; /* head of queries and keys */
+enum { FLASH_STORES = 4 };
 enum { FLASH_MAX_TESTS = 4, FLASH_MAX_PER_KEY = 2, FLASH_WORD = 4 };
 enum { FLASH_NAMED_STAGING = 3 }; /* named barriers: + the warpgroup's number */
 
@@ -51,8 +52,9 @@ typedef struct FlashPlan {
     bool seen[FLASH_MAX_TESTS];
     uint32_t nper_key; /* ... and what it takes from a key alone, f32 or bool */
     KVal per_key[FLASH_MAX_PER_KEY];
-    KVal statistics; /* 0, or the store of what is made of a query's maximum and sum */
-    KVal store;      /* 0: results leave as a matrix, `o`; or their store, one by one */
+    KVal statistics;          /* 0, or the store of what is made of a query's maximum and sum */
+    KVal store[FLASH_STORES]; /* of results one by one */
+    uint32_t nstores;         /* 0: results leave as a matrix, `o` */
     Expr queries, keys, heads;
     const FlashTile *tile;
 } FlashPlan;

@@ -556,6 +556,17 @@ static void store_statistics(Computer *c, const Softmax *m) {
     }
 }
 
+/* Of a thread's results, the column of number i behind its first: of f32 they lie as flash_exact.c
+ * says, four of one place in four sums. */
+static uint32_t result_col(const Computer *c, uint32_t i) {
+    if (!c->x->p->exact) return col_of(i);
+    return i / 16 * c->x->p->panel + i % 2 * 4 + i % 16 / 4;
+}
+
+static HV first_col(const Computer *c) {
+    return c->x->p->exact ? hop_shl(c->e, c->col, 2) : c->col;
+}
+
 /* A thread's results by the kernel's body: where they are no rows that the copy engine stores, of
  * another type, or computed further. */
 static void store_results(Computer *c, const HV *o) {
@@ -563,19 +574,19 @@ static void store_results(Computer *c, const HV *o) {
     Flash *x = c->x;
     const uint32_t sym = sym_of(c, x->a->dv);
     const Expr columns = x->p->v.cols;
-    const HV end = hop_size(e, columns), first = hop_add(e, c->at.column, c->col);
+    const HV end = hop_size(e, columns), first = hop_add(e, c->at.column, first_col(c));
     for (uint32_t h = 0; h < HALVES; h++) {
         EmitIf row;
         emit_if_begin(e, &row, below(e, hop_addi(e, c->row, 8 * h), x->nqueries));
         emit_bind(e, sym_of(c, x->a->i), c->rows[h]);
         for (uint32_t i = 0; i < c->no; i++) {
             EmitIf column;
-            HV at = hop_addi(e, first, col_of(i));
+            HV at = hop_addi(e, first, result_col(c, i));
             if (half_of(i) != h) continue;
             emit_if_begin(e, &column, below(e, at, end));
             emit_bind(e, sym, flash_position(e, "dv", columns, at, false));
             emit_override(e, x->a->o, o[i]);
-            emit_store(e, x->p->store);
+            for (uint32_t k = 0; k < x->p->nstores; k++) emit_store(e, x->p->store[k]);
             emit_if_end(e, &column);
         }
         emit_if_end(e, &row);
@@ -599,7 +610,7 @@ static void finish_tile(Computer *c, Carried *v) {
     Emit *e = c->e;
     HV last = hop_addi(e, c->at.blocks, -1), scale[HALVES];
     HV staged = hop_addi(e, c->member, FLASH_NAMED_STAGING + 1);
-    bool exact = c->x->p->exact, shares = c->x->t->shares && !c->x->p->store;
+    bool exact = c->x->p->exact, shares = c->x->t->shares && !c->x->p->nstores;
     if (!shares) release_queries(c);
     if (!exact) {
         await(c, BAR_v_full, last);
@@ -613,7 +624,7 @@ static void finish_tile(Computer *c, Carried *v) {
     store_statistics(c, &v->m);
     for (uint32_t i = 0; i < c->no; i++)
         v->o[i] = LLVMBuildFMul(e->b, v->o[i], scale[half_of(i)], "");
-    if (c->x->p->store) {
+    if (c->x->p->nstores) {
         store_results(c, v->o);
         return;
     }
@@ -650,7 +661,7 @@ static void bind_tile(Computer *c) {
     HV blocks = flash_blocks(x, first, FLASH_GROUP_ROWS, &whole);
     c->start = LLVMBuildSub(e->b, c->at.blocks, blocks, "");
     c->masked = LLVMBuildSub(e->b, c->at.blocks, whole, "");
-    if (!x->p->body && !x->p->statistics && !x->p->computes_q && !x->p->store) return;
+    if (!x->p->body && !x->p->statistics && !x->p->computes_q && !x->p->nstores) return;
     for (uint32_t h = 0; h < HALVES; h++)
         c->rows[h] = flash_position(e, "i", x->p->queries, hop_addi(e, c->row, 8 * h), true);
     if (x->a->batch)

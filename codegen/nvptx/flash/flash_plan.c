@@ -96,11 +96,11 @@ static bool is_matrix(Gpu *g, FlashPlan *p, const KOp *store) {
     return hop_matrix(g, store, a->i, a->dv, a->batch, &p->o);
 }
 
-/* The one result, whatever it is made of. Beside it a query's statistics may be stored. */
+/* Results, whatever they are made of: one that is a matrix, or some element by element. Beside them
+ * a query's statistics may be stored. */
 static const char *plan_result(Gpu *g, FlashPlan *p) {
     const Kernel *k = g->k;
     const KAttn *a = &k->attn;
-    KVal store = 0;
     uint32_t query = a->batch | a->i;
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
@@ -109,17 +109,20 @@ static const char *plan_result(Gpu *g, FlashPlan *p) {
             return "other folds in the kernel";
         if (o->op != K_kstore) continue;
         bool statistics = g->e->domains[v] == query;
-        if (statistics ? p->statistics != 0 : store != 0) return "several results";
+        if (statistics ? p->statistics != 0 : p->nstores == FLASH_STORES) return "many results";
         if (statistics)
             p->statistics = v;
         else
-            store = v;
+            p->store[p->nstores++] = v;
     }
-    if (!store) return "nothing is stored";
-    if (is_matrix(g, p, &k->ops[store])) return NULL;
-    if (p->exact) return "the result is no matrix of f32 that is stored as it was summed";
-    if (g->e->domains[store] != (query | a->dv)) return "results are not stored one by one";
-    p->store = store;
+    if (!p->nstores) return "nothing is stored";
+    if (p->nstores == 1 && is_matrix(g, p, &k->ops[p->store[0]])) {
+        p->nstores = 0;
+        return NULL;
+    }
+    for (uint32_t i = 0; i < p->nstores; i++)
+        if (g->e->domains[p->store[i]] != (query | a->dv))
+            return "results are not stored one by one";
     return NULL;
 }
 

@@ -19,7 +19,8 @@ typedef enum Extra {
     SCALED = 1,   /* queries and keys are scaled and rounded once more */
     LSE = 2,      /* the log of the exponentials' sum is stored, too */
     COMPUTED = 4, /* queries are more than loads */
-    NEAT = 8      /* of f32: nothing is computed of keys, values and results */
+    NEAT = 8,     /* of f32: nothing is computed of keys, values and results */
+    BESIDE = 16   /* with LSE: results' squares are stored as well */
 } Extra;
 
 /* Two by `heads` of queries i and keys j, of d numbers. */
@@ -52,6 +53,8 @@ static const Heads cases[] = {
     {"causal, lse", "bf16", 4, 2, 512, 512, 64, MASK_causal, 0, true, "192x128, causal",
      SCALED | LSE},
     {"masked, lse", "f16", 4, 1, 512, 512, 128, MASK_both, 2, true, "scores masked", LSE},
+    {"lse, two results", "bf16", 4, 1, 300, 512, 128, MASK_causal, 212, true, "one by one",
+     LSE | BESIDE},
     {"computed queries", "bf16", 4, 2, 500, 500, 64, MASK_causal, 0, true,
      "192x128, causal, queries computed", COMPUTED},
     {"computed, padded", "f16", 4, 1, 500, 512, 96, MASK_key, 0, true, "masked, queries computed",
@@ -64,6 +67,8 @@ static const Heads cases[] = {
     {"f32, masked", "f32", 4, 1, 300, 512, 96, MASK_both, 2, true, "scores masked", NEAT},
     {"f32, short heads", "f32", 4, 1, 100, 307, 32, MASK_key, 0, true, "scores masked", NEAT},
     {"f32, lse", "f32", 4, 1, 300, 512, 128, MASK_none, 0, true, "128x32", NEAT | LSE},
+    {"f32, two results", "f32", 4, 1, 300, 512, 96, MASK_none, 0, true, "queries computed, results",
+     NEAT | COMPUTED | LSE | BESIDE},
     {"f32, computed", "f32", 4, 1, 512, 512, 96, MASK_none, 0, true, "queries computed",
      NEAT | COMPUTED},
     {"wide", "bf16", 4, 1, 512, 512, 256, MASK_none, 0, true, "tiles of 128x64", PLAIN},
@@ -108,6 +113,7 @@ static void put_params(Text *t) {
               c->type, k);
     sb_printf(&t->s, " param 3 bool[%d]\n param 4 %s[%d] written\n", 2 * c->keys, c->type, q);
     if (c->extra & LSE) sb_printf(&t->s, " param 5 f32[%d] written\n", q / c->d);
+    if (c->extra & BESIDE) sb_printf(&t->s, " param 6 f32[%d] written\n", q);
 }
 
 static const char *query_at(Text *t, const char *col) {
@@ -186,6 +192,10 @@ static const char *kernel_text(const Heads *c, Arena *a) {
         r = put(t, arena_printf(a, "%s %s %%%d", c->type, f32 ? "neg" : "cast", o));
     put(t, arena_printf(a, "%s store p4[%s] %%%d", c->type, query_at(t, "w"), r));
     if (c->extra & LSE) put_lse(t, base, l);
+    if (c->extra & BESIDE) {
+        int square = put(t, arena_printf(a, "f32 mul %%%d, %%%d", o, o));
+        put(t, arena_printf(a, "f32 store p6[%s] %%%d", query_at(t, "w"), square));
+    }
     sb_printf(&t->s,
               " attention batch b,h,g i i j j d d dv w q %%%d k %%%d s %%%d score %%%d m %%%d e "
               "%%%d l %%%d v %%%d o %%%d\n cost reads [1] writes [1] flops [1]\nend\n",
@@ -223,7 +233,7 @@ static void check_code(const Heads *c, Built *b) {
     /* What a mask says of keys is computed once for a block. */
     bool per_key = c->mask == MASK_key || c->mask == MASK_both;
     CHECK(per_key == (strstr(built_text(b), "ld.shared.v2.b32") != NULL));
-    CHECK_EQ_I(ck->nmaps, c->extra & COMPUTED ? 3 : 4);
+    CHECK_EQ_I(ck->nmaps, 4 - !!(c->extra & COMPUTED) - !!(c->extra & BESIDE));
     for (uint32_t i = 0; i < ck->nmaps; i++) {
         const CodeMap *m = &ck->maps[i];
         bool keys = m->param == 1 || m->param == 2;
