@@ -103,7 +103,8 @@ typedef struct TeamPair {
 } TeamPair;
 typedef struct Team {
     Gpu *g;
-    uint32_t size;       /* a power of two; above 32 it is the whole block, or one of several */
+    uint32_t size;       /* a power of two; above 32 it is the whole block, or one of several, and
+                            whole warps are enough where every thread reads all */
     LLVMValueRef number; /* of several such teams of a block, i64; NULL: there is one */
     LLVMValueRef rank;   /* of the thread in its team, i64 */
     bool reads; /* one row: every thread reads what all warps have folded, where these are few; it

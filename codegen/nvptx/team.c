@@ -132,7 +132,7 @@ static LLVMValueRef read_all(const Team *t, KVal v, LLVMValueRef slots) {
         LLVMValueRef at = emit_gep(e, e->f32, slots, slot(t, emit_i64(e, i)));
         LLVMValueRef w = emit_load(e, emit_vec(e->f32, per), at, 4 * per);
         for (uint32_t c = 0; c < per; c++)
-            x[i + c] = LLVMBuildExtractElement(e->b, w, emit_i(e, e->i32, c), "");
+            x[i + c] = per == 1 ? w : LLVMBuildExtractElement(e->b, w, emit_i(e, e->i32, c), "");
     }
     for (uint32_t s = 1; s < n; s *= 2)
         for (uint32_t i = 0; i + s < n; i += 2 * s) join(t, v, &x[i], &x[i + s]);
@@ -146,14 +146,19 @@ static bool reads_all(const Team *t, const Pass *p, const LLVMValueRef *acc) {
     return is;
 }
 
+/* Slots for n warps, which are read four at a time. */
+static uint32_t slots_of(uint32_t n) {
+    return (n + 3) / 4 * 4;
+}
+
 uint32_t gpu_team_room(const Team *t, uint32_t threads, uint32_t n) {
-    return t->size > 32 ? n * 2 * threads / 32 * 4 : 0;
+    return t->size > 32 ? n * slots_of(2 * threads / 32) * 4 : 0;
 }
 
 /* Memory of all teams for value i of those that meet. */
 static LLVMValueRef slots_for(const Team *t, uint32_t i, LLVMTypeRef type) {
     Emit *e = t->g->e;
-    const uint32_t n = (t->number ? t->g->threads : t->size) / 32 * turns(t);
+    const uint32_t n = slots_of((t->number ? t->g->threads : t->size) / 32 * turns(t));
     if (!t->room) return gpu_shared(t->g, type, n);
     GC_ASSERT(type == e->f32 && t->turn);
     HV at = hop_addi(e, t->room, (int64_t)i * n * 4);

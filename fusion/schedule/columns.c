@@ -21,12 +21,13 @@ enum {
     MOST_ROW = 64 * 1024 /* ... and of a row: several are on their way at once */,
     MOST_PARAMS = K_MAX_PARAMS - 8,
     /* Vectors of a row, and blocks of a multiprocessor: */
-    PAIR = 512,         /* two a thread of 256, ... */
-    PAIR_BLOCKS = 2,    /* of so many blocks */
-    WARP = 32,          /* one a thread of a warp, ... */
-    WARP_BLOCKS = 3,    /* where folds follow each other */
-    QUARTER = 128,      /* one a thread of 128, which a warp less has not, ... */
-    QUARTER_BLOCKS = 4, /* where folds follow each other and all blocks have rows enough */
+    PAIR = 512,             /* two a thread of 256, ... */
+    PAIR_BLOCKS = 2,        /* of so many blocks */
+    WARP = 32,              /* one a thread of a warp, ... */
+    WARP_BLOCKS = 3,        /* where folds follow each other */
+    QUARTER = 128,          /* one a thread of 128, which a warp less has not, ... */
+    SHARED_ROW = 40 * 1024, /* bytes of a row that two blocks share */
+    QUARTER_BLOCKS = 4,     /* where folds follow each other and all blocks have rows enough */
 };
 
 /* A kernel over one parallel and one reduced axis. */
@@ -41,6 +42,7 @@ typedef struct Meet {
     uint32_t ncolumns, nsums, at; /* at: the step that stands where all of them will */
     uint32_t row, column;         /* symbols in the merged kernel */
     Expr clamped, index, live;    /* of its row: for loads, for stores; 0 = always */
+    int64_t row_bytes;            /* that are read of a row */
     uint32_t vector;              /* bytes of the narrowest element that rows are made of */
     Expr blocks;
     VEC(uint32_t) bufs; /* where the blocks' sums lie, in order of `columns` */
@@ -99,19 +101,21 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
         if (bytes < least) least = bytes;
     }
     m->vector = least;
+    m->row_bytes = columns * sum;
     return sum && VECTOR / least * sum <= MOST_VECTOR && columns * sum <= MOST_ROW;
 }
 
-/* One for each multiprocessor. Rows of two vectors a thread of 256 gain from two, which wait by
- * turns (4,096 columns in 16 bits, 2 to 4 %). Where folds follow each other: few vectors a row
- * leave registers for more blocks; sums of a block are stored and read again, and blocks that share
- * a row among all of their threads wait for each other. Rows that nearly fill 128 threads are
- * shared by as many where all blocks have enough of them. */
+/* One for each multiprocessor; of long rows one for two, whose blocks share each row: half as many
+ * sums are stored and read again, and less is left over in the last turn. Where folds follow each
+ * other: few vectors a row leave registers for more blocks; sums of a block are stored and read
+ * again, and blocks that share a row among all of their threads wait for each other. Rows that
+ * nearly fill 128 threads are shared by as many where all blocks have enough of them. */
 static uint32_t choose_blocks(const Meet *m, int64_t columns, double rows, bool follows) {
     const uint32_t processors = m->f->m->processors;
     const int64_t vectors = columns * m->vector / VECTOR;
     const double enough = (double)LEAST_ROWS * QUARTER_BLOCKS * processors;
-    if (!follows) return processors * (vectors == PAIR ? PAIR_BLOCKS : 1);
+    const bool halves = columns % (2 * VECTOR / m->vector) == 0 && processors % 2 == 0;
+    if (!follows) return m->row_bytes > SHARED_ROW && halves ? processors / 2 : processors;
     if (vectors <= WARP) return processors * WARP_BLOCKS;
     if (vectors > QUARTER - WARP && vectors <= QUARTER && rows >= enough)
         return processors * QUARTER_BLOCKS;

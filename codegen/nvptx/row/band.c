@@ -2,8 +2,10 @@
  * in registers until its last row. Teams of a block take rows of their own, each finished before
  * the next one begins (band_turns.c), or, where folds follow each other, a turn later
  * (band_behind.c; there a team larger than a warp is the block). Some rows are taken by all of a
- * block (band_ahead.c). Blocks keep pace where rows are long (band_pace.c). band_fetch.c brings
- * rows of the last two; band_sums.c is what rows and blocks leave. */
+ * block (band_ahead.c). Most are asked for by a warp that does nothing else, for all teams of a
+ * block or for its half of a long row (band_fetcher.c). Blocks keep pace then, and where rows are
+ * long (band_pace.c). band_fetch.c brings rows that are finished later or taken by all of a block;
+ * band_sums.c is what rows and blocks leave. */
 #include "codegen/nvptx/row/band.h"
 
 enum {
@@ -25,7 +27,9 @@ enum {
     STAGES = 4,         /* rows of a team on their way, and the one that it is at; ... */
     STAGES_ALONE = 6,   /* ... of a block that has the multiprocessor to itself */
     KEPT_PIECES = 4,    /* vectors of a thread whose sums, two a column, leave few registers */
-    RESERVED = 4096,    /* of shared memory: of the system, and where teams meet */
+    SHARERS = 2,        /* blocks of a row, if they share one */
+    WARP = 32,
+    RESERVED = 4096, /* of shared memory: of the system, and where teams meet */
 };
 
 /* --- Shape ------------------------------------------------------------------------------------ */
@@ -197,6 +201,93 @@ static void choose_block(Band *b, int64_t n, uint32_t blocks) {
     b->teams = b->threads / t;
 }
 
+/* --- Rows that a warp of their own asks for --------------------------------------------------- */
+
+/* Rows of up to `most` vectors: a block's threads, their vectors of the rows of a turn, turns that
+ * there is room for; whether rows are read again behind their folds, and what all rows read alike
+ * stays in shared memory. The first form that few threads are idle in is taken; what the assembler
+ * spills of a row that blocks share takes the next one. Measured on one H200 (RESULTS.md, "Rows
+ * that a warp asks for"). */
+typedef struct Fetching {
+    uint32_t most, threads, pieces, stages;
+    bool again, kept;
+} Fetching;
+static const Fetching few_sums[] = {{1024, 512, 2, 3, false, false},
+                                    {128, 384, 3, 3, true, false},
+                                    {1024, 384, 2, 3, false, false}};
+static const Fetching many_sums[] = {{384, 384, 2, 3, false, false}, {128, 256, 3, 3, true, false},
+                                     {640, 512, 2, 3, true, true},   {768, 384, 2, 3, true, true},
+                                     {1152, 384, 3, 3, true, false}, {1280, 320, 4, 3, true, true}};
+/* Of a block's half of a row. */
+static const Fetching few_shared[] = {{1024, 512, 3, 3, true, false},
+                                      {1024, 512, 2, 3, true, true}};
+static const Fetching f32_shared[] = {{1024, 512, 2, 3, false, false},
+                                      {1024, 512, 2, 3, true, true}};
+static const Fetching many_shared[] = {{1024, 512, 3, 4, true, false},
+                                       {1024, 512, 2, 3, true, true}};
+
+/* Sums of a thread's vector that are many. */
+enum { MANY = 16 };
+
+/* Bytes of a turn of which blocks begin none before all have begun the one before; of smaller ones
+ * they may be one more ahead (layernorm's gradient over 2,048 in turns of 24 KB: 97.7 us for 100.6,
+ * over 4,096 in turns of 32 KB 102.4 for 99.6). */
+enum { LARGE_TURN = 28 * 1024 };
+
+static const Fetching *forms(const Band *b, uint32_t *n) {
+    const uint32_t lanes = b->r.team.g->e->lanes;
+    const bool many = b->nsums * lanes >= MANY, wide = lanes * 4 == BAND_PIECE;
+    *n = 2;
+    if (b->cluster > 1) return many ? many_shared : wide ? f32_shared : few_shared;
+    *n = many ? sizeof many_sums / sizeof *many_sums : sizeof few_sums / sizeof *few_sums;
+    return many ? many_sums : few_sums;
+}
+
+/* What a stage has beside rows: two barriers, and the rows' numbers. */
+static uint32_t beside_fetched(const Band *b, uint32_t teams) {
+    return 2 * HOP_BARRIER_BYTES + teams * b->nnumbers * BAND_NUMBER;
+}
+
+/* Threads of a team are those that its vectors take, in whole warps; below that a power of two. */
+static uint32_t fetched_team(int64_t n, uint32_t pieces) {
+    uint32_t t = (uint32_t)((n + pieces - 1) / pieces), least = LEAST_TEAM;
+    if (t > 32) return (t + 31) / 32 * 32;
+    while (least < t) least *= 2;
+    return least;
+}
+
+/* Rows of n vectors in that form: false: too many threads idle, or there is no room. */
+static bool fits(Band *b, int64_t n, const Fetching *f) {
+    const Gpu *g = b->r.team.g;
+    const uint32_t t = fetched_team(n, f->pieces), unit = t < 32 ? 32 : t;
+    if (n > f->most || t > f->threads || n * 8 < (int64_t)t * f->pieces * 7) return false;
+    const uint32_t threads = b->cluster > 1 ? t : f->threads / unit * unit, teams = threads / t;
+    if (b->cluster == 1 && threads * 8 < f->threads * 7) return false;
+    if (teams > 1 && !rows_touch(b)) return false;
+    const uint32_t bytes = b->row_bytes * teams + beside_fetched(b, teams);
+    if (f->stages * bytes + RESERVED > g->m->shared) return false;
+    b->r.team.size = t, b->r.pieces = f->pieces;
+    b->threads = threads, b->teams = teams;
+    b->side = t < 32 ? 32 / t : 1;
+    b->stages = f->stages, b->lead = b->row_bytes * teams < LARGE_TURN ? 1 : 0;
+    b->again = f->again, b->in_shared = f->kept;
+    return true;
+}
+
+/* Rows whose folds do not follow each other. */
+static bool choose_fetched(Band *b, int64_t n, uint32_t blocks) {
+    const Gpu *g = b->r.team.g;
+    uint32_t count;
+    const Fetching *f = forms(b, &count);
+    if (b->behind || !b->nfolds || blocks > 1 || g->k->more) return false;
+    if (b->cluster == 1 && g->j->shrink) return false;
+    for (uint32_t i = g->j->shrink; i < count; i++)
+        if (fits(b, n, &f[i])) return true;
+    return false;
+}
+
+/* --- Threads and stages ----------------------------------------------------------------------- */
+
 /* Threads of a row with so many vectors each: at most THREADS. */
 static uint32_t team_of(int64_t n, uint32_t pieces) {
     uint32_t t = LEAST_TEAM;
@@ -242,20 +333,34 @@ static bool folds_follow(const Band *b) {
     return false;
 }
 
+/* Of a block: those that compute, and the warp that asks for rows. */
+static uint32_t threads_of(const Band *b) {
+    return b->threads + (b->fetched ? WARP : 0);
+}
+
+/* Of so many bytes each. */
+static uint32_t most_stages(const Band *b, uint32_t bytes, uint32_t blocks) {
+    if (b->behind || b->ahead) return blocks > 1 ? STAGES : STAGES_ALONE;
+    return IN_FLIGHT / blocks / bytes;
+}
+
+static void count_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blocks) {
+    const uint32_t most = most_stages(b, bytes, blocks);
+    const uint32_t least = b->again ? 3 : 2; /* what is read again stays a turn longer */
+    b->stages = (b->r.team.g->m->shared / blocks - RESERVED) / (bytes + beside);
+    if (b->stages > most) b->stages = most < least && b->stages >= least ? least : most;
+}
+
 /* Of so many bytes each, and `beside` bytes of barriers and numbers, which lie behind all of them.
  */
 static bool choose_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blocks) {
     Gpu *g = b->r.team.g;
-    const bool fetched = b->behind || b->ahead;
-    const uint32_t most = fetched ? blocks > 1 ? STAGES : STAGES_ALONE : IN_FLIGHT / blocks / bytes;
-    b->stages = (g->m->shared / blocks - RESERVED) / (bytes + beside);
-    const uint32_t least = b->again ? 3 : 2; /* what is read again stays a turn longer */
-    if (b->stages > most) b->stages = most < least && b->stages >= least ? least : most;
+    if (!b->fetched) count_stages(b, bytes, beside, blocks);
     if (b->stages < 2) return false;
     b->bars = b->stages * bytes;
     b->room = (b->stages * (bytes + beside) + BAND_PIECE - 1) / BAND_PIECE * BAND_PIECE;
     g->j->shared_bytes = b->room;
-    if (!b->ahead) g->j->shared_bytes += gpu_team_room(&b->r.team, b->threads, b->nfolds);
+    if (!b->ahead) g->j->shared_bytes += gpu_team_room(&b->r.team, threads_of(b), b->nfolds);
     if (!g->j->min_blocks && !g->j->shrink) g->j->min_blocks = blocks;
     return true;
 }
@@ -265,7 +370,8 @@ static bool choose_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blo
 static void choose_kept(Band *b, uint32_t blocks) {
     Gpu *g = b->r.team.g;
     uint32_t bytes = 0, at = (g->j->shared_bytes + BAND_PIECE - 1) / BAND_PIECE * BAND_PIECE;
-    if (!b->again || b->r.pieces < KEPT_PIECES || b->nsums < 2) return;
+    const bool few = b->fetched ? !b->in_shared : b->r.pieces < KEPT_PIECES || b->nsums < 2;
+    if (!b->again || few) return;
     for (KVal v = 1; v < g->k->nops; v++)
         if (band_is_fixed(b, v)) bytes += band_vector_bytes(b, v) * b->r.pieces * b->threads;
     if (!bytes || at + bytes > g->m->shared / blocks) return;
@@ -283,6 +389,30 @@ static void keep_apart(Band *b, uint32_t blocks) {
     if (g->j->shared_bytes < least) g->j->shared_bytes = least;
 }
 
+/* Requests of a thread for a vector, and bytes of n. */
+static bool measure_row(Band *b, int64_t n) {
+    b->slots = b->row_bytes = 0;
+    for (uint32_t i = 0; i < b->nown; i++) {
+        uint32_t pieces = band_pieces(b, b->own[i]);
+        if (!pieces) return false;
+        b->slots += pieces;
+        b->row_bytes += pieces * (uint32_t)n * BAND_PIECE;
+    }
+    return true;
+}
+
+/* Half as many blocks as multiprocessors: two share a row of n vectors. */
+static bool choose_shared(Band *b, int64_t n, uint32_t blocks) {
+    const Gpu *g = b->r.team.g;
+    const int64_t groups = expr_value(g->e->exprs, g->k->axes[0].extent);
+    if (groups * SHARERS != g->m->processors || n % SHARERS) return false;
+    b->cluster = SHARERS, b->r.part = n / SHARERS;
+    if (measure_row(b, b->r.part) && choose_fetched(b, b->r.part, blocks)) return true;
+    b->cluster = 1, b->r.part = 0;
+    (void)measure_row(b, n);
+    return false;
+}
+
 static bool choose_sizes(Band *b) {
     Gpu *g = b->r.team.g;
     int64_t n;
@@ -290,27 +420,25 @@ static bool choose_sizes(Band *b) {
     if (!expr_is_const(g->e->exprs, row_vectors(&b->r, b->r.axes), &n)) return false;
     if (!choose_blocks(b, &blocks)) return false;
     b->behind = folds_follow(b);
-    b->ahead = is_ahead(b, n, blocks);
+    if (!measure_row(b, n)) return false;
+    b->fetched = choose_shared(b, n, blocks) || choose_fetched(b, n, blocks);
+    b->ahead = !b->fetched && is_ahead(b, n, blocks);
     if (b->behind || b->ahead)
         choose_block(b, n, blocks);
-    else
+    else if (!b->fetched)
         choose_threads(b, n, blocks);
     if (b->r.pieces > ROW_MAX_PIECES) return false;
-    for (uint32_t i = 0; i < b->nown; i++) {
-        uint32_t pieces = band_pieces(b, b->own[i]);
-        if (!pieces) return false;
-        b->slots += pieces * b->r.pieces;
-        b->row_bytes += pieces * (uint32_t)n * BAND_PIECE;
-    }
+    b->slots *= b->r.pieces;
     /* Blocks meet in the folds of a row: behind that what was read may be overwritten. */
     b->whole = !b->behind || b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds);
     uint32_t row = b->whole ? b->row_bytes * b->teams : b->slots * b->threads * BAND_PIECE;
-    b->again = !b->behind && b->r.pieces > 2;
+    if (!b->fetched) b->again = !b->behind && b->r.pieces > 2;
     /* Two rows of 96 KB and more are on their way then: over 16,384 columns rmsnorm's gradient
      * takes 104.2 us in step and 111.9 without. Less is shared out evenly enough: 8,192
      * columns 99.4 and 100.4, layernorm's 108.3 and 104.6; teams of a block lose 2 to 12 us. */
-    b->paced = b->again && b->teams == 1;
+    b->paced = b->again && b->teams == 1 && !b->fetched;
     uint32_t beside = b->teams * (HOP_BARRIER_BYTES + (b->ahead ? 0 : b->nnumbers * BAND_NUMBER));
+    if (b->fetched) beside = beside_fetched(b, b->teams);
     if (!choose_stages(b, row, b->whole ? beside : 0, blocks)) return false;
     choose_kept(b, blocks);
     keep_apart(b, blocks);
@@ -330,10 +458,23 @@ static uint32_t choose_lanes(Band *b) {
 
 /* --- The kernel ------------------------------------------------------------------------------- */
 
+static void launch(Band *b, Expr groups) {
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    for (uint32_t i = 0; i < 3 && b->cluster > 1; i++) g->j->cluster[i] = i ? 1 : b->cluster;
+    gpu_launch(g, threads_of(b), expr_muli(e->exprs, groups, b->cluster), 0, 0);
+    b->owner = g->block[0];
+    if (b->cluster == 1) return;
+    b->owner = LLVMBuildUDiv(e->b, b->owner, emit_i64(e, b->cluster), "");
+    b->r.team.blocks = b->cluster;
+    b->r.team.block = LLVMBuildZExt(e->b, hop_cluster_rank(e), e->i64, "");
+    b->r.first = LLVMBuildMul(e->b, b->r.team.block, emit_i64(e, b->r.part), "");
+}
+
 bool gpu_band(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
-    Band b = {.r.team.g = g};
+    Band b = {.r.team.g = g, .cluster = 1};
     if (!e->isa->warpgroups || !has_shape(&b)) return false;
     uint32_t part = (uint32_t)__builtin_ctz(g->rows->par), lanes = e->lanes;
     e->lanes = choose_lanes(&b);
@@ -343,8 +484,8 @@ bool gpu_band(Gpu *g) {
     }
     const bool own_pace = !b.behind && !b.ahead;
     if (own_pace) forget_mask(&b);
-    gpu_launch(g, b.threads, g->k->axes[part].extent, 0, 0);
-    emit_set_sym(e, g->k->axes[part].sym, g->block[0]);
+    launch(&b, g->k->axes[part].extent);
+    emit_set_sym(e, g->k->axes[part].sym, b.owner);
     b.r.team.rank = g->tid;
     b.r.team.reads = own_pace;
     if (b.teams > 1) {
@@ -361,9 +502,11 @@ bool gpu_band(Gpu *g) {
         band_walk_behind(&b, acc);
     else if (b.ahead)
         band_walk_ahead(&b, acc);
+    else if (b.fetched)
+        band_walk_fetched(&b, acc);
     else
         band_walk(&b, acc);
     e->quick = NULL;
-    band_store_columns(&b, acc);
+    if (!b.fetched) band_store_columns(&b, acc);
     return true;
 }

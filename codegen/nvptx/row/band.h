@@ -35,6 +35,11 @@ typedef struct Band {
     Expr rows;                 /* of the kernel */
     bool again;                /* rows are read again behind their folds */
     bool paced;                /* blocks keep pace with each other */
+    bool fetched;              /* a warp of its own asks for the rows of all teams, ... */
+    uint32_t lead;             /* ... so many turns ahead of other blocks at most */
+    bool in_shared;            /* threads keep what all rows read alike there */
+    uint32_t cluster;          /* blocks that share a row; 1: none */
+    LLVMValueRef owner;        /* number of the block, or of those that share rows (i64) */
     uint32_t side;             /* of them, that a warp's teams take side by side */
 } Band;
 
@@ -45,6 +50,8 @@ void band_walk_behind(Band *b, LLVMValueRef *acc);
 /* band_turns.c: the same, each finished before the next; band_ahead.c: by all of the block. */
 void band_walk(Band *b, LLVMValueRef *acc);
 void band_walk_ahead(Band *b, LLVMValueRef *acc);
+/* The same as band_walk, of rows that a warp of their own asks for, and what the block leaves. */
+void band_walk_fetched(Band *b, LLVMValueRef *acc);
 /* band_sums.c: of a row whose folds are known, where `inside` holds (NULL: everywhere): the sums of
  * columns of the thread's vector u, what is stored of it, or both; what is stored once. Vectors
  * past the row's end are added, too, and never stored. */
@@ -64,17 +71,52 @@ uint32_t band_vector_bytes(const Band *b, KVal v);
 LLVMValueRef **band_fixed(Band *b);
 LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b); /* and; NULL is true */
 
-/* band_pace.c: of a block that is one team. Called by all threads, then by one, in each of the
+/* band_pace.c. Called by all threads, then by one, in each of the
  * block's turns (i32) before anything else, and behind the last, with their number. */
 typedef struct Pace {
     Gpu *g;
     int64_t blocks;
+    uint32_t lead; /* turns that a block may begin before all have begun the one before */
     LLVMValueRef counter, cells; /* address of the count (i64); shared memory of the block */
     LLVMValueRef turns, last;    /* i32: of a block at most; the count that is followed by zero */
 } Pace;
-Pace band_pace(const Band *b, Expr turns);
+Pace band_pace(const Band *b, Expr turns, uint32_t lead);
 void band_pace_turn(const Pace *p, LLVMValueRef turn);
 void band_pace_end(const Pace *p, LLVMValueRef turns);
+
+/* band_turns.c: teams that take rows at their own pace, in groups: a team, or those of a warp. */
+typedef struct BandTurns {
+    Band *b;
+    Expr rows;                /* of the kernel */
+    int64_t most;             /* rows at most */
+    uint32_t side;            /* rows of a group */
+    LLVMValueRef group, own;  /* number of the group, and of the team in it (i64) */
+    LLVMValueRef step, first; /* rows between turns; the group's first one (i64) */
+    uint32_t groups, held;    /* of the block; rows of a stage */
+    LLVMValueRef place;       /* number of the team among them (i64); NULL: there is one */
+    LLVMValueRef **fixed;     /* of band_fixed */
+    uint32_t nacc, ncopied;   /* sums; numbers that are copied with their rows */
+    LLVMValueRef row, stage, round, odd; /* of the turn: the group's first row (i64); i32; i64 */
+    LLVMValueRef number[BAND_OWN];       /* of the thread's row; NULL: read where it is needed */
+    Pace pace;                           /* where Band.paced, which goes by, or Band.fetched */
+    LLVMValueRef turn;                   /* turns before this one (i32), where they are counted */
+} BandTurns;
+/* Shared addresses of a stage: its rows, its numbers, the barrier that tells of both, and, where
+ * rows are fetched, the one that tells that warps have read them. */
+typedef struct BandStage {
+    HV rows, numbers, bar, left;
+} BandStage;
+/* band_fetcher.c. In the current scope the kernel's axes stand at this row. */
+void band_bind_row(const BandTurns *t, LLVMValueRef row);
+BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage);
+int64_t band_part(const Band *b); /* vectors of a row, or of the block's part of it */
+LLVMValueRef band_last_row(const BandTurns *t);
+bool band_is_copied(const BandTurns *t, KVal v);
+void band_copy_number(const Band *b, uint32_t i, HV to);
+void band_copies_arrive(Emit *e, HV bar);
+/* The barriers, by all threads; what the warp behind those that compute does. */
+void band_fetcher_init(const BandTurns *t);
+void band_fetcher(const BandTurns *t);
 
 /* Requests. One thread of a team asks the copy engine for its row, or, where teams are parts of
  * a warp and rows short, every thread asks for what it needs itself, into shared memory that no

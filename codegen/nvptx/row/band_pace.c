@@ -31,10 +31,11 @@ static LLVMValueRef all_run(const Gpu *g, int64_t blocks) {
     return LLVMBuildICmp(e->b, LLVMIntSGE, n, hop_i(e, blocks), "");
 }
 
-Pace band_pace(const Band *b, Expr turns) {
+Pace band_pace(const Band *b, Expr turns, uint32_t lead) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
-    Pace p = {.g = g, .blocks = expr_value(e->exprs, g->k->axes[0].extent)};
+    Pace p = {.g = g, .lead = lead};
+    p.blocks = expr_value(e->exprs, g->k->axes[0].extent) * b->cluster;
     p.counter = gpu_zeroed(g, expr_const(e->exprs, 16), true);
     p.counter = LLVMBuildPtrToInt(e->b, p.counter, e->i64, "");
     p.cells = gpu_shared(g, e->i32, CELL);
@@ -70,7 +71,7 @@ static void await(const Pace *p, HV want) {
 void band_pace_turn(const Pace *p, HV turn) {
     Emit *e = p->g->e;
     EmitIf ahead;
-    HV want = hop_muli(e, turn, p->blocks);
+    HV want = hop_muli(e, hop_addi(e, turn, -(int64_t)p->lead), p->blocks);
     HV then = LLVMBuildLoad2(e->b, e->i32, in_shared(p, 0), "");
     LLVMSetVolatile(then, true);
     then = hop_addi(e, then, p->blocks);

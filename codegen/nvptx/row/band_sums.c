@@ -148,11 +148,21 @@ static void join_sum(const Meeting *m, uint32_t s) {
     e->lanes = lanes;
 }
 
+/* All that compute. Teams of a block meet at barriers of smaller numbers. */
+enum { ALL_MEET = 15 };
+
+static void meet_all(const Band *b) {
+    Emit *e = b->r.team.g->e;
+    if (b->fetched)
+        hop_sync(e, hop_i(e, ALL_MEET), b->threads);
+    else
+        gpu_barrier(e);
+}
+
 /* All sums at once, if there is room for them. Teams of whole warps whose vectors are one request
  * (f32) would read as many requests by as many threads as one sum after the other does, and the
  * assembler's order of the loop over rows was worse: these take sums in turn, in whole vectors. */
 static void join_sums(Band *b, const LLVMValueRef *acc) {
-    Gpu *g = b->r.team.g;
     Meeting m = meeting(b);
     const bool plain = m.n == b->teams && m.lanes * 4 == BAND_PIECE;
     const bool together = !plain && m.bytes * b->nsums <= b->bars;
@@ -160,9 +170,9 @@ static void join_sums(Band *b, const LLVMValueRef *acc) {
     if (!together) m.bytes = 0;
     for (uint32_t s = 0; s < b->nsums; s += together ? b->nsums : 1) {
         const uint32_t end = together ? b->nsums : s + 1;
-        gpu_barrier(g->e);
+        meet_all(b);
         for (uint32_t i = s; i < end; i++) leave_sum(&m, i, acc);
-        gpu_barrier(g->e);
+        meet_all(b);
         for (uint32_t i = s; i < end; i++) join_sum(&m, i);
     }
 }

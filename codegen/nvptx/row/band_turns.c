@@ -6,142 +6,58 @@
 #include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/band.h"
 
-typedef struct Turns {
-    Band *b;
-    Expr rows;                           /* of the kernel */
-    int64_t most;                        /* rows at most */
-    uint32_t side;                       /* rows of a group */
-    LLVMValueRef group, own;             /* number of the group, and of the team in it (i64) */
-    LLVMValueRef step, first;            /* rows between turns; the group's first one (i64) */
-    LLVMValueRef **fixed;                /* of band_fixed */
-    uint32_t nacc, ncopied;              /* sums; numbers that are copied with their rows */
-    LLVMValueRef row, stage, round, odd; /* of the turn: the group's first row (i64); i32; i64 */
-    LLVMValueRef number[BAND_OWN];       /* of the thread's row; NULL: read where it is needed */
-    Pace pace;                           /* where Band.paced, which goes by */
-    LLVMValueRef turn;                   /* ... turns before this one (i32) */
-} Turns;
-
-/* Row, stage, round, and odd, or, where blocks keep pace, turn: what goes from turn to turn beside
+/* Row, stage, round, and odd, or, where turns are counted, turn: what goes from turn to turn beside
  * the sums. */
 enum { STATE = 4 };
 
 /* --- What a turn stands on -------------------------------------------------------------------- */
 
-/* In the current scope the kernel's axes stand at this row: it is the block's, whatever the
- * number of blocks. */
-static void bind_row(const Turns *t, LLVMValueRef row) {
-    Gpu *g = t->b->r.team.g;
-    ExprPool *p = g->e->exprs;
-    Expr blocks = g->k->axes[0].extent, r = emit_new_sym(g->e, "row", t->most - 1, row);
-    emit_bind(g->e, g->k->axes[0].sym, expr_mod(p, r, blocks));
-    emit_bind(g->e, g->k->axes[t->b->turn].sym, expr_div(p, r, blocks));
-}
-
-static LLVMValueRef last_row(const Turns *t) {
-    Emit *e = t->b->r.team.g->e;
-    return LLVMBuildSub(e->b, emit_expr(e, t->rows), emit_i64(e, 1), "");
-}
-
 /* The thread's own row of the group's first one, or the last row. */
-static LLVMValueRef own_row(const Turns *t, LLVMValueRef row, bool full) {
+static LLVMValueRef own_row(const BandTurns *t, LLVMValueRef row, bool full) {
     Emit *e = t->b->r.team.g->e;
     if (t->side > 1) row = LLVMBuildAdd(e->b, row, t->own, "");
-    LLVMValueRef v[2] = {row, last_row(t)};
+    LLVMValueRef v[2] = {row, band_last_row(t)};
     return full ? row : emit_intrinsic(e, "llvm.smin", e->i64, v, 2);
-}
-
-/* The asynchronous copies take 4 or 8 bytes. */
-static bool is_copied(const Turns *t, KVal v) {
-    const Kernel *k = t->b->r.team.g->k;
-    const KOp *o = &k->ops[v];
-    size_t bytes = dtype_bytes(k->params[o->buf].dtype);
-    return !o->mask && !o->in[0] && (bytes == 4 || bytes == 8);
-}
-
-static uint32_t group_bytes(const Turns *t) {
-    return t->b->row_bytes * t->side;
-}
-
-static uint32_t group_threads(const Turns *t) {
-    uint32_t n = t->b->r.team.size;
-    return n < 32 ? 32 : n;
-}
-
-static uint32_t groups(const Turns *t) {
-    return t->b->threads / group_threads(t);
-}
-
-/* Shared addresses of a stage: its rows, its numbers, and the barrier that tells of both. */
-typedef struct Stage {
-    HV rows, numbers, bar;
-} Stage;
-
-static Stage stage_at(const Turns *t, LLVMValueRef stage) {
-    const Band *b = t->b;
-    Emit *e = b->r.team.g->e;
-    HV n = stage, at = hop_shared(b->r.team.g);
-    if (groups(t) > 1)
-        n = hop_add(e, n, hop_muli(e, LLVMBuildTrunc(e->b, t->group, e->i32, ""), b->stages));
-    HV bar = hop_add(e, at, hop_muli(e, n, HOP_BARRIER_BYTES));
-    HV numbers = hop_add(e, at, hop_muli(e, n, (int64_t)b->nnumbers * t->side * BAND_NUMBER));
-    uint32_t bars = b->stages * groups(t) * HOP_BARRIER_BYTES;
-    return (Stage){.rows = hop_add(e, at, hop_muli(e, n, group_bytes(t))),
-                   .numbers = hop_addi(e, numbers, b->bars + bars),
-                   .bar = hop_addi(e, bar, b->bars)};
 }
 
 /* --- Requests --------------------------------------------------------------------------------- */
 
-static int64_t vectors(const Band *b) {
-    return expr_value(b->r.team.g->e->exprs, row_vectors(&b->r, b->r.axes));
-}
-
 /* Rows of the group from `row` on, as many as there are. */
-static LLVMValueRef count_rows(const Turns *t, LLVMValueRef row) {
+static LLVMValueRef count_rows(const BandTurns *t, LLVMValueRef row) {
     Emit *e = t->b->r.team.g->e;
     LLVMValueRef v[2] = {LLVMBuildSub(e->b, emit_expr(e, t->rows), row, ""), emit_i64(e, t->side)};
     return LLVMBuildTrunc(e->b, emit_intrinsic(e, "llvm.smin", e->i64, v, 2), e->i32, "");
 }
 
 /* Of the team's row, by one of its threads: they come with the rows. */
-static void request_numbers(const Turns *t, LLVMValueRef row, const Stage *to) {
+static void request_numbers(const BandTurns *t, LLVMValueRef row, const BandStage *to) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
     if (!t->ncopied) return;
     emit_push(e);
-    bind_row(t, own_row(t, row, t->side == 1));
+    band_bind_row(t, own_row(t, row, t->side == 1));
     HV at = to->numbers;
     if (t->side > 1)
         at = hop_add(e, at, hop_muli(e, LLVMBuildTrunc(e->b, t->own, e->i32, ""), BAND_NUMBER));
-    for (uint32_t i = 0; i < b->nnumbers; i++) {
-        const KOp *o = &e->k->ops[b->number[i]];
-        if (!is_copied(t, b->number[i])) continue;
-        HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
-        HV a[2] = {hop_addi(e, at, (int64_t)i * t->side * BAND_NUMBER), from};
-        bool wide = dtype_bytes(e->k->params[o->buf].dtype) == 8;
-        hop_asm(e, e->voidt,
-                wide ? "cp.async.ca.shared.global [$0], [$1], 8;"
-                     : "cp.async.ca.shared.global [$0], [$1], 4;",
-                "r,l,~{memory}", a, 2);
-    }
-    HV bar = to->bar;
-    hop_asm(e, e->voidt, "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", "r,~{memory}",
-            &bar, 1);
+    for (uint32_t i = 0; i < b->nnumbers; i++)
+        if (band_is_copied(t, b->number[i]))
+            band_copy_number(b, i, hop_addi(e, at, (int64_t)i * t->side * BAND_NUMBER));
+    band_copies_arrive(e, to->bar);
     emit_pop(e);
 }
 
 /* By one thread of the group. */
-static void request_rows(const Turns *t, LLVMValueRef row, const Stage *s) {
+static void request_rows(const BandTurns *t, LLVMValueRef row, const BandStage *s) {
     Band *b = t->b;
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     HV to = s->rows, n = t->side > 1 ? count_rows(t, row) : hop_i(e, 1);
-    bind_row(t, row);
+    band_bind_row(t, row);
     emit_set_sym(e, g->k->axes[b->r.lane].sym, emit_i64(e, 0));
     hop_barrier_expect(e, s->bar, hop_muli(e, n, b->row_bytes));
     for (uint32_t i = 0; i < b->nown; i++) {
         const KOp *o = &e->k->ops[b->own[i]];
-        int64_t bytes = vectors(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
+        int64_t bytes = band_part(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
         HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
         hop_bulk_load(e, to, from, hop_muli(e, n, bytes), s->bar);
         to = hop_addi(e, to, bytes * t->side);
@@ -149,7 +65,7 @@ static void request_rows(const Turns *t, LLVMValueRef row, const Stage *s) {
 }
 
 /* The group asks for the rows from `row` on, if there are. */
-static void request(const Turns *t, LLVMValueRef row, LLVMValueRef stage) {
+static void request(const BandTurns *t, LLVMValueRef row, LLVMValueRef stage) {
     Gpu *g = t->b->r.team.g;
     Emit *e = g->e;
     EmitIf there, one;
@@ -157,7 +73,7 @@ static void request(const Turns *t, LLVMValueRef row, LLVMValueRef stage) {
     LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, t->b->r.team.rank, zero, "");
     LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, row, emit_expr(e, t->rows), "");
     emit_if_begin(e, &there, LLVMBuildAnd(e->b, first, is, ""));
-    Stage s = stage_at(t, stage);
+    BandStage s = band_stage_at(t, stage);
     if (t->side > 1) emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, t->own, zero, ""));
     request_rows(t, row, &s);
     if (t->side > 1) emit_if_end(e, &one);
@@ -165,35 +81,35 @@ static void request(const Turns *t, LLVMValueRef row, LLVMValueRef stage) {
     emit_if_end(e, &there);
 }
 
-static void wait(const Turns *t) {
-    hop_barrier_wait(t->b->r.team.g->e, stage_at(t, t->stage).bar, t->round);
+static void wait(const BandTurns *t) {
+    hop_barrier_wait(t->b->r.team.g->e, band_stage_at(t, t->stage).bar, t->round);
 }
 
-static void take_numbers(Turns *t) {
+static void take_numbers(BandTurns *t) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
     LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
-    HV at = stage_at(t, t->stage).numbers;
-    if (t->side > 1)
-        at = hop_add(e, at, hop_muli(e, LLVMBuildTrunc(e->b, t->own, e->i32, ""), BAND_NUMBER));
+    HV at = band_stage_at(t, t->stage).numbers;
+    if (t->place)
+        at = hop_add(e, at, hop_muli(e, LLVMBuildTrunc(e->b, t->place, e->i32, ""), BAND_NUMBER));
     for (uint32_t i = 0; i < b->nnumbers; i++) {
-        if (!is_copied(t, b->number[i])) continue;
+        if (!band_is_copied(t, b->number[i])) continue;
         DType type = e->k->params[e->k->ops[b->number[i]].buf].dtype;
-        HV p = hop_addi(e, at, (int64_t)i * t->side * BAND_NUMBER);
+        HV p = hop_addi(e, at, (int64_t)i * t->held * BAND_NUMBER);
         p = LLVMBuildIntToPtr(e->b, p, shared, "");
         t->number[i] = emit_load(e, emit_mem_type(e, type), p, (uint32_t)dtype_bytes(type));
     }
 }
 
 /* The thread's vectors lo to hi become known in the row's scopes. */
-static void take(const Turns *t, Held *h, uint32_t lo, uint32_t hi) {
+static void take(const BandTurns *t, Held *h, uint32_t lo, uint32_t hi) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
-    HV from = stage_at(t, t->stage).rows, rank, own = NULL;
-    const int64_t n = vectors(b);
+    HV from = band_stage_at(t, t->stage).rows, rank, own = NULL;
+    const int64_t n = band_part(b);
     LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     rank = LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, "");
-    if (t->side > 1) own = LLVMBuildTrunc(e->b, t->own, e->i32, "");
+    if (t->place) own = LLVMBuildTrunc(e->b, t->place, e->i32, "");
     for (uint32_t i = 0; i < b->nown; i++) {
         LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[b->own[i]].buf].dtype);
         uint32_t bytes = band_pieces(b, b->own[i]) * BAND_PIECE;
@@ -208,14 +124,14 @@ static void take(const Turns *t, Held *h, uint32_t lo, uint32_t hi) {
             emit_override(e, b->own[i], emit_load(e, emit_vec(elem, e->lanes), p, BAND_PIECE));
             (void)emit_switch(e, outer);
         }
-        from = hop_addi(e, from, n * bytes * t->side);
+        from = hop_addi(e, from, n * bytes * t->held);
     }
 }
 
 /* --- What all rows read alike ----------------------------------------------------------------- */
 
 /* Shared memory of the thread's vector u of load v. No other thread reads it. */
-static LLVMValueRef kept_at(const Turns *t, uint32_t u, KVal v) {
+static LLVMValueRef kept_at(const BandTurns *t, uint32_t u, KVal v) {
     const Band *b = t->b;
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
@@ -228,12 +144,12 @@ static LLVMValueRef kept_at(const Turns *t, uint32_t u, KVal v) {
     return LLVMBuildIntToPtr(e->b, p, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
 }
 
-static uint32_t kept_align(const Turns *t, KVal v) {
+static uint32_t kept_align(const BandTurns *t, KVal v) {
     uint32_t bytes = band_vector_bytes(t->b, v);
     return bytes < BAND_PIECE ? bytes : BAND_PIECE;
 }
 
-static void keep_fixed(const Turns *t) {
+static void keep_fixed(const BandTurns *t) {
     const Gpu *g = t->b->r.team.g;
     for (uint32_t u = 0; u < t->b->r.pieces; u++)
         for (KVal v = 1; v < g->k->nops; v++)
@@ -242,7 +158,7 @@ static void keep_fixed(const Turns *t) {
 }
 
 /* Of vector u, in its scope. */
-static void take_fixed(const Turns *t, uint32_t u) {
+static void take_fixed(const BandTurns *t, uint32_t u) {
     const Gpu *g = t->b->r.team.g;
     Emit *e = g->e;
     for (KVal v = 1; v < g->k->nops; v++) {
@@ -255,18 +171,31 @@ static void take_fixed(const Turns *t, uint32_t u) {
 
 /* --- A turn ----------------------------------------------------------------------------------- */
 
-static void meet(const Turns *t) {
+static void meet(const BandTurns *t) {
     Emit *e = t->b->r.team.g->e;
+    if (t->b->fetched) return;
     if (t->b->r.team.size <= 32)
         hop_warp_sync(e);
     else if (!t->b->nfolds)
         gpu_team_sync(&t->b->r.team);
 }
 
+/* The warp has read what is there of this turn. */
+static void leave(const BandTurns *t) {
+    Emit *e = t->b->r.team.g->e;
+    HV lane = hop_andi(e, LLVMBuildTrunc(e->b, t->b->r.team.g->tid, e->i32, ""), 31);
+    hop_warp_sync(e);
+    hop_barrier_arrive(e, band_stage_at(t, t->stage).left, hop_is(e, lane, 0));
+}
+
 /* What was read of this turn's rows, or, where they are read again, of those before, is read by all
  * of the group: the rows that come there next. */
-static void request_next(const Turns *t) {
+static void request_next(const BandTurns *t) {
     Emit *e = t->b->r.team.g->e;
+    if (t->b->fetched) {
+        if (!t->b->again) leave(t);
+        return;
+    }
     const uint32_t stages = t->b->stages - t->b->again;
     HV stage = t->stage;
     if (t->b->again) {
@@ -279,7 +208,7 @@ static void request_next(const Turns *t) {
 
 /* A scope in which the turn's row stands. True (i1) where there is such a
  * row; NULL: everywhere. */
-static LLVMValueRef begin_row(const Turns *t, bool full, Held *h) {
+static LLVMValueRef begin_row(const BandTurns *t, bool full, Held *h) {
     Band *b = t->b;
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
@@ -290,7 +219,7 @@ static LLVMValueRef begin_row(const Turns *t, bool full, Held *h) {
     }
     *h = (Held){.r = &b->r};
     emit_push(e);
-    bind_row(t, row);
+    band_bind_row(t, row);
     for (uint32_t i = 0; i < b->nnumbers; i++)
         if (t->number[i]) emit_override(e, b->number[i], t->number[i]);
     row_place(h);
@@ -303,7 +232,7 @@ static LLVMValueRef begin_row(const Turns *t, bool full, Held *h) {
 }
 
 /* The same in a new scope, in which nothing but the folds is remembered. */
-static LLVMValueRef begin_again(const Turns *t, bool full, Held *h) {
+static LLVMValueRef begin_again(const BandTurns *t, bool full, Held *h) {
     Gpu *g = t->b->r.team.g;
     Emit *e = g->e;
     LLVMValueRef *fold = ARENA_ARRAY(e->arena, LLVMValueRef, g->k->nops);
@@ -318,7 +247,7 @@ static LLVMValueRef begin_again(const Turns *t, bool full, Held *h) {
 }
 
 /* Vector u alone: those behind it are not read ahead, as registers are short. */
-static void take_one(const Turns *t, Held *h, uint32_t u) {
+static void take_one(const BandTurns *t, Held *h, uint32_t u) {
     Emit *e = t->b->r.team.g->e;
     hop_asm(e, e->voidt, "", "~{memory}", NULL, 0);
     take(t, h, u, u + 1);
@@ -329,7 +258,7 @@ static void take_one(const Turns *t, Held *h, uint32_t u) {
 }
 
 /* Where the vector is past the row's end, what changes no fold. */
-static LLVMValueRef fold_operand(const Turns *t, LLVMValueRef live, KVal v) {
+static LLVMValueRef fold_operand(const BandTurns *t, LLVMValueRef live, KVal v) {
     Emit *e = t->b->r.team.g->e;
     const KOp *o = &e->k->ops[v];
     LLVMValueRef x = emit_value_lanes(e, o->in[0]);
@@ -338,7 +267,7 @@ static LLVMValueRef fold_operand(const Turns *t, LLVMValueRef live, KVal v) {
 }
 
 /* The first vector is what the second is joined to: identities would cost as much as a vector. */
-static void fold_row(const Turns *t, Held *h, const Pass *p) {
+static void fold_row(const BandTurns *t, Held *h, const Pass *p) {
     const RowPlan *r = &t->b->r;
     Emit *e = r->team.g->e;
     LLVMValueRef acc[ROWS_MAX_FOLDS];
@@ -356,7 +285,7 @@ static void fold_row(const Turns *t, Held *h, const Pass *p) {
 }
 
 /* In front of the wait for a row, where registers hold the sums of columns and little else. */
-static void keep_pace(const Turns *t) {
+static void keep_pace(const BandTurns *t) {
     Emit *e = t->b->r.team.g->e;
     EmitIf one;
     if (!t->b->paced) return;
@@ -365,7 +294,7 @@ static void keep_pace(const Turns *t) {
     emit_if_end(e, &one);
 }
 
-static void end_pace(const Turns *t, LLVMValueRef *const state) {
+static void end_pace(const BandTurns *t, LLVMValueRef *const state) {
     Emit *e = t->b->r.team.g->e;
     EmitIf one;
     if (!t->b->paced) return;
@@ -376,12 +305,13 @@ static void end_pace(const Turns *t, LLVMValueRef *const state) {
 
 /* The row of the turn: its folds, the sums of columns, what is stored of it. Where
  * registers are short it is read again behind the folds. */
-static void run_row(Turns *t, bool full, LLVMValueRef *acc) {
+static void run_row(BandTurns *t, bool full, LLVMValueRef *acc) {
     Band *b = t->b;
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     Held h;
     b->r.team.turn = b->r.team.size > 32 ? t->odd : NULL;
+    if (b->cluster > 1) b->r.team.phase = hop_andi(e, hop_shr(e, t->turn, 1), 1);
     keep_pace(t);
     wait(t);
     take_numbers(t);
@@ -396,23 +326,30 @@ static void run_row(Turns *t, bool full, LLVMValueRef *acc) {
         if (b->again) take_one(t, &h, u);
         band_finish(b, &h, u, inside, acc);
     }
+    if (b->fetched && b->again) leave(t);
     band_store_once(b, inside);
     emit_pop(e);
 }
 
+/* Turns are counted: not only whether their number is odd is asked for. */
+static bool is_counted(const Band *b) {
+    return b->paced || b->cluster > 1;
+}
+
 /* What goes from turn to turn, of the turn behind this one. */
-static void next_turn(const Turns *t, LLVMValueRef *to) {
+static void next_turn(const BandTurns *t, LLVMValueRef *to) {
     Emit *e = t->b->r.team.g->e;
     HV next = hop_addi(e, t->stage, 1);
     HV wraps = LLVMBuildICmp(e->b, LLVMIntEQ, next, hop_i(e, t->b->stages), "");
     to[0] = LLVMBuildAdd(e->b, t->row, t->step, "");
     to[1] = LLVMBuildSelect(e->b, wraps, hop_i(e, 0), next, "");
     to[2] = LLVMBuildXor(e->b, t->round, LLVMBuildZExt(e->b, wraps, e->i32, ""), "");
-    to[3] = t->b->paced ? hop_addi(e, t->turn, 1) : LLVMBuildXor(e->b, t->odd, emit_i64(e, 1), "");
+    to[3] =
+        is_counted(t->b) ? hop_addi(e, t->turn, 1) : LLVMBuildXor(e->b, t->odd, emit_i64(e, 1), "");
 }
 
-/* Turns while the group's first row is below `end`. x: the sums, and the first turn's state. */
-static void walk_turns(Turns *t, LLVMValueRef end, bool full, LLVMValueRef *x) {
+/* BandTurns while the group's first row is below `end`. x: the sums, and the first turn's state. */
+static void walk_turns(BandTurns *t, LLVMValueRef end, bool full, LLVMValueRef *x) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
@@ -422,7 +359,7 @@ static void walk_turns(Turns *t, LLVMValueRef end, bool full, LLVMValueRef *x) {
     emit_loop_begin(e, l, "turn", x[state], end, t->step, false);
     t->row = l->phi[state], t->stage = l->phi[state + 1];
     t->round = l->phi[state + 2], t->odd = l->phi[state + 3];
-    if (b->paced) {
+    if (is_counted(b)) {
         t->turn = t->odd;
         t->odd = LLVMBuildZExt(e->b, hop_andi(e, t->turn, 1), e->i64, "");
     }
@@ -435,28 +372,33 @@ static void walk_turns(Turns *t, LLVMValueRef end, bool full, LLVMValueRef *x) {
 
 /* --- All rows of a block ---------------------------------------------------------------------- */
 
-static void place_group(Turns *t) {
+static void place_group(BandTurns *t) {
     Band *b = t->b;
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
-    uint32_t n = groups(t), threads = group_threads(t);
+    const uint32_t threads = b->r.team.size < 32 ? 32 : b->r.team.size, n = b->threads / threads;
+    t->groups = n;
     LLVMValueRef blocks = emit_expr(e, g->k->axes[0].extent);
     t->group = LLVMBuildUDiv(e->b, g->tid, emit_i64(e, threads), "");
     t->own = LLVMBuildLShr(e->b, LLVMBuildAnd(e->b, g->tid, emit_i64(e, 31), ""),
                            emit_i64(e, __builtin_ctz(b->r.team.size)), "");
-    t->first = LLVMBuildMul(e->b, g->block[0], emit_i64(e, n), "");
+    t->first = LLVMBuildMul(e->b, b->owner, emit_i64(e, n), "");
     t->first = LLVMBuildAdd(e->b, t->first, t->group, "");
     t->first = LLVMBuildMul(e->b, t->first, emit_i64(e, t->side), "");
     t->step = LLVMBuildMul(e->b, blocks, emit_i64(e, (int64_t)n * t->side), "");
+    t->held = b->fetched ? b->teams : t->side;
+    if (t->held > 1) t->place = b->fetched ? b->team : t->own;
     if (b->r.team.size > 32 && n > 1) b->r.team.number = t->group;
+    /* Who fetches does not meet with the others. */
+    if (b->r.team.size > 32 && n == 1 && b->fetched) b->r.team.number = emit_i64(e, 0);
     b->r.team.room = hop_addi(e, hop_shared(g), b->room);
 }
 
-static void init_barriers(const Turns *t) {
+static void init_barriers(const BandTurns *t) {
     Gpu *g = t->b->r.team.g;
     Emit *e = g->e;
     EmitIf one;
-    LLVMValueRef n = emit_i64(e, t->b->stages * groups(t));
+    LLVMValueRef n = emit_i64(e, t->b->stages * t->groups);
     emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, n, ""));
     HV own = hop_muli(e, LLVMBuildTrunc(e->b, g->tid, e->i32, ""), HOP_BARRIER_BYTES);
     hop_barrier_init(e, hop_add(e, hop_addi(e, hop_shared(g), t->b->bars), own),
@@ -467,28 +409,67 @@ static void init_barriers(const Turns *t) {
     gpu_barrier(e);
 }
 
+/* All turns of the group. acc: the sums, and room for what else goes from turn to turn. */
+static void walk_all(BandTurns *t, LLVMValueRef *acc) {
+    Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    LLVMValueRef *state = acc + t->nacc;
+    state[0] = t->first, state[1] = state[2] = hop_i(e, 0), state[3] = emit_i64(e, 0);
+    if (is_counted(b)) state[3] = hop_i(e, 0);
+    LLVMValueRef rows = emit_expr(e, t->rows), full = emit_i64(e, t->side - 1);
+    walk_turns(t, LLVMBuildSub(e->b, rows, full, ""), true, acc);
+    Expr rest = expr_mod(e->exprs, t->rows, expr_const(e->exprs, t->side));
+    if (!expr_is_value(e->exprs, rest, 0)) walk_turns(t, rows, false, acc);
+}
+
+static BandTurns begin_turns(Band *b) {
+    Emit *e = b->r.team.g->e;
+    int64_t least;
+    BandTurns t = {.b = b, .rows = b->rows, .side = b->side, .nacc = b->r.pieces * b->nsums};
+    expr_range(e->exprs, t.rows, &least, &t.most);
+    for (uint32_t i = 0; i < b->nnumbers; i++) t.ncopied += band_is_copied(&t, b->number[i]);
+    place_group(&t);
+    return t;
+}
+
 void band_walk(Band *b, LLVMValueRef *acc) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
-    int64_t least;
-    Turns t = {.b = b, .rows = b->rows, .side = b->side, .nacc = b->r.pieces * b->nsums};
-    expr_range(e->exprs, t.rows, &least, &t.most);
-    for (uint32_t i = 0; i < b->nnumbers; i++) t.ncopied += is_copied(&t, b->number[i]);
-    place_group(&t);
+    BandTurns t = begin_turns(b);
     t.fixed = band_fixed(b);
-    if (b->paced) t.pace = band_pace(b, expr_ceildiv(e->exprs, t.rows, g->k->axes[0].extent));
+    if (b->paced) t.pace = band_pace(b, expr_ceildiv(e->exprs, t.rows, g->k->axes[0].extent), 0);
     init_barriers(&t);
-    LLVMValueRef row = t.first, *state = acc + t.nacc;
+    LLVMValueRef row = t.first;
     for (uint32_t i = 0; i + b->again < b->stages; i++) {
         request(&t, row, hop_i(e, i));
         row = LLVMBuildAdd(e->b, row, t.step, "");
     }
     if (b->kept) keep_fixed(&t);
-    state[0] = t.first, state[1] = state[2] = hop_i(e, 0), state[3] = emit_i64(e, 0);
-    if (b->paced) state[3] = hop_i(e, 0);
-    LLVMValueRef rows = emit_expr(e, t.rows), full = emit_i64(e, t.side - 1);
-    walk_turns(&t, LLVMBuildSub(e->b, rows, full, ""), true, acc);
-    Expr rest = expr_mod(e->exprs, t.rows, expr_const(e->exprs, t.side));
-    if (!expr_is_value(e->exprs, rest, 0)) walk_turns(&t, rows, false, acc);
-    end_pace(&t, state);
+    walk_all(&t, acc);
+    end_pace(&t, acc + t.nacc);
+}
+
+void band_walk_fetched(Band *b, LLVMValueRef *acc) {
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    EmitIf role;
+    BandTurns t = begin_turns(b);
+    Expr turns = expr_muli(e->exprs, g->k->axes[0].extent, b->teams);
+    t.pace = band_pace(b, expr_ceildiv(e->exprs, t.rows, turns), b->lead);
+    band_fetcher_init(&t);
+    if (b->cluster > 1) gpu_team_meet(&b->r.team);
+    LLVMValueRef threads = emit_i64(e, b->threads);
+    emit_if_begin(e, &role, LLVMBuildICmp(e->b, LLVMIntSGE, g->tid, threads, ""));
+    band_fetcher(&t);
+    emit_if_end(e, &role);
+    emit_if_begin(e, &role, LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, threads, ""));
+    t.fixed = band_fixed(b);
+    if (b->kept) keep_fixed(&t);
+    walk_all(&t, acc);
+    e->quick = NULL;
+    band_store_columns(b, acc);
+    emit_if_end(e, &role);
+    if (b->cluster == 1) return;
+    hop_warp_sync(e);
+    hop_cluster_sync(e); /* the other block may still read what this one folded */
 }

@@ -172,8 +172,9 @@ void row_occupy(const RowPlan *r, uint32_t threads) {
 }
 
 /* Vectors past the end are read again at the end and count for nothing. */
-static void place_piece(Held *h, uint32_t u, int64_t vectors) {
+static void place_piece(Held *h, uint32_t u, int64_t all) {
     RowPlan *r = h->r;
+    const int64_t vectors = r->part ? r->part : all;
     Emit *e = r->team.g->e;
     int64_t first = (int64_t)u * r->team.size;
     LLVMValueRef at = LLVMBuildAdd(e->b, r->team.rank, emit_i64(e, first), "");
@@ -183,8 +184,9 @@ static void place_piece(Held *h, uint32_t u, int64_t vectors) {
         h->live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_i64(e, vectors), "");
         at = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
     }
+    if (r->first) at = LLVMBuildAdd(e->b, at, r->first, "");
     h->scope[u] = emit_push(e);
-    row_bind(r, r->axes, emit_new_sym(e, "piece", vectors - 1, at));
+    row_bind(r, r->axes, emit_new_sym(e, "piece", all - 1, at));
     (void)emit_switch(e, outer);
 }
 

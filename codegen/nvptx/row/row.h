@@ -8,9 +8,11 @@
 
 typedef struct RowPlan {
     Team team;
-    int lane;        /* axis of the vectors, or -1: e->lanes is 1 */
-    uint32_t axes;   /* held: what every pass walks */
-    uint32_t pieces; /* held: vectors that each thread keeps */
+    int lane;           /* axis of the vectors, or -1: e->lanes is 1 */
+    uint32_t axes;      /* held: what every pass walks */
+    uint32_t pieces;    /* held: vectors that each thread keeps */
+    int64_t part;       /* held: vectors of a row that are this block's; 0: all */
+    LLVMValueRef first; /* of these (i64); NULL: 0 */
 } RowPlan;
 
 /* Vectors (or elements) of the row over these axes. */

@@ -3,12 +3,13 @@
  * behind come in batches, of which shuffles pick, those of a block's are loaded a turn ahead, those
  * of others come with their rows. These others are exactly the rows that exist: nothing is masked
  * but in the last turn of a warp that takes several. They keep weights in shared memory where
- * registers are short, and blocks of such long rows keep pace. Sums of f32 are joined in turn. Then
- * the kernel that joins the blocks' sums: rows of a warp meet in registers. */
+ * registers are short, and blocks of such long rows keep pace, as do those for which a warp asks
+ * for the rows of all teams; two of these may share a row. Sums of f32 are joined in turn. Then the
+ * kernel that joins the blocks' sums: rows of a warp meet in registers. */
 #include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
-typedef enum Way { TURNS, BEHIND, AHEAD } Way;
+typedef enum Way { TURNS, BEHIND, AHEAD, FETCHED, HALVES } Way;
 
 typedef struct Band {
     const char *name, *type;
@@ -21,18 +22,21 @@ typedef struct Band {
 } Band;
 
 static const Band bands[] = {
-    {"two vectors a thread", "bf16", 132, 32, 768, false, TURNS, 256, true, true},
+    {"three vectors a thread of a warp", "bf16", 132, 32, 768, false, FETCHED, 416, false, false},
+    {"idle threads", "bf16", 132, 32, 1152, false, TURNS, 256, true, true},
     {"a fold behind a fold", "bf16", 132, 32, 768, true, BEHIND, 384, false, true},
     {"by two blocks", "bf16", 264, 32, 4096, false, AHEAD, 256, false, true},
     {"by blocks, few vectors", "bf16", 264, 32, 2048, false, TURNS, 128, false, false},
     {"by blocks, a fold behind a fold", "bf16", 264, 32, 2048, true, BEHIND, 256, false, true},
-    {"threads without a second vector", "bf16", 132, 32, 1000, false, TURNS, 256, true, true},
-    {"two teams of a block", "bf16", 132, 32, 2048, false, TURNS, 256, true, false},
-    {"a row a block", "bf16", 132, 32, 8192, false, TURNS, 512, false, false},
-    {"a row a block, f32", "f32", 132, 32, 4096, false, AHEAD, 512, false, true},
+    {"threads without a second vector", "bf16", 132, 32, 1000, false, FETCHED, 544, true, true},
+    {"four teams of a block", "bf16", 132, 32, 2048, false, FETCHED, 544, true, false},
+    {"five teams of three warps", "bf16", 132, 32, 1536, false, FETCHED, 512, true, false},
+    {"a row a block", "bf16", 132, 32, 8192, false, FETCHED, 544, false, false},
+    {"a row a block, f32", "f32", 132, 32, 4096, false, FETCHED, 544, false, false},
+    {"a row of two blocks", "bf16", 66, 32, 12288, false, HALVES, 288, false, false},
     {"as many vectors of bf16 by two blocks", "bf16", 264, 32, 8192, false, TURNS, 512, false,
      false},
-    {"rows of a warp side by side", "bf16", 132, 32, 128, false, TURNS, 256, false, true},
+    {"rows of a warp side by side", "bf16", 132, 32, 128, false, FETCHED, 544, false, true},
 };
 
 /* Four vectors of weights a thread beside three rows on their way: 32 KB. */
@@ -51,18 +55,18 @@ enum { KEPT_ROW = 16384 * 2 * 2, KEPT_WEIGHTS = 512 * 4 * 8 * 2 };
 /* Each of 132 blocks counts its 32 turns, and once more at its end: zero follows this count. */
 static const char last_count[] = "4355";
 
-/* Two sums over 512 columns: a vector a thread, and three rows of a team on their way. */
+/* Two sums over 1,152 columns, which leave threads idle: two rows of a team on their way. */
 static const char two_sums[] =
-    "kernel k per b=132 ~t=32 ~c=512\n"
-    "param 0 bf16[2162688]\nparam 1 bf16[2162688]\nparam 2 bf16[2162688] written\n"
-    "param 3 f32[67584] written\nparam 4 f32[67584] written\n"
-    "%1 bf16 load p0[(b + t*132)*512 + c]\n%2 f32 cast %1\n"
-    "%3 bf16 load p1[(b + t*132)*512 + c]\n%4 f32 cast %3\n"
+    "kernel k per b=132 ~t=32 ~c=1152\n"
+    "param 0 bf16[4866048]\nparam 1 bf16[4866048]\nparam 2 bf16[4866048] written\n"
+    "param 3 f32[152064] written\nparam 4 f32[152064] written\n"
+    "%1 bf16 load p0[(b + t*132)*1152 + c]\n%2 f32 cast %1\n"
+    "%3 bf16 load p1[(b + t*132)*1152 + c]\n%4 f32 cast %3\n"
     "%5 f32 mul %2, %4\n%6 f32 reduce sum c %5\n%7 f32 mul %2, %6\n%8 f32 sub %4, %7\n"
-    "%9 bf16 cast %8\n%10 bf16 store p2[(b + t*132)*512 + c] %9\n"
-    "%11 f32 reduce sum t %5\n%12 f32 store p3[b*512 + c] %11\n"
-    "%13 f32 reduce sum t %4\n%14 f32 store p4[b*512 + c] %13\nend\n";
-enum { STAGES = 3, LOADS = 2 };
+    "%9 bf16 cast %8\n%10 bf16 store p2[(b + t*132)*1152 + c] %9\n"
+    "%11 f32 reduce sum t %5\n%12 f32 store p3[b*1152 + c] %11\n"
+    "%13 f32 reduce sum t %4\n%14 f32 store p4[b*1152 + c] %13\nend\n";
+enum { STAGES = 2, LOADS = 2 };
 
 /* Two sums of vectors that are one request each. */
 static const char in_turn[] =
@@ -123,17 +127,22 @@ static void check(const Band *t, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
     int failed = test_failures;
+    const bool fetched = t->way >= FETCHED;
+    const int sharers = t->way == HALVES ? 2 : 1, blocks = t->blocks * sharers;
     CHECK(strstr(text, "cp.async.bulk.shared") != NULL);
-    CHECK_EQ_I(expr_value(b->p, ck->grid[0]), t->blocks);
+    CHECK_EQ_I(expr_value(b->p, ck->grid[0]), blocks);
     CHECK_EQ_I(ck->block[0], t->threads);
+    CHECK_EQ_I(ck->cluster[0], sharers == 1 ? 0 : sharers);
     CHECK(!strstr(text, "shfl.sync.idx") == (t->way != BEHIND));
-    CHECK(!strstr(text, "cp.async.mbarrier.arrive.noinc") == (t->way != TURNS));
+    CHECK(!strstr(text, "cp.async.mbarrier.arrive.noinc") == (t->way != TURNS && !fetched));
     CHECK(!strstr(text, "bar.sync \t%r") == !t->named);
     CHECK(!strstr(text, "selp.f32") == !t->masked);
-    CHECK(!strstr(text, counts));
+    /* Rows are asked for in one place, and turns counted in one, and behind the last. */
+    CHECK(!fetched || count(text, "cp.async.bulk.shared") == LOADS);
+    CHECK_EQ_I(count(text, counts), fetched ? 3 : 0);
     /* A block more would fit nowhere. */
     const int64_t a_block = (int64_t)ck->shared_bytes + OF_BLOCK;
-    CHECK((t->blocks / PROCESSORS + 1) * a_block > OF_PROCESSOR);
+    CHECK((blocks / PROCESSORS + 1) * a_block > OF_PROCESSOR);
     /* Sums of a block: of its 16 warps or fewer teams, each read in one request. */
     CHECK(t->way != TURNS || count(text, "ld.shared") <= 32);
     if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", t->name);
@@ -157,10 +166,11 @@ static void check_two_sums(Built *b) {
     CHECK_EQ_I(count(built_text(b), "cp.async.bulk.shared"), (STAGES + 1) * LOADS);
 }
 
-/* Once where barriers begin, twice for each sum. */
+/* All where barriers begin, who computes twice for each sum. */
 static void check_in_turn(Built *b) {
-    CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 512);
-    CHECK_EQ_I(count(built_text(b), "bar.sync \t0"), 1 + 2 * 2);
+    CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 512 + 32);
+    CHECK_EQ_I(count(built_text(b), "bar.sync \t0"), 1);
+    CHECK_EQ_I(count(built_text(b), "bar.sync \t15, 512"), 2 * 2);
 }
 
 /* A warp's eight rows of four vectors meet in three steps; then sixteen warps do. */

@@ -839,8 +839,10 @@ static void shared_number(void) {
 /* --- Rows and columns --------------------------------------------------------------------- */
 
 /* Gradients of layernorm by its input, weights and bias, on a machine whose kernels sum columns in
- * two blocks; more: columns of what it gives are summed, too. */
-static void rows_and_columns(int64_t rows, int64_t columns, bool more, uint32_t kernels) {
+ * two blocks; more: columns of what it gives are summed, too. Gives how many blocks' sums of
+ * columns there are. */
+static int64_t rows_and_columns(int64_t rows, int64_t columns, bool more, uint32_t kernels) {
+    int64_t blocks = 0;
     Rig r = rig();
     Machine m = target_for(PLAN_cuda)->machine;
     Schedule *s = NULL;
@@ -861,10 +863,13 @@ static void rows_and_columns(int64_t rows, int64_t columns, bool more, uint32_t 
         puts(diag_render(r.g->diags, diag_at(r.g->diags, i), r.a, false));
     if (CHECK(st == GRAPHC_OK)) {
         if (kernels) CHECK_EQ_I(s->steps.n, kernels);
+        const Kernel *k = s->steps.v[0].kernel;
+        if (kernels == 2) blocks = expr_value(r.g->exprs, k->axes[0].extent);
         double e = check_schedule(r.g, s, r.in, r.a);
         CHECK(e >= 0 && e < 1e-5);
     }
     arena_destroy(r.a);
+    return blocks;
 }
 
 /* --- One launch for many ------------------------------------------------------------------- */
@@ -917,8 +922,10 @@ TEST_MAIN {
     activations_stay();
     loss_and_gradient();
     shared_number();
-    rows_and_columns(96, 64, false, 2);
-    rows_and_columns(97, 72, false, 2); /* the last row of a block is not there */
+    CHECK_EQ_I(rows_and_columns(96, 64, false, 2), 2);
+    CHECK_EQ_I(rows_and_columns(64, 2048, false, 2), 2);
+    CHECK_EQ_I(rows_and_columns(40, 6144, false, 2), 1); /* rows that blocks share in pairs */
+    rows_and_columns(97, 72, false, 2);                  /* the last row of a block is not there */
     rows_and_columns(97, 72, true, 0);
     rows_and_columns(20, 64, false, 3); /* too few rows */
     rows_and_columns(96, 63, false, 3); /* no vectors */

@@ -1,0 +1,194 @@
+/* Rows of a band that a warp of their own asks for: those of all teams of a block at once, as they
+ * lie side by side. Blocks then count one turn for all of their teams, and keep pace where rows are
+ * short, too; a turn of some 32 KB is large enough that the count is asked for rarely, and small
+ * enough that memory, which gives some multiprocessors more than others, cannot give them much
+ * more. Who computes waits for rows and for nothing else: neither for the count, nor for places
+ * that a team has not left yet. */
+#include "codegen/nvptx/row/band.h"
+
+enum { WARP = 32 };
+
+/* --- Rows of teams at their own pace -----------------------------------------------------------
+ */
+
+/* In the current scope the kernel's axes stand at this row: it is the block's, whatever the
+ * number of blocks. */
+void band_bind_row(const BandTurns *t, LLVMValueRef row) {
+    Gpu *g = t->b->r.team.g;
+    ExprPool *p = g->e->exprs;
+    Expr blocks = g->k->axes[0].extent, r = emit_new_sym(g->e, "row", t->most - 1, row);
+    emit_bind(g->e, g->k->axes[0].sym, expr_mod(p, r, blocks));
+    emit_bind(g->e, g->k->axes[t->b->turn].sym, expr_div(p, r, blocks));
+}
+
+LLVMValueRef band_last_row(const BandTurns *t) {
+    Emit *e = t->b->r.team.g->e;
+    return LLVMBuildSub(e->b, emit_expr(e, t->rows), emit_i64(e, 1), "");
+}
+
+/* The asynchronous copies take 4 or 8 bytes. */
+bool band_is_copied(const BandTurns *t, KVal v) {
+    const Kernel *k = t->b->r.team.g->k;
+    const KOp *o = &k->ops[v];
+    size_t bytes = dtype_bytes(k->params[o->buf].dtype);
+    return !o->mask && !o->in[0] && (bytes == 4 || bytes == 8);
+}
+
+BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    HV n = stage, at = hop_shared(b->r.team.g);
+    if (!b->fetched && t->groups > 1)
+        n = hop_add(e, n, hop_muli(e, LLVMBuildTrunc(e->b, t->group, e->i32, ""), b->stages));
+    HV bar = hop_add(e, at, hop_muli(e, n, HOP_BARRIER_BYTES));
+    HV numbers = hop_add(e, at, hop_muli(e, n, (int64_t)b->nnumbers * t->held * BAND_NUMBER));
+    uint32_t bars = b->stages * (b->fetched ? 2 : t->groups) * HOP_BARRIER_BYTES;
+    return (BandStage){.rows = hop_add(e, at, hop_muli(e, n, (int64_t)b->row_bytes * t->held)),
+                       .numbers = hop_addi(e, numbers, b->bars + bars),
+                       .bar = hop_addi(e, bar, b->bars),
+                       .left = hop_addi(e, bar, b->bars + b->stages * HOP_BARRIER_BYTES)};
+}
+
+int64_t band_part(const Band *b) {
+    if (b->r.part) return b->r.part;
+    return expr_value(b->r.team.g->e->exprs, row_vectors(&b->r, b->r.axes));
+}
+
+/* Number i of the row that stands here, to this shared address. */
+void band_copy_number(const Band *b, uint32_t i, HV to) {
+    Emit *e = b->r.team.g->e;
+    const KOp *o = &e->k->ops[b->number[i]];
+    HV a[2] = {to, LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "")};
+    bool wide = dtype_bytes(e->k->params[o->buf].dtype) == 8;
+    hop_asm(e, e->voidt,
+            wide ? "cp.async.ca.shared.global [$0], [$1], 8;"
+                 : "cp.async.ca.shared.global [$0], [$1], 4;",
+            "r,l,~{memory}", a, 2);
+}
+
+/* The barrier is told when all that this thread has copied so is there. */
+void band_copies_arrive(Emit *e, HV bar) {
+    hop_asm(e, e->voidt, "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];", "r,~{memory}",
+            &bar, 1);
+}
+
+/* --- The warp ----------------------------------------------------------------------------------
+ */
+
+void band_fetcher_init(const BandTurns *t) {
+    const Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    EmitIf one;
+    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, 0), ""));
+    for (uint32_t i = 0; i < b->stages; i++) {
+        BandStage s = band_stage_at(t, hop_i(e, i));
+        hop_barrier_init(e, s.bar, t->ncopied ? 1 + WARP : 1);
+        hop_barrier_init(e, s.left, b->threads / WARP);
+    }
+    hop_barrier_init_fence(e);
+    hop_fence_async(e);
+    emit_if_end(e, &one);
+    gpu_barrier(e);
+}
+
+/* The numbers of row `row`, the stage's `own`th. */
+static void fetch_number(const BandTurns *t, LLVMValueRef row, LLVMValueRef own, HV numbers) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    LLVMValueRef last[2] = {row, band_last_row(t)};
+    emit_push(e);
+    band_bind_row(t, emit_intrinsic(e, "llvm.smin", e->i64, last, 2));
+    HV at = hop_muli(e, LLVMBuildTrunc(e->b, own, e->i32, ""), BAND_NUMBER);
+    at = hop_add(e, numbers, at);
+    for (uint32_t i = 0; i < b->nnumbers; i++)
+        if (band_is_copied(t, b->number[i]))
+            band_copy_number(b, i, hop_addi(e, at, (int64_t)i * t->held * BAND_NUMBER));
+    emit_pop(e);
+}
+
+/* Those of the rows from `row` on, by all of the warp. */
+static void fetch_numbers(const BandTurns *t, LLVMValueRef row, LLVMValueRef lane,
+                          const BandStage *s) {
+    Emit *e = t->b->r.team.g->e;
+    for (uint32_t first = 0; first < t->held; first += WARP) {
+        EmitIf has;
+        const bool some = first + WARP > t->held;
+        LLVMValueRef own = LLVMBuildAdd(e->b, lane, emit_i64(e, first), "");
+        LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, own, emit_i64(e, t->held), "");
+        if (some) emit_if_begin(e, &has, is);
+        fetch_number(t, LLVMBuildAdd(e->b, row, own, ""), own, s->numbers);
+        if (some) emit_if_end(e, &has);
+    }
+    band_copies_arrive(e, s->bar);
+}
+
+/* The rows from `row` on, as many as there are, by one thread. */
+static void fetch_rows(const BandTurns *t, LLVMValueRef row, const BandStage *s) {
+    const Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    LLVMValueRef left = LLVMBuildSub(e->b, emit_expr(e, t->rows), row, "");
+    LLVMValueRef v[2] = {left, emit_i64(e, t->held)}, first = emit_i64(e, 0);
+    HV to = s->rows, n = hop_i(e, 1);
+    if (t->held > 1)
+        n = LLVMBuildTrunc(e->b, emit_intrinsic(e, "llvm.smin", e->i64, v, 2), e->i32, "");
+    if (b->r.first) first = LLVMBuildMul(e->b, b->r.first, emit_i64(e, e->lanes), "");
+    emit_push(e);
+    band_bind_row(t, row);
+    emit_set_sym(e, g->k->axes[b->r.lane].sym, first);
+    hop_barrier_expect(e, s->bar, hop_muli(e, n, b->row_bytes));
+    for (uint32_t i = 0; i < b->nown; i++) {
+        const KOp *o = &e->k->ops[b->own[i]];
+        int64_t bytes = band_part(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
+        HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
+        hop_bulk_load(e, to, from, hop_muli(e, n, bytes), s->bar);
+        to = hop_addi(e, to, bytes * t->held);
+    }
+    emit_pop(e);
+}
+
+/* A turn, number `turn`: when its place is left and all blocks have come so far. */
+static void fetch_turn(const BandTurns *t, LLVMValueRef row, HV turn, HV round,
+                       const BandStage *s) {
+    const Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    EmitIf full, one;
+    LLVMValueRef lane = LLVMBuildSub(e->b, g->tid, emit_i64(e, b->threads), "");
+    emit_if_begin(e, &full, LLVMBuildICmp(e->b, LLVMIntSGE, turn, hop_i(e, b->stages), ""));
+    hop_barrier_wait(e, s->left, LLVMBuildXor(e->b, round, hop_i(e, 1), ""));
+    emit_if_end(e, &full);
+    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, lane, emit_i64(e, 0), ""));
+    band_pace_turn(&t->pace, turn);
+    fetch_rows(t, row, s);
+    emit_if_end(e, &one);
+    hop_warp_sync(e);
+    if (t->ncopied) fetch_numbers(t, row, lane, s);
+}
+
+void band_fetcher(const BandTurns *t) {
+    const Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    EmitIf one;
+    LLVMValueRef rows = emit_i64(e, t->held), blocks = emit_expr(e, g->k->axes[0].extent);
+    LLVMValueRef first = LLVMBuildMul(e->b, b->owner, rows, "");
+    *l = emit_loop(e, 3);
+    for (uint32_t i = 0; i < 3; i++) l->init[i] = hop_i(e, 0);
+    emit_loop_begin(e, l, "turn", first, emit_expr(e, t->rows),
+                    LLVMBuildMul(e->b, blocks, rows, ""), false);
+    HV stage = l->phi[0], round = l->phi[1], turn = l->phi[2];
+    HV next = hop_addi(e, stage, 1), wraps = hop_is(e, next, b->stages);
+    l->next[0] = LLVMBuildSelect(e->b, wraps, hop_i(e, 0), next, "");
+    l->next[1] = LLVMBuildXor(e->b, round, LLVMBuildZExt(e->b, wraps, e->i32, ""), "");
+    l->next[2] = hop_addi(e, turn, 1);
+    BandStage s = band_stage_at(t, stage);
+    fetch_turn(t, l->i, turn, round, &s);
+    emit_loop_end(e, l);
+    LLVMValueRef leads = LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, b->threads), "");
+    emit_if_begin(e, &one, leads);
+    band_pace_end(&t->pace, l->out[2]);
+    emit_if_end(e, &one);
+}
