@@ -115,6 +115,9 @@ static graphc_status check_number(CudaDevice *d, int32_t number, ErrorText e) {
 static graphc_status find_device(CudaDevice *d, int32_t number, ErrorText e) {
     GC_TRY(check_number(d, number, e));
     GC_TRY(cuda_check(d, d->driver->device_get(&d->device, number), e, "opening the GPU"));
+    int n = 0;
+    CuResult st = d->driver->device_attribute(&n, CU_MULTIPROCESSORS, d->device);
+    d->processors = st == CU_OK && n > 0 ? (uint32_t)n : 0;
     return cuda_check(d, d->driver->context_retain(&d->context, d->device), e,
                       "making a CUDA context");
 }
@@ -134,10 +137,7 @@ static graphc_status cuda_rank(const char *target, const graphc_session_options 
 }
 
 static uint32_t cuda_processors(const Resident *r) {
-    const CudaDevice *d = r->device;
-    int n = 0;
-    CuResult st = d->driver->device_attribute(&n, CU_MULTIPROCESSORS, d->device);
-    return st == CU_OK && n > 0 ? (uint32_t)n : 0;
+    return ((const CudaDevice *)r->device)->processors;
 }
 
 static graphc_status cuda_alloc(Resident *r, uint64_t bytes, void **out, ErrorText e) {

@@ -106,6 +106,7 @@ typedef struct CudaDevice {
     CuContext context;
     CuModule *module;     /* per blob of the target; NULL: not loaded */
     CuFunction *function; /* per kernel */
+    uint32_t processors;  /* multiprocessors; 0: the driver does not tell */
     bool waits_first;     /* no kernel reads anything before it has waited for those in front */
     CuResult lost;        /* the fatal error that ended the context; written with any thread's */
 } CudaDevice;

@@ -5,6 +5,8 @@
 #define GRID_X_MAX  INT64_C(0x7fffffff)
 #define GRID_YZ_MAX 65535
 
+enum { CROWDING_BYTES = 64 << 10 }; /* that a block reads and writes */
+
 /* False in *out: no block, nothing to do. */
 static graphc_status grid_of(const Lane *l, const Launch *k, CuLaunch *c, bool *out, ErrorText e) {
     const PlanKernel *kernel = &l->res->kernels[k->kernel];
@@ -33,17 +35,29 @@ static void fill_params(Lane *l, const Launch *k) {
     for (uint32_t i = 0; i < kernel->ndims; i++) l->params[n++] = (void *)(uintptr_t)&k->dims[i];
 }
 
+/* Few blocks with much to do that start beside the kernel in front go where room is first: several
+ * of them to one multiprocessor, which they share to their end while others stand empty. That costs
+ * more than an early start brings a kernel that reads nothing before it waits. */
+static bool crowds(const Lane *l, const PlanKernel *kernel, const Launch *k, const CuLaunch *c) {
+    const int64_t blocks = (int64_t)c->grid_x * c->grid_y * c->grid_z;
+    const int64_t bytes = k->slots[kernel->bytes_read] + k->slots[kernel->bytes_written];
+    return kernel->flags & PLAN_WAITS_FIRST && blocks < l->dev->processors &&
+           bytes >= blocks * CROWDING_BYTES;
+}
+
 /* Launch attributes; how many there are. A kernel that may overlap with what is in front of it
  * only does so behind a kernel, not behind a copy of this run. In front of the first one is the
  * caller's work, which writes what the run reads: see Lane.behind_kernel. */
-static uint32_t attributes(const Lane *l, const PlanKernel *k, CuLaunchAttribute *a) {
+static uint32_t attributes(const Lane *l, const Launch *k, const CuLaunch *c,
+                           CuLaunchAttribute *a) {
+    const PlanKernel *kernel = &l->res->kernels[k->kernel];
     uint32_t n = 0;
-    if (k->cluster[0]) {
+    if (kernel->cluster[0]) {
         a[n].id = CU_LAUNCH_CLUSTER;
-        for (int i = 0; i < 3; i++) a[n].value.cluster[i] = k->cluster[i];
+        for (int i = 0; i < 3; i++) a[n].value.cluster[i] = kernel->cluster[i];
         n++;
     }
-    if ((k->flags & PLAN_DEPENDENT) && l->behind_kernel) {
+    if ((kernel->flags & PLAN_DEPENDENT) && l->behind_kernel && !crowds(l, kernel, k, c)) {
         a[n].id = CU_LAUNCH_PROGRAMMATIC;
         a[n++].value.allowed = 1;
     }
@@ -78,7 +92,7 @@ graphc_status cuda_launch(Lane *l, const Launch *k, ErrorText e) {
     GC_TRY(zero_scratch(l, kernel, k, e));
     fill_params(l, k);
     c.attributes = a;
-    c.nattributes = attributes(l, kernel, a);
+    c.nattributes = attributes(l, k, &c, a);
     CuResult r = l->dev->driver->launch(&c, l->dev->function[k->kernel], l->params, NULL);
     l->behind_kernel = true;
     const char *name = plan_str(&l->res->owner->plan, kernel->name);

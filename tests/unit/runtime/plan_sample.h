@@ -94,6 +94,8 @@ static const char sample_ptx[] =
 #undef ENTRY
 /* clang-format on */
 
+enum { SAMPLE_ROW_BYTES = 30000 }; /* that a GPU's first kernel says to read, a block a row */
+
 typedef struct Sample {
     Arena *arena;
     void *bytes;
@@ -191,6 +193,7 @@ static inline Sample sample_make_edited(bool gpu, bool positions, SampleEdit *ed
     uint32_t bp = positions ? sample_buffer(s, a, BUF_output, DT_i64, numel, 2, 0) : 0;
     uint32_t bn = sample_buffer(s, a, BUF_temp, DT_i64, one, 0, 0);
     Kernel *relu = sample_kernel(a, "poi_1_add_relu", 3, 4);
+    relu->bytes_read = expr_muli(p, eb, SAMPLE_ROW_BYTES); /* as if */
     Kernel *compact = sample_kernel(a, "tem_3_compact", 3, 6);
     compact->nops = 2;
     compact->ops[1] = (KOp){.op = K_kcompact, .sym = sym_n, .buf = 1};
