@@ -124,13 +124,13 @@ static bool merge_one(Finish *s) {
 typedef struct Rank {
     uint32_t axis;
     bool red;
-    double stride; /* of the first store; outermost first */
+    double stride; /* of the first store, or of what a row is loaded from; outermost first */
 } Rank;
 
 static int by_rank(const void *x, const void *y) {
     const Rank *a = x, *b = y;
     if (a->red != b->red) return a->red ? 1 : -1;
-    if (!a->red && a->stride != b->stride) return a->stride < b->stride ? 1 : -1;
+    if (a->stride != b->stride) return a->stride < b->stride ? 1 : -1;
     return a->axis < b->axis ? -1 : a->axis > b->axis;
 }
 
@@ -153,14 +153,21 @@ static double contiguity(Body *b, uint32_t sym) {
     return n;
 }
 
-static double store_stride(Body *b, uint32_t sym) {
+/* Of the first such access that moves along the axis; 0: none does. */
+static double stride_of(Body *b, int op, uint32_t sym) {
     for (uint32_t i = 1; i < b->k->nops; i++) {
         const KOp *o = &b->k->ops[i];
         Expr coef, rest;
-        if (o->op == K_kstore && expr_affine(b->f->p, o->index, sym, &coef, &rest))
-            return (double)expr_hint(b->f->p, coef);
+        if (o->op != op || !expr_affine(b->f->p, o->index, sym, &coef, &rest)) continue;
+        double stride = (double)expr_hint(b->f->p, coef);
+        if (stride != 0 || op == K_kstore) return stride;
     }
     return 0;
+}
+
+/* A row is walked as what it is made of lies; the axes of a contraction's sum keep their order. */
+static double row_stride(Body *b, uint32_t sym) {
+    return b->g->kind == GROUP_map ? stride_of(b, K_kload, sym) : 0;
 }
 
 static void reorder(Body *b) {
@@ -170,7 +177,8 @@ static void reorder(Body *b) {
     double best = 0;
     for (uint32_t i = 0; i < k->naxes; i++) {
         uint32_t sym = k->axes[i].sym;
-        rank[i] = (Rank){i, k->axes[i].kind == AX_RED, store_stride(b, sym)};
+        rank[i] = (Rank){i, k->axes[i].kind == AX_RED, 0};
+        rank[i].stride = rank[i].red ? row_stride(b, sym) : stride_of(b, K_kstore, sym);
         if (rank[i].red) continue;
         double c = contiguity(b, sym);
         if (c > best) best = c, inner = i;

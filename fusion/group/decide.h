@@ -23,12 +23,13 @@ Group *fuse_join(Fuse *f, Value v, IdxId *idx); /* that, or one of siblings, as 
  * g has no row so far: it may compute them with its points. */
 bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx);
 
-/* few.c. Rows so long and so few that a kernel has to cut them: reduction v of such rows, read at
- * idx, is not computed where their points are, nor where another fold waits for it. */
+/* few.c. Rows so long and so few, or in such short pieces, that a kernel has to cut them: reduction
+ * v of such rows, read at idx, is not computed where their points are, nor where another fold waits
+ * for it. */
 bool fuse_folds_apart(const Fuse *f, const Group *g, Value v, IdxId idx);
 bool fuse_is_statistic(const Fuse *f, Value v); /* of such rows, for other kernels' points alone */
-bool fuse_few_rows(const Fuse *f, const Group *g);   /* g folds such rows: it stores none of their
-                                                        points */
+/* g folds such rows: it does not store v, of their points, which is at idx. */
+bool fuse_few_rows(const Fuse *f, const Group *g, Value v, IdxId idx);
 bool fuse_siblings(const Fuse *f, Value a, Value b); /* contractions of one A operand */
 /* term.c. v's result is added to that of g's contraction, and can be computed with it. */
 bool fuse_is_term(const Fuse *f, const Group *g, Value v);

@@ -1,30 +1,63 @@
 /* Few long rows. Kernels whose rows are kept or walked have a block for each, so that where there
  * are fewer rows than processors, most of these would wait: reductions of such rows are stored by
  * kernels that cut each row into parts, and what is computed of rows and results takes all
- * processors. */
+ * processors. So do rows that are stored in short pieces, however many there are: channels of a
+ * group beside those of others. A block that walks them alone touches memory in units that it
+ * needs a part of; points one by one are taken as they lie. */
 #include "fusion/analyse/facts.h"
 #include "fusion/group/decide.h"
 
 enum {
-    BYTES = 4,      /* that an element of a row moves */
-    LAUNCHES = 2,   /* more, where the row is read again */
-    MOST_DEPTH = 12 /* values one above the other that are looked through */
+    BYTES = 4,       /* that an element of a row moves */
+    LAUNCHES = 2,    /* more, where the row is read again */
+    MOST_DEPTH = 12, /* values one above the other that are looked through */
+    SHORT_RUN = 64,  /* elements side by side: of fewer a row lies in pieces, */
+    CRAWL = 8        /* and its walk takes so many times as long (6 to 25 were measured) */
 };
 
-/* One processor would take so much longer for a row along these axes than its part of all of them
- * takes, were they cut, as two launches do. */
-static bool is_narrow(const Fuse *f, const Group *g, uint32_t par, uint32_t row) {
-    const Machine *m = f->m;
-    const double rows = fuse_hint(f, group_extent(f, g, par));
-    if (g->kind != GROUP_map || g->want || g->attn || rows >= m->processors) return false;
-    const double bytes = fuse_hint(f, group_extent(f, g, row)) * BYTES;
-    const double idle = 1 - rows / m->processors;
-    return bytes * m->processors / m->bytes_per_s * idle > LAUNCHES * m->launch_s;
+/* Elements side by side at `at`, the last dimension first, that `axes` alone move through. */
+static double run_at(const Fuse *f, const Group *g, Expr at, uint32_t axes) {
+    Expr stride = expr_const(f->p, 1), coef[K_MAX_AXES];
+    for (uint32_t i = 0; i < g->naxes; i++)
+        if ((axes >> i & 1) && !expr_affine(f->p, at, g->axes[i].sym, &coef[i], &at))
+            return SHORT_RUN; /* cannot be told */
+    while (axes) {
+        uint32_t i = 0;
+        while (i < g->naxes && !((axes >> i & 1) && coef[i] == stride)) i++;
+        if (i == g->naxes) break;
+        stride = expr_mul(f->p, stride, g->axes[i].extent);
+        axes &= ~(1u << i);
+    }
+    return fuse_hint(f, stride);
 }
 
-bool fuse_few_rows(const Fuse *f, const Group *g) {
-    const uint32_t row = group_axes(g, AX_RED);
-    return row && is_narrow(f, g, group_axes(g, AX_PAR), row);
+/* v, at idx, is a point of a row along `axes`. */
+static bool lies_in_pieces(const Fuse *f, const Group *g, Value v, IdxId idx, uint32_t axes) {
+    return f->m->registers && (idx_axes_used(f, g, idx) & axes) &&
+           run_at(f, g, home_index(f, g, v, idx), axes) < SHORT_RUN;
+}
+
+static bool stores_pieces(const Fuse *f, const Group *g, uint32_t axes) {
+    for (uint32_t i = 0; i < g->roots.n; i++)
+        if (lies_in_pieces(f, g, g->roots.v[i].v, g->roots.v[i].idx, axes)) return true;
+    return false;
+}
+
+/* One processor would take so much longer for one of `rows` rows of `length` elements than its part
+ * of all of them takes, were they cut, as two launches do. */
+static bool is_narrow(const Fuse *f, const Group *g, double rows, double length, bool pieces) {
+    const Machine *m = f->m;
+    if (g->kind != GROUP_map || g->want || g->attn || (rows >= m->processors && !pieces))
+        return false;
+    const double longer = pieces ? CRAWL : 1 - rows / m->processors;
+    return length * BYTES * m->processors / m->bytes_per_s * longer > LAUNCHES * m->launch_s;
+}
+
+bool fuse_few_rows(const Fuse *f, const Group *g, Value v, IdxId idx) {
+    const uint32_t row = group_axes(g, AX_RED), par = group_axes(g, AX_PAR);
+    return row &&
+           is_narrow(f, g, fuse_hint(f, group_extent(f, g, par)),
+                     fuse_hint(f, group_extent(f, g, row)), lies_in_pieces(f, g, v, idx, row));
 }
 
 static bool stores_points(const Fuse *f, const Group *g, uint32_t row) {
@@ -110,7 +143,8 @@ static bool takes_turns(const Fuse *f, const Group *g, Value v) {
 bool fuse_folds_apart(const Fuse *f, const Group *g, Value v, IdxId at) {
     const uint32_t row = group_axes(g, AX_RED), par = group_axes(g, AX_PAR);
     const uint32_t axes = row ? row : par & ~idx_axes_used(f, g, at);
-    if (!axes || !is_narrow(f, g, par & ~axes, axes)) return false;
+    const double rows = fuse_numel(f, v), all = fuse_numel(f, graph_node(f->g, v)->in[0]);
+    if (!axes || !is_narrow(f, g, rows, all / rows, stores_pieces(f, g, axes))) return false;
     return !row || stores_points(f, g, row) || takes_turns(f, g, v);
 }
 

@@ -115,7 +115,8 @@ static bool can_store(const Fuse *f, const Group *g, const Demand *d, Value v) {
     uint32_t par = group_axes(g, AX_PAR), row = group_axes(g, AX_RED);
     if (g->want && graph_node(f->g, v)->op == OP_concat) return false;
     if (idx_covers(f, g, d->idx, par)) return true;
-    if (!row || !idx_covers(f, g, d->idx, par | row) || fuse_few_rows(f, g)) return false;
+    if (!row || !idx_covers(f, g, d->idx, par | row) || fuse_few_rows(f, g, v, d->idx))
+        return false;
     /* The windows of pooling are no rows to store. */
     const Idx *x = idx_get(g, d->idx);
     bool window = false;

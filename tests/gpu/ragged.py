@@ -92,6 +92,17 @@ def few_rows(rows):
         rows.add(f"few_divided_{t}", lambda y=y, t=t, best=best: rows.model([y], best, [("o", t, y[2])]), ("rows", t))
 
 
+def pieces(rows):
+    """Groups of channels that lie beside each other: rows in short pieces."""
+    for t in ("f32", "f16", "bf16"):
+        for b, h, w, c, groups in [(1, 61, 67, 96, 32), (3, 33, 65, 320, 32), (2, 75, 73, 51, 17), (5, 40, 40, 64, 2)]:
+            ins = [("x", t, [b, h, w, c]), ("w", t, [c]), ("b", t, [c])]
+            nodes = [("Transpose", ["x"], "n", {"perm": [0, 3, 1, 2]}),
+                     ("GroupNormalization", ["n", "w", "b"], "g", {"num_groups": groups}), ("Sigmoid", ["g"], "s", {}), ("Mul", ["g", "s"], "m", {}),
+                     ("Transpose", ["m"], "o", {"perm": [0, 2, 3, 1]})]
+            rows.add(f"pieces_{t}_{b}x{h}x{w}x{c}_{groups}", lambda ins=ins, nodes=nodes, t=t: rows.model(ins, nodes, [("o", t, ins[0][2])]), ("rows", t))
+
+
 def points(rows):
     for t in ("f32", "f16", "bf16"):
         n, m = 130, 77
@@ -121,7 +132,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, attentions, convolutions, long_rows, few_rows, points):
+    for part in (products, attentions, convolutions, long_rows, few_rows, pieces, points):
         part(rows)
     return rows.ROWS
 
