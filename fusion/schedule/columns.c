@@ -20,14 +20,10 @@ enum {
     MOST_VECTOR = 48, /* ... of all that is read of as many columns, ... */
     MOST_ROW = 64 * 1024 /* ... and of a row: several are on their way at once */,
     MOST_PARAMS = K_MAX_PARAMS - 8,
-    /* Vectors of a row, and blocks of a multiprocessor: */
-    PAIR = 512,             /* two a thread of 256, ... */
-    PAIR_BLOCKS = 2,        /* of so many blocks */
-    WARP = 32,              /* one a thread of a warp, ... */
-    WARP_BLOCKS = 3,        /* where folds follow each other */
-    QUARTER = 128,          /* one a thread of 128, which a warp less has not, ... */
     SHARED_ROW = 40 * 1024, /* bytes of a row that two blocks share */
-    QUARTER_BLOCKS = 4,     /* where folds follow each other and all blocks have rows enough */
+    /* Vectors of a row that leave most of its threads idle, and blocks of a multiprocessor then: */
+    FEW = 12,
+    FEW_BLOCKS = 3,
 };
 
 /* A kernel over one parallel and one reduced axis. */
@@ -107,19 +103,13 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
 
 /* One for each multiprocessor; of long rows one for two, whose blocks share each row: half as many
  * sums are stored and read again, and less is left over in the last turn. Where folds follow each
- * other: few vectors a row leave registers for more blocks; sums of a block are stored and read
- * again, and blocks that share a row among all of their threads wait for each other. Rows that
- * nearly fill 128 threads are shared by as many where all blocks have enough of them. */
-static uint32_t choose_blocks(const Meet *m, int64_t columns, double rows, bool follows) {
+ * other, rows are not shared, and short ones leave registers for more blocks. */
+static uint32_t choose_blocks(const Meet *m, int64_t columns, bool follows) {
     const uint32_t processors = m->f->m->processors;
     const int64_t vectors = columns * m->vector / VECTOR;
-    const double enough = (double)LEAST_ROWS * QUARTER_BLOCKS * processors;
     const bool halves = columns % (2 * VECTOR / m->vector) == 0 && processors % 2 == 0;
-    if (!follows) return m->row_bytes > SHARED_ROW && halves ? processors / 2 : processors;
-    if (vectors <= WARP) return processors * WARP_BLOCKS;
-    if (vectors > QUARTER - WARP && vectors <= QUARTER && rows >= enough)
-        return processors * QUARTER_BLOCKS;
-    return processors * (vectors > QUARTER && vectors <= PAIR ? PAIR_BLOCKS : 1);
+    if (follows) return processors * (vectors < FEW ? FEW_BLOCKS : 1);
+    return m->row_bytes > SHARED_ROW && halves ? processors / 2 : processors;
 }
 
 /* Folds of a row are made of others. */
@@ -141,7 +131,7 @@ static bool walks_rows(Meet *m, const Member *x) {
     if (!expr_is_const(m->f->p, k->axes[x->red].extent, &n)) return false;
     if (n < LEAST_COLUMNS || n % EVEN || !row_fits(m, x, n)) return false;
     const double rows = fuse_hint(m->f, k->axes[x->par].extent);
-    uint32_t blocks = choose_blocks(m, n, rows, folds_follow(m, x));
+    uint32_t blocks = choose_blocks(m, n, folds_follow(m, x));
     m->blocks = expr_const(m->f->p, blocks);
     return rows >= (double)LEAST_ROWS * blocks;
 }

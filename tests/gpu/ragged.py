@@ -76,6 +76,19 @@ def long_rows(rows):
         rows.cross_entropy(n, cols), rows.cross_entropy_grad(n, cols)
 
 
+def folds_behind_folds(rows):
+    """Rows whose second fold is made of the first, and a sum of columns."""
+    scale = lambda cols: [number("n", 1 / cols), ints("one", [1], 1), ints("zero", [1], 0)]
+    up = {"to": 1}
+    for t, n, cols in [("bf16", 2117, 768), ("bf16", 2113, 640), ("f32", 2115, 384), ("bf16", 2117, 1024)]:
+        down = {"to": {"bf16": 16, "f32": 1}[t]}
+        nodes = [("Cast", ["x"], "a", up), ("Cast", ["y"], "b", up), ("Mul", ["a", "b"], "ab", {}), ("ReduceSum", ["ab", "one"], "s", {}),
+                 ("Mul", ["s", "n"], "c", {}), ("Mul", ["a", "c"], "d", {}), ("Sub", ["b", "d"], "g", {}), ("ReduceSum", ["g", "one"], "m", {}),
+                 ("Mul", ["m", "n"], "k", {}), ("Sub", ["g", "k"], "h", {}), ("Cast", ["h"], "o", down), ("ReduceSum", ["ab", "zero"], "w", {"keepdims": 0})]
+        rows.add(f"follow_grad_{t}_{n}x{cols}", lambda t=t, n=n, cols=cols, nodes=nodes: rows.model(
+            [("x", t, [n, cols]), ("y", t, [n, cols])], nodes, [("o", t, [n, cols]), ("w", "f32", [cols])], scale(cols)), ("rows", t))
+
+
 def few_rows(rows):
     """Rows so few and long that blocks take parts of them."""
     for t in ("f32", "f16", "bf16"):
@@ -124,6 +137,11 @@ def points(rows):
             [("o", t, [2, 13, 8, 9])])
 
 
+def number(name, value):
+    from onnx import TensorProto, helper
+    return helper.make_tensor(name, TensorProto.FLOAT, [], [value])
+
+
 def ints(name, dims, *values):
     from onnx import TensorProto, helper
     return helper.make_tensor(name, TensorProto.INT64, dims, values)
@@ -132,7 +150,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, attentions, convolutions, long_rows, few_rows, pieces, points):
+    for part in (products, attentions, convolutions, long_rows, folds_behind_folds, few_rows, pieces, points):
         part(rows)
     return rows.ROWS
 

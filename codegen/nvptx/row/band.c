@@ -15,8 +15,7 @@ enum {
     ONE_VECTOR = 256,  /* vectors of a row that has a thread for each: two rows at once, at least */
     IN_FLIGHT = 49152, /* bytes of rows that are asked for at once: more of them make memory slower
                           (layernorm's gradient over 512: 99.4 us, with a third more 104.5) */
-    AHEAD_COLUMNS = 4096, /* of rows whose numbers are loaded a turn ahead, at most */
-    /* Of those, and of rows that are finished a turn behind: */
+    /* Of rows that are finished a turn behind: */
     MIDDLE_THREADS = 384, /* where threads have three vectors each */
     WARP_PIECES = 4,      /* vectors of a thread where teams are no larger than a warp, */
     BLOCK_PIECES = 2,     /* and where the block is the team */
@@ -170,21 +169,7 @@ static bool rows_touch(const Band *b) {
 
 /* --- Sizes ------------------------------------------------------------------------------------ */
 
-/* Rows of up to 4,096 columns that give each thread two vectors, none idle, by two blocks of 256
- * threads a multiprocessor or one of 512 (f32). One H200, us, this way against teams that go at
- * their own pace, gradients of layernorm and rmsnorm over 4,096 columns: 104.8 against 106.8, 103.2
- * against 107.2; in f32 101.9 against 101.3, 100.0 against 103.2. Rows of fewer vectors and of more
- * columns lose: 2,048 columns 116.5 against 105.3, 108.6 against 103.7; 8,192 columns 109.8 against
- * 105.6, 102.6 against 101.8; where threads are idle layernorm does: 3,072 columns 201.0 against
- * 109.6. */
-static bool is_ahead(const Band *b, int64_t n, uint32_t blocks) {
-    const uint32_t want = n <= BLOCK_PIECES * ONE_VECTOR ? 2 : 1;
-    const int64_t columns = n * b->r.team.g->e->lanes;
-    const bool whole = n > 0 && n % (BLOCK_PIECES * ONE_VECTOR) == 0;
-    return !b->behind && b->nfolds && whole && columns <= AHEAD_COLUMNS && blocks == want;
-}
-
-/* Of rows that are finished a turn behind, or whose numbers are loaded a turn ahead: */
+/* Of rows that are finished a turn behind: */
 static void choose_block(Band *b, int64_t n, uint32_t blocks) {
     uint32_t t = 4;
     while (t < 32 && n > t) t *= 2;
@@ -204,27 +189,28 @@ static void choose_block(Band *b, int64_t n, uint32_t blocks) {
 /* --- Rows that a warp of their own asks for --------------------------------------------------- */
 
 /* Rows of up to `most` vectors: a block's threads, their vectors of the rows of a turn, turns that
- * there is room for; whether rows are read again behind their folds, and what all rows read alike
- * stays in shared memory. The first form that few threads are idle in is taken; what the assembler
- * spills of a row that blocks share takes the next one. Measured on one H200 (RESULTS.md, "Rows
- * that a warp asks for"). */
+ * there is room for; whether rows are read again behind their folds, whether they are finished a
+ * turn later, too, and whether what all rows read alike stays in shared memory. The first form that
+ * few threads are idle in is taken. Measured on one H200 (RESULTS.md, "Rows that a warp asks for").
+ */
 typedef struct Fetching {
     uint32_t most, threads, pieces, stages;
-    bool again, kept;
+    bool again, late, kept;
 } Fetching;
-static const Fetching few_sums[] = {{1024, 512, 2, 3, false, false},
-                                    {128, 384, 3, 3, true, false},
-                                    {1024, 384, 2, 3, false, false}};
-static const Fetching many_sums[] = {{384, 384, 2, 3, false, false}, {128, 256, 3, 3, true, false},
-                                     {640, 512, 2, 3, true, true},   {768, 384, 2, 3, true, true},
-                                     {1152, 384, 3, 3, true, false}, {1280, 320, 4, 3, true, true}};
-/* Of a block's half of a row. */
-static const Fetching few_shared[] = {{1024, 512, 3, 3, true, false},
-                                      {1024, 512, 2, 3, true, true}};
-static const Fetching f32_shared[] = {{1024, 512, 2, 3, false, false},
-                                      {1024, 512, 2, 3, true, true}};
-static const Fetching many_shared[] = {{1024, 512, 3, 4, true, false},
-                                       {1024, 512, 2, 3, true, true}};
+static const Fetching few_sums[] = {{1024, 512, 2, 3, false, false, false},
+                                    {128, 384, 3, 3, true, false, false},
+                                    {640, 512, 3, 3, true, false, false},
+                                    {1024, 384, 2, 3, false, false, false},
+                                    {1280, 320, 4, 3, true, false, true}};
+static const Fetching many_sums[] = {
+    {384, 384, 2, 3, false, false, false}, {128, 256, 3, 3, true, false, false},
+    {512, 512, 2, 3, true, false, true},   {640, 320, 2, 5, true, true, true},
+    {640, 512, 2, 3, true, false, true},   {768, 384, 2, 4, true, true, true},
+    {896, 448, 2, 4, true, true, true},    {1152, 384, 3, 4, true, true, true},
+    {1152, 384, 3, 3, true, false, false}, {1280, 320, 4, 4, true, true, true}};
+/* Of a block's half of a row; the second, of what the assembler spills of the first. */
+static const Fetching shared_rows[] = {{1024, 512, 3, 4, true, true, true},
+                                       {1024, 512, 2, 4, true, true, true}};
 
 /* Sums of a thread's vector that are many. */
 enum { MANY = 16 };
@@ -236,9 +222,9 @@ enum { LARGE_TURN = 28 * 1024 };
 
 static const Fetching *forms(const Band *b, uint32_t *n) {
     const uint32_t lanes = b->r.team.g->e->lanes;
-    const bool many = b->nsums * lanes >= MANY, wide = lanes * 4 == BAND_PIECE;
-    *n = 2;
-    if (b->cluster > 1) return many ? many_shared : wide ? f32_shared : few_shared;
+    const bool many = b->nsums * lanes >= MANY;
+    *n = sizeof shared_rows / sizeof *shared_rows;
+    if (b->cluster > 1) return shared_rows;
     *n = many ? sizeof many_sums / sizeof *many_sums : sizeof few_sums / sizeof *few_sums;
     return many ? many_sums : few_sums;
 }
@@ -256,11 +242,16 @@ static uint32_t fetched_team(int64_t n, uint32_t pieces) {
     return least;
 }
 
-/* Rows of n vectors in that form: false: too many threads idle, or there is no room. */
+/* Rows of n vectors in that form: false: too many threads idle, or there is no room. Where folds
+ * follow each other no row is finished later, and a few more threads may idle in a warp, which
+ * waits for no other one. */
 static bool fits(Band *b, int64_t n, const Fetching *f) {
     const Gpu *g = b->r.team.g;
     const uint32_t t = fetched_team(n, f->pieces), unit = t < 32 ? 32 : t;
-    if (n > f->most || t > f->threads || n * 8 < (int64_t)t * f->pieces * 7) return false;
+    /* Vectors for eight that threads have room for. */
+    const int64_t least = b->behind && t <= WARP ? 6 : 7;
+    if (f->late && (b->behind || t <= WARP)) return false;
+    if (n > f->most || t > f->threads || n * 8 < t * f->pieces * least) return false;
     const uint32_t threads = b->cluster > 1 ? t : f->threads / unit * unit, teams = threads / t;
     if (b->cluster == 1 && threads * 8 < f->threads * 7) return false;
     if (teams > 1 && !rows_touch(b)) return false;
@@ -269,17 +260,17 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     b->r.team.size = t, b->r.pieces = f->pieces;
     b->threads = threads, b->teams = teams;
     b->side = t < 32 ? 32 / t : 1;
-    b->stages = f->stages, b->lead = b->row_bytes * teams < LARGE_TURN ? 1 : 0;
-    b->again = f->again, b->in_shared = f->kept;
+    b->stages = f->stages;
+    b->lead = !f->late && b->row_bytes * teams < LARGE_TURN ? 1 : 0;
+    b->again = f->again, b->late = f->late, b->in_shared = f->kept;
     return true;
 }
 
-/* Rows whose folds do not follow each other. */
 static bool choose_fetched(Band *b, int64_t n, uint32_t blocks) {
     const Gpu *g = b->r.team.g;
     uint32_t count;
     const Fetching *f = forms(b, &count);
-    if (b->behind || !b->nfolds || blocks > 1 || g->k->more) return false;
+    if (!b->nfolds || blocks > 1 || g->k->more) return false;
     if (b->cluster == 1 && g->j->shrink) return false;
     for (uint32_t i = g->j->shrink; i < count; i++)
         if (fits(b, n, &f[i])) return true;
@@ -340,7 +331,7 @@ static uint32_t threads_of(const Band *b) {
 
 /* Of so many bytes each. */
 static uint32_t most_stages(const Band *b, uint32_t bytes, uint32_t blocks) {
-    if (b->behind || b->ahead) return blocks > 1 ? STAGES : STAGES_ALONE;
+    if (b->behind) return blocks > 1 ? STAGES : STAGES_ALONE;
     return IN_FLIGHT / blocks / bytes;
 }
 
@@ -360,7 +351,7 @@ static bool choose_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blo
     b->bars = b->stages * bytes;
     b->room = (b->stages * (bytes + beside) + BAND_PIECE - 1) / BAND_PIECE * BAND_PIECE;
     g->j->shared_bytes = b->room;
-    if (!b->ahead) g->j->shared_bytes += gpu_team_room(&b->r.team, threads_of(b), b->nfolds);
+    g->j->shared_bytes += gpu_team_room(&b->r.team, threads_of(b), b->nfolds);
     if (!g->j->min_blocks && !g->j->shrink) g->j->min_blocks = blocks;
     return true;
 }
@@ -422,8 +413,8 @@ static bool choose_sizes(Band *b) {
     b->behind = folds_follow(b);
     if (!measure_row(b, n)) return false;
     b->fetched = choose_shared(b, n, blocks) || choose_fetched(b, n, blocks);
-    b->ahead = !b->fetched && is_ahead(b, n, blocks);
-    if (b->behind || b->ahead)
+    b->behind &= !b->fetched;
+    if (b->behind)
         choose_block(b, n, blocks);
     else if (!b->fetched)
         choose_threads(b, n, blocks);
@@ -437,7 +428,7 @@ static bool choose_sizes(Band *b) {
      * takes 104.2 us in step and 111.9 without. Less is shared out evenly enough: 8,192
      * columns 99.4 and 100.4, layernorm's 108.3 and 104.6; teams of a block lose 2 to 12 us. */
     b->paced = b->again && b->teams == 1 && !b->fetched;
-    uint32_t beside = b->teams * (HOP_BARRIER_BYTES + (b->ahead ? 0 : b->nnumbers * BAND_NUMBER));
+    uint32_t beside = b->teams * (HOP_BARRIER_BYTES + b->nnumbers * BAND_NUMBER);
     if (b->fetched) beside = beside_fetched(b, b->teams);
     if (!choose_stages(b, row, b->whole ? beside : 0, blocks)) return false;
     choose_kept(b, blocks);
@@ -466,7 +457,6 @@ static void launch(Band *b, Expr groups) {
     b->owner = g->block[0];
     if (b->cluster == 1) return;
     b->owner = LLVMBuildUDiv(e->b, b->owner, emit_i64(e, b->cluster), "");
-    b->r.team.blocks = b->cluster;
     b->r.team.block = LLVMBuildZExt(e->b, hop_cluster_rank(e), e->i64, "");
     b->r.first = LLVMBuildMul(e->b, b->r.team.block, emit_i64(e, b->r.part), "");
 }
@@ -482,7 +472,7 @@ bool gpu_band(Gpu *g) {
         e->lanes = lanes;
         return false;
     }
-    const bool own_pace = !b.behind && !b.ahead;
+    const bool own_pace = !b.behind;
     if (own_pace) forget_mask(&b);
     launch(&b, g->k->axes[part].extent);
     emit_set_sym(e, g->k->axes[part].sym, b.owner);
@@ -500,8 +490,6 @@ bool gpu_band(Gpu *g) {
     e->quick = gpu_by_constant;
     if (b.behind)
         band_walk_behind(&b, acc);
-    else if (b.ahead)
-        band_walk_ahead(&b, acc);
     else if (b.fetched)
         band_walk_fetched(&b, acc);
     else

@@ -22,35 +22,31 @@ typedef struct Band {
     KVal own[BAND_OWN], number[BAND_OWN];            /* loads: elements of a row, one for a row */
     uint32_t stages, slots;                          /* slots: requests of a thread for a row */
     bool behind;              /* rows are finished a turn behind their first folds */
-    bool ahead;               /* all of a block takes a row; its numbers are loaded a turn ahead */
     bool whole;               /* the copy engine brings a team's row, ... */
     uint32_t row_bytes, bars; /* ... so many bytes; where the stages' barriers lie */
     uint32_t room;            /* where teams meet */
     uint32_t kept;            /* where threads keep what all rows read alike; 0: in registers */
     LLVMValueRef team, turns; /* number of the team; turns of a block (i64) */
-    /* Of the turn that a walk of rows ahead is at, and the one that it asks for, stages - 1 behind
-     * it: carried from turn to turn, as what a division takes would be waited for in each. */
-    LLVMValueRef at, asked;    /* i64; NULL: not known */
-    LLVMValueRef stage, round; /* i32: at % stages; at / stages % 2 */
-    Expr rows;                 /* of the kernel */
-    bool again;                /* rows are read again behind their folds */
-    bool paced;                /* blocks keep pace with each other */
-    bool fetched;              /* a warp of its own asks for the rows of all teams, ... */
-    uint32_t lead;             /* ... so many turns ahead of other blocks at most */
-    bool in_shared;            /* threads keep what all rows read alike there */
-    uint32_t cluster;          /* blocks that share a row; 1: none */
-    LLVMValueRef owner;        /* number of the block, or of those that share rows (i64) */
-    uint32_t side;             /* of them, that a warp's teams take side by side */
+    Expr rows;                /* of the kernel */
+    bool again;               /* rows are read again behind their folds */
+    bool paced;               /* blocks keep pace with each other */
+    bool fetched;             /* a warp of its own asks for the rows of all teams, ... */
+    uint32_t lead;            /* ... so many turns ahead of other blocks at most */
+    bool in_shared;           /* threads keep what all rows read alike there */
+    bool late;                /* rows are finished a turn later (band_fetched.c) */
+    uint32_t cluster;         /* blocks that share a row; 1: none */
+    LLVMValueRef owner;       /* number of the block, or of those that share rows (i64) */
+    uint32_t side;            /* of them, that a warp's teams take side by side */
 } Band;
 
 /* band_behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
  * from turn to turn. */
 #define BAND_CARRIED (ROW_MAX_PIECES * BAND_SUMS + 2 * BAND_OWN + ROWS_MAX_FOLDS)
 void band_walk_behind(Band *b, LLVMValueRef *acc);
-/* band_turns.c: the same, each finished before the next; band_ahead.c: by all of the block. */
+/* band_turns.c: the same, each finished before the next. */
 void band_walk(Band *b, LLVMValueRef *acc);
-void band_walk_ahead(Band *b, LLVMValueRef *acc);
-/* The same as band_walk, of rows that a warp of their own asks for, and what the block leaves. */
+/* band_fetched.c: as band_walk, of rows that a warp of their own asks for; and what the block
+ * leaves. */
 void band_walk_fetched(Band *b, LLVMValueRef *acc);
 /* band_sums.c: of a row whose folds are known, where `inside` holds (NULL: everywhere): the sums of
  * columns of the thread's vector u, what is stored of it, or both; what is stored once. Vectors
@@ -97,6 +93,7 @@ typedef struct BandTurns {
     LLVMValueRef **fixed;     /* of band_fixed */
     uint32_t nacc, ncopied;   /* sums; numbers that are copied with their rows */
     LLVMValueRef row, stage, round, odd; /* of the turn: the group's first row (i64); i32; i64 */
+    HV late_bars, late_room;             /* where Band.late: shared addresses of its places */
     LLVMValueRef number[BAND_OWN];       /* of the thread's row; NULL: read where it is needed */
     Pace pace;                           /* where Band.paced, which goes by, or Band.fetched */
     LLVMValueRef turn;                   /* turns before this one (i32), where they are counted */
@@ -106,6 +103,22 @@ typedef struct BandTurns {
 typedef struct BandStage {
     HV rows, numbers, bar, left;
 } BandStage;
+/* Row, stage, round, and odd, or, where turns are counted, turn: what goes from turn to turn beside
+ * the sums. */
+enum { BAND_STATE = 4 };
+BandTurns band_turns(Band *b);
+void band_turn_next(const BandTurns *t, LLVMValueRef *to); /* of the turn behind this one */
+void band_turns_all(BandTurns *t, LLVMValueRef *acc); /* all turns of the group; see band_walk */
+void band_keep_fixed(const BandTurns *t);
+/* Of a turn: its row is there; its numbers become known; a scope in which it stands, true (i1)
+ * where there is such a row; folds of the pass as far as the thread knows them; vector u is read
+ * anew; the warp has read what is there. */
+void band_turn_wait(const BandTurns *t);
+void band_turn_numbers(BandTurns *t);
+LLVMValueRef band_turn_row(const BandTurns *t, bool full, Held *h);
+void band_turn_fold(const BandTurns *t, Held *h, const Pass *p, LLVMValueRef *acc);
+void band_turn_vector(const BandTurns *t, Held *h, uint32_t u);
+void band_turn_leave(const BandTurns *t);
 /* band_fetcher.c. In the current scope the kernel's axes stand at this row. */
 void band_bind_row(const BandTurns *t, LLVMValueRef row);
 BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage);
@@ -123,9 +136,6 @@ void band_fetcher(const BandTurns *t);
  * other one reads. */
 uint32_t band_pieces(const Band *b, KVal v); /* requests for a vector of load v */
 void band_init(Band *b);
-/* Stage and round of a turn, by division; and those of the turn behind Band.at. */
-void band_stage(const Band *b, LLVMValueRef at, LLVMValueRef *stage, LLVMValueRef *round);
-void band_next_stage(const Band *b, LLVMValueRef *stage, LLVMValueRef *round);
 /* What turn `at` needs, if there is one. The team has met since it read turn at - stages. */
 void band_request(Band *b, LLVMValueRef at);
 /* Turn `at` is there: of what threads ask for themselves, stages - 2 turns at most were asked for

@@ -65,38 +65,19 @@ LLVMValueRef **band_fixed(Band *b) {
 /* --- Requests ----------------------------------------------------------------------------------
  */
 
-void band_stage(const Band *b, LLVMValueRef at, LLVMValueRef *stage, LLVMValueRef *round) {
+static void stage_of(const Band *b, LLVMValueRef at, HV *stage, HV *round) {
     Emit *e = b->r.team.g->e;
     HV n = hop_i(e, b->stages), x = LLVMBuildTrunc(e->b, at, e->i32, "");
     *stage = LLVMBuildURem(e->b, x, n, "");
     *round = hop_andi(e, LLVMBuildUDiv(e->b, x, n, ""), 1);
 }
 
-void band_next_stage(const Band *b, LLVMValueRef *stage, LLVMValueRef *round) {
-    Emit *e = b->r.team.g->e;
-    HV next = hop_addi(e, b->stage, 1);
-    HV wraps = LLVMBuildICmp(e->b, LLVMIntEQ, next, hop_i(e, b->stages), "");
-    *stage = LLVMBuildSelect(e->b, wraps, hop_i(e, 0), next, "");
-    *round = LLVMBuildXor(e->b, b->round, LLVMBuildZExt(e->b, wraps, e->i32, ""), "");
-}
-
-static HV stage_of(const Band *b, LLVMValueRef at) {
-    Emit *e = b->r.team.g->e;
-    HV stage, round;
-    if (at == b->at) return b->stage;
-    if (at != b->asked) {
-        band_stage(b, at, &stage, &round);
-        return stage;
-    }
-    HV first = LLVMBuildICmp(e->b, LLVMIntEQ, b->stage, hop_i(e, 0), "");
-    return LLVMBuildSelect(e->b, first, hop_i(e, b->stages - 1), hop_addi(e, b->stage, -1), "");
-}
-
 /* Shared address of the thread's slot number 0 of turn `at`. */
 static HV slots_of(const Band *b, LLVMValueRef at) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
-    HV p = stage_of(b, at);
+    HV p, round;
+    stage_of(b, at, &p, &round);
     p = hop_muli(e, p, (int64_t)b->slots * b->threads * BAND_PIECE);
     HV own = hop_muli(e, LLVMBuildTrunc(e->b, g->tid, e->i32, ""), BAND_PIECE);
     return hop_add(e, hop_add(e, hop_shared(g), p), own);
@@ -152,9 +133,10 @@ static LLVMValueRef take_vector(Band *b, KVal v, HV from, uint32_t slot) {
 }
 
 /* Shared address of what the copy engine brings at turn `at`, and the barrier that tells of it. */
-static HV row_at(const Band *b, LLVMValueRef at, HV *bar) {
+static HV row_at(const Band *b, LLVMValueRef at, HV *bar, HV *round) {
     Emit *e = b->r.team.g->e;
-    HV n = stage_of(b, at);
+    HV n;
+    stage_of(b, at, &n, round);
     if (b->teams > 1) {
         HV team = LLVMBuildTrunc(e->b, b->team, e->i32, "");
         n = hop_add(e, n, hop_muli(e, team, b->stages));
@@ -169,14 +151,14 @@ static void request_row(Band *b, LLVMValueRef at) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
     EmitIf there;
-    HV bar, to;
+    HV bar, to, round;
     LLVMValueRef first = LLVMBuildICmp(e->b, LLVMIntEQ, b->r.team.rank, emit_i64(e, 0), "");
     LLVMValueRef is = LLVMBuildICmp(e->b, LLVMIntSLT, at, b->turns, "");
     if (b->r.team.size == 32) hop_warp_sync(e);
     emit_if_begin(e, &there, LLVMBuildAnd(e->b, first, is, ""));
     (void)band_place(b, at, false);
     emit_set_sym(e, g->k->axes[b->r.lane].sym, emit_i64(e, 0));
-    to = row_at(b, at, &bar);
+    to = row_at(b, at, &bar, &round);
     hop_barrier_expect(e, bar, hop_i(e, b->row_bytes));
     int64_t n = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
     for (uint32_t i = 0; i < b->nown; i++) {
@@ -200,21 +182,19 @@ void band_request(Band *b, LLVMValueRef at) {
 void band_wait(Band *b, LLVMValueRef at) {
     Emit *e = b->r.team.g->e;
     char text[48];
-    HV bar;
+    HV bar, round;
     if (!b->whole) {
         snprintf(text, sizeof text, "cp.async.wait_group %u;", b->stages - 2);
         hop_asm(e, e->voidt, text, "~{memory}", NULL, 0);
         return;
     }
-    (void)row_at(b, at, &bar);
-    HV stage, round = b->round;
-    if (at != b->at) band_stage(b, at, &stage, &round);
+    (void)row_at(b, at, &bar, &round);
     hop_barrier_wait(e, bar, round);
 }
 
 static void take_row(Band *b, Held *h, LLVMValueRef at) {
     Emit *e = b->r.team.g->e;
-    HV bar, from = row_at(b, at, &bar);
+    HV bar, round, from = row_at(b, at, &bar, &round);
     int64_t n = expr_value(e->exprs, row_vectors(&b->r, b->r.axes));
     for (uint32_t i = 0; i < b->nown; i++) {
         LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[b->own[i]].buf].dtype);

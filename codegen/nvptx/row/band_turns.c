@@ -6,10 +6,6 @@
 #include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/band.h"
 
-/* Row, stage, round, and odd, or, where turns are counted, turn: what goes from turn to turn beside
- * the sums. */
-enum { STATE = 4 };
-
 /* --- What a turn stands on -------------------------------------------------------------------- */
 
 /* The thread's own row of the group's first one, or the last row. */
@@ -81,11 +77,11 @@ static void request(const BandTurns *t, LLVMValueRef row, LLVMValueRef stage) {
     emit_if_end(e, &there);
 }
 
-static void wait(const BandTurns *t) {
+void band_turn_wait(const BandTurns *t) {
     hop_barrier_wait(t->b->r.team.g->e, band_stage_at(t, t->stage).bar, t->round);
 }
 
-static void take_numbers(BandTurns *t) {
+void band_turn_numbers(BandTurns *t) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
     LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
@@ -149,7 +145,7 @@ static uint32_t kept_align(const BandTurns *t, KVal v) {
     return bytes < BAND_PIECE ? bytes : BAND_PIECE;
 }
 
-static void keep_fixed(const BandTurns *t) {
+void band_keep_fixed(const BandTurns *t) {
     const Gpu *g = t->b->r.team.g;
     for (uint32_t u = 0; u < t->b->r.pieces; u++)
         for (KVal v = 1; v < g->k->nops; v++)
@@ -181,7 +177,7 @@ static void meet(const BandTurns *t) {
 }
 
 /* The warp has read what is there of this turn. */
-static void leave(const BandTurns *t) {
+void band_turn_leave(const BandTurns *t) {
     Emit *e = t->b->r.team.g->e;
     HV lane = hop_andi(e, LLVMBuildTrunc(e->b, t->b->r.team.g->tid, e->i32, ""), 31);
     hop_warp_sync(e);
@@ -193,7 +189,7 @@ static void leave(const BandTurns *t) {
 static void request_next(const BandTurns *t) {
     Emit *e = t->b->r.team.g->e;
     if (t->b->fetched) {
-        if (!t->b->again) leave(t);
+        if (!t->b->again) band_turn_leave(t);
         return;
     }
     const uint32_t stages = t->b->stages - t->b->again;
@@ -208,7 +204,7 @@ static void request_next(const BandTurns *t) {
 
 /* A scope in which the turn's row stands. True (i1) where there is such a
  * row; NULL: everywhere. */
-static LLVMValueRef begin_row(const BandTurns *t, bool full, Held *h) {
+LLVMValueRef band_turn_row(const BandTurns *t, bool full, Held *h) {
     Band *b = t->b;
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
@@ -240,14 +236,14 @@ static LLVMValueRef begin_again(const BandTurns *t, bool full, Held *h) {
         for (uint32_t f = 0; f < g->rows->pass[i].nfolds; f++)
             fold[g->rows->pass[i].folds[f]] = emit_value(e, g->rows->pass[i].folds[f]);
     emit_pop(e);
-    LLVMValueRef inside = begin_row(t, full, h);
+    LLVMValueRef inside = band_turn_row(t, full, h);
     for (KVal v = 1; v < g->k->nops; v++)
         if (fold[v]) emit_override(e, v, fold[v]);
     return inside;
 }
 
 /* Vector u alone: those behind it are not read ahead, as registers are short. */
-static void take_one(const BandTurns *t, Held *h, uint32_t u) {
+void band_turn_vector(const BandTurns *t, Held *h, uint32_t u) {
     Emit *e = t->b->r.team.g->e;
     hop_asm(e, e->voidt, "", "~{memory}", NULL, 0);
     take(t, h, u, u + 1);
@@ -267,13 +263,12 @@ static LLVMValueRef fold_operand(const BandTurns *t, LLVMValueRef live, KVal v) 
 }
 
 /* The first vector is what the second is joined to: identities would cost as much as a vector. */
-static void fold_row(const BandTurns *t, Held *h, const Pass *p) {
+void band_turn_fold(const BandTurns *t, Held *h, const Pass *p, LLVMValueRef *acc) {
     const RowPlan *r = &t->b->r;
     Emit *e = r->team.g->e;
-    LLVMValueRef acc[ROWS_MAX_FOLDS];
     for (uint32_t u = 0; u < r->pieces; u++) {
         EmitScope *outer = emit_switch(e, h->scope[u]);
-        if (t->b->again) take_one(t, h, u);
+        if (t->b->again) band_turn_vector(t, h, u);
         for (uint32_t f = 0; f < p->nfolds; f++) {
             LLVMValueRef x = fold_operand(t, h->live[u], p->folds[f]);
             KFold fold = (KFold)e->k->ops[p->folds[f]].fold;
@@ -281,7 +276,12 @@ static void fold_row(const BandTurns *t, Held *h, const Pass *p) {
         }
         (void)emit_switch(e, outer);
     }
-    row_results(r, p, acc);
+}
+
+static void fold_row(const BandTurns *t, Held *h, const Pass *p) {
+    LLVMValueRef acc[ROWS_MAX_FOLDS];
+    band_turn_fold(t, h, p, acc);
+    row_results(&t->b->r, p, acc);
 }
 
 /* In front of the wait for a row, where registers hold the sums of columns and little else. */
@@ -311,11 +311,10 @@ static void run_row(BandTurns *t, bool full, LLVMValueRef *acc) {
     Emit *e = g->e;
     Held h;
     b->r.team.turn = b->r.team.size > 32 ? t->odd : NULL;
-    if (b->cluster > 1) b->r.team.phase = hop_andi(e, hop_shr(e, t->turn, 1), 1);
     keep_pace(t);
-    wait(t);
-    take_numbers(t);
-    LLVMValueRef inside = begin_row(t, full, &h);
+    band_turn_wait(t);
+    band_turn_numbers(t);
+    LLVMValueRef inside = band_turn_row(t, full, &h);
     if (!b->again) take(t, &h, 0, b->r.pieces);
     for (uint32_t i = 0; i < g->rows->npasses && g->rows->pass[i].nfolds; i++)
         fold_row(t, &h, &g->rows->pass[i]);
@@ -323,21 +322,21 @@ static void run_row(BandTurns *t, bool full, LLVMValueRef *acc) {
     request_next(t);
     if (b->again) inside = begin_again(t, full, &h);
     for (uint32_t u = 0; u < b->r.pieces; u++) {
-        if (b->again) take_one(t, &h, u);
+        if (b->again) band_turn_vector(t, &h, u);
         band_finish(b, &h, u, inside, acc);
     }
-    if (b->fetched && b->again) leave(t);
+    if (b->fetched && b->again) band_turn_leave(t);
     band_store_once(b, inside);
     emit_pop(e);
 }
 
 /* Turns are counted: not only whether their number is odd is asked for. */
 static bool is_counted(const Band *b) {
-    return b->paced || b->cluster > 1;
+    return b->paced || b->late;
 }
 
 /* What goes from turn to turn, of the turn behind this one. */
-static void next_turn(const BandTurns *t, LLVMValueRef *to) {
+void band_turn_next(const BandTurns *t, LLVMValueRef *to) {
     Emit *e = t->b->r.team.g->e;
     HV next = hop_addi(e, t->stage, 1);
     HV wraps = LLVMBuildICmp(e->b, LLVMIntEQ, next, hop_i(e, t->b->stages), "");
@@ -348,12 +347,12 @@ static void next_turn(const BandTurns *t, LLVMValueRef *to) {
         is_counted(t->b) ? hop_addi(e, t->turn, 1) : LLVMBuildXor(e->b, t->odd, emit_i64(e, 1), "");
 }
 
-/* BandTurns while the group's first row is below `end`. x: the sums, and the first turn's state. */
+/* Turns while the group's first row is below `end`. x: the sums, and the first turn's state. */
 static void walk_turns(BandTurns *t, LLVMValueRef end, bool full, LLVMValueRef *x) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    uint32_t state = t->nacc, n = state + STATE;
+    uint32_t state = t->nacc, n = state + BAND_STATE;
     *l = emit_loop(e, n);
     for (uint32_t i = 0; i < n; i++) l->init[i] = x[i];
     emit_loop_begin(e, l, "turn", x[state], end, t->step, false);
@@ -363,7 +362,7 @@ static void walk_turns(BandTurns *t, LLVMValueRef end, bool full, LLVMValueRef *
         t->turn = t->odd;
         t->odd = LLVMBuildZExt(e->b, hop_andi(e, t->turn, 1), e->i64, "");
     }
-    next_turn(t, l->next + state);
+    band_turn_next(t, l->next + state);
     for (uint32_t i = 0; i < t->nacc; i++) l->next[i] = l->phi[i];
     run_row(t, full, l->next);
     emit_loop_end(e, l);
@@ -410,7 +409,7 @@ static void init_barriers(const BandTurns *t) {
 }
 
 /* All turns of the group. acc: the sums, and room for what else goes from turn to turn. */
-static void walk_all(BandTurns *t, LLVMValueRef *acc) {
+void band_turns_all(BandTurns *t, LLVMValueRef *acc) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
     LLVMValueRef *state = acc + t->nacc;
@@ -422,7 +421,7 @@ static void walk_all(BandTurns *t, LLVMValueRef *acc) {
     if (!expr_is_value(e->exprs, rest, 0)) walk_turns(t, rows, false, acc);
 }
 
-static BandTurns begin_turns(Band *b) {
+BandTurns band_turns(Band *b) {
     Emit *e = b->r.team.g->e;
     int64_t least;
     BandTurns t = {.b = b, .rows = b->rows, .side = b->side, .nacc = b->r.pieces * b->nsums};
@@ -435,7 +434,7 @@ static BandTurns begin_turns(Band *b) {
 void band_walk(Band *b, LLVMValueRef *acc) {
     Gpu *g = b->r.team.g;
     Emit *e = g->e;
-    BandTurns t = begin_turns(b);
+    BandTurns t = band_turns(b);
     t.fixed = band_fixed(b);
     if (b->paced) t.pace = band_pace(b, expr_ceildiv(e->exprs, t.rows, g->k->axes[0].extent), 0);
     init_barriers(&t);
@@ -444,32 +443,7 @@ void band_walk(Band *b, LLVMValueRef *acc) {
         request(&t, row, hop_i(e, i));
         row = LLVMBuildAdd(e->b, row, t.step, "");
     }
-    if (b->kept) keep_fixed(&t);
-    walk_all(&t, acc);
+    if (b->kept) band_keep_fixed(&t);
+    band_turns_all(&t, acc);
     end_pace(&t, acc + t.nacc);
-}
-
-void band_walk_fetched(Band *b, LLVMValueRef *acc) {
-    Gpu *g = b->r.team.g;
-    Emit *e = g->e;
-    EmitIf role;
-    BandTurns t = begin_turns(b);
-    Expr turns = expr_muli(e->exprs, g->k->axes[0].extent, b->teams);
-    t.pace = band_pace(b, expr_ceildiv(e->exprs, t.rows, turns), b->lead);
-    band_fetcher_init(&t);
-    if (b->cluster > 1) gpu_team_meet(&b->r.team);
-    LLVMValueRef threads = emit_i64(e, b->threads);
-    emit_if_begin(e, &role, LLVMBuildICmp(e->b, LLVMIntSGE, g->tid, threads, ""));
-    band_fetcher(&t);
-    emit_if_end(e, &role);
-    emit_if_begin(e, &role, LLVMBuildICmp(e->b, LLVMIntSLT, g->tid, threads, ""));
-    t.fixed = band_fixed(b);
-    if (b->kept) keep_fixed(&t);
-    walk_all(&t, acc);
-    e->quick = NULL;
-    band_store_columns(b, acc);
-    emit_if_end(e, &role);
-    if (b->cluster == 1) return;
-    hop_warp_sync(e);
-    hop_cluster_sync(e); /* the other block may still read what this one folded */
 }
