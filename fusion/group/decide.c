@@ -172,11 +172,26 @@ static bool is_no_matrix(const Fuse *f, Value v, const Demand *d) {
     return conv ? !idx_try_window(f, g, v, d->idx) : !idx_try_fetch(f, g, v, d->idx);
 }
 
+bool fuse_turns_products(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op != OP_permute || !fuse_is_fetched(f, n->type.dtype) || f->m->inline_flops.half_a > 0)
+        return false;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        const Demand *d = &f->v[v].demands.v[i];
+        for (uint32_t k = 0; (d->use == USE_a || d->use == USE_b) && k < n->type.rank; k++)
+            if (n->attr.perm.axis[k] + 1u == n->type.rank &&
+                fuse_tells_product(f, f->groups.v[d->group], d->idx, k))
+                return true;
+    }
+    return false;
+}
+
 /* So does what another contraction stores: a batch of results may have to be put together again.
  * Attention's are in their place as they are (stores_permuted, order_of_readers): kept for
  * gradients, too, they would be stored twice. */
 static bool stores_no_matrix(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
+    if (fuse_turns_products(f, v)) return true;
     if (graph_node(f->g, v)->op != OP_reshape) return false;
     const bool dot = !f->v[f->fact[v].epi].attn;
     for (uint32_t i = 0; i < s->demands.n; i++) {
@@ -356,6 +371,22 @@ static bool is_ragged(const Fuse *f, Value v, const Demand *d) {
     const Expr row = t->dim[t->rank - 1];
     return f->m->inline_flops.half_a <= 0 && from->rank && from->dim[from->rank - 1] != row &&
            expr_divisor(f->p, row) % HEAD_UNIT && fuse_hint(f, row) >= LONG_ROW;
+}
+
+/* What matrix units fetch for products is a matrix in memory: what is padded, they find nowhere. A
+ * convolution's windows are fetched with zeros around them. */
+static bool is_padded_operand(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op != OP_pad || !fuse_is_fetched(f, n->type.dtype) || f->m->inline_flops.half_a > 0)
+        return false;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        const Demand *d = &f->v[v].demands.v[i];
+        const Group *g = f->groups.v[d->group];
+        if ((d->use == USE_a || d->use == USE_b) && g->kind != GROUP_pack && !g->attn &&
+            g->anchor && graph_node(f->g, g->anchor)->op == OP_dot)
+            return true;
+    }
+    return false;
 }
 
 /* A contraction's operand has to be affine in what it walks. */
@@ -565,8 +596,8 @@ static bool inlines_map(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why
 static bool inlines_view(const Fuse *f, Value v, uint32_t ngroups) {
     if (graph_node(f->g, v)->op == OP_concat) return inlines_concat(f, v, ngroups);
     if (is_of_blocks(f, v)) return true;
-    return !awkward_operand(f, v) && !scattered_operand(f, v) && !is_cut_weight(f, v) &&
-           !is_cut_head(f, v);
+    return !is_padded_operand(f, v) && !awkward_operand(f, v) && !scattered_operand(f, v) &&
+           !is_cut_weight(f, v) && !is_cut_head(f, v);
 }
 
 bool fuse_try_inline(const Fuse *f, Value v, FusionWhy *why) {

@@ -287,7 +287,7 @@ static bool comes_late(const Fuse *f, Value v, const Group *g) {
 Home fuse_try_home(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
-    if (fact->epi) return epilogue_home(f, v);
+    if (fact->epi) return fuse_turns_products(f, v) ? (Home){0} : epilogue_home(f, v);
     Home best = {0};
     uint32_t tries = 0;
     for (uint32_t i = 0; i < s->demands.n && tries < MAX_READERS; i++) {

@@ -1,5 +1,6 @@
 /* The order of dimensions in which a value lies in memory: what its producer writes and its most
  * demanding readers read contiguously, not what its type happens to say. */
+#include "fusion/group/decide.h"
 #include "fusion/analyse/facts.h"
 #include <string.h>
 
@@ -50,9 +51,24 @@ static bool order_of_contraction(Fuse *f, Value v, uint32_t inner) {
     return order != NULL;
 }
 
+bool fuse_tells_product(const Fuse *f, const Group *g, IdxId read, uint32_t dim) {
+    const Idx *x = idx_get(g, read), *of = g->anchor_idx ? idx_get(g, g->anchor_idx) : NULL;
+    uint32_t batch = 0;
+    if (!of || !g->anchor || graph_node(f->g, g->anchor)->op != OP_dot) return false;
+    for (uint32_t i = 0; i + 2 < of->rank; i++) batch |= expr_axes_used(f, g, of->dim[i]);
+    return (expr_axes_used(f, g, x->dim[dim]) & batch) != 0;
+}
+
+/* So does the last: along it lies neither a row nor a column. */
+static bool last_tells_product(const Fuse *f, const Group *g, IdxId read) {
+    const uint32_t rank = idx_get(g, read)->rank;
+    return rank && fuse_tells_product(f, g, read, rank - 1);
+}
+
 /* Matrix units fetch this operand of a contraction in the order in which it lies. */
-static bool fetched_as_is(const Fuse *f, const Group *g, Value v, Use use) {
+static bool fetched_as_is(const Fuse *f, const Group *g, Value v, Use use, IdxId read) {
     const Type *t = graph_type(f->g, v);
+    if (last_tells_product(f, g, read)) return false;
     if ((use != USE_a && use != USE_b) || !fuse_is_fetched(f, t->dtype) ||
         f->m->inline_flops.half_a > 0)
         return false;
@@ -93,7 +109,9 @@ static bool inner_axis(const Fuse *f, const Group *g, Use use, DType t, IdxId re
     }
     /* A gradient of attention has two contractions inside. */
     bool second = g->k2_idx && (idx_axes_used(f, g, read) & idx_axes_used(f, g, g->k2_idx));
-    if ((!second && !g->k_idx) || (use == USE_b && !fetched_by_channels(f, g, t))) return false;
+    if ((!second && !g->k_idx) ||
+        (use == USE_b && !fetched_by_channels(f, g, t) && !last_tells_product(f, g, read)))
+        return false;
     /* A depthwise convolution's lanes are its channels. */
     bool depthwise = g->anchor && fuse_is_depthwise(f, g->anchor);
     if (depthwise && !g->anchor_idx) return false;
@@ -160,7 +178,7 @@ static bool order_of_readers(Fuse *f, Value v, bool pointwise) {
         const Demand *d = &s->demands.v[i];
         Group *g = f->groups.v[d->group];
         uint32_t sym;
-        if (!pointwise && fetched_as_is(f, g, v, d->use) && !reads_apart(f, g, d, in_order))
+        if (!pointwise && fetched_as_is(f, g, v, d->use, d->idx) && !reads_apart(f, g, d, in_order))
             continue;
         if (!(pointwise ? stored_axis(f, g, &sym) : inner_axis(f, g, d->use, t, d->idx, &sym)))
             continue;
@@ -244,7 +262,7 @@ static bool all_fetch_as_is(const Fuse *f, Value v) {
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
         const Group *g = f->groups.v[d->group];
-        if (!fetched_as_is(f, g, v, d->use) || reads_apart(f, g, d, in_order)) return false;
+        if (!fetched_as_is(f, g, v, d->use, d->idx) || reads_apart(f, g, d, in_order)) return false;
     }
     return s->demands.n > 0;
 }

@@ -18,15 +18,15 @@ static bool storable_order(const Fuse *f, const Group *g, IdxId idx) {
     return g->attn || !expr_awkward(f, g, idx_get(g, idx)->flat, last);
 }
 
-enum { LEAST_TURNED = 1 << 18 }; /* elements of an output that is worth a kernel to turn it */
+enum { LEAST_TURNED = 1 << 18 }; /* elements of a result that is worth a kernel to turn it */
 
 /* Matrix units' kernels store rows of columns. An output that has columns apart, as images with
- * channels first have, is turned by a kernel of its own: several times sooner, where it is large.
- */
+ * channels first have, or an operand of products that are told apart by them, is turned by a kernel
+ * of its own: several times sooner, where it is large. */
 static bool stores_across(const Fuse *f, const Group *g, Value v, IdxId idx) {
     Value dot = f->fact[v].epi;
-    if (!f->fact[v].output || f->m->inline_flops.half_a > 0 || fuse_numel(f, v) < LEAST_TURNED)
-        return false;
+    if (!f->fact[v].output && !fuse_turns_products(f, v)) return false;
+    if (f->m->inline_flops.half_a > 0 || fuse_numel(f, v) < LEAST_TURNED) return false;
     if (g->attn || !dtype_is_half(graph_type(f->g, graph_node(f->g, dot)->in[0])->dtype))
         return false;
     const Idx *at = idx_get(g, g->anchor_idx), *x = idx_get(g, idx);

@@ -32,6 +32,18 @@ def products(rows):
         rows.bytes_gemm(t, 333, 336, 1040), rows.bytes_gemm(t, 65, 96, 160)
 
 
+def told_apart(rows):
+    """Products that the last dimension of their operands tells apart, and one whose left operand is padded."""
+    for t in ("f16", "bf16"):
+        for i, k, j, c in [(72, 80, 56, 48), (33, 70, 20, 24), (9, 7, 5, 3)]:
+            ins = [("z", t, [i, k, 32]), ("w", t, [32, c]), ("b", t, [j, k, c])]
+            nodes = [("MatMul", ["z", "w"], "a", {}), ("Sigmoid", ["b"], "s", {}), ("Einsum", ["a", "s"], "o", {"equation": "ikc,jkc->ijc"})]
+            rows.add(f"told_apart_{t}_{i}x{k}x{j}x{c}", lambda ins=ins, nodes=nodes, t=t, i=i, j=j, c=c: rows.model(ins, nodes, [("o", t, [i, j, c])]), ("rows", t))
+        ins = [("v", t, [3, 16, 200]), ("k", t, [3, 200, 24])]
+        nodes = [("Constant", [], "pads", {"value_ints": [0, 0, 0, 0, 1, 0]}), ("Pad", ["v", "pads"], "p", {}), ("MatMul", ["p", "k"], "o", {})]
+        rows.add(f"padded_{t}", lambda ins=ins, nodes=nodes, t=t: rows.model(ins, nodes, [("o", t, [3, 17, 24])]), ("rows", t))
+
+
 def attentions(rows):
     for d, s, causal, rest in [(64, 333, True, dict(group=4)), (64, 197, False, {}), (128, 200, True, {}), (64, 130, False, dict(mask=True)),
                                (128, 77, False, dict(group=8))]:
@@ -150,7 +162,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, attentions, convolutions, long_rows, folds_behind_folds, few_rows, pieces, points):
+    for part in (products, told_apart, attentions, convolutions, long_rows, folds_behind_folds, few_rows, pieces, points):
         part(rows)
     return rows.ROWS
 
