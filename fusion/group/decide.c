@@ -172,20 +172,6 @@ static bool is_no_matrix(const Fuse *f, Value v, const Demand *d) {
     return conv ? !idx_try_window(f, g, v, d->idx) : !idx_try_fetch(f, g, v, d->idx);
 }
 
-bool fuse_turns_products(const Fuse *f, Value v) {
-    const Node *n = graph_node(f->g, v);
-    if (n->op != OP_permute || !fuse_is_fetched(f, n->type.dtype) || f->m->inline_flops.half_a > 0)
-        return false;
-    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
-        const Demand *d = &f->v[v].demands.v[i];
-        for (uint32_t k = 0; (d->use == USE_a || d->use == USE_b) && k < n->type.rank; k++)
-            if (n->attr.perm.axis[k] + 1u == n->type.rank &&
-                fuse_tells_product(f, f->groups.v[d->group], d->idx, k))
-                return true;
-    }
-    return false;
-}
-
 /* So does what another contraction stores: a batch of results may have to be put together again.
  * Attention's are in their place as they are (stores_permuted, order_of_readers): kept for
  * gradients, too, they would be stored twice. */

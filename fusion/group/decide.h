@@ -31,10 +31,7 @@ bool fuse_is_statistic(const Fuse *f, Value v); /* of such rows, for other kerne
 /* g folds such rows: it does not store v, of their points, which is at idx. */
 bool fuse_few_rows(const Fuse *f, const Group *g, Value v, IdxId idx);
 bool fuse_siblings(const Fuse *f, Value a, Value b); /* contractions of one A operand */
-/* layout.c. Dimension `dim` of what the group's contraction reads there tells which of several
- * products an element is of. */
-bool fuse_tells_product(const Fuse *f, const Group *g, IdxId read, uint32_t dim);
-/* decide.c. What v is a permute of has no rows for matrix units: its last dimension tells which
+/* layout.c. What v is a permute of has no rows for matrix units: its last dimension tells which
  * product an element is of. */
 bool fuse_turns_products(const Fuse *f, Value v);
 /* term.c. v's result is added to that of g's contraction, and can be computed with it. */

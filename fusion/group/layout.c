@@ -51,7 +51,9 @@ static bool order_of_contraction(Fuse *f, Value v, uint32_t inner) {
     return order != NULL;
 }
 
-bool fuse_tells_product(const Fuse *f, const Group *g, IdxId read, uint32_t dim) {
+/* Dimension `dim` of what the group's contraction reads there tells which of several products an
+ * element is of. */
+static bool tells_product(const Fuse *f, const Group *g, IdxId read, uint32_t dim) {
     const Idx *x = idx_get(g, read), *of = g->anchor_idx ? idx_get(g, g->anchor_idx) : NULL;
     uint32_t batch = 0;
     if (!of || !g->anchor || graph_node(f->g, g->anchor)->op != OP_dot) return false;
@@ -59,10 +61,24 @@ bool fuse_tells_product(const Fuse *f, const Group *g, IdxId read, uint32_t dim)
     return (expr_axes_used(f, g, x->dim[dim]) & batch) != 0;
 }
 
+bool fuse_turns_products(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op != OP_permute || !fuse_is_fetched(f, n->type.dtype) || f->m->inline_flops.half_a > 0)
+        return false;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        const Demand *d = &f->v[v].demands.v[i];
+        for (uint32_t k = 0; (d->use == USE_a || d->use == USE_b) && k < n->type.rank; k++)
+            if (n->attr.perm.axis[k] + 1u == n->type.rank &&
+                tells_product(f, f->groups.v[d->group], d->idx, k))
+                return true;
+    }
+    return false;
+}
+
 /* So does the last: along it lies neither a row nor a column. */
 static bool last_tells_product(const Fuse *f, const Group *g, IdxId read) {
     const uint32_t rank = idx_get(g, read)->rank;
-    return rank && fuse_tells_product(f, g, read, rank - 1);
+    return rank && tells_product(f, g, read, rank - 1);
 }
 
 /* Matrix units fetch this operand of a contraction in the order in which it lies. */
