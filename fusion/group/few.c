@@ -31,15 +31,18 @@ static double run_at(const Fuse *f, const Group *g, Expr at, uint32_t axes) {
     return fuse_hint(f, stride);
 }
 
-/* v, at idx, is a point of a row along `axes`. */
-static bool lies_in_pieces(const Fuse *f, const Group *g, Value v, IdxId idx, uint32_t axes) {
-    return f->m->registers && (idx_axes_used(f, g, idx) & axes) &&
-           run_at(f, g, home_index(f, g, v, idx), axes) < SHORT_RUN;
+/* v, at idx, is a point of a row along `axes`, with fewer than SHORT_RUN of it and at least `least`
+ * side by side. */
+static bool lies_in_pieces(const Fuse *f, const Group *g, Value v, IdxId idx, uint32_t axes,
+                           double least) {
+    if (!f->m->registers || !(idx_axes_used(f, g, idx) & axes)) return false;
+    const double run = run_at(f, g, home_index(f, g, v, idx), axes);
+    return run >= least && run < SHORT_RUN;
 }
 
 static bool stores_pieces(const Fuse *f, const Group *g, uint32_t axes) {
     for (uint32_t i = 0; i < g->roots.n; i++)
-        if (lies_in_pieces(f, g, g->roots.v[i].v, g->roots.v[i].idx, axes)) return true;
+        if (lies_in_pieces(f, g, g->roots.v[i].v, g->roots.v[i].idx, axes, 1)) return true;
     return false;
 }
 
@@ -53,11 +56,12 @@ static bool is_narrow(const Fuse *f, const Group *g, double rows, double length,
     return length * BYTES * m->processors / m->bytes_per_s * longer > LAUNCHES * m->launch_s;
 }
 
+/* Points that are stored where columns are summed lie side by side for its threads. */
 bool fuse_few_rows(const Fuse *f, const Group *g, Value v, IdxId idx) {
     const uint32_t row = group_axes(g, AX_RED), par = group_axes(g, AX_PAR);
     return row &&
            is_narrow(f, g, fuse_hint(f, group_extent(f, g, par)),
-                     fuse_hint(f, group_extent(f, g, row)), lies_in_pieces(f, g, v, idx, row));
+                     fuse_hint(f, group_extent(f, g, row)), lies_in_pieces(f, g, v, idx, row, 2));
 }
 
 static bool stores_points(const Fuse *f, const Group *g, uint32_t row) {
