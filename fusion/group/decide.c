@@ -17,6 +17,7 @@
 #define HEAD_UNIT       8     /* numbers of 16 bits, in 16 bytes */
 #define LONG_ROW        64    /* of them: shorter ones are not worth a copy */
 #define MAX_WIDEN_FLOPS 4     /* that make a number of a byte where it is read */
+#define MIN_TURNED      65536 /* numbers of an operand that are worth a kernel to turn them */
 
 static bool is_half(DType t) {
     return t == DT_bf16 || t == DT_f16;
@@ -582,6 +583,7 @@ static bool inlines_map(const Fuse *f, Value v, uint32_t ngroups, FusionWhy *why
 static bool inlines_view(const Fuse *f, Value v, uint32_t ngroups) {
     if (graph_node(f->g, v)->op == OP_concat) return inlines_concat(f, v, ngroups);
     if (is_of_blocks(f, v)) return true;
+    if (fuse_turns_products(f, v) && fuse_numel(f, v) >= MIN_TURNED) return false;
     return !is_padded_operand(f, v) && !awkward_operand(f, v) && !scattered_operand(f, v) &&
            !is_cut_weight(f, v) && !is_cut_head(f, v);
 }
