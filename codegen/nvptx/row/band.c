@@ -1,11 +1,10 @@
 /* Rows, and sums of columns beside them (fusion/schedule/columns.c): a block keeps sums of columns
  * in registers until its last row. Teams of a block take rows of their own, each finished before
  * the next one begins (band_turns.c), or, where folds follow each other, a turn later
- * (band_behind.c; there a team larger than a warp is the block). Some rows are taken by all of a
- * block (band_ahead.c). Most are asked for by a warp that does nothing else, for all teams of a
- * block or for its half of a long row (band_fetcher.c). Blocks keep pace then, and where rows are
- * long (band_pace.c). band_fetch.c brings rows that are finished later or taken by all of a block;
- * band_sums.c is what rows and blocks leave. */
+ * (band_behind.c, whose rows band_fetch.c brings; there a team larger than a warp is the block).
+ * Most are asked for by a warp that does nothing else, for all teams of a block or for its half of
+ * a long row (band_fetcher.c, band_fetched.c). Blocks keep pace then, and where rows are long
+ * (pace.c). band_sums.c is what rows and blocks leave. */
 #include "codegen/nvptx/row/band.h"
 
 enum {
@@ -208,8 +207,9 @@ static const Fetching many_sums[] = {
     {640, 512, 2, 3, true, false, true},   {768, 384, 2, 4, true, true, true},
     {896, 448, 2, 4, true, true, true},    {1152, 384, 3, 4, true, true, true},
     {1152, 384, 3, 3, true, false, false}, {1280, 320, 4, 4, true, true, true}};
-/* Of a block's half of a row; the second, of what the assembler spills of the first. */
-static const Fetching shared_rows[] = {{1024, 512, 3, 4, true, true, true},
+/* Of a block's half of a row; the last one is for what the assembler spills of the others. */
+static const Fetching shared_rows[] = {{704, 512, 3, 5, true, true, true},
+                                       {1024, 512, 3, 4, true, true, true},
                                        {1024, 512, 2, 4, true, true, true}};
 
 /* Sums of a thread's vector that are many. */

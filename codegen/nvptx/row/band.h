@@ -67,19 +67,6 @@ uint32_t band_vector_bytes(const Band *b, KVal v);
 LLVMValueRef **band_fixed(Band *b);
 LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b); /* and; NULL is true */
 
-/* band_pace.c. Called by all threads, then by one, in each of the
- * block's turns (i32) before anything else, and behind the last, with their number. */
-typedef struct Pace {
-    Gpu *g;
-    int64_t blocks;
-    uint32_t lead; /* turns that a block may begin before all have begun the one before */
-    LLVMValueRef counter, cells; /* address of the count (i64); shared memory of the block */
-    LLVMValueRef turns, last;    /* i32: of a block at most; the count that is followed by zero */
-} Pace;
-Pace band_pace(const Band *b, Expr turns, uint32_t lead);
-void band_pace_turn(const Pace *p, LLVMValueRef turn);
-void band_pace_end(const Pace *p, LLVMValueRef turns);
-
 /* band_turns.c: teams that take rows at their own pace, in groups: a team, or those of a warp. */
 typedef struct BandTurns {
     Band *b;

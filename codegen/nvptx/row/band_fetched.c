@@ -214,8 +214,9 @@ void band_walk_fetched(Band *b, LLVMValueRef *acc) {
     Emit *e = g->e;
     EmitIf role;
     BandTurns t = band_turns(b);
-    Expr turns = expr_muli(e->exprs, g->k->axes[0].extent, b->teams);
-    t.pace = band_pace(b, expr_ceildiv(e->exprs, t.rows, turns), b->lead);
+    const int64_t blocks = expr_value(e->exprs, g->k->axes[0].extent);
+    const Expr turns = expr_ceildiv(e->exprs, t.rows, expr_const(e->exprs, blocks * b->teams));
+    t.pace = row_pace(g, blocks * b->cluster, turns, (int64_t)b->row_bytes * b->teams, b->lead);
     if (b->late) init_late(&t);
     band_fetcher_init(&t);
     if (b->cluster > 1) hop_cluster_sync(e); /* blocks write into those that have begun */

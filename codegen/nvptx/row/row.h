@@ -210,6 +210,20 @@ void row_run_roles(Long *l);
 bool row_teams(Long *l, uint32_t cluster); /* false: not possible; l is as it was then */
 void row_run_teams(Long *l);
 
+/* pace.c: blocks of turns of so many bytes each, which all run at once. Called by all threads; then
+ * by one, in each of the block's turns (i32) before anything else, and behind the last, with their
+ * number. */
+typedef struct Pace {
+    Gpu *g;
+    int64_t blocks;
+    uint32_t lead; /* turns that a block may begin before all have begun the one before */
+    LLVMValueRef counter, cells; /* address of the count (i64); shared memory of the block */
+    LLVMValueRef turns, last;    /* i32: of a block at most; the count that is followed by zero */
+} Pace;
+Pace row_pace(Gpu *g, int64_t blocks, Expr turns, int64_t bytes, uint32_t lead);
+void row_pace_turn(const Pace *p, LLVMValueRef turn);
+void row_pace_end(const Pace *p, LLVMValueRef turns);
+
 /* turns.c: blocks, or clusters of them, that stay and take row after row. */
 bool row_turns(Long *l, uint32_t cluster); /* false: not possible; l is as it was then */
 void row_run_turns(Long *l);

@@ -1,5 +1,6 @@
 /* Long rows in turns: what a row leaves of shared memory holds chunks of the rows behind, and the
- * blocks that share a row exchange its maximum and the sum under it at once. */
+ * blocks that share a row exchange its maximum and the sum under it at once. They keep pace with
+ * all others. */
 #include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
 
@@ -40,6 +41,8 @@ static void check(const Long *t, Built *b) {
     CHECK_EQ_I(count(text, "st.async"), 2);
     CHECK_EQ_I(count(text, "mbarrier.try_wait"), 3); /* for whole chunks, the rest, both values */
     CHECK(strstr(text, "cp.async.bulk.shared") != NULL);
+    /* Blocks keep pace: a turn is counted, and the last, of a block that has one less, too. */
+    CHECK_EQ_I(count(text, "red.relaxed.gpu.global.inc"), 3);
     if (test_failures > failed) fprintf(stderr, "in \"%s\": %u\n", t->name, ck->shared_bytes);
 }
 

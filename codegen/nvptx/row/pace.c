@@ -6,12 +6,15 @@
  * have begun the one before. Nothing but time depends on the count: a block that has waited for
  * long in all, as where not all of them run at once, waits no more. */
 #include "codegen/nvptx/ptx.h"
-#include "codegen/nvptx/row/band.h"
+#include "codegen/nvptx/hopper/hopper.h"
+#include "codegen/nvptx/row/row.h"
 
 enum {
-    PATIENCE = 160, /* times that a block asks for the count while it waits, of some 0.3 us each */
-    CELL = 8,       /* i32: the count as it was a turn ago, which comes in 16 bytes, ... */
-    LEFT = 4,       /* ... and how many times are left */
+    PATIENCE =
+        16384, /* bytes of a turn for which a block asks once for the count while it waits, of
+                  some 0.3 us each, and once more: a third of the time that the turn takes */
+    CELL = 8,  /* i32: the count as it was a turn ago, which comes in 16 bytes, ... */
+    LEFT = 4,  /* ... and how many times are left */
 };
 
 static HV cell(const Pace *p, int64_t at) {
@@ -31,18 +34,17 @@ static LLVMValueRef all_run(const Gpu *g, int64_t blocks) {
     return LLVMBuildICmp(e->b, LLVMIntSGE, n, hop_i(e, blocks), "");
 }
 
-Pace band_pace(const Band *b, Expr turns, uint32_t lead) {
-    Gpu *g = b->r.team.g;
+Pace row_pace(Gpu *g, int64_t blocks, Expr turns, int64_t bytes, uint32_t lead) {
     Emit *e = g->e;
-    Pace p = {.g = g, .lead = lead};
-    p.blocks = expr_value(e->exprs, g->k->axes[0].extent) * b->cluster;
+    Pace p = {.g = g, .lead = lead, .blocks = blocks};
     p.counter = gpu_zeroed(g, expr_const(e->exprs, 16), true);
     p.counter = LLVMBuildPtrToInt(e->b, p.counter, e->i64, "");
     p.cells = gpu_shared(g, e->i32, CELL);
     p.turns = LLVMBuildTrunc(e->b, emit_expr(e, turns), e->i32, "");
     p.last = hop_addi(e, hop_muli(e, hop_addi(e, p.turns, 1), p.blocks), -1);
     LLVMValueRef times = all_run(g, p.blocks);
-    times = LLVMBuildSelect(e->b, times, hop_i(e, PATIENCE), hop_i(e, 0), "");
+    times =
+        LLVMBuildSelect(e->b, times, hop_muli(e, p.turns, 1 + bytes / PATIENCE), hop_i(e, 0), "");
     LLVMBuildStore(e->b, hop_i(e, 0), in_shared(&p, 0));
     LLVMBuildStore(e->b, times, in_shared(&p, LEFT));
     return p;
@@ -68,7 +70,7 @@ static void await(const Pace *p, HV want) {
 
 /* The count of the turn before may not have come yet: what is there then is less, and asks for one
  * that is new. */
-void band_pace_turn(const Pace *p, HV turn) {
+void row_pace_turn(const Pace *p, HV turn) {
     Emit *e = p->g->e;
     EmitIf ahead;
     HV want = hop_muli(e, hop_addi(e, turn, -(int64_t)p->lead), p->blocks);
@@ -85,7 +87,7 @@ void band_pace_turn(const Pace *p, HV turn) {
 
 /* Blocks have as many turns as others or one less. The last count of all is followed by zero, when
  * nobody asks for it any more. */
-void band_pace_end(const Pace *p, HV turns) {
+void row_pace_end(const Pace *p, HV turns) {
     Emit *e = p->g->e;
     EmitIf one;
     hop_asm(e, e->voidt, "cp.async.wait_all;", "~{memory}", NULL, 0);
