@@ -61,6 +61,25 @@ static Value chosen(Graph *g, Value dy, Value other, Value worse, Value no_bette
 #undef ZERO
 #undef NONE
 
+/* A sum of squares, which is 0 only where all that it sums is. */
+static bool sum_of_squares(const Graph *g, Value v) {
+    const Node *n = graph_node(g, v);
+    while (n->op == OP_reshape || n->op == OP_cast) n = graph_node(g, n->in[0]);
+    if (n->op != OP_reduce_sum) return false;
+    n = graph_node(g, n->in[0]);
+    return n->op == OP_mul && n->in[0] == n->in[1];
+}
+
+/* Infinite at 0, where a norm has none either, but a least slope of 0: rows of zeros, as padding
+ * is, train as they do elsewhere, where infinity times their zeros would spread NaN. */
+void grad_of_sqrt(Walk *w, Value v, Value dy) {
+    Graph *g = w->g;
+    const Value x = grad_in(w, v, 0);
+    const DType t = graph_type(g, x)->dtype;
+    const Value dx = DIV(dy, MUL(v, C(2)));
+    grad_add(w, x, sum_of_squares(g, x) ? WHERE(EQ(v, C(0)), C(0), dx) : dx);
+}
+
 /* Between floats; what comes from integers or goes to them carries nothing. */
 void grad_of_cast(Walk *w, Value v, Value dy) {
     const Value x = grad_in(w, v, 0);

@@ -868,6 +868,12 @@ static void test_conventions(void) {
     CHECK_NEAR(slope(g, build_binary(g, OP_pow, build_scalar_f(g, DT_f64, 0), x), x, 2), 0, 0);
     Value twice = build_concat(g, (Value[]){x, x}, 2, 0);
     CHECK_NEAR(slope(g, build_reduce(g, OP_reduce_max, twice, 1, false), x, 5), 1, 0);
+    Value norm = build_reduce(g, OP_reduce_sum, build_binary(g, OP_mul, twice, twice), 1, true);
+    norm = build_unary(g, OP_sqrt, norm);
+    CHECK_NEAR(slope(g, norm, x, 0), 0, 0);
+    CHECK_NEAR(slope(g, norm, x, -3), -1.4142135623730951, 1e-15);
+    Value unit = build_binary(g, OP_div, x, build_binary_f(g, OP_max, norm, 0.5));
+    CHECK_NEAR(slope(g, unit, x, 0), 2, 0); /* a row of zeros, normalised */
     arena_destroy(a);
 }
 
