@@ -49,10 +49,8 @@ void band_walk(Band *b, LLVMValueRef *acc);
  * leaves. */
 void band_walk_fetched(Band *b, LLVMValueRef *acc);
 /* band_sums.c: of a row whose folds are known, where `inside` holds (NULL: everywhere): the sums of
- * columns of the thread's vector u, what is stored of it, or both; what is stored once. Vectors
- * past the row's end are added, too, and never stored. */
-void band_add_columns(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc);
-void band_store_vector(Band *b, Held *h, uint32_t u, LLVMValueRef inside);
+ * columns of the thread's vector u and what is stored of it; what is stored once. Vectors past the
+ * row's end are added, too, and never stored. */
 void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc);
 void band_store_once(Band *b, LLVMValueRef inside);
 /* The block's sums, when all of its rows are done. */

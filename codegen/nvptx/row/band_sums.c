@@ -5,7 +5,7 @@
 
 /* --- A row ------------------------------------------------------------------------------------ */
 
-void band_add_columns(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc) {
+static void add_columns(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc) {
     Emit *e = b->r.team.g->e;
     EmitScope *outer = emit_switch(e, h->scope[u]);
     acc += u * b->nsums;
@@ -19,7 +19,7 @@ void band_add_columns(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMVal
     (void)emit_switch(e, outer);
 }
 
-void band_store_vector(Band *b, Held *h, uint32_t u, LLVMValueRef inside) {
+static void store_vector(Band *b, Held *h, uint32_t u, LLVMValueRef inside) {
     const Passes *rows = b->r.team.g->rows;
     Emit *e = b->r.team.g->e;
     EmitScope *outer = emit_switch(e, h->scope[u]);
@@ -38,8 +38,8 @@ void band_store_vector(Band *b, Held *h, uint32_t u, LLVMValueRef inside) {
 }
 
 void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc) {
-    band_add_columns(b, h, u, inside, acc);
-    band_store_vector(b, h, u, inside);
+    add_columns(b, h, u, inside, acc);
+    store_vector(b, h, u, inside);
 }
 
 void band_store_once(Band *b, LLVMValueRef inside) {
