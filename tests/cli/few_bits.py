@@ -3,7 +3,7 @@
 MatMulNBits of 2, 4 and 8 bits, blocks of 16 to 256, with zero points and without, and DequantizeLinear of 4 and 8 bits in front of a
 product: what a plan prepares at load is no larger than
 its words, scales and zero points in panels, also where projections of one input become one product; results are those of the formula in f64; a row's bits do not depend on how many
-rows stand beside it, though one tile of rows expands weights in registers and more rows a panel in scratch."""
+rows stand beside it, though one tile of rows expands weights in registers and more rows a panel in scratch. With g_idx, results alone."""
 import json, os, sys
 import numpy as np
 import onnx
@@ -59,6 +59,28 @@ def one(bits, block, k, n, zeros):
             size = np.abs(x[:rows].astype(np.float64)) @ np.abs(w)
             check((np.abs(y - want) <= 2e-6 * size).all(), f"{what}: {rows} rows are off by {np.abs((y - want) / size).max():.1e}")
             check((y[0] == got[1, isa][0]).all(), f"{what}: the first of {rows} rows has other bits than alone")
+
+
+def groups(bits, block, k, n, zeros, level, pad):
+    """g_idx: each column names its group; padded to whole blocks, or not."""
+    what = f"g_idx, {bits} bits, blocks of {block}, {k} x {n}, zero points {zeros}, level {level}, padded {pad}"
+    q, scale, z, blocks, names, consts = weights(bits, block, k, n, zeros)
+    size = blocks * block if pad else k
+    idx = (rng.permutation(size) * blocks // size).astype(np.int32)
+    names = names + [""] * (not zeros) + ["idx"]
+    node = h.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", bits=bits, block_size=block, K=k, N=n, accuracy_level=level)
+    g = h.make_graph([node], "g", [h.make_tensor_value_info("x", T.FLOAT, ["rows", k])],
+                     [h.make_tensor_value_info("y", T.FLOAT, ["rows", n])], [*consts, nh.from_array(idx, "idx")])
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)], ir_version=10), "m.onnx")
+    run("m.onnx", "-o", "m.plan")
+    zero = unpack(z, bits, blocks)[:, idx[:k]] if zeros else 1 << (bits - 1)
+    w = ((unpack(q, bits, block).reshape(n, -1)[:, :k] - zero) * scale[:, idx[:k]].astype(np.float64)).T
+    for rows in (1, 19):
+        x = rng.standard_normal((rows, k)).astype(np.float32)
+        np.save("x.npy", x)
+        run("run", "m.plan", "--input", "x=x.npy", "--output-dir", "out")
+        off = np.abs(np.load("out/y.npy") - x.astype(np.float64) @ w) / (np.abs(x.astype(np.float64)) @ np.abs(w))
+        check(off.max() <= 2e-6, f"{what}: {rows} rows are off by {off.max():.1e}")
 
 
 def projections(zeros):
@@ -256,6 +278,9 @@ def level_of_the_user():
 
 projections(0)
 projections(1)
+for bits, block, k, n, zeros, level, pad in ((4, 32, 128, 24, 0, 0, 0), (4, 16, 96, 53, 1, 0, 0), (4, 32, 200, 49, 1, 0, 1),
+                                             (8, 32, 96, 48, 1, 0, 0), (2, 64, 192, 20, 1, 0, 0), (4, 32, 128, 64, 1, 4, 0)):
+    groups(bits, block, k, n, zeros, level, pad)
 level_of_the_user()
 one_scale()
 for kind in KINDS:  # of more elements than are computed when compiling

@@ -208,6 +208,7 @@ def attention():
     bad("RotaryEmbedding", [f(1, 2, 4, 8), f(1, 4, 1), f(1, 4, 1)], "rotary_embedding_dim is 3", {"rotary_embedding_dim": 3}, opset=23)
     bad("CausalConvWithState", [f(1, 2, 8), f(2, 1, 3), None, f(1, 2, 5)], "5 and 2", opset=27, nout=2)
     bad("MatMulNBits", [f(1, 64), u8(8, 2, 16), f(16)], "K 4611686018427387904", {"K": 1 << 62, "N": 8, "block_size": 32}, domain=MS)
+    bad("MatMulNBits", [f(1, 64), u8(8, 2, 16), f(16), None, i(3)], "g_idx wants 64 groups", {"K": 64, "N": 8, "block_size": 32}, domain=MS)
     bad("GroupQueryAttention", [f(1, 4, 16)], "input 5 is required", {"num_heads": 2, "kv_num_heads": 1}, domain=MS)
     bad("MoE", [f(2, 4), f(2, 3), f(3, 8, 4)], "input 4 is required", domain=MS)
     bad("EmbedLayerNormalization", [i(1, 4), None, None, f(4, 8), None, f(8), f(8)], "input 2 is required", domain=MS, nout=2)

@@ -40,9 +40,27 @@ static bool nbits_check(Lower *l, int64_t bits, int64_t block, int64_t k, int64_
     if (lower_i(l, "weight_prepacked"))
         return lower_unsupported(l, "export the model without prepacking",
                                  "weights prepacked for one device");
-    if (lower_has_in(l, 4))
-        return lower_unsupported(l, "quantise again without g_idx", "columns grouped by g_idx");
     return true;
+}
+
+/* The group of each of k columns, for weights whose blocks do not lie in the order of columns; the
+ * input may be padded to whole blocks. */
+static Value group_index(Lower *l, int64_t k, int64_t blocks, int64_t block) {
+    Graph *g = lower_graph(l);
+    Value idx = lower_in(l, 4);
+    if (!idx) return 0;
+    Expr size = v_rank(g, idx) == 1 ? v_dim(g, idx, 0) : v_int(g, 0);
+    if (!expr_is_value(g->exprs, size, k) && !expr_is_value(g->exprs, size, blocks * block)) {
+        lower_error(l, D_SHAPE, "g_idx wants %lld groups, one for each column", (long long)k);
+        return 0;
+    }
+    return build_slice_axis(g, idx, 0, v_int(g, 0), v_int(g, k), 1);
+}
+
+/* [N, K] weights, each less its group's zero point, times its group's scale. */
+static Value grouped_weights(Graph *g, Value q, Value zero, Value scale, Value idx) {
+    if (v_rank(g, zero)) zero = build_take(g, zero, idx, 1);
+    return v_mul(g, v_sub(g, q, zero), build_take(g, scale, idx, 1));
 }
 
 /* Whether x, by the model and by what it is compiled for, may be rounded. */
@@ -63,18 +81,29 @@ static bool lower_matmul_nbits(Lower *l) {
     if (!a || !b || !scale || !nbits_check(l, bits, block, k, n)) return false;
     int64_t blocks = (k + block - 1) / block;
     DType wide = v_wide_type(v_dtype(g, a));
-    Expr rows = v_int(g, n), cols = v_int(g, blocks), one = v_int(g, 1);
-    Value q = build_reshape(g, b, 3, (Expr[]){rows, cols, v_int(g, block * bits / 8)});
+    Expr rows = v_int(g, n), width = v_int(g, blocks * block);
+    Expr parts[] = {rows, v_int(g, blocks), v_int(g, 1)};
+    const bool grouped = lower_has_in(l, 4);
+    const uint8_t rank = grouped ? 2 : 3; /* of scales and zero points */
+    Value q = build_reshape(g, b, 3, (Expr[]){rows, parts[1], v_int(g, block * bits / 8)});
     q = build_cast(g, quant_unpack_bits(g, q, bits), wide);
     Value zero = zero_points(l, n, blocks, bits, wide);
     if (!zero) return false;
-    if (v_rank(g, zero)) zero = build_reshape(g, zero, 3, (Expr[]){rows, cols, one});
-    scale = build_cast(g, build_reshape(g, scale, 3, (Expr[]){rows, cols, one}), wide);
-    Value w = v_mul(g, v_sub(g, q, zero), scale);
-    w = build_reshape(g, w, 2, (Expr[]){rows, v_int(g, blocks * block)});
-    w = build_slice_axis(g, w, 1, v_int(g, 0), v_int(g, k), 1);
+    if (v_rank(g, zero)) zero = build_reshape(g, zero, rank, parts);
+    scale = build_cast(g, build_reshape(g, scale, rank, parts), wide);
+    Value w = 0;
+    if (grouped) {
+        Value idx = group_index(l, k, blocks, block);
+        if (!idx) return false;
+        q = build_reshape(g, q, 2, (Expr[]){rows, width});
+        w = grouped_weights(g, build_slice_axis(g, q, 1, v_int(g, 0), v_int(g, k), 1), zero, scale,
+                            idx);
+    } else {
+        w = build_reshape(g, v_mul(g, v_sub(g, q, zero), scale), 2, (Expr[]){rows, width});
+        w = build_slice_axis(g, w, 1, v_int(g, 0), v_int(g, k), 1);
+    }
     Value x = a;
-    if (wide == DT_f32 && v_rank(g, a) && may_round(l, a, k, block))
+    if (!grouped && wide == DT_f32 && v_rank(g, a) && may_round(l, a, k, block))
         x = build_rounded(g, build_cast(g, a, DT_f32), block);
     else
         w = v_cast_like(g, w, a);
