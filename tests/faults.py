@@ -55,6 +55,8 @@ FAULTS = [
     ("two files of a room use each other", "lint/circles", "codegen/nvptx/tile.c", '#include "codegen/nvptx/contract.h"',
      '#include "codegen/nvptx/contract.h"\nvoid later(Gpu *g) { (void)gpu_contract(g); }'),
     ("a README names a file that is gone", "lint/tree", "graph/README.md", "Start with `ir/core_ops.def`", "Start with `ir/core_opz.def`"),
+    ("a link names a heading that is gone", "lint/links", "tests/bench/RESULTS.md", "results/tools.md#the-last-run", "results/tools.md#the-first-run"),
+    ("a section goes to the end of its file", "lint/checks", "tests/bench/sections.py", 'f.write(head.rstrip("\\n") + f"', 'f.write(head + mark + rest + f"'),
     ("a function for others that nobody calls", "lint/exports", "graph/grad/walk.c", "bool grad_wants(const Walk *w, Value x) {",
      "int grad_nobody(void);\nint grad_nobody(void) { return 1; }\n\nbool grad_wants(const Walk *w, Value x) {"),
     ("an option is not in the manual page", "lint/documented", "frontend/driver/graphc.1", "\\-\\-fuse\\-at\\-most", "\\-\\-fuse\\-most"),

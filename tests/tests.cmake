@@ -136,6 +136,7 @@ endfunction()
 
 graphc_script(lint/layers quick 60 tests/lint/layers)
 graphc_script(lint/tree quick 60 tests/lint/tree)
+graphc_script(lint/links quick 60 ${python} tests/lint/links.py)
 graphc_script(lint/dead quick 60 tests/lint/dead)
 graphc_script(lint/circles quick 60 tests/lint/circles)
 graphc_script(lint/size quick 60 tests/lint/size)

@@ -1,7 +1,7 @@
 """graphc beside onnxruntime and OpenVINO on the CPU: the same models and sizes, taking turns in one run.
 
     cpu.py GRAPHC FOLDER [NAME...] [--threads 2] [--rounds 3] [--dim SYMBOL=N ...] [--isa 3|4] [--precision bf16]
-           [--write RESULTS.md]
+           [--write results/cpu.md]
 
 Batch 1, sequences of 64, or what --dim says. --isa 3 holds graphc to AVX2, and of OpenVINO what oneDNN computes; its
 products, by the same library as onnxruntime's, cannot be held. --precision bf16: graphc's option of that name, beside
@@ -17,7 +17,7 @@ import argparse, json, math, os, platform, statistics, subprocess, sys, tempfile
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models"))
-import cases
+import cases, sections
 
 SIZES = {"batch": 1, "seq": 64, "dec": 64, "past": 64}
 PAUSE_S, WARMUP_S, BUDGET_S, MIN_RUNS = 0.1, 0.2, 1.0, 5
@@ -204,9 +204,7 @@ def main():
             print(lines[-1])
     if a.write:
         sha = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-        with open(a.write, "a") as f:
-            f.write(f"\n## CPU, {what(a)}: {time.strftime('%Y-%m-%d')}, commit {sha}\n\n")
-            f.write("\n".join(lines) + "\n")
+        sections.add(a.write, f"CPU, {what(a)}: {time.strftime('%Y-%m-%d')}, commit {sha}", lines)
     return 1 if failed else 0
 
 

@@ -1,7 +1,7 @@
 """Forests of scikit-learn and LightGBM beside onnxruntime on the CPU, taking turns in one run.
 
     forest.py GRAPHC [NAME...] [--trees 500] [--rows 1000] [--features 20] [--threads 2] [--rounds 3] [--realtime]
-              [--write RESULTS.md]
+              [--write results/cpu.md]
 
 Needs scikit-learn, skl2onnx, lightgbm and onnxmltools beside tests/requirements.txt. Each model is trained on
 drawn data, exported, compiled for any number of rows, compared (both sides' outputs on the same rows), and timed:
@@ -12,7 +12,7 @@ import argparse, contextlib, json, os, subprocess, sys, tempfile, time, warnings
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import cpu
+import cpu, sections
 
 TOLERANCE = 1e-4  # sums of so many leaves in f32, in any order, of outputs around 1
 
@@ -145,8 +145,7 @@ def main():
             lines.append(bench(a, name, folder))
             print(lines[-1], flush=True)
     if a.write:
-        with open(a.write, "a") as f:
-            f.write("\n".join(lines) + "\n")
+        sections.add(a.write, f"Forests: {time.strftime('%Y-%m-%d')}", lines)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     gpu.py list [PATTERN...]
     gpu.py plans GRAPHC FOLDER [PATTERN...] [--models DIR]     compiles the rows; needs onnx, no GPU
-    gpu.py run FOLDER [PATTERN...] [--lib libgraphc.so] [--models DIR] [--rounds 3] [--budget S] [--write RESULTS.md]
+    gpu.py run FOLDER [PATTERN...] [--lib libgraphc.so] [--models DIR] [--rounds 3] [--budget S] [--write results/gpu_kernels.md]
 
 `plans` may run on another machine than `run`: a plan's folder and libgraphc.so are all that the GPU's machine needs,
 beside torch. DIR holds NAME.onnx and NAME.weights of the models. Both sides are timed the same way: a CUDA graph of a
@@ -12,7 +12,7 @@ medians. A ratio is peer time / graphc time: above 1 means graphc is faster.
 import argparse, json, math, os, statistics, subprocess, sys, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import gpu_rows
+import gpu_rows, sections
 
 REPLAYS, BURST_MS = 7, 4.0
 
@@ -154,8 +154,7 @@ def run(a):
         lines.append(f"\ngeometric mean of peer / graphc over {len(ratios)} rows: {mean:.3f}")
         print(lines[-1])
     if a.write:
-        with open(a.write, "a") as f:
-            f.write(f"\n## GPU, {torch.cuda.get_device_name()}: {time.strftime('%Y-%m-%d')}\n\n" + "\n".join(lines) + "\n")
+        sections.add(a.write, f"GPU, {torch.cuda.get_device_name()}: {time.strftime('%Y-%m-%d')}", lines)
 
 
 def main():

@@ -8,7 +8,7 @@ import numpy as np
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [f"{root}/tests/{d}" for d in ("oracle", "conformance", "models", "bench")]
 import run as oracle  # each folder has a run.py, the first is meant
-import compare, cpu, forks, gpu, suite
+import compare, cpu, forks, gpu, sections, suite
 
 graphc, failures = sys.argv[1], 0
 
@@ -121,6 +121,10 @@ def benchmarks():
     rounds = [cpu.turn(["a", "b", "c"], i) for i in range(3)]
     check([sorted(r) for r in rounds] == [["a", "b", "c"]] * 3 and sorted(r[0] for r in rounds) == ["a", "b", "c"], f"turns: {rounds}")
     said = cpu.summary("a peer", {"bert": 2.0, "mixtral_small": 8.0})
+    with tempfile.NamedTemporaryFile("w+") as f:
+        f.write("# Measured\n\nWhere.\n\n## older\n\na\n\n## oldest\n"), f.flush()
+        sections.add(f.name, "new", ["| b |"])
+        check(f.seek(0) or f.read() == "# Measured\n\nWhere.\n\n## new\n\n| b |\n\n## older\n\na\n\n## oldest\n", "where new figures stand")
     check("2 models: 4.00" in said and "no mixture of experts: 2.00" in said, f"the mean of a benchmark: {said}")
 
 

@@ -190,7 +190,8 @@ static void choose_block(Band *b, int64_t n, uint32_t blocks) {
 /* Rows of up to `most` vectors: a block's threads, their vectors of the rows of a turn, turns that
  * there is room for; whether rows are read again behind their folds, whether they are finished a
  * turn later, too, and whether what all rows read alike stays in shared memory. The first form that
- * few threads are idle in is taken. Measured on one H200 (RESULTS.md, "Rows that a warp asks for").
+ * few threads are idle in is taken. Measured on one H200 (results/training.md, "Rows that a warp
+ * asks for").
  */
 typedef struct Fetching {
     uint32_t most, threads, pieces, stages;

@@ -77,8 +77,8 @@ static bool reads_alike(const Gpu *g) {
 }
 
 /* Blocks that have a multiprocessor to themselves, share rows and read one and nothing else keep
- * pace (RESULTS.md, "Finished a turn later": those with weights do not gain). Bytes of a turn; 0:
- * they do not. */
+ * pace (results/training.md, "Finished a turn later": those with weights do not gain). Bytes of a
+ * turn; 0: they do not. */
 static int64_t pace_bytes(const Long *l) {
     const Gpu *g = l->r->team.g;
     int64_t rows;
