@@ -59,6 +59,8 @@ FAULTS = [
     ("a section goes to the end of its file", "lint/checks", "tests/bench/sections.py", 'f.write(head.rstrip("\\n") + f"', 'f.write(head + mark + rest + f"'),
     ("a function for others that nobody calls", "lint/exports", "graph/grad/walk.c", "bool grad_wants(const Walk *w, Value x) {",
      "int grad_nobody(void);\nint grad_nobody(void) { return 1; }\n\nbool grad_wants(const Walk *w, Value x) {"),
+    ("objects of sources that are gone are read", "lint/checks", "tests/lint/exports", '"$build/build.ninja" | (cd',
+     '/dev/null; (cd "$build" && find CMakeFiles -name "*.o") | (cd'),
     ("an option is not in the manual page", "lint/documented", "frontend/driver/graphc.1", "\\-\\-fuse\\-at\\-most", "\\-\\-fuse\\-most"),
     # ---- the command line ----------------------------------------------------------------------------
     ("lists of targets are not completed", "cli/completions", "frontend/driver/completions/graphc.bash",
@@ -136,7 +138,7 @@ FAULTS = [
     ("codes of 8 bits are one too high", "train/updates train/updates/some", "graph/grad/update/blockwise.c", "const double a = d.parts / (0.9 * d.scale), b = d.before + 1",
      "const double a = d.parts / (0.9 * d.scale), b = d.before + 2"),
     ("a turned convolution takes strides for dilations", "unit/test_gir", "graph/pass/pass_turn_conv.c", "n->attr.conv.dilation, n->attr.conv.stride);", "n->attr.conv.stride, n->attr.conv.dilation);"),
-    ("labels beyond the classes are learnt", "train/mistaken", "runtime/train/trainer/range.c", "if (a.range.hi >= classes) a.range.hi = classes - 1;", ""),
+    ("labels beyond the classes are learnt", "train/mistaken", "runtime/train/trainer/range.c", "a.range.hi >= classes) a.range.hi = classes - 1;", "a.range.hi > classes) a.range.hi = classes;"),
     ("ids beyond an embedding's rows are learnt", "train/mistaken", "graph/grad/positions.c", "*p = (Positions){-size, size - 1};", "*p = (Positions){-size, size};"),
     ("a run goes on with other data", "train/loop", "runtime/train/trainer/feed.c", "h = hash_bytes(s->ids, s->length * dtype_bytes(s->dtype), h);", ""),
     ("the cosine runs backwards", "train/data unit/test_train_data unit/test_loop", "runtime/train/schedule.c", "return (1 + cos(pi", "return (1 - cos(pi"),

@@ -1,7 +1,6 @@
 /* Which contractions read their right operand in a prepared form. */
 #include "fusion/analyse/facts.h"
-
-enum { MIN_TURNED_ROWS = 16 };
+#include "graph/pass/pass.h"
 
 bool fuse_is_wino(const Fuse *f, Value dot) {
     const Node *n = graph_node(f->g, dot);
@@ -131,7 +130,7 @@ bool fuse_fetches_f32(const Fuse *f, Value conv) {
 static bool turns_bytes(const Fuse *f, Value dot) {
     const Node *n = graph_node(f->g, dot);
     return n->op == OP_dot && fuse_is_quads(f, dot) &&
-           fuse_hint(f, n->type.dim[n->type.rank - 2]) >= MIN_TURNED_ROWS;
+           fuse_hint(f, n->type.dim[n->type.rank - 2]) >= TURNED_ROWS_LEAST;
 }
 
 bool fuse_packs(const Fuse *f, Value dot) {
@@ -141,5 +140,5 @@ bool fuse_packs(const Fuse *f, Value dot) {
     if (!f->fact[n->in[1]].const_only && !turns_bytes(f, dot)) return false;
     if (!f->m->pack_width) return packs_columns(f, dot);
     double groups = n->op == OP_conv ? (double)n->attr.conv.groups : 1;
-    return fuse_hint(f, t->dim[t->rank - 1]) >= 16 * groups;
+    return fuse_hint(f, t->dim[t->rank - 1]) >= PACKED_COLS_LEAST * groups;
 }

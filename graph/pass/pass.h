@@ -71,6 +71,11 @@ graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump);
  * is not over [batch, .., seq, seq]: the message names it. */
 graphc_status graph_keep_documents(const Graph *g, const Graph **out);
 
+/* What fusion makes of a contraction's right operand (fusion/analyse/forms.c), which passes count
+ * on: weights of at least so many columns a group are packed, and bytes that the run gives are
+ * turned for at least so many rows. */
+enum { PACKED_COLS_LEAST = 16, TURNED_ROWS_LEAST = 16 };
+
 /* tie.c: an input and an output of the model become one state, which the output is written to: a
  * cache that grows along the axis in which they differ, up to the most that its size may be; of
  * equal types, a state of that type. Errors name both. */

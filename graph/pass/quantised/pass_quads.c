@@ -28,8 +28,6 @@
 #include "graph/pass/rewrite.h"
 #include <string.h>
 
-enum { COLS_LEAST = 16 }; /* of a group: with fewer, fusion packs no weights */
-enum { ROWS_LEAST = 16 }; /* of a product of two activations: with fewer, fusion turns none */
 enum { MAX_VIEWS = 8, MAX_SIDES = 16, SHIFT = 128 };
 enum {
     MOST_TERMS = INT32_MAX / (255 * 128),    /* of a sum of (u8 - z) i8 that cannot leave 32 bits */
@@ -247,7 +245,7 @@ static bool fits_units(const Rewrite *r, const Node *n) {
     const Node *w = graph_node(g, n->in[1]);
     const Type *t = &w->type;
     if (!expr_is_const(g->exprs, t->dim[t->rank - 2], &k) || k % ALIGN) return false;
-    if (expr_hint(g->exprs, t->dim[t->rank - 1]) < COLS_LEAST) return false;
+    if (expr_hint(g->exprs, t->dim[t->rank - 1]) < PACKED_COLS_LEAST) return false;
     return sum_fits(g, n, t, k);
 }
 
@@ -260,7 +258,7 @@ static bool is_weight(const Rewrite *r, const Node *n) {
 static bool fits_activations(const Graph *g, const Node *n) {
     const Type *x = graph_type(g, n->in[0]), *w = graph_type(g, n->in[1]);
     int64_t k;
-    if (expr_hint(g->exprs, x->dim[x->rank - 2]) < ROWS_LEAST) return false;
+    if (expr_hint(g->exprs, x->dim[x->rank - 2]) < TURNED_ROWS_LEAST) return false;
     return expr_is_const(g->exprs, w->dim[w->rank - 2], &k) && k <= MOST_UNCENTRED;
 }
 
@@ -272,7 +270,7 @@ static bool fits(const Rewrite *r, const Node *n) {
     const Type *x = graph_type(g, n->in[0]), *w = graph_type(g, n->in[1]);
     int64_t groups = conv ? n->attr.conv.groups : 1, k;
     if (n->type.dtype != DT_f32 && n->type.dtype != DT_i32) return false;
-    if (expr_hint(g->exprs, w->dim[w->rank - 1]) < COLS_LEAST * groups) return false;
+    if (expr_hint(g->exprs, w->dim[w->rank - 1]) < PACKED_COLS_LEAST * groups) return false;
     if (conv && groups > 1 && expr_is_value(g->exprs, x->dim[x->rank - 1], groups)) return false;
     if (!expr_is_const(g->exprs, w->dim[w->rank - 2], &k) || !sum_fits(g, n, w, k)) return false;
     return !conv || k % 4 == 0 || (groups == 1 && k > 1);
