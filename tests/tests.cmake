@@ -43,7 +43,7 @@ target_compile_definitions(cuda_old PRIVATE FAKE_CUDA_OLD)
 
 # A GPU against the CPU on one plan with both targets: needs no LLVM, so it can be taken elsewhere.
 # launch_check does the same for launch_plan's plan, which holds every fact that a launch can have.
-foreach(tool plan_compare train_compare launch_check)
+foreach(tool plan_compare train_compare launch_check tokens)
   add_executable(${tool} tests/gpu/${tool}.c)
   target_link_libraries(${tool} PRIVATE gc_flags gc_runtime gc_base Threads::Threads
     ${CMAKE_DL_LIBS} m)
@@ -221,6 +221,8 @@ graphc_script(oracle/quantised/some quick 120 ${python} tests/oracle/quantised.p
 graphc_script(oracle/quantised full 400 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/quantised/units full 400 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli> --units)
 graphc_script(oracle/quantised/cuda gpu 400 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli> --device cuda)
+graphc_script(gpu/tokens_cpu quick 120 ${python} tests/gpu/tokens.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE:tokens> --device cpu)
+graphc_script(gpu/tokens gpu 300 ${python} tests/gpu/tokens.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE:tokens>)
 graphc_script(gpu/ragged gpu 900 ${python} tests/gpu/ragged.py test $<TARGET_FILE:graphc_cli> $<TARGET_FILE:plan_compare>)
 graphc_script(conformance full 1500 ${python} tests/conformance/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(dtypes full 900 ${python} tests/oracle/dtypes.py $<TARGET_FILE:graphc_cli>)
