@@ -61,12 +61,11 @@ static Value chosen(Graph *g, Value dy, Value other, Value worse, Value no_bette
 #undef ZERO
 #undef NONE
 
-/* A sum of squares, which is 0 only where all that it sums is. */
+/* A sum of squares, which is 0 only where all that it sums is; of one number it is the square. */
 static bool sum_of_squares(const Graph *g, Value v) {
     const Node *n = graph_node(g, v);
     while (n->op == OP_reshape || n->op == OP_cast) n = graph_node(g, n->in[0]);
-    if (n->op != OP_reduce_sum) return false;
-    n = graph_node(g, n->in[0]);
+    if (n->op == OP_reduce_sum) n = graph_node(g, n->in[0]);
     return n->op == OP_mul && n->in[0] == n->in[1];
 }
 

@@ -37,9 +37,13 @@ static Value affine(Graph *g, Value x, double a, double b) {
     return v_addf(g, v_mulf(g, x, a), b);
 }
 
+Value activation_below(Graph *g, Value x, Value below) {
+    return build_select(g, v_lef(g, x, 0), below, x);
+}
+
 static Value leaky_relu(Graph *g, Value x, double a, double b) {
     (void)b;
-    return build_select(g, v_ltf(g, x, 0), v_mulf(g, x, a), x);
+    return activation_below(g, x, v_mulf(g, x, a));
 }
 
 static Value thresholded_relu(Graph *g, Value x, double a, double b) {
@@ -59,14 +63,15 @@ static Value clip(Graph *g, Value x, double a, double b) {
     return v_clamp(g, x, a, b);
 }
 
-Value activation_elu(Graph *g, Value x, double alpha) {
-    Value below = v_mulf(g, build_unary(g, OP_expm1, x), alpha);
-    return build_select(g, v_ltf(g, x, 0), below, x);
+/* Above 0 the exponential is of 0: an infinite one, though not chosen, would make gradients NaN. */
+Value activation_elu(Graph *g, Value x, double alpha, double scale) {
+    Value low = v_select_f(g, v_lef(g, x, 0), v_divf(g, x, scale), 0);
+    return activation_below(g, x, v_mulf(g, build_unary(g, OP_expm1, low), alpha));
 }
 
 static Value elu(Graph *g, Value x, double a, double b) {
     (void)b;
-    return activation_elu(g, x, a);
+    return activation_elu(g, x, a, 1);
 }
 
 static Value softsign(Graph *g, Value x, double a, double b) {
@@ -74,10 +79,12 @@ static Value softsign(Graph *g, Value x, double a, double b) {
     return v_div(g, x, v_addf(g, v_abs(g, x), 1));
 }
 
-/* max(x, 0) + log1p(e^-|x|), which does not overflow */
+/* max(x, 0) + log1p(e^-|x|), which does not overflow. Both parts take the slopes from above at 0,
+ * 1 and -1/2, so that their sum has the right one. */
 Value activation_softplus(Graph *g, Value x) {
-    Value tail = build_unary(g, OP_log1p, v_exp(g, v_neg(g, v_abs(g, x))));
-    return v_add(g, v_maxf(g, x, 0), tail);
+    Value below = v_ltf(g, x, 0), zero = v_const(g, x, 0);
+    Value tail = build_unary(g, OP_log1p, v_exp(g, build_select(g, below, x, v_neg(g, x))));
+    return v_add(g, build_select(g, below, zero, x), tail);
 }
 
 static Value softplus(Graph *g, Value x, double a, double b) {

@@ -26,24 +26,23 @@ static bool lower_prelu(Lower *l) {
     Value x = lower_in(l, 0), slope = prelu_slope(l);
     if (!slope || (lower_opset(l) >= 7 && !lower_fits(l, 1, lower_type(l, 0)))) return false;
     Value below = build_binary(g, OP_mul, x, slope);
-    lower_out(l, 0, build_select(g, v_ltf(g, x, 0), below, x));
+    lower_out(l, 0, activation_below(g, x, below));
     return true;
 }
 
 static bool lower_selu(Lower *l) {
     Graph *g = lower_graph(l);
-    Value v = activation_elu(g, lower_in(l, 0), lower_f(l, "alpha"));
+    Value v = activation_elu(g, lower_in(l, 0), lower_f(l, "alpha"), 1);
     lower_out(l, 0, v_mulf(g, v, lower_f(l, "gamma")));
     return true;
 }
 
-/* max(x, 0) + min(alpha (e^(x/alpha) - 1), 0) */
+/* max(x, 0) + min(alpha (e^(x/alpha) - 1), 0), whatever alpha's sign: the second is 0 above 0. */
 static bool lower_celu(Lower *l) {
     Graph *g = lower_graph(l);
     const double alpha = lower_f(l, "alpha");
     if (alpha == 0) return lower_error(l, D_ATTRIBUTE, "alpha must not be 0");
-    Value x = lower_in(l, 0), e = build_unary(g, OP_expm1, v_divf(g, x, alpha));
-    lower_out(l, 0, v_add(g, v_maxf(g, x, 0), v_minf(g, v_mulf(g, e, alpha), 0)));
+    lower_out(l, 0, activation_elu(g, lower_in(l, 0), alpha, alpha));
     return true;
 }
 

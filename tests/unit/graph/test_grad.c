@@ -871,6 +871,8 @@ static void test_conventions(void) {
     Value norm = build_reduce(g, OP_reduce_sum, build_binary(g, OP_mul, twice, twice), 1, true);
     norm = build_unary(g, OP_sqrt, norm);
     CHECK_NEAR(slope(g, norm, x, 0), 0, 0);
+    Value size = build_unary(g, OP_sqrt, build_binary(g, OP_mul, x, x));
+    CHECK_NEAR(slope(g, size, x, 0), 0, 0); /* of one number */
     CHECK_NEAR(slope(g, norm, x, -3), -1.4142135623730951, 1e-15);
     Value unit = build_binary(g, OP_div, x, build_binary_f(g, OP_max, norm, 0.5));
     CHECK_NEAR(slope(g, unit, x, 0), 2, 0); /* a row of zeros, normalised */
