@@ -131,6 +131,8 @@ def benchmarks():
         p = subprocess.run([sys.executable, f"{root}/tests/bench/cpu.py", graphc, folder, "--no-openvino", "--rounds", "1"],
                            capture_output=True, text=True)
         check(p.returncode == 1 and "broken | failed" in p.stdout, "a benchmark whose model fails passes")
+        decode = subprocess.run([sys.executable, f"{root}/tests/bench/decode.py", graphc, folder, "broken"], capture_output=True, text=True)
+        check(decode.returncode and "past 512" in decode.stdout, "decode.py passes where its model fails")
     check(re.match(r".+, \d+ cores, .*graphc .*onnxruntime \d", p.stdout), f"machine and versions: {p.stdout[:200]}")
     rounds = [cpu.turn(["a", "b", "c"], i) for i in range(3)]
     check([sorted(r) for r in rounds] == [["a", "b", "c"]] * 3 and sorted(r[0] for r in rounds) == ["a", "b", "c"], f"turns: {rounds}")
