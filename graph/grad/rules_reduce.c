@@ -28,8 +28,48 @@ static void grad_extreme(Walk *w, Value v, Value dy) {
     grad_add(w, n.in[0], build_select(g, is, share, build_scalar_f(g, from.dtype, 0)));
 }
 
+/* Over all taps of windows: a max-pool. */
+static bool folds_windows(const Graph *g, const Node *n) {
+    const Node *x = graph_node(g, n->in[0]);
+    if (x->op != OP_window) return false;
+    const uint32_t all = (1u << x->type.rank) - 1, taps = all & ~(all >> x->attr.window.n);
+    return n->attr.reduce.axes == taps;
+}
+
+/* The number of each tap of a window, in row-major order, [1, .., K..]. */
+static Value tap_numbers(Graph *g, const Type *t, int first) {
+    Type taps = *t;
+    Value v = 0;
+    for (int a = 0; a < first; a++) taps.dim[a] = expr_const(g->exprs, 1);
+    for (int a = first; a < t->rank; a++) {
+        Value i = build_iota(g, DT_i32, t->rank, taps.dim, a);
+        if (v) v = build_binary(g, OP_mul, v, build_expr(g, DT_i32, t->dim[a]));
+        v = v ? build_binary(g, OP_add, v, i) : i;
+    }
+    return v;
+}
+
+/* The first of a window's largest elements gets all of its gradient. What remains of the window is
+ * that element's number: its elements are not read again where gradients are folded. */
+static void grad_max_pool(Walk *w, Value v, Value dy) {
+    Graph *g = w->g;
+    const Node n = *graph_node(g, v);
+    const Type from = *graph_type(g, n.in[0]);
+    const uint32_t axes = n.attr.reduce.axes;
+    Value number = tap_numbers(g, &from, n.type.rank);
+    Value is = build_binary(g, OP_eq, n.in[0], spread(g, &from, axes, v));
+    Value place = build_select(g, is, number, build_scalar_i(g, DT_i32, INT32_MAX));
+    Value first = build_reduce(g, OP_reduce_min, place, axes, false);
+    Value taken = build_binary(g, OP_eq, number, spread(g, &from, axes, first));
+    grad_add(w, n.in[0],
+             build_select(g, taken, spread(g, &from, axes, dy), build_scalar_f(g, from.dtype, 0)));
+}
+
 void grad_of_reduce_max(Walk *w, Value v, Value dy) {
-    grad_extreme(w, v, dy);
+    if (folds_windows(w->g, graph_node(w->g, v)))
+        grad_max_pool(w, v, dy);
+    else
+        grad_extreme(w, v, dy);
 }
 
 void grad_of_reduce_min(Walk *w, Value v, Value dy) {

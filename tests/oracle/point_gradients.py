@@ -84,6 +84,10 @@ case("norm", [[0, 0], [3, 4]], lambda x: x / 5, vector_norm(2), "ReduceL2", [1],
 case("sizes", [[0, -1], [2, 0]], np.sign, vector_norm(1), "ReduceL1", [1], keepdims=0)
 case("max_of_ties", [[1, 1, 0], [2, 3, 3]], lambda x: (x == x.max(1, keepdims=True)) / 2, lambda x: torch.amax(x, 1),
      "ReduceMax", [1], keepdims=0)
+case("max_pool_of_ties", [[[[0, 0, 0], [0, 0, 0], [1, 1, 0]]]], lambda x: np.array([[1, 1, 0], [0, 0, 0], [1, 1, 0]]),
+     functional("max_pool2d", 2, 1), "MaxPool", kernel_shape=[2, 2])
+case("max_pool_padded", np.zeros((1, 1, 2, 5)), lambda x: np.array([[1, 1, 0, 1, 0], [0, 0, 0, 0, 0]]),
+     functional("max_pool2d", (2, 3), (2, 2), (0, 1)), "MaxPool", kernel_shape=[2, 3], strides=[2, 2], pads=[0, 1, 0, 1])
 
 
 def model(x, kind, constants, opset, attrs):
