@@ -104,6 +104,27 @@ with tempfile.TemporaryDirectory() as d:
             failures += 1
             print(f"FAILED --dump-ir: {name}")
 
+    # Words that are no verbs, however they go on.
+    expect(0, "", "version")
+    expect(0, "", "help", "--help")
+    expect(0, "", "version", "--help")
+    expect(2, "doctor --json gives versions", "version", "--json")
+    for more in ((), ("--help",)):
+        expect(2, 'did you mean "graphc inspect"', "inspct", *more)
+    open("in.npz", "w").close()
+    expect(2, "--input NAME=in.npz", "run", "mlp.plan", "--input", "in.npz", "--output-dir", "o")
+
+    # What is larger than memory is said before anything is drawn or computed: where the kernel grants such memory, using it
+    # would end the process.
+    have = sum(int(l.split()[1]) << 10 for l in open("/proc/meminfo") if l.startswith(("MemTotal", "SwapTotal")))
+    build.one("wide.onnx", "Relu", [("x", T.FLOAT, ["rows", 1 << 20])], [("y", T.FLOAT, ["rows", 1 << 20])])
+    build.one("outer.onnx", "Add", [("x", T.FLOAT, ["rows", 1]), ("z", T.FLOAT, ["columns"])], [("y", T.FLOAT, ["rows", "columns"])])
+    expect(0, "", "wide.onnx", "-o", "wide.plan")
+    expect(6, "the inputs that are to be drawn take", "run", "wide.plan", "--dim", f"rows={have >> 21}", "--output-dir", "big", absent="big")
+    expect(0, "", "outer.onnx", "-o", "outer.plan")
+    expect(6, "a run's outputs and values between kernels take", "run", "outer.plan", "--dim", f"rows={have >> 21}",
+           "--dim", f"columns={1 << 20}", "--output-dir", "big", absent="big/y.npy")
+
     # .npy has no bf16: the output becomes y.pb, unless .npy is asked for.
     build.one("bf16.onnx", "Cast", [("x", T.FLOAT, [2])], [("y", T.BFLOAT16, [2])], to=T.BFLOAT16)
     expect(0, "", "bf16.onnx", "-o", "bf16.plan")

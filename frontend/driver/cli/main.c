@@ -118,11 +118,32 @@ static bool is_word(const Program *p, const char *word, int most) {
     return p->argc > 1 && p->argc <= most && strcmp(p->argv[1], word) == 0 && access(word, F_OK);
 }
 
+static bool asks_for_help(const char *arg) {
+    return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
+}
+
 static graphc_status help_of(Cli *c, const char *name) {
     const Verb *v = name ? find_verb(name) : NULL;
-    if (name && !v) return unknown_verb(c, name);
+    if (name && !v && !asks_for_help(name)) return unknown_verb(c, name);
     cli_help(verbs, v);
     return GRAPHC_OK;
+}
+
+static graphc_status version_of(Cli *c, const char *more) {
+    if (more && !asks_for_help(more))
+        return diag(c->diags, D_USAGE, more,
+                    "graphc version takes nothing; graphc doctor --json "
+                    "gives versions as data");
+    if (more)
+        cli_help(verbs, NULL);
+    else
+        print_version();
+    return GRAPHC_OK;
+}
+
+/* What stands first is no verb, and no file that is there or (with -o) may be meant. */
+static bool is_unknown(const Cli *c, bool verb) {
+    return !verb && c->args.n && !c->output && access(c->args.v[0], F_OK);
 }
 
 static graphc_status run_verb(Cli *c) {
@@ -179,25 +200,25 @@ static void program(void *arg) {
     char **argv = p->argv;
     const Verb *verb = argc > 1 ? find_verb(argv[1]) : NULL;
     int skip = verb ? 2 : 1;
-    bool overview = !verb;
     Cli c = {.arena = arena_create(),
              .verbs = verbs,
              .verb = verb ? verb : verbs,
              .rtol = -1,
              .atol = -1};
     c.diags = diag_create(c.arena, NULL);
-    bool help = is_word(p, "help", 3), version = is_word(p, "version", 2);
+    bool help = is_word(p, "help", 3), version = is_word(p, "version", 3);
     graphc_status s = help || version ? GRAPHC_OK : cli_parse(&c, argc - skip, argv + skip);
-    c.version |= version;
     if (help) {
         s = help_of(&c, argc > 2 ? argv[2] : NULL);
+    } else if (version) {
+        s = version_of(&c, argc > 2 ? argv[2] : NULL);
+    } else if (s == GRAPHC_OK && is_unknown(&c, verb)) {
+        s = unknown_verb(&c, c.args.v[0]);
     } else if (s == GRAPHC_OK && (c.help || argc < 2)) {
         cli_help(verbs, verb);
         s = c.help ? GRAPHC_OK : GRAPHC_USAGE;
     } else if (s == GRAPHC_OK && c.version) {
         print_version();
-    } else if (s == GRAPHC_OK && overview && c.args.n && !c.output && access(c.args.v[0], F_OK)) {
-        s = unknown_verb(&c, c.args.v[0]);
     } else if (s == GRAPHC_OK) {
         s = run_verb(&c);
     }

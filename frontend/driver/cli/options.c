@@ -402,7 +402,13 @@ static graphc_status malformed(Cli *c, const char *place, const OptRow *row, con
         return diag(c->diags, D_USAGE, place, "\"%s\" is not a number from %llu to %llu", value,
                     (unsigned long long)ranges[row->kind].lo,
                     (unsigned long long)ranges[row->kind].hi);
-    return diag(c->diags, D_USAGE, place, "\"%s\" is not of the form %s", value, row->arg);
+    (void)diag(c->diags, D_USAGE, place, "\"%s\" is not of the form %s", value, row->arg);
+    if (row->kind == OPT_INPUT && access(value, F_OK) == 0)
+        diag_hint(c->diags,
+                  "of a file with several arrays an input takes the one of its name: "
+                  "--input NAME=%s",
+                  value);
+    return GRAPHC_USAGE;
 }
 
 /* The option argv[*i], whose value may be the next argument. */

@@ -1,5 +1,7 @@
 #include "frontend/driver/cli/session.h"
 #include "frontend/driver/cli/json.h"
+#include "frontend/driver/cli/machine/memory.h"
+#include "frontend/driver/cli/units.h"
 #include "codegen/target.h"
 #include "runtime/base/check.h"
 #include "runtime/base/cores.h"
@@ -266,8 +268,16 @@ static graphc_status read_given(CliSession *s) {
     return GRAPHC_OK;
 }
 
-static graphc_status draw_input(CliSession *s, const Sizes *z, uint32_t i) {
-    Cli *c = s->cli;
+static graphc_status enough_memory(CliSession *s, const char *what, uint64_t bytes) {
+    Arena *a = s->cli->arena;
+    uint64_t most = memory_available();
+    if (bytes <= most) return GRAPHC_OK;
+    return diag(s->cli->diags, D_NO_MEMORY, "", "out of memory: %s take %s, there are %s", what,
+                unit_bytes(a, (double)bytes), unit_bytes(a, (double)most));
+}
+
+/* Type and shape of what is to be drawn, and its bytes. */
+static graphc_status shape_input(CliSession *s, const Sizes *z, uint32_t i, uint64_t *out) {
     graphc_io_info info = graphc_plan_input(s->plan, i);
     EvalTensor *t = &s->inputs[i];
     t->dtype = cli_dtype(info.dtype_name);
@@ -276,13 +286,29 @@ static graphc_status draw_input(CliSession *s, const Sizes *z, uint32_t i) {
     for (int32_t d = 0; d < info.rank; d++) {
         t->dim[d] = dim_size(z, info.dims[d]);
         if (!check_mul(bytes, (uint64_t)t->dim[d], &bytes))
-            return diag(c->diags, D_RUN_INPUT, "", "input \"%s\" is larger than any memory",
+            return diag(s->cli->diags, D_RUN_INPUT, "", "input \"%s\" is larger than any memory",
                         info.name);
     }
+    *out = bytes;
+    return GRAPHC_OK;
+}
+
+static void draw_input(CliSession *s, uint32_t i) {
+    Cli *c = s->cli;
+    EvalTensor *t = &s->inputs[i];
     t->data = arena_array(c->arena, tensor_numel(t) + 1, dtype_bytes(t->dtype));
     tensor_fill_random(t, c->seed, i, INT_HIGH, cores_threads((uint32_t)c->threads));
     s->drawn[i] = true;
-    return GRAPHC_OK;
+}
+
+static graphc_status shape_inputs(CliSession *s, const Sizes *z) {
+    uint64_t sum = 0, bytes = 0;
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++) {
+        if (s->inputs[i].data) continue;
+        GC_TRY(shape_input(s, z, i, &bytes));
+        if (!check_add(sum, bytes, &sum)) sum = UINT64_MAX;
+    }
+    return enough_memory(s, "the inputs that are to be drawn", sum);
 }
 
 /* Inputs that no file gives. */
@@ -290,9 +316,10 @@ static graphc_status draw_inputs(CliSession *s, const Sizes *z) {
     enum { SHOWN = 16 };
     const unsigned long long seed = s->cli->seed;
     uint32_t count = 0;
+    GC_TRY(shape_inputs(s, z));
     for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++) {
         if (s->inputs[i].data) continue;
-        GC_TRY(draw_input(s, z, i));
+        draw_input(s, i);
         if (!s->cli->json && count++ < SHOWN)
             cli_print(stderr, "graphc: input \"%s\" is drawn from seed %llu\n",
                       graphc_plan_input(s->plan, i).name, seed);
@@ -392,6 +419,25 @@ static void note_sizes(const CliSession *s) {
                       graphc_plan_input(s->plan, i).name);
 }
 
+/* Of a run on the CPU: what it needs beside inputs and weights. Shapes that do not go together are
+ * for the run to tell. */
+static graphc_status check_memory(CliSession *s) {
+    size_t workspace;
+    graphc_tensor t;
+    if (strcmp(s->device, "cpu") != 0 || graphc_workspace_size(s->session, &workspace))
+        return GRAPHC_OK;
+    uint64_t sum = workspace;
+    for (uint32_t i = 0; i < graphc_plan_outputs(s->plan); i++) {
+        if (graphc_output_shape(s->session, 0, i, &t)) continue;
+        uint64_t bytes = dtype_bytes(cli_dtype(graphc_plan_output(s->plan, i).dtype_name));
+        for (int32_t d = 0; d < t.rank; d++)
+            if (!check_mul(bytes, t.shape[d] < 0 ? 0 : (uint64_t)t.shape[d], &bytes))
+                bytes = UINT64_MAX / 2;
+        if (!check_add(sum, bytes, &sum)) sum = UINT64_MAX;
+    }
+    return enough_memory(s, "a run's outputs and values between kernels", sum);
+}
+
 graphc_status cli_session_bind(CliSession *s) {
     uint32_t n = graphc_plan_inputs(s->plan);
     bool first = !s->drawn;
@@ -407,7 +453,7 @@ graphc_status cli_session_bind(CliSession *s) {
     GC_TRY(draw_inputs(s, &known));
     if (first && !s->cli->json) note_sizes(s);
     for (uint32_t i = 0; i < n; i++) GC_TRY(bind(s, i));
-    return GRAPHC_OK;
+    return check_memory(s);
 }
 
 graphc_status cli_session_output(CliSession *s, uint32_t i, EvalTensor *out) {
