@@ -297,6 +297,9 @@ gqa("rotary_positions", 2, 0, 2, [2, 2], do_rotary=1,
 
 for n in (1, 2, 3, 5, 8):
     standard(f"det_{n}", "Det", [f32(3, n, n)])
+for name, equation, *shapes in (("trace", "ii", (3, 3)), ("diagonal_rows", "iij", (3, 3, 4)),
+                                ("trace_of_two", "ii,ij", (3, 3), (3, 4))):
+    standard(f"einsum_{name}", "Einsum", [f32(*shape) for shape in shapes], equation=equation)
 
 # ---- open sizes ---------------------------------------------------------------------------------
 image, hw = f32(2, 3, 7, 10), {0: {0: "n", 2: "h", 3: "w"}}

@@ -121,23 +121,24 @@ static bool read_operands(Einsum *e, const char **s) {
     return true;
 }
 
-/* Without "->" the result has the ellipsis and then every label that occurs once, sorted. */
-static void implicit_output(Einsum *e) {
+/* Without "->" the result has the ellipsis and then every label that the equation has once, sorted.
+ */
+static void implicit_output(Einsum *e, const char *equation) {
     for (int i = e->ellipsis; i-- > 0;) e->out.label[e->out.n++] = ELLIPSIS(i);
     for (int c = 'A'; c <= 'z'; c++) {
         uint32_t count = 0;
-        for (uint32_t i = 0; i < e->nin; i++)
-            for (int k = 0; k < e->in[i].n; k++) count += e->in[i].label[k] == c;
-        if (count == 1 && e->out.n < GRAPH_MAX_RANK) e->out.label[e->out.n++] = (uint8_t)c;
+        for (const char *s = equation; *s; s++) count += *s == c;
+        if (isalpha(c) && count == 1 && e->out.n < GRAPH_MAX_RANK)
+            e->out.label[e->out.n++] = (uint8_t)c;
     }
 }
 
 static bool parse(Einsum *e) {
-    const char *s = lower_s(e->l, "equation");
+    const char *equation = lower_s(e->l, "equation"), *s = equation;
     if (!read_operands(e, &s)) return false;
     while (*s == ' ') s++;
     if (!*s) {
-        implicit_output(e);
+        implicit_output(e, equation);
         return true;
     }
     if (s[0] != '-' || s[1] != '>') return bad_equation(e);
