@@ -61,11 +61,24 @@ static Value chosen(Graph *g, Value dy, Value other, Value worse, Value no_bette
 #undef ZERO
 #undef NONE
 
-/* A sum of squares, which is 0 only where all that it sums is; of one number it is the square. */
+/* A positive constant, or made of sizes. */
+static bool is_count(const Graph *g, Value v) {
+    double c;
+    if (build_const_f64(g, v, &c)) return c > 0;
+    while (graph_node(g, v)->op == OP_cast) v = graph_node(g, v)->in[0];
+    return graph_node(g, v)->op == OP_exprs;
+}
+
+/* A sum of squares or its multiple, as a mean is: 0 only where all that it sums is. Of one number
+ * it is the square. */
 static bool sum_of_squares(const Graph *g, Value v) {
     const Node *n = graph_node(g, v);
-    while (n->op == OP_reshape || n->op == OP_cast) n = graph_node(g, n->in[0]);
+    while (n->op == OP_reshape || n->op == OP_cast ||
+           ((n->op == OP_mul || n->op == OP_div) && is_count(g, n->in[1])))
+        n = graph_node(g, n->in[0]);
     if (n->op == OP_reduce_sum) n = graph_node(g, n->in[0]);
+    while (n->nin && op_info[n->op].cls == OPC_VIEW && n->op != OP_concat)
+        n = graph_node(g, n->in[0]); /* a pool's taps */
     return n->op == OP_mul && n->in[0] == n->in[1];
 }
 

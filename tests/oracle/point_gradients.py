@@ -81,6 +81,8 @@ case("pow_half", [0, 1, 4], lambda x: 0.5 / np.sqrt(x), lambda x: x ** 0.5, "Pow
 case("norm_of_one", [[-2], [0], [3]], np.sign, vector_norm(2), "ReduceL2", [1], keepdims=0)
 case("norm_of_all", [[0]], np.sign, lambda x: torch.linalg.vector_norm(x, 2, (0, 1)), "ReduceL2", keepdims=0)
 case("norm", [[0, 0], [3, 4]], lambda x: x / 5, vector_norm(2), "ReduceL2", [1], keepdims=0)
+case("deviation", [[2, 2], [3, 5]], lambda x: np.array([[0, 0], [-0.5, 0.5]]), torch_of("std", 1, unbiased=False), "Deviation")
+case("norm_pool", [[[0, 0, 3, 4]]], lambda x: x / 5, functional("lp_pool1d", 2, 2), "LpPool", kernel_shape=[2], strides=[2])
 case("sizes", [[0, -1], [2, 0]], np.sign, vector_norm(1), "ReduceL1", [1], keepdims=0)
 case("max_of_ties", [[1, 1, 0], [2, 3, 3]], lambda x: (x == x.max(1, keepdims=True)) / 2, lambda x: torch.amax(x, 1),
      "ReduceMax", [1], keepdims=0)
@@ -90,11 +92,20 @@ case("max_pool_padded", np.zeros((1, 1, 2, 5)), lambda x: np.array([[1, 1, 0, 1,
      functional("max_pool2d", (2, 3), (2, 2), (0, 1)), "MaxPool", kernel_shape=[2, 3], strides=[2, 2], pads=[0, 1, 0, 1])
 
 
+def deviation():
+    """The spelling of exporters, over axis 1."""
+    axes = h.make_node("Constant", [], ["axes"], value_ints=[1])
+    steps = [("ReduceMean", ["x", "axes"], "mean"), ("Sub", ["x", "mean"], "d"), ("Mul", ["d", "d"], "s"),
+             ("ReduceMean", ["s", "axes"], "v"), ("Sqrt", ["v"], "y")]
+    return [axes, *(h.make_node(kind, ins, [out]) for kind, ins, out in steps)]
+
+
 def model(x, kind, constants, opset, attrs):
     whole = kind.startswith("Reduce")
     consts = [numpy_helper.from_array(np.array(c, np.int64 if whole else np.float32), f"c{i}") for i, c in enumerate(constants)]
     node = h.make_node(kind, ["x", *(c.name for c in consts)], ["y"], **attrs)
-    graph = h.make_graph([node], "g", [h.make_tensor_value_info("x", T.FLOAT, x.shape)],
+    nodes = deviation() if kind == "Deviation" else [node]
+    graph = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, x.shape)],
                          [h.make_tensor_value_info("y", T.FLOAT, None)], consts)
     onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", opset)], ir_version=10), "m.onnx")
 
