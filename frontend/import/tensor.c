@@ -188,6 +188,17 @@ static uint32_t side_file(TensorReader *r, const char *location) {
     return m->side.n;
 }
 
+/* Said of one tensor: of a file that was cut short all behind it lack theirs. */
+static bool too_short(TensorReader *r, const ExternalPlace *p, uint64_t length, size_t size) {
+    tensor_fail(r, D_EXTERNAL,
+                "external data \"%s\" has %llu bytes; %llu at offset %llu are needed", p->location,
+                (unsigned long long)size, (unsigned long long)length,
+                (unsigned long long)p->offset);
+    diag_hint(r->diags, "is the file whole, and this model's?");
+    mapstr_put(r->model->side_index, p->location, 0);
+    return false;
+}
+
 static bool use_external(TensorReader *r, Constant *out) {
     ExternalPlace p;
     if (!r->model) return tensor_fail(r, D_EXTERNAL, "external data is not allowed here");
@@ -196,11 +207,7 @@ static bool use_external(TensorReader *r, Constant *out) {
     if (!file) return false;
     const FileMap *map = &r->model->side.v[file - 1];
     const uint64_t length = p.has_length ? p.length : r->packed;
-    if (!check_span(p.offset, length, map->size))
-        return tensor_fail(r, D_EXTERNAL,
-                           "external data \"%s\" has %llu bytes; %llu at offset %llu are needed",
-                           p.location, (unsigned long long)map->size, (unsigned long long)length,
-                           (unsigned long long)p.offset);
+    if (!check_span(p.offset, length, map->size)) return too_short(r, &p, length, map->size);
     out->file = file;
     out->offset = p.offset;
     return use_raw(r, map->data + p.offset, length, out);

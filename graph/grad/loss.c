@@ -342,6 +342,13 @@ static graphc_status parameter(Text *t, LossSpec *s, const char *name) {
     return GRAPHC_OK;
 }
 
+static graphc_status wrong_count(const Text *t, const LossSpec *s) {
+    return bad(t, loss_info[s->kind].operands == 1
+                      ? "wrong number of operands: this loss takes one"
+                      : "wrong number of operands: this loss takes two, what the model gives and "
+                        "what it should be, as in cross_entropy(logits, labels)");
+}
+
 static graphc_status call(Text *t, LossSpec *s) {
     uint32_t n = 0;
     do {
@@ -351,12 +358,12 @@ static graphc_status call(Text *t, LossSpec *s) {
             t->at++;
             GC_TRY(parameter(t, s, w));
         } else if (n == loss_info[s->kind].operands || !*w) {
-            return bad(t, "wrong number of operands");
+            return wrong_count(t, s);
         } else {
             s->operand[n++] = w;
         }
     } while (*t->at == ',');
-    if (n != loss_info[s->kind].operands) return bad(t, "wrong number of operands");
+    if (n != loss_info[s->kind].operands) return wrong_count(t, s);
     if (strcmp(t->at, ")") != 0) return bad(t, "a closing parenthesis is missing");
     return GRAPHC_OK;
 }

@@ -96,6 +96,18 @@ with tempfile.TemporaryDirectory() as d:
         failures += 1
         print(f"FAILED missing weights: exit {p.returncode}: {p.stderr}")
 
+    # So are weights that were cut short.
+    onnx.save(onnx.load("mlp.onnx"), "short_weights.onnx", save_as_external_data=True, location="short.weights", size_threshold=0)
+    os.truncate("short.weights", 1)
+    p = subprocess.run([graphc, "short_weights.onnx", "-o", "p.plan"], capture_output=True, text=True)
+    if p.returncode != 3 or p.stderr.count("error") != 1 or "is the file whole" not in p.stderr:
+        failures += 1
+        print(f"FAILED weights cut short: exit {p.returncode}: {p.stderr}")
+
+    expect(2, "--adapter is missing", "merge", "mlp.onnx", "-o", "m.onnx")
+    expect(2, '"x" is not a number', "verify", "mlp.onnx", "--rtol", "x")
+    expect(2, "this loss takes two", "train", "mlp.onnx", "--loss", "mse(y)", "--data", "x=none.npy", "-o", "t", absent="t")
+
     # Every level that the manual promises is written.
     expect(0, "", "mlp.onnx", "-o", "mlp.plan", "--dump-ir", "ir")
     for name, start in (("00-import.gir", "graph"), ("pre-fusion.gir", "graph"), ("post-fusion.kir", "buffer"),
@@ -185,7 +197,8 @@ with tempfile.TemporaryDirectory() as d:
     expect(2, 'did you mean "graphc bench"?', "help", "banch")
     expect(2, "did you mean --percentiles?", "bench", "mlp.plan", "--percentile")
     expect(2, '"graphc bench --help" lists them', "bench", "mlp.plan", "--nothing-like-it")
-    expect(2, "mlp.plan and 50,99 are compared", "bench", "mlp.plan", "50,99", "--percentiles")
+    expect(7, "50,99: cannot be opened", "bench", "mlp.plan", "50,99", "--percentiles")
+    expect(2, "mlp.plan and mlp.plan are compared", "bench", "mlp.plan", "mlp.plan", "--percentiles")
     for words in (["help"], ["help", "verify"], ["version"]):
         expect(0, "", *words)
     expect(3, 'its inputs are "x"', "run", "mlp.plan", "--output-dir", "out", "--input", "y=x.npy")

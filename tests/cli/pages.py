@@ -36,6 +36,7 @@ const whole = shown(document.querySelector('#before svg g')), now = shown(docume
 r.whole = whole[0] >= now[0] - 1 && whole[1] <= now[1] + 1 && whole[2] >= now[2] - 1 && whole[3] <= now[3] + 1;
 const boxes = [...document.querySelectorAll('#before .box')].map(b => shown(b.querySelector('rect')));
 r.overlap = boxes.some((a, i) => boxes.some((b, k) => k > i && a[0] < b[1] - 1 && b[0] < a[1] - 1 && a[2] < b[3] - 1 && b[2] < a[3] - 1));
+r.spill = [...document.querySelectorAll('.box')].filter(b => { const t = shown(b.querySelector('text')), q = shown(b.querySelector('rect')); return t[0] < q[0] || t[1] > q[1]; }).length;
 r.wide = Math.max(...[...document.querySelectorAll('body > *, section > *, figure > *')].map(e => e.getBoundingClientRect().right)) -
   document.documentElement.getBoundingClientRect().right;
 r.bodyWide = document.body.scrollWidth - document.documentElement.clientWidth;
@@ -73,13 +74,16 @@ def run(*args, status=0):
     return p.stdout + p.stderr
 
 
+WIDE = "W" * 16  # an input's name, wider than its box
+
+
 def model(path):
     """Two products with a softmax between, a residual, and a node that no kernel has."""
     w = lambda n: numpy_helper.from_array(rng.standard_normal((64, 64)).astype(np.float32), n)
-    nodes = [h.make_node("MatMul", ["x", "w0"], ["a"], name="first"), h.make_node("Softmax", ["a"], ["b"], name="soft </script> & <b>", axis=0),
-             h.make_node("MatMul", ["b", "w1"], ["c"], name="second"), h.make_node("Add", ["c", "x"], ["d"], name="residual"),
+    nodes = [h.make_node("MatMul", [WIDE, "w0"], ["a"], name="first"), h.make_node("Softmax", ["a"], ["b"], name="soft </script> & <b>", axis=0),
+             h.make_node("MatMul", ["b", "w1"], ["c"], name="second"), h.make_node("Add", ["c", WIDE], ["d"], name="residual"),
              h.make_node("Reshape", ["d", "flat"], ["y"], name="flatten"), h.make_node("Neg", ["w0"], ["unused"], name="unused")]
-    g = h.make_graph(nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ["rows", 64])], [h.make_tensor_value_info("y", T.FLOAT, [None])],
+    g = h.make_graph(nodes, "g", [h.make_tensor_value_info(WIDE, T.FLOAT, ["rows", 64])], [h.make_tensor_value_info("y", T.FLOAT, [None])],
                      [w("w0"), w("w1"), numpy_helper.from_array(np.array([-1]), "flat")])
     onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21)], ir_version=10), path)
 
@@ -111,6 +115,7 @@ def test(d):
             check("residual" in "".join(r["marked"]) and r["inside"], f"{name}: nodes of a kernel {r['marked']} {r['inside']}")
             check("MatMul second" in r["found"] and r["hits"].startswith("1 of"), f"{name}: the search finds {r['found']} {r['hits']}")
             check(r["whole"] and not r["overlap"], f"{name}: the graph as a whole {r['whole']}, boxes over each other {r['overlap']}")
+            check(not r["spill"], f"{name}: {r['spill']} boxes are narrower than their names")
             check(r["wide"] <= 0 and r["bodyWide"] <= 0, f"{name}: {r['wide']} {r['bodyWide']} pixels wider than {width}")
             check(not browser.picture(d, f"{d}/{name}#k{r['kernels'] - 1}", f"{d}/{name}-{width}.png", width, 2200), "a message")
             check(os.path.getsize(f"{d}/{name}-{width}.png") > 10_000, "no picture")

@@ -17,7 +17,8 @@ static bool same_file(const char *a, const char *b) {
 
 static graphc_status check_args(Cli *c) {
     if (!c->output) return cli_usage(c, "-o is missing");
-    if (c->adapter.n != 1) return cli_usage(c, "--adapter is given once");
+    if (!c->adapter.n) return cli_usage(c, "--adapter is missing");
+    if (c->adapter.n > 1) return cli_usage(c, "--adapter is given twice: one is merged at a time");
     if (!ends_in(c->output, ".onnx") && !ends_in(c->output, ".safetensors"))
         return diag(c->diags, D_USAGE, "-o", "\"%s\" ends neither in .onnx nor in .safetensors",
                     c->output);

@@ -402,6 +402,8 @@ static graphc_status malformed(Cli *c, const char *place, const OptRow *row, con
         return diag(c->diags, D_USAGE, place, "\"%s\" is not a number from %llu to %llu", value,
                     (unsigned long long)ranges[row->kind].lo,
                     (unsigned long long)ranges[row->kind].hi);
+    if (row->kind == OPT_REAL)
+        return diag(c->diags, D_USAGE, place, "\"%s\" is not a number", value);
     (void)diag(c->diags, D_USAGE, place, "\"%s\" is not of the form %s", value, row->arg);
     if (row->kind == OPT_INPUT && access(value, F_OK) == 0)
         diag_hint(c->diags,

@@ -5,6 +5,9 @@
 #include "frontend/driver/cli/progress.h"
 #include "frontend/driver/cli/units.h"
 
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,6 +107,9 @@ graphc_status bench_pair(Cli *c) {
     CliSession s[2] = {{0}, {0}};
     BenchRun r[2];
     Ratio ratio;
+    for (int i = 0; i < 2; i++)
+        if (access(c->args.v[i], F_OK))
+            return diag(c->diags, D_IO, c->args.v[i], "cannot be opened: %s", strerror(errno));
     if (c->verbose || c->trace || c->html || c->csv || c->percentiles)
         return cli_usage(c, arena_printf(c->arena,
                                          "%s and %s are compared by their ratio alone: without -v, "
