@@ -97,6 +97,7 @@ typedef struct Rows {
     Value counts; /* bool[..]: false for ignored rows, which may hold anything, NaN too */
     Value weight; /* f32[..]: 0 for ignored rows */
     Value lse;    /* f32[.., 1] */
+    Value shares; /* f32[classes]: weights of the classes that smoothing spreads to; 0: all 1 */
     Expr classes;
 } Rows;
 
@@ -123,6 +124,7 @@ static Rows rows_of(Graph *g, const LossSpec *s, const LossOperands *o) {
     const Type t = *graph_type(g, o->y);
     Rows r = {.x = f32(g, o->y), .classes = t.dim[t.rank - 1]};
     weigh_rows(g, s, o, &r);
+    if (o->weights && s->smoothing != 0) r.shares = f32(g, o->weights);
     Value iota = build_iota(g, DT_i64, t.rank, t.dim, t.rank - 1);
     r.hit = build_binary(g, OP_eq, build_unsqueeze(g, r.label, t.rank - 1), iota);
     r.lse = log_sum_exp(g, r.x);
@@ -142,41 +144,76 @@ static Value pick(Graph *g, const Rows *r) {
     return build_gather(g, r->x, src, &r->label, 1, (uint8_t)(t->rank - 1), t->dim);
 }
 
-/* The target distribution's share of a row: (1 - e) x[label] + e mean(x). */
+/* The target distribution's share of a row: (1 - e) x[label] + e mean(x); where classes have
+ * weights, the first part alone. */
 static Value expected(Graph *g, const LossSpec *s, const Rows *r, Value picked) {
     if (!picked) picked = pick(g, r);
     if (s->smoothing == 0) return picked;
+    Value part = build_binary_f(g, OP_mul, picked, 1 - s->smoothing);
+    if (r->shares) return part;
     Value mean = build_mean(g, r->x, 1u << (graph_type(g, r->x)->rank - 1), false);
-    return build_binary(g, OP_add, build_binary_f(g, OP_mul, picked, 1 - s->smoothing),
-                        build_binary_f(g, OP_mul, mean, s->smoothing));
+    return build_binary(g, OP_add, part, build_binary_f(g, OP_mul, mean, s->smoothing));
 }
 
-/* weight ((1 + 2 z lse) softmax(x) - (1 - e) onehot - e / classes) */
+/* Smoothing where classes have weights w, of each class its own, as in PyTorch: what a row
+ * adds, e mean(w (lse - x)), [.., 1]; and its slope, e (mean(w) softmax(x) - w / classes). */
+static Value spread(Graph *g, const LossSpec *s, const Rows *r) {
+    Value above = build_binary(g, OP_sub, r->lse, r->x);
+    Value row = build_binary(g, OP_mul, above, r->shares);
+    return build_binary_f(g, OP_mul, build_mean(g, row, 1u << (graph_type(g, row)->rank - 1), true),
+                          s->smoothing);
+}
+
+static Value spread_slope(Graph *g, const LossSpec *s, const Rows *r, Value p) {
+    Value n = f32(g, build_expr(g, DT_i64, r->classes));
+    Value all = build_mean(g, r->shares, 1, true);
+    Value own = build_binary(g, OP_div, r->shares, n);
+    Value d = build_binary(g, OP_sub, build_binary(g, OP_mul, all, p), own);
+    return build_binary_f(g, OP_mul, d, s->smoothing);
+}
+
+/* x where a row counts, else 0; both with the classes' axis. */
+static Value counted(Graph *g, const Rows *r, Value x) {
+    Value counts = build_unsqueeze(g, r->counts, graph_type(g, r->x)->rank - 1);
+    return build_select(g, counts, x, build_scalar_f(g, DT_f32, 0));
+}
+
+/* weight ((1 + 2 z lse) softmax(x) - (1 - e) onehot - e / classes); where classes have weights,
+ * weight ((1 - e + 2 z lse) softmax(x) - (1 - e) onehot) and what smoothing spreads. */
 static Value slope(Graph *g, const LossSpec *s, const Rows *r) {
-    Value p = build_unary(g, OP_exp, build_binary(g, OP_sub, r->x, r->lse));
+    const Value softmax = build_unary(g, OP_exp, build_binary(g, OP_sub, r->x, r->lse));
+    const double whole = r->shares ? 1 - s->smoothing : 1;
+    Value p = softmax;
     if (s->z != 0)
-        p = build_binary(g, OP_mul, p,
-                         build_binary_f(g, OP_add, build_binary_f(g, OP_mul, r->lse, 2 * s->z), 1));
-    if (s->smoothing != 0) {
+        p = build_binary(
+            g, OP_mul, p,
+            build_binary_f(g, OP_add, build_binary_f(g, OP_mul, r->lse, 2 * s->z), whole));
+    else if (r->shares)
+        p = build_binary_f(g, OP_mul, p, whole);
+    if (s->smoothing != 0 && !r->shares) {
         Value n = f32(g, build_expr(g, DT_i64, r->classes));
         p = build_binary(g, OP_sub, p,
                          build_binary(g, OP_div, build_scalar_f(g, DT_f32, s->smoothing), n));
     }
     Value d = build_select(g, r->hit, build_binary_f(g, OP_sub, p, 1 - s->smoothing), p);
     int axis = graph_type(g, r->x)->rank - 1;
-    return weighted(g, d, build_unsqueeze(g, r->counts, axis), build_unsqueeze(g, r->weight, axis));
+    d = weighted(g, d, build_unsqueeze(g, r->counts, axis), build_unsqueeze(g, r->weight, axis));
+    if (!r->shares) return d;
+    return build_binary(g, OP_add, d, counted(g, r, spread_slope(g, s, r, softmax)));
 }
 
 static Loss cross_entropy(Graph *g, const LossSpec *s, const LossOperands *o) {
     Rows r = rows_of(g, s, o);
     int axis = graph_type(g, o->y)->rank - 1;
     Value lse = build_squeeze(g, r.lse, axis);
-    Value row = build_binary(g, OP_sub, lse, expected(g, s, &r, o->picked));
+    Value whole = r.shares ? build_binary_f(g, OP_mul, lse, 1 - s->smoothing) : lse;
+    Value row = build_binary(g, OP_sub, whole, expected(g, s, &r, o->picked));
     if (s->z != 0)
         row = build_binary(g, OP_add, row,
                            build_binary_f(g, OP_mul, build_binary(g, OP_mul, lse, lse), s->z));
-    return (Loss){
-        .sum = total(g, weighted(g, row, r.counts, r.weight)), .y = o->y, .dy = slope(g, s, &r)};
+    Value sum = total(g, weighted(g, row, r.counts, r.weight));
+    if (r.shares) sum = build_binary(g, OP_add, sum, total(g, counted(g, &r, spread(g, s, &r))));
+    return (Loss){.sum = sum, .y = o->y, .dy = slope(g, s, &r)};
 }
 
 /* --- Operands -------------------------------------------------------------------------------- */

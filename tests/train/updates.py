@@ -60,11 +60,13 @@ def log_softmax(y):
 
 
 def cross_entropy(y, t, ignore=-100, smoothing=0, z=0, weights=None):
+    """Smoothing spreads to each class by its own weight, as PyTorch does."""
     lp, lse = log_softmax(y), y.max(1) + np.log(np.exp(y - y.max(1, keepdims=True)).sum(1))
     keep = t != ignore
-    w = keep * (np.ones(len(t)) if weights is None else weights[np.where(keep, t, 0)])
-    row = -(1 - smoothing) * lp[np.arange(len(t)), np.where(keep, t, 0)] - smoothing * lp.mean(1) + z * lse * lse
-    return (w * row).sum() / w.sum()
+    each = np.ones(y.shape[1]) if weights is None else weights
+    w = keep * each[np.where(keep, t, 0)]
+    row = -(1 - smoothing) * lp[np.arange(len(t)), np.where(keep, t, 0)] + z * lse * lse
+    return ((w * row).sum() - smoothing * (keep[:, None] * each * lp).mean(1).sum()) / w.sum()
 
 
 def huber(d, delta):
@@ -98,6 +100,13 @@ LOSSES = (
      lambda y, t: F.cross_entropy(y, t) + 1e-2 * (torch.logsumexp(y[t != -100], 1) ** 2).mean()),
     ("cross_entropy(y, t, weights=rates.npy)", label, lambda y, t: cross_entropy(y, t, weights=rates.astype(np.float64)),
      lambda y, t: F.cross_entropy(y, t, weight=T(rates))),
+    ("cross_entropy(y, t, weights=rates.npy, smoothing=0.1)", label,
+     lambda y, t: cross_entropy(y, t, smoothing=.1, weights=rates.astype(np.float64)),
+     lambda y, t: F.cross_entropy(y, t, weight=T(rates), label_smoothing=.1)),
+    ("cross_entropy(y, t, weights=rates.npy, smoothing=0.1, z=1e-2)", label,
+     lambda y, t: cross_entropy(y, t, smoothing=.1, z=1e-2, weights=rates.astype(np.float64)),
+     lambda y, t: F.cross_entropy(y, t, weight=T(rates), label_smoothing=.1) +
+     1e-2 * (T(rates)[t.clamp(0)] * torch.logsumexp(y, 1) ** 2)[t != -100].sum() / T(rates)[t[t != -100]].sum()),
 )
 
 
