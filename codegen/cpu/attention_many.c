@@ -80,13 +80,20 @@ void attn_products(Attn *t, const AttnTile *s, const AttnRows *rows, LLVMValueRe
     LLVMValueRef key[8], step = emit_i64(e, ATTN_CHUNK), end = emit_expr(e, size);
     int64_t n;
     for (uint32_t r = 0; r < s->rows; r++) key[r] = attn_row(t, rows, s->row[r]);
-    for (uint32_t i = 0; i < l.n; i++) l.init[i] = acc[i] = LLVMConstNull(t->vec);
-    if (expr_is_const(t->p, size, &n) && n <= ATTN_CHUNK) {
+    for (uint32_t i = 0; i < l.n; i++) acc[i] = LLVMConstNull(t->vec);
+    const bool known = expr_is_const(t->p, size, &n);
+    if (known && n <= ATTN_CHUNK) {
         add_products(t, s, key, qt, emit_i64(e, 0), end, acc);
         return;
     }
-    emit_loop_begin(e, &l, "chunk", emit_i64(e, 0), end, step, true);
-    LLVMValueRef lim[2] = {LLVMBuildAdd(e->b, l.i, step, ""), end};
+    /* The first chunk's sums are the sums so far: nothing is added to zero. */
+    LLVMValueRef lim[2] = {step, end};
+    add_products(t, s, key, qt, emit_i64(e, 0), emit_intrinsic(e, "llvm.smin", e->i64, lim, 2),
+                 acc);
+    for (uint32_t i = 0; i < l.n; i++) l.init[i] = acc[i];
+    emit_loop_begin(e, &l, "chunk", step, end, step, known);
+    lim[0] = LLVMBuildAdd(e->b, l.i, step, "");
+    for (uint32_t i = 0; i < l.n; i++) acc[i] = LLVMConstNull(t->vec);
     add_products(t, s, key, qt, l.i, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2), acc);
     for (uint32_t i = 0; i < l.n; i++) l.next[i] = LLVMBuildFAdd(e->b, l.phi[i], acc[i], "");
     emit_loop_end(e, &l);
