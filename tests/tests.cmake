@@ -217,6 +217,7 @@ graphc_script(oracle/attention_gradients/some quick 120 ${python} tests/oracle/a
 graphc_script(oracle/attention_gradients full 400 ${python} tests/oracle/attention_gradients.py
   $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/point_gradients quick 120 ${python} tests/oracle/point_gradients.py $<TARGET_FILE:graphc_cli>)
+graphc_script(oracle/operator_gradients full 300 ${python} tests/oracle/operator_gradients.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/quantised/some quick 120 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli>
   --only "qdq_(uint8.1_int8|int8-128_int8)|dynamic.*33x100x130")
 graphc_script(oracle/quantised full 400 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli>)
