@@ -20,14 +20,13 @@
 
 #include "codegen/emit/emit.h"
 
-#define ATTN_UNIT  16  /* queries: the unit in which they are cut, on every target */
-#define ATTN_UNITS 4   /* units in a block */
-#define ATTN_KEYS  256 /* keys in a block */
-#define ATTN_CHUNK 16  /* elements of a row that are summed in one accumulator */
-#define ATTN_CHUNK_KEYS                                                                            \
-    64 /* keys whose products with values are summed in one accumulator */ /* keys whose products  \
-                                                                              with values are */
-#define ATTN_FEW 8 /* fewer queries than this go one at a time */
+#define ATTN_UNIT       16  /* queries: the unit in which they are cut, on every target */
+#define ATTN_UNITS      4   /* units in a block */
+#define ATTN_KEYS       256 /* keys in a block */
+#define ATTN_CHUNK      16  /* elements of a row that are summed in one accumulator, ... */
+#define ATTN_ALONE      32  /* ... where no gradient is made of the scores */
+#define ATTN_CHUNK_KEYS 64  /* keys whose products with values are summed in one accumulator */
+#define ATTN_FEW        8   /* fewer queries than this go one at a time */
 
 /* K or V: rows of `size` elements, in place or copied block-wise. */
 typedef struct AttnRows {
@@ -95,6 +94,9 @@ void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef row, LLVMValueRef
 /* for (key0 = 0; ...) around body, with what causal masking leaves. */
 void attn_key_blocks(Attn *t, LLVMValueRef last_query, void (*body)(Attn *t));
 
+/* Elements of a row that are summed in one accumulator. Queries' and keys' gradients nearly cancel,
+ * so scores that they are made of, here or from the statistics that are kept, are summed finer. */
+uint32_t attn_chunk(const Attn *t);
 bool attn_one_axis(uint32_t axes);
 void attn_set_widths(Attn *t, uint32_t i, uint32_t j, uint32_t dv);
 AttnRows attn_rows(Attn *t, KVal v, uint32_t axes);

@@ -76,13 +76,14 @@ static void add_products(Attn *t, const AttnTile *s, LLVMValueRef *key, LLVMValu
 void attn_products(Attn *t, const AttnTile *s, const AttnRows *rows, LLVMValueRef qt, Expr size,
                    LLVMValueRef *acc) {
     Emit *e = t->e;
+    const uint32_t chunk = attn_chunk(t);
     EmitLoop l = emit_loop(e, s->rows * s->nv);
-    LLVMValueRef key[8], step = emit_i64(e, ATTN_CHUNK), end = emit_expr(e, size);
+    LLVMValueRef key[8], step = emit_i64(e, chunk), end = emit_expr(e, size);
     int64_t n;
     for (uint32_t r = 0; r < s->rows; r++) key[r] = attn_row(t, rows, s->row[r]);
     for (uint32_t i = 0; i < l.n; i++) acc[i] = LLVMConstNull(t->vec);
     const bool known = expr_is_const(t->p, size, &n);
-    if (known && n <= ATTN_CHUNK) {
+    if (known && n <= chunk) {
         add_products(t, s, key, qt, emit_i64(e, 0), end, acc);
         return;
     }

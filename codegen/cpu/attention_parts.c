@@ -164,6 +164,10 @@ static bool has_statistics(const Attn *t) {
     return false;
 }
 
+uint32_t attn_chunk(const Attn *t) {
+    return t->t && !has_statistics(t) ? ATTN_ALONE : ATTN_CHUNK;
+}
+
 /* The sum is one against `attn_finite` of the maximum, as the body's is. */
 static void store_statistics(Attn *t, LLVMValueRef row) {
     Emit *e = t->e;
