@@ -13,6 +13,7 @@
     X(transpose_sink, "permutes move through maps and reductions until they cancel")                        \
     X(bn_fold, "per-channel scale and shift after a convolution move into its weights and bias")            \
     X(merge_dots, "contractions that share an input become one with concatenated weights")                  \
+    X(captures, "what loops take and cast to fewer bits at each turn is cast in front of them")              \
     X(gates, "a contraction whose halves meet again element by element becomes two, for one kernel")        \
     X(raise, "softmax between two contractions becomes an attention")                                       \
     X(conv_phases, "convolutions between zeros become one convolution per remainder of the stride")         \

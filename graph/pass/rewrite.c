@@ -175,17 +175,20 @@ static void copy_results(Rewrite *r) {
     build_in(r->to, 0);
 }
 
-/* What rewrite_graph was called with: bodies are rewritten in the same way. */
+/* How a graph is rewritten: bodies are rewritten in the same way. */
 typedef struct Way {
     RewriteFn fn;
     RewriteFacts facts;
     void *ctx;
+    RewriteLoop loop;
 } Way;
+
+static Graph *rewrite_by(const Graph *g, const Way *w);
 
 static Control *copy_bodies(const Control *c, const Way *w, Arena *a) {
     Control *n = arena_copy(a, c, sizeof *c);
     for (int i = 0; i < 2; i++)
-        if (c->body[i]) n->body[i] = rewrite_graph(c->body[i], w->fn, w->facts, w->ctx);
+        if (c->body[i]) n->body[i] = rewrite_by(c->body[i], w);
     return n;
 }
 
@@ -202,33 +205,41 @@ static Value copy_control(Rewrite *r, const Way *w, Value v) {
     n.attr.control = copy_bodies(n.attr.control, w, r->to->arena);
     Value *in = ARENA_ARRAY(r->from->own, Value, n.nin);
     for (uint32_t i = 0; i < n.nin; i++) in[i] = r->map[n.in[i]];
+    if (w->loop && n.op == OP_loop) w->loop(r, n.attr.control, in);
     return build_like(r->to, &n, in, n.nin);
 }
 
-Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx) {
+static Graph *rewrite_by(const Graph *g, const Way *w) {
     Rewrite r = {.from = g, .to = graph_create(g->arena, g->exprs, g->diags, g->name)};
-    r.facts = facts ? facts(g, ctx) : ctx;
+    r.facts = w->facts ? w->facts(g, w->ctx) : w->ctx;
     r.to->is_body = g->is_body;
     if (!g->is_body) graph_own(r.to); /* bodies are small and many */
     vec_reserve(r.to->own, &r.to->nodes, g->nodes.n + g->nodes.n / 4);
     vec_reserve(r.to->arena, &r.to->inputs, g->inputs.n);
     r.map = ARENA_ARRAY(g->own, Value, g->nodes.n);
     r.uses = graph_uses(g);
-    copy_facts(&r, fn);
+    copy_facts(&r, w->fn);
     bool *live = graph_live(g);
     for (Value v = 1; v < g->nodes.n; v++) {
         const Node *n = graph_node(g, v);
         if (!live[v] || r.map[v]) continue;
         build_at(r.to, n->loc);
         build_late(r.to, n->late);
-        if (n->op == OP_if || n->op == OP_loop)
-            r.map[v] = copy_control(&r, &(Way){fn, facts, ctx}, v);
-        if (!r.map[v] && fn) r.map[v] = fn(&r, v);
+        if (n->op == OP_if || n->op == OP_loop) r.map[v] = copy_control(&r, w, v);
+        if (!r.map[v] && w->fn) r.map[v] = w->fn(&r, v);
         if (!r.map[v]) r.map[v] = rewrite_copy(&r, v);
     }
     build_late(r.to, false);
     copy_results(&r);
     return r.to;
+}
+
+Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx) {
+    return rewrite_by(g, &(Way){.fn = fn, .facts = facts, .ctx = ctx});
+}
+
+Graph *rewrite_loops(const Graph *g, RewriteLoop fn) {
+    return rewrite_by(g, &(Way){.loop = fn});
 }
 
 void graph_mark_constant(const Graph *g, bool *flags) {
