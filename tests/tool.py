@@ -1,5 +1,5 @@
 """What scripts that try the command line on models of their own share: a folder to work in, commands that must not fail,
-and a count of what was not as it should be. Sets the working directory."""
+and a count of what was not as it should be; a Tool sets the working directory."""
 import os, sys, tempfile
 import forks
 
@@ -19,3 +19,17 @@ class Tool:
         if p.returncode:
             sys.exit(f"FAILED {args}: exit {p.returncode}\n{p.stdout}{p.stderr}")
         return p.stdout
+
+
+FAILED = []
+
+
+def check(ok, what):
+    """Of a script of checks: what is not so is said and counted."""
+    if not ok:
+        FAILED.append(what)
+        print("FAILED", what)
+
+
+def failed():
+    return len(FAILED)

@@ -10,21 +10,15 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import build
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
+from tool import check, failed
 
-graphc, failures = os.path.abspath(sys.argv[1]), 0
+graphc = os.path.abspath(sys.argv[1])
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCHEMA = json.load(open(f"{ROOT}/frontend/driver/schema.json"))
 jsonschema.Draft202012Validator.check_schema(SCHEMA)
 validator = jsonschema.Draft202012Validator(SCHEMA)
 seen = set()  # verbs whose output was looked at
 NUMBER = (int, float)
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def ask(*args):
@@ -182,5 +176,5 @@ with tempfile.TemporaryDirectory() as d:
         for e in line.iter_errors(l):
             check(False, f"train: {l}: {e.message}")
 
-print(f"{failures} failed" if failures else "all as promised")
-sys.exit(failures != 0)
+print(f"{failed()} failed" if failed() else "all as promised")
+sys.exit(failed() != 0)

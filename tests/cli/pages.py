@@ -11,9 +11,10 @@ from onnx import TensorProto as T, helper as h, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import browser
+from tool import check, failed
 
 browser.need()
-graphc, failures = os.path.abspath(sys.argv[1]), 0
+graphc = os.path.abspath(sys.argv[1])
 rng = np.random.default_rng(5)
 
 # Clicks a kernel, then searches for a node, and says what is there.
@@ -59,13 +60,6 @@ document.title = JSON.stringify({wide: document.body.scrollWidth - document.docu
   cut: [...document.querySelectorAll('td:last-child')].filter(c => box(c).right > box(c.closest('section')).right + 1).length,
   marks: document.querySelectorAll('circle').length});
 """
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def run(*args, status=0):
@@ -157,5 +151,5 @@ if len(sys.argv) > 2:
 else:
     with tempfile.TemporaryDirectory() as folder:
         test(folder)
-print(f"{failures} failures")
-sys.exit(failures != 0)
+print(f"{failed()} failures")
+sys.exit(failed() != 0)

@@ -10,18 +10,13 @@ from onnx import TensorProto as T, helper as h, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import build
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
-graphc, failures = sys.argv[1], 0
+graphc = sys.argv[1]
 rng = np.random.default_rng(5)
 # NVIDIA's library, where the compiler is linked with it, makes no promise: it goes by its process's addresses.
 PTXAS = os.environ["GRAPHC_PTXAS"] = shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas"
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def call(*args):
@@ -140,5 +135,5 @@ with tempfile.TemporaryDirectory() as d:
     same_cubins(d)
     same_from_half_a_cache(d)
     same_from_cache(d)
-print(f"{len(CASES)} cases, {failures} failures")
-sys.exit(failures != 0)
+print(f"{len(CASES)} cases, {failed()} failures")
+sys.exit(failed() != 0)

@@ -6,15 +6,10 @@ import os, signal, subprocess, sys, tempfile, time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import build
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
-graphc, failures = os.path.abspath(sys.argv[1]), 0
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
+graphc = os.path.abspath(sys.argv[1])
 
 
 def alive(pid):
@@ -55,5 +50,5 @@ with tempfile.TemporaryDirectory() as d:
         if alive(child):
             os.kill(child, signal.SIGKILL)
         os.remove("started")
-print(f"{failures} failures")
-sys.exit(failures != 0)
+print(f"{failed()} failures")
+sys.exit(failed() != 0)

@@ -6,15 +6,10 @@ import os, pty, re, subprocess, sys, tempfile
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
-graphc, failures = os.path.abspath(sys.argv[1]), 0
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
+graphc = os.path.abspath(sys.argv[1])
 
 
 def on_terminal(*args):
@@ -72,5 +67,5 @@ with tempfile.TemporaryDirectory() as d:
     shows(r"\[\d+/\d+\] runs", lambda n: ("bench", "products.plan", "--runs", str(n)), runs)
     shows(r"\[\d+/\d+\] pairs", lambda n: ("bench", "products.plan", "products.plan", "--runs", str(n)), runs)
     shows(r"\[\d+/\d+\] (reference|kernels)", lambda n: ("verify", f"long{n}.onnx"), (30, 120, 480, 1920))
-print(f"{failures} failures")
-sys.exit(failures != 0)
+print(f"{failed()} failures")
+sys.exit(failed() != 0)

@@ -9,15 +9,10 @@ root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path[:0] = [f"{root}/tests/{d}" for d in ("oracle", "conformance", "models", "bench")]
 import run as oracle  # each folder has a run.py, the first is meant
 import compare, cpu, forks, gpu, sections, suite
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
-graphc, failures = sys.argv[1], 0
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
+graphc = sys.argv[1]
 
 
 def raises(fn, *args):
@@ -229,5 +224,5 @@ def ragged():
 
 
 suites(), numbers(), skips(), runner(), trees(), nothing_to_read(), objects_of_gone_sources(), benchmarks(), warm_up(), put_back(), ragged(), forked()
-print(f"{failures} failures")
-sys.exit(failures != 0)
+print(f"{failed()} failures")
+sys.exit(failed() != 0)

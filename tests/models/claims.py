@@ -9,18 +9,13 @@ import json, os, re, subprocess, sys, tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cases
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-graphc, failures = os.path.abspath(sys.argv[1]), 0
+graphc = os.path.abspath(sys.argv[1])
 ARENA = 1.005                              # what is written as 1.00
 LLAMA_PLAN_MB, LLAMA_PEAK_MB = 4, 300      # of a model with 2,470 MB of weights by reference
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def table(file, title):
@@ -94,5 +89,5 @@ if not sys.argv[2:]:
     suite_counts()
 with tempfile.TemporaryDirectory() as d:
     plans({n: inspect(n, d) for n in sys.argv[2:] or names}, names)
-print(f"{failures} failures")
-sys.exit(failures != 0)
+print(f"{failed()} failures")
+sys.exit(failed() != 0)

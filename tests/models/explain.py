@@ -8,16 +8,10 @@ import onnx
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import cases
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
 graphc, only = os.path.abspath(sys.argv[1]), sys.argv[2:]
-failures = 0
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def number(text):
@@ -138,4 +132,4 @@ for name in only or sorted(n[:-5] for n in os.listdir(cases.MODELS) if n.endswit
         with tempfile.TemporaryDirectory() as folder:  # nothing runs: weights are sparse files
             cases.sparse_weights(name, folder, marked=True)
             accounts(name, f"{folder}/{name}.onnx")
-sys.exit(bool(failures))
+sys.exit(failed() > 0)

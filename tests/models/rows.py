@@ -9,16 +9,11 @@ memory holds is brought there once by the copy engine, whether it starts at mult
 import os, re, subprocess, sys, tempfile
 import numpy as np
 from onnx import TensorProto as T, helper as h, numpy_helper as nh, save
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
-graphc, failures = os.path.abspath(sys.argv[1]), 0
+graphc = os.path.abspath(sys.argv[1])
 ROWS, CLASSES, IGNORED = 6, 3001, -100
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def model(path, nodes, outs, ins, init=()):
@@ -307,5 +302,5 @@ with tempfile.TemporaryDirectory() as folder:
     lines(folder)
     whole_rows(folder)
     quotients(folder)
-print(f"{failures} failures")
-sys.exit(failures > 0)
+print(f"{failed()} failures")
+sys.exit(failed() > 0)

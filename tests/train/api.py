@@ -9,17 +9,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import small
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
+from tool import check, failed
 
 graphc, finetune, tool = map(os.path.abspath, sys.argv[1:4])
-failures = 0
 TEXT = "the quick brown fox jumps over the lazy dog. " * 60
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def call(*args, status=0):
@@ -60,4 +53,4 @@ with tempfile.TemporaryDirectory() as tmp:
     parts()
     if len(sys.argv) > 4 and os.path.exists(sys.argv[4]):
         same_as_command_line(sys.argv[4], 4)
-sys.exit(failures > 0)
+sys.exit(failed() > 0)

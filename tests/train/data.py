@@ -2,17 +2,12 @@
 
     data.py TRAIN_TOOL
 """
-import collections, json, math, subprocess, sys, tempfile
+import collections, json, math, os, subprocess, sys, tempfile
 import numpy as np
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
-tool, failures = sys.argv[1], 0
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
+tool = sys.argv[1]
 
 
 def run(*args):
@@ -200,5 +195,5 @@ def schedules(d):
 for test in (files, splits, bad, orders, schedules):
     with tempfile.TemporaryDirectory() as d:
         test(d)
-print(f"{failures} failures")
-sys.exit(failures != 0)
+print(f"{failed()} failures")
+sys.exit(failed() != 0)

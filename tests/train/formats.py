@@ -6,15 +6,10 @@ import json, os, struct, subprocess, sys, tempfile
 import ml_dtypes, numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
-tool, failures = sys.argv[1], 0
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
+tool = sys.argv[1]
 
 
 def run(*args):
@@ -79,5 +74,5 @@ def agree(d):
 for test in (safetensors, agree):
     with tempfile.TemporaryDirectory() as d:
         test(d)
-print(f"{failures} failures")
-sys.exit(failures != 0)
+print(f"{failed()} failures")
+sys.exit(failed() != 0)

@@ -10,16 +10,10 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from small import attention_model, byte_model, perceptron, tensors
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
+from tool import check, failed
 
-graphc, failures = os.path.abspath(sys.argv[1]), 0
+graphc = os.path.abspath(sys.argv[1])
 rng = np.random.default_rng(5)
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def run(*args, status=0):
@@ -430,7 +424,7 @@ with tempfile.TemporaryDirectory() as tmp:
         attention_model(f"{tmp}/att.onnx")
         open(f"{tmp}/t.txt", "w").write("the quick brown fox jumps over the lazy dog. " * 200)
         killed_anywhere(tmp)
-        sys.exit(failures > 0)
+        sys.exit(failed() > 0)
     data = against_numpy(tmp)
     text(tmp)
     refused(tmp, data)
@@ -447,4 +441,4 @@ with tempfile.TemporaryDirectory() as tmp:
         disk_full(tmp)
         interrupted(tmp)
         configured(tmp)
-sys.exit(failures > 0)
+sys.exit(failed() > 0)

@@ -6,16 +6,11 @@ import json, os, subprocess, sys, tempfile
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
-graphc, failures = os.path.abspath(sys.argv[1]), 0
+graphc = os.path.abspath(sys.argv[1])
 LAYERS, WIDTH, HEADS = 4, 32, 2
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def run(*args, status=0):
@@ -143,4 +138,4 @@ with tempfile.TemporaryDirectory() as tmp:
     check("none of auto" in run("train", f"{tmp}/m.onnx", "--loss", "logits", "--plan-only", "-o", f"{tmp}/p", "--checkpoint", "some",
                                 status=2), "an unknown --checkpoint")
     same_weights(tmp)
-sys.exit(failures > 0)
+sys.exit(failed() > 0)

@@ -11,17 +11,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from small import byte_model, perceptron
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
+from tool import check, failed
 
-graphc, failures = os.path.abspath(sys.argv[1]), 0
+graphc = os.path.abspath(sys.argv[1])
 rng = np.random.default_rng(5)
 CROSS = "cross_entropy(logits, labels)"
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def train(model, loss, *args, status=0, says=None):
@@ -138,4 +132,4 @@ with tempfile.TemporaryDirectory() as tmp:
     ignored()
     other_losses()
     options()
-sys.exit(failures > 0)
+sys.exit(failed() > 0)

@@ -4,8 +4,10 @@ where the numbers are, in light and in dark. Skipped without chromium (tests/set
     page.py TRAIN_TOOL [KEEP]    KEEP: a folder for the page and its pictures
 """
 import json, math, os, re, shutil, subprocess, sys, tempfile
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tool import check, failed
 
-tool, failures = sys.argv[1], 0
+tool = sys.argv[1]
 browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if not browser:
     print("skipped: there is no chromium")
@@ -30,13 +32,6 @@ r.dark = matchMedia('(prefers-color-scheme: dark)').matches;
 r.back = getComputedStyle(document.body).backgroundColor;
 document.title = JSON.stringify(r);
 </script>"""
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def chromium(d, *args):
@@ -100,5 +95,5 @@ if len(sys.argv) > 2:
 else:
     with tempfile.TemporaryDirectory() as folder:
         test(folder)
-print(f"{failures} failures")
-sys.exit(failures != 0)
+print(f"{failed()} failures")
+sys.exit(failed() != 0)

@@ -10,17 +10,11 @@ from onnx import TensorProto, helper, numpy_helper
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
 from small import tensors
+from tool import check, failed
 
-graphc, failures = os.path.abspath(sys.argv[1]), 0
+graphc = os.path.abspath(sys.argv[1])
 rng = np.random.default_rng(5)
 EPS, MOMENTUM, LR, STEPS = 1e-3, 0.8, 0.1, 3
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def close(a, b, tolerance, what):
@@ -288,4 +282,4 @@ with tempfile.TemporaryDirectory() as tmp:
     two_nodes(tmp)
     refused(tmp)
     no_gradient(tmp)
-sys.exit(failures != 0)
+sys.exit(failed() != 0)

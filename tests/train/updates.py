@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import beside_torch
 import forks
 from small import tensors
+from tool import check, failed
 
 if "--some" not in sys.argv:
     beside_torch.go_on(("torch", "onnx"), needed=False)
@@ -20,16 +21,9 @@ try:
 except ImportError:
     torch = None
 
-graphc, failures = os.path.abspath(sys.argv[1]), 0
+graphc = os.path.abspath(sys.argv[1])
 rng = np.random.default_rng(11)
 ROWS, IN, OUT = 24, 16, 7
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def close(a, b, tolerance, what):
@@ -422,4 +416,4 @@ with tempfile.TemporaryDirectory() as tmp:
         scaled()
         heads()
         plans()
-sys.exit(failures > 0)
+sys.exit(failed() > 0)

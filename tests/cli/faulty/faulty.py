@@ -10,19 +10,13 @@ import os, shutil, signal, subprocess, sys, tempfile, time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "fuzz"))
 import models
 import numpy as np
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from tool import check, failed
 
 graphc, faulty = map(os.path.abspath, sys.argv[1:3])
 SAMPLE = 1 << 30 if "--all" in sys.argv else 8 if "--some" in sys.argv else 60  # allocations that are tried, of each command
 KILLS = 10 if "--some" in sys.argv else 50
 OLD = b"what was there"
-failures = 0
-
-
-def check(ok, what):
-    global failures
-    if not ok:
-        failures += 1
-        print("FAILED", what)
 
 
 def contents(folder):
@@ -143,5 +137,5 @@ with tempfile.TemporaryDirectory() as d:
         t.run()
     for t in (compile, cached, training, merge):
         t.kill()
-print(f"{failures} failures")
-sys.exit(failures != 0)
+print(f"{failed()} failures")
+sys.exit(failed() != 0)
