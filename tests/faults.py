@@ -86,7 +86,7 @@ FAULTS = [
     ("the reference without roundings is not asked", "cli/verify", "frontend/driver/cli/verify/cmd_verify.c",
      "return v->ok || !evaluated ? GRAPHC_OK : compare_between(v, t, c);", "(void)compare_between;\n    (void)evaluated;\n    return GRAPHC_OK;"),
     ("a part of a convolution sees too little of its image", "unit/test_look", "graph/eval/eval_slices.c",
-     "begin + (p->count - 1) * step + reach", "begin + (p->count - 1) * step"),
+     "begin + (p->count - 1) * step + reach", "begin + (p->count - 1) * step + 0 * reach"),
     ("verify looks into buffers that were used again", "unit/test_check", "frontend/driver/check.c",
      "return k->need <= k->intact && watch_host", "return watch_host"),
     ("verify names what a bad node feeds", "cli/planted", "frontend/driver/cli/verify/cmd_verify.c", "if (wrong) bad = x;", "(void)x;"),
