@@ -33,6 +33,7 @@ typedef struct Facts {
     bool *inner;   /* combines statistics with what they are of: inside of a norm or a softmax */
     bool *stream;
     bool *normed, *softmax; /* who reads it through views: a fold or an inner value; a maximum */
+    bool *shift;            /* something is made of it that is subtracted, or subtracts */
     bool *scores;           /* streams that softmax reads, and what is made of such alone: a loss */
     bool *last; /* goes into new states without another contraction: gradients of weights */
     bool *round;
@@ -172,8 +173,8 @@ static bool is_wide(const Graph *g, Value v) {
     return t->rank && expr_hint(g->exprs, t->dim[t->rank - 1]) >= WIDE_ROW;
 }
 
-/* A norm's sums and differences read what is stored; softmax's maximum wants all digits, where
- * scores are not stored. */
+/* A norm's sums and differences read what is stored; softmax's maximum, which is
+ * subtracted, wants all digits, where scores are not stored. One that pools is a fold as others. */
 static void note_reads(const Graph *g, Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     note_weighted(g, f, v);
@@ -181,8 +182,9 @@ static void note_reads(const Graph *g, Facts *f, Value v) {
     for (uint32_t i = 0; i < n->nin; i++) {
         Value x = n->in[i];
         bool scores = n->op == OP_logsumexp || (n->op == OP_attention && i == 0);
-        f->softmax[x] |= (n->op == OP_reduce_max && !is_wide(g, x)) || scores ||
-                         (is_view(n) && !window && f->softmax[v]);
+        bool maximum = n->op == OP_reduce_max && f->shift[v] && !is_wide(g, x);
+        f->shift[x] |= n->op == OP_sub || (is_made(n) && f->shift[v]);
+        f->softmax[x] |= maximum || scores || (is_view(n) && !window && f->softmax[v]);
         f->normed[x] |=
             fold || window || (f->inner[v] && !f->inner[x]) || (is_view(n) && f->normed[v]);
     }
@@ -228,8 +230,8 @@ static void *facts(const Graph *g, void *ctx) {
     *f = (Facts){.to = *(const DType *)ctx,
                  .narrow = ARENA_ARRAY(g->arena, Value, n),
                  .origin = ARENA_ARRAY(g->arena, Value, n)};
-    bool **flags[] = {&f->constant, &f->integer, &f->stat,   &f->inner, &f->stream,
-                      &f->normed,   &f->softmax, &f->scores, &f->last,  &f->round};
+    bool **flags[] = {&f->constant, &f->integer, &f->stat, &f->inner, &f->stream, &f->normed,
+                      &f->softmax,  &f->scores,  &f->last, &f->round, &f->shift};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         *flags[i] = ARENA_ARRAY(g->arena, bool, n);
     graph_mark_constant(g, f->constant);
