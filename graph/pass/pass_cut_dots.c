@@ -15,9 +15,13 @@
 #include "graph/pass/rewrite.h"
 
 enum {
-    LONG = 1 << 14,    /* a sum that is worth it, */
-    PART = 1 << 12,    /* and its parts, at least */
-    WHOLE = 64,        /* that parts are multiples of */
+    LONG = 1 << 14,       /* a sum that is worth it, */
+    PART = 1 << 12,       /* and its parts, at least, */
+    LONG_ALONE = 1 << 11, /* or where a block sums up a tile alone, as of f32, */
+    PART_ALONE = 1 << 7,
+    WHOLE = 64,        /* that parts are multiples of, */
+    EVEN = 4,          /* or these of such, if nothing is left behind them, */
+    REST = 1 << 10,    /* which takes kernels of its own: so many elements' time */
     TILE = 64,         /* of a result: a measure of parallel work, of sizes alone */
     FEW = 16,          /* tiles, which do not fill a machine, */
     FEW_HALF = 4,      /* or where blocks share the sums of a tile, as of 16 bits, */
@@ -55,21 +59,28 @@ static Value rest(Graph *g, Value x, int at, int64_t from, int64_t k) {
     return build_slice_axis(g, x, at, expr_const(p, from), expr_const(p, k - from), 1);
 }
 
+/* What k is cut into. */
+typedef struct Parts {
+    int64_t n, size;
+} Parts;
+
 /* Half of the most parts at least: a block takes one in the time of its size, and then what is left
  * behind them, alone, in twice that. */
-static int64_t choose_parts(int64_t k, int64_t most) {
-    int64_t best = most, least = INT64_MAX;
+static Parts choose_parts(int64_t k, int64_t most, bool alone) {
+    Parts best = {0};
+    int64_t least = INT64_MAX;
     for (int64_t n = most; n >= 2 && n >= most / 2; n--) {
-        const int64_t size = k / n / WHOLE * WHOLE, time = size + 2 * (k - n * size);
-        if (time < least) best = n, least = time;
+        const bool even = alone && k % (n * EVEN) == 0;
+        const int64_t size = even ? k / n : k / n / WHOLE * WHOLE, left = k - n * size;
+        const int64_t time = size + 2 * left + (alone && left ? REST : 0);
+        if (time < least) best = (Parts){n, size}, least = time;
     }
     return best;
 }
 
-static Value in_parts(Graph *g, Value a, Value b, DType to, int64_t k, int64_t most) {
+static Value in_parts(Graph *g, Value a, Value b, DType to, int64_t k, Parts cuts) {
     const int m = graph_type(g, a)->rank - 2; /* the axis of a's rows, and of b's */
-    const int64_t parts = choose_parts(k, most);
-    const int64_t size = k / parts / WHOLE * WHOLE, from = parts * size;
+    const int64_t parts = cuts.n, size = cuts.size, from = parts * size;
     Value x = turn(g, cut(g, a, m + 1, parts, size), m), y = cut(g, b, m, parts, size);
     Value sum = build_reduce(g, OP_reduce_sum, build_dot(g, x, y, to), 1u << m, false);
     if (from == k) return sum;
@@ -100,7 +111,7 @@ static Value cut_dot(Rewrite *r, Value v) {
     Value a = rewrite_in(r, v, 0), b = rewrite_in(r, v, 1);
     const Type ta = *graph_type(g, a), tb = *graph_type(g, b);
     int64_t k;
-    if (!expr_is_const(g->exprs, ta.dim[ta.rank - 1], &k) || k < LONG) return 0;
+    if (!expr_is_const(g->exprs, ta.dim[ta.rank - 1], &k) || k < LONG_ALONE) return 0;
     if (!dtype_is_float(ta.dtype) || dtype_bytes(ta.dtype) < 2 || !dtype_is_float(n->type.dtype))
         return 0;
     if (ta.rank == GRAPH_MAX_RANK || pass_weighs(g, a)) return 0;
@@ -109,14 +120,15 @@ static Value cut_dot(Rewrite *r, Value v) {
     for (int i = 0; i + 2 < ta.rank; i++) batch *= expr_hint(g->exprs, ta.dim[i]);
     const int64_t tiles = ceil_div(rows, TILE) * ceil_div(columns, TILE) * batch;
     const bool shared = dtype_is_half(ta.dtype) && rows % VECTOR == 0 && columns % VECTOR == 0;
-    if (tiles > (shared ? FEW_HALF : FEW) || tiles < 1) return 0;
+    if (tiles > (shared ? FEW_HALF : FEW) || tiles < 1 || (shared && k < LONG)) return 0;
     const bool row = expr_is_value(g->exprs, ta.dim[ta.rank - 2], 1);
     const bool column = expr_is_value(g->exprs, tb.dim[tb.rank - 1], 1);
+    if (k < LONG && (row || column)) return 0;
     if ((row && columns <= MOST_COLUMNS) || (column && rows <= MOST_COLUMNS))
         return by_elements(g, a, b, (DType)n->type.dtype, row);
-    int64_t parts = ENOUGH / tiles;
-    if (parts > k / PART) parts = k / PART;
-    return in_parts(g, a, b, (DType)n->type.dtype, k, parts);
+    int64_t parts = ENOUGH / tiles, most = k / (shared ? PART : PART_ALONE);
+    if (parts > most) parts = most;
+    return in_parts(g, a, b, (DType)n->type.dtype, k, choose_parts(k, parts, !shared));
 }
 
 static void *find_constants(const Graph *g, void *ctx) {
