@@ -103,12 +103,21 @@ static uint32_t staging_bytes(const GemmTile *t) {
     return t->groups * t->slabs * t->sets * HOP_SLAB;
 }
 
-/* Of few rows, B comes from memory as fast as many bytes are on their way: as many stages as there
- * is room for. */
+/* Bytes of a ring that keep memory busy. More delays the kernel behind: it begins to fetch when the
+ * last of this one's blocks has asked for its last stage. */
+enum { UNDER_WAY = 116 << 10 };
+
+/* Of few rows, B comes from memory as fast as enough bytes are on their way: as many stages as that
+ * takes, however small they are. Sums that blocks share go through the ring, too. */
 static uint32_t count_stages(const Gemm *x) {
     const GemmTile *t = x->tile;
+    if (staged_rows(x) == t->m) return t->stages;
     uint32_t room = (uint32_t)x->g->m->shared - staging_bytes(t) - HOP_BARRIER_BYTES;
-    return staged_rows(x) == t->m ? t->stages : room / (x->stage_bytes + 2 * HOP_BARRIER_BYTES);
+    uint32_t most = room / (x->stage_bytes + 2 * HOP_BARRIER_BYTES);
+    uint32_t sums = (x->p->splits - 1) * (uint32_t)sizeof(float) * t->m * t->n;
+    uint32_t ring = sums > UNDER_WAY ? sums : UNDER_WAY;
+    uint32_t enough = (ring + x->stage_bytes - 1) / x->stage_bytes;
+    return enough < most ? enough : most;
 }
 
 static void lay_out(Gemm *x) {

@@ -305,8 +305,9 @@ static void check_product(const Product *c) {
         if (strcmp(c->name, "bias") == 0) check_ahead(built_text(&b));
         if (strcmp(c->name, "gelu") == 0) check_gelu(built_text(&b));
         CHECK(!taken || (ck->shared_bytes > 48 << 10 && ck->shared_bytes <= 227 << 10));
-        /* Nearly all of shared memory is stages, most of what is in them B. */
-        if (strcmp(c->name, "few rows") == 0) CHECK(ck->shared_bytes > 215 << 10);
+        /* As many stages as memory takes to be busy, most of what is in them B. */
+        if (strcmp(c->name, "few rows") == 0)
+            CHECK(ck->shared_bytes > 116 << 10 && ck->shared_bytes < 160 << 10);
         check_maps(ck, b.p);
     }
     arena_destroy(b.a);
