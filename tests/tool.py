@@ -33,3 +33,15 @@ def check(ok, what):
 
 def failed():
     return len(FAILED)
+
+
+def try_cases(cases, bad, said):
+    """Ends a script of cases (name, ...): each in one folder that is gone afterwards; `bad` of what is behind the name says what is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        for name, *rest in cases:
+            wrong = bad(*rest)
+            check(not wrong, f"{name}: {wrong if isinstance(wrong, str) else '; '.join(wrong)}")
+        os.chdir(os.sep)
+    print(f"{len(cases) - failed()} of {len(cases)} {said}")
+    sys.exit(failed() != 0 or not cases)

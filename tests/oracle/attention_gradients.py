@@ -7,12 +7,13 @@ Every case is an attention made of single operators, or ONNX's own, with masks, 
 no tile and sizes that the model leaves open. Checked: gradients of queries, keys, values and biases; that kernels
 compute scores again where a case says so, so that nothing of their size is stored; the same bits for 1 and 3 threads.
 """
-import os, re, subprocess, sys, tempfile
+import os, re, subprocess, sys
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import forks
+from tool import try_cases
 
 TOLERANCE = 2e-5  # of the largest gradient
 rng = np.random.default_rng(7)
@@ -195,19 +196,6 @@ def check(graphc, c):
     return "; ".join(bad)
 
 
-def main():
-    graphc = os.path.abspath(sys.argv[1])
-    only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
-    chosen, failed = [c for c in cases if re.search(only, c["name"])], 0
-    with tempfile.TemporaryDirectory() as tmp:
-        os.chdir(tmp)
-        for c in chosen:
-            bad = check(graphc, c)
-            failed += bool(bad)
-            if bad:
-                print(f"FAILED {c['name']}: {bad}")
-    print(f"{len(chosen) - failed} of {len(chosen)} attentions have right gradients")
-    sys.exit(1 if failed or not chosen else 0)
-
-
-main()
+graphc = os.path.abspath(sys.argv[1])
+only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
+try_cases([(c["name"], c) for c in cases if re.search(only, c["name"])], lambda c: check(graphc, c), "attentions have right gradients")

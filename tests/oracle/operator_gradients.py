@@ -6,7 +6,7 @@ ignored labels, indices twice and from the back, borders, sampling.
 
 Needs torch, here or in $GRAPHC_TORCH. The slopes of functions of one number are point_gradients.py's.
 """
-import os, re, sys, tempfile
+import os, re, sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import beside_torch
 beside_torch.go_on(("numpy", "onnx", "torch"))
@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from onnx import helper as h, numpy_helper
 import forks
+from tool import try_cases
 
 TOLERANCE = 5e-5  # of an operand's largest gradient
 INF = float("inf")
@@ -157,19 +158,6 @@ def check(graphc, build, autograd, x):
     return bad
 
 
-def main():
-    graphc, failed = os.path.abspath(sys.argv[1]), 0
-    only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
-    chosen = [c for c in cases if re.search(only, c[0])]
-    with tempfile.TemporaryDirectory() as tmp:
-        os.chdir(tmp)
-        for name, *rest in chosen:
-            bad = check(graphc, *rest)
-            failed += bool(bad)
-            if bad:
-                print(f"FAILED {name}: {'; '.join(bad)}")
-    print(f"{len(chosen) - failed} of {len(chosen)} operators have PyTorch's gradients")
-    sys.exit(1 if failed or not chosen else 0)
-
-
-main()
+only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
+graphc = os.path.abspath(sys.argv[1])
+try_cases([c for c in cases if re.search(only, c[0])], lambda *rest: check(graphc, *rest), "operators have PyTorch's gradients")

@@ -6,7 +6,7 @@
 Each case has its slopes written out, as formulas in f64: PyTorch's, also where there is no derivative. A Python that
 has torch checks them beside its autograd, too.
 """
-import importlib.util, os, sys, tempfile
+import importlib.util, os, sys
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper
@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import beside_torch
 beside_torch.go_on(("numpy", "onnx", "torch"), needed=False)
 import forks
+from tool import try_cases
 
 torch = importlib.util.find_spec("torch") and __import__("torch")
 RELATIVE, ABSOLUTE = 1e-5, 1.2e-7  # of each slope; a rounding of 1, as in y (1 - y)
@@ -134,17 +135,5 @@ def check(graphc, x, want, autograd, kind, constants, opset, attrs):
     return bad + ([f"torch: {b}" for b in differ(by_autograd(autograd, x), want)] if torch else [])
 
 
-def main():
-    graphc, failed = os.path.abspath(sys.argv[1]), 0
-    with tempfile.TemporaryDirectory() as tmp:
-        os.chdir(tmp)
-        for name, *rest in cases:
-            bad = check(graphc, *rest)
-            failed += bool(bad)
-            if bad:
-                print(f"FAILED {name}: {'; '.join(bad)}")
-    print(f"{len(cases) - failed} of {len(cases)} have the right slopes" + ("" if torch else ", not checked beside torch"))
-    sys.exit(1 if failed else 0)
-
-
-main()
+graphc = os.path.abspath(sys.argv[1])
+try_cases(cases, lambda *rest: check(graphc, *rest), "have the right slopes" + ("" if torch else ", not checked beside torch"))

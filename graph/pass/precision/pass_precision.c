@@ -173,8 +173,8 @@ static bool is_wide(const Graph *g, Value v) {
     return t->rank && expr_hint(g->exprs, t->dim[t->rank - 1]) >= WIDE_ROW;
 }
 
-/* A norm's sums and differences read what is stored; softmax's maximum, which is
- * subtracted, wants all digits, where scores are not stored. One that pools is a fold as others. */
+/* A norm's sums and differences read what is stored; softmax's maximum, which is subtracted, wants
+ * all digits, where scores are not stored. One that pools is a fold as others. */
 static void note_reads(const Graph *g, Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     note_weighted(g, f, v);

@@ -5,7 +5,8 @@
  *   files     opening, reading, writing, mapping, syncing, naming and closing of files
  *
  * Calls of libraries (LLVM ends a process whose memory runs out) are not counted: those return to
- * elsewhere than the program. Once the call has come, the file FAULTY_SEEN is there. */
+ * elsewhere than the program, or come before main, as those of one that is linked into it. Once the
+ * call has come, the file FAULTY_SEEN is there. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -44,7 +45,27 @@ __attribute__((constructor)) static void arm(void) {
     memory = !strcmp(kind, "memory");
     seen = getenv("FAULTY_SEEN");
     left = atol(at) + 1;
-    dl_iterate_phdr(first_object, NULL);
+}
+
+typedef int Main(int, char **, char **);
+static Main *program;
+
+static int counted_main(int argc, char **argv, char **env) {
+    if (left) dl_iterate_phdr(first_object, NULL);
+    return program(argc, argv, env);
+}
+
+/* libc's, which starts main behind the constructors of all; no header has it. */
+__attribute__((visibility("default"))) int __libc_start_main(Main *m, int argc, char **argv,
+                                                             void (*init)(void), void (*fini)(void),
+                                                             void (*leave)(void), void *stack);
+
+int __libc_start_main(Main *m, int argc, char **argv, void (*init)(void), void (*fini)(void),
+                      void (*leave)(void), void *stack) {
+    __typeof__(&__libc_start_main) next;
+    *(void **)&next = dlsym(RTLD_NEXT, "__libc_start_main");
+    program = m;
+    return next(counted_main, argc, argv, init, fini, leave, stack);
 }
 
 /* Is this the one? `caller` returns into the program when the program made the call. */

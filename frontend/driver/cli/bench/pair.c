@@ -6,11 +6,11 @@
 #include "frontend/driver/cli/units.h"
 
 #include <errno.h>
-#include <string.h>
-#include <unistd.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 enum { MIN_PAIRS = 15 };
 
