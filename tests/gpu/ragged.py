@@ -117,6 +117,13 @@ def few_rows(rows):
         rows.add(f"few_divided_{t}", lambda y=y, t=t, best=best: rows.model([y], best, [("o", t, y[2])]), ("rows", t))
 
 
+def claimed(rows):
+    """Rows that clusters of blocks share and claim, in more turns than are dealt out."""
+    for t, n, cols in [("bf16", 283, 120001), ("bf16", 283, 120008), ("f32", 301, 60000), ("bf16", 151, 200001)]:
+        x, o = ("x", t, [n, cols]), ("o", t, [n, cols])
+        rows.add(f"claimed_{t}_{n}x{cols}", lambda x=x, o=o: rows.model([x], [("Softmax", ["x"], "o", {"axis": -1})], [o]), ("rows", t))
+
+
 def pieces(rows):
     """Groups of channels that lie beside each other: rows in short pieces."""
     for t in ("f32", "f16", "bf16"):
@@ -162,7 +169,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, told_apart, attentions, convolutions, long_rows, folds_behind_folds, few_rows, pieces, points):
+    for part in (products, told_apart, attentions, convolutions, long_rows, folds_behind_folds, few_rows, claimed, pieces, points):
         part(rows)
     return rows.ROWS
 

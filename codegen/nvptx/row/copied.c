@@ -194,8 +194,7 @@ static void ask(const Long *l, HV n, HV place) {
     HV chunks = hop_i(e, row_chunks(l)), turn = LLVMBuildUDiv(e->b, n, chunks, "");
     HV at = LLVMBuildSub(e->b, n, LLVMBuildMul(e->b, turn, chunks, ""), "");
     EmitIf there;
-    LLVMValueRef row = LLVMBuildMul(e->b, LLVMBuildZExt(e->b, turn, e->i64, ""), l->step, "");
-    row = LLVMBuildAdd(e->b, l->at, row, "");
+    LLVMValueRef row = row_claimed(l->claims, l->turn, turn);
     emit_if_begin(e, &there, LLVMBuildICmp(e->b, LLVMIntSLT, row, l->end, ""));
     gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "next", INT32_MAX, row));
     Long next = *l->next;

@@ -93,9 +93,11 @@ struct Long {
     uint32_t cluster; /* ... so many blocks share each of them; else 1 */
     const Long *next; /* in turns: rows behind, which are asked for in ... */
     const Pass *last; /* ... the last walk of this one, ... */
-    LLVMValueRef at, step, end; /* ... its number, how far apart they are, and how many there are */
-    LLVMValueRef place, phase;  /* of the row's first chunk: where in the ring it is, and the parity
-                                   of  its barrier (i32); NULL: 0 */
+    LLVMValueRef end; /* ... how many there are, and who takes them, in ... */
+    const struct Claims *claims;
+    LLVMValueRef turn; /* ... the block's turn of this number (i32); NULL: before the first */
+    LLVMValueRef place, phase; /* of the row's first chunk: where in the ring it is, and the parity
+                                  of  its barrier (i32); NULL: 0 */
     uint32_t folders; /* by roles: warps that fold rows; else 0: all threads fold and finish them */
     uint32_t teams;   /* of that many warps, which fold and finish; else 0 */
     /* by roles: byte in shared memory of the barriers of places that are left, ... */
@@ -223,6 +225,29 @@ typedef struct Pace {
 Pace row_pace(Gpu *g, int64_t blocks, Expr turns, int64_t bytes, uint32_t lead);
 void row_pace_turn(const Pace *p, LLVMValueRef turn);
 void row_pace_end(const Pace *p, LLVMValueRef turns);
+
+/* claims.c: rows that blocks in turns, or clusters of them, take as they get through. */
+typedef struct Claims {
+    Gpu *g;
+    uint32_t cluster, ahead;    /* turns between a row's becoming known and its own, at most */
+    LLVMValueRef counter;       /* address of the count (i64) */
+    LLVMValueRef cells, bars;   /* shared memory: rows of turns, barriers across a cluster (i32) */
+    LLVMValueRef is_one, leads; /* the thread that asks for chunks; that of the cluster's first */
+    LLVMValueRef first, groups, last; /* row of the first turn, clusters, last row (i32) */
+} Claims;
+bool row_can_claim(const Long *l);
+/* By all threads, which meet before the first turn: rows from 0 on, of which this cluster begins
+ * with `first` (i64). */
+Claims row_claims(const Long *l, LLVMValueRef first, LLVMValueRef groups, LLVMValueRef rows);
+/* By all threads at the begin of a turn (i32): what the turn before claimed is known to all blocks
+ * that share rows, and one more row is claimed, which has not come yet; and what the first one
+ * finds. */
+LLVMValueRef row_claim(const Claims *c, LLVMValueRef turn, LLVMValueRef claimed);
+LLVMValueRef row_claimed_first(const Claims *c);
+/* Behind row_claim: the row (i64) that the cluster takes `behind` turns behind this one. Of a
+ * single block by the thread that asks for chunks, or behind a meeting of all. turn: NULL: before
+ * the first. */
+LLVMValueRef row_claimed(const Claims *c, LLVMValueRef turn, LLVMValueRef behind);
 
 /* turns.c: blocks, or clusters of them, that stay and take row after row. */
 bool row_turns(Long *l, uint32_t cluster); /* false: not possible; l is as it was then */

@@ -37,7 +37,7 @@ bool row_turns(Long *l, uint32_t cluster) {
     if (!t.blocks) return false;
     t.threads = t.blocks == MOST_BLOCKS ? THREADS : MOST_THREADS;
     row_place_kept(&t, t.room);
-    if (!row_copies(&t)) return false;
+    if (!row_copies(&t) || !row_can_claim(&t)) return false;
     *l = t;
     return true;
 }
@@ -68,37 +68,6 @@ static void launch(Long *l, Expr groups) {
     l->r->team.block = LLVMBuildZExt(e->b, hop_cluster_rank(e), e->i64, "");
 }
 
-/* Something that all rows read alike. */
-static bool reads_alike(const Gpu *g) {
-    for (KVal v = 1; v < g->k->nops; v++)
-        if (g->k->ops[v].op == K_kload && g->rows->need[v] && !(g->rows->dom[v] & g->rows->par))
-            return true;
-    return false;
-}
-
-/* Blocks that have a multiprocessor to themselves, share rows and read one and nothing else keep
- * pace (results/training.md, "Finished a turn later": those with weights do not gain). Bytes of a
- * turn; 0: they do not. */
-static int64_t pace_bytes(const Long *l) {
-    const Gpu *g = l->r->team.g;
-    int64_t rows;
-    const bool known = expr_is_const(g->e->exprs, gpu_points(g->e, g->k, g->rows->par), &rows);
-    if (l->cluster == 1 || l->blocks > 1 || !known || rows < groups_of(l)) return 0;
-    if (l->nkept != 1 || reads_alike(g)) return 0;
-    return row_bytes(g, l->kept[0]) * l->room * g->e->lanes;
-}
-
-/* The thread that counts turns: number `turn` begins, or, behind the last, so many were. */
-static void pace(const Long *l, const Pace *p, LLVMValueRef turn,
-                 void (*step)(const Pace *, LLVMValueRef)) {
-    Emit *e = l->r->team.g->e;
-    EmitIf one;
-    if (!p->g) return;
-    emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, l->r->team.rank, emit_i64(e, 0), ""));
-    step(p, LLVMBuildTrunc(e->b, turn, e->i32, ""));
-    emit_if_end(e, &one);
-}
-
 void row_run_turns(Long *l) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
@@ -108,31 +77,31 @@ void row_run_turns(Long *l) {
     launch(l, groups);
     LLVMValueRef all = emit_expr(e, rows), step = emit_expr(e, groups), at = g->block[0];
     if (l->cluster > 1) at = LLVMBuildUDiv(e->b, at, emit_i64(e, l->cluster), "");
-    Pace count = {0};
-    if (pace_bytes(l))
-        count =
-            row_pace(g, groups_of(l) * l->cluster, expr_ceildiv(p, rows, groups), pace_bytes(l), 0);
+    const Claims claims = row_claims(l, at, step, all);
     row_copy_begin(l);
     if (l->cluster > 1) gpu_team_meet(&l->r->team);
     Long row = *l;
     row.next = l, row.last = last_walk(g->rows);
-    row.at = at, row.step = step, row.end = all;
+    row.claims = &claims, row.end = all;
     row_copy_first(&row);
-    EmitLoop loop = emit_loop(e, 3);
+    EmitLoop loop = emit_loop(e, 4);
     loop.init[0] = emit_i64(e, 0);
     loop.init[1] = loop.init[2] = hop_i(e, 0);
+    loop.init[3] = row_claimed_first(&claims);
     emit_loop_begin(e, &loop, "turn", at, all, step, true);
     l->r->team.turn = LLVMBuildAnd(e->b, loop.phi[0], emit_i64(e, 1), "");
     HV phase = LLVMBuildLShr(e->b, loop.phi[0], emit_i64(e, 1), "");
     l->r->team.phase = hop_andi(e, LLVMBuildTrunc(e->b, phase, e->i32, ""), 1);
     gpu_decode(e, g->k, g->rows->par, emit_new_sym(e, "row", INT32_MAX, loop.i));
-    pace(l, &count, loop.phi[0], row_pace_turn);
-    row.at = loop.i, row.place = loop.phi[1], row.phase = loop.phi[2];
+    row.turn = LLVMBuildTrunc(e->b, loop.phi[0], e->i32, "");
+    loop.next[3] = row_claim(&claims, row.turn, loop.phi[3]);
+    row.place = loop.phi[1], row.phase = loop.phi[2];
     row_measure(&row);
     row_run_long(&row);
     loop.next[0] = LLVMBuildAdd(e->b, loop.phi[0], emit_i64(e, 1), "");
     for (uint32_t i = 1; i < 3; i++) loop.next[i] = loop.phi[i];
     row_chunks_behind(&row, &loop.next[1], &loop.next[2]);
+    LLVMValueRef next = row_claimed(&claims, row.turn, hop_i(e, 1));
+    loop.step = LLVMBuildSub(e->b, next, loop.i, "");
     emit_loop_end(e, &loop);
-    pace(l, &count, loop.out[0], row_pace_end);
 }
