@@ -12,7 +12,7 @@
 
 /* Turns whose rows are known. A slot is written again when no block, which may be a join behind,
  * has to read it. */
-enum { SLOTS = 8, MOST_AHEAD = SLOTS - 2 };
+enum { SLOTS = ROW_MOST_AHEAD + 2 };
 
 static HV slot(const Claims *c, HV base, HV turn, int64_t bytes) {
     Emit *e = c->g->e;
@@ -34,14 +34,6 @@ static void put(const Claims *c, HV turn, HV row) {
                    LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), ""));
 }
 
-static uint32_t ahead_of(const Long *l) {
-    return (row_chunks(l) - 1 + l->ring) / row_chunks(l);
-}
-
-bool row_can_claim(const Long *l) {
-    return ahead_of(l) <= MOST_AHEAD;
-}
-
 /* The rows that are dealt out, but for the last, which the first turn passes on. */
 static void begin(const Claims *c, const Long *l) {
     Emit *e = c->g->e;
@@ -54,10 +46,11 @@ static void begin(const Claims *c, const Long *l) {
     emit_if_end(e, &one);
 }
 
-Claims row_claims(const Long *l, LLVMValueRef first, LLVMValueRef groups, LLVMValueRef rows) {
+Claims row_claims(const Long *l, uint32_t ahead, LLVMValueRef first, LLVMValueRef groups,
+                  LLVMValueRef rows) {
     Gpu *g = l->r->team.g;
     Emit *e = g->e;
-    Claims c = {.g = g, .cluster = l->cluster, .ahead = ahead_of(l)};
+    Claims c = {.g = g, .cluster = l->cluster, .ahead = ahead};
     LLVMValueRef zero = emit_i64(e, 0);
     c.first = LLVMBuildTrunc(e->b, first, e->i32, "");
     c.groups = LLVMBuildTrunc(e->b, groups, e->i32, "");

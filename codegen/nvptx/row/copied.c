@@ -10,6 +10,10 @@ uint32_t row_chunks(const Long *l) {
     return (uint32_t)((l->room + l->chunk - 1) / l->chunk);
 }
 
+uint32_t row_ahead(const Long *l) {
+    return (row_chunks(l) - 1 + l->ring) / row_chunks(l);
+}
+
 /* Of a vector of kept value i. */
 static uint32_t kept_bytes(const Long *l, uint32_t i) {
     const Gpu *g = l->r->team.g;

@@ -178,7 +178,9 @@ void row_copy_rest(const Long *l); /* in the places of chunks that this row does
 LLVMValueRef row_chunk_place(const Long *l, LLVMValueRef at, LLVMValueRef *parity);
 /* In turns: place and phase of the row behind one that has these. */
 void row_chunks_behind(const Long *l, LLVMValueRef *place, LLVMValueRef *phase);
-uint32_t row_chunks(const Long *l);   /* of a row */
+uint32_t row_chunks(const Long *l); /* of a row */
+uint32_t
+row_ahead(const Long *l); /* in turns: how many rows behind the current one are asked for */
 void row_copy_to_left(const Long *l); /* by roles: one thread asks for the row's chunks, each as
                                          soon as its place is left */
 void row_leave_chunk(const Long *l, LLVMValueRef at); /* by a warp that needs its part no more */
@@ -212,20 +214,6 @@ void row_run_roles(Long *l);
 bool row_teams(Long *l, uint32_t cluster); /* false: not possible; l is as it was then */
 void row_run_teams(Long *l);
 
-/* pace.c: blocks of turns of so many bytes each, which all run at once. Called by all threads; then
- * by one, in each of the block's turns (i32) before anything else, and behind the last, with their
- * number. */
-typedef struct Pace {
-    Gpu *g;
-    int64_t blocks;
-    uint32_t lead; /* turns that a block may begin before all have begun the one before */
-    LLVMValueRef counter, cells; /* address of the count (i64); shared memory of the block */
-    LLVMValueRef turns, last;    /* i32: of a block at most; the count that is followed by zero */
-} Pace;
-Pace row_pace(Gpu *g, int64_t blocks, Expr turns, int64_t bytes, uint32_t lead);
-void row_pace_turn(const Pace *p, LLVMValueRef turn);
-void row_pace_end(const Pace *p, LLVMValueRef turns);
-
 /* claims.c: rows that blocks in turns, or clusters of them, take as they get through. */
 typedef struct Claims {
     Gpu *g;
@@ -235,10 +223,11 @@ typedef struct Claims {
     LLVMValueRef is_one, leads; /* the thread that asks for chunks; that of the cluster's first */
     LLVMValueRef first, groups, last; /* row of the first turn, clusters, last row (i32) */
 } Claims;
-bool row_can_claim(const Long *l);
+#define ROW_MOST_AHEAD 6
 /* By all threads, which meet before the first turn: rows from 0 on, of which this cluster begins
  * with `first` (i64). */
-Claims row_claims(const Long *l, LLVMValueRef first, LLVMValueRef groups, LLVMValueRef rows);
+Claims row_claims(const Long *l, uint32_t ahead, LLVMValueRef first, LLVMValueRef groups,
+                  LLVMValueRef rows);
 /* By all threads at the begin of a turn (i32): what the turn before claimed is known to all blocks
  * that share rows, and one more row is claimed, which has not come yet; and what the first one
  * finds. */

@@ -37,7 +37,7 @@ bool row_turns(Long *l, uint32_t cluster) {
     if (!t.blocks) return false;
     t.threads = t.blocks == MOST_BLOCKS ? THREADS : MOST_THREADS;
     row_place_kept(&t, t.room);
-    if (!row_copies(&t) || !row_can_claim(&t)) return false;
+    if (!row_copies(&t) || row_ahead(&t) > ROW_MOST_AHEAD) return false;
     *l = t;
     return true;
 }
@@ -77,7 +77,7 @@ void row_run_turns(Long *l) {
     launch(l, groups);
     LLVMValueRef all = emit_expr(e, rows), step = emit_expr(e, groups), at = g->block[0];
     if (l->cluster > 1) at = LLVMBuildUDiv(e->b, at, emit_i64(e, l->cluster), "");
-    const Claims claims = row_claims(l, at, step, all);
+    const Claims claims = row_claims(l, row_ahead(l), at, step, all);
     row_copy_begin(l);
     if (l->cluster > 1) gpu_team_meet(&l->r->team);
     Long row = *l;

@@ -1,7 +1,7 @@
 /* What rows of a band leave: sums of columns in registers and, of each row, what is stored; at last
  * the block's sums, which its teams join in shared memory. */
 #include "codegen/nvptx/ptx.h"
-#include "codegen/nvptx/row/band.h"
+#include "codegen/nvptx/band/band.h"
 
 /* --- A row ------------------------------------------------------------------------------------ */
 

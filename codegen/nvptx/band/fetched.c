@@ -1,9 +1,9 @@
-/* Blocks of which one warp asks for rows (band_fetcher.c) and the others compute. Rows of several
+/* Blocks of which one warp asks for rows (fetcher.c) and the others compute. Rows of several
  * warps whose folds are joined in shared memory, or across a pair of blocks, are finished a turn
  * later: threads fold the next row while parts of this one are on their way, and no thread waits
  * for all others. */
 #include "codegen/nvptx/ptx.h"
-#include "codegen/nvptx/row/band.h"
+#include "codegen/nvptx/band/band.h"
 
 /* --- Rows that are finished a turn later ------------------------------------------------------ */
 
@@ -216,7 +216,7 @@ void band_walk_fetched(Band *b, LLVMValueRef *acc) {
     BandTurns t = band_turns(b);
     const int64_t blocks = expr_value(e->exprs, g->k->axes[0].extent);
     const Expr turns = expr_ceildiv(e->exprs, t.rows, expr_const(e->exprs, blocks * b->teams));
-    t.pace = row_pace(g, blocks * b->cluster, turns, (int64_t)b->row_bytes * b->teams, b->lead);
+    t.pace = band_pace(g, blocks * b->cluster, turns, (int64_t)b->row_bytes * b->teams, b->lead);
     if (b->late) init_late(&t);
     band_fetcher_init(&t);
     if (b->cluster > 1) hop_cluster_sync(e); /* blocks write into those that have begun */

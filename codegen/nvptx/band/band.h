@@ -12,6 +12,20 @@ enum {
     BAND_NUMBER = 8, /* of a row's number in shared memory */
 };
 
+/* pace.c: blocks of turns of so many bytes each, which all run at once. Called by all threads; then
+ * by one, in each of the block's turns (i32) before anything else, and behind the last, with their
+ * number. */
+typedef struct Pace {
+    Gpu *g;
+    int64_t blocks;
+    uint32_t lead; /* turns that a block may begin before all have begun the one before */
+    LLVMValueRef counter, cells; /* address of the count (i64); shared memory of the block */
+    LLVMValueRef turns, last;    /* i32: of a block at most; the count that is followed by zero */
+} Pace;
+Pace band_pace(Gpu *g, int64_t blocks, Expr turns, int64_t bytes, uint32_t lead);
+void band_pace_turn(const Pace *p, LLVMValueRef turn);
+void band_pace_end(const Pace *p, LLVMValueRef turns);
+
 typedef struct Band {
     RowPlan r;
     uint32_t turn;  /* axis: rows of a block */
@@ -33,22 +47,22 @@ typedef struct Band {
     bool fetched;             /* a warp of its own asks for the rows of all teams, ... */
     uint32_t lead;            /* ... so many turns ahead of other blocks at most */
     bool in_shared;           /* threads keep what all rows read alike there */
-    bool late;                /* rows are finished a turn later (band_fetched.c) */
+    bool late;                /* rows are finished a turn later (fetched.c) */
     uint32_t cluster;         /* blocks that share a row; 1: none */
     LLVMValueRef owner;       /* number of the block, or of those that share rows (i64) */
     uint32_t side;            /* of them, that a warp's teams take side by side */
 } Band;
 
-/* band_behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
+/* behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
  * from turn to turn. */
 #define BAND_CARRIED (ROW_MAX_PIECES * BAND_SUMS + 2 * BAND_OWN + ROWS_MAX_FOLDS)
 void band_walk_behind(Band *b, LLVMValueRef *acc);
-/* band_turns.c: the same, each finished before the next. */
+/* turns.c: the same, each finished before the next. */
 void band_walk(Band *b, LLVMValueRef *acc);
-/* band_fetched.c: as band_walk, of rows that a warp of their own asks for; and what the block
+/* fetched.c: as band_walk, of rows that a warp of their own asks for; and what the block
  * leaves. */
 void band_walk_fetched(Band *b, LLVMValueRef *acc);
-/* band_sums.c: of a row whose folds are known, where `inside` holds (NULL: everywhere): the sums of
+/* sums.c: of a row whose folds are known, where `inside` holds (NULL: everywhere): the sums of
  * columns of the thread's vector u and what is stored of it; what is stored once. Vectors past the
  * row's end are added, too, and never stored. */
 void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc);
@@ -56,7 +70,7 @@ void band_store_once(Band *b, LLVMValueRef inside);
 /* The block's sums, when all of its rows are done. */
 void band_store_columns(Band *b, LLVMValueRef *acc);
 
-/* band_fetch.c. In the current scope the team is at its row of turn `at`, or at the last one; true
+/* fetch.c. In the current scope the team is at its row of turn `at`, or at the last one; true
  * (i1) where there is such a row. `full`: there is in every block, which NULL says, too. */
 LLVMValueRef band_place(const Band *b, LLVMValueRef at, bool full);
 /* What all rows read alike of the thread's vectors: [piece][op]. */
@@ -65,7 +79,7 @@ uint32_t band_vector_bytes(const Band *b, KVal v);
 LLVMValueRef **band_fixed(Band *b);
 LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b); /* and; NULL is true */
 
-/* band_turns.c: teams that take rows at their own pace, in groups: a team, or those of a warp. */
+/* turns.c: teams that take rows at their own pace, in groups: a team, or those of a warp. */
 typedef struct BandTurns {
     Band *b;
     Expr rows;                /* of the kernel */
@@ -104,7 +118,7 @@ LLVMValueRef band_turn_row(const BandTurns *t, bool full, Held *h);
 void band_turn_fold(const BandTurns *t, Held *h, const Pass *p, LLVMValueRef *acc);
 void band_turn_vector(const BandTurns *t, Held *h, uint32_t u);
 void band_turn_leave(const BandTurns *t);
-/* band_fetcher.c. In the current scope the kernel's axes stand at this row. */
+/* fetcher.c. In the current scope the kernel's axes stand at this row. */
 void band_bind_row(const BandTurns *t, LLVMValueRef row);
 BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage);
 int64_t band_part(const Band *b); /* vectors of a row, or of the block's part of it */

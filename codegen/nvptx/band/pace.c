@@ -5,9 +5,8 @@
  * for all that memory gives. So blocks count their turns together, and one begins a turn when all
  * have begun the one before. Nothing but time depends on the count: a block that has waited for
  * long in all, as where not all of them run at once, waits no more. */
+#include "codegen/nvptx/band/band.h"
 #include "codegen/nvptx/ptx.h"
-#include "codegen/nvptx/hopper/hopper.h"
-#include "codegen/nvptx/row/row.h"
 
 enum {
     PATIENCE =
@@ -34,7 +33,7 @@ static LLVMValueRef all_run(const Gpu *g, int64_t blocks) {
     return LLVMBuildICmp(e->b, LLVMIntSGE, n, hop_i(e, blocks), "");
 }
 
-Pace row_pace(Gpu *g, int64_t blocks, Expr turns, int64_t bytes, uint32_t lead) {
+Pace band_pace(Gpu *g, int64_t blocks, Expr turns, int64_t bytes, uint32_t lead) {
     Emit *e = g->e;
     Pace p = {.g = g, .lead = lead, .blocks = blocks};
     p.counter = gpu_zeroed(g, expr_const(e->exprs, 16), true);
@@ -70,7 +69,7 @@ static void await(const Pace *p, HV want) {
 
 /* The count of the turn before may not have come yet: what is there then is less, and asks for one
  * that is new. */
-void row_pace_turn(const Pace *p, HV turn) {
+void band_pace_turn(const Pace *p, HV turn) {
     Emit *e = p->g->e;
     EmitIf ahead;
     HV want = hop_muli(e, hop_addi(e, turn, -(int64_t)p->lead), p->blocks);
@@ -87,7 +86,7 @@ void row_pace_turn(const Pace *p, HV turn) {
 
 /* Blocks have as many turns as others or one less. The last count of all is followed by zero, when
  * nobody asks for it any more. */
-void row_pace_end(const Pace *p, HV turns) {
+void band_pace_end(const Pace *p, HV turns) {
     Emit *e = p->g->e;
     EmitIf one;
     hop_asm(e, e->voidt, "cp.async.wait_all;", "~{memory}", NULL, 0);

@@ -2,7 +2,7 @@
  * rows, do not depend on each other, and threads of a team meet once a turn. A row stays in shared
  * memory until then and is read again for every fold that follows, so that registers hold the sums
  * of columns and little else. */
-#include "codegen/nvptx/row/band.h"
+#include "codegen/nvptx/band/band.h"
 
 typedef struct Behind {
     Band *b;

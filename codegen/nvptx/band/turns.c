@@ -4,7 +4,7 @@
  * through their rows at their own pace: which row comes when is known before, so that none is asked
  * whether it exists but in a warp's last turn. */
 #include "codegen/nvptx/ptx.h"
-#include "codegen/nvptx/row/band.h"
+#include "codegen/nvptx/band/band.h"
 
 /* --- What a turn stands on -------------------------------------------------------------------- */
 
@@ -290,7 +290,7 @@ static void keep_pace(const BandTurns *t) {
     EmitIf one;
     if (!t->b->paced) return;
     emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, t->b->r.team.rank, emit_i64(e, 0), ""));
-    row_pace_turn(&t->pace, t->turn);
+    band_pace_turn(&t->pace, t->turn);
     emit_if_end(e, &one);
 }
 
@@ -299,7 +299,7 @@ static void end_pace(const BandTurns *t, LLVMValueRef *const state) {
     EmitIf one;
     if (!t->b->paced) return;
     emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, t->b->r.team.rank, emit_i64(e, 0), ""));
-    row_pace_end(&t->pace, state[3]);
+    band_pace_end(&t->pace, state[3]);
     emit_if_end(e, &one);
 }
 
@@ -437,7 +437,7 @@ void band_walk(Band *b, LLVMValueRef *acc) {
     BandTurns t = band_turns(b);
     t.fixed = band_fixed(b);
     const Expr blocks = g->k->axes[0].extent, turns = expr_ceildiv(e->exprs, t.rows, blocks);
-    if (b->paced) t.pace = row_pace(g, expr_value(e->exprs, blocks), turns, b->row_bytes, 0);
+    if (b->paced) t.pace = band_pace(g, expr_value(e->exprs, blocks), turns, b->row_bytes, 0);
     init_barriers(&t);
     LLVMValueRef row = t.first;
     for (uint32_t i = 0; i + b->again < b->stages; i++) {

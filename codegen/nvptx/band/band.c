@@ -1,11 +1,11 @@
 /* Rows, and sums of columns beside them (fusion/schedule/columns.c): a block keeps sums of columns
  * in registers until its last row. Teams of a block take rows of their own, each finished before
- * the next one begins (band_turns.c), or, where folds follow each other, a turn later
- * (band_behind.c, whose rows band_fetch.c brings; there a team larger than a warp is the block).
+ * the next one begins (turns.c), or, where folds follow each other, a turn later
+ * (behind.c, whose rows fetch.c brings; there a team larger than a warp is the block).
  * Most are asked for by a warp that does nothing else, for all teams of a block or for its half of
- * a long row (band_fetcher.c, band_fetched.c). Blocks keep pace then, and where rows are long
- * (pace.c). band_sums.c is what rows and blocks leave. */
-#include "codegen/nvptx/row/band.h"
+ * a long row (fetcher.c, fetched.c). Blocks keep pace then, and where rows are long
+ * (pace.c). sums.c is what rows and blocks leave. */
+#include "codegen/nvptx/band/band.h"
 
 enum {
     THREADS = 512,     /* of a multiprocessor; ... */

@@ -1,6 +1,6 @@
 /* Which row a turn is, what all rows have alike, and rows on their way into shared memory. */
 #include "codegen/nvptx/ptx.h"
-#include "codegen/nvptx/row/band.h"
+#include "codegen/nvptx/band/band.h"
 #include <stdio.h>
 
 uint32_t band_pieces(const Band *b, KVal v) {

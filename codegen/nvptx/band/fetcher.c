@@ -4,7 +4,7 @@
  * enough that memory, which gives some multiprocessors more than others, cannot give them much
  * more. Who computes waits for rows and for nothing else: neither for the count, nor for places
  * that a team has not left yet. */
-#include "codegen/nvptx/row/band.h"
+#include "codegen/nvptx/band/band.h"
 
 enum { WARP = 32 };
 
@@ -160,7 +160,7 @@ static void fetch_turn(const BandTurns *t, LLVMValueRef row, HV turn, HV round,
     hop_barrier_wait(e, s->left, LLVMBuildXor(e->b, round, hop_i(e, 1), ""));
     emit_if_end(e, &full);
     emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, lane, emit_i64(e, 0), ""));
-    row_pace_turn(&t->pace, turn);
+    band_pace_turn(&t->pace, turn);
     fetch_rows(t, row, s);
     emit_if_end(e, &one);
     hop_warp_sync(e);
@@ -189,6 +189,6 @@ void band_fetcher(const BandTurns *t) {
     emit_loop_end(e, l);
     LLVMValueRef leads = LLVMBuildICmp(e->b, LLVMIntEQ, g->tid, emit_i64(e, b->threads), "");
     emit_if_begin(e, &one, leads);
-    row_pace_end(&t->pace, l->out[2]);
+    band_pace_end(&t->pace, l->out[2]);
     emit_if_end(e, &one);
 }
