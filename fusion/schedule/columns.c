@@ -20,7 +20,7 @@ enum {
     MOST_VECTOR = 48, /* ... of all that is read of as many columns, ... */
     MOST_ROW = 64 * 1024 /* ... and of a row: several are on their way at once */,
     MOST_PARAMS = K_MAX_PARAMS - 8,
-    SHARED_ROW = 32 * 1024, /* bytes of a row that two blocks share */
+    SHARED_ROW = 40 * 1024, /* bytes of the longest row that no two blocks share */
     /* Vectors of a row that leave most of its threads idle, and blocks of a multiprocessor then: */
     FEW = 12,
     FEW_BLOCKS = 3,

@@ -82,7 +82,8 @@ def long_rows(rows):
         for n, cols in [(70, 264), (133, 1000), (19, 4096), (9, 8200)]:
             rows.norm_grad("layernorm", f"_{t}_{n}x{cols}", t, n, cols), rows.norm_grad("rmsnorm", f"_{t}_{n}x{cols}", t, n, cols)
     for t, n, cols in [("bf16", 2119, 128), ("bf16", 2117, 1000), ("bf16", 2113, 2048), ("f32", 2115, 1024), ("bf16", 2114, 4096),
-                       ("f16", 2116, 8192), ("bf16", 1061, 12288), ("bf16", 1063, 16384), ("bf16", 1065, 9216)]:  # of blocks that stay
+                       ("f16", 2116, 8192), ("bf16", 1061, 12288), ("bf16", 1063, 16384), ("bf16", 1065, 9216),
+                       ("bf16", 1067, 5120), ("f16", 1061, 6656), ("bf16", 1063, 7680), ("bf16", 1065, 10240), ("bf16", 1067, 11264)]:  # of blocks that stay
         rows.norm_grad("layernorm", f"_{t}_{n}x{cols}", t, n, cols), rows.norm_grad("rmsnorm", f"_{t}_{n}x{cols}", t, n, cols)
     for n, cols in [(37, 5003), (3, 50257)]:
         rows.cross_entropy(n, cols), rows.cross_entropy_grad(n, cols)

@@ -187,31 +187,41 @@ static void choose_block(Band *b, int64_t n, uint32_t blocks) {
 
 /* --- Rows that a warp of their own asks for --------------------------------------------------- */
 
-/* Rows of up to `most` vectors: a block's threads, their vectors of the rows of a turn, turns that
- * there is room for; whether rows are read again behind their folds, whether they are finished a
- * turn later, too, and whether what all rows read alike stays in shared memory. The first form that
- * few threads are idle in is taken. Measured on one H200 (results/training.md, "Rows that a warp
- * asks for").
- */
+/* Rows of `least` to `most` vectors: a block's threads, their vectors of the rows of a turn, turns
+ * that there is room for; whether rows are read again behind their folds, whether they are finished
+ * a turn later, too, and whether what all rows read alike stays in shared memory. The first form
+ * that few threads are idle in is taken. Few threads with many vectors each meet sooner than many
+ * with few. Measured on one H200 (results/training.md, "Rows that a warp asks for", "Forms for more
+ * lengths"). */
 typedef struct Fetching {
-    uint32_t most, threads, pieces, stages;
+    uint32_t least, most, threads, pieces, stages;
     bool again, late, kept;
 } Fetching;
-static const Fetching few_sums[] = {{1024, 512, 2, 3, false, false, false},
-                                    {128, 384, 3, 3, true, false, false},
-                                    {640, 512, 3, 3, true, false, false},
-                                    {1024, 384, 2, 3, false, false, false},
-                                    {1280, 320, 4, 3, true, false, true}};
+static const Fetching few_sums[] = {
+    {769, 832, 224, 4, 4, true, false, true},  {1, 1024, 512, 2, 3, false, false, false},
+    {1, 128, 384, 3, 3, true, false, false},   {1, 640, 512, 3, 3, true, false, false},
+    {1, 1024, 384, 2, 3, false, false, false}, {1153, 1344, 192, 7, 3, true, false, true},
+    {1, 1280, 320, 4, 3, true, false, true},
+};
 static const Fetching many_sums[] = {
-    {384, 384, 2, 3, false, false, false}, {128, 256, 3, 3, true, false, false},
-    {512, 512, 2, 3, true, false, true},   {640, 320, 2, 5, true, true, true},
-    {640, 512, 2, 3, true, false, true},   {768, 384, 2, 4, true, true, true},
-    {896, 448, 2, 4, true, true, true},    {1152, 384, 3, 4, true, true, true},
-    {1152, 384, 3, 3, true, false, false}, {1280, 320, 4, 4, true, true, true}};
-/* Of a block's half of a row; the last one is for what the assembler spills of the others. */
-static const Fetching shared_rows[] = {{704, 512, 3, 5, true, true, true},
-                                       {1024, 512, 3, 4, true, true, true},
-                                       {1024, 512, 2, 4, true, true, true}};
+    {1, 384, 384, 2, 3, false, false, false}, {1, 128, 256, 3, 3, true, false, false},
+    {449, 512, 256, 4, 3, true, false, true}, {1, 512, 512, 2, 3, true, false, true},
+    {513, 576, 384, 3, 3, true, false, true}, {577, 640, 256, 5, 4, true, false, true},
+    {641, 704, 256, 3, 5, true, true, true},  {705, 768, 384, 2, 5, true, true, true},
+    {769, 832, 224, 4, 5, true, true, true},  {833, 896, 448, 2, 4, true, true, true},
+    {897, 960, 192, 5, 3, true, false, true}, {961, 1056, 224, 5, 3, true, false, true},
+    {961, 1152, 384, 3, 4, true, true, true}, {1153, 1344, 224, 6, 3, true, false, true},
+    {1, 640, 320, 2, 5, true, true, true},    {1, 640, 512, 2, 3, true, false, true},
+    {1, 768, 384, 2, 4, true, true, true},    {1, 1152, 384, 3, 3, true, false, false},
+    {1, 1280, 320, 4, 4, true, true, true},
+};
+/* Of a block's half of a row. */
+static const Fetching shared_rows[] = {
+    {577, 640, 128, 5, 5, true, true, true}, {641, 704, 352, 2, 5, true, true, true},
+    {705, 768, 192, 4, 5, true, true, true}, {769, 832, 224, 4, 5, true, true, true},
+    {833, 896, 224, 4, 4, true, true, true}, {1, 704, 512, 3, 5, true, true, true},
+    {1, 1024, 512, 3, 4, true, true, true},  {1, 1024, 512, 2, 4, true, true, true},
+};
 
 /* Sums of a thread's vector that are many. */
 enum { MANY = 16 };
@@ -252,7 +262,8 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     /* Vectors for eight that threads have room for. */
     const int64_t least = b->behind && t <= WARP ? 6 : 7;
     if (f->late && (b->behind || t <= WARP)) return false;
-    if (n > f->most || t > f->threads || n * 8 < t * f->pieces * least) return false;
+    if (n < f->least || n > f->most || t > f->threads || n * 8 < t * f->pieces * least)
+        return false;
     const uint32_t threads = b->cluster > 1 ? t : f->threads / unit * unit, teams = threads / t;
     if (b->cluster == 1 && threads * 8 < f->threads * 7) return false;
     if (teams > 1 && !rows_touch(b)) return false;
@@ -262,19 +273,20 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     b->threads = threads, b->teams = teams;
     b->side = t < 32 ? 32 / t : 1;
     b->stages = f->stages;
-    b->lead = !f->late && b->row_bytes * teams < LARGE_TURN ? 1 : 0;
+    b->lead = b->row_bytes * teams < LARGE_TURN ? 1 : 0;
     b->again = f->again, b->late = f->late, b->in_shared = f->kept;
     return true;
 }
 
+/* Where the assembler spills of one form the next that fits is taken: of whole rows, of which other
+ * ways are left, the next one only. */
 static bool choose_fetched(Band *b, int64_t n, uint32_t blocks) {
     const Gpu *g = b->r.team.g;
-    uint32_t count;
+    uint32_t count, skip = g->j->shrink;
     const Fetching *f = forms(b, &count);
-    if (!b->nfolds || blocks > 1 || g->k->more) return false;
-    if (b->cluster == 1 && g->j->shrink) return false;
-    for (uint32_t i = g->j->shrink; i < count; i++)
-        if (fits(b, n, &f[i])) return true;
+    if (!b->nfolds || blocks > 1 || g->k->more || (b->cluster == 1 && skip > 1)) return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (fits(b, n, &f[i]) && !skip--) return true;
     return false;
 }
 
