@@ -2,7 +2,7 @@
 
     gpu.py list [PATTERN...]
     gpu.py plans GRAPHC FOLDER [PATTERN...] [--models DIR]     compiles the rows; needs onnx, no GPU
-    gpu.py run FOLDER [PATTERN...] [--lib libgraphc.so] [--models DIR] [--rounds 3] [--budget S] [--write results/gpu_kernels.md]
+    gpu.py run FOLDER [PATTERN...] [--lib libgraphc.so] [--models DIR] [--rounds 3] [--budget S] [--write results/gpu_rows.md]
 
 `plans` may run on another machine than `run`: a plan's folder and libgraphc.so are all that the GPU's machine needs,
 beside torch. DIR holds NAME.onnx and NAME.weights of the models. Both sides are timed the same way: a CUDA graph of a
