@@ -179,10 +179,36 @@ static void copy_outputs(Fuse *f) {
     }
 }
 
+static const Root *own_root(const Group *g, Value v) {
+    for (uint32_t i = 0; i < g->roots.n; i++)
+        if (g->roots.v[i].v == v && g->roots.v[i].to == TO_own) return &g->roots.v[i];
+    return NULL;
+}
+
+/* Who stores a value stores it for all outputs that it is, where that is no template. */
+static void spare_copy(Fuse *f, Group *copy) {
+    Root r = copy->roots.v[0];
+    Group *g = f->v[r.v].group ? f->groups.v[f->v[r.v].group - 1] : copy;
+    const Root *own = own_root(g, r.v);
+    if (g == copy || g->kind != GROUP_map || !own || g->roots.n + g->nreads >= K_MAX_PARAMS) return;
+    if (!fuse_may(f, r.v, "stored for two outputs")) return;
+    r.idx = own->idx;
+    vec_push(f->arena, &g->roots, r);
+    copy->roots.n = 0;
+}
+
+static void spare_copies(Fuse *f) {
+    for (uint32_t i = 0; i < f->groups.n; i++) {
+        Group *g = f->groups.v[i];
+        if (g->roots.n == 1 && g->roots.v[0].to == TO_output) spare_copy(f, g);
+    }
+}
+
 bool fuse_group(Fuse *f) {
     copy_outputs(f);
     fuse_copy_states(f);
     for (Value v = f->g->nodes.n; v-- > 1;) visit(f, v);
+    spare_copies(f);
     fuse_writers_wait(f);
     return !f->stuck;
 }

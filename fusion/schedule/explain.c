@@ -4,7 +4,7 @@
 
 /* Does the group read v with a kernel of its own? */
 static bool is_reader(const Fuse *f, Value v, const Group *g) {
-    return g->id + 1 != f->v[v].group && !f->kinds[g->kind].no_kernel;
+    return g->id + 1 != f->v[v].group && !f->kinds[g->kind].no_kernel && g->roots.n;
 }
 
 /* Does the group's kernel read v along an axis that it folds away, as an operand's elements are? */

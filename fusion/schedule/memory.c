@@ -2,8 +2,7 @@
 #include "fusion/analyse/facts.h"
 #include "fusion/schedule/stage.h"
 
-/* The buffer at the end of an alias chain owns the storage; its life covers all of them. */
-static uint32_t owner(const Schedule *s, uint32_t b) {
+uint32_t schedule_owner(const Schedule *s, uint32_t b) {
     while (s->buffers.v[b].alias) b = s->buffers.v[b].alias - 1;
     return b;
 }
@@ -24,7 +23,7 @@ void schedule_each_use(Schedule *s, uint32_t t, UseFn *fn, void *ctx) {
 static void note_use(Schedule *s, uint32_t t, uint32_t buf, bool written, void *ctx) {
     (void)written, (void)ctx;
     live(&s->buffers.v[buf], t);
-    live(&s->buffers.v[owner(s, buf)], t);
+    live(&s->buffers.v[schedule_owner(s, buf)], t);
 }
 
 typedef struct LoopUse {
@@ -36,7 +35,7 @@ typedef struct LoopUse {
  * iteration writes it before reading it; else it must survive from one iteration to the next. */
 static void widen_use(Schedule *s, uint32_t t, uint32_t buf, bool written, void *ctx) {
     LoopUse *l = ctx;
-    uint32_t both[2] = {buf, owner(s, buf)};
+    uint32_t both[2] = {buf, schedule_owner(s, buf)};
     (void)t;
     for (int i = 0; i < 2; i++) {
         SBuffer *b = &s->buffers.v[both[i]];
@@ -59,7 +58,7 @@ void schedule_lifetimes(Schedule *s, Arena *a) {
     for (uint32_t i = 0; i < nb; i++) { /* outputs outlive the run */
         if (s->buffers.v[i].kind != BUF_output || !schedule_used(&s->buffers.v[i])) continue;
         live(&s->buffers.v[i], ns - 1);
-        live(&s->buffers.v[owner(s, i)], ns - 1);
+        live(&s->buffers.v[schedule_owner(s, i)], ns - 1);
     }
     for (uint32_t t = ns; t-- > 0;) { /* inner loops come after the outer ones' begin */
         if (s->steps.v[t].kind != STEP_loop_begin) continue;
@@ -111,7 +110,7 @@ static void in_place(Fuse *f, uint32_t t) {
     for (uint32_t to = 0; to < k->nparams; to++)
         for (uint32_t from = 0; from < k->nparams; from++) {
             if (taken[from] || !takes_over(s, t, from, to)) continue;
-            uint32_t root = owner(s, x->bufs[from]);
+            uint32_t root = schedule_owner(s, x->bufs[from]);
             SBuffer *b = &s->buffers.v[x->bufs[to]];
             if (s->buffers.v[root].last > t || s->buffers.v[root].kind != BUF_temp) continue;
             if (!fuse_may(f, b->node, "stored over what its kernel reads")) continue;

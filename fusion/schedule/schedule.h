@@ -43,6 +43,7 @@ typedef enum StepKind {
 typedef struct SStep {
     StepKind kind;
     bool prepare; /* depends on constants only: run once at load */
+    bool carry;   /* a copy that makes the next value of what a loop carries the present one */
     Kernel *kernel;
     uint32_t *bufs;              /* kernel->nparams buffer numbers */
     uint32_t iter;               /* loop: iteration symbol */

@@ -2,7 +2,8 @@
  *
  * A loop's carried values live in one buffer each, which also is the loop's result. The body reads
  * them there and computes their next values into buffers of its own; copies at the end of the body
- * make those current. Stacked results are stored into their slice for the iteration. */
+ * make those current, unless they may be stored over the present ones (schedule/carries.c). Stacked
+ * results are stored into their slice for the iteration. */
 #include "fusion/analyse/facts.h"
 #include "fusion/body/buffers.h"
 #include "fusion/special/small.h"
@@ -12,10 +13,29 @@ static const Control *control_of(const Fuse *f, Value v) {
     return graph_node(f->g, v)->attr.control;
 }
 
-/* Operands that the loop changes: condition and carried values start as copies. */
+/* Operands that the loop changes: carried values, and a condition that it waits for, start as
+ * copies. */
 static bool is_slot(const Fuse *f, Value v, uint32_t i) {
     const Node *n = graph_node(f->g, v);
-    return n->op == OP_loop && i >= 1 && i < 2 + n->attr.control->ncarried;
+    if (n->op != OP_loop) return false;
+    return i >= (n->attr.control->trip ? 2 : 1) && i < 2 + n->attr.control->ncarried;
+}
+
+static bool body_reads(const Graph *body, Value x) {
+    bool reads = false;
+    for (Value v = 1; v < body->nodes.n && !reads; v++)
+        for (uint32_t i = 0; i < graph_node(body, v)->nin; i++)
+            reads |= graph_node(body, v)->in[i] == x;
+    for (uint32_t i = 1; i < body->outputs.n; i++) reads |= body->outputs.v[i].value == x;
+    return reads;
+}
+
+/* Where it is known how often a loop runs, nobody counts and, mostly, nobody asks. */
+static bool is_needless(const Fuse *f, Value v, uint32_t i) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op != OP_loop || !n->attr.control->trip || i > 1) return false;
+    const Graph *body = n->attr.control->body[0];
+    return i == 0 || !body_reads(body, body->inputs.v[0].value);
 }
 
 /* Does not lie by itself, element after element. */
@@ -43,7 +63,7 @@ void control_store(Fuse *f, Value v) {
     f->choice[v].group = g->id + 1;
     fuse_readers_wait(f, v, g);
     for (uint32_t i = 0; i < n->nin; i++) {
-        if (n->op == OP_loop && i == 0 && n->attr.control->trip) continue;
+        if (is_needless(f, v, i)) continue;
         if (is_slot(f, v, i) || is_elsewhere(f, n->in[i])) {
             copy_operand(f, g, v, i);
             continue;
@@ -177,7 +197,8 @@ static graphc_status emit_loop(Fuse *f, Value v) {
     Expr *base = ARENA_ARRAY(f->arena, Expr, body->outputs.n);
     uint32_t marks, sym = 0;
     GC_TRY(marks_of(f, v, &marks, &sym));
-    for (uint32_t i = 0; i < body->inputs.n; i++) in[i] = operand_buffer(f, v, i + 1);
+    for (uint32_t i = 0; i < body->inputs.n; i++)
+        in[i] = is_needless(f, v, i + 1) ? NO_BUFFER : operand_buffer(f, v, i + 1);
     body_outputs(f, v, out, base);
     if (marks != NO_BUFFER) clear_marks(f, marks);
     SStep begin = {.kind = STEP_loop_begin, .iter = c->iter, .trip = c->trip};
@@ -188,8 +209,11 @@ static graphc_status emit_loop(Fuse *f, Value v) {
     Expr trips = c->trip ? c->trip : fuse_trip_bound(f, c);
     if (trips) fuse_bound(f, c->iter, expr_addi(f->p, trips, -1));
     GC_TRY(run_body(f, v, body, in, out, base));
-    for (uint32_t i = 0; i <= c->ncarried; i++)
-        if (out[i] != NO_BUFFER) small_copy(f, out[i], in[i], "carry");
+    for (uint32_t i = 0; i <= c->ncarried; i++) {
+        if (out[i] == NO_BUFFER) continue;
+        small_copy(f, out[i], in[i], "carry");
+        f->s->steps.v[f->s->steps.n - 1].carry = true;
+    }
     if (marks != NO_BUFFER) leave_mark(f, marks, c->iter);
     SStep end = {.kind = STEP_loop_end, .match = at};
     f->s->steps.v[at].match = f->s->steps.n;

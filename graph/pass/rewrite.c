@@ -189,6 +189,7 @@ static Control *copy_bodies(const Control *c, const Way *w, Arena *a) {
     Control *n = arena_copy(a, c, sizeof *c);
     for (int i = 0; i < 2; i++)
         if (c->body[i]) n->body[i] = rewrite_by(c->body[i], w);
+    n->results = arena_copy(a, c->results, c->nresults * sizeof *c->results);
     return n;
 }
 
@@ -205,7 +206,7 @@ static Value copy_control(Rewrite *r, const Way *w, Value v) {
     n.attr.control = copy_bodies(n.attr.control, w, r->to->arena);
     Value *in = ARENA_ARRAY(r->from->own, Value, n.nin);
     for (uint32_t i = 0; i < n.nin; i++) in[i] = r->map[n.in[i]];
-    if (w->loop && n.op == OP_loop) w->loop(r, n.attr.control, in);
+    if (w->loop && n.op == OP_loop) w->loop(r, v, n.attr.control, in);
     return build_like(r->to, &n, in, n.nin);
 }
 

@@ -27,9 +27,9 @@ typedef void *(*RewriteFacts)(const Graph *g, void *ctx);
  * outputs need. facts may be NULL: then they are ctx for every graph. */
 Graph *rewrite_graph(const Graph *g, RewriteFn fn, RewriteFacts facts, void *ctx);
 
-/* A copy of g. What fn may change is each loop that is about to be made: its bodies are copies of
- * their own already, `in` are its operands in r->to. */
-typedef void (*RewriteLoop)(Rewrite *r, const Control *c, Value *in);
+/* A copy of g. What fn may change is each loop that is about to be made, v in r->from: its bodies
+ * and results are copies of their own already, `in` are its operands in r->to. */
+typedef void (*RewriteLoop)(Rewrite *r, Value v, Control *c, Value *in);
 Graph *rewrite_loops(const Graph *g, RewriteLoop fn);
 
 /* The copy of v with mapped operands, made now if it was not. */
