@@ -1,13 +1,15 @@
 /* RNN, GRU, LSTM. The inputs' projection for all steps is one product in front of the recurrence.
- * Short sequences of known length are unrolled; others run in a loop whose body is one step. */
+ * Short sequences of known length are unrolled; others run in a loop whose body is one step, of
+ * both directions where there are two: the second one takes the rows from the last on. */
 #include "frontend/ops/nn/activation.h"
 #include "frontend/ops/nn/recurrence.h"
 #include <string.h>
 
 enum { MAX_FUNCTIONS = 3 };
+enum { BACK = 1, BOTH }; /* directions, as they are listed */
 
 /* What a step reads: x W^T [T, B, G*H], R [G*H, H], R's bias [G*H], peepholes [3*H], lengths i64
- * [B]; 0 = absent. */
+ * [B]; 0 = absent. Of both directions: [2, T, B, G*H], [2, G*H, H], [2, 1, G*H], [2, 1, 3*H]. */
 enum { IN_PROJECTED, IN_R, IN_RBIAS, IN_PEEPHOLE, IN_LENGTHS };
 
 typedef struct Cell Cell;
@@ -16,6 +18,7 @@ typedef Value (*StepFn)(Graph *g, const Cell *c, const Value *in, Value x, Value
 struct Cell {
     int gates, nfunctions;
     bool has_memory; /* LSTM's C */
+    bool both;       /* directions at a time: states are [2, B, H], the second one's t is T-1-t */
     StepFn step;
     Expr steps, batch, hidden;
     bool linear_before_reset, input_forget;
@@ -41,10 +44,10 @@ static Value apply(Graph *g, const Cell *c, int f, Value x) {
 /* h R^T for the rows of R from gate `first` on, n of them, with their bias. */
 static Value recur(Graph *g, const Cell *c, const Value *in, Value h, int first, int n) {
     Expr start = expr_muli(g->exprs, c->hidden, first), rows = expr_muli(g->exprs, c->hidden, n);
-    Value r = build_slice_axis(g, in[IN_R], 0, start, rows, 1);
-    Value y = build_dot(g, h, v_transpose(g, r), v_dtype(g, h));
+    Value r = build_slice_axis(g, in[IN_R], -2, start, rows, 1);
+    Value y = build_matmul(g, h, v_transpose(g, r), v_dtype(g, h));
     if (!in[IN_RBIAS]) return y;
-    return v_add(g, y, build_slice_axis(g, in[IN_RBIAS], 0, start, rows, 1));
+    return v_add(g, y, build_slice_axis(g, in[IN_RBIAS], -1, start, rows, 1));
 }
 
 static Value step_rnn(Graph *g, const Cell *c, const Value *in, Value x, Value h, Value *memory) {
@@ -79,14 +82,25 @@ static Value step_lstm(Graph *g, const Cell *c, const Value *in, Value x, Value 
     return v_mul(g, o, c->f[2]->build(g, *memory, c->alpha[2], c->beta[2]));
 }
 
+/* [B, 1], or [2, B, 1]: is step t within the row's length? */
+static Value is_live(Graph *g, const Cell *c, Value lengths, Expr t) {
+    Value live = v_lt(g, build_expr(g, DT_i64, t), lengths);
+    if (c->both) {
+        Expr back = expr_sub(g->exprs, expr_addi(g->exprs, c->steps, -1), t);
+        Value other = v_lt(g, build_expr(g, DT_i64, back), lengths);
+        Value parts[] = {build_unsqueeze(g, live, 0), build_unsqueeze(g, other, 0)};
+        live = build_concat(g, parts, 2, 0);
+    }
+    return build_unsqueeze(g, live, -1);
+}
+
 /* States: h, and C if there is one. Rows past their length keep their state and give 0. */
 static Value advance(Graph *g, const void *ctx, const Value *in, Expr t, Value *state) {
     const Cell *c = ctx;
-    Value x = v_at(g, in[IN_PROJECTED], 0, t), memory = state[1];
+    Value x = v_at(g, in[IN_PROJECTED], c->both ? 1 : 0, t), memory = state[1];
     Value h = c->step(g, c, in, x, state[0], &memory), y = h;
     if (in[IN_LENGTHS]) {
-        Value live = v_lt(g, build_expr(g, DT_i64, t), in[IN_LENGTHS]);
-        live = build_unsqueeze(g, live, 1);
+        Value live = is_live(g, c, in[IN_LENGTHS], t);
         y = v_select_f(g, live, h, 0);
         h = build_select(g, live, h, state[0]);
         if (c->has_memory) memory = build_select(g, live, memory, state[1]);
@@ -99,17 +113,27 @@ static Value advance(Graph *g, const void *ctx, const Value *in, Expr t, Value *
 /* ---- Reading the node ---------------------------------------------------------------------- */
 
 /* Row `direction` of an input in the wide type, without its axis; 0 if absent. */
-static Value direction_row(Lower *l, uint32_t i, int direction) {
+static Value direction_row(Lower *l, const Cell *c, uint32_t i, int direction) {
     Graph *g = lower_graph(l);
+    if (c->both) return v_widen(g, lower_in(l, i));
     return v_widen(g, v_at(g, lower_in(l, i), 0, v_int(g, direction)));
+}
+
+/* The same of vectors: along the last axis of what a step computes. */
+static Value direction_vector(Lower *l, const Cell *c, uint32_t i, int direction) {
+    Value v = direction_row(l, c, i, direction);
+    return v && c->both ? build_unsqueeze(lower_graph(l), v, 1) : v;
 }
 
 /* Initial states are [D, B, H], or [B, D, H] with layout 1; zeros if absent. */
 static Value initial_state(Lower *l, const Cell *c, uint32_t i, int direction, bool batch_first,
                            DType t) {
     Graph *g = lower_graph(l);
-    if (!lower_has_in(l, i)) return v_zeros(g, t, 2, (Expr[]){c->batch, c->hidden});
-    return v_widen(g, v_at(g, lower_in(l, i), batch_first ? 1 : 0, v_int(g, direction)));
+    const Expr dim[] = {v_int(g, 2), c->batch, c->hidden};
+    if (!lower_has_in(l, i)) return v_zeros(g, t, c->both ? 3 : 2, c->both ? dim : dim + 1);
+    Value x = lower_in(l, i);
+    if (batch_first) x = v_move_axis(g, x, 0, 1);
+    return v_widen(g, c->both ? x : v_at(g, x, 0, v_int(g, direction)));
 }
 
 /* Functions of one direction; parameters are listed one after the other for the functions that
@@ -135,31 +159,42 @@ static bool read_functions(Lower *l, Cell *c, int direction) {
     return true;
 }
 
+/* [T, B, I] -> [2, T*B, I]: as they are, and from the last on. */
+static Value both_ways(Graph *g, const Cell *c, Value x) {
+    Expr last = expr_addi(g->exprs, c->steps, -1);
+    Value parts[] = {build_unsqueeze(g, x, 0),
+                     build_unsqueeze(g, build_slice_axis(g, x, 0, last, c->steps, -1), 0)};
+    Expr dim[] = {v_int(g, 2), expr_mul(g->exprs, c->steps, c->batch), v_dim(g, x, 2)};
+    return build_reshape(g, build_concat(g, parts, 2, 0), 3, dim);
+}
+
 /* x [T, B, I] -> [T, B, G*H] with the biases that may be added before the recurrence. GRU's own
  * reset form needs its recurrent bias inside. */
 static bool project(Lower *l, const Cell *c, Value x, int direction, Value *in) {
     Graph *g = lower_graph(l);
-    Value w = direction_row(l, 1, direction), bias = direction_row(l, 3, direction);
-    in[IN_R] = direction_row(l, 2, direction);
+    Value w = direction_row(l, c, 1, direction), bias = direction_vector(l, c, 3, direction);
+    in[IN_R] = direction_row(l, c, 2, direction);
     if (!x || !w || !in[IN_R]) return false;
     Expr size = expr_muli(g->exprs, c->hidden, c->gates), zero = v_int(g, 0);
+    if (c->both) x = both_ways(g, c, x);
     Value y = build_matmul(g, x, v_transpose(g, w), v_dtype(g, x));
     if (bias) {
-        Value rbias = build_slice_axis(g, bias, 0, size, size, 1);
-        bias = build_slice_axis(g, bias, 0, zero, size, 1);
+        Value rbias = build_slice_axis(g, bias, -1, size, size, 1);
+        bias = build_slice_axis(g, bias, -1, zero, size, 1);
         if (c->linear_before_reset)
             in[IN_RBIAS] = rbias;
         else
             bias = v_add(g, bias, rbias);
         y = v_add(g, y, bias);
     }
+    if (c->both) y = build_reshape(g, y, 4, (Expr[]){v_int(g, 2), c->steps, c->batch, size});
     in[IN_PROJECTED] = y;
     return y != 0;
 }
 
 typedef struct Run {
-    Value h, memory; /* final states [B, H] */
-    Value y;         /* [T, B, H] */
+    Value h, memory; /* final states [B, H], or [2, B, H] */
+    Value y;         /* [T, B, H], or [T, 2, B, H], the second direction's from the last on */
 } Run;
 
 static bool run_direction(Lower *l, Cell c, Value x, int direction, bool reverse, bool batch_first,
@@ -174,7 +209,7 @@ static bool run_direction(Lower *l, Cell c, Value x, int direction, bool reverse
     r.state[0] = initial_state(l, &c, 5, direction, batch_first, t);
     if (c.has_memory) {
         r.state[1] = initial_state(l, &c, 6, direction, batch_first, t);
-        r.in[IN_PEEPHOLE] = direction_row(l, 7, direction);
+        r.in[IN_PEEPHOLE] = direction_vector(l, &c, 7, direction);
     }
     *run = (Run){.y = recurrence_run(l, &r)};
     run->h = r.state[0];
@@ -198,6 +233,43 @@ static Value join_rows(Graph *g, const Run *r, uint32_t n, bool batch_first, DTy
     return batch_first ? build_permute(g, y, (uint8_t[]){2, 0, 1, 3}) : y;
 }
 
+/* What both directions gave, as of one after the other. */
+static void part_run(Graph *g, const Cell *c, const Run *both, Run *run) {
+    for (int d = 0; d < 2; d++) {
+        run[d].h = v_at(g, both->h, 0, v_int(g, d));
+        if (c->has_memory) run[d].memory = v_at(g, both->memory, 0, v_int(g, d));
+        run[d].y = v_at(g, both->y, 1, v_int(g, d));
+    }
+    Expr last = expr_addi(g->exprs, c->steps, -1);
+    run[1].y = build_slice_axis(g, run[1].y, 0, last, c->steps, -1);
+}
+
+/* Steps of both directions are computed at a time where they are alike and not unrolled. */
+static bool takes_both(Lower *l, const Cell *c) {
+    Cell a = *c, b = *c;
+    if (recurrence_unrolls(lower_graph(l), c->steps)) return false;
+    if (!read_functions(l, &a, 0) || !read_functions(l, &b, 1)) return false;
+    for (int i = 0; i < c->nfunctions; i++)
+        if (a.f[i] != b.f[i] || a.alpha[i] != b.alpha[i] || a.beta[i] != b.beta[i]) return false;
+    return true;
+}
+
+static bool run_directions(Lower *l, const Cell *c, Value x, int direction, bool batch_first,
+                           Run *run) {
+    Cell both = *c;
+    Run r = {0};
+    both.both = direction == BOTH && takes_both(l, c);
+    if (both.both) {
+        if (!run_direction(l, both, x, 0, false, batch_first, &r)) return false;
+        part_run(lower_graph(l), c, &r, run);
+        return true;
+    }
+    for (int d = 0; d < (direction == BOTH ? 2 : 1); d++)
+        if (!run_direction(l, *c, x, d, direction == BACK || d == 1, batch_first, &run[d]))
+            return false;
+    return true;
+}
+
 static bool run_all(Lower *l, Cell *c) {
     Graph *g = lower_graph(l);
     Value x = lower_in(l, 0), r_in = lower_in(l, 2);
@@ -214,7 +286,7 @@ static bool run_all(Lower *l, Cell *c) {
     static const char *const directions[] = {"forward", "reverse", "bidirectional", NULL};
     int direction;
     if (!lower_choice(l, "direction", directions, &direction)) return false;
-    bool both = direction == 2, back = direction == 1;
+    const bool both = direction == BOTH;
     lower_assume(l, lower_type(l, 1)->dim[0], v_int(g, both ? 2 : 1));
     lower_assume(l, v_dim(g, r_in, 0), v_int(g, both ? 2 : 1));
     if (lower_has_attr(l, "hidden_size"))
@@ -227,9 +299,7 @@ static bool run_all(Lower *l, Cell *c) {
     if (!lower_is(l, 4, TYPES_INT) || !lower_vector(l, 4, c->batch)) return false;
     Run run[2] = {0};
     uint32_t n = both ? 2 : 1;
-    for (uint32_t d = 0; d < n; d++) {
-        if (!run_direction(l, *c, x, (int)d, back || d == 1, batch_first, &run[d])) return false;
-    }
+    if (!run_directions(l, c, x, direction, batch_first, run)) return false;
     if (lower_has_out(l, 0)) lower_out(l, 0, join_rows(g, run, n, batch_first, t));
     Value h[2] = {run[0].h, run[1].h}, m[2] = {run[0].memory, run[1].memory};
     if (lower_has_out(l, 1)) lower_out(l, 1, join_states(g, h, n, batch_first, t));

@@ -58,12 +58,17 @@ static Value run_loop(Lower *l, Recurrence *r) {
     return build_slice_axis(g, rows, 0, expr_addi(g->exprs, r->steps, -1), r->steps, -1);
 }
 
+bool recurrence_unrolls(const Graph *g, Expr steps) {
+    int64_t n;
+    return expr_is_const(g->exprs, steps, &n) && n > 0 && n <= UNROLL_STEPS;
+}
+
 Value recurrence_run(Lower *l, Recurrence *r) {
     Graph *g = lower_graph(l);
-    int64_t steps;
+    int64_t steps = 0;
     for (uint32_t i = 0; i < r->nstates; i++)
         if (!r->state[i]) return 0;
-    if (expr_is_const(g->exprs, r->steps, &steps) && steps > 0 && steps <= UNROLL_STEPS)
-        return run_unrolled(g, r, steps);
-    return run_loop(l, r);
+    if (!recurrence_unrolls(g, r->steps)) return run_loop(l, r);
+    (void)expr_is_const(g->exprs, r->steps, &steps);
+    return run_unrolled(g, r, steps);
 }

@@ -19,6 +19,8 @@ typedef struct Recurrence {
     const void *ctx;
 } Recurrence;
 
+/* So few steps that they become no loop. */
+bool recurrence_unrolls(const Graph *g, Expr steps);
 /* The rows stacked along a new axis 0 in the order of t; 0 after an error. */
 Value recurrence_run(Lower *l, Recurrence *r);
 
