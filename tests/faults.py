@@ -149,8 +149,8 @@ FAULTS = [
     # ---- fusion ------------------------------------------------------------------------------------
     ("a value is stored over what its kernel still reads", "unit/test_schedule unit/test_schedule_random/all", "fusion/schedule/memory.c",
      "if (o->index != at || o->mask || i > store) return false;", "if (o->mask || i > store) return false;"),
-    ("a state is overwritten before it is read", "unit/test_state unit/test_schedule", "fusion/schedule/writes.c",
-     "bool free = read.first > read.last || read.last < made.first;", "bool free = read.first > read.last || read.last != made.first;"),
+    ("a state is overwritten before it is read", "unit/test_state unit/test_schedule unit/test_carries", "fusion/schedule/carries.c",
+     "return read.first > read.last || read.last < made.first ||", "return read.first > read.last || read.last != made.first ||"),
     ("a fed operand is said to be packed", "unit/test_kir unit/test_schedule", "fusion/kir/kir_verify.c",
      "ok = ok && in_panels(v, t->b[i], value);", "ok = ok || in_panels(v, t->b[i], value);"),
     ("an attention waits for what it stores", "unit/test_schedule", "fusion/group/walk.c",
