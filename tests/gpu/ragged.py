@@ -26,10 +26,21 @@ def products(rows):
             ("bf16", "nn", 64, 4096, 136, ""), ("bf16", "nn", 3, 2048, 100, "bias_gelu"), ("f32", "nn", 200, 520, 264, ""),
             ("f32", "nt", 100, 2000, 72, ""), ("f32", "nn", 1, 700, 300, ""), ("f32", "nn", 33, 100, 70, "residual")]:
         rows.gemm(t, layout, m, k, n, epilogue)
+    for layout, m, k, n in [("nn", 60, 1024, 1040), ("nn", 20, 2000, 516), ("tn", 64, 700, 300), ("tn", 20, 1000, 516), ("tt", 132, 300, 140)]:
+        turned_f32(rows, layout, m, k, n)
     rows.gemm("tf32", "nn", 200, 520, 264, options=["--precision", "tf32"])
     rows.gemm("tf32", "nt", 1000, 136, 72, options=["--precision", "tf32"])
     for t in ("i8", "f8e4m3fn"):
         rows.bytes_gemm(t, 333, 336, 1040), rows.bytes_gemm(t, 65, 96, 160)
+
+
+def turned_f32(rows, layout, m, k, n):
+    """Products of f32 whose operands lie along the sum or across it."""
+    left, right = layout[0] == "t", layout[1] == "t"
+    ins = [("a", "f32", [k, m] if left else [m, k]), ("b", "f32", [n, k] if right else [k, n])]
+    nodes = [("Transpose", [x], x + "t", {"perm": [1, 0]}) for x, turned in (("a", left), ("b", right)) if turned]
+    nodes.append(("MatMul", ["at" if left else "a", "bt" if right else "b"], "c", {}))
+    rows.add(f"gemm_f32_{layout}_{m}x{k}x{n}_turned", lambda: rows.model(ins, nodes, [("c", "f32", [m, n])]), ("rows", "f32"))
 
 
 def told_apart(rows):

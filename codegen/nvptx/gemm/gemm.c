@@ -134,7 +134,7 @@ static void lay_out(Gemm *x) {
     x->stages = count_stages(x);
     uint32_t ring = x->stages * x->stage_bytes;
     if (x->p->exact) {
-        x->stage_bytes += x->b_bytes;
+        x->stage_bytes += x->b_bytes * (x->p->b[0].across ? 2 : 1);
         x->stages = ring / x->stage_bytes;
     }
     if (resides(x)) {
@@ -151,7 +151,7 @@ static void lay_out(Gemm *x) {
                             .blocks = block_rows / HOP_SLAB_ROWS,
                             .sums = x->d->nacc,
                             .a = {x->p->a.across, x->bk * HOP_ROW_BYTES},
-                            .b = {x->p->b[0].across, x->bk * HOP_ROW_BYTES}};
+                            .b = {x->p->b[0].across && !x->p->exact, x->bk * HOP_ROW_BYTES}};
 }
 
 /* A panel of the addend is as large as A's tile; what does not fit in one stage is split evenly. */
@@ -770,7 +770,7 @@ static bool copies_words(Gpu *g, GemmPlan *p) {
     return o->copied;
 }
 
-bool gpu_gemm(Gpu *g) {
+static bool take(Gpu *g) {
     Emit *e = g->e;
     GemmPlan plan;
     const char *why = gemm_plan(g, &plan);
@@ -795,4 +795,23 @@ bool gpu_gemm(Gpu *g) {
     if (plan.twin)
         hop_cluster_sync(e); /* neither ends while the other may still tell it something */
     return true;
+}
+
+/* The kernel's body stays as it is: what changes is which of its axes are rows. */
+bool gpu_gemm(Gpu *g) {
+    const Kernel *k = g->k;
+    if (gemm_turns(g)) {
+        Kernel *turned = ARENA_NEW(g->e->arena, Kernel);
+        KDot *d = &turned->dot;
+        *turned = *k;
+        *d = k->dot;
+        d->m = k->dot.n;
+        d->n = k->dot.m;
+        d->a = k->dot.b[0];
+        d->b[0] = k->dot.a;
+        g->k = turned;
+    }
+    bool taken = take(g);
+    g->k = k;
+    return taken;
 }

@@ -78,6 +78,9 @@ typedef struct GemmPlan {
     bool twin; /* two blocks, one row of tiles below the other, fetch half of their common B each */
 } GemmPlan;
 
+/* Rows of f32 are best turned by those who multiply, in registers, which they do with A: where B's
+ * are those of k, the product is better computed as the transpose of B' A'. */
+bool gemm_turns(Gpu *g);
 /* NULL, or why the kernel is not one for tensor cores. The tile is this variant's. */
 const char *gemm_plan(Gpu *g, GemmPlan *out);
 

@@ -7,6 +7,10 @@
  * memory, all of them together, where high comes to lie in the place of x and low behind it, and
  * each warpgroup its rows of A in registers. No more is stored or fetched than f32.
  *
+ * Rows of either may be those of k, which matrix units do not take of tf32: A's are read so that
+ * they come right into registers, B's are turned on the way, both numbers behind x. As that costs
+ * more, a product whose B lies so is computed as the transpose of B' A' (gemm_turns).
+ *
  * A factor that is infinite gives NaN. */
 #include "codegen/nvptx/gemm/gemm.h"
 
@@ -29,12 +33,45 @@ static uint32_t threads_of(const Gemm *x) {
     return (x->tile->pingpong ? 1 : x->tile->groups) * HOP_WARPGROUP;
 }
 
+/* Of those. */
+static HV own_number(Gemm *x) {
+    if (x->tile->pingpong) return hop_andi(x->e, x->tid, HOP_WARPGROUP - 1);
+    return hop_addi(x->e, x->tid, -HOP_WARPGROUP);
+}
+
+/* B of the stage at `from`, whose rows are those of k: turned on the way, as matrix units have tf32
+ * in rows along k alone. A lane has one k, of every four columns that a warp takes. */
+static void turn_b(Gemm *x, HV from) {
+    Emit *e = x->e;
+    uint32_t n = x->cols / EACH / (threads_of(x) / 32);
+    HV warp = hop_shr(e, own_number(x), 5), k = x->lane;
+    HV b = hop_addi(e, from, x->a_bytes), row = hop_add(e, b, hop_muli(e, k, HOP_ROW_BYTES));
+    HV piece = hop_shr(e, k, 2), in = hop_shl(e, hop_andi(e, k, 3), 2);
+    for (uint32_t i = 0; i < n; i++) {
+        HV v[EACH], four = hop_addi(e, hop_muli(e, warp, n), i);
+        HV panel = hop_muli(e, hop_shr(e, four, 3), x->bk * HOP_ROW_BYTES);
+        HV place = LLVMBuildXor(e->b, hop_andi(e, four, 7), hop_andi(e, k, 7), "");
+        hop_load_four(e, hop_add(e, hop_add(e, row, panel), hop_shl(e, place, 4)), v);
+        HV to = hop_add(e, hop_addi(e, b, x->b_bytes), in);
+        for (uint32_t z = 0; z < EACH; z++) {
+            HV split[2], col = hop_addi(e, hop_shl(e, four, 2), z);
+            HV turned = LLVMBuildXor(e->b, piece, hop_andi(e, col, 7), "");
+            HV at = hop_add(e, to, hop_shl(e, turned, 4));
+            at = hop_add(e, at, hop_muli(e, col, HOP_ROW_BYTES));
+            take_apart(e, v[z], &split[0], &split[1]);
+            for (uint32_t l = 0; l < 2; l++) {
+                HV arg[2] = {hop_addi(e, at, l * x->b_bytes), split[l]};
+                hop_asm(e, e->voidt, "st.shared.b32 [$0], $1;", "r,r,~{memory}", arg, 2);
+            }
+        }
+    }
+}
+
 /* B of the stage at `from`: this thread's pieces. Where they lie in their rows does not matter. */
 static void apart_b(Gemm *x, HV from) {
     Emit *e = x->e;
     uint32_t threads = threads_of(x), n = x->b_bytes / PIECE / threads;
-    HV own = hop_addi(e, x->tid, -HOP_WARPGROUP);
-    if (x->tile->pingpong) own = hop_andi(e, x->tid, HOP_WARPGROUP - 1);
+    HV own = own_number(x);
     HV at = hop_add(e, hop_addi(e, from, x->a_bytes), hop_shl(e, own, 4));
     for (uint32_t i = 0; i < n; i++) {
         HV v[EACH], high[EACH], low[EACH], to = hop_addi(e, at, i * threads * PIECE);
@@ -45,19 +82,37 @@ static void apart_b(Gemm *x, HV from) {
     }
 }
 
+/* Under the swizzle 16-byte piece c of a row lies at c xor (row % 8). Element i of a thread's of
+ * A: see apart_a. */
+static HV along_k(Gemm *x, HV slab, HV row, uint32_t i) {
+    Emit *e = x->e;
+    uint32_t piece = i / EACH * 2 + i % EACH / 2;
+    HV at =
+        hop_add(e, hop_add(e, slab, hop_shl(e, row, 7)), hop_shl(e, hop_andi(e, x->lane, 3), 2));
+    HV place = LLVMBuildXor(e->b, hop_shl(e, hop_andi(e, row, 7), 4), hop_i(e, piece * PIECE), "");
+    return hop_addi(e, hop_add(e, at, place), i % 2 * 8 * HOP_ROW_BYTES);
+}
+
+/* The same where rows of memory are those of k, 32 rows of A in each. */
+static HV across_k(Gemm *x, HV slab, HV row, uint32_t i) {
+    Emit *e = x->e;
+    uint32_t first = i / EACH * 8 + i % EACH / 2 * 4; /* of k: and lane % 4 */
+    HV r = hop_addi(e, row, i % 2 * 8), k = hop_addi(e, hop_andi(e, x->lane, 3), first);
+    HV at = hop_add(e, slab, hop_muli(e, hop_shr(e, r, 5), x->bk * HOP_ROW_BYTES));
+    at = hop_add(e, at, hop_muli(e, k, HOP_ROW_BYTES));
+    HV piece = LLVMBuildXor(e->b, hop_andi(e, hop_shr(e, r, 2), 7), hop_andi(e, k, 7), "");
+    at = hop_add(e, at, hop_shl(e, piece, 4));
+    return hop_add(e, at, hop_shl(e, hop_andi(e, r, 3), 2));
+}
+
 /* A thread has, of every 8 columns, lane % 4 and that + 4, in its rows of the warp's 16: lane / 4
- * and that + 8. Under the swizzle 16-byte piece c of a row lies at c xor (row % 8). */
+ * and that + 8. */
 static void apart_a(Gemm *x, HV member, HV from, HV *high, HV *low) {
     Emit *e = x->e;
-    HV quad = hop_shr(e, x->lane, 2);
-    HV row = hop_add(e, hop_shl(e, hop_andi(e, x->warp, 3), 4), quad);
+    HV row = hop_add(e, hop_shl(e, hop_andi(e, x->warp, 3), 4), hop_shr(e, x->lane, 2));
     HV mine = x->tile->pingpong ? from : hop_add(e, from, hop_muli(e, member, HOP_SLAB));
-    HV at = hop_add(e, mine, hop_shl(e, row, 7));
-    at = hop_add(e, at, hop_shl(e, hop_andi(e, x->lane, 3), 2));
     for (uint32_t i = 0; i < STEPS * EACH; i++) {
-        uint32_t piece = i / EACH * 2 + i % EACH / 2;
-        HV place = LLVMBuildXor(e->b, hop_shl(e, quad, 4), hop_i(e, piece * PIECE), "");
-        HV to = hop_addi(e, hop_add(e, at, place), i % 2 * 8 * HOP_ROW_BYTES);
+        HV to = (x->p->a.across ? across_k : along_k)(x, mine, row, i);
         HV v = hop_asm(e, e->f32, "ld.shared.f32 $0, [$1];", "=f,r,~{memory}", &to, 1);
         take_apart(e, v, &high[i], &low[i]);
     }
@@ -67,7 +122,7 @@ static void apart_a(Gemm *x, HV member, HV from, HV *high, HV *low) {
 static void open_stage(Gemm *x, GemmRing at) {
     Emit *e = x->e;
     hop_barrier_wait(e, gemm_barrier(x, at.stage, false), at.parity);
-    apart_b(x, gemm_stage(x, at.stage));
+    (x->p->b[0].across ? turn_b : apart_b)(x, gemm_stage(x, at.stage));
     hop_fence_async(e);
 }
 
@@ -76,8 +131,9 @@ static void start_stage(Gemm *x, HV member, HV stage, HV *sum) {
     Emit *e = x->e;
     HV high[STEPS * EACH], low[STEPS * EACH], from = gemm_stage(x, stage);
     HV no = LLVMConstInt(e->i1, 0, false), yes = LLVMConstInt(e->i1, 1, false);
-    HV high_b = wgmma_descriptor(e, &x->shape.b, hop_addi(e, from, x->a_bytes));
-    HV low_b = wgmma_descriptor(e, &x->shape.b, hop_addi(e, from, x->a_bytes + x->b_bytes));
+    uint32_t b = x->a_bytes + (x->p->b[0].across ? x->b_bytes : 0);
+    HV high_b = wgmma_descriptor(e, &x->shape.b, hop_addi(e, from, b));
+    HV low_b = wgmma_descriptor(e, &x->shape.b, hop_addi(e, from, b + x->b_bytes));
     apart_a(x, member, from, high, low);
     hop_fence_async(e);
     for (uint32_t i = 0; i < wgmma_acc(&x->shape); i++) sum[i] = LLVMGetUndef(e->f32);

@@ -148,9 +148,20 @@ static const char *plan_operands(Gpu *g, GemmPlan *p) {
     }
     bool narrow = dtype_is_float(p->a.mat[0].t) && dtype_bytes(p->a.mat[0].t) == 1;
     p->promoted = narrow || p->parts > 1 || p->exact;
-    if (f32 && (p->a.across || p->b[0].across)) return "rows of f32 that do not lie along k";
+    if (p->tf32 && (p->a.across || p->b[0].across)) return "rows of tf32 that do not lie along k";
     p->a.mat[0].tf32 = p->b[0].mat[0].tf32 = p->tf32;
     return NULL;
+}
+
+bool gemm_turns(Gpu *g) {
+    const KDot *d = &g->k->dot;
+    GemmPlan p = {.parts = 1};
+    GemmOperand b;
+    if (!g->e->isa->warpgroups || g->k->tem != TEM_dot || d->nacc != 1 || !d->k || !d->n)
+        return false;
+    const KOp *o = factor_load(g->k, d->b[0]);
+    if (!o || o->dtype != DT_f32 || g->o->tf32) return false;
+    return !plan_operand(g, &p, d->b[0], d->n, d->k, d->batch, &b) && b.across;
 }
 
 static bool is_acc(const KDot *d, KVal v) {

@@ -334,6 +334,26 @@ static void check_f32(bool tf32) {
     arena_destroy(b.a);
 }
 
+/* Where B's rows are those of k, the product is turned around: rows of the result are threads'
+ * columns, so that they store what they have. Where A's are, too, it is turned in shared memory. */
+static void check_turned(const char *a) {
+    Built b = built_new(a);
+    static const char text[] =
+        "kernel k tem dot i=64 j=4096 ~k=4096\n param 0 f32[262144]\n param 1 f32[16777216]\n"
+        "param 2 f32[262144] written\n %%1 f32 load p0[%s]\n %%2 f32 load p1[k*4096 + j]\n"
+        "%%3 f32 mul %%1, %%2\n %%4 f32 reduce sum k %%3\n %%5 f32 store p2[i*4096 + j] %%4\n"
+        "dot batch - m i n j k k pack 0 a %%1 acc %%4 b %%2\n cost reads [1] writes [1] flops [1]\n"
+        "end\n";
+    if (built_parse(&b, arena_printf(b.a, text, a))) {
+        const CodeKernel *ck = built_code(&b, target_for(PLAN_cuda));
+        CHECK(strstr(built_text(&b), "k8.f32.tf32.tf32") && strstr(ck->note, "in two of tf32"));
+        if (CHECK(ck->nmaps == 2)) CHECK(ck->maps[0].param == 1 && ck->maps[1].param == 0);
+        bool turned = strstr(built_text(&b), "st.shared.b32") != NULL;
+        CHECK(turned == (strcmp(a, "i + k*64") == 0));
+    }
+    arena_destroy(b.a);
+}
+
 /* An architecture without them gets the other structures. */
 static void check_other_architecture(const Product *c) {
     Built b = built_new("sm_80");
@@ -351,6 +371,10 @@ TEST_MAIN {
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         if (!only || strcmp(products[i].name, only) == 0) check_product(&products[i]);
     for (size_t i = 0; !only && i < sizeof narrow / sizeof *narrow; i++) check_narrow(&narrow[i]);
+    if (!only || strcmp(only, "turned") == 0) {
+        check_turned("i*4096 + k");
+        check_turned("i + k*64");
+    }
     if (!only || strcmp(only, "digits") == 0) check_digits();
     if (!only || strcmp(only, "learns") == 0) check_learns();
     if (!only || strcmp(only, "terms") == 0) {
