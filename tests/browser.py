@@ -1,5 +1,6 @@
 """Pages in a real browser, for the tests that look at them. Without one (tests/setup browser) they are skipped."""
-import html, json, re, shutil, subprocess, sys
+import html, json, os, re, shutil, subprocess, sys, tempfile
+from tool import failed
 
 browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -32,3 +33,17 @@ def probe(folder, text, script, width, *args):
 
 def picture(folder, page, out, width, height, *args):
     return run(folder, f"--window-size={width},{height}", *args, f"--screenshot={out}", f"file://{page}")[1]
+
+
+def try_pages(test):
+    """Ends a script of checks: test(folder), in the folder that the command line names second, where all stays, or in one that
+    is gone afterwards."""
+    if len(sys.argv) > 2:
+        os.makedirs(sys.argv[2], exist_ok=True)
+        test(os.path.abspath(sys.argv[2]))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            test(folder)
+            os.chdir(os.sep)
+    print(f"{failed()} failures")
+    sys.exit(failed() != 0)

@@ -4,14 +4,14 @@ Skipped without chromium.
 
     pages.py GRAPHC [KEEP]    KEEP: a folder for the pages and their pictures
 """
-import json, os, re, subprocess, sys, tempfile
+import json, os, re, subprocess, sys
 import numpy as np
 import onnx
 from onnx import TensorProto as T, helper as h, numpy_helper
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import browser
-from tool import check, failed
+from tool import check
 
 browser.need()
 graphc = os.path.abspath(sys.argv[1])
@@ -145,11 +145,4 @@ def test(d):
     check(not os.path.exists("x.html"), "a page was left behind")
 
 
-if len(sys.argv) > 2:
-    os.makedirs(sys.argv[2], exist_ok=True)
-    test(os.path.abspath(sys.argv[2]))
-else:
-    with tempfile.TemporaryDirectory() as folder:
-        test(folder)
-print(f"{failed()} failures")
-sys.exit(failed() != 0)
+browser.try_pages(test)

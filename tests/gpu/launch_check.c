@@ -5,21 +5,12 @@
  *
  * Prints how long runs took. Exit status 1 if a result is wrong, 77 if there is no GPU. Needs the
  * runtime alone. */
-#include "runtime/graphc.h"
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
+#include "tests/gpu/plan_run.h"
 
 enum { MOST = 400 };
 
 static float x[4 * MOST], y[4 * MOST], z;
 static const float w[4] = {1, 2, 3, -4};
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int fail(const graphc_session *s, int64_t rows, const char *what) {
     fprintf(stderr, "%lld rows: %s: %s\n", (long long)rows, what, graphc_session_error(s));
@@ -68,18 +59,12 @@ static int check_all(graphc_session *s) {
 int main(int argc, char **argv) {
     char why[512] = "";
     graphc_plan *p = NULL;
-    graphc_session *s = NULL;
-    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
-    o.device = GRAPHC_CUDA;
     if (argc != 2 || graphc_plan_load(argv[1], &p, why, sizeof why)) {
         fprintf(stderr, "%s\n", argc == 2 ? why : "launch_check PLAN");
         return 2;
     }
-    int status = 77;
-    if (graphc_session_create(p, &o, &s, why, sizeof why))
-        fprintf(stderr, "%s\n", why);
-    else
-        status = check_all(s);
+    graphc_session *s = open_session(p, GRAPHC_CUDA, NULL);
+    int status = s ? check_all(s) : 77;
     if (!status) printf("all right, by %s\n", graphc_session_code(s));
     graphc_session_destroy(s);
     graphc_plan_destroy(p);

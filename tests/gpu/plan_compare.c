@@ -6,13 +6,8 @@
  * Per output: largest difference over the standard deviation of the CPU's result. Then the best
  * time of N (30) runs on the GPU (replayed, tensors in place) and on the CPU. Exit status 1 if a
  * difference is above the tolerance (1e-4), 77 if there is no GPU. */
-#include "tests/gpu/plan_inputs.h"
+#include "tests/gpu/plan_run.h"
 #include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 typedef struct Options {
     const char *plan, *weights;
@@ -100,23 +95,12 @@ static double difference(const graphc_tensor *a, const graphc_tensor *b) {
     return var > 0 ? worst / sqrt(var) : worst;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int fail(const graphc_session *s, const char *what) {
-    fprintf(stderr, "%s: %s\n", what, graphc_session_error(s));
-    return 5;
-}
-
 static int run_once(graphc_session *s, const graphc_plan *p, const Options *o) {
     for (uint32_t i = 0; i < graphc_plan_inputs(p); i++) {
         graphc_tensor t = make_input(p, i, o);
-        if (!t.data || graphc_bind_input(s, i, &t)) return fail(s, "input");
+        if (!t.data || graphc_bind_input(s, i, &t)) return run_failed(s, "input");
     }
-    return graphc_run(s) || graphc_sync(s) ? fail(s, "run") : 0;
+    return graphc_run(s) || graphc_sync(s) ? run_failed(s, "run") : 0;
 }
 
 static double time_runs(graphc_session *s, int runs) {
@@ -135,24 +119,14 @@ static int compare(graphc_session *cpu, graphc_session *gpu, const graphc_plan *
     int status = 0;
     for (uint32_t i = 0; i < graphc_plan_outputs(p); i++) {
         graphc_tensor a, b;
-        if (graphc_output_host(cpu, i, &a)) return fail(cpu, "output");
-        if (graphc_output_host(gpu, i, &b)) return fail(gpu, "output");
+        if (graphc_output_host(cpu, i, &a)) return run_failed(cpu, "output");
+        if (graphc_output_host(gpu, i, &b)) return run_failed(gpu, "output");
         double d = memcmp(a.shape, b.shape, sizeof a.shape) ? INFINITY : difference(&a, &b);
         printf("  %-24s max error / std %.2e%s\n", graphc_plan_output(p, i).name, d,
                d <= o->tolerance ? "" : "  TOO LARGE");
         if (!(d <= o->tolerance)) status = 1;
     }
     return status;
-}
-
-static graphc_session *session(const graphc_plan *p, graphc_device_kind device, const Options *o) {
-    char error[512];
-    graphc_session *s = NULL;
-    graphc_session_options so = GRAPHC_SESSION_OPTIONS_INIT;
-    so.device = device;
-    so.weights_dir = o->weights;
-    if (graphc_session_create(p, &so, &s, error, sizeof error)) fprintf(stderr, "%s\n", error);
-    return s;
 }
 
 /* The exit status of one plan, which is said in the last line about it. */
@@ -165,7 +139,8 @@ static int compare_plan(const Options *o) {
         fprintf(stderr, "%s\n", error);
         return 2;
     }
-    graphc_session *gpu = session(p, GRAPHC_CUDA, o), *cpu = gpu ? session(p, GRAPHC_CPU, o) : NULL;
+    graphc_session *gpu = open_session(p, GRAPHC_CUDA, o->weights),
+                   *cpu = gpu ? open_session(p, GRAPHC_CPU, o->weights) : NULL;
     int status = !gpu ? 77 : !cpu ? 5 : 0;
     if (!status) status = run_once(cpu, p, o);
     if (!status) status = run_once(gpu, p, o);

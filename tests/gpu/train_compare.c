@@ -11,13 +11,8 @@
  * bits. --alone: a plan for GPUs only, losses have to be numbers. --time: runs N more steps on the
  * GPU, prints the time of one and of its kernels, the longest first (kernels of equal names but for
  * their number as one); --each: every launch, too, in order. */
-#include "tests/gpu/plan_inputs.h"
+#include "tests/gpu/plan_run.h"
 #include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { MAX_ROWS = 4096, NAME = 96, SHOWN = 40 };
 
@@ -51,19 +46,14 @@ static void fill(const graphc_tensor *t, const char *name, const Options *o, int
     }
 }
 
-static int fail(const graphc_session *s, const char *what) {
-    fprintf(stderr, "%s: %s\n", what, graphc_session_error(s));
-    return 5;
-}
-
 static int bind(graphc_session *s, const graphc_plan *p, const Options *o, int step) {
     for (uint32_t i = 0; i < graphc_plan_inputs(p); i++) {
         graphc_io_info info = graphc_plan_input(p, i);
         graphc_tensor t = input_tensor(p, i, &o->symbols);
         t.data = calloc(tensor_count(&t) + 8, 8); /* kept: runs read it */
-        if (!t.data) return fail(s, "memory");
+        if (!t.data) return run_failed(s, "memory");
         fill(&t, info.name, o, step);
-        if (graphc_bind_input(s, i, &t)) return fail(s, info.name);
+        if (graphc_bind_input(s, i, &t)) return run_failed(s, info.name);
     }
     return 0;
 }
@@ -73,12 +63,12 @@ static int run(graphc_session *s, const graphc_plan *p, const Options *o, int st
     static const char *const names[] = {"loss", "grad_norm"};
     int32_t entry = graphc_plan_find_entry(p, "step");
     int status = bind(s, p, o, step);
-    if (status || entry < 0) return status ? status : fail(s, "no entry \"step\"");
-    if (graphc_run_entry(s, (uint32_t)entry) || graphc_sync(s)) return fail(s, "step");
+    if (status || entry < 0) return status ? status : run_failed(s, "no entry \"step\"");
+    if (graphc_run_entry(s, (uint32_t)entry) || graphc_sync(s)) return run_failed(s, "step");
     for (uint32_t n = 0; n < 2; n++) {
         graphc_tensor t;
         int32_t i = graphc_plan_find_output(p, names[n]);
-        if (i < 0 || graphc_output_host(s, (uint32_t)i, &t)) return fail(s, names[n]);
+        if (i < 0 || graphc_output_host(s, (uint32_t)i, &t)) return run_failed(s, names[n]);
         out[n] = *(const float *)t.data;
     }
     return 0;
@@ -134,7 +124,7 @@ static int fill_states(graphc_session *s, const graphc_plan *p, double size) {
             random = random * 1664525u + 1013904223u;
             v[k] = (float)size * ((float)(random >> 8) / 8388608.0f - 1.0f);
         }
-        if (v && set_state(s, i, &t, v)) return fail(s, "state");
+        if (v && set_state(s, i, &t, v)) return run_failed(s, "state");
         free(v);
     }
     return 0;
@@ -173,12 +163,6 @@ static int compare_states(graphc_session *gpu, graphc_session *cpu, const graphc
     printf("  states: largest difference over size %.2e, of %s%s\n", worst, name,
            ok ? "" : "  TOO FAR");
     return ok ? 0 : 1;
-}
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 typedef struct Row {
@@ -244,30 +228,20 @@ static int time_steps(graphc_session *s, const graphc_plan *p, const Options *o)
     if (status) return status;
     for (int i = 0; i < o->timed; i++) {
         double t = now();
-        if (graphc_run_entry(s, entry) || graphc_sync(s)) return fail(s, "step");
+        if (graphc_run_entry(s, entry) || graphc_sync(s)) return run_failed(s, "step");
         t = now() - t;
         if (t < best) best = t;
     }
-    if (graphc_workspace_size(s, &bytes)) return fail(s, "workspace");
+    if (graphc_workspace_size(s, &bytes)) return run_failed(s, "workspace");
     printf("  one step %.3f ms, workspace %.1f MB\n", 1e3 * best, 1e-6 * (double)bytes);
     graphc_session_profile(s, true);
     for (int i = 0; i < 2; i++)
-        if (graphc_run_entry(s, entry) || graphc_sync(s)) return fail(s, "profiled step");
+        if (graphc_run_entry(s, entry) || graphc_sync(s)) return run_failed(s, "profiled step");
     return print_kernels(s, p, o->each);
 }
 
 static double apart(double a, double b) {
     return fabs(a - b) / (fabs(a) + 1e-12);
-}
-
-static graphc_session *session(const graphc_plan *p, graphc_device_kind device, const Options *o) {
-    char error[512];
-    graphc_session *s = NULL;
-    graphc_session_options so = GRAPHC_SESSION_OPTIONS_INIT;
-    so.device = device;
-    so.weights_dir = o->weights;
-    if (graphc_session_create(p, &so, &s, error, sizeof error)) fprintf(stderr, "%s\n", error);
-    return s;
 }
 
 static int compare(graphc_session *gpu, graphc_session *cpu, const graphc_plan *p,
@@ -329,9 +303,9 @@ int main(int argc, char **argv) {
         return 2;
     }
     printf("%s\n", o.plan);
-    graphc_session *gpu = session(p, GRAPHC_CUDA, &o);
+    graphc_session *gpu = open_session(p, GRAPHC_CUDA, o.weights);
     graphc_device_kind other = o.twice ? GRAPHC_CUDA : GRAPHC_CPU;
-    graphc_session *cpu = gpu && !o.alone ? session(p, other, &o) : NULL;
+    graphc_session *cpu = gpu && !o.alone ? open_session(p, other, o.weights) : NULL;
     int status = !gpu ? 77 : !cpu && !o.alone ? 5 : compare(gpu, cpu, p, &o);
     if (status <= 1 && o.timed) {
         int st = time_steps(gpu, p, &o);

@@ -3,22 +3,18 @@ where the numbers are, in light and in dark. Skipped without chromium (tests/set
 
     page.py TRAIN_TOOL [KEEP]    KEEP: a folder for the page and its pictures
 """
-import json, math, os, re, shutil, subprocess, sys, tempfile
+import json, math, os, re, subprocess, sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from tool import check, failed
+import browser
+from tool import check
 
+browser.need()
 tool = sys.argv[1]
-browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if not browser:
-    print("skipped: there is no chromium")
-    sys.exit(77)
 
-# Appended to a copy of the page: what it looks like from inside.
-PROBE = """<script>
-// A window has a least width; nothing in the page asks for the window's, so the root can stand for it.
-document.documentElement.style.width = Math.min(innerWidth, WIDTH) + 'px';
+# What the page looks like from inside.
+PROBE = """
 const right = Math.max(...[...document.querySelectorAll('body *')].map(e => e.getBoundingClientRect().right));
-const r = {wide: right - Math.min(innerWidth, WIDTH), plots: []};
+const r = {wide: right - document.documentElement.getBoundingClientRect().right, plots: []};
 for (const p of document.querySelectorAll('.plot')) {
   const box = p.getBoundingClientRect();
   p.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width / 2, clientY: box.top + 5}));
@@ -31,16 +27,7 @@ for (const p of document.querySelectorAll('.plot')) {
 r.dark = matchMedia('(prefers-color-scheme: dark)').matches;
 r.back = getComputedStyle(document.body).backgroundColor;
 document.title = JSON.stringify(r);
-</script>"""
-
-
-def chromium(d, *args):
-    p = subprocess.run([browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr",
-                        f"--user-data-dir={d}/profile", "--virtual-time-budget=2000", *args],
-                       capture_output=True, text=True, timeout=600)
-    said = [l for l in p.stderr.splitlines() if "CONSOLE" in l]
-    check(not said, f"the console says {said}")
-    return p.stdout
+"""
 
 
 def lines(steps, noise=True):
@@ -64,13 +51,11 @@ def page(d, name, records, title):
 
 
 def look(d, name, text, width, *args):
-    open(f"{d}/probe.html", "w").write(text.replace("</body>", PROBE.replace("WIDTH", str(width)) + "</body>"))
-    html = chromium(d, f"--window-size={width},900", *args, "--dump-dom", f"file://{d}/probe.html")
-    chromium(d, f"--window-size={width},1500", *args, f"--screenshot={d}/{name}-{width}{'-dark' if args else ''}.png",
-             f"file://{d}/{name}.html")
-    found = re.search(r"<title>(.*?)</title>", html, re.S)
-    check(found and found[1].startswith("{"), "the page's script did not end")
-    return json.loads(found[1].replace("&lt;", "<").replace("&amp;", "&"))
+    r, said = browser.probe(d, text, PROBE, width, *args)
+    said += browser.picture(d, f"{d}/{name}.html", f"{d}/{name}-{width}{'-dark' if args else ''}.png", width, 1500, *args)
+    check(not said, f"the console says {said}")
+    check(r, "the page's script did not end")
+    return r
 
 
 def test(d):
@@ -89,11 +74,4 @@ def test(d):
     page(d, "none", [], "no step yet")
 
 
-if len(sys.argv) > 2:
-    os.makedirs(sys.argv[2], exist_ok=True)
-    test(os.path.abspath(sys.argv[2]))
-else:
-    with tempfile.TemporaryDirectory() as folder:
-        test(folder)
-print(f"{failed()} failures")
-sys.exit(failed() != 0)
+browser.try_pages(test)

@@ -1,11 +1,13 @@
-/* What the programs that bind a plan's inputs share. */
-#ifndef TESTS_GPU_PLAN_INPUTS_H
-#define TESTS_GPU_PLAN_INPUTS_H
+/* What the programs that run a plan on a GPU share. */
+#ifndef TESTS_GPU_PLAN_RUN_H
+#define TESTS_GPU_PLAN_RUN_H
 
 #include "runtime/graphc.h"
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* SYMBOL=VALUE of the command line. */
 typedef struct Symbols {
@@ -36,6 +38,30 @@ static inline size_t tensor_count(const graphc_tensor *t) {
     size_t n = 1;
     for (int32_t i = 0; i < t->rank; i++) n *= (size_t)t->shape[i];
     return n;
+}
+
+/* NULL without that device, which is said. */
+static inline graphc_session *open_session(const graphc_plan *p, graphc_device_kind device,
+                                           const char *weights) {
+    char why[512];
+    graphc_session *s = NULL;
+    graphc_session_options o = GRAPHC_SESSION_OPTIONS_INIT;
+    o.device = device;
+    o.weights_dir = weights;
+    if (graphc_session_create(p, &o, &s, why, sizeof why)) fprintf(stderr, "%s\n", why);
+    return s;
+}
+
+static inline int run_failed(const graphc_session *s, const char *what) {
+    fprintf(stderr, "%s: %s\n", what, graphc_session_error(s));
+    return 5;
+}
+
+/* In seconds. */
+static inline double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 #endif
