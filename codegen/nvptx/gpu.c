@@ -294,6 +294,21 @@ Expr gpu_points(Emit *e, const Kernel *k, uint32_t axes) {
     return n;
 }
 
+void gpu_walk(Gpu *g, uint32_t axes, void (*inside)(Gpu *, const void *), const void *of) {
+    Emit *e = g->e;
+    if (!axes) {
+        inside(g, of);
+        return;
+    }
+    uint32_t axis = (uint32_t)__builtin_ctz(axes);
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMValueRef n = emit_expr(e, g->k->axes[axis].extent);
+    emit_loop_begin(e, l, "walk", emit_i64(e, 0), n, emit_i64(e, 1), false);
+    emit_set_sym(e, g->k->axes[axis].sym, l->i);
+    gpu_walk(g, axes & ~(1u << axis), inside, of);
+    emit_loop_end(e, l);
+}
+
 const KAxis *gpu_axis(const Gpu *g, uint32_t axis) {
     return &g->k->axes[__builtin_ctz(axis)];
 }

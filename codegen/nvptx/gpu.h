@@ -65,6 +65,8 @@ LLVMValueRef gpu_shared(Gpu *g, LLVMTypeRef elem, uint32_t n);
 /* Binds the axes of the mask to the digits of `flat`, outermost first. */
 void gpu_decode(Emit *e, const Kernel *k, uint32_t axes, Expr flat);
 Expr gpu_points(Emit *e, const Kernel *k, uint32_t axes);
+/* inside(g, of) at every point of `axes`, by loops of this thread, innermost last. */
+void gpu_walk(Gpu *g, uint32_t axes, void (*inside)(Gpu *, const void *), const void *of);
 /* How often loads and stores are contiguous (+) or strided (-) along an axis, among those that are
  * done anew for every point of an axis of `inner`. */
 int gpu_contiguity(Emit *e, const Kernel *k, const uint32_t *dom, uint32_t inner, uint32_t axis);

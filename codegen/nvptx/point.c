@@ -79,20 +79,9 @@ static LLVMValueRef fold_of(Gpu *g, KVal v) {
     return fold_axes(g, o, o->axes, emit_fold_identity(g->e, (KFold)o->fold, t, lanes));
 }
 
-/* Loops over the axes that a pass's stores walk, innermost last. */
-static void walk_stores(Gpu *g, const Pass *p, uint32_t axes) {
-    Emit *e = g->e;
-    if (!axes) {
-        for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
-        return;
-    }
-    uint32_t axis = (uint32_t)__builtin_ctz(axes);
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    LLVMValueRef n = emit_expr(e, g->k->axes[axis].extent);
-    emit_loop_begin(e, l, "walk", emit_i64(e, 0), n, emit_i64(e, 1), false);
-    emit_set_sym(e, g->k->axes[axis].sym, l->i);
-    walk_stores(g, p, axes & ~(1u << axis));
-    emit_loop_end(e, l);
+static void store_pass(Gpu *g, const void *pass) {
+    const Pass *p = pass;
+    for (uint32_t i = 0; i < p->nstores; i++) emit_store(g->e, p->stores[i]);
 }
 
 static void run_passes(Gpu *g) {
@@ -101,7 +90,7 @@ static void run_passes(Gpu *g) {
         const Pass *p = &r->pass[i];
         for (uint32_t f = 0; f < p->nfolds; f++)
             emit_override(g->e, p->folds[f], fold_of(g, p->folds[f]));
-        if (p->nstores) walk_stores(g, p, p->axes);
+        if (p->nstores) gpu_walk(g, p->axes, store_pass, p);
     }
 }
 

@@ -194,26 +194,16 @@ bool gpu_compact(Gpu *g) {
 
 /* --- Serial: axes that decide addresses through data are walked in order ------------------- */
 
-static void walk(Gpu *g, uint32_t axes) {
-    Emit *e = g->e;
-    if (!axes) {
-        stores(g);
-        return;
-    }
-    uint32_t axis = (uint32_t)__builtin_ctz(axes);
-    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    LLVMValueRef n = emit_expr(e, g->k->axes[axis].extent);
-    emit_loop_begin(e, l, "walk", emit_i64(e, 0), n, emit_i64(e, 1), false);
-    emit_set_sym(e, g->k->axes[axis].sym, l->i);
-    walk(g, axes & ~(1u << axis));
-    emit_loop_end(e, l);
+static void store_in_order(Gpu *g, const void *unused) {
+    (void)unused;
+    stores(g);
 }
 
 bool gpu_serial(Gpu *g) {
     if (!g->k->serial) return false;
     EmitIf inside;
     points_begin(g, g->rows->par, &inside);
-    walk(g, g->rows->ordered);
+    gpu_walk(g, g->rows->ordered, store_in_order, NULL);
     emit_if_end(g->e, &inside);
     return true;
 }
