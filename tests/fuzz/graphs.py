@@ -9,7 +9,7 @@ fusion stopped early, whichever the seed picks; with `--every`, in all of these 
 Where values of 16 bits lie between, or an output is what is left of terms that cancel, roundings differ: such a graph is wrong where the evaluator says so, too, and `rounded` otherwise. Operators that jump (rounding, comparisons, sorting) are only given values
 that no rounding has touched, so that every difference is a defect. A graph that differs is kept with its inputs, and
 `graphc verify` says of it which side is right. graphs_open.txt lists the seeds that are known to differ and why; one of them
-that agrees must be taken out, but for those that are onnxruntime's, which differ by processor. With `--of table` a model holds nodes over the whole op table instead (table.py); those that
+that agrees must be taken out, but for those that are onnxruntime's, which differ by processor. With `--of table` a model holds nodes over the whole op table instead (table/); those that
 graphc says it does not support are counted as that.
 """
 import argparse, collections, json, os, re, shutil, subprocess, sys, tempfile, time

@@ -3,7 +3,7 @@ largest and smallest integers. Each run ends in results or in a message, never b
 
     wild.py GRAPHC [--seed N] [--count N] [--jobs N] [--seconds S] [--folder DIR]
 
-A case is a function of its seed: the model of table.py, compiled once, and RUNS feeds. What fails is kept with its inputs.
+A case is a function of its seed: the model of table, compiled once, and RUNS feeds. What fails is kept with its inputs.
 """
 import argparse, collections, os, random, resource, shutil, subprocess, sys, tempfile, time
 from concurrent.futures import ThreadPoolExecutor
