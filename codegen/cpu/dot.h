@@ -216,14 +216,16 @@ void dot_ask_line(Dot *d, LLVMValueRef at);
 void dot_ask_near(Dot *d, const DotAhead *a, uint32_t i, LLVMValueRef row, uint32_t nv);
 
 /* dot_kernel.c */
-/* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked
- * off if `masked`. */
-void dot_tiles(Dot *d, uint32_t nv, bool masked);
-void dot_store_all(Dot *d);
 bool dot_in_chunks(const Dot *d);      /* sums are made of chunks, which meet in `tile` */
 int64_t dot_right_bytes(const Dot *d); /* of an element of the right operand, as panels hold it */
 bool dot_is_deep(const Dot *d);        /* k is so long that two panels leave the cache no room */
 bool dot_may_slice(const Dot *d);      /* ... and are walked chunk by chunk where nothing is made */
+
+/* dot_tiles.c */
+/* All row tiles of the item against nv vectors from column d->n0 on; columns from N on are masked
+ * off if `masked`. */
+void dot_tiles(Dot *d, uint32_t nv, bool masked);
+void dot_store_all(Dot *d);
 /* Of nv vectors of columns from d->n0 on, those that there are; NULL: all. */
 void dot_column_masks(Dot *d, uint32_t nv, bool masked, LLVMValueRef *mask);
 /* First element of right operand i's sub-panel: row 0, column n0. */
