@@ -1,6 +1,6 @@
 /* The targets. A new one is a row here; a new kind of machine has a compile hook of its own, too */
 #include "codegen/target.h"
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 #include "codegen/nvptx/ptx.h"
 #include <string.h>
 

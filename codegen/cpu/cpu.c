@@ -1,6 +1,6 @@
 /* CPU targets: every kernel for each instruction set of the row, linked into one image per set. */
 #include "codegen/compile.h"
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 #include "codegen/cpu/image.h"
 #include "codegen/emit/emit_internal.h"
 #include "runtime/base/map.h"

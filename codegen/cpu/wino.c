@@ -6,7 +6,7 @@
  * plane; then each tile's 16 sums become 4 outputs, to which the epilogue is applied. Where the
  * output's height or width is odd the last tile overlaps its neighbour and stores only what that
  * did not. */
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 
 static Expr half(Dot *d, Expr n) {
     return expr_ceildiv(d->p, n, expr_const(d->p, 2));

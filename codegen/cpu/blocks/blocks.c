@@ -11,7 +11,7 @@
  * Where there are four rows at most, all columns of a panel are multiplied at a time, for memory is
  * what they wait for; of more, one vector of columns by a tile of rows: so accumulators of both
  * types fit the registers. */
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 
 enum {
     UNIT = 32, /* rows of k that are unrolled; of 4 bits by i8, 16 bits hold a sum of so many / 2 */

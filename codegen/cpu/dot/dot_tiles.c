@@ -1,5 +1,5 @@
 /* Row tiles: which micro-kernels compute one, and what becomes of its sums. */
-#include "codegen/cpu/dot_micro.h"
+#include "codegen/cpu/dot/dot_micro.h"
 
 LLVMValueRef dot_panel_start(Dot *d, uint32_t i) {
     Emit *e = d->e;

@@ -1,6 +1,6 @@
 /* What the operands of a contraction have in common: groups of axes that are walked as one, and how
  * an index moves along them. */
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 #include <math.h>
 
 void dot_group(Dot *d, DotGroup *g, uint32_t axes) {

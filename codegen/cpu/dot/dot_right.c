@@ -1,6 +1,6 @@
 /* The right operand of a contraction: how it can be read, copies of what cannot, and what is asked
  * for ahead. */
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 #include "codegen/emit/shuffle.h"
 
 /* True when columns end on a vector boundary in every sub-panel: nothing beyond is read. */

@@ -1,5 +1,5 @@
 /* Contractions on CPUs: matrix products and convolutions with prologues and epilogues. */
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 
 /* Right operands of which every thread's cache keeps a copy. */
 #define KEPT_RIGHT (512 << 10)

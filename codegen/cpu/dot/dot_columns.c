@@ -1,7 +1,7 @@
 /* The left operand whose rows lie side by side, as X does in X^T * dY: read along k it would take a
  * line of memory for every element. It is copied as it lies, a tile's rows at a time, to
  * [tile][k][DOT_ROWS]; the table then points to the tile's columns, DOT_ROWS elements a step. */
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 #include <string.h>
 
 #define MIN_ROWS 16 /* side by side: fewer are not worth a copy of their own */

@@ -12,7 +12,7 @@
  *
  * The operating system must have granted the registers (runtime/cpu/isa.c). No call may stand
  * between their configuration and their release: none is in emitted code. */
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 
 enum {
     TILE_ROWS = 16,

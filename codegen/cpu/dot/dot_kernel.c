@@ -1,5 +1,5 @@
 /* All of k for a micro-kernel: runs, chunks of long sums, slices of panels. */
-#include "codegen/cpu/dot_micro.h"
+#include "codegen/cpu/dot/dot_micro.h"
 #include <string.h>
 
 /* --- Long sums ------------------------------------------------------------------------- */

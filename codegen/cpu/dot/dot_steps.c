@@ -1,5 +1,5 @@
 /* The micro-kernel: steps of k, one by one, in pairs, made, in fours. */
-#include "codegen/cpu/dot_micro.h"
+#include "codegen/cpu/dot/dot_micro.h"
 
 /* One vector of the right operand's current row, widened to type `to`. */
 static LLVMValueRef load_b(Dot *d, const DotB *b, LLVMValueRef row, uint32_t j, DType to) {

@@ -2,7 +2,7 @@
 #ifndef CODEGEN_CPU_DOT_MICRO_H
 #define CODEGEN_CPU_DOT_MICRO_H
 
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 
 /* One micro-kernel: `rows` rows of the table from entry `at` on against nv vectors. */
 typedef struct Micro {

@@ -1,6 +1,6 @@
 /* The left operand of a contraction: how it can be read, its table, and how what cannot be read in
  * place is computed into scratch. */
-#include "codegen/cpu/dot.h"
+#include "codegen/cpu/dot/dot.h"
 
 /* A product of comparisons, each affine in the run's axes: true within a run if true at its ends */
 static bool is_box(Dot *d, Expr mask, uint32_t nrun) {
