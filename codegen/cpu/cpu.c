@@ -61,17 +61,17 @@ static bool is_wanted(const CodeOptions *o, const Isa *isa) {
 }
 
 /* Whether the kernel has code of its own there. */
-static bool has_code(const CodeOptions *o, const Isa *isa, const Kernel *k) {
+static bool has_code(const CodeOptions *o, const Isa *isa, const Kernel *k, ExprPool *p) {
     if (!is_wanted(o, isa)) return false;
     if (!isa->extends) return true;
     if (k->tem != TEM_dot) return false;
     if (isa->tiles || isa->multiply_bf16) return dot_is_bf16(k) || (isa->tiles && k->dot.quads);
-    return k->dot.quads || k->dot.block;
+    return k->dot.quads || k->dot.block || (dot_has_digits(isa) && kir_part(k, p, NULL));
 }
 
 static void compile_job(CompileWorker *w, CompileJob *j) {
     for (uint32_t v = 0; v < w->target->nisas; v++)
-        if (has_code(w->o, &w->target->isa[v], j->k) && !emit_variant(w, j, v)) return;
+        if (has_code(w->o, &w->target->isa[v], j->k, j->exprs) && !emit_variant(w, j, v)) return;
 }
 
 static void init_llvm(void) {
@@ -121,7 +121,13 @@ static graphc_status link_variant(const CompileList *l, uint32_t v, Arena *a, Di
     return GRAPHC_OK;
 }
 
-static const char *how(const Kernel *k, Arena *a) {
+static const char *how(const Kernel *k, ExprPool *p, Arena *a) {
+    const uint32_t part = k->tem == TEM_dot ? kir_part(k, p, NULL) : 0;
+    if (part)
+        return arena_printf(a,
+                            "with AVX512-VNNI f32 is multiplied as integers of 24 bits in units "
+                            "of each %u",
+                            part);
     if (!k->dot.block) return NULL;
     return arena_printf(a, "integers of 8 bits and of few are multiplied, sums of %u scaled",
                         k->dot.block);
@@ -143,7 +149,8 @@ static graphc_status link_all(CompileList *l, Arena *a, DiagSink *d, CodeResult 
         const CompileJob *j = &l->jobs[n];
         CodeKernel *k = &out->kernels[i];
         const Kernel *kernel = l->s->steps.v[i].kernel;
-        *k = (CodeKernel){.symbol = kernel->name, .ndims = j->dims.v.n, .note = how(kernel, a)};
+        *k = (CodeKernel){
+            .symbol = kernel->name, .ndims = j->dims.v.n, .note = how(kernel, j->exprs, a)};
         k->dims = compile_import_dims(l, j, a);
         k->work = compile_import(l, j, j->info.work);
         k->cost = compile_import(l, j, j->info.cost);

@@ -165,6 +165,10 @@ LLVMValueRef emit_map(Emit *e, Op op, DType t, LLVMValueRef x, LLVMValueRef y, L
 LLVMValueRef emit_cast(Emit *e, DType from, DType to, LLVMValueRef x);
 LLVMValueRef emit_cast_round(Emit *e, DType from, DType to, bool saturate, int round,
                              LLVMValueRef x);
+/* f32 to i32, to the nearest even, of what fits. */
+LLVMValueRef emit_nearest(Emit *e, LLVMValueRef x);
+/* x between lo and hi; what is no number becomes lo. */
+LLVMValueRef emit_between(Emit *e, LLVMValueRef x, double lo, double hi);
 /* math.c: transcendental functions over f32 or f64, scalar or vector; NULL: op is not one. */
 LLVMValueRef emit_math(Emit *e, Op op, LLVMValueRef x, LLVMValueRef y);
 /* exp(x) for x <= 0, -inf too; within an ulp and |x| half ulps. What is summed up and divided by

@@ -731,16 +731,14 @@ static bool is_clamp(const Emit *e, KVal v, Clamp *c) {
     return x && c->lo <= c->hi;
 }
 
-/* To i32, to the nearest even, of what fits. */
-static LLVMValueRef round_to_i32(Emit *e, LLVMValueRef x) {
+LLVMValueRef emit_nearest(Emit *e, LLVMValueRef x) {
     LLVMTypeRef over[2] = {emit_vec(e->i32, LLVMGetVectorSize(LLVMTypeOf(x))), LLVMTypeOf(x)};
     LLVMValueRef fn = LLVMGetIntrinsicDeclaration(
         e->mod, LLVMLookupIntrinsicID("llvm.lrint", strlen("llvm.lrint")), over, 2);
     return LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, &x, 1, "");
 }
 
-/* x between lo and hi; what is no number becomes lo. */
-static LLVMValueRef between(Emit *e, LLVMValueRef x, double lo, double hi) {
+LLVMValueRef emit_between(Emit *e, LLVMValueRef x, double lo, double hi) {
     LLVMValueRef a = emit_f(e, LLVMTypeOf(x), lo), b = emit_f(e, LLVMTypeOf(x), hi);
     x = LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOGT, x, a, ""), x, a, "");
     return LLVMBuildSelect(e->b, LLVMBuildFCmp(e->b, LLVMRealOLT, x, b, ""), x, b, "");
@@ -768,10 +766,10 @@ static EmitVal emit_clamped(Emit *e, KVal v) {
     if (m) return (EmitVal){.v = m->v, .depth = x.depth};
     EmitPlace back = emit_hoist(e, x.depth);
     LLVMTypeRef i32 = emit_vec(e->i32, LLVMGetVectorSize(LLVMTypeOf(x.v)));
-    LLVMValueRef y = between(e, x.v, c.lo, c.hi);
+    LLVMValueRef y = emit_between(e, x.v, c.lo, c.hi);
     if (!rounds && c.plus != 0) /* a fraction is cut towards 0 behind the sum */
         y = LLVMBuildFAdd(e->b, y, emit_f(e, LLVMTypeOf(y), c.plus), "");
-    y = rounds ? round_to_i32(e, y) : LLVMBuildFPToSI(e->b, y, i32, "");
+    y = rounds ? emit_nearest(e, y) : LLVMBuildFPToSI(e->b, y, i32, "");
     if (rounds && c.plus != 0) y = LLVMBuildAdd(e->b, y, emit_i(e, i32, (int64_t)c.plus), "");
     key.v = emit_cast(e, DT_i32, t, y);
     emit_memo_put(e, x.depth, key);

@@ -243,6 +243,11 @@ bool kir_scaled(const Kernel *k, KVal v, KScaled *x);
 /* Whether the operands of a dot are in blocks of k->dot.block rows as KDot says. Needs k's axes to
  * have their roles. */
 bool kir_in_blocks(const Kernel *k, ExprPool *p);
+/* Of a dot in f32 whose right operands are such words: rows of k, KIR_PART or half as many, of
+ * which k has a whole number, and for which each column has one scale and one zero point, an
+ * integer. 0: it is no such dot. *bits: of what words hold; NULL: not asked for. */
+#define KIR_PART 32
+uint32_t kir_part(const Kernel *k, ExprPool *p, uint32_t *bits);
 /* Reference interpreter: bufs[i] has params[i].dtype elements. sym_values: all non-axis symbols. */
 graphc_status kir_eval(const Kernel *k, ExprPool *p, void *const *bufs, const int64_t *sym_values,
                        Arena *a);

@@ -1,5 +1,6 @@
 /* Contractions in blocks (KDot.block): what their operands are made of, and whether they are. */
 #include "fusion/kir/kir_internal.h"
+#include <math.h>
 #include <stdlib.h>
 
 void kir_set_axes(const Kernel *k, ExprPool *p, uint32_t axes, int64_t at, int64_t *value) {
@@ -59,7 +60,7 @@ typedef struct Walk {
     const Kernel *k;
     ExprPool *p;
     int64_t *value;
-    int64_t rows;
+    int64_t rows, block;
 } Walk;
 
 static int64_t at_row(Walk *w, Expr e, int64_t row) {
@@ -68,12 +69,14 @@ static int64_t at_row(Walk *w, Expr e, int64_t row) {
 }
 
 /* Whether e is the same in all rows of every `unit` of them; seen in the first, the second and the
- * last block. */
+ * last block, and where the unit is a block in both ends of each. */
 static bool stays(Walk *w, Expr e, int64_t unit) {
-    const int64_t block = w->k->dot.block, start[3] = {0, block, w->rows - block};
+    const int64_t block = w->block, start[3] = {0, block, w->rows - block};
     for (int i = 0; e && i < 3; i++)
         for (int64_t r = start[i]; r < start[i] + block && r < w->rows; r++)
             if (at_row(w, e, r) != at_row(w, e, r / unit * unit)) return false;
+    for (int64_t r = 0; e && unit == block && r < w->rows; r += block)
+        if (at_row(w, e, r) != at_row(w, e, r + block - 1)) return false;
     return true;
 }
 
@@ -89,23 +92,29 @@ static bool value_stays(Walk *w, KVal v, int64_t unit) {
 /* Rows lie in words from their lowest bits on. */
 static bool in_words(Walk *w, const KScaled *b) {
     const int64_t per = 32 / b->bits;
-    if (w->k->dot.block % per || !value_stays(w, b->word, per)) return false;
-    for (int64_t r = 0; r < w->rows && r < 2 * w->k->dot.block; r++)
+    if (w->block % per || !value_stays(w, b->word, per)) return false;
+    for (int64_t r = 0; r < w->rows && r < 2 * w->block; r++)
         if (at_row(w, w->k->ops[b->shift].index, r) != r % per * b->bits) return false;
     return true;
 }
 
-static bool operands_hold(Walk *w) {
+/* Right operands, all of as many bits. */
+static bool right_hold(Walk *w) {
     const KDot *t = &w->k->dot;
-    KScaled a, b, first;
-    if (!kir_scaled(w->k, t->a, &a) || a.word || a.zero) return false;
-    if (!value_stays(w, a.scale, t->block) || !kir_scaled(w->k, t->b[0], &first)) return false;
+    KScaled b, first;
+    if (!kir_scaled(w->k, t->b[0], &first)) return false;
     for (uint32_t i = 0; i < t->nacc; i++) {
         if (!kir_scaled(w->k, t->b[i], &b) || !b.word || b.bits != first.bits) return false;
-        if (!in_words(w, &b) || !value_stays(w, b.scale, t->block)) return false;
-        if (b.zero && !value_stays(w, b.zero, t->block)) return false;
+        if (!in_words(w, &b) || !value_stays(w, b.scale, w->block)) return false;
+        if (b.zero && !value_stays(w, b.zero, w->block)) return false;
     }
     return true;
+}
+
+static bool left_holds(Walk *w) {
+    KScaled a;
+    return kir_scaled(w->k, w->k->dot.a, &a) && !a.word && !a.zero &&
+           value_stays(w, a.scale, w->block);
 }
 
 /* Addresses that the kernel computes hide the axes that they depend on. */
@@ -115,24 +124,65 @@ static bool is_indirect(const Kernel *k) {
     return false;
 }
 
-bool kir_in_blocks(const Kernel *k, ExprPool *p) {
-    const KDot *t = &k->dot;
-    const uint32_t n = expr_sym_count(p);
+/* Of k, where it is known; or 0. */
+static int64_t rows_of(const Kernel *k, ExprPool *p) {
     int64_t size = 1, extent;
     for (uint32_t i = 0; i < k->naxes; i++) {
-        if (!(t->k >> i & 1)) continue;
-        if (!expr_is_const(p, k->axes[i].extent, &extent)) return false;
+        if (!(k->dot.k >> i & 1)) continue;
+        if (!expr_is_const(p, k->axes[i].extent, &extent)) return 0;
         size *= extent;
     }
-    const bool power = t->block >= 16 && t->block <= INT16_MAX && !(t->block & (t->block - 1));
-    const bool whole = power && size && size % t->block == 0;
-    if (!whole || t->pack || t->wino || k->ops[t->acc[0]].dtype != DT_f32 || is_indirect(k))
-        return false;
-    Walk w = {k, p, calloc((size_t)n + 1, sizeof(int64_t)), size};
+    return size;
+}
+
+static bool walk_holds(const Kernel *k, ExprPool *p, int64_t block, bool (*holds)(Walk *w)) {
+    const uint32_t n = expr_sym_count(p);
+    Walk w = {k, p, calloc((size_t)n + 1, sizeof(int64_t)), rows_of(k, p), block};
     if (!w.value) arena_out_of_memory(n * sizeof(int64_t));
     for (uint32_t i = 0; i < n; i++) w.value[i] = expr_hint(p, expr_sym_ref(p, i));
     for (uint32_t i = 0; i < k->naxes; i++) w.value[k->axes[i].sym] = 0;
-    const bool ok = operands_hold(&w);
+    const bool ok = holds(&w);
     free(w.value);
     return ok;
+}
+
+/* In f32, of operands that are not stored in a form of their own. */
+static bool may_be_scaled(const Kernel *k) {
+    return !k->dot.pack && !k->dot.wino && k->ops[k->dot.acc[0]].dtype == DT_f32 && !is_indirect(k);
+}
+
+static bool both_hold(Walk *w) {
+    return left_holds(w) && right_hold(w);
+}
+
+bool kir_in_blocks(const Kernel *k, ExprPool *p) {
+    const int64_t block = k->dot.block, rows = rows_of(k, p);
+    const bool power = block >= 16 && block <= INT16_MAX && !(block & (block - 1));
+    return power && rows && rows % block == 0 && may_be_scaled(k) &&
+           walk_holds(k, p, block, both_hold);
+}
+
+/* --- Whether the right ones are --------------------------------------------------------------- */
+
+/* Integers that were 8 bits at most, and perhaps something more. */
+static bool are_integers(const Kernel *k, KVal v) {
+    const KOp *o = &k->ops[v];
+    if (o->op == K_konst)
+        return o->imm.f >= 0 && o->imm.f <= UINT8_MAX && o->imm.f == rint(o->imm.f);
+    if (o->op == OP_add) return are_integers(k, o->in[0]) && are_integers(k, o->in[1]);
+    const DType from = o->op == OP_cast ? (DType)k->ops[o->in[0]].dtype : DT_f32;
+    return dtype_is_int(from) && dtype_bytes(from) == 1;
+}
+
+uint32_t kir_part(const Kernel *k, ExprPool *p, uint32_t *bits) {
+    const KDot *t = &k->dot;
+    KScaled b = {0};
+    if (t->block || t->quads || !may_be_scaled(k) || k->ops[t->a].dtype != DT_f32) return 0;
+    for (uint32_t i = 0; i < t->nacc; i++)
+        if (!kir_scaled(k, t->b[i], &b) || (b.zero && !are_integers(k, b.zero))) return 0;
+    const int64_t rows = rows_of(k, p);
+    if (bits) *bits = b.bits;
+    for (uint32_t part = KIR_PART; part >= KIR_PART / 2; part /= 2)
+        if (rows && rows % part == 0 && walk_holds(k, p, part, right_hold)) return part;
+    return 0;
 }

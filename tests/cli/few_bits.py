@@ -3,7 +3,7 @@
 MatMulNBits of 2, 4 and 8 bits, blocks of 16 to 256, with zero points and without, and DequantizeLinear of 4 and 8 bits in front of a
 product: what a plan prepares at load is no larger than
 its words, scales and zero points in panels, also where projections of one input become one product; results are those of the formula in f64; a row's bits do not depend on how many
-rows stand beside it, though one tile of rows expands weights in registers and more rows a panel in scratch. With g_idx, results alone."""
+rows stand beside it, though one tile of rows expands weights in registers and more rows a panel in scratch, and a pair of them all columns at a time. With g_idx, results alone."""
 import json, os, sys
 import numpy as np
 import onnx
@@ -50,15 +50,55 @@ def one(bits, block, k, n, zeros):
     w = w.reshape(n, -1)[:, :k].T
     x = rng.standard_normal((21, k)).astype(np.float32)
     got = {}
-    for rows in (1, 8, 21):
+    for rows in (1, 2, 3, 8, 21):
         np.save("x.npy", x[:rows])
-        for isa in ("3", "4") if bits == 4 and block < 64 else ("4",):
-            run("run", "m.plan", "--isa", isa, "--input", "x=x.npy", "--output-dir", "out")
+        for isa in ((), ("--isa", "4"), ("--isa", "3"))[:3 if bits == 4 and block < 64 else 2]:
+            run("run", "m.plan", *isa, "--input", "x=x.npy", "--output-dir", "out")
             y = got[rows, isa] = np.load("out/y.npy")
             want = x[:rows].astype(np.float64) @ w
             size = np.abs(x[:rows].astype(np.float64)) @ np.abs(w)
             check((np.abs(y - want) <= 2e-6 * size).all(), f"{what}: {rows} rows are off by {np.abs((y - want) / size).max():.1e}")
             check((y[0] == got[1, isa][0]).all(), f"{what}: the first of {rows} rows has other bits than alone")
+
+
+def sizes_apart():
+    """Of parts of k, of zeros, of numbers far apart, of the largest and of small ones, infinite ones and none, each row by itself;
+    a part beside a large number is as exact as that one is."""
+    k, n, block, most = 256, 50, 32, np.finfo(np.float32).max
+    q, scale, z, blocks, names, consts = weights(4, block, k, n, 1)
+    node = h.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", bits=4, block_size=block, K=k, N=n)
+    g = h.make_graph([node], "g", [h.make_tensor_value_info("x", T.FLOAT, ["rows", k])],
+                     [h.make_tensor_value_info("y", T.FLOAT, ["rows", n])], consts)
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21), h.make_opsetid("com.microsoft", 1)], ir_version=10), "m.onnx")
+    run("m.onnx", "-o", "m.plan")
+    w = unpack(q, 4, block).reshape(n, blocks, block) - unpack(z, 4, blocks)[..., None]
+    w = (w * scale[..., None].astype(np.float64)).reshape(n, k).T
+    x = rng.standard_normal((12, k)).astype(np.float32)
+    x[1] = 0
+    x[2, 40:200] = 0
+    x[3, ::37] *= 1e4
+    x[4] *= np.exp(4 * rng.standard_normal(k)).astype(np.float32)
+    x[5], x[5, 3], x[5, 100] = 0, most / 1e3, -most / 1e3
+    x[6] *= 1e-30
+    x[7], x[7, 64:] = np.where(x[7] < 0, -1, 1) * np.float32(2 - 2.0**-23), 0  # all of 24 bits, next to a power of two
+    x[8, 7], x[9, 9], x[10, 70] = np.inf, -np.inf, np.nan
+    x[11, 32:64] = 0
+    exact = x.astype(np.float64)
+    finite = np.isfinite(exact)
+    peak = np.repeat(np.abs(np.where(finite, exact, 0)).reshape(12, blocks, block).max(-1), block, 1)
+    for rows in (1, 12):
+        for isa in ((), ("--isa", "4"), ("--isa", "3")):
+            for at in range(0, 12, rows):
+                np.save("x.npy", x[at:at + rows])
+                run("run", "m.plan", *isa, "--input", "x=x.npy", "--output-dir", "out")
+                for i, y in enumerate(np.load("out/y.npy"), at):
+                    with np.errstate(invalid="ignore"):
+                        want = exact[i] @ w
+                    if finite[i].all():
+                        ok = np.abs(y - want) <= 2e-7 * peak[i] @ np.abs(w) + 1e-6 * np.abs(exact[i]) @ np.abs(w)
+                    else:
+                        ok = np.where(np.isnan(want), np.isnan(y) | np.isinf(y), y == want)
+                    check(ok.all(), f"row {i} of {rows}, {isa}: {y[~ok][:3]} instead of {want[~ok][:3]}")
 
 
 def groups(bits, block, k, n, zeros, level, pad):
@@ -132,17 +172,17 @@ def bytes_in_blocks(bits, block, k, n, zeros):
     x = rng.standard_normal((1, 21, k)).astype(np.float32)
     x[0, 0, :block] = 0
     exact = rounded(x, block) if whole else x.astype(np.float64)
-    first = None
+    first = {}
     for rows in (1, 3, 8, 21):
         np.save("x.npy", x[:, :rows])
-        for isa in ([], ["--isa", "4"], ["--isa", "3"]):
+        for isa in ((), ("--isa", "4"), ("--isa", "3")):
             run("run", "m.plan", *isa, "--input", "x=x.npy", "--output-dir", "out")
             y = np.load("out/y.npy")
             off = np.abs(y - exact[:, :rows] @ w) / (np.abs(x[:, :rows].astype(np.float64)) @ np.abs(w))
             # A number in the middle of two steps may go to either, which moves its row.
             check(off.max() < 0.01 and (off <= 2e-6).mean() > 0.9, f"{what}: {rows} rows {isa} are off by {off.max():.1e}")
-            first = y[0, 0] if first is None else first
-            check((y[0, 0] == first).all(), f"{what}: the first of {rows} rows has other bits than alone")
+            alone = first.setdefault(isa if not whole else "", y[0, 0])
+            check((y[0, 0] == alone).all(), f"{what}: the first of {rows} rows has other bits than alone")
     if whole and rows > 1:
         np.save("x.npy", x)
         run("grad", "m.onnx", "--loss", "y", "--wrt", "inputs", "--input", "x=x.npy", "--output-dir", "out")
@@ -212,14 +252,14 @@ def dequantised(kind, k, ns, turned, block=0, zeros=False, scalar=False, half=Fa
     first = {}
     for rows in (1, 8, 21):
         np.save("x.npy", x[:rows])
-        for isa in ("3", "4"):
-            run("run", "m.plan", "--isa", isa, "--input", "x=x.npy", "--output-dir", "out")
+        for isa in ((), ("--isa", "4"), ("--isa", "3")):
+            run("run", "m.plan", *isa, "--input", "x=x.npy", "--output-dir", "out")
             for i, w in enumerate(ws):
                 y = np.load(f"out/y{i}.npy")
                 off = np.abs(y - x[:rows].astype(np.float64) @ w) / (np.abs(x[:rows].astype(np.float64)) @ np.abs(w))
                 check(off.max() <= (1e-3 if half else 2e-6), f"{what}: {rows} rows are off by {off.max():.1e}")
                 check((y[0] == first.setdefault((i, isa), y[0])).all(), f"{what}: the first of {rows} rows has other bits than alone")
-    cut = block if block and k % block == 0 else 0 if block else next((b for b in (128, 64, 32, 16) if k % b == 0), 0)
+    cut = block if block and k % block == 0 and block & block - 1 == 0 else 0 if block else next((b for b in (128, 64, 32, 16) if k % b == 0), 0)
     run("m.onnx", "-o", "m.plan", "--accuracy-level", "4", "--dump-ir", "ir")
     said = open("ir/post-fusion.kir").read()
     check((f" block {cut} " in said) == (cut > 0) and said.count(" block ") == (cut > 0), f"{what}: at level 4 no blocks of {cut}")
@@ -296,10 +336,14 @@ dequantised(T.INT4, 96, (50,), turned=True, scalar=True)
 dequantised(T.INT4, 128, (60, 40), turned=False, block=32, zeros=True)
 dequantised(T.INT8, 128, (60, 40), turned=False)
 dequantised(T.INT4, 128, (40,), turned=False, block=32, half=True)
+dequantised(T.INT4, 288, (97,), turned=False, block=72, zeros=True)  # no scale for each 32 rows, though for the first and the last
+dequantised(T.UINT8, 288, (50,), turned=False, block=96, zeros=True)
+sizes_apart()
 for bits, block, k, zeros in ((4, 32, 96, 0), (4, 16, 48, 1), (4, 128, 256, 1), (8, 32, 64, 0), (2, 64, 128, 1), (4, 32, 80, 0)):
     bytes_in_blocks(bits, block, k, 97, zeros)
 for block in (16, 32, 64, 128, 256):
     one(4, block, 2 * block + 8, 97, block > 32)
+    one(4, block, 3 * block, 97, block <= 32)
 one(4, 32, 333, 20, 1)
 one(8, 32, 96, 48, 1)
 one(2, 64, 192, 64, 0)

@@ -11,31 +11,13 @@
  * Where there are four rows at most, all columns of a panel are multiplied at a time, for memory is
  * what they wait for; of more, one vector of columns by a tile of rows: so accumulators of both
  * types fit the registers. */
-#include "codegen/cpu/dot/dot.h"
+#include "codegen/cpu/blocks/blocks.h"
 
 enum {
     UNIT = 32, /* rows of k that are unrolled; of 4 bits by i8, 16 bits hold a sum of so many / 2 */
     HEAD = 8,  /* bytes behind the integers of a block */
-    COPIED = 16, /* rows of k that are copied at a time */
     FEW_ROWS = 4
 };
-
-static LLVMValueRef at_byte(Dot *d, LLVMValueRef base, int64_t offset) {
-    return emit_gep(d->e, d->e->i8, base, emit_i64(d->e, offset));
-}
-
-/* The one zero point of all right operands, if it is one. */
-static bool one_zero(const Dot *d, int64_t *zero) {
-    const KOp *ops = d->k->ops;
-    const KVal first = d->scaled.b[0].zero;
-    *zero = first ? (int64_t)ops[first].imm.f : 0;
-    for (uint32_t i = 0; i < d->t->nacc; i++) {
-        const KVal v = d->scaled.b[i].zero;
-        if (!v != !first) return false;
-        if (v && (ops[v].op != K_konst || ops[v].imm.f != (double)*zero)) return false;
-    }
-    return true;
-}
 
 void dot_analyse_blocks(Dot *d) {
     DotBlocks *x = &d->scaled;
@@ -45,7 +27,7 @@ void dot_analyse_blocks(Dot *d) {
         (void)kir_scaled(d->k, d->t->b[i], &x->b[i]);
         d->b[i] = (DotB){.mode = DOT_B_BLOCKS};
     }
-    x->zeros = !one_zero(d, &x->zero);
+    x->zeros = !blocks_one_zero(d, &x->zero);
     x->count = expr_div(d->p, d->kk.size, expr_const(d->p, x->size));
     x->few = d->e->isa->vector_regs > FEW_ROWS * DOT_MAX_NV * 2 ? FEW_ROWS : 1;
     d->left = DT_i8;
@@ -55,31 +37,24 @@ void dot_analyse_blocks(Dot *d) {
     d->nruns = d->step = expr_const(d->p, 1);
 }
 
+/* Bytes of a block's copy. */
+static uint32_t copy_bytes(const Dot *d) {
+    return d->scaled.digits ? digits_bytes(d) : d->scaled.size + HEAD;
+}
+
 Expr dot_blocks_bytes(Dot *d, Expr rows) {
-    Expr row = expr_muli(d->p, d->scaled.count, d->scaled.size + HEAD);
-    return expr_mul(d->p, rows, row);
+    return expr_mul(d->p, rows, expr_muli(d->p, d->scaled.count, copy_bytes(d)));
 }
 
 /* --- The left operand --------------------------------------------------------------------- */
 
-/* 16 rows of k, words of the right operand's, in the order of its quads. */
-static LLVMValueRef in_quads(Dot *d, LLVMValueRef v) {
-    const uint32_t bits = d->scaled.b[0].bits, per = 32 / bits, quads = 8 / bits;
-    LLVMValueRef lane[COPIED];
-    for (uint32_t i = 0; i < COPIED; i++) {
-        const uint32_t in_word = i % per, at = i - in_word + in_word % 4 * quads + in_word / 4;
-        lane[i] = LLVMConstInt(d->e->i32, at, false);
-    }
-    return LLVMBuildShuffleVector(d->e->b, v, v, LLVMConstVector(lane, COPIED), "");
-}
-
 static LLVMValueRef sum_bytes(Dot *d, LLVMValueRef v) {
     Emit *e = d->e;
-    LLVMTypeRef wide = emit_vec(e->i32, COPIED);
-    v = LLVMBuildXor(e->b, v, emit_splat_n(e, LLVMConstInt(e->i8, 128, false), COPIED), "");
+    LLVMTypeRef wide = emit_vec(e->i32, BLOCKS_COPIED);
+    v = LLVMBuildXor(e->b, v, emit_splat_n(e, LLVMConstInt(e->i8, 128, false), BLOCKS_COPIED), "");
     v = LLVMBuildZExt(e->b, v, wide, "");
     v = emit_intrinsic(e, "llvm.vector.reduce.add", wide, &v, 1);
-    return LLVMBuildSub(e->b, v, LLVMConstInt(e->i32, 128 * COPIED, false), "");
+    return LLVMBuildSub(e->b, v, LLVMConstInt(e->i32, 128 * BLOCKS_COPIED, false), "");
 }
 
 static void copy_block(Dot *d, Expr at, LLVMValueRef to) {
@@ -88,24 +63,24 @@ static void copy_block(Dot *d, Expr at, LLVMValueRef to) {
     const uint32_t lanes = e->lanes;
     emit_push(e);
     dot_bind(d, &d->kk, at);
-    emit_store_ptr(e, emit_value(e, x->a.scale), at_byte(d, to, x->size), 4);
+    emit_store_ptr(e, emit_value(e, x->a.scale), blocks_at(d, to, x->size), 4);
     emit_pop(e);
-    e->lanes = COPIED;
+    e->lanes = BLOCKS_COPIED;
     LLVMValueRef sum = LLVMConstInt(e->i32, 0, false);
-    for (uint32_t i = 0; i < x->size; i += COPIED) {
+    for (uint32_t i = 0; i < x->size; i += BLOCKS_COPIED) {
         emit_push(e);
         dot_bind_lanes(d, &d->kk, expr_addi(d->p, at, i), NULL, true);
         LLVMValueRef v = emit_value_lanes(e, x->a.q);
         emit_pop(e);
         sum = LLVMBuildAdd(e->b, sum, sum_bytes(d, v), "");
-        emit_store_ptr(e, in_quads(d, v), at_byte(d, to, i), 8);
+        emit_store_ptr(e, blocks_in_quads(d, v), blocks_at(d, to, i), 8);
     }
     e->lanes = lanes;
     if (x->zeros)
         sum = LLVMBuildSIToFP(e->b, LLVMBuildNeg(e->b, sum, ""), e->f32, "");
     else
         sum = LLVMBuildMul(e->b, sum, emit_i(e, e->i32, -x->zero), "");
-    emit_store_ptr(e, sum, at_byte(d, to, x->size + 4), 4);
+    emit_store_ptr(e, sum, blocks_at(d, to, x->size + 4), 4);
 }
 
 void dot_copy_blocks(Dot *d, LLVMValueRef rows) {
@@ -117,9 +92,13 @@ void dot_copy_blocks(Dot *d, LLVMValueRef rows) {
     dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row.i, "")));
     emit_loop_begin(e, &block, "block", zero, count, one, true);
     LLVMValueRef to = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, row.i, count, ""), block.i, "");
-    to = LLVMBuildMul(e->b, to, emit_i64(e, x->size + HEAD), "");
+    to = LLVMBuildMul(e->b, to, emit_i64(e, copy_bytes(d)), "");
     Expr at = expr_muli(d->p, dot_sym(d, "block", x->count, block.i), x->size);
-    copy_block(d, at, emit_gep(e, e->i8, d->packed, to));
+    to = emit_gep(e, e->i8, d->packed, to);
+    if (x->digits)
+        digits_copy(d, at, to);
+    else
+        copy_block(d, at, to);
     emit_loop_end(e, &block);
     emit_loop_end(e, &row);
 }
@@ -133,58 +112,6 @@ typedef struct Sums {
     LLVMValueRef left[DOT_ROWS]; /* the block in each row's copy */
 } Sums;
 
-static LLVMTypeRef pairs(Dot *d) {
-    return emit_vec(d->e->i16, 2 * d->lanes);
-}
-
-static LLVMValueRef as_bytes(Dot *d, LLVMValueRef x) {
-    return LLVMBuildBitCast(d->e->b, x, emit_vec(d->e->i8, 4 * d->lanes), "");
-}
-
-static LLVMValueRef call(Dot *d, const char *name, LLVMValueRef x, LLVMValueRef y) {
-    LLVMValueRef v[2] = {x, y};
-    return emit_intrinsic(d->e, name, NULL, v, 2);
-}
-
-/* Even or odd bytes, with their sign or without one, as 16 bits each. */
-static LLVMValueRef half_bytes(Dot *d, LLVMValueRef x, bool odd, bool sign) {
-    Emit *e = d->e;
-    LLVMValueRef eight = emit_splat_n(e, LLVMConstInt(e->i16, 8, false), 2 * d->lanes);
-    x = LLVMBuildBitCast(e->b, x, pairs(d), "");
-    if (!odd) x = LLVMBuildShl(e->b, x, eight, "");
-    return sign ? LLVMBuildAShr(e->b, x, eight, "") : LLVMBuildLShr(e->b, x, eight, "");
-}
-
-/* acc + the sums of four products of u8 by i8 each. */
-static LLVMValueRef add_quads(Dot *d, LLVMValueRef acc, LLVMValueRef b, LLVMValueRef a) {
-    Emit *e = d->e;
-    if (e->isa->multiply_quads) {
-        LLVMValueRef x[3] = {acc, as_bytes(d, b), as_bytes(d, a)};
-        return emit_intrinsic(e, e->isa->multiply_quads, NULL, x, 3);
-    }
-    LLVMTypeRef sums = emit_vec(e->i32, d->lanes);
-    for (int odd = 0; odd < 2; odd++) {
-        LLVMValueRef s = call(d, e->isa->multiply_pairs, half_bytes(d, b, odd, false),
-                              half_bytes(d, a, odd, true));
-        acc = LLVMBuildAdd(e->b, acc, LLVMBuildBitCast(e->b, s, sums, ""), "");
-    }
-    return acc;
-}
-
-/* Quad number `at` of the unit: of its word, in each vector of columns. */
-static LLVMValueRef quad_of(Dot *d, LLVMValueRef word, uint32_t at) {
-    Emit *e = d->e;
-    const uint32_t bits = d->scaled.b[0].bits;
-    const int64_t mask = 0x01010101 * ((INT64_C(1) << bits) - 1);
-    LLVMValueRef by = emit_splat(e, LLVMConstInt(e->i32, (uint64_t)at * bits, false));
-    if (at) word = LLVMBuildLShr(e->b, word, by, "");
-    return bits == 8 ? word : LLVMBuildAnd(e->b, word, emit_splat(e, emit_i(e, e->i32, mask)), "");
-}
-
-static LLVMValueRef load_four(Dot *d, LLVMValueRef at) {
-    return emit_splat(d->e, emit_load(d->e, d->e->i32, at, 4));
-}
-
 /* Of few bits two products of bytes and a sum of several such fit 16 bits. */
 static bool sums_in_16(const Dot *d) {
     return !d->e->isa->multiply_quads && d->scaled.b[0].bits <= 4;
@@ -194,14 +121,15 @@ static bool sums_in_16(const Dot *d) {
 static void multiply(Dot *d, Sums *s, LLVMValueRef *narrow, const LLVMValueRef *b, int64_t offset) {
     Emit *e = d->e;
     for (uint32_t r = 0; r < s->t->rows; r++) {
-        LLVMValueRef a = load_four(d, at_byte(d, s->left[r], offset));
+        LLVMValueRef a = blocks_load_four(d, blocks_at(d, s->left[r], offset));
         for (uint32_t j = 0; j < s->t->nv; j++) {
             const uint32_t i = r * s->t->nv + j;
             if (!sums_in_16(d)) {
-                s->sum[i] = add_quads(d, s->sum[i], b[j], a);
+                s->sum[i] = blocks_add_quads(d, s->sum[i], b[j], a);
                 continue;
             }
-            LLVMValueRef x = call(d, e->isa->multiply_bytes, as_bytes(d, b[j]), as_bytes(d, a));
+            LLVMValueRef x =
+                blocks_call(d, e->isa->multiply_bytes, blocks_bytes(d, b[j]), blocks_bytes(d, a));
             narrow[i] = narrow[i] ? LLVMBuildAdd(e->b, narrow[i], x, "") : x;
         }
     }
@@ -211,13 +139,9 @@ static void add_narrow(Dot *d, Sums *s, LLVMValueRef *narrow) {
     Emit *e = d->e;
     LLVMValueRef one = emit_splat_n(e, LLVMConstInt(e->i16, 1, false), 2 * d->lanes);
     for (uint32_t i = 0; i < s->t->rows * s->t->nv; i++) {
-        LLVMValueRef x = call(d, e->isa->multiply_pairs, narrow[i], one);
+        LLVMValueRef x = blocks_call(d, e->isa->multiply_pairs, narrow[i], one);
         s->sum[i] = LLVMBuildAdd(e->b, s->sum[i], x, "");
     }
-}
-
-static void bind_columns(Dot *d, const DotBlockTile *t, uint32_t j) {
-    dot_bind_columns(d, expr_addi(d->p, d->n0, (int64_t)(j * d->lanes)), t->mask[j]);
 }
 
 /* Rows [at, at + n) of k, which lie `offset` bytes into the block. */
@@ -230,7 +154,7 @@ static void unit(Dot *d, Sums *s, Expr at, uint32_t n, LLVMValueRef offset) {
     for (uint32_t r = 0; r < s->t->rows; r++) here.left[r] = emit_gep(e, e->i8, s->left[r], offset);
     for (uint32_t j = 0; j < nv; j++) {
         emit_push(e);
-        bind_columns(d, s->t, j);
+        blocks_bind_columns(d, s->t, j);
         for (uint32_t w = 0; w < n / per; w++) {
             emit_push(e);
             dot_bind(d, &d->kk, expr_addi(d->p, at, w * per));
@@ -241,7 +165,7 @@ static void unit(Dot *d, Sums *s, Expr at, uint32_t n, LLVMValueRef offset) {
     }
     for (uint32_t q = 0; q < n / 4; q++) {
         LLVMValueRef v[DOT_MAX_NV];
-        for (uint32_t j = 0; j < nv; j++) v[j] = quad_of(d, word[j][q / quads], q % quads);
+        for (uint32_t j = 0; j < nv; j++) v[j] = blocks_quad(d, word[j][q / quads], q % quads);
         multiply(d, &here, narrow, v, 4 * (int64_t)q);
     }
     if (sums_in_16(d)) add_narrow(d, &here, narrow);
@@ -273,7 +197,7 @@ static void add_scaled(Dot *d, const Sums *s, Expr at, LLVMValueRef *acc) {
     const int64_t head = d->scaled.size;
     for (uint32_t j = 0; j < s->t->nv; j++) {
         emit_push(e);
-        bind_columns(d, s->t, j);
+        blocks_bind_columns(d, s->t, j);
         dot_bind(d, &d->kk, at);
         LLVMValueRef scale = emit_value_lanes(e, b->scale), zero = NULL;
         if (d->scaled.zeros && b->zero) zero = emit_value_lanes(e, b->zero);
@@ -281,9 +205,9 @@ static void add_scaled(Dot *d, const Sums *s, Expr at, LLVMValueRef *acc) {
         for (uint32_t r = 0; r < s->t->rows; r++) {
             const uint32_t i = r * s->t->nv + j;
             LLVMValueRef x = LLVMBuildSIToFP(e->b, s->sum[i], emit_vec(e->f32, d->lanes), "");
-            LLVMValueRef left = emit_load(e, e->f32, at_byte(d, s->left[r], head), 4);
+            LLVMValueRef left = emit_load(e, e->f32, blocks_at(d, s->left[r], head), 4);
             if (zero) {
-                LLVMValueRef less = emit_load(e, e->f32, at_byte(d, s->left[r], head + 4), 4);
+                LLVMValueRef less = emit_load(e, e->f32, blocks_at(d, s->left[r], head + 4), 4);
                 x = emit_fma(e, zero, emit_splat(e, less), x);
             }
             x = LLVMBuildFMul(e->b, x, scale, "");
@@ -292,18 +216,24 @@ static void add_scaled(Dot *d, const Sums *s, Expr at, LLVMValueRef *acc) {
     }
 }
 
-/* Where the sums of a block begin, and the rows' copies of it. */
-static void begin_block(Dot *d, Sums *s, LLVMValueRef block) {
+/* The rows' copies of a block. */
+static void find_block(Dot *d, const DotBlockTile *t, LLVMValueRef block, LLVMValueRef *left) {
     Emit *e = d->e;
-    const DotBlocks *x = &d->scaled;
-    LLVMValueRef count = emit_expr(e, x->count), step = emit_i64(e, x->size + HEAD);
-    LLVMValueRef at = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, s->t->row, count, ""), block, "");
+    LLVMValueRef count = emit_expr(e, d->scaled.count), step = emit_i64(e, copy_bytes(d));
+    LLVMValueRef at = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, t->row, count, ""), block, "");
     LLVMValueRef first = emit_gep(e, e->i8, d->packed, LLVMBuildMul(e->b, at, step, ""));
     LLVMValueRef row = LLVMBuildMul(e->b, count, step, "");
+    for (uint32_t r = 0; r < t->rows; r++)
+        left[r] = emit_gep(e, e->i8, first, LLVMBuildMul(e->b, row, emit_i64(e, r), ""));
+}
+
+/* Where the sums of a block begin. */
+static void begin_block(Dot *d, Sums *s) {
+    const DotBlocks *x = &d->scaled;
     for (uint32_t r = 0; r < s->t->rows; r++) {
-        s->left[r] = emit_gep(e, e->i8, first, LLVMBuildMul(e->b, row, emit_i64(e, r), ""));
-        LLVMValueRef start = LLVMConstNull(emit_vec(e->i32, d->lanes));
-        if (!x->zeros && x->zero) start = load_four(d, at_byte(d, s->left[r], x->size + 4));
+        LLVMValueRef start = LLVMConstNull(emit_vec(d->e->i32, d->lanes));
+        if (!x->zeros && x->zero)
+            start = blocks_load_four(d, blocks_at(d, s->left[r], x->size + 4));
         for (uint32_t j = 0; j < s->t->nv; j++) s->sum[r * s->t->nv + j] = start;
     }
 }
@@ -319,9 +249,14 @@ void dot_block_sums(Dot *d, const DotBlockTile *t, LLVMValueRef *acc) {
                     true);
     for (uint32_t i = 0; i < n; i++) acc[i] = l.phi[i];
     Expr at = expr_muli(d->p, dot_sym(d, "block", d->scaled.count, l.i), d->scaled.size);
-    begin_block(d, &s, l.i);
-    block_sums(d, &s, at);
-    add_scaled(d, &s, at, acc);
+    find_block(d, t, l.i, s.left);
+    if (d->scaled.digits) {
+        digits_add(d, t, s.left, at, acc);
+    } else {
+        begin_block(d, &s);
+        block_sums(d, &s, at);
+        add_scaled(d, &s, at, acc);
+    }
     for (uint32_t i = 0; i < n; i++) l.next[i] = acc[i];
     emit_loop_end(e, &l);
     for (uint32_t i = 0; i < n; i++) acc[i] = l.out[i];

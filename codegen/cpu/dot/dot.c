@@ -11,7 +11,9 @@ static Expr span_of(Dot *d, Expr fit) {
     ExprPool *p = d->p;
     Expr one = expr_const(p, 1), span = d->blocks;
     if (d->t->wino) return one;
-    Expr right = expr_muli(p, expr_mul(p, d->n.size, d->kk.size), dot_right_bytes(d));
+    const int64_t bits = d->part ? d->bits : 8 * dot_right_bytes(d);
+    Expr right = expr_muli(p, expr_mul(p, d->n.size, d->kk.size), bits);
+    right = expr_div(p, right, expr_const(p, 8));
     Expr wide =
         expr_and(p, expr_le(p, d->m.size, d->n.size), expr_lt(p, expr_const(p, KEPT_RIGHT), right));
     if (fit) {
@@ -45,10 +47,10 @@ static void cut(Dot *d) {
     Expr least = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 512)));
     d->blocks = even_above(p, expr_max(p, least, expr_min(p, most, want)), least);
     Expr fit = 0; /* tiles whose packed rows stay in L2 */
-    if (!d->direct || d->guarded) {
+    if (!d->direct || d->guarded || d->part) {
         /* Columns are read as one stream, which the next cache keeps up with; and the more rows
          * there are, the fewer copies of the right operand. */
-        bool many = d->columns || dot_costly_copy(d, 0);
+        bool many = d->columns || d->part || dot_costly_copy(d, 0);
         int64_t budget = d->t->wino ? (128 << 10) / 16 : many ? 1 << 20 : 256 << 10;
         fit = expr_div(p, expr_const(p, budget / DOT_ROWS), expr_max(p, one, d->kk.size));
         fit = expr_max(p, one, fit);
@@ -383,6 +385,7 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
         for (uint32_t i = 0; i < d->t->nacc; i++) dot_analyse_b(d, i);
         dot_analyse_a(d);
     }
+    d->part = kir_part(d->k, d->p, &d->bits);
     cut(d);
     const bool own = d->t->wino || d->t->block; /* operands have a form of their own */
     d->makes = !own;
@@ -390,6 +393,7 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
         dot_gather_far(d, i);
         d->makes &= dot_may_make(d, i);
     }
+    if (d->part && dot_has_digits(e->isa)) dot_analyse_digits(d);
     d->in_registers = epilogue_is_small(d);
     reserve(d);
 

@@ -27,7 +27,9 @@
  * it lies in memory; a panel of it is computed into scratch where there are more.
  *
  * Where both operands are integers with a scale for each block of k (KDot.block), each block is
- * summed in integers: see blocks/blocks.c.
+ * summed in integers: see blocks/blocks.c. Where the right one is and the left one f32 (kir_part),
+ * too, if four products of bytes are an instruction: see blocks/digits.c. Work items are then cut
+ * as if the left operand was copied, whether or not.
  *
  * Every sum runs over k in one fixed order, in chunks of DOT_CHUNK elements of a run, so results
  * depend neither on the number of threads nor on tile sizes. */
@@ -69,6 +71,7 @@ typedef struct DotB {
 /* Of a contraction in blocks. */
 typedef struct DotBlocks {
     uint32_t size; /* rows of k in one; 0: it is not */
+    bool digits;   /* only the right ones are: see blocks/digits.c */
     uint32_t few;  /* rows of M, at most, that are multiplied by all columns of a panel at a time */
     KScaled a, b[K_MAX_ACC];
     bool zeros; /* there are zero points other than one number, which is ... */
@@ -91,7 +94,8 @@ typedef struct Dot {
     bool pairs; /* both operands are integers of 16 bits or less, summed in 32; or ... */
     bool bf16;  /* ... of bf16, summed in f32 */
     DotBlocks scaled;
-    struct { /* in tile registers: dot_amx.c */
+    uint32_t part, bits; /* kir_part: sums may be made in digits */
+    struct {             /* in tile registers: dot_amx.c */
         bool on;
         bool in_place;             /* rows of the left operand are read where they lie */
         Expr stride;               /* elements from one to the next */
@@ -183,6 +187,8 @@ typedef struct DotBlockTile {
     const LLVMValueRef *mask; /* of each vector of columns; NULL: all are there */
 } DotBlockTile;
 void dot_analyse_blocks(Dot *d);
+bool dot_has_digits(const Isa *isa);
+void dot_analyse_digits(Dot *d);                 /* needs d->part, and work items */
 Expr dot_blocks_bytes(Dot *d, Expr rows);        /* of the copy of so many rows */
 void dot_copy_blocks(Dot *d, LLVMValueRef rows); /* the left operand */
 void dot_block_sums(Dot *d, const DotBlockTile *t, LLVMValueRef *acc);
