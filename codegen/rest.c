@@ -1,5 +1,7 @@
 /* What compiling leaves behind in memory, given back: pages of LLVM that were read from its file
- * and are not needed until the next compilation, and what the heap keeps of freed blocks. */
+ * and are not needed until the next compilation, and what the heap keeps of freed blocks. From then
+ * on the heap keeps no large ones: left to itself, it raises what it takes for large to the largest
+ * that was ever freed. */
 #include "codegen/codegen.h"
 #include "runtime/base/file.h"
 #include <link.h>
@@ -7,6 +9,8 @@
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
+
+enum { LARGE_BLOCK = 1 << 17 };
 
 /* Of the library or program that holds `ctx`; never what is written when loading. */
 static int rest_segments(struct dl_phdr_info *info, size_t size, void *ctx) {
@@ -28,6 +32,8 @@ static int rest_segments(struct dl_phdr_info *info, size_t size, void *ctx) {
 void codegen_rest(void) {
     dl_iterate_phdr(rest_segments, (void *)(uintptr_t)LLVMContextCreate);
 #ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
+    mallopt(M_TRIM_THRESHOLD, LARGE_BLOCK);
     malloc_trim(0);
 #endif
 }

@@ -451,6 +451,7 @@ graphc_status eval_open(const Graph *g, const EvalTensor *inputs, const EvalOpti
     r->e.round = r->opt.round_f32;
     r->e.round_halves = r->opt.round_halves;
     r->e.limit = r->opt.max_bytes ? r->opt.max_bytes : DEFAULT_LIMIT;
+    r->e.part = slices_part_bytes(g);
     return open_run(r, g, inputs, a);
 }
 

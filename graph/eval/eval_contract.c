@@ -21,12 +21,12 @@ static bool panel_alloc(Eval *e, Panel *p, bool is_float, int64_t n) {
                   : eval_fail(e, D_NO_MEMORY, "not enough memory: %lld operands", (long long)n);
 }
 
-static void multiply(int64_t m, int64_t n, int64_t k, Panel a, Panel b, int64_t b_at, int64_t ldb,
-                     Panel c, Panel strip) {
+static void multiply(int64_t m, int64_t n, int64_t k, Panel a, Panel b, int64_t ldb, Panel c,
+                     Panel strip) {
     if (a.is_float)
-        eval_multiply_f(m, n, k, a.u.f, b.u.f + b_at, ldb, c.u.f, strip.u.f);
+        eval_multiply_f(m, n, k, a.u.f, b.u.f, ldb, c.u.f, strip.u.f);
     else
-        eval_multiply_i(m, n, k, a.u.i, b.u.i + b_at, ldb, c.u.i, strip.u.i);
+        eval_multiply_i(m, n, k, a.u.i, b.u.i, ldb, c.u.i, strip.u.i);
 }
 
 /* EvalScalar is a union of double and int64: rows of it are rows of a panel. */
@@ -54,7 +54,7 @@ static void load_matrix(const Tensor *x, int64_t at, int64_t r0, int64_t rows, i
         }
 }
 
-enum { DOT_PANEL = 1 << 17 }; /* elements of an operand that are widened at a time */
+enum { DOT_PANEL = 1 << 16 }; /* elements of an operand that are widened at a time */
 
 typedef struct DotPanels {
     Panel a, b, c, strip;
@@ -79,7 +79,7 @@ static void dot_columns(const DotPanels *p, int64_t first, int64_t cols, const T
         for (int64_t i = 0, rows; i < m; i += rows) {
             rows = m - i < p->rows ? m - i : p->rows;
             load_matrix(&in[0], w.off[0], i, rows, 0, p->k, p->a);
-            multiply(rows, cols, p->k, p->a, p->b, 0, cols, p->c, p->strip);
+            multiply(rows, cols, p->k, p->a, p->b, cols, p->c, p->strip);
             for (int64_t r = 0; r < rows; r++)
                 eval_store(out, w.off[2] + (i + r) * down + first, 1, cols,
                            (EvalScalar *)p->c.u.p + r * cols);
@@ -161,49 +161,70 @@ static void load_patch(const Node *n, const ConvSizes *s, const Tensor *x, const
     }
 }
 
-enum { CONV_ROWS = 32 }; /* output positions that are multiplied together */
+enum { CONV_ROWS = 32 }; /* output positions that are multiplied together, at most */
 
 typedef struct ConvPanels {
     Panel patch, weights, y, strip;
+    int64_t rows, cols; /* positions, and channels, that are widened at a time */
 } ConvPanels;
 
+/* Of output channels [first, first + cols), as a matrix of depth x cols, wherever they lie. */
+static void load_weights(const Tensor *w, int64_t first, int64_t cols, Panel p) {
+    const int64_t along = w->stride[w->rank - 1];
+    int64_t to = 0;
+    Walk x;
+    walk_init(&x, w->rank - 1, w->dim);
+    walk_add(&x, w->stride);
+    do {
+        load_row(w, x.off[0] + first * along, along, cols, p, to);
+        to += cols;
+    } while (walk_next(&x));
+}
+
+/* Channels [first, first + cols) of a group at `rows` positions of an image. */
 static void conv_rows(const Node *n, const ConvSizes *s, const Tensor *in, Tensor *out,
-                      const ConvPanels *p, int64_t image, int64_t group, int64_t first,
+                      const ConvPanels *p, int64_t image, int64_t first, int64_t cols, int64_t at,
                       int64_t rows) {
     int64_t o[GRAPH_MAX_WINDOW], depth = s->taps * s->cg, oc = in[1].dim[s->n + 1];
-    int64_t base = image * in[0].stride[0] + group * s->cg * in[0].stride[s->n + 1];
+    int64_t base = image * in[0].stride[0] + first / s->og * s->cg * in[0].stride[s->n + 1];
     for (int64_t r = 0; r < rows; r++) {
-        coordinates(first + r, out->dim + 1, s->n, o);
+        coordinates(at + r, out->dim + 1, s->n, o);
         load_patch(n, s, &in[0], &in[1], base, o, p->patch, r * depth);
     }
-    multiply(rows, s->og, depth, p->patch, p->weights, group * s->og, oc, p->y, p->strip);
+    multiply(rows, cols, depth, p->patch, p->weights, cols, p->y, p->strip);
     for (int64_t r = 0; r < rows; r++)
-        eval_store(out, (image * s->positions + first + r) * oc + group * s->og, 1, s->og,
-                   (EvalScalar *)p->y.u.p + r * s->og);
+        eval_store(out, (image * s->positions + at + r) * oc + first, 1, cols,
+                   (EvalScalar *)p->y.u.p + r * cols);
+}
+
+/* The same at all positions of all images. */
+static void conv_channels(const Node *n, const ConvSizes *s, const Tensor *in, Tensor *out,
+                          const ConvPanels *p, int64_t first, int64_t cols) {
+    if (s->taps > 0 && s->cg > 0) load_weights(&in[1], first, cols, p->weights);
+    for (int64_t image = 0; image < out->dim[0]; image++)
+        for (int64_t i = 0; i < s->positions; i += p->rows)
+            conv_rows(n, s, in, out, p, image, first, cols, i,
+                      s->positions - i < p->rows ? s->positions - i : p->rows);
 }
 
 bool eval_conv(Eval *e, const Graph *g, const Node *n, const Tensor *in, Tensor *out) {
     if (!eval_alloc(e, out)) return false;
     if (eval_numel(out) == 0) return true;
     bool is_float = dtype_is_float(graph_type(g, n->in[0])->dtype);
-    ConvSizes s = conv_sizes(n, in, out);
-    ConvPanels p = {0};
-    Tensor w;
-    if (!eval_make_contiguous(e, &in[1], &w)) return false;
-    bool ok = panel_alloc(e, &p.patch, is_float, CONV_ROWS * s.taps * s.cg) &&
-              panel_alloc(e, &p.weights, is_float, eval_numel(&w)) &&
-              panel_alloc(e, &p.y, is_float, CONV_ROWS * s.og) &&
-              panel_alloc(e, &p.strip, is_float, s.taps * s.cg * EVAL_STRIP);
-    if (ok) load_row(&w, 0, 1, eval_numel(&w), p.weights, 0);
-    for (int64_t image = 0; ok && image < out->dim[0]; image++)
-        for (int64_t group = 0; group < n->attr.conv.groups; group++)
-            for (int64_t i = 0; i < s.positions; i += CONV_ROWS)
-                conv_rows(n, &s, in, out, &p, image, group, i,
-                          s.positions - i < CONV_ROWS ? s.positions - i : CONV_ROWS);
+    const ConvSizes s = conv_sizes(n, in, out);
+    const int64_t depth = s.taps * s.cg, all = in[1].dim[s.n + 1];
+    ConvPanels p = {.rows = panel_width(depth, CONV_ROWS), .cols = panel_width(depth, s.og)};
+    bool ok = panel_alloc(e, &p.patch, is_float, p.rows * depth) &&
+              panel_alloc(e, &p.weights, is_float, depth * p.cols) &&
+              panel_alloc(e, &p.y, is_float, p.rows * p.cols) &&
+              panel_alloc(e, &p.strip, is_float, depth * EVAL_STRIP);
+    for (int64_t c = 0, cols; ok && c < all; c += cols) {
+        cols = s.og - c % s.og < p.cols ? s.og - c % s.og : p.cols;
+        conv_channels(n, &s, in, out, &p, c, cols);
+    }
     free(p.patch.u.p);
     free(p.weights.u.p);
     free(p.y.u.p);
     free(p.strip.u.p);
-    eval_release(e, &w);
     return ok;
 }

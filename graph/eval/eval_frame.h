@@ -57,6 +57,8 @@ typedef struct Slices {
     uint64_t most;   /* bytes of the largest, whole */
 } Slices;
 
+/* Of the largest value of a part, for graphs with such weights. */
+uint64_t slices_part_bytes(const Graph *g);
 /* Whether `large`, the top of the stack of `depth` values, whose operands are there, is worth it */
 bool slices_find(Frame *f, uint32_t depth, Slices *s);
 /* Makes root and all that is made in parts for it. */

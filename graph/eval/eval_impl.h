@@ -29,6 +29,7 @@ typedef struct Eval {
     int64_t *sym;             /* value of every symbol */
     bool round, round_halves; /* results: all, or those of less than 32 bits */
     uint64_t used, limit;     /* bytes in blocks */
+    uint64_t part;            /* bytes, of values that are made in parts */
     bool errors;              /* bounds of errors are made, too, of the operands */
     uint32_t last; /* operands of the node at hand that nobody reads after it, by bit: a map
                       may write over them, over errors where those are wanted */

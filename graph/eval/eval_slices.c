@@ -9,7 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PART_BYTES = 1 << 21 }; /* of the largest value of a part, with its bound */
+/* Of the largest value of a part, with its bound: what is beside a model's weights in memory is
+ * small beside them. Parts too small read a right operand more often than it is worth. */
+enum { PART_LEAST = 1 << 19, PART_MOST = 1 << 21, PARTS_OF_WEIGHTS = 16 };
+
+uint64_t slices_part_bytes(const Graph *g) {
+    uint64_t bytes = 0;
+    for (Value v = 1; v < g->nodes.n; v++)
+        if (graph_node(g, v)->op == OP_const) bytes += graph_node(g, v)->attr.constant.bytes;
+    bytes /= PARTS_OF_WEIGHTS;
+    return bytes < PART_LEAST ? PART_LEAST : bytes > PART_MOST ? PART_MOST : bytes;
+}
+
+/* The axis of a gather's data whose coordinate is that along axis `a` of the result; -1: none. */
+static int data_axis(const Frame *f, const Node *n, int a) {
+    for (int d = graph_type(f->g, n->in[0])->rank - 1; d >= 0; d--)
+        if (n->attr.index.src[d] == a) return d;
+    return -1;
+}
 
 /* The axis of operand i that axis `a` of v runs along; -1: every part of v reads all of it. */
 static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
@@ -25,6 +42,8 @@ static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
     if (n->op == OP_dot || n->op == OP_attention) return a == left - (i ? 2 : 1) ? -1 : a;
     if (n->op == OP_conv) return i == 0 && a == 0 ? 0 : -1;
     if (n->op == OP_permute) return n->attr.perm.axis[a];
+    if (n->op == OP_concat) return a;
+    if (n->op == OP_gather) return i ? a : data_axis(f, n, a);
     frame_dims(f, v, out);
     frame_dims(f, n->in[i], in);
     if (n->op == OP_expand) return in[a] == out[a] ? a : -1;
@@ -35,11 +54,20 @@ static int operand_axis(const Frame *f, Value v, uint32_t i, int a) {
     return -1;
 }
 
-/* Whether parts of v along its axis `a` are made of parts: a reshape has to have had that axis, the
- * channels of a convolution come in groups. */
+/* An axis of a gather that two of its coordinates are cannot be cut at one place. */
+static bool gather_divides(const Node *n, int rank, int a) {
+    int same = 0;
+    for (int d = 0; d < rank; d++) same += n->attr.index.src[d] == a;
+    return same < 2;
+}
+
+/* Whether parts of v along its axis `a` are made of parts: a reshape has to have had that axis, a
+ * concatenation to run along another, the channels of a convolution come in groups. */
 static bool divides(const Frame *f, Value v, int a) {
     const Node *n = graph_node(f->g, v);
     if (n->op == OP_conv) return a < n->type.rank - 1;
+    if (n->op == OP_concat) return a != n->attr.axis.axis;
+    if (n->op == OP_gather) return gather_divides(n, graph_type(f->g, n->in[0])->rank, a);
     return n->op != OP_reshape || operand_axis(f, v, 0, a) >= 0;
 }
 
@@ -48,7 +76,7 @@ static bool sliceable(const Frame *f, Value v) {
     OpClass c = (OpClass)op_info[n->op].cls;
     return c == OPC_MAP || c == OPC_REDUCE || n->op == OP_dot || n->op == OP_conv ||
            n->op == OP_attention || n->op == OP_permute || n->op == OP_expand ||
-           n->op == OP_reshape;
+           n->op == OP_reshape || n->op == OP_concat || n->op == OP_gather;
 }
 
 /* With a watch, each element has a bound of its error beside it, an f64. */
@@ -61,10 +89,10 @@ static uint64_t bytes_whole(const Frame *f, Value v) {
     return bytes;
 }
 
-/* A view takes nothing beside its operand. */
+/* A view takes nothing beside its operand, but for a concatenation, which copies. */
 static uint64_t bytes_of(const Frame *f, Value v) {
-    bool view = op_info[graph_node(f->g, v)->op].cls == OPC_VIEW;
-    return view ? 0 : bytes_whole(f, v);
+    const Op op = (Op)graph_node(f->g, v)->op;
+    return op_info[op].cls == OPC_VIEW && op != OP_concat ? 0 : bytes_whole(f, v);
 }
 
 /* The operands of v, which is made in parts: made so, too, if all their readers are, and alike. */
@@ -146,7 +174,7 @@ static bool find_root(Frame *f, uint32_t at, Slices *s) {
 bool slices_find(Frame *f, uint32_t depth, Slices *s) {
     Value large = f->stack[depth - 1];
     *s = (Slices){.root = large};
-    if (!sliceable(f, large) || bytes_of(f, large) <= 2 * PART_BYTES) return false;
+    if (!sliceable(f, large) || bytes_of(f, large) <= 2 * f->e->part) return false;
     s->of = malloc(f->g->nodes.n * sizeof *s->of);
     s->edges = malloc(f->g->nodes.n * sizeof *s->edges);
     if (!s->of || !s->edges) return false;
@@ -276,7 +304,7 @@ static bool run_parts(Frame *f, const Slices *s, Part *p) {
     int64_t dim[GRAPH_MAX_RANK];
     if (looked_at(f, s->root) && !look_begin(f, s->root, &p->look)) return false;
     frame_dims(f, s->root, dim);
-    int64_t all = dim[s->axis], each = (int64_t)((uint64_t)all * PART_BYTES / (s->most + 1));
+    int64_t all = dim[s->axis], each = (int64_t)((uint64_t)all * f->e->part / (s->most + 1));
     for (p->first = 0; p->first < all; p->first += p->count) {
         p->count = each > 1 ? each : 1;
         if (p->count > all - p->first) p->count = all - p->first;

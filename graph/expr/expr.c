@@ -5,6 +5,12 @@
 
 enum { FIRST_SLOTS = 256 };
 
+static void push_node(ExprPool *p, ExprNode n) {
+    if (p->nodes == p->page.n * EXPR_PAGE)
+        vec_push(p->arena, &p->page, ARENA_ARRAY(p->arena, ExprNode, EXPR_PAGE));
+    *expr_at(p, p->nodes++) = n;
+}
+
 ExprPool *expr_pool_create(Arena *a) {
     ExprPool *p = ARENA_NEW(a, ExprPool);
     p->arena = a;
@@ -13,7 +19,7 @@ ExprPool *expr_pool_create(Arena *a) {
     p->mask = FIRST_SLOTS - 1;
     p->slot = ARENA_ARRAY(a, uint32_t, FIRST_SLOTS);
     p->memo = ARENA_ARRAY(a, ExprMemo, EXPR_MEMO);
-    vec_push(a, &p->node, (ExprNode){0});
+    push_node(p, (ExprNode){0});
     return p;
 }
 
@@ -23,8 +29,7 @@ ExprPool *expr_pool_clone(const ExprPool *p, Arena *a) {
     q->cache->stamp = p->cache->stamp;
     q->mask = p->mask;
     q->slot = arena_copy(a, p->slot, ((size_t)p->mask + 1) * sizeof *p->slot);
-    q->node.v = arena_copy(a, p->node.v, p->node.n * sizeof *p->node.v);
-    q->node.n = q->node.cap = p->node.n;
+    for (Expr e = 1; e < p->nodes; e++) push_node(q, *expr_at(p, e));
     for (uint32_t i = 0; i < p->sym.n; i++) {
         ExprSym *s = arena_copy(a, p->sym.v[i], sizeof *s);
         s->info.name = arena_strdup(a, s->info.name);
@@ -49,8 +54,8 @@ static bool same(const ExprNode *n, const Key *k) {
 static void grow_slots(ExprPool *p) {
     p->mask = p->mask * 2 + 1;
     p->slot = ARENA_ARRAY(p->arena, uint32_t, (size_t)p->mask + 1);
-    for (uint32_t e = 1; e < p->node.n; e++) {
-        const ExprNode *n = &p->node.v[e];
+    for (uint32_t e = 1; e < p->nodes; e++) {
+        const ExprNode *n = expr_at(p, e);
         Key k = {n->op, {n->arg[0], n->arg[1], n->arg[2]}, n->value};
         uint32_t i = (uint32_t)hash_bytes(&k, sizeof k, 0) & p->mask;
         while (p->slot[i]) i = (i + 1) & p->mask;
@@ -59,21 +64,21 @@ static void grow_slots(ExprPool *p) {
 }
 
 static Expr intern_key(ExprPool *p, const Key *k) {
-    if (2 * (uint64_t)p->node.n > p->mask) grow_slots(p);
+    if (2 * (uint64_t)p->nodes > p->mask) grow_slots(p);
     uint32_t i = (uint32_t)hash_bytes(k, sizeof *k, 0) & p->mask;
     for (; p->slot[i]; i = (i + 1) & p->mask)
-        if (same(&p->node.v[p->slot[i]], k)) return p->slot[i];
+        if (same(expr_at(p, p->slot[i]), k)) return p->slot[i];
     ExprNode n = {.op = (uint8_t)k->op, .value = k->value, .size = 1};
     memcpy(n.arg, k->arg, sizeof n.arg);
     if (k->op == EX_sym) n.syms = UINT64_C(1) << (k->arg[0] % 64);
     for (int j = 0; k->op != EX_sym && j < 3; j++) {
-        const ExprNode *arg = &p->node.v[k->arg[j]];
+        const ExprNode *arg = expr_at(p, k->arg[j]);
         n.syms |= arg->syms;
         n.size = arg->size > UINT32_MAX - n.size ? UINT32_MAX : n.size + arg->size;
     }
-    p->slot[i] = p->node.n;
-    vec_push(p->arena, &p->node, n);
-    return p->node.n - 1;
+    p->slot[i] = p->nodes;
+    push_node(p, n);
+    return p->nodes - 1;
 }
 
 Expr expr_intern(ExprPool *p, ExprOp op, Expr a, Expr b, Expr c) {
@@ -112,13 +117,13 @@ Expr expr_memo_put(ExprPool *p, ExprOp op, Expr a, Expr b, Expr result) {
 /* Removes the newest entry. Linear probing without deletions elsewhere: the table is then what it
  * was before the entry came. */
 static void forget_newest(ExprPool *p) {
-    uint32_t e = p->node.n - 1;
-    const ExprNode *n = &p->node.v[e];
+    uint32_t e = p->nodes - 1;
+    const ExprNode *n = expr_at(p, e);
     Key k = {n->op, {n->arg[0], n->arg[1], n->arg[2]}, n->value};
     uint32_t i = (uint32_t)hash_bytes(&k, sizeof k, 0) & p->mask;
     while (p->slot[i] != e) i = (i + 1) & p->mask;
     p->slot[i] = 0;
-    p->node.n--;
+    p->nodes--;
 }
 
 /* Symbols. */
@@ -204,7 +209,7 @@ void expr_refresh(const ExprPool *p) {
 }
 
 void expr_pool_reset(ExprPool *clone, const ExprPool *base) {
-    while (clone->node.n > base->node.n) forget_newest(clone);
+    while (clone->nodes > base->nodes) forget_newest(clone);
     clone->sym.n = base->sym.n;
     for (uint32_t i = 0; i < base->sym.n; i++) {
         ExprSym *s = clone->sym.v[i];
@@ -286,7 +291,7 @@ uint32_t expr_new_stamp(const ExprPool *p) {
 }
 
 static bool uses(const ExprPool *p, Expr e, uint32_t sym, uint32_t stamp) {
-    ExprNode *n = &p->node.v[e];
+    ExprNode *n = expr_at(p, e);
     if (!(n->syms >> (sym % 64) & 1) || n->stamp == stamp) return false;
     n->stamp = stamp;
     if (n->op == EX_sym) return n->arg[0] == sym;
@@ -300,7 +305,7 @@ bool expr_uses(const ExprPool *p, Expr e, uint32_t sym) {
 }
 
 static void collect_syms(const ExprPool *p, Expr e, uint32_t stamp) {
-    ExprNode *n = &p->node.v[e];
+    ExprNode *n = expr_at(p, e);
     if (!n->syms || n->stamp == stamp) return;
     n->stamp = stamp;
     if (n->op == EX_sym)
@@ -353,7 +358,7 @@ static int64_t apply(ExprOp op, const int64_t v[3]) {
 }
 
 static int64_t eval(const ExprPool *p, Expr e, const int64_t *sym, uint32_t stamp) {
-    ExprNode *n = &p->node.v[e];
+    ExprNode *n = expr_at(p, e);
     if (n->op == EX_const) return n->value;
     if (n->op == EX_sym) return sym[n->arg[0]];
     if (n->stamp == stamp) return n->memo;
@@ -377,7 +382,7 @@ static int64_t hint_sym(const SymInfo *s) {
 }
 
 static int64_t hint(const ExprPool *p, Expr e, uint32_t stamp) {
-    ExprNode *n = &p->node.v[e];
+    ExprNode *n = expr_at(p, e);
     if (n->op == EX_const) return n->value;
     if (n->op == EX_sym) return hint_sym(&p->sym.v[n->arg[0]]->info);
     if (n->stamp == stamp) return n->memo;

@@ -49,9 +49,13 @@ typedef struct ExprCache {
     VEC(uint32_t) found; /* a stack: symbols that walks in hand (expr_each_sym) have collected */
 } ExprCache;
 
+/* Nodes lie in pages and stay where they are, so that a pool that grows leaves nothing behind. */
+enum { EXPR_PAGE = 1 << 9 };
+
 struct ExprPool {
     Arena *arena;
-    VEC(ExprNode) node;   /* node.v[0] is unused: 0 is "no expression" */
+    VEC(ExprNode *) page;
+    uint32_t nodes;       /* node 0 is unused: 0 is "no expression" */
     uint32_t *slot, mask; /* open-addressing table of node numbers, 0 = free */
     VEC(ExprSym *) sym;
     MapStr *newest;    /* name -> newest of the first `named` symbols; NULL = none is entered yet */
@@ -100,8 +104,11 @@ bool expr_nonneg(ExprPool *p, Expr e);
 bool expr_less(ExprPool *p, Expr a, Expr b);
 bool expr_positive(ExprPool *p, Expr e);
 
+static inline ExprNode *expr_at(const ExprPool *p, Expr e) {
+    return &p->page.v[e / EXPR_PAGE][e % EXPR_PAGE];
+}
 static inline const ExprNode *expr_node(const ExprPool *p, Expr e) {
-    return &p->node.v[e];
+    return expr_at(p, e);
 }
 static inline int64_t expr_wrap_add(int64_t a, int64_t b) {
     return (int64_t)((uint64_t)a + (uint64_t)b);

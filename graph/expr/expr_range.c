@@ -88,7 +88,7 @@ static Interval compute(const ExprPool *p, const ExprNode *n) {
 }
 
 static Interval range(const ExprPool *p, Expr e) {
-    ExprNode *n = &p->node.v[e];
+    ExprNode *n = expr_at(p, e);
     if (n->gen != p->cache->gen) {
         Interval r = compute(p, n);
         n->lo = r.lo;
@@ -254,12 +254,12 @@ bool expr_nonneg(ExprPool *p, Expr e) {
     Interval r = range(p, e);
     if (r.lo >= 0) return true;
     if (r.hi < 0) return false;
-    if (!p->node.v[e].nonneg) {
+    ExprNode *n = expr_at(p, e);
+    if (!n->nonneg) {
         Proof q = {p, 24};
-        bool yes = prove(&q, e);
-        p->node.v[e].nonneg = yes ? 1 : 2; /* the node array may have moved */
+        n->nonneg = prove(&q, e) ? 1 : 2;
     }
-    return p->node.v[e].nonneg == 1;
+    return n->nonneg == 1;
 }
 
 bool expr_positive(ExprPool *p, Expr e) {

@@ -41,7 +41,7 @@ static Expr subst_sym(const ExprPool *p, const Subst *s, Expr e) {
 }
 
 static Expr subst(ExprPool *p, const Subst *s, Expr e) {
-    const ExprNode *n = expr_node(p, e);
+    ExprNode *n = expr_at(p, e);
     if (!(n->syms & s->mask)) return e;
     if (n->op == EX_sym) return subst_sym(p, s, e);
     if (n->stamp == s->stamp) return (Expr)n->memo;
@@ -49,8 +49,8 @@ static Expr subst(ExprPool *p, const Subst *s, Expr e) {
     Expr a[3] = {n->arg[0], n->arg[1], n->arg[2]}, b[3] = {0, 0, 0};
     for (int i = 0; i < expr_arity(op); i++) b[i] = subst(p, s, a[i]);
     Expr r = memcmp(a, b, sizeof a) ? expr_rebuild(p, op, b[0], b[1], b[2]) : e;
-    p->node.v[e].stamp = s->stamp;
-    p->node.v[e].memo = r;
+    n->stamp = s->stamp;
+    n->memo = r;
     return r;
 }
 

@@ -16,7 +16,7 @@
 #define MAP_BYTES    (1u << 20) /* allocations from here on are maps of their own, on huge pages */
 #define PAGE         4096u
 #define HUGE_PAGE    (2u << 20)
-#define SPARE        8     /* a last huge page may leave this part of a map without use */
+#define SPARE        16    /* a last huge page may leave this part of a map without use */
 #define SCRATCH_STEP 4096u /* threads' scratch starts on pages of their own */
 
 /* Kernels may look at, but not change, what lies behind an empty buffer. */

@@ -209,7 +209,89 @@ static void test_product(void) {
     arena_destroy(a);
 }
 
+/* ---- A concatenation of gathered rows, which is made in parts along the axis that both have ----
+ */
+
+enum { GN = 2, GH = 400, GW = 96, GC = 3, GDATA = 410 }; /* of the data GH rows are taken */
+
+typedef struct Joined {
+    Value concat;
+    bool diagonal; /* both of the data's last coordinates are the row: [n, 0, h, h] */
+    uint32_t parts;
+    int64_t seen; /* elements along the axis that is cut */
+    const float *data, *given;
+} Joined;
+
+static double joined_element(const Joined *j, int64_t n, int64_t c, int64_t h, int64_t w) {
+    return c ? j->given[((n * 2 + c - 1) * GH + h) * GW + w]
+             : j->data[(n * GDATA + h) * GDATA + (j->diagonal ? h : GW - 1 - w)];
+}
+
+static void look_at_joined(void *ctx, Value v, EvalPart part, const EvalTensor *want,
+                           const double *error) {
+    Joined *j = ctx;
+    const double *x = want->data;
+    const bool rows = part.axis == 2;
+    const int64_t h0 = rows ? part.first : 0, w0 = rows ? 0 : part.first;
+    bool same = v == j->concat && error == NULL && part.axis == (j->diagonal ? 3 : 2);
+    CHECK_EQ_I(part.first, j->seen);
+    j->parts++;
+    j->seen += want->dim[part.axis];
+    for (int64_t n = 0; n < GN; n++)
+        for (int64_t c = 0; c < GC; c++)
+            for (int64_t h = 0; h < want->dim[2]; h++)
+                for (int64_t w = 0; w < want->dim[3]; w++)
+                    same &= *x++ == joined_element(j, n, c, h0 + h, w0 + w);
+    CHECK(same);
+}
+
+static Value given_input(Arena *a, Graph *g, EvalTensor *t, DType type, const int64_t *dim) {
+    Type of = {.dtype = type, .rank = 4};
+    size_t n = 1;
+    *t = (EvalTensor){.dtype = type, .rank = 4};
+    for (int i = 0; i < 4; i++) {
+        of.dim[i] = expr_const(g->exprs, t->dim[i] = dim[i]);
+        n *= (size_t)dim[i];
+    }
+    uint64_t state = n;
+    int64_t *index = type == DT_i64 ? t->data = ARENA_ARRAY(a, int64_t, n) : NULL;
+    float *x = index ? NULL : (t->data = ARENA_ARRAY(a, float, n));
+    for (size_t i = 0; i < n; i++)
+        if (index)
+            index[i] = GW - 1 - (int64_t)i % GW;
+        else
+            x[i] = (float)drawn(&state);
+    return build_input(g, "x", of);
+}
+
+static void test_joined(bool diagonal) {
+    Arena *a = arena_create();
+    Graph *g = graph_create(a, expr_pool_create(a), diag_create(a, NULL), "joined");
+    EvalTensor in[3];
+    const int8_t src[] = {0, 1, 2, diagonal ? 2 : -1};
+    const Value data = given_input(a, g, &in[0], DT_f32, (const int64_t[]){GN, 1, GDATA, GDATA});
+    const Value index = given_input(a, g, &in[1], DT_i64, (const int64_t[]){GN, 1, GH, GW});
+    const Value given = given_input(a, g, &in[2], DT_f32, (const int64_t[]){GN, 2, GH, GW});
+    const Type of = *graph_type(g, index);
+    const Value rows = build_gather(g, data, src, &index, !diagonal, 4, of.dim);
+    Joined j = {.diagonal = diagonal, .data = in[0].data, .given = in[2].data};
+    j.concat = build_concat(g, (const Value[]){rows, given}, 2, 1);
+    build_output(g, "y", j.concat);
+    uint8_t *what = ARENA_ARRAY(a, uint8_t, g->nodes.n);
+    what[j.concat] = EVAL_LOOK;
+    const EvalWatch watch = {.what = what, .look = look_at_joined, .ctx = &j};
+    EvalRun *run = NULL;
+    CHECK(eval_open(g, in, NULL, a, &watch, &run) == GRAPHC_OK);
+    CHECK(eval_reach(run, j.concat) == GRAPHC_OK);
+    eval_close(run);
+    CHECK(j.parts > 1);
+    CHECK_EQ_I(j.seen, diagonal ? GW : GH);
+    arena_destroy(a);
+}
+
 TEST_MAIN {
+    test_joined(false);
+    test_joined(true);
     test_product();
     test_same();
     test_other(false);
