@@ -1,11 +1,12 @@
 # One ctest entry per unit-test program tests/unit/*/test_*.c and per script below.
-# Labels: quick (about a minute in all), full, gpu; part: quick, of what another entry does whole. Limits of time are there
-# for what hangs.
+# Labels: quick (about a minute in all), full, gpu; part: quick, of what another entry does whole; whole: full, what a quick
+# entry does under sanitizers (GRAPHC_TEST_ALL), so that tests/run leaves it to them. Limits of time are there for what hangs.
 
-# Fifty programs are linked anew after any change: gold, which comes with binutils, takes a quarter of ld's time for each.
+# Fifty programs are linked anew after any change: gold, which comes with binutils, takes a quarter of ld's time for each,
+# half of it under sanitizers. It warns of every name that clang's ones take out.
 include(CheckLinkerFlag)
 check_linker_flag(C -fuse-ld=gold GRAPHC_GOLD)
-if(GRAPHC_GOLD AND NOT GRAPHC_SANITIZE)
+if(GRAPHC_GOLD AND NOT GRAPHC_SANITIZE MATCHES fuzzer)
   add_link_options(-fuse-ld=gold)
 endif()
 
@@ -24,8 +25,7 @@ endforeach()
 # All cases of those that take one of several in the quick set (test_takes in test.h).
 foreach(name test_codegen test_templates test_flash test_flash_gradient test_nvptx test_check test_schedule_random)
   add_test(NAME unit/${name}/all COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(unit/${name} PROPERTIES LABELS "quick;part")
-  set_tests_properties(unit/${name}/all PROPERTIES LABELS full TIMEOUT 3000
+  set_tests_properties(unit/${name}/all PROPERTIES LABELS "full;whole" TIMEOUT 3000
     ENVIRONMENT "GRAPHC_TEST_SOURCE=${PROJECT_SOURCE_DIR};GRAPHC_TEST_ALL=1")
 endforeach()
 
@@ -176,9 +176,8 @@ graphc_script(conformance_eval full 300 ${python} tests/conformance/eval.py $<TA
 foreach(model mlp conv attention tensors)
   graphc_script(fuzz/${model} quick 600 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
     $<TARGET_FILE:mutate> ${model})
-  graphc_script(fuzz/${model}/all full 1200 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
+  graphc_script(fuzz/${model}/all "full;whole" 1200 ${python} tests/fuzz/run.py $<TARGET_FILE:graphc_cli>
     $<TARGET_FILE:mutate> ${model})
-  set_tests_properties(fuzz/${model} PROPERTIES LABELS "quick;part")
   set_tests_properties(fuzz/${model}/all PROPERTIES ENVIRONMENT GRAPHC_TEST_ALL=1)
 endforeach()
 graphc_script(fuzz/corpus quick 120 ${python} tests/fuzz/corpus.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE_DIR:soak>)
@@ -274,9 +273,10 @@ set_tests_properties(conformance dtypes models PROPERTIES RUN_SERIAL TRUE)
 set(costs oracle/all 300 fuzz/graphs 150 fuzz/table 60 oracle/quantised/units 40 models/tensor_cores 85 models/claims 50
   models/explain 45 cli/fetch 70 cli/contributing 65 models/verify 60 oracle/attention_gradients 50 cli/static 45 cli/documents 30
   train/loop 25 unit/test_templates/all 20 conformance_grad 18 cli/bounds 15 train/page 12 conformance_eval 10 unit/test_templates 7
-  fuzz/attention 6 fuzz/mlp 5 fuzz/conv 5 oracle/some 6 cli/errors 6 cli/bounds/some 6 train/loop/some 6 train/phases 5
-  cli/verify 5 train/api 4 oracle/attention_gradients/some 4
-  cli/reproducible/some 3 unit/test_codegen 3 unit/test_flash 3)
+  conformance_eval/some 7 fuzz/attention 6 fuzz/mlp 5 fuzz/conv 5 oracle/some 6 cli/errors 6 cli/bounds/some 6 train/loop/some 6
+  train/phases 5 models/prepared 6 models/tensor_cores_small 5 fuzz/corpus 5 cli/verify 5 train/api 4 train/mistaken 4 train/data 4
+  oracle/attention_gradients/some 4 unit/test_check 4 unit/test_schedule_random 4 unit/test_schedule 3 models/rows 3 cli/nodes 3
+  conformance_grad/some 3 cli/bf16 3 cli/reproducible/some 3 unit/test_codegen 5 unit/test_flash 6)
 while(costs)
   list(POP_FRONT costs name cost)
   set_tests_properties(${name} PROPERTIES COST ${cost})
