@@ -97,6 +97,7 @@ static const Target rows[] = {
                  .cuts_dots = true,
                  .digits = true,
                  .flattens_patches = true,
+                 .mixes = true,
                  .half_attention = 512,
                  .half_gradient = 128,
                  .joint_gradients = true,

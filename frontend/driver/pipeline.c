@@ -305,7 +305,8 @@ static Graph *for_machine(const Pipeline *p, const Machine *m) {
     const struct {
         bool asked;
         Graph *(*pass)(Graph *g);
-    } steps[] = {{m->flattens_patches, pass_patches},
+    } steps[] = {{m->mixes, pass_mixes},
+                 {m->flattens_patches, pass_patches},
                  {m->flattens_patches, pass_conv_widen},
                  {m->flattens_patches && m->digits, pass_conv_widen_f32},
                  {m->turns_convolutions, pass_turn_conv},

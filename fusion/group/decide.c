@@ -3,7 +3,7 @@
 #include "fusion/group/decide.h"
 
 #define MAX_DEMANDERS   64
-#define MAX_INLINED     400 /* values in one group */
+#define MAX_INLINED     400 /* values in one group, beside views */
 #define MAX_MASKS       32  /* conditions under which it reads: each stands in those inside of it */
 #define MAX_INDEX       200 /* parts of an index: each view of a view may double it */
 #define MAX_PARTS       8   /* operands of a concatenation that is inlined */
@@ -105,7 +105,7 @@ static bool fits(const Fuse *f, Value v) {
     bool view = op_info[graph_node(f->g, v)->op].cls == OPC_VIEW;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Group *g = f->groups.v[s->demands.v[i].group];
-        if ((!view && g->inlined.n > MAX_INLINED) || !group_has_room(f, g, v)) return false;
+        if ((!view && g->nvalues > MAX_INLINED) || !group_has_room(f, g, v)) return false;
         if (g->nmasks > MAX_MASKS || index_size(f, g, s->demands.v[i].idx) > MAX_INDEX)
             return false;
     }

@@ -23,6 +23,11 @@ Group *fuse_join(Fuse *f, Value v, IdxId *idx); /* that, or one of siblings, as 
  * g has no row so far: it may compute them with its points. */
 bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx);
 
+/* out[0..n) and what they are computed from through maps, views and reductions: so many of the last
+ * values before them, of what a group computes. */
+enum { FUSE_MAX_LOOK = 64 };
+uint32_t fuse_look_under(const Fuse *f, Value *out, uint32_t n);
+
 /* few.c. Rows so long and so few, or in such short pieces, that a kernel has to cut them: reduction
  * v of such rows, read at idx, is not computed where their points are, nor where another fold waits
  * for it. */

@@ -48,6 +48,7 @@ static void expand_gather(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_
 void fuse_expand(Fuse *f, Group *g, Value v, IdxId idx, Use use, uint8_t reads) {
     const Node *n = graph_node(f->g, v);
     vec_push(f->arena, &g->inlined, v);
+    g->nvalues += op_info[n->op].cls != OPC_VIEW && op_info[n->op].cls != OPC_SOURCE;
     g->nfolds += fuse_is_fold(f, v);
     fuse_await_sizes(f, g, v);
     if (fuse_is_dot(f, v)) {

@@ -165,6 +165,7 @@ struct Group {
     VEC(uint32_t) waiting; /* groups that read its results */
     uint32_t order;        /* in front of its deps (demand.c) */
     VEC(Value) inlined;    /* values it computes, latest first */
+    uint32_t nvalues;      /* those that are neither views nor sources */
     uint32_t nfolds;       /* reductions and contractions among them */
     uint32_t nmasks;       /* operands among them that are read under a condition */
     uint32_t nreads; /* values that it demands and does not compute, so far: buffers to read */

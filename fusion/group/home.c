@@ -7,7 +7,6 @@
 #define MAX_TRIES   8  /* groups that one operand proposes: each takes a walk over groups */
 #define MAX_READERS 64 /* of a value that propose themselves: each looks at all of them */
 #define LEAST_ROWS  16 /* that a kernel which also stores their reductions has */
-#define MAX_LOOK    64 /* values that are looked at, of what a group computes */
 #define LARGE       (64 << 20) /* bytes of a value; a part of 1 / LITTLE of it is little */
 #define LITTLE      8
 #define LONG_FOLD   (1 << 20)    /* elements of a reduction that is worth a kernel */
@@ -218,14 +217,12 @@ static Home sibling_home(const Fuse *f, Value v) {
     return h;
 }
 
-/* out[0..n) and what they are computed from through maps, views and reductions: so many of the last
- * values before them. */
-static uint32_t look_under(const Fuse *f, Value *out, uint32_t n) {
+uint32_t fuse_look_under(const Fuse *f, Value *out, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         const Node *x = graph_node(f->g, out[i]);
         OpClass c = op_info[x->op].cls;
         if (c != OPC_MAP && c != OPC_VIEW && c != OPC_REDUCE) continue;
-        for (uint32_t k = 0; k < x->nin && n < MAX_LOOK; k++) {
+        for (uint32_t k = 0; k < x->nin && n < FUSE_MAX_LOOK; k++) {
             uint32_t seen = 0;
             while (seen < n && out[seen] != x->in[k]) seen++;
             if (seen == n && !f->fact[x->in[k]].const_only) out[n++] = x->in[k];
@@ -236,16 +233,16 @@ static uint32_t look_under(const Fuse *f, Value *out, uint32_t n) {
 
 static uint32_t look_under_roots(const Fuse *f, const Group *g, Value *out) {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < g->roots.n && n < MAX_LOOK; i++) out[n++] = g->roots.v[i].v;
-    return look_under(f, out, n);
+    for (uint32_t i = 0; i < g->roots.n && n < FUSE_MAX_LOOK; i++) out[n++] = g->roots.v[i].v;
+    return fuse_look_under(f, out, n);
 }
 
 bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx) {
-    Value under[MAX_LOOK] = {v};
+    Value under[FUSE_MAX_LOOK] = {v};
     double rows = fuse_numel(f, v);
     if (g->want || g->kind != GROUP_map || group_axes(g, AX_RED) || rows < LEAST_ROWS) return false;
     if (fuse_hint(f, group_extent(f, g, idx_axes_used(f, g, idx))) != rows) return false;
-    uint32_t n = look_under(f, under, 1);
+    uint32_t n = fuse_look_under(f, under, 1);
     for (uint32_t i = 1; i < n; i++) {
         const Node *x = graph_node(f->g, under[i]);
         if (op_is_reduce((Op)x->op) && fuse_numel(f, under[i]) == rows &&
@@ -257,7 +254,7 @@ bool fuse_row_at_hand(const Fuse *f, const Group *g, Value v, IdxId idx) {
 
 /* A reduction over rows as long as g's points, which both g and home take. */
 static bool share_row(const Fuse *f, const Group *g, const Group *home) {
-    Value mine[MAX_LOOK], theirs[MAX_LOOK];
+    Value mine[FUSE_MAX_LOOK], theirs[FUSE_MAX_LOOK];
     uint32_t n = look_under_roots(f, g, mine), m = look_under_roots(f, home, theirs);
     double points = points_of(f, g);
     for (uint32_t i = 0; i < n; i++) {

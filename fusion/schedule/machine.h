@@ -22,6 +22,8 @@ typedef struct Machine {
     uint32_t pack_width;     /* NR of packed constant B operands; 0 = never pack */
     bool flattens_patches;   /* convolutions over few channels are contractions (pass_patches,
                                 pass_conv_widen) */
+    bool mixes; /* products with matrices of few numbers, across strides, are sums of slices
+                   (pass_mixes) */
     bool turns_convolutions; /* of what lies side by side along their first axis (pass_turn_conv) */
     uint32_t pack_rows;      /* without panels: contractions of at most so many rows have constant B
                                 with k along its rows; 0 = none */

@@ -50,6 +50,29 @@ static bool computed_together(const Fuse *f, Value concat) {
 }
 
 #define MAX_COPIES 16 /* parts that one kernel copies */
+#define FEW_PARTS  2  /* which a select tells apart */
+
+/* Several values of one type, each of them made of what part 0 is made of: columns of a product,
+ * that a kernel gives all at once. */
+static bool share_operands(const Fuse *f, Value concat) {
+    const Node *n = graph_node(f->g, concat);
+    Value first[FUSE_MAX_LOOK] = {n->in[0]};
+    const uint32_t nfirst = fuse_look_under(f, first, 1);
+    if (!f->m->mixes || n->nin <= FEW_PARTS || n->nin > MAX_COPIES) return false;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        Value under[FUSE_MAX_LOOK] = {n->in[i]};
+        const OpClass c = op_info[graph_node(f->g, n->in[i])->op].cls;
+        if ((c != OPC_MAP && c != OPC_VIEW) || f->fact[n->in[i]].epi || f->v[n->in[i]].must ||
+            !type_equal(graph_type(f->g, n->in[i]), graph_type(f->g, n->in[0])))
+            return false;
+        bool shared = false;
+        for (uint32_t k = fuse_look_under(f, under, 1); k-- > 1 && !shared;)
+            for (uint32_t l = 1; l < nfirst && !shared; l++)
+                shared = under[k] == first[l] && fuse_numel(f, first[l]) >= fuse_numel(f, first[0]);
+        if (!shared) return false;
+    }
+    return true;
+}
 
 /* Copies a part: in `last`, which copies others, where it has the same axes and is not full. */
 static Group *copy_part(Fuse *f, Group *join, Value concat, uint32_t part, Group *last) {
@@ -71,8 +94,8 @@ static Group *copy_part(Fuse *f, Group *join, Value concat, uint32_t part, Group
  * store it in place, one store per part under a group that joins them. */
 void concat_store(Fuse *f, Value v) {
     const Node *n = graph_node(f->g, v);
-    bool grows = f->fact[v].grows;
-    if (n->nin <= 4 && !grows && !any_heavy(f, v) && !computed_together(f, v)) {
+    const bool grows = f->fact[v].grows, together = share_operands(f, v);
+    if (n->nin <= 4 && !grows && !any_heavy(f, v) && !together && !computed_together(f, v)) {
         IdxId idx;
         Group *g = fuse_join(f, v, &idx);
         if (!g) {
@@ -94,7 +117,7 @@ void concat_store(Fuse *f, Value v) {
     Group *copies = NULL;
     for (uint32_t i = grows; i < n->nin; i++) { /* the first part of what grows is there */
         Value p = n->in[i];
-        if (!stores_itself(f, v, i) || !fuse_may(f, p, "stored into a concatenation")) {
+        if (together || !stores_itself(f, v, i) || !fuse_may(f, p, "stored into a concatenation")) {
             copies = copy_part(f, join, v, i, copies);
             continue;
         }

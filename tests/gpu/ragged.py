@@ -56,6 +56,20 @@ def told_apart(rows):
         rows.add(f"padded_{t}", lambda ins=ins, nodes=nodes, t=t: rows.model(ins, nodes, [("o", t, [3, 17, 24])]), ("rows", t))
 
 
+def mixed_heads(rows):
+    """Attention whose heads are mixed by small matrices in front of the softmax and behind it: one kernel takes both products and the softmax."""
+    for t, b, heads, queries, keys, d in [("f16", 2, 8, 131, 197, 32), ("bf16", 3, 6, 90, 200, 64), ("f32", 2, 4, 100, 173, 48), ("f16", 1, 4, 40, 1500, 24)]:
+        shape = [b, heads, queries, d]
+        ins = [("q", t, shape), ("k", t, [b, heads, keys, d]), ("v", t, [b, heads, keys, d])]
+        nodes = [("Transpose", ["k"], "kt", {"perm": [0, 1, 3, 2]}), ("MatMul", ["q", "kt"], "s", {}), ("Constant", [], "square", {"value_ints": [heads, heads]})]
+        for i, to in ((1, "s"), (2, "p")):
+            numbers = [((7 * n + i) % 11 - 5) / 8 for n in range(heads * heads)]
+            nodes += [("Constant", [], f"n{i}", {"value_floats": numbers}), ("Reshape", [f"n{i}", "square"], f"r{i}", {}), ("CastLike", [f"r{i}", "q"], f"w{i}", {}),
+                      ("Einsum", [to, f"w{i}"], f"m{i}", {"equation": "bhij,hg->bgij"})]
+            nodes += [("Softmax", ["m1"], "p", {"axis": -1})] if i == 1 else [("MatMul", ["m2", "v"], "o", {})]
+        rows.add(f"mixed_heads_{t}_{b}_{heads}_{queries}x{keys}x{d}", lambda ins=ins, nodes=nodes, t=t, shape=shape: rows.model(ins, nodes, [("o", t, shape)]), ("sdpa", t))
+
+
 def attentions(rows):
     for d, s, causal, rest in [(64, 333, True, dict(group=4)), (64, 197, False, {}), (128, 200, True, {}), (64, 130, False, dict(mask=True)),
                                (128, 77, False, dict(group=8))]:
@@ -184,7 +198,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, told_apart, attentions, convolutions, long_rows, folds_behind_folds, few_rows, claimed, pieces, points):
+    for part in (products, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, claimed, pieces, points):
         part(rows)
     return rows.ROWS
 
