@@ -376,10 +376,13 @@ static bool is_padded_operand(const Fuse *f, Value v) {
     return false;
 }
 
-/* A contraction's operand has to be affine in what it walks. */
+/* A contraction's operand has to be affine in what it walks. A concatenation that it reads is
+ * stored: what reshapes it lies in memory as it does. */
 static bool awkward_operand(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
-    if (graph_node(f->g, v)->op != OP_reshape) return false;
+    const Node *n = graph_node(f->g, v);
+    if (n->op != OP_reshape) return false;
+    if (graph_node(f->g, n->in[0])->op == OP_concat) return false;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Group *g = f->groups.v[s->demands.v[i].group];
         if (s->demands.v[i].use < USE_query || g->kind == GROUP_pack) continue;
@@ -431,11 +434,24 @@ static bool scattered_operand(const Fuse *f, Value v) {
     return false;
 }
 
+/* All of its parts are rows that contractions' kernels store, for nobody else: they may as well do so
+ * side by side. */
+static bool joins_results(const Fuse *f, Value concat) {
+    const Node *n = graph_node(f->g, concat);
+    if (n->attr.axis.axis + 1 == n->type.rank || f->m->inline_flops.half_a > 0) return false;
+    for (uint32_t i = 0; i < n->nin; i++) {
+        const Fact *part = &f->fact[n->in[i]];
+        const bool joined = graph_node(f->g, n->in[i])->op == OP_concat;
+        if (part->nusers > 1 || !(joined ? joins_results(f, n->in[i]) : part->epi)) return false;
+    }
+    return true;
+}
+
 static bool inlines_concat(const Fuse *f, Value v, uint32_t ngroups) {
     const Node *n = graph_node(f->g, v);
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
-    if (n->nin > MAX_PARTS) return false;
+    if (n->nin > MAX_PARTS || joins_results(f, v)) return false;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         Use u = s->demands.v[i].use;
         if (u == USE_data || u == USE_a || u == USE_value) return false;

@@ -20,7 +20,8 @@ static bool stores_itself(const Fuse *f, Value concat, uint32_t part) {
     if (c == OPC_SOURCE || c == OPC_CONTROL || s->must || s->home ||
         fact->const_only != f->fact[concat].const_only)
         return false;
-    if (x->op == OP_concat) return fact->nusers > 1 && any_heavy(f, p);
+    if (x->op == OP_concat)
+        return (fact->nusers > 1 || x->attr.axis.axis != n->attr.axis.axis) && any_heavy(f, p);
     if (c == OPC_VIEW) return fact->epi && fact->nusers == 1;
     return !special_is(f, p);
 }
@@ -30,7 +31,8 @@ static bool any_heavy(const Fuse *f, Value concat) {
     for (uint32_t i = 0; i < n->nin; i++) {
         const Fact *s = &f->fact[n->in[i]];
         const Node *x = graph_node(f->g, n->in[i]);
-        bool heavy = s->epi || op_is_reduce((Op)x->op) || s->flops > 8 || s->nusers > 1;
+        bool heavy = s->epi || op_is_reduce((Op)x->op) || s->flops > 8 || s->nusers > 1 ||
+                     x->op == OP_concat;
         if (heavy && stores_itself(f, concat, i)) return true;
     }
     return false;
@@ -47,6 +49,13 @@ static bool computed_together(const Fuse *f, Value concat) {
         if (!type_equal(&x->type, graph_type(f->g, n->in[0]))) return false;
     }
     return true;
+}
+
+/* Of a contraction or attention. */
+static bool is_operand(const Fuse *f, Value v) {
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++)
+        if (f->v[v].demands.v[i].use >= USE_query) return true;
+    return false;
 }
 
 #define MAX_COPIES 16 /* parts that one kernel copies */
@@ -110,7 +119,8 @@ void concat_store(Fuse *f, Value v) {
     Group *join = group_new(f, GROUP_join);
     fuse_place_parts(f, v);
     /* Matrix units fetch rows of what their readers walk. */
-    if (!grows && fuse_is_fetched(f, n->type.dtype) && f->m->inline_flops.half_a <= 0)
+    if (!grows && is_operand(f, v) && fuse_is_fetched(f, n->type.dtype) &&
+        f->m->inline_flops.half_a <= 0)
         fuse_choose_layout(f, join, v);
     f->choice[v].group = join->id + 1;
     fuse_readers_wait(f, v, join);

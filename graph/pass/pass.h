@@ -18,6 +18,7 @@
     X(raise, "softmax between two contractions becomes an attention")                                       \
     X(conv_phases, "convolutions between zeros become one convolution per remainder of the stride")         \
     X(patches, "convolutions whose windows lie side by side become contractions: for targets that ask")     \
+    X(parts, "what is computed of several contractions' results put together is computed of each")           \
     X(mixes, "products with matrices of few numbers across strides become sums of slices: for targets that ask")\
     X(turn_conv, "gradients of convolutions' weights become products: for targets that ask")                \
     X(conv_widen, "convolutions of few channels get wider pixels: for targets that ask, see Machine")       \

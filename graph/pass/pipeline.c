@@ -90,6 +90,7 @@ graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump) {
     RUN(merge_dots);
     RUN(conv_phases);
     if (precision != DT_f32) GC_TRY(finish(&p, "precision", pass_precision(p.g, precision)));
+    RUN(parts);
     RUN(captures);
     RUN(gates);
     RUN(raise);
