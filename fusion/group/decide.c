@@ -15,7 +15,7 @@
 #define MIN_COLUMNS     32    /* that threads read side by side, */
 #define MIN_FOLDED      64    /* of so many elements each */
 #define HEAD_UNIT       8     /* numbers of 16 bits, in 16 bytes */
-#define LONG_ROW        64    /* of them: shorter ones are not worth a copy */
+#define LONG_ROW        32    /* of them: shorter ones are not worth a copy */
 #define MAX_WIDEN_FLOPS 4     /* that make a number of a byte where it is read */
 #define MIN_TURNED      65536 /* numbers of an operand that are worth a kernel to turn them */
 
@@ -346,18 +346,60 @@ static bool is_cut_weight(const Fuse *f, Value v) {
     return false;
 }
 
+/* Numbers of 16 bits that matrix units fetch for a product. */
+static bool is_product_operand(const Fuse *f, Value v, const Demand *d) {
+    const Group *g = f->groups.v[d->group];
+    const Type *t = graph_type(f->g, v);
+    if ((d->use != USE_a && d->use != USE_b) || g->kind == GROUP_pack || g->attn || !g->anchor)
+        return false;
+    return graph_node(f->g, g->anchor)->op == OP_dot && is_half(t->dtype) && t->rank >= 2 &&
+           f->m->inline_flops.half_a <= 0;
+}
+
 /* Merged rows that begin anywhere, of what matrix units fetch: stored as they are, they begin at 16
  * bytes (layout.c). */
 static bool is_ragged(const Fuse *f, Value v, const Demand *d) {
-    const Group *g = f->groups.v[d->group];
     const Type *t = graph_type(f->g, v), *from = graph_type(f->g, graph_node(f->g, v)->in[0]);
-    if ((d->use != USE_a && d->use != USE_b) || g->kind == GROUP_pack || g->attn || !g->anchor)
-        return false;
-    if (graph_node(f->g, g->anchor)->op != OP_dot || !is_half(t->dtype) || t->rank < 2)
-        return false;
+    if (!is_product_operand(f, v, d)) return false;
     const Expr row = t->dim[t->rank - 1];
-    return f->m->inline_flops.half_a <= 0 && from->rank && from->dim[from->rank - 1] != row &&
-           expr_divisor(f->p, row) % HEAD_UNIT && fuse_hint(f, row) >= LONG_ROW;
+    return from->rank && from->dim[from->rank - 1] != row && expr_divisor(f->p, row) % HEAD_UNIT &&
+           fuse_hint(f, row) >= LONG_ROW;
+}
+
+/* Of rows that begin anywhere in longer ones, as half of the channels may: likewise. */
+static bool is_cut_row(const Fuse *f, Value v) {
+    const Node *n = graph_node(f->g, v);
+    if (n->op != OP_slice || f->fact[v].const_only) return false;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++) {
+        const Demand *d = &f->v[v].demands.v[i];
+        const Group *g = f->groups.v[d->group];
+        if (!is_product_operand(f, v, d)) continue;
+        for (uint32_t k = 0; k < n->type.rank; k++) {
+            const Expr start = n->attr.slice.start[k];
+            if (expr_divisor(f->p, start) % HEAD_UNIT && fuse_hint(f, n->type.dim[k]) >= LONG_ROW &&
+                expr_axes_used(f, g, idx_get(g, d->idx)->dim[k]) & group_axes(g, AX_RED))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Weights of a product whose rows, as the model has them, begin anywhere: likewise, once. */
+static bool is_ragged_weight(const Fuse *f, Value v) {
+    const Type *t = graph_type(f->g, v);
+    if (!f->fact[v].const_only || t->rank < 2 || fuse_hint(f, t->dim[t->rank - 2]) < LONG_ROW)
+        return false;
+    Value leaf = v;
+    while (is_view((Op)graph_node(f->g, leaf)->op)) leaf = graph_node(f->g, leaf)->in[0];
+    const Type *whole = graph_type(f->g, leaf);
+    uint32_t last = whole->rank;
+    while (last && expr_is_value(f->p, whole->dim[last - 1], 1)) last--;
+    if (graph_node(f->g, leaf)->op != OP_const || !last ||
+        expr_divisor(f->p, whole->dim[last - 1]) % HEAD_UNIT == 0)
+        return false;
+    for (uint32_t i = 0; i < f->v[v].demands.n; i++)
+        if (is_product_operand(f, v, &f->v[v].demands.v[i])) return true;
+    return false;
 }
 
 /* What matrix units fetch for products is a matrix in memory: what is padded, they find nowhere. A
@@ -434,8 +476,8 @@ static bool scattered_operand(const Fuse *f, Value v) {
     return false;
 }
 
-/* All of its parts are rows that contractions' kernels store, for nobody else: they may as well do so
- * side by side. */
+/* All of its parts are rows that contractions' kernels store, for nobody else: they may as well do
+ * so side by side. */
 static bool joins_results(const Fuse *f, Value concat) {
     const Node *n = graph_node(f->g, concat);
     if (n->attr.axis.axis + 1 == n->type.rank || f->m->inline_flops.half_a > 0) return false;
@@ -601,7 +643,8 @@ static bool inlines_view(const Fuse *f, Value v, uint32_t ngroups) {
     if (is_of_blocks(f, v)) return true;
     if (fuse_turns_products(f, v) && fuse_numel(f, v) >= MIN_TURNED) return false;
     return !is_padded_operand(f, v) && !awkward_operand(f, v) && !scattered_operand(f, v) &&
-           !is_cut_weight(f, v) && !is_cut_head(f, v);
+           !is_cut_weight(f, v) && !is_cut_head(f, v) && !is_cut_row(f, v) &&
+           !is_ragged_weight(f, v);
 }
 
 bool fuse_try_inline(const Fuse *f, Value v, FusionWhy *why) {

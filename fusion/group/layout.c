@@ -4,7 +4,7 @@
 #include "fusion/analyse/facts.h"
 #include <string.h>
 
-enum { ALIGNED_ROWS = 64 }; /* elements: shorter rows are not worth it */
+enum { ALIGNED_ROWS = 32 }; /* elements: shorter rows are not worth it */
 
 static void set_order(VState *s, uint32_t rank, const uint8_t *order) {
     s->permuted = false;
@@ -272,8 +272,7 @@ static bool all_fetch_as_is(const Fuse *f, Value v) {
     const Type *t = graph_type(f->g, v);
     uint8_t in_order[GRAPH_MAX_RANK];
     for (uint32_t d = 0; d < t->rank; d++) in_order[d] = (uint8_t)d;
-    if (!dtype_is_half(t->dtype) || t->rank < 2 ||
-        fuse_hint(f, t->dim[t->rank - 1]) < ALIGNED_ROWS / 2)
+    if (!dtype_is_half(t->dtype) || t->rank < 2 || fuse_hint(f, t->dim[t->rank - 1]) < ALIGNED_ROWS)
         return false;
     for (uint32_t i = 0; i < s->demands.n; i++) {
         const Demand *d = &s->demands.v[i];
@@ -367,7 +366,7 @@ static void align_rows(Fuse *f, Value v) {
     Expr row = t->dim[s->permuted ? s->order[t->rank - 1] : t->rank - 1];
     int64_t lo, hi;
     expr_range(f->p, row, &lo, &hi);
-    if (!fetched || lo < (int64_t)(heads ? rows : ALIGNED_ROWS) ||
+    if (!fetched || lo < (int64_t)(heads || f->fact[v].const_only ? rows : ALIGNED_ROWS) ||
         expr_divisor(f->p, row) % rows == 0)
         return;
     if (fuse_may(f, v, "stored in rows that begin at 16 bytes")) s->align = rows;

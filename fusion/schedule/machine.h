@@ -16,12 +16,12 @@ typedef struct Machine {
     double matrix_flops_per_s;       /* of contractions on units of their own; 0 = there are none */
     double launch_s;                 /* cost of one more kernel */
     /* Forms of prepared weights. */
-    bool quads;              /* of u8 by i8: panels of rows in fours (KDot.quads) */
-    bool pairs;              /* of bf16: panels of rows in pairs (KDot.pairs) */
-    bool bytes;              /* matrix units multiply integers and floats of 8 bits, in rows of k */
-    uint32_t pack_width;     /* NR of packed constant B operands; 0 = never pack */
-    bool flattens_patches;   /* convolutions over few channels are contractions (pass_patches,
-                                pass_conv_widen) */
+    bool quads;            /* of u8 by i8: panels of rows in fours (KDot.quads) */
+    bool pairs;            /* of bf16: panels of rows in pairs (KDot.pairs) */
+    bool bytes;            /* matrix units multiply integers and floats of 8 bits, in rows of k */
+    uint32_t pack_width;   /* NR of packed constant B operands; 0 = never pack */
+    bool flattens_patches; /* convolutions over few channels are contractions (pass_patches,
+                              pass_conv_widen) */
     bool mixes; /* products with matrices of few numbers, across strides, are sums of slices
                    (pass_mixes) */
     bool turns_convolutions; /* of what lies side by side along their first axis (pass_turn_conv) */

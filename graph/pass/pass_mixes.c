@@ -14,7 +14,7 @@
 #include "graph/pass/rewrite.h"
 
 enum {
-    MOST = 8,           /* rows and columns of such a matrix: a kernel has a fold of each at once */
+    MOST = 8, /* rows and columns of such a matrix: a kernel has a fold of each at once */
     LEAST_ROWS = 1 << 14 /* that are worth it */
 };
 

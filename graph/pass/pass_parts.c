@@ -95,7 +95,8 @@ static Value of_parts(Graph *g, const Node *n, const Value *in, const bool *join
 }
 
 static bool widens(const Graph *g, const Node *n) {
-    return n->op == OP_cast && dtype_bytes(n->type.dtype) > dtype_bytes(graph_type(g, n->in[0])->dtype);
+    return n->op == OP_cast &&
+           dtype_bytes(n->type.dtype) > dtype_bytes(graph_type(g, n->in[0])->dtype);
 }
 
 static Value parts(Rewrite *r, Value v) {

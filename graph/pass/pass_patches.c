@@ -7,6 +7,8 @@
  * convolution, one over channels that fill no such piece, an image's three, say, would be read
  * element by element.
  *
+ * So would one whose window is a pixel of many channels: of 58, say.
+ *
  * Rows go over the channels first, as ONNX's weights do, which are read as they lie then.
  *
  * Needs: to be behind conv_phases and precision. Keeps: meaning; sums in another order. Breaks:
@@ -14,7 +16,11 @@
 #include "graph/pass/pass.h"
 #include "graph/pass/rewrite.h"
 
-#define PIECE 8 /* channels */
+enum {
+    PIECE = 8, /* channels */
+    ROW = 32   /* of a window of one pixel, in 16 bits: rows that are stored 16 bytes apart as they
+                  are (fusion/group/layout.c). Others are widened (pass_conv_widen). */
+};
 
 /* Windows along spatial axis i touch, and the last one ends with x. */
 static bool is_tiled(const Graph *g, const Node *n, int i) {
@@ -35,8 +41,9 @@ static bool is_patches(const Graph *g, const Node *n) {
         windows *= n->attr.conv.stride[i];
     }
     const Type *x = graph_type(g, n->in[0]);
-    return windows > 1 && expr_is_const(g->exprs, x->dim[x->rank - 1], &channels) &&
-           channels % PIECE;
+    if (!expr_is_const(g->exprs, x->dim[x->rank - 1], &channels) || channels % PIECE == 0)
+        return false;
+    return windows > 1 || (channels >= ROW && dtype_is_half(x->dtype));
 }
 
 /* [N, H, W, C, s, s] as [N H W, C s s]. */

@@ -40,9 +40,17 @@ static bool is_cheap(const Graph *g, Value v) {
     return op == OP_const || op == OP_expand || op == OP_iota || graph_type(g, v)->rank == 0;
 }
 
-/* The permute that most full-size operands of an element-wise op or concat stand behind. */
+/* What maps make of a convolution: its next reader is one, too, mostly, and wants channels last. */
+static bool is_convolved(const Graph *g, Value v) {
+    while (op_info[graph_node(g, v)->op].cls == OPC_MAP) v = graph_node(g, v)->in[0];
+    return graph_node(g, v)->op == OP_conv;
+}
+
+/* The permute that most full-size operands of an element-wise op or concat stand behind, or half of
+ * what a convolution's result is put together with. */
 static bool common_perm(const Rewrite *r, Value v, Perm *out) {
     uint32_t with = 0, without = 0;
+    bool convolved = false;
     for (uint32_t i = 0; i < graph_node(r->from, v)->nin; i++) {
         Perm p;
         Value inner, x = rewrite_in(r, v, i);
@@ -51,8 +59,10 @@ static bool common_perm(const Rewrite *r, Value v, Perm *out) {
         } else if (!is_cheap(r->to, inner) && (with == 0 || same_perm(&p, out))) {
             *out = p;
             with++;
+            convolved = convolved || is_convolved(r->to, inner);
         }
     }
+    if (graph_node(r->from, v)->op == OP_concat && convolved) return with >= without;
     return with > without;
 }
 
