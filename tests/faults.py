@@ -137,7 +137,7 @@ FAULTS = [
     ("a scale of f16 stays after an overflow", "train/updates", "graph/grad/update/guard.c", "build_binary_f(g, OP_mul, k->scale, 0.5)", "k->scale"),
     ("codes of 8 bits are one too high", "train/updates train/updates/some", "graph/grad/update/blockwise.c", "const double a = d.parts / (0.9 * d.scale), b = d.before + 1",
      "const double a = d.parts / (0.9 * d.scale), b = d.before + 2"),
-    ("a turned convolution takes strides for dilations", "unit/test_gir", "graph/pass/pass_turn_conv.c", "n->attr.conv.dilation, n->attr.conv.stride);", "n->attr.conv.stride, n->attr.conv.dilation);"),
+    ("a turned convolution takes strides for dilations", "unit/test_gir", "graph/pass/conv/pass_turn_conv.c", "n->attr.conv.dilation, n->attr.conv.stride);", "n->attr.conv.stride, n->attr.conv.dilation);"),
     ("labels beyond the classes are learnt", "train/mistaken", "runtime/train/trainer/range.c", "a.range.hi >= classes) a.range.hi = classes - 1;", "a.range.hi > classes) a.range.hi = classes;"),
     ("ids beyond an embedding's rows are learnt", "train/mistaken", "graph/grad/positions.c", "*p = (Positions){-size, size - 1};", "*p = (Positions){-size, size};"),
     ("a run goes on with other data", "train/loop", "runtime/train/trainer/feed.c", "h = hash_bytes(s->ids, s->length * dtype_bytes(s->dtype), h);", ""),
