@@ -216,17 +216,6 @@ static void add_scaled(Dot *d, const Sums *s, Expr at, LLVMValueRef *acc) {
     }
 }
 
-/* The rows' copies of a block. */
-static void find_block(Dot *d, const DotBlockTile *t, LLVMValueRef block, LLVMValueRef *left) {
-    Emit *e = d->e;
-    LLVMValueRef count = emit_expr(e, d->scaled.count), step = emit_i64(e, copy_bytes(d));
-    LLVMValueRef at = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, t->row, count, ""), block, "");
-    LLVMValueRef first = emit_gep(e, e->i8, d->packed, LLVMBuildMul(e->b, at, step, ""));
-    LLVMValueRef row = LLVMBuildMul(e->b, count, step, "");
-    for (uint32_t r = 0; r < t->rows; r++)
-        left[r] = emit_gep(e, e->i8, first, LLVMBuildMul(e->b, row, emit_i64(e, r), ""));
-}
-
 /* Where the sums of a block begin. */
 static void begin_block(Dot *d, Sums *s) {
     const DotBlocks *x = &d->scaled;
@@ -239,6 +228,10 @@ static void begin_block(Dot *d, Sums *s) {
 }
 
 void dot_block_sums(Dot *d, const DotBlockTile *t, LLVMValueRef *acc) {
+    if (d->scaled.digits) {
+        digits_sums(d, t, acc);
+        return;
+    }
     Emit *e = d->e;
     const uint32_t n = t->rows * t->nv;
     LLVMValueRef sum[DOT_ROWS * DOT_MAX_NV];
@@ -249,14 +242,10 @@ void dot_block_sums(Dot *d, const DotBlockTile *t, LLVMValueRef *acc) {
                     true);
     for (uint32_t i = 0; i < n; i++) acc[i] = l.phi[i];
     Expr at = expr_muli(d->p, dot_sym(d, "block", d->scaled.count, l.i), d->scaled.size);
-    find_block(d, t, l.i, s.left);
-    if (d->scaled.digits) {
-        digits_add(d, t, s.left, at, acc);
-    } else {
-        begin_block(d, &s);
-        block_sums(d, &s, at);
-        add_scaled(d, &s, at, acc);
-    }
+    blocks_find(d, t, l.i, copy_bytes(d), s.left);
+    begin_block(d, &s);
+    block_sums(d, &s, at);
+    add_scaled(d, &s, at, acc);
     for (uint32_t i = 0; i < n; i++) l.next[i] = acc[i];
     emit_loop_end(e, &l);
     for (uint32_t i = 0; i < n; i++) acc[i] = l.out[i];

@@ -7,6 +7,9 @@
 enum { BLOCKS_COPIED = 16 }; /* rows of k that are copied at a time */
 
 /* words.c */
+/* The rows' copies of block number `block`, which take `bytes` each. */
+void blocks_find(Dot *d, const DotBlockTile *t, LLVMValueRef block, uint32_t bytes,
+                 LLVMValueRef *left);
 LLVMValueRef blocks_at(Dot *d, LLVMValueRef base, int64_t offset); /* in bytes */
 /* The one zero point of all right operands, if it is one. */
 bool blocks_one_zero(const Dot *d, int64_t *zero);
@@ -25,8 +28,6 @@ void blocks_bind_columns(Dot *d, const DotBlockTile *t, uint32_t j);
 /* digits.c */
 uint32_t digits_bytes(const Dot *d);                /* of a part's copy */
 void digits_copy(Dot *d, Expr at, LLVMValueRef to); /* the part that begins at row `at` of k */
-/* What it stands for, added to the tile's sums; left: the rows' copies of it. */
-void digits_add(Dot *d, const DotBlockTile *t, const LLVMValueRef *left, Expr at,
-                LLVMValueRef *acc);
+void digits_sums(Dot *d, const DotBlockTile *t, LLVMValueRef *acc);
 
 #endif

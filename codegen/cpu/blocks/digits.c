@@ -13,12 +13,13 @@
  * up in f32. So it costs three products of bytes, a quarter of one of f32 each, and no weight is
  * taken out of its word and scaled by itself.
  *
- * Of at most FEW_ROWS rows all columns of a panel are multiplied at a time, each quad by all
- * digits; of more one vector of columns, each digit by all quads, so that sums fit the registers.
- */
+ * Of at most FEW_ROWS rows all columns of a panel are multiplied at a time, and up to DOT_PART one
+ * vector of columns after the other in each part, so that sums of products fit the registers: what
+ * they wait for is memory, which is read as it lies. Of more one vector of columns is walked to its
+ * end by a tile of rows. */
 #include "codegen/cpu/blocks/blocks.h"
 
-enum { DIGITS = 3, HEAD = 16, FEW_ROWS = 2, QUADS = KIR_PART / 4 };
+enum { DIGITS = 3, HEAD = 16, FEW_ROWS = 2, SUM_ALIGN = 64, QUADS = KIR_PART / 4 };
 enum { FRACTION = 23, INFINITE = 255 << FRACTION }; /* of f32 */
 /* Exponents as f32 holds them: of the least unit that a part has, of 1, of half of an integer's
  * range. */
@@ -30,7 +31,7 @@ bool dot_has_digits(const Isa *isa) {
 
 void dot_analyse_digits(Dot *d) {
     DotBlocks *x = &d->scaled;
-    *x = (DotBlocks){.size = d->part, .digits = true, .few = FEW_ROWS};
+    *x = (DotBlocks){.size = d->part, .digits = true, .few = DOT_PART};
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         (void)kir_scaled(d->k, d->t->b[i], &x->b[i]);
         d->b[i] = (DotB){.mode = DOT_B_BLOCKS};
@@ -211,39 +212,43 @@ static void multiply(Dot *d, Part *s, uint32_t digit, uint32_t quad) {
     }
 }
 
-static LLVMValueRef times_256(Dot *d, LLVMValueRef x) {
-    return LLVMBuildShl(d->e->b, x, emit_splat(d->e, word(d, 8)), "");
+/* What the second digits stand for, added to the third ones. */
+static void join_others(Dot *d, Part *s) {
+    Emit *e = d->e;
+    LLVMValueRef eight = emit_splat(e, word(d, 8));
+    for (uint32_t i = 0; i < s->t->rows * s->t->nv; i++) {
+        LLVMValueRef x = LLVMBuildShl(e->b, s->sum[1][i], eight, "");
+        s->sum[2][i] = LLVMBuildAdd(e->b, x, s->sum[2][i], "");
+    }
 }
 
-/* Leaves the sums of the first digits and, in the place of the third ones, what these and the
- * second stand for together. All digits of a quad, quad by quad: */
+static void begin_second(Dot *d, Part *s) {
+    for (uint32_t i = 0; i < s->t->rows * s->t->nv; i++)
+        s->sum[1][i] = LLVMConstNull(emit_vec(d->e->i32, d->lanes));
+}
+
+/* Few sums: all digits of a quad, quad by quad. */
 static void by_quads(Dot *d, Part *s) {
-    Emit *e = d->e;
-    const uint32_t n = s->t->rows * s->t->nv;
     begin(d, s, 0, s->sum[0]);
+    begin_second(d, s);
     begin(d, s, 1, s->sum[2]);
-    for (uint32_t i = 0; i < n; i++) s->sum[1][i] = LLVMConstNull(emit_vec(e->i32, d->lanes));
     for (uint32_t q = 0; q < d->scaled.size / 4; q++)
         for (uint32_t digit = 0; digit < DIGITS; digit++) multiply(d, s, digit, q);
-    for (uint32_t i = 0; i < n; i++)
-        s->sum[2][i] = LLVMBuildAdd(e->b, times_256(d, s->sum[1][i]), s->sum[2][i], "");
+    join_others(d, s);
 }
 
 static void all_quads(Dot *d, Part *s, uint32_t digit) {
     for (uint32_t q = 0; q < d->scaled.size / 4; q++) multiply(d, s, digit, q);
 }
 
-/* ... or all quads of a digit, so that no more than two of them have sums at a time. */
+/* Many: all quads of a digit, so that no more than two of them have sums at a time. */
 static void by_digits(Dot *d, Part *s) {
-    Emit *e = d->e;
-    const uint32_t n = s->t->rows * s->t->nv;
     begin(d, s, 0, s->sum[0]);
     all_quads(d, s, 0);
-    for (uint32_t i = 0; i < n; i++) s->sum[1][i] = LLVMConstNull(emit_vec(e->i32, d->lanes));
+    begin_second(d, s);
     all_quads(d, s, 1);
     begin(d, s, 1, s->sum[2]);
-    for (uint32_t i = 0; i < n; i++)
-        s->sum[2][i] = LLVMBuildAdd(e->b, times_256(d, s->sum[1][i]), s->sum[2][i], "");
+    join_others(d, s);
     all_quads(d, s, 2);
 }
 
@@ -264,13 +269,90 @@ static void add_scaled(Dot *d, const Part *s, LLVMValueRef *acc) {
     }
 }
 
-void digits_add(Dot *d, const DotBlockTile *t, const LLVMValueRef *left, Expr at,
-                LLVMValueRef *acc) {
+/* What the part at row `at` of k stands for, added to the tile's sums. */
+static void add_part(Dot *d, const DotBlockTile *t, const LLVMValueRef *left, Expr at,
+                     LLVMValueRef *acc) {
     Part s = {.t = t, .left = left};
     load_part(d, &s, at);
-    if (t->rows <= FEW_ROWS)
+    if (t->rows <= DOT_PART)
         by_quads(d, &s);
     else
         by_digits(d, &s);
     add_scaled(d, &s, acc);
+}
+
+/* Of part number `part`. */
+static Expr row_of(Dot *d, LLVMValueRef part) {
+    return expr_muli(d->p, dot_sym(d, "part", d->scaled.count, part), d->scaled.size);
+}
+
+static void in_registers(Dot *d, const DotBlockTile *t, LLVMValueRef *acc) {
+    Emit *e = d->e;
+    const uint32_t n = t->rows * t->nv;
+    LLVMValueRef left[DOT_ROWS];
+    EmitLoop l = emit_loop(e, n);
+    for (uint32_t i = 0; i < n; i++) l.init[i] = LLVMConstNull(emit_vec(e->f32, d->lanes));
+    emit_loop_begin(e, &l, "part", emit_i64(e, 0), emit_expr(e, d->scaled.count), emit_i64(e, 1),
+                    true);
+    for (uint32_t i = 0; i < n; i++) acc[i] = l.phi[i];
+    blocks_find(d, t, l.i, digits_bytes(d), left);
+    add_part(d, t, left, row_of(d, l.i), acc);
+    for (uint32_t i = 0; i < n; i++) l.next[i] = acc[i];
+    emit_loop_end(e, &l);
+    for (uint32_t i = 0; i < n; i++) acc[i] = l.out[i];
+}
+
+/* Vector j of row r among a tile's sums in memory. */
+static LLVMValueRef sum_place(Dot *d, const DotBlockTile *t, LLVMValueRef sums, LLVMValueRef j,
+                              uint32_t r) {
+    Emit *e = d->e;
+    LLVMValueRef at = LLVMBuildMul(e->b, j, emit_i64(e, t->rows), "");
+    at = LLVMBuildAdd(e->b, at, emit_i64(e, r), "");
+    return emit_gep(e, emit_vec(e->f32, d->lanes), sums, at);
+}
+
+/* Number j of the tile's vectors of columns, whose sums are in memory. */
+static void add_vector(Dot *d, const DotBlockTile *t, const LLVMValueRef *left, Expr at,
+                       LLVMValueRef j, LLVMValueRef sums) {
+    Emit *e = d->e;
+    const Expr n0 = d->n0;
+    LLVMValueRef acc[DOT_ROWS], mask;
+    d->n0 = expr_add(d->p, n0,
+                     expr_muli(d->p, dot_sym(d, "vector", expr_const(d->p, t->nv), j), d->lanes));
+    dot_column_masks(d, 1, t->mask[0] != NULL, &mask);
+    const DotBlockTile one = {t->rows, 1, t->of, t->row, &mask};
+    for (uint32_t r = 0; r < t->rows; r++)
+        acc[r] = emit_load(e, emit_vec(e->f32, d->lanes), sum_place(d, t, sums, j, r), SUM_ALIGN);
+    add_part(d, &one, left, at, acc);
+    for (uint32_t r = 0; r < t->rows; r++)
+        emit_store_ptr(e, acc[r], sum_place(d, t, sums, j, r), SUM_ALIGN);
+    d->n0 = n0;
+}
+
+/* A vector of columns at a time, but all of a part, as they lie in memory, before the next one. */
+static void in_memory(Dot *d, const DotBlockTile *t, LLVMValueRef *acc) {
+    Emit *e = d->e;
+    LLVMValueRef left[DOT_ROWS], zero = emit_i64(e, 0), one = emit_i64(e, 1);
+    LLVMTypeRef type = emit_vec(e->f32, d->lanes);
+    LLVMValueRef sums = emit_alloca(e, type, t->rows * t->nv, SUM_ALIGN);
+    EmitLoop part = {0}, vector = {0};
+    for (uint32_t i = 0; i < t->rows * t->nv; i++)
+        emit_store_ptr(e, LLVMConstNull(type), sum_place(d, t, sums, zero, i), SUM_ALIGN);
+    emit_loop_begin(e, &part, "part", zero, emit_expr(e, d->scaled.count), one, true);
+    blocks_find(d, t, part.i, digits_bytes(d), left);
+    const Expr at = row_of(d, part.i);
+    emit_loop_begin(e, &vector, "vector", zero, emit_i64(e, t->nv), one, true);
+    add_vector(d, t, left, at, vector.i, sums);
+    emit_loop_end(e, &vector);
+    emit_loop_end(e, &part);
+    for (uint32_t i = 0; i < t->rows * t->nv; i++)
+        acc[i] =
+            emit_load(e, type, sum_place(d, t, sums, emit_i64(e, i % t->nv), i / t->nv), SUM_ALIGN);
+}
+
+void digits_sums(Dot *d, const DotBlockTile *t, LLVMValueRef *acc) {
+    if (t->rows <= FEW_ROWS || t->nv == 1)
+        in_registers(d, t, acc);
+    else
+        in_memory(d, t, acc);
 }

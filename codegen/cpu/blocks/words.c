@@ -5,6 +5,17 @@ LLVMValueRef blocks_at(Dot *d, LLVMValueRef base, int64_t offset) {
     return emit_gep(d->e, d->e->i8, base, emit_i64(d->e, offset));
 }
 
+void blocks_find(Dot *d, const DotBlockTile *t, LLVMValueRef block, uint32_t bytes,
+                 LLVMValueRef *left) {
+    Emit *e = d->e;
+    LLVMValueRef count = emit_expr(e, d->scaled.count), step = emit_i64(e, bytes);
+    LLVMValueRef at = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, t->row, count, ""), block, "");
+    LLVMValueRef first = emit_gep(e, e->i8, d->packed, LLVMBuildMul(e->b, at, step, ""));
+    LLVMValueRef row = LLVMBuildMul(e->b, count, step, "");
+    for (uint32_t r = 0; r < t->rows; r++)
+        left[r] = emit_gep(e, e->i8, first, LLVMBuildMul(e->b, row, emit_i64(e, r), ""));
+}
+
 bool blocks_one_zero(const Dot *d, int64_t *zero) {
     const KOp *ops = d->k->ops;
     const KVal first = d->scaled.b[0].zero;
