@@ -189,38 +189,52 @@ static void choose_block(Band *b, int64_t n, uint32_t blocks) {
 
 /* Rows of `least` to `most` vectors: a block's threads, their vectors of the rows of a turn, turns
  * that there is room for; whether rows are read again behind their folds, whether they are finished
- * a turn later, too, and whether what all rows read alike stays in shared memory. The first form
- * that few threads are idle in is taken. Few threads with many vectors each meet sooner than many
+ * a turn later, too, whether what all rows read alike stays in shared memory, and whether the
+ * assembler is told of no number of blocks, where it would spill. The first form that few threads
+ * are idle in is taken. Few threads with many vectors each meet sooner than many
  * with few. Measured on one H200 (results/training.md, "Rows that a warp asks for", "Forms for more
  * lengths"). */
 typedef struct Fetching {
     uint32_t least, most, threads, pieces, stages;
-    bool again, late, kept;
+    bool again, late, kept, untold;
 } Fetching;
 static const Fetching few_sums[] = {
-    {769, 832, 224, 4, 4, true, false, true},  {1, 1024, 512, 2, 3, false, false, false},
-    {1, 128, 384, 3, 3, true, false, false},   {1, 640, 512, 3, 3, true, false, false},
-    {1, 1024, 384, 2, 3, false, false, false}, {1153, 1344, 192, 7, 3, true, false, true},
-    {1, 1280, 320, 4, 3, true, false, true},
+    {769, 832, 224, 4, 4, true, false, true, false},
+    {1, 1024, 512, 2, 3, false, false, false, false},
+    {1, 128, 384, 3, 3, true, false, false, false},
+    {1, 640, 512, 3, 3, true, false, false, false},
+    {1, 1024, 384, 2, 3, false, false, false, false},
+    {1153, 1344, 192, 7, 3, true, false, true, false},
+    {1, 1280, 320, 4, 3, true, false, true, false},
 };
 static const Fetching many_sums[] = {
-    {1, 384, 384, 2, 3, false, false, false}, {1, 128, 256, 3, 3, true, false, false},
-    {449, 512, 256, 4, 3, true, false, true}, {1, 512, 512, 2, 3, true, false, true},
-    {513, 576, 384, 3, 3, true, false, true}, {577, 640, 256, 5, 4, true, false, true},
-    {641, 704, 256, 3, 5, true, true, true},  {705, 768, 384, 2, 5, true, true, true},
-    {769, 832, 224, 4, 5, true, true, true},  {833, 896, 448, 2, 4, true, true, true},
-    {897, 960, 192, 5, 3, true, false, true}, {961, 1056, 224, 5, 3, true, false, true},
-    {961, 1152, 384, 3, 4, true, true, true}, {1153, 1344, 224, 6, 3, true, false, true},
-    {1, 640, 320, 2, 5, true, true, true},    {1, 640, 512, 2, 3, true, false, true},
-    {1, 768, 384, 2, 4, true, true, true},    {1, 1152, 384, 3, 3, true, false, false},
-    {1, 1280, 320, 4, 4, true, true, true},
+    {1, 384, 384, 2, 3, false, false, false, false},
+    {1, 128, 256, 3, 3, true, false, false, false},
+    {449, 512, 256, 4, 3, true, false, true, false},
+    {1, 512, 512, 2, 3, true, false, true, false},
+    {513, 576, 384, 3, 3, true, false, true, false},
+    {577, 640, 256, 5, 4, true, false, true, false},
+    {641, 704, 256, 3, 5, true, true, true, false},
+    {705, 768, 384, 2, 5, true, true, true, false},
+    {769, 832, 224, 4, 5, true, true, true, false},
+    {833, 896, 448, 2, 4, true, true, true, false},
+    {897, 960, 192, 5, 3, true, false, true, false},
+    {961, 1056, 224, 5, 3, true, false, true, false},
+    {1121, 1152, 192, 6, 3, true, false, true, true},
+    {961, 1152, 384, 3, 4, true, true, true, false},
+    {1153, 1344, 224, 6, 3, true, false, true, false},
+    {1, 640, 320, 2, 5, true, true, true, false},
+    {1, 640, 512, 2, 3, true, false, true, false},
+    {1, 768, 384, 2, 4, true, true, true, false},
+    {1, 1152, 384, 3, 3, true, false, false, false},
+    {1, 1280, 320, 4, 4, true, true, true, false},
 };
 /* Of a block's half of a row. */
 static const Fetching shared_rows[] = {
-    {577, 640, 128, 5, 5, true, true, true}, {641, 704, 352, 2, 5, true, true, true},
-    {705, 768, 192, 4, 5, true, true, true}, {769, 832, 224, 4, 5, true, true, true},
-    {833, 896, 224, 4, 4, true, true, true}, {1, 704, 512, 3, 5, true, true, true},
-    {1, 1024, 512, 3, 4, true, true, true},  {1, 1024, 512, 2, 4, true, true, true},
+    {577, 640, 128, 5, 5, true, true, true, false}, {641, 704, 352, 2, 5, true, true, true, false},
+    {705, 768, 192, 4, 5, true, true, true, false}, {769, 832, 224, 4, 5, true, true, true, false},
+    {833, 896, 224, 4, 4, true, true, true, false}, {1, 704, 512, 3, 5, true, true, true, false},
+    {1, 1024, 512, 3, 4, true, true, true, false},  {1, 1024, 512, 2, 4, true, true, true, false},
 };
 
 /* Sums of a thread's vector that are many. */
@@ -274,7 +288,7 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     b->side = t < 32 ? 32 / t : 1;
     b->stages = f->stages;
     b->lead = b->row_bytes * teams < LARGE_TURN ? 1 : 0;
-    b->again = f->again, b->late = f->late, b->in_shared = f->kept;
+    b->again = f->again, b->late = f->late, b->in_shared = f->kept, b->untold = f->untold;
     return true;
 }
 
@@ -365,7 +379,7 @@ static bool choose_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blo
     b->room = (b->stages * (bytes + beside) + BAND_PIECE - 1) / BAND_PIECE * BAND_PIECE;
     g->j->shared_bytes = b->room;
     g->j->shared_bytes += gpu_team_room(&b->r.team, threads_of(b), b->nfolds);
-    if (!g->j->min_blocks && !g->j->shrink) g->j->min_blocks = blocks;
+    if (!g->j->min_blocks && !g->j->shrink && !b->untold) g->j->min_blocks = blocks;
     return true;
 }
 

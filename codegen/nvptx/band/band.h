@@ -48,6 +48,7 @@ typedef struct Band {
     uint32_t lead;            /* ... so many turns ahead of other blocks at most */
     bool in_shared;           /* threads keep what all rows read alike there */
     bool late;                /* rows are finished a turn later (fetched.c) */
+    bool untold;              /* the assembler is told of no number of blocks */
     uint32_t cluster;         /* blocks that share a row; 1: none */
     LLVMValueRef owner;       /* number of the block, or of those that share rows (i64) */
     uint32_t side;            /* of them, that a warp's teams take side by side */

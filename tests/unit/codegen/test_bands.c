@@ -72,8 +72,9 @@ static const char *two_sums(Arena *a, int columns) {
     sb_printf(s, "%%13 f32 reduce sum t %%4\n%%14 f32 store p4[b*%d + c] %%13\nend\n", columns);
     return sb_str(s);
 }
-/* 1,152 leave threads idle: two rows of a team on their way. 7,168: two vectors a thread. */
-enum { IDLE = 1152, LATE = 7168 };
+/* 1,152 leave threads idle: two rows of a team on their way. 7,168: two vectors a thread. 9,216:
+ * six. */
+enum { IDLE = 1152, LATE = 7168, UNTOLD = 9216 };
 enum { STAGES = 2, LOADS = 2 };
 
 /* Two sums of vectors that are one request each. */
@@ -177,10 +178,17 @@ static void check_two_sums(Built *b) {
 /* Rows are finished a turn later: threads meet where barriers begin, and no more. */
 static void check_late(Built *b) {
     CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 448 + 32);
+    CHECK(strstr(built_text(b), ".minnctapersm") != NULL);
     CHECK_EQ_I(count(built_text(b), "bar.sync"), 1);
     /* For rows, in the first turn and the others; for folds, of the last row and the others; and
      * who fetches, for places. */
     CHECK_EQ_I(count(built_text(b), "mbarrier.try_wait"), 5);
+}
+
+/* Six vectors a thread: the assembler spills if it is told how many blocks there are. */
+static void check_untold(Built *b) {
+    CHECK_EQ_I(built_code(b, target_for(PLAN_cuda))->block[0], 192 + 32);
+    CHECK(!strstr(built_text(b), ".minnctapersm"));
 }
 
 /* All where barriers begin, who computes twice for each sum. */
@@ -214,6 +222,7 @@ TEST_MAIN {
     Arena *a = arena_create();
     check_text(two_sums(a, IDLE), check_two_sums);
     check_text(two_sums(a, LATE), check_late);
+    check_text(two_sums(a, UNTOLD), check_untold);
     arena_destroy(a);
     check_text(in_turn, check_in_turn);
     check_text(joins, check_joins);
