@@ -1,8 +1,11 @@
 #include "graph/grad/trainable.h"
 #include "graph/grad/layer.h"
 #include "graph/pass/rewrite.h"
+#include "runtime/base/strbuf.h"
 
 #include <string.h>
+
+typedef VEC(const char *) Names;
 
 typedef struct Choice {
     const bool *learnt;  /* by value of the graph */
@@ -10,15 +13,46 @@ typedef struct Choice {
     regex_t train, freeze;
     bool has_train, has_freeze;
     Weights *weights;
+    Names *left; /* initializers that only their place keeps from being learnt */
 } Choice;
+
+static Value below_views(const Graph *g, Value v) {
+    while (layer_view((Op)graph_node(g, v)->op)) v = graph_node(g, v)->in[0];
+    return v;
+}
+
+/* More than an outer product, which frequencies and positions are multiplied in. */
+static bool sums(const Graph *g, const Node *dot) {
+    const Type *t = graph_type(g, dot->in[0]);
+    int64_t n;
+    return !expr_is_const(g->exprs, t->dim[t->rank - 1], &n) || n > 1;
+}
+
+static bool is_vector(const Graph *g, const Type *t) {
+    int64_t n;
+    int axes = 0;
+    for (int i = 0; i < t->rank; i++) axes += !expr_is_const(g->exprs, t->dim[i], &n) || n != 1;
+    return axes == 1;
+}
+
+/* Added to what a contraction gives: a vector is its bias, a matrix may be a mask. */
+static void mark_bias(const Graph *g, const Node *add, bool *at) {
+    for (int i = 0; i < 2; i++) {
+        const Value x = below_views(g, add->in[i]);
+        const uint8_t op = graph_node(g, below_views(g, add->in[1 - i]))->op;
+        if ((op == OP_dot || op == OP_conv) && is_vector(g, graph_type(g, x))) at[x] = true;
+    }
+}
 
 /* What stands where weights do, seen through views and casts. */
 static const bool *learnt_places(const Graph *g) {
     bool *at = ARENA_ARRAY(g->arena, bool, g->nodes.n);
     for (Value v = g->nodes.n; v-- > 1;) {
         const Node *n = graph_node(g, v);
-        if (n->op == OP_dot || n->op == OP_conv) at[n->in[1]] = true;
+        if (n->op == OP_dot || n->op == OP_conv || n->op == OP_attention) at[n->in[1]] = true;
+        if (n->op == OP_dot && sums(g, n)) at[n->in[0]] = true;
         if (n->op == OP_gather) at[n->in[0]] = true;
+        if (n->op == OP_add) mark_bias(g, n, at);
         if (layer_view((Op)n->op) && at[v]) at[n->in[0]] = true;
     }
     return at;
@@ -30,13 +64,22 @@ static bool chosen(const Choice *c, Value v, const char *name) {
     return c->learnt[v] || layer_parameter(name);
 }
 
+/* Scalars (scales, bounds) are never missed. */
+static bool is_left(const Choice *c, const StateInfo *s) {
+    const bool frozen = c->has_freeze && layer_matches(&c->freeze, s->name);
+    return !c->has_train && !frozen && s->initial.bytes > dtype_bytes(s->type.dtype);
+}
+
 static Value weight_or_constant(Rewrite *r, Value v) {
     const Choice *c = r->facts;
     const Node *n = graph_node(r->from, v);
     if (n->op != OP_state) return 0;
     if (c->written[n->attr.input.index]) return 0;
     const StateInfo *s = &r->from->states.v[n->attr.input.index];
-    if (!chosen(c, v, s->name)) return build_const(r->to, s->type, s->initial);
+    if (!chosen(c, v, s->name)) {
+        if (is_left(c, s)) vec_push(r->to->arena, c->left, s->name);
+        return build_const(r->to, s->type, s->initial);
+    }
     Value kept = build_state(r->to, s->name, s->type, s->initial);
     vec_push(r->to->arena, &c->weights->state, kept);
     return kept;
@@ -54,8 +97,24 @@ static const bool *written_states(const Graph *g) {
     return written;
 }
 
+static void say_left(const Graph *g, const Names *left) {
+    enum { SHOWN = 8 };
+    StrBuf names;
+    sb_init(&names, g->arena);
+    for (uint32_t i = 0; i < left->n && i < SHOWN; i++)
+        sb_printf(&names, "%s%s", i ? ", " : "", left->v[i]);
+    if (left->n > SHOWN) sb_printf(&names, " and %u more", left->n - SHOWN);
+    if (left->n)
+        (void)diag(g->diags, D_NOT_TRAINED, "",
+                   "%s: not multiplied, convolved, looked up or added as a bias, nor named like a "
+                   "parameter; --train REGEX learns what it names",
+                   sb_str(&names));
+}
+
 graphc_status trainable_apply(const Graph *g, const Trainable *t, Graph **out, Weights *w) {
-    Choice c = {.learnt = learnt_places(g), .written = written_states(g), .weights = w};
+    Names left = {0};
+    Choice c = {
+        .learnt = learnt_places(g), .written = written_states(g), .weights = w, .left = &left};
     graphc_status st = compile(g, t->train, &c.train, &c.has_train);
     if (st == GRAPHC_OK) st = compile(g, t->freeze, &c.freeze, &c.has_freeze);
     if (st == GRAPHC_OK) *out = rewrite_graph(g, weight_or_constant, NULL, &c);
@@ -63,6 +122,7 @@ graphc_status trainable_apply(const Graph *g, const Trainable *t, Graph **out, W
     if (c.has_freeze) regfree(&c.freeze);
     GC_TRY(st);
     GC_TRY(diag_status(g->diags));
+    say_left(g, &left);
     return w->state.n ? GRAPHC_OK
                       : diag(g->diags, D_USAGE, "--train", "no weight of the model is trained");
 }

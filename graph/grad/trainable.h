@@ -2,9 +2,11 @@
  * nothing is computed from them beforehand; those that are not trained become constants again.
  *
  * An initializer is a weight if it is of a floating type and what is learnt in one of the usual
- * places: the right operand of a contraction, the weights of a convolution, the table of a gather,
- * or a constant whose name is that of a parameter (".weight", ".bias" and the like at its end).
- * Frequencies of a rotary embedding, masks and scalars are none of these. */
+ * places: an operand of a contraction (queries, keys, values, on either side), the weights of a
+ * convolution, the table of a gather, a vector that is added to what these give, or a constant
+ * whose name is that of a parameter (".weight", ".bias" and the like at its end). Frequencies of a
+ * rotary embedding, which are multiplied in an outer product, masks and scalars are none of these.
+ * Others of more than one element are named in a note. */
 #ifndef GRAPH_GRAD_TRAINABLE_H
 #define GRAPH_GRAD_TRAINABLE_H
 

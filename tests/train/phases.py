@@ -270,6 +270,28 @@ def no_gradient(tmp):
     check("nothing that is to be trained has a gradient" in err and "a.weight: " in err, err)
 
 
+def learnt(tmp):
+    """What stands where weights do is learnt whatever its name: queries, keys and values, a bias. What is not is named."""
+    n = helper.make_node
+    w = {"q": rng.standard_normal((4, 4)), "k": rng.standard_normal((6, 4)), "v": rng.standard_normal((6, 4)), "w": rng.standard_normal((4, 4)),
+         "b": rng.standard_normal(4), "gain": np.ones(4), "half": np.float32(0.5), "inv_freq": rng.standard_normal((4, 1)), "mask": np.zeros((4, 4))}
+    nodes = [n("Transpose", ["k"], ["kt"], perm=[1, 0]), n("MatMul", ["q", "kt"], ["s"]), n("Softmax", ["s"], ["p"], axis=-1),
+             n("MatMul", ["p", "v"], ["o"]), n("MatMul", ["x", "w"], ["xw"]), n("Add", ["b", "xw"], ["xb"]), n("Add", ["xb", "o"], ["m"]),
+             n("Mul", ["m", "gain"], ["mg"]), n("Mul", ["mg", "half"], ["mh"]), n("ReduceMean", ["x"], ["row"], axes=[0], keepdims=1),
+             n("MatMul", ["inv_freq", "row"], ["angle"]), n("Add", ["angle", "mask"], ["am"]), n("Add", ["mh", "am"], ["y"])]
+    save(f"{tmp}/learnt.onnx", nodes, [("x", [4, 4])], [("y", [4, 4])], w, 17)
+    np.save(f"{tmp}/x.npy", rng.standard_normal((4, 4)).astype(np.float32)), np.save(f"{tmp}/t.npy", np.zeros((4, 4), np.float32))
+    command = ["train", f"{tmp}/learnt.onnx", "--loss", "mse(y, target)", "--data", f"x={tmp}/x.npy", "--data", f"target={tmp}/t.npy",
+               "--batch", 4, "--steps", 1]
+    for more, names, said in (([], ["b", "k", "q", "v", "w"], "gain, inv_freq, mask: not multiplied"),
+                              (["--freeze", "gain|mask|w"], ["b", "k", "q", "v"], "inv_freq: not multiplied"), (["--train", "k|gain"], ["gain", "k"], None)):
+        folder = f"{tmp}/learnt{len(more)}{len(names)}"
+        p = subprocess.run([graphc, *map(str, command), *more, "-o", folder], capture_output=True, text=True)
+        got = sorted(tensors(f"{folder}/model.safetensors")) if p.returncode == 0 else p.stderr
+        check(got == names, f"learnt by default, {more}: {got}")
+        check(said in p.stderr if said else "G0307" not in p.stderr, f"{more}: {p.stderr}")
+
+
 with tempfile.TemporaryDirectory() as tmp:
     for marked, opset, option in ((False, 17, None), (True, 17, None), (False, 17, "train"), (False, 9, None), (True, 9, None),
                                   (False, 17, "frozen"), (True, 17, "frozen")):
@@ -282,4 +304,5 @@ with tempfile.TemporaryDirectory() as tmp:
     two_nodes(tmp)
     refused(tmp)
     no_gradient(tmp)
+    learnt(tmp)
 sys.exit(failed() != 0)
