@@ -168,9 +168,10 @@ GRAPHC_API int32_t graphc_plan_find_state(const graphc_plan *p, const char *name
 GRAPHC_API int32_t graphc_plan_find_entry(const graphc_plan *p, const char *name);
 /* What the compiler says of the plan under that name, or NULL. Of training plans: "adapter", the
  * adapter_config.json of what is learnt; "labels", the input that takes them; "vocabulary", how
- * many there are; "ignored", the label that counts for nothing; "range of NAME", "LO..HI", what
- * that input's integers are positions in. Of all: "made_by", the compiler's release; "model", a
- * hash of the model's file. */
+ * many there are; "ignored", the label that counts for nothing. Of all: "made_by", the compiler's
+ * release; "model", a hash of the model's file; "range of NAME", "LO..HI", what that input's
+ * integers are positions in (rows of an embedding). A run does not look at them: what lies beyond
+ * reads the nearest row. */
 GRAPHC_API const char *graphc_plan_note(const graphc_plan *p, const char *key);
 
 /* One launch of a kernel by a plan's target: what its explanation consists of. */

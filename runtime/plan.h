@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #define PLAN_MAGIC    "\x89GRAPHC\n"
-#define PLAN_VERSION  11u
+#define PLAN_VERSION  12u
 #define PLAN_ALIGN    64u
 #define PLAN_NO_ENTRY UINT64_MAX
 
@@ -187,6 +187,7 @@ typedef struct PlanConstant {
     uint32_t source, reserved;
     uint64_t offset, length; /* in section data, or in the file */
     uint64_t hash;           /* plan_probe_hash of the bytes */
+    uint64_t file_size;      /* the file's, when the plan was made; 0 when embedded */
 } PlanConstant;
 
 typedef enum PlanDevice { PLAN_cpu = 1, PLAN_cuda = 2 } PlanDevice; /* DLPack's numbers */
@@ -327,7 +328,7 @@ PLAN_RECORD_SIZE(PlanExpr, 24);
 PLAN_RECORD_SIZE(PlanSymbol, 40);
 PLAN_RECORD_SIZE(PlanIo, 24);
 PLAN_RECORD_SIZE(PlanCheck, 12);
-PLAN_RECORD_SIZE(PlanConstant, 40);
+PLAN_RECORD_SIZE(PlanConstant, 48);
 PLAN_RECORD_SIZE(PlanState, 56);
 PLAN_RECORD_SIZE(PlanEntry, 32);
 PLAN_RECORD_SIZE(PlanNote, 8);

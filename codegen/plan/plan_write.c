@@ -145,7 +145,8 @@ static uint32_t put_external(PlanWriter *w, const Constant *c) {
                       .file = plan_write_str(w, w->graph->files.v[c->file - 1]),
                       .source = PLAN_external,
                       .offset = c->offset,
-                      .length = c->bytes};
+                      .length = c->bytes,
+                      .file_size = c->file_size};
     uint64_t place[3] = {c->file, c->offset, c->bytes}, key = hash_bytes(place, sizeof place, 1);
     uint32_t at;
     if (map_get(w->constants, key, &at)) {

@@ -1,5 +1,4 @@
 #include "frontend/driver/train_facts.h"
-#include "graph/grad/positions.h"
 #include "runtime/train/adapter/adapter.h"
 
 #include <math.h>
@@ -95,20 +94,14 @@ static const char *number(Arena *a, int64_t n) {
 /* What data of integers has to look like. */
 static void note_integers(Pipeline *p, PlanNoteText *notes, uint32_t *n) {
     const TrainGraph *t = &p->training;
-    const Positions *of = positions_of_inputs(t->g);
     note(notes, n, "labels", t->target);
     note(notes, n, "vocabulary", t->classes ? number(p->arena, t->classes) : NULL);
     note(notes, n, "ignored", t->labels ? number(p->arena, t->ignored) : NULL);
-    for (uint32_t i = 0; i < t->g->inputs.n; i++)
-        if (of[i].lo <= of[i].hi)
-            note(notes, n, arena_printf(p->arena, "range of %s", t->g->inputs.v[i].name),
-                 arena_printf(p->arena, "%lld..%lld", (long long)of[i].lo, (long long)of[i].hi));
 }
 
 graphc_status train_facts(Pipeline *p, const graphc_training *t, PlanBuildOptions *out) {
-    enum { MOST = 4 }; /* besides ranges */
-    PlanNoteText *notes =
-        ARENA_ARRAY(p->arena, PlanNoteText, MOST + (t ? p->training.g->inputs.n : 0));
+    enum { MOST = 4 };
+    PlanNoteText *notes = ARENA_ARRAY(p->arena, PlanNoteText, MOST);
     uint32_t n = 0;
     LoraSpec spec;
     const LoraSpec *adapters = p->lora;

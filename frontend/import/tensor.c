@@ -210,6 +210,7 @@ static bool use_external(TensorReader *r, Constant *out) {
     if (!check_span(p.offset, length, map->size)) return too_short(r, &p, length, map->size);
     out->file = file;
     out->offset = p.offset;
+    out->file_size = map->size;
     return use_raw(r, map->data + p.offset, length, out);
 }
 

@@ -77,8 +77,9 @@ typedef struct Constant {
     const void *data; /* elements in graphc's memory form (dtype.def), row-major; always readable
                          at compile time (external data is mapped) */
     uint64_t bytes;
-    uint32_t file;    /* 0 = embedded; else 1-based index into Graph.files */
-    uint64_t offset;  /* byte offset in that file */
+    uint32_t file;   /* 0 = embedded; else 1-based index into Graph.files */
+    uint64_t offset; /* byte offset in that file */
+    uint64_t file_size;
     const char *name; /* initializer's name, or "" */
 } Constant;
 

@@ -150,12 +150,14 @@ static graphc_status check_constants(const Checker *c) {
         NEED(str_ok(c, k->name) && str_ok(c, k->file) && !k->reserved, "constant", i, "name");
         NEED(k->length <= INT64_MAX, "constant", i, "too large");
         if (k->source == PLAN_embedded) {
-            NEED(k->file == 0 && k->offset % PLAN_ALIGN == 0, "constant", i, "misplaced");
+            NEED(k->file == 0 && !k->file_size && k->offset % PLAN_ALIGN == 0, "constant", i,
+                 "misplaced");
             NEED(check_span(k->offset, k->length, p->ndata), "constant", i, "outside the file");
         } else {
             NEED(k->source == PLAN_external, "constant", i, "unknown source");
             NEED(file_name_ok(plan_str(p, k->file)), "constant", i, "unsafe file name");
-            NEED(check_span(k->offset, k->length, INT64_MAX), "constant", i, "too large");
+            NEED(k->file_size <= INT64_MAX && check_span(k->offset, k->length, k->file_size),
+                 "constant", i, "outside its file");
         }
     }
     return GRAPHC_OK;

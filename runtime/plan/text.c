@@ -148,8 +148,8 @@ static void put_constants(const Printer *w) {
         sb_printf(w->out, "constant c%llu  %llu bytes", (unsigned long long)i,
                   (unsigned long long)k->length);
         if (k->source == PLAN_external)
-            sb_printf(w->out, "  in %s at %llu", plan_str(w->p, k->file),
-                      (unsigned long long)k->offset);
+            sb_printf(w->out, "  in %s of %llu bytes at %llu", plan_str(w->p, k->file),
+                      (unsigned long long)k->file_size, (unsigned long long)k->offset);
         sb_printf(w->out, "  hash %016llx  # %s\n", (unsigned long long)k->hash,
                   plan_str(w->p, k->name));
     }

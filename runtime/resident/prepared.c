@@ -195,6 +195,8 @@ static graphc_status write_plan(const Made *m, const char *path) {
     void *bytes;
     uint64_t size;
     char why[256];
+    for (uint32_t i = 0; i < m->nconstants; i++)
+        if (m->constants[i].file) m->constants[i].file_size = m->end;
     plan_parts(m->p, part);
     part[PLAN_SEC_strings] = (PlanPart){m->strings, m->nstrings};
     part[PLAN_SEC_lists] = (PlanPart){m->lists, m->nlists * sizeof *m->lists};

@@ -54,7 +54,7 @@ static graphc_status map_file(Resident *r, uint64_t c, ErrorText e) {
     return GRAPHC_OK;
 }
 
-/* Recognised by length and probe hash. */
+/* Recognised by length, probe hash and the size of its file. */
 graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, ErrorText e) {
     const Plan *p = &r->owner->plan;
     const PlanConstant *k = &p->constants[c];
@@ -67,6 +67,10 @@ graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, Er
     if (!check_span(k->offset, k->length, r->files[c].size))
         return error_set(e, GRAPHC_INVALID, "\"%s\" is too short for constant \"%s\": %llu bytes",
                          file, name, (unsigned long long)r->files[c].size);
+    if (r->files[c].size != k->file_size)
+        return error_set(e, GRAPHC_INVALID,
+                         "\"%s\" has %llu bytes; when the plan was made it had %llu", file,
+                         (unsigned long long)r->files[c].size, (unsigned long long)k->file_size);
     *out = r->files[c].data + k->offset;
     if (plan_probe_hash(*out, k->length) != k->hash)
         return error_set(e, GRAPHC_INVALID,

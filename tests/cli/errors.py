@@ -104,6 +104,15 @@ with tempfile.TemporaryDirectory() as d:
         failures += 1
         print(f"FAILED weights cut short: exit {p.returncode}: {p.stderr}")
 
+    # A plan knows the file of its weights by its size, too: two bytes more are another file.
+    onnx.save(onnx.load("mlp.onnx"), "long_weights.onnx", save_as_external_data=True, location="long.weights", size_threshold=0)
+    expect(0, "", "long_weights.onnx", "-o", "two_more.plan")
+    size = os.path.getsize("long.weights")
+    expect(0, "", "run", "two_more.plan", "--output-dir", "of_weights")
+    with open("long.weights", "ab") as f:
+        f.write(b"ab")
+    expect(3, f'"long.weights" has {size + 2} bytes; when the plan was made it had {size}', "run", "two_more.plan", "--output-dir", "of_weights")
+
     expect(2, "--adapter is missing", "merge", "mlp.onnx", "-o", "m.onnx")
     expect(2, '"x" is not a number', "verify", "mlp.onnx", "--rtol", "x")
     expect(2, "this loss takes two", "train", "mlp.onnx", "--loss", "mse(y)", "--data", "x=none.npy", "-o", "t", absent="t")
@@ -115,6 +124,23 @@ with tempfile.TemporaryDirectory() as d:
         if not os.path.exists(f"ir/{name}") or not open(f"ir/{name}").read().startswith(start):
             failures += 1
             print(f"FAILED --dump-ir: {name}")
+
+    # Ids beyond a table are errors, as ONNX has them; negative ones count from its end.
+    table = onnx.numpy_helper.from_array(np.zeros((10, 4), np.float32), "table")
+    g = onnx.helper.make_graph([onnx.helper.make_node("Gather", ["table", "ids"], ["y"])], "g",
+                               [onnx.helper.make_tensor_value_info("ids", T.INT64, ["n"])],
+                               [onnx.helper.make_tensor_value_info("y", T.FLOAT, ["n", 4])], [table])
+    onnx.save(onnx.helper.make_model(g, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), "table.onnx")
+    expect(0, "", "table.onnx", "-o", "table.plan")
+    for ids, wrong in (([-10, 0, 9], None), ([0, 3, 10], "element 2 is 10"), ([-11, 0], "element 0 is -11")):
+        np.save("ids.npy", np.array(ids))
+        for verb in ("run", "table.plan", "--output-dir", "of_table"), ("verify", "table.onnx"):
+            expect(3 if wrong else 0, f'"ids": {wrong}; the model takes -10 to 9' if wrong else "", *verb, "--input", "ids=ids.npy")
+
+    # Inputs may come from standard input, models and plans not.
+    for verb in ((), ("run",), ("inspect",), ("verify",)):
+        more = ("-o", "x.plan") if not verb else ()
+        expect(2, "never standard input", *verb, "-", *more, absent="x.plan")
 
     # Words that are no verbs, however they go on.
     expect(0, "", "version")

@@ -152,6 +152,10 @@ static graphc_status run_verb(Cli *c) {
     if (c->args.n > v->max_args)
         return cli_usage(
             c, arena_printf(c->arena, "\"%s\" is one argument too many", c->args.v[v->max_args]));
+    if (c->args.n && strcmp(c->args.v[0], "-") == 0)
+        return diag(c->diags, D_USAGE, "-",
+                    "models and plans are files, never standard input: their weights lie beside "
+                    "them");
     return v->run(c);
 }
 

@@ -438,6 +438,28 @@ static graphc_status check_memory(CliSession *s) {
     return enough_memory(s, "a run's outputs and values between kernels", sum);
 }
 
+/* An id beyond a table reads the nearest row, and ONNX has it an error: given ones are looked at.
+ */
+static graphc_status check_positions(CliSession *s) {
+    for (uint32_t i = 0; i < graphc_plan_inputs(s->plan); i++) {
+        const EvalTensor *t = &s->inputs[i];
+        const char *name = graphc_plan_input(s->plan, i).name;
+        const char *range =
+            graphc_plan_note(s->plan, arena_printf(s->cli->arena, "range of %s", name));
+        long long lo, hi;
+        if (!range || sscanf(range, "%lld..%lld", &lo, &hi) != 2 || s->drawn[i]) continue;
+        for (uint64_t k = 0, n = tensor_numel(t); dtype_is_int(t->dtype) && k < n; k++) {
+            const int64_t x = dtype_load_i64(t->dtype, t->data, k);
+            if (x < lo || x > hi)
+                return diag(s->cli->diags, D_RUN_INPUT, "",
+                            "input \"%s\": element %llu is %lld; the model takes %lld to %lld, "
+                            "positions in a table",
+                            name, (unsigned long long)k, (long long)x, lo, hi);
+        }
+    }
+    return GRAPHC_OK;
+}
+
 graphc_status cli_session_bind(CliSession *s) {
     uint32_t n = graphc_plan_inputs(s->plan);
     bool first = !s->drawn;
@@ -451,6 +473,7 @@ graphc_status cli_session_bind(CliSession *s) {
     const graphc_io_info rows = graphc_plan_input(s->plan, 0);
     GC_TRY(cli_adapter_bind(s, rows.rank ? dim_size(&known, rows.dims[0]) : 1));
     GC_TRY(draw_inputs(s, &known));
+    GC_TRY(check_positions(s));
     if (first && !s->cli->json) note_sizes(s);
     for (uint32_t i = 0; i < n; i++) GC_TRY(bind(s, i));
     return check_memory(s);

@@ -494,7 +494,8 @@ static void from_file(void) {
     write_weights(path, start);
     Rig r = rig("file");
     vec_push(r.a, &r.g->files, "w.bin");
-    Constant init = {.data = start, .bytes = sizeof start, .file = 1, .name = "w"};
+    Constant init = {
+        .data = start, .bytes = sizeof start, .file = 1, .file_size = sizeof start, .name = "w"};
     Value w = build_state(r.g, "w", matrix(r.g), init);
     build_write(r.g, w, build_binary_f(r.g, OP_add, w, 1));
     graphc_plan *p = graph_plan_load(r.g, PLAN_cpu, base);
