@@ -151,6 +151,8 @@ void dot_bind(Dot *d, const DotGroup *g, Expr flat); /* axes of g in the current
 void dot_bind_lanes(Dot *d, const DotGroup *g, Expr base, LLVMValueRef mask, bool aligned);
 /* ... over columns. */
 void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask);
+/* Of nv vectors of columns from d->n0 on, those that there are; NULL: all. */
+void dot_column_masks(Dot *d, uint32_t nv, bool masked, LLVMValueRef *mask);
 /* Strides of `index` along the last axes of g: the number of axes, counted from the last, that one
  * stride walks through, and that stride. 0 if not even the last axis is affine. */
 uint32_t dot_uniform_stride(Dot *d, const DotGroup *g, Expr index, Expr *stride);
@@ -232,8 +234,6 @@ bool dot_may_slice(const Dot *d);      /* ... and are walked chunk by chunk wher
  * off if `masked`. */
 void dot_tiles(Dot *d, uint32_t nv, bool masked);
 void dot_store_all(Dot *d);
-/* Of nv vectors of columns from d->n0 on, those that there are; NULL: all. */
-void dot_column_masks(Dot *d, uint32_t nv, bool masked, LLVMValueRef *mask);
 /* First element of right operand i's sub-panel: row 0, column n0. */
 LLVMValueRef dot_panel_start(Dot *d, uint32_t i);
 /* Stores what becomes of `rows` rows of d->tile, the first of which is row `first` of M. */

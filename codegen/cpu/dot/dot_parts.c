@@ -49,6 +49,15 @@ void dot_bind_columns(Dot *d, Expr base, LLVMValueRef mask) {
     dot_bind_lanes(d, &d->n, base, mask, true);
 }
 
+void dot_column_masks(Dot *d, uint32_t nv, bool masked, LLVMValueRef *mask) {
+    for (uint32_t j = 0; j < nv; j++) {
+        mask[j] = NULL;
+        if (!masked) continue;
+        Expr base = expr_addi(d->p, d->n0, (int64_t)(j * d->lanes));
+        mask[j] = emit_lanes_below(d->e, emit_expr(d->e, expr_sub(d->p, d->n.size, base)));
+    }
+}
+
 bool dot_moves_indirectly(Dot *d, const DotGroup *g, Expr x) {
     uint32_t axes = 0;
     for (uint32_t i = 0; i < g->n; i++) axes |= 1u << g->axis[i];

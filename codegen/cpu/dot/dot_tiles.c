@@ -276,15 +276,6 @@ static DotTurn turn_of(Dot *d, const Tile *t, LLVMValueRef tile) {
                      LLVMBuildMul(e->b, tiles, emit_i64(e, parts), "")};
 }
 
-void dot_column_masks(Dot *d, uint32_t nv, bool masked, LLVMValueRef *mask) {
-    for (uint32_t j = 0; j < nv; j++) {
-        mask[j] = NULL;
-        if (!masked) continue;
-        Expr base = expr_addi(d->p, d->n0, (int64_t)(j * d->lanes));
-        mask[j] = emit_lanes_below(d->e, emit_expr(d->e, expr_sub(d->p, d->n.size, base)));
-    }
-}
-
 static void all_tiles(Dot *d, Tile *t) {
     Emit *e = d->e;
     EmitLoop l = {0};
