@@ -10,7 +10,8 @@
 #include <malloc.h>
 #endif
 
-enum { LARGE_BLOCK = 1 << 17 };
+/* Smaller ones come and go by the thousand in an evaluation, and the system zeroes each map. */
+enum { LARGE_BLOCK = 1 << 20, HEAP_TOP = 1 << 22 };
 
 /* Of the library or program that holds `ctx`; never what is written when loading. */
 static int rest_segments(struct dl_phdr_info *info, size_t size, void *ctx) {
@@ -33,7 +34,7 @@ void codegen_rest(void) {
     dl_iterate_phdr(rest_segments, (void *)(uintptr_t)LLVMContextCreate);
 #ifdef __GLIBC__
     mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK);
-    mallopt(M_TRIM_THRESHOLD, LARGE_BLOCK);
+    mallopt(M_TRIM_THRESHOLD, HEAP_TOP);
     malloc_trim(0);
 #endif
 }
