@@ -72,7 +72,6 @@ typedef struct Attn {
 } Attn;
 
 /* attention_parts.c */
-Expr attn_sym(Attn *t, const char *name, Expr size, LLVMValueRef value);
 void attn_copy_rows(Attn *t, const AttnRows *r); /* keys [key0, key0 + keys), unless kept */
 void attn_keep_rows(Attn *t);                    /* all keys of what is kept */
 /* Address of element `at` (a symbol's expression or 0) of row `row`, counted from key0. */

@@ -12,7 +12,7 @@ static void copy_query(Attn *t) {
     emit_loop_begin(e, &l, "q", emit_i64(e, 0), size, emit_i64(e, t->lanes), false);
     LLVMValueRef left = LLVMBuildSub(e->b, size, l.i, "");
     LLVMValueRef mask = t->kr.whole ? NULL : emit_lanes_below(e, left);
-    emit_bind_lanes(e, t->sym_d, attn_sym(t, "d", t->nd, l.i), mask, true);
+    emit_bind_lanes(e, t->sym_d, emit_below(t->e, "d", t->nd, l.i), mask, true);
     LLVMValueRef v = emit_value_lanes(e, t->t->q);
     if (mask) v = LLVMBuildSelect(e->b, mask, v, LLVMConstNull(t->vec), "");
     attn_store(t, v, t->qt, l.i);
@@ -28,7 +28,7 @@ typedef struct FewRow {
 static FewRow few_row(Attn *t, const AttnRows *r, LLVMValueRef row) {
     if (!r->quick) return (FewRow){.at = attn_row(t, r, row)};
     LLVMValueRef key = LLVMBuildAdd(t->e->b, t->key0, row, "");
-    return (FewRow){.j = attn_sym(t, "j", t->nj, key)};
+    return (FewRow){.j = emit_below(t->e, "j", t->nj, key)};
 }
 
 static LLVMValueRef few_load(Attn *t, const AttnRows *r, FewRow row, LLVMValueRef at) {
@@ -36,7 +36,7 @@ static LLVMValueRef few_load(Attn *t, const AttnRows *r, FewRow row, LLVMValueRe
     if (row.at) return attn_load(t, row.at, at);
     emit_push(e);
     emit_bind(e, t->sym_j, row.j);
-    emit_bind_lanes(e, t->k->axes[r->axis].sym, attn_sym(t, "at", r->size, at), NULL, true);
+    emit_bind_lanes(e, t->k->axes[r->axis].sym, emit_below(t->e, "at", r->size, at), NULL, true);
     LLVMValueRef v = emit_value_lanes(e, r->v);
     emit_pop(e);
     return v;
@@ -70,7 +70,7 @@ static LLVMValueRef scores(Attn *t) {
     LLVMValueRef s = products(t, l.i);
     LLVMValueRef mask = emit_lanes_below(e, LLVMBuildSub(e->b, t->keys, l.i, ""));
     emit_push(e);
-    Expr base = attn_sym(t, "j", t->nj, LLVMBuildAdd(e->b, t->key0, l.i, ""));
+    Expr base = emit_below(t->e, "j", t->nj, LLVMBuildAdd(e->b, t->key0, l.i, ""));
     emit_bind_lanes(e, t->sym_j, base, mask, true);
     emit_override(e, t->t->s, s);
     LLVMValueRef x = emit_value_lanes(e, t->t->score);
@@ -160,7 +160,7 @@ void attn_few(Attn *t) {
     EmitLoop l = {0};
     emit_loop_begin(e, &l, "query", emit_i64(e, 0), t->queries, emit_i64(e, 1), true);
     LLVMValueRef query = LLVMBuildAdd(e->b, t->query0, l.i, "");
-    emit_bind(e, t->sym_i, attn_sym(t, "i", t->ni, query));
+    emit_bind(e, t->sym_i, emit_below(t->e, "i", t->ni, query));
     copy_query(t);
     reset(t);
     attn_key_blocks(t, query, key_block);

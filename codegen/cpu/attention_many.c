@@ -10,10 +10,10 @@ void attn_transpose(Attn *t, KVal v, uint32_t sym, Expr size, LLVMValueRef to) {
     bool whole = expr_divisor(t->p, size) % t->lanes == 0;
     emit_loop_begin(e, &qs, "q", zero, t->vectors, emit_i64(e, 1), true);
     LLVMValueRef column = attn_mul(t, qs.i, lanes);
-    Expr base = attn_sym(t, "i", t->ni, LLVMBuildAdd(e->b, t->query0, column, ""));
+    Expr base = emit_below(t->e, "i", t->ni, LLVMBuildAdd(e->b, t->query0, column, ""));
     emit_loop_begin(e, &ds, "d", zero, end, lanes, false);
     LLVMValueRef left = LLVMBuildSub(e->b, end, ds.i, ""), x[64];
-    Expr d = attn_sym(t, "d", size, ds.i), last = expr_addi(t->p, t->ni, -1);
+    Expr d = emit_below(t->e, "d", size, ds.i), last = expr_addi(t->p, t->ni, -1);
     LLVMValueRef mask = whole ? NULL : emit_lanes_below(e, left);
     for (uint32_t r = 0; r < t->lanes; r++) {
         emit_push(e);
@@ -150,7 +150,7 @@ static void find_rows(Attn *t, AttnTile *s) {
     for (uint32_t r = 0; r < s->rows; r++) {
         LLVMValueRef lim[2] = {attn_add(t, s->first, r), attn_add(t, t->keys, -1)};
         s->row[r] = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
-        s->j[r] = attn_sym(t, "j", t->nj, LLVMBuildAdd(e->b, t->key0, s->row[r], ""));
+        s->j[r] = emit_below(t->e, "j", t->nj, LLVMBuildAdd(e->b, t->key0, s->row[r], ""));
     }
 }
 
@@ -158,7 +158,7 @@ static void tiles_of(Attn *t, uint32_t nv, void (*tile)(Attn *t, AttnTile *s)) {
     Emit *e = t->e;
     EmitLoop l = {0};
     AttnTile s = {.nv = nv, .rows = key_rows(t, nv)};
-    s.query = attn_sym(t, "i", t->ni, t->query0);
+    s.query = emit_below(t->e, "i", t->ni, t->query0);
     uint32_t query;
     if (expr_is_sym(t->p, s.query, &query)) map_put(e->aligned, query, ATTN_UNIT);
     bool ragged = expr_divisor(t->p, t->ni) % t->lanes != 0;

@@ -3,15 +3,6 @@
 #include "codegen/cpu/attention.h"
 #include <math.h>
 
-Expr attn_sym(Attn *t, const char *name, Expr size, LLVMValueRef value) {
-    int64_t lo, hi;
-    uint32_t sym = expr_sym_count(t->p);
-    expr_range(t->p, size, &lo, &hi);
-    Expr s = emit_new_sym(t->e, name, hi == INT64_MAX || hi == 0 ? hi : hi - 1, value);
-    expr_sym_edit(t->p, sym)->below = size;
-    return s;
-}
-
 /* --- Small builders ----------------------------------------------------------------------- */
 
 LLVMValueRef attn_at(Attn *t, LLVMValueRef base, LLVMValueRef index) {
@@ -74,7 +65,7 @@ LLVMValueRef attn_row(Attn *t, const AttnRows *r, LLVMValueRef row) {
     const KOp *load = &t->k->ops[r->v];
     emit_push(e);
     LLVMValueRef key = LLVMBuildAdd(e->b, t->key0, row, "");
-    emit_bind(e, t->sym_j, attn_sym(t, "j", t->nj, key));
+    emit_bind(e, t->sym_j, emit_below(t->e, "j", t->nj, key));
     emit_bind(e, t->k->axes[r->axis].sym, expr_const(t->p, 0));
     LLVMValueRef p = emit_address(e, load->buf, load->index);
     emit_pop(e);
@@ -87,12 +78,12 @@ static void copy_rows(Attn *t, const AttnRows *r) {
     EmitLoop row = {0}, at = {0};
     LLVMValueRef zero = emit_i64(e, 0), size = emit_expr(e, r->size);
     emit_loop_begin(e, &row, "copy", zero, t->keys, emit_i64(e, 1), false);
-    emit_bind(e, t->sym_j, attn_sym(t, "j", t->nj, LLVMBuildAdd(e->b, t->key0, row.i, "")));
+    emit_bind(e, t->sym_j, emit_below(t->e, "j", t->nj, LLVMBuildAdd(e->b, t->key0, row.i, "")));
     LLVMValueRef to = attn_mul(t, row.i, emit_expr(e, r->padded));
     emit_loop_begin(e, &at, "copy", zero, size, emit_i64(e, t->lanes), false);
     LLVMValueRef left = LLVMBuildSub(e->b, size, at.i, "");
     LLVMValueRef mask = r->whole ? NULL : emit_lanes_below(e, left);
-    emit_bind_lanes(e, t->k->axes[r->axis].sym, attn_sym(t, "at", r->size, at.i), mask, true);
+    emit_bind_lanes(e, t->k->axes[r->axis].sym, emit_below(t->e, "at", r->size, at.i), mask, true);
     LLVMValueRef v = emit_value_lanes(e, r->v);
     if (mask) v = LLVMBuildSelect(e->b, mask, v, LLVMConstNull(t->vec), "");
     attn_store(t, v, r->copy, LLVMBuildAdd(e->b, to, at.i, ""));
@@ -182,13 +173,13 @@ void attn_finish_row(Attn *t, LLVMValueRef query, LLVMValueRef row, LLVMValueRef
     Emit *e = t->e;
     EmitLoop l = {0};
     emit_push(e);
-    emit_bind(e, t->sym_i, attn_sym(t, "i", t->ni, query));
+    emit_bind(e, t->sym_i, emit_below(t->e, "i", t->ni, query));
     if (inverse) store_statistics(t, row);
     LLVMValueRef size = emit_expr(e, t->ndv), all = inverse ? emit_splat(e, inverse) : NULL;
     emit_loop_begin(e, &l, "finish", emit_i64(e, 0), size, emit_i64(e, t->lanes), false);
     LLVMValueRef left = LLVMBuildSub(e->b, size, l.i, "");
     LLVMValueRef mask = t->vr.whole ? NULL : emit_lanes_below(e, left);
-    emit_bind_lanes(e, t->sym_dv, attn_sym(t, "column", t->ndv, l.i), mask, true);
+    emit_bind_lanes(e, t->sym_dv, emit_below(t->e, "column", t->ndv, l.i), mask, true);
     LLVMValueRef v = attn_load(t, from, l.i);
     emit_override(e, t->result, all ? LLVMBuildFMul(e->b, v, all, "") : v);
     store_all(t, false);
@@ -270,7 +261,7 @@ static LLVMValueRef item(Attn *t, LLVMValueRef number, Expr blocks, Expr units) 
     LLVMValueRef nb = emit_expr(e, blocks), nu = emit_expr(e, units);
     LLVMValueRef b = LLVMBuildUDiv(e->b, number, nb, "");
     LLVMValueRef block = LLVMBuildSub(e->b, number, attn_mul(t, b, nb), "");
-    bind_batch(t, attn_sym(t, "batch", batch_size(t), b));
+    bind_batch(t, emit_below(t->e, "batch", batch_size(t), b));
     LLVMValueRef first = LLVMBuildUDiv(e->b, attn_mul(t, block, nu), nb, "");
     LLVMValueRef last = LLVMBuildUDiv(e->b, attn_mul(t, attn_add(t, block, 1), nu), nb, "");
     LLVMValueRef unit = emit_i64(e, ATTN_UNIT);

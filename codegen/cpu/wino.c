@@ -58,7 +58,7 @@ typedef struct Place {
 static Place place_of(Dot *d, LLVMValueRef row) {
     Emit *e = d->e;
     Place t;
-    Expr at = dot_sym(d, "tile", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
+    Expr at = emit_below(d->e, "tile", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
     Expr line = expr_div(d->p, at, d->wino.width);
     dot_bind(d, &d->wino.outer, expr_div(d->p, line, d->wino.height));
     Expr tile[2] = {expr_mod(d->p, line, d->wino.height), expr_mod(d->p, at, d->wino.width)};
@@ -71,7 +71,7 @@ static Place place_of(Dot *d, LLVMValueRef row) {
             LLVMValueRef lim[2] = {v, emit_expr(e, expr_addi(d->p, size, -2))};
             v = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
         }
-        t.first[i] = dot_sym(d, i ? "x" : "y", size, v);
+        t.first[i] = emit_below(d->e, i ? "x" : "y", size, v);
     }
     return t;
 }
@@ -105,7 +105,7 @@ static void transform_channels(Dot *d, const Place *t, LLVMValueRef *to) {
     emit_loop_begin(e, &l, "channels", emit_i64(e, 0), size, emit_i64(e, d->lanes), true);
     LLVMValueRef left = LLVMBuildSub(e->b, size, l.i, "");
     bool ragged = expr_divisor(d->p, d->kk.size) % d->lanes != 0;
-    emit_bind_lanes(e, d->k->axes[d->wino.channel].sym, dot_sym(d, "c", d->kk.size, l.i),
+    emit_bind_lanes(e, d->k->axes[d->wino.channel].sym, emit_below(d->e, "c", d->kk.size, l.i),
                     ragged ? emit_lanes_below(e, left) : NULL, true);
     bind_axis(d, 0, t->first[0]);
     bind_axis(d, 1, t->first[1]);
@@ -217,7 +217,7 @@ void wino_tiles(Dot *d, uint32_t nv, bool masked) {
     Expr depth = expr_muli(p, d->kk.size, DOT_PANEL); /* of one plane of a panel */
     Expr column = expr_mod(p, d->n0, expr_const(p, DOT_PANEL));
     emit_loop_begin(e, &plane, "plane", emit_i64(e, 0), emit_i64(e, 16), emit_i64(e, 1), true);
-    Expr t = dot_sym(d, "plane", expr_const(p, 16), plane.i);
+    Expr t = emit_below(d->e, "plane", expr_const(p, 16), plane.i);
     d->wino.entry = LLVMBuildMul(e->b, plane.i, rows, "");
     LLVMValueRef start = LLVMBuildMul(e->b, d->wino.entry, width, "");
     d->wino.to = emit_gep(e, d->elem, d->wino.accumulators, start);

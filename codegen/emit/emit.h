@@ -113,6 +113,8 @@ void emit_set_sym(Emit *e, uint32_t sym, LLVMValueRef value);
 Expr emit_new_sym(Emit *e, const char *name, int64_t hi, LLVMValueRef value);
 /* The same for a position inside of `extent`. */
 Expr emit_position(Emit *e, const char *name, Expr extent, LLVMValueRef value);
+/* The same where `size` need be no number: quotients and remainders by it are simplified. */
+Expr emit_below(Emit *e, const char *name, Expr size, LLVMValueRef value);
 /* In the current scope axis symbol `sym` stands for expression `by` (base + 3, a constant tap ...);
  * equal loads of unrolled copies are then recognised as equal. */
 void emit_bind(Emit *e, uint32_t sym, Expr by);

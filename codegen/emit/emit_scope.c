@@ -55,6 +55,15 @@ Expr emit_position(Emit *e, const char *name, Expr extent, LLVMValueRef value) {
     return emit_new_sym(e, name, hi > 0 ? hi - 1 : 0, value);
 }
 
+Expr emit_below(Emit *e, const char *name, Expr size, LLVMValueRef value) {
+    int64_t lo, hi;
+    uint32_t sym = expr_sym_count(e->exprs);
+    expr_range(e->exprs, size, &lo, &hi);
+    Expr s = emit_new_sym(e, name, hi == INT64_MAX || hi == 0 ? hi : hi - 1, value);
+    expr_sym_edit(e->exprs, sym)->below = size;
+    return s;
+}
+
 void emit_bind(Emit *e, uint32_t sym, Expr by) {
     add_bind(e, (EmitBind){.sym = sym, .by = by});
 }

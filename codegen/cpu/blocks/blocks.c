@@ -89,11 +89,11 @@ void dot_copy_blocks(Dot *d, LLVMValueRef rows) {
     EmitLoop row = {0}, block = {0};
     LLVMValueRef zero = emit_i64(e, 0), one = emit_i64(e, 1), count = emit_expr(e, x->count);
     emit_loop_begin(e, &row, "row", zero, rows, one, true);
-    dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row.i, "")));
+    dot_bind(d, &d->m, emit_below(d->e, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row.i, "")));
     emit_loop_begin(e, &block, "block", zero, count, one, true);
     LLVMValueRef to = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, row.i, count, ""), block.i, "");
     to = LLVMBuildMul(e->b, to, emit_i64(e, copy_bytes(d)), "");
-    Expr at = expr_muli(d->p, dot_sym(d, "block", x->count, block.i), x->size);
+    Expr at = expr_muli(d->p, emit_below(d->e, "block", x->count, block.i), x->size);
     to = emit_gep(e, e->i8, d->packed, to);
     if (x->digits)
         digits_copy(d, at, to);
@@ -183,7 +183,8 @@ static void block_sums(Dot *d, Sums *s, Expr at) {
     for (uint32_t i = 0; i < n; i++) l.init[i] = s->sum[i];
     emit_loop_begin(e, &l, "unit", emit_i64(e, 0), emit_i64(e, size / UNIT), emit_i64(e, 1), true);
     for (uint32_t i = 0; i < n; i++) s->sum[i] = l.phi[i];
-    Expr in_block = expr_muli(d->p, dot_sym(d, "unit", expr_const(d->p, size / UNIT), l.i), UNIT);
+    Expr in_block =
+        expr_muli(d->p, emit_below(d->e, "unit", expr_const(d->p, size / UNIT), l.i), UNIT);
     unit(d, s, expr_add(d->p, at, in_block), UNIT, emit_expr(e, in_block));
     for (uint32_t i = 0; i < n; i++) l.next[i] = s->sum[i];
     emit_loop_end(e, &l);
@@ -241,7 +242,7 @@ void dot_block_sums(Dot *d, const DotBlockTile *t, LLVMValueRef *acc) {
     emit_loop_begin(e, &l, "block", emit_i64(e, 0), emit_expr(e, d->scaled.count), emit_i64(e, 1),
                     true);
     for (uint32_t i = 0; i < n; i++) acc[i] = l.phi[i];
-    Expr at = expr_muli(d->p, dot_sym(d, "block", d->scaled.count, l.i), d->scaled.size);
+    Expr at = expr_muli(d->p, emit_below(d->e, "block", d->scaled.count, l.i), d->scaled.size);
     blocks_find(d, t, l.i, copy_bytes(d), s.left);
     begin_block(d, &s);
     block_sums(d, &s, at);

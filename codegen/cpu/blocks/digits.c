@@ -283,7 +283,7 @@ static void add_part(Dot *d, const DotBlockTile *t, const LLVMValueRef *left, Ex
 
 /* Of part number `part`. */
 static Expr row_of(Dot *d, LLVMValueRef part) {
-    return expr_muli(d->p, dot_sym(d, "part", d->scaled.count, part), d->scaled.size);
+    return expr_muli(d->p, emit_below(d->e, "part", d->scaled.count, part), d->scaled.size);
 }
 
 static void in_registers(Dot *d, const DotBlockTile *t, LLVMValueRef *acc) {
@@ -317,8 +317,9 @@ static void add_vector(Dot *d, const DotBlockTile *t, const LLVMValueRef *left, 
     Emit *e = d->e;
     const Expr n0 = d->n0;
     LLVMValueRef acc[DOT_ROWS], mask;
-    d->n0 = expr_add(d->p, n0,
-                     expr_muli(d->p, dot_sym(d, "vector", expr_const(d->p, t->nv), j), d->lanes));
+    d->n0 =
+        expr_add(d->p, n0,
+                 expr_muli(d->p, emit_below(d->e, "vector", expr_const(d->p, t->nv), j), d->lanes));
     dot_column_masks(d, 1, t->mask[0] != NULL, &mask);
     const DotBlockTile one = {t->rows, 1, t->of, t->row, &mask};
     for (uint32_t r = 0; r < t->rows; r++)

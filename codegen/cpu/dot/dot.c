@@ -234,7 +234,7 @@ static void panel(Dot *d) {
                            emit_i64(e, parts)};
     LLVMValueRef hi = emit_intrinsic(e, "llvm.smin", e->i64, lim, 2);
     emit_loop_begin(e, &l, "part", emit_i64(e, 0), hi, emit_i64(e, 1), true);
-    Expr part = dot_sym(d, "part", expr_const(p, parts), l.i);
+    Expr part = emit_below(d->e, "part", expr_const(p, parts), l.i);
     d->n0 = expr_add(p, d->n0, expr_muli(p, part, d->width));
     sub_panel(d);
     emit_loop_end(e, &l);
@@ -351,8 +351,8 @@ static void item(Dot *d, EmitLoop *l) {
     LLVMValueRef x = l->i, panels = emit_expr(e, d->panels), spans = emit_expr(e, d->spans);
     LLVMValueRef in_span = divide(e, &x, emit_expr(e, d->span));
     LLVMValueRef at = divide(e, &x, panels), span = divide(e, &x, spans);
-    dot_bind(d, &d->batch, dot_sym(d, "batch", d->batch.size, x));
-    d->panel = dot_sym(d, "panel", d->panels, at);
+    dot_bind(d, &d->batch, emit_below(d->e, "batch", d->batch.size, x));
+    d->panel = emit_below(d->e, "panel", d->panels, at);
 
     LLVMValueRef one = emit_i64(e, 1), wide = emit_expr(e, d->span);
     LLVMValueRef first = LLVMBuildMul(e->b, span, wide, "");

@@ -144,8 +144,6 @@ typedef struct Dot {
 
 /* dot_parts.c */
 void dot_group(Dot *d, DotGroup *g, uint32_t axes);
-/* A new symbol in [0, size) with that value. */
-Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value);
 void dot_bind(Dot *d, const DotGroup *g, Expr flat); /* axes of g in the current scope */
 /* Lanes over g as one from `base` on; `aligned`: a multiple of the lanes. */
 void dot_bind_lanes(Dot *d, const DotGroup *g, Expr base, LLVMValueRef mask, bool aligned);

@@ -148,7 +148,7 @@ void dot_amx_left(Dot *d, LLVMValueRef rows) {
     LLVMValueRef stride = emit_expr(e, d->amx.stride);
     const bool ragged = expr_divisor(d->p, d->kk.size) % step_of(d) != 0;
     emit_loop_begin(e, &l, "row", emit_i64(e, 0), rows, emit_i64(e, 1), true);
-    dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, l.i, "")));
+    dot_bind(d, &d->m, emit_below(d->e, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, l.i, "")));
     LLVMValueRef slot = emit_gep(e, left_type(d), d->packed, LLVMBuildMul(e->b, l.i, stride, ""));
     if (ragged) {
         LLVMValueRef last =
@@ -172,7 +172,7 @@ static LLVMValueRef left_rows(Dot *d, LLVMValueRef row) {
         return emit_gep(e, left_type(d), d->packed, LLVMBuildMul(e->b, row, stride, ""));
     const KOp *o = &d->k->ops[d->a];
     emit_push(e);
-    dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, "")));
+    dot_bind(d, &d->m, emit_below(d->e, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, "")));
     dot_bind(d, &d->kk, expr_const(d->p, 0));
     LLVMValueRef at = emit_address(e, o->buf, o->index);
     emit_pop(e);

@@ -97,7 +97,7 @@ static void copy_tiles(Dot *d) {
     emit_loop_begin(e, &tile, "tile", d->span0, d->span1, one, true);
     LLVMValueRef to = LLVMBuildSub(e->b, tile.i, d->span0, "");
     to = LLVMBuildAdd(e->b, LLVMBuildMul(e->b, to, tile_size(d), ""), at, "");
-    copy_step(d, dot_sym(d, "row", d->m.size, dot_first_row(d, tile.i)),
+    copy_step(d, emit_below(d->e, "row", d->m.size, dot_first_row(d, tile.i)),
               emit_gep(e, emit_mem_type(e, d->left), d->packed, to));
     emit_loop_end(e, &tile);
     for (uint32_t i = d->kk.n; i-- > 0;) emit_loop_end(e, &loops[i]);

@@ -33,7 +33,7 @@ static void chunk_open(Dot *d, Micro *m, Chunk *c, Expr steps, Expr most, bool w
     micro_zero(d, m);
     m->live = whole ? m->nacc : 0;
     micro_open(d, m, &c->l, "chunk", expr_const(p, 0), n);
-    Expr at = dot_sym(d, "chunk", n, c->l.i);
+    Expr at = emit_below(d->e, "chunk", n, c->l.i);
     c->after = NULL;
     if (whole)
         c->after = LLVMBuildICmp(d->e->b, LLVMIntSLT, emit_expr(d->e, expr_addi(p, at, 1)),
@@ -124,7 +124,8 @@ static void micro_runs(Dot *d, Micro *m, LLVMValueRef start, Expr first, Expr n)
     EmitLoop runs;
     micro_open(d, m, &runs, "runs", first, n);
     if (d->permuted)
-        m->row = dot_b_row(d, m->b, start, dot_run_row(d, dot_sym(d, "run", d->nruns, runs.i)));
+        m->row =
+            dot_b_row(d, m->b, start, dot_run_row(d, emit_below(d->e, "run", d->nruns, runs.i)));
     micro_run(d, m, LLVMBuildAdd(e->b, m->at, runs.i, ""));
     micro_close(d, m, &runs);
 }
@@ -198,10 +199,10 @@ void dot_slices_open(Dot *d, Slice *s) {
     s->runs = s->chunks = (EmitLoop){0};
     if (!joins_runs(d)) {
         emit_loop_begin(e, &s->runs, "runs", zero, emit_expr(e, d->nruns), by, false);
-        s->run = dot_sym(d, "run", d->nruns, s->runs.i);
+        s->run = emit_below(d->e, "run", d->nruns, s->runs.i);
     }
     emit_loop_begin(e, &s->chunks, "slice", zero, emit_expr(e, n), by, false);
-    s->first = expr_mul(p, dot_sym(d, "slice", n, s->chunks.i), most);
+    s->first = expr_mul(p, emit_below(d->e, "slice", n, s->chunks.i), most);
     s->size = expr_min(p, most, expr_sub(p, all, s->first));
 }
 

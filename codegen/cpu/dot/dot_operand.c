@@ -295,7 +295,7 @@ void dot_fill_table(Dot *d, LLVMValueRef rows) {
     bool unroll = d->direct && expr_is_const(d->p, d->nruns, &nruns) && nruns > 1 &&
                   nruns <= MAX_UNROLLED_RUNS && (!d->guarded || is_box(d, mask, d->ka.n));
     emit_loop_begin(e, &row, "row", emit_i64(e, 0), rows, emit_i64(e, 1), true);
-    dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row.i, "")));
+    dot_bind(d, &d->m, emit_below(d->e, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row.i, "")));
     if (!unroll) {
         fill_row(d, row.i);
     } else if (!d->guarded) {

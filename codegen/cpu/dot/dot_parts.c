@@ -12,15 +12,6 @@ void dot_group(Dot *d, DotGroup *g, uint32_t axes) {
     }
 }
 
-Expr dot_sym(Dot *d, const char *name, Expr size, LLVMValueRef value) {
-    int64_t lo, hi;
-    uint32_t sym = expr_sym_count(d->p);
-    expr_range(d->p, size, &lo, &hi);
-    Expr s = emit_new_sym(d->e, name, hi == INT64_MAX || hi == 0 ? hi : hi - 1, value);
-    expr_sym_edit(d->p, sym)->below = size;
-    return s;
-}
-
 void dot_bind(Dot *d, const DotGroup *g, Expr flat) {
     Expr inner = expr_const(d->p, 1);
     for (uint32_t i = g->n; i-- > 0;) {

@@ -76,7 +76,7 @@ bool dot_may_make(Dot *d, uint32_t i) {
         !expr_is_value(d->p, d->nruns, 1) || dot_moves_indirectly(d, &d->kk, load->index))
         return false;
     emit_push(e);
-    Expr panel = dot_sym(d, "panel", d->panels, emit_i64(e, 0));
+    Expr panel = emit_below(d->e, "panel", d->panels, emit_i64(e, 0));
     dot_bind_columns(d, expr_muli(d->p, panel, DOT_PANEL), NULL);
     bool ok = lies_along(d, d->t->b[i]);
     emit_pop(e);
@@ -172,11 +172,11 @@ static void copy_made(Dot *d, Copy *c) {
     EmitLoop l = {0}, last = {0};
     emit_loop_begin(e, &l, "word", zero, emit_expr(e, whole), one, false);
     c->row = LLVMBuildMul(e->b, l.i, emit_i64(e, DOT_MADE * DOT_PANEL), "");
-    copy_words(d, c, expr_muli(p, dot_sym(d, "word", whole, l.i), DOT_MADE), DOT_MADE);
+    copy_words(d, c, expr_muli(p, emit_below(d->e, "word", whole, l.i), DOT_MADE), DOT_MADE);
     emit_loop_end(e, &l);
     if (expr_divisor(p, d->kk.size) % DOT_MADE == 0) return;
     emit_loop_begin(e, &last, "k", zero, emit_expr(e, rest), one, false);
-    Expr k = expr_add(p, expr_muli(p, whole, DOT_MADE), dot_sym(d, "k", unit, last.i));
+    Expr k = expr_add(p, expr_muli(p, whole, DOT_MADE), emit_below(d->e, "k", unit, last.i));
     c->row = LLVMBuildMul(e->b, emit_expr(e, k), emit_i64(e, DOT_PANEL), "");
     copy_words(d, c, k, 1);
     emit_loop_end(e, &last);
@@ -191,7 +191,7 @@ static void copy_columns(Dot *d, Copy *c) {
     copy_begin(d, c, d->lanes);
     const EmitLoop *inner = &c->loops[d->kk.n - 1];
     const KAxis *axis = &d->k->axes[d->kk.axis[d->kk.n - 1]];
-    Expr k = dot_sym(d, "k", axis->extent, inner->i), last = expr_addi(p, d->n.size, -1);
+    Expr k = emit_below(d->e, "k", axis->extent, inner->i), last = expr_addi(p, d->n.size, -1);
     LLVMValueRef left = LLVMBuildSub(e->b, emit_expr(e, axis->extent), inner->i, "");
     bool ragged = expr_divisor(p, axis->extent) % d->lanes != 0;
     LLVMValueRef mask = ragged ? emit_lanes_below(e, left) : NULL;

@@ -234,13 +234,13 @@ static void made_run(Dot *d, Micro *m, LLVMValueRef *left, Expr first, Expr n) {
     const Expr zero = expr_const(p, 0), unit = expr_const(p, DOT_MADE);
     const Expr whole = expr_div(p, n, unit);
     micro_open(d, m, &l, "word", zero, whole);
-    Expr at = expr_muli(p, dot_sym(d, "word", whole, l.i), DOT_MADE);
+    Expr at = expr_muli(p, emit_below(d->e, "word", whole, l.i), DOT_MADE);
     made_steps(d, m, left, expr_add(p, first, at), DOT_MADE);
     micro_close(d, m, &l);
     if (expr_divisor(p, n) % DOT_MADE == 0) return;
     const Expr rest = expr_mod(p, n, unit);
     micro_open(d, m, &l, "k", zero, rest);
-    at = expr_add(p, expr_muli(p, whole, DOT_MADE), dot_sym(d, "k", unit, l.i));
+    at = expr_add(p, expr_muli(p, whole, DOT_MADE), emit_below(d->e, "k", unit, l.i));
     made_steps(d, m, left, expr_add(p, first, at), 1);
     micro_close(d, m, &l);
 }

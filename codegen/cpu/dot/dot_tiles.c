@@ -81,7 +81,7 @@ static void epilogue_memory(Dot *d, const Tile *t) {
         emit_push(e);
         bind_vector(d, t, j);
         emit_loop_begin(e, &l, "epilogue", emit_i64(e, 0), t->rows, emit_i64(e, 1), true);
-        dot_bind(d, &d->m, dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, first, l.i, "")));
+        dot_bind(d, &d->m, emit_below(d->e, "row", d->m.size, LLVMBuildAdd(e->b, first, l.i, "")));
         for (uint32_t i = 0; i < d->t->nacc; i++) {
             LLVMValueRef row = LLVMBuildAdd(e->b, tile_sums(d, t), l.i, "");
             LLVMValueRef from = tile_place(d, i, row, j);
@@ -95,7 +95,7 @@ static void epilogue_memory(Dot *d, const Tile *t) {
 
 void dot_epilogue(Dot *d, uint32_t nv, const LLVMValueRef *mask, LLVMValueRef first,
                   LLVMValueRef rows) {
-    Tile t = {.nv = nv, .rows = rows, .base = dot_sym(d, "row", d->m.size, first)};
+    Tile t = {.nv = nv, .rows = rows, .base = emit_below(d->e, "row", d->m.size, first)};
     for (uint32_t j = 0; j < nv; j++) t.mask[j] = mask[j];
     epilogue_memory(d, &t);
 }
@@ -202,7 +202,7 @@ static void tile_at(Dot *d, Tile *t, LLVMValueRef row, uint32_t counts) {
     t->row = row;
     t->entry = LLVMBuildMul(e->b, row, emit_expr(e, d->nruns), "");
     if (d->wino.entry) t->entry = LLVMBuildAdd(e->b, t->entry, d->wino.entry, "");
-    t->base = dot_sym(d, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
+    t->base = emit_below(d->e, "row", d->m.size, LLVMBuildAdd(e->b, d->row0, row, ""));
     for (uint32_t i = 0; i < d->t->nacc; i++) {
         LLVMValueRef from = t->b[i];
         if (t->slice) from = dot_b_row(d, &d->b[i], from, dot_slice_row(d, t->slice));
