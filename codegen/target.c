@@ -93,6 +93,7 @@ static const Target rows[] = {
                  .bytes = true,
                  .bands = true,
                  .repeats = true,
+                 .turns = 256,
                  .apart_bytes = 1 << 20,
                  .cuts_dots = true,
                  .digits = true,

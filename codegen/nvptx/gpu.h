@@ -164,6 +164,7 @@ bool gpu_scan(Gpu *g);
 bool gpu_sort(Gpu *g);
 bool gpu_compact(Gpu *g);
 bool gpu_serial(Gpu *g);
+bool gpu_turns(Gpu *g);          /* a loop's iterations */
 bool gpu_scatter(Gpu *g);        /* of many rows, in order */
 bool gpu_gemm(Gpu *g);           /* on tensor cores */
 bool gpu_flash(Gpu *g);          /* attention on tensor cores */

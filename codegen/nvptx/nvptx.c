@@ -7,7 +7,9 @@
 #include <string.h>
 
 static void emit_kernel(Gpu *g) {
-    if (gpu_scatter(g) || gpu_serial(g) || gpu_scan(g) || gpu_sort(g) || gpu_compact(g)) return;
+    if (gpu_turns(g) || gpu_scatter(g) || gpu_serial(g) || gpu_scan(g) || gpu_sort(g) ||
+        gpu_compact(g))
+        return;
     if (gpu_vector_matrix(g) || gpu_gemm(g) || gpu_flash(g)) return;
     if (gpu_flash_backward(g) || gpu_flash_joint(g) || gpu_strip(g)) return;
     if (gpu_contract(g) || gpu_decode_attention(g) || gpu_attention(g)) return;

@@ -17,9 +17,10 @@
 
 #include "graph/ir/ir.h"
 
-#define K_MAX_AXES   24
-#define K_MAX_PARAMS 64
-#define K_MAX_FOLDS  16 /* reductions, and ... */
+#define K_MAX_AXES    24
+#define K_MAX_PARAMS  64
+#define K_MAX_CARRIED 8  /* parameters that one turn hands to the next */
+#define K_MAX_FOLDS   16 /* reductions, and ... */
 #define K_MAX_STORES                                                                               \
     8 /* ... axes sets of stores: without a template, each may take its own pass                   \
        */
@@ -197,6 +198,9 @@ typedef struct Kernel {
     bool serial;   /* points whose updates may meet at one address are taken in order (scatter) */
     uint32_t more; /* times that it does the same again, in any order, each time over further
                       parameters: those of the first time, which the body names, come first */
+    Expr turns;    /* 0, or it does all of that so many times, one after the other, with ... */
+    uint32_t turn; /* ... this symbol (SYM_ITER) from 0 on. What stands in a parameter that it reads
+                      and writes was stored by the turn before, at the same point (kir_carries) */
     uint32_t naxes, nparams, nops;
     KAxis *axes;
     KParam *params;
@@ -218,6 +222,9 @@ KFold kir_fold(Op join); /* the fold in which that op joins two values */
 static inline uint32_t kir_body_params(const Kernel *k) {
     return k->nparams / (1 + k->more);
 }
+
+/* Of a kernel with turns: the parameter hands what one turn stored to the next. */
+bool kir_carries(const Kernel *k, uint32_t param);
 
 /* The parameter that a kcompact writes the count to: the one after its positions. */
 static inline uint32_t kir_count_param(const KOp *compact) {

@@ -52,6 +52,16 @@ int kir_axis_of(const Kernel *k, uint32_t sym) {
     return -1;
 }
 
+bool kir_carries(const Kernel *k, uint32_t param) {
+    bool loads = false, stores = false;
+    for (KVal v = 1; v < k->nops && k->turns; v++) {
+        const KOp *o = &k->ops[v];
+        if (o->op == K_kload && o->buf == param) loads = true;
+        if (o->op == K_kstore && o->buf == param) stores = true;
+    }
+    return loads && stores;
+}
+
 KVal kir_bind_of(const Kernel *k, uint32_t sym, KVal before) {
     for (KVal v = before; v-- > 1;)
         if (k->ops[v].op == K_kbind && k->ops[v].sym == sym) return v;

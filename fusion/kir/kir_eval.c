@@ -16,8 +16,8 @@ typedef struct Whole {
 typedef struct Interp {
     const Kernel *k;
     ExprPool *p;
-    void *const *bufs;
-    int64_t *sym; /* all symbol values, axes and indirect ones included */
+    void *const *bufs, *const *from; /* parameters, as they are stored to and loaded from */
+    int64_t *sym;                    /* all symbol values, axes and indirect ones included */
     Arena *a;
     uint32_t *domains;
     int64_t extent[K_MAX_AXES], numel[K_MAX_PARAMS];
@@ -60,9 +60,9 @@ static void eval_load(Interp *c, const KOp *o, EvalScalar *out) {
         c->status = GRAPHC_RUNTIME;
         *out = (EvalScalar){0};
     } else if (dtype_is_float((DType)o->dtype)) {
-        out->f = dtype_load_f64((DType)o->dtype, c->bufs[o->buf], (size_t)i);
+        out->f = dtype_load_f64((DType)o->dtype, c->from[o->buf], (size_t)i);
     } else {
-        out->i = dtype_load_i64((DType)o->dtype, c->bufs[o->buf], (size_t)i);
+        out->i = dtype_load_i64((DType)o->dtype, c->from[o->buf], (size_t)i);
     }
 }
 
@@ -382,12 +382,13 @@ static void eval_stores(Interp *c) {
     }
 }
 
-static graphc_status eval_once(const Kernel *k, ExprPool *p, void *const *bufs,
+static graphc_status eval_once(const Kernel *k, ExprPool *p, void *const *bufs, void *const *from,
                                const int64_t *sym_values, Arena *a) {
     uint32_t nsym = expr_sym_count(p);
     Interp c = {.k = k,
                 .p = p,
                 .bufs = bufs,
+                .from = from,
                 .a = a,
                 .sym = ARENA_ARRAY(a, int64_t, nsym),
                 .domains = ARENA_ARRAY(a, uint32_t, k->nops + 1),
@@ -407,10 +408,33 @@ static graphc_status eval_once(const Kernel *k, ExprPool *p, void *const *bufs,
     return c.status;
 }
 
+/* Each turn loads what is carried as it was before. */
+static graphc_status eval_turns(const Kernel *k, ExprPool *p, void *const *bufs,
+                                const int64_t *sym_values, Arena *a) {
+    int64_t *sym = arena_copy(a, sym_values, expr_sym_count(p) * sizeof *sym);
+    const int64_t turns = expr_eval(p, k->turns, sym);
+    graphc_status st = GRAPHC_OK;
+    for (sym[k->turn] = 0; sym[k->turn] < turns && st == GRAPHC_OK; sym[k->turn]++) {
+        Arena *turn = arena_create();
+        void *from[K_MAX_PARAMS];
+        for (uint32_t i = 0; i < k->nparams; i++) {
+            const int64_t n = expr_eval(p, k->params[i].numel, sym);
+            const size_t bytes = (size_t)n * dtype_bytes(k->params[i].dtype);
+            from[i] = kir_carries(k, i) ? arena_copy(turn, bufs[i], bytes) : bufs[i];
+        }
+        st = eval_once(k, p, bufs, from, sym, turn);
+        arena_destroy(turn);
+    }
+    return st;
+}
+
 graphc_status kir_eval(const Kernel *k, ExprPool *p, void *const *bufs, const int64_t *sym_values,
                        Arena *a) {
     graphc_status st = GRAPHC_OK;
-    for (uint32_t i = 0; i <= k->more && st == GRAPHC_OK; i++)
-        st = eval_once(k, p, bufs + i * kir_body_params(k), sym_values, a);
+    if (k->turns) return eval_turns(k, p, bufs, sym_values, a);
+    for (uint32_t i = 0; i <= k->more && st == GRAPHC_OK; i++) {
+        void *const *of = bufs + i * kir_body_params(k);
+        st = eval_once(k, p, of, of, sym_values, a);
+    }
     return st;
 }

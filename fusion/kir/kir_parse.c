@@ -273,6 +273,11 @@ static void take_header(Parser *s) {
         s->k->tem = (KTem)take_name_of(s, kir_tem_name, TEM_COUNT, "a template");
     s->k->serial = accept(s, "serial");
     if (accept(s, "more")) s->k->more = (uint32_t)take_int(s);
+    if (accept(s, "turns")) {
+        s->k->turn = named_sym(s, take_word(s), SYM_ITER);
+        expect(s, "=");
+        s->k->turns = take_expr(s);
+    }
     while (!s->wrong && s->at[strspn(s->at, " ")] != '\n') {
         KAxis axis = {.kind = accept(s, "~") ? AX_RED : AX_PAR};
         axis.sym = named_sym(s, take_word(s), SYM_AXIS);

@@ -130,6 +130,10 @@ void kir_print(const Kernel *k, ExprPool *p, StrBuf *out) {
     if (k->tem != TEM_none) sb_printf(out, " %s", kir_tem_name[k->tem]);
     if (k->serial) sb_put(out, " serial");
     if (k->more) sb_printf(out, " more %u", k->more);
+    if (k->turns) {
+        sb_printf(out, " turns %s=", expr_sym_info(p, k->turn)->name);
+        expr_print(p, k->turns, out);
+    }
     sb_put(out, " ");
     for (uint32_t i = 0; i < k->naxes; i++) {
         sb_printf(out, " %s%s=", k->axes[i].kind == AX_RED ? "~" : "",

@@ -139,6 +139,8 @@ uint32_t kir_set_add(KirSet *set, const Kernel *k, ExprPool *p) {
     put(&s, (uint64_t)k->kind << 16 | (uint64_t)k->tem << 8 | k->serial);
     put(&s, (uint64_t)k->naxes << 32 | k->nparams);
     put(&s, k->more);
+    put(&s, k->turns ? k->turn : 0);
+    put_expr(&s, k->turns);
     for (uint32_t i = 0; i < k->naxes; i++) {
         put(&s, k->axes[i].kind);
         put_expr(&s, k->axes[i].extent);

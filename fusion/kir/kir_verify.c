@@ -177,6 +177,45 @@ static graphc_status check_more(Verify *v) {
     return GRAPHC_OK;
 }
 
+/* What is carried is stored once, and read at the place where it is stored. */
+static graphc_status check_carried(Verify *v, uint32_t param) {
+    const Kernel *k = v->k;
+    KVal store = 0;
+    for (v->at = 1; v->at < k->nops; v->at++) {
+        const KOp *o = &k->ops[v->at];
+        if (o->op != K_kstore || o->buf != param) continue;
+        CHECK_OP(v, !store && !o->mask, "what is carried is not stored once, everywhere");
+        store = v->at;
+    }
+    for (v->at = 1; v->at < k->nops; v->at++) {
+        const KOp *o = &k->ops[v->at];
+        if (o->op != K_kload || o->buf != param) continue;
+        CHECK_OP(v, o->index == k->ops[store].index && !o->mask,
+                 "reads what another point stored the turn before");
+    }
+    return GRAPHC_OK;
+}
+
+static graphc_status check_turns(Verify *v) {
+    const Kernel *k = v->k;
+    if (!k->turns) return GRAPHC_OK;
+    CHECK_OP(v, k->tem == TEM_none && !k->serial && !k->more, "is not a kernel that takes turns");
+    CHECK_OP(v, k->turn < expr_sym_count(v->p) && expr_sym_info(v->p, k->turn)->kind == SYM_ITER,
+             "no symbol of turns");
+    for (uint32_t i = 0; i < k->naxes; i++)
+        CHECK_OP(v, !expr_uses(v->p, k->axes[i].extent, k->turn),
+                 "an extent that depends on the turn");
+    uint32_t carried = 0;
+    for (uint32_t i = 0; i < k->nparams; i++) {
+        if (!kir_carries(k, i)) continue;
+        carried++;
+        GC_TRY(check_carried(v, i));
+    }
+    v->at = 0;
+    CHECK_OP(v, carried <= K_MAX_CARRIED, "carries too much");
+    return GRAPHC_OK;
+}
+
 /* Is B laid out in panels, as t->pack says? Columns of a panel side by side, its rows behind each
  * other, and then the next panel; in quads, four rows of a column side by side, in pairs two. Seen
  * at typical sizes, which also refutes what holds for some. */
@@ -327,6 +366,7 @@ graphc_status kir_verify(const Kernel *k, ExprPool *p, DiagSink *d) {
     if (!v.domains) arena_out_of_memory(k->nops * sizeof(uint32_t));
     graphc_status s = check_axes(&v);
     if (s == GRAPHC_OK) s = check_more(&v);
+    if (s == GRAPHC_OK) s = check_turns(&v);
     /* Operand order first: domains are only meaningful with it. */
     for (v.at = 1; s == GRAPHC_OK && v.at < k->nops; v.at++)
         for (int i = 0; i < 3; i++)

@@ -86,7 +86,7 @@ static void spare_copies(Fuse *f, Schedule *s, uint32_t t, Span *of, bool *gone)
     }
 }
 
-static void drop(Fuse *f, Schedule *s, const bool *gone) {
+void schedule_drop(Fuse *f, Schedule *s, const bool *gone) {
     const uint32_t n = s->steps.n;
     uint32_t at = 0, *to = ARENA_ARRAY(f->arena, uint32_t, n + 1);
     for (uint32_t i = 0; i < n; i++) {
@@ -108,5 +108,5 @@ void fuse_carries(Fuse *f, Schedule *s) {
     bool *gone = ARENA_ARRAY(f->arena, bool, s->steps.n);
     for (uint32_t t = s->steps.n; t-- > 0;) /* inner loops come after the outer ones' begin */
         if (s->steps.v[t].kind == STEP_loop_begin) spare_copies(f, s, t, of, gone);
-    drop(f, s, gone);
+    schedule_drop(f, s, gone);
 }

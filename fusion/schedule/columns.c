@@ -67,7 +67,8 @@ static bool is_plain(const Kernel *k, const KOp *o) {
 static bool find_member(const Meet *m, uint32_t step, Member *x) {
     const SStep *s = &m->s->steps.v[step];
     const Kernel *k = s->kernel;
-    if (s->kind != STEP_kernel || s->prepare || k->tem != TEM_none || k->serial) return false;
+    if (s->kind != STEP_kernel || s->prepare || k->tem != TEM_none || k->serial || k->turns)
+        return false;
     if (k->naxes != 2 || k->axes[0].kind == k->axes[1].kind) return false;
     for (KVal v = 1; v < k->nops; v++)
         if (!is_plain(k, &k->ops[v])) return false;

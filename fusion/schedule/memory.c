@@ -87,7 +87,7 @@ static bool same_places(const Kernel *k, uint32_t from, uint32_t to) {
 }
 
 bool schedule_in_place(const Kernel *k, uint32_t from, uint32_t to) {
-    if (k->more) return false; /* another time may read it */
+    if (k->more || k->turns) return false; /* another time may read it */
     bool element = k->kind == KERNEL_poi || k->tem == TEM_dot;
     return element && !k->serial && !k->params[from].written && k->params[to].written &&
            same_places(k, from, to);

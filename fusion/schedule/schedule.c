@@ -187,6 +187,7 @@ graphc_status schedule_build(const Graph *g, const Machine *m, uint32_t fuse_at_
         vec_push(a, &s->ends, s->steps.n);
     }
     hoist_prepare(s, fuse_share(s, a), a);
+    fuse_turns(&f, s);
     fuse_carries(&f, s);
     fuse_columns(&f, s);
     fuse_times(&f, s);

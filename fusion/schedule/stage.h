@@ -6,6 +6,8 @@
 
 /* writes.c: states take their next values, behind all other steps of the graph or in place. */
 void fuse_writes(Fuse *f);
+/* turns.c: loops that are one kernel. */
+void fuse_turns(Fuse *f, Schedule *s);
 /* carries.c: values that a loop carries are replaced in place where they may be. */
 void fuse_carries(Fuse *f, Schedule *s);
 /* share.c: what several entries prepare alike is prepared once. Gives the step that stands for
@@ -34,6 +36,8 @@ typedef struct Span {
 void schedule_spans(Schedule *s, uint32_t from, uint32_t to, Span *of);
 /* May `next` be stored over `now`, which nobody needs any more by then? */
 bool schedule_may_replace(const Schedule *s, const Span *of, uint32_t now, uint32_t next);
+/* Drops steps; those that are left keep their order. */
+void schedule_drop(Fuse *f, Schedule *s, const bool *gone);
 /* A kernel that works element by element touches param `from` only where it stores to param `to`,
  * and before it does: both may be one memory. */
 bool schedule_in_place(const Kernel *k, uint32_t from, uint32_t to);

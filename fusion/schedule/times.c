@@ -31,7 +31,7 @@ typedef struct Times {
 static bool is_plain(const Kernel *k) {
     for (KVal v = 1; v < k->nops; v++)
         if (k->ops[v].op == K_katomic || k->ops[v].op == K_kcompact) return false;
-    return k->tem == TEM_none && !k->serial && !k->more;
+    return k->tem == TEM_none && !k->serial && !k->more && !k->turns;
 }
 
 static bool is_small(const Times *x, const Kernel *k) {

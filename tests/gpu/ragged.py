@@ -164,6 +164,24 @@ def pieces(rows):
             rows.add(f"pieces_{t}_{b}x{h}x{w}x{c}_{groups}", lambda ins=ins, nodes=nodes, t=t: rows.model(ins, nodes, [("o", t, ins[0][2])]), ("rows", t))
 
 
+def turns(rows):
+    """Loops that are one kernel: of points, and of rows that are summed in every iteration, along the last axis and across it."""
+    from onnx import helper as h
+    types = {"f32": 1, "f16": 10, "bf16": 16}
+    for t, steps, state, axis in [("f16", 137, [3, 70], None), ("f32", 103, [5, 33], None), ("f16", 141, [2, 30, 100], 2), ("bf16", 129, [3, 50, 12], 2),
+                                  ("f32", 120, [1, 9, 256], 2), ("f32", 129, [2, 40, 24], 1), ("f16", 200, [3, 64, 50], 1)]:
+        def graph(t=t, steps=steps, state=state, axis=axis):
+            value = lambda name, shape: h.make_tensor_value_info(name, types[t], shape)
+            row = state[:axis] + state[axis + 1:] if axis else state
+            end = h.make_node("ReduceSum", ["hc", "axis"], ["y"], keepdims=0) if axis else h.make_node("Tanh", ["hc"], ["y"])
+            made = [h.make_node(op, i, [o]) for op, i, o in [("Sigmoid", ["a"], "s"), ("Mul", ["h", "s"], "hs"), ("Add", ["hs", "b"], "hn"), ("Mul", ["hn", "c"], "hc")]]
+            body = h.make_graph(made + [end], "step", [value(n, state) for n in "habc"], [value("hn", state), value("y", row)], [ints("axis", [1], axis or 0)])
+            scan = h.make_node("Scan", ["h0", "a", "b", "c"], ["last", "o"], body=body, num_scan_inputs=3)
+            outer = h.make_graph([scan], "row", [value("h0", state), *(value(n, [steps] + state) for n in "abc")], [value("last", state), value("o", [steps] + row)])
+            return h.make_model(outer, opset_imports=[h.make_opsetid("", 23)], ir_version=10)
+        rows.add(f"turns_{t}_{steps}x" + "x".join(map(str, state)) + (f"_{axis}" if axis else ""), graph, ("rows", t))
+
+
 def points(rows):
     for t in ("f32", "f16", "bf16"):
         n, m = 130, 77
@@ -198,7 +216,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, claimed, pieces, points):
+    for part in (products, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, claimed, pieces, turns, points):
         part(rows)
     return rows.ROWS
 

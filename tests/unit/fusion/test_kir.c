@@ -160,6 +160,13 @@ static void test_verify(void) {
         /* the body names one of the second time */
         "kernel x poi more 1 i=N\n param 0 f32[N] written\n param 1 f32[N] written\n"
         " %1 f32 const 1\n %2 f32 store p1[i] %1\nend\n",
+        /* turns that read what another point stored, store it twice, or stand beside others */
+        "kernel x poi turns t=3 i=N\n param 0 f32[N + 1] written\n"
+        " %1 f32 load p0[i + 1]\n %2 f32 store p0[i] %1\nend\n",
+        "kernel x poi turns t=3 i=N\n param 0 f32[N] written\n"
+        " %1 f32 load p0[i]\n %2 f32 store p0[i] %1\n %3 f32 store p0[i] %1\nend\n",
+        "kernel x poi more 1 turns t=3 i=N\n param 0 f32[N] written\n param 1 f32[N] written\n"
+        " %1 f32 load p0[i]\n %2 f32 store p0[i] %1\nend\n",
         /* a count without a place */
         "kernel x tem compact ~i=N\n param 0 bool[N]\n param 1 i64[N] written\n"
         " %1 bool load p0[i]\n %2 i64 compact i %1 p1 count n\nend\n",
@@ -309,7 +316,44 @@ static void test_more(void) {
     for (int i = 0; i < 6; i++) CHECK_NEAR(y[i / 2][i % 2], -x[i / 2][i % 2], 0);
 }
 
+/* A row's state and its maximum: what is stored first is not seen by what is computed behind. */
+static const char turns[] = "kernel states per turns t=3  i=2 ~j=2\n"
+                            "  param 0 f32[6]\n"
+                            "  param 1 f32[2] written\n"
+                            "  param 2 f32[4] written\n"
+                            "  param 3 f32[6] written\n"
+                            "  %1 f32 load p0[t + i*3]\n"
+                            "  %2 f32 load p1[i]\n"
+                            "  %3 f32 max %1, %2\n"
+                            "  %4 f32 store p1[i] %3\n"
+                            "  %5 f32 load p2[i*2 + j]\n"
+                            "  %6 f32 add %5, %2\n"
+                            "  %7 f32 store p2[i*2 + j] %6\n"
+                            "  %8 f32 reduce sum j %6\n"
+                            "  %9 f32 store p3[t + i*3] %8\n"
+                            "  cost reads [] writes [] flops []\n"
+                            "end\n";
+
+static void test_turns(void) {
+    Env e = env_new();
+    Kernel *k = parse(&e, turns);
+    if (!CHECK(k != NULL)) return;
+    CHECK(kir_verify(k, e.p, e.d) == GRAPHC_OK);
+    CHECK_STR(print(&e, k), turns);
+    CHECK(!kir_carries(k, 0) && kir_carries(k, 1) && kir_carries(k, 2) && !kir_carries(k, 3));
+    arena_destroy(e.a);
+    float x[6] = {5, 2, 7, 1, 4, 3}, m[2] = {1, 2}, s[4] = {0, 1, 2, 3}, y[6] = {0};
+    void *bufs[] = {x, m, s, y};
+    eval(turns, 2, bufs);
+    CHECK_NEAR(m[0], 7, 0);
+    CHECK_NEAR(m[1], 4, 0);
+    const float now[4] = {11, 12, 10, 11}, sums[6] = {3, 13, 23, 9, 13, 21};
+    for (int i = 0; i < 4; i++) CHECK_NEAR(s[i], now[i], 0);
+    for (int i = 0; i < 6; i++) CHECK_NEAR(y[i], sums[i], 0);
+}
+
 TEST_MAIN {
+    test_turns();
     test_more();
     test_text();
     test_roles_text();
