@@ -4,18 +4,26 @@
 /* Right operands of which every thread's cache keeps a copy. */
 #define KEPT_RIGHT (512 << 10)
 
-/* Row blocks that share a table and are walked before the next panel: all of M where the right
- * operand is the larger one, so that threads share out panels and each reads its own part only. But
- * a small one is read by all, so that rows stay with the thread which has written them. */
-static Expr span_of(Dot *d, Expr fit) {
+/* Whether threads share out panels, so that each reads its own part of the right operand only, or
+ * rows, which then stay with the thread that has written them. Rows come dirty from another
+ * thread's cache and results go to the next one, which costs about twice what reading as much of a
+ * constant does. A small right operand is read by all. */
+static Expr shares_panels(Dot *d) {
+    ExprPool *p = d->p;
+    const int64_t bits = d->part ? d->bits : 8 * dot_right_bytes(d);
+    Expr right = expr_mul(p, d->n.size, d->kk.size);
+    Expr bytes = expr_div(p, expr_muli(p, right, bits), expr_const(p, 8));
+    Expr moved = expr_mul(p, d->m.size, expr_add(p, d->n.size, d->kk.size));
+    return expr_and(p, expr_le(p, expr_muli(p, moved, 2), right),
+                    expr_lt(p, expr_const(p, KEPT_RIGHT), bytes));
+}
+
+/* Row blocks that share a table and are walked before the next panel: all of M where threads share
+ * out panels. */
+static Expr span_of(Dot *d, Expr wide, Expr fit) {
     ExprPool *p = d->p;
     Expr one = expr_const(p, 1), span = d->blocks;
     if (d->t->wino) return one;
-    const int64_t bits = d->part ? d->bits : 8 * dot_right_bytes(d);
-    Expr right = expr_muli(p, expr_mul(p, d->n.size, d->kk.size), bits);
-    right = expr_div(p, right, expr_const(p, 8));
-    Expr wide =
-        expr_and(p, expr_le(p, d->m.size, d->n.size), expr_lt(p, expr_const(p, KEPT_RIGHT), right));
     if (fit) {
         span = expr_min(p, span, expr_max(p, one, expr_div(p, fit, d->block)));
         wide = expr_and(p, wide, expr_le(p, expr_const(p, 384), d->n.size));
@@ -44,7 +52,9 @@ static void cut(Dot *d) {
     Expr others = expr_max(p, one, expr_mul(p, d->batch.size, d->panels));
     Expr want = expr_ceildiv(p, expr_const(p, dot_is_deep(d) ? 8 : 24), others);
     Expr most = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 32)));
-    Expr least = expr_max(p, one, expr_ceildiv(p, m, expr_const(p, 512)));
+    Expr wide = shares_panels(d);
+    Expr halves = expr_select(p, wide, one, expr_min(p, most, expr_const(p, 2)));
+    Expr least = expr_max(p, halves, expr_ceildiv(p, m, expr_const(p, 512)));
     d->blocks = even_above(p, expr_max(p, least, expr_min(p, most, want)), least);
     Expr fit = 0; /* tiles whose packed rows stay in L2 */
     if (!d->direct || d->guarded || d->part) {
@@ -57,7 +67,7 @@ static void cut(Dot *d) {
         d->blocks = expr_max(p, d->blocks, expr_ceildiv(p, d->tiles, fit));
     }
     d->block = expr_ceildiv(p, d->tiles, d->blocks);
-    d->span = span_of(d, fit);
+    d->span = span_of(d, wide, fit);
     d->spans = expr_ceildiv(p, d->blocks, d->span);
 }
 
