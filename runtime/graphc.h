@@ -211,9 +211,13 @@ typedef struct graphc_session_options {
                        from the call that ran into it and names the kernel and its nodes;
                        slow, and not while the caller records a CUDA graph. 0: only where
                        GRAPHC_CHECK is set to something else than 0 */
+    uint32_t lean;  /* 1: on a CPU weights that are prepared for it are there only while a run reads
+                       them: made in front of the first kernel that does, given back behind the
+                       last, anew in each run. Least memory, for a session that runs once or
+                       rarely; it shares no weights. 0: prepared once, for all sessions */
 } graphc_session_options;
 #define GRAPHC_SESSION_OPTIONS_INIT                                                                \
-    { sizeof(graphc_session_options), GRAPHC_CPU, 0, 0, NULL, 0, NULL, 0 }
+    { sizeof(graphc_session_options), GRAPHC_CPU, 0, 0, NULL, 0, NULL, 0, 0 }
 
 /* o: NULL for the defaults. The first session of a plan on a device loads constants and runs the
  * prepare steps, which may take long; later ones share them, as long as one is left. *out is NULL
@@ -229,8 +233,8 @@ GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_session_create(const graphc_plan
  * prepared weights, and the constants that runs read beside them, lie in the file "PATH.prepared",
  * which sessions map and use as it is. They start at once, and processes share its memory. It takes
  * the place of the model's weights, and belongs to this plan: the two move together. Each file
- * appears whole or not at all. GRAPHC_UNSUPPORTED: the session is a GPU's. GRAPHC_IO,
- * GRAPHC_INVALID: a file cannot be written, or weights not be read. */
+ * appears whole or not at all. GRAPHC_UNSUPPORTED: the session is a GPU's. GRAPHC_USAGE: it
+ * is lean. GRAPHC_IO, GRAPHC_INVALID: a file cannot be written, or weights not be read. */
 GRAPHC_API GRAPHC_MUST_USE graphc_status graphc_prepared_save(graphc_session *s, const char *path);
 /* Waits for queued work; NULL is allowed. */
 GRAPHC_API void graphc_session_destroy(graphc_session *s);

@@ -324,6 +324,7 @@ graphc_status graphc_run_entry(graphc_session *s, uint32_t entry) {
     GC_TRY(bind_memory(s));
     GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
     graphc_status st = run_bound(s);
+    lean_over(s);
     s->res->ops->end(s->lane);
     s->ran = st == GRAPHC_OK;
     if (s->ran) state_grown(s);

@@ -14,6 +14,7 @@
 #define PART_ALIGN 256u /* of prepared buffers, on any device */
 
 typedef struct DeviceOps DeviceOps;
+typedef struct Lean Lean;
 
 typedef struct OwnMemory {
     void *p;
@@ -38,6 +39,9 @@ typedef struct Resident {
     uint8_t *owned;  /* per buffer: address was allocated here */
     OwnMemory left;  /* prepared buffers that runs read, one behind another; */
     uint64_t filled; /* bytes of it that have been given to them */
+    Lean *lean;      /* NULL: prepared buffers are there all the time */
+    uint32_t *over;  /* of a lean one, per buffer: the last prepare step that uses it, where they
+                        alone do; else UINT32_MAX. NULL: as the plan says */
     int64_t *slots;  /* of stage plan; the others are not meaningful */
     FileMap *files;  /* per constant: its mapped file, shared between equal names */
     uint8_t *mapped; /* per constant: this entry of files is to be unmapped */
@@ -86,6 +90,9 @@ struct DeviceOps {
     graphc_status (*alloc)(Resident *r, uint64_t bytes, void **out, ErrorText e);
     void (*free)(Resident *r, void *p, uint64_t bytes);
     graphc_status (*zero)(Resident *r, void *p, uint64_t bytes, ErrorText e); /* and waits */
+    /* What these bytes of `alloc`'s hold is not needed any more: they take no memory until they are
+     * written again, where they are, and then no more than is written. NULL: no such thing. */
+    void (*rest)(const void *p, uint64_t bytes);
     /* Host memory that results are copied to again and again: the device may reach it by itself, if
      * it can, until it is unlocked, with the same size. NULL: nothing to do. */
     void (*host_lock)(Resident *r, void *p, uint64_t bytes);
@@ -244,6 +251,11 @@ graphc_status state_put(graphc_session *s, uint64_t i, const void *from, ErrorTe
 graphc_status resident_acquire(graphc_plan *p, const graphc_session_options *o, Resident **out,
                                ErrorText e);
 void resident_release(graphc_plan *p, Resident *r);
+/* Around each step of a run, and behind the run, whatever came of it (lean.c): prepared buffers
+ * that the step reads are there; those that no step from `next` on reads are given back. */
+graphc_status lean_before(graphc_session *s, uint32_t step);
+void lean_behind(graphc_session *s, uint32_t next);
+void lean_over(graphc_session *s);
 /* Constant c's bytes in host memory, checked; under the plan's lock. */
 graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, ErrorText e);
 /* They are not needed for now: of a file, their pages are given back. */

@@ -106,6 +106,7 @@ graphc_status steps_run(graphc_session *s, uint32_t from, uint32_t to) {
         const PlanStep *st = &steps[i];
         bool go;
         next = i + 1;
+        GC_TRY(lean_before(s, i));
         switch ((PlanStepKind)st->kind) {
         case PLAN_STEP_kernel: GC_TRY(run_kernel(s, i)); break;
         case PLAN_STEP_loop:
@@ -124,6 +125,7 @@ graphc_status steps_run(graphc_session *s, uint32_t from, uint32_t to) {
         default: break;
         }
         if (s->watch) GC_TRY(s->watch(s->watch_ctx, s, i, next));
+        lean_behind(s, next);
     }
     return GRAPHC_OK;
 }

@@ -12,6 +12,9 @@ typedef graphc_status (*WatchStep)(void *ctx, graphc_session *s, uint32_t step, 
 void watch_steps(graphc_session *s, WatchStep fn, void *ctx);
 /* Inside fn: bytes of a buffer of the session's target, 0 if it is gone, and what they are now. */
 uint64_t watch_bytes(const graphc_session *s, uint32_t buffer);
+/* Of a buffer that prepare steps write: it holds what they made from behind step *from to *until,
+ * of a lean session; of others from 0 to UINT32_MAX. */
+void watch_prepared(const graphc_session *s, uint32_t buffer, uint32_t *from, uint32_t *until);
 /* Where they are, if this process can read them. */
 void *watch_host(const graphc_session *s, uint32_t buffer);
 graphc_status watch_read(graphc_session *s, uint32_t buffer, void *to, uint64_t bytes);

@@ -14,7 +14,8 @@ typedef struct Kept {
     uint32_t due;          /* the step after which all that it is computed from is, too */
     uint32_t intact;       /* the last step up to which its buffer keeps it */
     uint32_t need;         /* the step after which all is due that is computed from it */
-    bool lasting;          /* a run's kernels read what a prepare step wrote: it stays as it is */
+    bool lasting;          /* a run's kernels read what a prepare step wrote: as long as it is there
+                              it stays as it is */
     void *bytes;           /* NULL: as yet in its buffer */
     uint64_t n;
 } Kept;
@@ -62,16 +63,16 @@ static graphc_status copy_out(Check *c, Kept *k) {
 }
 
 /* What waits for others is copied before its buffer is used again. What lasts waits until something
- * that is computed from it is due. */
+ * that is computed from it is due, or its end. */
 static graphc_status keep_up(Check *c, uint32_t next) {
     for (; c->next < c->nkept && c->kept[c->next].ready < next; c->next++) {
         Kept *k = &c->kept[c->next];
         k->n = watch_bytes(c->session, k->buffer);
-        if (k->due >= next && !k->lasting) GC_TRY(copy_out(c, k));
+        if (k->lasting ? k->need > k->intact : k->due >= next) GC_TRY(copy_out(c, k));
     }
     for (; c->next_due < c->nkept && c->due[c->next_due]->due < next; c->next_due++) {
         const Kept *k = c->due[c->next_due];
-        if (!k->lasting) GC_TRY(eval_reach(c->run, c->s->buffers.v[k->buffer].holds));
+        GC_TRY(eval_reach(c->run, c->s->buffers.v[k->buffer].holds));
     }
     return GRAPHC_OK;
 }
@@ -107,7 +108,9 @@ static int by_ready(const void *a, const void *b) {
 
 static int by_due(const void *a, const void *b) {
     const Kept *x = *(Kept *const *)a, *y = *(Kept *const *)b;
-    return x->due != y->due ? by_number(x->due, y->due) : x < y ? -1 : x > y;
+    if (x->due != y->due) return by_number(x->due, y->due);
+    if (x->lasting != y->lasting) return x->lasting ? 1 : -1;
+    return x < y ? -1 : x > y;
 }
 
 static uint32_t owner_of(const Schedule *s, uint32_t b) {
@@ -136,6 +139,13 @@ static uint32_t *intact_until(const Schedule *s, Arena *a) {
     return until;
 }
 
+/* Of a lean session it comes behind the first step that needs it, and goes. */
+static void last(const Check *c, Kept *k) {
+    uint32_t from;
+    watch_prepared(c->session, k->buffer, &from, &k->intact);
+    if (from > k->ready) k->ready = from;
+}
+
 static void find_kept(Check *c) {
     const Schedule *s = c->s;
     const uint32_t *ready = ready_after(s, c->arena), *until = intact_until(s, c->arena);
@@ -153,7 +163,8 @@ static void find_kept(Check *c) {
         Kept *k = &c->kept[c->nkept++];
         *k = (Kept){.buffer = b, .step = writer[b] - 1, .ready = ready[writer[b] - 1]};
         k->lasting = s->steps.v[k->step].prepare && read[b];
-        k->intact = k->lasting ? UINT32_MAX : until[b];
+        k->intact = until[b];
+        if (k->lasting) last(c, k);
     }
     qsort(c->kept, c->nkept, sizeof *c->kept, by_ready);
 }
@@ -186,7 +197,7 @@ static void find_due(Check *c) {
         for (uint32_t i = 0; i < n->nin; i++)
             if (due[n->in[i]] > due[v]) due[v] = due[n->in[i]];
         if (eval_sizes(g, v)) sizes = due[v];
-        if (k) k->due = due[v];
+        if (k) k->due = k->lasting && k->intact > due[v] ? k->intact : due[v];
     }
     find_need(c, due);
     for (uint32_t i = 0; i < c->nkept; i++) c->due[i] = &c->kept[i];

@@ -142,6 +142,13 @@ static void cpu_free(Resident *r, void *p, uint64_t bytes) {
         free(p);
 }
 
+/* From then on in small pages: a huge one would hold what lies beside, too. */
+static void cpu_rest(const void *p, uint64_t bytes) {
+    const uintptr_t from = round_up((uintptr_t)p, PAGE), to = ((uintptr_t)p + bytes) / PAGE * PAGE;
+    if (to > from) madvise((void *)from, to - from, MADV_NOHUGEPAGE);
+    file_rest(p, bytes);
+}
+
 static graphc_status cpu_zero(Resident *r, void *p, uint64_t bytes, ErrorText e) {
     (void)r, (void)e;
     memset(p, 0, bytes);
@@ -299,6 +306,7 @@ const DeviceOps device_cpu = {
     .alloc = cpu_alloc,
     .free = cpu_free,
     .zero = cpu_zero,
+    .rest = cpu_rest,
     .constant = cpu_constant,
     .constant_used = file_rest,
     .lane_open = cpu_lane_open,

@@ -227,6 +227,9 @@ graphc_status graphc_prepared_save(graphc_session *s, const char *path) {
     if (s->res->ops->own_memory)
         return error_set(session_error(s), GRAPHC_UNSUPPORTED,
                          "what is prepared lies in a GPU's memory; only a CPU's can be saved");
+    if (s->res->lean)
+        return error_set(session_error(s), GRAPHC_USAGE,
+                         "a lean session holds nothing that is prepared; save another one's");
     Made m = {.p = s->plan, .r = s->res, .e = session_error(s)};
     pthread_mutex_lock(&s->owner->lock);
     graphc_status st = save(&m, path);

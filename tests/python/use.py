@@ -58,6 +58,9 @@ def arrays():
         times = s.profile(x=x)
         assert any("matmul" in t.name and t.seconds > 0 and t.flops > 0 and t.nodes for t in times)
     raises(graphc.UsageError, "closed", s.run, x=x)
+    with plan.session(lean=True) as s:
+        assert all(np.array_equal(s.run(x=x)["y"], first) for _ in range(2)), "weights that come and go"
+        raises(graphc.UsageError, "lean", s.save_prepared, "lean.plan")
 
 
 def errors():

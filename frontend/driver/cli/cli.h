@@ -58,6 +58,7 @@ typedef struct Cli {
     struct CliAdapter *adapted;               /* and what was read there */
     bool percentiles, csv;                    /* bench */
     uint64_t adapters;                        /* places for others */
+    bool lean; /* the verb's sessions run once, and memory counts more than their time */
     bool json, verbose, embed, prepared, allow_links, help, version, bisect;
 } Cli;
 

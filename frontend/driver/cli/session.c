@@ -105,6 +105,7 @@ static graphc_status make_session(CliSession *s, const char *path, graphc_sessio
     o->threads = (uint32_t)s->cli->threads;
     o->isa_limit = (uint32_t)s->cli->isa;
     o->weights_dir = s->cli->weights;
+    o->lean = s->cli->lean;
     graphc_status st = graphc_session_create(s->plan, o, &s->session, error, sizeof error);
     if (st != GRAPHC_OK) return failed(s->cli, path, st, error);
     return cli_adapter_load(s);

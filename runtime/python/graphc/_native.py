@@ -78,6 +78,8 @@ class SessionOptions(c.Structure):
         ("cuda_stream", c.c_void_p),
         ("isa_limit", c.c_uint32),
         ("weights_dir", c.c_char_p),
+        ("check", c.c_uint32),
+        ("lean", c.c_uint32),
     ]
 
 

@@ -512,6 +512,7 @@ static graphc_status verify(Trial *t, Verdict *v, Cli *c) {
 }
 
 graphc_status cmd_verify(Cli *c) {
+    c->lean = true;
     Trial t = {.fuse_at_most = FUSE_ALL};
     Verdict v = {.files = c->data != NULL, .rtol = FILE_RTOL, .atol = FILE_ATOL};
     v.tolerances = c->rtol >= 0 || c->atol >= 0;
