@@ -73,6 +73,16 @@ static void add_products(Attn *t, const AttnTile *s, LLVMValueRef *key, LLVMValu
     for (uint32_t i = 0; i < l.n; i++) acc[i] = l.out[i];
 }
 
+/* ... products of elements [from, to), summed by themselves. */
+static void add_chunk(Attn *t, const AttnTile *s, LLVMValueRef *key, LLVMValueRef qt,
+                      LLVMValueRef from, LLVMValueRef to, LLVMValueRef *acc) {
+    LLVMValueRef sums[32];
+    const uint32_t n = s->rows * s->nv;
+    for (uint32_t i = 0; i < n; i++) sums[i] = LLVMConstNull(t->vec);
+    add_products(t, s, key, qt, from, to, sums);
+    for (uint32_t i = 0; i < n; i++) acc[i] = LLVMBuildFAdd(t->e->b, acc[i], sums[i], "");
+}
+
 void attn_products(Attn *t, const AttnTile *s, const AttnRows *rows, LLVMValueRef qt, Expr size,
                    LLVMValueRef *acc) {
     Emit *e = t->e;
@@ -91,12 +101,16 @@ void attn_products(Attn *t, const AttnTile *s, const AttnRows *rows, LLVMValueRe
     LLVMValueRef lim[2] = {step, end};
     add_products(t, s, key, qt, emit_i64(e, 0), emit_intrinsic(e, "llvm.smin", e->i64, lim, 2),
                  acc);
+    if (known && n <= 2 * chunk) {
+        add_chunk(t, s, key, qt, step, end, acc);
+        return;
+    }
     for (uint32_t i = 0; i < l.n; i++) l.init[i] = acc[i];
     emit_loop_begin(e, &l, "chunk", step, end, step, known);
     lim[0] = LLVMBuildAdd(e->b, l.i, step, "");
-    for (uint32_t i = 0; i < l.n; i++) acc[i] = LLVMConstNull(t->vec);
-    add_products(t, s, key, qt, l.i, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2), acc);
-    for (uint32_t i = 0; i < l.n; i++) l.next[i] = LLVMBuildFAdd(e->b, l.phi[i], acc[i], "");
+    for (uint32_t i = 0; i < l.n; i++) acc[i] = l.phi[i];
+    add_chunk(t, s, key, qt, l.i, emit_intrinsic(e, "llvm.smin", e->i64, lim, 2), acc);
+    for (uint32_t i = 0; i < l.n; i++) l.next[i] = acc[i];
     emit_loop_end(e, &l);
     for (uint32_t i = 0; i < l.n; i++) acc[i] = l.out[i];
 }
