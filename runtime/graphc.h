@@ -170,8 +170,8 @@ GRAPHC_API int32_t graphc_plan_find_entry(const graphc_plan *p, const char *name
  * adapter_config.json of what is learnt; "labels", the input that takes them; "vocabulary", how
  * many there are; "ignored", the label that counts for nothing. Of all: "made_by", the compiler's
  * release; "model", a hash of the model's file; "range of NAME", "LO..HI", what that input's
- * integers are positions in (rows of an embedding). A run does not look at them: what lies beyond
- * reads the nearest row. */
+ * integers are positions in (rows of an embedding). A run looks at them only where `check` asks for
+ * it (graphc_session_options); what lies beyond reads the nearest row. */
 GRAPHC_API const char *graphc_plan_note(const graphc_plan *p, const char *key);
 
 /* One launch of a kernel by a plan's target: what its explanation consists of. */
@@ -209,8 +209,10 @@ typedef struct graphc_session_options {
     const char *weights_dir; /* where constants by reference lie; NULL: as the plan says */
     uint32_t check; /* 1: each kernel of a run is waited for, so that a fault on a GPU comes
                        from the call that ran into it and names the kernel and its nodes;
-                       slow, and not while the caller records a CUDA graph. 0: only where
-                       GRAPHC_CHECK is set to something else than 0 */
+                       integers of inputs in host memory that are positions in a table
+                       ("range of NAME", graphc_plan_note) are looked at, and one beyond it is
+                       GRAPHC_INVALID; slow, and not while the caller records a CUDA graph.
+                       0: only where GRAPHC_CHECK is set to something else than 0 */
     uint32_t lean;  /* 1: on a CPU weights that are prepared for it are there only while a run reads
                        them: made in front of the first kernel that does, given back behind the
                        last, anew in each run. Least memory, for a session that runs once or

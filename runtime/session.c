@@ -321,6 +321,8 @@ graphc_status graphc_run_entry(graphc_session *s, uint32_t entry) {
     s->ran = s->is_last = false;
     GC_TRY(choose_entry(s, entry));
     GC_TRY(bind_all(s));
+    for (uint64_t i = 0; s->checking && i < s->plan->ninputs; i++)
+        if (session_takes(s, i)) GC_TRY(tensor_positions(s, i));
     GC_TRY(bind_memory(s));
     GC_TRY(s->res->ops->begin(s->lane, session_error(s)));
     graphc_status st = run_bound(s);

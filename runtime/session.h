@@ -229,6 +229,9 @@ static inline bool session_runs(const graphc_session *s, uint32_t step) {
 /* Type, rank, alignment, device: what can be told from one tensor alone (session.c). */
 graphc_status tensor_check(graphc_session *s, const char *what, const PlanIo *io,
                            const graphc_tensor *t);
+/* Of bound input i: whether integers that are positions in a table lie in it, if they are in host
+ * memory. */
+graphc_status tensor_positions(graphc_session *s, uint64_t i);
 
 /* A growing state's size changed, or another's symbols did: bound before every run. */
 graphc_status state_bind(graphc_session *s);

@@ -63,6 +63,24 @@ def arrays():
         raises(graphc.UsageError, "lean", s.save_prepared, "lean.plan")
 
 
+def positions():
+    """Ids beyond a table read its nearest row, and are an error where a session checks."""
+    table = rng.standard_normal((10, 3)).astype(np.float32)
+    g = h.make_graph([h.make_node("Gather", ["table", "ids"], ["y"])], "g", [h.make_tensor_value_info("ids", T.INT64, ["n"])],
+                     [h.make_tensor_value_info("y", T.FLOAT, ["n", 3])], [onnx.numpy_helper.from_array(table, "table")])  # fmt: skip
+    rows = graphc.compile(h.make_model(g, opset_imports=[h.make_opsetid("", 17)]))
+    ids = np.array([0, -10, 9, -1])
+    for check in (False, True):
+        with rows.session(check=check) as s:
+            assert np.array_equal(s.run(ids=ids)["y"], table[ids])
+            if check:
+                for wrong in (10, -11):
+                    raises(graphc.InvalidError, f"element 1 is {wrong}; the model takes -10 to 9", s.run, ids=np.array([0, wrong]))
+                assert np.array_equal(s.run(ids=ids)["y"], table[ids])
+            else:
+                assert np.array_equal(s.run(ids=np.array([10, -11]))["y"], table[[9, 0]])
+
+
 def errors():
     raises(graphc.UsageError, 'it has "x"', plan.run, z=x)
     raises(graphc.InvalidError, "f32, the array is float64", plan.run, x=x.astype(np.float64))
@@ -229,7 +247,7 @@ def overhead():
         calls.check(lambda: s.run(x=x), lambda: np.add(x, x))
 
 
-for part in (signature, arrays, errors, compiling, telling, run_time_sizes, states, threads, lifetimes, devices,
+for part in (signature, arrays, positions, errors, compiling, telling, run_time_sizes, states, threads, lifetimes, devices,
              overhead):
     part()
 print("ok")

@@ -188,9 +188,10 @@ class Plan:
         os.replace(part, path)
 
     def session(self, device: str = "cpu", *, threads: int = 0, stream: int | None = None, isa: int = 0,
-                weights_dir: str | os.PathLike[str] | None = None, lean: bool = False) -> Session:  # fmt: skip
+                weights_dir: str | os.PathLike[str] | None = None, check: bool = False, lean: bool = False) -> Session:  # fmt: skip
         """A session on "cpu" or "cuda:0". threads: 0 takes the cores that the process may use. stream: a CUstream."""
-        return Session(self, device, threads=threads, stream=stream, isa=isa, weights_dir=weights_dir, lean=lean)
+        return Session(self, device, threads=threads, stream=stream, isa=isa, weights_dir=weights_dir, check=check,
+                       lean=lean)  # fmt: skip
 
     def run(self, inputs: Mapping[str, Any] | None = None, /, **named: Any) -> dict[str, Any]:
         """Runs it on the CPU in a session of the calling thread's own; as Session.run."""
@@ -220,17 +221,18 @@ class Plan:
 
 class Session:
     """One thread of control through a plan. Calls from several threads take turns; for speed make a session each.
+    check: a fault on a GPU names the kernel, and positions beyond a table are an error; slow.
     lean: weights that are prepared for a CPU are there only while a run reads them, for sessions that run once or rarely."""
 
     def __init__(self, plan: Plan, device: str = "cpu", *, threads: int = 0, stream: int | None = None, isa: int = 0,
-                 weights_dir: str | os.PathLike[str] | None = None, lean: bool = False):  # fmt: skip
+                 weights_dir: str | os.PathLike[str] | None = None, check: bool = False, lean: bool = False):  # fmt: skip
         kind, _, number = device.partition(":")
         if kind not in ("cpu", "cuda") or not (number or "0").isdigit():
             raise UsageError(f'"{device}" is neither "cpu" nor "cuda:N"')
         o = n.SessionOptions(size=c.sizeof(n.SessionOptions), device=1 if kind == "cpu" else 2, device_id=int(number or 0),
                              threads=threads, cuda_stream=stream, isa_limit=isa,
                              weights_dir=os.fsencode(weights_dir) if weights_dir is not None else None,
-                             lean=lean)  # fmt: skip
+                             check=check, lean=lean)  # fmt: skip
         self._handle = c.c_void_p()
         self._inputs_, self._outputs_, self._states_ = plan._inputs, plan._outputs, plan._states
         self._numbers = plan._input_number, plan._output_number, plan._state_number, plan._entry_number
