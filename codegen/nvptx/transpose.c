@@ -1,6 +1,7 @@
 /* Pointwise kernels that read along one axis what they store along another. A block takes a tile of
  * both: the values that lie the other way round are read side by side and turned in shared memory,
- * everything else happens as in point.c. */
+ * everything else happens as in point.c. Where short axes lie one behind the other as they are
+ * stored (pixels, or channels, that are shuffled), they are one to walk. */
 #include "codegen/nvptx/gpu.h"
 
 enum {
@@ -26,6 +27,8 @@ typedef struct Turn {
     KVal load[MOST_TURNED];
     LLVMValueRef shared[MOST_TURNED];
     bool *turned;
+    bool merged; /* the stores' axis is made of several; ... */
+    bool *apart; /* ... what is not read in even steps along it is read element by element */
     LLVMValueRef first[2];                              /* of the tile, along from and to */
     EmitScope *read[MOST_ROUNDS], *stored[MOST_ROUNDS]; /* of a thread's vectors */
 } Turn;
@@ -62,8 +65,12 @@ static bool find_turned(Turn *t) {
         if (o->op != K_kload || !(g->rows->dom[v] >> t->to & 1)) continue;
         if (steps_by_one(g, o->index, t->to)) continue;
         int own = -1;
+        Expr coef, rest;
         for (uint32_t i = 0; i < g->k->naxes; i++)
             if (i != t->to && steps_by_one(g, o->index, i)) own = (int)i;
+        t->apart[v] = t->merged && own < 0 &&
+                      !expr_affine(g->e->exprs, o->index, g->k->axes[t->to].sym, &coef, &rest);
+        if (t->apart[v]) continue;
         if (own < 0 || (from >= 0 && own != from) || t->n == MOST_TURNED) return false;
         from = own;
         t->turned[v] = true;
@@ -80,11 +87,120 @@ static bool has_shape(Turn *t) {
     int to = store_axis(g);
     if (to < 0) return false;
     t->to = (uint32_t)to;
+    t->n = 0;
     t->turned = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
+    t->apart = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
     if (!find_turned(t)) return false;
     t->others = g->rows->par & ~(1u << t->from | 1u << t->to);
     return gpu_hint(g->e, g->k->axes[t->from].extent) >= SIDE / 2 &&
            gpu_hint(g->e, g->k->axes[t->to].extent) >= SIDE / 2;
+}
+
+/* --- Axes that are stored as one ---------------------------------------------------------------
+ */
+
+/* The axis that every store walks in steps of so many elements, or -1. */
+static int axis_of_stride(const Gpu *g, Expr stride) {
+    for (uint32_t i = 0; i < g->k->naxes; i++) {
+        bool is = g->k->axes[i].kind == AX_PAR;
+        for (KVal v = 1; v < g->k->nops; v++) {
+            const KOp *o = &g->k->ops[v];
+            Expr coef, rest;
+            if (o->op == K_kstore)
+                is = is && expr_affine(g->e->exprs, o->index, g->k->axes[i].sym, &coef, &rest) &&
+                     coef == stride;
+        }
+        if (is) return (int)i;
+    }
+    return -1;
+}
+
+typedef struct Merge {
+    uint32_t axes; /* that become one */
+    uint32_t n, sym[K_MAX_AXES];
+    Expr extent[K_MAX_AXES], by[K_MAX_AXES]; /* of each, and what it is, of ... */
+    KAxis all;                               /* ... that one */
+} Merge;
+
+/* From the innermost on, until a tile has enough of it. */
+static bool find_merge(const Gpu *g, Merge *m) {
+    ExprPool *p = g->e->exprs;
+    int64_t lo, hi, n = 1;
+    Expr extent = expr_const(p, 1);
+    int axis = axis_of_stride(g, extent);
+    uint32_t found[K_MAX_AXES];
+    for (; axis >= 0 && n < SIDE / 2; axis = axis_of_stride(g, extent)) {
+        found[m->n++] = (uint32_t)axis;
+        m->axes |= 1u << axis;
+        extent = expr_mul(p, extent, g->k->axes[axis].extent);
+        if (!expr_is_const(p, extent, &n)) return false;
+    }
+    if (m->n < 2) return false;
+    expr_range(p, extent, &lo, &hi);
+    const SymInfo info = {.name = "merged", .kind = SYM_AXIS, .hi = hi - 1, .below = extent};
+    Expr at = expr_sym_new(p, info);
+    m->all = (KAxis){.extent = extent, .kind = AX_PAR};
+    (void)expr_is_sym(p, at, &m->all.sym);
+    for (uint32_t i = 0; i < m->n; i++) {
+        const KAxis *a = &g->k->axes[found[i]];
+        m->sym[i] = a->sym, m->extent[i] = a->extent;
+        m->by[i] = i + 1 < m->n ? expr_mod(p, at, a->extent) : at;
+        at = expr_div(p, at, a->extent);
+    }
+    return true;
+}
+
+/* x over the one axis: with as even steps as it had over all of them, if it had. */
+static Expr merged(const Gpu *g, const Merge *m, Expr x) {
+    ExprPool *p = g->e->exprs;
+    Expr coef, rest = x, step = 0, extent = expr_const(p, 1);
+    if (!x) return 0;
+    for (uint32_t i = 0; i < m->n; i++) {
+        if (!expr_affine(p, rest, m->sym[i], &coef, &rest)) break;
+        if (!i) step = coef;
+        if (coef != expr_mul(p, step, extent)) break;
+        extent = expr_mul(p, extent, m->extent[i]);
+        if (i + 1 == m->n) return expr_add(p, rest, expr_mul(p, step, expr_sym_ref(p, m->all.sym)));
+    }
+    return expr_subst(p, x, m->sym, m->by, m->n);
+}
+
+/* In place of the kernel one that has the axes as one. */
+static bool merge_axes(Gpu *g) {
+    Emit *e = g->e;
+    Merge m = {0};
+    if (g->k->kind != KERNEL_poi || g->k->serial || g->j->shrink || !find_merge(g, &m))
+        return false;
+    Kernel *k = arena_copy(e->arena, g->k, sizeof *k);
+    k->ops = arena_copy(e->arena, k->ops, k->nops * sizeof *k->ops);
+    k->axes = ARENA_ARRAY(e->arena, KAxis, k->naxes);
+    k->naxes = 0;
+    for (uint32_t i = 0; i < g->k->naxes; i++)
+        if (!(m.axes >> i & 1)) k->axes[k->naxes++] = g->k->axes[i];
+    k->axes[k->naxes++] = m.all;
+    for (KVal v = 1; v < k->nops; v++) {
+        KOp *o = &k->ops[v];
+        o->index = merged(g, &m, o->index), o->mask = merged(g, &m, o->mask);
+    }
+    uint32_t *domains = ARENA_ARRAY(e->arena, uint32_t, k->nops);
+    kir_domains(k, e->exprs, domains);
+    g->k = e->k = k;
+    e->domains = domains;
+    g->rows = ARENA_NEW(e->arena, Passes);
+    return rows_passes(g->rows, e, k);
+}
+
+/* As it is, or else with axes as one. */
+static bool find_shape(Turn *t) {
+    Gpu *g = t->g, was = *g;
+    const uint32_t *domains = g->e->domains;
+    if (has_shape(t)) return true;
+    t->merged = merge_axes(g);
+    if (t->merged && has_shape(t)) return true;
+    g->k = g->e->k = was.k;
+    g->rows = was.rows;
+    g->e->domains = domains;
+    return false;
 }
 
 /* 16 bytes of the widest turned value, if the axis is made of such pieces. */
@@ -334,9 +450,11 @@ bool gpu_transpose(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
     Turn t = {.g = g};
-    if (!has_shape(&t)) return false;
+    if (!find_shape(&t)) return false;
     t.from_lanes = read_lanes(&t);
-    t.to_lanes = gpu_lanes(g, t.to, t.turned);
+    bool *skip = ARENA_ARRAY(e->arena, bool, g->k->nops);
+    for (KVal v = 1; v < g->k->nops; v++) skip[v] = t.turned[v] || t.apart[v];
+    t.to_lanes = gpu_lanes(g, t.to, skip);
     choose_side(&t);
     choose_packed(&t);
     Expr tile = expr_const(p, t.side);

@@ -57,6 +57,21 @@ static const Want wants[] = {
     {"transpose of which wide ones lie past the end", TURN("bf16", "136", "131200"), 2, 2, 2, 2},
     {"transpose of ragged sizes", TURN("f32", "100", "1000"), 4, 4, 4, 4},
     {"transpose of odd sizes", TURN("f16", "333", "77"), 0, 16, 0, 16},
+    {"pixels put together where channels come to stand in front",
+     "kernel k poi b=8 c=64 y=64 v=2 x=64 u=2\n param 0 f16[8388608]\n"
+     " param 1 f32[8388608] written\n"
+     " %1 f16 load p0[b*1048576 + c + y*16384 + v*128 + x*256 + u*64]\n %2 f32 cast %1\n"
+     " %3 f32 store p1[b*1048576 + c*16384 + y*256 + v*128 + x*2 + u] %2\nend\n",
+     2, 2, 4, 4},
+    {"channels shuffled, half of them of another order",
+     "kernel k poi b=64 c=29 g=2 i=784\n param 0 f16[3211264]\n param 1 f32[5820416]\n"
+     " param 2 f16[3211264] written\n %1 f16 load p0[b*50176 + c + g*58 + i*64 - 29] if [28 < c + "
+     "g*58]\n"
+     " %2 f32 cast %1\n %3 f32 load p1[b*90944 + c*784 + g*45472 + i]\n %4 i64 expr [c + g*58 < "
+     "29]\n"
+     " %5 i64 const 0\n %6 bool ne %4, %5\n %7 f32 select %6, %3, %2\n %8 f16 cast %7\n"
+     " %9 f16 store p2[b*50176 + c*2 + g + i*64] %8\nend\n",
+     4, 20, 0, 8},
     {"vector times matrix",
      "kernel k tem dot  i=4096 ~j=4096\n param 0 bf16[4096]\n param 1 bf16[16777216]\n"
      " param 2 bf16[4096] written\n %1 bf16 load p0[j]\n %2 f32 cast %1\n"
