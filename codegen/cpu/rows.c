@@ -246,6 +246,22 @@ static void run_items(Rows *r, Items *it) {
     emit_loop_end(e, l);
 }
 
+/* All items, as often as the kernel takes turns: what is carried lies in memory, where each item
+ * finds its own. */
+static void run_turns(Rows *r, Items *it) {
+    Emit *e = r->e;
+    if (!e->k->turns) {
+        run_items(r, it);
+        return;
+    }
+    EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
+    LLVMValueRef n = emit_expr(e, e->k->turns);
+    emit_loop_begin(e, l, "turn", emit_i64(e, 0), n, emit_i64(e, 1), false);
+    emit_set_sym(e, e->k->turn, l->i);
+    run_items(r, it);
+    emit_loop_end(e, l);
+}
+
 static void alloc_kept(Rows *r) {
     Emit *e = r->e;
     ExprPool *p = e->exprs;
@@ -316,7 +332,7 @@ void emit_rows_cpu(Emit *e, EmitInfo *info) {
     make_zeros(r);
     if (r->p.npasses && (!e->k->serial || r->p.par)) {
         info->work = work_of(r, &it);
-        run_items(r, &it);
+        run_turns(r, &it);
         return;
     }
     /* One item does everything, in order. */

@@ -321,8 +321,7 @@ static void finish(Body *b, const Group *axes, KKind kind, const char *name) {
     body_traffic(b);
 }
 
-/* The places of a and b, each once; those computed first. */
-static void add_places(Arena *a, Kernel *to, const Kernel *from) {
+void schedule_add_places(Arena *a, Kernel *to, const Kernel *from) {
     Loc *all = ARENA_ARRAY(a, Loc, to->nlocs + from->nlocs + 1);
     uint32_t n = 0, computed = 0;
     for (int views = 0; views <= 1; views++) {
@@ -361,7 +360,7 @@ static SStep merged_step(Meet *m) {
     b.k->locs = r->locs, b.k->nlocs = r->nlocs, b.k->ncomputed = r->ncomputed;
     for (uint32_t i = 0; i < m->ncolumns; i++) {
         add_columns(m, &b, &m->columns[i], to, block);
-        add_places(f->arena, b.k, kernel(m, &m->columns[i]));
+        schedule_add_places(f->arena, b.k, kernel(m, &m->columns[i]));
     }
     finish(&b, &axes, KERNEL_per, arena_printf(f->arena, "%s_columns", r->name));
     return (SStep){.kind = STEP_kernel, .kernel = b.k, .bufs = b.bufs.v};
@@ -412,7 +411,7 @@ static SStep join_step(Meet *m) {
     body_begin(&b);
     for (uint32_t i = 0; i < m->ncolumns; i++) {
         join_columns(m, &b, &m->columns[i], block, &next);
-        add_places(f->arena, b.k, kernel(m, &m->columns[i]));
+        schedule_add_places(f->arena, b.k, kernel(m, &m->columns[i]));
     }
     finish(&b, &axes, KERNEL_red, first->name);
     return (SStep){.kind = STEP_kernel, .kernel = b.k, .bufs = b.bufs.v};

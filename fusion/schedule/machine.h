@@ -27,11 +27,12 @@ typedef struct Machine {
     bool turns_convolutions; /* of what lies side by side along their first axis (pass_turn_conv) */
     uint32_t pack_rows;      /* without panels: contractions of at most so many rows have constant B
                                 with k along its rows; 0 = none */
-    bool bands;     /* kernels walk rows and sum columns beside, a band of rows for each processor
-                       (columns.c) */
-    bool repeats;   /* a launch can do the same over several sets of buffers (times.c) */
-    uint32_t turns; /* a kernel can take a loop's iterations in turns, and hold what they carry: of
-                       rows of so many elements at most; 0 = none (turns.c) */
+    bool bands;       /* kernels walk rows and sum columns beside, a band of rows for each processor
+                         (columns.c) */
+    bool repeats;     /* a launch can do the same over several sets of buffers (times.c) */
+    uint32_t turns;   /* a kernel can take a loop's iterations in turns, of rows of so many elements
+                         at most; 0 = none (turns.c) */
+    bool holds_turns; /* it holds what they carry; else each turn stores it, as it goes */
     double apart_bytes; /* states of so many bytes that move by a contraction's result are moved by
                            a kernel of its own: an epilogue reads and writes them at a third of
                            memory's rate; 0 = never */

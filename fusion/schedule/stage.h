@@ -36,6 +36,10 @@ typedef struct Span {
 void schedule_spans(Schedule *s, uint32_t from, uint32_t to, Span *of);
 /* May `next` be stored over `now`, which nobody needs any more by then? */
 bool schedule_may_replace(const Schedule *s, const Span *of, uint32_t now, uint32_t next);
+/* inline.c: what steps in front store for that one alone is computed by it; they are gone. */
+void schedule_inline(Fuse *f, Schedule *s, uint32_t at, bool *gone);
+/* The places that both kernels cover, each once; those computed first. */
+void schedule_add_places(Arena *a, Kernel *to, const Kernel *from);
 /* Drops steps; those that are left keep their order. */
 void schedule_drop(Fuse *f, Schedule *s, const bool *gone);
 /* A kernel that works element by element touches param `from` only where it stores to param `to`,

@@ -82,17 +82,6 @@ static void drop_half(Times *x) {
 
 /* --- Their step ------------------------------------------------------------------------------- */
 
-static void add_places(Times *x, Kernel *k, const Kernel *other) {
-    Loc *locs = ARENA_ARRAY(x->f->arena, Loc, k->nlocs + other->nlocs);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < k->ncomputed; i++) locs[n++] = k->locs[i];
-    for (uint32_t i = 0; i < other->ncomputed; i++) locs[n++] = other->locs[i];
-    const uint32_t computed = n;
-    for (uint32_t i = k->ncomputed; i < k->nlocs; i++) locs[n++] = k->locs[i];
-    for (uint32_t i = other->ncomputed; i < other->nlocs; i++) locs[n++] = other->locs[i];
-    k->locs = locs, k->nlocs = n, k->ncomputed = computed;
-}
-
 static SStep join(Times *x) {
     ExprPool *p = x->f->p;
     SStep s = x->s->steps.v[x->member[0]];
@@ -109,7 +98,7 @@ static SStep join(Times *x) {
             k->params[i * each + b] = one->params[b];
             s.bufs[i * each + b] = t->bufs[b];
         }
-        if (i) add_places(x, k, t->kernel);
+        if (i) schedule_add_places(x->f->arena, k, t->kernel);
     }
     k->bytes_read = expr_muli(p, one->bytes_read, n);
     k->bytes_written = expr_muli(p, one->bytes_written, n);

@@ -55,6 +55,28 @@ static bool is_everywhere(const Turns *t, KVal v) {
     return true;
 }
 
+/* What is stored as the turn goes on is not read behind that: neither by other passes over the
+ * points, which stores of other axes take, nor by another store of the same; and there are points
+ * to find it at. */
+static bool may_go(const Turns *t, uint32_t from, KVal store) {
+    const Kernel *k = t->body->kernel;
+    bool *reads = ARENA_ARRAY(t->f->arena, bool, k->nops);
+    uint32_t par = 0;
+    for (uint32_t i = 0; i < k->naxes; i++)
+        if (k->axes[i].kind == AX_PAR && !expr_is_value(t->f->p, k->axes[i].extent, 1))
+            par |= 1u << i;
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        reads[v] = o->op == K_kload && o->buf == from;
+        for (int i = 0; i < 3 && o->op != K_kreduce; i++) reads[v] |= o->in[i] && reads[o->in[i]];
+    }
+    for (KVal v = 1; v < k->nops; v++)
+        if (k->ops[v].op == K_kstore && v != store && reads[v] &&
+            (t->dom[v] != t->dom[store] || (v > store && !reads[store])))
+            return false;
+    return par != 0;
+}
+
 /* What is stored through parameter `to` is what a point reads through `from` the turn after; from:
  * none where that is nothing. */
 static bool carries(const Turns *t, uint32_t from, uint32_t to) {
@@ -72,7 +94,7 @@ static bool carries(const Turns *t, uint32_t from, uint32_t to) {
         if (o->op == K_kload && o->buf == from && (o->index != k->ops[store].index || o->mask))
             return false;
     }
-    return store != 0;
+    return store && (t->f->m->holds_turns || may_go(t, from, store));
 }
 
 static bool all_carry(const Turns *t) {
@@ -163,6 +185,7 @@ void fuse_turns(Fuse *f, Schedule *s) {
         take_turns(&t);
         gone[b] = gone[t.end] = true;
         for (uint32_t i = t.copies; i < t.end; i++) gone[i] = true;
+        schedule_inline(f, s, b + 1, gone);
     }
     schedule_drop(f, s, gone);
 }

@@ -203,6 +203,21 @@ def points(rows):
             [("o", t, [2, 13, 8, 9])])
 
 
+def shuffled(rows):
+    """Pixels, or channels, that are shuffled where channels come to stand in front or behind."""
+    for t in ("f16", "f32"):
+        for b, hh, w, k, c in [(2, 9, 21, 2, 40), (1, 7, 13, 3, 70), (3, 5, 16, 4, 36)]:
+            nodes = [("Transpose", ["x"], "t", {"perm": [0, 5, 1, 3, 2, 4]}), ("Reshape", ["t", "to"], "r", {}), ("Cast", ["r"], "o", {"to": 1})]
+            to = [b, c, hh * k, w * k]
+            rows.add(f"shuffled_pixels_{t}_{b}x{hh}x{w}x{k}x{c}", lambda t=t, s=[b, hh, w, k, k, c], to=to, nodes=nodes: rows.model(
+                [("x", t, s)], nodes, [("o", "f32", to)], [ints("to", [4], *to)]), ("rows", t))
+        for b, groups, c, pixels in [(2, 2, 29, 196), (3, 3, 20, 77), (1, 4, 16, 1001)]:
+            nodes = [("Reshape", ["x", "apart"], "a", {}), ("Transpose", ["a"], "t", {"perm": [0, 3, 2, 1]}), ("Reshape", ["t", "to"], "r", {}), ("Add", ["r", "y"], "o", {})]
+            to = [b, pixels, groups * c]
+            rows.add(f"shuffled_channels_{t}_{b}x{groups}x{c}x{pixels}", lambda t=t, s=[b, groups * c, pixels], to=to, nodes=nodes, apart=[b, groups, c, pixels]: rows.model(
+                [("x", t, s), ("y", t, to)], nodes, [("o", t, to)], [ints("apart", [4], *apart), ints("to", [3], *to)]), ("rows", t))
+
+
 def number(name, value):
     from onnx import TensorProto, helper
     return helper.make_tensor(name, TensorProto.FLOAT, [], [value])
@@ -216,7 +231,7 @@ def ints(name, dims, *values):
 def all_rows():
     import gpu_rows as rows
     rows.ROWS.clear()
-    for part in (products, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, claimed, pieces, turns, points):
+    for part in (products, told_apart, mixed_heads, attentions, convolutions, long_rows, folds_behind_folds, few_rows, claimed, pieces, turns, shuffled, points):
         part(rows)
     return rows.ROWS
 

@@ -72,6 +72,35 @@ static const Case cases[] = {
      "%1 u8 load p0[j*N + i]\n %2 f64 cast %1\n %3 f64 load p1[j*N + i] if [j < 20]\n"
      "%4 f64 add %2, %3\n %5 f64 store p2[i*M + j] %4\n end\n",
      1e-12},
+    {"turn_pixels", /* which are put together */
+     "kernel pixels poi b=3 c=37 y=5 v=2 x=21 u=2\n"
+     "param 0 f16[46620]\n param 1 f32[37]\n param 2 f32[46620] written\n"
+     "%1 f16 load p0[b*15540 + y*3108 + v*1554 + x*74 + u*37 + c]\n %2 f32 cast %1\n"
+     "%3 f32 load p1[c]\n %4 f32 mul %2, %3\n"
+     "%5 f32 store p2[b*15540 + c*420 + y*84 + v*42 + x*2 + u] %4\n end\n",
+     1e-6},
+    {"turn_shuffled", /* channels, beside what lies as it is stored, in even steps, and in others */
+     "kernel shuffled poi b=2 i=N c=18 g=2\n"
+     "param 0 f32[72*N]\n param 1 f32[72*N]\n param 2 f32[72]\n param 3 f32[72*N]\n"
+     "param 4 f32[72*N] written\n"
+     "%1 f32 load p0[b*36*N + g*18*N + c*N + i]\n %2 f32 load p1[b*36*N + i*36 + c*2 + g]\n"
+     "%3 f32 load p2[c*4 + g*2]\n %4 f32 load p3[b*36*N + i*36 + g*18 + c]\n %5 f32 mul %1, %2\n"
+     "%6 f32 add %3, %4\n %7 f32 add %5, %6\n %8 f32 store p4[b*36*N + i*36 + c*2 + g] %7\n end\n",
+     1e-6},
+    {"turns_point",
+     "kernel turns poi turns t=N i=M\n"
+     "param 0 f32[M*N]\n param 1 f16[M] written\n param 2 f16[M*N] written\n"
+     "%1 f32 load p0[t*M + i]\n %2 f16 load p1[i]\n %3 f32 cast %2\n %4 f32 mul %1, %3\n"
+     "%5 f32 add %4, %1\n %6 f16 cast %5\n %7 f16 store p1[i] %6\n"
+     "%8 f16 store p2[t*M + i] %6\n end\n",
+     1e-3},
+    {"turns_row",
+     "kernel turns per turns t=21 i=N ~j=24\n"
+     "param 0 f16[504*N]\n param 1 f32[24*N] written\n param 2 f32[21*N] written\n"
+     "%1 f16 load p0[24*t*N + 24*i + j]\n %2 f32 cast %1\n %3 f32 load p1[24*i + j]\n"
+     "%4 f32 mul %2, %3\n %5 f32 tanh %4\n %6 f32 add %5, %2\n %7 f32 store p1[24*i + j] %6\n"
+     "%8 f32 reduce sum j %6\n %9 f32 store p2[t*N + i] %8\n end\n",
+     1e-5},
     {"join_pixels",
      "kernel pixels poi c=4 i=N\n"
      "param 0 f32[3*N]\n param 1 u8[4*N] written\n"

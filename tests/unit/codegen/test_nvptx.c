@@ -148,22 +148,7 @@ static const Case again[] = {
      "%1 f32 load p0[i]\n %2 f32 mul %1, %1\n %3 f32 reduce sum i %2\n"
      "%4 f32 store p1[0] %3\n end\n",
      1e-5},
-    /* Turns: of points, of a row's vectors with a sum, of rows of several vectors a thread beside
-     * what a whole row carries. */
-    {"turns_point",
-     "kernel turns poi turns t=N i=M\n"
-     "param 0 f32[M*N]\n param 1 f16[M] written\n param 2 f16[M*N] written\n"
-     "%1 f32 load p0[t*M + i]\n %2 f16 load p1[i]\n %3 f32 cast %2\n %4 f32 mul %1, %3\n"
-     "%5 f32 add %4, %1\n %6 f16 cast %5\n %7 f16 store p1[i] %6\n"
-     "%8 f16 store p2[t*M + i] %6\n end\n",
-     1e-3},
-    {"turns_row",
-     "kernel turns per turns t=21 i=N ~j=24\n"
-     "param 0 f16[504*N]\n param 1 f32[24*N] written\n param 2 f32[21*N] written\n"
-     "%1 f16 load p0[24*t*N + 24*i + j]\n %2 f32 cast %1\n %3 f32 load p1[24*i + j]\n"
-     "%4 f32 mul %2, %3\n %5 f32 tanh %4\n %6 f32 add %5, %2\n %7 f32 store p1[24*i + j] %6\n"
-     "%8 f32 reduce sum j %6\n %9 f32 store p2[t*N + i] %8\n end\n",
-     1e-5},
+    /* Turns of rows of several vectors a thread, beside what a whole row carries. */
     {"turns_rows",
      "kernel turns per turns t=5 i=N ~j=250\n"
      "param 0 f32[1250*N]\n param 1 f32[N] written\n param 2 f32[250*N] written\n"
