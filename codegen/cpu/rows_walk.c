@@ -206,8 +206,8 @@ static bool gathers(const Rows *r, const KOp *o) {
             !(expr_is_value(r->e->exprs, stride, 0) || expr_is_value(r->e->exprs, stride, 1)));
 }
 
-/* Leaves and operations of the conditions under which the pass loads. Without registers of masks, a
- * gather under a condition is a branch and a load for every lane. */
+/* Leaves and operations of the conditions under which the pass loads. A gather that the machine
+ * cannot mask is a choice of addresses and a load for every lane. */
 static uint32_t guard_size(const Walk *w) {
     const Rows *r = w->r;
     uint32_t n = 0;
@@ -215,7 +215,8 @@ static uint32_t guard_size(const Walk *w) {
         const KOp *o = &r->k->ops[v];
         if (!w->p->cone[v] || !o->mask) continue;
         n += expr_size(r->e->exprs, o->mask);
-        if (!r->e->isa->mask_registers && gathers(r, o)) n += GUARD_OF_LANE * r->e->lanes;
+        DType t = (DType)r->k->params[o->buf].dtype;
+        if (gathers(r, o) && !emit_masks_gathers(r->e->isa, t)) n += GUARD_OF_LANE * r->e->lanes;
     }
     return n;
 }

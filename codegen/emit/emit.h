@@ -182,6 +182,7 @@ LLVMValueRef emit_one_and_erf(Emit *e, LLVMValueRef x);
 /* Sums, products, max, min; not the arg folds. */
 LLVMValueRef emit_fold_identity(Emit *e, KFold f, DType t, uint32_t lanes);
 LLVMValueRef emit_fold_join(Emit *e, KFold f, DType t, LLVMValueRef a, LLVMValueRef b);
+bool emit_masks_gathers(const Isa *isa, DType t); /* of elements of t, in one instruction */
 LLVMValueRef emit_fold_lanes(Emit *e, KFold f, DType t, LLVMValueRef v); /* vector -> scalar */
 
 /* --- Control flow ------------------------------------------------------------------------- */

@@ -165,8 +165,35 @@ static LLVMValueRef masked_load(Emit *e, const Access *a, LLVMValueRef ptr, LLVM
     return split ? LLVMBuildSelect(e->b, mask, x, other, "") : x;
 }
 
+bool emit_masks_gathers(const Isa *isa, DType t) {
+    return isa->mask_registers && dtype_bytes(t) >= sizeof(float);
+}
+
+/* A gather under a mask that the machine has not got, for which LLVM makes a branch of every lane:
+ * lanes that are off read what stands in for the buffer instead. */
+static LLVMValueRef gather_each(Emit *e, const Access *a, LLVMValueRef mask, LLVMValueRef other) {
+    LLVMTypeRef bits_t = LLVMIntTypeInContext(e->ctx, e->lanes);
+    LLVMValueRef bits = LLVMBuildBitCast(e->b, mask, bits_t, ""), none = emit_i(e, bits_t, 0);
+    LLVMValueRef all =
+        a->affine ? emit_addr(e, a->buf, emit_lane_zero(e, a->index)).v : lane_pointers(e, a);
+    LLVMValueRef v = LLVMGetPoison(emit_vec(a->elem, e->lanes)), zeros = dummy(e, NULL);
+    for (uint32_t i = 0; i < e->lanes; i++) {
+        Expr step = a->affine ? expr_mul(e->exprs, a->stride, expr_const(e->exprs, i)) : 0;
+        LLVMValueRef p = a->affine ? emit_gep(e, a->elem, all, emit_expr_scalar(e, step).v)
+                                   : LLVMBuildExtractElement(e->b, all, emit_i64(e, i), "");
+        LLVMValueRef bit = LLVMConstInt(bits_t, (uint64_t)1 << i, false);
+        LLVMValueRef on = LLVMBuildAnd(e->b, bits, bit, "");
+        on = LLVMBuildICmp(e->b, LLVMIntNE, on, none, "");
+        p = LLVMBuildSelect(e->b, on, p, zeros, "");
+        v = LLVMBuildInsertElement(e->b, v, emit_load(e, a->elem, p, a->align), emit_i64(e, i), "");
+    }
+    return LLVMIsNull(other) ? v : LLVMBuildSelect(e->b, mask, v, other, "");
+}
+
 static LLVMValueRef gather(Emit *e, const Access *a, LLVMValueRef mask, LLVMValueRef other) {
     LLVMTypeRef v = emit_vec(a->elem, e->lanes);
+    if (!emit_masks_gathers(e->isa, a->t) && !LLVMIsConstant(mask))
+        return gather_each(e, a, mask, other);
     LLVMValueRef args[3] = {lane_pointers(e, a), mask, other};
     return vector_intrinsic(e, "llvm.masked.gather", v, emit_vec(e->ptr, e->lanes), args, 3, 1,
                             a->align);

@@ -1,9 +1,10 @@
 """How long the code of a GPU's folds over few taps becomes: such taps stand one behind the other, unless the kernel's
-folds together are too much for an assembler. Read in the PTX of sums of columns.
+folds together are too much for an assembler. Read in the PTX of sums of columns. And how often the code of a CPU's pools
+branches: what their windows read apart and under conditions, lane by lane, is mostly read without.
 
     unrolled.py GRAPHC
 """
-import glob, os, subprocess, sys, tempfile
+import glob, os, re, subprocess, sys, tempfile
 import onnx
 from onnx import TensorProto as T, helper as h
 
@@ -24,23 +25,30 @@ def sums(n, rows, columns):
     return h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=10)
 
 
-def most_loads(graphc, model, folder):
-    """Loads in the code of the kernel that has most."""
+def pool():
+    x, y = (h.make_tensor_value_info(name, T.FLOAT16, shape) for name, shape in (("x", ["n", 8, "h", "w"]), ("y", None)))
+    node = h.make_node("AveragePool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+    return h.make_model(h.make_graph([node], "g", [x], [y]), opset_imports=[h.make_opsetid("", 22)], ir_version=10)
+
+
+def most(graphc, model, target, files, what, folder):
+    """How often that is in the code of the kernel that has most."""
     path, ir = os.path.join(folder, "m.onnx"), os.path.join(folder, "ir")
     onnx.save(model, path)
-    subprocess.run([graphc, path, "-o", os.path.join(folder, "m.plan"), "--target", "sm_90a", "--dump-ir", ir],
+    subprocess.run([graphc, path, "-o", os.path.join(folder, "m.plan"), "--target", target, "--dump-ir", ir],
                    check=True, capture_output=True)
-    return max(open(p).read().count("ld.global") for p in glob.glob(os.path.join(ir, "*.ptx")))
+    return max(len(re.findall(what, open(p).read())) for p in glob.glob(os.path.join(ir, files)))
 
 
 def main():
-    failed = 0
-    for name, model, wanted in [("one sum of 16 rows", sums(1, 16, 768), lambda n: n == 32),
-                                ("twelve sums of 64 rows", sums(12, 64, 768), lambda n: 24 <= n <= 256)]:
+    failed, loads, branches = 0, ("sm_90a", "*.ptx", r"ld\.global"), ("cpu", "*.s", r"\n\tj(?!mp)")
+    for name, model, what, wanted in [("one sum of 16 rows", sums(1, 16, 768), loads, lambda n: n == 32),
+                                      ("twelve sums of 64 rows", sums(12, 64, 768), loads, lambda n: 24 <= n <= 256),
+                                      ("a pool of f16, strided and padded", pool(), branches, lambda n: 0 < n <= 1500)]:
         with tempfile.TemporaryDirectory() as folder:
-            loads = most_loads(sys.argv[1], model, folder)
-        failed += not wanted(loads)
-        print(f"{name}: {loads} loads{'' if wanted(loads) else ', FAILED'}")
+            n = most(sys.argv[1], model, *what, folder)
+        failed += not wanted(n)
+        print(f"{name}: {n} {'loads' if what is loads else 'branches'}{'' if wanted(n) else ', FAILED'}")
     sys.exit(failed > 0)
 
 
