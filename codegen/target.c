@@ -84,6 +84,7 @@ static const Target rows[] = {
     {.name = "sm_90a",
      .device = PLAN_cuda,
      .machine = {.processors = 132,
+                 .clustered = 96,
                  .registers = 65536,
                  .shared = 232448,
                  .bytes_per_s = 4e12,

@@ -15,10 +15,16 @@ enum {
     MOST_SUMS = 4,    /* of columns: each thread keeps all of them */
     LEAST_ROWS = 16,  /* of a block */
     LEAST_COLUMNS = 64,
-    EVEN = 8,         /* columns are multiples of this: rows are read in vectors */
-    VECTOR = 16,      /* bytes of a vector of the narrowest type, ... */
-    MOST_VECTOR = 48, /* ... of all that is read of as many columns, ... */
-    MOST_ROW = 64 * 1024 /* ... and of a row: several are on their way at once */,
+    EVEN = 8,             /* elements of which rows are read in vectors: those of a row are so many
+                             times, or rows start at any element (below) */
+    VECTOR = 16,          /* bytes of a vector of the narrowest type, ... */
+    MOST_VECTOR = 48,     /* ... of all that is read of as many columns, ... */
+    MOST_ROW = 64 * 1024, /* ... and of a row: several are on their way at once; ... */
+    MOST_LONG = 200 * 1024, /* ... of one that six blocks share, ... */
+    LEAST_PART = 577,
+    MOST_PART = 1056, /* ... each so many vectors of it */
+    LONG_SHARERS = 6,
+    LONG_SUMS = 2,
     MOST_PARAMS = K_MAX_PARAMS - 8,
     SHARED_ROW = 40 * 1024, /* bytes of the longest row that no two blocks share */
     /* Vectors of a row that leave most of its threads idle, and blocks of a multiprocessor then: */
@@ -39,7 +45,12 @@ typedef struct Meet {
     uint32_t row, column;         /* symbols in the merged kernel */
     Expr clamped, index, live;    /* of its row: for loads, for stores; 0 = always */
     int64_t row_bytes;            /* that are read of a row */
-    uint32_t vector;              /* bytes of the narrowest element that rows are made of */
+    uint32_t sharers;             /* blocks of a row */
+    /* Rows start at any element: those of a block all at this one of a vector. The merged kernel
+     * walks `extent` columns from the start of that vector on, of which these are the row's. */
+    bool shifted;
+    Expr shift, start, inside, extent;
+    uint32_t vector; /* bytes of the narrowest element that rows are made of */
     Expr blocks;
     VEC(uint32_t) bufs; /* where the blocks' sums lie, in order of `columns` */
 } Meet;
@@ -78,6 +89,16 @@ static bool find_member(const Meet *m, uint32_t step, Member *x) {
     return true;
 }
 
+/* Of columns * row + column. */
+static bool is_place(const Meet *m, const Member *x, Expr index) {
+    const Kernel *k = kernel(m, x);
+    ExprPool *p = m->f->p;
+    const bool rows = x->step == m->rows.step;
+    const KAxis *row = &k->axes[rows ? x->par : x->red], *column = &k->axes[rows ? x->red : x->par];
+    Expr start = expr_mul(p, expr_sym_ref(p, row->sym), column->extent);
+    return index == expr_add(p, start, expr_sym_ref(p, column->sym));
+}
+
 static bool contiguous(const Meet *m, const KOp *o, uint32_t sym) {
     Expr coef, rest;
     return expr_affine(m->f->p, o->index, sym, &coef, &rest) && expr_is_value(m->f->p, coef, 1);
@@ -93,24 +114,69 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
         if ((o->op != K_kload && o->op != K_kstore) || !(dom[v] >> x->red & 1)) continue;
         uint32_t bytes = (uint32_t)dtype_bytes((DType)o->dtype);
         if (!contiguous(m, o, k->axes[x->red].sym)) return false;
+        if (columns % EVEN && dom[v] == 3 && !is_place(m, x, o->index)) return false;
         if (!dtype_is_float((DType)o->dtype) || (bytes != 2 && bytes != 4)) return false;
         if (o->op == K_kload && dom[v] == 3) sum += bytes;
         if (bytes < least) least = bytes;
     }
     m->vector = least;
     m->row_bytes = columns * sum;
-    return sum && VECTOR / least * sum <= MOST_VECTOR && columns * sum <= MOST_ROW;
+    return sum && VECTOR / least * sum <= MOST_VECTOR && m->row_bytes <= MOST_LONG;
 }
 
-/* One for each multiprocessor; of long rows one for two, whose blocks share each row: half as many
+/* Blocks of a row; 0: it is too long, or too short to be shared. Two share long ones: half as many
  * sums are stored and read again, and less is left over in the last turn. Where folds follow each
- * other, rows are not shared, and short ones leave registers for more blocks. */
+ * other, rows are not shared. */
+static uint32_t choose_sharers(const Meet *m, int64_t columns, bool follows) {
+    const int64_t each = VECTOR / m->vector, part = columns / each / LONG_SHARERS;
+    const bool even = columns % EVEN == 0, halves = columns % (2 * each) == 0;
+    if (even && m->row_bytes <= MOST_ROW)
+        return m->row_bytes > SHARED_ROW && halves && !follows && m->f->m->processors % 2 == 0 ? 2
+                                                                                               : 1;
+    if (follows || part < LEAST_PART || part >= MOST_PART) return 0;
+    return !even || columns % (LONG_SHARERS * each) == 0 ? LONG_SHARERS : 0;
+}
+
+/* One for each multiprocessor, or for those that share rows: of six as many as run at once and let
+ * all rows of a block start at one place in a vector. Where folds follow each other, short rows
+ * leave registers for more. */
 static uint32_t choose_blocks(const Meet *m, int64_t columns, bool follows) {
     const uint32_t processors = m->f->m->processors;
-    const int64_t vectors = columns * m->vector / VECTOR;
-    const bool halves = columns % (2 * VECTOR / m->vector) == 0 && processors % 2 == 0;
-    if (follows) return processors * (vectors < FEW ? FEW_BLOCKS : 1);
-    return m->row_bytes > SHARED_ROW && halves ? processors / 2 : processors;
+    if (follows) return processors * (columns * m->vector / VECTOR < FEW ? FEW_BLOCKS : 1);
+    if (m->sharers == LONG_SHARERS) return m->f->m->clustered / LONG_SHARERS / EVEN * EVEN;
+    return processors / m->sharers;
+}
+
+/* What v is where all that is loaded of a row is zero: zero, too, unless the row has no numbers. */
+static bool vanishes(const Kernel *k, const uint32_t *dom, KVal v) {
+    const KOp *o = &k->ops[v];
+    bool a = o->in[0] && vanishes(k, dom, o->in[0]);
+    switch (o->op) {
+    case K_kload: return dom[v] == 3;
+    case OP_cast:
+    case OP_neg: return a;
+    case OP_mul: return a || vanishes(k, dom, o->in[1]);
+    case OP_add:
+    case OP_sub: return a && vanishes(k, dom, o->in[1]);
+    default: return false;
+    }
+}
+
+/* Rows that start at any element may be walked from the start of a vector on, up to the end of one:
+ * what lies beside them is read as zero, and changes no sum. There is no row that ends inside of a
+ * vector and has no other behind. */
+static bool may_shift(const Meet *m, const Member *x, uint32_t blocks) {
+    const Kernel *k = kernel(m, x);
+    uint32_t *dom = ARENA_ARRAY(m->f->arena, uint32_t, k->nops);
+    int64_t rows;
+    if (!expr_is_const(m->f->p, k->axes[x->par].extent, &rows) || rows % blocks) return false;
+    kir_domains(k, m->f->p, dom);
+    for (KVal v = 1; v < k->nops; v++) {
+        const KOp *o = &k->ops[v];
+        if (o->op != K_kreduce) continue;
+        if (o->fold != FOLD_sum || !vanishes(k, dom, o->in[0])) return false;
+    }
+    return true;
 }
 
 /* Folds of a row are made of others. */
@@ -130,10 +196,15 @@ static bool walks_rows(Meet *m, const Member *x) {
     const Kernel *k = kernel(m, x);
     int64_t n;
     if (!expr_is_const(m->f->p, k->axes[x->red].extent, &n)) return false;
-    if (n < LEAST_COLUMNS || n % EVEN || !row_fits(m, x, n)) return false;
+    if (n < LEAST_COLUMNS || !row_fits(m, x, n)) return false;
     const double rows = fuse_hint(m->f, k->axes[x->par].extent);
-    uint32_t blocks = choose_blocks(m, n, folds_follow(m, x));
+    const bool follows = folds_follow(m, x);
+    m->sharers = choose_sharers(m, n, follows);
+    if (!m->sharers) return false;
+    uint32_t blocks = choose_blocks(m, n, follows);
     m->blocks = expr_const(m->f->p, blocks);
+    m->shifted = n % EVEN;
+    if (m->shifted && (!blocks || !may_shift(m, x, blocks))) return false;
     return rows >= (double)LEAST_ROWS * blocks;
 }
 
@@ -148,7 +219,7 @@ static bool sums_columns(const Meet *m, const Member *x) {
         if (o->op == K_kreduce && o->fold != FOLD_sum) return false;
         sums += o->op == K_kreduce;
     }
-    return sums && m->nsums + sums <= MOST_SUMS;
+    return sums && m->nsums + sums <= (m->sharers == LONG_SHARERS ? LONG_SUMS : MOST_SUMS);
 }
 
 /* The rows' kernel stores to what load o of x reads. */
@@ -265,18 +336,26 @@ static void copy_op(Meet *m, Body *b, const Member *x, KVal v, KVal *to, uint32_
     bool is_rows = x->step == m->rows.step;
     uint32_t row = is_rows ? x->par : x->red, column = 1 - row;
     uint32_t sym[2] = {k->axes[row].sym, k->axes[column].sym};
-    Expr by[2] = {o.op == K_kstore ? m->index : m->clamped, expr_sym_ref(m->f->p, m->column)};
+    ExprPool *p = m->f->p;
+    Expr by[2] = {o.op == K_kstore ? m->index : m->clamped, expr_sym_ref(p, m->column)};
+    const bool place = m->shifted && o.index && is_place(m, x, o.index);
     for (int i = 0; i < 3; i++) o.in[i] = to[o.in[i]];
-    if (o.index) o.index = expr_subst(m->f->p, o.index, sym, by, 2);
+    if (m->shifted) by[1] = expr_sub(p, by[1], m->shift);
+    if (o.op == K_kstore) o.mask = m->live;
+    if (m->shifted && (o.op == K_kload || o.op == K_kstore) && expr_uses(p, o.index, sym[1]))
+        o.mask = m->inside;
+    if (place)
+        o.index = expr_add(p, m->start, expr_sym_ref(p, m->column));
+    else if (o.index)
+        o.index = expr_subst(p, o.index, sym, by, 2);
     if (o.op == K_kreduce) o.axes = fold;
     if (o.op == K_kload || o.op == K_kstore) o.buf = param(b, s, o.buf);
-    if (o.op == K_kstore) o.mask = m->live;
     to[v] = body_op(b, o);
 }
 
-static void new_sum(Meet *m, const KOp *o, Expr columns) {
+static void new_sum(Meet *m, const KOp *o) {
     SBuffer s = {.kind = BUF_temp, .dtype = DT_f32, .node = o->node, .graph = m->s->graph};
-    s.numel = expr_mul(m->f->p, m->blocks, columns);
+    s.numel = expr_mul(m->f->p, m->blocks, m->extent);
     vec_push(m->f->arena, &m->s->buffers, s);
     vec_push(m->f->arena, &m->bufs, m->s->buffers.n - 1);
 }
@@ -284,7 +363,6 @@ static void new_sum(Meet *m, const KOp *o, Expr columns) {
 /* Sums of columns over the rows of a block. rows: numbers of the rows' ops. */
 static void add_columns(Meet *m, Body *b, const Member *x, const KVal *rows, Expr block) {
     const Kernel *k = kernel(m, x), *r = kernel(m, &m->rows);
-    Expr columns = k->axes[x->par].extent;
     bool *keep = ARENA_ARRAY(m->f->arena, bool, k->nops);
     KVal *to = ARENA_ARRAY(m->f->arena, KVal, k->nops);
     for (KVal v = 1; v < k->nops; v++)
@@ -301,9 +379,9 @@ static void add_columns(Meet *m, Body *b, const Member *x, const KVal *rows, Exp
         sum.in[0] = body_or_zero(b, to[o->in[0]], m->live);
         sum.axes = 1u << 1;
         KVal at = body_op(b, sum);
-        new_sum(m, o, columns);
-        Expr index =
-            expr_add(m->f->p, expr_mul(m->f->p, block, columns), expr_sym_ref(m->f->p, m->column));
+        new_sum(m, o);
+        Expr index = expr_mul(m->f->p, block, m->extent);
+        index = expr_add(m->f->p, index, expr_sym_ref(m->f->p, m->column));
         body_store(b, DT_f32, at, m->bufs.v[m->bufs.n - 1], index, 0);
     }
 }
@@ -339,6 +417,32 @@ void schedule_add_places(Arena *a, Kernel *to, const Kernel *from) {
     to->locs = all, to->nlocs = n, to->ncomputed = computed;
 }
 
+/* The place in a vector at which the rows of a block start. */
+static Expr shift_of(const Meet *m, Expr columns, Expr block) {
+    ExprPool *p = m->f->p;
+    if (!m->shifted) return expr_const(p, 0);
+    return expr_mod(p, expr_mul(p, block, columns), expr_const(p, EVEN));
+}
+
+/* Whole vectors of all blocks that share a row: as many as it takes wherever rows start. */
+static void shift_columns(Meet *m, Expr columns, Expr block, Expr turn) {
+    ExprPool *p = m->f->p;
+    Expr whole = expr_const(p, EVEN * LONG_SHARERS);
+    m->extent = columns;
+    if (!m->shifted) return;
+    m->shift = shift_of(m, columns, block);
+    m->extent = expr_mul(p, expr_ceildiv(p, expr_addi(p, columns, EVEN - 1), whole), whole);
+    m->start = expr_muli(p, expr_div(p, expr_mul(p, block, columns), expr_const(p, EVEN)), EVEN);
+    Expr turns = expr_mul(p, turn, expr_mul(p, m->blocks, columns));
+    m->start = expr_add(p, turns, m->start);
+}
+
+static Expr in_row(const Meet *m, Expr columns, Expr column) {
+    ExprPool *p = m->f->p;
+    Expr behind = expr_lt(p, column, expr_add(p, m->shift, columns));
+    return expr_and(p, expr_le(p, m->shift, column), behind);
+}
+
 static SStep merged_step(Meet *m) {
     Fuse *f = m->f;
     ExprPool *p = f->p;
@@ -348,8 +452,10 @@ static SStep merged_step(Meet *m) {
     Expr rows = r->axes[m->rows.par].extent, n = m->blocks;
     Expr block = axis_new(f, &axes, n, AX_PAR);
     Expr turn = axis_new(f, &axes, expr_ceildiv(p, rows, n), AX_RED);
-    Expr column = axis_new(f, &axes, r->axes[m->rows.red].extent, AX_RED);
+    shift_columns(m, r->axes[m->rows.red].extent, block, turn);
+    Expr column = axis_new(f, &axes, m->extent, AX_RED);
     expr_is_sym(p, column, &m->column);
+    if (m->shifted) m->inside = in_row(m, r->axes[m->rows.red].extent, column);
     m->index = expr_add(p, expr_mul(p, turn, n), block);
     bool whole = expr_mod(p, rows, n) == expr_const(p, 0);
     m->clamped = whole ? m->index : expr_min(p, m->index, expr_addi(p, rows, -1));
@@ -384,7 +490,8 @@ static void join_columns(Meet *m, Body *b, const Member *x, Expr block, uint32_t
         if (o.op == K_kreduce) {
             KOp load = body_blank(K_kload, DT_f32);
             load.buf = body_param(b, m->bufs.v[(*next)++], false);
-            load.index = expr_add(p, expr_mul(p, block, k->axes[x->par].extent), column);
+            load.index = expr_add(p, expr_mul(p, block, m->extent), column);
+            load.index = expr_add(p, load.index, shift_of(m, k->axes[x->par].extent, block));
             load.node = o.node;
             o.in[0] = body_op(b, load);
             o.axes = 1u << 1;

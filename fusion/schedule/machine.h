@@ -10,6 +10,7 @@ enum { MACHINE_MAX_PARTS = 4 }; /* of a sum that templates take apart */
 typedef struct Machine {
     uint32_t processors; /* that a kernel should fill: a GPU's multiprocessors. 1 on CPUs, where the
                             rates are those of a core */
+    uint32_t clustered;  /* of them: clusters of six blocks fill so many at once; 0 = none */
     uint32_t registers;  /* of a multiprocessor, 32 bits each */
     uint32_t shared;     /* its shared memory, bytes that a block may have */
     double bytes_per_s, flops_per_s; /* for cost estimates */

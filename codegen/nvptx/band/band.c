@@ -25,7 +25,7 @@ enum {
     STAGES = 4,         /* rows of a team on their way, and the one that it is at; ... */
     STAGES_ALONE = 6,   /* ... of a block that has the multiprocessor to itself */
     KEPT_PIECES = 4,    /* vectors of a thread whose sums, two a column, leave few registers */
-    SHARERS = 2,        /* blocks of a row, if they share one */
+    FEW_SHARERS = 2,    /* blocks of a row, if they share one; of a long one more */
     WARP = 32,
     RESERVED = 4096, /* of shared memory: of the system, and where teams meet */
 };
@@ -77,6 +77,7 @@ static bool has_shape(Band *b) {
     Gpu *g = b->r.team.g;
     if (g->k->naxes != 3 || g->k->serial || g->rows->par != 1) return false;
     b->turn = 1, b->r.lane = 2, b->r.axes = 1u << 2;
+    if (!band_find_edges(b)) return false;
     for (KVal v = 1; v < g->k->nops; v++) {
         uint16_t op = g->k->ops[v].op;
         if (op == K_kreduce  ? !add_fold(b, v)
@@ -229,12 +230,17 @@ static const Fetching many_sums[] = {
     {1, 1152, 384, 3, 3, true, false, false, false},
     {1, 1280, 320, 4, 4, true, true, true, false},
 };
-/* Of a block's half of a row. */
+/* Of a block's part of a row. */
 static const Fetching shared_rows[] = {
-    {577, 640, 128, 5, 5, true, true, true, false}, {641, 704, 352, 2, 5, true, true, true, false},
-    {705, 768, 192, 4, 5, true, true, true, false}, {769, 832, 224, 4, 5, true, true, true, false},
-    {833, 896, 224, 4, 4, true, true, true, false}, {1, 704, 512, 3, 5, true, true, true, false},
-    {1, 1024, 512, 3, 4, true, true, true, false},  {1, 1024, 512, 2, 4, true, true, true, false},
+    {577, 640, 128, 5, 5, true, true, true, false},
+    {641, 704, 352, 2, 5, true, true, true, false},
+    {705, 768, 192, 4, 5, true, true, true, false},
+    {769, 832, 224, 4, 5, true, true, true, false},
+    {833, 896, 224, 4, 4, true, true, true, false},
+    {1, 704, 512, 3, 5, true, true, true, false},
+    {1, 1024, 512, 3, 4, true, true, true, false},
+    {1, 1024, 512, 2, 4, true, true, true, false},
+    {1025, 1056, 352, 3, 6, true, true, true, false},
 };
 
 /* Sums of a thread's vector that are many. */
@@ -293,15 +299,20 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
 }
 
 /* Where the assembler spills of one form the next that fits is taken: of whole rows, of which other
- * ways are left, the next one only. */
+ * ways are left, the next one only; of rows that many blocks share, of which none is left, the last
+ * one whatever it spills. */
 static bool choose_fetched(Band *b, int64_t n, uint32_t blocks) {
     const Gpu *g = b->r.team.g;
     uint32_t count, skip = g->j->shrink;
     const Fetching *f = forms(b, &count);
     if (!b->nfolds || blocks > 1 || g->k->more || (b->cluster == 1 && skip > 1)) return false;
-    for (uint32_t i = 0; i < count; i++)
-        if (fits(b, n, &f[i]) && !skip--) return true;
-    return false;
+    const Fetching *last = NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!fits(b, n, &f[i])) continue;
+        if (!skip--) return true;
+        last = &f[i];
+    }
+    return last && b->cluster > FEW_SHARERS && fits(b, n, last);
 }
 
 /* --- Threads and stages ----------------------------------------------------------------------- */
@@ -349,6 +360,19 @@ static bool folds_follow(const Band *b) {
             if (cone[w] && g->k->ops[w].op == K_kreduce && !is_column(b, w)) return true;
     }
     return false;
+}
+
+/* Of rows that many blocks share, which are finished later, those sums that no fold of the row is
+ * part of are added beside the folds: that takes fewer registers. */
+static void choose_soon(Band *b) {
+    const Gpu *g = b->r.team.g;
+    for (uint32_t s = 0; s < b->nsums && b->cluster > FEW_SHARERS; s++) {
+        bool *cone = ARENA_ARRAY(g->e->arena, bool, g->k->nops);
+        rows_cone(g->rows, g->k->ops[b->sum[s]].in[0], cone);
+        b->soon[s] = true;
+        for (KVal v = 1; v < g->k->nops; v++)
+            b->soon[s] &= !cone[v] || g->k->ops[v].op != K_kreduce || is_column(b, v);
+    }
 }
 
 /* Of a block: those that compute, and the warp that asks for rows. */
@@ -419,12 +443,15 @@ static bool measure_row(Band *b, int64_t n) {
     return true;
 }
 
-/* Half as many blocks as multiprocessors: two share a row of n vectors. */
+/* Half as many blocks as multiprocessors: two share a row of n vectors. Few blocks: as many as run
+ * at once in clusters. */
 static bool choose_shared(Band *b, int64_t n, uint32_t blocks) {
     const Gpu *g = b->r.team.g;
     const int64_t groups = expr_value(g->e->exprs, g->k->axes[0].extent);
-    if (groups * SHARERS != g->m->processors || n % SHARERS) return false;
-    b->cluster = SHARERS, b->r.part = n / SHARERS;
+    const bool pairs = groups * FEW_SHARERS == g->m->processors;
+    const int64_t sharers = pairs ? FEW_SHARERS : g->m->clustered / groups;
+    if (sharers < FEW_SHARERS || n % sharers) return false;
+    b->cluster = (uint32_t)sharers, b->r.part = n / sharers;
     if (measure_row(b, b->r.part) && choose_fetched(b, b->r.part, blocks)) return true;
     b->cluster = 1, b->r.part = 0;
     (void)measure_row(b, n);
@@ -445,7 +472,7 @@ static bool choose_sizes(Band *b) {
         choose_block(b, n, blocks);
     else if (!b->fetched)
         choose_threads(b, n, blocks);
-    if (b->r.pieces > ROW_MAX_PIECES) return false;
+    if (b->r.pieces > ROW_MAX_PIECES || (b->inside && !b->late)) return false;
     b->slots *= b->r.pieces;
     /* Blocks meet in the folds of a row: behind that what was read may be overwritten. */
     b->whole = !b->behind || b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds);
@@ -459,6 +486,7 @@ static bool choose_sizes(Band *b) {
     if (b->fetched) beside = beside_fetched(b, b->teams);
     if (!choose_stages(b, row, b->whole ? beside : 0, blocks)) return false;
     choose_kept(b, blocks);
+    choose_soon(b);
     keep_apart(b, blocks);
     return true;
 }
@@ -488,17 +516,25 @@ static void launch(Band *b, Expr groups) {
     b->r.first = LLVMBuildMul(e->b, b->r.team.block, emit_i64(e, b->r.part), "");
 }
 
+static bool takes(Band *b) {
+    Emit *e = b->r.team.g->e;
+    if (!has_shape(b)) return false;
+    e->lanes = choose_lanes(b);
+    return e->lanes > 1 && find_rows(b) && choose_sizes(b) && passes(b);
+}
+
 bool gpu_band(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
     Band b = {.r.team.g = g, .cluster = 1};
-    if (!e->isa->warpgroups || !has_shape(&b)) return false;
-    uint32_t part = (uint32_t)__builtin_ctz(g->rows->par), lanes = e->lanes;
-    e->lanes = choose_lanes(&b);
-    if (e->lanes == 1 || !find_rows(&b) || !choose_sizes(&b) || !passes(&b)) {
+    const Kernel *k = g->k;
+    const uint32_t lanes = e->lanes;
+    if (!e->isa->warpgroups || !takes(&b)) {
         e->lanes = lanes;
+        g->k = e->k = k;
         return false;
     }
+    uint32_t part = (uint32_t)__builtin_ctz(g->rows->par);
     const bool own_pace = !b.behind;
     if (own_pace) forget_mask(&b);
     launch(&b, g->k->axes[part].extent);

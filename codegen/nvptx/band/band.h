@@ -33,6 +33,7 @@ typedef struct Band {
     uint32_t threads;
     uint32_t nsums, nstores, nown, nnumbers, nfolds; /* nfolds: along rows */
     KVal sum[BAND_SUMS], store[BAND_SUMS];           /* of columns */
+    bool soon[BAND_SUMS];                            /* made of no fold: added beside the first */
     KVal own[BAND_OWN], number[BAND_OWN];            /* loads: elements of a row, one for a row */
     uint32_t stages, slots;                          /* slots: requests of a thread for a row */
     bool behind;              /* rows are finished a turn behind their first folds */
@@ -50,6 +51,8 @@ typedef struct Band {
     bool late;                /* rows are finished a turn later (fetched.c) */
     bool untold;              /* the assembler is told of no number of blocks */
     uint32_t cluster;         /* blocks that share a row; 1: none */
+    Expr inside;              /* of rows that start at any element: a column is the row's; else 0 */
+    const Kernel *edged;      /* where that is asked for */
     LLVMValueRef owner;       /* number of the block, or of those that share rows (i64) */
     uint32_t side;            /* of them, that a warp's teams take side by side */
 } Band;
@@ -63,9 +66,12 @@ void band_walk(Band *b, LLVMValueRef *acc);
 /* fetched.c: as band_walk, of rows that a warp of their own asks for; and what the block
  * leaves. */
 void band_walk_fetched(Band *b, LLVMValueRef *acc);
-/* sums.c: of a row whose folds are known, where `inside` holds (NULL: everywhere): the sums of
- * columns of the thread's vector u and what is stored of it; what is stored once. Vectors past the
- * row's end are added, too, and never stored. */
+/* sums.c: of a row, where `inside` holds (NULL: everywhere): those sums of columns of the thread's
+ * vector u that are `soon`, or the others. Vectors past the row's end are added, too. */
+void band_add(const Band *b, const Held *h, uint32_t u, LLVMValueRef inside, bool soon,
+              LLVMValueRef *acc);
+/* When its folds are known: the other sums, and what is stored of the vector; what is stored once.
+ * Vectors past the row's end are never stored. */
 void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc);
 void band_store_once(Band *b, LLVMValueRef inside);
 /* The block's sums, when all of its rows are done. */
@@ -119,9 +125,19 @@ LLVMValueRef band_turn_row(const BandTurns *t, bool full, Held *h);
 void band_turn_fold(const BandTurns *t, Held *h, const Pass *p, LLVMValueRef *acc);
 void band_turn_vector(const BandTurns *t, Held *h, uint32_t u);
 void band_turn_leave(const BandTurns *t);
+/* edges.c: rows that start at any element. Finds whether they do, and leaves a kernel that does not
+ * ask which columns are the row's; false: they are of no shape that is known here. */
+bool band_find_edges(Band *b);
+/* Vector u of some thread may have elements that are none of the row's. */
+bool band_is_edge(const Band *b, uint32_t u);
+/* What came beside the turn's row is zero from here on; a store of such a vector. */
+void band_clear_edges(const BandTurns *t, const Held *h);
+void band_store_edge(const Band *b, uint32_t u, KVal store);
 /* fetcher.c. In the current scope the kernel's axes stand at this row. */
 void band_bind_row(const BandTurns *t, LLVMValueRef row);
 BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage);
+/* Shared address of vector u of own[i] in this turn. */
+HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u);
 int64_t band_part(const Band *b); /* vectors of a row, or of the block's part of it */
 LLVMValueRef band_last_row(const BandTurns *t);
 bool band_is_copied(const BandTurns *t, KVal v);

@@ -38,7 +38,9 @@ LLVMValueRef band_both(Emit *e, LLVMValueRef a, LLVMValueRef b) {
 
 bool band_is_fixed(const Band *b, KVal v) {
     const Gpu *g = b->r.team.g;
-    return g->k->ops[v].op == K_kload && g->rows->need[v] && g->rows->dom[v] == b->r.axes;
+    const uint32_t dom = g->rows->dom[v];
+    if (g->k->ops[v].op != K_kload || !g->rows->need[v]) return false;
+    return dom & b->r.axes && !(dom >> b->turn & 1);
 }
 
 uint32_t band_vector_bytes(const Band *b, KVal v) {

@@ -11,7 +11,7 @@
  * barrier. A warp that leaves its part of turn t + 4 has finished turn t + 2, of which it needed
  * all parts, and whoever left one of these had finished turn t: nobody reads what lies there. Parts
  * of two blocks that share a row go to both. */
-enum { PLACES = 4 };
+enum { PLACES = 4, WARP = 32 };
 
 static uint32_t parts_of(const Band *b) {
     return b->r.team.size / 32 * b->cluster;
@@ -90,6 +90,35 @@ static void leave_parts(const BandTurns *t, const LLVMValueRef *v, uint32_t n) {
     emit_if_end(e, &one);
 }
 
+/* Where there are more parts than a warp has lanes, each lane takes every 32nd, and lanes join
+ * theirs. */
+static void take_many(const BandTurns *t, const Pass *p) {
+    const Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    const uint32_t n = parts_of(b);
+    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
+    LLVMValueRef acc[ROWS_MAX_FOLDS];
+    HV lane = hop_andi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), WARP - 1);
+    for (uint32_t f = 0; f < p->nfolds; f++) {
+        const KVal v = p->folds[f];
+        const KFold fold = (KFold)e->k->ops[v].fold;
+        for (uint32_t i = 0; i < n; i += WARP) {
+            HV own = hop_addi(e, lane, i);
+            LLVMValueRef has = LLVMBuildICmp(e->b, LLVMIntULT, own, hop_i(e, n), "");
+            if (i + WARP > n) own = LLVMBuildSelect(e->b, has, own, hop_i(e, 0), "");
+            HV at = hop_add(e, late_parts(t, f), hop_muli(e, own, 4));
+            LLVMValueRef x =
+                emit_load(e, e->f32, LLVMBuildIntToPtr(e->b, at, shared, ""), sizeof(float));
+            LLVMSetVolatile(x, true);
+            if (i + WARP > n) x = emit_select(e, has, x, emit_fold_identity(e, fold, DT_f32, 1));
+            acc[f] = i ? rows_join(g->rows, v)(e, fold, DT_f32, acc[f], x) : x;
+        }
+    }
+    gpu_team_lanes(&b->r.team, p, acc);
+    for (uint32_t f = 0; f < p->nfolds; f++) emit_override(e, p->folds[f], acc[f]);
+}
+
 /* The row's results, of what all warps have left, in their order. */
 static void take_parts(const BandTurns *t, const Pass *p) {
     const Band *b = t->b;
@@ -98,6 +127,10 @@ static void take_parts(const BandTurns *t, const Pass *p) {
     LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
     const uint32_t n = parts_of(b), per = n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1;
     hop_barrier_wait(e, late_bar(t), hop_andi(e, hop_shr(e, t->turn, 2), 1));
+    if (n > WARP) {
+        take_many(t, p);
+        return;
+    }
     for (uint32_t f = 0; f < p->nfolds; f++) {
         const KVal v = p->folds[f];
         LLVMValueRef all = NULL;
@@ -123,8 +156,8 @@ static const Pass *fold_pass(const BandTurns *t) {
     return NULL;
 }
 
-/* The folds of the turn's row, as far as a warp knows them. */
-static void fold_late(BandTurns *t) {
+/* The folds of the turn's row, as far as a warp knows them, and sums that need no more. */
+static void fold_late(BandTurns *t, LLVMValueRef *sums) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
     const Pass *p = fold_pass(t);
@@ -133,7 +166,9 @@ static void fold_late(BandTurns *t) {
     band_turn_wait(t);
     band_turn_numbers(t);
     (void)band_turn_row(t, true, &h);
+    band_clear_edges(t, &h);
     band_turn_fold(t, &h, p, acc);
+    for (uint32_t u = 0; u < b->r.pieces; u++) band_add(b, &h, u, NULL, true, sums);
     for (uint32_t f = 0; f < p->nfolds; f++)
         acc[f] = emit_fold_lanes_by(e, (KFold)e->k->ops[p->folds[f]].fold, DT_f32, acc[f],
                                     rows_join(b->r.team.g->rows, p->folds[f]));
@@ -176,7 +211,7 @@ static void walk_late_turns(BandTurns *t, LLVMValueRef end, LLVMValueRef *x) {
     LLVMValueRef first[BAND_STATE] = {t->first, hop_i(e, 0), hop_i(e, 0), hop_i(e, 0)};
     uint32_t n = t->nacc + BAND_STATE;
     set_state(t, first);
-    fold_late(t);
+    fold_late(t, x);
     *l = emit_loop(e, n);
     for (uint32_t i = 0; i < t->nacc; i++) l->init[i] = x[i];
     band_turn_next(t, l->init + t->nacc);
@@ -184,7 +219,7 @@ static void walk_late_turns(BandTurns *t, LLVMValueRef end, LLVMValueRef *x) {
     set_state(t, l->phi + t->nacc);
     band_turn_next(t, l->next + t->nacc);
     for (uint32_t i = 0; i < t->nacc; i++) l->next[i] = l->phi[i];
-    fold_late(t);
+    fold_late(t, l->next);
     finish_late(t, l->next);
     emit_loop_end(e, l);
     for (uint32_t i = 0; i < t->nacc; i++) x[i] = l->out[i];

@@ -54,6 +54,24 @@ int64_t band_part(const Band *b) {
     return expr_value(b->r.team.g->e->exprs, row_vectors(&b->r, b->r.axes));
 }
 
+HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    const int64_t n = band_part(b), first = (int64_t)u * b->r.team.size;
+    const uint32_t bytes = band_pieces(b, b->own[i]) * BAND_PIECE;
+    HV at = band_stage_at(t, t->stage).rows;
+    for (uint32_t k = 0; k < i; k++)
+        at = hop_addi(e, at, n * band_pieces(b, b->own[k]) * BAND_PIECE * t->held);
+    HV v = hop_addi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), first);
+    HV last[2] = {v, hop_i(e, n - 1)};
+    if (first + b->r.team.size > n) v = emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
+    if (t->place) {
+        HV own = LLVMBuildTrunc(e->b, t->place, e->i32, "");
+        at = hop_add(e, at, hop_muli(e, own, n * bytes));
+    }
+    return hop_add(e, at, hop_muli(e, v, bytes));
+}
+
 /* Number i of the row that stands here, to this shared address. */
 void band_copy_number(const Band *b, uint32_t i, HV to) {
     Emit *e = b->r.team.g->e;
@@ -123,6 +141,26 @@ static void fetch_numbers(const BandTurns *t, LLVMValueRef row, LLVMValueRef lan
     band_copies_arrive(e, s->bar);
 }
 
+/* Bytes of load v's n rows of `bytes` each from here on. Where rows have edges the last row's last
+ * vectors lie behind the buffer, as far as they are none of its own. */
+static HV bytes_of(const Band *b, KVal v, HV n, int64_t bytes) {
+    Emit *e = b->r.team.g->e;
+    HV all = hop_muli(e, n, bytes);
+    if (!b->inside) return all;
+    const KOp *o = &e->k->ops[v];
+    const int64_t each = (int64_t)dtype_bytes(e->k->params[o->buf].dtype);
+    LLVMValueRef left = emit_expr(e, e->k->params[o->buf].numel);
+    left = LLVMBuildSub(e->b, left, emit_expr(e, o->index), "");
+    left = LLVMBuildMul(e->b, left, emit_i64(e, each), "");
+    LLVMValueRef w[2] = {left, LLVMBuildZExt(e->b, all, e->i64, "")};
+    return LLVMBuildTrunc(e->b, emit_intrinsic(e, "llvm.smin", e->i64, w, 2), e->i32, "");
+}
+
+/* Of a row, or of the block's part of it. */
+static int64_t own_bytes(const Band *b, uint32_t i) {
+    return band_part(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
+}
+
 /* The rows from `row` on, as many as there are, by one thread. */
 static void fetch_rows(const BandTurns *t, LLVMValueRef row, const BandStage *s) {
     const Band *b = t->b;
@@ -137,13 +175,17 @@ static void fetch_rows(const BandTurns *t, LLVMValueRef row, const BandStage *s)
     emit_push(e);
     band_bind_row(t, row);
     emit_set_sym(e, g->k->axes[b->r.lane].sym, first);
-    hop_barrier_expect(e, s->bar, hop_muli(e, n, b->row_bytes));
+    HV all = hop_i(e, 0), bytes[BAND_OWN];
+    for (uint32_t i = 0; i < b->nown; i++) {
+        bytes[i] = bytes_of(b, b->own[i], n, own_bytes(b, i));
+        all = hop_add(e, all, bytes[i]);
+    }
+    hop_barrier_expect(e, s->bar, all);
     for (uint32_t i = 0; i < b->nown; i++) {
         const KOp *o = &e->k->ops[b->own[i]];
-        int64_t bytes = band_part(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
         HV from = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
-        hop_bulk_load(e, to, from, hop_muli(e, n, bytes), s->bar);
-        to = hop_addi(e, to, bytes * t->held);
+        hop_bulk_load(e, to, from, bytes[i], s->bar);
+        to = hop_addi(e, to, own_bytes(b, i) * t->held);
     }
     emit_pop(e);
 }

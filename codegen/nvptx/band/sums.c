@@ -5,11 +5,13 @@
 
 /* --- A row ------------------------------------------------------------------------------------ */
 
-static void add_columns(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc) {
+void band_add(const Band *b, const Held *h, uint32_t u, LLVMValueRef inside, bool soon,
+              LLVMValueRef *acc) {
     Emit *e = b->r.team.g->e;
     EmitScope *outer = emit_switch(e, h->scope[u]);
     acc += u * b->nsums;
     for (uint32_t s = 0; s < b->nsums; s++) {
+        if (b->soon[s] != soon) continue;
         const KOp *o = &e->k->ops[b->sum[s]];
         LLVMValueRef x = emit_value_lanes(e, o->in[0]);
         LLVMValueRef none = emit_fold_identity(e, (KFold)o->fold, DT_f32, e->lanes);
@@ -31,14 +33,19 @@ static void store_vector(Band *b, Held *h, uint32_t u, LLVMValueRef inside) {
         for (uint32_t s = 0; s < p->nstores; s++)
             (void)emit_value(e, e->k->ops[p->stores[s]].in[0]);
         if (live) emit_if_begin(e, &there, live);
-        for (uint32_t s = 0; s < p->nstores; s++) emit_store(e, p->stores[s]);
+        for (uint32_t s = 0; s < p->nstores; s++) {
+            if (band_is_edge(b, u))
+                band_store_edge(b, u, p->stores[s]);
+            else
+                emit_store(e, p->stores[s]);
+        }
         if (live) emit_if_end(e, &there);
     }
     (void)emit_switch(e, outer);
 }
 
 void band_finish(Band *b, Held *h, uint32_t u, LLVMValueRef inside, LLVMValueRef *acc) {
-    add_columns(b, h, u, inside, acc);
+    band_add(b, h, u, inside, false, acc);
     store_vector(b, h, u, inside);
 }
 

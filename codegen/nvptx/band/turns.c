@@ -101,26 +101,16 @@ void band_turn_numbers(BandTurns *t) {
 static void take(const BandTurns *t, Held *h, uint32_t lo, uint32_t hi) {
     Band *b = t->b;
     Emit *e = b->r.team.g->e;
-    HV from = band_stage_at(t, t->stage).rows, rank, own = NULL;
-    const int64_t n = band_part(b);
     LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
-    rank = LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, "");
-    if (t->place) own = LLVMBuildTrunc(e->b, t->place, e->i32, "");
     for (uint32_t i = 0; i < b->nown; i++) {
         LLVMTypeRef elem = emit_mem_type(e, e->k->params[e->k->ops[b->own[i]].buf].dtype);
-        uint32_t bytes = band_pieces(b, b->own[i]) * BAND_PIECE;
-        HV mine = own ? hop_add(e, from, hop_muli(e, own, n * bytes)) : from;
         for (uint32_t u = lo; u < hi; u++) {
-            int64_t first = (int64_t)u * b->r.team.size;
-            HV v = hop_addi(e, rank, first), last[2] = {v, hop_i(e, n - 1)};
-            if (first + b->r.team.size > n) v = emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
-            HV p = hop_add(e, mine, hop_muli(e, v, bytes));
+            HV p = band_turn_place(t, i, u);
             EmitScope *outer = emit_switch(e, h->scope[u]);
             p = LLVMBuildIntToPtr(e->b, p, shared, "");
             emit_override(e, b->own[i], emit_load(e, emit_vec(elem, e->lanes), p, BAND_PIECE));
             (void)emit_switch(e, outer);
         }
-        from = hop_addi(e, from, n * bytes * t->held);
     }
 }
 

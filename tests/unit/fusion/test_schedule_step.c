@@ -151,15 +151,17 @@ static void shared_number(void) {
 
 /* --- Rows and columns --------------------------------------------------------------------- */
 
-/* Gradients of layernorm by its input, weights and bias, on a machine whose kernels sum columns in
- * two blocks; more: columns of what it gives are summed, too. Gives how many blocks' sums of
- * columns there are. */
+/* Gradients of layernorm by its input, weights and bias, on a machine of two processors, or of more
+ * where many share a row, whose kernels sum columns; more: columns of what it gives are summed,
+ * too. Gives how many blocks' sums of columns there are. */
+enum { LONG = 16384 };
 static int64_t rows_and_columns(int64_t rows, int64_t columns, bool more, uint32_t kernels) {
     int64_t blocks = 0;
     Rig r = rig();
     Machine m = target_for(PLAN_cuda)->machine;
     Schedule *s = NULL;
     m.processors = 2;
+    m.clustered = 48;
     Value x = input(&r, DT_f32, D(rows, columns)), dy = input(&r, DT_f32, D(rows, columns));
     Value w = input(&r, DT_f32, D(columns)), scale = input(&r, DT_f32, D(rows, 1));
     Value h = build_binary(r.g, OP_mul, x, scale), g = build_binary(r.g, OP_mul, dy, w);
@@ -192,8 +194,10 @@ TEST_MAIN {
     shared_number();
     CHECK_EQ_I(rows_and_columns(96, 64, false, 2), 2);
     CHECK_EQ_I(rows_and_columns(64, 2048, false, 2), 2);
-    CHECK_EQ_I(rows_and_columns(40, 6144, false, 2), 1); /* rows that blocks share in pairs */
-    rows_and_columns(97, 72, false, 2);                  /* the last row of a block is not there */
+    CHECK_EQ_I(rows_and_columns(40, 6144, false, 2), 1);   /* rows that blocks share in pairs */
+    CHECK_EQ_I(rows_and_columns(128, 18481, false, 2), 8); /* rows that start at any element */
+    rows_and_columns(132, 18481, false, 3);                /* which are no multiple of the blocks */
+    rows_and_columns(97, 72, false, 2); /* the last row of a block is not there */
     rows_and_columns(97, 72, true, 0);
     rows_and_columns(20, 64, false, 3); /* too few rows */
     rows_and_columns(96, 63, false, 3); /* no vectors */

@@ -1,0 +1,133 @@
+/* Rows that start at any element (fusion/schedule/columns.c): all of a block at one place in a
+ * vector, so that they are walked from the start of that vector on, up to the end of one. What lies
+ * beside the row there is read as zero: whoever has such a vector writes zeros over it where it
+ * came, before anyone reads. Of the row's own elements in such vectors each is stored for itself.
+ */
+#include "codegen/nvptx/ptx.h"
+#include "codegen/nvptx/band/band.h"
+
+enum { FRONT = 8, BACK = 72 /* elements: columns that may lie beside a row */ };
+
+static bool is_row_access(const Band *b, const KOp *o, KVal v) {
+    const Gpu *g = b->r.team.g;
+    const uint32_t dom = g->rows->dom[v], both = b->r.axes | 1u << b->turn;
+    return (o->op == K_kload || o->op == K_kstore) && (dom & both) == both;
+}
+
+/* All columns but the first and the last ones are the row's. */
+static bool is_inside(const Band *b, Expr x) {
+    const Gpu *g = b->r.team.g;
+    ExprPool *p = g->e->exprs;
+    const KAxis *a = &g->k->axes[b->r.lane];
+    int64_t n, lo, hi;
+    if (!expr_is_const(p, a->extent, &n) || n <= FRONT + BACK) return false;
+    Expr c = expr_sym_new(p, (SymInfo){.name = "c", .kind = SYM_AXIS, .hi = n - FRONT - BACK - 1});
+    c = expr_addi(p, c, FRONT);
+    expr_range(p, expr_subst(p, x, &a->sym, &c, 1), &lo, &hi);
+    return lo == 1;
+}
+
+bool band_find_edges(Band *b) {
+    Gpu *g = b->r.team.g;
+    Expr inside = 0;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        const KOp *o = &g->k->ops[v];
+        if (!is_row_access(b, o, v) || !o->mask) continue;
+        if (!expr_uses(g->e->exprs, o->mask, g->k->axes[b->r.lane].sym)) continue;
+        if (inside && o->mask != inside) return false;
+        inside = o->mask;
+    }
+    if (!inside) return true;
+    if (!is_inside(b, inside)) return false;
+    Kernel *k = arena_copy(g->e->arena, g->k, sizeof *k);
+    k->ops = arena_copy(g->e->arena, k->ops, k->nops * sizeof *k->ops);
+    for (KVal v = 1; v < k->nops; v++)
+        if (is_row_access(b, &k->ops[v], v) && k->ops[v].mask == inside) k->ops[v].mask = 0;
+    b->edged = g->k, b->inside = inside;
+    g->k = g->e->k = k;
+    return true;
+}
+
+bool band_is_edge(const Band *b, uint32_t u) {
+    const int64_t back = BACK / b->r.team.g->e->lanes;
+    return b->inside && (u == 0 || (u + 1) * (int64_t)b->r.team.size > band_part(b) - back);
+}
+
+static LLVMValueRef vector_of(const Band *b, uint32_t u) {
+    Emit *e = b->r.team.g->e;
+    const int64_t first = (int64_t)u * b->r.team.size;
+    return LLVMBuildAdd(e->b, LLVMBuildAdd(e->b, b->r.team.rank, emit_i64(e, first), ""),
+                        b->r.first, "");
+}
+
+/* Vector u may have elements beside the row (i1). */
+static LLVMValueRef is_near(const Band *b, uint32_t u) {
+    const Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    const int64_t lanes = e->lanes, n = expr_value(e->exprs, g->k->axes[b->r.lane].extent) / lanes;
+    LLVMValueRef at = LLVMBuildSub(e->b, vector_of(b, u), emit_i64(e, FRONT / lanes), "");
+    return LLVMBuildICmp(e->b, LLVMIntUGE, at, emit_i64(e, n - (FRONT + BACK) / lanes), "");
+}
+
+/* In a scope of its own: which elements of vector u are the row's. They are found anew in every
+ * turn, by the few that ask: known in front of all turns they would take as many registers in all
+ * threads. */
+static LLVMValueRef begin_near(const Band *b, uint32_t u) {
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    LLVMValueRef at = vector_of(b, u);
+    emit_push(e);
+    at = hop_asm(e, e->i64, "mov.b64 $0, $1;", "=l,l,~{memory}", &at, 1);
+    gpu_bind_lanes(g, (uint32_t)b->r.lane, at);
+    return emit_mask(e, b->inside);
+}
+
+/* The vector lies at `at` in shared memory. */
+static void clear(const Band *b, KVal v, HV at, LLVMValueRef lane) {
+    Emit *e = b->r.team.g->e;
+    const DType type = e->k->params[e->k->ops[v].buf].dtype;
+    LLVMTypeRef elem = emit_mem_type(e, type);
+    at = LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+    for (uint32_t i = 0; i < e->lanes; i++) {
+        EmitIf beside;
+        LLVMValueRef is = LLVMBuildExtractElement(e->b, lane, emit_i(e, e->i32, i), "");
+        emit_if_begin(e, &beside, LLVMBuildNot(e->b, is, ""));
+        LLVMValueRef p = emit_gep(e, elem, at, emit_i64(e, i));
+        emit_store_ptr(e, LLVMConstNull(elem), p, (uint32_t)dtype_bytes(type));
+        emit_if_end(e, &beside);
+    }
+}
+
+void band_clear_edges(const BandTurns *t, const Held *h) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    EmitIf near;
+    for (uint32_t u = 0; u < b->r.pieces; u++) {
+        if (!band_is_edge(b, u)) continue;
+        emit_if_begin(e, &near, band_both(e, is_near(b, u), h->live[u]));
+        LLVMValueRef lane = begin_near(b, u);
+        for (uint32_t i = 0; i < b->nown; i++) clear(b, b->own[i], band_turn_place(t, i, u), lane);
+        hop_fence_async(e); /* who fetches writes there next */
+        emit_pop(e);
+        emit_if_end(e, &near);
+    }
+}
+
+/* The results of its own elements are known. */
+void band_store_edge(const Band *b, uint32_t u, KVal store) {
+    Emit *e = b->r.team.g->e;
+    EmitIf is;
+    const KVal v = e->k->ops[store].in[0];
+    LLVMValueRef x = emit_value_lanes(e, v), near = is_near(b, u);
+    emit_if_begin(e, &is, LLVMBuildNot(e->b, near, ""));
+    emit_store(e, store);
+    emit_if_end(e, &is);
+    emit_if_begin(e, &is, near);
+    (void)begin_near(b, u);
+    emit_override(e, v, x);
+    e->k = b->edged;
+    emit_store(e, store);
+    e->k = b->r.team.g->k;
+    emit_pop(e);
+    emit_if_end(e, &is);
+}
