@@ -328,7 +328,9 @@ static LLVMValueRef load_new(Emit *e, Access *a, LLVMValueRef lanes, LLVMValueRe
 
 /* Depth of the innermost scope that the load's place depends on. */
 static uint32_t depth_of(Emit *e, const Access *a, LLVMValueRef lanes) {
-    uint32_t depth = emit_expr_depth(e, a->index);
+    uint32_t depth = emit_expr_depth(e, a->index), turn;
+    if (kir_carries(e->k, a->buf) && emit_find_bind(e, e->k->turn, &turn) && turn > depth)
+        depth = turn; /* another value in every turn, at the same address */
     if (a->mask.v && a->mask.depth > depth) depth = a->mask.depth;
     if (lanes || (a->mask.v && emit_is_vector(a->mask.v))) {
         uint32_t at = emit_lane_depth(e);

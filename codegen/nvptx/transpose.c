@@ -99,10 +99,10 @@ static bool has_shape(Turn *t) {
 /* --- Axes that are stored as one ---------------------------------------------------------------
  */
 
-/* The axis that every store walks in steps of so many elements, or -1. */
-static int axis_of_stride(const Gpu *g, Expr stride) {
+/* The axis, none of `but`, that every store walks in steps of so many elements, or -1. */
+static int axis_of_stride(const Gpu *g, Expr stride, uint32_t but) {
     for (uint32_t i = 0; i < g->k->naxes; i++) {
-        bool is = g->k->axes[i].kind == AX_PAR;
+        bool is = g->k->axes[i].kind == AX_PAR && !(but >> i & 1);
         for (KVal v = 1; v < g->k->nops; v++) {
             const KOp *o = &g->k->ops[v];
             Expr coef, rest;
@@ -127,9 +127,9 @@ static bool find_merge(const Gpu *g, Merge *m) {
     ExprPool *p = g->e->exprs;
     int64_t lo, hi, n = 1;
     Expr extent = expr_const(p, 1);
-    int axis = axis_of_stride(g, extent);
+    int axis = axis_of_stride(g, extent, m->axes);
     uint32_t found[K_MAX_AXES];
-    for (; axis >= 0 && n < SIDE / 2; axis = axis_of_stride(g, extent)) {
+    for (; axis >= 0 && n < SIDE / 2; axis = axis_of_stride(g, extent, m->axes)) {
         found[m->n++] = (uint32_t)axis;
         m->axes |= 1u << axis;
         extent = expr_mul(p, extent, g->k->axes[axis].extent);

@@ -79,6 +79,11 @@ static const Case cases[] = {
      "%3 f32 load p1[c]\n %4 f32 mul %2, %3\n"
      "%5 f32 store p2[b*15540 + c*420 + y*84 + v*42 + x*2 + u] %4\n end\n",
      1e-6},
+    {"turn_one", /* an axis of one element, whose step is that of another */
+     "kernel one poi u=1 i=5 j=3 v=1\n"
+     "param 0 f32[15]\n param 1 f32[15] written\n"
+     "%1 f32 load p0[i + j*5 + u + v]\n %2 f32 store p1[i*3 + j + u + v] %1\n end\n",
+     0},
     {"turn_shuffled", /* channels, beside what lies as it is stored, in even steps, and in others */
      "kernel shuffled poi b=2 i=N c=18 g=2\n"
      "param 0 f32[72*N]\n param 1 f32[72*N]\n param 2 f32[72]\n param 3 f32[72*N]\n"
@@ -94,6 +99,12 @@ static const Case cases[] = {
      "%5 f32 add %4, %1\n %6 f16 cast %5\n %7 f16 store p1[i] %6\n"
      "%8 f16 store p2[t*M + i] %6\n end\n",
      1e-3},
+    {"turns_few", /* addresses are known */
+     "kernel turns poi turns t=7 i=35\n"
+     "param 0 i64[35] written\n param 1 i64[245] written\n"
+     "%1 i64 load p0[i]\n %2 i64 expr [t + 1]\n %3 i64 add %1, %2\n %4 i64 store p0[i] %3\n"
+     "%5 i64 store p1[t*35 + i] %3\n end\n",
+     0},
     {"turns_row",
      "kernel turns per turns t=21 i=N ~j=24\n"
      "param 0 f16[504*N]\n param 1 f32[24*N] written\n param 2 f32[21*N] written\n"
