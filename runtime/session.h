@@ -101,7 +101,7 @@ struct DeviceOps {
     graphc_status (*constant)(Resident *r, const void *host, uint64_t bytes, size_t align,
                               void **out, bool *owned, ErrorText e);
     /* The pages of a file that the constant is mapped from are not needed for now. May be NULL. */
-    void (*constant_used)(const void *host, uint64_t bytes);
+    void (*constant_used)(Lane *l, const void *host, uint64_t bytes);
 
     graphc_status (*lane_open)(Resident *r, const graphc_session_options *o, Lane **out,
                                ErrorText e);
@@ -263,7 +263,7 @@ void lean_over(graphc_session *s);
 graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, ErrorText e);
 /* They are not needed for now: of a file, their pages are given back. */
 uint64_t resident_bytes(const Resident *r); /* of weights, on the device */
-void resident_constant_used(const Resident *r, uint64_t c, const uint8_t *bytes);
+void resident_constant_used(const Resident *r, Lane *lane, uint64_t c, const uint8_t *bytes);
 
 /* Symbols, expressions and memory for what is bound now (bind.c). */
 graphc_status bind_all(graphc_session *s);

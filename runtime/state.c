@@ -76,7 +76,7 @@ static graphc_status fill(graphc_session *s, uint64_t i, ErrorText e) {
                          plan_str(s->plan, st->io.name));
     GC_TRY(ops->copy(s->lane, m->p, bytes, m->bytes, e));
     GC_TRY(ops->sync(s->lane, e));
-    resident_constant_used(s->res, c, bytes);
+    resident_constant_used(s->res, s->lane, c, bytes);
     return GRAPHC_OK;
 }
 

@@ -273,6 +273,33 @@ static graphc_status cpu_launch(Lane *l, const Launch *k, ErrorText e) {
     return GRAPHC_OK;
 }
 
+typedef struct Rest {
+    uintptr_t from, to;
+} Rest;
+
+/* An item is what one table of pages holds, which has a lock of its own. */
+static void rest_items(void *ctx, uint32_t thread, int64_t begin, int64_t end) {
+    (void)thread;
+    const Rest *r = ctx;
+    const uintptr_t first = r->from / HUGE_PAGE;
+    uintptr_t from = (first + (uintptr_t)begin) * HUGE_PAGE;
+    uintptr_t to = (first + (uintptr_t)end) * HUGE_PAGE;
+    if (from < r->from) from = r->from;
+    if (to > r->to) to = r->to;
+    file_rest((const void *)from, to - from);
+}
+
+/* Large ones by all threads: while one gives pages back, the others would only wait. */
+static void cpu_constant_used(Lane *l, const void *host, uint64_t bytes) {
+    const CpuDevice *d = l->res->device;
+    Rest r = {(uintptr_t)host, (uintptr_t)host + bytes};
+    const int64_t items = (int64_t)(round_up(r.to, HUGE_PAGE) / HUGE_PAGE - r.from / HUGE_PAGE);
+    if (!l->has_pool || items < 3)
+        file_rest(host, bytes);
+    else
+        pool_run(d->pool, &(PoolJob){rest_items, &r, items, l->threads, 1});
+}
+
 static graphc_status cpu_copy(Lane *l, void *to, const void *from, uint64_t bytes, ErrorText e) {
     (void)l, (void)e;
     if (bytes) memcpy(to, from, bytes);
@@ -308,7 +335,7 @@ const DeviceOps device_cpu = {
     .zero = cpu_zero,
     .rest = cpu_rest,
     .constant = cpu_constant,
-    .constant_used = file_rest,
+    .constant_used = cpu_constant_used,
     .lane_open = cpu_lane_open,
     .lane_close = cpu_lane_close,
     .lane_threads = cpu_lane_threads,

@@ -73,10 +73,10 @@ graphc_status resident_constant(Resident *r, uint64_t c, const uint8_t **out, Er
     return GRAPHC_OK;
 }
 
-void resident_constant_used(const Resident *r, uint64_t c, const uint8_t *bytes) {
+void resident_constant_used(const Resident *r, Lane *lane, uint64_t c, const uint8_t *bytes) {
     const PlanConstant *k = &r->owner->plan.constants[c];
     bool in_file = k->source == PLAN_external || r->owner->map.data;
-    if (in_file && r->ops->constant_used) r->ops->constant_used(bytes, k->length);
+    if (in_file && r->ops->constant_used) r->ops->constant_used(lane, bytes, k->length);
 }
 
 graphc_status resident_load(Resident *r, uint32_t i, ErrorText e) {

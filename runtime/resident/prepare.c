@@ -44,13 +44,13 @@ void resident_drop(Resident *r, uint32_t i) {
 }
 
 /* Releases what no later step needs, and the host pages of constants that were read. */
-static void after_prepare_step(Resident *r, uint32_t step) {
+static void after_prepare_step(Resident *r, Lane *lane, uint32_t step) {
     const PlanStep *s = &r->steps[step];
     const uint32_t *bufs = r->owner->plan.lists + s->bufs;
     for (uint32_t k = 0; k < r->kernels[s->kernel].nbufs; k++) {
         uint32_t b = bufs[k];
         if (resident_is(r, b, PLAN_BUF_const) && !r->owned[b])
-            resident_constant_used(r, r->buffers[b].index, r->address[b]);
+            resident_constant_used(r, lane, r->buffers[b].index, r->address[b]);
         if (r->address[b] && (r->over ? r->over[b] : r->buffers[b].last) == step)
             resident_drop(r, b);
     }
@@ -106,7 +106,7 @@ static graphc_status prepare_step(Resident *r, Lane *lane, uint32_t step, ErrorT
                      .slots = r->slots};
     graphc_status st = prepare_launch(r, lane, &launch, e);
     free(dims);
-    if (st == GRAPHC_OK) after_prepare_step(r, step);
+    if (st == GRAPHC_OK) after_prepare_step(r, lane, step);
     return st;
 }
 
