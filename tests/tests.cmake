@@ -235,7 +235,7 @@ foreach(suite conformance/run oracle/dtypes)
     --target sm_90a --compile-only)
   graphc_script(${name}_cuda gpu 1500 ${python} tests/${suite}.py $<TARGET_FILE:graphc_cli>
     --device cuda)
-  set_tests_properties(${name}_sm_90a ${name}_cuda PROPERTIES RUN_SERIAL TRUE)
+  set_tests_properties(${name}_cuda PROPERTIES RUN_SERIAL TRUE) # one context after the other
 endforeach()
 graphc_script(cli/install full 300 ${python} tests/cli/install.py ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
 graphc_script(python/package full 300 ${python} tests/python/package.py ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}
@@ -267,11 +267,11 @@ graphc_script(models/precision full 600 ${python} tests/models/precision.py $<TA
 graphc_script(models/grad full 1800 ${python} tests/models/grad.py $<TARGET_FILE:graphc_cli> --batch 1)
 graphc_script(models/exports full 600 ${python} tests/models/exports.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graphc_cli> --isa 4,3 --threads 1,3)
-set_tests_properties(conformance dtypes models PROPERTIES RUN_SERIAL TRUE)
 
 # Seconds of processor time of what is long. ctest starts these first, so that none is left over for one core at the end.
 # The evaluator's cases, templates and mutants take a minute or two under sanitizers.
-set(costs oracle/all 300 fuzz/graphs 75 fuzz/table 60 oracle/quantised/units 40 models/tensor_cores 85 models/claims 50
+set(costs oracle/all 300 conformance_sm_90a 120 conformance 90 models 70 dtypes 50 dtypes_sm_90a 45
+  fuzz/graphs 75 fuzz/table 60 oracle/quantised/units 40 models/tensor_cores 85 models/claims 50
   fuzz/wild 22 cli/planted 17 cli/install 8
   models/explain 45 cli/fetch 70 cli/contributing 65 models/verify 60 oracle/attention_gradients 50 cli/static 45 cli/documents 30
   train/loop 25 unit/test_templates/all 20 conformance_grad 18 cli/bounds 15 train/page 12 conformance_eval 10 unit/test_templates 7

@@ -31,7 +31,7 @@ def copy(to):
     for name in "venv", "onnx-1.22.0":
         if os.path.exists(f"{ROOT}/.cache/{name}") and not os.path.exists(f"{to}/.cache/{name}"):
             os.symlink(os.path.realpath(f"{ROOT}/.cache/{name}"), f"{to}/.cache/{name}")
-    sh(to, "cmake --preset release -DCMAKE_C_FLAGS_RELEASE=-O0 >/dev/null")  # builds in half the time
+    sh(to, "cmake --preset release -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG= >/dev/null")  # builds in half the time
 
 
 def hunks(patch):

@@ -211,7 +211,8 @@ def static(source):
     """One program without LLVM's shared library, that compiles and runs a model."""
     launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     folder = os.path.abspath("static")
-    call("cmake", "--preset", "static", "-B", folder, *launcher, cwd=source)
+    quick = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS_DEBUG="]  # builds in half the time
+    call("cmake", "--preset", "static", "-B", folder, *launcher, *quick, cwd=source)
     call("cmake", "--build", folder, "--target", "graphc_cli")
     graphc = f"{folder}/bin/graphc"
     needs = call("ldd", graphc) if os.path.exists(graphc) else "no program"
