@@ -1,15 +1,17 @@
-/* A kernel that takes a loop's iterations in turns: a thread per point, or a team per row of which
- * each thread has a few vectors, walks the turns and holds in registers what they carry. What
- * several turns load is asked for before the first of them is computed, since nothing of that waits
- * for another turn. */
+/* A kernel that takes a loop's iterations in turns: a thread per point, or a
+ * team per row of which each thread has a few vectors, walks the turns and
+ * holds in registers what they carry. What several turns load is asked for
+ * while those in front of them are computed, since nothing of that waits for
+ * another turn. */
 #include "codegen/nvptx/row/row.h"
 
 enum {
     WARP = 32,
     BLOCK = 64,      /* threads: few of them spread over more multiprocessors */
     BUSY = 128,      /* threads of a multiprocessor before they take vectors */
-    TOGETHER = 8,    /* turns whose loads are on their way at once, of so many ... */
-    ON_THE_WAY = 32, /* ... loads of a thread */
+    TOGETHER = 16,   /* turns whose loads are on their way at once, of so many ... */
+    ON_THE_WAY = 64, /* ... loads of a thread */
+    MOST_LOADS = K_MAX_PARAMS * ROW_MAX_PIECES,
     MOST_STATES = K_MAX_CARRIED * ROW_MAX_PIECES,
 };
 
@@ -26,7 +28,8 @@ typedef struct Turns {
     uint32_t nstates; /* what a thread holds: of each of these, for all its pieces */
 } Turns;
 
-/* --- What is carried ---------------------------------------------------------------------------
+/* --- What is carried
+ * ---------------------------------------------------------------------------
  */
 
 static bool is_store_of(const Gpu *g, KVal v, uint32_t param) {
@@ -68,7 +71,8 @@ static void leave_carried(Turns *t) {
     }
 }
 
-/* --- A point, or a row's pieces ----------------------------------------------------------------
+/* --- A point, or a row's pieces
+ * ----------------------------------------------------------------
  */
 
 typedef void EachFn(Turns *t, Held *h, const Carried *c, LLVMValueRef live, LLVMValueRef *state);
@@ -125,7 +129,8 @@ static void place(Turns *t, Held *h) {
     if (t->r.axes) row_place(h);
 }
 
-/* --- A turn ------------------------------------------------------------------------------------
+/* --- A turn
+ * ------------------------------------------------------------------------------------
  */
 
 /* Its own loads: those that all turns make are made before the first. */
@@ -136,17 +141,32 @@ static bool is_asked(const Turns *t, KVal v) {
             (o->mask && expr_uses(t->g->e->exprs, o->mask, t->g->k->turn)));
 }
 
-static void request(Turns *t, Held *h) {
+typedef void LoadFn(Emit *e, KVal v, bool in_row, LLVMValueRef *value);
+
+/* For every load of a turn, in its scope. Gives the number of them. */
+static uint32_t each_load(const Turns *t, const Held *h, LoadFn *fn, LLVMValueRef *value) {
     Emit *e = t->g->e;
+    uint32_t n = 0;
     for (KVal v = 1; v < t->g->k->nops; v++) {
+        const bool in_row = (t->g->rows->dom[v] & t->r.axes) != 0;
         if (!is_asked(t, v)) continue;
-        if (!(t->g->rows->dom[v] & t->r.axes)) (void)emit_value(e, v);
-        for (uint32_t u = 0; t->g->rows->dom[v] & t->r.axes && u < t->r.pieces; u++) {
-            EmitScope *outer = emit_switch(e, h->scope[u]);
-            (void)emit_value(e, v);
+        for (uint32_t u = 0; u < (in_row ? t->r.pieces : 1); u++, n++) {
+            if (!fn) continue;
+            EmitScope *outer = emit_switch(e, in_row ? h->scope[u] : e->scope);
+            fn(e, v, in_row, value + n);
             (void)emit_switch(e, outer);
         }
     }
+    return n;
+}
+
+static void ask(Emit *e, KVal v, bool in_row, LLVMValueRef *value) {
+    *value = in_row ? emit_value_lanes(e, v) : emit_value(e, v);
+}
+
+static void take_loaded(Emit *e, KVal v, bool in_row, LLVMValueRef *value) {
+    (void)in_row;
+    emit_override(e, v, *value);
 }
 
 static void store_pieces(Turns *t, Held *h, const Pass *p) {
@@ -179,40 +199,65 @@ static void run_turn(Turns *t, Held *h, LLVMValueRef *state) {
     }
 }
 
-/* Turns lo to hi, so many at a time. */
-static void run_turns(Turns *t, uint32_t together, LLVMValueRef lo, LLVMValueRef hi,
+/* What the turns from `first` on load, as many as are taken together. */
+static void ask_group(Turns *t, uint32_t together, Expr first, LLVMValueRef *value) {
+    Emit *e = t->g->e;
+    for (uint32_t u = 0; u < together; u++) {
+        EmitScope *outer = e->scope;
+        Held h;
+        emit_push(e);
+        emit_bind(e, t->g->k->turn, expr_addi(e->exprs, first, u));
+        place(t, &h);
+        value += each_load(t, &h, ask, value);
+        (void)emit_switch(e, outer);
+    }
+}
+
+/* Turns lo to hi, so many at a time. `ahead`: what the next ones load is asked for before these are
+ * computed, of the last what they had themselves; else what these load is. */
+static void run_turns(Turns *t, uint32_t together, bool ahead, LLVMValueRef lo, LLVMValueRef hi,
                       LLVMValueRef *state) {
     Emit *e = t->g->e;
     const Kernel *k = t->g->k;
     EmitLoop *l = ARENA_NEW(e->arena, EmitLoop);
-    EmitScope *scope[TOGETHER];
+    EmitScope *scope[TOGETHER], *outer;
     Held h[TOGETHER];
-    *l = emit_loop(e, t->nstates);
-    for (uint32_t i = 0; i < t->nstates; i++) l->init[i] = state[i];
-    emit_loop_begin(e, l, "turn", lo, hi, emit_i64(e, together), false);
+    LLVMValueRef size = emit_i64(e, together), loaded[MOST_LOADS];
+    const uint32_t each = each_load(t, NULL, NULL, NULL), n = t->nstates;
+    *l = emit_loop(e, n + (ahead ? each * together : 0));
+    for (uint32_t i = 0; i < n; i++) l->init[i] = state[i];
+    if (ahead) ask_group(t, together, expr_const(e->exprs, 0), l->init + n);
+    emit_loop_begin(e, l, "turn", lo, hi, size, false);
     Expr first = emit_position(e, "turn", k->turns, l->i);
-    EmitScope *outer = e->scope;
+    outer = e->scope;
+    for (uint32_t i = 0; i < n; i++) l->next[i] = l->phi[i];
+    if (ahead) {
+        LLVMValueRef last = LLVMBuildSub(e->b, hi, size, "");
+        LLVMValueRef at = gpu_smaller(e, LLVMBuildAdd(e->b, l->i, size, ""), last);
+        ask_group(t, together, emit_position(e, "ahead", k->turns, at), l->next + n);
+    }
     for (uint32_t u = 0; u < together; u++) {
         scope[u] = emit_push(e);
         emit_bind(e, k->turn, expr_addi(e->exprs, first, u));
         place(t, &h[u]);
-        request(t, &h[u]);
+        if (ahead)
+            each_load(t, &h[u], take_loaded, l->phi + n + each * u);
+        else
+            each_load(t, &h[u], ask, loaded);
         (void)emit_switch(e, outer);
     }
-    for (uint32_t i = 0; i < t->nstates; i++) l->next[i] = l->phi[i];
     for (uint32_t u = 0; u < together; u++) {
         (void)emit_switch(e, scope[u]);
         run_turn(t, &h[u], l->next);
         (void)emit_switch(e, outer);
     }
     emit_loop_end(e, l);
-    for (uint32_t i = 0; i < t->nstates; i++) state[i] = l->out[i];
+    for (uint32_t i = 0; i < n; i++) state[i] = l->out[i];
 }
 
 static uint32_t choose_together(const Turns *t) {
-    uint32_t loads = 0, n = TOGETHER;
-    for (KVal v = 1; v < t->g->k->nops; v++)
-        if (is_asked(t, v)) loads += t->g->rows->dom[v] & t->r.axes ? t->r.pieces : 1;
+    const uint32_t loads = each_load(t, NULL, NULL, NULL);
+    uint32_t n = TOGETHER;
     while (n > 1 && (n * loads > ON_THE_WAY || n > gpu_hint(t->g->e, t->g->k->turns))) n /= 2;
     return t->g->j->shrink ? 1 : n;
 }
@@ -220,8 +265,8 @@ static uint32_t choose_together(const Turns *t) {
 /* --- The kernel --------------------------------------------------------------------------------
  */
 
-/* Vectors along the row's innermost axis, where there are enough threads all the same; a team has
- * at most a warp's. */
+/* Vectors along the row's innermost axis, where there are enough threads all
+ * the same; a team has at most a warp's. */
 static bool choose_row(Turns *t) {
     Gpu *g = t->g;
     RowPlan *r = &t->r;
@@ -250,16 +295,18 @@ static void run(Turns *t) {
     Emit *e = t->g->e;
     LLVMValueRef state[MOST_STATES], from = emit_i64(e, 0), end = emit_expr(e, t->g->k->turns);
     const uint32_t together = choose_together(t);
+    int64_t least, most;
     Held h;
+    expr_range(e->exprs, t->g->k->turns, &least, &most);
     place(t, &h);
     each_state(t, &h, load_first, state);
     if (together > 1) {
         LLVMValueRef whole = LLVMBuildAnd(e->b, end, emit_i64(e, -(int64_t)together), "");
-        run_turns(t, together, from, whole, state);
+        run_turns(t, together, least >= together, from, whole, state);
         from = whole;
     }
     if (expr_divisor(e->exprs, t->g->k->turns) % together || together == 1)
-        run_turns(t, 1, from, end, state);
+        run_turns(t, 1, false, from, end, state);
     each_state(t, &h, store_last, state);
 }
 
