@@ -99,6 +99,7 @@ typedef struct CodeOptions {
     uint32_t forms;    /* CPU: those that are made, a set of CodeForm; 0: all. Code is the same in a
                           plan of all */
     bool tf32;         /* products of f32 may be of factors rounded to 11 bits */
+    bool any_order;    /* sums in memory may be added up in any order: results do not repeat */
     uint32_t variants; /* ways that a kernel of known sizes is offered in, for tuning; 0, 1: one */
     /* The way that was the fastest for a kernel of this signature on this target; NULL: nobody
      * knows. May be NULL; called from all threads. */

@@ -84,11 +84,13 @@ typedef struct graphc_training {
                                layer hands to the next; "none" */
     uint64_t memory_budget; /* bytes that weights, states and temporaries of a step may take at
                                most; 0: any */
+    bool any_order; /* on GPUs sums of gradients may be added up as they come, where that is faster:
+                       two runs then differ in the last bits. false: results repeat */
 } graphc_training;
 #define GRAPHC_TRAINING_INIT                                                                       \
     {                                                                                              \
         sizeof(graphc_training), NULL, NULL, -1, -1, -1, -1, -1, false, 0, NULL, NULL, NULL,       \
-            false, false, 0, 0, NULL, false, -1, 0, false, false, 0, NULL, 0                       \
+            false, false, 0, 0, NULL, false, -1, 0, false, false, 0, NULL, 0, false                \
     }
 
 /* An input and an output that become one state (graphc.h), which each run leaves to the next: of

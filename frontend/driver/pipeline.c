@@ -330,7 +330,8 @@ static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
     Dump d = dump_for(p, o);
     if (p->ntargets > 1) d.target = t->target->name;
     Schedule *s;
-    const Machine *m = &t->target->machine;
+    Machine *m = arena_copy(p->arena, &t->target->machine, sizeof *m);
+    m->sums_apart = o->training && o->training->any_order;
     Graph *g = for_machine(p, m);
     GC_TRY(diag_status(p->diags));
     if (o->training)
@@ -340,6 +341,7 @@ static graphc_status build_target(Pipeline *p, PlanTargetInput *t,
     dump_schedule(&d, "post-fusion.kir", s);
     CodeOptions co = {.threads = o->threads, .cache_dir = o->cache_dir};
     co.tf32 = p->tf32;
+    co.any_order = o->training && o->training->any_order;
     co.forms = p->forms;
     co.variants = p->variants;
     co.tuned = p->tuned;

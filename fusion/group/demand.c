@@ -133,7 +133,7 @@ bool group_is_column(const Group *g, uint32_t sym) {
 }
 
 bool fuse_is_raw(const Fuse *f, Value dot) {
-    return f->v[dot].attn && f->v[dot].attn->raw;
+    return f->v[dot].attn && f->v[dot].attn->raw && !f->m->sums_apart;
 }
 
 /* --- Order -------------------------------------------------------------------------------- */

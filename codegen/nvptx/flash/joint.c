@@ -6,35 +6,6 @@ enum { WARP = 32, SHARED_BYTES = 227 * 1024, THREADS = HOP_WARPGROUP * (JOINT_GR
 
 #define LOG2E 1.4426950408889634
 
-/* --- Places ----------------------------------------------------------------------------------- */
-
-/* The first tile meets all blocks, whatever its keys see: it stores their sums. */
-static HV first_block(Joint *x, HV row) {
-    Emit *e = x->b.e;
-    if (!x->b.behind) return hop_i(e, 0);
-    HV v[2] = {LLVMBuildSub(e->b, row, x->b.behind, ""), hop_i(e, 0)};
-    v[0] = emit_intrinsic(e, "llvm.smax", e->i32, v, 2);
-    v[0] = hop_shr(e, v[0], __builtin_ctz(x->t->block));
-    v[1] = hop_addi(e, x->blocks, -1);
-    v[0] = emit_intrinsic(e, "llvm.smin", e->i32, v, 2);
-    return LLVMBuildSelect(e->b, hop_is(e, row, 0), hop_i(e, 0), v[0], "");
-}
-
-static void find_place(Joint *x) {
-    Emit *e = x->b.e;
-    HV band = hop_muli(e, x->b.row_tiles, x->t->heads), v[2];
-    HV g = LLVMBuildUDiv(e->b, x->b.block, band, ""), first = hop_muli(e, g, x->t->heads);
-    HV rest = LLVMBuildSub(e->b, x->b.block, LLVMBuildMul(e->b, g, band, ""), "");
-    v[0] = LLVMBuildSub(e->b, x->b.heads, first, "");
-    v[1] = hop_i(e, x->t->heads);
-    HV wide = emit_intrinsic(e, "llvm.umin", e->i32, v, 2);
-    x->number = LLVMBuildUDiv(e->b, rest, wide, "");
-    x->at.row = hop_muli(e, x->number, JOINT_KEYS);
-    x->at.head = hop_add(e, first, LLVMBuildURem(e->b, rest, wide, ""));
-    x->at.first = first_block(x, x->at.row);
-    x->at.blocks = LLVMBuildSub(e->b, x->blocks, x->at.first, "");
-}
-
 /* --- Set-up ----------------------------------------------------------------------------------- */
 
 static void lay_out(Joint *x) {
@@ -50,11 +21,13 @@ static void lay_out(Joint *x) {
     at += JOINT_STAGES * x->weights_bytes;
     x->at_sums = at;
     x->sums_bytes = block * d * JOINT_WORD;
-    at += JOINT_STAGES * x->sums_bytes;
+    if (!x->p->any) at += JOINT_STAGES * x->sums_bytes;
     x->at_columns = at;
     x->columns_bytes = x->p->ncolumns * block * JOINT_WORD;
     x->b.at_bar = at + JOINT_STAGES * x->columns_bytes;
-    x->b.g->j->shared_bytes = x->b.at_bar + JOINT_BARS * HOP_BARRIER_BYTES;
+    uint32_t tile = x->b.at_bar + JOINT_BARS * HOP_BARRIER_BYTES;
+    uint32_t mover = x->p->any ? joint_move_bytes() : 0;
+    x->b.g->j->shared_bytes = tile > mover ? tile : mover;
     GC_ASSERT(x->b.g->j->shared_bytes <= SHARED_BYTES);
 }
 
@@ -64,10 +37,15 @@ static void count_tiles(Joint *x) {
     const BackPlan *b = &x->p->b;
     Expr rows = expr_ceildiv(p, b->rows, expr_const(p, JOINT_KEYS));
     Expr blocks = expr_ceildiv(p, b->columns, expr_const(p, x->t->block));
+    Expr of_head = x->p->any ? expr_add(p, rows, joint_movers(x, blocks)) : rows;
     x->b.g->j->min_blocks = 1;
-    gpu_launch(x->b.g, THREADS, expr_mul(p, rows, b->heads), 0, 0);
-    Expr turns = expr_muli(p, expr_mul(p, blocks, b->heads), JOINT_WORD);
-    x->turns = gpu_zeroed(x->b.g, turns, true);
+    gpu_launch(x->b.g, THREADS, expr_mul(p, of_head, b->heads), 0, 0);
+    x->band = hop_i(e, x->t->heads);
+    if (x->p->any)
+        joint_places(x, rows, blocks);
+    else
+        x->counts =
+            gpu_zeroed(x->b.g, expr_muli(p, expr_mul(p, blocks, b->heads), JOINT_WORD), true);
     x->b.nrows = hop_size(e, b->rows);
     x->b.ncolumns = hop_size(e, b->columns);
     x->b.behind = b->behind ? hop_size(e, b->behind) : NULL;
@@ -84,8 +62,8 @@ static void make_maps(Joint *x) {
         x->b.map_x[i] = hop_matrix_map(g, &x->p->b.x[i], FLASH_PANEL, JOINT_KEYS);
         x->b.map_stream[i] = hop_matrix_map(g, &x->p->b.stream[i], FLASH_PANEL, x->t->block);
     }
-    x->map_q = hop_matrix_map(g, &x->p->q, JOINT_BOX_COLS, HOP_SLAB_ROWS);
-    for (uint32_t i = 0; i < JOINT_SUMS; i++)
+    if (!x->p->any) x->map_q = hop_matrix_map(g, &x->p->q, JOINT_BOX_COLS, HOP_SLAB_ROWS);
+    for (uint32_t i = 0; i < (x->p->any ? JOINT_RESULTS : JOINT_SUMS); i++)
         if (x->p->sent[i])
             x->map_out[i] = hop_matrix_map(g, &x->p->out[i], FLASH_PANEL, HOP_SLAB_ROWS);
 }
@@ -231,9 +209,9 @@ static void compute_columns(Joint *x) {
 static void note(Gpu *g, const JointPlan *p, const char *why) {
     Arena *a = g->j->arena;
     if (g->k->tem != TEM_attention_gradients) return;
-    g->j->note =
-        why ? arena_printf(a, "not on tensor cores: %s", why)
-            : arena_printf(a, "tensor cores, tiles of %s, all gradients at once", p->tile->name);
+    g->j->note = why ? arena_printf(a, "not on tensor cores: %s", why)
+                     : arena_printf(a, "tensor cores, tiles of %s, all gradients at once%s",
+                                    p->tile->name, p->any ? ", queries' in any order" : "");
 }
 
 static void other_warps(Joint *x) {
@@ -250,9 +228,20 @@ static void other_warps(Joint *x) {
     emit_pop(e);
     e->scope = outer;
     hop_role_next(e, last);
-    joint_queries(x, hop_addi(e, x->b.warp, -1));
+    if (!x->p->any) joint_queries(x, hop_addi(e, x->b.warp, -1));
     hop_roles_end(e, last);
     hop_roles_end(e, first);
+}
+
+static void run_tile(Joint *x, const JointUnit *unit) {
+    Emit *e = x->b.e;
+    joint_find_tile(x, unit);
+    init_barriers(x);
+    HopRoles roles = hop_roles(e, hop_is(e, x->b.group, 0));
+    other_warps(x);
+    hop_role_next(e, roles);
+    joint_compute(x);
+    hop_roles_end(e, roles);
 }
 
 bool gpu_flash_joint(Gpu *g) {
@@ -267,12 +256,16 @@ bool gpu_flash_joint(Gpu *g) {
     make_maps(&x);
     x.b.shared = hop_shared(g);
     read_ids(&x);
-    find_place(&x);
-    init_barriers(&x);
-    HopRoles roles = hop_roles(e, hop_is(e, x.b.group, 0));
-    other_warps(&x);
-    hop_role_next(e, roles);
-    joint_compute(&x);
-    hop_roles_end(e, roles);
+    const JointUnit unit = joint_unit(&x);
+    if (!plan.any) {
+        run_tile(&x, &unit);
+        return true;
+    }
+    HopRoles kinds = hop_roles(e, unit.tile);
+    run_tile(&x, &unit);
+    hop_role_next(e, kinds);
+    joint_find_mover(&x, &unit);
+    joint_move(&x);
+    hop_roles_end(e, kinds);
     return true;
 }

@@ -29,7 +29,8 @@ typedef struct Computer {
     HV x_desc[BACK_PRODUCTS];     /* the warpgroup's rows of keys and values */
     HV keys;                      /* all keys, as what queries' weights are multiplied with */
     HV put, swizzle;              /* of the weights that this thread hands over */
-    HV sums_put, sums_swizzle;    /* and of queries' sums */
+    HV sums_put, sums_swizzle;    /* and of queries' sums in turn */
+    HV sums_to;                   /* in any order, in memory: its first one of block 0 */
     WgmmaShape score, sum, query; /* products */
     uint32_t ns, np, no, nq;      /* registers of scores, packed weights, sums, queries' sums */
 } Computer;
@@ -289,11 +290,9 @@ static void start_queries(Computer *c, HV j, HV *q) {
 static void put_weights(Computer *c, HV j, const HV *p) {
     Emit *e = c->e;
     HV base = stage_at(c, j, c->x->at_weights, c->x->weights_bytes);
-    for (uint32_t k = 0; k < c->x->t->block / STEP_COLS; k++) {
-        HV at = LLVMBuildXor(e->b, c->swizzle, hop_i(e, k % 4 << 5), "");
-        at = hop_add(e, hop_add(e, base, c->put), at);
-        hop_stmatrix(e, hop_addi(e, at, k / 4 * TILE_PANEL), p + k * STEP_REGS);
-    }
+    base = hop_add(e, base, c->put);
+    for (uint32_t k = 0; k < c->x->t->block / STEP_COLS; k++)
+        joint_put(c->x, hop_addi(e, base, k / 4 * TILE_PANEL), c->swizzle, k, p + k * STEP_REGS);
     hand_over(c, JOINT_weights, j);
 }
 
@@ -308,8 +307,8 @@ static void put_sums(Computer *c, HV j, const HV *q) {
         HV at = LLVMBuildXor(e->b, c->sums_swizzle, hop_i(e, eight % 4 << 5), "");
         at = hop_addi(e, hop_add(e, base, at),
                       eight / 4 * JOINT_BOX + back_half(i) * 8 * HOP_ROW_BYTES);
-        HV v[3] = {at, back_scaled(e, q[i], c->x->p->after_q),
-                   back_scaled(e, q[i + 1], c->x->p->after_q)};
+        HV v[3] = {at, back_scaled(e, q[i], c->x->p->after[JOINT_queries]),
+                   back_scaled(e, q[i + 1], c->x->p->after[JOINT_queries])};
         hop_asm(e, e->voidt, "st.shared.v2.f32 [$0], {$1, $2};", "r,f,f,~{memory}", v, 3);
     }
     hand_over(c, JOINT_sums_full, j);
@@ -345,7 +344,10 @@ static void block(Computer *c, HV j, Sums *v) {
     start_queries(c, j, q);
     start_sum(c, j, 0, v->v[JOINT_keys], dp);
     wgmma_wait_acc(e, 1, q, c->nq);
-    put_sums(c, j, q);
+    if (c->x->p->any)
+        joint_any_add(c->x, c->sums_to, joint_block(c->x, j), q);
+    else
+        put_sums(c, j, q);
     await_sums(c, v);
     hop_barrier_arrive(e, joint_bar(c->x, JOINT_empty, joint_stage(c->x, j)), c->one);
 }
@@ -376,10 +378,8 @@ static void put_rows(Computer *c, uint32_t which, const HV *o) {
     HV p[MAX_P], base = hop_addi(e, hop_add(e, c->x->b.shared, c->put), c->x->b.at_x[which]);
     for (uint32_t i = 0; i < c->no / 2; i++)
         p[i] = back_pack(e, c->x->p->b.type, o[2 * i], o[2 * i + 1]);
-    for (uint32_t k = 0; k < c->x->t->d / STEP_COLS; k++) {
-        HV at = LLVMBuildXor(e->b, c->swizzle, hop_i(e, k % 4 << 5), "");
-        hop_stmatrix(e, hop_addi(e, hop_add(e, base, at), k / 4 * TILE_PANEL), p + k * STEP_REGS);
-    }
+    for (uint32_t k = 0; k < c->x->t->d / STEP_COLS; k++)
+        joint_put(c->x, hop_addi(e, base, k / 4 * TILE_PANEL), c->swizzle, k, p + k * STEP_REGS);
 }
 
 static void send(Computer *c, uint32_t which) {
@@ -518,21 +518,42 @@ static void set_up(Computer *c) {
     c->keys = wgmma_descriptor(e, &c->query.b, keys);
 }
 
-static void find_places(Computer *c) {
-    Emit *e = c->e;
-    Joint *x = c->x;
+HV joint_put_place(Joint *x, HV *swizzle) {
+    Emit *e = x->b.e;
     HV warp = hop_shl(e, hop_andi(e, x->b.warp, 3), 4), eight = hop_andi(e, x->b.lane, 7);
     HV half = hop_andi(e, hop_shr(e, x->b.lane, 3), 1);
     HV row = hop_add(e, hop_add(e, warp, hop_shl(e, half, 3)), eight);
-    row = hop_add(e, row, hop_muli(e, c->member, FLASH_GROUP_ROWS));
-    c->put = hop_muli(e, row, HOP_ROW_BYTES);
-    c->swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, x->b.lane, 4), eight, ""), 4);
+    *swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, x->b.lane, 4), eight, ""), 4);
+    return hop_muli(e, row, HOP_ROW_BYTES);
+}
+
+void joint_put(Joint *x, HV base, HV swizzle, uint32_t k, const HV *p) {
+    Emit *e = x->b.e;
+    HV at = LLVMBuildXor(e->b, swizzle, hop_i(e, k % 4 << 5), "");
+    hop_stmatrix(e, hop_add(e, base, at), p);
+}
+
+static void find_sums(Computer *c) {
+    Emit *e = c->e;
+    Joint *x = c->x;
+    HV warp = hop_shl(e, hop_andi(e, x->b.warp, 3), 4);
     HV quad = hop_andi(e, x->b.lane, 3), of = hop_shr(e, x->b.lane, 2);
     HV boxes = hop_muli(e, c->member, 2 * JOINT_BOX);
     HV within = hop_shl(e, hop_andi(e, quad, 1), 3);
     c->sums_put =
         hop_add(e, hop_add(e, boxes, hop_muli(e, hop_add(e, warp, of), HOP_ROW_BYTES)), within);
     c->sums_swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, quad, 1), of, ""), 4);
+    if (!x->p->any) return;
+    HV own = hop_shl(e, hop_andi(e, x->b.tid, HOP_WARPGROUP - 1), 4);
+    c->sums_to = LLVMBuildAdd(e->b, joint_part(x, hop_i(e, 0), c->member),
+                              LLVMBuildZExt(e->b, own, e->i64, ""), "");
+}
+
+static void find_places(Computer *c) {
+    Emit *e = c->e;
+    HV mine = hop_muli(e, c->member, FLASH_GROUP_ROWS * HOP_ROW_BYTES);
+    c->put = hop_add(e, joint_put_place(c->x, &c->swizzle), mine);
+    find_sums(c);
 }
 
 void joint_compute(Joint *x) {
@@ -548,7 +569,9 @@ void joint_compute(Joint *x) {
     emit_push(e);
     bind_tile(&c);
     hop_barrier_wait(e, joint_bar(x, JOINT_x_full, NULL), hop_i(e, 0));
+    if (x->p->any) joint_any_begin(x, c.lane0);
     all_blocks(&c, v);
+    if (x->p->any) joint_any_end(x, c.member, c.one);
     finish(&c, v);
     emit_pop(e);
     e->scope = outer;

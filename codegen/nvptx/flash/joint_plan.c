@@ -34,7 +34,8 @@ static const char *plan_operands(Gpu *g, JointPlan *p) {
     if (!why) why = back_operand(g, b, a->b, a->j, a->n, &p->after[JOINT_keys], &m[0], &size);
     if (!why)
         why = back_operand(g, b, all->bv, a->j, all->nv, &p->after[JOINT_values], &m[1], &size);
-    if (!why) why = back_operand(g, b, all->bq, a->i, all->nq, &p->after_q, &m[2], &size);
+    if (!why)
+        why = back_operand(g, b, all->bq, a->i, all->nq, &p->after[JOINT_queries], &m[2], &size);
     if (why) return why;
     if (!back_same_matrix(&m[0], &b->stream[0]) || !back_same_matrix(&m[1], &b->stream[1]) ||
         !back_same_matrix(&m[2], &b->x[0]))
@@ -187,7 +188,7 @@ static const char *plan_weights(Gpu *g, JointPlan *p) {
     const KAttnGrad *a = &g->k->grad;
     double scale = 1;
     p->b.p = back_behind_scales(g->k, a->p, &scale);
-    p->after[JOINT_keys] = p->after_q = scale;
+    p->after[JOINT_keys] = p->after[JOINT_queries] = scale;
     p->after[JOINT_values] = 1;
     p->pv = back_behind_scales(g->k, g->k->grads.pv, &p->after[JOINT_values]);
     if (g->k->ops[p->b.p].dtype != DT_f32 || g->k->ops[p->pv].dtype != DT_f32)
@@ -198,10 +199,14 @@ static const char *plan_weights(Gpu *g, JointPlan *p) {
 
 /* --- Results ---------------------------------------------------------------------------------- */
 
-static const char *plan_queries(Gpu *g, JointPlan *p, KVal v) {
+/* In turn they are summed where they are stored. */
+static const char *plan_queries(Gpu *g, JointPlan *p) {
     const KAttnGrad *a = &g->k->grad;
-    const KOp *o = &g->k->ops[v];
-    if (p->q.t) return "several results of queries";
+    const BackResult *r = &p->result[JOINT_queries];
+    const KOp *o = &g->k->ops[r->store[0]];
+    if (!r->nstores) return "queries' sums are not stored";
+    if (p->any) return NULL;
+    if (r->nstores > 1) return "several results of queries";
     if (o->in[0] != g->k->grads.oq || o->dtype != DT_f32)
         return "queries' sums are not stored as they are";
     bool plain = hop_matrix(g, o, a->j, g->k->grads.nq, a->batch, &p->q);
@@ -211,8 +216,10 @@ static const char *plan_queries(Gpu *g, JointPlan *p, KVal v) {
 static const char *plan_stores(Gpu *g, JointPlan *p) {
     const Kernel *k = g->k;
     const KAttnGrad *a = &k->grad;
+    const uint32_t rows[JOINT_RESULTS] = {a->i, a->i, a->j};
     p->result[JOINT_keys] = (BackResult){.o = a->o, .n = a->n};
     p->result[JOINT_values] = (BackResult){.o = k->grads.ov, .n = k->grads.nv};
+    p->result[JOINT_queries] = (BackResult){.o = k->grads.oq, .n = k->grads.nq};
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
         bool role =
@@ -220,32 +227,28 @@ static const char *plan_stores(Gpu *g, JointPlan *p) {
         if ((o->op == K_kreduce && !role) || o->op == K_katomic || o->op == K_kbind)
             return "other folds in the kernel";
         if (o->op != K_kstore) continue;
-        const char *why = NULL;
-        uint32_t dom = g->e->domains[v], values = dom == (a->batch | a->i | k->grads.nv);
-        BackResult *r = &p->result[values ? JOINT_values : JOINT_keys];
-        if (dom == (a->batch | a->j | k->grads.nq))
-            why = plan_queries(g, p, v);
-        else if (!values && dom != (a->batch | a->i | a->n))
-            why = "results of other shapes";
-        else if (r->nstores == BACK_STORES)
-            why = "many results";
-        else
-            r->store[r->nstores++] = v;
-        if (why) return why;
+        uint32_t dom = g->e->domains[v], which = JOINT_RESULTS;
+        for (uint32_t i = 0; i < JOINT_RESULTS; i++)
+            if (dom == (a->batch | rows[i] | p->result[i].n)) which = i;
+        if (which == JOINT_RESULTS) return "results of other shapes";
+        BackResult *r = &p->result[which];
+        if (r->nstores == BACK_STORES) return "many results";
+        r->store[r->nstores++] = v;
     }
-    return p->q.t ? NULL : "queries' sums are not stored";
+    return plan_queries(g, p);
 }
 
 /* One store of a sum in the multiplied type: whole rows are sent from shared memory. */
 static void plan_sent(Gpu *g, JointPlan *p) {
     const KAttnGrad *a = &g->k->grad;
-    for (uint32_t i = 0; i < JOINT_SUMS; i++) {
+    for (uint32_t i = 0; i < JOINT_RESULTS; i++) {
         const BackResult *r = &p->result[i];
+        const uint32_t rows = i == JOINT_queries ? a->j : a->i;
         const KOp *o = &g->k->ops[r->store[0]];
         double scale = 1;
         if (r->nstores != 1 || o->dtype != p->b.x[0].t) continue;
         if (back_behind_scales(g->k, o->in[0], &scale) != r->o) continue;
-        if (!hop_matrix(g, o, a->i, r->n, a->batch, &p->out[i])) continue;
+        if (!hop_matrix(g, o, rows, r->n, a->batch, &p->out[i])) continue;
         p->sent[i] = true;
         p->after[i] *= scale;
     }
@@ -254,7 +257,7 @@ static void plan_sent(Gpu *g, JointPlan *p) {
 const char *joint_plan(Gpu *g, JointPlan *out) {
     const Kernel *k = g->k;
     const KAttnGrad *a = &k->grad;
-    *out = (JointPlan){0};
+    *out = (JointPlan){.any = g->o->any_order};
     if (k->tem != TEM_attention_gradients || !a->i || !a->j || !a->d || !a->n || !k->grads.nv ||
         !k->grads.nq)
         return "not all gradients of an attention";

@@ -11,18 +11,17 @@ static HV turn_of(Joint *x, HV m) {
     Emit *e = x->b.e;
     HV at = hop_add(e, LLVMBuildMul(e->b, x->at.head, x->blocks, ""), m);
     at = LLVMBuildZExt(e->b, at, e->i64, "");
-    return LLVMBuildGEP2(e->b, e->i32, x->turns, &at, 1, "");
+    return LLVMBuildGEP2(e->b, e->i32, x->counts, &at, 1, "");
 }
 
-static void await_turn(Joint *x, HV turn) {
+void joint_await(Joint *x, HV count, HV value) {
     Emit *e = x->b.e;
-    LLVMBasicBlockRef spin = emit_block(e, "turn"), mine = emit_block(e, "mine");
+    LLVMBasicBlockRef spin = emit_block(e, "await"), on = emit_block(e, "on");
     LLVMBuildBr(e->b, spin);
     LLVMPositionBuilderAtEnd(e->b, spin);
-    HV now = hop_asm(e, e->i32, "ld.acquire.gpu.global.u32 $0, [$1];", "=r,l,~{memory}", &turn, 1);
-    HV is = LLVMBuildICmp(e->b, LLVMIntEQ, now, x->number, "");
-    LLVMBuildCondBr(e->b, is, mine, spin);
-    LLVMPositionBuilderAtEnd(e->b, mine);
+    HV now = hop_asm(e, e->i32, "ld.acquire.gpu.global.u32 $0, [$1];", "=r,l,~{memory}", &count, 1);
+    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, now, value, ""), on, spin);
+    LLVMPositionBuilderAtEnd(e->b, on);
 }
 
 /* No tile behind this one meets block m. */
@@ -66,7 +65,7 @@ static void send_block(Joint *x, HV j) {
     HV m = joint_block(x, j), turn = turn_of(x, m), stage = joint_stage(x, j);
     HV from = hop_add(e, x->b.shared, hop_muli(e, stage, x->sums_bytes));
     from = hop_addi(e, from, x->at_sums);
-    await_turn(x, turn);
+    joint_await(x, turn, x->number);
     hop_barrier_wait(e, joint_bar(x, JOINT_sums_full, stage), joint_parity(x, j));
     HopRoles first = hop_roles(e, hop_is(e, x->number, 0));
     send(x, m, from, false);

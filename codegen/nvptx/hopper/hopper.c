@@ -139,6 +139,10 @@ void hop_fence_async(Emit *e) {
     ptx0(e, "fence.proxy.async.shared::cta;");
 }
 
+void hop_fence_global(Emit *e) {
+    ptx0(e, "fence.proxy.async.global;");
+}
+
 void hop_depend_wait(Emit *e) {
     emit_intrinsic(e, "llvm.nvvm.griddepcontrol.wait", NULL, NULL, 0);
 }

@@ -25,7 +25,7 @@ typedef struct TrainArgs {
         clip, loss_scale;
     uint64_t budget; /* of memory, in bytes; 0: none */
     uint64_t batch, seq, steps, accumulate, eval_every, save_every, scale_every, head_rows;
-    bool plan_only, nesterov, no_packing, no_shuffle;
+    bool plan_only, nesterov, no_packing, no_shuffle, any_order;
 } TrainArgs;
 
 /* An option as it was given, under its long name; value NULL: a flag. */

@@ -52,6 +52,7 @@ static graphc_training training_of(const Cli *c) {
     t.seq = arrays_given(a) ? 0 : (uint32_t)a->seq;
     t.checkpoint = a->checkpoint;
     t.memory_budget = a->budget;
+    t.any_order = a->any_order;
     return t;
 }
 

@@ -179,6 +179,8 @@ static const OptRow opt_rows[] = {
      "what backward computes again, not kept: what is cheap (default), whole layers, or nothing"},
     {"--memory-budget", NULL, OPT_TEXT, FIELD(train.memory_budget), TRAIN_VERBS, "SIZE",
      "bytes that a step may take (8GB, 500M): more is computed again until it does"},
+    {"--any-order", NULL, OPT_FLAG, FIELD(train.any_order), TRAIN_VERBS, "",
+     "sums of gradients are added up as they come, which is faster on GPUs but does not repeat"},
     {"--accumulate", NULL, OPT_SIZE, FIELD(train.accumulate), TRAIN_VERBS, "N",
      "batches of a step (default 1)"},
     {"--no-packing", NULL, OPT_FLAG, FIELD(train.no_packing), TRAIN_VERBS, "",

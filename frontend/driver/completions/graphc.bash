@@ -3,7 +3,7 @@
 _graphc_options() { # of a verb
     local model='--target --precision --dump-ir --cache --fuse-at-most --weights-root --allow-links --tune-db'
     local run='--device --input --seed --isa'
-    local train='--device --loss --data --token-type --end-token --eval-data --hold-out --batch --seq --accumulate --checkpoint --memory-budget --no-packing --no-shuffle --steps --epochs --lr --min-lr
+    local train='--device --loss --data --token-type --end-token --eval-data --hold-out --batch --seq --accumulate --checkpoint --memory-budget --any-order --no-packing --no-shuffle --steps --epochs --lr --min-lr
         --schedule --warmup --decay --optimizer --beta1 --beta2 --eps --weight-decay --momentum --nesterov --clip
         --dropout --no-decay --on-nan --head-rows --loss-scale --scale-every
         --eval-every --patience --save-every --resume --config --plan-only --seed --output --json'

@@ -12,7 +12,7 @@ typedef struct Built {
     DiagSink *d;
     Kernel *k;
     CodeResult r;
-    bool tf32; /* CodeOptions.tf32 */
+    bool tf32, any_order; /* as in CodeOptions */
 } Built;
 
 static Built built_new(const char *name) {
@@ -36,7 +36,7 @@ static bool built_parse(Built *b, const char *text) {
 /* Compiles the kernel; where there is an assembler it warns of nothing. */
 static const CodeKernel *built_code(Built *b, const Target *t) {
     Schedule s = {.exprs = b->p};
-    CodeOptions o = {.threads = 1, .tf32 = b->tf32};
+    CodeOptions o = {.threads = 1, .tf32 = b->tf32, .any_order = b->any_order};
     vec_push(b->a, &s.steps, ((SStep){.kind = STEP_kernel, .kernel = b->k}));
     CHECK(codegen_run(t, &s, &o, b->a, b->d, &b->r) == GRAPHC_OK);
     if (codegen_assembler(b->a) && !CHECK(diag_count(b->d) == 0)) built_failed(b);

@@ -152,18 +152,29 @@ static void attention_gradients(bool shared, bool causal) {
     expect(&r, derive_gradients(&r, DT_f32, shared, causal), shared ? 7 : 5);
 }
 
+static bool stores_sums(const Kernel *k) {
+    for (KVal v = 1; v < k->nops; v++)
+        if (k->ops[v].op == K_kstore && k->ops[v].in[0] == k->grads.oq) return true;
+    return false;
+}
+
 /* A GPU makes all three in one kernel, of 16-bit operands; what is scaled behind queries' is done
- * by another, for it is summed in memory. */
-static void joint_gradients(bool shared, bool causal) {
+ * by another, for it is summed in memory where it is stored, or, apart from that, by the same. */
+static void joint_gradients(bool shared, bool causal, bool apart) {
     Rig r = rig();
     Schedule *s = NULL;
     uint32_t kernels[TEM_COUNT] = {0};
+    Machine m = target_for(PLAN_cuda)->machine;
+    m.sums_apart = apart;
     (void)derive_gradients(&r, DT_f16, shared, causal);
     r.g = pass_raise(pass_dce(r.g));
-    if (CHECK(schedule_build(r.g, &target_for(PLAN_cuda)->machine, FUSE_ALL, r.a, &s) ==
-              GRAPHC_OK)) {
-        for (uint32_t i = 0; i < s->steps.n; i++)
-            if (s->steps.v[i].kernel) kernels[s->steps.v[i].kernel->tem]++;
+    if (CHECK(schedule_build(r.g, &m, FUSE_ALL, r.a, &s) == GRAPHC_OK)) {
+        for (uint32_t i = 0; i < s->steps.n; i++) {
+            const Kernel *k = s->steps.v[i].kernel;
+            if (!k) continue;
+            kernels[k->tem]++;
+            if (k->tem == TEM_attention_gradients) CHECK_EQ_I(stores_sums(k), !apart);
+        }
         CHECK_EQ_I(kernels[TEM_attention_gradients], 1);
         CHECK_EQ_I(kernels[TEM_attention_gradient], 0);
         double e = check_schedule(r.g, s, r.in, r.a);
@@ -178,5 +189,6 @@ TEST_MAIN {
     statistics();
     behind_attention();
     for (int i = 0; i < 4; i++) attention_gradients(i & 1, i & 2);
-    for (int i = 0; i < 4; i++) joint_gradients(i & 1, i & 2);
+    for (int i = 0; i < 4; i++) joint_gradients(i & 1, i & 2, false);
+    for (int i = 0; i < 4; i++) joint_gradients(i & 1, i & 2, true);
 }
