@@ -219,7 +219,8 @@ static bool stores_permuted(const Fuse *f, Value v) {
     const VState *s = &f->v[v];
     const Fact *fact = &f->fact[v];
     bool read_by_dot = false, permuted = false;
-    if (!f->v[fact->epi].attn || fuse_is_raw(f, fact->epi)) return false;
+    if (!f->v[fact->epi].attn || fuse_is_raw(f, fact->epi) || !fuse_may_follow(f, v, fact->epi))
+        return false;
     for (uint32_t i = 0; i < s->demands.n; i++)
         read_by_dot = read_by_dot || s->demands.v[i].use >= USE_a;
     if (!read_by_dot) return false;
@@ -661,8 +662,7 @@ bool fuse_try_inline(const Fuse *f, Value v, FusionWhy *why) {
     *why = ngroups > 1 ? WHY_shared : WHY_kind;
     if (casts_float(f, v, true)) return true; /* what it was made of takes less room */
     if (!fact->const_only && scales_scores(f, v)) return true;
-    if (fact->epi && (v == fact->epi || !fuse_is_raw(f, fact->epi)))
-        return inlines_epilogue(f, v, ngroups, why);
+    if (fact->epi && fuse_may_follow(f, v, fact->epi)) return inlines_epilogue(f, v, ngroups, why);
     switch (c) {
     case OPC_VIEW: return inlines_view(f, v, ngroups);
     case OPC_REDUCE: return inlines_reduce(f, v, ngroups, why);

@@ -132,6 +132,28 @@ bool group_is_column(const Group *g, uint32_t sym) {
            (sym == m->nsym || (m->with[0] && (sym == m->with[0]->nsym || sym == m->with[1]->nsym)));
 }
 
+static bool is_number(const Fuse *f, Value v) {
+    while (op_info[graph_node(f->g, v)->op].cls == OPC_VIEW) v = graph_node(f->g, v)->in[0];
+    return graph_node(f->g, v)->op == OP_const && fuse_numel(f, v) == 1;
+}
+
+/* v is `dot` scaled by numbers, rounded or seen otherwise. */
+static bool rounds(const Fuse *f, Value v, Value dot) {
+    while (v != dot) {
+        const Node *n = graph_node(f->g, v);
+        uint32_t side = n->op == OP_mul && is_number(f, n->in[0]);
+        bool scales = n->op == OP_mul && is_number(f, n->in[!side]);
+        if (!scales && n->op != OP_cast && op_info[n->op].cls != OPC_VIEW) return false;
+        v = n->in[side];
+    }
+    return true;
+}
+
+bool fuse_may_follow(const Fuse *f, Value v, Value dot) {
+    const AttnMatch *m = f->v[dot].attn;
+    return v == dot || !m || !m->raw || (f->m->sums_apart && rounds(f, v, dot));
+}
+
 bool fuse_is_raw(const Fuse *f, Value dot) {
     return f->v[dot].attn && f->v[dot].attn->raw && !f->m->sums_apart;
 }

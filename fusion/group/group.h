@@ -231,8 +231,12 @@ bool group_wants(const Group *g, Value dot);
 void group_want(Group *g, Value dot, bool wanted);
 /* An axis along the columns of an attention's result. */
 bool group_is_column(const Group *g, uint32_t sym);
-/* An attention of which kernels that read its result are no epilogue. */
+/* Queries' sums among all gradients of an attention, where they are stored as they are. */
 bool fuse_is_raw(const Fuse *f, Value dot);
+/* v, which is computed of a contraction's result, may be in its kernel: of such sums none, or,
+ * where they lie apart until they are complete, what they are rounded to: rows that go as they are.
+ * More would be stored number by number. */
+bool fuse_may_follow(const Fuse *f, Value v, Value dot);
 
 /* attention.c: before the walk. False: some of it has no kernel, and is decomposed in f->g now, of
  * which nothing is known yet. */

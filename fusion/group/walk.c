@@ -40,7 +40,7 @@ static bool stores_across(const Fuse *f, const Group *g, Value v, IdxId idx) {
 static Group *new_home(Fuse *f, Value v, IdxId *idx) {
     const Fact *s = &f->fact[v];
     bool own = v == s->epi; /* a contraction, which nothing is fused with so far */
-    if (s->epi && !f->v[s->epi].dot_group && (own || !fuse_is_raw(f, s->epi)) &&
+    if (s->epi && !f->v[s->epi].dot_group && fuse_may_follow(f, v, s->epi) &&
         (own || fuse_may(f, v, "laid out as the epilogue of its contraction"))) {
         Group *g = new_epilogue_group(f, s->epi);
         if (g->attn && g->attn->with[0] && group_needs_reader(f, g, v))

@@ -51,9 +51,9 @@ typedef struct Machine {
     bool attention_gradient; /* has that template, of f32 operands too */
     uint32_t half_gradient;  /* has it for operands of 16 bits: the largest head size, or 0 */
     bool joint_gradients;    /* and one for all three of an attention, */
-    bool sums_apart; /* which has queries' sums in memory of its own until they are complete: set
-                        for a compile where they may be added up in any order. Else they are summed
-                        where they are stored, as they are */
+    bool sums_apart; /* which has queries' sums in memory of its own until they are complete, and
+                        rounds them: set for a compile where they may be added up in any order.
+                        Else they are summed where they are stored, as they are */
     /* Most arithmetic per element with which a value is still computed where it is read: as data
      * that moves elements, as attention's queries, keys and values, as a contraction's operand, and
      * as such an operand of 16 bits: 0 where what feeds matrix units is fetched from memory. */

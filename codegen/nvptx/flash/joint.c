@@ -63,9 +63,11 @@ static void make_maps(Joint *x) {
         x->b.map_stream[i] = hop_matrix_map(g, &x->p->b.stream[i], FLASH_PANEL, x->t->block);
     }
     if (!x->p->any) x->map_q = hop_matrix_map(g, &x->p->q, JOINT_BOX_COLS, HOP_SLAB_ROWS);
-    for (uint32_t i = 0; i < (x->p->any ? JOINT_RESULTS : JOINT_SUMS); i++)
-        if (x->p->sent[i])
-            x->map_out[i] = hop_matrix_map(g, &x->p->out[i], FLASH_PANEL, HOP_SLAB_ROWS);
+    for (uint32_t i = 0; i < (x->p->any ? JOINT_RESULTS : JOINT_SUMS); i++) {
+        const HopMatrix *m = &x->p->out[i];
+        uint32_t cols = m->t == DT_f32 ? JOINT_BOX_COLS : FLASH_PANEL;
+        if (x->p->sent[i]) x->map_out[i] = hop_matrix_map(g, m, cols, HOP_SLAB_ROWS);
+    }
 }
 
 /* The warp's number comes from its first thread, so that it is known to be the same in all. */

@@ -133,5 +133,8 @@ uint32_t joint_move_bytes(void);
  * them, of 64 rows behind each other, with its swizzle; those of columns 16 k to 16 k + 15. */
 HV joint_put_place(Joint *x, HV *swizzle);
 void joint_put(Joint *x, HV base, HV swizzle, uint32_t k, const HV *p);
+/* A warpgroup's 64 x 64 sums of f32 as two boxes, likewise: all that the thread has. */
+HV joint_box_place(Joint *x, HV *swizzle);
+void joint_put_boxes(Joint *x, HV base, HV swizzle, const HV *q);
 
 #endif

@@ -302,15 +302,10 @@ static void put_sums(Computer *c, HV j, const HV *q) {
     HV base = hop_add(e, stage_at(c, j, c->x->at_sums, c->x->sums_bytes), c->sums_put);
     hop_barrier_wait(e, joint_bar(c->x, JOINT_sums_empty, joint_stage(c->x, j)),
                      LLVMBuildXor(e->b, joint_parity(c->x, j), hop_i(e, 1), ""));
-    for (uint32_t i = 0; i < c->nq; i += 2) {
-        uint32_t eight = i / 4;
-        HV at = LLVMBuildXor(e->b, c->sums_swizzle, hop_i(e, eight % 4 << 5), "");
-        at = hop_addi(e, hop_add(e, base, at),
-                      eight / 4 * JOINT_BOX + back_half(i) * 8 * HOP_ROW_BYTES);
-        HV v[3] = {at, back_scaled(e, q[i], c->x->p->after[JOINT_queries]),
-                   back_scaled(e, q[i + 1], c->x->p->after[JOINT_queries])};
-        hop_asm(e, e->voidt, "st.shared.v2.f32 [$0], {$1, $2};", "r,f,f,~{memory}", v, 3);
-    }
+    HV v[4 * JOINT_FOURS];
+    GC_ASSERT(c->nq == 4 * JOINT_FOURS);
+    for (uint32_t i = 0; i < c->nq; i++) v[i] = back_scaled(e, q[i], c->x->p->after[JOINT_queries]);
+    joint_put_boxes(c->x, base, c->sums_swizzle, v);
     hand_over(c, JOINT_sums_full, j);
 }
 
@@ -533,16 +528,32 @@ void joint_put(Joint *x, HV base, HV swizzle, uint32_t k, const HV *p) {
     hop_stmatrix(e, hop_add(e, base, at), p);
 }
 
+HV joint_box_place(Joint *x, HV *swizzle) {
+    Emit *e = x->b.e;
+    HV warp = hop_shl(e, hop_andi(e, x->b.warp, 3), 4);
+    HV quad = hop_andi(e, x->b.lane, 3), of = hop_shr(e, x->b.lane, 2);
+    HV within = hop_shl(e, hop_andi(e, quad, 1), 3);
+    *swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, quad, 1), of, ""), 4);
+    return hop_add(e, hop_muli(e, hop_add(e, warp, of), HOP_ROW_BYTES), within);
+}
+
+void joint_put_boxes(Joint *x, HV base, HV swizzle, const HV *q) {
+    Emit *e = x->b.e;
+    for (uint32_t i = 0; i < 4 * JOINT_FOURS; i += 2) {
+        uint32_t eight = i / 4;
+        HV at = LLVMBuildXor(e->b, swizzle, hop_i(e, eight % 4 << 5), "");
+        at = hop_addi(e, hop_add(e, base, at),
+                      eight / 4 * JOINT_BOX + back_half(i) * 8 * HOP_ROW_BYTES);
+        HV v[3] = {at, q[i], q[i + 1]};
+        hop_asm(e, e->voidt, "st.shared.v2.f32 [$0], {$1, $2};", "r,f,f,~{memory}", v, 3);
+    }
+}
+
 static void find_sums(Computer *c) {
     Emit *e = c->e;
     Joint *x = c->x;
-    HV warp = hop_shl(e, hop_andi(e, x->b.warp, 3), 4);
-    HV quad = hop_andi(e, x->b.lane, 3), of = hop_shr(e, x->b.lane, 2);
-    HV boxes = hop_muli(e, c->member, 2 * JOINT_BOX);
-    HV within = hop_shl(e, hop_andi(e, quad, 1), 3);
     c->sums_put =
-        hop_add(e, hop_add(e, boxes, hop_muli(e, hop_add(e, warp, of), HOP_ROW_BYTES)), within);
-    c->sums_swizzle = hop_shl(e, LLVMBuildXor(e->b, hop_shr(e, quad, 1), of, ""), 4);
+        hop_add(e, joint_box_place(x, &c->sums_swizzle), hop_muli(e, c->member, 2 * JOINT_BOX));
     if (!x->p->any) return;
     HV own = hop_shl(e, hop_andi(e, x->b.tid, HOP_WARPGROUP - 1), 4);
     c->sums_to = LLVMBuildAdd(e->b, joint_part(x, hop_i(e, 0), c->member),

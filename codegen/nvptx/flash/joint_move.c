@@ -2,8 +2,8 @@
  *
  * One thread has all blocks of a mover brought to shared memory at once, when the head's sums are
  * complete. Each of two warpgroups takes its part of every block, 64 x 64 numbers as the matrix
- * units left them. Rows of the multiplied type are put together where the part was, and go from
- * there by the copy engine; else each thread stores what it has. */
+ * units left them. Rows of the multiplied type, or of f32, are put together where the part was, and
+ * go from there by the copy engine; else each thread stores what it has. */
 #include "codegen/nvptx/flash/joint.h"
 
 enum { REGS = 4 * JOINT_FOURS, HALVES = 2 };
@@ -88,15 +88,21 @@ static void meet(Mover *c) {
     hop_sync(c->e, hop_addi(c->e, c->member, JOINT_NAMED_GROUP), HOP_WARPGROUP);
 }
 
+/* Rows are of f32, in two boxes. */
+static bool is_wide(const Mover *c) {
+    return c->x->p->out[JOINT_queries].t == DT_f32;
+}
+
 /* In place of the part, which all threads have read. */
 static void put_rows(Mover *c, HV part, const HV *v) {
     Emit *e = c->e;
-    HV p[REGS / 2];
-    for (uint32_t i = 0; i < REGS / 2; i++)
+    HV p[REGS / 2], at = hop_add(e, part, c->put);
+    bool wide = is_wide(c);
+    for (uint32_t i = 0; !wide && i < REGS / 2; i++)
         p[i] = back_pack(e, c->x->p->b.type, v[2 * i], v[2 * i + 1]);
     meet(c);
-    for (uint32_t k = 0; k < REGS / 8; k++)
-        joint_put(c->x, hop_add(e, part, c->put), c->swizzle, k, p + 4 * k);
+    if (wide) joint_put_boxes(c->x, at, c->swizzle, v);
+    for (uint32_t k = 0; !wide && k < REGS / 8; k++) joint_put(c->x, at, c->swizzle, k, p + 4 * k);
     hop_fence_async(e);
     meet(c);
 }
@@ -107,8 +113,12 @@ static void send_rows(Mover *c, HV part, HV m) {
     const HopMatrix *out = &x->p->out[JOINT_queries];
     HV at[2 + HOP_MAX_BATCH];
     hop_batch_at(x->b.g, x->b.extent, out, x->at.head, at + 2);
-    at[0] = part_col(c), at[1] = part_row(c, m);
-    hop_tma_store(e, x->map_out[JOINT_queries], part, at, 2 + out->nbatch);
+    at[1] = part_row(c, m);
+    for (uint32_t i = 0; i < (is_wide(c) ? 2 : 1); i++) {
+        at[0] = hop_addi(e, part_col(c), i * JOINT_BOX_COLS);
+        hop_tma_store(e, x->map_out[JOINT_queries], hop_addi(e, part, i * JOINT_BOX), at,
+                      2 + out->nbatch);
+    }
 }
 
 /* Four numbers of the thread: two rows, two columns. */
@@ -231,7 +241,7 @@ static void find_places(Mover *c) {
     c->first = hop_is(e, c->thread, 0);
     c->row = hop_add(e, hop_shl(e, hop_andi(e, x->b.warp, 3), 4), hop_shr(e, x->b.lane, 2));
     c->col = hop_shl(e, hop_andi(e, x->b.lane, 3), 1);
-    c->put = joint_put_place(x, &c->swizzle);
+    c->put = (is_wide(c) ? joint_box_place : joint_put_place)(x, &c->swizzle);
     c->block = hop_muli(e, x->number, JOINT_MOVED);
     HV left[2] = {LLVMBuildSub(e->b, x->blocks, c->block, ""), hop_i(e, JOINT_MOVED)};
     c->blocks = emit_intrinsic(e, "llvm.umin", e->i32, left, 2);

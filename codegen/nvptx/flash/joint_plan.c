@@ -238,7 +238,8 @@ static const char *plan_stores(Gpu *g, JointPlan *p) {
     return plan_queries(g, p);
 }
 
-/* One store of a sum in the multiplied type: whole rows are sent from shared memory. */
+/* One store of a sum in the multiplied type, or of queries' in f32: whole rows are sent from shared
+ * memory. */
 static void plan_sent(Gpu *g, JointPlan *p) {
     const KAttnGrad *a = &g->k->grad;
     for (uint32_t i = 0; i < JOINT_RESULTS; i++) {
@@ -246,7 +247,8 @@ static void plan_sent(Gpu *g, JointPlan *p) {
         const uint32_t rows = i == JOINT_queries ? a->j : a->i;
         const KOp *o = &g->k->ops[r->store[0]];
         double scale = 1;
-        if (r->nstores != 1 || o->dtype != p->b.x[0].t) continue;
+        bool fits = o->dtype == p->b.x[0].t || (i == JOINT_queries && o->dtype == DT_f32);
+        if (r->nstores != 1 || !fits) continue;
         if (back_behind_scales(g->k, o->in[0], &scale) != r->o) continue;
         if (!hop_matrix(g, o, rows, r->n, a->batch, &p->out[i])) continue;
         p->sent[i] = true;
