@@ -71,7 +71,7 @@ for rows in (17, 64, 150):
 product("open5", 5, True, True, True)
 product("bf16", 64, False, True, True, "--precision", "bf16")
 product("one", 8, False, True, False)
-product("many", 600, False, True, False)
+product("many", 1024, False, True, False)
 product("small", 64, False, True, False, large=False)
 convolution("map", 2)
 convolution("open_map", "batch")
