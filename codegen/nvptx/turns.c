@@ -169,18 +169,6 @@ static void take_loaded(Emit *e, KVal v, bool in_row, LLVMValueRef *value) {
     emit_override(e, v, *value);
 }
 
-static void store_pieces(Turns *t, Held *h, const Pass *p) {
-    Emit *e = t->g->e;
-    for (uint32_t u = 0; u < t->r.pieces; u++) {
-        EmitIf live;
-        EmitScope *outer = emit_switch(e, h->scope[u]);
-        if (h->live[u]) emit_if_begin(e, &live, h->live[u]);
-        for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
-        if (h->live[u]) emit_if_end(e, &live);
-        (void)emit_switch(e, outer);
-    }
-}
-
 /* state: what the turn finds, and what it leaves. */
 static void run_turn(Turns *t, Held *h, LLVMValueRef *state) {
     const Passes *r = t->g->rows;
@@ -191,7 +179,7 @@ static void run_turn(Turns *t, Held *h, LLVMValueRef *state) {
     for (uint32_t i = 0; i < r->npasses; i++) {
         const Pass *p = &r->pass[i];
         if (p->axes)
-            store_pieces(t, h, p);
+            row_store_held(h, p);
         else if (p->nstores && t->r.team.size > 1)
             row_store_once(&t->r, p);
         else

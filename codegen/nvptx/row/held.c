@@ -266,7 +266,7 @@ static void compute_stored(Held *h, const Pass *p) {
     }
 }
 
-static void store_pass(Held *h, const Pass *p) {
+void row_store_held(Held *h, const Pass *p) {
     Emit *e = h->r->team.g->e;
     for (uint32_t u = 0; u < h->r->pieces; u++) {
         EmitIf live;
@@ -297,7 +297,7 @@ static void run_pass(Together *t, const Pass *p) {
     }
     for (uint32_t i = 0; i < t->n && p->axes; i++) {
         EmitScope *outer = emit_switch(e, t->scope[i]);
-        store_pass(&t->row[i], p);
+        row_store_held(&t->row[i], p);
         (void)emit_switch(e, outer);
     }
 }

@@ -60,6 +60,7 @@ typedef struct Held {
 } Held;
 void row_place(Held *h);
 void row_fold_held(Held *h, const Pass *p);
+void row_store_held(Held *h, const Pass *p);
 
 /* long.c */
 #define ROW_MOST_STEPS 8 /* vectors of a thread that are asked for together */

@@ -9,6 +9,7 @@
 #include "codegen/plan/plan_build.h"
 #include "graph/build/build.h"
 #include "runtime/abi.h"
+#include <stdio.h>
 #include <string.h>
 
 #if defined(__clang__)
@@ -153,6 +154,24 @@ static void sample_step(Schedule *s, CodeResult *code, Arena *a, Kernel *k, cons
 }
 
 /* What a test changes in the GPU's code, a kernel per step; `batch` is the symbol's expression. */
+/* A plan for the CPU of all steps; bytes NULL and what is wrong on stderr: none. */
+static inline void sample_build(Schedule *s, CodeResult *code, const Graph *g, DiagSink *d,
+                                Sample *out) {
+    CodeBlob blob = {.form = CODE_x86_64_v3,
+                     .data = __start_sample_image,
+                     .size = (uint64_t)(__stop_sample_image - __start_sample_image)};
+    code->nblobs = 1;
+    code->blobs = &blob;
+    schedule_lifetimes(s, out->arena);
+    PlanTargetInput target = {target_for(PLAN_cpu), s, code, NULL};
+    PlanBuildOptions options = {0};
+    vec_push(out->arena, &s->ends, s->steps.n);
+    if (plan_build(g, &target, 1, &options, out->arena, d, &out->bytes, &out->size) == GRAPHC_OK)
+        return;
+    fprintf(stderr, "    %s\n", diag_at(d, 0)->text);
+    out->bytes = NULL;
+}
+
 typedef void SampleEdit(CodeResult *gpu, ExprPool *p, Expr batch, Arena *a);
 
 /* gpu: for both targets. positions: with the output of run-time size. edit: may be NULL. */

@@ -128,17 +128,8 @@ static Sample make(Parts *m) {
     m->y = sample_buffer(m->s, a, BUF_output, DT_i64, one, 0, 0);
     prepare(m, sample_buffer(m->s, a, BUF_const, DT_i64, expr_const(p, 4), 0, w));
     steps(m, eb, ei);
-    CodeBlob blob = {.form = CODE_x86_64_v3,
-                     .data = __start_sample_image,
-                     .size = (uint64_t)(__stop_sample_image - __start_sample_image)};
-    m->code.nblobs = 1;
-    m->code.blobs = &blob;
-    schedule_lifetimes(m->s, a);
-    PlanTargetInput target = {target_for(PLAN_cpu), m->s, &m->code, NULL};
-    PlanBuildOptions options = {0};
-    vec_push(a, &m->s->ends, m->s->steps.n);
-    if (!CHECK(plan_build(g, &target, 1, &options, a, d, &out.bytes, &out.size) == GRAPHC_OK))
-        fprintf(stderr, "    %s\n", diag_at(d, 0)->text);
+    sample_build(m->s, &m->code, g, d, &out);
+    CHECK(out.bytes != NULL);
     return out;
 }
 

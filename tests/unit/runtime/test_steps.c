@@ -71,19 +71,7 @@ static Sample make(bool bare) {
     sample_step(s, &code, a, sample_kernel(a, "poi_more", 2, 2), (uint32_t[]){by, more}, steps_more,
                 one, expr_const(p, 300), false);
     control(s, a, STEP_loop_end, 1, 0);
-    CodeBlob blob = {.form = CODE_x86_64_v3,
-                     .data = __start_sample_image,
-                     .size = (uint64_t)(__stop_sample_image - __start_sample_image)};
-    code.nblobs = 1;
-    code.blobs = &blob;
-    schedule_lifetimes(s, a);
-    PlanTargetInput target = {target_for(PLAN_cpu), s, &code, NULL};
-    PlanBuildOptions options = {0};
-    vec_push(a, &s->ends, s->steps.n);
-    if (plan_build(g, &target, 1, &options, a, d, &out.bytes, &out.size) != GRAPHC_OK) {
-        fprintf(stderr, "    %s\n", diag_at(d, 0)->text);
-        out.bytes = NULL;
-    }
+    sample_build(s, &code, g, d, &out);
     return out;
 }
 
