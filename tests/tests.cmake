@@ -270,7 +270,7 @@ graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graph
 
 # Seconds of processor time of what is long. ctest starts these first, so that none is left over for one core at the end.
 # The evaluator's cases, templates and mutants take a minute or two under sanitizers.
-set(costs oracle/all 300 conformance_sm_90a 120 conformance 90 models 70 dtypes 50 dtypes_sm_90a 45
+set(costs oracle/all 240 conformance_sm_90a 120 conformance 80 models 70 dtypes 40 dtypes_sm_90a 45
   fuzz/graphs 75 fuzz/table 60 oracle/quantised/units 40 models/tensor_cores 85 models/claims 50
   fuzz/wild 22 cli/planted 17 cli/install 8
   models/explain 45 cli/fetch 70 cli/contributing 65 models/verify 60 oracle/attention_gradients 50 cli/static 45 cli/documents 30

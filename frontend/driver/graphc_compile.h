@@ -117,7 +117,8 @@ typedef graphc_status (*graphc_external)(void *ctx, const char *location, const 
  * graphc_compile only. */
 typedef struct graphc_compile_options {
     uint32_t size;         /* sizeof(graphc_compile_options), set by GRAPHC_COMPILE_OPTIONS_INIT */
-    const char *target;    /* "cpu" (default), "sm_90a", "cpu,sm_90a,sm_80" */
+    const char *target;    /* "cpu" (default), "native" (this machine's CPU alone), "sm_90a",
+                              "cpu,sm_90a,sm_80" */
     const char *precision; /* what f32 models multiply and store between kernels: "f32" (default),
                               "bf16", "f16"; or multiply alone, on targets where that is faster:
                               "tf32". Sums, norms, softmax, inputs and outputs stay f32 */

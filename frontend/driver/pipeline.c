@@ -7,6 +7,7 @@
 #include "graph/pass/pass.h"
 #include "runtime/base/file.h"
 #include "runtime/base/cores.h"
+#include "runtime/cpu/isa.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -31,6 +32,21 @@ static Dump dump_for(Pipeline *p, const graphc_compile_options *o) {
     return (Dump){.dir = o->dump_dir, .arena = p->arena, .diags = p->diags};
 }
 
+/* The row of that name; of "native" the CPU's, whose code is then for this machine alone. NULL:
+ * diagnosed. */
+static const Target *choose_target(Pipeline *p, const char *name, size_t n) {
+    const bool native = n == strlen("native") && memcmp(name, "native", n) == 0;
+    const Target *row = native ? target_for(PLAN_cpu) : target_find(name, n);
+    if (!row)
+        (void)diag(p->diags, D_USAGE, "--target", "unknown target \"%.*s\"; there are native, %s",
+                   (int)n, name, target_names(p->arena));
+    if (!native || p->forms) return row;
+    p->forms = isa_forms(PLAN_CPU_FORMS - 1);
+    if (p->forms) return row;
+    (void)diag(p->diags, D_USAGE, "--target", "this machine runs none of the CPU's code");
+    return NULL;
+}
+
 /* Names of known targets, each once, with commas between: those are p's from here on. */
 static graphc_status choose_targets(Pipeline *p, const char *list) {
     size_t most = 1;
@@ -39,10 +55,8 @@ static graphc_status choose_targets(Pipeline *p, const char *list) {
     p->ntargets = 0;
     for (const char *s = list, *end;; s = end + 1) {
         end = s + strcspn(s, ",");
-        const Target *row = target_find(s, (size_t)(end - s));
-        if (!row)
-            return diag(p->diags, D_USAGE, "--target", "unknown target \"%.*s\"; there are %s",
-                        (int)(end - s), s, target_names(p->arena));
+        const Target *row = choose_target(p, s, (size_t)(end - s));
+        if (!row) return GRAPHC_USAGE;
         for (uint32_t i = 0; i < p->ntargets; i++)
             if (p->targets[i].target == row)
                 return diag(p->diags, D_USAGE, "--target", "\"%s\" is named twice", row->name);

@@ -90,6 +90,16 @@ bool isa_supports(PlanForm form) {
 }
 #endif
 
+uint32_t isa_forms(PlanForm most) {
+    uint32_t forms = 0;
+    for (uint32_t f = most + 1; f-- > 0;) {
+        if (!isa_supports((PlanForm)f)) continue;
+        forms |= 1u << f;
+        if (f < PLAN_CPU_WHOLE) break;
+    }
+    return forms;
+}
+
 void *isa_load_image(const void *code, uint64_t size) {
     void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;

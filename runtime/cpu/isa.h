@@ -9,6 +9,10 @@
  * saves the registers. Asks it for those of AMX, which are the process's from then on. */
 bool isa_supports(PlanForm form);
 
+/* Of code for a CPU what this one would take, at most of form `most`, as a set: the best whole
+ * image, and all that adds to it. 0: none. */
+uint32_t isa_forms(PlanForm most);
+
 /* Executable copy of an image: written once, then read and execute only. NULL: out of memory. */
 void *isa_load_image(const void *code, uint64_t size);
 void isa_unload_image(void *image, uint64_t size);

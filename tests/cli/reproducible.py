@@ -68,6 +68,16 @@ def same_bits(name, plan, folder):
           f"{name}: not split among 3 threads: {[(k['name'], k['threads']) for k in kernels]}")
 
 
+def same_native(name, folder):
+    """A plan for this machine alone is smaller than one for every CPU, and computes the same bits."""
+    plan, out = f"{folder}/native.plan", f"{folder}/native"
+    call(f"{folder}/{name}.onnx", "-o", plan, "--target", "native")
+    size = lambda p: json.loads(call("inspect", p, "--json"))["plan_bytes"]
+    check(size(plan) < size(f"{folder}/{name}.plan"), f"{name}: the plan for this machine alone is not smaller")
+    call("run", plan, "--threads", "3", "--output-dir", out)
+    check(filecmp.cmp(f"{out}/y.npy", f"{folder}/{name}.1/y.npy", shallow=False), f"{name}: other bits of a plan for this machine alone")
+
+
 def same_cubins(folder):
     """Code for a GPU, assembled in temporary folders of other names: ptxas goes by addresses."""
     plans = []
@@ -132,6 +142,7 @@ with tempfile.TemporaryDirectory() as d:
         graph(f"{d}/{name}.onnx", nodes, inputs, **consts)
         call(f"{d}/{name}.onnx", "-o", f"{d}/{name}.plan")
         same_bits(name, f"{d}/{name}.plan", d)
+    same_native("norm", d)
     same_cubins(d)
     same_from_half_a_cache(d)
     same_from_cache(d)

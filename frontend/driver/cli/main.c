@@ -88,7 +88,7 @@ typedef struct Program {
 static void print_version(void) {
     printf("graphc %u.%u\n", graphc_version() >> 16, graphc_version() & 0xffff);
     printf("LLVM %s\nPTX %s\n", codegen_llvm_version(), codegen_ptx_version());
-    printf("targets");
+    printf("targets native");
     for (uint32_t i = 0; target_at(i); i++) printf(" %s", target_at(i)->name);
     printf("\n"); /* shell completions read this line */
     Arena *a = arena_create();

@@ -95,7 +95,8 @@ static const OptRow opt_rows[] = {
      "where the merged model goes: OUT.onnx, with OUT.onnx.data if it is large, or "
      "OUT.safetensors"},
     {"--target", NULL, OPT_TEXT, FIELD(target), TUNE_VERBS, "LIST",
-     "what to make code for, with commas: cpu (default), a GPU architecture like sm_90a"},
+     "what to make code for, with commas: cpu (default), native (this machine's CPU alone: smaller "
+     "and sooner made), a GPU architecture like sm_90a"},
     {"--precision", NULL, OPT_TEXT, FIELD(precision), TUNE_VERBS, "P",
      "what f32 models multiply and store between kernels: f32 (default), tf32, bf16, f16"},
     {"--accuracy-level", NULL, OPT_LEVEL, FIELD(accuracy_level),

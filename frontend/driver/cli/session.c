@@ -51,19 +51,10 @@ graphc_status cli_session_device(CliSession *s, graphc_session_options *o) {
     return diag(s->cli->diags, D_USAGE, "--device", "\"%s\" is neither cpu nor cuda[:N]", d);
 }
 
-/* Of code for a CPU what this one would take: the best whole image, and all that adds to it. 0:
- * none of them. */
 static uint32_t forms_here(const Cli *c) {
-    const uint32_t most = c->isa == 3   ? PLAN_x86_64_v3
-                          : c->isa == 4 ? PLAN_x86_64_v4
-                                        : PLAN_CPU_FORMS - 1;
-    uint32_t forms = 0;
-    for (uint32_t f = most + 1; f-- > 0;) {
-        if (!isa_supports((PlanForm)f)) continue;
-        forms |= 1u << f;
-        if (f < PLAN_CPU_WHOLE) break;
-    }
-    return forms;
+    return isa_forms(c->isa == 3   ? PLAN_x86_64_v3
+                     : c->isa == 4 ? PLAN_x86_64_v4
+                                   : PLAN_CPU_FORMS - 1);
 }
 
 Cli cli_for_device(const Cli *c, const graphc_session_options *o) {
