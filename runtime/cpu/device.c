@@ -12,6 +12,7 @@
 #include <time.h>
 
 #define GRAIN_NS     2000       /* least work worth handing to another thread; GRAPHC_GRAIN_NS */
+#define PIECE_GRAINS 8          /* least work worth taking from another thread */
 #define SPIN_US      1000       /* how long workers wait before they sleep */
 #define MAP_BYTES    (1u << 20) /* allocations from here on are maps of their own, on huge pages */
 #define PAGE         4096u
@@ -247,10 +248,11 @@ static uint32_t part_count(const Lane *l, int64_t work, int64_t cost_ns) {
     return n > l->threads ? l->threads : (uint32_t)(n < 1 ? 1 : n);
 }
 
-/* Of a thread's range: the last one is still worth a call. */
+/* Of a thread's range. Who takes one from another takes it out of that one's cache, and next time
+ * it comes back: in steps of few microseconds that is slower than to wait. */
 static uint32_t piece_count(const Lane *l, uint32_t parts, int64_t cost_ns) {
     uint32_t n = 1;
-    while (n < POOL_MAX_PIECES && cost_ns / parts >> n >= l->grain_ns) n++;
+    while (n < POOL_MAX_PIECES && cost_ns / parts >> n >= PIECE_GRAINS * l->grain_ns) n++;
     return n;
 }
 
