@@ -194,7 +194,8 @@ static void row_step(Rows *r, void *ctx, uint32_t n, Expr base, LLVMValueRef mas
 }
 
 #define UNROLL_POINTS 64
-#define UNROLL_COST   1024
+#define UNROLL_COST   1024 /* of one copy, */
+#define UNROLL_COPIES 2048 /* of all: LLVM takes memory and time for a block by its length */
 #define UNROLL_GUARDS 9216 /* 7 x 7 taps of eight rows over a padded image fit */
 #define GUARD_OF_LANE 16
 
@@ -236,7 +237,8 @@ static bool unrolled(const Walk *w, uint32_t axis, uint32_t todo, int64_t *n) {
         if (all > UNROLL_POINTS) return false;
     }
     if (all * w->r->ncopies * guard_size(w) > UNROLL_GUARDS) return false;
-    return all * (int64_t)rows_cost(&w->r->p, w->p->cone) <= UNROLL_COST;
+    const int64_t cost = all * (int64_t)rows_cost(&w->r->p, w->p->cone);
+    return cost <= UNROLL_COST && cost * w->r->ncopies <= UNROLL_COPIES;
 }
 
 /* A loop that carries accumulators. A long one of sums goes in parts, each summed from 0 and then
