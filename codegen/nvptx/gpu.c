@@ -112,7 +112,7 @@ static bool has_stable(const Gpu *g) {
 /* Every kernel lets the next one start at once: that one waits for the end of this one, and so of
  * all in front of it. */
 static void depend(Gpu *g) {
-    g->j->waits_first = g->order == GPU_WAITS_FIRST || !has_stable(g);
+    g->j->waits_first = g->order <= GPU_WAITS_PREPARED || !has_stable(g);
     if (!g->e->isa->warpgroups || g->order == GPU_OWN_ORDER) return;
     g->j->dependent = true;
     emit_intrinsic(g->e, "llvm.nvvm.griddepcontrol.launch.dependents", NULL, NULL, 0);

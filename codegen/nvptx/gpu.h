@@ -8,9 +8,14 @@
 #include "codegen/rows/passes.h"
 
 /* When a kernel waits for the one in front, which it may run beside (programmatic dependent
- * launch): before all else; where its structure says so (gpu_wait); or the structure sees to all of
- * it. */
-typedef enum GpuOrder { GPU_WAITS_FIRST, GPU_WAITS_LATER, GPU_OWN_ORDER } GpuOrder;
+ * launch): before all else; where its structure has prepared what no other kernel sees (gpu_wait),
+ * having read nothing; where its structure says so; or the structure sees to all of it. */
+typedef enum GpuOrder {
+    GPU_WAITS_FIRST,
+    GPU_WAITS_PREPARED,
+    GPU_WAITS_LATER,
+    GPU_OWN_ORDER,
+} GpuOrder;
 
 typedef struct Gpu {
     Emit *e;

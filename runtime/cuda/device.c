@@ -112,12 +112,18 @@ static graphc_status check_number(CudaDevice *d, int32_t number, ErrorText e) {
     return error_set(e, GRAPHC_USAGE, "there is no CUDA device %d; there are %d", number, n);
 }
 
+/* 0: the driver does not tell. */
+static uint32_t attribute(const CudaDevice *d, int which) {
+    int n = 0;
+    CuResult st = d->driver->device_attribute(&n, which, d->device);
+    return st == CU_OK && n > 0 ? (uint32_t)n : 0;
+}
+
 static graphc_status find_device(CudaDevice *d, int32_t number, ErrorText e) {
     GC_TRY(check_number(d, number, e));
     GC_TRY(cuda_check(d, d->driver->device_get(&d->device, number), e, "opening the GPU"));
-    int n = 0;
-    CuResult st = d->driver->device_attribute(&n, CU_MULTIPROCESSORS, d->device);
-    d->processors = st == CU_OK && n > 0 ? (uint32_t)n : 0;
+    d->processors = attribute(d, CU_MULTIPROCESSORS);
+    d->shared = attribute(d, CU_SHARED_OF_MULTIPROCESSOR);
     return cuda_check(d, d->driver->context_retain(&d->context, d->device), e,
                       "making a CUDA context");
 }

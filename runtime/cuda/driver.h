@@ -61,6 +61,7 @@ enum {
 
 enum {
     CU_MULTIPROCESSORS = 16,
+    CU_SHARED_OF_MULTIPROCESSOR = 81,
     CU_COMPUTE_MAJOR = 75,
     CU_COMPUTE_MINOR = 76,
     CU_FUNCTION_DYNAMIC_SHARED = 8,
@@ -106,7 +107,8 @@ typedef struct CudaDevice {
     CuContext context;
     CuModule *module;     /* per blob of the target; NULL: not loaded */
     CuFunction *function; /* per kernel */
-    uint32_t processors;  /* multiprocessors; 0: the driver does not tell */
+    uint32_t processors;  /* multiprocessors, */
+    uint32_t shared;      /* and bytes of shared memory of each; 0: the driver does not tell */
     bool waits_first;     /* no kernel reads anything before it has waited for those in front */
     CuResult lost;        /* the fatal error that ended the context; written with any thread's */
 } CudaDevice;

@@ -1,5 +1,5 @@
 """What kernels of a GPU ask for before the kernel in front of them has ended: memory that no kernel of the run writes,
-and nothing else; a run's first kernel asks for nothing. Read in the PTX of graphs of two products.
+and nothing else; a run's first kernel asks for nothing, but may make its barriers. Read in the PTX of small graphs.
 
     early.py GRAPHC
 """
@@ -41,18 +41,32 @@ def decoding(heads, group, d):
     return h.make_model(h.make_graph(nodes, "g", ins, outs), opset_imports=[h.make_opsetid("", 23)], ir_version=10)
 
 
+def long_rows(rows, n):
+    """Layer norm of rows that start at any element, which blocks take in turns."""
+    value = lambda name, *shape: h.make_tensor_value_info(name, T.FLOAT16, shape)
+    nodes = [h.make_node("LayerNormalization", ["x", "w", "b"], ["y"])]
+    g = h.make_graph(nodes, "g", [value("x", rows, n), value("w", n), value("b", n)], [value("y", rows, n)])
+    return h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=10)
+
+
 GROWS = ["--state", "pk=ak", "--state", "pv=av", "--dim", "past=0..4095"]
 
 
-def loads(graphc, model, kernel, folder, *options):
-    """(before the wait, behind it) of the kernel."""
+def halves(graphc, model, kernel, folder, *options):
+    """What the kernel does before the wait, and behind it."""
     path, ir = os.path.join(folder, "m.onnx"), os.path.join(folder, "ir")
     onnx.save(model, path)
     subprocess.run([graphc, path, "-o", os.path.join(folder, "m.plan"), "--target", "sm_90a", "--precision", "f16",
                     "--dump-ir", ir, *options], check=True, capture_output=True)
     found = sorted(glob.glob(os.path.join(ir, kernel)))
-    text = open(found[0]).read().split("griddepcontrol.wait")
-    return len(LOAD.findall(text[0])), len(LOAD.findall(text[1]))
+    return open(found[0]).read().split("griddepcontrol.wait")[:2]
+
+
+def prepared(graphc, folder):
+    """Rows that blocks take in turns find their barriers made, and read nothing before the wait."""
+    before, behind = halves(graphc, long_rows(1024, 50257), "per_0_*.ptx", folder)
+    reads = LOAD.search(before) or "cp.async" in before or "atom" in before
+    return not reads and "mbarrier.init" in before and "mbarrier.init" not in behind
 
 
 def main():
@@ -71,10 +85,14 @@ def main():
     failed = 0
     for name, model, kernel, wanted, *options in cases:
         with tempfile.TemporaryDirectory() as folder:
-            before, behind = loads(sys.argv[1], model, kernel, folder, *options)
+            before, behind = (len(LOAD.findall(t)) for t in halves(sys.argv[1], model, kernel, folder, *options))
         good = wanted(before, behind)
         failed += not good
         print(f"{name}: {before} before, {behind} behind{'' if good else ', FAILED'}")
+    with tempfile.TemporaryDirectory() as folder:
+        good = prepared(sys.argv[1], folder)
+    failed += not good
+    print(f"barriers of long rows: {'before' if good else 'FAILED'}")
     sys.exit(failed > 0)
 
 

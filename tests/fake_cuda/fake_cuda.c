@@ -153,9 +153,10 @@ DONE(cuDeviceGet, (CuDevice * device, int number), *device = number;)
 DONE(cuDeviceGetName, (char *name, int size, CuDevice d), (void)d, (void)size,
      strcpy(name, "fake");)
 DONE(cuDeviceGetAttribute, (int *value, int a, CuDevice d), (void)d;
-     *value = a == CU_COMPUTE_MAJOR     ? fake_cuda.major
-              : a == CU_MULTIPROCESSORS ? 132
-                                        : 0;)
+     *value = a == CU_COMPUTE_MAJOR              ? fake_cuda.major
+              : a == CU_MULTIPROCESSORS          ? 132
+              : a == CU_SHARED_OF_MULTIPROCESSOR ? 228 << 10
+                                                 : 0;)
 DONE(cuDevicePrimaryCtxRetain, (CuContext * c, CuDevice d), (void)d; *c = (CuContext)&fake_cuda;
      fake_cuda.live++;)
 DONE(cuDevicePrimaryCtxRelease_v2, (CuDevice d), (void)d; fake_cuda.live--;)

@@ -661,6 +661,7 @@ void role_init_rest(const Roles *x) {
     role_init(x, x->next_comes, ROLE_SLOTS, 1);
     gpu_barrier(e);
     if (x->l->cluster > 1) hop_cluster_sync(e);
+    gpu_wait(x->l->r->team.g);
 }
 
 /* Places have results when all warps that finish have theirs, and are left by these, or by who
@@ -688,6 +689,7 @@ Roles role_begin(Long *l) {
     x.next = x.next_comes + ROLE_SLOTS * HOP_BARRIER_BYTES;
     x.parts = x.next + ROLE_SLOTS * 4;
     x.results = x.parts + ROLE_SLOTS * x.values * parts_of(l) * 4;
+    g->order = GPU_WAITS_PREPARED;
     launch(&x);
     x.counter = gpu_zeroed(g, expr_const(p, 4 * ((int64_t)row_period(l) + 1)), true);
     return x;

@@ -40,7 +40,8 @@ bool role_shape(Long *l, uint32_t cluster);
 void role_room(Long *l);
 bool role_place(Long *l, uint32_t tenths);
 /* Launches; then barriers: n from this byte on, one behind the other, each passed by so many
- * arrivals, and all others that every way has, which is where all threads meet. */
+ * arrivals, and all others that every way has, which is where all threads meet and wait for the
+ * kernel in front. */
 Roles role_begin(Long *l);
 void role_init(const Roles *x, uint32_t at, uint32_t n, uint32_t count);
 void role_init_rest(const Roles *x);

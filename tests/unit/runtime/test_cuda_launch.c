@@ -217,18 +217,37 @@ static void crowding_facts(CodeResult *gpu, ExprPool *p, Expr batch, Arena *a) {
     gpu->kernels[1].grid[0] = expr_const(p, 1);
 }
 
+/* Blocks that have much to do where rows are MANY, of 132 that could run. */
+enum { MANY = 300, NEARLY_ALL = 126, LESS = 120 };
+
+static void dense_facts(CodeResult *gpu, ExprPool *p, Expr batch, Arena *a) {
+    waiting_facts(gpu, p, batch, a);
+    gpu->kernels[1].grid[0] = expr_const(p, NEARLY_ALL);
+}
+
+/* Each takes a multiprocessor's shared memory: no other fits beside it. */
+static void alone_facts(CodeResult *gpu, ExprPool *p, Expr batch, Arena *a) {
+    dense_facts(gpu, p, batch, a);
+    gpu->kernels[1].shared_bytes = 120 << 10;
+}
+
+static void sparse_facts(CodeResult *gpu, ExprPool *p, Expr batch, Arena *a) {
+    alone_facts(gpu, p, batch, a);
+    gpu->kernels[1].grid[0] = expr_const(p, LESS);
+}
+
 /* The first kernel may overlap with its caller's work where all kernels wait before they read, also
  * those behind it, which may start before that work has ended, too; not with copies of the run, and
  * not with few blocks that have much to do, which would crowd together. */
-static void check_overlap(bool crowds) {
-    Sample sample = sample_make_edited(true, false, crowds ? crowding_facts : waiting_facts);
+static void check_overlap(SampleEdit *facts, int64_t rows, bool overlaps) {
+    Sample sample = sample_make_edited(true, false, facts);
     char why[512] = "";
     graphc_plan *p = NULL;
     bool ok =
         graphc_plan_load_memory(sample.bytes, sample.size, NULL, &p, why, sizeof why) == GRAPHC_OK;
     graphc_session *s = CHECK(ok) ? fake_cuda_session(p, NULL) : NULL;
-    if (s && run(s, 3, 0) && CHECK(nseen == 3))
-        CHECK(seen[0].launch.dependent == !crowds && !seen[2].launch.dependent);
+    if (s && run(s, rows, 0) && CHECK(nseen == 3))
+        CHECK(seen[0].launch.dependent == overlaps && !seen[2].launch.dependent);
     if (s && run(s, 5, 1) && CHECK(nseen == 3)) CHECK(!seen[0].launch.dependent);
     graphc_session_destroy(s);
     graphc_plan_destroy(p);
@@ -423,8 +442,11 @@ TEST_MAIN {
     }
     graphc_session_destroy(s);
     check_captured(p);
-    check_overlap(false);
-    check_overlap(true);
+    check_overlap(waiting_facts, 3, true);
+    check_overlap(crowding_facts, 3, false);
+    check_overlap(dense_facts, MANY, false);
+    check_overlap(alone_facts, MANY, true);
+    check_overlap(sparse_facts, MANY, false);
     check_alone();
     check_choice();
     check_states();
