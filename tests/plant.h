@@ -69,6 +69,8 @@ static inline void plant(ExprPool *p, Kernel *k, KVal at, How how, double by) {
  * move. */
 static inline bool plant_fits(const Kernel *k, const KOp *o, How how) {
     if (how == UNMASKED && !o->mask) return false;
+    if (how == TIMES && k->ops[o->in[0]].op != K_konst && k->ops[o->in[1]].op != K_konst)
+        return false;
     return how != MOVED || o->op != K_kload || k->params[o->buf].dtype == DT_f32;
 }
 

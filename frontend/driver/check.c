@@ -157,6 +157,12 @@ static void find_kept(Check *c) {
                 writer[s->steps.v[i].bufs[k]] = i + 1;
             else if (!s->steps.v[i].prepare)
                 read[s->steps.v[i].bufs[k]] = true;
+    for (uint32_t b = 0; b < s->buffers.n;
+         b++) { /* of what a loop carries the next, in its place */
+        const uint32_t root = owner_of(s, b);
+        if (!s->buffers.v[b].holds && writer[root] && writer[root] < writer[b])
+            writer[root] = writer[b];
+    }
     c->kept = ARENA_ARRAY(c->arena, Kept, s->buffers.n + 1);
     for (uint32_t b = 0; b < s->buffers.n; b++) {
         if (!s->buffers.v[b].holds || !writer[b]) continue;

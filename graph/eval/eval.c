@@ -1,6 +1,7 @@
 /* The reference evaluator's driver: frames, control flow, binding, folding. */
 #include "graph/eval/eval_frame.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,21 +75,63 @@ static bool stack_result(Eval *e, const Control *c, const Stack *s, uint32_t k, 
     return true;
 }
 
-/* State of a running loop: `in` = cond, carried, captures for the body; `out` its results. */
+/* State of a running loop: `in` = cond, carried, captures for the body; `out` its results. With a
+ * watch the same iterations run beside them without roundings to half types, and `far` is how far
+ * each result has come from that, at the most. */
 typedef struct LoopRun {
     const Control *c;
     Tensor *in, *out;
+    Tensor *wide_in, *wide_out;
+    double *far; /* NULL: nothing is rounded, or nobody asks */
     Stack scanned;
 } LoopRun;
 
+static bool rounds(const Graph *g) {
+    for (Value v = 1; v < g->nodes.n; v++) {
+        const Node *n = graph_node(g, v);
+        if (dtype_is_float(n->type.dtype) && dtype_bytes(n->type.dtype) < 4) return true;
+        if (n->op != OP_loop && n->op != OP_if) continue;
+        if (rounds(n->attr.control->body[0])) return true;
+        if (n->op == OP_if && rounds(n->attr.control->body[1])) return true;
+    }
+    return false;
+}
+
+/* A loop that ends elsewhere without roundings may come to anything. */
+static bool wide_iteration(Eval *e, LoopRun *l) {
+    for (uint32_t i = 0; i < l->c->nresults && !eval_int(&l->wide_in[0], 0); i++)
+        l->far[i] = INFINITY;
+    e->round_halves = false;
+    bool ok = !eval_int(&l->wide_in[0], 0) || run_body(e, l->c->body[0], l->wide_in, l->wide_out);
+    e->round_halves = true;
+    return ok;
+}
+
+static bool compare_with_wide(Eval *e, LoopRun *l) {
+    for (uint32_t i = 0; i < l->c->nresults && eval_int(&l->wide_in[0], 0); i++)
+        if (!eval_farthest(e, l->c->results[i].dtype, &l->out[1 + i], &l->wide_out[1 + i],
+                           &l->far[i]))
+            return false;
+    return true;
+}
+
+static void carry_on(Eval *e, const Control *c, Tensor *in, Tensor *out) {
+    for (uint32_t i = 0; i <= c->ncarried; i++) {
+        eval_release(e, &in[i]);
+        in[i] = out[i];
+        out[i] = (Tensor){0};
+    }
+}
+
 static bool loop_iteration(Eval *e, LoopRun *l) {
     const Control *c = l->c;
+    if (l->far && !wide_iteration(e, l)) return false;
     if (!run_body(e, c->body[0], l->in, l->out)) return false;
-    for (uint32_t i = 0; i <= c->ncarried; i++) {
-        eval_release(e, &l->in[i]);
-        l->in[i] = l->out[i];
-        l->out[i] = (Tensor){0};
-    }
+    if (l->far && !compare_with_wide(e, l)) return false;
+    if (l->far && eval_int(&l->wide_in[0], 0)) carry_on(e, c, l->wide_in, l->wide_out);
+    for (uint32_t i = 0; l->far && i < c->nscanned; i++)
+        eval_release(e, &l->wide_out[1 + c->ncarried + i]);
+    carry_on(e, c, l->in, l->out);
     for (uint32_t i = 0; i < c->nscanned; i++) {
         if (!stack_push(e, &l->scanned, &l->out[1 + c->ncarried + i])) return false;
         l->out[1 + c->ncarried + i] = (Tensor){0};
@@ -114,20 +157,31 @@ static bool loop_run(Frame *f, Value v, LoopRun *l) {
     return true;
 }
 
+static bool far_alloc(Frame *f, Value v, const Control *c) {
+    const Eval *e = f->e;
+    if (!f->err || !e->round_halves || e->round || !rounds(c->body[0])) return true;
+    f->far[v] = calloc(c->nresults + 1, sizeof *f->far[v]);
+    return f->far[v] || eval_fail(f->e, D_NO_MEMORY, "not enough memory: %u results", c->nresults);
+}
+
 static bool eval_loop(Frame *f, Value v, const Node *n) {
     const Control *c = n->attr.control;
     LoopRun l = {.c = c};
-    uint32_t nin = n->nin - 1, nout = c->nresults + 1;
-    if (!results_alloc(f, v, c->nresults)) return false;
-    l.in = calloc(nin + nout, sizeof(Tensor));
-    if (!l.in) return eval_fail(f->e, D_NO_MEMORY, "not enough memory: %u values", nin + nout);
+    const uint32_t nin = n->nin - 1, nout = c->nresults + 1, all = 2 * (nin + nout);
+    if (!results_alloc(f, v, c->nresults) || !far_alloc(f, v, c)) return false;
+    l.in = calloc(all, sizeof(Tensor));
+    if (!l.in) return eval_fail(f->e, D_NO_MEMORY, "not enough memory: %u values", all);
     l.out = l.in + nin;
+    l.wide_in = l.out + nout;
+    l.wide_out = l.wide_in + nin;
+    l.far = f->far ? f->far[v] : NULL;
     for (uint32_t i = 0; i < nin; i++) {
-        l.in[i] = f->in[1 + i];
+        l.in[i] = l.wide_in[i] = f->in[1 + i];
         eval_retain(&l.in[i]);
+        eval_retain(&l.wide_in[i]);
     }
     bool ok = loop_run(f, v, &l);
-    for (uint32_t i = 0; i < nin + nout; i++) eval_release(f->e, &l.in[i]);
+    for (uint32_t i = 0; i < all; i++) eval_release(f->e, &l.in[i]);
     for (uint64_t i = 0; i < l.scanned.n; i++) eval_release(f->e, &l.scanned.v[i]);
     free(l.scanned.v);
     free(l.in);
@@ -221,7 +275,10 @@ static bool bound_errors(Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
     bool loose = f->watch->what[v] & EVAL_LOOSE;
     for (uint32_t i = 0; i < n->nin; i++) f->err_in[i] = f->err[n->in[i]];
-    return eval_error(f->e, f->g, n, f->in, f->err_in, &f->v[v], loose, &f->err[v]);
+    if (!eval_error(f->e, f->g, n, f->in, f->err_in, &f->v[v], loose, &f->err[v])) return false;
+    if (n->op == OP_proj && f->far[n->in[0]])
+        eval_widen(&f->err[v], f->far[n->in[0]][n->attr.axis.axis]);
+    return true;
 }
 
 /* Node v, whose operands are there. */
@@ -317,9 +374,10 @@ static bool frame_open(Frame *f, Eval *e, const Graph *g, const EvalWatch *watch
     if (watch) {
         f->err = calloc(n, sizeof *f->err);
         f->err_in = calloc(most + 1, sizeof *f->err_in);
+        f->far = calloc(n, sizeof *f->far);
     }
     if (!f->v || !f->tuple || !f->uses || !f->in || !f->state || !f->stack || !f->sizing ||
-        (watch && (!f->err || !f->err_in)))
+        (watch && (!f->err || !f->err_in || !f->far)))
         return eval_fail(e, D_NO_MEMORY, "not enough memory: %u values", n);
     return count_uses(f);
 }
@@ -335,6 +393,7 @@ static void frame_close(Frame *f) {
     free(f->sizing);
     free(f->err);
     free(f->err_in);
+    free(f->far);
 }
 
 static void frame_inputs(Frame *f, const Tensor *inputs) {

@@ -15,7 +15,9 @@
  *   up to 1.
  * - view, gather: the same elements of the operand's errors.
  * - position (argmax, argsort): as far as others are whose intervals overlap.
- * - loop, branch: one part in 2^13 of the largest: their bodies are not analysed.
+ * - loop, branch: one part in 2^13 of the largest: their bodies are not analysed. A loop that
+ *   rounds to half types also runs without: as far as those roundings took a result at the most,
+ *   and LOOP_SLACK times that, other roundings may take it that come of another order or width.
  *
  * An infinite error says that anything may come out: where an index is uncertain, at a pole. */
 #include "graph/eval/eval_error.h"
@@ -26,6 +28,7 @@
 
 #define SUM_SLACK     4.0
 #define CONTROL_ERROR 0x1p-13
+#define LOOP_SLACK    4.0
 
 static const double zero;
 
@@ -409,6 +412,34 @@ static bool control_error(Eval *e, const Graph *g, const Tensor *y, DType t, Ten
         if (at(out, i) > most) most = at(out, i);
     fill(out, CONTROL_ERROR * most);
     return true;
+}
+
+bool eval_farthest(Eval *e, DType t, const Tensor *x, const Tensor *y, double *far) {
+    Tensor a = {0}, b = {0};
+    if (!dtype_is_float(t)) return true;
+    if (x->rank != y->rank || memcmp(x->dim, y->dim, x->rank * sizeof *x->dim) != 0) {
+        *far = INFINITY;
+        return true;
+    }
+    bool ok = eval_make_contiguous(e, x, &a) && eval_make_contiguous(e, y, &b);
+    EvalScalar v[EVAL_CHUNK], w[EVAL_CHUNK];
+    for (int64_t i = 0, m, n = ok ? eval_numel(x) : 0; i < n; i += m) {
+        m = n - i < EVAL_CHUNK ? n - i : EVAL_CHUNK;
+        eval_load(&a, i, 1, m, v);
+        eval_load(&b, i, 1, m, w);
+        for (int64_t k = 0; k < m; k++) {
+            double d = fabs(v[k].f - w[k].f);
+            if (isfinite(d) && d > *far) *far = d;
+        }
+    }
+    eval_release(e, &a);
+    eval_release(e, &b);
+    return ok;
+}
+
+void eval_widen(Tensor *err, double far) {
+    double *x = (double *)(void *)err->to;
+    for (int64_t i = 0, n = err->data ? eval_numel(err) : 0; i < n; i++) x[i] += LOOP_SLACK * far;
 }
 
 /* A contraction's result in a half type is rounded once more, or not. */

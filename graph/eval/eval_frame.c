@@ -14,6 +14,10 @@ void frame_drop(Frame *f, Value v) {
     const Node *n = graph_node(f->g, v);
     eval_release(f->e, &f->v[v]);
     if (f->err) eval_release(f->e, &f->err[v]);
+    if (f->far) {
+        free(f->far[v]);
+        f->far[v] = NULL;
+    }
     if (!f->tuple[v]) return;
     for (uint32_t i = 0; i < n->attr.control->nresults; i++) eval_release(f->e, &f->tuple[v][i]);
     free(f->tuple[v]);

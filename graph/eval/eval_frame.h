@@ -17,6 +17,7 @@ typedef struct Frame {
     uint32_t nsizing, sized; /* ... of which so many are made */
     Tensor *in;              /* operands of the node at hand ... */
     Tensor *err, *err_in;    /* with a watch: bounds of errors, by value and of the operands */
+    double **far;            /* with a watch: how far roundings take a loop's results, by value */
     const EvalWatch *watch;
     const EvalOptions *opt; /* of the outermost graph, else NULL */
     uint32_t made, needed;  /* nodes */

@@ -62,6 +62,12 @@ bool eval_make_contiguous(Eval *e, const Tensor *x, Tensor *out);
 /* dst and src have the same dimensions; converts between storage types. */
 void eval_copy(Tensor *dst, const Tensor *src);
 
+/* `far` becomes at least the largest difference of x and y, infinite where they are not of one
+ * shape; of finite elements of a float type. */
+bool eval_farthest(Eval *e, DType t, const Tensor *x, const Tensor *y, double *far);
+/* A loop's bound of errors, if there is one, is widened by what its roundings do: `far`. */
+void eval_widen(Tensor *err, double far);
+
 /* n elements from element offset `at`, `stride` apart, as scalars (floats in .f). */
 void eval_load(const Tensor *t, int64_t at, int64_t stride, int64_t n, EvalScalar *out);
 void eval_store(Tensor *t, int64_t at, int64_t stride, int64_t n, const EvalScalar *v);

@@ -44,13 +44,15 @@ static bool covers(const Graph *g, const Kernel *k, const char *node) {
     return false;
 }
 
-/* The first op of the code that is of the node, else the first that is of none; 0: there is none */
-static KVal find(const Graph *g, const Kernel *k, const char *node, uint16_t op, How how) {
+/* The first op of the code that is of the node, else the first that is of none; 0: there is none.
+ * In a loop, whose kernels name values of its body: the first. */
+static KVal find(const Graph *g, const Kernel *k, const char *node, uint16_t op, How how,
+                 bool in_loop) {
     KVal of_none = 0;
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
         if (o->op != op || !plant_fits(k, o, how)) continue;
-        if (op == K_kload || op == K_kbind) return v; /* of the kernel */
+        if (op == K_kload || op == K_kbind || in_loop) return v; /* of the kernel */
         if (o->node && is_of(g, graph_node(g, o->node)->loc, node)) return v;
         if (!o->node && !of_none) of_none = v;
     }
@@ -58,10 +60,12 @@ static KVal find(const Graph *g, const Kernel *k, const char *node, uint16_t op,
 }
 
 static void plant_all(const Schedule *s, const char *node, uint16_t op, How how, double by) {
-    for (uint32_t i = 0; i < s->steps.n; i++) {
+    for (uint32_t i = 0, depth = 0; i < s->steps.n; i++) {
+        depth += s->steps.v[i].kind == STEP_loop_begin;
+        depth -= s->steps.v[i].kind == STEP_loop_end;
         Kernel *k = s->steps.v[i].kernel;
         if (!k || s->steps.v[i].prepare || !covers(s->graph, k, node)) continue;
-        const KVal at = find(s->graph, k, node, op, how);
+        const KVal at = find(s->graph, k, node, op, how, depth > 0);
         if (at) plant(s->graph->exprs, k, at, how, by);
     }
 }

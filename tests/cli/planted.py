@@ -64,6 +64,32 @@ node("pool", "MaxPool", z, kernel_shape=[2, 2], strides=[2, 2], out=T.FLOAT)
 graph = h.make_graph(nodes, "faults", inputs, outputs, inits)
 onnx.save(onnx.shape_inference.infer_shapes(h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=9)), "model.onnx")
 
+
+
+def steps(kind, name):
+    """300 steps that round what they carry: right, though the roundings' errors add up."""
+    value = lambda n, *shape: h.make_tensor_value_info(n, kind, shape)
+    consts = [h.make_tensor("w", kind, (16, 16), f32(256) / 4), h.make_tensor("keep", kind, (), [0.97])]
+    body = [h.make_node("MatMul", ["s", "w"], ["m"], name="turn"), h.make_node("Add", ["m", "a"], ["p"], name="shift"),
+            h.make_node("Tanh", ["p"], ["t"], name="squash"), h.make_node("Identity", ["t"], ["o"]),
+            h.make_node("Mul", ["l", "keep"], ["k"], name="leak"), h.make_node("Add", ["k", "t"], ["n"], name="gather")]
+    body = h.make_graph(body, "body", [value("s", 4, 16), value("l", 4, 16), value("a", 4, 16)],
+                        [value("t", 4, 16), value("n", 4, 16), value("o", 4, 16)])
+    scan = h.make_node("Scan", ["s0", "l0", "x"], ["last", "sum", "all"], num_scan_inputs=1, body=body, name="steps")
+    g = h.make_graph([scan], "g", [value("s0", 4, 16), value("l0", 4, 16), value("x", 300, 4, 16)],
+                     [value("last", 4, 16), value("sum", 4, 16), value("all", 300, 4, 16)], consts)
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 21)], ir_version=10), name)
+
+
+steps(T.FLOAT16, "steps_f16.onnx"), steps(T.BFLOAT16, "steps_bf16.onnx")
+# what it is, node, op, how, by; in the steps: the first op of that kind
+IN_STEPS = [
+    ("a product left out of a state", "steps", "add", "left_out", 1),
+    ("a product subtracted from a state", "steps", "add", "becomes", "sub"),
+    ("a leak 1 % off", "steps", "mul", "times", 0.99),
+    ("wrong activation of a state", "steps", "tanh", "becomes", "sigmoid"),
+    ("activation of a state left out", "steps", "tanh", "left_out", 0),
+]
 # what it is, node, op, how, by
 FAULTS = [
     ("residual left out", "residual", "add", "left_out", 0),
@@ -99,25 +125,27 @@ FAULTS = [
 ]
 
 
-def verify(fault):
+def verify(fault, model="model.onnx"):
     env = dict(os.environ, GRAPHC_FAULT=fault) if fault else os.environ
-    p = subprocess.run([planted, "verify", "model.onnx"], capture_output=True, text=True, timeout=200, env=env)
+    p = subprocess.run([planted, "verify", model], capture_output=True, text=True, timeout=200, env=env)
     return p.returncode, p.stdout, p.stderr
 
 
 failures = 0
-status, out, err = verify(None)
-if status:
-    sys.exit(f"FAILED: exit {status} without a fault\n{out}{err}")
-for name, at, op, how, by in FAULTS:
+for model in "model.onnx", "steps_f16.onnx", "steps_bf16.onnx":
+    status, out, err = verify(None, model)
+    if status:
+        sys.exit(f"FAILED: exit {status} without a fault in {model}\n{out}{err}")
+ALL = [(*f, "model.onnx") for f in FAULTS] + [(*f, f"steps_{kind}.onnx") for kind in ("f16", "bf16") for f in IN_STEPS]
+for name, at, op, how, by, model in ALL:
     if len(sys.argv) > 2 and sys.argv[2] not in name:
         continue
-    status, out, err = verify(f"{at} {op} {how} {by}")
+    status, out, err = verify(f"{at} {op} {how} {by}", model)
     said = re.search(r'first bad node: node \d+ "(\w+)"', out)
     ok = status == 1 and said and said[1] == at
     failures += not ok
     if not ok or "-v" in sys.argv:
         print(f"{'ok' if ok else 'FAILED'} {name} in {at}: exit {status}, named {said and said[0]}")
         print("" if ok else out[-1200:] + err[-600:])
-print(f"{len(FAULTS) - failures} of {len(FAULTS)} planted faults are found, and their nodes named")
+print(f"{len(ALL) - failures} of {len(ALL)} planted faults are found, and their nodes named")
 sys.exit(failures != 0)
