@@ -259,6 +259,8 @@ graphc_script(models/verify full 1200 ${python} tests/models/verify.py $<TARGET_
   unet mobilenet_v3_large llama_small --form f32 bf16 f16 half bfloat dynamic)
 graphc_script(models/verify/qdq full 600 ${python} tests/models/verify.py $<TARGET_FILE:graphc_cli>
   mobilenet_v3_large llama_small --form qdq)
+graphc_script(models/verify/qoperator full 600 ${python} tests/models/verify.py $<TARGET_FILE:graphc_cli>
+  unet --form qoperator)
 graphc_script(models/cache_state full 600 ${python} tests/models/cache_state.py $<TARGET_FILE:graphc_cli>
   $<TARGET_FILE:graphc>)
 graphc_script(models/readme full 600 ${python} tests/models/readme.py $<TARGET_FILE:graphc_cli>)
