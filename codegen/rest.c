@@ -11,7 +11,7 @@
 #endif
 
 /* Smaller ones come and go by the thousand in an evaluation, and the system zeroes each map. */
-enum { LARGE_BLOCK = 1 << 20, HEAP_TOP = 1 << 22 };
+enum { LARGE_BLOCK = 1 << 18, HEAP_TOP = 1 << 20 };
 
 /* Of the library or program that holds `ctx`; never what is written when loading. */
 static int rest_segments(struct dl_phdr_info *info, size_t size, void *ctx) {
