@@ -19,6 +19,9 @@ import ml_dtypes, numpy as np
 import onnx, onnxruntime
 from onnx import TensorProto as T, helper as h, numpy_helper
 
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import forks
+
 graphc, only = os.path.abspath(sys.argv[1]), None
 cuda = "--device" in sys.argv
 units = cuda or "--units" in sys.argv
@@ -177,7 +180,7 @@ def expected(c, x):
 
 def run(plan, folder, *args):
     out = f"{folder}/out"
-    p = subprocess.run([graphc, "run", plan, *(["--device", "cuda"] if cuda else []), *(a for f in os.listdir(folder) if f.endswith(".npy") for a in ("--input", f"{f[:-4]}={folder}/{f}")), "--output-dir", out, *args], capture_output=True, text=True)
+    p = forks.run([graphc, "run", plan, *(["--device", "cuda"] if cuda else []), *(a for f in os.listdir(folder) if f.endswith(".npy") for a in ("--input", f"{f[:-4]}={folder}/{f}")), "--output-dir", out, *args])
     if p.returncode:
         raise RuntimeError(p.stderr)
     return np.load(f"{out}/y.npy")
@@ -200,11 +203,11 @@ def check(c, folder):
     for name, v in inputs.items():
         np.save(f"{folder}/{name}.npy", v)
     plan, target = f"{folder}/m.plan", "sm_90a" if units else "cpu"
-    p = subprocess.run([graphc, f"{folder}/m.onnx", "-o", plan, "--target", target, "--dump-ir", f"{folder}/ir"], capture_output=True, text=True)
+    p = forks.run([graphc, f"{folder}/m.onnx", "-o", plan, "--target", target, "--dump-ir", f"{folder}/ir"])
     if p.returncode:
         return p.stderr
     if units:
-        why = subprocess.run([graphc, "explain", plan], capture_output=True, text=True).stdout
+        why = forks.run([graphc, "explain", plan]).stdout
         are, should = "tensor cores, tiles" in why, c.units
     else:
         are, should = " quads " in open(f"{folder}/ir/post-fusion.kir").read(), c.bytes
