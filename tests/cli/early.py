@@ -49,6 +49,15 @@ def long_rows(rows, n):
     return h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=10)
 
 
+def convolutions(size):
+    """Two of 3 x 3 windows."""
+    w = np.random.default_rng(0).standard_normal((64, 64, 3, 3)).astype(np.float16)
+    value = lambda name: h.make_tensor_value_info(name, T.FLOAT16, [8, 64, size, size])
+    nodes = [h.make_node("Conv", [x, "w"], [y], pads=[1] * 4) for x, y in (("x", "y"), ("y", "z"))]
+    g = h.make_graph(nodes, "g", [value("x")], [value("z")], [h.make_tensor("w", T.FLOAT16, w.shape, w.tobytes(), raw=True)])
+    return h.make_model(g, opset_imports=[h.make_opsetid("", 20)], ir_version=10)
+
+
 GROWS = ["--state", "pk=ak", "--state", "pv=av", "--dim", "past=0..4095"]
 
 
@@ -79,6 +88,7 @@ def main():
              ("weights of few tiles", product(16, 2048, 2048), "tem_1_*.ptx", apart),
              ("tiles shared by the blocks of a cluster", product(16, 8192, 2048), "tem_1_*.ptx", apart),
              ("columns of one row", product(1, 2048, 2048), "tem_1_*.ptx", first),
+             ("windows of several waves", convolutions(128), "tem_*conv*.ptx", none),
              ("a cache", cache(8, 64), "poi_*concat*.ptx", first),
              ("keys that were there before the run", decoding(8, 4, 64), "tem_*attention*.ptx", both, *GROWS),
              ("keys that the run stores again", decoding(8, 4, 64), "tem_*attention*.ptx", none)]

@@ -173,11 +173,13 @@ static void count_tiles(Gemm *x) {
     Expr rows = expr_ceildiv(p, x->p->m, expr_const(p, x->tile->m * twins));
     Expr cols = expr_ceildiv(p, x->p->n, expr_const(p, x->cols));
     Expr all = expr_mul(p, expr_mul(p, rows, cols), x->p->batch);
-    x->dependent = usual_blocks(x) <= x->g->m->processors;
+    /* Of several waves, convolutions alone gain by an early start. */
+    const bool one_wave = usual_blocks(x) <= x->g->m->processors;
+    x->dependent = one_wave || x->p->windowed;
     x->g->j->dependent = x->dependent;
     /* Twins fetch for each other. Blocks that share a convolution's sums gain nothing (6.43
      * and 6.80 us). */
-    x->early = x->dependent && x->p->parts == 1 && !x->p->twin;
+    x->early = one_wave && x->p->parts == 1 && !x->p->twin;
     x->early = x->early && (x->p->splits == 1 || !x->p->windowed);
     for (uint32_t s = 0; s < x->d->nacc; s++) x->early &= x->g->j->stable[x->p->b[s].mat[0].buf];
     x->g->order = GPU_OWN_ORDER;
