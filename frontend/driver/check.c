@@ -157,8 +157,8 @@ static void find_kept(Check *c) {
                 writer[s->steps.v[i].bufs[k]] = i + 1;
             else if (!s->steps.v[i].prepare)
                 read[s->steps.v[i].bufs[k]] = true;
-    for (uint32_t b = 0; b < s->buffers.n;
-         b++) { /* of what a loop carries the next, in its place */
+    /* What a loop carries is written last by the step that leaves the next in its place. */
+    for (uint32_t b = 0; b < s->buffers.n; b++) {
         const uint32_t root = owner_of(s, b);
         if (!s->buffers.v[b].holds && writer[root] && writer[root] < writer[b])
             writer[root] = writer[b];
