@@ -158,7 +158,10 @@ def made(form, path, folder):
     """In a process of its own: what this one takes would count as graphc's."""
     if not FORMS[form][1]:
         return path
-    p = subprocess.run([sys.executable, __file__, "--make", form, path, folder], stdout=subprocess.PIPE, text=True, check=True)
+    p = subprocess.run([sys.executable, __file__, "--make", form, path, folder], stdout=subprocess.PIPE, text=True)
+    if p.returncode < 0:
+        raise Skipped(f"the tool, or onnxruntime at loading what it made, ends by signal {-p.returncode}")
+    p.check_returncode()
     if p.stdout.strip():
         raise Skipped(p.stdout.strip().splitlines()[-1])
     return f"{folder}/{form}.onnx"
