@@ -247,6 +247,7 @@ graphc_script(cli/fetch full 900 ${python} tests/cli/install.py --fetch ${PROJEC
 graphc_script(cli/release full 300 tests/release ${PROJECT_BINARY_DIR}/release ${PROJECT_BINARY_DIR})
 graphc_script(cli/contributing full 1800 ${python} tests/cli/contributing.py ${PROJECT_BINARY_DIR}/contributing)
 graphc_script(cli/static full 900 ${python} tests/cli/install.py --static ${PROJECT_SOURCE_DIR})
+set_tests_properties(cli/static PROPERTIES DEPENDS cli/fetch) # of which a compiler cache remembers most
 graphc_script(models/claims full 900 ${python} tests/models/claims.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/tensor_cores_small quick 120 ${python} tests/models/tensor_cores_small.py $<TARGET_FILE:graphc_cli>)
 graphc_script(models/tensor_cores full 600 ${python} tests/models/tensor_cores.py $<TARGET_FILE:graphc_cli>)
@@ -275,7 +276,7 @@ graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graph
 set(costs oracle/all 240 conformance_sm_90a 120 conformance 80 models 70 dtypes 40 dtypes_sm_90a 45
   fuzz/graphs 75 fuzz/table 60 oracle/quantised/units 40 models/tensor_cores 85 models/claims 50
   fuzz/wild 22 cli/planted 17 cli/install 8
-  models/explain 45 cli/fetch 70 cli/contributing 65 models/verify 60 oracle/attention_gradients 50 cli/static 45 cli/documents 30
+  models/explain 45 cli/fetch 70 cli/contributing 65 models/verify 60 oracle/attention_gradients 50 cli/static 13 cli/documents 30
   train/loop 25 unit/test_templates/all 20 conformance_grad 18 cli/bounds 15 train/page 12 conformance_eval 10 unit/test_templates 7
   conformance_eval/some 7 fuzz/attention 6 fuzz/mlp 5 fuzz/conv 5 oracle/some 6 cli/errors 6 cli/bounds/some 6 train/loop/some 6
   train/phases 5 models/prepared 6 models/tensor_cores_small 5 fuzz/corpus 5 cli/verify 5 train/api 4 train/mistaken 4 train/data 4
