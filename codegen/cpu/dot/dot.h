@@ -45,6 +45,7 @@
 #define DOT_MAX_NV     3
 #define DOT_MADE       8  /* steps of k that are unrolled where the right operand is made */
 #define DOT_TILE_APART 16 /* elements between tiles of a copied left operand */
+#define DOT_LINE       64 /* bytes of a line of the cache */
 
 /* Several axes walked as one, the last fastest. */
 typedef struct DotGroup {
@@ -171,6 +172,8 @@ uint32_t dot_group_rows(const Dot *d);
 /* dot_operand.c */
 void dot_analyse_a(Dot *d);
 void dot_fill_table(Dot *d, LLVMValueRef rows);
+/* Rows of M follow each other in memory as they are: all of a tile's are one run. */
+bool dot_rows_follow(Dot *d);
 /* Computes one run into `slot`, for the bound row and outer contracted axes. */
 void dot_pack_run(Dot *d, LLVMValueRef slot);
 /* Row of the right operand with which a run begins. */
@@ -213,11 +216,19 @@ typedef struct DotTurn {
     LLVMValueRef at, of;
 } DotTurn;
 
-/* What it asks for while right operand i is walked, `rows` rows whose columns from d->n0 on begin
- * at `start`: what lies behind them. */
-DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, Expr rows, DotTurn turn);
+/* While it walks right operand i: */
+typedef struct DotWalk {
+    LLVMValueRef start; /* of `rows` rows, at their columns from d->n0 on */
+    Expr rows;
+    DotTurn turn;
+    LLVMValueRef left; /* where the next tile's rows of the left operand begin; NULL: not one run */
+} DotWalk;
+
+/* ... it asks for what lies behind them, or the next tile's rows. */
+DotAhead dot_ahead(Dot *d, uint32_t i, const DotWalk *w);
 void dot_ask(Dot *d, DotAhead *a); /* at each step of k */
 void dot_ask_line(Dot *d, LLVMValueRef at);
+void dot_ask_result(Dot *d, uint32_t buf, Expr index); /* into the first cache */
 /* ... and into the first cache nv vectors some rows behind `row` of right operand i. */
 void dot_ask_near(Dot *d, const DotAhead *a, uint32_t i, LLVMValueRef row, uint32_t nv);
 

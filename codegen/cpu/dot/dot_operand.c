@@ -148,6 +148,14 @@ void dot_analyse_a(Dot *d) {
     }
 }
 
+bool dot_rows_follow(Dot *d) {
+    Expr stride = 0;
+    if (!d->direct || d->guarded || !expr_is_value(d->p, d->nruns, 1)) return false;
+    return expr_is_value(d->p, d->step, 1) &&
+           dot_uniform_stride(d, &d->m, d->k->ops[d->a].index, &stride) == d->m.n &&
+           stride == d->kk.size;
+}
+
 Expr dot_run_row(Dot *d, Expr run) {
     ExprPool *p = d->p;
     Expr inner = expr_const(p, 1), row = expr_const(p, 0);

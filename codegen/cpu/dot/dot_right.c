@@ -2,6 +2,7 @@
  * for ahead. */
 #include "codegen/cpu/dot/dot.h"
 #include "codegen/emit/shuffle.h"
+#include <string.h>
 
 /* True when columns end on a vector boundary in every sub-panel: nothing beyond is read. */
 static bool columns_even(Dot *d, uint32_t lanes) {
@@ -226,11 +227,17 @@ void dot_copy_panel(Dot *d, uint32_t i) {
  * and the others, which find it in the cache, leave memory idle. So each of the first micro-kernels
  * of a panel asks for a share of the panel behind it, a line or less at every step of k. Panels lie
  * one behind the other, and work items walk them in that order; what is asked for behind the last
- * one is of no use, and no harm. Where a panel is not walked in slices, which stay in the first
- * cache, each micro-kernel asks for the rows that it comes to next, too. */
+ * one is of no use, and no harm. The other micro-kernels ask for the left operand's rows of the
+ * tile that comes next, where rows lie side by side. Where a panel is not walked in slices, which
+ * stay in the first cache, each micro-kernel asks for the rows that it comes to next, too. */
 
-enum { LINE_BYTES = 64, SHARES_MOST = 12, TILES_LEAST = 2, TILES_MANY = 64, CACHE_BYTES = 1 << 19 };
-enum { INTO_L2 = 2, INTO_L1 = 3, NEAR_ROWS = 8 }; /* llvm.prefetch's localities; ... */
+enum { SHARES_MOST = 12, TILES_LEAST = 2, TILES_MANY = 64, CACHE_BYTES = 1 << 19 };
+enum {
+    INTO_L2 = 2,
+    INTO_L1 = 3,
+    NEAR_ROWS = 8,
+    NEAR_TILES = 32
+}; /* llvm.prefetch's localities; ... */
 
 static uint32_t rows_per_step(const Dot *d) {
     return d->pairs ? 2 : dot_group_rows(d);
@@ -277,28 +284,50 @@ static Expr into_panel(Dot *d, uint32_t i) {
     return expr_muli(d->p, expr_mod(d->p, d->n0, expr_const(d->p, DOT_PANEL)), bytes);
 }
 
-DotAhead dot_ahead(Dot *d, uint32_t i, LLVMValueRef start, Expr size, DotTurn turn) {
-    if (!looks_ahead(d, i)) return (DotAhead){0};
+/* Dumped code tells by names what is asked for. */
+static LLVMValueRef named(LLVMValueRef at, const char *name) {
+    LLVMSetValueName2(at, name, strlen(name));
+    return at;
+}
+
+/* Where the next tile's rows begin, of a tile that asks for them; NULL: they are not one run, or
+ * there is one tile. */
+static LLVMValueRef rows_ahead(Dot *d, const DotWalk *w) {
+    int64_t fewest, most;
+    tiles_of_span(d, &fewest, &most);
+    return w->left && most >= TILES_LEAST ? named(w->left, "rows") : NULL;
+}
+
+/* Many tiles read a panel over and over: its rows are near. */
+static bool asks_near(Dot *d, Expr size) {
+    const Expr tiles = expr_mul(d->p, d->block, d->span);
+    return (d->t->wino || size == d->kk.size) && expr_hint(d->p, tiles) <= NEAR_TILES;
+}
+
+DotAhead dot_ahead(Dot *d, uint32_t i, const DotWalk *w) {
     Emit *e = d->e;
     ExprPool *p = d->p;
     const uint32_t rows = rows_per_step(d);
+    LLVMValueRef left = rows_ahead(d, w);
+    const LLVMValueRef of_left = emit_i64(e, (int64_t)(DOT_ROWS * dtype_bytes(d->left) * rows));
+    if (!looks_ahead(d, i)) return (DotAhead){left, left ? of_left : NULL, 1, false};
     const uint32_t step = DOT_PANEL * memory_bytes(d, i) * rows, lines = lines_a_step(d);
-    Expr steps = expr_ceildiv(p, size, expr_const(p, rows));
-    LLVMValueRef most[2] = {turn.of, emit_i64(e, SHARES_MOST)};
+    Expr steps = expr_ceildiv(p, w->rows, expr_const(p, rows));
+    LLVMValueRef most[2] = {w->turn.of, emit_i64(e, SHARES_MOST)};
     LLVMValueRef shares = emit_intrinsic(e, "llvm.smin", e->i64, most, 2);
     LLVMValueRef pace = LLVMBuildUDiv(e->b, emit_i64(e, step), shares, "");
-    LLVMValueRef asks = LLVMBuildICmp(e->b, LLVMIntSLT, turn.at, shares, "");
-    LLVMValueRef fits = LLVMBuildICmp(e->b, LLVMIntSLE, pace, emit_i64(e, lines * LINE_BYTES), "");
+    LLVMValueRef asks = LLVMBuildICmp(e->b, LLVMIntSLT, w->turn.at, shares, "");
+    LLVMValueRef fits = LLVMBuildICmp(e->b, LLVMIntSLE, pace, emit_i64(e, lines * DOT_LINE), "");
     asks = LLVMBuildAnd(e->b, asks, fits, "");
-    Expr behind = size == d->kk.size ? rows_of_panel(d) : expr_muli(p, steps, rows);
+    Expr behind = w->rows == d->kk.size ? rows_of_panel(d) : expr_muli(p, steps, rows);
     behind = expr_muli(p, behind, (int64_t)DOT_PANEL * memory_bytes(d, i));
     behind = expr_sub(p, behind, into_panel(d, i));
-    LLVMValueRef share = LLVMBuildMul(e->b, turn.at, emit_expr(e, steps), "");
+    LLVMValueRef share = LLVMBuildMul(e->b, w->turn.at, emit_expr(e, steps), "");
     share = LLVMBuildAdd(e->b, emit_expr(e, behind), LLVMBuildMul(e->b, share, pace, ""), "");
-    LLVMValueRef none = emit_i64(e, 0);
-    return (DotAhead){emit_gep(e, e->i8, start, LLVMBuildSelect(e->b, asks, share, none, "")),
-                      LLVMBuildSelect(e->b, asks, pace, none, ""), lines,
-                      d->t->wino || size == d->kk.size};
+    share = named(emit_gep(e, e->i8, w->start, share), "panel");
+    LLVMValueRef other = left ? left : w->start, by = left ? of_left : emit_i64(e, 0);
+    return (DotAhead){LLVMBuildSelect(e->b, asks, share, other, ""),
+                      LLVMBuildSelect(e->b, asks, pace, by, ""), lines, asks_near(d, w->rows)};
 }
 
 static void prefetch(Emit *e, LLVMValueRef at, uint32_t level) {
@@ -311,11 +340,15 @@ void dot_ask_line(Dot *d, LLVMValueRef at) {
     prefetch(d->e, at, INTO_L2);
 }
 
+void dot_ask_result(Dot *d, uint32_t buf, Expr index) {
+    prefetch(d->e, named(emit_address(d->e, buf, index), "result"), INTO_L1);
+}
+
 void dot_ask(Dot *d, DotAhead *a) {
     Emit *e = d->e;
     if (!a->at) return;
     for (uint32_t i = 0; i < a->lines; i++)
-        dot_ask_line(d, emit_gep(e, e->i8, a->at, emit_i64(e, i * LINE_BYTES)));
+        dot_ask_line(d, emit_gep(e, e->i8, a->at, emit_i64(e, i * DOT_LINE)));
     a->at = emit_gep(e, e->i8, a->at, a->pace);
 }
 
@@ -323,6 +356,6 @@ void dot_ask_near(Dot *d, const DotAhead *a, uint32_t i, LLVMValueRef row, uint3
     Emit *e = d->e;
     if (!a->at || !a->near) return;
     const uint32_t bytes = memory_bytes(d, i), on = NEAR_ROWS * DOT_PANEL * bytes;
-    for (uint32_t at = 0; at < nv * d->lanes * bytes; at += LINE_BYTES)
-        prefetch(e, emit_gep(e, e->i8, row, emit_i64(e, on + at)), INTO_L1);
+    for (uint32_t at = 0; at < nv * d->lanes * bytes; at += DOT_LINE)
+        prefetch(e, named(emit_gep(e, e->i8, row, emit_i64(e, on + at)), "near"), INTO_L1);
 }

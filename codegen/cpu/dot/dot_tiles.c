@@ -52,6 +52,43 @@ static void bind_vector(Dot *d, const Tile *t, uint32_t j) {
     dot_bind_columns(d, expr_addi(d->p, d->n0, (int64_t)(j * d->lanes)), t->mask[j]);
 }
 
+/* A load or store of neighbouring columns, whose place is known without reading anything. */
+static bool is_of_tile(Dot *d, KVal v) {
+    const KOp *o = &d->k->ops[v];
+    Expr stride = 0;
+    if ((o->op != K_kload && o->op != K_kstore) || d->e->domains[v] & d->t->k) return false;
+    if (!(d->e->domains[v] & d->t->n) || !(d->e->domains[v] & d->t->m)) return false;
+    for (KVal b = 1; b < d->k->nops; b++)
+        if (d->k->ops[b].op == K_kbind && expr_uses(d->p, o->index, d->k->ops[b].sym)) return false;
+    return dot_uniform_stride(d, &d->n, o->index, &stride) > 0 && expr_is_value(d->p, stride, 1);
+}
+
+/* Lines that vector j of a bound row is stored to and computed from. */
+static void ask_for_vector(Dot *d, uint32_t j) {
+    for (KVal v = 1; v < d->k->nops; v++) {
+        const KOp *o = &d->k->ops[v];
+        const size_t into = j * d->lanes * dtype_bytes((DType)o->dtype);
+        if (is_of_tile(d, v) && into % DOT_LINE == 0) dot_ask_result(d, o->buf, o->index);
+    }
+}
+
+/* What a tile's results are stored to, and what they are computed from beside its sums, comes
+ * while the sums are made. Parts of tiles are too short for that. */
+static void ask_for_results(Dot *d, const Tile *t, const Micro *m) {
+    if (m->of || 2 * m->rows <= d->mr || t->slice || t->finish || d->wino.to) return;
+    for (uint32_t j = 0; j < m->nv; j++) {
+        emit_push(d->e);
+        bind_vector(d, t, j);
+        for (uint32_t r = 0; r < m->rows; r++) {
+            emit_push(d->e);
+            dot_bind(d, &d->m, expr_addi(d->p, t->base, r));
+            ask_for_vector(d, j);
+            emit_pop(d->e);
+        }
+        emit_pop(d->e);
+    }
+}
+
 static void epilogue_registers(Dot *d, const Tile *t, const Micro *m) {
     for (uint32_t j = 0; j < m->nv; j++) {
         emit_push(d->e);
@@ -116,6 +153,7 @@ static void tile_of_rows(Dot *d, const Tile *t, uint32_t rows) {
         if (rows > 1) m.ahead = t->ahead[i]; /* a single one loads as often as it multiplies */
         if (d->wino.to || d->tile[i]) m.tile = tile_place(d, i, tile_sums(d, t), 0);
         m.nacc = rows * t->nv;
+        ask_for_results(d, t, &m);
         if (t->slice) {
             micro_slice(d, &m, t->slice);
             continue;
@@ -196,6 +234,16 @@ static void tile_any(Dot *d, const Tile *t, uint32_t counts) {
     if (!d->in_registers && !d->wino.to && !t->slice) epilogue_memory(d, t);
 }
 
+/* Where the rows of the left operand begin that lie behind the tile's; NULL: there is no such
+ * place. */
+static LLVMValueRef next_left(Dot *d, const Tile *t) {
+    Emit *e = d->e;
+    if (d->scaled.size || !dot_rows_follow(d)) return NULL;
+    LLVMValueRef first = emit_load(e, e->ptr, emit_gep(e, e->ptr, d->table, t->entry), 8);
+    LLVMValueRef size = LLVMBuildMul(e->b, t->rows, emit_expr(e, d->kk.size), "");
+    return emit_gep(e, emit_mem_type(e, d->left), first, size);
+}
+
 /* Rows [row, row + t->rows), counted from the block's first row. */
 static void tile_at(Dot *d, Tile *t, LLVMValueRef row, uint32_t counts) {
     Emit *e = d->e;
@@ -207,7 +255,8 @@ static void tile_at(Dot *d, Tile *t, LLVMValueRef row, uint32_t counts) {
         LLVMValueRef from = t->b[i];
         if (t->slice) from = dot_b_row(d, &d->b[i], from, dot_slice_row(d, t->slice));
         const Expr rows = t->slice ? dot_slice_rows(d, t->slice) : d->kk.size;
-        t->ahead[i] = t->finish ? (DotAhead){0} : dot_ahead(d, i, from, rows, t->turn);
+        const DotWalk w = {from, rows, t->turn, i || t->slice ? NULL : next_left(d, t)};
+        t->ahead[i] = t->finish ? (DotAhead){0} : dot_ahead(d, i, &w);
     }
     tile_any(d, t, counts);
 }
