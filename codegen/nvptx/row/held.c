@@ -25,32 +25,6 @@ enum {
     MOST_THREADS = 2048,
 };
 
-/* An access of its own for every row: what all rows read alike comes from caches, and what a fold
- * inside of the row walks is not read once. */
-static bool is_own(const Gpu *g, uint32_t axes, KVal v) {
-    uint32_t dom = g->rows->dom[v];
-    return g->k->ops[v].op == K_kload && g->rows->need[v] && dom & axes && dom & g->rows->par &&
-           !(dom & ~(axes | g->rows->par));
-}
-
-static uint32_t row_loads(const Gpu *g, uint32_t axes) {
-    uint32_t n = 0;
-    for (KVal v = 1; v < g->k->nops; v++) n += is_own(g, axes, v);
-    return n;
-}
-
-/* What all rows read alike is more than a row reads of its own: half as many threads a row, with
- * two vectors each, meet in fewer steps (layernorm over 128: 65.4 us, not 66.3; rmsnorm with
- * residual, which reads two rows and one weight, 130.5, not 128.4). */
-static bool shares_most(const Gpu *g, uint32_t axes) {
-    uint32_t n = 0;
-    for (KVal v = 1; v < g->k->nops; v++) {
-        uint32_t dom = g->rows->dom[v];
-        n += g->k->ops[v].op == K_kload && g->rows->need[v] && dom & axes && !(dom & g->rows->par);
-    }
-    return n > row_loads(g, axes);
-}
-
 /* Threads idle in the last round, in parts of the whole. */
 static double waste(int64_t vectors, uint32_t team, uint32_t pieces) {
     return 1 - (double)vectors / ((double)team * pieces);
@@ -79,7 +53,7 @@ static bool is_busy(const RowPlan *r, int64_t rows, uint32_t team) {
  * not 71.9; rows of two operands, which ask for enough all the same, gain where more idle in larger
  * blocks: with residual over 5120 129.5, not 156.4). */
 static void choose_even(RowPlan *r, int64_t vectors, int64_t rows) {
-    bool two = row_loads(r->team.g, r->axes) > 1;
+    bool two = row_loads(r) > 1;
     double idle = waste(vectors, r->team.size, r->pieces);
     if ((two && r->team.size < MOST_EVEN) || idle <= (two && r->team.size < LARGE ? 0.3 : 0.125))
         return;
@@ -91,11 +65,14 @@ static void choose_even(RowPlan *r, int64_t vectors, int64_t rows) {
         }
 }
 
-/* The smallest team that holds the row with few vectors each, a larger one while rows are few. */
+/* The smallest team that holds the row with few vectors each, a larger one while rows are few.
+ * Where what all rows read alike is most, half as many threads a row, with two vectors each, meet
+ * in fewer steps (layernorm over 128: 65.4 us, not 66.3; rmsnorm with residual, which reads two
+ * rows and one weight, 130.5, not 128.4). */
 static bool choose_team(RowPlan *r, int64_t vectors, uint32_t most, int64_t rows) {
     uint32_t best = 0;
     if (is_even(r, vectors)) {
-        r->pieces = shares_most(r->team.g, r->axes) && vectors >= 2 * LEAST_TEAM ? 2 : 1;
+        r->pieces = row_shares_most(r) && vectors >= 2 * LEAST_TEAM ? 2 : 1;
         r->team.size = (uint32_t)vectors / r->pieces;
         return true;
     }
@@ -127,11 +104,11 @@ bool row_hold(RowPlan *r) {
     }
     if (g->k->serial || g->j->shrink || !expr_is_const(e->exprs, row_vectors(r, r->axes), &vectors))
         return false;
-    uint32_t most = row_stores_points(r) || row_loads(g, r->axes) > 1 ? BLOCK_PIECES : FREE_PIECES;
+    uint32_t most = row_stores_points(r) || row_loads(r) > 1 ? BLOCK_PIECES : FREE_PIECES;
     if (e->lanes == 1) most = ROW_MAX_PIECES;
     int64_t rows = gpu_hint(e, gpu_points(e, g->k, g->rows->par));
     if (choose_team(r, vectors, most, rows)) return true;
-    if (row_loads(g, r->axes) == 1 && choose_team(r, vectors, FREE_PIECES, rows)) return true;
+    if (row_loads(r) == 1 && choose_team(r, vectors, FREE_PIECES, rows)) return true;
     return choose_team(r, vectors, ROW_MAX_PIECES, rows) && r->pieces * e->lanes <= HELD_VALUES;
 }
 
@@ -147,7 +124,7 @@ uint32_t row_traffic(const RowPlan *r) {
     uint32_t bytes = 0;
     for (KVal v = 1; v < g->k->nops; v++) {
         bool stored = g->k->ops[v].op == K_kstore && g->rows->dom[v] & r->axes;
-        if (stored || is_own(g, r->axes, v)) bytes += row_bytes(g, v);
+        if (stored || row_is_own(r, v)) bytes += row_bytes(g, v);
     }
     return bytes * (uint32_t)expr_value(g->e->exprs, row_vectors(r, r->axes)) * g->e->lanes;
 }
@@ -158,14 +135,18 @@ void row_occupy(const RowPlan *r, uint32_t threads) {
     uint32_t bytes = 0;
     for (KVal v = 1; v < g->k->nops; v++) {
         const DType t = g->k->params[g->k->ops[v].buf].dtype;
-        if (is_own(g, r->axes, v)) bytes += (uint32_t)dtype_bytes(t);
+        if (row_is_own(r, v)) bytes += (uint32_t)dtype_bytes(t);
     }
     bytes *= r->pieces * g->e->lanes * threads;
     if (g->j->min_blocks || !bytes) return;
+    if (r->nbrought) {
+        g->j->min_blocks = row_brought_blocks(r);
+        return;
+    }
     uint32_t least = threads < LARGE ? LEAST_REGISTERS : LARGE_REGISTERS;
     uint32_t most = g->m->registers / (threads * least);
     if (most > MOST_THREADS / threads) most = MOST_THREADS / threads;
-    bool some = r->pieces > BLOCK_PIECES && r->pieces <= FREE_PIECES && row_loads(g, r->axes) == 1;
+    bool some = r->pieces > BLOCK_PIECES && r->pieces <= FREE_PIECES && row_loads(r) == 1;
     uint32_t wanted = r->team.size <= WARP && !some ? ALONE_IN_FLIGHT : IN_FLIGHT;
     g->j->min_blocks = (wanted + bytes - 1) / bytes;
     if (g->j->min_blocks > most) g->j->min_blocks = most;
@@ -185,6 +166,7 @@ static void place_piece(Held *h, uint32_t u, int64_t all) {
         at = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
     }
     if (r->first) at = LLVMBuildAdd(e->b, at, r->first, "");
+    h->at[u] = at;
     h->scope[u] = emit_push(e);
     row_bind(r, r->axes, emit_new_sym(e, "piece", all - 1, at));
     (void)emit_switch(e, outer);
@@ -199,20 +181,20 @@ void row_place(Held *h) {
  * four or of two operands (over 768, three vectors of one operand, it is the same). */
 static bool is_alone(const RowPlan *r) {
     bool few = r->pieces == BLOCK_PIECES && r->team.size > LEAST_TEAM;
-    return r->team.size <= WARP &&
-           (few || r->pieces == FREE_PIECES || row_loads(r->team.g, r->axes) > 1);
+    return r->team.size <= WARP && (few || r->pieces == FREE_PIECES || row_loads(r) > 1);
 }
 
-/* Of few rows, and where no warp waits for another, what all rows read alike is asked for with the
- * rest, too (rmsnorm with residual over 1000: 126.7 us, not 128.4; layernorm over 512 64.6, not
- * 65.8). */
+/* Of few rows, where no warp waits for another, and where the row waits in no register, what all
+ * rows read alike is asked for with the rest, too (rmsnorm with residual over 1000: 126.7 us, not
+ * 128.4; layernorm over 512 64.6, not 65.8). */
 static bool is_asked(const Held *h, KVal v) {
     const Gpu *g = h->r->team.g;
     bool few = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par)) < g->m->processors;
-    few |= is_alone(h->r) && h->r->pieces <= FREE_PIECES;
+    few |= (is_alone(h->r) && h->r->pieces <= FREE_PIECES) || h->r->nbrought;
     uint32_t dom = g->rows->dom[v], axes = h->r->axes;
     if (!gpu_is_request(g, v)) return false;
-    return is_own(g, axes, v) || (few && dom & axes && !(dom & ~(axes | g->rows->par)));
+    if (row_is_own(h->r, v)) return !h->r->nbrought;
+    return few && dom & axes && !(dom & ~(axes | g->rows->par));
 }
 
 /* All of the row is on its way before anything waits for it: first what no kernel of the run
@@ -244,7 +226,7 @@ static void request_shared(Held *h) {
     const RowPlan *r = h->r;
     Gpu *g = r->team.g;
     if (g->e->lanes > 4 || r->team.size <= WARP || r->pieces <= BLOCK_PIECES) return;
-    if (row_loads(g, r->axes) > 1) return;
+    if (row_loads(r) > 1) return;
     for (uint32_t u = 0; u < r->pieces; u++) {
         EmitScope *outer = emit_switch(g->e, h->scope[u]);
         for (KVal v = 1; v < g->k->nops; v++)
@@ -297,7 +279,10 @@ static void run_pass(Together *t, const Pass *p) {
     }
     for (uint32_t i = 0; i < t->n && p->axes; i++) {
         EmitScope *outer = emit_switch(e, t->scope[i]);
-        row_store_held(&t->row[i], p);
+        if (t->row[i].r->copied_out && p->nstores)
+            row_leave(&t->row[i], p);
+        else
+            row_store_held(&t->row[i], p);
         (void)emit_switch(e, outer);
     }
 }
@@ -315,8 +300,16 @@ void row_run_held(RowPlan *r, const Expr *row, uint32_t n) {
         for (uint32_t u = 0; u < r->pieces; u++) request(&t.row[i], u, true);
         (void)emit_switch(e, outer);
     }
+    if (r->nbrought) row_bring_begin(r);
     if (g->order == GPU_WAITS_LATER) gpu_wait(g);
+    if (r->nbrought) {
+        EmitScope *outer = emit_switch(e, t.scope[0]);
+        row_bring(r);
+        (void)emit_switch(e, outer);
+    }
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t u = 0; u < r->pieces; u++) request(&t.row[i], u, false);
+    if (r->nbrought) row_take_brought(&t.row[0]);
     for (uint32_t i = 0; i < g->rows->npasses; i++) run_pass(&t, &g->rows->pass[i]);
+    if (r->nbrought && r->copied_out) row_left(r);
 }

@@ -8,6 +8,30 @@ Expr row_vectors(const RowPlan *r, uint32_t axes) {
     return g->e->lanes == 1 ? n : expr_div(p, n, expr_const(p, g->e->lanes));
 }
 
+bool row_is_own(const RowPlan *r, KVal v) {
+    const Gpu *g = r->team.g;
+    const uint32_t dom = g->rows->dom[v], axes = r->axes;
+    return g->k->ops[v].op == K_kload && g->rows->need[v] && dom & axes && dom & g->rows->par &&
+           !(dom & ~(axes | g->rows->par));
+}
+
+uint32_t row_loads(const RowPlan *r) {
+    uint32_t n = 0;
+    for (KVal v = 1; v < r->team.g->k->nops; v++) n += row_is_own(r, v);
+    return n;
+}
+
+bool row_shares_most(const RowPlan *r) {
+    const Gpu *g = r->team.g;
+    const uint32_t axes = r->axes;
+    uint32_t n = 0;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        uint32_t dom = g->rows->dom[v];
+        n += g->k->ops[v].op == K_kload && g->rows->need[v] && dom & axes && !(dom & g->rows->par);
+    }
+    return n > row_loads(r);
+}
+
 static void fold_arg(Gpu *g, KVal v, LLVMValueRef *acc) {
     Emit *e = g->e;
     const KOp *o = &g->k->ops[v];

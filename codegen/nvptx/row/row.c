@@ -105,27 +105,52 @@ static int choose_lanes(Gpu *g) {
     return g->e->lanes > 1 ? (int)axis : -1;
 }
 
-/* Teams of other sizes, for tuning, where the row's length and number are known. Twice as many
- * threads come first: few rows that are long are what the rules above know least about. */
-static void vary_team(RowPlan *r, bool held) {
+enum { TEAM_WAYS = 4 };
+typedef struct Ways {
+    RowPlan way[TEAM_WAYS];
+    const char *name[TEAM_WAYS];
+    uint32_t n;
+} Ways;
+
+static void add_way(Ways *w, const RowPlan *r, const char *what) {
+    w->way[w->n] = *r;
+    w->name[w->n++] = arena_printf(r->team.g->j->arena, "%s %u", what, r->team.size);
+}
+
+/* The row in teams of other sizes, for tuning. Twice as many threads come first: few rows that are
+ * long are what the rules above know least about. */
+static void add_teams(Ways *w, const RowPlan *r, bool held, int64_t length) {
+    const uint32_t size[2] = {2 * r->team.size, r->team.size / 2};
+    for (uint32_t i = 0; i < 2; i++) {
+        RowPlan way = *r;
+        way.team.size = size[i];
+        if (held ? !row_holds(r, length, size[i]) : size[i] < 32 || size[i] > 1024) continue;
+        if (held) way.pieces = (uint32_t)((length + size[i] - 1) / size[i]);
+        add_way(w, &way, held ? "held by" : "walked by");
+    }
+}
+
+/* A held row comes by the copy engine where that pays; tuning tries the other way, too, and other
+ * teams where the row's length and number are known. */
+static void choose_team(RowPlan *r, bool held) {
     Gpu *g = r->team.g;
     Emit *e = g->e;
     int64_t rows, length;
-    uint32_t size[3] = {r->team.size, 2 * r->team.size, r->team.size / 2}, n = 1;
-    const char *name[3];
+    RowPlan own = *r, brought = *r;
+    Ways w = {.n = 0};
+    const bool can = held && row_brings(&brought), first = can && row_gains(&brought, &own);
+    if (first) *r = brought;
     if (!gpu_has_ways(g) || !r->axes || g->k->serial || g->j->shrink ||
         !expr_is_const(e->exprs, gpu_points(e, g->k, g->rows->par), &rows) ||
         !expr_is_const(e->exprs, row_vectors(r, r->axes), &length))
         return;
-    for (uint32_t i = 1; i < 3; i++)
-        if (held ? row_holds(r, length, size[i]) : size[i] >= 32 && size[i] <= 1024)
-            size[n++] = size[i];
-    for (uint32_t i = 0; i < n; i++)
-        name[i] = arena_printf(g->j->arena, "%s by %u", held ? "held" : "walked", size[i]);
+    if (first) add_way(&w, &brought, "brought to");
+    add_way(&w, &own, held ? "held by" : "walked by");
+    if (can && !first) add_way(&w, &brought, "brought to");
+    add_teams(&w, &own, held, length);
     const char *facts = arena_printf(g->j->arena, "row %lld of %lld lanes=%u", (long long)rows,
                                      (long long)length * e->lanes, e->lanes);
-    r->team.size = size[gpu_ways(g, facts, name, n)];
-    if (held) r->pieces = (uint32_t)((length + r->team.size - 1) / r->team.size);
+    *r = w.way[gpu_ways(g, facts, w.name, w.n)];
 }
 
 enum { LONG_WAYS = 12 };
@@ -262,7 +287,7 @@ static void run_rows(Gpu *g, int64_t length) {
     if (is_long)
         choose_long(&l);
     else
-        vary_team(&r, held);
+        choose_team(&r, held);
     if (is_long && l.turns) {
         (l.teams ? row_run_teams : l.folders ? row_run_roles : row_run_turns)(&l);
         return;
@@ -271,6 +296,7 @@ static void run_rows(Gpu *g, int64_t length) {
     b.teams = b.threads / r.team.size;
     b.rows = gpu_points(e, g->k, g->rows->par);
     if (held) row_occupy(&r, b.threads);
+    if (r.nbrought) g->j->shared_bytes = row_brought_bytes(&r);
     r.team.reads = held;
     choose_together(&r, &b, held);
     /* In a branch of its own a row would read what all rows share ahead of the wait. */

@@ -4,7 +4,8 @@
 
 #include "codegen/nvptx/gpu.h"
 
-#define ROW_MAX_PIECES 8
+#define ROW_MAX_PIECES   8
+#define ROW_MOST_BROUGHT 2
 
 typedef struct RowPlan {
     Team team;
@@ -13,12 +14,20 @@ typedef struct RowPlan {
     uint32_t pieces;    /* held: vectors that each thread keeps */
     int64_t part;       /* held: vectors of a row that are this block's; 0: all */
     LLVMValueRef first; /* of these (i64); NULL: 0 */
+    uint32_t nbrought;  /* held: loads that the copy engine brings; 0: threads load */
+    KVal brought[ROW_MOST_BROUGHT];
+    bool copied_out; /* it takes results away, too */
 } RowPlan;
 
 /* Vectors (or elements) of the row over these axes. */
 Expr row_vectors(const RowPlan *r, uint32_t axes);
 /* In the current scope the row's axes stand at vector number `at`. */
 void row_bind(const RowPlan *r, uint32_t axes, Expr at);
+/* Held: an access of its own for every row. What all rows read alike comes from caches, and what a
+ * fold inside of the row walks is not read once. */
+bool row_is_own(const RowPlan *r, KVal v);
+uint32_t row_loads(const RowPlan *r);   /* how many there are */
+bool row_shares_most(const RowPlan *r); /* what all rows read alike is more */
 /* Joins the operand of fold v here into acc; where `live` is off it does not count. */
 void row_fold(const RowPlan *r, KVal v, LLVMValueRef live, LLVMValueRef *acc);
 /* The team's results of a pass's folds become known in the current scope. */
@@ -57,10 +66,25 @@ typedef struct Held {
     RowPlan *r;
     EmitScope *scope[ROW_MAX_PIECES];
     LLVMValueRef live[ROW_MAX_PIECES]; /* NULL: the vector is inside of the row in every thread */
+    LLVMValueRef at[ROW_MAX_PIECES];   /* number of the vector in its row (i64) */
+    uint32_t left;                     /* of what was brought, so many places have results */
 } Held;
 void row_place(Held *h);
 void row_fold_held(Held *h, const Pass *p);
 void row_store_held(Held *h, const Pass *p);
+
+/* brought.c: held rows that the copy engine brings to their block. Chooses team and pieces; false:
+ * it cannot (these are as they were). */
+bool row_brings(RowPlan *r);
+/* By coming so, beside what it was; then so many blocks should run at once. */
+bool row_gains(const RowPlan *r, const RowPlan *own);
+uint32_t row_brought_blocks(const RowPlan *r);
+uint32_t row_brought_bytes(const RowPlan *r); /* of shared memory */
+void row_bring_begin(const RowPlan *r);       /* the barrier, before all else */
+void row_bring(const RowPlan *r);             /* asks for the row of the current scope */
+void row_take_brought(const Held *h);         /* waits, and has it in the pieces' scopes */
+void row_leave(Held *h, const Pass *p);       /* copied out: the pass's results */
+void row_left(const RowPlan *r);              /* shared memory may end */
 
 /* long.c */
 #define ROW_MOST_STEPS 8 /* vectors of a thread that are asked for together */

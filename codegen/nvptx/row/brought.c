@@ -1,0 +1,239 @@
+/* Rows that threads hold in registers, brought by the copy engine: one request brings a row to
+ * shared memory, so that no register waits for it, and what all rows read alike is asked for at the
+ * same time into the registers that are left. Results take the place of what they were made from,
+ * and leave by one request, too. */
+#include "codegen/nvptx/hopper/hopper.h"
+#include "codegen/nvptx/ptx.h"
+#include "codegen/nvptx/row/row.h"
+
+enum { COPY_ALIGN = 16 /* of addresses and sizes */, WARP = 32, PIECES = 4, LEAST_TEAM = 64 };
+enum { MOST_IDLE = 8 /* one in so many threads, in the last round */ };
+enum {
+    BUSY = 1024, /* threads that keep a multiprocessor busy */
+    LARGE = 512,
+    REGISTERS = 64,
+    LEAST_IN_FLIGHT = 49152, /* bytes that a multiprocessor asks for at once */
+};
+
+/* Neighbours of the row lie side by side, from a whole vector on. */
+static bool is_side_by_side(const RowPlan *r, const KOp *o) {
+    Emit *e = r->team.g->e;
+    Expr coef, rest;
+    uint32_t axis = e->k->axes[r->lane].sym;
+    return expr_affine(e->exprs, o->index, axis, &coef, &rest) &&
+           expr_is_value(e->exprs, coef, 1) && expr_divisor(e->exprs, rest) % e->lanes == 0;
+}
+
+/* All that is asked of memory is of the element's own type, and whole pieces. */
+static bool can_move(const RowPlan *r, const KOp *o, DType t) {
+    const Gpu *g = r->team.g;
+    const DType memory = g->k->params[o->buf].dtype;
+    return !o->mask && memory == t && dtype_is_float(t) &&
+           dtype_bytes(t) * g->e->lanes % COPY_ALIGN == 0 && is_side_by_side(r, o);
+}
+
+static bool find_loads(RowPlan *r) {
+    const Gpu *g = r->team.g;
+    for (KVal v = 1; v < g->k->nops; v++) {
+        const KOp *o = &g->k->ops[v];
+        if (!row_is_own(r, v)) continue;
+        if (r->nbrought == ROW_MOST_BROUGHT || o->in[0] || !gpu_is_request(g, v) ||
+            !can_move(r, o, (DType)o->dtype))
+            return false;
+        r->brought[r->nbrought++] = v;
+    }
+    return r->nbrought > 0;
+}
+
+/* The first fold keeps threads together between the last read of what came and the first result in
+ * its place; all of them are read by every thread, so that any number of warps will do. */
+static bool folds_first(const RowPlan *r) {
+    const Passes *rows = r->team.g->rows;
+    bool first = true;
+    for (uint32_t i = 0; i < rows->npasses; i++) {
+        const Pass *p = &rows->pass[i];
+        for (uint32_t f = 0; f < p->nfolds; f++)
+            if (gpu_fold_type(r->team.g, p->folds[f]) != DT_f32) return false;
+        if (!p->axes) continue;
+        if (first && !p->nfolds) return false;
+        first = false;
+    }
+    return !first;
+}
+
+/* Results of the row take the places of loads of as many bytes, in order. */
+static bool leaves_by_copies(const RowPlan *r) {
+    const Gpu *g = r->team.g;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->rows->npasses; i++) {
+        const Pass *p = &g->rows->pass[i];
+        for (uint32_t s = 0; s < p->nstores && p->axes; s++, n++) {
+            const KOp *o = &g->k->ops[p->stores[s]];
+            if (n == r->nbrought || o->op != K_kstore) return false;
+            if (!can_move(r, o, (DType)g->k->ops[o->in[0]].dtype)) return false;
+            if (row_bytes(g, o->in[0]) != row_bytes(g, r->brought[n])) return false;
+        }
+    }
+    return n > 0;
+}
+
+bool row_brings(RowPlan *r) {
+    const Gpu *g = r->team.g;
+    r->nbrought = 0;
+    if (!g->e->isa->warpgroups || r->lane < 0 || r->axes != 1u << r->lane || !folds_first(r))
+        return false;
+    int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
+    int64_t team = ((vectors + PIECES - 1) / PIECES + WARP - 1) / WARP * WARP;
+    if (team < LEAST_TEAM || team > TEAM_MOST_READ * WARP) return false;
+    if (MOST_IDLE * (team * PIECES - vectors) > team * PIECES) return false;
+    if (!find_loads(r)) return false;
+    r->team.size = (uint32_t)team;
+    r->pieces = PIECES;
+    r->copied_out = leaves_by_copies(r);
+    return true;
+}
+
+/* Blocks of REGISTERS a thread that a multiprocessor holds: weights are there while the row comes.
+ */
+uint32_t row_brought_blocks(const RowPlan *r) {
+    return (uint32_t)r->team.g->m->registers / (REGISTERS * r->team.size);
+}
+
+/* One row of f32 for a block, with as many beside it as memory's full speed takes (two operands:
+ * rmsnorm with residual over 4096 133.0 us, not 131.6; 24 kB a row, of which two are asked for at
+ * once: layernorm over 6144 74.1, not 69.6): where the threads that would load it leave some idle
+ * (layernorm over 1000, 2000, 3000 64.7, 64.7, 64.2 us, not 65.6, 65.8, 70.2; softmax 64.7, 65.1,
+ * 64.9, not 65.8, 65.0, 71.3), or where they are a large block and what all rows read alike is more
+ * than a row reads of its own (layernorm over 4096 65.8, not 66.2, Inductor 66.4; softmax and
+ * rmsnorm, which it is not for, 66.6 and 66.4, not 65.6 and 65.8; layernorm over 2048 66.0, not
+ * 65.4). */
+bool row_gains(const RowPlan *r, const RowPlan *own) {
+    const Gpu *g = r->team.g;
+    const int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
+    const int64_t rows = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par));
+    const int64_t bytes = vectors * g->e->lanes * row_bytes(g, r->brought[0]);
+    bool idle = (int64_t)own->team.size * own->pieces > vectors;
+    if (r->nbrought > 1 || row_bytes(g, r->brought[0]) != 4 || r->team.size >= LARGE) return false;
+    if (rows * r->team.size < (int64_t)g->m->processors * BUSY) return false;
+    if (row_brought_blocks(r) * bytes <= LEAST_IN_FLIGHT) return false;
+    return idle || (own->team.size >= LARGE && row_shares_most(r));
+}
+
+/* --- The kernel ------------------------------------------------------------------------------- */
+
+static HV row_size(const RowPlan *r, uint32_t i) {
+    Gpu *g = r->team.g;
+    int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
+    return hop_i(g->e, vectors * g->e->lanes * row_bytes(g, r->brought[i]));
+}
+
+/* Byte in shared memory of the row of load i; of the barrier, behind the last. */
+static uint32_t place_of(const RowPlan *r, uint32_t i) {
+    const Gpu *g = r->team.g;
+    uint32_t bytes = 0, n = (uint32_t)expr_value(g->e->exprs, row_vectors(r, r->axes));
+    for (uint32_t j = 0; j < i; j++) bytes += n * g->e->lanes * row_bytes(g, r->brought[j]);
+    return bytes;
+}
+
+uint32_t row_brought_bytes(const RowPlan *r) {
+    return place_of(r, r->nbrought) + HOP_BARRIER_BYTES;
+}
+
+static HV shared_at(const RowPlan *r, uint32_t i) {
+    Gpu *g = r->team.g;
+    return hop_addi(g->e, hop_shared(g), place_of(r, i));
+}
+
+static LLVMValueRef is_first(const RowPlan *r) {
+    Emit *e = r->team.g->e;
+    return LLVMBuildICmp(e->b, LLVMIntEQ, r->team.rank, emit_i64(e, 0), "");
+}
+
+/* Of the row that the current scope stands at, as the copy engine has addresses. */
+static HV row_begins(const RowPlan *r, const KOp *o) {
+    Emit *e = r->team.g->e;
+    row_bind(r, r->axes, expr_const(e->exprs, 0));
+    return LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
+}
+
+void row_bring_begin(const RowPlan *r) {
+    Emit *e = r->team.g->e;
+    EmitIf one;
+    emit_if_begin(e, &one, is_first(r));
+    hop_barrier_init(e, shared_at(r, r->nbrought), 1);
+    hop_barrier_init_fence(e);
+    hop_fence_async(e);
+    emit_if_end(e, &one);
+}
+
+void row_bring(const RowPlan *r) {
+    Emit *e = r->team.g->e;
+    EmitIf one;
+    HV bar = shared_at(r, r->nbrought);
+    emit_if_begin(e, &one, is_first(r));
+    hop_barrier_expect(e, bar, hop_i(e, place_of(r, r->nbrought)));
+    for (uint32_t i = 0; i < r->nbrought; i++) {
+        HV from = row_begins(r, &e->k->ops[r->brought[i]]);
+        hop_bulk_load(e, shared_at(r, i), from, row_size(r, i), bar);
+    }
+    emit_if_end(e, &one);
+}
+
+/* Where piece u has its vector of load i. */
+static LLVMValueRef vector_at(const Held *h, uint32_t u, uint32_t i) {
+    const RowPlan *r = h->r;
+    Emit *e = r->team.g->e;
+    int64_t bytes = (int64_t)row_bytes(r->team.g, r->brought[i]) * e->lanes;
+    HV at = hop_muli(e, LLVMBuildTrunc(e->b, h->at[u], e->i32, ""), bytes);
+    at = hop_add(e, shared_at(r, i), at);
+    return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
+}
+
+void row_take_brought(const Held *h) {
+    const RowPlan *r = h->r;
+    Emit *e = r->team.g->e;
+    gpu_barrier(e); /* the mbarrier is made */
+    hop_barrier_wait(e, shared_at(r, r->nbrought), hop_i(e, 0));
+    for (uint32_t u = 0; u < r->pieces; u++) {
+        EmitScope *outer = emit_switch(e, h->scope[u]);
+        for (uint32_t i = 0; i < r->nbrought; i++) {
+            KVal v = r->brought[i];
+            LLVMTypeRef type = emit_vec(emit_type(e, (DType)e->k->ops[v].dtype), e->lanes);
+            emit_override(e, v, emit_load(e, type, vector_at(h, u, i), COPY_ALIGN));
+        }
+        (void)emit_switch(e, outer);
+    }
+}
+
+void row_leave(Held *h, const Pass *p) {
+    const RowPlan *r = h->r;
+    Emit *e = r->team.g->e;
+    EmitIf live, one;
+    for (uint32_t u = 0; u < r->pieces; u++) {
+        EmitScope *outer = emit_switch(e, h->scope[u]);
+        if (h->live[u]) emit_if_begin(e, &live, h->live[u]);
+        for (uint32_t s = 0; s < p->nstores; s++) {
+            LLVMValueRef v = emit_value_lanes(e, e->k->ops[p->stores[s]].in[0]);
+            emit_store_ptr(e, v, vector_at(h, u, h->left + s), COPY_ALIGN);
+        }
+        if (h->live[u]) emit_if_end(e, &live);
+        (void)emit_switch(e, outer);
+    }
+    hop_fence_async(e);
+    gpu_barrier(e);
+    emit_if_begin(e, &one, is_first(r));
+    for (uint32_t s = 0; s < p->nstores; s++, h->left++) {
+        HV to = row_begins(r, &e->k->ops[p->stores[s]]);
+        hop_bulk_store(e, to, shared_at(r, h->left), row_size(r, h->left));
+    }
+    hop_tma_commit(e);
+    emit_if_end(e, &one);
+}
+
+void row_left(const RowPlan *r) {
+    Emit *e = r->team.g->e;
+    EmitIf one;
+    emit_if_begin(e, &one, is_first(r));
+    hop_tma_wait_read(e, 0);
+    emit_if_end(e, &one);
+}
