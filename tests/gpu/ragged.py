@@ -105,7 +105,7 @@ def long_rows(rows):
     for t in ("bf16", "f16", "f32"):
         for n, cols in [(133, 40), (37, 128), (70, 1000), (19, 4099), (5, 16392), (3, 50257), (140, 12001)]:
             rows.pointwise(f"_{t}_{n}x{cols}", t, n, cols)
-        for n, cols in [(700, 4096), (2201, 1000), (1001, 3000)] if t == "f32" else []:
+        for n, cols in [(700, 4096), (2201, 1000), (1001, 3000), (901, 2500)] if t == "f32" else []:
             rows.pointwise(f"_{t}_{n}x{cols}", t, n, cols)
         for n, cols in [(70, 264), (133, 1000), (19, 4096), (9, 8200)]:
             rows.norm_grad("layernorm", f"_{t}_{n}x{cols}", t, n, cols), rows.norm_grad("rmsnorm", f"_{t}_{n}x{cols}", t, n, cols)

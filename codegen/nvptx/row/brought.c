@@ -12,7 +12,8 @@ enum {
     BUSY = 1024, /* threads that keep a multiprocessor busy */
     LARGE = 512,
     REGISTERS = 64,
-    LEAST_IN_FLIGHT = 49152, /* bytes that a multiprocessor asks for at once */
+    SECTOR = 32,   /* bytes */
+    MUCH_IDLE = 6, /* one in so many threads */
 };
 
 /* Neighbours of the row lie side by side, from a whole vector on. */
@@ -93,30 +94,37 @@ bool row_brings(RowPlan *r) {
     return true;
 }
 
+/* Byte in shared memory of the row of load i; of the barrier, behind the last. */
+static uint32_t place_of(const RowPlan *r, uint32_t i) {
+    const Gpu *g = r->team.g;
+    uint32_t bytes = 0, n = (uint32_t)expr_value(g->e->exprs, row_vectors(r, r->axes));
+    for (uint32_t j = 0; j < i; j++) bytes += n * g->e->lanes * row_bytes(g, r->brought[j]);
+    return bytes;
+}
+
 /* Blocks of REGISTERS a thread that a multiprocessor holds: weights are there while the row comes.
  */
 uint32_t row_brought_blocks(const RowPlan *r) {
     return (uint32_t)r->team.g->m->registers / (REGISTERS * r->team.size);
 }
 
-/* One row of f32 for a block, with as many beside it as memory's full speed takes (two operands:
- * rmsnorm with residual over 4096 133.0 us, not 131.6; 24 kB a row, of which two are asked for at
- * once: layernorm over 6144 74.1, not 69.6): where the threads that would load it leave some idle
- * (layernorm over 1000, 2000, 3000 64.7, 64.7, 64.2 us, not 65.6, 65.8, 70.2; softmax 64.7, 65.1,
- * 64.9, not 65.8, 65.0, 71.3), or where they are a large block and what all rows read alike is more
- * than a row reads of its own (layernorm over 4096 65.8, not 66.2, Inductor 66.4; softmax and
- * rmsnorm, which it is not for, 66.6 and 66.4, not 65.6 and 65.8; layernorm over 2048 66.0, not
- * 65.4). */
+/* One row of f32 for a block (of two operands: rmsnorm with residual over 4096 133.0 us, not
+ * 131.6): where the threads that would load it leave some idle (layernorm over 1000, 2000, 3000,
+ * 6000 64.7, 64.7, 64.2, 74.9 us, not 65.6, 65.8, 70.2, 78.8; softmax 64.7, 65.1, 64.9, 66.0,
+ * not 65.8, 65.0, 71.3, 79.4), more of them if rows begin inside of what memory moves at once
+ * (rmsnorm over 1500, 2500 and 3500 66.9, 67.6, 67.3 us, not 65.0, 69.6, 65.7); or where they are a
+ * large block and what all rows read alike is more than a row reads of its own (layernorm over
+ * 4096 65.8, not 66.2, Inductor 66.4; softmax and rmsnorm, which it is not for, 66.6 and 66.4,
+ * not 65.6 and 65.8; layernorm over 2048 66.0, not 65.4). */
 bool row_gains(const RowPlan *r, const RowPlan *own) {
     const Gpu *g = r->team.g;
     const int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
     const int64_t rows = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par));
-    const int64_t bytes = vectors * g->e->lanes * row_bytes(g, r->brought[0]);
-    bool idle = (int64_t)own->team.size * own->pieces > vectors;
+    const int64_t threads = (int64_t)own->team.size * own->pieces, idle = threads - vectors;
     if (r->nbrought > 1 || row_bytes(g, r->brought[0]) != 4 || r->team.size >= LARGE) return false;
     if (rows * r->team.size < (int64_t)g->m->processors * BUSY) return false;
-    if (row_brought_blocks(r) * bytes <= LEAST_IN_FLIGHT) return false;
-    return idle || (own->team.size >= LARGE && row_shares_most(r));
+    if (place_of(r, r->nbrought) % SECTOR != 0) return idle * MUCH_IDLE > threads;
+    return idle > 0 || (own->team.size >= LARGE && row_shares_most(r));
 }
 
 /* --- The kernel ------------------------------------------------------------------------------- */
@@ -125,14 +133,6 @@ static HV row_size(const RowPlan *r, uint32_t i) {
     Gpu *g = r->team.g;
     int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
     return hop_i(g->e, vectors * g->e->lanes * row_bytes(g, r->brought[i]));
-}
-
-/* Byte in shared memory of the row of load i; of the barrier, behind the last. */
-static uint32_t place_of(const RowPlan *r, uint32_t i) {
-    const Gpu *g = r->team.g;
-    uint32_t bytes = 0, n = (uint32_t)expr_value(g->e->exprs, row_vectors(r, r->axes));
-    for (uint32_t j = 0; j < i; j++) bytes += n * g->e->lanes * row_bytes(g, r->brought[j]);
-    return bytes;
 }
 
 uint32_t row_brought_bytes(const RowPlan *r) {
