@@ -31,19 +31,20 @@ def outermost(lines):
 
 
 def kernels_by_node(ir):
-    """{node: kernels with an operation made of one of its values}, from the dumps."""
+    """{node: kernels with an operation made of one of its values}, from the dumps. Not of a scan that is one kernel: beside
+    values of the graph it has those of the body, which numbers its own."""
     place = {v: number(where) for v, where in re.findall(r"^  %(\d+) .*# (.*node \d+ .*)", open(f"{ir}/pre-fusion.gir").read(), re.M)}
-    found, kernel, loads = collections.defaultdict(set), None, set()
+    found, kernel, loads, turns = collections.defaultdict(set), None, set(), False
     for line in outermost(open(f"{ir}/post-fusion.kir")):
         head, op = re.match(r"kernel (\S+)", line), re.match(r"  (%\d+) \S+ (\w+)(?: (%\d+))?(?:.* @(\d+))?", line)
         if head:
-            kernel, loads = head[1], set()
+            kernel, loads, turns = head[1], set(), " turns " in line
         if not op:
             continue
         if op[2] == "load":
             loads.add(op[1])
         fetched = op[2] in ("load", "const") or op[2] == "cast" and op[3] in loads  # what is 16 bits wide is widened
-        if op[4] in place and not fetched:
+        if op[4] in place and not fetched and not turns:
             found[place[op[4]]].add(kernel)
     return found
 
