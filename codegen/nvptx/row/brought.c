@@ -109,22 +109,24 @@ uint32_t row_brought_blocks(const RowPlan *r) {
 }
 
 /* One row of f32 for a block (of two operands: rmsnorm with residual over 4096 133.0 us, not
- * 131.6): where the threads that would load it leave some idle (layernorm over 1000, 2000, 3000,
- * 6000 64.7, 64.7, 64.2, 74.9 us, not 65.6, 65.8, 70.2, 78.8; softmax 64.7, 65.1, 64.9, 66.0,
- * not 65.8, 65.0, 71.3, 79.4), more of them if rows begin inside of what memory moves at once
- * (rmsnorm over 1500, 2500 and 3500 66.9, 67.6, 67.3 us, not 65.0, 69.6, 65.7); or where they are a
- * large block and what all rows read alike is more than a row reads of its own (layernorm over
- * 4096 65.8, not 66.2, Inductor 66.4; softmax and rmsnorm, which it is not for, 66.6 and 66.4,
- * not 65.6 and 65.8; layernorm over 2048 66.0, not 65.4). */
+ * 131.6): where the threads that would load it leave some idle (layernorm over 1000, 1800, 2000
+ * 64.7, 64.2, 64.7 us, not 65.6, 67.6, 65.8); many, if they are a large block (over 3000,
+ * 6000 64.2, 74.8, not 70.2, 78.7, softmax over 6504 65.5, not 75.0; but over 4000 and 7504, with
+ * few idle, layernorm 69.8 and 109, not 65.8 and 70.5) or rows begin inside of what memory moves at
+ * once (rmsnorm over 2500 and 3500 67.6, 67.3 us, not 69.6, 65.7); or none, where they are a large
+ * block and what all rows read alike is more than a row reads of its own (layernorm over 4096 65.8,
+ * not 66.2, Inductor 66.4; softmax and rmsnorm, which it is not for, 66.6 and 66.4, not 65.6
+ * and 65.8; layernorm over 2048 66.0, not 65.4). */
 bool row_gains(const RowPlan *r, const RowPlan *own) {
     const Gpu *g = r->team.g;
     const int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
     const int64_t rows = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par));
     const int64_t threads = (int64_t)own->team.size * own->pieces, idle = threads - vectors;
+    const bool whole = place_of(r, r->nbrought) % SECTOR == 0, large = own->team.size >= LARGE;
     if (r->nbrought > 1 || row_bytes(g, r->brought[0]) != 4 || r->team.size >= LARGE) return false;
     if (rows * r->team.size < (int64_t)g->m->processors * BUSY) return false;
-    if (place_of(r, r->nbrought) % SECTOR != 0) return idle * MUCH_IDLE > threads;
-    return idle > 0 || (own->team.size >= LARGE && row_shares_most(r));
+    if (idle * MUCH_IDLE > threads) return true;
+    return whole && (large ? !idle && row_shares_most(r) : idle > 0);
 }
 
 /* --- The kernel ------------------------------------------------------------------------------- */
