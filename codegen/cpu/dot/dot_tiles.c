@@ -63,8 +63,25 @@ static bool is_of_tile(Dot *d, KVal v) {
     return dot_uniform_stride(d, &d->n, o->index, &stride) > 0 && expr_is_value(d->p, stride, 1);
 }
 
-/* Lines that vector j of a bound row is stored to and computed from. */
-static void ask_for_vector(Dot *d, uint32_t j) {
+/* In a scope of its own for each: vector j of the micro-kernel's row r is bound. */
+typedef void AtVector(Dot *d, const Micro *m, uint32_t r, uint32_t j);
+static void at_vectors(Dot *d, const Tile *t, const Micro *m, AtVector *at) {
+    for (uint32_t j = 0; j < m->nv; j++) {
+        emit_push(d->e);
+        bind_vector(d, t, j);
+        for (uint32_t r = 0; r < m->rows; r++) {
+            emit_push(d->e);
+            dot_bind(d, &d->m, expr_addi(d->p, t->base, r));
+            at(d, m, r, j);
+            emit_pop(d->e);
+        }
+        emit_pop(d->e);
+    }
+}
+
+/* Lines that the vector is stored to and computed from. */
+static void ask_for_vector(Dot *d, const Micro *m, uint32_t r, uint32_t j) {
+    (void)m, (void)r;
     for (KVal v = 1; v < d->k->nops; v++) {
         const KOp *o = &d->k->ops[v];
         const size_t into = j * d->lanes * dtype_bytes((DType)o->dtype);
@@ -76,32 +93,16 @@ static void ask_for_vector(Dot *d, uint32_t j) {
  * while the sums are made. Parts of tiles are too short for that. */
 static void ask_for_results(Dot *d, const Tile *t, const Micro *m) {
     if (m->of || 2 * m->rows <= d->mr || t->slice || t->finish || d->wino.to) return;
-    for (uint32_t j = 0; j < m->nv; j++) {
-        emit_push(d->e);
-        bind_vector(d, t, j);
-        for (uint32_t r = 0; r < m->rows; r++) {
-            emit_push(d->e);
-            dot_bind(d, &d->m, expr_addi(d->p, t->base, r));
-            ask_for_vector(d, j);
-            emit_pop(d->e);
-        }
-        emit_pop(d->e);
-    }
+    at_vectors(d, t, m, ask_for_vector);
+}
+
+static void store_vector(Dot *d, const Micro *m, uint32_t r, uint32_t j) {
+    emit_override(d->e, d->t->acc[0], m->acc[r * m->nv + j]);
+    dot_store_all(d);
 }
 
 static void epilogue_registers(Dot *d, const Tile *t, const Micro *m) {
-    for (uint32_t j = 0; j < m->nv; j++) {
-        emit_push(d->e);
-        bind_vector(d, t, j);
-        for (uint32_t r = 0; r < m->rows; r++) {
-            emit_push(d->e);
-            dot_bind(d, &d->m, expr_addi(d->p, t->base, r));
-            emit_override(d->e, d->t->acc[0], m->acc[r * m->nv + j]);
-            dot_store_all(d);
-            emit_pop(d->e);
-        }
-        emit_pop(d->e);
-    }
+    at_vectors(d, t, m, store_vector);
 }
 
 static LLVMValueRef tile_place(Dot *d, uint32_t acc, LLVMValueRef row, uint32_t j) {

@@ -6,7 +6,7 @@
 #include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/row/row.h"
 
-enum { COPY_ALIGN = 16 /* of addresses and sizes */, WARP = 32, PIECES = 4, LEAST_TEAM = 64 };
+enum { WARP = 32, PIECES = 4, LEAST_TEAM = 64 };
 enum { MOST_IDLE = 8 /* one in so many threads, in the last round */ };
 enum {
     BUSY = 1024, /* threads that keep a multiprocessor busy */
@@ -16,21 +16,8 @@ enum {
     MUCH_IDLE = 6, /* one in so many threads */
 };
 
-/* Neighbours of the row lie side by side, from a whole vector on. */
-static bool is_side_by_side(const RowPlan *r, const KOp *o) {
-    Emit *e = r->team.g->e;
-    Expr coef, rest;
-    uint32_t axis = e->k->axes[r->lane].sym;
-    return expr_affine(e->exprs, o->index, axis, &coef, &rest) &&
-           expr_is_value(e->exprs, coef, 1) && expr_divisor(e->exprs, rest) % e->lanes == 0;
-}
-
-/* All that is asked of memory is of the element's own type, and whole pieces. */
 static bool can_move(const RowPlan *r, const KOp *o, DType t) {
-    const Gpu *g = r->team.g;
-    const DType memory = g->k->params[o->buf].dtype;
-    return !o->mask && memory == t && dtype_is_float(t) &&
-           dtype_bytes(t) * g->e->lanes % COPY_ALIGN == 0 && is_side_by_side(r, o);
+    return dtype_is_float(t) && row_can_move(r->team.g, (uint32_t)r->lane, 0, o, t);
 }
 
 static bool find_loads(RowPlan *r) {
@@ -201,7 +188,7 @@ void row_take_brought(const Held *h) {
         for (uint32_t i = 0; i < r->nbrought; i++) {
             KVal v = r->brought[i];
             LLVMTypeRef type = emit_vec(emit_type(e, (DType)e->k->ops[v].dtype), e->lanes);
-            emit_override(e, v, emit_load(e, type, vector_at(h, u, i), COPY_ALIGN));
+            emit_override(e, v, emit_load(e, type, vector_at(h, u, i), ROW_COPY_ALIGN));
         }
         (void)emit_switch(e, outer);
     }
@@ -216,7 +203,7 @@ void row_leave(Held *h, const Pass *p) {
         if (h->live[u]) emit_if_begin(e, &live, h->live[u]);
         for (uint32_t s = 0; s < p->nstores; s++) {
             LLVMValueRef v = emit_value_lanes(e, e->k->ops[p->stores[s]].in[0]);
-            emit_store_ptr(e, v, vector_at(h, u, h->left + s), COPY_ALIGN);
+            emit_store_ptr(e, v, vector_at(h, u, h->left + s), ROW_COPY_ALIGN);
         }
         if (h->live[u]) emit_if_end(e, &live);
         (void)emit_switch(e, outer);

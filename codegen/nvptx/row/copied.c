@@ -4,7 +4,7 @@
 #include "codegen/nvptx/hopper/hopper.h"
 #include "codegen/nvptx/row/row.h"
 
-enum { COPY_ALIGN = 16 /* of addresses and sizes */, WARP = 32 };
+enum { WARP = 32 };
 
 uint32_t row_chunks(const Long *l) {
     return (uint32_t)((l->room + l->chunk - 1) / l->chunk);
@@ -20,23 +20,10 @@ static uint32_t kept_bytes(const Long *l, uint32_t i) {
     return row_bytes(g, l->kept[i]) * g->e->lanes;
 }
 
-/* Neighbours of the row lie side by side where the row's vectors begin. */
-static bool is_side_by_side(const Long *l, const KOp *o) {
-    Emit *e = l->r->team.g->e;
-    ExprPool *p = e->exprs;
-    Expr coef, rest;
-    uint32_t axis = e->k->axes[l->axis].sym;
-    if (!expr_affine(p, o->index, axis, &coef, &rest) || !expr_is_value(p, coef, 1)) return false;
-    if (l->offset) rest = expr_sub(p, rest, l->offset);
-    return expr_divisor(p, rest) % e->lanes == 0;
-}
-
 static bool can_copy(const Long *l, uint32_t i) {
-    const Kernel *k = l->r->team.g->k;
-    const KOp *o = &k->ops[l->kept[i]];
-    if (o->op != K_kload || o->in[0] || o->mask || k->params[o->buf].dtype != (DType)o->dtype)
-        return false;
-    return kept_bytes(l, i) % COPY_ALIGN == 0 && is_side_by_side(l, o);
+    const Gpu *g = l->r->team.g;
+    const KOp *o = &g->k->ops[l->kept[i]];
+    return o->op == K_kload && !o->in[0] && row_can_move(g, l->axis, l->offset, o, (DType)o->dtype);
 }
 
 /* In turns, what a row leaves of the memory has room for chunks of rows behind. */
@@ -61,7 +48,7 @@ bool row_copies(Long *l) {
     l->chunk = row_long_steps(l) * l->threads;
     l->ring = row_chunks(l);
     if (l->turns) widen_ring(l);
-    l->bars = (l->shared + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
+    l->bars = (l->shared + ROW_COPY_ALIGN - 1) / ROW_COPY_ALIGN * ROW_COPY_ALIGN;
     l->shared = l->bars + l->ring * HOP_BARRIER_BYTES;
     return true;
 }
@@ -296,10 +283,10 @@ bool row_can_store(const Long *l, const Pass *p) {
     if (p->nstores > l->nkept) return false;
     for (uint32_t i = 0; i < p->nstores; i++) {
         const KOp *o = &g->k->ops[p->stores[i]];
-        DType t = g->k->params[o->buf].dtype;
-        if (o->op != K_kstore || o->mask || t != (DType)g->k->ops[o->in[0]].dtype) return false;
-        if (!dtype_is_float(t) || dtype_bytes(t) != row_bytes(g, l->kept[i])) return false;
-        if (!is_side_by_side(l, o)) return false;
+        const DType t = (DType)g->k->ops[o->in[0]].dtype;
+        if (o->op != K_kstore || !dtype_is_float(t)) return false;
+        if (dtype_bytes(t) != row_bytes(g, l->kept[i])) return false;
+        if (!row_can_move(g, l->axis, l->offset, o, t)) return false;
     }
     return true;
 }

@@ -32,6 +32,16 @@ bool row_shares_most(const RowPlan *r) {
     return n > row_loads(r);
 }
 
+bool row_can_move(const Gpu *g, uint32_t axis, Expr offset, const KOp *o, DType t) {
+    const Emit *e = g->e;
+    Expr coef, rest;
+    if (o->mask || g->k->params[o->buf].dtype != t) return false;
+    if (dtype_bytes(t) * e->lanes % ROW_COPY_ALIGN != 0) return false;
+    if (!expr_affine(e->exprs, o->index, g->k->axes[axis].sym, &coef, &rest)) return false;
+    if (offset) rest = expr_sub(e->exprs, rest, offset);
+    return expr_is_value(e->exprs, coef, 1) && expr_divisor(e->exprs, rest) % e->lanes == 0;
+}
+
 static void fold_arg(Gpu *g, KVal v, LLVMValueRef *acc) {
     Emit *e = g->e;
     const KOp *o = &g->k->ops[v];

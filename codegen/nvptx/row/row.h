@@ -6,6 +6,7 @@
 
 #define ROW_MAX_PIECES   8
 #define ROW_MOST_BROUGHT 2
+#define ROW_COPY_ALIGN   16 /* of addresses and sizes that the copy engine takes */
 
 typedef struct RowPlan {
     Team team;
@@ -28,6 +29,10 @@ void row_bind(const RowPlan *r, uint32_t axes, Expr at);
 bool row_is_own(const RowPlan *r, KVal v);
 uint32_t row_loads(const RowPlan *r);   /* how many there are */
 bool row_shares_most(const RowPlan *r); /* what all rows read alike is more */
+/* The copy engine can move what `o` accesses along the axis, vectors of type t from where a row's
+ * vectors begin (`offset`, 0: at its first element): neighbours lie side by side, and memory has
+ * them in that type. */
+bool row_can_move(const Gpu *g, uint32_t axis, Expr offset, const KOp *o, DType t);
 /* Joins the operand of fold v here into acc; where `live` is off it does not count. */
 void row_fold(const RowPlan *r, KVal v, LLVMValueRef live, LLVMValueRef *acc);
 /* The team's results of a pass's folds become known in the current scope. */

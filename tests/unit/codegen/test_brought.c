@@ -15,6 +15,8 @@ static const Case cases[] = {
     {"threads idle in the last round", "f32", 8192, 3000, 1, 1, 192, 3000 * 4 + 8},
     {"rows inside of sectors", "f32", 8192, 3500, 0, 0, 0, 0},
     {"and many threads idle", "f32", 8192, 2500, 1, 1, 160, 2500 * 4 + 8},
+    {"a large block of which few threads idle", "f32", 8192, 4000, 0, 0, 0, 0},
+    {"and of which many do", "f32", 8192, 6504, 1, 1, 416, 6504 * 4 + 8},
     {"rows of odd bytes", "f32", 8192, 4098, 0, 0, 0, 0},
     {"rows too few to keep the GPU busy", "f32", 16, 4096, 0, 0, 0, 0},
     {"rows of a warp", "f32", 65536, 384, 0, 0, 0, 0},
