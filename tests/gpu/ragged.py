@@ -101,12 +101,22 @@ def convolutions(rows):
     rows.conv("grouped", 2, 64, 64, 3, 1, 14, group=8), rows.conv("grouped", 1, 48, 48, 3, 1, 9, group=2)
 
 
+def masked_softmax(rows, t, b, h, q, k):
+    """Rows of several axes, what is added is the same for those of one."""
+    ins = [("x", t, [b, h, q, k]), ("m", t, [b, 1, 1, k])]
+    nodes = [("Add", ["x", "m"], "s", {}), ("Softmax", ["s"], "o", {"axis": -1})]
+    rows.add(f"masked_softmax_{t}_{b}_{h}_{q}x{k}", lambda: rows.model(ins, nodes, [("o", t, [b, h, q, k])]), ("rows", t))
+
+
 def long_rows(rows):
     for t in ("bf16", "f16", "f32"):
         for n, cols in [(133, 40), (37, 128), (70, 1000), (19, 4099), (5, 16392), (3, 50257), (140, 12001)]:
             rows.pointwise(f"_{t}_{n}x{cols}", t, n, cols)
         for n, cols in [(700, 4096), (2201, 1000), (1001, 3000), (901, 2500)] if t == "f32" else []:
             rows.pointwise(f"_{t}_{n}x{cols}", t, n, cols)
+        for n, cols in [(8461, 333), (8464, 250), (8450, 513), (4307, 1004), (2203, 2047), (9001, 49), (2213, 1502)]:
+            rows.pointwise(f"_{t}_{n}x{cols}", t, n, cols)
+        masked_softmax(rows, t, 3, 5, 599, 197), masked_softmax(rows, t, 2, 8, 600, 334)
         for n, cols in [(70, 264), (133, 1000), (19, 4096), (9, 8200)]:
             rows.norm_grad("layernorm", f"_{t}_{n}x{cols}", t, n, cols), rows.norm_grad("rmsnorm", f"_{t}_{n}x{cols}", t, n, cols)
     for t, n, cols in [("bf16", 2119, 128), ("bf16", 2117, 1000), ("bf16", 2113, 2048), ("f32", 2115, 1024), ("bf16", 2114, 4096),

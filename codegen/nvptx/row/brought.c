@@ -12,12 +12,15 @@ enum {
     BUSY = 1024, /* threads that keep a multiprocessor busy */
     LARGE = 512,
     REGISTERS = 64,
-    SECTOR = 32,   /* bytes */
-    MUCH_IDLE = 6, /* one in so many threads */
+    SECTOR = 32,     /* bytes */
+    MUCH_IDLE = 6,   /* one in so many threads */
+    MOST_EARLY = 32, /* elements of 16 bits, of a group's */
 };
 
 static bool can_move(const RowPlan *r, const KOp *o, DType t) {
-    return dtype_is_float(t) && row_can_move(r->team.g, (uint32_t)r->lane, 0, o, t);
+    if (!dtype_is_float(t)) return false;
+    return r->group ? row_all_can_move(r, o, t)
+                    : row_can_move(r->team.g, (uint32_t)r->lane, 0, o, t);
 }
 
 static bool find_loads(RowPlan *r) {
@@ -65,34 +68,56 @@ static bool leaves_by_copies(const RowPlan *r) {
     return n > 0;
 }
 
-bool row_brings(RowPlan *r) {
-    const Gpu *g = r->team.g;
+bool row_comes(RowPlan *r) {
     r->nbrought = 0;
-    if (!g->e->isa->warpgroups || r->lane < 0 || r->axes != 1u << r->lane || !folds_first(r))
-        return false;
-    int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
-    int64_t team = ((vectors + PIECES - 1) / PIECES + WARP - 1) / WARP * WARP;
-    if (team < LEAST_TEAM || team > TEAM_MOST_READ * WARP) return false;
-    if (MOST_IDLE * (team * PIECES - vectors) > team * PIECES) return false;
-    if (!find_loads(r)) return false;
-    r->team.size = (uint32_t)team;
-    r->pieces = PIECES;
+    if (!r->team.g->e->isa->warpgroups || !folds_first(r) || !find_loads(r)) return false;
     r->copied_out = leaves_by_copies(r);
     return true;
 }
 
-/* Byte in shared memory of the row of load i; of the barrier, behind the last. */
-static uint32_t place_of(const RowPlan *r, uint32_t i) {
+bool row_brings(RowPlan *r) {
     const Gpu *g = r->team.g;
-    uint32_t bytes = 0, n = (uint32_t)expr_value(g->e->exprs, row_vectors(r, r->axes));
-    for (uint32_t j = 0; j < i; j++) bytes += n * g->e->lanes * row_bytes(g, r->brought[j]);
+    if (r->lane < 0 || r->axes != 1u << r->lane) return false;
+    int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
+    int64_t team = ((vectors + PIECES - 1) / PIECES + WARP - 1) / WARP * WARP;
+    if (team < LEAST_TEAM || team > TEAM_MOST_READ * WARP) return false;
+    if (MOST_IDLE * (team * PIECES - vectors) > team * PIECES) return false;
+    if (!row_comes(r)) return false;
+    r->team.size = (uint32_t)team;
+    r->pieces = PIECES;
+    return true;
+}
+
+/* Of load i, in one row. */
+static uint32_t bytes_of(const RowPlan *r, uint32_t i) {
+    const Gpu *g = r->team.g;
+    const uint32_t n = (uint32_t)expr_value(g->e->exprs, row_vectors(r, r->axes));
+    return n * g->e->lanes * row_bytes(g, r->brought[i]);
+}
+
+static uint32_t rows_of(const RowPlan *r) {
+    return r->group ? r->group : 1;
+}
+
+/* Byte in shared memory of what comes of load i; of the barrier, behind the last. */
+static uint32_t place_of(const RowPlan *r, uint32_t i) {
+    uint32_t bytes = 0;
+    for (uint32_t j = 0; j < i; j++) bytes += rows_of(r) * bytes_of(r, j);
     return bytes;
 }
 
 /* Blocks of REGISTERS a thread that a multiprocessor holds: weights are there while the row comes.
  */
 uint32_t row_brought_blocks(const RowPlan *r) {
-    return (uint32_t)r->team.g->m->registers / (REGISTERS * r->team.size);
+    return (uint32_t)r->team.g->m->registers / (REGISTERS * rows_of(r) * r->team.size);
+}
+
+/* Layernorm over 333 and 1001 columns 68.6, 73.9 us, not 88.2, 100; over 250, of which a thread has
+ * less, and of f32, 66.0, not 66.8; rmsnorm with residual over 1001 136.6, not 142. */
+bool row_brought_asks_late(const RowPlan *r) {
+    const Gpu *g = r->team.g;
+    return r->group && row_shares_most(r) && row_bytes(g, r->brought[0]) < 4 &&
+           r->pieces * g->e->lanes >= MOST_EARLY;
 }
 
 /* One row of f32 for a block (of two operands: rmsnorm with residual over 4096 133.0 us, not
@@ -118,12 +143,6 @@ bool row_gains(const RowPlan *r, const RowPlan *own) {
 
 /* --- The kernel ------------------------------------------------------------------------------- */
 
-static HV row_size(const RowPlan *r, uint32_t i) {
-    Gpu *g = r->team.g;
-    int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
-    return hop_i(g->e, vectors * g->e->lanes * row_bytes(g, r->brought[i]));
-}
-
 uint32_t row_brought_bytes(const RowPlan *r) {
     return place_of(r, r->nbrought) + HOP_BARRIER_BYTES;
 }
@@ -135,10 +154,11 @@ static HV shared_at(const RowPlan *r, uint32_t i) {
 
 static LLVMValueRef is_first(const RowPlan *r) {
     Emit *e = r->team.g->e;
-    return LLVMBuildICmp(e->b, LLVMIntEQ, r->team.rank, emit_i64(e, 0), "");
+    return LLVMBuildICmp(e->b, LLVMIntEQ, r->team.g->tid, emit_i64(e, 0), "");
 }
 
-/* Of the row that the current scope stands at, as the copy engine has addresses. */
+/* Of the row that the current scope stands at (the block's first, in its first thread), as the copy
+ * engine has addresses. */
 static HV row_begins(const RowPlan *r, const KOp *o) {
     Emit *e = r->team.g->e;
     row_bind(r, r->axes, expr_const(e->exprs, 0));
@@ -155,17 +175,58 @@ void row_bring_begin(const RowPlan *r) {
     emit_if_end(e, &one);
 }
 
+/* What there is of load i; the whole pieces of it. */
+static HV size_of(const RowPlan *r, uint32_t i) {
+    Emit *e = r->team.g->e;
+    return r->here ? hop_muli(e, r->here, bytes_of(r, i)) : hop_i(e, rows_of(r) * bytes_of(r, i));
+}
+
+static HV whole_of(const RowPlan *r, uint32_t i) {
+    Emit *e = r->team.g->e;
+    return LLVMBuildAnd(e->b, size_of(r, i), hop_i(e, -ROW_COPY_ALIGN), "");
+}
+
+/* The elements behind the last whole piece of load i, at the end of memory, from there to where
+ * they are in shared memory, or back. */
+static void move_rest(const RowPlan *r, uint32_t i, HV there, bool back) {
+    Gpu *g = r->team.g;
+    Emit *e = g->e;
+    const uint32_t bytes = row_bytes(g, r->brought[i]);
+    LLVMTypeRef word = LLVMIntTypeInContext(e->ctx, 8 * bytes);
+    LLVMTypeRef shared = LLVMPointerTypeInContext(e->ctx, PTX_SHARED);
+    LLVMTypeRef global = LLVMPointerTypeInContext(e->ctx, PTX_GLOBAL);
+    EmitLoop l = emit_loop(e, 0);
+    emit_loop_begin(e, &l, "rest", LLVMBuildZExt(e->b, whole_of(r, i), e->i64, ""),
+                    LLVMBuildZExt(e->b, size_of(r, i), e->i64, ""), emit_i64(e, bytes), false);
+    HV near = hop_add(e, shared_at(r, i), LLVMBuildTrunc(e->b, l.i, e->i32, ""));
+    LLVMValueRef to = LLVMBuildIntToPtr(e->b, near, shared, "");
+    LLVMValueRef from = LLVMBuildIntToPtr(e->b, LLVMBuildAdd(e->b, there, l.i, ""), global, "");
+    if (back)
+        emit_store_ptr(e, emit_load(e, word, to, bytes), from, bytes);
+    else
+        emit_store_ptr(e, emit_load(e, word, from, bytes), to, bytes);
+    emit_loop_end(e, &l);
+}
+
 void row_bring(const RowPlan *r) {
     Emit *e = r->team.g->e;
     EmitIf one;
-    HV bar = shared_at(r, r->nbrought);
+    HV bar = shared_at(r, r->nbrought), all = hop_i(e, 0);
     emit_if_begin(e, &one, is_first(r));
-    hop_barrier_expect(e, bar, hop_i(e, place_of(r, r->nbrought)));
+    for (uint32_t i = 0; i < r->nbrought; i++) all = hop_add(e, all, whole_of(r, i));
+    hop_barrier_expect(e, bar, all);
     for (uint32_t i = 0; i < r->nbrought; i++) {
         HV from = row_begins(r, &e->k->ops[r->brought[i]]);
-        hop_bulk_load(e, shared_at(r, i), from, row_size(r, i), bar);
+        hop_bulk_load(e, shared_at(r, i), from, whole_of(r, i), bar);
+        if (r->here) move_rest(r, i, from, false);
     }
     emit_if_end(e, &one);
+}
+
+/* Of a vector of load i. */
+static uint32_t align_of(const RowPlan *r, uint32_t i) {
+    const Gpu *g = r->team.g;
+    return r->group ? g->e->lanes * row_bytes(g, r->brought[i]) : ROW_COPY_ALIGN;
 }
 
 /* Where piece u has its vector of load i. */
@@ -175,6 +236,7 @@ static LLVMValueRef vector_at(const Held *h, uint32_t u, uint32_t i) {
     int64_t bytes = (int64_t)row_bytes(r->team.g, r->brought[i]) * e->lanes;
     HV at = hop_muli(e, LLVMBuildTrunc(e->b, h->at[u], e->i32, ""), bytes);
     at = hop_add(e, shared_at(r, i), at);
+    if (r->slot) at = hop_add(e, at, hop_muli(e, r->slot, bytes_of(r, i)));
     return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
 }
 
@@ -188,7 +250,7 @@ void row_take_brought(const Held *h) {
         for (uint32_t i = 0; i < r->nbrought; i++) {
             KVal v = r->brought[i];
             LLVMTypeRef type = emit_vec(emit_type(e, (DType)e->k->ops[v].dtype), e->lanes);
-            emit_override(e, v, emit_load(e, type, vector_at(h, u, i), ROW_COPY_ALIGN));
+            emit_override(e, v, emit_load(e, type, vector_at(h, u, i), align_of(r, i)));
         }
         (void)emit_switch(e, outer);
     }
@@ -203,7 +265,8 @@ void row_leave(Held *h, const Pass *p) {
         if (h->live[u]) emit_if_begin(e, &live, h->live[u]);
         for (uint32_t s = 0; s < p->nstores; s++) {
             LLVMValueRef v = emit_value_lanes(e, e->k->ops[p->stores[s]].in[0]);
-            emit_store_ptr(e, v, vector_at(h, u, h->left + s), ROW_COPY_ALIGN);
+            const uint32_t i = h->left + s;
+            emit_store_ptr(e, v, vector_at(h, u, i), align_of(r, i));
         }
         if (h->live[u]) emit_if_end(e, &live);
         (void)emit_switch(e, outer);
@@ -213,7 +276,8 @@ void row_leave(Held *h, const Pass *p) {
     emit_if_begin(e, &one, is_first(r));
     for (uint32_t s = 0; s < p->nstores; s++, h->left++) {
         HV to = row_begins(r, &e->k->ops[p->stores[s]]);
-        hop_bulk_store(e, to, shared_at(r, h->left), row_size(r, h->left));
+        hop_bulk_store(e, to, shared_at(r, h->left), whole_of(r, h->left));
+        if (r->here) move_rest(r, h->left, to, true);
     }
     hop_tma_commit(e);
     emit_if_end(e, &one);

@@ -90,10 +90,8 @@ static bool choose_team(RowPlan *r, int64_t vectors, uint32_t most, int64_t rows
     return best != 0;
 }
 
-bool row_hold(RowPlan *r) {
+bool row_walks_alike(RowPlan *r, int64_t *vectors) {
     Gpu *g = r->team.g;
-    Emit *e = g->e;
-    int64_t vectors;
     r->axes = 0;
     for (uint32_t i = 0; i < g->rows->npasses; i++) {
         const Pass *p = &g->rows->pass[i];
@@ -102,8 +100,15 @@ bool row_hold(RowPlan *r) {
         for (uint32_t f = 0; f < p->nfolds; f++)
             if (gpu_fold_width(g, p->folds[f]) == 2) return false;
     }
-    if (g->k->serial || g->j->shrink || !expr_is_const(e->exprs, row_vectors(r, r->axes), &vectors))
-        return false;
+    return !g->k->serial && !g->j->shrink &&
+           expr_is_const(g->e->exprs, row_vectors(r, r->axes), vectors);
+}
+
+bool row_hold(RowPlan *r) {
+    Gpu *g = r->team.g;
+    Emit *e = g->e;
+    int64_t vectors;
+    if (!row_walks_alike(r, &vectors)) return false;
     uint32_t most = row_stores_points(r) || row_loads(r) > 1 ? BLOCK_PIECES : FREE_PIECES;
     if (e->lanes == 1) most = ROW_MAX_PIECES;
     int64_t rows = gpu_hint(e, gpu_points(e, g->k, g->rows->par));
@@ -152,7 +157,8 @@ void row_occupy(const RowPlan *r, uint32_t threads) {
     if (g->j->min_blocks > most) g->j->min_blocks = most;
 }
 
-/* Vectors past the end are read again at the end and count for nothing. */
+/* Vectors past the end are read again at the end and count for nothing; of what is brought the
+ * thread's own first one, which no other one's result takes the place of. */
 static void place_piece(Held *h, uint32_t u, int64_t all) {
     RowPlan *r = h->r;
     const int64_t vectors = r->part ? r->part : all;
@@ -163,7 +169,8 @@ static void place_piece(Held *h, uint32_t u, int64_t all) {
     if (first + r->team.size > vectors) {
         LLVMValueRef last[2] = {at, emit_i64(e, vectors - 1)};
         h->live[u] = LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_i64(e, vectors), "");
-        at = emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
+        at = r->nbrought ? LLVMBuildSelect(e->b, h->live[u], at, r->team.rank, "")
+                         : emit_intrinsic(e, "llvm.smin", e->i64, last, 2);
     }
     if (r->first) at = LLVMBuildAdd(e->b, at, r->first, "");
     h->at[u] = at;
@@ -190,7 +197,8 @@ static bool is_alone(const RowPlan *r) {
 static bool is_asked(const Held *h, KVal v) {
     const Gpu *g = h->r->team.g;
     bool few = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par)) < g->m->processors;
-    few |= (is_alone(h->r) && h->r->pieces <= FREE_PIECES) || h->r->nbrought;
+    few |= (is_alone(h->r) && h->r->pieces <= FREE_PIECES) ||
+           (h->r->nbrought && !row_brought_asks_late(h->r));
     uint32_t dom = g->rows->dom[v], axes = h->r->axes;
     if (!gpu_is_request(g, v)) return false;
     if (row_is_own(h->r, v)) return !h->r->nbrought;

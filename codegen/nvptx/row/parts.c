@@ -42,6 +42,21 @@ bool row_can_move(const Gpu *g, uint32_t axis, Expr offset, const KOp *o, DType 
     return expr_is_value(e->exprs, coef, 1) && expr_divisor(e->exprs, rest) % e->lanes == 0;
 }
 
+bool row_all_can_move(const RowPlan *r, const KOp *o, DType t) {
+    const Gpu *g = r->team.g;
+    ExprPool *p = g->e->exprs;
+    const Kernel *k = g->k;
+    Expr rest = o->index, coef, apart = expr_const(p, 1);
+    if (o->mask || k->params[o->buf].dtype != t) return false;
+    for (uint32_t i = k->naxes; i-- > 0;) {
+        if (!((r->axes | g->rows->par) >> i & 1)) continue;
+        if (!expr_affine(p, rest, k->axes[i].sym, &coef, &rest)) return false;
+        if (coef != apart && !expr_is_value(p, k->axes[i].extent, 1)) return false;
+        apart = expr_mul(p, apart, k->axes[i].extent);
+    }
+    return expr_divisor(p, rest) * (int64_t)dtype_bytes(t) % ROW_COPY_ALIGN == 0;
+}
+
 static void fold_arg(Gpu *g, KVal v, LLVMValueRef *acc) {
     Emit *e = g->e;
     const KOp *o = &g->k->ops[v];
@@ -106,6 +121,7 @@ void row_store_once(const RowPlan *r, const Pass *p) {
         LLVMValueRef b = LLVMBuildICmp(e->b, LLVMIntEQ, r->team.block, emit_i64(e, 0), "");
         is = LLVMBuildAnd(e->b, is, b, "");
     }
+    if (r->inside) is = LLVMBuildAnd(e->b, is, r->inside, "");
     emit_if_begin(e, &first, is);
     for (uint32_t i = 0; i < p->nstores; i++) emit_store(e, p->stores[i]);
     emit_if_end(e, &first);

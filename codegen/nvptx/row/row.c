@@ -280,29 +280,31 @@ static void run_rows(Gpu *g, int64_t length) {
     ExprPool *p = e->exprs;
     RowPlan r = {.team.g = g, .lane = choose_lanes(g)};
     Long l;
-    bool held = !g->j->yielded && row_hold(&r), is_long = !held && row_long(&r, &l);
+    const bool grouped = !g->j->yielded && row_groups(&r);
+    bool held = grouped || (!g->j->yielded && row_hold(&r)), is_long = !held && row_long(&r, &l);
     g->j->yields = held; /* if that takes too many registers */
     if (!held && !is_long)
         r.team.size = length <= 512 ? 32 : length <= 2048 ? 128 : length <= 8192 ? 256 : 512;
     if (is_long)
         choose_long(&l);
-    else
+    else if (!grouped)
         choose_team(&r, held);
     if (is_long && l.turns) {
         (l.teams ? row_run_teams : l.folders ? row_run_roles : row_run_turns)(&l);
         return;
     }
-    Block b = {.threads = block_threads(&r, held)};
+    Block b = {.threads = grouped ? r.group * r.team.size : block_threads(&r, held)};
     b.teams = b.threads / r.team.size;
     b.rows = gpu_points(e, g->k, g->rows->par);
     if (held) row_occupy(&r, b.threads);
     if (r.nbrought) g->j->shared_bytes = row_brought_bytes(&r);
     r.team.reads = held;
-    choose_together(&r, &b, held);
+    choose_together(&r, &b, held && !grouped);
+    b.exact |= grouped; /* nobody leaves */
     /* In a branch of its own a row would read what all rows share ahead of the wait. */
     if (held && b.exact) g->order = GPU_WAITS_LATER;
     gpu_launch(g, b.threads, expr_ceildiv(p, b.rows, expr_const(p, b.teams * b.together)), 0, 0);
-    LLVMValueRef at = first_row(&r, &b);
+    LLVMValueRef at = grouped ? row_group_begin(&r, b.rows) : first_row(&r, &b);
     EmitIf inside;
     if (!b.exact)
         emit_if_begin(e, &inside, LLVMBuildICmp(e->b, LLVMIntSLT, at, emit_expr(e, b.rows), ""));

@@ -5,6 +5,7 @@
 #include "codegen/nvptx/gpu.h"
 
 #define ROW_MAX_PIECES   8
+#define ROW_MOST_PIECES  64 /* of rows in groups */
 #define ROW_MOST_BROUGHT 2
 #define ROW_COPY_ALIGN   16 /* of addresses and sizes that the copy engine takes */
 
@@ -18,6 +19,9 @@ typedef struct RowPlan {
     uint32_t nbrought;  /* held: loads that the copy engine brings; 0: threads load */
     KVal brought[ROW_MOST_BROUGHT];
     bool copied_out; /* it takes results away, too */
+    uint32_t group;  /* brought: rows of a block that come as one, a team each; 0: one row */
+    LLVMValueRef slot, inside, here; /* of them: the team's (i32); it is there (i1), and so many are
+                                        (i32), or NULL: all are */
 } RowPlan;
 
 /* Vectors (or elements) of the row over these axes. */
@@ -33,6 +37,8 @@ bool row_shares_most(const RowPlan *r); /* what all rows read alike is more */
  * vectors begin (`offset`, 0: at its first element): neighbours lie side by side, and memory has
  * them in that type. */
 bool row_can_move(const Gpu *g, uint32_t axis, Expr offset, const KOp *o, DType t);
+/* What all rows access lies side by side, one row behind the other, from a whole piece on. */
+bool row_all_can_move(const RowPlan *r, const KOp *o, DType t);
 /* Joins the operand of fold v here into acc; where `live` is off it does not count. */
 void row_fold(const RowPlan *r, KVal v, LLVMValueRef live, LLVMValueRef *acc);
 /* The team's results of a pass's folds become known in the current scope. */
@@ -57,6 +63,9 @@ LLVMValueRef row_is_last(const Parts *m);
 /* held.c. Needs the lanes; chooses team and pieces, or gives false: the row is not of known
  * length, too long, or walked in different ways. */
 bool row_hold(RowPlan *r);
+/* Finds the axes that all passes over a row walk, folds of one accumulator each; its length is
+ * known: *vectors. */
+bool row_walks_alike(RowPlan *r, int64_t *vectors);
 /* A team of that size could hold a row of so many vectors. */
 bool row_holds(const RowPlan *r, int64_t vectors, uint32_t team);
 bool row_stores_points(const RowPlan *r); /* and not only folds of the row */
@@ -69,10 +78,10 @@ void row_occupy(const RowPlan *r, uint32_t threads); /* how many blocks should r
 /* The pieces of a row: scopes beside each other in the current one. */
 typedef struct Held {
     RowPlan *r;
-    EmitScope *scope[ROW_MAX_PIECES];
-    LLVMValueRef live[ROW_MAX_PIECES]; /* NULL: the vector is inside of the row in every thread */
-    LLVMValueRef at[ROW_MAX_PIECES];   /* number of the vector in its row (i64) */
-    uint32_t left;                     /* of what was brought, so many places have results */
+    EmitScope *scope[ROW_MOST_PIECES];
+    LLVMValueRef live[ROW_MOST_PIECES]; /* NULL: the vector is inside of the row in every thread */
+    LLVMValueRef at[ROW_MOST_PIECES];   /* number of the vector in its row (i64) */
+    uint32_t left;                      /* of what was brought, so many places have results */
 } Held;
 void row_place(Held *h);
 void row_fold_held(Held *h, const Pass *p);
@@ -81,15 +90,26 @@ void row_store_held(Held *h, const Pass *p);
 /* brought.c: held rows that the copy engine brings to their block. Chooses team and pieces; false:
  * it cannot (these are as they were). */
 bool row_brings(RowPlan *r);
+bool row_comes(RowPlan *r); /* the loads can, by row_all_can_move if there is a group; which */
 /* By coming so, beside what it was; then so many blocks should run at once. */
 bool row_gains(const RowPlan *r, const RowPlan *own);
 uint32_t row_brought_blocks(const RowPlan *r);
 uint32_t row_brought_bytes(const RowPlan *r); /* of shared memory */
-void row_bring_begin(const RowPlan *r);       /* the barrier, before all else */
-void row_bring(const RowPlan *r);             /* asks for the row of the current scope */
-void row_take_brought(const Held *h);         /* waits, and has it in the pieces' scopes */
-void row_leave(Held *h, const Pass *p);       /* copied out: the pass's results */
-void row_left(const RowPlan *r);              /* shared memory may end */
+/* Of a group: what all rows read alike is too much to wait in registers for them. */
+bool row_brought_asks_late(const RowPlan *r);
+void row_bring_begin(const RowPlan *r); /* the barrier, before all else */
+void row_bring(const RowPlan *r);       /* asks for the row of the current scope */
+void row_take_brought(const Held *h);   /* waits, and has it in the pieces' scopes */
+void row_leave(Held *h, const Pass *p); /* copied out: the pass's results */
+void row_left(const RowPlan *r);        /* shared memory may end */
+
+/* group.c: short rows that do not begin at whole pieces of memory, several to a block, which the
+ * copy engine brings as one. Needs the lanes; chooses team, pieces and group; false: it is as it
+ * was. */
+bool row_groups(RowPlan *r);
+/* Of this thread's team, which knows its rank and place then; one that is there, which any thread
+ * may read. rows: of all blocks. */
+LLVMValueRef row_group_begin(RowPlan *r, Expr rows);
 
 /* long.c */
 #define ROW_MOST_STEPS 8 /* vectors of a thread that are asked for together */
