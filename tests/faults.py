@@ -161,6 +161,7 @@ FAULTS = [
     ("kernels are shared by their hashes", "unit/test_kir", "fusion/kir/kir_set.c", "memcmp(t->words, words, n * sizeof *words) == 0", "true"),
     ("kernels that come to the same code are compiled again", "cli/bounds/some", "codegen/compile.c",
      "while (k && (k->hash != hash ||", "while (k && (k->hash || k->hash != hash ||"),
+    ("progress is told from any thread", "unit/test_many", "codegen/compile.c", "if (work->tells && i) tell", "if (i) tell"),
     # ---- codegen -----------------------------------------------------------------------------------
     ("bf16 is cut, not rounded", "unit/test_codegen/all", "codegen/emit/convert.c", "if (to == DT_bf16) return f32_to_bf16(e, u);",
      "if (to == DT_bf16) return f32_to_bf16(e, and_c(e, u, 0xffff0000));"),

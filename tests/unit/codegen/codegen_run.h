@@ -13,12 +13,12 @@ typedef struct Case {
 #include "tests/unit/codegen/codegen_cases.h"
 
 static uint64_t rng = 1;
-static double uniform(void) {
+static inline double uniform(void) {
     rng = rng * 6364136223846793005u + 1442695040888963407u;
     return (double)(rng >> 33) / 2147483648.0;
 }
 
-static void fill(DType t, void *p, size_t n) {
+static inline void fill(DType t, void *p, size_t n) {
     for (size_t i = 0; i < n; i++) {
         double u = uniform();
         if (t == DT_bool)
@@ -30,12 +30,12 @@ static void fill(DType t, void *p, size_t n) {
     }
 }
 
-static double value(DType t, const void *p, size_t i) {
+static inline double value(DType t, const void *p, size_t i) {
     return dtype_is_float(t) ? dtype_load_f64(t, p, i) : (double)dtype_load_i64(t, p, i);
 }
 
-static bool same(const Case *c, const char *variant, uint32_t param, DType t, const void *got,
-                 const void *want, size_t n) {
+static inline bool same(const Case *c, const char *variant, uint32_t param, DType t,
+                        const void *got, const void *want, size_t n) {
     double scale = 1e-30;
     for (size_t i = 0; i < n; i++) {
         double w = fabs(value(t, want, i));
