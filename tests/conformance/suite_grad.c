@@ -14,7 +14,7 @@
  *     refused         grad_build names an op without a derivative
  *     skipped         the case cannot be imported or evaluated
  *
- * Every case runs in a process of its own. grad.py knows which verdicts are right. */
+ * grad.py knows which verdicts are right. */
 #include "frontend/import/import.h"
 #include "graph/eval/eval.h"
 #include "graph/grad/grad.h"
@@ -312,22 +312,18 @@ static void check_runs(Run *f, Run *b, const char *folder) {
     say(!same ? "differs" : flows ? "same" : "zero", folder, t.worst, t.agree, t.kinks, "");
 }
 
-static int check(const char *folder) {
+static void check(const char *folder) {
     Run f = {.arena = arena_create()}, b = {.arena = arena_create()};
     check_runs(&f, &b, folder);
     close_run(&f);
     close_run(&b);
-    return 0;
 }
 
-static void check_apart(const char *folder) {
-    const int status = run_apart(check, folder, TIME_LIMIT_S);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        say("differs", folder, INFINITY, 0, 0,
-            WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "crash");
+static void say_crash(const char *folder, const char *how) {
+    say("differs", folder, INFINITY, 0, 0, how);
 }
 
 int main(int argc, char **argv) {
-    for (int i = 1; i < argc; i++) check_apart(argv[i]);
+    run_apart(check, argv + 1, argc - 1, TIME_LIMIT_S, say_crash);
     return 0;
 }
