@@ -304,12 +304,21 @@ graphc_status pipeline_import(Pipeline *p, const char *model_path,
     return o->training ? add_training(p, o->training, &d) : GRAPHC_OK;
 }
 
+/* What kernels hand to each other is rounded, too, where one of the targets gains by it: they share
+ * the graph. In training memory counts. */
+static bool rounds_streams(const Pipeline *p, const graphc_compile_options *o) {
+    bool any = o->training;
+    for (uint32_t i = 0; i < p->ntargets; i++) any |= p->targets[i].target->machine.rounds_streams;
+    return any;
+}
+
 graphc_status pipeline_optimise(Pipeline *p, const graphc_compile_options *o) {
     Dump d = dump_for(p, o);
     PassDump hook = {dump_pass, &d};
     p->graph = p->imported;
     GC_TRY(tell(p, o, "passes", 0, 1));
-    GC_TRY(graph_optimise(&p->graph, p->precision, o->dump_dir ? &hook : NULL));
+    GC_TRY(
+        graph_optimise(&p->graph, p->precision, rounds_streams(p, o), o->dump_dir ? &hook : NULL));
     dump_graph(&d, "pre-fusion.gir", p->graph);
     return GRAPHC_OK;
 }

@@ -34,10 +34,11 @@ typedef struct Machine {
     uint32_t turns;   /* a kernel can take a loop's iterations in turns, of rows of so many elements
                          at most; 0 = none (turns.c) */
     bool holds_turns; /* it holds what they carry; else each turn stores it, as it goes */
-    double apart_bytes; /* states of so many bytes that move by a contraction's result are moved by
-                           a kernel of its own: an epilogue reads and writes them at a third of
-                           memory's rate; 0 = never */
-    bool cuts_sums;     /* long sums with few results are cut by the graph (pass_cut_sums) */
+    double apart_bytes;  /* states of so many bytes that move by a contraction's result are moved by
+                            a kernel of its own: an epilogue reads and writes them at a third of
+                            memory's rate; 0 = never */
+    bool rounds_streams; /* bytes between kernels cost more than digits (pass_precision) */
+    bool cuts_sums;      /* long sums with few results are cut by the graph (pass_cut_sums) */
     bool cuts_dots; /* and long contractions with few results, where a kernel fills the machine by
                        its results alone (pass_cut_dots) */
     bool digits;    /* multiplies f32 as f16 digits (pass_digits) */

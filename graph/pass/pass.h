@@ -39,8 +39,8 @@
 GRAPH_PASSES(X)
 #undef X
 
-/* What is multiplied and stored between kernels: DT_bf16 or DT_f16. Runs last. */
-Graph *pass_precision(Graph *g, DType to);
+/* What is multiplied: DT_bf16 or DT_f16; streams: what is stored between kernels, too. */
+Graph *pass_precision(Graph *g, DType to, bool streams);
 
 /* few_bits, and what these weights multiply is rounded to 8 bits in their blocks: accuracy level 4.
  */
@@ -66,8 +66,8 @@ typedef struct PassDump {
 graphc_status graph_before_gradients(Graph **g);
 
 /* All passes in order, to a fixpoint where it pays; verifies after each in debug builds. precision:
- * DT_f32 leaves the model's own types. */
-graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump);
+ * DT_f32 leaves the model's own types; streams as pass_precision has it. */
+graphc_status graph_optimise(Graph **g, DType precision, bool streams, const PassDump *dump);
 
 /* documents.c: rows of tokens [batch, seq] hold several documents, which an input `document_ids`,
  * i64 of that shape, tells apart: no attention from one to another. D_UNSUPPORTED where attention

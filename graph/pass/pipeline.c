@@ -78,7 +78,7 @@ graphc_status graph_before_gradients(Graph **g) {
     return GRAPHC_OK;
 }
 
-graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump) {
+graphc_status graph_optimise(Graph **g, DType precision, bool streams, const PassDump *dump) {
     Passes p = {.given = *g, .g = *g, .dump = dump};
     narrow(p.g);
     RUN(dce);
@@ -89,7 +89,8 @@ graphc_status graph_optimise(Graph **g, DType precision, const PassDump *dump) {
     RUN(bn_fold);
     RUN(merge_dots);
     RUN(conv_phases);
-    if (precision != DT_f32) GC_TRY(finish(&p, "precision", pass_precision(p.g, precision)));
+    if (precision != DT_f32)
+        GC_TRY(finish(&p, "precision", pass_precision(p.g, precision, streams)));
     RUN(parts);
     RUN(captures);
     RUN(gates);

@@ -30,7 +30,7 @@ static inline void *graph_plan_bytes(Graph *g, const Target *const *rows, uint32
     PlanTargetInput *t = ARENA_ARRAY(g->arena, PlanTargetInput, nrows);
     PlanBuildOptions po = {.weights_dir = NULL};
     void *bytes = NULL;
-    bool ok = graph_verify(g) == GRAPHC_OK && graph_optimise(&g, DT_f32, NULL) == GRAPHC_OK;
+    bool ok = graph_verify(g) == GRAPHC_OK && graph_optimise(&g, DT_f32, true, NULL) == GRAPHC_OK;
     for (uint32_t i = 0; i < nrows && ok; i++) ok = graph_plan_target(g, rows[i], &t[i]);
     ok = ok && plan_build(g, t, nrows, &po, g->arena, g->diags, &bytes, size) == GRAPHC_OK;
     if (!CHECK(ok)) graph_plan_messages(g->diags, g->arena);

@@ -8,7 +8,8 @@
  * or two of them are added: they are stored there in any case. *Constants* that are operands, for
  * contractions alone: a cast of a constant is a prepare step. A rounded value goes on as an f32
  * value that was cast there and back, so other nodes keep their types, and a cast to the narrow
- * type folds away.
+ * type folds away. Where digits matter more than bytes (`streams` off) streams stay f32, and so do
+ * norms' results for all but contractions.
  *
  * What softmax reads stays f32, but for rows as long as a vocabulary, which are stored: attention
  * keeps scores in registers; so does what is made of scores alone, and gradients on their way into
@@ -26,6 +27,7 @@ enum { WIDE_ROW = 1 << 14 };
 
 typedef struct Facts {
     DType to;
+    bool streams; /* are rounded */
     /* By value of the old graph. */
     bool *constant;
     bool *integer; /* a conversion of integers, or views and maps of such alone */
@@ -137,8 +139,8 @@ static bool is_probability(const Graph *g, Value v) {
     return n->op == OP_logsumexp;
 }
 
-/* The values behind views, or v itself. None of them are constants, probabilities and what comes
- * from outside: their contraction casts them. */
+/* The values behind views, or v itself. None of them are constants, probabilities, what comes from
+ * outside, and norms' results where streams are not: their contraction casts them. */
 static void round_behind(const Graph *g, Facts *f, Value v) {
     const Node *n = graph_node(g, v);
     while (is_view(n) && n->nin == 1) {
@@ -146,6 +148,7 @@ static void round_behind(const Graph *g, Facts *f, Value v) {
         n = graph_node(g, v);
     }
     if (f->constant[v] || n->op == OP_input || n->op == OP_state || is_probability(g, v)) return;
+    if (!f->streams && f->inner[v]) return;
     if (!is_view(n)) f->round[v] = true;
     for (uint32_t i = 0; is_view(n) && i < data_operands(n); i++) round_behind(g, f, n->in[i]);
 }
@@ -224,10 +227,28 @@ static void round_sum(const Graph *g, Facts *f, Value v) {
     round_behind(g, f, n->in[1]);
 }
 
+static void find_streams(const Graph *g, Facts *f) {
+    const uint32_t n = g->nodes.n;
+    for (Value v = 1; v < n; v++) classify(g, f, v);
+    for (Value v = n; v-- > 1;) note_reads(g, f, v);
+    for (Value v = 1; v < n; v++) find_scores(g, f, v);
+    for (Value v = 1; v < n; v++)
+        f->round[v] |= f->stream[v] && !is_view(graph_node(g, v)) && f->normed[v] && !f->scores[v];
+    for (Value v = 1; v < n; v++) find_origin(g, f, v);
+    for (Value v = 1; v < n; v++) round_sum(g, f, v);
+}
+
+typedef struct Asked {
+    DType to;
+    bool streams;
+} Asked;
+
 static void *facts(const Graph *g, void *ctx) {
+    const Asked *asked = ctx;
     Facts *f = ARENA_NEW(g->arena, Facts);
     uint32_t n = g->nodes.n;
-    *f = (Facts){.to = *(const DType *)ctx,
+    *f = (Facts){.to = asked->to,
+                 .streams = asked->streams,
                  .narrow = ARENA_ARRAY(g->arena, Value, n),
                  .origin = ARENA_ARRAY(g->arena, Value, n)};
     bool **flags[] = {&f->constant, &f->integer, &f->stat, &f->inner, &f->stream, &f->normed,
@@ -237,16 +258,11 @@ static void *facts(const Graph *g, void *ctx) {
     graph_mark_constant(g, f->constant);
     for (Value v = 1; v < n; v++) f->integer[v] = from_integers(g, f, v);
     find_last(g, f);
+    for (Value v = 1; v < n && !f->streams; v++) classify(g, f, v);
     for (Value v = 1; v < n; v++)
         for (uint32_t i = first_factor(graph_node(g, v)); narrows(g, f, v) && i < 2; i++)
             round_behind(g, f, graph_node(g, v)->in[i]);
-    for (Value v = 1; v < n; v++) classify(g, f, v);
-    for (Value v = n; v-- > 1;) note_reads(g, f, v);
-    for (Value v = 1; v < n; v++) find_scores(g, f, v);
-    for (Value v = 1; v < n; v++)
-        f->round[v] |= f->stream[v] && !is_view(graph_node(g, v)) && f->normed[v] && !f->scores[v];
-    for (Value v = 1; v < n; v++) find_origin(g, f, v);
-    for (Value v = 1; v < n; v++) round_sum(g, f, v);
+    if (f->streams) find_streams(g, f);
     return f;
 }
 
@@ -276,6 +292,6 @@ static Value rewrite(Rewrite *r, Value v) {
     return build_cast(r->to, build_cast(r->to, x ? x : rewrite_copy(r, v), f->to), DT_f32);
 }
 
-Graph *pass_precision(Graph *g, DType to) {
-    return rewrite_graph(g, rewrite, facts, &to);
+Graph *pass_precision(Graph *g, DType to, bool streams) {
+    return rewrite_graph(g, rewrite, facts, &(Asked){to, streams});
 }

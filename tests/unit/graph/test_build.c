@@ -318,7 +318,7 @@ static void test_passes_give_back(void) {
     for (int i = 0; i < NODES; i++) v = build_unary(g, OP_tanh, v);
     build_output(g, "y", v);
     const size_t one = in_use() - before;
-    CHECK(graph_optimise(&g, DT_f32, NULL) == GRAPHC_OK);
+    CHECK(graph_optimise(&g, DT_f32, true, NULL) == GRAPHC_OK);
     const size_t all = in_use() - before;
     if (!CHECK(all <= 3 * one))
         fprintf(stderr, "    %zu bytes, of the given graph %zu\n", all, one);

@@ -60,7 +60,11 @@ static Graph *run_passes(Graph *g, const char *names) {
         size_t i = 0;
         DType precision;
         if (dtype_from_name(word, &precision)) {
-            g = pass_precision(g, precision);
+            g = pass_precision(g, precision, true);
+            continue;
+        }
+        if (strncmp(word, "only_", 5) == 0 && dtype_from_name(word + 5, &precision)) {
+            g = pass_precision(g, precision, false);
             continue;
         }
         if (strncmp(word, "recompute", 9) == 0) {
@@ -157,7 +161,7 @@ static const char *kernels(Case *c, Graph *g, const char *target) {
     PlanDevice kind = strcmp(target, "cpu") == 0 ? PLAN_cpu : PLAN_cuda;
     Schedule *s;
     StrBuf out;
-    if (!CHECK(g && graph_optimise(&g, DT_f32, NULL) == GRAPHC_OK)) return NULL;
+    if (!CHECK(g && graph_optimise(&g, DT_f32, true, NULL) == GRAPHC_OK)) return NULL;
     if (!CHECK(schedule_build(g, &target_for(kind)->machine, FUSE_ALL, c->arena, &s) == GRAPHC_OK))
         return NULL;
     sb_init(&out, c->arena);
