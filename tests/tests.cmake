@@ -164,7 +164,7 @@ graphc_script(cli/pages full 300 ${python} tests/cli/pages.py $<TARGET_FILE:grap
 graphc_script(cli/stopped quick 60 ${python} tests/cli/stopped.py $<TARGET_FILE:graphc_cli>)
 if(NOT GRAPHC_SANITIZE)
   graphc_script(cli/faulty full 900 ${python} tests/cli/faulty/faulty.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE:faulty>)
-  set_tests_properties(cli/faulty PROPERTIES COST 85)
+  set_tests_properties(cli/faulty PROPERTIES COST 60)
 endif()
 graphc_script(cli/json quick 120 ${python} tests/cli/json_fields.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/reproducible/some quick 120 ${python} tests/cli/reproducible.py $<TARGET_FILE:graphc_cli> --some)
@@ -272,13 +272,13 @@ graphc_script(models/exports full 600 ${python} tests/models/exports.py $<TARGET
 graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graphc_cli> --isa 4,3 --threads 1,3)
 
 # Seconds of processor time of what is long. ctest starts these first, so that none is left over for one core at the end.
-# The evaluator's cases, templates and mutants take a minute or two under sanitizers.
+# Templates and mutants take a minute or two under sanitizers.
 set(costs oracle/all 240 conformance_sm_90a 120 conformance 80 models 70 dtypes 40 dtypes_sm_90a 45
-  fuzz/graphs 75 fuzz/table 60 oracle/quantised/units 40 models/tensor_cores 85 models/claims 50
+  fuzz/graphs 55 fuzz/table 60 oracle/quantised/units 40 models/tensor_cores 85 models/claims 50
   fuzz/wild 22 cli/planted 17 cli/install 8
   models/explain 45 cli/fetch 70 cli/contributing 65 models/verify 60 oracle/attention_gradients 50 cli/static 13 cli/documents 30
-  train/loop 25 unit/test_templates/all 20 conformance_grad 18 cli/bounds 15 train/page 12 conformance_eval 10 unit/test_templates 7
-  conformance_eval/some 7 fuzz/attention 6 fuzz/mlp 5 fuzz/conv 5 oracle/some 6 cli/errors 6 cli/bounds/some 6 train/loop/some 6
+  train/loop 25 unit/test_templates/all 20 conformance_grad 18 cli/bounds 15 train/page 12 unit/test_templates 7
+  fuzz/attention 6 fuzz/mlp 5 fuzz/conv 5 oracle/some 6 cli/errors 6 cli/bounds/some 6 train/loop/some 6
   train/phases 5 models/prepared 6 models/tensor_cores_small 5 fuzz/corpus 5 cli/verify 5 train/api 4 train/mistaken 4 train/data 4
   oracle/attention_gradients/some 4 unit/test_check 4 unit/test_schedule_random 4 unit/test_schedule 3 models/rows 3 cli/nodes 3
   conformance_grad/some 3 cli/bf16 3 cli/reproducible/some 3 unit/test_codegen 5 unit/test_flash 6)
