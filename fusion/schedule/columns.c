@@ -22,9 +22,10 @@ enum {
     MOST_ROW = 64 * 1024, /* ... and of a row: several are on their way at once; ... */
     MOST_LONG = 200 * 1024, /* ... of one that six blocks share, ... */
     LEAST_PART = 577,
-    MOST_PART = 1056, /* ... each so many vectors of it */
-    LONG_SHARERS = 6,
-    LONG_SUMS = 2,
+    MOST_PART = 1056,   /* ... each so many vectors of it, ... */
+    LEAST_EIGHTH = 640, /* ... or eight, if these have so many; ... */
+    LONG_SUMS = 2,      /* ... of columns then */
+    AT_ONCE = 2,        /* rows of a turn of a block, of these */
     MOST_PARAMS = K_MAX_PARAMS - 8,
     SHARED_ROW = 40 * 1024, /* bytes of the longest row that no two blocks share */
     /* Vectors of a row that leave most of its threads idle, and blocks of a multiprocessor then: */
@@ -46,10 +47,11 @@ typedef struct Meet {
     Expr clamped, index, live;    /* of its row: for loads, for stores; 0 = always */
     int64_t row_bytes;            /* that are read of a row */
     uint32_t sharers;             /* blocks of a row */
-    /* Rows start at any element: those of a block all at this one of a vector. The merged kernel
-     * walks `extent` columns from the start of that vector on, of which these are the row's. */
-    bool shifted;
-    Expr shift, start, inside, extent;
+    /* Many blocks share long rows, which may start at any element, and deal them out in lists:
+     * rows of a list all start at one element of a vector. The merged kernel walks `extent` columns
+     * from the start of that vector on, of which these are the row's (0: all). */
+    bool dealt;
+    Expr shift, inside, extent;
     uint32_t vector; /* bytes of the narrowest element that rows are made of */
     Expr blocks;
     VEC(uint32_t) bufs; /* where the blocks' sums lie, in order of `columns` */
@@ -128,22 +130,21 @@ static bool row_fits(Meet *m, const Member *x, int64_t columns) {
  * sums are stored and read again, and less is left over in the last turn. Where folds follow each
  * other, rows are not shared. */
 static uint32_t choose_sharers(const Meet *m, int64_t columns, bool follows) {
-    const int64_t each = VECTOR / m->vector, part = columns / each / LONG_SHARERS;
+    const int64_t each = VECTOR / m->vector, vectors = columns / each;
     const bool even = columns % EVEN == 0, halves = columns % (2 * each) == 0;
     if (even && m->row_bytes <= MOST_ROW)
         return m->row_bytes > SHARED_ROW && halves && !follows && m->f->m->processors % 2 == 0 ? 2
                                                                                                : 1;
-    if (follows || part < LEAST_PART || part >= MOST_PART) return 0;
-    return !even || columns % (LONG_SHARERS * each) == 0 ? LONG_SHARERS : 0;
+    if (follows || vectors / 6 < LEAST_PART || vectors / 6 >= MOST_PART) return 0;
+    return vectors / 8 < LEAST_EIGHTH ? 6 : 8;
 }
 
-/* One for each multiprocessor, or for those that share rows: of six as many as run at once and let
- * all rows of a block start at one place in a vector. Where folds follow each other, short rows
- * leave registers for more. */
+/* One for each multiprocessor, or for those that share rows: of six and eight as many as run at
+ * once. Where folds follow each other, short rows leave registers for more. */
 static uint32_t choose_blocks(const Meet *m, int64_t columns, bool follows) {
     const uint32_t processors = m->f->m->processors;
     if (follows) return processors * (columns * m->vector / VECTOR < FEW ? FEW_BLOCKS : 1);
-    if (m->sharers == LONG_SHARERS) return m->f->m->clustered / LONG_SHARERS / EVEN * EVEN;
+    if (m->sharers > 2) return m->sharers == 6 ? m->f->m->sixes : m->f->m->eights;
     return processors / m->sharers;
 }
 
@@ -165,11 +166,9 @@ static bool vanishes(const Kernel *k, const uint32_t *dom, KVal v) {
 /* Rows that start at any element may be walked from the start of a vector on, up to the end of one:
  * what lies beside them is read as zero, and changes no sum. There is no row that ends inside of a
  * vector and has no other behind. */
-static bool may_shift(const Meet *m, const Member *x, uint32_t blocks) {
+static bool may_shift(const Meet *m, const Member *x) {
     const Kernel *k = kernel(m, x);
     uint32_t *dom = ARENA_ARRAY(m->f->arena, uint32_t, k->nops);
-    int64_t rows;
-    if (!expr_is_const(m->f->p, k->axes[x->par].extent, &rows) || rows % blocks) return false;
     kir_domains(k, m->f->p, dom);
     for (KVal v = 1; v < k->nops; v++) {
         const KOp *o = &k->ops[v];
@@ -192,6 +191,19 @@ static bool folds_follow(const Meet *m, const Member *x) {
     return follows;
 }
 
+/* How many lists there are: rows of neighbouring ones start so many elements apart. */
+static int64_t apart(int64_t columns) {
+    int64_t n = EVEN;
+    while (columns % n) n /= 2;
+    return n;
+}
+
+static bool may_deal(const Meet *m, const Member *x, int64_t columns) {
+    int64_t rows;
+    return expr_is_const(m->f->p, kernel(m, x)->axes[x->par].extent, &rows) &&
+           rows % (EVEN / apart(columns)) == 0;
+}
+
 static bool walks_rows(Meet *m, const Member *x) {
     const Kernel *k = kernel(m, x);
     int64_t n;
@@ -203,8 +215,8 @@ static bool walks_rows(Meet *m, const Member *x) {
     if (!m->sharers) return false;
     uint32_t blocks = choose_blocks(m, n, follows);
     m->blocks = expr_const(m->f->p, blocks);
-    m->shifted = n % EVEN;
-    if (m->shifted && (!blocks || !may_shift(m, x, blocks))) return false;
+    m->dealt = m->sharers > 2;
+    if (m->dealt && (!blocks || !may_deal(m, x, n) || !may_shift(m, x))) return false;
     return rows >= (double)LEAST_ROWS * blocks;
 }
 
@@ -219,7 +231,7 @@ static bool sums_columns(const Meet *m, const Member *x) {
         if (o->op == K_kreduce && o->fold != FOLD_sum) return false;
         sums += o->op == K_kreduce;
     }
-    return sums && m->nsums + sums <= (m->sharers == LONG_SHARERS ? LONG_SUMS : MOST_SUMS);
+    return sums && m->nsums + sums <= (m->dealt ? LONG_SUMS : MOST_SUMS);
 }
 
 /* The rows' kernel stores to what load o of x reads. */
@@ -328,6 +340,10 @@ static uint32_t param(Body *b, const SStep *from, uint32_t i) {
     return body_param(b, from->bufs[i], from->kernel->params[i].written);
 }
 
+static Expr both(ExprPool *p, Expr a, Expr b) {
+    return a && b ? expr_and(p, a, b) : a ? a : b;
+}
+
 /* Op v of a member, over the merged kernel's axes; to[v] is its number there. */
 static void copy_op(Meet *m, Body *b, const Member *x, KVal v, KVal *to, uint32_t fold) {
     const SStep *s = &m->s->steps.v[x->step];
@@ -338,16 +354,12 @@ static void copy_op(Meet *m, Body *b, const Member *x, KVal v, KVal *to, uint32_
     uint32_t sym[2] = {k->axes[row].sym, k->axes[column].sym};
     ExprPool *p = m->f->p;
     Expr by[2] = {o.op == K_kstore ? m->index : m->clamped, expr_sym_ref(p, m->column)};
-    const bool place = m->shifted && o.index && is_place(m, x, o.index);
+    const bool access = o.op == K_kload || o.op == K_kstore;
     for (int i = 0; i < 3; i++) o.in[i] = to[o.in[i]];
-    if (m->shifted) by[1] = expr_sub(p, by[1], m->shift);
-    if (o.op == K_kstore) o.mask = m->live;
-    if (m->shifted && (o.op == K_kload || o.op == K_kstore) && expr_uses(p, o.index, sym[1]))
-        o.mask = m->inside;
-    if (place)
-        o.index = expr_add(p, m->start, expr_sym_ref(p, m->column));
-    else if (o.index)
-        o.index = expr_subst(p, o.index, sym, by, 2);
+    if (m->dealt) by[1] = expr_sub(p, by[1], m->shift);
+    if (o.op == K_kstore || (m->dealt && access && expr_uses(p, o.index, sym[0]))) o.mask = m->live;
+    if (m->dealt && access && expr_uses(p, o.index, sym[1])) o.mask = both(p, o.mask, m->inside);
+    if (o.index) o.index = expr_subst(p, o.index, sym, by, 2);
     if (o.op == K_kreduce) o.axes = fold;
     if (o.op == K_kload || o.op == K_kstore) o.buf = param(b, s, o.buf);
     to[v] = body_op(b, o);
@@ -417,24 +429,60 @@ void schedule_add_places(Arena *a, Kernel *to, const Kernel *from) {
     to->locs = all, to->nlocs = n, to->ncomputed = computed;
 }
 
-/* The place in a vector at which the rows of a block start. */
-static Expr shift_of(const Meet *m, Expr columns, Expr block) {
+/* Rows in the order of lists. Blocks take neighbours there, in pairs if lists are of pairs. Sums of
+ * columns are kept where rows of the block's last list start. */
+typedef struct Deal {
+    int64_t lists, factor, unit, per; /* units of rows; of a list */
+    Expr begin, count;                /* of the block */
+} Deal;
+
+static Deal deal(const Meet *m, Expr rows, Expr columns, Expr block) {
     ExprPool *p = m->f->p;
-    if (!m->shifted) return expr_const(p, 0);
-    return expr_mod(p, expr_mul(p, block, columns), expr_const(p, EVEN));
+    const int64_t blocks = expr_value(p, m->blocks), by = apart(expr_value(p, columns));
+    Deal d = {.lists = EVEN / by, .unit = 1};
+    d.factor = expr_value(p, columns) / by % d.lists;
+    if (expr_value(p, rows) % (d.lists * AT_ONCE) == 0) d.unit = AT_ONCE;
+    const int64_t n = expr_value(p, rows) / d.unit, left = n % blocks;
+    Expr some = expr_muli(p, block, left), all = expr_const(p, blocks);
+    d.per = n / d.lists;
+    d.begin = expr_add(p, expr_muli(p, block, n / blocks), expr_div(p, some, all));
+    d.count = expr_le(p, all, expr_addi(p, expr_mod(p, some, all), left));
+    d.count = expr_addi(p, d.count, n / blocks);
+    return d;
 }
 
-/* Whole vectors of all blocks that share a row: as many as it takes wherever rows start. */
-static void shift_columns(Meet *m, Expr columns, Expr block, Expr turn) {
+/* The place in a vector at which the rows of the block's last list start. */
+static Expr shift_of(const Meet *m, const Deal *d) {
     ExprPool *p = m->f->p;
-    Expr whole = expr_const(p, EVEN * LONG_SHARERS);
-    m->extent = columns;
-    if (!m->shifted) return;
-    m->shift = shift_of(m, columns, block);
-    m->extent = expr_mul(p, expr_ceildiv(p, expr_addi(p, columns, EVEN - 1), whole), whole);
-    m->start = expr_muli(p, expr_div(p, expr_mul(p, block, columns), expr_const(p, EVEN)), EVEN);
-    Expr turns = expr_mul(p, turn, expr_mul(p, m->blocks, columns));
-    m->start = expr_add(p, turns, m->start);
+    Expr last = expr_addi(p, expr_add(p, d->begin, d->count), -1);
+    return expr_muli(p, expr_div(p, last, expr_const(p, d->per)), EVEN / d->lists);
+}
+
+/* Turn `turn` of a block, if it has so many, takes row `index`. The first row of a list is such
+ * that those of the next start `apart` elements further along a vector: the square of each odd
+ * factor is 1 more than 8s. */
+static void deal_rows(Meet *m, Expr rows, Expr columns, Expr block, Expr turn) {
+    ExprPool *p = m->f->p;
+    const Deal d = deal(m, rows, columns, block);
+    const int64_t n = expr_value(p, columns), whole = EVEN * m->sharers, pad = EVEN - apart(n);
+    Expr at = expr_add(p, expr_muli(p, d.begin, d.unit), turn);
+    Expr per = expr_const(p, d.per * d.unit), list = expr_div(p, at, per);
+    Expr first = expr_mod(p, expr_muli(p, list, d.factor), expr_const(p, d.lists));
+    Expr row = expr_sub(p, at, expr_mul(p, list, per));
+    m->index = m->clamped = expr_add(p, first, expr_muli(p, row, d.lists));
+    m->live = expr_lt(p, turn, expr_muli(p, d.count, d.unit));
+    if (expr_value(p, rows) / d.unit % expr_value(p, m->blocks) == 0) m->live = 0;
+    m->shift = shift_of(m, &d);
+    m->extent = expr_const(p, (n + pad + whole - 1) / whole * whole);
+}
+
+/* Each block takes every P-th row. */
+static void spread_rows(Meet *m, Expr rows, Expr block, Expr turn) {
+    ExprPool *p = m->f->p;
+    m->index = expr_add(p, expr_mul(p, turn, m->blocks), block);
+    bool whole = expr_mod(p, rows, m->blocks) == expr_const(p, 0);
+    m->clamped = whole ? m->index : expr_min(p, m->index, expr_addi(p, rows, -1));
+    m->live = whole ? 0 : expr_lt(p, m->index, rows);
 }
 
 static Expr in_row(const Meet *m, Expr columns, Expr column) {
@@ -443,23 +491,31 @@ static Expr in_row(const Meet *m, Expr columns, Expr column) {
     return expr_and(p, expr_le(p, m->shift, column), behind);
 }
 
+static Expr turns_of(const Meet *m, Expr rows, Expr columns) {
+    ExprPool *p = m->f->p;
+    if (!m->dealt) return expr_ceildiv(p, rows, m->blocks);
+    const Deal d = deal(m, rows, columns, expr_const(p, 0));
+    Expr units = expr_const(p, expr_value(p, rows) / d.unit);
+    return expr_muli(p, expr_ceildiv(p, units, m->blocks), d.unit);
+}
+
 static SStep merged_step(Meet *m) {
     Fuse *f = m->f;
     ExprPool *p = f->p;
     const Kernel *r = kernel(m, &m->rows);
     Group axes = {.id = 0};
     Body b = {.f = f, .k = ARENA_NEW(f->arena, Kernel)};
-    Expr rows = r->axes[m->rows.par].extent, n = m->blocks;
-    Expr block = axis_new(f, &axes, n, AX_PAR);
-    Expr turn = axis_new(f, &axes, expr_ceildiv(p, rows, n), AX_RED);
-    shift_columns(m, r->axes[m->rows.red].extent, block, turn);
+    Expr rows = r->axes[m->rows.par].extent, columns = r->axes[m->rows.red].extent;
+    Expr block = axis_new(f, &axes, m->blocks, AX_PAR);
+    Expr turn = axis_new(f, &axes, turns_of(m, rows, columns), AX_RED);
+    m->extent = columns;
+    if (m->dealt)
+        deal_rows(m, rows, columns, block, turn);
+    else
+        spread_rows(m, rows, block, turn);
     Expr column = axis_new(f, &axes, m->extent, AX_RED);
     expr_is_sym(p, column, &m->column);
-    if (m->shifted) m->inside = in_row(m, r->axes[m->rows.red].extent, column);
-    m->index = expr_add(p, expr_mul(p, turn, n), block);
-    bool whole = expr_mod(p, rows, n) == expr_const(p, 0);
-    m->clamped = whole ? m->index : expr_min(p, m->index, expr_addi(p, rows, -1));
-    m->live = whole ? 0 : expr_lt(p, m->index, rows);
+    if (m->dealt && m->extent != columns) m->inside = in_row(m, columns, column);
     body_begin(&b);
     KVal *to = ARENA_ARRAY(f->arena, KVal, r->nops);
     for (KVal v = 1; v < r->nops; v++) copy_op(m, &b, &m->rows, v, to, 1u << 2);
@@ -473,6 +529,12 @@ static SStep merged_step(Meet *m) {
 }
 
 /* --- The kernel that joins the blocks' sums --------------------------------------------------- */
+
+static Expr shift_at(const Meet *m, Expr block) {
+    const Kernel *r = kernel(m, &m->rows);
+    const Deal d = deal(m, r->axes[m->rows.par].extent, r->axes[m->rows.red].extent, block);
+    return shift_of(m, &d);
+}
 
 /* What x makes of its sums; *next: the number of its first. */
 static void join_columns(Meet *m, Body *b, const Member *x, Expr block, uint32_t *next) {
@@ -491,7 +553,7 @@ static void join_columns(Meet *m, Body *b, const Member *x, Expr block, uint32_t
             KOp load = body_blank(K_kload, DT_f32);
             load.buf = body_param(b, m->bufs.v[(*next)++], false);
             load.index = expr_add(p, expr_mul(p, block, m->extent), column);
-            load.index = expr_add(p, load.index, shift_of(m, k->axes[x->par].extent, block));
+            if (m->dealt) load.index = expr_add(p, load.index, shift_at(m, block));
             load.node = o.node;
             o.in[0] = body_op(b, load);
             o.axes = 1u << 1;

@@ -72,12 +72,23 @@ static bool add_store(Band *b, KVal v) {
     return true;
 }
 
+/* Blocks of a row: two, if there are half as many of them as multiprocessors; of few, as many as
+ * run at once in clusters. */
+static uint32_t sharers_of(const Band *b) {
+    const Gpu *g = b->r.team.g;
+    int64_t groups;
+    if (!expr_is_const(g->e->exprs, g->k->axes[0].extent, &groups)) return 1;
+    if (groups * FEW_SHARERS == g->m->processors) return FEW_SHARERS;
+    return groups == g->m->sixes ? 6 : groups == g->m->eights ? 8 : 1;
+}
+
 /* Axes: blocks, the rows of a block, columns. */
 static bool has_shape(Band *b) {
     Gpu *g = b->r.team.g;
     if (g->k->naxes != 3 || g->k->serial || g->rows->par != 1) return false;
     b->turn = 1, b->r.lane = 2, b->r.axes = 1u << 2;
-    if (!band_find_edges(b)) return false;
+    b->dealt = sharers_of(b) > FEW_SHARERS;
+    if (!band_find_lists(b) || !band_find_edges(b)) return false;
     for (KVal v = 1; v < g->k->nops; v++) {
         uint16_t op = g->k->ops[v].op;
         if (op == K_kreduce  ? !add_fold(b, v)
@@ -130,7 +141,7 @@ static bool find_rows(Band *b) {
     ExprPool *p = g->e->exprs;
     Expr live = row_mask(b), row;
     b->rows = expr_mul(p, g->k->axes[0].extent, g->k->axes[b->turn].extent);
-    if (!live) return true;
+    if (!live || b->dealt) return true;
     Expr is = at_row(b, live, INT32_MAX, &row);
     if (expr_op(p, is) != EX_lt || expr_arg(p, is, 0) != row) return false;
     b->rows = expr_arg(p, is, 1);
@@ -232,15 +243,17 @@ static const Fetching many_sums[] = {
 };
 /* Of a block's part of a row. */
 static const Fetching shared_rows[] = {
-    {577, 640, 128, 5, 5, true, true, true, false},
-    {641, 704, 352, 2, 5, true, true, true, false},
-    {705, 768, 192, 4, 5, true, true, true, false},
-    {769, 832, 224, 4, 5, true, true, true, false},
-    {833, 896, 224, 4, 4, true, true, true, false},
-    {1, 704, 512, 3, 5, true, true, true, false},
-    {1, 1024, 512, 3, 4, true, true, true, false},
-    {1, 1024, 512, 2, 4, true, true, true, false},
-    {1025, 1056, 352, 3, 6, true, true, true, false},
+    {577, 640, 128, 5, 5, true, true, true, false}, {641, 704, 352, 2, 5, true, true, true, false},
+    {705, 768, 192, 4, 5, true, true, true, false}, {769, 832, 224, 4, 5, true, true, true, false},
+    {833, 896, 224, 4, 4, true, true, true, false}, {1, 704, 512, 3, 5, true, true, true, false},
+    {1, 1024, 512, 3, 4, true, true, true, false},  {1, 1024, 512, 2, 4, true, true, true, false},
+};
+/* The same of rows that are dealt out in lists, where few threads that know much are worth more
+ * still: a turn of two rows has a place if three of them have. */
+static const Fetching dealt_rows[] = {
+    {577, 640, 160, 4, 5, true, true, true, false}, {641, 672, 224, 3, 5, true, true, true, false},
+    {673, 768, 192, 4, 5, true, true, true, false}, {769, 800, 160, 5, 5, true, true, true, false},
+    {784, 896, 224, 4, 5, true, true, true, false},
 };
 
 /* Sums of a thread's vector that are many. */
@@ -254,6 +267,8 @@ enum { LARGE_TURN = 28 * 1024 };
 static const Fetching *forms(const Band *b, uint32_t *n) {
     const uint32_t lanes = b->r.team.g->e->lanes;
     const bool many = b->nsums * lanes >= MANY;
+    *n = sizeof dealt_rows / sizeof *dealt_rows;
+    if (b->dealt) return dealt_rows;
     *n = sizeof shared_rows / sizeof *shared_rows;
     if (b->cluster > 1) return shared_rows;
     *n = many ? sizeof many_sums / sizeof *many_sums : sizeof few_sums / sizeof *few_sums;
@@ -273,6 +288,26 @@ static uint32_t fetched_team(int64_t n, uint32_t pieces) {
     return least;
 }
 
+/* Of what all rows read alike. */
+static uint32_t fixed_bytes(const Band *b, uint32_t vectors) {
+    uint32_t bytes = 0;
+    for (KVal v = 1; v < b->r.team.g->k->nops; v++)
+        if (band_is_fixed(b, v)) bytes += band_vector_bytes(b, v) * vectors;
+    return bytes;
+}
+
+/* Of so many bytes each, for a block of t threads. One that deals rows out has as many as there is
+ * room for beside the rest; if that is of single rows, no more than others have. */
+static uint32_t stages_of(const Band *b, const Fetching *f, uint32_t t, uint32_t bytes) {
+    if (!b->dealt) return f->stages;
+    const uint32_t warps = t / WARP;
+    const uint32_t folds = 4 * BAND_PLACES * b->nfolds * b->mates * warps * b->cluster;
+    const uint32_t moved = 4 * (f->pieces * warps + 1) * b->nsums * b->lists.by;
+    const uint32_t beside = RESERVED + fixed_bytes(b, f->pieces * t) + folds + moved;
+    const uint32_t n = (b->r.team.g->m->shared - beside) / bytes;
+    return b->mates == 1 && n > f->stages ? f->stages : n;
+}
+
 /* Rows of n vectors in that form: false: too many threads idle, or there is no room. Where folds
  * follow each other no row is finished later, and a few more threads may idle in a warp, which
  * waits for no other one. */
@@ -287,13 +322,14 @@ static bool fits(Band *b, int64_t n, const Fetching *f) {
     const uint32_t threads = b->cluster > 1 ? t : f->threads / unit * unit, teams = threads / t;
     if (b->cluster == 1 && threads * 8 < f->threads * 7) return false;
     if (teams > 1 && !rows_touch(b)) return false;
-    const uint32_t bytes = b->row_bytes * teams + beside_fetched(b, teams);
-    if (f->stages * bytes + RESERVED > g->m->shared) return false;
+    const uint32_t bytes = b->row_bytes * teams * b->mates + beside_fetched(b, teams * b->mates);
+    const uint32_t stages = stages_of(b, f, t, bytes);
+    if (stages * bytes + RESERVED > g->m->shared || stages < 3) return false;
     b->r.team.size = t, b->r.pieces = f->pieces;
     b->threads = threads, b->teams = teams;
     b->side = t < 32 ? 32 / t : 1;
-    b->stages = f->stages;
-    b->lead = b->row_bytes * teams < LARGE_TURN ? 1 : 0;
+    b->stages = stages;
+    b->lead = b->dealt || b->row_bytes * teams < LARGE_TURN ? 1 : 0;
     b->again = f->again, b->late = f->late, b->in_shared = f->kept, b->untold = f->untold;
     return true;
 }
@@ -411,11 +447,10 @@ static bool choose_stages(Band *b, uint32_t bytes, uint32_t beside, uint32_t blo
  * room. */
 static void choose_kept(Band *b, uint32_t blocks) {
     Gpu *g = b->r.team.g;
-    uint32_t bytes = 0, at = (g->j->shared_bytes + BAND_PIECE - 1) / BAND_PIECE * BAND_PIECE;
+    const uint32_t at = (g->j->shared_bytes + BAND_PIECE - 1) / BAND_PIECE * BAND_PIECE;
+    const uint32_t bytes = fixed_bytes(b, b->r.pieces * b->threads);
     const bool few = b->fetched ? !b->in_shared : b->r.pieces < KEPT_PIECES || b->nsums < 2;
     if (!b->again || few) return;
-    for (KVal v = 1; v < g->k->nops; v++)
-        if (band_is_fixed(b, v)) bytes += band_vector_bytes(b, v) * b->r.pieces * b->threads;
     if (!bytes || at + bytes > g->m->shared / blocks) return;
     b->kept = at;
     g->j->shared_bytes = at + bytes;
@@ -443,15 +478,11 @@ static bool measure_row(Band *b, int64_t n) {
     return true;
 }
 
-/* Half as many blocks as multiprocessors: two share a row of n vectors. Few blocks: as many as run
- * at once in clusters. */
+/* Some share a row of n vectors. */
 static bool choose_shared(Band *b, int64_t n, uint32_t blocks) {
-    const Gpu *g = b->r.team.g;
-    const int64_t groups = expr_value(g->e->exprs, g->k->axes[0].extent);
-    const bool pairs = groups * FEW_SHARERS == g->m->processors;
-    const int64_t sharers = pairs ? FEW_SHARERS : g->m->clustered / groups;
+    const uint32_t sharers = sharers_of(b);
     if (sharers < FEW_SHARERS || n % sharers) return false;
-    b->cluster = (uint32_t)sharers, b->r.part = n / sharers;
+    b->cluster = sharers, b->r.part = n / sharers;
     if (measure_row(b, b->r.part) && choose_fetched(b, b->r.part, blocks)) return true;
     b->cluster = 1, b->r.part = 0;
     (void)measure_row(b, n);
@@ -472,18 +503,19 @@ static bool choose_sizes(Band *b) {
         choose_block(b, n, blocks);
     else if (!b->fetched)
         choose_threads(b, n, blocks);
-    if (b->r.pieces > ROW_MAX_PIECES || (b->inside && !b->late)) return false;
+    if (b->r.pieces > ROW_MAX_PIECES || (b->dealt && !b->late)) return false;
     b->slots *= b->r.pieces;
     /* Blocks meet in the folds of a row: behind that what was read may be overwritten. */
     b->whole = !b->behind || b->r.team.size == 32 || (b->r.team.size > 32 && b->nfolds);
-    uint32_t row = b->whole ? b->row_bytes * b->teams : b->slots * b->threads * BAND_PIECE;
+    uint32_t row =
+        b->whole ? b->row_bytes * b->teams * b->mates : b->slots * b->threads * BAND_PIECE;
     if (!b->fetched) b->again = !b->behind && b->r.pieces > 2;
     /* Two rows of 96 KB and more are on their way then: over 16,384 columns rmsnorm's gradient
      * takes 104.2 us in step and 111.9 without. Less is shared out evenly enough: 8,192
      * columns 99.4 and 100.4, layernorm's 108.3 and 104.6; teams of a block lose 2 to 12 us. */
     b->paced = b->again && b->teams == 1 && !b->fetched;
     uint32_t beside = b->teams * (HOP_BARRIER_BYTES + b->nnumbers * BAND_NUMBER);
-    if (b->fetched) beside = beside_fetched(b, b->teams);
+    if (b->fetched) beside = beside_fetched(b, b->teams * b->mates);
     if (!choose_stages(b, row, b->whole ? beside : 0, blocks)) return false;
     choose_kept(b, blocks);
     choose_soon(b);
@@ -526,7 +558,7 @@ static bool takes(Band *b) {
 bool gpu_band(Gpu *g) {
     Emit *e = g->e;
     ExprPool *p = e->exprs;
-    Band b = {.r.team.g = g, .cluster = 1};
+    Band b = {.r.team.g = g, .cluster = 1, .mates = 1};
     const Kernel *k = g->k;
     const uint32_t lanes = e->lanes;
     if (!e->isa->warpgroups || !takes(&b)) {

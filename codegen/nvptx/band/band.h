@@ -10,6 +10,9 @@ enum {
     BAND_OWN = 8,    /* loads of a row, and numbers of it */
     BAND_PIECE = 16, /* bytes of one request */
     BAND_NUMBER = 8, /* of a row's number in shared memory */
+    BAND_EVEN = 8,   /* elements that whole vectors of all types are multiples of */
+    BAND_MATES = 2,
+    BAND_PLACES = 4, /* turns whose folds have a place, where rows are finished later */
 };
 
 /* pace.c: blocks of turns of so many bytes each, which all run at once. Called by all threads; then
@@ -25,6 +28,19 @@ typedef struct Pace {
 Pace band_pace(Gpu *g, int64_t blocks, Expr turns, int64_t bytes, uint32_t lead);
 void band_pace_turn(const Pace *p, LLVMValueRef turn);
 void band_pace_end(const Pace *p, LLVMValueRef turns);
+
+/* Rows that blocks deal out in lists (lists.c). */
+typedef struct BandLists {
+    Expr rest;      /* where a row's column 0 lies; 0: rows are dealt out in another way */
+    Expr kept;      /* element of a vector where a block keeps column 0 */
+    Expr rows, at;  /* of a block; its first row's place in the order of lists, ... */
+    int64_t per;    /* ... each of so many rows; 0: there is one list */
+    int64_t stride; /* elements from a row to the next of its list */
+    uint32_t by;    /* elements that rows of the next list start further along a vector */
+    /* Symbols: of a row, the number of the vector at which it is walked; of a list, how many of the
+     * columns that a block keeps lie in front of that. */
+    uint32_t start, moved;
+} BandLists;
 
 typedef struct Band {
     RowPlan r;
@@ -53,8 +69,11 @@ typedef struct Band {
     uint32_t cluster;         /* blocks that share a row; 1: none */
     Expr inside;              /* of rows that start at any element: a column is the row's; else 0 */
     const Kernel *edged;      /* where that is asked for */
-    LLVMValueRef owner;       /* number of the block, or of those that share rows (i64) */
-    uint32_t side;            /* of them, that a warp's teams take side by side */
+    BandLists lists;
+    bool dealt;         /* there are */
+    uint32_t mates;     /* rows of a turn that are folded, and then finished, together */
+    LLVMValueRef owner; /* number of the block, or of those that share rows (i64) */
+    uint32_t side;      /* of them, that a warp's teams take side by side */
 } Band;
 
 /* behind.c: all rows of a block; acc: [piece][sum], of columns, and room for what else goes
@@ -103,6 +122,9 @@ typedef struct BandTurns {
     LLVMValueRef number[BAND_OWN];       /* of the thread's row; NULL: read where it is needed */
     Pace pace;                           /* where Band.paced, which goes by, or Band.fetched */
     LLVMValueRef turn;                   /* turns before this one (i32), where they are counted */
+    LLVMValueRef end;                    /* of Band.dealt: the block's rows (i64), ... */
+    LLVMValueRef base; /* ... and of a list: vector where its row number 0 would start (i64) */
+    HV move_bar, move_room;
 } BandTurns;
 /* Shared addresses of a stage: its rows, its numbers, the barrier that tells of both, and, where
  * rows are fetched, the one that tells that warps have read them. */
@@ -125,6 +147,20 @@ LLVMValueRef band_turn_row(const BandTurns *t, bool full, Held *h);
 void band_turn_fold(const BandTurns *t, Held *h, const Pass *p, LLVMValueRef *acc);
 void band_turn_vector(const BandTurns *t, Held *h, uint32_t u);
 void band_turn_leave(const BandTurns *t);
+/* lists.c. Finds them, and leaves a kernel that says where whole vectors are; false: they are not
+ * as this walks them. */
+bool band_find_lists(Band *b);
+bool band_is_row_access(const Band *b, KVal v);
+/* The kernel stands at the block's row of this number. */
+void band_bind_listed(const BandTurns *t, LLVMValueRef row);
+/* In the current scope rows are of the list that begins with row `from`. */
+void band_list_enter(BandTurns *t, LLVMValueRef from);
+/* moves.c. */
+void band_lists_init(BandTurns *t);
+/* A walk of rows up to `end`. x: the sums, and the first turn's state, which are those behind the
+ * last turn then. */
+typedef void (*BandWalk)(BandTurns *t, LLVMValueRef end, LLVMValueRef *x);
+void band_walk_lists(BandTurns *t, BandWalk walk, LLVMValueRef *x);
 /* edges.c: rows that start at any element. Finds whether they do, and leaves a kernel that does not
  * ask which columns are the row's; false: they are of no shape that is known here. */
 bool band_find_edges(Band *b);

@@ -1,18 +1,11 @@
-/* Rows that start at any element (fusion/schedule/columns.c): all of a block at one place in a
- * vector, so that they are walked from the start of that vector on, up to the end of one. What lies
- * beside the row there is read as zero: whoever has such a vector writes zeros over it where it
- * came, before anyone reads. Of the row's own elements in such vectors each is stored for itself.
- */
+/* Rows that start at any element, which are walked from the start of a vector on, up to the end of
+ * one (lists.c). What lies beside the row there is read as zero: whoever has such a vector writes
+ * zeros over it where it came, before anyone reads. Of the row's own elements in such vectors each
+ * is stored for itself. */
 #include "codegen/nvptx/ptx.h"
 #include "codegen/nvptx/band/band.h"
 
-enum { FRONT = 8, BACK = 72 /* elements: columns that may lie beside a row */ };
-
-static bool is_row_access(const Band *b, const KOp *o, KVal v) {
-    const Gpu *g = b->r.team.g;
-    const uint32_t dom = g->rows->dom[v], both = b->r.axes | 1u << b->turn;
-    return (o->op == K_kload || o->op == K_kstore) && (dom & both) == both;
-}
+enum { FRONT = 8, BACK = 80 /* elements: columns that may lie beside a row */ };
 
 /* All columns but the first and the last ones are the row's. */
 static bool is_inside(const Band *b, Expr x) {
@@ -32,7 +25,7 @@ bool band_find_edges(Band *b) {
     Expr inside = 0;
     for (KVal v = 1; v < g->k->nops; v++) {
         const KOp *o = &g->k->ops[v];
-        if (!is_row_access(b, o, v) || !o->mask) continue;
+        if (!band_is_row_access(b, v) || !o->mask) continue;
         if (!expr_uses(g->e->exprs, o->mask, g->k->axes[b->r.lane].sym)) continue;
         if (inside && o->mask != inside) return false;
         inside = o->mask;
@@ -42,7 +35,7 @@ bool band_find_edges(Band *b) {
     Kernel *k = arena_copy(g->e->arena, g->k, sizeof *k);
     k->ops = arena_copy(g->e->arena, k->ops, k->nops * sizeof *k->ops);
     for (KVal v = 1; v < k->nops; v++)
-        if (is_row_access(b, &k->ops[v], v) && k->ops[v].mask == inside) k->ops[v].mask = 0;
+        if (band_is_row_access(b, v) && k->ops[v].mask == inside) k->ops[v].mask = 0;
     b->edged = g->k, b->inside = inside;
     g->k = g->e->k = k;
     return true;

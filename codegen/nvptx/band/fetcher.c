@@ -16,6 +16,10 @@ enum { WARP = 32 };
 void band_bind_row(const BandTurns *t, LLVMValueRef row) {
     Gpu *g = t->b->r.team.g;
     ExprPool *p = g->e->exprs;
+    if (t->b->dealt) {
+        band_bind_listed(t, row);
+        return;
+    }
     Expr blocks = g->k->axes[0].extent, r = emit_new_sym(g->e, "row", t->most - 1, row);
     emit_bind(g->e, g->k->axes[0].sym, expr_mod(p, r, blocks));
     emit_bind(g->e, g->k->axes[t->b->turn].sym, expr_div(p, r, blocks));
@@ -54,20 +58,24 @@ int64_t band_part(const Band *b) {
     return expr_value(b->r.team.g->e->exprs, row_vectors(&b->r, b->r.axes));
 }
 
+/* Bytes of a row, or of the block's part of it. */
+static int64_t own_bytes(const Band *b, uint32_t i) {
+    return band_part(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
+}
+
 HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
     const int64_t n = band_part(b), first = (int64_t)u * b->r.team.size;
     const uint32_t bytes = band_pieces(b, b->own[i]) * BAND_PIECE;
     HV at = band_stage_at(t, t->stage).rows;
-    for (uint32_t k = 0; k < i; k++)
-        at = hop_addi(e, at, n * band_pieces(b, b->own[k]) * BAND_PIECE * t->held);
+    for (uint32_t k = 0; k < i; k++) at = hop_addi(e, at, own_bytes(b, k) * t->held);
     HV v = hop_addi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), first);
     HV last[2] = {v, hop_i(e, n - 1)};
     if (first + b->r.team.size > n) v = emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
     if (t->place) {
         HV own = LLVMBuildTrunc(e->b, t->place, e->i32, "");
-        at = hop_add(e, at, hop_muli(e, own, n * bytes));
+        at = hop_add(e, at, hop_muli(e, own, own_bytes(b, i)));
     }
     return hop_add(e, at, hop_muli(e, v, bytes));
 }
@@ -116,7 +124,7 @@ static void fetch_number(const BandTurns *t, LLVMValueRef row, LLVMValueRef own,
     Emit *e = b->r.team.g->e;
     LLVMValueRef last[2] = {row, band_last_row(t)};
     emit_push(e);
-    band_bind_row(t, emit_intrinsic(e, "llvm.smin", e->i64, last, 2));
+    band_bind_row(t, b->dealt ? row : emit_intrinsic(e, "llvm.smin", e->i64, last, 2));
     HV at = hop_muli(e, LLVMBuildTrunc(e->b, own, e->i32, ""), BAND_NUMBER);
     at = hop_add(e, numbers, at);
     for (uint32_t i = 0; i < b->nnumbers; i++)
@@ -156,9 +164,33 @@ static HV bytes_of(const Band *b, KVal v, HV n, int64_t bytes) {
     return LLVMBuildTrunc(e->b, emit_intrinsic(e, "llvm.smin", e->i64, w, 2), e->i32, "");
 }
 
-/* Of a row, or of the block's part of it. */
-static int64_t own_bytes(const Band *b, uint32_t i) {
-    return band_part(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
+/* The rows from `row` on, one for each of the turn, by one thread: they need not be neighbours. */
+static void fetch_mates(const BandTurns *t, LLVMValueRef row, const BandStage *s) {
+    const Band *b = t->b;
+    Gpu *g = b->r.team.g;
+    Emit *e = g->e;
+    HV all = hop_i(e, 0), from[BAND_MATES][BAND_OWN], bytes[BAND_MATES][BAND_OWN];
+    for (uint32_t r = 0; r < b->mates; r++) {
+        emit_push(e);
+        band_bind_row(t, LLVMBuildAdd(e->b, row, emit_i64(e, r), ""));
+        emit_set_sym(e, g->k->axes[b->r.lane].sym,
+                     LLVMBuildMul(e->b, b->r.first, emit_i64(e, e->lanes), ""));
+        for (uint32_t i = 0; i < b->nown; i++) {
+            const KOp *o = &e->k->ops[b->own[i]];
+            bytes[r][i] = bytes_of(b, b->own[i], hop_i(e, 1), own_bytes(b, i));
+            from[r][i] = LLVMBuildPtrToInt(e->b, emit_address(e, o->buf, o->index), e->i64, "");
+            all = hop_add(e, all, bytes[r][i]);
+        }
+        emit_pop(e);
+    }
+    hop_barrier_expect(e, s->bar, all);
+    for (uint32_t r = 0; r < b->mates; r++) {
+        HV to = s->rows;
+        for (uint32_t i = 0; i < b->nown; i++) {
+            hop_bulk_load(e, hop_addi(e, to, own_bytes(b, i) * r), from[r][i], bytes[r][i], s->bar);
+            to = hop_addi(e, to, own_bytes(b, i) * t->held);
+        }
+    }
 }
 
 /* The rows from `row` on, as many as there are, by one thread. */
@@ -203,7 +235,10 @@ static void fetch_turn(const BandTurns *t, LLVMValueRef row, HV turn, HV round,
     emit_if_end(e, &full);
     emit_if_begin(e, &one, LLVMBuildICmp(e->b, LLVMIntEQ, lane, emit_i64(e, 0), ""));
     band_pace_turn(&t->pace, turn);
-    fetch_rows(t, row, s);
+    if (b->dealt)
+        fetch_mates(t, row, s);
+    else
+        fetch_rows(t, row, s);
     emit_if_end(e, &one);
     hop_warp_sync(e);
     if (t->ncopied) fetch_numbers(t, row, lane, s);
@@ -217,10 +252,11 @@ void band_fetcher(const BandTurns *t) {
     EmitIf one;
     LLVMValueRef rows = emit_i64(e, t->held), blocks = emit_expr(e, g->k->axes[0].extent);
     LLVMValueRef first = LLVMBuildMul(e->b, b->owner, rows, "");
+    LLVMValueRef end = emit_expr(e, t->rows), step = LLVMBuildMul(e->b, blocks, rows, "");
+    if (b->dealt) first = t->first, end = t->end, step = t->step;
     *l = emit_loop(e, 3);
     for (uint32_t i = 0; i < 3; i++) l->init[i] = hop_i(e, 0);
-    emit_loop_begin(e, l, "turn", first, emit_expr(e, t->rows),
-                    LLVMBuildMul(e->b, blocks, rows, ""), false);
+    emit_loop_begin(e, l, "turn", first, end, step, false);
     HV stage = l->phi[0], round = l->phi[1], turn = l->phi[2];
     HV next = hop_addi(e, stage, 1), wraps = hop_is(e, next, b->stages);
     l->next[0] = LLVMBuildSelect(e->b, wraps, hop_i(e, 0), next, "");

@@ -375,8 +375,12 @@ static void place_group(BandTurns *t) {
     t->first = LLVMBuildAdd(e->b, t->first, t->group, "");
     t->first = LLVMBuildMul(e->b, t->first, emit_i64(e, t->side), "");
     t->step = LLVMBuildMul(e->b, blocks, emit_i64(e, (int64_t)n * t->side), "");
-    t->held = b->fetched ? b->teams : t->side;
-    if (t->held > 1) t->place = b->fetched ? b->team : t->own;
+    t->held = b->fetched ? b->teams * b->mates : t->side;
+    if (b->mates == 1 && t->held > 1) t->place = b->fetched ? b->team : t->own;
+    if (b->dealt) {
+        t->first = emit_i64(e, 0), t->step = emit_i64(e, b->mates);
+        t->end = emit_expr(e, b->lists.rows);
+    }
     if (b->r.team.size > 32 && n > 1) b->r.team.number = t->group;
     /* Who fetches does not meet with the others. */
     if (b->r.team.size > 32 && n == 1 && b->fetched) b->r.team.number = emit_i64(e, 0);

@@ -4,7 +4,7 @@
  * others are exactly the rows that exist: nothing is masked but in the last turn of a warp that
  * takes several. They keep weights in shared memory where registers are short, and blocks of such
  * long rows keep pace, as do those for which a warp asks for the rows of all teams; two of these
- * may share a row, and six long ones, which may start at any element. Sums of f32 are joined in
+ * may share a row, and many long ones, which they deal out in lists. Sums of f32 are joined in
  * turn. Then the kernel that joins the blocks' sums: rows of a warp meet in registers. */
 #include "tests/unit/codegen/tensor_cores.h"
 #include <string.h>
@@ -88,19 +88,30 @@ static const char in_turn[] =
     "%8 f32 reduce sum t %3\n%9 f32 store p3[b*1024 + c] %8\n"
     "%10 f32 reduce sum t %2\n%11 f32 store p4[b*1024 + c] %10\nend\n";
 
-/* Rows of 40,001 columns, which start at any element, by clusters of six. */
-#define INSIDE " if [(c < (b*40001 % 8 + 40001))*(b*40001 % 8 < (c + 1))]\n"
-#define PLACE  "[t*640016 + c + b*40001/8*8]"
-static const char shifted[] =
-    "kernel k per b=16 ~t=32 ~c=40032\n"
-    "param 0 bf16[20480512]\nparam 1 bf16[20480512]\nparam 2 bf16[40001]\n"
-    "param 3 bf16[20480512] written\nparam 4 f32[640512] written\n"
-    "%1 bf16 load p0" PLACE INSIDE "%2 f32 cast %1\n%3 bf16 load p1" PLACE INSIDE
-    "%4 f32 cast %3\n%5 bf16 load p2[c - b*40001 % 8]" INSIDE
+/* 256 rows of 41,001 columns, which start at any element, by 15 clusters of eight: in eight lists,
+ * of which each cluster has one or two. */
+#define BEGIN "b*8 + b*8/15"
+#define MORE  "(6 < b*8 % 15)"
+#define KEPT  "(" BEGIN " + " MORE " + 7)/16"
+#define HERE  "t < " MORE "*2 + 16"
+#define THERE "(c < " KEPT " + 41001)*(" KEPT " < c + 1)"
+#define LIST  "(b*16 + t + b*8/15*2)/32"
+#define PLACE                                                                                      \
+    "[b*5248128 + t*328008 + c - " KEPT " - " LIST "*10455255 + b*8/15*656016] if [(" HERE         \
+    ")*" THERE "]\n"
+static const char listed[] =
+    "kernel k per b=15 ~t=18 ~c=41024\n"
+    "param 0 bf16[10496256]\nparam 1 bf16[10496256]\nparam 2 bf16[41001]\n"
+    "param 3 bf16[10496256] written\nparam 4 f32[615360] written\n"
+    "%1 bf16 load p0" PLACE "%2 f32 cast %1\n%3 bf16 load p1" PLACE "%4 f32 cast %3\n"
+    "%5 bf16 load p2[c - " KEPT "] if [" THERE "]\n"
     "%6 f32 cast %5\n%7 f32 mul %4, %6\n%8 f32 mul %2, %7\n"
     "%9 f32 reduce sum c %8\n%10 f32 mul %2, %9\n%11 f32 sub %7, %10\n%12 bf16 cast %11\n"
-    "%13 bf16 store p3" PLACE " %12" INSIDE "%14 f32 mul %2, %4\n"
-    "%15 f32 reduce sum t %14\n%16 f32 store p4[b*40032 + c] %15\nend\n";
+    "%13 i64 expr [" HERE "]\n%14 i64 const 0\n%15 bool ne %13, %14\n%16 f32 const 0\n"
+    "%17 f32 mul %2, %4\n%18 f32 select %15, %17, %16\n"
+    "%19 f32 reduce sum t %18\n%20 f32 store p4[b*41024 + c] %19\n"
+    "%21 bf16 store p3[b*5248128 + t*328008 + c - " KEPT " - " LIST
+    "*10455255 + b*8/15*656016] %12 if [(" HERE ")*" THERE "]\nend\n";
 
 static const char joins[] =
     "kernel k red c=768 ~b=132\n"
@@ -205,15 +216,17 @@ static void check_untold(Built *b) {
     CHECK(!strstr(built_text(b), ".minnctapersm"));
 }
 
-/* A row is asked for in one place. What came beside it is zero: in the first turn and the others,
- * of two loads, in two of a thread's four vectors. */
-static void check_shifted(Built *b) {
+/* Two rows are asked for in one place. What came beside them is zero: in the first turn and the
+ * others, of two loads, in both of a thread's vectors. Their folds are sent in one message, and
+ * between lists sums are. */
+static void check_listed(Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
-    CHECK_EQ_I(expr_value(b->p, ck->grid[0]), 96);
-    CHECK_EQ_I(ck->cluster[0], 6);
+    CHECK_EQ_I(expr_value(b->p, ck->grid[0]), 120);
+    CHECK_EQ_I(ck->cluster[0], 8);
     CHECK_EQ_I(ck->block[0], 224 + 32);
-    CHECK_EQ_I(count(built_text(b), "cp.async.bulk.shared"), LOADS);
-    CHECK_EQ_I(count(built_text(b), "st.shared.b16"), 2 * LOADS * 2 * 8);
+    CHECK_EQ_I(count(built_text(b), "cp.async.bulk.shared"), 2 * LOADS);
+    CHECK_EQ_I(count(built_text(b), "st.shared.b16"), 2 * 2 * LOADS * 2 * 8);
+    CHECK_EQ_I(count(built_text(b), "st.async"), 2 + 1);
 }
 
 /* All where barriers begin, who computes twice for each sum. */
@@ -251,5 +264,5 @@ TEST_MAIN {
     arena_destroy(a);
     check_text(in_turn, check_in_turn);
     check_text(joins, check_joins);
-    check_text(shifted, check_shifted);
+    check_text(listed, check_listed);
 }

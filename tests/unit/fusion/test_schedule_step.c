@@ -161,7 +161,7 @@ static int64_t rows_and_columns(int64_t rows, int64_t columns, bool more, uint32
     Machine m = target_for(PLAN_cuda)->machine;
     Schedule *s = NULL;
     m.processors = 2;
-    m.clustered = 48;
+    m.sixes = 3;
     Value x = input(&r, DT_f32, D(rows, columns)), dy = input(&r, DT_f32, D(rows, columns));
     Value w = input(&r, DT_f32, D(columns)), scale = input(&r, DT_f32, D(rows, 1));
     Value h = build_binary(r.g, OP_mul, x, scale), g = build_binary(r.g, OP_mul, dy, w);
@@ -194,9 +194,12 @@ TEST_MAIN {
     shared_number();
     CHECK_EQ_I(rows_and_columns(96, 64, false, 2), 2);
     CHECK_EQ_I(rows_and_columns(64, 2048, false, 2), 2);
-    CHECK_EQ_I(rows_and_columns(40, 6144, false, 2), 1);   /* rows that blocks share in pairs */
-    CHECK_EQ_I(rows_and_columns(128, 18481, false, 2), 8); /* rows that start at any element */
-    rows_and_columns(132, 18481, false, 3);                /* which are no multiple of the blocks */
+    CHECK_EQ_I(rows_and_columns(40, 6144, false, 2), 1); /* rows that blocks share in pairs */
+    /* Rows that start at any element: in pairs, in lists of single rows that start two elements
+     * apart, and which are no multiple of the lists. */
+    CHECK_EQ_I(rows_and_columns(64, 14281, false, 2), 3);
+    CHECK_EQ_I(rows_and_columns(52, 14282, false, 2), 3);
+    rows_and_columns(60, 14281, false, 3);
     rows_and_columns(97, 72, false, 2); /* the last row of a block is not there */
     rows_and_columns(97, 72, true, 0);
     rows_and_columns(20, 64, false, 3); /* too few rows */
