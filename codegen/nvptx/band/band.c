@@ -252,8 +252,8 @@ static const Fetching shared_rows[] = {
  * still: a turn of two rows has a place if three of them have. */
 static const Fetching dealt_rows[] = {
     {577, 640, 160, 4, 5, true, true, true, false}, {641, 672, 224, 3, 5, true, true, true, false},
-    {673, 768, 192, 4, 5, true, true, true, false}, {769, 800, 160, 5, 5, true, true, true, false},
-    {784, 896, 224, 4, 5, true, true, true, false},
+    {673, 768, 192, 4, 5, true, true, true, false}, {784, 896, 224, 4, 5, true, true, true, false},
+    {769, 783, 160, 5, 5, true, true, true, false},
 };
 
 /* Sums of a thread's vector that are many. */
@@ -473,7 +473,7 @@ static bool measure_row(Band *b, int64_t n) {
         uint32_t pieces = band_pieces(b, b->own[i]);
         if (!pieces) return false;
         b->slots += pieces;
-        b->row_bytes += pieces * (uint32_t)n * BAND_PIECE;
+        b->row_bytes += (uint32_t)band_room(b, pieces * n * BAND_PIECE);
     }
     return true;
 }

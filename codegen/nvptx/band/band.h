@@ -13,6 +13,7 @@ enum {
     BAND_EVEN = 8,   /* elements that whole vectors of all types are multiples of */
     BAND_MATES = 2,
     BAND_PLACES = 4, /* turns whose folds have a place, where rows are finished later */
+    BAND_LINE = 128, /* bytes of memory that come together */
 };
 
 /* pace.c: blocks of turns of so many bytes each, which all run at once. Called by all threads; then
@@ -151,7 +152,8 @@ void band_turn_leave(const BandTurns *t);
  * as this walks them. */
 bool band_find_lists(Band *b);
 bool band_is_row_access(const Band *b, KVal v);
-/* The kernel stands at the block's row of this number. */
+/* The vector at which the block's row of this number is walked (i64); the kernel stands there. */
+LLVMValueRef band_listed_start(const BandTurns *t, LLVMValueRef row);
 void band_bind_listed(const BandTurns *t, LLVMValueRef row);
 /* In the current scope rows are of the list that begins with row `from`. */
 void band_list_enter(BandTurns *t, LLVMValueRef from);
@@ -175,6 +177,7 @@ BandStage band_stage_at(const BandTurns *t, LLVMValueRef stage);
 /* Shared address of vector u of own[i] in this turn. */
 HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u);
 int64_t band_part(const Band *b); /* vectors of a row, or of the block's part of it */
+int64_t band_room(const Band *b, int64_t bytes); /* for so much of a row */
 LLVMValueRef band_last_row(const BandTurns *t);
 bool band_is_copied(const BandTurns *t, KVal v);
 void band_copy_number(const Band *b, uint32_t i, HV to);

@@ -58,9 +58,43 @@ int64_t band_part(const Band *b) {
     return expr_value(b->r.team.g->e->exprs, row_vectors(&b->r, b->r.axes));
 }
 
-/* Bytes of a row, or of the block's part of it. */
+/* Bytes of a row, or of the block's part of it; and of the room for it. */
 static int64_t own_bytes(const Band *b, uint32_t i) {
     return band_part(b) * band_pieces(b, b->own[i]) * BAND_PIECE;
+}
+
+int64_t band_room(const Band *b, int64_t bytes) {
+    return b->dealt ? (bytes + 2 * BAND_LINE - BAND_PIECE - 1) / BAND_LINE * BAND_LINE : bytes;
+}
+
+static int64_t own_room(const Band *b, uint32_t i) {
+    return band_room(b, own_bytes(b, i));
+}
+
+/* Where own[i] of row `row`, which stands here, lies in the room that begins at `at`: at the same
+ * place in a line as in memory, if its buffer begins with one. The copy engine moves it faster then
+ * (50,257 columns of layernorm's gradient, in CUDA: 93.4 us for 97.4). */
+static HV skewed(const BandTurns *t, LLVMValueRef row, HV at, uint32_t i) {
+    const Band *b = t->b;
+    Emit *e = b->r.team.g->e;
+    if (!b->dealt) return at;
+    const int64_t vector = band_pieces(b, b->own[i]) * BAND_PIECE;
+    HV from = LLVMBuildTrunc(e->b, band_listed_start(t, row), e->i32, "");
+    from = hop_muli(e, from, vector / e->lanes * BAND_EVEN);
+    HV first = LLVMBuildTrunc(e->b, b->r.first, e->i32, "");
+    from = hop_add(e, from, hop_muli(e, first, vector));
+    from = hop_andi(e, LLVMBuildSub(e->b, from, at, ""), BAND_LINE - BAND_PIECE);
+    return hop_add(e, at, from);
+}
+
+/* Who is past the end reads what is not used: the last vector, or, where its owner may write there
+ * (edges.c), his own vector in front. */
+static HV inside_part(const Band *b, HV v, int64_t n) {
+    Emit *e = b->r.team.g->e;
+    HV last[2] = {v, hop_i(e, n - 1)};
+    if (!b->dealt) return emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
+    HV has = LLVMBuildICmp(e->b, LLVMIntULT, v, hop_i(e, n), "");
+    return LLVMBuildSelect(e->b, has, v, hop_addi(e, v, -(int64_t)b->r.team.size), "");
 }
 
 HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
@@ -69,15 +103,14 @@ HV band_turn_place(const BandTurns *t, uint32_t i, uint32_t u) {
     const int64_t n = band_part(b), first = (int64_t)u * b->r.team.size;
     const uint32_t bytes = band_pieces(b, b->own[i]) * BAND_PIECE;
     HV at = band_stage_at(t, t->stage).rows;
-    for (uint32_t k = 0; k < i; k++) at = hop_addi(e, at, own_bytes(b, k) * t->held);
+    for (uint32_t k = 0; k < i; k++) at = hop_addi(e, at, own_room(b, k) * t->held);
     HV v = hop_addi(e, LLVMBuildTrunc(e->b, b->r.team.rank, e->i32, ""), first);
-    HV last[2] = {v, hop_i(e, n - 1)};
-    if (first + b->r.team.size > n) v = emit_intrinsic(e, "llvm.umin", e->i32, last, 2);
+    if (first + b->r.team.size > n) v = inside_part(b, v, n);
     if (t->place) {
         HV own = LLVMBuildTrunc(e->b, t->place, e->i32, "");
-        at = hop_add(e, at, hop_muli(e, own, own_bytes(b, i)));
+        at = hop_add(e, at, hop_muli(e, own, own_room(b, i)));
     }
-    return hop_add(e, at, hop_muli(e, v, bytes));
+    return hop_add(e, skewed(t, t->row, at, i), hop_muli(e, v, bytes));
 }
 
 /* Number i of the row that stands here, to this shared address. */
@@ -187,8 +220,10 @@ static void fetch_mates(const BandTurns *t, LLVMValueRef row, const BandStage *s
     for (uint32_t r = 0; r < b->mates; r++) {
         HV to = s->rows;
         for (uint32_t i = 0; i < b->nown; i++) {
-            hop_bulk_load(e, hop_addi(e, to, own_bytes(b, i) * r), from[r][i], bytes[r][i], s->bar);
-            to = hop_addi(e, to, own_bytes(b, i) * t->held);
+            HV own = hop_addi(e, to, own_room(b, i) * r);
+            own = skewed(t, LLVMBuildAdd(e->b, row, emit_i64(e, r), ""), own, i);
+            hop_bulk_load(e, own, from[r][i], bytes[r][i], s->bar);
+            to = hop_addi(e, to, own_room(b, i) * t->held);
         }
     }
 }

@@ -203,7 +203,7 @@ static LLVMValueRef whole_vectors(Emit *e, LLVMValueRef rest) {
     return LLVMBuildAShr(e->b, rest, emit_i64(e, __builtin_ctz(BAND_EVEN)), "");
 }
 
-static LLVMValueRef start_of(const BandTurns *t, LLVMValueRef turn) {
+LLVMValueRef band_listed_start(const BandTurns *t, LLVMValueRef turn) {
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
     if (!t->base) return whole_vectors(e, rest_at(b, turn));
@@ -215,7 +215,7 @@ void band_bind_listed(const BandTurns *t, LLVMValueRef turn) {
     const Band *b = t->b;
     Emit *e = b->r.team.g->e;
     emit_set_sym(e, turn_of(b), turn);
-    emit_set_sym(e, b->lists.start, start_of(t, turn));
+    emit_set_sym(e, b->lists.start, band_listed_start(t, turn));
 }
 
 void band_list_enter(BandTurns *t, LLVMValueRef from) {
