@@ -119,9 +119,10 @@ typedef struct graphc_compile_options {
     uint32_t size;         /* sizeof(graphc_compile_options), set by GRAPHC_COMPILE_OPTIONS_INIT */
     const char *target;    /* "cpu" (default), "native" (this machine's CPU alone), "sm_90a",
                               "cpu,sm_90a,sm_80" */
-    const char *precision; /* what f32 models multiply and store between kernels: "f32" (default),
-                              "bf16", "f16"; or multiply alone, on targets where that is faster:
-                              "tf32". Sums, norms, softmax, inputs and outputs stay f32 */
+    const char *precision; /* what f32 models multiply and, where a target is a GPU or the plan
+                              trains, store between kernels: "f32" (default), "bf16", "f16"; or
+                              multiply alone, on targets where that is faster: "tf32". Sums, norms,
+                              softmax, inputs and outputs stay f32 */
     const graphc_compile_dim *dims;
     uint32_t ndims;
     const char *dump_dir;    /* folder for the text of every level (--dump-ir); NULL = none */
