@@ -347,11 +347,6 @@ static LLVMValueRef expr_apply(Emit *e, Expr x, LLVMValueRef *v) {
     }
 }
 
-static int expr_arity(Emit *e, Expr x) {
-    ExprOp op = expr_op(e->exprs, x);
-    return op == EX_const || op == EX_sym ? 0 : op == EX_select ? 3 : 2;
-}
-
 static LLVMValueRef scalar_sum(Emit *e, Expr x, ExprOp op) {
     Split s = split(e, x, op);
     LLVMValueRef r = s.outer ? emit_expr_scalar(e, s.outer).v : NULL;
@@ -369,7 +364,7 @@ static LLVMValueRef scalar_new(Emit *e, Expr x) {
     ExprOp op = expr_op(e->exprs, x);
     if (op == EX_add || op == EX_mul) return scalar_sum(e, x, op);
     LLVMValueRef v[3];
-    for (int i = 0; i < expr_arity(e, x); i++)
+    for (int i = 0; i < expr_arity(expr_op(e->exprs, x)); i++)
         v[i] = emit_expr_scalar(e, expr_arg(e->exprs, x, i)).v;
     return expr_apply(e, x, v);
 }
@@ -423,7 +418,7 @@ static LLVMValueRef vector_new(Emit *e, Expr x) {
     }
     if (expr_is_sym(e->exprs, x, &sym)) return emit_find_bind(e, sym, &depth)->value;
     LLVMValueRef v[3];
-    for (int i = 0; i < expr_arity(e, x); i++)
+    for (int i = 0; i < expr_arity(expr_op(e->exprs, x)); i++)
         v[i] = emit_splat(e, emit_expr_vector(e, expr_arg(e->exprs, x, i)).v);
     return expr_apply(e, x, v);
 }

@@ -103,11 +103,6 @@ static PlanSlot put_expr(PlanWriter *w, const PlanExpr *e) {
 }
 
 PlanSlot plan_write_expr(PlanWriter *w, ExprPool *p, Expr e) {
-    static const int arity[] = {
-#define X(name, n, text) n,
-        EXPR_OPS(X)
-#undef X
-    };
 #define X(name, n, text)                                                                           \
     _Static_assert((int)EX_##name == (int)PLAN_EX_##name, "plan files number operations alike");
     EXPR_OPS(X)
@@ -119,7 +114,7 @@ PlanSlot plan_write_expr(PlanWriter *w, ExprPool *p, Expr e) {
         ;
     else if (expr_is_sym(p, e, &sym))
         x.arg[0] = plan_write_symbol(w, p, sym);
-    for (int i = 0; i < arity[x.op]; i++) x.arg[i] = plan_write_expr(w, p, expr_arg(p, e, i));
+    for (int i = 0; i < expr_arity(x.op); i++) x.arg[i] = plan_write_expr(w, p, expr_arg(p, e, i));
     return put_expr(w, &x);
 }
 

@@ -74,14 +74,9 @@ static int by_value(const void *a, const void *b) {
 
 /* Operands in their order, but for ops where it means nothing: their symbols' numbers made it. */
 static void put_args(Key *s, ExprOp op, Expr e) {
-    static const uint8_t arity[EX_COUNT] = {
-#define X(name, n, text) n,
-        EXPR_OPS(X)
-#undef X
-    };
     bool nests = op == EX_add || op == EX_mul || op == EX_min || op == EX_max;
     uint32_t first = s->w.n;
-    for (int i = 0; i < arity[op]; i++) {
+    for (int i = 0; i < expr_arity(op); i++) {
         if (nests)
             put_terms(s, op, expr_arg(s->p, e, i));
         else

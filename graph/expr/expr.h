@@ -95,6 +95,7 @@ Expr expr_not(ExprPool *p, Expr a);
 Expr expr_select(ExprPool *p, Expr c, Expr a, Expr b);
 
 ExprOp expr_op(const ExprPool *p, Expr e);
+int expr_arity(ExprOp op); /* operands */
 Expr expr_arg(const ExprPool *p, Expr e, int i);
 int64_t expr_value(const ExprPool *p, Expr e); /* of a const */
 bool expr_is_const(const ExprPool *p, Expr e, int64_t *v);

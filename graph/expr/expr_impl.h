@@ -77,8 +77,6 @@ typedef struct ExprSum {
     ExprTerm t[EXPR_MAX_TERMS];
 } ExprSum;
 
-/* The number of an operation's operands. */
-int expr_arity(ExprOp op);
 uint32_t expr_new_stamp(const ExprPool *p); /* starts a walk that visits shared nodes once */
 /* The newest symbol of a name; NULL if there is none. */
 const ExprSym *expr_find_sym(ExprPool *p, const char *name);

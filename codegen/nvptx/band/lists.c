@@ -28,16 +28,11 @@ static Expr at_turn(const Band *b, Expr x, int64_t turn) {
 /* The first part of x that is such an operation over what changes with the turn; 0: there is none.
  */
 static Expr part_of(const Band *b, Expr x, ExprOp op) {
-    static const uint8_t arity[EX_COUNT] = {
-#define X(name, n, text) n,
-        EXPR_OPS(X)
-#undef X
-    };
     const ExprPool *p = b->r.team.g->e->exprs;
     if (!x || !expr_uses(p, x, turn_of(b))) return 0;
     if (expr_op(p, x) == op) return x;
     Expr found = 0;
-    for (int i = 0; i < arity[expr_op(p, x)] && !found; i++)
+    for (int i = 0; i < expr_arity(expr_op(p, x)) && !found; i++)
         found = part_of(b, expr_arg(p, x, i), op);
     return found;
 }

@@ -9,7 +9,6 @@
 enum { WARP = 32, PIECES = 4, LEAST_TEAM = 64 };
 enum { MOST_IDLE = 8 /* one in so many threads, in the last round */ };
 enum {
-    BUSY = 1024, /* threads that keep a multiprocessor busy */
     LARGE = 512,
     REGISTERS = 64,
     SECTOR = 32,     /* bytes */
@@ -88,8 +87,7 @@ bool row_brings(RowPlan *r) {
     return true;
 }
 
-/* Of load i, in one row. */
-static uint32_t bytes_of(const RowPlan *r, uint32_t i) {
+uint32_t row_brought_row(const RowPlan *r, uint32_t i) {
     const Gpu *g = r->team.g;
     const uint32_t n = (uint32_t)expr_value(g->e->exprs, row_vectors(r, r->axes));
     return n * g->e->lanes * row_bytes(g, r->brought[i]);
@@ -102,7 +100,7 @@ static uint32_t rows_of(const RowPlan *r) {
 /* Byte in shared memory of what comes of load i; of the barrier, behind the last. */
 static uint32_t place_of(const RowPlan *r, uint32_t i) {
     uint32_t bytes = 0;
-    for (uint32_t j = 0; j < i; j++) bytes += rows_of(r) * bytes_of(r, j);
+    for (uint32_t j = 0; j < i; j++) bytes += rows_of(r) * row_brought_row(r, j);
     return bytes;
 }
 
@@ -132,11 +130,10 @@ bool row_brought_asks_late(const RowPlan *r) {
 bool row_gains(const RowPlan *r, const RowPlan *own) {
     const Gpu *g = r->team.g;
     const int64_t vectors = expr_value(g->e->exprs, row_vectors(r, r->axes));
-    const int64_t rows = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par));
     const int64_t threads = (int64_t)own->team.size * own->pieces, idle = threads - vectors;
     const bool whole = place_of(r, r->nbrought) % SECTOR == 0, large = own->team.size >= LARGE;
     if (r->nbrought > 1 || row_bytes(g, r->brought[0]) != 4 || r->team.size >= LARGE) return false;
-    if (rows * r->team.size < (int64_t)g->m->processors * BUSY) return false;
+    if (!row_is_busy(r, r->team.size)) return false;
     if (idle * MUCH_IDLE > threads) return true;
     return whole && (large ? !idle && row_shares_most(r) : idle > 0);
 }
@@ -178,7 +175,8 @@ void row_bring_begin(const RowPlan *r) {
 /* What there is of load i; the whole pieces of it. */
 static HV size_of(const RowPlan *r, uint32_t i) {
     Emit *e = r->team.g->e;
-    return r->here ? hop_muli(e, r->here, bytes_of(r, i)) : hop_i(e, rows_of(r) * bytes_of(r, i));
+    return r->here ? hop_muli(e, r->here, row_brought_row(r, i))
+                   : hop_i(e, rows_of(r) * row_brought_row(r, i));
 }
 
 static HV whole_of(const RowPlan *r, uint32_t i) {
@@ -236,7 +234,7 @@ static LLVMValueRef vector_at(const Held *h, uint32_t u, uint32_t i) {
     int64_t bytes = (int64_t)row_bytes(r->team.g, r->brought[i]) * e->lanes;
     HV at = hop_muli(e, LLVMBuildTrunc(e->b, h->at[u], e->i32, ""), bytes);
     at = hop_add(e, shared_at(r, i), at);
-    if (r->slot) at = hop_add(e, at, hop_muli(e, r->slot, bytes_of(r, i)));
+    if (r->slot) at = hop_add(e, at, hop_muli(e, r->slot, row_brought_row(r, i)));
     return LLVMBuildIntToPtr(e->b, at, LLVMPointerTypeInContext(e->ctx, PTX_SHARED), "");
 }
 

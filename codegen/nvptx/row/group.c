@@ -23,19 +23,13 @@ enum {
     THREADS = 128,    /* of a block, or more where the least group has more rows */
     MOST_THREADS = 512,
     MOST_SHARED = 49152, /* bytes */
-    BUSY = 1024,         /* threads that keep a multiprocessor busy */
 };
-
-static int64_t bytes_of(const RowPlan *r, KVal v) {
-    const Gpu *g = r->team.g;
-    return expr_value(g->e->exprs, row_vectors(r, r->axes)) * g->e->lanes * row_bytes(g, v);
-}
 
 /* Rows that begin and end at whole pieces. */
 static uint32_t least_group(const RowPlan *r) {
     uint32_t n = 1;
     for (uint32_t i = 0; i < r->nbrought; i++)
-        while (n * bytes_of(r, r->brought[i]) % ROW_COPY_ALIGN) n *= 2;
+        while (n * row_brought_row(r, i) % ROW_COPY_ALIGN) n *= 2;
     return n;
 }
 
@@ -87,7 +81,7 @@ static bool gains(const RowPlan *r) {
 /* As few rows as make a block. */
 static bool choose_group(RowPlan *r) {
     int64_t bytes = 0;
-    for (uint32_t i = 0; i < r->nbrought; i++) bytes += bytes_of(r, r->brought[i]);
+    for (uint32_t i = 0; i < r->nbrought; i++) bytes += row_brought_row(r, i);
     r->group = least_group(r);
     if (r->group == 1) return false;
     while (r->group * r->team.size < THREADS) r->group *= 2;
@@ -95,15 +89,13 @@ static bool choose_group(RowPlan *r) {
 }
 
 bool row_groups(RowPlan *r) {
-    const Gpu *g = r->team.g;
     RowPlan t = *r;
     int64_t vectors;
     if (!row_walks_alike(&t, &vectors) || !is_innermost(&t)) return false;
     t.group = 1; /* for row_comes */
     if (!row_comes(&t) || (row_stores_points(&t) && !t.copied_out)) return false;
     if (!choose_team(&t, vectors) || !choose_group(&t) || !gains(&t)) return false;
-    const int64_t rows = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par));
-    if (rows * t.team.size < (int64_t)g->m->processors * BUSY) return false;
+    if (!row_is_busy(&t, t.team.size)) return false;
     *r = t;
     return true;
 }

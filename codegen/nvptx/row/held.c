@@ -13,7 +13,6 @@ enum {
     EVEN_PIECES = 6,  /* of a thread where none idles, of so many threads at most */
     MOST_EVEN = 256,
     HELD_VALUES = 64, /* elements that a thread may keep of one value */
-    BUSY = 1024,      /* threads that keep a multiprocessor busy */
     /* Bytes asked for at once by a multiprocessor that has memory's full speed, and where no warp
      * waits for another, so that some always ask (three or four vectors of one operand have no use
      * for the registers that this leaves them: layernorm over 896 67.8 us, not 65.0). */
@@ -44,21 +43,17 @@ static bool is_even(const RowPlan *r, int64_t vectors) {
            row_stores_points(r);
 }
 
-static bool is_busy(const RowPlan *r, int64_t rows, uint32_t team) {
-    return rows * team >= (int64_t)r->team.g->m->processors * BUSY;
-}
-
 /* Of a row that leaves threads idle, or takes a block of which few run at a time, teams that divide
  * it evenly with a few vectors more each (layernorm over 2560: 65.7 us, not 78.6; over 3072 65.5,
  * not 71.9; rows of two operands, which ask for enough all the same, gain where more idle in larger
  * blocks: with residual over 5120 129.5, not 156.4). */
-static void choose_even(RowPlan *r, int64_t vectors, int64_t rows) {
+static void choose_even(RowPlan *r, int64_t vectors) {
     bool two = row_loads(r) > 1;
     double idle = waste(vectors, r->team.size, r->pieces);
     if ((two && r->team.size < MOST_EVEN) || idle <= (two && r->team.size < LARGE ? 0.3 : 0.125))
         return;
     for (uint32_t t = MOST_EVEN; t >= WARP / 2; t /= 2)
-        if (vectors % t == 0 && vectors / t <= EVEN_PIECES && is_busy(r, rows, t)) {
+        if (vectors % t == 0 && vectors / t <= EVEN_PIECES && row_is_busy(r, t)) {
             r->team.size = t;
             r->pieces = (uint32_t)(vectors / t);
             return;
@@ -69,7 +64,7 @@ static void choose_even(RowPlan *r, int64_t vectors, int64_t rows) {
  * Where what all rows read alike is most, half as many threads a row, with two vectors each, meet
  * in fewer steps (layernorm over 128: 65.4 us, not 66.3; rmsnorm with residual, which reads two
  * rows and one weight, 130.5, not 128.4). */
-static bool choose_team(RowPlan *r, int64_t vectors, uint32_t most, int64_t rows) {
+static bool choose_team(RowPlan *r, int64_t vectors, uint32_t most) {
     uint32_t best = 0;
     if (is_even(r, vectors)) {
         r->pieces = row_shares_most(r) && vectors >= 2 * LEAST_TEAM ? 2 : 1;
@@ -79,14 +74,14 @@ static bool choose_team(RowPlan *r, int64_t vectors, uint32_t most, int64_t rows
     for (uint32_t t = LEAST_TEAM; t <= MOST_TEAM; t *= 2) {
         uint32_t pieces = (uint32_t)((vectors + t - 1) / t);
         if (pieces > (t > 32 ? most : FREE_PIECES)) continue;
-        bool busy = is_busy(r, rows, t) || pieces == 1;
+        bool busy = row_is_busy(r, t) || pieces == 1;
         if (best && (busy || waste(vectors, t, pieces) > 0.25)) break;
         best = t;
         r->pieces = pieces;
         if (busy && waste(vectors, t, pieces) <= 0.125) break;
     }
     r->team.size = best;
-    if (best) choose_even(r, vectors, rows);
+    if (best) choose_even(r, vectors);
     return best != 0;
 }
 
@@ -111,10 +106,9 @@ bool row_hold(RowPlan *r) {
     if (!row_walks_alike(r, &vectors)) return false;
     uint32_t most = row_stores_points(r) || row_loads(r) > 1 ? BLOCK_PIECES : FREE_PIECES;
     if (e->lanes == 1) most = ROW_MAX_PIECES;
-    int64_t rows = gpu_hint(e, gpu_points(e, g->k, g->rows->par));
-    if (choose_team(r, vectors, most, rows)) return true;
-    if (row_loads(r) == 1 && choose_team(r, vectors, FREE_PIECES, rows)) return true;
-    return choose_team(r, vectors, ROW_MAX_PIECES, rows) && r->pieces * e->lanes <= HELD_VALUES;
+    if (choose_team(r, vectors, most)) return true;
+    if (row_loads(r) == 1 && choose_team(r, vectors, FREE_PIECES)) return true;
+    return choose_team(r, vectors, ROW_MAX_PIECES) && r->pieces * e->lanes <= HELD_VALUES;
 }
 
 bool row_holds(const RowPlan *r, int64_t vectors, uint32_t team) {

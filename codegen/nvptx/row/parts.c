@@ -32,6 +32,15 @@ bool row_shares_most(const RowPlan *r) {
     return n > row_loads(r);
 }
 
+/* Threads that keep a multiprocessor busy. */
+enum { BUSY = 1024 };
+
+bool row_is_busy(const RowPlan *r, uint32_t team) {
+    const Gpu *g = r->team.g;
+    const int64_t rows = gpu_hint(g->e, gpu_points(g->e, g->k, g->rows->par));
+    return rows * team >= (int64_t)g->m->processors * BUSY;
+}
+
 bool row_can_move(const Gpu *g, uint32_t axis, Expr offset, const KOp *o, DType t) {
     const Emit *e = g->e;
     Expr coef, rest;

@@ -31,8 +31,9 @@ void row_bind(const RowPlan *r, uint32_t axes, Expr at);
 /* Held: an access of its own for every row. What all rows read alike comes from caches, and what a
  * fold inside of the row walks is not read once. */
 bool row_is_own(const RowPlan *r, KVal v);
-uint32_t row_loads(const RowPlan *r);   /* how many there are */
-bool row_shares_most(const RowPlan *r); /* what all rows read alike is more */
+uint32_t row_loads(const RowPlan *r);              /* how many there are */
+bool row_is_busy(const RowPlan *r, uint32_t team); /* with teams of so many threads the GPU is */
+bool row_shares_most(const RowPlan *r);            /* what all rows read alike is more */
 /* The copy engine can move what `o` accesses along the axis, vectors of type t from where a row's
  * vectors begin (`offset`, 0: at its first element): neighbours lie side by side, and memory has
  * them in that type. */
@@ -94,7 +95,8 @@ bool row_comes(RowPlan *r); /* the loads can, by row_all_can_move if there is a 
 /* By coming so, beside what it was; then so many blocks should run at once. */
 bool row_gains(const RowPlan *r, const RowPlan *own);
 uint32_t row_brought_blocks(const RowPlan *r);
-uint32_t row_brought_bytes(const RowPlan *r); /* of shared memory */
+uint32_t row_brought_bytes(const RowPlan *r);           /* of shared memory */
+uint32_t row_brought_row(const RowPlan *r, uint32_t i); /* bytes of load i, in one row */
 /* Of a group: what all rows read alike is too much to wait in registers for them. */
 bool row_brought_asks_late(const RowPlan *r);
 void row_bring_begin(const RowPlan *r); /* the barrier, before all else */

@@ -98,9 +98,8 @@ static const OptRow opt_rows[] = {
      "what to make code for, with commas: cpu (default), native (this machine's CPU alone: smaller "
      "and sooner made), a GPU architecture like sm_90a"},
     {"--precision", NULL, OPT_TEXT, FIELD(precision), TUNE_VERBS, "P",
-     "what f32 models multiply and, where a plan is for a GPU or trains, store between kernels: "
-     "f32 "
-     "(default), tf32, bf16, f16"},
+     "what f32 models multiply and, in plans for a GPU or training, store between kernels: "
+     "f32 (default), tf32, bf16, f16"},
     {"--accuracy-level", NULL, OPT_LEVEL, FIELD(accuracy_level),
      "compile run bench explain inspect verify tune", "1|2|3|4",
      "what weights of few bits may have activations rounded to, whatever the model says: f32, f16, "

@@ -4,6 +4,7 @@
 
 #include "codegen/target.h"
 #include "tests/unit/test.h"
+#include <string.h>
 
 typedef struct Built {
     const char *name;
@@ -46,6 +47,13 @@ static const CodeKernel *built_code(Built *b, const Target *t) {
 /* PTX, or "". */
 static const char *built_text(const Built *b) {
     return b->r.nblobs ? b->r.blobs[0].data : "";
+}
+
+/* How often `what` stands in the text. */
+static inline int built_count(const char *text, const char *what) {
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, what)); p += strlen(what)) n++;
+    return n;
 }
 
 #endif

@@ -40,31 +40,25 @@ static const char *kernel_text(const Case *c, Arena *a) {
                         t, c->rows, c->columns, t, t, t, c->columns, t, t, c->columns);
 }
 
-static int count(const char *text, const char *what) {
-    int n = 0;
-    for (const char *p = text; (p = strstr(p, what)); p += strlen(what)) n++;
-    return n;
-}
-
 /* Loads of `what` in front of that text. */
 static int count_before(const char *text, const char *what, const char *end, Arena *a) {
     const char *at = strstr(text, end);
-    return at ? count(arena_printf(a, "%.*s", (int)(at - text), text), what) : -1;
+    return at ? built_count(arena_printf(a, "%.*s", (int)(at - text), text), what) : -1;
 }
 
 static void check(const Case *c, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
     const int failed = test_failures;
-    CHECK_EQ_I(count(text, "cp.async.bulk.shared::cluster.global"), c->brought);
-    CHECK_EQ_I(count(text, "cp.async.bulk.global.shared"), c->left);
+    CHECK_EQ_I(built_count(text, "cp.async.bulk.shared::cluster.global"), c->brought);
+    CHECK_EQ_I(built_count(text, "cp.async.bulk.global.shared"), c->left);
     CHECK_EQ_I(ck->shared_bytes, c->shared);
     if (c->brought) {
         CHECK_EQ_I(ck->block[0], c->threads);
         /* Four vectors of two weights; none of the row itself, and no result by a thread. */
-        CHECK_EQ_I(count(text, "ld.global"), 8);
+        CHECK_EQ_I(built_count(text, "ld.global"), 8);
         CHECK_EQ_I(count_before(text, "ld.global", "mbarrier.try_wait", b->a), 8);
-        CHECK_EQ_I(count(text, "st.global"), 0);
+        CHECK_EQ_I(built_count(text, "st.global"), 0);
     }
     if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", c->name);
 }

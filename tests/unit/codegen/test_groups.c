@@ -35,23 +35,17 @@ static const char *kernel_text(const Case *c, Arena *a) {
         n, m, t, n, m, t, n, m, t, m, t, t, m);
 }
 
-static int count(const char *text, const char *what) {
-    int n = 0;
-    for (const char *p = text; (p = strstr(p, what)); p += strlen(what)) n++;
-    return n;
-}
-
 static void check(const Case *c, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
     const int failed = test_failures;
-    CHECK_EQ_I(count(text, "cp.async.bulk.shared::cluster.global") == 1, c->group);
-    CHECK_EQ_I(count(text, "cp.async.bulk.global.shared") == 1, c->group);
+    CHECK_EQ_I(built_count(text, "cp.async.bulk.shared::cluster.global") == 1, c->group);
+    CHECK_EQ_I(built_count(text, "cp.async.bulk.global.shared") == 1, c->group);
     if (c->group) {
         CHECK_EQ_I(ck->block[0], c->threads);
         CHECK_EQ_I(ck->shared_bytes, c->shared);
-        CHECK_EQ_I(count(text, "ld.global") > 0, c->rest);
-        CHECK_EQ_I(count(text, "st.global") > 0, c->rest);
+        CHECK_EQ_I(built_count(text, "ld.global") > 0, c->rest);
+        CHECK_EQ_I(built_count(text, "st.global") > 0, c->rest);
     }
     if (test_failures > failed) fprintf(stderr, "in \"%s\"\n", c->name);
 }

@@ -26,12 +26,6 @@ static const char *kernel_text(const Long *t, Arena *a) {
                         n, n, n, n, n);
 }
 
-static int count(const char *text, const char *what) {
-    int n = 0;
-    for (const char *p = text; (p = strstr(p, what)); p += strlen(what)) n++;
-    return n;
-}
-
 static void check(const Long *t, Built *b) {
     const CodeKernel *ck = built_code(b, target_for(PLAN_cuda));
     const char *text = built_text(b);
@@ -39,12 +33,12 @@ static void check(const Long *t, Built *b) {
     CHECK_EQ_I(ck->cluster[0], t->cluster);
     CHECK(ck->shared_bytes >= t->least && ck->shared_bytes <= t->most);
     /* Both values, to the cluster; the row that is claimed, to each of two blocks. */
-    CHECK_EQ_I(count(text, "st.async"), 2 + 2);
+    CHECK_EQ_I(built_count(text, "st.async"), 2 + 2);
     /* For whole chunks, the rest, both values; for the row behind, where chunks of it are asked for
      * in three places, and where it begins. */
-    CHECK_EQ_I(count(text, "mbarrier.try_wait"), 3 + 4);
+    CHECK_EQ_I(built_count(text, "mbarrier.try_wait"), 3 + 4);
     CHECK(strstr(text, "cp.async.bulk.shared") != NULL);
-    CHECK_EQ_I(count(text, "atom.relaxed.gpu.global.inc"), 1);
+    CHECK_EQ_I(built_count(text, "atom.relaxed.gpu.global.inc"), 1);
     if (test_failures > failed) fprintf(stderr, "in \"%s\": %u\n", t->name, ck->shared_bytes);
 }
 
