@@ -22,6 +22,8 @@ typedef struct Isa {
                               of a register */
     uint32_t buffer_align; /* bytes that divide every buffer's address; 0 = as its elements need */
     uint32_t buffer_space; /* address space of buffers; 0 = that of the stack, too */
+    bool early_loads; /* loads may stand before the branch that needs them, where a thread would
+                         wait for them: templates bind inside of it what may lie beyond a buffer */
     bool extends; /* the row before with instructions that few kernels use: made for those alone */
     bool mask_registers; /* lane masks are bits in registers of their own */
     bool nan_minmax;     /* max and min instructions that keep NaN */

@@ -348,7 +348,8 @@ void emit_if_begin(Emit *e, EmitIf *s, LLVMValueRef cond) {
     s->join = emit_block(e, "join");
     LLVMBuildCondBr(e->b, cond, s->then, s->join);
     LLVMPositionBuilderAtEnd(e->b, s->then);
-    emit_push_region(e, s->pre);
+    EmitScope *region = emit_push_region(e, s->pre);
+    if (!e->isa->early_loads) region->certain = region->depth;
 }
 
 void emit_if_end(Emit *e, EmitIf *s) {

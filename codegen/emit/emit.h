@@ -15,9 +15,10 @@
  * and reused in it and in inner scopes, never outside. A scope made by emit_push continues the
  * block of its outer scope; one made by emit_push_region (loop bodies, branches) has its own
  * blocks, and code that depends on outer bindings only is placed at the end of the block that
- * enters it: index arithmetic and loads are hoisted without being asked. Hoisted loads read what
- * the region would have read, so nothing inside a region may store to a buffer that the kernel also
- * loads from with fewer axes. */
+ * enters it: index arithmetic and loads are hoisted without being asked, loads out of loops alone
+ * where the target does not say otherwise (Isa.early_loads), since what a condition guards may lie
+ * beyond a buffer. Hoisted loads read what the region would have read, so nothing inside a region
+ * may store to a buffer that the kernel also loads from with fewer axes. */
 #ifndef CODEGEN_EMIT_H
 #define CODEGEN_EMIT_H
 

@@ -48,6 +48,8 @@ struct EmitScope {
     EmitScope *outer;
     uint32_t depth;
     LLVMBasicBlockRef pre; /* region scopes: the block that enters the region */
+    uint32_t certain;      /* depth of the innermost scope around that a condition guards: nothing
+                              is loaded before it; 0 where loads may be early */
     bool has_lanes;        /* a lane axis is bound here */
     LLVMValueRef mask;     /* its lane mask */
     VEC(EmitBind) binds;

@@ -9,6 +9,7 @@ static EmitScope *push(Emit *e, LLVMBasicBlockRef pre) {
     if (e->scope) {
         s->has_lanes = e->scope->has_lanes;
         s->mask = e->scope->mask;
+        s->certain = e->scope->certain;
     }
     e->scope = s;
     return s;

@@ -339,6 +339,14 @@ static uint32_t depth_of(Emit *e, const Access *a, LLVMValueRef lanes) {
     return depth;
 }
 
+/* What was loaded in the scope of depth `*depth` or between it and the condition that guards the
+ * code here; `*depth` becomes the scope's, or where there is none the one to load in. */
+static const EmitMemo *loaded(Emit *e, uint32_t *depth, EmitMemo key) {
+    const EmitMemo *m;
+    while (!(m = emit_memo_get(e, *depth, key)) && *depth < e->scope->certain) ++*depth;
+    return m;
+}
+
 /* What emit_request loaded is kept apart from the load's value. */
 static EmitMemo early_key(const Access *a, LLVMValueRef lanes) {
     return (EmitMemo){.kind = MEMO_early,
@@ -353,7 +361,7 @@ void emit_request(Emit *e, KVal v) {
     if (lanes || (a.mask.v && emit_is_vector(a.mask.v))) return;
     uint32_t depth = depth_of(e, &a, lanes);
     EmitMemo key = early_key(&a, lanes);
-    if (emit_memo_get(e, depth, key)) return;
+    if (loaded(e, &depth, key)) return;
     EmitPlace back = emit_hoist(e, depth);
     Expr at = emit_lane_zero(e, a.index);
     key.v = a.varies ? vector_load(e, &a, NULL, NULL) : plain_load(e, &a, at, a.elem);
@@ -367,14 +375,14 @@ static EmitVal emit_kload(Emit *e, KVal v) {
     LLVMValueRef lanes = a.varies ? e->scope->mask : NULL;
     EmitVal other = o->in[0] ? emit_val(e, o->in[0]) : (EmitVal){0};
     uint32_t depth = depth_of(e, &a, lanes);
-    const EmitMemo *early = emit_memo_get(e, depth, early_key(&a, lanes));
+    const EmitMemo *early = loaded(e, &(uint32_t){depth}, early_key(&a, lanes));
     if (other.depth > depth) depth = other.depth;
     EmitMemo key = {.kind = MEMO_load,
                     .a = (uint64_t)a.buf << 32 | a.index,
                     .b = (uintptr_t)a.mask.v,
                     .c = (uintptr_t)lanes,
                     .d = (uintptr_t)other.v};
-    const EmitMemo *m = emit_memo_get(e, depth, key);
+    const EmitMemo *m = loaded(e, &depth, key);
     if (m) return (EmitVal){.v = m->v, .depth = depth};
     EmitPlace back = emit_hoist(e, depth);
     key.v = load_new(e, &a, lanes, other.v, early ? early->v : NULL);

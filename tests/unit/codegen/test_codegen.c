@@ -2,7 +2,7 @@
  * random data at several sizes. */
 #include "runtime/abi.h"
 #include "tests/unit/codegen/codegen_run.h"
-#include <sys/mman.h>
+#include "tests/unit/codegen/fenced.h"
 
 static void *map_code(const CodeBlob *b) {
     void *p = mmap(NULL, b->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -39,7 +39,7 @@ static void check_sizes(const Case *c, const Kernel *k, ExprPool *p, const CodeR
         size_t bytes = count[i] * dtype_bytes(k->params[i].dtype);
         in[i] = arena_alloc(a, bytes + 64);
         want[i] = arena_alloc(a, bytes + 64);
-        got[i] = arena_alloc(a, bytes + 64);
+        got[i] = fenced_new(bytes);
         fill(k->params[i].dtype, in[i], count[i]);
         memcpy(want[i], in[i], bytes);
     }
@@ -52,6 +52,8 @@ static void check_sizes(const Case *c, const Kernel *k, ExprPool *p, const CodeR
         for (uint32_t i = 0; i < k->nparams; i++)
             CHECK(same(c, v ? "v4" : "v3", i, k->params[i].dtype, got[i], want[i], count[i]));
     }
+    for (uint32_t i = 0; i < k->nparams; i++)
+        fenced_free(got[i], count[i] * dtype_bytes(k->params[i].dtype));
 }
 
 static void check_case(const Case *c) {

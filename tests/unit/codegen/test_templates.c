@@ -4,6 +4,7 @@
 #include "fusion/body/body.h"
 #include "runtime/abi.h"
 #include "runtime/cpu/isa.h"
+#include "tests/unit/codegen/fenced.h"
 #include "tests/unit/test.h"
 #include <sys/mman.h>
 
@@ -90,7 +91,7 @@ static void compare(Env *e, const Kernel *k, const CodeResult *r, double tol) {
     for (uint32_t i = 0; i < k->nparams; i++) {
         DType t = k->params[i].dtype;
         n[i] = (size_t)expr_eval(e->p, k->params[i].numel, e->sym);
-        got[i] = aligned_alloc(64, (n[i] * dtype_bytes(t) + 127) / 64 * 64);
+        got[i] = fenced_new(n[i] * dtype_bytes(t));
         want[i] = malloc(n[i] * dtype_bytes(t) + 1);
         fill(t, got[i], n[i]);
         memcpy(want[i], got[i], n[i] * dtype_bytes(t));
@@ -110,7 +111,10 @@ static void compare(Env *e, const Kernel *k, const CodeResult *r, double tol) {
             if (!CHECK(close_enough(k->params[i].dtype, got[i], want[i], n[i], tol)))
                 fprintf(stderr, "%s of\n%s", plan_form_name(form), sb_str(&e->text));
     }
-    for (uint32_t i = 0; i < k->nparams; i++) free(got[i]), free(want[i]);
+    for (uint32_t i = 0; i < k->nparams; i++) {
+        fenced_free(got[i], n[i] * dtype_bytes(k->params[i].dtype));
+        free(want[i]);
+    }
 }
 
 /* Compiles the kernel in e->text and compares. */
