@@ -6,8 +6,10 @@
 
 `plans` may run on another machine than `run`: a plan's folder and libgraphc.so are all that the GPU's machine needs,
 beside torch. DIR holds NAME.onnx and NAME.weights of the models. Both sides are timed the same way: a CUDA graph of a
-few calls, replayed between two events, inputs and outputs on the device; sides alternate over the rounds, medians of
-medians. A ratio is peer time / graphc time: above 1 means graphc is faster.
+few calls, replayed between two events, inputs and outputs on the device; sides alternate over the rounds, each round
+beginning with another one, until no side's last --rounds medians differ by more than SETTLED (a large product slows
+down for its first seconds, as the card meets its power limit) or MOST_ROUNDS are over; medians of those last ones. A
+ratio is peer time / graphc time: above 1 means graphc is faster.
 """
 import argparse, json, math, os, statistics, subprocess, sys, time
 
@@ -15,6 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import gpu_rows, sections
 
 REPLAYS, BURST_MS = 7, 4.0
+SETTLED, MOST_ROUNDS = 0.01, 15
 
 
 def plans(a):
@@ -78,6 +81,19 @@ def graphc_side(lib, a, row, stream):
     return graphc_run.Session(lib, plan, stream.cuda_stream, row.dims, a.models if row.model else a.folder)
 
 
+def in_turns(sides, rounds):
+    """The medians of each side's last rounds, in milliseconds."""
+    got, names = {name: [] for name in sides}, list(sides)
+    for i in range(max(rounds, MOST_ROUNDS)):
+        first = i % max(1, len(names))
+        for name in names[first:] + names[:first]:
+            got[name].append(sides[name].ms())
+        last = [v[-rounds:] for v in got.values()]
+        if i + 1 >= rounds and all(max(v) <= (1 + SETTLED) * min(v) for v in last):
+            break
+    return {name: statistics.median(v[-rounds:]) for name, v in got.items()}
+
+
 def measure(lib, a, row, stream):
     """Milliseconds per side; what failed is in `errors`."""
     import torch, gpu_peers
@@ -100,11 +116,8 @@ def measure(lib, a, row, stream):
                 sides[name] = Timed(fn, stream)
         except Exception as e:
             errors[name] = str(e).strip()[:160]
-    got = {name: [] for name in sides}
-    for _ in range(a.rounds):
-        for name, side in sides.items():
-            got[name].append(side.ms())
-    out = dict(row=row.name, ms={k: round(statistics.median(v), 5) for k, v in got.items()}, errors=errors)
+    got = in_turns(sides, a.rounds)
+    out = dict(row=row.name, ms={k: round(v, 5) for k, v in got.items()}, errors=errors)
     if session:
         out.update(load_s=round(load_s, 3), kernels=lib.graphc_profile_steps(session.session))
         if a.kernels:
