@@ -8,8 +8,8 @@
 beside torch. DIR holds NAME.onnx and NAME.weights of the models. Both sides are timed the same way: a CUDA graph of a
 few calls, replayed between two events, inputs and outputs on the device; sides alternate over the rounds, each round
 beginning with another one, until no side's last --rounds medians differ by more than SETTLED (a large product slows
-down for its first seconds, as the card meets its power limit) or MOST_ROUNDS are over; medians of those last ones. A
-ratio is peer time / graphc time: above 1 means graphc is faster.
+down for its first seconds, as the card meets its power limit) or MOST_ROUNDS are over; medians of those last ones, or
+of the last half. A ratio is peer time / graphc time: above 1 means graphc is faster.
 """
 import argparse, json, math, os, statistics, subprocess, sys, time
 
@@ -91,6 +91,8 @@ def in_turns(sides, rounds):
         last = [v[-rounds:] for v in got.values()]
         if i + 1 >= rounds and all(max(v) <= (1 + SETTLED) * min(v) for v in last):
             break
+    else:
+        rounds = max(rounds, MOST_ROUNDS // 2)
     return {name: statistics.median(v[-rounds:]) for name, v in got.items()}
 
 
