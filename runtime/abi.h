@@ -1,10 +1,11 @@
 /* The contract between compiled kernels and the runtime. Standalone.
  *
  * CPU: a kernel runs work items [begin, end) of its outermost parallel extent. Pointers are to the
- * first element of each buffer, at least 64-byte aligned for buffers that the runtime allocates and
- * aligned to the element for those of the caller. `dims` are the values the kernel asked for.
- * `scratch` is private to the calling thread, 64-byte aligned, of the kernel's scratch size.
- * Kernels touch nothing else: no libc, no thread-local storage, no global state.
+ * first element of each buffer and aligned to it, no more: buffers may be parts of others, or the
+ * caller's. `dims` are the values the kernel asked for. `scratch` is private to the calling thread,
+ * 64-byte aligned, of the kernel's scratch size. Kernels touch nothing else: no libc, no
+ * thread-local storage, no global state, not a byte before or behind a buffer or the scratch.
+ * Nothing is to be had there: there may be no memory. A pointer to no bytes may lead anywhere.
  *
  * GPU: the parameters are the buffer pointers in order; a pointer to zeroed memory if the kernel
  * has some; its tensor maps by value, 128 bytes each at multiples of 64 (the driver's CUtensorMap);

@@ -87,6 +87,7 @@ Launch launch_of_step(const graphc_session *s, uint32_t step) {
     return (Launch){.kernel = at->kernel,
                     .npointers = k->nbufs,
                     .pointers = s->pointers + at->pointers,
+                    .buffers = s->plan->lists + s->res->steps[step].bufs,
                     .dims = s->dims + at->dims,
                     .slots = s->slots,
                     .maps = s->maps + (size_t)at->maps * PLAN_MAP_BYTES,

@@ -64,6 +64,7 @@ typedef struct Launch {
     uint32_t kernel; /* of the target */
     uint32_t npointers;
     void *const *pointers;
+    const uint32_t *buffers; /* of the target, that the pointers are to */
     const int64_t *dims, *slots;
     const uint8_t *maps; /* its tensor maps, PLAN_MAP_BYTES each */
     void *zero;          /* its zeroed memory */

@@ -127,6 +127,12 @@ target_link_libraries(planted PRIVATE gc_flags onnx_schema -Wl,--wrap=codegen_ru
   gc_runtime gc_base llvm Threads::Threads ${CMAKE_DL_LIBS} m)
 set_target_properties(planted PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 
+# graphc whose kernels on the CPU run on operands between pages that no one may touch.
+add_executable(fenced tests/cli/fenced/fenced.c $<TARGET_OBJECTS:graphc_cli>)
+target_link_libraries(fenced PRIVATE gc_flags onnx_schema -Wl,--wrap=device_cpu gc_driver ${compiler_layers} ${JANSSON}
+  gc_runtime gc_base llvm Threads::Threads ${CMAKE_DL_LIBS} m)
+set_target_properties(fenced PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+
 set(python ${PROJECT_SOURCE_DIR}/.cache/venv/bin/python)
 # seconds: what it may take by itself; beside other work, or on a slow machine, five times of that.
 function(graphc_script name label seconds)
@@ -162,6 +168,7 @@ graphc_script(cli/bf16 quick 120 ${python} tests/cli/bf16.py $<TARGET_FILE:graph
 graphc_script(cli/few_bits full 120 ${python} tests/cli/few_bits.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/verify quick 200 ${python} tests/cli/verify.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/planted full 300 ${python} tests/cli/planted.py $<TARGET_FILE:planted>)
+graphc_script(cli/fenced quick 120 ${python} tests/cli/fenced/fenced.py $<TARGET_FILE:fenced>)
 graphc_script(cli/completions full 200 ${python} tests/lint/completions.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/terminal full 200 ${python} tests/cli/terminal.py $<TARGET_FILE:graphc_cli>)
 graphc_script(cli/pages full 300 ${python} tests/cli/pages.py $<TARGET_FILE:graphc_cli>)
@@ -189,6 +196,7 @@ graphc_script(fuzz/corpus quick 120 ${python} tests/fuzz/corpus.py $<TARGET_FILE
 graphc_script(fuzz/soak full 120 ${python} tests/fuzz/soak.py $<TARGET_FILE:graphc_cli> $<TARGET_FILE:soak> 3)
 graphc_script(fuzz/wild full 600 ${python} tests/fuzz/wild.py $<TARGET_FILE:graphc_cli> --count 60)
 graphc_script(fuzz/graphs full 600 ${python} tests/fuzz/graphs.py run $<TARGET_FILE:graphc_cli> --count 150)
+graphc_script(fuzz/graphs/fenced full 600 ${python} tests/fuzz/graphs.py run $<TARGET_FILE:fenced> --seed 150 --count 150)
 graphc_script(fuzz/table full 600 ${python} tests/fuzz/graphs.py run $<TARGET_FILE:graphc_cli> --of table --count 60)
 graphc_script(train/formats quick 120 ${python} tests/train/formats.py $<TARGET_FILE:train_tool>)
 graphc_script(train/page full 120 ${python} tests/train/page.py $<TARGET_FILE:train_tool>)
@@ -212,17 +220,17 @@ graphc_script(train/real_text full 1200 ${python} tests/train/real_text.py $<TAR
 graphc_script(train/kills full 600 ${python} tests/train/loop.py $<TARGET_FILE:graphc_cli> --kills)
 graphc_script(train/memory full 300 ${python} tests/train/memory.py $<TARGET_FILE:graphc_cli>)
 graphc_script(train/peers full 600 ${python} tests/train/peers.py $<TARGET_FILE:graphc_cli>)
-graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli> fused
+graphc_script(oracle/some quick 120 ${python} tests/oracle/run.py $<TARGET_FILE:fenced> fused
   --only "(_5x13x7|7x10_3_5|conv_integer_7x10|of_one_).*_open$")
-graphc_script(oracle/joined quick 120 ${python} tests/oracle/joined.py $<TARGET_FILE:graphc_cli>)
+graphc_script(oracle/joined quick 120 ${python} tests/oracle/joined.py $<TARGET_FILE:fenced>)
 graphc_script(oracle/all full 1200 ${python} tests/oracle/run.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/attention_gradients/some quick 120 ${python} tests/oracle/attention_gradients.py
-  $<TARGET_FILE:graphc_cli> --only "one_query|sees_nothing")
+  $<TARGET_FILE:fenced> --only "one_query|sees_nothing")
 graphc_script(oracle/attention_gradients full 400 ${python} tests/oracle/attention_gradients.py
   $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/point_gradients quick 120 ${python} tests/oracle/point_gradients.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/operator_gradients full 300 ${python} tests/oracle/operator_gradients.py $<TARGET_FILE:graphc_cli>)
-graphc_script(oracle/quantised/some quick 120 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli>
+graphc_script(oracle/quantised/some quick 120 ${python} tests/oracle/quantised.py $<TARGET_FILE:fenced>
   --only "qdq_(uint8.1_int8|int8-128_int8)|dynamic.*33x100x130")
 graphc_script(oracle/quantised full 400 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli>)
 graphc_script(oracle/quantised/units full 400 ${python} tests/oracle/quantised.py $<TARGET_FILE:graphc_cli> --units)
@@ -279,7 +287,7 @@ graphc_script(models full 1200 ${python} tests/models/run.py $<TARGET_FILE:graph
 # Templates and mutants take a minute or two under sanitizers.
 set(costs oracle/all 240 conformance_sm_90a 120 conformance 80 models 70 dtypes 40 dtypes_sm_90a 45
   fuzz/graphs 55 fuzz/table 60 oracle/quantised/units 40 models/tensor_cores 85 models/claims 50
-  fuzz/wild 22 cli/planted 17 cli/install 8
+  fuzz/wild 22 fuzz/graphs/fenced 55 cli/planted 17 cli/install 8 cli/fenced 7
   models/explain 45 cli/fetch 70 cli/contributing 65 models/verify 60 oracle/attention_gradients 50 cli/static 13 cli/documents 30
   train/loop 25 unit/test_templates/all 20 conformance_grad 18 cli/bounds 15 train/page 12 unit/test_templates 7
   fuzz/attention 6 fuzz/mlp 5 fuzz/conv 5 oracle/some 6 cli/errors 6 cli/bounds/some 6 train/loop/some 6

@@ -20,7 +20,7 @@
 #define SPARE        16    /* a last huge page may leave this part of a map without use */
 #define SCRATCH_STEP 4096u /* threads' scratch starts on pages of their own */
 
-/* Kernels may look at, but not change, what lies behind an empty buffer. */
+/* Where pointers to no bytes lead: kernels do not follow them. */
 static const _Alignas(64) uint8_t nowhere[64];
 
 typedef struct CpuImage {

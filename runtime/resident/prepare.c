@@ -102,6 +102,7 @@ static graphc_status prepare_step(Resident *r, Lane *lane, uint32_t step, ErrorT
     Launch launch = {.kernel = kernel,
                      .npointers = k->nbufs,
                      .pointers = pointers,
+                     .buffers = p->lists + s->bufs,
                      .dims = dims,
                      .slots = r->slots};
     graphc_status st = prepare_launch(r, lane, &launch, e);

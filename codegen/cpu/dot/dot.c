@@ -408,7 +408,10 @@ bool emit_dot_cpu(Emit *e, EmitInfo *info) {
     reserve(d);
 
     ExprPool *p = e->exprs;
-    info->work = expr_mul(p, d->batch.size, expr_mul(p, expr_mul(p, d->spans, d->span), d->panels));
+    /* Every item has a block of rows, which may be the only one: of no rows there is no item. */
+    Expr any = expr_min(p, d->m.size, expr_const(p, 1));
+    Expr blocks = expr_mul(p, expr_mul(p, d->spans, d->span), any);
+    info->work = expr_mul(p, d->batch.size, expr_mul(p, blocks, d->panels));
     Expr macs =
         expr_mul(p, d->batch.size, expr_mul(p, d->m.size, expr_mul(p, d->n.size, d->kk.size)));
     info->cost = expr_div(p, expr_muli(p, macs, (int64_t)d->t->nacc), expr_const(p, 50));
