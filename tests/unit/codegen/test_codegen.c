@@ -15,15 +15,15 @@ static void run(const CodeKernel *ck, const Kernel *k, ExprPool *p, const uint8_
                 CodeForm form, void **bufs, const int64_t *sym) {
     int64_t dims[64], work = expr_eval(p, ck->work, sym);
     for (uint32_t i = 0; i < ck->ndims; i++) dims[i] = expr_eval(p, ck->dims[i], sym);
-    size_t bytes = (size_t)expr_eval(p, ck->scratch_bytes, sym) + 64;
-    void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    const size_t bytes = (size_t)expr_eval(p, ck->scratch_bytes, sym);
+    void *scratch = fenced_new(bytes); /* whole pieces of 64 bytes, aligned so */
     graphc_cpu_kernel *fn;
     const uint8_t *entry = code + ck->entry[form];
     memcpy(&fn, &entry, sizeof fn);
     /* Two ranges, so that work items must not depend on each other. */
     fn(bufs, dims, 0, work / 3, scratch);
     fn(bufs, dims, work / 3, work, scratch);
-    free(scratch);
+    fenced_free(scratch, bytes);
     (void)k;
 }
 

@@ -49,21 +49,21 @@ static Env env_new(int64_t si, int64_t sj) {
 static void run_code(const CodeResult *r, const Env *e, uint32_t variant, void **bufs) {
     const CodeKernel *k = &r->kernels[0];
     int64_t dims[64], work = expr_eval(e->p, k->work, e->sym);
-    int64_t bytes = expr_eval(e->p, k->scratch_bytes, e->sym);
+    const size_t bytes = (size_t)expr_eval(e->p, k->scratch_bytes, e->sym);
     for (uint32_t i = 0; i < k->ndims; i++) dims[i] = expr_eval(e->p, k->dims[i], e->sym);
     uint8_t *code = mmap(NULL, r->blobs[variant].size, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memcpy(code, r->blobs[variant].data, r->blobs[variant].size);
     mprotect(code, r->blobs[variant].size, PROT_READ | PROT_EXEC);
-    uint8_t *scratch = aligned_alloc(64, (size_t)(bytes + 127) / 64 * 64);
-    memset(scratch, 0xff, (size_t)bytes + 64); /* NaN: nothing may be read before it is written */
+    uint8_t *scratch = fenced_new(bytes);
+    CHECK((uintptr_t)scratch % 64 == 0);
+    memset(scratch, 0xff, bytes); /* NaN: nothing may be read before it is written */
     const uint8_t *entry = code + k->entry[r->blobs[variant].form];
     graphc_cpu_kernel *fn;
     memcpy(&fn, &entry, sizeof fn);
     fn(bufs, dims, work / 3, work, scratch);
     fn(bufs, dims, 0, work / 3, scratch);
-    for (int i = 0; i < 64; i++) CHECK(scratch[bytes + i] == 0xff);
-    free(scratch);
+    fenced_free(scratch, bytes);
     munmap(code, r->blobs[variant].size);
 }
 
