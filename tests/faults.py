@@ -177,6 +177,8 @@ FAULTS = [
      "if (!e->isa->early_loads) region->certain = region->depth;", "(void)region;"),
     ("products of no rows are computed", "cli/fenced", "codegen/cpu/dot/dot.c",
      "Expr any = expr_min(p, d->m.size, expr_const(p, 1));", "Expr any = expr_const(p, 1);"),
+    ("lanes behind the axis allow an access", "cli/fenced", "codegen/emit/emit_value.c",
+     "LLVMValueRef m = combine(e, e->scope->mask, a->mask.v);", "LLVMValueRef m = combine(e, NULL, a->mask.v);"),
     # ---- runtime -----------------------------------------------------------------------------------
     ("sizes wrap", "cli/errors", "runtime/plan/eval.c", "return a == LOST || b == LOST || __builtin_mul_overflow(a, b, &r) ? LOST : kept(r);",
      "(void)r; return (int64_t)((uint64_t)a * (uint64_t)b);"),

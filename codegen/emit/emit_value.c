@@ -310,9 +310,10 @@ static LLVMValueRef load_new(Emit *e, Access *a, LLVMValueRef lanes, LLVMValueRe
     } else if (a->varies) {
         v = vector_load(e, a, lanes, NULL);
     } else if (lane_mask) {
-        /* One place, but only some lanes may read it: any of them allows the access. */
+        /* One place, but only some lanes may read it: any of them allows the access, but those that
+         * are behind the axis. */
         Access one = *a;
-        LLVMValueRef m = combine(e, lanes, a->mask.v);
+        LLVMValueRef m = combine(e, e->scope->mask, a->mask.v);
         one.mask.v = emit_fold_lanes(e, FOLD_max, DT_bool, m);
         v = plain_load(e, &one, emit_lane_zero(e, a->index), a->elem);
     } else {

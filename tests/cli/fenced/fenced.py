@@ -66,4 +66,6 @@ case("columns", [node("ReduceMax", "x a", "s"), node("Sub", "x s")], {"x": ["b",
 case("turned", [node("Transpose", "x", "t", perm=[2, 0, 1]), node("Relu", "t")], {"x": ["b", "n", "m"]})
 case("backwards", [node("Slice", "x s e a d", "t"), node("Add", "t x")], {"x": ["b", "n"]}, s=[-1], e=[-1000], a=[1], d=[-1])
 case("joined", [node("Sigmoid", "x", "s"), node("Concat", "s z", "t", axis=-1), node("Mul", "t t")], {"x": ["b", "n"], "z": ["b", "m"]})
+case("rolled", [node("Mul", "x s", "m"), node("Reshape", "m flat", "f"), node("Slice", "f at end axis", "a"), node("Slice", "f start at axis", "b"), node("Concat", "a b", "c", axis=1),
+     node("Reshape", "c back", "d"), node("Sigmoid", "d")], {"x": [3, 9, 3], "s": [3, 9, 1]}, sizes=[0, 1], flat=[3, 27], back=[3, 9, 3], start=[0], at=[12], end=[27], axis=[1])
 sys.exit(tool.bad != 0)
